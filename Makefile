@@ -63,7 +63,8 @@ endif
 # ---- what there is -------------------------------------------------------------------------------------------------
 
 # Fuzzing reads models and text: that needs no more.
-COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen codegen/cpu codegen/cuda)
+TARGET_DIRS := $(patsubst %/,%,$(wildcard codegen/*/))
+COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen $(TARGET_DIRS))
 LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cytoc cyto-run cyto-bench
 
@@ -124,11 +125,12 @@ help:
 	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
-	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..; check-cuda: all of CUDA, on a GPU where there is one' \
+	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
+	  'make check-cuda   all of CUDA, on a GPU where there is one' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
 	  'make carry        pack what tests and measures CUDA on a machine with a GPU and no build tools: tests/README.md' \
-	  'make bench        tests/bench/run.py: the example and, where present, the shared networks; adds to tests/bench/RESULTS.md' \
+	  'make bench        measure the example and, where present, the shared networks; updates tests/bench/RESULTS.md' \
 	  'make install      PREFIX=/usr/local DESTDIR=' \
 	  'make setup        look again for what the build needs and install what is missing' \
 	  'V=1 shows commands; config.mak is read first when it exists'
@@ -147,7 +149,8 @@ $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable)) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
+  $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
 
 .PHONY: check-cuda
@@ -216,7 +219,8 @@ $O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
 # Programs for machines that have glibc and nothing else: with LLVM and the other libraries in them where these come as
 # archives. carry.py puts what is left beside them, into lib.
 PORTABLE := cytoc cyto-run cyto-bench node_run device_test
-PORTABLE_LLVM = $(shell $(LLVM_CONFIG) --ldflags) $(shell $(LLVM_CONFIG) --libs --link-static x86 passes orcjit 2>/dev/null || $(LLVM_CONFIG) --libs --link-shared)
+PORTABLE_LLVM = $(shell $(LLVM_CONFIG) --ldflags) \
+  $(shell $(LLVM_CONFIG) --libs --link-static x86 passes orcjit 2>/dev/null || $(LLVM_CONFIG) --libs --link-shared)
 # As an archive, else as what the linker finds, else (no development package) by its file.
 cc_has = $(wildcard $(shell $(CC) -print-file-name=$1))
 portable_lib = $(if $(call cc_has,lib$1.a),-l:lib$1.a,$(if $(call cc_has,lib$1.so),-l$1,-l:lib$1.so.1))
@@ -228,18 +232,21 @@ $O/portable/node_run: $O/obj/tests/onnx/node_run.o $(TOOLS_LIB) $(RUNTIME_LIB) $
 $O/portable/device_test: $O/obj/tests/cuda/device_test.o $(COMPILER_LIB) $(RUNTIME_LIB)
 $(PORTABLE:%=$O/portable/%):
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -static-libgcc -Wl,--gc-sections,--as-needed,--disable-new-dtags,-rpath,'$$ORIGIN/lib' -o $@ $^ \
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -static-libgcc -o $@ $^ \
+	  -Wl,--gc-sections,--as-needed,--disable-new-dtags,-rpath,'$$ORIGIN/lib' \
 	  $(if $(filter %/cytoc %/device_test,$@),$(PORTABLE_LLVM)) $(PORTABLE_LIBS) $(RUNTIME_LIBS)
 $O/portable/libcyto.so: $(RUNTIME_LIB)
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -shared -Wl,-soname,$(@F) -o $@ -Wl,--whole-archive $^ -Wl,--no-whole-archive $(RUNTIME_LIBS)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -shared -Wl,-soname,$(@F) -o $@ \
+	  -Wl,--whole-archive $^ -Wl,--no-whole-archive $(RUNTIME_LIBS)
 
 # Compiler tests do not link the runtime, nor runtime tests the compiler.
 $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
-$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(TOOLS_LIB) $(RUNTIME_LIB) $(RT_LINKED)
+$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(TOOLS_LIB) $(RUNTIME_LIB) \
+  $(RT_LINKED)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
 
@@ -250,42 +257,46 @@ $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(
 
 # What every library of kernels behind the shim is linked with.
 SHIM_OBJECT := $O/tests/cuda/mock/shim.o
-$(SHIM_OBJECT): tests/cuda/shim.c tests/cuda/shim_matrix.c tests/cuda/shim_tensor.c tests/cuda/shim.h tests/cuda/shim_map.h \
-  codegen/cuda/prelude.cuh
+SHIM_CC = $(CC) -I. -std=gnu11 -mf16c -O2 $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -r -nostdlib
+SHIM_HEADERS := tests/cuda/shim.h tests/cuda/shim_map.h codegen/cuda/prelude.cuh
+$(SHIM_OBJECT): tests/cuda/shim.c tests/cuda/shim_matrix.c tests/cuda/shim_tensor.c $(SHIM_HEADERS)
 	$(call say,CC,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -mf16c -O2 $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -r -nostdlib -o $@ $(filter %.c,$^)
+	$Q mkdir -p $(@D) && $(SHIM_CC) -o $@ $(filter %.c,$^)
 $O/tests/cuda/kernels_test: | $(SHIM_OBJECT)
 # How they are compiled: -Og takes half of the time of -O1, and what comes of it runs nearly as fast.
-SHIM_FLAGS := -std=gnu11 -mf16c -Og -w -fno-strict-aliasing $(if $(filter asan,$(VARIANT)),-fsanitize=address) -shared -fPIC -I. \
-  -include tests/cuda/shim.h
+SHIM_FLAGS := -std=gnu11 -mf16c -Og -w -fno-strict-aliasing $(if $(filter asan,$(VARIANT)),-fsanitize=address) \
+  -shared -fPIC -I. -include tests/cuda/shim.h
 # What every one of kernels that came as PTX is linked with, too.
 SHIM_PTX_OBJECT := $O/tests/cuda/mock/shim_ptx.o
-SHIM_DEFINES := -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"' -DCY_SHIM_PTX_OBJECT='"$(SHIM_PTX_OBJECT)"' -DCY_SHIM_FLAGS='"$(SHIM_FLAGS)"'
+SHIM_DEFINES := -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"' -DCY_SHIM_PTX_OBJECT='"$(SHIM_PTX_OBJECT)"' \
+  -DCY_SHIM_FLAGS='"$(SHIM_FLAGS)"'
 $O/obj/tests/cuda/kernels_test.o $O/obj/tests/cuda/ptx_test.o: CPPFLAGS += $(SHIM_DEFINES)
-$(SHIM_PTX_OBJECT): tests/cuda/shim_ptx.c tests/cuda/shim_traffic.c tests/cuda/shim_ptx.h tests/cuda/shim.h tests/cuda/shim_map.h \
-  codegen/cuda/prelude.cuh
+$(SHIM_PTX_OBJECT): tests/cuda/shim_ptx.c tests/cuda/shim_traffic.c tests/cuda/shim_ptx.h $(SHIM_HEADERS)
 	$(call say,CC,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -mf16c -O2 -ffp-contract=off -frounding-math $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -r -nostdlib -o $@ $(filter %.c,$^)
+	$Q mkdir -p $(@D) && $(SHIM_CC) -ffp-contract=off -frounding-math -o $@ $(filter %.c,$^)
 $O/tests/cuda/ptx_test: | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
 
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
 CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13 $O/tests/cuda/mock/cudnn/libcudnn.so.9
-$(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc $O/cyto-run $O/cyto-bench
+$(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) \
+  | $(CUDA_MOCKS) $O/cytoc $O/cyto-run $O/cyto-bench
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
-$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/cuda/shim_map.h tests/check.h | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
+$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/cuda/shim_map.h tests/check.h \
+  | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
-$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h runtime/half.h \
-  runtime/cudnn_numbers.h
+$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h \
+  runtime/half.h runtime/cudnn_numbers.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O2 -g $(WARN) $(SANFLAGS) $(SHIM_DEFINES) -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl -lm
+	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O2 -g $(WARN) $(SANFLAGS) $(SHIM_DEFINES) -fPIC -shared \
+	  -Wl,-soname,$(@F) -o $@ $< -ldl -lm
 
 $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) $O/obj/tests/rt && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared -Wl,-soname,$(@F) \
-	  -MF $O/obj/tests/rt/$*.d -o $@ $< $(RUNTIME_LIB) $(RUNTIME_LIBS)
+	$Q mkdir -p $(@D) $O/obj/tests/rt && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared \
+	  -Wl,-soname,$(@F) -MF $O/obj/tests/rt/$*.d -o $@ $< $(RUNTIME_LIB) $(RUNTIME_LIBS)
 
 $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 	$(call say,LINK,$@)
@@ -294,9 +305,9 @@ $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_
 # What programs find in the emulator of tests/emulate in place of Linux.
 $(EMULATOR_ROM): tests/emulate/boot.S tests/emulate/kernel.c tests/emulate/rom.ld
 	$(call say,ROM,$@)
-	$Q mkdir -p $(@D) && $(CC) -std=gnu11 -O2 $(WARN) -ffreestanding -fpie -mgeneral-regs-only -mno-red-zone -fno-stack-protector \
-	  -fcf-protection=none -fno-asynchronous-unwind-tables -nostdlib -static -no-pie -Wl,-T,tests/emulate/rom.ld \
-	  -Wl,--build-id=none -Wl,--oformat=binary -o $@ $(filter-out %.ld,$^)
+	$Q mkdir -p $(@D) && $(CC) -std=gnu11 -O2 $(WARN) -ffreestanding -fpie -mgeneral-regs-only -mno-red-zone \
+	  -fno-stack-protector -fcf-protection=none -fno-asynchronous-unwind-tables -nostdlib -static -no-pie \
+	  -Wl,-T,tests/emulate/rom.ld -Wl,--build-id=none -Wl,--oformat=binary -o $@ $(filter-out %.ld,$^)
 
 # The compiler carries the runtime library, what shared libraries have besides, the names of libc and libm for the linker
 # and the prelude of CUDA kernels as bytes.

@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include "codegen/work.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

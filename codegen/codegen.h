@@ -51,16 +51,19 @@ int64_t cy_machine_most_head(const cy_machine *m); /* attention of heads up to t
 /* Columns of a tile of sums, two vectors, of which a core's registers hold some beside each other; 0: lanes are threads
  * of a device. */
 int64_t cy_machine_tile_columns(const cy_machine *m);
-/* What node n, a conv or matmul of f32 with constant weights, takes on one core: as it is, or in 8-bit integers with
- * 32-bit sums. sizes: the value of every symbol. Cycles; 0: not known. */
+/* What node n, a conv or matmul of f32 with constant weights, takes on one core: as it is, in 8-bit integers with
+ * 32-bit sums, or to round what it reads. sizes: the value of every symbol. Cycles; 0: not known. */
 double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                               bool ints);
+                               cy_layer_form form);
+/* How many times as fast as in floats a convolution or attention has to be by these estimates where it rounds what it
+ * reads, as they are no better; 0: not known. */
+double cy_machine_rounding_margin(const cy_machine *m);
 bool cy_machine_has_planar(const cy_machine *m); /* are there planar convolutions? */
 /* What conv n takes in either form, and what it takes to turn its pictures from one to the other. False: it has no
  * planar form. */
 bool cy_machine_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                             cy_conv_cycles *out);
-/* One line per target: what --target accepts. */
+/* One line per target: what --target accepts; and one for what `native` is here. */
 void cy_machine_list(FILE *out);
 
 /* What can be written: X(kind, its name in --emit and as the ending of a file, form, code of the kernels). A LIBRARY

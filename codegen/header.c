@@ -77,25 +77,6 @@ static char **port_identifiers(cy_graph *g, const cy_port_info *ports, uint32_t 
 
 /* ---- text ---- */
 
-static const char *c_type(uint8_t dtype) {
-  static const char *const types[CY_DTYPE_COUNT] = {[CY_F32] = "float",
-                                                    [CY_F64] = "double",
-                                                    [CY_I8] = "int8_t",
-                                                    [CY_I16] = "int16_t",
-                                                    [CY_I32] = "int32_t",
-                                                    [CY_I64] = "int64_t",
-                                                    [CY_U16] = "uint16_t",
-                                                    [CY_U32] = "uint32_t",
-                                                    [CY_U64] = "uint64_t",
-                                                    [CY_F16] = "uint16_t",
-                                                    [CY_BF16] = "uint16_t",
-                                                    [CY_C64] = "float",
-                                                    [CY_C128] = "double",
-                                                    [CY_STRING] = "struct cyto_string",
-                                                    [CY_REF] = "struct cyto_value"};
-  return types[dtype] ? types[dtype] : "uint8_t";
-}
-
 /* Inside a comment: printable, and never the end of it. */
 static void put_comment_text(FILE *f, const char *s) {
   for (; *s; s++) {
@@ -112,8 +93,7 @@ static void put_struct(FILE *f, cy_work *b, const char *what, const cy_port_info
   fprintf(f, "typedef struct %s_%s {\n", b->name, what);
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(b->g, ports[i].value);
-    const char *type = c_type(v->type.dtype);
-    fprintf(f, "  %s%s *%s; /* ", input ? "const " : "", type, ids[i]);
+    fprintf(f, "  %s%s *%s; /* ", input ? "const " : "", cy_dtype_of((cy_dtype)v->type.dtype)->c_type, ids[i]);
     put_comment_text(f, cy_type_text(b->g, &v->type));
     if (strcmp(ids[i], cy_str_text(b->g, ports[i].name))) {
       fputs(" '", f);
@@ -169,7 +149,7 @@ static void put_value_types(FILE *f, cy_work *b) {
     strings |= dtype == CY_STRING;
     values |= dtype == CY_REF;
   }
-  fprintf(f, "%s%s\n", strings ? "struct cyto_string; /* of cyto.h */\n" : "",
+  fprintf(f, "%s%s", strings ? "struct cyto_string; /* of cyto.h */\n" : "",
           values ? "struct cyto_value; /* of cyto.h; what is in an output's belongs to the context */\n" : "");
 }
 
@@ -183,7 +163,8 @@ static void put_header(FILE *f, cy_work *b) {
   fprintf(
       f,
       ".\n *\n * Tensors are dense and row-major. float16 and bfloat16 elements are their bits (uint16_t), bool is "
-      "uint8_t 0 or 1.\n */\n"
+      "uint8_t 0 or 1,\n * elements of less than 8 bits are packed as ONNX packs them, the first in the lowest bits. "
+      "Inputs are only read.\n * Calls with different caches may run at once; they share the weights.\n */\n"
       "#ifndef CYTO_MODEL_%s_H\n#define CYTO_MODEL_%s_H\n\n#include <stdint.h>\n\n"
       "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nstruct cyrt_model;\nstruct cyrt_context;\nstruct cyto_error;\n",
       b->name, b->name);

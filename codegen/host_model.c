@@ -81,6 +81,7 @@ _Static_assert((int)CY_RX_ASSERT == CYRT_RX_ASSERT && (int)CY_RX_NOT_IN == CYRT_
 _Static_assert((int)CY_CASE_UPPER == CYRT_CASE_UPPER && (int)CY_TERM_WEIGHTED == CYRT_TERM_WEIGHTED,
                "the compiler and the runtime agree on attributes of operators on strings");
 
+_Static_assert(CY_MAX_RANK == CYTO_MAX_RANK, "the compiler and the runtime agree on the largest rank");
 _Static_assert(CY_REF == CYRT_REF, "the compiler and the runtime agree on the dtype of objects");
 
 static LLVMValueRef type_row(cy_host *h, int kind, int dtype, LLVMValueRef of) {

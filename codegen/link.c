@@ -12,11 +12,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 extern const char cy_query_object[], cy_query_object_end[], cy_runtime_archive[], cy_runtime_archive_end[];
 extern const char cy_libm_stub[], cy_libm_stub_end[], cy_libc_stub[], cy_libc_stub_end[];

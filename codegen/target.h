@@ -33,6 +33,7 @@ struct cy_machine {
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
   int64_t tile_columns;   /* see cy_machine_tile_columns */
+  double rounding_margin; /* see cy_machine_rounding_margin */
   bool tf32;      /* f32 products may round their factors to TF32 */
   cy_cudnn_use cudnn;
   bool smallest;  /* size before speed, among forms of equal results */
@@ -81,6 +82,8 @@ typedef enum cy_code_kind { CY_CODE_OBJECT, CY_CODE_ASM, CY_CODE_LL, CY_CODE_CUB
 
 struct cy_host_device; /* host_int.h */
 
+/* name, specs, match, release, supports, prepare, pack and emit must be there; a field left 0 means that the target does
+ * without. Devices need `host` as well. */
 struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
@@ -127,7 +130,7 @@ struct cy_target {
                     size_t size);
   /* See cy_machine_layer_cycles; NULL: not known. */
   double (*layer_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                         bool ints);
+                         cy_layer_form form);
   /* See cy_machine_conv_cycles; NULL: the target has no planar convolutions. */
   bool (*conv_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                       cy_conv_cycles *out);

@@ -5,7 +5,6 @@
 #include "codegen/target.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const cy_target *const targets[] = {&cy_target_cpu, &cy_target_cuda};
 #define NTARGETS (sizeof targets / sizeof targets[0])
@@ -21,22 +20,29 @@ static void no_such_target(const char *spec, const char *reason, cy_diag_sink *d
     cy_diag_add(diag, CY_ERROR, NULL, "unknown target '%s'; expected %s", spec, list);
 }
 
-cy_machine *cy_machine_open(const char *spec, cy_diag_sink *diag) {
+/* NULL: nobody knows it; *out_reason, for free(), is then NULL or what a target says to it. */
+static cy_machine *machine_match(const char *spec, char **out_reason) {
   cy_machine *m = calloc(1, sizeof *m);
   if (!m)
     abort();
-  if (!spec || !*spec)
-    spec = "native";
-  char *reason = NULL;
-  for (size_t i = 0; i < NTARGETS && !reason; i++)
-    if (targets[i]->match(spec, m, &reason)) {
+  for (size_t i = 0; i < NTARGETS && !*out_reason; i++)
+    if (targets[i]->match(spec, m, out_reason)) {
       m->target = targets[i];
       return m;
     }
-  no_such_target(spec, reason, diag);
-  free(reason);
   cy_machine_close(m);
   return NULL;
+}
+
+cy_machine *cy_machine_open(const char *spec, cy_diag_sink *diag) {
+  if (!spec || !*spec)
+    spec = "native";
+  char *reason = NULL;
+  cy_machine *m = machine_match(spec, &reason);
+  if (!m)
+    no_such_target(spec, reason, diag);
+  free(reason);
+  return m;
 }
 
 void cy_machine_close(cy_machine *m) {
@@ -63,9 +69,11 @@ int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head;
 int64_t cy_machine_tile_columns(const cy_machine *m) { return m->tile_columns; }
 
 double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                               bool ints) {
-  return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, ints) : 0;
+                               cy_layer_form form) {
+  return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, form) : 0;
 }
+
+double cy_machine_rounding_margin(const cy_machine *m) { return m->rounding_margin; }
 
 bool cy_machine_has_planar(const cy_machine *m) { return m->target->conv_cycles != NULL; }
 
@@ -112,4 +120,9 @@ bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->
 void cy_machine_list(FILE *out) {
   for (size_t i = 0; i < NTARGETS; i++)
     fprintf(out, "%-6s %s\n", targets[i]->name, targets[i]->specs);
+  char *reason = NULL;
+  cy_machine *m = machine_match("native", &reason);
+  fprintf(out, "here   %s\n", m ? m->text : reason ? reason : "no CPU that there is code for");
+  free(reason);
+  cy_machine_close(m);
 }

@@ -6,8 +6,6 @@
  */
 #include "frontend/import_int.h"
 
-#include <string.h>
-
 #define MAX_CALL_DEPTH 100
 
 static const char *key_of(cy_arena *arena, const char *domain, const char *name, const char *overload) {

@@ -4,8 +4,6 @@
  */
 #include "frontend/import_int.h"
 
-#include <string.h>
-
 bool cy_onnx_axis(cy_importer *im, int64_t axis, int rank, int *out_axis) {
   if (axis < -rank || axis >= rank) {
     cy_build_error(im->g, "attribute 'axis'", "axis %lld is outside of [%d, %d) for a tensor of rank %d",

@@ -204,7 +204,8 @@ cy_val cy_onnx_turn_channels(cy_importer *im, cy_val x, bool back); /* [n, s.., 
 cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank);
 cy_val cy_onnx_gelu_tanh(cy_importer *im, cy_val x);                        /* onnx_math.c: the approximation */
 cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
-cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved); /* onnx_contrib.c */
+/* onnx_contrib.c */
+cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved);
 cy_val cy_onnx_split_heads(cy_importer *im, cy_val x, int64_t heads); /* onnx_attention.c: [b, s, h * d] -> [b, h, s, d] */
 cy_val cy_onnx_join_heads(cy_importer *im, cy_val x);                /* and back; 0 stays 0 */
 cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_dtype dtype); /* onnx_nn.c */
@@ -234,17 +235,19 @@ void cy_onnx_bind_count(cy_importer *im, cy_sym s, cy_val v, int64_t index); /* 
 cy_content cy_onnx_holding(cy_importer *im, cy_content_kind kind, const cy_type *t); /* a container of values of type t */
 cy_content cy_onnx_empty_sequence(cy_importer *im, cy_dtype dtype);
 cy_val cy_onnx_make_sequence(cy_importer *im, const cy_val *v, uint32_t count, cy_content content);
-const cy_val *cy_onnx_known_sequence(const cy_importer *im, cy_val v, uint32_t *out_count); /* its elements; NULL: not known */
+/* Its elements; NULL: not known */
+const cy_val *cy_onnx_known_sequence(const cy_importer *im, cy_val v, uint32_t *out_count);
 cy_val cy_onnx_cut_sequence(cy_importer *im, cy_val x); /* of the slices of x along its first axis, which they lack */
 cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v);
 bool cy_onnx_is_sequence(const cy_importer *im, cy_val v);
 cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place); /* place: i64 scalar */
 cy_val cy_onnx_box(cy_importer *im, cy_val v, cy_content optional);
-cy_val cy_onnx_unbox(cy_importer *im, cy_val v); /* of what is no optional: itself */
+cy_val cy_onnx_unbox(cy_importer *im, cy_val v); /* of anything but an optional: itself */
 
 /* onnx_string.c: constants, and casts from or to strings */
 cy_val cy_onnx_text(cy_importer *im, const void *bytes, size_t length);                                 /* a scalar */
-cy_val cy_onnx_texts(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_count); /* of a list attribute */
+/* Of a list attribute */
+cy_val cy_onnx_texts(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_count);
 cy_val cy_onnx_int_list(cy_importer *im, const int64_t *v, uint32_t n);
 cy_val cy_onnx_cast_string(cy_importer *im, cy_val x, cy_dtype to);
 
@@ -252,7 +255,8 @@ cy_val cy_onnx_cast_string(cy_importer *im, cy_val x, cy_dtype to);
 enum { POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO, POST_PROBIT }; /* attribute 'post_transform' */
 int cy_onnx_ml_post(cy_importer *im, const cy_onnx_node *n);                    /* -1 after a diagnostic */
 cy_val cy_onnx_ml_transformed(cy_importer *im, cy_val scores, int post);
-cy_val cy_onnx_ml_rows(cy_importer *im, const cy_onnx_node *n); /* input 0 as rows of f32: [features] becomes [1, features] */
+/* Input 0 as rows of f32: [features] becomes [1, features] */
+cy_val cy_onnx_ml_rows(cy_importer *im, const cy_onnx_node *n);
 cy_val cy_onnx_ml_floats(cy_importer *im, const double *v, uint32_t n);
 /* The labels, integers or strings, or the class numbers where there are none. */
 cy_val cy_onnx_ml_labels(cy_importer *im, const cy_onnx_node *n, const char *ints, const char *strings, uint32_t classes);

@@ -1,12 +1,11 @@
 /* onnx_index.c - ops that read or write by index, or whose result size depends on data: Gather, Scatter, OneHot, TopK,
  * NonZero ..
  *
- * A size that only running tells is a symbol: CY_SYM_COUNT, bound here to the output it is a dimension of.
+ * A size known only at run time is a symbol: CY_SYM_COUNT, bound here to the output it is a dimension of.
  */
 #include "frontend/import_int.h"
 
 #include <math.h>
-#include <string.h>
 
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))

@@ -72,7 +72,8 @@ cy_val cy_onnx_ml_transformed(cy_importer *im, cy_val scores, int post) {
   case POST_LOGISTIC:
     return UNARY(sigmoid, scores);
   case POST_PROBIT:
-    return cy_build_error(im->g, "attribute 'post_transform'", "PROBIT is not supported; expected NONE, SOFTMAX, LOGISTIC or SOFTMAX_ZERO");
+    return cy_build_error(im->g, "attribute 'post_transform'",
+                          "PROBIT is not supported; expected NONE, SOFTMAX, LOGISTIC or SOFTMAX_ZERO");
   default:
     return scores;
   }
@@ -115,7 +116,7 @@ static bool set_binary(cy_importer *im, const cy_onnx_node *n, cy_val labels, cy
          cy_importer_set(im, n, 1, column_pair(im, other, s));
 }
 
-/* ---- tree ensembles -------------------------------------------------------------------------------------------------------- */
+/* ---- tree ensembles ---------------------------------------------------------------------------------------------- */
 
 typedef struct forest {
   cy_dtype dtype; /* of features and thresholds; CY_NONE: f32 */
@@ -171,11 +172,13 @@ static bool read_lists(cy_importer *im, const cy_onnx_node *n, forest *f) {
   f->value = cy_onnx_floats(im, n, "nodes_values", &c[4]);
   f->mode = cy_onnx_strings(im, n, "nodes_modes", &c[5]);
   if (!f->tree || !f->id || !f->feature || !f->yes || !f->no || !f->value || !f->mode)
-    return cy_build_error(im->g, NULL, "expected the attributes nodes_treeids, nodes_nodeids, nodes_featureids, nodes_truenodeids, "
-                                       "nodes_falsenodeids, nodes_values and nodes_modes as lists");
+    return cy_build_error(im->g, NULL,
+                          "expected the attributes nodes_treeids, nodes_nodeids, nodes_featureids, nodes_truenodeids, "
+                          "nodes_falsenodeids, nodes_values and nodes_modes as lists");
   for (int i = 0; i < 6; i++)
     if (c[i] != f->n)
-      return cy_build_error(im->g, NULL, "the nodes_* lists differ in length: nodes_treeids has %u, another one %u", f->n, c[i]);
+      return cy_build_error(im->g, NULL, "the nodes_* lists differ in length: nodes_treeids has %u, another one %u",
+                            f->n, c[i]);
   uint32_t missing;
   f->missing = cy_onnx_ints(im, n, "nodes_missing_value_tracks_true", &missing);
   if (f->missing && missing != f->n)
@@ -197,8 +200,8 @@ static bool link_nodes(cy_importer *im, forest *f, int64_t features) {
         return cy_build_error(im->g, NULL, "node %lld of tree %lld names a child that does not exist", (long long)f->id[i],
                               (long long)f->tree[i]);
       if (!is_leaf(f, i) && (f->feature[i] < 0 || f->feature[i] >= features))
-        return cy_build_error(im->g, "attribute 'nodes_featureids'", "expected a feature below %lld, found %lld", (long long)features,
-                              (long long)f->feature[i]);
+        return cy_build_error(im->g, "attribute 'nodes_featureids'", "expected a feature below %lld, found %lld",
+                              (long long)features, (long long)f->feature[i]);
       f->child[side][i] = at;
     }
   }
@@ -300,7 +303,8 @@ static cy_val weight_table(cy_importer *im, const cy_onnx_node *n, const forest 
   const int64_t *id = cy_onnx_ints(im, n, w->id, &c[1]);
   const double *weight = cy_onnx_floats(im, n, w->weight, &c[2]);
   if (!tree || !node || !id || !weight || c[0] != count || c[1] != count || c[2] != count)
-    return cy_build_error(im->g, NULL, "expected the attributes %s, %s, %s and %s as lists of one length", w->tree, w->node, w->id, w->weight);
+    return cy_build_error(im->g, NULL, "expected the attributes %s, %s, %s and %s as lists of one length", w->tree,
+                          w->node, w->id, w->weight);
   float *table = CY_NEW_ARRAY(im->arena, float, (size_t)f->n * w->columns + 1);
   bool *seen = CY_NEW_ARRAY(im->arena, bool, w->columns + 1);
   w->all_positive = true;
@@ -551,7 +555,7 @@ IMPORT(tree_ensemble) {
   return scores && cy_importer_set(im, n, 0, cy_onnx_ml_transformed(im, scores, (int)post));
 }
 
-/* ---- linear models ---------------------------------------------------------------------------------------------------------- */
+/* ---- linear models ----------------------------------------------------------------------------------------------- */
 
 /* x [rows, f] * coefficients [columns, f]^T + intercepts */
 static cy_val linear_scores(cy_importer *im, const cy_onnx_node *n, const char *bias_name, uint32_t *out_columns) {
@@ -562,7 +566,8 @@ static cy_val linear_scores(cy_importer *im, const cy_onnx_node *n, const char *
   if (!x)
     return 0;
   if (!coef || !cy_dim_is_const(im->g, cy_onnx_type(im, x)->dim[1], &features) || features < 1 || ncoef % features)
-    return cy_build_error(im->g, "attribute 'coefficients'", "expected a multiple of the number of features, found %u numbers for %s", coef ? ncoef : 0,
+    return cy_build_error(im->g, "attribute 'coefficients'",
+                          "expected a multiple of the number of features, found %u numbers for %s", coef ? ncoef : 0,
                           cy_type_text(im->g, cy_onnx_type(im, x)));
   columns = (uint32_t)(ncoef / features);
   cy_dim dims[2] = {cy_dim_const(im->g, columns), cy_dim_const(im->g, features)};
@@ -586,7 +591,8 @@ IMPORT(linear_classifier) {
     return false;
   if (columns == 1 && ints == 2)
     return set_binary(im, n, labels, scores, post, post == POST_NONE);
-  return cy_importer_set(im, n, 0, cy_onnx_ml_best(im, labels, scores)) && cy_importer_set(im, n, 1, cy_onnx_ml_transformed(im, scores, post));
+  return cy_importer_set(im, n, 0, cy_onnx_ml_best(im, labels, scores)) &&
+         cy_importer_set(im, n, 1, cy_onnx_ml_transformed(im, scores, post));
 }
 
 IMPORT(linear_regressor) {
@@ -596,7 +602,7 @@ IMPORT(linear_regressor) {
   return scores && cy_importer_set(im, n, 0, cy_onnx_ml_transformed(im, scores, post));
 }
 
-/* ---- preparation ------------------------------------------------------------------------------------------------------------- */
+/* ---- preparation ------------------------------------------------------------------------------------------------- */
 
 IMPORT(scaler) {
   uint32_t noffset, nscale;
@@ -623,7 +629,9 @@ IMPORT(normalizer) {
 }
 
 IMPORT(binarizer) {
-  return cy_importer_set(im, n, 0, CAST(BINARY(gt, X, LIKE(X, cy_onnx_float(im, n, "threshold", 0))), (cy_dtype)cy_onnx_type(im, X)->dtype));
+  return cy_importer_set(
+      im, n, 0,
+      CAST(BINARY(gt, X, LIKE(X, cy_onnx_float(im, n, "threshold", 0))), (cy_dtype)cy_onnx_type(im, X)->dtype));
 }
 
 IMPORT(array_feature_extractor) {
@@ -653,7 +661,8 @@ IMPORT(feature_vectorizer) {
 IMPORT(imputer) {
   bool is_float = cy_dtype_is_float((cy_dtype)cy_onnx_type(im, X)->dtype);
   uint32_t count;
-  double missing = is_float ? cy_onnx_float(im, n, "replaced_value_float", 0) : (double)cy_onnx_int(im, n, "replaced_value_int64", 0);
+  double missing = is_float ? cy_onnx_float(im, n, "replaced_value_float", 0)
+                            : (double)cy_onnx_int(im, n, "replaced_value_int64", 0);
   cy_val fill;
   if (is_float) {
     const double *v = cy_onnx_floats(im, n, "imputed_value_floats", &count);
@@ -663,7 +672,8 @@ IMPORT(imputer) {
     fill = v ? CAST(constant_ints(im, v, count), (cy_dtype)cy_onnx_type(im, X)->dtype) : 0;
   }
   if (!fill)
-    return cy_build_error(im->g, NULL, "expected a list 'imputed_value_floats' or 'imputed_value_int64s' that fits the input's type");
+    return cy_build_error(
+        im->g, NULL, "expected a list 'imputed_value_floats' or 'imputed_value_int64s' that fits the input's type");
   cy_val is_missing = isnan(missing) ? UNARY(isnan, X) : BINARY(eq, X, LIKE(X, missing));
   return cy_importer_set(im, n, 0, SELECT(is_missing, fill, X));
 }

@@ -21,7 +21,7 @@ typedef struct svm {
   cy_val x; /* rows */
 } svm;
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------------------ */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 /* x times the `rows` rows of a constant matrix, transposed. */
 static cy_val times(cy_importer *im, cy_val x, const double *matrix, uint32_t rows, uint32_t columns) {
@@ -99,8 +99,8 @@ IMPORT(svm_regressor) {
   if (!read_svm(im, n, (uint64_t)vectors, 1, &s))
     return false;
   if (s.vectors && s.ncoefficients != s.vectors)
-    return cy_build_error(im->g, "attribute 'coefficients'", "expected one for each of %u support vectors, found %u", s.vectors,
-                          s.ncoefficients);
+    return cy_build_error(im->g, "attribute 'coefficients'", "expected one for each of %u support vectors, found %u",
+                          s.vectors, s.ncoefficients);
   cy_val near = s.vectors ? kernels(im, n, &s) : s.x;
   cy_val y = near ? times(im, near, s.coefficients, 1, s.ncoefficients) : 0;
   y = y ? ADD(y, LIKE(y, s.rho[0])) : 0;
@@ -109,12 +109,13 @@ IMPORT(svm_regressor) {
   return y && cy_importer_set(im, n, 0, y);
 }
 
-/* ---- pairs of classes ---------------------------------------------------------------------------------------------------------- */
+/* ---- pairs of classes -------------------------------------------------------------------------------------------- */
 
 /* Where the pair of classes i < j stands among the pairs of k classes. */
 static int64_t pair_at(uint32_t i, uint32_t j, uint32_t k) { return (int64_t)i * (2 * k - i - 1) / 2 + (j - i - 1); }
 
-/* Decisions [rows, pairs]. Each class's vectors are weighed by all rows of coefficients, then a pair takes two of the sums. */
+/* Decisions [rows, pairs]. Each class's vectors are weighed by all rows of coefficients, then a pair takes two of the
+ * sums. */
 static cy_val decisions(cy_importer *im, const svm *s, cy_val near, const int64_t *vectors, uint32_t k) {
   uint32_t pairs = k * (k - 1) / 2, start = 0;
   cy_val *sums = CY_NEW_ARRAY(im->arena, cy_val, k);
@@ -167,7 +168,7 @@ static cy_val votes(cy_importer *im, cy_val decision, uint32_t k) {
   return wins ? cy_build_reduce(im->g, CY_OP_reduce_sum, wins, &others, 1, false) : 0;
 }
 
-/* ---- probabilities ------------------------------------------------------------------------------------------------------------- */
+/* ---- probabilities ----------------------------------------------------------------------------------------------- */
 
 typedef struct coupling {
   uint32_t k;
@@ -239,11 +240,12 @@ static cy_val probabilities(cy_importer *im, cy_val decision, const double *a, c
   return v ? coupled(im, v, k) : 0;
 }
 
-/* ---- the classifier ------------------------------------------------------------------------------------------------------------ */
+/* ---- the classifier ---------------------------------------------------------------------------------------------- */
 
 /* Without support vectors: a row of weights for each class. Two classes are told apart as linear models of one column are:
  * by the highest score, unless it is large enough for the second class to take it. */
-static bool linear_form(cy_importer *im, const cy_onnx_node *n, const svm *s, cy_val labels, uint32_t k, bool proba, int post) {
+static bool linear_form(cy_importer *im, const cy_onnx_node *n, const svm *s, cy_val labels, uint32_t k, bool proba,
+                        int post) {
   const int64_t classes = 1;
   cy_val scores = times(im, s->x, s->coefficients, k, s->features);
   scores = scores ? ADD(scores, LIKE(scores, s->rho[0])) : 0;
@@ -271,8 +273,9 @@ static cy_val two_scores(cy_importer *im, cy_val decision, int post) {
 static bool check_lengths(cy_importer *im, const svm *s, uint32_t k, uint32_t classes, uint32_t na) {
   uint32_t pairs = k * (k - 1) / 2;
   if (k < 2 || k > MAX_CLASSES || classes != k)
-    return cy_build_error(im->g, "attribute 'vectors_per_class'", "expected a count for each of 2 to %d labels, found %u counts for %u",
-                          MAX_CLASSES, classes, k);
+    return cy_build_error(im->g, "attribute 'vectors_per_class'",
+                          "expected a count for each of 2 to %d labels, found %u counts for %u", MAX_CLASSES, classes,
+                          k);
   if (s->ncoefficients != (uint64_t)(k - 1) * s->vectors)
     return cy_build_error(im->g, "attribute 'coefficients'", "expected %llu, a row of %u for each class but one, found %u",
                           (unsigned long long)(k - 1) * s->vectors, s->vectors, s->ncoefficients);
@@ -297,8 +300,10 @@ IMPORT(svm_classifier) {
   if (post < 0)
     return false;
   if (!k || na != nb || total > UINT32_MAX)
-    return cy_build_error(im->g, NULL, "expected labels in classlabels_ints or classlabels_strings, prob_a and prob_b of one length, and "
-                                       "vectors_per_class of at least 0");
+    return cy_build_error(
+        im->g, NULL,
+        "expected labels in classlabels_ints or classlabels_strings, prob_a and prob_b of one length, and "
+        "vectors_per_class of at least 0");
   cy_val labels = cy_onnx_ml_labels(im, n, "classlabels_ints", "classlabels_strings", k);
   if (!labels || !read_svm(im, n, total, k, &s))
     return false;

@@ -58,9 +58,10 @@ static bool check_shape(cy_importer *im, const cy_type *t, cy_val v, int axis, i
     return true;
   if (block)
     return cy_build_error(im->g, "attribute 'block_size'",
-                          "blocks of %lld along axis %d of %s need as many scales and zero points, found %s", (long long)block,
-                          axis, cy_type_text(im->g, t), cy_type_text(im->g, p));
-  return cy_build_error(im->g, "attribute 'axis'", "expected one scale and zero point for each of axis %d of %s, found %s", axis,
+                          "blocks of %lld along axis %d of %s need as many scales and zero points, found %s",
+                          (long long)block, axis, cy_type_text(im->g, t), cy_type_text(im->g, p));
+  return cy_build_error(im->g, "attribute 'axis'",
+                        "expected one scale and zero point for each of axis %d of %s, found %s", axis,
                         cy_type_text(im->g, t), cy_type_text(im->g, p));
 }
 

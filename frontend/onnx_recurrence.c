@@ -286,7 +286,8 @@ IMPORT(tensor_scatter) {
   if (mode < 0 || !cy_onnx_axis(im, cy_onnx_int(im, n, "axis", -2), t.rank, &axis))
     return false;
   if (u.rank != t.rank || axis == 0)
-    return cy_build_error(im->g, NULL, "expected a cache and an update of one rank, and an axis behind the batch, found %s and %s",
+    return cy_build_error(im->g, NULL,
+                          "expected a cache and an update of one rank, and an axis behind the batch, found %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &u));
   cy_dim d[CY_MAX_RANK];
   for (int i = 0; i < t.rank; i++)

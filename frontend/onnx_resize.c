@@ -6,7 +6,6 @@
 #include "frontend/import_int.h"
 
 #include <math.h>
-#include <string.h>
 
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))
@@ -16,9 +15,9 @@ typedef struct plan {
   cy_dim out[CY_MAX_RANK];
   double scale[CY_MAX_RANK];
   bool has_scales;
-  cy_val scales; /* f32[rank]: those that only running tells; 0: none */
+  cy_val scales; /* f32[rank]: those known only at run time; 0: none */
   double roi[2 * CY_MAX_RANK];
-  cy_val region; /* f32[2 * rank], where only running tells the region; 0: it is roi */
+  cy_val region; /* f32[2 * rank], if the region is known only at run time; 0: it is roi */
 } plan;
 
 /* Is s the fraction p / q as a float has it? Of small denominators also as decimals have it. */
@@ -87,7 +86,7 @@ static cy_val for_all_axes(cy_importer *im, cy_val list, uint32_t first, const i
   return filler && list ? cy_build_concat(im->g, part, (uint32_t)rank, 0) : 0;
 }
 
-/* Scales that only running tells: the sizes are computed and read, the op gets the scales as an input. */
+/* Scales known only at run time: the sizes are computed and read, the op gets the scales as an input. */
 static bool read_scales(cy_importer *im, cy_val scales, const int64_t *axes, uint32_t naxes, const cy_type *t,
                         plan *p) {
   cy_dim extents[CY_MAX_RANK];

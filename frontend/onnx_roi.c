@@ -50,7 +50,7 @@ static cy_val roi_edge(cy_importer *im, const roi_plan *p, cy_val rois, int k) {
 }
 
 /* How many samples a bin of each region has along the axis, as [rois, 1]; and room for the most of them. Where the model
- * leaves the number open, bins of larger regions have more, and running tells how many. */
+ * leaves the number open, bins of larger regions have more, how many is found at run time. */
 static cy_val roi_samples(cy_importer *im, const roi_plan *p, cy_val bin, cy_dim *out_most) {
   static const int64_t all[2] = {0, 1};
   uint32_t count;
@@ -182,7 +182,8 @@ IMPORT(max_roi_pool) {
   const int64_t *pooled = cy_onnx_ints(im, n, "pooled_shape", &count);
   const cy_type t = *cy_onnx_type(im, X), *r = cy_onnx_type(im, n->in[1]);
   if (!pooled || count != 2 || pooled[0] < 1 || pooled[1] < 1 || t.rank != 4 || r->rank != 2)
-    return cy_build_error(im->g, NULL, "expected [n, c, h, w], regions [r, 5] and a pooled_shape of two sizes, found %s and %s",
+    return cy_build_error(im->g, NULL,
+                          "expected [n, c, h, w], regions [r, 5] and a pooled_shape of two sizes, found %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, r));
   cy_val rois = CAST(n->in[1], CY_F32), corner[5];
   double scale = cy_onnx_float(im, n, "spatial_scale", 1);
@@ -216,7 +217,8 @@ static bool pair_of(cy_importer *im, const cy_onnx_node *n, const char *name, in
   return true;
 }
 
-/* Neighbours along an axis of every sample [n, offset group, tap, rows, columns]; `offset` is [n, og, taps, 2, rows, columns]. */
+/* Neighbours along an axis of every sample [n, offset group, tap, rows, columns]; `offset` is [n, og, taps, 2, rows,
+ * columns]. */
 static bool deform_axis(cy_importer *im, const deform *p, cy_val offset, int axis, cy_dim extent, neighbours *out) {
   const cy_type t = *cy_onnx_type(im, offset);
   cy_dim d[5] = {num(im, 1), num(im, 1), t.dim[2], t.dim[4], t.dim[5]};
@@ -271,7 +273,8 @@ IMPORT(deform_conv) {
   deform p = {.groups = cy_onnx_int(im, n, "group", 1), .offset_groups = cy_onnx_int(im, n, "offset_group", 1)};
   if (t.rank != 4 || w.rank != 4 || o.rank != 4 || p.groups < 1 || p.offset_groups < 1 ||
       !cy_dim_is_const(im->g, w.dim[2], &p.kernel[0]) || !cy_dim_is_const(im->g, w.dim[3], &p.kernel[1]))
-    return cy_build_error(im->g, NULL, "expected images, weights of known size and offsets, all of rank 4, found %s, %s and %s",
+    return cy_build_error(im->g, NULL,
+                          "expected images, weights of known size and offsets, all of rank 4, found %s, %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &w), cy_type_text(im->g, &o));
   if (!pair_of(im, n, "strides", 1, p.stride) || !pair_of(im, n, "dilations", 1, p.dilation) ||
       !pair_of(im, n, "pads", 0, p.pad))

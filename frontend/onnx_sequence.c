@@ -321,7 +321,7 @@ IMPORT(concat_from_sequence) {
   return SET(cy_build(im->g, CY_OP_seq_concat, &X, 1, a, 2, &t, 1));
 }
 
-/* Sizes of the parts as dims, where their number is known; NULL: only running tells. */
+/* Sizes of the parts as dims, where their number is known; NULL: it is known only at run time. */
 static const cy_dim *part_sizes(cy_importer *im, cy_val split, cy_dim whole, uint32_t *out_count) {
   int64_t extent, each = 1, given;
   const cy_type *t = split ? cy_onnx_type(im, split) : NULL;
@@ -408,7 +408,7 @@ cy_val cy_onnx_unbox(cy_importer *im, cy_val v) {
   const cy_node_info *box = made_by(im, v, CY_OP_box);
   cy_type t;
   if (!info)
-    return v; /* what is no optional is its own value */
+    return v; /* anything else is its own value */
   if (box)
     return box->in[0];
   if (cy_value_is_const(im->g, v))

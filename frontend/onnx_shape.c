@@ -7,9 +7,6 @@
  */
 #include "frontend/import_int.h"
 
-#include <math.h>
-#include <string.h>
-
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))
 
@@ -122,7 +119,7 @@ IMPORT(flatten) {
   return SET(cy_onnx_flatten2(im, X, (int)(axis < 0 ? axis + rank : axis)));
 }
 
-/* Without axes the rank of the result follows from the sizes of the input, which only running tells. */
+/* Without axes the rank of the result follows from the sizes of the input, which are known only at run time. */
 static void warn_kept(cy_importer *im, const cy_onnx_node *n, int axis, cy_dim size) {
   cy_location where = cy_importer_at(im, n);
   cy_diag_add(im->diag, CY_WARNING, &where,

@@ -214,7 +214,7 @@ static cy_val dft_along(cy_importer *im, cy_val x, int axis, int64_t parts, cons
   return cy_onnx_move_axis(im, y, last, axis);
 }
 
-/* An axis that only running tells: all of them are transformed and filled up to one shape; the chosen one is cut to size. */
+/* An axis known only at run time: all of them are transformed and filled up to one shape; the chosen one is cut to size. */
 static cy_val dft_any_axis(cy_importer *im, const cy_onnx_node *n, int64_t parts, const dft_plan *p) {
   const cy_type t = *cy_onnx_type(im, X);
   cy_val mask = 0, y = 0, one[CY_MAX_RANK];

@@ -7,8 +7,6 @@
 #include "frontend/import_int.h"
 #include "frontend/regex.h"
 
-#include <string.h>
-
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))
 

@@ -361,10 +361,10 @@ static bool check_unused(cy_importer *im) {
     for (size_t k = 0; k < g->n_input && eq; k++)
       found = found || (strlen(g->input[k]->name) == (size_t)(eq - text) &&
                         strncmp(g->input[k]->name, text, (size_t)(eq - text)) == 0);
-    if (!found)
-      ok = option_error(im, cy_arena_printf(im->arena, "--shape must be input=1x3x224x224 with the name of an input of the model (%s), found",
-                                            input_names(im)),
-                        text);
+    if (!found) {
+      const char *want = "--shape must be input=1x3x224x224 with the name of an input of the model (%s), found";
+      ok = option_error(im, cy_arena_printf(im->arena, want, input_names(im)), text);
+    }
   }
   return ok;
 }

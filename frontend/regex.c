@@ -206,7 +206,8 @@ static int32_t escaped_char(regex *r) {
   if (isdigit((unsigned char)c))
     wrong(r, "back-references are not supported");
   else if (c == 'p' || c == 'P')
-    wrong(r, "classes of Unicode properties (\\p) are not supported; write the ranges in [ ], or a class of ASCII as \\w or [:alpha:]");
+    wrong(r, "classes of Unicode properties (\\p) are not supported; write the ranges in [ ], or a class of ASCII as "
+             "\\w or [:alpha:]");
   else if (isalpha((unsigned char)c))
     wrong(r, "unknown or unsupported escape");
   return next_char(r);

@@ -1,4 +1,4 @@
-/* runtime_axes.c - axes and shapes that only running tells: a Reduce, Squeeze or Slice whose axes are a graph input.
+/* runtime_axes.c - axes and shapes known only at run time: a Reduce, Squeeze or Slice whose axes are a graph input.
  *
  * In:  integer lists that are computed when the model runs; only their lengths are known. Out: the sizes that follow from
  * them. They are computed by small integer kernels from the lists and read back as one symbol each (cy_onnx_sizes), so

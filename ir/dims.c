@@ -622,6 +622,9 @@ static cy_dim choose(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b) {
     return a;
   if (dominates(g, kind, b, a))
     return b;
+  int64_t known, common = content(g, a, content(g, b, 0, true), true);
+  if (common > 1 && !cy_dim_is_const(g, a, &known) && !cy_dim_is_const(g, b, &known))
+    return cy_dim_muli(g, choose(g, kind, exact_div(g, a, common), exact_div(g, b, common)), common);
   operands list = {0};
   add_operand(g, kind, a, &list);
   add_operand(g, kind, b, &list);

@@ -6,8 +6,6 @@
  */
 #include "ir_int.h"
 
-#include <stdlib.h>
-
 /* ---- use lists --------------------------------------------------------------------------------------------------- */
 
 static cy_value_slot *slot_of(const cy_graph *g, cy_val v) { return cy_chunks_at(&g->values, v); }

@@ -6,8 +6,6 @@
  */
 #include "ir_int.h"
 
-#include <stdlib.h>
-
 cy_graph *cy_graph_create(cy_diag_sink *diag, const char *file) {
   cy_arena *a = cy_arena_create();
   cy_graph *g = CY_NEW(a, cy_graph);

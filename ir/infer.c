@@ -62,9 +62,7 @@ bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected) {
 
 /* ---- element-wise ------------------------------------------------------------------------------------------------ */
 
-static bool needs_float(cy_op op) {
-  return (op >= CY_OP_sqrt && op <= CY_OP_sigmoid) || op == CY_OP_isnan || op == CY_OP_isinf;
-}
+static bool needs_float(cy_op op) { return cy_op_is_math(op) || op == CY_OP_isnan || op == CY_OP_isinf; }
 
 static bool gives_bool(cy_op op) {
   return op == CY_OP_isnan || op == CY_OP_isinf || (op >= CY_OP_eq && op <= CY_OP_ge);

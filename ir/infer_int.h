@@ -1,5 +1,5 @@
-/* infer_int.h - what the infer_*.c files share. One function per op of a class other than EW, named after its row; a missing one does
- * not link. `infer` is one inference: the node, and short ways to its types. */
+/* infer_int.h - what the infer_*.c files share. One function per op of a class other than EW, named after its row; a
+ * missing one does not link. `infer` is one inference: the node, and short ways to its types. */
 #ifndef CY_INFER_INT_H
 #define CY_INFER_INT_H
 

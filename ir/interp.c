@@ -11,7 +11,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct machine {
   cy_kernel *k;
@@ -215,7 +214,8 @@ typedef struct row { /* the weights of one row, kept for its other columns */
   int64_t keys, number;
 } row;
 
-static double product(machine *m, cy_karg a, int64_t at_a, int64_t step_a, cy_karg b, int64_t at_b, int64_t step_b, int64_t n) {
+static double product(machine *m, cy_karg a, int64_t at_a, int64_t step_a, cy_karg b, int64_t at_b, int64_t step_b,
+                      int64_t n) {
   cy_dtype ta = m->k->args[a].dtype, tb = m->k->args[b].dtype;
   double sum = 0;
   for (int64_t i = 0; i < n; i++)
@@ -244,7 +244,8 @@ static void row_weights(machine *m, row *r) {
   int64_t b = at_batch(m, c->b_batch), step_a = size(m, c->a_k), step_b = size(m, c->b_k), n = size(m, c->k);
   double top = -__builtin_inf();
   for (int64_t j = 0; j < r->keys; j++) {
-    m->local[c->score] = rounded(m, c->score, c->scale * product(m, c->a, a, step_a, c->b, b + j * size(m, c->b_n), step_b, n));
+    m->local[c->score] =
+        rounded(m, c->score, c->scale * product(m, c->a, a, step_a, c->b, b + j * size(m, c->b_n), step_b, n));
     m->var[c->key] = j;
     run_list(m, change->body);
     r->weight[j] = m->local[c->score].f;

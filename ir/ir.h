@@ -28,13 +28,16 @@
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
 typedef enum cy_dtype {
-#define DTYPE(id, name, onnx, bits, cls) CY_##id,
+#define DTYPE(id, name, onnx, bits, cls, c_type) CY_##id,
 #include "dtypes.def"
 #undef DTYPE
   CY_DTYPE_COUNT
 } cy_dtype; /* equal to ONNX's TensorProto.DataType and to cyto_dtype; CY_REF is of the compiler only */
 
-typedef enum cy_op_class { CY_CLASS_EW, CY_CLASS_VIEW, CY_CLASS_INDEX, CY_CLASS_REDUCE, CY_CLASS_ROOT, CY_CLASS_CALL, CY_CLASS_CTRL } cy_op_class;
+/* See ops.def. */
+typedef enum cy_op_class {
+  CY_CLASS_EW, CY_CLASS_VIEW, CY_CLASS_INDEX, CY_CLASS_REDUCE, CY_CLASS_ROOT, CY_CLASS_CALL, CY_CLASS_CTRL
+} cy_op_class;
 
 typedef enum cy_op {
   CY_OP_NONE,
@@ -52,12 +55,16 @@ typedef enum cy_attr_key {
   CY_ATTR_COUNT
 } cy_attr_key;
 
-typedef enum cy_attr_kind { CY_KIND_INT, CY_KIND_FLOAT, CY_KIND_INTS, CY_KIND_FLOATS, CY_KIND_DIMS, CY_KIND_BLOCK } cy_attr_kind;
+/* Which member of cy_attr holds the value. */
+typedef enum cy_attr_kind {
+  CY_KIND_INT, CY_KIND_FLOAT, CY_KIND_INTS, CY_KIND_FLOATS, CY_KIND_DIMS, CY_KIND_BLOCK
+} cy_attr_kind;
 
 typedef struct cy_dtype_info {
   const char *name;
   int onnx, bits;
-  char cls; /* F I U B S C, 0 for none */
+  char cls; /* as in dtypes.def; 0 for none */
+  const char *c_type;
 } cy_dtype_info;
 
 typedef struct cy_op_info {
@@ -76,6 +83,8 @@ const char *cy_attr_name(cy_attr_key key);
 cy_attr_kind cy_attr_kind_of(cy_attr_key key);
 cy_attr_key cy_attr_by_name(const char *name, size_t len);
 static inline bool cy_op_is_ew(cy_op op) { return op >= CY_OP_neg && op <= CY_OP_fma; }
+/* Functions of floats alone. */
+static inline bool cy_op_is_math(cy_op op) { return op >= CY_OP_sqrt && op <= CY_OP_sigmoid; }
 static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls == 'F'; }
 static inline bool cy_dtype_is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; } /* integers of 8 bits */
 static inline bool cy_dtype_is_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I' || cy_dtype_of(t)->cls == 'U'; }
@@ -89,10 +98,13 @@ enum cy_activation { CY_ACT_SIGMOID, CY_ACT_TANH, CY_ACT_RELU, CY_ACT_AFFINE, CY
 enum cy_resize_mode { CY_RESIZE_NEAREST, CY_RESIZE_LINEAR, CY_RESIZE_CUBIC };
 enum cy_resize_coord { CY_COORD_HALF_PIXEL, CY_COORD_ASYMMETRIC, CY_COORD_ALIGN_CORNERS, CY_COORD_PYTORCH_HALF_PIXEL,
                        CY_COORD_TF_CROP, CY_COORD_HALF_PIXEL_SYMMETRIC, CY_COORD_TF_HALF_PIXEL_NN };
-enum cy_resize_nearest { CY_NEAREST_ROUND_PREFER_FLOOR, CY_NEAREST_ROUND_PREFER_CEIL, CY_NEAREST_FLOOR, CY_NEAREST_CEIL, CY_NEAREST_SIMPLE };
-/* Programs of string_match and string_tokens, attributes of string_normalize and count_ngrams: as CYRT_RX_*, _CASE_*, _TERM_* in cyto_abi.h. */
+enum cy_resize_nearest { CY_NEAREST_ROUND_PREFER_FLOOR, CY_NEAREST_ROUND_PREFER_CEIL, CY_NEAREST_FLOOR,
+                         CY_NEAREST_CEIL, CY_NEAREST_SIMPLE };
+/* Programs of string_match and string_tokens, attributes of string_normalize and count_ngrams: as CYRT_RX_*, _CASE_*,
+ * _TERM_* in cyto_abi.h. */
 enum cy_rx { CY_RX_MATCH, CY_RX_IN, CY_RX_NOT_IN, CY_RX_SPLIT, CY_RX_JUMP, CY_RX_ASSERT };
-enum cy_rx_place { CY_RX_AT_BEGIN, CY_RX_AT_END, CY_RX_AT_LINE_BEGIN, CY_RX_AT_LINE_END, CY_RX_AT_WORD_EDGE, CY_RX_NOT_AT_WORD_EDGE };
+enum cy_rx_place { CY_RX_AT_BEGIN, CY_RX_AT_END, CY_RX_AT_LINE_BEGIN, CY_RX_AT_LINE_END, CY_RX_AT_WORD_EDGE,
+                   CY_RX_NOT_AT_WORD_EDGE };
 enum cy_letter_case { CY_CASE_KEEP, CY_CASE_LOWER, CY_CASE_UPPER };
 enum cy_term_weight { CY_TERM_COUNT, CY_TERM_INVERSE, CY_TERM_WEIGHTED };
 enum cy_sample_padding { CY_SAMPLE_ZEROS, CY_SAMPLE_BORDER, CY_SAMPLE_REFLECTION };
@@ -102,7 +114,8 @@ enum cy_sample_padding { CY_SAMPLE_ZEROS, CY_SAMPLE_BORDER, CY_SAMPLE_REFLECTION
 typedef struct cy_arena cy_arena;
 cy_arena *cy_arena_create(void);
 void cy_arena_destroy(cy_arena *a);
-void *cy_arena_alloc(cy_arena *a, size_t bytes);               /* zeroed, 16-byte aligned; aborts when the machine is out of memory */
+/* Zeroed, 16-byte aligned; aborts when the machine is out of memory. */
+void *cy_arena_alloc(cy_arena *a, size_t bytes);
 void *cy_arena_copy(cy_arena *a, const void *src, size_t bytes);
 /* Room for element `count` (0-based) of an array of *cap; the array, perhaps elsewhere. */
 void *cy_arena_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size_t item_bytes);
@@ -151,7 +164,8 @@ typedef uint32_t cy_block;
 /* Where a symbol's value comes from at run time. */
 typedef enum cy_sym_kind {
   CY_SYM_INPUT, /* a dimension of graph inputs, >= 0 */
-  CY_SYM_DATA,  /* element `index` of integer (or bool) value `value`, read when it has been computed; any sign unless min says */
+  /* Element `index` of integer (or bool) value `value`, read when it has been computed; any sign unless min says */
+  CY_SYM_DATA,
   CY_SYM_COUNT, /* dimension `index` of `value`, known when its node (a CALL or CTRL op) has run; >= 0 */
   CY_SYM_FREE   /* set by the host program itself (loop counters) */
 } cy_sym_kind;
@@ -190,8 +204,8 @@ void cy_dim_symbols(const cy_graph *g, cy_dim d, void (*visit)(void *ctx, cy_sym
 const char *cy_dim_text(cy_graph *g, cy_dim d);                       /* "2*seq+1"; lives in the graph's arena */
 cy_dim cy_dim_parse(cy_graph *g, const char *text, const char **out_end);
 
-/* The structure behind a dim, for those who emit code for it: a sum of coef * product of atoms, each atom a symbol or one of
- * div/mod/min/max of two dims. */
+/* The structure behind a dim, for those who emit code for it: a sum of coef * product of atoms, each atom a symbol or
+ * one of div/mod/min/max of two dims. */
 typedef enum cy_atom_kind { CY_ATOM_SYM, CY_ATOM_DIV, CY_ATOM_MOD, CY_ATOM_MIN, CY_ATOM_MAX } cy_atom_kind;
 typedef struct cy_atom {
   cy_atom_kind kind;
@@ -203,7 +217,8 @@ typedef struct cy_term {
   int natoms;
   const uint32_t *atoms; /* ids for cy_dim_atom(), sorted, repeated for powers */
 } cy_term;
-int cy_dim_terms(const cy_graph *g, cy_dim d, const cy_term **out_terms); /* 0 terms: the constant 0; a constant term has natoms 0 */
+/* 0 terms: the constant 0; a constant term has natoms 0 */
+int cy_dim_terms(const cy_graph *g, cy_dim d, const cy_term **out_terms);
 const cy_atom *cy_dim_atom(const cy_graph *g, uint32_t atom);
 
 cy_sym cy_sym_new(cy_graph *g, const char *name, cy_sym_kind kind); /* name may be NULL: a fresh one like "s3" is made */
@@ -221,8 +236,8 @@ typedef enum cy_content_kind { CY_CONTENT_SEQUENCE, CY_CONTENT_OPTIONAL, CY_CONT
 typedef struct cy_content_info {
   uint8_t kind;    /* cy_content_kind */
   uint8_t key;     /* of a map: cy_dtype of its keys */
-  cy_content item; /* of a sequence's elements, an optional's value, a map's values; 0: tensors as below (of a map: single numbers
-                      or strings, rank 0) */
+  cy_content item; /* of a sequence's elements, an optional's value, a map's values; 0: tensors as below (of a map:
+                      single numbers or strings, rank 0) */
   uint8_t dtype, rank; /* of the tensors; rank may be CY_ANY_RANK, CY_NO_RANK */
   int64_t dim[CY_MAX_RANK]; /* -1: any */
 } cy_content_info;
@@ -276,6 +291,10 @@ typedef struct cy_origin {
   const char *pass;    /* the pass that made it; NULL: the importer */
 } cy_origin;
 
+/* What cycles of a layer are asked for: as it is, in integers, or to round what it reads, each row (each image of a
+ * convolution) by a scale of its own. */
+typedef enum cy_layer_form { CY_LAYER_FLOATS, CY_LAYER_INTS, CY_LAYER_ROUNDING } cy_layer_form;
+
 /* What a convolution takes on one core of a target, in cycles: where channel after channel lies in memory as a picture,
  * or where channels lie closest; and to turn its input or output from one order to the other. */
 typedef struct cy_conv_cycles {
@@ -292,7 +311,8 @@ typedef struct cy_node_info {
   cy_origin origin;
 } cy_node_info;
 
-/* A block is a straight list of nodes in an order in which every value is defined before it is used. Block 1 is the graph. */
+/* A block is a straight list of nodes in an order in which every value is defined before it is used. Block 1 is the
+ * graph. */
 typedef struct cy_block_info {
   cy_node *nodes;
   uint32_t nnodes, capacity;
@@ -372,7 +392,8 @@ cy_val cy_block_add_param(cy_graph *g, cy_block b, const cy_type *type, const ch
 void cy_block_set_results(cy_graph *g, cy_block b, const cy_val *vals, uint32_t n);
 void cy_build_in(cy_graph *g, cy_block b);                            /* appends to block b from now on */
 cy_block cy_build_block(const cy_graph *g);
-void cy_build_before(cy_graph *g, cy_node n);                         /* inserts before node n from now on; cy_build_in() ends it */
+/* Inserts before node n from now on; cy_build_in() ends it */
+void cy_build_before(cy_graph *g, cy_node n);
 void cy_build_origin(cy_graph *g, const cy_origin *origin);           /* of the nodes built from now on */
 /* Error about what is being built: location is the current origin. Returns 0. */
 cy_val cy_build_error(cy_graph *g, const char *item, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -380,8 +401,8 @@ cy_val cy_build_error(cy_graph *g, const char *item, const char *format, ...) __
 
 /* The general form. `type` is for ops flagged T (one per output: types[outs]); NULL otherwise. Returns the first output;
  * the others are cy_node_of(g, cy_value_of(g, v)->node)->out[k]. Attributes are copied. */
-cy_val cy_build(cy_graph *g, cy_op op, const cy_val *in, uint32_t nin, const cy_attr *attrs, uint32_t nattrs, const cy_type *types,
-                uint32_t nout);
+cy_val cy_build(cy_graph *g, cy_op op, const cy_val *in, uint32_t nin, const cy_attr *attrs, uint32_t nattrs,
+                const cy_type *types, uint32_t nout);
 cy_val cy_build_output(const cy_graph *g, cy_val first, uint32_t index); /* another output of first's node */
 cy_attr cy_attr_int(cy_attr_key key, int64_t v);
 cy_attr cy_attr_float(cy_attr_key key, double v);
@@ -411,7 +432,8 @@ cy_val cy_build_like(cy_graph *g, cy_val x, double v);                /* scalar 
 cy_val cy_build_reshape(cy_graph *g, cy_val x, const cy_dim *dims, int rank);
 cy_val cy_build_expand(cy_graph *g, cy_val x, const cy_dim *dims, int rank);
 cy_val cy_build_transpose(cy_graph *g, cy_val x, const int64_t *perm);
-cy_val cy_build_slice(cy_graph *g, cy_val x, const cy_dim *starts, const int64_t *steps, const cy_dim *sizes); /* steps may be NULL: 1 */
+/* steps NULL: all are 1. */
+cy_val cy_build_slice(cy_graph *g, cy_val x, const cy_dim *starts, const int64_t *steps, const cy_dim *sizes);
 cy_val cy_build_slice_axis(cy_graph *g, cy_val x, int axis, cy_dim start, cy_dim size);
 cy_val cy_build_pad(cy_graph *g, cy_val x, const cy_dim *pads, int mode, cy_val fill); /* pads: begins then ends */
 cy_val cy_build_concat(cy_graph *g, const cy_val *v, uint32_t n, int axis);
@@ -424,10 +446,10 @@ cy_val cy_build_unsqueeze(cy_graph *g, cy_val x, int axis);
 /* Broadcasts shapes the numpy way into out (rank returned, -1 after a diagnostic). */
 int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *out_dims);
 
-/* attention.c: softmax(scores) * v, where scores [b.., h, s, t] = scale * q k^T, then softcap * tanh(scores / softcap), then bias added,
- * then `fill` where the mask says so, then -infinity where a key may not be seen for other reasons. h is a multiple of
- * g: h / g neighbouring heads of q share one of k and v. Batch axes of k and v may be 1; bias and mask broadcast to the
- * scores. A row that sees no key is NaN, as softmax has it. */
+/* attention.c: softmax(scores) * v, where scores [b.., h, s, t] = scale * q k^T, then softcap * tanh(scores /
+ * softcap), then bias added, then `fill` where the mask says so, then -infinity where a key may not be seen for other
+ * reasons. h is a multiple of g: h / g neighbouring heads of q share one of k and v. Batch axes of k and v may be 1;
+ * bias and mask broadcast to the scores. A row that sees no key is NaN, as softmax has it. */
 typedef struct cy_attention {
   cy_val q, k, v;
   cy_val bias;    /* numbers; 0: none */
@@ -447,23 +469,27 @@ typedef struct cy_attention_parts { /* the values of the composition */
 cy_val cy_build_attention(cy_graph *g, const cy_attention *a);
 /* The same as products, softmax and element-wise ops. softmax: its type (CY_NONE: that of q). out_parts may be NULL. */
 cy_val cy_build_attention_plain(cy_graph *g, const cy_attention *a, cy_dtype softmax, cy_attention_parts *out_parts);
-cy_val cy_build_repeat_heads(cy_graph *g, cy_val x, cy_dim heads); /* [.., g, t, d] -> [.., heads, t, d]; one head stays one */
+/* [.., g, t, d] -> [.., heads, t, d]; one head stays one */
+cy_val cy_build_repeat_heads(cy_graph *g, cy_val x, cy_dim heads);
 cy_attention cy_attention_of(const cy_node_info *n);
 cy_type cy_attention_scores(cy_graph *g, const cy_attention *a);      /* type of the scores */
 
 /* What is known of a value's contents. */
-const cy_dim *cy_value_elems(cy_graph *g, cy_val v, uint32_t *out_n); /* integer contents as dims, from constants too (<= 4096 elements); NULL when unknown */
-/* As above, but makes CY_SYM_DATA symbols for an integer tensor whose contents only running tells (static element count <= 64). */
+/* Integer contents as dims, from constants too (<= 4096 elements); NULL when unknown */
+const cy_dim *cy_value_elems(cy_graph *g, cy_val v, uint32_t *out_n);
+/* As above, but makes CY_SYM_DATA symbols for an integer tensor whose contents are known only at run time (static element
+ * count <= 64). */
 const cy_dim *cy_value_elems_or_read(cy_graph *g, cy_val v, uint32_t *out_n);
-const double *cy_value_floats(cy_graph *g, cy_val v, uint32_t *out_n); /* constant contents as doubles; NULL when not constant */
+/* Constant contents as doubles; NULL when not constant */
+const double *cy_value_floats(cy_graph *g, cy_val v, uint32_t *out_n);
 bool cy_value_is_const(const cy_graph *g, cy_val v);
 bool cy_value_is_splat(cy_graph *g, cy_val v, double *out_value);     /* constant with all elements equal */
 
-/* infer.c: sets the types of n's outputs from its inputs and attributes (for ops flagged T: checks the given ones where it can).
- * False after a diagnostic. */
+/* infer.c: sets the types of n's outputs from its inputs and attributes (for ops flagged T: checks the given ones
+ * where it can). False after a diagnostic. */
 bool cy_infer(cy_graph *g, cy_node n);
-/* fold_small.c: if n can be evaluated now (all inputs small constants, or integers known as dims), gives its outputs data or elems.
- * Returns true when the outputs became constants, i.e. the node is no longer needed. */
+/* fold_small.c: if n can be evaluated now (all inputs small constants, or integers known as dims), gives its outputs
+ * data or elems. Returns true when the outputs became constants, i.e. the node is no longer needed. */
 bool cy_fold_small(cy_graph *g, cy_node n);
 /* scalar.c: one element of an element-wise op, exact per dtype: the arithmetic of folding and of the interpreter. */
 typedef union cy_scalar {
@@ -478,30 +504,32 @@ enum { CY_LOGISTIC_TERMS = 5, CY_LOGISTIC_MIDDLE = 1 << 14, CY_LOGISTIC_SQUARES 
 extern const int16_t cy_logistic_q15[CY_LOGISTIC_TERMS];
 cy_scalar cy_scalar_load(const void *bytes, cy_dtype dtype, uint64_t index);
 void cy_scalar_store(void *bytes, cy_dtype dtype, uint64_t index, cy_scalar v); /* rounds / wraps to dtype */
-/* Where accumulating by op (add, mul, min, max, and, or, xor) begins: what changes nothing, infinite for min and max of floats. */
+/* Where accumulating by op (add, mul, min, max, and, or, xor) begins: what changes nothing, infinite for min and max
+ * of floats. */
 cy_scalar cy_scalar_neutral(cy_op op, cy_dtype dtype);
 /* Are results values of an operand, or exact? Then there is nothing to round in floats that are narrower than registers. */
 bool cy_op_is_exact(cy_op op);
 
-/* ---- editing (edit.c) ------------------------------------------------------------------------------------------------- */
+/* ---- editing (edit.c) ------------------------------------------------------------------------------------------- */
 
 /* All uses of `from` (inputs of nodes, block results, model outputs) become `to`. */
 void cy_graph_replace(cy_graph *g, cy_val from, cy_val to);
 /* Removes nodes whose outputs nobody uses; returns how many. Keeps what symbols read. */
 uint32_t cy_graph_sweep(cy_graph *g);
-/* Users of every value: users of v are list[start[v] .. start[v+1]). Valid until the next edit; in arena `scratch`. A use by a block's
- * results or a model output is node 0; a symbol that reads the value counts as a use by node 0 too. */
+/* Users of every value: users of v are list[start[v] .. start[v+1]). Valid until the next edit; in arena `scratch`. A
+ * use by a block's results or a model output is node 0; a symbol that reads the value counts as a use by node 0 too. */
 typedef struct cy_uses {
   const uint32_t *start;
   const cy_node *list;
 } cy_uses;
 cy_uses cy_graph_uses(const cy_graph *g, cy_arena *scratch);
 
-/* ---- text form and checking (print.c, parse.c, verify.c) ----------------------------------------------------------------- */
+/* ---- text form and checking (print.c, parse.c, verify.c) -------------------------------------------------------- */
 
 void cy_graph_print(cy_graph *g, FILE *out);                           /* grammar: ir/TEXT.md */
 cy_graph *cy_graph_parse(const char *text, size_t len, const char *file, cy_diag_sink *diag); /* NULL after diagnostics */
-/* Checks every invariant (types re-inferred, order, ids, attributes, blocks). False: `out_text` (caller's, may be NULL) says what. */
+/* Checks every invariant (types re-inferred, order, ids, attributes, blocks). False: `out_text` (caller's, may be
+ * NULL) says what. */
 bool cy_graph_verify(cy_graph *g, char *out_text, size_t capacity);
 
 #endif

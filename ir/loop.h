@@ -1,4 +1,5 @@
-/* loop.h - the kernel level: loops around scalar expressions over loads, and the program of host steps that launches kernels.
+/* loop.h - the kernel level: loops around scalar expressions over loads, and the program of host steps that launches
+ * kernels.
  *
  * A kernel has arguments (typed memory), a grid of parallel loop variables, and a body of statements. Expressions are
  * hash-consed and pure; arithmetic uses the element-wise enumerators of ops.def. Index arithmetic is i64. A contraction
@@ -106,8 +107,8 @@ typedef struct cy_contraction {
   int nout_vars;
   /* Weights in integers, a and sums in f32: b is (b - zero) * scale, by blocks of b_block rows, an even number of which
    * lies in a byte each two where b_bits is 4: i of a block in the lower half, i + b_block / 2 in the upper one. scale, and
-   * b_zero of u8 where it is not b_middle for all, are [blocks, n] without gaps, b is [blocks, n / b_k, rows of bytes, b_k]. b_bits 0: it is
-   * what it says. */
+   * b_zero of u8 where it is not b_middle for all, are [blocks, n] without gaps, b is [blocks, n / b_k, rows of bytes,
+   * b_k]. b_bits 0: it is what it says. */
   int b_bits;
   int64_t b_block, b_middle;
   cy_karg b_scale;
@@ -126,10 +127,12 @@ typedef struct cy_contraction {
   bool causal;
   int64_t window;
   cy_dim past;
-  /* convolution; spatial axes outermost first. b is w[o][c/group][k..] row-major (conv) or w[c][o/group][k..] (transpose). */
+  /* convolution; spatial axes outermost first. b is w[o][c/group][k..] row-major (conv) or w[c][o/group][k..]
+   * (transpose). */
   bool planar; /* the spatial axis that is closest in memory, not channels: see out_var */
   int nspatial;
-  cy_dim images, in[CY_MAX_SPATIAL], out[CY_MAX_SPATIAL], pad[CY_MAX_SPATIAL]; /* pad: at the begin; the end follows from out */
+  /* pad: in front; padding behind follows from out */
+  cy_dim images, in[CY_MAX_SPATIAL], out[CY_MAX_SPATIAL], pad[CY_MAX_SPATIAL];
   int64_t kernel[CY_MAX_SPATIAL], stride[CY_MAX_SPATIAL], dilation[CY_MAX_SPATIAL], group;
   cy_dim channels_in, channels_out;
   cy_dim x_image, x_spatial[CY_MAX_SPATIAL], x_channel;  /* strides of a */
@@ -151,8 +154,8 @@ bool cy_kernel_loads(const cy_kernel *k, cy_karg arg); /* does any expression? *
 cy_var cy_kernel_add_var(cy_kernel *k, cy_dim extent);
 cy_var_info *cy_kernel_var(const cy_kernel *k, cy_var v);
 uint32_t cy_kernel_var_count(const cy_kernel *k);
-/* Makes v the next (faster) coordinate of the tasks. Tasks are numbered row-major over the grid. When the grid has exactly one variable
- * and it is marked `lanes`, a task is one element and ranges of tasks are vectorised. */
+/* Makes v the next (faster) coordinate of the tasks. Tasks are numbered row-major over the grid. When the grid has
+ * exactly one variable and it is marked `lanes`, a task is one element and ranges of tasks are vectorised. */
 void cy_kernel_add_grid(cy_kernel *k, cy_var v);
 uint32_t cy_kernel_grid(const cy_kernel *k, const cy_var **out_vars);
 cy_dim cy_kernel_tasks(cy_kernel *k); /* how many: the product of the grid's extents */
@@ -171,8 +174,8 @@ void cy_kernel_store(cy_kernel *k, cy_karg arg, cy_expr offset, cy_expr value); 
 void cy_kernel_set(cy_kernel *k, cy_local l, cy_expr value);
 void cy_kernel_accum(cy_kernel *k, cy_local l, cy_op op, cy_expr value);
 
-/* Expressions. Constructors fold constants, drop neutral elements, and keep index arithmetic in sum-of-products form; division and
- * modulo of `i * E + j` with 0 <= j < E simplify by the extents of the variables. */
+/* Expressions. Constructors fold constants, drop neutral elements, and keep index arithmetic in sum-of-products form;
+ * division and modulo of `i * E + j` with 0 <= j < E simplify by the extents of the variables. */
 const cy_expr_info *cy_expr_of(const cy_kernel *k, cy_expr e);
 uint32_t cy_expr_count(const cy_kernel *k);
 cy_expr cy_x_const(cy_kernel *k, cy_dtype dtype, double v);
@@ -211,7 +214,8 @@ bool cy_expr_uses_var(const cy_kernel *k, cy_expr e, cy_var v); /* through local
 /* Rewrites: every occurrence of variable v in the kernel by expression `by`. */
 void cy_kernel_subst_var(cy_kernel *k, cy_var v, cy_expr by);
 
-/* The distinct non-constant dims that the kernel's statements, extents and contraction use: what a launch must hand in, in this order. */
+/* The distinct non-constant dims that the kernel's statements, extents and contraction use: what a launch must hand
+ * in, in this order. */
 uint32_t cy_kernel_dims(cy_kernel *k, const cy_dim **out_dims);
 
 void cy_kernel_print(cy_kernel *k, FILE *out);               /* text form, see ir/TEXT.md */
@@ -221,33 +225,35 @@ bool cy_kernel_equal(cy_kernel *a, cy_kernel *b);
 /* Checks types, scopes and ids. False: `out_text` (caller's, may be NULL) says what is wrong. */
 bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity);
 
-/* loop_math.c: exp, log, tanh, erf, sin, .. of f32 as polynomials in basic arithmetic (one form for CPU, CUDA and oracle), applied to
- * the whole kernel before codegen. f64 forms stay calls of libm. */
+/* loop_math.c: exp, log, tanh, erf, sin, .. of f32 as polynomials in basic arithmetic (one form for CPU, CUDA and
+ * oracle), applied to the whole kernel before codegen. f64 forms stay calls of libm. */
 void cy_kernel_expand_math(cy_kernel *k);
 
-/* loop_math.c: e^x for x <= 0, the weights of a softmax: in f32 0 from about -87.7 on, where it is no normal number any more.
- * NaN stays. */
+/* loop_math.c: e^x for x <= 0, the weights of a softmax: in f32 0 from about -87.7 on, where it is no normal number
+ * any more. NaN stays. */
 cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x);
 
-/* loop_schedule.c: clean-up of the axes and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
- * axes of extent 1, picks the lane loop (unit stride first), orders the grid. Run by lowering on plain loop kernels. */
+/* loop_schedule.c: clean-up of the axes and the choice of lanes. Merges grid and loop axes that all accesses treat as
+ * one, drops axes of extent 1, picks the lane loop (unit stride first), orders the grid. Run by lowering on plain loop
+ * kernels. */
 void cy_kernel_schedule(cy_kernel *k);
-/* loop_schedule.c, before cy_kernel_schedule(), for a target that has few lanes: puts a loop over rows inside of the lanes where much
- * of the addresses is the same for all rows. */
+/* loop_schedule.c, before cy_kernel_schedule(), for a target that has few lanes: puts a loop over rows inside of the
+ * lanes where much of the addresses is the same for all rows. */
 void cy_kernel_share_addresses(cy_kernel *k);
 
-/* loop_fold.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
- * rows reads all of B for each of them. Run by lowering once the epilogue is there. */
+/* loop_fold.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a
+ * product of few rows reads all of B for each of them. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_batches(cy_kernel *k);
-/* loop_fold.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue treats them as one
- * axis. Run by lowering once the epilogue is there. */
+/* loop_fold.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue
+ * treats them as one axis. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_pixels(cy_kernel *k);
 
-/* interp.c: runs tasks [begin, end) on host memory, syms as for cy_dim_eval. Contraction kernels run as plain nested sums. The oracle. */
+/* interp.c: runs tasks [begin, end) on host memory, syms as for cy_dim_eval. Contraction kernels run as plain nested
+ * sums. The oracle. */
 void cy_kernel_interpret(cy_kernel *k, void *const *args, const int64_t *syms, int64_t begin, int64_t end);
 int64_t cy_kernel_tasks_eval(cy_kernel *k, const int64_t *syms);
 
-/* ---- work and cost (cost.c) -------------------------------------------------------------------------------------------- */
+/* ---- work and cost (cost.c) ------------------------------------------------------------------------------------- */
 
 typedef struct cy_cost {
   double flops;      /* arithmetic operations (multiply-add = 2) */
@@ -256,7 +262,7 @@ typedef struct cy_cost {
 } cy_cost;
 cy_cost cy_kernel_cost(cy_kernel *k, const int64_t *syms); /* syms: a binding for estimation */
 
-/* ---- programs (program.c) ------------------------------------------------------------------------------------------------ */
+/* ---- programs (program.c) --------------------------------------------------------------------------------------- */
 
 typedef enum cy_buffer_kind {
   CY_BUF_ARENA,   /* offset planned at compile time (an expression where sizes are symbolic) */
@@ -276,11 +282,13 @@ typedef struct cy_buffer {
 /* Produces one piece of a constant's bytes; `out` is where they all begin. Thread-safe, pieces in any order. */
 typedef void cy_constant_write(const cy_graph *g, cy_val value, const void *form, uint32_t piece, void *out);
 
-/* Bytes in the library's weight section. `write` produces `size` bytes from the value (packing); NULL: the value's bytes as they are. */
+/* Bytes in the library's weight section. `write` produces `size` bytes from the value (packing); NULL: the value's
+ * bytes as they are. */
 typedef struct cy_constant {
   cy_val value;
   uint64_t size, offset;
-  const char *key;                                                     /* names the form; equal (value, key) are shared; "" for plain */
+  /* Names the form; equal (value, key) are shared; "" for plain */
+  const char *key;
   cy_constant_write *write;
   const void *form;
   uint32_t pieces; /* calls of `write` that it takes */
@@ -304,7 +312,9 @@ typedef enum cy_step_kind {
   CY_STEP_ALLOC,  /* dynamic slot of buffer `bind[0]` gets its size */
   CY_STEP_OUTPUT, /* output `index` of data-dependent shape: dims known now; its buffer becomes usable */
   CY_STEP_IF,     /* symbol sym != 0: then_steps, else else_steps */
-  CY_STEP_LOOP,   /* while (sym (counter) < limit): then_steps, counter++ ; ends early when symbol `cond` is 0 (checked before each turn; 0: no condition) */
+  /* While (sym (counter) < limit): then_steps, counter++ ; ends early when symbol `cond` is 0 (checked before each
+   * turn; 0: no condition) */
+  CY_STEP_LOOP,
   CY_STEP_SET     /* symbol sym = expression `limit` */
 } cy_step_kind;
 
@@ -346,7 +356,8 @@ typedef struct cy_program {
 } cy_program;
 
 cy_program *cy_program_create(cy_graph *g);
-/* Calls `visit` for every step from `steps` on, those of bodies behind the step that has them: in the order of `position`. */
+/* Calls `visit` for every step from `steps` on, those of bodies behind the step that has them: in the order of
+ * `position`. */
 void cy_steps_visit(cy_step *steps, void (*visit)(void *ctx, cy_step *s), void *ctx);
 uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t index, cy_dim bytes);
 uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, const char *key,
@@ -359,8 +370,10 @@ void cy_program_share_kernels(cy_program *p, uint64_t (*form)(void *ctx, cy_kern
 void cy_program_print(cy_program *p, FILE *out);             /* text form, see ir/TEXT.md */
 /* Checks kernels, buffers, and what steps refer to. False: `out_text` (caller's, may be NULL) says what is wrong. */
 bool cy_program_verify(cy_program *p, char *out_text, size_t capacity);
-/* Runs the whole program by the interpreter; inputs/outputs in model order, outputs allocated by malloc (caller frees), dims written. Data
- * dependent steps included, runtime calls excepted. The oracle for end-to-end tests. 0, or -1 for an unsupported step. */
-int cy_program_interpret(cy_program *p, const void *const *inputs, const int64_t *input_syms, void **out_data, cy_type *out_types);
+/* Runs the whole program by the interpreter; inputs/outputs in model order, outputs allocated by malloc (caller
+ * frees), dims written. Data dependent steps included, runtime calls excepted. The oracle for end-to-end tests. 0, or
+ * -1 for an unsupported step. */
+int cy_program_interpret(cy_program *p, const void *const *inputs, const int64_t *input_syms, void **out_data,
+                         cy_type *out_types);
 
 #endif

@@ -1,4 +1,5 @@
-/* loop_axes.h - what the statements of a kernel do along its variables; for loop_axes.c, loop_schedule.c and loop_fold.c. */
+/* loop_axes.h - what the statements of a kernel do along its variables; for loop_axes.c, loop_schedule.c and
+ * loop_fold.c. */
 #ifndef CY_LOOP_AXES_H
 #define CY_LOOP_AXES_H
 

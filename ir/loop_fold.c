@@ -14,14 +14,16 @@ static bool rows_continue(const cy_kernel *k, int i, bool *out_batch_first) {
   return *out_batch_first || c->a_m == cy_dim_mul(k->g, c->batch[i], c->a_batch[i]);
 }
 
-/* One variable for the rows of batch axis i. Where the epilogue treats the two differently, its indices are split again, row by row. */
+/* One variable for the rows of batch axis i. Where the epilogue treats the two differently, its indices are split
+ * again, row by row. */
 static bool fold_batch(cy_kernel *k, int i) {
   cy_contraction *c = &k->contraction;
   bool batch_first;
   int64_t m;
   if (!cy_dim_is(k->g, c->b_batch[i], 0) || !rows_continue(k, i, &batch_first))
     return false;
-  cy_var rows = c->out_var[c->nbatch], outer = batch_first ? c->out_var[i] : rows, inner = batch_first ? rows : c->out_var[i];
+  cy_var rows = c->out_var[c->nbatch], outer = batch_first ? c->out_var[i] : rows,
+         inner = batch_first ? rows : c->out_var[i];
   survey s = cy_survey_make(k);
   bool same = cy_survey_mergeable(&s, outer, inner);
   cy_survey_free(&s);

@@ -9,8 +9,6 @@
  */
 #include "loop_int.h"
 
-#include <stdlib.h>
-
 enum { TERMS = CY_MAX_RANK * 2 };
 static const int64_t LIMIT = (int64_t)1 << 44;
 

@@ -16,7 +16,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LANES = 8, STRIP = 16, LONG_STRIP = 128, FEW_ROWS = 16, BLOCK = 2048, LINE_BITS = 512, VECTOR_BITS = 256 };
+enum {
+  LANES = 8,
+  STRIP = 16,
+  LONG_STRIP = 128,
+  FEW_ROWS = 16,
+  BLOCK = 2048,
+  LINE_BITS = 512,
+  VECTOR_BITS = 256,
+  WAY_BYTES = 4096
+};
 
 /* ---- lanes ---- */
 
@@ -274,7 +283,25 @@ static int64_t strip_of(int64_t n, int64_t most, int64_t lanes) {
   return 0;
 }
 
-/* Many store rows at once would not stay in the first cache: short strips of both then, else long ones. */
+/* The store's axis, of so many elements, is only part of a cache line: the grid variable that goes on with the line, 0
+ * when there is none, or that is what the loads walk. */
+static cy_var line_rest(const survey *s, cy_var loads, cy_var store, int64_t rows, int line) {
+  for (uint32_t i = 0; rows < line && i < s->k->ngrid; i++) {
+    cy_var v = s->k->grid[i];
+    if (v != store && cy_dim_is(s->k->g, cy_survey_coef(s, &s->access[0], v), rows))
+      return v == loads ? 0 : v;
+  }
+  return 0;
+}
+
+/* Are neighbours along v stored in lines that compete for the same places of the first cache? */
+static bool compete(const survey *s, cy_var v, int bits) {
+  int64_t c;
+  return !coef_known(s, &s->access[0], v, &c) || c * bits / 8 % WAY_BYTES == 0;
+}
+
+/* Many store rows at once would not stay in the first cache: short strips of both then, else long ones. Where each turn of
+ * the grid stores but a piece of a line, the next turn goes on with it. */
 static bool cross_on_grid(cy_kernel *k, const survey *s) {
   cy_var loads, store;
   int64_t n = 0, rows = 0; /* 0: a symbol */
@@ -285,7 +312,9 @@ static bool cross_on_grid(cy_kernel *k, const survey *s) {
   if (known && n < (joins(s, loads, store) ? LANES : turns))
     return false;
   bool few = cy_dim_is_const(k->g, cy_kernel_var(k, store)->extent, &rows) && rows <= STRIP;
-  int64_t most = few ? LONG_STRIP : line, strip = known ? strip_of(n, most, VECTOR_BITS / bits) : 0;
+  cy_var rest = few ? line_rest(s, loads, store, rows, line) : 0;
+  int64_t most = !rest ? (few ? LONG_STRIP : line) : compete(s, loads, bits) ? VECTOR_BITS / bits : line;
+  int64_t strip = known ? strip_of(n, most, VECTOR_BITS / bits) : 0;
   if (!strip && (!known || n > LONG_STRIP))
     loads = split_over(k, loads, most, k->ngrid - 1);
   else if (strip && strip < n)
@@ -296,6 +325,10 @@ static bool cross_on_grid(cy_kernel *k, const survey *s) {
     grid_remove(k, store);
   else /* fastest: successive tasks use the rest of the lines */
     store = (rows && rows % turns == 0 ? split : split_over)(k, store, turns, k->ngrid - 1);
+  if (rest) {
+    grid_remove(k, rest);
+    cy_kernel_add_grid(k, rest);
+  }
   wrap_in_loop(k, store, false);
   wrap_in_loop(k, loads, true);
   return true;

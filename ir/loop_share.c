@@ -3,9 +3,9 @@
  * In: a program, its kernels as lowering left them. Out: the same results by fewer kernels. Quantised layers of equal
  * shape have zero points, bounds and scales of their own; so have clips, leaky rectifiers and normalisations. The first
  * of such kernels reads what differs from arguments at its end (`param`), one for each dtype, numbers that differ in
- * the same way being one; launches of all of them bind a constant there. To know before editing: what is no number of
- * the kernel (sizes, strides, which arguments there are) has to be equal, and numbers that make other code are left
- * alone (is_hole in loop_equal.c).
+ * the same way being one; launches of all of them bind a constant there. To know before editing: everything
+ * that is not such a number (sizes, strides, which arguments there are) has to be equal, and numbers that would change
+ * the code are left alone (is_hole in loop_equal.c).
  */
 #include "loop_int.h"
 

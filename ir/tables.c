@@ -8,7 +8,7 @@
 #include <math.h>
 
 static const cy_dtype_info dtypes[CY_DTYPE_COUNT] = {
-#define DTYPE(id, name, onnx, bits, cls) {name, onnx, bits, cls},
+#define DTYPE(id, name, onnx, bits, cls, c_type) {name, onnx, bits, cls, c_type},
 #include "dtypes.def"
 #undef DTYPE
 };
@@ -56,7 +56,8 @@ static const struct {
 #undef ATTR
 };
 
-#define DTYPE(id, name, onnx, bits, cls) _Static_assert(CY_##id == (onnx), "dtypes.def must be in ONNX's order");
+#define DTYPE(id, name, onnx, bits, cls, c_type)                                                                       \
+  _Static_assert(CY_##id == (onnx), "dtypes.def must be in ONNX's order");
 #include "dtypes.def"
 #undef DTYPE
 

@@ -2,8 +2,8 @@
  *
  * In:  a swept graph in canonical spelling, softmax recognised. Out: `attention` nodes (ir.h, cy_attention).
  *
- * From the product with v backwards: softmax along the last axis, and from there up to the product of q and k any
- * number of
+ * From the product with v backwards: softmax along the last axis, and from there (attention_walk.c) up to the product of
+ * q and k any number of
  *   scales, additions of something that broadcasts, selects against a constant, softcap (c * tanh(s / c)), reshapes
  *   that leave rows and keys alone (nn.MultiheadAttention, shifted windows), additions between a reshape that gives rows
  *   and keys axes of their own and one back (relative positions in pictures), and a largest of a number so low that it
@@ -14,7 +14,8 @@
  * shapes. Repeated heads of k and v (reshape, expand, reshape) are looked through. Masks that are triangles of
  * constants become causality, which costs nothing and saves half. Scores times zeros and ones of a constant, or of a
  * slice of one, plus a number where it is zero, are masked by that number. The product may also be written the other
- * way round, v^T times transposed weights.
+ * way round, v^T times transposed weights. Products with a mask and its opposite become a select before
+ * (attention_masks.c).
  *
  * A finite fill with a bias behind it is a bias itself if it is so low that no score changes it.
  *
@@ -33,285 +34,15 @@
  * Refused: anything else between the products, other axes of softmax, batch axes along which q is repeated, another
  * finite fill with a bias behind it.
  */
-#include "pass_int.h"
+#include "attention_int.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MAX_BIASES = 4, MAX_DEPTH = 16 };
-static const double hidden = -1e9; /* what is added to scores that shall not count; no score is that large */
 static const double masked_twice = -1e4; /* the same where masked weights become 0 as well: so speech models write it */
-static const double lowest = -1e30; /* a sum of this or less and a score is this: rounding takes the score away */
 
-/* Something of the scores, valid in the shape that they had there. */
-typedef struct addend {
-  cy_val v;
-  cy_type view;
-  double factor;
-  double low; /* of a bias that is this where v, a mask, is false (factor < 0: true), else 0; 0: v holds numbers */
-} addend;
-
-typedef struct match {
-  cy_rewrite *rw;
-  cy_graph *g;
-  const cy_node_info *scores; /* q * k^T */
-  cy_type view;               /* of the scores where the walk is */
-  addend bias[MAX_BIASES];
-  int nbias;
-  addend mask[MAX_BIASES]; /* factor: 1 where true means seen, -1 where it means hidden */
-  int nmask;
-  addend sink; /* the score of a key that has no value, beside the others; v 0: none */
-  addend rows; /* factors of heads or rows: one for all keys; v 0: none. What the walk finds from there on is inside */
-  double fill;   /* of masked scores */
-  double floor;  /* what scores are at least; 0: anything */
-  double factor; /* outside of where the walk is */
-  double softcap;
-} match;
-
-/* ---- the walk from softmax to the first product ---- */
-
-static bool scalar_const(cy_graph *g, cy_val v, double *out) {
-  return cy_value_is_const(g, v) && cy_type_count(g, cy_type_of(g, v)) == 1 && cy_value_is_splat(g, v, out);
-}
-
-/* Equal shapes, or different only where sizes are symbols of which the model promises that they agree. */
-static bool like_shape(const cy_graph *g, const cy_type *a, const cy_type *b) {
-  if (a->rank != b->rank)
-    return false;
-  for (int i = 0; i < a->rank; i++) {
-    int64_t v;
-    if (a->dim[i] != b->dim[i] && (cy_dim_is_const(g, a->dim[i], &v) || cy_dim_is_const(g, b->dim[i], &v)))
-      return false;
-  }
-  return true;
-}
-
-/* Does a reshape from a to b leave rows and keys alone? Numbers of keys may be written differently: where everything
- * else agrees, so must they. */
-static bool same_rows(cy_graph *g, const cy_type *a, const cy_type *b) {
-  int64_t v;
-  if (a->rank < 2 || b->rank < 2 || a->dim[a->rank - 2] != b->dim[b->rank - 2])
-    return false;
-  cy_dim keys_a = a->dim[a->rank - 1], keys_b = b->dim[b->rank - 1], rows_a = cy_dim_const(g, 1), rows_b = rows_a;
-  if (keys_a == keys_b)
-    return true;
-  for (int i = 0; i < a->rank - 1; i++)
-    rows_a = cy_dim_mul(g, rows_a, a->dim[i]);
-  for (int i = 0; i < b->rank - 1; i++)
-    rows_b = cy_dim_mul(g, rows_b, b->dim[i]);
-  return rows_a == rows_b && !cy_dim_is_const(g, keys_a, &v) && !cy_dim_is_const(g, keys_b, &v);
-}
-
-static bool walk(match *m, cy_val v, int depth);
-
-static bool walk_addition(match *m, const cy_node_info *n, int which, int depth) {
-  cy_graph *g = m->g;
-  cy_val s = n->in[which], b = n->in[1 - which];
-  double sign = n->op == CY_OP_sub ? -1 : 1;
-  if (m->nbias == MAX_BIASES || !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])) ||
-      cy_type_of(g, b)->rank > cy_type_of(g, s)->rank || s == b)
-    return false;
-  match before = *m;
-  m->bias[m->nbias++] = (addend){b, *cy_type_of(g, s), m->factor * sign, 0};
-  if (walk(m, s, depth + 1))
-    return true;
-  *m = before;
-  return false;
-}
-
-static bool walk_select(match *m, const cy_node_info *n, int depth) {
-  cy_graph *g = m->g;
-  double fill;
-  for (int which = 1; which <= 2; which++) {
-    cy_val s = n->in[which];
-    if (!scalar_const(g, n->in[3 - which], &fill) || m->nmask == MAX_BIASES ||
-        !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])))
-      continue;
-    fill *= m->factor;
-    addend mask = {n->in[0], *cy_type_of(g, s), which == 1 ? 1 : -1, 0};
-    bool finite = fill != -INFINITY;
-    if (m->factor <= 0 || m->softcap != 0 || isnan(fill) || fill == 0)
-      return false;
-    if (finite && m->nbias) {
-      if (fill > lowest || m->nbias == MAX_BIASES || m->nmask)
-        return false;
-      mask.low = fill;
-      m->bias[m->nbias++] = mask;
-    } else {
-      if (m->nmask && fill != m->fill)
-        return false;
-      m->fill = fill;
-      m->mask[m->nmask++] = mask;
-    }
-    return walk(m, s, depth + 1);
-  }
-  return false;
-}
-
-/* The constant that is true where ones is 1. */
-static cy_val seen_at_ones(cy_graph *g, const cy_value *ones) {
-  const cy_data_f32 *one = ones->data.bytes;
-  int64_t count = cy_type_count(g, &ones->type);
-  cy_type t = ones->type;
-  cy_val mask;
-  t.dtype = CY_BOOL;
-  bool *see = cy_const_new(g, &t, &mask);
-  for (int64_t i = 0; i < count; i++)
-    see[i] = one[i] == 1;
-  return mask;
-}
-
-/* s * ones + (1 - ones) * c, ones a slice of a constant of zeros and ones: masked by c. */
-static bool walk_sliced_product(match *m, const cy_node_info *n, int depth) {
-  cy_graph *g = m->g;
-  const cy_node_info *bias = m->nbias == 1 ? cy_def_of(g, m->bias[0].v, CY_OP_mul) : NULL;
-  const cy_node_info *rest = bias ? cy_def_of(g, bias->in[0], CY_OP_sub) : NULL;
-  double fill;
-  if (m->factor <= 0 || m->softcap != 0 || m->nmask || m->bias[0].low != 0 || !rest ||
-      !cy_splat_is(g, rest->in[0], 1) || !scalar_const(g, bias->in[1], &fill))
-    return false;
-  int at = n->in[1] == rest->in[1] ? 1 : 0;
-  const cy_node_info *slice = cy_def_of(g, n->in[at], CY_OP_slice);
-  const cy_value *ones = slice ? cy_value_of(g, slice->in[0]) : NULL;
-  cy_val s = n->in[1 - at];
-  fill *= m->bias[0].factor;
-  if (n->in[at] != rest->in[1] || !ones || !ones->data.bytes || ones->type.dtype != CY_F32 || !(fill < 0) ||
-      !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])))
-    return false;
-  int64_t count = cy_type_count(g, &ones->type);
-  const cy_data_f32 *one = ones->data.bytes;
-  for (int64_t i = 0; i < count; i++)
-    if (one[i] != 0 && one[i] != 1)
-      return false;
-  uint32_t rank;
-  cy_val mask = cy_build_slice(g, seen_at_ones(g, ones), cy_attr_dim_list(slice, CY_ATTR_starts, &rank),
-                               cy_attr_list(slice, CY_ATTR_steps, &rank), cy_type_of(g, slice->out[0])->dim);
-  m->nbias = 0;
-  m->fill = fill;
-  m->mask[m->nmask++] = (addend){mask, *cy_type_of(g, s), 1, 0};
-  return walk(m, s, depth + 1);
-}
-
-/* s * ones + b: constants ones, of zeros and ones, and b, alone outside, a number where they are zero, else 0. */
-static bool walk_product(match *m, const cy_node_info *n, int depth) {
-  cy_graph *g = m->g;
-  int at = cy_value_of(g, n->in[1])->data.bytes ? 1 : 0;
-  const cy_value *ones = cy_value_of(g, n->in[at]), *b = m->nbias == 1 ? cy_value_of(g, m->bias[0].v) : NULL;
-  if (m->factor <= 0 || m->softcap != 0 || m->nmask || !b || m->bias[0].low != 0 || !b->data.bytes ||
-      !ones->data.bytes || b->type.dtype != CY_F32 || ones->type.dtype != CY_F32 ||
-      !cy_same_shape(&b->type, &ones->type) || !like_shape(g, cy_type_of(g, n->in[1 - at]), cy_type_of(g, n->out[0])))
-    return false;
-  int64_t count = cy_type_count(g, &b->type);
-  const cy_data_f32 *one = ones->data.bytes, *add = b->data.bytes;
-  double fill = 0;
-  for (int64_t i = 0; i < count; i++) {
-    float seen = one[i], more = add[i];
-    if ((seen != 0 && seen != 1) || (seen == 1 && more != 0) || (seen == 0 && !(more < 0)) ||
-        (seen == 0 && fill != 0 && more != fill))
-      return false;
-    fill = seen == 0 ? more : fill;
-  }
-  if (fill == 0)
-    return false;
-  m->nbias = 0;
-  m->fill = fill * m->bias[0].factor;
-  m->mask[m->nmask++] = (addend){seen_at_ones(g, ones), *cy_type_of(g, n->in[1 - at]), 1, 0};
-  return walk(m, n->in[1 - at], depth + 1);
-}
-
-/* s * c, c one number for all keys: q's rows take it. */
-static bool walk_rows(match *m, const cy_node_info *n, int depth) {
-  cy_graph *g = m->g;
-  for (int k = 0; k < 2; k++) {
-    cy_val s = n->in[k], c = n->in[1 - k];
-    const cy_type *t = cy_type_of(g, c), *scores = cy_type_of(g, s);
-    if (s == c || t->rank < 2 || t->rank > scores->rank || !cy_dim_is(g, t->dim[t->rank - 1], 1) ||
-        !like_shape(g, scores, cy_type_of(g, n->out[0])))
-      continue;
-    match before = *m;
-    m->rows = (addend){c, *scores, 1, 0};
-    if (walk(m, s, depth + 1))
-      return true;
-    *m = before;
-  }
-  return false;
-}
-
-/* reshape(reshape(s) + a + ..), of s's shape: what is added where rows and keys have axes of their own (positions in a
- * picture) becomes a bias of s. */
-static bool walk_grid(match *m, const cy_node_info *back, int depth) {
-  cy_graph *g = m->g;
-  cy_val v = back->in[0], added[MAX_BIASES], sum;
-  const cy_type view = *cy_type_of(g, back->out[0]), grid = *cy_type_of(g, v);
-  const cy_node_info *n = cy_def(g, v);
-  int count = 0;
-  for (; n && n->op == CY_OP_add && count < MAX_BIASES; n = cy_def(g, v)) {
-    if (!cy_rewrite_single_use(m->rw, v) || cy_rewrite_is_result(m->rw, v))
-      return false;
-    int scores = cy_same_shape(cy_type_of(g, n->in[0]), &grid) ? 0 : 1;
-    added[count++] = n->in[1 - scores];
-    v = n->in[scores];
-  }
-  if (!count || m->nbias == MAX_BIASES || !n || n->op != CY_OP_reshape || !cy_rewrite_single_use(m->rw, v) ||
-      cy_rewrite_is_result(m->rw, v) || !cy_same_shape(cy_type_of(g, n->in[0]), &view))
-    return false;
-  cy_val s = n->in[0];
-  sum = added[0];
-  for (int i = 1; i < count; i++)
-    sum = cy_build_binary(g, CY_OP_add, sum, added[i]);
-  sum = cy_build_reshape(g, cy_build_expand(g, sum, grid.dim, grid.rank), view.dim, view.rank);
-  m->bias[m->nbias++] = (addend){sum, view, m->factor, 0};
-  return walk(m, s, depth + 1);
-}
-
-static bool walk(match *m, cy_val v, int depth) {
-  cy_graph *g = m->g;
-  const cy_node_info *n = cy_def(g, v);
-  double c;
-  if (m->rows.v && n && n->op != CY_OP_matmul && n->op != CY_OP_mul && n->op != CY_OP_div && n->op != CY_OP_reshape)
-    return false;
-  if (!n || depth > MAX_DEPTH || !cy_rewrite_single_use(m->rw, v) || cy_rewrite_is_result(m->rw, v))
-    return false;
-  m->view = *cy_type_of(g, v);
-  switch (n->op) {
-  case CY_OP_matmul:
-    m->scores = n;
-    return true;
-  case CY_OP_mul:
-  case CY_OP_div:
-    for (int k = 0; k < (n->op == CY_OP_mul ? 2 : 1); k++)
-      if (scalar_const(g, n->in[1 - k], &c) && cy_same_shape(cy_type_of(g, n->in[k]), cy_type_of(g, v)) && c != 0) {
-        m->factor *= n->op == CY_OP_mul ? c : 1 / c;
-        return walk(m, n->in[k], depth + 1);
-      }
-    return n->op == CY_OP_mul && !m->rows.v &&
-           (walk_product(m, n, depth) || walk_sliced_product(m, n, depth) || walk_rows(m, n, depth));
-  case CY_OP_add:
-    return walk_addition(m, n, 0, depth) || walk_addition(m, n, 1, depth);
-  case CY_OP_sub:
-    return walk_addition(m, n, 0, depth);
-  case CY_OP_select:
-    return walk_select(m, n, depth);
-  case CY_OP_tanh:
-    if (m->softcap != 0 || m->factor <= 0)
-      return false;
-    m->softcap = m->factor;
-    m->factor = 1;
-    return walk(m, n->in[0], depth + 1) && m->scores;
-  case CY_OP_max:
-    if (!scalar_const(g, n->in[1], &c) || !(c * m->factor <= lowest) || m->factor <= 0 || m->softcap != 0 || m->nbias ||
-        m->nmask || m->floor != 0 || !cy_same_shape(cy_type_of(g, n->in[0]), cy_type_of(g, v)))
-      return false;
-    m->floor = c * m->factor;
-    return walk(m, n->in[0], depth + 1);
-  case CY_OP_reshape:
-    if (same_rows(g, cy_type_of(g, n->in[0]), cy_type_of(g, v)))
-      return walk(m, n->in[0], depth + 1);
-    return !m->rows.v && walk_grid(m, n, depth);
-  default:
-    return false;
-  }
-}
+typedef cy_attention_match match;
+typedef cy_attention_addend addend;
 
 /* ---- shapes ---- */
 
@@ -334,6 +65,35 @@ static bool split_axes(cy_graph *g, const cy_type *from, const cy_type *to, int 
   return true;
 }
 
+/* Batch sizes of x by other names than those of t, which broadcasting takes to be equal or 1, become t's. */
+static cy_val with_batch_of(cy_graph *g, cy_val x, const cy_type *t) {
+  cy_type wide = *cy_type_of(g, x);
+  bool same = true;
+  for (int i = 0, at = t->rank - wide.rank; i < wide.rank - 2 && at >= 0; i++) {
+    int64_t own, want;
+    bool named = wide.dim[i] != t->dim[at + i] && !cy_dim_is_const(g, wide.dim[i], &own) &&
+                 !cy_dim_is_const(g, t->dim[at + i], &want);
+    wide.dim[i] = named ? t->dim[at + i] : wide.dim[i];
+    same &= !named;
+  }
+  return same ? x : cy_build_expand(g, x, wide.dim, wide.rank);
+}
+
+/* Is the batch of `wide` that of `thin`, and in places the larger of that and another, with which it broadcast? */
+static bool widens(cy_graph *g, const cy_type *thin, const cy_type *wide) {
+  if (thin->rank != wide->rank)
+    return false;
+  for (int i = 0; i < thin->rank - 2; i++) {
+    const cy_term *term;
+    bool larger = cy_dim_terms(g, wide->dim[i], &term) == 1 && term->natoms == 1 && term->coef == 1 &&
+                  cy_dim_atom(g, term->atoms[0])->kind == CY_ATOM_MAX &&
+                  cy_dim_max(g, thin->dim[i], wide->dim[i]) == wide->dim[i];
+    if (thin->dim[i] != wide->dim[i] && !larger)
+      return false;
+  }
+  return true;
+}
+
 /* x, which broadcasts to `from` but for its last two axes, as something that broadcasts to `to`. 0: it can't be. */
 static cy_val reviewed(cy_graph *g, cy_val x, const cy_type *from, const cy_type *to) {
   const cy_type t = *cy_type_of(g, x);
@@ -341,6 +101,8 @@ static cy_val reviewed(cy_graph *g, cy_val x, const cy_type *from, const cy_type
   bool same = from->rank == to->rank && !memcmp(from->dim, to->dim, (size_t)(to->rank - 2) * sizeof *to->dim);
   if (same)
     return x;
+  if (widens(g, from, to))
+    return with_batch_of(g, x, to);
   if (!split_axes(g, from, to, group))
     return 0;
   cy_dim dims[CY_MAX_RANK];
@@ -361,16 +123,28 @@ static cy_val reviewed(cy_graph *g, cy_val x, const cy_type *from, const cy_type
 /* The finest batch shape among the views of scores, weights and result. */
 static cy_type finest(const match *m, const cy_type *weights, const cy_type *result) {
   cy_type best = *cy_type_of(m->g, m->scores->out[0]);
-  const cy_type *others[2 + 2 * MAX_BIASES] = {weights, result};
+  const cy_type *others[2 + 2 * CY_ATTENTION_BIASES] = {weights, result};
   int n = 2;
   for (int i = 0; i < m->nbias; i++)
     others[n++] = &m->bias[i].view;
   for (int i = 0; i < m->nmask; i++)
     others[n++] = &m->mask[i].view;
   for (int i = 0; i < n; i++)
-    if (others[i]->rank > best.rank)
+    if (others[i]->rank > best.rank || widens(m->g, &best, others[i]))
       best = *others[i];
   return best;
+}
+
+/* q or k in `view`: by way of a mask's or bias's, where masks made the batch larger behind a reshape. */
+static cy_val reviewed_factor(const match *m, cy_val x, const cy_type *view) {
+  const cy_type *scores = cy_type_of(m->g, m->scores->out[0]);
+  cy_val y = reviewed(m->g, x, scores, view);
+  for (int i = 0; !y && i < m->nbias + m->nmask; i++) {
+    const cy_type *via = i < m->nbias ? &m->bias[i].view : &m->mask[i - m->nbias].view;
+    y = reviewed(m->g, x, scores, via);
+    y = y ? reviewed(m->g, y, via, view) : 0;
+  }
+  return y;
 }
 
 /* ---- operands ---- */
@@ -405,7 +179,7 @@ static cy_val unscaled(const match *m, cy_val x, double *scale) {
   double c;
   if (!n || x > m->rw->nvalues || !cy_rewrite_single_use(m->rw, x))
     return x;
-  if ((n->op == CY_OP_mul || n->op == CY_OP_div) && scalar_const(g, n->in[1], &c) && c != 0 &&
+  if ((n->op == CY_OP_mul || n->op == CY_OP_div) && cy_attention_number(g, n->in[1], &c) && c != 0 &&
       cy_same_shape(cy_type_of(g, n->in[0]), cy_type_of(g, x))) {
     *scale *= n->op == CY_OP_mul ? c : 1 / c;
     return n->in[0];
@@ -442,72 +216,17 @@ static cy_val unrepeated(cy_graph *g, cy_val x) {
   return cy_build_reshape(g, expand->in[0], dims, r);
 }
 
-/* ---- masks that are constant triangles ---- */
-
-typedef struct triangle {
-  const cy_value *v;
-  int64_t rows, columns;
-} triangle;
-
-/* Is key j seen by row i? -1: the element is neither. */
-static int seen_in(const triangle *t, int64_t i, int64_t j) {
-  cy_dtype dtype = (cy_dtype)t->v->type.dtype;
-  cy_scalar s = cy_scalar_load(t->v->data.bytes, dtype, (uint64_t)(i * t->columns + j));
-  if (dtype == CY_BOOL)
-    return s.i != 0;
-  return s.f == 0 ? 1 : s.f <= hidden ? 0 : -1;
-}
-
-/* The constant lets row i see keys up to i + *out_offset and no others. */
-static bool is_triangle(const triangle *t, int64_t *out_offset) {
-  int64_t seen = 0;
-  while (seen < t->columns && seen_in(t, 0, seen) == 1)
-    seen++;
-  *out_offset = seen - 1;
-  for (int64_t i = 0; i < t->rows; i++)
-    for (int64_t j = 0; j < t->columns; j++)
-      if (seen_in(t, i, j) != (j <= i + *out_offset))
-        return false;
-  return t->rows > 1 && t->columns > 1;
-}
-
-/* x, a triangular constant or a slice of one: sets the keys before the first row. */
-static bool causal_past(cy_graph *g, cy_val x, cy_dim *out_past) {
-  const cy_node_info *slice = cy_def_of(g, x, CY_OP_slice);
-  const cy_value *v = cy_value_of(g, slice ? slice->in[0] : x);
-  int r = v->type.rank;
-  triangle t = {.v = v};
-  int64_t offset;
-  uint32_t n;
-  if (r < 2 || !v->data.bytes || (v->type.dtype != CY_BOOL && v->type.dtype != CY_F32) ||
-      !cy_dim_is_const(g, v->type.dim[r - 2], &t.rows) || !cy_dim_is_const(g, v->type.dim[r - 1], &t.columns))
-    return false;
-  for (int i = 0; i < r - 2; i++)
-    if (!cy_dim_is(g, v->type.dim[i], 1))
-      return false;
-  if (!is_triangle(&t, &offset))
-    return false;
-  *out_past = cy_dim_const(g, offset);
-  if (slice) {
-    const cy_dim *starts = cy_attr_dim_list(slice, CY_ATTR_starts, &n);
-    const int64_t *steps = cy_attr_list(slice, CY_ATTR_steps, &n);
-    if (steps[r - 1] != 1 || steps[r - 2] != 1)
-      return false;
-    *out_past = cy_dim_add(g, *out_past, cy_dim_sub(g, starts[r - 2], starts[r - 1]));
-  }
-  return cy_dim_le(g, cy_dim_const(g, 0), *out_past); /* every row sees a key, so that its fill does not matter */
-}
-
 /* Keeps a bias or mask in the match's attention: as causality or as an operand. False: its shape does not fit. */
 static bool keep_operand(match *m, cy_attention *a, const addend *x, const cy_type *view, bool is_mask) {
   cy_graph *g = m->g;
   cy_dim past;
-  if (!a->causal && x->factor > 0 && (!is_mask || m->fill <= hidden) && causal_past(g, x->v, &past)) {
+  if (!a->causal && x->factor > 0 && (!is_mask || m->fill <= CY_ATTENTION_HIDDEN) &&
+      cy_attention_causal_past(g, x->v, &past)) {
     a->causal = true;
     a->past = past;
     return true;
   }
-  cy_val v = reviewed(g, x->v, &x->view, view);
+  cy_val v = reviewed(g, with_batch_of(g, x->v, &x->view), &x->view, view);
   if (v && x->low != 0) {
     cy_val like = m->scores->out[0], zero = cy_build_like(g, like, 0), low = cy_build_like(g, like, x->low);
     v = cy_build_select(g, v, x->factor > 0 ? zero : low, x->factor > 0 ? low : zero);
@@ -577,7 +296,8 @@ static cy_val seen_of(cy_graph *g, cy_val bias, double *out_low) {
   const cy_node_info *n = cy_def_of(g, bias, CY_OP_select);
   double low;
   for (int which = 1; n && which <= 2; which++)
-    if (cy_splat_is(g, n->in[which], 0) && scalar_const(g, n->in[3 - which], &low) && low <= lowest) {
+    if (cy_splat_is(g, n->in[which], 0) && cy_attention_number(g, n->in[3 - which], &low) &&
+        low <= cy_attention_lowest) {
       *out_low = low;
       return which == 1 ? n->in[0] : cy_build_unary(g, CY_OP_not, n->in[0]);
     }
@@ -618,13 +338,16 @@ static bool keep_sink(match *m, cy_attention *a, const cy_type *view) {
 
 /* ---- the whole ---- */
 
-/* Is x's batch that of `view`, or (`may_stand`) 1 in places? */
+/* Is x's batch that of `view`, if by other names, or (`may_stand`) 1 in places? */
 static bool batch_fits(const cy_graph *g, const cy_type *x, const cy_type *view, bool may_stand) {
   if (x->rank != view->rank)
     return false;
-  for (int i = 0; i < x->rank - 2; i++)
-    if (x->dim[i] != view->dim[i] && !(may_stand && cy_dim_is(g, x->dim[i], 1)))
+  for (int i = 0; i < x->rank - 2; i++) {
+    int64_t own, all;
+    bool known = cy_dim_is_const(g, x->dim[i], &own) || cy_dim_is_const(g, view->dim[i], &all);
+    if (x->dim[i] != view->dim[i] && known && !(may_stand && cy_dim_is(g, x->dim[i], 1)))
       return false;
+  }
   return true;
 }
 
@@ -663,7 +386,7 @@ static cy_val unguarded(const match *m, cy_val weights) {
 static cy_val unviewed(const match *m, cy_val v) {
   const cy_node_info *n = cy_def_of(m->g, v, CY_OP_reshape);
   while (n && cy_rewrite_single_use(m->rw, v) &&
-         same_rows(m->g, cy_type_of(m->g, n->in[0]), cy_type_of(m->g, n->out[0]))) {
+         cy_attention_same_rows(m->g, cy_type_of(m->g, n->in[0]), cy_type_of(m->g, n->out[0]))) {
     v = n->in[0];
     n = cy_def_of(m->g, v, CY_OP_reshape);
   }
@@ -678,7 +401,7 @@ static cy_val unmasked(const match *m, cy_val weights) {
   for (int which = 1; n && which <= 2 && cy_rewrite_single_use(m->rw, weights); which++) {
     const cy_node_info *soft = cy_splat_is(g, n->in[which], 0) ? cy_def_of(g, n->in[3 - which], CY_OP_softmax) : NULL;
     const cy_node_info *fills = soft ? cy_def_of(g, soft->in[0], CY_OP_select) : NULL;
-    if (fills && fills->in[0] == n->in[0] && scalar_const(g, fills->in[which], &fill) && fill <= masked_twice &&
+    if (fills && fills->in[0] == n->in[0] && cy_attention_number(g, fills->in[which], &fill) && fill <= masked_twice &&
         cy_rewrite_single_use(m->rw, soft->out[0]) &&
         cy_same_shape(cy_type_of(g, soft->out[0]), cy_type_of(g, weights)))
       return soft->out[0];
@@ -686,70 +409,98 @@ static cy_val unmasked(const match *m, cy_val weights) {
   return weights;
 }
 
+/* What stands between softmax and the product with v. */
+typedef struct ends {
+  bool halves;  /* weights are rounded for a product of halves */
+  bool guarded; /* weights that are NaN, or masked, become 0 */
+  cy_type weights;
+} ends;
+
+/* Follows weights to softmax and from there to the product of q and k. False: this is no attention of v. */
+static bool find_scores(match *m, cy_val weights, cy_val v, const cy_type *result, ends *out) {
+  cy_graph *g = m->g;
+  cy_val wide = unrounded(m, weights, v, result), rows = unviewed(m, wide), whole = unmasked(m, rows);
+  cy_val cut = unguarded(m, whole), plain = uncut(m, cut);
+  bool masked = whole != rows;
+  *out = (ends){.halves = wide != weights, .guarded = masked || cut != whole};
+  const cy_node_info *soft = cy_def(g, unviewed(m, plain));
+  if (!soft || soft->op != CY_OP_softmax ||
+      (!(out->guarded && soft->out[0] == plain) && !cy_rewrite_single_use(m->rw, soft->out[0])))
+    return false;
+  cy_val top = plain == cut ? soft->in[0] : without_sink(m, soft->in[0]);
+  if (!top || (plain != cut && out->guarded))
+    return false;
+  const cy_type *w = cy_type_of(g, plain == cut ? soft->out[0] : top);
+  out->weights = *w;
+  if (cy_attr_get_int(soft, CY_ATTR_axis, -1) != w->rank - 1 || !cy_dtype_is_float((cy_dtype)w->dtype) ||
+      !cy_attention_walk(m, top) || (masked && m->nmask != 1))
+    return false;
+  m->fill = masked ? -INFINITY : m->fill;
+  const cy_type *q = cy_type_of(g, m->scores->in[0]);
+  return q->dtype == (out->halves ? cy_type_of(g, v) : w)->dtype &&
+         (!out->halves || cy_attention_fits(m->rw->pass, q, cy_type_of(g, v)));
+}
+
+/* Sets a's q, k and v, in the batch axes of `view`, and its scale. False: they do not fit. */
+static bool give_factors(match *m, cy_attention *a, cy_val v, const cy_type *result, const cy_type *view) {
+  cy_graph *g = m->g;
+  const cy_type scores = *cy_type_of(g, m->scores->out[0]);
+  cy_val q = m->scores->in[0], k = m->scores->in[1];
+  if (!batch_fits(g, cy_type_of(g, q), &scores, false) || !batch_fits(g, cy_type_of(g, k), &scores, true) ||
+      !batch_fits(g, cy_type_of(g, v), result, true) || view->rank < 2 || view->rank > CY_MAX_RANK)
+    return false;
+  a->scale = m->softcap != 0 ? m->factor * m->softcap : m->factor;
+  q = with_batch_of(g, unscaled(m, q, &a->scale), &scores);
+  k = with_batch_of(g, turned(g, unscaled(m, k, &a->scale)), &scores);
+  v = with_batch_of(g, v, result);
+  cy_val single_k = view->rank == scores.rank ? unrepeated(g, k) : 0, single_v = single_k ? unrepeated(g, v) : 0;
+  bool shared =
+      single_v && cy_type_of(g, single_k)->dim[view->rank - 3] == cy_type_of(g, single_v)->dim[view->rank - 3];
+  a->q = reviewed_factor(m, q, view);
+  a->k = shared ? single_k : reviewed_factor(m, k, view);
+  a->v = shared ? single_v : reviewed(g, v, result, view);
+  if (a->q && m->rows.v) {
+    cy_val rows = reviewed(g, m->rows.v, &m->rows.view, view);
+    bool same = rows && cy_type_of(g, rows)->dtype == cy_type_of(g, a->q)->dtype;
+    a->q = same ? cy_build_binary(g, CY_OP_mul, a->q, rows) : 0;
+  }
+  return a->q && a->k && a->v;
+}
+
+/* Sets what a adds to its scores and what it masks of them. False: something does not fit. */
+static bool give_scores(match *m, cy_attention *a, const cy_type *view) {
+  cy_graph *g = m->g;
+  a->softcap = m->softcap;
+  a->fill = m->fill;
+  for (int i = 0; i < m->nbias; i++)
+    if (!keep_operand(m, a, &m->bias[i], view, false))
+      return false;
+  for (int i = 0; i < m->nmask; i++)
+    if (!keep_operand(m, a, &m->mask[i], view, true))
+      return false;
+  if (m->floor != 0) {
+    a->bias = a->bias ? cy_build_binary(g, CY_OP_max, a->bias, cy_build_like(g, a->bias, m->floor)) : 0;
+    a->fill = a->fill < m->floor ? m->floor : a->fill;
+  }
+  return !m->sink.v || keep_sink(m, a, view);
+}
+
 /* weights (the second product's factor, softmax behind reshapes) * v, of type `result`; v as [.., t, e]. */
 static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type *result) {
   cy_graph *g = rw->g;
   match m = {.rw = rw, .g = g, .factor = 1};
-  cy_val wide = unrounded(&m, weights, v, result), rows = unviewed(&m, wide), whole = unmasked(&m, rows);
-  cy_val cut = unguarded(&m, whole), plain = uncut(&m, cut);
-  bool halves = wide != weights, masked = whole != rows, guarded = masked || cut != whole;
-  const cy_node_info *soft = cy_def(g, unviewed(&m, plain));
-  if (!soft || soft->op != CY_OP_softmax ||
-      (!(guarded && soft->out[0] == plain) && !cy_rewrite_single_use(rw, soft->out[0])))
+  ends around;
+  if (!find_scores(&m, weights, v, result, &around))
     return 0;
-  const cy_type *w = cy_type_of(g, soft->out[0]);
-  cy_val top = plain == cut ? soft->in[0] : without_sink(&m, soft->in[0]);
-  if (!top || (plain != cut && guarded))
-    return 0;
-  w = plain == cut ? w : cy_type_of(g, top);
-  if (cy_attr_get_int(soft, CY_ATTR_axis, -1) != w->rank - 1 || !cy_dtype_is_float((cy_dtype)w->dtype) ||
-      !walk(&m, top, 0) || cy_type_of(g, m.scores->in[0])->dtype != (halves ? cy_type_of(g, v) : w)->dtype ||
-      (halves && !cy_attention_fits(rw->pass, cy_type_of(g, m.scores->in[0]), cy_type_of(g, v))))
-    return 0;
-  if (masked && m.nmask != 1)
-    return 0;
-  m.fill = masked ? -INFINITY : m.fill;
-  const cy_type scores = *cy_type_of(g, m.scores->out[0]), view = finest(&m, w, result);
-  cy_val q = m.scores->in[0], k = m.scores->in[1];
-  if (!batch_fits(g, cy_type_of(g, q), &scores, false) || !batch_fits(g, cy_type_of(g, k), &scores, true) ||
-      !batch_fits(g, cy_type_of(g, v), result, true) || view.rank < 2 || view.rank > CY_MAX_RANK)
-    return 0;
-  cy_attention a = {
-      .scale = m.softcap != 0 ? m.factor * m.softcap : m.factor, .softcap = m.softcap, .fill = m.fill, .wide = halves};
-  q = unscaled(&m, q, &a.scale);
-  k = turned(g, unscaled(&m, k, &a.scale));
-  cy_val single_k = view.rank == scores.rank ? unrepeated(g, k) : 0, single_v = single_k ? unrepeated(g, v) : 0;
-  if (single_v && cy_type_of(g, single_k)->dim[view.rank - 3] == cy_type_of(g, single_v)->dim[view.rank - 3]) {
-    k = single_k;
-    v = single_v;
-  }
-  a.q = reviewed(g, q, &scores, &view);
-  a.k = k == single_k ? k : reviewed(g, k, &scores, &view);
-  a.v = v == single_v ? v : reviewed(g, v, result, &view);
-  if (a.q && m.rows.v) {
-    cy_val rows = reviewed(g, m.rows.v, &m.rows.view, &view);
-    bool same = rows && cy_type_of(g, rows)->dtype == cy_type_of(g, a.q)->dtype;
-    a.q = same ? cy_build_binary(g, CY_OP_mul, a.q, rows) : 0;
-  }
-  if (!a.q || !a.k || !a.v)
-    return 0;
-  for (int i = 0; i < m.nbias; i++)
-    if (!keep_operand(&m, &a, &m.bias[i], &view, false))
-      return 0;
-  for (int i = 0; i < m.nmask; i++)
-    if (!keep_operand(&m, &a, &m.mask[i], &view, true))
-      return 0;
-  if (m.floor != 0) {
-    a.bias = a.bias ? cy_build_binary(g, CY_OP_max, a.bias, cy_build_like(g, a.bias, m.floor)) : 0;
-    a.fill = a.fill < m.floor ? m.floor : a.fill;
-  }
-  if (m.sink.v && !keep_sink(&m, &a, &view))
+  const cy_type view = finest(&m, &around.weights, result);
+  cy_attention a = {.wide = around.halves};
+  if (!give_factors(&m, &a, v, result, &view) || !give_scores(&m, &a, &view))
     return 0;
   a.q = with_batch(g, a.q);
   a.k = with_batch(g, a.k);
   a.v = with_batch(g, a.v);
   cy_val y = cy_build_reshape(g, cy_build_attention(g, &a), result->dim, result->rank);
-  return guarded ? cy_build_select(g, cy_build_unary(g, CY_OP_isnan, y), cy_build_like(g, y, 0), y) : y;
+  return around.guarded ? cy_build_select(g, cy_build_unary(g, CY_OP_isnan, y), cy_build_like(g, y, 0), y) : y;
 }
 
 /* softmax(..) * v */
@@ -776,6 +527,7 @@ static cy_val v_times_weights(cy_rewrite *rw, const cy_node_info *n) {
 }
 
 static const cy_rule rules[] = {
+    {CY_OP_softmax, "mask of products", cy_attention_masked},
     {CY_OP_matmul, "attention", weights_times_v},
     {CY_OP_matmul, "attention, transposed", v_times_weights},
 };

@@ -1,8 +1,8 @@
 /* attention_plain.c - `attention` nodes as products, softmax and element-wise ops.
  *
- * In:  a swept graph. Out: no attention node that shall not be one kernel: all at level 0 and with --attention=plain;
- * else those that are not computed in f32, or whose heads are larger than the target's kernels have them or of unknown
- * size. Lowering has a slow nest for what a target then refuses.
+ * In:  a swept graph. Out: attention nodes only where they can be one kernel. At level 0 and with --attention=plain that
+ * is nowhere; otherwise those are written out that are not computed in f32, or whose heads are of unknown size or larger
+ * than the target's kernels allow. Lowering has a slow nest for what a target then refuses.
  */
 #include "pass_int.h"
 

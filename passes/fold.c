@@ -1,14 +1,14 @@
 /* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
  *
  * In:  a swept graph. Out: no element-wise op, view, reduction, quantisation, gather, softmax or matrix product of
- * f32 (up to MAX_PRODUCTS multiplications) on constants alone, unless its result would be much larger than what it is
- * made of (an expanded constant is cheaper to expand again than to store) and is no convolution's weights, or is a large
- * bias of attention, made of masks and tables. Tables are
- * computed all the same, up to TABLE_BYTES: what sines, powers and the like of constants and indices alone give (the
- * waves of a Fourier transform, positions, a resampler's filters) is cheaper to read.
+ * f32 (up to MAX_PRODUCTS multiplications) that depends on constants alone. Left alone are results much larger than
+ * their inputs, as an expanded constant is cheaper to expand again than to store (but the weights of a convolution are
+ * computed), and large biases of attention, made of masks and tables. Tables are computed up to TABLE_BYTES: sines,
+ * powers and the like of constants and indices (the waves of a Fourier transform, positions, a resampler's filters) are
+ * cheaper to read than to compute.
  *
- * Pass `fold_quantised` computes only what stands in front of quantize and dequantize: weights that come in floats with
- * both behind them (as training that knows of quantisation exports them), scales. `fold` would make floats of them.
+ * Pass `fold_quantised` computes only what stands in front of quantize and dequantize: scales, and weights in floats
+ * with both ops behind them, as quantisation-aware training exports them. `fold` would make floats of these weights.
  *
  * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
  * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest
@@ -20,7 +20,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -119,8 +119,8 @@ static cy_val shifts_behind(cy_rewrite *rw, const cy_node_info *n) {
 static const cy_node_info *front(cy_rewrite *rw, const cy_node_info *n, cy_op op, uint64_t *out_count) {
   cy_graph *g = rw->g;
   const cy_node_info *d = cy_def_of(g, n->in[0], op);
-  if (!d || cy_value_of(g, n->in[1])->data.size > MAX_COPIED || !is_const(rw, n->in[1]) || is_const(rw, d->in[0]) || !is_exact_enough(rw, n->in[0]) ||
-      !is_exact_enough(rw, n->in[1]) || !cy_rewrite_single_use(rw, n->in[0]) ||
+  if (!d || cy_value_of(g, n->in[1])->data.size > MAX_COPIED || !is_const(rw, n->in[1]) || is_const(rw, d->in[0]) ||
+      !is_exact_enough(rw, n->in[0]) || !is_exact_enough(rw, n->in[1]) || !cy_rewrite_single_use(rw, n->in[0]) ||
       !cy_same_shape(cy_type_of(g, d->in[0]), cy_type_of(g, n->in[0])))
     return NULL;
   const cy_type *t = cy_type_of(g, n->in[0]);

@@ -17,8 +17,6 @@
  */
 #include "pass_int.h"
 
-#include <string.h>
-
 enum {
   MAX_EPILOGUE = 32, /* ops in one epilogue */
   MAX_VISITS = 160,  /* steps of composing one expression: diamonds double them */
@@ -178,7 +176,8 @@ static int reads_of(const cy_graph *g, const cy_node_info *n, uint32_t k) {
   }
 }
 
-/* Pools and resizing read an element several times; converting it each time costs less than storing four times the bytes. */
+/* Pools and resizing read an element several times; converting it each time costs less than storing four times the
+ * bytes. */
 static bool converts_while_reading(const cy_node_info *n, uint32_t k, const cy_node_info *d) {
   bool reads = n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg || n->op == CY_OP_resize;
   return reads && k == 0 && d->op == CY_OP_dequantize;
@@ -310,6 +309,14 @@ static bool may_end_with(const fuser *f, cy_node node) {
   return false;
 }
 
+/* Would an epilogue that could end with eight bits end with floats made of them, which their only reader can make for
+ * itself? */
+static bool widens(const fuser *f, cy_node target, cy_node open) {
+  const cy_node_info *n = cy_node_of(f->g, open);
+  return cy_node_of(f->g, target)->op == CY_OP_quantize && cy_dtype_is_float(cy_type_of(f->g, n->out[0])->dtype) &&
+         use_count(f, n->out[0]) == 1 && !ends_kernel(f, n);
+}
+
 static void gather_epilogue(fuser *f, cy_node anchor) {
   cy_graph *g = f->g;
   const cy_node_info *a = cy_node_of(g, anchor);
@@ -329,7 +336,7 @@ static void gather_epilogue(fuser *f, cy_node anchor) {
         open = members[i];
         nopen++;
       }
-    if (nopen == 1 && may_end_with(f, open)) {
+    if (nopen == 1 && may_end_with(f, open) && !widens(f, target, open)) {
       whole = n;
       target = open;
     }
@@ -414,8 +421,9 @@ static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
       return false;
     if (reads > 1 && *limit > CHEAP)
       *limit = CHEAP;
-    bool broadcast = class_of(n) == CY_CLASS_EW ? !cy_same_shape(cy_type_of(f->g, n->out[0]), cy_type_of(f->g, v))
-                                                : n->op == CY_OP_expand || (n->op == CY_OP_attention && !per_score(f, n, v));
+    bool broadcast = class_of(n) == CY_CLASS_EW
+                         ? !cy_same_shape(cy_type_of(f->g, n->out[0]), cy_type_of(f->g, v))
+                         : n->op == CY_OP_expand || (n->op == CY_OP_attention && !per_score(f, n, v));
     if (broadcast && *limit > 2)
       *limit = 2;
   }

@@ -8,17 +8,21 @@
  * whose windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
  * row-major; a reshape that merges axes reads row-major, and so does a gather of many rows that would not be dense;
  * everything else takes any order, kernels read through strides.
+ *
  * Convolutions have a planar form, too, on some targets: both pictures row-major. It is taken where it costs less than
  * the other one with the conversions that this needs before and behind it. What row-major costs more than channels-last
  * (or less) is handed backwards with the wish, so that chains of convolutions choose one order where that is best
  * (cy_conv_cycles; costs_of).
+ *
  * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given
  * the layout that makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of
  * attention are split and joined, and how graphs exported with channels last lose their transposes).
+ *
  *   1. Backwards: wishes. From readers to what computes, through views and element-wise ops; convolutions outrank the
- * rest.
+ *      rest.
  *   2. Forwards: choices. A value takes the order of its largest input if that is not row-major, else the wish, else
- * row-major. Needs that aren't met get their identity node.
+ *      row-major. Needs that aren't met get their identity node.
+ *
  * Rows of a product's first factor should be dense, or each product copies them: what products read, and what is added
  * or normalised on the way there, passes on no wish of borders for another order, and where orders meet, or rows are
  * gone through in any case, it becomes row-major. So the residual stream of a transformer is turned once, where it
@@ -129,7 +133,8 @@ static bool wants_channels_last(const cy_node_info *n) {
  * one reads rows as well as channels, and a conversion would cost more than the pool. */
 static bool pools_rows(cy_graph *g, const cy_node_info *n) {
   cy_pool_cut unused;
-  return (n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg) && cy_pool_cut_of(g, n, cy_type_of(g, n->in[0])->rank - 3, &unused);
+  return (n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg) &&
+         cy_pool_cut_of(g, n, cy_type_of(g, n->in[0])->rank - 3, &unused);
 }
 
 /* Interpolates along the axis that lies closest in memory, where neighbours come from anywhere: channels, if there are

@@ -1,5 +1,5 @@
-/* long_sums.c - sums of long rows in two steps: parts of the rows are reduced first, and then what they gave; positions
- * of extrema as maxima.
+/* long_sums.c - sums of long rows in two steps: parts of the rows first, then their results; positions of extrema as
+ * maxima.
  *
  * In:  a swept graph. Out: two kernels in place of one, the first with a task for every part,
  *   - for images, on all targets: along all spatial axes but the first one, then along that. Where channels are
@@ -11,8 +11,8 @@
  * order of the elements, and among equal ones in that of the positions wanted. A search takes one element after the
  * other, a maximum has no order.
  *
- * Refused: rows that one task sums in little more than it takes to launch another kernel; besides, of rows that are no
- * image, lengths that are not known or have no fitting divisor.
+ * Refused: rows that one task sums in little more time than it takes to launch another kernel; and, except in images,
+ * rows whose length is not known or has no fitting divisor.
  */
 #include "pass_int.h"
 

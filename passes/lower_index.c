@@ -6,8 +6,6 @@
 #include "lower_int.h"
 #include "pass_int.h"
 
-#include <math.h>
-
 enum {
   MOST_REPEATS = 1 << 20,
   MOST_INDICES = 1 << 20, /* of a constant that is searched for its extremes */

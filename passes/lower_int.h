@@ -62,8 +62,10 @@ typedef struct cy_kb {
 /* ---- lower.c: places, arguments, kernels ---- */
 cy_dtype cy_compute_dtype(cy_dtype storage);
 const cy_type *cy_lower_type(const cy_lowering *l, cy_val v);
-cy_place *cy_lower_place(cy_lowering *l, cy_val v);                 /* of a placed value; a constant gets its place on first use */
-void cy_lower_alloc(cy_lowering *l, cy_val v);                      /* gives v a buffer of its own, in its layout, unless placed */
+/* Of a placed value; a constant gets its place on first use */
+cy_place *cy_lower_place(cy_lowering *l, cy_val v);
+/* Gives v a buffer of its own, in its layout, unless placed */
+void cy_lower_alloc(cy_lowering *l, cy_val v);
 cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank); /* a row-major buffer */
 bool cy_lower_is_dynamic(const cy_lowering *l, const cy_type *t); /* does its size follow from data? */
 cy_place cy_lower_unsized(cy_lowering *l, const cy_type *t);      /* as temp, without memory: see below */
@@ -75,7 +77,8 @@ cy_bind cy_lower_bind(cy_lowering *l, const cy_place *p, cy_dtype dtype);
 void cy_kb_init(cy_kb *b, cy_lowering *l, const char *name);
 cy_karg cy_kb_arg(cy_kb *b, const cy_place *p, cy_dtype dtype, cy_karg_kind kind);
 cy_karg cy_kb_scratch(cy_kb *b, cy_dtype dtype, cy_dim elems);
-cy_expr cy_kb_offset(cy_kb *b, const cy_place *p, int rank, const cy_expr *idx); /* sum of stride * index; the place's own offset is in the bind */
+/* Sum of stride * index; the place's own offset is in the bind */
+cy_expr cy_kb_offset(cy_kb *b, const cy_place *p, int rank, const cy_expr *idx);
 cy_expr cy_kb_load(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy_expr *idx); /* in the compute type */
 void cy_kb_store(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy_expr *idx, cy_expr value);
 cy_expr cy_kb_grid_index(cy_kb *b, cy_dim extent);                  /* a new grid variable; 0 for extent 1 */
@@ -83,7 +86,8 @@ cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes);            /* opens a l
 void cy_kb_launch(cy_kb *b, bool schedule);                         /* finishes the kernel, appends the launch */
 /* Computes and stores element idx of target. anchor: as below. */
 void cy_lower_element(cy_kb *b, cy_val anchor, cy_val target, const cy_expr *idx);
-/* A kernel with one grid axis per axis of target, by composition alone. anchor: 0, or the value of the same shape to compute first. */
+/* A kernel with one grid axis per axis of target, by composition alone. anchor: 0, or the value of the same shape to
+ * compute first. */
 void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *name, const cy_place *padded);
 void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, const cy_type *t);
 
@@ -124,7 +128,9 @@ bool cy_lower_is_stored(cy_lowering *l, cy_val v);                  /* its eleme
 cy_expr cy_lower_clamp(cy_kb *b, cy_expr i, cy_dim extent);         /* min(max(i, 0), extent - 1) */
 cy_expr cy_lower_in_range(cy_kb *b, cy_expr i, cy_dim extent);      /* 0 <= i < extent, bool */
 
-/* ---- whole kernels: target is the placed value, anchor (maybe the same) the root's output whose element the kernel computes ---- */
+/* ---- whole kernels ---- */
+
+/* `target` is the placed value, `anchor` (maybe the same) the root's output whose element the kernel computes. */
 typedef void (*cy_root_fn)(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
 cy_root_fn cy_lower_root_of(cy_op op);                              /* NULL: a plain kernel will do */
 void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_rnn.c */
@@ -143,8 +149,10 @@ bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n'
 bool cy_lower_grows(cy_graph *g, cy_dim a, cy_dim b);
 /* Where the output of a view of stored memory would lie; false when it needs a copy. */
 bool cy_lower_view_place(cy_lowering *l, const cy_node_info *n, cy_place *out);
-cy_sym cy_lower_read_scalar(cy_lowering *l, cy_val v);              /* lower_control.c: a new symbol, whose value is v's element */
-cy_sym cy_lower_count_symbol(cy_lowering *l, cy_dim d, cy_val v);   /* d if it is nothing but a symbol of kind COUNT of value v, else 0 */
+/* lower_control.c: a new symbol, whose value is v's element */
+cy_sym cy_lower_read_scalar(cy_lowering *l, cy_val v);
+/* d if it is nothing but a symbol of kind COUNT of value v, else 0 */
+cy_sym cy_lower_count_symbol(cy_lowering *l, cy_dim d, cy_val v);
 cy_place cy_lower_dense(cy_lowering *l, cy_val v);                  /* where v lies row-major: its place, or a copy */
 void cy_lower_if(cy_lowering *l, cy_node n);
 void cy_lower_loop(cy_lowering *l, cy_node n);
@@ -159,15 +167,11 @@ typedef struct cy_lower_sorted {
   cy_place key, at; /* [rows][..]: the first keys in rising order, equal ones as they stood; where in the row each stood */
   cy_dtype type, at_type; /* CY_I32 or CY_I64 */
 } cy_lower_sorted;
-typedef void cy_lower_taker(cy_lowering *l, const cy_lower_sorted *s, void *ctx);
 cy_dtype cy_lower_key_type(cy_dtype element);
 /* Rises as the elements do, or (falling) as they fall; NaN is larger than everything, -0 is 0. */
 cy_expr cy_lower_key(cy_kb *b, cy_expr x, bool falling);
 /* Sorts rows whole. */
 cy_lower_sorted cy_lower_sort_all(cy_lowering *l, const cy_lower_rows *rows);
-/* Sorts at least the first k of each row; then `take` appends what is to be done with them: once for each way that the
- * program can take, which depends on n. */
-void cy_lower_sort(cy_lowering *l, const cy_lower_rows *rows, cy_dim k, cy_lower_taker *take, void *ctx);
 void cy_lower_topk(cy_lowering *l, const cy_node_info *n);
 /* lower_search.c: as kernels, where the target wants that; false: this one has none. */
 bool cy_lower_search(cy_lowering *l, cy_node n);

@@ -196,7 +196,7 @@ static bool lies_in_row(cy_kb *b, const cy_node_info *n, int axis) {
 }
 
 /* The greatest (least) element of a row, then where it is first (last): both by vectors. As when one looks at them in
- * order, NaN beats nothing, and nothing beats NaN at the begin. */
+ * order, NaN beats nothing, and nothing beats a NaN that comes first. */
 static cy_expr arg_of_row(cy_kb *b, const cy_node_info *n, int axis, bool last, cy_expr *in_idx) {
   cy_kernel *k = b->k;
   cy_dim extent = cy_lower_type(b->l, n->in[0])->dim[axis];

@@ -8,7 +8,7 @@
  * between two buffers.
  * Product: of more elements R is multiplied with all states at once, by the target's generator for products; a second
  * kernel of the step makes states of the gates.
- * How many elements share what they read of R is up to the batch: where only running tells its size, or how many
+ * How many elements share what they read of R is up to the batch: where its size is known only at run time, or how many
  * workers there are, the program has several of these forms and chooses when it runs. All of them read the same panels.
  */
 #include "lower_rnn.h"
@@ -286,7 +286,7 @@ static const char *name_of(const cy_rnn *r) {
   return r->cell == CY_CELL_LSTM ? "lstm" : r->cell == CY_CELL_GRU ? "gru" : "rnn";
 }
 
-/* Steps for tasks of `rows` elements, or of fewer where running tells that a task has fewer than these. */
+/* Steps for tasks of `rows` elements, or of fewer, if it turns out at run time that a task has fewer. */
 static void lower_rows(cy_lowering *l, cy_rnn *r, int rows, cy_dim count) {
   int64_t least, most;
   cy_dim_range(l->g, count, &least, &most);

@@ -9,8 +9,6 @@
  */
 #include "lower_rnn.h"
 
-#include <string.h>
-
 enum { MOST_SUMS = 8 }; /* vectors of sums: registers hold these, and fma's latency hides behind them */
 
 #define bin(r, op, x, y) cy_x_bin((r)->b.k, op, x, y)

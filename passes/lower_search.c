@@ -210,7 +210,7 @@ static cy_dim kept_at_most(const nms *s) {
   return cy_dim_max(g, cy_dim_min(g, limit, s->boxes), cy_dim_const(g, 0));
 }
 
-/* Scores as keys; what is no candidate comes last. */
+/* Scores as keys; boxes that are no candidates come last. */
 static cy_lower_rows candidates(const nms *s) {
   cy_lowering *l = s->l;
   const cy_type *t = cy_lower_type(l, s->n->in[1]);

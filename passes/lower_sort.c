@@ -60,12 +60,14 @@ typedef struct runs {
   int64_t span; /* 0: all of it */
 } runs;
 
+typedef void taker(cy_lowering *l, const cy_lower_sorted *s, void *ctx);
+
 typedef struct sorting {
   cy_lowering *l;
   const cy_lower_rows *from;
   cy_dim k; /* of a row are wanted */
   cy_dtype at_type;
-  cy_lower_taker *take;
+  taker *take;
   void *ctx;
 } sorting;
 
@@ -217,8 +219,10 @@ static cy_dtype index_type(cy_lowering *l, cy_dim n) {
   return most <= INT32_MAX ? CY_I32 : CY_I64;
 }
 
-void cy_lower_sort(cy_lowering *l, const cy_lower_rows *rows, cy_dim k, cy_lower_taker *taker, void *ctx) {
-  sorting s = {l, rows, k, index_type(l, rows->n), taker, ctx};
+/* Sorts at least the first k of each row; then `take` appends what is to be done with them: once for each way that the
+ * program can take, which depends on n. */
+static void sort(cy_lowering *l, const cy_lower_rows *rows, cy_dim k, taker *take, void *ctx) {
+  sorting s = {l, rows, k, index_type(l, rows->n), take, ctx};
   runs r = sort_parts(&s);
   merge_all(&s, &r);
 }
@@ -248,13 +252,13 @@ cy_lower_sorted cy_lower_sort_all(cy_lowering *l, const cy_lower_rows *rows) {
   cy_dim dims[2] = {rows->rows, rows->n};
   gathered c = {.rows = rows};
   if (cy_dim_is_const(l->g, rows->n, NULL)) {
-    cy_lower_sort(l, rows, rows->n, take_all, &c.to);
+    sort(l, rows, rows->n, take_all, &c.to);
     return c.to;
   }
   c.to = (cy_lower_sorted){.type = rows->type, .at_type = index_type(l, rows->n)};
   c.to.key = cy_lower_temp(l, c.to.type, dims, 2);
   c.to.at = cy_lower_temp(l, c.to.at_type, dims, 2);
-  cy_lower_sort(l, rows, rows->n, take_copy, &c);
+  sort(l, rows, rows->n, take_copy, &c);
   return c.to;
 }
 
@@ -321,5 +325,5 @@ void cy_lower_topk(cy_lowering *l, const cy_node_info *n) {
     if (l->uses.start[n->out[i]] != l->uses.start[n->out[i] + 1])
       cy_lower_alloc(l, n->out[i]);
   cy_lower_rows rows = topk_keys(l, &t, cy_attr_get_int(n, CY_ATTR_largest, 1) != 0);
-  cy_lower_sort(l, &rows, cy_lower_type(l, n->out[0])->dim[t.axis], take_topk, &t);
+  sort(l, &rows, cy_lower_type(l, n->out[0])->dim[t.axis], take_topk, &t);
 }

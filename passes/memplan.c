@@ -12,7 +12,6 @@
 #include "runtime/cyrt_place.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct planner {
   cy_program *p;

@@ -72,7 +72,8 @@ bool cy_rewrite_is_result(const cy_rewrite *rw, cy_val v);  /* a model output, b
 void cy_rewrite_origin(cy_pass *p, const cy_node_info *n);  /* nodes built from now on come from n and this pass */
 
 /* ---- fold.c ---- */
-cy_val cy_fold_node(cy_graph *g, const cy_node_info *n); /* the constant that n computes; 0: not of constants, or too large */
+/* the constant that n computes; 0: not of constants, or too large */
+cy_val cy_fold_node(cy_graph *g, const cy_node_info *n);
 
 /* ---- query.c ---- */
 cy_node_info *cy_def(const cy_graph *g, cy_val v);              /* the defining node or NULL */
@@ -93,10 +94,17 @@ bool cy_layout_is_row_major(const cy_value *v);
 bool cy_cast_lossless(cy_dtype from, cy_dtype to);
 /* fuse.c: vector operations per element, roughly */
 int cy_fuse_op_cost(cy_op op);
+/* attention_masks.c */
+#define CY_ATTENTION_HIDDEN (-1e9) /* is added to scores that shall not count; no score is that large */
+cy_val cy_attention_masked(cy_rewrite *rw, const cy_node_info *softmax); /* a rule: products become a select */
+bool cy_attention_causal_past(cy_graph *g, cy_val x, cy_dim *out_past);  /* a triangle: the keys before row 0 */
+cy_val cy_attention_seen_at(cy_graph *g, const cy_value *numbers,
+                            float one); /* the constant: true where f32 is `one` */
+
 /* attention_plain.c: is one kernel made for attention with heads as in q and v? */
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v);
-/* lower_pieces.c: the windows of a pool along a spatial axis: the first few reach over the border at the begin, those from
- * `end` on, at most `behind`, over that at the end. */
+/* lower_pieces.c: the windows of a pool along a spatial axis: the first few reach over the border in front, those from
+ * `end` on, at most `behind`, over the one at the end. */
 typedef struct cy_pool_cut {
   int64_t first;
   int behind;

@@ -6,13 +6,13 @@
  * dequantize(constant). What makes integer kernels of this is another pass; where none does, the graph is right all the
  * same.
  *
- * Which tensors: what layers (contractions with constant weights) read. From there backwards through the element-wise
- * ops that will be computed in the kernel of the contraction, pooling or so behind them ("host"): whatever else these
- * read from memory, the other branch of a residual sum, is quantised too, but where the host is a matrix product, or
- * there is none in front of one: the stream that a transformer adds to goes through all of its layers, and would be
- * rounded by each of them. So element-wise ops read what products round as it was before. If the host moves or pools
- * data, so is what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are
- * rebuilt on the integers and share one scale with what they read.
+ * Which tensors: those that layers (contractions with constant weights) read. From there the walk goes backwards through
+ * the element-wise ops that will be computed in the kernel of an earlier contraction or pooling, their "host". Whatever
+ * else these ops read from memory, such as the other branch of a residual sum, is quantised too; if the host moves or
+ * pools data, so is what it reads. Not so if the host is a matrix product, or if there is no host and a product follows:
+ * the stream that a transformer adds to goes through all of its layers, and each of them would round it. There,
+ * element-wise ops read what products round as it was before. Ops that only move elements (and maximum pooling, which
+ * commutes with rounding) are rebuilt on the integers and share one scale with what they read.
  */
 #include "quantise_int.h"
 

@@ -84,9 +84,11 @@ typedef struct cy_quant_output {
 
 typedef struct cy_quant {
   cy_quant_mode mode;
-  /* What node n takes in float or in integers, as cy_machine_layer_cycles(); NULL: nothing is known of time. */
-  double (*cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints);
+  /* What node n takes, as cy_machine_layer_cycles(); NULL: nothing is known of time. */
+  double (*cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                   cy_layer_form form);
   const void *target;
+  double margin;    /* cy_machine_rounding_margin() */
   bool smallest;    /* layers that gain no time are quantised all the same */
   const char *skip; /* "conv1,head.*": layers of these names stay in float; '*' and '?' as in file names */
   cy_arena *arena;
@@ -116,7 +118,8 @@ enum {
   CY_QUANT_READS = 8,         /* computes, but with integers in front of it less memory is read */
   CY_QUANT_SMALL = 16,        /* hands on what is small beside the rest as such, so that a logarithm would show it */
   CY_QUANT_EW = 32,           /* element-wise: of ONNX only, as the graph's operators tell that themselves */
-  CY_QUANT_FILES = 64         /* other runtimes have it for integers, too; without it ONNX's neither moves nor reads */
+  CY_QUANT_FILES = 64,        /* other runtimes have it for integers, too; without it ONNX's neither moves nor reads */
+  CY_QUANT_HEAVY = 128        /* not computed again to see what a layer in front of it does to the model's outputs */
 };
 unsigned cy_quant_op_does(cy_op op);
 unsigned cy_quant_onnx_does(const char *op_type); /* of ONNX's own domain */

@@ -84,10 +84,8 @@ static cy_val contraction(dynamic *s, cy_node id) {
   return cy_build_binary(g, CY_OP_mul, y, cy_quant_along_channels(g, n, scale));
 }
 
-/* Cycles per element: to find a row's largest element, and to round it, measured on Zen 3; to find an image's, measured
- * on Sapphire Rapids, 0.6 to 1.1. And what integers have to gain, as estimates are no better: those of convolutions
- * and attention leave out more. */
-static const double ROUNDING = 0.7, MARGIN = 1.03, IMAGE_ROUNDING = 0.9, WIDE_MARGIN = 1.25;
+/* What integers have to gain, as estimates are no better; those of convolutions and attention: what the target says. */
+static const double MARGIN = 1.03;
 
 /* Layer n's share of rounding what it reads. */
 static double rounding_cycles(const dynamic *s, const cy_node_info *n) {
@@ -96,8 +94,7 @@ static double rounding_cycles(const dynamic *s, const cy_node_info *n) {
     const cy_node_info *other = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
     sharing += other && other->op == n->op && other->in[0] == n->in[0];
   }
-  return (n->op == CY_OP_conv ? IMAGE_ROUNDING : ROUNDING) * cy_quant_elements(s->g, n->in[0], s->sizes) /
-         (sharing ? sharing : 1);
+  return s->q->cycles(s->q->target, s->g, n, s->sizes, CY_LAYER_ROUNDING) / (sharing ? sharing : 1);
 }
 
 /* Where nothing is known of time, on a GPU: are there matrices to multiply? */
@@ -113,7 +110,8 @@ static bool is_dense(const dynamic *s, const cy_node_info *n) {
 static bool gains(const dynamic *s, const cy_quant_layer *l, const cy_node_info *n) {
   if (l->cycles[0] <= 0)
     return n->op != CY_OP_conv || is_dense(s, n);
-  return l->cycles[0] > l->cycles[1] * (n->op == CY_OP_conv || n->op == CY_OP_attention ? WIDE_MARGIN : MARGIN);
+  bool wide = (n->op == CY_OP_conv || n->op == CY_OP_attention) && s->q->margin > MARGIN;
+  return l->cycles[0] > l->cycles[1] * (wide ? s->q->margin : MARGIN);
 }
 
 /* Why layer l, node n of block b, stays in float; NULL: it does not. */

@@ -2,10 +2,10 @@
  *
  * In:  a layer's output and a value in its place. Out: these outputs as they are, and as they would be.
  *
- * The error of a layer's own output says little of them where one layer makes several, of very different size, as
- * products that read the same are put together: all of its error may be in the smallest. So what follows the layer is
- * built once more on the other value. Layers that other contractions or recurrences read are no ends, nor those behind
- * which come calls of the runtime or control flow.
+ * The error of a layer's own output says little about the model's outputs if one layer makes several of them, of very
+ * different size, as merged products do: all of its error may be in the smallest. So what follows the layer is built once
+ * more, on the other value. A layer is no end if other contractions or recurrences, calls of the runtime or control flow
+ * follow it.
  */
 #include "quantise_int.h"
 
@@ -18,8 +18,7 @@ static bool reads(const cy_node_info *n, const cy_val *now) {
 
 static bool may_follow(const cy_node_info *n) {
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  return cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL && n->op != CY_OP_conv && n->op != CY_OP_conv_transpose &&
-         n->op != CY_OP_matmul && n->op != CY_OP_attention && n->op != CY_OP_recurrent;
+  return cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL && !(cy_quant_op_does((cy_op)n->op) & CY_QUANT_HEAVY);
 }
 
 static bool rebuild(cy_pass *p, const cy_node_info *n, cy_val *now) {

@@ -56,7 +56,8 @@ typedef struct cy_weight_blocks {
 } cy_weight_blocks;
 /* Sets `split`; false: these cannot be stored. */
 bool cy_weights_split(cy_weight_blocks *s);
-/* Does dynamic quantisation leave product n, of f32 with a constant, to pass `weights`, which has it read integers by blocks? */
+/* Does dynamic quantisation leave product n, of f32 with a constant, to pass `weights`, which has it read integers by
+ * blocks? */
 bool cy_weights_take(cy_pass *p, const cy_node_info *n);
 /* One column of a block. Codes are unsigned, of 8 bits without a zero point signed. */
 typedef struct cy_weight_column {

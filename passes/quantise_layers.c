@@ -250,7 +250,7 @@ double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes) {
 
 void cy_quant_cycles(const cy_quant *q, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, double out[2]) {
   for (int ints = 0; ints < 2; ints++)
-    out[ints] = q->cycles ? q->cycles(q->target, g, n, sizes, ints) : 0;
+    out[ints] = q->cycles ? q->cycles(q->target, g, n, sizes, ints ? CY_LAYER_INTS : CY_LAYER_FLOATS) : 0;
 }
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */

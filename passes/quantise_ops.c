@@ -15,8 +15,12 @@ static const struct row {
   const char *onnx; /* with a space between them */
   unsigned does;
 } rows[] = {
-    {CY_OP_conv, "Conv", CY_QUANT_LAYER},
-    {CY_OP_matmul, "MatMul Gemm", CY_QUANT_LAYER},
+    {CY_OP_conv, "Conv", CY_QUANT_LAYER | CY_QUANT_HEAVY},
+    {CY_OP_matmul, "MatMul Gemm", CY_QUANT_LAYER | CY_QUANT_HEAVY},
+    {CY_OP_conv_transpose, "ConvTranspose", CY_QUANT_HEAVY},
+    {CY_OP_attention, "Attention", CY_QUANT_HEAVY},
+    {CY_OP_recurrent, "RNN GRU LSTM", CY_QUANT_HEAVY},
+    {CY_OP_NONE, "DeformConv Einsum NonMaxSuppression NonZero TopK Unique", CY_QUANT_HEAVY},
 
     {CY_OP_reshape, "Reshape Flatten Squeeze Unsqueeze", VIEW | FILES},
     {CY_OP_transpose, "Transpose", VIEW | FILES},

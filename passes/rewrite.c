@@ -15,8 +15,6 @@
  */
 #include "pass_int.h"
 
-#include <string.h>
-
 enum { MAX_ROUNDS = 64 };
 
 void cy_rewrite_origin(cy_pass *p, const cy_node_info *n) {

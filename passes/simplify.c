@@ -192,9 +192,16 @@ static cy_val select_known(cy_rewrite *rw, const cy_node_info *n) {
 
 static bool is_bool(cy_rewrite *rw, cy_val v) { return dtype_of(rw, v) == CY_BOOL; }
 
+/* Also of a true of symbolic size, as ones_like makes it. */
 static cy_val and_const(cy_rewrite *rw, const cy_node_info *n) {
   if (!is_bool(rw, n->in[0]))
     return 0;
+  const cy_type *t = cy_type_of(rw->g, n->out[0]);
+  for (int k = 0; k < 2; k++) {
+    const cy_node_info *wide = cy_def_of(rw->g, n->in[k], CY_OP_expand);
+    if (wide && cy_splat_is(rw->g, wide->in[0], 1))
+      return cy_build_expand(rw->g, n->in[1 - k], t->dim, t->rank);
+  }
   return cy_splat_is(rw->g, n->in[1], 1) ? n->in[0] : cy_splat_is(rw->g, n->in[1], 0) ? n->in[1] : 0;
 }
 

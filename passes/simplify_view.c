@@ -476,89 +476,138 @@ static cy_val reduce_reduce(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- the set ---------------------------------------------------------------------------------------------------- */
 
-/* A transposed convolution of stride s falls into s parts an axis, each with a kernel of its own. Where they are more
- * than MOST_PARTS, or have so few channels that vectors would be mostly empty, and the kernel is as long as `taps`
- * strides, all of them are one product: a convolution of so many taps, whose channels are then dealt out as pixels, of
- * which padding cuts some off. */
+/* A transposed convolution of stride s falls into s parts an axis, each with a kernel of its own. All of them together
+ * are one product: a convolution of `taps` taps, as many as the kernel has strides, whose channels are then dealt out as
+ * pixels, of which padding cuts some off. That is better where parts are more than MOST_PARTS, or have so few channels
+ * that vectors would be mostly empty, and the kernel is as long as some strides. Where weights are computed, only
+ * convolutions have a generator: always; the kernel is filled up with zeros then. */
 enum { MOST_PARTS = 8, FEW_CHANNELS = 8 };
 
-static bool deals_out(cy_graph *g, const cy_node_info *n, const cy_type *x, const cy_type *w, const cy_type *y,
-                      int64_t *out_taps) {
-  uint32_t count;
-  const int64_t *strides = cy_attr_list(n, CY_ATTR_strides, &count), *pads = cy_attr_list(n, CY_ATTR_pads, &count),
-                *dilations = cy_attr_list(n, CY_ATTR_dilations, &count);
-  int spatial = x->rank - 2;
-  int64_t parts = 1, kernel;
-  if (cy_attr_get_int(n, CY_ATTR_group, 1) != 1 || 2 + 2 * spatial > CY_MAX_RANK)
-    return false;
-  for (int i = 0; i < spatial; i++) {
-    if (!cy_dim_is_const(g, w->dim[2 + i], &kernel) || kernel < 1 || kernel % strides[i] || pads[i] < 0 ||
-        (dilations && dilations[i] != 1))
-      return false;
-    out_taps[i] = kernel / strides[i];
-    parts *= strides[i];
-    cy_dim all = cy_dim_muli(g, cy_dim_addi(g, x->dim[2 + i], out_taps[i] - 1), strides[i]);
-    if (!cy_dim_le(g, cy_dim_addi(g, y->dim[2 + i], pads[i]), all))
-      return false;
+typedef struct deal {
+  cy_graph *g;
+  cy_type x, w, y;
+  uint32_t spatial;
+  const int64_t *strides, *pads;
+  int64_t taps[CY_MAX_RANK], missing[CY_MAX_RANK]; /* elements that the kernel is short of taps * stride */
+  int64_t edge[2 * CY_MAX_RANK];                   /* the convolution's pads */
+  int64_t cut[CY_MAX_RANK];                        /* pixels in front of the output's first one */
+  int64_t group, parts;
+  cy_dim members, channels; /* outputs of a group, of the convolution */
+} deal;
+
+/* A convolution whose every place the output wants, at least in part; `fixed`: no place that the input does not reach. */
+static bool plan_edges(deal *d, uint32_t i, bool fixed) {
+  cy_graph *g = d->g;
+  int64_t stride = d->strides[i], last = d->taps[i] - 1, skip = d->pads[i] / stride, left;
+  cy_dim all = cy_dim_muli(g, cy_dim_addi(g, d->x.dim[2 + i], last), stride);
+  cy_dim end = cy_dim_addi(g, d->y.dim[2 + i], d->pads[i]);
+  skip = skip < last ? skip : last;
+  d->edge[i] = last - skip;
+  d->cut[i] = d->pads[i] - skip * stride;
+  if (!cy_dim_le(g, end, all)) {
+    d->edge[d->spatial + i] = last + 1;
+    return !fixed && cy_dim_le(g, end, cy_dim_addi(g, all, stride));
   }
-  return parts > MOST_PARTS || (parts > 1 && cy_dim_le(g, w->dim[1], cy_dim_const(g, FEW_CHANNELS - 1)));
+  skip = cy_dim_is_const(g, cy_dim_sub(g, all, end), &left) ? left / stride : 0;
+  d->edge[d->spatial + i] = last - (skip < last ? skip : last);
+  return true;
 }
 
-/* [in, out, taps * strides ..] as a convolution's [strides .. * out, in, taps ..], whose taps run backwards. */
-static cy_val dealt_weights(cy_graph *g, cy_val v, const int64_t *strides, const int64_t *taps, cy_dim channels) {
-  const cy_type w = *cy_type_of(g, v);
-  int s = w.rank - 2;
-  int64_t perm[CY_MAX_RANK], steps[CY_MAX_RANK];
-  cy_dim split[CY_MAX_RANK] = {w.dim[0], w.dim[1]}, to[CY_MAX_RANK] = {channels, w.dim[0]}, starts[CY_MAX_RANK];
+static bool plan_deal(cy_rewrite *rw, const cy_node_info *n, deal *d) {
+  cy_graph *g = d->g = rw->g;
+  uint32_t count;
+  bool fixed = cy_value_is_const(g, n->in[1]);
+  const int64_t *dilations = cy_attr_list(n, CY_ATTR_dilations, &count);
+  d->x = *type_of(rw, n->in[0]), d->w = *type_of(rw, n->in[1]), d->y = *type_of(rw, n->out[0]);
+  d->pads = cy_attr_list(n, CY_ATTR_pads, &count);
+  d->strides = cy_attr_list(n, CY_ATTR_strides, &d->spatial);
+  d->group = cy_attr_get_int(n, CY_ATTR_group, 1);
+  d->parts = 1;
+  if (n->nin > 2 || 3 + 2 * d->spatial > CY_MAX_RANK || (fixed && d->group != 1) || (!fixed && d->x.dtype != CY_F32))
+    return false;
+  for (uint32_t i = 0; i < d->spatial; i++) {
+    int64_t kernel, stride = d->strides[i];
+    if (!cy_dim_is_const(g, d->w.dim[2 + i], &kernel) || kernel < 1 || (fixed && kernel % stride) || d->pads[i] < 0 ||
+        (dilations && dilations[i] != 1))
+      return false;
+    d->taps[i] = (kernel + stride - 1) / stride;
+    d->missing[i] = d->taps[i] * stride - kernel;
+    d->parts *= stride;
+    if (!plan_edges(d, i, fixed))
+      return false;
+  }
+  d->members = d->w.dim[1];
+  d->channels = cy_dim_muli(g, d->members, d->group * d->parts);
+  return !fixed || d->parts > MOST_PARTS ||
+         (d->parts > 1 && cy_dim_le(g, d->members, cy_dim_const(g, FEW_CHANNELS - 1)));
+}
+
+/* [group * in, out, taps * strides ..] as a convolution's [group * strides .. * out, in, taps ..], whose taps run
+ * backwards. Weights that are computed come to lie [taps .., in, group * strides .. * out], as its product wants them. */
+static cy_val dealt_weights(const deal *d, cy_val v) {
+  cy_graph *g = d->g;
+  int s = (int)d->spatial, rank = 2 + s, at = d->group > 1; /* the groups: an axis of their own, in front */
+  int64_t perm[CY_MAX_RANK], steps[CY_MAX_RANK], back[CY_MAX_RANK] = {s + 1, s};
+  cy_dim zero = cy_dim_const(g, 0), pads[2 * CY_MAX_RANK], starts[CY_MAX_RANK], split[CY_MAX_RANK], to[CY_MAX_RANK];
+  bool short_of = false;
+  for (int i = 0; i < rank; i++) {
+    pads[i] = zero;
+    pads[rank + i] = i < 2 ? zero : cy_dim_const(g, d->missing[i - 2]);
+    short_of = short_of || (i >= 2 && d->missing[i - 2]);
+  }
+  if (short_of)
+    v = cy_build_pad(g, v, pads, CY_PAD_CONSTANT, 0);
+  split[0] = cy_dim_const(g, d->group);
+  split[at] = to[s] = cy_dim_div(g, d->w.dim[0], split[0]);
+  split[at + 1] = d->members;
+  to[s + 1] = d->channels;
+  perm[s] = at;
+  perm[s + 1] = 0; /* the groups, if any */
+  perm[s + at + 1 + s] = at + 1;
   for (int i = 0; i < s; i++) {
-    split[2 + 2 * i] = to[2 + i] = cy_dim_const(g, taps[i]);
-    split[3 + 2 * i] = cy_dim_const(g, strides[i]);
-    perm[i] = 3 + 2 * i;
-    perm[s + 2 + i] = 2 + 2 * i;
+    split[at + 2 + 2 * i] = to[i] = cy_dim_const(g, d->taps[i]);
+    split[at + 3 + 2 * i] = cy_dim_const(g, d->strides[i]);
+    perm[i] = at + 2 + 2 * i;
+    perm[s + at + 1 + i] = at + 3 + 2 * i;
+    back[2 + i] = i;
   }
-  perm[s] = 1;
-  perm[s + 1] = 0;
-  v = cy_build_transpose(g, cy_build_reshape(g, v, split, 2 + 2 * s), perm);
-  v = cy_build_reshape(g, v, to, w.rank);
-  for (int i = 0; i < w.rank; i++) {
-    steps[i] = i < 2 ? 1 : -1;
-    starts[i] = cy_dim_const(g, i < 2 ? 0 : taps[i - 2] - 1);
+  for (int i = 0; i < rank; i++) {
+    steps[i] = i < s ? -1 : 1;
+    starts[i] = i < s ? cy_dim_const(g, d->taps[i] - 1) : zero;
   }
-  return cy_build_slice(g, v, starts, steps, to);
+  v = cy_build_transpose(g, cy_build_reshape(g, v, split, at + 2 + 2 * s), perm);
+  return cy_build_transpose(g, cy_build_slice(g, cy_build_reshape(g, v, to, rank), starts, steps, to), back);
 }
 
 static cy_val deal_out(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
-  const cy_type x = *type_of(rw, n->in[0]), w = *type_of(rw, n->in[1]), y = *type_of(rw, n->out[0]);
-  int64_t taps[CY_MAX_RANK], perm[CY_MAX_RANK] = {0}, ones[CY_MAX_RANK], edge[2 * CY_MAX_RANK];
-  if (!cy_value_is_const(g, n->in[1]) || n->nin > 2 || !deals_out(g, n, &x, &w, &y, taps))
+  deal d;
+  if (!plan_deal(rw, n, &d))
     return 0;
-  uint32_t s, count;
-  const int64_t *strides = cy_attr_list(n, CY_ATTR_strides, &s), *pads = cy_attr_list(n, CY_ATTR_pads, &count);
-  cy_dim places[CY_MAX_RANK], whole[CY_MAX_RANK] = {y.dim[0], y.dim[1]}, starts[CY_MAX_RANK];
-  cy_type to = y;
-  to.dim[1] = w.dim[1];
-  places[0] = x.dim[0];
-  places[1 + s] = w.dim[1];
-  perm[1] = 1 + (int64_t)s;
-  starts[0] = starts[1] = cy_dim_const(g, 0);
+  uint32_t s = d.spatial, at = 1 + (d.group > 1); /* where strides begin among the axes of what is dealt out */
+  int64_t perm[CY_MAX_RANK] = {0, 1}, ones[CY_MAX_RANK];
+  cy_dim places[CY_MAX_RANK] = {d.x.dim[0], cy_dim_const(g, d.group)}, whole[CY_MAX_RANK] = {d.y.dim[0], d.y.dim[1]};
+  cy_dim starts[CY_MAX_RANK] = {cy_dim_const(g, 0), cy_dim_const(g, 0)};
+  cy_type to = d.y;
+  to.dim[1] = d.channels;
+  places[at + s] = d.members;
+  perm[at] = at + (int64_t)s;
   for (uint32_t i = 0; i < s; i++) {
     ones[i] = 1;
-    edge[i] = edge[s + i] = taps[i] - 1;
-    to.dim[1] = cy_dim_muli(g, to.dim[1], strides[i]);
-    to.dim[2 + i] = places[2 + s + i] = cy_dim_addi(g, x.dim[2 + i], taps[i] - 1);
-    places[1 + i] = cy_dim_const(g, strides[i]);
-    whole[2 + i] = cy_dim_muli(g, to.dim[2 + i], strides[i]);
-    starts[2 + i] = cy_dim_const(g, pads[i]);
-    perm[2 + 2 * i] = 2 + (int64_t)(s + i);
-    perm[3 + 2 * i] = 1 + (int64_t)i;
+    to.dim[2 + i] = places[at + s + 1 + i] =
+        cy_dim_addi(g, d.x.dim[2 + i], d.edge[i] + d.edge[s + i] - (d.taps[i] - 1));
+    places[at + i] = cy_dim_const(g, d.strides[i]);
+    whole[2 + i] = cy_dim_muli(g, to.dim[2 + i], d.strides[i]);
+    starts[2 + i] = cy_dim_const(g, d.cut[i]);
+    perm[at + 1 + 2 * i] = at + 1 + (int64_t)(s + i);
+    perm[at + 2 + 2 * i] = at + (int64_t)i;
   }
-  cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, ones, s), cy_attr_ints(CY_ATTR_pads, edge, 2 * s),
-                  cy_attr_ints(CY_ATTR_dilations, ones, s), cy_attr_int(CY_ATTR_group, 1)};
-  cy_val in[2] = {n->in[0], dealt_weights(g, n->in[1], strides, taps, to.dim[1])};
+  cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, ones, s), cy_attr_ints(CY_ATTR_pads, d.edge, 2 * s),
+                  cy_attr_ints(CY_ATTR_dilations, ones, s), cy_attr_int(CY_ATTR_group, d.group)};
+  cy_val in[2] = {n->in[0], dealt_weights(&d, n->in[1])};
   cy_val all = cy_build(g, CY_OP_conv, in, 2, a, 4, &to, 1);
-  all = cy_build_transpose(g, cy_build_reshape(g, all, places, 2 + 2 * (int)s), perm);
-  return cy_build_slice(g, cy_build_reshape(g, all, whole, y.rank), starts, NULL, y.dim);
+  all = cy_build_transpose(g, cy_build_reshape(g, all, places, (int)(at + 1 + 2 * s)), perm);
+  return cy_build_slice(g, cy_build_reshape(g, all, whole, d.y.rank), starts, NULL, d.y.dim);
 }
 
 static const cy_rule rules[] = {

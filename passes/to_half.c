@@ -76,7 +76,8 @@ static void warn(narrowing *s, cy_val v, const cy_node_info *n, double most) {
                        .op = cy_str_text(g, n->origin.op),
                        .node_index = n->origin.index};
   cy_diag_add(cy_graph_diag(g), CY_WARNING, &where,
-              "constant %s%s%sstays in f32: its largest value, %g, is beyond the largest f16, 65504; --bf16 has the range of f32",
+              "constant %s%s%sstays in f32: its largest value, %g, is beyond the largest f16, 65504; --bf16 has the "
+              "range of f32",
               *name ? "'" : "", name, *name ? "' " : "", most);
 }
 

@@ -160,7 +160,7 @@ cyto_status cyto_context_prepare(cyto_context *context, cyto_error *error) {
   return context_prepare(context, error);
 }
 
-/* Strings and what is no tensor become numbers of the store, which is new with every run. */
+/* Strings, sequences, maps and optional values become numbers of the store, which is new with every run. */
 static cyto_status values_enter(cyto_context *context, cyto_error *error) {
   const cyrt_model *code = context->model->code;
   struct cyrt_values *v = context->head.values;

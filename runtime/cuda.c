@@ -30,16 +30,12 @@ void cyrt_cuda_leave(const cuda_shared *shared) {
 static cyto_status load_images(cuda_shared *shared, cuda_device *device, const cyrt_cuda_images *images,
                                cyto_error *error) {
   const cyrt_cuda_image *image = NULL;
-  uint8_t *bytes = NULL;
   void *module;
   cyto_status status = cyrt_cuda_image_choose(&shared->driver, device, images, &image, error);
   if (!status)
-    status = cyrt_cuda_image_open(images, image, &bytes, error);
-  if (!status)
-    status = cyrt_cuda_check(&shared->driver, shared->driver.module_load(&module, bytes), "cuModuleLoadData", error);
+    status = cyrt_cuda_image_load(&shared->driver, images, image, &module, error);
   if (!status)
     device->modules[device->n_modules++] = module;
-  free(bytes);
   return status;
 }
 
@@ -141,15 +137,15 @@ static void device_destroy(cuda_shared *shared, cuda_device *device) {
   const cyrt_cuda_model *code = shared->model->device_data;
   if (code->cudnn)
     code->cudnn->device_close(device);
-  if (device->context) {
-    driver->context_push(device->context);
+  if (device->context && !cyrt_cuda_enter(shared, device, NULL)) { /* else it is gone, and all with it */
     for (uint32_t i = 0; i < device->n_modules; i++)
       driver->module_unload(device->modules[i]);
     if (device->weights)
       driver->mem_free(device->weights);
     cyrt_cuda_leave(shared);
-    driver->context_release(device->handle);
   }
+  if (device->context)
+    driver->context_release(device->handle);
   free(device->modules);
   free(device->functions);
   free(device);
@@ -312,8 +308,8 @@ static void state_close(void *data) {
         driver->mem_free((cuda_ptr)(uintptr_t)state->frame.dynamic[i].ptr);
     if (state->staging)
       driver->host_free(state->staging);
-    if (state->stream && state->own_stream)
-      driver->stream_destroy(state->stream);
+    if (state->own_stream)
+      driver->stream_destroy(state->own_stream);
     cyrt_cuda_leave(state->shared);
   }
   free(state->head.stash);
@@ -349,14 +345,12 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
   state->frame.context = (struct cyrt_context *)state;
   state->frame.weights = (const uint8_t *)(uintptr_t)state->device->weights;
   state->device_memory = request->device_memory;
-  state->stream = request->stream;
-  state->own_stream = !request->stream;
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, error);
   if (status)
     return status;
-  if (state->own_stream)
-    status = cyrt_cuda_check(driver, driver->stream_create(&state->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate",
-                             error);
+  status = cyrt_cuda_check(driver, driver->stream_create(&state->own_stream, CUDA_STREAM_NON_BLOCKING),
+                           "cuStreamCreate", error);
+  state->stream = request->stream ? request->stream : state->own_stream;
   if (!status && state->code->cudnn)
     status = state->code->cudnn->open(state, error);
   cyrt_cuda_leave(state->shared);

@@ -520,6 +520,13 @@ static cyto_status hook_device_open(cuda_shared *shared, cuda_device *device, cy
 
 static void hook_device_close(cuda_device *device) { cyrt_choices_close(device->choices); }
 
+static cyto_status hook_follow(cuda_state *state, cyto_error *error) {
+  const cudnn *lib = state->shared->cudnn;
+  return state->plans
+             ? cyrt_cudnn_check(lib, lib->set_stream(state->plans->handle, state->stream), "cudnnSetStream", error)
+             : CYTO_OK;
+}
+
 static cyto_status hook_open(cuda_state *state, cyto_error *error) {
   const cudnn *lib = state->shared->cudnn;
   if (!lib)
@@ -528,8 +535,7 @@ static cyto_status hook_open(cuda_state *state, cyto_error *error) {
   if (!state->plans)
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for cuDNN's plans");
   cyto_status status = cyrt_cudnn_check(lib, lib->create(&state->plans->handle), "cudnnCreate", error);
-  return status ? status
-                : cyrt_cudnn_check(lib, lib->set_stream(state->plans->handle, state->stream), "cudnnSetStream", error);
+  return status ? status : hook_follow(state, error);
 }
 
 static void hook_close(cuda_state *state) {
@@ -595,4 +601,5 @@ const struct cyrt_cuda_cudnn cyrt_cuda_cudnn = {
     .workspace = hook_workspace,
     .settle = hook_settle,
     .describe = hook_describe,
+    .follow = hook_follow,
 };

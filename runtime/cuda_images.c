@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, LEAST_COPY = 4 };
+enum { ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, LEAST_COPY = 4, JIT_ERRORS = 5, JIT_ERRORS_BYTES = 6 };
 
 /* ---- choosing ---- */
 
@@ -117,8 +117,9 @@ static cyto_status damaged(const cyrt_cuda_image *image, const char *what, cyto_
                         "the library is damaged: its device code for %s %s: copy or compile it again", name, what);
 }
 
-cyto_status cyrt_cuda_image_open(const cyrt_cuda_images *images, const cyrt_cuda_image *image, uint8_t **out,
-                                 cyto_error *error) {
+/* The image unpacked, with a zero behind it, for free(). */
+static cyto_status open_image(const cyrt_cuda_images *images, const cyrt_cuda_image *image, uint8_t **out,
+                              cyto_error *error) {
   enum { MOST = 1 << 30 };
   *out = NULL;
   if (image->bytes > MOST)
@@ -132,9 +133,36 @@ cyto_status cyrt_cuda_image_open(const cyrt_cuda_images *images, const cyrt_cuda
                        : cyrt_cuda_checksum(bytes, n) != image->checksum
                            ? damaged(image, "has another checksum than was written", error)
                            : CYTO_OK;
-  if (status)
+  if (status) {
     free(bytes);
-  else
-    *out = bytes;
+    return status;
+  }
+  bytes[n] = 0; /* where PTX ends */
+  *out = bytes;
+  return CYTO_OK;
+}
+
+cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cyrt_cuda_images *images,
+                                 const cyrt_cuda_image *image, void **out_module, cyto_error *error) {
+  char log[600] = "", name[CUDA_IMAGE_NAME], call[120];
+  const int32_t options[2] = {JIT_ERRORS, JIT_ERRORS_BYTES};
+  void *values[2] = {log, (void *)(uintptr_t)(sizeof log - 1)};
+  uint8_t *bytes = NULL;
+  int32_t version = 0;
+  cyto_status status = open_image(images, image, &bytes, error);
+  if (status)
+    return status;
+  cuda_code code = driver->module_load(out_module, bytes, 2, options, values);
+  free(bytes);
+  if (!code)
+    return CYTO_OK;
+  driver->driver_version(&version);
+  cyrt_cuda_image_name(image, name);
+  snprintf(call, sizeof call, "loading code for %s by a driver for CUDA %d.%d (cuModuleLoadDataEx)", name,
+           version / 1000, version % 1000 / 10);
+  status = cyrt_cuda_check(driver, code, call, error);
+  size_t n = error && *log ? strlen(error->message) : 0;
+  if (n)
+    snprintf(error->message + n, sizeof error->message - n, ": %s", log);
   return status;
 }

@@ -3,9 +3,11 @@
  * The application's tensors are copied to a pinned block (staging), from there by the stream to the device's (io), and
  * back the same way; tensors that are device memory already are used where they lie. The first run with given sizes and
  * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph,
- * copies included, and from then on a run is one launch of it; a context keeps recordings of the last few sizes. The
- * driver's legacy stream cannot be recorded: there every run launches one by one.
- * Tensors whose size only running tells go without staging.
+ * copies included, and from then on a run is one launch of it; a context keeps recordings of the last few sizes.
+ * Recordings are made on the context's own stream, whichever the runs use: the driver's legacy stream cannot be
+ * recorded, and what other threads do with the caller's, or with the legacy stream that it waits for, would get into
+ * the recording or spoil it.
+ * Tensors whose size is known only at run time go without staging.
  */
 #include "cyrt_cuda.h"
 
@@ -77,20 +79,20 @@ static cyto_status grow_staging(cuda_state *state, uint64_t bytes, cyto_error *e
 }
 
 static cyto_status get_memory(cuda_state *state, cyrt_frame *frame, cyto_error *error) {
-  uint64_t total = 0;
-  for (uint32_t i = 0; i < state->model->n_inputs; i++) {
-    state->io_offset[i] = total;
-    total += (input_bytes(state, frame, i) + IO_ALIGN - 1) / IO_ALIGN * IO_ALIGN;
-  }
-  for (uint32_t i = 0; i < state->model->n_outputs; i++) {
-    state->io_offset[state->model->n_inputs + i] = total;
-    if (!is_dynamic(state, i))
-      total += (output_bytes(state, frame, i) + IO_ALIGN - 1) / IO_ALIGN * IO_ALIGN;
+  uint64_t total = 0, inputs = state->model->n_inputs, n = inputs + state->model->n_outputs;
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t output = i - (uint32_t)inputs;
+    int staged = i < inputs ? !state->device_memory
+                            : !is_dynamic(state, output) &&
+                                  !(state->device_memory && on_device(state, frame->outputs[output].ptr));
+    uint64_t bytes = !staged ? 0 : i < inputs ? input_bytes(state, frame, i) : output_bytes(state, frame, output);
+    state->io_offset[i] = staged ? total : CUDA_NOT_STAGED;
+    total += (bytes + IO_ALIGN - 1) / IO_ALIGN * IO_ALIGN;
   }
   cyto_status status = cyrt_cuda_block_grow(state, &state->arena, frame->arena_bytes, "intermediate tensors", error);
-  if (!status)
+  if (!status && total)
     status = cyrt_cuda_block_grow(state, &state->io, total, "inputs and outputs", error);
-  return status ? status : grow_staging(state, total, error);
+  return status || !total ? status : grow_staging(state, total, error);
 }
 
 int32_t cyrt_cuda_prepare(void *data, cyrt_frame *frame) {
@@ -165,7 +167,8 @@ static cyto_status fill_frame(cuda_state *state, cyrt_frame *host) {
 /* ---- copies ---- */
 
 static int is_staged(const cuda_state *state, uint32_t slot, const void *at) {
-  return at && (cuda_ptr)(uintptr_t)at == state->io.ptr + state->io_offset[slot];
+  return at && state->io_offset[slot] != CUDA_NOT_STAGED &&
+         (cuda_ptr)(uintptr_t)at == state->io.ptr + state->io_offset[slot];
 }
 
 static void stage_inputs(cuda_state *state) {
@@ -218,7 +221,7 @@ static cyto_status finish(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_model *model = state->model;
   cyto_status status = CYTO_OK;
-  int wait = state->own_stream;
+  int wait = state->stream == state->own_stream;
   for (uint32_t i = 0; i < model->n_outputs; i++)
     wait |= state->frame.outputs[i].ptr != state->host->outputs[i].ptr;
   for (uint32_t i = 0; i < model->n_inputs; i++)
@@ -283,10 +286,16 @@ static cuda_recording *find_recording(cuda_state *state) {
   return oldest;
 }
 
-static cyto_status record(cuda_state *state, cuda_recording *r) {
+/* Has what follows use another stream. */
+static cyto_status use_stream(cuda_state *state, void *stream) {
+  int change = state->stream != stream;
+  state->stream = stream;
+  return change && state->code->cudnn ? state->code->cudnn->follow(state, state->host->error) : CYTO_OK;
+}
+
+static cyto_status capture(cuda_state *state, void **out_graph) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_error *error = state->host->error;
-  void *graph = NULL;
   cyto_status status = cyrt_cuda_check(driver, driver->capture_begin(state->stream, CUDA_CAPTURE_THREAD_LOCAL),
                                        "cuStreamBeginCapture", error);
   if (status)
@@ -294,9 +303,19 @@ static cyto_status record(cuda_state *state, cuda_recording *r) {
   state->recording = 1;
   status = (cyto_status)issue(state);
   state->recording = 0;
-  cuda_code ended = driver->capture_end(state->stream, &graph);
+  cuda_code ended = driver->capture_end(state->stream, out_graph);
+  return status ? status : cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
+}
+
+static cyto_status record(cuda_state *state, cuda_recording *r) {
+  const cuda_driver *driver = &state->shared->driver;
+  cyto_error *error = state->host->error;
+  void *graph = NULL, *stream = state->stream;
+  cyto_status status = use_stream(state, state->own_stream);
   if (!status)
-    status = cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
+    status = capture(state, &graph);
+  cyto_status back = use_stream(state, stream);
+  status = status ? status : back;
   if (!status)
     status = cyrt_cuda_check(driver, driver->graph_instantiate(&r->graph, graph, 0), "cuGraphInstantiate", error);
   if (graph)
@@ -315,7 +334,7 @@ static cyto_status run_here(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_status status = CYTO_OK;
   stage_inputs(state);
-  if (!(state->code->flags & CYRT_CUDA_REPLAY) || (uintptr_t)state->stream == CUDA_STREAM_LEGACY)
+  if (!(state->code->flags & CYRT_CUDA_REPLAY))
     return run_eagerly(state);
   cuda_recording *r = find_recording(state);
   r->last = ++state->runs;

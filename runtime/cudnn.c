@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NAME "libcudnn.so.9"
 enum { MAJOR = 9 };
@@ -55,7 +54,7 @@ static cyto_status unusable(const char *path, const char *why, cyto_error *error
 
 static cyto_status open_path(cudnn *lib, const char *path, cyto_error *error) {
   snprintf(lib->path, sizeof lib->path, "%s", path);
-  lib->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  lib->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   return lib->library ? CYTO_OK : unusable(path, dlerror(), error);
 }
 
@@ -74,7 +73,7 @@ static cyto_status open_in(cudnn *lib, const char *folder, cyto_error *error) {
 /* The loader's own search; a library that is not there is no error, one that lacks something is. */
 static cyto_status open_by_loader(cudnn *lib, cyto_error *error) {
   static const char absent[] = NAME ": cannot open shared object file: No such file";
-  lib->library = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
+  lib->library = dlopen(NAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   const char *why = lib->library ? NULL : dlerror();
   snprintf(lib->path, sizeof lib->path, NAME);
   return !why || !strncmp(why, absent, sizeof absent - 1) ? CYTO_OK : unusable(NAME, why, error);

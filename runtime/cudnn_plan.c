@@ -7,8 +7,6 @@
 #include "cudnn_numbers.h"
 #include "cyrt_cudnn.h"
 
-#include <string.h>
-
 /* FOUND: engine configurations asked for. On sm_90 the first 27 for a convolution of f32 multiply in TF32. */
 enum { NOTES = 32, FOUND = 64, ALIGNMENT = 16, UNREAD_ALIGNMENT = 256 };
 /* ids: tensor i of the problem has FIRST_ID + i, the value i FIRST_VALUE + i */

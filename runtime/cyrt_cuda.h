@@ -26,7 +26,8 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuDevicePrimaryCtxRelease_v2, context_release, (int32_t device))                                                   \
   X(cuCtxPushCurrent_v2, context_push, (void *context))                                                                \
   X(cuCtxPopCurrent_v2, context_pop, (void **context))                                                                 \
-  X(cuModuleLoadData, module_load, (void **module, const void *image))                                                 \
+  X(cuModuleLoadDataEx, module_load,                                                                                   \
+    (void **module, const void *image, uint32_t n, const int32_t *options, void **values))                             \
   X(cuModuleUnload, module_unload, (void *module))                                                                     \
   X(cuModuleGetFunction, module_function, (void **function, void *module, const char *name))                           \
   X(cuFuncSetAttribute, function_attribute, (void *function, int32_t attribute, int32_t value))                        \
@@ -35,7 +36,6 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuMemGetInfo_v2, mem_info, (size_t * free, size_t * total))                                                        \
   X(cuMemHostAlloc, host_alloc, (void **ptr, size_t bytes, uint32_t flags))                                            \
   X(cuMemFreeHost, host_free, (void *ptr))                                                                             \
-  X(cuMemcpyHtoD_v2, copy_in, (cuda_ptr to, const void *from, size_t bytes))                                           \
   X(cuMemcpyHtoDAsync_v2, copy_in_async, (cuda_ptr to, const void *from, size_t bytes, void *stream))                  \
   X(cuMemcpyDtoHAsync_v2, copy_out_async, (void *to, cuda_ptr from, size_t bytes, void *stream))                       \
   X(cuPointerGetAttribute, pointer_attribute, (void *value, int32_t attribute, cuda_ptr ptr))                          \
@@ -68,7 +68,7 @@ typedef struct cuda_driver {
 #undef X
 } cuda_driver;
 
-enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1, CUDA_STREAM_LEGACY = 1 };
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1 };
 
 /* ---- cuda_driver.c ---- */
 
@@ -92,9 +92,9 @@ void cyrt_cuda_image_name(const cyrt_cuda_image *image, char out[CUDA_IMAGE_NAME
 /* The image that fits the device best; an error that says what there is when none does. */
 cyto_status cyrt_cuda_image_choose(const cuda_driver *driver, const struct cuda_device *device,
                                    const cyrt_cuda_images *images, const cyrt_cuda_image **out, cyto_error *error);
-/* The image unpacked, for free(). */
-cyto_status cyrt_cuda_image_open(const cyrt_cuda_images *images, const cyrt_cuda_image *image, uint8_t **out,
-                                 cyto_error *error);
+/* Unpacks the image and has the driver load it. */
+cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cyrt_cuda_images *images,
+                                 const cyrt_cuda_image *image, void **out_module, cyto_error *error);
 /* Unpacks an LZ4 block; how many bytes that gave, UINT64_MAX when it is none or is larger than `capacity`. */
 uint64_t cyrt_cuda_unpack(const uint8_t *packed, uint64_t packed_bytes, uint8_t *out, uint64_t capacity);
 uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 */
@@ -131,6 +131,7 @@ typedef struct cuda_block { /* memory that only grows */
 } cuda_block;
 
 /* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
+#define CUDA_NOT_STAGED UINT64_MAX
 enum { CUDA_RECORDINGS = 16 }; /* the one that was not used for longest gives way */
 typedef struct cuda_recording {
   uint64_t *key; /* what its launches rest on, */
@@ -148,12 +149,13 @@ typedef struct cuda_state {
   const cyrt_cuda_model *code;
   cyrt_frame frame; /* what generated code sees: pointers of the device */
   cyrt_frame *host; /* the context's frame, while running */
-  void *stream;
-  int32_t own_stream, device_memory;
+  void *stream;     /* that runs use: the caller's, or */
+  void *own_stream; /* .. our own, which waits for no other and on which runs are recorded */
+  int32_t device_memory;
   cuda_block arena, io; /* io: inputs and outputs, one after the other */
   uint8_t *staging;     /* pinned, laid out like io */
   uint64_t staging_bytes;
-  uint64_t *io_offset;      /* [n_inputs + n_outputs] */
+  uint64_t *io_offset;      /* [n_inputs + n_outputs]; CUDA_NOT_STAGED: used where the caller has it */
   const void **inputs;      /* frame.inputs */
   cuda_block *outputs;      /* [n_outputs] of data-dependent size */
   cuda_recording recordings[CUDA_RECORDINGS];
@@ -186,6 +188,7 @@ struct cyrt_cuda_cudnn {
   uint64_t (*workspace)(const cuda_state *state); /* what a recording rests on */
   void (*settle)(cuda_state *state);              /* all launches of a run were made: choices are kept */
   int (*describe)(const cuda_state *state, char *text, uint64_t capacity);
+  cyto_status (*follow)(cuda_state *state, cyto_error *error); /* state->stream is another one now */
 };
 
 /* ---- cuda_tensor.c ---- */

@@ -1,5 +1,20 @@
 /* cyto.h - what an application includes to use a compiled model, from C or C++.
  *
+ * A run, without checks of errors (examples/loaded has them):
+ *
+ *   cyto_model_load("model.so", &model, &error);
+ *   cyto_context_create(model, NULL, &context, &error);
+ *   cyto_bind_input(context, cyto_model_find_input(model, "image"), CYTO_F32, 4, dims, pixels, &error);
+ *   cyto_run(context, &error);
+ *   cyto_output(context, 0, &result, &error);           result.data, result.dims
+ *   cyto_context_destroy(context);
+ *   cyto_model_unload(model);
+ *
+ * Indices.  Inputs and outputs are numbered from 0 in the model's order, which is that of its ONNX file. A number out of
+ *   range is CYTO_INDEX_OUT_OF_RANGE.
+ * Sizes.  Dims count elements, rank is how many there are, at most CYTO_MAX_RANK. All tensors are dense and row-major:
+ *   the last dim is the one whose neighbours are adjacent in memory. Fields and parameters called bytes, capacity or
+ *   alignment count bytes.
  * Ownership.  What cyto_..._load/create gives you is released by the matching unload/destroy. A context keeps its model
  *   alive, so the order of release is free. Pointers you bind stay yours: they must stay valid until you bind another
  *   or destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other. Names,
@@ -90,7 +105,7 @@ typedef struct cyto_value {
   int32_t kind;                   /* cyto_kind */
   cyto_tensor tensor;             /* CYTO_TENSOR; `bytes` of an input is not read */
   const struct cyto_value *items; /* CYTO_SEQUENCE: the elements. CYTO_OPTIONAL: the value, or none. CYTO_MAP: two
-                                     tensors of rank 1 and equal length, keys (without doubles) and values */
+                                     tensors of rank 1 and equal length, keys (each once) and values */
   uint64_t count;                 /* of items */
 } cyto_value;
 
@@ -107,15 +122,15 @@ CYTO_API cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model
 /* Gives the model back; its library is closed once its last context is gone as well. NULL is allowed. */
 CYTO_API void cyto_model_unload(cyto_model *model);
 
-CYTO_API const char *cyto_model_name(const cyto_model *model);
-CYTO_API const char *cyto_model_target(const cyto_model *model);
-CYTO_API const char *cyto_model_compiler(const cyto_model *model);
+CYTO_API const char *cyto_model_name(const cyto_model *model);     /* of the ONNX graph */
+CYTO_API const char *cyto_model_target(const cyto_model *model);   /* what it was compiled for: "x86-64-v3" */
+CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1.0" */
 
 /* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no
  * name. */
 typedef struct cyto_port {
   const char *name;
-  int32_t dtype; /* cyto_dtype; 0 for what is no tensor */
+  int32_t dtype; /* cyto_dtype; 0 if it is not a tensor */
   int32_t rank;
   int64_t dims[CYTO_MAX_RANK];
   const char *dim_names[CYTO_MAX_RANK];
@@ -159,7 +174,7 @@ typedef struct cyto_options {
   int32_t device_memory;    /* 1: tensors that are bound lie in memory of the device */
   void *stream;             /* CUstream that runs use; NULL: one of the context's own, which waits for no other. With a
                                stream of yours and all tensors on the device, cyto_run() returns before the results are
-                               there. The default stream is (void *)1 (CU_STREAM_LEGACY); runs on it are not recorded */
+                               there. The default stream is (void *)1 (CU_STREAM_LEGACY) */
 } cyto_options;
 
 #define CYTO_MAX_THREADS 256 /* more are not used */
@@ -167,6 +182,8 @@ typedef struct cyto_options {
 /* CPUs that this process may use: its affinity mask, cut to the CPU quota of its cgroup. */
 CYTO_API int32_t cyto_cpu_count(void);
 
+/* What runs a model: bindings, memory and settings. options NULL: the default; they are copied. CYTO_NO_DEVICE where a
+ * model for CUDA finds no device that it can use. */
 CYTO_API cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, cyto_context **out_context,
                                          cyto_error *error);
 /* NULL is allowed. */
@@ -191,6 +208,8 @@ CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void
 /* Checks the bound shapes against each other, computes those of the outputs and gets all memory, so that cyto_run()
  * only computes. Optional: cyto_run() does it when input shapes changed. Afterwards cyto_output() tells the shapes. */
 CYTO_API cyto_status cyto_context_prepare(cyto_context *context, cyto_error *error);
+/* Computes the outputs from what is bound at the moment. Every input that is not optional must be bound
+ * (CYTO_INVALID_ARGUMENT). Returns when the outputs are there, but for cyto_options.stream. */
 CYTO_API cyto_status cyto_run(cyto_context *context, cyto_error *error);
 
 /* An output after cyto_run(); those that are not dynamic also after cyto_context_prepare(), when their data is not yet

@@ -103,7 +103,7 @@ typedef struct cyrt_port {
   int32_t rank;
   const int64_t *dims; /* [rank]; >= 0: that size; < 0: symbol number -1 - d for inputs; for outputs -1: see plan()/run() */
   uint32_t flags;      /* CYRT_PORT_* */
-  const cyto_type *type; /* of what is no tensor (dtype is CYRT_REF then, rank 0); NULL: a tensor */
+  const cyto_type *type; /* if it is not a tensor (dtype is CYRT_REF then, rank 0); NULL: a tensor */
 } cyrt_port;
 enum {
   CYRT_PORT_DYNAMIC = 1, /* output whose shape depends on data: known only after run() */
@@ -182,8 +182,8 @@ void cyrt_parallel_for(cyrt_frame *frame, cyrt_kernel kernel, const cyrt_slot *a
 
 /* context.c: makes dynamic slot `slot` hold `bytes` (64-byte aligned, contents undefined). 0 or CYTO_OUT_OF_MEMORY. */
 int32_t cyrt_slot_alloc(cyrt_frame *frame, uint32_t slot, int64_t bytes);
-/* context.c: makes output `index` of data-dependent shape ready: dims[rank] in elements of `elem_bytes`; reuses a bound buffer
- * when large enough (else CYTO_BUFFER_TOO_SMALL when bound by the caller, or grows the context's own). */
+/* context.c: makes output `index` of data-dependent shape ready: dims[rank] in elements of `elem_bytes`; reuses a
+ * bound buffer when large enough (else CYTO_BUFFER_TOO_SMALL when bound by the caller, or grows the context's own). */
 int32_t cyrt_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes);
 /* The first and the last step, by number, that use a part of the arena. */
 typedef struct cyrt_lifetime {
@@ -203,9 +203,9 @@ typedef struct cyrt_tensor {
   int64_t dims[CYTO_MAX_RANK];
 } cyrt_tensor;
 
-/* ops.c: operators that are no loop nests (sorting, searching, suppression, strings). `attrs` are the op's integers and floats in
- * the order its row in runtime/rt_ops.def documents. An op with data-dependent output sizes runs twice: first with
- * out[i].data == NULL, when it sets out[i].dims; then with memory for them. 0 or an error code. */
+/* ops.c: operators that are no loop nests (sorting, searching, suppression, strings). `attrs` are the op's integers
+ * and floats in the order its row in runtime/rt_ops.def documents. An op with data-dependent output sizes runs twice:
+ * first with out[i].data == NULL, when it sets out[i].dims; then with memory for them. 0 or an error code. */
 typedef union cyrt_attr {
   int64_t i;
   double f;

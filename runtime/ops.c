@@ -11,7 +11,6 @@
 
 #include "half.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- keys ---- */

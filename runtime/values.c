@@ -7,7 +7,6 @@
  */
 #include "values.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK_BYTES = 1 << 16, MAX_TEXTS = INT32_MAX };

@@ -4,8 +4,8 @@ that become one, against ONNX Runtime.
 In:  build/cytoc, build/cyto-run; names to restrict it to. Out: a line for each failure, the closing line.
 
 Each case is a graph in text form with one attention node, compiled as a kernel of its own (-O3), as products and softmax
-(f64, of which there is no kernel), eagerly (-O0), with --bf16, which AMX multiplies where the CPU has it, and for CUDA,
-behind the shim of tests/cuda. Sizes that are symbols in the graph are set when it runs. The largest error may be 1e-5 of
+(f64, of which there is no kernel), eagerly (-O0), with --bf16, which AMX or vdpbf16ps multiplies where the CPU has it,
+and for CUDA, behind the shim of tests/cuda. Sizes that are symbols in the graph are set when it runs. The largest error may be 1e-5 of
 the largest value, with --fp16 1e-2, with --bf16 3e-2; NaN must stand where the reference has it. The memory of a kernel
 of its own grows with the length, not with its square.
 """
@@ -187,7 +187,8 @@ def test_memory(args, options, folder, env):
 
 
 # com.microsoft's operators, against ONNX Runtime.
-# GroupQueryAttention: batch, heads, shared heads, rows, tokens of past (0: a prompt) per sequence, size; attributes; options
+# GroupQueryAttention: batch, heads, shared heads, rows, tokens of past (0: a prompt) per sequence, size; attributes;
+# options
 GQA = {
     'gqa_prompt': (2, 6, 2, 9, [0, 0], 16, {}, {}),
     'gqa_decode': (1, 4, 2, 1, [13], 16, {}, {}),

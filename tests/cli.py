@@ -58,7 +58,7 @@ def objects(folder):
 # name, arguments (%s: the folder of outputs), exit code, expressions, files (None: any), check
 ROWS = [
     ('help', ['--help'], 0, ['usage: cytoc', '--target=T .*sm_75', r'--stats\[=FILE\]'], [], None),
-    ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3'], [], None),
+    ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3', r'here +native \(\S+\)'], [], None),
     ('so', [MODEL, '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], has('m.h', r'\bm_run\(')),
     ('a', [MODEL, '-o', '%s/m.a'], 0, [], ['m.a', 'm.h'], None),
     ('o', [MODEL, '-o', '%s/m.o'], 0, [], ['m.h', 'm.o'], None),
@@ -407,7 +407,7 @@ def full_device(folder, args):
 
 
 def to_pipe(folder, args):
-    """What is no file is written to, not replaced: a library through a pipe is that of a file, and no header lies beside."""
+    """Pipes and devices are written to, not replaced: a library through a pipe equals one in a file, without a header."""
     pipe, path, got = (os.path.join(folder.out, name) for name in ('m.so', 'file/m.so', 'file/got'))
     os.makedirs(os.path.dirname(path))
     os.mkfifo(pipe)

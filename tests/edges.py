@@ -1,6 +1,6 @@
-"""Graphs at the edges of what ONNX allows, beside ONNX Runtime at -O0 and -O3: empty tensors, eight dimensions, sizes that only
-running tells, integers that wrap, NaN and infinities, computed weights, loops that run never, often or backwards, odd names and
-outputs.
+"""Graphs at the edges of what ONNX allows, beside ONNX Runtime at -O0 and -O3: empty tensors, eight dimensions, sizes
+known only at run time, integers that wrap, NaN and infinities, computed weights, loops that run never, often or
+backwards, odd names and outputs.
 
 Out: the closing line. Besides: inputs whose shapes do not fit each other are refused when the library runs, and leave the
 context usable.
@@ -318,6 +318,23 @@ def computed_weights():
         nodes = [N('Mul', ['w', 's'], ['v']), N('Conv', ['x', 'v', 'b'], ['c'], **attributes), N('Relu', ['c'], ['y'])]
         case('computed weights, ' + name, nodes, [{'x': rng.standard_normal(x).astype(f32), 's': each}],
              constants=[const('w', weights), const('b', rng.standard_normal(w[0]).astype(f32))])
+    for name, x, w, attributes in (('2x2', (2, 20, 9, 32), (20, 16, 2, 2), {'strides': [2, 2]}),
+                                   ('stride 1', (1, 6, 8, 7), (6, 9, 3, 3), {'pads': [1, 0, 2, 1]}),
+                                   ('3x3', (1, 12, 8, 8), (12, 9, 3, 3),
+                                    {'strides': [2, 2], 'pads': [1, 1, 1, 1], 'output_padding': [1, 1]}),
+                                   ('groups', (2, 12, 7, 8), (12, 5, 4, 3),
+                                    {'group': 3, 'strides': [3, 4], 'pads': [4, 0, 2, 1], 'output_padding': [0, 3]}),
+                                   ('1-D', (3, 4, 50), (4, 10, 9), {'pads': [4, 4], 'strides': [4]}),
+                                   ('3-D', (1, 8, 4, 5, 6), (8, 3, 3, 2, 4),
+                                    {'strides': [2, 1, 2], 'pads': [2, 1, 0, 0, 0, 1]}),
+                                   ('dilated', (1, 5, 7, 9), (5, 8, 3, 3), {'dilations': [3, 2], 'strides': [1, 2]})):
+        weights = rng.standard_normal(w).astype(f32)
+        each = np.linspace(0.5, 2, w[0], dtype=f32).reshape((-1,) + (1,) * (len(w) - 1))
+        nodes = [N('Mul', ['w', 's'], ['v']), N('ConvTranspose', ['x', 'v', 'b'], ['c'], **attributes),
+                 N('Relu', ['c'], ['y'])]
+        outputs = w[1] * attributes.get('group', 1)
+        case('computed weights, transposed, ' + name, nodes, [{'x': rng.standard_normal(x).astype(f32), 's': each}],
+             constants=[const('w', weights), const('b', rng.standard_normal(outputs).astype(f32))])
 
 
 def long_rows():
@@ -343,7 +360,8 @@ def long_rows():
 
 
 def tokens():
-    """Pixels behind a convolution, whose channels lie together, merged into tokens, split into heads and windows, and back."""
+    """Pixels behind a convolution, whose channels lie together, merged into tokens, split into heads and windows, and
+    back."""
     rng = np.random.default_rng(8)
     constants = [const('w', (rng.standard_normal((16, 3, 3, 3)) / 8).astype(f32)), const('u', rng.standard_normal((4, 16, 1, 1)).astype(f32)),
                  const('s', rng.standard_normal(16).astype(f32))]

@@ -43,7 +43,8 @@ def model(nodes, feed, outputs, constants=None, sizes=None, opset=21):
 
 
 def case(name, kind, inputs, feed, outputs=None, pattern=None, constants=None, sizes=None, opset=None, **attributes):
-    """pattern: nodes that mean the same; none: ONNX Runtime has the operator. opset: it is one of ai.onnx's, of that set."""
+    """pattern: nodes that mean the same; none: ONNX Runtime has the operator. opset: it is one of ai.onnx's, of that
+    set."""
     outputs = outputs or {'y': T.FLOAT}
     fused = model([node(kind, inputs, ' '.join(outputs), '' if opset else MS, **attributes)], feed, outputs, constants, sizes,
                   opset or 21)
@@ -265,7 +266,8 @@ def sisters():
 
 
 def attentions(heads=3, size=4, tokens=6, batch=2):
-    """Attention, MultiHeadAttention and RotaryEmbedding with every way to tell queries, keys, masks and what has gone before."""
+    """Attention, MultiHeadAttention and RotaryEmbedding with every way to tell queries, keys, masks and what has gone
+    before."""
     width = heads * size
     x, w, b = real(batch, tokens, 10), real(10, 3 * width), real(3 * width)
     seen = np.int32([[1, 1, 1, 1, 0, 0], [1] * tokens])
@@ -313,7 +315,8 @@ def attentions(heads=3, size=4, tokens=6, batch=2):
 
 
 def cached(heads=2, kept=1, size=16, batch=2):
-    """What caches of attention may be: of integers, longer than what is in them, told apart by beams; scores as an output."""
+    """What caches of attention may be: of integers, longer than what is in them, told apart by beams; scores as an
+    output."""
     counts, three = {'num_heads': heads, 'kv_num_heads': kept}, {'y': T.FLOAT, 'present_k': T.FLOAT, 'present_v': T.FLOAT}
     lengths = {'lengths': np.int32([4, 2]), 'total': np.array(5, np.int32)}
     step = {'q': real(batch, 1, heads * size), 'k': real(batch, 1, kept * size), 'v': real(batch, 1, kept * size)}

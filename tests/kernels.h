@@ -37,7 +37,7 @@ static inline double cast_rtol(cy_dtype from, cy_dtype to) {
 
 /* Is op of type t worth a case? Modulo and its like amplify the rounding of 16-bit floats. */
 static inline bool op_applies(cy_op op, cy_dtype t) {
-  bool real = cy_dtype_is_float(t), math = op >= CY_OP_sqrt && op <= CY_OP_sigmoid;
+  bool real = cy_dtype_is_float(t), math = cy_op_is_math(op);
   if (op == CY_OP_cast || op == CY_OP_bitcast || (math && !real))
     return false;
   if (op == CY_OP_mul_q15 || op == CY_OP_logistic_q15)

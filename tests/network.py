@@ -182,7 +182,8 @@ def ort_session(model, optimised=True, errors=True):
 
 
 def save(folder, name, kind, value):
-    """A tensor of numbers as .npy; all else as cyto-run's JSON. kind: ONNX Runtime's, such as optional(seq(tensor(float)))."""
+    """A tensor of numbers as .npy; all else as cyto-run's JSON. kind: ONNX Runtime's, such as
+    optional(seq(tensor(float)))."""
     def tensor(dtype, value):
         return {'dtype': dtype, 'shape': list(value.shape), 'data': value.reshape(-1).tolist()}
 

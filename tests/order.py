@@ -1,7 +1,7 @@
 """Do builder calls in the compiler's sources leave open in which order their arguments are evaluated (ir/order.h)?
 
-In:  the C sources of the compiler. Out: a line for each call with two arguments that make something, one of which should get
-     a name first; the closing line.
+In:  the C sources of the compiler. Out: a line for each call with two arguments that make something, one of which
+     should get a name first; the closing line.
 
 It reads text: a maker is a function that returns one of the handles below, or a macro that calls one; calls of macros that
 set the order are left out.

@@ -112,7 +112,7 @@ def forms_wrong(args, folder, proto, both, branches, product):
 
 
 def check(args, folder, case):
-    """Batches that only running tells, at both levels; no element at all; and batches that are known before."""
+    """Batches known only at run time, at both levels; no element at all; and batches that are known before."""
     _, op, hidden, attributes, optional, branches, product = case
     both = 2 if attributes.get('direction') == 'bidirectional' else 1
     proto, feed, oracle = recurrent_graph(op, hidden, attributes, optional, np.random.default_rng(3), 'batch')

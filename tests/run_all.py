@@ -57,7 +57,8 @@ LONGEST = ['codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'fused', 'cud
 
 
 def run_program(command, show):
-    """Hands a program's lines to show(); returns its exit code and counts, or None for the counts without a closing line."""
+    """Hands a program's lines to show(); returns its exit code and counts, or None for the counts without a closing
+    line."""
     p = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors='replace', stdin=subprocess.DEVNULL)
     counts = None
     for line in p.stdout:

@@ -33,8 +33,6 @@ typedef enum cy_bench_contender {
   CY_BENCH_N_CONTENDERS
 } cy_bench_contender;
 
-extern const char *const cy_bench_contender_names[CY_BENCH_N_CONTENDERS];
-
 /* What was measured of one contender on one model with one batch size and number of threads. */
 typedef struct cy_bench_result {
   char model[128];

@@ -44,7 +44,8 @@ static const char *pair_find(const cy_bench_pairs *pairs, const char *option, co
   return NULL;
 }
 
-/* Fills in the open dims: from --shape, else from --dim ("*" is any dim), else 1. Returns 0, or 1 when --shape does not fit. */
+/* Fills in the open dims: from --shape, else from --dim ("*" is any dim), else 1. Returns 0, or 1 when --shape does
+ * not fit. */
 static int dims_choose(const cyto_port *port, const cy_bench_pairs *pairs, int64_t *out_dims) {
   const char *shape = pair_find(pairs, "--shape", port->name);
   for (int d = 0; d < port->rank; d++) {

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-const char *const cy_bench_contender_names[CY_BENCH_N_CONTENDERS] = {
+static const char *const contender_names[CY_BENCH_N_CONTENDERS] = {
     "compiled -O3", "eager -O0", "ONNX Runtime", "OpenVINO", "PyTorch eager", "torch.compile", "PyTorch graphed"};
 
 /* name, offset: the numbers of a sample */
@@ -84,7 +84,7 @@ void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int 
     char batch[16];
     snprintf(batch, sizeof batch, "%d", r->batch);
     fprintf(out, "%s%-24s%s%5s%s%7d%s%-15s%s", bar, r->model, sep, r->batch ? batch : "-", sep, r->threads, sep,
-            cy_bench_contender_names[r->contender], sep);
+            contender_names[r->contender], sep);
     if (!r->n_samples) {
       fprintf(out, "%s%s%s\n", r->failure, as_markdown ? " | | | | | |" : "", end);
       continue;
@@ -106,9 +106,9 @@ int cy_bench_write_json(const char *path, const cy_bench_result *results, int n)
   json_t *rows = json_array();
   for (int i = 0; i < n; i++) {
     const cy_bench_result *r = &results[i];
-    json_t *row = json_pack("{s:s, s:i, s:i, s:s, s:f, s:f}", "model", r->model, "batch", r->batch, "threads", r->threads,
-                            "contender", cy_bench_contender_names[r->contender], "size_kb", r->size_kb, "compile_s",
-                            r->compile_s);
+    json_t *row =
+        json_pack("{s:s, s:i, s:i, s:s, s:f, s:f}", "model", r->model, "batch", r->batch, "threads", r->threads,
+                  "contender", contender_names[r->contender], "size_kb", r->size_kb, "compile_s", r->compile_s);
     if (r->device)
       json_object_set_new(row, "device", json_string(r->device));
     json_t *processes = json_array();
@@ -149,7 +149,7 @@ int cy_bench_write_csv(const char *path, const cy_bench_result *results, int n) 
     for (int k = 0; k < results[i].n_samples; k++) {
       cy_bench_sample s = results[i].samples[k];
       fprintf(out, "%s,%d,%d,%s,%d,%.0f,%.3f", results[i].model, results[i].batch, results[i].threads,
-              cy_bench_contender_names[results[i].contender], k, results[i].size_kb, results[i].compile_s);
+              contender_names[results[i].contender], k, results[i].size_kb, results[i].compile_s);
       for (int f = 0; f < N_FIELDS; f++)
         fprintf(out, ",%.6g", *field_of(&s, f));
       fprintf(out, "\n");
@@ -175,33 +175,9 @@ static void cpu_describe(char *out, size_t room) {
   snprintf(out, room, "%s, %d CPUs", name, count);
 }
 
-/* The line that says that nothing was measured goes when something was. */
-static void placeholder_drop(const char *path) {
-  static const char placeholder[] = "No device has been measured yet.";
-  char *line = NULL, *kept = NULL;
-  size_t room = 0, bytes = 0;
-  FILE *in = fopen(path, "r"), *out = in ? open_memstream(&kept, &bytes) : NULL;
-  while (out && getline(&line, &room, in) > 0)
-    if (strncmp(line, placeholder, sizeof placeholder - 1))
-      fputs(line, out);
-  free(line);
-  if (in)
-    fclose(in);
-  if (!out)
-    return;
-  fclose(out);
-  if ((out = fopen(path, "w"))) {
-    fwrite(kept, 1, bytes, out);
-    fclose(out);
-  }
-  free(kept);
-}
-
 int cy_bench_append_results(const char *path, const cy_bench_result *results, int n, const char *command) {
   char cpu[300], date[64];
   time_t now = time(NULL);
-  if (n && results[0].device)
-    placeholder_drop(path);
   FILE *out = file_open(path, "a");
   if (!out)
     return 1;

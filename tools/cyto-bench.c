@@ -34,7 +34,6 @@ typedef struct options {
   int processes;
   double seconds;
   const char *seed, *target, *json, *csv, *results;
-  const char *label; /* stands for the command line in --results */
   struct {
     const char *option, *text;
     int model; /* the number of the model that it belongs to; -1: all */
@@ -65,8 +64,7 @@ static void usage(FILE *out) {
         "  --seconds S            running time of each process (default 0.5)\n"
         "  --seed N  --target T   of the random inputs; of the compiler (cuda: the device that is present)\n"
         "  --json FILE  --csv FILE  --results FILE.md\n"
-        "                         all measurements; one row a process; append a section\n"
-        "  --label TEXT           what stands there for the command line\n",
+        "                         all measurements; one row a process; append a section\n",
         out);
 }
 
@@ -357,8 +355,11 @@ static int pair_read(options *o, const char *option, const char *value) {
 static int option_read(options *o, const char *name, const char *value) {
   const struct {
     const char *name, **to;
-  } texts[] = {{"--seed", &o->seed}, {"--target", &o->target}, {"--json", &o->json}, {"--csv", &o->csv},
-               {"--results", &o->results}, {"--label", &o->label}};
+  } texts[] = {{"--seed", &o->seed},
+               {"--target", &o->target},
+               {"--json", &o->json},
+               {"--csv", &o->csv},
+               {"--results", &o->results}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     if (!strcmp(name, texts[i].name)) {
       *texts[i].to = value;
@@ -476,7 +477,7 @@ static int results_write(const options *o, const cy_bench_result *results, int n
   if (o->csv)
     failed |= cy_bench_write_csv(o->csv, results, n);
   if (o->results)
-    failed |= cy_bench_append_results(o->results, results, n, o->label ? o->label : o->command);
+    failed |= cy_bench_append_results(o->results, results, n, o->command);
   for (int i = 0; i < n; i++)
     failed |= !contenders[results[i].contender].script && !results[i].n_samples;
   return failed;

@@ -350,14 +350,14 @@ static void print_summary(int32_t index, const cyto_port *port, const cyto_value
   int64_t count = host_tensor_count(tensor), odd = 0;
   double low = INFINITY, high = -INFINITY, sum = 0;
   for (int64_t i = 0; i < count; i++) {
-    double value = host_tensor_get(tensor, i);
-    if (!isfinite(value)) {
+    double x = host_tensor_get(tensor, i);
+    if (!isfinite(x)) {
       odd++;
       continue;
     }
-    low = value < low ? value : low;
-    high = value > high ? value : high;
-    sum += value;
+    low = x < low ? x : low;
+    high = x > high ? x : high;
+    sum += x;
   }
   if (count > odd)
     printf(" min %.6g mean %.6g max %.6g", low, sum / (double)(count - odd), high);

@@ -224,10 +224,10 @@ static int check_emit(session *s) {
 
 static cy_graph *read_again(void *ctx) { return read_model(ctx); }
 
-/* What outputs shall have where nothing is said but there are samples; and more than integers give. */
+/* Signal-to-noise ratio of outputs, in dB: the default where there are samples; and more than integers can give. */
 static const double MIN_DECIBELS = 25, MOST_DECIBELS = 200;
 
-/* "1%" or "1": percent; < 0 when it is no number. */
+/* "1%" or "1": percent; < 0 when it is not a number. */
 static double percent(const char *text) {
   char *end;
   double v = strtod(text, &end);
@@ -261,8 +261,9 @@ static cytoc_quantise calibration(session *s) {
                           .jobs = o->jobs};
 }
 
-static double cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
-  return cy_machine_layer_cycles(machine, g, n, sizes, ints);
+static double cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                     cy_layer_form form) {
+  return cy_machine_layer_cycles(machine, g, n, sizes, form);
 }
 
 static bool conv_cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
@@ -286,6 +287,7 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   const cytoc_options *o = s->o;
   q->cycles = cycles;
   q->target = machine;
+  q->margin = cy_machine_rounding_margin(machine);
   q->smallest = prefers_size(o);
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
@@ -303,7 +305,7 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }
 
-/* --calibration, --int8-max-error, --int8-min-snr: are they what they should be? */
+/* Checks --calibration, --int8-max-error and --int8-min-snr. */
 static int check_limits(session *s) {
   const cytoc_options *o = s->o;
   if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
@@ -395,7 +397,9 @@ static int check_half(session *s) {
         s, "option '--half-max-error' cannot be combined with '--weights': '%s' then is for what that leaves in float",
         name);
   if (o->int8 && o->half_max_error)
-    return bad_option(s, "option '--half-max-error' cannot be combined with '--int8': '%s' then is for what integers leave in float", name);
+    return bad_option(
+        s, "option '--half-max-error' cannot be combined with '--int8': '%s' then is for what integers leave in float",
+        name);
   return o->opt_level ? 0 : bad_option(s, "option '%s' needs -O1 or more: at -O0 no pass changes the graph", name);
 }
 
@@ -406,7 +410,8 @@ static int check_half_target(session *s, const cy_machine *machine) {
   if (!half_of(s->o) || half_factors(machine, half_of(s->o), NULL, NULL, NULL) ||
       cy_machine_half_weights(machine, half_of(s->o)))
     return 0;
-  cy_diag_add(s->diag, CY_ERROR, NULL, "--fp16 needs a CPU with F16C, expected x86-64-v3 or newer, found '%s'; --bf16 works on any",
+  cy_diag_add(s->diag, CY_ERROR, NULL,
+              "--fp16 needs a CPU with F16C, expected x86-64-v3 or newer, found '%s'; --bf16 works on any",
               cy_machine_text(machine));
   return -1;
 }
@@ -546,7 +551,8 @@ static int compile(session *s) {
 static int quantize(session *s) {
   const cytoc_options *o = s->o;
   if (!o->output || !file_ends_with(o->output, ".onnx"))
-    return bad_option(s, "cytoc quantize writes ONNX: expected -o FILE.onnx, found '%s'", o->output ? o->output : "nothing");
+    return bad_option(s, "cytoc quantize writes ONNX: expected -o FILE.onnx, found '%s'",
+                      o->output ? o->output : "nothing");
   if (!o->calibrate)
     return bad_option(s, "cytoc quantize needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
   if (check_limits(s))

@@ -19,7 +19,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A tensor as [outer][channels][inner]; calls visit for each run of `inner` values. */
@@ -94,9 +93,10 @@ static bool has_pictures(recorder *r, const cy_quant_tensor *x) {
   return x->axis >= 0 && !recorder_output(r, x->output, &data) && x->axis + 1 < data.rank;
 }
 
-/* Between the two passes: magnitudes of channels, their balance, the extremes of what is balanced. Samples to come
- * count, too: a channel that is hardly ever active would fill the range with the little that was seen of it, and be cut
- * off wherever it is more. Those of products have a few values in a sample, and only half of what they differ by. */
+/* Between the two passes: magnitudes of channels, their balance, the extremes of the balanced values. Future samples are
+ * allowed for: a channel that is hardly ever active would be scaled up until the few values seen of it fill the range,
+ * and larger ones would be cut off. Channels of products have few values in a sample, so they get only half of what the
+ * samples differ by. */
 static void balance(recorder *r, observed *o) {
   for (uint32_t t = 0; t < r->q->ntensors; t++) {
     cy_quant_tensor *x = &r->q->tensor[t];
@@ -175,7 +175,7 @@ typedef struct measured {
   double (*end)[2];               /* [nends]: error and reference of outputs of the model */
 } measured;
 
-/* A layer that makes outputs of the model all by itself stays in float where one of them would lose more, a
+/* A layer that makes outputs of the model all by itself stays in float if one of them would lose more than this: a
  * signal-to-noise ratio of 26 dB. */
 static const double MOST_AT_END = 0.05;
 

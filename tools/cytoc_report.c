@@ -5,7 +5,6 @@
 #include "ir/clock.h"
 
 #include <jansson.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

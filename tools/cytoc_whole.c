@@ -3,24 +3,24 @@
  * In:  a cy_quant whose layers have been measured, each by itself, and the outputs that the float model had on samples.
  * Out: the signal-to-noise ratio of every output of floats, and, where one is under the limit, layers in float.
  *
- * Errors of many layers add up, though each is under its own limit. So the quantised model runs once. Is that not good
- * enough, then a library that quantises one layer at a time tells what each does to the outputs, and what is measured of
- * the whole is taken for the sum of that, times a factor: rounding errors of different layers know nothing of each
- * other. The layers that do most harm for the time they gain stay in float until the sum is small enough; then the
- * model runs again, which corrects the factor.
+ * Errors of many layers add up, though each is under its own limit. So the quantised model runs once. If that is not
+ * good enough, a library that quantises one layer at a time shows what each layer does to the outputs. Rounding errors of
+ * different layers are independent, so the error of the whole is modelled as the sum of theirs, times a factor. The
+ * layers that do most harm for the time they gain stay in float until the sum is small enough; then the model runs
+ * again, which corrects the factor.
  *
- * Without a limit of the user's own, time counts as well: no more than a share of what was gained is given up, nor of
- * what is left added, as labels seldom mind errors at which a picture would show them. Where that is too little, all
- * layers stay as they were.
+ * If the user set no limit, time counts as well: only a share of what was gained is given up, and the time that is left
+ * grows by a share of itself at most, since labels rarely suffer from errors that would show in a picture. If that is too
+ * little to reach the limit, all layers stay as they were.
  */
 #include "cytoc_whole.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The ratio to reach where it is not reached: samples are those the ranges were chosen by, others do a little worse. */
+/* How far above the limit layers are chosen for: on samples other than those that ranges were chosen by, the ratio is a
+ * little lower. */
 static const double MARGIN_DB = 1;
 static const double MOST_LOST = 0.4, MOST_ADDED = 0.5; /* of the time that integers gain; of that which they take */
 static const double SINGLES_CYCLES = 1e10;             /* for what layers do one at a time, as estimated, on one core */
@@ -35,7 +35,7 @@ typedef struct values {
 struct cytoc_whole {
   uint32_t noutputs, nlayers;
   cy_quant_output *output; /* [noutputs] */
-  values *reference;       /* [sample][noutputs]: of the float model */
+  values *reference;       /* [sample][noutputs]: the float model's */
   int nsamples;
   uint64_t bytes;
   cy_quant_layer *layer; /* [nlayers]: as they were measured, with those in float for outputs */

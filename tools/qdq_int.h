@@ -27,7 +27,7 @@ typedef struct qdq_tensor {
   bool moved;    /* made of other tensors that are rounded, by moving their elements */
   bool balanced; /* its maker makes it divided by its balance */
   bool plain;    /* there is a node that multiplies it by its balance again */
-  bool exact;    /* there is a second node that makes it, of what is not rounded */
+  bool exact;    /* a second node makes it from unrounded inputs */
   double low, high;
   float scale;
   int zero;
@@ -112,7 +112,6 @@ int qdq_list_layers(qdq_writer *w);
 void qdq_describe_layers(qdq_writer *w, const cy_graph *g);
 /* Quantises and dequantises t as it is in the model; divided by its balance, unless it comes so. */
 void qdq_add_pair(qdq_writer *w, const qdq_tensor *t);
-char *qdq_dequantised(const qdq_writer *w, const qdq_tensor *t);
 /* Has n, the node of layer i or a copy, read integers; its bias corrected if that is known. */
 int qdq_quantise_layer(qdq_writer *w, uint32_t i, Onnx__NodeProto *n);
 int qdq_channel_axis(const qdq_layer *l); /* of what it puts out */

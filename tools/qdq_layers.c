@@ -12,7 +12,6 @@
 #include "qdq_int.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- which ------------------------------------------------------------------------------------------------------- */
@@ -112,7 +111,7 @@ void qdq_describe_layers(qdq_writer *w, const cy_graph *g) {
 
 /* ---- tensors ---------------------------------------------------------------------------------------------------- */
 
-char *qdq_dequantised(const qdq_writer *w, const qdq_tensor *t) { return qdq_name(w, t->name, "_dequantized"); }
+static char *dequantised(const qdq_writer *w, const qdq_tensor *t) { return qdq_name(w, t->name, "_dequantized"); }
 
 char *qdq_add_factors(qdq_writer *w, char *name, const float *values, int64_t channels, int rank, int axis) {
   int64_t dims[CY_MAX_RANK] = {channels};
@@ -144,15 +143,15 @@ void qdq_add_pair(qdq_writer *w, const qdq_tensor *t) {
   qdq_add_initializer(w, scale, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, NULL, 0, &t->scale, sizeof t->scale);
   qdq_add_initializer(w, zp, ONNX__TENSOR_PROTO__DATA_TYPE__UINT8, NULL, 0, &zero, 1);
   qdq_add_node(w, "QuantizeLinear", (char *[]){x, scale, zp}, 3, q);
-  qdq_add_node(w, "DequantizeLinear", (char *[]){q, scale, zp}, 3, qdq_dequantised(w, t));
+  qdq_add_node(w, "DequantizeLinear", (char *[]){q, scale, zp}, 3, dequantised(w, t));
 }
 
 /* t dequantised, as what knows nothing of its balance reads it. */
 static char *plain(qdq_writer *w, qdq_tensor *t) {
   if (!qdq_quant_of(w, t)->balance)
-    return qdq_dequantised(w, t);
+    return dequantised(w, t);
   if (!t->plain)
-    multiply(w, t, qdq_dequantised(w, t), "_plain", false);
+    multiply(w, t, dequantised(w, t), "_plain", false);
   t->plain = true;
   return qdq_name(w, t->name, "_plain");
 }
@@ -266,7 +265,7 @@ int qdq_quantise_layer(qdq_writer *w, uint32_t i, Onnx__NodeProto *n) {
   float *scale = cy_arena_copy(w->arena, l->scale, channels * sizeof *scale);
   for (uint32_t c = 0; c < channels && l->balance; c++)
     scale[c] /= l->balance[c];
-  n->input[0] = qdq_dequantised(w, &w->tensors[l->tensor]);
+  n->input[0] = dequantised(w, &w->tensors[l->tensor]);
   n->input[1] = add_constant(w, qdq_name(w, n->output[0], "_weight"), ONNX__TENSOR_PROTO__DATA_TYPE__INT8, t->dims,
                              t->n_dims, l->ints, count, scale, channels, (int64_t)l->axis);
   write_bias(w, i, n, scale);
@@ -354,7 +353,7 @@ static void read_rounded(qdq_writer *w, const Onnx__NodeProto *as_read, Onnx__No
     qdq_tensor *t = qdq_tensor_of(w, n->input[k]);
     if (!t || !t->rounded || (is_elementwise(n) && qdq_read_by_product(w, t)))
       continue;
-    n->input[k] = precise ? exact(w, t) : (l && !k) || (out && out->moved) ? qdq_dequantised(w, t) : plain(w, t);
+    n->input[k] = precise ? exact(w, t) : (l && !k) || (out && out->moved) ? dequantised(w, t) : plain(w, t);
   }
 }
 

@@ -51,10 +51,7 @@ static bool may_follow(const Onnx__NodeProto *n) {
   for (size_t a = 0; a < n->n_attribute; a++)
     if (n->attribute[a]->g || n->attribute[a]->n_graphs)
       return false;
-  return (!n->domain || !*n->domain) &&
-         !qdq_is_one_of(n->op_type,
-                        "Attention Conv ConvTranspose DeformConv Einsum GRU Gemm LSTM MatMul NonMaxSuppression "
-                        "NonZero RNN TopK Unique");
+  return (!n->domain || !*n->domain) && !(cy_quant_onnx_does(n->op_type) & CY_QUANT_HEAVY);
 }
 
 typedef struct renamed {

@@ -5,11 +5,12 @@
  *
  *   minmax       everything that was seen
  *   percentile   all but one value in 20,000 at either end
- *   mse          the least mean squared difference between values and their rounded ones, of samples to come, too
+ *   mse          the least mean squared difference between values and their rounded ones, future samples included
  *   entropy      the least Kullback-Leibler divergence of the distribution of rounded values from that of values
  *
  * The last two try candidates that shrink both ends towards 0, by 1/64 of the range at a time; 0 stays inside. mse
- * starts from extremes that samples to come may have: what a tensor of few values had on few samples is no limit.
+ * starts from extremes that future samples may have: a tensor of few values, seen on few samples, has not shown all of
+ * its range.
  */
 #include "calibrate.h"
 
@@ -68,8 +69,8 @@ void range_end_sample(range_stats *r) {
   r->samples++;
 }
 
-/* Beyond all that were seen by HEADROOM times the standard deviation of those of each sample. Few samples of few values
- * tell little of them; many, or large pictures, differ little. */
+/* The extremes to expect: those seen, widened by HEADROOM standard deviations of the extremes of single samples. Few
+ * samples of few values say little about the extremes; those of many samples, or of large pictures, differ little. */
 void range_expect(const range_stats *r, double out[2]) {
   static const double HEADROOM = 2;
   for (int i = 0; i < 2; i++) {
@@ -103,10 +104,10 @@ static double squared_error(const range_stats *r, double low, double high) {
   return sum;
 }
 
-/* sum p log(p / q) over cells, so many to a level however wide it is, or narrow levels would look better for want of
- * detail. p: what was seen, that outside put into the outermost levels; q: what lies inside, that of each level spread
- * evenly over those of its cells that are not empty. 0, which many tensors hold often and a level stands for exactly, is
- * left out of both. */
+/* sum p log(p / q) over cells. Every level has equally many, however wide it is: otherwise narrow levels would look better
+ * for lack of detail. p: the values seen, those outside the range put into the outermost levels; q: the values inside,
+ * those of each level spread evenly over its cells that are not empty. 0 is left out of both: many tensors hold it
+ * often, and a level stands for it exactly. */
 static double divergence(const range_stats *r, double low, double high) {
   enum { CELLS = 8, ALL = (STEPS + 1) * CELLS };
   double w = bin_width(r), step = (high - low) / STEPS, p[ALL] = {0}, level[STEPS + 1] = {0};

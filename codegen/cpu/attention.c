@@ -10,7 +10,7 @@
  * a window hide from all rows of a block are not looked at. Up to four rows are not worth packing: their scores are dot
  * products, and the values are read where they are.
  * Memory per worker grows with the number of keys, not with its square.
- * Where q, k and v are bf16, attention_amx.c packs and multiplies, by blocks of 32 rows; scores are f32, weights are
+ * Where q, k and v are bf16, attention_half.c packs and multiplies, by blocks of 32 or 24 rows; scores are f32, weights are
  * rounded to bf16 where values are multiplied by them, their sum is that of f32.
  */
 #include "attention_int.h"
@@ -61,11 +61,11 @@ static void plan_scales(const cy_cg *cg, att *a) {
   const double scale = a->d->scale, log2_e = 1.4426950408889634;
   bool powers = cg->avx512 && cy_cg_has(cg, "avx512dq"), changed = a->d->scores.change;
   bool late = powers && !changed && scale > 0;
-  a->queries_stay = late && !a->amx && !a->shared && cy_csize_is(a->d->qd, 1) && cy_csize_known(a->d->qm);
-  late = late && (a->amx || a->queries_stay);
-  a->unit = !powers ? 0 : late ? scale * log2_e : changed || a->amx ? log2_e : 1;
-  a->scale_s = a->amx && !late ? scale : 1;
-  a->scale_q = a->amx || late ? 1 : a->unit == 1 ? scale * log2_e : scale;
+  a->queries_stay = late && !a->half && !a->shared && cy_csize_is(a->d->qd, 1) && cy_csize_known(a->d->qm);
+  late = late && (a->half || a->queries_stay);
+  a->unit = !powers ? 0 : late ? scale * log2_e : changed || a->half ? log2_e : 1;
+  a->scale_s = a->half && !late ? scale : 1;
+  a->scale_q = a->half || late ? 1 : a->unit == 1 ? scale * log2_e : scale;
 }
 
 static att plan(const cy_cg *cg, const cy_attention_desc *d) {
@@ -75,7 +75,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
     a.shared++;
   plan_rows(cg, &a);
   if (d->bf16)
-    cy_attention_amx_plan(&a);
+    cy_attention_half_plan(cg, &a);
   plan_scales(cg, &a);
   a.nr_k = (int64_t)a.qk.nv * cg->W;
   a.nr_v = (int64_t)a.pv.nv * cg->W;
@@ -87,7 +87,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   }
   a.tiled = !a.keys || a.keys > a.tile;
   a.panels_v = cy_ceil(d->columns, a.nr_v);
-  a.values_stay = !a.amx && d->columns == a.nr_v && cy_csize_is(d->vn, 1) && cy_csize_is(d->vj, a.nr_v);
+  a.values_stay = !a.half && d->columns == a.nr_v && cy_csize_is(d->vn, 1) && cy_csize_is(d->vj, a.nr_v);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
   a.ld_o = a.panels_v * a.nr_v;
   a.ld_w = a.tile + 32;
@@ -120,9 +120,9 @@ typedef struct areas {
 static areas place_areas(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   areas r = {.keys = cy_i64(cg, 0)};
-  if (a->amx) {
-    r.values = cy_round64(cg, cy_attention_amx_keys_bytes(cg, a));
-    r.queries = cy_add(cg, r.values, cy_round64(cg, cy_attention_amx_values_bytes(cg, a)));
+  if (a->half) {
+    r.values = cy_round64(cg, cy_attention_half_keys_bytes(cg, a));
+    r.queries = cy_add(cg, r.values, cy_round64(cg, cy_attention_half_values_bytes(cg, a)));
     r.scores = cy_addc(cg, r.queries, a->block * a->filled * 2);
     r.outputs = cy_addc(cg, r.scores, cy_round_up(a->block * a->ld_s * 4, 64));
     r.weights = cy_addc(cg, r.outputs, cy_round_up(a->block * a->ld_o * 4, 64));
@@ -227,8 +227,8 @@ static V query_row(cy_cg *cg, const work *w, V r) {
 /* The block's queries, scaled. */
 static void copy_queries(cy_cg *cg, const work *w) {
   const cy_attention_desc *d = w->a->d;
-  if (w->a->amx) {
-    cy_attention_amx_queries(cg, w);
+  if (w->a->half) {
+    cy_attention_half_queries(cg, w);
     return;
   }
   int64_t whole = cy_csize_is(d->qd, 1) ? d->size / cg->W * cg->W : 0;
@@ -252,7 +252,7 @@ static void copy_queries(cy_cg *cg, const work *w) {
 /* ---- the products ---- */
 
 static int64_t query_bytes(const att *a) {
-  return a->amx ? a->filled * 2 : (a->queries_stay ? cy_csize_known(a->d->qm) : a->d->size) * 4;
+  return a->half ? a->filled * 2 : (a->queries_stay ? cy_csize_known(a->d->qm) : a->d->size) * 4;
 }
 
 static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
@@ -332,7 +332,7 @@ static V across(cy_cg *cg, V v, unsigned lanes, combine *op) {
 /* One row of scores being worked on: n of them at s, of keys from j0 on. */
 typedef struct line {
   V s, j0, n;
-  V weights; /* as bf16: amx */
+  V weights; /* as bf16: half */
   V idx[CY_GEMM_BATCH + 2];
 } line;
 
@@ -404,33 +404,44 @@ static V top_of_line(cy_cg *cg, const work *w, line *l) {
   return across(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
 }
 
-/* 2^y for y <= 0, in vectors of 16; 0 where it would be denormal. The polynomial is 2^f, 0 <= f < 1, its relative error
- * 7e-5 where weights are rounded to bf16, else 8e-8. */
-static V power_of_two(cy_cg *cg, V y, bool rough) {
+/* 2^y for y <= 0, in `count` vectors of 16; 0 where it would be denormal. The polynomial is 2^f, 0 <= f < 1, its relative
+ * error 7e-5 where weights are rounded to bf16, else 8e-8. */
+static void powers_of_two(cy_cg *cg, unsigned count, V *y, bool rough) {
   static const double few[] = {0.0780245215, 0.226067156, 0.695833564, 0.999925196},
                       all[] = {0.00187757669, 0.00898933969, 0.0558263175, 0.240153611, 0.693153083, 0.99999994};
   enum { FLOOR = 9, LANES = 16 };
   const double *c = rough ? few : all;
   size_t n = rough ? sizeof few / sizeof *few : sizeof all / sizeof *all;
-  V none = LLVMConstNull(cg->vf), any = LLVMConstAllOnes(cg->i16), current = cy_i32(cg, 4);
-  V fraction[] = {y, cy_i32(cg, FLOOR), none, any, current};
-  V f = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.reduce.ps.512", NULL, 0, fraction, 5), p = cy_splatf(cg, c[0], LANES);
+  V none = LLVMConstNull(cg->vf), any = LLVMConstAllOnes(cg->i16), current = cy_i32(cg, 4), f[WIDE], p[WIDE];
+  for (unsigned j = 0; j < count; j++) {
+    V fraction[] = {y[j], cy_i32(cg, FLOOR), none, any, current};
+    f[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.reduce.ps.512", NULL, 0, fraction, 5);
+    p[j] = cy_splatf(cg, c[0], LANES);
+  }
   for (size_t i = 1; i < n; i++)
-    p = cy_fma(cg, p, f, cy_splatf(cg, c[i], LANES));
-  V normal = LLVMBuildFCmp(cg->b, LLVMRealUGE, y, cy_splatf(cg, -126, LANES), "");
-  V power[] = {p, y, none, LLVMBuildBitCast(cg->b, normal, cg->i16, ""), current};
-  return cy_intrinsic_of(cg, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, power, 5);
+    for (unsigned j = 0; j < count; j++)
+      p[j] = cy_fma(cg, p[j], f[j], cy_splatf(cg, c[i], LANES));
+  for (unsigned j = 0; j < count; j++) {
+    V normal = LLVMBuildFCmp(cg->b, LLVMRealUGE, y[j], cy_splatf(cg, -126, LANES), "");
+    V power[] = {p[j], y[j], none, LLVMBuildBitCast(cg->b, normal, cg->i16, ""), current};
+    y[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, power, 5);
+  }
 }
 
-/* Of W scores. The difference is multiplied, not each: the lowest fill times log2(e) would be infinite. */
-static V weights_of(cy_cg *cg, const att *a, V scores, V top) {
+/* Of `count` vectors of scores, step by step. The difference is multiplied, not each: the lowest fill times log2(e) would
+ * be infinite. */
+static void weights_of(cy_cg *cg, const att *a, unsigned count, V *scores, V top) {
   const cy_scores *s = &a->d->scores;
-  if (a->unit == 0)
-    return s->weigh(s->ctx, cg, scores, top, cg->W);
-  V y = LLVMBuildFSub(cg->b, scores, cy_splat(cg, top, cg->W), "");
-  if (a->unit != 1)
-    y = LLVMBuildFMul(cg->b, y, cy_splatf(cg, a->unit, cg->W), "");
-  return power_of_two(cg, y, a->amx);
+  for (unsigned j = 0; j < count; j++) {
+    if (a->unit == 0)
+      scores[j] = s->weigh(s->ctx, cg, scores[j], top, cg->W);
+    else
+      scores[j] = LLVMBuildFSub(cg->b, scores[j], cy_splat(cg, top, cg->W), "");
+    if (a->unit != 0 && a->unit != 1)
+      scores[j] = LLVMBuildFMul(cg->b, scores[j], cy_splatf(cg, a->unit, cg->W), "");
+  }
+  if (a->unit != 0)
+    powers_of_two(cg, count, scores, a->half);
 }
 
 static V weight_of(cy_cg *cg, const att *a, V score, V top) {
@@ -438,24 +449,44 @@ static V weight_of(cy_cg *cg, const att *a, V score, V top) {
   if (a->unit == 0)
     return s->weigh(s->ctx, cg, score, top, 1);
   V all = cy_splat(cg, score, cg->W);
-  return LLVMBuildExtractElement(cg->b, weights_of(cg, a, all, top), cy_i32(cg, 0), "");
+  weights_of(cg, a, 1, &all, top);
+  return LLVMBuildExtractElement(cg->b, all, cy_i32(cg, 0), "");
 }
 
-/* Scores become weights, up to the end of the last vector; returns their sum. */
-static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
-  V sum = LLVMConstNull(cg->vf);
+/* Scores [from, to), by `count` vectors at a time, become weights; returns their sum and `sum`. */
+static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsigned count, V top, V sum) {
   cy_loop j;
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), l->n, cy_i64(cg, cg->W), &sum, 1);
-  V p = cy_gepf(cg, l->s, j.iv), v = weights_of(cg, w->a, cy_load(cg, cg->vf, p, 4), top);
-  if (w->a->amx)
-    cy_attention_amx_weights(cg, l->weights, j.iv, v);
-  else
-    cy_store(cg, v, p, 4);
-  v = LLVMBuildFAdd(cg->b, v, j.v[0], "");
-  cy_loop_end(cg, &j, &v);
-  if (w->a->amx)
-    cy_attention_amx_weights_end(cg, l->weights, l->n);
-  return across(cg, j.out[0], cg->W, sum_of);
+  cy_loop_begin(cg, &j, from, to, cy_i64(cg, count * cg->W), &sum, 1);
+  V at[WIDE], v[WIDE];
+  for (unsigned i = 0; i < count; i++) {
+    at[i] = cy_addc(cg, j.iv, i * cg->W);
+    v[i] = cy_load(cg, cg->vf, cy_gepf(cg, l->s, at[i]), 4);
+  }
+  weights_of(cg, w->a, count, v, top);
+  sum = j.v[0];
+  for (unsigned i = 0; i < count; i++) {
+    if (w->a->half)
+      cy_attention_half_weights(cg, l->weights, at[i], v[i]);
+    else
+      cy_store(cg, v[i], cy_gepf(cg, l->s, at[i]), 4);
+    sum = LLVMBuildFAdd(cg->b, v[i], sum, "");
+  }
+  cy_loop_end(cg, &j, &sum);
+  return j.out[0];
+}
+
+/* Scores become weights, up to the end of the last vector; returns their sum. Steps of one vector wait for each other:
+ * more of them are under way where several vectors take turns (Zen 5; not tried where AMX multiplies). */
+static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
+  V sum = LLVMConstNull(cg->vf), whole = cy_i64(cg, 0);
+  if (w->a->unit != 0 && !w->a->amx) {
+    whole = cy_mulc(cg, cy_div(cg, l->n, cy_i64(cg, WIDE * cg->W)), WIDE * cg->W);
+    sum = weigh_run(cg, w, l, cy_i64(cg, 0), whole, WIDE, top, sum);
+  }
+  sum = weigh_run(cg, w, l, whole, l->n, 1, top, sum);
+  if (w->a->half)
+    cy_attention_half_weights_end(cg, l->weights, l->n);
+  return across(cg, sum, cg->W, sum_of);
 }
 
 static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
@@ -485,7 +516,7 @@ static void prefetch_row(cy_cg *cg, V p, int64_t bytes) {
 /* Row r of the block, which l is, asks for what the task's outputs and the next task will need. */
 static void emit_ahead(cy_cg *cg, const work *w, line *l, V r) {
   const cy_attention_desc *d = w->a->d;
-  int64_t size = w->a->amx ? 2 : 4, count = keys_ahead(cg, w->a);
+  int64_t size = w->a->half ? 2 : 4, count = keys_ahead(cg, w->a);
   V first = cy_mulc(cg, r, count * size);
   for (int64_t i = 0; i < count; i++) {
     V key = cy_addc(cg, first, i * size);
@@ -500,7 +531,7 @@ static void emit_ahead(cy_cg *cg, const work *w, line *l, V r) {
 
 static line line_of(cy_cg *cg, const work *w, V row, V j0, V n) {
   line l = {.s = cy_gepf(cg, w->scores, cy_mulc(cg, row, w->a->ld_s)), .j0 = j0, .n = n};
-  if (w->a->amx)
+  if (w->a->half)
     l.weights = cy_gep(cg, w->weights, cy_mulc(cg, row, w->a->ld_w * 2));
   cy_attention_row_indices(cg, w, cy_add(cg, w->row0, row), l.idx);
   return l;
@@ -589,7 +620,7 @@ static V emit_rows_fn(cy_cg *cg, const att *a) {
 
 static void call_rows_fn(cy_cg *cg, const work *w, V j0, V n, V first) {
   int outer = w->a->d->n_batch - w->a->shared;
-  int64_t size = w->a->amx ? 2 : 4;
+  int64_t size = w->a->half ? 2 : 4;
   V key = cy_mulc(cg, cy_sub(cg, w->row0, w->begin), keys_ahead(cg, w->a) * size);
   V next_k = cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, w->a->d->kj)));
   V next_v = cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, w->a->d->vj)));
@@ -655,11 +686,11 @@ static void emit_block(cy_cg *cg, work *w, V end, bool few) {
   if (few)
     dot_keys(cg, w, j0, n);
   else
-    (a->amx ? cy_attention_amx_scores : multiply_keys)(cg, w, j0, n);
+    (a->half ? cy_attention_half_scores : multiply_keys)(cg, w, j0, n);
   call_rows_fn(cg, w, j0, n, first);
   V later = LLVMBuildNot(cg->b, first, "");
-  if (a->amx)
-    cy_attention_amx_outputs(cg, w, j0, n, later);
+  if (a->half)
+    cy_attention_half_outputs(cg, w, j0, n, later);
   else
     multiply_values(cg, w, j0, n, later, few);
   if (a->tiled)
@@ -690,8 +721,8 @@ static void emit_rows(cy_cg *cg, work *w, V begin, V end, bool few) {
   }
   key_range(cg, w, begin, end, &lo, &hi);
   lo = first_to_pack(cg, w, lo, hi);
-  if (w->a->amx) {
-    cy_attention_amx_pack(cg, w, lo, hi);
+  if (w->a->half) {
+    cy_attention_half_pack(cg, w, lo, hi);
   } else {
     pack_keys(cg, w, lo, hi);
     w->values_at = w->value_area;
@@ -710,7 +741,7 @@ static void emit_rows(cy_cg *cg, work *w, V begin, V end, bool few) {
 static void place_head(cy_cg *cg, const att *a, const V *idx, V *out_k, V *out_v) {
   const cy_attention_desc *d = a->d;
   int outer = d->n_batch - a->shared;
-  int64_t size = a->amx ? 2 : 4;
+  int64_t size = a->half ? 2 : 4;
   *out_k = cy_gep(cg, cy_arg_ptr(cg, d->k_slot), cy_mulc(cg, cy_batch_offset(cg, idx, d->k_batch, outer), size));
   *out_v = cy_gep(cg, cy_arg_ptr(cg, d->v_slot), cy_mulc(cg, cy_batch_offset(cg, idx, d->v_batch, outer), size));
 }
@@ -755,7 +786,7 @@ static void emit_entry(cy_cg *cg, const att *a) {
   w.sum = cy_alloca(cg, a->block * 4);
   w.weights = cy_gep(cg, scratch, at.weights);
   w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, query_bytes(a)));
-  w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->amx ? a->ld_w * 2 : a->ld_s * 4));
+  w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->half ? a->ld_w * 2 : a->ld_s * 4));
   w.packed_head = cy_alloca(cg, 8);
   w.packed_end = cy_alloca(cg, 8);
   cy_store(cg, cy_i64(cg, -1), w.packed_head, 8);

@@ -1,4 +1,4 @@
-/* attention_int.h - what attention.c and attention_amx.c share: the plan, and a task's place. */
+/* attention_int.h - what attention.c and attention_half.c share: the plan, and a task's place. */
 #ifndef CY_CPU_ATTENTION_INT_H
 #define CY_CPU_ATTENTION_INT_H
 
@@ -16,7 +16,7 @@ typedef struct att {
   int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
   int64_t panels_v;
   bool few, many; /* forms to emit: rows up to FEW, more */
-  bool amx;       /* q, k, v are bf16, multiplied by tiles; of this form: */
+  bool half, amx; /* q, k, v are bf16, multiplied by tiles of AMX or by pairs; of these forms: */
   int64_t filled; /* elements of a head in scratch, whole tiles */
   int64_t ld_w;   /* bf16 between rows of weights */
   /* Operands that lie as the products of many rows want them; not scaled, and no panels to make. */
@@ -32,8 +32,8 @@ typedef struct work {
   V keys_at, value_area, query_area, scores, outputs; /* scratch */
   V values_at, queries;                               /* the areas or, where they stay, the operands themselves */
   V k, v;                                         /* operands of this head */
-  V weights;                                      /* scratch, as bf16: amx */
-  V tab_q, tab_s;                                 /* row tables; amx: of tab_s, weights */
+  V weights;                                      /* scratch, as bf16: half */
+  V tab_q, tab_s;                                 /* row tables; half: of tab_s, weights */
   V top, sum;                                     /* of the rows of a block, on the stack */
   V rows_fn;                                      /* changes and weighs the scores of a block */
   V empty;                                        /* what one over the sum is for rows that see no key */
@@ -47,19 +47,19 @@ typedef struct work {
 /* Row r of the run: its batch and row indices. */
 void cy_attention_row_indices(cy_cg *cg, const work *w, V r, V *idx);
 
-/* ---- attention_amx.c: what is different where bf16 are multiplied by AMX ---- */
-void cy_attention_amx_plan(att *a);
+/* ---- attention_half.c: what is different where bf16 are multiplied ---- */
+void cy_attention_half_plan(const cy_cg *cg, att *a);
 /* Bytes of a worker's areas. */
-V cy_attention_amx_keys_bytes(cy_cg *cg, const att *a);
-V cy_attention_amx_values_bytes(cy_cg *cg, const att *a);
+V cy_attention_half_keys_bytes(cy_cg *cg, const att *a);
+V cy_attention_half_values_bytes(cy_cg *cg, const att *a);
 /* Keys and values [lo, hi) into scratch, lo being a multiple of nr_k. */
-void cy_attention_amx_pack(cy_cg *cg, const work *w, V lo, V hi);
-void cy_attention_amx_queries(cy_cg *cg, const work *w);
+void cy_attention_half_pack(cy_cg *cg, const work *w, V lo, V hi);
+void cy_attention_half_queries(cy_cg *cg, const work *w);
 /* Scores, not scaled yet, of keys [j0, j0 + n), and (+)= outputs; j0 is a multiple of nr_k. */
-void cy_attention_amx_scores(cy_cg *cg, const work *w, V j0, V n);
-void cy_attention_amx_outputs(cy_cg *cg, const work *w, V j0, V n, V accumulate);
+void cy_attention_half_scores(cy_cg *cg, const work *w, V j0, V n);
+void cy_attention_half_outputs(cy_cg *cg, const work *w, V j0, V n, V accumulate);
 /* 16 weights of a row, and zeros behind its last vector. */
-void cy_attention_amx_weights(cy_cg *cg, V row, V at, V v);
-void cy_attention_amx_weights_end(cy_cg *cg, V row, V n);
+void cy_attention_half_weights(cy_cg *cg, V row, V at, V v);
+void cy_attention_half_weights_end(cy_cg *cg, V row, V n);
 
 #endif

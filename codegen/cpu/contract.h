@@ -42,6 +42,10 @@ typedef struct cy_epilogue {
   bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
   unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
   bool all_wide; /* columns always come in multiples of that */
+  /* Rows have so many columns, and `emit` takes several of them at once, as lanes from column 0 of the first one on; 0: it
+   * does not. */
+  unsigned flat;
+  unsigned together; /* cy_epilogue_tile: so many rows, whose sums lie without gaps, go at once; 0: one */
 } cy_epilogue;
 
 /* At the entry of a function that will call `emit`. */

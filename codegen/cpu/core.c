@@ -164,9 +164,18 @@ static void emit_piece(cy_cg *cg, const piece *p, V col, unsigned lanes) {
 void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c, V ldc, V mr, V row0, V cols, V col0,
                       unsigned tail_lanes) {
   unsigned W = cg->W;
-  V whole = cy_mulc(cg, cy_div(cg, cols, cy_i64(cg, W)), W), idx[16];
+  V whole = cy_mulc(cg, cy_div(cg, cols, cy_i64(cg, W)), W), idx[16], first = cy_i64(cg, 0);
   cy_loop r;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), mr, cy_i64(cg, 1), NULL, 0);
+  if (e->together) {
+    V some = cy_i64(cg, e->together), end = cy_mulc(cg, cy_div(cg, mr, some), e->together);
+    cy_loop_begin(cg, &r, first, end, some, NULL, 0);
+    rows->index(rows->ctx, cg, cy_add(cg, row0, r.iv), idx);
+    piece several = {e, idx, rows->n_idx, cy_gep(cg, c, cy_mulc(cg, r.iv, e->flat * 4)), col0};
+    emit_piece(cg, &several, cy_i64(cg, 0), e->together * e->flat);
+    cy_loop_end(cg, &r, NULL);
+    first = end;
+  }
+  cy_loop_begin(cg, &r, first, mr, cy_i64(cg, 1), NULL, 0);
   rows->index(rows->ctx, cg, cy_add(cg, row0, r.iv), idx);
   piece p = {e, idx, rows->n_idx, cy_gep(cg, c, cy_mul(cg, r.iv, ldc)), col0};
   cy_loop j;

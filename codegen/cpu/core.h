@@ -96,8 +96,8 @@ typedef struct cy_rows {
 } cy_rows;
 
 /* Applies the epilogue to rows [0, mr) and columns [0, cols) of the floats at c; row0 + i is the row, col0 + j the
- * column's output index. n: the constant number of columns of the whole output that columns end at, or 0 when unknown.
- */
+ * column's output index; with e->together, col0 is 0, ldc and cols are those of e->flat columns. tail_lanes: of the last
+ * vector, where the number of columns is constant, or W when unknown. */
 void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c, V ldc, V mr, V row0, V cols, V col0,
                       unsigned tail_lanes);
 

@@ -37,6 +37,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   m->state = cg;
   m->flops_per_cycle = cg->fma ? 4.0 * cg->W : 2.0 * cg->W; /* two pipes */
   m->tile_columns = 2 * cg->W;
+  m->rounding_margin = cy_cpu_rounding_margin(cg);
   m->needs = strdup(cg->has);
   if (asprintf(&m->text, native ? "native (%s)" : "%s", cg->cpu) < 0)
     abort();

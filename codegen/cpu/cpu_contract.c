@@ -102,8 +102,7 @@ static bool dot_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_
 static bool bf16_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
   const cy_cg *cg = m->state;
   return (cg->bf16_dot || cg->amx_bf16) && a == CY_BF16 && b == CY_BF16 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
-         (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_CONV ||
-          (c->kind == CY_CONTRACT_ATTENTION && cg->amx_bf16));
+         (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_CONV || c->kind == CY_CONTRACT_ATTENTION);
 }
 
 /* Heads of a known size, up to what a block's scratch is planned for. */
@@ -502,12 +501,12 @@ uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) 
   return f.cut ? 1 + (uint64_t)f.again : 0;
 }
 
-static void attention_prepare(cy_kernel_plan *plan) {
+static void attention_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
   cy_dim none = cy_dim_const(cy_kernel_graph(plan->kernel), 0);
   plan->form = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), form); /* nothing to decide */
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(plan->kernel, CY_ARG_SCRATCH, CY_F32, none);
   bool bf16 = cy_kernel_arg_dtype(plan->kernel, cy_kernel_contraction(plan->kernel)->a) == CY_BF16;
-  plan->algorithm = bf16 ? "attention bf16 amx" : "attention";
+  plan->algorithm = !bf16 ? "attention" : cg->amx_bf16 ? "attention bf16 amx" : "attention bf16 pairs";
   plan->weight = 4000;
 }
 
@@ -557,7 +556,7 @@ void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan 
   cy_kernel *k = plan->kernel;
   const cy_contraction *c = cy_kernel_contraction(k);
   if (c->kind == CY_CONTRACT_ATTENTION) {
-    attention_prepare(plan);
+    attention_prepare(m->state, plan);
     return;
   }
   form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), form);

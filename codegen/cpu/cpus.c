@@ -18,7 +18,7 @@
 
 static const struct {
   const char *name, *features;
-  int64_t l2_kb; /* 0: what is usual */
+  int64_t l2_kb; /* 0: what is usual, 1024 with AVX-512, else 512 */
 } cpus[] = {
     {"x86-64", "", 0},
     {"x86-64-v2", LEVEL2, 0},

@@ -524,9 +524,11 @@ static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, 
   V column = cy_mulc(cg, cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), p->c);
   V dst = cy_gep(cg, f->scratch, cy_mul(cg, cy_add(cg, s->first, x.iv), f->row_bytes));
   emit_row_end(cg, f, dst);
+  int64_t run = w->count * p->c;
   for (int i = 0; i < n; i++) {
-    V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * w->count * p->c)));
-    cy_dot_run(cg, &f->convert, to, elements_on(cg, p, line[i], column), cy_i64(cg, w->count * p->c));
+    V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * run))), from = elements_on(cg, p, line[i], column);
+    if (!cy_dot_run_over(cg, &f->convert, to, from, run, (n - i) * run))
+      cy_dot_run(cg, &f->convert, to, from, cy_i64(cg, run));
   }
   cy_loop_end(cg, &x, NULL);
 }
@@ -646,7 +648,7 @@ static const cy_epilogue *epilogue_of(const plan *p) {
 /* The micro-kernel for a tile of which there are so many rows. */
 static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, LLVMTypeRef *type) {
   V fn = p->form.amx ? cy_dot_amx_kernel(cg, p->form, p->tile.mr, nv, p->nr, false)
-                     : cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr);
+                     : cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr, false);
   *type = LLVMGlobalGetValueType(fn);
   if (!p->form.amx || p->tile.mr == CY_AMX_ROWS)
     return fn;
@@ -706,6 +708,10 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   }
   if (!p->form.bf16)
     epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = cy_dot_wide(cg, p->n)};
+  if (!p->form.bf16 && !p->form.amx && p->nr == p->n) {
+    epilogue.flat = ints.inner->flat;
+    epilogue.together = cy_dot_together(cg, ints.inner, p->n);
+  }
   epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
   cy_loop g, r;

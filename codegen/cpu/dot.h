@@ -115,6 +115,13 @@ static inline unsigned cy_dot_wide(const cy_cg *cg, int64_t n) {
   return n >= CY_DOT_WIDE * (int64_t)cg->W ? CY_DOT_WIDE : cg->avx512 && n >= 2 * (int64_t)cg->W ? 2 : 0;
 }
 
+/* .. and rows of n columns that go there together, where inner, the one that it is handed to, has them all. */
+static inline unsigned cy_dot_together(const cy_cg *cg, const cy_epilogue *inner, int64_t n) {
+  unsigned lanes = CY_DOT_WIDE * cg->W;
+  bool fills = n > 0 && n % cg->W == 0 && lanes % n == 0 && lanes > n;
+  return cg->avx2 && fills && inner->flat == n ? (unsigned)(lanes / n) : 0;
+}
+
 /* ---- dot_kernel.c ---- */
 
 typedef struct cy_dot_form {
@@ -126,9 +133,9 @@ typedef struct cy_dot_form {
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again): for
  * each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its first columns. start: what the
- * sums begin with, for fours; first, again: of cut weights, from the first of the panels on, and from the beginning.
+ * sums begin with, for fours; or, onto, with what c holds; first, again: of cut weights, from the first of the panels on, and from the beginning.
  */
-V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr);
+V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
 /* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
  * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, sums begin
  * with 0 or, onto, with what c holds. A thread calls it between cy_dot_amx_begin and cy_dot_amx_end. */
@@ -183,7 +190,10 @@ typedef struct cy_dot_rows {
 cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *desc);
 /* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
 void cy_dot_run(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n);
-/* As above, elements `stride` bytes apart. */
+/* The same at once for few elements, room being how many may be written; what comes behind them is written later.
+ * false: has done nothing. */
+bool cy_dot_run_over(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, int64_t n, int64_t room);
+/* As cy_dot_run, elements `stride` bytes apart. */
 void cy_dot_gather(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n, V stride);
 /* n elements that count as 0. */
 void cy_dot_blank(cy_cg *cg, const cy_dot_rows *rows, V dst, V n);

@@ -258,8 +258,11 @@ static void emit_border(cy_cg *cg, const frame *f, V first, V end) {
     cy_dot_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, f->vector_bytes, i)), bytes);
 }
 
+/* Bytes of an output's sums for the block, which has so many channels. */
+static int64_t sums_bytes(const cy_cg *cg, int64_t channels) { return cy_round_up(channels, cg->W) * 4; }
+
 /* The sums of a tile for a vector of channels. at: scratch of its first column. */
-static void emit_sums(cy_cg *cg, const frame *f, V at, V vector, V weights) {
+static void emit_sums(cy_cg *cg, const frame *f, V at, V vector, V weights, int64_t channels) {
   const bands *p = f->p;
   const cy_axis *w = &p->axis[2];
   V sums[MOST_SUMS], bytes = cy_i64(cg, vector_weights(cg, p));
@@ -285,7 +288,7 @@ static void emit_sums(cy_cg *cg, const frame *f, V at, V vector, V weights) {
     }
   V to = cy_gep(cg, f->buffer, cy_mulc(cg, vector, cg->W * 4));
   for (int64_t i = 0; i < p->band.outputs * p->tile; i++)
-    cy_store(cg, sums[i], cy_gepc(cg, to, i * block_channels(cg) * 4), 4);
+    cy_store(cg, sums[i], cy_gepc(cg, to, i * sums_bytes(cg, channels)), 4);
 }
 
 /* The epilogue of a tile, of which so many rows and columns exist. */
@@ -294,12 +297,14 @@ static void emit_tile_end(cy_cg *cg, const frame *f, V x0, V rows, V columns, in
   bool whole = channels == block_channels(cg);
   cy_epilogue epilogue = {
       .emit = cy_dot_as_integers, .ctx = (void *)&p->w->epilogue, .wide = cy_dot_wide(cg, channels), .all_wide = whole};
-  V row_bytes = cy_i64(cg, block_channels(cg) * 4);
+  epilogue.flat = p->w->epilogue.flat;
+  epilogue.together = cy_dot_together(cg, &p->w->epilogue, channels);
+  V row_bytes = cy_i64(cg, sums_bytes(cg, channels));
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), rows, cy_i64(cg, 1), NULL, 0);
   cy_dot_line line = {p->w->n_spatial, f->image, f->depth, cy_add(cg, f->y0, r.iv), x0};
   cy_rows index = cy_dot_line_rows(&line);
-  V sums = cy_gep(cg, f->buffer, cy_mulc(cg, r.iv, p->tile * block_channels(cg) * 4));
+  V sums = cy_gep(cg, f->buffer, cy_mulc(cg, r.iv, p->tile * sums_bytes(cg, channels)));
   cy_epilogue_tile(cg, &epilogue, &index, sums, row_bytes, columns, cy_i64(cg, 0), cy_i64(cg, channels), f->c0,
                    (unsigned)(channels % cg->W));
   cy_loop_end(cg, &r, NULL);
@@ -315,7 +320,7 @@ static void emit_band(cy_cg *cg, const frame *f, V weights, int64_t channels) {
   cy_loop_begin(cg, &x, cy_i64(cg, 0), out, cy_i64(cg, p->tile), NULL, 0);
   V at = cy_gep(cg, f->scratch, cy_mulc(cg, x.iv, p->axis[2].step * block_channels(cg)));
   cy_loop_begin(cg, &v, cy_i64(cg, 0), cy_i64(cg, cy_ceil(channels, cg->W)), cy_i64(cg, 1), NULL, 0);
-  emit_sums(cg, f, at, v.iv, weights);
+  emit_sums(cg, f, at, v.iv, weights, channels);
   cy_loop_end(cg, &v, NULL);
   V columns = cy_imin(cg, cy_i64(cg, p->tile), cy_sub(cg, out, x.iv));
   emit_tile_end(cg, f, x.iv, rows, columns, channels);

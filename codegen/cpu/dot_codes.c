@@ -11,6 +11,9 @@
  * Where there is vpdpbusd it takes weights of either width. vpmaddubsw sums pairs in 16 bits, which hold 8 groups of k
  * with weights of 4 bits, whatever the codes; weights of 8 bits are multiplied as two digits of 4 then.
  *
+ * Rows that are few, those of one call of the micro-kernel, wait for weights: tasks that follow each other are done as one
+ * then, block by block of k, so that weights are read in the order they lie in, and asked for long before.
+ *
  * Turning is done in lanes of 128 bits, by two rounds of unpack: vector q of a panel has columns 16 L + 4 q + [0, 4) in
  * lane L. Sums stay in this order till the epilogue, scales and zero points are read in it. The last panel of columns
  * that do not fill it begins so early that it ends with them.
@@ -27,6 +30,8 @@ enum {
   MOST_ROWS = 192,   /* of a task: sums stay in the second-level cache */
   MOST_PANELS = 8,   /* of a task, and .. */
   LEAST_TASKS = 16,  /* .. so many tasks, if there are enough panels */
+  FEW_RUN = 16,      /* few rows: tasks done as one, at most, and .. */
+  FEW_AHEAD = 16,    /* .. panels from the one that is turned to the one that is asked for */
   EXACT_GROUPS = 8,  /* 8 * 2 * 127 * 15 fits in 16 bits, .. */
   MOST_BLOCK = 128   /* .. as does 128 * 127 */
 };
@@ -40,6 +45,8 @@ typedef struct plan {
   int64_t groups, bytes;           /* of 4 k in a block; rows of bytes */
   int64_t nr, panels, together;    /* columns of a panel; blocks that are turned at a time */
   int64_t row_bytes, turned_bytes; /* of a rounded row; of a panel's block */
+  bool few;                        /* rows; run: tasks that are done as one */
+  int64_t run;
   cy_tile tile;
   cy_blocks blocks;
 } plan;
@@ -79,7 +86,23 @@ static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   int64_t most = MOST_ROWS / p.tile.mr * p.tile.mr, nb = p.panels / LEAST_TASKS;
   p.blocks.mb = rows && rows < most ? cy_round_up(rows, p.tile.mr) : most;
   p.blocks.nb = nb < 1 ? 1 : nb < MOST_PANELS ? nb : MOST_PANELS;
+  p.run = 1;
   return p;
+}
+
+/* The form of p for few rows. */
+static plan for_few(const plan *p) {
+  plan few = *p;
+  few.few = true;
+  few.run = FEW_RUN;
+  few.together = 1;
+  few.blocks.mb = p->tile.mr;
+  return few;
+}
+
+static bool always_few(const plan *p) {
+  int64_t rows = cy_csize_known(p->d->m);
+  return rows && rows <= (int64_t)p->tile.mr;
 }
 
 /* ---- sizes ---- */
@@ -90,7 +113,8 @@ static V row_blocks(cy_cg *cg, const plan *p) {
   return cy_ceil_div(cg, cy_size(cg, p->d->m), cy_i64(cg, p->blocks.mb));
 }
 static int64_t panel_blocks(const plan *p) { return cy_ceil(p->panels, p->blocks.nb); }
-static int64_t sum_bytes(const plan *p) { return p->blocks.nb * p->nr * 4; } /* of a row */
+static int64_t line_bytes(const plan *p) { return p->blocks.nb * p->nr * 4; } /* of a task's row */
+static int64_t sum_bytes(const plan *p) { return p->run * line_bytes(p); }
 static int64_t turned_bytes(const plan *p) { return cy_round_up(p->together * p->turned_bytes, 64); }
 
 static V rounded_count(cy_cg *cg, void *ctx) { return all_rows(cg, ctx); }
@@ -103,8 +127,10 @@ static V shared_bytes(cy_cg *cg, void *ctx) {
   return cy_mulc(cg, all_rows(cg, p), p->row_bytes);
 }
 static V worker_bytes(cy_cg *cg, void *ctx) {
-  const plan *p = ctx;
-  return cy_i64(cg, turned_bytes(p) + p->blocks.mb * sum_bytes(p));
+  const plan *p = ctx, few = for_few(p);
+  int64_t one = turned_bytes(p) + p->blocks.mb * sum_bytes(p);
+  int64_t other = turned_bytes(&few) + few.blocks.mb * sum_bytes(&few);
+  return cy_i64(cg, always_few(p) || one < other ? other : one);
 }
 
 /* ---- rows of a ---- */
@@ -229,7 +255,7 @@ static void load_fours(cy_cg *cg, const plan *p, const panel *q, V row, V *out) 
     line[i] = cy_load(cg, type, cy_gep(cg, q->at.codes, at), 1);
     if (p->flip)
       line[i] = LLVMBuildXor(cg->b, line[i], flip, "");
-    cy_prefetch(cg, cy_gep(cg, q->ahead.codes, at), false, CY_SECOND_LEVEL);
+    cy_prefetch(cg, cy_gep(cg, q->ahead.codes, at), false, p->few ? CY_FIRST_LEVEL : CY_SECOND_LEVEL);
   }
   for (int i = 0; i < 2; i++) {
     V first = unpacked(cg, line[0], line[1], 1, i), second = unpacked(cg, line[2], line[3], 1, i);
@@ -445,11 +471,12 @@ static V sums_at(cy_cg *cg, const frame *f, V q) {
   return cy_gep(cg, f->sums, cy_mulc(cg, cy_sub(cg, q, f->q0), f->p->nr * 4));
 }
 
-/* Blocks [b0, b0 + count) of panel q; what comes next is asked for: the panel behind, or the first one's next blocks. */
+/* Blocks [b0, b0 + count) of panel q; what comes next is asked for: a panel behind, or one of the first's next blocks. */
 static void emit_turned(cy_cg *cg, const frame *f, V q, V b0, V count) {
   const plan *p = f->p;
-  V next = cy_addc(cg, q, 1), last = cy_icmp(cg, LLVMIntEQ, next, f->q1), col = column_of(cg, p, q);
-  V next_col = column_of(cg, p, cy_select(cg, last, f->q0, next));
+  V panels = cy_sub(cg, f->q1, f->q0), step = cy_imin(cg, cy_i64(cg, p->few ? FEW_AHEAD : 1), panels);
+  V next = cy_add(cg, q, step), last = cy_icmp(cg, LLVMIntSGE, next, f->q1), col = column_of(cg, p, q);
+  V next_col = column_of(cg, p, cy_select(cg, last, cy_sub(cg, next, panels), next));
   V next_block = cy_select(cg, last, cy_addc(cg, b0, p->together), b0);
   cy_loop b;
   cy_loop_begin(cg, &b, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
@@ -487,11 +514,12 @@ static void emit_rows(cy_cg *cg, const frame *f, V sums, V b0, V count) {
   cy_loop_end(cg, &r, NULL);
 }
 
-/* A panel's sums of a row, in the order of columns, to the line that the epilogue takes. */
-static void emit_ordered(cy_cg *cg, const frame *f, V row, V q) {
+/* A panel's sums of a row, in the order of columns, to the line that the epilogue takes, which begins with panel `first`.
+ */
+static void emit_ordered(cy_cg *cg, const frame *f, V row, V q, V first) {
   const plan *p = f->p;
   V from = cy_gep(cg, sums_at(cg, f, q), cy_mulc(cg, row, sum_bytes(p)));
-  V before = cy_sub(cg, column_of(cg, p, q), cy_mulc(cg, f->q0, p->nr)), to = cy_gepf(cg, f->line, before);
+  V before = cy_sub(cg, column_of(cg, p, q), cy_mulc(cg, first, p->nr)), to = cy_gepf(cg, f->line, before);
   for (int i = 0; i < VECTORS; i++) {
     V v = cy_load(cg, cg->vf, cy_gepc(cg, from, (int64_t)i * cg->W * 4), 4);
     for (unsigned lane = 0; lane < cg->W / 4; lane++)
@@ -499,35 +527,40 @@ static void emit_ordered(cy_cg *cg, const frame *f, V row, V q) {
   }
 }
 
+/* Of panels [q0, q1), as many as the line has room for. */
+static void emit_line(cy_cg *cg, frame *f, V row, V q0, V q1) {
+  const plan *p = f->p;
+  V col = cy_mulc(cg, q0, p->nr), end = cy_imin(cg, cy_i64(cg, p->n), cy_mulc(cg, q1, p->nr));
+  cy_rows index = {row_index, f, (unsigned)p->d->n_batch + 1};
+  cy_loop q;
+  cy_loop_begin(cg, &q, q0, q1, cy_i64(cg, 1), NULL, 0);
+  emit_ordered(cg, f, row, q.iv, q0);
+  cy_loop_end(cg, &q, NULL);
+  cy_epilogue_tile(cg, &p->d->epilogue, &index, f->line, cy_i64(cg, 0), cy_i64(cg, 1), row, cy_sub(cg, end, col), col,
+                   (unsigned)(p->n % cg->W));
+}
+
 static void emit_epilogue(cy_cg *cg, frame *f) {
   const plan *p = f->p;
-  V col = cy_mulc(cg, f->q0, p->nr), end = cy_imin(cg, cy_i64(cg, p->n), cy_mulc(cg, f->q1, p->nr));
-  cy_rows index = {row_index, f, (unsigned)p->d->n_batch + 1};
   cy_loop r, q;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, 1), NULL, 0);
-  cy_loop_begin(cg, &q, f->q0, f->q1, cy_i64(cg, 1), NULL, 0);
-  emit_ordered(cg, f, r.iv, q.iv);
+  cy_loop_begin(cg, &q, f->q0, f->q1, cy_i64(cg, p->blocks.nb), NULL, 0);
+  emit_line(cg, f, r.iv, q.iv, cy_imin(cg, f->q1, cy_addc(cg, q.iv, p->blocks.nb)));
   cy_loop_end(cg, &q, NULL);
-  cy_epilogue_tile(cg, &p->d->epilogue, &index, f->line, cy_i64(cg, 0), cy_i64(cg, 1), r.iv, cy_sub(cg, end, col), col,
-                   (unsigned)(p->n % cg->W));
   cy_loop_end(cg, &r, NULL);
 }
 
-static void emit_task(cy_cg *cg, frame *f, V task) {
+/* Shares [first, end) of the panels for the frame's rows. */
+static void emit_shares(cy_cg *cg, frame *f, V first, V end) {
   const plan *p = f->p;
-  const cy_gemm_desc *d = p->d;
-  V rb = row_blocks(cg, p), cb = cy_i64(cg, panel_blocks(p)), above = cy_div(cg, task, cb), m = cy_size(cg, d->m);
-  V matrix = cy_div(cg, above, rb), share = cy_mod(cg, task, cb);
-  cy_share r = cy_share_rows(cg, p->tile, m, p->blocks.mb, cy_mod(cg, above, rb));
-  cy_share q = cy_share_of(cg, cy_i64(cg, p->panels), cb, share);
-  cy_batch_split(cg, d->batch, d->n_batch, matrix, f->idx);
-  f->row0 = r.begin;
-  f->rows = cy_sub(cg, r.end, r.begin);
-  f->codes = rounded_at(cg, p, cy_add(cg, cy_mul(cg, matrix, m), r.begin));
-  f->q0 = q.begin;
-  f->q1 = q.end;
-  cy_fill_zero(cg, f->sums, cy_mulc(cg, f->rows, sum_bytes(p) / 4));
-  cy_loop b, t;
+  V all = cy_i64(cg, p->panels), cb = cy_i64(cg, panel_blocks(p));
+  f->q0 = cy_share_of(cg, all, cb, first).begin;
+  f->q1 = cy_share_of(cg, all, cb, cy_addc(cg, end, -1)).end;
+  cy_loop r, b, t;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, 1), NULL, 0);
+  V row = cy_gep(cg, f->sums, cy_mulc(cg, r.iv, sum_bytes(p)));
+  cy_fill_zero(cg, row, cy_mulc(cg, cy_sub(cg, f->q1, f->q0), p->nr));
+  cy_loop_end(cg, &r, NULL);
   cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_i64(cg, p->count), cy_i64(cg, p->together), NULL, 0);
   V count = cy_imin(cg, cy_i64(cg, p->together), cy_sub(cg, cy_i64(cg, p->count), b.iv));
   cy_loop_begin(cg, &t, f->q0, f->q1, cy_i64(cg, 1), NULL, 0);
@@ -538,18 +571,51 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   emit_epilogue(cg, f);
 }
 
+/* Tasks [first, end), all of block `above` of rows, counted over all matrices. */
+static void emit_block_tasks(cy_cg *cg, frame *f, V above, V first, V end) {
+  const plan *p = f->p;
+  const cy_gemm_desc *d = p->d;
+  V rb = row_blocks(cg, p), m = cy_size(cg, d->m), matrix = cy_div(cg, above, rb);
+  V before = cy_mulc(cg, above, panel_blocks(p));
+  cy_share r = cy_share_rows(cg, p->tile, m, p->blocks.mb, cy_mod(cg, above, rb));
+  cy_batch_split(cg, d->batch, d->n_batch, matrix, f->idx);
+  f->row0 = r.begin;
+  f->rows = cy_sub(cg, r.end, r.begin);
+  f->codes = rounded_at(cg, p, cy_add(cg, cy_mul(cg, matrix, m), r.begin));
+  cy_loop t;
+  cy_loop_begin(cg, &t, cy_sub(cg, first, before), cy_sub(cg, end, before), cy_i64(cg, p->run), NULL, 0);
+  emit_shares(cg, f, t.iv, cy_imin(cg, cy_addc(cg, t.iv, p->run), cy_sub(cg, end, before)));
+  cy_loop_end(cg, &t, NULL);
+}
+
+static void emit_tasks(cy_cg *cg, const plan *p, V scratch) {
+  frame f = {.p = p, .turned = scratch, .sums = cy_gepc(cg, scratch, turned_bytes(p))};
+  f.offsets = cy_row_table(cg, p->tile.mr, cy_i64(cg, p->row_bytes));
+  f.line = cy_gepc(cg, cy_alloca(cg, line_bytes(p) + p->nr * 4), p->nr * 4);
+  V cb = cy_i64(cg, panel_blocks(p));
+  cy_loop above;
+  cy_loop_begin(cg, &above, cy_div(cg, cg->begin, cb), cy_ceil_div(cg, cg->end, cb), cy_i64(cg, 1), NULL, 0);
+  V begin = cy_mul(cg, above.iv, cb), end = cy_add(cg, begin, cb);
+  emit_block_tasks(cg, &f, above.iv, cy_imax(cg, cg->begin, begin), cy_imin(cg, cg->end, end));
+  cy_loop_end(cg, &above, NULL);
+}
+
 static void emit_products(cy_cg *cg, const plan *p) {
   const cy_gemm_desc *d = p->d;
+  plan few = for_few(p);
   cy_kernel_begin(cg, d->name, 0);
   cy_epilogue_open(&d->epilogue, cg);
-  frame f = {.p = p, .turned = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)p))};
-  f.sums = cy_gepc(cg, f.turned, turned_bytes(p));
-  f.offsets = cy_row_table(cg, p->tile.mr, cy_i64(cg, p->row_bytes));
-  f.line = cy_gepc(cg, cy_alloca(cg, sum_bytes(p) + p->nr * 4), p->nr * 4);
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, &f, t.iv);
-  cy_loop_end(cg, &t, NULL);
+  V scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)p));
+  cy_if choice;
+  if (cy_csize_known(d->m)) {
+    emit_tasks(cg, always_few(p) ? &few : p, scratch);
+  } else {
+    cy_if_begin(cg, &choice, cy_icmp(cg, LLVMIntSLE, cy_size(cg, d->m), cy_i64(cg, p->tile.mr)));
+    emit_tasks(cg, &few, scratch);
+    cy_if_else(cg, &choice);
+    emit_tasks(cg, p, scratch);
+    cy_if_end(cg, &choice);
+  }
   cy_fn_end(cg, NULL);
 }
 

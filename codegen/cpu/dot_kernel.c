@@ -104,6 +104,7 @@ typedef struct kernel {
   cy_dot_form form;
   unsigned mr, nv;
   int64_t nr;
+  bool onto;
   V row[16];
 } kernel;
 
@@ -140,9 +141,10 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   V start = cy_gep(cg, LLVMGetParam(fn, 7), cy_mulc(cg, q, k->nr * 4)), v[CY_LOOP_MAX];
   V c = cy_gep(cg, LLVMGetParam(fn, 3), cy_mulc(cg, q, k->nr * 4));
   for (unsigned j = 0; j < k->nv; j++) {
-    V from = k->form.fours ? cy_load(cg, cg->vi, cy_gepc(cg, start, (int64_t)j * cg->W * 4), 4) : LLVMConstNull(cg->vi);
-    for (unsigned i = 0; i < k->mr; i++)
-      v[i * k->nv + j] = from;
+    int64_t at = (int64_t)j * cg->W * 4;
+    V from = k->form.fours ? cy_load(cg, cg->vi, cy_gepc(cg, start, at), 4) : LLVMConstNull(cg->vi), row = c;
+    for (unsigned i = 0; i < k->mr; i++, row = cy_gep(cg, row, LLVMGetParam(fn, 4)))
+      v[i * k->nv + j] = k->onto ? cy_load(cg, cg->vi, cy_gepc(cg, row, at), 4) : from;
   }
   v[k->mr * k->nv] = *b;
   emit_loop(cg, k, LLVMGetParam(fn, 5), NULL, v);
@@ -158,21 +160,21 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   *b = v[k->mr * k->nv];
 }
 
-V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr) {
+V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
   char name[64];
-  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld",
+  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s",
            form.bf16    ? "bf16"
            : form.cut   ? "u8cut"
            : form.fours ? "u8s8"
            : form.wide  ? "i16"
                         : "i16s8",
-           mr, nv * cg->W, (long long)nr);
+           mr, nv * cg->W, (long long)nr, onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
   fn = cy_dot_kernel_begin(cg, name);
-  kernel k = {form, mr, nv, nr, {NULL}};
+  kernel k = {form, mr, nv, nr, onto, {NULL}};
   for (unsigned i = 0; i < mr; i++) /* from memory: else LLVM makes one address of the one before, mr additions each */
     k.row[i] = cy_gep(cg, LLVMGetParam(fn, 0), cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8 * i), 8));
   V b = LLVMGetParam(fn, 2);

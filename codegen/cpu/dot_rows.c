@@ -19,9 +19,8 @@ cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *d)
 V cy_dot_source_bytes(cy_cg *cg, cy_dot_form form, V n) { return cy_mulc(cg, n, form.bf16 ? 2 : 1); }
 V cy_dot_bytes(cy_cg *cg, cy_dot_form form, V n) { return cy_mulc(cg, n, form.fours ? 1 : 2); }
 
-static void emit_piece(cy_cg *cg, const cy_dot_rows *r, V dst, V src, unsigned lanes) {
-  LLVMTypeRef bytes = LLVMVectorType(cg->i8, lanes), words = LLVMVectorType(cg->i16, lanes);
-  V v = cy_load(cg, r->form.bf16 ? words : bytes, src, 1);
+static void store_piece(cy_cg *cg, const cy_dot_rows *r, V dst, V v, unsigned lanes) {
+  LLVMTypeRef words = LLVMVectorType(cg->i16, lanes);
   if (r->form.bf16) {
     cy_store(cg, v, dst, 1);
     return;
@@ -34,6 +33,11 @@ static void emit_piece(cy_cg *cg, const cy_dot_rows *r, V dst, V src, unsigned l
     v = LLVMBuildSub(cg->b, v, cy_splat(cg, r->zero, lanes), "");
   }
   cy_store(cg, v, dst, 1);
+}
+
+static void emit_piece(cy_cg *cg, const cy_dot_rows *r, V dst, V src, unsigned lanes) {
+  LLVMTypeRef type = LLVMVectorType(r->form.bf16 ? cg->i16 : cg->i8, lanes);
+  store_piece(cg, r, dst, cy_load(cg, type, src, 1), lanes);
 }
 
 /* The piece that begins with element `at` of both. */
@@ -65,12 +69,28 @@ void cy_dot_run(cy_cg *cg, const cy_dot_rows *r, V dst, V src, V n) {
     at = count / lanes * lanes;
     emit_pieces(cg, r, dst, src, cy_i64(cg, 0), cy_i64(cg, at), lanes);
   }
-  while (at < count) {
-    while (lanes > count - at)
+  while (at < count) { /* the last piece begins among the elements of the one before if that spares others */
+    while (lanes > count || lanes / 2 >= count - at)
       lanes /= 2;
+    at = at + lanes > count ? count - lanes : at;
     emit_piece_at(cg, r, dst, src, cy_i64(cg, at), lanes);
     at += lanes;
   }
+}
+
+bool cy_dot_run_over(cy_cg *cg, const cy_dot_rows *r, V dst, V src, int64_t n, int64_t room) {
+  unsigned lanes = 16;
+  while (lanes < n)
+    lanes *= 2;
+  if (!cg->avx512 || !r->form.fours || lanes > 4 * cg->W || lanes == n || lanes > room)
+    return false;
+  LLVMTypeRef type = LLVMVectorType(cg->i8, lanes), types[2] = {type, cg->ptr};
+  V there[64];
+  for (unsigned i = 0; i < lanes; i++)
+    there[i] = LLVMConstInt(cg->i1, i < n, 0);
+  V args[4] = {src, cy_i32(cg, 1), LLVMConstVector(there, lanes), LLVMConstNull(type)};
+  store_piece(cg, r, dst, cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4), lanes);
+  return true;
 }
 
 void cy_dot_gather(cy_cg *cg, const cy_dot_rows *r, V dst, V src, V n, V stride) {

@@ -3,24 +3,28 @@
  *
  * In:  a conv, matmul or recurrent of the graph with constant weights, before kernels exist. Out: cycles; the algorithm
  * is the one that the generators will choose. The figures behind the rates are measured on Zen 3 and, for vectors of 16
- * floats, Sapphire Rapids, both in cycles per 8 floats, and hold for the layer without what fusion puts into it, an
- * activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either:
+ * floats, Sapphire Rapids and Zen 5, all in cycles per 8 floats, and hold for the layer without what fusion puts into
+ * it, an activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either:
  * whether that is needed depends on the layers around. For bf16 nothing is measured but the rate of the instruction.
  */
 #include "codegen/cpu/conv_int.h"
 #include "codegen/cpu/cpu.h"
 #include "codegen/cpu/dot.h"
 
+#include <string.h>
+
 /* Per output: to store a sum of bf16 in memory. Per element of a row that is copied for the kernels of groups, as i16
  * and as u8. */
 static const double BF16_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04;
 /* Attention: per score, besides the products, per element of q, k and v, which is rounded, and for the kernels that do
- * that. Measured on Sapphire Rapids. */
-static const double FLOAT_SCORE = 1.6, BF16_SCORE = 1.2, ROUNDED_FACTOR = 1, BF16_ATTENTION = 1500;
+ * that. Measured on Sapphire Rapids; where pairs are multiplied, on Zen 5. */
+static const double FLOAT_SCORE = 1.6, BF16_SCORE = 1.2, ROUNDED_FACTOR = 1, PAIRS_FACTOR = 0.5, BF16_ATTENTION = 1500;
 /* Depthwise, of integers: per output and tap. */
 static const double INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075;
 /* .. by fours: and input element. */
 static const double BANDS = 0.35, BANDS_TAP = 0.02, BANDS_INPUT = 0.3;
+/* Per element: to find a row's largest element, and to round it. */
+static const double ROW_ROUNDING = 0.7;
 
 /* What differs by more than the width of vectors. */
 typedef struct rates {
@@ -31,13 +35,19 @@ typedef struct rates {
   double run;                                    /* per run of elements side by side in a row that is copied */
   double float_depthwise, float_depthwise_input; /* per output, per input element */
   double int_depthwise_input;                    /* which is widened */
+  double fours;                                  /* of bytes by vpdpbusd, times four times the rate of fma */
+  double bands;                                  /* depthwise by fours, times what is said above */
+  double image_rounding;                         /* to find an image's largest element, and to round it */
+  double margin;                                 /* see cy_machine_rounding_margin */
 } rates;
 
-/* Caches do not keep up with vectors of 16 floats. */
+/* Caches do not keep up with vectors of 16 floats (Sapphire Rapids, where rounding an image took 0.6 to 1.1), except
+ * where cores were made for them. */
 static const rates *rates_of(const cy_cg *cg) {
-  static const rates vectors_of_8 = {1, 1, 1.5, 0.1, 0.5, 11, 0.3, 0, 0.15},
-                     vectors_of_16 = {1.2, 1.2, 0.9, 0.6, 1.2, 5, 0.5, 0.6, 0.6};
-  return cg->avx512 ? &vectors_of_16 : &vectors_of_8;
+  static const rates vectors_of_8 = {1, 1, 1.5, 0.1, 0.5, 11, 0.3, 0, 0.15, 0.9, 1, 0.9, 1.25},
+                     vectors_of_16 = {1.2, 1.2, 0.9, 0.6, 1.2, 5, 0.5, 0.6, 0.6, 0.9, 1, 0.9, 1.25},
+                     zen5 = {0.94, 1.05, 0.9, 0.1, 0.5, 1, 0.25, 0.3, 0.6, 0.95, 0.74, 0.32, 1.1};
+  return !cg->avx512 ? &vectors_of_8 : strcmp(cg->cpu, "znver5") == 0 ? &zen5 : &vectors_of_16;
 }
 
 /* Of a recurrence: weights per cycle, in float also where a product serves several batch elements, and what a unit of
@@ -60,7 +70,10 @@ typedef enum form { FLOATS, BYTES, BF16 } form;
 static double rate_of(const cy_cg *cg, form f) {
   if (f == BF16 ? cg->amx_bf16 : cg->amx_int8)
     return 2.0 * cg->W * (f == BF16 ? 16 : 32) * 0.6;
-  return 2.0 * cg->W * (f == BF16 ? 2 * 0.93 / rates_of(cg)->plain : cg->vnni ? 4 * 0.9 : rates_of(cg)->pairs);
+  return 2.0 * cg->W *
+         (f == BF16  ? 2 * 0.93 / rates_of(cg)->plain
+          : cg->vnni ? 4 * rates_of(cg)->fours
+                     : rates_of(cg)->pairs);
 }
 
 static double larger(double a, double b) { return a > b ? a : b; }
@@ -135,7 +148,7 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     return cy_conv_cost(cg, &d) * (algorithm == CY_CONV_WINOGRAD ? r->winograd : r->plain) +
            outputs * r->float_output * wide;
   if (f == BYTES && cy_dot_bands_possible(cg, &integers))
-    return outputs * (BANDS + BANDS_TAP * taps + BANDS_INPUT * strides) * wide;
+    return outputs * (BANDS + BANDS_TAP * taps + BANDS_INPUT * strides) * wide * r->bands;
   if (f == BYTES && cy_dot_depthwise_possible(&integers))
     return outputs * (INT_DEPTHWISE + INT_DEPTHWISE_TAP * taps + r->int_depthwise_input * strides) * wide;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
@@ -188,7 +201,7 @@ static double recurrent_cycles(const cy_graph *g, const cy_node_info *n, const i
   return steps * (weights / INT_WEIGHTS + units * ROUNDED_UNIT);
 }
 
-/* f not FLOATS: of q, k and v as bf16, in whole tiles. */
+/* f not FLOATS: of q, k and v as bf16; AMX: in whole tiles. */
 static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                                form f) {
   enum { ROWS, SIZE, KEYS, COLUMNS };
@@ -199,15 +212,15 @@ static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node
     heads *= (double)dim_of(g, q->dim[i], sizes);
   for (int i = 0; i < 4; i++) {
     d[i] = (double)dim_of(g, dims[i], sizes);
-    whole[i] = (double)cy_round_up((int64_t)d[i], 2 * CY_AMX_ROWS);
+    whole[i] = cg->amx_bf16 ? (double)cy_round_up((int64_t)d[i], 2 * CY_AMX_ROWS) : d[i];
   }
+  double rounded = cg->amx_bf16 ? ROUNDED_FACTOR : PAIRS_FACTOR;
   if (f == FLOATS)
     return heads * d[ROWS] * d[KEYS] *
            (cy_plain_cycles(cg, d[SIZE] + d[COLUMNS]) * rates_of(cg)->plain + FLOAT_SCORE * wide);
   double factors = d[ROWS] * d[SIZE] + d[KEYS] * (d[SIZE] + d[COLUMNS]);
   double products = whole[ROWS] * whole[KEYS] * (whole[SIZE] + whole[COLUMNS]);
-  return heads *
-             (products / rate_of(cg, BF16) + d[ROWS] * d[KEYS] * BF16_SCORE * wide + factors * ROUNDED_FACTOR * wide) +
+  return heads * (products / rate_of(cg, BF16) + d[ROWS] * d[KEYS] * BF16_SCORE * wide + factors * rounded * wide) +
          BF16_ATTENTION;
 }
 
@@ -219,9 +232,22 @@ static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, 
                                     : 0;
 }
 
+double cy_cpu_rounding_margin(const cy_cg *cg) { return rates_of(cg)->margin; }
+
+/* What n reads. */
+static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
+  const cy_type *t = type_of(g, n->in[0]);
+  double elements = 1;
+  for (int i = 0; i < t->rank; i++)
+    elements *= (double)dim_of(g, t->dim[i], sizes);
+  return elements * (n->op == CY_OP_conv ? rates_of(cg)->image_rounding : ROW_ROUNDING);
+}
+
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                           bool ints) {
-  return cycles(m->state, g, n, sizes, ints ? BYTES : FLOATS);
+                           cy_layer_form form) {
+  if (form == CY_LAYER_ROUNDING)
+    return rounding_cycles(m->state, g, n, sizes);
+  return cycles(m->state, g, n, sizes, form == CY_LAYER_INTS ? BYTES : FLOATS);
 }
 
 /* Is n's second factor known when compiling, or are there rows enough to pay for packing it at every run? */
@@ -247,7 +273,7 @@ bool cy_cpu_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, 
   if (!n)
     return true;
   if (n->op == CY_OP_attention)
-    return cg->amx_bf16 && attention_pays(g, n, sizes);
+    return attention_pays(g, n, sizes);
   if (n->op == CY_OP_matmul_blocks)
     return cg->amx_bf16;
   if ((n->op != CY_OP_matmul && n->op != CY_OP_conv) || cy_attr_get_int(n, CY_ATTR_group, 1) != 1 ||

@@ -632,6 +632,7 @@ void cy_cpu_emit_loops(cy_cg *cg, cy_kernel *k, const char *symbol) {
 
 typedef struct epilogue {
   cy_kernel *k;
+  unsigned flat; /* as cy_epilogue.flat */
   cy_lp lp;
   bool open;
 } epilogue;
@@ -678,7 +679,9 @@ static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *
     body = body->next->next; /* behind the loops over the keys */
   for (int i = 0; i <= last; i++)
     e->lp.var[c->out_var[i]] = idx[i];
+  e->lp.wrap = e->flat && lanes > e->flat ? e->flat : 0;
   run_body(&e->lp, body, c->out_var[last], idx[last], lanes, c->acc, acc);
+  e->lp.wrap = 0;
 }
 
 /* The body of a loop over the keys at `lanes` of them; returns what becomes of the scores. */
@@ -738,12 +741,14 @@ cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
   bool heavy = arithmetic(k) > 10,
        many = cy_dim_is_const(cy_kernel_graph(k), columns, &n) && n >= WIDE * (int64_t)cg->W;
   bool plain = c->kind != CY_CONTRACT_ATTENTION;
+  e->flat = cy_lp_flat_columns(k);
   return (cy_epilogue){.begin = epilogue_begin,
                        .emit = epilogue_emit,
                        .ahead = plain ? epilogue_ahead : NULL,
                        .ctx = e,
                        .reads = plain && cy_lp_reads_ahead(k),
                        .heavy = heavy,
+                       .flat = e->flat,
                        .wide = heavy && many ? WIDE : 0};
 }
 

@@ -327,7 +327,18 @@ static V load_by_if(cy_lp *p, const cy_expr_info *x, const step *s, V offset) {
   return phi;
 }
 
+/* The columns of a row, again and again. */
+static V load_repeated(cy_lp *p, const cy_expr_info *x) {
+  V row = load_vector(p, x->id, cy_lp_uniform(p, x->arg[0]), p->wrap);
+  int order[64];
+  for (unsigned i = 0; i < p->lanes; i++)
+    order[i] = (int)(i % p->wrap);
+  return cy_lp_from_mem(p->cg, cy_shuffle(p->cg, row, row, order, p->lanes), x->dtype, p->lanes);
+}
+
 static V load_varying(cy_lp *p, const cy_expr_info *x) {
+  if (p->wrap && cy_lp_rows_same(p->k, x->arg[0]))
+    return load_repeated(p, x);
   step s = step_of(p, x->arg[0]);
   if (!s.affine && (gathers(p, x->dtype) || (!p->guard && !cy_lp_packed(x->dtype))))
     return cy_lp_from_mem(p->cg, load_scattered(p, x->id, x->arg[0]), x->dtype, p->lanes);

@@ -27,6 +27,7 @@ typedef struct cy_lp {
   V *lane_slot;         /* vector slot while the local varies along the lanes, or partial results; else NULL */
   cy_var lane;          /* the lane variable, 0 outside of lane loops */
   unsigned lanes;       /* 1 outside */
+  unsigned wrap;        /* lanes go through rows of so many columns: see loops_flat.c; 0: they do not */
   V fresh;              /* lanes that were not done before, NULL: all (see lane_tail) */
   const uint8_t *set;   /* locals that the lane loop sets: those are not reductions */
   uint8_t *vary;        /* of expressions: 0 not known yet, 1 uniform, 2 varying */
@@ -74,6 +75,10 @@ void cy_lp_mark(const cy_kernel *k, const cy_stmt *s, bool *marks); /* expressio
 bool cy_lp_reads_ahead(cy_kernel *k);                               /* is there a load to be prefetched? */
 void cy_lp_ahead(cy_lp *p, const V *idx, bool stores);
 void cy_lp_stream(cy_lp *p, const cy_stmt *loop); /* in a turn of a loop inside a lane loop */
+
+/* loops_flat.c */
+unsigned cy_lp_flat_columns(cy_kernel *k);          /* of rows that may be lanes of one vector; 0: they may not */
+bool cy_lp_rows_same(cy_kernel *k, cy_expr offset); /* is a load of such a kernel one for all rows? */
 
 /* loops_cross.c */
 bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop);    /* does a loop inside a lane loop store across the lanes? */

@@ -518,9 +518,9 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
 /* ---- the choice ---- */
 
 /* Not with AVX-512: two of its FMAs a cycle leave the sums no time, they gain or lose up to 2 % of a network (Sapphire
- * Rapids), and round more for it. Cycles on one core, of vectors of W floats, measured on Zen 3. The share of the peak
- * that the micro-kernel reaches is less here, where it finds neither factor in the first-level cache. Sums are counted
- * by vectors stored; PAIR: what a pair of tiles and of panels takes besides, to begin and end sums. */
+ * Rapids, Zen 5), and round more for it. Cycles on one core, of vectors of W floats, measured on Zen 3. The share of
+ * the peak that the micro-kernel reaches is less here, where it finds neither factor in the first-level cache. Sums are
+ * counted by vectors stored; PAIR: what a pair of tiles and of panels takes besides, to begin and end sums. */
 static const double PLAIN_RATE = 0.945, RATE = 0.93, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 250;
 static const double WORTH = 0.96; /* for less, rounding more is not worth it */
 

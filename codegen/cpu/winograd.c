@@ -30,7 +30,7 @@
 #define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
 #define FILTERS_AHEAD 2048     /* bytes from the filters that are transformed to those that are prefetched */
 #define POINTS_AHEAD 128       /* bytes from the points that are written to those that are prefetched */
-#define ROWS_MOST_TILES 8      /* that winograd_rows.c is faster for */
+#define ONCE_BYTES (628 << 10) /* of U that is made at once for all tasks of a call; more has not been tried */
 #define FEW 64                 /* outputs that may be computed plainly */
 
 typedef struct wino {
@@ -159,19 +159,29 @@ static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
   return t;
 }
 
+/* Tiles that winograd_rows.c is faster for: measured on Sapphire Rapids (2 MB of second-level cache) and Zen 5 (1 MB,
+ * which points of filters are pushed out of sooner: 16 tiles of 256 channels in resnet50 540 -> 450 us, 9 of 128
+ * 75 -> 67, but 25 of 128 156 -> 176). */
+static int64_t rows_most_tiles(const cy_cg *cg) { return cg->l2_bytes > 1 << 20 ? 8 : 16; }
+
+/* Do so many bytes of U leave V and M enough of the second-level cache? */
+static bool stays(const cy_cg *cg, int64_t bytes) { return bytes <= cg->l2_bytes * 6 / 10 && bytes <= ONCE_BYTES; }
+
 static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   int64_t depth = is_deep(d) ? d->kernel[0] : 1;
   wino w = {.d = d, .depth = depth, .c = depth * d->cin};
   cy_conv_axes(d, 0, w.axis);
   int64_t total = known_tiles(d, cy_csize_known(d->batch));
-  w.rows = cg->avx512 && total && total <= ROWS_MOST_TILES && d->weights == CY_WEIGHTS_F32;
+  w.rows = cg->avx512 && total && total <= rows_most_tiles(cg) && d->weights == CY_WEIGHTS_F32;
   w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
   w.by_tap = !total && d->weights == CY_WEIGHTS_F32;
   int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
+  w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.c * w.nr);
+  if (w.filters_once)
+    blocks = 1;
   w.cb = w.rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
-  w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && blocks == 1;
   w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES && !w.filters_once;
   int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
   blocks_choose(cg, &w, total ? total : image ? image : 16 * most);

@@ -111,7 +111,7 @@ static const char group_products[] =
     "  CY_UNROLL\n"
     "  for (int i = 0; i < WN / 4; i++)\n"
     "    a[i / 4][i % 4] = PACK(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1]);\n"
-    "  cy_keep_words(&a[0][0], WN / 4);\n"
+    "  cy_keep(&a[0][0], WN / 4);\n"
     "  cy_keep(&o[0][0], DVP / 2);\n"
     "  cy_warpgroup_begin();\n"
     "  CY_UNROLL\n"
@@ -119,7 +119,7 @@ static const char group_products[] =
     "    WGMMA_HELD(&o[0][0], a[i], cy_matrix_at((const unsigned char *)(values + i * 16 * 8), 128, 1024, BN * 128));\n"
     "  cy_warpgroup_commit();\n"
     "  cy_warpgroup_wait();\n"
-    "  cy_keep_words(&a[0][0], WN / 4);\n"
+    "  cy_keep(&a[0][0], WN / 4);\n"
     "  cy_keep(&o[0][0], DVP / 2);\n"
     "}\n\n";
 
@@ -368,6 +368,8 @@ static const char plain_body[] =
     "    $S_load(wide_v, v, v_row, v_step, DV, DVP / CH, VC, key0, keys, tiles);\n"
     "    $S_values(weights, tiles, tx, ty, o);\n"
     "  }\n"
+    "  cy_copy_commit(); /* queries that met no key */\n"
+    "  CY_COPY_WAIT(0);\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < TM; i++) {\n"
     "    CY_UNROLL\n"

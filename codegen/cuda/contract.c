@@ -312,7 +312,8 @@ static void print_b(cy_cu_contract *q) {
     cy_cu_print_batch(q, c->b_batch);
   } else {
     cy_cu_line(p, "const int depth = (int)(%s / %lld);", cy_cu_dim(p, c->channels_in), (long long)c->group);
-    cy_cu_line(p, "const int tap = k / depth, channel = k %% depth;");
+    cy_cu_line(p, cy_cu_taps(c) == 1 ? "const int tap = 0, channel = k;" /* aligned behind the last one, too */
+                                     : "const int tap = k / depth, channel = k %% depth;");
     if (is_forward(c))
       cy_cu_line(p, "const i64 row = ((i64)z * %s + n) * depth + channel;", q->n);
     else

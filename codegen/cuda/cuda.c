@@ -253,7 +253,7 @@ static cy_cuda_arch ptx_arch(const cy_cuda_machine *c) {
 /* The source for one architecture, and what became of it. */
 typedef struct job {
   cy_cuda_arch arch;
-  bool ptx;
+  bool ptx, optional;
   cy_cuda_image image;
   char *error;
   int rc;
@@ -296,7 +296,7 @@ static int list_jobs(const cy_cuda_machine *c, shard *s, bool only_ptx, jobs *al
   for (int i = 0; rc == 0 && i < c->narch; i++) {
     char *lack = lacks(demanding, c->arch[i]);
     if (!lack && !only_ptx)
-      all->job[all->n++].arch = c->arch[i];
+      all->job[all->n++] = (job){.arch = c->arch[i], .optional = c->optional[i]};
     if (lack && !c->optional[i]) {
       if (asprintf(out_error, "%s, or leave sm_%d out of --target", lack, c->arch[i].number) < 0)
         abort();
@@ -335,12 +335,15 @@ static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_ima
     run_jobs(&all, m->threads);
     free(source);
     for (int i = 0; i < all.n; i++) {
-      images[(*out_n)++] = all.job[i].image;
-      if (rc == 0 && all.job[i].rc)
-        *out_error = all.job[i].error;
+      job *j = &all.job[i];
+      bool left_out = j->rc == CY_NVRTC_NO_ARCH && j->optional; /* devices of it take the PTX */
+      if (j->rc == 0)
+        images[(*out_n)++] = j->image;
+      if (rc == 0 && j->rc && !left_out)
+        *out_error = j->error;
       else
-        free(all.job[i].error);
-      rc = rc ? rc : all.job[i].rc;
+        free(j->error);
+      rc = rc || left_out ? rc : j->rc;
     }
   }
   cy_nvrtc_close(all.nvrtc);

@@ -242,6 +242,7 @@ typedef struct cy_cuda_image {
 /* NULL with a malloc'ed text that says what to install. */
 cy_nvrtc *cy_nvrtc_open(char **out_error);
 void cy_nvrtc_close(cy_nvrtc *n);
+int cy_nvrtc_version(const cy_nvrtc *n); /* 1000 * major + minor */
 /* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
 typedef struct cy_nvrtc_check {
   bool (*may_use_stack)(void *ctx, const char *function);
@@ -251,8 +252,9 @@ typedef struct cy_nvrtc_check {
   /* Is told the registers of a thread and the static shared memory of a block of each function; may be NULL. */
   void (*resources)(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared);
 } cy_nvrtc_check;
-/* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text; *out_error must be NULL
- * before. */
+/* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 (NO_ARCH: this NVRTC does not know the
+ * architecture) with a malloc'ed text; *out_error must be NULL before. */
+enum { CY_NVRTC_NO_ARCH = 1 };
 int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
                      cy_cuda_image *out, char **out_error);
 

@@ -28,7 +28,7 @@
 
 #include <string.h>
 
-enum { ROW_BYTES = 64, STAGES = 4, CHUNK = 16, RASTER = 8, LEAST_SINGLE_COLUMNS = 24, MOST_TAP_BYTES = 32 };
+enum { ROW_BYTES = 64, CHUNK = 16, RASTER = 8, LEAST_SINGLE_COLUMNS = 24, MOST_TAP_BYTES = 32 };
 
 /* m, n, k (set by type), and of a warp */
 static const cy_cuda_tile shapes[] = {
@@ -106,6 +106,10 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
 
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
 
+/* Tiles in flight. Chunks that are put together wait in registers for one turn more; with four stages and their tables
+ * a multiprocessor of 100 KB would have one block at a time. */
+static int stages_of(bool runs) { return runs ? 4 : 3; }
+
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
 static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, bool singles) {
   cy_graph *g = cy_kernel_graph(k);
@@ -122,9 +126,9 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->tile.k = ROW_BYTES * 8 / cy_dtype_of(operand_type(k))->bits;
   form->threads = threads_of(&form->tile);
   form->warpgroups = operand_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
-  form->stages = singles ? 0 : STAGES;
+  form->stages = singles ? 0 : stages_of(runs);
   form->least_arch = singles || operand_type(k) == CY_F16 || cy_dtype_is_byte(operand_type(k)) ? 0 : 80;
-  form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES +
+  form->shared_bytes = stages_of(runs) * (form->tile.m + form->tile.n) * ROW_BYTES +
                        (runs ? 0 : 2 * (form->tile.k + ROW_BYTES / CHUNK) * MOST_TAP_BYTES);
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
@@ -410,8 +414,8 @@ static const char group_sums[] =
     "CY_INLINE i32 $S_add_row(const cy_chunk *sa, i32 sum) {\n"
     "  CY_UNROLL\n"
     "  for (int c = 0; c < A_CHUNKS; c++) {\n"
-    "    const cy_chunk v = sa[(CY_TID < BM ? 0 : A_TILE) + cy_place(CY_TID < BM ? CY_TID : CY_TID - BM, c, A_CHUNKS, "
-    "BM)];\n"
+    "    const cy_chunk v = cy_chunk_load(sa + (CY_TID < BM ? 0 : A_TILE) +\n"
+    "                                     cy_place(CY_TID < BM ? CY_TID : CY_TID - BM, c, A_CHUNKS, BM));\n"
     "    CY_UNROLL\n"
     "    for (int w = 0; w < 4; w++)\n"
     "      sum = CY_TID < BM ? ADD_A(v.word[w], sum) : ADD_B(v.word[w], sum);\n"
@@ -467,6 +471,7 @@ static const char warpgroup_function[] =
     "  const unsigned char *const a = (const unsigned char *)sa + CY_TID / 128 * (A_TURNED ? BK * 128 : 64 * BK * "
     "EB);\n"
     "  const unsigned char *const b = (const unsigned char *)(sa + A_TILE);\n"
+    "  cy_keep(&acc[0][0][0], WN / 2);\n"
     "  cy_warpgroup_begin();\n"
     "  CY_UNROLL\n"
     "  for (int s = 0; s < STEPS; s++) {\n"
@@ -541,6 +546,7 @@ static const char turns_function[] =
     "      sums->a[0][0] = $S_add_row(tiles + t % STAGES * TILE, sums->a[0][0]);\n"
     "#endif\n"
     "    cy_warpgroup_wait();\n"
+    "    cy_keep(&acc[0][0][0], WN / 2);\n"
     "#else\n"
     "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc, sums);\n"
     "#endif\n"
@@ -656,7 +662,7 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
       {"EB", bytes},
       {"CH", chunk},
       {"STEPS", t->k * bytes / 32},
-      {"STAGES", STAGES},
+      {"STAGES", stages_of(a->runs)},
       {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
       {"FE", form->stages ? 4 : 1},
       {"RASTER", RASTER},
@@ -727,7 +733,7 @@ static void print(cy_cu *p, const char *symbol) {
   fputs("#endif\n", p->out);
   cy_cu_contract_text(&q, warpgroup_function);
   cy_cu_contract_text(&q, turns_function);
-  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  fprintf(p->out, "CY_KERNEL%s(%d) ", p->form->stages && p->form->tile.n == 128 ? "_OF_TWO" : "", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   fputs("#define ROW_OF(m) (m0 + (m))\n", p->out);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);

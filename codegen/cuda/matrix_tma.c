@@ -93,17 +93,16 @@ void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_
 /* ---- printing ---- */
 
 /* A row of either factor, whatever the order of its chunks; neighbouring threads begin with different ones. */
-static const char sums_text[] =
-    "CY_INLINE i32 $S_tma_row(const unsigned char *row, b1 of_a, i32 sum) {\n"
-    "  CY_UNROLL\n"
-    "  for (int c = 0; c < 8; c++) {\n"
-    "    const cy_chunk v = ((const cy_chunk *)row)[(c + CY_TID) % 8];\n"
-    "    CY_UNROLL\n"
-    "    for (int w = 0; w < 4; w++)\n"
-    "      sum = of_a ? ADD_A(v.word[w], sum) : ADD_B(v.word[w], sum);\n"
-    "  }\n"
-    "  return sum;\n"
-    "}\n\n";
+static const char sums_text[] = "CY_INLINE i32 $S_tma_row(const unsigned char *row, b1 of_a, i32 sum) {\n"
+                                "  CY_UNROLL\n"
+                                "  for (int c = 0; c < 8; c++) {\n"
+                                "    const cy_chunk v = cy_chunk_load((const cy_chunk *)row + (c + CY_TID) % 8);\n"
+                                "    CY_UNROLL\n"
+                                "    for (int w = 0; w < 4; w++)\n"
+                                "      sum = of_a ? ADD_A(v.word[w], sum) : ADD_B(v.word[w], sum);\n"
+                                "  }\n"
+                                "  return sum;\n"
+                                "}\n\n";
 
 /* Where tile number `tile` of a strip of RASTER rows of tiles is. */
 static const char place_text[] =
@@ -193,6 +192,7 @@ static const char multiply_text[] =
     "      for (int t = 0; t < turns; t++, step++) {\n"
     "        const int at = step % STAGES * (STAGE / 16);\n"
     "        cy_barrier_wait(&full[step % STAGES], step / STAGES);\n"
+    "        cy_keep(acc, BN / 2);\n"
     "        cy_warpgroup_begin();\n"
     "        CY_UNROLL\n"
     "        for (int s = 0; s < 4; s++) /* 32 bytes of each row */\n"
@@ -212,6 +212,7 @@ static const char multiply_text[] =
     "          cy_barrier_arrive(&empty[(step - 1) % STAGES]);\n"
     "      }\n"
     "      cy_warpgroup_wait();\n"
+    "      cy_keep(acc, BN / 2);\n"
     "      if (lane == 0)\n"
     "        cy_barrier_arrive(&empty[(step - 1) % STAGES]);\n"
     "#if ZEROS\n"

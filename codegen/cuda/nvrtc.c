@@ -18,6 +18,7 @@
 #include <string.h>
 
 typedef struct _nvrtcProgram *program;
+enum { INVALID_OPTION = 5 };
 
 struct cy_nvrtc {
   void *library, *builtins;
@@ -186,6 +187,8 @@ cy_nvrtc *cy_nvrtc_open(char **out_error) {
   return NULL;
 }
 
+int cy_nvrtc_version(const cy_nvrtc *n) { return n->major * 1000 + n->minor; }
+
 void cy_nvrtc_close(cy_nvrtc *n) {
   if (!n)
     return;
@@ -210,12 +213,17 @@ static const char *function_before(const char *log, const char *at, char out[160
 
 /* What is wrong with the compiled code, as a malloc'ed text; NULL: nothing. */
 static char *find_fault(const char *log, bool (*may_use_stack)(void *ctx, const char *function), void *ctx) {
-  static const char *const codes[] = {"C7510", "C7511", "C7519"};
+  static const struct {
+    const char *code, *means;
+  } warnings[] = {{"C7510", "matrix instructions were serialised"},
+                  {"C7511", "matrix instructions were serialised"},
+                  {"C7519", "matrix instructions were serialised"},
+                  {"'setmaxnreg' ignored", "registers are not dealt out to warpgroups"}};
   char function[160];
-  for (int i = 0; i < 3; i++) {
-    const char *at = strstr(log, codes[i]);
+  for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++) {
+    const char *at = strstr(log, warnings[i].code);
     if (at)
-      return format("matrix instructions were serialised (%.*s): a bug in cytoc", (int)strcspn(at, "\n"), at);
+      return format("%s (%.*s): a bug in cytoc", warnings[i].means, (int)strcspn(at, "\n"), at);
   }
   for (const char *p = log; (p = strstr(p, " bytes stack frame")); p++) {
     const char *number = p;
@@ -294,7 +302,7 @@ static char *refusal(const cy_nvrtc *n, int code, const char *arch, const char *
   while (first && first > log && first[-1] != '\n')
     first--;
   log = first ? first : log;
-  if (code == 5) /* NVRTC_ERROR_INVALID_OPTION */
+  if (code == INVALID_OPTION)
     return format("NVRTC %d.%d does not know '%s': install a newer one (`pip install --upgrade nvidia-cuda-nvrtc`) or "
                   "choose another "
                   "--target",
@@ -304,20 +312,39 @@ static char *refusal(const cy_nvrtc *n, int code, const char *arch, const char *
                 *log ? log : "no log");
 }
 
+/* Creates a program and compiles it: the compiler's code and its log, malloc'ed. */
+static int run(cy_nvrtc *n, const char *source, const char *const *options, int count, program *out, char **out_log) {
+  *out = NULL;
+  int rc = n->create(out, source, "kernels.cu", 0, NULL, NULL);
+  if (!rc)
+    rc = n->compile(*out, count, options);
+  *out_log = *out ? read_log(n, *out) : strdup("");
+  return rc;
+}
+
 int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
                      cy_cuda_image *out, char **out_error) {
   char option[40], suffix[2] = {arch.suffix, 0};
-  const char *options[] = {option, "--std=c++17", "-default-device", "-no-source-include", "-diag-suppress=177",
-                           "--ptxas-options=-v"};
+  const char *options[] = {option,
+                           "--std=c++17",
+                           "-default-device",
+                           "-no-source-include",
+                           "-diag-suppress=177",
+                           "--ptxas-options=-v",
+                           "-DCY_ONE_BLOCK"};
+  enum { PTX_OPTIONS = 5, CUBIN_OPTIONS = 6, LAST_OPTIONS = 7 };
   program p = NULL;
+  char *log;
   snprintf(option, sizeof option, "-arch=%s_%d%s", ptx ? "compute" : "sm", arch.number, suffix);
-  int rc = n->create(&p, source, "kernels.cu", 0, NULL, NULL);
-  if (!rc)
-    rc = n->compile(p, ptx ? 5 : 6, options);
-  char *log = p ? read_log(n, p) : strdup("");
+  int rc = run(n, source, options, ptx ? PTX_OPTIONS : CUBIN_OPTIONS, &p, &log);
   *out = (cy_cuda_image){.arch = arch, .ptx = ptx};
-  if (!rc && !ptx)
-    *out_error = find_fault(log, check->may_use_stack, check->ctx);
+  if (!rc && !ptx && (*out_error = find_fault(log, check->may_use_stack, check->ctx))) {
+    free(*out_error);
+    free(log);
+    n->destroy(&p);
+    rc = run(n, source, options, LAST_OPTIONS, &p, &log); /* two blocks at a time were too many, perhaps */
+    *out_error = rc ? NULL : find_fault(log, check->may_use_stack, check->ctx);
+  }
   if (!rc && !*out_error)
     out->bytes = ptx ? take(p, n->ptx_size, n->ptx, &out->size) : take(p, n->cubin_size, n->cubin, &out->size);
   if (out->bytes && !ptx && check->resources)
@@ -335,5 +362,5 @@ int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool pt
   free(log);
   if (p)
     n->destroy(&p);
-  return out->bytes ? 0 : -1;
+  return out->bytes ? 0 : rc == INVALID_OPTION ? CY_NVRTC_NO_ARCH : -1;
 }

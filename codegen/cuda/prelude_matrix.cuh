@@ -47,6 +47,15 @@ CY_INLINE void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside) {
 #endif
 }
 CY_INLINE void cy_chunk_store(cy_chunk *to, cy_chunk v) { *to = v; }
+/* All at once: compilers may take the words of a chunk one by one, which threads of neighbouring rows have in one bank. */
+CY_INLINE cy_chunk cy_chunk_load(const cy_chunk *from) {
+  cy_chunk v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "r"(cy_shared_address(from))
+               : "memory");
+  return v;
+}
 /* The bits of an element that the kernel does not change; 0 where it is not inside: then `from` may point anywhere. */
 #define CY_FETCH(bits)                                                                                                 \
   CY_INLINE u32 cy_fetch##bits(u64 from, b1 inside) {                                                                  \
@@ -206,16 +215,15 @@ CY_INLINE void cy_warpgroup_wait() { asm volatile("wgmma.wait_group.sync.aligned
 /* For all but what was committed last. */
 CY_INLINE void cy_warpgroup_wait_previous() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
 /* Registers that products read or write: nothing that is computed from them or for them moves past here. */
-CY_INLINE void cy_keep(f32 *d, int n) {
-  CY_UNROLL
-  for (int i = 0; i < n; i++)
-    asm volatile("" : "+f"(d[i])::"memory");
-}
-CY_INLINE void cy_keep_words(u32 *d, int n) {
-  CY_UNROLL
-  for (int i = 0; i < n; i++)
-    asm volatile("" : "+r"(d[i])::"memory");
-}
+#define CY_KEEP(type, how)                                                                                             \
+  CY_INLINE void cy_keep(type *d, int n) {                                                                             \
+    CY_UNROLL                                                                                                          \
+    for (int i = 0; i < n; i++)                                                                                        \
+      asm volatile("" : how(d[i])::"memory");                                                                          \
+  }
+CY_KEEP(f32, "+f")
+CY_KEEP(i32, "+r")
+CY_KEEP(u32, "+r")
 /* What this thread wrote to shared memory becomes visible to wgmma. */
 CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /* The warpgroup gives registers up (dec) or takes what others gave up (inc): n for each of its threads from here on. */

@@ -79,7 +79,8 @@ static double time_images(const test_set *s, int eager) {
       float probability[CLASSES];
       int status;
       if (eager) {
-        status = digits_eager_run(&cache, &(digits_eager_inputs){image}, &(digits_eager_sizes){1}, &(digits_eager_outputs){probability}, NULL);
+        status = digits_eager_run(&cache, &(digits_eager_inputs){image}, &(digits_eager_sizes){1},
+                                  &(digits_eager_outputs){probability}, NULL);
       } else {
         status = digits_run(&cache, &(digits_inputs){image}, &(digits_sizes){1}, &(digits_outputs){probability}, NULL);
       }

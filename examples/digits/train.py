@@ -1,7 +1,8 @@
 """Trains the small convolutional network of this example and writes it as digits.onnx, its test images as digits.bin.
 
-The data set is scikit-learn's digits: 1,797 images of 8x8 pixels, 0..16. Every fifth one is kept for testing. The network is three
-3x3 convolutions and a dense layer, trained by plain stochastic gradient descent with momentum, in numpy.
+The data set is scikit-learn's digits: 1,797 images of 8x8 pixels, 0..16. Every fifth one is kept for testing. The
+network is three 3x3 convolutions and a dense layer, trained by plain stochastic gradient descent with momentum, in
+numpy.
 digits.bin: one record of 65 bytes per test image: its label, then 64 pixels.
 """
 import numpy as np

@@ -1,5 +1,5 @@
-"""The table of bad inputs, which graph_cases.py, value_cases.py and operator_cases.py fill: one function a case, made on the fly,
-nothing binary is committed.
+"""The table of bad inputs, which graph_cases.py, value_cases.py and operator_cases.py fill: one function a case, made
+on the fly, nothing binary is committed.
 
 Each function gets an empty folder, writes model.onnx there (and what else it needs) and may return further arguments for
 cytoc. The decorator has regular expressions that must all occur in what cytoc prints; the model's file name is always

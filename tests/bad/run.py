@@ -1,6 +1,7 @@
 """Bad input: every case must end in a diagnostic and exit code 1, with nothing left behind.
 
-In:  cases.py and the files that it names; the neg_* of ../shared/models; damaged copies of a good model; wrong use of cytoc and cyto-run.
+In:  cases.py and the files that it names; the neg_* of ../shared/models; damaged copies of a good model; wrong use of
+     cytoc and cyto-run.
 Out: the closing line.
 
 Checked each time: the exit code, no signal and no sanitizer report, expected expressions on stderr, no output file, and

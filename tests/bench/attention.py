@@ -1,7 +1,8 @@
 """Measures attention alone: fused, as products and softmax, and ONNX Runtime's, interleaved; memory beside time.
 
 In:  --build DIR; --lengths, --heads, --size, --threads, --seconds (of a process), --rounds; --causal.
-Out: a table: milliseconds (medians over the rounds of the medians of processes), ratios, scratch memory in kB.
+Out: a table: milliseconds (medians over the rounds of the medians of processes), ratios, scratch memory in kB; with --write
+     this CPU's section of RESULTS-attention.md.
 
 ONNX Runtime is given the Attention operator and the composition of products and softmax; the faster one counts. Inputs
 are random and the same for all.
@@ -19,6 +20,7 @@ from onnx import TensorProto, helper
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import lib
+import results
 
 
 def save(path, nodes, length, args, extra=()):
@@ -57,32 +59,46 @@ def measure(command, args):
     return float(line.stdout.split()[2])
 
 
+HEAD = ['length', 'fused: ms', 'as products: ms', 'speed', 'ONNX Runtime: ms', 'speed', 'scratch: kB', 'as products: kB',
+        'ratio']
+
+
+def measure_length(folder, length, args):
+    """A row of the table."""
+    child = [os.path.join(args.build, 'cyto-bench'), '--child']
+    ort = [os.path.join(args.build, 'venv', 'bin', 'python'), os.path.join(lib.ROOT, 'tools', 'bench_ort.py')]
+    whole, spelled = write_models(folder, length, args)
+    fused, plain = (os.path.join(folder, n) for n in ('fused.so', 'plain.so'))
+    memory = [compile_library(args, whole, fused)['arena_bytes'],
+              compile_library(args, whole, plain, '--attention=plain')['arena_bytes']]
+    commands = [[*child, fused], [*child, plain], [*ort, whole], [*ort, spelled]]
+    times = [[] for _ in commands]
+    for _ in range(args.rounds):
+        for taken, command in zip(times, commands):
+            taken.append(measure(command, args))
+    ours, products, *theirs = (statistics.median(t) for t in times)
+    return ['%d' % length, '%.3g' % ours, '%.3g' % products, '%.2fx' % (products / ours), '%.3g' % min(theirs),
+            '%.2fx' % (min(theirs) / ours), *('%.0f' % (m / 1e3) for m in memory), '1/%.0f' % (memory[1] / memory[0])]
+
+
 def main():
     args = lib.arguments(__doc__, lengths={'default': '256,512,1024,2048'}, heads={'type': int, 'default': 12},
                          size={'type': int, 'default': 64}, threads={'type': int, 'default': 1},
                          seconds={'type': float, 'default': 0.3}, rounds={'type': int, 'default': 5},
-                         causal={'action': 'store_true'})
+                         causal={'action': 'store_true'}, write={'action': 'store_true'})
     folder = os.path.join(args.build, 'bench-attention')
-    python = os.path.join(args.build, 'venv', 'bin', 'python')
-    child, ort = [os.path.join(args.build, 'cyto-bench'), '--child'], [python, os.path.join(lib.ROOT, 'tools', 'bench_ort.py')]
-    print('%6s %9s %9s %9s %9s %8s %8s %10s %10s %7s' % ('length', 'fused', 'plain', 'ort op', 'ort ops', 'x plain', 'x ort',
-                                                         'fused kB', 'plain kB', 'less'))
+    rows = [HEAD]
+    print('| %s |' % ' | '.join(HEAD))
     for length in map(int, args.lengths.split(',')):
         os.makedirs(folder, exist_ok=True)
-        whole, spelled = write_models(folder, length, args)
-        fused, plain = (os.path.join(folder, n) for n in ('fused.so', 'plain.so'))
-        memory = [compile_library(args, whole, fused)['arena_bytes'],
-                  compile_library(args, whole, plain, '--attention=plain')['arena_bytes']]
-        commands = [[*child, fused], [*child, plain], [*ort, whole], [*ort, spelled]]
-        times = [[] for _ in commands]
-        for _ in range(args.rounds):
-            for taken, command in zip(times, commands):
-                taken.append(measure(command, args))
-        ms = [statistics.median(t) for t in times]
-        print('%6d %9.3f %9.3f %9.3f %9.3f %8.2f %8.2f %10.0f %10.0f %7.1f' %
-              (length, *ms, ms[1] / ms[0], min(ms[2:]) / ms[0], memory[0] / 1e3, memory[1] / 1e3, memory[1] / memory[0]),
-              flush=True)
+        rows.append(measure_length(folder, length, args))
+        print('| %s |' % ' | '.join(rows[-1]), flush=True)
         shutil.rmtree(folder)
+    if args.write:
+        head = ('# Attention\n\n`tests/bench/attention.py --write`, %d heads of %d, f32, %d thread%s; medians of %d processes, contenders '
+                'taking turns;\nspeed: time over that of the fused kernel.\n' %
+                (args.heads, args.size, args.threads, 's' * (args.threads != 1), args.rounds))
+        results.put_section('attention', head, args.cytoc, results.markdown(rows))
 
 
 if __name__ == '__main__':

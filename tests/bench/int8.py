@@ -1,13 +1,12 @@
 """Accuracy, size and time of quantised networks beside their float form; writes tests/bench/RESULTS-int8.md.
 
 In:  examples/digits and, where present, trained networks of ../shared/models. Inputs are made here: pictures of slow light
-     with edges (1/f noise and rectangles), sounds (voiced pulses in noise), bytes of this repository's files; 16 samples to
+     with edges (1/f noise and rectangles), sounds (voiced pulses in noise), bytes of files that are made up; 16 samples to
      calibrate with and 4 others to judge by. Options of cytoc that follow the names are passed on to static quantisation.
 Out: a row per network: signal-to-noise ratio of the outputs or right answers, library sizes, times; the table of
      int8_networks.py, times beside ONNX Runtime.
 """
 import argparse
-import datetime
 import glob
 import os
 import re
@@ -21,6 +20,7 @@ import numpy as np
 
 import int8_networks
 import lib
+import results
 
 CALIBRATE, TEST, REPEAT = 16, 4, 15
 
@@ -63,10 +63,16 @@ def always(value, dtype):
 
 
 def file_bytes(rng, shape):
-    files = sorted(glob.glob(os.path.join(lib.ROOT, '*', '*.*')))
-    with open(files[rng.integers(0, len(files))], 'rb') as f:
-        data = f.read(1024)
-    half = shape[1] // 2
+    """Beginning and end of a file that is made up: a table, settings, markup, a program, prose, numbers as they lie in memory."""
+    words = [''.join(chr(97 + c) for c in rng.integers(0, 26, rng.integers(2, 9))) for _ in range(200)]
+    word, number = lambda: words[rng.integers(0, len(words))], lambda: int(rng.integers(0, 10000))
+    forms = (lambda: ','.join(str(number()) for _ in range(6)), lambda: '  "%s": {"%s": %d},' % (word(), word(), number()),
+             lambda: '<p class="%s">%s</p>' % (word(), word()),
+             lambda: 'static int %s(int %s) { return %s + %d; }' % (word(), words[0], words[0], number()),
+             lambda: ' '.join(word() for _ in range(12)).capitalize() + '.',
+             lambda: np.float32(rng.standard_normal(15)).tobytes().decode('latin-1'))
+    form, lines = forms[rng.integers(0, len(forms))], rng.integers(5, 80)
+    data, half = '\n'.join(form() for _ in range(lines)).encode('latin-1'), shape[1] // 2
     return np.int32(list(data.ljust(half, b' ')[:half]) + list(data.rjust(half, b' ')[-half:]))[None]
 
 
@@ -173,11 +179,6 @@ def digits(args, name, path, shifts):
     return '%s, %d test pictures: %s right.' % (name, len(labels), ', '.join('%s %s' % r for r in right.items()))
 
 
-def cpu_name():
-    with open('/proc/cpuinfo', encoding='utf-8') as f:
-        return re.search(r'model name\s*: (.*)', f.read()).group(1)
-
-
 HEAD = ['network', 'float ms', 'MB', 'static: layers', 'dB', 'ms', 'size', 'dynamic: layers', 'dB', 'ms', 'size', 'smallest',
         'of it weights']
 
@@ -190,7 +191,7 @@ def main():
     args, extra = parser.parse_known_args()
     args.build = os.path.abspath(args.build)
     args.cytoc, args.cyto_run = (os.path.join(args.build, n) for n in ('cytoc', 'cyto-run'))
-    rows = [HEAD, ['---'] + ['---:'] * (len(HEAD) - 1)]
+    rows = [HEAD]
     for name, inputs in NETWORKS.items():
         model = os.path.join(lib.SHARED, 'models', name, 'model.onnx')
         if os.path.exists(model) and (not args.names or name in args.names):
@@ -204,19 +205,15 @@ def main():
     convolutional, products = int8_networks.tables(args, picture, extra)
     if not args.write:
         return
-    with open(os.path.join(HERE, 'RESULTS-int8.md'), 'w', encoding='utf-8') as f:
-        f.write('# Quantised networks\n\n`tests/bench/int8.py --write%s`, %s, %s. One thread, the least of %d runs; size: of the '
-                'library, float = 1; dB: signal-to-noise\nratio of each output against the float library, on %d samples '
-                'other than the %d that calibrated; -: nothing is quantised;\nsmallest: with '
-                '--int8-prefer=size, the library and its weights alone; where a model comes in f16, so are the weights of\nits '
-                'float library.\n\n' %
-                (' ' + ' '.join(extra) if extra else '', cpu_name(), datetime.date.today(), REPEAT * TEST, TEST, CALIBRATE))
-        lines = lambda table: '\n'.join('| %s |' % ' | '.join(r) for r in table)
-        f.write(lines(rows) + '\n\n%s\n' % text)
-        f.write('\n## Beside ONNX Runtime\n\nOne thread, medians of %d processes, contenders taking turns; speed: our float library = 1. '
-                'Weights of the larger\nnetworks and all samples are random. QDQ: the same network by `cytoc quantize`, which '
-                'ONNX Runtime computes in\nintegers where it can.\n\n%s\n\n%s\n' %
-                (int8_networks.ROUNDS, lines(convolutional), lines(products)))
+    head = ('# Quantised networks\n\n`tests/bench/int8.py --write%s`, one thread. First networks of their own: the least of %d runs; '
+            'size: of the\nlibrary, float = 1; dB: signal-to-noise ratio of each output against the float library, on %d samples '
+            'other than the\n%d that calibrated; -: nothing is quantised; smallest: with --int8-prefer=size, the library and its '
+            'weights alone; where\na model comes in f16, so are the weights of its float library.\n\nThen networks beside ONNX Runtime: '
+            'medians of %d processes, contenders taking turns; speed: our float library = 1. Weights\nof the larger networks and all '
+            'samples are random. QDQ: the same network by `cytoc quantize`, which ONNX Runtime computes\nin integers where it can.\n' %
+            (' ' + ' '.join(extra) if extra else '', REPEAT * TEST, TEST, CALIBRATE, int8_networks.ROUNDS))
+    results.put_section('int8', head, args.cytoc, '\n\n'.join([results.markdown(rows), text, results.markdown(convolutional),
+                                                              results.markdown(products)]))
 
 
 if __name__ == '__main__':

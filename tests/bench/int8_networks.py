@@ -130,7 +130,7 @@ def products_row(args, name, extra):
 
 def table(args, head, names, make):
     """Its cells, `head` first; make: function: name -> row."""
-    found = [head, ['---'] + ['---:'] * (len(head) - 1)]
+    found = [head]
     for name in names:
         there = zoo_entry(name) or os.path.exists(os.path.join(lib.SHARED, 'models', name, 'model.onnx'))
         if there and (not args.names or name in args.names):

@@ -7,6 +7,8 @@ Out: the lines between README's "speed:begin" and "speed:end", and "others:begin
 import os
 import re
 
+import results
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 README = os.path.join(HERE, '..', '..', 'README.md')
 
@@ -20,33 +22,24 @@ ROWS = {
     'silero_vad_v5_ifless': '', 'gtcrn': 'speech enhancement', 'mobilenetv2_qdq': 'int8',
 }
 
-# How RESULTS.md names the CPU: what README says, and the picture.
-MACHINES = {'AMD EPYC': ('AMD EPYC (Zen 3)', 'AVX2'),
-            'Intel(R) Xeon(R) Processor': ('Intel Xeon (Sapphire Rapids)', 'AVX-512')}
+# What RESULTS.md has of a CPU's name: what README says. In the order of columns and bars.
+MACHINES = {'znver5': 'AMD Zen 5', 'sapphirerapids': 'Intel Sapphire Rapids', 'znver3': 'AMD Zen 3'}
 
 # Besides ONNX Runtime, as RESULTS.md names them: what README says.
 OTHERS = {'OpenVINO': 'OpenVINO 2026.4', 'PyTorch eager': 'PyTorch 2.15', 'torch.compile': 'torch.compile'}
 
-BAR, GAP, ROW = 7, 1, 22                 # pixels: height of a bar, space between the two of a row, height of a row
+STYLES = 'abc'                           # a bar's, for each machine
+BAR, GAP, ROW, TOP = 7, 1, 30, 56        # pixels: height of a bar, space between two of a row, height of a row, of the head
 LEFT, SCALE, LONGEST = 190, 105, 4.5     # pixels of names, pixels per 1x, where bars are cut
 
 
 def newest():
-    """{(CPU, network, threads, contender): (our ms, its ms)}, both of one run; later sections replace earlier ones."""
-    found, cpu, ours = {}, None, None
-    with open(os.path.join(HERE, 'RESULTS.md'), encoding='utf-8') as f:
-        for line in f:
-            head = re.match(r'(.*), \d+ CPUs?\. `', line)
-            cpu = head[1] if head else cpu
-            cells = [c.strip() for c in line.strip().strip('|').split('|')]
-            if len(cells) == 11 and cells[2].isdigit() and not cells[4].startswith('not '):  # of cyto-bench, ours first
-                ours = float(cells[4]) if cells[3] == 'compiled -O3' else ours
-                found[cpu, cells[0], int(cells[2]), cells[3]] = ours, float(cells[4])
-    return found
+    """{(machine, network, threads, contender): Pair}"""
+    return {(re.search(r'\((\w+)\)$', cpu)[1], *rest): pair for (cpu, *rest), pair in results.read().items()}
 
 
 def times(found, machines):
-    """[(network, note, [[(our ms, ONNX Runtime's ms) at one and at two threads] for each machine])]"""
+    """[(network, note, [[Pair at one and at two threads] for each machine])]"""
     return [(name, note, [[found[cpu, name, n, 'ONNX Runtime'] for n in (1, 2)] for cpu in machines])
             for name, note in ROWS.items()]
 
@@ -56,13 +49,13 @@ def number(ms):
 
 
 def table(rows, labels):
-    lines = ['| network | ' + ' | '.join('%s, %d thread%s: ms | speed' % (name, n, 's'[:n > 1])
-                                        for name, _ in labels for n in (1, 2)) + ' |',
-             '|---|' + 4 * len(labels) * '---:|']
+    """Two columns for each machine, their figures at one and at two threads."""
+    lines = ['| network | ' + ' | '.join('%s: ms | speed' % name for name in labels) + ' |',
+             '|---|' + 2 * len(labels) * '---:|']
     for name, note, machines in rows:
         cells = [name + (' (%s)' % note if note else '')]
-        for ours, theirs in sum(machines, []):
-            cells += [number(ours), '%.2fx' % (theirs / ours)]
+        for pairs in machines:
+            cells += [' / '.join(number(p.ours) for p in pairs), ' / '.join('%.2fx' % (p.its / p.ours) for p in pairs)]
         lines.append('| ' + ' | '.join(cells) + ' |')
     return '\n'.join(lines)
 
@@ -70,12 +63,12 @@ def table(rows, labels):
 def others(found):
     """Beside other frameworks, one thread: how many times their time is ours."""
     lines = ['| network | CPU | ' + ' | '.join(OTHERS.values()) + ' |', '|---|---|' + len(OTHERS) * '---:|']
-    for cpu, (machine, _) in MACHINES.items():
+    for cpu, machine in MACHINES.items():
         for name, note in ROWS.items():
             pairs = [found.get((cpu, name, 1, other)) for other in OTHERS]
             if any(pairs):
                 lines.append('| %s | %s | %s |' % (name + (' (%s)' % note if note else ''), machine, ' | '.join(
-                    '%.2fx' % (pair[1] / pair[0]) if pair else '' for pair in pairs)))
+                    '%.2fx' % (p.its / p.ours) if p else '' for p in pairs)))
     return '\n'.join(lines)
 
 
@@ -87,22 +80,23 @@ def bar(y, ratio, style):
 
 def picture(rows, labels):
     """Bars of speed over ONNX Runtime's, fastest first."""
-    rows = sorted(rows, key=lambda row: -row[2][0][0][1] / row[2][0][0][0])
-    high = 52 + ROW * len(rows)
+    rows = sorted(rows, key=lambda row: -row[2][0][0].its / row[2][0][0].ours)
+    high = TOP + 12 + ROW * len(rows)
     out = ['<svg xmlns="http://www.w3.org/2000/svg" width="760" height="%d" font-family="sans-serif">' % high,
            '<style>text{font-size:9px;fill:#555}.t{font-size:13px;fill:#222}.n{font-size:12px;fill:#222;text-anchor:end}'
-           '.a{fill:#2563a8}.b{fill:#8fb8de}.l{stroke:#c0392b;stroke-dasharray:4 3}</style>',
+           '.a{fill:#1d4e89}.b{fill:#5f9bd1}.c{fill:#b5cfe8}.l{stroke:#c0392b;stroke-dasharray:4 3}</style>',
            '<rect width="760" height="%d" fill="#fff"/>' % high,
            '<text class="t" x="12" y="20">Runs per second, ONNX Runtime 1.30 = 1 (batch 1, one thread)</text>']
-    for i, ((_, name), style) in enumerate(zip(labels, 'ab')):
-        out.append('<rect class="%s" x="%d" y="12" width="10" height="8"/><text class="t" x="%d" y="20">%s</text>' %
-                   (style, 500 + 100 * i, 516 + 100 * i, name))
+    for i, (name, style) in enumerate(zip(labels, STYLES)):
+        out.append('<rect class="%s" x="%d" y="32" width="10" height="8"/><text class="t" x="%d" y="40">%s</text>' %
+                   (style, LEFT + 180 * i, LEFT + 16 + 180 * i, name))
     for i, (name, _, machines) in enumerate(rows):
-        y = 40 + ROW * i
-        out.append('<text class="n" x="%d" y="%d">%s</text>' % (LEFT - 8, y + 12, name))
-        out += [bar(y + k * (BAR + GAP), theirs / ours, style) for k, ((ours, theirs), style) in
-                enumerate(zip([pairs[0] for pairs in machines], 'ab'))]
-    out.append('<line class="l" x1="%d" y1="32" x2="%d" y2="%d"/>' % (LEFT + SCALE, LEFT + SCALE, high - 12))
+        y = TOP + ROW * i
+        out.append('<text class="n" x="%d" y="%d">%s</text>' % (LEFT - 8, y + ROW // 2, name))
+        out += [bar(y + k * (BAR + GAP), pairs[0].its / pairs[0].ours, style)
+                for k, (pairs, style) in enumerate(zip(machines, STYLES))]
+    out.append('<line class="l" x1="%d" y1="%d" x2="%d" y2="%d"/>' %
+               (LEFT + SCALE, TOP - 6, LEFT + SCALE, high - 8))
     return '\n'.join(out + ['</svg>', ''])
 
 

@@ -1,8 +1,8 @@
-"""Measures the example and the shared networks by one run of cyto-bench, and appends the figures to RESULTS.md.
+"""Measures the example and the shared networks by one run of cyto-bench, and puts the figures into RESULTS.md.
 
 In:  --build DIR; names (regular expressions) to restrict it; --threads, --seconds and --against for cyto-bench;
      ../shared/models with the arguments recorded in meta.json, ../shared/zoo refilled with weights at its test shapes.
-Out: the table, tests/bench/RESULTS.md with a new section, build/bench.json.
+Out: the table; tests/bench/RESULTS.md, this CPU's rows of these networks replaced; build/bench.json.
 """
 import glob
 import json
@@ -14,6 +14,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import lib
+import results
 
 OPTION = {'-s': '--shape', '-r': '--range', '-d': '--dim'}
 LEAVE_OUT = ('control-flow', 'strings', 'sequence-optional', 'dtypes', 'functions', 'negative', 'external-data', 'graph-shape')
@@ -65,13 +66,16 @@ def main():
     folder = os.path.join(args.build, 'bench')
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
+    figures = os.path.join(args.build, 'bench.json')
     command = [os.path.join(args.build, 'cyto-bench'), '--threads', args.threads, '--seconds', args.seconds, '--against',
-               args.against, '--json', os.path.join(args.build, 'bench.json'), '--results',
-               os.path.join(HERE, 'RESULTS.md'), '--label', 'tests/bench/run.py ' + ' '.join(sys.argv[1:])]
+               args.against, '--json', figures]
     for path, options in list(models(args)) + list(zoo(args, folder)):
         command += [path, *options]
     code = subprocess.run(command).returncode
     shutil.rmtree(folder, ignore_errors=True)
+    if code == 0:
+        with open(figures, encoding='utf-8') as f:
+            results.merge(json.load(f), os.path.join(args.build, 'cytoc'))
     sys.exit(code)
 
 

@@ -9,7 +9,6 @@ Out: a table for 4 and one for 8 bits, a row per number of rows: milliseconds of
 Weights are random, by blocks of 32 with zero points of their own. ONNX Runtime is given MatMulNBits with accuracy_level
 0 (f32) and 4 (the rows, too, become 8 bits), and f32 weights; ours take the latter for "rows in 8 bits".
 """
-import datetime
 import os
 import shutil
 import statistics
@@ -22,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.dirname(HERE))  # behind this folder: tests has an attention.py, too
 import attention
-import int8
 import lib
+import results
 
 BLOCK = 32
 # What is measured: its name, the model it has, options of cytoc or None for ONNX Runtime.
@@ -81,7 +80,7 @@ def measure_row(folder, bits, rows, args):
 
 
 def table(bits, args):
-    folder, lines = os.path.join(args.build, 'bench-weights'), [HEAD, ['---:'] * len(HEAD)]
+    folder, lines = os.path.join(args.build, 'bench-weights'), [HEAD]
     for rows in map(int, args.rows.split(',')):
         os.makedirs(folder, exist_ok=True)
         ms = measure_row(folder, bits, rows, args)
@@ -89,7 +88,7 @@ def table(bits, args):
         cells = [cell for t in ms[1:] for cell in ('%.2f' % t, '%.2f' % (ms[0] / t))]
         lines.append(['%d' % rows, '%.2f' % ms[0], *cells])
         print('%d bits: | %s |' % (bits, ' | '.join(lines[-1])), flush=True)
-    return '\n'.join('| %s |' % ' | '.join(line) for line in lines)
+    return results.markdown(lines)
 
 
 def main():
@@ -101,15 +100,13 @@ def main():
     tables = {bits: table(bits, args) for bits in (4, 8)}
     if not args.write:
         return
-    with open(os.path.join(HERE, 'RESULTS-weights.md'), 'w', encoding='utf-8') as f:
-        f.write('# Weights in integers\n\n`tests/bench/weights.py --write`, %s, %s. %d thread%s; milliseconds of a product of rows '
-                'and a\n%dx%d matrix, the mean of %d behind each other; medians of %d processes, contenders taking turns; speed: our\n'
-                'f32 weights = 1. Weights come by blocks of %d, with zero points; ONNX Runtime computes MatMulNBits with\n'
-                'accuracy_level 0 (f32) and 4 (the rows in 8 bits, too), as do ours for "integers" and "rows in 8 bits".\n' %
-                (int8.cpu_name(), datetime.date.today(), args.threads, 's' * (args.threads != 1), args.size, args.size,
-                 args.layers, args.rounds, BLOCK))
-        for bits, text in tables.items():
-            f.write('\n## %d bits\n\n%s\n' % (bits, text))
+    head = ('# Weights in integers\n\n`tests/bench/weights.py --write`, %d thread%s; milliseconds of a product of rows and a %dx%d '
+            'matrix,\nthe mean of %d behind each other; medians of %d processes, contenders taking turns; speed: our f32 weights = 1.\n'
+            'Weights come by blocks of %d, with zero points; ONNX Runtime computes MatMulNBits with accuracy_level 0 (f32)\n'
+            'and 4 (the rows in 8 bits, too), as do ours for "integers" and "rows in 8 bits".\n' %
+            (args.threads, 's' * (args.threads != 1), args.size, args.size, args.layers, args.rounds, BLOCK))
+    results.put_section('weights', head, os.path.join(args.build, 'cytoc'),
+                        '\n\n'.join('### %d bits\n\n%s' % row for row in tables.items()))
 
 
 if __name__ == '__main__':

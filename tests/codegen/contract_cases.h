@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How A and B are stored. GEMM_PACKED_TN: A[k][m]; GEMM_NN: B[k][n]; GEMM_NT: B[n][k]; GEMM_TN: A[k][m], B[k][n]; GEMM_TT both turned. */
+/* How A and B are stored. GEMM_PACKED_TN: A[k][m]; GEMM_NN: B[k][n]; GEMM_NT: B[n][k]; GEMM_TN: A[k][m], B[k][n];
+ * GEMM_TT both turned. */
 typedef enum gemm_form { GEMM_PACKED, GEMM_PACKED_TN, GEMM_NN, GEMM_NT, GEMM_TN, GEMM_TT } gemm_form;
 
 typedef struct gemm_case {
@@ -66,7 +67,7 @@ static const gemm_case gemm_cases[] = {
     {GEMM_PACKED, 1, 1, 150, 300, 256, 0, 0, 0},
     {GEMM_PACKED, 1, 1, 200, 70, 96, 1, 0, 0},
     /* Strassen: rows and panels with and without a partner, blocks of K and of rows, a last panel of few columns, A
-     * turned once, sums of A for each task (many rows, or rows that only running tells), batches */
+     * turned once, sums of A for each task (many rows, or rows known only at run time), batches */
     {GEMM_PACKED, 1, 1, 96, 128, 768, 0, 0, 0},
     {GEMM_PACKED, 1, 1, 197, 272, 768, 0, 0, 0},
     {GEMM_PACKED, 1, 1, 131, 200, 1538, 0, 0, 0},
@@ -80,8 +81,8 @@ static const gemm_case gemm_cases[] = {
     {GEMM_PACKED, 1, 1, 96, 130, 770, 1, 0, 3},
     {GEMM_PACKED, 2, 1, 205, 256, 1600, 1, 0, 3},
     {GEMM_PACKED, 1, 1, 197, 256, 769, 0, 0, 0},
-    /* weights read as streams: whole and partial last panels, depths that no four streams share evenly, rows that only
-     * running tells */
+    /* weights read as streams: whole and partial last panels, depths that no four streams share evenly, rows known only
+     * at run time */
     {GEMM_PACKED, 1, 1, 1, 400, 301, 0, 0, 0},
     {GEMM_PACKED, 1, 1, 2, 256, 1030, 0, 0, 0},
     {GEMM_PACKED, 1, 1, 5, 300, 515, 0, 0, 0},
@@ -274,11 +275,13 @@ static const conv_case conv_cases[] = {
     {WINOGRAD, 2, 0, 1, D2(17, 4), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 40, 24, 0, 0}, /* few tiles: 5, 6, 8 */
     {WINOGRAD, 2, 0, 1, D2(9, 8), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 16, 40, 0, 0},
     {WINOGRAD, 2, 0, 2, D2(7, 5), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 72, 35, 0, 0},
+    {WINOGRAD, 2, 0, 1, D2(49, 3), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 40, 24, 0, 0}, /* small caches: 13, 16 */
+    {WINOGRAD, 2, 0, 1, D2(14, 15), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 72, 35, 1, 3},
     {WINOGRAD, 2, 0, 2, D2(17, 13), S2(3), S2(1), D2(2, 3), D2(2, 3), D2(2, 3), 1, 16, 24, 0, 0},
     {WINOGRAD, 2, 0, 1, D2(10, 11), S2(3), S2(1), S2(4), S2(4), S2(4), 1, 24, 16, 1, 0},
     {WINOGRAD, 2, 0, 2, D2(5, 7), S2(3), S2(1), S2(6), S2(6), S2(6), 1, 16, 24, 0, 0}, /* fewer outputs than dilation */
     {WINOGRAD, 2, 0, 1, D2(3, 30), S2(3), S2(1), D2(12, 4), D2(12, 4), D2(12, 4), 1, 16, 24, 1, 0},
-    /* few outputs, as only running tells */
+    /* few outputs, which is known only at run time */
     {WINOGRAD, 2, 0, 1, D2(2, 3), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 96, 40, 1, 0},
     {WINOGRAD, 2, 0, 2, D2(3, 3), S2(3), S2(1), S2(1), D2(1, 0), D2(1, 2), 1, 72, 35, 1, 7},
     {WINOGRAD, 2, 0, 1, D2(4, 5), S2(3), S2(1), S2(2), S2(2), S2(2), 1, 40, 24, 1, 0},

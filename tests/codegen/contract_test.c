@@ -479,7 +479,7 @@ static void conv_line(const conv_case *c, const conv_shape *s, char *line, size_
       c->dynamic ? " dynamic" : "");
 }
 
-/* Where only running tells that there are few outputs, Winograd's kernel computes them plainly, and rounds so. */
+/* If it turns out at run time that there are few outputs, Winograd's kernel computes them plainly, and rounds so. */
 static double conv_tolerance(const conv_case *c, int64_t outputs) {
   if (c->algo != CY_CONV_WINOGRAD)
     return 1e-5;

@@ -13,7 +13,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef int32_t run_fn(void **cache, const void *inputs, const void *sizes, const void *outputs, void *error);
@@ -289,7 +288,8 @@ static void test_product(void) {
   const int64_t sizes[][3] = {{1, 1, 1}, {3, 40, 17}, {64, 130, 70}, {200, 64, 9}};
   for (int s = 0; s < 4; s++) {
     int64_t mm = sizes[s][0], kk = sizes[s][1], n = sizes[s][2];
-    float *a = numbers(mm * kk), *b = numbers(kk * n), *y = calloc((size_t)(mm * n), 4), *want = calloc((size_t)(mm * n), 4);
+    float *a = numbers(mm * kk), *b = numbers(kk * n), *y = calloc((size_t)(mm * n), 4),
+          *want = calloc((size_t)(mm * n), 4);
     for (int64_t i = 0; i < mm * n; i++) {
       double sum = 0;
       for (int64_t l = 0; l < kk; l++)
@@ -370,7 +370,8 @@ static void test_control(void) {
   output(&m, "y", CY_F32, four, 0);
   uint32_t count = buffer(&m, CY_BUF_INPUT, 0, num(&m, 1), 8), x = buffer(&m, CY_BUF_INPUT, 1, four, 4),
            y = buffer(&m, CY_BUF_OUTPUT, 0, four, 4);
-  cy_sym n = cy_sym_new(m.g, "n", CY_SYM_FREE), i = cy_sym_new(m.g, "i", CY_SYM_FREE), go = cy_sym_new(m.g, "go", CY_SYM_FREE);
+  cy_sym n = cy_sym_new(m.g, "n", CY_SYM_FREE), i = cy_sym_new(m.g, "i", CY_SYM_FREE),
+         go = cy_sym_new(m.g, "go", CY_SYM_FREE);
   launch(&m, affine_kernel(&m, four, 2, 1), (uint32_t[]){x, y}, 2);
   cy_step *s = step(&m, CY_STEP_READ);
   s->sym = n;
@@ -536,7 +537,9 @@ static void test_archives(void) {
                       "  if (one_run(0, &in, &sizes, &out, 0) || two_run(0, &in2, &sizes2, &out2, 0)) return 2;\n"
                       "  for (int i = 0; i < 6; i++) if (z[i] != -(2 * (-(2 * x[i] + 1) + 0.5f) + 1) + 0.5f) return 3;\n"
                       "  return 0;\n}\n");
-  CHECK_INT_EQ(shell("cd '%s' && cc -Wall -Wextra -Werror " LINK_FLAGS " app.c one.a two.a -lm -lpthread -o app && ./app", dir), 0);
+  CHECK_INT_EQ(
+      shell("cd '%s' && cc -Wall -Wextra -Werror " LINK_FLAGS " app.c one.a two.a -lm -lpthread -o app && ./app", dir),
+      0);
   write_text("use.cpp", "#include \"one.h\"\n#include \"two.h\"\nint main() { return one_model() == two_model(); }\n");
   if (system("c++ --version >/dev/null 2>&1"))
     CHECK_SKIP("no C++ compiler for headers");
@@ -557,7 +560,8 @@ static bool said(model *m, const char *text) {
 }
 
 static int compile_quietly(model *m, const char *path) {
-  cy_codegen_options o = {.machine = machine, .emit = CY_EMIT_SO, .output = path, .plan_memory = cy_plan_memory, .diag = m->diag};
+  cy_codegen_options o = {
+      .machine = machine, .emit = CY_EMIT_SO, .output = path, .plan_memory = cy_plan_memory, .diag = m->diag};
   return cy_codegen(m->p, &o);
 }
 

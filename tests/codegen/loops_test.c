@@ -149,7 +149,7 @@ static void test_rounding(void) {
   }
 }
 
-/* A whole number that is clamped: two roundings, one of a zero point that only running tells. */
+/* A whole number that is clamped: two roundings, one of a zero point known only at run time. */
 static void test_whole(void) {
   cy_kernel *k = cy_kernel_create(g, "whole");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), zero = cy_kernel_add_arg(k, CY_ARG_READ, CY_U8, 0);

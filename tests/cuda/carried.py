@@ -1,4 +1,5 @@
-"""Tests and measures CUDA on a machine with a GPU and no build tools: what carry.py packed, and this program, lie in a folder.
+"""Tests and measures CUDA on a machine with a GPU and no build tools: what carry.py packed, and this program, lie in a
+folder.
 
     python3 run.py [PART[:NAME,..] ..] [--seconds N] [--out DIR]
 

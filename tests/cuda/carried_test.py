@@ -1,4 +1,5 @@
-"""What carry.py packs runs where there is neither LLVM nor a build tree, and carried.py goes on behind what hangs or crashes.
+"""What carry.py packs runs where there is neither LLVM nor a build tree, and carried.py goes on behind what hangs or
+crashes.
 
 In:  build/portable, the mocks of NVIDIA's libraries, a C compiler for them.
 Out: the closing line. The packed folder runs in a root of its own, where the kernel lets us make one: this machine's

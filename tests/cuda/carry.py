@@ -76,14 +76,15 @@ def tools(args):
 
 
 def images(args):
-    """The kernels of device_test, compiled for the architecture."""
-    folder = os.path.join(args.save, 'images')
+    """The kernels of device_test, compiled for the architecture; they stay for the next time."""
+    folder = os.path.join(args.build, 'images')
     os.makedirs(folder, exist_ok=True)
     code, _, err = lib.run([os.path.join(args.build, 'portable', 'device_test'), '--save', folder, '--arch', args.arch], 3600)
     if code:
         print('the kernels of device_test are compiled there, not here: %s' % lib.reason(err, code))
         return {}
-    return {'build/tests/cuda/images/' + name: os.path.join(folder, name) for name in os.listdir(folder)}
+    return {'build/tests/cuda/images/' + os.path.basename(path): path for path in matching([folder + '/*.cubin'])
+            if re.match(r'cases_%s\D' % args.arch, os.path.basename(path))}
 
 
 def below(folder, there, names=None):
@@ -160,7 +161,6 @@ def main():
             total += len(data)
         print('%-18s %5d files %6.1f MB%s' % (name, len(files), len(data) / 2 ** 20,
                                               '' if fits else ', left out: over --limit-mb'), flush=True)
-    shutil.rmtree(os.path.join(args.save, 'images'), ignore_errors=True)
     if os.path.exists(os.path.join(args.save, 'index.tsv')):
         os.remove(os.path.join(args.save, 'index.tsv'))
     print('%s: %.1f MB. There: python3 run.py' % (args.save, total / 2 ** 20))

@@ -19,6 +19,7 @@ enum { MAX_ELEMS = 1 << 16 };
 static char folder[PATH_MAX + 40], cache[PATH_MAX + 40]; /* of the mock library; XDG_CACHE_HOME */
 static mock_cudnn_state *cudnn_mock;
 static int batches = 2; /* how many sizes both() runs */
+static void *stream;    /* .. on this one; NULL: on the context's own */
 static float input[MAX_ELEMS];
 
 /* Two axes: bias, residual and ReLU in all combinations, strides, groups, dilation, one-sided padding, 1x1. The last
@@ -145,7 +146,8 @@ static void both(int runs, float limit, char said[1000]) {
   cyto_error error = {0};
   said[0] = 0;
   CHECK_REQUIRE(cuda && cpu);
-  if (cyto_context_create(cuda, NULL, &on_cuda, &error) || cyto_context_create(cpu, NULL, &on_cpu, &error))
+  if (cyto_context_create(cuda, &(cyto_options){.stream = stream}, &on_cuda, &error) ||
+      cyto_context_create(cpu, NULL, &on_cpu, &error))
     CHECK_FAIL("%s", error.message);
   for (int b = 0; b < batches && on_cuda && on_cpu; b++)
     for (int i = 0; i < runs; i++) {
@@ -215,6 +217,19 @@ static void test_results(void) {
   CHECK_INT_EQ(cudnn_mock->ran[0] + cudnn_mock->ran[1] + cudnn_mock->ran[3] + cudnn_mock->ran[4], 0);
   /* timed ten times each; then the eager run and the recording: replays are not cuDNN's calls */
   CHECK_INT_EQ(cudnn_mock->ran[2], 8 * (10 + 2));
+}
+
+/* On the default stream: what cuDNN does is recorded on another one like the rest, and replayed with other inputs. */
+static void test_stream(void) {
+  char said[1000];
+  int recordings = mock->recordings;
+  compile(line, "net.so", "--target=sm_80");
+  compile(line, "cpu.so", "--target=native");
+  stream = (void *)1;
+  both(4, 2e-6f, said);
+  stream = NULL;
+  CHECK_STR_HAS(said, "faster for 2 of 2 convolutions so far");
+  CHECK_INT_EQ(mock->recordings - recordings, 2);
 }
 
 static void test_axes(void) {
@@ -623,7 +638,7 @@ static cyrt_cuda_problem attention(int64_t dtype, int bias, int causal, int64_t 
   return p;
 }
 
-/* Sizes that only running tells, and that no engine is asked about. */
+/* Sizes known only at run time, which no engine is asked about. */
 static void test_refused_attention(void) {
   cyrt_cuda_problem p = attention(CYTO_F16, 1, 0, 0, 4, 0, 0);
   CHECK(cyrt_cudnn_kind(&p)->takes(&p));
@@ -763,6 +778,7 @@ static const check_test tests[] = {
     {"graphs of the real library", test_real_graphs},
     {"open mock of cuDNN", open_mock_cudnn},
     {"results", test_results},
+    {"stream", test_stream},
     {"one and three axes", test_axes},
     {"fixed sizes", test_fixed},
     {"half precision", test_half},

@@ -3,7 +3,8 @@
  *
  *   device_test              compiles by NVRTC for the device that is there; skips where there is no driver or device
  *   device_test --save DIR   compiles for the usual architectures into DIR, on a machine without a GPU; --arch 90: for
- *                            one of them
+ *                            one of them. Images of some kernels each, by a process each, as many at once as there are
+ *                            processors; what is there of the same text by the same NVRTC stays
  *   device_test --load DIR   runs what was saved: the machine with the GPU needs no NVRTC
  *   --only TEXT              kernels whose names begin so
  *   --shard K/N              each N'th kernel from the K'th on: NVRTC takes minutes for all of them on one core
@@ -17,13 +18,14 @@
 #include "runtime/cyrt_cuda.h"
 #include "tests/cuda/case_run.h"
 
-#include <dlfcn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+enum { PARTS = 16 }; /* images: kernel i is in the one at i % PARTS */
 static const cy_cuda_arch archs[] = {{75, 0}, {80, 0}, {86, 0}, {89, 0}, {90, 'a'}, {100, 0}, {120, 0}};
 
 static cuda_driver driver;
-static void *context, *module;
+static void *context, *modules[PARTS];
 static int capability;
 static const char *folder;
 static const char *only = ""; /* --only */
@@ -47,54 +49,113 @@ static bool fits(const kernel_case *c, int arch) {
          (c - cases) % shards == shard;
 }
 
-static char *source_for(int arch) {
+/* NULL: no kernel of this part is wanted. */
+static char *source_for(int arch, int part) {
   char *text = NULL;
   size_t size = 0;
+  int n = 0;
   FILE *f = open_memstream(&text, &size);
   fprintf(f, "%s%s", cy_cuda_prelude, cy_cuda_prelude_matrix);
-  for (int i = 0; i < ncases; i++)
-    if (fits(&cases[i], arch))
+  for (int i = part; i < ncases; i += PARTS)
+    if (fits(&cases[i], arch)) {
       print_case(f, i);
+      n++;
+    }
   fclose(f);
-  return text;
+  if (n)
+    return text;
+  free(text);
+  return NULL;
 }
 
-static bool compile_image(cy_nvrtc *nvrtc, cy_cuda_arch arch, cy_cuda_image *out) {
-  char *error = NULL, *text = source_for(arch.number);
+static bool compile_image(cy_nvrtc *nvrtc, cy_cuda_arch arch, const char *text, cy_cuda_image *out) {
+  char *error = NULL;
   cy_nvrtc_check check = {stack_allowed, NULL, NULL, NULL};
   if (cy_nvrtc_compile(nvrtc, text, arch, false, &check, out, &error))
     fprintf(stderr, "sm_%d: %s\n", arch.number, error);
-  free(text);
   free(error);
   return out->bytes != NULL;
 }
 
-static const char *image_path(cy_cuda_arch arch) {
+static const char *image_path(cy_cuda_arch arch, int part, const char *end) {
   static char path[400];
-  snprintf(path, sizeof path, "%s/cases_%d%.*s.cubin", folder, arch.number, arch.suffix ? 1 : 0, &arch.suffix);
+  snprintf(path, sizeof path, "%s/cases_%d%.*s_%d.%s", folder, arch.number, arch.suffix ? 1 : 0, &arch.suffix, part,
+           end);
   return path;
+}
+
+static bool write_file(const char *path, const char *bytes, size_t size) {
+  FILE *f = fopen(path, "wb");
+  bool ok = f && fwrite(bytes, 1, size, f) == size;
+  if (f)
+    ok &= !fclose(f);
+  return ok;
+}
+
+/* What an image is made of and by, as a number. */
+static uint64_t key_of(const cy_nvrtc *nvrtc, const char *text) {
+  uint64_t hash = 14695981039346656037u ^ (uint64_t)cy_nvrtc_version(nvrtc);
+  for (; *text; text++)
+    hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+  return hash;
+}
+
+static bool is_saved(cy_cuda_arch arch, int part, uint64_t key) {
+  FILE *f = fopen(image_path(arch, part, "key"), "r");
+  unsigned long long there = 0;
+  bool same = f && fscanf(f, "%llx", &there) == 1 && there == key;
+  if (f)
+    fclose(f);
+  return same && !access(image_path(arch, part, "cubin"), R_OK);
+}
+
+/* The key is written last: what was interrupted is made again. */
+static bool save_image(cy_nvrtc *nvrtc, cy_cuda_arch arch, int part) {
+  char *text = source_for(arch.number, part), key[20];
+  cy_cuda_image image = {.bytes = NULL};
+  uint64_t own = text ? key_of(nvrtc, text) : 0;
+  bool ok = !text || is_saved(arch, part, own);
+  if (!ok) {
+    snprintf(key, sizeof key, "%016llx", (unsigned long long)own);
+    unlink(image_path(arch, part, "key"));
+    ok = compile_image(nvrtc, arch, text, &image) &&
+         write_file(image_path(arch, part, "cubin"), image.bytes, image.size) &&
+         write_file(image_path(arch, part, "key"), key, strlen(key));
+  }
+  free(image.bytes);
+  free(text);
+  return ok;
+}
+
+static bool child_failed(void) {
+  int status = -1;
+  return wait(&status) < 0 || status != 0;
 }
 
 static int save_images(int arch) {
   char *missing = NULL;
   cy_nvrtc *nvrtc = cy_nvrtc_open(&missing);
-  bool ok = nvrtc != NULL;
-  if (!ok)
+  int running = 0, most = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  bool failed = !nvrtc;
+  if (failed)
     fprintf(stderr, "%s\n", missing);
-  for (int a = 0; ok && a < CHECK_COUNT(archs); a++) {
-    cy_cuda_image image = {.bytes = NULL};
-    if (arch && archs[a].number != arch)
+  for (int job = 0; nvrtc && job < CHECK_COUNT(archs) * PARTS; job++) {
+    const cy_cuda_arch own = archs[job / PARTS];
+    if (arch && own.number != arch)
       continue;
-    ok = compile_image(nvrtc, archs[a], &image);
-    FILE *f = ok ? fopen(image_path(archs[a]), "wb") : NULL;
-    ok = f && fwrite(image.bytes, 1, image.size, f) == image.size;
-    if (f)
-      ok &= !fclose(f);
-    free(image.bytes);
+    for (; running && running >= most; running--)
+      failed |= child_failed();
+    pid_t child = fork();
+    if (child == 0)
+      _exit(!save_image(nvrtc, own, job % PARTS));
+    failed |= child < 0;
+    running += child > 0;
   }
+  for (; running; running--)
+    failed |= child_failed();
   cy_nvrtc_close(nvrtc);
   free(missing);
-  return !ok;
+  return failed;
 }
 
 /* The architecture of `archs` that runs on the device, the newest; its own special one first. */
@@ -107,8 +168,8 @@ static const cy_cuda_arch *arch_of_device(void) {
   return best;
 }
 
-static char *load_image(const cy_cuda_arch *arch) {
-  FILE *f = fopen(image_path(*arch), "rb");
+static char *load_image(const cy_cuda_arch *arch, int part) {
+  FILE *f = fopen(image_path(*arch, part, "cubin"), "rb");
   char *bytes = NULL;
   long size;
   if (f && !fseek(f, 0, SEEK_END) && (size = ftell(f)) > 0 && !fseek(f, 0, SEEK_SET)) {
@@ -153,23 +214,34 @@ static const char *open_device(void) {
   return NULL;
 }
 
+/* A part that no kernel is wanted of needs none. */
+static bool open_part(cy_nvrtc *nvrtc, const cy_cuda_arch *arch, int part) {
+  cy_cuda_image image = {.bytes = NULL};
+  char *text = source_for(arch->number, part);
+  bool ok = !text;
+  if (text && nvrtc)
+    compile_image(nvrtc, *arch, text, &image);
+  else if (text)
+    image.bytes = load_image(arch, part);
+  if (image.bytes)
+    ok = said(driver.module_load(&modules[part], image.bytes, 0, NULL, NULL), "cuModuleLoadDataEx");
+  free(image.bytes);
+  free(text);
+  return ok;
+}
+
 static const char *open_kernels(void) {
   const cy_cuda_arch *arch = arch_of_device();
-  cy_cuda_image image = {.bytes = NULL};
   static char *missing;
+  cy_nvrtc *nvrtc = NULL;
+  bool ok = true;
   if (!arch)
     return "the device is of an architecture that this test does not compile for";
-  if (folder) {
-    image.bytes = load_image(arch);
-  } else {
-    cy_nvrtc *nvrtc = cy_nvrtc_open(&missing);
-    if (!nvrtc)
-      return missing;
-    compile_image(nvrtc, *arch, &image);
-    cy_nvrtc_close(nvrtc);
-  }
-  bool ok = image.bytes && said(driver.module_load(&module, image.bytes), "cuModuleLoadData");
-  free(image.bytes);
+  if (!folder && !(nvrtc = cy_nvrtc_open(&missing)))
+    return missing;
+  for (int part = 0; part < PARTS && ok; part++)
+    ok = open_part(nvrtc, arch, part);
+  cy_nvrtc_close(nvrtc);
   return ok ? NULL : "the kernels could not be loaded";
 }
 
@@ -182,7 +254,7 @@ static bool launch_kernel(const char *symbol, const char *suffix, int threads, i
   char name[64];
   void *function;
   snprintf(name, sizeof name, "%s%s", symbol, suffix);
-  return said(driver.module_function(&function, module, name), name) &&
+  return said(driver.module_function(&function, modules[atoi(symbol + strlen("case")) % PARTS], name), name) &&
          (shared <= 48 << 10 || said(driver.function_attribute(function, 8, shared), "cuFuncSetAttribute")) &&
          said(driver.launch(function, (uint32_t)blocks, 1, 1, (uint32_t)threads, 1, 1, (uint32_t)shared, NULL, params,
                             NULL),
@@ -225,7 +297,7 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
   for (; n < memory->n; n++) {
     slots[n] = 0;
     ok = ok && said(driver.mem_alloc(&slots[n], memory->bytes[n] + 1), "cuMemAlloc") &&
-         said(driver.copy_in(slots[n], memory->got[n], memory->bytes[n]), "cuMemcpyHtoD");
+         said(driver.copy_in_async(slots[n], memory->got[n], memory->bytes[n], NULL), "cuMemcpyHtoDAsync");
   }
   for (int i = 0; i < nsizes; i++)
     slots[n + i] = sizes[i];
@@ -334,8 +406,9 @@ int main(int argc, char **argv) {
       skipped = open_kernels();
     rc = check_main(argc - a.rest + 1, argv + a.rest - 1, tests, CHECK_COUNT(tests));
   }
-  if (module)
-    driver.module_unload(module);
+  for (int part = 0; part < PARTS; part++)
+    if (modules[part])
+      driver.module_unload(modules[part]);
   cyrt_cuda_driver_close(&driver);
   free_cases();
   cy_graph_destroy(g);

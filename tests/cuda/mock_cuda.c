@@ -77,6 +77,7 @@ typedef struct graph {
 
 typedef struct stream {
   graph *capture;
+  int blocking; /* the legacy stream waits for it, and it for the legacy stream */
   int spoilt; /* something that cannot be recorded was tried meanwhile */
 } stream;
 
@@ -92,7 +93,7 @@ static struct {
 } blocks[MAX_BLOCKS];
 static mock_cuda_state mock = {
     .capability = 89, .devices = 1, .memory = (size_t)1 << 32, .driver_version = 13000, .kernel_us = 10};
-enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1 };
+enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1, NON_BLOCKING = 1, ERROR_LOG = 5 };
 /* Devices of pushed contexts; in static thread-local storage, since LeakSanitizer (of GCC 12) fails to read any other. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) int stack[MAX_DEPTH], depth;
 static _Thread_local __attribute__((tls_model("initial-exec"))) stream *capturing; /* by this thread */
@@ -165,6 +166,8 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
 }
 
 int cuCtxPushCurrent_v2(void *context) {
+  if (mock.push_code)
+    return mock.push_code;
   if (!context || depth == MAX_DEPTH)
     return INVALID_VALUE;
   stack[depth++] = (int)(uintptr_t)context;
@@ -349,10 +352,6 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *wher
   return code;
 }
 
-int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
-  return refused() ? refused() : cuMemcpyHtoDAsync_v2(to, from, bytes, NULL);
-}
-
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
   return submit(where, &(operation){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
 }
@@ -415,10 +414,10 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 int cuGraphDestroy(void *g);
 
 int cuStreamCreate(void **out, unsigned flags) {
-  (void)flags;
   if (refused())
     return refused();
-  *out = calloc(1, sizeof(stream));
+  stream *s = *out = calloc(1, sizeof(stream));
+  s->blocking = !(flags & NON_BLOCKING);
   mock.streams++;
   return OK;
 }
@@ -430,7 +429,11 @@ int cuStreamDestroy_v2(void *s) {
 }
 
 int cuStreamSynchronize(void *s) {
+  int code = mock.wait_code;
   mock.waits++;
+  mock.wait_code = 0;
+  if (code)
+    return code;
   return stream_of(s) && ((stream *)s)->capture ? refused() : OK;
 }
 
@@ -440,7 +443,8 @@ int cuStreamBeginCapture_v2(void *s, int mode) {
   graph *g = calloc(1, sizeof *g);
   g->last = &g->first;
   capturing = s;
-  *capturing = (stream){g, 0};
+  capturing->capture = g;
+  capturing->spoilt = capturing->blocking && mock.legacy_busy;
   return mode == 1 ? OK : INVALID_VALUE;
 }
 
@@ -603,9 +607,12 @@ static void *load(const char *image) {
   return library;
 }
 
-int cuModuleLoadData(void **out, const void *image) {
+int cuModuleLoadDataEx(void **out, const void *image, unsigned n, const int *options, void **values) {
   if (refused())
     return refused();
+  for (unsigned i = 0; i + 1 < n && mock.load_code && mock.load_log; i++)
+    if (options[i] == ERROR_LOG)
+      snprintf(values[i], (uintptr_t)values[i + 1], "%s", mock.load_log);
   if (mock.load_code)
     return mock.load_code;
   void *library = strncmp(image, "/* prelude.cuh", 14) && !is_ptx(image) ? NULL : load(image);

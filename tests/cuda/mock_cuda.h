@@ -5,7 +5,10 @@
 #include <stddef.h>
 
 typedef struct mock_cuda_state {
-  int init_code, load_code; /* what cuInit(), cuModuleLoadData() return; 0: they do their work */
+  /* what cuInit(), cuModuleLoadDataEx(), cuCtxPushCurrent() and the next wait return; 0: they do their work */
+  int init_code, load_code, push_code, wait_code;
+  const char *load_log; /* .. and why */
+  int legacy_busy;      /* another thread uses the legacy stream whenever a stream is recorded */
   int devices;
   int capability; /* 89 */
   size_t memory;  /* of the device, bytes */

@@ -14,6 +14,7 @@
 
 typedef struct _nvrtcProgram {
   char *source;
+  int one_block; /* the option CY_ONE_BLOCK was given */
 } * program;
 
 /* ---- the real one ---- */
@@ -89,6 +90,7 @@ int nvrtcCreateProgram(program *p, const char *source, const char *name, int hea
   (void)name, (void)headers, (void)texts, (void)names;
   *p = malloc(sizeof **p);
   (*p)->source = strdup(source);
+  (*p)->one_block = 0;
   return 0;
 }
 
@@ -99,7 +101,12 @@ int nvrtcDestroyProgram(program *p) {
 }
 
 int nvrtcCompileProgram(program p, int n, const char *const *options) {
-  const char *code = getenv("CY_MOCK_NVRTC_CODE");
+  const char *code = getenv("CY_MOCK_NVRTC_CODE"), *lacks = getenv("CY_MOCK_NVRTC_LACKS");
+  for (int i = 0; i < n; i++) {
+    if (lacks && !strncmp(options[i], "-arch=", 6) && !strcmp(options[i] + 6, lacks))
+      return 5;
+    p->one_block |= !strcmp(options[i], "-DCY_ONE_BLOCK");
+  }
   return code ? atoi(code) : getenv("CY_MOCK_NVRTC") ? make_ptx(p, n, options) : 0;
 }
 
@@ -118,20 +125,18 @@ int nvrtcGetPTX(program p, char *out) { return text(p, out); }
 int nvrtcGetCUBINSize(program p, size_t *size) { return text_size(p, size); }
 int nvrtcGetCUBIN(program p, char *out) { return text(p, out); }
 
-/* What CY_MOCK_NVRTC_LOG says. */
-static const char *log_text(void) {
-  const char *text = getenv("CY_MOCK_NVRTC_LOG");
-  return text ? text : "";
+/* What CY_MOCK_NVRTC_LOG says; CY_MOCK_NVRTC_TWO, of programs whose kernels are to run by two. */
+static const char *log_text(program p) {
+  const char *text = getenv("CY_MOCK_NVRTC_LOG"), *two = getenv("CY_MOCK_NVRTC_TWO");
+  return two && !p->one_block ? two : text ? text : "";
 }
 
 int nvrtcGetProgramLogSize(program p, size_t *size) {
-  (void)p;
-  *size = strlen(log_text()) + 1;
+  *size = strlen(log_text(p)) + 1;
   return 0;
 }
 
 int nvrtcGetProgramLog(program p, char *out) {
-  (void)p;
-  strcpy(out, log_text());
+  strcpy(out, log_text(p));
   return 0;
 }

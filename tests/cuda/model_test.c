@@ -11,6 +11,7 @@
 #include <elf.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/wait.h>
 
 enum { MAX_BATCH = 5, PIXELS = 28 * 28, CLASSES = 10 };
 
@@ -174,6 +175,7 @@ static void test_device_memory(void) {
     if (run(context, cuda, 1, (void *)(uintptr_t)in, &result, &error))
       CHECK_FAIL("%s", error.message);
   CHECK(result.data == (void *)(uintptr_t)out);
+  CHECK_INT_EQ(mock->pinned, 0); /* nothing is copied */
   float sum = 0;
   for (int i = 0; i < CLASSES; i++)
     sum += ((float *)result.data)[i];
@@ -296,18 +298,30 @@ static void test_other_device(void) {
   mock->devices = 1;
 }
 
-/* On the driver's default stream every run launches one by one: that stream cannot be recorded. */
+/* Runs on the driver's default stream, which cannot be recorded, and on one that waits for it, which another thread's use
+ * of the default stream spoils a recording of: both are recorded on the context's own. */
 static void test_legacy_stream(void) {
   cyto_model *cuda = load("cuda.so"), *cpu = load("cpu.so");
   cyto_context *context = NULL, *on_cpu = NULL;
   cyto_error error;
-  int before = mock->recordings;
+  void *streams[2] = {(void *)1, NULL}, *popped;
+  int before = mock->recordings, replays = mock->replays;
+  open_own();
+  own.push((void *)40);
+  own.stream_create(&streams[1], 0);
+  mock->legacy_busy = 1;
   CHECK_REQUIRE(cuda && cpu && !cyto_context_create(cpu, NULL, &on_cpu, &error));
-  CHECK_REQUIRE(!cyto_context_create(cuda, &(cyto_options){.stream = (void *)1}, &context, &error));
-  for (int i = 0; i < 3; i++)
-    compare(context, cuda, on_cpu, cpu, 2, 1e-4f);
-  CHECK_INT_EQ(mock->recordings, before);
-  cyto_context_destroy(context);
+  for (int s = 0; s < 2; s++) {
+    CHECK_REQUIRE(!cyto_context_create(cuda, &(cyto_options){.stream = streams[s]}, &context, &error));
+    for (int i = 0; i < 3; i++)
+      compare(context, cuda, on_cpu, cpu, 2, 1e-4f);
+    cyto_context_destroy(context);
+  }
+  CHECK_INT_EQ(mock->recordings - before, 2);
+  CHECK_INT_EQ(mock->replays - replays, 4);
+  mock->legacy_busy = 0;
+  own.stream_destroy(streams[1]);
+  own.pop(&popped);
   cyto_context_destroy(on_cpu);
   cyto_model_unload(cuda);
   cyto_model_unload(cpu);
@@ -428,11 +442,15 @@ static void test_errors(void) {
               {34, CYTO_NO_DEVICE, "stub"},
               {803, CYTO_NO_DEVICE, "reboot"},
               {804, CYTO_NO_DEVICE, "compatibility libraries"},
+              {3, CYTO_NO_DEVICE, "fork earlier"},
+              {802, CYTO_NO_DEVICE, "nvidia-fabricmanager"},
               {999, CYTO_RUNTIME_FAILURE, "cuInit"}},
     loading[] = {
         {200, CYTO_BAD_LIBRARY, "are of a newer CUDA than the driver's: update the driver, or compile with an older"},
-        {209, CYTO_BAD_LIBRARY, "the model has no code for this device: compile it with"},
-        {2, CYTO_OUT_OF_MEMORY, "cuModuleLoadData: CUDA_ERROR_OUT_OF_MEMORY (2): 4294967296 bytes of the "},
+        {209, CYTO_BAD_LIBRARY, "are of a newer CUDA than the driver's: update the driver, or compile with an older"},
+        {221, CYTO_BAD_LIBRARY, "libnvidia-ptxjitcompiler.so.1 of the driver is missing"},
+        {2, CYTO_OUT_OF_MEMORY, "(cuModuleLoadDataEx): CUDA_ERROR_OUT_OF_MEMORY (2): 4294967296 bytes of the "},
+        {999, CYTO_RUNTIME_FAILURE, "loading code for sm_80 by a driver for CUDA 13.0 (cuModuleLoadDataEx): "},
         {218, CYTO_BAD_LIBRARY, "the driver cannot translate the model's PTX"},
         {222, CYTO_BAD_LIBRARY, "the model's PTX is newer than the driver: update the driver"}};
   for (int i = 0; i < CHECK_COUNT(init); i++) {
@@ -444,6 +462,9 @@ static void test_errors(void) {
     mock->load_code = loading[i].code;
     expect_error(NULL, loading[i].status, loading[i].text);
   }
+  mock->load_code = 218;
+  mock->load_log = "line 7; error: unknown instruction";
+  expect_error(NULL, CYTO_BAD_LIBRARY, "cannot translate the model's PTX: line 7; error: unknown instruction");
   mock->load_code = 0;
   mock->capability = 75; /* older than everything in the library */
   expect_error(NULL, CYTO_BAD_LIBRARY,
@@ -649,9 +670,9 @@ static void test_refusals(void) {
   static const struct {
     const char *name;
     int code;
-  } rows[] = {{"cuMemAlloc_v2", 900},    {"cuMemFree_v2", 900},        {"cuMemHostAlloc", 900},
-              {"cuModuleLoadData", 900}, {"cuStreamCreate", 900},      {"cuStreamSynchronize", 900},
-              {"cuMemcpyHtoD_v2", 900},  {"cuMemcpyHtoDAsync_v2", 900}};
+  } rows[] = {{"cuMemAlloc_v2", 900},       {"cuMemFree_v2", 900},   {"cuMemHostAlloc", 900},
+              {"cuModuleLoadDataEx", 900},  {"cuStreamCreate", 900}, {"cuStreamSynchronize", 900},
+              {"cuMemcpyHtoDAsync_v2", 900}};
   uint64_t stream = 0, graph = 0, block = 0, context = 0, pageable = 0;
   CHECK_INT_EQ(call("cuMemAlloc_v2", AT(&block), 64, 0, 0), 201); /* no context is current */
   CHECK_INT_EQ(call("cuStreamCreate", AT(&stream), 1, 0, 0), 201);
@@ -672,6 +693,59 @@ static void test_refusals(void) {
   call("cuCtxPopCurrent_v2", AT(&context), 0, 0, 0);
 }
 
+/* A kernel that failed shows when the run is waited for; what follows says so, too. */
+static void test_broken(void) {
+  static const struct {
+    int code;
+    const char *text;
+  } rows[] = {{700, "compute-sanitizer tells which"}, {719, "cannot use the device"}, {702, "has a display"}};
+  cyto_model *cuda = load("cuda.so");
+  cyto_context *context = NULL;
+  cyto_tensor result;
+  cyto_error error;
+  CHECK_REQUIRE(cuda && !cyto_context_create(cuda, NULL, &context, &error));
+  for (int i = 0; i < CHECK_COUNT(rows); i++) {
+    mock->wait_code = rows[i].code;
+    CHECK_INT_EQ(run(context, cuda, 1, image, &result, &error), CYTO_RUNTIME_FAILURE);
+    CHECK_STR_HAS(error.message, rows[i].text);
+  }
+  CHECK_INT_EQ(run(context, cuda, 1, image, &result, &error), 0);
+  cyto_context_destroy(context);
+  cyto_model_unload(cuda);
+}
+
+/* In a process of its own: the last model goes when the driver takes no calls any more, as while a process ends, and the
+ * application's context stays the current one; the driver's library stays though nobody has it open. */
+static int unload_late(void) {
+  char path[PATH_MAX + 40];
+  void *popped = NULL;
+  cyto_context *context = NULL;
+  cyto_error error;
+  snprintf(path, sizeof path, "%s/tests/cuda/mock/libcuda.so.1", build);
+  open_own();
+  own.push((void *)41);
+  cyto_model *model = load("cuda.so");
+  if (!model || cyto_context_create(model, NULL, &context, &error))
+    return 1;
+  cyto_context_destroy(context);
+  mock->push_code = 4;
+  cyto_model_unload(model);
+  mock->push_code = 0;
+  if (own.pop(&popped) || popped != (void *)41)
+    return 2;
+  dlclose(driver);
+  return dlopen(path, RTLD_NOW | RTLD_NOLOAD) ? 0 : 3;
+}
+
+static void test_unload_late(void) {
+  int status = 0;
+  pid_t child = fork();
+  if (!child)
+    _exit(unload_late());
+  CHECK_REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK_INT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
+}
+
 static const check_test tests[] = {
     {"no driver", test_no_driver},
     {"open mock", open_mock},
@@ -690,6 +764,8 @@ static const check_test tests[] = {
     {"devices", test_devices},
     {"other device", test_other_device},
     {"legacy stream", test_legacy_stream},
+    {"broken", test_broken},
+    {"unload late", test_unload_late},
     {"threads", test_threads},
     {"memory", test_memory},
     {"large weights", test_large_weights},

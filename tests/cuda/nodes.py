@@ -1,4 +1,5 @@
-"""The ONNX standard's node tests as CUDA models, without a GPU: a mock NVRTC, and a mock driver that runs kernels by the shim.
+"""The ONNX standard's node tests as CUDA models, without a GPU: a mock NVRTC, and a mock driver that runs kernels by
+the shim.
 
 In:  what tests/onnx/run.py takes, of which the tests on its list of passing names; --every N takes each Nth of them (all,
      with sanitizers each tenth).

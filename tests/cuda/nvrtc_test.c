@@ -5,7 +5,8 @@
  * that log: an instruction has 16 bytes, its low 12 bits are the opcode; loads and stores of local memory must not
  * occur, products must be made of fused multiply-adds or of the matrix instructions that the architecture has, and
  * neighbouring elements of global memory must be moved 16 bytes at a time.
- * The main loops of large products are found, and must not have more other instructions than were once enough.
+ * Kernels by tensor maps must have the registers that their warpgroups deal out among each other. The main loops of
+ * large products are found, and must not have more other instructions than were once enough.
  * Architectures whose code is that of another one get a part of the kernels. They are compiled by a process each, as many
  * at once as there are processors. Without NVRTC the tests are skipped, with cytoc's own words.
  */
@@ -264,6 +265,17 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
                                : cy_cuda_matrix_opcode(cases[i].form, *what == 'i', arch);
 }
 
+/* A kernel whose warpgroups deal out registers has as many as they take, and its shared memory fits a block. */
+enum { TAKEN = 40 * 128 + 232 * 256, MOST_REGISTERS = 64 << 10, MOST_SHARED = 227 << 10 };
+static char unfit[200];
+static void check_resources(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared) {
+  int all = registers * CY_CUDA_TMA_THREADS;
+  (void)ctx, (void)arch;
+  if (strstr(function, "_tma") && (all < TAKEN || all > MOST_REGISTERS || shared + CY_CUDA_TMA_SHARED > MOST_SHARED))
+    snprintf(unfit, sizeof unfit, "%s has %d registers and %d bytes of shared memory of its own", function, registers,
+             shared);
+}
+
 typedef struct compiled {
   all_functions all;
   int functions, printed, tensors; /* in the cubin; kernels in its source, those that read by tensor maps */
@@ -294,7 +306,7 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
   const share *part = share_of(t, what);
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
-  cy_nvrtc_check check = {stack_allowed, wants_matrix, (void *)what, NULL};
+  cy_nvrtc_check check = {stack_allowed, wants_matrix, (void *)what, check_resources};
   out->all.arch = t->arch.number;
   fprintf(f, "%s%s", cy_cuda_prelude, strchr("mciap", *what) ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
@@ -307,6 +319,8 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
   fclose(f);
   if (cy_nvrtc_compile(nvrtc, text, t->arch, false, &check, &image, &error))
     snprintf(out->error, sizeof out->error, "%s", error);
+  else if (*unfit)
+    snprintf(out->error, sizeof out->error, "%s", unfit);
   else
     out->functions = cy_cubin_visit(image.bytes, image.size, add_up, &out->all);
   free(error);
@@ -507,6 +521,27 @@ static void test_stack(void) {
   free(error);
 }
 
+/* Without a least number of blocks no compiler knows how many registers there are to deal out. */
+static void test_registers(void) {
+  static const char text[] = "extern \"C\" __global__ void %s ignored(int *p) {\n"
+                             "  if (threadIdx.x >= 256)\n    asm volatile(\"setmaxnreg.dec.sync.aligned.u32 40;\");\n"
+                             "  else\n    asm volatile(\"setmaxnreg.inc.sync.aligned.u32 232;\");\n"
+                             "  p[threadIdx.x] = 3;\n}\n";
+  cy_cuda_image image;
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL, NULL};
+  char *error = NULL, source[sizeof text + 40];
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  snprintf(source, sizeof source, text, "__launch_bounds__(384)");
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, source, (cy_cuda_arch){90, 'a'}, false, &check, &image, &error), -1);
+  CHECK_STR_HAS(error, "registers are not dealt out to warpgroups ('setmaxnreg' ignored");
+  free(error);
+  error = NULL;
+  snprintf(source, sizeof source, text, "__launch_bounds__(384, 1)");
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, source, (cy_cuda_arch){90, 'a'}, false, &check, &image, &error), 0);
+  free(image.bytes);
+}
+
 typedef struct resources {
   int registers, shared, functions;
 } resources;
@@ -556,6 +591,54 @@ static void test_occupancy(void) {
   CHECK(told.registers > 64 && told.registers < 128);
 }
 
+/* How many blocks of large products a multiprocessor has at a time, by registers and shared memory. */
+static const struct {
+  int large;
+  cy_cuda_arch arch;
+  const char *blocks;
+} residents[] = {
+    {0, {80, 0}, ", 2 blocks"}, {1, {80, 0}, ", 2 blocks"}, {4, {80, 0}, ", 2 blocks"},  {5, {80, 0}, ", 2 blocks"},
+    {6, {80, 0}, ", 2 blocks"}, {6, {86, 0}, ", 2 blocks"}, {7, {120, 0}, ", 2 blocks"},
+};
+
+static void note_registers(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared) {
+  resources *told = ctx;
+  (void)arch;
+  if (!strchr(function, '_'))
+    *told = (resources){registers, shared, told->functions + 1};
+}
+
+static void test_blocks(void) {
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  for (int r = 0; r < CHECK_COUNT(residents); r++) {
+    int i = first_large + residents[r].large;
+    cy_cuda_machine archs = {.arch = {residents[r].arch}, .narch = 1};
+    cy_machine machine = {.state = &archs};
+    resources told = {0, 0, 0};
+    cy_nvrtc_check check = {stack_allowed, NULL, &told, note_registers};
+    cy_cuda_image image;
+    char *source = NULL, *error = NULL, text[200];
+    size_t size = 0;
+    FILE *f = open_memstream(&source, &size);
+    fprintf(f, "%s%s", cy_cuda_prelude, cy_cuda_prelude_matrix);
+    print_case(f, i);
+    fclose(f);
+    if (cy_nvrtc_compile(nvrtc, source, residents[r].arch, false, &check, &image, &error))
+      CHECK_FAIL("%s", error);
+    cy_kernel_plan plan = {.kernel = cases[i].k, .form = (void *)cases[i].form};
+    plan.code.registers = told.registers;
+    plan.code.static_shared = told.shared;
+    CHECK_INT_EQ(told.functions, 1);
+    CHECK(cy_cuda_occupancy(&machine, &plan, cases[i].syms, text, sizeof text));
+    if (!strstr(text, residents[r].blocks))
+      CHECK_FAIL("%s on sm_%d: %s", cases[i].what, residents[r].arch.number, text);
+    free(image.bytes);
+    free(source);
+    free(error);
+  }
+}
+
 /* Equal source, equal bytes. */
 static void test_reproducible(void) {
   cy_cuda_image a, b;
@@ -591,7 +674,9 @@ static const check_test tests[] = {
     {"large products", test_loops_of_products},
     {"missing matrix", test_missing_matrix},
     {"stack", test_stack},
+    {"registers", test_registers},
     {"occupancy", test_occupancy},
+    {"blocks", test_blocks},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
 };

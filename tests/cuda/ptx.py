@@ -18,6 +18,7 @@ from ptx_read import Unknown, width
 SPECIAL = {'%tid.x': 'CY_TID', '%ctaid.x': 'shim_block', '%nctaid.x': 'shim_blocks', '%laneid': '(CY_TID % 32)'}
 NUMBER = re.compile(r'-?\d+U?$|-?0[xX][0-9a-fA-F]+U?$')
 BITS = re.compile(r'0([fFdD])([0-9a-fA-F]+)$')
+MAP_BYTES, MAP_ALIGN = 128, 64
 PLACE = re.compile(r'\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]$')
 
 
@@ -35,6 +36,8 @@ class Writer:
     def __init__(self, function, variables):
         self.f, self.out = function, []
         self.scopes, self.shared, self.declared = [{}], {}, {}
+        self.written = set()  # registers, since the last fence of products
+        self.passed = set()  # labels
         self.params = {p.name: p for p in function.params + function.results}
         self.module = {v.name: v for v in variables}
         self.shared_bytes = 0
@@ -148,6 +151,10 @@ class Writer:
     def label(self, name):
         return 'to_' + c_name(name)
 
+    def jump(self, name):
+        """Back to where a loop begins, jumps are counted."""
+        return '%sgoto %s;' % ('PTX_ROUND(); ' if name in self.passed else '', self.label(name))
+
     def function(self, name):
         return c_name(name)
 
@@ -194,6 +201,18 @@ class Writer:
             text = 'if (%s%s) { %s }' % (guard[0], self.value(guard[1], 'pred'), text)
         self.line(text)
 
+    def check_fenced(self, opcode, operands):
+        """What products add to or read is not written between their fence and them; the text is taken as it stands."""
+        if opcode.startswith('wgmma.fence'):
+            self.written = set()
+        elif opcode.startswith('wgmma.mma_async'):
+            own = [x for operand in operands[:2] if operand[0] == '{' for x in self.elements(operand)]
+            late = sorted(self.written.intersection(own))
+            if late:
+                raise Unknown('%s is written behind the fence' % late[0])
+        elif operands and not opcode.startswith(('st.', 'red.')):
+            self.written.update(self.elements(operands[0]) if operands[0][0] == '{' else operands[:1])
+
     def statements(self):
         for s in self.f.statements:
             if s[0] == 'reg':
@@ -207,9 +226,11 @@ class Writer:
                 self.scopes.pop()
                 self.line('}')
             elif s[0] == 'label':
+                self.passed.add(s[1])
                 self.line('%s:;' % self.label(s[1]))
             else:
                 try:
+                    self.check_fenced(*s[2:])
                     self.instruction(*s[1:])
                 except Unknown as e:
                     raise Unknown('%s: %s %s: %s' % (self.f.name, s[2], ', '.join(s[3]), e))
@@ -223,6 +244,9 @@ class Writer:
     def write(self, f):
         self.statements()
         if self.f.entry:
+            for p in self.f.params:
+                if p.array and (p.align < MAP_ALIGN or p.bytes != MAP_BYTES):
+                    raise Unknown('%s: parameter %s is no tensor map' % (self.f.name, p.name))
             numbers = {'shared': self.shared_bytes, 'threads': self.f.threads, 'params': len(self.f.params),
                        'maps': sum(p.array for p in self.f.params)}
             f.write('const int %s;\n' % ', '.join('%s_%s = %d' % (self.f.name, *row) for row in numbers.items()))

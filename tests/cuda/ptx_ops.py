@@ -392,7 +392,7 @@ def convert_address(c, m, x):
 
 @op(r'bra(?:\.uni)?')
 def branch(c, m, x):
-    return 'goto %s;' % c.label(x[0])
+    return c.jump(x[0])
 
 
 @op(r'ret(?:\.uni)?')
@@ -403,7 +403,7 @@ def leave(c, m, x):
 
 @op(r'trap')
 def stop(c, m, x):
-    return 'ptx_fault("trap", 0);'
+    return 'shim_fault("trap", 0);'
 
 
 @op(r'call(?:\.uni)?')

@@ -10,7 +10,7 @@ FUNCTION = re.compile(r'\s*(?:\.visible\s+|\.weak\s+)?\.(entry|func)\s*(?:\(([^)
                       r'((?:\.\w+[^;{]*?)?)\s*([;{])')
 VARIABLE = re.compile(r'(?:\.(?:extern|visible|weak)\s+)*\.(global|const|shared|local|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)'
                       r'\s+([\w$]+)(?:\[(\d*)\])?(?:\s*=\s*(.*))?$', re.S)
-PARAMETER = re.compile(r'\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+'
+PARAMETER = re.compile(r'\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+'
                        r'(?:\.ptr\s+(?:\.\w+\s+)*(?:\.align\s+\d+\s+)?)?([\w$]+)(?:\[(\d+)\])?$')
 SPACE = re.compile(r'\s*')
 END = re.compile(r'[\0\s]*\Z')
@@ -50,8 +50,8 @@ class Parameter:
         match = PARAMETER.match(text.strip())
         if not match:
             raise Unknown('parameter: %s' % text)
-        kind, self.name, count = match.groups()
-        self.array = count is not None
+        align, kind, self.name, count = match.groups()
+        self.array, self.align = count is not None, int(align or width(kind) // 8)
         self.bytes = width(kind) // 8 * int(count or 1)
 
 
@@ -60,6 +60,7 @@ class Function:
     ('do', guard, opcode, operands)."""
     def __init__(self, kind, result, name, params, bounds):
         most = re.search(r'\.maxntid\s+(\d+)', bounds)
+        self.bounded = re.search(r'\.(minnctapersm|maxnreg)\s', bounds) is not None
         self.entry, self.name, self.threads = kind == 'entry', name, int(most.group(1)) if most else 1024
         self.results = [Parameter(p) for p in (result or '').split(',') if p.strip()]
         self.params = [Parameter(p) for p in params.split(',') if p.strip()]

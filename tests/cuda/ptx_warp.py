@@ -34,9 +34,11 @@ def barrier(c, m, x):
     return 'shim_wait(SHIM_BLOCK);'
 
 
-@op(r'setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32')
+@op(r'setmaxnreg\.(?P<how>inc|dec)\.sync\.aligned\.u32')
 def registers(c, m, x):
-    return ';'
+    if not c.f.bounded:
+        raise Unknown('a kernel without .minnctapersm or .maxnreg')
+    return 'ptx_registers(%d, %d);' % (m.group('how') == 'inc', int(x[0]))
 
 
 @op(r'membar\.(?:gl|cta|sys)')
@@ -114,7 +116,7 @@ def copy_tensor(c, m, x):
     if len(source) != 2 or len(at) != int(m.group('n')) or len(x) != 3:
         raise Unknown('operands %s' % x)
     return 'ptx_tensor_load((void *)%s, (const void *)%s, %s, (u64 *)%s);' % (
-        c.address(x[0], 'shared', 128, True), c.pointer('[%s]' % source[0]), ', '.join((at + ['0'] * 5)[:5]),
+        c.address(x[0], 'shared', 128, False), c.pointer('[%s]' % source[0]), ', '.join((at + ['0'] * 5)[:5]),
         c.address(x[2], 'shared', 8, True))
 
 
@@ -143,7 +145,7 @@ def barrier_event(c, m, x):
 
 @op(r'mbarrier\.try_wait\.parity(?:\.acquire\.cta)?\.shared(?:::cta)?\.b64')
 def barrier_wait(c, m, x):
-    return '%s cy_barrier_wait((u64 *)%s, (i32)%s);' % (c.store(x[0], 'pred', '1'), c.address(x[1], 'shared', 8, True),
+    return '%s shim_barrier_wait((u64 *)%s, (i32)%s);' % (c.store(x[0], 'pred', '1'), c.address(x[1], 'shared', 8, True),
                                                     c.value(x[2], 'u32'))
 
 

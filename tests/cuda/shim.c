@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "tests/cuda/shim.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -20,6 +21,7 @@ extern char __start_cy_shared[] __attribute__((weak, visibility("hidden"))),
 shim_fiber *shim_now;
 unsigned char *shim_dynamic;
 i64 shim_block, shim_blocks;
+void (*shim_block_ends)(void);
 static shim_fiber shim_fibers[SHIM_THREADS];
 static void *shim_main;
 static u32 shim_exchange[SHIM_PLACES][SHIM_THREADS];
@@ -57,6 +59,18 @@ void shim_to_main(int state) {
 }
 
 void shim_wait(int state) { shim_to_main(state); }
+
+void shim_fault(const char *what, u64 number) {
+  fprintf(stderr, "%s: 0x%llx in thread %d of block %lld\n", what, number, CY_TID, shim_block);
+  abort();
+}
+
+static void shim_check_block(void) {
+  shim_check_copies();
+  shim_check_barriers();
+  if (shim_block_ends)
+    shim_block_ends();
+}
 
 #define SHIM_SLOTS(x)                                                                                                  \
   x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], x[12], x[13], x[14], x[15], x[16], x[17],  \
@@ -186,6 +200,8 @@ __attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int 
       shim_start(&shim_fibers[i], i);
     while (shim_pass(threads, schedule) || (!shim_ended(threads, &stuck) && !stuck))
       ;
+    if (!stuck)
+      shim_check_block();
   }
   free(dynamic);
   return stuck ? -1 : 0;

@@ -60,6 +60,7 @@ void *memset(void *, int, size_t);
 
 #define CY_INLINE static inline
 #define CY_KERNEL(threads) void
+#define CY_KERNEL_OF_TWO(threads) void
 #define CY_SHARED static __attribute__((section("cy_shared")))
 #define CY_RESTRICT restrict
 #define CY_UNROLL
@@ -88,6 +89,9 @@ extern shim_fiber *shim_now;
 extern unsigned char *shim_dynamic; /* shared memory that the launch asked for */
 extern i64 shim_block, shim_blocks;
 void shim_wait(int state); /* until others come */
+void shim_fault(const char *what, u64 number)
+    __attribute__((noreturn));        /* what no device does well: said, then the end */
+extern void (*shim_block_ends)(void); /* NULL, or called when all threads of a block are done */
 /* Lanes of a warp lay something down, meet once, and read what others laid down. A fast lane may be at the next meeting
  * while a slow one still reads: places alternate, and the one after that is not reached without the slow one. */
 enum { SHIM_PLACES = 2 };
@@ -135,6 +139,7 @@ CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) { *word = (*word & ~ma
 typedef struct cy_chunk cy_chunk;
 #define CY_DYNAMIC(name) unsigned char *const name = shim_dynamic
 #define cy_chunk_store(to, v) (*(to) = (v), shim_written(to))
+#define cy_chunk_load(from) (*(from))
 void shim_written(const void *chunk); /* by the thread at hand, who has yet to publish it */
 #define CY_FETCH(bits)                                                                                                 \
   static inline u32 cy_fetch##bits(u64 from, b1 inside) { return inside ? *(const u##bits *)from : 0; }
@@ -180,8 +185,7 @@ void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, i
                       u64 a, u64 b);
 void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b);
 CY_INLINE void cy_warpgroup_begin(void) {}
-CY_INLINE void cy_keep(f32 *d, int n) { (void)d, (void)n; }
-CY_INLINE void cy_keep_words(u32 *d, int n) { (void)d, (void)n; }
+#define cy_keep(d, n) ((void)(d), (void)(n))
 #define CY_REGISTERS(how, n) (void)0
 #define CY_WGMMA(name, turn_a, turn_b, d, a, b) name(turn_a, turn_b, d, a, b)
 #define cy_wgmma_f16_32(...) shim_wgmma(32, shim_f16, __VA_ARGS__)
@@ -217,6 +221,7 @@ void cy_barrier_init(u64 *barrier, int arrivals);
 void cy_barrier_arrive(u64 *barrier);
 void cy_barrier_expect(u64 *barrier, int bytes);
 void cy_barrier_wait(u64 *barrier, int phase);
+void shim_barrier_wait(u64 *barrier, int parity); /* what that is on a device */
 void cy_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier);
 CY_INLINE void cy_barrier_publish(void) {}
 #define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier) cy_tensor_load(to, map, x, y, batched ? z : 0, 0, 0, barrier)
@@ -227,8 +232,11 @@ CY_INLINE void cy_barrier_publish(void) {}
 void shim_to_main(int state);
 void shim_forget_copies(void);
 void shim_forget_barriers(void);
+void shim_check_copies(void); /* of a block that ends nothing is under way */
+void shim_check_barriers(void);
 int shim_barrier_done(const shim_fiber *f); /* has the phase that it waits for ended? */
 void shim_landed(const unsigned char *chunk);
+b1 shim_unpublished(const unsigned char *chunk);
 #pragma GCC visibility pop
 
 #endif

@@ -5,7 +5,8 @@
  * matrix of 8 rows of 16 bytes has word l % 4 of row l / 4 in lane l. The lanes of a warp meet in every instruction.
  * Products of warpgroups leave NaN in their results until they are waited for, and read shared memory only then; what
  * its writer has not published by a fence is NaN to them, other numbers where they are of integers; so is the result
- * of a product whose factor in registers has changed in the meantime.
+ * of a product whose factor in registers has changed in the meantime. All threads of a warpgroup order the same products,
+ * of matrices that are described as the PTX manual has it.
  */
 #include "tests/cuda/shim.h"
 
@@ -35,7 +36,16 @@ typedef struct shim_queue {
   int n, group_end[SHIM_GROUPS], ngroups;
   shim_product product[SHIM_PRODUCTS];
   int nproducts, committed, previous; /* previous: of those, what was committed before the last time */
+  int ordered;                        /* products since the block began */
 } shim_queue;
+enum { GROUP = 128, ORDERS = 64 }; /* threads of a warpgroup; how many products one of them may be ahead */
+static struct shim_orders {        /* what the first of its threads has ordered */
+  int n;
+  struct shim_order {
+    u64 a, b;
+    int columns;
+  } order[ORDERS];
+} shim_orders[SHIM_THREADS / GROUP];
 static shim_queue *shim_queues; /* [SHIM_THREADS], made when first needed */
 
 static u16 shim_writer[(228 << 10) / 16]; /* by chunk of dynamic shared memory */
@@ -52,8 +62,20 @@ __attribute__((destructor)) static void shim_free_queues(void) { free(shim_queue
 void shim_forget_copies(void) {
   for (int i = 0; shim_queues && i < SHIM_THREADS; i++)
     shim_queues[i].n = shim_queues[i].ngroups = shim_queues[i].nproducts = shim_queues[i].committed =
-        shim_queues[i].previous = 0;
+        shim_queues[i].previous = shim_queues[i].ordered = 0;
   memset(shim_writer, 0, sizeof shim_writer);
+  memset(shim_orders, 0, sizeof shim_orders);
+}
+
+void shim_check_copies(void) {
+  for (int i = 0; shim_queues && i < SHIM_THREADS; i++) {
+    if (shim_queues[i].n)
+      shim_fault("a block ends before copies of its thread", (u64)i);
+    if (shim_queues[i].nproducts)
+      shim_fault("a block ends before products of its thread", (u64)i);
+    if (shim_queues[i].ordered != shim_orders[i / GROUP].n)
+      shim_fault("a product that not all threads of the warpgroup have ordered, but", (u64)i);
+  }
 }
 
 /* Who wrote a chunk and did not publish it yet: thread + 1. */
@@ -63,10 +85,11 @@ void shim_written(const void *chunk) {
     shim_writer[at] = (u16)(CY_TID + 1);
 }
 void shim_landed(const unsigned char *chunk) { shim_writer[(chunk - shim_dynamic) / 16] = 0; }
+b1 shim_unpublished(const unsigned char *chunk) { return shim_writer[(chunk - shim_dynamic) / 16] != 0; }
 
 void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
   shim_queue *q = shim_my_queue();
-  if (q->n == SHIM_COPIES || ((uintptr_t)to | (bytes ? (uintptr_t)from : 0)) % 16 || bytes < 0 || bytes > 16)
+  if (q->n == SHIM_COPIES || ((uintptr_t)to | (uintptr_t)from) % 16 || bytes < 0 || bytes > 16)
     abort();
   shim_copy *c = &q->copy[q->n++];
   c->to = to;
@@ -232,10 +255,36 @@ SHIM_INLINE u32 shim_factor(u64 matrix, int turned, int row, int k, int size) {
   memcpy(&v, shim_dynamic + at, (size_t)size);
   return !shim_writer[at / 16] ? v : size == 1 ? v ^ 0x5a : 0xffff;
 }
+/* Bits that mean nothing are 0; the pattern of swizzled rows begins at a multiple of its own size, since its offset is
+ * not told, and so do groups of 8 rows and blocks. */
+static void shim_check_matrix(u64 matrix, int turned) {
+  u64 start = (matrix & 0x3fff) << 4, blocks = (matrix >> 16 & 0x3fff) << 4, rows = (matrix >> 32 & 0x3fff) << 4;
+  int mode = (int)(matrix >> 62);
+  u64 row = mode == 1 ? 128 : 64, pattern = row * 8;
+  if (matrix & 0x3fffc000c000c000 || (mode != 1 && (mode != 2 || turned)))
+    shim_fault("descriptor of a matrix", matrix);
+  if (start % pattern >= row || rows % pattern || (turned && blocks % pattern))
+    shim_fault("descriptor of a matrix whose swizzled rows begin elsewhere", matrix);
+}
+
+/* Threads of a warpgroup order the same products, one after the other. */
+static void shim_check_order(shim_queue *q, struct shim_order own) {
+  struct shim_orders *all = &shim_orders[CY_TID / GROUP];
+  struct shim_order *first = &all->order[q->ordered % ORDERS];
+  if (q->ordered == all->n) {
+    *first = own;
+    all->n++;
+  } else if (all->n - q->ordered > ORDERS || first->a != own.a || first->b != own.b || first->columns != own.columns) {
+    shim_fault("a product that is another one in other threads of the warpgroup", own.b);
+  }
+  q->ordered++;
+}
+
 static shim_product *shim_order(int columns, void *d, u64 a, u64 b) {
   shim_queue *q = shim_my_queue();
   if (q->nproducts == SHIM_PRODUCTS)
     abort();
+  shim_check_order(q, (struct shim_order){a, b, columns});
   shim_product *p = &q->product[q->nproducts++];
   *p = (shim_product){.d = d, .a = a, .b = b, .columns = columns};
   memcpy(p->was, d, (size_t)columns / 2 * sizeof *p->was);
@@ -248,6 +297,8 @@ static shim_product *shim_order(int columns, void *d, u64 a, u64 b) {
 }
 void shim_wgmma(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32 *d, u64 a, u64 b) {
   shim_product *p = shim_order(columns, d, a, b);
+  shim_check_matrix(a, turn_a);
+  shim_check_matrix(b, turn_b);
   p->turn_a = turn_a;
   p->turn_b = turn_b;
   p->value = value;
@@ -257,6 +308,8 @@ void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, i
   shim_product *p = shim_order(columns, d, a, b);
   if (turn_a || turn_b)
     abort();
+  shim_check_matrix(a, 0);
+  shim_check_matrix(b, 0);
   p->byte_a = byte_a;
   p->byte_b = byte_b;
 }
@@ -265,6 +318,7 @@ static u32 shim_helds[SHIM_PLACES][SHIM_THREADS][4];
 void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b) {
   int lane = CY_TID % 32, first = CY_TID - lane + lane / 4 * 4;
   shim_product *p = shim_order(columns, d, 0, b);
+  shim_check_matrix(b, 1);
   p->turn_b = 1;
   p->value = value;
   p->held = a;

@@ -12,11 +12,6 @@
 
 u32 ptx_shared_bytes;
 
-void ptx_fault(const char *what, u64 number) {
-  fprintf(stderr, "PTX: %s: 0x%llx in thread %d of block %lld\n", what, number, CY_TID, shim_block);
-  abort();
-}
-
 __attribute__((visibility("default"))) int ptx_launch(void (*kernel)(), int threads, i64 blocks, int shared,
                                                       const u64 *slots, int nslots, int schedule, unsigned seed);
 int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int shared, const u64 *slots, int nslots, int schedule,
@@ -155,7 +150,7 @@ u32 *ptx_wgmma_begin(int n, const u32 *d, b1 add, u32 tag) {
   struct set *free = NULL;
   int marks = 0;
   if (!p->fenced)
-    ptx_fault("wgmma without a fence", 0);
+    shim_fault("wgmma without a fence", 0);
   for (struct set *s = p->set; s < p->set + SETS; s++) {
     int own = 0;
     for (int i = 0; i < n; i++)
@@ -168,7 +163,7 @@ u32 *ptx_wgmma_begin(int n, const u32 *d, b1 add, u32 tag) {
     free = s->under_way ? free : s;
   }
   if (marks || !free) {
-    ptx_fault("wgmma into some registers of another one that is under way", (u64)marks);
+    shim_fault("wgmma into some registers of another one that is under way", (u64)marks);
     free = p->set;
   }
   p->nset = (int)(free - p->set);
@@ -202,7 +197,7 @@ void ptx_wgmma_commit(void) {
 void ptx_wgmma_wait(int but, u32 *held, int nheld) {
   struct products *p = &products[CY_TID];
   if (but > 1)
-    ptx_fault("wait for all but groups", (u64)but);
+    shim_fault("wait for all but groups", (u64)but);
   if (but)
     cy_warpgroup_wait_previous();
   else
@@ -218,6 +213,40 @@ void ptx_wgmma_wait(int but, u32 *held, int nheld) {
   }
 }
 
+/* ---- registers of a block ---- */
+
+/* A block's registers are dealt out evenly when it begins; from then on its warps give and take, all of a warpgroup as
+ * many. Who takes waits until others have given, so the sum counts when all is done. */
+enum { REGISTERS = 64 << 10, REGISTERS_STEP = 8, WARP = 32, WARPS = SHIM_THREADS / WARP };
+static int block_threads, registers[WARPS]; /* of each thread of a warp */
+
+static int registers_at_first(void) {
+  int each = REGISTERS / block_threads / REGISTERS_STEP * REGISTERS_STEP;
+  return each > 255 ? 255 : each;
+}
+static void registers_begin(void) {
+  for (int w = 0; w < WARPS; w++)
+    registers[w] = registers_at_first();
+}
+void ptx_registers(b1 more, int n) {
+  int *own = &registers[CY_TID / WARP];
+  if (n % REGISTERS_STEP || n < 24 || n > 256 || (more ? n < *own : n > *own))
+    shim_fault("setmaxnreg", (u64)n);
+  CY_SYNC_WARP();
+  *own = n;
+}
+static void registers_end(void) {
+  int sum = 0, warps = block_threads / WARP;
+  for (int w = 0; w < warps; w++) {
+    sum += registers[w] * WARP;
+    if (registers[w] != registers[w & ~3])
+      shim_fault("setmaxnreg of a part of a warpgroup: warp", (u64)w);
+  }
+  if (sum > registers_at_first() * block_threads)
+    shim_fault("setmaxnreg: more registers than the block has", (u64)sum);
+  registers_begin();
+}
+
 /* ---- barriers in shared memory, launches ---- */
 
 void ptx_barrier_init(u64 *barrier, int arrivals) {
@@ -227,7 +256,7 @@ void ptx_barrier_init(u64 *barrier, int arrivals) {
 void ptx_barriers_published(void) { published = 1; }
 void ptx_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier) {
   if (!published)
-    ptx_fault("copy to a barrier that was not published", (u64)barrier - (u64)shim_dynamic);
+    shim_fault("copy to a barrier that was not published", (u64)barrier - (u64)shim_dynamic);
   cy_tensor_load(to, map, c, x, y, z, i, barrier);
 }
 
@@ -236,6 +265,9 @@ int ptx_launch(void (*kernel)(), int threads, i64 blocks, int shared, const u64 
   ptx_shared_bytes = (u32)shared;
   published = 0;
   memset(products, 0, sizeof products);
+  block_threads = threads;
+  registers_begin();
+  shim_block_ends = registers_end;
   ptx_traffic_begin();
   int stuck = cy_shim_launch(kernel, threads, blocks, shared, slots, nslots, schedule, seed);
   ptx_traffic_end();

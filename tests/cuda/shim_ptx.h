@@ -16,18 +16,17 @@
 
 #pragma GCC visibility push(hidden)
 extern u32 ptx_shared_bytes; /* of the launch at hand */
-void ptx_fault(const char *what, u64 number) __attribute__((noreturn));
 
 /* ---- addresses ---- */
 
 CY_INLINE char *ptx_at(u64 at, u32 bytes) {
   if (at & (bytes - 1))
-    ptx_fault("misaligned address", at);
+    shim_fault("misaligned address", at);
   return (char *)at;
 }
 CY_INLINE char *ptx_shared(u64 at, u32 bytes) {
   if (at & (bytes - 1) || at + bytes > ptx_shared_bytes)
-    ptx_fault("address in shared memory", at);
+    shim_fault("address in shared memory", at);
   return (char *)shim_dynamic + at;
 }
 CY_INLINE char *ptx_shared_put(u64 at, u32 bytes) {
@@ -39,12 +38,12 @@ CY_INLINE char *ptx_shared_put(u64 at, u32 bytes) {
 #define PTX_LOCAL (1ull << 61)
 CY_INLINE char *ptx_param(u64 at, u32 bytes) {
   if (at >> 60 != PTX_PARAM >> 60)
-    ptx_fault("address of a parameter", at);
+    shim_fault("address of a parameter", at);
   return ptx_at(at - PTX_PARAM, bytes);
 }
 CY_INLINE char *ptx_local(u64 at, u32 bytes) {
   if (at >> 60 != PTX_LOCAL >> 60)
-    ptx_fault("address in local memory", at);
+    shim_fault("address in local memory", at);
   return ptx_at(at - PTX_LOCAL, bytes);
 }
 CY_INLINE char *ptx_generic(u64 at, u32 bytes) { return ptx_at(at, bytes); }
@@ -131,7 +130,7 @@ PTX_TO(u64, u64, 0., 0xffffffffffffffffull, 0x1p64, 0x8000000000000000ull)
 
 CY_INLINE void ptx_whole_warp(u32 mask) {
   if (mask != 0xffffffffu)
-    ptx_fault("mask of a part of a warp", mask);
+    shim_fault("mask of a part of a warp", mask);
 }
 u32 ptx_shfl_bfly(u32 v, u32 by, u32 clamp, u32 mask, b1 *there);
 u32 ptx_shfl_idx(u32 v, u32 by, u32 clamp, u32 mask, b1 *there);
@@ -151,6 +150,7 @@ enum { PTX_F32 = 0xffbad00, PTX_S32 = 0x80bad00 };
 u32 *ptx_wgmma_begin(int n, const u32 *d, b1 add, u32 tag); /* where the sums are */
 void ptx_wgmma_end(u32 *d, int n);
 const u32 *ptx_wgmma_kept(const u32 *a);
+void ptx_registers(b1 more, int n); /* setmaxnreg */
 void ptx_wgmma_fence(void);
 void ptx_wgmma_commit(void);
 void ptx_wgmma_wait(int but, u32 *held, int nheld);
@@ -168,13 +168,17 @@ typedef struct ptx_traffic {
   u64 shared_turns, shared_least, sectors, sectors_least;
 } ptx_traffic;
 void ptx_note(u32 line, b1 shared, u64 at, u32 bytes);
+void ptx_round(void); /* of a loop of the thread at hand has ended, and another one follows */
 void ptx_traffic_begin(void);
 void ptx_traffic_end(void);
 #ifdef PTX_TRAFFIC
 #define ptx_at(at, bytes) (ptx_note(__LINE__, 0, at, bytes), ptx_at(at, bytes))
 #define ptx_shared(at, bytes) (ptx_note(__LINE__, 1, at, bytes), ptx_shared(at, bytes))
 #define ptx_shared_put(at, bytes) (ptx_note(__LINE__, 1, at, bytes), ptx_shared_put(at, bytes))
+#define PTX_ROUND() ptx_round()
 #define cy_copy_async(to, from, bytes) (ptx_note(__LINE__, 0, (u64)(from), bytes), cy_copy_async(to, from, bytes))
+#else
+#define PTX_ROUND() (void)0
 #endif
 #pragma GCC visibility pop
 

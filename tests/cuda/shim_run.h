@@ -20,6 +20,7 @@ static struct {
   int most_shared; /* bytes that a block may have; 0: any number */
   int schedule;
   unsigned seed;
+  int shifted; /* the turn from which on tensors begin at multiples of an element alone; 0: none */
 } how;
 
 /* Opens a library, which has a launch_fn of this name; NULL after a message. */
@@ -86,21 +87,48 @@ static bool launch_tensors(const kernel_case *c, const char *symbol, case_memory
   return shim_launch(name, CY_CUDA_TMA_THREADS, case_tensor_blocks(c, how.schedule), CY_CUDA_TMA_SHARED, slots, n + 2);
 }
 
+/* By how many bytes a tensor is moved: one element, if the application could have bound it there. */
+static size_t shift_of(const kernel_case *c, const cy_karg_info *args, int i) {
+  const cy_contraction *t = cy_kernel_contraction(c->k);
+  int bits = cy_dtype_of(args[i].dtype)->bits, weights = t->b_bits; /* in integers: passes make them, as constants */
+  bool ours = (weights && (i == (int)t->b || i == (int)t->b_scale)) || args[i].kind == CY_ARG_SCRATCH ||
+              (c->form->packed_k && i == (int)c->form->packed_arg) || (c->form->shares && i == (int)c->form->share_arg);
+  return ours || bits < 8 ? 0 : (size_t)bits / 8;
+}
+
+/* Has the tensors lie further on by that, or back again; there is room behind them. */
+static void shift_memory(const kernel_case *c, case_memory *memory, bool back) {
+  const cy_karg_info *args;
+  cy_kernel_args(c->k, &args);
+  for (int i = 0; i < memory->n; i++) {
+    char *first = memory->got[i], *further = first + shift_of(c, args, i);
+    memmove(back ? first : further, back ? further : first, memory->bytes[i]);
+  }
+}
+
 /* A case_launch. */
 static bool launch_shim(const kernel_case *c, const char *symbol, int turn, case_memory *memory, int64_t blocks,
                         const uint64_t *sizes, int nsizes) {
   uint64_t slots[48];
   char combine[64];
   snprintf(combine, sizeof combine, "%s_combine", symbol);
+  const cy_karg_info *args;
+  cy_kernel_args(c->k, &args);
+  bool shifted = how.shifted && turn >= how.shifted && !how.tensors;
+  if (shifted)
+    shift_memory(c, memory, false);
   for (int i = 0; i < memory->n; i++)
-    slots[i] = (uint64_t)(uintptr_t)memory->got[i];
+    slots[i] = (uint64_t)(uintptr_t)memory->got[i] + (shifted ? shift_of(c, args, i) : 0);
   memcpy(slots + memory->n, sizes, (size_t)nsizes * sizeof *sizes);
   int n = memory->n + nsizes;
   choose_schedule(c, turn);
   if (how.tensors)
     return launch_tensors(c, symbol, memory, slots, n);
-  return shim_launch(symbol, c->form->threads, blocks, c->form->shared_bytes, slots, n) &&
-         (!c->form->shares || shim_launch(combine, CY_CUDA_COMBINE_THREADS, c->form->combine_blocks, 0, slots, n));
+  bool ok = shim_launch(symbol, c->form->threads, blocks, c->form->shared_bytes, slots, n) &&
+            (!c->form->shares || shim_launch(combine, CY_CUDA_COMBINE_THREADS, c->form->combine_blocks, 0, slots, n));
+  if (shifted)
+    shift_memory(c, memory, true);
+  return ok;
 }
 
 #endif

@@ -2,8 +2,9 @@
  *
  * A copy poisons its target when it is ordered (NaN) and lands when somebody waits for its barrier and all arrivals are
  * there: reading too early, or ordering a copy over a tile that is still read, gives NaN. Landed bytes need no fence to
- * be seen by products. A barrier counts as PTX tells: a phase ends with its last arrival and its last byte; a phase
- * that waits for more or fewer bytes than come never ends, which the launch reports.
+ * be seen by products; but what was written before where they land has to be published. A barrier counts as PTX tells: a
+ * phase ends with its last arrival and its last byte; a phase that waits for more or fewer bytes than come never ends,
+ * which the launch reports.
  */
 #include "tests/cuda/shim.h"
 
@@ -24,6 +25,10 @@ static struct shim_tensor {
 static int shim_nbarriers, shim_ntensors;
 
 void shim_forget_barriers(void) { shim_nbarriers = shim_ntensors = 0; }
+void shim_check_barriers(void) {
+  if (shim_ntensors)
+    shim_fault("a block ends before its copies by tensor maps, of which are left", (u64)shim_ntensors);
+}
 
 static struct shim_barrier *shim_barrier_of(const u64 *at) {
   for (int i = 0; i < shim_nbarriers; i++)
@@ -99,10 +104,16 @@ int shim_barrier_done(const shim_fiber *f) {
     shim_advance(b);
   return b->phase != f->phase;
 }
-/* By parity, as the device has it: the phase is the current one or the one before. */
+/* By parity a device knows the current phase and the one before; for any other it waits for the wrong one, or not. */
 void cy_barrier_wait(u64 *barrier, int phase) {
+  int current = shim_barrier_of(barrier)->phase;
+  if (phase != current && phase != current - 1)
+    shim_fault("wait for a phase that is neither the current one nor the one before", (u64)phase);
+  shim_barrier_wait(barrier, phase & 1);
+}
+void shim_barrier_wait(u64 *barrier, int parity) {
   struct shim_barrier *b = shim_barrier_of(barrier);
-  if ((b->phase & 1) != (phase & 1))
+  if ((b->phase & 1) != parity)
     return;
   shim_now->barrier = barrier;
   shim_now->phase = b->phase;
@@ -112,6 +123,10 @@ void cy_barrier_wait(u64 *barrier, int phase) {
 void cy_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier) {
   if (shim_ntensors == SHIM_TENSORS || (uintptr_t)((unsigned char *)to - shim_dynamic) % 1024)
     abort();
+  for (i64 at = 0; at < shim_box_bytes(map); at += 16)
+    if (shim_unpublished((unsigned char *)to + at))
+      shim_fault("copy by a tensor map over what was written and not published",
+                 (u64)((unsigned char *)to - shim_dynamic + at));
   memset(to, 0xff, (size_t)shim_box_bytes(map));
   shim_tensors[shim_ntensors++] = (struct shim_tensor){shim_barrier_of(barrier), to, map, {c, x, y, z, i}};
 }

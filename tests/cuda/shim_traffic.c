@@ -1,8 +1,8 @@
 /* shim_traffic.c - what accesses of a kernel from PTX cost the device's memories: conflicts of banks, sectors.
  *
  * C that ptx.py wrote and that is compiled with PTX_TRAFFIC notes each access, line by line (shim_ptx.h). The n-th time
- * that threads of a warp come to a line is taken for one request, which is exact where they go round loops equally
- * often. The first blocks of a launch are counted.
+ * that threads of a warp come to a line is taken for one request; where some come more often than others (predicated
+ * bodies of loops), those who have gone round loops equally often until then are. The first blocks of a launch are counted.
  *
  * Shared memory has 32 banks of 4 bytes; a request of 8 bytes a thread goes by half a warp, of 16 by a quarter, and each
  * such part takes as many turns as the bank that most different words are wanted of. Global memory moves sectors of
@@ -10,14 +10,14 @@
  */
 #include "tests/cuda/shim_ptx.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { BLOCKS = 2, BANKS = 32, SECTOR = 32, WARP = 32, MOST_NOTES = 1 << 21 };
 
 typedef struct note {
   u64 at;
-  u32 line, turn; /* turn: of all notes, then the how manieth of its thread and line */
+  u32 line, turn; /* turn: of all notes, then the how manieth of its thread and line, or its round */
+  u32 round;
   u16 thread;
   u8 bytes, shared;
 } note;
@@ -26,14 +26,19 @@ static ptx_traffic traffic;
 static note *notes;
 static u32 nnotes, capacity;
 static i64 noted_block;
+static struct {
+  i64 block;
+  u32 n;
+} rounds[SHIM_THREADS]; /* of loops, in this block */
 
 __attribute__((visibility("default"))) const ptx_traffic *ptx_traffic_read(void) { return &traffic; }
 
 #define ORDER(x, y) (((x) > (y)) - ((x) < (y)))
 static int by_thread(const void *a, const void *b) {
   const note *x = a, *y = b;
-  int order = ORDER(x->thread, y->thread);
+  int order = ORDER(x->thread / WARP, y->thread / WARP);
   order = order ? order : ORDER(x->line, y->line);
+  order = order ? order : ORDER(x->thread, y->thread);
   return order ? order : ORDER(x->turn, y->turn);
 }
 
@@ -91,14 +96,31 @@ static void count_global(note *request, int n) {
   traffic.sectors_least += (bytes + SECTOR - 1) / SECTOR;
 }
 
+/* Numbers the notes [from, to) of a warp and a line. */
+static void number_notes(u32 from, u32 to) {
+  u32 turn = 0, least = ~0u, most = 0;
+  for (u32 i = from; i < to; i++) {
+    notes[i].turn = turn++;
+    if (i + 1 == to || notes[i + 1].thread != notes[i].thread) {
+      least = turn < least ? turn : least;
+      most = turn > most ? turn : most;
+      turn = 0;
+    }
+  }
+  for (u32 i = from; least < most && i < to; i++)
+    notes[i].turn = notes[i].round;
+}
+
 /* Those of a thread and line are numbered; those of a warp, a line and a number are a request. */
 static void count_notes(void) {
   if (!nnotes)
     return; /* and there is no list of them */
   qsort(notes, nnotes, sizeof *notes, by_thread);
-  for (u32 i = 0, turn = 0; i < nnotes; i++) {
-    turn = i && notes[i].thread == notes[i - 1].thread && notes[i].line == notes[i - 1].line ? turn + 1 : 0;
-    notes[i].turn = turn;
+  for (u32 i = 0, end; i < nnotes; i = end) {
+    for (end = i + 1;
+         end < nnotes && notes[end].line == notes[i].line && notes[end].thread / WARP == notes[i].thread / WARP;)
+      end++;
+    number_notes(i, end);
   }
   qsort(notes, nnotes, sizeof *notes, by_request);
   for (u32 i = 0, end; i < nnotes; i = end) {
@@ -113,6 +135,14 @@ static void count_notes(void) {
   nnotes = 0;
 }
 
+static u32 *round_of_thread(void) {
+  if (rounds[CY_TID].block != shim_block)
+    rounds[CY_TID].n = 0;
+  rounds[CY_TID].block = shim_block;
+  return &rounds[CY_TID].n;
+}
+void ptx_round(void) { ++*round_of_thread(); }
+
 void ptx_note(u32 line, b1 shared, u64 at, u32 bytes) {
   if (shim_block >= BLOCKS || !bytes)
     return;
@@ -125,12 +155,13 @@ void ptx_note(u32 line, b1 shared, u64 at, u32 bytes) {
     capacity = capacity ? 2 * capacity : 1 << 12;
     notes = realloc(notes, capacity * sizeof *notes);
   }
-  notes[nnotes] = (note){at, line, nnotes, (u16)CY_TID, (u8)bytes, shared};
+  notes[nnotes] = (note){at, line, nnotes, *round_of_thread(), (u16)CY_TID, (u8)bytes, shared};
   nnotes++;
 }
 
 void ptx_traffic_begin(void) {
   traffic = (ptx_traffic){0, 0, 0, 0};
   noted_block = -1;
+  memset(rounds, 0, sizeof rounds);
 }
 void ptx_traffic_end(void) { count_notes(); }

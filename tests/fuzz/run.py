@@ -1,7 +1,7 @@
 """Builds the libFuzzer targets and lets each look for crashes for --seconds.
 
-Out: the closing line, one test per target; skipped where there is no clang with its fuzzing library, or when another variant
-than the release is tested: the targets have the sanitizers built in.
+Out: the closing line, one test per target; skipped where there is no clang with its fuzzing library, or when another
+     variant than the release is tested: the targets have the sanitizers built in.
 """
 import glob
 import os

@@ -24,7 +24,8 @@ GRAPH_TEST(constants) {
   CHECK_STR_EQ(floats_text(cy_build(g, CY_OP_cumsum, &a, 1, cum, 3, NULL, 0)), "4,6,3,4");
   cy_dim n[1] = {cy_dim_const(g, 4)};
   CHECK_STR_EQ(floats_text(cy_build_iota(g, CY_F16, n, 1, 0)), "0,1,2,3");
-  CHECK_STR_EQ(floats_text(cy_build_select(g, numbers("bool[2]", (const double[]){1, 0}), b, cy_build_like(g, b, 7))), "10,7");
+  CHECK_STR_EQ(floats_text(cy_build_select(g, numbers("bool[2]", (const double[]){1, 0}), b, cy_build_like(g, b, 7))),
+               "10,7");
   CHECK_STR_EQ(floats_text(cy_build_cast(g, numbers("f32[3]", (const double[]){-1.5, NAN, 300}), CY_U8)), "0,0,255");
   CHECK_STR_EQ(floats_text(cy_build_binary(g, CY_OP_pow, b, numbers("i32[]", (const double[]){2}))), "100,400");
   double v;
@@ -55,7 +56,8 @@ GRAPH_TEST(shape_arithmetic) {
   CHECK_STR_EQ(elems_text(cy_build_binary(g, CY_OP_ge, s, cy_build_scalar_int(g, CY_I64, 0))), "1");
   CHECK_STR_EQ(elems_text(cy_build_binary(g, CY_OP_eq, s, b)), "?");
   CHECK_STR_EQ(elems_text(cy_build_select(g, cy_build_binary(g, CY_OP_lt, s, zero), b, s)), "s");
-  CHECK_STR_EQ(elems_text(cy_build_binary(g, CY_OP_div, cy_build_binary(g, CY_OP_sub, s, one), cy_build_scalar_int(g, CY_I64, 2))),
+  CHECK_STR_EQ(elems_text(cy_build_binary(g, CY_OP_div, cy_build_binary(g, CY_OP_sub, s, one),
+                                          cy_build_scalar_int(g, CY_I64, 2))),
                "(s+1)/2-1");
   CHECK_STR_EQ(elems_text(cy_build_cast(g, shape, CY_U8)), "?");
   CHECK_STR_EQ(elems_text(cy_build_squeeze(g, s, 0)), "s");

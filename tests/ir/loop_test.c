@@ -93,14 +93,15 @@ static void test_affine(void) {
 
 /* ---- scheduling ---- */
 
-enum { CASES = 11 };
+enum { CASES = 14 };
 
 /* Kernels that merge, reorder, split, vectorise; built twice: once scheduled, once not. */
 static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   cy_kernel *k = cy_kernel_create(g, "k");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  static const int64_t sizes[CASES][3] = {{3, 5, 7},  {1, 4, 40},  {2, 48, 30}, {6, 1, 4096}, {5, 9, 33}, {5, 9, 33},
-                                          {4, 3, 17}, {2, 32, 64}, {2, 3, 256}, {3, 1, 58},   {3, 1, 60}};
+  static const int64_t sizes[CASES][3] = {{3, 5, 7},  {1, 4, 40}, {2, 48, 30}, {6, 1, 4096}, {5, 9, 33},
+                                          {5, 9, 33}, {4, 3, 17}, {2, 32, 64}, {2, 3, 256},  {3, 1, 58},
+                                          {3, 1, 60}, {5, 2, 32}, {5, 2, 32},  {3, 5, 40}};
   const int64_t *s = sizes[which];
   cy_var v[3];
   cy_expr i[3];
@@ -143,6 +144,16 @@ static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
     cy_expr two = cy_x_index(k, 2), inner = cy_x_bin(k, CY_OP_mod, i[2], which == 9 ? two : cy_x_index(k, 3));
     cy_expr from = add(k, mulc(k, inner, which == 9 ? 29 : 10), cy_x_bin(k, CY_OP_div, i[2], two));
     cy_kernel_store(k, y, row, cy_x_load(k, x, add(k, mulc(k, i[0], s[2]), from)));
+    break;
+  }
+  case 11: /* channels become pixels, in rows side by side (11), or so far apart that they compete for cache lines (12) */
+  case 12:
+  case 13: { /* each channel's become neighbours */
+    int64_t far[3] = {s[1], 1, which == 12 ? 1024 : s[0] * s[1]}, near[3] = {s[1] * s[2], 1, s[1]};
+    const int64_t *by = which == 13 ? near : far;
+    cy_expr turned = add(k, mulc(k, add(k, mulc(k, i[1], s[0]), i[0]), s[2]), i[2]),
+            at = add(k, add(k, mulc(k, i[0], by[0]), mulc(k, i[1], by[1])), mulc(k, i[2], by[2]));
+    cy_kernel_store(k, y, at, cy_x_load(k, x, which == 13 ? row : turned));
     break;
   }
   default: cy_kernel_store(k, y, row, cy_x_un(k, CY_OP_abs, cy_x_load(k, x, row)));
@@ -208,6 +219,15 @@ static void test_shapes_of_schedules(void) {
     CHECK(cy_dim_is(g, cy_kernel_var(k, lanes->var)->extent, which == 7 ? 16 : which == 8 ? 128 : 29));
     CHECK(cy_dim_is(g, cy_kernel_var(k, turns->var)->extent, which == 7 ? 8 : which == 8 ? 3 : 2));
   }
+  for (int which = 11; which <= 13; which++) { /* few lanes, the rest of their cache lines coming next; or all */
+    k = build(which, &in, &out);
+    cy_kernel_schedule(k);
+    const cy_var *grid;
+    uint32_t n = cy_kernel_grid(k, &grid);
+    CHECK_INT_EQ(n, which == 13 ? 1 : 2);
+    CHECK(cy_dim_is(g, cy_kernel_var(k, grid[n - 1])->extent, which == 13 ? 3 : 5));
+    CHECK(cy_dim_is(g, cy_kernel_var(k, cy_kernel_body(k)->var)->extent, which == 11 ? 16 : which == 12 ? 8 : 40));
+  }
 }
 
 static void test_cost(void) {
@@ -221,7 +241,8 @@ static void test_cost(void) {
   free(syms);
 }
 
-/* out[b][m][n] = sum of a[b][m][k] * w[k][n]: 3 batches of m rows, 4 columns, depth 5; strides of a and of the output are given. */
+/* out[b][m][n] = sum of a[b][m][k] * w[k][n]: 3 batches of m rows, 4 columns, depth 5; strides of a and of the output
+ * are given. */
 static cy_kernel *product(int64_t m, int64_t a_batch, int64_t a_m, int64_t out_batch, int64_t out_m) {
   cy_kernel *k = cy_kernel_create(g, "product");
   cy_contraction *c = cy_kernel_contraction(k);

@@ -36,7 +36,8 @@ static void conversions(void) {
       {CY_F32, CY_F8E4M3FN, INFINITY, 448}, {CY_F32, CY_F8E4M3FN, 0x1p-9, 0x1p-9}, {CY_F32, CY_F8E4M3FN, 17, 16},
       {CY_F32, CY_F8E4M3FNUZ, 1000, 240},  {CY_F32, CY_F8E5M2, 1e6, 57344},    {CY_F32, CY_F8E5M2FNUZ, -1e6, -57344},
       {CY_F32, CY_F4E2M1, 2.4, 2},         {CY_F32, CY_F4E2M1, 100, 6},        {CY_F32, CY_F8E8M0, 3, 4},
-      {CY_F32, CY_I4, 9, -7},              {CY_F32, CY_U4, 20, 4},             {CY_I32, CY_I4, 9, -7}, /* 4 bits wrap, as the node tests do */
+      /* 4 bits wrap, as the node tests do */
+      {CY_F32, CY_I4, 9, -7},              {CY_F32, CY_U4, 20, 4},             {CY_I32, CY_I4, 9, -7},
   };
   for (int i = 0; i < CHECK_COUNT(cases); i++) {
     double got = cast(cases[i].from, cases[i].to, cases[i].in);
@@ -113,8 +114,8 @@ static void floating(void) {
 
 /* op(neutral, x) is x, for numbers at the ends of each type, too. */
 static void neutral(void) {
-  static const cy_dtype types[] = {CY_F32, CY_F64, CY_F16, CY_I8, CY_I16, CY_I32, CY_I64, CY_U8, CY_U16, CY_U32, CY_U64, CY_I4,
-                                   CY_U4, CY_BOOL};
+  static const cy_dtype types[] = {CY_F32, CY_F64, CY_F16, CY_I8,  CY_I16, CY_I32, CY_I64,
+                                   CY_U8,  CY_U16, CY_U32, CY_U64, CY_I4,  CY_U4,  CY_BOOL};
   static const cy_op ops[] = {CY_OP_add, CY_OP_mul, CY_OP_min, CY_OP_max, CY_OP_and, CY_OP_or};
   static const double numbers[] = {0, 1, -1, 7, 1e300, -1e300};
   for (size_t t = 0; t < sizeof types / sizeof *types; t++)

@@ -1,5 +1,5 @@
-/* memplan_test.c - for random programs and random sizes: buffers in use at the same time never overlap, and the arena is tight
- * where everything is constant.
+/* memplan_test.c - for random programs and random sizes: buffers in use at the same time never overlap, and the arena
+ * is tight where everything is constant.
  */
 #include "passes/memplan.h"
 #include "runtime/cyrt_place.h"

@@ -2,7 +2,6 @@
 #include "passes/passes.h"
 #include "tests/check.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 static const char source[] =

@@ -222,10 +222,12 @@ static const char convolutions_text[] =
     "  ; from \"fourth\"\n"
     "  return %a, %e, %f\n}\n";
 
-/* Integers take half as long as floats, where the kernel is not of one channel. */
-static double half(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+/* Integers take half as long as floats, where the kernel is not of one channel; rounding, next to nothing. */
+static double half(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                   cy_layer_form form) {
   (void)target, (void)sizes;
-  return ints && !cy_dim_is(g, cy_value_of(g, n->in[1])->type.dim[1], 1) ? 1e9 : 2e9;
+  bool gains = form == CY_LAYER_INTS && !cy_dim_is(g, cy_value_of(g, n->in[1])->type.dim[1], 1);
+  return form == CY_LAYER_ROUNDING ? 1e3 : gains ? 1e9 : 2e9;
 }
 
 /* A scale per image, bits reduced slice by slice; 255 steps behind a ReLU; layers of one x share what is rounded. */

@@ -339,7 +339,8 @@ def typed(g, array, dtype):
 
 @case([T.FLOAT] * 4, opset=21)
 def weights_of_four_bits(g):
-    """By axis with zero points and by blocks, scales of both signs and 0; what is in the product of floats is not rounded any more."""
+    """By axis with zero points and by blocks, scales of both signs and 0; what is in the product of floats is not
+    rounded any more."""
     results, x = [], g.input('x', (3, 64))
     for dtype, low, high in ((T.INT4, -8, 8), (T.UINT4, 0, 16)):
         w = g.rng.integers(low, high, (64, 24))
@@ -464,6 +465,20 @@ def scales_behind_identity_and_cast(g):
     x = g.dq(g.q(g.input('x', (6, 40)), scale(0.02), zero(128)), scale(0.02), zero(128))
     w = g.dq(g.weights((40, 24)), scale(0.01), g.i8(0))
     return [g.q(g.op('MatMul', [x, w]), scale(0.05), zero(131))]
+
+
+@case([T.FLOAT, T.UINT8], step=0.05)
+def qdq_few_channels(g):
+    """Pixels of 16 and 32 channels go through an epilogue several at a time; some have parts of a concatenation for theirs."""
+    x = g.q(g.input('x', (2, 12, 11, 9)), g.f(0.02), g.u8(128))
+    a = conv(g, x, 0.02, 128, (16, 12, 3, 3), (0.03, 0), pads=[1, 1, 1, 1])
+    b = conv(g, a, 0.03, 0, (32, 16, 1, 1), (0.04, 0))
+    c = conv(g, b, 0.04, 0, (32, 1, 3, 3), (0.03, 7), group=32, pads=[1, 1, 1, 1])
+    d = conv(g, c, 0.03, 7, (16, 32, 1, 1), (0.03, 130))
+    s = g.op('Add', [g.dq(d, g.f(0.03), g.u8(130)), g.dq(a, g.f(0.03), g.u8(0))])
+    both = g.op('Concat', [g.dq(conv(g, c, 0.03, 7, (16, 32, 1, 1), (0.05, 120)), g.f(0.05), g.u8(120)),
+                           g.dq(conv(g, b, 0.04, 0, (32, 32, 3, 3), (0.05, 120), pads=[1, 1, 1, 1]), g.f(0.05), g.u8(120))], axis=1)
+    return [g.dq(g.q(s, g.f(0.05), g.u8(120)), g.f(0.05), g.u8(120)), g.q(both, g.f(0.05), g.u8(120))]
 
 
 def differs(got, want, step):

@@ -107,7 +107,7 @@ def half_pairs(p):
                 return '%s %s %s: %s' % (target, os.path.basename(model), ' '.join(options), found)
             if model == image and way == 'pairs' and kinds and ('winograd f4x3 bf16' not in table or 'depthwise' not in table):
                 return 'Winograd and depthwise convolutions do not stay'
-            if ('attention bf16 amx' in table) != (way == 'amx' and model != image):
+            if ('attention bf16 %s' % way in table) != (way is not None and model != image):
                 return '%s: attention is not where it is expected' % target
     return None
 
@@ -116,7 +116,8 @@ def half_beside_int8(p):
     """With --int8, what integers leave in float is in half precision; accuracy is that of integers."""
     model, sizes = encoder(p.path('text.onnx')), ['--dim', 'batch=2', '--dim', 'length=64']
     x = samples_of((2, 5, 64), 1)[0], samples_of((2, 5, 96), 1, 5)[0]
-    for target, kinds in (('graniterapids', ('gemm int8 amx', 'attention bf16 amx')), ('x86-64-v3', ('gemm int8', 'attention '))):
+    for target, kinds in (('graniterapids', ('gemm int8 amx', 'attention bf16 amx')),
+                          ('znver5', ('gemm int8 fours', 'attention bf16 pairs')), ('x86-64-v3', ('gemm int8', 'attention '))):
         table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, '--int8', '--bf16', *sizes)
         if any(kind not in table for kind in kinds):
             return '%s: no %s' % (target, ' or no '.join(kinds))
@@ -128,12 +129,14 @@ def half_beside_int8(p):
 
 
 def attention_beside_int8(p):
-    """--int8 rounds what attention multiplies to bf16 where AMX does that; it is a layer like others, to be skipped or measured."""
+    """--int8 rounds what attention multiplies to bf16 where AMX or vdpbf16ps does that; it is a layer like others, to be
+    skipped or measured."""
     model, sizes = encoder(p.path('text.onnx')), ['--dim', 'batch=2', '--dim', 'length=64']
-    for target, expected in (('graniterapids', True), ('icelake-server', False), ('x86-64-v3', False)):
+    for target, expected in (('graniterapids', 'amx'), ('znver4', 'pairs'), ('icelake-server', None), ('x86-64-v3', None)):
         table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, '--int8', *sizes)
         rows = re.findall(r'^(\S+) +heads of .* bf16$', table, re.M)
-        if bool(rows) != expected or ('attention bf16 amx' in table) != expected or ('in int8 or bf16' in table) != expected:
+        found = bool(rows), 'attention bf16 %s' % expected in table, 'in int8 or bf16' in table
+        if found != (bool(expected),) * 3:
             return '%s: %s' % (target, rows)
         if expected:
             skip = '--int8-skip=' + ','.join(rows)
@@ -144,7 +147,7 @@ def attention_beside_int8(p):
                     '--dim', 'length=8')
     if 'attention bf16' in short or not re.search('heads of .* float: no gain', short):
         return 'eight rows do not stay in float'
-    if 'amx_bf16' not in open('/proc/cpuinfo', encoding='utf-8').read():
+    if 'attention bf16' not in p.cytoc(model, '-o', p.path('n.so'), '--int8', '--explain', *sizes):
         return None
     x = samples_of((2, 64, 64), 1)[0], samples_of((2, 64, 96), 1, 5)[0]
     wanted = p.run(p.library(model, 'f', *sizes), *x)[0]
@@ -159,7 +162,8 @@ def attention_beside_int8(p):
 
 
 def factors_of_one_product(p):
-    """q, k and v that are cut out of one product are rounded once, where it stores them; not if someone reads them in f32."""
+    """q, k and v that are cut out of one product are rounded once, where it stores them; not if someone reads them in
+    f32."""
     for seen in (False, True):
         n = Network(25)
         qkv = n.op('Add', n.op('MatMul', 'x', n.weight(128, 384, scale=0.1)), n.weight(384, scale=0.1))

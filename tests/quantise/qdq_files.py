@@ -1,4 +1,5 @@
-"""`cytoc quantize`: the QDQ files it writes, judged by ONNX Runtime without its optimisations, and cytoc reading them again."""
+"""`cytoc quantize`: the QDQ files it writes, judged by ONNX Runtime without its optimisations, and cytoc reading them
+again."""
 import os
 import re
 
@@ -97,7 +98,8 @@ def qdq_older_operators(p):
 
 
 def qdq_external(p):
-    """A model with tensor data in another file: in it comes, and out goes one. What lies outside of its folder is refused."""
+    """A model with tensor data in another file: in it comes, and out goes one. What lies outside of its folder is
+    refused."""
     def make(path):
         model = onnx.load(residual(p.path('in_one_file.onnx')))
         embedded = p.path('in', 'm.onnx')
@@ -179,7 +181,8 @@ def qdq_digits(p):
 
 
 def qdq_whole(p):
-    """--int8-min-snr holds for what is written: layers stay in float for it, and --explain tells; those that were skipped, too."""
+    """--int8-min-snr holds for what is written: layers stay in float for it, and --explain tells; those that were
+    skipped, too."""
     model, xs, before = whole.chaotic(p.path('m.onnx')), samples_of((64,), 24), 7
     np.savez(p.path('c.npz'), x=np.stack(xs))
     wanted = plain_session(model).run(None, {'x': np.stack(xs)})[0]

@@ -218,7 +218,8 @@ def integer_rows(p):
 
 
 def own_integer_rows(p):
-    """--weights and --int8: products have weights by blocks and rows in 8 bits, but for layers that are to stay in float."""
+    """--weights and --int8: products have weights by blocks and rows in 8 bits, but for layers that are to stay in
+    float."""
     g = Network(5)
     a, b = g.rng.standard_normal((384, 640)) / 20, g.rng.standard_normal((640, 256)) / 25
     y = g.op('MatMul', g.op('Relu', g.op('MatMul', 'x', g.constant(a))), g.constant(b))

@@ -1,5 +1,6 @@
-"""Quantisation of float models: accuracy on the trained example, all forms of samples, what stays in float; the QDQ files that
-are written (qdq_files.py); weights in half precision (halves.py); products of any number of rows (rows.py); the outputs of the whole (whole.py).
+"""Quantisation of float models: accuracy on the trained example, all forms of samples, what stays in float; the QDQ
+files that are written (qdq_files.py); weights in half precision (halves.py); products of any number of rows (rows.py);
+the outputs of the whole (whole.py).
 
 In:  examples/digits, vit/vit.onnx (trained by vit/train.py on the same pictures), networks made here with fixed random
      numbers (shared.py). Out: the closing line.
@@ -108,7 +109,8 @@ def room_for_others(p):
 
 
 def rare_channels(p):
-    """Channels of a depthwise layer that are little active on the samples: where they are more active they are not cut off."""
+    """Channels of a depthwise layer that are little active on the samples: where they are more active they are not cut
+    off."""
     rng = np.random.default_rng(7)
     n = Network(23)
     n.conv('x', 16, 16, group=16)
@@ -161,7 +163,8 @@ def skip_and_limit(p):
 
 
 def small_outputs(p):
-    """A layer that by itself spoils an output stays in float: here differences of large numbers, which others do not mind."""
+    """A layer that by itself spoils an output stays in float: here differences of large numbers, which others do not
+    mind."""
     n = Network(15)
     hidden = n.op('Add', n.conv('x', 16, 32, k=1), n.constant(40))
     n.conv(hidden, 32, 24, k=1)
@@ -398,7 +401,8 @@ def dynamic_limit(p):
 
 
 def logarithms_stay_float(p):
-    """Waves, and the filters behind them, whose powers a logarithm is taken of; no other products, nor those of softplus."""
+    """Waves, and the filters behind them, whose powers a logarithm is taken of; no other products, nor those of
+    softplus."""
     n = Network(13)
     bins, t = 65, np.arange(128)
     waves = [n.constant((np.hanning(128) * f(2 * np.pi * np.arange(bins)[:, None] * t / 128))[:, None]) for f in (np.cos, np.sin)]

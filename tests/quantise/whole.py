@@ -1,5 +1,4 @@
 """The outputs of the whole model: their signal-to-noise ratio, and layers that stay in float for it (--int8-min-snr)."""
-import os
 import re
 
 import numpy as np

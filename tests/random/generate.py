@@ -8,7 +8,6 @@ with steps in them (comparisons, rounding, arg max) take `exact` tensors only, t
 moved about: elsewhere the last bit would decide. Values stay near one: makers of growing operators scale them.
 """
 import numpy as np
-import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 MOST_ELEMENTS = 20000

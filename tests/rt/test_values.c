@@ -71,8 +71,6 @@ static const cyrt_model model_code = {.abi = CYTO_ABI_VERSION,
 
 /* ---- making values ---- */
 
-#define WORDS(...)                                                                                                     \
-  (cyto_string[]) { __VA_ARGS__ }
 #define W(text)                                                                                                        \
   { text, sizeof text - 1 }
 

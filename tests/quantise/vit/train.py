@@ -1,8 +1,9 @@
 """Trains a small vision transformer and writes it as vit.onnx, in the operators that PyTorch's exporter writes.
 
 The data set is scikit-learn's digits: 1,797 images of 8x8 pixels, 0..16. Every fifth one is kept for testing, as in
-examples/digits, whose digits.bin holds those. The network reads patches of 2x2 pixels: 16 tokens and one for the class, BLOCKS
-blocks of attention and a GELU perceptron with normalisation in front. Trained by Adam on images shifted by up to a pixel.
+examples/digits, whose digits.bin holds those. The network reads patches of 2x2 pixels: 16 tokens and one for the class,
+BLOCKS blocks of attention and a GELU perceptron with normalisation in front. Trained by Adam on images shifted by up to
+a pixel.
 
 Needs numpy, scikit-learn, autograd and onnx; the trained network is in the repository.
 """
