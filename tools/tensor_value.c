@@ -12,6 +12,9 @@
 int64_t host_tensor_count(const host_tensor *tensor) {
   int64_t count = 1;
   for (int32_t i = 0; i < tensor->rank; i++)
+    if (tensor->dims[i] == 0) /* and the others may be of any size */
+      return 0;
+  for (int32_t i = 0; i < tensor->rank; i++)
     count *= tensor->dims[i];
   return count;
 }

@@ -396,6 +396,7 @@ def run_cases(args, suite):
             ('run_short', place.library, ['--input', at('short')], ['short\\.npy'], (1,)),
             ('run_header', place.library, ['--input', at('header')], ['header\\.npy'], (1,)),
             ('run_text', place.library, ['--input', at('text')], ['text\\.npy'], (1,)),
+            ('run_huge_of_nothing', place.library, ['--random', '1', '--shape', 'x=%dx17x0' % 2**62], ['x', 'rank|dim|shape'], (1,)),
             ('run_no_file', place.library, ['--input', at('nosuch')], ['nosuch\\.npy'], (1,)),
             ('run_no_input', place.library, [], ["'?x'?"], (1,)),
             ('run_unknown_input', place.library, ['--input', 'z' + at('good')], ['zx', "it has 'x'"], (1,)),

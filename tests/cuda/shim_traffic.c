@@ -113,6 +113,8 @@ static void number_notes(u32 from, u32 to) {
 
 /* Those of a thread and line are numbered; those of a warp, a line and a number are a request. */
 static void count_notes(void) {
+  if (!nnotes)
+    return; /* and there is no list of them */
   qsort(notes, nnotes, sizeof *notes, by_thread);
   for (u32 i = 0, end; i < nnotes; i = end) {
     for (end = i + 1;
