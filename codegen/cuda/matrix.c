@@ -28,7 +28,7 @@
 
 #include <string.h>
 
-enum { ROW_BYTES = 64, CHUNK = 16, RASTER = 8, LEAST_SINGLE_COLUMNS = 24, MOST_TAP_BYTES = 32 };
+enum { ROW_BYTES = 64, STAGES = 4, CHUNK = 16, RASTER = 8, LEAST_SINGLE_COLUMNS = 24, MOST_TAP_BYTES = 32 };
 
 /* m, n, k (set by type), and of a warp */
 static const cy_cuda_tile shapes[] = {
@@ -106,10 +106,6 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
 
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
 
-/* Tiles in flight. Chunks that are put together wait in registers for one turn more; with four stages and their tables
- * a multiprocessor of 100 KB would have one block at a time. */
-static int stages_of(bool runs) { return runs ? 4 : 3; }
-
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
 static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, bool singles) {
   cy_graph *g = cy_kernel_graph(k);
@@ -126,9 +122,9 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->tile.k = ROW_BYTES * 8 / cy_dtype_of(operand_type(k))->bits;
   form->threads = threads_of(&form->tile);
   form->warpgroups = operand_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
-  form->stages = singles ? 0 : stages_of(runs);
+  form->stages = singles ? 0 : STAGES;
   form->least_arch = singles || operand_type(k) == CY_F16 || cy_dtype_is_byte(operand_type(k)) ? 0 : 80;
-  form->shared_bytes = stages_of(runs) * (form->tile.m + form->tile.n) * ROW_BYTES +
+  form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES +
                        (runs ? 0 : 2 * (form->tile.k + ROW_BYTES / CHUNK) * MOST_TAP_BYTES);
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
@@ -662,7 +658,7 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
       {"EB", bytes},
       {"CH", chunk},
       {"STEPS", t->k * bytes / 32},
-      {"STAGES", stages_of(a->runs)},
+      {"STAGES", STAGES},
       {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
       {"FE", form->stages ? 4 : 1},
       {"RASTER", RASTER},
