@@ -1,4 +1,4 @@
-/* attention_int.h - what attention.c and attention_half.c share: the plan, and a task's place. */
+/* attention_int.h - what attention.c, attention_softmax.c and attention_half.c share: the plan, and a task's place. */
 #ifndef CY_CPU_ATTENTION_INT_H
 #define CY_CPU_ATTENTION_INT_H
 
@@ -46,6 +46,12 @@ typedef struct work {
 /* ---- attention.c ---- */
 /* Row r of the run: its batch and row indices. */
 void cy_attention_row_indices(cy_cg *cg, const work *w, V r, V *idx);
+
+/* ---- attention_softmax.c ---- */
+/* The function that w->rows_fn is, and a call of it: scores of the block's rows for keys [j0, j0 + n) become weights;
+ * `first`: i1, there was no tile before. */
+V cy_attention_softmax_emit(cy_cg *cg, const att *a);
+void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first);
 
 /* ---- attention_half.c: what is different where bf16 are multiplied ---- */
 void cy_attention_half_plan(const cy_cg *cg, att *a);

@@ -1,0 +1,330 @@
+/* attention_softmax.c - the scores of a block become weights: softmax row by row, between the two products of attention.
+ *
+ * Comes in: scores of keys [j0, j0 + n) in the worker's scratch, greatest scores and sums of the tiles before. Goes out:
+ * weights in their place (as bf16 in a place of their own), not divided by their sum yet; greatest scores and sums; outputs
+ * so far scaled down where a greater score turned up. Beside that each row asks for some of the memory that the task's
+ * outputs and the next task will need.
+ */
+#include "attention_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WIDE = 4 }; /* vectors of weights that take turns */
+
+/* ---- a row ---- */
+
+static V minus_infinity(cy_cg *cg, unsigned lanes) { return cy_splatf(cg, -INFINITY, lanes); }
+
+typedef V combine(cy_cg *cg, V a, V b);
+static V sum_of(cy_cg *cg, V a, V b) { return LLVMBuildFAdd(cg->b, a, b, ""); }
+
+static V across(cy_cg *cg, V v, unsigned lanes, combine *op) {
+  for (unsigned n = lanes / 2; n >= 1; n /= 2) {
+    V high = cy_some_lanes(cg, v, n, n);
+    v = op(cg, cy_some_lanes(cg, v, 0, n), high);
+  }
+  return LLVMBuildExtractElement(cg->b, v, cy_i32(cg, 0), "");
+}
+
+/* One row of scores being worked on: n of them at s, of keys from j0 on. */
+typedef struct line {
+  V s, j0, n;
+  V weights; /* as bf16: half */
+  V idx[CY_GEMM_BATCH + 2];
+} line;
+
+/* Are scores not yet what the softmax takes? */
+static bool changes(const att *a) { return a->d->scores.change || a->scale_s != 1; }
+
+static V changed(cy_cg *cg, const work *w, line *l, V at, unsigned lanes) {
+  const cy_attention_desc *d = w->a->d;
+  V p = cy_gepf(cg, l->s, at), v = cy_load(cg, cy_vecf(cg, lanes), p, 4);
+  if (!changes(w->a))
+    return v;
+  if (w->a->scale_s != 1)
+    v = LLVMBuildFMul(cg->b, v, cy_splatf(cg, w->a->scale_s, lanes), "");
+  l->idx[d->n_batch + 1] = cy_add(cg, l->j0, at);
+  if (d->scores.change)
+    v = d->scores.change(d->scores.ctx, cg, v, lanes, l->idx);
+  cy_store(cg, v, p, 4);
+  return v;
+}
+
+/* Changes scores [from, to) by vectors of `lanes`, as long as whole ones fit; returns the greatest in `best`. */
+static V change_run(cy_cg *cg, const work *w, line *l, V *from, V to, unsigned lanes, V best) {
+  V n = cy_sub(cg, to, *from), stop = cy_add(cg, *from, cy_mulc(cg, cy_div(cg, n, cy_i64(cg, lanes)), lanes));
+  cy_loop j;
+  cy_loop_begin(cg, &j, *from, stop, cy_i64(cg, lanes), &best, 1);
+  V v = changed(cg, w, l, j.iv, lanes);
+  v = cy_fmax(cg, v, j.v[0]);
+  cy_loop_end(cg, &j, &v);
+  *from = stop;
+  return j.out[0];
+}
+
+/* Elements behind the last whole vector, then -infinity up to the end of that vector. */
+static V change_rest(cy_cg *cg, const work *w, line *l, V from, V best) {
+  unsigned W = cg->W;
+  int64_t n;
+  if (cy_is_const(l->n, &n) && n % W == 0)
+    return best;
+  V rest = LLVMConstNull(cg->vf);
+  cy_if some;
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b);
+  cy_if_begin(cg, &some, cy_icmp(cg, LLVMIntSLT, from, l->n));
+  if (changes(w->a) && cy_is_const(l->n, &n)) {
+    changed(cg, w, l, from, (unsigned)(n % W));
+  } else if (changes(w->a)) {
+    cy_loop j;
+    cy_loop_begin(cg, &j, from, l->n, cy_i64(cg, 1), NULL, 0);
+    changed(cg, w, l, j.iv, 1);
+    cy_loop_end(cg, &j, NULL);
+  }
+  cy_store(cg, minus_infinity(cg, W), cy_gepf(cg, l->s, l->n), 4);
+  rest = cy_fmax(cg, cy_load(cg, cg->vf, cy_gepf(cg, l->s, from), 4), best);
+  LLVMBasicBlockRef then = LLVMGetInsertBlock(cg->b);
+  cy_if_end(cg, &some);
+  V phi = LLVMBuildPhi(cg->b, cg->vf, "");
+  LLVMAddIncoming(phi, &best, &before, 1);
+  LLVMAddIncoming(phi, &rest, &then, 1);
+  return phi;
+}
+
+static V top_of_line(cy_cg *cg, const work *w, line *l) {
+  unsigned W = cg->W;
+  V at = cy_i64(cg, 0), wide = change_run(cg, w, l, &at, l->n, WIDE * W, minus_infinity(cg, WIDE * W)), best = NULL;
+  for (unsigned i = 0; i < WIDE; i++) {
+    V part = cy_some_lanes(cg, wide, i * W, W);
+    best = best ? cy_fmax(cg, part, best) : part;
+  }
+  best = change_run(cg, w, l, &at, l->n, W, best);
+  return across(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
+}
+
+/* 2^y for y <= 0, in `count` vectors of 16; 0 where it would be denormal. The polynomial is 2^f, 0 <= f < 1, its relative
+ * error 7e-5 where weights are rounded to bf16, else 8e-8. */
+static void powers_of_two(cy_cg *cg, unsigned count, V *y, bool rough) {
+  static const double few[] = {0.0780245215, 0.226067156, 0.695833564, 0.999925196},
+                      all[] = {0.00187757669, 0.00898933969, 0.0558263175, 0.240153611, 0.693153083, 0.99999994};
+  enum { FLOOR = 9, LANES = 16 };
+  const double *c = rough ? few : all;
+  size_t n = rough ? sizeof few / sizeof *few : sizeof all / sizeof *all;
+  V none = LLVMConstNull(cg->vf), any = LLVMConstAllOnes(cg->i16), current = cy_i32(cg, 4), f[WIDE], p[WIDE];
+  for (unsigned j = 0; j < count; j++) {
+    V fraction[] = {y[j], cy_i32(cg, FLOOR), none, any, current};
+    f[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.reduce.ps.512", NULL, 0, fraction, 5);
+    p[j] = cy_splatf(cg, c[0], LANES);
+  }
+  for (size_t i = 1; i < n; i++)
+    for (unsigned j = 0; j < count; j++)
+      p[j] = cy_fma(cg, p[j], f[j], cy_splatf(cg, c[i], LANES));
+  for (unsigned j = 0; j < count; j++) {
+    V normal = LLVMBuildFCmp(cg->b, LLVMRealUGE, y[j], cy_splatf(cg, -126, LANES), "");
+    V power[] = {p[j], y[j], none, LLVMBuildBitCast(cg->b, normal, cg->i16, ""), current};
+    y[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, power, 5);
+  }
+}
+
+/* Of `count` vectors of scores, step by step. The difference is multiplied, not each: the lowest fill times log2(e) would
+ * be infinite. */
+static void weights_of(cy_cg *cg, const att *a, unsigned count, V *scores, V top) {
+  const cy_scores *s = &a->d->scores;
+  for (unsigned j = 0; j < count; j++) {
+    if (a->unit == 0)
+      scores[j] = s->weigh(s->ctx, cg, scores[j], top, cg->W);
+    else
+      scores[j] = LLVMBuildFSub(cg->b, scores[j], cy_splat(cg, top, cg->W), "");
+    if (a->unit != 0 && a->unit != 1)
+      scores[j] = LLVMBuildFMul(cg->b, scores[j], cy_splatf(cg, a->unit, cg->W), "");
+  }
+  if (a->unit != 0)
+    powers_of_two(cg, count, scores, a->half);
+}
+
+static V weight_of(cy_cg *cg, const att *a, V score, V top) {
+  const cy_scores *s = &a->d->scores;
+  if (a->unit == 0)
+    return s->weigh(s->ctx, cg, score, top, 1);
+  V all = cy_splat(cg, score, cg->W);
+  weights_of(cg, a, 1, &all, top);
+  return LLVMBuildExtractElement(cg->b, all, cy_i32(cg, 0), "");
+}
+
+/* Scores [from, to), by `count` vectors at a time, become weights; returns their sum and `sum`. */
+static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsigned count, V top, V sum) {
+  cy_loop j;
+  cy_loop_begin(cg, &j, from, to, cy_i64(cg, count * cg->W), &sum, 1);
+  V at[WIDE], v[WIDE];
+  for (unsigned i = 0; i < count; i++) {
+    at[i] = cy_addc(cg, j.iv, i * cg->W);
+    v[i] = cy_load(cg, cg->vf, cy_gepf(cg, l->s, at[i]), 4);
+  }
+  weights_of(cg, w->a, count, v, top);
+  sum = j.v[0];
+  for (unsigned i = 0; i < count; i++) {
+    if (w->a->half)
+      cy_attention_half_weights(cg, l->weights, at[i], v[i]);
+    else
+      cy_store(cg, v[i], cy_gepf(cg, l->s, at[i]), 4);
+    sum = LLVMBuildFAdd(cg->b, v[i], sum, "");
+  }
+  cy_loop_end(cg, &j, &sum);
+  return j.out[0];
+}
+
+/* Scores become weights, up to the end of the last vector; returns their sum. Steps of one vector wait for each other:
+ * more of them are under way where several vectors take turns (Zen 5; not tried where AMX multiplies). */
+static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
+  V sum = LLVMConstNull(cg->vf), whole = cy_i64(cg, 0);
+  if (w->a->unit != 0 && !w->a->amx) {
+    whole = cy_mulc(cg, cy_div(cg, l->n, cy_i64(cg, WIDE * cg->W)), WIDE * cg->W);
+    sum = weigh_run(cg, w, l, cy_i64(cg, 0), whole, WIDE, top, sum);
+  }
+  sum = weigh_run(cg, w, l, whole, l->n, 1, top, sum);
+  if (w->a->half)
+    cy_attention_half_weights_end(cg, l->weights, l->n);
+  return across(cg, sum, cg->W, sum_of);
+}
+
+static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
+  V p = cy_gepf(cg, w->outputs, cy_mulc(cg, row, w->a->ld_o)), factor = cy_splat(cg, by, cg->W);
+  cy_loop c;
+  cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, w->a->ld_o), cy_i64(cg, cg->W), NULL, 0);
+  V at = cy_gepf(cg, p, c.iv);
+  cy_store(cg, LLVMBuildFMul(cg->b, cy_load(cg, cg->vf, at, 4), factor, ""), at, 4);
+  cy_loop_end(cg, &c, NULL);
+}
+
+/* Keys, and values, of the next task that are asked for with every row of this one; 0: none. Only tried with AVX-512,
+ * where products wait for memory otherwise. */
+static int64_t keys_ahead(const cy_cg *cg, const att *a) {
+  enum { MOST = 8 };
+  if (!cg->avx512 || !cy_csize_is(a->d->kd, 1) || !cy_csize_is(a->d->vn, 1))
+    return 0;
+  int64_t rows = a->rows && a->rows < a->chunk ? a->rows : a->chunk, keys = cy_ceil(a->keys ? a->keys : rows, rows);
+  return keys < MOST ? keys : MOST;
+}
+
+static void prefetch_row(cy_cg *cg, V p, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64)
+    cy_prefetch(cg, cy_gepc(cg, p, at), false, CY_SECOND_LEVEL);
+}
+
+/* Row r of the block, which l is, asks for what the task's outputs and the next task will need. */
+static void emit_ahead(cy_cg *cg, const work *w, line *l, V r) {
+  const cy_attention_desc *d = w->a->d;
+  int64_t size = w->a->half ? 2 : 4, count = keys_ahead(cg, w->a);
+  V first = cy_mulc(cg, r, count * size);
+  for (int64_t i = 0; i < count; i++) {
+    V key = cy_addc(cg, first, i * size);
+    prefetch_row(cg, cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, d->kj))), d->size * size);
+    prefetch_row(cg, cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, d->vj))), d->columns * size);
+  }
+  for (int64_t at = 0; count && d->epilogue.ahead && at < d->columns; at += cg->W) {
+    l->idx[d->n_batch + 1] = cy_i64(cg, at);
+    d->epilogue.ahead(d->epilogue.ctx, cg, l->idx, true);
+  }
+}
+
+static line line_of(cy_cg *cg, const work *w, V row, V j0, V n) {
+  line l = {.s = cy_gepf(cg, w->scores, cy_mulc(cg, row, w->a->ld_s)), .j0 = j0, .n = n};
+  if (w->a->half)
+    l.weights = cy_gep(cg, w->weights, cy_mulc(cg, row, w->a->ld_w * 2));
+  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, row), l.idx);
+  return l;
+}
+
+/* A row's greatest score so far, what a row that has seen no key yet takes in its place: its weights are as good as zero. */
+static V safe_top(cy_cg *cg, const att *a, V top) {
+  V none = LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, LLVMConstReal(cg->f32, -INFINITY), "");
+  return a->tiled ? LLVMBuildSelect(cg->b, none, LLVMConstReal(cg->f32, 0), top, "") : top;
+}
+
+/* Row r's greatest score; where it is greater than those of the tiles before, these count for less. */
+static void find_top(cy_cg *cg, const work *w, V r, line *l, V first) {
+  const att *a = w->a;
+  V top = top_of_line(cg, w, l), at_top = cy_gepf(cg, w->top, r), at_sum = cy_gepf(cg, w->sum, r);
+  V zero = LLVMConstReal(cg->f32, 0);
+  if (a->tiled) {
+    V old = LLVMBuildSelect(cg->b, first, LLVMConstReal(cg->f32, -INFINITY), cy_load(cg, cg->f32, at_top, 4), "");
+    V sum = LLVMBuildSelect(cg->b, first, zero, cy_load(cg, cg->f32, at_sum, 4), "");
+    top = LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOGT, old, top, ""), old, top, "");
+    V down = weight_of(cg, a, old, safe_top(cg, a, top));
+    cy_if later;
+    cy_if_begin(cg, &later, LLVMBuildNot(cg->b, first, ""));
+    scale_outputs(cg, w, r, down);
+    cy_if_end(cg, &later);
+    cy_store(cg, LLVMBuildFMul(cg->b, sum, down, ""), at_sum, 4);
+  }
+  cy_store(cg, top, at_top, 4);
+}
+
+/* Weights of the block's rows for keys [j0, j0 + n); `first`: i1, no tile before. First all rows' greatest scores: each
+ * is known only after many steps that depend on each other, and so are those of several rows at a time. */
+static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
+  line l = line_of(cg, w, r.iv, j0, n);
+  find_top(cg, w, r.iv, &l, first);
+  cy_loop_end(cg, &r, NULL);
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
+  l = line_of(cg, w, r.iv, j0, n);
+  emit_ahead(cg, w, &l, r.iv);
+  V top = safe_top(cg, w->a, cy_load(cg, cg->f32, cy_gepf(cg, w->top, r.iv), 4)), at_sum = cy_gepf(cg, w->sum, r.iv);
+  V sum = weigh_line(cg, w, &l, top);
+  if (w->a->tiled)
+    sum = sum_of(cg, cy_load(cg, cg->f32, at_sum, 4), sum);
+  cy_store(cg, sum, at_sum, 4);
+  cy_loop_end(cg, &r, NULL);
+}
+
+/* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
+ * polynomial would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0,
+ * n, first, weights, next keys and values, outer indices. */
+enum { ROWS_PARAMS = 13 };
+
+V cy_attention_softmax_emit(cy_cg *cg, const att *a) {
+  const cy_attention_desc *d = a->d;
+  int outer = d->n_batch - a->shared;
+  LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64,
+                                                     cg->i64, cg->i64, cg->i1,  cg->ptr, cg->ptr, cg->ptr};
+  for (int i = 0; i < outer; i++)
+    params[ROWS_PARAMS + i] = cg->i64;
+  char name[160];
+  snprintf(name, sizeof name, "%s_rows", d->name);
+  V fn = cy_fn_begin(cg, name, cg->voidt, params, (unsigned)(ROWS_PARAMS + outer),
+                     CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  cg->args = LLVMGetParam(fn, 0);
+  cy_epilogue_open(&d->epilogue, cg);
+  work w = {.a = a,
+            .scores = LLVMGetParam(fn, 1),
+            .outputs = LLVMGetParam(fn, 2),
+            .top = LLVMGetParam(fn, 3),
+            .sum = LLVMGetParam(fn, 4),
+            .rows = LLVMGetParam(fn, 5),
+            .row0 = LLVMGetParam(fn, 6),
+            .weights = LLVMGetParam(fn, 10),
+            .next_k = LLVMGetParam(fn, 11),
+            .next_v = LLVMGetParam(fn, 12)};
+  for (int i = 0; i < outer; i++)
+    w.idx[i] = LLVMGetParam(fn, (unsigned)(ROWS_PARAMS + i));
+  bool all = a->keys && !a->tiled && !d->causal && !d->window; /* always the same keys */
+  V j0 = all ? cy_i64(cg, 0) : LLVMGetParam(fn, 7), n = all ? cy_i64(cg, a->keys) : LLVMGetParam(fn, 8);
+  weigh_rows(cg, &w, j0, n, LLVMGetParam(fn, 9));
+  cy_fn_end(cg, NULL);
+  return fn;
+}
+
+void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first) {
+  int outer = w->a->d->n_batch - w->a->shared;
+  int64_t size = w->a->half ? 2 : 4;
+  V key = cy_mulc(cg, cy_sub(cg, w->row0, w->begin), keys_ahead(cg, w->a) * size);
+  V next_k = cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, w->a->d->kj)));
+  V next_v = cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, w->a->d->vj)));
+  V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top,     w->sum, w->rows, w->row0,
+                                         j0,       n,         first,      w->weights, next_k, next_v};
+  memcpy(args + ROWS_PARAMS, w->idx, (size_t)outer * sizeof *args);
+  cy_call(cg, w->rows_fn, args, (unsigned)(ROWS_PARAMS + outer));
+}
