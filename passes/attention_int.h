@@ -46,4 +46,11 @@ static inline bool cy_attention_number(cy_graph *g, cy_val v, double *out) {
   return cy_value_is_const(g, v) && cy_type_count(g, cy_type_of(g, v)) == 1 && cy_value_is_splat(g, v, out);
 }
 
+/* ---- attention_masks.c ---- */
+#define CY_ATTENTION_HIDDEN (-1e9) /* is added to scores that shall not count; no score is that large */
+cy_val cy_attention_masked(cy_rewrite *rw, const cy_node_info *softmax); /* a rule: products become a select */
+bool cy_attention_causal_past(cy_graph *g, cy_val x, cy_dim *out_past);  /* a triangle: the keys before row 0 */
+/* The constant that is true where `numbers`, of f32, are `one`. */
+cy_val cy_attention_seen_at(cy_graph *g, const cy_value *numbers, float one);
+
 #endif

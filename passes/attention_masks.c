@@ -8,7 +8,7 @@
  * select(mask, 0, low)). Both are the same for finite scores; of one that is not finite and masked the product is NaN, what
  * was meant is not.
  */
-#include "pass_int.h"
+#include "attention_int.h"
 
 /* ---- masks that are constant triangles ---- */
 

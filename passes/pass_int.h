@@ -95,13 +95,6 @@ bool cy_cast_lossless(cy_dtype from, cy_dtype to);
 /* fuse.c: vector operations per element, roughly */
 int cy_fuse_op_cost(cy_op op);
 
-/* attention_masks.c */
-#define CY_ATTENTION_HIDDEN (-1e9) /* is added to scores that shall not count; no score is that large */
-cy_val cy_attention_masked(cy_rewrite *rw, const cy_node_info *softmax); /* a rule: products become a select */
-bool cy_attention_causal_past(cy_graph *g, cy_val x, cy_dim *out_past);  /* a triangle: the keys before row 0 */
-/* The constant that is true where `numbers`, of f32, are `one`. */
-cy_val cy_attention_seen_at(cy_graph *g, const cy_value *numbers, float one);
-
 /* attention_plain.c: is one kernel made for attention with heads as in q and v? */
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v);
 /* lower_pieces.c: the windows of a pool along a spatial axis: the first few reach over the border in front, those from
