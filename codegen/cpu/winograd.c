@@ -19,204 +19,14 @@
  * would pay for the points of all filters, and are computed plainly instead, block of channels by block, tap by tap.
  * For both forms, weights lie in that order then.
  */
-#include "conv_int.h"
+#include "winograd_int.h"
+
 #include <stdio.h>
 
-#define POINTS 36
-#define TAPS 9
 #define SPOT 6 /* numbers kept of a tile: image, row, column, rows, columns; of three axes, the plane */
-#define POINT_BYTES (POINTS * 4)
-#define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
-#define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
 #define FILTERS_AHEAD 2048     /* bytes from the filters that are transformed to those that are prefetched */
 #define POINTS_AHEAD 128       /* bytes from the points that are written to those that are prefetched */
-#define ONCE_BYTES (628 << 10) /* of U that is made at once for all tasks of a call; more has not been tried */
 #define FEW 64                 /* outputs that may be computed plainly */
-
-typedef struct wino {
-  const cy_conv_desc *d;
-  cy_axis axis[3];
-  cy_tile tile;
-  int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
-  int64_t depth;                 /* taps of the first of three axes, or 1 */
-  int64_t c, cb;                 /* channels of all of them, those of a block */
-  bool by_tap;                   /* there may be few outputs: cy_pack_layout.winograd is 2 */
-  bool filters_once;             /* U is made for all tasks of a call at once */
-  bool rows;                     /* few tiles: winograd_rows.c makes M */
-  bool shared;                   /* V of all tiles is made by a phase of its own */
-  int64_t v_tiles;               /* tiles of V */
-} wino;
-
-/* Three axes, of which the first is but a sum? */
-static bool is_deep(const cy_conv_desc *d) { return d->n_spatial == 3; }
-/* The place of rows among the axes of the desc; columns follow. */
-static int row_axis(const cy_conv_desc *d) { return d->n_spatial - 2; }
-
-static int64_t known_tiles(const cy_conv_desc *d, int64_t images);
-
-bool cy_winograd_possible(const cy_conv_desc *d) {
-  if (d->n_spatial < 2 || d->transposed || d->groups != 1 || d->cin < 16 || d->cout < 16 || d->cin % 8)
-    return false;
-  for (int i = row_axis(d); i < d->n_spatial; i++)
-    if (d->kernel[i] != 3 || d->stride[i] != 1)
-      return false;
-  /* no vector of channels belongs to two taps */
-  return !is_deep(d) || (d->stride[0] == 1 && d->cin % 16 == 0 && known_tiles(d, cy_csize_known(d->batch)));
-}
-
-/* ---- the plan ---- */
-
-/* With dilation D, outputs and inputs D apart form D*D pictures of their own, fewer where there are fewer outputs, each
- * cut into tiles. Tiles along an axis of `out` outputs: */
-static int64_t axis_tiles(int64_t out, int64_t dilation) {
-  int64_t pictures = out < dilation ? out : dilation;
-  return pictures * (cy_ceil(cy_ceil(out, dilation), 4));
-}
-
-static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
-  int y = row_axis(d);
-  int64_t planes = is_deep(d) ? cy_csize_known(d->out[0]) : 1;
-  return images * planes * axis_tiles(cy_csize_known(d->out[y]), d->dilation[y]) *
-         axis_tiles(cy_csize_known(d->out[y + 1]), d->dilation[y + 1]);
-}
-
-/* What a picture of unknown size takes; where it is small, dilation leaves most tiles nearly empty. */
-static double unknown_tiles(const cy_conv_desc *d, double pixels) {
-  static const int64_t sides[] = {12, 20, 40};
-  double each = 0;
-  for (int i = 0; i < 3; i++)
-    each += (double)(axis_tiles(sides[i], d->dilation[0]) * axis_tiles(sides[i], d->dilation[1])) /
-            (double)(sides[i] * sides[i]);
-  return pixels * each / 3;
-}
-
-/* Cycles on vectors of W floats, measured on Zen 3, with AVX-512 on Sapphire Rapids: of the input transform, of the
- * rest of a task. Of a filter, 50 are arithmetic, the others push its points out of the first-level cache. */
-static double input_cost(unsigned W, int64_t tiles, int64_t c) {
-  return (double)tiles * (W == 16 ? 300 : 150) * (double)c / W;
-}
-static double output_cost(unsigned W, int64_t tiles, int64_t columns) {
-  return (double)tiles * (W == 16 ? 200 : 150) * (double)columns / W;
-}
-static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
-  static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see cy_next_rows; with AVX-512 no row idles */
-  double rows = W == 16 ? (double)tiles : (double)(tiles / 6 * 6) + tail[tiles % 6], each = (double)(c * columns) / W;
-  return (18 * rows + (W == 16 ? 240 : 100)) * each + output_cost(W, tiles, columns);
-}
-
-/* The same where winograd_rows.c makes M (Sapphire Rapids): points of filters for every few tiles. */
-static double rows_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
-  double each = (double)(c * columns) / W, loads = TAPS * 4 * W / CY_BYTES_PER_CYCLE;
-  double work = 24 * (double)tiles + 36 * (double)cy_ceil(tiles, CY_ROWS_TILES);
-  return (work > loads ? work : loads) * each + output_cost(W, tiles, columns);
-}
-
-/* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. With
- * AVX-512, what comes from the third level takes longer than the arithmetic: V stays in the second level then, if tiles
- * enough to pay for their filters leave it there, and where U is made once, V and M leave its place alone. */
-static int64_t most_tiles(const cy_cg *cg, const wino *w) {
-  int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), least = cg->avx512 ? 48 : 24;
-  int64_t fit = (cg->avx512 ? cg->l2_bytes * 6 / 10 : MOST_BYTES) / (POINT_BYTES * w->c);
-  if (w->filters_once)
-    return cg->l2_bytes * 7 / 20 / (POINT_BYTES * (w->c + w->nr));
-  return w->shared || fit > most ? most : fit < least ? least : fit;
-}
-
-/* The block sizes that are best on average for 1, 2, 4 and 8 workers. */
-static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
-  double best = 1e300;
-  for (int64_t tiles = 4, most = most_tiles(cg, w); tiles <= most; tiles++)
-    for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
-      int64_t nb = cy_ceil(w->panels, split), tasks = cy_ceil(total, tiles) * cy_ceil(w->panels, nb);
-      int64_t here = tiles < total ? tiles : total;
-      double cost = task_cost(cg->W, here, nb * w->nr, w->c) + (w->shared ? 0 : input_cost(cg->W, here, w->c)), sum = 0;
-      for (int64_t workers = 1; workers <= 8; workers *= 2)
-        sum += (double)(cy_round_up(tasks, workers)) * cost;
-      if (sum < best) {
-        best = sum;
-        w->tiles = here;
-        w->nb = nb;
-      }
-    }
-}
-
-/* With AVX-512, several narrow panels leave V more of the second-level cache and have deeper blocks of channels, so that
- * M is read less often; the points of a single wide one are made but once (filters_once).
- * Columns that idle in the last panel take as long as others: a narrower tile where there are fewer of them then, if it
- * still has sums enough to hide the latency of fma. */
-static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
-  cy_tile t = cy_tile_choose(cg, total, cout);
-  if (cg->avx512 && t.mr == 6 && t.nv > 2 && cout > (int64_t)t.nv * cg->W)
-    t = (cy_tile){8, 2};
-  int64_t nr = (int64_t)t.nv * cg->W, least = cy_round_up(cout, nr);
-  for (unsigned nv = t.nv - 1; nv * t.mr >= 8; nv--) {
-    nr = (int64_t)nv * cg->W;
-    if (cy_round_up(cout, nr) < least) {
-      least = cy_round_up(cout, nr);
-      t.nv = nv;
-    }
-  }
-  return t;
-}
-
-/* Tiles that winograd_rows.c is faster for: measured on Sapphire Rapids (2 MB of second-level cache) and Zen 5 (1 MB,
- * which points of filters are pushed out of sooner: 16 tiles of 256 channels in resnet50 540 -> 450 us, 9 of 128
- * 75 -> 67, but 25 of 128 156 -> 176). */
-static int64_t rows_most_tiles(const cy_cg *cg) { return cg->l2_bytes > 1 << 20 ? 8 : 16; }
-
-/* Do so many bytes of U leave V and M enough of the second-level cache? */
-static bool stays(const cy_cg *cg, int64_t bytes) { return bytes <= cg->l2_bytes * 6 / 10 && bytes <= ONCE_BYTES; }
-
-static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
-  int64_t depth = is_deep(d) ? d->kernel[0] : 1;
-  wino w = {.d = d, .depth = depth, .c = depth * d->cin};
-  cy_conv_axes(d, 0, w.axis);
-  int64_t total = known_tiles(d, cy_csize_known(d->batch));
-  w.rows = cg->avx512 && total && total <= rows_most_tiles(cg) && d->weights == CY_WEIGHTS_F32;
-  w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
-  w.nr = (int64_t)w.tile.nv * cg->W;
-  w.panels = cy_ceil(d->cout, w.nr);
-  w.by_tap = !total && d->weights == CY_WEIGHTS_F32;
-  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
-  w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.c * w.nr);
-  if (w.filters_once)
-    blocks = 1;
-  w.cb = w.rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
-  w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES && !w.filters_once;
-  int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
-  blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
-  w.tiles = total ? w.tiles : most;
-  if (w.rows) {
-    w.tiles = total;
-    w.nb = 1;
-  }
-  w.v_tiles = w.shared ? total : w.tiles;
-  return w;
-}
-
-cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
-  wino w = plan(cg, d);
-  return (cy_pack_layout){.groups = 1,
-                          .n = d->cout,
-                          .taps = TAPS,
-                          .c = w.c,
-                          .tap_block = TAPS,
-                          .c_block = w.c,
-                          .depth = (int)w.depth,
-                          .winograd = w.by_tap ? 2 : 1,
-                          .nr = (unsigned)w.nr,
-                          .merged = 1,
-                          .weights = d->weights,
-                          .bytes = TAPS * w.panels * w.nr * w.c * cy_weight_bytes(d->weights)};
-}
-
-double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
-  wino w = plan(cg, d);
-  int64_t tiles = known_tiles(d, cy_conv_images(d));
-  tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels);
-  double task = w.rows ? rows_cost(cg->W, tiles, w.panels * w.nr, w.c) : task_cost(cg->W, tiles, w.panels * w.nr, w.c);
-  return task + input_cost(cg->W, tiles, w.c);
-}
 
 /* ---- sizes ---- */
 
@@ -240,12 +50,11 @@ static V tile_count(cy_cg *cg, const wino *w) {
   return cy_mul(cg, images, cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
 }
 
-/* i1: are there so few outputs that all their products take no longer than the filters' points? By the costs above, in
+/* i1: are there so few outputs that all their products take no longer than the filters' points? By their costs, in
  * thousandths of what an output takes. */
 static V is_few(cy_cg *cg, const wino *w) {
-  int64_t columns = w->panels * w->nr;
-  double output = cy_plain_cycles(cg, (double)(TAPS * w->c * columns)), fixed = task_cost(cg->W, 0, columns, w->c);
-  double tile = (task_cost(cg->W, 6, columns, w->c) - fixed) / 6 + input_cost(cg->W, 1, w->c);
+  double fixed, tile = cy_winograd_tile_cost(cg, w, &fixed);
+  double output = cy_plain_cycles(cg, (double)(TAPS * w->c * w->panels * w->nr));
   V outputs = output_count(cg, w), most = cy_mulc(cg, tile_count(cg, w), (int64_t)(1000 * tile / output));
   most = cy_addc(cg, most, (int64_t)(1000 * fixed / output));
   V cheap = cy_icmp(cg, LLVMIntSLE, cy_mulc(cg, outputs, 1000), most);
@@ -778,7 +587,7 @@ static void emit_few(cy_cg *cg, const task *t) {
 }
 
 void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
-  wino w = plan(cg, d);
+  wino w = cy_winograd_plan(cg, d);
   if (w.shared)
     emit_shared_input(cg, &w, info);
   cy_kernel_begin(cg, d->name, 0);

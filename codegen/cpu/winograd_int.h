@@ -1,0 +1,33 @@
+/* winograd_int.h - what winograd.c and winograd_plan.c share: the plan of a convolution by F(4x4,3x3). */
+#ifndef CY_CPU_WINOGRAD_INT_H
+#define CY_CPU_WINOGRAD_INT_H
+
+#include "conv_int.h"
+
+enum { POINTS = 36, TAPS = 9 }; /* of a patch, and of its products; of a filter */
+
+typedef struct wino {
+  const cy_conv_desc *d;
+  cy_axis axis[3];
+  cy_tile tile;
+  int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
+  int64_t depth;                 /* taps of the first of three axes, or 1 */
+  int64_t c, cb;                 /* channels of all of them, those of a block */
+  bool by_tap;                   /* there may be few outputs: cy_pack_layout.winograd is 2 */
+  bool filters_once;             /* U is made for all tasks of a call at once */
+  bool rows;                     /* few tiles: winograd_rows.c makes M */
+  bool shared;                   /* V of all tiles is made by a phase of its own */
+  int64_t v_tiles;               /* tiles of V */
+} wino;
+
+/* Three axes, of which the first is but a sum? */
+static inline bool is_deep(const cy_conv_desc *d) { return d->n_spatial == 3; }
+/* The place of rows among the axes of the desc; columns follow. */
+static inline int row_axis(const cy_conv_desc *d) { return d->n_spatial - 2; }
+
+/* ---- winograd_plan.c ---- */
+wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d);
+/* Cycles of a tile with all that is done for it, where there are some; out_fixed: what all of them share. */
+double cy_winograd_tile_cost(const cy_cg *cg, const wino *w, double *out_fixed);
+
+#endif

@@ -1,0 +1,179 @@
+/* winograd_plan.c - whether F(4x4,3x3) is possible, what it takes, and how large its blocks are.
+ *
+ * In: a cy_conv_desc. Out: the plan that winograd.c follows, the layout of its weights, cycles for the choice between
+ * algorithms.
+ */
+#include "winograd_int.h"
+
+#define POINT_BYTES (POINTS * 4)
+#define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
+#define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
+#define ONCE_BYTES (628 << 10) /* of U that is made at once for all tasks of a call; more has not been tried */
+
+/* With dilation D, outputs and inputs D apart form D*D pictures of their own, fewer where there are fewer outputs, each
+ * cut into tiles. Tiles along an axis of `out` outputs: */
+static int64_t axis_tiles(int64_t out, int64_t dilation) {
+  int64_t pictures = out < dilation ? out : dilation;
+  return pictures * (cy_ceil(cy_ceil(out, dilation), 4));
+}
+
+static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
+  int y = row_axis(d);
+  int64_t planes = is_deep(d) ? cy_csize_known(d->out[0]) : 1;
+  return images * planes * axis_tiles(cy_csize_known(d->out[y]), d->dilation[y]) *
+         axis_tiles(cy_csize_known(d->out[y + 1]), d->dilation[y + 1]);
+}
+
+/* What a picture of unknown size takes; where it is small, dilation leaves most tiles nearly empty. */
+static double unknown_tiles(const cy_conv_desc *d, double pixels) {
+  static const int64_t sides[] = {12, 20, 40};
+  double each = 0;
+  for (int i = 0; i < 3; i++)
+    each += (double)(axis_tiles(sides[i], d->dilation[0]) * axis_tiles(sides[i], d->dilation[1])) /
+            (double)(sides[i] * sides[i]);
+  return pixels * each / 3;
+}
+
+/* Cycles on vectors of W floats, measured on Zen 3, with AVX-512 on Sapphire Rapids: of the input transform, of the
+ * rest of a task. Of a filter, 50 are arithmetic, the others push its points out of the first-level cache. */
+static double input_cost(unsigned W, int64_t tiles, int64_t c) {
+  return (double)tiles * (W == 16 ? 300 : 150) * (double)c / W;
+}
+static double output_cost(unsigned W, int64_t tiles, int64_t columns) {
+  return (double)tiles * (W == 16 ? 200 : 150) * (double)columns / W;
+}
+static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
+  static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see cy_next_rows; with AVX-512 no row idles */
+  double rows = W == 16 ? (double)tiles : (double)(tiles / 6 * 6) + tail[tiles % 6], each = (double)(c * columns) / W;
+  return (18 * rows + (W == 16 ? 240 : 100)) * each + output_cost(W, tiles, columns);
+}
+
+/* The same where winograd_rows.c makes M (Sapphire Rapids): points of filters for every few tiles. */
+static double rows_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
+  double each = (double)(c * columns) / W, loads = TAPS * 4 * W / CY_BYTES_PER_CYCLE;
+  double work = 24 * (double)tiles + 36 * (double)cy_ceil(tiles, CY_ROWS_TILES);
+  return (work > loads ? work : loads) * each + output_cost(W, tiles, columns);
+}
+
+/* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. With
+ * AVX-512, what comes from the third level takes longer than the arithmetic: V stays in the second level then, if tiles
+ * enough to pay for their filters leave it there, and where U is made once, V and M leave its place alone. */
+static int64_t most_tiles(const cy_cg *cg, const wino *w) {
+  int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), least = cg->avx512 ? 48 : 24;
+  int64_t fit = (cg->avx512 ? cg->l2_bytes * 6 / 10 : MOST_BYTES) / (POINT_BYTES * w->c);
+  if (w->filters_once)
+    return cg->l2_bytes * 7 / 20 / (POINT_BYTES * (w->c + w->nr));
+  return w->shared || fit > most ? most : fit < least ? least : fit;
+}
+
+/* The block sizes that are best on average for 1, 2, 4 and 8 workers. */
+static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
+  double best = 1e300;
+  for (int64_t tiles = 4, most = most_tiles(cg, w); tiles <= most; tiles++)
+    for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
+      int64_t nb = cy_ceil(w->panels, split), tasks = cy_ceil(total, tiles) * cy_ceil(w->panels, nb);
+      int64_t here = tiles < total ? tiles : total;
+      double cost = task_cost(cg->W, here, nb * w->nr, w->c) + (w->shared ? 0 : input_cost(cg->W, here, w->c)), sum = 0;
+      for (int64_t workers = 1; workers <= 8; workers *= 2)
+        sum += (double)(cy_round_up(tasks, workers)) * cost;
+      if (sum < best) {
+        best = sum;
+        w->tiles = here;
+        w->nb = nb;
+      }
+    }
+}
+
+/* With AVX-512, several narrow panels leave V more of the second-level cache and have deeper blocks of channels, so that
+ * M is read less often; the points of a single wide one are made but once (filters_once).
+ * Columns that idle in the last panel take as long as others: a narrower tile where there are fewer of them then, if it
+ * still has sums enough to hide the latency of fma. */
+static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
+  cy_tile t = cy_tile_choose(cg, total, cout);
+  if (cg->avx512 && t.mr == 6 && t.nv > 2 && cout > (int64_t)t.nv * cg->W)
+    t = (cy_tile){8, 2};
+  int64_t nr = (int64_t)t.nv * cg->W, least = cy_round_up(cout, nr);
+  for (unsigned nv = t.nv - 1; nv * t.mr >= 8; nv--) {
+    nr = (int64_t)nv * cg->W;
+    if (cy_round_up(cout, nr) < least) {
+      least = cy_round_up(cout, nr);
+      t.nv = nv;
+    }
+  }
+  return t;
+}
+
+/* Tiles that winograd_rows.c is faster for: measured on Sapphire Rapids (2 MB of second-level cache) and Zen 5 (1 MB,
+ * which points of filters are pushed out of sooner: 16 tiles of 256 channels in resnet50 540 -> 450 us, 9 of 128
+ * 75 -> 67, but 25 of 128 156 -> 176). */
+static int64_t rows_most_tiles(const cy_cg *cg) { return cg->l2_bytes > 1 << 20 ? 8 : 16; }
+
+/* Do so many bytes of U leave V and M enough of the second-level cache? */
+static bool stays(const cy_cg *cg, int64_t bytes) { return bytes <= cg->l2_bytes * 6 / 10 && bytes <= ONCE_BYTES; }
+
+wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d) {
+  int64_t depth = is_deep(d) ? d->kernel[0] : 1;
+  wino w = {.d = d, .depth = depth, .c = depth * d->cin};
+  cy_conv_axes(d, 0, w.axis);
+  int64_t total = known_tiles(d, cy_csize_known(d->batch));
+  w.rows = cg->avx512 && total && total <= rows_most_tiles(cg) && d->weights == CY_WEIGHTS_F32;
+  w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
+  w.nr = (int64_t)w.tile.nv * cg->W;
+  w.panels = cy_ceil(d->cout, w.nr);
+  w.by_tap = !total && d->weights == CY_WEIGHTS_F32;
+  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
+  w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.c * w.nr);
+  if (w.filters_once)
+    blocks = 1;
+  w.cb = w.rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
+  w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES && !w.filters_once;
+  int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
+  blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
+  w.tiles = total ? w.tiles : most;
+  if (w.rows) {
+    w.tiles = total;
+    w.nb = 1;
+  }
+  w.v_tiles = w.shared ? total : w.tiles;
+  return w;
+}
+
+cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
+  wino w = cy_winograd_plan(cg, d);
+  return (cy_pack_layout){.groups = 1,
+                          .n = d->cout,
+                          .taps = TAPS,
+                          .c = w.c,
+                          .tap_block = TAPS,
+                          .c_block = w.c,
+                          .depth = (int)w.depth,
+                          .winograd = w.by_tap ? 2 : 1,
+                          .nr = (unsigned)w.nr,
+                          .merged = 1,
+                          .weights = d->weights,
+                          .bytes = TAPS * w.panels * w.nr * w.c * cy_weight_bytes(d->weights)};
+}
+
+double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
+  wino w = cy_winograd_plan(cg, d);
+  int64_t tiles = known_tiles(d, cy_conv_images(d));
+  tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels);
+  double task = w.rows ? rows_cost(cg->W, tiles, w.panels * w.nr, w.c) : task_cost(cg->W, tiles, w.panels * w.nr, w.c);
+  return task + input_cost(cg->W, tiles, w.c);
+}
+
+double cy_winograd_tile_cost(const cy_cg *cg, const wino *w, double *out_fixed) {
+  int64_t columns = w->panels * w->nr;
+  *out_fixed = task_cost(cg->W, 0, columns, w->c);
+  return (task_cost(cg->W, 6, columns, w->c) - *out_fixed) / 6 + input_cost(cg->W, 1, w->c);
+}
+
+bool cy_winograd_possible(const cy_conv_desc *d) {
+  if (d->n_spatial < 2 || d->transposed || d->groups != 1 || d->cin < 16 || d->cout < 16 || d->cin % 8)
+    return false;
+  for (int i = row_axis(d); i < d->n_spatial; i++)
+    if (d->kernel[i] != 3 || d->stride[i] != 1)
+      return false;
+  /* no vector of channels belongs to two taps */
+  return !is_deep(d) || (d->stride[0] == 1 && d->cin % 16 == 0 && known_tiles(d, cy_csize_known(d->batch)));
+}
