@@ -105,7 +105,8 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
  * first-level cache. Larger ones, in the second-level cache, made products of 3 rows a third slower, those of 128 no
  * faster (Sapphire Rapids, 4096x4096 in 4 bits). */
 enum { CY_INTS_ROWS = 128, CY_INTS_BYTES = 32 * 1024 };
-/* Weights in integers, [blocks][n / tile][rows of bytes][tile]: 4 bits have rows i and i + block / 2 of a block in one byte. */
+/* Weights in integers, [blocks][n / tile][rows of bytes][tile]: 4 bits have rows i and i + block / 2 of a block in one
+ * byte. */
 typedef struct cy_int_weights {
   int bits; /* 8 or 4; 0: there are none */
   bool is_signed, bf16;        /* bf16: they become that: see cy_widen_emit */

@@ -221,12 +221,6 @@ bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *d) {
   return p.packed && p.rows != 1; /* one row waits for its weights either way */
 }
 
-/* Pairs take 1.25 times as long, measured on Zen 3; what comes again is read by way of its offsets. */
-bool cy_dot_cut_pays(const cy_dot_layout *l, int64_t again) {
-  int64_t groups = cy_ceil(l->n, l->nr) * cy_ceil(l->taps * l->c, 4);
-  return again * 6 <= groups;
-}
-
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
   if (!d->bf16 && cy_dot_depthwise_possible(d))
     return "conv int8 depthwise";

@@ -133,8 +133,8 @@ typedef struct cy_dot_form {
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again): for
  * each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its first columns. start: what the
- * sums begin with, for fours; or, onto, with what c holds; first, again: of cut weights, from the first of the panels on, and from the beginning.
- */
+ * sums begin with, for fours; or, onto, with what c holds; first, again: of cut weights, from the first of the panels
+ * on, and from the beginning. */
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
 /* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
  * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, sums begin

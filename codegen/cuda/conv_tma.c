@@ -31,7 +31,8 @@ static double ceil_to(double v, int to) { return (double)cy_round_up((int64_t)v,
 /* The patch that covers the output with the least beyond its ends; of equal ones the widest. False: all cover too
  * much. */
 static bool choose_patch(cy_graph *g, const cy_contraction *c, int patch[3]) {
-  double columns = cy_cu_estimate(g, axis(g, c, c->out, 0, 1), 128), lines = cy_cu_estimate(g, axis(g, c, c->out, 1, 1), 128);
+  double columns = cy_cu_estimate(g, axis(g, c, c->out, 0, 1), 128);
+  double lines = cy_cu_estimate(g, axis(g, c, c->out, 1, 1), 128);
   double images = cy_cu_estimate(g, c->images, 1), best = 0;
   for (int x = CY_CU_TMA_M; x >= 1; x /= 2)
     for (int y = CY_CU_TMA_M / x; y >= 1; y /= 2) {

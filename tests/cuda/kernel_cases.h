@@ -473,7 +473,8 @@ static void add_tensors(void) {
   }
 }
 
-/* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (contract.c packs those of models). */
+/* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (contract.c packs those of
+ * models). */
 static void add_packed(kernel_case *q, cy_cuda_form *form) {
   const cy_contraction *c = cy_kernel_contraction(q->k);
   const cy_karg_info *args;
