@@ -73,7 +73,8 @@ class Driver:
         """A copy of the array on the device."""
         array = np.ascontiguousarray(array)
         at = self.alloc(array.nbytes)
-        self.call('cuMemcpyHtoD_v2', c_uint64(at), array.ctypes.data_as(c_void_p), c_size_t(array.nbytes))
+        self.call('cuMemcpyHtoDAsync_v2', c_uint64(at), array.ctypes.data_as(c_void_p), c_size_t(array.nbytes), None)
+        self.wait(None)
         return at
 
     def download(self, at, size, stream):
