@@ -9,7 +9,7 @@ Out: the folder (--save) with run.py (carried.py) and archives in the order of t
      --limit-mb is left out, and said. --mocks adds the mocks of NVIDIA's libraries, --nodes and --preset make it small:
      for trying it out.
 """
-import fnmatch
+import glob
 import io
 import os
 import re
@@ -28,7 +28,7 @@ PROGRAMS = {'cytoc': 'build', 'cyto-run': 'build', 'cyto-bench': 'build', 'node_
 SCRIPTS = ['tests/*.py', 'tests/cuda/*.py', 'tests/cuda/*.txt', 'tests/onnx/*.py', 'tests/onnx/*.txt', 'tests/bench/cuda*.py',
            'tests/requirements.txt', 'tools/bench_*.py']
 MOCKS = ['tests/cuda/*.h', 'tests/check.h', 'codegen/cuda/*.cuh', 'build/tests/cuda/mock/*.o', 'build/tests/cuda/mock/*.so*',
-         'build/tests/cuda/mock/*/*.so*']
+         'build/tests/cuda/mock/cudnn/*.so*', 'build/tests/cuda/mock/lib64/*.so*']
 
 
 def needed(program):
@@ -49,14 +49,7 @@ def glibc_of(program):
 
 
 def matching(patterns):
-    found = []
-    for pattern in patterns:
-        folder, name = os.path.split(pattern)
-        folders = [folder] if '*' not in folder else [
-            os.path.join(os.path.dirname(folder), d) for d in sorted(os.listdir(os.path.dirname(folder)))]
-        found += [os.path.join(d, f) for d in folders if os.path.isdir(d) for f in sorted(os.listdir(d))
-                  if fnmatch.fnmatch(f, name) and os.path.isfile(os.path.join(d, f))]
-    return found
+    return [path for pattern in patterns for path in sorted(glob.glob(pattern)) if os.path.isfile(path)]
 
 
 # ---- what the archives hold: {name there: path here} ----
