@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import onnx.backend.test
 from onnx import AttributeProto as A
-from onnx import helper as h
 from onnx import numpy_helper
 
 INTS = [-1, 0, 1, 2, 3, 7, 100, 65537, 2**31, 2**40, 2**62, 2**63 - 1, -2**63]

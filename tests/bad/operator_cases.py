@@ -306,7 +306,7 @@ def grouped_rotary(d):
 
 def wrong_elements():
     """Every input of `kind`, (dims, type), and what must be said about it."""
-    ints, floats = ((2, 3), T.INT32), ((2, 3), T.FLOAT)
+    ints = (2, 3), T.INT32
     gates, state = [((5, 2, 4), T.FLOAT), ((1, 12, 4), T.FLOAT)], ((1, 2, 3), T.DOUBLE)
     for name, kind, inputs, text, attributes in (
             ('softmax_of_integers', 'Softmax', [ints], r'floating-point.*i32\[2,3\]', {}),
