@@ -14,6 +14,7 @@
 #ifndef CY_TARGET_H
 #define CY_TARGET_H
 
+#include "codegen/arch.h"
 #include "codegen/codegen.h"
 
 typedef struct cy_target cy_target;
@@ -28,7 +29,8 @@ typedef struct cy_peak {
 /* A target with its options: what cy_machine_open() made of the spec. */
 struct cy_machine {
   const cy_target *target;
-  char *cpu;      /* LLVM's name */
+  char *cpu;      /* that runs the host program: LLVM's name */
+  const cy_arch *arch; /* of that CPU */
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */

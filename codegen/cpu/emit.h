@@ -20,6 +20,7 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
+#include "codegen/arch.h"
 #include "ir/order.h"
 #include "ir/round.h"
 
@@ -41,6 +42,7 @@ typedef struct cy_cg {
   bool hurry;        /* takes a fraction of the time to make code, which runs for some times as long */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
   int64_t l2_bytes;           /* per core; what block sizes are chosen for */
+  const cy_arch *arch;
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   char *has;                  /* what code for the CPU may use, comma separated */
   const char *prefix; /* of names that objects share: the caller's. NULL: they share nothing, there is one module */
@@ -58,6 +60,7 @@ void cy_cg_module(cy_cg *cg, const char *name);
 
 /* ---- cpus.c ---- */
 const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: not known */
+const cy_arch *cy_cpu_arch(const char *name);  /* of one that is not known: this machine's */
 int64_t cy_cpu_l2_bytes(const char *name, bool avx512); /* of its second-level cache, per core */
 char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 

@@ -86,7 +86,8 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
     }
   }
   m->state = c;
-  m->cpu = strdup("x86-64"); /* of the host program */
+  m->arch = cy_arch_here();
+  m->cpu = strdup(m->arch->base_cpu); /* of the host program */
   m->needs = strdup("");
   m->text = strdup(spec);
   return true;
@@ -385,7 +386,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   }
   FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
   size_t bytes = kind == CY_CODE_CUBIN ? images[0].size : images[0].bytes ? strlen(images[0].bytes) : 0;
-  bool ok = f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, images, nimages, symbol)
+  bool ok = f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, m->arch, images, nimages, symbol)
                                          : fwrite(images[0].bytes, 1, bytes, f) == bytes);
   if (f && fclose(f))
     ok = false;

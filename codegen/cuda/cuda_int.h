@@ -260,7 +260,7 @@ int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool pt
 
 /* ---- images.c ---- */
 /* Writes an object with a cyrt_cuda_images under the name `symbol`: the images, each packed. */
-bool cy_cuda_images_write(FILE *f, const cy_cuda_image *images, int n, const char *symbol);
+bool cy_cuda_images_write(FILE *f, const cy_arch *host, const cy_cuda_image *images, int n, const char *symbol);
 /* The bytes as an LZ4 block, malloc'ed. */
 char *cy_cuda_pack(const char *bytes, size_t size, size_t *out_size);
 
