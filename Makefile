@@ -110,6 +110,7 @@ TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
 UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
+CROSS_RUNS := $(CROSS_ARCHES:%=$O/tests/emulate/cyto-run-%)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
@@ -154,7 +155,7 @@ $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(CROSS_RUNS) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
 
@@ -336,7 +337,8 @@ $O/obj/codegen/link_files_$1.o: $4 $O/obj/$1/query.o $O/obj/$1/libc.stub $O/obj/
 $O/obj/codegen/link_files_$1.o: FILES := -DCY_RUNTIME_ARCHIVE='"$4"' -DCY_QUERY_OBJECT='"$O/obj/$1/query.o"' \
   -DCY_STUB_libc='"$O/obj/$1/libc.stub"' -DCY_STUB_libm='"$O/obj/$1/libm.stub"'
 endef
-# The runtime library of another architecture: always as released.
+# The runtime library of another architecture, always as released, and a cyto-run for tests, which runs in an emulator.
+CROSS_RUN := $(patsubst %,tools/%.c,cyto-run npy profile tensor_value value) tests/emulate/npy_only.c
 define CROSS
 $O/obj/$1/libcyto.a: $(SRC_runtime:%.c=$O/obj/$1/%.o)
 	$$(call say,AR,$$@)
@@ -345,6 +347,9 @@ $O/obj/$1/%.o: %.c
 	$$(call say,CC,$$@)
 	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) -pthread $$(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$1) $$(call runtime_release,$$<) \
 	  -c -o $$@ $$<
+$O/tests/emulate/cyto-run-$1: $(CROSS_RUN:%.c=$O/obj/$1/%.o) $O/obj/$1/libcyto.a
+	$$(call say,LINK,$$@)
+	$$Q mkdir -p $$(@D) && $3 -pthread -o $$@ $$^ $(RUNTIME_LIBS)
 $(call CARRIED,$1,$2,$3,$O/obj/$1/libcyto.a)
 endef
 $(eval $(call CARRIED,$(ARCH),,$(CC),$(RUNTIME_LIB)))

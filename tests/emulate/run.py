@@ -1,4 +1,4 @@
-"""One model, compiled for several instruction sets: AVX2, AVX-512, AVX-512 with VNNI, AMX, AVX-VNNI.
+"""One model, compiled for several instruction sets: AVX2, AVX-512, AVX-512 with VNNI, AMX, AVX-VNNI, and those of ARM.
 
 In:  models made here and by other suites, the examples, and where they are, networks of ../shared/models.
 Out: the closing line; a line for each instruction set with its time.
@@ -34,8 +34,10 @@ BASE = 'x86-64-v3'
 # are skipped where they cannot run; the others are for where they can: some CPU's own, or a newer Bochs.
 TARGETS = {'x86-64-v4': ('corei7_skylake_x', r'vpmaddwd .*%zmm'),
            'icelake-server': ('corei7_icelake_u', r'vpdpbusd .*%zmm'),
-           'sapphirerapids': ('sapphire_rapids', r'tdpbusd '), 'alderlake': ('arrow_lake', r'vpdpbusd .*%ymm')}
-ALWAYS = ('x86-64-v4', 'icelake-server')
+           'sapphirerapids': ('sapphire_rapids', r'tdpbusd '), 'alderlake': ('arrow_lake', r'vpdpbusd .*%ymm'),
+           'aarch64': ('aarch64-cortex-a53', r'\tsmlal'), 'cortex-a76': ('aarch64-cortex-a76', r'\tsmlal'),
+           'neoverse-v1': ('aarch64-max', r'\tsmlal')}
+ALWAYS = ('x86-64-v4', 'icelake-server', 'aarch64')
 ROUNDED = 8e-3  # where products of bf16 have an instruction they round activations, too, by up to 2^-9 each
 
 NETWORKS = {'mobilenetv2_qdq': True, 'edgetpu_block_qdq_u8': True, 'blazeface_short': False,
@@ -300,9 +302,10 @@ def run_target(args, target, jobs):
     code, _, _ = lib.run([args.cyto_run, jobs[0].library(target), '--info'])
     if code == 0:
         return 'this CPU', [(j, network.execute(args, *j.run(target), 1)) for j in jobs]
-    if args.variant != 'release' or TARGETS[target][0] not in machine.models():
+    if args.variant != 'release' or TARGETS[target][0] not in machine.models(args):
         return 'nowhere', []
-    jobs = [j for j in jobs if not machine.mistaken(j.library(target))]
+    if not TARGETS[target][0].startswith('aarch64-'):
+        jobs = [j for j in jobs if not machine.mistaken(j.library(target))]
     runs = [j.run(target) for j in jobs]
     work = os.path.join(args.build, 'emulate', 'disk-' + target)
     return 'emulated', list(zip(jobs, machine.run(args, TARGETS[target][0], runs, work)))
@@ -322,7 +325,7 @@ def runs_here(args, target):
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
-    args.targets = [t for t in TARGETS if t in ALWAYS or TARGETS[t][0] in machine.models() or runs_here(args, t)]
+    args.targets = [t for t in TARGETS if t in ALWAYS or TARGETS[t][0] in machine.models(args) or runs_here(args, t)]
     with ThreadPoolExecutor(2) as pool:
         names = [name for name in CASES if args.wanted(name)]
         jobs = [Job(args, name) for name in (names if args.variant == 'release' else names[::4])]  # sanitizers are slow
@@ -342,7 +345,7 @@ def main():
                 suite.result('%s, %s' % (job.name, target), why or job.judge(target))
             if where == 'nowhere':
                 suite.skip(target, 'this CPU lacks it, and there is no emulator ' +
-                           ('(apt-get install bochs bochs-term)' if args.variant == 'release' else 'for sanitizers'))
+                           ('(apt-get install bochs bochs-term, or gcc-aarch64-linux-gnu qemu-user)' if args.variant == 'release' else 'for sanitizers'))
             elif len(ran) < len(ready):
                 left_out = '%d cases, %s' % (len(ready) - len(ran), target)
                 suite.skip(left_out, 'instructions that the emulator gets wrong')
