@@ -1,6 +1,7 @@
-/* arch.h - the architectures of CPUs that libraries can be made for.
+/* arch.h - the architectures of CPUs that libraries can be made for: all of them little-endian, 64-bit and Linux.
  *
- * A further one is a row in arch.c and a name in the Makefile's ARCHES; its CPUs are rows in cpu/cpus.c.
+ * A further one is a row in arch.c and a name in the Makefile's ARCHES; its CPUs are rows in cpu/cpus.c, what they have is
+ * asked in runtime/cpu.c.
  */
 #ifndef CY_ARCH_H
 #define CY_ARCH_H

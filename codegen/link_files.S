@@ -1,9 +1,15 @@
 /* What the compiler gives the linker, as bytes of its own, so that an installed cytoc needs no path to it: for the
  * architecture CY_ARCH, the runtime library (CY_RUNTIME_ARCHIVE: its file), what shared libraries have besides
  * (CY_QUERY_OBJECT: runtime/shared), and the names of libc and libm (CY_STUB_libc, CY_STUB_libm: tools/stub.sh). Nothing,
- * of an architecture that there is no compiler for: see the Makefile. */
+ * of an architecture that there was no C compiler for: see the Makefile. */
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
+#ifndef CY_RUNTIME_ARCHIVE
+#define CY_RUNTIME_ARCHIVE
+#define CY_QUERY_OBJECT
+#define CY_STUB_libc
+#define CY_STUB_libm
+#endif
   .macro carry name file
   .balign 16
   .globl \name

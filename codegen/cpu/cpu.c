@@ -33,11 +33,18 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   const char *cpu = native || cy_cpu_features(spec) ? spec : cpu_of_triple(spec, out_error);
   if (!cpu)
     return false;
+  const cy_arch *arch = cy_cpu_arch(cpu);
+  if (!cy_arch_carried(arch)) {
+    if (asprintf(out_error, "this cytoc was built without a C compiler for %s: install gcc-%s-linux-gnu, build it again",
+                 arch->name, arch->name) < 0)
+      abort();
+    return false;
+  }
   cy_cg *cg = cy_cg_create(cpu, out_error);
   if (!cg)
     return false;
   m->cpu = strdup(cpu);
-  m->arch = cg->arch;
+  m->arch = arch;
   m->state = cg;
   m->flops_per_cycle = cg->fma ? 4.0 * cg->W : 2.0 * cg->W; /* two pipes */
   m->tile_columns = 2 * cg->W;
@@ -109,9 +116,9 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   return rc;
 }
 
-/* By one or two instructions a vector: conversions from f16 need F16C. */
+/* By one or two instructions a vector: conversions from f16 need F16C on x86-64. */
 static bool half_weights(const cy_machine *m, cy_dtype half) {
-  return half == CY_BF16 || (half == CY_F16 && cy_cg_has(m->state, "f16c"));
+  return half == CY_BF16 || (half == CY_F16 && (cy_cg_has(m->state, "f16c") || cy_cg_has(m->state, "neon")));
 }
 
 const cy_target cy_target_cpu = {

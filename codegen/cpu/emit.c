@@ -59,7 +59,8 @@ static void set_error(char **out_error, const char *text) {
 static void cpu_describe(cy_cg *cg) {
   cg->avx512 = cy_cg_has(cg, "avx512f") && cy_cg_has(cg, "avx512vl");
   cg->avx2 = cg->avx512 || cy_cg_has(cg, "avx2");
-  cg->vnni = cy_cg_has(cg, cg->avx512 ? "avx512vnni" : "avxvnni");
+  cg->vnni = cy_cg_has(cg, cg->avx512 ? "avx512vnni" : "avxvnni") || cy_cg_has(cg, "dotprod");
+  cg->sdot = cg->vnni && cy_cg_has(cg, "dotprod") && !cy_cg_has(cg, "i8mm");
   bool tiles = cg->avx512 && cy_cg_has(cg, "amx-tile");
   cg->amx_int8 = tiles && cg->vnni && cy_cg_has(cg, "amx-int8");
   cg->amx_bf16 = tiles && cy_cg_has(cg, "amx-bf16");
@@ -69,6 +70,7 @@ static void cpu_describe(cy_cg *cg) {
   cg->gathers = cg->avx512 && cy_cg_has(cg, "avx512fp16");
   cg->fma = cy_cg_has(cg, "fma") || cy_cg_has(cg, "neon");
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
+  cg->registers = cg->avx512 || cy_cg_has(cg, "neon") ? 32 : 16;
   cg->l2_bytes = cy_cpu_l2_bytes(cg->cpu, cg->avx512);
 }
 

@@ -34,7 +34,10 @@ typedef struct cy_cg {
   LLVMTypeRef vf;  /* <W x float> */
   LLVMTypeRef vi;  /* <W x i32> */
   unsigned W;      /* f32 lanes of a vector register */
-  bool fma, avx2, avx512, vnni;
+  unsigned registers; /* vector registers */
+  bool fma, avx2, avx512;
+  bool vnni;               /* sums of four products of bytes in one instruction: u8 by s8 .. */
+  bool sdot;               /* .. or, as this says, s8 by s8 */
   bool bf16_dot;           /* vdpbf16ps on vectors of 512 bits, where nothing is faster */
   bool gathers;            /* floats from anywhere by an instruction, where that is faster than one by one */
   bool amx_int8, amx_bf16; /* products of tiles, see dot_amx.c */
