@@ -206,8 +206,9 @@ RUNTIME_FLAGS_aarch64 := -mno-outline-atomics # without functions of libgcc
 RUNTIME_RELEASE := -O2 -g0 -ffunction-sections -fdata-sections -fno-unwind-tables -fno-asynchronous-unwind-tables
 # What runs when a model is loaded or bound, a microsecond or less each time: for size.
 SMALL := context context_bind context_run cpu error load tensor values
-runtime_release = $(RUNTIME_RELEASE) $(if $(filter $(SMALL:%=runtime/%.c),$1),-Os)
-$O/obj/runtime/%.o: CFLAGS += $(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$(ARCH)) $(if $(filter release,$(VARIANT)),$(call runtime_release,runtime/$*.c))
+for_size = $(if $(filter $(SMALL:%=runtime/%.c),$1),-Os)
+$O/obj/runtime/%.o: CFLAGS += $(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$(ARCH)) $(if $(filter release,$(VARIANT)),$(RUNTIME_RELEASE))
+$(SMALL:%=$O/obj/runtime/%.o): CFLAGS += $(if $(filter release,$(VARIANT)),-Os)
 # Tests that refer to data of a library want its address there, not a copy in the program.
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
 $O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
@@ -345,7 +346,7 @@ $O/obj/$1/libcyto.a: $(SRC_runtime:%.c=$O/obj/$1/%.o)
 	$$Q rm -f $$@ && $2ar rcs $$@ $$^
 $O/obj/$1/%.o: %.c
 	$$(call say,CC,$$@)
-	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) -pthread $$(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$1) $$(call runtime_release,$$<) \
+	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) -pthread $$(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$1) $$(RUNTIME_RELEASE) $$(call for_size,$$<) \
 	  -c -o $$@ $$<
 $O/tests/emulate/cyto-run-$1: $(CROSS_RUN:%.c=$O/obj/$1/%.o) $O/obj/$1/libcyto.a
 	$$(call say,LINK,$$@)
