@@ -9,6 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* This cytoc's own. */
+#ifdef __aarch64__
+#define CY_ARCH_HERE "aarch64"
+#else
+#define CY_ARCH_HERE "x86_64"
+#endif
+
 /* What cytoc carries for the linker, in the order in which it reads them (link_files.S). */
 enum { CY_CARRIED_QUERY, CY_CARRIED_RUNTIME, CY_CARRIED_LIBM, CY_CARRIED_LIBC, CY_CARRIED_COUNT };
 
@@ -18,9 +25,8 @@ typedef struct cy_arch {
   const char *base_cpu; /* code for it runs on every CPU of the architecture */
   const char *least;    /* what --target=TRIPLE stands for: the least CPU that is worth compiling for */
   uint16_t elf;         /* e_machine */
-  bool here;            /* is this cytoc's own */
   bool lists_features;  /* LLVM is told features, and a CPU's name for the order of instructions only */
-  const char *tools;    /* prefix of binutils for it, where it is not this cytoc's own; package of these */
+  const char *tools;    /* prefix of binutils for it where it is another, package of these */
   const char *package;
   struct {
     const char *bytes, *end;

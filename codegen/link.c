@@ -69,7 +69,7 @@ static int run_tool(cy_work *b, const char *const *names, command *c) {
   const char *log = cy_temps_file(b->temps, "log");
   const cy_arch *arch = b->machine->arch;
   char first[64];
-  snprintf(first, sizeof first, "%s%s", arch->here ? "" : arch->tools, names[0]);
+  snprintf(first, sizeof first, "%s%s", arch == cy_arch_here() ? "" : arch->tools, names[0]);
   for (const char *name = first; name; name = *++names) {
     c->argv[0] = name;
     int status = run(c, log);
@@ -85,7 +85,7 @@ static int run_tool(cy_work *b, const char *const *names, command *c) {
     }
   }
   cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' was not found in PATH: install the package '%s'", first,
-              arch->here ? "binutils" : arch->package);
+              arch == cy_arch_here() ? "binutils" : arch->package);
   return -1;
 }
 

@@ -60,6 +60,7 @@ ARM_ROWS = [
     ('target cortex-a76', [MODEL, '--target=cortex-a76', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', r'\tfmla\tv')),
     ('target aarch64 archive', [MODEL, '--target=aarch64', '-o', '%s/m.a'], 0, [], ['m.a', 'm.h'], None),
     ('target aarch64 object', [MODEL, '--target=aarch64', '-o', '%s/m.o'], 0, [], ['m.h', 'm.o'], None),
+    ('target ARM with a GPU', [MODEL, '--target=sm_87,aarch64', '--emit=cu', '-o', '%s/m.cu'], 0, [], ['m.cu'], None),
     ('target ARM triple', [MODEL, '--target=aarch64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
 ] if shutil.which('aarch64-linux-gnu-gcc') else [  # cytoc is built with what there is
     ('target ARM without a compiler', [MODEL, '--target=aarch64', '-o', '%s/m.so'], 1, ['gcc-aarch64-linux-gnu'], [], None)]

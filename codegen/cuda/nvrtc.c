@@ -57,9 +57,9 @@ static const char *const usual[] = {
     "/usr/local/cuda/lib64",
     "/usr/local/cuda/lib",
     "/usr/local/cuda-*/lib64",
-    "/usr/local/cuda-*/targets/x86_64-linux/lib",
+    "/usr/local/cuda-*/targets/" CY_ARCH_HERE "-linux/lib",
     "/opt/cuda/lib64",
-    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/" CY_ARCH_HERE "-linux-gnu",
     "/usr/lib64",
 };
 static const char *const wheels[] = {
@@ -122,7 +122,7 @@ static bool find_library(cy_nvrtc *n) {
   const char *named = getenv("CYTO_NVRTC"); /* exactly this folder */
   if (named)
     return open_in(n, named);
-  static const char *const in_toolkit[] = {"%s/lib64", "%s/lib", "%s/targets/x86_64-linux/lib"};
+  static const char *const in_toolkit[] = {"%s/lib64", "%s/lib", "%s/targets/" CY_ARCH_HERE "-linux/lib"};
   char local[PATH_MAX + 64];
   const char *home = getenv("HOME");
   size_t nwheels = sizeof wheels / sizeof *wheels;
