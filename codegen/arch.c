@@ -5,23 +5,24 @@
 #include <stddef.h>
 #include <string.h>
 
-#define CARRIED(arch, what) {cy_##what##_##arch, cy_##what##_##arch##_end}
-#define DECLARE(arch, what) extern const char cy_##what##_##arch[], cy_##what##_##arch##_end[];
-#define ARCH(arch, machine, base, least_cpu, lists)                                                                    \
-  DECLARE(arch, query)                                                                                                 \
-  DECLARE(arch, runtime) DECLARE(arch, libm) DECLARE(arch, libc) static const cy_arch arch = {                         \
-      .name = #arch,                                                                                                   \
-      .triple = #arch "-linux-gnu",                                                                                    \
-      .base_cpu = base,                                                                                                \
-      .least = least_cpu,                                                                                              \
-      .elf = machine,                                                                                                  \
-      .lists_features = lists,                                                                                         \
-      .tools = #arch "-linux-gnu-",                                                                                    \
-      .package = "binutils-" #arch "-linux-gnu",                                                                       \
-      .carried = {CARRIED(arch, query), CARRIED(arch, runtime), CARRIED(arch, libm), CARRIED(arch, libc)}};
+/* Of link_files.S, assembled once for each. */
+#define DECLARE(arch)                                                                                                  \
+  extern const char cy_query_##arch[], cy_query_##arch##_end[], cy_runtime_##arch[], cy_runtime_##arch##_end[],        \
+      cy_libm_##arch[], cy_libm_##arch##_end[], cy_libc_##arch[], cy_libc_##arch##_end[];
+#define NAMES(arch) .name = #arch, .triple = #arch "-linux-gnu", .tools = #arch "-linux-gnu-"
+#define CARRIED(arch)                                                                                                  \
+  .package = "binutils-" #arch "-linux-gnu", .carried = {{cy_query_##arch, cy_query_##arch##_end},                     \
+                                                         {cy_runtime_##arch, cy_runtime_##arch##_end},                 \
+                                                         {cy_libm_##arch, cy_libm_##arch##_end},                       \
+                                                         {cy_libc_##arch, cy_libc_##arch##_end}}
 
-ARCH(x86_64, EM_X86_64, "x86-64", "x86-64-v3", false)
-ARCH(aarch64, EM_AARCH64, "aarch64", "aarch64", true)
+DECLARE(x86_64)
+DECLARE(aarch64)
+
+static const cy_arch x86_64 = {
+    NAMES(x86_64), .base_cpu = "x86-64", .least = "x86-64-v3", .elf = EM_X86_64, CARRIED(x86_64)};
+static const cy_arch aarch64 = {NAMES(aarch64),     .base_cpu = "aarch64",   .least = "aarch64",
+                                .elf = EM_AARCH64, .lists_features = true, CARRIED(aarch64)};
 
 const cy_arch *const cy_arches[] = {&x86_64, &aarch64, NULL};
 

@@ -20,7 +20,7 @@
 enum { CY_CARRIED_QUERY, CY_CARRIED_RUNTIME, CY_CARRIED_LIBM, CY_CARRIED_LIBC, CY_CARRIED_COUNT };
 
 typedef struct cy_arch {
-  const char *name;     /* first word of its triples */
+  const char *name; /* first word of its triples */
   const char *triple;
   const char *base_cpu; /* code for it runs on every CPU of the architecture */
   const char *least;    /* what --target=TRIPLE stands for: the least CPU that is worth compiling for */

@@ -104,8 +104,10 @@ static int write_carried(cy_work *b, int which, const char *path) {
 }
 
 static int add_carried(cy_work *b, command *c) {
-  static const char *const names[CY_CARRIED_COUNT] = {[CY_CARRIED_QUERY] = "query.o", [CY_CARRIED_RUNTIME] = "libcyto.a",
-                                                      [CY_CARRIED_LIBM] = "libm.so", [CY_CARRIED_LIBC] = "libc.so"};
+  static const char *const names[CY_CARRIED_COUNT] = {[CY_CARRIED_QUERY] = "query.o",
+                                                      [CY_CARRIED_RUNTIME] = "libcyto.a",
+                                                      [CY_CARRIED_LIBM] = "libm.so",
+                                                      [CY_CARRIED_LIBC] = "libc.so"};
   for (int i = 0; i < CY_CARRIED_COUNT; i++) {
     const char *path = cy_temps_file(b->temps, names[i]);
     if (write_carried(b, i, path))

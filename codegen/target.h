@@ -29,7 +29,7 @@ typedef struct cy_peak {
 /* A target with its options: what cy_machine_open() made of the spec. */
 struct cy_machine {
   const cy_target *target;
-  char *cpu;      /* that runs the host program: LLVM's name */
+  char *cpu;           /* that runs the host program: LLVM's name */
   const cy_arch *arch; /* of that CPU */
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */

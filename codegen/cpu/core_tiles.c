@@ -14,8 +14,7 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   cy_tile t = many ? (cy_tile){6, 4} : (cy_tile){6, 2};
   if (rows > 0 && rows < most)
     t = many ? many_registers[rows - 1] : few_registers[rows - 1];
-  else if (many && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) &&
-           (rows < 24 || (rows < 64 && n < 512)))
+  else if (many && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
     t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
   int64_t need = n ? cy_ceil(n, cg->W) : t.nv;
   if (need < t.nv)

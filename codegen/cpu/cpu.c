@@ -35,7 +35,8 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
     return false;
   const cy_arch *arch = cy_cpu_arch(cpu);
   if (!cy_arch_carried(arch)) {
-    if (asprintf(out_error, "this cytoc was built without a C compiler for %s: install gcc-%s-linux-gnu, build it again",
+    if (asprintf(out_error,
+                 "this cytoc was built without a C compiler for %s: install gcc-%s-linux-gnu, build it again",
                  arch->name, arch->name) < 0)
       abort();
     return false;
@@ -123,9 +124,8 @@ static bool half_weights(const cy_machine *m, cy_dtype half) {
 
 const cy_target cy_target_cpu = {
     .name = "cpu",
-    .specs =
-        "native, x86-64-v3, x86-64-v4, aarch64, a CPU name such as haswell, sapphirerapids, znver3, cortex-a76, or a triple "
-        "such as x86_64-linux-gnu",
+    .specs = "native, x86-64-v3, x86-64-v4, aarch64, a CPU name such as haswell, sapphirerapids, znver3, cortex-a76, "
+             "or a triple such as x86_64-linux-gnu",
     .most_head = 512,
     .half_factors = cy_cpu_half_factors,
     .half_weights = half_weights,

@@ -626,7 +626,8 @@ static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *id
 /* What the sums of panels [p0, p1) begin with: less what zero point and shift will add. */
 static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   const plan *p = f->p;
-  V zero = cg->sdot ? LLVMBuildSExt(cg->b, f->convert.zero, cg->i32, "") : LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, "");
+  V zero = cg->sdot ? LLVMBuildSExt(cg->b, f->convert.zero, cg->i32, "")
+                    : LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, "");
   zero = cy_splat(cg, LLVMBuildNeg(cg->b, zero, ""), cg->W);
   V sums = cy_gep(cg, f->sums, cy_mulc(cg, p0, p->nr * 4));
   cy_loop l;

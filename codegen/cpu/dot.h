@@ -186,7 +186,7 @@ typedef struct cy_dot_rows {
   cy_dot_form form;
   bool is_signed;
   bool shifted; /* fours: by 128, to the other kind of byte */
-  V zero; /* i16 (pairs), i8 perhaps shifted (fours) */
+  V zero;       /* i16 (pairs), i8 perhaps shifted (fours) */
 } cy_dot_rows;
 cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *desc);
 /* dst[0 .. n) = src[0 .. n), dense; n constant or not. */

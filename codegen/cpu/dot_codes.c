@@ -72,7 +72,9 @@ static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
             .k = cy_csize_known(d->k),
             .block = d->ints.block,
             .bytes = d->ints.block * d->ints.bits / 8,
-            .flip = d->ints.bits < 8 || d->ints.is_signed == cg->sdot ? 0 : cg->sdot ? -128 : 128,
+            .flip = d->ints.bits < 8 || d->ints.is_signed == cg->sdot ? 0
+                    : cg->sdot                                        ? -128
+                                                                      : 128,
             .nr = VECTORS * (int64_t)cg->W,
             .tile = {tile_rows(cg, rows), VECTORS}};
   p.digits = d->ints.bits == 8 && !p.fours ? 2 : 1;
