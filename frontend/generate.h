@@ -8,7 +8,7 @@
 
 #include "frontend/import_int.h"
 
-typedef enum cy_search_kind { CY_SEARCH_GREEDY, CY_SEARCH_SAMPLE, CY_SEARCH_BEAMS } cy_search_kind;
+typedef enum cy_search_kind { CY_SEARCH_GREEDY, CY_SEARCH_BEAMS } cy_search_kind;
 
 typedef struct cy_search {
   cy_importer *im;
@@ -21,11 +21,7 @@ typedef struct cy_search {
   cy_val min_length;                         /* i64; here and below 0: there is none */
   cy_val repetition_penalty, length_penalty; /* f32 */
   cy_val words, first_words; /* bool [1 or batch, vocab]: which may be chosen; first_words: as the first */
-  cy_val present;            /* f32 [rows, vocab]: what Sampling takes from the scores */
-  double temperature, top_p, filter;
-  int64_t least;   /* tokens that top_p leaves at least */
-  bool descending; /* top_p counts from the most probable token on */
-  cy_val seed;     /* i32 scalar */
+  cy_val temperature;        /* f32 */
 } cy_search;
 
 /* What a search carries from token to token. */

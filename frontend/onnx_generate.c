@@ -19,22 +19,35 @@ enum { GPT, T5, WHISPER };
 /* Which inputs of the node are what: BeamSearch has more of them than GreedySearch. 0: none. */
 typedef struct input_places {
   uint8_t max_length, min_length, beams, returned, length_penalty, repetition_penalty, words, first_words, mask, prompt,
-      present, seed, logits_processor, temperature;
+      timestamps, temperature;
 } input_places;
 
 static const input_places places_of[] = {
-    [CY_SEARCH_GREEDY] =
+    [GENERATE_GREEDY] =
         {.max_length = 1, .min_length = 2, .repetition_penalty = 3, .words = 4, .first_words = 5, .mask = 6},
-    [CY_SEARCH_BEAMS] = {.max_length = 1,
-                         .min_length = 2,
-                         .beams = 3,
-                         .returned = 4,
-                         .length_penalty = 5,
-                         .repetition_penalty = 6,
-                         .words = 7,
-                         .first_words = 8,
-                         .mask = 9,
-                         .prompt = 10},
+    [GENERATE_BEAMS] = {.max_length = 1,
+                        .min_length = 2,
+                        .beams = 3,
+                        .returned = 4,
+                        .length_penalty = 5,
+                        .repetition_penalty = 6,
+                        .words = 7,
+                        .first_words = 8,
+                        .mask = 9,
+                        .prompt = 10,
+                        .timestamps = 11},
+    [GENERATE_WHISPER] = {.max_length = 1,
+                          .min_length = 2,
+                          .beams = 3,
+                          .returned = 4,
+                          .length_penalty = 5,
+                          .repetition_penalty = 6,
+                          .words = 7,
+                          .first_words = 8,
+                          .mask = 9,
+                          .prompt = 10,
+                          .timestamps = 11,
+                          .temperature = 14},
 };
 
 /* What a decoder's inputs are, in their order. */
@@ -55,6 +68,7 @@ typedef struct generation {
   int64_t model;
   decoder next;
   int row_axis, length_axis; /* of caches */
+  bool whole;                /* the decoder gets all tokens each time */
   bool wants_scores;
   uint32_t states[CY_SEARCH_STATES], nstates; /* those that the loop carries */
   cy_val ids, mask;                           /* of the prompt, i32 [batch, prompt]; mask of T5: of the source */
@@ -120,13 +134,24 @@ static bool read_words(const generation *q, uint32_t k, int rank, cy_val *out) {
   return *out != 0;
 }
 
+/* Sizes that must hold when it runs. */
+static bool at_most(const generation *q, cy_dim a, cy_dim b, const char *what) {
+  cy_importer *im = q->im;
+  int64_t x, y;
+  if (cy_dim_is_const(im->g, a, &x) && cy_dim_is_const(im->g, b, &y) && x > y)
+    return cy_build_error(im->g, what, "expected at most %lld, found %lld", (long long)y, (long long)x);
+  cy_graph_require(im->g, a, b, CY_REQUIRE_AT_MOST);
+  return true;
+}
+
 static bool read_inputs(generation *q) {
   cy_search *s = &q->search;
   const input_places *at = q->at;
   return read_dim(q, at->max_length, 1, 4096, &s->length) && read_dim(q, at->beams, 1, 1, &s->beams) &&
          read_dim(q, at->returned, 1, 1, &s->returned) && read_scalar(q, at->min_length, CY_I64, 0, &s->min_length) &&
          read_scalar(q, at->repetition_penalty, CY_F32, 1, &s->repetition_penalty) &&
-         read_scalar(q, at->length_penalty, CY_F32, 1, &s->length_penalty) && read_words(q, at->words, 1, &s->words) &&
+         read_scalar(q, at->length_penalty, CY_F32, 1, &s->length_penalty) &&
+         read_scalar(q, at->temperature, CY_F32, 1, &s->temperature) && read_words(q, at->words, 1, &s->words) &&
          read_words(q, at->first_words, 2, &s->first_words);
 }
 
@@ -142,7 +167,7 @@ static bool read_attributes(generation *q) {
   cy_search *s = &q->search;
   s->ngram = cy_onnx_int(im, n, "no_repeat_ngram_size", 0);
   s->early_stopping = cy_onnx_int(im, n, "early_stopping", 0) == 1;
-  q->model = cy_onnx_int(im, n, "model_type", GPT);
+  q->model = cy_onnx_int(im, n, "model_type", n->arg == GENERATE_WHISPER ? WHISPER : GPT);
   if (q->model < GPT || q->model > (s->kind == CY_SEARCH_BEAMS ? WHISPER : GPT))
     return cy_build_error(im->g, "attribute 'model_type'", "expected 0 (GPT)%s, found %lld",
                           s->kind == CY_SEARCH_BEAMS ? ", 1 (T5) or 2 (Whisper)" : "", (long long)q->model);
@@ -290,6 +315,84 @@ static bool read_prompt(generation *q, cy_val *caches, cy_val *out_logits) {
   return q->counts && call(q, &first, given, caches, NULL, out_logits);
 }
 
+/* The tokens that the text of an encoder and decoder begins with. */
+static bool start_text(generation *q) {
+  cy_importer *im = q->im;
+  const cy_onnx_node *n = q->n;
+  cy_dim dims[2] = {q->search.batch, num(im, 1)};
+  int64_t start;
+  if (q->model == WHISPER && n->in[q->at->prompt]) {
+    q->ids = n->in[q->at->prompt];
+    const cy_type *t = cy_onnx_type(im, q->ids);
+    return (t->rank == 2 && t->dtype == CY_I32) ||
+           cy_build_error(im->g, "input 'decoder_input_ids'", "expected i32 [batch, tokens], found %s",
+                          cy_type_text(im->g, t));
+  }
+  return read_token(q, "decoder_start_token_id", -1, &start) &&
+         (q->ids = cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_I32, start), dims, 2));
+}
+
+/* T5: padding is what stands in front of all else. */
+static cy_val source_mask(const generation *q) {
+  cy_importer *im = q->im;
+  const cy_onnx_node *n = q->n;
+  if (n->in[q->at->mask])
+    return CAST(n->in[q->at->mask], CY_I32);
+  const cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, 1), cy_attr_int(CY_ATTR_exclusive, 0),
+                        cy_attr_int(CY_ATTR_reverse, 0)};
+  cy_val real = CAST(BINARY(ne, X, cy_build_scalar_int(im->g, CY_I32, q->search.pad)), CY_I32);
+  return real ? MIN(cy_build(im->g, CY_OP_cumsum, &real, 1, a, 3, NULL, 0), LIKE(real, 1)) : 0;
+}
+
+/* The first call, of T5 and Whisper. Encoders give the first scores, a state of the source, and the caches of the text's
+ * beginning and of the source; newer ones of T5 only the latter, and the decoder reads the beginning. */
+static bool read_source(generation *q, cy_val *caches, cy_val *out_logits) {
+  cy_importer *im = q->im;
+  const cy_onnx_node *n = q->n;
+  const Onnx__GraphProto *graph = cy_onnx_graph(im, n, "encoder");
+  uint32_t count = q->next.caches, inputs = 0;
+  if (!graph || !start_text(q))
+    return false;
+  bool early = graph->n_output == 2u * count + 2, late = graph->n_output == count && q->model == T5;
+  cy_val in[3] = {X}, *out = CY_NEW_ARRAY(im->arena, cy_val, 2 * count + 3);
+  inputs = 1;
+  if (q->model == T5 && !(in[inputs++] = q->mask = source_mask(q)))
+    return false;
+  if (early)
+    in[inputs++] = q->ids;
+  if ((!early && !late) || graph->n_input != inputs)
+    return cy_build_error(im->g, "attribute 'encoder'",
+                          "expected inputs encoder_input_ids%s, decoder_input_ids, and outputs logits, "
+                          "encoder_hidden_states and %u caches%s, found %zu inputs and %zu outputs",
+                          q->model == T5 ? ", encoder_attention_mask" : "", 2 * count,
+                          q->model == T5 ? ", or neither decoder_input_ids nor what comes of them" : "", graph->n_input,
+                          graph->n_output);
+  bool ok = cy_import_subgraph(im, n, graph, in, inputs, out);
+  cy_onnx_at(im, n);
+  if (!ok)
+    return false;
+  q->crossed = CY_NEW_ARRAY(im->arena, cy_val, count);
+  memcpy(q->crossed, out + (early ? 2 + count : 0), sizeof *out * count);
+  if (early) {
+    memcpy(caches, out + 2, sizeof *out * count);
+    *out_logits = last_scores(q, out[0]);
+    q->hidden = of_rows(q, out[1]);
+  } else {
+    cy_val given[CACHES] = {[IDS] = q->ids, [MASK] = q->mask};
+    for (uint32_t k = 0; k < count; k++)
+      if (!(caches[k] = empty_cache(q, &q->next, k)))
+        return false;
+    if (q->next.role[HIDDEN] || !call(q, &q->next, given, caches, q->crossed, out_logits))
+      return q->next.role[HIDDEN] &&
+             cy_build_error(im->g, "attribute 'decoder'",
+                            "expected no input encoder_hidden_states, which the encoder does not give");
+  }
+  for (uint32_t k = 0; k < count; k++)
+    if (!(q->crossed[k] = of_rows(q, q->crossed[k])))
+      return false;
+  return *out_logits && (!early || q->hidden);
+}
+
 /* ---- the loop ---- */
 
 /* Caches in the order of the rows from which the new ones go on; `shared`: of the batch, before there are beams. */
@@ -299,9 +402,10 @@ static bool reorder(const generation *q, cy_val *caches, cy_val from, bool share
   cy_val beams = cy_build_dim_scalar(im->g, s->beams);
   if (!from || cy_dim_is(im->g, s->beams, 1))
     return true;
-  /* ONNX Runtime leaves a single beam's caches where they are, also those of sequences that are done. */
-  cy_val single = BINARY(eq, beams, cy_build_scalar_int(im->g, CY_I64, 1));
-  from = SELECT(single, cy_build_iota(im->g, CY_I64, &s->rows, 1, 0), from);
+  /* ONNX Runtime leaves a single beam's caches where they are, also those of sequences that are done; so it does with those
+   * of an encoder, which are the same for all beams. */
+  cy_val own = cy_build_iota(im->g, CY_I64, &s->rows, 1, 0);
+  from = shared && q->model != GPT ? own : SELECT(BINARY(eq, beams, cy_build_scalar_int(im->g, CY_I64, 1)), own, from);
   if (shared)
     from = DIV(from, beams);
   for (uint32_t k = 0; k < q->next.caches; k++)
@@ -313,10 +417,12 @@ static bool reorder(const generation *q, cy_val *caches, cy_val from, bool share
 static cy_dim dim_of(cy_importer *im, cy_val v, int i) { return cy_onnx_type(im, v)->dim[i]; }
 
 /* What the decoder gets with a token behind `past` ones. */
-static bool step_inputs(const generation *q, cy_val tokens, cy_dim past, cy_val *given) {
+static bool step_inputs(const generation *q, const cy_search_state *state, cy_dim past, cy_val *given) {
   cy_importer *im = q->im;
   const cy_search *s = &q->search;
-  given[IDS] = tokens;
+  given[IDS] =
+      q->whole ? cy_build_slice_axis(im->g, state->v[CY_SEARCH_SEQUENCES], 1, num(im, 0), cy_dim_addi(im->g, past, 1))
+               : state->v[CY_SEARCH_TOKENS];
   given[HIDDEN] = q->hidden;
   given[MASK] = q->mask;
   given[POSITIONS] = 0;
@@ -338,8 +444,7 @@ static bool fill_turn(cy_importer *im, void *context, const cy_val *carried, cy_
     state.v[q->states[i]] = carried[i];
   memcpy(caches, past, sizeof *past * q->next.caches);
   cy_dim length = dim_of(im, past[0], q->length_axis);
-  if (!step_inputs(q, state.v[CY_SEARCH_TOKENS], length, given) ||
-      !call(q, &q->next, given, caches, q->crossed, &logits) ||
+  if (!step_inputs(q, &state, length, given) || !call(q, &q->next, given, caches, q->crossed, &logits) ||
       !cy_search_step(&q->search, &state, logits, cy_dim_addi(im->g, length, 1), false, &from, &scores) ||
       !reorder(q, caches, from, false))
     return false;
@@ -413,8 +518,13 @@ static bool generate(generation *q) {
   cy_search *s = &q->search;
   cy_search_state state;
   cy_val *caches = CY_NEW_ARRAY(im->arena, cy_val, q->next.caches), logits, from, scores[2] = {0}, out[3] = {0};
+  cy_dim one = num(im, 1);
+  if (!(q->model == GPT ? read_prompt(q, caches, &logits) : read_source(q, caches, &logits)))
+    return false;
   s->prompt = dim_of(im, q->ids, 1);
-  if (!read_prompt(q, caches, &logits) || !check_vocabulary(q, logits))
+  if (!check_vocabulary(q, logits) || !at_most(q, one, s->beams, "input 'num_beams'") ||
+      !at_most(q, s->returned, s->beams, "input 'num_return_sequences'") ||
+      !at_most(q, cy_dim_addi(im->g, s->prompt, 1), s->length, "tokens of the prompt, and one more, in 'max_length'"))
     return false;
   if (s->vocab != dim_of(im, logits, 1))
     logits = cy_build_slice_axis(im->g, logits, 1, num(im, 0), s->vocab);
@@ -430,21 +540,35 @@ static bool generate(generation *q) {
   return true;
 }
 
+/* Does the decoder declare that it wants one token at a time? */
+static bool wants_one(const decoder *d) {
+  const Onnx__TypeProto *t = d->graph->input[d->role[IDS] - 1]->type;
+  if (!t || t->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !t->tensor_type || !t->tensor_type->shape ||
+      t->tensor_type->shape->n_dim != 2)
+    return false;
+  const Onnx__TensorShapeProto__Dimension *e = t->tensor_type->shape->dim[1];
+  return e->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && e->dim_value == 1;
+}
+
 IMPORT(generate) {
-  generation q = {.im = im, .n = n, .row_axis = 1, .length_axis = 3, .search = {.im = im, .kind = n->arg}};
-  q.at = &places_of[q.search.kind];
+  cy_search_kind kind = n->arg == GENERATE_GREEDY ? CY_SEARCH_GREEDY : CY_SEARCH_BEAMS;
+  generation q = {.im = im, .n = n, .at = &places_of[n->arg], .search = {.im = im, .kind = kind}};
   const cy_type t = *cy_onnx_type(im, X);
   if (!read_attributes(&q))
     return false;
-  if (t.rank != 2 || t.dtype != CY_I32)
-    return cy_build_error(im->g, "input 'input_ids'", "expected i32 [batch, tokens], found %s",
-                          cy_type_text(im->g, &t));
+  bool gpt = q.model == GPT, sound = q.model == WHISPER;
+  if (t.rank != (sound ? 3 : 2) || (sound ? !cy_dtype_is_float((cy_dtype)t.dtype) : t.dtype != CY_I32))
+    return cy_build_error(im->g, "input 'input_ids'", "expected %s, found %s",
+                          sound ? "floats [batch, features, frames]" : "i32 [batch, tokens]", cy_type_text(im->g, &t));
+  q.row_axis = gpt ? 1 : 0;
+  q.length_axis = gpt ? 3 : 2;
   q.ids = X;
-  q.wants_scores = q.search.kind == CY_SEARCH_BEAMS && cy_onnx_wants(n, 2);
+  q.wants_scores = kind == CY_SEARCH_BEAMS && cy_onnx_wants(n, 2);
   q.search.batch = t.dim[0];
   q.next.graph = cy_onnx_graph(im, n, "decoder");
   if (!q.next.graph || !describe(&q, "attribute 'decoder'", &q.next) || !read_inputs(&q))
     return false;
+  q.whole = !gpt && !wants_one(&q.next);
   q.search.rows = cy_dim_mul(im->g, q.search.batch, q.search.beams);
   return generate(&q);
 }

@@ -112,10 +112,8 @@ static cy_val processed(const cy_search *s, const cy_search_state *state, cy_val
     cy_val end = BINARY(eq, counting(im, CY_I64, s->vocab), number(im, s->eos));
     scores = SELECT(BINARY(and, end, early), LIKE(scores, -FLT_MAX), scores);
   }
-  if (s->temperature > 0 && s->temperature != 1 && scores)
-    scores = DIV(scores, LIKE(scores, s->temperature));
-  if (s->present && scores)
-    scores = SUB(scores, s->present);
+  if (s->temperature && scores)
+    scores = DIV(scores, s->temperature);
   return scores;
 }
 

@@ -22,6 +22,7 @@ MS = 'com.microsoft'
 WORDS, HIDDEN, HEADS, LAYERS, POSITIONS = 24, 16, 2, 2, 64
 SIZE = HIDDEN // HEADS
 PAD, END = WORDS - 1, 5
+FEATURES = 6
 CASES = []  # name, model, feeds, options of cytoc
 
 
@@ -75,14 +76,99 @@ def gpt(seed=1, name='decoder', dtype=T.FLOAT):
     return g.graph(name, ids + past, [('logits', dtype, ['batch', 'seq', WORDS])] + present)
 
 
+def appended(g, x, weights, layer, i, past=True):
+    """Keys and values of x behind those of the past, as outputs present_{key,value}_self_i."""
+    out = []
+    for which, w in zip(('key', 'value'), weights):
+        now = g.heads(x, w)
+        name = 'present_%s_self_%d' % (which, layer)
+        out.append(g.op('Concat', 'past_%s_self_%d' % (which, i), now, axis=2, out=name) if past else g.op('Identity', now, out=name))
+    return out
+
+
+def text_decoder(g, parts, ids, past, crossed, bias=None, whole=False):
+    """The layers of a decoder in g; parts: names of shared weights. crossed: names of keys and values of the source."""
+    length = g.op('Gather', g.op('Shape', 'past_key_self_0'), g.ints(2), axis=0) if past and not whole else g.ints(0)
+    tokens = g.op('Gather', g.op('Shape', ids), g.ints(1), axis=0)
+    at = g.op('Range', *(g.op('Squeeze', n) for n in (length, g.op('Add', length, tokens))), g.const(1, np.int64))
+    x = g.op('Add', g.op('Gather', g.const(parts['words'], np.float32), ids), g.op('Gather', g.const(parts['places'], np.float32), at))
+    later = g.op('Mul', g.op('Cast', g.op('Less', g.op('Unsqueeze', at, g.ints(1)), g.op('Range', g.const(0, np.int64), g.op(
+        'Squeeze', g.op('Add', length, tokens)), g.const(1, np.int64))), to=T.FLOAT), g.const(-1e4, np.float32))
+    for i in range(LAYERS):
+        w = {k: g.const(v, np.float32) for k, v in parts[i].items()}
+        y = g.norm(x)
+        keys, values = appended(g, y, (w['k'], w['v']), i, i, past and not whole)
+        x = g.op('Add', x, g.op('MatMul', g.attend(g.heads(y, w['q']), keys, values, later), w['o']))
+        y = g.attend(g.heads(g.norm(x), w['cq']), *crossed[2 * i:2 * i + 2], bias)
+        x = g.op('Add', x, g.op('MatMul', y, w['co']))
+    return g.op('Add', g.op('MatMul', g.norm(x), g.const(parts['scores'], np.float32)), g.const(parts['bias'], np.float32), out='logits')
+
+
+def weights(seed):
+    rng = np.random.default_rng(seed)
+    parts = {'words': rng.standard_normal((WORDS, HIDDEN)), 'places': rng.standard_normal((POSITIONS, HIDDEN)),
+             'scores': rng.standard_normal((HIDDEN, WORDS)) * 1.2, 'bias': np.zeros(WORDS)}
+    parts['bias'][PAD], parts['bias'][END] = -40, 1.5
+    for i in range(LAYERS):
+        parts[i] = {n: rng.standard_normal((HIDDEN, HIDDEN)) * 2 / np.sqrt(HIDDEN) for n in ('q', 'k', 'v', 'o', 'cq', 'ck', 'cv', 'co')}
+    return parts
+
+
+def caches(prefix, which, dims):
+    return [('%s_%s_%s_%d' % (prefix, part, which, i), T.FLOAT, dims) for i in range(LAYERS) for part in ('key', 'value')]
+
+
+def source_bias(g, mask):
+    """0 where the source has tokens, else -10000: [batch, 1, 1, tokens]."""
+    away = g.op('Sub', g.const(1, np.float32), g.op('Cast', mask, to=T.FLOAT))
+    return g.op('Unsqueeze', g.op('Mul', away, g.const(-1e4, np.float32)), g.ints(1, 2))
+
+
+def encoder_decoder(seed=1, sound=False, late=False, whole=False):
+    """(encoder, decoder) of T5 or Whisper. late: the encoder only reads the source. whole: the decoder has no use for the past."""
+    parts, g = weights(seed), Decoder(seed)
+    if sound:
+        x = g.op('Tanh', g.op('MatMul', g.op('Transpose', 'encoder_input_ids', perm=[0, 2, 1]), g.weight(FEATURES, HIDDEN, scale=2)))
+        inputs, bias = [('encoder_input_ids', T.FLOAT, ['batch', FEATURES, 'frames'])], None
+    else:
+        x = g.op('Gather', g.weight(WORDS, HIDDEN, scale=4), 'encoder_input_ids')
+        inputs = [(n, T.INT32, ['batch', 'source']) for n in ('encoder_input_ids', 'encoder_attention_mask')]
+        bias = None if late else source_bias(g, 'encoder_attention_mask')
+    x = g.feed_forward(x)
+    crossed = []
+    for i in range(LAYERS):
+        for which in ('key', 'value'):
+            crossed.append('present_%s_cross_%d' % (which, i))
+            g.op('Identity', g.heads(x, g.const(parts[i]['c' + which[0]], np.float32)), out=crossed[-1])
+    outputs = caches('present', 'cross', ['batch', HEADS, 'source', SIZE])
+    if not late:
+        inputs.append(('decoder_input_ids', T.INT32, ['batch', 'start']))
+        g.op('Identity', x, out='encoder_hidden_states')
+        text_decoder(g, parts, 'decoder_input_ids', False, crossed, bias)
+        outputs = [('logits', T.FLOAT, ['batch', 'start', WORDS]), ('encoder_hidden_states', T.FLOAT, ['batch', 'source', HIDDEN]),
+                   *caches('present', 'self', ['batch', HEADS, 'start', SIZE]), *outputs]
+    encoder = g.graph('encoder', inputs, outputs)
+    g = Decoder(seed + 1)
+    bias = None if sound else source_bias(g, 'encoder_attention_mask')
+    text_decoder(g, parts, 'input_ids', True, [n.replace('present', 'past') for n in crossed], bias, whole)
+    inputs = [('input_ids', T.INT32, ['batch', 'tokens' if whole else 1])]
+    inputs += [] if sound else [('encoder_attention_mask', T.INT32, ['batch', 'source'])]
+    inputs += caches('past', 'self', ['batch', HEADS, 'past', SIZE]) + caches('past', 'cross', ['batch', HEADS, 'source', SIZE])
+    outputs = [('logits', T.FLOAT, ['batch', 'tokens' if whole else 1, WORDS])] + caches('present', 'self', ['batch', HEADS, 'total', SIZE])
+    return {'encoder': encoder, 'decoder': g.graph('decoder', inputs, outputs)}
+
+
 # name, type and rank of the inputs behind the first, of each operator
 INPUTS = {
     'GreedySearch': 'max_length min_length repetition_penalty vocab_mask prefix_vocab_mask attention_mask',
     'BeamSearch': 'max_length min_length num_beams num_return_sequences length_penalty repetition_penalty vocab_mask prefix_vocab_mask '
                   'attention_mask decoder_input_ids logits_processor',
+    'WhisperBeamSearch': 'max_length min_length num_beams num_return_sequences length_penalty repetition_penalty vocab_mask '
+                         'prefix_vocab_mask attention_mask decoder_input_ids logits_processor cross_qk_layer_head extra_decoding_ids '
+                         'temperature',
 }
-KINDS = {'length_penalty': np.float32, 'repetition_penalty': np.float32}
-DIMS = {'vocab_mask': [WORDS], 'prefix_vocab_mask': ['batch', WORDS], 'attention_mask': ['batch', 'tokens']}
+KINDS = {'length_penalty': np.float32, 'repetition_penalty': np.float32, 'temperature': np.float32}
+DIMS = {'vocab_mask': [WORDS], 'prefix_vocab_mask': ['batch', WORDS], 'attention_mask': ['batch', 'tokens'], 'decoder_input_ids': ['batch', 'start']}
 
 
 def case(name, kind, feeds, outputs=1, options=(), constants=None, **attributes):
@@ -90,10 +176,11 @@ def case(name, kind, feeds, outputs=1, options=(), constants=None, **attributes)
     given, constants = feeds[0], constants or {}
     order = ['input_ids'] + INPUTS[kind].split()
     feeds = [{k: (v if isinstance(v, np.ndarray) else np.array([v], KINDS.get(k, np.int32))) for k, v in f.items()} for f in feeds]
-    ports = [graphs.port(n, feeds[0][n].dtype, DIMS.get(n, ['batch', 'tokens'] if n == 'input_ids' else [1])) for n in order if n in given]
+    dims = {**DIMS, 'input_ids': ['batch', FEATURES, 'frames'] if feeds[0]['input_ids'].ndim == 3 else ['batch', 'tokens']}
+    ports = [graphs.port(n, feeds[0][n].dtype, dims.get(n, [1])) for n in order if n in given]
     inputs = [n if n in given or n in constants else '' for n in order]
     names = ['sequences', 'sequences_scores', 'scores'][:outputs]
-    attributes = {'eos_token_id': END, 'pad_token_id': PAD, 'model_type': 0, **attributes}
+    attributes = {'eos_token_id': END, 'pad_token_id': PAD, 'model_type': 2 if kind == 'WhisperBeamSearch' else 0, **attributes}
     node = h.make_node(kind, inputs, names, 'Search', domain=MS, **attributes)
     model = graphs.model_of([node], ports, [graphs.port(n, T.FLOAT if k else T.INT32, None) for k, n in enumerate(names)],
                             [graphs.constant(n, np.array([v], KINDS.get(n, np.int32))) for n, v in constants.items()])
@@ -141,9 +228,37 @@ def beam_cases():
         case('beams, no %d again' % size, 'BeamSearch', feeds, 2, decoder=gpt(3), no_repeat_ngram_size=size)
 
 
-def valid_steps(feed, got, prompt):
-    """How many steps ONNX Runtime took: where the scores of ours are not all zeros."""
-    return int(np.sum(np.any(got != 0, axis=(1, 2, 3))))
+def sources(words=True):
+    shapes = ((1, 4, 4, 2), (2, 5, 3, 1), (3, 3, 2, 2), (2, 3, 1, 1))
+    feeds = []
+    for b, t, beams, r in shapes:
+        ids = prompts(b, t, b, 2) if words else np.random.default_rng(b).standard_normal((b, FEATURES, t)).astype(np.float32)
+        feeds.append({'input_ids': ids, 'max_length': 13, 'min_length': 0, 'num_beams': beams, 'num_return_sequences': r,
+                      'length_penalty': 1.0, 'repetition_penalty': 1.0})
+    return feeds
+
+
+def t5_cases():
+    feeds = sources()
+    for seed in (1, 2, 3):
+        for early in (0, 1):
+            case('t5 %d%s' % (seed, ', stopping early' * early), 'BeamSearch', feeds, 3, early_stopping=early, model_type=1,
+                 decoder_start_token_id=7, **encoder_decoder(seed))
+    case('t5, only the source', 'BeamSearch', feeds, 3, model_type=1, decoder_start_token_id=7, **encoder_decoder(1, late=True))
+    case('t5, penalties', 'BeamSearch', [{**f, 'length_penalty': 0.5, 'repetition_penalty': 1.8, 'min_length': 5} for f in feeds], 2,
+         model_type=1, decoder_start_token_id=7, no_repeat_ngram_size=2, **encoder_decoder(2))
+    case('t5, mask of the source', 'BeamSearch', [{**f, 'attention_mask': (f['input_ids'] % 3 > 0).astype(np.int32)} for f in feeds], 2,
+         model_type=1, decoder_start_token_id=7, **encoder_decoder(2))
+    case('t5, all tokens each time', 'BeamSearch', feeds, 2, model_type=1, decoder_start_token_id=7, **encoder_decoder(2, whole=True))
+
+
+def whisper_cases():
+    feeds = sources(False)
+    starts = [{**f, 'decoder_input_ids': prompts(len(f['input_ids']), 3, 9)} for f in feeds]
+    for seed in (1, 2):
+        case('whisper %d' % seed, 'BeamSearch', feeds, 3, model_type=2, decoder_start_token_id=7, **encoder_decoder(seed, True))
+        case('whisper %d, start' % seed, 'BeamSearch', starts, 3, model_type=2, **encoder_decoder(seed, True))
+        case('whisper %d, its operator' % seed, 'WhisperBeamSearch', [{**f, 'temperature': 0.6} for f in starts], 3, **encoder_decoder(seed, True))
 
 
 def compare(names, got, want, feed):
@@ -194,7 +309,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'generate')
-    for group in (greedy_cases, beam_cases):
+    for group in (greedy_cases, beam_cases, t5_cases, whisper_cases):
         group()
     for name, *rest in CASES:
         if args.wanted(name):
