@@ -8,7 +8,7 @@
 
 #include "frontend/import_int.h"
 
-typedef enum cy_search_kind { CY_SEARCH_GREEDY, CY_SEARCH_BEAMS } cy_search_kind;
+typedef enum cy_search_kind { CY_SEARCH_GREEDY, CY_SEARCH_SAMPLE, CY_SEARCH_BEAMS } cy_search_kind;
 
 typedef struct cy_search {
   cy_importer *im;
@@ -22,6 +22,12 @@ typedef struct cy_search {
   cy_val repetition_penalty, length_penalty; /* f32 */
   cy_val words, first_words; /* bool [1 or batch, vocab]: which may be chosen; first_words: as the first */
   cy_val temperature;        /* f32 */
+  /* Sampling only */
+  cy_val present;       /* f32 [batch, vocab]: what is taken from the scores */
+  cy_val seed;          /* i64 */
+  double top_p, filter; /* the share of the most probable tokens, and the score of all others */
+  int64_t least;        /* of the former there are so many at least */
+  bool custom;          /* top_p counts from the most probable one on */
 } cy_search;
 
 /* What a search carries from token to token. */
@@ -30,6 +36,7 @@ enum {
   CY_SEARCH_SEQUENCES, /* i32 [rows, length], filled up with pad */
   CY_SEARCH_SEEN,      /* bool [rows, vocab]: the tokens in them; with a repetition penalty only */
   CY_SEARCH_DONE,      /* bool [batch] */
+  CY_SEARCH_RANDOM,    /* i64 [batch]: Sampling's generator */
   /* beams only; hypotheses are sequences that have come to their end, the best ones of each element */
   CY_SEARCH_SCORES,      /* f32 [batch, beams] */
   CY_SEARCH_KEPT,        /* i32 [batch, beams, length]: hypotheses, in falling order of their scores */
@@ -51,5 +58,9 @@ bool cy_search_step(const cy_search *s, cy_search_state *state, cy_val logits, c
 cy_val cy_search_goes_on(const cy_search *s, const cy_search_state *state); /* bool scalar */
 /* i32 [batch, returned, length], or [batch, length] without beams; f32 [batch, returned] */
 bool cy_search_finish(const cy_search *s, cy_search_state *state, cy_val *out_sequences, cy_val *out_scores);
+
+/* onnx_sample.c: the generator at first; a token for each element, i64 [batch], by scores [batch, vocab]. */
+cy_val cy_search_seed(const cy_search *s);
+cy_val cy_search_sample(const cy_search *s, cy_val scores, cy_val *state);
 
 #endif

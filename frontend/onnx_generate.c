@@ -19,12 +19,20 @@ enum { GPT, T5, WHISPER };
 /* Which inputs of the node are what: BeamSearch has more of them than GreedySearch. 0: none. */
 typedef struct input_places {
   uint8_t max_length, min_length, beams, returned, length_penalty, repetition_penalty, words, first_words, mask, prompt,
-      timestamps, temperature;
+      timestamps, temperature, present, seed;
 } input_places;
 
 static const input_places places_of[] = {
     [GENERATE_GREEDY] =
         {.max_length = 1, .min_length = 2, .repetition_penalty = 3, .words = 4, .first_words = 5, .mask = 6},
+    [GENERATE_SAMPLE] = {.max_length = 1,
+                         .min_length = 2,
+                         .repetition_penalty = 3,
+                         .words = 4,
+                         .first_words = 5,
+                         .mask = 6,
+                         .present = 7,
+                         .seed = 8},
     [GENERATE_BEAMS] = {.max_length = 1,
                         .min_length = 2,
                         .beams = 3,
@@ -134,6 +142,30 @@ static bool read_words(const generation *q, uint32_t k, int rank, cy_val *out) {
   return *out != 0;
 }
 
+/* What only Sampling has. */
+static bool read_sampling(generation *q) {
+  cy_importer *im = q->im;
+  const cy_onnx_node *n = q->n;
+  cy_search *s = &q->search;
+  double temperature = cy_onnx_float(im, n, "temperature", 1), penalty = cy_onnx_float(im, n, "presence_penalty", 0);
+  s->top_p = cy_onnx_float(im, n, "top_p", 0);
+  s->filter = cy_onnx_float(im, n, "filter_value", -1e20);
+  s->custom = cy_onnx_int(im, n, "custom", 0) != 0;
+  s->least = cy_onnx_int(im, n, "min_tokens_to_keep", 0);
+  if (temperature > 0 && temperature != 1)
+    s->temperature = cy_build_scalar(im->g, CY_F32, temperature);
+  cy_val present = n->in[q->at->present];
+  if (present && cy_onnx_type(im, present)->rank != 2)
+    return cy_build_error(im->g, "input 'presence_mask'", "expected [batch, vocabulary], found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, present)));
+  if (present && penalty != 0)
+    s->present = MUL(CAST(present, CY_F32), cy_build_scalar(im->g, CY_F32, penalty));
+  if (cy_onnx_wants(n, 1))
+    return cy_build_error(im->g, "output 'filtered_logits'",
+                          "is not supported: ONNX Runtime fills it in debug builds only; leave it out");
+  return read_scalar(q, q->at->seed, CY_I64, 0, &s->seed);
+}
+
 /* Sizes that must hold when it runs. */
 static bool at_most(const generation *q, cy_dim a, cy_dim b, const char *what) {
   cy_importer *im = q->im;
@@ -152,7 +184,7 @@ static bool read_inputs(generation *q) {
          read_scalar(q, at->repetition_penalty, CY_F32, 1, &s->repetition_penalty) &&
          read_scalar(q, at->length_penalty, CY_F32, 1, &s->length_penalty) &&
          read_scalar(q, at->temperature, CY_F32, 1, &s->temperature) && read_words(q, at->words, 1, &s->words) &&
-         read_words(q, at->first_words, 2, &s->first_words);
+         read_words(q, at->first_words, 2, &s->first_words) && (s->kind != CY_SEARCH_SAMPLE || read_sampling(q));
 }
 
 static bool read_token(generation *q, const char *name, int64_t otherwise, int64_t *out) {
@@ -551,7 +583,9 @@ static bool wants_one(const decoder *d) {
 }
 
 IMPORT(generate) {
-  cy_search_kind kind = n->arg == GENERATE_GREEDY ? CY_SEARCH_GREEDY : CY_SEARCH_BEAMS;
+  cy_search_kind kind = n->arg == GENERATE_GREEDY   ? CY_SEARCH_GREEDY
+                        : n->arg == GENERATE_SAMPLE ? CY_SEARCH_SAMPLE
+                                                    : CY_SEARCH_BEAMS;
   generation q = {.im = im, .n = n, .at = &places_of[n->arg], .search = {.im = im, .kind = kind}};
   const cy_type t = *cy_onnx_type(im, X);
   if (!read_attributes(&q))

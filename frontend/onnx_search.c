@@ -114,6 +114,8 @@ static cy_val processed(const cy_search *s, const cy_search_state *state, cy_val
   }
   if (s->temperature && scores)
     scores = DIV(scores, s->temperature);
+  if (s->present && scores)
+    scores = SUB(scores, s->present);
   return scores;
 }
 
@@ -153,6 +155,8 @@ bool cy_search_start(const cy_search *s, cy_val ids, cy_search_state *out) {
       of_beams(s, cy_build_pad(im->g, ids, pads, CY_PAD_CONSTANT, cy_build_scalar_int(im->g, CY_I32, s->pad)));
   v[CY_SEARCH_DONE] = fill(im, CY_BOOL, 0, beams, 1);
   if (s->repetition_penalty && !(v[CY_SEARCH_SEEN] = of_beams(s, mark(im, ids, 0, s->vocab))))
+    return false;
+  if (s->kind == CY_SEARCH_SAMPLE && !(v[CY_SEARCH_RANDOM] = cy_search_seed(s)))
     return false;
   if (s->kind != CY_SEARCH_BEAMS)
     return v[CY_SEARCH_SEQUENCES] && v[CY_SEARCH_DONE];
@@ -301,7 +305,9 @@ static bool beams_step(const cy_search *s, cy_search_state *state, cy_val scores
 static bool single_step(const cy_search *s, cy_search_state *state, cy_val scores, cy_dim length) {
   cy_importer *im = s->im;
   cy_val *v = state->v;
-  cy_val token = CAST(cy_build_reduce(im->g, CY_OP_argmax, scores, axis1, 1, false), CY_I32);
+  cy_val token = s->kind == CY_SEARCH_SAMPLE ? cy_search_sample(s, scores, &v[CY_SEARCH_RANDOM])
+                                             : cy_build_reduce(im->g, CY_OP_argmax, scores, axis1, 1, false);
+  token = CAST(token, CY_I32);
   cy_val end = token ? BINARY(eq, token, LIKE(token, (double)s->eos)) : 0;
   v[CY_SEARCH_DONE] = end ? BINARY(or, v[CY_SEARCH_DONE], end) : 0;
   token = v[CY_SEARCH_DONE] ? SELECT(v[CY_SEARCH_DONE], LIKE(token, (double)s->pad), token) : 0;

@@ -23,7 +23,7 @@ WORDS, HIDDEN, HEADS, LAYERS, POSITIONS = 24, 16, 2, 2, 64
 SIZE = HIDDEN // HEADS
 PAD, END = WORDS - 1, 5
 FEATURES = 6
-CASES = []  # name, model, feeds, options of cytoc
+CASES = []  # name, model, model for ONNX Runtime or None, feeds, options of cytoc
 
 
 class Decoder(graphs.Graph):
@@ -32,11 +32,12 @@ class Decoder(graphs.Graph):
     def weight(self, *dims, scale=1.0):
         return self.const(self.rng.standard_normal(dims) * scale / np.sqrt(dims[0]), np.float32)
 
-    def scores(self, x, out):
+    def scores(self, x, out, less=0):
         weights = self.rng.standard_normal((HIDDEN, WORDS)) * 1.5
         bias = np.zeros(WORDS)
         bias[PAD] = -40
         bias[END] = 1.5
+        bias -= less
         return self.op('Add', self.op('MatMul', x, self.const(weights, np.float32)), self.const(bias, np.float32), out=out)
 
     def norm(self, x):
@@ -60,8 +61,8 @@ class Decoder(graphs.Graph):
         return self.op('Reshape', y, self.ints(0, 0, HIDDEN))
 
 
-def gpt(seed=1, name='decoder', dtype=T.FLOAT):
-    """A decoder that reads the prompt, too."""
+def gpt(seed=1, name='decoder', dtype=T.FLOAT, less=0):
+    """A decoder that reads the prompt, too. less: what is taken from its scores."""
     g = Decoder(seed)
     past = [('past_%d' % i, dtype, [2, 'batch', HEADS, 'past', SIZE]) for i in range(LAYERS)]
     present = [('present_%d' % i, dtype, [2, 'batch', HEADS, 'total', SIZE]) for i in range(LAYERS)]
@@ -71,7 +72,7 @@ def gpt(seed=1, name='decoder', dtype=T.FLOAT):
                                                                  'attention_mask', 'past_%d' % i], ['a%d' % i, 'present_%d' % i], domain=MS,
                                                    num_heads=HEADS, unidirectional=1))
         x = g.feed_forward(g.op('Add', x, 'a%d' % i))
-    g.scores(g.norm(x), 'logits')
+    g.scores(g.norm(x), 'logits', less)
     ids = [(n, T.INT32, ['batch', size]) for n, size in (('input_ids', 'seq'), ('position_ids', 'seq'), ('attention_mask', 'total'))]
     return g.graph(name, ids + past, [('logits', dtype, ['batch', 'seq', WORDS])] + present)
 
@@ -161,6 +162,7 @@ def encoder_decoder(seed=1, sound=False, late=False, whole=False):
 # name, type and rank of the inputs behind the first, of each operator
 INPUTS = {
     'GreedySearch': 'max_length min_length repetition_penalty vocab_mask prefix_vocab_mask attention_mask',
+    'Sampling': 'max_length min_length repetition_penalty vocab_mask prefix_vocab_mask attention_mask presence_mask seed',
     'BeamSearch': 'max_length min_length num_beams num_return_sequences length_penalty repetition_penalty vocab_mask prefix_vocab_mask '
                   'attention_mask decoder_input_ids logits_processor',
     'WhisperBeamSearch': 'max_length min_length num_beams num_return_sequences length_penalty repetition_penalty vocab_mask '
@@ -168,11 +170,12 @@ INPUTS = {
                          'temperature',
 }
 KINDS = {'length_penalty': np.float32, 'repetition_penalty': np.float32, 'temperature': np.float32}
-DIMS = {'vocab_mask': [WORDS], 'prefix_vocab_mask': ['batch', WORDS], 'attention_mask': ['batch', 'tokens'], 'decoder_input_ids': ['batch', 'start']}
+DIMS = {'vocab_mask': [WORDS], 'prefix_vocab_mask': ['batch', WORDS], 'presence_mask': ['batch', WORDS], 'attention_mask': ['batch', 'tokens'], 'decoder_input_ids': ['batch', 'start']}
 
 
-def case(name, kind, feeds, outputs=1, options=(), constants=None, **attributes):
-    """feeds: dictionaries of one key set, whose scalars become lists of one."""
+def case(name, kind, feeds, outputs=1, options=(), constants=None, oracle=None, **attributes):
+    """feeds: dictionaries of one key set, whose scalars become lists of one. oracle: ONNX Runtime's decoder, which gets no
+    presence_mask."""
     given, constants = feeds[0], constants or {}
     order = ['input_ids'] + INPUTS[kind].split()
     feeds = [{k: (v if isinstance(v, np.ndarray) else np.array([v], KINDS.get(k, np.int32))) for k, v in f.items()} for f in feeds]
@@ -181,10 +184,14 @@ def case(name, kind, feeds, outputs=1, options=(), constants=None, **attributes)
     inputs = [n if n in given or n in constants else '' for n in order]
     names = ['sequences', 'sequences_scores', 'scores'][:outputs]
     attributes = {'eos_token_id': END, 'pad_token_id': PAD, 'model_type': 2 if kind == 'WhisperBeamSearch' else 0, **attributes}
-    node = h.make_node(kind, inputs, names, 'Search', domain=MS, **attributes)
-    model = graphs.model_of([node], ports, [graphs.port(n, T.FLOAT if k else T.INT32, None) for k, n in enumerate(names)],
-                            [graphs.constant(n, np.array([v], KINDS.get(n, np.int32))) for n, v in constants.items()])
-    CASES.append((name, model, feeds, options))
+
+    def model(inputs, **attributes):
+        return graphs.model_of([h.make_node(kind, inputs, names, 'Search', domain=MS, **attributes)], ports,
+                               [graphs.port(n, T.FLOAT if k else T.INT32, None) for k, n in enumerate(names)],
+                               [graphs.constant(n, np.array([v], KINDS.get(n, np.int32))) for n, v in constants.items()])
+
+    other = oracle and model([n if n != 'presence_mask' else '' for n in inputs], **{**attributes, 'decoder': oracle})
+    CASES.append((name, model(inputs, **attributes), other, feeds, options))
 
 
 def prompts(batch, tokens, seed=0, padded=0):
@@ -212,6 +219,20 @@ def greedy_cases():
     case('greedy, first decoder', 'GreedySearch', feeds, decoder=gpt(1), init_decoder=gpt(7, 'init'))
     case('greedy, fixed sizes', 'GreedySearch', [{'input_ids': feeds[1]['input_ids']}], 1, ['--dim', 'batch=2', '--dim', 'tokens=5'],
          constants={'max_length': 16}, decoder=gpt(2))
+
+
+def sampling_cases():
+    shapes = ((1, 4), (2, 5), (3, 1), (5, 3))
+    feeds = [{'input_ids': prompts(b, t, b, 2), 'max_length': t + 14, 'min_length': 0, 'seed': 17 * b} for b, t in shapes]
+    case('sampling', 'Sampling', feeds, decoder=gpt(1), top_p=0.9)
+    case('sampling, a seed of 0', 'Sampling', [{**f, 'seed': s} for f, s in zip(feeds, (0, 2147483647, 1, 123456789))], decoder=gpt(2), top_p=0.7)
+    for custom in (0, 1):
+        case('sampling, temperature%s' % (', custom' * custom), 'Sampling', feeds, decoder=gpt(2), top_p=0.6, temperature=1.7,
+             min_tokens_to_keep=3, custom=custom)
+    # ONNX Runtime takes all of presence_mask from a single score, so it runs a decoder that has less of them.
+    present = np.random.default_rng(4).integers(0, 2, (1, WORDS)).astype(np.int32)
+    case('sampling, present', 'Sampling', [{**feeds[0], 'presence_mask': present, 'seed': s} for s in (1, 2, 3)], decoder=gpt(1), top_p=0.95,
+         presence_penalty=1.2, custom=1, oracle=gpt(1, less=1.2 * present[0]))
 
 
 def beam_cases():
@@ -282,12 +303,12 @@ def compare(names, got, want, feed):
     return None
 
 
-def check(args, folder, model, feeds, options):
+def check(args, folder, model, oracle, feeds, options):
     os.makedirs(folder, exist_ok=True)
     data, path = model.SerializeToString(), os.path.join(folder, 'm.onnx')
     with open(path, 'wb') as f:
         f.write(data)
-    session = network.ort_session(data)
+    session = network.ort_session(oracle.SerializeToString() if oracle else data)
     names = [port.name for port in session.get_outputs()]
     want = [session.run(None, feed) for feed in feeds]
     for level, threads in (('-O0', 1), ('-O3', 2)):
@@ -309,7 +330,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'generate')
-    for group in (greedy_cases, beam_cases, t5_cases, whisper_cases):
+    for group in (greedy_cases, sampling_cases, beam_cases, t5_cases, whisper_cases):
         group()
     for name, *rest in CASES:
         if args.wanted(name):
