@@ -22,6 +22,10 @@ typedef struct cy_search {
   cy_val repetition_penalty, length_penalty; /* f32 */
   cy_val words, first_words; /* bool [1 or batch, vocab]: which may be chosen; first_words: as the first */
   cy_val temperature;        /* f32 */
+  cy_val timed;              /* bool: Whisper's rules of time stamps are in force, whose tokens are these: */
+  struct {
+    int64_t start, start_of_lm, translate, transcribe, no_stamps, first; /* stamps are all tokens from `first` on */
+  } stamps;
   /* Sampling only */
   cy_val present;       /* f32 [batch, vocab]: what is taken from the scores */
   cy_val seed;          /* i64 */

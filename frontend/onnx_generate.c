@@ -142,6 +142,12 @@ static bool read_words(const generation *q, uint32_t k, int rank, cy_val *out) {
   return *out != 0;
 }
 
+static bool read_token(generation *q, const char *name, int64_t otherwise, int64_t *out) {
+  *out = cy_onnx_int(q->im, q->n, name, otherwise);
+  return *out >= 0 || cy_build_error(q->im->g, cy_arena_printf(q->im->arena, "attribute '%s'", name),
+                                     "expected a token's number, found %lld", (long long)*out);
+}
+
 /* What only Sampling has. */
 static bool read_sampling(generation *q) {
   cy_importer *im = q->im;
@@ -166,6 +172,43 @@ static bool read_sampling(generation *q) {
   return read_scalar(q, q->at->seed, CY_I64, 0, &s->seed);
 }
 
+/* What only WhisperBeamSearch has. */
+static bool read_whisper(generation *q) {
+  static const char *const inputs[] = {"cross_qk_layer_head", "extra_decoding_ids"}, *const outputs[] = {
+                                                                                         "cross_qk",
+                                                                                         "non_speech_probs"};
+  cy_importer *im = q->im;
+  const cy_onnx_node *n = q->n;
+  for (uint32_t k = 0; k < 2; k++)
+    if (n->in[12 + k] || cy_onnx_wants(n, 3 + k))
+      return cy_build_error(im->g,
+                            cy_arena_printf(im->arena, n->in[12 + k] ? "input '%s'" : "output '%s'",
+                                            n->in[12 + k] ? inputs[k] : outputs[k]),
+                            "is not supported, as on ONNX Runtime's CPUs: export without it");
+  if (cy_onnx_int(im, n, "decoder_output_cross_qk", 0))
+    return cy_build_error(im->g, "attribute 'decoder_output_cross_qk'",
+                          "expected 0, found 1: products of queries and keys are not "
+                          "supported, export without them");
+  return true;
+}
+
+/* Whisper's rules of time stamps hold where the input logits_processor is 1. */
+static bool read_stamps(generation *q) {
+  cy_importer *im = q->im;
+  const cy_onnx_node *n = q->n;
+  cy_search *s = &q->search;
+  cy_val which;
+  if (q->model != WHISPER || !read_scalar(q, q->at->timestamps, CY_I64, 0, &which) || !which)
+    return q->model != WHISPER || !which;
+  s->timed = BINARY(eq, which, cy_build_scalar_int(im->g, CY_I64, 1));
+  s->stamps.start = cy_onnx_int(im, n, "decoder_start_token_id", -1);
+  s->stamps.start_of_lm = cy_onnx_int(im, n, "start_of_lm_token_id", -1);
+  s->stamps.translate = cy_onnx_int(im, n, "translate_token_id", -1);
+  s->stamps.transcribe = cy_onnx_int(im, n, "transcribe_token_id", -1);
+  s->stamps.no_stamps = cy_onnx_int(im, n, "no_timestamps_token_id", -1);
+  return s->timed && read_token(q, "beginning_timestamp_token_id", -1, &s->stamps.first);
+}
+
 /* Sizes that must hold when it runs. */
 static bool at_most(const generation *q, cy_dim a, cy_dim b, const char *what) {
   cy_importer *im = q->im;
@@ -184,13 +227,8 @@ static bool read_inputs(generation *q) {
          read_scalar(q, at->repetition_penalty, CY_F32, 1, &s->repetition_penalty) &&
          read_scalar(q, at->length_penalty, CY_F32, 1, &s->length_penalty) &&
          read_scalar(q, at->temperature, CY_F32, 1, &s->temperature) && read_words(q, at->words, 1, &s->words) &&
-         read_words(q, at->first_words, 2, &s->first_words) && (s->kind != CY_SEARCH_SAMPLE || read_sampling(q));
-}
-
-static bool read_token(generation *q, const char *name, int64_t otherwise, int64_t *out) {
-  *out = cy_onnx_int(q->im, q->n, name, otherwise);
-  return *out >= 0 || cy_build_error(q->im->g, cy_arena_printf(q->im->arena, "attribute '%s'", name),
-                                     "expected a token's number, found %lld", (long long)*out);
+         read_words(q, at->first_words, 2, &s->first_words) && (s->kind != CY_SEARCH_SAMPLE || read_sampling(q)) &&
+         read_stamps(q) && (q->n->arg != GENERATE_WHISPER || read_whisper(q));
 }
 
 static bool read_attributes(generation *q) {

@@ -49,7 +49,8 @@ static cy_val draw(const cy_search *s, cy_val *state) {
 }
 
 static cy_val running_sums(cy_importer *im, cy_val x) {
-  const cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, 1), cy_attr_int(CY_ATTR_exclusive, 0), cy_attr_int(CY_ATTR_reverse, 0)};
+  const cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, 1), cy_attr_int(CY_ATTR_exclusive, 0),
+                        cy_attr_int(CY_ATTR_reverse, 0)};
   return x ? cy_build(im->g, CY_OP_cumsum, &x, 1, a, 3, NULL, 0) : 0;
 }
 
@@ -87,7 +88,8 @@ cy_val cy_search_sample(const cy_search *s, cy_val scores, cy_val *state) {
   if (!x)
     return 0;
   cy_val odd = BINARY(or, UNARY(isnan, x), UNARY(isinf, x));
-  cy_val most = cy_build_reduce(im->g, CY_OP_reduce_max, SELECT(odd, LIKE(x, -3.4028234663852886e38), x), axis1, 1, true);
+  cy_val most =
+      cy_build_reduce(im->g, CY_OP_reduce_max, SELECT(odd, LIKE(x, -3.4028234663852886e38), x), axis1, 1, true);
   cy_val sums = running_sums(im, SELECT(odd, LIKE(x, 0), UNARY(exp, SUB(x, most))));
   cy_dim one = cy_dim_const(im->g, 1), last = cy_dim_addi(im->g, s->vocab, -1);
   cy_val total = cy_build_slice_axis(im->g, sums, 1, last, one), u = cy_build_unsqueeze(im->g, draw(s, state), 1);

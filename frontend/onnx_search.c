@@ -91,6 +91,73 @@ static cy_val restricted(const cy_search *s, cy_val scores, cy_val may) {
   return may && scores ? SELECT(may, scores, LIKE(scores, -FLT_MAX)) : 0;
 }
 
+/* ---- Whisper's time stamps, which enclose what is said ---- */
+
+typedef struct stamped {
+  cy_val last, before; /* bool [rows, 1]: the last token, and the one before it, are stamps */
+  cy_val newest, any;  /* i64 [rows, 1], the newest stamp; bool [rows, 1], whether there is one */
+  cy_val begun;        /* bool [rows, 1]: there are tokens behind the first stamp */
+} stamped;
+
+static bool find_stamps(const cy_search *s, cy_val tokens, stamped *out) {
+  cy_importer *im = s->im;
+  tokens = CAST(tokens, CY_I64);
+  if (!tokens)
+    return false;
+  cy_dim count = cy_onnx_type(im, tokens)->dim[1], one = num(im, 1);
+  cy_val stamp = BINARY(ge, tokens, number(im, s->stamps.first)), place = counting(im, CY_I64, count);
+  cy_val end = cy_build_dim_scalar(im->g, count);
+  cy_val oldest = cy_build_reduce(im->g, CY_OP_reduce_min, SELECT(stamp, place, end), axis1, 1, true);
+  cy_val newest = cy_build_reduce(im->g, CY_OP_reduce_max, SELECT(stamp, place, number(im, -1)), axis1, 1, true);
+  out->any = BINARY(ge, newest, number(im, 0));
+  out->newest = pick(im, tokens, MAX(newest, number(im, 0)));
+  out->last = cy_build_slice_axis(im->g, stamp, 1, cy_dim_addi(im->g, count, -1), one);
+  out->begun = BINARY(lt, ADD(oldest, number(im, 1)), end);
+  cy_dim second = cy_dim_max(im->g, cy_dim_addi(im->g, count, -2), num(im, 0));
+  out->before = BINARY(or, cy_build_slice_axis(im->g, stamp, 1, second, one), UNARY(not, out->begun));
+  return out->newest && out->last && out->before && out->any;
+}
+
+/* The tokens that the stamps so far leave: stamps come in pairs (but for the first) and never fall. */
+static cy_val allowed(const cy_search *s, const stamped *at) {
+  cy_importer *im = s->im;
+  const int64_t latest = 50; /* of the first stamp */
+  cy_val token = counting(im, CY_I64, s->vocab), stamp = BINARY(ge, token, number(im, s->stamps.first));
+  cy_val never = BINARY(or, BINARY(eq, token, number(im, s->stamps.no_stamps)),
+                        BINARY(eq, token, number(im, s->stamps.start_of_lm)));
+  cy_val once = BINARY(or, BINARY(eq, token, number(im, s->stamps.translate)),
+                       BINARY(eq, token, number(im, s->stamps.transcribe)));
+  once = BINARY(or, once, BINARY(eq, token, number(im, s->stamps.start)));
+  cy_val no = BINARY(or, never, BINARY(and, once, at->begun));
+  cy_val pair = BINARY(and, at->last, at->before), open = BINARY(and, at->last, UNARY(not, at->before));
+  no = BINARY(or, no, BINARY(and, pair, stamp));
+  no = BINARY(or, no, BINARY(and, open, BINARY(lt, token, number(im, s->eos))));
+  cy_val least = SELECT(open, at->newest, ADD(at->newest, number(im, 1)));
+  no = BINARY(or, no, BINARY(and, BINARY(and, at->any, stamp), BINARY(lt, token, least)));
+  cy_val late = BINARY(gt, token, number(im, s->stamps.first + latest));
+  return UNARY(not, BINARY(or, no, BINARY(and, late, UNARY(not, at->begun))));
+}
+
+/* Where all stamps together are more probable than any other token, a stamp it is. */
+static cy_val timed(const cy_search *s, const cy_search_state *state, cy_val scores, cy_dim length) {
+  cy_importer *im = s->im;
+  stamped at;
+  if (!find_stamps(s, cy_build_slice_axis(im->g, state->v[CY_SEARCH_SEQUENCES], 1, num(im, 0), length), &at))
+    return 0;
+  cy_val low = LIKE(scores, -FLT_MAX), y = SELECT(allowed(s, &at), scores, low);
+  cy_val stamp = BINARY(ge, counting(im, CY_I64, s->vocab), number(im, s->stamps.first));
+  cy_val stamps = SELECT(stamp, y, low);
+  cy_val most = cy_build_reduce(im->g, CY_OP_reduce_max, stamps, axis1, 1, true);
+  cy_val text = cy_build_reduce(im->g, CY_OP_reduce_max, SELECT(stamp, low, y), axis1, 1, true);
+  cy_val parts = SELECT(BINARY(gt, stamps, low), UNARY(exp, SUB(stamps, most)), LIKE(scores, 0));
+  cy_val sum = cy_build_reduce(im->g, CY_OP_reduce_sum, parts, axis1, 1, true);
+  cy_val together = SELECT(BINARY(gt, sum, LIKE(sum, 0)), ADD(UNARY(log, sum), most), low);
+  y = SELECT(BINARY(and, BINARY(gt, together, text), UNARY(not, stamp)), low, y);
+  return y ? SELECT(s->timed, y, scores) : 0;
+}
+
+/* ---- all that changes scores ---- */
+
 /* What changes the scores [rows, vocab] before the choice, in ONNX Runtime's order. */
 static cy_val processed(const cy_search *s, const cy_search_state *state, cy_val scores, cy_dim length, bool first) {
   cy_importer *im = s->im;
@@ -116,6 +183,8 @@ static cy_val processed(const cy_search *s, const cy_search_state *state, cy_val
     scores = DIV(scores, s->temperature);
   if (s->present && scores)
     scores = SUB(scores, s->present);
+  if (s->timed && scores)
+    scores = timed(s, state, scores, length);
   return scores;
 }
 

@@ -282,6 +282,18 @@ def whisper_cases():
         case('whisper %d, its operator' % seed, 'WhisperBeamSearch', [{**f, 'temperature': 0.6} for f in starts], 3, **encoder_decoder(seed, True))
 
 
+def stamp_cases():
+    """Tokens from 14 on are time stamps."""
+    tokens = {'decoder_start_token_id': 6, 'translate_token_id': 7, 'transcribe_token_id': 8, 'start_of_lm_token_id': 9,
+              'no_timestamps_token_id': 13, 'beginning_timestamp_token_id': 14}
+    feeds = sources(False)
+    starts = [np.array([row[:n] for row in ([6, 8, 14], [6, 7, 16], [6, 8, 10])][:len(f['input_ids'])], np.int32) for f, n in zip(feeds, (3, 2, 3, 3))]
+    for seed in (1, 2, 3):
+        for on in (1, 0):
+            case('whisper, stamps %d %d' % (seed, on), 'WhisperBeamSearch', [
+                {**f, 'decoder_input_ids': start, 'logits_processor': on} for f, start in zip(feeds, starts)], 3, **tokens, **encoder_decoder(seed, True))
+
+
 def compare(names, got, want, feed):
     """What ONNX Runtime leaves unset must be padding or zeros."""
     for name, g, w in zip(names, got, want):
@@ -330,7 +342,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'generate')
-    for group in (greedy_cases, sampling_cases, beam_cases, t5_cases, whisper_cases):
+    for group in (greedy_cases, sampling_cases, beam_cases, t5_cases, whisper_cases, stamp_cases):
         group()
     for name, *rest in CASES:
         if args.wanted(name):
