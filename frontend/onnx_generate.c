@@ -93,13 +93,12 @@ static const char *input_text(const Onnx__GraphProto *graph, uint32_t k) {
 /* ---- inputs of the node ---- */
 
 /* An integer input of one element as a dim; `otherwise` where it is absent. */
-static bool read_dim(const generation *q, uint32_t k, int64_t least, int64_t otherwise, cy_dim *out) {
+static bool read_dim(const generation *q, uint32_t k, const char *item, int64_t least, int64_t otherwise, cy_dim *out) {
   cy_importer *im = q->im;
   cy_val v = k ? q->n->in[k] : 0;
   *out = num(im, otherwise);
   if (!v)
     return true;
-  const char *item = cy_arena_printf(im->arena, "input %u", k);
   uint32_t count = 0;
   const cy_type *t = cy_onnx_type(im, v);
   const cy_dim *e = cy_dtype_is_int(t->dtype) ? cy_value_elems_or_read(im->g, v, &count) : NULL;
@@ -113,13 +112,18 @@ static bool read_dim(const generation *q, uint32_t k, int64_t least, int64_t oth
 }
 
 /* An input of one element as a scalar; 0 where it is absent, or is known to be `nothing`, which has no effect. */
-static bool read_scalar(const generation *q, uint32_t k, cy_dtype dtype, double nothing, cy_val *out) {
+static bool read_scalar(const generation *q, uint32_t k, const char *item, cy_dtype dtype, double nothing,
+                        cy_val *out) {
   cy_importer *im = q->im;
   cy_val v = k ? q->n->in[k] : 0;
   uint32_t count;
   *out = 0;
   if (!v)
     return true;
+  const cy_type *t = cy_onnx_type(im, v);
+  int64_t size;
+  if (t->rank > 1 || (t->rank && cy_dim_is_const(im->g, t->dim[0], &size) && size != 1))
+    return cy_build_error(im->g, item, "expected one number, found %s", cy_type_text(im->g, t));
   v = CAST(v, dtype);
   const double *known = v ? cy_value_floats(im->g, v, &count) : NULL;
   if (known && count == 1 && known[0] == nothing)
@@ -128,15 +132,15 @@ static bool read_scalar(const generation *q, uint32_t k, cy_dtype dtype, double 
   return *out != 0;
 }
 
-static bool read_words(const generation *q, uint32_t k, int rank, cy_val *out) {
+static bool read_words(const generation *q, uint32_t k, const char *item, int rank, cy_val *out) {
   cy_importer *im = q->im;
   cy_val v = k ? q->n->in[k] : 0;
   *out = 0;
   if (!v)
     return true;
   if (cy_onnx_type(im, v)->rank != rank)
-    return cy_build_error(im->g, cy_arena_printf(im->arena, "input %u", k), "expected a mask [%svocabulary], found %s",
-                          rank == 2 ? "batch, " : "", cy_type_text(im->g, cy_onnx_type(im, v)));
+    return cy_build_error(im->g, item, "expected a mask [%svocabulary], found %s", rank == 2 ? "batch, " : "",
+                          cy_type_text(im->g, cy_onnx_type(im, v)));
   v = CAST(v, CY_BOOL);
   *out = rank == 1 ? cy_build_unsqueeze(im->g, v, 0) : v;
   return *out != 0;
@@ -169,7 +173,7 @@ static bool read_sampling(generation *q) {
   if (cy_onnx_wants(n, 1))
     return cy_build_error(im->g, "output 'filtered_logits'",
                           "is not supported: ONNX Runtime fills it in debug builds only; leave it out");
-  return read_scalar(q, q->at->seed, CY_I64, 0, &s->seed);
+  return read_scalar(q, q->at->seed, "input 'seed'", CY_I64, 0, &s->seed);
 }
 
 /* What only WhisperBeamSearch has. */
@@ -198,7 +202,8 @@ static bool read_stamps(generation *q) {
   const cy_onnx_node *n = q->n;
   cy_search *s = &q->search;
   cy_val which;
-  if (q->model != WHISPER || !read_scalar(q, q->at->timestamps, CY_I64, 0, &which) || !which)
+  if (q->model != WHISPER || !read_scalar(q, q->at->timestamps, "input 'logits_processor'", CY_I64, 0, &which) ||
+      !which)
     return q->model != WHISPER || !which;
   s->timed = BINARY(eq, which, cy_build_scalar_int(im->g, CY_I64, 1));
   s->stamps.start = cy_onnx_int(im, n, "decoder_start_token_id", -1);
@@ -222,13 +227,17 @@ static bool at_most(const generation *q, cy_dim a, cy_dim b, const char *what) {
 static bool read_inputs(generation *q) {
   cy_search *s = &q->search;
   const input_places *at = q->at;
-  return read_dim(q, at->max_length, 1, 4096, &s->length) && read_dim(q, at->beams, 1, 1, &s->beams) &&
-         read_dim(q, at->returned, 1, 1, &s->returned) && read_scalar(q, at->min_length, CY_I64, 0, &s->min_length) &&
-         read_scalar(q, at->repetition_penalty, CY_F32, 1, &s->repetition_penalty) &&
-         read_scalar(q, at->length_penalty, CY_F32, 1, &s->length_penalty) &&
-         read_scalar(q, at->temperature, CY_F32, 1, &s->temperature) && read_words(q, at->words, 1, &s->words) &&
-         read_words(q, at->first_words, 2, &s->first_words) && (s->kind != CY_SEARCH_SAMPLE || read_sampling(q)) &&
-         read_stamps(q) && (q->n->arg != GENERATE_WHISPER || read_whisper(q));
+  return read_dim(q, at->max_length, "input 'max_length'", 1, 4096, &s->length) &&
+         read_dim(q, at->beams, "input 'num_beams'", 1, 1, &s->beams) &&
+         read_dim(q, at->returned, "input 'num_return_sequences'", 1, 1, &s->returned) &&
+         read_scalar(q, at->min_length, "input 'min_length'", CY_I64, 0, &s->min_length) &&
+         read_scalar(q, at->repetition_penalty, "input 'repetition_penalty'", CY_F32, 1, &s->repetition_penalty) &&
+         read_scalar(q, at->length_penalty, "input 'length_penalty'", CY_F32, 1, &s->length_penalty) &&
+         read_scalar(q, at->temperature, "input 'temperature'", CY_F32, 1, &s->temperature) &&
+         read_words(q, at->words, "input 'vocab_mask'", 1, &s->words) &&
+         read_words(q, at->first_words, "input 'prefix_vocab_mask'", 2, &s->first_words) &&
+         (s->kind != CY_SEARCH_SAMPLE || read_sampling(q)) && read_stamps(q) &&
+         (q->n->arg != GENERATE_WHISPER || read_whisper(q));
 }
 
 static bool read_attributes(generation *q) {

@@ -338,6 +338,25 @@ def check(args, folder, model, oracle, feeds, options):
     return None
 
 
+def refusals(args, suite):
+    """Sizes that do not fit, in a library that learns of them when it runs."""
+    folder = os.path.join(args.build, 'generate')
+    given = {'input_ids': prompts(2, 5, 1), 'max_length': 9, 'num_beams': 2, 'num_return_sequences': 1}
+    CASES.clear()
+    case('', 'BeamSearch', [given], decoder=gpt(1))
+    feed = CASES[0][3][0]
+    os.makedirs(folder, exist_ok=True)
+    model, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    with open(model, 'wb') as f:
+        f.write(CASES[0][1].SerializeToString())
+    broken = network.compile_model(args, model, library, '-O3', ['--verify'])
+    for what, change in (('prompt', {'max_length': 5}), ('return', {'num_return_sequences': 3}), ('beams', {'num_beams': 0, 'num_return_sequences': 0})):
+        code, err = network.run_feeds(args, folder, library, {**feed, **{k: np.array([v], np.int32) for k, v in change.items()}})
+        good = not broken and code == 1 and "node 'Search'" in err
+        suite.result('refused, %s' % what, None if good else broken or 'code %d: %s' % (code, err))
+    shutil.rmtree(folder)
+
+
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
@@ -348,6 +367,8 @@ def main():
         if args.wanted(name):
             suite.result(name, check(args, folder, *rest))
             shutil.rmtree(folder)
+    if args.wanted('refused'):
+        refusals(args, suite)
     suite.done()
 
 
