@@ -82,12 +82,18 @@ cy_val cy_onnx_block_ngrams(cy_importer *im, cy_val ids, cy_val scores, int64_t 
   return blocked ? SELECT(blocked, LIKE(scores, value), scores) : 0;
 }
 
-/* Tokens where `may` [1 or batch, vocab] is false get the lowest score. */
+/* x [batch, k] for each of the beams: [rows, k]. */
+static cy_val of_beams(const cy_search *s, cy_val x) {
+  cy_importer *im = s->im;
+  if (!x || cy_dim_is(im->g, s->beams, 1))
+    return x;
+  cy_dim last = cy_onnx_type(im, x)->dim[1], all[3] = {s->batch, s->beams, last}, rows[2] = {s->rows, last};
+  return cy_build_reshape(im->g, cy_build_expand(im->g, cy_build_unsqueeze(im->g, x, 1), all, 3), rows, 2);
+}
+
+/* Tokens where `may` is false get the lowest score. */
 static cy_val restricted(const cy_search *s, cy_val scores, cy_val may) {
   cy_importer *im = s->im;
-  cy_dim all[3] = {cy_onnx_type(im, may)->dim[0], s->beams, s->vocab}, rows[2] = {s->rows, s->vocab};
-  if (all[0] == s->batch && !cy_dim_is(im->g, s->beams, 1))
-    may = cy_build_reshape(im->g, cy_build_expand(im->g, cy_build_unsqueeze(im->g, may, 1), all, 3), rows, 2);
   return may && scores ? SELECT(may, scores, LIKE(scores, -FLT_MAX)) : 0;
 }
 
@@ -173,7 +179,7 @@ static cy_val processed(const cy_search *s, const cy_search_state *state, cy_val
   if (s->words)
     scores = restricted(s, scores, s->words);
   if (s->first_words && first)
-    scores = restricted(s, scores, s->first_words);
+    scores = restricted(s, scores, of_beams(s, s->first_words));
   if (s->min_length && scores) {
     cy_val early = BINARY(lt, cy_build_dim_scalar(im->g, length), s->min_length);
     cy_val end = BINARY(eq, counting(im, CY_I64, s->vocab), number(im, s->eos));
@@ -203,15 +209,6 @@ static bool append(const cy_search *s, cy_search_state *state, cy_val from, cy_v
     v[CY_SEARCH_SEEN] = BINARY(or, seen, BINARY(eq, v[CY_SEARCH_TOKENS], counting(im, CY_I32, s->vocab)));
   }
   return v[CY_SEARCH_TOKENS] && v[CY_SEARCH_SEQUENCES] && (!s->repetition_penalty || v[CY_SEARCH_SEEN]);
-}
-
-/* x [batch, k] for each of the beams: [rows, k]. */
-static cy_val of_beams(const cy_search *s, cy_val x) {
-  cy_importer *im = s->im;
-  if (!x || cy_dim_is(im->g, s->beams, 1))
-    return x;
-  cy_dim last = cy_onnx_type(im, x)->dim[1], all[3] = {s->batch, s->beams, last}, rows[2] = {s->rows, last};
-  return cy_build_reshape(im->g, cy_build_expand(im->g, cy_build_unsqueeze(im->g, x, 1), all, 3), rows, 2);
 }
 
 bool cy_search_start(const cy_search *s, cy_val ids, cy_search_state *out) {
