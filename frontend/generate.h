@@ -53,6 +53,7 @@ typedef struct cy_search_state {
   cy_val v[CY_SEARCH_STATES]; /* 0: not needed */
 } cy_search_state;
 
+cy_val cy_search_rows(const cy_search *s, cy_val x); /* x [batch, ..] for every beam: [rows, ..] */
 /* ids: i32 [batch, prompt]. */
 bool cy_search_start(const cy_search *s, cy_val ids, cy_search_state *out);
 /* A token for each row. logits: f32 [rows, vocab]; length: of the sequences so far; `first`: token of a row.

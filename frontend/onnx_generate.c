@@ -172,46 +172,8 @@ static bool read_sampling(generation *q) {
     s->present = MUL(CAST(present, CY_F32), cy_build_scalar(im->g, CY_F32, penalty));
   if (cy_onnx_wants(n, 1))
     return cy_build_error(im->g, "output 'filtered_logits'",
-                          "is not supported: ONNX Runtime fills it in debug builds only; leave it out");
+                          "expected none, as ONNX Runtime fills it in debug builds only: leave it out");
   return read_scalar(q, q->at->seed, "input 'seed'", CY_I64, 0, &s->seed);
-}
-
-/* What only WhisperBeamSearch has. */
-static bool read_whisper(generation *q) {
-  static const char *const inputs[] = {"cross_qk_layer_head", "extra_decoding_ids"}, *const outputs[] = {
-                                                                                         "cross_qk",
-                                                                                         "non_speech_probs"};
-  cy_importer *im = q->im;
-  const cy_onnx_node *n = q->n;
-  for (uint32_t k = 0; k < 2; k++)
-    if (n->in[12 + k] || cy_onnx_wants(n, 3 + k))
-      return cy_build_error(im->g,
-                            cy_arena_printf(im->arena, n->in[12 + k] ? "input '%s'" : "output '%s'",
-                                            n->in[12 + k] ? inputs[k] : outputs[k]),
-                            "is not supported, as on ONNX Runtime's CPUs: export without it");
-  if (cy_onnx_int(im, n, "decoder_output_cross_qk", 0))
-    return cy_build_error(im->g, "attribute 'decoder_output_cross_qk'",
-                          "expected 0, found 1: products of queries and keys are not "
-                          "supported, export without them");
-  return true;
-}
-
-/* Whisper's rules of time stamps hold where the input logits_processor is 1. */
-static bool read_stamps(generation *q) {
-  cy_importer *im = q->im;
-  const cy_onnx_node *n = q->n;
-  cy_search *s = &q->search;
-  cy_val which;
-  if (q->model != WHISPER || !read_scalar(q, q->at->timestamps, "input 'logits_processor'", CY_I64, 0, &which) ||
-      !which)
-    return q->model != WHISPER || !which;
-  s->timed = BINARY(eq, which, cy_build_scalar_int(im->g, CY_I64, 1));
-  s->stamps.start = cy_onnx_int(im, n, "decoder_start_token_id", -1);
-  s->stamps.start_of_lm = cy_onnx_int(im, n, "start_of_lm_token_id", -1);
-  s->stamps.translate = cy_onnx_int(im, n, "translate_token_id", -1);
-  s->stamps.transcribe = cy_onnx_int(im, n, "transcribe_token_id", -1);
-  s->stamps.no_stamps = cy_onnx_int(im, n, "no_timestamps_token_id", -1);
-  return s->timed && read_token(q, "beginning_timestamp_token_id", -1, &s->stamps.first);
 }
 
 /* Sizes that must hold when it runs. */
@@ -221,6 +183,50 @@ static bool at_most(const generation *q, cy_dim a, cy_dim b, const char *what) {
   if (cy_dim_is_const(im->g, a, &x) && cy_dim_is_const(im->g, b, &y) && x > y)
     return cy_build_error(im->g, what, "expected at most %lld, found %lld", (long long)y, (long long)x);
   cy_graph_require(im->g, a, b, CY_REQUIRE_AT_MOST);
+  return true;
+}
+
+/* What of WhisperBeamSearch only GPUs compute. */
+static bool read_whisper(generation *q) {
+  static const struct {
+    const char *item;
+    uint32_t input, output; /* 0: none */
+  } others[] = {{"input 'cross_qk_layer_head'", 12, 0},
+                {"input 'extra_decoding_ids'", 13, 0},
+                {"output 'cross_qk'", 0, 3},
+                {"output 'non_speech_probs'", 0, 4}};
+  cy_importer *im = q->im;
+  const cy_onnx_node *n = q->n;
+  for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+    if ((others[i].input && n->in[others[i].input]) || (others[i].output && cy_onnx_wants(n, others[i].output)))
+      return cy_build_error(im->g, others[i].item, "expected none, as on ONNX Runtime's CPUs: export without it");
+  if (cy_onnx_int(im, n, "decoder_output_cross_qk", 0))
+    return cy_build_error(im->g, "attribute 'decoder_output_cross_qk'",
+                          "expected 0, as on ONNX Runtime's CPUs: export without products of queries and keys");
+  return true;
+}
+
+/* Whisper's rules of time stamps hold where the input logits_processor is 1. Without their tokens, as of BeamSearch, a run
+ * that wants them is refused. */
+static bool read_stamps(generation *q) {
+  static const char item[] = "input 'logits_processor'";
+  cy_importer *im = q->im;
+  const cy_onnx_node *n = q->n;
+  cy_search *s = &q->search;
+  cy_dim rules;
+  s->stamps.start = cy_onnx_int(im, n, "decoder_start_token_id", -1);
+  s->stamps.start_of_lm = cy_onnx_int(im, n, "start_of_lm_token_id", -1);
+  s->stamps.translate = cy_onnx_int(im, n, "translate_token_id", -1);
+  s->stamps.transcribe = cy_onnx_int(im, n, "transcribe_token_id", -1);
+  s->stamps.no_stamps = cy_onnx_int(im, n, "no_timestamps_token_id", -1);
+  s->stamps.first = cy_onnx_int(im, n, "beginning_timestamp_token_id", -1);
+  if (q->model != WHISPER)
+    return true;
+  if (s->stamps.first < 1)
+    return read_dim(q, q->at->timestamps, item, 0, 0, &rules) && at_most(q, rules, num(im, 0), item);
+  if (!read_scalar(q, q->at->timestamps, item, CY_I64, 0, &s->timed))
+    return false;
+  s->timed = s->timed ? BINARY(eq, s->timed, cy_build_scalar_int(im->g, CY_I64, 1)) : 0;
   return true;
 }
 
@@ -264,6 +270,7 @@ static bool describe(const generation *q, const char *attribute, decoder *d) {
                                       "encoder_hidden_states"};
   cy_importer *im = q->im;
   uint32_t k = 0;
+  *d = (decoder){.graph = d->graph};
   for (int i = IDS; i < CACHES; i++) {
     const char *name = input_text(d->graph, k), *found = *name ? strstr(names[i], name) : NULL;
     size_t length = strlen(name);
@@ -351,20 +358,6 @@ static bool call(const generation *q, const decoder *d, const cy_val *given, cy_
   memcpy(caches, out + 1, sizeof *out * d->caches);
   *out_logits = last_scores(q, out[0]);
   return *out_logits != 0;
-}
-
-/* x [batch, ..] for every beam: [rows, ..]. */
-static cy_val of_rows(const generation *q, cy_val x) {
-  cy_importer *im = q->im;
-  const cy_search *s = &q->search;
-  if (!x || cy_dim_is(im->g, s->beams, 1))
-    return x;
-  const cy_type t = *cy_onnx_type(im, x);
-  cy_dim all[CY_MAX_RANK + 1] = {s->batch, s->beams}, rows[CY_MAX_RANK] = {s->rows};
-  memcpy(all + 2, t.dim + 1, sizeof *all * (t.rank - 1u));
-  memcpy(rows + 1, t.dim + 1, sizeof *all * (t.rank - 1u));
-  x = cy_build_expand(im->g, cy_build_unsqueeze(im->g, x, 1), all, t.rank + 1);
-  return cy_build_reshape(im->g, x, rows, t.rank);
 }
 
 /* The first call, of GPT: positions count what is no padding. */
@@ -455,7 +448,7 @@ static bool read_source(generation *q, cy_val *caches, cy_val *out_logits) {
   if (early) {
     memcpy(caches, out + 2, sizeof *out * count);
     *out_logits = last_scores(q, out[0]);
-    q->hidden = of_rows(q, out[1]);
+    q->hidden = cy_search_rows(&q->search, out[1]);
   } else {
     cy_val given[CACHES] = {[IDS] = q->ids, [MASK] = q->mask};
     for (uint32_t k = 0; k < count; k++)
@@ -467,7 +460,7 @@ static bool read_source(generation *q, cy_val *caches, cy_val *out_logits) {
                             "expected no input encoder_hidden_states, which the encoder does not give");
   }
   for (uint32_t k = 0; k < count; k++)
-    if (!(q->crossed[k] = of_rows(q, q->crossed[k])))
+    if (!(q->crossed[k] = cy_search_rows(&q->search, q->crossed[k])))
       return false;
   return *out_logits && (!early || q->hidden);
 }
@@ -555,8 +548,8 @@ static bool run_loop(generation *q, cy_search_state *state, const cy_val *caches
                   .initial = initial,
                   .fill = fill_turn,
                   .context = q};
-  q->counts = of_rows(q, q->counts);
-  q->mask = of_rows(q, q->mask);
+  q->counts = cy_search_rows(&q->search, q->counts);
+  q->mask = cy_search_rows(&q->search, q->mask);
   if (!loop.cond || !cy_onnx_loop(im, q->n, &loop, out))
     return false;
   for (uint32_t i = 0; i < q->nstates; i++)
@@ -608,7 +601,7 @@ static bool generate(generation *q) {
   if (s->vocab != dim_of(im, logits, 1))
     logits = cy_build_slice_axis(im->g, logits, 1, num(im, 0), s->vocab);
   if (!cy_search_start(s, q->ids, &state) ||
-      !cy_search_step(s, &state, of_rows(q, logits), s->prompt, true, &from, &scores[0]) ||
+      !cy_search_step(s, &state, cy_search_rows(&q->search, logits), s->prompt, true, &from, &scores[0]) ||
       !reorder(q, caches, from, true) || !run_loop(q, &state, caches, &scores[1]) ||
       !cy_search_finish(s, &state, &out[0], &out[1]))
     return false;

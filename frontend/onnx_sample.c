@@ -6,7 +6,7 @@
  */
 #include "frontend/generate.h"
 
-#include <math.h>
+#include <float.h>
 
 static const int64_t axis1[1] = {1};
 static const int64_t modulus = 2147483647, step = 16807; /* std::minstd_rand0 of C++ */
@@ -88,8 +88,7 @@ cy_val cy_search_sample(const cy_search *s, cy_val scores, cy_val *state) {
   if (!x)
     return 0;
   cy_val odd = BINARY(or, UNARY(isnan, x), UNARY(isinf, x));
-  cy_val most =
-      cy_build_reduce(im->g, CY_OP_reduce_max, SELECT(odd, LIKE(x, -3.4028234663852886e38), x), axis1, 1, true);
+  cy_val most = cy_build_reduce(im->g, CY_OP_reduce_max, SELECT(odd, LIKE(x, -FLT_MAX), x), axis1, 1, true);
   cy_val sums = running_sums(im, SELECT(odd, LIKE(x, 0), UNARY(exp, SUB(x, most))));
   cy_dim one = cy_dim_const(im->g, 1), last = cy_dim_addi(im->g, s->vocab, -1);
   cy_val total = cy_build_slice_axis(im->g, sums, 1, last, one), u = cy_build_unsqueeze(im->g, draw(s, state), 1);

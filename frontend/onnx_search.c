@@ -7,7 +7,7 @@
 #include "frontend/generate.h"
 
 #include <float.h>
-#include <math.h>
+#include <string.h>
 
 static const int64_t axis1[1] = {1}, axis2[1] = {2};
 
@@ -82,13 +82,16 @@ cy_val cy_onnx_block_ngrams(cy_importer *im, cy_val ids, cy_val scores, int64_t 
   return blocked ? SELECT(blocked, LIKE(scores, value), scores) : 0;
 }
 
-/* x [batch, k] for each of the beams: [rows, k]. */
-static cy_val of_beams(const cy_search *s, cy_val x) {
+cy_val cy_search_rows(const cy_search *s, cy_val x) {
   cy_importer *im = s->im;
   if (!x || cy_dim_is(im->g, s->beams, 1))
     return x;
-  cy_dim last = cy_onnx_type(im, x)->dim[1], all[3] = {s->batch, s->beams, last}, rows[2] = {s->rows, last};
-  return cy_build_reshape(im->g, cy_build_expand(im->g, cy_build_unsqueeze(im->g, x, 1), all, 3), rows, 2);
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim all[CY_MAX_RANK + 1] = {s->batch, s->beams}, rows[CY_MAX_RANK] = {s->rows};
+  memcpy(all + 2, t.dim + 1, sizeof *all * (t.rank - 1u));
+  memcpy(rows + 1, t.dim + 1, sizeof *all * (t.rank - 1u));
+  x = cy_build_expand(im->g, cy_build_unsqueeze(im->g, x, 1), all, t.rank + 1);
+  return cy_build_reshape(im->g, x, rows, t.rank);
 }
 
 /* Tokens where `may` is false get the lowest score. */
@@ -179,7 +182,7 @@ static cy_val processed(const cy_search *s, const cy_search_state *state, cy_val
   if (s->words)
     scores = restricted(s, scores, s->words);
   if (s->first_words && first)
-    scores = restricted(s, scores, of_beams(s, s->first_words));
+    scores = restricted(s, scores, cy_search_rows(s, s->first_words));
   if (s->min_length && scores) {
     cy_val early = BINARY(lt, cy_build_dim_scalar(im->g, length), s->min_length);
     cy_val end = BINARY(eq, counting(im, CY_I64, s->vocab), number(im, s->eos));
@@ -218,9 +221,9 @@ bool cy_search_start(const cy_search *s, cy_val ids, cy_search_state *out) {
   cy_val *v = out->v;
   *out = (cy_search_state){0};
   v[CY_SEARCH_SEQUENCES] =
-      of_beams(s, cy_build_pad(im->g, ids, pads, CY_PAD_CONSTANT, cy_build_scalar_int(im->g, CY_I32, s->pad)));
+      cy_search_rows(s, cy_build_pad(im->g, ids, pads, CY_PAD_CONSTANT, cy_build_scalar_int(im->g, CY_I32, s->pad)));
   v[CY_SEARCH_DONE] = fill(im, CY_BOOL, 0, beams, 1);
-  if (s->repetition_penalty && !(v[CY_SEARCH_SEEN] = of_beams(s, mark(im, ids, 0, s->vocab))))
+  if (s->repetition_penalty && !(v[CY_SEARCH_SEEN] = cy_search_rows(s, mark(im, ids, 0, s->vocab))))
     return false;
   if (s->kind == CY_SEARCH_SAMPLE && !(v[CY_SEARCH_RANDOM] = cy_search_seed(s)))
     return false;

@@ -339,22 +339,25 @@ def check(args, folder, model, oracle, feeds, options):
 
 
 def refusals(args, suite):
-    """Sizes that do not fit, in a library that learns of them when it runs."""
+    """Inputs that do not fit, in libraries that learn of them when they run."""
     folder = os.path.join(args.build, 'generate')
-    given = {'input_ids': prompts(2, 5, 1), 'max_length': 9, 'num_beams': 2, 'num_return_sequences': 1}
-    CASES.clear()
-    case('', 'BeamSearch', [given], decoder=gpt(1))
-    feed = CASES[0][3][0]
-    os.makedirs(folder, exist_ok=True)
     model, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
-    with open(model, 'wb') as f:
-        f.write(CASES[0][1].SerializeToString())
-    broken = network.compile_model(args, model, library, '-O3', ['--verify'])
-    for what, change in (('prompt', {'max_length': 5}), ('return', {'num_return_sequences': 3}), ('beams', {'num_beams': 0, 'num_return_sequences': 0})):
-        code, err = network.run_feeds(args, folder, library, {**feed, **{k: np.array([v], np.int32) for k, v in change.items()}})
-        good = not broken and code == 1 and "node 'Search'" in err
-        suite.result('refused, %s' % what, None if good else broken or 'code %d: %s' % (code, err))
-    shutil.rmtree(folder)
+    CASES.clear()
+    given = {'input_ids': prompts(2, 5, 1), 'max_length': 9, 'num_beams': 2, 'num_return_sequences': 1}
+    case('', 'BeamSearch', [{**given, **change} for change in (
+        {'max_length': 5}, {'num_return_sequences': 3}, {'num_beams': 0, 'num_return_sequences': 0})], decoder=gpt(1))
+    case(' stamps', 'BeamSearch', [{**sources(False)[0], 'logits_processor': 1}], model_type=2, decoder_start_token_id=7,
+         **encoder_decoder(1, True))
+    for name, proto, _, feeds, _ in CASES:
+        os.makedirs(folder, exist_ok=True)
+        with open(model, 'wb') as f:
+            f.write(proto.SerializeToString())
+        broken = network.compile_model(args, model, library, '-O3', ['--verify'])
+        for i, feed in enumerate(feeds):
+            code, err = network.run_feeds(args, folder, library, feed)
+            good = not broken and code == 1 and "node 'Search'" in err
+            suite.result('refused%s %d' % (name, i), None if good else broken or 'code %d: %s' % (code, err))
+        shutil.rmtree(folder)
 
 
 def main():
