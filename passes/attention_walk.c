@@ -44,11 +44,14 @@ bool cy_attention_same_rows(cy_graph *g, const cy_type *a, const cy_type *b) {
 static bool walk(match *m, cy_val v, int depth);
 static bool walk_read(match *m, cy_val v, int depth);
 
+/* Can what is added here be a bias? Biases are added behind softcap. */
+static bool takes_bias(const match *m) { return m->nbias < CY_ATTENTION_BIASES && m->softcap == 0; }
+
 static bool walk_addition(match *m, const cy_node_info *n, int which, int depth) {
   cy_graph *g = m->g;
   cy_val s = n->in[which], b = n->in[1 - which];
   double sign = n->op == CY_OP_sub ? -1 : 1;
-  if (m->nbias == CY_ATTENTION_BIASES || !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])) ||
+  if (!takes_bias(m) || !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])) ||
       cy_type_of(g, b)->rank > cy_type_of(g, s)->rank || s == b)
     return false;
   match before = *m;
@@ -179,7 +182,7 @@ static bool walk_grid(match *m, const cy_node_info *back, int depth) {
     added[count++] = n->in[1 - scores];
     v = n->in[scores];
   }
-  if (!count || m->nbias == CY_ATTENTION_BIASES || !n || n->op != CY_OP_reshape || !cy_rewrite_single_use(m->rw, v) ||
+  if (!count || !takes_bias(m) || !n || n->op != CY_OP_reshape || !cy_rewrite_single_use(m->rw, v) ||
       cy_rewrite_is_result(m->rw, v) || !cy_same_shape(cy_type_of(g, n->in[0]), &view))
     return false;
   cy_val s = n->in[0];
@@ -193,7 +196,7 @@ static bool walk_grid(match *m, const cy_node_info *back, int depth) {
 
 /* s with something added to a window of it, put together from parts: that is a bias. */
 static bool walk_windows(match *m, cy_val v, int depth) {
-  cy_val bias, s = m->nbias < CY_ATTENTION_BIASES ? cy_attention_windows(m->rw, v, &bias) : 0;
+  cy_val bias, s = takes_bias(m) ? cy_attention_windows(m->rw, v, &bias) : 0;
   if (!s)
     return false;
   m->bias[m->nbias++] = (addend){bias, *cy_type_of(m->g, s), m->factor, 0};

@@ -32,8 +32,8 @@ typedef struct window {
 typedef struct tracing {
   cy_graph *g;
   cy_type result;
-  cy_val base;               /* the scores; 0: not reached yet */
-  cy_val seen[MAX_VISITED];  /* values between the result and the scores */
+  cy_val base;              /* the scores; 0: not reached yet */
+  cy_val seen[MAX_VISITED]; /* values between the result and the scores */
   window found[MAX_WINDOWS];
   int nseen, nfound;
 } tracing;

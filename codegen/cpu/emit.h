@@ -40,7 +40,7 @@ typedef struct cy_cg {
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
   bool hurry;        /* takes a fraction of the time to make code, which runs for some times as long */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
-  int64_t l2_bytes;           /* per core; what block sizes are chosen for */
+  int64_t l2_bytes;  /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   char *has;                  /* what code for the CPU may use, comma separated */
   const char *prefix; /* of names that objects share: the caller's. NULL: they share nothing, there is one module */
