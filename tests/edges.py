@@ -152,6 +152,13 @@ def control_flow():
                  for t, k, m in ((2 ** 63 - 1, 2, 1000), (300, 3, 9999), (257, 1, 256), (3, 2, 1))]
         case('a loop ' + name, [N('Loop', [first, '', 'x'], ['y', 'all'], body=count)],
              [{n: v for n, v in feed.items() if n != 'trips' or first} for feed in feeds], {'y': F, 'all': F})
+    swap = body([N('Identity', ['c'], ['d']), N('Neg', ['v'], ['s'])], [('i', I, []), ('c', B, []), ('v', F, None), ('w', F, None)],
+                [('d', B, []), ('w', F, None), ('v', F, None), ('s', F, None)])
+    case('sizes of what a loop collects, checked behind it', [
+        N('Loop', ['turns', '', 'x', 'x'], ['u', 'v', 'all'], body=swap), N('Add', ['all', 'y0'], ['y']),
+        N('Loop', ['many', '', 'z0'], ['last', 'list'], body=count), N('Mul', ['list', 'z1'], ['z'])],
+         [{'turns': np.array(3), 'x': ones(2, 4), 'y0': ones(n, 4), 'z0': ones(1), 'z1': ones(m, 1), 'most': np.array(m),
+           'many': np.array(9999)} for n, m in ((2, 3), (1, 257))], {'y': F, 'z': F})
     case('elements of a sequence cut by a filled list', [
         N('Cast', ['times'], ['n'], to=I), N('Shape', ['n'], ['k']), N('ConstantOfShape', ['k'], ['each'], value=const('', np.int64([1]))),
         N('SplitToSequence', ['n', 'each'], ['s'], axis=0), N('SequenceAt', ['s', 'which'], ['e']),
