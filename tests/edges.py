@@ -77,6 +77,26 @@ def empty_tensors():
     op('gathered nothing', 'Gather', ones(3, 4), np.zeros((0, 2), np.int64))
 
 
+def known_to_be_empty():
+    """The same with sizes that the compiler knows: no plan may divide by them."""
+    def fixed(name, nodes, *inputs, constants=(), opset=21):
+        feed = {'abc'[i]: x for i, x in enumerate(inputs)}
+        ports = [graphs.port(n, x.dtype, x.shape) for n, x in feed.items()]
+        proto = graphs.model_of(nodes, ports, [graphs.port('y', F, None)], constants, opset=opset)
+        CASES.append((name, proto, [feed], None))
+
+    scores = [N('MatMul', ['a', 'b'], ['s']), N('Softmax', ['s'], ['w']), N('MatMul', ['w', 'c'], ['y'])]
+    for rows, keys in ((3, 0), (0, 5)):
+        fixed('attention of %d rows and %d keys' % (rows, keys), scores, ones(2, rows, 4), ones(2, 4, keys), ones(2, keys, 8))
+    case('reshaped with a constant 0', [N('Split', ['x', 'parts'], ['none', 'all'], axis=3), N('Reshape', ['none', 'shape'], ['y'])],
+         [{'x': ones(2, 12, 1, 10)}], constants=[const('parts', np.int64([0, 10])), const('shape', np.int64([2, 12, 1, 0]))])
+    weights = [const('w', np.arange(24, dtype=f32).reshape(3, 1, 4, 2, 1))]
+    filtered = [N('Conv', ['a', 'w'], ['y'], group=3, pads=[2, 1, 0, 2, 1, 0])]
+    fixed('filtered nothing', filtered, ones(0, 3, 4, 5, 6), constants=weights)
+    case('filtered as many channels as images', filtered, [{'a': ones(3, 3, 4, 5, 6)}], constants=weights)
+    CASES[-1][1].graph.input[0].type.tensor_type.shape.dim[1].dim_param = 'a0'
+
+
 def shapes():
     x = np.arange(48, dtype=f32).reshape(2, 1, 3, 1, 2, 2, 2, 1)
     op('eight dimensions', 'Transpose', x, perm=[7, 6, 5, 4, 3, 2, 1, 0])
@@ -503,8 +523,9 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, places, crossings, computed_weights, long_rows,
-                  tokens, transforms, control_flow, sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
+    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, places, crossings,
+                  computed_weights, long_rows, tokens, transforms, control_flow, sequences_from_loops, names, other_ways,
+                  shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]
