@@ -263,6 +263,14 @@ def windows():
          [{'x': np.random.RandomState(n).randn(2, 3, n, n + 3).astype(f32)} for n in (11, 8)], {'u': F, 'l': F, 'y': F})
 
 
+    for dtype, least in ((np.uint8, 0), (np.int8, -128), (f32, -inf)):
+        x = np.full((1, 2, 4, 5), least, dtype)
+        x[0, 1, 1, 1] = 3
+        case('places of the largest of the smallest, %s' % np.dtype(dtype).name,
+             [N('MaxPool', ['x'], ['y', 'i'], kernel_shape=[2, 2], strides=[2, 2], pads=[0, 1, 0, 0])], [{'x': x}],
+             {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype)), 'i': I})
+
+
 def known_and_not(name, nodes, feeds, outputs=None):
     """nodes read x: once with symbols for its sizes, once with those of the first feed."""
     x = feeds[0]['x']
