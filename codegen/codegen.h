@@ -32,6 +32,7 @@ bool cy_machine_half_factors(const cy_machine *m, cy_dtype half, const cy_graph 
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */
 bool cy_machine_blocks_round(const cy_machine *m);                /* see cy_target.blocks_round */
 bool cy_machine_words(const cy_machine *m);                       /* see cy_target.words */
+bool cy_machine_mixed_bytes(const cy_machine *m);                 /* see cy_target.mixed_bytes */
 bool cy_machine_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n); /* see cy_target.int_rows */
 int64_t cy_machine_few_rows(const cy_machine *m);                 /* see cy_target.few_rows */
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */

@@ -102,6 +102,8 @@ struct cy_target {
   int64_t few_rows;
   /* Do such products take rows of f32 only, which they round to halves where matmul_blocks allows it? */
   bool blocks_round;
+  /* Do products of bytes cost the same whatever the signs of both, and little more with a zero point of the weights? */
+  bool mixed_bytes;
   bool words; /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
   /* Does it multiply weights of so many bits in n columns, whose scales hold for `block` rows, by rows of f32 that it
    * rounds to 8 bits by the same blocks? NULL: never. */

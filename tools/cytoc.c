@@ -447,6 +447,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .target = machine,
                            .blocks_round = cy_machine_blocks_round(machine),
                            .words = cy_machine_words(machine),
+                           .mixed_bytes = cy_machine_mixed_bytes(machine),
                            .int_rows = int_rows,
                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                            .half = half_of(o),

@@ -445,6 +445,7 @@ const cy_target cy_target_cuda = {
     .cudnn = true,
     .most_head = 256,
     .busy_parts = 256,
+    .mixed_bytes = true,
     .few_rows = CY_CUDA_FEW_ROWS,
     .half_factors = half_factors,
     .peak = peak,
