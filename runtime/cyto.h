@@ -124,7 +124,7 @@ CYTO_API void cyto_model_unload(cyto_model *model);
 
 CYTO_API const char *cyto_model_name(const cyto_model *model);     /* of the ONNX graph */
 CYTO_API const char *cyto_model_target(const cyto_model *model);   /* what it was compiled for: "x86-64-v3" */
-CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1.0" */
+CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1.0"; "cytoc 0.1.0, NVRTC 13.0" */
 
 /* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no
  * name. */

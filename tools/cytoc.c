@@ -139,6 +139,9 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .profile = o->profile,
                           .explain = o->explain ? stdout : NULL};
   int status = cy_codegen(p, &c);
+  const cy_kernel_compiler *by = &s->report.code.compiled_by;
+  if (o->verbose && *by->name)
+    fprintf(stderr, "cytoc: kernels are compiled by %s, %s\n", by->name, by->path);
   free(fallback);
   return status;
 }
