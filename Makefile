@@ -78,7 +78,7 @@ SRC_asm := $(filter-out codegen/link_files.S,$(wildcard $(COMPILER_DIRS:%=%/*.S)
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
-SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model tools cudnn search found)
+SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))

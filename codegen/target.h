@@ -42,6 +42,7 @@ struct cy_machine {
   const char *prefix; /* of the model's symbols, during emit() */
   bool hurry;         /* emit() makes code fast, not fast code: see cy_codegen_options.hurry */
   int threads;    /* that emit() may have at work at a time, 0: one */
+  cy_kernel_compiler *compiled_by; /* emit() says so here; never NULL then */
   void *state;    /* the target's own */
 };
 
@@ -104,6 +105,8 @@ struct cy_target {
   int64_t few_rows;
   /* Do such products take rows of f32 only, which they round to halves where matmul_blocks allows it? */
   bool blocks_round;
+  /* Do products of bytes cost the same whatever the signs of both, and little more with a zero point of the weights? */
+  bool mixed_bytes;
   bool words; /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
   /* Does it multiply weights of so many bits in n columns, whose scales hold for `block` rows, by rows of f32 that it
    * rounds to 8 bits by the same blocks? NULL: never. */

@@ -29,6 +29,7 @@ typedef struct cy_work {
   char *weights_file;     /* base name of the side file, or NULL */
   bool has_weights;
   bool hurry; /* see cy_codegen_options */
+  cy_kernel_compiler compiled_by; /* after emit */
 } cy_work;
 
 /* ---- codegen.c ---- */

@@ -341,6 +341,8 @@ static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_ima
   cy_nvrtc_check check = {may_use_stack, wants_matrix, s, note_resources};
   jobs all = {.nvrtc = cy_nvrtc_open(out_error), .check = &check};
   int rc = all.nvrtc ? list_jobs(m->state, s, only_ptx, &all, out_error) : -1;
+  if (all.nvrtc)
+    cy_nvrtc_describe(all.nvrtc, m->compiled_by);
   if (rc == 0) {
     char *source = print_source(s);
     all.source = source;
@@ -457,6 +459,7 @@ const cy_target cy_target_cuda = {
     .cudnn = true,
     .most_head = 256,
     .busy_parts = 256,
+    .mixed_bytes = true,
     .few_rows = CY_CUDA_FEW_ROWS,
     .half_factors = half_factors,
     .peak = peak,

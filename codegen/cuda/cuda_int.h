@@ -243,6 +243,7 @@ typedef struct cy_cuda_image {
 cy_nvrtc *cy_nvrtc_open(char **out_error);
 void cy_nvrtc_close(cy_nvrtc *n);
 int cy_nvrtc_version(const cy_nvrtc *n); /* 1000 * major + minor */
+void cy_nvrtc_describe(const cy_nvrtc *n, cy_kernel_compiler *out);
 /* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
 typedef struct cy_nvrtc_check {
   bool (*may_use_stack)(void *ctx, const char *function);

@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,6 +189,13 @@ cy_nvrtc *cy_nvrtc_open(char **out_error) {
 }
 
 int cy_nvrtc_version(const cy_nvrtc *n) { return n->major * 1000 + n->minor; }
+
+void cy_nvrtc_describe(const cy_nvrtc *n, cy_kernel_compiler *out) {
+  struct link_map *map = NULL;
+  dlinfo(n->library, RTLD_DI_LINKMAP, &map);
+  snprintf(out->name, sizeof out->name, "NVRTC %d.%d", n->major, n->minor);
+  snprintf(out->path, sizeof out->path, "%s", map ? map->l_name : "");
+}
 
 void cy_nvrtc_close(cy_nvrtc *n) {
   if (!n)
