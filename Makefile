@@ -105,6 +105,7 @@ TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
 UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
+FAILING_ALLOC := $(if $(filter release,$(VARIANT)),$O/tests/failing_alloc.so)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
@@ -149,7 +150,7 @@ $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(FAILING_ALLOC) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
 
@@ -301,6 +302,10 @@ $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LI
 $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
+
+$(FAILING_ALLOC): tests/failing_alloc.c
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) -std=gnu11 -O2 $(WARN) -fPIC -shared -o $@ $< -ldl
 
 # What programs find in the emulator of tests/emulate in place of Linux.
 $(EMULATOR_ROM): tests/emulate/boot.S tests/emulate/kernel.c tests/emulate/rom.ld

@@ -34,7 +34,7 @@ char *cy_c_identifier(const char *text, size_t len) {
   char *out = malloc(len + 3);
   size_t n = 0;
   if (!out)
-    abort();
+    cy_no_memory();
   if (len == 0 || isdigit((unsigned char)text[0]))
     out[n++] = '_';
   for (size_t i = 0; i < len; i++) {

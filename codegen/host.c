@@ -316,7 +316,7 @@ static LLVMValueRef emit_arena_plan(cy_host *h) {
   cy_cg *cg = h->cg;
   LLVMValueRef *lives = malloc((h->n_planned + 1) * sizeof *lives);
   if (!lives)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < h->p->nbuffers; i++) {
     const cy_buffer *b = &h->p->buffers[i];
     int64_t at = h->offset_index[i];
@@ -354,7 +354,7 @@ static void number_symbols(cy_host *h) {
   h->checked = calloc(cy_graph_requirements(h->g, &unused) + 1, sizeof *h->checked);
   bool *done = calloc(n + 1, sizeof *done);
   if (!h->sym_index || !h->known || !h->checked || !done)
-    abort();
+    cy_no_memory();
   cy_sym *inputs;
   h->n_input_syms = cy_input_symbols(h->g, &inputs);
   for (uint32_t i = 0; i < h->n_input_syms; i++) {
@@ -373,7 +373,7 @@ static void number_symbols(cy_host *h) {
 static void number_offsets(cy_host *h) {
   h->offset_index = malloc((h->p->nbuffers + 1) * sizeof *h->offset_index);
   if (!h->offset_index)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < h->p->nbuffers; i++) {
     bool planned = h->p->buffers[i].kind == CY_BUF_ARENA && !h->p->buffers[i].offset;
     h->offset_index[i] = planned ? (int32_t)h->n_planned++ : -1;

@@ -109,7 +109,7 @@ static void memo_grow(cy_host *h, cy_dim d) {
   h->memo = realloc(h->memo, cap * sizeof *h->memo);
   h->memo_turn = realloc(h->memo_turn, cap * sizeof *h->memo_turn);
   if (!h->memo || !h->memo_turn)
-    abort();
+    cy_no_memory();
   for (uint32_t i = h->memo_cap; i < cap; i++)
     h->memo_turn[i] = 0;
   h->memo_cap = cap;
@@ -182,7 +182,7 @@ cy_dim cy_kernel_work(cy_graph *g, cy_kernel *k) {
     return cy_dim_muli(g, contraction_macs(g, c), PS_CONTRACTION);
   uint8_t *seen = calloc(cy_expr_count(k) + 1, 1);
   if (!seen)
-    abort();
+    cy_no_memory();
   cy_dim body = stmts_work(g, k, cy_kernel_body(k), cy_kernel_grid_lanes(k), seen);
   free(seen);
   return cy_dim_mul(g, body, cy_kernel_tasks(k));

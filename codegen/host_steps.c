@@ -328,7 +328,7 @@ static bool *emit_body(cy_host *h, const cy_step *steps, cy_block block) {
   size_t size = (cy_sym_count(h->g) + 1) * sizeof(bool);
   bool *before = h->known, *inside = malloc(size);
   if (!inside)
-    abort();
+    cy_no_memory();
   h->known = memcpy(inside, before, size);
   h->block = block;
   cy_host_forget(h);

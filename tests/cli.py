@@ -270,6 +270,10 @@ def known_values(folder, args):
     return None
 
 
+GOOD_VALUES = {'words': '{"dtype":"string","shape":[3],"data":["a","stop","\\u00e9\\"\\\\"]}',
+               'row': '{"map":[{"dtype":"string","shape":[2],"data":["a","x"]},{"dtype":"float","shape":[2],"data":[1.5,9]}]}',
+               'maybe': '{"optional":{"dtype":"string","shape":[1],"data":["kept"]}}'}
+
 # input, its JSON, a message: each replaces a good one.
 BAD_VALUES = [('words', '{"dtype":"int64","shape":[1],"data":[1]}', 'expected string, found int64'),
               ('words', '{"dtype":"string","shape":[3],"data":["a"]}', "'data' has not as many elements"),
@@ -282,6 +286,14 @@ BAD_VALUES = [('words', '{"dtype":"int64","shape":[1],"data":[1]}', 'expected st
               ('maybe', '{"optional":', 'no JSON')]
 
 
+def value_arguments(folder, inputs):
+    """What makes cyto-run read these inputs."""
+    for name, text in inputs.items():
+        with open(os.path.join(folder.root, name + '.json'), 'w', encoding='utf-8') as f:
+            f.write(text)
+    return ['--input=%s=%s' % (name, os.path.join(folder.root, name + '.json')) for name in inputs]
+
+
 def values(folder, args):
     """Strings, maps, sequences and optional values as JSON, by cyto-run."""
     model, library = os.path.join(folder.root, 'values.onnx'), os.path.join(folder.root, 'values.so')
@@ -289,18 +301,10 @@ def values(folder, args):
     code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
     if code:
         return lib.reason(err, code)
-    good = {'words': '{"dtype":"string","shape":[3],"data":["a","stop","\\u00e9\\"\\\\"]}',
-            'row': '{"map":[{"dtype":"string","shape":[2],"data":["a","x"]},{"dtype":"float","shape":[2],"data":[1.5,9]}]}',
-            'maybe': '{"optional":{"dtype":"string","shape":[1],"data":["kept"]}}'}
+    good = GOOD_VALUES
 
     def execute(inputs, *more):
-        command = [os.path.join(args.build, 'cyto-run'), library, *more]
-        for name, text in inputs.items():
-            path = os.path.join(folder.root, name + '.json')
-            with open(path, 'w', encoding='utf-8') as f:
-                f.write(text)
-            command += ['--input', '%s=%s' % (name, path)]
-        return lib.run(command, env=folder.env)
+        return lib.run([args.cyto_run, library, *more, *value_arguments(folder, inputs)], env=folder.env)
 
     code, out, err = execute(good, '--output-dir', folder.out, '--repeat', '2')
     if code:
@@ -421,6 +425,40 @@ def to_pipe(folder, args):
     left = sorted(os.listdir(folder.out))
     return None if same and stat.S_ISFIFO(os.stat(pipe).st_mode) and left == ['file', 'm.so'] else \
         'the same as in a file: %s; left: %s' % (same, ' '.join(left))
+
+
+def no_memory(folder, args):
+    """Whichever request for memory fails, a program ends with exit code 1 and a text, or does without; cytoc leaves no files.
+    A few hundred places of cytoc's, and all of cyto-run's on a model with strings and sequences."""
+    preload = os.path.join(args.build, 'tests', 'failing_alloc.so')
+    if args.variant != 'release':
+        return None  # sanitizers have an allocator of their own
+
+    def ends(command, at, more, output):
+        env = dict(folder.env, LD_PRELOAD=os.path.abspath(preload), CYTO_FAIL_AT=str(at), **more)
+        code, _, err = lib.run(command, env=env)
+        left = os.listdir(folder.tmp) + (os.listdir(folder.out) if code and output else [])
+        if code not in (0, 1) or (code == 1 and not err.strip()) or left:
+            return 'request %d of %s: exit code %d, left: %s; %s' % (at, command[0], code, ' '.join(left), err[-200:])
+        for name in os.listdir(folder.out) if output else []:
+            os.remove(os.path.join(folder.out, name))
+        return None
+
+    compile_model = [args.cytoc, MODEL, '-o', os.path.join(folder.out, 'm.so'), '-j2']
+    for more in {}, {'CYTO_FAIL_ALL': '1'}:
+        at = 1
+        while at < 20000:
+            why = ends(compile_model, at, more, True)
+            if why:
+                return why
+            at += 1 + at // 8
+    model, library = os.path.join(folder.root, 'v.onnx'), os.path.join(folder.root, 'v.so')
+    values_model(model)
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    run_model = [args.cyto_run, library, *value_arguments(folder, GOOD_VALUES), '--output-dir', folder.out]
+    return next(filter(None, (ends(run_model, at, more, False) for at in range(1, 120) for more in ({}, {'CYTO_FAIL_ALL': '1'}))), None)
 
 
 def attribute_not_looked_at(folder, args):
@@ -570,7 +608,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
+                 child_killed, full_device, to_pipe, no_memory, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
                  contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
