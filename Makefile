@@ -81,7 +81,7 @@ SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
 
 # Variants of the hand-written model tests/rt/model.c, as libraries beside the runtime's tests.
-RT_MODELS := rt_model_a rt_model_b rt_bad_abi rt_bad_cpu rt_bad_query rt_bad_weights
+RT_MODELS := rt_model_a rt_model_b rt_bad_abi rt_bad_cpu rt_bad_query rt_bad_weights rt_plugin
 RT_FLAGS_rt_model_a := -DMODEL_SYMBOL=rt_model_a
 RT_FLAGS_rt_model_b := -DMODEL_SYMBOL=rt_model_b -DTAG=2
 RT_LINKED := $O/tests/rt/rt_model_a.so $O/tests/rt/rt_model_b.so
@@ -89,6 +89,7 @@ RT_FLAGS_rt_bad_abi := -DMODEL_FAULT=FAULT_ABI
 RT_FLAGS_rt_bad_cpu := -DMODEL_FAULT=FAULT_CPU
 RT_FLAGS_rt_bad_query := -DMODEL_FAULT=FAULT_QUERY
 RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=FAULT_WEIGHTS
+RT_FLAGS_rt_plugin := -DPLUGIN_RUN=rt_plugin_run
 
 ifeq ($(LLVM_CONFIG),)
 SRC_compiler := $(filter-out $(LLVM_DIRS:%=%/%),$(SRC_compiler))
