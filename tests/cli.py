@@ -427,6 +427,36 @@ def to_pipe(folder, args):
         'the same as in a file: %s; left: %s' % (same, ' '.join(left))
 
 
+# Names of inputs: no C identifiers, words of C and C++, macros, and some that become one identifier.
+ODD_NAMES = ['a b', 'a_b', 'a-b', 'a_b_2', '0x', '\u00e9', 'a\nb', '*/ x', '/*', 'x"y', '\\', 'a\\', '??/', '%s', '_', 'none', 'long' * 60, 'int',
+             'asm', 'typeof', '_Bool', '_Generic', 'restrict', 'class', 'co_await', 'decltype', 'static_cast', 'typeid', 'wchar_t', 'xor_eq',
+             'not', 'char8_t', 'noexcept', '__LINE__', '__int128', '__x', 'linux', 'NULL', 'errno', 'int64_t', 'INT64_MAX', 'INT32_MIN']
+
+
+def header_of_odd_names(folder, args):
+    """The header of a model whose inputs have any names, for C and C++, without a warning."""
+    cc = os.environ.get('CC', 'cc').split()
+    users = [cc + ['-x', 'c', '-std=' + standard] for standard in ('c11', 'gnu2x')]
+    if lib.run(['c++', '--version'])[0] == 0:
+        users += [['c++', '-x', 'c++', '-Wno-long-long', '-std=' + standard] for standard in ('c++98', 'c++11', 'c++20')]
+    for dims in ['batch', 'int'], [2, 3]:
+        nodes = [h.make_node('Sum', ODD_NAMES, ['y y'])]
+        model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port(n, np.float32, dims) for n in ODD_NAMES],
+                                  [graphs.port('y y', np.float32, dims)])
+        header, user = os.path.join(folder.out, 'm.h'), os.path.join(folder.root, 'user.c')
+        code, _, err = lib.run([args.cytoc, model, '-o', header], env=folder.env)
+        if code:
+            return lib.reason(err, code)
+        with open(user, 'w', encoding='utf-8') as f:
+            f.write('#include <errno.h>\n#include <stdio.h>\n#include "%s"\nint main(void) { m_inputs in = {0};\n'
+                    'return in.a_b != in.a_b_2; }\n' % header)
+        for command in users:
+            code, _, err = lib.run(command + ['-pedantic', '-Wall', '-Wextra', '-Werror', '-Wno-missing-field-initializers', '-fsyntax-only', user])
+            if code:
+                return '%s: %s' % (' '.join(command), lib.reason(err, code))
+    return None
+
+
 def no_memory(folder, args):
     """Whichever request for memory fails, a program ends with exit code 1 and a text, or does without; cytoc leaves no files.
     A few hundred places of cytoc's, and all of cyto-run's on a model with strings and sequences."""
@@ -608,7 +638,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, no_memory, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
+                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
                  contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
