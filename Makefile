@@ -107,6 +107,7 @@ PB_OBJ := $O/obj/gen/onnx.pb-c.o
 UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
 FAILING_ALLOC := $(if $(filter release,$(VARIANT)),$O/tests/failing_alloc.so)
+RUN_MANY := $(if $(LLVM_CONFIG),$O/tests/threads/run_many)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
@@ -147,11 +148,12 @@ $B/config.mk: tools/setup.sh tests/requirements.txt
 $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 	$Q tools/setup.sh tests && touch $@
 
-# Only the runtime has threads.
+# Only the runtime has threads; models that it runs are compiled by the release build.
 ifeq ($(VARIANT),tsan)
-tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
+tests: $(call ctest_bin,$(SRC_rttest)) $(RUN_MANY) $(RT_MODELS:%=$O/tests/rt/%.so)
+	$Q $(if $(RUN_MANY),$(MAKE) --no-print-directory SAN= $B/cytoc)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(FAILING_ALLOC) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(FAILING_ALLOC) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
 
@@ -307,6 +309,10 @@ $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_
 $(FAILING_ALLOC): tests/failing_alloc.c
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) -std=gnu11 -O2 $(WARN) -fPIC -shared -o $@ $< -ldl
+
+$(RUN_MANY): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
 # What programs find in the emulator of tests/emulate in place of Linux.
 $(EMULATOR_ROM): tests/emulate/boot.S tests/emulate/kernel.c tests/emulate/rom.ld
