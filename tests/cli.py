@@ -491,6 +491,37 @@ def no_memory(folder, args):
     return next(filter(None, (ends(run_model, at, more, False) for at in range(1, 120) for more in ({}, {'CYTO_FAIL_ALL': '1'}))), None)
 
 
+def sizes_too_large(folder, args):
+    """Sizes that come with the data and whose product is more than 64 bits can tell: an error, where memory would else be got
+    for what is left of it."""
+    node, port = h.make_node, graphs.port
+    chains = {'Expand': [node('Expand', ['x', 's'], ['a']), node('NonZero', ['a'], ['b']), node('Shape', ['b'], ['y'])],
+              'Tile': [node('Tile', ['xx', 's'], ['a']), node('TopK', ['a', 'k'], ['b', 'y'], axis=1)],
+              'ConstantOfShape': [node('ConstantOfShape', ['s'], ['a']), node('CumSum', ['a', 'axis'], ['b']), node('NonZero', ['b'], ['y'])],
+              'Resize': [node('Resize', ['xx', '', '', 's'], ['a'], mode='nearest'), node('Softmax', ['a'], ['b'], axis=0),
+                         node('NonZero', ['b'], ['y'])],
+              'Reshape': [node('Expand', ['x', 's'], ['a']), node('Reshape', ['a', 'all'], ['y'])],
+              'Flatten': [node('Expand', ['x', 's'], ['a']), node('Flatten', ['a'], ['b'], axis=2), node('Softmax', ['b'], ['c'], axis=0),
+                          node('Concat', ['c', 'c', 'c'], ['d'], axis=0), node('NonZero', ['d'], ['y'])]}
+    constants = [graphs.constant('x', np.float32([1])), graphs.constant('xx', np.float32([[1]])), graphs.constant('k', np.int64([1])),
+                 graphs.constant('axis', np.int64(0)), graphs.constant('all', np.int64([-1]))]
+    model, library, sizes = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.root, 'm.so'), os.path.join(folder.root, 's.npy')
+    for name, nodes in chains.items():
+        used = {n for k in nodes for n in k.input}
+        kind = np.float32 if name == 'Reshape' else np.int64
+        graphs.save_model(model, nodes, [port('s', np.int64, [2])], [port('y', kind, None)], [c for c in constants if c.name in used])
+        for level in '-O0', '-O3':
+            code, _, err = lib.run([args.cytoc, model, level, '-o', library], env=folder.env)
+            if code:
+                return name + ': ' + lib.reason(err, code)
+            for wanted, rows, columns in (0, 2, 3), (1, 1 << 32, 1 << 32), (1, 1 << 31, 1 << 33), (1, (1 << 61) + 1, 4), (1, 3, 0x5555555555555557):
+                np.save(sizes, np.int64([rows, columns]))
+                code, _, err = lib.run([args.cyto_run, library, '--input', 's=' + sizes], env=folder.env)
+                if code != wanted or (wanted and not re.search('no memory for|overflows|impossible shape', err)):
+                    return '%s %s of %d x %d: exit code %d: %s' % (name, level, rows, columns, code, err.strip()[-200:])
+    return None
+
+
 def attribute_not_looked_at(folder, args):
     """An attribute of com.microsoft's operators that no importer asks for is named; hints and zeros are not."""
     node = h.make_node('MatMulNBits', ['x', 'w', 's'], ['y'], 'product', domain='com.microsoft', K=32, N=4, bits=4, block_size=16,
@@ -638,7 +669,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
+                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
                  contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
