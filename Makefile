@@ -86,7 +86,7 @@ SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
 
 # Variants of the hand-written model tests/rt/model.c, as libraries beside the runtime's tests.
-RT_MODELS := rt_model_a rt_model_b rt_bad_abi rt_bad_cpu rt_bad_query rt_bad_weights
+RT_MODELS := rt_model_a rt_model_b rt_bad_abi rt_bad_cpu rt_bad_query rt_bad_weights rt_plugin
 RT_FLAGS_rt_model_a := -DMODEL_SYMBOL=rt_model_a
 RT_FLAGS_rt_model_b := -DMODEL_SYMBOL=rt_model_b -DTAG=2
 RT_LINKED := $O/tests/rt/rt_model_a.so $O/tests/rt/rt_model_b.so
@@ -94,6 +94,7 @@ RT_FLAGS_rt_bad_abi := -DMODEL_FAULT=FAULT_ABI
 RT_FLAGS_rt_bad_cpu := -DMODEL_FAULT=FAULT_CPU
 RT_FLAGS_rt_bad_query := -DMODEL_FAULT=FAULT_QUERY
 RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=FAULT_WEIGHTS
+RT_FLAGS_rt_plugin := -DPLUGIN_RUN=rt_plugin_run
 
 ifeq ($(LLVM_CONFIG),)
 SRC_compiler := $(filter-out $(LLVM_DIRS:%=%/%),$(SRC_compiler))
@@ -111,6 +112,8 @@ PB_OBJ := $O/obj/gen/onnx.pb-c.o
 UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
 CROSS_RUNS := $(CROSS_ARCHES:%=$O/tests/emulate/cyto-run-%)
+FAILING_ALLOC := $(if $(filter release,$(VARIANT)),$O/tests/failing_alloc.so)
+RUN_MANY := $(if $(LLVM_CONFIG),$O/tests/threads/run_many)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
@@ -151,11 +154,13 @@ $B/config.mk: tools/setup.sh tests/requirements.txt
 $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 	$Q tools/setup.sh tests && touch $@
 
-# Only the runtime has threads.
+# Only the runtime has threads; models that it runs are compiled by the release build.
 ifeq ($(VARIANT),tsan)
-tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
+tests: $(call ctest_bin,$(SRC_rttest)) $(RUN_MANY) $(RT_MODELS:%=$O/tests/rt/%.so)
+	$Q $(if $(RUN_MANY),$(MAKE) --no-print-directory SAN= $B/cytoc)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(CROSS_RUNS) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(CROSS_RUNS) $(FAILING_ALLOC) \
+  $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
 
@@ -311,6 +316,14 @@ $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LI
 $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
+
+$(FAILING_ALLOC): tests/failing_alloc.c
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) -std=gnu11 -O2 $(WARN) -fPIC -shared -o $@ $< -ldl
+
+$(RUN_MANY): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
 # What programs find in the emulator of tests/emulate in place of Linux.
 $(EMULATOR_ROM): tests/emulate/boot.S tests/emulate/kernel.c tests/emulate/rom.ld

@@ -134,7 +134,7 @@ static LLVMValueRef texts_table(cy_host *h) {
   }
   char *bytes = calloc(used, 1);
   if (!starts || !bytes)
-    abort();
+    cy_no_memory();
   used = 0;
   for (uint32_t i = 0; i < n; i++) {
     const char *text = cy_text_of(h->g, i, &length);
@@ -153,7 +153,7 @@ static LLVMValueRef texts_table(cy_host *h) {
 static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t n, bool input) {
   LLVMValueRef *rows = calloc(n + 1, sizeof *rows);
   if (!rows)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(h->g, ports[i].value);
     int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
@@ -174,7 +174,7 @@ static LLVMValueRef sym_names(cy_host *h) {
   LLVMValueRef *names = calloc(h->n_syms + 1, sizeof *names), none = cy_host_text(h, "");
   cy_sym *inputs;
   if (!names)
-    abort();
+    cy_no_memory();
   uint32_t n = cy_input_symbols(h->g, &inputs);
   for (uint32_t i = 0; i < h->n_syms; i++)
     names[i] = i < n ? cy_host_text(h, cy_str_text(h->g, cy_sym_of(h->g, inputs[i])->name)) : none;

@@ -24,7 +24,7 @@ static void no_such_target(const char *spec, const char *reason, cy_diag_sink *d
 static cy_machine *machine_match(const char *spec, char **out_reason) {
   cy_machine *m = calloc(1, sizeof *m);
   if (!m)
-    abort();
+    cy_no_memory();
   for (size_t i = 0; i < NTARGETS && !*out_reason; i++)
     if (targets[i]->match(spec, m, out_reason)) {
       m->target = targets[i];

@@ -150,6 +150,9 @@ void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to); /* those errors
 void cy_diag_print(const cy_diag_sink *sink, FILE *out); /* deduplicated, in order, capped at 20 with a count of the rest */
 /* cytoc itself is wrong: prints, then aborts. Never for a wrong model. */
 _Noreturn void cy_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* There is no memory: says so, and ends the process with exit code 1. */
+_Noreturn void cy_no_memory(void);
+extern void (*cy_at_sudden_end)(void); /* called by both: removes what must not be left behind; NULL: nothing */
 extern const char *cy_bug_context; /* what is running, e.g. the pass's name; for the message */
 
 /* ---- dims (dims.c): interned integer polynomials over symbols ------------------------------------------------------- */

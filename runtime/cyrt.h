@@ -22,6 +22,8 @@
 cyto_status cyrt_error_set(cyto_error *error, cyto_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void cyrt_error_clear(cyto_error *error);
+/* CYTO_INVALID_ARGUMENT: `what` ("cyto_run: no context") was NULL. */
+cyto_status cyrt_error_null(cyto_error *error, const char *what);
 
 /* ---- tensor.c ---- */
 
@@ -50,6 +52,12 @@ struct cyto_model {
 
 void cyrt_model_retain(cyto_model *model);
 void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_input, cyto_port *out_port);
+
+/* ---- library.c ---- */
+
+/* What is wrong with a file as a shared library of this machine, so that the dynamic linker need not be asked; NULL:
+ * nothing. */
+const char *cyrt_library_fault(const char *path);
 
 /* ---- cpu.c ---- */
 

@@ -21,6 +21,9 @@
  *   dims and output data handed out belong to the model or context and live as long as it (output data: until the next
  *   cyto_run(), cyto_bind_*() or cyto_context_prepare() of that context).
  * Strings.  UTF-8, zero-terminated, never NULL unless stated.
+ * NULL.  Only what is said to may be NULL. Else the answer is CYTO_INVALID_ARGUMENT or, of functions that return no status,
+ *   an empty one: "", 0, or -1. Handles are not told from other pointers: give each back once, and use it no more. Handles
+ *   that a failed load or create would have filled in are NULL.
  * Errors.  Every function that can fail returns a cyto_status, CYTO_OK being 0, and fills the caller's cyto_error (may
  *   be NULL) with a text for people. Nothing is printed, nothing exits or aborts. After an error the context stays
  *   usable: repair what the text names and call again.
@@ -78,7 +81,8 @@ CYTO_API const char *cyto_dtype_name(int32_t dtype);
 /* Bits of one element (4 for CYTO_I4, 64 for CYTO_C64, those of a cyto_string for CYTO_STRING); 0 for numbers that are
  * no dtype. */
 CYTO_API int32_t cyto_dtype_bits(int32_t dtype);
-/* Bytes of a dense tensor, sub-byte elements packed; -1 when a dim is negative or the product overflows. */
+/* Bytes of a dense tensor, sub-byte elements packed; -1 when a dim is negative, dims are NULL (but with rank 0), or the
+ * product overflows. */
 CYTO_API int64_t cyto_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *dims);
 
 /* ---- strings, sequences, maps, optional values (values.c) ---- */
@@ -114,8 +118,8 @@ typedef struct cyto_value {
 typedef struct cyto_model cyto_model;
 typedef struct cyrt_context cyto_context;
 
-/* Opens a model library. CYTO_NOT_FOUND, CYTO_BAD_LIBRARY (no model, or of another interface version),
- * CYTO_UNSUPPORTED_CPU. */
+/* Opens a model library. CYTO_NOT_FOUND, CYTO_BAD_LIBRARY (no model, of another interface version, or not all of a file),
+ * CYTO_UNSUPPORTED_CPU. It is code, which runs: open what you trust only. */
 CYTO_API cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error);
 /* The same for a model linked into the application: pass what the generated <name>_model() returns. */
 CYTO_API cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_model, cyto_error *error);

@@ -36,6 +36,7 @@ SUITES = [
     ('spelled', 'tests/spelled.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
     ('examples', 'tests/examples.py', False, False),
+    ('threads', 'tests/threads/run.py', False, False),
     ('cuda', None, False, False),
     ('carry', 'tests/cuda/carried_test.py', False, False),
     ('emulate', 'tests/emulate/run.py', False, True),
@@ -162,7 +163,7 @@ def chosen(args):
     if unknown:
         sys.exit('no suite is called %s: there are %s' % (', '.join(sorted(unknown)), ' '.join(suite[0] for suite in SUITES)))
     if args.variant == 'tsan' and not args.names:
-        return SUITES[:1]  # what runs threads is the runtime, which the unit tests exercise
+        return [suite for suite in SUITES if suite[0] in ('unit', 'threads')]  # what runs threads is the runtime
     return [suite for suite in SUITES if not args.names or suite[0] in args.names]
 
 

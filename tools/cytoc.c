@@ -37,7 +37,7 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
     if (len + 4096 > room)
       text = realloc(text, (room = room * 2 + 65536) + 1);
     if (!text)
-      cy_bug("out of memory");
+      cy_no_memory();
     got = fread(text + len, 1, 4096, f);
     if (!got)
       break;

@@ -268,7 +268,7 @@ static V tap_offsets(cy_cg *cg, const planar *p) {
   V *number = malloc((size_t)p->taps * sizeof(V));
   int32_t *order = malloc((size_t)p->taps * sizeof *order);
   if (!number || !order)
-    cy_bug("out of memory");
+    cy_no_memory();
   order_taps(p->axis, order);
   for (int64_t i = 0; i < p->taps; i++) {
     int64_t t = order[i], at = t % w->count * w->inc;

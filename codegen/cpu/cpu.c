@@ -38,7 +38,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
     if (asprintf(out_error,
                  "this cytoc was built without a C compiler for %s: install gcc-%s-linux-gnu, build it again",
                  arch->name, arch->name) < 0)
-      abort();
+      cy_no_memory();
     return false;
   }
   cy_cg *cg = cy_cg_create(cpu, out_error);
@@ -52,7 +52,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   m->rounding_margin = cy_cpu_rounding_margin(cg);
   m->needs = strdup(cg->has);
   if (asprintf(&m->text, native ? "native (%s)" : "%s", cg->cpu) < 0)
-    abort();
+    cy_no_memory();
   return true;
 }
 
@@ -90,7 +90,7 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
   bool ok =
       cy_file_write(path, text ? text : LLVMGetBufferStart(buffer), text ? strlen(text) : LLVMGetBufferSize(buffer));
   if (!ok && asprintf(out_error, "cannot write '%s': %s", path, strerror(errno)) < 0)
-    abort();
+    cy_no_memory();
   if (buffer)
     LLVMDisposeMemoryBuffer(buffer);
   LLVMDisposeMessage(text);

@@ -6,6 +6,7 @@
  * many extensions, LLVM is told of those listed here only, and of the CPU for the order of instructions.
  */
 #include "emit.h"
+#include "ir/ir.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,7 +120,7 @@ char *cy_cpu_features_on(const char *list) {
     room += strlen(used[i]) + 1;
   char *text = calloc(room, 1);
   if (!text)
-    abort();
+    cy_no_memory();
   for (size_t i = 0; i < sizeof used / sizeof used[0]; i++)
     if (is_on(list, used[i]))
       n += (size_t)snprintf(text + n, room - n, "%s%s", n ? "," : "", used[i]);

@@ -6,6 +6,7 @@
  * width is chosen here and `min-legal-vector-width` is left out, so that 512-bit vectors stay whole.
  */
 #include "emit.h"
+#include "ir/ir.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -44,7 +45,23 @@ TARGET_INIT(X86, )
 TARGET_INIT(AArch64, WEAK)
 #endif
 
+/* What LLVM and the library of C++ do without memory is to abort; both take a function that is called instead, of which
+ * LLVM's interface for C says nothing. */
+#define WEAK_AS(symbol) __asm__(symbol) __attribute__((weak))
+extern void (*new_handler_set(void (*handler)(void)))(void) WEAK_AS("_ZSt15set_new_handlerPFvvE");
+extern void llvm_no_memory_set(void (*handler)(void *, const char *, bool), void *data)
+    WEAK_AS("_ZN4llvm31install_bad_alloc_error_handlerEPFvPvPKcbES0_");
+
+static void llvm_no_memory(void *data, const char *reason, bool diagnose) {
+  (void)data, (void)reason, (void)diagnose;
+  cy_no_memory();
+}
+
 static void targets_init(void) {
+  if (new_handler_set)
+    new_handler_set(cy_no_memory);
+  if (llvm_no_memory_set)
+    llvm_no_memory_set(llvm_no_memory, NULL);
   init_X86();
   init_AArch64();
 }
@@ -95,7 +112,7 @@ static void types_init(cy_cg *cg) {
 static char *with_plus(const char *list) {
   char *text = malloc(2 * strlen(list) + 2), *to = text;
   if (!text)
-    abort();
+    cy_no_memory();
   for (bool first = true; *list; first = *list++ == ',') {
     if (first)
       *to++ = '+';

@@ -82,7 +82,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
     return false;
   cy_cuda_machine *c = calloc(1, sizeof *c);
   if (!c)
-    abort();
+    cy_no_memory();
   m->arch = cy_arch_here();
   for (const char *p = spec, *end = NULL; !end || *end; p = end + 1) {
     size_t len = strcspn(p, ",");
@@ -92,7 +92,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
       m->arch = host;
     else if (!add_named(c, p, len)) {
       if (asprintf(out_error, "'%.*s' is no architecture that is supported", (int)len, p) < 0)
-        abort();
+        cy_no_memory();
       free(c);
       return false;
     }
@@ -152,7 +152,7 @@ static char *print_source(const shard *s) {
   size_t size = 0;
   FILE *f = open_memstream(&text, &size);
   if (!f)
-    abort();
+    cy_no_memory();
   bool matrix = false;
   for (uint32_t i = 0; i < s->n; i++)
     matrix |= cy_cuda_form_of(s->plans[i])->shared_bytes > 0;
@@ -162,7 +162,7 @@ static char *print_source(const shard *s) {
     cy_cuda_print(f, s->plans[i]->kernel, cy_cuda_form_of(s->plans[i]), s->plans[i]->symbol);
   }
   if (fclose(f))
-    abort();
+    cy_no_memory();
   return text;
 }
 
@@ -224,7 +224,7 @@ static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
   if (asprintf(&text, "kernel '%s' multiplies matrices of %s, which sm_%d lacks; sm_%d and newer have it: %s",
                plan->symbol, tf32 ? "tf32" : cy_dtype_of(factor_type(plan))->name, arch.number, least,
                tf32 ? "leave out --tf32" : "convert the model to f16") < 0)
-    abort();
+    cy_no_memory();
   return text;
 }
 
@@ -311,7 +311,7 @@ static int list_jobs(const cy_cuda_machine *c, shard *s, bool only_ptx, jobs *al
       all->job[all->n++] = (job){.arch = c->arch[i], .optional = c->optional[i]};
     if (lack && !c->optional[i]) {
       if (asprintf(out_error, "%s, or leave sm_%d out of --target", lack, c->arch[i].number) < 0)
-        abort();
+        cy_no_memory();
       rc = -1;
     }
     free(lack);

@@ -51,7 +51,7 @@ bool cy_cuda_images_write(FILE *f, const cy_arch *host, const cy_cuda_image *ima
   char **packed = calloc((size_t)n + 1, sizeof *packed);
   cy_elf_image elf;
   if (!head || !packed)
-    abort();
+    cy_no_memory();
   cy_elf_data_object(host->elf, ".cyto_cuda", symbol, lay_out(images, n, packed, head, head_bytes), &elf);
   bool ok = write_at(f, 0, elf.head, sizeof elf.head) && write_at(f, elf.data_offset, head, head_bytes);
   for (int i = 0; i < n; i++) {

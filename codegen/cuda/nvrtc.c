@@ -43,7 +43,7 @@ static char *format(const char *text, ...) {
   char *out;
   va_start(args, text);
   if (vasprintf(&out, text, args) < 0)
-    abort();
+    cy_no_memory();
   va_end(args);
   return out;
 }
@@ -172,7 +172,7 @@ cy_nvrtc *cy_nvrtc_open(char **out_error) {
   cy_nvrtc *n = calloc(1, sizeof *n);
   const char *missing = NULL;
   if (!n)
-    abort();
+    cy_no_memory();
   if (!find_library(n))
     *out_error = format(
         "libnvrtc.so.13 (or .so.12), the compiler of CUDA kernels, was not found: `pip install nvidia-cuda-nvrtc` "
@@ -267,7 +267,7 @@ static char *read_log(cy_nvrtc *n, program p) {
     size = 0;
   char *log = calloc(size + 1, 1);
   if (!log)
-    abort();
+    cy_no_memory();
   if (size && n->log(p, log))
     *log = 0;
   return log;
@@ -297,7 +297,7 @@ static char *take(program p, int (*get_size)(program, size_t *), int (*get)(prog
     return NULL;
   char *bytes = malloc(*out_size);
   if (!bytes)
-    abort();
+    cy_no_memory();
   if (get(p, bytes)) {
     free(bytes);
     return NULL;
