@@ -212,7 +212,8 @@ RUNTIME_RELEASE := -O2 -g0 -ffunction-sections -fdata-sections -fno-unwind-table
 # What runs when a model is loaded or bound, a microsecond or less each time: for size.
 SMALL := context context_bind context_run cpu error load tensor values
 for_size = $(if $(filter $(SMALL:%=runtime/%.c),$1),-Os)
-$O/obj/runtime/%.o: CFLAGS += $(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$(ARCH)) $(if $(filter release,$(VARIANT)),$(RUNTIME_RELEASE))
+$O/obj/runtime/%.o: CFLAGS += $(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$(ARCH)) \
+  $(if $(filter release,$(VARIANT)),$(RUNTIME_RELEASE))
 $(SMALL:%=$O/obj/runtime/%.o): CFLAGS += $(if $(filter release,$(VARIANT)),-Os)
 # Tests that refer to data of a library want its address there, not a copy in the program.
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
@@ -359,8 +360,8 @@ $O/obj/$1/libcyto.a: $(SRC_runtime:%.c=$O/obj/$1/%.o)
 	$$Q rm -f $$@ && $2ar rcs $$@ $$^
 $O/obj/$1/%.o: %.c
 	$$(call say,CC,$$@)
-	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) -pthread $$(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$1) $$(RUNTIME_RELEASE) $$(call for_size,$$<) \
-	  -c -o $$@ $$<
+	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) -pthread $$(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$1) \
+	  $$(RUNTIME_RELEASE) $$(call for_size,$$<) -c -o $$@ $$<
 $O/tests/emulate/cyto-run-$1: $(CROSS_RUN:%.c=$O/obj/$1/%.o) $O/obj/$1/libcyto.a
 	$$(call say,LINK,$$@)
 	$$Q mkdir -p $$(@D) && $3 -pthread -o $$@ $$^ $(RUNTIME_LIBS)

@@ -63,8 +63,8 @@ int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b));
 void cy_weights_layout(cy_work *b);           /* offsets of constants, p->weights_bytes; decides for a side file */
 int cy_weights_write(cy_work *b);             /* an object in b->objects, or the side file */
 #define CY_WEIGHTS_SIDE_FILE (1500ull << 20)   /* more does not go into the library: code must reach over it */
-/* An ELF64 relocatable file of an architecture (e_machine) with one read-only section of `bytes` at a returned file offset, and a hidden symbol
- * for it. `head` gets everything in front of the section, `tail` what follows it. */
+/* An ELF64 relocatable file of an architecture (e_machine) with one read-only section of `bytes` at a returned file
+ * offset, and a hidden symbol for it. `head` gets everything in front of the section, `tail` what follows it. */
 typedef struct cy_elf_image {
   unsigned char head[64];
   uint64_t data_offset, tail_offset;

@@ -8,8 +8,9 @@
  *   sums[row, n] += step[row, block] * scale[block, n] * (codes of row * codes of n - zero[block, n] * sum of row)
  *
  * The bracket is exact on every CPU, the floats around it are the same operations in the same order: so are results.
- * Where there is vpdpbusd, or ARM's usdot or sdot, it takes weights of either width. vpmaddubsw sums pairs in 16 bits, which hold 8 groups of k
- * with weights of 4 bits, whatever the codes; weights of 8 bits are multiplied as two digits of 4 then.
+ * Where there is vpdpbusd, or ARM's usdot or sdot, it takes weights of either width. vpmaddubsw sums pairs in 16 bits,
+ * which hold 8 groups of k with weights of 4 bits, whatever the codes; weights of 8 bits are multiplied as two digits of
+ * 4 then.
  *
  * Rows that are few, those of one call of the micro-kernel, wait for weights: tasks that follow each other are done as one
  * then, block by block of k, so that weights are read in the order they lie in, and asked for long before.
