@@ -2,10 +2,10 @@
  *
  * One private directory under TMPDIR holds intermediate files; outputs are written under a temporary name beside their
  * place and renamed into it, so nobody ever sees half a library; to devices and pipes they are copied.
- * cy_temps_destroy() removes what is left; so do the handler of SIGINT, SIGTERM and SIGHUP, and the ends that cytoc puts
- * to itself (cy_bug(), cy_no_memory()), which is why paths and children stand in fixed tables reachable from static
- * variables. A child would write files again after they were removed: the handler ends and reaps children first. Whatever
- * changes the world and the tables (a directory or child made, a child reaped) does both with the signals blocked.
+ * cy_temps_destroy() removes what is left; so do the handler of SIGINT, SIGTERM and SIGHUP, cy_bug() and
+ * cy_no_memory(), which is why paths and children stand in fixed tables reachable from static variables. A child would
+ * write files again after they were removed: children are ended and reaped first. Whatever changes the world and the
+ * tables (a directory or child made, a child reaped) does both with the signals blocked.
  */
 #define _GNU_SOURCE
 #include "codegen/temps.h"

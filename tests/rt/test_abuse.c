@@ -1,8 +1,8 @@
 /* test_abuse.c - what an application may do wrong, and what the world around it does: calls with NULL, files that are no
  * libraries or were damaged, small stacks, fork() and signals while a model runs, plug-ins that come and go.
  *
- * Needs rt_model_a.so and rt_plugin.so beside its own binary; and model.c linked statically as rt_model. What could crash runs in a
- * child.
+ * Needs rt_model_a.so and rt_plugin.so beside its own binary; and model.c linked statically as rt_model. What could
+ * crash runs in a child.
  */
 #define _GNU_SOURCE
 #include "../check.h"
