@@ -32,7 +32,6 @@ typedef struct plan {
   bool fresh;              /* b is packed by the task that multiplies with it, the only one to do so */
 } plan;
 
-
 /* ---- the plan ---- */
 
 /* Does the output of a convolution of one tap lie on the input pixel by pixel? */
@@ -131,10 +130,13 @@ static bool rows_reach(const plan *p) { return p->form.amx && p->form.fours && p
 /* Do rows lie in memory as they would in scratch, all of them one run? */
 static bool rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
 
+/* Fours: are sums of rows needed? */
+static bool rows_summed(const plan *p) { return p->form.fours && p->d->b_zero_slot >= 0; }
+
 /* Tiles read rows at any distance: then they do so where these lie, except for a last tile that is not full, or would
  * reach too far. */
 static bool rows_in_place(const plan *p) {
-  return p->form.amx && rows_as_wanted(p) && !(p->form.fours && p->d->a_signed);
+  return p->form.amx && rows_as_wanted(p) && !(p->form.fours && p->d->a_signed) && !rows_summed(p);
 }
 static int64_t reach_bytes(const plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
 
@@ -154,9 +156,10 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.packed = d->conv || d->gemm.b_packed;
   bool narrow = p.packed && d->b_bits == 8 && d->b_signed;
   p.form.bf16 = d->bf16;
-  p.form.fours = d->cut || (narrow && (cg->vnni || cg->vnni_spelled));
+  bool fits = narrow || (!p.packed && d->b_bits == 8);
+  p.form.fours = d->cut || (fits && (cg->vnni || cg->vnni_spelled));
   p.form.cut = d->cut;
-  p.form.wide = !narrow && !d->cut;
+  p.form.wide = !narrow && !p.form.fours;
   p.form.step = p.form.fours ? 4 : 2;
   if (d->conv)
     plan_conv(&p);
@@ -183,7 +186,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.fresh = read_once(&p);
   p.unit = 1;
   if (p.fresh) { /* panels wait in the second-level cache */
-    int64_t fit = FRESH_BYTES / (k * p.nr * 2);
+    int64_t fit = FRESH_BYTES / (k * p.nr * (p.form.fours ? 1 : 2));
     p.nb = fit < p.nb ? fit : p.nb;
     p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
   }
@@ -290,9 +293,12 @@ static V task_count(cy_cg *cg, void *ctx) {
 static V rows_bytes(cy_cg *cg, const plan *p) {
   return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), p->mb), reach_bytes(p)));
 }
+static V fresh_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
+/* Of a panel's columns, where they are needed. */
+static int64_t sums_bytes(const plan *p) { return p->form.fours ? p->nr * 4 : 0; }
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const plan *p = ctx;
-  V fresh = p->fresh ? cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)) : cy_i64(cg, 0);
+  V fresh = p->fresh ? cy_addc(cg, fresh_bytes(cg, p), sums_bytes(p) * p->nb) : cy_i64(cg, 0);
   return cy_add(cg, rows_bytes(cg, p), fresh);
 }
 static V pack_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
@@ -302,7 +308,8 @@ static V pack_count(cy_cg *cg, void *ctx) {
 }
 static V shared_bytes(cy_cg *cg, void *ctx) {
   const plan *p = ctx;
-  return p->packed || p->fresh ? cy_i64(cg, 0) : cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), matrix_bytes(cg, p));
+  V bytes = cy_add(cg, matrix_bytes(cg, p), cy_mulc(cg, panels(cg, p), sums_bytes(p)));
+  return p->packed || p->fresh ? cy_i64(cg, 0) : cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), bytes);
 }
 
 /* ---- packing b at run time ---- */
@@ -319,6 +326,13 @@ static cy_dot_fresh fresh_of(cy_cg *cg, const plan *p) {
                         .panel_bytes = panel_bytes(cg, p)};
 }
 
+/* Where a matrix' sums of columns begin behind all matrices. */
+static V all_sums(cy_cg *cg, const plan *p, V all, V matrix) {
+  V matrices = p->d->conv ? cy_i64(cg, p->groups) : cy_gemm_b_count(cg, &p->d->gemm);
+  V before = cy_mul(cg, matrix, panels(cg, p));
+  return cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, before, p->nr * 4)));
+}
+
 static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
   cy_kernel_begin(cg, name, 0);
   V blocks = pack_blocks(cg, p);
@@ -327,8 +341,11 @@ static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   V matrix = cy_div(cg, t.iv, blocks), p0 = cy_mulc(cg, cy_mod(cg, t.iv, blocks), TOGETHER);
   V at = cy_add(cg, cy_mul(cg, matrix, matrix_bytes(cg, p)), cy_mul(cg, p0, panel_bytes(cg, p)));
-  V to = cy_gep(cg, cy_arg_ptr(cg, p->shared_slot), at);
-  cy_dot_fresh_emit(cg, &fresh, matrix, p0, cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER)), to);
+  V shared = cy_arg_ptr(cg, p->shared_slot), to = cy_gep(cg, shared, at);
+  V p1 = cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER));
+  cy_dot_fresh_emit(cg, &fresh, matrix, p0, p1, to);
+  if (p->form.fours)
+    cy_dot_fresh_sums(cg, &fresh, p0, p1, to, cy_gep(cg, all_sums(cg, p, shared, matrix), cy_mulc(cg, p0, sums_bytes(p))));
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
 }
@@ -344,6 +361,7 @@ typedef struct frame {
   V stay;         /* so many rows are read where they lie */
   V first, again; /* of cut weights: see dot.h */
   V start;        /* what sums begin with, from panel p0 on */
+  V row_sums;     /* of the task's rows; rows_summed */
   V idx[CY_GEMM_BATCH];
 } frame;
 
@@ -395,9 +413,7 @@ static void find_operands(cy_cg *cg, frame *f) {
   f->again = cy_gep(cg, f->first, cy_mulc(cg, cy_addc(cg, panels(cg, p), 1), 4));
   f->b = cy_gepc(cg, f->first, head_bytes(p));
   f->col0 = p->d->conv ? cy_mulc(cg, f->product, p->n) : cy_i64(cg, 0);
-  V matrices = p->d->conv ? cy_i64(cg, p->groups) : cy_gemm_b_count(cg, g);
-  V before = cy_mul(cg, number, panels(cg, p));
-  f->sums = cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, before, p->nr * 4)));
+  f->sums = all_sums(cg, p, all, number);
 }
 
 /* ---- rows of a ---- */
@@ -611,6 +627,8 @@ typedef struct finish {
   const cy_epilogue *inner;
   unsigned column; /* which of the indices */
   V start;         /* what is still to be added to the sums, from output index 0 on; NULL: nothing */
+  V row_sums;      /* .. and what zero points of b have added, from row 0 on; NULL: nothing */
+  cy_dot_fresh fresh;
 } finish;
 
 /* The epilogue on i32 sums, which come as bits of floats; those of bf16 are floats. */
@@ -620,6 +638,10 @@ static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *id
   V sums = LLVMBuildBitCast(cg->b, acc, type, "");
   if (f->start)
     sums = LLVMBuildAdd(cg->b, sums, cy_load(cg, type, cy_gep(cg, f->start, cy_mulc(cg, idx[f->column], 4)), 4), "");
+  if (f->row_sums) {
+    V row_sum = cy_gep(cg, f->row_sums, cy_mulc(cg, idx[f->column - 1], 4));
+    sums = cy_dot_fresh_less(cg, &f->fresh, sums, row_sum, idx[f->column], lanes);
+  }
   f->inner->emit(f->inner->ctx, cg, sums, lanes, idx);
 }
 
@@ -695,14 +717,16 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   cy_rows index = {row_index, (void *)f,
                    p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   cy_epilogue epilogue = *epilogue_of(p);
-  finish ints = {epilogue_of(p), index.n_idx, NULL};
+  finish ints = {epilogue_of(p), index.n_idx, NULL, NULL, fresh_of(cg, p)};
   if (p->form.amx && p->form.fours) {
     V before = cy_add(cg, f->col0, cy_mulc(cg, p0, p->nr));
     ints.start = cy_gep(cg, f->start, cy_mulc(cg, before, -4));
   }
+  if (rows_summed(p))
+    ints.row_sums = cy_gep(cg, f->row_sums, cy_mulc(cg, f->row0, -4));
   if (!p->form.bf16)
     epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = cy_dot_wide(cg, p->n)};
-  if (!p->form.bf16 && !p->form.amx && p->nr == p->n) {
+  if (!p->form.bf16 && !p->form.amx && p->nr == p->n && !ints.row_sums) {
     epilogue.flat = ints.inner->flat;
     epilogue.together = cy_dot_together(cg, ints.inner, p->n);
   }
@@ -731,6 +755,11 @@ static void emit_fresh(cy_cg *cg, frame *f, V p0, V p1) {
   V to = cy_gep(cg, f->scratch, rows_bytes(cg, p));
   cy_dot_fresh fresh = fresh_of(cg, p);
   cy_dot_fresh_emit(cg, &fresh, f->matrix, p0, p1, to);
+  if (p->form.fours) {
+    V sums = cy_gep(cg, to, fresh_bytes(cg, p));
+    cy_dot_fresh_sums(cg, &fresh, p0, p1, to, sums);
+    f->sums = cy_gep(cg, sums, cy_mulc(cg, p0, -sums_bytes(p)));
+  }
   f->b = cy_gep(cg, to, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, p0, f->panel_bytes)));
 }
 
@@ -753,10 +782,14 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   V count = cy_sub(cg, r.end, r.begin);
   f->stay = rows_to_stay(cg, f, count);
   emit_rows(cg, f, count);
-  if (p->form.fours)
-    emit_start(cg, f, q.begin, q.end);
   if (p->fresh)
     emit_fresh(cg, f, q.begin, q.end);
+  if (p->form.fours)
+    emit_start(cg, f, q.begin, q.end);
+  if (rows_summed(p)) {
+    cy_dot_fresh fresh = fresh_of(cg, p);
+    cy_dot_fresh_rows(cg, &fresh, f->convert.zero, f->scratch, f->row_bytes, count, f->row_sums);
+  }
   emit_product(cg, f, count, q.begin, q.end);
 }
 
@@ -781,6 +814,7 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
   f.start = cy_alloca(cg, p.form.fours ? p.nb * p.nr * 4 : 4);
+  f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);
   if (p.form.amx)
     cy_dot_amx_begin(cg);
   cy_loop t;
