@@ -178,7 +178,8 @@ static V sum_vectors(cy_cg *cg, const cy_dot_fresh *p, V row, V *from, V to) {
 }
 
 void cy_dot_fresh_rows(cy_cg *cg, const cy_dot_fresh *p, V zero, V rows, V row_bytes, V count, V sums) {
-  V none = LLVMBuildMul(cg->b, LLVMBuildZExt(cg->b, zero, cg->i32, ""), LLVMBuildTrunc(cg->b, p->depth, cg->i32, ""), "");
+  V none =
+      LLVMBuildMul(cg->b, LLVMBuildZExt(cg->b, zero, cg->i32, ""), LLVMBuildTrunc(cg->b, p->depth, cg->i32, ""), "");
   cy_loop r, k;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   V row = cy_gep(cg, rows, cy_mul(cg, r.iv, row_bytes)), at = cy_i64(cg, 0);
