@@ -192,9 +192,14 @@ V cy_dot_fresh_less(cy_cg *cg, const cy_dot_fresh *fresh, V sums, V row_sum, V c
 typedef struct cy_dot_rows {
   cy_dot_form form;
   bool is_signed;
-  V zero; /* i16 (pairs), i8 shifted to u8 (fours) */
+  bool shifted; /* fours: by 128, to the other kind of byte */
+  V zero;       /* i16 (pairs), i8 perhaps shifted (fours) */
 } cy_dot_rows;
 cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *desc);
+/* A byte of a as fours have it, as i32. */
+static inline V cy_dot_widened(cy_cg *cg, V byte) {
+  return cg->sdot ? LLVMBuildSExt(cg->b, byte, cg->i32, "") : LLVMBuildZExt(cg->b, byte, cg->i32, "");
+}
 /* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
 void cy_dot_run(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n);
 /* The same at once for few elements, room being how many may be written; what comes behind them is written later.

@@ -178,14 +178,13 @@ static V sum_vectors(cy_cg *cg, const cy_dot_fresh *p, V row, V *from, V to) {
 }
 
 void cy_dot_fresh_rows(cy_cg *cg, const cy_dot_fresh *p, V zero, V rows, V row_bytes, V count, V sums) {
-  V none =
-      LLVMBuildMul(cg->b, LLVMBuildZExt(cg->b, zero, cg->i32, ""), LLVMBuildTrunc(cg->b, p->depth, cg->i32, ""), "");
+  V none = LLVMBuildMul(cg->b, cy_dot_widened(cg, zero), LLVMBuildTrunc(cg->b, p->depth, cg->i32, ""), "");
   cy_loop r, k;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   V row = cy_gep(cg, rows, cy_mul(cg, r.iv, row_bytes)), at = cy_i64(cg, 0);
   V sum = LLVMBuildSub(cg->b, sum_vectors(cg, p, row, &at, p->depth), none, "");
   cy_loop_begin(cg, &k, at, p->depth, cy_i64(cg, 1), &sum, 1);
-  V element = LLVMBuildZExt(cg->b, cy_load(cg, cg->i8, cy_gep(cg, row, k.iv), 1), cg->i32, "");
+  V element = cy_dot_widened(cg, cy_load(cg, cg->i8, cy_gep(cg, row, k.iv), 1));
   sum = LLVMBuildAdd(cg->b, k.v[0], element, "");
   cy_loop_end(cg, &k, &sum);
   cy_store(cg, k.out[0], cy_gep(cg, sums, cy_mulc(cg, r.iv, 4)), 4);
