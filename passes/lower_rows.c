@@ -267,7 +267,7 @@ static byte_rows byte_rows_begin(cy_kb *b, const cy_node_info *n, bool kept) {
   byte_rows r = {.l = b->l, .n = n, .t = t, .kept = kept};
   r.lanes = cy_dim_is(b->l->g, cy_lower_place(b->l, n->out[0])->stride[t->rank - 1], 1);
   r.row = kept ? cy_kb_scratch(b, CY_F32, t->dim[t->rank - 1]) : 0;
-  r.most = local_set(b, CY_I32, cy_x_int(b->k, CY_I32, 0));
+  r.most = local_set(b, CY_U32, cy_x_int(b->k, CY_U32, 0));
   return r;
 }
 
@@ -276,11 +276,12 @@ static void byte_rows_take(const byte_rows *r, cy_kb *b, const cy_expr *idx, cy_
   if (r->kept)
     cy_kernel_store(b->k, r->row, idx[r->t->rank - 1], x);
   x = cy_x_un(b->k, CY_OP_abs, x);
-  cy_kernel_accum(b->k, r->most, CY_OP_max, cy_x_op(b->k, CY_OP_bitcast, CY_I32, &x, 1));
+  cy_kernel_accum(b->k, r->most, CY_OP_max, cy_x_op(b->k, CY_OP_bitcast, CY_U32, &x, 1));
 }
 
-/* The scale and the bytes of a row that has been taken. */
-static void byte_rows_end(const byte_rows *r, cy_kb *b, cy_expr *idx) {
+/* The scale and the bytes of a row that has been taken. factor: what its floats lack, the same and positive for all; 0:
+ * nothing. Bytes do not depend on it, so they need not wait for it. */
+static void byte_rows_end(const byte_rows *r, cy_kb *b, cy_expr *idx, cy_expr factor) {
   cy_kernel *k = b->k;
   int last = r->t->rank - 1;
   cy_val ints = r->n->out[0], scale = r->n->out[1];
@@ -289,6 +290,7 @@ static void byte_rows_end(const byte_rows *r, cy_kb *b, cy_expr *idx) {
   cy_local up = local_set(b, CY_F32, bin(b, CY_OP_div, cy_x_const(k, CY_F32, 127), cy_x_local(k, most)));
   idx[last] = cy_x_index(k, 0);
   x = bin(b, CY_OP_mul, cy_x_local(k, most), cy_x_const(k, CY_F32, 1 / 127.0));
+  x = factor ? bin(b, CY_OP_mul, x, factor) : x;
   cy_kb_store(b, cy_lower_place(r->l, scale), CY_F32, r->t->rank, idx, x);
   idx[last] = cy_kb_loop(b, r->t->dim[last], r->lanes);
   x = r->kept ? cy_x_load(k, r->row, idx[last]) : cy_lower_at(b, r->n->in[0], idx);
@@ -314,7 +316,7 @@ static void lower_quantize_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_
   idx[t->rank - 1] = cy_kb_loop(&b, t->dim[t->rank - 1], r.lanes);
   byte_rows_take(&r, &b, idx, cy_lower_at(&b, n->in[0], idx));
   cy_kernel_end(b.k);
-  byte_rows_end(&r, &b, idx);
+  byte_rows_end(&r, &b, idx, 0);
   cy_kb_launch(&b, true);
 }
 
@@ -402,9 +404,13 @@ static void statistics(const norm *m, cy_kb *b, const part *p, cy_dim count, cy_
   close_row(b, loops);
 }
 
+static cy_expr centred(const norm *m, cy_kb *b, const cy_expr *idx, cy_expr mean) {
+  cy_expr x = cy_lower_at(b, m->n->in[0], idx);
+  return m->rms ? x : bin(b, CY_OP_sub, x, mean);
+}
+
 static cy_expr normalised(const norm *m, cy_kb *b, const cy_expr *idx, cy_expr mean, cy_expr scale) {
-  cy_expr x = cy_lower_at(b, m->n->in[0], idx), d = m->rms ? x : bin(b, CY_OP_sub, x, mean);
-  return bin(b, CY_OP_mul, d, scale);
+  return bin(b, CY_OP_mul, centred(m, b, idx, mean), scale);
 }
 
 static const char *norm_name(const norm *m) { return m->rms ? "rms_norm" : "normalize"; }
@@ -413,10 +419,11 @@ static const char *norm_name(const norm *m) { return m->rms ? "rms_norm" : "norm
 static void finish_bytes(const norm *m, cy_kb *b, const part *all, cy_expr *idx, cy_expr mean, cy_expr scale) {
   byte_rows r = byte_rows_begin(b, m->bytes, true);
   int loops = open_part(m, b, all, idx);
-  cy_expr x = normalised(m, b, idx, mean, scale);
-  byte_rows_take(&r, b, idx, cy_lower_behind(b, m->bytes->in[0], m->anchor, idx, x));
+  cy_expr x = normalised(m, b, idx, mean, scale), v = cy_lower_behind(b, m->bytes->in[0], m->anchor, idx, x);
+  bool alone = v == x;
+  byte_rows_take(&r, b, idx, alone ? centred(m, b, idx, mean) : v);
   close_row(b, loops);
-  byte_rows_end(&r, b, idx);
+  byte_rows_end(&r, b, idx, alone ? scale : 0);
 }
 
 /* A task is a row. */

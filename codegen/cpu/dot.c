@@ -7,7 +7,7 @@
  * of each row. A row of a convolution is an output pixel; its k are the taps, padding included. Sums of integers
  * are exact, those of bf16 run over all of k in order: neither depends on blocks or threads.
  */
-#include "dot.h"
+#include "dot_int.h"
 
 #include <stdio.h>
 
@@ -15,28 +15,10 @@ enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task
 enum { FAR_BYTES = 32 * 1024 }; /* weights that the first-level cache does not keep beside other data */
 enum { WIDE = CY_DOT_WIDE };
 
-typedef struct plan {
-  const cy_dot_desc *d;
-  const char *name;
-  int a_slot, b_slot, scratch_slot, shared_slot;
-  bool packed;
-  cy_dot_form form;
-  cy_tile tile;
-  int64_t nr, mb, nb;
-  int64_t unit; /* tasks, and groups of panels in them, have multiples of so many panels */
-  cy_axis axis[3];
-  int64_t c, taps, groups; /* convolution: channels of a group, taps */
-  int64_t n, k;            /* 0: not known */
-  int64_t rows, image;     /* rows: 0 when not known; of an image, of a convolution */
-  bool dense;              /* rows follow each other without gaps, as do their k */
-  bool fresh;              /* b is packed by the task that multiplies with it, the only one to do so */
-} plan;
-
-
 /* ---- the plan ---- */
 
 /* Does the output of a convolution of one tap lie on the input pixel by pixel? */
-static bool pixels_coincide(const plan *p) {
+static bool pixels_coincide(const dot_plan *p) {
   int64_t stride = p->c;
   for (int i = 2; i >= 0; i--) {
     const cy_axis *a = &p->axis[i];
@@ -49,7 +31,7 @@ static bool pixels_coincide(const plan *p) {
   return p->groups == 1 && (cy_csize_is(p->d->window.batch, 1) || cy_csize_is(p->d->window.in_n, stride));
 }
 
-static void plan_conv(plan *p) {
+static void plan_conv(dot_plan *p) {
   const cy_conv_desc *w = &p->d->window;
   cy_conv_axes(w, 0, p->axis);
   p->groups = w->groups;
@@ -62,7 +44,7 @@ static void plan_conv(plan *p) {
   p->dense = pixels_coincide(p);
 }
 
-static void plan_gemm(plan *p) {
+static void plan_gemm(dot_plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
   p->groups = 1;
   for (int i = 0; i < g->n_batch; i++)
@@ -77,7 +59,7 @@ static void plan_gemm(plan *p) {
 /* What a step of k takes a tile of mr rows. On vectors of 256 bits, two of them a row, it is measured on Zen 3: six
  * rows of pairs keep so many registers busy that their multiplications wait for each other; of cut fours, more than
  * there are. */
-static double step_cost(const cy_cg *cg, const plan *p, unsigned mr) {
+static double step_cost(const cy_cg *cg, const dot_plan *p, unsigned mr) {
   bool most = !cg->avx512 && p->tile.nv == 2 && mr == 6;
   if (p->form.cut)
     return most ? 6.5 : mr + 0.3;
@@ -85,7 +67,7 @@ static double step_cost(const cy_cg *cg, const plan *p, unsigned mr) {
 }
 
 /* The tile's rows that take the least time, those of the last tile that idle included. */
-static unsigned tile_rows(const cy_cg *cg, const plan *p) {
+static unsigned tile_rows(const cy_cg *cg, const dot_plan *p) {
   unsigned best = p->tile.mr;
   double least = 0;
   for (unsigned mr = p->tile.mr; mr + 2 >= p->tile.mr && mr > 1; mr--) {
@@ -99,7 +81,7 @@ static unsigned tile_rows(const cy_cg *cg, const plan *p) {
 }
 
 /* Does no other task read the panels of a block of b? */
-static bool read_once(const plan *p) {
+static bool read_once(const dot_plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
   for (int i = 0; i < g->n_batch; i++)
     if (cy_csize_is(g->b_batch[i], 0) && !cy_csize_is(g->batch[i], 1))
@@ -108,7 +90,7 @@ static bool read_once(const plan *p) {
 }
 
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache. */
-static int64_t group_choose(const plan *p) {
+static int64_t group_choose(const dot_plan *p) {
   int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->form.wide ? 2 : 1), group = 160 * 1024 / bytes;
   int64_t most = (p->form.amx ? 128 : 256) / p->nr; /* sums of a tile's rows stay in the first-level cache */
   group = group < most ? group : most;
@@ -117,36 +99,39 @@ static int64_t group_choose(const plan *p) {
 }
 
 /* Where columns fill wide vectors, tasks take panels by as many as make one: the epilogue needs no other form then. */
-static int64_t unit_choose(const cy_cg *cg, const plan *p) {
+static int64_t unit_choose(const cy_cg *cg, const dot_plan *p) {
   int64_t wide = WIDE * (int64_t)cg->W, unit = wide / p->nr;
   bool fills = p->packed && !p->fresh && !p->form.bf16 && p->n && p->n % wide == 0 && wide % p->nr == 0;
   return fills && group_choose(p) >= unit ? unit : 1;
 }
 
-static int64_t tile_k(const plan *p) { return p->form.step * p->form.together; }
+static int64_t tile_k(const dot_plan *p) { return p->form.step * p->form.together; }
 
 /* Tiles of bytes may reach into the rows behind: what they read there meets weights of 0. NaN times 0 is none. */
-static bool rows_reach(const plan *p) { return p->form.amx && p->form.fours && p->dense; }
+static bool rows_reach(const dot_plan *p) { return p->form.amx && p->form.fours && p->dense; }
 
 /* Do rows lie in memory as they would in scratch, all of them one run? */
-static bool rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
+static bool rows_as_wanted(const dot_plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
+
+/* Fours: are sums of rows needed? */
+static bool rows_summed(const dot_plan *p) { return p->form.fours && p->d->b_zero_slot >= 0; }
 
 /* Tiles read rows at any distance: then they do so where these lie, except for a last tile that is not full, or would
  * reach too far. */
-static bool rows_in_place(const plan *p) {
-  return p->form.amx && rows_as_wanted(p) && !(p->form.fours && p->d->a_signed);
+static bool rows_in_place(const dot_plan *p) {
+  return p->form.amx && rows_as_wanted(p) && !(p->form.fours && p->d->a_signed) && !rows_summed(p);
 }
-static int64_t reach_bytes(const plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
+static int64_t reach_bytes(const dot_plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
 
 enum { WORTH_A_TILE = 24 }; /* k: less of it would leave most of a tile of k empty */
 
-static bool amx_fits(const cy_cg *cg, const plan *p) {
+static bool amx_fits(const cy_cg *cg, const dot_plan *p) {
   bool worth = !p->k || p->k >= WORTH_A_TILE;
   return p->form.bf16 ? cg->amx_bf16 : p->form.fours && cg->amx_int8 && worth;
 }
 
-static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
-  plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
+static dot_plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
+  dot_plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
   p.a_slot = d->conv ? d->window.a_slot : d->gemm.a_slot;
   p.b_slot = d->conv ? d->window.b_slot : d->gemm.b_slot;
   p.scratch_slot = d->conv ? d->window.scratch_slot : d->gemm.scratch_slot;
@@ -154,9 +139,10 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.packed = d->conv || d->gemm.b_packed;
   bool narrow = p.packed && d->b_bits == 8 && d->b_signed;
   p.form.bf16 = d->bf16;
-  p.form.fours = d->cut || (narrow && (cg->vnni || cg->vnni_spelled));
+  bool fits = narrow || (!p.packed && d->b_bits == 8);
+  p.form.fours = d->cut || (fits && (cg->vnni || cg->vnni_spelled));
   p.form.cut = d->cut;
-  p.form.wide = !narrow && !d->cut;
+  p.form.wide = !narrow && !p.form.fours;
   p.form.step = p.form.fours ? 4 : 2;
   if (d->conv)
     plan_conv(&p);
@@ -183,7 +169,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.fresh = read_once(&p);
   p.unit = 1;
   if (p.fresh) { /* panels wait in the second-level cache */
-    int64_t fit = FRESH_BYTES / (k * p.nr * 2);
+    int64_t fit = FRESH_BYTES / (k * p.nr * (p.form.fours ? 1 : 2));
     p.nb = fit < p.nb ? fit : p.nb;
     p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
   }
@@ -195,7 +181,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
 cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t matrices) {
   if (cy_dot_depthwise_possible(d))
     return cy_dot_depthwise_layout(cg, d);
-  plan p = plan_of(cg, d);
+  dot_plan p = plan_of(cg, d);
   cy_dot_layout l = {.matrices = matrices,
                      .n = p.n,
                      .taps = p.taps,
@@ -217,14 +203,14 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
 bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *d) {
   if (d->bf16 || !cg->avx2 || cg->vnni || cg->vnni_spelled || cy_dot_depthwise_possible(d))
     return false;
-  plan p = plan_of(cg, d);
+  dot_plan p = plan_of(cg, d);
   return p.packed && p.rows != 1; /* one row waits for its weights either way */
 }
 
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
   if (!d->bf16 && cy_dot_depthwise_possible(d))
     return "conv int8 depthwise";
-  plan p = plan_of(cg, d);
+  dot_plan p = plan_of(cg, d);
   if (p.form.amx)
     return d->bf16 ? (d->conv ? "conv bf16 amx" : "gemm bf16 amx") : d->conv ? "conv int8 amx" : "gemm int8 amx";
   if (d->bf16)
@@ -236,16 +222,16 @@ const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
 
 /* ---- sizes ---- */
 
-static V k_size(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
+static V k_size(cy_cg *cg, const dot_plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
 /* Groups of k, with those that fill up the last tile. */
-static V k_groups(cy_cg *cg, const plan *p) {
+static V k_groups(cy_cg *cg, const dot_plan *p) {
   V there = cy_ceil_div(cg, k_size(cg, p), cy_i64(cg, p->form.step));
   return cy_mulc(cg, cy_ceil_div(cg, there, cy_i64(cg, p->form.together)), p->form.together);
 }
 
 /* Between rows in scratch. Those of a tile do not all fall into the same sets of the first-level cache, except where
  * they lie as wanted anyway. */
-static V row_bytes(cy_cg *cg, const plan *p) {
+static V row_bytes(cy_cg *cg, const dot_plan *p) {
   V bytes = cy_mulc(cg, k_groups(cg, p), 4);
   if (rows_reach(p))
     return cy_i64(cg, p->k);
@@ -254,10 +240,10 @@ static V row_bytes(cy_cg *cg, const plan *p) {
   V together = cy_icmp(cg, LLVMIntEQ, cy_mod(cg, bytes, cy_i64(cg, 1024)), cy_i64(cg, 0));
   return cy_select(cg, together, cy_addc(cg, bytes, 64), bytes);
 }
-static V columns(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->n) : cy_size(cg, p->d->gemm.n); }
-static V panels(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, columns(cg, p), cy_i64(cg, p->nr)); }
+static V columns(cy_cg *cg, const dot_plan *p) { return p->d->conv ? cy_i64(cg, p->n) : cy_size(cg, p->d->gemm.n); }
+static V panels(cy_cg *cg, const dot_plan *p) { return cy_ceil_div(cg, columns(cg, p), cy_i64(cg, p->nr)); }
 
-static V rows(cy_cg *cg, const plan *p) {
+static V rows(cy_cg *cg, const dot_plan *p) {
   if (!p->d->conv)
     return cy_size(cg, p->d->gemm.m);
   V n = cy_size(cg, p->d->window.batch);
@@ -267,47 +253,51 @@ static V rows(cy_cg *cg, const plan *p) {
 }
 
 /* How many products there are, of all batch axes or groups. */
-static V products(cy_cg *cg, const plan *p) {
+static V products(cy_cg *cg, const dot_plan *p) {
   return p->d->conv ? cy_i64(cg, p->groups) : cy_batch_count(cg, p->d->gemm.batch, p->d->gemm.n_batch);
 }
 
-static V panel_bytes(cy_cg *cg, const plan *p) {
+static V panel_bytes(cy_cg *cg, const dot_plan *p) {
   return cy_mulc(cg, k_groups(cg, p), cy_dot_group_bytes(p->form, p->nr));
 }
-static int64_t head_bytes(const plan *p) {
+static int64_t head_bytes(const dot_plan *p) {
   return p->form.cut ? cy_dot_head_bytes(cy_ceil(p->n, p->nr), p->d->again) : 0;
 }
-static V matrix_bytes(cy_cg *cg, const plan *p) {
+static V matrix_bytes(cy_cg *cg, const dot_plan *p) {
   int64_t besides = head_bytes(p) + p->d->again * cy_dot_group_bytes(p->form, p->nr);
   return cy_addc(cg, cy_mul(cg, panels(cg, p), panel_bytes(cg, p)), besides);
 }
-static V row_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
-static V column_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
+static V row_blocks(cy_cg *cg, const dot_plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
+static V column_blocks(cy_cg *cg, const dot_plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
 
 static V task_count(cy_cg *cg, void *ctx) {
   return cy_mul(cg, products(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
 }
-static V rows_bytes(cy_cg *cg, const plan *p) {
+static V rows_bytes(cy_cg *cg, const dot_plan *p) {
   return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), p->mb), reach_bytes(p)));
 }
+static V fresh_bytes(cy_cg *cg, const dot_plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
+/* Of a panel's columns, where they are needed. */
+static int64_t sums_bytes(const dot_plan *p) { return p->form.fours ? p->nr * 4 : 0; }
 static V worker_bytes(cy_cg *cg, void *ctx) {
-  const plan *p = ctx;
-  V fresh = p->fresh ? cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)) : cy_i64(cg, 0);
+  const dot_plan *p = ctx;
+  V fresh = p->fresh ? cy_addc(cg, fresh_bytes(cg, p), sums_bytes(p) * p->nb) : cy_i64(cg, 0);
   return cy_add(cg, rows_bytes(cg, p), fresh);
 }
-static V pack_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
+static V pack_blocks(cy_cg *cg, const dot_plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
 static V pack_count(cy_cg *cg, void *ctx) {
-  const plan *p = ctx;
+  const dot_plan *p = ctx;
   return cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), pack_blocks(cg, p));
 }
 static V shared_bytes(cy_cg *cg, void *ctx) {
-  const plan *p = ctx;
-  return p->packed || p->fresh ? cy_i64(cg, 0) : cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), matrix_bytes(cg, p));
+  const dot_plan *p = ctx;
+  V bytes = cy_add(cg, matrix_bytes(cg, p), cy_mulc(cg, panels(cg, p), sums_bytes(p)));
+  return p->packed || p->fresh ? cy_i64(cg, 0) : cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), bytes);
 }
 
 /* ---- packing b at run time ---- */
 
-static cy_dot_fresh fresh_of(cy_cg *cg, const plan *p) {
+static cy_dot_fresh fresh_of(cy_cg *cg, const dot_plan *p) {
   return (cy_dot_fresh){.d = p->d,
                         .form = p->form,
                         .b_slot = p->b_slot,
@@ -319,7 +309,14 @@ static cy_dot_fresh fresh_of(cy_cg *cg, const plan *p) {
                         .panel_bytes = panel_bytes(cg, p)};
 }
 
-static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
+/* Where a matrix' sums of columns begin behind all matrices. */
+static V all_sums(cy_cg *cg, const dot_plan *p, V all, V matrix) {
+  V matrices = p->d->conv ? cy_i64(cg, p->groups) : cy_gemm_b_count(cg, &p->d->gemm);
+  V before = cy_mul(cg, matrix, panels(cg, p));
+  return cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, before, p->nr * 4)));
+}
+
+static void emit_pack(cy_cg *cg, const dot_plan *p, const char *name) {
   cy_kernel_begin(cg, name, 0);
   V blocks = pack_blocks(cg, p);
   cy_dot_fresh fresh = fresh_of(cg, p);
@@ -327,44 +324,25 @@ static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   V matrix = cy_div(cg, t.iv, blocks), p0 = cy_mulc(cg, cy_mod(cg, t.iv, blocks), TOGETHER);
   V at = cy_add(cg, cy_mul(cg, matrix, matrix_bytes(cg, p)), cy_mul(cg, p0, panel_bytes(cg, p)));
-  V to = cy_gep(cg, cy_arg_ptr(cg, p->shared_slot), at);
-  cy_dot_fresh_emit(cg, &fresh, matrix, p0, cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER)), to);
+  V shared = cy_arg_ptr(cg, p->shared_slot), to = cy_gep(cg, shared, at);
+  V p1 = cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER));
+  cy_dot_fresh_emit(cg, &fresh, matrix, p0, p1, to);
+  if (p->form.fours)
+    cy_dot_fresh_sums(cg, &fresh, p0, p1, to,
+                      cy_gep(cg, all_sums(cg, p, shared, matrix), cy_mulc(cg, p0, sums_bytes(p))));
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
 }
 
 /* ---- one task's place ---- */
 
-typedef struct frame {
-  const plan *p;
-  cy_dot_rows convert;
-  V scratch, row_bytes, row_table, panel_bytes;
-  /* of the task */
-  V row0, product, matrix, a, b, sums, col0;
-  V stay;         /* so many rows are read where they lie */
-  V first, again; /* of cut weights: see dot.h */
-  V start;        /* what sums begin with, from panel p0 on */
-  V idx[CY_GEMM_BATCH];
-} frame;
-
-/* Output pixel `flat` of a convolution: image, then the axes. */
-static void split_pixel(cy_cg *cg, const plan *p, V flat, V *image, V *o) {
-  for (int i = 2; i >= 0; i--) {
-    V size = cy_size(cg, p->axis[i].out);
-    bool whole = cy_csize_is(p->axis[i].out, 1);
-    o[i] = whole ? cy_i64(cg, 0) : cy_mod(cg, flat, size);
-    flat = whole ? flat : cy_div(cg, flat, size);
-  }
-  *image = cy_csize_is(p->d->window.batch, 1) ? cy_i64(cg, 0) : flat;
-}
-
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
-  const frame *f = ctx;
-  const plan *p = f->p;
+  const dot_frame *f = ctx;
+  const dot_plan *p = f->p;
   row = cy_add(cg, f->row0, row);
   if (p->d->conv) {
     V o[3];
-    split_pixel(cg, p, row, &idx[0], o);
+    cy_dot_split_pixel(cg, p, row, &idx[0], o);
     for (int i = 0; i < p->d->window.n_spatial; i++)
       idx[1 + i] = o[3 - p->d->window.n_spatial + i];
     return;
@@ -375,19 +353,14 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   idx[n] = row;
 }
 
-/* The element of a so many behind the one at `from`. */
-static V elements_on(cy_cg *cg, const plan *p, V from, V elements) {
-  return cy_gep(cg, from, cy_dot_source_bytes(cg, p->form, elements));
-}
-
-static void find_operands(cy_cg *cg, frame *f) {
-  const plan *p = f->p;
+static void find_operands(cy_cg *cg, dot_frame *f) {
+  const dot_plan *p = f->p;
   const cy_gemm_desc *g = &p->d->gemm;
   V a = cy_arg_ptr(cg, p->a_slot);
   if (!p->d->conv)
     cy_batch_split(cg, g->batch, g->n_batch, f->product, f->idx);
   V first = p->d->conv ? cy_mulc(cg, f->product, p->c) : cy_batch_offset(cg, f->idx, g->a_batch, g->n_batch);
-  f->a = elements_on(cg, p, a, first);
+  f->a = cy_dot_elements_on(cg, p, a, first);
   V number = p->d->conv ? f->product : cy_gemm_b_number(cg, g, f->idx);
   V all = cy_arg_ptr(cg, p->packed ? p->b_slot : p->shared_slot);
   f->matrix = number;
@@ -395,17 +368,13 @@ static void find_operands(cy_cg *cg, frame *f) {
   f->again = cy_gep(cg, f->first, cy_mulc(cg, cy_addc(cg, panels(cg, p), 1), 4));
   f->b = cy_gepc(cg, f->first, head_bytes(p));
   f->col0 = p->d->conv ? cy_mulc(cg, f->product, p->n) : cy_i64(cg, 0);
-  V matrices = p->d->conv ? cy_i64(cg, p->groups) : cy_gemm_b_count(cg, g);
-  V before = cy_mul(cg, number, panels(cg, p));
-  f->sums = cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, before, p->nr * 4)));
+  f->sums = all_sums(cg, p, all, number);
 }
 
 /* ---- rows of a ---- */
 
-/* What stands behind the last k meets zeros of b, but NaN times zero is none. Called before the rest of the row is
- * written. */
-static void emit_row_end(cy_cg *cg, const frame *f, V dst) {
-  const plan *p = f->p;
+void cy_dot_row_end(cy_cg *cg, const dot_frame *f, V dst) {
+  const dot_plan *p = f->p;
   if (!p->form.bf16 || (p->k && p->k % (p->form.step * p->form.together) == 0))
     return;
   V last = p->k ? cy_i64(cg, p->k / 2 * 4) : cy_mulc(cg, cy_div(cg, k_size(cg, p), cy_i64(cg, 2)), 4);
@@ -413,10 +382,10 @@ static void emit_row_end(cy_cg *cg, const frame *f, V dst) {
   LLVMBuildMemSet(cg->b, to, LLVMConstNull(cg->i8), bytes, 4);
 }
 
-static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
+static void emit_gemm_row(cy_cg *cg, const dot_frame *f, V row, V dst) {
   const cy_gemm_desc *g = &f->p->d->gemm;
-  emit_row_end(cg, f, dst);
-  V src = elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
+  cy_dot_row_end(cg, f, dst);
+  V src = cy_dot_elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
   if (cy_csize_is(g->ak, 1) || cy_csize_is(g->k, 1)) {
     cy_dot_run(cg, &f->convert, dst, src, k_size(cg, f->p));
   } else {
@@ -425,155 +394,9 @@ static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
   }
 }
 
-static V inside(cy_cg *cg, V i, const cy_axis *a) { return cy_icmp(cg, LLVMIntULT, i, cy_size(cg, a->in)); }
-
-/* The taps of one kernel row, one by one. line: the input row; x: input column of the first tap; ok: the row exists. */
-static void emit_taps(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, w->count), cy_i64(cg, 1), NULL, 0);
-  V column = cy_add(cg, x, cy_mulc(cg, l.iv, w->inc)), c = cy_i64(cg, p->c);
-  V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_mulc(cg, l.iv, p->c)));
-  cy_if s;
-  cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, inside(cg, column, w), ""));
-  cy_dot_run(cg, &f->convert, to, elements_on(cg, p, line, cy_mul(cg, column, cy_size(cg, w->in_stride))), c);
-  cy_if_else(cg, &s);
-  cy_dot_blank(cg, &f->convert, to, c);
-  cy_if_end(cg, &s);
-  cy_loop_end(cg, &l, NULL);
-}
-
-static void emit_kernel_row(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  if (w->count == 1 || w->inc != 1 || !cy_csize_is(w->in_stride, p->c)) {
-    emit_taps(cg, f, dst, line, ok, x);
-    return;
-  }
-  V left = cy_icmp(cg, LLVMIntSGE, x, cy_i64(cg, 0));
-  V right = cy_icmp(cg, LLVMIntSLE, cy_addc(cg, x, w->count), cy_size(cg, w->in));
-  cy_if s;
-  cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, LLVMBuildAnd(cg->b, left, right, ""), ""));
-  cy_dot_run(cg, &f->convert, dst, elements_on(cg, p, line, cy_mulc(cg, x, p->c)), cy_i64(cg, w->count * p->c));
-  cy_if_else(cg, &s);
-  emit_taps(cg, f, dst, line, ok, x);
-  cy_if_end(cg, &s);
-}
-
-static void emit_pixel(cy_cg *cg, const frame *f, V row, V dst) {
-  const plan *p = f->p;
-  V image, o[3], ok = LLVMConstInt(cg->i1, 1, 0), number = cy_i64(cg, 0);
-  emit_row_end(cg, f, dst);
-  split_pixel(cg, p, cy_add(cg, f->row0, row), &image, o);
-  V line = elements_on(cg, p, f->a, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
-  cy_loop l[2];
-  for (int i = 0; i < 2; i++) {
-    const cy_axis *a = &p->axis[i];
-    cy_loop_begin(cg, &l[i], cy_i64(cg, 0), cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);
-    V at = cy_add(cg, cy_mulc(cg, o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, a->inc), a->start));
-    ok = LLVMBuildAnd(cg->b, ok, inside(cg, at, a), "");
-    line = elements_on(cg, p, line, cy_mul(cg, at, cy_size(cg, a->in_stride)));
-    number = cy_add(cg, cy_mulc(cg, number, a->count), l[i].iv);
-  }
-  const cy_axis *w = &p->axis[2];
-  V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_mulc(cg, number, w->count * p->c)));
-  emit_kernel_row(cg, f, to, line, ok, cy_addc(cg, cy_mulc(cg, o[2], w->step), w->start));
-  cy_loop_end(cg, &l[1], NULL);
-  cy_loop_end(cg, &l[0], NULL);
-}
-
-/* ---- pixels whose taps all lie in the picture ---- */
-
-enum { MOST_KERNEL_ROWS = 9 };
-
-/* Do the taps of a kernel row lie side by side in the input? */
-static bool taps_dense(const plan *p) {
-  const cy_axis *w = &p->axis[2];
-  return p->d->conv && w->count > 1 && w->inc == 1 && cy_csize_is(w->in_stride, p->c) &&
-         p->axis[0].count * p->axis[1].count <= MOST_KERNEL_ROWS;
-}
-
-/* An output row, and which of its pixels a task has. */
-typedef struct stretch {
-  V image, o[2], first; /* first: row of the scratch for pixel 0 */
-  V x0, x1;
-} stretch;
-
-/* Pixels [a, b) of a stretch, with no more checks. */
-static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, V b) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  V line[MOST_KERNEL_ROWS], image = elements_on(cg, p, f->a, cy_mul(cg, s->image, cy_size(cg, p->d->window.in_n)));
-  int n = 0;
-  for (int64_t y = 0; y < p->axis[0].count; y++)
-    for (int64_t z = 0; z < p->axis[1].count; z++, n++) {
-      V at = cy_mul(cg, cy_addc(cg, cy_mulc(cg, s->o[0], p->axis[0].step), y * p->axis[0].inc + p->axis[0].start),
-                    cy_size(cg, p->axis[0].in_stride));
-      V low = cy_addc(cg, cy_mulc(cg, s->o[1], p->axis[1].step), z * p->axis[1].inc + p->axis[1].start);
-      line[n] = elements_on(cg, p, image, cy_add(cg, at, cy_mul(cg, low, cy_size(cg, p->axis[1].in_stride))));
-    }
-  cy_loop x;
-  cy_loop_begin(cg, &x, a, b, cy_i64(cg, 1), NULL, 0);
-  V column = cy_mulc(cg, cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), p->c);
-  V dst = cy_gep(cg, f->scratch, cy_mul(cg, cy_add(cg, s->first, x.iv), f->row_bytes));
-  emit_row_end(cg, f, dst);
-  int64_t run = w->count * p->c;
-  for (int i = 0; i < n; i++) {
-    V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * run))), from = elements_on(cg, p, line[i], column);
-    if (!cy_dot_run_over(cg, &f->convert, to, from, run, (n - i) * run))
-      cy_dot_run(cg, &f->convert, to, from, cy_i64(cg, run));
-  }
-  cy_loop_end(cg, &x, NULL);
-}
-
-/* i1: do all taps along the axis lie inside for output o? */
-static V reaches_inside(cy_cg *cg, const cy_axis *a, V o) {
-  V first = cy_addc(cg, cy_mulc(cg, o, a->step), a->start), last = cy_addc(cg, first, (a->count - 1) * a->inc);
-  V end = inside(cg, last, a);
-  return LLVMBuildAnd(cg->b, inside(cg, first, a), end, "");
-}
-
-/* The outer pixels one by one, the inner ones [a, b) faster. */
-static void emit_stretch(cy_cg *cg, const frame *f, const stretch *s) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  V ok = reaches_inside(cg, &p->axis[1], s->o[1]);
-  ok = LLVMBuildAnd(cg->b, reaches_inside(cg, &p->axis[0], s->o[0]), ok, "");
-  V fit = cy_addc(cg, cy_size(cg, w->in), -w->start - w->count), step = cy_i64(cg, w->step), zero = cy_i64(cg, 0);
-  V end = cy_select(cg, cy_icmp(cg, LLVMIntSGE, fit, zero), cy_addc(cg, cy_div(cg, fit, step), 1), zero);
-  V a = cy_imin(cg, cy_imax(cg, s->x0, cy_i64(cg, (-w->start + w->step - 1) / w->step)), s->x1);
-  V b = cy_imax(cg, a, cy_imin(cg, s->x1, end));
-  a = cy_select(cg, ok, a, s->x1);
-  b = cy_select(cg, ok, b, s->x1);
-  V before = cy_sub(cg, a, s->x0), skipped = cy_sub(cg, b, a);
-  cy_loop l;
-  cy_loop_begin(cg, &l, zero, cy_add(cg, before, cy_sub(cg, s->x1, b)), cy_i64(cg, 1), NULL, 0);
-  V x = cy_add(cg, cy_add(cg, s->x0, l.iv), cy_select(cg, cy_icmp(cg, LLVMIntSLT, l.iv, before), zero, skipped));
-  V row = cy_add(cg, s->first, x);
-  emit_pixel(cg, f, row, cy_gep(cg, f->scratch, cy_mul(cg, row, f->row_bytes)));
-  cy_loop_end(cg, &l, NULL);
-  emit_inner_pixels(cg, f, s, a, b);
-}
-
-static void emit_stretches(cy_cg *cg, const frame *f, V count) {
-  const plan *p = f->p;
-  V width = cy_size(cg, p->axis[2].out), end = cy_add(cg, f->row0, count), image, o[3];
-  cy_loop l;
-  V last = cy_ceil_div(cg, end, width);
-  cy_loop_begin(cg, &l, cy_div(cg, f->row0, width), last, cy_i64(cg, 1), NULL, 0);
-  V from = cy_mul(cg, l.iv, width);
-  split_pixel(cg, p, from, &image, o);
-  stretch s = {image, {o[0], o[1]}, cy_sub(cg, from, f->row0), NULL, NULL};
-  s.x0 = cy_sub(cg, cy_imax(cg, f->row0, from), from);
-  s.x1 = cy_imin(cg, width, cy_sub(cg, end, from));
-  emit_stretch(cg, f, &s);
-  cy_loop_end(cg, &l, NULL);
-}
-
 /* Of `count` rows of a task: those of whole tiles with what they reach behind them. */
-static V rows_to_stay(cy_cg *cg, const frame *f, V count) {
-  const plan *p = f->p;
+static V rows_to_stay(cy_cg *cg, const dot_frame *f, V count) {
+  const dot_plan *p = f->p;
   if (!rows_in_place(p))
     return cy_i64(cg, 0);
   V behind = cy_sub(cg, rows(cg, p), f->row0), most = behind;
@@ -582,25 +405,21 @@ static V rows_to_stay(cy_cg *cg, const frame *f, V count) {
   return cy_mulc(cg, cy_div(cg, cy_imin(cg, count, most), cy_i64(cg, p->tile.mr)), p->tile.mr);
 }
 
-static void emit_rows(cy_cg *cg, const frame *f, V count) {
-  const plan *p = f->p;
+static void emit_rows(cy_cg *cg, const dot_frame *f, V count) {
+  const dot_plan *p = f->p;
   if (rows_as_wanted(p)) {
-    V src = elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, f->stay), p->k));
+    V src = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, f->stay), p->k));
     V dst = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, f->row_bytes));
     cy_dot_run(cg, &f->convert, dst, src, cy_mulc(cg, cy_sub(cg, count, f->stay), p->k));
     return;
   }
-  if (taps_dense(p)) {
-    emit_stretches(cg, f, count);
+  if (p->d->conv) {
+    cy_dot_pixels(cg, f, count);
     return;
   }
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  V dst = cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes));
-  if (p->d->conv)
-    emit_pixel(cg, f, r.iv, dst);
-  else
-    emit_gemm_row(cg, f, r.iv, dst);
+  emit_gemm_row(cg, f, r.iv, cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes)));
   cy_loop_end(cg, &r, NULL);
 }
 
@@ -611,6 +430,8 @@ typedef struct finish {
   const cy_epilogue *inner;
   unsigned column; /* which of the indices */
   V start;         /* what is still to be added to the sums, from output index 0 on; NULL: nothing */
+  V row_sums;      /* .. and what zero points of b have added, from row 0 on; NULL: nothing */
+  cy_dot_fresh fresh;
 } finish;
 
 /* The epilogue on i32 sums, which come as bits of floats; those of bf16 are floats. */
@@ -620,14 +441,17 @@ static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *id
   V sums = LLVMBuildBitCast(cg->b, acc, type, "");
   if (f->start)
     sums = LLVMBuildAdd(cg->b, sums, cy_load(cg, type, cy_gep(cg, f->start, cy_mulc(cg, idx[f->column], 4)), 4), "");
+  if (f->row_sums) {
+    V row_sum = cy_gep(cg, f->row_sums, cy_mulc(cg, idx[f->column - 1], 4));
+    sums = cy_dot_fresh_less(cg, &f->fresh, sums, row_sum, idx[f->column], lanes);
+  }
   f->inner->emit(f->inner->ctx, cg, sums, lanes, idx);
 }
 
 /* What the sums of panels [p0, p1) begin with: less what zero point and shift will add. */
-static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
-  const plan *p = f->p;
-  V zero = cg->sdot ? LLVMBuildSExt(cg->b, f->convert.zero, cg->i32, "")
-                    : LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, "");
+static void emit_start(cy_cg *cg, const dot_frame *f, V p0, V p1) {
+  const dot_plan *p = f->p;
+  V zero = cy_dot_widened(cg, f->convert.zero);
   zero = cy_splat(cg, LLVMBuildNeg(cg->b, zero, ""), cg->W);
   V sums = cy_gep(cg, f->sums, cy_mulc(cg, p0, p->nr * 4));
   cy_loop l;
@@ -637,12 +461,12 @@ static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   cy_loop_end(cg, &l, NULL);
 }
 
-static const cy_epilogue *epilogue_of(const plan *p) {
+static const cy_epilogue *epilogue_of(const dot_plan *p) {
   return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
 }
 
 /* The micro-kernel for a tile of which there are so many rows. */
-static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, LLVMTypeRef *type) {
+static V kernel_of(cy_cg *cg, const dot_plan *p, V rows, unsigned nv, LLVMTypeRef *type) {
   V fn = p->form.amx ? cy_dot_amx_kernel(cg, p->form, p->tile.mr, nv, p->nr, false)
                      : cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr, false);
   *type = LLVMGlobalGetValueType(fn);
@@ -658,8 +482,8 @@ typedef struct rows_tile {
 } rows_tile;
 
 /* Panels [q0, end) for a tile of rows. start, c: of panel q0. */
-static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, unsigned nv, V start, V c) {
-  const plan *p = f->p;
+static void emit_panels(cy_cg *cg, const dot_frame *f, const rows_tile *t, V q0, V end, unsigned nv, V start, V c) {
+  const dot_plan *p = f->p;
   LLVMTypeRef type;
   V fn = kernel_of(cg, p, t->rows, nv, &type), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
   V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
@@ -672,8 +496,8 @@ static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V e
 }
 
 /* Panels [q0, end) for a tile of rows; the last one has a kernel of its own where fewer vectors do. */
-static void emit_tile(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, V start) {
-  const plan *p = f->p;
+static void emit_tile(cy_cg *cg, const dot_frame *f, const rows_tile *t, V q0, V end, V start) {
+  const dot_plan *p = f->p;
   unsigned last = p->n ? (unsigned)cy_ceil(p->n % p->nr, cg->W) : 0;
   if (!last || last == p->tile.nv) {
     emit_panels(cg, f, t, q0, end, p->tile.nv, start, t->sums);
@@ -689,22 +513,24 @@ static void emit_tile(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end
   cy_if_end(cg, &s);
 }
 
-static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
-  const plan *p = f->p;
+static void emit_product(cy_cg *cg, const dot_frame *f, V count, V p0, V p1) {
+  const dot_plan *p = f->p;
   int64_t group = group_choose(p);
   V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4),
     MR = cy_i64(cg, p->tile.mr);
   cy_rows index = {row_index, (void *)f,
                    p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   cy_epilogue epilogue = *epilogue_of(p);
-  finish ints = {epilogue_of(p), index.n_idx, NULL};
+  finish ints = {epilogue_of(p), index.n_idx, NULL, NULL, fresh_of(cg, p)};
   if (p->form.amx && p->form.fours) {
     V before = cy_add(cg, f->col0, cy_mulc(cg, p0, p->nr));
     ints.start = cy_gep(cg, f->start, cy_mulc(cg, before, -4));
   }
+  if (rows_summed(p))
+    ints.row_sums = cy_gep(cg, f->row_sums, cy_mulc(cg, f->row0, -4));
   if (!p->form.bf16)
     epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = cy_dot_wide(cg, p->n)};
-  if (!p->form.bf16 && !p->form.amx && p->nr == p->n) {
+  if (!p->form.bf16 && !p->form.amx && p->nr == p->n && !ints.row_sums) {
     epilogue.flat = ints.inner->flat;
     epilogue.together = cy_dot_together(cg, ints.inner, p->n);
   }
@@ -718,7 +544,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   V col0 = cy_add(cg, f->col0, col), rows = cy_imin(cg, MR, cy_sub(cg, count, r.iv));
   rows_tile t = {cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes)), rows, sums, ldc};
   if (rows_in_place(p)) {
-    V there = elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
+    V there = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
     t.a = cy_select(cg, cy_icmp(cg, LLVMIntSLT, r.iv, f->stay), there, t.a);
   }
   emit_tile(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
@@ -728,21 +554,26 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
 }
 
 /* Packs panels [p0, p1) behind the rows. */
-static void emit_fresh(cy_cg *cg, frame *f, V p0, V p1) {
-  const plan *p = f->p;
+static void emit_fresh(cy_cg *cg, dot_frame *f, V p0, V p1) {
+  const dot_plan *p = f->p;
   V to = cy_gep(cg, f->scratch, rows_bytes(cg, p));
   cy_dot_fresh fresh = fresh_of(cg, p);
   cy_dot_fresh_emit(cg, &fresh, f->matrix, p0, p1, to);
+  if (p->form.fours) {
+    V sums = cy_gep(cg, to, fresh_bytes(cg, p));
+    cy_dot_fresh_sums(cg, &fresh, p0, p1, to, sums);
+    f->sums = cy_gep(cg, sums, cy_mulc(cg, p0, -sums_bytes(p)));
+  }
   f->b = cy_gep(cg, to, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, p0, f->panel_bytes)));
 }
 
-static cy_share share_of_panels(cy_cg *cg, const plan *p, V all, V parts, V i) {
+static cy_share share_of_panels(cy_cg *cg, const dot_plan *p, V all, V parts, V i) {
   cy_share s = cy_share_of(cg, cy_div(cg, all, cy_i64(cg, p->unit)), parts, i);
   return (cy_share){cy_mulc(cg, s.begin, p->unit), cy_mulc(cg, s.end, p->unit)};
 }
 
-static void emit_task(cy_cg *cg, frame *f, V task) {
-  const plan *p = f->p;
+static void emit_task(cy_cg *cg, dot_frame *f, V task) {
+  const dot_plan *p = f->p;
   V rb = row_blocks(cg, p), cb = column_blocks(cg, p), both = cy_mul(cg, rb, cb), np = panels(cg, p);
   bool columns_outer = p->n && p->rows ? p->n > p->rows : p->n >= 256;
   V t = cy_mod(cg, task, both), inner = columns_outer ? rb : cb, slow = cy_div(cg, t, inner),
@@ -755,10 +586,14 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   V count = cy_sub(cg, r.end, r.begin);
   f->stay = rows_to_stay(cg, f, count);
   emit_rows(cg, f, count);
-  if (p->form.fours)
-    emit_start(cg, f, q.begin, q.end);
   if (p->fresh)
     emit_fresh(cg, f, q.begin, q.end);
+  if (p->form.fours)
+    emit_start(cg, f, q.begin, q.end);
+  if (rows_summed(p)) {
+    cy_dot_fresh fresh = fresh_of(cg, p);
+    cy_dot_fresh_rows(cg, &fresh, f->convert.zero, f->scratch, f->row_bytes, count, f->row_sums);
+  }
   emit_product(cg, f, count, q.begin, q.end);
 }
 
@@ -767,7 +602,7 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
     cy_dot_depthwise_emit(cg, d, info);
     return;
   }
-  plan p = plan_of(cg, d);
+  dot_plan p = plan_of(cg, d);
   const cy_epilogue *e = epilogue_of(&p);
   info->n_phases = 0;
   if (!p.packed && !p.fresh) {
@@ -778,11 +613,12 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   }
   cy_kernel_begin(cg, p.name, 0);
   cy_epilogue_open(e, cg);
-  frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .row_bytes = row_bytes(cg, &p)};
+  dot_frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .row_bytes = row_bytes(cg, &p)};
   f.scratch = cy_scratch(cg, p.scratch_slot, worker_bytes(cg, &p));
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
   f.start = cy_alloca(cg, p.form.fours ? p.nb * p.nr * 4 : 4);
+  f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);
   if (p.form.amx)
     cy_dot_amx_begin(cg);
   cy_loop t;

@@ -5,8 +5,9 @@
  * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Four forms:
  *   pairs   a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
  *           where it fits, else as i16
- *   fours   a as u8, b as s8, vpdpbusd: where the CPU has it and b is constant and s8. What a's zero point and shifting
- *           s8 to u8 add is a constant per column, taken from the sums of b's columns: sums begin with it
+ *   fours   a as u8, b as s8, vpdpbusd: where the CPU has it; a constant b is s8. What a's zero point and shifting s8 to
+ *           u8 add is a constant per column, taken from the sums of b's columns: sums begin with it. What zero points of
+ *           b add, which is packed at run time, is taken away from the sums in the end
  *   cut     fours by vpmaddubsw on other CPUs. Its sums of two products saturate at 16 bits, so weights are cut into
  *           parts that add up to them, 255 * (|w| + |w'|) being at most 32767 for all pairs of a part. A group of k
  *           that has a second part for one of a panel's columns comes again at the panel's end, with that part. Where
@@ -179,6 +180,12 @@ typedef struct cy_dot_fresh {
 } cy_dot_fresh;
 /* Packs panels [p0, p1) of the matrix of this number to dst. */
 void cy_dot_fresh_emit(cy_cg *cg, const cy_dot_fresh *fresh, V matrix, V p0, V p1, V dst);
+/* Fours. sums: of the columns of packed panels [p0, p1), i32. */
+void cy_dot_fresh_sums(cy_cg *cg, const cy_dot_fresh *fresh, V p0, V p1, V panels, V sums);
+/* Those of `count` rows in scratch, less a's zero point k times. */
+void cy_dot_fresh_rows(cy_cg *cg, const cy_dot_fresh *fresh, V zero, V rows, V row_bytes, V count, V sums);
+/* Sums of products of a row, from column col on, without what b's zero points have added. */
+V cy_dot_fresh_less(cy_cg *cg, const cy_dot_fresh *fresh, V sums, V row_sum, V col, unsigned lanes);
 
 /* ---- dot_rows.c: a's elements on their way to scratch ---- */
 
@@ -189,6 +196,10 @@ typedef struct cy_dot_rows {
   V zero;       /* i16 (pairs), i8 perhaps shifted (fours) */
 } cy_dot_rows;
 cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *desc);
+/* A byte of a as fours have it, as i32. */
+static inline V cy_dot_widened(cy_cg *cg, V byte) {
+  return cg->sdot ? LLVMBuildSExt(cg->b, byte, cg->i32, "") : LLVMBuildZExt(cg->b, byte, cg->i32, "");
+}
 /* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
 void cy_dot_run(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n);
 /* The same at once for few elements, room being how many may be written; what comes behind them is written later.

@@ -32,7 +32,7 @@ enum {
   MOST_PANELS = 8,   /* of a task, and .. */
   LEAST_TASKS = 16,  /* .. so many tasks, if there are enough panels */
   FEW_RUN = 16,      /* few rows: tasks done as one, at most, and .. */
-  FEW_AHEAD = 16,    /* .. panels from the one that is turned to the one that is asked for */
+  FEW_AHEAD = 256,   /* .. rows of bytes from the panel that is turned to the one that is asked for */
   EXACT_GROUPS = 8,  /* 8 * 2 * 127 * 15 fits in 16 bits, .. */
   MOST_BLOCK = 128   /* .. as does 128 * 127 */
 };
@@ -481,7 +481,8 @@ static V sums_at(cy_cg *cg, const frame *f, V q) {
 /* Blocks [b0, b0 + count) of panel q; what comes next is asked for: a panel behind, or one of the first's next blocks. */
 static void emit_turned(cy_cg *cg, const frame *f, V q, V b0, V count) {
   const plan *p = f->p;
-  V panels = cy_sub(cg, f->q1, f->q0), step = cy_imin(cg, cy_i64(cg, p->few ? FEW_AHEAD : 1), panels);
+  int64_t ahead = p->few && p->bytes < FEW_AHEAD ? FEW_AHEAD / p->bytes : 1;
+  V panels = cy_sub(cg, f->q1, f->q0), step = cy_imin(cg, cy_i64(cg, ahead), panels);
   V next = cy_add(cg, q, step), last = cy_icmp(cg, LLVMIntSGE, next, f->q1), col = column_of(cg, p, q);
   V next_col = column_of(cg, p, cy_select(cg, last, cy_sub(cg, next, panels), next));
   V next_block = cy_select(cg, last, cy_addc(cg, b0, p->together), b0);

@@ -1,34 +1,35 @@
-/* dot_fresh.c - packs a second factor that is computed at run time: i16 less its zero points, or bf16.
+/* dot_fresh.c - packs a second factor that is computed at run time: by fours as s8, else as i16 less its zero points, or
+ * bf16.
  *
  * Comes in: a product whose sizes and strides may be known only then. Goes out: panels in the order of dot.h, k filled
- * up with zeros to whole groups and, for AMX, tiles.
+ * up with zeros to whole groups and, for AMX, tiles; for fours, what zero points take away: that of a times the sum of
+ * a column, those of b times the sum of a row.
  */
 #include "dot.h"
 
 enum { ROWS_AHEAD = 16 };
 
-static V widened(cy_cg *cg, const cy_dot_desc *d, V v, unsigned lanes) {
-  LLVMTypeRef type = lanes ? LLVMVectorType(cg->i16, lanes) : cg->i16;
-  if (d->b_bits == 16)
+/* `lanes` elements of b, or of its zero points, at element `at`; 0: one, no vector. By fours, as s8: less 128 if they are
+ * not signed; otherwise as i16. */
+static V load_element(cy_cg *cg, const cy_dot_fresh *p, V from, V at, unsigned lanes) {
+  const cy_dot_desc *d = p->d;
+  LLVMTypeRef element = d->b_bits == 16 ? cg->i16 : cg->i8, wide = lanes ? LLVMVectorType(cg->i16, lanes) : cg->i16;
+  LLVMTypeRef type = lanes ? LLVMVectorType(element, lanes) : element;
+  V v = cy_load(cg, type, cy_gep(cg, from, cy_mulc(cg, at, d->b_bits / 8)), 1);
+  if (d->b_bits == 16 || (p->form.fours && d->b_signed))
     return v;
-  return d->b_signed ? LLVMBuildSExt(cg->b, v, type, "") : LLVMBuildZExt(cg->b, v, type, "");
-}
-
-/* `lanes` elements of b, or of its zero points, at element `at`. */
-static V load_wide(cy_cg *cg, const cy_dot_desc *d, V p, V at, unsigned lanes) {
-  LLVMTypeRef element = d->b_bits == 16 ? cg->i16 : cg->i8;
-  V v = cy_load(cg, lanes ? LLVMVectorType(element, lanes) : element, cy_gep(cg, p, cy_mulc(cg, at, d->b_bits / 8)), 1);
-  return widened(cg, d, v, lanes);
+  V shift = LLVMConstInt(cg->i8, 0x80, 0);
+  if (p->form.fours)
+    return LLVMBuildXor(cg->b, v, lanes ? cy_splat(cg, shift, lanes) : shift, "");
+  return d->b_signed ? LLVMBuildSExt(cg->b, v, wide, "") : LLVMBuildZExt(cg->b, v, wide, "");
 }
 
 static V zeros_of(cy_cg *cg, const cy_dot_fresh *p, V col, unsigned lanes) {
   const cy_dot_desc *d = p->d;
-  if (d->b_zero_slot < 0)
-    return LLVMConstNull(lanes ? LLVMVectorType(cg->i16, lanes) : cg->i16);
   V at = cy_mulc(cg, col, d->b_zero_step), slot = cy_arg_ptr(cg, d->b_zero_slot);
   if (d->b_zero_step || !lanes)
-    return load_wide(cg, d, slot, at, lanes);
-  return cy_splat(cg, load_wide(cg, d, slot, at, 0), lanes);
+    return load_element(cg, p, slot, at, lanes);
+  return cy_splat(cg, load_element(cg, p, slot, at, 0), lanes);
 }
 
 typedef struct packer {
@@ -38,29 +39,46 @@ typedef struct packer {
   V bk, bn;
 } packer;
 
-/* Pair g of k for `lanes` columns (0: one column) from j on; the second k is absent in the last pair of an odd k. */
-static void emit_pack_pair(cy_cg *cg, const packer *q, V g, V j, unsigned lanes) {
-  const cy_dot_fresh *p = q->p;
-  V k0 = cy_mulc(cg, g, 2), k1 = cy_addc(cg, k0, 1);
-  V absent = p->k && p->k % 2 == 0 ? LLVMConstInt(cg->i1, 0, 0) : cy_icmp(cg, LLVMIntSGE, k1, q->k);
-  V zeros = zeros_of(cg, p, cy_add(cg, q->col, j), lanes), v[2];
-  for (int i = 0; i < 2; i++) {
-    V at = cy_add(cg, cy_mul(cg, i ? cy_select(cg, absent, k0, k1) : k0, q->bk), cy_mul(cg, j, q->bn));
-    v[i] = LLVMBuildSub(cg->b, load_wide(cg, p->d, q->src, at, lanes), zeros, "");
-  }
-  v[1] = cy_select(cg, absent, LLVMConstNull(LLVMTypeOf(v[1])), v[1]);
-  V to = cy_gep(cg, q->dst, cy_mulc(cg, cy_add(cg, cy_mulc(cg, g, p->nr), j), 4));
-  if (!lanes) {
-    cy_store(cg, v[0], to, 2);
-    cy_store(cg, v[1], cy_gepc(cg, to, 2), 2);
-    return;
-  }
-  int mix[128];
+/* Lanes of a and b in turn. */
+static V in_turn(cy_cg *cg, V a, V b, unsigned lanes) {
+  int mix[256];
   for (unsigned i = 0; i < lanes; i++) {
     mix[2 * i] = (int)i;
     mix[2 * i + 1] = (int)(lanes + i);
   }
-  cy_store(cg, cy_shuffle(cg, v[0], v[1], mix, 2 * lanes), to, 2);
+  return cy_shuffle(cg, a, b, mix, 2 * lanes);
+}
+
+/* Group g of k for `lanes` columns (0: one column) from j on; of the last group some k may be absent. */
+static void emit_pack_columns(cy_cg *cg, const packer *q, V g, V j, unsigned lanes) {
+  const cy_dot_fresh *p = q->p;
+  const unsigned step = p->form.step, size = p->form.fours ? 1 : 2;
+  V first = cy_mulc(cg, g, step), v[4] = {NULL}, last = cy_addc(cg, q->k, -1);
+  for (unsigned i = 0; i < step; i++) {
+    V k = cy_addc(cg, first, i), there = NULL;
+    if (!p->k || p->k % step) {
+      there = cy_icmp(cg, LLVMIntSLE, k, last);
+      k = cy_imin(cg, k, last);
+    }
+    V at = cy_mul(cg, k, q->bk);
+    v[i] = load_element(cg, p, q->src, cy_add(cg, at, cy_mul(cg, j, q->bn)), lanes);
+    if (!p->form.fours && p->d->b_zero_slot >= 0)
+      v[i] = LLVMBuildSub(cg->b, v[i], zeros_of(cg, p, cy_add(cg, q->col, j), lanes), "");
+    if (there)
+      v[i] = cy_select(cg, there, v[i], LLVMConstNull(LLVMTypeOf(v[i])));
+  }
+  V to = cy_gep(cg, q->dst, cy_mulc(cg, cy_add(cg, cy_mulc(cg, g, p->nr), j), 4));
+  if (!lanes) {
+    for (unsigned i = 0; i < step; i++)
+      cy_store(cg, v[i], cy_gepc(cg, to, i * size), size);
+    return;
+  }
+  if (step == 4) {
+    v[0] = in_turn(cg, v[0], v[2], lanes);
+    v[1] = in_turn(cg, v[1], v[3], lanes);
+    lanes *= 2;
+  }
+  cy_store(cg, in_turn(cg, v[0], v[1], lanes), to, size);
 }
 
 /* Group g of k of the columns that there are, the others being zero. */
@@ -69,22 +87,23 @@ static void emit_pack_group(cy_cg *cg, const packer *q, V g) {
   int64_t unit = 0, all = 0;
   bool rows_dense = cy_is_const(q->bn, &unit) && unit == 1;
   V NR = cy_i64(cg, p->nr), from = cy_i64(cg, 0);
+  const unsigned most = p->form.fours ? cg->W : 2 * cg->W;
   cy_loop j;
   if (rows_dense && cy_is_const(q->valid, &all)) {
-    unsigned lanes = p->nr % (2 * cg->W) ? cg->W : 2 * cg->W;
+    unsigned lanes = p->nr % most ? cg->W : most;
     for (int64_t at = 0; at < p->nr; at += lanes)
-      emit_pack_pair(cg, q, g, cy_i64(cg, at), lanes);
+      emit_pack_columns(cg, q, g, cy_i64(cg, at), lanes);
     return;
   }
-  for (unsigned lanes = 2 * cg->W; rows_dense && lanes >= cg->W; lanes /= 2) {
+  for (unsigned lanes = most; rows_dense && lanes >= cg->W; lanes /= 2) {
     V end = cy_add(cg, from, cy_mulc(cg, cy_div(cg, cy_sub(cg, q->valid, from), cy_i64(cg, lanes)), lanes));
     cy_loop_begin(cg, &j, from, end, cy_i64(cg, lanes), NULL, 0);
-    emit_pack_pair(cg, q, g, j.iv, lanes);
+    emit_pack_columns(cg, q, g, j.iv, lanes);
     cy_loop_end(cg, &j, NULL);
     from = end;
   }
   cy_loop_begin(cg, &j, from, q->valid, cy_i64(cg, 1), NULL, 0);
-  emit_pack_pair(cg, q, g, j.iv, 0);
+  emit_pack_columns(cg, q, g, j.iv, 0);
   cy_loop_end(cg, &j, NULL);
   cy_loop_begin(cg, &j, q->valid, NR, cy_i64(cg, 1), NULL, 0);
   V to = cy_gep(cg, q->dst, cy_mulc(cg, cy_add(cg, cy_mulc(cg, g, p->nr), j.iv), 4));
@@ -106,8 +125,8 @@ void cy_dot_fresh_emit(cy_cg *cg, const cy_dot_fresh *p, V matrix, V p0, V p1, V
   V at = cy_add(cg, from, cy_mul(cg, q.col, q.bn));
   q.src = cy_gep(cg, cy_arg_ptr(cg, p->b_slot), cy_mulc(cg, at, p->d->b_bits / 8));
   q.dst = cy_gep(cg, dst, cy_mul(cg, cy_sub(cg, t.iv, p0), p->panel_bytes));
-  for (int i = 0; i < 2; i++) { /* rows of b lie too far apart for the hardware to foresee */
-    V ahead = cy_mul(cg, cy_addc(cg, cy_mulc(cg, k.iv, 2), ROWS_AHEAD + i), q.bk);
+  for (unsigned i = 0; i < p->form.step; i++) { /* rows of b lie too far apart for the hardware to foresee */
+    V ahead = cy_mul(cg, cy_addc(cg, cy_mulc(cg, k.iv, p->form.step), ROWS_AHEAD + i), q.bk);
     cy_prefetch(cg, cy_gep(cg, q.src, cy_mulc(cg, ahead, p->d->b_bits / 8)), false, CY_SECOND_LEVEL);
   }
   q.valid = full ? cy_i64(cg, p->nr) : cy_imin(cg, cy_i64(cg, p->nr), cy_sub(cg, p->columns, q.col));
@@ -122,4 +141,59 @@ void cy_dot_fresh_emit(cy_cg *cg, const cy_dot_fresh *p, V matrix, V p0, V p1, V
   V empty = cy_sub(cg, bytes, filled);
   LLVMBuildMemSet(cg->b, rest, LLVMConstNull(cg->i8), empty, 4);
   cy_loop_end(cg, &t, NULL);
+}
+
+/* ---- fours: what zero points take away ---- */
+
+static V ones(cy_cg *cg) { return cy_splat(cg, cy_i32(cg, 0x01010101), cg->W); }
+
+void cy_dot_fresh_sums(cy_cg *cg, const cy_dot_fresh *p, V p0, V p1, V panels, V sums) {
+  const int64_t nv = p->nr / cg->W, vector = cy_dot_group_bytes(p->form, cg->W);
+  V groups = cy_ceil_div(cg, p->depth, cy_i64(cg, p->form.step)), v[CY_LOOP_MAX], first = ones(cg);
+  cy_loop t, k;
+  cy_loop_begin(cg, &t, cy_i64(cg, 0), cy_sub(cg, p1, p0), cy_i64(cg, 1), NULL, 0);
+  V panel = cy_gep(cg, panels, cy_mul(cg, t.iv, p->panel_bytes)), to = cy_gep(cg, sums, cy_mulc(cg, t.iv, p->nr * 4));
+  for (int64_t j = 0; j < nv; j++)
+    v[j] = LLVMConstNull(cg->vi);
+  cy_loop_begin(cg, &k, cy_i64(cg, 0), groups, cy_i64(cg, 1), v, (unsigned)nv);
+  V group = cy_gep(cg, panel, cy_mulc(cg, k.iv, cy_dot_group_bytes(p->form, p->nr)));
+  for (int64_t j = 0; j < nv; j++)
+    v[j] = cy_dot_add(cg, p->form, k.v[j], first, cy_load(cg, cg->vi, cy_gepc(cg, group, j * vector), 4));
+  cy_loop_end(cg, &k, v);
+  for (int64_t j = 0; j < nv; j++)
+    cy_store(cg, k.out[j], cy_gepc(cg, to, j * cg->W * 4), 4);
+  cy_loop_end(cg, &t, NULL);
+}
+
+/* The sum of a row's bytes [*from, to), as far as there are whole vectors; *from: where these end. */
+static V sum_vectors(cy_cg *cg, const cy_dot_fresh *p, V row, V *from, V to) {
+  const int64_t bytes = (int64_t)cg->W * 4;
+  V sum = LLVMConstNull(cg->vi), end = cy_mulc(cg, cy_div(cg, to, cy_i64(cg, bytes)), bytes);
+  cy_loop k;
+  cy_loop_begin(cg, &k, *from, end, cy_i64(cg, bytes), &sum, 1);
+  sum = cy_dot_add(cg, p->form, k.v[0], cy_load(cg, cg->vi, cy_gep(cg, row, k.iv), 1), ones(cg));
+  cy_loop_end(cg, &k, &sum);
+  *from = end;
+  return cy_intrinsic_of(cg, "llvm.vector.reduce.add", &cg->vi, 1, &k.out[0], 1);
+}
+
+void cy_dot_fresh_rows(cy_cg *cg, const cy_dot_fresh *p, V zero, V rows, V row_bytes, V count, V sums) {
+  V none = LLVMBuildMul(cg->b, cy_dot_widened(cg, zero), LLVMBuildTrunc(cg->b, p->depth, cg->i32, ""), "");
+  cy_loop r, k;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
+  V row = cy_gep(cg, rows, cy_mul(cg, r.iv, row_bytes)), at = cy_i64(cg, 0);
+  V sum = LLVMBuildSub(cg->b, sum_vectors(cg, p, row, &at, p->depth), none, "");
+  cy_loop_begin(cg, &k, at, p->depth, cy_i64(cg, 1), &sum, 1);
+  V element = cy_dot_widened(cg, cy_load(cg, cg->i8, cy_gep(cg, row, k.iv), 1));
+  sum = LLVMBuildAdd(cg->b, k.v[0], element, "");
+  cy_loop_end(cg, &k, &sum);
+  cy_store(cg, k.out[0], cy_gep(cg, sums, cy_mulc(cg, r.iv, 4)), 4);
+  cy_loop_end(cg, &r, NULL);
+}
+
+V cy_dot_fresh_less(cy_cg *cg, const cy_dot_fresh *p, V sums, V row_sum, V col, unsigned lanes) {
+  LLVMTypeRef type = LLVMVectorType(cg->i32, lanes);
+  V row = cy_splat(cg, cy_load(cg, cg->i32, row_sum, 4), lanes);
+  V zeros = LLVMBuildSExt(cg->b, zeros_of(cg, p, col, lanes), type, "");
+  return LLVMBuildSub(cg->b, sums, LLVMBuildMul(cg->b, zeros, row, ""), "");
 }

@@ -155,7 +155,7 @@ static bool repeatable(const cy_lp *p, const lane_body *b) {
 static bool packs_bytes(const cy_lp *p, const lane_body *b) {
   bool bytes = !b->loops && !b->sums && b->bits == 32 && b->weight <= 40;
   for (uint32_t i = 0; i < p->nargs; i++)
-    bytes &= !b->stores[i] || p->args[i].dtype == CY_U8;
+    bytes &= !b->stores[i] || p->args[i].dtype == CY_U8 || (p->cg->avx512 && p->args[i].dtype == CY_I8);
   return bytes;
 }
 
@@ -194,6 +194,14 @@ static void make_part(lane_loop *l, cy_local local, cy_op op) {
   }
 }
 
+/* v op v's second lane, at lane 0, computed as a vector: LLVM moves single integers to other registers and back. */
+static V fold_pair(lane_loop *l, cy_op op, cy_dtype t, V v) {
+  cy_cg *cg = l->p->cg;
+  int second[2] = {1, 1};
+  V pair[2] = {v, cy_shuffle(cg, v, v, second, 2)};
+  return cy_lp_lane(cg, cy_lp_op(cg, op, t, t, pair, 2, 2), 0, 2);
+}
+
 /* local = local op (all lanes of all partial results) */
 static void fold_parts(lane_loop *l, cy_local local, cy_op op) {
   cy_cg *cg = l->p->cg;
@@ -206,11 +214,7 @@ static void fold_parts(lane_loop *l, cy_local local, cy_op op) {
   }
   for (unsigned n = l->lanes / 2; n >= 1; n /= 2) {
     V pair[2] = {cy_some_lanes(cg, sum, 0, n), cy_some_lanes(cg, sum, n, n)};
-    if (n == 1) {
-      pair[0] = cy_lp_lane(cg, pair[0], 0, 2);
-      pair[1] = cy_lp_lane(cg, pair[1], 0, 2);
-    }
-    sum = cy_lp_op(cg, op, t, t, pair, 2, n);
+    sum = n > 1 ? cy_lp_op(cg, op, t, t, pair, 2, n) : fold_pair(l, op, t, sum);
   }
   V pair[2] = {LLVMBuildLoad2(cg->b, cy_lp_reg(cg, t, 1), l->p->slot[local], ""), sum};
   LLVMBuildStore(cg->b, cy_lp_op(cg, op, t, t, pair, 2, 1), l->p->slot[local]);

@@ -404,8 +404,9 @@ static void run_case(const dot_case *c, form as, int workers) {
 
 /* ---- instructions ---- */
 
-static void expect(const char *cpu, form as, const char *want, const char *unwanted) {
-  dot_case c = {.kind = 'p', .a = 's', .b = 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
+/* kind: 'p', or 'r': a second factor of unsigned bytes that is computed at run time. */
+static void expect(const char *cpu, form as, char kind, const char *want, const char *unwanted) {
+  dot_case c = {.kind = kind, .a = 's', .b = kind == 'r' ? 'u' : 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
   if (is_bf16(as))
     c = (dot_case){.kind = 'p', .a = 'f', .b = 'f', .m = 64, .n = 64, .k = 64};
   setup *s = setup_begin(&c, cpu, as);
@@ -480,17 +481,19 @@ int main(int argc, char **argv) {
         run_case(&c, as, as == FOURS ? 1 : 3);
     }
   if (argc < 2) {
-    expect("x86-64-v3", PAIRS, "vpmaddwd\t%ymm", "zmm");
-    expect("x86-64-v3", CUT, "vpmaddubsw\t", "zmm");
-    expect("x86-64-v4", PAIRS, "vpmaddwd\t%zmm", "vpdpbusd");
-    expect("icelake-server", PAIRS, "vpdpbusd\t", "vpmaddwd");
-    expect("icelake-server", CUT, "vpdpbusd\t", "vpmaddubsw");
-    expect("sapphirerapids", TILES, "tdpbusd\t", "vpdpbusd");
-    expect("sapphirerapids", BF16_TILES, "tdpbf16ps\t", "vdpbf16ps");
-    expect("alderlake", PAIRS, "vpdpbusd\t", "zmm");
-    expect("cooperlake", BF16, "vdpbf16ps\t", "vpmaddwd");
-    expect("znver4", BF16, "vdpbf16ps\t", "vfmadd");
-    expect("znver4", PAIRS, "vpdpbusd\t", "vdpbf16ps");
+    expect("x86-64-v3", PAIRS, 'p', "vpmaddwd\t%ymm", "zmm");
+    expect("x86-64-v3", CUT, 'p', "vpmaddubsw\t", "zmm");
+    expect("x86-64-v4", PAIRS, 'p', "vpmaddwd\t%zmm", "vpdpbusd");
+    expect("icelake-server", PAIRS, 'p', "vpdpbusd\t", "vpmaddwd");
+    expect("icelake-server", CUT, 'p', "vpdpbusd\t", "vpmaddubsw");
+    expect("sapphirerapids", TILES, 'p', "tdpbusd\t", "vpdpbusd");
+    expect("sapphirerapids", BF16_TILES, 'p', "tdpbf16ps\t", "vdpbf16ps");
+    expect("icelake-server", PAIRS, 'r', "vpdpbusd\t", "vpmaddwd");
+    expect("sapphirerapids", TILES, 'r', "tdpbusd\t", "vpmaddwd");
+    expect("alderlake", PAIRS, 'p', "vpdpbusd\t", "zmm");
+    expect("cooperlake", BF16, 'p', "vdpbf16ps\t", "vpmaddwd");
+    expect("znver4", BF16, 'p', "vdpbf16ps\t", "vfmadd");
+    expect("znver4", PAIRS, 'p', "vpdpbusd\t", "vdpbf16ps");
   }
   printf("%d passed, %d failed, 0 skipped\n", n_run - n_failed, n_failed);
   return n_failed != 0;
