@@ -7,7 +7,7 @@
  * of each row. A row of a convolution is an output pixel; its k are the taps, padding included. Sums of integers
  * are exact, those of bf16 run over all of k in order: neither depends on blocks or threads.
  */
-#include "dot.h"
+#include "dot_int.h"
 
 #include <stdio.h>
 
@@ -15,23 +15,8 @@ enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task
 enum { FAR_BYTES = 32 * 1024 }; /* weights that the first-level cache does not keep beside other data */
 enum { WIDE = CY_DOT_WIDE };
 
-typedef struct plan {
-  const cy_dot_desc *d;
-  const char *name;
-  int a_slot, b_slot, scratch_slot, shared_slot;
-  bool packed;
-  cy_dot_form form;
-  cy_tile tile;
-  int64_t nr, mb, nb;
-  int64_t unit; /* tasks, and groups of panels in them, have multiples of so many panels */
-  cy_axis axis[3];
-  int64_t c, taps, groups; /* convolution: channels of a group, taps */
-  int64_t n, k;            /* 0: not known */
-  int64_t rows, image;     /* rows: 0 when not known; of an image, of a convolution */
-  bool dense;              /* rows follow each other without gaps, as do their k */
-  bool fresh;              /* b is packed by the task that multiplies with it, the only one to do so */
-} plan;
-
+typedef cy_dot_plan plan;
+typedef cy_dot_frame frame;
 
 /* ---- the plan ---- */
 
@@ -129,12 +114,12 @@ static int64_t tile_k(const plan *p) { return p->form.step * p->form.together; }
 static bool rows_reach(const plan *p) { return p->form.amx && p->form.fours && p->dense; }
 
 /* Do rows lie in memory as they would in scratch, all of them one run? */
-static bool rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
+bool cy_dot_rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
 
-/* Tiles read rows at any distance: then they do so where these lie, except for a last tile that is not full, or would
- * reach too far. */
+/* Rows of bytes are read where they lie, except for a last tile that is not full, or would reach too far; so are those
+ * of AMX, which may lie at any distance. */
 static bool rows_in_place(const plan *p) {
-  return p->form.amx && rows_as_wanted(p) && !(p->form.fours && p->d->a_signed);
+  return (p->form.amx || p->form.fours) && cy_dot_rows_as_wanted(p) && !(p->form.fours && p->d->a_signed);
 }
 static int64_t reach_bytes(const plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
 
@@ -143,6 +128,10 @@ enum { WORTH_A_TILE = 24 }; /* k: less of it would leave most of a tile of k emp
 static bool amx_fits(const cy_cg *cg, const plan *p) {
   bool worth = !p->k || p->k >= WORTH_A_TILE;
   return p->form.bf16 ? cg->amx_bf16 : p->form.fours && cg->amx_int8 && worth;
+}
+
+static const cy_epilogue *epilogue_of(const plan *p) {
+  return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
 }
 
 static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
@@ -188,6 +177,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
     p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
   }
   p.unit = unit_choose(cg, &p);
+  p.inlined = p.packed && cy_dot_inline_pays(cg, p.form, p.k, p.n, epilogue_of(&p));
   p.nb = p.nb / p.unit * p.unit;
   return p;
 }
@@ -236,20 +226,20 @@ const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
 
 /* ---- sizes ---- */
 
-static V k_size(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
+V cy_dot_k_size(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
 /* Groups of k, with those that fill up the last tile. */
-static V k_groups(cy_cg *cg, const plan *p) {
-  V there = cy_ceil_div(cg, k_size(cg, p), cy_i64(cg, p->form.step));
+V cy_dot_k_groups(cy_cg *cg, const plan *p) {
+  V there = cy_ceil_div(cg, cy_dot_k_size(cg, p), cy_i64(cg, p->form.step));
   return cy_mulc(cg, cy_ceil_div(cg, there, cy_i64(cg, p->form.together)), p->form.together);
 }
 
 /* Between rows in scratch. Those of a tile do not all fall into the same sets of the first-level cache, except where
  * they lie as wanted anyway. */
 static V row_bytes(cy_cg *cg, const plan *p) {
-  V bytes = cy_mulc(cg, k_groups(cg, p), 4);
+  V bytes = cy_mulc(cg, cy_dot_k_groups(cg, p), 4);
   if (rows_reach(p))
     return cy_i64(cg, p->k);
-  if (!p->form.amx || rows_as_wanted(p))
+  if (!p->form.amx || cy_dot_rows_as_wanted(p))
     return bytes;
   V together = cy_icmp(cg, LLVMIntEQ, cy_mod(cg, bytes, cy_i64(cg, 1024)), cy_i64(cg, 0));
   return cy_select(cg, together, cy_addc(cg, bytes, 64), bytes);
@@ -272,7 +262,7 @@ static V products(cy_cg *cg, const plan *p) {
 }
 
 static V panel_bytes(cy_cg *cg, const plan *p) {
-  return cy_mulc(cg, k_groups(cg, p), cy_dot_group_bytes(p->form, p->nr));
+  return cy_mulc(cg, cy_dot_k_groups(cg, p), cy_dot_group_bytes(p->form, p->nr));
 }
 static int64_t head_bytes(const plan *p) {
   return p->form.cut ? cy_dot_head_bytes(cy_ceil(p->n, p->nr), p->d->again) : 0;
@@ -315,7 +305,7 @@ static cy_dot_fresh fresh_of(cy_cg *cg, const plan *p) {
                         .k = p->k,
                         .nr = p->nr,
                         .columns = columns(cg, p),
-                        .depth = k_size(cg, p),
+                        .depth = cy_dot_k_size(cg, p),
                         .panel_bytes = panel_bytes(cg, p)};
 }
 
@@ -335,20 +325,8 @@ static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
 
 /* ---- one task's place ---- */
 
-typedef struct frame {
-  const plan *p;
-  cy_dot_rows convert;
-  V scratch, row_bytes, row_table, panel_bytes;
-  /* of the task */
-  V row0, product, matrix, a, b, sums, col0;
-  V stay;         /* so many rows are read where they lie */
-  V first, again; /* of cut weights: see dot.h */
-  V start;        /* what sums begin with, from panel p0 on */
-  V idx[CY_GEMM_BATCH];
-} frame;
-
 /* Output pixel `flat` of a convolution: image, then the axes. */
-static void split_pixel(cy_cg *cg, const plan *p, V flat, V *image, V *o) {
+void cy_dot_split_pixel(cy_cg *cg, const plan *p, V flat, V *image, V *o) {
   for (int i = 2; i >= 0; i--) {
     V size = cy_size(cg, p->axis[i].out);
     bool whole = cy_csize_is(p->axis[i].out, 1);
@@ -358,13 +336,18 @@ static void split_pixel(cy_cg *cg, const plan *p, V flat, V *image, V *o) {
   *image = cy_csize_is(p->d->window.batch, 1) ? cy_i64(cg, 0) : flat;
 }
 
+/* The element of a so many behind the one at `from`. */
+V cy_dot_elements_on(cy_cg *cg, const plan *p, V from, V elements) {
+  return cy_gep(cg, from, cy_dot_source_bytes(cg, p->form, elements));
+}
+
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   const frame *f = ctx;
   const plan *p = f->p;
   row = cy_add(cg, f->row0, row);
   if (p->d->conv) {
     V o[3];
-    split_pixel(cg, p, row, &idx[0], o);
+    cy_dot_split_pixel(cg, p, row, &idx[0], o);
     for (int i = 0; i < p->d->window.n_spatial; i++)
       idx[1 + i] = o[3 - p->d->window.n_spatial + i];
     return;
@@ -375,11 +358,6 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   idx[n] = row;
 }
 
-/* The element of a so many behind the one at `from`. */
-static V elements_on(cy_cg *cg, const plan *p, V from, V elements) {
-  return cy_gep(cg, from, cy_dot_source_bytes(cg, p->form, elements));
-}
-
 static void find_operands(cy_cg *cg, frame *f) {
   const plan *p = f->p;
   const cy_gemm_desc *g = &p->d->gemm;
@@ -387,7 +365,7 @@ static void find_operands(cy_cg *cg, frame *f) {
   if (!p->d->conv)
     cy_batch_split(cg, g->batch, g->n_batch, f->product, f->idx);
   V first = p->d->conv ? cy_mulc(cg, f->product, p->c) : cy_batch_offset(cg, f->idx, g->a_batch, g->n_batch);
-  f->a = elements_on(cg, p, a, first);
+  f->a = cy_dot_elements_on(cg, p, a, first);
   V number = p->d->conv ? f->product : cy_gemm_b_number(cg, g, f->idx);
   V all = cy_arg_ptr(cg, p->packed ? p->b_slot : p->shared_slot);
   f->matrix = number;
@@ -400,177 +378,6 @@ static void find_operands(cy_cg *cg, frame *f) {
   f->sums = cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, before, p->nr * 4)));
 }
 
-/* ---- rows of a ---- */
-
-/* What stands behind the last k meets zeros of b, but NaN times zero is none. Called before the rest of the row is
- * written. */
-static void emit_row_end(cy_cg *cg, const frame *f, V dst) {
-  const plan *p = f->p;
-  if (!p->form.bf16 || (p->k && p->k % (p->form.step * p->form.together) == 0))
-    return;
-  V last = p->k ? cy_i64(cg, p->k / 2 * 4) : cy_mulc(cg, cy_div(cg, k_size(cg, p), cy_i64(cg, 2)), 4);
-  V end = cy_mulc(cg, k_groups(cg, p), 4), to = cy_gep(cg, dst, last), bytes = cy_sub(cg, end, last);
-  LLVMBuildMemSet(cg->b, to, LLVMConstNull(cg->i8), bytes, 4);
-}
-
-static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
-  const cy_gemm_desc *g = &f->p->d->gemm;
-  emit_row_end(cg, f, dst);
-  V src = elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
-  if (cy_csize_is(g->ak, 1) || cy_csize_is(g->k, 1)) {
-    cy_dot_run(cg, &f->convert, dst, src, k_size(cg, f->p));
-  } else {
-    V stride = cy_dot_source_bytes(cg, f->p->form, cy_size(cg, g->ak));
-    cy_dot_gather(cg, &f->convert, dst, src, k_size(cg, f->p), stride);
-  }
-}
-
-static V inside(cy_cg *cg, V i, const cy_axis *a) { return cy_icmp(cg, LLVMIntULT, i, cy_size(cg, a->in)); }
-
-/* The taps of one kernel row, one by one. line: the input row; x: input column of the first tap; ok: the row exists. */
-static void emit_taps(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, w->count), cy_i64(cg, 1), NULL, 0);
-  V column = cy_add(cg, x, cy_mulc(cg, l.iv, w->inc)), c = cy_i64(cg, p->c);
-  V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_mulc(cg, l.iv, p->c)));
-  cy_if s;
-  cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, inside(cg, column, w), ""));
-  cy_dot_run(cg, &f->convert, to, elements_on(cg, p, line, cy_mul(cg, column, cy_size(cg, w->in_stride))), c);
-  cy_if_else(cg, &s);
-  cy_dot_blank(cg, &f->convert, to, c);
-  cy_if_end(cg, &s);
-  cy_loop_end(cg, &l, NULL);
-}
-
-static void emit_kernel_row(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  if (w->count == 1 || w->inc != 1 || !cy_csize_is(w->in_stride, p->c)) {
-    emit_taps(cg, f, dst, line, ok, x);
-    return;
-  }
-  V left = cy_icmp(cg, LLVMIntSGE, x, cy_i64(cg, 0));
-  V right = cy_icmp(cg, LLVMIntSLE, cy_addc(cg, x, w->count), cy_size(cg, w->in));
-  cy_if s;
-  cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, LLVMBuildAnd(cg->b, left, right, ""), ""));
-  cy_dot_run(cg, &f->convert, dst, elements_on(cg, p, line, cy_mulc(cg, x, p->c)), cy_i64(cg, w->count * p->c));
-  cy_if_else(cg, &s);
-  emit_taps(cg, f, dst, line, ok, x);
-  cy_if_end(cg, &s);
-}
-
-static void emit_pixel(cy_cg *cg, const frame *f, V row, V dst) {
-  const plan *p = f->p;
-  V image, o[3], ok = LLVMConstInt(cg->i1, 1, 0), number = cy_i64(cg, 0);
-  emit_row_end(cg, f, dst);
-  split_pixel(cg, p, cy_add(cg, f->row0, row), &image, o);
-  V line = elements_on(cg, p, f->a, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
-  cy_loop l[2];
-  for (int i = 0; i < 2; i++) {
-    const cy_axis *a = &p->axis[i];
-    cy_loop_begin(cg, &l[i], cy_i64(cg, 0), cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);
-    V at = cy_add(cg, cy_mulc(cg, o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, a->inc), a->start));
-    ok = LLVMBuildAnd(cg->b, ok, inside(cg, at, a), "");
-    line = elements_on(cg, p, line, cy_mul(cg, at, cy_size(cg, a->in_stride)));
-    number = cy_add(cg, cy_mulc(cg, number, a->count), l[i].iv);
-  }
-  const cy_axis *w = &p->axis[2];
-  V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_mulc(cg, number, w->count * p->c)));
-  emit_kernel_row(cg, f, to, line, ok, cy_addc(cg, cy_mulc(cg, o[2], w->step), w->start));
-  cy_loop_end(cg, &l[1], NULL);
-  cy_loop_end(cg, &l[0], NULL);
-}
-
-/* ---- pixels whose taps all lie in the picture ---- */
-
-enum { MOST_KERNEL_ROWS = 9 };
-
-/* Do the taps of a kernel row lie side by side in the input? */
-static bool taps_dense(const plan *p) {
-  const cy_axis *w = &p->axis[2];
-  return p->d->conv && w->count > 1 && w->inc == 1 && cy_csize_is(w->in_stride, p->c) &&
-         p->axis[0].count * p->axis[1].count <= MOST_KERNEL_ROWS;
-}
-
-/* An output row, and which of its pixels a task has. */
-typedef struct stretch {
-  V image, o[2], first; /* first: row of the scratch for pixel 0 */
-  V x0, x1;
-} stretch;
-
-/* Pixels [a, b) of a stretch, with no more checks. */
-static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, V b) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  V line[MOST_KERNEL_ROWS], image = elements_on(cg, p, f->a, cy_mul(cg, s->image, cy_size(cg, p->d->window.in_n)));
-  int n = 0;
-  for (int64_t y = 0; y < p->axis[0].count; y++)
-    for (int64_t z = 0; z < p->axis[1].count; z++, n++) {
-      V at = cy_mul(cg, cy_addc(cg, cy_mulc(cg, s->o[0], p->axis[0].step), y * p->axis[0].inc + p->axis[0].start),
-                    cy_size(cg, p->axis[0].in_stride));
-      V low = cy_addc(cg, cy_mulc(cg, s->o[1], p->axis[1].step), z * p->axis[1].inc + p->axis[1].start);
-      line[n] = elements_on(cg, p, image, cy_add(cg, at, cy_mul(cg, low, cy_size(cg, p->axis[1].in_stride))));
-    }
-  cy_loop x;
-  cy_loop_begin(cg, &x, a, b, cy_i64(cg, 1), NULL, 0);
-  V column = cy_mulc(cg, cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), p->c);
-  V dst = cy_gep(cg, f->scratch, cy_mul(cg, cy_add(cg, s->first, x.iv), f->row_bytes));
-  emit_row_end(cg, f, dst);
-  int64_t run = w->count * p->c;
-  for (int i = 0; i < n; i++) {
-    V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * run))), from = elements_on(cg, p, line[i], column);
-    if (!cy_dot_run_over(cg, &f->convert, to, from, run, (n - i) * run))
-      cy_dot_run(cg, &f->convert, to, from, cy_i64(cg, run));
-  }
-  cy_loop_end(cg, &x, NULL);
-}
-
-/* i1: do all taps along the axis lie inside for output o? */
-static V reaches_inside(cy_cg *cg, const cy_axis *a, V o) {
-  V first = cy_addc(cg, cy_mulc(cg, o, a->step), a->start), last = cy_addc(cg, first, (a->count - 1) * a->inc);
-  V end = inside(cg, last, a);
-  return LLVMBuildAnd(cg->b, inside(cg, first, a), end, "");
-}
-
-/* The outer pixels one by one, the inner ones [a, b) faster. */
-static void emit_stretch(cy_cg *cg, const frame *f, const stretch *s) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  V ok = reaches_inside(cg, &p->axis[1], s->o[1]);
-  ok = LLVMBuildAnd(cg->b, reaches_inside(cg, &p->axis[0], s->o[0]), ok, "");
-  V fit = cy_addc(cg, cy_size(cg, w->in), -w->start - w->count), step = cy_i64(cg, w->step), zero = cy_i64(cg, 0);
-  V end = cy_select(cg, cy_icmp(cg, LLVMIntSGE, fit, zero), cy_addc(cg, cy_div(cg, fit, step), 1), zero);
-  V a = cy_imin(cg, cy_imax(cg, s->x0, cy_i64(cg, (-w->start + w->step - 1) / w->step)), s->x1);
-  V b = cy_imax(cg, a, cy_imin(cg, s->x1, end));
-  a = cy_select(cg, ok, a, s->x1);
-  b = cy_select(cg, ok, b, s->x1);
-  V before = cy_sub(cg, a, s->x0), skipped = cy_sub(cg, b, a);
-  cy_loop l;
-  cy_loop_begin(cg, &l, zero, cy_add(cg, before, cy_sub(cg, s->x1, b)), cy_i64(cg, 1), NULL, 0);
-  V x = cy_add(cg, cy_add(cg, s->x0, l.iv), cy_select(cg, cy_icmp(cg, LLVMIntSLT, l.iv, before), zero, skipped));
-  V row = cy_add(cg, s->first, x);
-  emit_pixel(cg, f, row, cy_gep(cg, f->scratch, cy_mul(cg, row, f->row_bytes)));
-  cy_loop_end(cg, &l, NULL);
-  emit_inner_pixels(cg, f, s, a, b);
-}
-
-static void emit_stretches(cy_cg *cg, const frame *f, V count) {
-  const plan *p = f->p;
-  V width = cy_size(cg, p->axis[2].out), end = cy_add(cg, f->row0, count), image, o[3];
-  cy_loop l;
-  V last = cy_ceil_div(cg, end, width);
-  cy_loop_begin(cg, &l, cy_div(cg, f->row0, width), last, cy_i64(cg, 1), NULL, 0);
-  V from = cy_mul(cg, l.iv, width);
-  split_pixel(cg, p, from, &image, o);
-  stretch s = {image, {o[0], o[1]}, cy_sub(cg, from, f->row0), NULL, NULL};
-  s.x0 = cy_sub(cg, cy_imax(cg, f->row0, from), from);
-  s.x1 = cy_imin(cg, width, cy_sub(cg, end, from));
-  emit_stretch(cg, f, &s);
-  cy_loop_end(cg, &l, NULL);
-}
-
 /* Of `count` rows of a task: those of whole tiles with what they reach behind them. */
 static V rows_to_stay(cy_cg *cg, const frame *f, V count) {
   const plan *p = f->p;
@@ -580,28 +387,6 @@ static V rows_to_stay(cy_cg *cg, const frame *f, V count) {
   if (reach_bytes(p))
     most = cy_imax(cg, cy_i64(cg, 0), cy_addc(cg, behind, -cy_ceil(reach_bytes(p), p->k)));
   return cy_mulc(cg, cy_div(cg, cy_imin(cg, count, most), cy_i64(cg, p->tile.mr)), p->tile.mr);
-}
-
-static void emit_rows(cy_cg *cg, const frame *f, V count) {
-  const plan *p = f->p;
-  if (rows_as_wanted(p)) {
-    V src = elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, f->stay), p->k));
-    V dst = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, f->row_bytes));
-    cy_dot_run(cg, &f->convert, dst, src, cy_mulc(cg, cy_sub(cg, count, f->stay), p->k));
-    return;
-  }
-  if (taps_dense(p)) {
-    emit_stretches(cg, f, count);
-    return;
-  }
-  cy_loop r;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  V dst = cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes));
-  if (p->d->conv)
-    emit_pixel(cg, f, r.iv, dst);
-  else
-    emit_gemm_row(cg, f, r.iv, dst);
-  cy_loop_end(cg, &r, NULL);
 }
 
 /* ---- the product of a task ---- */
@@ -637,10 +422,6 @@ static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   cy_loop_end(cg, &l, NULL);
 }
 
-static const cy_epilogue *epilogue_of(const plan *p) {
-  return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
-}
-
 /* The micro-kernel for a tile of which there are so many rows. */
 static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, LLVMTypeRef *type) {
   V fn = p->form.amx ? cy_dot_amx_kernel(cg, p->form, p->tile.mr, nv, p->nr, false)
@@ -667,7 +448,7 @@ static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V e
     V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
     b = cy_gep(cg, b, cy_mulc(cg, before, cy_dot_group_bytes(p->form, p->nr)));
   }
-  V args[] = {t->a, f->row_table, b, c, t->ldc, k_groups(cg, p), cy_sub(cg, end, q0), start, first, f->again};
+  V args[] = {t->a, f->row_table, b, c, t->ldc, cy_dot_k_groups(cg, p), cy_sub(cg, end, q0), start, first, f->again};
   LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
 }
 
@@ -687,6 +468,31 @@ static void emit_tile(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end
   start = cy_gep(cg, start, at);
   emit_panels(cg, f, t, full, end, last, start, cy_gep(cg, t->sums, at));
   cy_if_end(cg, &s);
+}
+
+/* The same and the epilogue; row0: the tile's first row in the task, whose first panel is p0; together: as many rows may
+ * go through the epilogue at once. */
+static void emit_inlined(cy_cg *cg, const frame *f, const rows_tile *t, const cy_rows *index, unsigned together, V row0,
+                         V p0, V q0, V end) {
+  const plan *p = f->p;
+  cy_dot_inline tile = {.form = p->form,
+                        .tile = p->tile,
+                        .nr = p->nr,
+                        .n = p->n,
+                        .panel_bytes = cy_ceil(p->k, p->form.step) * cy_dot_group_bytes(p->form, p->nr),
+                        .epilogue = epilogue_of(p),
+                        .index = index,
+                        .together = together && p->rows && p->rows % together == 0 ? together : 1,
+                        .full = p->rows && p->rows % p->tile.mr == 0,
+                        .a = t->a,
+                        .row_table = f->row_table,
+                        .rows = t->rows,
+                        .row0 = row0,
+                        .b = f->b,
+                        .groups = cy_dot_k_groups(cg, p),
+                        .col0 = f->col0};
+  tile.start = cy_gep(cg, f->start, cy_mulc(cg, p0, -p->nr * 4));
+  cy_dot_inline_emit(cg, &tile, q0, end);
 }
 
 static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
@@ -718,11 +524,15 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   V col0 = cy_add(cg, f->col0, col), rows = cy_imin(cg, MR, cy_sub(cg, count, r.iv));
   rows_tile t = {cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes)), rows, sums, ldc};
   if (rows_in_place(p)) {
-    V there = elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
+    V there = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
     t.a = cy_select(cg, cy_icmp(cg, LLVMIntSLT, r.iv, f->stay), there, t.a);
   }
-  emit_tile(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
-  cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
+  if (p->inlined) {
+    emit_inlined(cg, f, &t, &index, epilogue.together, r.iv, p0, g.iv, end);
+  } else {
+    emit_tile(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
+    cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
+  }
   cy_loop_end(cg, &r, NULL);
   cy_loop_end(cg, &g, NULL);
 }
@@ -754,7 +564,7 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   find_operands(cg, f);
   V count = cy_sub(cg, r.end, r.begin);
   f->stay = rows_to_stay(cg, f, count);
-  emit_rows(cg, f, count);
+  cy_dot_copy_rows(cg, f, count);
   if (p->form.fours)
     emit_start(cg, f, q.begin, q.end);
   if (p->fresh)
