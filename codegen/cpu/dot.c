@@ -2,17 +2,20 @@
  * dot.h.
  *
  * Comes in: a cy_dot_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is (matrix
- * or group of channels, block of rows, block of panels): it copies its rows of a to scratch (dot_rows.c), then, by
+ * or group of channels, block of rows, block of panels): it copies its rows of a to scratch (dot_copy.c), then, by
  * groups of panels that stay in cache, tile by tile, runs micro-kernels over all of k and the epilogue over long runs
- * of each row. A row of a convolution is an output pixel; its k are the taps, padding included. Sums of integers
- * are exact, those of bf16 run over all of k in order: neither depends on blocks or threads.
+ * of each row, or both on sums in registers (dot_inline.c). A row of a convolution is an output pixel; its k are the
+ * taps, padding included. Sums of integers are exact, those of bf16 run over all of k in order: neither depends on
+ * blocks or threads.
  */
 #include "dot_int.h"
 
 #include <stdio.h>
 
 enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task packs */
-enum { FAR_BYTES = 32 * 1024 }; /* weights that the first-level cache does not keep beside other data */
+enum { COPIED_BYTES = 256 * 1024 }; /* rows of a task, which stay in the second-level cache beside weights */
+enum { NEAR_BYTES = 768 * 1024 };   /* weights that the second-level cache about keeps */
+enum { FAR_BYTES = 32 * 1024 };     /* weights that the first-level cache does not keep beside other data */
 enum { WIDE = CY_DOT_WIDE };
 
 typedef cy_dot_plan plan;
@@ -116,10 +119,13 @@ static bool rows_reach(const plan *p) { return p->form.amx && p->form.fours && p
 /* Do rows lie in memory as they would in scratch, all of them one run? */
 bool cy_dot_rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
 
+/* Products of bytes by one instruction, outside of tiles; cut ones need so much more time that they gain nothing. */
+static bool bytes_at_once(const plan *p) { return p->form.fours && !p->form.amx && !p->form.cut; }
+
 /* Rows of bytes are read where they lie, except for a last tile that is not full, or would reach too far; so are those
  * of AMX, which may lie at any distance. */
 static bool rows_in_place(const plan *p) {
-  return (p->form.amx || p->form.fours) && cy_dot_rows_as_wanted(p) && !(p->form.fours && p->d->a_signed);
+  return (p->form.amx || bytes_at_once(p)) && cy_dot_rows_as_wanted(p) && !p->shifted;
 }
 static int64_t reach_bytes(const plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
 
@@ -147,6 +153,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.form.cut = d->cut;
   p.form.wide = !narrow && !d->cut;
   p.form.step = p.form.fours ? 4 : 2;
+  p.shifted = p.form.fours && d->a_signed != cg->sdot;
   if (d->conv)
     plan_conv(&p);
   else
@@ -158,7 +165,8 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   if (p.rows != 1 && !p.form.amx)
     p.tile.mr = tile_rows(cg, &p);
   p.nr = (int64_t)p.tile.nv * cg->W;
-  int64_t k = p.k ? p.k : 512, most = 192 * 1024 / (k * 2) / p.tile.mr * p.tile.mr;
+  int64_t k = p.k ? p.k : 512,
+          most = (bytes_at_once(&p) ? COPIED_BYTES / k : 192 * 1024 / (k * 2)) / p.tile.mr * p.tile.mr;
   int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
   cy_blocks b;
   if (p.form.amx) {
@@ -177,7 +185,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
     p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
   }
   p.unit = unit_choose(cg, &p);
-  p.inlined = p.packed && cy_dot_inline_pays(cg, p.form, p.k, p.n, epilogue_of(&p));
+  p.inlined = p.packed && cy_dot_inline_pays(cg, p.form, p.rows, p.n, p.k, epilogue_of(&p));
   p.nb = p.nb / p.unit * p.unit;
   return p;
 }
@@ -551,10 +559,27 @@ static cy_share share_of_panels(cy_cg *cg, const plan *p, V all, V parts, V i) {
   return (cy_share){cy_mulc(cg, s.begin, p->unit), cy_mulc(cg, s.end, p->unit)};
 }
 
+/* Copies the task's rows, those of this number, unless the task before had the same. */
+static void emit_copy(cy_cg *cg, const frame *f, V number, V count) {
+  cy_if s;
+  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntNE, cy_load(cg, cg->i64, f->copied, 8), number));
+  cy_dot_copy_rows(cg, f, count);
+  cy_store(cg, number, f->copied, 8);
+  cy_if_end(cg, &s);
+}
+
+/* Do tasks that follow each other have the same columns? Else they have the same rows, which is better where copying
+ * these takes longer than reading weights again. */
+static bool weights_outer(const plan *p) {
+  if (bytes_at_once(p) && p->taps > 1 && p->n * p->k <= NEAR_BYTES)
+    return false;
+  return p->n && p->rows ? p->n > p->rows : p->n >= 256;
+}
+
 static void emit_task(cy_cg *cg, frame *f, V task) {
   const plan *p = f->p;
   V rb = row_blocks(cg, p), cb = column_blocks(cg, p), both = cy_mul(cg, rb, cb), np = panels(cg, p);
-  bool columns_outer = p->n && p->rows ? p->n > p->rows : p->n >= 256;
+  bool columns_outer = weights_outer(p);
   V t = cy_mod(cg, task, both), inner = columns_outer ? rb : cb, slow = cy_div(cg, t, inner),
     fast = cy_mod(cg, t, inner);
   f->product = cy_div(cg, task, both);
@@ -564,7 +589,7 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   find_operands(cg, f);
   V count = cy_sub(cg, r.end, r.begin);
   f->stay = rows_to_stay(cg, f, count);
-  cy_dot_copy_rows(cg, f, count);
+  emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), columns_outer ? fast : slow), count);
   if (p->form.fours)
     emit_start(cg, f, q.begin, q.end);
   if (p->fresh)
@@ -593,6 +618,8 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
   f.start = cy_alloca(cg, p.form.fours ? p.nb * p.nr * 4 : 4);
+  f.copied = cy_alloca(cg, 8);
+  cy_store(cg, cy_i64(cg, -1), f.copied, 8);
   if (p.form.amx)
     cy_dot_amx_begin(cg);
   cy_loop t;

@@ -173,7 +173,8 @@ typedef struct cy_dot_inline {
   V a, row_table, rows, row0; /* the first one in scratch; how many; their number for the index */
   V b, start, groups, col0;   /* of panel 0; groups of k */
 } cy_dot_inline;
-bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t k, int64_t n, const cy_epilogue *epilogue);
+bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t rows, int64_t n, int64_t k,
+                        const cy_epilogue *epilogue);
 /* Panels [q0, end) through all of k and the epilogue. */
 void cy_dot_inline_emit(cy_cg *cg, const cy_dot_inline *tile, V q0, V end);
 

@@ -112,7 +112,8 @@ typedef struct stretch {
 static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, V b) {
   const plan *p = f->p;
   const cy_axis *w = &p->axis[2];
-  V line[MOST_KERNEL_ROWS], image = cy_dot_elements_on(cg, p, f->a, cy_mul(cg, s->image, cy_size(cg, p->d->window.in_n)));
+  V line[MOST_KERNEL_ROWS],
+      image = cy_dot_elements_on(cg, p, f->a, cy_mul(cg, s->image, cy_size(cg, p->d->window.in_n)));
   int n = 0;
   for (int64_t y = 0; y < p->axis[0].count; y++)
     for (int64_t z = 0; z < p->axis[1].count; z++, n++) {
@@ -128,7 +129,8 @@ static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, 
   emit_row_end(cg, f, dst);
   int64_t run = w->count * p->c;
   for (int i = 0; i < n; i++) {
-    V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * run))), from = cy_dot_elements_on(cg, p, line[i], column);
+    V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * run))),
+      from = cy_dot_elements_on(cg, p, line[i], column);
     if (!cy_dot_run_over(cg, &f->convert, to, from, run, (n - i) * run))
       cy_dot_run(cg, &f->convert, to, from, cy_i64(cg, run));
   }

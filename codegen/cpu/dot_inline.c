@@ -7,16 +7,15 @@
  */
 #include "dot.h"
 
-enum {
-  MOST_STEPS = 20,    /* of a short epilogue */
-  MOST_DEPTH = 256,   /* k: measured on Zen 5; behind more of it, storing sums costs nothing, .. */
-  NARROW_DEPTH = 1280, /* .. except where few columns share a call; .. */
-  LONG_DEPTH = 128    /* .. where the epilogue is long, its own time covers that of stores sooner */
-};
+/* Measured on Zen 5. A short epilogue: behind more of k storing sums costs nothing, except where few columns share a
+ * call. A long one takes so much code that there must be many rows, and much time of its own. */
+enum { SHORT_STEPS = 20, MOST_DEPTH = 256, NARROW_DEPTH = 1280, LONG_DEPTH = 128, LONG_ROWS = 8192 };
 
-bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t k, int64_t n, const cy_epilogue *e) {
-  int64_t most = e->steps > MOST_STEPS ? LONG_DEPTH : n <= 2 * (int64_t)cg->W ? NARROW_DEPTH : MOST_DEPTH;
-  return cg->avx512 && form.fours && !form.amx && !form.cut && k && k <= most && n;
+bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t rows, int64_t n, int64_t k, const cy_epilogue *e) {
+  int64_t most = e->steps > SHORT_STEPS    ? (rows >= LONG_ROWS ? LONG_DEPTH : 0)
+                 : n <= 2 * (int64_t)cg->W ? NARROW_DEPTH
+                                           : MOST_DEPTH;
+  return cg->avx512 && form.fours && !form.amx && !form.cut && n && k && k <= most;
 }
 
 /* Lanes [0, lanes) of `count` vectors one behind the other. */

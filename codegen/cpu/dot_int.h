@@ -9,6 +9,7 @@ typedef struct cy_dot_plan {
   const char *name;
   int a_slot, b_slot, scratch_slot, shared_slot;
   bool packed;
+  bool shifted; /* bytes of a, on their way to scratch */
   cy_dot_form form;
   cy_tile tile;
   int64_t nr, mb, nb;
@@ -28,6 +29,7 @@ typedef struct cy_dot_frame {
   V scratch, row_bytes, row_table, panel_bytes;
   /* of the task */
   V row0, product, matrix, a, b, sums, col0;
+  V copied;       /* i64: which rows are in scratch */
   V stay;         /* so many rows are read where they lie */
   V first, again; /* of cut weights: see dot.h */
   V start;        /* what sums begin with, from panel p0 on */
