@@ -40,6 +40,7 @@ typedef struct cy_epilogue {
   void *ctx;
   bool reads; /* is there anything for `ahead` but what is written? */
   bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
+  unsigned steps; /* operations for a lane */
   unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
   bool all_wide; /* columns always come in multiples of that */
   /* Rows have so many columns, and `emit` takes several of them at once, as lanes from column 0 of the first one on; 0: it

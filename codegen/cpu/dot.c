@@ -2,23 +2,29 @@
  * dot.h.
  *
  * Comes in: a cy_dot_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is (matrix
- * or group of channels, block of rows, block of panels): it copies its rows of a to scratch (dot_rows.c), then, by
+ * or group of channels, block of rows, block of panels): it copies its rows of a to scratch (dot_copy.c), then, by
  * groups of panels that stay in cache, tile by tile, runs micro-kernels over all of k and the epilogue over long runs
- * of each row. A row of a convolution is an output pixel; its k are the taps, padding included. Sums of integers
- * are exact, those of bf16 run over all of k in order: neither depends on blocks or threads.
+ * of each row, or both on sums in registers (dot_inline.c). A row of a convolution is an output pixel; its k are the
+ * taps, padding included. Sums of integers are exact, those of bf16 run over all of k in order: neither depends on
+ * blocks or threads.
  */
 #include "dot_int.h"
 
 #include <stdio.h>
 
 enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task packs */
-enum { FAR_BYTES = 32 * 1024 }; /* weights that the first-level cache does not keep beside other data */
+enum { COPIED_BYTES = 256 * 1024 }; /* rows of a task, which stay in the second-level cache beside weights */
+enum { NEAR_BYTES = 768 * 1024 };   /* weights that the second-level cache about keeps */
+enum { FAR_BYTES = 32 * 1024 };     /* weights that the first-level cache does not keep beside other data */
 enum { WIDE = CY_DOT_WIDE };
+
+typedef cy_dot_plan plan;
+typedef cy_dot_frame frame;
 
 /* ---- the plan ---- */
 
 /* Does the output of a convolution of one tap lie on the input pixel by pixel? */
-static bool pixels_coincide(const dot_plan *p) {
+static bool pixels_coincide(const plan *p) {
   int64_t stride = p->c;
   for (int i = 2; i >= 0; i--) {
     const cy_axis *a = &p->axis[i];
@@ -31,7 +37,7 @@ static bool pixels_coincide(const dot_plan *p) {
   return p->groups == 1 && (cy_csize_is(p->d->window.batch, 1) || cy_csize_is(p->d->window.in_n, stride));
 }
 
-static void plan_conv(dot_plan *p) {
+static void plan_conv(plan *p) {
   const cy_conv_desc *w = &p->d->window;
   cy_conv_axes(w, 0, p->axis);
   p->groups = w->groups;
@@ -44,7 +50,7 @@ static void plan_conv(dot_plan *p) {
   p->dense = pixels_coincide(p);
 }
 
-static void plan_gemm(dot_plan *p) {
+static void plan_gemm(plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
   p->groups = 1;
   for (int i = 0; i < g->n_batch; i++)
@@ -59,7 +65,7 @@ static void plan_gemm(dot_plan *p) {
 /* What a step of k takes a tile of mr rows. On vectors of 256 bits, two of them a row, it is measured on Zen 3: six
  * rows of pairs keep so many registers busy that their multiplications wait for each other; of cut fours, more than
  * there are. */
-static double step_cost(const cy_cg *cg, const dot_plan *p, unsigned mr) {
+static double step_cost(const cy_cg *cg, const plan *p, unsigned mr) {
   bool most = !cg->avx512 && p->tile.nv == 2 && mr == 6;
   if (p->form.cut)
     return most ? 6.5 : mr + 0.3;
@@ -67,7 +73,7 @@ static double step_cost(const cy_cg *cg, const dot_plan *p, unsigned mr) {
 }
 
 /* The tile's rows that take the least time, those of the last tile that idle included. */
-static unsigned tile_rows(const cy_cg *cg, const dot_plan *p) {
+static unsigned tile_rows(const cy_cg *cg, const plan *p) {
   unsigned best = p->tile.mr;
   double least = 0;
   for (unsigned mr = p->tile.mr; mr + 2 >= p->tile.mr && mr > 1; mr--) {
@@ -81,7 +87,7 @@ static unsigned tile_rows(const cy_cg *cg, const dot_plan *p) {
 }
 
 /* Does no other task read the panels of a block of b? */
-static bool read_once(const dot_plan *p) {
+static bool read_once(const plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
   for (int i = 0; i < g->n_batch; i++)
     if (cy_csize_is(g->b_batch[i], 0) && !cy_csize_is(g->batch[i], 1))
@@ -90,7 +96,7 @@ static bool read_once(const dot_plan *p) {
 }
 
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache. */
-static int64_t group_choose(const dot_plan *p) {
+static int64_t group_choose(const plan *p) {
   int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->form.wide ? 2 : 1), group = 160 * 1024 / bytes;
   int64_t most = (p->form.amx ? 128 : 256) / p->nr; /* sums of a tile's rows stay in the first-level cache */
   group = group < most ? group : most;
@@ -99,39 +105,46 @@ static int64_t group_choose(const dot_plan *p) {
 }
 
 /* Where columns fill wide vectors, tasks take panels by as many as make one: the epilogue needs no other form then. */
-static int64_t unit_choose(const cy_cg *cg, const dot_plan *p) {
+static int64_t unit_choose(const cy_cg *cg, const plan *p) {
   int64_t wide = WIDE * (int64_t)cg->W, unit = wide / p->nr;
   bool fills = p->packed && !p->fresh && !p->form.bf16 && p->n && p->n % wide == 0 && wide % p->nr == 0;
   return fills && group_choose(p) >= unit ? unit : 1;
 }
 
-static int64_t tile_k(const dot_plan *p) { return p->form.step * p->form.together; }
+static int64_t tile_k(const plan *p) { return p->form.step * p->form.together; }
 
 /* Tiles of bytes may reach into the rows behind: what they read there meets weights of 0. NaN times 0 is none. */
-static bool rows_reach(const dot_plan *p) { return p->form.amx && p->form.fours && p->dense; }
+static bool rows_reach(const plan *p) { return p->form.amx && p->form.fours && p->dense; }
 
 /* Do rows lie in memory as they would in scratch, all of them one run? */
-static bool rows_as_wanted(const dot_plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
+bool cy_dot_rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
+
+/* Products of bytes by one instruction, outside of tiles; cut ones need so much more time that they gain nothing. */
+static bool bytes_at_once(const plan *p) { return p->form.fours && !p->form.amx && !p->form.cut; }
 
 /* Fours: are sums of rows needed? */
-static bool rows_summed(const dot_plan *p) { return p->form.fours && p->d->b_zero_slot >= 0; }
+static bool rows_summed(const plan *p) { return p->form.fours && p->d->b_zero_slot >= 0; }
 
-/* Tiles read rows at any distance: then they do so where these lie, except for a last tile that is not full, or would
- * reach too far. */
-static bool rows_in_place(const dot_plan *p) {
-  return p->form.amx && rows_as_wanted(p) && !(p->form.fours && p->d->a_signed) && !rows_summed(p);
+/* Rows of bytes are read where they lie, except for a last tile that is not full, or would reach too far; so are those
+ * of AMX, which may lie at any distance. */
+static bool rows_in_place(const plan *p) {
+  return (p->form.amx || bytes_at_once(p)) && cy_dot_rows_as_wanted(p) && !p->shifted && !rows_summed(p);
 }
-static int64_t reach_bytes(const dot_plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
+static int64_t reach_bytes(const plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
 
 enum { WORTH_A_TILE = 24 }; /* k: less of it would leave most of a tile of k empty */
 
-static bool amx_fits(const cy_cg *cg, const dot_plan *p) {
+static bool amx_fits(const cy_cg *cg, const plan *p) {
   bool worth = !p->k || p->k >= WORTH_A_TILE;
   return p->form.bf16 ? cg->amx_bf16 : p->form.fours && cg->amx_int8 && worth;
 }
 
-static dot_plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
-  dot_plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
+static const cy_epilogue *epilogue_of(const plan *p) {
+  return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
+}
+
+static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
+  plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
   p.a_slot = d->conv ? d->window.a_slot : d->gemm.a_slot;
   p.b_slot = d->conv ? d->window.b_slot : d->gemm.b_slot;
   p.scratch_slot = d->conv ? d->window.scratch_slot : d->gemm.scratch_slot;
@@ -144,6 +157,7 @@ static dot_plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.form.cut = d->cut;
   p.form.wide = !narrow && !p.form.fours;
   p.form.step = p.form.fours ? 4 : 2;
+  p.shifted = p.form.fours && d->a_signed != cg->sdot;
   if (d->conv)
     plan_conv(&p);
   else
@@ -155,7 +169,8 @@ static dot_plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   if (p.rows != 1 && !p.form.amx)
     p.tile.mr = tile_rows(cg, &p);
   p.nr = (int64_t)p.tile.nv * cg->W;
-  int64_t k = p.k ? p.k : 512, most = 192 * 1024 / (k * 2) / p.tile.mr * p.tile.mr;
+  int64_t k = p.k ? p.k : 512,
+          most = (bytes_at_once(&p) ? COPIED_BYTES / k : 192 * 1024 / (k * 2)) / p.tile.mr * p.tile.mr;
   int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
   cy_blocks b;
   if (p.form.amx) {
@@ -174,6 +189,7 @@ static dot_plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
     p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
   }
   p.unit = unit_choose(cg, &p);
+  p.inlined = p.packed && !rows_summed(&p) && cy_dot_inline_pays(cg, p.form, p.rows, p.n, p.k, epilogue_of(&p));
   p.nb = p.nb / p.unit * p.unit;
   return p;
 }
@@ -181,7 +197,7 @@ static dot_plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
 cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t matrices) {
   if (cy_dot_depthwise_possible(d))
     return cy_dot_depthwise_layout(cg, d);
-  dot_plan p = plan_of(cg, d);
+  plan p = plan_of(cg, d);
   cy_dot_layout l = {.matrices = matrices,
                      .n = p.n,
                      .taps = p.taps,
@@ -203,14 +219,14 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
 bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *d) {
   if (d->bf16 || !cg->avx2 || cg->vnni || cg->vnni_spelled || cy_dot_depthwise_possible(d))
     return false;
-  dot_plan p = plan_of(cg, d);
+  plan p = plan_of(cg, d);
   return p.packed && p.rows != 1; /* one row waits for its weights either way */
 }
 
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
   if (!d->bf16 && cy_dot_depthwise_possible(d))
     return "conv int8 depthwise";
-  dot_plan p = plan_of(cg, d);
+  plan p = plan_of(cg, d);
   if (p.form.amx)
     return d->bf16 ? (d->conv ? "conv bf16 amx" : "gemm bf16 amx") : d->conv ? "conv int8 amx" : "gemm int8 amx";
   if (d->bf16)
@@ -222,28 +238,28 @@ const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
 
 /* ---- sizes ---- */
 
-static V k_size(cy_cg *cg, const dot_plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
+V cy_dot_k_size(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
 /* Groups of k, with those that fill up the last tile. */
-static V k_groups(cy_cg *cg, const dot_plan *p) {
-  V there = cy_ceil_div(cg, k_size(cg, p), cy_i64(cg, p->form.step));
+V cy_dot_k_groups(cy_cg *cg, const plan *p) {
+  V there = cy_ceil_div(cg, cy_dot_k_size(cg, p), cy_i64(cg, p->form.step));
   return cy_mulc(cg, cy_ceil_div(cg, there, cy_i64(cg, p->form.together)), p->form.together);
 }
 
 /* Between rows in scratch. Those of a tile do not all fall into the same sets of the first-level cache, except where
  * they lie as wanted anyway. */
-static V row_bytes(cy_cg *cg, const dot_plan *p) {
-  V bytes = cy_mulc(cg, k_groups(cg, p), 4);
+static V row_bytes(cy_cg *cg, const plan *p) {
+  V bytes = cy_mulc(cg, cy_dot_k_groups(cg, p), 4);
   if (rows_reach(p))
     return cy_i64(cg, p->k);
-  if (!p->form.amx || rows_as_wanted(p))
+  if (!p->form.amx || cy_dot_rows_as_wanted(p))
     return bytes;
   V together = cy_icmp(cg, LLVMIntEQ, cy_mod(cg, bytes, cy_i64(cg, 1024)), cy_i64(cg, 0));
   return cy_select(cg, together, cy_addc(cg, bytes, 64), bytes);
 }
-static V columns(cy_cg *cg, const dot_plan *p) { return p->d->conv ? cy_i64(cg, p->n) : cy_size(cg, p->d->gemm.n); }
-static V panels(cy_cg *cg, const dot_plan *p) { return cy_ceil_div(cg, columns(cg, p), cy_i64(cg, p->nr)); }
+static V columns(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->n) : cy_size(cg, p->d->gemm.n); }
+static V panels(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, columns(cg, p), cy_i64(cg, p->nr)); }
 
-static V rows(cy_cg *cg, const dot_plan *p) {
+static V rows(cy_cg *cg, const plan *p) {
   if (!p->d->conv)
     return cy_size(cg, p->d->gemm.m);
   V n = cy_size(cg, p->d->window.batch);
@@ -253,51 +269,51 @@ static V rows(cy_cg *cg, const dot_plan *p) {
 }
 
 /* How many products there are, of all batch axes or groups. */
-static V products(cy_cg *cg, const dot_plan *p) {
+static V products(cy_cg *cg, const plan *p) {
   return p->d->conv ? cy_i64(cg, p->groups) : cy_batch_count(cg, p->d->gemm.batch, p->d->gemm.n_batch);
 }
 
-static V panel_bytes(cy_cg *cg, const dot_plan *p) {
-  return cy_mulc(cg, k_groups(cg, p), cy_dot_group_bytes(p->form, p->nr));
+static V panel_bytes(cy_cg *cg, const plan *p) {
+  return cy_mulc(cg, cy_dot_k_groups(cg, p), cy_dot_group_bytes(p->form, p->nr));
 }
-static int64_t head_bytes(const dot_plan *p) {
+static int64_t head_bytes(const plan *p) {
   return p->form.cut ? cy_dot_head_bytes(cy_ceil(p->n, p->nr), p->d->again) : 0;
 }
-static V matrix_bytes(cy_cg *cg, const dot_plan *p) {
+static V matrix_bytes(cy_cg *cg, const plan *p) {
   int64_t besides = head_bytes(p) + p->d->again * cy_dot_group_bytes(p->form, p->nr);
   return cy_addc(cg, cy_mul(cg, panels(cg, p), panel_bytes(cg, p)), besides);
 }
-static V row_blocks(cy_cg *cg, const dot_plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
-static V column_blocks(cy_cg *cg, const dot_plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
+static V row_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
+static V column_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
 
 static V task_count(cy_cg *cg, void *ctx) {
   return cy_mul(cg, products(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
 }
-static V rows_bytes(cy_cg *cg, const dot_plan *p) {
+static V rows_bytes(cy_cg *cg, const plan *p) {
   return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), p->mb), reach_bytes(p)));
 }
-static V fresh_bytes(cy_cg *cg, const dot_plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
+static V fresh_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
 /* Of a panel's columns, where they are needed. */
-static int64_t sums_bytes(const dot_plan *p) { return p->form.fours ? p->nr * 4 : 0; }
+static int64_t sums_bytes(const plan *p) { return p->form.fours ? p->nr * 4 : 0; }
 static V worker_bytes(cy_cg *cg, void *ctx) {
-  const dot_plan *p = ctx;
+  const plan *p = ctx;
   V fresh = p->fresh ? cy_addc(cg, fresh_bytes(cg, p), sums_bytes(p) * p->nb) : cy_i64(cg, 0);
   return cy_add(cg, rows_bytes(cg, p), fresh);
 }
-static V pack_blocks(cy_cg *cg, const dot_plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
+static V pack_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
 static V pack_count(cy_cg *cg, void *ctx) {
-  const dot_plan *p = ctx;
+  const plan *p = ctx;
   return cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), pack_blocks(cg, p));
 }
 static V shared_bytes(cy_cg *cg, void *ctx) {
-  const dot_plan *p = ctx;
+  const plan *p = ctx;
   V bytes = cy_add(cg, matrix_bytes(cg, p), cy_mulc(cg, panels(cg, p), sums_bytes(p)));
   return p->packed || p->fresh ? cy_i64(cg, 0) : cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), bytes);
 }
 
 /* ---- packing b at run time ---- */
 
-static cy_dot_fresh fresh_of(cy_cg *cg, const dot_plan *p) {
+static cy_dot_fresh fresh_of(cy_cg *cg, const plan *p) {
   return (cy_dot_fresh){.d = p->d,
                         .form = p->form,
                         .b_slot = p->b_slot,
@@ -305,18 +321,18 @@ static cy_dot_fresh fresh_of(cy_cg *cg, const dot_plan *p) {
                         .k = p->k,
                         .nr = p->nr,
                         .columns = columns(cg, p),
-                        .depth = k_size(cg, p),
+                        .depth = cy_dot_k_size(cg, p),
                         .panel_bytes = panel_bytes(cg, p)};
 }
 
 /* Where a matrix' sums of columns begin behind all matrices. */
-static V all_sums(cy_cg *cg, const dot_plan *p, V all, V matrix) {
+static V all_sums(cy_cg *cg, const plan *p, V all, V matrix) {
   V matrices = p->d->conv ? cy_i64(cg, p->groups) : cy_gemm_b_count(cg, &p->d->gemm);
   V before = cy_mul(cg, matrix, panels(cg, p));
   return cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, before, p->nr * 4)));
 }
 
-static void emit_pack(cy_cg *cg, const dot_plan *p, const char *name) {
+static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
   cy_kernel_begin(cg, name, 0);
   V blocks = pack_blocks(cg, p);
   cy_dot_fresh fresh = fresh_of(cg, p);
@@ -336,9 +352,25 @@ static void emit_pack(cy_cg *cg, const dot_plan *p, const char *name) {
 
 /* ---- one task's place ---- */
 
+/* Output pixel `flat` of a convolution: image, then the axes. */
+void cy_dot_split_pixel(cy_cg *cg, const plan *p, V flat, V *image, V *o) {
+  for (int i = 2; i >= 0; i--) {
+    V size = cy_size(cg, p->axis[i].out);
+    bool whole = cy_csize_is(p->axis[i].out, 1);
+    o[i] = whole ? cy_i64(cg, 0) : cy_mod(cg, flat, size);
+    flat = whole ? flat : cy_div(cg, flat, size);
+  }
+  *image = cy_csize_is(p->d->window.batch, 1) ? cy_i64(cg, 0) : flat;
+}
+
+/* The element of a so many behind the one at `from`. */
+V cy_dot_elements_on(cy_cg *cg, const plan *p, V from, V elements) {
+  return cy_gep(cg, from, cy_dot_source_bytes(cg, p->form, elements));
+}
+
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
-  const dot_frame *f = ctx;
-  const dot_plan *p = f->p;
+  const frame *f = ctx;
+  const plan *p = f->p;
   row = cy_add(cg, f->row0, row);
   if (p->d->conv) {
     V o[3];
@@ -353,8 +385,8 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   idx[n] = row;
 }
 
-static void find_operands(cy_cg *cg, dot_frame *f) {
-  const dot_plan *p = f->p;
+static void find_operands(cy_cg *cg, frame *f) {
+  const plan *p = f->p;
   const cy_gemm_desc *g = &p->d->gemm;
   V a = cy_arg_ptr(cg, p->a_slot);
   if (!p->d->conv)
@@ -371,56 +403,15 @@ static void find_operands(cy_cg *cg, dot_frame *f) {
   f->sums = all_sums(cg, p, all, number);
 }
 
-/* ---- rows of a ---- */
-
-void cy_dot_row_end(cy_cg *cg, const dot_frame *f, V dst) {
-  const dot_plan *p = f->p;
-  if (!p->form.bf16 || (p->k && p->k % (p->form.step * p->form.together) == 0))
-    return;
-  V last = p->k ? cy_i64(cg, p->k / 2 * 4) : cy_mulc(cg, cy_div(cg, k_size(cg, p), cy_i64(cg, 2)), 4);
-  V end = cy_mulc(cg, k_groups(cg, p), 4), to = cy_gep(cg, dst, last), bytes = cy_sub(cg, end, last);
-  LLVMBuildMemSet(cg->b, to, LLVMConstNull(cg->i8), bytes, 4);
-}
-
-static void emit_gemm_row(cy_cg *cg, const dot_frame *f, V row, V dst) {
-  const cy_gemm_desc *g = &f->p->d->gemm;
-  cy_dot_row_end(cg, f, dst);
-  V src = cy_dot_elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
-  if (cy_csize_is(g->ak, 1) || cy_csize_is(g->k, 1)) {
-    cy_dot_run(cg, &f->convert, dst, src, k_size(cg, f->p));
-  } else {
-    V stride = cy_dot_source_bytes(cg, f->p->form, cy_size(cg, g->ak));
-    cy_dot_gather(cg, &f->convert, dst, src, k_size(cg, f->p), stride);
-  }
-}
-
 /* Of `count` rows of a task: those of whole tiles with what they reach behind them. */
-static V rows_to_stay(cy_cg *cg, const dot_frame *f, V count) {
-  const dot_plan *p = f->p;
+static V rows_to_stay(cy_cg *cg, const frame *f, V count) {
+  const plan *p = f->p;
   if (!rows_in_place(p))
     return cy_i64(cg, 0);
   V behind = cy_sub(cg, rows(cg, p), f->row0), most = behind;
   if (reach_bytes(p))
     most = cy_imax(cg, cy_i64(cg, 0), cy_addc(cg, behind, -cy_ceil(reach_bytes(p), p->k)));
   return cy_mulc(cg, cy_div(cg, cy_imin(cg, count, most), cy_i64(cg, p->tile.mr)), p->tile.mr);
-}
-
-static void emit_rows(cy_cg *cg, const dot_frame *f, V count) {
-  const dot_plan *p = f->p;
-  if (rows_as_wanted(p)) {
-    V src = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, f->stay), p->k));
-    V dst = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, f->row_bytes));
-    cy_dot_run(cg, &f->convert, dst, src, cy_mulc(cg, cy_sub(cg, count, f->stay), p->k));
-    return;
-  }
-  if (p->d->conv) {
-    cy_dot_pixels(cg, f, count);
-    return;
-  }
-  cy_loop r;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  emit_gemm_row(cg, f, r.iv, cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes)));
-  cy_loop_end(cg, &r, NULL);
 }
 
 /* ---- the product of a task ---- */
@@ -449,10 +440,9 @@ static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *id
 }
 
 /* What the sums of panels [p0, p1) begin with: less what zero point and shift will add. */
-static void emit_start(cy_cg *cg, const dot_frame *f, V p0, V p1) {
-  const dot_plan *p = f->p;
-  V zero = cy_dot_widened(cg, f->convert.zero);
-  zero = cy_splat(cg, LLVMBuildNeg(cg->b, zero, ""), cg->W);
+static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
+  const plan *p = f->p;
+  V zero = cy_splat(cg, LLVMBuildNeg(cg->b, cy_dot_widened(cg, f->convert.zero), ""), cg->W);
   V sums = cy_gep(cg, f->sums, cy_mulc(cg, p0, p->nr * 4));
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, cy_sub(cg, p1, p0), p->nr * 4), cy_i64(cg, cg->W * 4), NULL, 0);
@@ -461,12 +451,8 @@ static void emit_start(cy_cg *cg, const dot_frame *f, V p0, V p1) {
   cy_loop_end(cg, &l, NULL);
 }
 
-static const cy_epilogue *epilogue_of(const dot_plan *p) {
-  return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
-}
-
 /* The micro-kernel for a tile of which there are so many rows. */
-static V kernel_of(cy_cg *cg, const dot_plan *p, V rows, unsigned nv, LLVMTypeRef *type) {
+static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, LLVMTypeRef *type) {
   V fn = p->form.amx ? cy_dot_amx_kernel(cg, p->form, p->tile.mr, nv, p->nr, false)
                      : cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr, false);
   *type = LLVMGlobalGetValueType(fn);
@@ -482,8 +468,8 @@ typedef struct rows_tile {
 } rows_tile;
 
 /* Panels [q0, end) for a tile of rows. start, c: of panel q0. */
-static void emit_panels(cy_cg *cg, const dot_frame *f, const rows_tile *t, V q0, V end, unsigned nv, V start, V c) {
-  const dot_plan *p = f->p;
+static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, unsigned nv, V start, V c) {
+  const plan *p = f->p;
   LLVMTypeRef type;
   V fn = kernel_of(cg, p, t->rows, nv, &type), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
   V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
@@ -491,13 +477,13 @@ static void emit_panels(cy_cg *cg, const dot_frame *f, const rows_tile *t, V q0,
     V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
     b = cy_gep(cg, b, cy_mulc(cg, before, cy_dot_group_bytes(p->form, p->nr)));
   }
-  V args[] = {t->a, f->row_table, b, c, t->ldc, k_groups(cg, p), cy_sub(cg, end, q0), start, first, f->again};
+  V args[] = {t->a, f->row_table, b, c, t->ldc, cy_dot_k_groups(cg, p), cy_sub(cg, end, q0), start, first, f->again};
   LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
 }
 
 /* Panels [q0, end) for a tile of rows; the last one has a kernel of its own where fewer vectors do. */
-static void emit_tile(cy_cg *cg, const dot_frame *f, const rows_tile *t, V q0, V end, V start) {
-  const dot_plan *p = f->p;
+static void emit_tile(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, V start) {
+  const plan *p = f->p;
   unsigned last = p->n ? (unsigned)cy_ceil(p->n % p->nr, cg->W) : 0;
   if (!last || last == p->tile.nv) {
     emit_panels(cg, f, t, q0, end, p->tile.nv, start, t->sums);
@@ -513,8 +499,33 @@ static void emit_tile(cy_cg *cg, const dot_frame *f, const rows_tile *t, V q0, V
   cy_if_end(cg, &s);
 }
 
-static void emit_product(cy_cg *cg, const dot_frame *f, V count, V p0, V p1) {
-  const dot_plan *p = f->p;
+/* The same and the epilogue; row0: the tile's first row in the task, whose first panel is p0; together: as many rows may
+ * go through the epilogue at once. */
+static void emit_inlined(cy_cg *cg, const frame *f, const rows_tile *t, const cy_rows *index, unsigned together, V row0,
+                         V p0, V q0, V end) {
+  const plan *p = f->p;
+  cy_dot_inline tile = {.form = p->form,
+                        .tile = p->tile,
+                        .nr = p->nr,
+                        .n = p->n,
+                        .panel_bytes = cy_ceil(p->k, p->form.step) * cy_dot_group_bytes(p->form, p->nr),
+                        .epilogue = epilogue_of(p),
+                        .index = index,
+                        .together = together && p->rows && p->rows % together == 0 ? together : 1,
+                        .full = p->rows && p->rows % p->tile.mr == 0,
+                        .a = t->a,
+                        .row_table = f->row_table,
+                        .rows = t->rows,
+                        .row0 = row0,
+                        .b = f->b,
+                        .groups = cy_dot_k_groups(cg, p),
+                        .col0 = f->col0};
+  tile.start = cy_gep(cg, f->start, cy_mulc(cg, p0, -p->nr * 4));
+  cy_dot_inline_emit(cg, &tile, q0, end);
+}
+
+static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
+  const plan *p = f->p;
   int64_t group = group_choose(p);
   V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4),
     MR = cy_i64(cg, p->tile.mr);
@@ -547,15 +558,19 @@ static void emit_product(cy_cg *cg, const dot_frame *f, V count, V p0, V p1) {
     V there = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
     t.a = cy_select(cg, cy_icmp(cg, LLVMIntSLT, r.iv, f->stay), there, t.a);
   }
-  emit_tile(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
-  cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
+  if (p->inlined) {
+    emit_inlined(cg, f, &t, &index, epilogue.together, r.iv, p0, g.iv, end);
+  } else {
+    emit_tile(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
+    cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
+  }
   cy_loop_end(cg, &r, NULL);
   cy_loop_end(cg, &g, NULL);
 }
 
 /* Packs panels [p0, p1) behind the rows. */
-static void emit_fresh(cy_cg *cg, dot_frame *f, V p0, V p1) {
-  const dot_plan *p = f->p;
+static void emit_fresh(cy_cg *cg, frame *f, V p0, V p1) {
+  const plan *p = f->p;
   V to = cy_gep(cg, f->scratch, rows_bytes(cg, p));
   cy_dot_fresh fresh = fresh_of(cg, p);
   cy_dot_fresh_emit(cg, &fresh, f->matrix, p0, p1, to);
@@ -567,15 +582,32 @@ static void emit_fresh(cy_cg *cg, dot_frame *f, V p0, V p1) {
   f->b = cy_gep(cg, to, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, p0, f->panel_bytes)));
 }
 
-static cy_share share_of_panels(cy_cg *cg, const dot_plan *p, V all, V parts, V i) {
+static cy_share share_of_panels(cy_cg *cg, const plan *p, V all, V parts, V i) {
   cy_share s = cy_share_of(cg, cy_div(cg, all, cy_i64(cg, p->unit)), parts, i);
   return (cy_share){cy_mulc(cg, s.begin, p->unit), cy_mulc(cg, s.end, p->unit)};
 }
 
-static void emit_task(cy_cg *cg, dot_frame *f, V task) {
-  const dot_plan *p = f->p;
+/* Copies the task's rows, those of this number, unless the task before had the same. */
+static void emit_copy(cy_cg *cg, const frame *f, V number, V count) {
+  cy_if s;
+  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntNE, cy_load(cg, cg->i64, f->copied, 8), number));
+  cy_dot_copy_rows(cg, f, count);
+  cy_store(cg, number, f->copied, 8);
+  cy_if_end(cg, &s);
+}
+
+/* Do tasks that follow each other have the same columns? Else they have the same rows, which is better where copying
+ * these takes longer than reading weights again. */
+static bool weights_outer(const plan *p) {
+  if (bytes_at_once(p) && p->taps > 1 && p->n * p->k <= NEAR_BYTES)
+    return false;
+  return p->n && p->rows ? p->n > p->rows : p->n >= 256;
+}
+
+static void emit_task(cy_cg *cg, frame *f, V task) {
+  const plan *p = f->p;
   V rb = row_blocks(cg, p), cb = column_blocks(cg, p), both = cy_mul(cg, rb, cb), np = panels(cg, p);
-  bool columns_outer = p->n && p->rows ? p->n > p->rows : p->n >= 256;
+  bool columns_outer = weights_outer(p);
   V t = cy_mod(cg, task, both), inner = columns_outer ? rb : cb, slow = cy_div(cg, t, inner),
     fast = cy_mod(cg, t, inner);
   f->product = cy_div(cg, task, both);
@@ -585,7 +617,7 @@ static void emit_task(cy_cg *cg, dot_frame *f, V task) {
   find_operands(cg, f);
   V count = cy_sub(cg, r.end, r.begin);
   f->stay = rows_to_stay(cg, f, count);
-  emit_rows(cg, f, count);
+  emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), columns_outer ? fast : slow), count);
   if (p->fresh)
     emit_fresh(cg, f, q.begin, q.end);
   if (p->form.fours)
@@ -602,7 +634,7 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
     cy_dot_depthwise_emit(cg, d, info);
     return;
   }
-  dot_plan p = plan_of(cg, d);
+  plan p = plan_of(cg, d);
   const cy_epilogue *e = epilogue_of(&p);
   info->n_phases = 0;
   if (!p.packed && !p.fresh) {
@@ -613,12 +645,14 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   }
   cy_kernel_begin(cg, p.name, 0);
   cy_epilogue_open(e, cg);
-  dot_frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .row_bytes = row_bytes(cg, &p)};
+  frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .row_bytes = row_bytes(cg, &p)};
   f.scratch = cy_scratch(cg, p.scratch_slot, worker_bytes(cg, &p));
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
   f.start = cy_alloca(cg, p.form.fours ? p.nb * p.nr * 4 : 4);
   f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);
+  f.copied = cy_alloca(cg, 8);
+  cy_store(cg, cy_i64(cg, -1), f.copied, 8);
   if (p.form.amx)
     cy_dot_amx_begin(cg);
   cy_loop t;

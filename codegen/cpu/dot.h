@@ -156,6 +156,29 @@ V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b);
 V cy_dot_pairs_times(cy_cg *cg, V a, V b);
 V cy_dot_bytes_times(cy_cg *cg, V a, V b);
 
+/* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
+void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
+                 V groups, V *out);
+
+/* ---- dot_inline.c ---- */
+
+/* A tile of rows. */
+typedef struct cy_dot_inline {
+  cy_dot_form form;
+  cy_tile tile;
+  int64_t nr, n, panel_bytes;
+  const cy_epilogue *epilogue; /* of i32 */
+  const cy_rows *index;
+  unsigned together;          /* so many rows go at once; 1: each of its own */
+  bool full;                  /* there are always mr of them */
+  V a, row_table, rows, row0; /* the first one in scratch; how many; their number for the index */
+  V b, start, groups, col0;   /* of panel 0; groups of k */
+} cy_dot_inline;
+bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t rows, int64_t n, int64_t k,
+                        const cy_epilogue *epilogue);
+/* Panels [q0, end) through all of k and the epilogue. */
+void cy_dot_inline_emit(cy_cg *cg, const cy_dot_inline *tile, V q0, V end);
+
 /* ---- dot_blocks.c ---- */
 
 /* Can weights in integers, in blocks of so many rows, become bf16 for AMX? */

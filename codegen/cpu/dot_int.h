@@ -1,14 +1,15 @@
-/* dot_int.h - what dot.c and dot_pixels.c share: the plan of a contraction by groups of k, and a task's place. */
+/* dot_int.h - what the files of a contraction by groups of k (dot.c) share. */
 #ifndef CY_CPU_DOT_INT_H
 #define CY_CPU_DOT_INT_H
 
 #include "dot.h"
 
-typedef struct dot_plan {
+typedef struct cy_dot_plan {
   const cy_dot_desc *d;
   const char *name;
   int a_slot, b_slot, scratch_slot, shared_slot;
   bool packed;
+  bool shifted; /* bytes of a, on their way to scratch */
   cy_dot_form form;
   cy_tile tile;
   int64_t nr, mb, nb;
@@ -18,36 +19,38 @@ typedef struct dot_plan {
   int64_t n, k;            /* 0: not known */
   int64_t rows, image;     /* rows: 0 when not known; of an image, of a convolution */
   bool dense;              /* rows follow each other without gaps, as do their k */
+  bool inlined;            /* sums go through the epilogue from registers */
   bool fresh;              /* b is packed by the task that multiplies with it, the only one to do so */
-} dot_plan;
+} cy_dot_plan;
 
-typedef struct dot_frame {
-  const dot_plan *p;
+typedef struct cy_dot_frame {
+  const cy_dot_plan *p;
   cy_dot_rows convert;
   V scratch, row_bytes, row_table, panel_bytes;
   /* of the task */
   V row0, product, matrix, a, b, sums, col0;
+  V copied;       /* i64: which rows are in scratch */
   V stay;         /* so many rows are read where they lie */
   V first, again; /* of cut weights: see dot.h */
   V start;        /* what sums begin with, from panel p0 on */
-  V row_sums;     /* of the task's rows; rows_summed */
+  V row_sums;     /* of the task's rows, where zero points of b need them */
   V idx[CY_GEMM_BATCH];
-} dot_frame;
-
-/* The element of a so many behind the one at `from`. */
-static inline V cy_dot_elements_on(cy_cg *cg, const dot_plan *p, V from, V elements) {
-  return cy_gep(cg, from, cy_dot_source_bytes(cg, p->form, elements));
-}
+} cy_dot_frame;
 
 /* ---- dot.c ---- */
-/* What stands behind the last k meets zeros of b, but NaN times zero is none. Called before the rest of the row is
- * written. */
-void cy_dot_row_end(cy_cg *cg, const dot_frame *f, V dst);
 
-/* ---- dot_pixels.c ---- */
+V cy_dot_k_size(cy_cg *cg, const cy_dot_plan *p);
+V cy_dot_k_groups(cy_cg *cg, const cy_dot_plan *p); /* with those that fill up the last tile */
+/* Do rows lie in memory as they would in scratch, all of them one run? */
+bool cy_dot_rows_as_wanted(const cy_dot_plan *p);
 /* Output pixel `flat` of a convolution: image, then the axes. */
-void cy_dot_split_pixel(cy_cg *cg, const dot_plan *p, V flat, V *image, V *o);
-/* Rows [0, count) of a task of a convolution into scratch. */
-void cy_dot_pixels(cy_cg *cg, const dot_frame *f, V count);
+void cy_dot_split_pixel(cy_cg *cg, const cy_dot_plan *p, V flat, V *image, V *o);
+/* The element of a so many behind the one at `from`. */
+V cy_dot_elements_on(cy_cg *cg, const cy_dot_plan *p, V from, V elements);
+
+/* ---- dot_copy.c ---- */
+
+/* Rows [0, count) of a task to scratch, but for those that stay where they lie. */
+void cy_dot_copy_rows(cy_cg *cg, const cy_dot_frame *f, V count);
 
 #endif

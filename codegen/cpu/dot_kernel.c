@@ -166,6 +166,18 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   *b = v[k->mr * k->nv];
 }
 
+void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
+                 V groups, V *out) {
+  kernel k = {form, mr, nv, nr, false, {NULL}};
+  V v[CY_LOOP_MAX];
+  memcpy(k.row, row, mr * sizeof *row);
+  for (unsigned i = 0; i < mr * nv; i++)
+    v[i] = cy_load(cg, cg->vi, cy_gepc(cg, start, (int64_t)(i % nv) * cg->W * 4), 4);
+  v[mr * nv] = b;
+  emit_loop(cg, &k, groups, NULL, v);
+  memcpy(out, v, mr * nv * sizeof *v);
+}
+
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
   char name[64];
   snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s",

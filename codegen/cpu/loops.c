@@ -716,14 +716,17 @@ cy_scores cy_cpu_scores_of(const cy_epilogue *e) {
   return (cy_scores){changes ? scores_change : NULL, scores_weigh, e->ctx};
 }
 
-/* Operations on floats for one element; a kernel has expressions that nothing uses any more, too. */
-static int arithmetic(const cy_kernel *k) {
+/* Operations for one element, returned those on floats; a kernel has expressions that nothing uses any more, too. */
+static int arithmetic(const cy_kernel *k, unsigned *out_all) {
   bool *marks = zeroed(cy_expr_count(k) + 1, sizeof *marks);
   int n = 0;
+  *out_all = 0;
   cy_lp_mark(k, cy_kernel_body(k), marks);
   for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
     const cy_expr_info *x = cy_expr_of(k, e);
-    n += marks[e] && x->op != CY_X_LOAD && x->n > 0 && cy_dtype_is_float(x->dtype);
+    bool counts = marks[e] && x->op != CY_X_LOAD && x->n > 0;
+    *out_all += counts;
+    n += counts && cy_dtype_is_float(x->dtype);
   }
   free(marks);
   return n;
@@ -742,7 +745,8 @@ cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
   epilogue *e = zeroed(1, sizeof *e);
   int64_t n;
   e->k = k;
-  bool heavy = arithmetic(k) > 10,
+  unsigned steps;
+  bool heavy = arithmetic(k, &steps) > 10,
        many = cy_dim_is_const(cy_kernel_graph(k), columns, &n) && n >= WIDE * (int64_t)cg->W;
   bool plain = c->kind != CY_CONTRACT_ATTENTION;
   e->flat = cy_lp_flat_columns(k);
@@ -752,6 +756,7 @@ cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
                        .ctx = e,
                        .reads = plain && cy_lp_reads_ahead(k),
                        .heavy = heavy,
+                       .steps = steps,
                        .flat = e->flat,
                        .wide = heavy && many ? WIDE : 0};
 }

@@ -49,6 +49,11 @@ static const dot_case cases[] = {
     {.kind = 'p', .a = 's', .b = 's', .turned = 4, .a_zero = 9, .m = 9, .n = 21, .k = 45},
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 9, .m = 1, .n = 1000, .k = 1280},
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 9, .m = 50, .n = 40, .k = 2048},
+    /* rows that stay where they lie; sums that stay in registers */
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 9, .m = 61, .n = 96, .k = 64},
+    {.kind = 'p', .a = 'u', .b = 's', .turned = 4, .a_zero = 5, .m = 29, .n = 100, .k = 128},
+    {.kind = 'p', .a = 'u', .b = 's', .dynamic = 1, .a_zero = 2, .m = 23, .n = 200, .k = 16},
+    {.kind = 'p', .a = 'u', .b = 's', .m = 6, .n = 320, .k = 256},
     {.kind = 'r', .a = 'u', .b = 's', .a_zero = 1, .b_zero = 1, .m = 3, .n = 5, .k = 7},
     {.kind = 'r', .a = 'u', .b = 'u', .a_zero = 128, .b_zero = 2, .m = 40, .n = 77, .k = 65},
     {.kind = 'r', .a = 's', .b = 's', .turned = 2, .b_zero = 2, .m = 19, .n = 64, .k = 64},
@@ -57,6 +62,8 @@ static const dot_case cases[] = {
     CONV('u', 's', 3, 1, 32, 3, 17, 19, 3, 3, 2, 1),
     CONV('s', 's', -7, 2, 24, 16, 9, 8, 1, 1, 1, 0),
     CONV('u', 's', 130, 1, 40, 32, 14, 14, 3, 3, 1, 1),
+    CONV('u', 's', 4, 2, 272, 8, 15, 13, 3, 3, 1, 1), /* tasks of the same rows follow each other */
+    CONV('u', 's', 4, 3, 48, 32, 7, 9, 1, 1, 1, 0),
     CONV('u', 'w', 77, 1, 20, 17, 10, 11, 5, 3, 1, 2),
     CONV('u', 's', 9, 2, 20, 24, 10, 11, 3, 3, 2, 1, .dynamic = 1),
     CONV('s', 's', 5, 1, 12, 8, 12, 12, 3, 3, 1, 2, .dilation = 2),

@@ -1,25 +1,43 @@
-/* dot_pixels.c - the rows of a convolution by groups of k: what the taps of an output pixel read, one after the other.
+/* dot_copy.c - copies a task's rows of a to scratch: those of a matrix, or the taps of output pixels.
  *
- * Comes in: a task's pixels. Goes out: its rows of scratch, in the form of dot_rows.c, padding included. Where taps lie
- * side by side, pixels whose taps are all in the picture are copied by kernel rows, without checks.
+ * Comes in: a frame of dot.c, whose task is known. Goes out: [row][k] in the form that micro-kernels read, made by
+ * dot_rows.c. Pixels whose taps all lie in the picture take whole kernel rows at a time, without a check.
  */
 #include "dot_int.h"
 
-void cy_dot_split_pixel(cy_cg *cg, const dot_plan *p, V flat, V *image, V *o) {
-  for (int i = 2; i >= 0; i--) {
-    V size = cy_size(cg, p->axis[i].out);
-    bool whole = cy_csize_is(p->axis[i].out, 1);
-    o[i] = whole ? cy_i64(cg, 0) : cy_mod(cg, flat, size);
-    flat = whole ? flat : cy_div(cg, flat, size);
+typedef cy_dot_plan plan;
+typedef cy_dot_frame frame;
+
+/* ---- rows of a ---- */
+
+/* What stands behind the last k meets zeros of b, but NaN times zero is none. Called before the rest of the row is
+ * written. */
+static void emit_row_end(cy_cg *cg, const frame *f, V dst) {
+  const plan *p = f->p;
+  if (!p->form.bf16 || (p->k && p->k % (p->form.step * p->form.together) == 0))
+    return;
+  V last = p->k ? cy_i64(cg, p->k / 2 * 4) : cy_mulc(cg, cy_div(cg, cy_dot_k_size(cg, p), cy_i64(cg, 2)), 4);
+  V end = cy_mulc(cg, cy_dot_k_groups(cg, p), 4), to = cy_gep(cg, dst, last), bytes = cy_sub(cg, end, last);
+  LLVMBuildMemSet(cg->b, to, LLVMConstNull(cg->i8), bytes, 4);
+}
+
+static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
+  const cy_gemm_desc *g = &f->p->d->gemm;
+  emit_row_end(cg, f, dst);
+  V src = cy_dot_elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
+  if (cy_csize_is(g->ak, 1) || cy_csize_is(g->k, 1)) {
+    cy_dot_run(cg, &f->convert, dst, src, cy_dot_k_size(cg, f->p));
+  } else {
+    V stride = cy_dot_source_bytes(cg, f->p->form, cy_size(cg, g->ak));
+    cy_dot_gather(cg, &f->convert, dst, src, cy_dot_k_size(cg, f->p), stride);
   }
-  *image = cy_csize_is(p->d->window.batch, 1) ? cy_i64(cg, 0) : flat;
 }
 
 static V inside(cy_cg *cg, V i, const cy_axis *a) { return cy_icmp(cg, LLVMIntULT, i, cy_size(cg, a->in)); }
 
 /* The taps of one kernel row, one by one. line: the input row; x: input column of the first tap; ok: the row exists. */
-static void emit_taps(cy_cg *cg, const dot_frame *f, V dst, V line, V ok, V x) {
-  const dot_plan *p = f->p;
+static void emit_taps(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
+  const plan *p = f->p;
   const cy_axis *w = &p->axis[2];
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, w->count), cy_i64(cg, 1), NULL, 0);
@@ -34,8 +52,8 @@ static void emit_taps(cy_cg *cg, const dot_frame *f, V dst, V line, V ok, V x) {
   cy_loop_end(cg, &l, NULL);
 }
 
-static void emit_kernel_row(cy_cg *cg, const dot_frame *f, V dst, V line, V ok, V x) {
-  const dot_plan *p = f->p;
+static void emit_kernel_row(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
+  const plan *p = f->p;
   const cy_axis *w = &p->axis[2];
   if (w->count == 1 || w->inc != 1 || !cy_csize_is(w->in_stride, p->c)) {
     emit_taps(cg, f, dst, line, ok, x);
@@ -51,10 +69,10 @@ static void emit_kernel_row(cy_cg *cg, const dot_frame *f, V dst, V line, V ok, 
   cy_if_end(cg, &s);
 }
 
-static void emit_pixel(cy_cg *cg, const dot_frame *f, V row, V dst) {
-  const dot_plan *p = f->p;
+static void emit_pixel(cy_cg *cg, const frame *f, V row, V dst) {
+  const plan *p = f->p;
   V image, o[3], ok = LLVMConstInt(cg->i1, 1, 0), number = cy_i64(cg, 0);
-  cy_dot_row_end(cg, f, dst);
+  emit_row_end(cg, f, dst);
   cy_dot_split_pixel(cg, p, cy_add(cg, f->row0, row), &image, o);
   V line = cy_dot_elements_on(cg, p, f->a, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
   cy_loop l[2];
@@ -78,7 +96,7 @@ static void emit_pixel(cy_cg *cg, const dot_frame *f, V row, V dst) {
 enum { MOST_KERNEL_ROWS = 9 };
 
 /* Do the taps of a kernel row lie side by side in the input? */
-static bool taps_dense(const dot_plan *p) {
+static bool taps_dense(const plan *p) {
   const cy_axis *w = &p->axis[2];
   return p->d->conv && w->count > 1 && w->inc == 1 && cy_csize_is(w->in_stride, p->c) &&
          p->axis[0].count * p->axis[1].count <= MOST_KERNEL_ROWS;
@@ -91,8 +109,8 @@ typedef struct stretch {
 } stretch;
 
 /* Pixels [a, b) of a stretch, with no more checks. */
-static void emit_inner_pixels(cy_cg *cg, const dot_frame *f, const stretch *s, V a, V b) {
-  const dot_plan *p = f->p;
+static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, V b) {
+  const plan *p = f->p;
   const cy_axis *w = &p->axis[2];
   V line[MOST_KERNEL_ROWS],
       image = cy_dot_elements_on(cg, p, f->a, cy_mul(cg, s->image, cy_size(cg, p->d->window.in_n)));
@@ -108,7 +126,7 @@ static void emit_inner_pixels(cy_cg *cg, const dot_frame *f, const stretch *s, V
   cy_loop_begin(cg, &x, a, b, cy_i64(cg, 1), NULL, 0);
   V column = cy_mulc(cg, cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), p->c);
   V dst = cy_gep(cg, f->scratch, cy_mul(cg, cy_add(cg, s->first, x.iv), f->row_bytes));
-  cy_dot_row_end(cg, f, dst);
+  emit_row_end(cg, f, dst);
   int64_t run = w->count * p->c;
   for (int i = 0; i < n; i++) {
     V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * run))),
@@ -127,8 +145,8 @@ static V reaches_inside(cy_cg *cg, const cy_axis *a, V o) {
 }
 
 /* The outer pixels one by one, the inner ones [a, b) faster. */
-static void emit_stretch(cy_cg *cg, const dot_frame *f, const stretch *s) {
-  const dot_plan *p = f->p;
+static void emit_stretch(cy_cg *cg, const frame *f, const stretch *s) {
+  const plan *p = f->p;
   const cy_axis *w = &p->axis[2];
   V ok = reaches_inside(cg, &p->axis[1], s->o[1]);
   ok = LLVMBuildAnd(cg->b, reaches_inside(cg, &p->axis[0], s->o[0]), ok, "");
@@ -148,8 +166,8 @@ static void emit_stretch(cy_cg *cg, const dot_frame *f, const stretch *s) {
   emit_inner_pixels(cg, f, s, a, b);
 }
 
-static void emit_stretches(cy_cg *cg, const dot_frame *f, V count) {
-  const dot_plan *p = f->p;
+static void emit_stretches(cy_cg *cg, const frame *f, V count) {
+  const plan *p = f->p;
   V width = cy_size(cg, p->axis[2].out), end = cy_add(cg, f->row0, count), image, o[3];
   cy_loop l;
   V last = cy_ceil_div(cg, end, width);
@@ -163,13 +181,24 @@ static void emit_stretches(cy_cg *cg, const dot_frame *f, V count) {
   cy_loop_end(cg, &l, NULL);
 }
 
-void cy_dot_pixels(cy_cg *cg, const dot_frame *f, V count) {
-  if (taps_dense(f->p)) {
+void cy_dot_copy_rows(cy_cg *cg, const cy_dot_frame *f, V count) {
+  const plan *p = f->p;
+  if (cy_dot_rows_as_wanted(p)) {
+    V src = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, f->stay), p->k));
+    V dst = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, f->row_bytes));
+    cy_dot_run(cg, &f->convert, dst, src, cy_mulc(cg, cy_sub(cg, count, f->stay), p->k));
+    return;
+  }
+  if (taps_dense(p)) {
     emit_stretches(cg, f, count);
     return;
   }
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  emit_pixel(cg, f, r.iv, cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes)));
+  V dst = cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes));
+  if (p->d->conv)
+    emit_pixel(cg, f, r.iv, dst);
+  else
+    emit_gemm_row(cg, f, r.iv, dst);
   cy_loop_end(cg, &r, NULL);
 }
