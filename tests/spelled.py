@@ -325,6 +325,48 @@ def positions_of_grid_rows(g):
     return on_a_grid(g, (HEADS, 3, 1, 3, 1))
 
 
+def in_a_window(g, taken=1):
+    """As MViT v2 adds its positions: in place, to all but the first row and key."""
+    q, k, v = g.qkv()
+    s = g.scores(q, k)
+
+    def cut(rows, keys):
+        starts, ends = zip(rows, keys)
+        return g.op('Slice', s, g.ints(*starts), g.ints(*ends), g.ints(2, 3))
+
+    inside = g.op('Add', cut((taken, taken + ROWS - 1), (1, ROWS)), g.weight(HEADS, ROWS - 1, ROWS - 1))
+    rows = g.op('Concat', cut((1, ROWS), (0, 1)), inside, axis=3)
+    return g.finish(g.op('Mul', g.op('Concat', cut((0, 1), (0, ROWS)), rows, axis=2), g.const(1.5)), v)
+
+
+@form(1)
+def positions_in_a_window(g):
+    return in_a_window(g)
+
+
+@form(0)
+def window_of_other_rows(g):
+    return in_a_window(g, taken=0)
+
+
+def softcapped(g, inside, outside):
+    q, k, v = g.qkv()
+    s, cap = g.scores(q, k), g.const(1.5)
+    s = g.op('Add', s, g.weight(HEADS, ROWS, ROWS)) if inside else s
+    s = g.op('Mul', g.op('Tanh', g.op('Div', s, cap)), cap)
+    return g.finish(g.op('Add', s, g.weight(HEADS, ROWS, ROWS)) if outside else s, v)
+
+
+@form(1)
+def bias_behind_softcap(g):
+    return softcapped(g, False, True)
+
+
+@form(0)
+def bias_inside_softcap(g):
+    return softcapped(g, True, False)
+
+
 @form(1)
 def heads_by_expand(g):
     g.input('q', 2 * HEADS, ROWS, SIZE)
