@@ -70,6 +70,7 @@ static void fill_stats(cy_work *b, cy_codegen_stats *st) {
   for (uint32_t i = 0; i < b->p->nconstants; i++)
     st->constants += b->constant_used[i];
   st->weights_bytes = b->p->weights_bytes;
+  st->compiled_by = b->compiled_by;
 }
 
 static int check_kind(cy_work *b) {
@@ -87,7 +88,7 @@ static bool little_to_do(const cy_work *b) {
   const int64_t most = 100 * 1000 * 1000; /* picoseconds */
   int64_t sum = 0, *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
   if (!syms)
-    abort();
+    cy_no_memory();
   for (uint32_t s = 1; s <= cy_sym_count(b->g); s++)
     syms[s] = s == b->p->workers ? 1 : SMALL_SIZE;
   for (uint32_t i = 0; i < b->nplans && sum <= most; i++) {
@@ -164,7 +165,7 @@ void cy_work_add_object(cy_work *b, const char *path) {
   b->objects = realloc(b->objects, (b->nobjects + 1) * sizeof *b->objects);
   char *copy = strdup(path);
   if (!b->objects || !copy)
-    abort();
+    cy_no_memory();
   b->objects[b->nobjects++] = copy;
 }
 

@@ -45,7 +45,7 @@ static bool is_batch(cy_graph *g, cy_sym s) {
 static int64_t *guess_sizes(cy_work *b) {
   int64_t *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
   if (!syms)
-    abort();
+    cy_no_memory();
   for (uint32_t s = 1; s <= cy_sym_count(b->g); s++)
     syms[s] = s == b->p->workers || is_batch(b->g, s) ? 1 : TYPICAL_SIZE;
   return syms;
@@ -141,7 +141,7 @@ static void sort_fused(cy_work *b, const row *r) {
   uint32_t n = r->launch->nfused;
   order *list = calloc(n + 1, sizeof *list);
   if (!list)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < n; i++) {
     list[i].node = r->launch->fused[i];
     const cy_block_info *block = cy_block_of(b->g, cy_node_of(b->g, list[i].node)->block);
@@ -237,7 +237,7 @@ void cy_explain(cy_work *b, FILE *out) {
   print_sizes(b, syms, out);
   row_list list = {b, syms, calloc(b->nplans + 1, sizeof(row)), 0, calloc(cy_sym_count(b->g) + 1, 1)};
   if (!list.rows || !list.by_sizes)
-    abort();
+    cy_no_memory();
   note_steps(&list, b->p->steps, true);
   fprintf(out, "%-34s %4s  %-24s %-6s %10s %9s %12s  %s\n", "kernel", "runs", "algorithm", "layout", "MFLOP", "MB",
           "floor us", "ops fused");

@@ -14,27 +14,34 @@
 
 /* ---- identifiers ---- */
 
-static bool is_keyword(const char *s) {
-  static const char *const words[] = {
-      "alignas", "alignof",  "and",      "asm",       "auto",      "bool",    "break",     "case",     "catch",
-      "char",    "class",    "const",    "constexpr", "continue",  "default", "delete",    "do",       "double",
-      "else",    "enum",     "explicit", "export",    "extern",    "false",   "float",     "for",      "friend",
-      "goto",    "if",       "inline",   "int",       "long",      "mutable", "namespace", "new",      "not",
-      "nullptr", "operator", "or",       "private",   "protected", "public",  "register",  "requires", "restrict",
-      "return",  "short",    "signed",   "sizeof",    "static",    "struct",  "switch",    "template", "this",
-      "throw",   "true",     "try",      "typedef",   "typename",  "typeof",  "union",     "unsigned", "using",
-      "virtual", "void",     "volatile", "while",     "xor",       "concept", "linux",     "unix"};
-  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-    if (strcmp(s, words[i]) == 0)
+static bool ends_in(const char *s, const char *end) {
+  size_t n = strlen(s), m = strlen(end);
+  return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* Words of C, of C++, of their usual headers, above all <stdint.h>; and what both keep for themselves: __x and _X. */
+static bool is_taken(const char *s) {
+  static const char words[] =
+      " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class "
+      "co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue "
+      "contract_assert decltype default delete do double dynamic_cast else enum EOF errno explicit export extern "
+      "false float for friend goto if inline int int16_t int32_t int64_t int8_t linux long mutable namespace new "
+      "noexcept not not_eq NULL nullptr operator or or_eq private protected public register reinterpret_cast requires "
+      "restrict return short signed sizeof static static_assert static_cast struct switch template this thread_local "
+      "throw true try typedef typeid typename typeof typeof_unqual uint16_t uint32_t uint64_t uint8_t union unix "
+      "unsigned using virtual void volatile wchar_t while xor xor_eq ";
+  size_t n = strlen(s);
+  for (const char *at = n ? strstr(words, s) : NULL; at; at = strstr(at + 1, s))
+    if (at[-1] == ' ' && at[n] == ' ')
       return true;
-  return false;
+  return (s[0] == '_' && (s[1] == '_' || isupper((unsigned char)s[1]))) || ends_in(s, "_MAX") || ends_in(s, "_MIN");
 }
 
 char *cy_c_identifier(const char *text, size_t len) {
   char *out = malloc(len + 3);
   size_t n = 0;
   if (!out)
-    abort();
+    cy_no_memory();
   if (len == 0 || isdigit((unsigned char)text[0]))
     out[n++] = '_';
   for (size_t i = 0; i < len; i++) {
@@ -42,7 +49,7 @@ char *cy_c_identifier(const char *text, size_t len) {
     out[n++] = c < 128 && isalnum(c) ? (char)c : '_';
   }
   out[n] = 0;
-  if (is_keyword(out))
+  if (is_taken(out))
     strcat(out, "_");
   return out;
 }

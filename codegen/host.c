@@ -303,7 +303,7 @@ static void emit_output_dims(cy_host *h) {
       continue;
     const cy_type *type = &cy_value_of(h->g, ports[i].value)->type;
     for (int axis = 0; axis < type->rank; axis++) {
-      LLVMValueRef v = cy_host_dim(h, type->dim[axis]);
+      LLVMValueRef v = cy_host_size(h, type->dim[axis]);
       check_output_dim(h, cy_str_text(h->g, ports[i].name), axis, type->dim[axis], v);
       size_t at = i * sizeof(cyrt_output) + offsetof(cyrt_output, dims) + 8 * (size_t)axis;
       cy_store(h->cg, v, cy_gepc(h->cg, h->fn.outputs, (int64_t)at), 8);
@@ -316,13 +316,13 @@ static LLVMValueRef emit_arena_plan(cy_host *h) {
   cy_cg *cg = h->cg;
   LLVMValueRef *lives = malloc((h->n_planned + 1) * sizeof *lives);
   if (!lives)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < h->p->nbuffers; i++) {
     const cy_buffer *b = &h->p->buffers[i];
     int64_t at = h->offset_index[i];
     if (at < 0)
       continue;
-    cy_store(cg, cy_host_dim(h, b->bytes), cy_gepc(cg, h->fn.offsets, 8 * at), 8);
+    cy_store(cg, cy_host_size(h, b->bytes), cy_gepc(cg, h->fn.offsets, 8 * at), 8);
     lives[at] = cy_i64(cg, (int64_t)b->last << 32 | b->first); /* a cyrt_lifetime */
   }
   LLVMValueRef table = cy_host_table(h, lives, h->n_planned);
@@ -338,7 +338,7 @@ static LLVMValueRef emit_plan(cy_host *h, const char *name) {
   cy_host_requirements(h);
   emit_common_scratch(h);
   emit_output_dims(h);
-  LLVMValueRef bytes = h->p->arena_bytes ? cy_host_dim(h, h->p->arena_bytes) : emit_arena_plan(h);
+  LLVMValueRef bytes = h->p->arena_bytes ? cy_host_size(h, h->p->arena_bytes) : emit_arena_plan(h);
   cy_store(h->cg, bytes, cy_gepc(h->cg, h->fn.frame, offsetof(cyrt_frame, arena_bytes)), 8);
   cy_host_leave(h, state);
   return fn;
@@ -354,7 +354,7 @@ static void number_symbols(cy_host *h) {
   h->checked = calloc(cy_graph_requirements(h->g, &unused) + 1, sizeof *h->checked);
   bool *done = calloc(n + 1, sizeof *done);
   if (!h->sym_index || !h->known || !h->checked || !done)
-    abort();
+    cy_no_memory();
   cy_sym *inputs;
   h->n_input_syms = cy_input_symbols(h->g, &inputs);
   for (uint32_t i = 0; i < h->n_input_syms; i++) {
@@ -373,7 +373,7 @@ static void number_symbols(cy_host *h) {
 static void number_offsets(cy_host *h) {
   h->offset_index = malloc((h->p->nbuffers + 1) * sizeof *h->offset_index);
   if (!h->offset_index)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < h->p->nbuffers; i++) {
     bool planned = h->p->buffers[i].kind == CY_BUF_ARENA && !h->p->buffers[i].offset;
     h->offset_index[i] = planned ? (int32_t)h->n_planned++ : -1;

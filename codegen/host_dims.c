@@ -7,6 +7,7 @@
  */
 #include "codegen/host_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- symbols ---- */
@@ -109,7 +110,7 @@ static void memo_grow(cy_host *h, cy_dim d) {
   h->memo = realloc(h->memo, cap * sizeof *h->memo);
   h->memo_turn = realloc(h->memo_turn, cap * sizeof *h->memo_turn);
   if (!h->memo || !h->memo_turn)
-    abort();
+    cy_no_memory();
   for (uint32_t i = h->memo_cap; i < cap; i++)
     h->memo_turn[i] = 0;
   h->memo_cap = cap;
@@ -127,6 +128,61 @@ LLVMValueRef cy_host_dim(cy_host *h, cy_dim d) {
   h->memo[d] = value;
   h->memo_turn[d] = h->turn;
   return value;
+}
+
+/* ---- sizes that may be too large ---- */
+
+static LLVMValueRef larger(cy_host *h, LLVMValueRef a, LLVMValueRef b) {
+  return cy_select(h->cg, LLVMBuildFCmp(h->cg->b, LLVMRealOGT, a, b, ""), a, b);
+}
+
+static LLVMValueRef magnitude(cy_host *h, LLVMTypeRef real, LLVMValueRef v) {
+  LLVMValueRef x = LLVMBuildSIToFP(h->cg->b, v, real, "");
+  return larger(h, x, LLVMBuildFNeg(h->cg->b, x, ""));
+}
+
+static bool may_be_large(cy_host *h, cy_dim d) {
+  int64_t v, min, max;
+  const cy_term *terms;
+  if (cy_dim_is_const(h->g, d, &v))
+    return false;
+  cy_dim_range(h->g, d, &min, &max);
+  int n = cy_dim_terms(h->g, d, &terms);
+  bool symbol =
+      n == 1 && terms->natoms == 1 && terms->coef == 1 && cy_dim_atom(h->g, terms->atoms[0])->kind == CY_ATOM_SYM;
+  return !symbol && (min < -(INT64_C(1) << 62) || max > INT64_C(1) << 62);
+}
+
+/* What the terms of a dim add up to regardless of signs, as a double: the largest over the dim, those in it, and `most`.
+ */
+static LLVMValueRef largest_sum(cy_host *h, LLVMTypeRef real, cy_dim d, LLVMValueRef most) {
+  const cy_term *terms;
+  if (!may_be_large(h, d))
+    return most;
+  int n = cy_dim_terms(h->g, d, &terms);
+  LLVMValueRef sum = LLVMConstReal(real, 0);
+  for (int i = 0; i < n; i++) {
+    LLVMValueRef product = LLVMConstReal(real, fabs((double)terms[i].coef));
+    for (int j = 0; j < terms[i].natoms; j++) {
+      const cy_atom *atom = cy_dim_atom(h->g, terms[i].atoms[j]);
+      product = LLVMBuildFMul(h->cg->b, product, magnitude(h, real, atom_value(h, terms[i].atoms[j])), "");
+      if (atom->kind == CY_ATOM_SYM)
+        continue;
+      most = largest_sum(h, real, atom->a, most);
+      most = largest_sum(h, real, atom->b, most);
+    }
+    sum = LLVMBuildFAdd(h->cg->b, sum, product, "");
+  }
+  return larger(h, sum, most);
+}
+
+LLVMValueRef cy_host_size(cy_host *h, cy_dim d) {
+  LLVMValueRef value = cy_host_dim(h, d);
+  if (!may_be_large(h, d))
+    return value;
+  LLVMTypeRef real = LLVMDoubleTypeInContext(h->cg->ctx);
+  LLVMValueRef sum = largest_sum(h, real, d, LLVMConstReal(real, 0)), limit = LLVMConstReal(real, 0x1p62);
+  return cy_select(h->cg, LLVMBuildFCmp(h->cg->b, LLVMRealOLT, sum, limit, ""), value, cy_i64(h->cg, INT64_MAX));
 }
 
 /* ---- what a launch costs ---- */
@@ -182,7 +238,7 @@ cy_dim cy_kernel_work(cy_graph *g, cy_kernel *k) {
     return cy_dim_muli(g, contraction_macs(g, c), PS_CONTRACTION);
   uint8_t *seen = calloc(cy_expr_count(k) + 1, 1);
   if (!seen)
-    abort();
+    cy_no_memory();
   cy_dim body = stmts_work(g, k, cy_kernel_body(k), cy_kernel_grid_lanes(k), seen);
   free(seen);
   return cy_dim_mul(g, body, cy_kernel_tasks(k));

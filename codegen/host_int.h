@@ -60,6 +60,8 @@ struct cy_host {
 
 /* ---- host_dims.c ---- */
 LLVMValueRef cy_host_dim(cy_host *h, cy_dim d);
+/* The same for what memory is asked for: INT64_MAX, which no one has, where what it is computed from does not fit. */
+LLVMValueRef cy_host_size(cy_host *h, cy_dim d);
 void cy_host_forget(cy_host *h); /* values seen so far no longer dominate, or a symbol changed */
 void cy_host_set_sym(cy_host *h, cy_sym s, LLVMValueRef v);
 LLVMValueRef cy_host_sym(cy_host *h, cy_sym s);

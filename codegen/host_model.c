@@ -134,7 +134,7 @@ static LLVMValueRef texts_table(cy_host *h) {
   }
   char *bytes = calloc(used, 1);
   if (!starts || !bytes)
-    abort();
+    cy_no_memory();
   used = 0;
   for (uint32_t i = 0; i < n; i++) {
     const char *text = cy_text_of(h->g, i, &length);
@@ -153,7 +153,7 @@ static LLVMValueRef texts_table(cy_host *h) {
 static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t n, bool input) {
   LLVMValueRef *rows = calloc(n + 1, sizeof *rows);
   if (!rows)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(h->g, ports[i].value);
     int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
@@ -174,7 +174,7 @@ static LLVMValueRef sym_names(cy_host *h) {
   LLVMValueRef *names = calloc(h->n_syms + 1, sizeof *names), none = cy_host_text(h, "");
   cy_sym *inputs;
   if (!names)
-    abort();
+    cy_no_memory();
   uint32_t n = cy_input_symbols(h->g, &inputs);
   for (uint32_t i = 0; i < h->n_syms; i++)
     names[i] = i < n ? cy_host_text(h, cy_str_text(h->g, cy_sym_of(h->g, inputs[i])->name)) : none;
@@ -221,6 +221,9 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
   uint32_t nin = cy_graph_inputs(h->g, &in), nout = cy_graph_outputs(h->g, &out);
   const cy_host_device *target = b->machine->target->host;
   LLVMValueRef device = null_ptr(h), device_data = null_ptr(h);
+  char compiler[80];
+  snprintf(compiler, sizeof compiler, "cytoc %s%s%s", CYTO_VERSION, *b->compiled_by.name ? ", " : "",
+           b->compiled_by.name);
   if (target->describe)
     target->describe(h, &device, &device_data);
   LLVMValueRef fields[] = {cy_host_i32(h, CYTO_ABI_VERSION),
@@ -228,7 +231,7 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
                            cy_host_text(h, cy_graph_name(h->g)),
                            cy_host_text(h, b->machine->text),
                            cy_host_text(h, b->machine->needs),
-                           cy_host_text(h, "cytoc " CYTO_VERSION),
+                           cy_host_text(h, compiler),
                            cy_host_i32(h, nin),
                            cy_host_i32(h, nout),
                            ports_table(h, in, nin, true),

@@ -34,7 +34,7 @@ LLVMValueRef cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel
     h->profile_cap = h->profile_cap * 2 + 64;
     h->profile = realloc(h->profile, h->profile_cap * sizeof *h->profile);
     if (!h->profile)
-      abort();
+      cy_no_memory();
   }
   *out_row = h->profile[h->n_profile++] = row_create(h, s, plan);
   return cy_call(h->cg, cy_host_declare(h, "cyrt_profile_start", h->cg->i64, NULL, 0, false), NULL, 0);

@@ -116,7 +116,7 @@ static void alloc_scratch(cy_host *h, const cy_step *s, const cy_kernel_plan *pl
     if (!sized)
       cy_host_scratch_syms(h, plan);
     sized = true;
-    slot_alloc(h, b->index, cy_host_dim(h, b->bytes));
+    slot_alloc(h, b->index, cy_host_size(h, b->bytes));
   }
 }
 
@@ -182,7 +182,7 @@ static void emit_read(cy_host *h, const cy_step *s) {
 
 static void emit_alloc(cy_host *h, const cy_step *s) {
   const cy_buffer *b = &h->p->buffers[s->bind[0].buffer];
-  slot_alloc(h, b->index, cy_host_dim(h, b->bytes));
+  slot_alloc(h, b->index, cy_host_size(h, b->bytes));
 }
 
 static void output_alloc(cy_host *h, uint32_t index, const cy_type *type) {
@@ -190,7 +190,7 @@ static void output_alloc(cy_host *h, uint32_t index, const cy_type *type) {
   if (!h->fn.dims)
     h->fn.dims = cy_alloca(cg, 8 * CYTO_MAX_RANK);
   for (int i = 0; i < type->rank; i++)
-    cy_store(cg, cy_host_dim(h, type->dim[i]), cy_gepc(cg, h->fn.dims, 8 * i), 8);
+    cy_store(cg, cy_host_size(h, type->dim[i]), cy_gepc(cg, h->fn.dims, 8 * i), 8);
   LLVMTypeRef params[5] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i64};
   LLVMValueRef fn = cy_host_declare(h, "cyrt_output_alloc", cg->i32, params, 5, false);
   int64_t elem = (cy_dtype_of((cy_dtype)type->dtype)->bits + 7) / 8;
@@ -287,7 +287,7 @@ static void make_room(cy_host *h, const cy_step *s) {
       continue;
     const cy_buffer *b = &h->p->buffers[s->out[i].at.buffer];
     if (b->kind == CY_BUF_DYNAMIC)
-      slot_alloc(h, b->index, cy_host_dim(h, b->bytes));
+      slot_alloc(h, b->index, cy_host_size(h, b->bytes));
     else if (b->kind == CY_BUF_OUTPUT && cy_host_output_dynamic(h, b->index))
       output_alloc(h, b->index, &s->out[i].type);
   }
@@ -328,7 +328,7 @@ static bool *emit_body(cy_host *h, const cy_step *steps, cy_block block) {
   size_t size = (cy_sym_count(h->g) + 1) * sizeof(bool);
   bool *before = h->known, *inside = malloc(size);
   if (!inside)
-    abort();
+    cy_no_memory();
   h->known = memcpy(inside, before, size);
   h->block = block;
   cy_host_forget(h);

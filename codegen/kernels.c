@@ -35,7 +35,7 @@ static void index_plans(cy_work *b) {
   b->plan_mask = places - 1;
   b->plan_of = calloc(places, sizeof *b->plan_of);
   if (!b->plan_of)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < b->nplans; i++)
     *place_of(b, b->plans[i].kernel) = &b->plans[i];
 }
@@ -150,7 +150,7 @@ static void find_constants(cy_work *b) {
   add_defaults(b);
   b->constant_used = calloc(b->p->nconstants + 1, sizeof *b->constant_used);
   if (!b->constant_used)
-    abort();
+    cy_no_memory();
   cy_steps_visit(b->p->steps, use_constants, b);
   for (uint32_t i = 0; i < b->p->nconstants; i++) {
     const cy_constant *c = &b->p->constants[i];
@@ -171,7 +171,7 @@ void cy_kernels_prepare(cy_work *b) {
   b->plans = calloc(n + 1, sizeof *b->plans);
   b->scratch_sym = calloc(2 * n + 2, sizeof *b->scratch_sym);
   if (!b->plans || !b->scratch_sym)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < n; i++)
     b->plans[i].kernel = b->p->kernels[i];
   b->nplans = n;

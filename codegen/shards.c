@@ -28,6 +28,7 @@ typedef struct shard {
 /* What a child reports. */
 typedef struct report {
   char error[MAX_SHARDS][ERROR_TEXT];
+  cy_kernel_compiler compiled_by[MAX_SHARDS];
   cy_kernel_code code[];
 } report;
 
@@ -44,7 +45,7 @@ static int deal(cy_work *b, shard *shards) {
   uint64_t total = 0;
   uint32_t *order = malloc((b->nplans + 1) * sizeof *order);
   if (!order)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < b->nplans; i++) {
     order[i] = i;
     total += b->plans[i].weight;
@@ -60,7 +61,7 @@ static int deal(cy_work *b, shard *shards) {
       if (shards[s].weight < least->weight)
         least = &shards[s];
     if (!least->plans && !(least->plans = malloc(b->nplans * sizeof *least->plans)))
-      abort();
+      cy_no_memory();
     least->plans[least->n++] = &b->plans[order[i]];
     least->weight += b->plans[order[i]].weight;
   }
@@ -76,6 +77,7 @@ _Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_cod
   machine.threads = threads;
   machine.prefix = b->name;
   machine.hurry = b->hurry;
+  machine.compiled_by = &r->compiled_by[index];
   int rc = machine.target->emit(&machine, s->plans, s->n, kind, s->path, &error);
   if (rc)
     snprintf(r->error[index], ERROR_TEXT, "%s", error ? error : "unknown error");
@@ -108,10 +110,12 @@ static int collect(cy_work *b, shard *shards, int n, report *r) {
     const char *kernel = cy_kernel_name(shards[i].plans[0]->kernel);
     if (r->error[i][0])
       cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", r->error[i]);
-    else
+    else if (WIFSIGNALED(status))
       cy_diag_add(b->diag, CY_ERROR, NULL,
                   "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
-                  shards[i].n, kernel, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+                  shards[i].n, kernel, WTERMSIG(status));
+    else /* it has said why */
+      cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, failed", shards[i].n, kernel);
     return -1;
   }
   return 0;
@@ -143,7 +147,7 @@ int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b)) 
   size_t bytes = sizeof(report) + (b->nplans + 1) * sizeof(cy_kernel_code);
   report *r = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (!shards || r == MAP_FAILED)
-    abort();
+    cy_no_memory();
   int n = b->nplans ? deal(b, shards) : 0;
   for (int i = 0; i < n; i++) {
     char name[32];
@@ -154,6 +158,7 @@ int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b)) 
   int rc = run_all(b, shards, n, kind, r, meanwhile);
   for (uint32_t i = 0; i < b->nplans; i++)
     b->plans[i].code = r->code[i];
+  b->compiled_by = r->compiled_by[0];
   for (int i = 0; i < n; i++)
     free(shards[i].plans);
   free(shards);

@@ -24,7 +24,7 @@ static void no_such_target(const char *spec, const char *reason, cy_diag_sink *d
 static cy_machine *machine_match(const char *spec, char **out_reason) {
   cy_machine *m = calloc(1, sizeof *m);
   if (!m)
-    abort();
+    cy_no_memory();
   for (size_t i = 0; i < NTARGETS && !*out_reason; i++)
     if (targets[i]->match(spec, m, out_reason)) {
       m->target = targets[i];
@@ -93,6 +93,7 @@ bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
 
 bool cy_machine_blocks_round(const cy_machine *m) { return m->target->blocks_round; }
 bool cy_machine_words(const cy_machine *m) { return m->target->words; }
+bool cy_machine_mixed_bytes(const cy_machine *m) { return m->target->mixed_bytes; }
 
 bool cy_machine_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n) {
   return m->target->int_rows && m->target->int_rows(m, bits, block, n);

@@ -2,10 +2,10 @@
  *
  * One private directory under TMPDIR holds intermediate files; outputs are written under a temporary name beside their
  * place and renamed into it, so nobody ever sees half a library; to devices and pipes they are copied.
- * cy_temps_destroy() removes what is left; so does the handler of SIGINT, SIGTERM and SIGHUP, which is why paths and
- * children stand in fixed tables reachable from static variables. A child would write files again after they were
- * removed: the handler ends and reaps children first. Whatever changes the world and the tables (a directory or child
- * made, a child reaped) does both with the signals blocked.
+ * cy_temps_destroy() removes what is left; so do the handler of SIGINT, SIGTERM and SIGHUP, and the ends that cytoc puts
+ * to itself (cy_bug(), cy_no_memory()), which is why paths and children stand in fixed tables reachable from static
+ * variables. A child would write files again after they were removed: the handler ends and reaps children first. Whatever
+ * changes the world and the tables (a directory or child made, a child reaped) does both with the signals blocked.
  */
 #define _GNU_SOURCE
 #include "codegen/temps.h"
@@ -42,18 +42,23 @@ static void remove_all(cy_temps *t) {
   rmdir(t->dir);
 }
 
-/* Only calls that a signal handler may make. The signal is blocked until this returns, and so are the two others. */
+/* Only calls that a signal handler may make. */
+static void leave_nothing(void) {
+  if (owner != getpid())
+    return;
+  for (int i = 0; i < CY_CHILDREN; i++)
+    if (children[i])
+      kill(children[i], SIGKILL);
+  for (int i = 0; i < CY_CHILDREN; i++)
+    while (children[i] && waitpid(children[i], NULL, 0) < 0 && errno == EINTR)
+      ;
+  for (cy_temps *t = active; t; t = t->outer)
+    remove_all(t);
+}
+
+/* The signal is blocked until this returns, and so are the two others. */
 static void on_signal(int number) {
-  if (owner == getpid()) {
-    for (int i = 0; i < CY_CHILDREN; i++)
-      if (children[i])
-        kill(children[i], SIGKILL);
-    for (int i = 0; i < CY_CHILDREN; i++)
-      while (children[i] && waitpid(children[i], NULL, 0) < 0 && errno == EINTR)
-        ;
-    for (cy_temps *t = active; t; t = t->outer)
-      remove_all(t);
-  }
+  leave_nothing();
   signal(number, SIG_DFL);
   raise(number);
 }
@@ -78,9 +83,11 @@ static void install(void) {
       sigaction(signals[i], &act, NULL);
   }
   owner = getpid();
+  cy_at_sudden_end = leave_nothing;
 }
 
 static void uninstall(void) {
+  cy_at_sudden_end = NULL;
   for (int i = 0; i < 3; i++)
     sigaction(signals[i], &before[i], NULL);
 }
@@ -106,7 +113,7 @@ static bool make_directory(cy_temps *t) {
 cy_temps *cy_temps_create(cy_diag_sink *diag) {
   cy_temps *t = calloc(1, sizeof *t);
   if (!t)
-    abort();
+    cy_no_memory();
   const char *base = getenv("TMPDIR");
   base = base && *base ? base : "/tmp";
   snprintf(t->dir, sizeof t->dir, "%s/cytoc-XXXXXX", base);
@@ -149,7 +156,7 @@ static const char *add_file(cy_temps *t, char *path) {
 const char *cy_temps_file(cy_temps *t, const char *base_name) {
   char *path = NULL;
   if (asprintf(&path, "%s/%s", t->dir, base_name) < 0)
-    abort();
+    cy_no_memory();
   return add_file(t, path);
 }
 
@@ -164,7 +171,7 @@ const char *cy_temps_near(cy_temps *t, const char *output) {
   int dir = (int)(cy_path_base(output) - output);
   char *path = NULL;
   if (asprintf(&path, "%.*s.%s.%ld.tmp", dir, output, output + dir, (long)getpid()) < 0)
-    abort();
+    cy_no_memory();
   return add_file(t, path);
 }
 
@@ -209,7 +216,7 @@ char *cy_path_with_ending(const char *path, const char *ending) {
   const char *base = cy_path_base(path), *dot = strrchr(base, '.');
   char *out = NULL;
   if (asprintf(&out, "%.*s.%s", (int)(dot && dot > base ? dot - path : (ptrdiff_t)strlen(path)), path, ending) < 0)
-    abort();
+    cy_no_memory();
   return out;
 }
 

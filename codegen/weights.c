@@ -47,7 +47,7 @@ void cy_weights_layout(cy_work *b) {
   b->has_weights = at > 0;
   if (cy_emit_form_of(b) == CY_FORM_LIBRARY && at > CY_WEIGHTS_SIDE_FILE &&
       asprintf(&b->weights_file, "%s.weights", cy_path_base(b->o->output)) < 0)
-    abort();
+    cy_no_memory();
 }
 
 /* ---- writing ---- */
@@ -101,7 +101,7 @@ static job job_of(const cy_work *b, uint8_t *out) {
     j.n += b->constant_used[i] ? b->p->constants[i].pieces : 0;
   j.pieces = malloc((j.n + 1) * sizeof *j.pieces);
   if (!j.pieces)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0, n = 0; i < b->p->nconstants; i++)
     for (uint32_t k = 0; b->constant_used[i] && k < b->p->constants[i].pieces; k++)
       j.pieces[n++] = (piece){i, k};
@@ -143,7 +143,7 @@ static int write_side_file(cy_work *b, int threads) {
   char *path = NULL;
   int fd, rc = -1;
   if (asprintf(&path, "%s.weights", b->o->output) < 0)
-    abort();
+    cy_no_memory();
   const char *near = cy_temps_near(b->temps, path);
   uint8_t *map = create_mapped(b, near, b->p->weights_bytes, &fd);
   if (map) {
@@ -161,7 +161,7 @@ static int write_object(cy_work *b, int threads) {
   int fd;
   snprintf(symbol, sizeof symbol, "%s_weights", b->name);
   cy_elf_image elf;
-  cy_elf_data_object(".cyto_weights", symbol, b->p->weights_bytes, &elf);
+  cy_elf_data_object(b->machine->arch->elf, ".cyto_weights", symbol, b->p->weights_bytes, &elf);
   const char *path = cy_temps_file(b->temps, "weights.o");
   uint64_t bytes = elf.tail_offset + elf.tail_bytes;
   uint8_t *map = create_mapped(b, path, bytes, &fd);

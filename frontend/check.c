@@ -116,6 +116,15 @@ bool cy_check_model(cy_importer *im) {
   cy_opsets sets = {im->model->n_opset_import, im->model->opset_import};
   const Onnx__GraphProto *g = im->model->graph;
   int before = cy_diag_errors(im->diag);
+  if (im->model->ir_version > ONNX__VERSION__IR_VERSION) {
+    cy_location where = cy_importer_where(im, g->name);
+    cy_diag_add(
+        im->diag, CY_ERROR, &where,
+        "ir_version %lld is newer than %d, the newest known one: fields may be missed that change what the model "
+        "means",
+        (long long)im->model->ir_version, ONNX__VERSION__IR_VERSION);
+    return false;
+  }
   if (!sets.n && im->model->ir_version >= FIRST_IR_WITH_OPSETS) {
     cy_location where = cy_importer_where(im, g->name);
     cy_diag_add(im->diag, CY_ERROR, &where,

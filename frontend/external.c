@@ -30,7 +30,7 @@ cy_externals *cy_externals_create(const char *folder) {
   cy_externals *x = calloc(1, sizeof *x);
   char *copy = folder ? strdup(folder) : NULL;
   if (!x || (folder && !copy))
-    cy_bug("out of memory");
+    cy_no_memory();
   x->folder = copy;
   return x;
 }

@@ -22,7 +22,7 @@
 
 bool cy_mapping_open(cy_mapping *m, const char *path, char *why, size_t room) {
   *m = (cy_mapping){0};
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for */
   if (fd < 0) {
     snprintf(why, room, "cannot open '%s': %s", path, strerror(errno));
     return false;

@@ -22,10 +22,8 @@ struct cy_arena {
 
 static block *new_block(size_t size, block *next) {
   block *b = calloc(1, sizeof *b + size);
-  if (!b) {
-    fprintf(stderr, "cytoc: out of memory (asked for %zu bytes)\n", size);
-    abort();
-  }
+  if (!b)
+    cy_no_memory();
   b->size = size;
   b->next = next;
   return b;
@@ -34,7 +32,7 @@ static block *new_block(size_t size, block *next) {
 cy_arena *cy_arena_create(void) {
   cy_arena *a = calloc(1, sizeof *a);
   if (!a)
-    abort();
+    cy_no_memory();
   a->next_size = 64 << 10;
   a->top = new_block(a->next_size, NULL);
   return a;
@@ -51,10 +49,8 @@ void cy_arena_destroy(cy_arena *a) {
 }
 
 void *cy_arena_alloc(cy_arena *a, size_t bytes) {
-  if (bytes > SIZE_MAX / 2) {
-    fprintf(stderr, "cytoc: out of memory (asked for %zu bytes)\n", bytes);
-    abort();
-  }
+  if (bytes > SIZE_MAX / 2)
+    cy_no_memory();
   bytes = (bytes + 15) & ~(size_t)15;
   if (bytes == 0)
     bytes = 16; /* distinct, and never NULL */

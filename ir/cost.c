@@ -126,13 +126,13 @@ cy_cost cy_kernel_cost(cy_kernel *k, const int64_t *syms) {
   c.read = calloc(k->nargs + 1, sizeof(double));
   c.write = calloc(k->nargs + 1, sizeof(double));
   if (!c.read || !c.write)
-    cy_bug("out of memory");
+    cy_no_memory();
   if (k->contraction.kind != CY_CONTRACT_NONE)
     count_contraction(&c, turns);
   c.nseen = cy_expr_count(k) + 1; /* what cy_expr_affine makes meanwhile is in no statement */
   c.seen = calloc(c.nseen, 1);
   if (!c.seen)
-    cy_bug("out of memory");
+    cy_no_memory();
   const cy_stmt *body = k->body;
   if (k->contraction.kind == CY_CONTRACT_ATTENTION) { /* its loops over the keys run once per row, not per output */
     double columns = eval(&c, k->contraction.n), rows = columns > 0 ? turns / columns : 0;

@@ -1,4 +1,5 @@
-/* diag.c - collects what is wrong with a model and prints it; and cy_bug() for what is wrong with cytoc.
+/* diag.c - collects what is wrong with a model and prints it; cy_bug() for what is wrong with cytoc,
+ * cy_no_memory() for neither.
  *
  * In: severity, location, text. Out: lines such as
  *   model.onnx: error: graph 'main': node 'Conv_3' (#3, Conv): input 'w': expected 4 dims, found f32[64,3]
@@ -9,10 +10,12 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define SHOWN 20
 
 const char *cy_bug_context;
+void (*cy_at_sudden_end)(void);
 
 typedef struct entry {
   cy_severity severity;
@@ -112,5 +115,17 @@ _Noreturn void cy_bug(const char *format, ...) {
   vfprintf(stderr, format, args);
   va_end(args);
   fprintf(stderr, "\nThis is a mistake in cytoc, not in the model; please report it with the model.\n");
+  if (cy_at_sudden_end)
+    cy_at_sudden_end();
   abort();
+}
+
+/* Nothing here may allocate. */
+_Noreturn void cy_no_memory(void) {
+  static const char text[] = "cytoc: error: out of memory\n";
+  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+  (void)written;
+  if (cy_at_sudden_end)
+    cy_at_sudden_end();
+  _exit(1);
 }

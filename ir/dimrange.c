@@ -232,7 +232,7 @@ void cy_dim_symbols(const cy_graph *g, cy_dim d, void (*visit)(void *ctx, cy_sym
     return;
   unsigned char few[512] = {0}, *seen = few;
   if (g->atoms.count >= sizeof few && !(seen = calloc(g->atoms.count + 1, 1)))
-    abort();
+    cy_no_memory();
   walk w = {g, seen, visit, ctx};
   walk_dim(&w, d);
   if (seen != few)

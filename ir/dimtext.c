@@ -153,7 +153,7 @@ const char *cy_dim_text(cy_graph *g, cy_dim d) {
   size_t size = 0;
   FILE *out = open_memstream(&text, &size);
   if (!out)
-    abort();
+    cy_no_memory();
   cy_dim_print(g, out, d);
   fclose(out);
   const char *copy = cy_arena_copy(g->arena, text, size + 1);

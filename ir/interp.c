@@ -270,7 +270,7 @@ static void run_attention(machine *m, row *r, int64_t task) {
     r->weight = calloc((size_t)r->keys + 1, sizeof *r->weight);
     r->number = -1;
     if (!r->weight)
-      cy_bug("out of memory");
+      cy_no_memory();
   }
   if (r->number != task / columns)
     row_weights(m, r);
@@ -328,7 +328,7 @@ void cy_kernel_interpret(cy_kernel *k, void *const *args, const int64_t *syms, i
   row r = {0};
   machine m = {k, args, syms, calloc(k->nvars + 1, 8), calloc(k->nlocals + 1, 8), calloc(ne, 8), calloc(ne, 8), 0};
   if (!m.var || !m.local || !m.value || !m.stamp)
-    cy_bug("out of memory");
+    cy_no_memory();
   for (int64_t t = begin; t < end; t++) {
     int64_t rest = t;
     for (uint32_t i = n; i-- > 0;) {

@@ -150,6 +150,9 @@ void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to); /* those errors
 void cy_diag_print(const cy_diag_sink *sink, FILE *out); /* deduplicated, in order, capped at 20 with a count of the rest */
 /* cytoc itself is wrong: prints, then aborts. Never for a wrong model. */
 _Noreturn void cy_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* There is no memory: says so, and ends the process with exit code 1. */
+_Noreturn void cy_no_memory(void);
+extern void (*cy_at_sudden_end)(void); /* called by both: removes what must not be left behind; NULL: nothing */
 extern const char *cy_bug_context; /* what is running, e.g. the pass's name; for the message */
 
 /* ---- dims (dims.c): interned integer polynomials over symbols ------------------------------------------------------- */
@@ -346,8 +349,9 @@ uint32_t cy_value_count(const cy_graph *g); /* ids are 1 .. count */
 uint32_t cy_node_count(const cy_graph *g);
 uint32_t cy_block_count(const cy_graph *g);
 
-/* What sizes must fulfil for a node: found by shape inference between cy_graph_record(g, true) and (g, false), where dims
- * are not numbers; checked by the library when it runs the node's block. Not part of the text form. */
+/* What sizes must fulfil for a node: found by shape inference, and said by importers, between cy_graph_record(g, true) and
+ * (g, false), where dims are not numbers; checked by the library when it runs the node's block. Not part of the text
+ * form. */
 typedef enum cy_require {
   CY_REQUIRE_EQUAL,
   CY_REQUIRE_BROADCAST, /* equal, or one of them is 1 while the other is not 0 (but for a 0 known at once) */
@@ -360,6 +364,7 @@ typedef struct cy_requirement {
   cy_origin origin;
 } cy_requirement;
 void cy_graph_record(cy_graph *g, bool on);
+void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind); /* while recording; known to hold: nothing */
 uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_list);
 
 /* Model inputs and outputs (block 1's params and results are the same values). */

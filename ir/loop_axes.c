@@ -19,7 +19,7 @@ static void *more(void *items, uint32_t n, uint32_t *cap, size_t size) {
   *cap = *cap ? *cap * 2 : 16;
   items = realloc(items, *cap * size);
   if (!items)
-    cy_bug("out of memory");
+    cy_no_memory();
   return items;
 }
 
@@ -87,7 +87,7 @@ survey cy_survey_make(cy_kernel *k) {
   s.loose = calloc(k->nvars + 1, 1);
   s.seen = calloc(s.nseen, 1);
   if (!s.loose || !s.seen)
-    cy_bug("out of memory");
+    cy_no_memory();
   record outer = {.turns = 1};
   survey_list(&s, k->body, &outer);
   return s;
@@ -142,7 +142,7 @@ static void mark_roots(const cy_stmt *s, bool *used) {
 static bool *used_exprs(const cy_kernel *k) {
   bool *used = calloc(cy_expr_count(k) + 1, 1);
   if (!used)
-    cy_bug("out of memory");
+    cy_no_memory();
   mark_roots(k->body, used);
   for (cy_expr e = cy_expr_count(k); e > 0; e--) {
     const cy_expr_info *x = cy_expr_of(k, e);

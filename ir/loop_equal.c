@@ -16,7 +16,7 @@ static void put(cy_words *w, uint64_t v) {
     w->cap = w->cap ? w->cap * 2 : 256;
     w->v = realloc(w->v, w->cap * sizeof *w->v);
     if (!w->v)
-      cy_bug("out of memory");
+      cy_no_memory();
   }
   w->v[w->n++] = v;
 }
@@ -70,7 +70,7 @@ static void put_hole(cy_words *w, cy_expr user, int operand, cy_expr constant) {
     w->holes_cap = w->holes_cap ? w->holes_cap * 2 : 32;
     w->hole = realloc(w->hole, w->holes_cap * sizeof *w->hole);
     if (!w->hole)
-      cy_bug("out of memory");
+      cy_no_memory();
   }
   w->hole[w->nholes++] = (cy_hole){w->stmt, user, operand, constant};
 }
@@ -157,7 +157,7 @@ static void put_contraction(cy_words *w, const cy_contraction *c) {
 cy_words cy_kernel_words(cy_kernel *k, bool holes) {
   cy_words w = {.k = k, .with_holes = holes, .number = calloc(cy_expr_count(k) + 1, sizeof(uint32_t))};
   if (!w.number)
-    cy_bug("out of memory");
+    cy_no_memory();
   for (uint32_t i = 0; i < k->nargs; i++) {
     const cy_karg_info *a = &k->args[i];
     put(&w, (uint64_t)a->param << 17 | (uint64_t)a->whole << 16 | (uint64_t)a->kind << 8 | a->dtype);

@@ -394,7 +394,7 @@ void cy_expr_mark(const cy_kernel *k, cy_expr e, bool *inout_marks) {
 bool cy_expr_uses_var(const cy_kernel *k, cy_expr e, cy_var v) {
   bool small[512] = {0}, *marks = e < 512 ? small : calloc(e + 1, sizeof *marks), found = false;
   if (!marks)
-    cy_bug("out of memory");
+    cy_no_memory();
   cy_expr_mark(k, e, marks);
   for (cy_expr i = e; i > 0 && !found; i--)
     found = marks[i] && k->exprs[i].op == CY_X_VAR && k->exprs[i].id == v;

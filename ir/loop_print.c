@@ -201,7 +201,7 @@ void cy_kernel_print(cy_kernel *k, FILE *out) {
   uint32_t n = cy_expr_count(k) + 1;
   printer p = {k, out, malloc(n), malloc(n * sizeof(uint32_t)), 0};
   if (!p.uses || !p.name)
-    cy_bug("out of memory");
+    cy_no_memory();
   fprintf(out, "kernel %s(", k->name);
   for (uint32_t i = 0; i < k->nargs; i++) {
     const char *kind = k->args[i].param ? "param" : kinds[k->args[i].kind];
@@ -361,7 +361,7 @@ bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity) {
   checker c = {k,    calloc(k->nvars + 1, 1), calloc(k->nexprs + 1, 1), cy_kernel_grid_lanes(k), out_text, capacity,
                false};
   if (!c.var || !c.seen)
-    cy_bug("out of memory");
+    cy_no_memory();
   for (uint32_t i = 0; i < k->ngrid; i++)
     c.var[k->grid[i]] = true;
   for (int i = 0; k->contraction.kind != CY_CONTRACT_NONE && i < k->contraction.nout_vars; i++)

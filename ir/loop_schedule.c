@@ -342,7 +342,7 @@ static void choose_lanes(cy_kernel *k) {
   }
   bool *is_reduction = calloc(k->nvars + 1, 1);
   if (!is_reduction)
-    cy_bug("out of memory");
+    cy_no_memory();
   find_reductions(k->body, is_reduction, false);
   double best = reduction_cost(&s, is_reduction) * 0.999; /* without reductions: everything scalar */
   cy_var v = 0;
@@ -371,7 +371,7 @@ static bool is_arithmetic(const cy_kernel *k, cy_expr e) {
   bool *marks = calloc(e + 1, sizeof *marks), loads = false;
   int ops = 0;
   if (!marks)
-    cy_bug("out of memory");
+    cy_no_memory();
   cy_expr_mark(k, e, marks);
   for (cy_expr i = e; i > 0 && !loads; i--) {
     ops += marks[i] && k->exprs[i].n > 0;

@@ -245,7 +245,7 @@ void cy_program_share_kernels(cy_program *p, uint64_t (*form)(void *ctx, cy_kern
   uint32_t n = p->nkernels;
   member *all = calloc(n + 1, sizeof *all), **group = calloc(n + 1, sizeof *group);
   if (!all || !group)
-    cy_bug("out of memory");
+    cy_no_memory();
   for (uint32_t i = 0; i < n; i++) {
     all[i].k = p->kernels[i];
     all[i].words = cy_kernel_words(all[i].k, true);

@@ -24,7 +24,7 @@ static int64_t eval(const host *h, cy_dim d) { return d ? cy_dim_eval(h->p->g, d
 static char *allocate(int64_t bytes) {
   char *m = calloc(bytes > 0 ? (size_t)bytes + 64 : 64, 1);
   if (!m)
-    cy_bug("out of memory");
+    cy_no_memory();
   return m;
 }
 
@@ -65,7 +65,7 @@ static void renew(host *h, uint32_t index) {
 static void launch(host *h, const cy_step *s) {
   void **args = calloc(s->nbind ? s->nbind : 1, sizeof *args);
   if (!args)
-    cy_bug("out of memory");
+    cy_no_memory();
   for (uint32_t i = 0; i < s->nbind; i++)
     args[i] = buffer_memory(h, s->bind[i].buffer) + eval(h, s->bind[i].offset);
   const cy_contraction *c = cy_kernel_contraction(s->kernel);
@@ -141,7 +141,7 @@ int cy_program_interpret(cy_program *p, const void *const *inputs, const int64_t
   uint32_t nsyms = cy_sym_count(p->g) + 1, n = p->nbuffers ? p->nbuffers : 1;
   host h = {p, inputs, calloc(nsyms, sizeof(int64_t)), calloc(n, sizeof(char *)), calloc(n, sizeof(bool)), NULL};
   if (!h.syms || !h.memory || !h.owned)
-    cy_bug("out of memory");
+    cy_no_memory();
   for (uint32_t s = 1; s < nsyms; s++)
     if (cy_sym_of(p->g, s)->kind == CY_SYM_INPUT)
       h.syms[s] = input_syms[s];

@@ -77,7 +77,7 @@ bool cy_text_parse(cy_graph *g, const char *text, const char **out_end, uint32_t
   char *bytes = malloc((size_t)(end - text) + 1);
   size_t n = 0;
   if (!bytes)
-    abort();
+    cy_no_memory();
   for (const char *p = text + 1; p < end;) {
     if (*p == '\\' && p[1] == 'x' && isxdigit((unsigned char)p[2]) && isxdigit((unsigned char)p[3])) {
       char hex[3] = {p[2], p[3], 0};

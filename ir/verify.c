@@ -166,7 +166,7 @@ static const char *sink_text(cy_graph *g, cy_diag_sink *sink) {
   size_t size = 0;
   FILE *f = open_memstream(&text, &size);
   if (!f)
-    abort();
+    cy_no_memory();
   cy_diag_print(sink, f);
   fclose(f);
   const char *start = strstr(text, "error: ");

@@ -74,7 +74,7 @@ static void first_access(const cy_step *s, uint8_t *state, bool certain) {
 static void extend_over_loop(planner *m, const cy_step *loop, int32_t end) {
   uint8_t *state = calloc(m->p->nbuffers + 1, 1);
   if (!state)
-    abort();
+    cy_no_memory();
   first_access(loop->then_steps, state, true);
   for (uint32_t b = 0; b < m->p->nbuffers; b++) {
     bool inside = m->first[b] >= 0 && m->last[b] >= loop->position && m->first[b] <= end;
@@ -119,7 +119,7 @@ static int64_t place(cy_program *p, cy_sym one, uint64_t *offsets) {
   uint64_t *room = malloc((p->nbuffers + 1) * (CYRT_PLAN_WORDS - 1) * sizeof *room);
   bool numbers = true;
   if (!lives || !room)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < p->nbuffers && numbers; i++) {
     const cy_buffer *b = &p->buffers[i];
     int64_t bytes;
@@ -152,7 +152,7 @@ int64_t cy_plan_memory(cy_program *p) {
   planner m = {.p = p, .first = malloc(n * sizeof(int32_t)), .last = malloc(n * sizeof(int32_t))};
   uint64_t *offsets = malloc(n * sizeof *offsets);
   if (!m.first || !m.last || !offsets)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < n; i++)
     m.first[i] = m.last[i] = -1;
   cy_steps_visit(p->steps, touch_step, &m);

@@ -34,7 +34,12 @@ static void default_release(void *user, void *ptr, size_t bytes) {
 static void *memory_get(const cyto_allocator *allocator, uint64_t bytes) {
   if (bytes > (uint64_t)1 << 46) /* sizes come from shapes: do not bother the allocator with nonsense */
     return NULL;
-  return allocator->alloc(allocator->user, bytes ? bytes : 1, CYRT_ALIGN);
+  bytes = bytes ? bytes : 1;
+  void *ptr = allocator->alloc(allocator->user, bytes, CYRT_ALIGN);
+  if ((uintptr_t)ptr % CYRT_ALIGN == 0)
+    return ptr;
+  allocator->release(allocator->user, ptr, bytes); /* vectors would not be aligned */
+  return NULL;
 }
 
 static void memory_give(const cyto_allocator *allocator, void *ptr, uint64_t bytes) {
@@ -218,6 +223,8 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
   cyrt_error_clear(error);
   if (!options)
     options = &defaults;
+  if (out_context)
+    *out_context = NULL;
   if (!model || !out_context || options->threads < 0)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
                           "cyto_context_create: no model, no place for the context, or a negative thread count");
@@ -256,9 +263,12 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
 }
 
 void cyto_context_describe(const cyto_context *context, char *text, uint64_t capacity) {
-  const cyrt_model *code = context->model->code;
-  if (!capacity)
+  if (!text || !capacity)
     return;
+  text[0] = 0;
+  if (!context)
+    return;
+  const cyrt_model *code = context->model->code;
   if (context->device)
     code->device->describe(context->device, text, capacity);
   else

@@ -59,14 +59,23 @@ void cyrt_input_set_shape(cyto_context *context, int32_t index, int32_t rank, co
 
 /* ---- inputs ---- */
 
+enum { WHERE_TEXT = 160 };
+
+static void name_input(const cyrt_port *port, char out_text[WHERE_TEXT]) {
+  snprintf(out_text, WHERE_TEXT, "input '%s'", port->name);
+}
+
 cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype, int32_t rank, const int64_t *dims,
                             const void *data, cyto_error *error) {
+  if (!context)
+    return cyrt_error_null(error, "cyto_bind_input: no context");
   const cyrt_model *code = context->model->code;
   cyrt_error_clear(error);
   cyto_status status = check_index(index, code->n_inputs, "input", error);
   if (status)
     return status;
   const cyrt_port *port = &code->inputs[index];
+  char where[WHERE_TEXT];
   if (!data && (port->flags & CYRT_PORT_OPTIONAL)) {
     if (context->inputs[index].has_shape)
       context->planned = context->placed = context->ran = 0;
@@ -86,16 +95,22 @@ cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype,
   if (!data && cyrt_count(rank, dims) > 0)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s': no data, and the input is not optional",
                           port->name);
-  context->pointers[index] = data ? data : no_elements;
-  if (dtype == CYTO_STRING)
+  if (dtype == CYTO_STRING) {
+    name_input(port, where);
+    if ((status = cyrt_strings_check(data, cyrt_count(rank, dims), where, error)))
+      return status;
     context->given[index] = (cyto_value){.tensor = {.data = (void *)data}};
+  }
+  context->pointers[index] = data ? data : no_elements;
   cyrt_input_set_shape(context, index, rank, dims);
   return CYTO_OK;
 }
 
 cyto_status cyto_bind_value(cyto_context *context, int32_t index, const cyto_value *value, cyto_error *error) {
+  if (!context)
+    return cyrt_error_null(error, "cyto_bind_value: no context");
   const cyrt_model *code = context->model->code;
-  char where[160];
+  char where[WHERE_TEXT];
   cyrt_error_clear(error);
   cyto_status status = check_index(index, code->n_inputs, "input", error);
   if (status)
@@ -111,7 +126,7 @@ cyto_status cyto_bind_value(cyto_context *context, int32_t index, const cyto_val
   }
   cyto_port shown;
   cyrt_port_describe(code, port, 1, &shown);
-  snprintf(where, sizeof where, "input '%s'", port->name);
+  name_input(port, where);
   if ((status = cyrt_value_check(value, shown.type, where, error)))
     return status;
   context->given[index] = *value;
@@ -123,6 +138,8 @@ cyto_status cyto_bind_value(cyto_context *context, int32_t index, const cyto_val
 /* ---- outputs ---- */
 
 cyto_status cyrt_output_find(cyto_context *context, int32_t index, const cyrt_port **out_port, cyto_error *error) {
+  if (!context)
+    return cyrt_error_null(error, "no context, or no place for the output");
   const cyrt_model *code = context->model->code;
   cyrt_error_clear(error);
   cyto_status status = check_index(index, code->n_outputs, "output", error);

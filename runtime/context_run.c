@@ -156,6 +156,8 @@ static cyto_status context_prepare(cyto_context *context, cyto_error *error) {
 /* ---- running ---- */
 
 cyto_status cyto_context_prepare(cyto_context *context, cyto_error *error) {
+  if (!context)
+    return cyrt_error_null(error, "cyto_context_prepare: no context");
   cyrt_error_clear(error);
   return context_prepare(context, error);
 }
@@ -190,6 +192,8 @@ static void strings_leave(cyto_context *context) {
 }
 
 cyto_status cyto_run(cyto_context *context, cyto_error *error) {
+  if (!context)
+    return cyrt_error_null(error, "cyto_run: no context");
   cyrt_error_clear(error);
   context->ran = 0;
   cyto_status status = context->placed ? CYTO_OK : context_prepare(context, error);
@@ -205,7 +209,7 @@ cyto_status cyto_run(cyto_context *context, cyto_error *error) {
 
 cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_tensor, cyto_error *error) {
   const cyrt_port *port;
-  cyto_status status = cyrt_output_find(context, index, &port, error);
+  cyto_status status = cyrt_output_find(out_tensor ? context : NULL, index, &port, error);
   if (status)
     return status;
   const cyrt_output *output = &context->frame.outputs[index];
@@ -226,7 +230,7 @@ cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_t
 
 cyto_status cyto_output_value(cyto_context *context, int32_t index, cyto_value *out_value, cyto_error *error) {
   const cyrt_port *port;
-  cyto_status status = cyrt_output_find(context, index, &port, error);
+  cyto_status status = cyrt_output_find(out_value ? context : NULL, index, &port, error);
   if (status)
     return status;
   if (!context->ran)
@@ -243,6 +247,8 @@ cyto_status cyto_output_value(cyto_context *context, int32_t index, cyto_value *
 cyto_status cyto_memory_need(cyto_model *model, const cyto_options *options, const int64_t *const *input_dims,
                              cyto_memory *out_memory, cyto_error *error) {
   cyto_context *context = NULL;
+  if (!out_memory)
+    return cyrt_error_null(error, "cyto_memory_need: no place for the result");
   cyto_status status = cyto_context_create(model, options, &context, error);
   if (status)
     return status;
@@ -290,6 +296,10 @@ static cyto_status context_for_linked(const cyrt_model *linked, cyto_context **o
 cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, const void *const *inputs,
                             const int64_t *symbols, void *const *outputs, cyto_error *error) {
   cyto_context *context = cache ? *cache : NULL;
+  if (!linked || (linked->n_inputs && !inputs) || (linked->n_outputs && !outputs))
+    return cyrt_error_null(error, "no model, no inputs or no outputs");
+  if (context && context->model->code != linked)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "the cache is that of another model");
   cyto_status status = context ? CYTO_OK : context_for_linked(linked, &context, error);
   if (status)
     return status;

@@ -22,6 +22,8 @@
 cyto_status cyrt_error_set(cyto_error *error, cyto_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void cyrt_error_clear(cyto_error *error);
+/* CYTO_INVALID_ARGUMENT: `what` ("cyto_run: no context") was NULL. */
+cyto_status cyrt_error_null(cyto_error *error, const char *what);
 
 /* ---- tensor.c ---- */
 
@@ -51,11 +53,25 @@ struct cyto_model {
 void cyrt_model_retain(cyto_model *model);
 void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_input, cyto_port *out_port);
 
+/* ---- library.c ---- */
+
+/* What is wrong with a file as a shared library of this machine, so that the dynamic linker need not be asked; NULL:
+ * nothing. */
+const char *cyrt_library_fault(const char *path);
+
 /* ---- cpu.c ---- */
 
 /* The first of the comma separated features that this CPU or operating system lacks, copied to `name`; 0 when all are
  * there. */
 int cyrt_cpu_lacks(const char *features, char name[64]);
+/* The architecture, and what messages advise to compile for where the CPU is not known. */
+#ifdef __aarch64__
+#define CYRT_ARCH "aarch64"
+#define CYRT_USUAL_CPU CYRT_ARCH
+#else
+#define CYRT_ARCH "x86_64"
+#define CYRT_USUAL_CPU "x86-64-v3"
+#endif
 /* CPUs granted by the cgroup that `cgroup_file` (/proc/self/cgroup) names below `root` (/sys/fs/cgroup), rounded up; 0:
  * no limit. */
 int32_t cyrt_cgroup_cpus(const char *cgroup_file, const char *root);

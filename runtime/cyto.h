@@ -21,6 +21,9 @@
  *   dims and output data handed out belong to the model or context and live as long as it (output data: until the next
  *   cyto_run(), cyto_bind_*() or cyto_context_prepare() of that context).
  * Strings.  UTF-8, zero-terminated, never NULL unless stated.
+ * NULL.  Only what is said to may be NULL. Else the answer is CYTO_INVALID_ARGUMENT or, of functions that return no status,
+ *   an empty one: "", 0, or -1. Handles are not told from other pointers: give each back once, and use it no more. Handles
+ *   that a failed load or create would have filled in are NULL.
  * Errors.  Every function that can fail returns a cyto_status, CYTO_OK being 0, and fills the caller's cyto_error (may
  *   be NULL) with a text for people. Nothing is printed, nothing exits or aborts. After an error the context stays
  *   usable: repair what the text names and call again.
@@ -78,7 +81,8 @@ CYTO_API const char *cyto_dtype_name(int32_t dtype);
 /* Bits of one element (4 for CYTO_I4, 64 for CYTO_C64, those of a cyto_string for CYTO_STRING); 0 for numbers that are
  * no dtype. */
 CYTO_API int32_t cyto_dtype_bits(int32_t dtype);
-/* Bytes of a dense tensor, sub-byte elements packed; -1 when a dim is negative or the product overflows. */
+/* Bytes of a dense tensor, sub-byte elements packed; -1 when a dim is negative, dims are NULL (but with rank 0), or the
+ * product overflows. */
 CYTO_API int64_t cyto_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *dims);
 
 /* ---- strings, sequences, maps, optional values (values.c) ---- */
@@ -114,8 +118,8 @@ typedef struct cyto_value {
 typedef struct cyto_model cyto_model;
 typedef struct cyrt_context cyto_context;
 
-/* Opens a model library. CYTO_NOT_FOUND, CYTO_BAD_LIBRARY (no model, or of another interface version),
- * CYTO_UNSUPPORTED_CPU. */
+/* Opens a model library. CYTO_NOT_FOUND, CYTO_BAD_LIBRARY (no model, of another interface version, or not all of a file),
+ * CYTO_UNSUPPORTED_CPU. It is code, which runs: open what you trust only. */
 CYTO_API cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error);
 /* The same for a model linked into the application: pass what the generated <name>_model() returns. */
 CYTO_API cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_model, cyto_error *error);
@@ -124,7 +128,7 @@ CYTO_API void cyto_model_unload(cyto_model *model);
 
 CYTO_API const char *cyto_model_name(const cyto_model *model);     /* of the ONNX graph */
 CYTO_API const char *cyto_model_target(const cyto_model *model);   /* what it was compiled for: "x86-64-v3" */
-CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1.0" */
+CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1.0"; "cytoc 0.1.0, NVRTC 13.0" */
 
 /* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no
  * name. */
@@ -174,7 +178,8 @@ typedef struct cyto_options {
   int32_t device_memory;    /* 1: tensors that are bound lie in memory of the device */
   void *stream;             /* CUstream that runs use; NULL: one of the context's own, which waits for no other. With a
                                stream of yours and all tensors on the device, cyto_run() returns before the results are
-                               there. The default stream is (void *)1 (CU_STREAM_LEGACY) */
+                               there. The default stream is (void *)1 (CU_STREAM_LEGACY). While you capture it, see
+                               cyto_run() */
 } cyto_options;
 
 #define CYTO_MAX_THREADS 256 /* more are not used */
@@ -209,7 +214,13 @@ CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void
  * only computes. Optional: cyto_run() does it when input shapes changed. Afterwards cyto_output() tells the shapes. */
 CYTO_API cyto_status cyto_context_prepare(cyto_context *context, cyto_error *error);
 /* Computes the outputs from what is bound at the moment. Every input that is not optional must be bound
- * (CYTO_INVALID_ARGUMENT). Returns when the outputs are there, but for cyto_options.stream. */
+ * (CYTO_INVALID_ARGUMENT). Returns when the outputs are there, but for cyto_options.stream.
+ *
+ * While the application captures that stream into a CUDA graph, nothing is computed: the kernels become part of the
+ * graph. For that all tensors lie on the device, cyto_context_prepare() was called for these sizes before, and no step
+ * of the model depends on data; else the run is refused (CYTO_RUNTIME_FAILURE), and the capture is as good as before. A
+ * run before it lets the model choose between its kernels and cuDNN's. The graph uses memory of the context: it must not
+ * be launched after that is destroyed, nor at the same time as other runs of it. */
 CYTO_API cyto_status cyto_run(cyto_context *context, cyto_error *error);
 
 /* An output after cyto_run(); those that are not dynamic also after cyto_context_prepare(), when their data is not yet

@@ -35,6 +35,10 @@ cyto_status cyrt_error_set(cyto_error *error, cyto_status code, const char *form
   return code;
 }
 
+cyto_status cyrt_error_null(cyto_error *error, const char *what) {
+  return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "%s", what);
+}
+
 void cyrt_error_clear(cyto_error *error) {
   if (!error)
     return;

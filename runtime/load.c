@@ -31,11 +31,11 @@ static cyto_status check_code(const cyrt_model *code, const char *where, cyto_er
       code->n_input_syms > code->n_syms)
     return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': the model's tables are incomplete", where);
   if (cyrt_cpu_lacks(code->features, lacking))
-    return cyrt_error_set(
-        error, CYTO_UNSUPPORTED_CPU,
-        "'%s': model is compiled for %s (%s), but this CPU lacks '%s'; compile it with --target=x86-64-v3 or "
-        "--target=native on this machine",
-        where, code->target ? code->target : "another CPU", code->features, lacking);
+    return cyrt_error_set(error, CYTO_UNSUPPORTED_CPU,
+                          "'%s': model is compiled for %s (%s), but this CPU lacks '%s'; compile it with --target=%s "
+                          "or --target=native on "
+                          "this machine",
+                          where, code->target ? code->target : "another CPU", code->features, lacking, CYRT_USUAL_CPU);
   return CYTO_OK;
 }
 
@@ -106,14 +106,19 @@ cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error
   char local[PATH_MAX];
   cyto_model_query_fn query;
   cyrt_error_clear(error);
+  if (out_model)
+    *out_model = NULL;
   if (!path || !*path || !out_model)
-    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_model_load: no path or no place for the model");
+    return cyrt_error_null(error, "cyto_model_load: no path or no place for the model");
   if (!strchr(path, '/') && strlen(path) < sizeof local - 2) { /* a plain name means a file here, not a search */
     snprintf(local, sizeof local, "./%s", path);
     path = local;
   }
   if (access(path, R_OK))
     return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot read the library: %s", path, strerror(errno));
+  const char *fault = cyrt_library_fault(path);
+  if (fault)
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': cannot load the library: %s", path, fault);
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': cannot load the library: %s", path, dlerror());
@@ -136,8 +141,10 @@ cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error
 
 cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_model, cyto_error *error) {
   cyrt_error_clear(error);
+  if (out_model)
+    *out_model = NULL;
   if (!linked || !out_model)
-    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_model_from_linked: no model or no place for its handle");
+    return cyrt_error_null(error, "cyto_model_from_linked: no model or no place for its handle");
   return model_create(linked, NULL, NULL, out_model, error);
 }
 
@@ -158,11 +165,13 @@ void cyto_model_unload(cyto_model *model) {
 
 /* ---- inspection ---- */
 
-const char *cyto_model_name(const cyto_model *model) { return model->code->name ? model->code->name : ""; }
-const char *cyto_model_target(const cyto_model *model) { return model->code->target ? model->code->target : ""; }
-const char *cyto_model_compiler(const cyto_model *model) { return model->code->compiler ? model->code->compiler : ""; }
-int32_t cyto_model_input_count(const cyto_model *model) { return (int32_t)model->code->n_inputs; }
-int32_t cyto_model_output_count(const cyto_model *model) { return (int32_t)model->code->n_outputs; }
+static const char *text_or_empty(const char *text) { return text ? text : ""; }
+
+const char *cyto_model_name(const cyto_model *model) { return text_or_empty(model ? model->code->name : NULL); }
+const char *cyto_model_target(const cyto_model *model) { return text_or_empty(model ? model->code->target : NULL); }
+const char *cyto_model_compiler(const cyto_model *model) { return text_or_empty(model ? model->code->compiler : NULL); }
+int32_t cyto_model_input_count(const cyto_model *model) { return model ? (int32_t)model->code->n_inputs : 0; }
+int32_t cyto_model_output_count(const cyto_model *model) { return model ? (int32_t)model->code->n_outputs : 0; }
 
 void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_input, cyto_port *out_port) {
   memset(out_port, 0, sizeof *out_port);
@@ -181,6 +190,8 @@ void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_in
 }
 
 cyto_status cyto_model_input(const cyto_model *model, int32_t index, cyto_port *out_port) {
+  if (!model || !out_port)
+    return CYTO_INVALID_ARGUMENT;
   if (index < 0 || (uint32_t)index >= model->code->n_inputs)
     return CYTO_INDEX_OUT_OF_RANGE;
   cyrt_port_describe(model->code, &model->code->inputs[index], 1, out_port);
@@ -188,6 +199,8 @@ cyto_status cyto_model_input(const cyto_model *model, int32_t index, cyto_port *
 }
 
 cyto_status cyto_model_output(const cyto_model *model, int32_t index, cyto_port *out_port) {
+  if (!model || !out_port)
+    return CYTO_INVALID_ARGUMENT;
   if (index < 0 || (uint32_t)index >= model->code->n_outputs)
     return CYTO_INDEX_OUT_OF_RANGE;
   cyrt_port_describe(model->code, &model->code->outputs[index], 0, out_port);
@@ -195,16 +208,16 @@ cyto_status cyto_model_output(const cyto_model *model, int32_t index, cyto_port 
 }
 
 static int32_t find_port(const cyrt_port *ports, uint32_t count, const char *name) {
-  for (uint32_t i = 0; i < count; i++)
+  for (uint32_t i = 0; name && i < count; i++)
     if (!strcmp(ports[i].name, name))
       return (int32_t)i;
   return -1;
 }
 
 int32_t cyto_model_find_input(const cyto_model *model, const char *name) {
-  return find_port(model->code->inputs, model->code->n_inputs, name);
+  return model ? find_port(model->code->inputs, model->code->n_inputs, name) : -1;
 }
 
 int32_t cyto_model_find_output(const cyto_model *model, const char *name) {
-  return find_port(model->code->outputs, model->code->n_outputs, name);
+  return model ? find_port(model->code->outputs, model->code->n_outputs, name) : -1;
 }

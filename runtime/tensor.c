@@ -79,6 +79,8 @@ int64_t cyrt_count(int32_t rank, const int64_t *dims) {
 }
 
 int64_t cyto_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *dims) {
+  if (rank < 0 || (rank > 0 && !dims))
+    return -1;
   int64_t count = cyrt_count(rank, dims), bits;
   if (count < 0 || __builtin_mul_overflow(count, (int64_t)cyto_dtype_bits(dtype), &bits) || bits > INT64_MAX - 7)
     return -1;

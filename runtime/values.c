@@ -327,6 +327,13 @@ static const char *kind_name(int32_t kind) {
   return kind >= 0 && kind < 4 ? names[kind] : "value of no known kind";
 }
 
+cyto_status cyrt_strings_check(const cyto_string *strings, int64_t count, const char *where, cyto_error *error) {
+  for (int64_t i = 0; i < count; i++)
+    if (!strings[i].text && strings[i].length)
+      return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "%s: string %lld is NULL", where, (long long)i);
+  return CYTO_OK;
+}
+
 static cyto_status tensor_check(const cyto_tensor *t, int32_t dtype, const char *where, cyto_error *error) {
   if (t->dtype != dtype)
     return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "%s: expected a tensor of %s, found %s", where,
@@ -336,11 +343,7 @@ static cyto_status tensor_check(const cyto_tensor *t, int32_t dtype, const char 
   int64_t count = cyrt_count(t->rank, t->dims);
   if (count > 0 && (!t->data || (uintptr_t)t->data % cyrt_dtype_align(dtype)))
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "%s: a tensor's pointer is NULL or not aligned", where);
-  const cyto_string *strings = t->data;
-  for (int64_t i = 0; i < count && dtype == CYTO_STRING; i++)
-    if (!strings[i].text && strings[i].length)
-      return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "%s: string %lld is NULL", where, (long long)i);
-  return CYTO_OK;
+  return dtype == CYTO_STRING ? cyrt_strings_check(t->data, count, where, error) : CYTO_OK;
 }
 
 static cyto_status map_check(const cyto_value *value, const cyto_type *type, const char *where, cyto_error *error) {

@@ -72,6 +72,8 @@ void cyrt_values_reset(struct cyrt_values *v); /* a run starts */
 int32_t *cyrt_strings_enter(struct cyrt_values *v, const cyto_string *strings, int64_t count);
 /* Turns `count` numbers into strings, in place: `data` has room for the strings. */
 void cyrt_strings_leave(const struct cyrt_values *v, void *data, int64_t count);
+/* Does every string of some length have a text? */
+cyto_status cyrt_strings_check(const cyto_string *strings, int64_t count, const char *where, cyto_error *error);
 /* Is the value of this type? Text about the first thing that is wrong, naming `where`. */
 cyto_status cyrt_value_check(const cyto_value *value, const cyto_type *type, const char *where, cyto_error *error);
 /* A checked value as an object: its number, 0 for an optional without a value; -1: no memory. */

@@ -56,6 +56,15 @@ def objects(folder):
 
 
 # name, arguments (%s: the folder of outputs), exit code, expressions, files (None: any), check
+ARM_ROWS = [
+    ('target cortex-a76', [MODEL, '--target=cortex-a76', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', r'\tfmla\tv')),
+    ('target aarch64 archive', [MODEL, '--target=aarch64', '-o', '%s/m.a'], 0, [], ['m.a', 'm.h'], None),
+    ('target aarch64 object', [MODEL, '--target=aarch64', '-o', '%s/m.o'], 0, [], ['m.h', 'm.o'], None),
+    ('target ARM with a GPU', [MODEL, '--target=sm_87,aarch64', '--emit=cu', '-o', '%s/m.cu'], 0, [], ['m.cu'], None),
+    ('target ARM triple', [MODEL, '--target=aarch64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
+] if shutil.which('aarch64-linux-gnu-gcc') else [  # cytoc is built with what there is
+    ('target ARM without a compiler', [MODEL, '--target=aarch64', '-o', '%s/m.so'], 1, ['gcc-aarch64-linux-gnu'], [], None)]
+
 ROWS = [
     ('help', ['--help'], 0, ['usage: cytoc', '--target=T .*sm_75', r'--stats\[=FILE\]'], [], None),
     ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3', r'here +native \(\S+\)'], [], None),
@@ -132,7 +141,9 @@ ROWS = [
     ('target v4', [MODEL, '--target=x86-64-v4', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%zmm')),
     ('target znver3', [MODEL, '--target', 'znver3', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('target triple', [MODEL, '--target=x86_64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
+    ('target of another architecture', [MODEL, '--target=riscv64-linux-gnu', '-o', '%s/m.so'], 1, ['riscv64', 'not supported'], [], None),
     ('target unknown', [MODEL, '--target=z80', '-o', '%s/m.so'], 1, ['z80', 'x86-64-v3'], [], None),
+    *ARM_ROWS,
     ('level unknown', [MODEL, '-O7', '-o', '%s/m.so'], 1, ['-O', '7'], [], None),
     ('no value', [MODEL, '-o'], 1, ["'-o' needs a value"], [], None),
     ('no model', [], 1, ['no model'], [], None),
@@ -270,6 +281,10 @@ def known_values(folder, args):
     return None
 
 
+GOOD_VALUES = {'words': '{"dtype":"string","shape":[3],"data":["a","stop","\\u00e9\\"\\\\"]}',
+               'row': '{"map":[{"dtype":"string","shape":[2],"data":["a","x"]},{"dtype":"float","shape":[2],"data":[1.5,9]}]}',
+               'maybe': '{"optional":{"dtype":"string","shape":[1],"data":["kept"]}}'}
+
 # input, its JSON, a message: each replaces a good one.
 BAD_VALUES = [('words', '{"dtype":"int64","shape":[1],"data":[1]}', 'expected string, found int64'),
               ('words', '{"dtype":"string","shape":[3],"data":["a"]}', "'data' has not as many elements"),
@@ -282,6 +297,14 @@ BAD_VALUES = [('words', '{"dtype":"int64","shape":[1],"data":[1]}', 'expected st
               ('maybe', '{"optional":', 'no JSON')]
 
 
+def value_arguments(folder, inputs):
+    """What makes cyto-run read these inputs."""
+    for name, text in inputs.items():
+        with open(os.path.join(folder.root, name + '.json'), 'w', encoding='utf-8') as f:
+            f.write(text)
+    return ['--input=%s=%s' % (name, os.path.join(folder.root, name + '.json')) for name in inputs]
+
+
 def values(folder, args):
     """Strings, maps, sequences and optional values as JSON, by cyto-run."""
     model, library = os.path.join(folder.root, 'values.onnx'), os.path.join(folder.root, 'values.so')
@@ -289,18 +312,10 @@ def values(folder, args):
     code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
     if code:
         return lib.reason(err, code)
-    good = {'words': '{"dtype":"string","shape":[3],"data":["a","stop","\\u00e9\\"\\\\"]}',
-            'row': '{"map":[{"dtype":"string","shape":[2],"data":["a","x"]},{"dtype":"float","shape":[2],"data":[1.5,9]}]}',
-            'maybe': '{"optional":{"dtype":"string","shape":[1],"data":["kept"]}}'}
+    good = GOOD_VALUES
 
     def execute(inputs, *more):
-        command = [os.path.join(args.build, 'cyto-run'), library, *more]
-        for name, text in inputs.items():
-            path = os.path.join(folder.root, name + '.json')
-            with open(path, 'w', encoding='utf-8') as f:
-                f.write(text)
-            command += ['--input', '%s=%s' % (name, path)]
-        return lib.run(command, env=folder.env)
+        return lib.run([args.cyto_run, library, *more, *value_arguments(folder, inputs)], env=folder.env)
 
     code, out, err = execute(good, '--output-dir', folder.out, '--repeat', '2')
     if code:
@@ -421,6 +436,101 @@ def to_pipe(folder, args):
     left = sorted(os.listdir(folder.out))
     return None if same and stat.S_ISFIFO(os.stat(pipe).st_mode) and left == ['file', 'm.so'] else \
         'the same as in a file: %s; left: %s' % (same, ' '.join(left))
+
+
+# Names of inputs: no C identifiers, words of C and C++, macros, and some that become one identifier.
+ODD_NAMES = ['a b', 'a_b', 'a-b', 'a_b_2', '0x', '\u00e9', 'a\nb', '*/ x', '/*', 'x"y', '\\', 'a\\', '??/', '%s', '_', 'none', 'long' * 60, 'int',
+             'asm', 'typeof', '_Bool', '_Generic', 'restrict', 'class', 'co_await', 'decltype', 'static_cast', 'typeid', 'wchar_t', 'xor_eq',
+             'not', 'char8_t', 'noexcept', '__LINE__', '__int128', '__x', 'linux', 'NULL', 'errno', 'int64_t', 'INT64_MAX', 'INT32_MIN']
+
+
+def header_of_odd_names(folder, args):
+    """The header of a model whose inputs have any names, for C and C++, without a warning."""
+    cc = os.environ.get('CC', 'cc').split()
+    users = [cc + ['-x', 'c', '-std=' + standard] for standard in ('c11', 'gnu2x')]
+    if lib.run(['c++', '--version'])[0] == 0:
+        users += [['c++', '-x', 'c++', '-Wno-long-long', '-std=' + standard] for standard in ('c++98', 'c++11', 'c++20')]
+    for dims in ['batch', 'int'], [2, 3]:
+        nodes = [h.make_node('Sum', ODD_NAMES, ['y y'])]
+        model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port(n, np.float32, dims) for n in ODD_NAMES],
+                                  [graphs.port('y y', np.float32, dims)])
+        header, user = os.path.join(folder.out, 'm.h'), os.path.join(folder.root, 'user.c')
+        code, _, err = lib.run([args.cytoc, model, '-o', header], env=folder.env)
+        if code:
+            return lib.reason(err, code)
+        with open(user, 'w', encoding='utf-8') as f:
+            f.write('#include <errno.h>\n#include <stdio.h>\n#include "%s"\nint main(void) { m_inputs in = {0};\n'
+                    'return in.a_b != in.a_b_2; }\n' % header)
+        for command in users:
+            code, _, err = lib.run(command + ['-pedantic', '-Wall', '-Wextra', '-Werror', '-Wno-missing-field-initializers', '-fsyntax-only', user])
+            if code:
+                return '%s: %s' % (' '.join(command), lib.reason(err, code))
+    return None
+
+
+def no_memory(folder, args):
+    """Whichever request for memory fails, a program ends with exit code 1 and a text, or does without; cytoc leaves no files.
+    A few hundred places of cytoc's, and all of cyto-run's on a model with strings and sequences."""
+    preload = os.path.join(args.build, 'tests', 'failing_alloc.so')
+    if args.variant != 'release':
+        return None  # sanitizers have an allocator of their own
+
+    def ends(command, at, more, output):
+        env = dict(folder.env, LD_PRELOAD=os.path.abspath(preload), CYTO_FAIL_AT=str(at), **more)
+        code, _, err = lib.run(command, env=env)
+        left = os.listdir(folder.tmp) + (os.listdir(folder.out) if code and output else [])
+        if code not in (0, 1) or (code == 1 and not err.strip()) or left:
+            return 'request %d of %s: exit code %d, left: %s; %s' % (at, command[0], code, ' '.join(left), err[-200:])
+        for name in os.listdir(folder.out) if output else []:
+            os.remove(os.path.join(folder.out, name))
+        return None
+
+    compile_model = [args.cytoc, MODEL, '-o', os.path.join(folder.out, 'm.so'), '-j2']
+    for more in {}, {'CYTO_FAIL_ALL': '1'}:
+        at = 1
+        while at < 20000:
+            why = ends(compile_model, at, more, True)
+            if why:
+                return why
+            at += 1 + at // 8
+    model, library = os.path.join(folder.root, 'v.onnx'), os.path.join(folder.root, 'v.so')
+    values_model(model)
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    run_model = [args.cyto_run, library, *value_arguments(folder, GOOD_VALUES), '--output-dir', folder.out]
+    return next(filter(None, (ends(run_model, at, more, False) for at in range(1, 120) for more in ({}, {'CYTO_FAIL_ALL': '1'}))), None)
+
+
+def sizes_too_large(folder, args):
+    """Sizes that come with the data and whose product is more than 64 bits can tell: an error, where memory would else be got
+    for what is left of it."""
+    node, port = h.make_node, graphs.port
+    chains = {'Expand': [node('Expand', ['x', 's'], ['a']), node('NonZero', ['a'], ['b']), node('Shape', ['b'], ['y'])],
+              'Tile': [node('Tile', ['xx', 's'], ['a']), node('TopK', ['a', 'k'], ['b', 'y'], axis=1)],
+              'ConstantOfShape': [node('ConstantOfShape', ['s'], ['a']), node('CumSum', ['a', 'axis'], ['b']), node('NonZero', ['b'], ['y'])],
+              'Resize': [node('Resize', ['xx', '', '', 's'], ['a'], mode='nearest'), node('Softmax', ['a'], ['b'], axis=0),
+                         node('NonZero', ['b'], ['y'])],
+              'Reshape': [node('Expand', ['x', 's'], ['a']), node('Reshape', ['a', 'all'], ['y'])],
+              'Flatten': [node('Expand', ['x', 's'], ['a']), node('Flatten', ['a'], ['b'], axis=2), node('Softmax', ['b'], ['c'], axis=0),
+                          node('Concat', ['c', 'c', 'c'], ['d'], axis=0), node('NonZero', ['d'], ['y'])]}
+    constants = [graphs.constant('x', np.float32([1])), graphs.constant('xx', np.float32([[1]])), graphs.constant('k', np.int64([1])),
+                 graphs.constant('axis', np.int64(0)), graphs.constant('all', np.int64([-1]))]
+    model, library, sizes = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.root, 'm.so'), os.path.join(folder.root, 's.npy')
+    for name, nodes in chains.items():
+        used = {n for k in nodes for n in k.input}
+        kind = np.float32 if name == 'Reshape' else np.int64
+        graphs.save_model(model, nodes, [port('s', np.int64, [2])], [port('y', kind, None)], [c for c in constants if c.name in used])
+        for level in '-O0', '-O3':
+            code, _, err = lib.run([args.cytoc, model, level, '-o', library], env=folder.env)
+            if code:
+                return name + ': ' + lib.reason(err, code)
+            for wanted, rows, columns in (0, 2, 3), (1, 1 << 32, 1 << 32), (1, 1 << 31, 1 << 33), (1, (1 << 61) + 1, 4), (1, 3, 0x5555555555555557):
+                np.save(sizes, np.int64([rows, columns]))
+                code, _, err = lib.run([args.cyto_run, library, '--input', 's=' + sizes], env=folder.env)
+                if code != wanted or (wanted and not re.search('no memory for|overflows|impossible shape', err)):
+                    return '%s %s of %d x %d: exit code %d: %s' % (name, level, rows, columns, code, err.strip()[-200:])
+    return None
 
 
 def attribute_not_looked_at(folder, args):
@@ -570,7 +680,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
+                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
                  contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):

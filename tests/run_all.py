@@ -25,6 +25,7 @@ SUITES = [
     ('attention', 'tests/attention.py', False, False),
     ('quantise', 'tests/quantise/run.py', False, False),
     ('fused', 'tests/fused.py', False, False),
+    ('generate', 'tests/generate.py', False, False),
     ('cli', 'tests/cli.py', False, False),
     ('edges', 'tests/edges.py', False, False),
     ('bad', 'tests/bad/run.py', False, False),
@@ -35,6 +36,7 @@ SUITES = [
     ('spelled', 'tests/spelled.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
     ('examples', 'tests/examples.py', False, False),
+    ('threads', 'tests/threads/run.py', False, False),
     ('cuda', None, False, False),
     ('carry', 'tests/cuda/carried_test.py', False, False),
     ('emulate', 'tests/emulate/run.py', False, True),
@@ -51,7 +53,7 @@ SUITES = [
 FOLDERS = {'unit': ('codegen', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
-LONGEST = ['codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
+LONGEST = ['codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'generate', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
            'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
            'codegen/dot_test']
 
@@ -161,7 +163,7 @@ def chosen(args):
     if unknown:
         sys.exit('no suite is called %s: there are %s' % (', '.join(sorted(unknown)), ' '.join(suite[0] for suite in SUITES)))
     if args.variant == 'tsan' and not args.names:
-        return SUITES[:1]  # what runs threads is the runtime, which the unit tests exercise
+        return [suite for suite in SUITES if suite[0] in ('unit', 'threads')]  # what runs threads is the runtime
     return [suite for suite in SUITES if not args.names or suite[0] in args.names]
 
 

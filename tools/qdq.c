@@ -73,7 +73,7 @@ static cy_graph *read_form(void *ctx) {
   free(w->packed); /* the graph that was made of it is gone */
   w->packed = malloc(size + 1);
   if (!w->packed)
-    cy_bug("out of memory");
+    cy_no_memory();
   onnx__model_proto__pack(w->model, w->packed);
   *w->graph = read;
   const char *name = w->job->input; /* with a folder, or external data is not looked for */

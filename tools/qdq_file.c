@@ -181,7 +181,7 @@ static const char *save_model(const qdq_writer *w, cy_temps *temps, const char *
     return qdq_fail(w, NULL, NULL, "the model without its tensor data is larger than 2 GB"), NULL;
   uint8_t *bytes = malloc(size ? size : 1);
   if (!bytes)
-    cy_bug("out of memory");
+    cy_no_memory();
   onnx__model_proto__pack(w->model, bytes);
   const char *near = cy_temps_near(temps, path);
   if (near && !cy_file_write(near, bytes, size)) {

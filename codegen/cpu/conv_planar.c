@@ -59,7 +59,7 @@ static double tile_cycles(const cy_cg *cg, int64_t k, int64_t m, int64_t width, 
 
 static cy_tile planar_tile(const cy_cg *cg, int64_t k, int64_t m, int64_t width) {
   cy_tile best = {1, 1};
-  unsigned registers = cg->avx512 ? 32 : 16;
+  unsigned registers = cg->registers;
   for (unsigned mr = 1; mr <= MOST_TILE; mr++)
     for (unsigned nv = 1; mr * nv + nv + 1 <= registers; nv++)
       if (tile_cycles(cg, k, m, width, mr, nv) < tile_cycles(cg, k, m, width, best.mr, best.nv))
@@ -268,7 +268,7 @@ static V tap_offsets(cy_cg *cg, const planar *p) {
   V *number = malloc((size_t)p->taps * sizeof(V));
   int32_t *order = malloc((size_t)p->taps * sizeof *order);
   if (!number || !order)
-    cy_bug("out of memory");
+    cy_no_memory();
   order_taps(p->axis, order);
   for (int64_t i = 0; i < p->taps; i++) {
     int64_t t = order[i], at = t % w->count * w->inc;

@@ -28,7 +28,7 @@ static void emit_list(cy_lp *p, const cy_stmt *s);
 static void *zeroed(size_t n, size_t size) {
   void *v = calloc(n ? n : 1, size);
   if (!v)
-    cy_bug("out of memory");
+    cy_no_memory();
   return v;
 }
 

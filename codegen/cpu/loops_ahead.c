@@ -38,7 +38,7 @@ static bool is_worth(cy_kernel *k, cy_karg arg, cy_expr offset) {
 static bool *loads_of(cy_kernel *k, bool *out_some) {
   bool *marks = calloc(cy_expr_count(k) + 1, sizeof *marks);
   if (!marks)
-    abort();
+    cy_no_memory();
   *out_some = false;
   cy_lp_mark(k, cy_kernel_body(k), marks);
   for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
@@ -96,7 +96,7 @@ void cy_lp_stream(cy_lp *p, const cy_stmt *loop) {
   cy_expr count = cy_expr_count(p->k);
   bool *marks = calloc(count + 1, sizeof *marks);
   if (!marks)
-    abort();
+    cy_no_memory();
   cy_lp_mark(p->k, loop->body, marks);
   for (cy_expr e = 1; e <= count; e++) {
     const cy_expr_info x = *cy_expr_of(p->k, e);

@@ -80,7 +80,7 @@ unsigned cy_lp_flat_columns(cy_kernel *k) {
     return 0;
   bool *seen = calloc(cy_expr_count(k) + 1, sizeof *seen), all = true;
   if (!seen)
-    abort();
+    cy_no_memory();
   for (const cy_stmt *s = cy_kernel_body(k); s && all; s = s->next) {
     all = (s->kind == CY_S_STORE || s->kind == CY_S_SET) && fits(k, s->value, seen);
     if (s->kind == CY_S_STORE)

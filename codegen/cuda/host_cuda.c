@@ -144,7 +144,7 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
   uint32_t nplans = h->build->nplans, n = nplans;
   LLVMValueRef *rows = calloc(3 * (size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
   if (!rows)
-    abort();
+    cy_no_memory();
   for (uint32_t i = 0; i < nplans; i++)
     rows[i] = kernel_row(h, &h->build->plans[i], "");
   bool cudnn = false;

@@ -163,7 +163,7 @@ uint8_t *cy_cu_partials_open(cy_cu *p, const cy_stmt *loop) {
   uint8_t *ops = calloc(nlocals + 1, 1);
   char identity[64];
   if (!ops)
-    cy_bug("out of memory");
+    cy_no_memory();
   find_reductions(loop, loop->body, ops);
   cy_cu_line(p, "{");
   cy_cu_open(p);

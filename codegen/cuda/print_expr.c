@@ -76,7 +76,7 @@ void cy_cu_init(cy_cu *p, FILE *out, cy_kernel *k, const cy_cuda_form *form) {
   p->reduced = calloc(cy_kernel_local_count(k) + 1, 1);
   p->exchanged = calloc(p->nargs + 1, 1);
   if (!p->temp || !p->log || !p->range || !p->has_load || !p->reduced || !p->exchanged)
-    cy_bug("out of memory");
+    cy_no_memory();
   for (uint32_t i = 0; i < p->nexprs; i++)
     p->range[i] = (range){1, 0};
 }

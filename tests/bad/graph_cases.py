@@ -115,6 +115,13 @@ def opset_999(d):
     save(d, [relu()], opset=999)
 
 
+@case('ir_version 999', 'newer')
+def ir_version_999(d):
+    def change(m):
+        m.ir_version = 999
+    save(d, [relu()], change=change)
+
+
 @case('opset')
 def opset_missing(d):
     save(d, [relu()], change=lambda m: m.ClearField('opset_import'))

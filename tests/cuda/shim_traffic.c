@@ -164,4 +164,9 @@ void ptx_traffic_begin(void) {
   noted_block = -1;
   memset(rounds, 0, sizeof rounds);
 }
-void ptx_traffic_end(void) { count_notes(); }
+void ptx_traffic_end(void) {
+  count_notes();
+  free(notes);
+  notes = NULL;
+  capacity = 0;
+}

@@ -132,6 +132,15 @@ const cyrt_model MODEL_SYMBOL = {
     .run = run,
 };
 
+#ifdef PLUGIN_RUN /* as generated code has it */
+CYTO_API int32_t PLUGIN_RUN(cyto_context **cache, const void *const *inputs, const int64_t *symbols,
+                            void *const *outputs, cyto_error *error);
+int32_t PLUGIN_RUN(cyto_context **cache, const void *const *inputs, const int64_t *symbols, void *const *outputs,
+                   cyto_error *error) {
+  return (int32_t)cyto_run_simple(&MODEL_SYMBOL, cache, inputs, symbols, outputs, error);
+}
+#endif
+
 #if MODEL_FAULT != FAULT_QUERY
 CYTO_API const cyrt_model *cyto_model_query(uint32_t version);
 const cyrt_model *cyto_model_query(uint32_t version) {
