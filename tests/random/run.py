@@ -1,10 +1,13 @@
 """Random graphs at -O0 and -O3 against ONNX Runtime; operators that draw random numbers (draws.py), copies (copies.py).
 
-In:  --first and --count: seeds, one graph each (generate.py). The defaults are the run of `make check`: fixed, under 40 s.
-Out: the closing line. A graph that fails is left in build/random/SEED with its inputs and what was expected.
+In:  --first and --count: seeds, one graph each. Two of three are networks in f32 (generate.py), the third is grown node by
+     node, of all types, with branches and loops in it (grown_graphs.py). The defaults are the run of `make check`: fixed,
+     under 40 s.
+Out: the closing line. A graph that fails is left in build/random/SEED with its inputs.
 
-The relative RMS error of each output may be 1e-4, or ten times what ONNX Runtime's own levels differ by where that is
-larger. Graphs whose outputs are not finite, or that ONNX Runtime refuses, are left out.
+The relative RMS error of each output of a network may be 1e-4, or ten times what ONNX Runtime's own levels differ by where
+that is larger. Networks whose outputs are not finite, or that ONNX Runtime refuses, are left out. Grown graphs say
+themselves how far each of their outputs may be off; integers are equal.
 """
 import os
 import shutil
@@ -19,25 +22,36 @@ sys.path.insert(0, os.path.dirname(HERE))
 import copies
 import draws
 import generate
+import grown
+import grown_graphs
 import lib
 import network
 
 LEVELS = ('-O0', '-O3')
 
 
-def expect(path, feeds):
-    """ONNX Runtime's outputs and the relative RMS error that each may have; None when there are none to go by."""
+def network_of(seed):
+    """(model, inputs, [(output, its relative RMS error at most)]) of a seed; the last: None when nothing can be judged."""
+    model, feeds = generate.generate(seed)
+    data = model.SerializeToString()
     try:
-        plain, other = (network.ort_session(path, optimised, errors=False).run(None, feeds) for optimised in (False, True))
+        plain, other = (network.ort_session(data, optimised, errors=False).run(None, feeds) for optimised in (False, True))
     except Exception:  # its exceptions have no common class
-        return None
+        return model, feeds, None
     if not all(np.isfinite(v).all() for v in plain):
-        return None
-    return [(v, max(1e-4, 10 * lib.rel_rms(o, v))) for v, o in zip(plain, other)]
+        return model, feeds, None
+    return model, feeds, [(v, max(1e-4, 10 * lib.rel_rms(o, v))) for v, o in zip(plain, other)]
+
+
+def grown_of(seed):
+    model, feeds, outputs = grown_graphs.generate(seed)
+    return model, feeds, [(v.array, grown.tolerance(v)) for v in outputs] or None
 
 
 def differs(got, want, limit):
     """Like lib.rel_rms, but an output that is nearly zero everywhere is compared with 1e-3."""
+    if want.dtype.kind != 'f':
+        return lib.difference('integers', got, want, 0)
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
     if got.shape != want.shape or not np.isfinite(got).all():
         return 'shape %s, not %s' % (got.shape, want.shape) if got.shape != want.shape else 'not finite'
@@ -52,15 +66,14 @@ def test(args, seed):
     work = os.path.join(args.build, 'random', str(seed))
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
-    path = os.path.join(work, 'model.onnx')
-    model, feeds = generate.generate(seed)
+    path, why = os.path.join(work, 'model.onnx'), None
+    model, feeds, expected = (grown_of if seed % 3 == 2 else network_of)(seed)
     onnx.save(model, path)
     network.save_inputs(work, feeds)
-    expected, why = expect(path, feeds), None
-    for level in LEVELS if expected else ():
+    for threads, level in enumerate(LEVELS if expected else (), 1):
         library, outputs = os.path.join(work, 'model.so'), os.path.join(work, 'out' + level)
         why = network.compile_model(args, path, library, level, ['-j', '1', '--verify'])
-        why = why or network.execute(args, library, work, outputs, 1)
+        why = why or network.execute(args, library, work, outputs, threads)
         got = network.by_index(outputs)
         for k, (want, limit) in enumerate(expected):
             what = differs(np.load(got[k]), want, limit) if not why else None
