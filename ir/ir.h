@@ -360,6 +360,7 @@ typedef struct cy_requirement {
   cy_origin origin;
 } cy_requirement;
 void cy_graph_record(cy_graph *g, bool on);
+void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind); /* while recording; known to hold: nothing */
 uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_list);
 
 /* Model inputs and outputs (block 1's params and results are the same values). */

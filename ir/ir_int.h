@@ -129,7 +129,6 @@ bool cy_text_parse(cy_graph *g, const char *text, const char **out_end, uint32_t
 cy_content cy_content_parse(cy_graph *g, const char *text, const char **out_end); /* 0: there is none */
 
 /* graph.c */
-void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind); /* while recording; known to hold: nothing */
 cy_val cy_value_add(cy_graph *g, const cy_type *type);
 cy_node_slot *cy_node_slot_of(const cy_graph *g, cy_node n);
 void cy_node_note_uses(cy_graph *g, cy_node n); /* brings the use lists up to date with the node's inputs */
