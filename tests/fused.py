@@ -82,6 +82,8 @@ def channels_last():
         'sx': np.float32(0.02), 'zx': np.uint8(120), 'w': rng.integers(-60, 60, (4, 3, 3, 3)).astype(np.int8),
         'sw': rng.uniform(0.01, 0.02, 4).astype(np.float32), 'zw': np.zeros(4, np.int8), 'sy': np.float32(0.1),
         'zy': np.uint8(100), 'b': rng.integers(-200, 200, 4).astype(np.int32)}, channels_last=1, pads=[1] * 4)
+    case('turned conv, pads as an input', 'ConvTransposeWithDynamicPads', 'x w p b', {'x': real(1, 4, 5, 6)}, constants={
+        'w': real(4, 3, 3, 3), 'p': np.array([1, 0, 2, 1]), 'b': real(6)}, strides=[2, 2], output_padding=[1, 0], group=2)
     case('max pool', 'NhwcMaxPool', 'x', {'x': byte(2, 7, 9, 5)}, {'y': T.UINT8},
          kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
 
@@ -260,6 +262,7 @@ def sisters():
                  padding_mode=padding)
     case('grid 3d', 'GridSample', 'x g', {'x': real(1, 2, 5, 4, 6), 'g': real(1, 3, 4, 7, 3)},
          mode='linear', opset=20)
+    case('a sample', 'SampleOp', 'x', {'x': x})
     case('new axis', 'ExpandDims', 'x axis', {'x': x}, constants={'axis': np.array(-1, np.int32)})
     for metric in ('euclidean', 'sqeuclidean'):
         case('distances ' + metric, 'CDist', 'a b', {'a': real(4, 7), 'b': real(6, 7)}, metric=metric)

@@ -151,6 +151,16 @@ def cache_that_is_full(folder):
                                             ('pk', (2, 3, 8, 4)), ('pv', (2, 3, 8, 4)), ('n', 0)], {'n': np.int32([8])}, 3, num_heads=3)
 
 
+@case(r"'n0'", r"'Pads'.*found -1")
+def turned_convolution_of_negative_pads(folder):
+    fused_op(folder, 'ConvTransposeWithDynamicPads', [('x', (1, 2, 5, 5)), ('w', (2, 2, 3, 3)), ('p', 0)], {'p': np.array([0, -1, 0, 0])})
+
+
+@case(r"'n0'", r"'Pads'.*4 numbers, found 3")
+def turned_convolution_of_few_pads(folder):
+    fused_op(folder, 'ConvTransposeWithDynamicPads', [('x', (1, 2, 5, 5)), ('w', (2, 2, 3, 3)), ('p', 0)], {'p': np.array([0, 1, 0])})
+
+
 @case(r"'n0'", r'as high as wide, found f32\[2,3\]')
 def inverse_of_a_rectangle(folder):
     fused_op(folder, 'Inverse', [('x', (2, 3))])
