@@ -60,6 +60,11 @@ Q := @
 say = @printf '  %-6s %s\n' $1 $2
 endif
 
+# The architectures of codegen/arch.c, that of this machine, and those others that there is a C compiler for.
+ARCHES := x86_64 aarch64
+ARCH := $(filter $(ARCHES),$(firstword $(subst -, ,$(shell $(CC) -dumpmachine))))
+CROSS_ARCHES := $(foreach a,$(filter-out $(ARCH),$(ARCHES)),$(if $(shell command -v $a-linux-gnu-gcc),$a))
+
 # ---- what there is -------------------------------------------------------------------------------------------------
 
 # Fuzzing reads models and text: that needs no more.
@@ -69,11 +74,11 @@ LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cytoc cyto-run cyto-bench
 
 SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
-SRC_asm := $(wildcard $(COMPILER_DIRS:%=%/*.S))
+SRC_asm := $(filter-out codegen/link_files.S,$(wildcard $(COMPILER_DIRS:%=%/*.S)))
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
-SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model tools cudnn search found)
+SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
@@ -105,6 +110,7 @@ TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
 UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
+CROSS_RUNS := $(CROSS_ARCHES:%=$O/tests/emulate/cyto-run-%)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
@@ -149,7 +155,7 @@ $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(CROSS_RUNS) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
 
@@ -184,7 +190,8 @@ bench: all
 
 # ---- libraries and binaries ----------------------------------------------------------------------------------------
 
-$(COMPILER_LIB): $(call obj,$(SRC_compiler)) $(SRC_asm:%.S=$O/obj/%.o) $(PB_OBJ)
+$(COMPILER_LIB): $(call obj,$(SRC_compiler)) $(SRC_asm:%.S=$O/obj/%.o) $(PB_OBJ) \
+  $(if $(filter fuzz,$(VARIANT)),,$(ARCHES:%=$O/obj/codegen/link_files_%.o))
 $(RUNTIME_LIB): $(call obj,$(SRC_runtime))
 $(TOOLS_LIB): $(call obj,$(SRC_tools))
 $O/%.a:
@@ -194,10 +201,13 @@ $O/%.a:
 # The runtime goes into every compiled model: position independent, nothing visible that is not marked so, a section for
 # each function, so that a model takes along what it calls, and without debug information and tables of unwinding (no
 # exceptions pass through it), which would be copied into each of them.
+RUNTIME_FLAGS := -fPIC -fvisibility=hidden
+RUNTIME_FLAGS_aarch64 := -mno-outline-atomics # without functions of libgcc
 RUNTIME_RELEASE := -O2 -g0 -ffunction-sections -fdata-sections -fno-unwind-tables -fno-asynchronous-unwind-tables
-$O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(VARIANT)),$(RUNTIME_RELEASE))
 # What runs when a model is loaded or bound, a microsecond or less each time: for size.
 SMALL := context context_bind context_run cpu error load tensor values
+for_size = $(if $(filter $(SMALL:%=runtime/%.c),$1),-Os)
+$O/obj/runtime/%.o: CFLAGS += $(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$(ARCH)) $(if $(filter release,$(VARIANT)),$(RUNTIME_RELEASE))
 $(SMALL:%=$O/obj/runtime/%.o): CFLAGS += $(if $(filter release,$(VARIANT)),-Os)
 # Tests that refer to data of a library want its address there, not a copy in the program.
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
@@ -220,7 +230,7 @@ $O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
 # archives. carry.py puts what is left beside them, into lib.
 PORTABLE := cytoc cyto-run cyto-bench node_run device_test
 PORTABLE_LLVM = $(shell $(LLVM_CONFIG) --ldflags) \
-  $(shell $(LLVM_CONFIG) --libs --link-static x86 passes orcjit 2>/dev/null || $(LLVM_CONFIG) --libs --link-shared)
+  $(shell $(LLVM_CONFIG) --libs --link-static $(if $(filter aarch64,$(ARCH)),aarch64,x86) passes orcjit 2>/dev/null || $(LLVM_CONFIG) --libs --link-shared)
 # As an archive, else as what the linker finds, else (no development package) by its file.
 cc_has = $(wildcard $(shell $(CC) -print-file-name=$1))
 portable_lib = $(if $(call cc_has,lib$1.a),-l:lib$1.a,$(if $(call cc_has,lib$1.so),-l$1,-l:lib$1.so.1))
@@ -309,19 +319,45 @@ $(EMULATOR_ROM): tests/emulate/boot.S tests/emulate/kernel.c tests/emulate/rom.l
 	  -fno-stack-protector -fcf-protection=none -fno-asynchronous-unwind-tables -nostdlib -static -no-pie \
 	  -Wl,-T,tests/emulate/rom.ld -Wl,--build-id=none -Wl,--oformat=binary -o $@ $(filter-out %.ld,$^)
 
-# The compiler carries the runtime library, what shared libraries have besides, the names of libc and libm for the linker
-# and the prelude of CUDA kernels as bytes.
-STUBS := $O/obj/codegen/libc.stub $O/obj/codegen/libm.stub
-QUERY_OBJECT := $O/obj/runtime/shared/query.o
+# The compiler carries as bytes the prelude of CUDA kernels and, for each architecture that there is a C compiler for, the
+# runtime library, what shared libraries have besides, and the names of libc and libm for the linker.
 $O/obj/codegen/cuda/prelude.o: codegen/cuda/prelude.cuh codegen/cuda/prelude_matrix.cuh
-$(STUBS): $O/obj/codegen/%.stub: tools/stub.sh $(RUNTIME_LIB)
-	$(call say,STUB,$@)
-	$Q mkdir -p $(@D) && CC='$(CC)' tools/stub.sh $* $@ $(RUNTIME_LIB)
-$(QUERY_OBJECT): CFLAGS := -std=gnu11 $(RUNTIME_RELEASE) $(WARN) -fPIC -fvisibility=hidden
-$O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB) $(STUBS) $(QUERY_OBJECT)
+$O/obj/codegen/%.o: codegen/%.S
 	$(call say,AS,$<)
-	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -DCY_QUERY_OBJECT='"$(QUERY_OBJECT)"' \
-	  $(foreach stub,$(STUBS),-DCY_STUB_$(basename $(notdir $(stub)))='"$(stub)"') -c -o $@ $<
+	$Q mkdir -p $(@D) && $(CC) -c -o $@ $<
+
+# $1: architecture, $2: prefix of its tools, $3: its C compiler, $4: its runtime library
+define CARRIED
+$O/obj/$1/libc.stub $O/obj/$1/libm.stub: $O/obj/$1/%.stub: tools/stub.sh $4
+	$$(call say,STUB,$$@)
+	$$Q mkdir -p $$(@D) && CC='$3' NM=$2nm OBJDUMP=$2objdump tools/stub.sh $$* $$@ $4
+$O/obj/$1/query.o: runtime/shared/query.c
+	$$(call say,CC,$$<)
+	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) $$(RUNTIME_FLAGS) $$(RUNTIME_RELEASE) -c -o $$@ $$<
+$O/obj/codegen/link_files_$1.o: $4 $O/obj/$1/query.o $O/obj/$1/libc.stub $O/obj/$1/libm.stub
+$O/obj/codegen/link_files_$1.o: FILES := -DCY_RUNTIME_ARCHIVE='"$4"' -DCY_QUERY_OBJECT='"$O/obj/$1/query.o"' \
+  -DCY_STUB_libc='"$O/obj/$1/libc.stub"' -DCY_STUB_libm='"$O/obj/$1/libm.stub"'
+endef
+# The runtime library of another architecture, always as released, and a cyto-run for tests, which runs in an emulator.
+CROSS_RUN := $(patsubst %,tools/%.c,cyto-run npy profile tensor_value value) tests/emulate/npy_only.c
+define CROSS
+$O/obj/$1/libcyto.a: $(SRC_runtime:%.c=$O/obj/$1/%.o)
+	$$(call say,AR,$$@)
+	$$Q rm -f $$@ && $2ar rcs $$@ $$^
+$O/obj/$1/%.o: %.c
+	$$(call say,CC,$$@)
+	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) -pthread $$(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$1) $$(RUNTIME_RELEASE) $$(call for_size,$$<) \
+	  -c -o $$@ $$<
+$O/tests/emulate/cyto-run-$1: $(CROSS_RUN:%.c=$O/obj/$1/%.o) $O/obj/$1/libcyto.a
+	$$(call say,LINK,$$@)
+	$$Q mkdir -p $$(@D) && $3 -pthread -o $$@ $$^ $(RUNTIME_LIBS)
+$(call CARRIED,$1,$2,$3,$O/obj/$1/libcyto.a)
+endef
+$(eval $(call CARRIED,$(ARCH),,$(CC),$(RUNTIME_LIB)))
+$(foreach a,$(CROSS_ARCHES),$(eval $(call CROSS,$a,$a-linux-gnu-,$a-linux-gnu-gcc)))
+$(ARCHES:%=$O/obj/codegen/link_files_%.o): $O/obj/codegen/link_files_%.o: codegen/link_files.S
+	$(call say,AS,$@)
+	$Q mkdir -p $(@D) && $(CC) -DCY_ARCH=$* $(FILES) -c -o $@ $<
 
 $O/obj/%.o: %.c | $B/gen/onnx.pb-c.h
 	$(call say,CC,$<)

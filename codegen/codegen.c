@@ -70,6 +70,7 @@ static void fill_stats(cy_work *b, cy_codegen_stats *st) {
   for (uint32_t i = 0; i < b->p->nconstants; i++)
     st->constants += b->constant_used[i];
   st->weights_bytes = b->p->weights_bytes;
+  st->compiled_by = b->compiled_by;
 }
 
 static int check_kind(cy_work *b) {

@@ -32,6 +32,7 @@ bool cy_machine_half_factors(const cy_machine *m, cy_dtype half, const cy_graph 
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */
 bool cy_machine_blocks_round(const cy_machine *m);                /* see cy_target.blocks_round */
 bool cy_machine_words(const cy_machine *m);                       /* see cy_target.words */
+bool cy_machine_mixed_bytes(const cy_machine *m);                 /* see cy_target.mixed_bytes */
 bool cy_machine_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n); /* see cy_target.int_rows */
 int64_t cy_machine_few_rows(const cy_machine *m);                 /* see cy_target.few_rows */
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
@@ -85,10 +86,17 @@ typedef enum cy_emit_kind { CY_EMIT_TABLE(CY_EMIT_ENUM) CY_EMIT_KINDS } cy_emit_
 cy_emit_kind cy_emit_kind_of(const char *path);
 const char *cy_emit_kind_name(cy_emit_kind kind);
 
+/* What compiled the kernels, where that is no part of cytoc: "NVRTC 13.0" and its file. Both "": cytoc itself, or
+ * nothing did. Plain data: it crosses a process boundary. */
+typedef struct cy_kernel_compiler {
+  char name[32], path[480];
+} cy_kernel_compiler;
+
 typedef struct cy_codegen_stats {
   uint32_t kernels, steps, constants;
   uint64_t weights_bytes, output_bytes;
   int64_t arena_bytes; /* with one worker; -1: depends on the inputs' sizes */
+  cy_kernel_compiler compiled_by;
 } cy_codegen_stats;
 
 typedef struct cy_codegen_options {

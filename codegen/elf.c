@@ -33,7 +33,7 @@ static uint32_t add_string(char *table, size_t capacity, size_t *n, const char *
   return (uint32_t)at;
 }
 
-void cy_elf_data_object(const char *section, const char *symbol, uint64_t bytes, cy_elf_image *out) {
+void cy_elf_data_object(uint16_t machine, const char *section, const char *symbol, uint64_t bytes, cy_elf_image *out) {
   memset(out, 0, sizeof *out);
   out->data_offset = sizeof out->head;
   out->tail_offset = (out->data_offset + bytes + 63) / 64 * 64;
@@ -62,8 +62,13 @@ void cy_elf_data_object(const char *section, const char *symbol, uint64_t bytes,
   h[S_STRTAB].sh_offset = h[S_STACK].sh_offset = out->tail_offset + put(out, strings, nstrings, 1);
 
   Elf64_Ehdr e = {.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT, ELFOSABI_NONE},
-                  .e_type = ET_REL, .e_machine = EM_X86_64, .e_version = EV_CURRENT, .e_ehsize = sizeof e,
-                  .e_shentsize = sizeof(Elf64_Shdr), .e_shnum = S_COUNT, .e_shstrndx = S_STRTAB};
+                  .e_type = ET_REL,
+                  .e_machine = machine,
+                  .e_version = EV_CURRENT,
+                  .e_ehsize = sizeof e,
+                  .e_shentsize = sizeof(Elf64_Shdr),
+                  .e_shnum = S_COUNT,
+                  .e_shstrndx = S_STRTAB};
   e.e_shoff = out->tail_offset + put(out, h, sizeof h, 8);
   memcpy(out->head, &e, sizeof e);
 }

@@ -221,6 +221,9 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
   uint32_t nin = cy_graph_inputs(h->g, &in), nout = cy_graph_outputs(h->g, &out);
   const cy_host_device *target = b->machine->target->host;
   LLVMValueRef device = null_ptr(h), device_data = null_ptr(h);
+  char compiler[80];
+  snprintf(compiler, sizeof compiler, "cytoc %s%s%s", CYTO_VERSION, *b->compiled_by.name ? ", " : "",
+           b->compiled_by.name);
   if (target->describe)
     target->describe(h, &device, &device_data);
   LLVMValueRef fields[] = {cy_host_i32(h, CYTO_ABI_VERSION),
@@ -228,7 +231,7 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
                            cy_host_text(h, cy_graph_name(h->g)),
                            cy_host_text(h, b->machine->text),
                            cy_host_text(h, b->machine->needs),
-                           cy_host_text(h, "cytoc " CYTO_VERSION),
+                           cy_host_text(h, compiler),
                            cy_host_i32(h, nin),
                            cy_host_i32(h, nout),
                            ports_table(h, in, nin, true),

@@ -383,7 +383,10 @@ static void emit_step(cy_host *h, const cy_step *s) {
   case CY_STEP_OUTPUT: emit_output(h, s); break;
   case CY_STEP_IF: emit_if(h, s); break;
   case CY_STEP_LOOP: emit_loop(h, s); break;
-  case CY_STEP_SET: cy_host_set_sym(h, s->sym, cy_host_dim(h, s->limit)); break;
+  case CY_STEP_SET:
+    cy_host_set_sym(h, s->sym, cy_host_dim(h, s->limit));
+    h->known[s->sym] = !s->guess;
+    break;
   }
   if (s->kind == CY_STEP_READ || s->kind == CY_STEP_CALL || s->kind == CY_STEP_SET || s->kind == CY_STEP_IF)
     cy_host_requirements(h);

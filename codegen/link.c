@@ -1,7 +1,8 @@
 /* link.c - objects to the file that was asked for.
  *
  * In: object files of the host program, kernels and weights; the runtime archive, what shared libraries have besides
- * and the names of libc and libm embedded in this binary (link_files.S), so no development files are needed. Out: a
+ * and the names of libc and libm of the architecture, embedded in this binary (arch.h), so no development files are
+ * needed. Out: a
  * shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or texts put together.
  * No build ids and no timestamps: equal inputs give equal bytes.
  */
@@ -15,20 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-extern const char cy_query_object[], cy_query_object_end[], cy_runtime_archive[], cy_runtime_archive_end[];
-extern const char cy_libm_stub[], cy_libm_stub_end[], cy_libc_stub[], cy_libc_stub_end[];
-
-/* What this binary carries for the linker, in the order in which it reads them. */
-enum { QUERY, RUNTIME, LIBM, LIBC, CARRIED };
-static const struct {
-  const char *name, *bytes, *end;
-} carried[CARRIED] = {
-    [QUERY] = {"query.o", cy_query_object, cy_query_object_end},
-    [RUNTIME] = {"libcyto.a", cy_runtime_archive, cy_runtime_archive_end},
-    [LIBM] = {"libm.so", cy_libm_stub, cy_libm_stub_end},
-    [LIBC] = {"libc.so", cy_libc_stub, cy_libc_stub_end},
-};
 
 /* ---- running tools ---- */
 
@@ -77,29 +64,33 @@ static int run(command *c, const char *log) {
   return cy_temps_wait(pid);
 }
 
-/* Tries the names of a tool in turn until one exists. `package` is what to install when none does. */
-static int run_tool(cy_work *b, const char *const *names, command *c, const char *package) {
+/* Tries the names of a tool in turn until one exists: binutils' are for one architecture, LLVM's for all. */
+static int run_tool(cy_work *b, const char *const *names, command *c) {
   const char *log = cy_temps_file(b->temps, "log");
-  for (; *names; names++) {
-    c->argv[0] = *names;
+  const cy_arch *arch = b->machine->arch;
+  char first[64];
+  snprintf(first, sizeof first, "%s%s", arch == cy_arch_here() ? "" : arch->tools, names[0]);
+  for (const char *name = first; name; name = *++names) {
+    c->argv[0] = name;
     int status = run(c, log);
     if (status == 0)
       return 0;
     if (status > 0) {
-      report_failure(b, *names, status, log);
+      report_failure(b, name, status, log);
       return -1;
     }
     if (errno != ENOENT) {
-      cy_diag_add(b->diag, CY_ERROR, NULL, "cannot run '%s': %s", *names, strerror(errno));
+      cy_diag_add(b->diag, CY_ERROR, NULL, "cannot run '%s': %s", name, strerror(errno));
       return -1;
     }
   }
-  cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' was not found in PATH: install the package '%s'", c->argv[0], package);
+  cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' was not found in PATH: install the package '%s'", first,
+              arch == cy_arch_here() ? "binutils" : arch->package);
   return -1;
 }
 
-static const char *const linkers[] = {"ld", "ld.bfd", "ld.lld", "ld.lld-19", "ld", NULL};
-static const char *const archivers[] = {"ar", "llvm-ar", "llvm-ar-19", "ar", NULL};
+static const char *const linkers[] = {"ld", "ld.lld", "ld.lld-19", NULL};
+static const char *const archivers[] = {"ar", "llvm-ar", "llvm-ar-19", NULL};
 
 /* ---- pieces ---- */
 
@@ -108,12 +99,17 @@ static int write_file(cy_work *b, const char *path, const char *data, size_t n) 
 }
 
 static int write_carried(cy_work *b, int which, const char *path) {
-  return write_file(b, path, carried[which].bytes, (size_t)(carried[which].end - carried[which].bytes));
+  const cy_arch *a = b->machine->arch;
+  return write_file(b, path, a->carried[which].bytes, (size_t)(a->carried[which].end - a->carried[which].bytes));
 }
 
 static int add_carried(cy_work *b, command *c) {
-  for (int i = 0; i < CARRIED; i++) {
-    const char *path = cy_temps_file(b->temps, carried[i].name);
+  static const char *const names[CY_CARRIED_COUNT] = {[CY_CARRIED_QUERY] = "query.o",
+                                                      [CY_CARRIED_RUNTIME] = "libcyto.a",
+                                                      [CY_CARRIED_LIBM] = "libm.so",
+                                                      [CY_CARRIED_LIBC] = "libc.so"};
+  for (int i = 0; i < CY_CARRIED_COUNT; i++) {
+    const char *path = cy_temps_file(b->temps, names[i]);
     if (write_carried(b, i, path))
       return -1;
     add(c, path);
@@ -201,17 +197,17 @@ static int link_shared(cy_work *b, const char *near) {
   add(&c, near);
   add(&c, linked_model); /* of query.o */
   add_objects(b, &c);
-  return add_carried(b, &c) ? -1 : run_tool(b, linkers, &c, "binutils");
+  return add_carried(b, &c) ? -1 : run_tool(b, linkers, &c);
 }
 
 static int link_archive(cy_work *b, const char *near) {
-  if (write_carried(b, RUNTIME, near))
+  if (write_carried(b, CY_CARRIED_RUNTIME, near))
     return -1;
   command c = {.n = 1};
   add(&c, "rcsD");
   add(&c, near);
   add_objects(b, &c);
-  return run_tool(b, archivers, &c, "binutils");
+  return run_tool(b, archivers, &c);
 }
 
 static int link_object(cy_work *b, const char *near) {
@@ -220,7 +216,7 @@ static int link_object(cy_work *b, const char *near) {
   add(&c, "-o");
   add(&c, near);
   add_objects(b, &c);
-  return run_tool(b, linkers, &c, "binutils");
+  return run_tool(b, linkers, &c);
 }
 
 /* Appends a file to an open stream. False: errno says why. */

@@ -28,6 +28,7 @@ typedef struct shard {
 /* What a child reports. */
 typedef struct report {
   char error[MAX_SHARDS][ERROR_TEXT];
+  cy_kernel_compiler compiled_by[MAX_SHARDS];
   cy_kernel_code code[];
 } report;
 
@@ -76,6 +77,7 @@ _Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_cod
   machine.threads = threads;
   machine.prefix = b->name;
   machine.hurry = b->hurry;
+  machine.compiled_by = &r->compiled_by[index];
   int rc = machine.target->emit(&machine, s->plans, s->n, kind, s->path, &error);
   if (rc)
     snprintf(r->error[index], ERROR_TEXT, "%s", error ? error : "unknown error");
@@ -154,6 +156,7 @@ int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b)) 
   int rc = run_all(b, shards, n, kind, r, meanwhile);
   for (uint32_t i = 0; i < b->nplans; i++)
     b->plans[i].code = r->code[i];
+  b->compiled_by = r->compiled_by[0];
   for (int i = 0; i < n; i++)
     free(shards[i].plans);
   free(shards);

@@ -14,6 +14,7 @@
 #ifndef CY_TARGET_H
 #define CY_TARGET_H
 
+#include "codegen/arch.h"
 #include "codegen/codegen.h"
 
 typedef struct cy_target cy_target;
@@ -28,7 +29,8 @@ typedef struct cy_peak {
 /* A target with its options: what cy_machine_open() made of the spec. */
 struct cy_machine {
   const cy_target *target;
-  char *cpu;      /* LLVM's name */
+  char *cpu;           /* that runs the host program: LLVM's name */
+  const cy_arch *arch; /* of that CPU */
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
@@ -40,6 +42,7 @@ struct cy_machine {
   const char *prefix; /* of the model's symbols, during emit() */
   bool hurry;         /* emit() makes code fast, not fast code: see cy_codegen_options.hurry */
   int threads;    /* that emit() may have at work at a time, 0: one */
+  cy_kernel_compiler *compiled_by; /* emit() says so here; never NULL then */
   void *state;    /* the target's own */
 };
 
@@ -102,6 +105,8 @@ struct cy_target {
   int64_t few_rows;
   /* Do such products take rows of f32 only, which they round to halves where matmul_blocks allows it? */
   bool blocks_round;
+  /* Do products of bytes cost the same whatever the signs of both, and little more with a zero point of the weights? */
+  bool mixed_bytes;
   bool words; /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
   /* Does it multiply weights of so many bits in n columns, whose scales hold for `block` rows, by rows of f32 that it
    * rounds to 8 bits by the same blocks? NULL: never. */

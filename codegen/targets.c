@@ -93,6 +93,7 @@ bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
 
 bool cy_machine_blocks_round(const cy_machine *m) { return m->target->blocks_round; }
 bool cy_machine_words(const cy_machine *m) { return m->target->words; }
+bool cy_machine_mixed_bytes(const cy_machine *m) { return m->target->mixed_bytes; }
 
 bool cy_machine_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n) {
   return m->target->int_rows && m->target->int_rows(m, bits, block, n);

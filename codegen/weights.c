@@ -161,7 +161,7 @@ static int write_object(cy_work *b, int threads) {
   int fd;
   snprintf(symbol, sizeof symbol, "%s_weights", b->name);
   cy_elf_image elf;
-  cy_elf_data_object(".cyto_weights", symbol, b->p->weights_bytes, &elf);
+  cy_elf_data_object(b->machine->arch->elf, ".cyto_weights", symbol, b->p->weights_bytes, &elf);
   const char *path = cy_temps_file(b->temps, "weights.o");
   uint64_t bytes = elf.tail_offset + elf.tail_bytes;
   uint8_t *map = create_mapped(b, path, bytes, &fd);

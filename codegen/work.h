@@ -29,6 +29,7 @@ typedef struct cy_work {
   char *weights_file;     /* base name of the side file, or NULL */
   bool has_weights;
   bool hurry; /* see cy_codegen_options */
+  cy_kernel_compiler compiled_by; /* after emit */
 } cy_work;
 
 /* ---- codegen.c ---- */
@@ -62,7 +63,7 @@ int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b));
 void cy_weights_layout(cy_work *b);           /* offsets of constants, p->weights_bytes; decides for a side file */
 int cy_weights_write(cy_work *b);             /* an object in b->objects, or the side file */
 #define CY_WEIGHTS_SIDE_FILE (1500ull << 20)   /* more does not go into the library: code must reach over it */
-/* An ELF64 x86-64 relocatable file with one read-only section of `bytes` at a returned file offset, and a hidden symbol
+/* An ELF64 relocatable file of an architecture (e_machine) with one read-only section of `bytes` at a returned file offset, and a hidden symbol
  * for it. `head` gets everything in front of the section, `tail` what follows it. */
 typedef struct cy_elf_image {
   unsigned char head[64];
@@ -70,7 +71,7 @@ typedef struct cy_elf_image {
   unsigned char tail[1024];
   size_t tail_bytes;
 } cy_elf_image;
-void cy_elf_data_object(const char *section, const char *symbol, uint64_t bytes, cy_elf_image *out);
+void cy_elf_data_object(uint16_t machine, const char *section, const char *symbol, uint64_t bytes, cy_elf_image *out);
 
 /* ---- host.c: the host module to files. 0, or -1 after a diagnostic ---- */
 int cy_host_emit(cy_work *b, cy_code_kind kind);

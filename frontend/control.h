@@ -25,6 +25,19 @@ void cy_new_syms_bind(cy_importer *im, const cy_new_syms *s, cy_val first); /* f
 bool cy_dim_is_inner(cy_importer *im, cy_dim d, cy_sym newest);
 void cy_outer_dims(cy_importer *im, cy_type *t, cy_sym newest);
 
+/* A loop whose body an importer builds. `fill` gets what is carried into a turn and gives: whether another one follows (a
+ * bool scalar), what is carried on, what is scanned. It may be called several times, as the body of a Loop is imported. */
+typedef struct cy_loop {
+  cy_val trips, cond; /* 0: no limit; always true at first */
+  uint32_t ncarried, nscans;
+  cy_val *initial;
+  bool (*fill)(cy_importer *im, void *context, const cy_val *carried, cy_val *results);
+  void *context;
+} cy_loop;
+
+/* Out: the carried values at the end, then the scans, stacked. */
+bool cy_onnx_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop *loop, cy_val *out);
+
 /* x with dims of 1 in front taken away or added, as broadcasting would; x itself where that does not give the rank. */
 cy_val cy_with_rank(cy_importer *im, cy_val x, int rank);
 

@@ -216,6 +216,9 @@ cy_val cy_onnx_conv_zeros(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_v
                           cy_dtype dtype);
 /* onnx_norm.c: x [n, c, s..] as [n, groups, c / groups * s], normalised over the last of them. */
 cy_val cy_onnx_group_normalize(cy_importer *im, cy_val x, int64_t groups, double epsilon);
+/* onnx_search.c: ids [b, length], scores [b, words]: `value` for the words that, put behind the ids, would end an n-gram
+ * that is among them already. */
+cy_val cy_onnx_block_ngrams(cy_importer *im, cy_val ids, cy_val scores, int64_t size, double value);
 /* onnx_quant.c: with checked parameters; scale and zero point (or 0) per tensor, or along an axis. f32 is what is meant. */
 cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v); /* one element: a scalar */
 cy_val cy_onnx_dequantize(cy_importer *im, cy_val x, cy_val scale, cy_val zero);
@@ -317,6 +320,7 @@ enum { NHWC_CONV = 1, NHWC_FUSED_CONV };
 
 enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
 enum { RANDOM_UNIFORM, RANDOM_NORMAL };
+enum { GENERATE_GREEDY, GENERATE_SAMPLE, GENERATE_BEAMS, GENERATE_WHISPER };
 enum { OPTIMIZER_ADAGRAD, OPTIMIZER_ADAM, OPTIMIZER_MOMENTUM };
 
 #define ONNX_OP(domain, op, since, need, fn, arg) IMPORT(fn);

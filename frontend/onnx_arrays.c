@@ -192,24 +192,7 @@ IMPORT(ngram_repeat_block) {
         im->g, NULL,
         "expected ids [batch, length], scores [batch, words] and an ngram_size of 1 to %d, found %s, %s and %lld", MOST,
         cy_type_text(im->g, &t), cy_type_text(im->g, &ts), (long long)size);
-  cy_dim windows = cy_dim_max(im->g, num(im, 0), cy_dim_addi(im->g, t.dim[1], 1 - size)), one = num(im, 1);
-  cy_dim words[3] = {one, one, ts.dim[1]};
-  cy_val hit = 0;
-  for (int64_t k = 0; k < size - 1; k++) { /* the last ids, where there are so many */
-    cy_val mine = cy_build_slice_axis(im->g, X, 1, num(im, k), windows);
-    cy_val end = cy_build_slice_axis(im->g, X, 1,
-                                     cy_dim_max(im->g, num(im, 0), cy_dim_addi(im->g, t.dim[1], k + 1 - size)), one);
-    cy_val same = BINARY(eq, mine, end);
-    hit = hit ? BINARY(and, hit, same) : same;
-    if (!hit)
-      return false;
-  }
-  const int64_t axis = 1;
-  cy_val next = cy_build_slice_axis(im->g, X, 1, num(im, size - 1), windows);
-  next = next ? BINARY(eq, cy_build_unsqueeze(im->g, next, 2), cy_build_iota(im->g, t.dtype, words, 3, 2)) : 0;
-  next = next && hit ? BINARY(and, next, cy_build_unsqueeze(im->g, hit, 2)) : next;
-  cy_val block = next ? cy_build_reduce(im->g, CY_OP_reduce_sum, CAST(next, CY_I32), &axis, 1, false) : 0;
-  return block && SET(SELECT(BINARY(gt, block, LIKE(block, 0)), LIKE(n->in[1], -INFINITY), n->in[1]));
+  return SET(cy_onnx_block_ngrams(im, X, n->in[1], size, -INFINITY));
 }
 
 /* ---- MurmurHash3 (x86, 32 bits) of every number's bytes ---- */

@@ -23,6 +23,7 @@ typedef struct loop_plan {
   cy_val *initial;
   const char **names; /* what a Loop's body calls its carried values */
   bool (*fill)(cy_importer *im, const struct loop_plan *p, const cy_val *params, cy_val *results);
+  const cy_loop *built;  /* by another importer */
   const cy_val *scanned; /* Scan only */
   uint32_t nscanned;
   const int64_t *axes, *backward;
@@ -254,6 +255,22 @@ static bool finish_loop(cy_importer *im, const loop_plan *p, cy_val *out) {
 
 static bool build_loop(cy_importer *im, loop_plan *p, cy_val *out) {
   return settle_loop(im, p) && finish_loop(im, p, out);
+}
+
+static bool fill_built(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
+  return p->built->fill(im, p->built->context, params + 2, results);
+}
+
+bool cy_onnx_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop *loop, cy_val *out) {
+  loop_plan p = {.n = n,
+                 .trips = loop->trips,
+                 .cond = loop->cond,
+                 .ncarried = loop->ncarried,
+                 .nscans = loop->nscans,
+                 .initial = loop->initial,
+                 .fill = fill_built,
+                 .built = loop};
+  return build_loop(im, &p, out);
 }
 
 /* Iteration and condition are scalars, but bodies that declare a list of one get that. */

@@ -346,7 +346,7 @@ uint32_t cy_value_count(const cy_graph *g); /* ids are 1 .. count */
 uint32_t cy_node_count(const cy_graph *g);
 uint32_t cy_block_count(const cy_graph *g);
 
-/* What sizes must fulfil for a node: found by shape inference between cy_graph_record(g, true) and (g, false), where dims
+/* What sizes must fulfil for a node: found by shape inference, and said by importers, between cy_graph_record(g, true) and (g, false), where dims
  * are not numbers; checked by the library when it runs the node's block. Not part of the text form. */
 typedef enum cy_require {
   CY_REQUIRE_EQUAL,

@@ -336,6 +336,7 @@ typedef struct cy_step {
   cy_block then_block, else_block; /* IF, LOOP: what the steps compute; 0: none of the graph's blocks */
   cy_dtype dtype;
   cy_dim limit;            /* LOOP, SET */
+  bool guess;              /* SET: a later one says what the symbol is; until then, no check may read it */
   uint32_t index;          /* OUTPUT */
   int32_t position;        /* pre-order number */
 } cy_step;

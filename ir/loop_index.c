@@ -220,12 +220,12 @@ static bool sum_bounds(cy_kernel *k, const sum *s, cy_dim *out_lo, cy_dim *out_h
 static bool divides(cy_kernel *k, cy_dim c, cy_dim d, cy_dim *out_q) { return cy_dim_divides(k->g, d, c, out_q); }
 
 /* Is d > 0 wherever s is computed? It is where s reads a variable whose extent is a multiple of d: with d = 0 its loop
- * does not run. */
+ * does not run. A constant 0 is left alone: nobody runs what it would make simpler. */
 static bool positive_at(cy_kernel *k, const sum *s, cy_dim d) {
   cy_dim unused;
   if (positive(k, d))
     return true;
-  for (int i = 0; i < s->n && nonnegative(k, d); i++) {
+  for (int i = 0; i < s->n && nonnegative(k, d) && !cy_dim_is(k->g, d, 0); i++) {
     const cy_expr_info *x = cy_expr_of(k, s->atom[i]);
     if (x->op == CY_X_VAR && divides(k, cy_kernel_var(k, x->id)->extent, d, &unused))
       return true;

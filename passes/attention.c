@@ -28,6 +28,9 @@
  * by side, without its last column), is a key of zeros with a value of zeros in front of the others, whose bias is the
  * sink.
  *
+ * Scores may be put together from parts of themselves, to one of which something was added (attention_windows.c); softmax
+ * then may stand in front of a transpose of such parts.
+ *
  * Where products multiply halves and add up in f32 (half.c), weights are rounded in front of the second product; such
  * attention is found only if one kernel does it.
  *
@@ -409,6 +412,18 @@ static cy_val unmasked(const match *m, cy_val weights) {
   return weights;
 }
 
+/* transpose(softmax(x)) that leaves keys alone, x put together from parts of the scores: x, transposed; else 0. */
+static cy_val turned_scores(const match *m, const cy_node_info *turn) {
+  cy_graph *g = m->g;
+  uint32_t rank;
+  const int64_t *perm = turn && turn->op == CY_OP_transpose ? cy_attr_list(turn, CY_ATTR_perm, &rank) : NULL;
+  const cy_node_info *soft = perm && perm[rank - 1] == rank - 1 ? cy_def_of(g, turn->in[0], CY_OP_softmax) : NULL;
+  bool parts = soft && cy_attr_get_int(soft, CY_ATTR_axis, -1) == (int)rank - 1 &&
+               cy_def_of(g, soft->in[0], CY_OP_concat) && cy_rewrite_single_use(m->rw, turn->in[0]) &&
+               cy_rewrite_single_use(m->rw, turn->out[0]) && cy_rewrite_single_use(m->rw, soft->in[0]);
+  return parts ? cy_build_transpose(g, soft->in[0], perm) : 0;
+}
+
 /* What stands between softmax and the product with v. */
 typedef struct ends {
   bool halves;  /* weights are rounded for a product of halves */
@@ -424,6 +439,12 @@ static bool find_scores(match *m, cy_val weights, cy_val v, const cy_type *resul
   bool masked = whole != rows;
   *out = (ends){.halves = wide != weights, .guarded = masked || cut != whole};
   const cy_node_info *soft = cy_def(g, unviewed(m, plain));
+  cy_val scores = plain == weights ? turned_scores(m, soft) : 0;
+  if (scores) {
+    out->weights = *cy_type_of(g, scores);
+    return cy_dtype_is_float((cy_dtype)out->weights.dtype) && cy_attention_walk(m, scores) &&
+           cy_type_of(g, m->scores->in[0])->dtype == out->weights.dtype;
+  }
   if (!soft || soft->op != CY_OP_softmax ||
       (!(out->guarded && soft->out[0] == plain) && !cy_rewrite_single_use(m->rw, soft->out[0])))
     return false;

@@ -46,6 +46,11 @@ static inline bool cy_attention_number(cy_graph *g, cy_val v, double *out) {
   return cy_value_is_const(g, v) && cy_type_count(g, cy_type_of(g, v)) == 1 && cy_value_is_splat(g, v, out);
 }
 
+/* ---- attention_windows.c ---- */
+/* v is s but for windows in which something was added, and nobody else reads s: s, and *out_bias is what was added, 0
+ * around the windows. Else 0. */
+cy_val cy_attention_windows(cy_rewrite *rw, cy_val v, cy_val *out_bias);
+
 /* ---- attention_masks.c ---- */
 #define CY_ATTENTION_HIDDEN (-1e9) /* is added to scores that shall not count; no score is that large */
 cy_val cy_attention_masked(cy_rewrite *rw, const cy_node_info *softmax); /* a rule: products become a select */

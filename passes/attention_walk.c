@@ -42,12 +42,16 @@ bool cy_attention_same_rows(cy_graph *g, const cy_type *a, const cy_type *b) {
 }
 
 static bool walk(match *m, cy_val v, int depth);
+static bool walk_read(match *m, cy_val v, int depth);
+
+/* Can what is added here be a bias? Biases are added behind softcap. */
+static bool takes_bias(const match *m) { return m->nbias < CY_ATTENTION_BIASES && m->softcap == 0; }
 
 static bool walk_addition(match *m, const cy_node_info *n, int which, int depth) {
   cy_graph *g = m->g;
   cy_val s = n->in[which], b = n->in[1 - which];
   double sign = n->op == CY_OP_sub ? -1 : 1;
-  if (m->nbias == CY_ATTENTION_BIASES || !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])) ||
+  if (!takes_bias(m) || !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])) ||
       cy_type_of(g, b)->rank > cy_type_of(g, s)->rank || s == b)
     return false;
   match before = *m;
@@ -178,7 +182,7 @@ static bool walk_grid(match *m, const cy_node_info *back, int depth) {
     added[count++] = n->in[1 - scores];
     v = n->in[scores];
   }
-  if (!count || m->nbias == CY_ATTENTION_BIASES || !n || n->op != CY_OP_reshape || !cy_rewrite_single_use(m->rw, v) ||
+  if (!count || !takes_bias(m) || !n || n->op != CY_OP_reshape || !cy_rewrite_single_use(m->rw, v) ||
       cy_rewrite_is_result(m->rw, v) || !cy_same_shape(cy_type_of(g, n->in[0]), &view))
     return false;
   cy_val s = n->in[0];
@@ -190,13 +194,23 @@ static bool walk_grid(match *m, const cy_node_info *back, int depth) {
   return walk(m, s, depth + 1);
 }
 
-static bool walk(match *m, cy_val v, int depth) {
+/* s with something added to a window of it, put together from parts: that is a bias. */
+static bool walk_windows(match *m, cy_val v, int depth) {
+  cy_val bias, s = takes_bias(m) ? cy_attention_windows(m->rw, v, &bias) : 0;
+  if (!s)
+    return false;
+  m->bias[m->nbias++] = (addend){bias, *cy_type_of(m->g, s), m->factor, 0};
+  return walk_read(m, s, depth + 1);
+}
+
+/* Follows v, whoever reads it. */
+static bool walk_read(match *m, cy_val v, int depth) {
   cy_graph *g = m->g;
   const cy_node_info *n = cy_def(g, v);
   double c;
   if (m->rows.v && n && n->op != CY_OP_matmul && n->op != CY_OP_mul && n->op != CY_OP_div && n->op != CY_OP_reshape)
     return false;
-  if (!n || depth > MAX_DEPTH || !cy_rewrite_single_use(m->rw, v) || cy_rewrite_is_result(m->rw, v))
+  if (!n || depth > MAX_DEPTH)
     return false;
   switch (n->op) {
   case CY_OP_matmul:
@@ -234,10 +248,19 @@ static bool walk(match *m, cy_val v, int depth) {
   case CY_OP_reshape:
     if (cy_attention_same_rows(g, cy_type_of(g, n->in[0]), cy_type_of(g, v)))
       return walk(m, n->in[0], depth + 1);
-    return !m->rows.v && walk_grid(m, n, depth);
+    return !m->rows.v && (walk_grid(m, n, depth) || walk_windows(m, v, depth));
+  case CY_OP_concat:
+  case CY_OP_transpose:
+    return !m->rows.v && walk_windows(m, v, depth);
   default:
     return false;
   }
 }
 
-bool cy_attention_walk(cy_attention_match *m, cy_val scores) { return walk(m, scores, 0); }
+static bool walk(match *m, cy_val v, int depth) {
+  return cy_rewrite_single_use(m->rw, v) && !cy_rewrite_is_result(m->rw, v) && walk_read(m, v, depth);
+}
+
+bool cy_attention_walk(cy_attention_match *m, cy_val scores) {
+  return scores > m->rw->nvalues ? walk_read(m, scores, 0) : walk(m, scores, 0);
+}

@@ -248,7 +248,9 @@ static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_
   cy_kernel_accum(k, top, CY_OP_max, cy_x_local(k, held));
   cy_kernel_end(k);
 
-  cy_local sum = local_set(&b, dtype, 0);
+  cy_dim one = cy_dim_const(l->g, 1);
+  cy_local sum = cy_kernel_add_local(k, dtype); /* from 1 on where there are no keys: their sum of nothing is 0 */
+  cy_kernel_set(k, sum, cy_x_cast(k, cy_x_dim(k, cy_dim_sub(l->g, one, cy_dim_min(l->g, keys, one))), dtype));
   cy_expr j = cy_kb_loop(&b, keys, false);
   cy_expr greatest = cy_x_local(k, top);
   cy_kernel_set(k, held, weight(&b, cy_x_load(k, row, j), greatest));

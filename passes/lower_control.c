@@ -12,10 +12,11 @@ cy_sym cy_lower_read_scalar(cy_lowering *l, cy_val v) {
   return sym;
 }
 
-static void set_symbol(cy_lowering *l, cy_sym sym, cy_dim value) {
+static cy_step *set_symbol(cy_lowering *l, cy_sym sym, cy_dim value) {
   cy_step *s = cy_lower_step(l, CY_STEP_SET);
   s->sym = sym;
   s->limit = value;
+  return s;
 }
 
 cy_sym cy_lower_count_symbol(cy_lowering *l, cy_dim d, cy_val v) {
@@ -139,10 +140,10 @@ static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   cy_sym turns = cy_lower_count_symbol(l, t->dim[0], v);
   place_joined(l, v);
   if (turns)
-    set_symbol(l, turns, cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_TURNS)));
+    set_symbol(l, turns, cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_TURNS)))->guess = true;
   for (int i = 1; i < t->rank; i++)
     if (cy_lower_count_symbol(l, t->dim[i], v))
-      set_symbol(l, cy_lower_count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0));
+      set_symbol(l, cy_lower_count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0))->guess = true;
   cy_lower_size(l, &l->place[v]);
 }
 
@@ -185,6 +186,16 @@ static void grow_scan(cy_lowering *l, cy_val v, cy_dim limit, cy_sym counter) {
   cy_lower_size(l, &l->place[v]);
   cy_lower_copy(l, &copy, &l->place[v], &old);
   cy_lower_join(l, &full);
+}
+
+/* Behind the loop: the sizes are no guesses any more. */
+static void known_scan(cy_lowering *l, cy_val v, cy_sym counter) {
+  const cy_type *t = cy_lower_type(l, v);
+  for (int i = 0; i < t->rank; i++) {
+    cy_sym size = cy_lower_count_symbol(l, t->dim[i], v);
+    if (size)
+      set_symbol(l, size, cy_dim_sym(l->g, i ? size : counter));
+  }
 }
 
 static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_dim limit, cy_sym counter) {
@@ -304,9 +315,7 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   for (uint32_t i = 0; i < n->nout; i++) {
     cy_val v = n->out[i];
     if (i >= carried) {
-      cy_sym turns = cy_lower_count_symbol(l, cy_lower_type(l, v)->dim[0], v);
-      if (turns)
-        set_symbol(l, turns, cy_dim_sym(l->g, counter));
+      known_scan(l, v, counter);
       continue;
     }
     place_joined(l, v);

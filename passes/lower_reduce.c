@@ -359,7 +359,11 @@ static void pool_tap(cy_kb *b, const pool *p, const cy_expr *in_idx, cy_expr ins
   cy_local better = cy_kernel_add_local(k, CY_BOOL);
   cy_kernel_set(k, better, bin(b, CY_OP_gt, v, cy_x_local(k, p->acc)));
   cy_expr here = flat_position(b, p->n, p->in, in_idx);
-  cy_kernel_set(k, p->at, cy_x_select(k, cy_x_local(k, better), here, cy_x_local(k, p->at)));
+  /* The first tap of all counts even if it is as small as numbers get. */
+  cy_expr first = bin(b, CY_OP_lt, cy_x_local(k, p->at), cy_x_index(k, 0));
+  first = inside ? bin(b, CY_OP_and, first, inside) : first;
+  cy_expr taken = bin(b, CY_OP_or, cy_x_local(k, better), first);
+  cy_kernel_set(k, p->at, cy_x_select(k, taken, here, cy_x_local(k, p->at)));
   cy_kernel_set(k, p->acc, cy_x_select(k, cy_x_local(k, better), v, cy_x_local(k, p->acc)));
 }
 
@@ -415,12 +419,12 @@ cy_expr cy_lower_pool(cy_kb *b, cy_node node, uint32_t output, const cy_expr *id
   p.acc = accumulator(b, p.op, p.dtype);
   if (output == 1) {
     p.at = cy_kernel_add_local(k, CY_I64);
-    cy_kernel_set(k, p.at, cy_x_index(k, 0));
+    cy_kernel_set(k, p.at, cy_x_index(k, -1));
   }
   cy_expr in_idx[CY_MAX_RANK] = {idx[0], idx[1]};
   pool_taps(b, &p, 0, in_idx, 0);
   if (p.at)
-    return cy_x_local(k, p.at);
+    return bin(b, CY_OP_max, cy_x_local(k, p.at), cy_x_index(k, 0));
   if (max)
     return cy_x_local(k, p.acc);
   cy_expr count = average_divisor(b, n, &p.w, in, idx);

@@ -50,6 +50,7 @@ typedef struct cy_pass_options {
                       cy_conv_cycles *out);
   bool blocks_round;      /* cy_target.blocks_round */
   bool words;             /* cy_target.words */
+  bool mixed_bytes;       /* cy_target.mixed_bytes */
   bool (*int_rows)(const void *target, int bits, int64_t block, int64_t n); /* cy_target.int_rows; NULL: never */
   bool half_weights;      /* .. or takes constant factors so */
   cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */

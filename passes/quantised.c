@@ -5,8 +5,9 @@
  *      after (biases are constants then). Out, by rules:
  *   contraction   conv or matmul of two dequantised operands becomes one of their integers, times both scales. The left
  *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
- *                 weights lose their zero point: s8 where that fits, else i16. So do those of products that come as
- *                 integers. Weights that were folded to floats become the integers again that they are multiples of.
+ *                 weights, also those of products that come as integers, lose their zero point: s8 where that fits, else
+ *                 i16; where the target multiplies bytes of any signs (mixed_bytes) u8, or else they keep it. Weights
+ *                 that were folded to floats become the integers again that they are multiples of.
  *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, padding, and
  *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
  *                 equal parameters is x. Where scales differ by channel (weights), through views that keep the channels
@@ -65,8 +66,19 @@ static cy_val scalar(cy_graph *g, cy_val v) {
 
 /* ---- weights ---- */
 
-/* v's elements less the zero points along `axis`, as s8 where they fit, else as i16. 0: not a constant of integers. */
-static cy_val without_zero(cy_graph *g, const source *s) {
+/* How the target wants weights from `low` to `high`, less their zero point. CY_NONE: with it, as they are. */
+static cy_dtype weight_type(const cy_rewrite *rw, cy_dtype from, int64_t low, int64_t high) {
+  if (low >= -128 && high <= 127)
+    return CY_I8;
+  if (!rw->pass->options->mixed_bytes)
+    return CY_I16;
+  return low >= 0 && high <= 255 ? CY_U8 : cy_dtype_is_byte(from) ? CY_NONE : CY_I16;
+}
+
+/* s's elements less the zero points along its axis, of weight_type(); *out_zero: the zero point that is left, or 0. 0: not
+ * a constant of integers. */
+static cy_val without_zero(cy_rewrite *rw, const source *s, cy_val *out_zero) {
+  cy_graph *g = rw->g;
   const cy_type *t = cy_type_of(g, s->x);
   int64_t dims[CY_MAX_RANK], low = 0, high = 0;
   uint64_t count = cy_type_count(g, t), inner = 1, along = 1;
@@ -88,8 +100,9 @@ static cy_val without_zero(cy_graph *g, const source *s) {
   for (int store = 0;; store++) {
     cy_val out = 0;
     cy_type type = *t;
-    type.dtype = low >= -128 && high <= 127 ? CY_I8 : CY_I16;
-    if (store && type.dtype == t->dtype && !s->zero)
+    type.dtype = weight_type(rw, from, low, high);
+    *out_zero = type.dtype == CY_NONE ? s->zero : 0;
+    if (store && (type.dtype == CY_NONE || (type.dtype == t->dtype && !s->zero)))
       return s->x;
     void *to = store ? cy_const_new(g, &type, &out) : NULL;
     for (uint64_t i = 0; i < count; i++) {
@@ -124,7 +137,8 @@ static bool right_floats(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val 
 
 /* The right operand: a dequantize, maybe transposed. `in` becomes the integers and their zero point, or 0; scale is
  * reshaped to broadcast along the output's channels. */
-static bool right_operand(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val *zero, cy_val *scale) {
+static bool right_operand(cy_rewrite *rw, const cy_node_info *n, cy_val *in, cy_val *zero, cy_val *scale) {
+  cy_graph *g = rw->g;
   bool conv = n->op == CY_OP_conv;
   if (cy_value_is_const(g, n->in[1]))
     return right_floats(g, n, in, scale);
@@ -139,10 +153,10 @@ static bool right_operand(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val
   int wanted = conv ? 0 : perm ? (int)perm[t->rank - 1] : t->rank - 1;
   if (s.axis >= 0 && (s.axis != wanted || (!conv && t->rank != 2)))
     return false;
-  cy_val w = without_zero(g, &s);
+  cy_val left = s.zero, w = without_zero(rw, &s, &left);
   if (!w && (!is_byte(g, s.x) || conv || !n->in[0]))
     return false;
-  *zero = w ? 0 : s.zero && is_single(g, s.zero) ? scalar(g, s.zero) : s.zero;
+  *zero = left && is_single(g, left) ? scalar(g, left) : left;
   *in = w ? w : s.x;
   if (turn)
     *in = cy_build_transpose(g, *in, perm);
@@ -169,7 +183,7 @@ static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   source a;
   cy_val in[4] = {0}, scale;
   if (n->nin > 2 || cy_type_of(g, n->out[0])->dtype != CY_F32 || !per_tensor(g, n->in[0], &a) ||
-      sum_length(g, n) > MOST_K || !right_operand(g, n, &in[1], &in[3], &scale))
+      sum_length(g, n) > MOST_K || !right_operand(rw, n, &in[1], &in[3], &scale))
     return 0;
   in[0] = a.x;
   in[2] = scalar(g, a.zero);
@@ -180,22 +194,25 @@ static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   return sum ? cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sum, CY_F32), scale) : 0;
 }
 
-/* An integer contraction whose constant weights still have a zero point, or are u8, which no generator packs as bytes.
- */
+/* An integer contraction whose constant weights still have a zero point, or are u8, which not every target packs as
+ * bytes. */
 static cy_val integer_weights(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
-  source s = {.x = n->in[1], .zero = n->nin > 3 ? n->in[3] : 0, .axis = -1};
+  cy_val zero = n->nin > 3 ? n->in[3] : 0;
+  source s = {.x = n->in[1], .zero = zero && !cy_splat_is(g, zero, 0) ? zero : 0, .axis = -1};
   const cy_type *t = cy_type_of(g, s.x);
   if (cy_type_of(g, n->out[0])->dtype != CY_I32 || !is_byte(g, n->in[0]) || !is_byte(g, s.x) ||
-      (!s.zero && t->dtype == CY_I8))
+      (!zero && t->dtype == CY_I8))
     return 0;
   if (s.zero && !is_single(g, s.zero)) {
     s.axis = n->op == CY_OP_conv ? 0 : t->rank - 1;
     if (!cy_dim_is(g, t->dim[s.axis], (int64_t)cy_type_count(g, cy_type_of(g, s.zero))))
       return 0;
   }
-  cy_val in[3] = {n->in[0], without_zero(g, &s), n->nin > 2 ? n->in[2] : 0};
-  return in[1] ? cy_build(g, (cy_op)n->op, in, in[2] ? 3 : 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1) : 0;
+  cy_val left = 0, in[3] = {n->in[0], without_zero(rw, &s, &left), n->nin > 2 ? n->in[2] : 0};
+  if (!in[1] || (in[1] == s.x && left == zero))
+    return 0;
+  return cy_build(g, (cy_op)n->op, in, in[2] ? 3 : 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
 }
 
 /* ---- data movement ---- */

@@ -139,9 +139,24 @@ static int feature_present(const char *name, size_t length) {
   }
   return 0;
 }
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+/* Bits of Linux's AT_HWCAP, and from 64 on of AT_HWCAP2 (arch/arm64/include/uapi/asm/hwcap.h). */
+static const struct {
+  char name[10];
+  uint8_t bit;
+} features_known[] = {{"neon", 1}, {"fullfp16", 10},  {"dotprod", 20},
+                      {"sve", 22}, {"i8mm", 64 + 13}, {"bf16", 64 + 14}};
+
+static int feature_present(const char *name, size_t length) {
+  for (size_t i = 0; i < sizeof features_known / sizeof features_known[0]; i++)
+    if (strlen(features_known[i].name) == length && !memcmp(features_known[i].name, name, length))
+      return getauxval(features_known[i].bit < 64 ? AT_HWCAP : AT_HWCAP2) >> (features_known[i].bit & 63) & 1;
+  return 0;
+}
 #else
-/* Elsewhere the compiler targets the base architecture only, which the dynamic linker has checked. */
-static int feature_present(const char *name, size_t length) { return name != NULL && length > 0; }
+#error "what this architecture's CPUs have is not known: see feature_present()"
 #endif
 
 int cyrt_cpu_lacks(const char *features, char name[64]) {

@@ -252,12 +252,25 @@ static void host_release(struct cyrt_context *context, void *ptr, uint64_t bytes
   free(ptr);
 }
 
+static cyto_status keep(cuda_state *state, cuda_ptr ptr, cyto_error *error) {
+  cuda_kept *kept = malloc(sizeof *kept);
+  if (!kept)
+    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for keeping what a captured graph uses");
+  *kept = (cuda_kept){state->kept, ptr};
+  state->kept = kept;
+  return CYTO_OK;
+}
+
 cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
                                  cyto_error *error) {
   const cuda_driver *driver = &state->shared->driver;
   if (block->ptr && block->bytes >= bytes)
     return CYTO_OK;
-  if (block->ptr) { /* launches that use it may be under way */
+  if (block->ptr && state->lent) {
+    cyto_status status = keep(state, block->ptr, error);
+    if (status)
+      return status;
+  } else if (block->ptr) { /* launches that use it may be under way */
     driver->stream_wait(state->stream);
     driver->mem_free(block->ptr);
   }
@@ -306,11 +319,17 @@ static void state_close(void *data) {
     for (uint32_t i = 0; state->frame.dynamic && i < state->model->n_dynamic; i++)
       if (state->frame.dynamic[i].ptr)
         driver->mem_free((cuda_ptr)(uintptr_t)state->frame.dynamic[i].ptr);
+    for (const cuda_kept *kept = state->kept; kept; kept = kept->next)
+      driver->mem_free(kept->ptr);
     if (state->staging)
       driver->host_free(state->staging);
     if (state->own_stream)
       driver->stream_destroy(state->own_stream);
     cyrt_cuda_leave(state->shared);
+  }
+  for (cuda_kept *kept = state->kept, *next; kept; kept = next) {
+    next = kept->next;
+    free(kept);
   }
   free(state->head.stash);
   free(state->io_offset);

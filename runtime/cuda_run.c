@@ -7,10 +7,12 @@
  * Recordings are made on the context's own stream, whichever the runs use: the driver's legacy stream cannot be
  * recorded, and what other threads do with the caller's, or with the legacy stream that it waits for, would get into
  * the recording or spoil it.
+ * A run on a stream that the application captures adds its launches to the application's graph, one by one.
  * Tensors whose size is known only at run time go without staging.
  */
 #include "cyrt_cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +21,10 @@ enum {
   ATTRIBUTE_MANAGED = 8,
   ATTRIBUTE_DEVICE = 9,
   MEMORY_DEVICE = 2,
+  CAPTURE_ACTIVE = 1, /* CUstreamCaptureStatus */
+  CAPTURE_INVALIDATED = 2,
+  UNSUPPORTED = 900, /* CUDA_ERROR_STREAM_CAPTURE_ */
+  INVALIDATED = 901,
   IO_ALIGN = 256
 };
 
@@ -63,6 +69,25 @@ static uint64_t output_bytes(const cuda_state *state, const cyrt_frame *frame, u
   return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
+/* ---- runs that the application captures ---- */
+
+/* Asks whether it does so at the moment. */
+static cyto_status find_capture(cuda_state *state, cyto_error *error) {
+  const cuda_driver *driver = &state->shared->driver;
+  int32_t found = 0;
+  cuda_code code = state->stream == state->own_stream ? 0 : driver->capture_status(state->stream, &found);
+  state->captured = !code && found == CAPTURE_ACTIVE;
+  return cyrt_cuda_check(driver, !code && found == CAPTURE_INVALIDATED ? INVALIDATED : code, "cuStreamIsCapturing",
+                         error);
+}
+
+/* What a graph cannot have is refused before the driver is asked for it: that would spoil the capture. */
+static cyto_status refuse_capture(const cuda_state *state, const char *why, cyto_error *error) {
+  char text[200];
+  snprintf(text, sizeof text, "the run cannot become part of the captured graph, %s", why);
+  return cyrt_cuda_check(&state->shared->driver, UNSUPPORTED, text, error);
+}
+
 /* ---- memory ---- */
 
 static cyto_status grow_staging(cuda_state *state, uint64_t bytes, cyto_error *error) {
@@ -89,6 +114,10 @@ static cyto_status get_memory(cuda_state *state, cyrt_frame *frame, cyto_error *
     state->io_offset[i] = staged ? total : CUDA_NOT_STAGED;
     total += (bytes + IO_ALIGN - 1) / IO_ALIGN * IO_ALIGN;
   }
+  if (state->captured && total)
+    return refuse_capture(state, "tensors in host memory are copied", error);
+  if (state->captured && (!state->arena.ptr || state->arena.bytes < frame->arena_bytes))
+    return refuse_capture(state, "it needs memory: prepare the context for these sizes before", error);
   cyto_status status = cyrt_cuda_block_grow(state, &state->arena, frame->arena_bytes, "intermediate tensors", error);
   if (!status && total)
     status = cyrt_cuda_block_grow(state, &state->io, total, "inputs and outputs", error);
@@ -100,7 +129,9 @@ int32_t cyrt_cuda_prepare(void *data, cyrt_frame *frame) {
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
   if (status)
     return status;
-  status = get_memory(state, frame, frame->error);
+  status = find_capture(state, frame->error);
+  if (!status)
+    status = get_memory(state, frame, frame->error);
   cyrt_cuda_leave(state->shared);
   return status;
 }
@@ -330,9 +361,22 @@ static cyto_status run_eagerly(cuda_state *state) {
   return status;
 }
 
+/* The graph has what a recording of our own has, but for copies of tensors. */
+static cyto_status run_captured(cuda_state *state) {
+  if (!(state->code->flags & CYRT_CUDA_REPLAY))
+    return refuse_capture(state, "its steps depend on data", state->host->error);
+  state->lent = 1;
+  state->recording = 1;
+  cyto_status status = (cyto_status)issue(state);
+  state->recording = 0;
+  return status;
+}
+
 static cyto_status run_here(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_status status = CYTO_OK;
+  if (state->captured)
+    return run_captured(state);
   stage_inputs(state);
   if (!(state->code->flags & CYRT_CUDA_REPLAY))
     return run_eagerly(state);
@@ -356,7 +400,9 @@ int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
   if (status)
     return status;
-  status = get_memory(state, frame, frame->error);
+  status = find_capture(state, frame->error);
+  if (!status)
+    status = get_memory(state, frame, frame->error);
   if (!status)
     status = fill_frame(state, frame);
   if (!status)

@@ -24,7 +24,7 @@ static const struct {
     {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/cudnn/lib"},
     {"CUDA_HOME", "/lib64"},
     {"", "/usr/local/cuda/lib64"},
-    {"", "/usr/lib/x86_64-linux-gnu"},
+    {"", "/usr/lib/" CYRT_ARCH "-linux-gnu"},
     {"HOME", "/.local/lib/python3*/site-packages/nvidia/cudnn/lib"},
     {"", "/usr/local/lib/python3*/dist-packages/nvidia/cudnn/lib"},
     {"", "/usr/local/lib/python3*/site-packages/nvidia/cudnn/lib"},

@@ -56,6 +56,14 @@ void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_in
 /* The first of the comma separated features that this CPU or operating system lacks, copied to `name`; 0 when all are
  * there. */
 int cyrt_cpu_lacks(const char *features, char name[64]);
+/* The architecture, and what messages advise to compile for where the CPU is not known. */
+#ifdef __aarch64__
+#define CYRT_ARCH "aarch64"
+#define CYRT_USUAL_CPU CYRT_ARCH
+#else
+#define CYRT_ARCH "x86_64"
+#define CYRT_USUAL_CPU "x86-64-v3"
+#endif
 /* CPUs granted by the cgroup that `cgroup_file` (/proc/self/cgroup) names below `root` (/sys/fs/cgroup), rounded up; 0:
  * no limit. */
 int32_t cyrt_cgroup_cpus(const char *cgroup_file, const char *root);

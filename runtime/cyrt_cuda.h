@@ -43,6 +43,7 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuStreamDestroy_v2, stream_destroy, (void *stream))                                                                \
   X(cuStreamSynchronize, stream_wait, (void *stream))                                                                  \
   X(cuStreamBeginCapture_v2, capture_begin, (void *stream, int32_t mode))                                              \
+  X(cuStreamIsCapturing, capture_status, (void *stream, int32_t *status))                                              \
   X(cuStreamEndCapture, capture_end, (void *stream, void **graph))                                                     \
   X(cuGraphInstantiateWithFlags, graph_instantiate, (void **executable, void *graph, uint64_t flags))                  \
   X(cuGraphLaunch, graph_launch, (void *executable, void *stream))                                                     \
@@ -130,6 +131,11 @@ typedef struct cuda_block { /* memory that only grows */
   uint64_t bytes;
 } cuda_block;
 
+typedef struct cuda_kept { /* one that had to grow while a graph of the application's was using it */
+  struct cuda_kept *next;
+  cuda_ptr ptr;
+} cuda_kept;
+
 /* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
 #define CUDA_NOT_STAGED UINT64_MAX
 enum { CUDA_RECORDINGS = 16 }; /* the one that was not used for longest gives way */
@@ -162,7 +168,10 @@ typedef struct cuda_state {
   uint64_t *keys; /* of the recordings, and the next one to be looked for */
   uint32_t key_words;
   uint64_t runs;
-  int32_t recording;        /* launches are being recorded */
+  int32_t recording;        /* launches are being recorded: by us, or */
+  int32_t captured;         /* .. by the application, as the last call found the stream */
+  int32_t lent;             /* a graph of the application's uses the context's memory */
+  cuda_kept *kept;          /* .. until the context ends */
   struct cuda_plans *plans; /* of cuda_cudnn.c; NULL: cuDNN is not in use */
 } cuda_state;
 

@@ -124,7 +124,7 @@ CYTO_API void cyto_model_unload(cyto_model *model);
 
 CYTO_API const char *cyto_model_name(const cyto_model *model);     /* of the ONNX graph */
 CYTO_API const char *cyto_model_target(const cyto_model *model);   /* what it was compiled for: "x86-64-v3" */
-CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1.0" */
+CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1.0"; "cytoc 0.1.0, NVRTC 13.0" */
 
 /* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no
  * name. */
@@ -174,7 +174,8 @@ typedef struct cyto_options {
   int32_t device_memory;    /* 1: tensors that are bound lie in memory of the device */
   void *stream;             /* CUstream that runs use; NULL: one of the context's own, which waits for no other. With a
                                stream of yours and all tensors on the device, cyto_run() returns before the results are
-                               there. The default stream is (void *)1 (CU_STREAM_LEGACY) */
+                               there. The default stream is (void *)1 (CU_STREAM_LEGACY). While you capture it, see
+                               cyto_run() */
 } cyto_options;
 
 #define CYTO_MAX_THREADS 256 /* more are not used */
@@ -209,7 +210,13 @@ CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void
  * only computes. Optional: cyto_run() does it when input shapes changed. Afterwards cyto_output() tells the shapes. */
 CYTO_API cyto_status cyto_context_prepare(cyto_context *context, cyto_error *error);
 /* Computes the outputs from what is bound at the moment. Every input that is not optional must be bound
- * (CYTO_INVALID_ARGUMENT). Returns when the outputs are there, but for cyto_options.stream. */
+ * (CYTO_INVALID_ARGUMENT). Returns when the outputs are there, but for cyto_options.stream.
+ *
+ * While the application captures that stream into a CUDA graph, nothing is computed: the kernels become part of the
+ * graph. For that all tensors lie on the device, cyto_context_prepare() was called for these sizes before, and no step
+ * of the model depends on data; else the run is refused (CYTO_RUNTIME_FAILURE), and the capture is as good as before. A
+ * run before it lets the model choose between its kernels and cuDNN's. The graph uses memory of the context: it must not
+ * be launched after that is destroyed, nor at the same time as other runs of it. */
 CYTO_API cyto_status cyto_run(cyto_context *context, cyto_error *error);
 
 /* An output after cyto_run(); those that are not dynamic also after cyto_context_prepare(), when their data is not yet

@@ -31,11 +31,11 @@ static cyto_status check_code(const cyrt_model *code, const char *where, cyto_er
       code->n_input_syms > code->n_syms)
     return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': the model's tables are incomplete", where);
   if (cyrt_cpu_lacks(code->features, lacking))
-    return cyrt_error_set(
-        error, CYTO_UNSUPPORTED_CPU,
-        "'%s': model is compiled for %s (%s), but this CPU lacks '%s'; compile it with --target=x86-64-v3 or "
-        "--target=native on this machine",
-        where, code->target ? code->target : "another CPU", code->features, lacking);
+    return cyrt_error_set(error, CYTO_UNSUPPORTED_CPU,
+                          "'%s': model is compiled for %s (%s), but this CPU lacks '%s'; compile it with --target=%s "
+                          "or --target=native on "
+                          "this machine",
+                          where, code->target ? code->target : "another CPU", code->features, lacking, CYRT_USUAL_CPU);
   return CYTO_OK;
 }
 

@@ -56,6 +56,15 @@ def objects(folder):
 
 
 # name, arguments (%s: the folder of outputs), exit code, expressions, files (None: any), check
+ARM_ROWS = [
+    ('target cortex-a76', [MODEL, '--target=cortex-a76', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', r'\tfmla\tv')),
+    ('target aarch64 archive', [MODEL, '--target=aarch64', '-o', '%s/m.a'], 0, [], ['m.a', 'm.h'], None),
+    ('target aarch64 object', [MODEL, '--target=aarch64', '-o', '%s/m.o'], 0, [], ['m.h', 'm.o'], None),
+    ('target ARM with a GPU', [MODEL, '--target=sm_87,aarch64', '--emit=cu', '-o', '%s/m.cu'], 0, [], ['m.cu'], None),
+    ('target ARM triple', [MODEL, '--target=aarch64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
+] if shutil.which('aarch64-linux-gnu-gcc') else [  # cytoc is built with what there is
+    ('target ARM without a compiler', [MODEL, '--target=aarch64', '-o', '%s/m.so'], 1, ['gcc-aarch64-linux-gnu'], [], None)]
+
 ROWS = [
     ('help', ['--help'], 0, ['usage: cytoc', '--target=T .*sm_75', r'--stats\[=FILE\]'], [], None),
     ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3', r'here +native \(\S+\)'], [], None),
@@ -132,7 +141,9 @@ ROWS = [
     ('target v4', [MODEL, '--target=x86-64-v4', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%zmm')),
     ('target znver3', [MODEL, '--target', 'znver3', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('target triple', [MODEL, '--target=x86_64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
+    ('target of another architecture', [MODEL, '--target=riscv64-linux-gnu', '-o', '%s/m.so'], 1, ['riscv64', 'not supported'], [], None),
     ('target unknown', [MODEL, '--target=z80', '-o', '%s/m.so'], 1, ['z80', 'x86-64-v3'], [], None),
+    *ARM_ROWS,
     ('level unknown', [MODEL, '-O7', '-o', '%s/m.so'], 1, ['-O', '7'], [], None),
     ('no value', [MODEL, '-o'], 1, ["'-o' needs a value"], [], None),
     ('no model', [], 1, ['no model'], [], None),

@@ -77,6 +77,26 @@ def empty_tensors():
     op('gathered nothing', 'Gather', ones(3, 4), np.zeros((0, 2), np.int64))
 
 
+def known_to_be_empty():
+    """The same with sizes that the compiler knows: no plan may divide by them."""
+    def fixed(name, nodes, *inputs, constants=(), opset=21):
+        feed = {'abc'[i]: x for i, x in enumerate(inputs)}
+        ports = [graphs.port(n, x.dtype, x.shape) for n, x in feed.items()]
+        proto = graphs.model_of(nodes, ports, [graphs.port('y', F, None)], constants, opset=opset)
+        CASES.append((name, proto, [feed], None))
+
+    scores = [N('MatMul', ['a', 'b'], ['s']), N('Softmax', ['s'], ['w']), N('MatMul', ['w', 'c'], ['y'])]
+    for rows, keys in ((3, 0), (0, 5)):
+        fixed('attention of %d rows and %d keys' % (rows, keys), scores, ones(2, rows, 4), ones(2, 4, keys), ones(2, keys, 8))
+    case('reshaped with a constant 0', [N('Split', ['x', 'parts'], ['none', 'all'], axis=3), N('Reshape', ['none', 'shape'], ['y'])],
+         [{'x': ones(2, 12, 1, 10)}], constants=[const('parts', np.int64([0, 10])), const('shape', np.int64([2, 12, 1, 0]))])
+    weights = [const('w', np.arange(24, dtype=f32).reshape(3, 1, 4, 2, 1))]
+    filtered = [N('Conv', ['a', 'w'], ['y'], group=3, pads=[2, 1, 0, 2, 1, 0])]
+    fixed('filtered nothing', filtered, ones(0, 3, 4, 5, 6), constants=weights)
+    case('filtered as many channels as images', filtered, [{'a': ones(3, 3, 4, 5, 6)}], constants=weights)
+    CASES[-1][1].graph.input[0].type.tensor_type.shape.dim[1].dim_param = 'a0'
+
+
 def shapes():
     x = np.arange(48, dtype=f32).reshape(2, 1, 3, 1, 2, 2, 2, 1)
     op('eight dimensions', 'Transpose', x, perm=[7, 6, 5, 4, 3, 2, 1, 0])
@@ -152,6 +172,13 @@ def control_flow():
                  for t, k, m in ((2 ** 63 - 1, 2, 1000), (300, 3, 9999), (257, 1, 256), (3, 2, 1))]
         case('a loop ' + name, [N('Loop', [first, '', 'x'], ['y', 'all'], body=count)],
              [{n: v for n, v in feed.items() if n != 'trips' or first} for feed in feeds], {'y': F, 'all': F})
+    swap = body([N('Identity', ['c'], ['d']), N('Neg', ['v'], ['s'])], [('i', I, []), ('c', B, []), ('v', F, None), ('w', F, None)],
+                [('d', B, []), ('w', F, None), ('v', F, None), ('s', F, None)])
+    case('sizes of what a loop collects, checked behind it', [
+        N('Loop', ['turns', '', 'x', 'x'], ['u', 'v', 'all'], body=swap), N('Add', ['all', 'y0'], ['y']),
+        N('Loop', ['many', '', 'z0'], ['last', 'list'], body=count), N('Mul', ['list', 'z1'], ['z'])],
+         [{'turns': np.array(3), 'x': ones(2, 4), 'y0': ones(n, 4), 'z0': ones(1), 'z1': ones(m, 1), 'most': np.array(m),
+           'many': np.array(9999)} for n, m in ((2, 3), (1, 257))], {'y': F, 'z': F})
     case('elements of a sequence cut by a filled list', [
         N('Cast', ['times'], ['n'], to=I), N('Shape', ['n'], ['k']), N('ConstantOfShape', ['k'], ['each'], value=const('', np.int64([1]))),
         N('SplitToSequence', ['n', 'each'], ['s'], axis=0), N('SequenceAt', ['s', 'which'], ['e']),
@@ -234,6 +261,14 @@ def windows():
           N('AveragePool', ['u'], ['l'], kernel_shape=[2, 3], strides=[1, 2], auto_pad='SAME_LOWER'),
           N('AveragePool', ['l'], ['y'], kernel_shape=[2, 2], auto_pad='SAME_UPPER', count_include_pad=1)],
          [{'x': np.random.RandomState(n).randn(2, 3, n, n + 3).astype(f32)} for n in (11, 8)], {'u': F, 'l': F, 'y': F})
+
+
+    for dtype, least in ((np.uint8, 0), (np.int8, -128), (f32, -inf)):
+        x = np.full((1, 2, 4, 5), least, dtype)
+        x[0, 1, 1, 1] = 3
+        case('places of the largest of the smallest, %s' % np.dtype(dtype).name,
+             [N('MaxPool', ['x'], ['y', 'i'], kernel_shape=[2, 2], strides=[2, 2], pads=[0, 1, 0, 0])], [{'x': x}],
+             {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype)), 'i': I})
 
 
 def known_and_not(name, nodes, feeds, outputs=None):
@@ -507,8 +542,9 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, places, crossings, computed_weights, long_rows,
-                  tokens, transforms, control_flow, sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
+    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, places, crossings,
+                  computed_weights, long_rows, tokens, transforms, control_flow, sequences_from_loops, names, other_ways,
+                  shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]

@@ -34,12 +34,13 @@ def save_inputs(folder, feeds):
         np.save(os.path.join(folder, 'in_%d_%s.npy' % (k, lib.safe_name(name))), value)
 
 
-def execute(args, library, inputs, outputs, threads, timeout=900, env=None):
-    """Runs a library on a folder of inputs; `outputs` is emptied first. None, or why there are no outputs."""
+def execute(args, library, inputs, outputs, threads, timeout=900, env=None, runner=None):
+    """Runs a library on a folder of inputs; `outputs` is emptied first. None, or why there are no outputs. runner: the
+    command in the place of cyto-run."""
     shutil.rmtree(outputs, ignore_errors=True)
     os.makedirs(outputs)
-    code, _, err = lib.run([args.cyto_run, library, '--inputs-dir', inputs, '--output-dir', outputs, '--threads', threads],
-                           timeout, env=env)
+    code, _, err = lib.run([*(runner or [args.cyto_run]), library, '--inputs-dir', inputs, '--output-dir', outputs,
+                            '--threads', threads], timeout, env=env)
     return None if code == 0 else 'run: ' + lib.reason(err, code)
 
 

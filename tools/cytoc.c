@@ -139,6 +139,9 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .profile = o->profile,
                           .explain = o->explain ? stdout : NULL};
   int status = cy_codegen(p, &c);
+  const cy_kernel_compiler *by = &s->report.code.compiled_by;
+  if (o->verbose && *by->name)
+    fprintf(stderr, "cytoc: kernels are compiled by %s, %s\n", by->name, by->path);
   free(fallback);
   return status;
 }
@@ -447,6 +450,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .target = machine,
                            .blocks_round = cy_machine_blocks_round(machine),
                            .words = cy_machine_words(machine),
+                           .mixed_bytes = cy_machine_mixed_bytes(machine),
                            .int_rows = int_rows,
                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                            .half = half_of(o),

@@ -25,7 +25,7 @@ static const option options[] = {
     {"-o", TEXT, AT(output), "FILE",
      "write FILE: x.so, x.a (both with the runtime), x.o; x.h is written beside it. -: a text to stdout"},
     {"--target", TEXT, AT(target), "T",
-     "native (default), x86-64-v3, x86-64-v4, a CPU name, a triple; sm_75 .. sm_121 (several by commas), cuda"},
+     "native (default), x86-64-v3, aarch64, a CPU name, a triple; sm_75 .. sm_121 (several by commas), cuda"},
     {"-O", NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything"},
     {"--dim", DIM, 0, "NAME=N", "fix a symbolic dimension ('*=1': all that are left)"},
     {"--shape", SHAPE, 0, "INPUT=1x3x224x224", "fix an input's shape ('?': keep that dimension)"},

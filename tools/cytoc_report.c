@@ -41,6 +41,8 @@ static void write_text(const cytoc_report *r) {
     printf("%-12s %10.2f\n", r->stage[i].name, r->stage[i].ms);
   cy_pass_stats_print(&r->passes, stdout);
   printf("kernels %u, steps %u, constants %u\n", r->code.kernels, r->code.steps, r->code.constants);
+  if (*r->code.compiled_by.name)
+    printf("kernels compiled by %s, %s\n", r->code.compiled_by.name, r->code.compiled_by.path);
   printf("weights %.2f MB, output %.2f MB, arena ", (double)r->code.weights_bytes / 1e6,
          (double)r->code.output_bytes / 1e6);
   if (r->code.arena_bytes >= 0)
@@ -74,6 +76,9 @@ static int write_json(const cytoc_report *r, const char *model, const char *file
                 (int)r->code.steps, "constants", (int)r->code.constants, "weights_bytes",
                 (json_int_t)r->code.weights_bytes, "output_bytes", (json_int_t)r->code.output_bytes, "arena_bytes",
                 (json_int_t)r->code.arena_bytes, "peak_mb", peak_mb());
+  if (root && *r->code.compiled_by.name)
+    json_object_set_new(root, "kernels_compiled_by",
+                        json_pack("{s:s, s:s}", "name", r->code.compiled_by.name, "path", r->code.compiled_by.path));
   int status = root ? json_dump_file(root, file, JSON_INDENT(2)) : -1;
   json_decref(root);
   return status;

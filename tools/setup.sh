@@ -7,8 +7,8 @@
 #      `setup.sh tests`, after that: what only tests want, tests/requirements-cuda.txt for one.
 #
 # Safe to run again: each part first looks whether its result is there.  What may be absent: LLVM, without which the
-# Makefile builds everything except the compiler, and what only tests want, which skip a part without it.  All else
-# missing is an error that names what to install.
+# Makefile builds everything except the compiler; a C compiler for 64-bit ARM, without which cytoc makes no code for it;
+# and what only tests want, which skip a part without it.  All else missing is an error that names what to install.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 mkdir -p build
@@ -49,6 +49,7 @@ missing_packages() {
   has_header jansson.h || echo libjansson-dev
   has_header zlib.h || echo zlib1g-dev
   has_header lz4hc.h || echo liblz4-dev
+  [ "$(uname -m)" != x86_64 ] || have aarch64-linux-gnu-gcc || echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross
   { have python3 && has_venv; } || echo python3-venv
   [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 }
@@ -57,6 +58,7 @@ missing_for_tests() {
   has_fuzzer || echo clang-19 libclang-rt-19-dev
   have pkg-config || echo pkg-config
   { grep -q avx512_vnni /proc/cpuinfo || have bochs; } || echo bochs bochs-term
+  ! have aarch64-linux-gnu-gcc || have qemu-aarch64 || echo qemu-user
 }
 
 install_packages() {
@@ -95,7 +97,9 @@ check_packages() { # what prints those that are missing
       clang-19) say "no clang with libFuzzer found or installable: the fuzz targets are skipped" ;;
       bochs) say "no Bochs found or installable: code for AVX-512 is not run, which this CPU lacks" ;;
       pkg-config) say "no pkg-config found or installable: the test of an installation is skipped" ;;
-      libclang-rt-19-dev | bochs-term) ;;
+      gcc-aarch64-linux-gnu) say "no compiler for 64-bit ARM found or installable: cytoc makes no code for it" ;;
+      qemu-user) say "no QEMU found or installable: code for 64-bit ARM is not run" ;;
+      libclang-rt-19-dev | bochs-term | libc6-dev-arm64-cross) ;;
       *) die "still missing (see build/apt.log): $missing" ;;
     esac
   done

@@ -32,7 +32,7 @@ double cy_across_products(const cy_conv_desc *d, unsigned lanes, double outputs,
 
 /* As many pixels as leave registers for weights. */
 unsigned cy_across_rows(const cy_cg *cg, int64_t n) {
-  int64_t rows = (cg->avx512 ? 25 : 12) / n;
+  int64_t rows = (cg->registers == 32 ? 25 : 12) / n;
   return (unsigned)(rows < 8 ? rows : 8);
 }
 

@@ -59,7 +59,7 @@ static double tile_cycles(const cy_cg *cg, int64_t k, int64_t m, int64_t width, 
 
 static cy_tile planar_tile(const cy_cg *cg, int64_t k, int64_t m, int64_t width) {
   cy_tile best = {1, 1};
-  unsigned registers = cg->avx512 ? 32 : 16;
+  unsigned registers = cg->registers;
   for (unsigned mr = 1; mr <= MOST_TILE; mr++)
     for (unsigned nv = 1; mr * nv + nv + 1 <= registers; nv++)
       if (tile_cycles(cg, k, m, width, mr, nv) < tile_cycles(cg, k, m, width, best.mr, best.nv))

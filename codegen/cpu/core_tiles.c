@@ -7,19 +7,19 @@
 
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
-  static const cy_tile zmm[] = {{1, 8}, {2, 8}, {3, 6}, {4, 4}, {5, 4}, {6, 4}, {7, 3}, {8, 2}};
-  static const cy_tile ymm[] = {{1, 8}, {2, 4}, {3, 3}, {4, 3}, {5, 2}, {6, 2}};
-  int most = cg->avx512 ? 8 : 6;
-  cy_tile t = cg->avx512 ? (cy_tile){6, 4} : (cy_tile){6, 2};
+  static const cy_tile many_registers[] = {{1, 8}, {2, 8}, {3, 6}, {4, 4}, {5, 4}, {6, 4}, {7, 3}, {8, 2}};
+  static const cy_tile few_registers[] = {{1, 8}, {2, 4}, {3, 3}, {4, 3}, {5, 2}, {6, 2}};
+  bool many = cg->registers == 32;
+  int most = many ? 8 : 6;
+  cy_tile t = many ? (cy_tile){6, 4} : (cy_tile){6, 2};
   if (rows > 0 && rows < most)
-    t = cg->avx512 ? zmm[rows - 1] : ymm[rows - 1];
-  else if (cg->avx512 && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) &&
-           (rows < 24 || (rows < 64 && n < 512)))
+    t = many ? many_registers[rows - 1] : few_registers[rows - 1];
+  else if (many && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
     t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
   int64_t need = n ? cy_ceil(n, cg->W) : t.nv;
   if (need < t.nv)
     t.nv = (unsigned)need;
-  if ((cg->avx512 ? t.nv <= 2 : t.nv == 1) && (rows == 0 || rows >= 8))
+  if ((many ? t.nv <= 2 : t.nv == 1) && (rows == 0 || rows >= 8))
     t.mr = 8; /* narrow: more rows, to have enough sums in flight */
   return t;
 }

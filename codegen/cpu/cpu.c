@@ -1,4 +1,4 @@
-/* cpu.c - the row of the x86-64 CPU target: which --target specs are ours, and kernels to machine code.
+/* cpu.c - the row of the CPU target: which --target specs are ours, and kernels to machine code.
  *
  * Plain loop kernels go to loops.c; contraction kernels to the generators, through cpu_contract.c. Code for a CPU may
  * use whatever that CPU has (cpus.c), so a model carries a list of features that the loader checks before anything
@@ -18,9 +18,12 @@
 
 /* A triple such as x86_64-linux-gnu stands for the least CPU of its architecture that is worth compiling for. */
 static const char *cpu_of_triple(const char *spec, char **out_error) {
-  if (strncmp(spec, "x86_64-", 7) == 0)
-    return strstr(spec, "linux") ? "x86-64-v3" : (*out_error = strdup("only Linux is supported"), NULL);
-  if (strncmp(spec, "aarch64", 7) == 0 || strncmp(spec, "arm", 3) == 0 || strncmp(spec, "riscv", 5) == 0)
+  for (const cy_arch *const *a = cy_arches; *a; a++) {
+    size_t n = strlen((*a)->name);
+    if (strncmp(spec, (*a)->name, n) == 0 && spec[n] == '-')
+      return strstr(spec, "linux") ? (*a)->least : (*out_error = strdup("only Linux is supported"), NULL);
+  }
+  if (strncmp(spec, "arm", 3) == 0 || strncmp(spec, "riscv", 5) == 0)
     *out_error = strdup("this architecture is not supported");
   return NULL;
 }
@@ -30,10 +33,19 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   const char *cpu = native || cy_cpu_features(spec) ? spec : cpu_of_triple(spec, out_error);
   if (!cpu)
     return false;
+  const cy_arch *arch = cy_cpu_arch(cpu);
+  if (!cy_arch_carried(arch)) {
+    if (asprintf(out_error,
+                 "this cytoc was built without a C compiler for %s: install gcc-%s-linux-gnu, build it again",
+                 arch->name, arch->name) < 0)
+      abort();
+    return false;
+  }
   cy_cg *cg = cy_cg_create(cpu, out_error);
   if (!cg)
     return false;
   m->cpu = strdup(cpu);
+  m->arch = arch;
   m->state = cg;
   m->flops_per_cycle = cg->fma ? 4.0 * cg->W : 2.0 * cg->W; /* two pipes */
   m->tile_columns = 2 * cg->W;
@@ -105,16 +117,15 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   return rc;
 }
 
-/* By one or two instructions a vector: conversions from f16 need F16C. */
+/* By one or two instructions a vector: conversions from f16 need F16C on x86-64. */
 static bool half_weights(const cy_machine *m, cy_dtype half) {
-  return half == CY_BF16 || (half == CY_F16 && cy_cg_has(m->state, "f16c"));
+  return half == CY_BF16 || (half == CY_F16 && (cy_cg_has(m->state, "f16c") || cy_cg_has(m->state, "neon")));
 }
 
 const cy_target cy_target_cpu = {
     .name = "cpu",
-    .specs =
-        "native, x86-64-v3, x86-64-v4, a CPU name such as haswell, skylake-avx512, sapphirerapids, znver3, or a triple "
-        "such as x86_64-linux-gnu",
+    .specs = "native, x86-64-v3, x86-64-v4, aarch64, a CPU name such as haswell, sapphirerapids, znver3, cortex-a76, "
+             "or a triple such as x86_64-linux-gnu",
     .most_head = 512,
     .half_factors = cy_cpu_half_factors,
     .half_weights = half_weights,

@@ -2,7 +2,8 @@
  *
  * Code for a CPU uses what that CPU has: the level of the architecture it implements, and what it has beyond. The same
  * list decides which instructions the generators choose (cy_cg_has), and is checked when a model is loaded. A further
- * CPU is one row. Beside it stands the size of its second-level cache, which block sizes are chosen for.
+ * CPU is one row. Beside it stands the size of its second-level cache, which block sizes are chosen for. Of 64-bit ARM's
+ * many extensions, LLVM is told of those listed here only, and of the CPU for the order of instructions.
  */
 #include "emit.h"
 
@@ -16,34 +17,52 @@
 #define AMX ",amx-tile,amx-int8,amx-bf16"
 #define ICELAKE LEVEL4 ",avx512vnni,avx512vbmi,avx512vbmi2,avx512ifma,avx512bitalg,avx512vpopcntdq,gfni"
 
-static const struct {
+#define X86 "x86_64"
+#define ARM "aarch64"
+#define ARM_V8 "neon"
+#define ARM_V82 ARM_V8 ",fullfp16,dotprod"
+#define ARM_V86 ARM_V82 ",i8mm,bf16"
+
+typedef struct cpu_row {
   const char *name, *features;
   int64_t l2_kb; /* 0: what is usual, 1024 with AVX-512, else 512 */
-} cpus[] = {
-    {"x86-64", "", 0},
-    {"x86-64-v2", LEVEL2, 0},
-    {"x86-64-v3", LEVEL3, 0},
-    {"x86-64-v4", LEVEL4, 0},
-    {"nehalem", LEVEL2, 0},
-    {"sandybridge", LEVEL2 ",avx,xsave", 0},
-    {"haswell", LEVEL3, 0},
-    {"broadwell", LEVEL3 ",adx", 0},
-    {"skylake", LEVEL3 ",adx", 0},
-    {"alderlake", LEVEL3 ",adx,avxvnni,gfni", 0},
-    {"skylake-avx512", LEVEL4 ",adx", 0},
-    {"cascadelake", LEVEL4 ",adx,avx512vnni", 0},
-    {"cooperlake", LEVEL4 ",adx,avx512vnni,avx512bf16", 0},
-    {"icelake-client", ICELAKE ",adx", 512},
-    {"icelake-server", ICELAKE ",adx", 1280},
-    {"tigerlake", ICELAKE ",adx", 1280},
-    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048},
-    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048},
-    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048},
-    {"znver1", LEVEL3 ",adx", 0},
-    {"znver2", LEVEL3 ",adx", 0},
-    {"znver3", LEVEL3 ",adx", 0},
-    {"znver4", ICELAKE ",adx,avx512bf16", 0},
-    {"znver5", ICELAKE ",adx,avx512bf16,avxvnni", 0},
+  const char *arch; /* its name in arch.c */
+} cpu_row;
+
+static const cpu_row cpus[] = {
+    {"x86-64", "", 0, X86},
+    {"x86-64-v2", LEVEL2, 0, X86},
+    {"x86-64-v3", LEVEL3, 0, X86},
+    {"x86-64-v4", LEVEL4, 0, X86},
+    {"nehalem", LEVEL2, 0, X86},
+    {"sandybridge", LEVEL2 ",avx,xsave", 0, X86},
+    {"haswell", LEVEL3, 0, X86},
+    {"broadwell", LEVEL3 ",adx", 0, X86},
+    {"skylake", LEVEL3 ",adx", 0, X86},
+    {"alderlake", LEVEL3 ",adx,avxvnni,gfni", 0, X86},
+    {"skylake-avx512", LEVEL4 ",adx", 0, X86},
+    {"cascadelake", LEVEL4 ",adx,avx512vnni", 0, X86},
+    {"cooperlake", LEVEL4 ",adx,avx512vnni,avx512bf16", 0, X86},
+    {"icelake-client", ICELAKE ",adx", 512, X86},
+    {"icelake-server", ICELAKE ",adx", 1280, X86},
+    {"tigerlake", ICELAKE ",adx", 1280, X86},
+    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86},
+    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86},
+    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86},
+    {"znver1", LEVEL3 ",adx", 0, X86},
+    {"znver2", LEVEL3 ",adx", 0, X86},
+    {"znver3", LEVEL3 ",adx", 0, X86},
+    {"znver4", ICELAKE ",adx,avx512bf16", 0, X86},
+    {"znver5", ICELAKE ",adx,avx512bf16,avxvnni", 0, X86},
+    {"aarch64", ARM_V8, 0, ARM},
+    {"cortex-a53", ARM_V8, 0, ARM},
+    {"cortex-a72", ARM_V8, 0, ARM},
+    {"cortex-a76", ARM_V82, 0, ARM},
+    {"cortex-a78", ARM_V82, 0, ARM},
+    {"neoverse-n1", ARM_V82, 1024, ARM},
+    {"neoverse-v1", ARM_V86, 1024, ARM},
+    {"neoverse-n2", ARM_V86, 1024, ARM},
+    {"neoverse-v2", ARM_V86, 2048, ARM},
 };
 
 /* Of all that a machine may have, the features that LLVM uses by itself in code like ours, and those that generators
@@ -55,20 +74,34 @@ static const char *const used[] = {"cx16",       "popcnt",      "sahf",       "s
                                    "avx512bw",   "avx512cd",    "avx512dq",   "avx512vl",     "avx512vnni",
                                    "avx512vbmi", "avx512vbmi2", "avx512ifma", "avx512bitalg", "avx512vpopcntdq",
                                    "avx512bf16", "avx512fp16",  "amx-tile",   "amx-int8",     "amx-bf16",
-                                   "fma4",       "xop",         "tbm"};
+                                   "fma4",       "xop",         "tbm",        "neon",         "fullfp16",
+                                   "dotprod",    "i8mm",        "bf16"};
 
-const char *cy_cpu_features(const char *name) {
+static const cpu_row *row_of(const char *name) {
   for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
     if (strcmp(cpus[i].name, name) == 0)
-      return cpus[i].features;
+      return &cpus[i];
   return NULL;
 }
 
+const char *cy_cpu_features(const char *name) {
+  const cpu_row *row = row_of(name);
+  return row ? row->features : NULL;
+}
+
+const cy_arch *cy_cpu_arch(const char *name) {
+  const cpu_row *row = row_of(name);
+  if (!row)
+    return cy_arch_here();
+  const cy_arch *const *a = cy_arches;
+  while (strcmp((*a)->name, row->arch))
+    a++;
+  return *a;
+}
+
 int64_t cy_cpu_l2_bytes(const char *name, bool avx512) {
-  for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
-    if (strcmp(cpus[i].name, name) == 0 && cpus[i].l2_kb)
-      return cpus[i].l2_kb << 10;
-  return avx512 ? 1 << 20 : 512 << 10;
+  const cpu_row *row = row_of(name);
+  return row && row->l2_kb ? row->l2_kb << 10 : avx512 ? 1 << 20 : 512 << 10;
 }
 
 /* In a list of features that are on and off, "+a,-b": is `name` on? */

@@ -40,7 +40,7 @@ bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *d) {
 
 /* The tile width that wastes least of a row; wider is better among equals. */
 static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
-  int most = cg->avx512 ? MOST_TW : kernel > 5 ? 7 : 8, best = most;
+  int most = cg->registers == 32 ? MOST_TW : kernel > 5 ? 7 : 8, best = most;
   double waste = 1e9;
   for (int tw = most; ow && tw >= 4; tw--) {
     double w = (double)(cy_round_up(ow, tw)) + (most - tw) * 0.02 * (double)ow;

@@ -626,7 +626,9 @@ static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *id
 /* What the sums of panels [p0, p1) begin with: less what zero point and shift will add. */
 static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   const plan *p = f->p;
-  V zero = cy_splat(cg, LLVMBuildNeg(cg->b, LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, ""), ""), cg->W);
+  V zero = cg->sdot ? LLVMBuildSExt(cg->b, f->convert.zero, cg->i32, "")
+                    : LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, "");
+  zero = cy_splat(cg, LLVMBuildNeg(cg->b, zero, ""), cg->W);
   V sums = cy_gep(cg, f->sums, cy_mulc(cg, p0, p->nr * 4));
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, cy_sub(cg, p1, p0), p->nr * 4), cy_i64(cg, cg->W * 4), NULL, 0);

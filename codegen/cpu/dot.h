@@ -185,7 +185,8 @@ void cy_dot_fresh_emit(cy_cg *cg, const cy_dot_fresh *fresh, V matrix, V p0, V p
 typedef struct cy_dot_rows {
   cy_dot_form form;
   bool is_signed;
-  V zero; /* i16 (pairs), i8 shifted to u8 (fours) */
+  bool shifted; /* fours: by 128, to the other kind of byte */
+  V zero;       /* i16 (pairs), i8 perhaps shifted (fours) */
 } cy_dot_rows;
 cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *desc);
 /* dst[0 .. n) = src[0 .. n), dense; n constant or not. */

@@ -92,7 +92,7 @@ static bool band_choose(const cy_axis *h, const cy_axis *w, cy_dot_band *best) {
 bool cy_dot_bands_possible(const cy_cg *cg, const cy_dot_desc *d) {
   cy_axis axis[3];
   cy_dot_band b;
-  if (!(cg->vnni || cg->vnni_spelled) || d->b_bits != 8 || !d->b_signed || !cy_dot_depthwise_possible(d))
+  if (!((cg->vnni && !cg->sdot) || cg->vnni_spelled) || d->b_bits != 8 || !d->b_signed || !cy_dot_depthwise_possible(d))
     return false;
   cy_conv_axes(&d->window, 0, axis);
   return axis[1].count > 1 && band_choose(&axis[1], &axis[2], &b);

@@ -8,7 +8,7 @@
  *   sums[row, n] += step[row, block] * scale[block, n] * (codes of row * codes of n - zero[block, n] * sum of row)
  *
  * The bracket is exact on every CPU, the floats around it are the same operations in the same order: so are results.
- * Where there is vpdpbusd it takes weights of either width. vpmaddubsw sums pairs in 16 bits, which hold 8 groups of k
+ * Where there is vpdpbusd, or ARM's usdot or sdot, it takes weights of either width. vpmaddubsw sums pairs in 16 bits, which hold 8 groups of k
  * with weights of 4 bits, whatever the codes; weights of 8 bits are multiplied as two digits of 4 then.
  *
  * Rows that are few, those of one call of the micro-kernel, wait for weights: tasks that follow each other are done as one
@@ -40,7 +40,7 @@ typedef struct plan {
   const cy_gemm_desc *d;
   bool fours;
   unsigned digits;                 /* of 4 bits, that weights are multiplied by one after the other; 1: whole codes */
-  int64_t flip;                    /* what signed codes are more when they are read as unsigned ones */
+  int64_t flip;                    /* what codes are more when they are read as the instruction takes them */
   int64_t n, k, block, count;      /* count: of blocks */
   int64_t groups, bytes;           /* of 4 k in a block; rows of bytes */
   int64_t nr, panels, together;    /* columns of a panel; blocks that are turned at a time */
@@ -54,13 +54,13 @@ typedef struct plan {
 static bool has_fours(const cy_cg *cg) { return cg->vnni || cg->vnni_spelled; }
 
 bool cy_dot_codes_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n) {
-  return cg->avx2 && cg->fma && block <= MOST_BLOCK && block * bits / 8 % 4 == 0 && n >= MOST_COLUMNS &&
+  return (cg->avx2 || cg->vnni) && cg->fma && block <= MOST_BLOCK && block * bits / 8 % 4 == 0 && n >= MOST_COLUMNS &&
          (tile == n || tile % MOST_COLUMNS == 0);
 }
 
 /* Rows whose sums fit the registers, without vpdpbusd twice: in 16 and in 32 bits. */
 static unsigned tile_rows(const cy_cg *cg, int64_t rows) {
-  unsigned most = cg->avx512 ? (has_fours(cg) ? 6 : 4) : has_fours(cg) ? 3 : 2;
+  unsigned most = cg->registers == 32 ? (has_fours(cg) ? 6 : 4) : has_fours(cg) ? 3 : 2;
   return rows && rows < most ? (unsigned)rows : most;
 }
 
@@ -72,7 +72,9 @@ static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
             .k = cy_csize_known(d->k),
             .block = d->ints.block,
             .bytes = d->ints.block * d->ints.bits / 8,
-            .flip = d->ints.is_signed ? 128 : 0,
+            .flip = d->ints.bits < 8 || d->ints.is_signed == cg->sdot ? 0
+                    : cg->sdot                                        ? -128
+                                                                      : 128,
             .nr = VECTORS * (int64_t)cg->W,
             .tile = {tile_rows(cg, rows), VECTORS}};
   p.digits = d->ints.bits == 8 && !p.fours ? 2 : 1;
@@ -392,7 +394,11 @@ static void emit_begin(cy_cg *cg, const kernel *k, V block, V *sum) {
     V less = cy_splat(cg, cy_load(cg, cg->i32, cy_gepc(cg, k->step[r], 4), 4), cg->W);
     for (int j = 0; j < VECTORS; j++) {
       V *s = &sum[r * VECTORS + j], at = cy_gepc(cg, block, (int64_t)(VECTORS + j) * cg->W * 4);
-      *s = d->ints.zero_slot < 0 ? less : cy_dot_pairs_times(cg, cy_load(cg, cg->vi, at, 4), less);
+      if (d->ints.zero_slot < 0)
+        *s = less;
+      else /* x86 multiplies words faster; the higher ones of zero points are 0 there */
+        *s = cg->avx2 ? cy_dot_pairs_times(cg, cy_load(cg, cg->vi, at, 4), less)
+                      : LLVMBuildMul(cg->b, cy_load(cg, cg->vi, at, 4), less, "");
     }
   }
 }

@@ -35,6 +35,8 @@ static V dot_spelled(cy_cg *cg, unsigned n, V acc, V a, V b, bool a_signed) {
 V cy_dot_pairs_times(cy_cg *cg, V a, V b) {
   LLVMTypeRef pairs = LLVMVectorType(cg->i16, 2 * cg->W);
   V args[2] = {LLVMBuildBitCast(cg->b, a, pairs, ""), LLVMBuildBitCast(cg->b, b, pairs, "")};
+  if (!cg->avx2)
+    return dot_spelled(cg, 2, LLVMConstNull(cg->vi), args[0], args[1], true);
   const char *name = cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
   return cy_intrinsic_of(cg, name, NULL, 0, args, 2);
 }
@@ -75,12 +77,16 @@ V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b) {
       return dot_spelled(cg, 4, acc, LLVMBuildBitCast(cg->b, a, vb, ""), b, false);
     }
     V args[3] = {acc, a, b};
+    if (cy_cg_has(cg, "neon")) {
+      LLVMTypeRef types[2] = {cg->vi, vb};
+      args[1] = LLVMBuildBitCast(cg->b, a, vb, "");
+      args[2] = LLVMBuildBitCast(cg->b, b, vb, "");
+      return cy_intrinsic_of(cg, cg->sdot ? "llvm.aarch64.neon.sdot" : "llvm.aarch64.neon.usdot", types, 2, args, 3);
+    }
     const char *name = cg->W == 16 ? "llvm.x86.avx512.vpdpbusd.512" : "llvm.x86.avx512.vpdpbusd.256";
     return cy_intrinsic_of(cg, name, NULL, 0, args, 3);
   }
   V args[2] = {LLVMBuildBitCast(cg->b, a, vh, ""), LLVMBuildBitCast(cg->b, b, vh, "")};
-  if (!cg->avx2)
-    return dot_spelled(cg, 2, acc, args[0], args[1], true);
   return add_pairs(cg, acc, args[0], args[1]);
 }
 

@@ -1,16 +1,17 @@
 /* dot_rows.c - copies elements of a into a worker's scratch in the form that the micro-kernels of dot_kernel.c read.
  *
  * Comes in: runs of s8 or u8 in memory. Goes out: pairs: i16, less the zero point, so that nothing is left to correct;
- * fours: u8, s8 being shifted by 128, what stands for zero being the (shifted) zero point. This takes one vector
+ * fours: u8, s8 being shifted by 128 (s8, where the instruction takes these, u8 being shifted), what stands for zero being
+ * the (shifted) zero point. This takes one vector
  * operation for 16 or more elements, each of which then meets all columns of a task. bf16 stay as they are.
  */
 #include "dot.h"
 
 cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *d) {
-  cy_dot_rows r = {.form = form, .is_signed = d->a_signed};
+  cy_dot_rows r = {.form = form, .is_signed = d->a_signed, .shifted = form.fours && d->a_signed != cg->sdot};
   V zero = d->a_zero_slot < 0 ? LLVMConstNull(cg->i8) : cy_load(cg, cg->i8, cy_arg_ptr(cg, d->a_zero_slot), 1);
   if (form.fours)
-    r.zero = d->a_signed ? LLVMBuildXor(cg->b, zero, LLVMConstInt(cg->i8, 0x80, 0), "") : zero;
+    r.zero = r.shifted ? LLVMBuildXor(cg->b, zero, LLVMConstInt(cg->i8, 0x80, 0), "") : zero;
   else
     r.zero = d->a_signed ? LLVMBuildSExt(cg->b, zero, cg->i16, "") : LLVMBuildZExt(cg->b, zero, cg->i16, "");
   return r;
@@ -26,7 +27,7 @@ static void store_piece(cy_cg *cg, const cy_dot_rows *r, V dst, V v, unsigned la
     return;
   }
   if (r->form.fours) {
-    if (r->is_signed)
+    if (r->shifted)
       v = LLVMBuildXor(cg->b, v, cy_splat(cg, LLVMConstInt(cg->i8, 0x80, 0), lanes), "");
   } else {
     v = r->is_signed ? LLVMBuildSExt(cg->b, v, words, "") : LLVMBuildZExt(cg->b, v, words, "");

@@ -21,12 +21,32 @@
 
 static pthread_once_t targets_once = PTHREAD_ONCE_INIT;
 
+/* That of other architectures is weak: an LLVM without them, or a program that leaves them out, makes no code for them. */
+#define TARGET_INIT(name, weak)                                                                                        \
+  weak void LLVMInitialize##name##TargetInfo(void);                                                                    \
+  weak void LLVMInitialize##name##Target(void);                                                                        \
+  weak void LLVMInitialize##name##TargetMC(void);                                                                      \
+  weak void LLVMInitialize##name##AsmPrinter(void);                                                                    \
+  weak void LLVMInitialize##name##AsmParser(void);                                                                     \
+  static void init_##name(void) {                                                                                      \
+    void (*const init[])(void) = {LLVMInitialize##name##TargetInfo, LLVMInitialize##name##Target,                      \
+                                  LLVMInitialize##name##TargetMC, LLVMInitialize##name##AsmPrinter,                    \
+                                  LLVMInitialize##name##AsmParser};                                                    \
+    for (int i = 0; i < 5 && init[i]; i++)                                                                             \
+      init[i]();                                                                                                       \
+  }
+#define WEAK __attribute__((weak))
+#ifdef __aarch64__
+TARGET_INIT(X86, WEAK)
+TARGET_INIT(AArch64, )
+#else
+TARGET_INIT(X86, )
+TARGET_INIT(AArch64, WEAK)
+#endif
+
 static void targets_init(void) {
-  LLVMInitializeX86TargetInfo();
-  LLVMInitializeX86Target();
-  LLVMInitializeX86TargetMC();
-  LLVMInitializeX86AsmPrinter();
-  LLVMInitializeX86AsmParser();
+  init_X86();
+  init_AArch64();
 }
 
 static void set_error(char **out_error, const char *text) {
@@ -39,7 +59,8 @@ static void set_error(char **out_error, const char *text) {
 static void cpu_describe(cy_cg *cg) {
   cg->avx512 = cy_cg_has(cg, "avx512f") && cy_cg_has(cg, "avx512vl");
   cg->avx2 = cg->avx512 || cy_cg_has(cg, "avx2");
-  cg->vnni = cy_cg_has(cg, cg->avx512 ? "avx512vnni" : "avxvnni");
+  cg->vnni = cy_cg_has(cg, cg->avx512 ? "avx512vnni" : "avxvnni") || cy_cg_has(cg, "dotprod");
+  cg->sdot = cg->vnni && cy_cg_has(cg, "dotprod") && !cy_cg_has(cg, "i8mm");
   bool tiles = cg->avx512 && cy_cg_has(cg, "amx-tile");
   cg->amx_int8 = tiles && cg->vnni && cy_cg_has(cg, "amx-int8");
   cg->amx_bf16 = tiles && cy_cg_has(cg, "amx-bf16");
@@ -47,8 +68,9 @@ static void cpu_describe(cy_cg *cg) {
   cg->bf16_dot = cg->avx512 && cy_cg_has(cg, "avx512bf16") && !cy_cg_has(cg, "avx512fp16");
   /* Updates of microcode make it slow on older CPUs of Intel's, and on AMD's it takes many operations. */
   cg->gathers = cg->avx512 && cy_cg_has(cg, "avx512fp16");
-  cg->fma = cy_cg_has(cg, "fma");
+  cg->fma = cy_cg_has(cg, "fma") || cy_cg_has(cg, "neon");
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
+  cg->registers = cg->avx512 || cy_cg_has(cg, "neon") ? 32 : 16;
   cg->l2_bytes = cy_cpu_l2_bytes(cg->cpu, cg->avx512);
 }
 
@@ -69,13 +91,28 @@ static void types_init(cy_cg *cg) {
   cg->vi = LLVMVectorType(cg->i32, cg->W);
 }
 
+/* "a,b" as "+a,+b"; free() it. */
+static char *with_plus(const char *list) {
+  char *text = malloc(2 * strlen(list) + 2), *to = text;
+  if (!text)
+    abort();
+  for (bool first = true; *list; first = *list++ == ',') {
+    if (first)
+      *to++ = '+';
+    *to++ = *list;
+  }
+  *to = 0;
+  return text;
+}
+
 /* "native" becomes the host's name and its full feature list: names alone do not tell what a hypervisor masks. */
 static void cpu_resolve(cy_cg *cg, const char *cpu) {
   const char *listed = cy_cpu_features(cpu);
   char *name = listed ? NULL : LLVMGetHostCPUName(), *host = listed ? NULL : LLVMGetHostCPUFeatures();
+  cg->arch = cy_cpu_arch(cpu);
   cg->cpu = strdup(name ? name : cpu);
-  cg->features = strdup(host ? host : "");
   cg->has = listed ? strdup(listed) : cy_cpu_features_on(host);
+  cg->features = cg->arch->lists_features ? with_plus(cg->has) : strdup(host ? host : "");
   LLVMDisposeMessage(name);
   LLVMDisposeMessage(host);
 }
@@ -86,11 +123,9 @@ cy_cg *cy_cg_create(const char *cpu, char **out_error) {
     return NULL;
   }
   pthread_once(&targets_once, targets_init);
-  char *triple = LLVMGetDefaultTargetTriple(), *message = NULL;
+  char *message = NULL;
   LLVMTargetRef target;
-  bool unknown = LLVMGetTargetFromTriple(triple, &target, &message);
-  LLVMDisposeMessage(triple);
-  if (unknown) {
+  if (LLVMGetTargetFromTriple(cy_cpu_arch(cpu)->triple, &target, &message)) {
     set_error(out_error, message);
     LLVMDisposeMessage(message);
     return NULL;
@@ -105,13 +140,14 @@ cy_cg *cy_cg_create(const char *cpu, char **out_error) {
   return cg;
 }
 
+/* Where features are listed, the CPU's name would bring others that nobody checks. */
+static const char *llvm_cpu(const cy_cg *cg) { return cg->arch->lists_features ? "generic" : cg->cpu; }
+
 /* Takes as long as code for a small kernel: made when there will be code. */
 static void machine_create(cy_cg *cg) {
-  char *triple = LLVMGetDefaultTargetTriple();
-  cg->tm = LLVMCreateTargetMachine(cg->target, triple, cg->cpu, cg->features,
+  cg->tm = LLVMCreateTargetMachine(cg->target, cg->arch->triple, llvm_cpu(cg), cg->features,
                                    cg->hurry ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault, LLVMRelocPIC,
                                    LLVMCodeModelDefault);
-  LLVMDisposeMessage(triple);
 }
 
 void cy_cg_destroy(cy_cg *cg) {
@@ -233,8 +269,10 @@ LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLV
   if (flags & CY_FN_SHARED)
     shared_name(cg, name, full);
   LLVMValueRef fn = LLVMAddFunction(cg->module, flags & CY_FN_SHARED ? full : name, type);
-  attr_text(cg, fn, "target-cpu", cg->cpu);
+  attr_text(cg, fn, "target-cpu", llvm_cpu(cg));
   attr_text(cg, fn, "target-features", cg->features);
+  if (cg->arch->lists_features && strcmp(cg->cpu, cg->arch->base_cpu))
+    attr_text(cg, fn, "tune-cpu", cg->cpu);
   if (cg->avx512)
     attr_text(cg, fn, "prefer-vector-width", "512");
   attr_enum(cg, fn, LLVMAttributeFunctionIndex, "nounwind");

@@ -20,6 +20,7 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
+#include "codegen/arch.h"
 #include "ir/order.h"
 #include "ir/round.h"
 
@@ -33,14 +34,18 @@ typedef struct cy_cg {
   LLVMTypeRef vf;  /* <W x float> */
   LLVMTypeRef vi;  /* <W x i32> */
   unsigned W;      /* f32 lanes of a vector register */
-  bool fma, avx2, avx512, vnni;
+  unsigned registers; /* vector registers */
+  bool fma, avx2, avx512;
+  bool vnni;               /* sums of four products of bytes in one instruction: u8 by s8 .. */
+  bool sdot;               /* .. or, as this says, s8 by s8 */
   bool bf16_dot;           /* vdpbf16ps on vectors of 512 bits, where nothing is faster */
   bool gathers;            /* floats from anywhere by an instruction, where that is faster than one by one */
   bool amx_int8, amx_bf16; /* products of tiles, see dot_amx.c */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
   bool hurry;        /* takes a fraction of the time to make code, which runs for some times as long */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
-  int64_t l2_bytes;           /* per core; what block sizes are chosen for */
+  int64_t l2_bytes;  /* per core; what block sizes are chosen for */
+  const cy_arch *arch;
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   char *has;                  /* what code for the CPU may use, comma separated */
   const char *prefix; /* of names that objects share: the caller's. NULL: they share nothing, there is one module */
@@ -58,6 +63,7 @@ void cy_cg_module(cy_cg *cg, const char *name);
 
 /* ---- cpus.c ---- */
 const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: not known */
+const cy_arch *cy_cpu_arch(const char *name);  /* of one that is not known: this machine's */
 int64_t cy_cpu_l2_bytes(const char *name, bool avx512); /* of its second-level cache, per core */
 char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 

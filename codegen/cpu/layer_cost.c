@@ -106,11 +106,12 @@ static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int
   const cy_type *x = type_of(g, n->in[0]), *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
   const cy_attr *strides = cy_attr_find(n, CY_ATTR_strides), *dilations = cy_attr_find(n, CY_ATTR_dilations);
   const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
+  int64_t groups = cy_attr_get_int(n, CY_ATTR_group, 1);
   cy_conv_desc d = {.name = "",
                     .n_spatial = x->rank - 2,
-                    .groups = cy_attr_get_int(n, CY_ATTR_group, 1),
+                    .groups = groups,
                     .batch = cy_cconst(dim_of(g, x->dim[0], sizes)),
-                    .cin = dim_of(g, x->dim[1], sizes),
+                    .cin = dim_of(g, w->dim[1], sizes) * groups, /* x may not say it */
                     .cout = dim_of(g, y->dim[1], sizes)};
   int64_t stride = d.cin;
   for (int i = d.n_spatial - 1; i >= 0; i--) {

@@ -90,6 +90,27 @@ void cy_cu_blocks_element(cy_cu_contract *q); /* <symbol>_b(.., z, k, n): a weig
  * and convert them. */
 void cy_cu_blocks_tile(cy_cu_contract *q);
 
+/* ---- matrix_load.c ---- */
+enum { CY_CU_CHUNK = 16, CY_CU_TILE_ROW_BYTES = 64 };
+static inline int cy_cu_chunk_of(cy_dtype t) { return CY_CU_CHUNK * 8 / cy_dtype_of(t)->bits; }
+static inline bool cy_cu_multiple(cy_graph *g, cy_dim d, int64_t of) {
+  int64_t v;
+  return cy_dim_is_const(g, d, &v) && v % of == 0;
+}
+cy_dtype cy_cu_factor_type(cy_kernel *k); /* of A */
+/* One operand: its tile has rows of k, or rows of m or n that are turned; the elements of a chunk are contiguous or not,
+ * then those of neighbouring rows may be (`down`); 16 bytes can be copied at once if all of `strides` are multiples of a
+ * chunk. `words`: that is never so; `aligned`: but they are multiples of 4 bytes. */
+typedef struct cy_cu_operand {
+  bool turned, runs, down, words, aligned;
+  cy_dim strides[CY_MAX_BATCH + CY_MAX_SPATIAL + 4];
+  int nstrides;
+} cy_cu_operand;
+cy_cu_operand cy_cu_operand_a(cy_kernel *k);
+cy_cu_operand cy_cu_operand_b(cy_kernel *k, const cy_cuda_form *form);
+int cy_cu_load_bytes(cy_kernel *k, const cy_cuda_tile *tile); /* of shared memory, beside the tiles */
+void cy_cu_load_print(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b);
+
 /* ---- matrix.c ---- */
 void cy_cu_byte_constants(const cy_cu_contract *q); /* macros of 8-bit integers: sums of elements, the zero points */
 

@@ -37,7 +37,7 @@ static const cy_cuda_arch known[] = {ARCHITECTURES(AS_ROW)};
 static const cy_cuda_arch common[] = {{75, 0}, {80, 0}, {89, 0}, {90, 'a'}, {120, 0}};
 enum { PTX_ARCH = 80 };
 
-#define SPECS "cuda, or " ARCHITECTURES(AS_TEXT) "several separated by commas"
+#define SPECS "cuda, or " ARCHITECTURES(AS_TEXT) "several separated by commas, aarch64 among them where the host is one"
 
 static void add_arch(cy_cuda_machine *c, cy_cuda_arch arch, bool optional) {
   for (int i = 0; i < c->narch; i++)
@@ -69,16 +69,28 @@ static bool add_named(cy_cuda_machine *c, const char *name, size_t len) {
   return false;
 }
 
+/* The architecture of the host program, if that is what the name is. */
+static const cy_arch *host_named(const char *name, size_t len) {
+  for (const cy_arch *const *a = cy_arches; *a; a++)
+    if (strlen((*a)->name) == len && strncmp((*a)->name, name, len) == 0 && cy_arch_carried(*a))
+      return *a;
+  return NULL;
+}
+
 static bool match(const char *spec, cy_machine *m, char **out_error) {
   if (strncmp(spec, "sm_", 3) && strncmp(spec, "cuda", 4))
     return false;
   cy_cuda_machine *c = calloc(1, sizeof *c);
   if (!c)
     abort();
+  m->arch = cy_arch_here();
   for (const char *p = spec, *end = NULL; !end || *end; p = end + 1) {
     size_t len = strcspn(p, ",");
+    const cy_arch *host = host_named(p, len);
     end = p + len;
-    if (!add_named(c, p, len)) {
+    if (host)
+      m->arch = host;
+    else if (!add_named(c, p, len)) {
       if (asprintf(out_error, "'%.*s' is no architecture that is supported", (int)len, p) < 0)
         abort();
       free(c);
@@ -86,7 +98,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
     }
   }
   m->state = c;
-  m->cpu = strdup("x86-64"); /* of the host program */
+  m->cpu = strdup(m->arch->base_cpu); /* of the host program */
   m->needs = strdup("");
   m->text = strdup(spec);
   return true;
@@ -329,6 +341,8 @@ static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_ima
   cy_nvrtc_check check = {may_use_stack, wants_matrix, s, note_resources};
   jobs all = {.nvrtc = cy_nvrtc_open(out_error), .check = &check};
   int rc = all.nvrtc ? list_jobs(m->state, s, only_ptx, &all, out_error) : -1;
+  if (all.nvrtc)
+    cy_nvrtc_describe(all.nvrtc, m->compiled_by);
   if (rc == 0) {
     char *source = print_source(s);
     all.source = source;
@@ -385,7 +399,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   }
   FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
   size_t bytes = kind == CY_CODE_CUBIN ? images[0].size : images[0].bytes ? strlen(images[0].bytes) : 0;
-  bool ok = f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, images, nimages, symbol)
+  bool ok = f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, m->arch, images, nimages, symbol)
                                          : fwrite(images[0].bytes, 1, bytes, f) == bytes);
   if (f && fclose(f))
     ok = false;
@@ -445,6 +459,7 @@ const cy_target cy_target_cuda = {
     .cudnn = true,
     .most_head = 256,
     .busy_parts = 256,
+    .mixed_bytes = true,
     .few_rows = CY_CUDA_FEW_ROWS,
     .half_factors = half_factors,
     .peak = peak,

@@ -243,6 +243,7 @@ typedef struct cy_cuda_image {
 cy_nvrtc *cy_nvrtc_open(char **out_error);
 void cy_nvrtc_close(cy_nvrtc *n);
 int cy_nvrtc_version(const cy_nvrtc *n); /* 1000 * major + minor */
+void cy_nvrtc_describe(const cy_nvrtc *n, cy_kernel_compiler *out);
 /* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
 typedef struct cy_nvrtc_check {
   bool (*may_use_stack)(void *ctx, const char *function);
@@ -260,7 +261,7 @@ int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool pt
 
 /* ---- images.c ---- */
 /* Writes an object with a cyrt_cuda_images under the name `symbol`: the images, each packed. */
-bool cy_cuda_images_write(FILE *f, const cy_cuda_image *images, int n, const char *symbol);
+bool cy_cuda_images_write(FILE *f, const cy_arch *host, const cy_cuda_image *images, int n, const char *symbol);
 /* The bytes as an LZ4 block, malloc'ed. */
 char *cy_cuda_pack(const char *bytes, size_t size, size_t *out_size);
 

@@ -117,14 +117,15 @@ static const char add_columns[] = "  CY_UNROLL\n"
                                   "    f32 sum = 0;\n"
                                   "    CY_UNROLL\n"
                                   "    for (int w = 0; w < NT / 32; w++)\n"
-                                  "      sum += partial[w][i][c % V][c / V];\n"
+                                  "      sum += partial[w][i][APART ? c / L : c % V][APART ? c % L : c / V];\n"
                                   "    if (i < M && n0 + c < N)\n"
                                   "      $S_put($N, z, i, n0 + c, sum);\n"
                                   "  }\n";
 
+/* Where rows do not begin at multiples of 16 bytes, a thread's columns lie APART, so that those of neighbours meet. */
 static const char along_n_text[] =
-    "  const $Y *const b = $B + (n < N ? $S_b_at($N, z, 0, n) : 0);\n"
-    "  const b1 wide = n + V <= N && (u64)b % 16 == 0 && stride * sizeof($Y) % 16 == 0;\n"
+    "  const $Y *const b = $B + (n0 < N ? $S_b_at($N, z, 0, n0) : 0) + (APART ? lane : lane * V);\n"
+    "  const b1 wide = !APART && n + V <= N && (u64)b % 16 == 0 && stride * sizeof($Y) % 16 == 0;\n"
     "  for (int k = CY_TID / L * U; k < K; k += NT / L * U) {\n"
     "    $Y w[U][V] CY_ALIGNED(16);\n"
     "    CY_UNROLL\n"
@@ -134,7 +135,8 @@ static const char along_n_text[] =
     "      else\n"
     "        CY_UNROLL\n"
     "        for (int e = 0; e < V; e++)\n"
-    "          w[u][e] = k + u < K && n + e < N ? b[(k + u) * stride + e] : 0;\n"
+    "          w[u][e] = k + u < K && (APART ? n0 + lane + e * L : n + e) < N ? b[(k + u) * stride + e * (APART ? L : "
+    "1)] : 0;\n"
     "    CY_UNROLL\n"
     "    for (int i = 0; i < GM; i++)\n"
     "      CY_UNROLL\n"
@@ -147,15 +149,15 @@ static const char along_n_text[] =
     "      }\n"
     "  }\n";
 
-/* RUN elements of a row of A. */
+/* RUN elements of a row of A, as far from each other as those of B are. */
 static const char run_function[] = "CY_INLINE void $S_run($P, const $S_row *r, int k, int K, $X *x) {\n"
                                    "  const i64 at = $S_a_at($N, r, k);\n"
-                                   "  if (A_RUNS && at >= 0 && k + RUN <= K && (u64)($A + at) % 16 == 0)\n"
+                                   "  if (!APART && A_RUNS && at >= 0 && k + RUN <= K && (u64)($A + at) % 16 == 0)\n"
                                    "    cy_move16(x, $A + at);\n"
                                    "  else\n"
                                    "    CY_UNROLL\n"
                                    "    for (int e = 0; e < RUN; e++) {\n"
-                                   "      const i64 own = $S_a_at($N, r, k + e);\n"
+                                   "      const i64 own = $S_a_at($N, r, k + e * STEP);\n"
                                    "      x[e] = own < 0 ? 0 : $A[own];\n"
                                    "    }\n"
                                    "}\n\n";
@@ -243,6 +245,7 @@ static const char ints_text[] = "  b1 wide = A_RUNS && (u64)$A % 16 == 0;\n"
                                 "  else\n"
                                 "    $S_pieces($N, GM, 0, n, N, K, rows, acc);\n";
 
+/* The same along k: columns that do not begin at multiples of 16 bytes. */
 static const char along_k_text[] =
     "  CY_SHARED f32 partial[KW][GM][L * R];\n"
     "  const int across = (N + L * R - 1) / (L * R), z = (int)(CY_BLOCK / across), n0 = (int)(CY_BLOCK % across) * (L "
@@ -252,7 +255,7 @@ static const char along_k_text[] =
     "  $S_row rows[GM];\n"
     "  f32 acc[GM][R];\n"
     "  const $Y *b[R];\n"
-    "  b1 wide = 1;\n"
+    "  b1 wide = !APART;\n"
     "  CY_UNROLL\n"
     "  for (int j = 0; j < R; j++) {\n"
     "    b[j] = $B + (n0 + column + j < N ? $S_b_at($N, z, 0, n0 + column + j) : 0);\n"
@@ -265,7 +268,7 @@ static const char along_k_text[] =
     "    for (int j = 0; j < R; j++)\n"
     "      acc[i][j] = 0;\n"
     "  }\n"
-    "  for (int k = (share * 32 + lane) * V; k < K; k += KW * 32 * V) {\n"
+    "  for (int k = share * 32 * V + (APART ? lane : lane * V); k < K; k += KW * 32 * V) {\n"
     "    $Y w[R][V] CY_ALIGNED(16);\n"
     "    CY_UNROLL\n"
     "    for (int j = 0; j < R; j++)\n"
@@ -274,7 +277,7 @@ static const char along_k_text[] =
     "      else\n"
     "        CY_UNROLL\n"
     "        for (int e = 0; e < V; e++)\n"
-    "          w[j][e] = k + e < K && n0 + column + j < N ? b[j][k + e] : 0;\n"
+    "          w[j][e] = k + e * STEP < K && n0 + column + j < N ? b[j][k + e * STEP] : 0;\n"
     "    CY_UNROLL\n"
     "    for (int i = 0; i < GM; i++) {\n"
     "      $X x[V] CY_ALIGNED(16);\n"
@@ -319,6 +322,9 @@ static void print_constants(const cy_cu_contract *q, bool k) {
   const cy_cuda_tile *t = &p->form->tile;
   int a = cy_dtype_of(p->args[q->c->a].dtype)->bits, b = cy_dtype_of(p->args[q->c->b].dtype)->bits;
   bool ints = q->c->b_bits, runs = cy_dim_is(p->g, cy_cu_is_conv(q->c) ? q->c->x_channel : q->c->a_k, 1);
+  int64_t stride;
+  cy_dim step = cy_cu_is_conv(q->c) ? q->c->channels_in : k ? q->c->b_n : q->c->b_k;
+  bool apart = !ints && cy_dim_is_const(p->g, step, &stride) && stride * b % (8 * CHUNK);
   const struct {
     const char *name;
     int value;
@@ -330,6 +336,8 @@ static void print_constants(const cy_cu_contract *q, bool k) {
               {"KW", k ? WARPS / t->thread_n : 1},
               {"V", ints ? INT_COLUMNS : CHUNK * 8 / b}, /* neighbours that a thread reads at once: of B, */
               {"RUN", CHUNK * 8 / (ints ? a : b)},       /* of A, if it may */
+              {"APART", apart},
+              {"STEP", apart ? 32 : 1}, /* of k */
               {"A_RUNS", runs && (ints || a == b)}};
   print_decoding(q->p, "DECODE_A", p->args[q->c->a].dtype);
   print_decoding(q->p, "DECODE", p->args[q->c->b].dtype);
@@ -361,7 +369,7 @@ static void print(cy_cu *p, const char *symbol) {
     cy_cu_contract_text(&q, add_columns);
   cy_cu_function_close(&q);
   fputs("#undef DECODE\n#undef DECODE_A\n#undef NT\n#undef GM\n#undef L\n#undef U\n#undef R\n#undef KW\n#undef V\n"
-        "#undef RUN\n#undef A_RUNS\n\n",
+        "#undef RUN\n#undef APART\n#undef STEP\n#undef A_RUNS\n\n",
         p->out);
   if (ints)
     cy_cu_blocks_end(&q);

@@ -12,10 +12,8 @@
  * For FMAs a warp is 4 x 8 threads, a thread has every fourth row and every eighth column of the warp's results, and
  * reads four k of a row at once. Matrices that do not run along k are left to plain.c.
  *
- * A tile lies in shared memory in the direction in which the operand is contiguous: rows of k (as mma wants), or rows
- * of m or n, turned while they are loaded. Where 16 bytes cannot be copied at once (odd strides, pointers that are not
- * aligned) the same chunk is put together from single elements; where they are no neighbours (windows of three channels,
- * images whose channels lie outermost) by threads that have neighbouring rows of the tile (gather_functions).
+ * How tiles come to shared memory, where 16 bytes cannot be copied at once (odd strides, windows of three channels), too,
+ * is told in matrix_load.c.
  *
  * Weights in integers become halves or floats on their way to shared memory (blocks.c); A's tile has k in their order.
  *
@@ -28,7 +26,7 @@
 
 #include <string.h>
 
-enum { ROW_BYTES = 64, STAGES = 4, CHUNK = 16, RASTER = 8, LEAST_SINGLE_COLUMNS = 24, MOST_TAP_BYTES = 32 };
+enum { ROW_BYTES = CY_CU_TILE_ROW_BYTES, STAGES = 4, CHUNK = CY_CU_CHUNK, RASTER = 8, LEAST_SINGLE_COLUMNS = 24 };
 
 /* m, n, k (set by type), and of a warp */
 static const cy_cuda_tile shapes[] = {
@@ -38,33 +36,10 @@ enum { NSHAPES = sizeof shapes / sizeof *shapes };
 
 /* ---- choosing ---- */
 
-static cy_dtype operand_type(cy_kernel *k) {
+cy_dtype cy_cu_factor_type(cy_kernel *k) {
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
   return args[cy_kernel_contraction(k)->a].dtype;
-}
-
-static int chunk_of(cy_dtype t) { return CHUNK * 8 / cy_dtype_of(t)->bits; }
-
-static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
-  int64_t v;
-  return cy_dim_is_const(g, d, &v) && v % of == 0;
-}
-
-/* Rows of m or n to be turned, of the operand with this stride along them and that along k. */
-static bool is_turned(cy_graph *g, cy_dim along_k, cy_dim other, int64_t chunk) {
-  return chunk == 8 && !cy_dim_is(g, along_k, 1) && cy_dim_is(g, other, 1);
-}
-
-/* Are the elements of A's chunks neighbours? */
-static bool a_runs(cy_kernel *k) {
-  const cy_contraction *c = cy_kernel_contraction(k);
-  cy_graph *g = cy_kernel_graph(k);
-  int64_t chunk = chunk_of(operand_type(k));
-  if (!cy_cu_is_conv(c))
-    return cy_dim_is(g, c->a_k, 1) || is_turned(g, c->a_k, c->a_m, chunk);
-  return cy_dim_is(g, c->x_channel, 1) &&
-         (cy_cu_taps(c) == 1 || multiple(g, cy_cu_per_group(g, c, c->channels_in), chunk));
 }
 
 static bool supports(const cy_machine *m, cy_kernel *k) {
@@ -75,7 +50,7 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   cy_dtype t = args[c->a].dtype;
   int64_t columns;
   if (c->b_bits)
-    return (t == CY_F16 || t == CY_BF16 || (t == CY_F32 && m->tf32)) && cy_cu_blocks_fit(k, chunk_of(t));
+    return (t == CY_F16 || t == CY_BF16 || (t == CY_F32 && m->tf32)) && cy_cu_blocks_fit(k, cy_cu_chunk_of(t));
   if (cy_dtype_is_byte(t) ? !cy_dtype_is_byte(args[c->b].dtype) : args[c->b].dtype != t)
     return false;
   if (!cy_dtype_is_byte(t) && t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
@@ -98,7 +73,7 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
       cy_cu_estimate(g, cy_cu_sizes_of(k).n, LEAST_SINGLE_COLUMNS) < LEAST_SINGLE_COLUMNS)
     return false;
   if (c->b_bits)
-    return cy_dim_is(g, c->a_k, 1) && cy_cu_blocks_fit(k, chunk_of(CY_F32));
+    return cy_dim_is(g, c->a_k, 1) && cy_cu_blocks_fit(k, cy_cu_chunk_of(CY_F32));
   if (!cy_cu_is_conv(c))
     return cy_dim_is(g, c->a_k, 1) && (c->b_const || cy_dim_is(g, c->b_k, 1));
   return c->b_const;
@@ -111,21 +86,20 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  const bool runs = a_runs(k);
-  int best = !runs, wanted = cy_cu_wanted_blocks(machine); /* the largest leaves sm_75 no shared memory for tables */
+  /* the largest leaves sm_75 no shared memory for tables */
+  int best = cy_cu_load_bytes(k, &shapes[0]) > 0, wanted = cy_cu_wanted_blocks(machine);
   while (best < NSHAPES - 1 &&
          (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
           cy_cu_estimate(g, s.m, 512) <= shapes[best].m / 2 || cy_cu_estimate(g, s.n, 512) <= shapes[best].n / 2))
     best++;
   form->kind = CY_CUDA_TILES;
   form->tile = singles && best == 0 ? large_single : shapes[best];
-  form->tile.k = ROW_BYTES * 8 / cy_dtype_of(operand_type(k))->bits;
+  form->tile.k = ROW_BYTES * 8 / cy_dtype_of(cy_cu_factor_type(k))->bits;
   form->threads = threads_of(&form->tile);
-  form->warpgroups = operand_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
+  form->warpgroups = cy_cu_factor_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
   form->stages = singles ? 0 : STAGES;
-  form->least_arch = singles || operand_type(k) == CY_F16 || cy_dtype_is_byte(operand_type(k)) ? 0 : 80;
-  form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES +
-                       (runs ? 0 : 2 * (form->tile.k + ROW_BYTES / CHUNK) * MOST_TAP_BYTES);
+  form->least_arch = singles || cy_cu_factor_type(k) == CY_F16 || cy_dtype_is_byte(cy_cu_factor_type(k)) ? 0 : 80;
+  form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES + cy_cu_load_bytes(k, &form->tile);
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
   for (int vector = 8; vector >= 4 && !form->vector; vector /= 2) /* whole sectors of memory by each store */
@@ -143,197 +117,18 @@ static void schedule_singles(const cy_machine *machine, cy_kernel *k, cy_cuda_fo
 static bool wants_packed(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
-  int64_t chunk = chunk_of(operand_type(k));
+  int64_t chunk = cy_cu_chunk_of(cy_cu_factor_type(k));
   if (c->b_bits)
     return false;
   if (cy_cu_is_conv(c))
     return c->kind == CY_CONTRACT_CONV_TRANSPOSE || cy_cu_taps(c) > 1 ||
-           !multiple(g, cy_cu_per_group(g, c, c->channels_in), chunk);
+           !cy_cu_multiple(g, cy_cu_per_group(g, c, c->channels_in), chunk);
   if (cy_dim_is(g, c->b_k, 1))
-    return !multiple(g, c->b_n, chunk);
-  return chunk != 8 || !cy_dim_is(g, c->b_n, 1) || !multiple(g, c->b_k, chunk);
-}
-
-/* ---- how the operands lie ---- */
-
-/* One operand: its tile has rows of k, or rows of m (n) that are turned; the elements of a chunk are contiguous or not;
- * 16 bytes can be copied at once if all of `strides` are multiples of a chunk. */
-typedef struct operand {
-  bool turned, runs;
-  cy_dim strides[CY_MAX_BATCH + CY_MAX_SPATIAL + 4];
-  int nstrides;
-} operand;
-
-static void add_stride(operand *o, cy_dim d) {
-  if (d)
-    o->strides[o->nstrides++] = d;
-}
-
-static operand matrix_operand(const cy_cu_contract *q, int64_t chunk, cy_dim along_k, cy_dim other,
-                              const cy_dim *batch) {
-  cy_graph *g = q->p->g;
-  operand o = {.turned = is_turned(g, along_k, other, chunk)};
-  o.runs = o.turned || cy_dim_is(g, along_k, 1);
-  add_stride(&o, o.turned ? along_k : other);
-  for (int i = 0; i < q->c->nbatch; i++)
-    add_stride(&o, batch[i]);
-  return o;
-}
-
-static operand image_operand(const cy_cu_contract *q) {
-  const cy_contraction *c = q->c;
-  operand o = {.runs = a_runs(q->p->k)};
-  add_stride(&o, c->x_image);
-  if (c->group > 1)
-    add_stride(&o, cy_cu_per_group(q->p->g, c, c->channels_in));
-  for (int i = 0; i < c->nspatial; i++)
-    add_stride(&o, c->x_spatial[i]);
-  return o;
-}
-
-static operand operand_a(const cy_cu_contract *q, int64_t chunk) {
-  const cy_contraction *c = q->c;
-  return cy_cu_is_conv(c) ? image_operand(q) : matrix_operand(q, chunk, c->a_k, c->a_m, c->a_batch);
-}
-
-static operand operand_b(const cy_cu_contract *q, int64_t chunk) {
-  const cy_contraction *c = q->c;
-  if (q->p->form->packed_k || c->b_bits) /* of integers codes are converted, not copied */
-    return (operand){.runs = true};
-  if (!cy_cu_is_conv(c))
-    return matrix_operand(q, chunk, c->b_k, c->b_n, c->b_batch);
-  operand o = {.runs = c->kind == CY_CONTRACT_CONV && cy_cu_taps(c) == 1};
-  add_stride(&o, cy_cu_per_group(q->p->g, c, c->channels_in));
-  return o;
+    return !cy_cu_multiple(g, c->b_n, chunk);
+  return chunk != 8 || !cy_dim_is(g, c->b_n, 1) || !cy_cu_multiple(g, c->b_k, chunk);
 }
 
 /* ---- printing ---- */
-
-/* One chunk of each operand into its place of a tile. */
-static const char chunk_functions[] =
-    "#if A_RUNS\n"
-    "CY_INLINE void $S_chunk_a($P, b1 wide, int z, int m, int M, const $S_row *r, const $S_tap *tap, int k, int K, "
-    "cy_chunk *to) {\n"
-    "  b1 inside = 1;\n"
-    "  const i64 at = $S_a_tap($N, r, tap, &inside);\n"
-    "  const int left = A_WHOLE ? CH : A_TURNED ? M - m : K - k, n = !inside ? 0 : left < CH ? left : CH;\n"
-    "  cy_chunk v = {{0, 0, 0, 0}};\n"
-    "  if (A_FILLED && !inside) {\n"
-    "    CY_UNROLL\n"
-    "    for (int e = 0; e < CH; e++)\n"
-    "      PUT(&v, e, k + e < K ? BITS(A_ZERO) : 0);\n"
-    "    cy_chunk_store(to, v);\n"
-    "    return;\n"
-    "  }\n"
-    "  if (wide) {\n"
-    "    if (A_WHOLE)\n"
-    "      cy_copy_async_if(to, $A + at, inside);\n"
-    "    else\n"
-    "      cy_copy_async(to, inside ? $A + at : $A, n * EB);\n"
-    "    return;\n"
-    "  }\n"
-    "  CY_UNROLL\n"
-    "  for (int e = 0; e < CH; e++) {\n"
-    "    if (e < n && (inside || A_FILLED))\n"
-    "      PUT(&v, e, inside ? BITS($A[at + e]) : BITS(A_ZERO));\n"
-    "  }\n"
-    "  cy_chunk_store(to, v);\n"
-    "}\n"
-    "#endif\n\n"
-    "#if !W_BITS\n"
-    "CY_INLINE void $S_chunk_b($P, b1 wide, int z, int n, int N, int k, int K, cy_chunk *to) {\n"
-    "  const b1 inside = (FULL_K || k < K) && n < N;\n"
-    "  const i64 at = B_RUNS ? $S_b_inside($N, z, k, n) : 0;\n"
-    "  const int left = B_WHOLE ? CH : B_TURNED ? N - n : K - k, count = !inside ? 0 : left < CH ? left : CH;\n"
-    "  if (wide) {\n"
-    "    if (B_WHOLE)\n"
-    "      cy_copy_async_if(to, $B + at, inside);\n"
-    "    else\n"
-    "      cy_copy_async(to, inside ? $B + at : $B, count * EB);\n"
-    "    return;\n"
-    "  }\n"
-    "  cy_chunk v = {{0, 0, 0, 0}};\n"
-    "  CY_UNROLL\n"
-    "  for (int e = 0; e < CH; e++) {\n"
-    "    const i64 own = B_RUNS ? at + e : $S_b_at($N, z, k + e, n);\n"
-    "    if (own >= 0 && e < count)\n"
-    "      PUT(&v, e, BITS($B[own]));\n"
-    "  }\n"
-    "  cy_chunk_store(to, v);\n"
-    "}\n"
-    "#endif\n\n";
-
-/* Chunks of A whose elements are not all neighbours: of images with few channels, or with channels outermost, neighbouring
- * threads have neighbouring rows of the tile, so that an element of all of them is a run of memory where positions of a
- * line are; of images with many channels, but no whole chunks of them, they have the chunks of a row. Which tap and
- * channel a k is, all rows share: it is looked up in a table of the tile's k, which a few threads fill a turn ahead (two
- * tables take turns; a place between chunks keeps them in different banks). What is fetched in front of the products of
- * a turn waits in registers until these are done. */
-static const char gather_functions[] =
-    "#if !A_RUNS\n"
-    "CY_INLINE void $S_table($P, int k0, $S_tap *taps) {\n"
-    "  if (CY_TID < BK)\n"
-    "    $S_tap_at($N, k0, A_ORDER(k0, CY_TID), &taps[k0 / BK % 2 * (BK + A_CHUNKS) + CY_TID + CY_TID / CH]);\n"
-    "}\n\n"
-    "CY_INLINE void $S_gather($P, const $S_row *rows, int k0, const $S_tap *taps, cy_chunk *held) {\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
-    "    const int q = CY_TID + i * NT;\n"
-    "    const $S_row *const r = &rows[A_DOWN ? 0 : i];\n"
-    "    const $S_tap *const tap = taps + k0 / BK % 2 * (BK + A_CHUNKS) + (A_DOWN ? q / BM : q % A_CHUNKS) * (CH + "
-    "1);\n"
-    "    const u64 row = (u64)($A + r->base);\n" /* one for all of them: else compilers add up whole addresses */
-    "    cy_chunk v = {{0, 0, 0, 0}};\n"
-    "    CY_UNROLL\n"
-    "    for (int e = 0; e < CH; e++) {\n"
-    "      $S_tap own = tap[e];\n"
-    "      b1 inside = 1;\n"
-    "      if (FULL_K)\n"
-    "        own.inside = 1;\n"
-    "      const i64 at = $S_a_tap($N, r, &own, &inside);\n"
-    "      PUT(&v, e, FETCH(row + (u64)((at - r->base) * EB), inside));\n"
-    "      if (A_FILLED && !inside && own.inside)\n"
-    "        PUT(&v, e, BITS(A_ZERO));\n"
-    "    }\n"
-    "    held[i] = v;\n"
-    "  }\n"
-    "}\n\n"
-    "CY_INLINE void $S_place(const cy_chunk *held, cy_chunk *sa) {\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
-    "    const int q = CY_TID + i * NT, row = A_DOWN ? q % BM : q / A_CHUNKS, c = A_DOWN ? q / BM : q % A_CHUNKS;\n"
-    "    cy_chunk_store(&sa[cy_place(row, c, A_CHUNKS, BM)], held[i]);\n"
-    "  }\n"
-    "}\n"
-    "#endif\n\n";
-
-/* Where a thread's other chunks are: a tile is walked along its rows. */
-static const char load_function[] =
-    "CY_INLINE void $S_load($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row *rows, "
-    "int k0, cy_chunk *sa) {\n"
-    "  cy_chunk *sb = sa + A_TILE;\n"
-    "#if A_RUNS\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
-    "    const int q = CY_TID + i * NT, row = q / A_CHUNKS, c = q % A_CHUNKS;\n"
-    "    const int m = m0 + (A_TURNED ? c * CH : row), k = A_ORDER(k0, A_TURNED ? row : c * CH);\n"
-    "    $S_tap tap;\n"
-    "    $S_tap_at($N, k0, k, &tap);\n"
-    "    if (FULL_K)\n"
-    "      tap.inside = 1;\n"
-    "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], &tap, k, K, &sa[cy_place(row, c, A_CHUNKS, A_TILE / "
-    "A_CHUNKS)]);\n"
-    "  }\n"
-    "#endif\n"
-    "#if !W_BITS\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < B_TILE / NT; i++) {\n"
-    "    const int q = CY_TID + i * NT, row = q / B_CHUNKS, c = q % B_CHUNKS;\n"
-    "    const int n = n0 + (B_TURNED ? c * CH : row), k = k0 + (B_TURNED ? row : c * CH);\n"
-    "    $S_chunk_b($N, wide_b, z, n, N, k, K, &sb[cy_place(row, c, B_CHUNKS, B_TILE / B_CHUNKS)]);\n"
-    "  }\n"
-    "#endif\n"
-    "}\n\n";
 
 /* The fragments of one step of 32 bytes of k, and their products. */
 static const char multiply_function[] =
@@ -566,13 +361,20 @@ static const char tile_loop[] =
     "  const int warp = CY_TID / 32, wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;\n"
     "  const int all_turns = (K + BK - 1) / BK, begin = share * SHARE_TURNS;\n"
     "  const int turns = SHARES > 1 && all_turns - begin > SHARE_TURNS ? SHARE_TURNS : all_turns - begin;\n"
-    "  $S_row rows[A_ROWS];\n"
     "  $T acc[WM / FM][WN / 8][FE] CY_ALIGNED(8);\n"
     "  $S_sums sums = {{{0}}, {0}};\n"
+    "#if A_TABLE\n"
+    "  $S_row *const rows = ($S_row *)(tiles + STAGES * TILE);\n"
+    "  for (int i = CY_TID; i < BM; i += NT)\n"
+    "    $S_at($N, z, m0 + i, &rows[i]);\n"
+    "  CY_SYNC();\n"
+    "#else\n"
+    "  $S_row rows[A_ROWS];\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_ROWS; i++)\n"
-    "    $S_at($N, z, m0 + (A_TURNED ? CY_TID % A_CHUNKS * CH : !A_DOWN ? CY_TID / A_CHUNKS + i * (NT / A_CHUNKS) : "
-    "CY_TID % BM), &rows[i]);\n"
+    "    $S_at($N, z, m0 + (A_WORDS ? 0 : A_TURNED ? CY_TID % A_CHUNKS * CH : A_DOWN ? CY_TID % BM : CY_TID / "
+    "A_CHUNKS + i * (NT / A_CHUNKS)), &rows[i]);\n"
+    "#endif\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < WM / FM; i++)\n"
     "    CY_UNROLL\n"
@@ -626,20 +428,8 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
 
 static bool has_zeros(const cy_contraction *c) { return c->has_a_zero || (c->has_b_zero && !c->b_bits); }
 
-/* Of A's chunks that are put together: are rows closer to each other in memory than chunks? */
-static bool is_down(const cy_cu_contract *q) {
-  const cy_contraction *c = q->c;
-  int64_t channels;
-  if (a_runs(q->p->k))
-    return false;
-  if (!cy_cu_is_conv(c))
-    return cy_dim_is(q->p->g, c->a_m, 1);
-  return !cy_dim_is(q->p->g, c->x_channel, 1) ||
-         (cy_dim_is_const(q->p->g, c->channels_in, &channels) && channels < CHUNK / 2);
-}
-
 /* What differs from kernel to kernel are macros while the kernel lasts. */
-static void print_constants(cy_cu_contract *q, const operand *a, const operand *b) {
+static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
   const cy_cuda_form *form = q->p->form;
   const cy_cuda_tile *t = &form->tile;
   cy_dtype type = q->p->args[q->c->a].dtype;
@@ -672,12 +462,13 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
       {"B_TILE", b_tile},
       {"TILE", a_tile + b_tile},
       {"ZEROS", has_zeros(q->c)},
-      {"FULL_K", multiple(q->p->g, s.k, t->k)},
-      {"A_WHOLE", multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
-      {"B_WHOLE", q->p->form->packed_k || multiple(q->p->g, b->turned ? s.n : s.k, chunk)}, /* packed: filled up */
+      {"FULL_K", cy_cu_multiple(q->p->g, s.k, t->k)},
+      {"A_WHOLE", cy_cu_multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
+      {"B_WHOLE",
+       q->p->form->packed_k || cy_cu_multiple(q->p->g, b->turned ? s.n : s.k, chunk)}, /* packed: filled up */
       {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
-      {"A_DOWN", is_down(q)},
-      {"A_ROWS", a->turned || is_down(q) ? 1 : a_tile / form->threads}};
+      {"A_DOWN", a->down},
+      {"A_ROWS", a->turned || a->down || a->words ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
@@ -701,14 +492,16 @@ static const char end_of_constants[] =
     "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
     "#undef ROW_OF\n#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
     "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
-    "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n\n";
+    "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n#undef WE\n#undef A_WORDS\n#undef "
+    "A_TABLE\n#undef A_STEP\n#undef B_WORDS\n#undef A_ALIGNED\n#undef B_ALIGNED\n#undef A_EVEN\n#undef B_EVEN\n#undef "
+    "B_DOWN\n\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   cy_cu_contract_begin(&q, p, symbol);
   cy_cu_split_begin(&q);
   int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
-  operand a = operand_a(&q, chunk), b = operand_b(&q, chunk);
+  cy_cu_operand a = cy_cu_operand_a(p->k), b = cy_cu_operand_b(p->k, p->form);
   print_constants(&q, &a, &b);
   if (q.c->b_bits) {
     cy_cu_blocks_begin(&q);
@@ -716,9 +509,7 @@ static void print(cy_cu *p, const char *symbol) {
   }
   cy_cu_contract_text(&q, q.c->b_bits ? "#define A_ORDER $S_order\n\n"
                                       : "#define W_BITS 0\n#define A_ORDER(k0, j) (k0 + (j))\n\n");
-  cy_cu_contract_text(&q, chunk_functions);
-  cy_cu_contract_text(&q, gather_functions);
-  cy_cu_contract_text(&q, load_function);
+  cy_cu_load_print(&q, &a, &b);
   cy_cu_contract_text(&q, sums_type);
   if (has_zeros(q.c)) {
     cy_cu_contract_text(&q, group_sums);
@@ -733,8 +524,11 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_function_open(&q, "$S($P) {\n");
   fputs("#define ROW_OF(m) (m0 + (m))\n", p->out);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
-  cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
-  if (q.c->b_bits)
+  if (a.words) /* which need no other form */
+    cy_cu_line(p, "const b1 wide_a = 1;");
+  else
+    cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
+  if (q.c->b_bits || b.words)
     cy_cu_line(p, "const b1 wide_b = 1;");
   else
     cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);

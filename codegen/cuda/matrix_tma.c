@@ -28,7 +28,8 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || cy_dtype_is_byte(t)) || form->shares || c->b_bits)
+  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || cy_dtype_is_byte(t)) || form->shares ||
+      c->b_bits || cy_cu_operand_a(k).words)
     return;
   if (c->kind == CY_CONTRACT_CONV && !c->has_a_zero)
     cy_cu_conv_tma_schedule(m, k, form);
@@ -52,7 +53,9 @@ static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
     return true;
   if (cy_cu_is_conv(c))
     return form->packed_k || cy_cu_taps(c) == 1;
-  return form->packed_k || cy_dim_is(g, c->b_k, 1) || (!cy_dtype_is_byte(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1));
+  return form->packed_k ||
+         ((cy_dim_is(g, c->b_k, 1) || (!cy_dtype_is_byte(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1))) &&
+          !cy_cu_operand_b(k, form).words);
 }
 
 bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form) { return form->tma_blocks && b_fits(k, form); }

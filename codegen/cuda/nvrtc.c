@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,9 +58,9 @@ static const char *const usual[] = {
     "/usr/local/cuda/lib64",
     "/usr/local/cuda/lib",
     "/usr/local/cuda-*/lib64",
-    "/usr/local/cuda-*/targets/x86_64-linux/lib",
+    "/usr/local/cuda-*/targets/" CY_ARCH_HERE "-linux/lib",
     "/opt/cuda/lib64",
-    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/" CY_ARCH_HERE "-linux-gnu",
     "/usr/lib64",
 };
 static const char *const wheels[] = {
@@ -122,7 +123,7 @@ static bool find_library(cy_nvrtc *n) {
   const char *named = getenv("CYTO_NVRTC"); /* exactly this folder */
   if (named)
     return open_in(n, named);
-  static const char *const in_toolkit[] = {"%s/lib64", "%s/lib", "%s/targets/x86_64-linux/lib"};
+  static const char *const in_toolkit[] = {"%s/lib64", "%s/lib", "%s/targets/" CY_ARCH_HERE "-linux/lib"};
   char local[PATH_MAX + 64];
   const char *home = getenv("HOME");
   size_t nwheels = sizeof wheels / sizeof *wheels;
@@ -188,6 +189,13 @@ cy_nvrtc *cy_nvrtc_open(char **out_error) {
 }
 
 int cy_nvrtc_version(const cy_nvrtc *n) { return n->major * 1000 + n->minor; }
+
+void cy_nvrtc_describe(const cy_nvrtc *n, cy_kernel_compiler *out) {
+  struct link_map *map = NULL;
+  dlinfo(n->library, RTLD_DI_LINKMAP, &map);
+  snprintf(out->name, sizeof out->name, "NVRTC %d.%d", n->major, n->minor);
+  snprintf(out->path, sizeof out->path, "%s", map ? map->l_name : "");
+}
 
 void cy_nvrtc_close(cy_nvrtc *n) {
   if (!n)

@@ -46,7 +46,36 @@ CY_INLINE void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside) {
   cy_copy_async(to, from, inside ? 16 : 0);
 #endif
 }
+/* `bytes` of 4; both pointers are multiples of 4. */
+CY_INLINE void cy_copy_word(u32 *to, const void *from, int bytes) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(cy_shared_address(to)), "l"(from), "r"(bytes)
+               : "memory");
+#else
+  u32 v = 0;
+  if (bytes == 4)
+    v = *(const u32 *)from;
+  else
+    CY_UNROLL
+    for (int i = 0; i < 3; i++)
+      if (i < bytes)
+        v |= (u32)((const u8 *)from)[i] << i * 8;
+  *to = v;
+#endif
+}
+/* All 4, or zeros: then `from` may point anywhere. */
+CY_INLINE void cy_copy_word_if(u32 *to, const void *from, b1 inside) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("{.reg .pred p; setp.eq.u32 p, %2, 0; cp.async.ca.shared.global [%0], [%1], 4, p;}" ::"r"(
+                   cy_shared_address(to)),
+               "l"(from), "r"((u32)inside)
+               : "memory");
+#else
+  cy_copy_word(to, from, inside ? 4 : 0);
+#endif
+}
 CY_INLINE void cy_chunk_store(cy_chunk *to, cy_chunk v) { *to = v; }
+CY_INLINE void cy_word_store(u32 *to, u32 v) { *to = v; }
 /* All at once: compilers may take the words of a chunk one by one, which threads of neighbouring rows have in one bank. */
 CY_INLINE cy_chunk cy_chunk_load(const cy_chunk *from) {
   cy_chunk v;

@@ -5,6 +5,7 @@ from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
 
+import generate
 from cases import MODEL_CASES, case, port, save
 
 
@@ -332,6 +333,89 @@ def order_of_a_cpu(d):
 @case('do_rotary', 'cos_cache', 'gqa')
 def grouped_rotary(d):
     grouped(d, {}, do_rotary=1)
+
+
+# ---- text that a decoder writes ----
+
+def text(d, kind='BeamSearch', ids=port('i', (2, 3), T.INT32), inputs='i n  b r', given=None, outputs='y', **attributes):
+    """given: constants n (the longest text), b (beams), r (sequences returned) and others."""
+    numbers = {'n': 9, 'b': 2, 'r': 1, **(given or {})}
+    constants = [numpy_helper.from_array(np.atleast_1d(np.array(v, v.dtype if isinstance(v, np.ndarray) else np.int32)), n)
+                 for n, v in numbers.items() if n in inputs.split(' ')]
+    attributes = {'eos_token_id': 1, 'pad_token_id': 0, 'decoder': generate.gpt(), **attributes}
+    node = h.make_node(kind, inputs.split(' '), outputs.split(' '), name='text', domain='com.microsoft', **attributes)
+    save(d, [node], [ids], [h.make_value_info(n, onnx.TypeProto()) for n in outputs.split(' ') if n], constants,
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case("'text'", 'num_return_sequences', 'at most 2, found 3')
+def text_returned(d):
+    text(d, given={'r': 3})
+
+
+@case("'text'", 'max_length', 'at most 3, found 4')
+def text_longest(d):
+    text(d, given={'n': 3})
+
+
+@case("'text'", 'num_beams', 'at least 1, found 0')
+def text_no_beams(d):
+    text(d, given={'b': 0})
+
+
+@case("'text'", 'min_length', 'one number', r'i32\[2\]')
+def text_lengths(d):
+    text(d, inputs='i n m b r', given={'m': np.array([1, 2], np.int32)})
+
+
+@case("'text'", 'input_ids', 'i32.*i64')
+def text_ids(d):
+    text(d, ids=port('i', (2, 3), T.INT64))
+
+
+@case("'text'", 'eos_token_id', 'found -1')
+def text_end(d):
+    text(d, eos_token_id=-1)
+
+
+@case("'text'", 'model_type', '0.*found 1')
+def text_greedy_model(d):
+    text(d, 'GreedySearch', inputs='i n', model_type=1)
+
+
+@case("'text'", "'encoder'")
+def text_encoder(d):
+    text(d, model_type=1, decoder_start_token_id=2, decoder=generate.encoder_decoder()['decoder'])
+
+
+@case("'text'", "'decoder'", 'position_ids', 'found 6 inputs and 3 outputs', 'past_present_share_buffer')
+def text_shared_cache(d):
+    graph = generate.gpt()
+    graph.input.append(port('past_sequence_length', (1,), T.INT32))
+    text(d, decoder=graph)
+
+
+@case("'text'", 'past_0', 'axis 4.*must be known')
+def text_size_of_heads(d):
+    graph = generate.gpt()
+    graph.input[3].type.tensor_type.shape.dim[4].dim_param = 'size'
+    text(d, decoder=graph)
+
+
+@case("'text'", 'vocab_size', 'at most.*24.*found 30')
+def text_vocabulary(d):
+    text(d, vocab_size=30)
+
+
+@case("'text'", 'filtered_logits')
+def text_filtered(d):
+    text(d, 'Sampling', inputs='i n', outputs='y z')
+
+
+@case("'text'", 'cross_qk')
+def text_crossed(d):
+    text(d, 'WhisperBeamSearch', port('i', (2, 6, 4), T.FLOAT), outputs='y   z', model_type=2, decoder_start_token_id=2,
+         **generate.encoder_decoder(sound=True))
 
 
 # ---- element types that an operator does not compute with ----

@@ -71,9 +71,11 @@ def main():
                args.against, '--json', figures]
     for path, options in list(models(args)) + list(zoo(args, folder)):
         command += [path, *options]
+    if os.path.exists(figures):
+        os.remove(figures)
     code = subprocess.run(command).returncode
     shutil.rmtree(folder, ignore_errors=True)
-    if code == 0:
+    if os.path.exists(figures):  # models that could not be run do not take the others' figures away
         with open(figures, encoding='utf-8') as f:
             results.merge(json.load(f), os.path.join(args.build, 'cytoc'))
     sys.exit(code)

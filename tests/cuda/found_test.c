@@ -7,26 +7,33 @@
 
 #include <libgen.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define MOCK_SAYS "libnvrtc is version 3.0: install version 12 or 13"
 
 static char build[PATH_MAX], dir[CHECK_PATH];
 
-/* cytoc's words for a model for CUDA, with these settings of the environment. */
-static const char *compile(const char *environment) {
-  static char said[4000];
-  char command[4 * PATH_MAX];
-  snprintf(command, sizeof command,
-           "env -u CUDA_HOME -u CUDA_PATH -u VIRTUAL_ENV -u CYTO_NVRTC CY_MOCK_NVRTC_MAJOR=3 %s %s/cytoc "
-           "examples/digits/digits.onnx -o %s/none.so --target=sm_80 2>&1",
-           environment, build, dir);
+/* What the command prints; it must succeed or not. */
+static const char *output_of(const char *command, bool succeeds) {
+  static char said[8000];
   FILE *f = popen(command, "r");
   said[0] = 0;
   if (f)
     said[fread(said, 1, sizeof said - 1, f)] = 0;
-  CHECK(f && pclose(f) != 0);
+  if (!f || (pclose(f) == 0) != succeeds)
+    CHECK_FAIL("%s: %s", command, said);
   return said;
+}
+
+/* cytoc's words for a model for CUDA, with these settings of the environment. */
+static const char *compile(const char *environment) {
+  char command[6 * PATH_MAX];
+  snprintf(command, sizeof command,
+           "env -u CUDA_HOME -u CUDA_PATH -u VIRTUAL_ENV -u CYTO_NVRTC CY_MOCK_NVRTC_MAJOR=3 %s %s/cytoc "
+           "examples/digits/digits.onnx -o %s/none.so --target=sm_80 2>&1",
+           environment, build, dir);
+  return output_of(command, false);
 }
 
 /* A link to the mock under the name `library` in the folder `at` of the test's. */
@@ -75,7 +82,38 @@ static void test_order(void) {
   CHECK_STR_HAS(said, "install the package");
 }
 
-static const check_test tests[] = {{"layouts", test_layouts}, {"order", test_order}};
+/* Which one it was is told by -v, --stats (text and JSON) and the library; a model for a CPU, and one that is printed
+ * only, have none. */
+static void test_told(void) {
+  char command[6 * PATH_MAX], path[2 * PATH_MAX], wanted[3 * PATH_MAX];
+  lay_out("told", "libnvrtc.so.13");
+  snprintf(command, sizeof command,
+           "CYTO_NVRTC=%s/told %s/cytoc examples/digits/digits.onnx -o %s/told.so --target=sm_80 -v --stats 2>&1", dir,
+           build, dir);
+  const char *said = output_of(command, true);
+  snprintf(path, sizeof path, "NVRTC 13.0, %s/told/libnvrtc.so.13\n", dir);
+  snprintf(wanted, sizeof wanted, "cytoc: kernels are compiled by %s", path);
+  CHECK_STR_HAS(said, wanted);
+  snprintf(wanted, sizeof wanted, "\nkernels compiled by %s", path);
+  CHECK_STR_HAS(said, wanted);
+  snprintf(command, sizeof command, "%s/cyto-run %s/told.so --info", build, dir);
+  CHECK_STR_HAS(output_of(command, true), ", NVRTC 13.0\n");
+  snprintf(command, sizeof command,
+           "CYTO_NVRTC=%s/told %s/cytoc examples/digits/digits.onnx -o %s/told.so --target=sm_80 --stats=%s/told.json "
+           "&& cat %s/told.json",
+           dir, build, dir, dir, dir);
+  CHECK_STR_HAS(output_of(command, true), "\"kernels_compiled_by\": {\n    \"name\": \"NVRTC 13.0\",");
+  for (int i = 0; i < 2; i++) {
+    snprintf(path, sizeof path, i ? "-o %s/none.cu --emit=cu --target=sm_80" : "-o %s/none.so", dir);
+    snprintf(command, sizeof command, "%s/cytoc examples/digits/digits.onnx -v --stats %s 2>&1", build, path);
+    if (strstr(output_of(command, true), "NVRTC"))
+      CHECK_FAIL("%s tells of NVRTC", command);
+  }
+  snprintf(command, sizeof command, "%s/cyto-run %s/none.so --info", build, dir);
+  CHECK(!strstr(output_of(command, true), "NVRTC"));
+}
+
+static const check_test tests[] = {{"layouts", test_layouts}, {"order", test_order}, {"told", test_told}};
 
 int main(int argc, char **argv) {
   char self[PATH_MAX], command[PATH_MAX];

@@ -413,6 +413,7 @@ static void add_integers(void) {
       {{1, 130, 60, 150, false, true, false, CY_U8, CY_I32, false, true}, {CY_U8, true, 2}},
       {{3, 60, 70, 64, false, true, true, CY_I8, CY_I32, false, true}, {CY_U8, true, 1}},
       {{1, 20, 30, 40, false, true, false, CY_I16, CY_I32, false, false}, {CY_I8, true, 2}},
+      {{1, 66, 72, 112, false, true, false, CY_U8, CY_I32, false, false}, {CY_U8, false, 0}},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++)
     add_matmul(&products[i].row, &products[i].ints);
@@ -429,6 +430,10 @@ static void add_integers(void) {
       {{CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_U8},
        {CY_I8, true, 0}},
       {{CY_CONTRACT_CONV, 1, 8, 20, 2, 2, {6, 6}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I16}, {CY_I8, true, 2}},
+      {{CY_CONTRACT_CONV, 1, 32, 36, 1, 2, {7, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_U8, true, 0}},
+      {{CY_CONTRACT_CONV, 2, 20, 24, 1, 2, {7, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_I8, true, 1}},
+      {{CY_CONTRACT_CONV, 1, 22, 24, 1, 2, {7, 9}, {1, 1}, {2, 1}, {1, 1}, {0, 0}, false, CY_I8}, {CY_I8, false, 0}},
+      {{CY_CONTRACT_CONV, 1, 48, 28, 1, 2, {7, 9}, {1, 3}, {1, 1}, {1, 1}, {0, 1}, false, CY_I8}, {CY_U8, false, 2}},
   };
   for (size_t i = 0; i < CHECK_COUNT(convs); i++)
     add_conv(&convs[i].row, &convs[i].ints);
@@ -448,6 +453,7 @@ static void add_tensors(void) {
       {{1, 72, 264, 656, false, true, true, CY_U8, CY_I32, false, true}, {CY_I8, true, 0}},
       {{2, 128, 136, 256, false, true, false, CY_I8, CY_I32, false, true}, {CY_U8, false, 2}},
       {{1, 80, 136, 288, false, true, false, CY_U8, CY_I32, false, true}, {CY_U8, true, 1}},
+      {{1, 90, 136, 272, false, true, false, CY_U8, CY_I32, false, true}, {CY_U8, false, 0}},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++) {
     add_matmul(&products[i].row, cy_dtype_is_float(products[i].row.in) ? NULL : &products[i].ints);
@@ -466,6 +472,8 @@ static void add_tensors(void) {
       {{CY_CONTRACT_CONV, 1, 96, 136, 1, 2, {13, 25}, {1, 1}, {2, 2}, {1, 1}, {0, 1}, false, CY_F16}, {0}},
       {{CY_CONTRACT_CONV, 1, 112, 36, 1, 2, {7, 13}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false, CY_I8}, {CY_I8, false, 0}},
       {{CY_CONTRACT_CONV, 1, 128, 40, 1, 2, {15, 15}, {2, 1}, {1, 1}, {2, 1}, {1, 0}, false, CY_U8}, {CY_I8, false, 2}},
+      {{CY_CONTRACT_CONV, 1, 144, 40, 1, 2, {9, 15}, {1, 2}, {1, 1}, {1, 1}, {0, 1}, false, CY_I8}, {CY_U8, false, 1}},
+      {{CY_CONTRACT_CONV, 1, 160, 36, 1, 2, {9, 15}, {2, 1}, {1, 1}, {1, 1}, {1, 0}, false, CY_U8}, {CY_U8, false, 0}},
   };
   for (size_t i = 0; i < CHECK_COUNT(convs); i++) {
     add_conv(&convs[i].row, cy_dtype_is_float(convs[i].row.dtype) ? NULL : &convs[i].ints);
@@ -542,6 +550,10 @@ static void add_contractions(void) {
       {1, 70, 72, 60, false, false, false, CY_F32, CY_F32, true, false},
       {2, 70, 66, 33, true, true, true, CY_F32, CY_F32, true, false},
       {1, 5, 7, 9, false, false, false, CY_F16, CY_F32, false, false},
+      /* tiles by words: of whole ones or not, both ways round */
+      {1, 66, 70, 61, true, false, false, CY_F16, CY_F32, false, true},
+      {1, 67, 71, 40, true, true, false, CY_BF16, CY_F32, false, false},
+      {3, 130, 70, 51, false, true, false, CY_F32, CY_F32, true, true},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++)
     add_matmul(&products[i], NULL);
@@ -565,6 +577,9 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV, 1, 3, 40, 1, 2, {14, 77}, {5, 5}, {2, 2}, {1, 1}, {2, 2}, true, CY_F32},
       {CY_CONTRACT_CONV, 1, 20, 33, 1, 2, {9, 17}, {3, 3}, {2, 1}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 16, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV, 2, 40, 24, 2, 2, {9, 7}, {3, 3}, {1, 2}, {1, 1}, {1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV, 1, 9, 24, 1, 3, {4, 5, 6}, {2, 3, 2}, {1, 1, 2}, {1, 1, 1}, {0, 1, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 18, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_BF16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true, CY_F32},
       /* a filter for every channel: whole chunks or not, pieces of several sizes */

@@ -32,6 +32,7 @@ enum {
   CAPTURE_UNSUPPORTED = 900,
   CAPTURE_INVALIDATED = 901,
   CAPTURE_UNMATCHED = 903,
+  CAPTURE_IMPLICIT = 906,
   MAX_BLOCKS = 4096,
   UNASKED_SHARED = 48 << 10 /* that a block has without asking */
 };
@@ -445,7 +446,15 @@ int cuStreamBeginCapture_v2(void *s, int mode) {
   capturing = s;
   capturing->capture = g;
   capturing->spoilt = capturing->blocking && mock.legacy_busy;
-  return mode == 1 ? OK : INVALID_VALUE;
+  return mode == 1 || mock.any_capture ? OK : INVALID_VALUE;
+}
+
+int cuStreamIsCapturing(void *s, int *status) {
+  if (!stream_of(s))
+    return capturing && capturing->blocking ? CAPTURE_IMPLICIT : (*status = 0, OK);
+  const stream *of = s;
+  *status = !of->capture ? 0 : of->spoilt ? 2 : 1;
+  return OK;
 }
 
 int cuStreamEndCapture(void *s, void **out) {

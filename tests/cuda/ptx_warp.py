@@ -92,15 +92,16 @@ def mma(c, m, x):
 
 # ---- copies ----
 
-@op(r'cp\.async\.cg\.shared(?:::cta)?\.global(?:\.L2::(?:64|128|256)B)?')
+@op(r'cp\.async\.(?P<cache>cg|ca)\.shared(?:::cta)?\.global(?:\.L2::(?:64|128|256)B)?')
 def copy(c, m, x):
     """Behind the size comes how many bytes there are, or a predicate that says that there are none."""
-    if x[2] != '16':
+    size, function = {'cg': (16, 'cy_copy_async'), 'ca': (4, 'cy_copy_word')}[m.group('cache')]
+    if x[2] != str(size):
         raise Unknown('copy of %s bytes' % x[2])
-    size = '16'
+    given = str(size)
     if len(x) > 3:
-        size = '%s ? 0 : 16' % c.value(x[3], 'pred') if c.kind(x[3]) == 'pred' else '(i32)' + c.value(x[3], 'u32')
-    return 'cy_copy_async((void *)%s, (void *)%s, %s);' % (c.address(x[0], 'shared', 16, True), c.pointer(x[1]), size)
+        given = '%s ? 0 : %d' % (c.value(x[3], 'pred'), size) if c.kind(x[3]) == 'pred' else '(i32)' + c.value(x[3], 'u32')
+    return '%s((void *)%s, (void *)%s, %s);' % (function, c.address(x[0], 'shared', size, True), c.pointer(x[1]), given)
 
 
 @op(r'cp\.async\.(?P<o>commit_group|wait_group|wait_all)')

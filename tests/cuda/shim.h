@@ -140,6 +140,7 @@ typedef struct cy_chunk cy_chunk;
 #define CY_DYNAMIC(name) unsigned char *const name = shim_dynamic
 #define cy_chunk_store(to, v) (*(to) = (v), shim_written(to))
 #define cy_chunk_load(from) (*(from))
+#define cy_word_store(to, v) (*(to) = (v), shim_written(to))
 void shim_written(const void *chunk); /* by the thread at hand, who has yet to publish it */
 #define CY_FETCH(bits)                                                                                                 \
   static inline u32 cy_fetch##bits(u64 from, b1 inside) { return inside ? *(const u##bits *)from : 0; }
@@ -148,6 +149,8 @@ CY_FETCH(16)
 CY_FETCH(32)
 void cy_copy_async(cy_chunk *to, const void *from, int bytes);
 void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside);
+void cy_copy_word(u32 *to, const void *from, int bytes);
+void cy_copy_word_if(u32 *to, const void *from, b1 inside);
 void cy_copy_commit(void);
 void CY_COPY_WAIT(int n);
 void cy_load_matrix(u32 *r, const cy_chunk *row);

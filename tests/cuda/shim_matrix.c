@@ -19,6 +19,7 @@
 typedef struct shim_copy {
   void *to;
   u8 bytes[16];
+  int size; /* 16 or 4 */
 } shim_copy;
 enum { SHIM_COPIES = 512, SHIM_GROUPS = 8 };
 typedef struct shim_product { /* of a warpgroup, this thread's part; results are i32 where there is byte_a, else f32 */
@@ -87,17 +88,21 @@ void shim_written(const void *chunk) {
 void shim_landed(const unsigned char *chunk) { shim_writer[(chunk - shim_dynamic) / 16] = 0; }
 b1 shim_unpublished(const unsigned char *chunk) { return shim_writer[(chunk - shim_dynamic) / 16] != 0; }
 
-void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
+static void shim_copy_begin(void *to, const void *from, int bytes, int size) {
   shim_queue *q = shim_my_queue();
-  if (q->n == SHIM_COPIES || ((uintptr_t)to | (uintptr_t)from) % 16 || bytes < 0 || bytes > 16)
+  if (q->n == SHIM_COPIES || ((uintptr_t)to | (uintptr_t)from) % (uintptr_t)size || bytes < 0 || bytes > size)
     abort();
   shim_copy *c = &q->copy[q->n++];
   c->to = to;
+  c->size = size;
   memset(c->bytes, 0, 16);
   if (bytes)
     memcpy(c->bytes, from, (size_t)bytes);
-  memset(to, 0xff, 16);
+  memset(to, 0xff, (size_t)size);
 }
+void cy_copy_async(cy_chunk *to, const void *from, int bytes) { shim_copy_begin(to, from, bytes, 16); }
+void cy_copy_word(u32 *to, const void *from, int bytes) { shim_copy_begin(to, from, bytes, 4); }
+void cy_copy_word_if(u32 *to, const void *from, b1 inside) { shim_copy_begin(to, from, inside ? 4 : 0, 4); }
 void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside) { cy_copy_async(to, from, inside ? 16 : 0); }
 void cy_copy_commit(void) {
   shim_queue *q = shim_my_queue();
@@ -111,7 +116,7 @@ void CY_COPY_WAIT(int n) {
   if (landed <= 0)
     return;
   for (int i = 0; i < end; i++) {
-    memcpy(q->copy[i].to, q->copy[i].bytes, 16);
+    memcpy(q->copy[i].to, q->copy[i].bytes, (size_t)q->copy[i].size);
     shim_written(q->copy[i].to);
   }
   memmove(q->copy, q->copy + end, (size_t)(q->n - end) * sizeof *q->copy);

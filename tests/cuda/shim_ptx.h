@@ -177,6 +177,8 @@ void ptx_traffic_end(void);
 #define ptx_shared_put(at, bytes) (ptx_note(__LINE__, 1, at, bytes), ptx_shared_put(at, bytes))
 #define PTX_ROUND() ptx_round()
 #define cy_copy_async(to, from, bytes) (ptx_note(__LINE__, 0, (u64)(from), bytes), cy_copy_async(to, from, bytes))
+#define cy_copy_word(to, from, bytes)                                                                                  \
+  (ptx_note(__LINE__, 0, (u64)(from), bytes), ptx_note(__LINE__, 1, (u64)(to), 4), cy_copy_word(to, from, bytes))
 #else
 #define PTX_ROUND() (void)0
 #endif

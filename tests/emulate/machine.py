@@ -1,9 +1,10 @@
-"""Runs compiled models on CPUs that this machine is not: in Bochs, by cyto-run, on a kernel of our own (kernel.c).
+"""Runs compiled models on CPUs that this machine is not, by cyto-run: those of 64-bit ARM in QEMU, which runs programs;
+those of x86-64 in Bochs, on a kernel of our own (kernel.c), as QEMU lacks AVX-512.
 
-In:  jobs (library, folder of inputs, folder for outputs); rom.bin. One start of the emulator runs them all.
+In:  jobs (library, folder of inputs, folder for outputs); rom.bin, cyto-run-aarch64. One start of Bochs runs them all.
 Out: for each job None, or why there are no outputs, as network.execute() has it.
 
-The emulator's disk is a file: a tar archive with cyto-run, the shared libraries it needs, the jobs' files and the list
+Bochs's disk is a file: a tar archive with cyto-run, the shared libraries it needs, the jobs' files and the list
 of commands, then room for the archive of what they write.
 """
 import io
@@ -15,6 +16,7 @@ import subprocess
 import tarfile
 
 import lib
+import network
 
 SECTOR, CYLINDER = 512, 16 * 63 * 512
 OUTPUT_ROOM = 64 << 20  # bytes of the disk, a hole in its file
@@ -44,17 +46,39 @@ def bochs_help(*topic):
     return ''.join(lib.run(['bochs', '-help', *topic])[1:]) if shutil.which('bochs') else ''
 
 
-def models():
-    """The CPUs that Bochs can be."""
-    return re.findall(r'^([a-z0-9_]+)$', bochs_help('cpu'), re.M)
+def models(args):
+    """The CPUs that there is an emulator for: Bochs's, and QEMU's as aarch64-NAME."""
+    found = re.findall(r'^([a-z0-9_]+)$', bochs_help('cpu'), re.M)
+    if os.path.exists(arm_run(args)) and shutil.which(QEMU[0]):
+        listed = lib.run([QEMU[0], '-cpu', 'help'])[1]
+        found += ['aarch64-' + name for name in re.findall(r'^ +(\S+)', listed, re.M)]
+    return found
 
+
+# ---- QEMU ----
+
+QEMU = ['qemu-aarch64', '-L', '/usr/aarch64-linux-gnu']  # where Debian's C library for such programs lies
+
+
+def arm_run(args):
+    return os.path.join(args.build, 'tests', 'emulate', 'cyto-run-aarch64')
+
+
+def run_arm(args, model, job):
+    library, inputs, outputs = job
+    return network.execute(args, library, inputs, outputs, 1, runner=[*QEMU, '-cpu', model, arm_run(args)])
+
+
+# ---- Bochs ----
 
 # What Bochs computes wrongly: a mask register shifted by 15 becomes 0 (2.7 to 3.0), GFNI (2.7).
 MISTAKES = re.compile(r'\t(kshift[lr]w +\$0xf,|v?gf2p8)')
 
 
 def instructions(library):
-    command = ['objdump', '-d', '--no-show-raw-insn', library]
+    with open(library, 'rb') as f:
+        is_arm = f.read(20)[18] == 183  # EM_AARCH64
+    command = [('aarch64-linux-gnu-' if is_arm else '') + 'objdump', '-d', '--no-show-raw-insn', library]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -131,6 +155,12 @@ def boot(disk, model, rom, timeout):
 
 
 def run(args, model, jobs, work, timeout=600):
+    if model.startswith('aarch64-'):
+        return [run_arm(args, model[len('aarch64-'):], job) for job in jobs]
+    return run_bochs(args, model, jobs, work, timeout)
+
+
+def run_bochs(args, model, jobs, work, timeout):
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
     disk = Disk(os.path.join(work, 'disk'))

@@ -1,4 +1,4 @@
-"""One model, compiled for several instruction sets: AVX2, AVX-512, AVX-512 with VNNI, AMX, AVX-VNNI.
+"""One model, compiled for several instruction sets: AVX2, AVX-512, AVX-512 with VNNI, AMX, AVX-VNNI, and those of ARM.
 
 In:  models made here and by other suites, the examples, and where they are, networks of ../shared/models.
 Out: the closing line; a line for each instruction set with its time.
@@ -34,8 +34,10 @@ BASE = 'x86-64-v3'
 # are skipped where they cannot run; the others are for where they can: some CPU's own, or a newer Bochs.
 TARGETS = {'x86-64-v4': ('corei7_skylake_x', r'vpmaddwd .*%zmm'),
            'icelake-server': ('corei7_icelake_u', r'vpdpbusd .*%zmm'),
-           'sapphirerapids': ('sapphire_rapids', r'tdpbusd '), 'alderlake': ('arrow_lake', r'vpdpbusd .*%ymm')}
-ALWAYS = ('x86-64-v4', 'icelake-server')
+           'sapphirerapids': ('sapphire_rapids', r'tdpbusd '), 'alderlake': ('arrow_lake', r'vpdpbusd .*%ymm'),
+           'aarch64': ('aarch64-cortex-a53', r'\tsmlal'), 'cortex-a76': ('aarch64-cortex-a76', r'\tsdot\t'),
+           'neoverse-v1': ('aarch64-max', r'\tusdot\t')}
+ALWAYS = ('x86-64-v4', 'icelake-server', 'aarch64')
 ROUNDED = 8e-3  # where products of bf16 have an instruction they round activations, too, by up to 2^-9 each
 
 NETWORKS = {'mobilenetv2_qdq': True, 'edgetpu_block_qdq_u8': True, 'blazeface_short': False,
@@ -47,8 +49,10 @@ qdq = lib.load_module(os.path.join(os.path.dirname(HERE), 'qdq', 'run.py'))
 # ---- models: a function: folder -> (path of a model in it, {input: array}), and what is done with it ----
 
 class Case:
-    def __init__(self, build, options=(), exact=False):
-        self.build, self.options, self.exact = build, list(options), exact
+    """exact: all CPUs give the same bytes; bytes_only: .. that multiply bytes, others compute in floats."""
+
+    def __init__(self, build, options=(), exact=False, bytes_only=False):
+        self.build, self.options, self.exact, self.bytes_only = build, list(options), exact, bytes_only
 
 
 CASES = {}
@@ -199,7 +203,7 @@ def dynamic_convolutions(folder):
 
 for how in ('int8', 'int4', 'int8,asymmetric', 'int4,asymmetric,block=32'):
     CASES['weights_' + how] = Case(perceptron(1), ['--weights=' + how])
-    CASES['rows_and_weights_' + how] = Case(integer_rows, ['--weights=' + how, '--int8'], exact=True)
+    CASES['rows_and_weights_' + how] = Case(integer_rows, ['--weights=' + how, '--int8'], exact=True, bytes_only=True)
 CASES['dynamic'] = Case(perceptron(19), ['--int8=dynamic'], exact=True)
 CASES['dynamic_convolutions'] = Case(dynamic_convolutions, ['--int8=dynamic', '--int8-prefer=size'], exact=True)
 CASES['static'] = Case(residual, [*quantise.STATIC, '--calibrate=FOLDER/samples.npz'], exact=True)
@@ -282,6 +286,9 @@ class Job:
     def multiplies_bf16(self, target):
         return re.search(r'dpbf16ps', machine.instructions(self.library(target))) is not None
 
+    def runs_on(self, target):
+        return target != 'aarch64' or not self.case.bytes_only
+
     def judge(self, target):
         if self.name == 'products' and not re.search(TARGETS[target][1], machine.instructions(self.library(target))):
             return 'nothing like %s in its code' % TARGETS[target][1]
@@ -297,12 +304,16 @@ class Job:
 
 def run_target(args, target, jobs):
     """Where it ran, and [(job, None or why there are no outputs)]; None for a job that cannot be run."""
+    jobs = [j for j in jobs if j.runs_on(target)]
+    if not jobs:
+        return 'nothing to run', []
     code, _, _ = lib.run([args.cyto_run, jobs[0].library(target), '--info'])
     if code == 0:
         return 'this CPU', [(j, network.execute(args, *j.run(target), 1)) for j in jobs]
-    if args.variant != 'release' or TARGETS[target][0] not in machine.models():
+    if args.variant != 'release' or TARGETS[target][0] not in machine.models(args):
         return 'nowhere', []
-    jobs = [j for j in jobs if not machine.mistaken(j.library(target))]
+    if not TARGETS[target][0].startswith('aarch64-'):
+        jobs = [j for j in jobs if not machine.mistaken(j.library(target))]
     runs = [j.run(target) for j in jobs]
     work = os.path.join(args.build, 'emulate', 'disk-' + target)
     return 'emulated', list(zip(jobs, machine.run(args, TARGETS[target][0], runs, work)))
@@ -322,7 +333,7 @@ def runs_here(args, target):
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
-    args.targets = [t for t in TARGETS if t in ALWAYS or TARGETS[t][0] in machine.models() or runs_here(args, t)]
+    args.targets = [t for t in TARGETS if t in ALWAYS or TARGETS[t][0] in machine.models(args) or runs_here(args, t)]
     with ThreadPoolExecutor(2) as pool:
         names = [name for name in CASES if args.wanted(name)]
         jobs = [Job(args, name) for name in (names if args.variant == 'release' else names[::4])]  # sanitizers are slow
@@ -342,9 +353,9 @@ def main():
                 suite.result('%s, %s' % (job.name, target), why or job.judge(target))
             if where == 'nowhere':
                 suite.skip(target, 'this CPU lacks it, and there is no emulator ' +
-                           ('(apt-get install bochs bochs-term)' if args.variant == 'release' else 'for sanitizers'))
-            elif len(ran) < len(ready):
-                left_out = '%d cases, %s' % (len(ready) - len(ran), target)
+                           ('(apt-get install bochs bochs-term, or gcc-aarch64-linux-gnu qemu-user)' if args.variant == 'release' else 'for sanitizers'))
+            elif len(ran) < sum(job.runs_on(target) for job in ready):
+                left_out = '%d cases, %s' % (sum(job.runs_on(target) for job in ready) - len(ran), target)
                 suite.skip(left_out, 'instructions that the emulator gets wrong')
     suite.done()
 
