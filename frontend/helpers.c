@@ -98,6 +98,14 @@ bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b) {
   return cy_dim_is_const(im->g, a, &x) && cy_dim_is_const(im->g, b, &y) && x != y;
 }
 
+bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b) {
+  int64_t x, y;
+  if (cy_dim_is_const(im->g, a, &x) && cy_dim_is_const(im->g, b, &y) && x > y)
+    return cy_build_error(im->g, item, "%lld of %lld elements are asked for", (long long)x, (long long)y);
+  cy_graph_require(im->g, a, b, CY_REQUIRE_AT_MOST);
+  return true;
+}
+
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis) {
   const cy_type *t = cy_onnx_type(im, x);
   cy_dim d[2] = {cy_dim_const(im->g, 1), cy_dim_const(im->g, 1)};

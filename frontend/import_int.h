@@ -194,6 +194,8 @@ const cy_dim *cy_onnx_elems(cy_importer *im, const cy_onnx_node *n, uint32_t k,
 bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *out, uint32_t max,
                         uint32_t *out_n);
 bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b); /* both are known, and differ */
+/* Or else an error, at run time at the latest. */
+bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b);
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis); /* [prod(before axis), prod(from axis)] */
 cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
                        int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */

@@ -41,6 +41,8 @@ IMPORT(inverse) {
   const cy_type t = *cy_onnx_type(im, X);
   if (t.rank < 2 || !cy_dtype_is_float(t.dtype))
     return cy_build_error(g, NULL, "expected matrices of real numbers, found %s", cy_type_text(g, &t));
+  if (cy_onnx_clash(im, t.dim[t.rank - 1], t.dim[t.rank - 2]))
+    return cy_build_error(g, NULL, "expected matrices as high as wide, found %s", cy_type_text(g, &t));
   cy_dim size = t.dim[t.rank - 1], square[3] = {num(im, 1), size, size};
   for (int i = 0; i < t.rank - 2; i++)
     square[0] = cy_dim_mul(g, square[0], t.dim[i]);

@@ -137,32 +137,49 @@ IMPORT(attention) {
 /* ---- com.microsoft
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Keys are seen from a start on, before an end: ends, then starts. */
-static bool ends_and_starts(cy_importer *im, cy_val both, cy_dim batch, attention *a) {
-  cy_dim keys = dim_of(im, a->op.k, 2), per_batch[4] = {batch, num(im, 1), num(im, 1), num(im, 1)};
-  cy_val starts = cy_build_reshape(im->g, cy_build_slice_axis(im->g, both, 0, batch, batch), per_batch, 4);
-  cy_val key = cy_build_iota(im->g, (cy_dtype)cy_onnx_type(im, both)->dtype, &keys, 1, 0);
-  a->op.lengths = cy_build_slice_axis(im->g, both, 0, num(im, 0), batch);
-  a->op.mask = UNARY(not, BINARY(lt, key, starts));
-  return a->op.lengths && a->op.mask;
+/* `len` elements from the `at`th part of that length on, [len, 1, 1, 1]. */
+static cy_val batch_part(cy_importer *im, cy_val list, int64_t at, cy_dim len) {
+  cy_dim d[4] = {len, num(im, 1), num(im, 1), num(im, 1)};
+  cy_val v = cy_build_slice_axis(im->g, list, 0, cy_dim_muli(im->g, len, at), len);
+  return v ? cy_build_reshape(im->g, CAST(v, CY_I64), d, 4) : 0;
 }
 
-/* Masks of com.microsoft: lengths [b], ends and starts [2 * b], or 0/1 per key [b, t] or per query and key [b, s, t].
- * a has q, k and v. */
+/* Keys are seen from a start (0: the first) on, before an end, both [b, 1, 1, 1]. The operators mask by a number that is
+ * merely low: a query that sees no key at all sees them as without this mask. */
+static bool set_range(cy_importer *im, cy_val end, cy_val start, attention *a) {
+  cy_dim keys = dim_of(im, a->op.k, 2), rows[2] = {dim_of(im, a->op.q, 2), num(im, 1)};
+  cy_val all = cy_build_dim_scalar(im->g, keys), zero = cy_build_scalar_int(im->g, CY_I64, 0);
+  end = MIN(end, all);
+  cy_val none = BINARY(le, end, start ? MAX(start, zero) : zero);
+  end = SELECT(none, all, end);
+  a->op.lengths = end ? cy_build_reshape(im->g, end, &cy_onnx_type(im, end)->dim[0], 1) : 0;
+  if (!start || !a->op.lengths)
+    return a->op.lengths != 0;
+  start = SELECT(none, zero, start);
+  a->op.mask = BINARY(le, start, cy_build_iota(im->g, CY_I64, &keys, 1, 0));
+  if (a->op.causal) {
+    cy_val past = cy_build_dim_scalar(im->g, a->op.past ? a->op.past : num(im, 0));
+    cy_val last = ADD(cy_build_iota(im->g, CY_I64, rows, 2, 0), past);
+    a->op.mask = BINARY(or, a->op.mask, BINARY(lt, last, start));
+  }
+  return a->op.mask != 0;
+}
+
+/* Masks of com.microsoft: lengths [b], ends and starts [2 * b], lengths with where queries and keys start [3 * b + 2], or
+ * 0/1 per key [b, t] or per query and key [b, s, t]. a has q, k, v and past. */
 static bool ms_mask(cy_importer *im, const cy_onnx_node *n, cy_val mask, attention *a) {
   if (!mask)
     return true;
   const cy_type t = *cy_onnx_type(im, mask);
   cy_dim one = num(im, 1), batch = dim_of(im, a->op.q, 0);
   if (t.rank == 1 && (t.dim[0] == batch || !cy_dim_is(im->g, t.dim[0], 0))) {
-    if (t.dim[0] == cy_dim_muli(im->g, batch, 2))
-      return ends_and_starts(im, mask, batch, a);
-    if (t.dim[0] != batch)
+    bool both = t.dim[0] == cy_dim_muli(im->g, batch, 2);
+    if (!both && t.dim[0] != batch && t.dim[0] != cy_dim_addi(im->g, cy_dim_muli(im->g, batch, 3), 2))
       return cy_build_error(im->g, "input 'mask_index'",
                             "expected one length per sequence, or all ends and starts, found %s",
                             cy_type_text(im->g, &t));
-    a->op.lengths = mask;
-    return true;
+    cy_val end = batch_part(im, mask, 0, batch), start = both ? batch_part(im, mask, 1, batch) : 0;
+    return end && (start || !both) && set_range(im, end, start, a);
   }
   if (t.rank != 2 && t.rank != 3)
     return cy_build_error(im->g, "input 'mask_index'", "masks of this form are not supported: %s",
@@ -288,6 +305,8 @@ static bool read_cache(cy_importer *im, const cy_onnx_node *n, cache *c) {
                           cy_type_text(im->g, cy_onnx_type(im, n->in[8])));
   c->shared = true;
   c->used = used[0];
+  if (!cy_onnx_at_most(im, "input 'past_sequence_length'", num(im, 0), c->used))
+    return false;
   return !c->beams || cy_onnx_type(im, c->beams)->rank == 3 ||
          cy_build_error(im->g, "input 'cache_indirection'", "expected [batch, beams, length], found %s",
                         cy_type_text(im->g, cy_onnx_type(im, c->beams)));
@@ -314,6 +333,8 @@ static bool extend(cy_importer *im, const cache *c, cy_val past, cy_val now, cy_
     return *out_seen != 0;
   }
   cy_dim end = cy_dim_add(im->g, c->used, dim_of(im, now, 2));
+  if (!cy_onnx_at_most(im, "input 'past_sequence_length'", end, dim_of(im, past, 2)))
+    return false;
   cy_val old = cy_build_slice_axis(im->g, past, 2, num(im, 0), c->used);
   cy_val part[3] = {old, now, cy_build_slice_axis(im->g, past, 2, end, cy_dim_sub(im->g, dim_of(im, past, 2), end))};
   *out_present = old && part[2] ? cy_build_concat(im->g, part, 3, 2) : 0;

@@ -57,6 +57,8 @@ IMPORT(embed_layer_norm) {
     return cy_build_error(im->g, "input 'input_ids'", "expected [batch, sequence], found %s", cy_type_text(im->g, t));
   if (n->in[1] && !n->in[4])
     return cy_build_error(im->g, "input 'segment_embedding'", "segment_ids need it");
+  if (!n->in[8] && !cy_onnx_at_most(im, "input 'position_embedding'", t->dim[1], cy_onnx_type(im, n->in[3])->dim[0]))
+    return false;
   cy_val at = n->in[8] ? n->in[8] : cy_build_iota(im->g, CY_I64, &t->dim[1], 1, 0);
   cy_val sum = ADD(cy_build_gather(im->g, n->in[2], X, 0), cy_build_gather(im->g, n->in[3], at, 0));
   if (n->in[1] && n->in[4])
@@ -335,6 +337,9 @@ IMPORT(rotary_embedding) {
     if (at && !ms) {
       cs[i] = cy_build_gather(im->g, cs[i], at, 0);
     } else if (at) { /* one offset, or positions per token */
+      if (cy_onnx_type(im, at)->rank != 2 &&
+          !cy_onnx_at_most(im, "input 'cos_cache'", tx.dim[1], cy_onnx_type(im, cs[i])->dim[0]))
+        return false;
       cy_val p = cy_onnx_type(im, at)->rank == 2
                      ? at
                      : ADD(cy_build_iota(im->g, CY_I64, &tx.dim[1], 1, 0), cy_build_reshape(im->g, at, NULL, 0));

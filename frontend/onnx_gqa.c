@@ -81,9 +81,8 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
                           cy_type_text(im->g, lengths));
   a->capacity = n->in[3] ? dim_of(im, n->in[3], 2) : num(im, 0);
   a->longest = total[0];
-  if (cy_dim_is_const(im->g, a->longest, &b) && b < 1)
-    return cy_build_error(im->g, "input 'total_sequence_length'", "expected a positive number, found %lld",
-                          (long long)b);
+  if (!cy_onnx_at_most(im, "input 'total_sequence_length'", num(im, 1), a->longest))
+    return false;
   a->total = cy_dim_max(im->g, a->capacity, a->longest);
   cy_dim d[4] = {a->batch, num(im, 1), num(im, 1), num(im, 1)};
   cy_val length = cy_build_reshape(im->g, CAST(n->in[5], CY_I64), d, 4), zero = cy_build_scalar_int(im->g, CY_I64, 0);
@@ -200,8 +199,13 @@ typedef struct storage {
   cy_val scale; /* broadcasts to [b, h, t, d] */
 } storage;
 
-static bool read_storage(cy_importer *im, const cy_onnx_node *n, const char *attribute, cy_val scale, cy_val past,
-                         storage *out) {
+/* A scale may be for all, for each column of each head as [heads * size], or broadcast as it is. */
+static bool read_storage(cy_importer *im, const cy_onnx_node *n, const gqa *a, const char *attribute, cy_val scale,
+                         cy_val past, storage *out) {
+  cy_dim columns[4] = {num(im, 1), num(im, a->shared), num(im, 1), a->size};
+  if (scale && cy_onnx_type(im, scale)->rank == 1 && !cy_dim_is(im->g, dim_of(im, scale, 0), 1) &&
+      !(scale = cy_build_reshape(im->g, scale, columns, 4)))
+    return false;
   int kind = cy_onnx_word(im, n, attribute, "NONE", "NONE|PER_TENSOR|PER_CHANNEL");
   *out = (storage){.bits = kind > 0 ? cy_onnx_int(im, n, "kv_cache_bit_width", 8) : 0, .scale = scale};
   if (kind < 0)
@@ -320,8 +324,8 @@ IMPORT(group_query_attention) {
   bool rotary = cy_onnx_int(im, n, "do_rotary", 0) != 0, causal = cy_onnx_int(im, n, "causal", 1) != 0;
   cy_dtype dtype = cy_onnx_type(im, X)->dtype;
   if (!check_inputs(im, n, rotary) || !split_inputs(im, n, &a) || !read_lengths(im, n, &a) ||
-      !read_slide(im, n, &a, window) || !read_storage(im, n, "k_quant_type", n->in[12], n->in[3], &keys) ||
-      !read_storage(im, n, "v_quant_type", n->in[13], n->in[4], &values))
+      !read_slide(im, n, &a, window) || !read_storage(im, n, &a, "k_quant_type", n->in[12], n->in[3], &keys) ||
+      !read_storage(im, n, &a, "v_quant_type", n->in[13], n->in[4], &values))
     return false;
   double scale = cy_onnx_float(im, n, "scale", 0);
   if (scale == 0 && (!cy_dim_is_const(im->g, a.size, &size) || size < 1))
@@ -331,6 +335,8 @@ IMPORT(group_query_attention) {
   if (!a.q || !a.k)
     return false;
   if (rotary) {
+    if (!n->in[9] && !cy_onnx_at_most(im, "input 'cos_cache'", a.longest, dim_of(im, n->in[7], 0)))
+      return false;
     a.q = turn(im, n, &a, a.q);
     a.k = a.q && !a.borrowed ? turn(im, n, &a, a.k) : a.k;
   }

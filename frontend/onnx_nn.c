@@ -200,13 +200,26 @@ cy_val cy_onnx_conv_zeros(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_v
 
 IMPORT(conv) { return SET(with_bias(im, cy_onnx_conv(im, n, X, n->in[1], cy_onnx_type(im, X)->dtype), n->in[2])); }
 
+/* Pads as input 2, which must be constant. */
+static bool pads_from_input(cy_importer *im, const cy_onnx_node *n, int rank, int64_t *pads) {
+  uint32_t count;
+  if (!cy_onnx_const_ints(im, n, 2, pads, 2 * MAX_SPATIAL, &count))
+    return false;
+  for (uint32_t i = 0; i < count; i++)
+    if (pads[i] < 0 || pads[i] > (int64_t)1 << 30)
+      return cy_build_error(im->g, "input 'Pads'", "expected numbers of at least 0, found %lld", (long long)pads[i]);
+  return (int)count == 2 * rank ||
+         cy_build_error(im->g, "input 'Pads'", "expected %d numbers, found %u", 2 * rank, count);
+}
+
 /* Pads that give the wanted output sizes; out = (in - 1) * stride + output_padding + reach - pads. */
 static bool transpose_sizes(cy_importer *im, const cy_onnx_node *n, window *w) {
   int64_t extra[MAX_SPATIAL], pads[2 * MAX_SPATIAL];
   uint32_t nshape;
   const int64_t *shape = cy_onnx_ints(im, n, "output_shape", &nshape);
   if (!spatial_list(im, n, "output_padding", w->rank, 0, 0, extra) ||
-      !spatial_list(im, n, "pads", 2 * w->rank, -((int64_t)1 << 30), 0, pads))
+      !spatial_list(im, n, "pads", 2 * w->rank, -((int64_t)1 << 30), 0, pads) ||
+      (n->arg && n->in[2] && !pads_from_input(im, n, w->rank, pads)))
     return false;
   if (shape && (int)nshape == w->rank + 2) /* some exporters write the whole shape */
     shape += 2;
@@ -235,6 +248,7 @@ static bool transpose_sizes(cy_importer *im, const cy_onnx_node *n, window *w) {
   return true;
 }
 
+/* com.microsoft (argument 1): X, W, pads, bias. */
 IMPORT(conv_transpose) {
   window w;
   cy_val weights = n->in[1];
@@ -254,7 +268,7 @@ IMPORT(conv_transpose) {
                   cy_attr_dims(CY_ATTR_pads, w.pad, 2 * (uint32_t)w.rank),
                   cy_attr_ints(CY_ATTR_dilations, w.dilation, (uint32_t)w.rank), cy_attr_int(CY_ATTR_group, group)};
   cy_val in[2] = {X, weights};
-  return SET(with_bias(im, cy_build(im->g, CY_OP_conv_transpose, in, 2, a, 4, &type, 1), n->in[2]));
+  return SET(with_bias(im, cy_build(im->g, CY_OP_conv_transpose, in, 2, a, 4, &type, 1), n->in[n->arg ? 3 : 2]));
 }
 
 /* ---- pooling ---- */

@@ -484,6 +484,17 @@ def shapes_that_do_not_fit():
     for look_up in ('Gather', 'GatherElements'):
         refused('%s of nothing' % look_up, '1 of 0 elements are asked for', [N(look_up, ['a', 'i'], ['y'], axis=0)],
                 {'a': ones(0, 3), 'i': np.zeros((1, 3), np.int64)}, {'a': ones(0, 3), 'i': np.zeros((0, 3), np.int64)})
+    refused('places behind the last', '4 of 3 elements are asked for', [
+        N('RotaryEmbedding', ['x', 'p', 'c', 's'], ['y'], domain='com.microsoft')],
+            {'x': ones(1, 4, 16), 'p': np.array([0]), 'c': ones(3, 8), 's': ones(3, 8)},
+            {'x': ones(1, 3, 16), 'p': np.array([0]), 'c': ones(3, 8), 's': ones(3, 8)})
+    token = {n: ones(2, 1, 12) for n in 'qkv'}
+    for used in (8, -1):
+        refused('%d tokens of a cache for 8' % used, '9 of 8 elements are' if used > 0 else '0 of -1 elements are', [
+            N('DecoderMaskedMultiHeadAttention', ['q', 'k', 'v', '', '', 'pk', 'pv', 'n'], ['y', 'nk', 'nv'], domain='com.microsoft',
+              num_heads=3, past_present_share_buffer=1, scale=0.5)],
+                {**token, 'pk': ones(2, 3, 8, 4), 'pv': ones(2, 3, 8, 4), 'n': np.int32([used])},
+                {**token, 'pk': ones(2, 3, 8, 4), 'pv': ones(2, 3, 8, 4), 'n': np.int32([7])})
     best = [N('NonMaxSuppression', ['b', 's', 'k'], ['z']), N('Cast', ['z'], ['y'], to=F)]
     fits_boxes = {'b': ones(1, 3, 4), 's': ones(1, 1, 3), 'k': np.array([2])}
     refused('boxes', 'sizes 4 and 3 should be equal', best, {**fits_boxes, 's': ones(1, 1, 4)}, fits_boxes)

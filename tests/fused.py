@@ -82,6 +82,8 @@ def channels_last():
         'sx': np.float32(0.02), 'zx': np.uint8(120), 'w': rng.integers(-60, 60, (4, 3, 3, 3)).astype(np.int8),
         'sw': rng.uniform(0.01, 0.02, 4).astype(np.float32), 'zw': np.zeros(4, np.int8), 'sy': np.float32(0.1),
         'zy': np.uint8(100), 'b': rng.integers(-200, 200, 4).astype(np.int32)}, channels_last=1, pads=[1] * 4)
+    case('turned conv, pads as an input', 'ConvTransposeWithDynamicPads', 'x w p b', {'x': real(1, 4, 5, 6)}, constants={
+        'w': real(4, 3, 3, 3), 'p': np.array([1, 0, 2, 1]), 'b': real(6)}, strides=[2, 2], output_padding=[1, 0], group=2)
     case('max pool', 'NhwcMaxPool', 'x', {'x': byte(2, 7, 9, 5)}, {'y': T.UINT8},
          kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
 
@@ -260,6 +262,7 @@ def sisters():
                  padding_mode=padding)
     case('grid 3d', 'GridSample', 'x g', {'x': real(1, 2, 5, 4, 6), 'g': real(1, 3, 4, 7, 3)},
          mode='linear', opset=20)
+    case('a sample', 'SampleOp', 'x', {'x': x})
     case('new axis', 'ExpandDims', 'x axis', {'x': x}, constants={'axis': np.array(-1, np.int32)})
     for metric in ('euclidean', 'sqeuclidean'):
         case('distances ' + metric, 'CDist', 'a b', {'a': real(4, 7), 'b': real(6, 7)}, metric=metric)
@@ -282,6 +285,14 @@ def attentions(heads=3, size=4, tokens=6, batch=2):
             ('mask and bias', 'x w b m  a', {'m': seen, 'a': real(batch, heads, tokens, tokens)}, {'unidirectional': 1})):
         case('attention, ' + name, 'Attention', inputs, {'x': x, **more}, constants=weights, num_heads=heads,
              sizes={'lengths': {'m': ['x0']}, 'ends and starts': {'x': [batch, 'x1', 10]}}.get(name), **given)
+    at = np.arange(tokens)
+    for ends, starts, causal in (([0, 3], [0, 0], 1), ([3, 5], [3, 2], 0), ([5, 6], [2, 6], 1)):  # who sees no key sees all
+        rows = np.stack([np.tile((at >= start) & (at < end), (tokens, 1)) for end, start in zip(ends, starts)])
+        rows |= ~(rows & (np.tri(tokens, dtype=bool) if causal else True)).any(-1, keepdims=True)
+        case('attention, keys %s to %s, causal %d' % (starts, ends, causal), 'Attention', 'x w b m', {'x': x}, num_heads=heads,
+             constants={**weights, 'm': np.int32(ends + (starts if any(starts) else [])), 'rows': rows.astype(np.int32)},
+             sizes={'x': [batch, 'x1', 10]}, unidirectional=causal,
+             pattern=[node('Attention', 'x w b rows', 'y', MS, num_heads=heads, unidirectional=causal)])
     case('attention, sizes of its own', 'Attention', 'x w b', {'x': x}, constants={'w': real(10, 2 * width + 6), 'b': real(2 * width + 6)},
          num_heads=heads, qkv_hidden_sizes=[width, width, 6])
     case('attention, past', 'Attention', 'x w b  past', {'x': x, 'past': real(2, batch, heads, 5, size)}, {'y': T.FLOAT, 'present': T.FLOAT},
@@ -291,11 +302,13 @@ def attentions(heads=3, size=4, tokens=6, batch=2):
     for name, inputs, feed, given in (
             ('apart', 'q k v', {'q': q, 'k': k, 'v': v}, {}), ('bias', 'q k v b', {'q': q, 'k': k, 'v': v, 'b': b}, {}),
             ('scale', 'q k v', {'q': q, 'k': k, 'v': v}, {'scale': 0.7}), ('mask', 'q k v  m', {'q': q, 'k': k, 'v': v, 'm': keys}, {}),
+            ('lengths and sums', 'q k v  m', {'q': q, 'k': k, 'v': v, 'm': np.int32([7, 2, 0, 6, 12, 0, 7, 14])}, {}),
             ('scores', 'q k v   a', {'q': q, 'k': k, 'v': v, 'a': real(1, heads, tokens, 7)}, {}),
             ('keys by heads', 'q k v', {'q': q, 'k': real(batch, heads, 7, size), 'v': real(batch, heads, 7, size)}, {}),
             ('causal', 'q q1 q2', {'q': q, 'q1': real(batch, tokens, width), 'q2': real(batch, tokens, width)}, {'unidirectional': 1})):
         case('multi-head attention, ' + name, 'MultiHeadAttention', inputs, feed, num_heads=heads,
-             sizes={n: ['q0', heads, 'k2', size] for n in 'kv'} if name == 'keys by heads' else None, **given)
+             sizes={n: ['q0', heads, 'k2', size] for n in 'kv'} if name == 'keys by heads' else
+             {n: [batch, n + '1', width] for n in 'qkv'} if name == 'lengths and sums' else None, **given)
     whole = {'rows': np.array([0, 0, -1]), 'q': q}
     for count, inputs in ((3, 'x'), (2, 'q x')):
         parts = ['x%d' % i for i in range(count)]
@@ -331,11 +344,11 @@ def cached(heads=2, kept=1, size=16, batch=2):
     rows = {'q': real(batch, 4, heads * size), 'k': real(batch, 4, kept * size), 'v': real(batch, 4, kept * size)}
     case('all keys of a padded prompt', 'GroupQueryAttention', 'q k v   lengths total', rows, three,
          constants={'lengths': np.int32([3, 2]), 'total': np.array(4, np.int32)}, causal=0, **counts)
-    for bits, scale in ((8, (1,)), (8, (1, kept, 1, size)), (4, (1,)), (4, (1, kept, 1, size))):
+    for bits, scale in [(bits, scale) for bits in (8, 4) for scale in ((1,), (1, kept, 1, size), (kept * size,))]:
         past = [rng.integers(0, 256, (batch, kept, 4, size * bits // 8)).astype(np.uint8) for _ in 'kv']
         past = {'p' + n: x.view(np.int8) if bits == 8 else x for n, x in zip('kv', past)}
-        kind, held = 'PER_TENSOR' if len(scale) == 1 else 'PER_CHANNEL', T.INT8 if bits == 8 else T.UINT8
-        case('cache of %d bits, %s' % (bits, kind), 'GroupQueryAttention', 'q k v pk pv lengths total      ks vs', {**step, **past},
+        kind, held = 'PER_TENSOR' if scale == (1,) else 'PER_CHANNEL', T.INT8 if bits == 8 else T.UINT8
+        case('cache of %d bits, %s %d' % (bits, kind, len(scale)), 'GroupQueryAttention', 'q k v pk pv lengths total      ks vs', {**step, **past},
              {'y': T.FLOAT, 'present_k': held, 'present_v': held}, k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=bits,
              constants={'lengths': np.full(batch, 4, np.int32), 'total': np.array(5, np.int32),
                         **{n + 's': rng.uniform(0.3, 0.4, scale).astype(np.float32) * (1 if bits == 4 else 0.1) for n in 'kv'}},

@@ -135,6 +135,38 @@ def causal_conv_state(folder):
     fused_op(folder, 'CausalConvWithState', [('x', (2, 3, 5)), ('w', (3, 1, 2)), ('', 0), ('s', (2, 3, 1))], outputs=2, dilation=2)
 
 
+@case(r"'n0'", r"'position_embedding'.*6 of 5 elements")
+def embedding_of_more_places_than_there_are(folder):
+    fused_op(folder, 'EmbedLayerNormalization', [('i', 0), ('', 0), ('w', (3, 8)), ('p', (5, 8)), ('', 0), ('g', (8,)), ('b', (8,))],
+             {'i': np.zeros((2, 6), np.int32)}, 2)
+
+
+@case(r"'n0'", r"'cos_cache'.*4 of 3 elements")
+def rotary_places(folder):
+    fused_op(folder, 'RotaryEmbedding', [('x', (2, 4, 16)), ('p', 0), ('c', (3, 8)), ('s', (3, 8))], {'p': np.array([0])})
+
+
+@case(r"'n0'", r"'past_sequence_length'.*9 of 8 elements")
+def cache_that_is_full(folder):
+    fused_op(folder, 'MultiHeadAttention', [('q', (2, 1, 12)), ('k', (2, 1, 12)), ('v', (2, 1, 12)), ('', 0), ('', 0), ('', 0),
+                                            ('pk', (2, 3, 8, 4)), ('pv', (2, 3, 8, 4)), ('n', 0)], {'n': np.int32([8])}, 3, num_heads=3)
+
+
+@case(r"'n0'", r"'Pads'.*found -1")
+def turned_convolution_of_negative_pads(folder):
+    fused_op(folder, 'ConvTransposeWithDynamicPads', [('x', (1, 2, 5, 5)), ('w', (2, 2, 3, 3)), ('p', 0)], {'p': np.array([0, -1, 0, 0])})
+
+
+@case(r"'n0'", r"'Pads'.*4 numbers, found 3")
+def turned_convolution_of_few_pads(folder):
+    fused_op(folder, 'ConvTransposeWithDynamicPads', [('x', (1, 2, 5, 5)), ('w', (2, 2, 3, 3)), ('p', 0)], {'p': np.array([0, 1, 0])})
+
+
+@case(r"'n0'", r'as high as wide, found f32\[2,3\]')
+def inverse_of_a_rectangle(folder):
+    fused_op(folder, 'Inverse', [('x', (2, 3))])
+
+
 @case(r"'n0'", r'three counts that add up to 4')
 def rotary_sections(folder):
     fused_op(folder, 'MRotaryEmbedding', [('x', (1, 2, 3, 8)), ('p', 0), ('c', (9, 4)), ('s', (9, 4))], {'p': np.zeros((3, 1, 3), np.int64)},
