@@ -19,9 +19,9 @@
 DECLARE(x86_64)
 DECLARE(aarch64)
 
-static const cy_arch x86_64 = {
-    NAMES(x86_64), .base_cpu = "x86-64", .least = "x86-64-v3", .elf = EM_X86_64, CARRIED(x86_64)};
-static const cy_arch aarch64 = {NAMES(aarch64),     .base_cpu = "aarch64",   .least = "aarch64",
+static const cy_arch x86_64 = {NAMES(x86_64), .base_cpu = "x86-64", .least = "x86-64-v3", .elf = EM_X86_64,
+                               CARRIED(x86_64)};
+static const cy_arch aarch64 = {NAMES(aarch64),    .base_cpu = "aarch64",  .least = "aarch64",
                                 .elf = EM_AARCH64, .lists_features = true, CARRIED(aarch64)};
 
 const cy_arch *const cy_arches[] = {&x86_64, &aarch64, NULL};
