@@ -33,8 +33,7 @@ static cyto_status check_code(const cyrt_model *code, const char *where, cyto_er
   if (cyrt_cpu_lacks(code->features, lacking))
     return cyrt_error_set(error, CYTO_UNSUPPORTED_CPU,
                           "'%s': model is compiled for %s (%s), but this CPU lacks '%s'; compile it with --target=%s "
-                          "or --target=native on "
-                          "this machine",
+                          "or --target=native on this machine",
                           where, code->target ? code->target : "another CPU", code->features, lacking, CYRT_USUAL_CPU);
   return CYTO_OK;
 }

@@ -43,11 +43,11 @@ def model(nodes, feed, outputs, constants, opset):
                            constants, opset=opset)
 
 
-def case(name, nodes, feeds, outputs=None, constants=(), opset=21, oracle=None):
+def case(name, nodes, feeds, outputs=None, constants=(), opset=21, oracle=None, levels=LEVELS):
     """oracle: nodes that ONNX Runtime runs in their place, which would be too inexact there."""
     def of(n):
         return model(n, feeds[0], outputs or {'y': F}, constants, opset)
-    CASES.append((name, of(nodes), feeds, oracle and of(oracle)))
+    CASES.append((name, of(nodes), feeds, oracle and of(oracle), levels))
 
 
 def op(name, operator, *inputs, out=F, opset=21, **attributes):
@@ -83,7 +83,7 @@ def known_to_be_empty():
         feed = {'abc'[i]: x for i, x in enumerate(inputs)}
         ports = [graphs.port(n, x.dtype, x.shape) for n, x in feed.items()]
         proto = graphs.model_of(nodes, ports, [graphs.port('y', F, None)], constants, opset=opset)
-        CASES.append((name, proto, [feed], None))
+        CASES.append((name, proto, [feed], None, LEVELS))
 
     scores = [N('MatMul', ['a', 'b'], ['s']), N('Softmax', ['s'], ['w']), N('MatMul', ['w', 'c'], ['y'])]
     for rows, keys in ((3, 0), (0, 5)):
@@ -255,13 +255,25 @@ def sequences_from_loops():
              [{'x': ones(3, n) * 1.01, 'm1': np.array(-1)} for n in (20, 1)], {'y': F, 'z': F})
 
 
+def pixels_that_are_no_numbers():
+    """They reach what reads them, and nothing else where fast algorithms are off."""
+    r = np.random.RandomState(3)
+    x = r.randn(1, 16, 20, 24).astype(f32)
+    x[0, 3, 7, 9], x[0, 1, 15, 2] = nan, inf
+    for name, operator, w, more in (('few channels', 'Conv', r.randn(2, 16, 3, 3), {'pads': [1] * 4}),
+                                    ('16 channels', 'Conv', r.randn(16, 16, 3, 3), {'pads': [1] * 4}),
+                                    ('few channels, transposed', 'ConvTranspose', r.randn(16, 2, 4, 4), {'strides': [2, 2]})):
+        shape = const('s', np.int64([1, 16, 20, 24]))
+        case('no numbers in pixels, ' + name, [N('Reshape', ['x', 's'], ['t']), N(operator, ['t', 'w'], ['y'], **more)],
+             [{'x': x}], constants=[const('w', w.astype(f32)), shape], levels=('-O0', '--fast-algorithms=off'))
+
+
 def windows():
     case('averages over padding that follows from sizes',
          [N('AveragePool', ['x'], ['u'], kernel_shape=[3, 2], strides=[2, 2], auto_pad='SAME_UPPER'),
           N('AveragePool', ['u'], ['l'], kernel_shape=[2, 3], strides=[1, 2], auto_pad='SAME_LOWER'),
           N('AveragePool', ['l'], ['y'], kernel_shape=[2, 2], auto_pad='SAME_UPPER', count_include_pad=1)],
          [{'x': np.random.RandomState(n).randn(2, 3, n, n + 3).astype(f32)} for n in (11, 8)], {'u': F, 'l': F, 'y': F})
-
 
     for dtype, least in ((np.uint8, 0), (np.int8, -128), (f32, -inf)):
         x = np.full((1, 2, 4, 5), least, dtype)
@@ -519,9 +531,9 @@ def shapes_that_do_not_fit():
             {'m': np.array(2), 'c': yes, 'a': ones(2), 'b': ones(4)}, {'m': np.array(1), 'c': yes, 'a': ones(2), 'b': ones(4)})
 
 
-def check_case(args, folder, proto, feeds, oracle):
+def check_case(args, folder, proto, feeds, oracle, levels):
     runs = [(1, feed) for feed in feeds]
-    return next(filter(None, (network.beside_ort(args, folder, proto, runs, 1e-6, level, oracle) for level in LEVELS)), None)
+    return next(filter(None, (network.beside_ort(args, folder, proto, runs, 1e-6, level, oracle) for level in levels)), None)
 
 
 def check_refused(args, folder, message, proto, feed, good):
@@ -543,8 +555,8 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, places, crossings,
-                  computed_weights, long_rows, tokens, transforms, control_flow, sequences_from_loops, names, other_ways,
-                  shapes_that_do_not_fit):
+                  computed_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
+                  sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]

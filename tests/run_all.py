@@ -25,7 +25,7 @@ SUITES = [
     ('attention', 'tests/attention.py', False, False),
     ('quantise', 'tests/quantise/run.py', False, False),
     ('fused', 'tests/fused.py', False, False),
-    ('generate', 'tests/generate.py', False, False),
+    ('decoding', 'tests/decoding.py', False, False),
     ('cli', 'tests/cli.py', False, False),
     ('edges', 'tests/edges.py', False, False),
     ('bad', 'tests/bad/run.py', False, False),
@@ -53,7 +53,7 @@ SUITES = [
 FOLDERS = {'unit': ('codegen', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
-LONGEST = ['codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'generate', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
+LONGEST = ['codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
            'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
            'codegen/dot_test']
 

@@ -99,7 +99,7 @@ cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *d) {
   if (d->groups > 1 || most < 2)
     return best;
   for (int i = 0; i < 3; i++)
-    ends[i] = i < d->n_spatial ? most : 1;
+    ends[i] = cg->no_fast ? 0 : i < d->n_spatial ? most : 1; /* NaN times a weight of zero is NaN */
   for (s.along[0] = step_of(d, 0); s.along[0] <= ends[0]; s.along[0] += step_of(d, 0))
     for (s.along[1] = step_of(d, 1); s.along[1] <= ends[1]; s.along[1] += step_of(d, 1))
       for (s.along[2] = step_of(d, 2); s.along[2] <= ends[2]; s.along[2] += step_of(d, 2)) {

@@ -171,14 +171,15 @@ static V sum_vectors(cy_cg *cg, const cy_dot_fresh *p, V row, V *from, V to) {
   V sum = LLVMConstNull(cg->vi), end = cy_mulc(cg, cy_div(cg, to, cy_i64(cg, bytes)), bytes);
   cy_loop k;
   cy_loop_begin(cg, &k, *from, end, cy_i64(cg, bytes), &sum, 1);
-  sum = cy_dot_add(cg, p->form, k.v[0], cy_load(cg, cg->vi, cy_gep(cg, row, k.iv), 1), ones(cg));
+  V some = cy_load(cg, cg->vi, cy_gep(cg, row, k.iv), 1);
+  sum = cy_dot_add(cg, p->form, k.v[0], some, ones(cg));
   cy_loop_end(cg, &k, &sum);
   *from = end;
   return cy_intrinsic_of(cg, "llvm.vector.reduce.add", &cg->vi, 1, &k.out[0], 1);
 }
 
 void cy_dot_fresh_rows(cy_cg *cg, const cy_dot_fresh *p, V zero, V rows, V row_bytes, V count, V sums) {
-  V none = LLVMBuildMul(cg->b, cy_dot_widened(cg, zero), LLVMBuildTrunc(cg->b, p->depth, cg->i32, ""), "");
+  V one = cy_dot_widened(cg, zero), none = LLVMBuildMul(cg->b, one, LLVMBuildTrunc(cg->b, p->depth, cg->i32, ""), "");
   cy_loop r, k;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   V row = cy_gep(cg, rows, cy_mul(cg, r.iv, row_bytes)), at = cy_i64(cg, 0);

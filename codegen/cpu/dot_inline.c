@@ -26,8 +26,10 @@ static V joined(cy_cg *cg, const V *v, unsigned count, unsigned lanes) {
     order[i] = i;
   if (count == 2)
     all = cy_shuffle(cg, v[0], v[1], order, 2 * cg->W);
-  if (count == 4)
-    all = cy_shuffle(cg, joined(cg, v, 2, 2 * cg->W), joined(cg, v + 2, 2, 2 * cg->W), order, 4 * cg->W);
+  if (count == 4) {
+    V low = joined(cg, v, 2, 2 * cg->W), high = joined(cg, v + 2, 2, 2 * cg->W);
+    all = cy_shuffle(cg, low, high, order, 4 * cg->W);
+  }
   return lanes < count * cg->W ? cy_shuffle(cg, all, all, order, lanes) : all;
 }
 

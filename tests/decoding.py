@@ -340,7 +340,7 @@ def check(args, folder, model, oracle, feeds, options):
 
 def refusals(args, suite):
     """Inputs that do not fit, in libraries that learn of them when they run."""
-    folder = os.path.join(args.build, 'generate')
+    folder = os.path.join(args.build, 'decoding')
     model, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
     CASES.clear()
     given = {'input_ids': prompts(2, 5, 1), 'max_length': 9, 'num_beams': 2, 'num_return_sequences': 1}
@@ -363,7 +363,7 @@ def refusals(args, suite):
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
-    folder = os.path.join(args.build, 'generate')
+    folder = os.path.join(args.build, 'decoding')
     for group in (greedy_cases, sampling_cases, beam_cases, t5_cases, whisper_cases, stamp_cases):
         group()
     for name, *rest in CASES:
