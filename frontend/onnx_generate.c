@@ -22,41 +22,15 @@ typedef struct input_places {
       timestamps, temperature, present, seed;
 } input_places;
 
-static const input_places places_of[] = {
-    [GENERATE_GREEDY] =
-        {.max_length = 1, .min_length = 2, .repetition_penalty = 3, .words = 4, .first_words = 5, .mask = 6},
-    [GENERATE_SAMPLE] = {.max_length = 1,
-                         .min_length = 2,
-                         .repetition_penalty = 3,
-                         .words = 4,
-                         .first_words = 5,
-                         .mask = 6,
-                         .present = 7,
-                         .seed = 8},
-    [GENERATE_BEAMS] = {.max_length = 1,
-                        .min_length = 2,
-                        .beams = 3,
-                        .returned = 4,
-                        .length_penalty = 5,
-                        .repetition_penalty = 6,
-                        .words = 7,
-                        .first_words = 8,
-                        .mask = 9,
-                        .prompt = 10,
-                        .timestamps = 11},
-    [GENERATE_WHISPER] = {.max_length = 1,
-                          .min_length = 2,
-                          .beams = 3,
-                          .returned = 4,
-                          .length_penalty = 5,
-                          .repetition_penalty = 6,
-                          .words = 7,
-                          .first_words = 8,
-                          .mask = 9,
-                          .prompt = 10,
-                          .timestamps = 11,
-                          .temperature = 14},
-};
+#define OF_GREEDY .max_length = 1, .min_length = 2, .repetition_penalty = 3, .words = 4, .first_words = 5, .mask = 6
+#define OF_BEAMS                                                                                                       \
+  .max_length = 1, .min_length = 2, .beams = 3, .returned = 4, .length_penalty = 5, .repetition_penalty = 6,           \
+  .words = 7, .first_words = 8, .mask = 9, .prompt = 10, .timestamps = 11
+
+static const input_places places_of[] = {[GENERATE_GREEDY] = {OF_GREEDY},
+                                         [GENERATE_SAMPLE] = {OF_GREEDY, .present = 7, .seed = 8},
+                                         [GENERATE_BEAMS] = {OF_BEAMS},
+                                         [GENERATE_WHISPER] = {OF_BEAMS, .temperature = 14}};
 
 /* What a decoder's inputs are, in their order. */
 enum { IDS, POSITIONS, MASK, HIDDEN, CACHES };

@@ -5,7 +5,7 @@ from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
 
-import generate
+import decoding
 from cases import MODEL_CASES, case, port, save
 
 
@@ -342,7 +342,7 @@ def text(d, kind='BeamSearch', ids=port('i', (2, 3), T.INT32), inputs='i n  b r'
     numbers = {'n': 9, 'b': 2, 'r': 1, **(given or {})}
     constants = [numpy_helper.from_array(np.atleast_1d(np.array(v, v.dtype if isinstance(v, np.ndarray) else np.int32)), n)
                  for n, v in numbers.items() if n in inputs.split(' ')]
-    attributes = {'eos_token_id': 1, 'pad_token_id': 0, 'decoder': generate.gpt(), **attributes}
+    attributes = {'eos_token_id': 1, 'pad_token_id': 0, 'decoder': decoding.gpt(), **attributes}
     node = h.make_node(kind, inputs.split(' '), outputs.split(' '), name='text', domain='com.microsoft', **attributes)
     save(d, [node], [ids], [h.make_value_info(n, onnx.TypeProto()) for n in outputs.split(' ') if n], constants,
          opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
@@ -385,19 +385,19 @@ def text_greedy_model(d):
 
 @case("'text'", "'encoder'")
 def text_encoder(d):
-    text(d, model_type=1, decoder_start_token_id=2, decoder=generate.encoder_decoder()['decoder'])
+    text(d, model_type=1, decoder_start_token_id=2, decoder=decoding.encoder_decoder()['decoder'])
 
 
 @case("'text'", "'decoder'", 'position_ids', 'found 6 inputs and 3 outputs', 'past_present_share_buffer')
 def text_shared_cache(d):
-    graph = generate.gpt()
+    graph = decoding.gpt()
     graph.input.append(port('past_sequence_length', (1,), T.INT32))
     text(d, decoder=graph)
 
 
 @case("'text'", 'past_0', 'axis 4.*must be known')
 def text_size_of_heads(d):
-    graph = generate.gpt()
+    graph = decoding.gpt()
     graph.input[3].type.tensor_type.shape.dim[4].dim_param = 'size'
     text(d, decoder=graph)
 
@@ -415,7 +415,7 @@ def text_filtered(d):
 @case("'text'", 'cross_qk')
 def text_crossed(d):
     text(d, 'WhisperBeamSearch', port('i', (2, 6, 4), T.FLOAT), outputs='y   z', model_type=2, decoder_start_token_id=2,
-         **generate.encoder_decoder(sound=True))
+         **decoding.encoder_decoder(sound=True))
 
 
 # ---- element types that an operator does not compute with ----
