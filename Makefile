@@ -236,7 +236,8 @@ $O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
 # archives. carry.py puts what is left beside them, into lib.
 PORTABLE := cytoc cyto-run cyto-bench node_run device_test
 PORTABLE_LLVM = $(shell $(LLVM_CONFIG) --ldflags) \
-  $(shell $(LLVM_CONFIG) --libs --link-static $(if $(filter aarch64,$(ARCH)),aarch64,x86) passes orcjit 2>/dev/null || $(LLVM_CONFIG) --libs --link-shared)
+  $(shell $(LLVM_CONFIG) --libs --link-static $(if $(filter aarch64,$(ARCH)),aarch64,x86) passes orcjit 2>/dev/null || \
+    $(LLVM_CONFIG) --libs --link-shared)
 # As an archive, else as what the linker finds, else (no development package) by its file.
 cc_has = $(wildcard $(shell $(CC) -print-file-name=$1))
 portable_lib = $(if $(call cc_has,lib$1.a),-l:lib$1.a,$(if $(call cc_has,lib$1.so),-l$1,-l:lib$1.so.1))

@@ -147,7 +147,7 @@ static const struct {
   char name[10];
   uint8_t bit;
 } features_known[] = {{"neon", 1}, {"fullfp16", 10},  {"dotprod", 20},
-                      {"sve", 22}, {"i8mm", 64 + 13}, {"bf16", 64 + 14}};
+                      {"i8mm", 64 + 13}, {"bf16", 64 + 14}};
 
 static int feature_present(const char *name, size_t length) {
   for (size_t i = 0; i < sizeof features_known / sizeof features_known[0]; i++)
