@@ -92,6 +92,16 @@ static void test_inspect(void) {
   cyto_memory need;
   CHECK_REQUIRE(fixture_open(&f, 3, NULL));
   CHECK_STR_EQ(cyto_model_name(f.model), "by hand");
+  const char *key = NULL, *text = NULL;
+  CHECK_INT_EQ(cyto_model_metadata_count(f.model), 3);
+  CHECK_INT_EQ(cyto_model_metadata(f.model, 1, &key, &text), CYTO_OK);
+  CHECK_STR_EQ(key, "rate");
+  CHECK_STR_EQ(text, "16000");
+  CHECK_INT_EQ(cyto_model_metadata(f.model, 3, &key, &text), CYTO_INDEX_OUT_OF_RANGE);
+  CHECK_INT_EQ(cyto_model_metadata(f.model, -1, &key, &text), CYTO_INDEX_OUT_OF_RANGE);
+  CHECK_STR_EQ(text, "16000");
+  CHECK_STR_EQ(cyto_model_find_metadata(f.model, "labels"), "cat,dog");
+  CHECK(!cyto_model_find_metadata(f.model, "label"));
   CHECK_INT_EQ(cyto_model_input_count(f.model), 3);
   CHECK_INT_EQ(cyto_model_output_count(f.model), 3);
   CHECK_INT_EQ(cyto_model_find_input(f.model, "right"), 1);
@@ -320,7 +330,7 @@ static void test_bad_libraries(void) {
     cyto_status status;
     const char *text;
   } rows[] = {
-      {"rt_bad_abi.so", CYTO_BAD_LIBRARY, "rt_bad_abi.so': model has interface version 999, expected 4"},
+      {"rt_bad_abi.so", CYTO_BAD_LIBRARY, "rt_bad_abi.so': model has interface version 999, expected 5"},
       {"rt_bad_cpu.so", CYTO_UNSUPPORTED_CPU, "this CPU lacks 'avx9000'"},
       {"rt_bad_query.so", CYTO_BAD_LIBRARY, "not a compiled model"},
       {"rt_bad_weights.so", CYTO_NOT_FOUND, "rt_no_such.weights"},
