@@ -45,12 +45,18 @@ static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t 
                              extents, strides, box, steps, 0, SWIZZLE_128, PROMOTE_128, 0);
 }
 
+/* As many blocks as there are tiles, or as can be had at a time. */
+static int64_t whole_clusters(const cyrt_cuda_tma *tma, int64_t multiprocessors) {
+  int64_t n = tma->cluster, wanted = (tma->blocks + n - 1) / n, most = multiprocessors / n;
+  return (wanted > most && most > 0 ? most : wanted) * n;
+}
+
 int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status) {
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_kernel *k = &state->code->kernels[tma->kernel];
   void *function = state->device->functions[tma->kernel], *params[CUDA_MAX_SLOTS];
-  int64_t blocks = tma->blocks, most = state->device->multiprocessors;
+  int64_t blocks = whole_clusters(tma, state->device->multiprocessors);
   tensor_map maps[2];
   int ok = function && blocks > 0 && blocks <= k->max_blocks && k->slots + 2 <= CUDA_MAX_SLOTS;
   for (int i = 0; i < 2; i++)
@@ -61,8 +67,8 @@ int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_c
     params[i] = (void *)(uintptr_t)&slots[i];
   params[k->slots] = &maps[0];
   params[k->slots + 1] = &maps[1];
-  cuda_code code = driver->launch(function, (uint32_t)(blocks > most && most > 0 ? most : blocks), 1, 1, k->threads, 1,
-                                  1, k->shared_bytes, state->stream, params, NULL);
+  cuda_code code =
+      driver->launch(function, (uint32_t)blocks, 1, 1, k->threads, 1, 1, k->shared_bytes, state->stream, params, NULL);
   *out_status = code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
   return 1;
 }

@@ -361,9 +361,9 @@ typedef struct cyrt_cuda_box {
 } cyrt_cuda_box;
 
 /* A kernel that stands beside another for devices with tensor maps; its parameters are the slots and two maps. Its blocks
- * go on to further tiles where there are fewer than this. */
+ * go on to further tiles where there are fewer than this. They run in clusters of `cluster`. */
 typedef struct cyrt_cuda_tma {
-  int64_t kernel, blocks;
+  int64_t kernel, blocks, cluster;
   cyrt_cuda_box tensor[2];
 } cyrt_cuda_tma;
 

@@ -323,7 +323,8 @@ static const char bringer_begin[] = "    } else if (CY_TID == CONSUMERS) {\n";
 static const char consumer_begin[] = "    }\n"
                                      "  } else {\n"
                                      "    CY_REGISTERS(inc, 232);\n";
-static const char consumer_head[] = "    const int warp = CY_TID / 32, lane = CY_TID % 32, me = CY_TID / 128;\n"
+static const char consumer_head[] = "    const int warp = CY_TID / 32, lane = CY_TID % 32;\n"
+                                    "    const int me = cy_uniform(CY_TID / 128);\n"
                                     "    const f32 none = cy_f32_bits(0xff800000u);\n"
                                     "    const u64 q_first = cy_matrix_at(memory + me * 64 * 128, 128, 1024, 0);\n"
                                     "    const u64 k_first = cy_matrix_at(tiles_k, 128, 1024, 0), v_first = "

@@ -105,12 +105,14 @@ static void image_tensor(cy_graph *g, const cy_contraction *c, const cy_cuda_for
   }
 }
 
-static void filter_tensor(cy_graph *g, const cy_contraction *c, const cy_cuda_form *form, cy_cuda_tensor *out) {
+/* Of a pair of blocks, each brings its half of the filters. */
+static void filter_tensor(cy_graph *g, const cy_contraction *c, const cy_cuda_form *form, int cluster,
+                          cy_cuda_tensor *out) {
   out->extent[0] = out->stride[0] = c->channels_in;
   out->extent[1] = cy_dim_const(g, cy_cu_taps(c));
   out->extent[2] = c->channels_out;
   out->stride[1] = form->packed_k ? cy_dim_const(g, form->packed_k) : c->channels_in;
-  out->box[2] = form->tma_n;
+  out->box[2] = form->tma_n / cluster;
 }
 
 void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out) {
@@ -124,7 +126,7 @@ void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cu
     out->box[i] = out->step[i] = 1;
   out->box[0] = cy_cu_tma_depth(out->type);
   if (b)
-    filter_tensor(g, c, form, out);
+    filter_tensor(g, c, form, cy_cuda_tma_cluster(k, form), out);
   else
     image_tensor(g, c, form, out);
 }

@@ -208,6 +208,8 @@ void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form);
 /* ---- matrix_tma.c ---- */
 /* Does <symbol>_tma stand beside the kernel? Known once contractions are prepared. */
 bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form);
+/* Blocks of a cluster of it; launched are a multiple of them. */
+int cy_cuda_tma_cluster(cy_kernel *k, const cy_cuda_form *form);
 /* The tensor map of its first or (b) second factor; of attention that of keys or values. */
 void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
 

@@ -50,6 +50,8 @@ static LLVMValueRef tma_kernel(cy_host *h, const cy_kernel_plan *plan) {
   LLVMValueRef to = cy_alloca(cg, sizeof(cyrt_cuda_tma));
   cy_store(cg, cy_i64(cg, first_further(h, plan)), to, 8);
   cy_store(cg, cy_host_dim(h, form->tma_blocks), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, blocks)), 8);
+  cy_store(cg, cy_i64(cg, cy_cuda_tma_cluster(plan->kernel, form)), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, cluster)),
+           8);
   for (int b = 0; b < 2; b++) {
     cy_cuda_tensor t;
     cy_cuda_tma_tensor(plan->kernel, form, b, &t);

@@ -259,8 +259,8 @@ static const char subtract_function[] =
 static const char warpgroup_function[] =
     "#if WARPGROUPS\n"
     "CY_INLINE void $S_multiply_begin(const cy_chunk *sa, $T acc[WM / 16][WN / 8][4]) {\n"
-    "  const unsigned char *const a = (const unsigned char *)sa + CY_TID / 128 * (A_TURNED ? BK * 128 : 64 * BK * "
-    "EB);\n"
+    "  const int group = cy_uniform(CY_TID / 128);\n"
+    "  const unsigned char *const a = (const unsigned char *)sa + group * (A_TURNED ? BK * 128 : 64 * BK * EB);\n"
     "  const unsigned char *const b = (const unsigned char *)(sa + A_TILE);\n"
     "  cy_keep(&acc[0][0][0], WN / 2);\n"
     "  cy_warpgroup_begin();\n"

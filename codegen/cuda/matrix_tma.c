@@ -9,6 +9,11 @@
  * other one multiplies. The runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other
  * kernel when a pointer or a stride is no multiple of 16 bytes.
  *
+ * What comes out of the second-level cache is more than it gives in the time of the products, so blocks run in pairs
+ * (clusters of two) which have tiles one below the other or side by side: each orders one half of the factor that both
+ * need, and the copy goes to both. A stage is free when the consumers of both blocks are done with it; `empty` of each
+ * counts them all. Where tiles do not go up in pairs, blocks of a cluster work each for itself.
+ *
  * A factor lies in shared memory in its own direction: rows of 128 bytes of k, or, of halves, blocks of 64 m (n) with
  * rows of k, which wgmma turns. For zero points each thread adds up rows of both factors while products are on their
  * way; the padding of a convolution is 0, so those of its first factor stay with matrix.c. Where the rows of a
@@ -17,7 +22,7 @@
 #include "codegen/cuda/contract_int.h"
 
 /* RASTER: rows of tiles in a strip, so that the tiles that a device has at a time make a square */
-enum { BM = CY_CU_TMA_M, BN = 256, CONSUMERS = 256, LEAST_TURNS = 2, RASTER = 16 };
+enum { BM = CY_CU_TMA_M, BN = 256, CONSUMERS = 256, LEAST_TURNS = 2, RASTER = 16, LEAST_SHARED = 128 };
 
 /* The tile moves fewest bytes for its products, so it is taken wherever there are enough of it; the fewer, smaller
  * tiles of other shapes are matrix.c's. */
@@ -58,6 +63,11 @@ static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
           !cy_cu_operand_b(k, form).words);
 }
 
+/* A copy for two instead of two copies saves little where the shared factor is narrow. */
+int cy_cuda_tma_cluster(cy_kernel *k, const cy_cuda_form *form) {
+  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && form->tma_n >= LEAST_SHARED ? 2 : 1;
+}
+
 bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form) { return form->tma_blocks && b_fits(k, form); }
 
 void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out) {
@@ -86,7 +96,7 @@ void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_
   out->stride[0] = row;
   out->stride[1] = step;
   out->box[0] = cy_cu_tma_depth(out->type); /* as many of m or n as of k */
-  out->box[1] = turned ? out->box[0] : b ? BN : BM;
+  out->box[1] = turned ? out->box[0] : (b ? BN : BM) / 2; /* halves: of a pair, each block brings one */
   for (int i = 2; i < CY_CUDA_TMA_RANK; i++)
     out->box[i] = 1;
   for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
@@ -107,12 +117,25 @@ static const char sums_text[] = "CY_INLINE i32 $S_tma_row(const unsigned char *r
                                 "  return sum;\n"
                                 "}\n\n";
 
-/* Where tile number `tile` of a strip of RASTER rows of tiles is. */
+/* Done with a stage, as far as this warp is concerned. */
+static const char left_text[] = "CY_INLINE void $S_tma_left(u64 *empty, int pair) {\n"
+                                "  const int lane = CY_TID % 32;\n"
+                                "#if PAIRS\n"
+                                "  if (lane < (pair ? 2 : 1))\n"
+                                "    cy_barrier_arrive_at(empty, (int)(CY_BLOCK % 2) ^ lane);\n"
+                                "#else\n"
+                                "  if (lane == 0)\n"
+                                "    cy_barrier_arrive(empty);\n"
+                                "#endif\n"
+                                "}\n\n";
+
+/* Where tile number `tile` is; tiles of a pair have one number, and RASTER rows of tiles are a strip. */
 static const char place_text[] =
-    "      const int block = (int)(tile % ((i64)across * down)), z = (int)(tile / ((i64)across * down));\n"
-    "      const int strip = block / (RASTER * across) * RASTER, inside = block - strip * across;\n"
-    "      const int height = down - strip < RASTER ? down - strip : RASTER;\n"
-    "      const int row = strip + inside % height, n0 = inside / height * BN;\n"
+    "      const int block = (int)(tile % ((i64)wide * high)), z = (int)(tile / ((i64)wide * high));\n"
+    "      const int strip = block / (raster * wide) * raster, inside = block - strip * wide;\n"
+    "      const int height = high - strip < raster ? high - strip : raster;\n"
+    "      const int row = (strip + inside % height) * (pair == COLUMN ? 2 : 1) + (pair == COLUMN ? rank : 0);\n"
+    "      const int n0 = (inside / height * (pair == ROW ? 2 : 1) + (pair == ROW ? rank : 0)) * BN;\n"
     "#if PATCHES\n"
     "      const int x0 = row % left * TX, y0 = row / left % up * TY, z0 = row / left / up % OZ;\n"
     "      const int i0 = row / left / up / OZ * TI;\n"
@@ -128,23 +151,37 @@ static const char head_text[] =
     "  CY_SHARED i32 all[BM + BN];\n"
     "#endif\n"
     "  const int across = (N + BN - 1) / BN;\n"
-    "  const i64 tiles = (i64)across * down * Z;\n"
+    "  const int rank = PAIRS ? (int)(CY_BLOCK % 2) : 0;\n"
+    "  const int pair = !PAIRS                          ? ALONE\n"
+    "                   : down % 2 == 0                 ? COLUMN\n"
+    "                   : across % 2 == 0 && !PATCHES   ? ROW\n"
+    "                   : down > FEW                    ? COLUMN\n"
+    "                   : across > FEW && !PATCHES      ? ROW\n"
+    "                                                   : ALONE;\n"
+    "  const int high = pair == COLUMN ? (down + 1) / 2 : down, raster = pair == COLUMN ? RASTER / 2 : RASTER;\n"
+    "  const int wide = pair == ROW ? (across + 1) / 2 : across;\n"
+    "  const i64 tiles = (i64)wide * high * Z, first = pair ? CY_BLOCK / 2 : CY_BLOCK;\n"
+    "  const i64 step_of_tiles = pair ? CY_BLOCKS / 2 : CY_BLOCKS;\n"
     "  if (CY_TID == 0) {\n"
     "    for (int s = 0; s < STAGES; s++) {\n"
     "      cy_barrier_init(&full[s], 1);\n"
-    "      cy_barrier_init(&empty[s], CONSUMERS / 32);\n"
+    "      cy_barrier_init(&empty[s], CONSUMERS / 32 * (pair ? 2 : 1));\n"
     "    }\n"
     "#if ZEROS\n"
     "    cy_barrier_init(&met, CONSUMERS / 32);\n"
     "#endif\n"
     "    cy_barrier_publish();\n"
     "  }\n"
+    "#if PAIRS\n"
+    "  CY_SYNC_CLUSTER();\n"
+    "#else\n"
     "  CY_SYNC();\n"
+    "#endif\n"
     "  if (CY_TID >= CONSUMERS) {\n"
     "    CY_REGISTERS(dec, 40);\n"
     "    int step = 0; /* of all tiles of the block */\n"
     "    CY_UNROLL_BY(1)\n"
-    "    for (i64 tile = CY_BLOCK; CY_TID == CONSUMERS && tile < tiles; tile += CY_BLOCKS) {\n";
+    "    for (i64 tile = first; CY_TID == CONSUMERS && tile < tiles; tile += step_of_tiles) {\n";
 
 static const char bring_text[] =
     "      CY_UNROLL_BY(1)\n"
@@ -158,14 +195,21 @@ static const char bring_text[] =
     "        const int tap = t / deep, c = t % deep * BK;\n"
     "        CY_TENSOR_LOAD_5(to_a, map_a, c, x0 * SX + tap % KX * DX - PX, y0 * SY + tap / KX % KY * DY - PY,\n"
     "                         z0 * SZ + tap / KX / KY * DZ - PZ, i0, ready);\n"
-    "        CY_TENSOR_LOAD(1, to_b, map_b, c, tap, n0, ready);\n"
+    "        CY_UNROLL\n"
+    "        for (int i = 0; i < B_PARTS; i++)\n"
+    "          if (pair != COLUMN || i == rank)\n"
+    "            CY_TENSOR_LOAD(pair == COLUMN, 1, to_b + i * B_PART * 128, map_b, c, tap, n0 + i * B_PART, ready);\n"
     "#else\n"
-    "        for (int i = 0; i < (A_TURNED ? BM / 64 : 1); i++)\n"
-    "          CY_TENSOR_LOAD(A_BATCHED, to_a + i * BK * 128, map_a, A_TURNED ? m0 + i * 64 : t * BK,\n"
-    "                         A_TURNED ? t * BK : m0, z, ready);\n"
-    "        for (int i = 0; i < (B_TURNED ? BN / 64 : 1); i++)\n"
-    "          CY_TENSOR_LOAD(B_BATCHED, to_b + i * BK * 128, map_b, B_TURNED ? n0 + i * 64 : t * BK,\n"
-    "                         B_TURNED ? t * BK : n0, z, ready);\n"
+    "        CY_UNROLL\n"
+    "        for (int i = 0; i < A_PARTS; i++)\n"
+    "          if (pair != ROW || i * 2 / A_PARTS == rank)\n"
+    "            CY_TENSOR_LOAD(pair == ROW, A_BATCHED, to_a + i * A_PART * 128, map_a,\n"
+    "                           A_TURNED ? m0 + i * A_PART : t * BK, A_TURNED ? t * BK : m0 + i * A_PART, z, ready);\n"
+    "        CY_UNROLL\n"
+    "        for (int i = 0; i < B_PARTS; i++)\n"
+    "          if (pair != COLUMN || i * 2 / B_PARTS == rank)\n"
+    "            CY_TENSOR_LOAD(pair == COLUMN, B_BATCHED, to_b + i * B_PART * 128, map_b,\n"
+    "                           B_TURNED ? n0 + i * B_PART : t * BK, B_TURNED ? t * BK : n0 + i * B_PART, z, ready);\n"
     "#endif\n"
     "      }\n"
     "    }\n"
@@ -173,7 +217,8 @@ static const char bring_text[] =
     "  } else {\n"
     "    CY_REGISTERS(inc, 232);\n"
     "    const int share = 0, warp = CY_TID / 32, lane = CY_TID % 32;\n"
-    "    const u64 first_a = cy_matrix_at(memory + CY_TID / 128 * 64 * 128, 128, 1024, A_TURNED ? BK * 128 : 0);\n"
+    "    const u64 first_a = cy_matrix_at(memory + cy_uniform(CY_TID / 128) * 64 * 128, 128, 1024,\n"
+    "                                     A_TURNED ? BK * 128 : 0);\n"
     "    const u64 first_b = cy_matrix_at(memory + BM * 128, 128, 1024, B_TURNED ? BK * 128 : 0);\n"
     "    $T *const own = ($T *)(memory + STAGES * STAGE) + warp * 16 * PART; /* 16 rows of a part of the columns */\n"
     "    $T acc[BN / 2] CY_ALIGNED(8);\n"
@@ -182,7 +227,7 @@ static const char bring_text[] =
     "    int meeting = 0;\n"
     "#endif\n"
     "    CY_UNROLL_BY(1)\n"
-    "    for (i64 tile = CY_BLOCK; tile < tiles; tile += CY_BLOCKS) {\n";
+    "    for (i64 tile = first; tile < tiles; tile += step_of_tiles) {\n";
 
 static const char multiply_text[] =
     "#if ZEROS\n"
@@ -211,13 +256,12 @@ static const char multiply_text[] =
     "        CY_SYNC_WARP();\n"
     "#endif\n"
     "        cy_warpgroup_wait_previous();\n"
-    "        if (t > 0 && lane == 0)\n"
-    "          cy_barrier_arrive(&empty[(step - 1) % STAGES]);\n"
+    "        if (t > 0)\n"
+    "          $S_tma_left(&empty[(step - 1) % STAGES], pair);\n"
     "      }\n"
     "      cy_warpgroup_wait();\n"
     "      cy_keep(acc, BN / 2);\n"
-    "      if (lane == 0)\n"
-    "        cy_barrier_arrive(&empty[(step - 1) % STAGES]);\n"
+    "      $S_tma_left(&empty[(step - 1) % STAGES], pair);\n"
     "#if ZEROS\n"
     "      const u32 za = (u32)(A_ZERO);\n"
     "      if (CY_TID < BM)\n"
@@ -271,7 +315,13 @@ static const char results_text[] =
     "      cy_barrier_wait(&met, meeting++);\n"
     "#endif\n"
     "    }\n"
-    "  }\n";
+    "  }\n"
+    "#if PAIRS\n"
+    "  CY_SYNC_CLUSTER(); /* the other block may still copy here, or arrive */\n"
+    "#endif\n";
+
+/* Rows of a factor that a copy brings. */
+static int part_of(const cy_cuda_tensor *t) { return t->turned ? t->box[0] : t->box[1]; }
 
 static void print_body(cy_cu_contract *q) {
   const char *const text[] = {head_text, place_text, bring_text, place_text, multiply_text, results_text};
@@ -287,7 +337,8 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cuda_tma_tensor(p->k, p->form, false, &a);
   cy_cuda_tma_tensor(p->k, p->form, true, &b);
   bool conv = cy_cu_is_conv(q->c), batched = !conv && q->c->nbatch, zeros = q->c->has_a_zero || q->c->has_b_zero;
-  fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n", zeros);
+  bool pairs = cy_cuda_tma_cluster(p->k, p->form) > 1;
+  fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n#define PAIRS %d\n", zeros, pairs);
   fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ", cy_dtype_of(a.type)->name,
           cy_dtype_is_byte(a.type) ? cy_dtype_of(b.type)->name : "", p->form->tma_n, conv);
   cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
@@ -298,12 +349,16 @@ void cy_cu_tma_print(cy_cu_contract *q) {
     cy_cu_byte_constants(q);
     cy_cu_contract_text(q, sums_text);
   }
-  fprintf(p->out, "CY_KERNEL(%d) ", CY_CUDA_TMA_THREADS);
+  cy_cu_contract_text(q, left_text);
+  fprintf(p->out, pairs ? "CY_KERNEL_OF_PAIRS(%d, %s_tma) " : "CY_KERNEL(%d) ", CY_CUDA_TMA_THREADS, q->symbol);
   cy_cu_function_open(q, "$S_tma($P, CY_MAP map_a, CY_MAP map_b) {\n");
   int stage = (BM + p->form->tma_n) * CY_CU_TMA_ROW_BYTES;
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, RASTER = %d, PART = %d };",
              BM, p->form->tma_n, cy_cu_tma_depth(a.type), CY_CUDA_TMA_TILES / stage, stage, CONSUMERS, RASTER,
              CY_CUDA_TMA_PART);
+  cy_cu_line(p, "enum { ALONE, COLUMN, ROW, FEW = %d }; /* what the tiles of a pair of blocks are of */", RASTER);
+  cy_cu_line(p, "enum { A_PART = %d, B_PART = %d, A_PARTS = BM / A_PART, B_PARTS = BN / B_PART };", part_of(&a),
+             conv ? b.box[2] : part_of(&b));
   cy_cu_line(p, "enum { A_TURNED = %d, B_TURNED = %d, A_BATCHED = %d, B_BATCHED = %d };", a.turned, b.turned,
              a.rank == 3, b.rank == 3);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
@@ -314,7 +369,8 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cu_line(p, "const int Z = %s;", batched ? cy_cu_dim(p, q->c->batch[0]) : "1");
   print_body(q);
   cy_cu_function_close(q);
-  fputs("#undef WGMMA\n#undef PATCHES\n#undef ROW_OF\n#undef STAGED\n#undef ZEROS\n#undef ADD_A\n#undef ADD_B\n#undef "
+  fputs("#undef WGMMA\n#undef PATCHES\n#undef PAIRS\n#undef ROW_OF\n#undef STAGED\n#undef ZEROS\n#undef ADD_A\n#undef "
+        "ADD_B\n#undef "
         "A_ZERO\n"
         "#undef B_ZERO\n#endif\n\n",
         p->out);

@@ -30,6 +30,9 @@ typedef double f64;
 #else
 #define CY_KERNEL_OF_TWO CY_KERNEL
 #endif
+/* Two neighbouring blocks, a cluster, reach each other's shared memory. `name`: of the kernel. */
+#define CY_KERNEL_OF_PAIRS(threads, name)                                                                              \
+  extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(threads, 1)
 #define CY_SHARED __shared__
 #define CY_RESTRICT __restrict__
 #define CY_UNROLL _Pragma("unroll")
@@ -41,6 +44,8 @@ typedef double f64;
 #define CY_SYNC() __syncthreads()
 #define CY_SYNC_WARP() __syncwarp()
 CY_INLINE u32 cy_shfl32(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+/* What all threads of a warp have alike, such that compilers see it: it then is in one register for all of them. */
+CY_INLINE int cy_uniform(int v) { return __shfl_sync(0xffffffffu, v, 0); }
 CY_INLINE u32 cy_bits_f32(f32 v) { return __float_as_uint(v); }
 CY_INLINE f32 cy_f32_bits(u32 v) { return __uint_as_float(v); }
 CY_INLINE u64 cy_bits_f64(f64 v) { return (u64)__double_as_longlong(v); }

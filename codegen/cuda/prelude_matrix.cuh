@@ -343,6 +343,15 @@ CY_INLINE void cy_barrier_publish() {
 CY_INLINE void cy_barrier_arrive(u64 *barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(cy_shared_address(barrier)) : "memory");
 }
+/* At the barrier that stands at the same place in the shared memory of block number `rank` of the cluster. */
+CY_INLINE void cy_barrier_arrive_at(u64 *barrier, int rank) {
+  asm volatile("{.reg .b32 at; mapa.shared::cluster.u32 at, %0, %1; mbarrier.arrive.shared::cluster.b64 "
+               "_, [at]; }" ::"r"(cy_shared_address(barrier)),
+               "r"(rank)
+               : "memory");
+}
+/* All threads of the cluster meet; what they did to shared memory is seen. */
+#define CY_SYNC_CLUSTER() asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory")
 /* Arrives, and has the phase wait for so many bytes of copies. */
 CY_INLINE void cy_barrier_expect(u64 *barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(cy_shared_address(barrier)), "r"(bytes)
@@ -376,13 +385,26 @@ CY_INLINE void cy_tensor_load_5(void *to, const cy_tensor_map *map, int c, int x
                "l"(map), "r"(c), "r"(x), "r"(y), "r"(z), "r"(i), "r"(cy_shared_address(barrier))
                : "memory");
 }
+/* The same for both blocks of a pair: to the same place of each, where the same barrier counts it. */
+CY_INLINE void cy_tensor_load_2_both(void *to, const cy_tensor_map *map, int x, int y, u64 *barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+               "[%1, {%2, %3}], [%4], %5;" ::"r"(cy_shared_address(to)),
+               "l"(map), "r"(x), "r"(y), "r"(cy_shared_address(barrier)), "h"((u16)3)
+               : "memory");
+}
+CY_INLINE void cy_tensor_load_3_both(void *to, const cy_tensor_map *map, int x, int y, int z, u64 *barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+               "[%1, {%2, %3, %4}], [%5], %6;" ::"r"(cy_shared_address(to)),
+               "l"(map), "r"(x), "r"(y), "r"(z), "r"(cy_shared_address(barrier)), "h"((u16)3)
+               : "memory");
+}
 #define CY_TENSOR_LOAD_5(to, map, c, x, y, z, i, barrier) cy_tensor_load_5(to, &map, c, x, y, z, i, barrier)
-#define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier)                                                             \
+#define CY_TENSOR_LOAD(both, batched, to, map, x, y, z, barrier)                                                       \
   do {                                                                                                                 \
     if (batched)                                                                                                       \
-      cy_tensor_load_3(to, &map, x, y, z, barrier);                                                                    \
+      (both) ? cy_tensor_load_3_both(to, &map, x, y, z, barrier) : cy_tensor_load_3(to, &map, x, y, z, barrier);       \
     else                                                                                                               \
-      cy_tensor_load_2(to, &map, x, y, barrier);                                                                       \
+      (both) ? cy_tensor_load_2_both(to, &map, x, y, barrier) : cy_tensor_load_2(to, &map, x, y, barrier);             \
   } while (0)
 #endif
 #ifndef CY_WARPGROUPS

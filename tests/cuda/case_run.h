@@ -125,7 +125,8 @@ static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_
 /* How many blocks the kernel by tensor maps has: as many as there are tiles, or fewer, which go on to further tiles. */
 static int64_t case_tensor_blocks(const kernel_case *c, int turn) {
   int64_t all = cy_dim_eval(g, c->form->tma_blocks, c->syms), few = (c - cases + turn) % 3 + 1;
-  return few < all ? few : all;
+  int cluster = cy_cuda_tma_cluster(c->k, c->form);
+  return cy_round_up(few < all ? few : all, cluster);
 }
 
 /* What the kernel writes is as it was before it ran. */

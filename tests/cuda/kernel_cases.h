@@ -454,6 +454,11 @@ static void add_tensors(void) {
       {{2, 128, 136, 256, false, true, false, CY_I8, CY_I32, false, true}, {CY_U8, false, 2}},
       {{1, 80, 136, 288, false, true, false, CY_U8, CY_I32, false, true}, {CY_U8, true, 1}},
       {{1, 90, 136, 272, false, true, false, CY_U8, CY_I32, false, true}, {CY_U8, false, 0}},
+      /* pairs of tiles below and beside each other, both ways round; odd numbers of tiles */
+      {{2, 192, 264, 128, true, true, false, CY_F16, CY_F32, false, true}, {0}},
+      {{1, 72, 264, 136, true, false, false, CY_F16, CY_F32, false, true}, {0}},
+      {{1, 2056, 136, 136, false, true, false, CY_BF16, CY_F32, false, true}, {0}},
+      {{1, 72, 4104, 136, false, true, false, CY_F16, CY_F32, false, true}, {0}},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++) {
     add_matmul(&products[i].row, cy_dtype_is_float(products[i].row.in) ? NULL : &products[i].ints);

@@ -37,8 +37,8 @@ enum {
   UNASKED_SHARED = 48 << 10 /* that a block has without asking */
 };
 
-typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
-                      int nslots, int schedule, unsigned seed);
+typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int cluster, int shared,
+                      const uint64_t *slots, int nslots, int schedule, unsigned seed);
 
 typedef struct module {
   struct function *functions;
@@ -55,6 +55,7 @@ typedef struct function {
   int nslots, nmaps; /* parameters: of 8 bytes, then tensor maps */
   unsigned shared; /* dynamic shared memory that a launch may ask for */
   int own_shared, most_threads; /* as PTX says; else 0 and any number */
+  int cluster;                  /* blocks that run together */
 } function;
 
 typedef struct operation {
@@ -315,8 +316,9 @@ static int perform(const operation *o) {
   for (int i = 0; i < o->kernel->nmaps; i++)
     slots[o->kernel->nslots + i] = (uintptr_t)&o->maps[i];
   mock.clock_us += mock.kernel_us;
-  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->kernel->own_shared + o->shared,
-                                        slots, o->kernel->nslots + o->kernel->nmaps, mock.schedule, 7);
+  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->kernel->cluster,
+                                        o->kernel->own_shared + o->shared, slots, o->kernel->nslots + o->kernel->nmaps,
+                                        mock.schedule, 7);
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
@@ -401,7 +403,7 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   (void)extra;
   operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
   if (gx > INT32_MAX || gy > 65535 || gz > 65535 || !o.blocks || o.threads < 1 || o.threads > o.kernel->most_threads ||
-      shared > o.kernel->shared)
+      shared > o.kernel->shared || gx % (unsigned)o.kernel->cluster)
     return INVALID_VALUE;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
@@ -705,6 +707,8 @@ int cuModuleGetFunction(void **out, void *where, const char *name) {
     f->own_shared = number(m, name, "shared");
     f->most_threads = number(m, name, "threads");
   }
+  f->cluster = number(m, name, "cluster");
+  f->cluster = f->cluster ? f->cluster : 1;
   f->module = m;
   f->next = m->functions;
   m->functions = f;

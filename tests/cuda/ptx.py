@@ -3,7 +3,7 @@
 A kernel becomes a function of 64-bit slots, a register a variable, an instruction a statement, a branch a goto. Shared
 memory is what the launch asks for: variables of the kernel from 0 on, `<kernel>_shared` bytes of them, then the memory
 whose size the launch says; its addresses are numbers from 0, generic ones those of the host. `<kernel>_threads` are what
-a launch may have, `<kernel>_params` the parameters, the last `<kernel>_maps` of them tensor maps. What is not known ends
+a launch may have, `<kernel>_cluster` blocks of a cluster, `<kernel>_params` the parameters, the last `<kernel>_maps` of them tensor maps. What is not known ends
 the program with the instruction and the kernel. Reading is ptx_read.py's matter, instructions are ptx_ops.py's and
 ptx_warp.py's.
 """
@@ -247,7 +247,7 @@ class Writer:
             for p in self.f.params:
                 if p.array and (p.align < MAP_ALIGN or p.bytes != MAP_BYTES):
                     raise Unknown('%s: parameter %s is no tensor map' % (self.f.name, p.name))
-            numbers = {'shared': self.shared_bytes, 'threads': self.f.threads, 'params': len(self.f.params),
+            numbers = {'shared': self.shared_bytes, 'threads': self.f.threads, 'cluster': self.f.cluster, 'params': len(self.f.params),
                        'maps': sum(p.array for p in self.f.params)}
             f.write('const int %s;\n' % ', '.join('%s_%s = %d' % (self.f.name, *row) for row in numbers.items()))
         f.write('%s {\n' % self.head())

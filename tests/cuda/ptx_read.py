@@ -60,6 +60,8 @@ class Function:
     ('do', guard, opcode, operands)."""
     def __init__(self, kind, result, name, params, bounds):
         most = re.search(r'\.maxntid\s+(\d+)', bounds)
+        cluster = re.search(r'\.reqnctapercluster\s+(\d+)', bounds)
+        self.cluster = int(cluster.group(1)) if cluster else 1
         self.bounded = re.search(r'\.(minnctapersm|maxnreg)\s', bounds) is not None
         self.entry, self.name, self.threads = kind == 'entry', name, int(most.group(1)) if most else 1024
         self.results = [Parameter(p) for p in (result or '').split(',') if p.strip()]

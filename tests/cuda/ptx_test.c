@@ -92,6 +92,7 @@ static const struct {
     /* of warpgroups, also by tensor maps: more steps than stages, both ways round, bytes */
     {"matmul 1x72x264x328 bf16", SM_90A},
     {"matmul 1x72x136x136 f16 A turned", SM_90A},
+    {"matmul 2x192x264x128 f16", SM_90A},
     {"matmul 1x80x136x288 u8", SM_90A},
     {"conv 2d 64 -> 33 group 1 f16", SM_90A},
     {"attention f16 1x2/1 200x130", SM_90A},
@@ -346,7 +347,8 @@ static void test_traffic(void) {
 /* ---- what fails on a device fails here ---- */
 
 /* Kernels of 128 threads with a tensor map of 8 rows of 128 bytes: %r1 is the thread, %p1 true in the first, %d1 describes
- * a matrix at the beginning of shared memory, %d2 the map; `barrier` waits for one arrival. */
+ * a matrix at the beginning of shared memory, %d2 the map; `barrier` waits for one arrival. %p4 is true in the first thread
+ * of the first block, of a cluster of two where there is anything of clusters. */
 #define PRODUCT(a)                                                                                                     \
   "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, " a ", %d1, %p2, 1, 1, 0, 0;\n"
 #define ORDERED "wgmma.commit_group.sync.aligned;\n"
@@ -358,6 +360,15 @@ static void test_traffic(void) {
   "@%p1 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [memory], [%d2, {%r2, "       \
   "%r2}], "                                                                                                            \
   "[barrier];\n"
+#define COPY_TO(blocks)                                                                                                \
+  "@%p4 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "          \
+  "[memory], "                                                                                                         \
+  "[%d2, {%r2, %r2}], [barrier], " blocks ";\n"
+#define MET "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;\n"
+#define MADE INIT "fence.mbarrier_init.release.cluster;\n" MET
+#define ARRIVE_AT(block)                                                                                               \
+  "mov.u32 %r3, barrier;\nmapa.shared::cluster.u32 %r3, %r3, " block ";\n"                                             \
+  "@%p1 mbarrier.arrive.shared::cluster.b64 _, [%r3];\n"
 #define ARRIVED "mbarrier.try_wait.parity.shared::cta.b64 %p3, [barrier], 0;\n"
 static const struct {
   const char *text, *says; /* NULL: nothing, it is right */
@@ -384,18 +395,33 @@ static const struct {
     {INIT PUBLISHED "@%p1 st.shared.u32 [memory+64], %r1;\nfence.proxy.async.shared::cta;\n" EXPECT COPY ARRIVED, NULL},
     {INIT PUBLISHED "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [barrier], 2048;\n" COPY ARRIVED,
      "a barrier that not all threads reach"},
+    {MADE EXPECT COPY_TO("3") ARRIVED MET, NULL},
+    {MADE EXPECT COPY_TO("3") ARRIVED, "a block may end while others use its shared memory: block: 0x1"},
+    {INIT PUBLISHED EXPECT COPY_TO("3") ARRIVED MET, "a barrier that its block may not have made yet: 0x1"},
+    {MADE EXPECT COPY_TO("1") ARRIVED MET, "a barrier that not all threads reach"},
+    {MADE EXPECT COPY_TO("7") ARRIVED MET, "copy by a tensor map to blocks: 0x7"},
+    {MADE "@%p1 st.shared.u32 [memory+64], %r1;\n" MET EXPECT COPY_TO("3") ARRIVED MET,
+     "copy by a tensor map over what was written and not published: 0x40"},
+    {MADE "xor.b32 %r4, %r5, 1;\n" ARRIVE_AT("%r4") ARRIVED MET, NULL},
+    {MADE ARRIVE_AT("1") ARRIVED MET, "a barrier that not all threads reach"},
+    {MADE ARRIVE_AT("2") ARRIVED MET, "a block that is not in the cluster: 0x2"},
+    {MADE "xor.b32 %r4, %r5, 1;\n" ARRIVE_AT("%r4") ARRIVED, "a block may end while others use its shared memory"},
+    {INIT "barrier.cluster.wait.acquire;\n", "wait at the cluster's barrier without an arrival"},
 };
+
+static bool in_cluster(int i) { return strstr(faults[i].text, "cluster.wait") || strstr(faults[i].text, "multicast"); }
 
 static void write_faults(FILE *f) {
   fprintf(f, ".version 9.0\n.target sm_90a\n.address_size 64\n");
   for (int i = 0; i < CHECK_COUNT(faults); i++)
     fprintf(f,
-            ".visible .entry fault%d(.param .align 64 .b8 map%d[128])\n.maxntid 128\n.minnctapersm 1\n{\n"
-            ".reg .b32 %%r<4>;\n.reg .b64 %%d<5>;\n.reg .f32 %%f<5>;\n.reg .pred %%p<4>;\n"
+            ".visible .entry fault%d(.param .align 64 .b8 map%d[128])\n.maxntid 128\n.minnctapersm 1\n%s{\n"
+            ".reg .b32 %%r<6>;\n.reg .b64 %%d<5>;\n.reg .f32 %%f<5>;\n.reg .pred %%p<5>;\n"
             ".shared .align 1024 .b8 memory[8192];\n.shared .align 8 .b64 barrier;\n"
             "mov.u32 %%r1, %%tid.x;\nmov.u32 %%r2, 0;\nsetp.eq.u32 %%p1, %%r1, 0;\nsetp.eq.u32 %%p2, %%r2, 0;\n"
+            "mov.u32 %%r5, %%ctaid.x;\nor.b32 %%r3, %%r1, %%r5;\nsetp.eq.u32 %%p4, %%r3, 0;\n"
             "mov.b64 %%d1, 0x4000004000000000;\nmov.b64 %%d2, map%d;\ncvta.param.u64 %%d2, %%d2;\n%sret;\n}\n",
-            i, i, i, faults[i].text);
+            i, i, in_cluster(i) ? ".explicitcluster\n.reqnctapercluster 2, 1, 1\n" : "", i, faults[i].text);
 }
 
 /* In a process of its own, which a fault ends: did all go well? What it said goes to `path`. */
@@ -413,7 +439,8 @@ static bool fault_passes(int i, const char *path) {
   fflush(NULL);
   pid_t child = fork();
   if (child == 0)
-    _exit(!freopen(path, "w", stderr) || setvbuf(stderr, NULL, _IONBF, 0) || !shim_launch(symbol, 128, 1, 0, &slot, 1));
+    _exit(!freopen(path, "w", stderr) || setvbuf(stderr, NULL, _IONBF, 0) ||
+          !shim_launch(symbol, 128, in_cluster(i) ? 2 : 1, 0, &slot, 1));
   return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 

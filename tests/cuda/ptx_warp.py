@@ -34,6 +34,24 @@ def barrier(c, m, x):
     return 'shim_wait(SHIM_BLOCK);'
 
 
+@op(r'barrier\.cluster\.(?P<o>arrive\.release|wait\.acquire)(?:\.aligned)?')
+def cluster_barrier(c, m, x):
+    """What stands between arriving and waiting is done before."""
+    return 'ptx_cluster_%s();' % m.group('o').split('.')[0]
+
+
+@op(r'mapa\.shared::cluster\.u32')
+def map_shared(c, m, x):
+    return c.store(x[0], 'u32', 'ptx_map_shared(%s, %s)' % (c.value(x[1], 'u32'), c.value(x[2], 'u32')))
+
+
+@op(r'mbarrier\.arrive(?:\.release\.cluster)?\.shared::cluster\.b64')
+def barrier_arrive_at(c, m, x):
+    if x[0] != '_':
+        raise Unknown('state of a barrier')
+    return 'ptx_barrier_arrive_at(%s);' % c.pointer(x[1])
+
+
 @op(r'setmaxnreg\.(?P<how>inc|dec)\.sync\.aligned\.u32')
 def registers(c, m, x):
     if not c.f.bounded:
@@ -110,15 +128,18 @@ def copied(c, m, x):
             'wait_all': 'cy_copy_commit(); CY_COPY_WAIT(0);'}[m.group('o')]
 
 
-@op(r'cp\.async\.bulk\.tensor\.(?P<n>[235])d\.shared::(?:cluster|cta)\.global\.tile\.mbarrier::complete_tx::bytes')
+@op(r'cp\.async\.bulk\.tensor\.(?P<n>[235])d\.shared::(?:cluster|cta)\.global\.tile\.mbarrier::complete_tx::bytes'
+    r'(?P<many>\.multicast::cluster)?')
 def copy_tensor(c, m, x):
+    """Behind the barrier come the blocks of the cluster, as bits."""
     source = c.elements(x[1])
     at = [c.value(v, 's32') for v in c.elements(source[1])]
-    if len(source) != 2 or len(at) != int(m.group('n')) or len(x) != 3:
+    many = m.group('many') is not None
+    if len(source) != 2 or len(at) != int(m.group('n')) or len(x) != 3 + many:
         raise Unknown('operands %s' % x)
-    return 'ptx_tensor_load((void *)%s, (const void *)%s, %s, (u64 *)%s);' % (
-        c.address(x[0], 'shared', 128, False), c.pointer('[%s]' % source[0]), ', '.join((at + ['0'] * 5)[:5]),
-        c.address(x[2], 'shared', 8, True))
+    return 'ptx_tensor_load(%s, (void *)%s, (const void *)%s, (int[5]){%s}, (u64 *)%s);' % (
+        c.value(x[3], 'u16') if many else '0', c.address(x[0], 'shared', 128, False), c.pointer('[%s]' % source[0]),
+        ', '.join(at), c.address(x[2], 'shared', 8, True))
 
 
 @op(r'fence\.proxy\.async(?:\.shared::cta)?')

@@ -1,4 +1,4 @@
-/* shim.c - the threads of a block as fibers; barriers, schedules, launches.
+/* shim.c - the threads of a block or of a cluster of blocks as fibers; barriers, schedules, launches.
  *
  * A fiber runs until it waits at a barrier; cy_shim_launch() then goes on with another one. The order is the
  * schedule's, because a missing barrier shows only in some orders:
@@ -19,8 +19,10 @@ enum { SHIM_STACK = 256 << 10, SHIM_STACKS_APART = 320, SHIM_STACK_PLACES = 256 
 extern char __start_cy_shared[] __attribute__((weak, visibility("hidden"))),
     __stop_cy_shared[] __attribute__((weak, visibility("hidden")));
 shim_fiber *shim_now;
-unsigned char *shim_dynamic;
-i64 shim_block, shim_blocks;
+unsigned char *shim_dynamic, *shim_memory[SHIM_RANKS];
+i64 shim_block, shim_blocks, shim_first;
+int shim_ranks, shim_syncs;
+static char *shim_variables[SHIM_RANKS]; /* the kernels' own in shared memory, of blocks that are not at hand */
 void (*shim_block_ends)(void);
 static shim_fiber shim_fibers[SHIM_THREADS];
 static void *shim_main;
@@ -85,16 +87,31 @@ static void shim_entry(void) {
   shim_to_main(SHIM_DONE);
 }
 
-static void shim_start(shim_fiber *f, int number) {
+static void shim_start(shim_fiber *f, int number, int threads) {
   if (!f->stack)
     f->stack = mmap(NULL, SHIM_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   u64 *top = (u64 *)(f->stack + SHIM_STACK - 64 - number % SHIM_STACK_PLACES * SHIM_STACKS_APART);
   top[-1] = 0; /* where shim_entry() would return to; keeps the stack aligned as after a call */
   top[-2] = (u64)(uintptr_t)shim_entry;
   f->stack_pointer = top - 8;
-  f->number = number;
+  f->self = number;
+  f->rank = number / threads;
+  f->number = number % threads;
   f->state = SHIM_READY;
   f->place = 0;
+}
+
+static size_t shim_own_bytes(void) { return __start_cy_shared ? (size_t)(__stop_cy_shared - __start_cy_shared) : 0; }
+
+/* What there is once per block is that of the fiber's from here on. */
+static void shim_enter(int rank) {
+  int before = (int)(shim_block - shim_first);
+  if (rank != before && shim_own_bytes()) {
+    memcpy(shim_variables[before], __start_cy_shared, shim_own_bytes());
+    memcpy(__start_cy_shared, shim_variables[rank], shim_own_bytes());
+  }
+  shim_block = shim_first + rank;
+  shim_dynamic = shim_memory[rank];
 }
 
 /* Did it go on? */
@@ -106,6 +123,7 @@ static int shim_run(shim_fiber *f) {
   if (f->state != SHIM_READY)
     return 0;
   shim_now = f;
+  shim_enter(f->rank);
   SHIM_LEAVE(&fake, f->stack, SHIM_STACK);
   shim_switch(&shim_main, f->stack_pointer);
   SHIM_ARRIVE(fake, NULL, NULL);
@@ -140,13 +158,13 @@ static int shim_release_warp(int from, int to) {
 }
 
 b1 shim_goes_first(void) {
-  b1 *met = &shim_met[CY_TID / 32], first = *met;
+  b1 *met = &shim_met[SHIM_SELF / 32], first = *met;
   *met = 0;
   return first;
 }
 
 /* Did any thread go on, or may now? */
-static int shim_pass(int threads, int schedule) {
+static int shim_pass(int threads, int schedule) { /* of all blocks */
   int warps = (threads + 31) / 32, went = 0, met, first = schedule ? (int)(shim_random() % (unsigned)warps) : 0;
   int step = schedule && warps % 2 ? 2 : 1; /* an order of the warps */
   for (int w = 0; w < warps; w++) {
@@ -163,7 +181,11 @@ static int shim_pass(int threads, int schedule) {
       went += met = shim_release_warp(from, to);
     } while (met && schedule == 1);
   }
-  return went + shim_release(0, threads, SHIM_BLOCK);
+  for (int rank = 0, each = threads / shim_ranks; rank < shim_ranks; rank++)
+    went += shim_release(rank * each, (rank + 1) * each, SHIM_BLOCK);
+  met = shim_release(0, threads, SHIM_CLUSTER);
+  shim_syncs += met > 0;
+  return went + met;
 }
 
 static int shim_ended(int threads, int *out_stuck) {
@@ -177,38 +199,63 @@ static int shim_ended(int threads, int *out_stuck) {
   return done == threads;
 }
 
-__attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int shared,
-                                                          const u64 *slots, int nslots, int schedule, unsigned seed) {
+/* Shared memory of so many blocks. */
+static int shim_allocate(int ranks, int dynamic) {
+  int ok = 1;
+  shim_ranks = ranks;
+  for (int rank = 0; rank < ranks; rank++) {
+    void *p = NULL;
+    ok &= !posix_memalign(&p, 1024, dynamic ? (size_t)dynamic : 1);
+    shim_memory[rank] = p;
+    shim_variables[rank] = malloc(shim_own_bytes() + 1);
+    ok &= shim_variables[rank] != NULL;
+  }
+  return ok;
+}
+
+static void shim_clear(int rank, size_t dynamic) {
+  memset(shim_memory[rank], 0xff, dynamic);
+  memset(shim_variables[rank], 0xff, shim_own_bytes());
+  if (!rank && shim_own_bytes())
+    memset(__start_cy_shared, 0xff, shim_own_bytes());
+}
+
+/* blocks: of which `cluster` run at a time, and reach each other's shared memory. */
+__attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int cluster,
+                                                          int shared, const u64 *slots, int nslots, int schedule,
+                                                          unsigned seed) {
   u64 all[SHIM_MAX_SLOTS] = {0};
-  int stuck = 0;
-  void *dynamic = NULL;
-  if (threads > SHIM_THREADS || nslots > SHIM_MAX_SLOTS || posix_memalign(&dynamic, 1024, shared ? (size_t)shared : 1))
+  int stuck = threads * cluster > SHIM_THREADS || (cluster > 1 && threads % 32) || cluster > SHIM_RANKS ||
+              blocks % cluster || nslots > SHIM_MAX_SLOTS || !shim_allocate(cluster, shared);
+  if (stuck)
     return -1;
-  shim_dynamic = dynamic;
   memcpy(all, slots, (size_t)nslots * sizeof *slots);
   shim_kernel = kernel;
   shim_slots = all;
   shim_blocks = blocks;
   shim_seed = seed;
-  for (shim_block = 0; shim_block < blocks && !stuck; shim_block++) {
-    memset(shim_dynamic, 0xff, (size_t)shared);
+  for (shim_first = 0; shim_first < blocks && !stuck; shim_first += cluster) {
+    shim_block = shim_first;
     shim_forget_copies();
     shim_forget_barriers();
-    if (__start_cy_shared)
-      memset(__start_cy_shared, 0xff, (size_t)(__stop_cy_shared - __start_cy_shared));
-    for (int i = 0; i < threads; i++)
-      shim_start(&shim_fibers[i], i);
-    while (shim_pass(threads, schedule) || (!shim_ended(threads, &stuck) && !stuck))
+    for (int rank = 0; rank < cluster; rank++)
+      shim_clear(rank, (size_t)shared);
+    for (int i = 0; i < threads * cluster; i++)
+      shim_start(&shim_fibers[i], i, threads);
+    while (shim_pass(threads * cluster, schedule) || (!shim_ended(threads * cluster, &stuck) && !stuck))
       ;
     if (!stuck)
       shim_check_block();
   }
-  free(dynamic);
+  for (int rank = 0; rank < cluster; rank++) {
+    free(shim_memory[rank]);
+    free(shim_variables[rank]);
+  }
   return stuck ? -1 : 0;
 }
 
 u32 cy_shfl32(u32 v, int mask) {
-  int me = CY_TID;
+  int me = SHIM_SELF;
   u32 *exchange = shim_exchange[shim_next_place()];
   exchange[me] = v;
   CY_SYNC_WARP();

@@ -1,4 +1,4 @@
-/* shim.h - CUDA kernels as GNU C: one fiber per thread, one block at a time, on one CPU thread (x86-64).
+/* shim.h - CUDA kernels as GNU C: one fiber per thread, one block or cluster at a time, on one CPU thread (x86-64).
  *
  * Included in front of codegen/cuda/prelude.cuh and generated kernels; declares what the prelude expects outside of
  * CUDA. What is no matter of a line is compiled once, into an object that each library of kernels is linked with:
@@ -61,6 +61,9 @@ void *memset(void *, int, size_t);
 #define CY_INLINE static inline
 #define CY_KERNEL(threads) void
 #define CY_KERNEL_OF_TWO(threads) void
+#define CY_KERNEL_OF_PAIRS(threads, name)                                                                              \
+  const int name##_cluster = 2;                                                                                        \
+  void
 #define CY_SHARED static __attribute__((section("cy_shared")))
 #define CY_RESTRICT restrict
 #define CY_UNROLL
@@ -70,24 +73,30 @@ void *memset(void *, int, size_t);
 #define CY_BLOCKS (shim_blocks)
 #define CY_SYNC() shim_wait(SHIM_BLOCK)
 #define CY_SYNC_WARP() shim_wait(SHIM_WARP)
+#define CY_SYNC_CLUSTER() shim_wait(SHIM_CLUSTER)
 
 /* ---- fibers ---- */
 
-enum { SHIM_READY, SHIM_WARP, SHIM_BLOCK, SHIM_BARRIER, SHIM_DONE, SHIM_THREADS = 1024 };
+enum { SHIM_READY, SHIM_WARP, SHIM_BLOCK, SHIM_CLUSTER, SHIM_BARRIER, SHIM_DONE };
+enum { SHIM_THREADS = 1024, SHIM_RANKS = 4, SHIM_MOST_SHARED = 228 << 10 }; /* threads of a cluster, its blocks */
 
 typedef struct shim_fiber {
   void *stack_pointer, *fake_stack;
   char *stack;
   int number, state;
-  int place;          /* of what it laid down for its warp last */
-  const u64 *barrier; /* BARRIER: in shared memory, until this phase of it has ended */
+  int self, rank;                     /* its number among the threads of the cluster, and the block's in it */
+  int place;                          /* of what it laid down for its warp last */
+  const struct shim_barrier *barrier; /* BARRIER: until this phase of it has ended */
   int phase;
 } shim_fiber;
 
 #pragma GCC visibility push(hidden)
 extern shim_fiber *shim_now;
-extern unsigned char *shim_dynamic; /* shared memory that the launch asked for */
-extern i64 shim_block, shim_blocks;
+extern unsigned char *shim_dynamic;             /* shared memory that the launch asked for, of the block at hand, */
+extern unsigned char *shim_memory[SHIM_RANKS];  /* .. and of all blocks of its cluster */
+extern i64 shim_block, shim_blocks, shim_first; /* shim_first: the first block of the cluster */
+extern int shim_ranks, shim_syncs;              /* its blocks; how often all of its threads have met */
+#define SHIM_SELF (shim_now->self)
 void shim_wait(int state); /* until others come */
 void shim_fault(const char *what, u64 number)
     __attribute__((noreturn));        /* what no device does well: said, then the end */
@@ -132,6 +141,7 @@ CY_INLINE u16 cy_enc_f16(f32 v) {
   return b;
 }
 u32 cy_shfl32(u32 v, int mask);
+CY_INLINE int cy_uniform(int v) { return v; }
 CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) { *word = (*word & ~mask) | bits; }
 
 /* ---- shim_matrix.c ---- */
@@ -222,13 +232,17 @@ typedef shim_map cy_tensor_map;
 #define CY_MAP const cy_tensor_map *
 void cy_barrier_init(u64 *barrier, int arrivals);
 void cy_barrier_arrive(u64 *barrier);
+void cy_barrier_arrive_at(u64 *barrier, int rank);
 void cy_barrier_expect(u64 *barrier, int bytes);
 void cy_barrier_wait(u64 *barrier, int phase);
 void shim_barrier_wait(u64 *barrier, int parity); /* what that is on a device */
 void cy_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier);
+void shim_tensor_load(u32 blocks, void *to, const cy_tensor_map *map, const int at[5],
+                      u64 *barrier); /* bit r: block r */
 CY_INLINE void cy_barrier_publish(void) {}
-#define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier) cy_tensor_load(to, map, x, y, batched ? z : 0, 0, 0, barrier)
 #define CY_TENSOR_LOAD_5 cy_tensor_load
+#define CY_TENSOR_LOAD(shared, batched, to, map, x, y, z, barrier)                                                     \
+  shim_tensor_load((shared) ? 3 : 1u << shim_now->rank, to, map, (int[5]){x, y, (batched) ? z : 0}, barrier)
 
 /* ---- among the files of the shim ---- */
 
@@ -238,8 +252,8 @@ void shim_forget_barriers(void);
 void shim_check_copies(void); /* of a block that ends nothing is under way */
 void shim_check_barriers(void);
 int shim_barrier_done(const shim_fiber *f); /* has the phase that it waits for ended? */
-void shim_landed(const unsigned char *chunk);
-b1 shim_unpublished(const unsigned char *chunk);
+void shim_landed(int rank, u64 at);
+b1 shim_unpublished(int rank, u64 at);
 #pragma GCC visibility pop
 
 #endif

@@ -49,12 +49,12 @@ static struct shim_orders {        /* what the first of its threads has ordered 
 } shim_orders[SHIM_THREADS / GROUP];
 static shim_queue *shim_queues; /* [SHIM_THREADS], made when first needed */
 
-static u16 shim_writer[(228 << 10) / 16]; /* by chunk of dynamic shared memory */
+static u16 shim_writer[SHIM_RANKS][SHIM_MOST_SHARED / 16]; /* by block and chunk of dynamic shared memory */
 
 static shim_queue *shim_my_queue(void) {
   if (!shim_queues)
     shim_queues = calloc(SHIM_THREADS, sizeof *shim_queues);
-  return &shim_queues[CY_TID];
+  return &shim_queues[SHIM_SELF];
 }
 
 /* When the module is unloaded: it alone knows of them. */
@@ -82,11 +82,11 @@ void shim_check_copies(void) {
 /* Who wrote a chunk and did not publish it yet: thread + 1. */
 void shim_written(const void *chunk) {
   size_t at = (size_t)((const unsigned char *)chunk - shim_dynamic) / 16;
-  if (at < sizeof shim_writer / sizeof *shim_writer)
-    shim_writer[at] = (u16)(CY_TID + 1);
+  if (at < sizeof shim_writer[0] / sizeof shim_writer[0][0])
+    shim_writer[shim_now->rank][at] = (u16)(SHIM_SELF + 1);
 }
-void shim_landed(const unsigned char *chunk) { shim_writer[(chunk - shim_dynamic) / 16] = 0; }
-b1 shim_unpublished(const unsigned char *chunk) { return shim_writer[(chunk - shim_dynamic) / 16] != 0; }
+void shim_landed(int rank, u64 at) { shim_writer[rank][at / 16] = 0; }
+b1 shim_unpublished(int rank, u64 at) { return shim_writer[rank][at / 16] != 0; }
 
 static void shim_copy_begin(void *to, const void *from, int bytes, int size) {
   shim_queue *q = shim_my_queue();
@@ -146,11 +146,11 @@ static void shim_load_warp(int warp, int turned) {
 static void shim_load_matrix(u32 *r, const void *row, int turned) {
   if ((uintptr_t)row % 16)
     abort();
-  shim_rows[CY_TID] = row;
+  shim_rows[SHIM_SELF] = row;
   CY_SYNC_WARP();
   if (shim_goes_first())
-    shim_load_warp(CY_TID & ~31, turned);
-  memcpy(r, shim_loaded[CY_TID], sizeof shim_loaded[0]);
+    shim_load_warp(SHIM_SELF & ~31, turned);
+  memcpy(r, shim_loaded[SHIM_SELF], sizeof shim_loaded[0]);
 }
 void cy_load_matrix(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 0); }
 void cy_load_matrix_turned(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 1); }
@@ -168,7 +168,7 @@ static f32 shim_tf32(u32 word, int half) {
 #define SHIM_INLINE static inline __attribute__((always_inline))
 static f32 shim_as[SHIM_PLACES][SHIM_THREADS][8], shim_bs[SHIM_PLACES][SHIM_THREADS][4];
 SHIM_INLINE void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*value)(u32, int)) {
-  int me = CY_TID, lane = me % 32, warp = me - lane, place = shim_next_place();
+  int me = SHIM_SELF, lane = me % 32, warp = me - lane, place = shim_next_place();
   f32(*shim_a)[8] = shim_as[place], (*shim_b)[4] = shim_bs[place];
   for (int i = 0; i < 4 * per_word; i++)
     shim_a[me][i] = value(a[i / per_word], i % per_word);
@@ -198,7 +198,7 @@ u32 shim_u8(u32 word, int i) { return (u8)(word >> i * 8); }
 /* The same of bytes; sums may overflow. */
 static u32 shim_bytes_as[SHIM_PLACES][SHIM_THREADS][16], shim_bytes_bs[SHIM_PLACES][SHIM_THREADS][8];
 SHIM_INLINE void shim_mma_bytes(i32 *c, const u32 *a, const u32 *b, u32 (*of_a)(u32, int), u32 (*of_b)(u32, int)) {
-  int me = CY_TID, lane = me % 32, warp = me - lane, place = shim_next_place();
+  int me = SHIM_SELF, lane = me % 32, warp = me - lane, place = shim_next_place();
   u32(*shim_bytes_a)[16] = shim_bytes_as[place], (*shim_bytes_b)[8] = shim_bytes_bs[place];
   for (int i = 0; i < 16; i++)
     shim_bytes_a[me][i] = of_a(a[i / 4], i % 4);
@@ -235,9 +235,10 @@ u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int blocks) {
   return at >> 4 | (u64)(blocks >> 4) << 16 | (u64)(rows >> 4) << 32 | (u64)(row_bytes == 128 ? 1 : 2) << 62;
 }
 void cy_publish(void) {
-  u16 me = (u16)(CY_TID + 1);
-  for (size_t i = 0; i < sizeof shim_writer / sizeof *shim_writer; i++)
-    shim_writer[i] = shim_writer[i] == me ? 0 : shim_writer[i]; /* no branch: several at a time */
+  u16 me = (u16)(SHIM_SELF + 1);
+  u16 *of = shim_writer[shim_now->rank];
+  for (size_t i = 0; i < sizeof shim_writer[0] / sizeof *of; i++)
+    of[i] = of[i] == me ? 0 : of[i]; /* no branch: several at a time */
 }
 void cy_warpgroup_commit(void) {
   shim_queue *q = shim_my_queue();
@@ -258,7 +259,7 @@ SHIM_INLINE u32 shim_factor(u64 matrix, int turned, int row, int k, int size) {
     at = start + (u64)(row / 8) * rows + (u64)(row % 8 * (wide ? 128 : 64) + k * size);
   at ^= (at >> 7 & (wide ? 7 : 3)) << 4;
   memcpy(&v, shim_dynamic + at, (size_t)size);
-  return !shim_writer[at / 16] ? v : size == 1 ? v ^ 0x5a : 0xffff;
+  return !shim_unpublished(shim_now->rank, at) ? v : size == 1 ? v ^ 0x5a : 0xffff;
 }
 /* Bits that mean nothing are 0; the pattern of swizzled rows begins at a multiple of its own size, since its offset is
  * not told, and so do groups of 8 rows and blocks. */
@@ -274,7 +275,7 @@ static void shim_check_matrix(u64 matrix, int turned) {
 
 /* Threads of a warpgroup order the same products, one after the other. */
 static void shim_check_order(shim_queue *q, struct shim_order own) {
-  struct shim_orders *all = &shim_orders[CY_TID / GROUP];
+  struct shim_orders *all = &shim_orders[SHIM_SELF / GROUP];
   struct shim_order *first = &all->order[q->ordered % ORDERS];
   if (q->ordered == all->n) {
     *first = own;
@@ -321,7 +322,7 @@ void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, i
 static u32 shim_helds[SHIM_PLACES][SHIM_THREADS][4];
 /* Words w of rows l / 4 and l / 4 + 8 lie where mma has them. */
 void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b) {
-  int lane = CY_TID % 32, first = CY_TID - lane + lane / 4 * 4;
+  int lane = SHIM_SELF % 32, first = SHIM_SELF - lane + lane / 4 * 4;
   shim_product *p = shim_order(columns, d, 0, b);
   shim_check_matrix(b, 1);
   p->turn_b = 1;
@@ -329,7 +330,7 @@ void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, 
   p->held = a;
   memcpy(p->held_was, a, sizeof p->held_was);
   u32(*shim_held)[4] = shim_helds[shim_next_place()];
-  memcpy(shim_held[CY_TID], a, sizeof shim_held[0]);
+  memcpy(shim_held[SHIM_SELF], a, sizeof shim_held[0]);
   CY_SYNC_WARP();
   for (int w = 0; w < 16; w++)
     p->row[w / 8][w % 8] = shim_held[first + w % 4][w % 8 / 4 * 2 + w / 8];

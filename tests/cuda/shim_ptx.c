@@ -12,10 +12,11 @@
 
 u32 ptx_shared_bytes;
 
-__attribute__((visibility("default"))) int ptx_launch(void (*kernel)(), int threads, i64 blocks, int shared,
-                                                      const u64 *slots, int nslots, int schedule, unsigned seed);
-int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int shared, const u64 *slots, int nslots, int schedule,
-                   unsigned seed);
+__attribute__((visibility("default"))) int ptx_launch(void (*kernel)(), int threads, i64 blocks, int cluster,
+                                                      int shared, const u64 *slots, int nslots, int schedule,
+                                                      unsigned seed);
+int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int cluster, int shared, const u64 *slots, int nslots,
+                   int schedule, unsigned seed);
 
 /* ---- floats ---- */
 
@@ -38,9 +39,9 @@ static u32 exchanges[SHIM_PLACES][SHIM_THREADS];
 /* What the warp's lanes give. */
 static const u32 *exchange(u32 v) {
   u32 *all = exchanges[shim_next_place()];
-  all[CY_TID] = v;
+  all[SHIM_SELF] = v;
   CY_SYNC_WARP();
-  return all + (CY_TID & ~31);
+  return all + (SHIM_SELF & ~31);
 }
 static u32 take(u32 v, int lane, b1 there, b1 *out_there) {
   *out_there = there;
@@ -88,19 +89,19 @@ static u32 (*of_a)[4], (*of_b)[2]; /* of the thread at hand, who alone runs */
 static void meet(int rows, int words, const u32 *a, const u32 *b) {
   int place = shim_next_place();
   for (int i = 0; i < rows / 8 * words / 4; i++)
-    of_as[place][CY_TID][i] = a[i];
+    of_as[place][SHIM_SELF][i] = a[i];
   for (int i = 0; i < words / 4; i++)
-    of_bs[place][CY_TID][i] = b[i];
+    of_bs[place][SHIM_SELF][i] = b[i];
   CY_SYNC_WARP();
   of_a = of_as[place];
   of_b = of_bs[place];
 }
 /* Word w of a row of A: registers go down the rows (two halves of 16) and then along k. */
 static u32 word_of_a(int rows, int row, int w) {
-  int thread = (CY_TID & ~31) + row % 8 * 4 + w % 4;
+  int thread = (SHIM_SELF & ~31) + row % 8 * 4 + w % 4;
   return of_a[thread][w / 4 * (rows / 8) + row / 8];
 }
-static u32 word_of_b(int column, int w) { return of_b[(CY_TID & ~31) + column * 4 + w % 4][w / 4]; }
+static u32 word_of_b(int column, int w) { return of_b[(SHIM_SELF & ~31) + column * 4 + w % 4][w / 4]; }
 /* Result i of a lane: row and column of the product. */
 static int row_of(int i) { return CY_TID % 32 / 4 + i / 2 * 8; }
 static int column_of(int i) { return CY_TID % 4 * 2 + i % 2; }
@@ -139,14 +140,14 @@ static struct products {
   int nkept, groups, nset; /* nset: of the product that begins */
   b1 fenced;
 } products[SHIM_THREADS];
-static b1 published;
+static b1 published[SHIM_RANKS];
 
 static u32 mark_of(const struct products *p, const struct set *s, int i) {
   return (s->tag << 4) + (u32)(s - p->set) * 128 + (u32)i;
 }
 
 u32 *ptx_wgmma_begin(int n, const u32 *d, b1 add, u32 tag) {
-  struct products *p = &products[CY_TID];
+  struct products *p = &products[SHIM_SELF];
   struct set *free = NULL;
   int marks = 0;
   if (!p->fenced)
@@ -173,7 +174,7 @@ u32 *ptx_wgmma_begin(int n, const u32 *d, b1 add, u32 tag) {
   return free->sum;
 }
 void ptx_wgmma_end(u32 *d, int n) {
-  struct products *p = &products[CY_TID];
+  struct products *p = &products[SHIM_SELF];
   struct set *s = &p->set[p->nset];
   for (int i = 0; i < n; i++)
     d[i] = mark_of(p, s, i);
@@ -181,12 +182,12 @@ void ptx_wgmma_end(u32 *d, int n) {
   s->group = p->groups;
 }
 const u32 *ptx_wgmma_kept(const u32 *a) {
-  struct products *p = &products[CY_TID];
+  struct products *p = &products[SHIM_SELF];
   return memcpy(p->kept[p->nkept++ % KEPT], a, sizeof p->kept[0]);
 }
-void ptx_wgmma_fence(void) { products[CY_TID].fenced = 1; }
+void ptx_wgmma_fence(void) { products[SHIM_SELF].fenced = 1; }
 void ptx_wgmma_commit(void) {
-  struct products *p = &products[CY_TID];
+  struct products *p = &products[SHIM_SELF];
   p->fenced = 0;
   p->groups++;
   cy_warpgroup_commit();
@@ -195,7 +196,7 @@ void ptx_wgmma_commit(void) {
 }
 /* For all but the last group (but: 1) or for all of them. */
 void ptx_wgmma_wait(int but, u32 *held, int nheld) {
-  struct products *p = &products[CY_TID];
+  struct products *p = &products[SHIM_SELF];
   if (but > 1)
     shim_fault("wait for all but groups", (u64)but);
   if (but)
@@ -229,47 +230,74 @@ static void registers_begin(void) {
     registers[w] = registers_at_first();
 }
 void ptx_registers(b1 more, int n) {
-  int *own = &registers[CY_TID / WARP];
+  int *own = &registers[SHIM_SELF / WARP];
   if (n % REGISTERS_STEP || n < 24 || n > 256 || (more ? n < *own : n > *own))
     shim_fault("setmaxnreg", (u64)n);
   CY_SYNC_WARP();
   *own = n;
 }
 static void registers_end(void) {
-  int sum = 0, warps = block_threads / WARP;
-  for (int w = 0; w < warps; w++) {
-    sum += registers[w] * WARP;
-    if (registers[w] != registers[w & ~3])
-      shim_fault("setmaxnreg of a part of a warpgroup: warp", (u64)w);
+  for (int rank = 0, warps = block_threads / WARP; rank < shim_ranks; rank++) {
+    int sum = 0, *of = registers + rank * warps;
+    for (int w = 0; w < warps; w++) {
+      sum += of[w] * WARP;
+      if (of[w] != of[w & ~3])
+        shim_fault("setmaxnreg of a part of a warpgroup: warp", (u64)w);
+    }
+    if (sum > registers_at_first() * block_threads)
+      shim_fault("setmaxnreg: more registers than the block has", (u64)sum);
   }
-  if (sum > registers_at_first() * block_threads)
-    shim_fault("setmaxnreg: more registers than the block has", (u64)sum);
   registers_begin();
 }
 
 /* ---- barriers in shared memory, launches ---- */
 
 void ptx_barrier_init(u64 *barrier, int arrivals) {
-  published = 0;
+  published[shim_now->rank] = 0;
   cy_barrier_init(barrier, arrivals);
 }
-void ptx_barriers_published(void) { published = 1; }
-void ptx_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier) {
-  if (!published)
-    shim_fault("copy to a barrier that was not published", (u64)barrier - (u64)shim_dynamic);
-  cy_tensor_load(to, map, c, x, y, z, i, barrier);
+void ptx_barriers_published(void) { published[shim_now->rank] = 1; }
+static b1 arrived[SHIM_THREADS]; /* at the cluster's barrier */
+void ptx_cluster_arrive(void) {
+  if (arrived[SHIM_SELF])
+    shim_fault("arrival at the cluster's barrier, again", 0);
+  arrived[SHIM_SELF] = 1;
+}
+void ptx_cluster_wait(void) {
+  if (!arrived[SHIM_SELF])
+    shim_fault("wait at the cluster's barrier without an arrival", 0);
+  arrived[SHIM_SELF] = 0;
+  CY_SYNC_CLUSTER();
 }
 
-int ptx_launch(void (*kernel)(), int threads, i64 blocks, int shared, const u64 *slots, int nslots, int schedule,
-               unsigned seed) {
+/* An address as other blocks of the cluster have it: those of the block's own have 0 where others have their number. */
+enum { CLUSTER_RANK = 24 };
+u64 ptx_map_shared(u64 at, u32 rank) {
+  if (rank >= (u32)shim_ranks)
+    shim_fault("a block that is not in the cluster", rank);
+  return at | (u64)(rank + 1) << CLUSTER_RANK;
+}
+void ptx_barrier_arrive_at(u64 at) {
+  int rank = (int)(at >> CLUSTER_RANK) - 1;
+  cy_barrier_arrive_at((u64 *)ptx_shared(at & ((1u << CLUSTER_RANK) - 1), 8), rank < 0 ? shim_now->rank : rank);
+}
+void ptx_tensor_load(u32 blocks, void *to, const cy_tensor_map *map, const int at[5], u64 *barrier) {
+  if (!published[shim_now->rank])
+    shim_fault("copy to a barrier that was not published", (u64)barrier - (u64)shim_dynamic);
+  shim_tensor_load(blocks ? blocks : 1u << shim_now->rank, to, map, at, barrier);
+}
+
+int ptx_launch(void (*kernel)(), int threads, i64 blocks, int cluster, int shared, const u64 *slots, int nslots,
+               int schedule, unsigned seed) {
   ptx_shared_bytes = (u32)shared;
-  published = 0;
+  memset(arrived, 0, sizeof arrived);
+  memset(published, 0, sizeof published);
   memset(products, 0, sizeof products);
   block_threads = threads;
   registers_begin();
   shim_block_ends = registers_end;
   ptx_traffic_begin();
-  int stuck = cy_shim_launch(kernel, threads, blocks, shared, slots, nslots, schedule, seed);
+  int stuck = cy_shim_launch(kernel, threads, blocks, cluster, shared, slots, nslots, schedule, seed);
   ptx_traffic_end();
   return stuck;
 }

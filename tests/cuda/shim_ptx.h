@@ -159,7 +159,12 @@ void ptx_wgmma_wait(int but, u32 *held, int nheld);
 
 void ptx_barrier_init(u64 *barrier, int arrivals);
 void ptx_barriers_published(void);
-void ptx_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier);
+void ptx_tensor_load(u32 blocks, void *to, const cy_tensor_map *map, const int at[5],
+                     u64 *barrier); /* 0: the own one */
+void ptx_cluster_arrive(void);
+void ptx_cluster_wait(void);
+u64 ptx_map_shared(u64 at, u32 rank); /* mapa */
+void ptx_barrier_arrive_at(u64 at);   /* of any block of the cluster */
 
 /* ---- traffic: shim_traffic.c ---- */
 

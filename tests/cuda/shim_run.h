@@ -10,8 +10,8 @@
 
 #include <dlfcn.h>
 
-typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
-                      int nslots, int schedule, unsigned seed);
+typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int cluster, int shared,
+                      const uint64_t *slots, int nslots, int schedule, unsigned seed);
 
 static struct {
   void *library;
@@ -56,7 +56,8 @@ static bool shim_launch(const char *symbol, int threads, int64_t blocks, int sha
     fprintf(stderr, "no device launches %s with %d threads and %d bytes of shared memory\n", symbol, threads, shared);
     return false;
   }
-  if (!how.launch(kernel, threads, blocks, shared, slots, n, how.schedule, how.seed))
+  if (!how.launch(kernel, threads, blocks, kernel_number(symbol, "cluster", 1), shared, slots, n, how.schedule,
+                  how.seed))
     return true;
   fprintf(stderr, "%s: a barrier that not all threads reach\n", symbol);
   return false;

@@ -5,42 +5,73 @@
  * be seen by products; but what was written before where they land has to be published. A barrier counts as PTX tells: a
  * phase ends with its last arrival and its last byte; a phase that waits for more or fewer bytes than come never ends,
  * which the launch reports.
+ *
+ * Blocks of a cluster arrive at each other's barriers and copy into each other's memory, where the same places are meant.
+ * All of its threads have to meet in between when a barrier is made and when another block uses it, and again before a
+ * block ends: a device shows only now and then that they do not, so meetings are counted.
  */
 #include "tests/cuda/shim.h"
 
 #include <stdlib.h>
 
-enum { SHIM_BARRIERS = 32, SHIM_TENSORS = 64 };
+enum { SHIM_BARRIERS = 96, SHIM_TENSORS = 256 };
 static struct shim_barrier {
-  const u64 *at;
-  int arrivals, left, phase;
-  i64 bytes; /* expected and not yet ordered to land */
+  int rank; /* of its block */
+  u64 at;
+  int arrivals, left, phase, made; /* made: when so many meetings had been */
+  i64 bytes;                       /* expected and not yet ordered to land */
 } shim_barriers[SHIM_BARRIERS];
 static struct shim_tensor {
-  struct shim_barrier *barrier;
-  unsigned char *to;
+  struct shim_barrier *barrier; /* of the block where it lands */
+  u64 to;
   const shim_map *map;
   int at[5];
 } shim_tensors[SHIM_TENSORS];
 static int shim_nbarriers, shim_ntensors;
+static int
+    shim_touched[SHIM_RANKS]; /* so many meetings there must be after what other blocks did in this one's memory */
 
-void shim_forget_barriers(void) { shim_nbarriers = shim_ntensors = 0; }
+void shim_forget_barriers(void) {
+  shim_nbarriers = shim_ntensors = shim_syncs = 0;
+  memset(shim_touched, 0, sizeof shim_touched);
+}
 void shim_check_barriers(void) {
   if (shim_ntensors)
     shim_fault("a block ends before its copies by tensor maps, of which are left", (u64)shim_ntensors);
+  for (int rank = 0; rank < shim_ranks; rank++)
+    if (shim_touched[rank] > shim_syncs)
+      shim_fault("a block may end while others use its shared memory: block", (u64)rank);
 }
 
-static struct shim_barrier *shim_barrier_of(const u64 *at) {
+/* The barrier of that block at the place that has this address in the block at hand. */
+static struct shim_barrier *shim_barrier_of(const u64 *address, int rank) {
+  u64 offset = (u64)address - (u64)shim_dynamic, at = offset < SHIM_MOST_SHARED ? offset : (u64)address;
   for (int i = 0; i < shim_nbarriers; i++)
-    if (shim_barriers[i].at == at)
+    if (shim_barriers[i].at == at && shim_barriers[i].rank == rank)
       return &shim_barriers[i];
-  abort();
+  shim_fault("no barrier at that place of shared memory, of the block", (u64)rank);
+}
+static struct shim_barrier *shim_own_barrier(const u64 *address) { return shim_barrier_of(address, shim_now->rank); }
+/* .. that the block at hand uses as one of the cluster. */
+static struct shim_barrier *shim_cluster_barrier(const u64 *address, int rank) {
+  struct shim_barrier *b = shim_barrier_of(address, rank);
+  if (rank != shim_now->rank) {
+    if (b->made >= shim_syncs)
+      shim_fault("a barrier that its block may not have made yet", (u64)rank);
+    shim_touched[rank] = shim_syncs + 1;
+  }
+  return b;
 }
 
 void cy_barrier_init(u64 *barrier, int arrivals) {
+  u64 offset = (u64)barrier - (u64)shim_dynamic;
   if (shim_nbarriers == SHIM_BARRIERS || (uintptr_t)barrier % 8)
     abort();
-  shim_barriers[shim_nbarriers++] = (struct shim_barrier){.at = barrier, .arrivals = arrivals, .left = arrivals};
+  shim_barriers[shim_nbarriers++] = (struct shim_barrier){.rank = shim_now->rank,
+                                                          .at = offset < SHIM_MOST_SHARED ? offset : (u64)barrier,
+                                                          .arrivals = arrivals,
+                                                          .left = arrivals,
+                                                          .made = shim_syncs};
 }
 
 static i64 shim_box_bytes(const shim_map *m) {
@@ -53,9 +84,10 @@ static i64 shim_box_bytes(const shim_map *m) {
 static void shim_land(const struct shim_tensor *t) {
   const shim_map *m = t->map;
   i64 elements = shim_box_bytes(m) / m->bytes;
+  unsigned char *memory = shim_memory[t->barrier->rank];
   for (i64 e = 0; e < elements; e++) {
     i64 rest = e, from = 0;
-    u64 to = (u64)(t->to - shim_dynamic) + (u64)e * m->bytes;
+    u64 to = t->to + (u64)e * m->bytes;
     int inside = 1;
     for (int i = 0; i < 5; rest /= m->box[i++]) {
       i64 at = t->at[i] + rest % m->box[i] * m->step[i];
@@ -64,10 +96,10 @@ static void shim_land(const struct shim_tensor *t) {
     }
     to ^= (to >> 7 & 7) << 4;
     if (inside)
-      memcpy(shim_dynamic + to, (const char *)(uintptr_t)m->address + from, m->bytes);
+      memcpy(memory + to, (const char *)(uintptr_t)m->address + from, m->bytes);
     else
-      memset(shim_dynamic + to, 0, m->bytes);
-    shim_landed(shim_dynamic + to);
+      memset(memory + to, 0, m->bytes);
+    shim_landed(t->barrier->rank, to);
   }
 }
 
@@ -86,47 +118,58 @@ static void shim_advance(struct shim_barrier *b) {
   b->left = b->arrivals;
   b->phase++;
 }
-void cy_barrier_arrive(u64 *barrier) {
-  struct shim_barrier *b = shim_barrier_of(barrier);
+static void shim_arrive(struct shim_barrier *b) {
   if (--b->left < 0)
-    abort();
+    shim_fault("more arrivals than a phase of the barrier has, of the block", (u64)b->rank);
   if (!b->bytes)
     shim_advance(b);
 }
+void cy_barrier_arrive(u64 *barrier) { shim_arrive(shim_own_barrier(barrier)); }
+void cy_barrier_arrive_at(u64 *barrier, int rank) { shim_arrive(shim_cluster_barrier(barrier, rank)); }
 void cy_barrier_expect(u64 *barrier, int bytes) {
-  shim_barrier_of(barrier)->bytes += bytes;
+  shim_own_barrier(barrier)->bytes += bytes;
   cy_barrier_arrive(barrier);
 }
 
 int shim_barrier_done(const shim_fiber *f) {
-  struct shim_barrier *b = shim_barrier_of(f->barrier);
-  if (b->phase == f->phase)
-    shim_advance(b);
-  return b->phase != f->phase;
+  if (f->barrier->phase == f->phase)
+    shim_advance(&shim_barriers[f->barrier - shim_barriers]);
+  return f->barrier->phase != f->phase;
 }
 /* By parity a device knows the current phase and the one before; for any other it waits for the wrong one, or not. */
 void cy_barrier_wait(u64 *barrier, int phase) {
-  int current = shim_barrier_of(barrier)->phase;
+  int current = shim_own_barrier(barrier)->phase;
   if (phase != current && phase != current - 1)
     shim_fault("wait for a phase that is neither the current one nor the one before", (u64)phase);
   shim_barrier_wait(barrier, phase & 1);
 }
 void shim_barrier_wait(u64 *barrier, int parity) {
-  struct shim_barrier *b = shim_barrier_of(barrier);
+  struct shim_barrier *b = shim_own_barrier(barrier);
   if ((b->phase & 1) != parity)
     return;
-  shim_now->barrier = barrier;
+  shim_now->barrier = b;
   shim_now->phase = b->phase;
   shim_to_main(SHIM_BARRIER);
 }
 
+void shim_tensor_load(u32 blocks, void *to, const cy_tensor_map *map, const int at[5], u64 *barrier) {
+  u64 offset = (u64)((unsigned char *)to - shim_dynamic);
+  if (offset % 1024 || !blocks || blocks >> shim_ranks)
+    shim_fault("copy by a tensor map to blocks", blocks);
+  for (int rank = 0; rank < shim_ranks; rank++) {
+    if (!(blocks >> rank & 1))
+      continue;
+    struct shim_tensor *t = &shim_tensors[shim_ntensors++];
+    if (shim_ntensors == SHIM_TENSORS)
+      abort();
+    for (i64 i = 0; i < shim_box_bytes(map); i += 16)
+      if (shim_unpublished(rank, offset + (u64)i))
+        shim_fault("copy by a tensor map over what was written and not published", offset + (u64)i);
+    memset(shim_memory[rank] + offset, 0xff, (size_t)shim_box_bytes(map));
+    *t = (struct shim_tensor){.barrier = shim_cluster_barrier(barrier, rank), .to = offset, .map = map};
+    memcpy(t->at, at, sizeof t->at);
+  }
+}
 void cy_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier) {
-  if (shim_ntensors == SHIM_TENSORS || (uintptr_t)((unsigned char *)to - shim_dynamic) % 1024)
-    abort();
-  for (i64 at = 0; at < shim_box_bytes(map); at += 16)
-    if (shim_unpublished((unsigned char *)to + at))
-      shim_fault("copy by a tensor map over what was written and not published",
-                 (u64)((unsigned char *)to - shim_dynamic + at));
-  memset(to, 0xff, (size_t)shim_box_bytes(map));
-  shim_tensors[shim_ntensors++] = (struct shim_tensor){shim_barrier_of(barrier), to, map, {c, x, y, z, i}};
+  shim_tensor_load(1u << shim_now->rank, to, map, (int[]){c, x, y, z, i}, barrier);
 }

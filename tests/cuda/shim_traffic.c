@@ -25,7 +25,7 @@ typedef struct note {
 static ptx_traffic traffic;
 static note *notes;
 static u32 nnotes, capacity;
-static i64 noted_block;
+static i64 noted_first;
 static struct {
   i64 block;
   u32 n;
@@ -136,32 +136,32 @@ static void count_notes(void) {
 }
 
 static u32 *round_of_thread(void) {
-  if (rounds[CY_TID].block != shim_block)
-    rounds[CY_TID].n = 0;
-  rounds[CY_TID].block = shim_block;
-  return &rounds[CY_TID].n;
+  if (rounds[SHIM_SELF].block != shim_first)
+    rounds[SHIM_SELF].n = 0;
+  rounds[SHIM_SELF].block = shim_first;
+  return &rounds[SHIM_SELF].n;
 }
 void ptx_round(void) { ++*round_of_thread(); }
 
 void ptx_note(u32 line, b1 shared, u64 at, u32 bytes) {
   if (shim_block >= BLOCKS || !bytes)
     return;
-  if (shim_block != noted_block)
+  if (shim_first != noted_first)
     count_notes();
-  noted_block = shim_block;
+  noted_first = shim_first;
   if (nnotes == MOST_NOTES)
     return;
   if (nnotes == capacity) {
     capacity = capacity ? 2 * capacity : 1 << 12;
     notes = realloc(notes, capacity * sizeof *notes);
   }
-  notes[nnotes] = (note){at, line, nnotes, *round_of_thread(), (u16)CY_TID, (u8)bytes, shared};
+  notes[nnotes] = (note){at, line, nnotes, *round_of_thread(), (u16)SHIM_SELF, (u8)bytes, shared};
   nnotes++;
 }
 
 void ptx_traffic_begin(void) {
   traffic = (ptx_traffic){0, 0, 0, 0};
-  noted_block = -1;
+  noted_first = -1;
   memset(rounds, 0, sizeof rounds);
 }
 void ptx_traffic_end(void) {
