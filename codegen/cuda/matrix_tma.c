@@ -22,10 +22,27 @@
 #include "codegen/cuda/contract_int.h"
 
 /* RASTER: rows of tiles in a strip, so that the tiles that a device has at a time make a square */
-enum { BM = CY_CU_TMA_M, BN = 256, CONSUMERS = 256, LEAST_TURNS = 2, RASTER = 16, LEAST_SHARED = 128 };
+enum {
+  BM = CY_CU_TMA_M,
+  BN = 256, /* at most */
+  LEAST_COLUMNS = 64,
+  CONSUMERS = 256,
+  LEAST_TURNS = 2,
+  RASTER = 16,
+  LEAST_SHARED = 128
+};
 
-/* The tile moves fewest bytes for its products, so it is taken wherever there are enough of it; the fewer, smaller
- * tiles of other shapes are matrix.c's. */
+/* Columns of the widest tile of which there are enough; 0: of none. Wider ones move fewer bytes for their products; of the
+ * narrowest, fewer will do: half of the multiprocessors multiply faster by them than all do by other instructions. */
+static int columns_of(const cy_machine *m, cy_kernel *k, const cy_cu_sizes *s) {
+  for (int n = BN; n >= LEAST_COLUMNS; n /= 2) {
+    double enough = cy_cu_wanted_blocks(m) * (n > LEAST_COLUMNS ? 0.75 : 0.4);
+    if (cy_cu_tiles_estimate(k, s, BM, n) >= enough && cy_cu_estimate(cy_kernel_graph(k), s->n, BN) > n / 2)
+      return n;
+  }
+  return 0;
+}
+
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -41,11 +58,12 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   if (c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 ||
       !(cy_dim_is(g, c->a_k, 1) || (!cy_dtype_is_byte(t) && cy_dim_is(g, c->a_m, 1))))
     return;
-  if (cy_cu_tiles_estimate(k, &s, BM, BN) * 4 < cy_cu_wanted_blocks(m) * 3 || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
-      cy_cu_estimate(g, s.n, BN) <= BN / 2 || cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * cy_cu_tma_depth(t))
+  int columns = columns_of(m, k, &s);
+  if (!columns || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
+      cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * cy_cu_tma_depth(t))
     return;
-  form->tma_blocks = cy_cu_tiles(g, &s, BM, BN);
-  form->tma_n = BN;
+  form->tma_blocks = cy_cu_tiles(g, &s, BM, columns);
+  form->tma_n = columns;
 }
 
 /* Once B's place is known: can a tensor map tell how it lies? */
@@ -96,7 +114,7 @@ void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_
   out->stride[0] = row;
   out->stride[1] = step;
   out->box[0] = cy_cu_tma_depth(out->type); /* as many of m or n as of k */
-  out->box[1] = turned ? out->box[0] : (b ? BN : BM) / 2; /* halves: of a pair, each block brings one */
+  out->box[1] = turned ? out->box[0] : (b ? form->tma_n : BM) / 2; /* halves: of a pair, each block brings one */
   for (int i = 2; i < CY_CUDA_TMA_RANK; i++)
     out->box[i] = 1;
   for (int i = 0; i < CY_CUDA_TMA_RANK; i++)

@@ -459,6 +459,12 @@ static void add_tensors(void) {
       {{1, 72, 264, 136, true, false, false, CY_F16, CY_F32, false, true}, {0}},
       {{1, 2056, 136, 136, false, true, false, CY_BF16, CY_F32, false, true}, {0}},
       {{1, 72, 4104, 136, false, true, false, CY_F16, CY_F32, false, true}, {0}},
+      /* narrower tiles */
+      {{1, 136, 72, 264, false, false, true, CY_F16, CY_F32, false, true}, {0}},
+      {{1, 136, 40, 136, true, true, false, CY_BF16, CY_F32, false, true}, {0}},
+      {{1, 72, 48, 136, false, false, false, CY_F16, CY_F32, false, true}, {0}},
+      {{2, 136, 40, 272, false, true, false, CY_I8, CY_I32, false, true}, {CY_U8, true, 1}},
+      {{1, 72, 104, 288, false, true, false, CY_U8, CY_I32, false, true}, {CY_I8, false, 2}},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++) {
     add_matmul(&products[i].row, cy_dtype_is_float(products[i].row.in) ? NULL : &products[i].ints);
