@@ -19,10 +19,10 @@ enum {
   LEAST_N = 8,
   CHUNK = 16,  /* bytes */
   COLUMNS = 4, /* of a warp, along k */
-  TURNS = 4,   /* rows of a step, along n */
+  TURNS = 8,   /* rows of a step, along n */
   INT_COLUMNS = 4,
   INT_TURNS = 8,  /* .. rows of bytes */
-  LEAST_LANES = 8 /* of a run: 128 bytes, what memory moves at once */
+  LEAST_LANES = 8 /* of a run: 128 bytes, what memory moves at once; of 64 where rows begin at multiples of them */
 };
 
 static bool half_or_single(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
@@ -59,20 +59,27 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
          cy_cu_estimate(g, s.n, LEAST_N) >= LEAST_N;
 }
 
-/* As wide a piece of the result per block as leaves every multiprocessor one: along n longer runs of memory, along k
- * fewer sums to exchange. */
+/* As wide a piece of the result per block as leaves every multiprocessor two: along n longer runs of memory, along k
+ * fewer sums to exchange. What is on its way from memory at a time decides how fast it comes, and a block has 16 or
+ * 32 KB. The second one is not worth warps without anything of k. */
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_karg_info *args;
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
-  int bits = cy_kernel_contraction(k)->b_bits;
+  int bits = cy_kernel_contraction(k)->b_bits, wanted = cy_cu_wanted_blocks(m);
   int chunk = bits ? INT_COLUMNS : CHUNK * 8 / cy_dtype_of(args[cy_kernel_contraction(k)->b].dtype)->bits;
-  int parts = along_k(k) ? WARPS : 32, least = along_k(k) ? 1 : LEAST_LANES, each = along_k(k) ? COLUMNS : chunk;
+  int parts = along_k(k) ? WARPS : 32, least = along_k(k) ? 1 : LEAST_LANES;
+  if (!along_k(k) && !bits && cy_cu_multiple(g, cy_kernel_contraction(k)->b_k, LEAST_LANES / 2 * chunk))
+    least = LEAST_LANES / 2;
+  int each = along_k(k) ? COLUMNS : chunk, run = along_k(k) ? 32 * chunk : TURNS; /* of k, for each part */
   cy_cu_sizes one = {cy_dim_const(g, 1), cy_dim_const(g, 1), s.n, s.k}; /* row, where symbols are bounded together */
-  while (parts > least &&
-         cy_cu_tiles_estimate(k, bits ? &one : &s, CY_CUDA_FEW_ROWS, parts * each) < cy_cu_wanted_blocks(m))
-    parts /= 2;
+  for (; parts > least; parts /= 2) {
+    double blocks = cy_cu_tiles_estimate(k, bits ? &one : &s, CY_CUDA_FEW_ROWS, parts * each);
+    int shares = (along_k(k) ? WARPS : THREADS) / (parts / 2); /* of k, with half as many parts */
+    if (blocks >= wanted * (cy_cu_estimate(g, s.k, LEAST_K) >= (double)shares * run ? 2 : 1))
+      break;
+  }
   form->kind = CY_CUDA_TILES;
   form->threads = THREADS;
   form->tile = (cy_cuda_tile){.m = (int)most_rows(k), .n = parts * each, .thread_n = parts};

@@ -121,18 +121,18 @@ static const struct {
   integers ints;
   int most[LARGE_COLUMNS]; /* 0: there is no such kernel */
 } large[] = {
-    {{1, 2048, 2048, 2048, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {240, 300, 4200, 2500}},
-    {{1, 2048, 2048, 2048, false, false, false, CY_BF16, CY_F32, false, false}, {0}, {0}, {240, 340, 4500, 2500}},
+    {{1, 2048, 2048, 2048, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {240, 300, 4200, 1870}},
+    {{1, 2048, 2048, 2048, false, false, false, CY_BF16, CY_F32, false, false}, {0}, {0}, {240, 340, 4500, 2035}},
     {{1, 2048, 2048, 2048, false, true, false, CY_F32, CY_F32, true, false}, {0}, {0}, {570, 580, 590, 0}},
     {{1, 2048, 2048, 2048, false, true, false, CY_F32, CY_F32, false, false}, {0}, {0}, {20, 15, 25, 0}},
     {{1, 2048, 2048, 2048, false, true, false, CY_I8, CY_I32, false, false},
      {0},
      {CY_I8, false, 0},
-     {230, 290, 4200, 2400}},
+     {230, 290, 4200, 1790}},
     {{0},
      {CY_CONTRACT_CONV, 8, 64, 64, 1, 2, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
      {0},
-     {620, 670, 5900, 2400}},
+     {620, 670, 5900, 1650}},
     {{0},
      {CY_CONTRACT_CONV, 8, 3, 64, 1, 2, {224, 224}, {7, 7}, {2, 2}, {1, 1}, {3, 3}, false, CY_F16},
      {0},
@@ -160,7 +160,7 @@ static const struct {
      {CY_I8, false, 0},
      {2770, 2575, 25200, 0}},
     {{1, 2048, 2048, 2047, false, true, false, CY_F32, CY_F32, false, false}, {0}, {0}, {69, 40, 77, 0}},
-    {{1, 1, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, {0}, {0}, {640, 210, 650, 0}},
+    {{1, 1, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, {0}, {0}, {615, 185, 620, 0}},
     {{1, 2, 4096, 4096, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {600, 230, 605, 0}},
 };
 /* The same with weights in integers. */
