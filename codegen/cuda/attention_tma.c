@@ -144,6 +144,8 @@ static const char head_text[] =
     "  const int group = cached < 1 ? 1 : cached < heads ? (int)cached : heads;\n"
     "  unsigned char *const tiles_k = memory + 2 * QUERIES, *const tiles_v = tiles_k + STAGES * TILE;\n"
     "  if (CY_TID == 0) {\n"
+    "    CY_EXPECT_MAP(map_a);\n"
+    "    CY_EXPECT_MAP(map_b);\n"
     "    for (int s = 0; s < STAGES; s++) {\n"
     "      cy_barrier_init(&full_k[s], 1);\n"
     "      cy_barrier_init(&full_v[s], 1);\n"

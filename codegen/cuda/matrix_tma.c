@@ -181,6 +181,8 @@ static const char head_text[] =
     "  const i64 tiles = (i64)wide * high * Z, first = pair ? CY_BLOCK / 2 : CY_BLOCK;\n"
     "  const i64 step_of_tiles = pair ? CY_BLOCKS / 2 : CY_BLOCKS;\n"
     "  if (CY_TID == 0) {\n"
+    "    CY_EXPECT_MAP(map_a);\n"
+    "    CY_EXPECT_MAP(map_b);\n"
     "    for (int s = 0; s < STAGES; s++) {\n"
     "      cy_barrier_init(&full[s], 1);\n"
     "      cy_barrier_init(&empty[s], CONSUMERS / 32 * (pair ? 2 : 1));\n"

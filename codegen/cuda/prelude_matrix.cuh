@@ -332,6 +332,8 @@ typedef struct cy_tensor_map {
   u64 opaque[16];
 } __attribute__((aligned(64))) cy_tensor_map;
 #define CY_MAP const __grid_constant__ cy_tensor_map
+/* Copies will want it soon. */
+#define CY_EXPECT_MAP(map) asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory")
 /* A barrier's phase ends when `arrivals` threads have arrived and all bytes that they expect are there. */
 CY_INLINE void cy_barrier_init(u64 *barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(cy_shared_address(barrier)), "r"(arrivals) : "memory");
@@ -350,8 +352,9 @@ CY_INLINE void cy_barrier_arrive_at(u64 *barrier, int rank) {
                "r"(rank)
                : "memory");
 }
-/* All threads of the cluster meet; what they did to shared memory is seen. */
-#define CY_SYNC_CLUSTER() asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory")
+/* All threads of the cluster meet. Of what they did to memory the others see barriers, which were published: to wait for
+ * the rest, as results on their way to memory, is not worth the time. */
+#define CY_SYNC_CLUSTER() asm volatile("barrier.cluster.arrive.relaxed; barrier.cluster.wait.acquire;" ::: "memory")
 /* Arrives, and has the phase wait for so many bytes of copies. */
 CY_INLINE void cy_barrier_expect(u64 *barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(cy_shared_address(barrier)), "r"(bytes)

@@ -34,7 +34,7 @@ def barrier(c, m, x):
     return 'shim_wait(SHIM_BLOCK);'
 
 
-@op(r'barrier\.cluster\.(?P<o>arrive\.release|wait\.acquire)(?:\.aligned)?')
+@op(r'barrier\.cluster\.(?P<o>arrive\.(?:release|relaxed)|wait\.acquire)(?:\.aligned)?')
 def cluster_barrier(c, m, x):
     """What stands between arriving and waiting is done before."""
     return 'ptx_cluster_%s();' % m.group('o').split('.')[0]
@@ -140,6 +140,12 @@ def copy_tensor(c, m, x):
     return 'ptx_tensor_load(%s, (void *)%s, (const void *)%s, (int[5]){%s}, (u64 *)%s);' % (
         c.value(x[3], 'u16') if many else '0', c.address(x[0], 'shared', 128, False), c.pointer('[%s]' % source[0]),
         ', '.join(at), c.address(x[2], 'shared', 8, True))
+
+
+@op(r'prefetch\.tensormap')
+def prefetch_map(c, m, x):
+    c.pointer(x[0])
+    return ';'
 
 
 @op(r'fence\.proxy\.async(?:\.shared::cta)?')

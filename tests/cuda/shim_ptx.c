@@ -278,13 +278,17 @@ u64 ptx_map_shared(u64 at, u32 rank) {
   return at | (u64)(rank + 1) << CLUSTER_RANK;
 }
 void ptx_barrier_arrive_at(u64 at) {
-  int rank = (int)(at >> CLUSTER_RANK) - 1;
-  cy_barrier_arrive_at((u64 *)ptx_shared(at & ((1u << CLUSTER_RANK) - 1), 8), rank < 0 ? shim_now->rank : rank);
+  int given = (int)(at >> CLUSTER_RANK) - 1, rank = given < 0 ? shim_now->rank : given;
+  if (!published[rank])
+    shim_fault("arrival at a barrier that was not published, of the block", (u64)rank);
+  cy_barrier_arrive_at((u64 *)ptx_shared(at & ((1u << CLUSTER_RANK) - 1), 8), rank);
 }
 void ptx_tensor_load(u32 blocks, void *to, const cy_tensor_map *map, const int at[5], u64 *barrier) {
-  if (!published[shim_now->rank])
-    shim_fault("copy to a barrier that was not published", (u64)barrier - (u64)shim_dynamic);
-  shim_tensor_load(blocks ? blocks : 1u << shim_now->rank, to, map, at, barrier);
+  u32 wanted = blocks ? blocks : 1u << shim_now->rank;
+  for (int rank = 0; rank < shim_ranks; rank++)
+    if (wanted >> rank & 1 && !published[rank])
+      shim_fault("copy to a barrier that was not published", (u64)barrier - (u64)shim_dynamic);
+  shim_tensor_load(wanted, to, map, at, barrier);
 }
 
 int ptx_launch(void (*kernel)(), int threads, i64 blocks, int cluster, int shared, const u64 *slots, int nslots,
