@@ -72,7 +72,8 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   int parts = along_k(k) ? WARPS : 32, least = along_k(k) ? 1 : LEAST_LANES;
   if (!along_k(k) && !bits && cy_cu_multiple(g, cy_kernel_contraction(k)->b_k, LEAST_LANES / 2 * chunk))
     least = LEAST_LANES / 2;
-  int each = along_k(k) ? COLUMNS : chunk, run = along_k(k) ? 32 * chunk : TURNS; /* of k, for each part */
+  int each = along_k(k) ? COLUMNS : chunk, turns = bits ? INT_TURNS * 8 / bits : TURNS;
+  int run = along_k(k) ? 32 * chunk : turns;                            /* of k, for each part */
   cy_cu_sizes one = {cy_dim_const(g, 1), cy_dim_const(g, 1), s.n, s.k}; /* row, where symbols are bounded together */
   for (; parts > least; parts /= 2) {
     double blocks = cy_cu_tiles_estimate(k, bits ? &one : &s, CY_CUDA_FEW_ROWS, parts * each);
@@ -82,9 +83,11 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   }
   form->kind = CY_CUDA_TILES;
   form->threads = THREADS;
+  bool few = bits && cy_cu_tiles_estimate(k, &one, CY_CUDA_FEW_ROWS, parts * each) < 2 * wanted;
+  if (few && cy_cu_estimate(g, s.k, LEAST_K) * bits / 8 >= 2 * THREADS / parts * INT_TURNS)
+    form->threads = 2 * THREADS; /* whose rows are of single bytes: a block has 8 KB on their way */
   form->tile = (cy_cuda_tile){.m = (int)most_rows(k), .n = parts * each, .thread_n = parts};
-  form->tile.k =
-      along_k(k) ? WARPS / parts * 32 * chunk : form->threads / parts * (bits ? INT_TURNS * 8 / bits : TURNS);
+  form->tile.k = along_k(k) ? WARPS / parts * 32 * chunk : form->threads / parts * turns;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
 }
 

@@ -623,6 +623,7 @@ static void add_integer_weights(void) {
       {{2, 66, 72, 128, true, false, true, CY_F16, CY_F32, false, true}, 4, 128, 0, CY_U8, true},
       {{1, 72, 66, 128, false, false, false, CY_BF16, CY_F32, false, true}, 8, 128, 0, CY_I8, false},
       {{1, 34, 40, 80, false, false, false, CY_F16, CY_F32, false, false}, 4, 16, 0, CY_U8, true},
+      {{1, 3, 64, 1088, false, false, false, CY_F16, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
   };
   for (size_t i = 0; i < CHECK_COUNT(rows); i++)
     add_blocks(&rows[i]);
