@@ -147,6 +147,8 @@ def broadcasts():
 def numbers():
     odd = np.array([nan, 1, -1, inf, -inf, -0.0, 0.0], f32)
     op('maximum with NaN', 'Max', odd, odd[::-1].copy())
+    case('signs, of -0 too', [N('Sign', ['a'], ['s']), N('Reciprocal', ['s'], ['y'])], [{'a': odd}])
+    op('below all that has an area cosine', 'Acosh', -np.logspace(0, 38, 39, dtype=f32))
     op('logarithm of sums of infinities', 'ReduceLogSumExp', np.array([[-inf, -inf], [inf, 1], [nan, 1]], f32), np.array([1]))
     case('bounds the wrong way', [N('Clip', ['x', 'low', 'high'], ['y'])], [{'x': odd, 'low': np.array(2, f32), 'high': np.array(-2, f32)}])
     op('largest of ties', 'ArgMax', np.array([[1, 3, 3, 2], [3, 3, 3, 3]], f32), out=I, axis=1, select_last_index=1)
