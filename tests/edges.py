@@ -293,6 +293,14 @@ def known_and_not(name, nodes, feeds, outputs=None):
          [const('dims', np.array(x.shape))])
 
 
+def backwards():
+    """A row cut from the back whose length, one or more, only the running model knows: broadcast or read backwards."""
+    from_34 = [const('s', np.array([34])), const('e', np.array([-2 ** 63])), const('a', np.array([0])), const('t', np.array([-1]))]
+    case('backwards beside itself', [N('Unique', ['x'], ['u', 'i'], sorted=1), N('Slice', ['i', 's', 'e', 'a', 't'], ['r']),
+                                     N('BitwiseOr', ['r', 'i'], ['y'])],
+         [{'x': np.arange(n, dtype=f32)[::-1].copy()} for n in (8, 1, 35)], {'y': I}, from_34)
+
+
 def borders():
     """Rows that are cut into borders and what lies between: paddings and pools, of sizes that leave much, little or nothing
     between them."""
@@ -556,7 +564,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, places, crossings,
+    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, places, crossings,
                   computed_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
