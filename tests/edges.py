@@ -159,6 +159,9 @@ def numbers():
        out=TensorProto.INT8)
     op('powers of integers', 'Pow', np.array([3, -2, -1, -1, 1, 0, 7, 2, 5, -3]),
        np.array([4, 63, -3, -4, -9, 0, 18, -1, 1, 3]), out=I)
+    case('sizes beside the largest integer', [N('Shape', ['x'], ['s']), N('Greater', ['s', 'm'], ['a']), N('Less', ['s', 'm'], ['b']),
+                                              N('Concat', ['a', 'b'], ['y'], axis=0)],
+         [{'x': np.zeros((2, 3), f32)}], {'y': B}, [const('m', np.array([2 ** 63 - 1]))])
     op('sums that wrap', 'Add', np.array([127, -128], np.int8), np.array([1, -1], np.int8), out=TensorProto.INT8)
     op('numbers beyond f16', 'Cast', np.array([65519, 65520, 6e-8, 2e-8, nan, inf], f32), out=TensorProto.FLOAT16,
        to=TensorProto.FLOAT16)
