@@ -267,6 +267,8 @@ def pixels_that_are_no_numbers():
     x[0, 3, 7, 9], x[0, 1, 15, 2] = nan, inf
     for name, operator, w, more in (('few channels', 'Conv', r.randn(2, 16, 3, 3), {'pads': [1] * 4}),
                                     ('16 channels', 'Conv', r.randn(16, 16, 3, 3), {'pads': [1] * 4}),
+                                    ('groups', 'Conv', r.randn(16, 2, 3, 3), {'group': 8}),
+                                    ('groups, transposed', 'ConvTranspose', r.randn(16, 2, 3, 3), {'group': 8}),
                                     ('few channels, transposed', 'ConvTranspose', r.randn(16, 2, 4, 4), {'strides': [2, 2]})):
         shape = const('s', np.int64([1, 16, 20, 24]))
         case('no numbers in pixels, ' + name, [N('Reshape', ['x', 's'], ['t']), N(operator, ['t', 'w'], ['y'], **more)],
