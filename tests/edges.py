@@ -306,6 +306,17 @@ def backwards():
          [{'x': np.arange(n, dtype=f32)[::-1].copy()} for n in (8, 1, 35)], {'y': I}, from_34)
 
 
+def slices_beyond():
+    """Backwards from before the first element, by known bounds and by given ones."""
+    for start, end, step in ((-9, -9, -2), (-9, -20, -1), (-6, -7, -1), (-9, -2, -2), (-2 ** 63, -2 ** 63, -1), (9, -9, -3)):
+        given = {'s': np.array([start]), 'e': np.array([end]), 'a': np.array([0]), 't': np.array([step])}
+        nodes = [N('Slice', ['x', *given], ['y'])]
+        for n in (5, 0):
+            x, name = np.arange(n, dtype=f32), 'from %d to %d by %d of %d' % (start, end, step, n)
+            case(name, nodes, [{'x': x, **given}])
+            case(name + ', known', nodes, [{'x': x}], constants=[const(k, v) for k, v in given.items()])
+
+
 def borders():
     """Rows that are cut into borders and what lies between: paddings and pools, of sizes that leave much, little or nothing
     between them."""
@@ -569,7 +580,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, places, crossings,
+    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, slices_beyond, places, crossings,
                   computed_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
