@@ -306,6 +306,14 @@ def backwards():
          [{'x': np.arange(n, dtype=f32)[::-1].copy()} for n in (8, 1, 35)], {'y': I}, from_34)
 
 
+def beyond_the_end():
+    for n in (9, 3):
+        op('%d elements by what is said of six' % n, 'Compress', np.arange(n, dtype=f32), np.array([1, 0, 1, 0, 1, 1], bool))
+    for kind, x in (('LogSum', np.array([[1, 7, 900], [3, 1, -4], [5, 2, 1]], np.int32)),
+                    ('LogSumExp', np.array([[1, 7, 20], [3, 3, 3], [-5, 2, 1]], np.int32))):
+        op('integers, ' + kind, 'Reduce' + kind, x, np.array([1]), out=TensorProto.INT32)
+
+
 def slices_beyond():
     """Backwards from before the first element, by known bounds and by given ones."""
     for start, end, step in ((-9, -9, -2), (-9, -20, -1), (-6, -7, -1), (-9, -2, -2), (-2 ** 63, -2 ** 63, -1), (9, -9, -3)):
@@ -580,7 +588,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, slices_beyond, places, crossings,
+    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
                   computed_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
