@@ -6,6 +6,7 @@ Out: the closing line. Besides: inputs whose shapes do not fit each other are re
 context usable.
 """
 import os
+import platform
 import shutil
 
 import numpy as np
@@ -163,6 +164,12 @@ def numbers():
                                               N('Concat', ['a', 'b'], ['y'], axis=0)],
          [{'x': np.zeros((2, 3), f32)}], {'y': B}, [const('m', np.array([2 ** 63 - 1]))])
     op('sums that wrap', 'Add', np.array([127, -128], np.int8), np.array([1, -1], np.int8), out=TensorProto.INT8)
+    wide = np.array([1 + 2.0 ** -11, 1 + 2.0 ** -11 + 2.0 ** -40, -3e-8, 2.98023223876953e-08, 65519.999999, 65520, 1e300, nan, -inf])
+    case('halves where no instruction converts them', [
+        N('Cast', ['a'], ['f'], to=F), N('Add', ['f', 'f'], ['g']), N('Cast', ['g'], ['y'], to=TensorProto.FLOAT16),
+        N('Cast', ['b'], ['z'], to=TensorProto.FLOAT16)], [{'a': np.array([1.5, -0.0, 6e-8, 3e4, 65504, nan], np.float16), 'b': wide}],
+         {'y': TensorProto.FLOAT16, 'z': TensorProto.FLOAT16},
+         levels=('--target=x86-64', '--target=x86-64-v2') if platform.machine() == 'x86_64' else LEVELS)
     op('numbers beyond f16', 'Cast', np.array([65519, 65520, 6e-8, 2e-8, nan, inf], f32), out=TensorProto.FLOAT16,
        to=TensorProto.FLOAT16)
 
