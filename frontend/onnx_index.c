@@ -273,7 +273,11 @@ IMPORT(compress) {
   if (cy_onnx_type(im, n->in[1])->rank != 1)
     return cy_build_error(im->g, "input 'condition'", "expected a list, found %s",
                           cy_type_text(im->g, cy_onnx_type(im, n->in[1])));
-  cy_val at = find_nonzero(im, n->in[1]);
+  cy_dim extent = cy_onnx_type(im, x)->dim[axis], size = cy_dim_min(im->g, cy_onnx_type(im, n->in[1])->dim[0], extent);
+  cy_val condition = n->in[1]; /* what it says beyond the axis is nothing */
+  if (size != cy_onnx_type(im, condition)->dim[0])
+    condition = cy_build_slice_axis(im->g, condition, 0, cy_dim_const(im->g, 0), size);
+  cy_val at = condition ? find_nonzero(im, condition) : 0;
   return at && SET(cy_build_gather(im->g, x, cy_build_reshape(im->g, at, &cy_onnx_type(im, at)->dim[1], 1), axis));
 }
 

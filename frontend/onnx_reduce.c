@@ -71,6 +71,20 @@ static cy_val extremum(cy_importer *im, const along *a, cy_op op, cy_val x) {
   return y ? CAST(y, CY_BOOL) : 0;
 }
 
+/* Of integers by way of floats. */
+static cy_val log_sum(cy_importer *im, const along *a, cy_val x, bool exponential) {
+  cy_dtype dtype = cy_onnx_type(im, x)->dtype;
+  bool real = cy_dtype_is_float(dtype);
+  if (exponential && a->noop)
+    return x;
+  if (exponential) {
+    cy_val y = log_sum_exp(im, a, real ? x : CAST(x, CY_F64));
+    return real ? y : CAST(y, dtype);
+  }
+  cy_val sum = reduce(im, a, CY_OP_reduce_sum, x, a->keep);
+  return real ? UNARY(log, sum) : CAST(UNARY(log, CAST(sum, CY_F64)), dtype);
+}
+
 IMPORT(reduce) {
   along a;
   if (!find_along(im, n, &a))
@@ -90,8 +104,8 @@ IMPORT(reduce) {
       return SET(UNARY(sqrt, sum));
     return SET(CAST(UNARY(sqrt, CAST(sum, CY_F64)), dtype));
   }
-  case REDUCE_LOG_SUM: return SET(UNARY(log, SUM(X)));
-  case REDUCE_LOG_SUM_EXP: return SET(a.noop ? X : log_sum_exp(im, &a, X));
+  case REDUCE_LOG_SUM:
+  case REDUCE_LOG_SUM_EXP: return SET(log_sum(im, &a, X, n->arg == REDUCE_LOG_SUM_EXP));
   default: return SET(SUM(MUL(X, X)));
   }
 #undef SUM

@@ -274,16 +274,21 @@ static cy_dim from_end(cy_importer *im, cy_dim v, cy_dim extent) {
   return cy_dim_sub(im->g, v, cy_dim_mul(im->g, negative, extent));
 }
 
-/* Start and size of one axis, clamped as numpy does. */
+/* Start and size of one axis, clamped as the standard does: backwards, what starts before the first element starts there
+ * (in numpy nowhere). */
 static void slice_axis(cy_importer *im, cy_dim extent, cy_dim start, cy_dim end, int64_t step, cy_dim *out_start,
                        cy_dim *out_size) {
   cy_dim zero = num(im, 0), count;
+  int64_t least, most;
+  cy_dim_range(im->g, start, &least, &most);
   start = from_end(im, start, extent);
   end = from_end(im, end, extent);
   if (step > 0) {
     *out_start = cy_dim_max(im->g, start, zero); /* beyond the end: the size is 0 */
     count = cy_dim_sub(im->g, cy_dim_min(im->g, end, extent), *out_start);
   } else {
+    if (least < -1) /* -1: extent - 1, which without elements is -1, too */
+      start = cy_dim_max(im->g, start, zero);
     *out_start = cy_dim_min(im->g, start, cy_dim_addi(im->g, extent, -1));
     count = cy_dim_sub(im->g, *out_start, cy_dim_max(im->g, end, num(im, -1)));
   }

@@ -170,6 +170,18 @@ bool cy_dim_le(const cy_graph *g, cy_dim a, cy_dim b) {
   return nonneg(m, cy_dim_sub(m, b, a), 3);
 }
 
+bool cy_dim_lt(const cy_graph *g, cy_dim a, cy_dim b) {
+  int64_t alo, ahi, blo, bhi;
+  cy_dim_range(g, a, &alo, &ahi);
+  cy_dim_range(g, b, &blo, &bhi);
+  if (ahi < blo)
+    return true;
+  if (alo >= bhi || !tame(g, a) || !tame(g, b)) /* of others, a + 1 may wrap */
+    return false;
+  cy_graph *m = (cy_graph *)g;
+  return nonneg(m, cy_dim_addi(m, cy_dim_sub(m, b, a), -1), 3);
+}
+
 /* ---- evaluation -------------------------------------------------------------------------------------------------- */
 
 static int64_t eval_atom(const cy_graph *g, uint32_t id, const int64_t *syms) {

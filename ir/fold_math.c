@@ -191,7 +191,7 @@ static cy_dim truth(cy_graph *g, bool yes, bool no) { return yes || no ? cy_dim_
 
 static cy_dim compare_dims(cy_graph *g, cy_op op, cy_dim a, cy_dim b) {
   bool le = cy_dim_le(g, a, b), ge = cy_dim_le(g, b, a);
-  bool lt = cy_dim_le(g, cy_dim_addi(g, a, 1), b), gt = cy_dim_le(g, cy_dim_addi(g, b, 1), a);
+  bool lt = cy_dim_lt(g, a, b), gt = cy_dim_lt(g, b, a);
   switch (op) {
   case CY_OP_eq: return truth(g, a == b, lt || gt);
   case CY_OP_ne: return truth(g, lt || gt, a == b);

@@ -241,8 +241,9 @@ static cy_expr asinh_of(cy_kernel *k, cy_expr x) {
 
 static cy_expr acosh_of(cy_kernel *k, cy_expr x) {
   cy_expr t = sub(k, x, num(k, 1)), root = un(k, CY_OP_sqrt, fma_of(k, t, t, mul(k, num(k, 2), t)));
-  cy_expr large = add(k, log_of(k, x), num(k, 0.6931471805599453));
-  return cy_x_select(k, bin(k, CY_OP_gt, x, num(k, 1e9)), large, log1p_of(k, add(k, t, root)));
+  cy_expr large = add(k, log_of(k, x), num(k, 0.6931471805599453)), mid = log1p_of(k, add(k, t, root));
+  mid = cy_x_select(k, bin(k, CY_OP_lt, t, num(k, 0)), num(k, NAN), mid); /* far below, t + root is 0 and no number */
+  return cy_x_select(k, bin(k, CY_OP_gt, x, num(k, 1e9)), large, mid);
 }
 
 static cy_expr atanh_of(cy_kernel *k, cy_expr x) {

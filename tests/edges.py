@@ -6,6 +6,7 @@ Out: the closing line. Besides: inputs whose shapes do not fit each other are re
 context usable.
 """
 import os
+import platform
 import shutil
 
 import numpy as np
@@ -147,6 +148,8 @@ def broadcasts():
 def numbers():
     odd = np.array([nan, 1, -1, inf, -inf, -0.0, 0.0], f32)
     op('maximum with NaN', 'Max', odd, odd[::-1].copy())
+    case('signs, of -0 too', [N('Sign', ['a'], ['s']), N('Reciprocal', ['s'], ['y'])], [{'a': odd}])
+    op('below all that has an area cosine', 'Acosh', -np.logspace(0, 38, 39, dtype=f32))
     op('logarithm of sums of infinities', 'ReduceLogSumExp', np.array([[-inf, -inf], [inf, 1], [nan, 1]], f32), np.array([1]))
     case('bounds the wrong way', [N('Clip', ['x', 'low', 'high'], ['y'])], [{'x': odd, 'low': np.array(2, f32), 'high': np.array(-2, f32)}])
     op('largest of ties', 'ArgMax', np.array([[1, 3, 3, 2], [3, 3, 3, 3]], f32), out=I, axis=1, select_last_index=1)
@@ -157,7 +160,16 @@ def numbers():
        out=TensorProto.INT8)
     op('powers of integers', 'Pow', np.array([3, -2, -1, -1, 1, 0, 7, 2, 5, -3]),
        np.array([4, 63, -3, -4, -9, 0, 18, -1, 1, 3]), out=I)
+    case('sizes beside the largest integer', [N('Shape', ['x'], ['s']), N('Greater', ['s', 'm'], ['a']), N('Less', ['s', 'm'], ['b']),
+                                              N('Concat', ['a', 'b'], ['y'], axis=0)],
+         [{'x': np.zeros((2, 3), f32)}], {'y': B}, [const('m', np.array([2 ** 63 - 1]))])
     op('sums that wrap', 'Add', np.array([127, -128], np.int8), np.array([1, -1], np.int8), out=TensorProto.INT8)
+    wide = np.array([1 + 2.0 ** -11, 1 + 2.0 ** -11 + 2.0 ** -40, -3e-8, 2.98023223876953e-08, 65519.999999, 65520, 1e300, nan, -inf])
+    case('halves where no instruction converts them', [
+        N('Cast', ['a'], ['f'], to=F), N('Add', ['f', 'f'], ['g']), N('Cast', ['g'], ['y'], to=TensorProto.FLOAT16),
+        N('Cast', ['b'], ['z'], to=TensorProto.FLOAT16)], [{'a': np.array([1.5, -0.0, 6e-8, 3e4, 65504, nan], np.float16), 'b': wide}],
+         {'y': TensorProto.FLOAT16, 'z': TensorProto.FLOAT16},
+         levels=('--target=x86-64', '--target=x86-64-v2') if platform.machine() == 'x86_64' else LEVELS)
     op('numbers beyond f16', 'Cast', np.array([65519, 65520, 6e-8, 2e-8, nan, inf], f32), out=TensorProto.FLOAT16,
        to=TensorProto.FLOAT16)
 
@@ -262,6 +274,8 @@ def pixels_that_are_no_numbers():
     x[0, 3, 7, 9], x[0, 1, 15, 2] = nan, inf
     for name, operator, w, more in (('few channels', 'Conv', r.randn(2, 16, 3, 3), {'pads': [1] * 4}),
                                     ('16 channels', 'Conv', r.randn(16, 16, 3, 3), {'pads': [1] * 4}),
+                                    ('groups', 'Conv', r.randn(16, 2, 3, 3), {'group': 8}),
+                                    ('groups, transposed', 'ConvTranspose', r.randn(16, 2, 3, 3), {'group': 8}),
                                     ('few channels, transposed', 'ConvTranspose', r.randn(16, 2, 4, 4), {'strides': [2, 2]})):
         shape = const('s', np.int64([1, 16, 20, 24]))
         case('no numbers in pixels, ' + name, [N('Reshape', ['x', 's'], ['t']), N(operator, ['t', 'w'], ['y'], **more)],
@@ -289,6 +303,33 @@ def known_and_not(name, nodes, feeds, outputs=None):
     case(name, nodes, feeds, outputs)
     case(name + ', known', [N('Reshape', ['fed', 'dims'], ['x'])] + nodes, [{'fed': x}], outputs,
          [const('dims', np.array(x.shape))])
+
+
+def backwards():
+    """A row cut from the back whose length, one or more, only the running model knows: broadcast or read backwards."""
+    from_34 = [const('s', np.array([34])), const('e', np.array([-2 ** 63])), const('a', np.array([0])), const('t', np.array([-1]))]
+    case('backwards beside itself', [N('Unique', ['x'], ['u', 'i'], sorted=1), N('Slice', ['i', 's', 'e', 'a', 't'], ['r']),
+                                     N('BitwiseOr', ['r', 'i'], ['y'])],
+         [{'x': np.arange(n, dtype=f32)[::-1].copy()} for n in (8, 1, 35)], {'y': I}, from_34)
+
+
+def beyond_the_end():
+    for n in (9, 3):
+        op('%d elements by what is said of six' % n, 'Compress', np.arange(n, dtype=f32), np.array([1, 0, 1, 0, 1, 1], bool))
+    for kind, x in (('LogSum', np.array([[1, 7, 900], [3, 1, -4], [5, 2, 1]], np.int32)),
+                    ('LogSumExp', np.array([[1, 7, 20], [3, 3, 3], [-5, 2, 1]], np.int32))):
+        op('integers, ' + kind, 'Reduce' + kind, x, np.array([1]), out=TensorProto.INT32)
+
+
+def slices_beyond():
+    """Backwards from before the first element, by known bounds and by given ones."""
+    for start, end, step in ((-9, -9, -2), (-9, -20, -1), (-6, -7, -1), (-9, -2, -2), (-2 ** 63, -2 ** 63, -1), (9, -9, -3)):
+        given = {'s': np.array([start]), 'e': np.array([end]), 'a': np.array([0]), 't': np.array([step])}
+        nodes = [N('Slice', ['x', *given], ['y'])]
+        for n in (5, 0):
+            x, name = np.arange(n, dtype=f32), 'from %d to %d by %d of %d' % (start, end, step, n)
+            case(name, nodes, [{'x': x, **given}])
+            case(name + ', known', nodes, [{'x': x}], constants=[const(k, v) for k, v in given.items()])
 
 
 def borders():
@@ -554,7 +595,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, places, crossings,
+    for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
                   computed_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()

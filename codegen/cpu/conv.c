@@ -126,6 +126,8 @@ static int part_count(const cy_cg *cg, const cy_conv_desc *d) {
 /* Groups of few outputs share a vector: that costs nothing, since their lanes would lie idle. */
 static int64_t merge_choose(const cy_cg *cg, const cy_conv_desc *d) {
   int64_t n = d->cout / d->groups, merged = 1;
+  if (cg->no_fast) /* NaN times a weight of zero is NaN */
+    return 1;
   while (n * merged * 2 <= cg->W && d->groups % (merged * 2) == 0)
     merged *= 2;
   return merged;

@@ -122,8 +122,10 @@ bool cy_dot_rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p)
 /* Products of bytes by one instruction, outside of tiles; cut ones need so much more time that they gain nothing. */
 static bool bytes_at_once(const plan *p) { return p->form.fours && !p->form.amx && !p->form.cut; }
 
-/* Fours: are sums of rows needed? */
-static bool rows_summed(const plan *p) { return p->form.fours && p->d->b_zero_slot >= 0; }
+/* Fours: are sums of rows needed? Zero points of b take them away, and so does making u8 signed while packing them. */
+static bool rows_summed(const plan *p) {
+  return p->form.fours && (p->d->b_zero_slot >= 0 || (!p->packed && !p->d->b_signed));
+}
 
 /* Rows of bytes are read where they lie, except for a last tile that is not full, or would reach too far; so are those
  * of AMX, which may lie at any distance. */

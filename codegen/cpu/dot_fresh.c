@@ -24,8 +24,13 @@ static V load_element(cy_cg *cg, const cy_dot_fresh *p, V from, V at, unsigned l
   return d->b_signed ? LLVMBuildSExt(cg->b, v, wide, "") : LLVMBuildZExt(cg->b, v, wide, "");
 }
 
+/* Zero points of b as load_element() has them; where there are none, what stands for 0. */
 static V zeros_of(cy_cg *cg, const cy_dot_fresh *p, V col, unsigned lanes) {
   const cy_dot_desc *d = p->d;
+  if (d->b_zero_slot < 0) {
+    V zero = LLVMConstInt(cg->i8, d->b_signed ? 0 : 0x80, 0);
+    return lanes ? cy_splat(cg, zero, lanes) : zero;
+  }
   V at = cy_mulc(cg, col, d->b_zero_step), slot = cy_arg_ptr(cg, d->b_zero_slot);
   if (d->b_zero_step || !lanes)
     return load_element(cg, p, slot, at, lanes);

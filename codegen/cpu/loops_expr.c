@@ -84,11 +84,16 @@ typedef struct step {
 
 static bool is_flag(const cy_lp *p, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
+  const cy_graph *g = cy_kernel_graph(p->k);
+  const cy_term *terms;
   int64_t lo, hi;
   if (x->op != CY_X_DIM)
     return false;
-  cy_dim_range(cy_kernel_graph(p->k), x->id, &lo, &hi);
-  return lo >= -1 && hi <= 1; /* -1: of an axis without elements, along which nothing runs */
+  cy_dim_range(g, x->id, &lo, &hi);
+  if (lo >= 0)
+    return hi <= 1;
+  /* -1: min(size - 1, 1) of an axis without elements, along which nothing runs; no such thing backwards, where it moves */
+  return lo == -1 && hi == 1 && cy_dim_terms(g, x->id, &terms) == 1 && terms->coef > 0;
 }
 
 static step step_of(cy_lp *p, cy_expr e) {

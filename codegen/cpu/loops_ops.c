@@ -229,7 +229,8 @@ static V real_mod(cy_cg *cg, V a, V c) {
 static V real_sign(cy_cg *cg, V x) {
   LLVMBuilderRef b = cg->b;
   V zero = real_like(x, 0), one = real_like(x, 1), minus = real_like(x, -1);
-  V low = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, x, zero, ""), minus, x, "");
+  V none = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), x, zero, ""); /* 0 of -0 */
+  V low = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, x, zero, ""), minus, none, "");
   return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, zero, ""), one, low, "");
 }
 

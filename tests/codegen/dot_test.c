@@ -56,6 +56,8 @@ static const dot_case cases[] = {
     {.kind = 'p', .a = 'u', .b = 's', .m = 6, .n = 320, .k = 256},
     {.kind = 'r', .a = 'u', .b = 's', .a_zero = 1, .b_zero = 1, .m = 3, .n = 5, .k = 7},
     {.kind = 'r', .a = 'u', .b = 'u', .a_zero = 128, .b_zero = 2, .m = 40, .n = 77, .k = 65},
+    {.kind = 'r', .a = 's', .b = 'u', .m = 21, .n = 40, .k = 70},
+    {.kind = 'r', .a = 'u', .b = 'u', .a_zero = 9, .dynamic = 1, .m = 1, .n = 35, .k = 29},
     {.kind = 'r', .a = 's', .b = 's', .turned = 2, .b_zero = 2, .m = 19, .n = 64, .k = 64},
     {.kind = 'r', .a = 's', .b = 'u', .turned = 7, .b_zero = 1, .dynamic = 2, .m = 19, .n = 35, .k = 29},
     {.kind = 'r', .a = 'u', .b = 's', .turned = 4, .dynamic = 2, .a_zero = 5, .b_zero = 2, .m = 70, .n = 50, .k = 130},

@@ -89,7 +89,7 @@ static void test_accuracy(void) {
 /* Corners give what libm gives. */
 static void test_corners(void) {
   float x[] = {0,      -0.0f,   INFINITY, -INFINITY, NAN,   1,    -1, 0x1p-149f,
-               1e-40f, -1e-40f, 3e38f,    -3e38f,    88.8f, -110, 2,  -2};
+               1e-40f, -1e-40f, 3e38f,    -3e38f,    88.8f, -110, 2,  -2, -2e9f};
   float y[CHECK_COUNT(x)];
   cyrt_slot slots[2] = {{x}, {y}};
   for (cy_op op = CY_OP_exp; op <= CY_OP_sigmoid; op++) {
@@ -100,7 +100,7 @@ static void test_corners(void) {
       if (circular && fabsf(x[i]) > 1e8f && !isinf(x[i]))
         continue;
       double want = truth(op, x[i], 0);
-      if (ulps(y[i], want) > 8 && fabs(y[i] - want) > 2e-7)
+      if (ulps(y[i], want) > 8 && !(fabs(y[i] - want) <= 2e-7))
         CHECK_FAIL("%s(%g) is %.9g, not %.9g", cy_op_of(op)->name, x[i], y[i], want);
     }
   }

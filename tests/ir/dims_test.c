@@ -75,6 +75,8 @@ static void bounds(void) {
   CHECK(cy_dim_le(g, dim("s/2*2"), s));
   CHECK(cy_dim_le(g, dim("min(s,b)"), s));
   CHECK(!cy_dim_le(g, s, dim("b")));
+  CHECK(cy_dim_lt(g, s, dim("s+1")) && !cy_dim_lt(g, s, s) && !cy_dim_lt(g, s, dim("max(s,b)")));
+  CHECK(!cy_dim_lt(g, cy_dim_const(g, INT64_MAX), s));
   CHECK(cy_dim_le(g, s, dim("max(s,b)")));
   CHECK(cy_dim_is(g, cy_dim_sub(g, s, s), 0));
   CHECK(cy_dim_cdiv(g, s, two) == dim("(s+1)/2"));

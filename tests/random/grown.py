@@ -4,22 +4,30 @@ So its attributes may be anything, and what the graph computes is known. grown_n
 Every tensor has two values: one as computed, and one of operands shaken by a millionth at each node. How far they are
 apart tells how far two correct implementations may be: a node whose result differs by more than a thousandth, or at all
 if it is of integers, is left out. Inputs are on a grid of eighths, where sums and products are exact and stay unshaken.
+
+Some graphs are odd: NaN, infinities, -0 and denormal numbers stand among their operands, and integers at the ends of
+their types. What cannot be asked of ONNX Runtime then is in grown_rules.py. The sign of a zero that was computed is free:
+being shaken flips some, so that what depends on it is left out.
 """
 import numpy as np
 import onnxruntime
 from onnx import helper, numpy_helper
 
+import grown_rules
+
 MOST_ELEMENTS = 6000
+LARGE = 1e4
 OPSET = 21
 FLOATS = (np.float32, np.float32, np.float32, np.float32, np.float64, np.float16)
 SIGNED = (np.int64, np.int32, np.int8, np.int16, np.int64)
 UNSIGNED = (np.uint8, np.uint32, np.uint64, np.uint16)
 # results of operands on a grid are exact, unless they leave it
-EXACT = set('''Abs Neg Relu Identity Add Sub Mul Max Min Clip ReduceSum ReduceMax ReduceMin MatMul Transpose Reshape
-    Flatten Concat Split Slice Pad Gather GatherElements GatherND ScatterElements ScatterND Tile Expand
-    Trilu DepthToSpace SpaceToDepth ReverseSequence Compress Where Cast Squeeze Unsqueeze TopK CumSum Floor
-    Ceil Round Sign MaxPool Hardmax OneHot EyeLike ConstantOfShape GlobalMaxPool ThresholdedRelu
-    CenterCropPad SequenceAt Shrink Mod'''.split())
+MOVING = set('''Identity Neg Transpose Reshape Flatten Concat Split Slice Pad Gather GatherElements GatherND Tile Expand
+    Trilu DepthToSpace SpaceToDepth ReverseSequence Compress Where Squeeze Unsqueeze TopK CenterCropPad SequenceAt
+    '''.split())
+EXACT = MOVING | set('''Abs Relu Add Sub Mul Max Min Clip ReduceSum ReduceMax ReduceMin MatMul ScatterElements ScatterND
+    Cast CumSum Floor Ceil Round Sign MaxPool Hardmax OneHot EyeLike ConstantOfShape GlobalMaxPool ThresholdedRelu Shrink Mod
+    '''.split())
 
 
 class Refused(Exception):
@@ -27,15 +35,17 @@ class Refused(Exception):
 
 
 class Value:
-    def __init__(self, name, array, shaken=None, constant=False):
+    """exact: rounding changes nothing in it; by default whatever is not shaken."""
+    def __init__(self, name, array, shaken=None, constant=False, exact=None):
         self.name, self.array, self.constant = name, array, constant
         self.shaken = array if shaken is None else shaken
+        self.exact = self.steady if exact is None else exact
 
     dtype = property(lambda self: self.array.dtype)
     shape = property(lambda self: self.array.shape)
     rank = property(lambda self: self.array.ndim)
     size = property(lambda self: self.array.size)
-    exact = property(lambda self: self.shaken is self.array)
+    steady = property(lambda self: self.shaken is self.array)
 
 
 def same(a, b):
@@ -50,13 +60,17 @@ def on_grid(a):
 
 
 def rms_apart(a, b):
-    """Relative RMS difference; infinite where they are not finite in the same places."""
+    """Relative RMS difference; infinite where they are not finite in the same places. Each number beyond LARGE counts for
+    itself: it would hide all others."""
     a, b = np.asarray(a, np.float64).ravel(), np.asarray(b, np.float64).ravel()
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
         return np.inf
-    a, b = a[finite], b[finite]
-    return float(np.sqrt(np.mean((a - b) ** 2)) / max(np.sqrt(np.mean(b ** 2)), 1e-3)) if b.size else 0.0
+    large = np.abs(b) >= LARGE
+    most = np.max(np.abs(a[finite & large] / b[finite & large] - 1), initial=0)
+    a, b = a[finite & ~large], b[finite & ~large]
+    rms = np.sqrt(np.mean((a - b) ** 2)) / max(np.sqrt(np.mean(b ** 2)), 1e-3) if b.size else 0
+    return float(max(most, rms))
 
 
 def tolerance(v):
@@ -79,28 +93,60 @@ def model_of(graph):
 
 def evaluate(nodes, known, results, shaken):
     """Arrays named `results`, of operands {name: Value} as they are and, if `shaken`, as they are shaken."""
+    feeds = [{n: v.array for n, v in known.items()}] + ([{n: v.shaken for n, v in known.items()}] if shaken else [])
+    if len(nodes) > 1 or captured_by(nodes[0]):
+        return session_of(nodes, known, results)(feeds)
+    return [by_rules(nodes[0], known, results, feed) for feed in feeds]
+
+
+def captured_by(node):
+    return any(a.HasField('g') for a in node.attribute)
+
+
+def by_rules(node, known, results, feed):
+    """What a node makes of its operands: by the rules, or by ONNX Runtime where these have nothing to say."""
+    operands = [feed[name] if name else None for name in node.input]
+    found = grown_rules.rule_of(node, operands)
+    if found:
+        return found
+    if grown_rules.is_unclear(node, operands):
+        raise Refused('no rule')
+    session = session_of([node], known, results)
+
+    def run(values):
+        return session([dict(zip(node.input, values))])[0]
+    return grown_rules.corrected(node, operands, session([feed])[0], run)
+
+
+def session_of(nodes, known, results):
+    """A function from a list of operands to a list of results."""
     graph = helper.make_graph(nodes, 'g', [port(v, [None] * v.rank) for v in known.values()],
                               [helper.ValueInfoProto(name=n) for n in results])
     model = model_of(graph).SerializeToString()
-    feeds = [{n: v.array for n, v in known.items()}] + ([{n: v.shaken for n, v in known.items()}] if shaken else [])
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     try:
         session = onnxruntime.InferenceSession(model, options, providers=['CPUExecutionProvider'])
-        found = [session.run(None, f) for f in feeds]
     except Exception as problem:  # its exceptions have no common class
         raise Refused(str(problem)) from problem
-    if any(not isinstance(v, np.ndarray) or v.dtype.kind not in 'fiub' for run in found for v in run):
-        raise Refused('no array')
-    return found
+
+    def run(feeds):
+        try:
+            found = [session.run(None, {n: v for n, v in f.items() if n in known}) for f in feeds]
+        except Exception as problem:
+            raise Refused(str(problem)) from problem
+        if any(not isinstance(v, np.ndarray) or v.dtype.kind not in 'fiub' for values in found for v in values):
+            raise Refused('no array')
+        return found
+    return run
 
 
 class Graph:
-    """outer: the Graph that this one is a body of; it may use its tensors."""
+    """outer: the Graph that this one is a body of; it may use its tensors. odd: numbers may be any."""
 
-    def __init__(self, rng, outer=None):
-        self.rng, self.outer = rng, outer
+    def __init__(self, rng, outer=None, odd=False):
+        self.rng, self.outer, self.odd = rng, outer, outer.odd if outer else odd
         self.nodes, self.constants, self.inputs, self.fixed, self.pool, self.made = [], [], [], [], [], {}
         self.counter = outer.counter if outer else [0]
         self.depth = outer.depth + 1 if outer else 0
@@ -156,8 +202,21 @@ class Graph:
             info = np.iinfo(dtype)
             low, high = (info.min, info.max) if self.chance(0.2) else (max(info.min, -9), 9)
             values = self.rng.integers(low, high, shape, endpoint=True, dtype=dtype)
-            return np.asarray(values, dtype)
-        return np.asarray(self.rng.integers(-24, 25, shape) / 8, dtype)
+            return self.with_odd(np.asarray(values, dtype), [info.min, info.max])
+        tiny = float(np.finfo(dtype).smallest_subnormal)
+        return self.with_odd(np.asarray(self.rng.integers(-24, 25, shape) / 8, dtype), [
+            np.nan, np.nan, np.inf, -np.inf, -0.0, tiny, -tiny])
+
+    def with_odd(self, values, among):
+        """In odd graphs, in most arrays: three kinds of numbers in the place of some elements, sometimes of a whole row."""
+        if not self.odd or not values.size or self.chance(0.3):
+            return values
+        kinds = np.asarray(among, values.dtype)[self.rng.integers(0, len(among), 3)]
+        hit = self.rng.random(values.shape) < self.choice([0.02, 0.1])
+        hit.flat[self.integer(0, values.size - 1)] = True
+        if values.ndim and self.chance(0.2):
+            hit[tuple(self.integer(0, d - 1) for d in values.shape[:-1])] = True
+        return np.where(hit, self.rng.choice(kinds, values.shape), values)
 
     def constant(self, values, dtype=None):
         value = Value(self.name('c'), np.asarray(values, dtype), constant=True)
@@ -200,15 +259,25 @@ class Graph:
         for _, body in bodies:
             known.update(captured(self, body))
         exact = op in EXACT and all(v.exact for v in known.values())
-        found = evaluate([node], known, names, not all(v.exact for v in known.values()))
-        values = [self.judged(name, runs, exact) for name, runs in zip(names, zip(*found))]
+        if self.odd and op not in MOVING:
+            known = {n: self.unsteady(v) for n, v in known.items()}
+        found = evaluate([node], known, names, not all(v.steady for v in known.values()))
+        values = [self.judged(name, runs, exact, op in MOVING) for name, runs in zip(names, zip(*found))]
         self.nodes.append(node)
         self.pool.extend(values)
         self.made.update((v.name, v) for v in values)
         return values[0] if outputs == 1 else values
 
-    def judged(self, name, runs, exact):
-        """The Value of a result, unless it is of no use."""
+    def unsteady(self, v):
+        """v with its large numbers shaken: what is left of them when they cancel out is decided by rounding."""
+        if v.dtype.kind != 'f' or not np.any(np.isfinite(v.array) & (np.abs(v.array) >= LARGE)):
+            return v
+        with np.errstate(over='ignore', invalid='ignore'):
+            noise = 1 + 1e-3 * self.rng.standard_normal(v.shape) * (np.abs(v.shaken) >= LARGE)
+            return Value(v.name, v.array, np.asarray(v.shaken * noise, v.dtype), v.constant, v.exact)
+
+    def judged(self, name, runs, exact, moves=False):
+        """The Value of a result, unless it is of no use. moves: nothing is computed, zeros keep their signs."""
         plain, shaken = runs[0], runs[-1]
         if plain.size > MOST_ELEMENTS or plain.ndim > 6 or plain.shape != shaken.shape:
             raise Refused('shape')
@@ -216,12 +285,17 @@ class Graph:
             if not same(plain, shaken):
                 raise Refused('decided by rounding')
             return Value(name, plain)
-        if not np.isfinite(shaken).all() or not np.all(np.abs(plain.astype(np.float64)) < 1e4):
+        if self.odd:
+            if plain.size and np.isnan(plain).mean() > 0.5:
+                raise Refused('hardly a number')
+            shaken = np.where((shaken == 0) & (self.rng.random(shaken.shape) < 0.5) & ~moves, -shaken, shaken)
+        elif not np.isfinite(shaken).all() or not np.all(np.abs(plain.astype(np.float64)) < LARGE):
             raise Refused('large, or no number')
         if exact and on_grid(plain):
-            return Value(name, plain)
+            return Value(name, plain, shaken if self.odd else None, exact=True)
         size = 1e-3 if plain.dtype == np.float16 else 1e-6
-        shaken = np.asarray(shaken * (1 + size * self.rng.standard_normal(plain.shape)), plain.dtype)
+        with np.errstate(over='ignore', invalid='ignore'):
+            shaken = np.asarray(shaken * (1 + size * self.rng.standard_normal(plain.shape)), plain.dtype)
         if rms_apart(shaken, plain) > (2e-2 if plain.dtype == np.float16 else 1e-3):
             raise Refused('ill-conditioned')
         return Value(name, plain, shaken)

@@ -1,13 +1,15 @@
 """Random graphs at -O0 and -O3 against ONNX Runtime; operators that draw random numbers (draws.py), copies (copies.py).
 
 In:  --first and --count: seeds, one graph each. Two of three are networks in f32 (generate.py), the third is grown node by
-     node, of all types, with branches and loops in it (grown_graphs.py). The defaults are the run of `make check`: fixed,
-     under 40 s.
+     node, of all types, with branches and loops in it (grown_graphs.py); every other one of these is odd: with NaN,
+     infinities and the like among its numbers. The defaults are the run of `make check`: fixed, under 40 s. --kind: all
+     graphs of one kind.
 Out: the closing line. A graph that fails is left in build/random/SEED with its inputs.
 
 The relative RMS error of each output of a network may be 1e-4, or ten times what ONNX Runtime's own levels differ by where
 that is larger. Networks whose outputs are not finite, or that ONNX Runtime refuses, are left out. Grown graphs say
-themselves how far each of their outputs may be off; integers are equal.
+themselves how far each of their outputs may be off; integers are equal. Odd ones are compiled without fast algorithms,
+which let NaN spread.
 """
 import os
 import shutil
@@ -43,36 +45,41 @@ def network_of(seed):
     return model, feeds, [(v, max(1e-4, 10 * lib.rel_rms(o, v))) for v, o in zip(plain, other)]
 
 
-def grown_of(seed):
-    model, feeds, outputs = grown_graphs.generate(seed)
+def grown_of(seed, odd=False):
+    model, feeds, outputs = grown_graphs.generate(seed, odd)
     return model, feeds, [(v.array, grown.tolerance(v)) for v in outputs] or None
+
+
+def odd_of(seed):
+    return grown_of(seed, True)
+
+
+KINDS = {'network': network_of, 'grown': grown_of, 'odd': odd_of}
+CYCLE = ('network', 'network', 'grown', 'network', 'network', 'odd')  # of seeds
 
 
 def differs(got, want, limit):
     """Like lib.rel_rms, but an output that is nearly zero everywhere is compared with 1e-3."""
-    if want.dtype.kind != 'f':
-        return lib.difference('integers', got, want, 0)
-    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    if got.shape != want.shape or not np.isfinite(got).all():
-        return 'shape %s, not %s' % (got.shape, want.shape) if got.shape != want.shape else 'not finite'
-    if not want.size:
-        return None
-    error = np.sqrt(np.mean((got - want) ** 2)) / max(np.sqrt(np.mean(want ** 2)), 1e-3)
+    if want.dtype.kind != 'f' or got.shape != want.shape:
+        return lib.difference('output', got, want, 0)
+    error = grown.rms_apart(got, want)
     return None if error <= limit else 'relative RMS error %.3g, limit %.3g' % (error, limit)
 
 
 def test(args, seed):
-    """(None, why) when the graph is of no use, else (True, why or None)."""
+    """(whether the graph is of use, why it failed or None)."""
     work = os.path.join(args.build, 'random', str(seed))
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
     path, why = os.path.join(work, 'model.onnx'), None
-    model, feeds, expected = (grown_of if seed % 3 == 2 else network_of)(seed)
+    kind = args.kind or CYCLE[seed % len(CYCLE)]
+    model, feeds, expected = KINDS[kind](seed)
+    options = ['-j', '1', '--verify'] + (['--fast-algorithms=off'] if kind == 'odd' else [])
     onnx.save(model, path)
     network.save_inputs(work, feeds)
     for threads, level in enumerate(LEVELS if expected else (), 1):
         library, outputs = os.path.join(work, 'model.so'), os.path.join(work, 'out' + level)
-        why = network.compile_model(args, path, library, level, ['-j', '1', '--verify'])
+        why = network.compile_model(args, path, library, level, options)
         why = why or network.execute(args, library, work, outputs, threads)
         got = network.by_index(outputs)
         for k, (want, limit) in enumerate(expected):
@@ -86,7 +93,8 @@ def test(args, seed):
 
 
 def main():
-    args = lib.arguments(__doc__, first={'type': int, 'default': 0}, count={'type': int, 'default': 120})
+    args = lib.arguments(__doc__, first={'type': int, 'default': 0}, count={'type': int, 'default': 120},
+                         kind={'choices': KINDS})
     suite = lib.Suite(args)
     count = args.count // 3 if args.variant != 'release' else args.count
     useless = 0
