@@ -281,6 +281,7 @@ static cy_val operand(cy_importer *im, cy_val x, cy_val bias, cy_dim from, int64
 typedef struct cache {
   bool shared;  /* past is as long as present, and `used` says how much of it counts */
   cy_dim used;  /* keys of past */
+  cy_val start; /* the same, i64 [1] */
   cy_val beams; /* cache_indirection [batch, beams, length], or 0 */
 } cache;
 
@@ -305,6 +306,9 @@ static bool read_cache(cy_importer *im, const cy_onnx_node *n, cache *c) {
                           cy_type_text(im->g, cy_onnx_type(im, n->in[8])));
   c->shared = true;
   c->used = used[0];
+  cy_dim one = num(im, 1);
+  if (!(c->start = cy_build_reshape(im->g, CAST(n->in[8], CY_I64), &one, 1)))
+    return false;
   if (!cy_onnx_at_most(im, "input 'past_sequence_length'", num(im, 0), c->used))
     return false;
   return !c->beams || cy_onnx_type(im, c->beams)->rank == 3 ||
@@ -335,11 +339,12 @@ static bool extend(cy_importer *im, const cache *c, cy_val past, cy_val now, cy_
   cy_dim end = cy_dim_add(im->g, c->used, dim_of(im, now, 2));
   if (!cy_onnx_at_most(im, "input 'past_sequence_length'", end, dim_of(im, past, 2)))
     return false;
-  cy_val old = cy_build_slice_axis(im->g, past, 2, num(im, 0), c->used);
-  cy_val part[3] = {old, now, cy_build_slice_axis(im->g, past, 2, end, cy_dim_sub(im->g, dim_of(im, past, 2), end))};
-  *out_present = old && part[2] ? cy_build_concat(im->g, part, 3, 2) : 0;
-  *out_seen = append(im, old && c->beams ? follow_beams(im, c, old) : old, now);
-  return *out_present && *out_seen;
+  *out_present = cy_build_write_rows(im->g, past, now, c->start, 2, dim_of(im, past, 2), false);
+  if (!*out_present)
+    return false;
+  cy_val old = cy_build_slice_axis(im->g, *out_present, 2, num(im, 0), c->beams ? c->used : end);
+  *out_seen = old && c->beams ? append(im, follow_beams(im, c, old), now) : old;
+  return *out_seen != 0;
 }
 
 IMPORT(multi_head_attention) {

@@ -442,6 +442,8 @@ cy_val cy_build_slice(cy_graph *g, cy_val x, const cy_dim *starts, const int64_t
 cy_val cy_build_slice_axis(cy_graph *g, cy_val x, int axis, cy_dim start, cy_dim size);
 cy_val cy_build_pad(cy_graph *g, cy_val x, const cy_dim *pads, int mode, cy_val fill); /* pads: begins then ends */
 cy_val cy_build_concat(cy_graph *g, const cy_val *v, uint32_t n, int axis);
+/* x with rows written along axis from starts on: see ops.def; length: of the result along axis */
+cy_val cy_build_write_rows(cy_graph *g, cy_val x, cy_val rows, cy_val starts, int axis, cy_dim length, bool wrap);
 cy_val cy_build_gather(cy_graph *g, cy_val x, cy_val indices, int axis);
 cy_val cy_build_iota(cy_graph *g, cy_dtype dtype, const cy_dim *dims, int rank, int axis);
 cy_val cy_build_reduce(cy_graph *g, cy_op op, cy_val x, const int64_t *axes, uint32_t naxes, bool keepdims);

@@ -117,6 +117,7 @@ static int run_steps(host *h, const cy_step *s) {
         return -1;
       break;
     case CY_STEP_SET: h->syms[s->sym] = eval(h, s->limit); break;
+    case CY_STEP_SHARED: h->syms[s->sym] = 0; break;
     case CY_STEP_CALL: return -1;
     }
   return 0;

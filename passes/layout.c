@@ -165,6 +165,7 @@ static bool wants_row_major(const cy_node_info *n) {
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
   switch (n->op) {
   case CY_OP_recurrent:
+  case CY_OP_write_rows:
   case CY_OP_scatter_elements:
   case CY_OP_scatter_nd:
   case CY_OP_cumsum:
@@ -596,7 +597,8 @@ static void choose_node(chooser *c, cy_node id) {
     set(c, n->out[0], &o); /* a second output, pool_max's indices, stays row-major */
   } else if (wants_row_major(n)) {
     for (uint32_t k = 0; k < n->nin; k++)
-      need(c, id, k, &plain);
+      if (n->op != CY_OP_write_rows || k != 1) /* rows are read wherever they lie */
+        need(c, id, k, &plain);
   } else if (n->op == CY_OP_reshape) {
     choose_reshape(c, id);
   } else if (n->op == CY_OP_transpose) {
