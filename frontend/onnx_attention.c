@@ -339,7 +339,7 @@ static bool extend(cy_importer *im, const cache *c, cy_val past, cy_val now, cy_
   cy_dim end = cy_dim_add(im->g, c->used, dim_of(im, now, 2));
   if (!cy_onnx_at_most(im, "input 'past_sequence_length'", end, dim_of(im, past, 2)))
     return false;
-  *out_present = cy_build_write_rows(im->g, past, now, c->start, 2, dim_of(im, past, 2), false);
+  *out_present = cy_build_write_rows(im->g, past, now, c->start, 2, dim_of(im, past, 2), CY_WRITE_PLAIN);
   if (!*out_present)
     return false;
   cy_val old = cy_build_slice_axis(im->g, *out_present, 2, num(im, 0), c->beams ? c->used : end);

@@ -187,7 +187,7 @@ static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   if (!past || a->kept)
     return joined(im, a, past, now);
   cy_val starts = cy_build_reshape(im->g, a->before, &a->batch, 1);
-  return cy_build_write_rows(im->g, past, now, starts, 2, a->total, false);
+  return cy_build_write_rows(im->g, past, now, starts, 2, a->total, CY_WRITE_LAST);
 }
 
 /* What the cache keeps of x, the keys (or values) of this call. */

@@ -102,7 +102,19 @@ void cy_lower_check_shares(cy_lowering *l) {
   p->nshares = sound;
 }
 
-/* ---- the copy ---- */
+/* ---- rows ---- */
+
+/* Where the first row of element idx[0] of the first axis goes. */
+static cy_expr first_place(cy_kb *b, const cy_node_info *n, const cy_expr *idx, int axis) {
+  cy_graph *g = b->l->g;
+  cy_dim places = cy_lower_type(b->l, n->out[0])->dim[axis], rows = cy_lower_type(b->l, n->in[1])->dim[axis];
+  bool single = cy_dim_is(g, cy_lower_type(b->l, n->in[2])->dim[0], 1);
+  cy_expr element = single ? cy_x_index(b->k, 0) : idx[0];
+  cy_expr start = cy_x_cast(b->k, cy_lower_at(b, n->in[2], &element), CY_I64);
+  if (cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_WRITE_WRAP)
+    return start;
+  return cy_lower_clamp(b, start, cy_dim_addi(g, cy_dim_sub(g, places, rows), 1));
+}
 
 /* Zeros behind x, where target is longer along axis. */
 static void fill_rest(cy_lowering *l, cy_val x, cy_val target, int axis) {
@@ -132,9 +144,11 @@ static bool same_place(cy_lowering *l, cy_val a, cy_val b) {
   return true;
 }
 
-/* Makes target, which may be longer along axis, x. */
-static void copy_base(cy_lowering *l, cy_val x, cy_val target, int axis) {
+/* Makes target, which may be longer along the axis in which n writes rows, what n's first input is. */
+static void copy_base(cy_lowering *l, const cy_node_info *n, cy_val target) {
+  cy_val x = n->in[0];
   const cy_type *t = cy_lower_type(l, x);
+  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   cy_branch apart;
   if (same_place(l, x, target))
     return;
@@ -144,27 +158,17 @@ static void copy_base(cy_lowering *l, cy_val x, cy_val target, int axis) {
   cy_expr idx[CY_MAX_RANK];
   for (int i = 0; i < t->rank; i++)
     idx[i] = cy_kb_grid_index(&b, t->dim[i]);
-  cy_kb_store(&b, cy_lower_place(l, target), (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, x, idx));
+  cy_expr value = cy_lower_at(&b, x, idx);
+  if (n->op == CY_OP_write_rows && cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_WRITE_LAST) {
+    cy_expr before = bin(&b, CY_OP_lt, idx[axis], first_place(&b, n, idx, axis));
+    value = cy_x_select(b.k, before, value, cy_x_const(b.k, cy_expr_of(b.k, value)->dtype, 0));
+  }
+  cy_kb_store(&b, cy_lower_place(l, target), (cy_dtype)t->dtype, t->rank, idx, value);
   cy_kb_launch(&b, true);
-  if (axis >= 0)
+  if (n->op == CY_OP_write_rows)
     fill_rest(l, x, target, axis);
   if (may_share)
     cy_lower_join(l, &apart);
-}
-
-/* ---- rows ---- */
-
-/* Where row i of element idx[0] of the first axis goes. */
-static cy_expr row_position(cy_kb *b, const cy_node_info *n, const cy_expr *idx, int axis) {
-  cy_graph *g = b->l->g;
-  cy_dim places = cy_lower_type(b->l, n->out[0])->dim[axis], rows = cy_lower_type(b->l, n->in[1])->dim[axis];
-  bool single = cy_dim_is(g, cy_lower_type(b->l, n->in[2])->dim[0], 1);
-  cy_expr element = single ? cy_x_index(b->k, 0) : idx[0];
-  cy_expr start = cy_x_cast(b->k, cy_lower_at(b, n->in[2], &element), CY_I64);
-  if (cy_attr_get_int(n, CY_ATTR_wrap, 0))
-    return bin(b, CY_OP_mod, bin(b, CY_OP_add, start, idx[axis]), cy_x_dim(b->k, places));
-  start = cy_lower_clamp(b, start, cy_dim_addi(g, cy_dim_sub(g, places, rows), 1));
-  return bin(b, CY_OP_add, start, idx[axis]);
 }
 
 void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
@@ -172,7 +176,7 @@ void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val tar
   if (anchor != target)
     cy_bug("writing rows cannot take an epilogue");
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
-  copy_base(l, n->in[0], target, axis);
+  copy_base(l, n, target);
   const cy_type *t = cy_lower_type(l, n->in[1]);
   cy_kb b;
   cy_kb_init(&b, l, "write_rows");
@@ -180,7 +184,9 @@ void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val tar
   for (int i = 0; i < t->rank; i++)
     idx[i] = cy_kb_grid_index(&b, t->dim[i]);
   cy_expr row = cy_lower_at(&b, n->in[1], idx);
-  idx[axis] = row_position(&b, n, idx, axis);
+  idx[axis] = bin(&b, CY_OP_add, first_place(&b, n, idx, axis), idx[axis]);
+  if (cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_WRITE_WRAP)
+    idx[axis] = bin(&b, CY_OP_mod, idx[axis], cy_x_dim(b.k, cy_lower_type(l, target)->dim[axis]));
   cy_kb_store(&b, cy_lower_place(l, target), (cy_dtype)t->dtype, t->rank, idx, row);
   cy_kb_launch(&b, true);
 }
@@ -256,7 +262,7 @@ void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target
   cy_lower_alloc(l, anchor);
   const cy_place *to = cy_lower_place(l, anchor);
   const cy_type *t = cy_lower_type(l, anchor);
-  copy_base(l, n->in[0], anchor, -1);
+  copy_base(l, n, anchor);
   if (n->op == CY_OP_scatter_nd)
     scatter_nd_kernel(l, n, to, t);
   else
