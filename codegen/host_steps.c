@@ -185,6 +185,18 @@ static void emit_alloc(cy_host *h, const cy_step *s) {
   slot_alloc(h, b->index, cy_host_size(h, b->bytes));
 }
 
+static void emit_swap(cy_host *h, const cy_step *s) {
+  cy_cg *cg = h->cg;
+  LLVMValueRef at[2], slot[2];
+  LLVMTypeRef type = LLVMArrayType2(cg->i64, sizeof(cyrt_dynamic) / 8);
+  for (int i = 0; i < 2; i++) {
+    at[i] = cy_gepc(cg, h->fn.dynamic, h->p->buffers[s->bind[i].buffer].index * (int64_t)sizeof(cyrt_dynamic));
+    slot[i] = cy_load(cg, type, at[i], 8);
+  }
+  cy_store(cg, slot[1], at[0], 8);
+  cy_store(cg, slot[0], at[1], 8);
+}
+
 static void output_alloc(cy_host *h, uint32_t index, const cy_type *type) {
   cy_cg *cg = h->cg;
   if (!h->fn.dims)
@@ -399,6 +411,7 @@ static void emit_step(cy_host *h, const cy_step *s) {
   case CY_STEP_IF: emit_if(h, s); break;
   case CY_STEP_LOOP: emit_loop(h, s); break;
   case CY_STEP_SHARED: emit_shared(h, s); break;
+  case CY_STEP_SWAP: emit_swap(h, s); break;
   case CY_STEP_SET:
     cy_host_set_sym(h, s->sym, cy_host_dim(h, s->limit));
     h->known[s->sym] = !s->guess;

@@ -239,18 +239,20 @@ static bool attend_packed(cy_importer *im, const cy_onnx_node *n, cy_val all, cy
   a.op.q = part[0];
   if (!part[0] || !part[1] || !part[2] || !ms_scale(im, n, &a))
     return false;
-  if (past)
-    a.op.past = dim_of(im, past, 3);
-  a.op.k = append(im, past_half(im, past, 0), part[1]);
-  a.op.v = append(im, past_half(im, past, 1), part[2]);
-  if (!a.op.k || !a.op.v || !ms_mask(im, n, mask, &a))
-    return false;
-  if (cy_onnx_wants(n, 1)) {
-    cy_val both[2] = {a.op.k ? cy_build_unsqueeze(im->g, a.op.k, 0) : 0,
-                      a.op.v ? cy_build_unsqueeze(im->g, a.op.v, 0) : 0};
-    if (!both[0] || !both[1] || !cy_importer_set(im, n, 1, cy_build_concat(im->g, both, 2, 0)))
+  a.op.k = part[1];
+  a.op.v = part[2];
+  if (past || cy_onnx_wants(n, 1)) { /* one cache of both, which they are read from */
+    cy_val both[2] = {cy_build_unsqueeze(im->g, part[1], 0), cy_build_unsqueeze(im->g, part[2], 0)};
+    cy_val now = both[0] && both[1] ? cy_build_concat(im->g, both, 2, 0) : 0, all_keys[2] = {past, now};
+    a.op.past = past ? dim_of(im, past, 3) : 0;
+    cy_val present = past && now ? cy_build_concat(im->g, all_keys, 2, 3) : now;
+    a.op.k = past_half(im, present, 0);
+    a.op.v = past_half(im, present, 1);
+    if (!a.op.k || !a.op.v || (cy_onnx_wants(n, 1) && !cy_importer_set(im, n, 1, present)))
       return false;
   }
+  if (!ms_mask(im, n, mask, &a))
+    return false;
   return SET(cy_onnx_join_heads(im, attend(im, &a)));
 }
 

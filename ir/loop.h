@@ -322,6 +322,7 @@ typedef enum cy_step_kind {
    * turn; 0: no condition) */
   CY_STEP_LOOP,
   CY_STEP_SET,    /* symbol sym = expression `limit` */
+  CY_STEP_SWAP,   /* the dynamic slots of buffers bind[0] and bind[1] exchange their memory */
   CY_STEP_SHARED  /* symbol sym = does output `index`, of `limit` bytes, lie where the input of buffer bind[0] does? */
 } cy_step_kind;
 
@@ -332,7 +333,7 @@ typedef struct cy_step {
   cy_kernel *kernel;       /* LAUNCH */
   cy_node *fused;          /* LAUNCH: the nodes it computes, in no order; for --explain */
   uint32_t nfused;
-  cy_bind *bind;           /* LAUNCH: one per kernel argument (SCRATCH ones: buffer of workers * elems); READ, ALLOC: one */
+  cy_bind *bind;           /* LAUNCH: one per kernel argument (SCRATCH ones: buffer of workers * elems); READ, ALLOC, SHARED: one; SWAP: two */
   uint32_t nbind;
   const char *call;        /* CALL: name in rt_ops.def */
   cy_call_tensor *in, *out;

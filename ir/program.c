@@ -111,6 +111,13 @@ static void print_step(cy_program *p, FILE *out, const cy_step *s, int depth) {
   case CY_STEP_SET:
     fprintf(out, "set %s = %s\n", sym_text(p, s->sym), dim_text(p, s->limit));
     return;
+  case CY_STEP_SWAP:
+    fputs("swap ", out);
+    print_bind(p, out, &s->bind[0]);
+    fputs(", ", out);
+    print_bind(p, out, &s->bind[1]);
+    fputc('\n', out);
+    return;
   case CY_STEP_SHARED:
     fprintf(out, "shared %s = output %u, %s bytes, ", sym_text(p, s->sym), s->index, dim_text(p, s->limit));
     print_bind(p, out, s->bind);
@@ -232,6 +239,9 @@ static void check_steps(checker *c, const cy_step *s) {
     bool shared = s->kind == CY_STEP_SHARED;
     if ((s->kind == CY_STEP_READ || s->kind == CY_STEP_ALLOC || shared) && s->nbind != 1)
       bad(c, s, "binds %u buffers, not 1", s->nbind);
+    for (uint32_t i = 0; i < s->nbind && s->kind == CY_STEP_SWAP && !c->bad; i++)
+      if (s->nbind != 2 || c->p->buffers[s->bind[i].buffer].kind != CY_BUF_DYNAMIC)
+        bad(c, s, "swaps what are no two dynamic slots");
     if (s->kind == CY_STEP_READ || s->kind == CY_STEP_IF || s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET || shared)
       check_sym(c, s, s->sym);
     if ((s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET || shared) && !s->limit)

@@ -503,16 +503,17 @@ static bool is_result(const cy_graph *g, const cy_node_info *n) {
   return false;
 }
 
-/* Is at least half of what a concat joins, whose readers want row-major, row-major already? A cache that a block is given
- * and gives back longer counts as that half: sizes do not tell, and in another order all of it would be copied twice. */
+/* Is at least half of what a concat joins, whose readers want row-major, row-major already? A cache that the model or a loop
+ * is given and gives back longer counts as that half: sizes do not tell, and in another order all of it would be copied
+ * twice. */
 static bool mostly_plain(const chooser *c, const cy_node_info *n) {
   cy_graph *g = c->g;
   const cy_type *t = cy_type_of(g, n->out[0]);
   const wish *w = &c->wishes[n->out[0]];
   if (n->op != CY_OP_concat || !w->weight || !is_row_major(c, t, &w->o))
     return false;
-  bool result = is_result(g, n);
-  for (uint32_t k = 0; k < n->nin && result; k++)
+  bool returns = n->block != 1 || is_result(g, n); /* of a loop, perhaps reordered */
+  for (uint32_t k = 0; k < n->nin && returns; k++)
     if (!cy_def(g, n->in[k]) && !cy_value_of(g, n->in[k])->data.bytes)
       return true;
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0);
