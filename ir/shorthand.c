@@ -163,6 +163,11 @@ cy_val cy_build_write_rows(cy_graph *g, cy_val x, cy_val rows, cy_val starts, in
     return 0;
   const cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_mode, mode)};
   cy_type t = cy_value_of(g, x)->type;
+  const cy_type *r = &cy_value_of(g, rows)->type;
+  int64_t known;
+  for (int i = 0; i < t.rank && i < r->rank; i++)
+    if (cy_dim_is_const(g, r->dim[i], &known))
+      t.dim[i] = r->dim[i];
   t.dim[axis] = length;
   return cy_build(g, CY_OP_write_rows, (cy_val[]){x, rows, starts}, 3, a, 2, &t, 1);
 }
