@@ -28,6 +28,11 @@ def real(*dims, dtype=np.float32):
     return rng.standard_normal(dims).astype(dtype)
 
 
+def whole(*dims):
+    """Numbers that add up exactly, in whichever order."""
+    return rng.integers(-9, 9, dims).astype(np.float32)
+
+
 def case(name, nodes, given, outputs, past, more, constants=(), opset=17):
     """given: the inputs that are no caches, of a step; outputs: {name: dtype}; past: {name: (first array, its output)}."""
     caches = {n: x for n, (x, _) in past.items()}
@@ -105,6 +110,67 @@ def scattered():
          given.__getitem__, {'n': T.FLOAT}, {'p': (past['p'][0], None)}, ())
     slots = [{'x': real(3, SIZE), 'at': np.int64([[0, 3 + step], [1, 9 - step], [1, step]])} for step in range(STEPS)]
     case('places', [h.make_node('ScatterND', ['p', 'at', 'x'], ['n'])], slots.__getitem__, {'n': T.FLOAT}, past, ())
+
+
+def looped(name, nodes, carried, turns, constants=(), limit=True, axis=None):
+    """(name, model, feeds) of a Loop around nodes, from `carried` {name: first array} to next_NAME; without a limit a condition
+    ends it. Its scan output is the sum of each turn. axis: along which sizes change, which are else known."""
+    def carry(prefix):
+        return [graphs.port(prefix + n, x.dtype, [None if k == axis else d for k, d in enumerate(x.shape)]) for n, x in carried.items()]
+
+    nodes = [*nodes, h.make_node('ReduceSum', ['next_' + list(carried)[0]], ['sum'], keepdims=0),
+             h.make_node('Add', ['i', 'one'], ['done']), h.make_node('Less', ['done', 'turns'], ['more'])]
+    body = h.make_graph(nodes, 'body', [graphs.port('i', np.int64, []), graphs.port('go', np.bool_, []), *carry('')],
+                        [graphs.port('more', np.bool_, []), *carry('next_'), graphs.port('sum', np.float32, [])],
+                        [graphs.constant('one', np.int64(1)), *(graphs.constant(n, x) for n, x in constants)])
+    loop = h.make_node('Loop', ['turns' if limit else '', 'start', *carried], ['out_' + n for n in carried] + ['sums'], body=body)
+    model = graphs.model_of([loop], [graphs.port('turns', np.int64, []), *carry('')], [*carry('out_'), graphs.port('sums', np.float32, [None])],
+                            [graphs.constant('start', np.bool_(True))])
+    return name, model, [{'turns': np.int64(t), **carried} for t in turns]
+
+
+def loops():
+    """Carried values that grow (by more turns than have room at first), grow and are gathered, are written, change places."""
+    x, rows = whole(2, 3, 4), whole(2, 2, 4)
+    grow = h.make_node('Concat', ['x', 'rows'], ['next_x'], axis=1)
+    for limit in (True, False):
+        yield looped('grows' + ', no limit' * (not limit), [grow], {'x': x}, (1, 700), [('rows', rows)], limit, 1)
+    yield looped('grows, empty at first', [grow], {'x': x[:, :0]}, (1, 3), [('rows', rows)], axis=1)
+    reordered = [h.make_node('Concat', ['x', 'rows'], ['longer'], axis=1), h.make_node('Gather', ['longer', 'order'], ['next_x'], axis=0)]
+    yield looped('grows and is gathered', reordered, {'x': x}, (1, 2, 700), [('rows', rows), ('order', np.int64([1, 0]))], axis=1)
+    both = [grow, h.make_node('Slice', ['next_x', 'one1', 'three', 'one1'], ['next_y'])]
+    yield looped('a part of what grows', both, {'x': x, 'y': whole(2, 2, 4)}, (1, 9), [('rows', rows), ('one1', np.int64([1])), ('three', np.int64([3]))], axis=1)
+    at = [h.make_node('Reshape', ['i', 'first'], ['place']), h.make_node('TensorScatter', ['x', 'now', 'place'], ['next_x'], axis=1)]
+    at += [h.make_node('ReduceSum', ['x', 'axes'], ['seen'], keepdims=1), h.make_node('Add', ['seen', 'rows'], ['now'])]
+    at = [at[2], at[3], at[0], at[1]]
+    yield looped('written, read before', at, {'x': whole(1, 9, 4)}, (1, 8), [('rows', whole(1, 1, 4)), ('first', np.int64([1])), ('axes', np.int64([1]))])
+    spot = [h.make_node('Mul', ['rows', 'two'], ['now']), h.make_node('ScatterElements', ['x', 'at', 'now'], ['next_x'], axis=1)]
+    yield looped('written', spot, {'x': whole(1, 9, 4)}, (1, 8), [('rows', whole(1, 1, 4)), ('two', np.float32(2)), ('at', np.int64([[[3, 1, 0, 8]]]))])
+    turned = [h.make_node('Compress', ['y', 'keep'], ['next_x'], axis=0), h.make_node('Concat', ['x', 'y'], ['next_y'], axis=0)]
+    yield looped('change places', turned, {'x': whole(2, 3), 'y': whole(3, 3)}, (1, 2, 9), [('keep', np.bool_([True, False, True]))], axis=0)
+    swapped = [h.make_node('Identity', ['y'], ['next_x']), h.make_node('Concat', ['x', 'y'], ['next_y'], axis=0)]
+    yield looped('each other', swapped, {'x': whole(2, 3), 'y': whole(1, 3)}, (1, 2, 9), axis=0)
+
+
+def check_loop(args, folder, model, feeds):
+    """-O3 beside -O0, whose loops copy what they carry."""
+    os.makedirs(folder, exist_ok=True)
+    path, wanted = os.path.join(folder, 'm.onnx'), {}
+    with open(path, 'wb') as f:
+        f.write(model.SerializeToString())
+    for level in ('-O0', '-O3'):
+        library = os.path.join(folder, 'm%s.so' % level)
+        why = network.compile_model(args, path, library, level, ['--verify'])
+        for k, feed in enumerate(feeds):
+            if why:
+                return why
+            found, why = steps(args, folder, library, model, {}, {}, lambda step: feed, [], 1)
+            if not why and level == '-O3':
+                why = compare('-O3, feed %d' % k, found, wanted[k], 0)
+            wanted[k] = found
+        if why:
+            return why
+    return None
 
 
 def steps(args, folder, library, model, caches, follow, given, share, count=STEPS):
@@ -191,6 +257,9 @@ def main():
             suite.result(name, check(args, folder, name))
             if name == 'shared heads, ragged':
                 suite.result('a full cache', check_room(args, folder))
+    for name, model, feeds in loops():
+        if args.wanted(name):
+            suite.result(name, check_loop(args, os.path.join(args.build, 'caches', 'loop_' + re.sub(r'\W+', '_', name)), model, feeds))
     suite.done()
 
 
