@@ -1,14 +1,13 @@
 """Measures steps of a language model whose caches are bound to one piece of memory, and of one whose caches are copied,
 beside ONNX Runtime with and without shared memory.
 
-In:  --build DIR; --threads N (1), --rounds N (5): contenders take turns, the least time of a process' runs and the median of
-     the processes count. The model is made here: a decoder
-     of GroupQueryAttention as large as a Llama of 160 million parameters, weights random, caches with room for 2,048 tokens.
+In:  --build DIR; --threads N (1), --rounds N (5): contenders take turns, the least time of all runs counts. The model is made
+     here: a decoder of GroupQueryAttention as large as a Llama of 160 million parameters, weights random, caches with room
+     for 2,048 tokens.
 Out: the table; with --write this CPU's section of RESULTS-decode.md.
 """
 import os
 import re
-import statistics
 import sys
 import time
 
@@ -109,7 +108,7 @@ def measure(args, threads, rounds):
                 shared = 'shared' in c
                 times[c].append(theirs(session, feeds, caches, shared) if 'ONNX' in c
                                 else ours(args, library, folder, threads, ['--share'] * shared))
-        yield used, [statistics.median(times[c]) for c in CONTENDERS]
+        yield used, [min(times[c]) for c in CONTENDERS]
 
 
 HEAD = """# Steps of a language model
