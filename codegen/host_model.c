@@ -192,6 +192,20 @@ static LLVMValueRef sym_names(cy_host *h) {
   return t;
 }
 
+static LLVMValueRef metadata_table(cy_host *h, const cy_metadata *metadata, uint32_t n) {
+  LLVMValueRef *rows = calloc(n + 1, sizeof *rows);
+  if (!rows)
+    cy_no_memory();
+  for (uint32_t i = 0; i < n; i++) {
+    LLVMValueRef key = cy_host_text(h, cy_str_text(h->g, metadata[i].key));
+    LLVMValueRef row[2] = {key, cy_host_text(h, cy_str_text(h->g, metadata[i].value))};
+    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 2, 0);
+  }
+  LLVMValueRef t = n ? table(h, LLVMTypeOf(rows[0]), rows, n) : null_ptr(h);
+  free(rows);
+  return t;
+}
+
 static LLVMValueRef weights_symbol(cy_host *h) {
   if (!h->build->has_weights || h->build->weights_file)
     return null_ptr(h);
@@ -228,6 +242,8 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
   cy_work *b = h->build;
   const cy_port_info *in, *out;
   uint32_t nin = cy_graph_inputs(h->g, &in), nout = cy_graph_outputs(h->g, &out);
+  const cy_metadata *metadata;
+  uint32_t nmetadata = cy_graph_metadata(h->g, &metadata);
   const cy_host_device *target = b->machine->target->host;
   LLVMValueRef device = null_ptr(h), device_data = null_ptr(h);
   char compiler[80];
@@ -257,7 +273,9 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
                            run,
                            device,
                            device_data,
-                           texts_table(h)};
+                           texts_table(h),
+                           cy_i64(h->cg, nmetadata),
+                           metadata_table(h, metadata, nmetadata)};
   LLVMValueRef data = LLVMConstStructInContext(h->cg->ctx, fields, sizeof fields / sizeof fields[0], 0);
   LLVMValueRef model = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), cy_host_symbol(h, "_cyrt_model"));
   LLVMSetInitializer(model, data);

@@ -407,6 +407,13 @@ static bool import_outputs(cy_importer *im, cy_scope *scope, const Onnx__GraphPr
   return cy_diag_errors(im->diag) == 0;
 }
 
+static void import_metadata(cy_importer *im) {
+  for (size_t i = 0; i < im->model->n_metadata_props; i++) {
+    const Onnx__StringStringEntryProto *row = im->model->metadata_props[i];
+    cy_graph_add_metadata(im->g, row->key ? row->key : "", row->value ? row->value : "");
+  }
+}
+
 static bool import_model(cy_importer *im) {
   const Onnx__GraphProto *graph = im->model->graph;
   cy_location where = cy_importer_where(im, NULL);
@@ -419,6 +426,7 @@ static bool import_model(cy_importer *im) {
   if (!cy_check_model(im))
     return false;
   cy_graph_set_name(im->g, graph->name && graph->name[0] ? graph->name : "model");
+  import_metadata(im);
   cy_opsets opsets = {im->model->n_opset_import, im->model->opset_import};
   cy_scope scope = {.names = cy_names_create(im->arena),
                     .opsets = &opsets,

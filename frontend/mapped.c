@@ -5,8 +5,8 @@
  * protobuf-c's own descriptors, copies everything else into a small "skeleton" message. Lengths of enclosing messages
  * shrink, so they are written as five-byte padded varints and patched when the message ends. protobuf-c then unpacks
  * the skeleton only: a 1 GB model costs its graph, not its weights. The pass is also the guard in front of protobuf-c:
- * it checks bounds and limits nesting (protobuf-c recurses per level). doc_string and metadata_props are dropped:
- * nobody reads them here.
+ * it checks bounds and limits nesting (protobuf-c recurses per level). doc_string is dropped, and so is metadata_props
+ * but for the model's own: nobody reads them here.
  */
 #include "frontend/import_int.h"
 
@@ -141,8 +141,9 @@ static bool put_bulk(scan *s, uint32_t field, uint64_t offset, uint64_t length, 
   return put(s, head, 2) && put(s, &bulk, sizeof bulk);
 }
 
-static bool is_dropped(const ProtobufCFieldDescriptor *f) {
-  return !f || strcmp(f->name, "doc_string") == 0 || strcmp(f->name, "metadata_props") == 0;
+static bool is_dropped(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f) {
+  return !f || strcmp(f->name, "doc_string") == 0 ||
+         (desc != &onnx__model_proto__descriptor && strcmp(f->name, "metadata_props") == 0);
 }
 
 static bool scan_message(scan *s, const ProtobufCMessageDescriptor *desc, uint64_t pos, uint64_t end, int depth) {
@@ -173,7 +174,7 @@ static bool scan_message(scan *s, const ProtobufCMessageDescriptor *desc, uint64
     const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(desc, id);
     uint64_t body = pos;
     pos += len;
-    if (is_dropped(f))
+    if (is_dropped(desc, f))
       continue;
     if ((tag & 7) == 2 && f->type == PROTOBUF_C_TYPE_MESSAGE) {
       uint8_t head[10], zero[5] = {0};

@@ -40,6 +40,18 @@ cy_diag_sink *cy_graph_diag(const cy_graph *g) { return g->diag; }
 const char *cy_graph_name(const cy_graph *g) { return cy_str_text(g, g->name); }
 void cy_graph_set_name(cy_graph *g, const char *name) { g->name = cy_intern(g, name); }
 
+void cy_graph_add_metadata(cy_graph *g, const char *key, const char *value) {
+  cy_metadata row = {.key = cy_intern(g, key)};
+  row.value = cy_intern(g, value);
+  g->metadata = cy_arena_grow(g->arena, g->metadata, g->nmetadata, &g->metadata_cap, sizeof row);
+  g->metadata[g->nmetadata++] = row;
+}
+
+uint32_t cy_graph_metadata(const cy_graph *g, const cy_metadata **out_rows) {
+  *out_rows = g->metadata;
+  return g->nmetadata;
+}
+
 void cy_graph_own(cy_graph *g, void *handle, void (*release)(void *handle)) {
   cy_owned *o = CY_NEW(g->arena, cy_owned);
   *o = (cy_owned){handle, release, g->owned};

@@ -332,12 +332,19 @@ typedef struct cy_port_info { /* an input or output of the model */
   cy_val value;
 } cy_port_info;
 
+typedef struct cy_metadata { /* what the model's file says about it, for applications: labels, a sampling rate .. */
+  cy_str key, value;
+} cy_metadata;
+
 cy_graph *cy_graph_create(cy_diag_sink *diag, const char *file);
 void cy_graph_destroy(cy_graph *g);
 cy_arena *cy_graph_arena(const cy_graph *g);
 cy_diag_sink *cy_graph_diag(const cy_graph *g);
 const char *cy_graph_name(const cy_graph *g);
 void cy_graph_set_name(cy_graph *g, const char *name);
+void cy_graph_add_metadata(cy_graph *g, const char *key, const char *value);
+uint32_t cy_graph_metadata(const cy_graph *g,
+                           const cy_metadata **out_rows); /* how many, in the order they were added */
 /* Takes over what must live as long as the graph (a mapped file): release(handle) is called by cy_graph_destroy. */
 void cy_graph_own(cy_graph *g, void *handle, void (*release)(void *handle));
 

@@ -94,6 +94,8 @@ struct cy_graph {
   uint32_t sym_of_str_size;
   cy_port_info *inputs, *outputs;
   uint32_t ninputs, noutputs, inputs_cap, outputs_cap;
+  cy_metadata *metadata;
+  uint32_t nmetadata, metadata_cap;
   cy_node *touched;
   uint32_t ntouched, touched_cap;
   cy_owned *owned;

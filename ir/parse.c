@@ -621,7 +621,22 @@ static bool read_sym(parser *r) {
   return !r->failed;
 }
 
+static bool read_metadata(parser *r) {
+  skip(r);
+  const char *key = read_name(r);
+  if (!expect(r, "="))
+    return false;
+  skip(r);
+  const char *value = read_name(r);
+  if (!r->failed)
+    cy_graph_add_metadata(r->g, key, value);
+  return !r->failed;
+}
+
 static bool read_graph(parser *r) {
+  while (accept(r, "meta"))
+    if (!read_metadata(r))
+      return false;
   while (accept(r, "sym"))
     if (!read_sym(r))
       return false;

@@ -300,6 +300,13 @@ static void print_sym(printer *p, cy_sym s) {
 static void print_graph(printer *p) {
   cy_graph *g = p->g;
   const cy_block_info *top = cy_block_of(g, 1);
+  for (uint32_t i = 0; i < g->nmetadata; i++) {
+    fputs("meta ", p->out);
+    cy_text_name(p->out, cy_str_text(g, g->metadata[i].key));
+    fputs(" = ", p->out);
+    cy_text_name(p->out, cy_str_text(g, g->metadata[i].value));
+    fputc('\n', p->out);
+  }
   for (cy_sym s = 1; s <= g->syms.count; s++)
     if (p->sym[s])
       print_sym(p, s);

@@ -135,6 +135,14 @@ CYTO_API const char *cyto_model_name(const cyto_model *model);     /* of the ONN
 CYTO_API const char *cyto_model_target(const cyto_model *model);   /* what it was compiled for: "x86-64-v3" */
 CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1.0"; "cytoc 0.1.0, NVRTC 13.0" */
 
+/* What the ONNX file says about the model besides (metadata_props): labels, a sampling rate, a licence .. The order
+ * is the file's; of equal keys the last counts. CYTO_INDEX_OUT_OF_RANGE leaves both alone. */
+CYTO_API int32_t cyto_model_metadata_count(const cyto_model *model);
+CYTO_API cyto_status cyto_model_metadata(const cyto_model *model, int32_t index, const char **out_key,
+                                         const char **out_value);
+/* The value of that key, or NULL. */
+CYTO_API const char *cyto_model_find_metadata(const cyto_model *model, const char *key);
+
 /* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no
  * name. */
 typedef struct cyto_port {

@@ -145,6 +145,11 @@ typedef struct cyrt_texts {
   const char *bytes;
 } cyrt_texts;
 
+/* What the ONNX file says about the model, besides (metadata_props). */
+typedef struct cyrt_metadata {
+  const char *key, *value;
+} cyrt_metadata;
+
 /* A compiled model. All tables are read-only. */
 typedef struct cyrt_model {
   uint32_t abi;               /* CYTO_ABI_VERSION */
@@ -168,6 +173,8 @@ typedef struct cyrt_model {
   const cyrt_device *device;    /* NULL: kernels are code of this library */
   const void *device_data;      /* of the device's kind: cyrt_cuda_model */
   const cyrt_texts *texts;      /* NULL: a model of tensors of numbers alone, whose contexts have no store */
+  uint64_t n_metadata;
+  const cyrt_metadata *metadata; /* of equal keys the last counts */
 } cyrt_model;
 
 /* A dlopen-able library exports exactly this (besides <name>_run and <name>_model of its header). Returns NULL if `version`

@@ -169,6 +169,26 @@ static const char *text_or_empty(const char *text) { return text ? text : ""; }
 const char *cyto_model_name(const cyto_model *model) { return text_or_empty(model ? model->code->name : NULL); }
 const char *cyto_model_target(const cyto_model *model) { return text_or_empty(model ? model->code->target : NULL); }
 const char *cyto_model_compiler(const cyto_model *model) { return text_or_empty(model ? model->code->compiler : NULL); }
+int32_t cyto_model_metadata_count(const cyto_model *model) { return model ? (int32_t)model->code->n_metadata : 0; }
+
+cyto_status cyto_model_metadata(const cyto_model *model, int32_t index, const char **out_key, const char **out_value) {
+  if (!model || !out_key || !out_value)
+    return CYTO_INVALID_ARGUMENT;
+  if (index < 0 || (uint64_t)index >= model->code->n_metadata)
+    return CYTO_INDEX_OUT_OF_RANGE;
+  *out_key = model->code->metadata[index].key;
+  *out_value = model->code->metadata[index].value;
+  return CYTO_OK;
+}
+
+const char *cyto_model_find_metadata(const cyto_model *model, const char *key) {
+  uint64_t i = model && key ? model->code->n_metadata : 0;
+  while (i > 0)
+    if (!strcmp(model->code->metadata[--i].key, key))
+      return model->code->metadata[i].value;
+  return NULL;
+}
+
 int32_t cyto_model_input_count(const cyto_model *model) { return model ? (int32_t)model->code->n_inputs : 0; }
 int32_t cyto_model_output_count(const cyto_model *model) { return model ? (int32_t)model->code->n_outputs : 0; }
 

@@ -649,6 +649,24 @@ def large_weights(folder, args):
     return None
 
 
+def metadata(folder, args):
+    """What the file says about the model stays in its library, also through the text form; what it says of nodes does not."""
+    model, text, library = (os.path.join(folder.root, name) for name in ('m.onnx', 'm.txt', 'm.so'))
+    node = h.make_node('Relu', ['x'], ['y'])
+    node.metadata_props.add(key='of a node', value='1')
+    proto = graphs.model_of([node], [graphs.port('x', np.float32, [2])], [graphs.port('y', np.float32, [2])])
+    h.set_model_props(proto, {'labels': 'cat,"dog"', '\u00e9': ''})
+    onnx.save(proto, model)
+    code, _, err = lib.run([args.cytoc, model, '--emit=graph', '-o', text], env=folder.env)
+    for source in [] if code else [model, text]:
+        code, _, err = lib.run([args.cytoc, source, '-o', library], env=folder.env)
+        code, out, err = (code, '', err) if code else lib.run([args.cyto_run, library, '--info'], env=folder.env)
+        found = [line for line in out.splitlines() if line.startswith('metadata')]
+        if not code and found != ['metadata \'labels\': cat,"dog"', "metadata '\u00e9': "]:
+            return '%s: %s' % (os.path.basename(source), out)
+    return lib.reason(err, code) if code else None
+
+
 def contenders(folder, args):
     """cyto-bench starts a process for each contender that is asked for, in turns, and shows what it prints; one that fails
     leaves a row that says why. A program that writes its arguments down stands for Python."""
@@ -681,7 +699,7 @@ def main():
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
                  child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
-                 contenders):
+                 metadata, contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

@@ -388,6 +388,11 @@ static int show_outputs(const run_options *options, const cyto_model *model, cyt
 static void print_info(const cyto_model *model) {
   int32_t inputs = cyto_model_input_count(model), outputs = cyto_model_output_count(model);
   printf("model '%s' for %s by %s\n", cyto_model_name(model), cyto_model_target(model), cyto_model_compiler(model));
+  for (int32_t i = 0; i < cyto_model_metadata_count(model); i++) {
+    const char *key, *value;
+    cyto_model_metadata(model, i, &key, &value);
+    printf("metadata '%s': %s\n", key, value);
+  }
   for (int32_t i = 0; i < inputs + outputs; i++) {
     cyto_port port;
     char text[200];

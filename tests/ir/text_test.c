@@ -24,7 +24,10 @@ static void round_trip(const char *text, const char *expected) {
 }
 
 GRAPH_TEST(as_written) {
-  round_trip("sym batch\n"
+  round_trip("meta licence = MIT\n"
+             "meta \"a key\" = \"two\\x0alines, \\\"quoted\\\"\"\n"
+             "meta \"\" = \"\"\n"
+             "sym batch\n"
              "sym seq >= 1 <= 512\n"
              "sym s3 = data(%k, 0) >= 0\n"
              "graph @net(%x: f32[batch,3,seq,2*seq+1], %k: i64[1]) {\n"

@@ -109,6 +109,7 @@ static const cyrt_port outputs[] = {{"sum", CYTO_F32, 2, out_dims, 0, NULL, 1},
                                     {"positive", CYTO_I64, 1, list_dims, CYRT_PORT_DYNAMIC, NULL, 0},
                                     {"tag", CYTO_I32, 0, NULL, 0, NULL, 0}};
 static const char *const symbols[] = {"batch", ""};
+static const cyrt_metadata metadata[] = {{"labels", "cat"}, {"rate", "16000"}, {"labels", "cat,dog"}};
 
 CYTO_API const cyrt_model MODEL_SYMBOL;
 const cyrt_model MODEL_SYMBOL = {
@@ -130,6 +131,8 @@ const cyrt_model MODEL_SYMBOL = {
     .weights_file = MODEL_FAULT == FAULT_WEIGHTS ? "rt_no_such.weights" : NULL,
     .plan = plan,
     .run = run,
+    .n_metadata = 3,
+    .metadata = metadata,
 };
 
 #ifdef PLUGIN_RUN /* as generated code has it */

@@ -49,6 +49,10 @@ static void test_null_model(void) {
   CHECK_STR_EQ(cyto_model_name(NULL), "");
   CHECK_STR_EQ(cyto_model_target(NULL), "");
   CHECK_STR_EQ(cyto_model_compiler(NULL), "");
+  const char *key = "k", *text = "t";
+  CHECK_INT_EQ(cyto_model_metadata_count(NULL), 0);
+  CHECK_NULL(cyto_model_metadata(NULL, 0, &key, &text));
+  CHECK(!cyto_model_find_metadata(NULL, "k"));
   CHECK_INT_EQ(cyto_model_input_count(NULL), 0);
   CHECK_INT_EQ(cyto_model_output_count(NULL), 0);
   CHECK_NULL(cyto_model_input(NULL, 0, &port));
@@ -60,6 +64,9 @@ static void test_null_model(void) {
   CHECK_NULL(cyto_memory_need(NULL, NULL, NULL, &memory, &error));
   cyto_model_unload(NULL);
   CHECK_REQUIRE(!cyto_model_from_linked(&rt_model, &model, NULL));
+  CHECK_NULL(cyto_model_metadata(model, 0, NULL, &text));
+  CHECK_NULL(cyto_model_metadata(model, 0, &key, NULL));
+  CHECK(!cyto_model_find_metadata(model, NULL));
   CHECK_NULL(cyto_model_input(model, 0, NULL));
   CHECK_NULL(cyto_model_output(model, 0, NULL));
   CHECK_INT_EQ(cyto_model_find_input(model, NULL), -1);

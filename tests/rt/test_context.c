@@ -92,6 +92,16 @@ static void test_inspect(void) {
   cyto_memory need;
   CHECK_REQUIRE(fixture_open(&f, 3, NULL));
   CHECK_STR_EQ(cyto_model_name(f.model), "by hand");
+  const char *key = NULL, *text = NULL;
+  CHECK_INT_EQ(cyto_model_metadata_count(f.model), 3);
+  CHECK_INT_EQ(cyto_model_metadata(f.model, 1, &key, &text), CYTO_OK);
+  CHECK_STR_EQ(key, "rate");
+  CHECK_STR_EQ(text, "16000");
+  CHECK_INT_EQ(cyto_model_metadata(f.model, 3, &key, &text), CYTO_INDEX_OUT_OF_RANGE);
+  CHECK_INT_EQ(cyto_model_metadata(f.model, -1, &key, &text), CYTO_INDEX_OUT_OF_RANGE);
+  CHECK_STR_EQ(text, "16000");
+  CHECK_STR_EQ(cyto_model_find_metadata(f.model, "labels"), "cat,dog");
+  CHECK(!cyto_model_find_metadata(f.model, "label"));
   CHECK_INT_EQ(cyto_model_input_count(f.model), 3);
   CHECK_INT_EQ(cyto_model_output_count(f.model), 3);
   CHECK_INT_EQ(cyto_model_find_input(f.model, "right"), 1);
