@@ -238,8 +238,8 @@ static void print_shares(const cy_work *b, FILE *out) {
   cy_graph_inputs(b->g, &inputs);
   cy_graph_outputs(b->g, &outputs);
   for (const cy_memory_share *s = b->p->shares; s < b->p->shares + b->p->nshares; s++)
-    fprintf(out, "output '%s' may be written in the memory of input '%s'\n",
-            cy_str_text(b->g, outputs[s->output].name), cy_str_text(b->g, inputs[s->input].name));
+    fprintf(out, "output '%s' may be written in the memory of input '%s'\n", cy_str_text(b->g, outputs[s->output].name),
+            cy_str_text(b->g, inputs[s->input].name));
 }
 
 void cy_explain(cy_work *b, FILE *out) {

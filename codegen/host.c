@@ -240,7 +240,8 @@ static void check_output_dim(cy_host *h, const char *name, int axis, cy_dim d, L
     return;
   LLVMValueRef args[3] = {cy_host_text(h, name), v, cy_i64(cg, axis)};
   cy_host_fail_if(h, cy_icmp(cg, LLVMIntSLT, v, cy_i64(cg, 0)),
-          "output '%s' would have size %lld along axis %lld: the sizes of the inputs do not fit this model", args);
+                  "output '%s' would have size %lld along axis %lld: the sizes of the inputs do not fit this model",
+                  args);
 }
 
 typedef struct sought {

@@ -291,6 +291,7 @@ IMPORT(tensor_scatter) {
                           cy_type_text(im->g, &t), cy_type_text(im->g, &u));
   cy_dim one = num(im, 1);
   cy_val starts = n->in[2] ? n->in[2] : cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_I64, 0), &one, 1);
-  return cy_importer_set(im, n, 0, cy_build_write_rows(im->g, X, n->in[1], starts, axis, t.dim[axis],
-                                                   mode == 1 ? CY_WRITE_WRAP : CY_WRITE_PLAIN));
+  return cy_importer_set(
+      im, n, 0,
+      cy_build_write_rows(im->g, X, n->in[1], starts, axis, t.dim[axis], mode == 1 ? CY_WRITE_WRAP : CY_WRITE_PLAIN));
 }

@@ -321,9 +321,9 @@ typedef enum cy_step_kind {
   /* While (sym (counter) < limit): then_steps, counter++ ; ends early when symbol `cond` is 0 (checked before each
    * turn; 0: no condition) */
   CY_STEP_LOOP,
-  CY_STEP_SET,    /* symbol sym = expression `limit` */
-  CY_STEP_SWAP,   /* the dynamic slots of buffers bind[0] and bind[1] exchange their memory */
-  CY_STEP_SHARED  /* symbol sym = does output `index`, of `limit` bytes, lie where the input of buffer bind[0] does? */
+  CY_STEP_SET,   /* symbol sym = expression `limit` */
+  CY_STEP_SWAP,  /* the dynamic slots of buffers bind[0] and bind[1] exchange their memory */
+  CY_STEP_SHARED /* symbol sym = does output `index`, of `limit` bytes, lie where the input of buffer bind[0] does? */
 } cy_step_kind;
 
 typedef struct cy_step {
@@ -333,7 +333,8 @@ typedef struct cy_step {
   cy_kernel *kernel;       /* LAUNCH */
   cy_node *fused;          /* LAUNCH: the nodes it computes, in no order; for --explain */
   uint32_t nfused;
-  cy_bind *bind;           /* LAUNCH: one per kernel argument (SCRATCH ones: buffer of workers * elems); READ, ALLOC, SHARED: one; SWAP: two */
+  /* LAUNCH: one per kernel argument (SCRATCH ones: buffer of workers * elems); READ, ALLOC, SHARED: one; SWAP: two */
+  cy_bind *bind;
   uint32_t nbind;
   const char *call;        /* CALL: name in rt_ops.def */
   cy_call_tensor *in, *out;

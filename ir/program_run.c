@@ -126,8 +126,12 @@ static int run_steps(host *h, const cy_step *s) {
         return -1;
       break;
     case CY_STEP_SET: h->syms[s->sym] = eval(h, s->limit); break;
-    case CY_STEP_SHARED: h->syms[s->sym] = 0; break;
-    case CY_STEP_SWAP: swap(h, s->bind[0].buffer, s->bind[1].buffer); break;
+    case CY_STEP_SHARED:
+      h->syms[s->sym] = 0;
+      break;
+    case CY_STEP_SWAP:
+      swap(h, s->bind[0].buffer, s->bind[1].buffer);
+      break;
     case CY_STEP_CALL: return -1;
     }
   return 0;

@@ -1,8 +1,8 @@
 /* lower_control.c - branches, loops and runtime calls as host steps.
  *
  * Blocks read outer values where they lie. What leaves a block is copied into the places of the op's outputs; what a
- * loop carries lives in one buffer per value. Each turn's results are copied there at its end, if they are not made there (as
- * caches are that grow), or lie in a slot that can become that buffer. Sizes that change from turn to turn are symbols of
+ * loop carries lives in one buffer per value. Each turn's results are copied there at its end, if they are not made there
+ * (as caches are that grow), or lie in a slot that can become that buffer. Sizes that change from turn to turn are symbols of
  * kind COUNT, set by steps of their own.
  */
 #include "lower_int.h"
@@ -419,8 +419,8 @@ static void swap_slots(cy_lowering *l, cy_val a, cy_val b) {
   s->nbind = 2;
 }
 
-/* Gives the carried values what the body's results are. Any of these may be of a size that another's move changes, or lie in
- * a slot that swaps: what is copied is so before. */
+/* Gives the carried values what the body's results are. Any of these may be of a size that another's move changes, or lie
+ * in a slot that swaps: what is copied is so before. */
 static void move_carried(cy_lowering *l, const cy_block_info *body, const carried *list, uint32_t n) {
   cy_place *results = CY_NEW_ARRAY(l->arena, cy_place, n + 1);
   for (uint32_t i = 0; i < n; i++)

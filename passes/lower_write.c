@@ -1,8 +1,8 @@
 /* lower_write.c - values that are another one, parts of it written anew: rows of a cache, scattered elements.
  *
  * In: write_rows, scatter_elements, scatter_nd. Out: a kernel that copies, and one that writes. The copy is left out where
- * the other value lies there already: when running, if an output of the model is bound to the memory of the input that it is
- * made of (a step SHARED asks); or always, if lowering a loop gave both one place.
+ * the other value lies there already: when running, if an output of the model is bound to the memory of the input that it
+ * is made of (a step SHARED asks); or always, if lowering a loop gave both one place.
  * Which outputs may do so is known once all is lowered: no step behind the copy may read that input, none before it write
  * that output (cy_lower_check_shares).
  */

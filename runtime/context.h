@@ -50,8 +50,8 @@ cyto_status cyrt_input_check_shape(const cyto_context *context, const cyrt_port 
                                    const int64_t *dims, cyto_error *error);
 /* Remembers the shape of an input; the plan holds while shapes stay the same. */
 void cyrt_input_set_shape(cyto_context *context, int32_t index, int32_t rank, const int64_t *dims);
-/* Output `index` will be `bytes` bytes at ptr, in memory of `extent` bytes. Refuses what overlaps it, but for the input that
- * it may share memory with. */
+/* Output `index` will be `bytes` bytes at ptr, in memory of `extent` bytes. Refuses what overlaps it, but for the input
+ * that it may share memory with. */
 cyto_status cyrt_output_check_apart(const cyto_context *context, uint32_t index, const void *ptr, uint64_t extent,
                                     uint64_t bytes, cyto_error *error);
 /* Clears `error`; *out_port is NULL after one. */

@@ -179,15 +179,17 @@ static cyto_status check_input_apart(const cyto_context *context, uint32_t index
   if (there <= 0 || !overlap(ptr, extent, context->pointers[input], (uint64_t)there))
     return CYTO_OK;
   if (out->shares != (int64_t)input + 1)
-    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
-                          "output '%s' overlaps input '%s', but cannot be made in its memory: give it memory of its own",
-                          out->name, in->name);
+    return cyrt_error_set(
+        error, CYTO_INVALID_ARGUMENT,
+        "output '%s' overlaps input '%s', but cannot be made in its memory: give it memory of its own", out->name,
+        in->name);
   if (ptr == context->pointers[input] && bytes == (uint64_t)there)
     return CYTO_OK;
-  return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
-                        "output '%s', %llu bytes, overlaps input '%s', %lld bytes: to share memory, they must begin at the "
-                        "same address and be of one size",
-                        out->name, (unsigned long long)bytes, in->name, (long long)there);
+  return cyrt_error_set(
+      error, CYTO_INVALID_ARGUMENT,
+      "output '%s', %llu bytes, overlaps input '%s', %lld bytes: to share memory, they must begin at the "
+      "same address and be of one size",
+      out->name, (unsigned long long)bytes, in->name, (long long)there);
 }
 
 cyto_status cyrt_output_check_apart(const cyto_context *context, uint32_t index, const void *ptr, uint64_t extent,

@@ -112,8 +112,9 @@ static cyto_status output_place(cyto_context *context, uint32_t index, cyto_erro
                           "output '%s': needs %lld bytes for %s %s, the bound buffer holds %llu", port->name,
                           (long long)bytes, cyto_dtype_name(port->dtype),
                           cyrt_dims_text(port->rank, output->dims, NULL, text), (unsigned long long)state->bound_bytes);
-  cyto_status status = cyrt_output_check_apart(context, index, state->bound ? state->bound : state->own,
-                                               state->bound ? (uint64_t)bytes : state->own_bytes, (uint64_t)bytes, error);
+  cyto_status status =
+      cyrt_output_check_apart(context, index, state->bound ? state->bound : state->own,
+                              state->bound ? (uint64_t)bytes : state->own_bytes, (uint64_t)bytes, error);
   if (status)
     return status;
   if (!state->bound && !cyrt_memory_grow(context, &state->own, &state->own_bytes, (uint64_t)bytes))

@@ -60,7 +60,8 @@ static const struct {
      "writes out_K_NAME.npy for every output, .json for strings, sequences, maps and optional values;\n"
      "                         otherwise a summary is printed"},
     {"output-format", FORMAT, AT(format), 0, "FORMAT", "npy (the default); pb or json for all tensors"},
-    {"share", FLAG, AT(share), 0, NULL, "has outputs written in the memory of the inputs that they may share it with (cyto.h)"},
+    {"share", FLAG, AT(share), 0, NULL,
+     "has outputs written in the memory of the inputs that they may share it with (cyto.h)"},
     {"repeat", NUMBER, AT(repeat), 1, "N", "runs N times more and prints the fastest and the median time"},
     {"profile", FLAG, AT(profile), 0, NULL, "prints the time of every kernel of a library compiled by cytoc --profile"},
     {"threads", NUMBER, AT(threads), 0, "N", "how many threads (0: all CPUs, the default)"},

@@ -2,8 +2,8 @@
  *
  *   decode MODEL.so ROOM PROMPT      tokens are bytes
  *
- * Every cache is one piece of memory, bound twice: as the model's input "past" and as its output "present". A run writes the
- * rows of its tokens into it, and leaves all else where it is.
+ * Every cache is one piece of memory, bound twice: as the model's input "past" and as its output "present". A run writes
+ * the rows of its tokens into it, and leaves all else where it is.
  */
 #include "cyto.h"
 

@@ -209,7 +209,8 @@ static void test_shared_memory(void) {
   /* An input that is bound after it, of the same size, is looked at as well. */
   CHECK_INT_EQ(cyto_bind_input(f.context, 1, CYTO_F32, 2, f.dims, f.left, &f.error), CYTO_OK);
   CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_INVALID_ARGUMENT);
-  CHECK_STR_EQ(f.error.message, "output 'sum' overlaps input 'right', but cannot be made in its memory: give it memory of its own");
+  CHECK_STR_EQ(f.error.message,
+               "output 'sum' overlaps input 'right', but cannot be made in its memory: give it memory of its own");
   CHECK_INT_EQ(fixture_bind(&f), CYTO_OK);
   CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
 
@@ -217,8 +218,9 @@ static void test_shared_memory(void) {
   CHECK_INT_EQ(cyto_bind_input(f.context, 0, CYTO_F32, 2, f.dims, both + 4, &f.error), CYTO_OK);
   CHECK_INT_EQ(cyto_bind_output(f.context, 0, both, 80, &f.error), CYTO_OK);
   CHECK_INT_EQ(cyto_context_prepare(f.context, &f.error), CYTO_INVALID_ARGUMENT);
-  CHECK_STR_EQ(f.error.message, "output 'sum', 80 bytes, overlaps input 'left', 80 bytes: to share memory, they must begin at "
-                                "the same address and be of one size");
+  CHECK_STR_EQ(f.error.message,
+               "output 'sum', 80 bytes, overlaps input 'left', 80 bytes: to share memory, they must begin at "
+               "the same address and be of one size");
   CHECK_INT_EQ(cyto_bind_output(f.context, 0, both + 23, 68, &f.error), CYTO_OK);
   CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_BUFFER_TOO_SMALL);
   CHECK_INT_EQ(cyto_bind_input(f.context, 0, CYTO_F32, 2, f.dims, both + 20, &f.error), CYTO_OK);
