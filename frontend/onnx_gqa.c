@@ -4,8 +4,8 @@
  * Every sequence of the batch has its own number of tokens so far: seqlens_k says how many keys it has after this call,
  * less one; a prompt (as many queries as total_sequence_length) starts from nothing. present is past with the new keys
  * put behind its sequence's own; where both lie in one buffer, nothing else is written. What lies behind a sequence's keys
- * is not defined, and hidden by a mask. A cache may have room for more keys than the longest sequence has: no more than these
- * are looked at. The causal attribute holds for the longest sequence: it only says what need not be looked at.
+ * is not defined, and hidden by a mask. A cache may have room for more keys than the longest sequence has: no more than
+ * these are looked at. The causal attribute holds for the longest sequence: it only says what need not be looked at.
  *
  * A cache that slides holds no more keys than its capacity C, of a window of W: after T tokens the last T of them, or,
  * once these are too many, what is left when G = C - W + 1 at a time have gone. Queries look at what was there with the

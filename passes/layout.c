@@ -504,8 +504,8 @@ static bool is_result(const cy_graph *g, const cy_node_info *n) {
 }
 
 /* Is at least half of what a concat joins, whose readers want row-major, row-major already? A cache that the model or a
- * loop is given and gives back longer counts as that half: sizes do not tell, and in another order all of it would be copied
- * twice. */
+ * loop is given and gives back longer counts as that half: sizes do not tell, and in another order all of it would be
+ * copied twice. */
 static bool mostly_plain(const chooser *c, const cy_node_info *n) {
   cy_graph *g = c->g;
   const cy_type *t = cy_type_of(g, n->out[0]);

@@ -2,8 +2,8 @@
  *
  * Blocks read outer values where they lie. What leaves a block is copied into the places of the op's outputs; what a
  * loop carries lives in one buffer per value. Each turn's results are copied there at its end, if they are not made there
- * (as caches are that grow), or lie in a slot that can become that buffer. Sizes that change from turn to turn are symbols of
- * kind COUNT, set by steps of their own.
+ * (as caches are that grow), or lie in a slot that can become that buffer. Sizes that change from turn to turn are symbols
+ * of kind COUNT, set by steps of their own.
  */
 #include "lower_int.h"
 #include "pass_int.h"
