@@ -86,6 +86,8 @@ static void note_steps(row_list *l, const cy_step *s, bool runs) {
     int way = s->kind == CY_STEP_IF ? l->by_sizes[s->sym] : 0;
     if (s->kind == CY_STEP_LAUNCH)
       note_launch(l, s, runs);
+    if (s->kind == CY_STEP_SHARED) /* what would be copied counts */
+      l->by_sizes[s->sym] = 2;
     if (s->kind == CY_STEP_SET)
       l->by_sizes[s->sym] = cy_dim_eval(l->b->g, s->limit, l->syms) ? 1 : 2;
     note_steps(l, s->then_steps, runs && way != 2);
@@ -230,6 +232,16 @@ static void print_peak(const cy_work *b, double rate, FILE *out) {
           bytes_per_cycle_memory);
 }
 
+/* Outputs that may be bound to the memory of inputs; the table counts the copies that this saves. */
+static void print_shares(const cy_work *b, FILE *out) {
+  const cy_port_info *inputs, *outputs;
+  cy_graph_inputs(b->g, &inputs);
+  cy_graph_outputs(b->g, &outputs);
+  for (const cy_memory_share *s = b->p->shares; s < b->p->shares + b->p->nshares; s++)
+    fprintf(out, "output '%s' may be written in the memory of input '%s'\n", cy_str_text(b->g, outputs[s->output].name),
+            cy_str_text(b->g, inputs[s->input].name));
+}
+
 void cy_explain(cy_work *b, FILE *out) {
   double rate = cycles_per_second(b), flops = 0, bytes = 0, floor_s = 0;
   print_peak(b, rate, out);
@@ -250,6 +262,7 @@ void cy_explain(cy_work *b, FILE *out) {
   }
   fprintf(out, "%-34s %4s  %-24s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6,
           floor_s * 1e6);
+  print_shares(b, out);
   free(list.rows);
   free(list.by_sizes);
   free(syms);

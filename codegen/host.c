@@ -217,8 +217,7 @@ static void emit_common_scratch(cy_host *h) {
   }
 }
 
-/* Leaves the function with an error text of a text and two numbers where `bad` is true. */
-static void fail_if(cy_host *h, LLVMValueRef bad, const char *format, LLVMValueRef what[3]) {
+void cy_host_fail_if(cy_host *h, LLVMValueRef bad, const char *format, LLVMValueRef what[3]) {
   cy_cg *cg = h->cg;
   LLVMTypeRef params[3] = {cg->ptr, cg->i32, cg->ptr};
   LLVMValueRef fail = cy_host_declare(h, "cyrt_fail", cg->i32, params, 3, true);
@@ -240,8 +239,9 @@ static void check_output_dim(cy_host *h, const char *name, int axis, cy_dim d, L
   if (min >= 0)
     return;
   LLVMValueRef args[3] = {cy_host_text(h, name), v, cy_i64(cg, axis)};
-  fail_if(h, cy_icmp(cg, LLVMIntSLT, v, cy_i64(cg, 0)),
-          "output '%s' would have size %lld along axis %lld: the sizes of the inputs do not fit this model", args);
+  cy_host_fail_if(h, cy_icmp(cg, LLVMIntSLT, v, cy_i64(cg, 0)),
+                  "output '%s' would have size %lld along axis %lld: the sizes of the inputs do not fit this model",
+                  args);
 }
 
 typedef struct sought {
@@ -277,7 +277,7 @@ static void check_requirement(cy_host *h, const cy_requirement *r) {
       [CY_REQUIRE_AT_MOST] =
           "node '%s': %lld of %lld elements are asked for: the shapes of the inputs do not fit each other",
   };
-  fail_if(h, bad, text[r->kind], args);
+  cy_host_fail_if(h, bad, text[r->kind], args);
 }
 
 void cy_host_requirements(cy_host *h) {

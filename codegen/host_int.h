@@ -77,6 +77,8 @@ void cy_host_leave(cy_host *h, cy_host_state state);
 LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
                              bool variadic);
 void cy_host_check(cy_host *h, LLVMValueRef code);   /* returns from the function when code is not 0 */
+/* Leaves the function with an error text of a text and two numbers where `bad` is true. */
+void cy_host_fail_if(cy_host *h, LLVMValueRef bad, const char *format, LLVMValueRef what[3]);
 LLVMValueRef cy_host_constant(cy_host *h, LLVMValueRef data); /* a private global that holds it */
 LLVMValueRef cy_host_text(cy_host *h, const char *text);
 LLVMValueRef cy_host_external(cy_host *h, const char *symbol); /* the address of data in another object */

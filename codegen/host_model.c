@@ -150,6 +150,14 @@ static LLVMValueRef texts_table(cy_host *h) {
   return cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, row, 3, 0));
 }
 
+/* The input in whose memory output i may be made, or -1. */
+static int64_t shared_input(const cy_host *h, uint32_t i) {
+  for (uint32_t k = 0; k < h->p->nshares; k++)
+    if (h->p->shares[k].output == i)
+      return h->p->shares[k].input;
+  return -1;
+}
+
 static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t n, bool input) {
   LLVMValueRef *rows = calloc(n + 1, sizeof *rows);
   if (!rows)
@@ -157,13 +165,14 @@ static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t 
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(h->g, ports[i].value);
     int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
-    LLVMValueRef row[6] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)),
+    LLVMValueRef row[7] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)),
                            cy_host_i32(h, v->type.dtype),
                            cy_host_i32(h, v->type.rank),
                            port_dims(h, &v->type, input),
                            cy_host_i32(h, flags),
-                           v->type.content ? content_type(h, v->type.content) : null_ptr(h)};
-    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 6, 0);
+                           v->type.content ? content_type(h, v->type.content) : null_ptr(h),
+                           cy_i64(h->cg, input ? 0 : shared_input(h, i) + 1)};
+    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 7, 0);
   }
   LLVMValueRef t = n ? table(h, LLVMTypeOf(rows[0]), rows, n) : null_ptr(h);
   free(rows);

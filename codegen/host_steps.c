@@ -185,6 +185,18 @@ static void emit_alloc(cy_host *h, const cy_step *s) {
   slot_alloc(h, b->index, cy_host_size(h, b->bytes));
 }
 
+static void emit_swap(cy_host *h, const cy_step *s) {
+  cy_cg *cg = h->cg;
+  LLVMValueRef at[2], slot[2];
+  LLVMTypeRef type = LLVMArrayType2(cg->i64, sizeof(cyrt_dynamic) / 8);
+  for (int i = 0; i < 2; i++) {
+    at[i] = cy_gepc(cg, h->fn.dynamic, h->p->buffers[s->bind[i].buffer].index * (int64_t)sizeof(cyrt_dynamic));
+    slot[i] = cy_load(cg, type, at[i], 8);
+  }
+  cy_store(cg, slot[1], at[0], 8);
+  cy_store(cg, slot[0], at[1], 8);
+}
+
 static void output_alloc(cy_host *h, uint32_t index, const cy_type *type) {
   cy_cg *cg = h->cg;
   if (!h->fn.dims)
@@ -202,6 +214,21 @@ static void emit_output(cy_host *h, const cy_step *s) {
   const cy_port_info *ports;
   cy_graph_outputs(h->g, &ports);
   output_alloc(h, s->index, &cy_value_of(h->g, ports[s->index].value)->type);
+}
+
+/* Memory that both share is as large for both. */
+static void emit_shared(cy_host *h, const cy_step *s) {
+  cy_cg *cg = h->cg;
+  const cy_port_info *ports;
+  cy_graph_outputs(h->g, &ports);
+  size_t at = s->index * sizeof(cyrt_output) + offsetof(cyrt_output, ptr);
+  LLVMValueRef out = cy_host_field(h, cg->ptr, h->fn.outputs, at), in = cy_host_pointer(h, s->bind->buffer, 0);
+  LLVMValueRef same = cy_icmp(cg, LLVMIntEQ, out, in);
+  LLVMValueRef bytes = cy_host_size(h, s->limit), there = cy_host_size(h, h->p->buffers[s->bind->buffer].bytes);
+  LLVMValueRef args[3] = {cy_host_text(h, cy_str_text(h->g, ports[s->index].name)), bytes, there};
+  cy_host_fail_if(h, LLVMBuildAnd(cg->b, same, cy_icmp(cg, LLVMIntNE, bytes, there), ""),
+                  "output '%s' is %lld bytes, but shares memory with an input of %lld bytes", args);
+  cy_host_set_sym(h, s->sym, LLVMBuildZExt(cg->b, same, cg->i64, ""));
 }
 
 /* ---- runtime calls ---- */
@@ -383,6 +410,12 @@ static void emit_step(cy_host *h, const cy_step *s) {
   case CY_STEP_OUTPUT: emit_output(h, s); break;
   case CY_STEP_IF: emit_if(h, s); break;
   case CY_STEP_LOOP: emit_loop(h, s); break;
+  case CY_STEP_SHARED:
+    emit_shared(h, s);
+    break;
+  case CY_STEP_SWAP:
+    emit_swap(h, s);
+    break;
   case CY_STEP_SET:
     cy_host_set_sym(h, s->sym, cy_host_dim(h, s->limit));
     h->known[s->sym] = !s->guess;

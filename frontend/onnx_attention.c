@@ -239,18 +239,20 @@ static bool attend_packed(cy_importer *im, const cy_onnx_node *n, cy_val all, cy
   a.op.q = part[0];
   if (!part[0] || !part[1] || !part[2] || !ms_scale(im, n, &a))
     return false;
-  if (past)
-    a.op.past = dim_of(im, past, 3);
-  a.op.k = append(im, past_half(im, past, 0), part[1]);
-  a.op.v = append(im, past_half(im, past, 1), part[2]);
-  if (!a.op.k || !a.op.v || !ms_mask(im, n, mask, &a))
-    return false;
-  if (cy_onnx_wants(n, 1)) {
-    cy_val both[2] = {a.op.k ? cy_build_unsqueeze(im->g, a.op.k, 0) : 0,
-                      a.op.v ? cy_build_unsqueeze(im->g, a.op.v, 0) : 0};
-    if (!both[0] || !both[1] || !cy_importer_set(im, n, 1, cy_build_concat(im->g, both, 2, 0)))
+  a.op.k = part[1];
+  a.op.v = part[2];
+  if (past || cy_onnx_wants(n, 1)) { /* one cache of both, which they are read from */
+    cy_val both[2] = {cy_build_unsqueeze(im->g, part[1], 0), cy_build_unsqueeze(im->g, part[2], 0)};
+    cy_val now = both[0] && both[1] ? cy_build_concat(im->g, both, 2, 0) : 0, all_keys[2] = {past, now};
+    a.op.past = past ? dim_of(im, past, 3) : 0;
+    cy_val present = past && now ? cy_build_concat(im->g, all_keys, 2, 3) : now;
+    a.op.k = past_half(im, present, 0);
+    a.op.v = past_half(im, present, 1);
+    if (!a.op.k || !a.op.v || (cy_onnx_wants(n, 1) && !cy_importer_set(im, n, 1, present)))
       return false;
   }
+  if (!ms_mask(im, n, mask, &a))
+    return false;
   return SET(cy_onnx_join_heads(im, attend(im, &a)));
 }
 
@@ -281,6 +283,7 @@ static cy_val operand(cy_importer *im, cy_val x, cy_val bias, cy_dim from, int64
 typedef struct cache {
   bool shared;  /* past is as long as present, and `used` says how much of it counts */
   cy_dim used;  /* keys of past */
+  cy_val start; /* the same, i64 [1] */
   cy_val beams; /* cache_indirection [batch, beams, length], or 0 */
 } cache;
 
@@ -305,6 +308,9 @@ static bool read_cache(cy_importer *im, const cy_onnx_node *n, cache *c) {
                           cy_type_text(im->g, cy_onnx_type(im, n->in[8])));
   c->shared = true;
   c->used = used[0];
+  cy_dim one = num(im, 1);
+  if (!(c->start = cy_build_reshape(im->g, CAST(n->in[8], CY_I64), &one, 1)))
+    return false;
   if (!cy_onnx_at_most(im, "input 'past_sequence_length'", num(im, 0), c->used))
     return false;
   return !c->beams || cy_onnx_type(im, c->beams)->rank == 3 ||
@@ -335,11 +341,12 @@ static bool extend(cy_importer *im, const cache *c, cy_val past, cy_val now, cy_
   cy_dim end = cy_dim_add(im->g, c->used, dim_of(im, now, 2));
   if (!cy_onnx_at_most(im, "input 'past_sequence_length'", end, dim_of(im, past, 2)))
     return false;
-  cy_val old = cy_build_slice_axis(im->g, past, 2, num(im, 0), c->used);
-  cy_val part[3] = {old, now, cy_build_slice_axis(im->g, past, 2, end, cy_dim_sub(im->g, dim_of(im, past, 2), end))};
-  *out_present = old && part[2] ? cy_build_concat(im->g, part, 3, 2) : 0;
-  *out_seen = append(im, old && c->beams ? follow_beams(im, c, old) : old, now);
-  return *out_present && *out_seen;
+  *out_present = cy_build_write_rows(im->g, past, now, c->start, 2, dim_of(im, past, 2), CY_WRITE_PLAIN);
+  if (!*out_present)
+    return false;
+  cy_val old = cy_build_slice_axis(im->g, *out_present, 2, num(im, 0), c->beams ? c->used : end);
+  *out_seen = old && c->beams ? append(im, follow_beams(im, c, old), now) : old;
+  return *out_seen != 0;
 }
 
 IMPORT(multi_head_attention) {

@@ -3,9 +3,9 @@
  *
  * Every sequence of the batch has its own number of tokens so far: seqlens_k says how many keys it has after this call,
  * less one; a prompt (as many queries as total_sequence_length) starts from nothing. present is past with the new keys
- * put behind its sequence's own: element j of it is past's or looked up in the new ones. Both are expressions that one
- * kernel chooses from, so that a step copies its cache once. What lies behind a sequence's keys is not defined, and hidden
- * by a mask. The causal attribute holds for the longest sequence: it only says what need not be looked at.
+ * put behind its sequence's own; where both lie in one buffer, nothing else is written. What lies behind a sequence's keys
+ * is not defined, and hidden by a mask. A cache may have room for more keys than the longest sequence has: no more than
+ * these are looked at. The causal attribute holds for the longest sequence: it only says what need not be looked at.
  *
  * A cache that slides holds no more keys than its capacity C, of a window of W: after T tokens the last T of them, or,
  * once these are too many, what is left when G = C - W + 1 at a time have gone. Queries look at what was there with the
@@ -21,7 +21,7 @@ typedef struct gqa {
   cy_val q, k, v; /* [b, heads, s, d] */
   int64_t heads, shared;
   cy_dim batch, rows, size, capacity; /* capacity: keys of past */
-  cy_dim longest, total;              /* keys of the longest sequence; of present */
+  cy_dim longest, total, keys;        /* keys of the longest sequence; of present; that are looked at */
   cy_val first;                       /* i64 [b, 1, 1, 1]: place of the first query in its sequence */
   cy_val before, length;              /* the same: keys of past that count; keys there are then */
   cy_val kept;                        /* the same, of a cache that slides: how many of these it keeps; else 0 */
@@ -84,6 +84,7 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
   if (!cy_onnx_at_most(im, "input 'total_sequence_length'", num(im, 1), a->longest))
     return false;
   a->total = cy_dim_max(im->g, a->capacity, a->longest);
+  a->keys = a->longest;
   cy_dim d[4] = {a->batch, num(im, 1), num(im, 1), num(im, 1)};
   cy_val length = cy_build_reshape(im->g, CAST(n->in[5], CY_I64), d, 4), zero = cy_build_scalar_int(im->g, CY_I64, 0);
   cy_val prompt = BINARY(eq, cy_build_dim_scalar(im->g, a->rows), CAST(one, CY_I64));
@@ -115,7 +116,7 @@ static bool read_slide(cy_importer *im, const cy_onnx_node *n, gqa *a, int64_t w
   if (cy_dim_is_const(im->g, a->capacity, &capacity) && capacity < window)
     return cy_build_error(im->g, "input 'past_key'", "expected room for a window of %lld keys, found %lld",
                           (long long)window, (long long)capacity);
-  a->total = cy_dim_add(im->g, a->capacity, a->rows);
+  a->total = a->keys = cy_dim_add(im->g, a->capacity, a->rows);
   a->kept = resident(im, a, a->length, window);
   a->before = resident(im, a, a->before, window);
   a->length = a->before ? ADD(a->before, cy_build_dim_scalar(im->g, a->rows)) : 0;
@@ -161,13 +162,9 @@ static cy_val grown(cy_importer *im, cy_val x, int axis, bool front, cy_dim coun
   return x && v ? cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, v) : 0;
 }
 
-/* Keys (or values) of this call, [b, h, total, d]; zeros behind those there are. One more row of zeros is what is looked
- * up there, and there is when none are new. */
-static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
-  if (a->borrowed) {
-    cy_dim d[4] = {a->batch, num(im, a->shared), a->total, dim_of(im, past, 3)};
-    return cy_build_reshape(im->g, past, d, 4);
-  }
+/* Keys (or values) of this call, [b, h, total, d], where there were none or where a cache slides: elements of past or new
+ * ones; zeros behind those there are. One more row of zeros is what is looked up there, and there is when none are new. */
+static cy_val joined(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   cy_dim line[4] = {num(im, 1), num(im, 1), a->total, num(im, 1)}, one = num(im, 1);
   cy_val zero = cy_build_scalar_int(im->g, CY_I64, 0), rows = cy_build_dim_scalar(im->g, a->rows);
   cy_val j = cy_build_iota(im->g, CY_I64, line, 4, 2), from = MIN(MAX(SUB(j, a->before), zero), rows);
@@ -177,10 +174,20 @@ static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   cy_val added = in[0] && in[1] ? cy_build(im->g, CY_OP_gather_elements, in, 2, &axis, 1, NULL, 1) : 0;
   if (!added || !past)
     return added;
-  whole[2] = a->capacity; /* past may have symbols of its own for the batch */
-  past = cy_build_reshape(im->g, past, whole, 4);
   past = grown(im, past, 2, false, cy_dim_sub(im->g, a->total, a->capacity), LIKE(past, 0));
   return SELECT(BINARY(lt, j, a->before), past, added);
+}
+
+static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
+  cy_dim d[4] = {a->batch, num(im, a->shared), a->borrowed ? a->total : a->capacity, dim_of(im, past ? past : now, 3)};
+  if (past) /* it may have symbols of its own for the batch */
+    past = cy_build_reshape(im->g, past, d, 4);
+  if (a->borrowed)
+    return past;
+  if (!past || a->kept)
+    return joined(im, a, past, now);
+  cy_val starts = cy_build_reshape(im->g, a->before, &a->batch, 1);
+  return cy_build_write_rows(im->g, past, now, starts, 2, a->total, CY_WRITE_LAST);
 }
 
 /* What the cache keeps of x, the keys (or values) of this call. */
@@ -250,9 +257,9 @@ static cy_val loaded(cy_importer *im, const storage *c, cy_val x, cy_dtype dtype
 
 /* ---- */
 
-/* bool [b, 1, s, total]: keys that a query sees. */
+/* bool [b, 1, s, keys]: keys that a query sees. */
 static cy_val seen(cy_importer *im, const gqa *a, int64_t window, bool causal) {
-  cy_dim grid[2] = {a->rows, a->total};
+  cy_dim grid[2] = {a->rows, a->keys};
   cy_val key = cy_build_iota(im->g, CY_I64, grid, 2, 1);
   if (!causal)
     return BINARY(lt, key, a->length);
@@ -277,7 +284,7 @@ static bool add_sink(cy_importer *im, const gqa *a, cy_val sink, cy_attention *o
   cy_val zero = LIKE(op->q, 0), bias = 0;
   sink =
       sink ? cy_build_reshape(im->g, CAST(sink, cy_onnx_type(im, op->q)->dtype), d, 4) : cy_onnx_fill(im, zero, d, 4);
-  sink = grown(im, sink, 3, true, a->total, zero);
+  sink = grown(im, sink, 3, true, a->keys, zero);
   if (op->bias && !(bias = grown(im, op->bias, 3, false, one, zero)))
     return false;
   op->bias = bias ? ADD(bias, sink) : sink;
@@ -286,6 +293,20 @@ static bool add_sink(cy_importer *im, const gqa *a, cy_val sink, cy_attention *o
   op->mask = grown(im, op->mask, 3, false, one, cy_build_scalar_int(im->g, CY_BOOL, 1));
   op->causal = false; /* the mask says it */
   return op->bias && op->k && op->v && op->mask;
+}
+
+/* The keys (or values) that are looked at. */
+static cy_val looked_at(cy_importer *im, const gqa *a, cy_val x) {
+  return x && a->keys != dim_of(im, x, 2) ? cy_build_slice_axis(im->g, x, 2, num(im, 0), a->keys) : x;
+}
+
+/* A bias for the keys there are or those of the whole cache, for those that are looked at. */
+static cy_val fitted(cy_importer *im, const gqa *a, cy_val bias) {
+  cy_dim there = dim_of(im, bias, 3);
+  if (there == a->keys)
+    return bias;
+  bias = grown(im, bias, 3, false, cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, a->keys, there)), LIKE(bias, 0));
+  return bias ? cy_build_slice_axis(im->g, bias, 3, num(im, 0), a->keys) : 0;
 }
 
 static bool check_inputs(cy_importer *im, const cy_onnx_node *n, bool rotary) {
@@ -343,24 +364,22 @@ IMPORT(group_query_attention) {
   a.k = stored(im, &keys, a.k);
   a.v = stored(im, &values, a.v);
   cy_val now[2] = {a.k ? present(im, &a, n->in[3], a.k) : 0, a.v ? present(im, &a, n->in[4], a.v) : 0};
+  cy_val k = looked_at(im, &a, now[0]), v = looked_at(im, &a, now[1]);
   cy_attention op = {.q = a.q,
-                     .k = loaded(im, &keys, now[0], dtype),
-                     .v = loaded(im, &values, now[1], dtype),
+                     .k = loaded(im, &keys, k, dtype),
+                     .v = loaded(im, &values, v, dtype),
                      .bias = n->in[10],
                      .mask = seen(im, &a, window, causal),
                      .scale = scale != 0 ? scale : 1 / sqrt((double)size),
                      .softcap = cy_onnx_float(im, n, "softcap", 0),
                      .causal = causal,
-                     .past = cy_dim_sub(im->g, a.total, a.rows)};
+                     .past = cy_dim_sub(im->g, a.keys, a.rows)};
   if (!op.k || !op.v || !op.mask)
     return false;
   cy_importer_set(im, n, 1, kept(im, &a, now[0]));
   cy_importer_set(im, n, 2, kept(im, &a, now[1]));
-  if (op.bias) { /* for the keys there are; the cache may be longer */
-    cy_dim more = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, a.total, dim_of(im, op.bias, 3)));
-    if (!cy_dim_is(im->g, more, 0) && !(op.bias = grown(im, op.bias, 3, false, more, LIKE(op.bias, 0))))
-      return false;
-  }
+  if (op.bias && !(op.bias = fitted(im, &a, op.bias)))
+    return false;
   if ((n->in[11] || cy_onnx_int(im, n, "smooth_softmax", 0) > 0) && !add_sink(im, &a, n->in[11], &op))
     return false;
   return cy_importer_set(im, n, 0, cy_onnx_join_heads(im, attend(im, n, &a, &op)));

@@ -289,19 +289,9 @@ IMPORT(tensor_scatter) {
     return cy_build_error(im->g, NULL,
                           "expected a cache and an update of one rank, and an axis behind the batch, found %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &u));
-  cy_dim d[CY_MAX_RANK];
-  for (int i = 0; i < t.rank; i++)
-    d[i] = i == axis ? t.dim[i] : num(im, 1);
-  cy_val at = cy_build_iota(im->g, CY_I64, d, t.rank, axis); /* position in the update, by position in the cache */
-  if (n->in[2])
-    at = SUB(at, cy_onnx_channel(im, CAST(n->in[2], CY_I64), t.rank, 0));
-  if (mode == 1)
-    at = BINARY(mod, at, cy_build_dim_scalar(im->g, t.dim[axis]));
-  cy_val zero = cy_build_scalar_int(im->g, CY_I64, 0), end = cy_build_dim_scalar(im->g, u.dim[axis]);
-  cy_val inside = BINARY(and, BINARY(ge, at, zero), BINARY(lt, at, end));
-  cy_val index = inside ? cy_build_expand(im->g, SELECT(inside, at, zero), t.dim, t.rank) : 0;
-  cy_attr a = cy_attr_int(CY_ATTR_axis, axis);
-  cy_val in[2] = {n->in[1], index};
-  cy_val moved = index ? cy_build(im->g, CY_OP_gather_elements, in, 2, &a, 1, NULL, 1) : 0;
-  return cy_importer_set(im, n, 0, SELECT(inside, moved, X));
+  cy_dim one = num(im, 1);
+  cy_val starts = n->in[2] ? n->in[2] : cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_I64, 0), &one, 1);
+  return cy_importer_set(
+      im, n, 0,
+      cy_build_write_rows(im->g, X, n->in[1], starts, axis, t.dim[axis], mode == 1 ? CY_WRITE_WRAP : CY_WRITE_PLAIN));
 }

@@ -111,6 +111,27 @@ bool cy_infer_scatter_nd(infer *i) {
   return set_type(i, 0, *x);
 }
 
+bool cy_infer_write_rows(infer *i) {
+  const cy_type *x = in_type(i, 0), *rows = in_type(i, 1), *starts = in_type(i, 2);
+  cy_type t = *out_type(i, 0);
+  int64_t axis = int_attr(i, CY_ATTR_axis);
+  if (!is_index_type(i, 2) || !cy_check_dtype(i, 1, (cy_dtype)x->dtype) || !cy_check_axis(i, axis, x->rank))
+    return false;
+  if (rows->rank != x->rank || t.rank != x->rank || axis == 0 || starts->rank != 1)
+    return FAIL(i, "expected rows of rank %d, an axis behind the first one and a list of starts, found %s and %s",
+                x->rank, TEXT(i, rows), TEXT(i, starts));
+  for (int k = 0; k < x->rank; k++)
+    if (k != axis && (cy_dims_differ(i, rows->dim[k], t.dim[k]) || cy_dims_differ(i, x->dim[k], t.dim[k])))
+      return FAIL(i, "expected rows of the dims of %s but along axis %d, found %s", TEXT(i, x), (int)axis,
+                  TEXT(i, rows));
+  if (!cy_dim_is(i->g, starts->dim[0], 1) && cy_dims_differ(i, starts->dim[0], t.dim[0]))
+    return FAIL(i, "expected a start for each of %s, found %s", TEXT(i, x), TEXT(i, starts));
+  cy_graph_require(i->g, rows->dim[axis], t.dim[axis], CY_REQUIRE_AT_MOST);
+  cy_graph_require(i->g, x->dim[axis], t.dim[axis], CY_REQUIRE_AT_MOST);
+  t.dtype = x->dtype;
+  return set_type(i, 0, t);
+}
+
 bool cy_infer_resize(infer *i) {
   const cy_type *x = in_type(i, 0);
   cy_type *t = out_type(i, 0);

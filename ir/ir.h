@@ -90,6 +90,9 @@ static inline bool cy_dtype_is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U
 static inline bool cy_dtype_is_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I' || cy_dtype_of(t)->cls == 'U'; }
 void cy_dtype_int_range(cy_dtype t, double *out_min, double *out_max); /* of an integer; rounded beyond 53 bits */
 
+/* write_rows: what its result has elsewhere is x's; behind the last place comes the first; or rows are the last ones that
+ * count: what lies behind them is not looked at, zeros where x was copied */
+typedef enum cy_write_mode { CY_WRITE_PLAIN, CY_WRITE_WRAP, CY_WRITE_LAST } cy_write_mode;
 enum cy_pad_mode { CY_PAD_CONSTANT, CY_PAD_REFLECT, CY_PAD_EDGE, CY_PAD_WRAP };
 enum cy_combine { CY_COMBINE_SET, CY_COMBINE_ADD, CY_COMBINE_MUL, CY_COMBINE_MIN, CY_COMBINE_MAX };
 enum cy_cell { CY_CELL_RNN, CY_CELL_GRU, CY_CELL_LSTM };
@@ -450,6 +453,9 @@ cy_val cy_build_slice(cy_graph *g, cy_val x, const cy_dim *starts, const int64_t
 cy_val cy_build_slice_axis(cy_graph *g, cy_val x, int axis, cy_dim start, cy_dim size);
 cy_val cy_build_pad(cy_graph *g, cy_val x, const cy_dim *pads, int mode, cy_val fill); /* pads: begins then ends */
 cy_val cy_build_concat(cy_graph *g, const cy_val *v, uint32_t n, int axis);
+/* x with rows written along axis from starts on: see ops.def; length: of the result along axis */
+cy_val cy_build_write_rows(cy_graph *g, cy_val x, cy_val rows, cy_val starts, int axis, cy_dim length,
+                           cy_write_mode mode);
 cy_val cy_build_gather(cy_graph *g, cy_val x, cy_val indices, int axis);
 cy_val cy_build_iota(cy_graph *g, cy_dtype dtype, const cy_dim *dims, int rank, int axis);
 cy_val cy_build_reduce(cy_graph *g, cy_op op, cy_val x, const int64_t *axes, uint32_t naxes, bool keepdims);

@@ -305,6 +305,12 @@ typedef struct cy_call_tensor {
   cy_type type;
 } cy_call_tensor;
 
+/* An output whose step `step` (SHARED) found it to lie where an input does: what would be copied stays where it is. */
+typedef struct cy_memory_share {
+  uint32_t input, output;
+  struct cy_step *step;
+} cy_memory_share;
+
 typedef enum cy_step_kind {
   CY_STEP_LAUNCH, /* kernel over all its tasks */
   CY_STEP_CALL,   /* runtime op; symbols of kind COUNT of its outputs are set from the sizes it reports */
@@ -315,7 +321,9 @@ typedef enum cy_step_kind {
   /* While (sym (counter) < limit): then_steps, counter++ ; ends early when symbol `cond` is 0 (checked before each
    * turn; 0: no condition) */
   CY_STEP_LOOP,
-  CY_STEP_SET     /* symbol sym = expression `limit` */
+  CY_STEP_SET,   /* symbol sym = expression `limit` */
+  CY_STEP_SWAP,  /* the dynamic slots of buffers bind[0] and bind[1] exchange their memory */
+  CY_STEP_SHARED /* symbol sym = does output `index`, of `limit` bytes, lie where the input of buffer bind[0] does? */
 } cy_step_kind;
 
 typedef struct cy_step {
@@ -325,7 +333,8 @@ typedef struct cy_step {
   cy_kernel *kernel;       /* LAUNCH */
   cy_node *fused;          /* LAUNCH: the nodes it computes, in no order; for --explain */
   uint32_t nfused;
-  cy_bind *bind;           /* LAUNCH: one per kernel argument (SCRATCH ones: buffer of workers * elems); READ, ALLOC: one */
+  /* LAUNCH: one per kernel argument (SCRATCH ones: buffer of workers * elems); READ, ALLOC, SHARED: one; SWAP: two */
+  cy_bind *bind;
   uint32_t nbind;
   const char *call;        /* CALL: name in rt_ops.def */
   cy_call_tensor *in, *out;
@@ -335,9 +344,9 @@ typedef struct cy_step {
   cy_sym sym, cond;
   cy_block then_block, else_block; /* IF, LOOP: what the steps compute; 0: none of the graph's blocks */
   cy_dtype dtype;
-  cy_dim limit;            /* LOOP, SET */
+  cy_dim limit;            /* LOOP, SET, SHARED */
   bool guess;              /* SET: a later one says what the symbol is; until then, no check may read it */
-  uint32_t index;          /* OUTPUT */
+  uint32_t index;          /* OUTPUT, SHARED */
   int32_t position;        /* pre-order number */
 } cy_step;
 
@@ -350,6 +359,8 @@ typedef struct cy_program {
   cy_step *steps;
   cy_kernel **kernels; /* distinct ones */
   uint32_t nkernels, kernels_cap;
+  cy_memory_share *shares;
+  uint32_t nshares, shares_cap;
   cy_dim arena_bytes; /* 0: not planned, or the library plans when it runs */
   uint32_t ndynamic;
   cy_sym workers;      /* CY_SYM_FREE symbol: how many workers run a kernel (scratch sizes depend on it) */

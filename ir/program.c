@@ -111,6 +111,18 @@ static void print_step(cy_program *p, FILE *out, const cy_step *s, int depth) {
   case CY_STEP_SET:
     fprintf(out, "set %s = %s\n", sym_text(p, s->sym), dim_text(p, s->limit));
     return;
+  case CY_STEP_SWAP:
+    fputs("swap ", out);
+    print_bind(p, out, &s->bind[0]);
+    fputs(", ", out);
+    print_bind(p, out, &s->bind[1]);
+    fputc('\n', out);
+    return;
+  case CY_STEP_SHARED:
+    fprintf(out, "shared %s = output %u, %s bytes, ", sym_text(p, s->sym), s->index, dim_text(p, s->limit));
+    print_bind(p, out, s->bind);
+    fputc('\n', out);
+    return;
   case CY_STEP_IF:
     fprintf(out, "if %s:\n", sym_text(p, s->sym));
     break;
@@ -224,13 +236,17 @@ static void check_steps(checker *c, const cy_step *s) {
       check_bind(c, s, &s->in[i].at);
     for (uint32_t i = 0; i < s->nout; i++)
       check_bind(c, s, &s->out[i].at);
-    if ((s->kind == CY_STEP_READ || s->kind == CY_STEP_ALLOC) && s->nbind != 1)
+    bool shared = s->kind == CY_STEP_SHARED;
+    if ((s->kind == CY_STEP_READ || s->kind == CY_STEP_ALLOC || shared) && s->nbind != 1)
       bad(c, s, "binds %u buffers, not 1", s->nbind);
-    if (s->kind == CY_STEP_READ || s->kind == CY_STEP_IF || s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET)
+    for (uint32_t i = 0; i < s->nbind && s->kind == CY_STEP_SWAP && !c->bad; i++)
+      if (s->nbind != 2 || c->p->buffers[s->bind[i].buffer].kind != CY_BUF_DYNAMIC)
+        bad(c, s, "swaps what are no two dynamic slots");
+    if (s->kind == CY_STEP_READ || s->kind == CY_STEP_IF || s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET || shared)
       check_sym(c, s, s->sym);
-    if ((s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET) && !s->limit)
+    if ((s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET || shared) && !s->limit)
       bad(c, s, "has no limit or value");
-    if (s->kind == CY_STEP_OUTPUT && s->index >= count_ports(c->p->g, cy_graph_outputs))
+    if ((s->kind == CY_STEP_OUTPUT || shared) && s->index >= count_ports(c->p->g, cy_graph_outputs))
       bad(c, s, "there is no output %u", s->index);
     check_steps(c, s->then_steps);
     check_steps(c, s->else_steps);

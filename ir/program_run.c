@@ -78,6 +78,15 @@ static void launch(host *h, const cy_step *s) {
   free(args);
 }
 
+static void swap(host *h, uint32_t a, uint32_t b) {
+  char *memory = h->memory[a];
+  bool owned = h->owned[a];
+  h->memory[a] = h->memory[b];
+  h->owned[a] = h->owned[b];
+  h->memory[b] = memory;
+  h->owned[b] = owned;
+}
+
 static void output_ready(host *h, uint32_t output) {
   for (uint32_t i = 0; i < h->p->nbuffers; i++)
     if (h->p->buffers[i].kind == CY_BUF_OUTPUT && h->p->buffers[i].index == output)
@@ -117,6 +126,12 @@ static int run_steps(host *h, const cy_step *s) {
         return -1;
       break;
     case CY_STEP_SET: h->syms[s->sym] = eval(h, s->limit); break;
+    case CY_STEP_SHARED:
+      h->syms[s->sym] = 0;
+      break;
+    case CY_STEP_SWAP:
+      swap(h, s->bind[0].buffer, s->bind[1].buffer);
+      break;
     case CY_STEP_CALL: return -1;
     }
   return 0;

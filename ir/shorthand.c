@@ -157,6 +157,21 @@ cy_val cy_build_concat(cy_graph *g, const cy_val *v, uint32_t n, int axis) {
   return cy_build(g, CY_OP_concat, v, n, &a, 1, NULL, 0);
 }
 
+cy_val cy_build_write_rows(cy_graph *g, cy_val x, cy_val rows, cy_val starts, int axis, cy_dim length,
+                           cy_write_mode mode) {
+  if (!x || !rows || !starts)
+    return 0;
+  const cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_mode, mode)};
+  cy_type t = cy_value_of(g, x)->type;
+  const cy_type *r = &cy_value_of(g, rows)->type;
+  int64_t known;
+  for (int i = 0; i < t.rank && i < r->rank; i++)
+    if (cy_dim_is_const(g, r->dim[i], &known))
+      t.dim[i] = r->dim[i];
+  t.dim[axis] = length;
+  return cy_build(g, CY_OP_write_rows, (cy_val[]){x, rows, starts}, 3, a, 2, &t, 1);
+}
+
 cy_val cy_build_gather(cy_graph *g, cy_val x, cy_val indices, int axis) {
   if (!x)
     return 0;

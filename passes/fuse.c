@@ -161,6 +161,8 @@ static int reads_of(const cy_graph *g, const cy_node_info *n, uint32_t k) {
     return 1;
   case CY_OP_attention:
     return k > 2; /* bias and masks, once per score */
+  case CY_OP_write_rows:
+    return k < 2 ? 1 : 3;
   case CY_OP_gather: /* an index, for every element that it names */
     return k == 1 ? (cy_type_of(g, n->in[0])->rank == 1 ? 1 : 3) : 0;
   case CY_OP_gather_elements:

@@ -131,8 +131,8 @@ static bool wants(widening *w, const cy_node_info *n) {
       factors |= factors_stay(w, n->in[i], NULL) && !is_dequantised(g, n->in[i]);
     }
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  if (!half || cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL || n->op == CY_OP_bitcast)
-    return false;
+  if (!half || cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL || n->op == CY_OP_bitcast || n->op == CY_OP_write_rows)
+    return false; /* of the last one, what is large is stored as half, and stays where it is */
   if (!moves_only(n))
     return true;
   if (factors)

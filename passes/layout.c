@@ -165,6 +165,7 @@ static bool wants_row_major(const cy_node_info *n) {
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
   switch (n->op) {
   case CY_OP_recurrent:
+  case CY_OP_write_rows:
   case CY_OP_scatter_elements:
   case CY_OP_scatter_nd:
   case CY_OP_cumsum:
@@ -494,13 +495,27 @@ static void need(chooser *c, cy_node id, uint32_t k, const order *o) {
     c->moved[v] = n->in[k];
 }
 
-/* Is at least half of what a concat joins, whose readers want row-major, row-major already? */
+static bool is_result(const cy_graph *g, const cy_node_info *n) {
+  const cy_block_info *b = cy_block_of(g, n->block);
+  for (uint32_t i = 0; i < b->nresults; i++)
+    if (b->results[i] == n->out[0])
+      return true;
+  return false;
+}
+
+/* Is at least half of what a concat joins, whose readers want row-major, row-major already? A cache that the model or a
+ * loop is given and gives back longer counts as that half: sizes do not tell, and in another order all of it would be
+ * copied twice. */
 static bool mostly_plain(const chooser *c, const cy_node_info *n) {
   cy_graph *g = c->g;
   const cy_type *t = cy_type_of(g, n->out[0]);
   const wish *w = &c->wishes[n->out[0]];
   if (n->op != CY_OP_concat || !w->weight || !is_row_major(c, t, &w->o))
     return false;
+  bool returns = n->block != 1 || is_result(g, n); /* of a loop, perhaps reordered */
+  for (uint32_t k = 0; k < n->nin && returns; k++)
+    if (!cy_def(g, n->in[k]) && !cy_value_of(g, n->in[k])->data.bytes)
+      return true;
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0);
   cy_dim plain = cy_dim_const(g, 0);
   for (uint32_t k = 0; k < n->nin; k++) {
@@ -583,7 +598,8 @@ static void choose_node(chooser *c, cy_node id) {
     set(c, n->out[0], &o); /* a second output, pool_max's indices, stays row-major */
   } else if (wants_row_major(n)) {
     for (uint32_t k = 0; k < n->nin; k++)
-      need(c, id, k, &plain);
+      if (n->op != CY_OP_write_rows || k != 1) /* rows are read wherever they lie */
+        need(c, id, k, &plain);
   } else if (n->op == CY_OP_reshape) {
     choose_reshape(c, id);
   } else if (n->op == CY_OP_transpose) {

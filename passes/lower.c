@@ -549,6 +549,7 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   copy_outputs(&l);
   int32_t next = 0;
   cy_steps_visit(l.p->steps, number_step, &next);
+  cy_lower_check_shares(&l);
   cy_arena_destroy(l.arena);
   if (cy_diag_errors(cy_graph_diag(g)))
     return NULL;

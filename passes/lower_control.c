@@ -1,10 +1,12 @@
 /* lower_control.c - branches, loops and runtime calls as host steps.
  *
  * Blocks read outer values where they lie. What leaves a block is copied into the places of the op's outputs; what a
- * loop carries lives in one buffer per value, to which each turn's results are copied at its end. Sizes that change
- * from turn to turn are symbols of kind COUNT, set by steps of their own.
+ * loop carries lives in one buffer per value. Each turn's results are copied there at its end, if they are not made there
+ * (as caches are that grow), or lie in a slot that can become that buffer. Sizes that change from turn to turn are symbols
+ * of kind COUNT, set by steps of their own.
  */
 #include "lower_int.h"
+#include "pass_int.h"
 
 cy_sym cy_lower_read_scalar(cy_lowering *l, cy_val v) {
   cy_sym sym = cy_sym_new(l->g, NULL, CY_SYM_FREE);
@@ -209,6 +211,150 @@ static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_dim limit, cy_
   cy_lower_copy(l, cy_lower_place(l, from), &at, ft);
 }
 
+/* ---- what a loop carries ---- */
+
+/* How a carried value becomes what the next turn gets. A growing one has a buffer with room for more along an axis: new
+ * elements go behind those that are there. Where they are gathered on their way, that fills a second buffer with as much
+ * room, and the two change places. */
+typedef enum carriage {
+  MOVED,   /* copied */
+  SWAPPED, /* the turn's result has a dynamic slot of its own, which changes places with the value's */
+  WRITTEN, /* the result is made where the value lies */
+  GROWING
+} carriage;
+
+typedef struct carried {
+  carriage how;
+  cy_val param, result;
+  /* GROWING */
+  cy_val joined; /* param with more behind it: result, or what result is gathered from */
+  int axis;
+  int64_t more; /* in every turn */
+  cy_sym room;
+} carried;
+
+static const cy_node_info *node_in(const cy_lowering *l, cy_val v, cy_block block) {
+  cy_node id = cy_value_of(l->g, v)->node;
+  const cy_node_info *n = id ? cy_node_of(l->g, id) : NULL;
+  return n && n->block == block && !cy_value_of(l->g, v)->inlined && !cy_value_of(l->g, v)->data.bytes ? n : NULL;
+}
+
+/* Are a and b, both in rows, equal in all dims but one? */
+static bool equal_but(const cy_lowering *l, cy_val a, cy_val b, int axis) {
+  const cy_type *x = cy_lower_type(l, a), *y = cy_lower_type(l, b);
+  if (x->rank != y->rank || x->dtype != y->dtype || !cy_layout_is_row_major(cy_value_of(l->g, a)) ||
+      !cy_layout_is_row_major(cy_value_of(l->g, b)))
+    return false;
+  for (int i = 0; i < x->rank; i++)
+    if (i != axis && x->dim[i] != y->dim[i])
+      return false;
+  return true;
+}
+
+static bool is_growing(cy_lowering *l, carried *c, cy_block block) {
+  const cy_node_info *n = node_in(l, c->result, block);
+  const cy_type *t = cy_lower_type(l, c->param);
+  c->joined = c->result;
+  int turned = -1;
+  if (n && n->op == CY_OP_gather) {
+    c->joined = n->in[0];
+    turned = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+    n = node_in(l, c->joined, block);
+  }
+  if (!n || n->op != CY_OP_concat || n->in[0] != c->param || cy_dtype_of((cy_dtype)t->dtype)->bits < 8)
+    return false;
+  c->axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  const cy_type *longer = cy_lower_type(l, c->joined);
+  return cy_lower_count_symbol(l, t->dim[c->axis], c->param) && turned != c->axis &&
+         cy_dim_is_const(l->g, cy_dim_sub(l->g, longer->dim[c->axis], t->dim[c->axis]), &c->more) && c->more > 0 &&
+         equal_but(l, c->param, c->joined, c->axis) && equal_but(l, c->joined, c->result, -1);
+}
+
+/* Is the result the value with parts written anew, which nothing else reads? */
+static bool is_written(cy_lowering *l, const carried *c, cy_block block) {
+  const cy_node_info *n = node_in(l, c->result, block);
+  bool writes = n && (n->op == CY_OP_write_rows || n->op == CY_OP_scatter_elements || n->op == CY_OP_scatter_nd);
+  return writes && n->in[0] == c->param && l->uses.start[c->param + 1] - l->uses.start[c->param] == 1 &&
+         equal_but(l, c->param, c->result, -1);
+}
+
+/* Decides before the body is lowered, and gives values their places. */
+static void place_carried(cy_lowering *l, carried *c, cy_block block) {
+  const cy_type *t = cy_lower_type(l, c->param);
+  if (l->o->level > 0 && is_growing(l, c, block)) {
+    c->how = GROWING;
+    c->room = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+    cy_type roomy = *t;
+    roomy.dim[c->axis] = cy_dim_sym(l->g, c->room);
+    l->place[c->param] = l->place[c->joined] = cy_lower_unsized(l, &roomy);
+    if (c->result != c->joined)
+      l->place[c->result] = cy_lower_unsized(l, &roomy);
+    return;
+  }
+  place_joined(l, c->param);
+  if (l->o->level > 0 && is_written(l, c, block)) {
+    c->how = WRITTEN;
+    l->place[c->result] = l->place[c->param];
+  }
+}
+
+static void size_carried(cy_lowering *l, const carried *c) {
+  cy_lower_size(l, &l->place[c->param]);
+  if (c->result != c->joined)
+    cy_lower_size(l, &l->place[c->result]);
+}
+
+/* Before the loop: the value is `initial`. */
+static void enter_carried(cy_lowering *l, const carried *c, cy_val initial, cy_dim limit) {
+  if (c->how != GROWING) {
+    move_into(l, c->param, initial);
+    return;
+  }
+  const cy_type *t = cy_lower_type(l, c->param), *ft = cy_lower_type(l, initial);
+  cy_dim turns = cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_TURNS));
+  set_symbol(l, c->room, cy_dim_add(l->g, ft->dim[c->axis], cy_dim_muli(l->g, turns, c->more)));
+  for (int i = 0; i < t->rank; i++)
+    if (cy_lower_count_symbol(l, t->dim[i], c->param))
+      set_symbol(l, cy_lower_count_symbol(l, t->dim[i], c->param), ft->dim[i]);
+  size_carried(l, c);
+  cy_lower_copy(l, cy_lower_place(l, initial), &l->place[c->param], t);
+}
+
+/* At the beginning of a turn: room for what it adds. */
+static void make_room(cy_lowering *l, const carried *c) {
+  cy_graph *g = l->g;
+  const cy_type *t = cy_lower_type(l, c->param);
+  cy_dim room = cy_dim_sym(g, c->room), needed = cy_dim_addi(g, t->dim[c->axis], c->more);
+  cy_branch full;
+  cy_lower_branch(l, cy_dim_max(g, cy_dim_sub(g, needed, room), cy_dim_const(g, 0)), &full);
+  cy_place copy = cy_lower_temp(l, (cy_dtype)t->dtype, t->dim, t->rank);
+  cy_lower_copy(l, &l->place[c->param], &copy, t);
+  set_symbol(l, c->room, cy_dim_muli(g, needed, 2));
+  size_carried(l, c);
+  cy_lower_copy(l, &copy, &l->place[c->param], t);
+  cy_lower_join(l, &full);
+}
+
+static bool is_slot(cy_lowering *l, cy_val v) {
+  const cy_place *p = &l->place[v];
+  return l->p->buffers[p->buffer].kind == CY_BUF_DYNAMIC && cy_dim_is(l->g, p->offset, 0) &&
+         cy_lower_is_contiguous(l, p, cy_lower_type(l, v));
+}
+
+/* Once the body is lowered: do slots swap? Those of results that no other value is carried in. */
+static void choose_swaps(cy_lowering *l, carried *list, uint32_t n, cy_block block) {
+  for (uint32_t i = 0; i < n && l->o->level > 0; i++) {
+    carried *c = &list[i];
+    const cy_node_info *def = node_in(l, c->result, block);
+    bool alone = c->how == MOVED && def && l->place[c->result].placed && is_slot(l, c->result) && is_slot(l, c->param);
+    for (uint32_t k = 0; k < n && alone; k++)
+      alone = l->place[list[k].param].buffer != l->place[c->result].buffer &&
+              (k == i || l->place[list[k].result].buffer != l->place[c->result].buffer || list[k].how == MOVED);
+    if (alone)
+      c->how = SWAPPED;
+  }
+}
+
 /* Where a turn's result lies; one that is a carried value's own buffer is saved first, before the moves overwrite it.
  */
 static cy_place staged_result(cy_lowering *l, cy_val result, const cy_block_info *body) {
@@ -255,27 +401,66 @@ static cy_dim of_turn(cy_lowering *l, const turn *kept, cy_dim d) {
   return d;
 }
 
-/* Gives the carried values what the body's results are. Any of these may be of a size that another's move changes. */
-static void move_carried(cy_lowering *l, const cy_block_info *body, uint32_t carried) {
-  cy_place *results = CY_NEW_ARRAY(l->arena, cy_place, carried + 1);
-  for (uint32_t i = 0; i < carried; i++)
-    results[i] = staged_result(l, body->results[1 + i], body);
+/* The sizes of v become those of type ft, as they were in this turn. */
+static void resize_carried(cy_lowering *l, const turn *kept, cy_val v, const cy_type *ft) {
+  const cy_type *t = cy_lower_type(l, v);
+  for (int i = 0; i < t->rank; i++) {
+    cy_sym size = cy_lower_count_symbol(l, t->dim[i], v);
+    if (size)
+      set_symbol(l, size, of_turn(l, kept, ft->dim[i]));
+  }
+}
+
+static void swap_slots(cy_lowering *l, cy_val a, cy_val b) {
+  cy_step *s = cy_lower_step(l, CY_STEP_SWAP);
+  s->bind = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_bind, 2);
+  s->bind[0] = (cy_bind){l->place[a].buffer, cy_dim_const(l->g, 0)};
+  s->bind[1] = (cy_bind){l->place[b].buffer, cy_dim_const(l->g, 0)};
+  s->nbind = 2;
+}
+
+/* Gives the carried values what the body's results are. Any of these may be of a size that another's move changes, or lie
+ * in a slot that swaps: what is copied is so before. */
+static void move_carried(cy_lowering *l, const cy_block_info *body, const carried *list, uint32_t n) {
+  cy_place *results = CY_NEW_ARRAY(l->arena, cy_place, n + 1);
+  for (uint32_t i = 0; i < n; i++)
+    if (list[i].how == MOVED)
+      results[i] = staged_result(l, list[i].result, body);
   turn kept = keep_sizes(l, body);
-  for (uint32_t i = 0; i < carried; i++) {
-    cy_type type = *cy_lower_type(l, body->results[1 + i]);
+  for (uint32_t i = 0; i < n; i++) {
+    if (list[i].how != MOVED)
+      continue;
+    cy_type type = *cy_lower_type(l, list[i].result);
     results[i].offset = of_turn(l, &kept, results[i].offset);
     for (int k = 0; k < type.rank; k++) {
       type.dim[k] = of_turn(l, &kept, type.dim[k]);
       results[i].stride[k] = of_turn(l, &kept, results[i].stride[k]);
     }
-    move_place(l, body->params[2 + i], &type, results[i]);
+    move_place(l, list[i].param, &type, results[i]);
   }
+  for (uint32_t i = 0; i < n; i++) {
+    if (list[i].how == MOVED)
+      continue;
+    resize_carried(l, &kept, list[i].param, cy_lower_type(l, list[i].result));
+    if (list[i].how == SWAPPED || (list[i].how == GROWING && list[i].result != list[i].joined))
+      swap_slots(l, list[i].param, list[i].result);
+  }
+}
+
+/* Behind the loop: v is the value; where nothing reads it, its sizes are all that may be asked for. */
+static void leave_carried(cy_lowering *l, cy_val v, const carried *c) {
+  if (c->how == GROWING && l->uses.start[v] == l->uses.start[v + 1])
+    resize_carried(l, &(turn){NULL, NULL, 0}, v, cy_lower_type(l, c->param));
+  else
+    move_into(l, v, c->param);
 }
 
 void cy_lower_loop(cy_lowering *l, cy_node node) {
   const cy_node_info *n = cy_node_of(l->g, node);
-  const cy_block_info *body = cy_block_of(l->g, cy_attr_find(n, CY_ATTR_body)->block);
-  uint32_t carried = n->nin - 2;
+  cy_block block = cy_attr_find(n, CY_ATTR_body)->block;
+  const cy_block_info *body = cy_block_of(l->g, block);
+  uint32_t count = n->nin - 2;
+  carried *list = CY_NEW_ARRAY(l->arena, carried, count + 1);
   cy_dim limit = trip_limit(l, n);
   cy_sym cond = cy_sym_new(l->g, NULL, CY_SYM_FREE), counter = cy_sym_new(l->g, NULL, CY_SYM_FREE);
   if (n->in[1]) {
@@ -284,11 +469,15 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   } else {
     set_symbol(l, cond, cy_dim_const(l->g, 1));
   }
-  for (uint32_t i = 0; i < body->nparams; i++)
+  for (uint32_t i = 0; i < 2; i++)
     place_joined(l, body->params[i]);
-  for (uint32_t i = 0; i < carried; i++)
-    move_into(l, body->params[2 + i], n->in[2 + i]);
-  for (uint32_t i = carried; i < n->nout; i++)
+  for (uint32_t i = 0; i < count; i++) {
+    list[i] = (carried){.param = body->params[2 + i], .result = body->results[1 + i]};
+    place_carried(l, &list[i], block);
+  }
+  for (uint32_t i = 0; i < count; i++)
+    enter_carried(l, &list[i], n->in[2 + i], limit);
+  for (uint32_t i = count; i < n->nout; i++)
     place_scan(l, n->out[i], limit);
   set_symbol(l, counter, cy_dim_const(l->g, 0));
 
@@ -296,30 +485,34 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   step->sym = counter;
   step->cond = cond;
   step->limit = limit;
-  step->then_block = cy_attr_find(n, CY_ATTR_body)->block;
+  step->then_block = block;
   cy_step **after = l->tail;
   l->tail = &step->then_steps;
   store_scalar(l, &l->place[body->params[0]], CY_I64, cy_dim_sym(l->g, counter));
   store_scalar(l, &l->place[body->params[1]], CY_BOOL, cy_dim_const(l->g, 1));
   for (uint32_t i = 0; i < body->nparams; i++)
     cy_lower_read_symbols(l, body->params[i]);
-  cy_lower_steps(l, step->then_block);
-  for (uint32_t i = carried; i < n->nout; i++)
+  for (uint32_t i = 0; i < count; i++)
+    if (list[i].how == GROWING)
+      make_room(l, &list[i]);
+  cy_lower_steps(l, block);
+  for (uint32_t i = count; i < n->nout; i++)
     append_scan(l, n->out[i], body->results[1 + i], limit, counter);
   cy_sym go_on = cy_lower_read_scalar(l, body->results[0]);
-  move_carried(l, body, carried);
+  choose_swaps(l, list, count, block);
+  move_carried(l, body, list, count);
   set_symbol(l, cond, cy_dim_sym(l->g, go_on));
   l->tail = after;
   l->node = node;
 
   for (uint32_t i = 0; i < n->nout; i++) {
     cy_val v = n->out[i];
-    if (i >= carried) {
+    if (i >= count) {
       known_scan(l, v, counter);
       continue;
     }
     place_joined(l, v);
-    move_into(l, v, body->params[2 + i]);
+    leave_carried(l, v, &list[i]);
   }
 }
 

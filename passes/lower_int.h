@@ -142,6 +142,10 @@ void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
 void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_pieces.c */
 void cy_lower_pools(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);       /* lower_pieces.c */
+void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);     /* lower_write.c */
+void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);  /* lower_write.c */
+/* lower_write.c: drops those of the program's shares that would change what is read later. Steps are numbered. */
+void cy_lower_check_shares(cy_lowering *l);
 void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
 bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n's output as a view of its input's memory */
 /* Of products of axes, taken one axis after the other on both sides until they are equal: is a the one that has to

@@ -1,5 +1,5 @@
 /* lower_rows.c - kernels that pass over a row more than once or in order: softmax, normalisation, rows as bytes, running
- * sums, scatter.
+ * sums.
  *
  * One task is one row (all axes but the reduced ones). Rows that lie contiguously in memory are vectorised along
  * themselves; for all others the loops stay plain and scheduling vectorises across neighbouring rows.
@@ -611,92 +611,6 @@ static void lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val
   cy_kb_launch(&b, true);
 }
 
-/* ---- scatter: a copy of the data, then the updates in order ---- */
-
-static cy_expr wrap_scatter_index(cy_kb *b, cy_expr i, cy_dim extent) {
-  i = cy_x_cast(b->k, i, CY_I64);
-  cy_expr negative = bin(b, CY_OP_lt, i, cy_x_index(b->k, 0));
-  return cy_lower_clamp(b, cy_x_select(b->k, negative, bin(b, CY_OP_add, i, cy_x_dim(b->k, extent)), i), extent);
-}
-
-static void combine_store(cy_kb *b, int64_t combine, const cy_place *to, const cy_type *t, const cy_expr *idx,
-                          cy_expr update) {
-  static const cy_op ops[] = {[CY_COMBINE_ADD] = CY_OP_add,
-                              [CY_COMBINE_MUL] = CY_OP_mul,
-                              [CY_COMBINE_MIN] = CY_OP_min,
-                              [CY_COMBINE_MAX] = CY_OP_max};
-  cy_karg arg = cy_kb_arg(b, to, (cy_dtype)t->dtype, CY_ARG_WRITE);
-  cy_expr at = cy_kb_offset(b, to, t->rank, idx);
-  if (combine != CY_COMBINE_SET) {
-    cy_expr old = cy_x_cast(b->k, cy_x_load(b->k, arg, at), cy_compute_dtype((cy_dtype)t->dtype));
-    update = bin(b, ops[combine], old, update);
-  }
-  cy_kernel_store(b->k, arg, at, update);
-}
-
-/* Tasks: positions off the axis; along the axis the updates go in order, since several may hit one element. */
-static void scatter_elements_kernel(cy_lowering *l, const cy_node_info *n, const cy_place *to, const cy_type *t) {
-  const cy_type *indices = cy_lower_type(l, n->in[1]);
-  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
-  cy_kb b;
-  cy_kb_init(&b, l, "scatter_elements");
-  cy_expr idx[CY_MAX_RANK];
-  bool skip[CY_MAX_RANK] = {false};
-  skip[axis] = true;
-  grid_rows(&b, indices, skip, idx);
-  cy_expr i = cy_kb_loop(&b, indices->dim[axis], false);
-  idx[axis] = i;
-  cy_expr update = cy_lower_at(&b, n->in[2], idx);
-  idx[axis] = wrap_scatter_index(&b, cy_lower_at(&b, n->in[1], idx), t->dim[axis]);
-  combine_store(&b, cy_attr_get_int(n, CY_ATTR_combine, CY_COMBINE_SET), to, t, idx, update);
-  cy_kernel_end(b.k);
-  cy_kb_launch(&b, true);
-}
-
-/* Tasks: elements of the slices that an index tuple names; index tuples go in order. */
-static void scatter_nd_kernel(cy_lowering *l, const cy_node_info *n, const cy_place *to, const cy_type *t) {
-  const cy_type *indices = cy_lower_type(l, n->in[1]);
-  int last = indices->rank - 1;
-  int64_t depth = last + t->rank - cy_lower_type(l, n->in[2])->rank; /* where the indices' last size is a symbol */
-  cy_dim_is_const(l->g, indices->dim[last], &depth);
-  cy_kb b;
-  cy_kb_init(&b, l, "scatter_nd");
-  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK], update_at[CY_MAX_RANK];
-  for (int i = (int)depth; i < t->rank; i++)
-    update_at[last + i - depth] = idx[i] = cy_kb_grid_index(&b, t->dim[i]);
-  for (int i = 0; i < last; i++)
-    update_at[i] = at[i] = cy_kb_loop(&b, indices->dim[i], false);
-  for (int i = 0; i < depth; i++) {
-    at[last] = cy_x_index(b.k, i);
-    idx[i] = wrap_scatter_index(&b, cy_lower_at(&b, n->in[1], at), t->dim[i]);
-  }
-  combine_store(&b, cy_attr_get_int(n, CY_ATTR_combine, CY_COMBINE_SET), to, t, idx,
-                cy_lower_at(&b, n->in[2], update_at));
-  for (int i = 0; i < last; i++)
-    cy_kernel_end(b.k);
-  cy_kb_launch(&b, true);
-}
-
-static void lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
-  const cy_node_info *n = node_of(l, root);
-  cy_lower_alloc(l, anchor);
-  const cy_place *to = cy_lower_place(l, anchor);
-  const cy_type *t = cy_lower_type(l, anchor);
-  cy_kb b;
-  cy_kb_init(&b, l, "scatter_copy");
-  cy_expr idx[CY_MAX_RANK];
-  for (int i = 0; i < t->rank; i++)
-    idx[i] = cy_kb_grid_index(&b, t->dim[i]);
-  cy_kb_store(&b, to, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, n->in[0], idx));
-  cy_kb_launch(&b, true);
-  if (n->op == CY_OP_scatter_nd)
-    scatter_nd_kernel(l, n, to, t);
-  else
-    scatter_elements_kernel(l, n, to, t);
-  if (target != anchor)
-    cy_lower_plain(l, 0, target, "scatter_epilogue", NULL);
-}
-
 cy_root_fn cy_lower_root_of(cy_op op) {
   switch (op) {
   case CY_OP_softmax:
@@ -711,7 +625,9 @@ cy_root_fn cy_lower_root_of(cy_op op) {
     return lower_cumulative;
   case CY_OP_scatter_elements:
   case CY_OP_scatter_nd:
-    return lower_scatter;
+    return cy_lower_scatter;
+  case CY_OP_write_rows:
+    return cy_lower_write_rows;
   case CY_OP_matmul:
   case CY_OP_conv:
   case CY_OP_conv_transpose:

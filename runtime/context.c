@@ -96,6 +96,11 @@ static int32_t context_output_alloc(cyrt_frame *frame, uint32_t index, const int
   if (count < 0 || __builtin_mul_overflow(count, elem_bytes, &bytes))
     return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "output '%s': the size of %s overflows", port->name,
                      cyrt_dims_text((int32_t)rank, dims, NULL, text));
+  cyto_status status =
+      cyrt_output_check_apart(context, index, state->bound ? state->bound : state->own,
+                              state->bound ? (uint64_t)bytes : state->own_bytes, (uint64_t)bytes, frame->error);
+  if (status)
+    return status;
   if (state->bound) {
     if (state->bound_bytes < (uint64_t)bytes)
       return cyrt_fail(frame, CYTO_BUFFER_TOO_SMALL, "output '%s': has %lld bytes %s, but the bound buffer holds %lld",

@@ -37,6 +37,7 @@ struct cyrt_context {
   cyrt_output_state *outputs;
   int32_t *symbol_input, *symbol_axis; /* where each input symbol's value came from; input -1: from nowhere yet */
   int32_t planned, placed, ran;
+  int32_t apart; /* outputs overlap neither inputs nor each other; lost when anything is bound */
   void *device; /* state of the model's device, or NULL */
 };
 
@@ -49,6 +50,10 @@ cyto_status cyrt_input_check_shape(const cyto_context *context, const cyrt_port 
                                    const int64_t *dims, cyto_error *error);
 /* Remembers the shape of an input; the plan holds while shapes stay the same. */
 void cyrt_input_set_shape(cyto_context *context, int32_t index, int32_t rank, const int64_t *dims);
+/* Output `index` will be `bytes` bytes at ptr, in memory of `extent` bytes. Refuses what overlaps it, but for the input
+ * that it may share memory with. */
+cyto_status cyrt_output_check_apart(const cyto_context *context, uint32_t index, const void *ptr, uint64_t extent,
+                                    uint64_t bytes, cyto_error *error);
 /* Clears `error`; *out_port is NULL after one. */
 cyto_status cyrt_output_find(cyto_context *context, int32_t index, const cyrt_port **out_port, cyto_error *error);
 

@@ -49,6 +49,7 @@ cyto_status cyrt_input_check_shape(const cyto_context *context, const cyrt_port 
 void cyrt_input_set_shape(cyto_context *context, int32_t index, int32_t rank, const int64_t *dims) {
   cyrt_input_state *input = &context->inputs[index];
   size_t bytes = (size_t)rank * sizeof *dims;
+  context->apart = 0;
   if (input->has_shape && (!bytes || !memcmp(input->dims, dims, bytes)))
     return;
   if (bytes)
@@ -157,6 +158,58 @@ cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, u
                           port->name);
   context->outputs[index].bound = data;
   context->outputs[index].bound_bytes = data ? capacity : 0;
-  context->placed = context->ran = 0;
+  context->placed = context->apart = context->ran = 0;
   return CYTO_OK;
+}
+
+/* ---- memory that inputs and outputs have in common ---- */
+
+static int overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
+  uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+  return x < y ? y - x < a_bytes : x - y < b_bytes;
+}
+
+static cyto_status check_input_apart(const cyto_context *context, uint32_t index, uint32_t input, const void *ptr,
+                                     uint64_t extent, uint64_t bytes, cyto_error *error) {
+  const cyrt_model *code = context->model->code;
+  const cyrt_port *in = &code->inputs[input], *out = &code->outputs[index];
+  if (in->type || in->dtype == CYTO_STRING || !context->pointers[input])
+    return CYTO_OK;
+  int64_t there = cyto_tensor_bytes(in->dtype, in->rank, context->inputs[input].dims);
+  if (there <= 0 || !overlap(ptr, extent, context->pointers[input], (uint64_t)there))
+    return CYTO_OK;
+  if (out->shares != (int64_t)input + 1)
+    return cyrt_error_set(
+        error, CYTO_INVALID_ARGUMENT,
+        "output '%s' overlaps input '%s', but cannot be made in its memory: give it memory of its own", out->name,
+        in->name);
+  if (ptr == context->pointers[input] && bytes == (uint64_t)there)
+    return CYTO_OK;
+  return cyrt_error_set(
+      error, CYTO_INVALID_ARGUMENT,
+      "output '%s', %llu bytes, overlaps input '%s', %lld bytes: to share memory, they must begin at the "
+      "same address and be of one size",
+      out->name, (unsigned long long)bytes, in->name, (long long)there);
+}
+
+cyto_status cyrt_output_check_apart(const cyto_context *context, uint32_t index, const void *ptr, uint64_t extent,
+                                    uint64_t bytes, cyto_error *error) {
+  const cyrt_model *code = context->model->code;
+  cyto_status status = CYTO_OK;
+  if (!ptr || !extent)
+    return CYTO_OK;
+  for (uint32_t i = 0; i < code->n_inputs && !status; i++)
+    status = check_input_apart(context, index, i, ptr, extent, bytes, error);
+  for (uint32_t i = 0; i < code->n_outputs && !status; i++) {
+    const cyrt_port *other = &code->outputs[i];
+    if (i == index || !context->outputs[i].bound || other->type)
+      continue;
+    int64_t there = other->flags & CYRT_PORT_DYNAMIC
+                        ? 1 /* not known yet */
+                        : cyto_tensor_bytes(other->dtype, other->rank, context->frame.outputs[i].dims);
+    if (there > 0 && overlap(ptr, extent, context->outputs[i].bound, (uint64_t)there))
+      return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "output '%s' overlaps output '%s'", code->outputs[index].name,
+                            other->name);
+  }
+  return status;
 }

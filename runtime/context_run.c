@@ -112,6 +112,11 @@ static cyto_status output_place(cyto_context *context, uint32_t index, cyto_erro
                           "output '%s': needs %lld bytes for %s %s, the bound buffer holds %llu", port->name,
                           (long long)bytes, cyto_dtype_name(port->dtype),
                           cyrt_dims_text(port->rank, output->dims, NULL, text), (unsigned long long)state->bound_bytes);
+  cyto_status status =
+      cyrt_output_check_apart(context, index, state->bound ? state->bound : state->own,
+                              state->bound ? (uint64_t)bytes : state->own_bytes, (uint64_t)bytes, error);
+  if (status)
+    return status;
   if (!state->bound && !cyrt_memory_grow(context, &state->own, &state->own_bytes, (uint64_t)bytes))
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "output '%s': no memory for %lld bytes", port->name,
                           (long long)bytes);
@@ -139,7 +144,8 @@ static cyto_status context_prepare(cyto_context *context, cyto_error *error) {
       return status;
     context->planned = 1;
   }
-  for (uint32_t i = 0; !context->placed && i < context->model->code->n_outputs; i++)
+  int placed = context->placed && context->apart;
+  for (uint32_t i = 0; !placed && i < context->model->code->n_outputs; i++)
     if ((status = output_place(context, i, error)))
       return status;
   if (!context->placed && context->device) {
@@ -149,7 +155,7 @@ static cyto_status context_prepare(cyto_context *context, cyto_error *error) {
     if (status)
       return status;
   }
-  context->placed = 1;
+  context->placed = context->apart = 1;
   return CYTO_OK;
 }
 
@@ -196,7 +202,7 @@ cyto_status cyto_run(cyto_context *context, cyto_error *error) {
     return cyrt_error_null(error, "cyto_run: no context");
   cyrt_error_clear(error);
   context->ran = 0;
-  cyto_status status = context->placed ? CYTO_OK : context_prepare(context, error);
+  cyto_status status = context->placed && context->apart ? CYTO_OK : context_prepare(context, error);
   if (!status && context->head.values)
     status = values_enter(context, error);
   if (!status)

@@ -17,9 +17,14 @@
  *   alignment count bytes.
  * Ownership.  What cyto_..._load/create gives you is released by the matching unload/destroy. A context keeps its model
  *   alive, so the order of release is free. Pointers you bind stay yours: they must stay valid until you bind another
- *   or destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other. Names,
- *   dims and output data handed out belong to the model or context and live as long as it (output data: until the next
- *   cyto_run(), cyto_bind_*() or cyto_context_prepare() of that context).
+ *   or destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other (but
+ *   see Caches). Names, dims and output data handed out belong to the model or context and live as long as it (output
+ *   data: until the next cyto_run(), cyto_bind_*() or cyto_context_prepare() of that context).
+ * Caches.  An output that is an input with some of its elements written anew, such as the keys and values of a language
+ *   model in a cache with room for more, may be bound to the memory of that input: then the new elements are all that is
+ *   written, and nothing is copied. cyto_port.shared_input tells which outputs these are. Both begin at the same address,
+ *   and are of one size; any other overlap is refused (CYTO_INVALID_ARGUMENT). After a run that fails the input may have
+ *   been written to.
  * Strings.  UTF-8, zero-terminated, never NULL unless stated.
  * NULL.  Only what is said to may be NULL. Else the answer is CYTO_INVALID_ARGUMENT or, of functions that return no status,
  *   an empty one: "", 0, or -1. Handles are not told from other pointers: give each back once, and use it no more. Handles
@@ -149,6 +154,7 @@ typedef struct cyto_port {
   const cyto_type *type; /* kind, and what is inside; of tensors, too */
   int32_t is_optional; /* input: has a default, may stay unbound */
   int32_t is_dynamic;  /* output: its shape depends on data and is known only after running */
+  int32_t shared_input; /* output: the input whose memory it may be bound to, see Caches; -1: none, and of inputs */
 } cyto_port;
 
 CYTO_API int32_t cyto_model_input_count(const cyto_model *model);
@@ -213,8 +219,8 @@ CYTO_API cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32
 /* Binds an input of any kind; its type must be the port's, tensors in it are checked as cyto_bind_input() does. `value`
  * itself is copied, what it points to is not. NULL unbinds an optional input. */
 CYTO_API cyto_status cyto_bind_value(cyto_context *context, int32_t index, const cyto_value *value, cyto_error *error);
-/* Has the output written straight to `data`, which holds `capacity` bytes. `data` NULL: the context owns the memory
- * (the default). */
+/* Has the output written straight to `data`, which holds `capacity` bytes, and may be where its shared_input is bound.
+ * `data` NULL: the context owns the memory (the default). */
 CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, uint64_t capacity,
                                       cyto_error *error);
 

@@ -104,6 +104,7 @@ typedef struct cyrt_port {
   const int64_t *dims; /* [rank]; >= 0: that size; < 0: symbol number -1 - d for inputs; for outputs -1: see plan()/run() */
   uint32_t flags;      /* CYRT_PORT_* */
   const cyto_type *type; /* if it is not a tensor (dtype is CYRT_REF then, rank 0); NULL: a tensor */
+  int64_t shares;        /* output: the number, from 1, of the input in whose memory it may be made; 0: there is none */
 } cyrt_port;
 enum {
   CYRT_PORT_DYNAMIC = 1, /* output whose shape depends on data: known only after run() */

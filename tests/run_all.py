@@ -26,6 +26,7 @@ SUITES = [
     ('quantise', 'tests/quantise/run.py', False, False),
     ('fused', 'tests/fused.py', False, False),
     ('decoding', 'tests/decoding.py', False, False),
+    ('caches', 'tests/caches.py', False, False),
     ('cli', 'tests/cli.py', False, False),
     ('edges', 'tests/edges.py', False, False),
     ('bad', 'tests/bad/run.py', False, False),

@@ -36,7 +36,7 @@ typedef struct run_options {
   enum { NPY, PB, JSON } format;
   long seed; /* -1: inputs without a file are an error */
   long repeat, threads, device;
-  bool about, info, profile, help;
+  bool share, about, info, profile, help;
 } run_options;
 
 typedef enum option_kind { LIST, TEXT, NUMBER, FORMAT, FLAG } option_kind;
@@ -60,6 +60,8 @@ static const struct {
      "writes out_K_NAME.npy for every output, .json for strings, sequences, maps and optional values;\n"
      "                         otherwise a summary is printed"},
     {"output-format", FORMAT, AT(format), 0, "FORMAT", "npy (the default); pb or json for all tensors"},
+    {"share", FLAG, AT(share), 0, NULL,
+     "has outputs written in the memory of the inputs that they may share it with (cyto.h)"},
     {"repeat", NUMBER, AT(repeat), 1, "N", "runs N times more and prints the fastest and the median time"},
     {"profile", FLAG, AT(profile), 0, NULL, "prints the time of every kernel of a library compiled by cytoc --profile"},
     {"threads", NUMBER, AT(threads), 0, "N", "how many threads (0: all CPUs, the default)"},
@@ -404,7 +406,11 @@ static void print_info(const cyto_model *model) {
     printf("%s %d '%s' %s ", is_input ? "input" : "output", is_input ? i : i - inputs, port.name, text);
     if (port.type->kind == CYTO_TENSOR)
       print_dims(port.rank, port.dims, port.dim_names);
-    puts(port.is_optional ? " optional" : port.is_dynamic ? " of data-dependent size" : "");
+    fputs(port.is_optional ? " optional" : port.is_dynamic ? " of data-dependent size" : "", stdout);
+    cyto_port shared;
+    if (port.shared_input >= 0 && !cyto_model_input(model, port.shared_input, &shared))
+      printf(", may share memory with '%s'", shared.name);
+    putchar('\n');
   }
 }
 
@@ -439,6 +445,20 @@ static int run_timed(cyto_context *context, long repeat) {
   return 0;
 }
 
+/* Binds outputs to the memory of the inputs that they may share it with. */
+static int share_memory(const cyto_model *model, cyto_context *context, const cyto_value *values) {
+  for (int32_t i = 0; i < cyto_model_output_count(model); i++) {
+    cyto_port port;
+    cyto_error error;
+    cyto_model_output(model, i, &port);
+    const cyto_tensor *t = port.shared_input >= 0 ? &values[port.shared_input].tensor : NULL;
+    int64_t bytes = t ? cyto_tensor_bytes(t->dtype, t->rank, t->dims) : 0;
+    if (bytes > 0 && cyto_bind_output(context, i, t->data, (uint64_t)bytes, &error))
+      return complain("%s", error.message);
+  }
+  return 0;
+}
+
 static void print_about(const cyto_context *context) {
   char text[1000];
   cyto_context_describe(context, text, sizeof text);
@@ -463,6 +483,8 @@ static int run_model(const run_options *options, cyto_model *model) {
     cyto_model_input(model, i, &port);
     status = load_input(options, &port, i, context, &values[i]);
   }
+  if (!status && options->share)
+    status = share_memory(model, context, values);
   if (!status)
     status = run_timed(context, options->repeat);
   if (!status && options->profile && profile_print(options->model, (int)options->threads, 1 + options->repeat))

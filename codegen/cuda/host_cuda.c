@@ -133,10 +133,10 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
   return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
 }
 
-/* Do equal input sizes always mean the same launches? Symbols are set from sizes as long as none is read. */
+/* Do equal input sizes and pointers always mean the same launches? Symbols are set from these as long as none is read. */
 static bool replayable(const cy_step *s) {
   for (; s; s = s->next)
-    if ((s->kind != CY_STEP_LAUNCH && s->kind != CY_STEP_SET && s->kind != CY_STEP_IF) ||
+    if ((s->kind != CY_STEP_LAUNCH && s->kind != CY_STEP_SET && s->kind != CY_STEP_IF && s->kind != CY_STEP_SHARED) ||
         !replayable(s->then_steps) || !replayable(s->else_steps))
       return false;
   return true;

@@ -185,6 +185,68 @@ static void test_bound_outputs(void) {
   fixture_close(&f);
 }
 
+/* sum may be made where left is. */
+static void test_shared_memory(void) {
+  fixture f;
+  cyto_port port;
+  cyto_tensor out;
+  float expected[24];
+  CHECK_REQUIRE(fixture_open(&f, 5, NULL));
+  cyto_model_output(f.model, 0, &port);
+  CHECK_INT_EQ(port.shared_input, 0);
+  cyto_model_output(f.model, 1, &port);
+  CHECK_INT_EQ(port.shared_input, -1);
+  cyto_model_input(f.model, 0, &port);
+  CHECK_INT_EQ(port.shared_input, -1);
+  CHECK_INT_EQ(cyto_bind_output(f.context, 0, f.left, 80, &f.error), CYTO_OK);
+  for (int step = 1; step < 4; step++) {
+    for (int i = 0; i < 20; i++)
+      expected[i] = f.left[i] + f.right[i];
+    CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
+    CHECK_INT_EQ(cyto_output(f.context, 0, &out, &f.error), CYTO_OK);
+    CHECK(out.data == f.left && !memcmp(f.left, expected, 80));
+  }
+  /* An input that is bound after it, of the same size, is looked at as well. */
+  CHECK_INT_EQ(cyto_bind_input(f.context, 1, CYTO_F32, 2, f.dims, f.left, &f.error), CYTO_OK);
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_INVALID_ARGUMENT);
+  CHECK_STR_EQ(f.error.message,
+               "output 'sum' overlaps input 'right', but cannot be made in its memory: give it memory of its own");
+  CHECK_INT_EQ(fixture_bind(&f), CYTO_OK);
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
+
+  float *both = calloc(40, sizeof *both);
+  CHECK_INT_EQ(cyto_bind_input(f.context, 0, CYTO_F32, 2, f.dims, both + 4, &f.error), CYTO_OK);
+  CHECK_INT_EQ(cyto_bind_output(f.context, 0, both, 80, &f.error), CYTO_OK);
+  CHECK_INT_EQ(cyto_context_prepare(f.context, &f.error), CYTO_INVALID_ARGUMENT);
+  CHECK_STR_EQ(f.error.message,
+               "output 'sum', 80 bytes, overlaps input 'left', 80 bytes: to share memory, they must begin at "
+               "the same address and be of one size");
+  CHECK_INT_EQ(cyto_bind_output(f.context, 0, both + 23, 68, &f.error), CYTO_OK);
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_BUFFER_TOO_SMALL);
+  CHECK_INT_EQ(cyto_bind_input(f.context, 0, CYTO_F32, 2, f.dims, both + 20, &f.error), CYTO_OK);
+  CHECK_INT_EQ(cyto_bind_output(f.context, 0, both, 160, &f.error), CYTO_OK); /* what is not used does not count */
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
+  CHECK_INT_EQ(cyto_bind_output(f.context, 1, both + 10, 120, &f.error), CYTO_OK); /* found when its size is known */
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_INVALID_ARGUMENT);
+  CHECK_STR_HAS(f.error.message, "output '");
+  CHECK_INT_EQ(cyto_bind_output(f.context, 1, NULL, 0, &f.error), CYTO_OK);
+
+  /* The context's own memory, read as the next input. */
+  CHECK_INT_EQ(cyto_bind_output(f.context, 0, NULL, 0, &f.error), CYTO_OK);
+  CHECK_INT_EQ(fixture_bind(&f), CYTO_OK);
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
+  CHECK_INT_EQ(cyto_output(f.context, 0, &out, &f.error), CYTO_OK);
+  memcpy(expected, out.data, 80);
+  CHECK_INT_EQ(cyto_bind_input(f.context, 0, CYTO_F32, 2, f.dims, out.data, &f.error), CYTO_OK);
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
+  for (int i = 0; i < 20; i++)
+    CHECK(((float *)out.data)[i] == expected[i] + f.right[i]);
+  CHECK_INT_EQ(cyto_bind_input(f.context, 1, CYTO_F32, 2, f.dims, out.data, &f.error), CYTO_OK);
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_INVALID_ARGUMENT);
+  free(both);
+  fixture_close(&f);
+}
+
 static void test_bad_inputs(void) {
   fixture f;
   int64_t three[] = {5, 4, 1}, wide[] = {5, 3}, other[] = {6, 4}, huge[] = {INT64_MAX, 4}, negative[] = {-5, 4};
@@ -417,6 +479,7 @@ int main(int argc, char **argv) {
       {"inspect", test_inspect},
       {"run", test_run},
       {"bound_outputs", test_bound_outputs},
+      {"shared_memory", test_shared_memory},
       {"bad_inputs", test_bad_inputs},
       {"not_bound", test_not_bound},
       {"failing_model", test_failing_model},
