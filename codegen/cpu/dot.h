@@ -65,7 +65,7 @@ typedef struct cy_dot_layout {
   unsigned together;            /* groups of k: there are a multiple of so many */
   bool cut;
   int64_t again;
-  cy_dot_band band; /* depthwise by fours: [block of nr channels][vector][use][tap of a row][step], then the sums */
+  cy_dot_band band; /* depthwise by fours: [vector of nr / 4 channels][tap of a row][four of a column][channel][step] */
   int64_t matrix_bytes, bytes;
 } cy_dot_layout;
 

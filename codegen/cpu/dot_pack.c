@@ -168,21 +168,16 @@ static void pack_depthwise(const cy_dot_layout *l, const cy_dot_source *s, void 
   }
 }
 
-/* See cy_dot_band; what channels have of the sums is as in other forms. */
+/* Fours of a kernel column. */
 static void pack_bands(const cy_dot_layout *l, const cy_dot_source *s, void *out) {
-  int64_t lanes = l->nr / 4, vector = l->band.uses * l->row_taps * lanes * 4;
-  int32_t *sums = sums_of(l, 0, out);
+  int64_t lanes = l->nr / 4, fours = cy_ceil(l->taps / l->row_taps, 4), vector = l->row_taps * fours * lanes * 4;
   memset(out, 0, (size_t)l->bytes);
   for (int64_t n = 0; n < l->n; n++) {
     int8_t *to = (int8_t *)out + n / lanes * vector + n % lanes * 4;
-    for (int64_t i = 0; i < l->band.uses * l->row_taps; i++)
-      for (int row = 0; row < 4; row++) {
-        int64_t tap = l->band.use[i / l->row_taps].tap[row];
-        if (tap >= 0)
-          to[i * lanes * 4 + row] = (int8_t)weight_at(s, n * s->gs + (tap * l->row_taps + i % l->row_taps) * s->ts);
-      }
-    for (int64_t t = 0; t < l->taps; t++)
-      sums[n] += weight_at(s, n * s->gs + t * s->ts);
+    for (int64_t t = 0; t < l->taps; t++) {
+      int64_t row = t / l->row_taps, four = t % l->row_taps * fours + row / 4;
+      to[four * lanes * 4 + row % 4] = (int8_t)weight_at(s, n * s->gs + t * s->ts);
+    }
   }
 }
 
