@@ -3,12 +3,13 @@
  * Comes in: an optimised module. Goes out: the same, but 64 bytes of 16-bit numbers that are all the same, as terms of
  * the polynomials of activations, are loaded from constants that all objects share. LLVM keeps constants function by
  * function; the linker merges them up to 32 bytes, and broadcasts take 4 and 8 bytes: only these would be in a library
- * as often as there are kernels, 25 KB in yolox_nano. Just sums and differences: of other operations LLVM may know a
- * better one for the number at hand.
+ * as often as there are kernels, 25 KB in yolox_nano. Not of all operations: LLVM may know a better one for the number at
+ * hand.
  */
 #include "emit.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { LANES = 32 };
 
@@ -51,9 +52,19 @@ static LLVMValueRef loaded(cy_cg *cg, LLVMValueRef c, LLVMValueRef user) {
   return n == LANES ? v : cy_shuffle(cg, v, v, order, n);
 }
 
-static void share_operands(cy_cg *cg, LLVMValueRef user) {
+/* Is it a sum, a difference, or a product of fractions? */
+static bool is_term(LLVMValueRef user) {
   LLVMOpcode op = LLVMGetInstructionOpcode(user);
-  for (unsigned i = 0; i < 2 && (op == LLVMAdd || op == LLVMSub); i++) {
+  if (op == LLVMAdd || op == LLVMSub)
+    return true;
+  static const char fractions[] = "llvm.x86.avx512.pmul.hr.sw";
+  size_t n = 0;
+  const char *name = op == LLVMCall ? LLVMGetValueName2(LLVMGetCalledValue(user), &n) : "";
+  return n >= sizeof fractions - 1 && memcmp(name, fractions, sizeof fractions - 1) == 0;
+}
+
+static void share_operands(cy_cg *cg, LLVMValueRef user) {
+  for (unsigned i = 0; i < 2 && is_term(user); i++) {
     LLVMValueRef c = LLVMGetOperand(user, i);
     if (LLVMGetTypeKind(LLVMTypeOf(c)) == LLVMVectorTypeKind && is_splat(cg, c))
       LLVMSetOperand(user, i, loaded(cg, c, user));
