@@ -1,10 +1,10 @@
 /* weights.c - the constants of a program, laid out and written.
  *
  * Every used constant gets a 64-byte aligned place, but for those of a few numbers (zero points, scales, parameters of
- * kernels), which stand behind the others, none across a boundary of 64 bytes. Equal ones share a place. The bytes are produced straight into the
- * mapped output file, by several threads: an ELF object that the linker takes as it is, or, beyond CY_WEIGHTS_SIDE_FILE,
- * a file of its own beside the library (cyrt_model.weights_file), because code reaches only 2 GB around itself. Space is
- * reserved first: running out of it while writing a mapping would kill the process.
+ * kernels), which stand behind the others, none across a boundary of 64 bytes. Equal ones share a place. The bytes are
+ * produced straight into the mapped output file, by several threads: an ELF object that the linker takes as it is, or,
+ * beyond CY_WEIGHTS_SIDE_FILE, a file of its own beside the library (cyrt_model.weights_file), because code reaches only
+ * 2 GB around itself. Space is reserved first: running out of it while writing a mapping would kill the process.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -41,7 +41,8 @@ static int by_bytes(const void *x, const void *y, void *work) {
 
 /* For each constant the first equal one, or itself; malloc'ed. Large ones would have to be read to be compared. */
 static uint32_t *find_equal(cy_work *b) {
-  uint32_t n = 0, *same = malloc((b->p->nconstants + 1) * sizeof *same), *list = malloc((b->p->nconstants + 1) * sizeof *list);
+  uint32_t n = 0, *same = malloc((b->p->nconstants + 1) * sizeof *same),
+           *list = malloc((b->p->nconstants + 1) * sizeof *list);
   if (!same || !list)
     cy_no_memory();
   for (uint32_t i = 0; i < b->p->nconstants; i++) {

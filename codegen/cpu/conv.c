@@ -31,7 +31,7 @@ typedef struct conv {
   cy_blocks blocks;             /* mb: pixels of a task, in copied mode rows * known width */
   int64_t row_block, piece;     /* copied mode: output rows of a task; of one, up to so many pixels */
   int64_t groups, c, n, merged; /* after merging; per group */
-  int64_t nr, last, taps, klen;     /* as the micro-kernel sees them */
+  int64_t nr, last, taps, klen; /* as the micro-kernel sees them */
   int64_t tap_block, c_block;
   int64_t weights_at; /* byte offset of this part's weights */
   int n_idx;

@@ -123,7 +123,7 @@ typedef struct cy_core {
   cy_tile tile;
   V b;   /* packed weights of this group, or B in place */
   V ldb; /* bytes between k of B; those of NR weights when packed */
-  int64_t last; /* columns that the last packed panel has in memory; 0: NR */
+  int64_t last;       /* columns that the last packed panel has in memory; 0: NR */
   cy_weights weights; /* of packed B */
   cy_int_weights ints; /* .. or of one that is not packed, and becomes panels of floats block by block */
   bool in_place;

@@ -406,7 +406,8 @@ static V place_function(cy_cg *cg, const bands *p) {
   }
   cy_loop_end(cg, &k, &sum);
   V less = cy_splat(cg, LLVMBuildNeg(cg->b, LLVMGetParam(fn, 3), ""), cg->W);
-  cy_store(cg, LLVMBuildMul(cg->b, less, k.out[0], ""), cy_gep(cg, LLVMGetParam(fn, 4), cy_mulc(cg, v.iv, cg->W * 4)), 4);
+  cy_store(cg, LLVMBuildMul(cg->b, less, k.out[0], ""), cy_gep(cg, LLVMGetParam(fn, 4), cy_mulc(cg, v.iv, cg->W * 4)),
+           4);
   cy_loop_end(cg, &v, NULL);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);

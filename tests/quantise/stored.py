@@ -21,8 +21,8 @@ def up(n, step):
 
 
 def narrow_panels(p):
-    """Products whose columns fill no panel: filled up to fours, in floats and halves; integers have 4 bytes a column for the sum
-    of its weights, which vectors read whole, and two scales."""
+    """Products whose columns fill no panel: filled up to fours, in floats and halves; integers have 4 bytes a column for
+    the sum of its weights, which vectors read whole, and two scales."""
     sizes = ((48, 144), (144, 6), (6, 258), (258, 97), (97, 1))
     n, x = Network(31), 'x'
     for k, c in sizes:
@@ -43,7 +43,7 @@ def narrow_panels(p):
 
 
 def depthwise_once(p):
-    """A byte for each weight of a depthwise layer, columns of its kernel being filled up to fours; and numbers per channel."""
+    """A byte for each weight of a depthwise layer, kernel columns being filled up to fours; and numbers per channel."""
     for k, c in ((3, 48), (5, 128), (3, 40)):
         n = Network(32)
         x = n.op('Relu', n.conv('x', c, c, k=k, group=c))
