@@ -86,7 +86,7 @@ static void load_bases(cy_host *h) {
 
 cy_host_state cy_host_enter(cy_host *h, const char *name) {
   cy_host_state state = {cy_fn_save(h->cg), h->fn};
-  cy_fn_begin(h->cg, name, h->cg->i32, &h->cg->ptr, 1, CY_FN_INTERNAL | CY_FN_NOINLINE);
+  cy_fn_begin(h->cg, name, h->cg->i32, &h->cg->ptr, 1, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_SMALL);
   memset(&h->fn, 0, sizeof h->fn);
   cy_host_forget(h);
   load_bases(h);

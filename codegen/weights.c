@@ -1,10 +1,10 @@
 /* weights.c - the constants of a program, laid out and written.
  *
  * Every used constant gets a 64-byte aligned place, but for those of a few numbers (zero points, scales, parameters of
- * kernels), which stand behind the others, none across a boundary of 64 bytes. The bytes are produced straight into the
- * mapped output file, by several threads: an ELF object that the linker takes as it is, or, beyond CY_WEIGHTS_SIDE_FILE,
- * a file of its own beside the library (cyrt_model.weights_file), because code reaches only 2 GB around itself. Space is
- * reserved first: running out of it while writing a mapping would kill the process.
+ * kernels), which stand behind the others, none across a boundary of 64 bytes. Equal ones share a place. The bytes are
+ * produced straight into the mapped output file, by several threads: an ELF object that the linker takes as it is, or,
+ * beyond CY_WEIGHTS_SIDE_FILE, a file of its own beside the library (cyrt_model.weights_file), because code reaches only
+ * 2 GB around itself. Space is reserved first: running out of it while writing a mapping would kill the process.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -17,6 +17,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { MOST_COMPARED = 1 << 16 };
+
 /* A power of two, 64 at most. Packed forms are read in whole vectors. */
 static uint64_t alignment(const cy_constant *c) {
   uint64_t align = 8;
@@ -25,14 +27,48 @@ static uint64_t alignment(const cy_constant *c) {
   return align;
 }
 
+static const cy_data *data_of(const cy_work *b, uint32_t i) {
+  return &cy_value_of(b->g, b->p->constants[i].value)->data;
+}
+
+/* Constants that are stored as they are by their bytes, equal ones in their own order. */
+static int by_bytes(const void *x, const void *y, void *work) {
+  const uint32_t i = *(const uint32_t *)x, j = *(const uint32_t *)y;
+  const cy_data *a = data_of(work, i), *c = data_of(work, j);
+  int order = a->size != c->size ? (a->size < c->size ? -1 : 1) : memcmp(a->bytes, c->bytes, a->size);
+  return order ? order : i < j ? -1 : 1;
+}
+
+/* For each constant the first equal one, or itself; malloc'ed. Large ones would have to be read to be compared. */
+static uint32_t *find_equal(cy_work *b) {
+  uint32_t n = 0, *same = malloc((b->p->nconstants + 1) * sizeof *same),
+           *list = malloc((b->p->nconstants + 1) * sizeof *list);
+  if (!same || !list)
+    cy_no_memory();
+  for (uint32_t i = 0; i < b->p->nconstants; i++) {
+    const cy_constant *c = &b->p->constants[i];
+    same[i] = i;
+    if (b->constant_used[i] && !c->write && c->size && c->size == data_of(b, i)->size && c->size <= MOST_COMPARED)
+      list[n++] = i;
+  }
+  qsort_r(list, n, sizeof *list, by_bytes, b);
+  for (uint32_t i = 1; i < n; i++) {
+    const cy_data *a = data_of(b, list[i - 1]), *c = data_of(b, list[i]);
+    if (a->size == c->size && memcmp(a->bytes, c->bytes, a->size) == 0)
+      same[list[i]] = same[list[i - 1]];
+  }
+  free(list);
+  return same;
+}
+
 /* Places what wants this alignment, from `at` on; returns where that ends. */
-static uint64_t place(cy_work *b, uint64_t align, uint64_t at) {
+static uint64_t place(cy_work *b, const uint32_t *same, uint64_t align, uint64_t at) {
   for (uint32_t i = 0; i < b->p->nconstants; i++) {
     cy_constant *c = &b->p->constants[i];
     if (alignment(c) != align)
       continue;
-    c->offset = at;
-    if (b->constant_used[i])
+    c->offset = same[i] == i ? at : b->p->constants[same[i]].offset;
+    if (b->constant_used[i] && same[i] == i)
       at += (c->size + align - 1) / align * align;
   }
   return at;
@@ -40,8 +76,10 @@ static uint64_t place(cy_work *b, uint64_t align, uint64_t at) {
 
 void cy_weights_layout(cy_work *b) {
   uint64_t at = 0;
+  uint32_t *same = find_equal(b);
   for (uint64_t align = 64; align >= 8; align /= 2)
-    at = place(b, align, at);
+    at = place(b, same, align, at);
+  free(same);
   at = (at + 63) / 64 * 64;
   b->p->weights_bytes = at;
   b->has_weights = at > 0;

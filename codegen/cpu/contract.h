@@ -79,13 +79,14 @@ static inline const char *cy_weights_suffix(cy_weights w) {
 }
 
 /* Panels of NR output columns; inside a block of K, the NR values of each k lie together:
- *   [group][K block][panel][k in block][NR], columns beyond n are zero.
+ *   [group][K block][panel][k in block][NR], columns beyond n are zero. The last panel may have fewer columns than NR;
+ * vectors of them are loaded whole, for which there is room behind the weights.
  * K runs over taps, then channels; its blocks are tap_block whole taps, or c_block channels of one tap. */
 enum { CY_TAP_CHANNELS = 32 };
 typedef struct cy_pack_layout {
   int64_t groups, n, taps, c; /* per group */
   int64_t tap_block, c_block;
-  unsigned nr;
+  unsigned nr, last; /* last: NR of the last panel; 0: nr */
   int places;    /* so many outputs' columns lie side by side, each with taps of its own: tap_map; 0: one */
   int merged;    /* so many groups of the source are one group here, block-diagonally */
   int depth;     /* so many taps of an outer axis count as channels, [depth][c / depth]; 0: one */
@@ -108,6 +109,10 @@ typedef struct cy_pack_source {
 
 /* Of a group. */
 static inline int64_t cy_pack_panels(const cy_pack_layout *layout) { return cy_ceil(layout->n, layout->nr); }
+/* Columns of all panels together. */
+static inline int64_t cy_pack_columns(const cy_pack_layout *layout) {
+  return cy_pack_panels(layout) * layout->nr - (layout->last ? layout->nr - layout->last : 0);
+}
 
 int64_t cy_pack_units(const cy_pack_layout *layout);
 /* Packs units [begin, end); different ranges may run on different threads. */

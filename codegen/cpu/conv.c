@@ -31,7 +31,7 @@ typedef struct conv {
   cy_blocks blocks;             /* mb: pixels of a task, in copied mode rows * known width */
   int64_t row_block, piece;     /* copied mode: output rows of a task; of one, up to so many pixels */
   int64_t groups, c, n, merged; /* after merging; per group */
-  int64_t nr, taps, klen;       /* as the micro-kernel sees them */
+  int64_t nr, last, taps, klen; /* as the micro-kernel sees them */
   int64_t tap_block, c_block;
   int64_t weights_at; /* byte offset of this part's weights */
   int n_idx;
@@ -188,6 +188,7 @@ static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   if (c.span.across)
     c.tile = (cy_tile){cy_across_rows(cg, c.n), 1};
   c.nr = (int64_t)c.tile.nv * cg->W;
+  c.last = c.span.across ? 0 : cy_last_columns(c.n, c.nr);
   cy_kblock_choose(cg, d->weights, c.taps, c.klen, &c.tap_block, &c.c_block);
   if (c.mode != MODE_PIXELS || c.span.across)
     c.c_block = c.klen;
@@ -209,11 +210,13 @@ static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int 
                       .tap_block = c.tap_block * per_tap,
                       .c_block = per_tap > 1 ? c.c : c.c_block,
                       .nr = (unsigned)c.nr,
+                      .last = (unsigned)c.last,
                       .places = c.span.count > 1 ? (int)c.span.count : 0,
                       .merged = (int)c.merged,
                       .across = (int)c.span.across,
                       .weights = d->weights};
-  l.bytes = c.groups * cy_round_up(c.n, c.nr) * l.taps * l.c * cy_weight_bytes(d->weights);
+  l.bytes = c.groups * cy_pack_columns(&l) * l.taps * l.c * cy_weight_bytes(d->weights);
+  l.bytes += cy_last_room(cg, c.last, d->weights);
   if (l.across)
     l.bytes = cy_across_weights(d, l.taps);
   return l;
@@ -550,13 +553,15 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
   V count = cy_sub(cg, p.end, p.begin);
   emit_tables(cg, f, p.begin, count);
   V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);
-  int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * cy_weight_bytes(c->d->weights);
+  int64_t columns = panel_count(c) * c->nr - (c->last ? c->nr - c->last : 0);
+  int64_t group_bytes = c->taps * c->klen * columns * cy_weight_bytes(c->d->weights);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
   cy_span_outputs outputs = {c->d, c->span};
   cy_epilogue places = cy_span_epilogue(&outputs);
   cy_core core = {.tile = c->tile,
                   .b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes)),
                   .ldb = cy_i64(cg, c->nr * cy_weight_bytes(c->d->weights)),
+                  .last = c->last,
                   .weights = c->d->weights,
                   .n = cy_i64(cg, c->n),
                   .panels = cy_i64(cg, panel_count(c)),

@@ -223,7 +223,7 @@ typedef struct kblock {
 } kblock;
 
 typedef struct panel {
-  V b, valid, lane_tail; /* its weights; its columns; i1: fewer vectors than NV suffice */
+  V b, ldb, valid, lane_tail; /* its weights, bytes from k to k; its columns; i1: fewer vectors than NV suffice */
   V ldc, col;
   V ahead, ahead_step; /* what is prefetched meanwhile, so many bytes per k; NULL: nothing */
   unsigned tail_nv;
@@ -295,7 +295,7 @@ static void emit_product(cy_cg *cg, const cy_core *k, const kblock *kb, const pa
                                tab,
                                k->tab_stride,
                                p->b,
-                               k->ldb,
+                               p->ldb,
                                c,
                                p->ldc,
                                kb->taps,
@@ -318,11 +318,15 @@ static void emit_product(cy_cg *cg, const cy_core *k, const kblock *kb, const pa
 /* Panel q: its weights at b, its columns. */
 static panel panel_of(cy_cg *cg, const cy_core *k, V b, V q) {
   int64_t NR = (int64_t)k->tile.nv * cg->W, n;
-  panel p = {.b = b, .col = cy_mulc(cg, q, NR)};
+  panel p = {.b = b, .ldb = k->ldb, .col = cy_mulc(cg, q, NR)};
   p.valid = cy_imin(cg, cy_i64(cg, NR), cy_sub(cg, k->n, p.col));
   if (cy_is_const(k->n, &n))
     p.tail_nv = (unsigned)cy_ceil(n % NR, cg->W);
   p.lane_tail = cy_icmp(cg, LLVMIntSLE, p.valid, cy_i64(cg, (int64_t)p.tail_nv * cg->W));
+  if (k->last) {
+    V whole = cy_icmp(cg, LLVMIntEQ, p.valid, cy_i64(cg, NR));
+    p.ldb = cy_select(cg, whole, k->ldb, cy_i64(cg, k->last * cy_weight_bytes(k->weights)));
+  }
   return p;
 }
 
@@ -367,9 +371,9 @@ static void emit_inline_steps(cy_cg *cg, const cy_core *k, const panel *p, unsig
   int64_t depth = 0;
   cy_is_const(k->c, &depth);
   if (depth <= UNROLLED && !p->ahead)
-    cy_run_steps(cg, k->tile.mr, nv, k->weights, row, depth, k->ldb, v);
+    cy_run_steps(cg, k->tile.mr, nv, k->weights, row, depth, p->ldb, v);
   else
-    cy_run_emit(cg, k->tile.mr, nv, k->weights, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+    cy_run_emit(cg, k->tile.mr, nv, k->weights, row, k->c, p->ldb, p->ahead ? p->ahead_step : NULL, v);
 }
 
 /* What the epilogue will read and write in row i of a tile at r. */
@@ -397,7 +401,7 @@ static void emit_dense_steps(cy_cg *cg, const cy_core *k, const panel *p, unsign
   for (int64_t i = 0; i < mr; i++) {
     int64_t steps = depth * (i + 1) / mr - done;
     emit_row_ahead(cg, k, p, nv, r, (unsigned)i);
-    cy_run_emit(cg, k->tile.mr, nv, k->weights, row, cy_i64(cg, steps), k->ldb, p->ahead ? p->ahead_step : NULL, v);
+    cy_run_emit(cg, k->tile.mr, nv, k->weights, row, cy_i64(cg, steps), p->ldb, p->ahead ? p->ahead_step : NULL, v);
     for (int64_t j = 0; j < mr; j++)
       row[j] = cy_gepc(cg, row[j], steps * 4);
     done += steps;
@@ -594,6 +598,7 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
   const cy_core *k = widened ? &floats : stored;
   if (widened) {
     floats.weights = CY_WEIGHTS_F32;
+    floats.last = 0;
     floats.ldb = cy_i64(cg, (int64_t)stored->tile.nv * cg->W * 4);
   }
   int64_t NR = (int64_t)k->tile.nv * cg->W, MR = k->tile.mr;
@@ -646,13 +651,20 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
   cy_loop_end(cg, &g, NULL);
 }
 
+/* Bytes of a k of all panels. */
+static V all_bytes(cy_cg *cg, const cy_core *k) {
+  int64_t row = row_bytes(cg, k), gap = k->last ? row - k->last * cy_weight_bytes(k->weights) : 0;
+  return cy_addc(cg, cy_mulc(cg, k->panels, row), -gap);
+}
+
 /* Where the weights begin that come behind the panels of a block of K, the one at k0: those of the next block, behind the
  * last one those of the panels behind the task's. Blocks are about equal. */
 static V next_weights(cy_cg *cg, const cy_core *k, const kblock *kb, V k0) {
   V all = cy_mul(cg, k->taps, k->c), most = cy_i64(cg, k->tap_block * k->c_block);
   V begin = cy_add(cg, k0, cy_mul(cg, kb->taps, kb->c)), depth = cy_imin(cg, most, cy_sub(cg, all, begin));
-  V same = cy_add(cg, cy_mul(cg, begin, k->panels), cy_mul(cg, k->p0, depth)), other = cy_mul(cg, k->p1, most);
-  return cy_gep(cg, k->b, cy_mulc(cg, cy_select(cg, kb->last, other, same), row_bytes(cg, k)));
+  V same = cy_add(cg, cy_mul(cg, begin, all_bytes(cg, k)), cy_mulc(cg, cy_mul(cg, k->p0, depth), row_bytes(cg, k)));
+  V other = cy_mulc(cg, cy_mul(cg, k->p1, most), row_bytes(cg, k));
+  return cy_gep(cg, k->b, cy_select(cg, kb->last, other, same));
 }
 
 void cy_core_emit(cy_cg *cg, const cy_core *k) {
@@ -678,7 +690,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
   kb.last = cy_icmp(cg, LLVMIntEQ, cy_add(cg, k0, cy_mul(cg, kb.taps, kb.c)), cy_mul(cg, k->taps, k->c));
   if (!k->in_place)
     kb.next = next_weights(cg, k, &kb, k0);
-  V before = cy_mul(cg, k0, k->in_place ? k->ldb : cy_mulc(cg, k->panels, row));
+  V before = cy_mul(cg, k0, k->in_place ? k->ldb : all_bytes(cg, k));
   V bytes = k->in_place ? cy_i64(cg, row) : cy_mulc(cg, cy_mul(cg, kb.taps, kb.c), row);
   emit_groups(cg, k, &kb, cy_gep(cg, k->b, before), bytes);
   cy_loop_end(cg, &c, NULL);

@@ -25,6 +25,10 @@ enum { CY_MANY_WEIGHTS = 256 * 1024 };
 
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
+/* Columns that the last panel of nr has in memory, where weights are packed: by fours; 0: all of them. Bytes that may be
+ * read behind it. */
+int64_t cy_last_columns(int64_t n, int64_t nr);
+int64_t cy_last_room(const cy_cg *cg, int64_t last, cy_weights weights);
 /* Task shapes: mb rows (a multiple of tile.mr) by nb panels. rows, panels: 0 when unknown; outer: how many such
  * products there are. */
 typedef struct cy_blocks {
@@ -119,6 +123,7 @@ typedef struct cy_core {
   cy_tile tile;
   V b;   /* packed weights of this group, or B in place */
   V ldb; /* bytes between k of B; those of NR weights when packed */
+  int64_t last;       /* columns that the last packed panel has in memory; 0: NR */
   cy_weights weights; /* of packed B */
   cy_int_weights ints; /* .. or of one that is not packed, and becomes panels of floats block by block */
   bool in_place;

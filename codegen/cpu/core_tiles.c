@@ -24,6 +24,12 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   return t;
 }
 
+int64_t cy_last_columns(int64_t n, int64_t nr) { return cy_round_up(n % nr, 4) % nr; }
+
+int64_t cy_last_room(const cy_cg *cg, int64_t last, cy_weights weights) {
+  return (cy_round_up(last, cg->W) - last) * cy_weight_bytes(weights);
+}
+
 /* What a task costs: 300 ns, its products, and reading its weights, as much as so many rows of products. Workers that
  * are done wait for part of another's task. */
 typedef struct price {

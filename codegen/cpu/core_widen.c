@@ -25,18 +25,32 @@ bool cy_widens(const cy_cg *cg, const cy_core *k) {
 
 /* ---- halves ---- */
 
-static void emit_halves(cy_cg *cg, const cy_widening *w) {
-  const cy_core *k = w->core;
-  V depth = cy_mul(cg, w->taps, w->c), rows = cy_mul(cg, cy_sub(cg, w->end, w->q0), depth);
+/* `rows` of them, ldb bytes apart, of nv vectors. */
+static void emit_half_rows(cy_cg *cg, const cy_core *k, V from, V ldb, unsigned nv, V to, V rows) {
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), rows, cy_i64(cg, 1), NULL, 0);
-  V source = cy_gep(cg, w->from, cy_mul(cg, l.iv, k->ldb));
-  V target = cy_gep(cg, w->to, cy_mulc(cg, l.iv, k->tile.nv * cg->W * 4));
-  for (unsigned j = 0; j < k->tile.nv; j++) {
+  V source = cy_gep(cg, from, cy_mul(cg, l.iv, ldb));
+  V target = cy_gep(cg, to, cy_mulc(cg, l.iv, k->tile.nv * cg->W * 4));
+  for (unsigned j = 0; j < nv; j++) {
     V v = cy_weights_load(cg, k->weights, cy_gepc(cg, source, (int64_t)j * cg->W * cy_weight_bytes(k->weights)));
     cy_store(cg, v, cy_gepc(cg, target, (int64_t)j * cg->W * 4), 4);
   }
   cy_loop_end(cg, &l, NULL);
+}
+
+static void emit_halves(cy_cg *cg, const cy_widening *w) {
+  const cy_core *k = w->core;
+  V depth = cy_mul(cg, w->taps, w->c), end = k->last ? cy_imin(cg, w->end, cy_addc(cg, k->panels, -1)) : w->end;
+  V rows = cy_mul(cg, cy_sub(cg, end, w->q0), depth);
+  emit_half_rows(cg, k, w->from, k->ldb, k->tile.nv, w->to, rows);
+  if (!k->last)
+    return;
+  V from = cy_gep(cg, w->from, cy_mul(cg, rows, k->ldb)), ldb = cy_i64(cg, k->last * cy_weight_bytes(k->weights));
+  V to = cy_gep(cg, w->to, cy_mulc(cg, rows, k->tile.nv * cg->W * 4));
+  cy_if last;
+  cy_if_begin(cg, &last, cy_icmp(cg, LLVMIntEQ, w->end, k->panels));
+  emit_half_rows(cg, k, from, ldb, (unsigned)cy_ceil(k->last, cg->W), to, depth);
+  cy_if_end(cg, &last);
 }
 
 /* ---- integers ---- */

@@ -83,6 +83,7 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
   char *text = NULL;
   if (cy_cg_optimize(cg, passes, out_error))
     return -1;
+  cy_share_splats(cg);
   if (kind == CY_CODE_LL)
     text = cy_cg_ir_text(cg);
   else if (cy_cg_emit(cg, kind == CY_CODE_ASM ? LLVMAssemblyFile : LLVMObjectFile, &buffer, out_error))

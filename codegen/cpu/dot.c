@@ -86,6 +86,15 @@ static unsigned tile_rows(const cy_cg *cg, const plan *p) {
   return best;
 }
 
+/* Columns of the last panel as packed: by fours, which loads want, or by whole tiles. A last panel of as many vectors as
+ * all others is like them, so that they share code. */
+static int64_t last_columns(const cy_cg *cg, const plan *p) {
+  int64_t rest = p->n % p->nr, vectors = cy_ceil(rest, cg->W);
+  if (!p->packed || p->form.cut || !rest || (vectors == p->tile.nv && p->n > p->nr))
+    return p->nr;
+  return cy_round_up(rest, p->form.amx ? cg->W : 4);
+}
+
 /* Does no other task read the panels of a block of b? */
 static bool read_once(const plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
@@ -171,6 +180,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   if (p.rows != 1 && !p.form.amx)
     p.tile.mr = tile_rows(cg, &p);
   p.nr = (int64_t)p.tile.nv * cg->W;
+  p.last = last_columns(cg, &p);
   int64_t k = p.k ? p.k : 512,
           most = (bytes_at_once(&p) ? COPIED_BYTES / k : 192 * 1024 / (k * 2)) / p.tile.mr * p.tile.mr;
   int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
@@ -196,6 +206,15 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   return p;
 }
 
+/* What a group of k of the last panel lacks to the bytes of the others'. */
+static int64_t gap_bytes(const plan *p) {
+  return cy_dot_group_bytes(p->form, p->nr) - cy_dot_group_bytes(p->form, p->last);
+}
+/* Sums of a matrix' columns, n being known: whole vectors. */
+static int64_t sum_columns(const cy_cg *cg, const plan *p) {
+  return cy_ceil(p->n, p->nr) * p->nr - (p->nr - p->last) / cg->W * cg->W;
+}
+
 cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t matrices) {
   if (cy_dot_depthwise_possible(d))
     return cy_dot_depthwise_layout(cg, d);
@@ -205,6 +224,7 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
                      .taps = p.taps,
                      .c = p.c,
                      .nr = (unsigned)p.nr,
+                     .last = (unsigned)p.last,
                      .step = p.form.step,
                      .together = p.form.together,
                      .wide = p.form.wide,
@@ -212,9 +232,10 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
                      .cut = d->cut,
                      .again = d->again};
   int64_t panels = cy_ceil(l.n, p.nr), groups = cy_round_up(cy_ceil(p.k, l.step), l.together);
-  l.matrix_bytes = (panels * groups + l.again) * cy_dot_group_bytes(p.form, p.nr);
+  l.matrix_bytes = (panels * groups + l.again) * cy_dot_group_bytes(p.form, p.nr) - gap_bytes(&p) * groups;
   l.matrix_bytes += l.cut ? cy_dot_head_bytes(panels, l.again) : 0;
-  l.bytes = matrices * (l.matrix_bytes + (l.sums ? panels * p.nr * 4 : 0));
+  l.sum_columns = sum_columns(cg, &p);
+  l.bytes = matrices * (l.matrix_bytes + (l.sums ? l.sum_columns * 4 : 0));
   return l;
 }
 
@@ -283,7 +304,8 @@ static int64_t head_bytes(const plan *p) {
 }
 static V matrix_bytes(cy_cg *cg, const plan *p) {
   int64_t besides = head_bytes(p) + p->d->again * cy_dot_group_bytes(p->form, p->nr);
-  return cy_addc(cg, cy_mul(cg, panels(cg, p), panel_bytes(cg, p)), besides);
+  V bytes = cy_addc(cg, cy_mul(cg, panels(cg, p), panel_bytes(cg, p)), besides);
+  return p->last < p->nr ? cy_sub(cg, bytes, cy_mulc(cg, cy_dot_k_groups(cg, p), gap_bytes(p))) : bytes;
 }
 static V row_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
 static V column_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
@@ -330,8 +352,9 @@ static cy_dot_fresh fresh_of(cy_cg *cg, const plan *p) {
 /* Where a matrix' sums of columns begin behind all matrices. */
 static V all_sums(cy_cg *cg, const plan *p, V all, V matrix) {
   V matrices = p->d->conv ? cy_i64(cg, p->groups) : cy_gemm_b_count(cg, &p->d->gemm);
-  V before = cy_mul(cg, matrix, panels(cg, p));
-  return cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, before, p->nr * 4)));
+  V sums = p->packed ? cy_i64(cg, sum_columns(cg, p)) : cy_mulc(cg, panels(cg, p), p->nr);
+  V before = cy_mulc(cg, cy_mul(cg, matrix, sums), 4);
+  return cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), before));
 }
 
 static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
@@ -446,22 +469,25 @@ static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   const plan *p = f->p;
   V zero = cy_splat(cg, LLVMBuildNeg(cg->b, cy_dot_widened(cg, f->convert.zero), ""), cg->W);
   V sums = cy_gep(cg, f->sums, cy_mulc(cg, p0, p->nr * 4));
+  V first = cy_mulc(cg, p0, p->nr), end = cy_mulc(cg, p1, p->nr);
+  if (p->last < p->nr)
+    end = cy_imin(cg, end, cy_i64(cg, sum_columns(cg, p)));
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, cy_sub(cg, p1, p0), p->nr * 4), cy_i64(cg, cg->W * 4), NULL, 0);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, cy_sub(cg, end, first), 4), cy_i64(cg, cg->W * 4), NULL, 0);
   V v = LLVMBuildMul(cg->b, zero, cy_load(cg, cg->vi, cy_gep(cg, sums, l.iv), 4), "");
   cy_store(cg, v, cy_gep(cg, f->start, l.iv), 4);
   cy_loop_end(cg, &l, NULL);
 }
 
 /* The micro-kernel for a tile of which there are so many rows. */
-static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, LLVMTypeRef *type) {
-  V fn = p->form.amx ? cy_dot_amx_kernel(cg, p->form, p->tile.mr, nv, p->nr, false)
-                     : cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr, false);
+static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LLVMTypeRef *type) {
+  V fn = p->form.amx ? cy_dot_amx_kernel(cg, p->form, p->tile.mr, nv, nr, false)
+                     : cy_dot_kernel(cg, p->form, p->tile.mr, nv, nr, false);
   *type = LLVMGlobalGetValueType(fn);
   if (!p->form.amx || p->tile.mr == CY_AMX_ROWS)
     return fn;
   V few = cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, CY_AMX_ROWS));
-  return cy_select(cg, few, cy_dot_amx_kernel(cg, p->form, CY_AMX_ROWS, nv, p->nr, false), fn);
+  return cy_select(cg, few, cy_dot_amx_kernel(cg, p->form, CY_AMX_ROWS, nv, nr, false), fn);
 }
 
 /* A tile of rows of a, and where its sums go. */
@@ -469,11 +495,12 @@ typedef struct rows_tile {
   V a, rows, sums, ldc;
 } rows_tile;
 
-/* Panels [q0, end) for a tile of rows. start, c: of panel q0. */
-static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, unsigned nv, V start, V c) {
+/* Panels [q0, end) for a tile of rows, their first nv vectors; nr: columns of each. start, c: of panel q0. */
+static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, unsigned nv, int64_t nr, V start,
+                        V c) {
   const plan *p = f->p;
   LLVMTypeRef type;
-  V fn = kernel_of(cg, p, t->rows, nv, &type), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
+  V fn = kernel_of(cg, p, t->rows, nv, nr, &type), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
   V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
   if (p->form.cut) {
     V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
@@ -488,16 +515,16 @@ static void emit_tile(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end
   const plan *p = f->p;
   unsigned last = p->n ? (unsigned)cy_ceil(p->n % p->nr, cg->W) : 0;
   if (!last || last == p->tile.nv) {
-    emit_panels(cg, f, t, q0, end, p->tile.nv, start, t->sums);
+    emit_panels(cg, f, t, q0, end, p->tile.nv, p->last, start, t->sums);
     return;
   }
   V full = cy_i64(cg, p->n / p->nr), wide = cy_imin(cg, end, full), at = cy_mulc(cg, cy_sub(cg, full, q0), p->nr * 4);
   cy_if s;
   if (p->n >= p->nr)
-    emit_panels(cg, f, t, q0, wide, p->tile.nv, start, t->sums);
+    emit_panels(cg, f, t, q0, wide, p->tile.nv, p->nr, start, t->sums);
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
   start = cy_gep(cg, start, at);
-  emit_panels(cg, f, t, full, end, last, start, cy_gep(cg, t->sums, at));
+  emit_panels(cg, f, t, full, end, last, p->last, start, cy_gep(cg, t->sums, at));
   cy_if_end(cg, &s);
 }
 
@@ -509,6 +536,7 @@ static void emit_inlined(cy_cg *cg, const frame *f, const rows_tile *t, const cy
   cy_dot_inline tile = {.form = p->form,
                         .tile = p->tile,
                         .nr = p->nr,
+                        .last = p->last,
                         .n = p->n,
                         .panel_bytes = cy_ceil(p->k, p->form.step) * cy_dot_group_bytes(p->form, p->nr),
                         .epilogue = epilogue_of(p),

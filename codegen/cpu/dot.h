@@ -38,7 +38,8 @@ typedef struct cy_dot_desc {
   int64_t b_zero_step;          /* 1: one per column, 0: one for all */
 } cy_dot_desc;
 
-/* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. A cut
+/* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. The last
+ * panel may have fewer columns than NR. A cut
  * matrix begins with i32 first[panels + 1]: how many groups come again in the panels before; i32 offset[again]: their
  * places in a row of a, in bytes; up to a whole cache line. ---- */
 
@@ -58,12 +59,13 @@ typedef struct cy_dot_band {
 typedef struct cy_dot_layout {
   int64_t matrices, n, taps, c; /* k runs over taps, then channels */
   int64_t row_taps;             /* depthwise: taps of a kernel row */
-  unsigned nr, step;            /* step: 2 or 4 values of k lie together */
-  bool wide, sums, depthwise;   /* i16; i32[matrix][panels * nr] behind the rest; see dot_depthwise.c */
+  unsigned nr, last, step;      /* last: NR of the last panel; step: 2 or 4 values of k lie together */
+  bool wide, sums, depthwise;   /* i16; i32[matrix][sum_columns] behind the rest; see dot_depthwise.c */
+  int64_t sum_columns;
   unsigned together;            /* groups of k: there are a multiple of so many */
   bool cut;
   int64_t again;
-  cy_dot_band band; /* depthwise by fours: [block of nr channels][vector][use][tap of a row][step], then the sums */
+  cy_dot_band band; /* depthwise by fours: [vector of nr / 4 channels][tap of a row][four of a column][channel][step] */
   int64_t matrix_bytes, bytes;
 } cy_dot_layout;
 
@@ -133,7 +135,8 @@ typedef struct cy_dot_form {
 } cy_dot_form;
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again): for
- * each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its first columns. start: what the
+ * each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its first columns; of lanes beyond
+ * nr, whatever. start: what the
  * sums begin with, for fours; or, onto, with what c holds; first, again: of cut weights, from the first of the panels
  * on, and from the beginning. */
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
@@ -166,7 +169,7 @@ void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t 
 typedef struct cy_dot_inline {
   cy_dot_form form;
   cy_tile tile;
-  int64_t nr, n, panel_bytes;
+  int64_t nr, last, n, panel_bytes; /* last: nr of the last panel */
   const cy_epilogue *epilogue; /* of i32 */
   const cy_rows *index;
   unsigned together;          /* so many rows go at once; 1: each of its own */

@@ -5,11 +5,15 @@
  * that one vpdpbusd does up to four taps of a kernel column for a vector of channels. What is interleaved once serves
  * all output rows of the band and all columns of the kernel. Padding is the zero point, which takes its share in what
  * the sums begin with; see fours in dot.h.
+ * Weights are packed once, by fours of a kernel column. An output row meets them at places of its own in the band's
+ * groups: a task shifts them there, block by block, in scratch. The library would have them up to 8 times over.
  * For a block of 4 * W channels at a time, the band's groups go to scratch as [group][vector][column][W][4], a tile of
  * outputs is summed up vector by vector, and the epilogue gets the channels of the block in their own order:
  * interleaving works on 128 bits at a time, for which they are permuted as they are loaded.
  */
 #include "dot.h"
+
+#include <stdio.h>
 
 enum { MOST_OUTPUTS = 4, MOST_SUMS = 16 };            /* of a band; registers of a tile */
 enum { TASK_NS = 20000, WORTH_SHARING = 4000 };       /* WORTH_SHARING: ns of a picture */
@@ -124,14 +128,16 @@ static bands plan(const cy_dot_desc *d) {
 }
 
 static int64_t block_channels(const cy_cg *cg) { return VECTORS * (int64_t)cg->W; }
-static int64_t vector_weights(const cy_cg *cg, const bands *p) { return p->band.uses * p->axis[2].count * cg->W * 4; }
-static int64_t all_weights(const cy_cg *cg, const bands *p) {
-  return cy_ceil(p->c, block_channels(cg)) * VECTORS * vector_weights(cg, p);
+/* Bytes of a vector of channels: as packed; in their places, and of a block. */
+static int64_t packed_weights(const cy_cg *cg, const bands *p) {
+  return p->axis[2].count * cy_ceil(p->axis[1].count, 4) * cg->W * 4;
 }
+static int64_t vector_weights(const cy_cg *cg, const bands *p) { return p->band.uses * p->axis[2].count * cg->W * 4; }
+static int64_t block_weights(const cy_cg *cg, const bands *p) { return VECTORS * vector_weights(cg, p); }
 
 cy_dot_layout cy_dot_bands_layout(const cy_cg *cg, const cy_dot_desc *d) {
   bands p = plan(d);
-  int64_t bytes = all_weights(cg, &p);
+  int64_t bytes = cy_ceil(p.c, cg->W) * packed_weights(cg, &p);
   return (cy_dot_layout){.matrices = 1,
                          .n = p.c,
                          .taps = p.axis[1].count * p.axis[2].count,
@@ -139,11 +145,10 @@ cy_dot_layout cy_dot_bands_layout(const cy_cg *cg, const cy_dot_desc *d) {
                          .nr = (unsigned)block_channels(cg),
                          .step = 4,
                          .row_taps = p.axis[2].count,
-                         .sums = true,
                          .depthwise = true,
                          .band = p.band,
                          .matrix_bytes = bytes,
-                         .bytes = bytes + cy_round_up(p.c, block_channels(cg)) * 4};
+                         .bytes = bytes};
 }
 
 static V band_count(cy_cg *cg, const bands *p) {
@@ -165,7 +170,8 @@ static V scratch_width(cy_cg *cg, const bands *p) {
 
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const bands *p = ctx;
-  return cy_mulc(cg, scratch_width(cg, p), p->band.groups * VECTORS * block_channels(cg));
+  V columns = cy_mulc(cg, scratch_width(cg, p), p->band.groups * VECTORS * block_channels(cg));
+  return cy_addc(cg, columns, block_weights(cg, p));
 }
 
 /* ---- emission ---- */
@@ -174,7 +180,8 @@ typedef struct frame {
   const bands *p;
   cy_dot_rows convert;
   V scratch, width, vector_bytes;  /* vector_bytes: of all columns of a group's vector */
-  V blank, start, buffer, weights; /* a pixel that counts as 0; of the block: what sums begin with; sums of a tile */
+  V blank, start, buffer;          /* a pixel that counts as 0; of the block: what sums begin with; sums of a tile */
+  V weights, placed;               /* as packed; the block's in their places, in scratch */
   V left, right;                   /* columns of scratch that are in the picture */
   V image, depth, y0, c0;          /* of the task, the band, and the block */
 } frame;
@@ -262,13 +269,13 @@ static void emit_border(cy_cg *cg, const frame *f, V first, V end) {
 static int64_t sums_bytes(const cy_cg *cg, int64_t channels) { return cy_round_up(channels, cg->W) * 4; }
 
 /* The sums of a tile for a vector of channels. at: scratch of its first column. */
-static void emit_sums(cy_cg *cg, const frame *f, V at, V vector, V weights, int64_t channels) {
+static void emit_sums(cy_cg *cg, const frame *f, V at, V vector, int64_t channels) {
   const bands *p = f->p;
   const cy_axis *w = &p->axis[2];
   V sums[MOST_SUMS], bytes = cy_i64(cg, vector_weights(cg, p));
   V begin = cy_load(cg, cg->vi, cy_gep(cg, f->start, cy_mulc(cg, vector, cg->W * 4)), 4);
   at = cy_gep(cg, at, cy_mul(cg, vector, f->vector_bytes));
-  weights = cy_gep(cg, weights, cy_mul(cg, vector, bytes));
+  V weights = cy_gep(cg, f->placed, cy_mul(cg, vector, bytes));
   for (int64_t i = 0; i < p->band.outputs * p->tile; i++)
     sums[i] = begin;
   for (int64_t x = 0; x <= (p->tile - 1) * w->step + (w->count - 1) * w->inc; x++)
@@ -310,7 +317,7 @@ static void emit_tile_end(cy_cg *cg, const frame *f, V x0, V rows, V columns, in
   cy_loop_end(cg, &r, NULL);
 }
 
-static void emit_band(cy_cg *cg, const frame *f, V weights, int64_t channels) {
+static void emit_band(cy_cg *cg, const frame *f, int64_t channels) {
   const bands *p = f->p;
   V out = cy_size(cg, p->axis[2].out), height = cy_size(cg, p->axis[1].out);
   V rows = cy_imin(cg, cy_i64(cg, p->band.outputs), cy_sub(cg, height, f->y0));
@@ -320,33 +327,111 @@ static void emit_band(cy_cg *cg, const frame *f, V weights, int64_t channels) {
   cy_loop_begin(cg, &x, cy_i64(cg, 0), out, cy_i64(cg, p->tile), NULL, 0);
   V at = cy_gep(cg, f->scratch, cy_mulc(cg, x.iv, p->axis[2].step * block_channels(cg)));
   cy_loop_begin(cg, &v, cy_i64(cg, 0), cy_i64(cg, cy_ceil(channels, cg->W)), cy_i64(cg, 1), NULL, 0);
-  emit_sums(cg, f, at, v.iv, weights, channels);
+  emit_sums(cg, f, at, v.iv, channels);
   cy_loop_end(cg, &v, NULL);
   V columns = cy_imin(cg, cy_i64(cg, p->tile), cy_sub(cg, out, x.iv));
   emit_tile_end(cg, f, x.iv, rows, columns, channels);
   cy_loop_end(cg, &x, NULL);
 }
 
-/* What the block's sums begin with: less what the zero point will add. */
-static void emit_start(cy_cg *cg, const frame *f) {
-  V zero = cy_splat(cg, LLVMBuildNeg(cg->b, LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, ""), ""), cg->W);
-  V sums = cy_gep(cg, cy_gepc(cg, f->weights, all_weights(cg, f->p)), cy_mulc(cg, f->c0, 4));
-  for (unsigned i = 0; i < VECTORS; i++) {
-    V v = cy_load(cg, cg->vi, cy_gepc(cg, sums, i * cg->W * 4), 4);
-    cy_store(cg, LLVMBuildMul(cg->b, zero, v, ""), cy_gepc(cg, f->start, i * cg->W * 4), 4);
+/* ---- weights to their places ---- */
+
+/* The tap that the first row of a group is to a use, negative ones included, where its rows are consecutive taps and
+ * those beside the kernel are of no other; else false. */
+static bool is_run(const cy_dot_use *use, int64_t height, int *out_first) {
+  int r = 0;
+  while (use->tap[r] < 0)
+    r++;
+  *out_first = use->tap[r] - r;
+  for (int i = 0; i < 4; i++) {
+    int tap = *out_first + i;
+    if (use->tap[i] != (tap >= 0 && tap < height ? tap : -1))
+      return false;
   }
+  return true;
 }
+
+static V shifted(cy_cg *cg, V v, int bytes) { /* towards higher rows, or lower ones */
+  V by = cy_splat(cg, cy_i32(cg, 8 * (bytes < 0 ? -bytes : bytes)), cg->W);
+  return bytes == 0 ? v : bytes > 0 ? LLVMBuildShl(cg->b, v, by, "") : LLVMBuildLShr(cg->b, v, by, "");
+}
+
+/* The four bytes of a use in each lane. fours: a column's taps, `count` vectors of them, 0 beyond the kernel. */
+static V placed(cy_cg *cg, const cy_dot_use *use, int64_t height, const V *fours, int count) {
+  int first;
+  if (is_run(use, height, &first)) {
+    int at = first < 0 ? 0 : first / 4, rest = first < 0 ? first : first % 4;
+    V low = shifted(cg, fours[at], -rest);
+    return rest > 0 && at + 1 < count ? LLVMBuildOr(cg->b, low, shifted(cg, fours[at + 1], 4 - rest), "") : low;
+  }
+  V all = LLVMConstNull(cg->vi), byte = cy_splat(cg, cy_i32(cg, 255), cg->W);
+  for (int r = 0; r < 4; r++)
+    if (use->tap[r] >= 0) {
+      V one = LLVMBuildAnd(cg->b, shifted(cg, fours[use->tap[r] / 4], -(use->tap[r] % 4)), byte, "");
+      all = LLVMBuildOr(cg->b, all, shifted(cg, one, r), "");
+    }
+  return all;
+}
+
+/* void (ptr packed, ptr placed, i64 vectors, i32 zero, ptr start): the weights of so many vectors of channels, and what
+ * their sums begin with: less what the zero point will add. */
+static V place_function(cy_cg *cg, const bands *p) {
+  const cy_axis *h = &p->axis[1], *w = &p->axis[2];
+  const cy_dot_band *b = &p->band;
+  int fours = (int)cy_ceil(h->count, 4);
+  char name[80];
+  snprintf(name, sizeof name, "cyk_bands_%lldx%lld_%lldx%lld_%lld", (long long)h->count, (long long)w->count,
+           (long long)b->outputs, (long long)b->step, (long long)b->inc);
+  V fn = cy_shared_find(cg, name), four[4];
+  if (fn)
+    return fn;
+  cy_fn_state state = cy_fn_save(cg);
+  LLVMTypeRef params[] = {cg->ptr, cg->ptr, cg->i64, cg->i32, cg->ptr};
+  fn = cy_fn_begin(cg, name, cg->voidt, params, 5, CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  V ones = cy_splat(cg, cy_i32(cg, 0x01010101), cg->W), sum = LLVMConstNull(cg->vi);
+  cy_loop v, k;
+  cy_loop_begin(cg, &v, cy_i64(cg, 0), LLVMGetParam(fn, 2), cy_i64(cg, 1), NULL, 0);
+  V from = cy_gep(cg, LLVMGetParam(fn, 0), cy_mulc(cg, v.iv, packed_weights(cg, p)));
+  V to = cy_gep(cg, LLVMGetParam(fn, 1), cy_mulc(cg, v.iv, vector_weights(cg, p)));
+  cy_loop_begin(cg, &k, cy_i64(cg, 0), cy_i64(cg, w->count), cy_i64(cg, 1), &sum, 1);
+  sum = k.v[0];
+  for (int i = 0; i < fours; i++) {
+    V at = cy_mulc(cg, cy_addc(cg, cy_mulc(cg, k.iv, fours), i), cg->W * 4);
+    four[i] = cy_load(cg, cg->vi, cy_gep(cg, from, at), 4);
+    sum = cy_dot_add(cg, p->form, sum, ones, four[i]);
+  }
+  for (int u = 0; u < b->uses; u++) {
+    V at = cy_mulc(cg, cy_addc(cg, k.iv, u * w->count), cg->W * 4);
+    cy_store(cg, placed(cg, &b->use[u], h->count, four, fours), cy_gep(cg, to, at), 4);
+  }
+  cy_loop_end(cg, &k, &sum);
+  V less = cy_splat(cg, LLVMBuildNeg(cg->b, LLVMGetParam(fn, 3), ""), cg->W);
+  cy_store(cg, LLVMBuildMul(cg->b, less, k.out[0], ""), cy_gep(cg, LLVMGetParam(fn, 4), cy_mulc(cg, v.iv, cg->W * 4)),
+           4);
+  cy_loop_end(cg, &v, NULL);
+  cy_fn_end(cg, NULL);
+  cy_fn_restore(cg, state);
+  return fn;
+}
+
+static void emit_places(cy_cg *cg, const frame *f, int64_t channels) {
+  V fn = place_function(cg, f->p), number = cy_div(cg, f->c0, cy_i64(cg, cg->W));
+  V from = cy_gep(cg, f->weights, cy_mulc(cg, number, packed_weights(cg, f->p)));
+  V zero = LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, "");
+  V args[] = {from, f->placed, cy_i64(cg, cy_ceil(channels, cg->W)), zero, f->start};
+  LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, 5, "");
+}
+
+/* ---- tasks ---- */
 
 /* A block's channels of bands [first, end). */
 static void emit_block(cy_cg *cg, frame *f, V first, V end, int64_t channels) {
   const bands *p = f->p;
-  V number = cy_div(cg, f->c0, cy_i64(cg, block_channels(cg)));
-  V weights = cy_gep(cg, f->weights, cy_mulc(cg, number, VECTORS * vector_weights(cg, p)));
   cy_loop b;
-  emit_start(cg, f);
+  emit_places(cg, f, channels);
   cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
   f->y0 = cy_mulc(cg, b.iv, p->band.outputs);
-  emit_band(cg, f, weights, channels);
+  emit_band(cg, f, channels);
   cy_loop_end(cg, &b, NULL);
 }
 
@@ -386,7 +471,8 @@ void cy_dot_bands_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) 
   cy_kernel_begin(cg, p.w->name, 0);
   cy_epilogue_open(&p.w->epilogue, cg);
   frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .width = scratch_width(cg, &p)};
-  f.scratch = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
+  f.placed = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
+  f.scratch = cy_gepc(cg, f.placed, block_weights(cg, &p));
   f.vector_bytes = cy_mulc(cg, f.width, block);
   f.blank = cy_alloca(cg, block);
   f.start = cy_alloca(cg, block * 4);

@@ -13,6 +13,7 @@ typedef struct cy_dot_plan {
   cy_dot_form form;
   cy_tile tile;
   int64_t nr, mb, nb;
+  int64_t last; /* columns that the last panel has in memory, nr at most */
   int64_t unit; /* tasks, and groups of panels in them, have multiples of so many panels */
   cy_axis axis[3];
   int64_t c, taps, groups; /* convolution: channels of a group, taps */

@@ -90,13 +90,32 @@ V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b) {
   return add_pairs(cg, acc, args[0], args[1]);
 }
 
-/* One vector of b's columns, as <W x i32>. */
-static V load_b(cy_cg *cg, cy_dot_form form, V p) {
-  if (form.fours || form.wide)
-    return cy_load(cg, cg->vi, p, 4);
-  V v = cy_load(cg, LLVMVectorType(cg->i8, 2 * cg->W), p, 1);
-  v = LLVMBuildSExt(cg->b, v, LLVMVectorType(cg->i16, 2 * cg->W), "");
-  return LLVMBuildBitCast(cg->b, v, cg->vi, "");
+/* The first `lanes` of an i32 vector; the others are 0. */
+static V load_first(cy_cg *cg, V p, unsigned lanes) {
+  LLVMTypeRef types[2] = {cg->vi, cg->ptr};
+  V there[16];
+  for (unsigned i = 0; i < cg->W; i++)
+    there[i] = LLVMConstInt(cg->i1, i < lanes, 0);
+  V args[4] = {p, cy_i32(cg, 4), LLVMConstVector(there, cg->W), LLVMConstNull(cg->vi)};
+  return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4);
+}
+
+/* So many of b's columns, at most a vector, as <W x i32>; nothing behind them is read. */
+static V load_b(cy_cg *cg, cy_dot_form form, V p, unsigned lanes) {
+  int order[16];
+  V v;
+  if (form.fours || form.wide) {
+    if (lanes & (lanes - 1)) /* in one piece */
+      return load_first(cg, p, lanes);
+    v = cy_load(cg, LLVMVectorType(cg->i32, lanes), p, 4);
+  } else {
+    v = cy_load(cg, LLVMVectorType(cg->i8, 2 * lanes), p, 1);
+    v = LLVMBuildSExt(cg->b, v, LLVMVectorType(cg->i16, 2 * lanes), "");
+    v = LLVMBuildBitCast(cg->b, v, LLVMVectorType(cg->i32, lanes), "");
+  }
+  for (unsigned i = 0; i < cg->W; i++)
+    order[i] = (int)(i < lanes ? i : lanes);
+  return lanes == cg->W ? v : cy_shuffle(cg, v, LLVMConstNull(LLVMTypeOf(v)), order, cg->W);
 }
 
 V cy_dot_kernel_begin(cy_cg *cg, const char *name) {
@@ -114,12 +133,18 @@ typedef struct kernel {
   V row[16];
 } kernel;
 
+/* Of vector j of a panel's columns: how many there are. */
+static unsigned lanes_of(const cy_cg *cg, const kernel *k, unsigned j) {
+  int64_t left = k->nr - (int64_t)j * cg->W;
+  return left < cg->W ? (unsigned)left : cg->W;
+}
+
 /* A group: column vectors at b, elements of rows `at` bytes from where they begin; sums become the next ones. */
 static void emit_group(cy_cg *cg, const kernel *k, V b, V at, V *sums) {
   V column[16];
   int64_t vector = cy_dot_group_bytes(k->form, cg->W);
   for (unsigned j = 0; j < k->nv; j++)
-    column[j] = load_b(cg, k->form, cy_gepc(cg, b, (int64_t)j * vector));
+    column[j] = load_b(cg, k->form, cy_gepc(cg, b, (int64_t)j * vector), lanes_of(cg, k, j));
   for (unsigned i = 0; i < k->mr; i++) {
     V a = cy_splat(cg, cy_load(cg, cg->i32, cy_gep(cg, k->row[i], at), 4), cg->W);
     for (unsigned j = 0; j < k->nv; j++)

@@ -28,9 +28,10 @@ static void store(const cy_dot_layout *l, void *panels, int64_t at, int32_t v) {
     ((int8_t *)panels)[at] = (int8_t)v;
 }
 
-/* Column n of a matrix whose elements begin at `from`; returns its sum. at: where its first element goes. */
-static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64_t from, void *panels, int64_t at) {
-  const int64_t last = l->step - 1, next = (int64_t)l->nr * l->step - last;
+/* A column whose elements begin at `from`, of a panel of nr; returns its sum. at: where its first element goes. */
+static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64_t from, int64_t nr, void *panels,
+                           int64_t at) {
+  const int64_t last = l->step - 1, next = nr * l->step - last;
   int32_t sum = 0;
   for (int64_t t = 0, k = 0; t < l->taps; t++)
     for (int64_t c = 0; c < l->c; c++, k++) {
@@ -45,7 +46,7 @@ static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64
 static int64_t groups_of(const cy_dot_layout *l) { return cy_round_up(cy_ceil(l->taps * l->c, l->step), l->together); }
 
 static int32_t *sums_of(const cy_dot_layout *l, int64_t matrix, void *out) {
-  return (int32_t *)((char *)out + l->matrices * l->matrix_bytes) + matrix * panels_of(l) * l->nr;
+  return (int32_t *)((char *)out + l->matrices * l->matrix_bytes) + matrix * l->sum_columns;
 }
 
 /* ---- cut weights ---- */
@@ -145,10 +146,11 @@ static void pack_matrix(const cy_dot_layout *l, const cy_dot_source *s, int64_t 
   char *panels = (char *)out + matrix * l->matrix_bytes;
   memset(panels, 0, (size_t)l->matrix_bytes);
   if (sums)
-    memset(sums, 0, (size_t)(panels_of(l) * l->nr) * sizeof *sums);
+    memset(sums, 0, (size_t)l->sum_columns * sizeof *sums);
   for (int64_t n = 0; n < l->n; n++) {
     int64_t column = n / l->nr * groups * l->nr * l->step + n % l->nr * l->step;
-    int32_t sum = pack_column(l, s, matrix * s->gs + n * s->ns, panels, column);
+    int64_t nr = n / l->nr == panels_of(l) - 1 ? l->last : l->nr;
+    int32_t sum = pack_column(l, s, matrix * s->gs + n * s->ns, nr, panels, column);
     if (sums)
       sums[n] = sum;
   }
@@ -166,21 +168,16 @@ static void pack_depthwise(const cy_dot_layout *l, const cy_dot_source *s, void 
   }
 }
 
-/* See cy_dot_band; what channels have of the sums is as in other forms. */
+/* Fours of a kernel column. */
 static void pack_bands(const cy_dot_layout *l, const cy_dot_source *s, void *out) {
-  int64_t lanes = l->nr / 4, vector = l->band.uses * l->row_taps * lanes * 4;
-  int32_t *sums = sums_of(l, 0, out);
+  int64_t lanes = l->nr / 4, fours = cy_ceil(l->taps / l->row_taps, 4), vector = l->row_taps * fours * lanes * 4;
   memset(out, 0, (size_t)l->bytes);
   for (int64_t n = 0; n < l->n; n++) {
     int8_t *to = (int8_t *)out + n / lanes * vector + n % lanes * 4;
-    for (int64_t i = 0; i < l->band.uses * l->row_taps; i++)
-      for (int row = 0; row < 4; row++) {
-        int64_t tap = l->band.use[i / l->row_taps].tap[row];
-        if (tap >= 0)
-          to[i * lanes * 4 + row] = (int8_t)weight_at(s, n * s->gs + (tap * l->row_taps + i % l->row_taps) * s->ts);
-      }
-    for (int64_t t = 0; t < l->taps; t++)
-      sums[n] += weight_at(s, n * s->gs + t * s->ts);
+    for (int64_t t = 0; t < l->taps; t++) {
+      int64_t row = t / l->row_taps, four = t % l->row_taps * fours + row / 4;
+      to[four * lanes * 4 + row % 4] = (int8_t)weight_at(s, n * s->gs + t * s->ts);
+    }
   }
 }
 

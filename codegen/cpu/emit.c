@@ -301,6 +301,8 @@ LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLV
     LLVMSetVisibility(fn, LLVMHiddenVisibility);
   if (flags & CY_FN_NOINLINE)
     attr_enum(cg, fn, LLVMAttributeFunctionIndex, "noinline");
+  for (int i = 0; i < 2 && flags & CY_FN_SMALL; i++)
+    attr_enum(cg, fn, LLVMAttributeFunctionIndex, i ? "minsize" : "optsize");
   if (flags & CY_FN_NOALIAS)
     for (unsigned i = 0; i < n; i++)
       if (params[i] == cg->ptr)
@@ -384,14 +386,22 @@ LLVMValueRef cy_zeros(cy_cg *cg, int64_t bytes) {
     size *= 4;
   snprintf(name, sizeof name, "cyk_zeros_%lld", (long long)size);
   LLVMValueRef g = cy_shared_find(cg, name);
-  return g ? g : cy_shared_constant(cg, name, LLVMConstNull(LLVMArrayType2(cg->i8, (uint64_t)size)));
+  if (g)
+    return g;
+  g = cy_shared_constant(cg, name, LLVMConstNull(LLVMArrayType2(cg->i8, (uint64_t)size)));
+  LLVMSetGlobalConstant(g, 0); /* takes no bytes of the library then */
+  return g;
 }
 
-static LLVMValueRef arg_load(cy_cg *cg, LLVMTypeRef type, int slot) {
-  LLVMValueRef v = cy_load(cg, type, cy_gepc(cg, cg->args, slot * 8), 8);
+LLVMValueRef cy_load_invariant(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align) {
+  LLVMValueRef v = cy_load(cg, type, p, align);
   LLVMMetadataRef node = LLVMMDNodeInContext2(cg->ctx, NULL, 0);
   LLVMSetMetadata(v, LLVMGetMDKindIDInContext(cg->ctx, "invariant.load", 14), LLVMMetadataAsValue(cg->ctx, node));
   return v;
+}
+
+static LLVMValueRef arg_load(cy_cg *cg, LLVMTypeRef type, int slot) {
+  return cy_load_invariant(cg, type, cy_gepc(cg, cg->args, slot * 8), 8);
 }
 
 LLVMValueRef cy_arg_ptr(cy_cg *cg, int slot) { return arg_load(cg, cg->ptr, slot); }

@@ -73,6 +73,7 @@ char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a
 int cy_cg_verify(cy_cg *cg, char **out_error);
 /* passes: an LLVM pipeline; NULL means CY_PASSES_LIGHT, "" none. */
 int cy_cg_optimize(cy_cg *cg, const char *passes, char **out_error);
+void cy_share_splats(cy_cg *cg); /* splats.c; behind cy_cg_optimize */
 /* type: LLVMObjectFile or LLVMAssemblyFile. The buffer is the caller's. */
 int cy_cg_emit(cy_cg *cg, LLVMCodeGenFileType type, LLVMMemoryBufferRef *out_buffer, char **out_error);
 char *cy_cg_ir_text(cy_cg *cg); /* free with LLVMDisposeMessage */
@@ -82,7 +83,8 @@ enum {
   CY_FN_INTERNAL = 1, /* visible in this module only */
   CY_FN_NOINLINE = 2,
   CY_FN_NOALIAS = 4, /* no two pointer parameters overlap */
-  CY_FN_SHARED = 8   /* one for all objects of a model: see cy_shared_find */
+  CY_FN_SHARED = 8,  /* one for all objects of a model: see cy_shared_find */
+  CY_FN_SMALL = 16   /* short code, which takes no time worth mentioning */
 };
 /* Declares and opens: the builder stands in its entry block, cg->fn is set and the kernel fields are cleared. */
 LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
@@ -161,6 +163,7 @@ LLVMValueRef cy_gep(cy_cg *cg, LLVMValueRef p, LLVMValueRef bytes);
 LLVMValueRef cy_gepc(cy_cg *cg, LLVMValueRef p, int64_t bytes);
 LLVMValueRef cy_gepf(cy_cg *cg, LLVMValueRef p, LLVMValueRef floats); /* p + 4 * floats */
 LLVMValueRef cy_load(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align);
+LLVMValueRef cy_load_invariant(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align); /* of what never changes */
 /* Brings a cache line that will be read, or written, into a cache; p may be any address. */
 typedef enum cy_cache { CY_SECOND_LEVEL = 2, CY_FIRST_LEVEL = 3 } cy_cache; /* numbers of llvm.prefetch */
 void cy_prefetch(cy_cg *cg, LLVMValueRef p, bool write, cy_cache cache);

@@ -29,7 +29,7 @@ typedef struct gemm {
   form form;
   cy_tile tile;
   cy_blocks blocks;
-  int64_t nr, k_block;
+  int64_t nr, last, k_block; /* last: columns of the last panel, as cy_last_columns tells */
   bool copy_a, columns_outer;
   bool turned;          /* A is made dense along k once, by a phase of its own, in shared scratch */
   bool strassen;        /* blocks of rows and panels go to strassen.c, as .. */
@@ -100,6 +100,8 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
     g.blocks = g.fast.blocks;
     g.k_block = g.fast.k_block;
   }
+  if (g.form == FORM_PACKED && !g.strassen)
+    g.last = cy_last_columns(n, g.nr);
   g.columns_outer = n && (m ? n > m : n >= 256) && n * (k ? k : 512) * 4 > SHARED_BYTES;
   return g;
 }
@@ -115,9 +117,11 @@ cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *d, int64_t ma
                       .tap_block = 1,
                       .c_block = g.k_block,
                       .nr = (unsigned)g.nr,
+                      .last = (unsigned)g.last,
                       .merged = 1,
                       .weights = d->weights};
-  l.bytes = matrices * cy_round_up(l.n, g.nr) * l.c * cy_weight_bytes(d->weights);
+  l.bytes = matrices * cy_pack_columns(&l) * l.c * cy_weight_bytes(d->weights);
+  l.bytes += cy_last_room(cg, g.last, d->weights);
   return l;
 }
 
@@ -132,7 +136,8 @@ static V column_blocks(cy_cg *cg, const gemm *g) { return cy_ceil_div(cg, panels
 static V batches(cy_cg *cg, const gemm *g) { return cy_batch_count(cg, g->d->batch, g->d->n_batch); }
 
 static V matrix_bytes(cy_cg *cg, const gemm *g) {
-  return cy_mul(cg, cy_mulc(cg, panels(cg, g), g->nr * cy_weight_bytes(g->d->weights)), cy_size(cg, g->d->k));
+  int64_t bytes = cy_weight_bytes(g->d->weights), gap = g->last ? (g->nr - g->last) * bytes : 0;
+  return cy_mul(cg, cy_addc(cg, cy_mulc(cg, panels(cg, g), g->nr * bytes), -gap), cy_size(cg, g->d->k));
 }
 
 /* The plain form of g for few rows. */
@@ -393,6 +398,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .index = &index};
   if (g->form == FORM_INTS)
     core.ints = cy_gemm_ints(cg, d);
+  core.last = g->last;
   core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
   if (g->strassen) {
     V sums = shares_sums(g) ? sums_at(cg, g, flat, p.row0) : NULL;

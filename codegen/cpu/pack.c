@@ -1,8 +1,8 @@
 /* pack.c - puts constant weights into the order in which the micro-kernels read them; the layout is told in contract.h.
  *
  * Comes in: a layout (cy_gemm_layout, cy_conv_layout) and where each weight lies. Goes out: weights of the same type,
- * floats or halves, written by ranges of units so that several threads can share the work. Columns beyond the last are
- * zero, so that no micro-kernel needs a mask.
+ * floats or halves, written by ranges of units so that several threads can share the work. Columns beyond n are zero, so
+ * that no micro-kernel needs a mask.
  */
 #include "contract.h"
 
@@ -41,19 +41,24 @@ static void put_weight(const cy_pack_layout *l, const cy_pack_source *s, int64_t
     memcpy(out, (const char *)s->w + at * 2, 2);
 }
 
-/* One weight of a panel: its NR columns. */
+static int64_t panel_columns(const cy_pack_layout *l, int64_t panel) {
+  return l->last && panel == cy_pack_panels(l) - 1 ? l->last : l->nr;
+}
+
+/* One weight of a panel: its columns. */
 static void pack_row(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel, int64_t t,
                      int64_t c, char *out) {
   int64_t n0 = panel * l->nr, bytes = cy_weight_bytes(l->weights);
-  memset(out, 0, (size_t)(l->nr * bytes));
+  memset(out, 0, (size_t)(panel_columns(l, panel) * bytes));
   for (int64_t j = 0; j < l->nr && n0 + j < l->n; j++)
     put_weight(l, s, group, n0 + j, t, c, out + j * bytes);
 }
 
 static void pack_block(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel,
                        const int64_t range[4], char *out) {
+  int64_t row = panel_columns(l, panel) * cy_weight_bytes(l->weights);
   for (int64_t t = range[0]; t < range[1]; t++)
-    for (int64_t c = range[2]; c < range[3]; c++, out += l->nr * cy_weight_bytes(l->weights))
+    for (int64_t c = range[2]; c < range[3]; c++, out += row)
       pack_row(l, s, group, panel, t, c, out);
 }
 
@@ -73,8 +78,8 @@ static void pack_filters(const cy_pack_layout *l, const cy_pack_source *s, int64
 }
 
 static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel, char *out) {
-  int64_t panels = cy_pack_panels(l), k0 = 0, row = l->nr * cy_weight_bytes(l->weights);
-  out += group * l->taps * l->c * panels * row;
+  int64_t k0 = 0, bytes = cy_weight_bytes(l->weights), row = l->nr * bytes, all = cy_pack_columns(l) * bytes;
+  out += group * l->taps * l->c * all;
   if (l->winograd) {
     pack_filters(l, s, panel, out + panel * l->c * l->taps * row);
     return;
@@ -84,7 +89,7 @@ static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t
       int64_t t1 = t + l->tap_block < l->taps ? t + l->tap_block : l->taps;
       int64_t c1 = c + l->c_block < l->c ? c + l->c_block : l->c;
       int64_t range[4] = {t, t1, c, c1}, k = (t1 - t) * (c1 - c);
-      pack_block(l, s, group, panel, range, out + (k0 * panels + panel * k) * row);
+      pack_block(l, s, group, panel, range, out + k0 * all + panel * k * row);
       k0 += k;
     }
 }

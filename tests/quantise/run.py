@@ -1,6 +1,6 @@
 """Quantisation of float models: accuracy on the trained example, all forms of samples, what stays in float; the QDQ
 files that are written (qdq_files.py); weights in half precision (halves.py); products of any number of rows (rows.py);
-the outputs of the whole (whole.py).
+what libraries store (stored.py); the outputs of the whole (whole.py).
 
 In:  examples/digits, vit/vit.onnx (trained by vit/train.py on the same pictures), networks made here with fixed random
      numbers (shared.py). Out: the closing line.
@@ -22,6 +22,7 @@ import halves
 import lib
 import qdq_files
 import rows
+import stored
 import whole
 from shared import DIGITS, STATIC, Network, Place, digits, encoder, residual, samples_of, snr
 
@@ -584,7 +585,7 @@ TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1
          whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, turned_weights, forms_of_samples, one_input_files,
          dynamic_rows, dynamic_images, dynamic_steps, dynamic_slow_layers, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          logarithms_stay_float, spectra_stay_float,
-         *rows.TESTS, *whole.TESTS, *qdq_files.TESTS]
+         *rows.TESTS, *stored.TESTS, *whole.TESTS, *qdq_files.TESTS]
 
 
 def main():
