@@ -103,8 +103,8 @@ static V top_of_line(cy_cg *cg, const work *w, line *l) {
   return across(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
 }
 
-/* 2^y for y <= 0, in `count` vectors of 16; 0 where it would be denormal. The polynomial is 2^f, 0 <= f < 1, its relative
- * error 7e-5 where weights are rounded to bf16, else 8e-8. */
+/* 2^y for y <= 0, in `count` vectors of 16; 0 where it would be denormal, behind flush_begin. The polynomial is 2^f,
+ * 0 <= f < 1, its relative error 7e-5 where weights are rounded to bf16, else 8e-8. */
 static void powers_of_two(cy_cg *cg, unsigned count, V *y, bool rough) {
   static const double few[] = {0.0780245215, 0.226067156, 0.695833564, 0.999925196},
                       all[] = {0.00187757669, 0.00898933969, 0.0558263175, 0.240153611, 0.693153083, 0.99999994};
@@ -121,23 +121,47 @@ static void powers_of_two(cy_cg *cg, unsigned count, V *y, bool rough) {
     for (unsigned j = 0; j < count; j++)
       p[j] = cy_fma(cg, p[j], f[j], cy_splatf(cg, c[i], LANES));
   for (unsigned j = 0; j < count; j++) {
-    V normal = LLVMBuildFCmp(cg->b, LLVMRealUGE, y[j], cy_splatf(cg, -126, LANES), "");
-    V power[] = {p[j], y[j], none, LLVMBuildBitCast(cg->b, normal, cg->i16, ""), current};
+    V power[] = {p[j], y[j], none, any, current};
     y[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, power, 5);
   }
 }
 
-/* Of `count` vectors of scores, step by step. The difference is multiplied, not each: the lowest fill times log2(e) would
- * be infinite. */
-static void weights_of(cy_cg *cg, const att *a, unsigned count, V *scores, V top) {
+/* Denormal results are zero from here on, till flush_end: one instruction less for each vector of weights than a test, and
+ * products with them stop no Intel CPU. Returns what tells flush_end how it was. */
+static V flush_begin(cy_cg *cg) {
+  enum { FLUSH_TO_ZERO = 1 << 15 };
+  V both = cy_alloca(cg, 8), now = cy_gepc(cg, both, 4);
+  cy_intrinsic_of(cg, "llvm.x86.sse.stmxcsr", NULL, 0, &both, 1);
+  cy_store(cg, LLVMBuildOr(cg->b, cy_load(cg, cg->i32, both, 4), cy_i32(cg, FLUSH_TO_ZERO), ""), now, 4);
+  cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &now, 1);
+  return both;
+}
+static void flush_end(cy_cg *cg, V before) {
+  cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &before, 1);
+}
+
+/* One fma makes an exponent of a score where neither the top's can be infinite: else, the lowest fill times log2(e)
+ * would be, and the difference is multiplied. */
+static bool fuses_top(const att *a) { return a->unit > 0 && a->unit < 1; }
+
+/* Of a row's greatest score, what its weights are made with. */
+static V shift_of(cy_cg *cg, const att *a, V top) {
+  return fuses_top(a) ? LLVMBuildFMul(cg->b, top, LLVMConstReal(cg->f32, -a->unit), "") : top;
+}
+
+/* Of `count` vectors of scores, step by step. */
+static void weights_of(cy_cg *cg, const att *a, unsigned count, V *scores, V shift) {
   const cy_scores *s = &a->d->scores;
+  V unit = cy_splatf(cg, a->unit, cg->W), all = cy_splat(cg, shift, cg->W);
   for (unsigned j = 0; j < count; j++) {
     if (a->unit == 0)
-      scores[j] = s->weigh(s->ctx, cg, scores[j], top, cg->W);
+      scores[j] = s->weigh(s->ctx, cg, scores[j], shift, cg->W);
+    else if (fuses_top(a))
+      scores[j] = cy_fma(cg, scores[j], unit, all);
     else
-      scores[j] = LLVMBuildFSub(cg->b, scores[j], cy_splat(cg, top, cg->W), "");
-    if (a->unit != 0 && a->unit != 1)
-      scores[j] = LLVMBuildFMul(cg->b, scores[j], cy_splatf(cg, a->unit, cg->W), "");
+      scores[j] = LLVMBuildFSub(cg->b, scores[j], all, "");
+    if (a->unit > 1)
+      scores[j] = LLVMBuildFMul(cg->b, scores[j], unit, "");
   }
   if (a->unit != 0)
     powers_of_two(cg, count, scores, a->half);
@@ -148,12 +172,12 @@ static V weight_of(cy_cg *cg, const att *a, V score, V top) {
   if (a->unit == 0)
     return s->weigh(s->ctx, cg, score, top, 1);
   V all = cy_splat(cg, score, cg->W);
-  weights_of(cg, a, 1, &all, top);
+  weights_of(cg, a, 1, &all, shift_of(cg, a, top));
   return LLVMBuildExtractElement(cg->b, all, cy_i32(cg, 0), "");
 }
 
 /* Scores [from, to), by `count` vectors at a time, become weights; returns their sum and `sum`. */
-static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsigned count, V top, V sum) {
+static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsigned count, V shift, V sum) {
   cy_loop j;
   cy_loop_begin(cg, &j, from, to, cy_i64(cg, count * cg->W), &sum, 1);
   V at[WIDE], v[WIDE];
@@ -161,15 +185,17 @@ static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsign
     at[i] = cy_addc(cg, j.iv, i * cg->W);
     v[i] = cy_load(cg, cg->vf, cy_gepf(cg, l->s, at[i]), 4);
   }
-  weights_of(cg, w->a, count, v, top);
-  sum = j.v[0];
+  weights_of(cg, w->a, count, v, shift);
   for (unsigned i = 0; i < count; i++) {
     if (w->a->half)
       cy_attention_half_weights(cg, l->weights, at[i], v[i]);
     else
       cy_store(cg, v[i], cy_gepf(cg, l->s, at[i]), 4);
-    sum = LLVMBuildFAdd(cg->b, v[i], sum, "");
   }
+  for (unsigned n = count; n > 1; n /= 2) /* one sum of the loop waits for that of the step before */
+    for (unsigned i = 0; i < n / 2; i++)
+      v[i] = sum_of(cg, v[i], v[i + n / 2]);
+  sum = sum_of(cg, v[0], j.v[0]);
   cy_loop_end(cg, &j, &sum);
   return j.out[0];
 }
@@ -177,12 +203,12 @@ static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsign
 /* Scores become weights, up to the end of the last vector; returns their sum. Steps of one vector wait for each other:
  * more of them are under way where several vectors take turns (Zen 5; not tried where AMX multiplies). */
 static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
-  V sum = LLVMConstNull(cg->vf), whole = cy_i64(cg, 0);
+  V sum = LLVMConstNull(cg->vf), whole = cy_i64(cg, 0), shift = shift_of(cg, w->a, top);
   if (w->a->unit != 0 && !w->a->amx) {
     whole = cy_mulc(cg, cy_div(cg, l->n, cy_i64(cg, WIDE * cg->W)), WIDE * cg->W);
-    sum = weigh_run(cg, w, l, cy_i64(cg, 0), whole, WIDE, top, sum);
+    sum = weigh_run(cg, w, l, cy_i64(cg, 0), whole, WIDE, shift, sum);
   }
-  sum = weigh_run(cg, w, l, whole, l->n, 1, top, sum);
+  sum = weigh_run(cg, w, l, whole, l->n, 1, shift, sum);
   if (w->a->half)
     cy_attention_half_weights_end(cg, l->weights, l->n);
   return across(cg, sum, cg->W, sum_of);
@@ -270,6 +296,7 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
   line l = line_of(cg, w, r.iv, j0, n);
   find_top(cg, w, r.iv, &l, first);
   cy_loop_end(cg, &r, NULL);
+  V before = w->a->unit != 0 ? flush_begin(cg) : NULL;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   l = line_of(cg, w, r.iv, j0, n);
   emit_ahead(cg, w, &l, r.iv);
@@ -279,6 +306,8 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
     sum = sum_of(cg, cy_load(cg, cg->f32, at_sum, 4), sum);
   cy_store(cg, sum, at_sum, 4);
   cy_loop_end(cg, &r, NULL);
+  if (before)
+    flush_end(cg, before);
 }
 
 /* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
