@@ -22,7 +22,15 @@
 
 /* FEWER_TILES: with AVX-512, where the first-level cache should have a block's scores; FEWEST_TILES: where a core's second
  * one is that of Sapphire Rapids (Zen 5 takes 2 to 5 % longer by as few). */
-enum { FEW = 4, BLOCK_TILES = 6, FEWER_TILES = 3, FEWEST_TILES = 2, WANTED_TASKS = 24, LEAST_ROWS = 64, UNKNOWN_ROWS = 256 };
+enum {
+  FEW = 4,
+  BLOCK_TILES = 6,
+  FEWER_TILES = 3,
+  FEWEST_TILES = 2,
+  WANTED_TASKS = 24,
+  LEAST_ROWS = 64,
+  UNKNOWN_ROWS = 256
+};
 
 /* ---- the plan ---- */
 
@@ -87,6 +95,8 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
     a.tile = cy_round_up(cy_ceil(a.keys, tiles), a.nr_k);
   }
   a.tiled = !a.keys || a.keys > a.tile;
+  a.all = a.keys && !a.tiled && !d->causal && !d->window;
+  a.tops = a.all && cg->avx512 && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
   a.panels_v = cy_ceil(d->columns, a.nr_v);
   a.values_stay = !a.half && d->columns == a.nr_v && cy_csize_is(d->vn, 1) && cy_csize_is(d->vj, a.nr_v);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
@@ -268,10 +278,17 @@ static void multiply_panel(cy_cg *cg, const work *w, V j0, V at, unsigned nv) {
                         .c = cy_gepf(cg, w->scores, at),
                         .tab = w->tab_q,
                         .k = cy_i64(cg, a->d->size),
+                        .tops = a->tops && nv == a->qk.nv ? w->tops : NULL,
                         .tails = cy_tails(tile, a->rows, a->block),
                         .row_bytes = query_bytes(a),
                         .ldc = a->ld_s * 4};
   cy_product_emit(cg, &product);
+}
+
+static void no_tops(cy_cg *cg, const work *w) {
+  V lowest = cy_splatf(cg, -INFINITY, cg->W);
+  for (int64_t r = 0; r < w->a->block; r++)
+    cy_store(cg, lowest, cy_gepc(cg, w->tops, r * cg->W * 4), 4);
 }
 
 /* Of the last panel, only vectors that have keys, where it is known how many. */
@@ -282,6 +299,8 @@ static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
   if (cy_is_const(n, &keys))
     rest = keys % a->nr_k;
   V whole = rest ? cy_i64(cg, keys - rest) : n;
+  if (a->tops)
+    no_tops(cg, w);
   cy_loop_begin(cg, &p, cy_i64(cg, 0), whole, cy_i64(cg, a->nr_k), NULL, 0);
   multiply_panel(cg, w, j0, p.iv, a->qk.nv);
   cy_loop_end(cg, &p, NULL);
@@ -484,6 +503,7 @@ static void emit_entry(cy_cg *cg, const att *a) {
   w.outputs = cy_gep(cg, scratch, at.outputs);
   w.top = cy_alloca(cg, a->block * 4);
   w.sum = cy_alloca(cg, a->block * 4);
+  w.tops = cy_alloca(cg, a->tops ? a->block * cg->W * 4 : 4);
   w.weights = cy_gep(cg, scratch, at.weights);
   w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, query_bytes(a)));
   w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->half ? a->ld_w * 2 : a->ld_s * 4));

@@ -92,8 +92,15 @@ static V change_rest(cy_cg *cg, const work *w, line *l, V from, V best) {
   return phi;
 }
 
-static V top_of_line(cy_cg *cg, const work *w, line *l) {
+/* Row r's greatest score. */
+static V top_of_line(cy_cg *cg, const work *w, line *l, V r) {
   unsigned W = cg->W;
+  if (w->a->tops) {
+    V whole = cy_i64(cg, w->a->keys / w->a->nr_k * w->a->nr_k);
+    V known = cy_load(cg, cg->vf, cy_gepf(cg, w->tops, cy_mulc(cg, r, W)), 4);
+    known = change_run(cg, w, l, &whole, l->n, W, known);
+    return across(cg, change_rest(cg, w, l, whole, known), W, cy_fmax);
+  }
   V at = cy_i64(cg, 0), wide = change_run(cg, w, l, &at, l->n, WIDE * W, minus_infinity(cg, WIDE * W)), best = NULL;
   for (unsigned i = 0; i < WIDE; i++) {
     V part = cy_some_lanes(cg, wide, i * W, W);
@@ -136,9 +143,7 @@ static V flush_begin(cy_cg *cg) {
   cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &now, 1);
   return both;
 }
-static void flush_end(cy_cg *cg, V before) {
-  cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &before, 1);
-}
+static void flush_end(cy_cg *cg, V before) { cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &before, 1); }
 
 /* One fma makes an exponent of a score where neither the top's can be infinite: else, the lowest fill times log2(e)
  * would be, and the difference is multiplied. */
@@ -272,7 +277,7 @@ static V safe_top(cy_cg *cg, const att *a, V top) {
 /* Row r's greatest score; where it is greater than those of the tiles before, these count for less. */
 static void find_top(cy_cg *cg, const work *w, V r, line *l, V first) {
   const att *a = w->a;
-  V top = top_of_line(cg, w, l), at_top = cy_gepf(cg, w->top, r), at_sum = cy_gepf(cg, w->sum, r);
+  V top = top_of_line(cg, w, l, r), at_top = cy_gepf(cg, w->top, r), at_sum = cy_gepf(cg, w->sum, r);
   V zero = LLVMConstReal(cg->f32, 0);
   if (a->tiled) {
     V old = LLVMBuildSelect(cg->b, first, LLVMConstReal(cg->f32, -INFINITY), cy_load(cg, cg->f32, at_top, 4), "");
@@ -312,14 +317,14 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
 
 /* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
  * polynomial would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0,
- * n, first, weights, next keys and values, outer indices. */
-enum { ROWS_PARAMS = 13 };
+ * n, first, weights, next keys and values, tops, outer indices. */
+enum { ROWS_PARAMS = 14 };
 
 V cy_attention_softmax_emit(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   int outer = d->n_batch - a->shared;
   LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64,
-                                                     cg->i64, cg->i64, cg->i1,  cg->ptr, cg->ptr, cg->ptr};
+                                                     cg->i64, cg->i64, cg->i1,  cg->ptr, cg->ptr, cg->ptr, cg->ptr};
   for (int i = 0; i < outer; i++)
     params[ROWS_PARAMS + i] = cg->i64;
   char name[160];
@@ -337,11 +342,11 @@ V cy_attention_softmax_emit(cy_cg *cg, const att *a) {
             .row0 = LLVMGetParam(fn, 6),
             .weights = LLVMGetParam(fn, 10),
             .next_k = LLVMGetParam(fn, 11),
-            .next_v = LLVMGetParam(fn, 12)};
+            .next_v = LLVMGetParam(fn, 12),
+            .tops = LLVMGetParam(fn, 13)};
   for (int i = 0; i < outer; i++)
     w.idx[i] = LLVMGetParam(fn, (unsigned)(ROWS_PARAMS + i));
-  bool all = a->keys && !a->tiled && !d->causal && !d->window; /* always the same keys */
-  V j0 = all ? cy_i64(cg, 0) : LLVMGetParam(fn, 7), n = all ? cy_i64(cg, a->keys) : LLVMGetParam(fn, 8);
+  V j0 = a->all ? cy_i64(cg, 0) : LLVMGetParam(fn, 7), n = a->all ? cy_i64(cg, a->keys) : LLVMGetParam(fn, 8);
   weigh_rows(cg, &w, j0, n, LLVMGetParam(fn, 9));
   cy_fn_end(cg, NULL);
   return fn;
@@ -354,7 +359,7 @@ void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first) {
   V next_k = cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, w->a->d->kj)));
   V next_v = cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, w->a->d->vj)));
   V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top,     w->sum, w->rows, w->row0,
-                                         j0,       n,         first,      w->weights, next_k, next_v};
+                                         j0,       n,         first,      w->weights, next_k, next_v,  w->tops};
   memcpy(args + ROWS_PARAMS, w->idx, (size_t)outer * sizeof *args);
   cy_call(cg, w->rows_fn, args, (unsigned)(ROWS_PARAMS + outer));
 }
