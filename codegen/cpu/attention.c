@@ -3,7 +3,7 @@
  * Comes in: a cy_attention_desc. Goes out: one phase. Rows of heads that share keys (trailing batch axes along which k
  * and v stand still) are counted as one run of rows. A task packs its keys, transposed, and its values into panels
  * once (tasks of one head that a worker does one after the other share them), then goes through its rows by blocks of 36,
- * or 12:
+ * with AVX-512 of 18 or 12:
  *   scaled copy of the queries -> scores = q k^T -> change, top, weights, sum -> out += weights v -> epilogue / sum
  * The scores of a block lie in the worker's scratch, sized for the second-level cache; where all keys do not fit there,
  * they come by tiles, and sums and outputs so far are scaled down when a greater score turns up. Keys that causality or
@@ -20,8 +20,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* FEWER_TILES: with AVX-512, where the first-level cache should have a block's scores; FEWEST_TILES: where a core's second
- * one is that of Sapphire Rapids (Zen 5 takes 2 to 5 % longer by as few). */
+/* FEWER_TILES: with AVX-512, where the first-level cache should have a block's scores (Zen 5); FEWEST_TILES: with AMX, which
+ * tells Sapphire Rapids. Zen 5 takes up to 5 % longer by as few. */
 enum {
   FEW = 4,
   BLOCK_TILES = 6,
@@ -96,7 +96,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   }
   a.tiled = !a.keys || a.keys > a.tile;
   a.all = a.keys && !a.tiled && !d->causal && !d->window;
-  a.tops = a.all && cg->avx512 && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
+  a.tops = a.all && a.keys >= a.nr_k && cg->avx512 && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
   a.panels_v = cy_ceil(d->columns, a.nr_v);
   a.values_stay = !a.half && d->columns == a.nr_v && cy_csize_is(d->vn, 1) && cy_csize_is(d->vj, a.nr_v);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
@@ -285,6 +285,7 @@ static void multiply_panel(cy_cg *cg, const work *w, V j0, V at, unsigned nv) {
   cy_product_emit(cg, &product);
 }
 
+/* Before the block's first panel. */
 static void no_tops(cy_cg *cg, const work *w) {
   V lowest = cy_splatf(cg, -INFINITY, cg->W);
   for (int64_t r = 0; r < w->a->block; r++)

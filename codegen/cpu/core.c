@@ -122,6 +122,7 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
   memcpy(v, taps.out, carried * sizeof *v);
 }
 
+/* Of each row, lane by lane. */
 static void emit_tops(cy_cg *cg, unsigned mr, unsigned nv, V tops, const V *v) {
   for (unsigned i = 0; i < mr; i++) {
     V at = cy_gepc(cg, tops, i * cg->W * 4), top = cy_load(cg, cg->vf, at, 4);
