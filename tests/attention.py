@@ -24,7 +24,8 @@ import mock
 import network
 
 # name: batch, heads of q, of k, rows, keys, size, columns; then options: symbols (sizes left open), scale, softcap, fill,
-# causal, past, window, bias and mask (shapes), lengths, layout 'bshd' (heads behind the sequence, read in place)
+# causal, past, window, bias and mask (shapes), lengths, layout 'bshd' (heads behind the sequence, read in place), low (all
+# scores are near -100: beside those of keys that are not there, they would weigh nothing)
 CASES = {
     'plain': (1, 2, 2, 40, 50, 16, 16, {}),
     'one_row': (2, 4, 4, 1, 77, 64, 64, {}),
@@ -35,6 +36,8 @@ CASES = {
     'size_256': (1, 1, 1, 40, 100, 256, 256, {'layout': 'bshd'}),
     'size_1': (1, 2, 2, 9, 9, 1, 1, {}),
     'one_key': (1, 2, 2, 9, 1, 8, 8, {}),
+    'low_scores': (1, 2, 2, 23, 197, 64, 64, {'low': True}),
+    'low_scores_whole': (1, 2, 2, 40, 192, 64, 64, {'low': True}),
     'many_keys': (1, 1, 1, 50, 3000, 64, 64, {}),
     'keys_by_tiles': (1, 2, 2, 20, 8001, 32, 48, {}),
     'many_keys_causal': (1, 1, 1, 700, 2600, 32, 32, {'causal': 1, 'past': 1900}),
@@ -103,6 +106,8 @@ def write_case(case, dtype, path):
     params, body, feeds, used, arrays = [], [], {}, [], []
     for label, (*names, sizes) in zip('qkv', dims):
         x = rng.standard_normal(sizes).astype(real)
+        if 'low' in o and label != 'v':  # the last term, so that it alone is rounded
+            x[..., -1] = 1 if label == 'q' else -800
         arrays.append(x)
         if o.get('layout') == 'bshd':
             params.append('%%%s0: %s' % (label, type_of(dtype, [names[0], names[2], names[1], names[3]])))

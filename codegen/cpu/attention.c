@@ -3,7 +3,7 @@
  * Comes in: a cy_attention_desc. Goes out: one phase. Rows of heads that share keys (trailing batch axes along which k
  * and v stand still) are counted as one run of rows. A task packs its keys, transposed, and its values into panels
  * once (tasks of one head that a worker does one after the other share them), then goes through its rows by blocks of 36,
- * or 12:
+ * with AVX-512 of 18 or 12:
  *   scaled copy of the queries -> scores = q k^T -> change, top, weights, sum -> out += weights v -> epilogue / sum
  * The scores of a block lie in the worker's scratch, sized for the second-level cache; where all keys do not fit there,
  * they come by tiles, and sums and outputs so far are scaled down when a greater score turns up. Keys that causality or
@@ -20,8 +20,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* FEWER_TILES: with AVX-512, where the first-level cache should have a block's scores. */
-enum { FEW = 4, BLOCK_TILES = 6, FEWER_TILES = 2, WANTED_TASKS = 24, LEAST_ROWS = 64, UNKNOWN_ROWS = 256 };
+/* FEWER_TILES: with AVX-512, where the first-level cache should have a block's scores (Zen 5); FEWEST_TILES: with AMX, which
+ * tells Sapphire Rapids. Zen 5 takes up to 5 % longer by as few. */
+enum {
+  FEW = 4,
+  BLOCK_TILES = 6,
+  FEWER_TILES = 3,
+  FEWEST_TILES = 2,
+  WANTED_TASKS = 24,
+  LEAST_ROWS = 64,
+  UNKNOWN_ROWS = 256
+};
 
 /* ---- the plan ---- */
 
@@ -44,7 +53,7 @@ static void plan_rows(const cy_cg *cg, att *a) {
   if (a->few)
     while (d->columns % ((int64_t)a->pv.nv * cg->W))
       a->pv.nv--; /* whole panels of values in place */
-  a->block = (int64_t)(cg->avx512 ? FEWER_TILES : BLOCK_TILES) * a->qk.mr;
+  a->block = (int64_t)(!cg->avx512 ? BLOCK_TILES : cg->amx_bf16 ? FEWEST_TILES : FEWER_TILES) * a->qk.mr;
   int64_t rows = a->rows ? a->rows : UNKNOWN_ROWS * 4, parts = cy_ceil(WANTED_TASKS, outer);
   if (parts > rows / LEAST_ROWS)
     parts = rows / LEAST_ROWS;
@@ -86,6 +95,8 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
     a.tile = cy_round_up(cy_ceil(a.keys, tiles), a.nr_k);
   }
   a.tiled = !a.keys || a.keys > a.tile;
+  a.all = a.keys && !a.tiled && !d->causal && !d->window;
+  a.tops = a.all && a.keys >= a.nr_k && cg->avx512 && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
   a.panels_v = cy_ceil(d->columns, a.nr_v);
   a.values_stay = !a.half && d->columns == a.nr_v && cy_csize_is(d->vn, 1) && cy_csize_is(d->vj, a.nr_v);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
@@ -255,22 +266,47 @@ static int64_t query_bytes(const att *a) {
   return a->half ? a->filled * 2 : (a->queries_stay ? cy_csize_known(a->d->qm) : a->d->size) * 4;
 }
 
-static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
+/* Scores of a panel of keys, the one `at` keys behind j0; nv: the first vectors of it. */
+static void multiply_panel(cy_cg *cg, const work *w, V j0, V at, unsigned nv) {
   const att *a = w->a;
-  cy_loop p;
-  cy_loop_begin(cg, &p, cy_i64(cg, 0), n, cy_i64(cg, a->nr_k), NULL, 0);
-  cy_product product = {.tile = a->qk,
+  cy_tile tile = {a->qk.mr, nv};
+  cy_product product = {.tile = tile,
                         .rows = w->rows,
                         .a = w->queries,
-                        .b = cy_gepf(cg, w->keys_at, cy_mulc(cg, cy_add(cg, j0, p.iv), a->d->size)),
-                        .c = cy_gepf(cg, w->scores, p.iv),
+                        .b = cy_gepf(cg, w->keys_at, cy_mulc(cg, cy_add(cg, j0, at), a->d->size)),
+                        .ldb = cy_i64(cg, a->nr_k * 4),
+                        .c = cy_gepf(cg, w->scores, at),
                         .tab = w->tab_q,
                         .k = cy_i64(cg, a->d->size),
-                        .tails = cy_tails(a->qk, a->rows, a->block),
+                        .tops = a->tops && nv == a->qk.nv ? w->tops : NULL,
+                        .tails = cy_tails(tile, a->rows, a->block),
                         .row_bytes = query_bytes(a),
                         .ldc = a->ld_s * 4};
   cy_product_emit(cg, &product);
+}
+
+/* Before the block's first panel. */
+static void no_tops(cy_cg *cg, const work *w) {
+  V lowest = cy_splatf(cg, -INFINITY, cg->W);
+  for (int64_t r = 0; r < w->a->block; r++)
+    cy_store(cg, lowest, cy_gepc(cg, w->tops, r * cg->W * 4), 4);
+}
+
+/* Of the last panel, only vectors that have keys, where it is known how many. */
+static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
+  const att *a = w->a;
+  int64_t keys = 0, rest = 0;
+  cy_loop p;
+  if (cy_is_const(n, &keys))
+    rest = keys % a->nr_k;
+  V whole = rest ? cy_i64(cg, keys - rest) : n;
+  if (a->tops)
+    no_tops(cg, w);
+  cy_loop_begin(cg, &p, cy_i64(cg, 0), whole, cy_i64(cg, a->nr_k), NULL, 0);
+  multiply_panel(cg, w, j0, p.iv, a->qk.nv);
   cy_loop_end(cg, &p, NULL);
+  if (rest)
+    multiply_panel(cg, w, j0, whole, (unsigned)cy_ceil(rest, cg->W));
 }
 
 /* Few rows: dot products, eight keys at a time; keys beyond the last repeat it. */
@@ -468,6 +504,7 @@ static void emit_entry(cy_cg *cg, const att *a) {
   w.outputs = cy_gep(cg, scratch, at.outputs);
   w.top = cy_alloca(cg, a->block * 4);
   w.sum = cy_alloca(cg, a->block * 4);
+  w.tops = cy_alloca(cg, a->tops ? a->block * cg->W * 4 : 4);
   w.weights = cy_gep(cg, scratch, at.weights);
   w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, query_bytes(a)));
   w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->half ? a->ld_w * 2 : a->ld_s * 4));

@@ -13,6 +13,8 @@ typedef struct att {
   int64_t block, chunk; /* rows at once; rows of a task */
   int64_t tile;         /* keys at once, a multiple of nr_k */
   bool tiled;           /* there may be several tiles */
+  bool all;             /* rows always see the same keys, known ones, by one tile */
+  bool tops;            /* whole panels of scores come with the greatest ones */
   int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
   int64_t panels_v;
   bool few, many; /* forms to emit: rows up to FEW, more */
@@ -35,6 +37,7 @@ typedef struct work {
   V weights;                                      /* scratch, as bf16: half */
   V tab_q, tab_s;                                 /* row tables; half: of tab_s, weights */
   V top, sum;                                     /* of the rows of a block, on the stack */
+  V tops;                                         /* .. [row][W], of whole panels: tops */
   V rows_fn;                                      /* changes and weighs the scores of a block */
   V empty;                                        /* what one over the sum is for rows that see no key */
   V row0, rows, begin;                            /* of the block; the task's first row */

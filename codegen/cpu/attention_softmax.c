@@ -92,8 +92,15 @@ static V change_rest(cy_cg *cg, const work *w, line *l, V from, V best) {
   return phi;
 }
 
-static V top_of_line(cy_cg *cg, const work *w, line *l) {
+/* Row r's greatest score. */
+static V top_of_line(cy_cg *cg, const work *w, line *l, V r) {
   unsigned W = cg->W;
+  if (w->a->tops) {
+    V whole = cy_i64(cg, w->a->keys / w->a->nr_k * w->a->nr_k);
+    V known = cy_load(cg, cg->vf, cy_gepf(cg, w->tops, cy_mulc(cg, r, W)), 4);
+    known = change_run(cg, w, l, &whole, l->n, W, known);
+    return across(cg, change_rest(cg, w, l, whole, known), W, cy_fmax);
+  }
   V at = cy_i64(cg, 0), wide = change_run(cg, w, l, &at, l->n, WIDE * W, minus_infinity(cg, WIDE * W)), best = NULL;
   for (unsigned i = 0; i < WIDE; i++) {
     V part = cy_some_lanes(cg, wide, i * W, W);
@@ -103,8 +110,8 @@ static V top_of_line(cy_cg *cg, const work *w, line *l) {
   return across(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
 }
 
-/* 2^y for y <= 0, in `count` vectors of 16; 0 where it would be denormal. The polynomial is 2^f, 0 <= f < 1, its relative
- * error 7e-5 where weights are rounded to bf16, else 8e-8. */
+/* 2^y for y <= 0, in `count` vectors of 16; 0 where it would be denormal, behind flush_begin. The polynomial is 2^f,
+ * 0 <= f < 1, its relative error 7e-5 where weights are rounded to bf16, else 8e-8. */
 static void powers_of_two(cy_cg *cg, unsigned count, V *y, bool rough) {
   static const double few[] = {0.0780245215, 0.226067156, 0.695833564, 0.999925196},
                       all[] = {0.00187757669, 0.00898933969, 0.0558263175, 0.240153611, 0.693153083, 0.99999994};
@@ -121,23 +128,45 @@ static void powers_of_two(cy_cg *cg, unsigned count, V *y, bool rough) {
     for (unsigned j = 0; j < count; j++)
       p[j] = cy_fma(cg, p[j], f[j], cy_splatf(cg, c[i], LANES));
   for (unsigned j = 0; j < count; j++) {
-    V normal = LLVMBuildFCmp(cg->b, LLVMRealUGE, y[j], cy_splatf(cg, -126, LANES), "");
-    V power[] = {p[j], y[j], none, LLVMBuildBitCast(cg->b, normal, cg->i16, ""), current};
+    V power[] = {p[j], y[j], none, any, current};
     y[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, power, 5);
   }
 }
 
-/* Of `count` vectors of scores, step by step. The difference is multiplied, not each: the lowest fill times log2(e) would
- * be infinite. */
-static void weights_of(cy_cg *cg, const att *a, unsigned count, V *scores, V top) {
+/* Denormal results are zero from here on, till flush_end: one instruction less for each vector of weights than a test, and
+ * products with them stop no Intel CPU. Returns what tells flush_end how it was. */
+static V flush_begin(cy_cg *cg) {
+  enum { FLUSH_TO_ZERO = 1 << 15 };
+  V both = cy_alloca(cg, 8), now = cy_gepc(cg, both, 4);
+  cy_intrinsic_of(cg, "llvm.x86.sse.stmxcsr", NULL, 0, &both, 1);
+  cy_store(cg, LLVMBuildOr(cg->b, cy_load(cg, cg->i32, both, 4), cy_i32(cg, FLUSH_TO_ZERO), ""), now, 4);
+  cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &now, 1);
+  return both;
+}
+static void flush_end(cy_cg *cg, V before) { cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &before, 1); }
+
+/* One fma makes an exponent of a score where neither the top's can be infinite: else, the lowest fill times log2(e)
+ * would be, and the difference is multiplied. */
+static bool fuses_top(const att *a) { return a->unit > 0 && a->unit < 1; }
+
+/* Of a row's greatest score, what its weights are made with. */
+static V shift_of(cy_cg *cg, const att *a, V top) {
+  return fuses_top(a) ? LLVMBuildFMul(cg->b, top, LLVMConstReal(cg->f32, -a->unit), "") : top;
+}
+
+/* Of `count` vectors of scores, step by step. */
+static void weights_of(cy_cg *cg, const att *a, unsigned count, V *scores, V shift) {
   const cy_scores *s = &a->d->scores;
+  V unit = cy_splatf(cg, a->unit, cg->W), all = cy_splat(cg, shift, cg->W);
   for (unsigned j = 0; j < count; j++) {
     if (a->unit == 0)
-      scores[j] = s->weigh(s->ctx, cg, scores[j], top, cg->W);
+      scores[j] = s->weigh(s->ctx, cg, scores[j], shift, cg->W);
+    else if (fuses_top(a))
+      scores[j] = cy_fma(cg, scores[j], unit, all);
     else
-      scores[j] = LLVMBuildFSub(cg->b, scores[j], cy_splat(cg, top, cg->W), "");
-    if (a->unit != 0 && a->unit != 1)
-      scores[j] = LLVMBuildFMul(cg->b, scores[j], cy_splatf(cg, a->unit, cg->W), "");
+      scores[j] = LLVMBuildFSub(cg->b, scores[j], all, "");
+    if (a->unit > 1)
+      scores[j] = LLVMBuildFMul(cg->b, scores[j], unit, "");
   }
   if (a->unit != 0)
     powers_of_two(cg, count, scores, a->half);
@@ -148,12 +177,12 @@ static V weight_of(cy_cg *cg, const att *a, V score, V top) {
   if (a->unit == 0)
     return s->weigh(s->ctx, cg, score, top, 1);
   V all = cy_splat(cg, score, cg->W);
-  weights_of(cg, a, 1, &all, top);
+  weights_of(cg, a, 1, &all, shift_of(cg, a, top));
   return LLVMBuildExtractElement(cg->b, all, cy_i32(cg, 0), "");
 }
 
 /* Scores [from, to), by `count` vectors at a time, become weights; returns their sum and `sum`. */
-static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsigned count, V top, V sum) {
+static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsigned count, V shift, V sum) {
   cy_loop j;
   cy_loop_begin(cg, &j, from, to, cy_i64(cg, count * cg->W), &sum, 1);
   V at[WIDE], v[WIDE];
@@ -161,15 +190,17 @@ static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsign
     at[i] = cy_addc(cg, j.iv, i * cg->W);
     v[i] = cy_load(cg, cg->vf, cy_gepf(cg, l->s, at[i]), 4);
   }
-  weights_of(cg, w->a, count, v, top);
-  sum = j.v[0];
+  weights_of(cg, w->a, count, v, shift);
   for (unsigned i = 0; i < count; i++) {
     if (w->a->half)
       cy_attention_half_weights(cg, l->weights, at[i], v[i]);
     else
       cy_store(cg, v[i], cy_gepf(cg, l->s, at[i]), 4);
-    sum = LLVMBuildFAdd(cg->b, v[i], sum, "");
   }
+  for (unsigned n = count; n > 1; n /= 2) /* one sum of the loop waits for that of the step before */
+    for (unsigned i = 0; i < n / 2; i++)
+      v[i] = sum_of(cg, v[i], v[i + n / 2]);
+  sum = sum_of(cg, v[0], j.v[0]);
   cy_loop_end(cg, &j, &sum);
   return j.out[0];
 }
@@ -177,12 +208,12 @@ static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsign
 /* Scores become weights, up to the end of the last vector; returns their sum. Steps of one vector wait for each other:
  * more of them are under way where several vectors take turns (Zen 5; not tried where AMX multiplies). */
 static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
-  V sum = LLVMConstNull(cg->vf), whole = cy_i64(cg, 0);
+  V sum = LLVMConstNull(cg->vf), whole = cy_i64(cg, 0), shift = shift_of(cg, w->a, top);
   if (w->a->unit != 0 && !w->a->amx) {
     whole = cy_mulc(cg, cy_div(cg, l->n, cy_i64(cg, WIDE * cg->W)), WIDE * cg->W);
-    sum = weigh_run(cg, w, l, cy_i64(cg, 0), whole, WIDE, top, sum);
+    sum = weigh_run(cg, w, l, cy_i64(cg, 0), whole, WIDE, shift, sum);
   }
-  sum = weigh_run(cg, w, l, whole, l->n, 1, top, sum);
+  sum = weigh_run(cg, w, l, whole, l->n, 1, shift, sum);
   if (w->a->half)
     cy_attention_half_weights_end(cg, l->weights, l->n);
   return across(cg, sum, cg->W, sum_of);
@@ -246,7 +277,7 @@ static V safe_top(cy_cg *cg, const att *a, V top) {
 /* Row r's greatest score; where it is greater than those of the tiles before, these count for less. */
 static void find_top(cy_cg *cg, const work *w, V r, line *l, V first) {
   const att *a = w->a;
-  V top = top_of_line(cg, w, l), at_top = cy_gepf(cg, w->top, r), at_sum = cy_gepf(cg, w->sum, r);
+  V top = top_of_line(cg, w, l, r), at_top = cy_gepf(cg, w->top, r), at_sum = cy_gepf(cg, w->sum, r);
   V zero = LLVMConstReal(cg->f32, 0);
   if (a->tiled) {
     V old = LLVMBuildSelect(cg->b, first, LLVMConstReal(cg->f32, -INFINITY), cy_load(cg, cg->f32, at_top, 4), "");
@@ -270,6 +301,7 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
   line l = line_of(cg, w, r.iv, j0, n);
   find_top(cg, w, r.iv, &l, first);
   cy_loop_end(cg, &r, NULL);
+  V before = w->a->unit != 0 ? flush_begin(cg) : NULL;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   l = line_of(cg, w, r.iv, j0, n);
   emit_ahead(cg, w, &l, r.iv);
@@ -279,18 +311,20 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
     sum = sum_of(cg, cy_load(cg, cg->f32, at_sum, 4), sum);
   cy_store(cg, sum, at_sum, 4);
   cy_loop_end(cg, &r, NULL);
+  if (before)
+    flush_end(cg, before);
 }
 
 /* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
  * polynomial would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0,
- * n, first, weights, next keys and values, outer indices. */
-enum { ROWS_PARAMS = 13 };
+ * n, first, weights, next keys and values, tops, outer indices. */
+enum { ROWS_PARAMS = 14 };
 
 V cy_attention_softmax_emit(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   int outer = d->n_batch - a->shared;
   LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64,
-                                                     cg->i64, cg->i64, cg->i1,  cg->ptr, cg->ptr, cg->ptr};
+                                                     cg->i64, cg->i64, cg->i1,  cg->ptr, cg->ptr, cg->ptr, cg->ptr};
   for (int i = 0; i < outer; i++)
     params[ROWS_PARAMS + i] = cg->i64;
   char name[160];
@@ -308,11 +342,11 @@ V cy_attention_softmax_emit(cy_cg *cg, const att *a) {
             .row0 = LLVMGetParam(fn, 6),
             .weights = LLVMGetParam(fn, 10),
             .next_k = LLVMGetParam(fn, 11),
-            .next_v = LLVMGetParam(fn, 12)};
+            .next_v = LLVMGetParam(fn, 12),
+            .tops = LLVMGetParam(fn, 13)};
   for (int i = 0; i < outer; i++)
     w.idx[i] = LLVMGetParam(fn, (unsigned)(ROWS_PARAMS + i));
-  bool all = a->keys && !a->tiled && !d->causal && !d->window; /* always the same keys */
-  V j0 = all ? cy_i64(cg, 0) : LLVMGetParam(fn, 7), n = all ? cy_i64(cg, a->keys) : LLVMGetParam(fn, 8);
+  V j0 = a->all ? cy_i64(cg, 0) : LLVMGetParam(fn, 7), n = a->all ? cy_i64(cg, a->keys) : LLVMGetParam(fn, 8);
   weigh_rows(cg, &w, j0, n, LLVMGetParam(fn, 9));
   cy_fn_end(cg, NULL);
   return fn;
@@ -325,7 +359,7 @@ void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first) {
   V next_k = cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, w->a->d->kj)));
   V next_v = cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, w->a->d->vj)));
   V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top,     w->sum, w->rows, w->row0,
-                                         j0,       n,         first,      w->weights, next_k, next_v};
+                                         j0,       n,         first,      w->weights, next_k, next_v,  w->tops};
   memcpy(args + ROWS_PARAMS, w->idx, (size_t)outer * sizeof *args);
   cy_call(cg, w->rows_fn, args, (unsigned)(ROWS_PARAMS + outer));
 }

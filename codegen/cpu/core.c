@@ -66,7 +66,8 @@ static V all_skipped(cy_cg *cg, unsigned mr, V tab, V skip) {
 
 /* The arguments that only some kernels have stand behind the others, in the order of the flags. */
 static unsigned ukernel_args(int flags) {
-  return UKERNEL_ARGS + (flags & CY_UK_SKIP ? 1 : 0) + (flags & CY_UK_AHEAD ? 2 : 0) + (flags & CY_UK_NEXT ? 3 : 0);
+  return UKERNEL_ARGS + (flags & CY_UK_SKIP ? 1 : 0) + (flags & CY_UK_AHEAD ? 2 : 0) + (flags & CY_UK_NEXT ? 3 : 0) +
+         (flags & CY_UK_TOPS ? 1 : 0);
 }
 
 static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
@@ -85,6 +86,8 @@ static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
     params[n++] = cg->ptr;
     params[n++] = cg->i64;
   }
+  if (flags & CY_UK_TOPS)
+    params[n++] = cg->ptr;
   return LLVMFunctionType(cg->voidt, params, n, 0);
 }
 
@@ -119,13 +122,24 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
   memcpy(v, taps.out, carried * sizeof *v);
 }
 
+/* Of each row, lane by lane. */
+static void emit_tops(cy_cg *cg, unsigned mr, unsigned nv, V tops, const V *v) {
+  for (unsigned i = 0; i < mr; i++) {
+    V at = cy_gepc(cg, tops, i * cg->W * 4), top = cy_load(cg, cg->vf, at, 4);
+    for (unsigned j = 0; j < nv; j++)
+      top = cy_fmax(cg, v[i * nv + j], top);
+    cy_store(cg, top, at, 4);
+  }
+}
+
 /* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
- * [, i64 skip] [, ptr ahead, i64 ahead_step] [, ptr next_rows, ptr next_sums, i64 next_step]); bytes. */
+ * [, i64 skip] [, ptr ahead, i64 ahead_step] [, ptr next_rows, ptr next_sums, i64 next_step] [, ptr tops]); bytes. */
 static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   char name[60];
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s%s", mr, nv * cg->W, cy_weights_suffix(weights_of(flags)),
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s%s%s", mr, nv * cg->W, cy_weights_suffix(weights_of(flags)),
            flags & CY_UK_SKIP ? "_skip" : "", flags & CY_UK_AHEAD ? "_ahead" : "",
-           flags & CY_UK_STREAMS ? "_streams" : "", flags & CY_UK_NEXT ? "_next" : "");
+           flags & CY_UK_STREAMS ? "_streams" : "", flags & CY_UK_NEXT ? "_next" : "",
+           flags & CY_UK_TOPS ? "_tops" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
@@ -141,6 +155,8 @@ static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
     v[n + 1] = LLVMGetParam(fn, ukernel_args(flags) - 2);
   v[n + 1 + (flags & CY_UK_AHEAD ? 1 : 0)] = LLVMGetParam(fn, 1);
   emit_taps(cg, fn, mr, nv, flags, v);
+  if (flags & CY_UK_TOPS)
+    emit_tops(cg, mr, nv, LLVMGetParam(fn, UKERNEL_ARGS), v);
   cy_sums_store(cg, mr, nv, c, ldc, v);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
@@ -700,7 +716,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
   bool next = cg->avx512 && p->ahead_sums;
-  choice from = {p->tile, p->tails, 0, NULL, next ? CY_UK_NEXT : p->ahead ? CY_UK_AHEAD : 0, 0};
+  choice from = {p->tile, p->tails, 0, NULL, next ? CY_UK_NEXT : p->ahead ? CY_UK_AHEAD : p->tops ? CY_UK_TOPS : 0, 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
@@ -723,6 +739,8 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
   } else if (p->ahead) {
     more[0] = cy_gep(cg, p->ahead, cy_mulc(cg, r.iv, p->row_bytes));
     more[1] = cy_i64(cg, p->tile.mr * 4);
+  } else if (p->tops) {
+    more[0] = cy_gepf(cg, p->tops, cy_mulc(cg, r.iv, cg->W));
   }
   emit_tile_call(cg, &from, r.step, args);
   cy_loop_end(cg, &r, NULL);

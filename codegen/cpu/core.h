@@ -85,7 +85,8 @@ enum {
   CY_UK_F16 = 4,   /* B is stored as halves */
   CY_UK_BF16 = 8,
   CY_UK_STREAMS = 16, /* weights come from memory, for few rows */
-  CY_UK_NEXT = 32     /* of one tap: `next` is prefetched, see cy_run_next */
+  CY_UK_NEXT = 32,    /* of one tap: `next` is prefetched, see cy_run_next */
+  CY_UK_TOPS = 64     /* the greatest sums of each row; none of the other kinds */
 };
 /* The sums of mr rows of nv vectors, rows ldc bytes apart: zero at first, or what C holds when accumulating; and their
  * way back to C. */
@@ -180,6 +181,7 @@ typedef struct cy_product {
   bool whole_tab; /* tab has an entry for every row, and row_bytes is 0 */
   V ahead;        /* the a of the product that follows, of dense rows, prefetched meanwhile; NULL: nothing */
   V ahead_sums;   /* its c; with AVX-512 they are prefetched tile by tile, its own first; NULL: not */
+  V tops;         /* [rows][W] floats, of which each becomes the greatest of it and the sums in its lane; NULL: no */
   unsigned tails;
   int64_t taps, tab_stride; /* 0: one tap */
   int64_t row_bytes, ldc;   /* bytes between rows of a and of c */
