@@ -155,6 +155,9 @@ static cy_val gelu_erf(cy_importer *im, cy_val x) {
   return MUL(MUL(LIKE(x, 0.5), x), ADD(LIKE(x, 1), UNARY(erf, MUL(x, LIKE(x, 0.7071067811865476)))));
 }
 
+/* TensorFlow's, which tf2onnx (1.17) has no rule for and leaves as it is, in every GELU of Keras 3: 1 - erf(x). */
+IMPORT(erfc) { return SET(SUB(LIKE(X, 1), UNARY(erf, X))); }
+
 IMPORT(gelu) {
   int how = cy_onnx_word(im, n, "approximate", "none", "none|tanh");
   return how >= 0 && SET(how ? cy_onnx_gelu_tanh(im, X) : gelu_erf(im, X));

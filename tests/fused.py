@@ -263,6 +263,8 @@ def sisters():
     case('grid 3d', 'GridSample', 'x g', {'x': real(1, 2, 5, 4, 6), 'g': real(1, 3, 4, 7, 3)},
          mode='linear', opset=20)
     case('a sample', 'SampleOp', 'x', {'x': x})
+    case("tensorflow's erfc", 'Erfc', 'x', {'x': x}, opset=17, constants={'one': np.ones(1, np.float32)},
+         pattern=[node('Erf', 'x', 'e'), node('Sub', 'one e', 'y')])
     case('new axis', 'ExpandDims', 'x axis', {'x': x}, constants={'axis': np.array(-1, np.int32)})
     for metric in ('euclidean', 'sqeuclidean'):
         case('distances ' + metric, 'CDist', 'a b', {'a': real(4, 7), 'b': real(6, 7)}, metric=metric)
