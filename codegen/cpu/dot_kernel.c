@@ -106,6 +106,8 @@ V cy_dot_kernel_begin(cy_cg *cg, const char *name) {
                      CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
 }
 
+enum { MOST_AT_ONCE = 8 }; /* groups of a run, where code is in line */
+
 /* What a loop over groups of k goes through. */
 typedef struct kernel {
   cy_dot_form form;
@@ -143,6 +145,15 @@ static void emit_loop(cy_cg *cg, const kernel *k, V count, V from, V again, V *v
   memcpy(v, l.out, (n + 1) * sizeof *v);
 }
 
+/* So many groups without a loop. */
+static void emit_groups(cy_cg *cg, const kernel *k, int64_t count, V from, V *v) {
+  V *b = &v[k->mr * k->nv];
+  for (int64_t i = 0; i < count; i++) {
+    emit_group(cg, k, *b, cy_addc(cg, from, 4 * i), v);
+    *b = cy_gepc(cg, *b, cy_dot_group_bytes(k->form, k->nr));
+  }
+}
+
 /* All of k. */
 static void emit_depth(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V *v) {
   unsigned n = k->mr * k->nv + 1;
@@ -154,7 +165,12 @@ static void emit_depth(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V 
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), depth->runs, cy_i64(cg, 1), v, n);
   memcpy(next, l.v, n * sizeof *next);
-  emit_loop(cg, k, depth->groups, cy_mul(cg, l.iv, depth->pitch), NULL, next);
+  V from = cy_mul(cg, l.iv, depth->pitch);
+  int64_t groups;
+  if (cy_is_const(depth->groups, &groups) && groups <= MOST_AT_ONCE)
+    emit_groups(cg, k, groups, from, next);
+  else
+    emit_loop(cg, k, depth->groups, from, NULL, next);
   cy_loop_end(cg, &l, next);
   memcpy(v, l.out, n * sizeof *v);
 }

@@ -12,7 +12,9 @@
 typedef cy_dot_plan plan;
 typedef cy_dot_frame frame;
 
-enum { LEAST_GAIN = 2 }; /* taps of a task's pixels: so many times the bytes of its strip */
+enum { LEAST_GAIN = 2 };   /* to copy taps takes so many times as many vectors as the strip does */
+enum { VECTOR = 64 };      /* bytes */
+enum { LEAST_TASKS = 24 }; /* if blocks grow */
 
 static int64_t positive(int64_t v) { return v > 0 ? v : 0; }
 static int64_t extent(const cy_axis *a) { return (a->count - 1) * a->inc + 1; }
@@ -54,17 +56,34 @@ static bool fits(const plan *p) {
   return there_of(p) > 0;
 }
 
+/* Blocks of whole output rows, and of more of them, read fewer input rows twice. */
+static void grow_blocks(plan *p) {
+  const cy_axis *h = &p->axis[1];
+  int64_t width = p->axis[2].out.value, likely = p->rows ? p->rows : p->image, before = 0;
+  for (int64_t lines = 1; lines <= h->out.value; lines++) {
+    int64_t mb = cy_round_up(lines * width, p->tile.mr), read = all_outputs(h, lines) * 2;
+    if (mb * LEAST_TASKS > likely || (before && before <= 3 * h->step * (lines - 1)))
+      return;
+    before = read;
+    p->mb = mb > p->mb ? mb : p->mb;
+  }
+}
+
 void cy_dot_strip_plan(plan *p) {
   if (!fits(p))
     return;
-  int64_t run = p->axis[2].count * p->c, rows = p->rows && p->rows < p->mb ? p->rows : p->mb;
+  int64_t run = p->axis[2].count * p->c, mb = p->mb;
+  grow_blocks(p);
+  int64_t rows = p->rows && p->rows < p->mb ? p->rows : p->mb;
   p->strip = true;
   p->run_groups = cy_ceil(run, p->form.step);
   p->in_picture = !p->shifted && run % p->form.step == 0 && inside(&p->axis[1]) && inside(&p->axis[2]);
   p->pitch = cy_round_up(width_of(p) * p->c, 64);
   p->strip_bytes = p->in_picture ? 0 : cy_round_up(strip_rows(p) * p->pitch + p->form.step, 64);
-  p->strip = p->in_picture || (p->taps > 1 && p->strip_bytes * LEAST_GAIN <= rows * p->k);
+  int64_t pieces = rows * p->axis[1].count * cy_ceil(run, VECTOR);
+  p->strip = p->in_picture || (p->taps > 1 && p->strip_bytes / VECTOR * LEAST_GAIN <= pieces);
   p->form.strip = p->strip;
+  p->mb = p->strip && !p->in_picture ? p->mb : mb;
 }
 
 /* ---- code ---- */
