@@ -13,8 +13,8 @@ enum { MOST_PHASES = 16 };
 
 typedef struct phases {
   cy_val x;
-  int64_t step[2];              /* down and across */
-  uint32_t place[MOST_PHASES];  /* by phase, the lower ones first: which part it is */
+  int64_t step[2];             /* down and across */
+  uint32_t place[MOST_PHASES]; /* by phase, the lower ones first: which part it is */
   uint32_t count;
 } phases;
 
@@ -62,7 +62,8 @@ static bool find_phases(cy_graph *g, const cy_node_info *concat, phases *out) {
 static cy_val spread_weights(cy_graph *g, const phases *p, cy_val w) {
   enum { O, C, H, W };
   const cy_type *t = cy_type_of(g, w);
-  cy_dim channels = cy_type_of(g, p->x)->dim[1], down = cy_dim_const(g, p->step[0]), across = cy_dim_const(g, p->step[1]);
+  cy_dim channels = cy_type_of(g, p->x)->dim[1], down = cy_dim_const(g, p->step[0]),
+         across = cy_dim_const(g, p->step[1]);
   cy_dim dealt[] = {t->dim[O], down, across, channels, t->dim[H], t->dim[W]};
   cy_dim whole[] = {t->dim[O], channels, cy_dim_muli(g, t->dim[H], p->step[0]), cy_dim_muli(g, t->dim[W], p->step[1])};
   static const int64_t order[] = {0, 3, 4, 1, 5, 2};
@@ -97,8 +98,9 @@ static cy_val conv_of_phases(cy_rewrite *rw, const cy_node_info *n) {
   const cy_node_info *concat = cy_def_of(g, n->in[0], CY_OP_concat);
   const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations);
   phases p;
-  if (!rw->pass->options->few_channels || !concat || n->nin != 2 || !cy_value_is_const(g, n->in[1]) || cy_type_of(g, n->in[1])->rank != 4 ||
-      cy_attr_get_int(n, CY_ATTR_group, 1) != 1 || !cy_rewrite_single_use(rw, n->in[0]) || !find_phases(g, concat, &p))
+  if (!rw->pass->options->few_channels || !concat || n->nin != 2 || !cy_value_is_const(g, n->in[1]) ||
+      cy_type_of(g, n->in[1])->rank != 4 || cy_attr_get_int(n, CY_ATTR_group, 1) != 1 ||
+      !cy_rewrite_single_use(rw, n->in[0]) || !find_phases(g, concat, &p))
     return 0;
   for (uint32_t i = 0; dilations && i < 2; i++)
     if (dilations->ints[i] != 1)

@@ -298,9 +298,11 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0;
   const cy_weight_options given = {.rows8 = passes->weights->rows8, .keeps_given = passes->weights->keeps_given};
-  how.half = (cy_pass_options){
-      .half_factors = passes->half_factors, .target = passes->target, .int_rows = passes->int_rows, .weights = &given,
-      .few_channels = passes->few_channels};
+  how.half = (cy_pass_options){.half_factors = passes->half_factors,
+                               .target = passes->target,
+                               .int_rows = passes->int_rows,
+                               .weights = &given,
+                               .few_channels = passes->few_channels};
   if (q->mode == CY_QUANT_HALF) {
     how.half.half = passes->half;
     how.half.half_weights = passes->half_weights;

@@ -495,8 +495,7 @@ static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V e
     b = cy_gep(cg, b, cy_mulc(cg, before, cy_dot_group_bytes(p->form, p->nr)));
   }
   cy_dot_depth d = depth_of(cg, p);
-  V args[] = {t->a,  t->table, b, c, t->ldc, d.groups, cy_sub(cg, end, q0), start, first, f->again,
-              d.runs, d.pitch};
+  V args[] = {t->a, t->table, b, c, t->ldc, d.groups, cy_sub(cg, end, q0), start, first, f->again, d.runs, d.pitch};
   LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
 }
 

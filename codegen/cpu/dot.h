@@ -18,7 +18,8 @@
  * Where the CPU has AMX, fours and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
  * (dot_amx.c); k is then filled up to whole tiles.
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
- * nothing but rows at equal distances and packed panels of b.
+ * nothing but rows at equal distances and packed panels of b. Fours of convolutions read rows of the picture instead
+ * (dot_strip.c), whose padded copy is in scratch; groups of k begin anew with each row of the kernel then.
  */
 #ifndef CY_CPU_DOT_H
 #define CY_CPU_DOT_H
@@ -135,8 +136,8 @@ typedef struct cy_dot_form {
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
  * i64 runs, i64 pitch): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its
- * first columns. runs, pitch: of a strip, groups being those of a run, how many there are and the bytes from one to the
- * next. start: what the
+ * first columns. runs, pitch: of a strip, groups being those of a run, how many runs there are and the bytes from one to
+ * the next. start: what the
  * sums begin with, for fours; or, onto, with what c holds; first, again: of cut weights, from the first of the panels
  * on, and from the beginning. */
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);

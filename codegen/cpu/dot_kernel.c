@@ -138,7 +138,9 @@ static void emit_loop(cy_cg *cg, const kernel *k, V count, V from, V again, V *v
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, count, 4), cy_i64(cg, 4), v, n + 1);
   memcpy(next, l.v, n * sizeof *next);
-  V at = again ? LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, cy_gep(cg, again, l.iv), 4), cg->i64, "") : from ? cy_add(cg, from, l.iv) : l.iv;
+  V at = again  ? LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, cy_gep(cg, again, l.iv), 4), cg->i64, "")
+         : from ? cy_add(cg, from, l.iv)
+                : l.iv;
   emit_group(cg, k, l.v[n], at, next);
   next[n] = cy_gepc(cg, l.v[n], cy_dot_group_bytes(k->form, k->nr));
   cy_loop_end(cg, &l, next);

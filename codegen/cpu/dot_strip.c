@@ -47,8 +47,8 @@ static int64_t strip_rows(const plan *p) {
 
 static bool fits(const plan *p) {
   const cy_axis *w = &p->axis[2], *all = p->axis;
-  if (!p->d->conv || p->dense || p->groups != 1 || !p->packed || w->inc != 1 || !cy_csize_is(w->in_stride, p->c) || all->count != 1 ||
-      !cy_csize_is(all->in, 1) || !cy_csize_is(all->out, 1) || all->start != 0)
+  if (!p->d->conv || p->dense || p->groups != 1 || !p->packed || w->inc != 1 || !cy_csize_is(w->in_stride, p->c) ||
+      all->count != 1 || !cy_csize_is(all->in, 1) || !cy_csize_is(all->out, 1) || all->start != 0)
     return false;
   for (int i = 1; i < 3; i++)
     if (!cy_csize_known(p->axis[i].in) || !cy_csize_known(p->axis[i].out))
@@ -103,8 +103,8 @@ static void emit_row(cy_cg *cg, const frame *f, V dst, V line, V there) {
     cy_dot_blank(cg, &f->convert, dst, cy_i64(cg, left * p->c));
   if (right)
     cy_dot_blank(cg, &f->convert, cy_gepc(cg, dst, (left + count) * p->c), cy_i64(cg, right * p->c));
-  cy_dot_run(cg, &f->convert, cy_gepc(cg, dst, left * p->c), cy_gepc(cg, line, positive(p->axis[2].start) * p->c),
-             cy_i64(cg, count * p->c));
+  V from = cy_gepc(cg, line, positive(p->axis[2].start) * p->c), to = cy_gepc(cg, dst, left * p->c);
+  cy_dot_run(cg, &f->convert, to, from, cy_i64(cg, count * p->c));
   cy_if_else(cg, &s);
   cy_dot_blank(cg, &f->convert, dst, cy_i64(cg, width_of(p) * p->c));
   cy_if_end(cg, &s);
@@ -123,7 +123,8 @@ static void emit_rows(cy_cg *cg, const frame *f, V v0, V v1) {
   V at = cy_mul(cg, row, cy_size(cg, h->in_stride));
   at = cy_add(cg, at, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
   V dst = cy_gep(cg, f->scratch, cy_mulc(cg, cy_sub(cg, l.iv, v0), p->pitch));
-  emit_row(cg, f, dst, cy_gep(cg, f->a, at), cy_icmp(cg, LLVMIntULT, row, cy_size(cg, h->in)));
+  V there = cy_icmp(cg, LLVMIntULT, row, cy_size(cg, h->in));
+  emit_row(cg, f, dst, cy_gep(cg, f->a, at), there);
   cy_loop_end(cg, &l, NULL);
 }
 
