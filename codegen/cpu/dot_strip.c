@@ -168,7 +168,8 @@ void cy_dot_strip_copy(cy_cg *cg, const frame *f, V count) {
   cy_loop_begin(cg, &l, first, last, cy_i64(cg, 1), NULL, 0);
   V from = cy_mul(cg, l.iv, width), x0 = cy_sub(cg, cy_imax(cg, f->row0, from), from);
   V x1 = cy_imin(cg, width, cy_sub(cg, end, from)), image = cy_div(cg, l.iv, height), y = cy_mod(cg, l.iv, height);
-  emit_offsets(cg, f, line_offset(cg, p, image, y, v0), x0, x1, cy_sub(cg, cy_add(cg, from, x0), f->row0));
+  V begin = line_offset(cg, p, image, y, v0), number = cy_sub(cg, cy_add(cg, from, x0), f->row0);
+  emit_offsets(cg, f, begin, x0, x1, number);
   cy_loop_end(cg, &l, NULL);
   /* a tile that is not full computes the last pixel several times */
   V behind = cy_gep(cg, f->offsets, cy_mulc(cg, count, 8));
