@@ -90,8 +90,10 @@ IMPORT(reduce) {
       return SET(UNARY(sqrt, sum));
     return SET(CAST(UNARY(sqrt, CAST(sum, CY_F64)), dtype));
   }
-  case REDUCE_LOG_SUM: return SET(UNARY(log, SUM(X)));
-  case REDUCE_LOG_SUM_EXP: return SET(a.noop ? X : log_sum_exp(im, &a, X));
+  case REDUCE_LOG_SUM:
+    return SET(UNARY(log, SUM(X)));
+  case REDUCE_LOG_SUM_EXP:
+    return SET(a.noop ? X : log_sum_exp(im, &a, X));
   default: return SET(SUM(MUL(X, X)));
   }
 #undef SUM

@@ -196,7 +196,7 @@ bool cy_dim_is_const(const cy_graph *g, cy_dim d, int64_t *out_value);
 bool cy_dim_is(const cy_graph *g, cy_dim d, int64_t value);           /* certainly equal to value */
 bool cy_dim_divides(cy_graph *g, cy_dim d, cy_dim n, cy_dim *out_quotient); /* n = d * quotient for all d but 0 */
 void cy_dim_range(const cy_graph *g, cy_dim d, int64_t *out_min, int64_t *out_max); /* saturating bounds */
-bool cy_dim_le(const cy_graph *g, cy_dim a, cy_dim b);                /* certainly a <= b */
+bool cy_dim_le(const cy_graph *g, cy_dim a, cy_dim b);                              /* certainly a <= b */
 /* Every symbol of d evaluated by syms[sym] -> value; division by zero yields 0. */
 int64_t cy_dim_eval(const cy_graph *g, cy_dim d, const int64_t *syms);
 /* Replaces symbol s by expression `by` in d. */
