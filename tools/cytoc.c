@@ -298,8 +298,11 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0;
   const cy_weight_options given = {.rows8 = passes->weights->rows8, .keeps_given = passes->weights->keeps_given};
-  how.half = (cy_pass_options){
-      .half_factors = passes->half_factors, .target = passes->target, .int_rows = passes->int_rows, .weights = &given};
+  how.half = (cy_pass_options){.half_factors = passes->half_factors,
+                               .target = passes->target,
+                               .int_rows = passes->int_rows,
+                               .weights = &given,
+                               .few_channels = passes->few_channels};
   if (q->mode == CY_QUANT_HALF) {
     how.half.half = passes->half;
     how.half.half_weights = passes->half_weights;
@@ -447,6 +450,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .dump_dir = o->dump_dir,
                            .half_factors = half_factors,
                            .conv_cycles = conv_cycles,
+                           .few_channels = cy_machine_has_planar(machine),
                            .target = machine,
                            .blocks_round = cy_machine_blocks_round(machine),
                            .words = cy_machine_words(machine),

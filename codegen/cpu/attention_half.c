@@ -185,7 +185,8 @@ typedef struct product {
 /* One call, for the rows from a on, in a tile of so many. */
 static void call_kernel(cy_cg *cg, const product *x, V a, V c, V fn, LLVMTypeRef type) {
   V none = LLVMConstNull(cg->ptr);
-  V args[] = {a, x->tab, x->b, c, cy_i64(cg, x->ldc * 4), x->groups, x->panels, none, none, none};
+  V args[] = {a,         x->tab, x->b, c,    cy_i64(cg, x->ldc * 4), x->groups,
+              x->panels, none,   none, none, cy_i64(cg, 1),          cy_i64(cg, 0)};
   LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
 }
 

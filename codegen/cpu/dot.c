@@ -201,6 +201,8 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
     p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
   }
   p.unit = unit_choose(cg, &p);
+  if (bytes_at_once(&p) && !rows_summed(&p))
+    cy_dot_strip_plan(&p);
   p.inlined = p.packed && !rows_summed(&p) && cy_dot_inline_pays(cg, p.form, p.rows, p.n, p.k, epilogue_of(&p));
   p.nb = p.nb / p.unit * p.unit;
   return p;
@@ -215,6 +217,9 @@ static int64_t sum_columns(const cy_cg *cg, const plan *p) {
   return cy_ceil(p->n, p->nr) * p->nr - (p->nr - p->last) / cg->W * cg->W;
 }
 
+/* Of k, in panels for strips. */
+static int64_t strip_groups(const plan *p) { return p->axis[1].count * p->run_groups; }
+
 cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t matrices) {
   if (cy_dot_depthwise_possible(d))
     return cy_dot_depthwise_layout(cg, d);
@@ -223,6 +228,7 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
                      .n = p.n,
                      .taps = p.taps,
                      .c = p.c,
+                     .row_taps = p.strip ? p.axis[2].count : 0,
                      .nr = (unsigned)p.nr,
                      .last = (unsigned)p.last,
                      .step = p.form.step,
@@ -231,7 +237,8 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
                      .sums = p.form.fours,
                      .cut = d->cut,
                      .again = d->again};
-  int64_t panels = cy_ceil(l.n, p.nr), groups = cy_round_up(cy_ceil(p.k, l.step), l.together);
+  int64_t panels = cy_ceil(l.n, p.nr);
+  int64_t groups = p.strip ? strip_groups(&p) : cy_round_up(cy_ceil(p.k, l.step), l.together);
   l.matrix_bytes = (panels * groups + l.again) * cy_dot_group_bytes(p.form, p.nr) - gap_bytes(&p) * groups;
   l.matrix_bytes += l.cut ? cy_dot_head_bytes(panels, l.again) : 0;
   l.sum_columns = sum_columns(cg, &p);
@@ -264,6 +271,8 @@ const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
 V cy_dot_k_size(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
 /* Groups of k, with those that fill up the last tile. */
 V cy_dot_k_groups(cy_cg *cg, const plan *p) {
+  if (p->strip)
+    return cy_i64(cg, strip_groups(p));
   V there = cy_ceil_div(cg, cy_dot_k_size(cg, p), cy_i64(cg, p->form.step));
   return cy_mulc(cg, cy_ceil_div(cg, there, cy_i64(cg, p->form.together)), p->form.together);
 }
@@ -314,6 +323,8 @@ static V task_count(cy_cg *cg, void *ctx) {
   return cy_mul(cg, products(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
 }
 static V rows_bytes(cy_cg *cg, const plan *p) {
+  if (p->strip)
+    return cy_i64(cg, p->strip_bytes + cy_round_up((p->mb + p->tile.mr) * 8, 64));
   return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), p->mb), reach_bytes(p)));
 }
 static V fresh_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
@@ -490,10 +501,16 @@ static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LL
   return cy_select(cg, few, cy_dot_amx_kernel(cg, p->form, CY_AMX_ROWS, nv, nr, false), fn);
 }
 
-/* A tile of rows of a, and where its sums go. */
+/* A tile of rows of a, where each begins behind a, and where its sums go. */
 typedef struct rows_tile {
-  V a, rows, sums, ldc;
+  V a, table, rows, sums, ldc;
 } rows_tile;
+
+static cy_dot_depth depth_of(cy_cg *cg, const plan *p) {
+  if (!p->strip)
+    return (cy_dot_depth){cy_dot_k_groups(cg, p), cy_i64(cg, 1), cy_i64(cg, 0)};
+  return (cy_dot_depth){cy_i64(cg, p->run_groups), cy_i64(cg, p->axis[1].count), cy_dot_strip_pitch(cg, p)};
+}
 
 /* Panels [q0, end) for a tile of rows, their first nv vectors; nr: columns of each. start, c: of panel q0. */
 static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, unsigned nv, int64_t nr, V start,
@@ -506,7 +523,8 @@ static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V e
     V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
     b = cy_gep(cg, b, cy_mulc(cg, before, cy_dot_group_bytes(p->form, p->nr)));
   }
-  V args[] = {t->a, f->row_table, b, c, t->ldc, cy_dot_k_groups(cg, p), cy_sub(cg, end, q0), start, first, f->again};
+  cy_dot_depth d = depth_of(cg, p);
+  V args[] = {t->a, t->table, b, c, t->ldc, d.groups, cy_sub(cg, end, q0), start, first, f->again, d.runs, d.pitch};
   LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
 }
 
@@ -538,17 +556,18 @@ static void emit_inlined(cy_cg *cg, const frame *f, const rows_tile *t, const cy
                         .nr = p->nr,
                         .last = p->last,
                         .n = p->n,
-                        .panel_bytes = cy_ceil(p->k, p->form.step) * cy_dot_group_bytes(p->form, p->nr),
+                        .panel_bytes = (p->strip ? strip_groups(p) : cy_ceil(p->k, p->form.step)) *
+                                       cy_dot_group_bytes(p->form, p->nr),
                         .epilogue = epilogue_of(p),
                         .index = index,
                         .together = together && p->rows && p->rows % together == 0 ? together : 1,
                         .full = p->rows && p->rows % p->tile.mr == 0,
                         .a = t->a,
-                        .row_table = f->row_table,
+                        .row_table = t->table,
                         .rows = t->rows,
                         .row0 = row0,
                         .b = f->b,
-                        .groups = cy_dot_k_groups(cg, p),
+                        .depth = depth_of(cg, p),
                         .col0 = f->col0};
   tile.start = cy_gep(cg, f->start, cy_mulc(cg, p0, -p->nr * 4));
   cy_dot_inline_emit(cg, &tile, q0, end);
@@ -583,7 +602,13 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   V cols = cy_sub(cg, cy_imin(cg, columns(cg, p), cy_mulc(cg, end, p->nr)), col);
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, MR, NULL, 0);
   V col0 = cy_add(cg, f->col0, col), rows = cy_imin(cg, MR, cy_sub(cg, count, r.iv));
-  rows_tile t = {cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes)), rows, sums, ldc};
+  rows_tile t = {NULL, f->row_table, rows, sums, ldc};
+  if (p->strip) {
+    t.a = p->in_picture ? f->a : f->scratch;
+    t.table = cy_gep(cg, f->offsets, cy_mulc(cg, r.iv, 8));
+  } else {
+    t.a = cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes));
+  }
   if (rows_in_place(p)) {
     V there = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
     t.a = cy_select(cg, cy_icmp(cg, LLVMIntSLT, r.iv, f->stay), there, t.a);
@@ -678,6 +703,7 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .row_bytes = row_bytes(cg, &p)};
   f.scratch = cy_scratch(cg, p.scratch_slot, worker_bytes(cg, &p));
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
+  f.offsets = cy_gepc(cg, f.scratch, p.strip_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
   f.start = cy_alloca(cg, p.form.fours ? p.nb * p.nr * 4 : 4);
   f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);

@@ -18,7 +18,8 @@
  * Where the CPU has AMX, fours and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
  * (dot_amx.c); k is then filled up to whole tiles.
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
- * nothing but rows at equal distances and packed panels of b.
+ * nothing but rows at equal distances and packed panels of b. Fours of convolutions read rows of the picture instead
+ * (dot_strip.c), whose padded copy is in scratch; groups of k begin anew with each row of the kernel then.
  */
 #ifndef CY_CPU_DOT_H
 #define CY_CPU_DOT_H
@@ -58,7 +59,7 @@ typedef struct cy_dot_band {
 
 typedef struct cy_dot_layout {
   int64_t matrices, n, taps, c; /* k runs over taps, then channels */
-  int64_t row_taps;             /* depthwise: taps of a kernel row */
+  int64_t row_taps;             /* taps of a kernel row, if depthwise, or if groups of k begin anew with each; else 0 */
   unsigned nr, last, step;      /* last: NR of the last panel; step: 2 or 4 values of k lie together */
   bool wide, sums, depthwise;   /* i16; i32[matrix][sum_columns] behind the rest; see dot_depthwise.c */
   int64_t sum_columns;
@@ -131,12 +132,14 @@ typedef struct cy_dot_form {
   bool fours, wide, cut, bf16; /* wide: b is packed in 16 bits; cut: fours, too; bf16: wide, too */
   bool amx;                    /* fours or bf16 */
   bool far;                    /* amx: b lies beyond the first-level cache */
+  bool strip;                  /* k goes through several runs, one kernel row each */
   unsigned step, together;     /* k of a group; groups come by so many */
 } cy_dot_form;
 
-/* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again): for
- * each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its first columns; of lanes beyond
- * nr, whatever. start: what the
+/* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
+ * i64 runs, i64 pitch): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its
+ * first columns; of lanes beyond nr, whatever. runs, pitch: of a strip, groups being those of a run, how many runs there
+ * are and the bytes from one to the next. start: what the
  * sums begin with, for fours; or, onto, with what c holds; first, again: of cut weights, from the first of the panels
  * on, and from the beginning. */
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
@@ -159,9 +162,13 @@ V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b);
 V cy_dot_pairs_times(cy_cg *cg, V a, V b);
 V cy_dot_bytes_times(cy_cg *cg, V a, V b);
 
+/* Groups of k, all of them or those of a run; of a strip, how many runs there are, and bytes between them. */
+typedef struct cy_dot_depth {
+  V groups, runs, pitch;
+} cy_dot_depth;
 /* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
 void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
-                 V groups, V *out);
+                 const cy_dot_depth *depth, V *out);
 
 /* ---- dot_inline.c ---- */
 
@@ -175,7 +182,8 @@ typedef struct cy_dot_inline {
   unsigned together;          /* so many rows go at once; 1: each of its own */
   bool full;                  /* there are always mr of them */
   V a, row_table, rows, row0; /* the first one in scratch; how many; their number for the index */
-  V b, start, groups, col0;   /* of panel 0; groups of k */
+  V b, start, col0;           /* of panel 0 */
+  cy_dot_depth depth;
 } cy_dot_inline;
 bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t rows, int64_t n, int64_t k,
                         const cy_epilogue *epilogue);

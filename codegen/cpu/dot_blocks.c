@@ -177,7 +177,7 @@ static void emit_k_block(cy_cg *cg, const frame *f, V a, V rows, V q0, V end, V 
   V from = cy_gep(cg, a, cy_add(cg, cy_mulc(cg, r.iv, p->row_bytes), cy_mulc(cg, k0, 2)));
   V sums = cy_gep(cg, f->sums, cy_mulc(cg, r.iv, sum_bytes(p))), pairs = cy_div(cg, c, cy_i64(cg, 2));
   V ldc = cy_i64(cg, sum_bytes(p)), count = cy_sub(cg, end, q0);
-  V args[] = {from, f->row_table, f->to, sums, ldc, pairs, count, none, none, none};
+  V args[] = {from, f->row_table, f->to, sums, ldc, pairs, count, none, none, none, cy_i64(cg, 1), cy_i64(cg, 0)};
   LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
   cy_loop_end(cg, &r, NULL);
 }

@@ -183,6 +183,10 @@ static void emit_stretches(cy_cg *cg, const frame *f, V count) {
 
 void cy_dot_copy_rows(cy_cg *cg, const cy_dot_frame *f, V count) {
   const plan *p = f->p;
+  if (p->strip) {
+    cy_dot_strip_copy(cg, f, count);
+    return;
+  }
   if (cy_dot_rows_as_wanted(p)) {
     V src = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, f->stay), p->k));
     V dst = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, f->row_bytes));

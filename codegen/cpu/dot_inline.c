@@ -50,7 +50,7 @@ static void emit_rows(cy_cg *cg, const cy_dot_inline *t, unsigned i, V col, unsi
 static void emit_panel(cy_cg *cg, const cy_dot_inline *t, const V *row, V q, unsigned nv, unsigned lanes) {
   V v[CY_LOOP_MAX], col = cy_mulc(cg, q, t->nr), b = cy_gep(cg, t->b, cy_mulc(cg, q, t->panel_bytes));
   V start = cy_gep(cg, t->start, cy_mulc(cg, col, 4));
-  cy_dot_sums(cg, t->form, t->tile.mr, nv, lanes < t->nr ? t->last : t->nr, row, b, start, t->groups, v);
+  cy_dot_sums(cg, t->form, t->tile.mr, nv, lanes < t->nr ? t->last : t->nr, row, b, start, &t->depth, v);
   for (unsigned i = 0; i < t->tile.mr; i += t->together) {
     cy_if s;
     if (!t->full)

@@ -20,6 +20,10 @@ typedef struct cy_dot_plan {
   int64_t n, k;            /* 0: not known */
   int64_t rows, image;     /* rows: 0 when not known; of an image, of a convolution */
   bool dense;              /* rows follow each other without gaps, as do their k */
+  bool strip;              /* see dot_strip.c; in_picture: there is none, pixels lie where they are wanted */
+  bool in_picture;
+  int64_t run_groups;         /* of k, of a kernel row */
+  int64_t pitch, strip_bytes; /* from a row of the strip to the next; of all of them, at most */
   bool inlined;            /* sums go through the epilogue from registers */
   bool fresh;              /* b is packed by the task that multiplies with it, the only one to do so */
 } cy_dot_plan;
@@ -31,6 +35,7 @@ typedef struct cy_dot_frame {
   /* of the task */
   V row0, product, matrix, a, b, sums, col0;
   V copied;       /* i64: which rows are in scratch */
+  V offsets;      /* in a strip: where the task's pixels begin */
   V stay;         /* so many rows are read where they lie */
   V first, again; /* of cut weights: see dot.h */
   V start;        /* what sums begin with, from panel p0 on */
@@ -48,6 +53,14 @@ bool cy_dot_rows_as_wanted(const cy_dot_plan *p);
 void cy_dot_split_pixel(cy_cg *cg, const cy_dot_plan *p, V flat, V *image, V *o);
 /* The element of a so many behind the one at `from`. */
 V cy_dot_elements_on(cy_cg *cg, const cy_dot_plan *p, V from, V elements);
+
+/* ---- dot_strip.c ---- */
+
+/* Decides whether there is a strip, tiles and blocks being known. */
+void cy_dot_strip_plan(cy_dot_plan *p);
+/* The strip of a task of so many pixels, and its offsets. */
+void cy_dot_strip_copy(cy_cg *cg, const cy_dot_frame *f, V count);
+V cy_dot_strip_pitch(cy_cg *cg, const cy_dot_plan *p); /* bytes from a kernel row to the next */
 
 /* ---- dot_copy.c ---- */
 

@@ -119,10 +119,13 @@ static V load_b(cy_cg *cg, cy_dot_form form, V p, unsigned lanes) {
 }
 
 V cy_dot_kernel_begin(cy_cg *cg, const char *name) {
-  LLVMTypeRef params[] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->i64, cg->ptr, cg->ptr, cg->ptr};
+  LLVMTypeRef params[] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64,
+                          cg->i64, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64};
   return cy_fn_begin(cg, name, cg->voidt, params, sizeof params / sizeof *params,
                      CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
 }
+
+enum { MOST_AT_ONCE = 8 }; /* groups of a run, where code is in line */
 
 /* What a loop over groups of k goes through. */
 typedef struct kernel {
@@ -152,19 +155,51 @@ static void emit_group(cy_cg *cg, const kernel *k, V b, V at, V *sums) {
   }
 }
 
-/* `count` groups: all of k in order, or those at the offsets in `again`. v: sums, then b's pointer; replaced by their
- * final values. */
-static void emit_loop(cy_cg *cg, const kernel *k, V count, V again, V *v) {
+/* `count` groups: those in order from where rows begin and `from` bytes on, or those at the offsets in `again`. v: sums,
+ * then b's pointer; replaced by their final values. */
+static void emit_loop(cy_cg *cg, const kernel *k, V count, V from, V again, V *v) {
   unsigned n = k->mr * k->nv;
   V next[CY_LOOP_MAX];
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, count, 4), cy_i64(cg, 4), v, n + 1);
   memcpy(next, l.v, n * sizeof *next);
-  V at = again ? LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, cy_gep(cg, again, l.iv), 4), cg->i64, "") : l.iv;
+  V at = again  ? LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, cy_gep(cg, again, l.iv), 4), cg->i64, "")
+         : from ? cy_add(cg, from, l.iv)
+                : l.iv;
   emit_group(cg, k, l.v[n], at, next);
   next[n] = cy_gepc(cg, l.v[n], cy_dot_group_bytes(k->form, k->nr));
   cy_loop_end(cg, &l, next);
   memcpy(v, l.out, (n + 1) * sizeof *v);
+}
+
+/* So many groups without a loop. */
+static void emit_groups(cy_cg *cg, const kernel *k, int64_t count, V from, V *v) {
+  V *b = &v[k->mr * k->nv];
+  for (int64_t i = 0; i < count; i++) {
+    emit_group(cg, k, *b, cy_addc(cg, from, 4 * i), v);
+    *b = cy_gepc(cg, *b, cy_dot_group_bytes(k->form, k->nr));
+  }
+}
+
+/* All of k. */
+static void emit_depth(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V *v) {
+  unsigned n = k->mr * k->nv + 1;
+  V next[CY_LOOP_MAX];
+  if (!k->form.strip) {
+    emit_loop(cg, k, depth->groups, NULL, NULL, v);
+    return;
+  }
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), depth->runs, cy_i64(cg, 1), v, n);
+  memcpy(next, l.v, n * sizeof *next);
+  V from = cy_mul(cg, l.iv, depth->pitch);
+  int64_t groups;
+  if (cy_is_const(depth->groups, &groups) && groups <= MOST_AT_ONCE)
+    emit_groups(cg, k, groups, from, next);
+  else
+    emit_loop(cg, k, depth->groups, from, NULL, next);
+  cy_loop_end(cg, &l, next);
+  memcpy(v, l.out, n * sizeof *v);
 }
 
 /* Panel q: b is replaced by where the next one begins. */
@@ -178,12 +213,12 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
       v[i * k->nv + j] = k->onto ? cy_load(cg, cg->vi, cy_gepc(cg, row, at), 4) : from;
   }
   v[k->mr * k->nv] = *b;
-  emit_loop(cg, k, LLVMGetParam(fn, 5), NULL, v);
+  emit_depth(cg, k, &(cy_dot_depth){LLVMGetParam(fn, 5), LLVMGetParam(fn, 10), LLVMGetParam(fn, 11)}, v);
   if (k->form.cut) {
     V first = cy_gep(cg, LLVMGetParam(fn, 8), cy_mulc(cg, q, 4)), before = cy_load(cg, cg->i32, first, 4);
     V count = LLVMBuildSub(cg->b, cy_load(cg, cg->i32, cy_gepc(cg, first, 4), 4), before, "");
     V again = cy_gep(cg, LLVMGetParam(fn, 9), cy_mulc(cg, LLVMBuildZExt(cg->b, before, cg->i64, ""), 4));
-    emit_loop(cg, k, LLVMBuildZExt(cg->b, count, cg->i64, ""), again, v);
+    emit_loop(cg, k, LLVMBuildZExt(cg->b, count, cg->i64, ""), NULL, again, v);
   }
   for (unsigned i = 0; i < k->mr; i++, c = cy_gep(cg, c, LLVMGetParam(fn, 4)))
     for (unsigned j = 0; j < k->nv; j++)
@@ -192,26 +227,26 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
 }
 
 void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
-                 V groups, V *out) {
+                 const cy_dot_depth *depth, V *out) {
   kernel k = {form, mr, nv, nr, false, {NULL}};
   V v[CY_LOOP_MAX];
   memcpy(k.row, row, mr * sizeof *row);
   for (unsigned i = 0; i < mr * nv; i++)
     v[i] = cy_load(cg, cg->vi, cy_gepc(cg, start, (int64_t)(i % nv) * cg->W * 4), 4);
   v[mr * nv] = b;
-  emit_loop(cg, &k, groups, NULL, v);
+  emit_depth(cg, &k, depth, v);
   memcpy(out, v, mr * nv * sizeof *v);
 }
 
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
   char name[64];
-  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s",
+  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s",
            form.bf16    ? "bf16"
            : form.cut   ? "u8cut"
            : form.fours ? "u8s8"
            : form.wide  ? "i16"
                         : "i16s8",
-           mr, nv * cg->W, (long long)nr, onto ? "_onto" : "");
+           mr, nv * cg->W, (long long)nr, form.strip ? "_strip" : "", onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;

@@ -39,11 +39,18 @@ static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64
       store(l, panels, at, v);
       at += (k & last) == last ? next : 1; /* step is a power of two */
       sum += v;
+      if (l->row_taps && c + 1 == l->c && (t + 1) % l->row_taps == 0)
+        for (; (k & last) != last; k++)
+          at += ((k + 1) & last) == last ? next : 1;
     }
   return sum;
 }
 
-static int64_t groups_of(const cy_dot_layout *l) { return cy_round_up(cy_ceil(l->taps * l->c, l->step), l->together); }
+static int64_t groups_of(const cy_dot_layout *l) {
+  if (l->row_taps)
+    return l->taps / l->row_taps * cy_ceil(l->row_taps * l->c, l->step);
+  return cy_round_up(cy_ceil(l->taps * l->c, l->step), l->together);
+}
 
 static int32_t *sums_of(const cy_dot_layout *l, int64_t matrix, void *out) {
   return (int32_t *)((char *)out + l->matrices * l->matrix_bytes) + matrix * l->sum_columns;

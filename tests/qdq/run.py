@@ -267,6 +267,39 @@ def qdq_residual_block(g):
     return [g.dq(g.q(s, g.f(0.05), g.u8(120)), g.f(0.05), g.u8(120))]
 
 
+@case([T.UINT8] * 7, kernel='conv int8')
+def qdq_windows(g):
+    """Few channels and many, whose kernel rows are whole fours of bytes or not; pads on some sides, on all or none; several
+    pictures; a row of a picture that is left out between those that are read."""
+    found = []
+    for dims, weights, attributes in (
+            ((2, 3, 31, 30), (32, 3, 7, 7), {'strides': [2, 2], 'pads': [3] * 4}),
+            ((1, 3, 32, 32), (16, 3, 6, 6), {'strides': [2, 2], 'pads': [2, 2, 2, 2]}),
+            ((3, 64, 7, 9), (40, 64, 3, 3), {'pads': [1] * 4}),
+            ((1, 5, 26, 24), (24, 5, 3, 3), {'strides': [2, 1], 'pads': [0, 0, 1, 1]}),
+            ((2, 32, 9, 11), (70, 32, 1, 1), {'strides': [2, 2]}),
+            ((1, 12, 20, 17), (33, 12, 3, 3), {'pads': [2, 1, 2, 1], 'dilations': [2, 1]}),
+            ((2, 16, 10, 12), (64, 16, 3, 3), {})):
+        x = g.q(g.input('x%d' % len(found), dims), g.f(0.02), g.u8(128))
+        found.append(conv(g, x, 0.02, 128, weights, (0.08, 120), **attributes))
+    return found
+
+
+@case([T.FLOAT, T.FLOAT])
+def phases_of_pictures(g):
+    """Floats that are dealt out by phases in front of a convolution, in YOLO's order and by thirds."""
+    found = []
+    for (height, width), parts, weights, attributes in (
+            ((2, 2), ((0, 0), (1, 0), (0, 1), (1, 1)), (16, 12, 3, 3), {'pads': [1] * 4}),
+            ((1, 3), ((0, 1), (0, 0), (0, 2)), (5, 9, 3, 2), {'pads': [0, 1, 2, 0], 'strides': [1, 2]})):
+        x = g.input('x%d' % len(found), (2, 3, 12, 18))
+        ends, steps = g.const(np.array([100, 100])), g.const(np.array([height, width]))
+        dealt = [g.op('Slice', [x, g.const(np.array(start)), ends, g.const(np.array([2, 3])), steps]) for start in parts]
+        w = g.const(g.rng.standard_normal(weights).astype(np.float32))
+        found.append(g.op('Conv', [g.op('Concat', dealt, axis=1), w], **attributes))
+    return found
+
+
 @case([T.UINT8])
 def qdq_pools_and_views(g):
     x = conv(g, g.q(g.input('x', (2, 3, 20, 18)), g.f(0.02), g.u8(128)), 0.02, 128, (19, 3, 5, 3), (0.03, 100), pads=[2, 1, 2, 1], strides=[2, 1])

@@ -1,0 +1,179 @@
+/* dot_strip.c - the input rows that a task's output pixels read, once each and with their padding, instead of the taps
+ * of every pixel.
+ *
+ * Comes in: a convolution of bytes by fours whose sizes are known, but for the batch. Goes out: a strip in scratch, or
+ * the picture where it lies if it needs no padding; behind the strip where each pixel of the task begins in it.
+ * Micro-kernels add up one kernel row after the other, all of whose taps lie side by side; where these are no multiple
+ * of four bytes, what is read beyond them meets weights of 0. Rows of the picture are counted over the whole batch, as
+ * if all pictures with their padding stood one below the other.
+ */
+#include "dot_int.h"
+
+typedef cy_dot_plan plan;
+typedef cy_dot_frame frame;
+
+enum { LEAST_GAIN = 2 };   /* to copy taps takes so many times as many vectors as the strip does */
+enum { VECTOR = 64 };      /* bytes */
+enum { LEAST_TASKS = 24 }; /* if blocks grow */
+
+static int64_t positive(int64_t v) { return v > 0 ? v : 0; }
+static int64_t extent(const cy_axis *a) { return (a->count - 1) * a->inc + 1; }
+static int64_t all_outputs(const cy_axis *a, int64_t outputs) { return (outputs - 1) * a->step + extent(a); }
+
+/* Columns of a strip: of padding on the left, of the picture; and of all. */
+static int64_t left_of(const plan *p) { return positive(-p->axis[2].start); }
+static int64_t width_of(const plan *p) { return all_outputs(&p->axis[2], p->axis[2].out.value); }
+static int64_t there_of(const plan *p) {
+  int64_t behind = p->axis[2].in.value - positive(p->axis[2].start), room = width_of(p) - left_of(p);
+  return behind < room ? behind : room;
+}
+
+/* From a picture with its padding to the one below. */
+static int64_t height_of(const plan *p) { return all_outputs(&p->axis[1], p->axis[1].out.value); }
+
+/* Does no output of the axis need padding? */
+static bool inside(const cy_axis *a) { return a->start >= 0 && a->start + all_outputs(a, a->out.value) <= a->in.value; }
+
+/* Of a task, at most. */
+static int64_t strip_rows(const plan *p) {
+  const cy_axis *h = &p->axis[1];
+  int64_t lines = cy_ceil(p->mb - 1, p->axis[2].out.value) + 1, images = 1;
+  if (cy_csize_is(p->d->window.batch, 1))
+    lines = lines < h->out.value ? lines : h->out.value;
+  else
+    images = (lines - 1) / h->out.value + 2;
+  return (lines - 1) * h->step + extent(h) + (images - 1) * positive(extent(h) - h->step);
+}
+
+static bool fits(const plan *p) {
+  const cy_axis *w = &p->axis[2], *all = p->axis;
+  if (!p->d->conv || p->dense || p->groups != 1 || !p->packed || w->inc != 1 || !cy_csize_is(w->in_stride, p->c) ||
+      all->count != 1 || !cy_csize_is(all->in, 1) || !cy_csize_is(all->out, 1) || all->start != 0)
+    return false;
+  for (int i = 1; i < 3; i++)
+    if (!cy_csize_known(p->axis[i].in) || !cy_csize_known(p->axis[i].out))
+      return false;
+  return there_of(p) > 0;
+}
+
+/* Blocks of whole output rows, and of more of them, read fewer input rows twice. */
+static void grow_blocks(plan *p) {
+  const cy_axis *h = &p->axis[1];
+  int64_t width = p->axis[2].out.value, likely = p->rows ? p->rows : p->image, before = 0;
+  for (int64_t lines = 1; lines <= h->out.value; lines++) {
+    int64_t mb = cy_round_up(lines * width, p->tile.mr), read = all_outputs(h, lines) * 2;
+    if (mb * LEAST_TASKS > likely || (before && before <= 3 * h->step * (lines - 1)))
+      return;
+    before = read;
+    p->mb = mb > p->mb ? mb : p->mb;
+  }
+}
+
+void cy_dot_strip_plan(plan *p) {
+  if (!fits(p))
+    return;
+  int64_t run = p->axis[2].count * p->c, mb = p->mb;
+  grow_blocks(p);
+  int64_t rows = p->rows && p->rows < p->mb ? p->rows : p->mb;
+  p->strip = true;
+  p->run_groups = cy_ceil(run, p->form.step);
+  p->in_picture = !p->shifted && run % p->form.step == 0 && inside(&p->axis[1]) && inside(&p->axis[2]);
+  p->pitch = cy_round_up(width_of(p) * p->c, 64);
+  p->strip_bytes = p->in_picture ? 0 : cy_round_up(strip_rows(p) * p->pitch + p->form.step, 64);
+  int64_t pieces = rows * p->axis[1].count * cy_ceil(run, VECTOR);
+  p->strip = p->in_picture || (p->taps > 1 && p->strip_bytes / VECTOR * LEAST_GAIN <= pieces);
+  p->form.strip = p->strip;
+  p->mb = p->strip && !p->in_picture ? p->mb : mb;
+}
+
+/* ---- code ---- */
+
+V cy_dot_strip_pitch(cy_cg *cg, const plan *p) {
+  V row = p->in_picture ? cy_size(cg, p->axis[1].in_stride) : cy_i64(cg, p->pitch);
+  return cy_mulc(cg, row, p->axis[1].inc);
+}
+
+/* A row of the strip: one of the picture, or padding. line: where that one begins. */
+static void emit_row(cy_cg *cg, const frame *f, V dst, V line, V there) {
+  const plan *p = f->p;
+  int64_t left = left_of(p), count = there_of(p), right = width_of(p) - left - count;
+  cy_if s;
+  cy_if_begin(cg, &s, there);
+  if (left)
+    cy_dot_blank(cg, &f->convert, dst, cy_i64(cg, left * p->c));
+  if (right)
+    cy_dot_blank(cg, &f->convert, cy_gepc(cg, dst, (left + count) * p->c), cy_i64(cg, right * p->c));
+  V from = cy_gepc(cg, line, positive(p->axis[2].start) * p->c), to = cy_gepc(cg, dst, left * p->c);
+  cy_dot_run(cg, &f->convert, to, from, cy_i64(cg, count * p->c));
+  cy_if_else(cg, &s);
+  cy_dot_blank(cg, &f->convert, dst, cy_i64(cg, width_of(p) * p->c));
+  cy_if_end(cg, &s);
+}
+
+/* Rows [v0, v1), counted over the batch. */
+static void emit_rows(cy_cg *cg, const frame *f, V v0, V v1) {
+  const plan *p = f->p;
+  const cy_axis *h = &p->axis[1];
+  V height = cy_i64(cg, height_of(p)), zero = cy_i64(cg, 0);
+  bool alone = cy_csize_is(p->d->window.batch, 1);
+  cy_loop l;
+  cy_loop_begin(cg, &l, v0, v1, cy_i64(cg, 1), NULL, 0);
+  V image = alone ? zero : cy_div(cg, l.iv, height), row = alone ? l.iv : cy_mod(cg, l.iv, height);
+  row = cy_addc(cg, row, h->start);
+  V at = cy_mul(cg, row, cy_size(cg, h->in_stride));
+  at = cy_add(cg, at, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
+  V dst = cy_gep(cg, f->scratch, cy_mulc(cg, cy_sub(cg, l.iv, v0), p->pitch));
+  V there = cy_icmp(cg, LLVMIntULT, row, cy_size(cg, h->in));
+  emit_row(cg, f, dst, cy_gep(cg, f->a, at), there);
+  cy_loop_end(cg, &l, NULL);
+}
+
+/* Where pixels [x0, x1) of an output row begin, and of how many pixels the first is the task's `number`th. */
+static void emit_offsets(cy_cg *cg, const frame *f, V line, V x0, V x1, V number) {
+  const plan *p = f->p;
+  const cy_axis *w = &p->axis[2];
+  V to = cy_gep(cg, f->offsets, cy_mulc(cg, cy_sub(cg, number, x0), 8));
+  cy_loop x;
+  cy_loop_begin(cg, &x, x0, x1, cy_i64(cg, 1), NULL, 0);
+  V offset = cy_add(cg, line, cy_mulc(cg, x.iv, w->step * p->c));
+  cy_store(cg, offset, cy_gep(cg, to, cy_mulc(cg, x.iv, 8)), 8);
+  cy_loop_end(cg, &x, NULL);
+}
+
+/* In a strip that begins with row v0, or in the picture. */
+static V line_offset(cy_cg *cg, const plan *p, V image, V y, V v0) {
+  const cy_axis *h = &p->axis[1], *w = &p->axis[2];
+  V row = cy_mulc(cg, y, h->step);
+  if (!p->in_picture)
+    return cy_mulc(cg, cy_sub(cg, cy_add(cg, cy_mulc(cg, image, height_of(p)), row), v0), p->pitch);
+  V at = cy_mul(cg, cy_addc(cg, row, h->start), cy_size(cg, h->in_stride));
+  at = cy_add(cg, at, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
+  return cy_addc(cg, at, w->start * p->c);
+}
+
+/* Of output row `line`, counted over the batch: where the strip's rows for it begin. */
+static V first_row(cy_cg *cg, const plan *p, V line) {
+  const cy_axis *h = &p->axis[1];
+  V image = cy_div(cg, line, cy_size(cg, h->out)), y = cy_mod(cg, line, cy_size(cg, h->out));
+  return cy_add(cg, cy_mulc(cg, image, height_of(p)), cy_mulc(cg, y, h->step));
+}
+
+void cy_dot_strip_copy(cy_cg *cg, const frame *f, V count) {
+  const plan *p = f->p;
+  V width = cy_size(cg, p->axis[2].out), height = cy_size(cg, p->axis[1].out), end = cy_add(cg, f->row0, count);
+  V first = cy_div(cg, f->row0, width), last = cy_ceil_div(cg, end, width), v0 = first_row(cg, p, first);
+  if (!p->in_picture)
+    emit_rows(cg, f, v0, cy_addc(cg, first_row(cg, p, cy_addc(cg, last, -1)), extent(&p->axis[1])));
+  cy_loop l;
+  cy_loop_begin(cg, &l, first, last, cy_i64(cg, 1), NULL, 0);
+  V from = cy_mul(cg, l.iv, width), x0 = cy_sub(cg, cy_imax(cg, f->row0, from), from);
+  V x1 = cy_imin(cg, width, cy_sub(cg, end, from)), image = cy_div(cg, l.iv, height), y = cy_mod(cg, l.iv, height);
+  V begin = line_offset(cg, p, image, y, v0), number = cy_sub(cg, cy_add(cg, from, x0), f->row0);
+  emit_offsets(cg, f, begin, x0, x1, number);
+  cy_loop_end(cg, &l, NULL);
+  /* a tile that is not full computes the last pixel several times */
+  V behind = cy_gep(cg, f->offsets, cy_mulc(cg, count, 8));
+  V again = cy_load(cg, cg->i64, cy_gepc(cg, behind, -8), 8);
+  for (unsigned i = 0; i < p->tile.mr && !(p->rows && p->rows % p->tile.mr == 0); i++)
+    cy_store(cg, again, cy_gepc(cg, behind, 8 * i), 8);
+}
