@@ -259,7 +259,8 @@ IMPORT(tile) {
 /* ---- slice, split, concat, pad ---- */
 
 /* v counted from the end where it is negative, whatever is known of its sign: floor(v / 2^60) is -1 for negatives, 0
- * otherwise (sizes of which 2^62 is a part count as too large). Constants beyond any extent ("from the start", "to the end") become the nearest position outside. */
+ * otherwise (sizes of which 2^62 is a part count as too large). Constants beyond any extent ("from the start", "to the
+ * end") become the nearest position outside. */
 static cy_dim from_end(cy_importer *im, cy_dim v, cy_dim extent) {
   const int64_t beyond = (int64_t)1 << 31;
   int64_t low, high, c;
