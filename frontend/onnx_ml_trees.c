@@ -31,7 +31,7 @@ typedef struct forest {
   struct place {
     int64_t tree, id;
     uint32_t index;
-  } *order; /* sorted by tree and id */
+  } * order; /* sorted by tree and id */
 } forest;
 
 static int by_place(const void *a, const void *b) {
@@ -99,8 +99,8 @@ static bool link_nodes(cy_importer *im, forest *f, int64_t features) {
     for (uint32_t i = 0; i < f->n; i++) {
       int64_t at = is_leaf(f, i) ? i : find_place(f, f->tree[i], side ? f->yes[i] : f->no[i]);
       if (at < 0)
-        return cy_build_error(im->g, NULL, "node %lld of tree %lld names a child that does not exist", (long long)f->id[i],
-                              (long long)f->tree[i]);
+        return cy_build_error(im->g, NULL, "node %lld of tree %lld names a child that does not exist",
+                              (long long)f->id[i], (long long)f->tree[i]);
       if (!is_leaf(f, i) && (f->feature[i] < 0 || f->feature[i] >= features))
         return cy_build_error(im->g, "attribute 'nodes_featureids'", "expected a feature below %lld, found %lld",
                               (long long)features, (long long)f->feature[i]);
@@ -234,8 +234,8 @@ static void lay_records(cy_importer *im, const forest *f, records *r) {
   r->node[r->n++] = order[0]; /* never reached: it bounds where a last record could step to */
   pack_fields(im, r);
   int64_t count[1] = {r->n};
-  r->threshold =
-      f->dtype == CY_F64 ? cy_onnx_ml_constant(im, CY_F64, threshold, count, 1) : cy_onnx_ml_floats(im, threshold, r->n);
+  r->threshold = f->dtype == CY_F64 ? cy_onnx_ml_constant(im, CY_F64, threshold, count, 1)
+                                    : cy_onnx_ml_floats(im, threshold, r->n);
 }
 
 /* A field of the records whose words are given; 0: it is always 0. A word's last field needs no mask. */
@@ -390,7 +390,8 @@ IMPORT(tree_classifier) {
   cy_val scores = labels && post >= 0 ? forest_scores(im, n, &w, CY_OP_reduce_sum) : 0;
   if (!scores)
     return false;
-  if (w.columns == 2 && w.distinct == 1) { /* one column decides between two classes: it is the one that holds weights */
+  if (w.columns == 2 &&
+      w.distinct == 1) { /* one column decides between two classes: it is the one that holds weights */
     int64_t axis = 1;
     cy_val s = cy_build_reduce(im->g, CY_OP_reduce_sum, scores, &axis, 1, true);
     return cy_onnx_ml_set_binary(im, n, labels, with_base(im, n, s, bases == 1), post, w.all_positive);
