@@ -263,6 +263,9 @@ cy_val cy_onnx_ml_transformed(cy_importer *im, cy_val scores, int post);
 /* Input 0 as rows of f32: [features] becomes [1, features] */
 cy_val cy_onnx_ml_rows(cy_importer *im, const cy_onnx_node *n);
 cy_val cy_onnx_ml_floats(cy_importer *im, const double *v, uint32_t n);
+cy_val cy_onnx_ml_constant(cy_importer *im, cy_dtype dtype, const void *bytes, const int64_t *dims, int rank);
+/* Two classes, one column of scores s [rows, 1]: the label by a threshold, and both columns of scores. */
+bool cy_onnx_ml_set_binary(cy_importer *im, const cy_onnx_node *n, cy_val labels, cy_val s, int post, bool probability);
 /* The labels, integers or strings, or the class numbers where there are none. */
 cy_val cy_onnx_ml_labels(cy_importer *im, const cy_onnx_node *n, const char *ints, const char *strings, uint32_t classes);
 cy_val cy_onnx_ml_best(cy_importer *im, cy_val labels, cy_val scores); /* of each row's highest score, the first one */

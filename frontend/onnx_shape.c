@@ -258,8 +258,9 @@ IMPORT(tile) {
 
 /* ---- slice, split, concat, pad ---- */
 
-/* v counted from the end where it is negative, whatever is known of its sign: floor(v / 2^62) is -1 for negatives, 0
- * otherwise. Constants beyond any extent ("from the start", "to the end") become the nearest position outside. */
+/* v counted from the end where it is negative, whatever is known of its sign: floor(v / 2^60) is -1 for negatives, 0
+ * otherwise (sizes of which 2^62 is a part count as too large). Constants beyond any extent ("from the start", "to the
+ * end") become the nearest position outside. */
 static cy_dim from_end(cy_importer *im, cy_dim v, cy_dim extent) {
   const int64_t beyond = (int64_t)1 << 31;
   int64_t low, high, c;
@@ -270,7 +271,7 @@ static cy_dim from_end(cy_importer *im, cy_dim v, cy_dim extent) {
     return v;
   if (high < 0)
     return cy_dim_add(im->g, v, extent);
-  cy_dim negative = cy_dim_div(im->g, v, num(im, (int64_t)1 << 62));
+  cy_dim negative = cy_dim_div(im->g, v, num(im, (int64_t)1 << 60));
   return cy_dim_sub(im->g, v, cy_dim_mul(im->g, negative, extent));
 }
 

@@ -75,22 +75,33 @@ static bool range_of(cy_lowering *l, cy_val v, int step, range *r) {
       return false;
     *r = (range){r->low * other.low, r->high * other.high};
     return r->high <= INT32_MAX;
+  case CY_OP_and: /* a mask bounds what it is applied to */
+    if ((!range_of(l, n->in[1], step + 1, r) || r->low < 0) && (!range_of(l, n->in[0], step + 1, r) || r->low < 0))
+      return false;
+    r->low = 0;
+    return true;
+  case CY_OP_shr:
+    if (!range_of(l, n->in[0], step + 1, r) || !range_of(l, n->in[1], step + 1, &other) || r->low < 0 ||
+        other.low != other.high || other.low < 0 || other.low > 31)
+      return false;
+    *r = (range){r->low >> other.low, r->high >> other.low};
+    return true;
   default:
     return false;
   }
 }
 
-static bool is_index_of(cy_lowering *l, cy_val indices, cy_dim extent) {
-  range r;
-  int64_t size;
-  return cy_dim_is_const(l->g, extent, &size) && range_of(l, indices, 0, &r) && r.low >= 0 && r.high < size;
-}
-
 /* An index out of data, element i of `indices`: negative ones count from the end. */
 static cy_expr wrap_index(cy_kb *b, cy_val indices, cy_expr i, cy_dim extent) {
+  range r;
+  int64_t size;
+  if (cy_dim_is_const(b->l->g, extent, &size) && size > 0 && range_of(b->l, indices, 0, &r) && r.low >= 0) {
+    cy_dtype dtype = (cy_dtype)cy_lower_type(b->l, indices)->dtype;
+    if (r.high >= size) /* as it comes: lanes of 32 bits are twice as many */
+      i = bin(b, CY_OP_min, i, cy_x_int(b->k, dtype, size - 1));
+    return cy_x_cast(b->k, i, CY_I64);
+  }
   i = cy_x_cast(b->k, i, CY_I64);
-  if (is_index_of(b->l, indices, extent))
-    return i;
   cy_expr negative = bin(b, CY_OP_lt, i, cy_x_index(b->k, 0));
   i = cy_x_select(b->k, negative, bin(b, CY_OP_add, i, cy_x_dim(b->k, extent)), i);
   return cy_lower_clamp(b, i, extent);

@@ -111,6 +111,15 @@ static bool rounds_rows(const cy_pass *p, const cy_node_info *n) {
   return cy_attr_get_int(n, CY_ATTR_round, CY_NONE) == CY_I8 || (o && o->rows8 && !(q && cy_quant_skipped(q, p->g, n)));
 }
 
+/* x with as many columns as the weights have rows, where x's type leaves their number open. */
+static cy_val columns_known(cy_graph *g, cy_val x, uint64_t k) {
+  cy_type t = *cy_type_of(g, x);
+  if (cy_dim_is_const(g, t.dim[t.rank - 1], NULL))
+    return x;
+  t.dim[t.rank - 1] = cy_dim_const(g, (int64_t)k);
+  return cy_build_reshape(g, x, t.dim, t.rank);
+}
+
 /* The product n with them. */
 static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_blocks *s, cy_weight_reader read,
                               const void *from) {
@@ -121,7 +130,7 @@ static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_block
   const uint64_t flat[2] = {count, s->n};
   uint8_t *q, *zero = NULL;
   float *scale;
-  cy_val in[4] = {n->in[0]};
+  cy_val in[4] = {columns_known(g, n->in[0], s->k)};
   const cy_attr rows8 = cy_attr_int(CY_ATTR_round, CY_I8);
   bool rounds = rounds_rows(p, n);
   in[1] = new_constant(g, s->bits == 8 && !s->zeros && !s->zero ? CY_I8 : CY_U8, dims, 4, &q);

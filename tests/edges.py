@@ -112,6 +112,11 @@ def shapes():
     case('slices', [N('Slice', ['x', 'from', 'to', 'axis', 'step'], ['y'])],
          [{'x': y, 'from': np.array([a]), 'to': np.array([b]), 'axis': np.array([-1]), 'step': np.array([s])}
           for a, b, s in ((-1, -100, -1), (100, -100, -3), (7, 2, 1), (0, 2 ** 62, 2))])
+    case('slice to an end of unknown sign', [N('Shape', ['x'], ['n'], end=1), N('Sub', ['n', 'one'], ['end']),
+                                             N('Slice', ['rows', 'null', 'end', 'null'], ['cut']), N('Mul', ['cut', 'x'], ['all']),
+                                             N('Softmax', ['all'], ['wide'], axis=1), N('Softmax', ['wide'], ['y'], axis=2)],
+         [{'x': np.arange(n * 15, dtype=f32).reshape(n, 1, 3, 5) / 9} for n in (2, 3, 5)],
+         constants=[const('one', np.array([1])), const('null', np.array([0])), const('rows', ones(8, 3, 1))])
 
 
 def broadcasts():

@@ -1,9 +1,9 @@
-"""Operators of ai.onnx.ml whose numbers the standard does not check, beside ONNX Runtime: support vector machines;
-and OneHotEncoder without zeros.
+"""Operators of ai.onnx.ml whose numbers the standard does not check, beside ONNX Runtime: support vector machines, tree
+ensembles; and OneHotEncoder without zeros.
 
 In:  --build DIR, names (regular expressions) to restrict it.
 Out: the closing line. A case is a node with random attributes; each runs at two numbers of rows, the second at two threads.
-     Labels must be equal, scores agree to a relative RMS error of 1e-4.
+     Labels must be equal, scores agree to a relative RMS error of 1e-4. Every third input of trees is NaN.
 """
 import os
 import shutil
@@ -58,7 +58,47 @@ def classifier(kernel, counts, proba=False, post='NONE', strings=False, classes=
                            ['strings'] * strings + ['positive'] * (low >= 0)), make))
 
 
+def forest(name, trees, modes, features=FEATURES, missing=True, targets=1, aggregate='SUM', depths=(0, 9), early=0.3):
+    """Trees of random shape and depth; leaves stand between inner nodes."""
+    def make(rng):
+        nodes, leaves = [], []
+
+        def grow(tree, levels):
+            at = len(nodes)
+            nodes.append([tree, at, 0, 0.0, 'LEAF', 0, 0, 0])
+            here = nodes[-1]
+            if levels == 0 or levels < depths[1] - 1 and rng.random() < early:
+                leaves.append((tree, at, int(rng.integers(targets)), numbers(rng, 1)[0]))
+                return at
+            here[2:5] = int(rng.integers(features)), float(np.float32(rng.standard_normal())), str(rng.choice(modes))
+            yes, no = grow(tree, levels - 1), grow(tree, levels - 1)
+            # ONNX Runtime finds NaN unequal whatever the list says of it
+            here[5:] = yes, no, int(here[4] == 'BRANCH_NEQ' or rng.integers(2))
+            return at
+        for tree in range(trees):
+            grow(tree, int(rng.integers(depths[0], depths[1] + 1)))
+        kinds = ['treeids', 'nodeids', 'featureids', 'values', 'modes', 'truenodeids', 'falsenodeids'] + \
+            ['missing_value_tracks_true'] * missing
+        lists = {'nodes_' + kind: column for kind, column in zip(kinds, zip(*nodes))}
+        lists.update({'target_' + kind: column
+                      for kind, column in zip(('treeids', 'nodeids', 'ids', 'weights'), zip(*leaves))})
+        return dict(op_type='TreeEnsembleRegressor', features=features, n_targets=targets, aggregate_function=aggregate,
+                    **{kind: list(column) for kind, column in lists.items()})
+    CASES.append(('trees ' + name, make))
+
+
 def list_cases():
+    forest('of one comparison', 30, ['BRANCH_LEQ'])
+    forest('without a say on NaN', 30, ['BRANCH_LT'], missing=False)
+    forest('of all comparisons', 30, ['BRANCH_%s' % m for m in ('LEQ', 'LT', 'GTE', 'GT', 'EQ', 'NEQ')], targets=3)
+    forest('of unequal', 12, ['BRANCH_NEQ'], depths=(1, 4))
+    forest('of unequal without a say on NaN', 12, ['BRANCH_NEQ'], missing=False, depths=(1, 4))
+    forest('of one feature', 9, ['BRANCH_GTE'], features=1)
+    forest('of one depth', 9, ['BRANCH_GT'], depths=(4, 4))
+    forest('that are leaves', 5, ['BRANCH_GT'], depths=(0, 0))
+    forest('of many features', 40, ['BRANCH_LEQ', 'BRANCH_EQ'], features=70000, depths=(7, 7), early=0)
+    for aggregate in 'AVERAGE', 'MIN', 'MAX':
+        forest('by ' + aggregate, 30, ['BRANCH_LEQ'], aggregate=aggregate, depths=(1, 9))
     for kernel in KERNELS:
         regressor(kernel, 12)
         classifier(kernel, (4, 3, 6))
@@ -81,12 +121,20 @@ def check(args, folder, name, make):
     rng = np.random.default_rng(sum(name.encode()))
     attributes = make(rng)
     kind, strings = attributes.pop('op_type'), 'classlabels_strings' in attributes
+    features = attributes.pop('features', FEATURES)
     label = [graphs.port('label', TensorProto.STRING if strings else np.int64, None)]
-    ports = ([] if kind == 'SVMRegressor' else label) + [graphs.port('scores', np.float32, None)]
+    trees = kind == 'TreeEnsembleRegressor'
+    ports = (label if kind == 'SVMClassifier' else []) + [graphs.port('scores', np.float32, None)]
     node = h.make_node(kind, ['x'], [p.name for p in ports], domain='ai.onnx.ml', **attributes)
-    proto = graphs.model_of([node], [graphs.port('x', np.float32, ['rows', FEATURES])], ports, domains=[('ai.onnx.ml', 1)])
-    return network.beside_ort(args, folder, proto, [(threads, {'x': rng.standard_normal((rows, FEATURES)).astype(np.float32)})
-                                                    for rows, threads in ((1, 1), (23, 2))], 1e-4)
+    proto = graphs.model_of([node], [graphs.port('x', np.float32, ['rows', features])], ports,
+                            domains=[('ai.onnx.ml', 3 if trees else 1)])
+    runs = []
+    for rows, threads in (1, 1), (23, 2):
+        x = rng.standard_normal((rows, features)).astype(np.float32)
+        if trees:
+            x.flat[::3] = np.nan
+        runs.append((threads, {'x': x}))
+    return network.beside_ort(args, folder, proto, runs, 1e-4)
 
 
 def one_hot(args, folder):

@@ -171,6 +171,23 @@ def own_rows(p):
     return None
 
 
+def open_columns(p):
+    """Rows of a width that only the weights tell, as exporters leave it behind a Reshape to [batch, rows, -1]."""
+    g = Network(5)
+    w = g.rng.standard_normal((384, 256)) / 20
+    wide = g.op('Concat', g.op('Shape', 'x', end=2), g.const(np.array([-1])), axis=0)
+    y = g.op('MatMul', g.op('Reshape', 'x', wide), g.constant(w))
+    model = g.save(p.path('m.onnx'), [('x', ['batch', 'rows', 'heads', 'size'])], [(y, ['batch', 'rows', 256])])
+    for form, least in (('int8', 38), ('int4', 16)):
+        library = p.library(model, 'q', '--weights=' + form)
+        x = np.random.default_rng(7).standard_normal((2, 5, 6, 64)).astype(np.float32)
+        good = snr(np.float64(x).reshape(2, 5, 384) @ w, p.run(library, x)[0])
+        text = p.cytoc(model, '-o', p.path('q.so'), '--weights=' + form, '--explain')
+        if not good > least or 'gemm int%s weights' % form[3] not in text:
+            return '%s: %.1f dB: %s' % (form, good, text)
+    return None
+
+
 def rounded_rows(p):
     """--bf16 rounds both factors where tiles multiply them, for more than one row, and changes nothing on other CPUs."""
     k, n = 1024, 576
@@ -271,5 +288,5 @@ def given_rows_measured(p):
     return None if [t[1] for t in told] == ['int8', 'float: its error is over 5 %'] else table
 
 
-TESTS = [given_rows, dequantised_rows, spelled_rows, experts, own_rows, rounded_rows, integer_rows, own_integer_rows, given_integer_rows,
+TESTS = [given_rows, dequantised_rows, spelled_rows, experts, own_rows, open_columns, rounded_rows, integer_rows, own_integer_rows, given_integer_rows,
          given_rows_measured]
