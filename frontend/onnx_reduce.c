@@ -105,7 +105,8 @@ IMPORT(reduce) {
     return SET(CAST(UNARY(sqrt, CAST(sum, CY_F64)), dtype));
   }
   case REDUCE_LOG_SUM:
-  case REDUCE_LOG_SUM_EXP: return SET(log_sum(im, &a, X, n->arg == REDUCE_LOG_SUM_EXP));
+  case REDUCE_LOG_SUM_EXP:
+    return SET(log_sum(im, &a, X, n->arg == REDUCE_LOG_SUM_EXP));
   default: return SET(SUM(MUL(X, X)));
   }
 #undef SUM

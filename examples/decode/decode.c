@@ -36,7 +36,8 @@ static int bind_caches(decoder *d, int64_t room) {
   for (int32_t i = 0; i < cyto_model_output_count(d->model) && i < MOST_CACHES; i++) {
     cyto_port output, input;
     cyto_model_output(d->model, i, &output);
-    if (output.shared_input < 0) continue;
+    if (output.shared_input < 0)
+      continue;
     cyto_model_input(d->model, output.shared_input, &input);
     int64_t dims[] = {1, input.dims[1], room, input.dims[3]}; /* batch, heads, tokens, size */
     uint64_t bytes = (uint64_t)cyto_tensor_bytes(input.dtype, 4, dims);
@@ -61,17 +62,21 @@ static int64_t step(decoder *d, const int64_t *ids, int64_t count, int64_t befor
     return -1;
   const float *row = (const float *)scores.data + (count - 1) * scores.dims[2];
   for (int64_t i = 1; i < scores.dims[2]; i++)
-    if (row[i] > row[best]) best = i;
+    if (row[i] > row[best])
+      best = i;
   return best;
 }
 
 static int write_text(decoder *d, const char *prompt, int64_t room) {
   int64_t ids[256], count = (int64_t)strlen(prompt), next;
-  if (count < 1 || count > 256 || count > room) return 1;
-  for (int64_t i = 0; i < count; i++) ids[i] = (unsigned char)prompt[i];
+  if (count < 1 || count > 256 || count > room)
+    return 1;
+  for (int64_t i = 0; i < count; i++)
+    ids[i] = (unsigned char)prompt[i];
   fputs(prompt, stdout);
   for (int64_t used = 0; used + count <= room; used += count, count = 1, ids[0] = next) {
-    if ((next = step(d, ids, count, used)) < 0) return 1;
+    if ((next = step(d, ids, count, used)) < 0)
+      return 1;
     putchar((int)next);
   }
   return 0;
@@ -85,9 +90,11 @@ int main(int argc, char **argv) {
   }
   int64_t room = atoll(argv[2]);
   int failed = open_decoder(&d, argv[1]) || bind_caches(&d, room) || write_text(&d, argv[3], room);
-  if (failed) fprintf(stderr, "decode: %s\n", *d.error.message ? d.error.message : "no memory, or no prompt that fits");
+  if (failed)
+    fprintf(stderr, "decode: %s\n", *d.error.message ? d.error.message : "no memory, or no prompt that fits");
   cyto_context_destroy(d.context);
   cyto_model_unload(d.model);
-  for (int i = 0; i < MOST_CACHES; i++) free(d.caches[i]);
+  for (int i = 0; i < MOST_CACHES; i++)
+    free(d.caches[i]);
   return failed;
 }
