@@ -33,6 +33,30 @@ static bool has_elements(infer *i, const cy_type *x, int64_t axis, const cy_type
   return true;
 }
 
+/* Indices take places of their own off the axis: at most as many as x has. */
+static bool places_fit(infer *i, const cy_type *x, const cy_type *idx, int64_t axis) {
+  for (int k = 0; k < idx->rank; k++) {
+    int64_t wanted, there;
+    if (k == axis)
+      continue;
+    if (is_const(i, idx->dim[k], &wanted) && is_const(i, x->dim[k], &there) && wanted > there)
+      return FAIL(i, "expected indices of at most the dims of %s but along axis %d, found %s", TEXT(i, x), (int)axis,
+                  TEXT(i, idx));
+    cy_graph_require(i->g, idx->dim[k], x->dim[k], CY_REQUIRE_AT_MOST);
+  }
+  return true;
+}
+
+/* Is there something that the coordinates for axes [first, end) of x can name? */
+static bool have_elements(infer *i, const cy_type *x, int64_t first, int64_t end, const cy_type *idx) {
+  cy_type tuples = *idx;
+  tuples.rank--;
+  for (int64_t k = first; k < end; k++)
+    if (!has_elements(i, x, k, &tuples))
+      return false;
+  return true;
+}
+
 bool cy_infer_gather(infer *i) {
   const cy_type *x = in_type(i, 0), *idx = in_type(i, 1);
   int64_t axis = int_attr(i, CY_ATTR_axis);
@@ -54,7 +78,7 @@ bool cy_infer_gather_elements(infer *i) {
     return false;
   if (idx->rank != x->rank)
     return FAIL(i, "expected indices of rank %d, found %s", x->rank, TEXT(i, idx));
-  return has_elements(i, x, int_attr(i, CY_ATTR_axis), idx) &&
+  return places_fit(i, x, idx, int_attr(i, CY_ATTR_axis)) && has_elements(i, x, int_attr(i, CY_ATTR_axis), idx) &&
          set_type(i, 0, cy_type_make((cy_dtype)x->dtype, idx->rank, idx->dim));
 }
 
@@ -71,11 +95,14 @@ bool cy_infer_gather_nd(infer *i) {
                 (long long)batch, TEXT(i, idx));
   if (!fits_rank(i, idx->rank - 1 + x->rank - (int)(batch + depth)))
     return false;
+  for (int k = 0; k < batch; k++)
+    if (cy_dims_differ(i, idx->dim[k], x->dim[k]))
+      return FAIL(i, "expected %lld batch dims of %s, found %s", (long long)batch, TEXT(i, x), TEXT(i, idx));
   for (int k = 0; k < idx->rank - 1; k++)
     t.dim[t.rank++] = idx->dim[k];
   for (int k = (int)(batch + depth); k < x->rank; k++)
     t.dim[t.rank++] = x->dim[k];
-  return set_type(i, 0, t);
+  return have_elements(i, x, batch, batch + depth, idx) && set_type(i, 0, t);
 }
 
 bool cy_infer_scatter_elements(infer *i) {
@@ -85,7 +112,11 @@ bool cy_infer_scatter_elements(infer *i) {
     return false;
   if (idx->rank != x->rank || u->rank != x->rank)
     return FAIL(i, "expected indices and updates of rank %d, found %s and %s", x->rank, TEXT(i, idx), TEXT(i, u));
-  return set_type(i, 0, *x);
+  for (int k = 0; k < x->rank; k++)
+    if (cy_dims_differ(i, idx->dim[k], u->dim[k]))
+      return FAIL(i, "expected indices and updates of the same dims, found %s and %s", TEXT(i, idx), TEXT(i, u));
+  return places_fit(i, x, idx, int_attr(i, CY_ATTR_axis)) && has_elements(i, x, int_attr(i, CY_ATTR_axis), idx) &&
+         set_type(i, 0, *x);
 }
 
 bool cy_infer_scatter_nd(infer *i) {
@@ -108,7 +139,7 @@ bool cy_infer_scatter_nd(infer *i) {
         i,
         "expected updates with the dims of the indices but their last, then those of the slices of %s, found %s for %s",
         TEXT(i, x), TEXT(i, u), TEXT(i, idx));
-  return set_type(i, 0, *x);
+  return have_elements(i, x, 0, depth, idx) && set_type(i, 0, *x);
 }
 
 bool cy_infer_write_rows(infer *i) {

@@ -542,6 +542,21 @@ def shapes_that_do_not_fit():
     for look_up in ('Gather', 'GatherElements'):
         refused('%s of nothing' % look_up, '1 of 0 elements are asked for', [N(look_up, ['a', 'i'], ['y'], axis=0)],
                 {'a': ones(0, 3), 'i': np.zeros((1, 3), np.int64)}, {'a': ones(0, 3), 'i': np.zeros((0, 3), np.int64)})
+    zero = lambda *dims: np.zeros(dims, np.int64)
+    into = [N('ScatterElements', ['a', 'i', 'u'], ['y'], axis=1)]
+    fit = {'a': ones(2, 3), 'i': zero(1, 4), 'u': ones(1, 4)}
+    refused('more rows of indices than of data', '3 of 2 elements are asked for', [N('GatherElements', ['a', 'i'], ['y'], axis=1)],
+            {'a': ones(2, 3), 'i': zero(3, 4)}, {'a': ones(2, 3), 'i': zero(1, 4)})
+    refused('more rows of updates than of data', '3 of 2 elements are asked for', into, {**fit, 'i': zero(3, 4), 'u': ones(3, 4)}, fit)
+    refused('fewer updates than indices', 'sizes 4 and 2 should be equal', into, {**fit, 'u': ones(1, 2)}, fit)
+    refused('updates of nothing', '1 of 0 elements are asked for', into, {**fit, 'a': ones(2, 0)},
+            {'a': ones(2, 0), 'i': zero(1, 0), 'u': ones(1, 0)})
+    tuples = [N('Constant', [], ['last'], value_ints=[2]), N('Unsqueeze', ['i', 'last'], ['t']),
+              N('GatherND', ['a', 't'], ['y'], batch_dims=1)]
+    fit = {'a': ones(2, 3, 4), 'i': zero(2, 5)}
+    refused('other batch of tuples', 'sizes 3 and 2 should be equal', tuples, {**fit, 'i': zero(3, 5)}, fit)
+    refused('tuples of nothing', '1 of 0 elements are asked for', tuples, {**fit, 'a': ones(2, 0, 4)},
+            {'a': ones(2, 0, 4), 'i': zero(2, 0)})
     refused('places behind the last', '4 of 3 elements are asked for', [
         N('RotaryEmbedding', ['x', 'p', 'c', 's'], ['y'], domain='com.microsoft')],
             {'x': ones(1, 4, 16), 'p': np.array([0]), 'c': ones(3, 8), 's': ones(3, 8)},
