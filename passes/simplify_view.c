@@ -516,7 +516,7 @@ static bool plan_edges(deal *d, uint32_t i, bool fixed) {
 static bool plan_deal(cy_rewrite *rw, const cy_node_info *n, deal *d) {
   cy_graph *g = d->g = rw->g;
   uint32_t count;
-  bool fixed = cy_value_is_const(g, n->in[1]);
+  bool fixed = cy_value_is_const(g, n->in[1]), whole = fixed || rw->pass->options->no_fast;
   const int64_t *dilations = cy_attr_list(n, CY_ATTR_dilations, &count);
   d->x = *type_of(rw, n->in[0]), d->w = *type_of(rw, n->in[1]), d->y = *type_of(rw, n->out[0]);
   d->pads = cy_attr_list(n, CY_ATTR_pads, &count);
@@ -527,7 +527,7 @@ static bool plan_deal(cy_rewrite *rw, const cy_node_info *n, deal *d) {
     return false;
   for (uint32_t i = 0; i < d->spatial; i++) {
     int64_t kernel, stride = d->strides[i];
-    if (!cy_dim_is_const(g, d->w.dim[2 + i], &kernel) || kernel < 1 || (fixed && kernel % stride) || d->pads[i] < 0 ||
+    if (!cy_dim_is_const(g, d->w.dim[2 + i], &kernel) || kernel < 1 || (whole && kernel % stride) || d->pads[i] < 0 ||
         (dilations && dilations[i] != 1))
       return false;
     d->taps[i] = (kernel + stride - 1) / stride;

@@ -277,6 +277,9 @@ def pixels_that_are_no_numbers():
     r = np.random.RandomState(3)
     x = r.randn(1, 16, 20, 24).astype(f32)
     x[0, 3, 7, 9], x[0, 1, 15, 2] = nan, inf
+    case('no numbers in pixels, computed weights, transposed', [N('Reshape', ['w', 's'], ['t']),
+         N('ConvTranspose', ['x', 't'], ['y'], strides=[2, 2])], [{'x': x, 'w': r.randn(16, 2, 3, 3).astype(f32)}],
+         constants=[const('s', np.int64([16, 2, 3, 3]))], levels=('-O0', '--fast-algorithms=off'))
     for name, operator, w, more in (('few channels', 'Conv', r.randn(2, 16, 3, 3), {'pads': [1] * 4}),
                                     ('16 channels', 'Conv', r.randn(16, 16, 3, 3), {'pads': [1] * 4}),
                                     ('groups', 'Conv', r.randn(16, 2, 3, 3), {'group': 8}),

@@ -302,6 +302,7 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
                                .target = passes->target,
                                .int_rows = passes->int_rows,
                                .weights = &given,
+                               .no_fast = passes->no_fast,
                                .few_channels = passes->few_channels};
   if (q->mode == CY_QUANT_HALF) {
     how.half.half = passes->half;
@@ -450,6 +451,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .dump_dir = o->dump_dir,
                            .half_factors = half_factors,
                            .conv_cycles = conv_cycles,
+                           .no_fast = o->fast_algorithms && !strcmp(o->fast_algorithms, "off"),
                            .few_channels = cy_machine_has_planar(machine),
                            .target = machine,
                            .blocks_round = cy_machine_blocks_round(machine),

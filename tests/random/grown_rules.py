@@ -85,13 +85,19 @@ def rule_of(node, operands):
     return None if found is None else [found]
 
 
-def spread(node, operands, run):
+def spread(node, operands, found, run):
     """The largest or smallest, and NaN wherever there is one among what it is chosen from."""
     x, more, low = operands[0], operands[1:], node.op_type == 'ReduceMin'
     marks = np.where(np.isnan(x), *((-1, 1) if low else (1, -1))).astype(x.dtype)
-    found = run([np.where(np.isnan(x), np.inf if low else -np.inf, x).astype(x.dtype)] + more)
     mark = run([marks] + more)[0]
     return [np.where(mark < 0 if low else mark > 0, np.nan, found[0]).astype(x.dtype)] + found[1:]
+
+
+def least(operands, found, run):
+    """-inf where a window has nothing else (ONNX Runtime: the lowest finite number)."""
+    x = operands[0]
+    none = run([np.where(np.isneginf(x), -1, 1).astype(x.dtype)] + operands[1:])[0] == -1
+    return [np.where(none, -np.inf, found[0]).astype(x.dtype)] + found[1:]
 
 
 def log_softmax(node, x, found):
@@ -107,10 +113,12 @@ def corrected(node, operands, found, run):
         return found
     if node.op_type == 'LogSoftmax':
         return [log_softmax(node, x, found[0])]
+    if node.op_type in ('MaxPool', 'GlobalMaxPool'):
+        found = least(operands, found, run)
     if not np.isnan(x).any():
         return found
     if node.op_type in ('ReduceMax', 'ReduceMin', 'MaxPool', 'GlobalMaxPool'):
-        return spread(node, operands, run)
+        return spread(node, operands, found, run)
     if node.op_type == 'Hardmax':
         return [hardmax(node, x)]
     return list(top(node, x, operands[1])) if node.op_type == 'TopK' else found
@@ -130,6 +138,11 @@ def is_unclear(node, operands):
         return not finite
     if node.op_type == 'Gemm':  # ONNX Runtime does not scale c where there is nothing to multiply
         return not operands[0].size
+    if node.op_type == 'Clip':  # is there a bound where none is given?
+        return not finite and (len(operands) < 3 or any(v is None for v in operands))
+    if node.op_type in ('MaxPool', 'AveragePool', 'LpPool'):  # pads would be negative
+        wide = max(attribute(node, 'strides', []), default=1) > min(attribute(node, 'kernel_shape', []))
+        return wide and attribute(node, 'auto_pad', b'').startswith(b'SAME')
     if node.op_type in ('Sin', 'Cos', 'Tan'):
         return any(np.any(np.isfinite(v) & (np.abs(v.astype(np.float64)) > 1e6)) for v in floats)
     return False
