@@ -410,12 +410,8 @@ static void emit_step(cy_host *h, const cy_step *s) {
   case CY_STEP_OUTPUT: emit_output(h, s); break;
   case CY_STEP_IF: emit_if(h, s); break;
   case CY_STEP_LOOP: emit_loop(h, s); break;
-  case CY_STEP_SHARED:
-    emit_shared(h, s);
-    break;
-  case CY_STEP_SWAP:
-    emit_swap(h, s);
-    break;
+  case CY_STEP_SHARED: emit_shared(h, s); break;
+  case CY_STEP_SWAP: emit_swap(h, s); break;
   case CY_STEP_SET:
     cy_host_set_sym(h, s->sym, cy_host_dim(h, s->limit));
     h->known[s->sym] = !s->guess;

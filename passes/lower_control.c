@@ -455,6 +455,26 @@ static void leave_carried(cy_lowering *l, cy_val v, const carried *c) {
     move_into(l, v, c->param);
 }
 
+/* A turn of loop n: what it carries for the next one and whether there is one; elements of scanned outputs. */
+static void lower_turn(cy_lowering *l, const cy_node_info *n, const cy_step *loop, carried *list) {
+  const cy_block_info *body = cy_block_of(l->g, loop->then_block);
+  uint32_t count = n->nin - 2;
+  store_scalar(l, &l->place[body->params[0]], CY_I64, cy_dim_sym(l->g, loop->sym));
+  store_scalar(l, &l->place[body->params[1]], CY_BOOL, cy_dim_const(l->g, 1));
+  for (uint32_t i = 0; i < body->nparams; i++)
+    cy_lower_read_symbols(l, body->params[i]);
+  for (uint32_t i = 0; i < count; i++)
+    if (list[i].how == GROWING)
+      make_room(l, &list[i]);
+  cy_lower_steps(l, loop->then_block);
+  for (uint32_t i = count; i < n->nout; i++)
+    append_scan(l, n->out[i], body->results[1 + i], loop->limit, loop->sym);
+  cy_sym go_on = cy_lower_read_scalar(l, body->results[0]);
+  choose_swaps(l, list, count, loop->then_block);
+  move_carried(l, body, list, count);
+  set_symbol(l, loop->cond, cy_dim_sym(l->g, go_on));
+}
+
 void cy_lower_loop(cy_lowering *l, cy_node node) {
   const cy_node_info *n = cy_node_of(l->g, node);
   cy_block block = cy_attr_find(n, CY_ATTR_body)->block;
@@ -488,20 +508,7 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   step->then_block = block;
   cy_step **after = l->tail;
   l->tail = &step->then_steps;
-  store_scalar(l, &l->place[body->params[0]], CY_I64, cy_dim_sym(l->g, counter));
-  store_scalar(l, &l->place[body->params[1]], CY_BOOL, cy_dim_const(l->g, 1));
-  for (uint32_t i = 0; i < body->nparams; i++)
-    cy_lower_read_symbols(l, body->params[i]);
-  for (uint32_t i = 0; i < count; i++)
-    if (list[i].how == GROWING)
-      make_room(l, &list[i]);
-  cy_lower_steps(l, block);
-  for (uint32_t i = count; i < n->nout; i++)
-    append_scan(l, n->out[i], body->results[1 + i], limit, counter);
-  cy_sym go_on = cy_lower_read_scalar(l, body->results[0]);
-  choose_swaps(l, list, count, block);
-  move_carried(l, body, list, count);
-  set_symbol(l, cond, cy_dim_sym(l->g, go_on));
+  lower_turn(l, n, step, list);
   l->tail = after;
   l->node = node;
 

@@ -17,9 +17,9 @@
  *   alignment count bytes.
  * Ownership.  What cyto_..._load/create gives you is released by the matching unload/destroy. A context keeps its model
  *   alive, so the order of release is free. Pointers you bind stay yours: they must stay valid until you bind another
- *   or destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other (but
- *   see Caches). Names, dims and output data handed out belong to the model or context and live as long as it (output
- *   data: until the next cyto_run(), cyto_bind_*() or cyto_context_prepare() of that context).
+ *   or destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other (but see
+ *   Caches). Names, dims and output data handed out belong to the model or context and live as long as it (output data:
+ *   until the next cyto_run(), cyto_bind_*() or cyto_context_prepare() of that context).
  * Caches.  An output that is an input with some of its elements written anew, such as the keys and values of a language
  *   model in a cache with room for more, may be bound to the memory of that input: then the new elements are all that is
  *   written, and nothing is copied. cyto_port.shared_input tells which outputs these are. Both begin at the same address,

@@ -20,8 +20,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* FEWER_TILES: with AVX-512, where the first-level cache should have a block's scores (Zen 5); FEWEST_TILES: with AMX, which
- * tells Sapphire Rapids. Zen 5 takes up to 5 % longer by as few. */
+/* FEWER_TILES: with AVX-512, where the first-level cache should have a block's scores (Zen 5); FEWEST_TILES: with AMX,
+ * which tells Sapphire Rapids. Zen 5 takes up to 5 % longer by as few. */
 enum {
   FEW = 4,
   BLOCK_TILES = 6,

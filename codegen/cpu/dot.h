@@ -40,9 +40,8 @@ typedef struct cy_dot_desc {
 } cy_dot_desc;
 
 /* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. The last
- * panel may have fewer columns than NR. A cut
- * matrix begins with i32 first[panels + 1]: how many groups come again in the panels before; i32 offset[again]: their
- * places in a row of a, in bytes; up to a whole cache line. ---- */
+ * panel may have fewer columns than NR. A cut matrix begins with i32 first[panels + 1]: how many groups come again in the
+ * panels before; i32 offset[again]: their places in a row of a, in bytes; up to a whole cache line. ---- */
 
 /* Depthwise by fours: a few output rows, and the input rows that they read, which come in groups of four. */
 enum { CY_BAND_ROWS = 16, CY_BAND_USES = 16 };
@@ -138,10 +137,9 @@ typedef struct cy_dot_form {
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
  * i64 runs, i64 pitch): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its
- * first columns; of lanes beyond nr, whatever. runs, pitch: of a strip, groups being those of a run, how many runs there
- * are and the bytes from one to the next. start: what the
- * sums begin with, for fours; or, onto, with what c holds; first, again: of cut weights, from the first of the panels
- * on, and from the beginning. */
+ * first columns; of lanes beyond nr, whatever. start: what the sums begin with, for fours; or, onto, with what c holds;
+ * first, again: of cut weights, from the first of the panels on, and from the beginning; runs, pitch: of a strip, groups
+ * being those of a run, how many runs there are and the bytes from one to the next. */
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
 /* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
  * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, sums begin

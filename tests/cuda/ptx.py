@@ -3,9 +3,9 @@
 A kernel becomes a function of 64-bit slots, a register a variable, an instruction a statement, a branch a goto. Shared
 memory is what the launch asks for: variables of the kernel from 0 on, `<kernel>_shared` bytes of them, then the memory
 whose size the launch says; its addresses are numbers from 0, generic ones those of the host. `<kernel>_threads` are what
-a launch may have, `<kernel>_cluster` blocks of a cluster, `<kernel>_params` the parameters, the last `<kernel>_maps` of them tensor maps. What is not known ends
-the program with the instruction and the kernel. Reading is ptx_read.py's matter, instructions are ptx_ops.py's and
-ptx_warp.py's.
+a launch may have, `<kernel>_cluster` blocks of a cluster, `<kernel>_params` the parameters, the last `<kernel>_maps` of
+them tensor maps. What is not known ends the program with the instruction and the kernel. Reading is ptx_read.py's matter,
+instructions are ptx_ops.py's and ptx_warp.py's.
 """
 import re
 import sys
