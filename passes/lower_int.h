@@ -72,6 +72,8 @@ cy_place cy_lower_unsized(cy_lowering *l, const cy_type *t);      /* as temp, wi
 void cy_lower_size(cy_lowering *l, const cy_place *p); /* memory for what is dynamic, its size being known here */
 cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind);          /* appended */
 bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_type *t);
+/* Do both places put the elements of a tensor of type t at the same addresses? */
+bool cy_lower_same_place(const cy_lowering *l, const cy_place *a, const cy_place *b, const cy_type *t);
 cy_bind cy_lower_bind(cy_lowering *l, const cy_place *p, cy_dtype dtype);
 
 void cy_kb_init(cy_kb *b, cy_lowering *l, const char *name);

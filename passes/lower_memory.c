@@ -124,8 +124,7 @@ static cy_place part_place(cy_lowering *l, const cy_place *whole, int axis, cy_d
   return part;
 }
 
-/* Do both places put the elements of a tensor of type t at the same addresses? */
-static bool same_place(cy_lowering *l, const cy_place *a, const cy_place *b, const cy_type *t) {
+bool cy_lower_same_place(const cy_lowering *l, const cy_place *a, const cy_place *b, const cy_type *t) {
   if (!a->placed || a->buffer != b->buffer || a->offset != b->offset)
     return false;
   for (int i = 0; i < t->rank; i++)
@@ -223,7 +222,7 @@ static uint32_t inputs_done(cy_lowering *l, cy_node node) {
   for (uint32_t i = 0; i < b->nnodes && b->nodes[i] != node; i++) {
     const cy_node_info *m = cy_node_of(l->g, b->nodes[i]);
     if (is_prefix(m, n) && m->nin > done &&
-        same_place(l, &l->place[m->out[0]], &l->place[n->out[0]], cy_lower_type(l, m->out[0])))
+        cy_lower_same_place(l, &l->place[m->out[0]], &l->place[n->out[0]], cy_lower_type(l, m->out[0])))
       done = m->nin;
   }
   return done;
@@ -317,7 +316,7 @@ void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target)
     const cy_type *t = cy_lower_type(l, n->in[i]);
     part p = {n->in[i], part_place(l, cy_lower_place(l, target), axis, start)};
     start = cy_dim_add(l->g, start, t->dim[axis]);
-    if (i >= done && !same_place(l, &l->place[p.v], &p.place, t) && !cy_dim_is(l->g, t->dim[axis], 0))
+    if (i >= done && !cy_lower_same_place(l, &l->place[p.v], &p.place, t) && !cy_dim_is(l->g, t->dim[axis], 0))
       parts[nparts++] = p;
   }
   if (l->o->level > 0 && narrow(l, parts, nparts, axis)) {

@@ -133,24 +133,13 @@ static void fill_rest(cy_lowering *l, cy_val x, cy_val target, int axis) {
   cy_kb_launch(&b, true);
 }
 
-static bool same_place(cy_lowering *l, cy_val a, cy_val b) {
-  const cy_place *p = &l->place[a], *q = &l->place[b];
-  const cy_type *t = cy_lower_type(l, a);
-  if (!p->placed || p->buffer != q->buffer || p->offset != q->offset)
-    return false;
-  for (int i = 0; i < t->rank; i++)
-    if (p->stride[i] != q->stride[i] && !cy_dim_is(l->g, t->dim[i], 1))
-      return false;
-  return true;
-}
-
 /* Makes target, which may be longer along the axis in which n writes rows, what n's first input is. */
 static void copy_base(cy_lowering *l, const cy_node_info *n, cy_val target) {
   cy_val x = n->in[0];
   const cy_type *t = cy_lower_type(l, x);
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   cy_branch apart;
-  if (same_place(l, x, target))
+  if (cy_lower_same_place(l, &l->place[x], &l->place[target], t))
     return;
   bool may_share = unless_shared(l, x, target, &apart);
   cy_kb b;

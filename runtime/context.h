@@ -37,7 +37,7 @@ struct cyrt_context {
   cyrt_output_state *outputs;
   int32_t *symbol_input, *symbol_axis; /* where each input symbol's value came from; input -1: from nowhere yet */
   int32_t planned, placed, ran;
-  int32_t apart; /* outputs overlap neither inputs nor each other; lost when anything is bound */
+  int32_t apart; /* outputs overlap neither inputs nor each other; lost when other memory is bound */
   void *device; /* state of the model's device, or NULL */
 };
 

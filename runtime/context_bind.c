@@ -49,7 +49,6 @@ cyto_status cyrt_input_check_shape(const cyto_context *context, const cyrt_port 
 void cyrt_input_set_shape(cyto_context *context, int32_t index, int32_t rank, const int64_t *dims) {
   cyrt_input_state *input = &context->inputs[index];
   size_t bytes = (size_t)rank * sizeof *dims;
-  context->apart = 0;
   if (input->has_shape && (!bytes || !memcmp(input->dims, dims, bytes)))
     return;
   if (bytes)
@@ -102,7 +101,9 @@ cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype,
       return status;
     context->given[index] = (cyto_value){.tensor = {.data = (void *)data}};
   }
-  context->pointers[index] = data ? data : no_elements;
+  const void *at = data ? data : no_elements;
+  context->apart &= context->pointers[index] == at;
+  context->pointers[index] = at;
   cyrt_input_set_shape(context, index, rank, dims);
   return CYTO_OK;
 }

@@ -152,12 +152,17 @@ def loops():
     yield looped('each other', swapped, {'x': whole(2, 3), 'y': whole(1, 3)}, (1, 2, 9), axis=0)
 
 
-def check_loop(args, folder, model, feeds):
-    """-O3 beside -O0, whose loops copy what they carry."""
+def saved(folder, model):
+    path = os.path.join(folder, 'm.onnx')
     os.makedirs(folder, exist_ok=True)
-    path, wanted = os.path.join(folder, 'm.onnx'), {}
     with open(path, 'wb') as f:
         f.write(model.SerializeToString())
+    return path
+
+
+def check_loop(args, folder, model, feeds):
+    """-O3 beside -O0, whose loops copy what they carry."""
+    path, wanted = saved(folder, model), {}
     for level in ('-O0', '-O3'):
         library = os.path.join(folder, 'm%s.so' % level)
         why = network.compile_model(args, path, library, level, ['--verify'])
@@ -203,10 +208,7 @@ def compare(name, got, want, limit):
 
 def check(args, folder, name):
     model, caches, follow, given = CASES[name]
-    os.makedirs(folder, exist_ok=True)
-    path, found = os.path.join(folder, 'm.onnx'), {}
-    with open(path, 'wb') as f:
-        f.write(model.SerializeToString())
+    path, found = saved(folder, model), {}
     for level in ('-O0', '-O3'):
         library = os.path.join(folder, 'm%s.so' % level)
         why = network.compile_model(args, path, library, level)

@@ -109,9 +109,12 @@ typedef struct cy_pack_source {
 
 /* Of a group. */
 static inline int64_t cy_pack_panels(const cy_pack_layout *layout) { return cy_ceil(layout->n, layout->nr); }
-/* Columns of all panels together. */
+/* Columns of all panels together; last: of the last one, 0: nr. */
+static inline int64_t cy_panel_columns(int64_t n, int64_t nr, int64_t last) {
+  return cy_ceil(n, nr) * nr - (last ? nr - last : 0);
+}
 static inline int64_t cy_pack_columns(const cy_pack_layout *layout) {
-  return cy_pack_panels(layout) * layout->nr - (layout->last ? layout->nr - layout->last : 0);
+  return cy_panel_columns(layout->n, layout->nr, layout->last);
 }
 
 int64_t cy_pack_units(const cy_pack_layout *layout);

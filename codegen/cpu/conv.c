@@ -553,8 +553,7 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
   V count = cy_sub(cg, p.end, p.begin);
   emit_tables(cg, f, p.begin, count);
   V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);
-  int64_t columns = panel_count(c) * c->nr - (c->last ? c->nr - c->last : 0);
-  int64_t group_bytes = c->taps * c->klen * columns * cy_weight_bytes(c->d->weights);
+  int64_t group_bytes = c->taps * c->klen * cy_panel_columns(c->n, c->nr, c->last) * cy_weight_bytes(c->d->weights);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
   cy_span_outputs outputs = {c->d, c->span};
   cy_epilogue places = cy_span_epilogue(&outputs);
