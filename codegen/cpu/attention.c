@@ -526,8 +526,8 @@ static void emit_entry(cy_cg *cg, const att *a) {
   w.top = cy_alloca(cg, a->block * 4);
   w.sum = cy_alloca(cg, a->block * 4);
   w.tops = cy_alloca(cg, a->tops ? a->block * cg->W * 4 : 4);
-  w.shifts = cy_alloca(cg, a->late ? a->block * 4 : 4);
-  w.sums = cy_alloca(cg, a->late ? a->block * cg->W * 4 : 4);
+  w.shifts = a->late ? cy_alloca(cg, a->block * 4) : w.tops;
+  w.sums = a->late ? cy_alloca(cg, a->block * cg->W * 4) : w.tops;
   w.weights = cy_gep(cg, scratch, at.weights);
   w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, query_bytes(a)));
   w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->half ? a->ld_w * 2 : a->ld_s * 4));

@@ -115,7 +115,7 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
     unsigned first = ukernel_args(flags) - 3;
     const cy_next next = {LLVMGetParam(fn, first), LLVMGetParam(fn, first + 1), LLVMGetParam(fn, first + 2)};
     cy_run_next(cg, mr, nv, weights_of(flags), row, klen, ldb, &next, v);
-  } else if (flags & CY_UK_TOPS) {
+  } else if (flags & CY_UK_TOPS && !cg->amx_bf16) { /* not tried where AMX multiplies */
     cy_run_next(cg, mr, nv, weights_of(flags), row, klen, ldb, NULL, v);
   } else if (flags & CY_UK_WEIGH) {
     const cy_weighing w = {LLVMGetParam(fn, UKERNEL_ARGS), LLVMGetParam(fn, UKERNEL_ARGS + 1), flags & CY_UK_NATURAL};
