@@ -261,7 +261,7 @@ static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
   cy_if_begin(cg, &tail, cy_icmp(cg, LLVMIntSLT, valid, NR));
   cy_fill_zero(cg, to, cy_mulc(cg, kc, g->nr));
   cy_if_end(cg, &tail);
-  cy_emit_gather2(cg, to, NR, cy_gepf(cg, src, cy_mul(cg, b.iv, bk)), bk, bn, kc, valid);
+  cy_emit_gather2(cg, to, NR, cy_gepf(cg, src, cy_mul(cg, b.iv, bk)), bk, bn, kc, valid, 1);
   cy_loop_end(cg, &b, NULL);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
@@ -294,7 +294,7 @@ static void emit_turn(cy_cg *cg, const gemm *g, const char *name) {
   V to = cy_gepf(cg, cy_arg_ptr(cg, d->shared_slot), cy_mul(cg, row, k));
   V from = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_mul(cg, row, am));
   V count = cy_sub(cg, cy_imin(cg, m, end), row);
-  cy_emit_gather2(cg, to, k, from, am, cy_size(cg, d->ak), count, k);
+  cy_emit_gather2(cg, to, k, from, am, cy_size(cg, d->ak), count, k, 1);
   cy_fn_end(cg, NULL);
 }
 
@@ -375,7 +375,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   if (g->copy_a) {
     V copy = cy_gepc(cg, scratch, cbuf_bytes(g));
     V ak = cy_size(cg, d->ak);
-    cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), ak, rows, k);
+    cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), ak, rows, k, 1);
     a = copy;
   }
   cy_rows index = {row_index, &p, p.n + 1};
