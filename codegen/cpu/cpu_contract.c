@@ -39,7 +39,7 @@ typedef struct form {
   bool packed, dot; /* dot: by the generator of that name, which does bf16, too */
   bool cut;         /* the 8-bit form of that name, and how many groups of k come again: see dot.h */
   int64_t again;
-  bool winograd;    /* of that name, too */
+  bool winograd;                 /* of that name, too */
   int64_t b_batch[CY_MAX_BATCH]; /* matrices per step of a batch axis of packed weights */
   pack_form pack;
 } form;
@@ -394,7 +394,8 @@ static void dot_form_choose(const cy_machine *m, cy_program *p, const cy_kernel_
   cy_dot_desc d = dot_desc(plan, f);
   f->cut = cy_dot_cut_possible(cg, &d);
   dot_pack_form(cg, plan, f, matrices);
-  f->winograd = cy_dot_winograd_pays(cg, &d) && cy_dot_winograd_exact(most_of(p, plan, &f->pack, cy_dot_largest_sum));
+  f->winograd = f->pack.dot.matrices == 1 && cy_dot_winograd_cycles(cg, &d) > 0 &&
+                cy_dot_winograd_exact(most_of(p, plan, &f->pack, cy_dot_largest_sum));
   if (!f->cut && !f->winograd)
     return;
   if (f->cut) {
@@ -439,11 +440,11 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   if (f->bits) {
     const cy_dot_layout *l = &f->dot;
-    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %d %lld %lld %lld %lld", key, f->bits,
-                          f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n, (long long)l->taps,
-                          (long long)l->row_taps, (long long)l->c, l->nr, l->step, l->wide * 2 + l->sums, l->depthwise,
-                          l->winograd, l->cut, (long long)l->again, (long long)l->band.outputs, (long long)l->band.step,
-                          (long long)l->band.inc);
+    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %d %lld %lld %lld %lld", key,
+                          f->bits, f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n,
+                          (long long)l->taps, (long long)l->row_taps, (long long)l->c, l->nr, l->step,
+                          l->wide * 2 + l->sums, l->depthwise, l->winograd, l->cut, (long long)l->again,
+                          (long long)l->band.outputs, (long long)l->band.step, (long long)l->band.inc);
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;

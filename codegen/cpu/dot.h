@@ -35,7 +35,7 @@ typedef struct cy_dot_desc {
   bool bf16;       /* a and b are bf16, sums f32; b_bits is 16, b_signed set, there are no zero points */
   bool cut;        /* b is constant, and cut; again: how many groups of k of a matrix may come again */
   int64_t again;
-  bool winograd;   /* by F(4x4,3x3) in 16 bits, which b is known to allow */
+  bool winograd;                /* by F(4x4,3x3) in 16 bits, which b is known to allow */
   int a_zero_slot, b_zero_slot; /* -1: none. With a b_zero, b is packed at run time */
   int64_t b_zero_step;          /* 1: one per column, 0: one for all */
 } cy_dot_desc;
@@ -96,7 +96,8 @@ const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *desc);
 int64_t cy_dot_largest_sum(const cy_dot_layout *layout, const cy_dot_source *source);
 
 /* ---- dot_winograd.c ---- */
-bool cy_dot_winograd_pays(const cy_cg *cg, const cy_dot_desc *desc); /* .. and is possible, if it is exact */
+/* On one core; 0: it is not possible, or not faster. */
+double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *desc);
 bool cy_dot_winograd_exact(int64_t largest_sum);
 cy_dot_layout cy_dot_winograd_layout(const cy_cg *cg, const cy_dot_desc *desc);
 void cy_dot_winograd_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);

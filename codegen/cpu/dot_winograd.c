@@ -18,8 +18,8 @@
 enum { SIDE = 6, POINTS = SIDE * SIDE, OUT = 4, TAPS = 9 };
 enum { INVERSE_OF_9 = 954437177 };
 enum { MOST_TILES = 64, MOST_CHANNELS = 128 }; /* of a block */
-enum { LINE = 64 };             /* bytes more from point to point: not all in one set of a cache */
-enum { LEAST_BLOCKS = 8 };      /* of tiles, whose tasks have all panels */
+enum { LINE = 64 };                            /* bytes more from point to point: not all in one set of a cache */
+enum { LEAST_BLOCKS = 8 };                     /* of tiles, whose tasks have all panels */
 enum { WANTED_TASKS = 16 };
 enum { ONCE_BYTES = 400 * 1024 }; /* of U that stays in the second-level cache beside the rest */
 /* Cycles, on Zen 5: of a patch's and a filter's transform for a vector of i16, of an output's for one of i32. */
@@ -33,11 +33,11 @@ typedef struct wino {
   cy_dot_form form;
   cy_tile tile;
   int64_t c, cb, n, nr, panels;
-  int64_t high, wide, total;  /* tiles along the axes, and of all images */
-  int64_t tiles, rows;        /* tiles of a task, and with those that fill up the last tile of the micro-kernel */
-  int64_t parts;              /* of the panels, in tasks of their own */
-  bool shared;                /* V is made by a phase of its own */
-  bool once;                  /* U of all panels is made once for all tasks of a call */
+  int64_t high, wide, total; /* tiles along the axes, and of all images */
+  int64_t tiles, rows;       /* tiles of a task, and with those that fill up the last tile of the micro-kernel */
+  int64_t parts;             /* of the panels, in tasks of their own */
+  bool shared;               /* V is made by a phase of its own */
+  bool once;                 /* U of all panels is made once for all tasks of a call */
 } wino;
 
 /* ---- the plan ---- */
@@ -80,7 +80,8 @@ static int64_t blocks_of(const wino *p) { return cy_ceil(p->total, p->tiles); }
 
 /* Cycles, without and with. */
 static double direct_cycles(const cy_cg *cg, const wino *p) {
-  double pixels = (double)(cy_csize_known(p->w->batch) * cy_csize_known(p->axis[1].out) * cy_csize_known(p->axis[2].out));
+  double pixels =
+      (double)(cy_csize_known(p->w->batch) * cy_csize_known(p->axis[1].out) * cy_csize_known(p->axis[2].out));
   return pixels * (double)(TAPS * p->c * cy_round_up(p->n, cg->W)) / (8.0 * cg->W);
 }
 static double cycles(const cy_cg *cg, const wino *p) {
@@ -90,7 +91,7 @@ static double cycles(const cy_cg *cg, const wino *p) {
   return products + all * (vectors * PATCH + columns * OUTPUT) + again * (double)p->c / 2 * columns * FILTER;
 }
 
-bool cy_dot_winograd_pays(const cy_cg *cg, const cy_dot_desc *d) {
+static bool possible(const cy_cg *cg, const cy_dot_desc *d) {
   const cy_conv_desc *w = &d->window;
   if (!d->conv || d->bf16 || d->b_bits != 8 || !d->b_signed || d->b_zero_slot >= 0 || !cg->avx512 || cg->amx_int8 ||
       !(cg->vnni || cg->vnni_spelled) || w->n_spatial != 2 || w->transposed || w->groups != 1 || w->cin % (2 * cg->W) ||
@@ -100,17 +101,23 @@ bool cy_dot_winograd_pays(const cy_cg *cg, const cy_dot_desc *d) {
     if (w->kernel[i] != 3 || w->stride[i] != 1 || w->dilation[i] != 1 || !cy_csize_known(w->in[i]) ||
         !cy_csize_known(w->out[i]) || !cy_csize_known(w->in_s[i]))
       return false;
-  if (!cy_csize_known(w->batch) || !cy_csize_known(w->in_n))
-    return false;
+  return cy_csize_known(w->batch) && cy_csize_known(w->in_n);
+}
+
+double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *d) {
+  if (!possible(cg, d))
+    return 0;
   wino p = plan_of(cg, d);
-  return cycles(cg, &p) < WORTH * direct_cycles(cg, &p);
+  double with = cycles(cg, &p);
+  return with < WORTH * direct_cycles(cg, &p) ? with : 0;
 }
 
 bool cy_dot_winograd_exact(int64_t sum) { return 255 * sum < 1 << 25; }
 
 cy_dot_layout cy_dot_winograd_layout(const cy_cg *cg, const cy_dot_desc *d) {
   wino p = plan_of(cg, d);
-  cy_dot_layout l = {.matrices = 1, .n = p.n, .taps = TAPS, .c = p.c, .nr = (unsigned)p.nr, .step = 2, .winograd = true};
+  cy_dot_layout l = {
+      .matrices = 1, .n = p.n, .taps = TAPS, .c = p.c, .nr = (unsigned)p.nr, .step = 2, .winograd = true};
   l.last = l.nr;
   l.bytes = l.matrix_bytes = p.panels * p.c * TAPS * p.nr;
   return l;
@@ -175,11 +182,11 @@ static void transform_out(cy_cg *cg, const V m[SIDE], V out[OUT]) {
 /* What the loops of a task hand down. */
 typedef struct frame {
   const wino *p;
-  V zero;        /* point, <2 W x i16> */
-  V padding;     /* a pixel of zero points */
-  V v, u, m;     /* v: of the task's first tile */
-  V table;       /* rows of the micro-kernel */
-  V half, sums;  /* between two passes; outputs of a tile, [16][NR] */
+  V zero;         /* point, <2 W x i16> */
+  V padding;      /* a pixel of zero points */
+  V v, u, m;      /* v: of the task's first tile */
+  V table;        /* rows of the micro-kernel */
+  V half, sums;   /* between two passes; outputs of a tile, [16][NR] */
   V first, count; /* tiles of the task */
   cy_epilogue epilogue;
 } frame;
@@ -201,7 +208,8 @@ static void emit_addresses(cy_cg *cg, const frame *f, V tile, V table) {
   const wino *p = f->p;
   const cy_axis *h = &p->axis[1], *w = &p->axis[2];
   spot s = spot_of(cg, p, tile);
-  V image = cy_gep(cg, cy_arg_ptr(cg, p->w->a_slot), cy_mul(cg, s.image, cy_size(cg, p->w->in_n))), column[SIDE], ok[SIDE];
+  V image = cy_gep(cg, cy_arg_ptr(cg, p->w->a_slot), cy_mul(cg, s.image, cy_size(cg, p->w->in_n))), column[SIDE],
+    ok[SIDE];
   for (int x = 0; x < SIDE; x++) {
     V at = cy_addc(cg, s.x, x + w->start);
     ok[x] = cy_icmp(cg, LLVMIntULT, at, cy_size(cg, w->in));
@@ -225,7 +233,8 @@ static void emit_patch(cy_cg *cg, const frame *f, V table, V c, V out) {
   for (int x = 0; x < SIDE; x++) {
     V d[SIDE], r[SIDE];
     for (int y = 0; y < SIDE; y++) {
-      V at = cy_load(cg, cg->ptr, cy_gepc(cg, table, (y * SIDE + x) * 8), 8), b = cy_load(cg, bytes, cy_gep(cg, at, c), 1);
+      V at = cy_load(cg, cg->ptr, cy_gepc(cg, table, (y * SIDE + x) * 8), 8),
+        b = cy_load(cg, bytes, cy_gep(cg, at, c), 1);
       d[y] = f->p->d->a_signed ? LLVMBuildSExt(cg->b, b, words, "") : LLVMBuildZExt(cg->b, b, words, "");
       d[y] = sub(cg, d[y], f->zero);
     }
@@ -260,15 +269,19 @@ static void emit_input(cy_cg *cg, const frame *f, V first, V count, V v) {
 
 /* ---- U ---- */
 
-/* U of panel q and channels [c0, c0 + cb). */
-static void emit_filters(cy_cg *cg, const frame *f, V q, V c0, V u) {
+/* Filters of panel q from channel c0 on. */
+static V filters_at(cy_cg *cg, const wino *p, V q, V c0) {
+  V channel = cy_add(cg, cy_mulc(cg, q, p->c), c0);
+  return cy_gep(cg, cy_arg_ptr(cg, p->w->b_slot), cy_mulc(cg, channel, TAPS * p->nr));
+}
+
+/* U of a panel and block of channels whose filters are at `filters`. */
+static void emit_filters(cy_cg *cg, const frame *f, V filters, V u) {
   const wino *p = f->p;
   LLVMTypeRef bytes = LLVMVectorType(cg->i8, 2 * cg->W), words = LLVMVectorType(cg->i16, 2 * cg->W);
-  V panel = cy_gep(cg, cy_arg_ptr(cg, p->w->b_slot), cy_mulc(cg, q, p->c * TAPS * p->nr));
-  panel = cy_gep(cg, panel, cy_mulc(cg, c0, TAPS * p->nr));
   cy_loop i;
   cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, p->cb / 2), cy_i64(cg, 1), NULL, 0);
-  V from = cy_gep(cg, panel, cy_mulc(cg, i.iv, TAPS * p->nr * 2)), to = cy_gep(cg, u, cy_mulc(cg, i.iv, p->nr * 4));
+  V from = cy_gep(cg, filters, cy_mulc(cg, i.iv, TAPS * p->nr * 2)), to = cy_gep(cg, u, cy_mulc(cg, i.iv, p->nr * 4));
   for (unsigned j = 0; j < p->tile.nv; j++) {
     V g[TAPS], half[3][SIDE], row[SIDE];
     for (int t = 0; t < TAPS; t++) {
@@ -288,18 +301,29 @@ static void emit_filters(cy_cg *cg, const frame *f, V q, V c0, V u) {
 
 /* ---- M ---- */
 
-/* The products of a block of channels, V's at v; onto: M has those of others. */
-static void emit_products(cy_cg *cg, const frame *f, V v, V u, bool onto) {
+/* A point's share of the filters that come behind those at `from`, which are asked for while it is multiplied: they come
+ * from memory. */
+static void emit_filters_ahead(cy_cg *cg, const wino *p, V from, V point) {
+  int64_t bytes = p->cb * TAPS * p->nr, share = cy_round_up(cy_ceil(bytes, POINTS), LINE);
+  V at = cy_gep(cg, from, cy_addc(cg, cy_mulc(cg, point, share), bytes));
+  for (int64_t line = 0; line < share; line += LINE)
+    cy_prefetch(cg, cy_gepc(cg, at, line), false, CY_SECOND_LEVEL);
+}
+
+/* The products of a block of channels, V's at v; onto: M has those of others. filters: of the block, or NULL. */
+static void emit_products(cy_cg *cg, const frame *f, V v, V u, bool onto, V filters) {
   const wino *p = f->p;
   V kernel = cy_dot_kernel(cg, p->form, p->tile.mr, p->tile.nv, p->nr, onto), none = LLVMConstNull(cg->ptr);
   cy_loop e, r;
   cy_loop_begin(cg, &e, cy_i64(cg, 0), cy_i64(cg, POINTS), cy_i64(cg, 1), NULL, 0);
   V a = cy_gep(cg, v, cy_mulc(cg, e.iv, v_point(p))), b = cy_gep(cg, u, cy_mulc(cg, e.iv, u_point(p)));
   V m = cy_gep(cg, f->m, cy_mulc(cg, e.iv, m_point(p)));
+  if (filters)
+    emit_filters_ahead(cg, p, filters, e.iv);
   cy_loop_begin(cg, &r, cy_i64(cg, 0), f->count, cy_i64(cg, p->tile.mr), NULL, 0);
   V rows = cy_gep(cg, a, cy_mulc(cg, r.iv, p->cb * 2)), to = cy_gep(cg, m, cy_mulc(cg, r.iv, p->nr * 4));
-  V one = cy_i64(cg, 1), args[] = {rows, f->table, b, to, cy_i64(cg, p->nr * 4), cy_i64(cg, p->cb / 2),
-                                   one,  none,     none, none, one, cy_i64(cg, 0)};
+  V one = cy_i64(cg, 1), args[] = {rows, f->table, b,    to,  cy_i64(cg, p->nr * 4), cy_i64(cg, p->cb / 2), one,
+                                   none, none,     none, one, cy_i64(cg, 0)};
   cy_call(cg, kernel, args, sizeof args / sizeof *args);
   cy_loop_end(cg, &r, NULL);
   cy_loop_end(cg, &e, NULL);
@@ -311,10 +335,11 @@ static void emit_sums(cy_cg *cg, const frame *f, V q) {
   for (int part = 0; part < (p->cb < p->c ? 2 : 1); part++) {
     cy_loop c;
     cy_loop_begin(cg, &c, cy_i64(cg, part ? p->cb : 0), cy_i64(cg, part ? p->c : p->cb), cy_i64(cg, p->cb), NULL, 0);
-    if (!p->once)
-      emit_filters(cg, f, q, c.iv, u);
+    V filters = p->once ? NULL : filters_at(cg, p, q, c.iv);
+    if (filters)
+      emit_filters(cg, f, filters, u);
     V block = cy_mulc(cg, cy_div(cg, c.iv, cy_i64(cg, p->cb)), POINTS * v_point(p));
-    emit_products(cg, f, cy_gep(cg, f->v, block), u, part);
+    emit_products(cg, f, cy_gep(cg, f->v, block), u, part, filters);
     cy_loop_end(cg, &c, NULL);
   }
 }
@@ -442,7 +467,8 @@ void cy_dot_winograd_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *inf
   cy_loop q, t;
   if (p.once) {
     cy_loop_begin(cg, &q, cy_i64(cg, 0), cy_i64(cg, p.panels), cy_i64(cg, 1), NULL, 0);
-    emit_filters(cg, &f, q.iv, cy_i64(cg, 0), cy_gep(cg, f.u, cy_mulc(cg, q.iv, u_bytes(&p))));
+    V filters = filters_at(cg, &p, q.iv, cy_i64(cg, 0));
+    emit_filters(cg, &f, filters, cy_gep(cg, f.u, cy_mulc(cg, q.iv, u_bytes(&p))));
     cy_loop_end(cg, &q, NULL);
   }
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
