@@ -96,6 +96,7 @@ const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *desc);
 int64_t cy_dot_largest_sum(const cy_dot_layout *layout, const cy_dot_source *source);
 
 /* ---- dot_winograd.c ---- */
+bool cy_dot_winograd_possible(const cy_cg *cg, const cy_dot_desc *desc); /* if it is exact */
 /* On one core; 0: it is not possible, or not faster. */
 double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *desc);
 bool cy_dot_winograd_exact(int64_t largest_sum);

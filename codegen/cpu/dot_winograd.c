@@ -91,7 +91,7 @@ static double cycles(const cy_cg *cg, const wino *p) {
   return products + all * (vectors * PATCH + columns * OUTPUT) + again * (double)p->c / 2 * columns * FILTER;
 }
 
-static bool possible(const cy_cg *cg, const cy_dot_desc *d) {
+bool cy_dot_winograd_possible(const cy_cg *cg, const cy_dot_desc *d) {
   const cy_conv_desc *w = &d->window;
   if (!d->conv || d->bf16 || d->b_bits != 8 || !d->b_signed || d->b_zero_slot >= 0 || !cg->avx512 || cg->amx_int8 ||
       !(cg->vnni || cg->vnni_spelled) || w->n_spatial != 2 || w->transposed || w->groups != 1 || w->cin % (2 * cg->W) ||
@@ -105,7 +105,7 @@ static bool possible(const cy_cg *cg, const cy_dot_desc *d) {
 }
 
 double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *d) {
-  if (!possible(cg, d))
+  if (!cy_dot_winograd_possible(cg, d))
     return 0;
   wino p = plan_of(cg, d);
   double with = cycles(cg, &p);
