@@ -2,7 +2,7 @@
  * with exact i32 sums, and of bf16 with f32 sums.
  *
  * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
- * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Four forms:
+ * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Forms:
  *   pairs   a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
  *           where it fits, else as i16
  *   fours   a as u8, b as s8, vpdpbusd: where the CPU has it; a constant b is s8. What a's zero point and shifting s8 to
@@ -14,6 +14,7 @@
  *           few do, this takes less time than pairs; whether they do, the weights tell (cy_dot_again)
  *   bf16    a and b as bf16 in the places of pairs, vdpbf16ps, which takes denormals for zeros and adds the products of
  *           a pair one after the other: where the CPU has it (cg->bf16_dot)
+ *   winograd  3x3 convolutions by pairs of what F(4x4,3x3) makes of patches and filters (dot_winograd.c)
  * A filter per channel is applied by pairs (dot_depthwise.c) or fours (dot_bands.c).
  * Where the CPU has AMX, fours and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
  * (dot_amx.c); k is then filled up to whole tiles.
