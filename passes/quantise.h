@@ -145,7 +145,8 @@ double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes);
 /* Scale and zero point of a u8 tensor of this range. */
 void cy_quant_u8(double low, double high, float *out_scale, int *out_zero);
 /* Symmetric s8 by channel: `values` is [outer][channels][inner]; out_scale[channels], out has as many elements as
- * values. */
-void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t inner, float *out_scale, int8_t *out);
+ * values. Of a convolution, inner is a multiple of its taps, whose sums are kept; else `taps` is 1. */
+void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t inner, uint64_t taps, float *out_scale,
+                 int8_t *out);
 
 #endif

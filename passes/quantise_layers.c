@@ -9,6 +9,7 @@
 #include "quantise_int.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 void cy_quant_init(cy_quant *q, cy_quant_mode mode) { *q = (cy_quant){.mode = mode, .arena = cy_arena_create()}; }
@@ -266,7 +267,34 @@ void cy_quant_u8(double low, double high, float *out_scale, int *out_zero) {
   *out_zero = zero > 255 ? 255 : (int)zero;
 }
 
-void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t inner, float *out_scale, int8_t *out) {
+enum { MOST_TAPS = 64 };
+
+/* Neighbours are alike, so what a filter's taps make of an input channel depends on their sum most of all: those that were
+ * nearest to being rounded the other way are, until the sum is off by half a step at most. */
+static void keep_sum(const cy_data_f32 *w, float scale, uint64_t taps, int8_t *ints) {
+  double off = 0;
+  for (uint64_t i = 0; i < taps; i++)
+    off += ints[i] - (double)w[i] / scale;
+  while (fabs(off) > 0.5) {
+    int step = off > 0 ? -1 : 1;
+    uint64_t best = taps;
+    double most = 0;
+    for (uint64_t i = 0; i < taps; i++) {
+      double wanted = ((double)w[i] / scale - ints[i]) * step;
+      if (wanted > most && abs(ints[i] + step) <= 127) {
+        most = wanted;
+        best = i;
+      }
+    }
+    if (best == taps)
+      return;
+    ints[best] = (int8_t)(ints[best] + step);
+    off += step;
+  }
+}
+
+void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t inner, uint64_t taps, float *out_scale,
+                 int8_t *out) {
   const cy_data_f32 *w = values;
   memset(out_scale, 0, channels * sizeof *out_scale);
   for (uint64_t r = 0; r < outer * channels; r++)
@@ -281,6 +309,8 @@ void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t
       float x = rintf(w[r * inner + i] / out_scale[r % channels]);
       out[r * inner + i] = (int8_t)(x > 127 ? 127 : x >= -127 ? x : -127);
     }
+  for (uint64_t i = 0; i < outer * channels * inner && taps > 1 && taps <= MOST_TAPS; i += taps)
+    keep_sum(w + i, out_scale[i / inner % channels], taps, out + i);
 }
 
 /* A copy of the weights with each input channel multiplied. */
@@ -309,8 +339,10 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance,
   const cy_type *w = cy_type_of(g, n->in[1]);
   int axis = cy_quant_weight_axis(g, n);
   int64_t d[CY_MAX_RANK];
-  uint64_t outer = 1, inner = 1;
+  uint64_t outer = 1, inner = 1, taps = 1;
   cy_type_static(g, w, d);
+  for (int i = 2; i < w->rank && n->op == CY_OP_conv; i++)
+    taps *= (uint64_t)d[i];
   for (int i = 0; i < w->rank; i++)
     *(i < axis ? &outer : &inner) *= i == axis ? 1 : (uint64_t)d[i];
   cy_type ints = cy_type_make(CY_I8, w->rank, w->dim), scales = cy_type_make(CY_F32, 1, &w->dim[axis]);
@@ -318,7 +350,7 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance,
   int8_t *to = cy_const_new(g, &ints, &v);
   float *scale = cy_const_new(g, &scales, out_scale);
   const void *from = cy_value_of(g, n->in[1])->data.bytes;
-  cy_quant_s8(balance ? balanced(p, n, d, w->rank, balance) : from, outer, (uint64_t)d[axis], inner, scale, to);
+  cy_quant_s8(balance ? balanced(p, n, d, w->rank, balance) : from, outer, (uint64_t)d[axis], inner, taps, scale, to);
   return v;
 }
 

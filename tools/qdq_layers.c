@@ -193,16 +193,18 @@ static int find_weights(qdq_writer *w, uint32_t i) {
   qdq_layer *l = &w->layers[i];
   const Onnx__TensorProto *t = qdq_initializer(w, l->node->input[1]);
   const float *balance = w->quant.tensor[l->tensor].balance;
-  uint64_t count, outer = 1, inner = 1;
+  uint64_t count, outer = 1, inner = 1, taps = 1;
   const float *values = qdq_floats(w, t, &count);
   if (!values)
     return qdq_fail(w, l->node->name, l->node->op_type,
                     "initializer '%s': expected as many elements as its shape tells", t->name);
+  for (size_t k = 2; k < t->n_dims && is_conv(l->node); k++)
+    taps *= (uint64_t)t->dims[k];
   for (size_t k = 0; k < t->n_dims; k++)
     *(k < l->axis ? &outer : &inner) *= k == l->axis ? 1 : (uint64_t)t->dims[k];
   l->ints = cy_arena_alloc(w->arena, count);
   l->scale = CY_NEW_ARRAY(w->arena, float, w->quant.layer[i].channels);
-  cy_quant_s8(balance ? balanced(w, l, values, count, balance) : values, outer, w->quant.layer[i].channels, inner,
+  cy_quant_s8(balance ? balanced(w, l, values, count, balance) : values, outer, w->quant.layer[i].channels, inner, taps,
               l->scale, l->ints);
   return 0;
 }

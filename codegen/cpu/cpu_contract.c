@@ -39,6 +39,7 @@ typedef struct form {
   bool packed, dot; /* dot: by the generator of that name, which does bf16, too */
   bool cut;         /* the 8-bit form of that name, and how many groups of k come again: see dot.h */
   int64_t again;
+  bool winograd;                 /* of that name, too */
   int64_t b_batch[CY_MAX_BATCH]; /* matrices per step of a batch axis of packed weights */
   pack_form pack;
 } form;
@@ -270,7 +271,8 @@ static cy_dot_desc dot_desc(const cy_kernel_plan *plan, const form *f) {
                    .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
                    .b_zero_step = c->b_zero_step,
                    .cut = f->cut,
-                   .again = f->again};
+                   .again = f->again,
+                   .winograd = f->winograd};
   if (d.conv)
     d.window = conv_desc(plan);
   else
@@ -355,15 +357,16 @@ static cy_dot_source dot_source(const pack_form *f, const void *bytes) {
   return (cy_dot_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
 }
 
-typedef struct again_count {
+typedef struct measuring {
   cy_program *p;
   const cy_kernel_plan *plan;
   const pack_form *form;
+  int64_t (*measure)(const cy_dot_layout *layout, const cy_dot_source *source);
   int64_t most;
-} again_count;
+} measuring;
 
-static void count_again(void *ctx, cy_step *s) {
-  again_count *c = ctx;
+static void measure_step(void *ctx, cy_step *s) {
+  measuring *c = ctx;
   int64_t offset = 0;
   if (s->kind != CY_STEP_LAUNCH || s->kernel != c->plan->kernel)
     return;
@@ -372,28 +375,34 @@ static void count_again(void *ctx, cy_step *s) {
   if (b->offset && !cy_dim_is_const(c->p->g, b->offset, &offset))
     cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(s->kernel));
   cy_dot_source source = dot_source(c->form, (const char *)v->data.bytes + offset);
-  int64_t here = cy_dot_again(&c->form->dot, &source);
+  int64_t here = c->measure(&c->form->dot, &source);
   c->most = here > c->most ? here : c->most;
 }
 
-/* How many groups of k come again in the constant with most of them, of those that launches of the kernel bind. */
-static int64_t most_again(cy_program *p, const cy_kernel_plan *plan, const pack_form *form) {
-  again_count c = {p, plan, form, 0};
-  cy_steps_visit(p->steps, count_again, &c);
+/* The most that `measure` finds in the constants that launches of the kernel bind. */
+static int64_t most_of(cy_program *p, const cy_kernel_plan *plan, const pack_form *form,
+                       int64_t (*measure)(const cy_dot_layout *, const cy_dot_source *)) {
+  measuring c = {p, plan, form, measure, 0};
+  cy_steps_visit(p->steps, measure_step, &c);
   return c.most;
 }
 
-/* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small. */
+/* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small; for Winograd's algorithm,
+ * where they are so small that it is exact. */
 static void dot_form_choose(const cy_machine *m, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
   const cy_cg *cg = m->state;
   cy_dot_desc d = dot_desc(plan, f);
   f->cut = cy_dot_cut_possible(cg, &d);
   dot_pack_form(cg, plan, f, matrices);
-  if (!f->cut)
+  f->winograd = f->pack.dot.matrices == 1 && cy_dot_winograd_cycles(cg, &d) > 0 &&
+                cy_dot_winograd_exact(most_of(p, plan, &f->pack, cy_dot_largest_sum));
+  if (!f->cut && !f->winograd)
     return;
-  f->again = most_again(p, plan, &f->pack);
-  f->cut = m->smallest ? f->again == 0 : cy_dot_cut_pays(&f->pack.dot, f->again);
-  f->again = f->cut ? f->again : 0;
+  if (f->cut) {
+    f->again = most_of(p, plan, &f->pack, cy_dot_again);
+    f->cut = m->smallest ? f->again == 0 : cy_dot_cut_pays(&f->pack.dot, f->again);
+    f->again = f->cut ? f->again : 0;
+  }
   dot_pack_form(cg, plan, f, matrices);
 }
 
@@ -431,11 +440,11 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   if (f->bits) {
     const cy_dot_layout *l = &f->dot;
-    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %lld %lld %lld %lld", key, f->bits,
-                          f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n, (long long)l->taps,
-                          (long long)l->row_taps, (long long)l->c, l->nr, l->step, l->wide * 2 + l->sums, l->depthwise,
-                          l->cut, (long long)l->again, (long long)l->band.outputs, (long long)l->band.step,
-                          (long long)l->band.inc);
+    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %d %lld %lld %lld %lld", key,
+                          f->bits, f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n,
+                          (long long)l->taps, (long long)l->row_taps, (long long)l->c, l->nr, l->step,
+                          l->wide * 2 + l->sums, l->depthwise, l->winograd, l->cut, (long long)l->again,
+                          (long long)l->band.outputs, (long long)l->band.step, (long long)l->band.inc);
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;
@@ -488,7 +497,7 @@ static bool is_dot(cy_kernel *k) {
   return cy_kernel_local_dtype(k, c->acc) == CY_I32 || cy_kernel_arg_dtype(k, c->a) == CY_BF16;
 }
 
-/* Weights decide whether they are cut; all that a kernel is launched with have to be of one form. */
+/* Weights decide whether they are cut, or for Winograd's algorithm; all that a kernel is launched with have to be of one form. */
 uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   form f = {0};
@@ -498,7 +507,7 @@ uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) 
   cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1};
   f.packed = f.dot = true;
   dot_form_choose(m, p, &plan, &f, matrices);
-  return f.cut ? 1 + (uint64_t)f.again : 0;
+  return f.winograd ? UINT64_MAX : f.cut ? 1 + (uint64_t)f.again : 0;
 }
 
 static void attention_prepare(const cy_cg *cg, cy_kernel_plan *plan) {

@@ -221,6 +221,8 @@ static int64_t sum_columns(const cy_cg *cg, const plan *p) {
 static int64_t strip_groups(const plan *p) { return p->axis[1].count * p->run_groups; }
 
 cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t matrices) {
+  if (d->winograd)
+    return cy_dot_winograd_layout(cg, d);
   if (cy_dot_depthwise_possible(d))
     return cy_dot_depthwise_layout(cg, d);
   plan p = plan_of(cg, d);
@@ -256,6 +258,8 @@ bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *d) {
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
   if (!d->bf16 && cy_dot_depthwise_possible(d))
     return "conv int8 depthwise";
+  if (d->winograd)
+    return "conv int8 winograd f4x3";
   plan p = plan_of(cg, d);
   if (p.form.amx)
     return d->bf16 ? (d->conv ? "conv bf16 amx" : "gemm bf16 amx") : d->conv ? "conv int8 amx" : "gemm int8 amx";
@@ -685,6 +689,10 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
 }
 
 void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
+  if (d->winograd) {
+    cy_dot_winograd_emit(cg, d, info);
+    return;
+  }
   if (cy_dot_depthwise_possible(d)) {
     cy_dot_depthwise_emit(cg, d, info);
     return;

@@ -2,7 +2,7 @@
  * with exact i32 sums, and of bf16 with f32 sums.
  *
  * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
- * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Four forms:
+ * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Forms:
  *   pairs   a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
  *           where it fits, else as i16
  *   fours   a as u8, b as s8, vpdpbusd: where the CPU has it; a constant b is s8. What a's zero point and shifting s8 to
@@ -14,6 +14,7 @@
  *           few do, this takes less time than pairs; whether they do, the weights tell (cy_dot_again)
  *   bf16    a and b as bf16 in the places of pairs, vdpbf16ps, which takes denormals for zeros and adds the products of
  *           a pair one after the other: where the CPU has it (cg->bf16_dot)
+ *   winograd  3x3 convolutions by pairs of what F(4x4,3x3) makes of patches and filters (dot_winograd.c)
  * A filter per channel is applied by pairs (dot_depthwise.c) or fours (dot_bands.c).
  * Where the CPU has AMX, fours and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
  * (dot_amx.c); k is then filled up to whole tiles.
@@ -35,6 +36,7 @@ typedef struct cy_dot_desc {
   bool bf16;       /* a and b are bf16, sums f32; b_bits is 16, b_signed set, there are no zero points */
   bool cut;        /* b is constant, and cut; again: how many groups of k of a matrix may come again */
   int64_t again;
+  bool winograd;                /* by F(4x4,3x3) in 16 bits, which b is known to allow */
   int a_zero_slot, b_zero_slot; /* -1: none. With a b_zero, b is packed at run time */
   int64_t b_zero_step;          /* 1: one per column, 0: one for all */
 } cy_dot_desc;
@@ -65,6 +67,7 @@ typedef struct cy_dot_layout {
   unsigned together;            /* groups of k: there are a multiple of so many */
   bool cut;
   int64_t again;
+  bool winograd;    /* [panel][pair of channels][tap][NR][2] */
   cy_dot_band band; /* depthwise by fours: [vector of nr / 4 channels][tap of a row][four of a column][channel][step] */
   int64_t matrix_bytes, bytes;
 } cy_dot_layout;
@@ -88,6 +91,18 @@ bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *desc);
 bool cy_dot_cut_pays(const cy_dot_layout *layout, int64_t again);
 void cy_dot_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *desc);
+
+/* The larger of two sums, over the column of b for which it is the largest: that of what is positive, and that of what is
+ * negative. */
+int64_t cy_dot_largest_sum(const cy_dot_layout *layout, const cy_dot_source *source);
+
+/* ---- dot_winograd.c ---- */
+bool cy_dot_winograd_possible(const cy_cg *cg, const cy_dot_desc *desc); /* if it is exact */
+/* On one core; 0: it is not possible, or not faster. */
+double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *desc);
+bool cy_dot_winograd_exact(int64_t largest_sum);
+cy_dot_layout cy_dot_winograd_layout(const cy_cg *cg, const cy_dot_desc *desc);
+void cy_dot_winograd_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
 
 /* ---- dot_depthwise.c ---- */
 bool cy_dot_depthwise_possible(const cy_dot_desc *desc);

@@ -49,7 +49,12 @@ V cy_dot_bytes_times(cy_cg *cg, V a, V b) {
 }
 
 /* acc + the sums of pairs of i16. */
-static V add_pairs(cy_cg *cg, V acc, V a, V b) { return LLVMBuildAdd(cg->b, acc, cy_dot_pairs_times(cg, a, b), ""); }
+static V add_pairs(cy_cg *cg, V acc, V a, V b) {
+  V args[3] = {acc, LLVMBuildBitCast(cg->b, a, cg->vi, ""), LLVMBuildBitCast(cg->b, b, cg->vi, "")};
+  if (cg->avx512 && cg->vnni && !cg->vnni_spelled)
+    return cy_intrinsic_of(cg, "llvm.x86.avx512.vpdpwssd.512", NULL, 0, args, 3);
+  return LLVMBuildAdd(cg->b, acc, cy_dot_pairs_times(cg, a, b), "");
+}
 
 /* acc + a * b, no sum of a pair of products being more than 16 bits hold. */
 static V add_cut(cy_cg *cg, V acc, V a, V b) {

@@ -188,9 +188,36 @@ static void pack_bands(const cy_dot_layout *l, const cy_dot_source *s, void *out
   }
 }
 
+static void pack_winograd(const cy_dot_layout *l, const cy_dot_source *s, void *out) {
+  int64_t nr = l->nr, panel = l->c * l->taps * nr;
+  memset(out, 0, (size_t)l->bytes);
+  for (int64_t n = 0; n < l->n; n++)
+    for (int64_t c = 0; c < l->c; c++) {
+      int8_t *to = (int8_t *)out + n / nr * panel + c / 2 * l->taps * nr * 2 + n % nr * 2 + c % 2;
+      for (int64_t t = 0; t < l->taps; t++)
+        to[t * nr * 2] = (int8_t)weight_at(s, n * s->ns + t * s->ts + c * s->cs);
+    }
+}
+
+int64_t cy_dot_largest_sum(const cy_dot_layout *l, const cy_dot_source *s) {
+  int64_t most = 0;
+  for (int64_t i = 0; i < l->matrices * l->n; i++) {
+    int64_t sum[2] = {0, 0}, from = i / l->n * s->gs + i % l->n * s->ns;
+    for (int64_t k = 0; k < l->taps * l->c; k++) {
+      int32_t v = weight_at(s, from + k / l->c * s->ts + k % l->c * s->cs);
+      sum[v < 0] += abs(v);
+    }
+    most = sum[0] > most ? sum[0] : most;
+    most = sum[1] > most ? sum[1] : most;
+  }
+  return most;
+}
+
 void cy_dot_pack(const cy_dot_layout *l, const cy_dot_source *s, void *out) {
   if (l->depthwise)
     (l->band.outputs ? pack_bands : pack_depthwise)(l, s, out);
-  for (int64_t m = 0; m < l->matrices && !l->depthwise; m++)
+  if (l->winograd)
+    pack_winograd(l, s, out);
+  for (int64_t m = 0; m < l->matrices && !l->depthwise && !l->winograd; m++)
     (l->cut ? pack_cut : pack_matrix)(l, s, m, out);
 }

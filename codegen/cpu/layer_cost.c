@@ -128,6 +128,15 @@ static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int
   return d;
 }
 
+/* Winograd's algorithm in integers is for these. */
+static bool sizes_are_known(const cy_graph *g, const cy_type *t) {
+  int64_t size;
+  for (int i = 0; i < t->rank; i++)
+    if (!cy_dim_is_const(g, t->dim[i], &size))
+      return false;
+  return true;
+}
+
 static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
   if (type_of(g, n->in[0])->rank > 5)
     return 0;
@@ -152,6 +161,9 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     return outputs * (BANDS + BANDS_TAP * taps + BANDS_INPUT * strides) * wide * r->bands;
   if (f == BYTES && cy_dot_depthwise_possible(&integers))
     return outputs * (INT_DEPTHWISE + INT_DEPTHWISE_TAP * taps + r->int_depthwise_input * strides) * wide;
+  double winograd = f == BYTES && sizes_are_known(g, type_of(g, n->in[0])) ? cy_dot_winograd_cycles(cg, &integers) : 0;
+  if (winograd > 0)
+    return winograd;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
   return (double)d.groups *
          grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0);

@@ -3,7 +3,7 @@
  *
  * dot_test            every case as pairs, as fours with vpdpbusd spelled out, so that packing, corrections and
  *                      padding of that form run on machines without it, and with cut weights, where the machine has
- *                      no vpdpbusd; as bf16, all numbers and sums being small integers, in the code for a CPU that
+ *                      no vpdpbusd; by Winograd's algorithm, where it is possible and exact; as bf16, all numbers and sums being small integers, in the code for a CPU that
  *                      has vdpbf16ps, put in its place a function that does the same; bytes and bf16 once more for a
  *                      CPU with AMX, with functions in the place of its instructions (tile_functions.h); the
  *                      instructions chosen for several CPUs
@@ -26,6 +26,7 @@ typedef struct dot_case {
   int turned;         /* bit 0: a is [k][m]; bit 1: b is [n][k] */
   int64_t m, n, k;    /* product: of b0 = 2 matrices when `turned` & 4. Convolution: images, cout, cin */
   int64_t h, w, kh, kw, stride, pad, dilation, groups;
+  bool largest; /* products, all of them */
 } dot_case;
 
 /* A convolution: types and a's zero point; images, channels out and in; the input's size, the kernel's, stride,
@@ -82,6 +83,13 @@ static const dot_case cases[] = {
     CONV('u', 's', 200, 1, 20, 20, 3, 2, 7, 7, 1, 3, .groups = 20),
     CONV('s', 's', 9, 2, 66, 66, 9, 40, 3, 3, 2, 0, .dynamic = 1, .groups = 66),
     CONV('u', 's', 1, 1, 16, 16, 20, 5, 17, 2, 1, 0, .groups = 16),
+    /* by Winograd's algorithm: points of all tiles made first; those of all filters; neither; sums as large as may be */
+    CONV('u', 's', 9, 2, 80, 64, 17, 22, 3, 3, 1, 1),
+    CONV('s', 's', -7, 1, 48, 256, 14, 13, 3, 3, 1, 0),
+    CONV('s', 's', 127, 1, 23, 32, 86, 89, 3, 3, 1, 1),
+    CONV('u', 's', 255, 121, 34, 128, 5, 5, 3, 3, 1, 1),
+    CONV('u', 's', 0, 1, 16, 96, 9, 12, 3, 3, 1, 1, .largest = true),
+    CONV('u', 's', 255, 1, 16, 96, 9, 12, 3, 3, 1, 2, .largest = true),
 };
 
 enum { A_SLOT, B_SLOT, OUT_SLOT, SCRATCH_SLOT, SHARED_SLOT, A_ZERO_SLOT, B_ZERO_SLOT, FIRST_SIZE };
@@ -152,6 +160,14 @@ static void *random_bytes(char kind, int64_t n) {
     else
       p[i] = (char)v;
   }
+  return p;
+}
+
+/* Bytes of this value, or random ones. */
+static void *bytes_of(char kind, int64_t n, bool same, int value) {
+  void *p = random_bytes(kind, n);
+  if (same)
+    memset(p, value, (size_t)n);
   return p;
 }
 
@@ -277,7 +293,7 @@ static int32_t conv_at(const setup *s, const dot_case *c, int64_t i) {
   return sum;
 }
 
-typedef enum form { PAIRS, FOURS, CUT, BF16, TILES, BF16_TILES } form;
+typedef enum form { PAIRS, FOURS, CUT, WINOGRAD, BF16, TILES, BF16_TILES } form;
 
 static bool is_bf16(form as) { return as == BF16 || as == BF16_TILES; }
 
@@ -340,8 +356,9 @@ static setup *setup_begin(const dot_case *c, const char *cpu, form as) {
   s->a_zero = (int8_t)c->a_zero;
   for (int64_t i = 0; i < c->n && i < 4096; i++)
     s->b_zero[i] = (int8_t)random_value(c->b);
-  s->a = random_bytes(c->a, s->n_a);
-  s->b = random_bytes(c->b, s->n_b);
+  bool largest = c->largest && !is_bf16(as);
+  s->a = bytes_of(c->a, s->n_a, largest, c->a_zero ? 0 : 255);
+  s->b = bytes_of(c->b, s->n_b, largest, -128);
   for (int64_t i = 0; mild && c->b == 's' && i < s->n_b; i++)
     ((int8_t *)s->b)[i] /= 4;
   s->out = (int32_t *)(void *)guarded(s->n_out * 4);
@@ -356,6 +373,10 @@ static setup *setup_begin(const dot_case *c, const char *cpu, form as) {
       s->d.again = cy_dot_again(&s->layout, &source);
       s->layout = cy_dot_layout_of(s->j.cg, &s->d, matrices);
     }
+    s->d.winograd = as == WINOGRAD && cy_dot_winograd_possible(s->j.cg, &s->d) &&
+                    cy_dot_winograd_exact(cy_dot_largest_sum(&s->layout, &source));
+    if (s->d.winograd)
+      s->layout = cy_dot_layout_of(s->j.cg, &s->d, matrices);
     s->packed = guarded(s->layout.bytes);
     cy_dot_pack(&s->layout, &source, s->packed);
   }
@@ -377,7 +398,7 @@ static void setup_end(setup *s) {
 }
 
 static void run_case(const dot_case *c, form as, int workers) {
-  static const char *const names[] = {"pairs", "fours", "cut", "bf16", "tiles", "bf16 tiles"};
+  static const char *const names[] = {"pairs", "fours", "cut", "winograd", "bf16", "tiles", "bf16 tiles"};
   setup *s = setup_begin(c, as == BF16 ? "znver4" : as > BF16 ? "sapphirerapids" : "native", as);
   if (as >= BF16)
     replace_instructions(s->j.cg, as);
@@ -413,11 +434,13 @@ static void run_case(const dot_case *c, form as, int workers) {
 
 /* ---- instructions ---- */
 
-/* kind: 'p', or 'r': a second factor of unsigned bytes that is computed at run time. */
+/* kind: 'p'; 'r': a second factor of unsigned bytes that is computed at run time; 'c': a convolution. */
 static void expect(const char *cpu, form as, char kind, const char *want, const char *unwanted) {
   dot_case c = {.kind = kind, .a = 's', .b = kind == 'r' ? 'u' : 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
   if (is_bf16(as))
     c = (dot_case){.kind = 'p', .a = 'f', .b = 'f', .m = 64, .n = 64, .k = 64};
+  if (kind == 'c')
+    c = (dot_case)CONV('u', 's', 3, 1, 64, 64, 28, 28, 3, 3, 1, 1);
   setup *s = setup_begin(&c, cpu, as);
   char *error = NULL;
   LLVMMemoryBufferRef text;
@@ -500,6 +523,8 @@ int main(int argc, char **argv) {
     expect("icelake-server", PAIRS, 'r', "vpdpbusd\t", "vpmaddwd");
     expect("sapphirerapids", TILES, 'r', "tdpbusd\t", "vpmaddwd");
     expect("alderlake", PAIRS, 'p', "vpdpbusd\t", "zmm");
+    expect("icelake-server", WINOGRAD, 'c', "vpdpwssd\t", "vpdpbusd");
+    expect("sapphirerapids", WINOGRAD, 'c', "tdpbusd\t", "vpdpwssd");
     expect("cooperlake", BF16, 'p', "vdpbf16ps\t", "vpmaddwd");
     expect("znver4", BF16, 'p', "vdpbf16ps\t", "vfmadd");
     expect("znver4", PAIRS, 'p', "vpdpbusd\t", "vdpbf16ps");

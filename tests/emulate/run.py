@@ -119,6 +119,18 @@ def convolutions(g):
     return found
 
 
+@integers(T.INT32, T.INT32)
+def convolutions_of_many_channels(g):
+    """3x3, which is worth Winograd's algorithm in 16 bits: small weights allow it, large ones do not."""
+    found = []
+    for kind, most in ((np.uint8, 60), (np.int8, 128)):
+        x = g.input('x%d' % len(found), (1, 128, 29, 30), kind, np.iinfo(kind).min, np.iinfo(kind).max + 1)
+        weights = g.const(g.rng.integers(-most, most, (64, 128, 3, 3)).astype(np.int8) if most < 128 else
+                          np.full((64, 128, 3, 3), -128, np.int8))
+        found.append(g.op('ConvInteger', [x, weights, g.const(kind(9))], pads=[1] * 4))
+    return found
+
+
 @integers(T.UINT8)
 def requantised_network(g):
     """1x1, depthwise with stride, grouped, a residual sum, all with zero points."""

@@ -306,11 +306,17 @@ static void test_numbers(void) {
   cy_quant_u8(0, 0, &scale, &zero);
   CHECK(scale == 1 && zero == 0);
   const float w[6] = {1, -2, 0.5f, 0, 0, 0};
-  cy_quant_s8(w, 1, 2, 3, scales, out);
+  cy_quant_s8(w, 1, 2, 3, 1, scales, out);
   CHECK(out[0] == 64 && out[1] == -127 && out[2] == 32 && out[3] == 0 && scales[1] == 1);
   const float v[4] = {1, 10, -1, 5};
-  cy_quant_s8(v, 2, 2, 1, scales, out);
+  cy_quant_s8(v, 2, 2, 1, 1, scales, out);
   CHECK(out[0] == 127 && out[1] == 127 && out[2] == -127 && out[3] == 64);
+  /* of four taps with a scale of 1, all rounded up by 0.25 to 0.45, one goes down; a pair that is off by half a step stays */
+  const float filters[6] = {127, 0.75f, 0.55f, 0.65f, 0, 0.5f};
+  cy_quant_s8(filters, 1, 1, 4, 4, scales, out);
+  CHECK(out[0] == 127 && out[1] == 1 && out[2] == 0 && out[3] == 1);
+  cy_quant_s8(filters + 4, 1, 1, 2, 2, scales, out);
+  CHECK(out[0] == 0 && out[1] == 127);
 }
 
 enum { ITEMS = 9, NEEDS = 14 };
