@@ -207,7 +207,7 @@ $O/%.a:
 # The runtime goes into every compiled model: position independent, nothing visible that is not marked so, a section for
 # each function, so that a model takes along what it calls, and without debug information and tables of unwinding (no
 # exceptions pass through it), which would be copied into each of them.
-RUNTIME_FLAGS := -fPIC -fvisibility=hidden
+RUNTIME_FLAGS := -fPIC -fvisibility=hidden -fno-plt
 RUNTIME_FLAGS_aarch64 := -mno-outline-atomics # without functions of libgcc
 RUNTIME_RELEASE := -O2 -g0 -ffunction-sections -fdata-sections -fno-unwind-tables -fno-asynchronous-unwind-tables
 # What runs when a model is loaded or bound, a microsecond or less each time: for size.

@@ -125,7 +125,8 @@ static void add_objects(cy_work *b, command *c) {
 
 /* Where sections go: what is only read, code, and what is written lie side by side in the file, each mapped with its
  * own rights; a page that has the end of one and the start of the next is mapped twice. Left alone, the linker fills
- * the file up to whole pages instead: 8 to 12 KB of a library. */
+ * the file up to whole pages instead: 8 to 12 KB of a library. What becomes read-only once it is relocated (relro) has
+ * to end with a page: zeros of memory alone fill it up, where DATA_SEGMENT_ALIGN with pages would fill up the file. */
 static const char layout[] =
     "PHDRS {\n"
     "  headers PT_PHDR PHDRS;\n"
@@ -153,11 +154,13 @@ static const char layout[] =
     "  .plt : { *(.plt) } :text\n"
     "  .plt.got : { *(.plt.got) }\n"
     "  .text : { *(.text .text.*) }\n"
-    "  . = DATA_SEGMENT_ALIGN(CONSTANT(MAXPAGESIZE), CONSTANT(COMMONPAGESIZE));\n"
+    "  . = ALIGN(CONSTANT(MAXPAGESIZE)) + (. & (CONSTANT(MAXPAGESIZE) - 1));\n"
+    "  . = DATA_SEGMENT_ALIGN(1, 1);\n"
     "  .init_array : { KEEP(*(.init_array .init_array.*)) } :data :relro\n"
     "  .data.rel.ro : { *(.data.rel.ro .data.rel.ro.*) } :data :relro\n"
     "  .dynamic : { *(.dynamic) } :data :relro :dynamic\n"
     "  .got : { *(.got .got.plt) } :data :relro\n"
+    "  .relro_end (NOLOAD) : { . = ALIGN(CONSTANT(MAXPAGESIZE)); } :data :relro\n"
     "  . = DATA_SEGMENT_RELRO_END(0, .);\n"
     "  .data : { *(.data .data.*) } :data\n"
     "  .bss : { *(.bss .bss.* COMMON) }\n"
