@@ -174,6 +174,7 @@ int64_t cy_onnx_int(cy_importer *im, const cy_onnx_node *n, const char *name, in
  * there. CY_NONE after a diagnostic. */
 cy_dtype cy_onnx_dtype(cy_importer *im, const cy_onnx_node *n, const char *name, cy_dtype otherwise,
                        const char *classes);
+/* otherwise: rounded to a float, as an attribute that says it would be */
 double cy_onnx_float(cy_importer *im, const cy_onnx_node *n, const char *name, double otherwise);
 const char *cy_onnx_string(cy_importer *im, const cy_onnx_node *n, const char *name, const char *otherwise);
 const int64_t *cy_onnx_ints(cy_importer *im, const cy_onnx_node *n, const char *name,

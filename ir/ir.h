@@ -86,6 +86,8 @@ static inline bool cy_op_is_ew(cy_op op) { return op >= CY_OP_neg && op <= CY_OP
 /* Functions of floats alone. */
 static inline bool cy_op_is_math(cy_op op) { return op >= CY_OP_sqrt && op <= CY_OP_sigmoid; }
 static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls == 'F'; }
+/* What an op computes real numbers of such inputs in: f64 where they are, f32 for all else. */
+static inline cy_dtype cy_dtype_real(cy_dtype t) { return t == CY_F64 ? CY_F64 : CY_F32; }
 static inline bool cy_dtype_is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; } /* integers of 8 bits */
 static inline bool cy_dtype_is_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I' || cy_dtype_of(t)->cls == 'U'; }
 void cy_dtype_int_range(cy_dtype t, double *out_min, double *out_max); /* of an integer; rounded beyond 53 bits */
