@@ -206,6 +206,7 @@ cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);
 cy_val cy_onnx_turn_channels(cy_importer *im, cy_val x, bool back); /* [n, s.., c] to [n, c, s..], or back; 0 stays 0 */
 cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank);
 cy_val cy_onnx_gelu_tanh(cy_importer *im, cy_val x);                        /* onnx_math.c: the approximation */
+cy_val cy_onnx_softplus(cy_importer *im, cy_val x);                         /* log(1 + exp(x)) */
 cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
 /* onnx_contrib.c */
 cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved);

@@ -1,13 +1,16 @@
-"""How many digits are right: models of doubles, at -O0 and -O3.
+"""How many digits are right: models of doubles, and functions of floats where their results are small, at -O0 and -O3.
 
-In:  one model, made here.
+In:  one model of each kind, made here; doubles.
 Out: the closing line. Doubles are compared with ONNX Runtime, or where it has no kernel for them with the onnx package's
-evaluator, within 1e-12.
+evaluator, within 1e-12;
+functions of floats with NumPy in doubles, element by element, within a number of units in the last place.
 """
+import math
 import os
 import shutil
 
 import numpy as np
+from onnx import helper as h
 from onnx.reference import ReferenceEvaluator
 
 import graphs
@@ -82,10 +85,48 @@ def outputs(args, folder, proto, feeds, level):
     return None, [network.output_of(folder, k, output.name) for k, output in enumerate(proto.graph.output)]
 
 
+def spread(low, high):
+    """Numbers of both signs whose magnitudes are spread evenly over the powers of 2 between."""
+    x = np.exp(np.linspace(np.log(low), np.log(high), 997)).astype(np.float32)
+    return np.concatenate([x, -x])
+
+
+def softplus(x):
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def mish(x):
+    return x * np.tanh(softplus(x))
+
+
+ERFC = np.vectorize(math.erfc)
+# operator, domain, magnitudes of x, the same in NumPy, most units in the last place
+FUNCTIONS = [
+    ('Exp', '', (1e-8, 87), np.exp, 2), ('Tanh', '', (1e-8, 20), np.tanh, 5), ('Sigmoid', '', (1e-8, 85), lambda x: 1 / (1 + np.exp(-x)), 5),
+    ('Softplus', '', (1e-8, 85), softplus, 5), ('Mish', '', (1e-8, 80), mish, 10), ('Sinh', '', (1e-8, 80), np.sinh, 6),
+    ('Asinh', '', (1e-8, 1e30), np.arcsinh, 6), ('Atan', '', (1e-8, 1e30), np.arctan, 4), ('Sin', '', (1e-8, 1e6), np.sin, 4),
+    ('Erfc', '', (1e-8, 9), ERFC, 8)]
+
+
+def check_functions(args, folder, level):
+    nodes = [h.make_node(op, ['x%d' % k], ['y%d' % k], domain=domain) for k, (op, domain, *_) in enumerate(FUNCTIONS)]
+    feeds = {'x%d' % k: spread(*span) for k, (_, _, span, *_) in enumerate(FUNCTIONS)}
+    proto = graphs.model_of(nodes, [graphs.port(n, v.dtype, v.shape) for n, v in feeds.items()],
+                            [graphs.port(n.output[0], np.float32, None) for n in nodes], opset=18)
+    why, got = outputs(args, folder, proto, feeds, level)
+    for k, (op, _, _, of, most) in enumerate([] if why else FUNCTIONS):
+        x = feeds['x%d' % k]
+        want = of(x.astype(np.float64))
+        off = np.abs(got[k] - want) / np.spacing(np.abs(want).astype(np.float32))
+        if not off.max() <= most:
+            return '%s: %.3g units in the last place at %r, limit %d' % (op, off.max(), x[off.argmax()], most)
+    return why
+
+
 def main():
     args = lib.arguments(__doc__)
     suite, folder = lib.Suite(args), os.path.join(args.build, 'precision')
-    for name, check in (('doubles', check_doubles),):
+    for name, check in (('doubles', check_doubles), ('functions', check_functions)):
         for level in LEVELS:
             if args.wanted('%s %s' % (name, level)):
                 os.makedirs(folder, exist_ok=True)
