@@ -68,6 +68,12 @@ static LLVMValueRef divide(cy_host *h, const cy_atom *atom) {
   return bmin > 0 || bmax < 0 ? rest : cy_select(cg, cy_icmp(cg, LLVMIntEQ, b, cy_i64(cg, 0)), cy_i64(cg, 0), rest);
 }
 
+static LLVMValueRef join(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  LLVMValueRef zero = cy_i64(cg, 0), a_none = cy_icmp(cg, LLVMIntEQ, a, zero), b_none = cy_icmp(cg, LLVMIntEQ, b, zero);
+  LLVMValueRef none = LLVMBuildOr(cg->b, a_none, b_none, ""), larger = cy_imax(cg, a, b);
+  return cy_select(cg, none, zero, larger);
+}
+
 static LLVMValueRef atom_value(cy_host *h, uint32_t id) {
   const cy_atom *atom = cy_dim_atom(h->g, id);
   switch (atom->kind) {
@@ -80,6 +86,8 @@ static LLVMValueRef atom_value(cy_host *h, uint32_t id) {
     return cy_imin(h->cg, cy_host_dim(h, atom->a), cy_host_dim(h, atom->b));
   case CY_ATOM_MAX:
     return cy_imax(h->cg, cy_host_dim(h, atom->a), cy_host_dim(h, atom->b));
+  case CY_ATOM_JOIN:
+    return join(h->cg, cy_host_dim(h, atom->a), cy_host_dim(h, atom->b));
   }
   cy_bug("unknown kind of dim");
 }
