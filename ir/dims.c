@@ -576,7 +576,7 @@ cy_dim cy_dim_mod(cy_graph *g, cy_dim a, cy_dim b) {
   return of_atom(g, CY_ATOM_MOD, 0, slot_of(g, b)->nterms > 1 ? a : r, b);
 }
 
-/* ---- min, max and join ------------------------------------------------------------------------------------------------- */
+/* ---- min, max and join -------------------------------------------------------------------------------------------- */
 
 #define MAX_OPERANDS 12
 
@@ -648,8 +648,7 @@ cy_dim cy_dim_binary(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b) {
   case CY_ATOM_MOD: return cy_dim_mod(g, a, b);
   case CY_ATOM_MIN: return cy_dim_min(g, a, b);
   case CY_ATOM_MAX: return cy_dim_max(g, a, b);
-  case CY_ATOM_JOIN:
-    return cy_dim_join(g, a, b);
+  case CY_ATOM_JOIN: return cy_dim_join(g, a, b);
   case CY_ATOM_SYM: break;
   }
   cy_bug("dim operator %d", (int)kind);
