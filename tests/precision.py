@@ -25,8 +25,8 @@ def doubles():
     What follows from floats alone, scales say, are numbers that floats and doubles share."""
     g, rng = graphs.Graph(1), np.random.default_rng(2)
     feeds = {'x': rng.standard_normal((1, 2, 6, 7)), 'grid': rng.uniform(-1.4, 1.4, (1, 5, 4, 2)),
-             'theta': rng.standard_normal((1, 2, 3)), 'rois': np.array([[0.3, 0.7, 4.9, 3.1], [1.2, 0.1, 5.7, 5.3]]), 'offset': rng.uniform(-1, 1, (1, 8, 5, 6)),
-             'rows': rng.standard_normal((3, 5))}
+             'theta': rng.standard_normal((1, 2, 3)), 'rois': np.array([[0.3, 0.7, 4.9, 3.1], [1.2, 0.1, 5.7, 5.3]]),
+             'offset': rng.uniform(-1, 1, (1, 8, 5, 6)), 'rows': rng.standard_normal((3, 5))}
     none = g.const([], np.float32)
     for mode in ('linear', 'cubic'):
         g.op('Resize', 'x', '', g.const([1, 1, 2, 0.5], np.float32), mode=mode)
@@ -103,8 +103,8 @@ ERFC = np.vectorize(math.erfc)
 # operator, magnitudes of x, the same in NumPy, most units in the last place
 FUNCTIONS = [
     ('Exp', (1e-8, 87), np.exp, 2), ('Tanh', (1e-8, 20), np.tanh, 5), ('Softplus', (1e-8, 85), softplus, 5),
-    ('Sigmoid', (1e-8, 85), lambda x: 1 / (1 + np.exp(-x)), 5), ('Mish', (1e-8, 80), mish, 10), ('Sinh', (1e-8, 80), np.sinh, 6),
-    ('Asinh', (1e-8, 1e30), np.arcsinh, 6), ('Atan', (1e-8, 1e30), np.arctan, 4), ('Sin', (1e-8, 1e6), np.sin, 4),
+    ('Sigmoid', (1e-8, 85), lambda x: 1 / (1 + np.exp(-x)), 5), ('Mish', (1e-8, 80), mish, 10),
+    ('Sinh', (1e-8, 80), np.sinh, 6), ('Asinh', (1e-8, 1e30), np.arcsinh, 6), ('Atan', (1e-8, 1e30), np.arctan, 4), ('Sin', (1e-8, 1e6), np.sin, 4),
     ('Erfc', (1e-8, 9), ERFC, 5)]
 
 
