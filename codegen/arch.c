@@ -6,18 +6,14 @@
 #include <string.h>
 
 /* Of link_files.S, assembled once for each. */
-#define DECLARE(arch)                                                                                                  \
-  extern const char cy_query_##arch[], cy_query_##arch##_end[], cy_runtime_##arch[], cy_runtime_##arch##_end[],        \
-      cy_libm_##arch[], cy_libm_##arch##_end[], cy_libc_##arch[], cy_libc_##arch##_end[];
-#define NAMES(arch) .name = #arch, .triple = #arch "-linux-gnu", .tools = #arch "-linux-gnu-"
-#define CARRIED(arch)                                                                                                  \
-  .package = "binutils-" #arch "-linux-gnu", .carried = {{cy_query_##arch, cy_query_##arch##_end},                     \
-                                                         {cy_runtime_##arch, cy_runtime_##arch##_end},                 \
-                                                         {cy_libm_##arch, cy_libm_##arch##_end},                       \
-                                                         {cy_libc_##arch, cy_libc_##arch##_end}}
+#define DECLARE(a, name, file) extern const char cy_##name##_##a[], cy_##name##_##a##_end[];
+CY_CARRIED_ROWS(DECLARE, x86_64)
+CY_CARRIED_ROWS(DECLARE, aarch64)
 
-DECLARE(x86_64)
-DECLARE(aarch64)
+#define NAMES(a)                                                                                                       \
+  .name = #a, .triple = #a "-linux-gnu", .tools = #a "-linux-gnu-", .package = "binutils-" #a "-linux-gnu"
+#define BYTES(a, name, file) {cy_##name##_##a, cy_##name##_##a##_end},
+#define CARRIED(a) .carried = {CY_CARRIED_ROWS(BYTES, a)}
 
 static const cy_arch x86_64 = {NAMES(x86_64), .base_cpu = "x86-64", .least = "x86-64-v3", .elf = EM_X86_64,
                                CARRIED(x86_64)};
@@ -34,5 +30,5 @@ const cy_arch *cy_arch_here(void) {
 }
 
 bool cy_arch_carried(const cy_arch *a) {
-  return a->carried[CY_CARRIED_RUNTIME].end > a->carried[CY_CARRIED_RUNTIME].bytes;
+  return a->carried[CY_CARRIED_runtime].end > a->carried[CY_CARRIED_runtime].bytes;
 }

@@ -6,6 +6,8 @@
 #ifndef CY_ARCH_H
 #define CY_ARCH_H
 
+#include "codegen/carried.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,8 +18,13 @@
 #define CY_ARCH_HERE "x86_64"
 #endif
 
-/* What cytoc carries for the linker, in the order in which it reads them (link_files.S). */
-enum { CY_CARRIED_QUERY, CY_CARRIED_RUNTIME, CY_CARRIED_LIBM, CY_CARRIED_LIBC, CY_CARRIED_COUNT };
+/* What cytoc carries for the linker. */
+enum {
+#define X(a, name, file) CY_CARRIED_##name,
+  CY_CARRIED_ROWS(X, )
+#undef X
+      CY_CARRIED_COUNT
+};
 
 typedef struct cy_arch {
   const char *name; /* first word of its triples */

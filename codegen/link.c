@@ -1,9 +1,9 @@
 /* link.c - objects to the file that was asked for.
  *
  * In: object files of the host program, kernels and weights; the runtime archive, what shared libraries have besides
- * and the names of libc and libm of the architecture, embedded in this binary (arch.h), so no development files are
- * needed. Out: a
- * shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or texts put together.
+ * and the names of the C library's functions for the architecture, embedded in this binary (carried.h), so no
+ * development files are needed. Out: a shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or
+ * texts put together.
  * No build ids and no timestamps: equal inputs give equal bytes.
  */
 #define _GNU_SOURCE
@@ -104,10 +104,9 @@ static int write_carried(cy_work *b, int which, const char *path) {
 }
 
 static int add_carried(cy_work *b, command *c) {
-  static const char *const names[CY_CARRIED_COUNT] = {[CY_CARRIED_QUERY] = "query.o",
-                                                      [CY_CARRIED_RUNTIME] = "libcyto.a",
-                                                      [CY_CARRIED_LIBM] = "libm.so",
-                                                      [CY_CARRIED_LIBC] = "libc.so"};
+#define X(a, name, file) file,
+  static const char *const names[] = {CY_CARRIED_ROWS(X, )};
+#undef X
   for (int i = 0; i < CY_CARRIED_COUNT; i++) {
     const char *path = cy_temps_file(b->temps, names[i]);
     if (write_carried(b, i, path))
@@ -176,8 +175,8 @@ static int link_shared(cy_work *b, const char *near) {
   if (write_file(b, script_path, script, (size_t)n) || write_file(b, layout_path, layout, sizeof layout - 1))
     return -1;
   static const char *const flags[] = {
-      "-shared", "--hash-style=gnu", "--build-id=none",        "-z", "noexecstack", "-z", "relro", "-z",
-      "now",     "--gc-sections",    "--no-undefined-version", NULL};
+      "-shared", "--hash-style=gnu", "--build-id=none",        "-z",          "noexecstack", "-z", "relro", "-z",
+      "now",     "--gc-sections",    "--no-undefined-version", "--as-needed", NULL};
   command c = {.n = 1};
   for (int i = 0; flags[i]; i++)
     add(&c, flags[i]);
@@ -201,7 +200,7 @@ static int link_shared(cy_work *b, const char *near) {
 }
 
 static int link_archive(cy_work *b, const char *near) {
-  if (write_carried(b, CY_CARRIED_RUNTIME, near))
+  if (write_carried(b, CY_CARRIED_runtime, near))
     return -1;
   command c = {.n = 1};
   add(&c, "rcsD");

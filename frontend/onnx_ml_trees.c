@@ -1,9 +1,10 @@
 /* onnx_ml_trees.c - ai.onnx.ml: ensembles of trees, as nodes with names and, in version 5, numbered through.
  *
- * A tree ensemble is walked for all rows and trees at once: a tensor [trees, rows] holds the record each walk stands on,
+ * A tree ensemble is walked for all rows and trees at once: a tensor [rows, trees] holds the record each walk stands on,
  * and one step per level replaces every record by its child's. Leaves are their own children; trees without further
- * levels leave. Rows come last so that a kernel's lanes are rows of one tree, whose records stay in the first-level cache.
- * A step of a row costs three gathers: the record's packed fields, its threshold, and the feature.
+ * levels leave. Trees come last so that a kernel's lanes are trees of one row: their number is known and a single row has
+ * as many, and where the row's features are few, they stay in registers (codegen/cpu/loops_lookup.c). A step costs two
+ * gathers, the record's packed fields and its threshold, and looking up the feature.
  */
 #include "frontend/import_int.h"
 
@@ -268,14 +269,14 @@ static cy_val decision(cy_importer *im, const forest *f, const records *r, cy_va
   return SELECT(gap, CAST(missing, CY_BOOL), yes);
 }
 
-/* One level down: from the records `at` [trees, rows]. `columns`: the features [features, rows]. */
-static cy_val step(cy_importer *im, const forest *f, const records *r, cy_val columns, cy_val at) {
+/* One level down: from the records `at` [rows, trees]. x: the features [rows, features]. */
+static cy_val step(cy_importer *im, const forest *f, const records *r, cy_val x, cy_val at) {
   cy_val words[FIELDS];
   for (uint32_t k = 0; k < r->words; k++)
     words[k] = cy_build_gather(im->g, r->table[k], at, 0);
   cy_val pair = field_of(im, r, PAIR, words), feature = field_of(im, r, FEATURE, words);
-  cy_val in[2] = {columns, feature ? feature : MUL(at, LIKE(at, 0))}; /* feature 0 alone: indices of at's shape */
-  cy_attr axis = cy_attr_int(CY_ATTR_axis, 0);
+  cy_val in[2] = {x, feature ? feature : MUL(at, LIKE(at, 0))}; /* feature 0 alone: indices of at's shape */
+  cy_attr axis = cy_attr_int(CY_ATTR_axis, 1);
   cy_val seen = cy_build(im->g, CY_OP_gather_elements, in, 2, &axis, 1, NULL, 1);
   cy_val threshold = cy_build_gather(im->g, r->threshold, at, 0);
   cy_val yes = decision(im, f, r, seen, threshold, words);
@@ -291,8 +292,7 @@ static int by_levels(const void *a, const void *b) {
 /* [rows, columns]: `weights` [nodes, columns] of the leaves that every row reaches, combined over the trees by `op`. The
  * deepest trees come first: where over a quarter of those still walked have no further level, they leave. */
 static cy_val walk(cy_importer *im, const forest *f, cy_val x, cy_val weights, cy_op op) {
-  static const int64_t swapped[2] = {1, 0};
-  int64_t trees_axis = 0;
+  int64_t trees_axis = 1;
   cy_graph *g = im->g;
   records r = {0};
   if (!f->ntrees)
@@ -302,25 +302,24 @@ static cy_val walk(cy_importer *im, const forest *f, cy_val x, cy_val weights, c
   int64_t *first = CY_NEW_ARRAY(im->arena, int64_t, f->ntrees + 1);
   for (uint32_t k = 0; k < f->ntrees; k++)
     first[k] = k;
-  cy_dim rows = cy_onnx_type(im, x)->dim[0], dims[2] = {cy_dim_const(g, f->ntrees), rows};
+  cy_dim rows = cy_onnx_type(im, x)->dim[0], dims[2] = {rows, cy_dim_const(g, f->ntrees)};
   cy_val table = cy_build_gather(g, weights, constant_indices(im, r.node, r.n), 0), scores = 0;
-  cy_val columns = cy_build_transpose(g, x, swapped);
-  cy_val at = cy_build_expand(g, cy_build_unsqueeze(g, constant_indices(im, first, f->ntrees), 1), dims, 2);
+  cy_val at = cy_build_expand(g, cy_build_unsqueeze(g, constant_indices(im, first, f->ntrees), 0), dims, 2);
   for (uint32_t level = 0, trees = f->ntrees; at && trees; level++) {
     uint32_t deeper = trees;
     while (deeper && f->root[deeper - 1].levels <= level)
       deeper--;
     if (deeper == 0 || trees - deeper >= trees / 4 + 1) {
-      cy_val leaves = cy_build_slice_axis(g, at, 0, cy_dim_const(g, deeper), cy_dim_const(g, trees - deeper));
+      cy_val leaves = cy_build_slice_axis(g, at, 1, cy_dim_const(g, deeper), cy_dim_const(g, trees - deeper));
       cy_val part = cy_build_reduce(g, op, cy_build_gather(g, table, leaves, 0), &trees_axis, 1, false);
       scores = !scores                  ? part
                : op == CY_OP_reduce_min ? BINARY(min, scores, part)
                : op == CY_OP_reduce_max ? BINARY(max, scores, part)
                                         : ADD(scores, part);
-      at = deeper ? cy_build_slice_axis(g, at, 0, cy_dim_const(g, 0), cy_dim_const(g, deeper)) : at;
+      at = deeper ? cy_build_slice_axis(g, at, 1, cy_dim_const(g, 0), cy_dim_const(g, deeper)) : at;
       trees = deeper;
     }
-    at = trees ? step(im, f, &r, columns, at) : at;
+    at = trees ? step(im, f, &r, x, at) : at;
   }
   return scores;
 }

@@ -244,8 +244,9 @@ void cy_kernel_share_addresses(cy_kernel *k);
 /* loop_fold.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a
  * product of few rows reads all of B for each of them. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_batches(cy_kernel *k);
-/* loop_fold.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue
- * treats them as one axis. Run by lowering once the epilogue is there. */
+/* loop_fold.c: takes spatial axes of one pixel and one tap from a convolution, and makes one of single pixels a matrix
+ * product whose rows are all pixels, where the epilogue treats them as one axis. Run by lowering once the epilogue is
+ * there. */
 void cy_kernel_fold_pixels(cy_kernel *k);
 
 /* interp.c: runs tasks [begin, end) on host memory, syms as for cy_dim_eval. Contraction kernels run as plain nested

@@ -1,9 +1,11 @@
-/* loop_fold.c - makes contractions simpler where their epilogue allows it: batch axes that become rows, convolutions of
- * single pixels that become matrix products.
+/* loop_fold.c - makes contractions simpler where their epilogue allows it: batch axes that become rows, axes of
+ * convolutions that are none, convolutions of single pixels that become matrix products.
  *
  * In: a contraction kernel with its epilogue, before the target sees it. Out: the same results, fewer axes.
  */
 #include "loop_axes.h"
+
+#include <string.h>
 
 enum { MANY_ROWS = 48 }; /* a matrix of that many rows keeps the multipliers busy by itself */
 
@@ -121,9 +123,34 @@ static void fold_planar(cy_kernel *k) {
   c->x_spatial[c->nspatial - 1] = stride[c->nspatial + 1];
 }
 
+/* Drops spatial axis i of a convolution. */
+static void drop_axis(cy_contraction *c, int i) {
+  int at = (c->planar ? 2 : 1) + i, behind = --c->nspatial - i;
+  c->nout_vars--;
+  memmove(&c->out_var[at], &c->out_var[at + 1], (size_t)(c->nout_vars - at) * sizeof *c->out_var);
+  cy_dim *dims[] = {c->in, c->out, c->pad, c->x_spatial};
+  for (int d = 0; d < 4; d++)
+    memmove(&dims[d][i], &dims[d][i + 1], (size_t)behind * sizeof **dims);
+  int64_t *sizes[] = {c->kernel, c->stride, c->dilation};
+  for (int d = 0; d < 3; d++)
+    memmove(&sizes[d][i], &sizes[d][i + 1], (size_t)behind * sizeof **sizes);
+}
+
+/* Spatial axes of one pixel, read by one tap, are none: those that are left are closer in memory. */
+static void drop_single_axes(cy_kernel *k) {
+  cy_contraction *c = &k->contraction;
+  for (int i = c->nspatial - 1; c->kind == CY_CONTRACT_CONV && i >= 0 && c->nspatial > 1; i--)
+    if (c->kernel[i] == 1 && cy_dim_is(k->g, c->in[i], 1) && cy_dim_is(k->g, c->out[i], 1) &&
+        cy_dim_is(k->g, c->pad[i], 0)) {
+      cy_kernel_subst_var(k, c->out_var[(c->planar ? 2 : 1) + i], cy_x_index(k, 0));
+      drop_axis(c, i);
+    }
+}
+
 void cy_kernel_fold_pixels(cy_kernel *k) {
   cy_contraction *c = &k->contraction;
   cy_dim extent[1 + CY_MAX_SPATIAL], stride[1 + CY_MAX_SPATIAL];
+  drop_single_axes(k);
   if (!is_pointwise(k))
     return;
   if (c->planar) {

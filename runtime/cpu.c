@@ -183,28 +183,27 @@ static int32_t quota_cpus(double quota, double period) {
   return cpus >= 1e6 ? 0 : (int32_t)cpus + (cpus > (int32_t)cpus);
 }
 
+/* The numbers, at most two, in the first line of a folder's file; those that it lacks, "max" for one, are 0. */
+static void read_numbers(const char *folder, const char *name, double number[2]) {
+  char path[1200], line[128], *at = line;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "re");
+  if (!file || !fgets(line, sizeof line, file))
+    *line = 0;
+  if (file)
+    fclose(file);
+  for (int i = 0; i < 2; i++)
+    number[i] = strtod(at, &at);
+}
+
 /* The limit set in one group's folder, 0 when none. */
 static int32_t folder_limit(const char *folder, int v2) {
-  char path[1200], text[64];
-  double quota = 0, period = 0;
-  FILE *file;
-  snprintf(path, sizeof path, "%s/%s", folder, v2 ? "cpu.max" : "cpu.cfs_quota_us");
-  if (!(file = fopen(path, "re")))
-    return 0;
-  int fields = fscanf(file, "%63s %lf", text, &period);
-  fclose(file);
-  if (fields < 1 || !strcmp(text, "max"))
-    return 0;
-  quota = strtod(text, NULL);
-  if (!v2) {
-    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-    if (!(file = fopen(path, "re")))
-      return 0;
-    if (fscanf(file, "%lf", &period) != 1)
-      period = 0;
-    fclose(file);
-  }
-  return quota_cpus(quota, period);
+  double quota[2], period[2];
+  read_numbers(folder, v2 ? "cpu.max" : "cpu.cfs_quota_us", quota);
+  if (v2)
+    return quota_cpus(quota[0], quota[1]);
+  read_numbers(folder, "cpu.cfs_period_us", period);
+  return quota_cpus(quota[0], period[0]);
 }
 
 /* The lowest limit of a group and all groups around it. Folders that are not visible (a container sees its own group as
@@ -257,12 +256,12 @@ int32_t cyrt_cgroup_cpus(const char *cgroup_file, const char *root) {
 
 static int32_t affinity_cpus(void) {
   for (int cpus = 1024; cpus <= 1 << 20; cpus *= 4) { /* the kernel refuses masks shorter than its own */
-    cpu_set_t *set = CPU_ALLOC(cpus);
+    cpu_set_t *set = malloc(CPU_ALLOC_SIZE(cpus));    /* CPU_ALLOC() calls what only glibc has */
     if (!set)
       break;
     int failed = sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set);
     int count = failed ? 0 : CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set);
-    CPU_FREE(set);
+    free(set);
     if (!failed)
       return count > 0 ? count : 1;
   }

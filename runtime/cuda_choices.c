@@ -6,8 +6,9 @@
  * damaged are not either. Both are rewritten when the next choice is saved. Files are replaced as a whole; what another
  * process wrote meanwhile is taken over.
  */
-#define _GNU_SOURCE
 #include "cyrt_cudnn.h"
+
+#include "numbers.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -79,11 +80,13 @@ static void read_row(cuda_choices *c, const char *line) {
 static void read_file(cuda_choices *c) {
   char line[LINE];
   FILE *f = *c->path ? fopen(c->path, "re") : NULL;
+  locale_t theirs = cyrt_numbers_begin();
   int right = f && fgets(line, sizeof line, f) && !strncmp(line, HEAD, sizeof HEAD - 1);
   line[strcspn(right ? line : "\n", "\n")] = 0;
   if (right && !strcmp(line + sizeof HEAD - 1, c->about))
     while (fgets(line, sizeof line, f))
       read_row(c, line);
+  cyrt_numbers_end(theirs);
   if (f)
     fclose(f);
 }
@@ -94,11 +97,13 @@ static void write_file(const cuda_choices *c) {
   FILE *f = fopen(temporary, "we");
   if (!f)
     return;
+  locale_t theirs = cyrt_numbers_begin();
   fprintf(f, HEAD "%s\n", c->about);
   for (uint32_t i = 0; i < c->n; i++) {
     int n = print_row(text, &c->rows[i]);
     fprintf(f, "%s %016llx\n", text, (unsigned long long)cyrt_cuda_checksum(text, (uint64_t)n));
   }
+  cyrt_numbers_end(theirs);
   int failed = ferror(f);
   if (fclose(f) || failed || rename(temporary, c->path))
     unlink(temporary);

@@ -58,6 +58,8 @@ void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_in
 /* What is wrong with a file as a shared library of this machine, so that the dynamic linker need not be asked; NULL:
  * nothing. */
 const char *cyrt_library_fault(const char *path);
+/* Bytes of an open file; -1: it is no regular file. */
+int64_t cyrt_file_bytes(int file);
 
 /* ---- cpu.c ---- */
 

@@ -12,6 +12,7 @@
 #include <link.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MAX_SEGMENTS = 64, MAX_ENTRIES = 128 };
@@ -128,10 +129,10 @@ static const char *dynamic_fault(const file *f) {
 
 static const char *file_fault(file *f) {
   ElfW(Ehdr) head;
-  struct stat info;
-  if (fstat(f->fd, &info) || !S_ISREG(info.st_mode))
+  int64_t bytes = cyrt_file_bytes(f->fd);
+  if (bytes < 0)
     return "it is no regular file";
-  f->bytes = (uint64_t)info.st_size;
+  f->bytes = (uint64_t)bytes;
   if (!read_at(f, 0, &head, sizeof head) || memcmp(head.e_ident, ELFMAG, SELFMAG))
     return "it is no shared library";
   if (head.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) || head.e_type != ET_DYN ||
@@ -143,6 +144,11 @@ static const char *file_fault(file *f) {
   f->n = head.e_phnum;
   const char *fault = segments_fault(f);
   return fault ? fault : dynamic_fault(f);
+}
+
+int64_t cyrt_file_bytes(int file) {
+  struct stat info; /* the C library's is the kernel's; its fstat() is a function since glibc 2.33 only */
+  return syscall(SYS_fstat, file, &info) || !S_ISREG(info.st_mode) ? -1 : (int64_t)info.st_size;
 }
 
 const char *cyrt_library_fault(const char *path) {

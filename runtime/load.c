@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Resolved only where present: a fully static program has linked models alone. */
@@ -53,7 +52,6 @@ static int side_file_path(const cyrt_model *code, const char *library, char path
 static cyto_status map_weights(cyto_model *model, const char *library, cyto_error *error) {
   const cyrt_model *code = model->code;
   char path[PATH_MAX];
-  struct stat info;
   model->weights = code->weights;
   if (code->weights || !code->weights_file || !code->weights_bytes)
     return CYTO_OK;
@@ -63,9 +61,10 @@ static cyto_status map_weights(cyto_model *model, const char *library, cyto_erro
   if (file < 0)
     return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot open the model's weights: %s", path, strerror(errno));
   cyto_status status = CYTO_OK;
-  if (fstat(file, &info) || info.st_size < 0 || (uint64_t)info.st_size < code->weights_bytes) {
+  int64_t bytes = cyrt_file_bytes(file);
+  if (bytes < 0 || (uint64_t)bytes < code->weights_bytes) {
     status = cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': the weights file has %lld bytes, expected %llu", path,
-                            (long long)info.st_size, (unsigned long long)code->weights_bytes);
+                            (long long)bytes, (unsigned long long)code->weights_bytes);
   } else {
     void *mapping = mmap(NULL, code->weights_bytes, PROT_READ, MAP_PRIVATE, file, 0);
     if (mapping == MAP_FAILED) {

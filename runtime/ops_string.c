@@ -5,10 +5,10 @@
  * repeated for the next element with the same number. Case mapping is that of the C library's UTF-8 locale; without one
  * only ASCII letters change.
  */
-#define _GNU_SOURCE
 #include "values.h"
 
 #include "half.h"
+#include "numbers.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <wctype.h>
-
 
 static const int32_t *numbers_of(const cyrt_tensor *t) { return t->data; }
 
@@ -173,6 +172,17 @@ static cyto_string without_spaces(cyto_string s) {
   return s;
 }
 
+/* Where a text that is not empty stands in another; NULL: nowhere. */
+static const char *find(cyto_string in, cyto_string text) {
+  const char *at = in.text, *end = in.text + in.length;
+  while (text.length <= (uint64_t)(end - at) && (at = memchr(at, *text.text, (size_t)(end - at) - text.length + 1))) {
+    if (!memcmp(at, text.text, text.length))
+      return at;
+    at++;
+  }
+  return NULL;
+}
+
 /* Cuts the first part off *rest. The last part allowed, `last`, is all that is left. 0: there is none. */
 static int next_part(cyto_string *rest, cyto_string separator, int last, cyto_string *out_part) {
   uint64_t n = 0, skip = separator.length;
@@ -190,7 +200,7 @@ static int next_part(cyto_string *rest, cyto_string separator, int last, cyto_st
     *rest = (cyto_string){rest->text + n, last ? 0 : rest->length - n};
     return 1;
   }
-  const char *at = last ? NULL : memmem(rest->text, rest->length, separator.text, separator.length);
+  const char *at = last ? NULL : find(*rest, separator);
   *out_part = (cyto_string){rest->text, at ? (uint64_t)(at - rest->text) : rest->length};
   *rest = at ? (cyto_string){at + skip, rest->length - out_part->length - skip} : (cyto_string){NULL, 0};
   return 1;
@@ -272,6 +282,7 @@ int32_t cyrt_op_string_from(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_
                             const cyrt_attr *attr) {
   (void)n_in, (void)n_out, (void)attr;
   int32_t status = CYTO_OK;
+  locale_t theirs = cyrt_numbers_begin();
   for (int64_t i = 0, n = count_of(&in[0]); i < n && !status; i++) {
     char text[40];
     double v = 0;
@@ -282,11 +293,11 @@ int32_t cyrt_op_string_from(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_
                      ? snprintf(text, sizeof text, "%llu", (unsigned long long)((const uint64_t *)in[0].data)[i])
                  : how == 'i' ? snprintf(text, sizeof text, "%lld", (long long)v)
                               : float_text(v, how == 'f', text);
-    if (!how)
-      return cyrt_fail(frame, CYTO_DTYPE_MISMATCH, "a cast to strings: elements of type %s are not supported",
-                       cyto_dtype_name(in[0].dtype));
-    status = cyrt_text_add(frame, text, (uint64_t)length, (int32_t *)out[0].data + i);
+    status = how ? cyrt_text_add(frame, text, (uint64_t)length, (int32_t *)out[0].data + i)
+                 : cyrt_fail(frame, CYTO_DTYPE_MISMATCH, "a cast to strings: elements of type %s are not supported",
+                             cyto_dtype_name(in[0].dtype));
   }
+  cyrt_numbers_end(theirs);
   return status;
 }
 
@@ -313,14 +324,17 @@ static int parse_number(const char *text, int32_t dtype, void *out) {
 int32_t cyrt_op_string_to(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
                           const cyrt_attr *attr) {
   (void)n_in, (void)n_out, (void)attr;
-  for (int64_t i = 0, n = count_of(&in[0]); i < n; i++) {
+  int32_t status = CYTO_OK;
+  locale_t theirs = cyrt_numbers_begin();
+  for (int64_t i = 0, n = count_of(&in[0]); i < n && !status; i++) {
     cyto_string s = cyrt_text(frame, numbers_of(&in[0])[i]);
     if (strlen(s.text) != s.length || !parse_number(s.text, out[0].dtype, (uint8_t *)out[0].data + 8 * i))
-      return cyrt_fail(frame, CYTO_INVALID_ARGUMENT,
-                       "a cast from strings: '%s' (element %lld) is no number that %s can hold", s.text, (long long)i,
-                       cyto_dtype_name(out[0].dtype));
+      status = cyrt_fail(frame, CYTO_INVALID_ARGUMENT,
+                         "a cast from strings: '%s' (element %lld) is no number that %s can hold", s.text, (long long)i,
+                         cyto_dtype_name(out[0].dtype));
   }
-  return CYTO_OK;
+  cyrt_numbers_end(theirs);
+  return status;
 }
 
 /* ---- order ---- */

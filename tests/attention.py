@@ -46,6 +46,7 @@ CASES = {
     'causal_below': (1, 1, 1, 20, 10, 16, 16, {'causal': 1, 'past': -10}),
     'window': (1, 2, 2, 200, 200, 16, 16, {'causal': 1, 'window': 33}),
     'window_alone': (1, 1, 1, 120, 90, 16, 16, {'window': 20}),
+    'scale_below_0': (1, 2, 2, 40, 150, 64, 64, {'scale': -0.3}),
     'softcap': (1, 2, 2, 20, 30, 16, 16, {'softcap': 2.0, 'scale': 0.7}),
     'bias_full': (2, 3, 3, 20, 37, 16, 16, {'bias': (2, 3, 20, 37)}),
     'bias_heads': (2, 3, 3, 49, 49, 32, 32, {'bias': (1, 3, 49, 49), 'layout': 'bshd'}),

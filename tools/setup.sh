@@ -59,6 +59,7 @@ missing_for_tests() {
   have pkg-config || echo pkg-config
   { grep -q avx512_vnni /proc/cpuinfo || have bochs; } || echo bochs bochs-term
   ! have aarch64-linux-gnu-gcc || have qemu-aarch64 || echo qemu-user
+  have musl-gcc || echo musl-tools
 }
 
 install_packages() {
@@ -98,6 +99,7 @@ check_packages() { # what prints those that are missing
       bochs) say "no Bochs found or installable: code for AVX-512 is not run, which this CPU lacks" ;;
       pkg-config) say "no pkg-config found or installable: the test of an installation is skipped" ;;
       gcc-aarch64-linux-gnu) say "no compiler for 64-bit ARM found or installable: cytoc makes no code for it" ;;
+      musl-tools) say "no musl-gcc found or installable: models are not run with musl" ;;
       qemu-user) say "no QEMU found or installable: code for 64-bit ARM is not run" ;;
       libclang-rt-19-dev | bochs-term | libc6-dev-arm64-cross) ;;
       *) die "still missing (see build/apt.log): $missing" ;;

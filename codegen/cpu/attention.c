@@ -5,6 +5,8 @@
  * once (tasks of one head that a worker does one after the other share them), then goes through its rows by blocks of 36,
  * with AVX-512 of 18 or 12:
  *   scaled copy of the queries -> scores = q k^T -> change, top, weights, sum -> out += weights v -> epilogue / sum
+ * With AVX-512 (not that of CPUs with AMX), scores become weights only within the last product, a few steps before they are
+ * multiplied: core_weigh.c.
  * The scores of a block lie in the worker's scratch, sized for the second-level cache; where all keys do not fit there,
  * they come by tiles, and sums and outputs so far are scaled down when a greater score turns up. Keys that causality or
  * a window hide from all rows of a block are not looked at. Up to four rows are not worth packing: their scores are dot
@@ -65,16 +67,18 @@ static void plan_rows(const cy_cg *cg, att *a) {
 }
 
 /* Scores that nothing else changes are multiplied on their way: with the queries, or, where these are read as they are,
- * when scores become weights, if that leaves the greatest the greatest. */
+ * with the keys as they are packed; those of bf16 when they become weights, if that leaves the greatest the greatest.
+ * Weights in the product with the values were not tried where AMX multiplies other types. */
 static void plan_scales(const cy_cg *cg, att *a) {
   const double scale = a->d->scale, log2_e = 1.4426950408889634;
   bool powers = cg->avx512 && cy_cg_has(cg, "avx512dq"), changed = a->d->scores.change;
-  bool late = powers && !changed && scale > 0;
-  a->queries_stay = late && !a->half && !a->shared && cy_csize_is(a->d->qd, 1) && cy_csize_known(a->d->qm);
-  late = late && (a->half || a->queries_stay);
-  a->unit = !powers ? 0 : late ? scale * log2_e : changed || a->half ? log2_e : 1;
-  a->scale_s = a->half && !late ? scale : 1;
-  a->scale_q = a->half || late ? 1 : a->unit == 1 ? scale * log2_e : scale;
+  bool with_unit = powers && a->half && !changed && scale > 0;
+  a->unit = !powers ? 0 : with_unit ? scale * log2_e : changed || a->half ? log2_e : 1;
+  a->scale_s = a->half && !with_unit ? scale : 1;
+  a->scale_q = a->half ? 1 : a->unit == 1 ? scale * log2_e : scale;
+  a->queries_stay = powers && !a->half && !a->shared && cy_csize_is(a->d->qd, 1) && cy_csize_known(a->d->qm);
+  a->scale_k = a->queries_stay ? a->scale_q : 1;
+  a->late = powers && !a->half && a->many && !cg->amx_bf16;
 }
 
 static att plan(const cy_cg *cg, const cy_attention_desc *d) {
@@ -205,7 +209,8 @@ static void pack_keys(cy_cg *cg, const work *w, V lo, V hi) {
   cy_fill_zero(cg, to, cy_i64(cg, a->nr_k * a->d->size));
   cy_if_end(cg, &tail);
   V step = cy_size(cg, a->d->kd);
-  cy_emit_gather2(cg, to, NR, cy_gepf(cg, w->k, cy_mul(cg, j.iv, stride)), step, stride, size, valid);
+  V from = cy_gepf(cg, w->k, cy_mul(cg, j.iv, stride));
+  cy_emit_gather2(cg, to, NR, from, step, stride, size, valid, a->scale_k);
   cy_loop_end(cg, &j, NULL);
 }
 
@@ -221,7 +226,7 @@ static void pack_values(cy_cg *cg, const work *w, V lo, V hi) {
     if (valid < a->nr_v)
       cy_fill_zero(cg, to, cy_mulc(cg, n, a->nr_v));
     cy_emit_gather2(cg, to, cy_i64(cg, a->nr_v), from, stride, cy_size(cg, a->d->vn), n,
-                    cy_i64(cg, valid < a->nr_v ? valid : a->nr_v));
+                    cy_i64(cg, valid < a->nr_v ? valid : a->nr_v), 1);
   }
 }
 
@@ -326,27 +331,43 @@ static void dot_keys(cy_cg *cg, const work *w, V j0, V n) {
   cy_loop_end(cg, &j, NULL);
 }
 
-/* outputs (+)= weights * values of keys [j0, j0 + n) */
-static void multiply_values(cy_cg *cg, const work *w, V j0, V n, V accumulate, bool few) {
+/* outputs (+)= weights * values of keys [j0, j0 + n), of panel p */
+static void multiply_value_panel(cy_cg *cg, const work *w, V p, V j0, V n, V accumulate, bool few,
+                                 const cy_weighing *weighing) {
   const att *a = w->a;
   V keys = cy_size(cg, a->d->keys), panel = cy_mulc(cg, keys, a->nr_v);
-  cy_loop p;
-  cy_loop_begin(cg, &p, cy_i64(cg, 0), cy_i64(cg, a->panels_v), cy_i64(cg, 1), NULL, 0);
-  V packed = cy_gepf(cg, w->values_at, cy_add(cg, cy_mul(cg, p.iv, panel), cy_mulc(cg, j0, a->nr_v)));
-  V in_place = cy_gepf(cg, w->v, cy_add(cg, cy_mul(cg, j0, cy_size(cg, a->d->vj)), cy_mulc(cg, p.iv, a->nr_v)));
+  V packed = cy_gepf(cg, w->values_at, cy_add(cg, cy_mul(cg, p, panel), cy_mulc(cg, j0, a->nr_v)));
+  V in_place = cy_gepf(cg, w->v, cy_add(cg, cy_mul(cg, j0, cy_size(cg, a->d->vj)), cy_mulc(cg, p, a->nr_v)));
   cy_product product = {.tile = a->pv,
                         .rows = w->rows,
                         .a = w->scores,
                         .b = few ? in_place : packed,
                         .ldb = few ? cy_mulc(cg, cy_size(cg, a->d->vj), 4) : NULL,
-                        .c = cy_gepf(cg, w->outputs, cy_mulc(cg, p.iv, a->nr_v)),
+                        .c = cy_gepf(cg, w->outputs, cy_mulc(cg, p, a->nr_v)),
                         .tab = w->tab_s,
                         .k = n,
                         .accumulate = accumulate,
+                        .weighing = weighing,
                         .tails = few && !a->rows ? (2u << FEW) - 1 : cy_tails(a->pv, a->rows, a->block),
                         .row_bytes = a->ld_s * 4,
                         .ldc = a->ld_o * 4};
   cy_product_emit(cg, &product);
+}
+
+/* All panels; with the first one, scores may have to become weights. */
+static void multiply_values(cy_cg *cg, const work *w, V j0, V n, V accumulate, bool few) {
+  V zero = cy_i64(cg, 0), panels = cy_i64(cg, w->a->panels_v);
+  int64_t done = w->a->late && !few;
+  cy_loop p;
+  if (done) {
+    const cy_weighing weighing = {w->shifts, w->sums, w->a->unit != 1};
+    multiply_value_panel(cg, w, zero, j0, n, accumulate, few, &weighing);
+    cy_attention_sums(cg, w);
+  }
+  if (done == w->a->panels_v)
+    return;
+  cy_loop_begin(cg, &p, cy_i64(cg, done), panels, cy_i64(cg, 1), NULL, 0);
+  multiply_value_panel(cg, w, p.iv, j0, n, accumulate, few, NULL);
   cy_loop_end(cg, &p, NULL);
 }
 
@@ -407,7 +428,7 @@ static void emit_block(cy_cg *cg, work *w, V end, bool few) {
     dot_keys(cg, w, j0, n);
   else
     (a->half ? cy_attention_half_scores : multiply_keys)(cg, w, j0, n);
-  cy_attention_softmax(cg, w, j0, n, first);
+  cy_attention_softmax(cg, w, j0, n, first, few);
   V later = LLVMBuildNot(cg->b, first, "");
   if (a->half)
     cy_attention_half_outputs(cg, w, j0, n, later);
@@ -505,6 +526,8 @@ static void emit_entry(cy_cg *cg, const att *a) {
   w.top = cy_alloca(cg, a->block * 4);
   w.sum = cy_alloca(cg, a->block * 4);
   w.tops = cy_alloca(cg, a->tops ? a->block * cg->W * 4 : 4);
+  w.shifts = a->late ? cy_alloca(cg, a->block * 4) : w.tops;
+  w.sums = a->late ? cy_alloca(cg, a->block * cg->W * 4) : w.tops;
   w.weights = cy_gep(cg, scratch, at.weights);
   w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, query_bytes(a)));
   w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->half ? a->ld_w * 2 : a->ld_s * 4));
@@ -516,10 +539,13 @@ static void emit_entry(cy_cg *cg, const att *a) {
   w.empty = LLVMBuildSelect(cg->b, any, LLVMConstReal(cg->f32, NAN), LLVMConstReal(cg->f32, 0), "");
   if (a->amx)
     cy_dot_amx_begin(cg);
+  V before = a->late ? cy_attention_flush_begin(cg) : NULL; /* setting it takes too long for each block */
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &w, t.iv);
   cy_loop_end(cg, &t, NULL);
+  if (a->late)
+    cy_attention_flush_end(cg, before);
   if (a->amx)
     cy_dot_amx_end(cg);
   cy_fn_end(cg, NULL);

@@ -58,7 +58,7 @@ static void pack_panel(cy_cg *cg, const att *a, V to, V from, V valid) {
   int64_t stride = cy_csize_known(d->kj);
   if (cy_csize_is(d->kd, 1) && d->size % 2 == 0 && stride && stride % 2 == 0) { /* two elements at a time */
     V one = cy_i64(cg, 1), pairs = cy_i64(cg, d->size / 2), next = cy_i64(cg, stride / 2);
-    cy_emit_gather2(cg, to, cy_i64(cg, a->nr_k), from, one, next, pairs, valid);
+    cy_emit_gather2(cg, to, cy_i64(cg, a->nr_k), from, one, next, pairs, valid, 1);
     return;
   }
   cy_loop j, e;

@@ -18,14 +18,15 @@ typedef struct att {
   int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
   int64_t panels_v;
   bool few, many; /* forms to emit: rows up to FEW, more */
+  bool late;      /* scores of many rows become weights in the product with the values, see core_weigh.c */
   bool half, amx; /* q, k, v are bf16, multiplied by tiles of AMX or by pairs; of these forms: */
   int64_t filled; /* elements of a head in scratch, whole tiles */
   int64_t ld_w;   /* bf16 between rows of weights */
   /* Operands that lie as the products of many rows want them; not scaled, and no panels to make. */
   bool queries_stay, values_stay;
-  /* What queries, and scores that come from memory, are multiplied by; what a score's weight is a power of two by, 0:
-   * weights are the descriptor's. */
-  double scale_q, scale_s, unit;
+  /* What queries or keys, and scores that come from memory, are multiplied by; what a score's weight is a power of two by,
+   * 0: weights are the descriptor's. */
+  double scale_q, scale_k, scale_s, unit;
 } att;
 
 typedef struct work {
@@ -38,6 +39,7 @@ typedef struct work {
   V tab_q, tab_s;                                 /* row tables; half: of tab_s, weights */
   V top, sum;                                     /* of the rows of a block, on the stack */
   V tops;                                         /* .. [row][W], of whole panels: tops */
+  V shifts, sums;                                 /* of rows, too, and [row][W], as cy_weighing has them: late */
   V rows_fn;                                      /* changes and weighs the scores of a block */
   V empty;                                        /* what one over the sum is for rows that see no key */
   V row0, rows, begin;                            /* of the block; the task's first row */
@@ -51,10 +53,16 @@ typedef struct work {
 void cy_attention_row_indices(cy_cg *cg, const work *w, V r, V *idx);
 
 /* ---- attention_softmax.c ---- */
-/* The function that w->rows_fn is, and a call of it: scores of the block's rows for keys [j0, j0 + n) become weights;
- * `first`: i1, there was no tile before. */
+/* The function that w->rows_fn is, and a call of it: scores of the block's rows for keys [j0, j0 + n) become weights, or,
+ * where they do so late and rows are not few, all is made ready for that; `first`: i1, there was no tile before. */
 V cy_attention_softmax_emit(cy_cg *cg, const att *a);
-void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first);
+void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first, bool few);
+/* Denormal results are zero from here on, till flush_end, which is given what flush_begin returned: one instruction less
+ * for each vector of weights than a test, and products with them stop no Intel CPU. */
+V cy_attention_flush_begin(cy_cg *cg);
+void cy_attention_flush_end(cy_cg *cg, V before);
+/* Behind the product in which scores became weights: the rows' sums. */
+void cy_attention_sums(cy_cg *cg, const work *w);
 
 /* ---- attention_half.c: what is different where bf16 are multiplied ---- */
 void cy_attention_half_plan(const cy_cg *cg, att *a);

@@ -3,7 +3,8 @@
  * Comes in: scores of keys [j0, j0 + n) in the worker's scratch, greatest scores and sums of the tiles before. Goes out:
  * weights in their place (as bf16 in a place of their own), not divided by their sum yet; greatest scores and sums; outputs
  * so far scaled down where a greater score turned up. Beside that each row asks for some of the memory that the task's
- * outputs and the next task will need.
+ * outputs and the next task will need. Where scores become weights within the second product (core_weigh.c), only the
+ * greatest scores are found here, and behind that product the sums.
  */
 #include "attention_int.h"
 
@@ -133,9 +134,7 @@ static void powers_of_two(cy_cg *cg, unsigned count, V *y, bool rough) {
   }
 }
 
-/* Denormal results are zero from here on, till flush_end: one instruction less for each vector of weights than a test, and
- * products with them stop no Intel CPU. Returns what tells flush_end how it was. */
-static V flush_begin(cy_cg *cg) {
+V cy_attention_flush_begin(cy_cg *cg) {
   enum { FLUSH_TO_ZERO = 1 << 15 };
   V both = cy_alloca(cg, 8), now = cy_gepc(cg, both, 4);
   cy_intrinsic_of(cg, "llvm.x86.sse.stmxcsr", NULL, 0, &both, 1);
@@ -143,7 +142,8 @@ static V flush_begin(cy_cg *cg) {
   cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &now, 1);
   return both;
 }
-static void flush_end(cy_cg *cg, V before) { cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &before, 1); }
+
+void cy_attention_flush_end(cy_cg *cg, V before) { cy_intrinsic_of(cg, "llvm.x86.sse.ldmxcsr", NULL, 0, &before, 1); }
 
 /* One fma makes an exponent of a score where neither the top's can be infinite: else, the lowest fill times log2(e)
  * would be, and the difference is multiplied. */
@@ -243,7 +243,8 @@ static void prefetch_row(cy_cg *cg, V p, int64_t bytes) {
     cy_prefetch(cg, cy_gepc(cg, p, at), false, CY_SECOND_LEVEL);
 }
 
-/* Row r of the block, which l is, asks for what the task's outputs and the next task will need. */
+/* Row r of the block, which l is, asks for what the task's outputs and the next task will need. Without weights to make
+ * between them, so many orders in a row only wait for each other: 1 % of the time of 256 or 1024 keys (Zen 5). */
 static void emit_ahead(cy_cg *cg, const work *w, line *l, V r) {
   const cy_attention_desc *d = w->a->d;
   int64_t size = w->a->half ? 2 : 4, count = keys_ahead(cg, w->a);
@@ -291,20 +292,29 @@ static void find_top(cy_cg *cg, const work *w, V r, line *l, V first) {
     cy_store(cg, LLVMBuildFMul(cg->b, sum, down, ""), at_sum, 4);
   }
   cy_store(cg, top, at_top, 4);
+  if (a->late) {
+    V shift = safe_top(cg, a, top), at_shift = cy_gepf(cg, w->shifts, r);
+    cy_store(cg, shift, at_shift, 4);
+  }
 }
 
-/* Weights of the block's rows for keys [j0, j0 + n); `first`: i1, no tile before. First all rows' greatest scores: each
- * is known only after many steps that depend on each other, and so are those of several rows at a time. */
-static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
+/* For keys [j0, j0 + n); `first`: i1, no tile before. All rows' greatest scores come before any weights: each is known
+ * only after many steps that depend on each other, and so are those of several rows at a time. */
+static void find_tops(cy_cg *cg, const work *w, V j0, V n, V first) {
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   line l = line_of(cg, w, r.iv, j0, n);
   find_top(cg, w, r.iv, &l, first);
   cy_loop_end(cg, &r, NULL);
-  V before = w->a->unit != 0 ? flush_begin(cg) : NULL;
+}
+
+static void weigh_rows(cy_cg *cg, const work *w, V j0, V n) {
+  cy_loop r;
+  V before = w->a->unit != 0 ? cy_attention_flush_begin(cg) : NULL;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
-  l = line_of(cg, w, r.iv, j0, n);
-  emit_ahead(cg, w, &l, r.iv);
+  line l = line_of(cg, w, r.iv, j0, n);
+  if (!w->a->late)
+    emit_ahead(cg, w, &l, r.iv);
   V top = safe_top(cg, w->a, cy_load(cg, cg->f32, cy_gepf(cg, w->top, r.iv), 4)), at_sum = cy_gepf(cg, w->sum, r.iv);
   V sum = weigh_line(cg, w, &l, top);
   if (w->a->tiled)
@@ -312,19 +322,20 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
   cy_store(cg, sum, at_sum, 4);
   cy_loop_end(cg, &r, NULL);
   if (before)
-    flush_end(cg, before);
+    cy_attention_flush_end(cg, before);
 }
 
 /* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
  * polynomial would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0,
- * n, first, weights, next keys and values, tops, outer indices. */
-enum { ROWS_PARAMS = 14 };
+ * n, first, few, weights, next keys and values, tops, shifts, outer indices. */
+enum { ROWS_PARAMS = 16 };
 
 V cy_attention_softmax_emit(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   int outer = d->n_batch - a->shared;
-  LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64,
-                                                     cg->i64, cg->i64, cg->i1,  cg->ptr, cg->ptr, cg->ptr, cg->ptr};
+  LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64,
+                                                     cg->i64, cg->i64, cg->i64, cg->i1,  cg->i1,  cg->ptr,
+                                                     cg->ptr, cg->ptr, cg->ptr, cg->ptr};
   for (int i = 0; i < outer; i++)
     params[ROWS_PARAMS + i] = cg->i64;
   char name[160];
@@ -340,26 +351,47 @@ V cy_attention_softmax_emit(cy_cg *cg, const att *a) {
             .sum = LLVMGetParam(fn, 4),
             .rows = LLVMGetParam(fn, 5),
             .row0 = LLVMGetParam(fn, 6),
-            .weights = LLVMGetParam(fn, 10),
-            .next_k = LLVMGetParam(fn, 11),
-            .next_v = LLVMGetParam(fn, 12),
-            .tops = LLVMGetParam(fn, 13)};
+            .weights = LLVMGetParam(fn, 11),
+            .next_k = LLVMGetParam(fn, 12),
+            .next_v = LLVMGetParam(fn, 13),
+            .tops = LLVMGetParam(fn, 14),
+            .shifts = LLVMGetParam(fn, 15)};
   for (int i = 0; i < outer; i++)
     w.idx[i] = LLVMGetParam(fn, (unsigned)(ROWS_PARAMS + i));
   V j0 = a->all ? cy_i64(cg, 0) : LLVMGetParam(fn, 7), n = a->all ? cy_i64(cg, a->keys) : LLVMGetParam(fn, 8);
-  weigh_rows(cg, &w, j0, n, LLVMGetParam(fn, 9));
+  find_tops(cg, &w, j0, n, LLVMGetParam(fn, 9));
+  if (!a->late) {
+    weigh_rows(cg, &w, j0, n);
+  } else if (a->few) {
+    cy_if now;
+    cy_if_begin(cg, &now, LLVMGetParam(fn, 10));
+    weigh_rows(cg, &w, j0, n);
+    cy_if_end(cg, &now);
+  }
   cy_fn_end(cg, NULL);
   return fn;
 }
 
-void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first) {
+void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first, bool few) {
   int outer = w->a->d->n_batch - w->a->shared;
   int64_t size = w->a->half ? 2 : 4;
+  V is_few = LLVMConstInt(cg->i1, few, 0);
   V key = cy_mulc(cg, cy_sub(cg, w->row0, w->begin), keys_ahead(cg, w->a) * size);
   V next_k = cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, w->a->d->kj)));
   V next_v = cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, w->a->d->vj)));
-  V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top,     w->sum, w->rows, w->row0,
-                                         j0,       n,         first,      w->weights, next_k, next_v,  w->tops};
+  V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top, w->sum, w->rows, w->row0,  j0, n,
+                                         first,    is_few,    w->weights, next_k, next_v, w->tops, w->shifts};
   memcpy(args + ROWS_PARAMS, w->idx, (size_t)outer * sizeof *args);
   cy_call(cg, w->rows_fn, args, (unsigned)(ROWS_PARAMS + outer));
+}
+
+void cy_attention_sums(cy_cg *cg, const work *w) {
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
+  V at = cy_gepf(cg, w->sum, r.iv);
+  V sum = across(cg, cy_load(cg, cg->vf, cy_gepf(cg, w->sums, cy_mulc(cg, r.iv, cg->W)), 4), cg->W, sum_of);
+  if (w->a->tiled)
+    sum = sum_of(cg, cy_load(cg, cg->f32, at, 4), sum);
+  cy_store(cg, sum, at, 4);
+  cy_loop_end(cg, &r, NULL);
 }

@@ -67,7 +67,7 @@ static V all_skipped(cy_cg *cg, unsigned mr, V tab, V skip) {
 /* The arguments that only some kernels have stand behind the others, in the order of the flags. */
 static unsigned ukernel_args(int flags) {
   return UKERNEL_ARGS + (flags & CY_UK_SKIP ? 1 : 0) + (flags & CY_UK_AHEAD ? 2 : 0) + (flags & CY_UK_NEXT ? 3 : 0) +
-         (flags & CY_UK_TOPS ? 1 : 0);
+         (flags & CY_UK_TOPS ? 1 : 0) + (flags & CY_UK_WEIGH ? 2 : 0);
 }
 
 static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
@@ -88,6 +88,10 @@ static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
   }
   if (flags & CY_UK_TOPS)
     params[n++] = cg->ptr;
+  if (flags & CY_UK_WEIGH) {
+    params[n++] = cg->ptr;
+    params[n++] = cg->ptr;
+  }
   return LLVMFunctionType(cg->voidt, params, n, 0);
 }
 
@@ -111,6 +115,11 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
     unsigned first = ukernel_args(flags) - 3;
     const cy_next next = {LLVMGetParam(fn, first), LLVMGetParam(fn, first + 1), LLVMGetParam(fn, first + 2)};
     cy_run_next(cg, mr, nv, weights_of(flags), row, klen, ldb, &next, v);
+  } else if (flags & CY_UK_TOPS && !cg->amx_bf16) { /* not tried where AMX multiplies */
+    cy_run_next(cg, mr, nv, weights_of(flags), row, klen, ldb, NULL, v);
+  } else if (flags & CY_UK_WEIGH) {
+    const cy_weighing w = {LLVMGetParam(fn, UKERNEL_ARGS), LLVMGetParam(fn, UKERNEL_ARGS + 1), flags & CY_UK_NATURAL};
+    cy_run_weigh(cg, mr, nv, row, klen, ldb, &w, v);
   } else if (flags & CY_UK_STREAMS)
     cy_run_streams(cg, mr, nv, weights_of(flags), row, klen, ldb, v);
   else
@@ -133,13 +142,15 @@ static void emit_tops(cy_cg *cg, unsigned mr, unsigned nv, V tops, const V *v) {
 }
 
 /* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
- * [, i64 skip] [, ptr ahead, i64 ahead_step] [, ptr next_rows, ptr next_sums, i64 next_step] [, ptr tops]); bytes. */
+ * [, i64 skip] [, ptr ahead, i64 ahead_step] [, ptr next_rows, ptr next_sums, i64 next_step] [, ptr tops]
+ * [, ptr shifts, ptr sums]); bytes. */
 static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   char name[60];
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s%s%s", mr, nv * cg->W, cy_weights_suffix(weights_of(flags)),
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s%s%s%s%s", mr, nv * cg->W, cy_weights_suffix(weights_of(flags)),
            flags & CY_UK_SKIP ? "_skip" : "", flags & CY_UK_AHEAD ? "_ahead" : "",
            flags & CY_UK_STREAMS ? "_streams" : "", flags & CY_UK_NEXT ? "_next" : "",
-           flags & CY_UK_TOPS ? "_tops" : "");
+           flags & CY_UK_TOPS ? "_tops" : "", flags & CY_UK_WEIGH ? "_weigh" : "",
+           flags & CY_UK_NATURAL ? "_natural" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
@@ -716,7 +727,9 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
   bool next = cg->avx512 && p->ahead_sums;
-  choice from = {p->tile, p->tails, 0, NULL, next ? CY_UK_NEXT : p->ahead ? CY_UK_AHEAD : p->tops ? CY_UK_TOPS : 0, 0};
+  const cy_weighing *w = p->weighing;
+  int flags = next ? CY_UK_NEXT : p->ahead ? CY_UK_AHEAD : p->tops ? CY_UK_TOPS : w ? CY_UK_WEIGH : 0;
+  choice from = {p->tile, p->tails, 0, NULL, flags | (w && w->natural ? CY_UK_NATURAL : 0), 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
@@ -741,6 +754,9 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
     more[1] = cy_i64(cg, p->tile.mr * 4);
   } else if (p->tops) {
     more[0] = cy_gepf(cg, p->tops, cy_mulc(cg, r.iv, cg->W));
+  } else if (w) {
+    more[0] = cy_gepf(cg, w->shifts, r.iv);
+    more[1] = cy_gepf(cg, w->sums, cy_mulc(cg, r.iv, cg->W));
   }
   emit_tile_call(cg, &from, r.step, args);
   cy_loop_end(cg, &r, NULL);

@@ -73,8 +73,22 @@ void cy_run_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const
 /* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
  * there are. */
 void cy_emit_fence(cy_cg *cg);
+/* p, of which LLVM knows nothing more. */
+V cy_opaque(cy_cg *cg, V p);
 /* A vector of weights stored so, as floats. */
 V cy_weights_load(cy_cg *cg, cy_weights weights, V at);
+
+/* ---- core_weigh.c ---- */
+
+/* Rows of A are scores that become weights on the way, 2^(score - shift), or e^.. when `natural`; shifts: a float for each
+ * row, finite; sums: [row][16], the weights' in each lane. Their numbers are rounded up to whole vectors by scores of
+ * -infinity. Denormal results are to be flushed. */
+typedef struct cy_weighing {
+  V shifts, sums;
+  bool natural;
+} cy_weighing;
+/* cy_run_emit of such rows, with AVX512-DQ. */
+void cy_run_weigh(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, V ldb, const cy_weighing *weighing, V *v);
 
 /* ---- core.c ---- */
 
@@ -86,7 +100,9 @@ enum {
   CY_UK_BF16 = 8,
   CY_UK_STREAMS = 16, /* weights come from memory, for few rows */
   CY_UK_NEXT = 32,    /* of one tap: `next` is prefetched, see cy_run_next */
-  CY_UK_TOPS = 64     /* the greatest sums of each row; none of the other kinds */
+  CY_UK_TOPS = 64,    /* the greatest sums of each row; none of the other kinds */
+  CY_UK_WEIGH = 128,  /* of one tap: rows are scores, see cy_run_weigh; none of the other kinds but .. */
+  CY_UK_NATURAL = 256
 };
 /* The sums of mr rows of nv vectors, rows ldc bytes apart: zero at first, or what C holds when accumulating; and their
  * way back to C. */
@@ -182,6 +198,7 @@ typedef struct cy_product {
   V ahead;        /* the a of the product that follows, of dense rows, prefetched meanwhile; NULL: nothing */
   V ahead_sums;   /* its c; with AVX-512 they are prefetched tile by tile, its own first; NULL: not */
   V tops;         /* [rows][W] floats, of which each becomes the greatest of it and the sums in its lane; NULL: no */
+  const cy_weighing *weighing; /* of a's rows; NULL: they are what is multiplied */
   unsigned tails;
   int64_t taps, tab_stride; /* 0: one tap */
   int64_t row_bytes, ldc;   /* bytes between rows of a and of c */
@@ -241,8 +258,8 @@ void cy_phase_add(cy_contract_info *info, const char *name, int64_t tasks);
 /* Bytes rounded up to whole cache lines. */
 V cy_round64(cy_cg *cg, V bytes);
 
-/* Transposed copy: dst[i][k] = src[i*si + k*sk] (floats), i < ni, k < nk, ld floats between rows of dst. si == 1 or sk
- * == 1 are fast. */
-void cy_emit_gather2(cy_cg *cg, V dst, V ld, V src, V si, V sk, V ni, V nk);
+/* Transposed copy: dst[i][k] = factor * src[i*si + k*sk] (floats), i < ni, k < nk, ld floats between rows of dst. si == 1
+ * or sk == 1 are fast. */
+void cy_emit_gather2(cy_cg *cg, V dst, V ld, V src, V si, V sk, V ni, V nk, double factor);
 
 #endif

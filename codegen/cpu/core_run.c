@@ -52,8 +52,7 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, co
   memcpy(v, l.out, carried * sizeof *v);
 }
 
-/* p, of which LLVM knows nothing more. */
-static V opaque(cy_cg *cg, V p) {
+V cy_opaque(cy_cg *cg, V p) {
   LLVMTypeRef type = LLVMFunctionType(cg->ptr, &cg->ptr, 1, 0);
   static const char constraints[] = "=r,0";
   V same = LLVMGetInlineAsm(type, "", 0, constraints, sizeof constraints - 1, 0, 0, LLVMInlineAsmDialectATT, 0);
@@ -98,7 +97,7 @@ static void emit_stepped_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights wei
       cy_emit_fence(cg);
   }
   for (unsigned i = 0; i < rows; i++)
-    now[carried + i] = opaque(cg, cy_gepc(cg, l.v[carried + i], CY_RUN_STEPS * 4));
+    now[carried + i] = cy_opaque(cg, cy_gepc(cg, l.v[carried + i], CY_RUN_STEPS * 4));
   if (next) {
     emit_next(cg, l.v + all);
     now[all] = cy_gepc(cg, l.v[all], mr * CY_RUN_STEPS * 4);

@@ -73,10 +73,21 @@ static int64_t share_ints(int64_t panels, int64_t nb) {
   return more > nb ? more : nb;
 }
 
+/* What would be one task, and takes some 5 us, becomes two of narrower panels: two workers find more of B in their caches,
+ * and one is about as fast, as long as rows of panels are some cache lines. */
+static void share_columns(cy_tile *tile, int64_t batches, int64_t m, int64_t n, int64_t k, int64_t width) {
+  const int64_t worth = 200000; /* multiplications */
+  bool one_task = m && n && m <= tile->mr && n <= tile->nv * width && batches == 1;
+  if (one_task && tile->nv > 4 && m * n * k >= worth)
+    tile->nv = (tile->nv + 1) / 2;
+}
+
 static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = {.d = d, .form = form_choose(cg, d)};
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
   g.tile = cy_tile_choose(cg, m, n);
+  if (g.form == FORM_PACKED && known_all(d))
+    share_columns(&g.tile, known_batches(d), m, n, k, cg->W);
   g.nr = (int64_t)g.tile.nv * cg->W;
   cy_kblock_choose(cg, d->weights, 1, c, &taps, &g.k_block);
   if (!k)
@@ -250,7 +261,7 @@ static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
   cy_if_begin(cg, &tail, cy_icmp(cg, LLVMIntSLT, valid, NR));
   cy_fill_zero(cg, to, cy_mulc(cg, kc, g->nr));
   cy_if_end(cg, &tail);
-  cy_emit_gather2(cg, to, NR, cy_gepf(cg, src, cy_mul(cg, b.iv, bk)), bk, bn, kc, valid);
+  cy_emit_gather2(cg, to, NR, cy_gepf(cg, src, cy_mul(cg, b.iv, bk)), bk, bn, kc, valid, 1);
   cy_loop_end(cg, &b, NULL);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
@@ -283,7 +294,7 @@ static void emit_turn(cy_cg *cg, const gemm *g, const char *name) {
   V to = cy_gepf(cg, cy_arg_ptr(cg, d->shared_slot), cy_mul(cg, row, k));
   V from = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_mul(cg, row, am));
   V count = cy_sub(cg, cy_imin(cg, m, end), row);
-  cy_emit_gather2(cg, to, k, from, am, cy_size(cg, d->ak), count, k);
+  cy_emit_gather2(cg, to, k, from, am, cy_size(cg, d->ak), count, k, 1);
   cy_fn_end(cg, NULL);
 }
 
@@ -364,7 +375,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   if (g->copy_a) {
     V copy = cy_gepc(cg, scratch, cbuf_bytes(g));
     V ak = cy_size(cg, d->ak);
-    cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), ak, rows, k);
+    cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), ak, rows, k, 1);
     a = copy;
   }
   cy_rows index = {row_index, &p, p.n + 1};

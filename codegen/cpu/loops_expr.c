@@ -241,6 +241,15 @@ static V load_lanes(cy_lp *p, cy_karg arg, V offset, V by) {
   return v;
 }
 
+/* The term of e that varies along the lanes; 0: there are several. */
+static cy_expr varying_term(cy_lp *p, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  if (x->op != CY_OP_add)
+    return e;
+  bool first = varies(p, x->arg[0]), second = varies(p, x->arg[1]);
+  return first && second ? 0 : varying_term(p, x->arg[first ? 0 : 1]);
+}
+
 /* e's terms that vary along the lanes, and those that do not; NULL: there are none. */
 static void split_terms(cy_lp *p, cy_expr e, V *inout_varying, V *inout_uniform) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
@@ -260,12 +269,16 @@ static bool gathers(const cy_lp *p, cy_dtype t) {
 }
 
 /* The offset's uniform part is the address: what varies may be the same for many such loads. By an instruction, only
- * those lanes that the guard lets through, zeros in the others, or lane by lane without a guard. */
+ * those lanes that the guard lets through, zeros in the others, or without a guard from a table in registers or lane by
+ * lane. */
 static V load_scattered(cy_lp *p, cy_karg arg, cy_expr offset) {
   V varying = NULL, uniform = NULL;
   split_terms(p, offset, &varying, &uniform);
   V base = uniform ? address(p, arg, uniform) : p->arg[arg];
   cy_dtype t = p->args[arg].dtype;
+  cy_expr term = varying_term(p, offset);
+  if (term && cy_lp_short_index(p, t, term))
+    return cy_lp_lookup(p, t, base, term);
   if (gathers(p, t)) {
     T types[2] = {cy_lp_mem(p->cg, t, p->lanes), LLVMVectorType(p->cg->ptr, p->lanes)};
     V at = LLVMBuildGEP2(p->cg->b, cy_lp_mem(p->cg, t, 1), base, &varying, 1, "");

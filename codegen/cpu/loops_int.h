@@ -70,6 +70,11 @@ V cy_lp_dim(cy_lp *p, cy_dim d);
 bool cy_lp_affine(cy_lp *p, cy_expr e, V *out_step); /* does e move by one step per lane? NULL: it does not move */
 V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
 
+/* loops_lookup.c */
+/* Is the lane's part of an offset an index that a short table of elements t is looked up by? */
+bool cy_lp_short_index(const cy_lp *p, cy_dtype t, cy_expr varying);
+V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying); /* in storage form; at: of the table's first element */
+
 /* loops_ahead.c */
 void cy_lp_mark(const cy_kernel *k, const cy_stmt *s, bool *marks); /* expressions that statements use */
 bool cy_lp_reads_ahead(cy_kernel *k);                               /* is there a load to be prefetched? */

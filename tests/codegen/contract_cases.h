@@ -43,6 +43,8 @@ static inline const char *gemm_form_name(const gemm_case *c) {
 static const gemm_case gemm_cases[] = {
     {GEMM_PACKED, 1, 1, 1, 1, 1, 0, 0, 0},
     {GEMM_PACKED, 1, 1, 1, 1000, 512, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 1, 128, 1700, 0, 0, 0}, /* panels shared out, as below */
+    {GEMM_PACKED, 1, 1, 3, 90, 1000, 0, 0, 0},
     {GEMM_PACKED, 1, 1, 2, 37, 19, 0, 0, 0},
     {GEMM_PACKED, 1, 1, 3, 24, 700, 0, 0, 0},
     {GEMM_PACKED, 1, 1, 4, 50, 64, 0, 0, 0},

@@ -113,6 +113,29 @@ static void test_scattered(void) {
   }
 }
 
+/* y[i][c] = x[i][at[c], clamped], from rows of all lengths around those of whole vectors. */
+static void test_tables(void) {
+  static const int64_t sizes[] = {1, 2, 7, 8, 9, 16, 17, 24, 25, 31, 32, 33, 48, 49, 63, 64, 65, 200};
+  static const cy_dtype types[] = {CY_F32, CY_I32, CY_F64, CY_I16};
+  for (int n = 0; n < 8 * CHECK_COUNT(sizes); n++) {
+    int64_t size = sizes[n / 8];
+    cy_dtype t = types[n / 2 % 4], narrow = n % 2 ? CY_I32 : CY_I64;
+    cy_kernel *k = cy_kernel_create(g, "table");
+    cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, t, 0), at = cy_kernel_add_arg(k, CY_ARG_READ, narrow, 0);
+    cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, t, 0);
+    cy_var i = cy_kernel_add_var(k, d(3)), c = cy_kernel_add_var(k, d(103));
+    cy_kernel_add_grid(k, i);
+    cy_kernel_for(k, c, true);
+    cy_expr from = cy_x_load(k, at, var(k, c));
+    from = cy_x_bin(k, CY_OP_max, from, cy_x_int(k, narrow, 0));
+    from = cy_x_cast(k, cy_x_bin(k, CY_OP_min, from, cy_x_int(k, narrow, size - 1)), CY_I64);
+    cy_kernel_store(k, y, sum(k, idx(k, i, 103), var(k, c)), cy_x_load(k, x, sum(k, idx(k, i, size), from)));
+    cy_kernel_end(k);
+    jit_case q = {.what = "table", .elems = {3 * size, 103, 309}, .lo = -3, .hi = (double)size + 3};
+    CHECK_INT_EQ(jit_check(j, k, &q), 0);
+  }
+}
+
 /* What a quantize becomes, with the bounds of u8 and others, behind a load of bytes that a condition common to all
  * lanes guards; with NaN, infinities and what no i32 holds among the values. */
 static void test_rounding(void) {
@@ -291,6 +314,7 @@ static const check_test tests[] = {
     {"pairs", test_pairs},
     {"division", test_division},
     {"scattered", test_scattered},
+    {"tables", test_tables},
 };
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }

@@ -224,11 +224,12 @@ static void shim_clear(int rank, size_t dynamic) {
 __attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int cluster,
                                                           int shared, const u64 *slots, int nslots, int schedule,
                                                           unsigned seed) {
-  u64 all[SHIM_MAX_SLOTS] = {0};
+  static u64 all[SHIM_MAX_SLOTS];
   int stuck = threads * cluster > SHIM_THREADS || (cluster > 1 && threads % 32) || cluster > SHIM_RANKS ||
               blocks % cluster || nslots > SHIM_MAX_SLOTS || !shim_allocate(cluster, shared);
   if (stuck)
     return -1;
+  memset(all, 0, sizeof all);
   memcpy(all, slots, (size_t)nslots * sizeof *slots);
   shim_kernel = kernel;
   shim_slots = all;

@@ -309,15 +309,18 @@ typedef struct pixels {
   int64_t images, height, width, kernel, stride; /* of a 1-pixel convolution unless kernel and stride say otherwise */
   int64_t x_row, out_row, out_image;             /* floats from row to row, image to image; a pixel has 5 in, 4 out */
   int64_t left, rows;                            /* what must come of it: batch axes (-1: still a convolution), rows */
+  int64_t tall, pad, axes; /* if tall is not 0: of the kernel's height; above and below; axes that must be left */
+  bool planar;             /* channels lie apart; there are no gaps */
 } pixels;
 
 /* out[n][h][w][o] = sum of x[n][h][w][c] * f[o][c]. */
 static cy_kernel *pointwise(const pixels *p) {
   cy_kernel *k = cy_kernel_create(g, "pointwise");
   cy_contraction *c = cy_kernel_contraction(k);
-  int64_t oh = (p->height - p->kernel) / p->stride + 1, ow = (p->width - p->kernel) / p->stride + 1;
+  int64_t tall = p->tall ? p->tall : p->kernel, picture = p->height * p->width;
+  int64_t oh = (p->height + 2 * p->pad - tall) / p->stride + 1, ow = (p->width - p->kernel) / p->stride + 1;
   const cy_dim extent[4] = {d(p->images), d(oh), d(ow), d(4)};
-  const int64_t stride[4] = {p->out_image, p->out_row, 4, 1};
+  const int64_t stride[4] = {p->out_image, p->planar ? ow : p->out_row, p->planar ? 1 : 4, p->planar ? oh * ow : 1};
   c->kind = CY_CONTRACT_CONV;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
@@ -326,23 +329,26 @@ static cy_kernel *pointwise(const pixels *p) {
   c->nspatial = 2;
   c->group = 1;
   c->images = extent[0];
-  c->x_image = d(p->x_row * p->height);
-  c->x_channel = d(1);
+  c->planar = p->planar;
+  c->x_image = d(p->planar ? 5 * picture : p->x_row * p->height);
+  c->x_channel = d(p->planar ? picture : 1);
   c->channels_in = d(5);
   c->channels_out = extent[3];
   for (int i = 0; i < 2; i++) {
     c->in[i] = d(i ? p->width : p->height);
     c->out[i] = extent[1 + i];
-    c->pad[i] = d(0);
-    c->kernel[i] = p->kernel;
+    c->pad[i] = d(i ? 0 : p->pad);
+    c->kernel[i] = i ? p->kernel : tall;
     c->stride[i] = p->stride;
     c->dilation[i] = 1;
-    c->x_spatial[i] = d(i ? 5 : p->x_row);
+    c->x_spatial[i] = d(p->planar ? (i ? 1 : p->width) : i ? 5 : p->x_row);
   }
   cy_expr at = cy_x_index(k, 0);
+  static const int orders[2][4] = {{0, 1, 2, 3}, {0, 3, 1, 2}};
   for (int i = 0; i < 4; i++) {
-    c->out_var[c->nout_vars++] = cy_kernel_add_var(k, extent[i]);
-    at = add(k, at, mulc(k, cy_x_var(k, c->out_var[i]), stride[i]));
+    int axis = orders[p->planar][i];
+    c->out_var[c->nout_vars++] = cy_kernel_add_var(k, extent[axis]);
+    at = add(k, at, mulc(k, cy_x_var(k, c->out_var[i]), stride[axis]));
   }
   cy_kernel_store(k, y, at, cy_x_local(k, c->acc));
   return k;
@@ -350,14 +356,19 @@ static cy_kernel *pointwise(const pixels *p) {
 
 static void test_fold_pixels(void) {
   static const pixels cases[] = {
-      {2, 3, 4, 1, 1, 20, 16, 48, 0, 24},   /* dense: one axis */
-      {2, 3, 4, 1, 1, 20, 16, 100, 1, 12},  /* a gap between the images of the output */
-      {1, 3, 4, 1, 1, 20, 16, 999, 0, 12},  /* one image: its stride means nothing */
-      {2, 1, 1, 1, 1, 7, 9, 4, 0, 2},       /* images of one pixel, with gaps */
-      {2, 3, 4, 1, 1, 23, 16, 48, -1, 0},   /* a gap between the rows of the input */
-      {2, 3, 4, 1, 1, 20, 24, 72, -1, 0},   /* of the output */
-      {2, 3, 4, 1, 2, 20, 8, 16, -1, 0},    /* a stride */
-      {2, 3, 4, 2, 1, 20, 12, 24, -1, 0},   /* more than a pixel */
+      {2, 3, 4, 1, 1, 20, 16, 48, 0, 24, 0, 0, 0, false},  /* dense: one axis */
+      {2, 3, 4, 1, 1, 20, 16, 100, 1, 12, 0, 0, 0, false}, /* a gap between the images of the output */
+      {1, 3, 4, 1, 1, 20, 16, 999, 0, 12, 0, 0, 0, false}, /* one image: its stride means nothing */
+      {2, 1, 1, 1, 1, 7, 9, 4, 0, 2, 0, 0, 0, false},      /* images of one pixel, with gaps */
+      {2, 3, 4, 1, 1, 23, 16, 48, -1, 0, 0, 0, 0, false},  /* a gap between the rows of the input */
+      {2, 3, 4, 1, 1, 20, 24, 72, -1, 0, 0, 0, 0, false},  /* of the output */
+      {2, 3, 4, 1, 2, 20, 8, 16, -1, 0, 0, 0, 0, false},   /* a stride */
+      {2, 3, 4, 2, 1, 20, 12, 24, -1, 0, 0, 0, 0, false},  /* more than a pixel */
+      /* a column is one axis, but not one of two pixels, and a row is none that is read by several taps */
+      {2, 6, 1, 1, 1, 5, 4, 24, -1, 0, 3, 1, 1, false},
+      {2, 6, 1, 1, 2, 5, 4, 12, -1, 0, 3, 1, 1, true},
+      {2, 1, 6, 1, 1, 30, 24, 24, -1, 0, 3, 1, 2, false},
+      {2, 6, 2, 1, 1, 10, 8, 48, -1, 0, 3, 1, 2, false},
   };
   float x[256], f[80], want[512], got[512];
   for (int i = 0; i < 256; i++)
@@ -375,6 +386,8 @@ static void test_fold_pixels(void) {
       CHECK_INT_EQ(c->nout_vars, 2 + p->left);
       CHECK(cy_dim_is(g, c->m, p->rows));
     }
+    if (p->axes)
+      CHECK_INT_EQ(c->nspatial, p->axes);
     for (int j = 0; j < 512; j++)
       want[j] = got[j] = 0;
     void *to_want[] = {x, f, want}, *to_got[] = {x, f, got};

@@ -96,6 +96,8 @@ def list_cases():
     forest('of one feature', 9, ['BRANCH_GTE'], features=1)
     forest('of one depth', 9, ['BRANCH_GT'], depths=(4, 4))
     forest('that are leaves', 5, ['BRANCH_GT'], depths=(0, 0))
+    for features in 20, 32, 40, 64, 65:  # some from registers
+        forest('of %d features' % features, 30, ['BRANCH_LEQ'], features=features)
     forest('of many features', 40, ['BRANCH_LEQ', 'BRANCH_EQ'], features=70000, depths=(7, 7), early=0)
     for aggregate in 'AVERAGE', 'MIN', 'MAX':
         forest('by ' + aggregate, 30, ['BRANCH_LEQ'], aggregate=aggregate, depths=(1, 9))
