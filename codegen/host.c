@@ -258,13 +258,9 @@ static void check_requirement(cy_host *h, const cy_requirement *r) {
   cy_cg *cg = h->cg;
   LLVMValueRef a = cy_host_dim(h, r->a), b = cy_host_dim(h, r->b);
   LLVMValueRef bad = cy_icmp(cg, r->kind == CY_REQUIRE_AT_MOST ? LLVMIntSGT : LLVMIntNE, a, b);
-  if (r->kind == CY_REQUIRE_BROADCAST) { /* different, and neither is 1; or the other is 0 and not known to be: their
-                                          * maximum is taken then */
-    bool known_0 = cy_dim_is(h->g, r->a, 0) || cy_dim_is(h->g, r->b, 0);
+  if (r->kind == CY_REQUIRE_BROADCAST) { /* different, and neither is 1 */
     LLVMValueRef not_a = cy_icmp(cg, LLVMIntNE, a, cy_i64(cg, 1)), not_b = cy_icmp(cg, LLVMIntNE, b, cy_i64(cg, 1));
-    LLVMValueRef wrong = LLVMBuildAnd(cg->b, not_a, not_b, ""),
-                 none = cy_icmp(cg, LLVMIntEQ, cy_mul(cg, a, b), cy_i64(cg, 0));
-    bad = LLVMBuildAnd(cg->b, bad, known_0 ? wrong : LLVMBuildOr(cg->b, wrong, none, ""), "");
+    bad = LLVMBuildAnd(cg->b, bad, LLVMBuildAnd(cg->b, not_a, not_b, ""), "");
   }
   const char *name = cy_str_text(h->g, r->origin.name), *op = cy_str_text(h->g, r->origin.op);
   const char *where = *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)r->origin.index, op);

@@ -68,6 +68,14 @@ static LLVMValueRef divide(cy_host *h, const cy_atom *atom) {
   return bmin > 0 || bmax < 0 ? rest : cy_select(cg, cy_icmp(cg, LLVMIntEQ, b, cy_i64(cg, 0)), cy_i64(cg, 0), rest);
 }
 
+static LLVMValueRef join(cy_host *h, const cy_atom *atom) {
+  cy_cg *cg = h->cg;
+  LLVMValueRef a = cy_host_dim(h, atom->a), b = cy_host_dim(h, atom->b), zero = cy_i64(cg, 0);
+  LLVMValueRef no_a = cy_icmp(cg, LLVMIntEQ, a, zero), no_b = cy_icmp(cg, LLVMIntEQ, b, zero);
+  LLVMValueRef none = LLVMBuildOr(cg->b, no_a, no_b, ""), larger = cy_imax(cg, a, b);
+  return cy_select(cg, none, zero, larger);
+}
+
 static LLVMValueRef atom_value(cy_host *h, uint32_t id) {
   const cy_atom *atom = cy_dim_atom(h->g, id);
   switch (atom->kind) {
@@ -80,6 +88,8 @@ static LLVMValueRef atom_value(cy_host *h, uint32_t id) {
     return cy_imin(h->cg, cy_host_dim(h, atom->a), cy_host_dim(h, atom->b));
   case CY_ATOM_MAX:
     return cy_imax(h->cg, cy_host_dim(h, atom->a), cy_host_dim(h, atom->b));
+  case CY_ATOM_JOIN:
+    return join(h, atom);
   }
   cy_bug("unknown kind of dim");
 }

@@ -115,7 +115,7 @@ cy_dtype cy_onnx_dtype(cy_importer *im, const cy_onnx_node *n, const char *name,
 
 double cy_onnx_float(cy_importer *im, const cy_onnx_node *n, const char *name, double otherwise) {
   const Onnx__AttributeProto *a = FIND(FLOAT);
-  return a ? (double)a->f : otherwise;
+  return a ? (double)a->f : (double)(float)otherwise;
 }
 
 static const char *text_of(cy_importer *im, const ProtobufCBinaryData *s) {

@@ -174,6 +174,7 @@ int64_t cy_onnx_int(cy_importer *im, const cy_onnx_node *n, const char *name, in
  * there. CY_NONE after a diagnostic. */
 cy_dtype cy_onnx_dtype(cy_importer *im, const cy_onnx_node *n, const char *name, cy_dtype otherwise,
                        const char *classes);
+/* otherwise: rounded to a float, as an attribute that says it would be */
 double cy_onnx_float(cy_importer *im, const cy_onnx_node *n, const char *name, double otherwise);
 const char *cy_onnx_string(cy_importer *im, const cy_onnx_node *n, const char *name, const char *otherwise);
 const int64_t *cy_onnx_ints(cy_importer *im, const cy_onnx_node *n, const char *name,
@@ -205,6 +206,7 @@ cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);
 cy_val cy_onnx_turn_channels(cy_importer *im, cy_val x, bool back); /* [n, s.., c] to [n, c, s..], or back; 0 stays 0 */
 cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank);
 cy_val cy_onnx_gelu_tanh(cy_importer *im, cy_val x);                        /* onnx_math.c: the approximation */
+cy_val cy_onnx_softplus(cy_importer *im, cy_val x);                         /* log(1 + exp(x)) */
 cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
 /* onnx_contrib.c */
 cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved);

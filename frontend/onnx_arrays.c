@@ -46,7 +46,7 @@ IMPORT(inverse) {
   cy_dim size = t.dim[t.rank - 1], square[3] = {num(im, 1), size, size};
   for (int i = 0; i < t.rank - 2; i++)
     square[0] = cy_dim_mul(g, square[0], t.dim[i]);
-  cy_val x = CAST(X, t.dtype == CY_F64 ? CY_F64 : CY_F32), flat = x ? cy_build_reshape(g, x, square, 3) : 0;
+  cy_val x = CAST(X, cy_dtype_real(t.dtype)), flat = x ? cy_build_reshape(g, x, square, 3) : 0;
   cy_val unit = BINARY(eq, cy_build_iota(g, CY_I64, square, 3, 1), cy_build_iota(g, CY_I64, square, 3, 2));
   cy_val both[2] = {flat, unit && flat ? CAST(unit, cy_onnx_type(im, flat)->dtype) : 0};
   cy_val start = both[1] ? cy_build_concat(g, both, 2, 2) : 0;

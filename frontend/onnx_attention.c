@@ -114,7 +114,7 @@ IMPORT(attention) {
   int64_t size = 1;
   if (!cy_onnx_has(n, "scale") && !cy_dim_is_const(im->g, dim_of(im, a.op.q, 3), &size))
     return cy_build_error(im->g, "attribute 'scale'", "the size of a head must be known at compile time");
-  a.op.scale = cy_onnx_float(im, n, "scale", 1 / sqrt((double)(size > 0 ? size : 1)));
+  a.op.scale = cy_onnx_has(n, "scale") ? cy_onnx_float(im, n, "scale", 1) : 1 / sqrt((double)(size > 0 ? size : 1));
   a.op.softcap = cy_onnx_float(im, n, "softcap", 0);
   a.op.causal = cy_onnx_int(im, n, "is_causal", 0) != 0;
   a.softmax = cy_onnx_int(im, n, "softmax_precision", 0);
@@ -443,8 +443,8 @@ IMPORT(flex_attention) {
   if (!cy_onnx_has(n, "scale") && !cy_dim_is_const(im->g, q.dim[3], &size))
     return cy_build_error(im->g, NULL, "the size of a head must be known at compile time, found %s",
                           cy_type_text(im->g, &q));
-  double root = sqrt(cy_onnx_float(im, n, "scale", size > 0 ? 1 / sqrt((double)size) : 1));
-  int64_t precision = cy_onnx_int(im, n, "softmax_precision", q.dtype == CY_F64 ? CY_F64 : CY_F32);
+  double root = sqrt(size > 0 ? 1 / sqrt((double)size) : cy_onnx_float(im, n, "scale", 1));
+  int64_t precision = cy_onnx_int(im, n, "softmax_precision", cy_dtype_real(q.dtype));
   if (precision != CY_F64 && precision != CY_F32 && precision != CY_F16 && precision != CY_BF16)
     return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a floating-point type, found %lld",
                           (long long)precision);

@@ -43,8 +43,7 @@ IMPORT(linear_attention_gate) {
   cy_val x = ADD(f32(im, X), f32(im, n->in[1]));
   if (!x)
     return false;
-  cy_val zero = LIKE(x, 0), tail = UNARY(exp, UNARY(neg, UNARY(abs, x))); /* softplus without overflow */
-  cy_val y = MUL(f32(im, n->in[2]), ADD(MAX(x, zero), UNARY(log, ADD(LIKE(x, 1), tail))));
+  cy_val y = MUL(f32(im, n->in[2]), cy_onnx_softplus(im, x));
   if (!put(im, n, y) || !cy_onnx_wants(n, 1))
     return y != 0;
   if (!n->in[3])

@@ -134,14 +134,14 @@ IMPORT(hard_swish) { return SET(MUL(X, hard_sigmoid(im, X, 1.0 / 6, 0.5))); }
 IMPORT(swish) { return SET(MUL(X, SIGMOID(MUL(X, FLOAT("alpha", 1))))); }
 
 /* log(1 + exp(x)), from the side that cannot overflow. */
-static cy_val softplus(cy_importer *im, cy_val x) {
-  return ADD(MAX(x, LIKE(x, 0)), UNARY(log, ADD(LIKE(x, 1), UNARY(exp, UNARY(neg, UNARY(abs, x))))));
+cy_val cy_onnx_softplus(cy_importer *im, cy_val x) {
+  return ADD(MAX(x, LIKE(x, 0)), UNARY(log1p, UNARY(exp, UNARY(neg, UNARY(abs, x)))));
 }
 
-IMPORT(softplus) { return SET(softplus(im, X)); }
-IMPORT(mish) { return SET(MUL(X, UNARY(tanh, softplus(im, X)))); }
+IMPORT(softplus) { return SET(cy_onnx_softplus(im, X)); }
+IMPORT(mish) { return SET(MUL(X, UNARY(tanh, cy_onnx_softplus(im, X)))); }
 IMPORT(softsign) { return SET(DIV(X, ADD(LIKE(X, 1), UNARY(abs, X)))); }
-IMPORT(parametric_softplus) { return SET(MUL(FLOAT("alpha", 1), softplus(im, MUL(FLOAT("beta", 1), X)))); }
+IMPORT(parametric_softplus) { return SET(MUL(FLOAT("alpha", 1), cy_onnx_softplus(im, MUL(FLOAT("beta", 1), X)))); }
 IMPORT(scaled_tanh) { return SET(MUL(FLOAT("alpha", 1), UNARY(tanh, MUL(FLOAT("beta", 1), X)))); }
 IMPORT(affine) { return SET(ADD(MUL(X, FLOAT("alpha", 1)), FLOAT("beta", 0))); }
 IMPORT(scale) { return SET(MUL(X, FLOAT("scale", 1))); }
@@ -154,9 +154,6 @@ cy_val cy_onnx_gelu_tanh(cy_importer *im, cy_val x) {
 static cy_val gelu_erf(cy_importer *im, cy_val x) {
   return MUL(MUL(LIKE(x, 0.5), x), ADD(LIKE(x, 1), UNARY(erf, MUL(x, LIKE(x, 0.7071067811865476)))));
 }
-
-/* TensorFlow's, which tf2onnx (1.17) has no rule for and leaves as it is, in every GELU of Keras 3: 1 - erf(x). */
-IMPORT(erfc) { return SET(SUB(LIKE(X, 1), UNARY(erf, X))); }
 
 IMPORT(gelu) {
   int how = cy_onnx_word(im, n, "approximate", "none", "none|tanh");

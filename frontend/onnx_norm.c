@@ -105,12 +105,12 @@ static bool layer_norm_statistics(cy_importer *im, const cy_onnx_node *n, const 
                                   double epsilon) {
   if (!cy_onnx_wants(n, 1) && !cy_onnx_wants(n, 2))
     return true;
-  cy_val x = CAST(X, CY_F32), mean = cy_onnx_mean(im, x, axes, count, true);
-  cy_importer_set(im, n, 1, mean);
+  cy_val x = CAST(X, cy_dtype_real(cy_onnx_type(im, X)->dtype)), mean = cy_onnx_mean(im, x, axes, count, true);
+  cy_importer_set(im, n, 1, mean ? CAST(mean, CY_F32) : 0);
   if (!cy_onnx_wants(n, 2))
     return mean != 0;
-  cy_val d = SUB(x, mean);
-  return cy_importer_set(im, n, 2, inverse_root(im, MUL(d, d), axes, count, epsilon));
+  cy_val d = SUB(x, mean), deviation = inverse_root(im, MUL(d, d), axes, count, epsilon);
+  return cy_importer_set(im, n, 2, deviation ? CAST(deviation, CY_F32) : 0);
 }
 
 IMPORT(layer_norm) {
@@ -129,8 +129,9 @@ IMPORT(rms_norm) {
   if (!trailing_axes(im, n, axes, &count))
     return false;
   if (cy_onnx_wants(n, 1)) { /* of SimplifiedLayerNormalization: 1 over the root */
-    cy_val x = CAST(X, CY_F32);
-    if (!cy_importer_set(im, n, 1, inverse_root(im, MUL(x, x), axes, count, epsilon)))
+    cy_val x = CAST(X, cy_dtype_real(cy_onnx_type(im, X)->dtype)),
+           root = inverse_root(im, MUL(x, x), axes, count, epsilon);
+    if (!cy_importer_set(im, n, 1, root ? CAST(root, CY_F32) : 0))
       return false;
   }
   cy_dtype dtype = cy_onnx_type(im, n->in[1])->dtype;

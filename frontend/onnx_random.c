@@ -76,7 +76,7 @@ static bool draw(cy_importer *im, const cy_onnx_node *n, cy_dtype otherwise, con
   cy_dtype dtype = cy_onnx_dtype(im, n, "dtype", otherwise, "FIUBSC");
   if (!dtype || !check_float(im, "attribute 'dtype'", dtype))
     return false;
-  cy_dtype inner = dtype == CY_F64 ? CY_F64 : CY_F32;
+  cy_dtype inner = cy_dtype_real(dtype);
   uint64_t seed = seed_of(im, n);
   double low = cy_onnx_float(im, n, n->arg == RANDOM_NORMAL ? "mean" : "low", 0);
   double range = n->arg == RANDOM_NORMAL ? cy_onnx_float(im, n, "scale", 1) : cy_onnx_float(im, n, "high", 1) - low;
@@ -107,7 +107,7 @@ IMPORT(random_like) {
 /* 1 with the probability that the input says. */
 IMPORT(bernoulli) {
   const cy_type t = *cy_onnx_type(im, X);
-  cy_dtype dtype = cy_onnx_dtype(im, n, "dtype", (cy_dtype)t.dtype, "FIUB"), inner = t.dtype == CY_F64 ? CY_F64 : CY_F32;
+  cy_dtype dtype = cy_onnx_dtype(im, n, "dtype", (cy_dtype)t.dtype, "FIUB"), inner = cy_dtype_real(t.dtype);
   if (!dtype || !check_float(im, "input 'input'", (cy_dtype)t.dtype))
     return false;
   cy_val hit = BINARY(lt, uniform(im, seed_of(im, n), 0, inner, t.dim, t.rank), CAST(X, inner));
@@ -149,10 +149,11 @@ IMPORT(dropout) {
   uint32_t count;
   const cy_dim *training = n->version >= 12 && n->in[2] ? cy_value_elems(im->g, n->in[2], &count) : NULL;
   if (n->version >= 12 && n->in[2] && !(training && count == 1 && cy_dim_is(im->g, training[0], 0))) {
-    cy_val keep = kept(im, n), ratio = n->in[1] ? CAST(n->in[1], CY_F32) : cy_build_scalar(im->g, CY_F32, 0.5);
+    cy_dtype dtype = cy_dtype_real(t.dtype);
+    cy_val keep = kept(im, n), ratio = n->in[1] ? CAST(n->in[1], dtype) : cy_build_scalar(im->g, dtype, 0.5);
     cy_val on = keep ? SELECT(CAST(n->in[2], CY_BOOL), ratio, LIKE(ratio, 0)) : 0;
     cy_val scale = on ? DIV(LIKE(on, 1), SUB(LIKE(on, 1), on)) : 0;
-    cy_val y = scale ? CAST(MUL(CAST(X, CY_F32), scale), (cy_dtype)t.dtype) : 0;
+    cy_val y = scale ? CAST(MUL(CAST(X, dtype), scale), (cy_dtype)t.dtype) : 0;
     if (!y || (cy_onnx_wants(n, 1) && !cy_importer_set(im, n, 1, keep)))
       return false;
     return SET(SELECT(keep, y, LIKE(y, 0)));

@@ -77,12 +77,13 @@ static bool roi_axis(cy_importer *im, const roi_plan *p, cy_val rois, int axis, 
     return false;
   cy_dim count = cy_dim_mul(im->g, num(im, p->pooled[axis]), *out_most);
   cy_val i = cy_build_iota(im->g, CY_I64, &count, 1, 0), room = size_of(im, *out_most);
-  cy_val place = CAST(BINARY(mod, i, room), CY_F32), half = cy_build_scalar(im->g, CY_F32, 0.5);
+  cy_dtype dtype = cy_onnx_type(im, rois)->dtype;
+  cy_val place = CAST(BINARY(mod, i, room), dtype), half = cy_build_scalar(im->g, dtype, 0.5);
   cy_val used = BINARY(lt, place, each), at = ADD(MIN(place, SUB(each, LIKE(each, 1))), half);
-  at = ADD(start, MUL(ADD(CAST(DIV(i, room), CY_F32), DIV(at, each)), bin));
+  at = ADD(start, MUL(ADD(CAST(DIV(i, room), dtype), DIV(at, each)), bin));
   if (!at)
     return false;
-  cy_val zero = LIKE(at, 0), end = CAST(size_of(im, extent), CY_F32), last = SUB(end, LIKE(at, 1));
+  cy_val zero = LIKE(at, 0), end = CAST(size_of(im, extent), dtype), last = SUB(end, LIKE(at, 1));
   cy_val inside = BINARY(and, BINARY(ge, at, LIKE(at, -1)), BINARY(le, at, end));
   at = MIN(MAX(at, zero), last);
   cy_val low = UNARY(floor, at), part = SUB(at, low), one = LIKE(at, 1), share = one;
@@ -106,11 +107,12 @@ static cy_val roi_align(cy_importer *im, const cy_onnx_node *n, const roi_plan *
   cy_dim pixels = cy_dim_mul(im->g, t.dim[0], cy_dim_mul(im->g, t.dim[2], t.dim[3])), flat[2] = {pixels, t.dim[1]};
   cy_dim column[3] = {rois, one, one};
   neighbours y, x;
-  cy_val where = CAST(n->in[1], CY_F32), v[4];
+  cy_dtype dtype = cy_dtype_real(t.dtype);
+  cy_val where = CAST(n->in[1], dtype), v[4];
   if (!roi_axis(im, p, where, 0, t.dim[2], &most[0], &y) || !roi_axis(im, p, where, 1, t.dim[3], &most[1], &x))
     return 0;
   cy_dim split[6] = {rois, num(im, p->pooled[0]), most[0], num(im, p->pooled[1]), most[1], t.dim[1]};
-  cy_val image = shaped(im, cy_build_transpose(im->g, CAST(X, CY_F32), last), flat, 2);
+  cy_val image = shaped(im, cy_build_transpose(im->g, CAST(X, dtype), last), flat, 2);
   cy_val base = MUL(shaped(im, CAST(n->in[2], CY_I64), column, 3), size_of(im, t.dim[2]));
   corners(im, image, base, &y, &x, t.dim[3], v);
   cy_op join = p->max ? CY_OP_max : CY_OP_add;
@@ -145,13 +147,14 @@ IMPORT(roi_align) {
 /* ---- MaxRoiPool ---- */
 
 /* Which of `extent` pixels belong to which bin along an axis, bool [rois, bins, extent]; low and high are the region's
- * first and last pixel, f32 [rois, 1]. */
+ * first and last pixel, [rois, 1]. */
 static cy_val in_bin(cy_importer *im, cy_val low, cy_val high, int64_t bins, cy_dim extent) {
   cy_dim each[3] = {num(im, 1), num(im, bins), num(im, 1)}, pixels[3] = {num(im, 1), num(im, 1), extent};
   cy_val size = MAX(ADD(SUB(high, low), LIKE(low, 1)), LIKE(low, 1));
   size = size ? cy_build_unsqueeze(im->g, DIV(size, LIKE(size, (double)bins)), 2) : 0;
   low = low ? cy_build_unsqueeze(im->g, low, 2) : 0;
-  cy_val bin = cy_build_iota(im->g, CY_F32, each, 3, 1), at = cy_build_iota(im->g, CY_F32, pixels, 3, 2);
+  cy_dtype dtype = low ? cy_onnx_type(im, low)->dtype : CY_F32;
+  cy_val bin = cy_build_iota(im->g, dtype, each, 3, 1), at = cy_build_iota(im->g, dtype, pixels, 3, 2);
   cy_val first = ADD(UNARY(floor, MUL(bin, size)), low), end = ADD(UNARY(ceil, MUL(ADD(bin, LIKE(bin, 1)), size)), low);
   return BINARY(and, BINARY(ge, at, first), BINARY(lt, at, end));
 }
@@ -185,7 +188,7 @@ IMPORT(max_roi_pool) {
     return cy_build_error(im->g, NULL,
                           "expected [n, c, h, w], regions [r, 5] and a pooled_shape of two sizes, found %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, r));
-  cy_val rois = CAST(n->in[1], CY_F32), corner[5];
+  cy_val rois = CAST(n->in[1], cy_dtype_real(t.dtype)), corner[5];
   double scale = cy_onnx_float(im, n, "spatial_scale", 1);
   for (int k = 0; k < 5; k++) {
     corner[k] = cy_build_slice_axis(im->g, rois, 1, num(im, k), num(im, 1));
@@ -205,6 +208,7 @@ IMPORT(max_roi_pool) {
 typedef struct deform {
   int64_t kernel[2], stride[2], dilation[2], pad[2], groups, offset_groups;
   cy_dim out[2];
+  cy_dtype dtype; /* that it computes in */
 } deform;
 
 static bool pair_of(cy_importer *im, const cy_onnx_node *n, const char *name, int64_t otherwise, int64_t *out) {
@@ -229,11 +233,11 @@ static bool deform_axis(cy_importer *im, const deform *p, cy_val offset, int axi
   cy_val place = ADD(ADD(MUL(tap, cy_build_scalar_int(im->g, CY_I64, p->dilation[axis])), start),
                      cy_build_scalar_int(im->g, CY_I64, -p->pad[axis]));
   cy_val moved = shaped(im, cy_build_slice_axis(im->g, offset, 3, num(im, axis), num(im, 1)), all, 5);
-  cy_val at = ADD(moved, CAST(place, CY_F32));
+  cy_val at = moved ? ADD(moved, CAST(place, p->dtype)) : 0;
   if (!at)
     return false;
   cy_val low = UNARY(floor, at), part = SUB(at, low), one = LIKE(at, 1), zero = LIKE(at, 0);
-  cy_val last = SUB(CAST(size_of(im, extent), CY_F32), one);
+  cy_val last = SUB(CAST(size_of(im, extent), p->dtype), one);
   for (int k = 0; k < 2; k++) {
     cy_val here = k ? ADD(low, one) : low, inside = BINARY(and, BINARY(ge, here, zero), BINARY(le, here, last));
     out->at[k] = CAST(MIN(MAX(here, zero), last), CY_I64);
@@ -256,21 +260,23 @@ static cy_val deform_columns(cy_importer *im, const cy_onnx_node *n, const defor
                        cy_dim_mul(g, cy_dim_div(g, t.dim[1], num(im, p->groups)), taps),
                        cy_dim_mul(g, p->out[0], p->out[1])};
   neighbours y, x;
-  cy_val v[4], offset = shaped(im, CAST(n->in[2], CY_F32), offsets, 6);
+  cy_val v[4], offset = shaped(im, CAST(n->in[2], p->dtype), offsets, 6);
   if (!offset || !deform_axis(im, p, offset, 0, t.dim[2], &y) || !deform_axis(im, p, offset, 1, t.dim[3], &x))
     return 0;
-  cy_val image = shaped(im, cy_build_transpose(g, cy_build_reshape(g, CAST(X, CY_F32), grouped, 4), last), flat, 2);
+  cy_val image = shaped(im, cy_build_transpose(g, cy_build_reshape(g, CAST(X, p->dtype), grouped, 4), last), flat, 2);
   cy_val plane = ADD(MUL(cy_build_iota(g, CY_I64, planes, 5, 0), size_of(im, og)), cy_build_iota(g, CY_I64, planes, 5, 1));
   corners(im, image, MUL(plane, size_of(im, t.dim[2])), &y, &x, t.dim[3], v);
   cy_val sum = ADD(ADD(v[0], v[1]), ADD(v[2], v[3]));
   if (n->in[4])
-    sum = MUL(sum, shaped(im, CAST(n->in[4], CY_F32), masked, 6));
+    sum = MUL(sum, shaped(im, CAST(n->in[4], p->dtype), masked, 6));
   return sum ? shaped(im, cy_build_transpose(g, sum, rows), columns, 4) : 0;
 }
 
 IMPORT(deform_conv) {
   const cy_type t = *cy_onnx_type(im, X), w = *cy_onnx_type(im, n->in[1]), o = *cy_onnx_type(im, n->in[2]);
-  deform p = {.groups = cy_onnx_int(im, n, "group", 1), .offset_groups = cy_onnx_int(im, n, "offset_group", 1)};
+  deform p = {.groups = cy_onnx_int(im, n, "group", 1),
+              .offset_groups = cy_onnx_int(im, n, "offset_group", 1),
+              .dtype = cy_dtype_real(t.dtype)};
   if (t.rank != 4 || w.rank != 4 || o.rank != 4 || p.groups < 1 || p.offset_groups < 1 ||
       !cy_dim_is_const(im->g, w.dim[2], &p.kernel[0]) || !cy_dim_is_const(im->g, w.dim[3], &p.kernel[1]))
     return cy_build_error(im->g, NULL,
@@ -283,8 +289,8 @@ IMPORT(deform_conv) {
   cy_dim per_group = cy_dim_div(im->g, w.dim[0], num(im, p.groups));
   cy_dim taps = cy_dim_mul(im->g, w.dim[1], cy_dim_mul(im->g, w.dim[2], w.dim[3]));
   cy_dim weights[4] = {num(im, 1), num(im, p.groups), per_group, taps}, out[4] = {t.dim[0], w.dim[0], p.out[0], p.out[1]};
-  cy_val columns = deform_columns(im, n, &p), by = shaped(im, CAST(n->in[1], CY_F32), weights, 4);
-  cy_val y = columns && by ? shaped(im, cy_build_matmul(im->g, by, columns, CY_F32), out, 4) : 0;
+  cy_val columns = deform_columns(im, n, &p), by = shaped(im, CAST(n->in[1], p.dtype), weights, 4);
+  cy_val y = columns && by ? shaped(im, cy_build_matmul(im->g, by, columns, p.dtype), out, 4) : 0;
   y = y ? CAST(y, (cy_dtype)t.dtype) : 0;
   return SET(n->in[3] ? ADD(y, cy_onnx_channel(im, n->in[3], 4, 1)) : y);
 }

@@ -20,10 +20,10 @@ IMPORT(grid_sample) {
   return SET(cy_build(im->g, CY_OP_grid_sample, n->in, 2, a, 3, NULL, 1));
 }
 
-/* Positions along one axis of extent e in [-1, 1], as f32[e]. */
-static cy_val positions(cy_importer *im, cy_dim e, bool corners) {
-  cy_val i = cy_build_iota(im->g, CY_F32, &e, 1, 0);
-  cy_val span = CAST(cy_build_dim_scalar(im->g, corners ? cy_dim_addi(im->g, e, -1) : e), CY_F32);
+/* Positions along one axis of extent e in [-1, 1], as dtype[e]. */
+static cy_val positions(cy_importer *im, cy_dim e, bool corners, cy_dtype dtype) {
+  cy_val i = cy_build_iota(im->g, dtype, &e, 1, 0);
+  cy_val span = CAST(cy_build_dim_scalar(im->g, corners ? cy_dim_addi(im->g, e, -1) : e), dtype);
   cy_val twice = corners ? MUL(i, LIKE(i, 2)) : ADD(MUL(i, LIKE(i, 2)), LIKE(i, 1));
   return SUB(DIV(twice, span), LIKE(i, 1));
 }
@@ -45,13 +45,14 @@ IMPORT(affine_grid) {
     flat[0] = cy_dim_mul(im->g, flat[0], size[2 + i]);
   }
   out[1 + k] = num(im, k);
+  cy_dtype dtype = cy_dtype_real(t.dtype);
   cy_val rows[4];
   for (int i = 0; i < k; i++) { /* x runs along the last axis */
     int axis = k - 1 - i;
-    cy_val p = positions(im, grid[axis], corners);
+    cy_val p = positions(im, grid[axis], corners, dtype);
     rows[i] = cy_build_reshape(im->g, cy_build_expand(im->g, cy_onnx_channel(im, p, k, axis), grid, k), flat, 2);
   }
-  rows[k] = cy_onnx_fill(im, cy_build_scalar(im->g, CY_F32, 1), flat, 2);
+  rows[k] = cy_onnx_fill(im, cy_build_scalar(im->g, dtype, 1), flat, 2);
   for (int i = 0; i <= k; i++)
     if (!rows[i])
       return false;

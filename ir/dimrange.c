@@ -51,6 +51,10 @@ void cy_atom_range(const cy_graph *g, const cy_atom *a, int64_t *out_min, int64_
     *out_min = most(alo, blo);
     *out_max = most(ahi, bhi);
     break;
+  case CY_ATOM_JOIN:
+    *out_min = least(alo, blo) > 0 ? most(alo, blo) : least(most(alo, blo), 0);
+    *out_max = most(ahi, bhi);
+    break;
   case CY_ATOM_DIV:
     if (blo < 0)
       break;
@@ -134,6 +138,8 @@ static bool nonneg_by_atom(cy_graph *g, cy_dim d, cy_term t, int depth) {
     cy_dim by = t.coef < 0 ? a->a : cy_dim_addi(g, a->a, 1 - c);
     return nonneg_with(g, d, &t, by, c, depth);
   }
+  if (a->kind == CY_ATOM_JOIN && t.coef > 0) /* not more than max(x,y) */
+    return false;
   bool either = (a->kind == CY_ATOM_MIN) == (t.coef < 0); /* -min(x,y) >= -x, max(x,y) >= x */
   bool first = nonneg_with(g, d, &t, a->a, 1, depth);
   if (first == either)
@@ -193,6 +199,8 @@ static int64_t eval_atom(const cy_graph *g, uint32_t id, const int64_t *syms) {
   case CY_ATOM_DIV: return cy_floor_div(x, y);
   case CY_ATOM_MOD: return cy_floor_mod(x, y);
   case CY_ATOM_MIN: return least(x, y);
+  case CY_ATOM_JOIN:
+    return x && y ? most(x, y) : 0;
   default: return most(x, y);
   }
 }

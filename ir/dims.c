@@ -576,7 +576,7 @@ cy_dim cy_dim_mod(cy_graph *g, cy_dim a, cy_dim b) {
   return of_atom(g, CY_ATOM_MOD, 0, slot_of(g, b)->nterms > 1 ? a : r, b);
 }
 
-/* ---- min and max ------------------------------------------------------------------------------------------------- */
+/* ---- min, max and join -------------------------------------------------------------------------------------------- */
 
 #define MAX_OPERANDS 12
 
@@ -586,7 +586,9 @@ typedef struct operands {
   bool full;
 } operands;
 
-static bool dominates(const cy_graph *g, cy_atom_kind kind, cy_dim winner, cy_dim loser) {
+static bool dominates(cy_graph *g, cy_atom_kind kind, cy_dim winner, cy_dim loser) {
+  if (kind == CY_ATOM_JOIN && winner != loser && !cy_dim_le(g, cy_dim_const(g, 1), loser))
+    return cy_dim_is(g, winner, 0);
   return kind == CY_ATOM_MIN ? cy_dim_le(g, winner, loser) : cy_dim_le(g, loser, winner);
 }
 
@@ -638,6 +640,7 @@ static cy_dim choose(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b) {
 
 cy_dim cy_dim_min(cy_graph *g, cy_dim a, cy_dim b) { return choose(g, CY_ATOM_MIN, a, b); }
 cy_dim cy_dim_max(cy_graph *g, cy_dim a, cy_dim b) { return choose(g, CY_ATOM_MAX, a, b); }
+cy_dim cy_dim_join(cy_graph *g, cy_dim a, cy_dim b) { return choose(g, CY_ATOM_JOIN, a, b); }
 
 cy_dim cy_dim_binary(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b) {
   switch (kind) {
@@ -645,6 +648,7 @@ cy_dim cy_dim_binary(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b) {
   case CY_ATOM_MOD: return cy_dim_mod(g, a, b);
   case CY_ATOM_MIN: return cy_dim_min(g, a, b);
   case CY_ATOM_MAX: return cy_dim_max(g, a, b);
+  case CY_ATOM_JOIN: return cy_dim_join(g, a, b);
   case CY_ATOM_SYM: break;
   }
   cy_bug("dim operator %d", (int)kind);

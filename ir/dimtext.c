@@ -112,7 +112,8 @@ static void print_atom(const cy_graph *g, FILE *out, uint32_t id, bool alone) {
   case CY_ATOM_SYM: print_symbol(g, out, a->sym); break;
   case CY_ATOM_MIN:
   case CY_ATOM_MAX:
-    fputs(a->kind == CY_ATOM_MIN ? "min(" : "max(", out);
+  case CY_ATOM_JOIN:
+    fputs(a->kind == CY_ATOM_MIN ? "min(" : a->kind == CY_ATOM_MAX ? "max(" : "join(", out);
     cy_dim_print(g, out, a->a);
     fputc(',', out);
     cy_dim_print(g, out, a->b);
@@ -207,8 +208,13 @@ static cy_dim read_name(reader *r) {
   const char *name = cy_text_read_name(r->g->arena, r->p, &r->p);
   if (!name)
     return fail(r);
-  if (!quoted && (strcmp(name, "min") == 0 || strcmp(name, "max") == 0) && accept(r, '('))
-    return read_call(r, name[1] == 'i' ? CY_ATOM_MIN : CY_ATOM_MAX);
+  static const struct {
+    const char *name;
+    cy_atom_kind kind;
+  } calls[] = {{"min", CY_ATOM_MIN}, {"max", CY_ATOM_MAX}, {"join", CY_ATOM_JOIN}};
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+    if (!quoted && strcmp(name, calls[i].name) == 0 && accept(r, '('))
+      return read_call(r, calls[i].kind);
   cy_sym s = cy_sym_find(r->g, name, strlen(name));
   return cy_dim_sym(r->g, s ? s : cy_sym_new(r->g, name, CY_SYM_INPUT));
 }

@@ -86,6 +86,8 @@ static inline bool cy_op_is_ew(cy_op op) { return op >= CY_OP_neg && op <= CY_OP
 /* Functions of floats alone. */
 static inline bool cy_op_is_math(cy_op op) { return op >= CY_OP_sqrt && op <= CY_OP_sigmoid; }
 static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls == 'F'; }
+/* What an op computes real numbers of such inputs in: f64 where they are, f32 for all else. */
+static inline cy_dtype cy_dtype_real(cy_dtype t) { return t == CY_F64 ? CY_F64 : CY_F32; }
 static inline bool cy_dtype_is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; } /* integers of 8 bits */
 static inline bool cy_dtype_is_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I' || cy_dtype_of(t)->cls == 'U'; }
 void cy_dtype_int_range(cy_dtype t, double *out_min, double *out_max); /* of an integer; rounded beyond 53 bits */
@@ -193,6 +195,7 @@ cy_dim cy_dim_cdiv(cy_graph *g, cy_dim a, cy_dim b); /* ceiling */
 cy_dim cy_dim_mod(cy_graph *g, cy_dim a, cy_dim b);  /* floor mod: sign of b */
 cy_dim cy_dim_min(cy_graph *g, cy_dim a, cy_dim b);
 cy_dim cy_dim_max(cy_graph *g, cy_dim a, cy_dim b);
+cy_dim cy_dim_join(cy_graph *g, cy_dim a, cy_dim b); /* of sizes that broadcast: 0 where one is 0, else the larger */
 cy_dim cy_dim_addi(cy_graph *g, cy_dim a, int64_t b);
 cy_dim cy_dim_muli(cy_graph *g, cy_dim a, int64_t b);
 bool cy_dim_is_const(const cy_graph *g, cy_dim d, int64_t *out_value);
@@ -212,8 +215,15 @@ const char *cy_dim_text(cy_graph *g, cy_dim d);                       /* "2*seq+
 cy_dim cy_dim_parse(cy_graph *g, const char *text, const char **out_end);
 
 /* The structure behind a dim, for those who emit code for it: a sum of coef * product of atoms, each atom a symbol or
- * one of div/mod/min/max of two dims. */
-typedef enum cy_atom_kind { CY_ATOM_SYM, CY_ATOM_DIV, CY_ATOM_MOD, CY_ATOM_MIN, CY_ATOM_MAX } cy_atom_kind;
+ * one of div/mod/min/max/join of two dims. */
+typedef enum cy_atom_kind {
+  CY_ATOM_SYM,
+  CY_ATOM_DIV,
+  CY_ATOM_MOD,
+  CY_ATOM_MIN,
+  CY_ATOM_MAX,
+  CY_ATOM_JOIN
+} cy_atom_kind;
 typedef struct cy_atom {
   cy_atom_kind kind;
   cy_sym sym;
@@ -365,7 +375,7 @@ uint32_t cy_block_count(const cy_graph *g);
  * form. */
 typedef enum cy_require {
   CY_REQUIRE_EQUAL,
-  CY_REQUIRE_BROADCAST, /* equal, or one of them is 1 while the other is not 0 (but for a 0 known at once) */
+  CY_REQUIRE_BROADCAST, /* equal, or one of them is 1 */
   CY_REQUIRE_AT_MOST    /* a <= b */
 } cy_require;
 typedef struct cy_requirement {

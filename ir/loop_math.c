@@ -3,10 +3,10 @@
  * In: a kernel with exp, tanh, pow, .. nodes. Out: the same kernel where those of dtype f32 are polynomials in + - *
  * fma / and bit operations; other dtypes stay calls of the target's library. Coefficients were fitted for this file:
  * least maximum relative error on the reduced interval, the low ones rounded to f32 before the next were fitted. Errors
- * (ulp, measured by tests/codegen/math_test.c): exp, log, sigmoid, tanh, erf, sin, cos, asin, atan up to 4, the
- * compositions up to 8. Infinities, NaN, denormal results (but for sigmoid, 0 below -88.4) and signed zeros (but for
- * sin) come out as libm's. Kernels of 8-bit integers have a rougher sigmoid. To know before editing: the order of
- * operations is part of the result; contraction of a * b + c must not hurt.
+ * (ulp, measured by tests/codegen/math_test.c): exp, log, log1p, sigmoid, tanh, erf, erfc, sin, cos, asin, atan up to
+ * 4, the compositions up to 8. Infinities, NaN, denormal results (but for those of sigmoid and erfc, which are 0) and
+ * signed zeros (but for sin) come out as libm's. Kernels of 8-bit integers have a rougher sigmoid. To know before
+ * editing: the order of operations is part of the result; contraction of a * b + c must not hurt.
  */
 #include "loop_int.h"
 
@@ -131,7 +131,7 @@ static cy_expr log_of(cy_kernel *k, cy_expr x) {
 /* log(1 + t) without losing a small t: log(u) + what rounding 1 + t to u took away. */
 static cy_expr log1p_of(cy_kernel *k, cy_expr t) {
   cy_expr one = num(k, 1), u = add(k, t, one), lost = sub(k, sub(k, u, one), t);
-  cy_expr finite = bin(k, CY_OP_lt, u, num(k, INFINITY)), fix = divide(k, lost, u);
+  cy_expr finite = bin(k, CY_OP_lt, u, num(k, INFINITY)), fix = divide(k, lost, bin(k, CY_OP_max, u, num(k, 0x1p-24)));
   cy_expr value = sub(k, log_of(k, u), cy_x_select(k, finite, fix, num(k, 0)));
   return cy_x_select(k, bin(k, CY_OP_eq, u, one), t, value);
 }
@@ -215,6 +215,20 @@ static cy_expr erf_of(cy_kernel *k, cy_expr x) {
                              0.000147284910781309, -1.9422998320806073e-06, 1.9110807158995158e-08};
   static const double q[] = {1, 0.5168903470039368, 0.11797032505273819, 0.014957976527512074, 0.0010210993932560086};
   return clamp(k, odd_ratio(k, clamp(k, x, -4, 4), p, COUNT(p), q, COUNT(q)), -1, 1);
+}
+
+/* With a = |x|: e^(-a^2) * P(q) / (1 + 2 a), q = (a - 4) / (a + 4). a^2 is h^2, exact as h has the upper 12 bits of a,
+ * plus d, so small that e^-d is five terms of its series. */
+static cy_expr erfc_of(cy_kernel *k, cy_expr x) {
+  static const double c[] = {1.2329952,   -0.13962013, 0.015382368, 0.068063296,  -0.10110589,
+                             0.094012700, -0.06573039, 0.036588747, -0.018014191, 0.004482422};
+  static const double e[] = {1, -1, 1 / 2.0, -1 / 6.0, 1 / 24.0};
+  cy_expr one = num(k, 1), two = num(k, 2), a = bin(k, CY_OP_min, abs_of(k, x), num(k, 10.6));
+  cy_expr q = fma_of(k, divide(k, a, add(k, a, num(k, 4))), two, num(k, -1)), p = poly(k, q, c, COUNT(c));
+  cy_expr h = bits(k, bin(k, CY_OP_and, bits(k, a, CY_I32), int32(k, -4096)), CY_F32);
+  cy_expr d = mul(k, sub(k, a, h), add(k, a, h)), power = cy_x_exp_below(k, mul(k, un(k, CY_OP_neg, h), h));
+  cy_expr v = mul(k, divide(k, mul(k, p, poly(k, d, e, COUNT(e))), fma_of(k, a, two, one)), power);
+  return cy_x_select(k, bin(k, CY_OP_lt, x, num(k, 0)), sub(k, two, v), v);
 }
 
 /* e = exp(|x| / 2): e * e may overflow only where the result does. */
@@ -382,6 +396,8 @@ static cy_expr expand(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {
   switch (x->op) {
   case CY_OP_exp: return exp_of(k, a[0]);
   case CY_OP_log: return log_of(k, a[0]);
+  case CY_OP_log1p:
+    return log1p_of(k, a[0]);
   case CY_OP_sin: return sin_of(k, a[0]);
   case CY_OP_cos: return cos_of(k, a[0]);
   case CY_OP_tan: return tan_of(k, a[0]);
@@ -395,6 +411,8 @@ static cy_expr expand(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {
   case CY_OP_acosh: return acosh_of(k, a[0]);
   case CY_OP_atanh: return atanh_of(k, a[0]);
   case CY_OP_erf: return erf_of(k, inverse_times(k, a[0]));
+  case CY_OP_erfc:
+    return erfc_of(k, a[0]);
   case CY_OP_sigmoid: return sigmoid_of(k, a[0]);
   case CY_OP_pow: return pow_of(k, a[0], a[1]);
   default: return 0;

@@ -257,6 +257,8 @@ static double float_op(cy_op op, const cy_scalar *v) {
   case CY_OP_sqrt: return sqrt(x);
   case CY_OP_exp: return exp(x);
   case CY_OP_log: return log(x);
+  case CY_OP_log1p:
+    return log1p(x);
   case CY_OP_sin: return sin(x);
   case CY_OP_cos: return cos(x);
   case CY_OP_tan: return tan(x);
@@ -270,6 +272,8 @@ static double float_op(cy_op op, const cy_scalar *v) {
   case CY_OP_acosh: return acosh(x);
   case CY_OP_atanh: return atanh(x);
   case CY_OP_erf: return erf(x);
+  case CY_OP_erfc:
+    return erfc(x);
   case CY_OP_sigmoid: return 1 / (1 + exp(-x));
   case CY_OP_add: return x + v[1].f;
   case CY_OP_sub: return x - v[1].f;

@@ -236,8 +236,7 @@ cy_val cy_build_matmul(cy_graph *g, cy_val a, cy_val b, cy_dtype dtype) {
 
 /* ---- broadcasting ------------------------------------------------------------------------------------------------ */
 
-/* One dim; 0 when they cannot go together. Different symbolic dims are equal, or one of them is 1 at run time: the
- * larger. */
+/* One dim; 0 when they cannot go together. Different symbolic dims are equal, or one of them is 1 at run time. */
 static cy_dim broadcast_dim(cy_graph *g, cy_dim a, cy_dim b) {
   int64_t x, y;
   bool a_const = cy_dim_is_const(g, a, &x), b_const = cy_dim_is_const(g, b, &y);
@@ -249,7 +248,7 @@ static cy_dim broadcast_dim(cy_graph *g, cy_dim a, cy_dim b) {
     return 0;
   if (a_const || b_const)
     return a_const ? a : b;
-  return cy_dim_max(g, a, b);
+  return cy_dim_join(g, a, b);
 }
 
 int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *out_dims) {

@@ -89,8 +89,8 @@ static bool widens(cy_graph *g, const cy_type *thin, const cy_type *wide) {
   for (int i = 0; i < thin->rank - 2; i++) {
     const cy_term *term;
     bool larger = cy_dim_terms(g, wide->dim[i], &term) == 1 && term->natoms == 1 && term->coef == 1 &&
-                  cy_dim_atom(g, term->atoms[0])->kind == CY_ATOM_MAX &&
-                  cy_dim_max(g, thin->dim[i], wide->dim[i]) == wide->dim[i];
+                  cy_dim_atom(g, term->atoms[0])->kind == CY_ATOM_JOIN &&
+                  cy_dim_join(g, thin->dim[i], wide->dim[i]) == wide->dim[i];
     if (thin->dim[i] != wide->dim[i] && !larger)
       return false;
   }

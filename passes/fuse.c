@@ -71,12 +71,14 @@ int cy_fuse_op_cost(cy_op op) {
   case CY_OP_sigmoid:
   case CY_OP_tanh:
   case CY_OP_erf:
+  case CY_OP_log1p:
   case CY_OP_tan:
   case CY_OP_atan:
   case CY_OP_sinh:
   case CY_OP_cosh:
     return 12;
   case CY_OP_pow:
+  case CY_OP_erfc:
   case CY_OP_asin:
   case CY_OP_acos:
   case CY_OP_asinh:

@@ -22,12 +22,11 @@ typedef struct range {
 } range;
 
 static bool constant_range(const cy_value *v, uint64_t count, range *r) {
-  bool wide = v->type.dtype == CY_I64;
-  if ((!wide && v->type.dtype != CY_I32) || !count || count > MOST_INDICES)
+  if ((v->type.dtype != CY_I64 && v->type.dtype != CY_I32) || !count || count > MOST_INDICES)
     return false;
   *r = (range){INT64_MAX, INT64_MIN};
   for (uint64_t i = 0; i < count; i++) {
-    int64_t e = wide ? ((const int64_t *)v->data.bytes)[i] : ((const int32_t *)v->data.bytes)[i];
+    int64_t e = cy_scalar_load(v->data.bytes, (cy_dtype)v->type.dtype, i).i;
     r->low = e < r->low ? e : r->low;
     r->high = e > r->high ? e : r->high;
   }
@@ -162,27 +161,28 @@ cy_expr cy_lower_gather_nd(cy_kb *b, cy_node node, uint32_t output, const cy_exp
 typedef struct taps {
   int n;
   cy_expr index[4];  /* i64, clamped */
-  cy_expr weight[4]; /* f32; 0: one */
+  cy_expr weight[4]; /* f32 or f64; 0: one */
 } taps;
 
 static cy_expr f32(cy_kb *b, double v) { return cy_x_const(b->k, CY_F32, v); }
+static cy_expr like(cy_kb *b, cy_expr x, double v) { return cy_x_const(b->k, cy_expr_of(b->k, x)->dtype, v); }
 
 /* Keys' cubic kernel with parameter a, for the four neighbours of fraction t. */
 static void cubic_weights(cy_kb *b, cy_expr t, double a, cy_expr *out) {
   for (int i = 0; i < 4; i++) {
-    cy_expr d = cy_x_un(b->k, CY_OP_abs, bin(b, CY_OP_sub, t, f32(b, i - 1)));
+    cy_expr d = cy_x_un(b->k, CY_OP_abs, bin(b, CY_OP_sub, t, like(b, t, i - 1)));
     double c3 = i == 1 || i == 2 ? a + 2 : a, c2 = i == 1 || i == 2 ? -(a + 3) : -5 * a;
     double c1 = i == 1 || i == 2 ? 0 : 8 * a, c0 = i == 1 || i == 2 ? 1 : -4 * a;
-    cy_expr p = bin(b, CY_OP_add, bin(b, CY_OP_mul, d, f32(b, c3)), f32(b, c2));
-    p = bin(b, CY_OP_add, bin(b, CY_OP_mul, p, d), f32(b, c1));
-    out[i] = bin(b, CY_OP_add, bin(b, CY_OP_mul, p, d), f32(b, c0));
+    cy_expr p = bin(b, CY_OP_add, bin(b, CY_OP_mul, d, like(b, t, c3)), like(b, t, c2));
+    p = bin(b, CY_OP_add, bin(b, CY_OP_mul, p, d), like(b, t, c1));
+    out[i] = bin(b, CY_OP_add, bin(b, CY_OP_mul, p, d), like(b, t, c0));
   }
 }
 
 /* A whole number as an index that is clamped next, which i32 holds or saturates to: vectors have no conversion to i64. */
 static cy_expr index_of(cy_kb *b, cy_expr x) { return cy_x_cast(b->k, cy_x_cast(b->k, x, CY_I32), CY_I64); }
 
-/* Taps around floor(x), x in source coordinates (f32). */
+/* Taps around floor(x), x in source coordinates. */
 static taps interpolate(cy_kb *b, cy_expr x, cy_dim extent, int mode, double cubic_a, bool exclude_outside) {
   taps r = {.n = mode == CY_RESIZE_CUBIC ? 4 : 2};
   cy_expr base = cy_x_un(b->k, CY_OP_floor, x), t = bin(b, CY_OP_sub, x, base);
@@ -190,14 +190,14 @@ static taps interpolate(cy_kb *b, cy_expr x, cy_dim extent, int mode, double cub
   if (mode == CY_RESIZE_CUBIC) {
     cubic_weights(b, t, cubic_a, r.weight);
   } else {
-    r.weight[0] = bin(b, CY_OP_sub, f32(b, 1), t);
+    r.weight[0] = bin(b, CY_OP_sub, like(b, t, 1), t);
     r.weight[1] = t;
   }
   cy_expr sum = 0;
   for (int i = 0; i < r.n; i++) {
     cy_expr at = bin(b, CY_OP_add, first, cy_x_index(b->k, mode == CY_RESIZE_CUBIC ? i - 1 : i));
     if (exclude_outside) {
-      r.weight[i] = cy_x_select(b->k, cy_lower_in_range(b, at, extent), r.weight[i], f32(b, 0));
+      r.weight[i] = cy_x_select(b->k, cy_lower_in_range(b, at, extent), r.weight[i], like(b, t, 0));
       sum = sum ? bin(b, CY_OP_add, sum, r.weight[i]) : r.weight[i];
     }
     r.index[i] = cy_lower_clamp(b, at, extent);
@@ -329,59 +329,63 @@ static cy_expr weigh(cy_kb *b, cy_val x, const taps *t, int axis, int rank, cy_e
     in_idx[axis] = t[axis].index[i];
     cy_expr v = weigh(b, x, t, axis + 1, rank, in_idx);
     if (t[axis].weight[i])
-      v = bin(b, CY_OP_mul, cy_x_cast(b->k, v, CY_F32), t[axis].weight[i]);
+      v = bin(b, CY_OP_mul, cy_x_cast(b->k, v, cy_expr_of(b->k, t[axis].weight[i])->dtype), t[axis].weight[i]);
     sum = sum ? bin(b, CY_OP_add, sum, v) : v;
   }
   return sum;
 }
 
 /* Shrinking with antialias: a kernel stretched by 1 / scale, its taps summed by a loop, weights normalised. */
-static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr *idx, const cy_expr *coord, int rank) {
+static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr *idx, const cy_expr *coord, int rank,
+                              cy_dtype dtype) {
   while (axis < rank && !coord[axis])
     axis++;
   if (axis == rank)
-    return cy_x_cast(b->k, cy_lower_at(b, n->in[0], idx), CY_F32);
+    return cy_x_cast(b->k, cy_lower_at(b, n->in[0], idx), dtype);
   cy_kernel *k = b->k;
   cy_graph *g = b->l->g;
   const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
   bool cubic = cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_RESIZE_CUBIC;
   bool exclude = cy_attr_get_int(n, CY_ATTR_exclude_outside, 0) != 0;
-  cy_expr ratio = resize_scale(b, n, axis, CY_F32);
-  cy_expr scale = bin(b, CY_OP_min, ratio, f32(b, 1));
-  cy_expr reach = bin(b, CY_OP_div, f32(b, cubic ? 2 : 1), scale);
+  cy_expr ratio = resize_scale(b, n, axis, dtype);
+  cy_expr scale = bin(b, CY_OP_min, ratio, like(b, ratio, 1));
+  cy_expr reach = bin(b, CY_OP_div, like(b, ratio, cubic ? 2 : 1), scale);
   cy_expr first = cy_x_cast(
-      k, cy_x_un(k, CY_OP_floor, bin(b, CY_OP_add, bin(b, CY_OP_sub, coord[axis], reach), f32(b, 1))), CY_I64);
+      k, cy_x_un(k, CY_OP_floor, bin(b, CY_OP_add, bin(b, CY_OP_sub, coord[axis], reach), like(b, ratio, 1))), CY_I64);
   cy_dim taps_max =
       cy_dim_addi(g, cy_dim_muli(g, cy_dim_cdiv(g, cy_dim_muli(g, in->dim[axis], cubic ? 4 : 2), out->dim[axis]), 1),
                   cubic ? 6 : 4);
-  cy_local sum = cy_kernel_add_local(k, CY_F32), norm = cy_kernel_add_local(k, CY_F32);
-  cy_kernel_set(k, sum, f32(b, 0));
-  cy_kernel_set(k, norm, f32(b, 0));
+  cy_local sum = cy_kernel_add_local(k, dtype), norm = cy_kernel_add_local(k, dtype);
+  cy_kernel_set(k, sum, like(b, ratio, 0));
+  cy_kernel_set(k, norm, like(b, ratio, 0));
   cy_expr at = bin(b, CY_OP_add, first, cy_kb_loop(b, taps_max, false));
-  cy_expr d = cy_x_un(k, CY_OP_abs, bin(b, CY_OP_mul, bin(b, CY_OP_sub, coord[axis], cy_x_cast(k, at, CY_F32)), scale));
+  cy_expr d = cy_x_un(k, CY_OP_abs, bin(b, CY_OP_mul, bin(b, CY_OP_sub, coord[axis], cy_x_cast(k, at, dtype)), scale));
   cy_expr weight;
   if (cubic) {
     double a = cy_attr_get_float(n, CY_ATTR_cubic_a, -0.75);
-    cy_expr near =
-        bin(b, CY_OP_add,
-            bin(b, CY_OP_mul,
-                bin(b, CY_OP_mul, bin(b, CY_OP_sub, bin(b, CY_OP_mul, d, f32(b, a + 2)), f32(b, a + 3)), d), d),
-            f32(b, 1));
+    cy_expr near = bin(
+        b, CY_OP_add,
+        bin(b, CY_OP_mul,
+            bin(b, CY_OP_mul, bin(b, CY_OP_sub, bin(b, CY_OP_mul, d, like(b, ratio, a + 2)), like(b, ratio, a + 3)), d),
+            d),
+        like(b, ratio, 1));
     cy_expr far =
         bin(b, CY_OP_add,
-            bin(b, CY_OP_mul, bin(b, CY_OP_sub, bin(b, CY_OP_mul, bin(b, CY_OP_sub, d, f32(b, 5)), d), f32(b, -8)),
-                bin(b, CY_OP_mul, d, f32(b, a))),
-            f32(b, -4 * a));
-    weight = cy_x_select(k, bin(b, CY_OP_lt, d, f32(b, 1)), near,
-                         cy_x_select(k, bin(b, CY_OP_lt, d, f32(b, 2)), far, f32(b, 0)));
+            bin(b, CY_OP_mul,
+                bin(b, CY_OP_sub, bin(b, CY_OP_mul, bin(b, CY_OP_sub, d, like(b, ratio, 5)), d), like(b, ratio, -8)),
+                bin(b, CY_OP_mul, d, like(b, ratio, a))),
+            like(b, ratio, -4 * a));
+    weight = cy_x_select(k, bin(b, CY_OP_lt, d, like(b, ratio, 1)), near,
+                         cy_x_select(k, bin(b, CY_OP_lt, d, like(b, ratio, 2)), far, like(b, ratio, 0)));
   } else {
-    weight = bin(b, CY_OP_max, bin(b, CY_OP_sub, f32(b, 1), d), f32(b, 0));
+    weight = bin(b, CY_OP_max, bin(b, CY_OP_sub, like(b, ratio, 1), d), like(b, ratio, 0));
   }
   if (exclude)
-    weight = cy_x_select(k, cy_lower_in_range(b, at, in->dim[axis]), weight, f32(b, 0));
+    weight = cy_x_select(k, cy_lower_in_range(b, at, in->dim[axis]), weight, like(b, ratio, 0));
   idx[axis] = cy_lower_clamp(b, at, in->dim[axis]);
   cy_kernel_accum(k, norm, CY_OP_add, weight);
-  cy_kernel_accum(k, sum, CY_OP_add, bin(b, CY_OP_mul, weight, antialias_axis(b, n, axis + 1, idx, coord, rank)));
+  cy_kernel_accum(k, sum, CY_OP_add,
+                  bin(b, CY_OP_mul, weight, antialias_axis(b, n, axis + 1, idx, coord, rank, dtype)));
   cy_kernel_end(k);
   return bin(b, CY_OP_div, cy_x_local(k, sum), cy_x_local(k, norm));
 }
@@ -393,7 +397,8 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
   int mode = (int)cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST);
   int64_t coord_mode = cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL);
-  cy_dtype dtype = mode == CY_RESIZE_NEAREST ? CY_F64 : CY_F32; /* rounding to one element needs the exact quotient */
+  /* rounding to one element needs the exact quotient */
+  cy_dtype dtype = mode == CY_RESIZE_NEAREST ? CY_F64 : cy_dtype_real((cy_dtype)in->dtype);
   taps t[CY_MAX_RANK];
   cy_expr in_idx[CY_MAX_RANK], coord[CY_MAX_RANK] = {0}, outside = 0;
   for (int i = 0; i < in->rank; i++) {
@@ -423,7 +428,7 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
     }
   }
   cy_expr value = cy_attr_get_int(n, CY_ATTR_antialias, 0) && mode != CY_RESIZE_NEAREST
-                      ? antialias_axis(b, n, 0, in_idx, coord, in->rank)
+                      ? antialias_axis(b, n, 0, in_idx, coord, in->rank, dtype)
                       : weigh(b, n->in[0], t, 0, in->rank, in_idx);
   cy_dtype compute = cy_compute_dtype((cy_dtype)out->dtype);
   if (cy_dtype_is_int(compute) && mode != CY_RESIZE_NEAREST)
@@ -437,9 +442,15 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
 
 /* ---- grid_sample ---- */
 
+/* What coordinates and sums are computed in: pixels' or the grid's precision, whichever is higher, f32 at least. */
+static cy_dtype sample_dtype(cy_kb *b, const cy_node_info *n) {
+  bool wide = cy_lower_type(b->l, n->in[0])->dtype == CY_F64 || cy_lower_type(b->l, n->in[1])->dtype == CY_F64;
+  return wide ? CY_F64 : CY_F32;
+}
+
 /* Mirrors x into [low, low + span]. */
 static cy_expr reflect_coordinate(cy_kb *b, cy_expr x, cy_expr low, cy_expr span) {
-  cy_expr period = bin(b, CY_OP_max, bin(b, CY_OP_mul, span, f32(b, 2)), f32(b, 1e-30));
+  cy_expr period = bin(b, CY_OP_max, bin(b, CY_OP_mul, span, like(b, x, 2)), like(b, x, 1e-30));
   cy_expr phase = bin(b, CY_OP_mod, bin(b, CY_OP_sub, x, low), period);
   return bin(b, CY_OP_add, low, bin(b, CY_OP_min, phase, bin(b, CY_OP_sub, period, phase)));
 }
@@ -451,9 +462,11 @@ static cy_expr sample_index(cy_kb *b, const cy_node_info *n, cy_expr at, cy_dim 
     *out_inside = *out_inside ? bin(b, CY_OP_and, *out_inside, ok) : ok;
   } else if (padding == CY_SAMPLE_REFLECTION) {
     bool corners = cy_attr_get_int(n, CY_ATTR_align_corners, 0) != 0;
-    cy_expr size = cy_x_cast(b->k, cy_x_dim(b->k, extent), CY_F32);
-    cy_expr span = corners ? bin(b, CY_OP_sub, size, f32(b, 1)) : size;
-    cy_expr low = f32(b, corners ? 0 : -0.5), moved = reflect_coordinate(b, cy_x_cast(b->k, at, CY_F32), low, span);
+    cy_dtype dtype = sample_dtype(b, n);
+    cy_expr size = cy_x_cast(b->k, cy_x_dim(b->k, extent), dtype);
+    cy_expr span = corners ? bin(b, CY_OP_sub, size, like(b, size, 1)) : size;
+    cy_expr low = like(b, size, corners ? 0 : -0.5),
+            moved = reflect_coordinate(b, cy_x_cast(b->k, at, dtype), low, span);
     at = cy_x_cast(b->k, cy_x_un(b->k, CY_OP_round, moved), CY_I64);
   }
   return cy_lower_clamp(b, at, extent);
@@ -462,7 +475,7 @@ static cy_expr sample_index(cy_kb *b, const cy_node_info *n, cy_expr at, cy_dim 
 /* The element at in_idx, which lies in x wherever that has elements; zero where it is not `inside`. */
 static cy_expr sample_at(cy_kb *b, const cy_node_info *n, const cy_expr *in_idx, cy_expr inside) {
   const cy_type *x = cy_lower_type(b->l, n->in[0]);
-  cy_expr v = cy_x_cast(b->k, cy_lower_at(b, n->in[0], in_idx), CY_F32);
+  cy_expr v = cy_x_cast(b->k, cy_lower_at(b, n->in[0], in_idx), sample_dtype(b, n));
   bool some = true;
   for (int i = 2; i < x->rank; i++) {
     int64_t least, most;
@@ -471,7 +484,7 @@ static cy_expr sample_at(cy_kb *b, const cy_node_info *n, const cy_expr *in_idx,
   }
   if (!inside)
     return v;
-  return (some ? cy_x_select_either : cy_x_select)(b->k, inside, v, f32(b, 0));
+  return (some ? cy_x_select_either : cy_x_select)(b->k, inside, v, like(b, v, 0));
 }
 
 static cy_expr sample_taps(cy_kb *b, const cy_node_info *n, const cy_expr *coord, int axis, cy_expr *in_idx,
@@ -492,7 +505,7 @@ static cy_expr sample_taps(cy_kb *b, const cy_node_info *n, const cy_expr *coord
   if (cubic) {
     cubic_weights(b, t, cy_attr_get_float(n, CY_ATTR_cubic_a, -0.75), weight);
   } else {
-    weight[0] = bin(b, CY_OP_sub, f32(b, 1), t);
+    weight[0] = bin(b, CY_OP_sub, like(b, t, 1), t);
     weight[1] = t;
   }
   for (int i = 0; i < (cubic ? 4 : 2); i++) {
@@ -509,6 +522,7 @@ cy_expr cy_lower_grid_sample(cy_kb *b, cy_node node, uint32_t output, const cy_e
   const cy_node_info *n = node_of(b, node);
   const cy_type *x = cy_lower_type(b->l, n->in[0]);
   int spatial = x->rank - 2;
+  cy_dtype dtype = sample_dtype(b, n);
   bool corners = cy_attr_get_int(n, CY_ATTR_align_corners, 0) != 0;
   int64_t padding = cy_attr_get_int(n, CY_ATTR_padding_mode, CY_SAMPLE_ZEROS),
           mode = cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_LINEAR);
@@ -517,18 +531,18 @@ cy_expr cy_lower_grid_sample(cy_kb *b, cy_node node, uint32_t output, const cy_e
     at[1 + i] = idx[2 + i];
   for (int i = 0; i < spatial; i++) { /* the grid's last axis counts the spatial axes from the innermost */
     at[1 + spatial] = cy_x_index(b->k, spatial - 1 - i);
-    cy_expr p = cy_x_cast(b->k, cy_lower_at(b, n->in[1], at), CY_F32),
-            size = cy_x_cast(b->k, cy_x_dim(b->k, x->dim[2 + i]), CY_F32);
-    cy_expr unit = bin(b, CY_OP_mul, bin(b, CY_OP_add, p, f32(b, 1)), f32(b, 0.5));
-    coord[i] = corners ? bin(b, CY_OP_mul, unit, bin(b, CY_OP_sub, size, f32(b, 1)))
-                       : bin(b, CY_OP_sub, bin(b, CY_OP_mul, unit, size), f32(b, 0.5));
+    cy_expr p = cy_x_cast(b->k, cy_lower_at(b, n->in[1], at), dtype),
+            size = cy_x_cast(b->k, cy_x_dim(b->k, x->dim[2 + i]), dtype);
+    cy_expr unit = bin(b, CY_OP_mul, bin(b, CY_OP_add, p, like(b, p, 1)), like(b, p, 0.5));
+    coord[i] = corners ? bin(b, CY_OP_mul, unit, bin(b, CY_OP_sub, size, like(b, p, 1)))
+                       : bin(b, CY_OP_sub, bin(b, CY_OP_mul, unit, size), like(b, p, 0.5));
     if (mode == CY_RESIZE_CUBIC)
       continue; /* each of the taps is brought inside */
     if (padding == CY_SAMPLE_BORDER)
-      coord[i] = bin(b, CY_OP_min, bin(b, CY_OP_max, coord[i], f32(b, 0)), bin(b, CY_OP_sub, size, f32(b, 1)));
+      coord[i] = bin(b, CY_OP_min, bin(b, CY_OP_max, coord[i], like(b, p, 0)), bin(b, CY_OP_sub, size, like(b, p, 1)));
     if (padding == CY_SAMPLE_REFLECTION) {
-      cy_expr span = corners ? bin(b, CY_OP_sub, size, f32(b, 1)) : size;
-      coord[i] = reflect_coordinate(b, coord[i], f32(b, corners ? 0 : -0.5), span);
+      cy_expr span = corners ? bin(b, CY_OP_sub, size, like(b, p, 1)) : size;
+      coord[i] = reflect_coordinate(b, coord[i], like(b, p, corners ? 0 : -0.5), span);
     }
   }
   cy_expr value = sample_taps(b, n, coord, 0, in_idx, 0);

@@ -159,8 +159,7 @@ static cy_expr activate(cy_rnn *r, uint32_t i, cy_expr x) {
     return bin(r, CY_OP_div, x, bin(r, CY_OP_add, one, cy_x_un(k, CY_OP_abs, x)));
   case CY_ACT_SOFTPLUS:
     return bin(r, CY_OP_add, bin(r, CY_OP_max, x, zero),
-               cy_x_un(k, CY_OP_log,
-                       bin(r, CY_OP_add, one, cy_x_un(k, CY_OP_exp, cy_x_un(k, CY_OP_neg, cy_x_un(k, CY_OP_abs, x))))));
+               cy_x_un(k, CY_OP_log1p, cy_x_un(k, CY_OP_exp, cy_x_un(k, CY_OP_neg, cy_x_un(k, CY_OP_abs, x)))));
   default:
     return cy_x_un(k, CY_OP_sigmoid, x);
   }

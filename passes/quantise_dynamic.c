@@ -24,14 +24,15 @@ enum { MIN_DEPTH = 32, MIN_WIDTH = 16, MIN_WEIGHTS = 4096 };
 /* What sums of so many products of 8 bits may reach stays below 2^31. */
 enum { MOST_DEPTH = 65000, MOST_RANK = 5 };
 
-static const char *why_not(cy_pass *p, const cy_node_info *n) {
+/* size: rather small than fast */
+static const char *why_not(cy_pass *p, const cy_node_info *n, bool size) {
   if (n->op == CY_OP_attention)
     return NULL;
   const cy_type *w = cy_type_of(p->g, n->in[1]);
   int64_t d[CY_MAX_RANK], depth = 1;
   cy_type_static(p->g, w, d);
   if (n->op == CY_OP_recurrent)
-    return d[0] * d[1] < MIN_WEIGHTS ? "too small to gain" : NULL;
+    return d[0] * d[1] < MIN_WEIGHTS && !size ? "too small to gain" : NULL;
   bool conv = n->op == CY_OP_conv;
   for (int i = 1; i < w->rank && depth <= MOST_DEPTH; i++)
     depth *= d[i];
@@ -39,7 +40,7 @@ static const char *why_not(cy_pass *p, const cy_node_info *n) {
     return "no kernel has so many axes";
   if ((conv ? depth : d[w->rank - 2]) > MOST_DEPTH)
     return "its sums may leave 31 bits";
-  if (!conv &&
+  if (!conv && !size &&
       (d[w->rank - 2] < MIN_DEPTH || d[w->rank - 1] < MIN_WIDTH || d[w->rank - 2] * d[w->rank - 1] < MIN_WEIGHTS))
     return "too small to gain";
   return NULL;
@@ -116,7 +117,7 @@ static bool gains(const dynamic *s, const cy_quant_layer *l, const cy_node_info 
 
 /* Why layer l, node n of block b, stays in float; NULL: it does not. */
 static const char *reason(const dynamic *s, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
-  const char *keep = cy_quant_skipped(s->q, s->g, n) ? CY_QUANT_SKIPPED : why_not(s->p, n);
+  const char *keep = cy_quant_skipped(s->q, s->g, n) ? CY_QUANT_SKIPPED : why_not(s->p, n, s->q->smallest);
   if (!keep && cy_weights_take(s->p, n))
     return CY_QUANT_BLOCKS;
   if (!keep && cy_quant_feeds_log(s->g, &s->uses, n->out[0]))

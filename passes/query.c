@@ -157,6 +157,7 @@ static bool never_negative(cy_graph *g, cy_val v, int depth) {
   switch (n->op) {
   case CY_OP_abs:
   case CY_OP_exp:
+  case CY_OP_erfc:
   case CY_OP_sqrt:
   case CY_OP_sigmoid:
   case CY_OP_softmax:

@@ -123,7 +123,8 @@ def broadcasts():
     """Operands with symbols of their own, each of which may be 1 or the size of the output: one library for all of them."""
     rng = np.random.default_rng(7)
     pairs = [((2, 1, 5, 37), (2, 3, 5, 37)), ((2, 3, 5, 37), (1, 1, 1, 37)), ((1, 3, 1, 1), (2, 1, 5, 37)),
-             ((2, 3, 5, 1), (2, 3, 5, 37)), ((1, 1, 1, 1), (1, 1, 1, 1)), ((2, 3, 0, 37), (2, 1, 0, 37))]
+             ((2, 3, 5, 1), (2, 3, 5, 37)), ((1, 1, 1, 1), (1, 1, 1, 1)), ((2, 3, 0, 37), (2, 1, 0, 37)),
+             ((2, 1, 5, 37), (2, 0, 5, 37)), ((0, 3, 5, 37), (1, 3, 5, 1))]
     for name, nodes, out, draw in (
             ('floats', [N('Add', ['a', 'b'], ['y'])], F, lambda s: rng.standard_normal(s).astype(f32)),
             ('bytes', [N('Equal', ['a', 'b'], ['y'])], B, lambda s: rng.integers(0, 2, s).astype(np.uint8)),
@@ -137,6 +138,10 @@ def broadcasts():
                  for a, b in pairs for c in (a, b)]
         case('selects of %s' % np.dtype(dtype), [N('Where', ['c', 'a', 'b'], ['y'])], feeds,
              {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))})
+    op('batches, one and none', 'MatMul', ones(0, 2, 3), ones(1, 3, 2))
+    for shape in ([0, 3], [1, 3], [4, 1]):
+        op('expanded to %s' % shape, 'Expand', ones(1, 3), np.array(shape))
+    op('nothing, expanded', 'Expand', ones(0, 3), np.array([1, 3]))
     x = rng.standard_normal((5, 11)).astype(f32)
     case('tiles', [N('Tile', ['x', 'n'], ['y'])], [{'x': x}, {'x': x[:, :1]}, {'x': x[:0]}],
          constants=[const('n', np.array([3, 4]))])

@@ -35,6 +35,7 @@ SUITES = [
     ('golden', 'tests/golden.py', True, False),
     ('order', 'tests/order.py', False, False),
     ('spelled', 'tests/spelled.py', False, False),
+    ('precision', 'tests/precision.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
     ('examples', 'tests/examples.py', False, False),
     ('threads', 'tests/threads/run.py', False, False),

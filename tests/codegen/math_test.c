@@ -18,6 +18,8 @@ static const range ranges[] = {
     {CY_OP_log, 1, 1e30, 3, 0},       {CY_OP_sigmoid, -80, 20, 4, 0},
     {CY_OP_tanh, -0.7, 0.7, 5, 0},    {CY_OP_tanh, -12, 12, 5, 0},
     {CY_OP_erf, -0.7, 0.7, 6, 0},     {CY_OP_erf, -5, 5, 8, 0},
+    {CY_OP_erfc, -9.2, 9.2, 5, 0},    {CY_OP_erfc, -1e-3, 1e-3, 5, 0},
+    {CY_OP_log1p, -0.99, 3, 4, 0},    {CY_OP_log1p, 1e-38, 1e38, 4, 0},
     {CY_OP_sin, -3.2, 3.2, 3, 0},     {CY_OP_sin, -1e5, 1e5, 3, 1e-7},
     {CY_OP_cos, -3.2, 3.2, 3, 1e-7},  {CY_OP_cos, -1e5, 1e5, 3, 1e-7},
     {CY_OP_sin, -1e8, 1e8, 3, 1e-4},  {CY_OP_tan, -1.5, 1.5, 5, 0},

@@ -127,12 +127,14 @@ static pair grow(int depth, const int64_t *syms) {
     return (pair){cy_dim_sym(g, s), syms[s]};
   }
   pair a = grow(depth - 1, syms), b = grow(rand() % depth, syms);
-  switch (rand() % 7) {
+  switch (rand() % 8) {
   case 0: return (pair){cy_dim_add(g, a.d, b.d), a.v + b.v};
   case 1: return (pair){cy_dim_sub(g, a.d, b.d), a.v - b.v};
   case 2: return (pair){cy_dim_mul(g, a.d, b.d), a.v * b.v};
   case 3: return (pair){cy_dim_min(g, a.d, b.d), a.v < b.v ? a.v : b.v};
   case 4: return (pair){cy_dim_max(g, a.d, b.d), a.v > b.v ? a.v : b.v};
+  case 7:
+    return (pair){cy_dim_join(g, a.d, b.d), !a.v || !b.v ? 0 : a.v > b.v ? a.v : b.v};
   case 5:
     if (b.v == 0) /* quotients cancel as if divisors were not zero */
       return a;

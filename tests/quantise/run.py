@@ -503,6 +503,20 @@ def weights_only(p):
     return None
 
 
+def small_products(p):
+    """Layers too small to gain time: in float, but where size counts."""
+    n = Network(9)
+    n.op('MatMul', n.op('Relu', n.op('MatMul', 'x', n.weight(60, 60))), n.weight(60, 60))
+    model, x = n.save(p.path('m.onnx'), [('x', ['batch', 60])], [('v2', ['batch', 60])]), samples_of((5, 60), 1)[0]
+    if '2 of 2 layers in int8' not in p.cytoc(model, '-o', p.path('q.so'), '--int8', '--int8-prefer=size', '--explain'):
+        return '--int8-prefer=size leaves layers in float'
+    fast = p.library(model, 'f', '--int8')
+    if os.path.getsize(p.path('q.so')) >= os.path.getsize(fast):
+        return '--int8-prefer=size makes no smaller library'
+    found = snr(p.run(fast, x)[0], p.run(p.path('q.so'), x)[0])
+    return None if 30 < found < 100 else '%.1f dB' % found
+
+
 def weights_refused(p):
     """Products that would be slower stay exactly as they are: of small weights, and none at all."""
     n = Network(9)
@@ -584,6 +598,7 @@ TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1
          streams_stay_float,
          whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, turned_weights, forms_of_samples, one_input_files,
          dynamic_rows, dynamic_images, dynamic_steps, dynamic_slow_layers, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
+         small_products,
          logarithms_stay_float, spectra_stay_float,
          *rows.TESTS, *stored.TESTS, *whole.TESTS, *qdq_files.TESTS]
 

@@ -1,0 +1,140 @@
+"""How many digits are right: models of doubles, and functions of floats where their results are small, at -O0 and -O3.
+
+In:  one model of each kind, made here; doubles.
+Out: the closing line. Doubles are compared with ONNX Runtime, or where it has no kernel for them with the onnx package's
+evaluator, within 1e-12;
+functions of floats with NumPy in doubles, element by element, within a number of units in the last place.
+"""
+import math
+import os
+import shutil
+
+import numpy as np
+from onnx import helper as h
+from onnx.reference import ReferenceEvaluator
+
+import graphs
+import lib
+import network
+
+LEVELS = ('-O0', '-O3')
+
+
+def doubles():
+    """(Graph, {input: array}): operators that have an index or a grid of coordinates to compute, or constants of their own.
+    What follows from floats alone, scales say, are numbers that floats and doubles share."""
+    g, rng = graphs.Graph(1), np.random.default_rng(2)
+    feeds = {'x': rng.standard_normal((1, 2, 6, 7)), 'grid': rng.uniform(-1.4, 1.4, (1, 5, 4, 2)),
+             'theta': rng.standard_normal((1, 2, 3)), 'rois': np.array([[0.3, 0.7, 4.9, 3.1], [1.2, 0.1, 5.7, 5.3]]),
+             'offset': rng.uniform(-1, 1, (1, 8, 5, 6)), 'rows': rng.standard_normal((3, 5))}
+    none = g.const([], np.float32)
+    for mode in ('linear', 'cubic'):
+        g.op('Resize', 'x', '', g.const([1, 1, 2, 0.5], np.float32), mode=mode)
+        g.op('Resize', 'x', '', '', g.ints(1, 2, 3, 4), mode='linear', antialias=1)
+        g.op('GridSample', 'x', 'grid', mode=mode, padding_mode='reflection')
+    g.op('Resize', 'x', none, '', g.ints(1, 2, 9, 5), mode='linear')
+    g.op('GridSample', 'x', 'grid', mode='linear', padding_mode='border', align_corners=1)
+    g.op('AffineGrid', 'theta', g.ints(1, 1, 5, 6))
+    g.op('RoiAlign', 'x', 'rois', g.ints(0, 0), output_height=3, output_width=2, sampling_ratio=2)
+    g.op('DeformConv', 'x', g.const(rng.standard_normal((3, 2, 2, 2))), 'offset')
+    g.op('Dropout', 'x', g.const(0.0), g.const(True))
+    for kind in ('LeakyRelu', 'HardSigmoid', 'Selu'):  # by their defaults, which are floats
+        g.op(kind, 'x')
+    g.op('BatchNormalization', 'x', *(g.const(rng.uniform(1, 2, 2)) for _ in range(4)))
+    g.op('CumSum', 'rows', g.const(1))
+    g.op('LogSoftmax', 'rows')
+    g.op('ReduceLogSumExp', 'rows')
+    return g, feeds
+
+
+def model_of(g, nodes, feeds):
+    ports = [graphs.port(n, v.dtype, v.shape) for n, v in feeds.items()]
+    return graphs.model_of(nodes, ports, [graphs.port(n.output[0], np.float64, None) for n in nodes], g.constants, opset=20)
+
+
+def expected(g, node, feeds):
+    proto = model_of(g, [node], {n: v for n, v in feeds.items() if n in node.input})
+    try:
+        evaluator = network.ort_session(proto.SerializeToString())
+    except Exception as problem:
+        if 'NOT_IMPLEMENTED' not in str(problem):
+            raise
+        evaluator = ReferenceEvaluator(proto)
+    return np.asarray(evaluator.run(None, {n: feeds[n] for n in node.input if n in feeds})[0])
+
+
+def check_doubles(args, folder, level):
+    g, feeds = doubles()
+    why, got = outputs(args, folder, model_of(g, g.nodes, feeds), feeds, level)
+    for k, node in enumerate(g.nodes):
+        why = why or lib.difference(node.name, got[k], expected(g, node, feeds), 1e-12)
+    return why
+
+
+def outputs(args, folder, proto, feeds, level):
+    """(why there are none, or None; all outputs)."""
+    path, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    with open(path, 'wb') as f:
+        f.write(proto.SerializeToString())
+    why = network.compile_model(args, path, library, level, ['--verify'])
+    if why:
+        return why, None
+    code, err = network.run_feeds(args, folder, library, feeds)
+    if code:
+        return lib.reason(err, code), None
+    return None, [network.output_of(folder, k, output.name) for k, output in enumerate(proto.graph.output)]
+
+
+def spread(low, high):
+    """Numbers of both signs whose magnitudes are spread evenly over the powers of 2 between."""
+    x = np.exp(np.linspace(np.log(low), np.log(high), 997)).astype(np.float32)
+    return np.concatenate([x, -x])
+
+
+def softplus(x):
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def mish(x):
+    return x * np.tanh(softplus(x))
+
+
+ERFC = np.vectorize(math.erfc)
+# operator, magnitudes of x, the same in NumPy, most units in the last place
+FUNCTIONS = [
+    ('Exp', (1e-8, 87), np.exp, 2), ('Tanh', (1e-8, 20), np.tanh, 5), ('Softplus', (1e-8, 85), softplus, 5),
+    ('Sigmoid', (1e-8, 85), lambda x: 1 / (1 + np.exp(-x)), 5), ('Mish', (1e-8, 80), mish, 10),
+    ('Sinh', (1e-8, 80), np.sinh, 6), ('Asinh', (1e-8, 1e30), np.arcsinh, 6),
+    ('Atan', (1e-8, 1e30), np.arctan, 4), ('Sin', (1e-8, 1e6), np.sin, 4),
+    ('Erfc', (1e-8, 9), ERFC, 5)]
+
+
+def check_functions(args, folder, level):
+    nodes = [h.make_node(op, ['x%d' % k], ['y%d' % k]) for k, (op, *_) in enumerate(FUNCTIONS)]
+    feeds = {'x%d' % k: spread(*span) for k, (_, span, *_) in enumerate(FUNCTIONS)}
+    proto = graphs.model_of(nodes, [graphs.port(n, v.dtype, v.shape) for n, v in feeds.items()],
+                            [graphs.port(n.output[0], np.float32, None) for n in nodes], opset=18)
+    why, got = outputs(args, folder, proto, feeds, level)
+    for k, (op, _, of, most) in enumerate([] if why else FUNCTIONS):
+        x = feeds['x%d' % k]
+        want = of(x.astype(np.float64))
+        off = np.abs(got[k] - want) / np.spacing(np.abs(want).astype(np.float32))
+        if not off.max() <= most:
+            return '%s: %.3g units in the last place at %r, limit %d' % (op, off.max(), x[off.argmax()], most)
+    return why
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite, folder = lib.Suite(args), os.path.join(args.build, 'precision')
+    for name, check in (('doubles', check_doubles), ('functions', check_functions)):
+        for level in LEVELS:
+            if args.wanted('%s %s' % (name, level)):
+                os.makedirs(folder, exist_ok=True)
+                suite.result('%s %s' % (name, level), check(args, folder, level))
+                shutil.rmtree(folder)
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
