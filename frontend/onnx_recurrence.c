@@ -128,6 +128,11 @@ static bool state_window(cy_importer *im, const cy_onnx_node *n, int64_t *out_wi
 static cy_val last_slot(cy_importer *im, cy_val past, int64_t window) {
   if (!past || !window)
     return past;
+  const cy_type *t = cy_onnx_type(im, past);
+  if (t->rank < 4 || cy_onnx_clash(im, t->dim[0], num(im, window)))
+    return cy_build_error(im->g, "input 'past_state'",
+                          "expected %lld states along its first axis (state_window), found %s", (long long)window,
+                          cy_type_text(im->g, t));
   cy_val v = cy_build_slice_axis(im->g, past, 0, num(im, window - 1), num(im, 1));
   return v ? cy_build_squeeze(im->g, v, 0) : 0;
 }
