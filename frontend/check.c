@@ -112,6 +112,36 @@ static void survey_nodes(survey *s, Onnx__NodeProto *const *nodes, size_t n, con
   }
 }
 
+/* Operators that are not supported, and what to ask of the tool that wrote them. op NULL: all of the domain. */
+static const struct {
+  const char *domain, *op, *advice;
+} instead[] = {
+    {"com.microsoft.nchwc", NULL,
+     "has its weights in an order that one CPU wanted: take the model before ONNX Runtime optimised it, or saved at "
+     "ORT_ENABLE_EXTENDED"},
+    {"com.microsoft", "PagedAttention",
+     "has its keys and values in pages that a server deals out: have the model built with a cache for each sequence "
+     "(onnxruntime-genai: without use_paged_attention, which gives GroupQueryAttention)"},
+};
+
+static void report(cy_importer *im, const missing *m) {
+  cy_location where = {.file = im->file, .graph = m->graph, .node = m->node, .op = m->op, .node_index = m->index};
+  const char *nodes = m->count == 1 ? "1 node uses it" : cy_arena_printf(im->arena, "%u nodes use it", m->count);
+  if (!m->domain[0]) {
+    cy_diag_add(im->diag, CY_ERROR, &where, "operator '%s' (opset %d) is not supported; %s", m->op, m->version, nodes);
+    return;
+  }
+  for (size_t i = 0; i < sizeof instead / sizeof *instead; i++)
+    if (strcmp(m->domain, instead[i].domain) == 0 && (!instead[i].op || strcmp(m->op, instead[i].op) == 0)) {
+      cy_diag_add(im->diag, CY_ERROR, &where, "operator '%s' of domain '%s' %s; %s", m->op, m->domain,
+                  instead[i].advice, nodes);
+      return;
+    }
+  cy_diag_add(im->diag, CY_ERROR, &where,
+              "operator '%s' of %sdomain '%s' is not supported and the model has no function for it; %s", m->op,
+              cy_onnx_knows_domain(m->domain) ? "" : "the unknown ", m->domain, nodes);
+}
+
 bool cy_check_model(cy_importer *im) {
   cy_opsets sets = {im->model->n_opset_import, im->model->opset_import};
   const Onnx__GraphProto *g = im->model->graph;
@@ -137,22 +167,7 @@ bool cy_check_model(cy_importer *im) {
   survey s = {.im = im, .visited = cy_names_create(im->arena), .last = NULL, .ok = true};
   s.last = &s.first;
   survey_graph(&s, g, &sets, 0);
-  for (const missing *m = s.first; m; m = m->next) {
-    cy_location where = {.file = im->file, .graph = m->graph, .node = m->node, .op = m->op, .node_index = m->index};
-    const char *nodes = m->count == 1 ? "1 node uses it" : cy_arena_printf(im->arena, "%u nodes use it", m->count);
-    if (!m->domain[0])
-      cy_diag_add(im->diag, CY_ERROR, &where, "operator '%s' (opset %d) is not supported; %s", m->op, m->version,
-                  nodes);
-    else if (strcmp(m->domain, "com.microsoft.nchwc") == 0)
-      cy_diag_add(
-          im->diag, CY_ERROR, &where,
-          "operator '%s' of domain '%s' has its weights in an order that one CPU wanted: take the model before ONNX "
-          "Runtime optimised it, or saved at ORT_ENABLE_EXTENDED; %s",
-          m->op, m->domain, nodes);
-    else
-      cy_diag_add(im->diag, CY_ERROR, &where,
-                  "operator '%s' of %sdomain '%s' is not supported and the model has no function for it; %s", m->op,
-                  cy_onnx_knows_domain(m->domain) ? "" : "the unknown ", m->domain, nodes);
-  }
+  for (const missing *m = s.first; m; m = m->next)
+    report(im, m);
   return s.ok && cy_diag_errors(im->diag) == before;
 }

@@ -26,12 +26,15 @@ static cy_val per_tensor(cy_importer *im, cy_val v) {
 /* Scales must be finite numbers, where they are known, and positive, except where they only multiply: weights of 4 bits
  * have negative ones where the element of largest magnitude is positive, so that it becomes -8, and blocks of zeros 0. */
 static bool check_scales(cy_importer *im, cy_val scale, bool multiplies) {
+  static const char unbounded[] = ": calibrated on a mask of -inf or the least float? keep its nodes in float then "
+                                  "(nodes_to_exclude of ONNX Runtime's quantizer), or use 'cytoc --int8=static'";
   uint32_t count;
   const double *v = scale ? cy_value_floats(im->g, scale, &count) : NULL;
   for (uint32_t i = 0; v && i < count; i++)
     if ((!multiplies && !(v[i] > 0)) || !isfinite(v[i]))
-      return cy_build_error(im->g, "a scale", "expected %sfinite numbers, found %g as element %u of %s",
-                            multiplies ? "" : "positive ", v[i], i, cy_type_text(im->g, cy_onnx_type(im, scale)));
+      return cy_build_error(im->g, "a scale", "expected %sfinite numbers, found %g as element %u of %s%s",
+                            multiplies ? "" : "positive ", v[i], i, cy_type_text(im->g, cy_onnx_type(im, scale)),
+                            isinf(v[i]) ? unbounded : "");
   return scale != 0;
 }
 

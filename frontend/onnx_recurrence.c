@@ -128,8 +128,29 @@ static bool state_window(cy_importer *im, const cy_onnx_node *n, int64_t *out_wi
 static cy_val last_slot(cy_importer *im, cy_val past, int64_t window) {
   if (!past || !window)
     return past;
+  const cy_type *t = cy_onnx_type(im, past);
+  if (t->rank < 4 || cy_onnx_clash(im, t->dim[0], num(im, window)))
+    return cy_build_error(im->g, "input 'past_state'",
+                          "expected %lld states along its first axis (state_window), found %s", (long long)window,
+                          cy_type_text(im->g, t));
   cy_val v = cy_build_slice_axis(im->g, past, 0, num(im, window - 1), num(im, 1));
   return v ? cy_build_squeeze(im->g, v, 0) : 0;
+}
+
+/* The keys, one head of them for each of the values: several values' heads may share one, as wide as a query's. */
+static cy_val keys(cy_importer *im, const cy_onnx_node *n, int64_t heads, int64_t kv_heads) {
+  int64_t wide, size, there = kv_heads;
+  const cy_type *t = cy_onnx_type(im, n->in[1]), *q = cy_onnx_type(im, X);
+  if (t->rank == 3 && q->rank == 3 && cy_dim_is_const(im->g, t->dim[2], &wide) &&
+      cy_dim_is_const(im->g, cy_dim_div(im->g, q->dim[2], num(im, heads)), &size)) {
+    there = size > 0 ? wide / size : 0;
+    if (there < 1 || wide % size || kv_heads % there)
+      return cy_build_error(im->g, "input 'key'",
+                            "expected %lld heads of %lld, or what divides them, found %lld elements",
+                            (long long)kv_heads, (long long)size, (long long)wide);
+  }
+  cy_val k = split_heads(im, n, 1, there);
+  return k && there < kv_heads ? repeated(im, k, kv_heads / there) : k;
 }
 
 static bool read_inputs(cy_importer *im, const cy_onnx_node *n, int rule, int64_t heads, int64_t kv_heads,
@@ -138,8 +159,9 @@ static bool read_inputs(cy_importer *im, const cy_onnx_node *n, int rule, int64_
   if (gated != (n->in[4] != 0) || delta != (n->in[5] != 0))
     return cy_build_error(im->g, "attribute 'update_rule'",
                           "gated rules need the input 'decay', delta rules the input 'beta', others must not have them");
-  *r = (recurrence){.q = split_heads(im, n, 0, heads), .k = split_heads(im, n, 1, kv_heads),
-                    .v = split_heads(im, n, 2, kv_heads), .group = heads / kv_heads};
+  cy_val k = keys(im, n, heads, kv_heads);
+  *r = (recurrence){
+      .q = split_heads(im, n, 0, heads), .k = k, .v = split_heads(im, n, 2, kv_heads), .group = heads / kv_heads};
   if (!r->q || !r->k || !r->v)
     return false;
   if (gated && !(r->decay = split_heads(im, n, 4, kv_heads)))

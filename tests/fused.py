@@ -399,9 +399,10 @@ def recurrences(batch=2, tokens=3):
         pattern, more = windowed('CausalConvWithState', 'x w b s', 'x', 1 if last else 2, tokens, slots, dims, **given) if slots else (None, {})
         case('causal convolution, ' + name, 'CausalConvWithState', 'x w b s', feed, both, pattern, {**constants, **more},
              {n: list(v.shape) for n, v in feed.items()}, **given, **({'state_window': slots} if slots else {}))
-    for name, heads, kept, slots in (('more keys than queries', 2, 4, 0), ('window', 4, 2, 2), ('long window', 2, 2, 5)):
+    for name, heads, keys, kept, slots in (('more keys than queries', 2, 4, 4, 0), ('more values than keys', 2, 2, 4, 0),
+                                           ('window', 4, 2, 2, 2), ('long window', 2, 2, 2, 5)):
         dims, given = (batch, kept, 4, 6), {'q_num_heads': heads, 'kv_num_heads': kept}
-        feed = {'q': real(batch, tokens, 4 * heads), 'k': real(batch, tokens, 4 * kept), 'v': real(batch, tokens, 6 * kept),
+        feed = {'q': real(batch, tokens, 4 * heads), 'k': real(batch, tokens, 4 * keys), 'v': real(batch, tokens, 6 * kept),
                 's': real(*[slots] * (slots > 0), *dims), 'd': -abs(real(batch, tokens, kept)), 'b': abs(real(batch, tokens, 1))}
         pattern, more = windowed('LinearAttention', 'q k v s d b', 'qkvdb', 1, tokens, slots, dims, **given) if slots else (None, {})
         case('linear attention, ' + name, 'LinearAttention', 'q k v s d b', feed, both, pattern, more,

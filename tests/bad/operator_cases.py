@@ -30,7 +30,7 @@ def quantize_scale_negative(folder):
     rescale(folder, 'QuantizeLinear', scale=(0.5, -1.0), zero=(0, 0), axis=0)
 
 
-@case(r"'n0'", r'scale.*expected finite.*found inf')
+@case(r"'n0'", r'scale.*expected finite.*found inf.*mask.*nodes_to_exclude')
 def dequantize_scale_infinite(folder):
     rescale(folder, scale=float('inf'), zero=3)
 
@@ -133,6 +133,11 @@ def shared_heads_rows(folder):
 @case(r"'n0'", r"'past_state'.*expected 2 elements.*f32\[2,3,1\]")
 def causal_conv_state(folder):
     fused_op(folder, 'CausalConvWithState', [('x', (2, 3, 5)), ('w', (3, 1, 2)), ('', 0), ('s', (2, 3, 1))], outputs=2, dilation=2)
+
+
+@case(r"'n0'", r"'past_state'.*2 states.*state_window.*f32\[2,3,2\]")
+def causal_conv_states(folder):
+    fused_op(folder, 'CausalConvWithState', [('x', (2, 3, 5)), ('w', (3, 1, 3)), ('', 0), ('s', (2, 3, 2))], outputs=2, state_window=2)
 
 
 @case(r"'n0'", r"'position_embedding'.*6 of 5 elements")
@@ -328,6 +333,12 @@ def order_of_a_cpu(d):
     node = h.make_node('Conv', ['x', 'w'], ['y'], name='n0', domain='com.microsoft.nchwc')
     save(d, [node], [port('x', (1, 8, 4, 4)), port('w', (8, 8, 3, 3))], [port('y', (1, 8, 2, 2))],
          opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft.nchwc', 1)])
+
+
+@case('use_paged_attention', 'n0', '1 node uses it')
+def pages_of_a_server(d):
+    node = h.make_node('PagedAttention', ['x'], ['y'], name='n0', domain='com.microsoft')
+    save(d, [node], [port('x', (1, 8))], [port('y', (1, 8))], opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
 
 
 @case('do_rotary', 'cos_cache', 'gqa')
