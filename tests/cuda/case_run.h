@@ -17,6 +17,11 @@ typedef struct case_memory {
 typedef bool case_launch(const kernel_case *c, const char *symbol, int turn, case_memory *memory, int64_t blocks,
                          const uint64_t *sizes, int nsizes);
 
+/* Blocks of what combines shares of k; 0: there is one. */
+static int64_t case_combine_blocks(const kernel_case *c) {
+  return c->form->shares ? cy_dim_eval(g, c->form->combine_blocks, c->syms) : 0;
+}
+
 static uint64_t seed = 1;
 
 static uint64_t next_random(void) {

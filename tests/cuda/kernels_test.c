@@ -57,6 +57,7 @@ static bool share_library(void) {
 static void run_variant(const char *prefix, int variant) {
   how.library = library[variant];
   how.launch = launch[variant];
+  how.arch = variant == COMMON ? (cy_cuda_arch){80, 0} : (cy_cuda_arch){90, 'a'};
   how.tensors = variant == TENSORS;
   for (int i = 0; i < ncases; i++) {
     if (strncmp(cases[i].what, prefix, strlen(prefix)) || !in_variant(i, variant))

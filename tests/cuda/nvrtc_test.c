@@ -609,7 +609,8 @@ static const struct {
   const char *blocks;
 } residents[] = {
     {0, {80, 0}, ", 2 blocks"}, {1, {80, 0}, ", 2 blocks"}, {4, {80, 0}, ", 2 blocks"},
-    {5, {80, 0}, ", 2 blocks"}, {6, {80, 0}, ", 2 blocks"},
+    {5, {80, 0}, ", 2 blocks"}, {6, {80, 0}, ", 2 blocks"}, {0, {89, 0}, ", 2 blocks"},
+    {4, {89, 0}, ", 2 blocks"}, {5, {89, 0}, ", 2 blocks"}, {6, {89, 0}, ", 2 blocks"},
 };
 
 static void note_registers(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared) {
