@@ -48,7 +48,7 @@ static LLVMValueRef tma_kernel(cy_host *h, const cy_kernel_plan *plan) {
   if (form->kind != CY_CUDA_TILES || !cy_cuda_tma(plan->kernel, form))
     return LLVMConstNull(cg->ptr);
   LLVMValueRef to = cy_alloca(cg, sizeof(cyrt_cuda_tma));
-  cy_store(cg, cy_i64(cg, first_further(h, plan)), to, 8);
+  cy_store(cg, cy_i64(cg, first_further(h, plan) + (form->shares > 0)), to, 8);
   cy_store(cg, cy_host_dim(h, form->tma_blocks), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, blocks)), 8);
   cy_store(cg, cy_i64(cg, cy_cuda_tma_cluster(plan->kernel, form)), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, cluster)),
            8);
@@ -159,7 +159,7 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
     cudnn |= may_be_cudnn(h, plan, field);
     if (cy_cuda_form_of(plan)->shares)
       rows[n++] = kernel_row(h, plan, "_combine");
-    else if (further(plan))
+    if (further(plan) > (cy_cuda_form_of(plan)->shares > 0))
       rows[n++] = kernel_row(h, plan, "_tma");
   }
   if (n)

@@ -537,7 +537,8 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
 
 static const char end_of_constants[] =
     "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
-    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef AHEAD\n#undef PARTS\n#undef RASTER\n#undef A_TURNED\n"
+    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef KERNEL\n#undef AHEAD\n#undef PARTS\n#undef RASTER\n#undef "
+    "A_TURNED\n"
     "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
     "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
@@ -572,10 +573,12 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, warpgroup_function);
   cy_cu_contract_text(&q, turns_function);
   if (p->form->stages && p->form->tile.n == shapes[0].n)
-    fprintf(p->out, "#ifndef CY_ONE_BLOCK_%s\nCY_KERNEL_OF_TWO(%d)\n#else\nCY_KERNEL(%d)\n#endif\n", symbol,
-            p->form->threads, p->form->threads);
+    fprintf(p->out,
+            "#ifndef CY_ONE_BLOCK_%s\n#define KERNEL CY_KERNEL_OF_TWO\n#else\n#define KERNEL CY_KERNEL\n#endif\n",
+            symbol);
   else
-    fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+    fputs("#define KERNEL CY_KERNEL\n", p->out);
+  fprintf(p->out, "KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
   if (a.words) /* which need no other form */

@@ -49,10 +49,10 @@ static int columns_of(const cy_machine *m, cy_kernel *k, const cy_cu_sizes *s) {
   return 0;
 }
 
-/* Where only the run tells how many tiles there are, too few of them are left to the kernel beside, which has more. */
+/* Where only the run tells how many tiles there are, too few of them are left to blocks that share k. */
 cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form) {
-  int64_t n, least = (int64_t)ceil(least_tiles(m, form->tma_n));
-  if (cy_dim_is_const(g, tiles, &n))
+  int64_t least = (int64_t)ceil(least_tiles(m, form->tma_n));
+  if (!form->shares_vary)
     return tiles;
   return cy_dim_mul(g, tiles, cy_dim_min(g, cy_dim_div(g, tiles, cy_dim_const(g, least)), cy_dim_const(g, 1)));
 }

@@ -325,7 +325,7 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
       print_case(f, i);
       bool tensors = t->arch.suffix && cases[i].form->tma_blocks;
       out->tensors += tensors;
-      out->printed += cases[i].form->shares || tensors ? 2 : 1;
+      out->printed += 1 + (cases[i].form->shares > 0) + tensors;
     }
   fclose(f);
   if (cy_nvrtc_compile(nvrtc, text, t->arch, false, &check, &image, &error))
