@@ -18,6 +18,7 @@
 
 enum {
   LEAST_IMAGE = 1 << 14,
+  LEAST_BUSY_IMAGE = 1 << 13, /* .. where there are busy_parts */
   LEAST_ROW = 1 << 17,
   LEAST_PART = 1 << 12,
   MOST_PARTS = 1024,
@@ -76,10 +77,12 @@ static uint32_t span(int64_t *axes, int from, int to) {
 }
 
 /* Of [n, c, d, h, w]: [n, c, d] first. */
-static cy_val image_in_two_steps(cy_graph *g, const cy_node_info *n) {
+static cy_val image_in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
   const cy_type x = *cy_type_of(g, n->in[0]);
   const cy_attr *reduced = cy_attr_find(n, CY_ATTR_axes);
   int64_t axes[CY_MAX_RANK], length = 0, extent = 0;
+  int64_t least = rw->pass->options->busy_parts ? LEAST_BUSY_IMAGE : LEAST_IMAGE;
   int first = x.rank - (reduced ? (int)reduced->n : 0);
   cy_dim count = cy_dim_const(g, 1);
   for (int i = first; i < x.rank; i++) {
@@ -87,7 +90,7 @@ static cy_val image_in_two_steps(cy_graph *g, const cy_node_info *n) {
       return 0;
     count = cy_dim_mul(g, count, x.dim[i]);
   }
-  if (x.rank - first < 2 || (cy_dim_is_const(g, count, &length) && length < LEAST_IMAGE) ||
+  if (x.rank - first < 2 || (cy_dim_is_const(g, count, &length) && length < least) ||
       (cy_dim_is_const(g, x.dim[first], &extent) && extent < LEAST_PARTS))
     return 0;
   bool keep = cy_type_of(g, n->out[0])->rank == x.rank;
@@ -106,7 +109,7 @@ static cy_val in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
   int first, behind, rank = 0;
   cut c;
   if (x.rank > MOST_RANK)
-    return image_in_two_steps(g, n);
+    return image_in_two_steps(rw, n);
   for (int i = 0; i < out.rank; i++)
     count = cy_dim_mul(g, count, out.dim[i]);
   if (!rw->pass->options->busy_parts || !axes_of(g, n, &first, &behind, &length) || length < LEAST_ROW ||

@@ -27,51 +27,58 @@ void cyrt_cuda_leave(const cuda_shared *shared) {
 
 /* ---- kernels ---- */
 
-static cyto_status load_images(cuda_shared *shared, cuda_device *device, const cyrt_cuda_images *images,
+/* What a kernel was found in. */
+typedef struct loaded {
+  void *module;
+  int groups; /* of sm_90a, which has products of warpgroups */
+} loaded;
+
+static cyto_status load_images(cuda_shared *shared, cuda_device *device, const cyrt_cuda_images *images, loaded *out,
                                cyto_error *error) {
   const cyrt_cuda_image *image = NULL;
-  void *module;
   cyto_status status = cyrt_cuda_image_choose(&shared->driver, device, images, &image, error);
   if (!status)
-    status = cyrt_cuda_image_load(&shared->driver, images, image, &module, error);
-  if (!status)
-    device->modules[device->n_modules++] = module;
-  return status;
+    status = cyrt_cuda_image_load(&shared->driver, images, image, &out->module, error);
+  if (status)
+    return status;
+  out->groups = !image->ptx && image->arch == 90 + CYRT_CUDA_SPECIFIC;
+  device->modules[device->n_modules++] = out->module;
+  return CYTO_OK;
 }
 
 /* More shared memory than every device gives without being asked. */
 static cyto_status allow_shared(cuda_shared *shared, const cuda_device *device, uint32_t kernel, cyto_error *error) {
-  const cyrt_cuda_model *code = shared->model->device_data;
-  int32_t bytes = (int32_t)code->kernels[kernel].shared_bytes;
-  cuda_code got = shared->driver.function_attribute(device->functions[kernel], ATTRIBUTE_SHARED_BYTES, bytes);
+  int32_t bytes = (int32_t)device->shared_bytes[kernel];
+  cuda_code got = bytes <= UNASKED_SHARED
+                      ? 0
+                      : shared->driver.function_attribute(device->functions[kernel], ATTRIBUTE_SHARED_BYTES, bytes);
   return cyrt_cuda_check(&shared->driver, got, "cuFuncSetAttribute (shared memory of a block)", error);
 }
 
 /* Kernels of the same images stand anywhere in the table: the module is that of the first one with them. */
 static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_error *error) {
   const cyrt_cuda_model *code = shared->model->device_data;
-  void **module_of = calloc(code->n_kernels + 1, sizeof *module_of);
+  loaded *found_in = calloc(code->n_kernels + 1, sizeof *found_in);
   cyto_status status =
-      module_of ? CYTO_OK : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's kernels");
+      found_in ? CYTO_OK : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's kernels");
   for (uint32_t i = 0; i < code->n_kernels && !status; i++) {
     const cyrt_cuda_kernel *k = &code->kernels[i];
-    for (uint32_t j = 0; j < i && !module_of[i]; j++)
+    for (uint32_t j = 0; j < i && !found_in[i].module; j++)
       if (code->kernels[j].images == k->images)
-        module_of[i] = module_of[j];
-    if (!module_of[i] && (status = load_images(shared, device, k->images, error)))
+        found_in[i] = found_in[j];
+    if (!found_in[i].module && (status = load_images(shared, device, k->images, &found_in[i], error)))
       break;
-    if (!module_of[i])
-      module_of[i] = device->modules[device->n_modules - 1];
-    cuda_code found = shared->driver.module_function(&device->functions[i], module_of[i], k->name);
+    device->shared_bytes[i] = found_in[i].groups && k->group_shared_bytes ? k->group_shared_bytes : k->shared_bytes;
+    cuda_code found = shared->driver.module_function(&device->functions[i], found_in[i].module, k->name);
     if (found && k->optional) {
       device->functions[i] = NULL;
       continue;
     }
     status = cyrt_cuda_check(&shared->driver, found, "cuModuleGetFunction", error);
-    if (!status && k->shared_bytes > UNASKED_SHARED)
+    if (!status)
       status = allow_shared(shared, device, i, error);
   }
-  free(module_of);
+  free(found_in);
   return status;
 }
 
@@ -148,6 +155,7 @@ static void device_destroy(cuda_shared *shared, cuda_device *device) {
     driver->context_release(device->handle);
   free(device->modules);
   free(device->functions);
+  free(device->shared_bytes);
   free(device);
 }
 
@@ -193,7 +201,8 @@ static cyto_status find_device(cuda_shared *shared, int32_t number, const uint8_
   d->number = number;
   d->modules = calloc(code->n_kernels + 1, sizeof *d->modules);
   d->functions = calloc(code->n_kernels + 1, sizeof *d->functions);
-  cyto_status status = d->modules && d->functions
+  d->shared_bytes = calloc(code->n_kernels + 1, sizeof *d->shared_bytes);
+  cyto_status status = d->modules && d->functions && d->shared_bytes
                            ? device_fill(shared, d, weights, error)
                            : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the tables of a device");
   if (status) {

@@ -148,7 +148,7 @@ typedef struct way {
   cyrt_frame *frame;
   uint32_t kernel;
   const cyrt_slot *slots;
-  int64_t blocks;
+  int64_t blocks, then_blocks;
   const cyrt_cuda_tma *tma;
   const cyrt_cuda_problem *problem;
   void *const *pointers;
@@ -160,7 +160,7 @@ static int32_t run_way(const way *w) {
   cuda_state *state = cuda_state_of(w->frame);
   const cudnn *lib = state->shared->cudnn;
   if (!w->plan)
-    return cyrt_cuda_launch(w->frame, w->kernel, w->slots, w->blocks, w->tma);
+    return cyrt_cuda_launch(w->frame, w->kernel, w->slots, w->blocks, w->then_blocks, w->tma);
   void *workspace = w->plan->workspace ? (void *)(uintptr_t)state->plans->workspace.ptr : NULL;
   cudnn_code code =
       cyrt_cudnn_plan_run(lib, state->plans->handle, w->plan, w->graph, w->problem, w->pointers, workspace);
@@ -454,11 +454,11 @@ static int32_t decide(const way *w, uint64_t hash) {
 }
 
 int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
-                                const cyrt_cuda_tma *tma, const cyrt_cuda_problem *problem) {
+                                int64_t then_blocks, const cyrt_cuda_tma *tma, const cyrt_cuda_problem *problem) {
   cuda_state *state = cuda_state_of(frame);
   void *pointers[CYRT_PROBLEM_TENSORS];
   cyrt_cuda_problem p = *problem;
-  way w = {frame, kernel, slots, blocks, tma, &p, pointers, NULL, NULL};
+  way w = {frame, kernel, slots, blocks, then_blocks, tma, &p, pointers, NULL, NULL};
   if (!state->plans || state->code->kernels[kernel].slots > MAX_SLOTS)
     return run_way(&w);
   locate(slots, &p, pointers);

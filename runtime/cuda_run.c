@@ -416,7 +416,7 @@ int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
 /* ---- what generated code calls ---- */
 
 int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
-                         const cyrt_cuda_tma *tma) {
+                         int64_t then_blocks, const cyrt_cuda_tma *tma) {
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_kernel *k = &state->code->kernels[kernel];
@@ -434,10 +434,10 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
   for (uint32_t i = 0; i < k->slots; i++)
     params[i] = (void *)(uintptr_t)&slots[i];
   cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1,
-                                  k->shared_bytes, state->stream, params, NULL);
+                                  state->device->shared_bytes[kernel], state->stream, params, NULL);
   if (code)
     return cyrt_cuda_check(driver, code, k->name, frame->error);
-  return k->then ? cyrt_cuda_launch(frame, k->then, slots, k->then_blocks, NULL) : CYTO_OK;
+  return k->then ? cyrt_cuda_launch(frame, k->then, slots, then_blocks, 0, NULL) : CYTO_OK;
 }
 
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out) {

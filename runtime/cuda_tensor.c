@@ -67,8 +67,8 @@ int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_c
     params[i] = (void *)(uintptr_t)&slots[i];
   params[k->slots] = &maps[0];
   params[k->slots + 1] = &maps[1];
-  cuda_code code =
-      driver->launch(function, (uint32_t)blocks, 1, 1, k->threads, 1, 1, k->shared_bytes, state->stream, params, NULL);
+  cuda_code code = driver->launch(function, (uint32_t)blocks, 1, 1, k->threads, 1, 1,
+                                  state->device->shared_bytes[tma->kernel], state->stream, params, NULL);
   *out_status = code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
   return 1;
 }

@@ -114,6 +114,7 @@ typedef struct cuda_device {
   void **modules; /* [n_kernels]; as many as there are distinct images */
   uint32_t n_modules;
   void **functions; /* [n_kernels] */
+  uint32_t *shared_bytes; /* [n_kernels] dynamic shared memory of a block */
   cuda_ptr weights;
 } cuda_device;
 

@@ -292,9 +292,10 @@ typedef struct cyrt_cuda_kernel {
   uint32_t threads;               /* of a block */
   uint32_t stripes;               /* pieces of scratch that a block uses; 0: any number of blocks may run */
   uint32_t max_blocks;            /* more than these cannot be launched */
-  uint32_t shared_bytes;          /* dynamic shared memory of a block */
+  uint32_t shared_bytes;          /* dynamic shared memory of a block, */
+  uint32_t group_shared_bytes;    /* .. in an image of sm_90a; 0: the same */
   uint32_t optional;              /* 1: not all images have it */
-  uint32_t then, then_blocks;     /* the kernel launched behind it with the same parameters; 0: none */
+  uint32_t then;                  /* the kernel launched behind it with the same parameters; 0: none */
 } cyrt_cuda_kernel;
 
 struct cyrt_cuda_cudnn;
@@ -368,13 +369,14 @@ typedef struct cyrt_cuda_tma {
   cyrt_cuda_box tensor[2];
 } cyrt_cuda_tma;
 
-/* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. tma, or NULL, is
- * launched instead where the device has it and maps can tell how the tensors lie. */
+/* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. then_blocks: of the
+ * kernel behind it, which is left out where that is 0. tma, or NULL, is launched instead where the device has it, blocks
+ * are wanted and maps can tell how the tensors lie. */
 int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
-                         const cyrt_cuda_tma *tma);
+                         int64_t then_blocks, const cyrt_cuda_tma *tma);
 /* The same for a kernel that cuDNN can stand in for: the faster one. */
 int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
-                                const cyrt_cuda_tma *tma, const cyrt_cuda_problem *problem);
+                                int64_t then_blocks, const cyrt_cuda_tma *tma, const cyrt_cuda_problem *problem);
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
 int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
                        int32_t n_out, const cyrt_attr *attrs);

@@ -183,7 +183,7 @@ static void share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form
   form->shares = shares > MOST_SHARES ? MOST_SHARES : (int)shares;
   form->blocks = cy_dim_muli(g, form->blocks, form->shares);
   form->share_elems = form->shares * heads * rows * (v->columns + 2);
-  form->combine_blocks = cy_ceil(heads * rows * v->columns, CY_CUDA_COMBINE_THREADS);
+  form->combine_blocks = cy_dim_const(g, cy_ceil(heads * rows * v->columns, CY_CUDA_COMBINE_THREADS));
 }
 
 /* ---- what the kernel says of scores ---- */

@@ -55,7 +55,7 @@ bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
   f->columns = COLUMNS;
   while (f->columns / 2 >= most && f->columns > LEAST_COLUMNS)
     f->columns /= 2;
-  while (least == most && f->columns > FEW_COLUMNS && most < (int64_t)f->columns * cy_cu_wanted_blocks(m))
+  while (f->columns > FEW_COLUMNS && least < (int64_t)f->columns * cy_cu_wanted_blocks(m))
     f->columns /= 2;
   f->group = 2;
   while (f->group * f->columns < MAX_THREADS && f->group * (least > 0 ? least : 1) < wanted &&

@@ -7,6 +7,7 @@
 #include "codegen/cuda/contract_int.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { WANTED_BLOCKS = 100 };
@@ -48,8 +49,18 @@ cy_cu_sizes cy_cu_sizes_of(cy_kernel *k) {
 }
 
 double cy_cu_estimate(cy_graph *g, cy_dim d, double otherwise) {
-  int64_t v;
-  return cy_dim_is_const(g, d, &v) ? (double)v : otherwise;
+  int64_t v, least, most;
+  if (cy_dim_is_const(g, d, &v))
+    return (double)v;
+  int64_t *ones = calloc(cy_sym_count(g) + 1, sizeof *ones);
+  if (!ones)
+    cy_no_memory();
+  for (uint32_t s = 1; s <= cy_sym_count(g); s++)
+    ones[s] = 1;
+  cy_dim_range(g, d, &least, &most);
+  double at_one = (double)cy_dim_eval(g, d, ones), guess = otherwise < at_one ? at_one : otherwise;
+  free(ones);
+  return guess > (double)most ? (double)most : guess;
 }
 
 int cy_cu_wanted_blocks(const cy_machine *m) {
@@ -75,13 +86,16 @@ static void size_texts(cy_cu_contract *q, const cy_cu_sizes *s) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   int64_t v;
+  size_t at = (size_t)snprintf(q->z, sizeof q->z, "(i64)%lld", cy_cu_is_conv(c) ? (long long)c->group : 1LL);
+  for (int i = 0; i < c->nbatch; i++)
+    at += (size_t)snprintf(q->z + at, sizeof q->z - at, " * %s", cy_cu_dim(p, c->batch[i]));
   if (!cy_cu_is_conv(c)) {
     snprintf(q->m, sizeof q->m, "%s", cy_cu_dim(p, c->m));
     snprintf(q->n, sizeof q->n, "%s", cy_cu_dim(p, c->n));
     snprintf(q->k, sizeof q->k, "%s", cy_cu_dim(p, c->k));
     return;
   }
-  size_t at = (size_t)snprintf(q->m, sizeof q->m, "((i64)%s", cy_cu_dim(p, c->images));
+  at = (size_t)snprintf(q->m, sizeof q->m, "((i64)%s", cy_cu_dim(p, c->images));
   for (int i = 0; i < c->nspatial; i++)
     at += (size_t)snprintf(q->m + at, sizeof q->m - at, " * %s", cy_cu_dim(p, c->out[i]));
   snprintf(q->m + at, sizeof q->m - at, ")");
@@ -110,6 +124,9 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
     case 'B': fprintf(q->p->out, "a%u", cy_cu_b_arg(q->p->form, q->c)); break;
     case 'V':
       fprintf(q->p->out, "a%u", q->c->v);
+      break;
+    case 'Z':
+      fputs(q->z, q->p->out);
       break;
     case 'X': fputs(cy_cu_storage(q->p->args[q->c->a].dtype), q->p->out); break;
     case 'Y': fputs(cy_cu_storage(q->p->args[q->c->b].dtype), q->p->out); break;
@@ -581,8 +598,9 @@ const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form,
     kind = cy_arena_printf(arena, "%s int%d weights", kind, form->weight_bits);
   const char *name = cy_arena_printf(arena, "%s %dx%dx%d", kind, form->tile.m, form->tile.n, form->tile.k);
   if (form->tma_blocks)
-    return cy_arena_printf(arena, "%s, tma 128x%d on sm_90a", name, form->tma_n);
-  if (form->warpgroups && cy_cuda_has_warpgroups(m))
+    name = cy_arena_printf(arena, "%s, tma 128x%d on sm_90a", name, form->tma_n);
+  else if (form->warpgroups && cy_cuda_has_warpgroups(m))
     name = cy_arena_printf(arena, "%s, wgmma on sm_90a", name);
-  return form->shares ? cy_arena_printf(arena, "%s, k in %d", name, form->shares) : name;
+  const char *text = form->shares_vary ? "%s, k in up to %d" : "%s, k in %d";
+  return form->shares ? cy_arena_printf(arena, text, name, form->shares) : name;
 }

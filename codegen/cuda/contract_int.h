@@ -24,7 +24,7 @@ typedef struct cy_cu_sizes {
   cy_dim z, m, n, k;
 } cy_cu_sizes;
 cy_cu_sizes cy_cu_sizes_of(cy_kernel *k);
-/* v, or `otherwise` where it is symbolic. */
+/* v; where it is symbolic `otherwise`, but no more than it may be and no less than it is for one image. */
 double cy_cu_estimate(cy_graph *g, cy_dim v, double otherwise);
 /* How many tiles of m x n there are. */
 double cy_cu_tiles_estimate(cy_kernel *k, const cy_cu_sizes *s, int m, int n);
@@ -35,7 +35,7 @@ typedef struct cy_cu_contract {
   cy_cu *p;
   const cy_contraction *c;
   const char *symbol, *type;  /* type: of the accumulator */
-  char m[160], n[96], k[160]; /* sizes as text */
+  char z[160], m[160], n[96], k[160]; /* sizes as text */
 } cy_cu_contract;
 
 static inline bool cy_cu_is_conv(const cy_contraction *c) {
@@ -53,7 +53,8 @@ static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction
 /* Prints the functions. */
 void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 /* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names, $A $B the pointers to the
- * operands, $V that to the values of attention, $X $Y the storage types of A and B. */
+ * operands, $V that to the values of attention, $X $Y the storage types of A and B, $Z how many products there
+ * are. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
 /* Prints <symbol>_put and <symbol>_put_chunk alone. */
 void cy_cu_contract_put(cy_cu_contract *q);
@@ -69,11 +70,12 @@ void cy_cu_function_close(cy_cu_contract *q);
 /* ---- split.c ---- */
 /* Has blocks share k where the form's tiles are too few. */
 void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
-/* Around a kernel's text. SHARES, SHARE_TURNS, VECTOR: macros; <symbol>_end(.., share, z, m, n, sums, M, N) ends VECTOR
- * results, which are neighbours along n. */
+/* Around a kernel's text. SHARES (at most), SHARE_BLOCKS, VECTOR: macros; <symbol>_shares(tiles, turns); <symbol>_end(..,
+ * shares, share_z, z, m, n, sums, M, N) ends VECTOR results, which are neighbours along n: share_z, the number of the share
+ * and of the product, counts where there are several shares. */
 void cy_cu_split_begin(cy_cu_contract *q);
-/* Statements that end the BM x BN results of a block of NT threads: $T *results in shared memory, in an order that
- * keeps groups of 8 neighbours together. ROW_OF(m): a macro, which row of the results row m of the tile is; -1: none. */
+/* Statements that end BM / PARTS x BN results of a block of NT threads, from row m0 + above on: $T *results in shared
+ * memory, in an order that keeps groups of 8 neighbours together. */
 void cy_cu_split_results(cy_cu_contract *q);
 void cy_cu_split_end(cy_cu_contract *q);
 
@@ -117,6 +119,7 @@ void cy_cu_byte_constants(const cy_cu_contract *q); /* macros of 8-bit integers:
 /* ---- matrix_tma.c ---- */
 /* Sets tma_blocks where such a kernel would have enough blocks; what it needs to know of B comes later. */
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form);
 void cy_cu_tma_print(cy_cu_contract *q); /* nothing where there is none */
 
 /* ---- conv_tma.c: the same for convolutions ---- */

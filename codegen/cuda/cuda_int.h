@@ -50,7 +50,8 @@ typedef struct cy_cuda_form {
   cy_cuda_tile tile;     /* TILES */
   const void *generator; /* TILES: a cy_cu_generator */
   int weight_bits;       /* TILES: of integers that are made floats of (blocks.c); 0: there are none */
-  int shared_bytes;      /* TILES: dynamic shared memory of a block */
+  int shared_bytes;      /* TILES: dynamic shared memory of a block, */
+  int group_shared_bytes; /* .. of one of warpgroups; 0: the same */
   int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
   bool warpgroups;       /* .. which sm_90a has for warpgroups: wgmma */
@@ -58,11 +59,12 @@ typedef struct cy_cuda_form {
                             0: there is no such kernel */
   int tma_n, tma_patch[3]; /* .. columns of its tiles; of convolutions: images, lines and columns of the output */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
-  int shares;            /* TILES: blocks that share k (split.c), 0: none do; */
-  int share_turns;       /* .. steps of k for each */
+  int shares;            /* TILES: blocks that share k (split.c), at most; 0: none do; */
+  int share_blocks;      /* .. as many as make this many in all, */
+  bool shares_vary;      /* .. which is known when it runs; */
   cy_karg share_arg;     /* .. where their sums lie, */
   int64_t share_elems;   /* .. how many those are, */
-  int64_t combine_blocks; /* .. and the blocks of CY_CUDA_COMBINE_THREADS that add them */
+  cy_dim combine_blocks; /* .. and the blocks of CY_CUDA_COMBINE_THREADS that add them */
   int64_t packed_k;      /* .. with rows of this many elements; 0: it is read as the model has it */
 } cy_cuda_form;
 
@@ -99,6 +101,12 @@ typedef struct cy_cuda_machine {
   int narch;
   int wanted_blocks; /* a kernel should have this many, so that no multiprocessor stands idle; 0: WANTED_BLOCKS */
 } cy_cuda_machine;
+
+/* Of the kernel itself: dynamic shared memory of a block. */
+static inline int cy_cuda_shared_bytes(const cy_cuda_form *form, cy_cuda_arch arch) {
+  bool groups = arch.number == 90 && arch.suffix && form->group_shared_bytes;
+  return groups ? form->group_shared_bytes : form->shared_bytes;
+}
 
 /* ---- schedule.c ---- */
 cy_cuda_form *cy_cuda_schedule(const cy_machine *m, cy_kernel *k); /* in the graph's arena */

@@ -48,7 +48,7 @@ static LLVMValueRef tma_kernel(cy_host *h, const cy_kernel_plan *plan) {
   if (form->kind != CY_CUDA_TILES || !cy_cuda_tma(plan->kernel, form))
     return LLVMConstNull(cg->ptr);
   LLVMValueRef to = cy_alloca(cg, sizeof(cyrt_cuda_tma));
-  cy_store(cg, cy_i64(cg, first_further(h, plan)), to, 8);
+  cy_store(cg, cy_i64(cg, first_further(h, plan) + (form->shares > 0)), to, 8);
   cy_store(cg, cy_host_dim(h, form->tma_blocks), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, blocks)), 8);
   cy_store(cg, cy_i64(cg, cy_cuda_tma_cluster(plan->kernel, form)), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, cluster)),
            8);
@@ -79,14 +79,17 @@ static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
   cy_dim field[CY_CUDA_PROBLEM_FIELDS];
   (void)s;
-  LLVMTypeRef params[6] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->ptr, cg->ptr};
-  LLVMValueRef args[6] = {h->fn.frame, cy_host_i32(h, plan - h->build->plans), cy_host_slots(h),
-                          cy_host_dim(h, cy_cuda_form_of(plan)->blocks), tma_kernel(h, plan)};
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  LLVMTypeRef params[7] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i64, cg->ptr, cg->ptr};
+  LLVMValueRef blocks = cy_host_dim(h, form->blocks);
+  LLVMValueRef then_blocks = form->shares ? cy_host_dim(h, form->combine_blocks) : cy_i64(cg, 0);
+  LLVMValueRef args[7] = {h->fn.frame, cy_host_i32(h, plan - h->build->plans), cy_host_slots(h), blocks, then_blocks};
+  args[5] = tma_kernel(h, plan);
   bool cudnn = may_be_cudnn(h, plan, field);
   if (cudnn)
-    args[5] = problem(h, field);
+    args[6] = problem(h, field);
   const char *name = cudnn ? "cyrt_cuda_choose_launch" : "cyrt_cuda_launch";
-  cy_host_check(h, cy_call(cg, cy_host_declare(h, name, cg->i32, params, 5 + cudnn, false), args, 5 + cudnn));
+  cy_host_check(h, cy_call(cg, cy_host_declare(h, name, cg->i32, params, 6 + cudnn, false), args, 6 + cudnn));
 }
 
 static LLVMValueRef fetch(cy_host *h, LLVMValueRef at, int64_t bytes) {
@@ -120,16 +123,16 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
                           cy_host_external(h, plan->code.images),
                           cy_host_i32(h, slots),
                           cy_host_i32(h, own   ? form->threads
-                                       : tma ? CY_CUDA_TMA_THREADS
-                                             : CY_CUDA_COMBINE_THREADS),
+                                         : tma ? CY_CUDA_TMA_THREADS
+                                               : CY_CUDA_COMBINE_THREADS),
                           cy_host_i32(h, form->stripes),
                           cy_host_i32(h, form->max_blocks ? form->max_blocks : INT32_MAX),
                           cy_host_i32(h, own   ? form->shared_bytes
-                                       : tma ? CY_CUDA_TMA_SHARED
-                                             : 0),
+                                         : tma ? CY_CUDA_TMA_SHARED
+                                               : 0),
+                          cy_host_i32(h, own ? form->group_shared_bytes : 0),
                           cy_host_i32(h, tma),
-                          cy_host_i32(h, own && form->shares ? first_further(h, plan) : 0),
-                          cy_host_i32(h, own && form->shares ? form->combine_blocks : 0)};
+                          cy_host_i32(h, own && form->shares ? first_further(h, plan) : 0)};
   return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
 }
 
@@ -156,7 +159,7 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
     cudnn |= may_be_cudnn(h, plan, field);
     if (cy_cuda_form_of(plan)->shares)
       rows[n++] = kernel_row(h, plan, "_combine");
-    else if (further(plan))
+    if (further(plan) > (cy_cuda_form_of(plan)->shares > 0))
       rows[n++] = kernel_row(h, plan, "_tma");
   }
   if (n)

@@ -26,7 +26,16 @@
 
 #include <string.h>
 
-enum { ROW_BYTES = CY_CU_TILE_ROW_BYTES, STAGES = 4, CHUNK = CY_CU_CHUNK, RASTER = 8, LEAST_SINGLE_COLUMNS = 24 };
+enum {
+  ROW_BYTES = CY_CU_TILE_ROW_BYTES,
+  CHUNK = CY_CU_CHUNK,
+  RASTER = 8,
+  LEAST_SINGLE_COLUMNS = 24,
+  TILES_BYTES = 48 << 10, /* of shared memory for tiles in flight */
+  GROUP_TILES_BYTES = 80 << 10,
+  MOST_STAGES = 8,
+  MOST_GATHERED_STAGES = 4
+};
 
 /* m, n, k (set by type), and of a warp */
 static const cy_cuda_tile shapes[] = {
@@ -79,6 +88,21 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
   return c->b_const;
 }
 
+/* Tiles of both factors in flight. 48 KB of them are what two blocks find room for wherever a multiprocessor has 100 KB:
+ * one multiplies while the other begins, ends or waits. Small tiles are those of small products, which wait for memory:
+ * the more of them in flight, the better. Warpgroups, which are one tile behind, are only where there are 228 KB. What
+ * goes through registers is fetched one turn ahead, and what comes in front of the first turn is not hidden at all. */
+static int stages_of(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
+  int n = (by_groups ? GROUP_TILES_BYTES : TILES_BYTES) / ((t->m + t->n) * ROW_BYTES);
+  int most = cy_cu_operand_a(k).runs && !cy_kernel_contraction(k)->b_bits ? MOST_STAGES : MOST_GATHERED_STAGES;
+  return n < most ? n : most;
+}
+
+/* .. and of what a block needs in all. */
+static int shared_bytes(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
+  return stages_of(k, t, by_groups) * (t->m + t->n) * ROW_BYTES + cy_cu_load_bytes(k, t);
+}
+
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
 
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
@@ -97,9 +121,10 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->tile.k = ROW_BYTES * 8 / cy_dtype_of(cy_cu_factor_type(k))->bits;
   form->threads = threads_of(&form->tile);
   form->warpgroups = cy_cu_factor_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
-  form->stages = singles ? 0 : STAGES;
+  form->stages = singles ? 0 : stages_of(k, &form->tile, false);
   form->least_arch = singles || cy_cu_factor_type(k) == CY_F16 || cy_dtype_is_byte(cy_cu_factor_type(k)) ? 0 : 80;
-  form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES + cy_cu_load_bytes(k, &form->tile);
+  form->shared_bytes = shared_bytes(k, &form->tile, false);
+  form->group_shared_bytes = form->warpgroups ? shared_bytes(k, &form->tile, true) : 0;
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
   for (int vector = 8; vector >= 4 && !form->vector; vector /= 2) /* whole sectors of memory by each store */
@@ -277,7 +302,10 @@ static const char warpgroup_function[] =
     "#endif\n\n";
 
 /* All steps of k. The kernel has it twice: copying by 16 bytes alone needs a third of the instructions. Unrolled, which
- * a compiler does where it knows how many there are, the addresses of all steps take up all registers. */
+ * a compiler does where it knows how many there are, the addresses of all steps take up all registers.
+ *
+ * Warpgroups begin a turn's products before they wait for those of the turn before. Behind the barrier of a turn, all
+ * are done with the turn before the last one: its tile is the next that may be filled. */
 static const char turns_function[] =
     "CY_INLINE void $S_turns($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row *rows, "
     "int begin, int turns, int wm, int wn, cy_chunk *tiles, $T acc[WM / FM][WN / 8][FE], $S_sums *sums) {\n"
@@ -290,7 +318,7 @@ static const char turns_function[] =
     "  cy_chunk held[A_TILE / NT];\n"
     "  $S_tap *const taps = ($S_tap *)(tiles + STAGES * TILE);\n"
     "#endif\n"
-    "  for (int t = 0; t < STAGES - 1; t++) {\n"
+    "  for (int t = 0; t < AHEAD; t++) {\n"
     "#if !A_RUNS\n"
     "    $S_table($N, (begin + t) * BK, taps);\n"
     "    CY_SYNC();\n"
@@ -308,12 +336,12 @@ static const char turns_function[] =
     "  }\n"
     "  CY_UNROLL_BY(1)\n"
     "  for (int t = 0; t < turns; t++) {\n"
-    "    const int next = t + STAGES - 1;\n"
+    "    const int next = t + AHEAD;\n"
     "#if !A_RUNS\n"
     "    if (next < turns)\n"
     "      $S_table($N, (begin + next) * BK, taps);\n"
     "#endif\n"
-    "    CY_COPY_WAIT(STAGES - 2);\n"
+    "    CY_COPY_WAIT(AHEAD - 1);\n"
     "#if WARPGROUPS\n"
     "    cy_publish();\n"
     "    CY_SYNC();\n"
@@ -336,8 +364,7 @@ static const char turns_function[] =
     "    if (CY_TID < BM + BN)\n"
     "      sums->a[0][0] = $S_add_row(tiles + t % STAGES * TILE, sums->a[0][0]);\n"
     "#endif\n"
-    "    cy_warpgroup_wait();\n"
-    "    cy_keep(&acc[0][0][0], WN / 2);\n"
+    "    cy_warpgroup_wait_previous();\n"
     "#else\n"
     "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc, sums);\n"
     "#endif\n"
@@ -346,6 +373,10 @@ static const char turns_function[] =
     "      $S_place(held, tiles + next % STAGES * TILE);\n"
     "#endif\n"
     "  }\n"
+    "#if WARPGROUPS\n"
+    "  cy_warpgroup_wait();\n"
+    "  cy_keep(&acc[0][0][0], WN / 2);\n"
+    "#endif\n"
     "}\n\n";
 
 /* Blocks that run at the same time share rows of A and columns of B: they are numbered in strips of RASTER rows. */
@@ -354,13 +385,20 @@ static const char tile_loop[] =
     "  cy_chunk *const tiles = (cy_chunk *)memory;\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
     "down));\n"
-    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), z = zs / SHARES, share = zs % SHARES;\n"
+    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), all_turns = (K + BK - 1) / BK;\n"
+    "#if SHARES > 1\n"
+    "  const int shares = $S_shares((i64)across * down * ($Z), all_turns);\n"
+    "  const int z = zs / shares, share = zs % shares, share_turns = (all_turns + shares - 1) / shares;\n"
+    "  const i64 share_z = share * ($Z) + z;\n"
+    "#else\n"
+    "  const int shares = 1, z = zs, share = 0, share_turns = all_turns, share_z = 0;\n"
+    "#endif\n"
     "  const int strip = block / (RASTER * across) * RASTER;\n"
     "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
     "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN;\n"
     "  const int warp = CY_TID / 32, wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;\n"
-    "  const int all_turns = (K + BK - 1) / BK, begin = share * SHARE_TURNS;\n"
-    "  const int turns = SHARES > 1 && all_turns - begin > SHARE_TURNS ? SHARE_TURNS : all_turns - begin;\n"
+    "  const int begin = share * share_turns;\n"
+    "  const int turns = all_turns - begin > share_turns ? share_turns : all_turns - begin;\n"
     "  $T acc[WM / FM][WN / 8][FE] CY_ALIGNED(8);\n"
     "  $S_sums sums = {{{0}}, {0}};\n"
     "#if A_TABLE\n"
@@ -392,23 +430,32 @@ static const char tile_loop[] =
     "  $S_subtract($N, z, n0, N, K, wm, wn, acc, &sums, (i32 *)memory);\n"
     "#endif\n"
     "  $T *const results = ($T *)memory;\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < WM / FM; i++)\n"
-    "    CY_UNROLL\n"
-    "    for (int j = 0; j < WN / 8; j++)\n"
-    "#if FE == 1\n"
-    "    {\n"
-    "      const int m = wm + i * FM + CY_TID % 32 / 8, n = wn + j * 8 + CY_TID % 8;\n"
-    "      results[m * BN + (n ^ (m & 3) << 3)] = acc[i][j][0];\n"
-    "    }\n"
-    "#else\n"
+    "  CY_UNROLL_BY(1)\n"
+    "  for (int part = 0; part < PARTS; part++) {\n"
+    "    const int above = part * (BM / PARTS);\n"
+    "    if (PARTS == 1 || wm / (BM / PARTS) == part)\n"
     "      CY_UNROLL\n"
-    "      for (int e = 0; e < FE; e += 2) {\n"
-    "        const int m = wm + i * FM + CY_TID % 32 / 4 + e * 4, n = wn + j * 8 + CY_TID % 4 * 2;\n"
-    "        cy_move8(&results[m * BN + (n ^ (m & 3) << 3)], &acc[i][j][e]);\n"
-    "      }\n"
+    "      for (int i = 0; i < WM / FM; i++)\n"
+    "        CY_UNROLL\n"
+    "        for (int j = 0; j < WN / 8; j++)\n"
+    "#if FE == 1\n"
+    "        {\n"
+    "          const int m = wm - above + i * FM + CY_TID % 32 / 8, n = wn + j * 8 + CY_TID % 8;\n"
+    "          results[m * BN + (n ^ (m & 3) << 3)] = acc[i][j][0];\n"
+    "        }\n"
+    "#else\n"
+    "          CY_UNROLL\n"
+    "          for (int e = 0; e < FE; e += 2) {\n"
+    "            const int m = wm - above + i * FM + CY_TID % 32 / 4 + e * 4, n = wn + j * 8 + CY_TID % 4 * 2;\n"
+    "            cy_move8(&results[m * BN + (n ^ (m & 3) << 3)], &acc[i][j][e]);\n"
+    "          }\n"
     "#endif\n"
-    "  CY_SYNC();\n";
+    "    CY_SYNC();\n";
+
+/* The next part's results may come where these were. */
+static const char end_of_part[] = "    if (part + 1 < PARTS)\n"
+                                  "      CY_SYNC();\n"
+                                  "  }\n";
 
 void cy_cu_byte_constants(const cy_cu_contract *q) {
   const cy_contraction *c = q->c;
@@ -448,7 +495,6 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
       {"EB", bytes},
       {"CH", chunk},
       {"STEPS", t->k * bytes / 32},
-      {"STAGES", STAGES},
       {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
       {"FE", form->stages ? 4 : 1},
       {"RASTER", RASTER},
@@ -471,6 +517,11 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
       {"A_ROWS", a->turned || a->down || a->words ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
+  /* results of so many parts of the rows fit where the tiles were */
+  fprintf(q->p->out,
+          "#define STAGES (WARPGROUPS ? %d : %d)\n#define AHEAD (STAGES - 1 - WARPGROUPS)\n"
+          "#define PARTS (STAGES * TILE * 16 < BM * BN * 4 ? 2 : 1)\n",
+          stages_of(q->p->k, t, true), stages_of(q->p->k, t, false));
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
   fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
           form->warpgroups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
@@ -486,11 +537,12 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
 
 static const char end_of_constants[] =
     "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
-    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
+    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef KERNEL\n#undef AHEAD\n#undef PARTS\n#undef RASTER\n#undef "
+    "A_TURNED\n"
     "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
     "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
-    "#undef ROW_OF\n#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
+    "#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
     "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
     "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n#undef WE\n#undef A_WORDS\n#undef "
     "A_TABLE\n#undef A_STEP\n#undef B_WORDS\n#undef A_ALIGNED\n#undef B_ALIGNED\n#undef A_EVEN\n#undef B_EVEN\n#undef "
@@ -520,9 +572,14 @@ static void print(cy_cu *p, const char *symbol) {
   fputs("#endif\n", p->out);
   cy_cu_contract_text(&q, warpgroup_function);
   cy_cu_contract_text(&q, turns_function);
-  fprintf(p->out, "CY_KERNEL%s(%d) ", p->form->stages && p->form->tile.n == 128 ? "_OF_TWO" : "", p->form->threads);
+  if (p->form->stages && p->form->tile.n == shapes[0].n)
+    fprintf(p->out,
+            "#ifndef CY_ONE_BLOCK_%s\n#define KERNEL CY_KERNEL_OF_TWO\n#else\n#define KERNEL CY_KERNEL\n#endif\n",
+            symbol);
+  else
+    fputs("#define KERNEL CY_KERNEL\n", p->out);
+  fprintf(p->out, "KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
-  fputs("#define ROW_OF(m) (m0 + (m))\n", p->out);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
   if (a.words) /* which need no other form */
     cy_cu_line(p, "const b1 wide_a = 1;");
@@ -534,6 +591,7 @@ static void print(cy_cu *p, const char *symbol) {
     cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_split_results(&q);
+  cy_cu_contract_text(&q, end_of_part);
   cy_cu_function_close(&q);
   if (q.c->b_bits)
     cy_cu_blocks_end(&q);

@@ -21,6 +21,8 @@
  */
 #include "codegen/cuda/contract_int.h"
 
+#include <math.h>
+
 /* RASTER: rows of tiles in a strip, so that the tiles that a device has at a time make a square */
 enum {
   BM = CY_CU_TMA_M,
@@ -32,15 +34,27 @@ enum {
   LEAST_SHARED = 128
 };
 
+/* Enough tiles of so many columns? */
+static double least_tiles(const cy_machine *m, int columns) {
+  return cy_cu_wanted_blocks(m) * (columns > LEAST_COLUMNS ? 0.75 : 0.4);
+}
+
 /* Columns of the widest tile of which there are enough; 0: of none. Wider ones move fewer bytes for their products; of the
  * narrowest, fewer will do: half of the multiprocessors multiply faster by them than all do by other instructions. */
 static int columns_of(const cy_machine *m, cy_kernel *k, const cy_cu_sizes *s) {
   for (int n = BN; n >= LEAST_COLUMNS; n /= 2) {
-    double enough = cy_cu_wanted_blocks(m) * (n > LEAST_COLUMNS ? 0.75 : 0.4);
-    if (cy_cu_tiles_estimate(k, s, BM, n) >= enough && cy_cu_estimate(cy_kernel_graph(k), s->n, BN) > n / 2)
+    if (cy_cu_tiles_estimate(k, s, BM, n) >= least_tiles(m, n) && cy_cu_estimate(cy_kernel_graph(k), s->n, BN) > n / 2)
       return n;
   }
   return 0;
+}
+
+/* Where only the run tells how many tiles there are, too few of them are left to blocks that share k. */
+cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form) {
+  int64_t least = (int64_t)ceil(least_tiles(m, form->tma_n));
+  if (!form->shares_vary)
+    return tiles;
+  return cy_dim_mul(g, tiles, cy_dim_min(g, cy_dim_div(g, tiles, cy_dim_const(g, least)), cy_dim_const(g, 1)));
 }
 
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
@@ -50,8 +64,8 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || cy_dtype_is_byte(t)) || form->shares ||
-      c->b_bits || cy_cu_operand_a(k).words)
+  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || cy_dtype_is_byte(t)) ||
+      (form->shares && !form->shares_vary) || c->b_bits || cy_cu_operand_a(k).words)
     return;
   if (c->kind == CY_CONTRACT_CONV && !c->has_a_zero)
     cy_cu_conv_tma_schedule(m, k, form);
@@ -62,8 +76,8 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   if (!columns || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
       cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * cy_cu_tma_depth(t))
     return;
-  form->tma_blocks = cy_cu_tiles(g, &s, BM, columns);
   form->tma_n = columns;
+  form->tma_blocks = cy_cu_tma_enough(m, g, cy_cu_tiles(g, &s, BM, columns), form);
 }
 
 /* Once B's place is known: can a tensor map tell how it lies? */
@@ -236,7 +250,7 @@ static const char bring_text[] =
     "    CY_SYNC_WARP();\n"
     "  } else {\n"
     "    CY_REGISTERS(inc, 232);\n"
-    "    const int share = 0, warp = CY_TID / 32, lane = CY_TID % 32;\n"
+    "    const int warp = CY_TID / 32, lane = CY_TID % 32;\n"
     "    const u64 first_a = cy_matrix_at(memory + cy_uniform(CY_TID / 128) * 64 * 128, 128, 1024,\n"
     "                                     A_TURNED ? BK * 128 : 0);\n"
     "    const u64 first_b = cy_matrix_at(memory + BM * 128, 128, 1024, B_TURNED ? BK * 128 : 0);\n"
@@ -325,7 +339,7 @@ static const char results_text[] =
     "          sums[0] = own[STAGED(m, q % PART)];\n"
     "#endif\n"
     "          if ((u32)to < (u32)M && n < N)\n"
-    "            $S_end($N, share, z, to, n, sums, M, N);\n"
+    "            $S_end($N, 1, 0, z, to, n, sums, M, N);\n"
     "        }\n"
     "        CY_SYNC_WARP();\n"
     "      }\n"

@@ -219,8 +219,25 @@ static const char *function_before(const char *log, const char *at, char out[160
   return out;
 }
 
+/* The next function behind *at that has spills or a stack which it may not have; *at is there then. */
+static bool next_spilling(const char *log, const char **at, const cy_nvrtc_check *check, char function[160],
+                          long *out_stack, long *out_spills) {
+  while ((*at = strstr(*at, " bytes stack frame"))) {
+    const char *p = (*at)++, *number = p;
+    while (number > log && number[-1] >= '0' && number[-1] <= '9')
+      number--;
+    *out_stack = strtol(number, NULL, 10);
+    *out_spills = 0;
+    sscanf(p, " bytes stack frame, %ld bytes spill stores", out_spills);
+    function_before(log, p, function);
+    if (*out_spills || (*out_stack && !check->may_use_stack(check->ctx, function)))
+      return true;
+  }
+  return false;
+}
+
 /* What is wrong with the compiled code, as a malloc'ed text; NULL: nothing. */
-static char *find_fault(const char *log, bool (*may_use_stack)(void *ctx, const char *function), void *ctx) {
+static char *find_fault(const char *log, const cy_nvrtc_check *check) {
   static const struct {
     const char *code, *means;
   } warnings[] = {{"C7510", "matrix instructions were serialised"},
@@ -233,18 +250,11 @@ static char *find_fault(const char *log, bool (*may_use_stack)(void *ctx, const 
     if (at)
       return format("%s (%.*s): a bug in cytoc", warnings[i].means, (int)strcspn(at, "\n"), at);
   }
-  for (const char *p = log; (p = strstr(p, " bytes stack frame")); p++) {
-    const char *number = p;
-    while (number > log && number[-1] >= '0' && number[-1] <= '9')
-      number--;
-    long stack = strtol(number, NULL, 10), spills = 0;
-    sscanf(p, " bytes stack frame, %ld bytes spill stores", &spills);
-    function_before(log, p, function);
-    if (spills || (stack && !may_use_stack(ctx, function)))
-      return format("kernel '%s' was compiled with %ld bytes of stack and %ld bytes of spills: a bug in cytoc",
-                    function, stack, spills);
-  }
-  return NULL;
+  long stack, spills;
+  return next_spilling(log, &(const char *){log}, check, function, &stack, &spills)
+             ? format("kernel '%s' was compiled with %ld bytes of stack and %ld bytes of spills: a bug in cytoc",
+                      function, stack, spills)
+             : NULL;
 }
 
 /* "Used 168 registers, used 1 barriers, 1024 bytes smem" */
@@ -330,28 +340,45 @@ static int run(cy_nvrtc *n, const char *source, const char *const *options, int 
   return rc;
 }
 
+/* The same once more, with kernels that spill allowed all registers: perhaps those for two blocks at a time were too few. */
+static int run_again(cy_nvrtc *n, const char *source, const char *const *options, int count,
+                     const cy_nvrtc_check *check, program *p, char **log) {
+  char function[160];
+  long stack, spills;
+  int all = count;
+  const char **more = NULL;
+  for (const char *at = *log;; all++) {
+    if (!(more = realloc(more, ((size_t)all + 1) * sizeof *more)))
+      cy_no_memory();
+    if (!next_spilling(*log, &at, check, function, &stack, &spills))
+      break;
+    more[all] = format("-DCY_ONE_BLOCK_%s", function);
+  }
+  memcpy(more, options, (size_t)count * sizeof *more);
+  free(*log);
+  n->destroy(p);
+  int rc = run(n, source, more, all, p, log);
+  while (all > count)
+    free((char *)more[--all]);
+  free(more);
+  return rc;
+}
+
 int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
                      cy_cuda_image *out, char **out_error) {
   char option[40], suffix[2] = {arch.suffix, 0};
-  const char *options[] = {option,
-                           "--std=c++17",
-                           "-default-device",
-                           "-no-source-include",
-                           "-diag-suppress=177",
-                           "--ptxas-options=-v",
-                           "-DCY_ONE_BLOCK"};
-  enum { PTX_OPTIONS = 5, CUBIN_OPTIONS = 6, LAST_OPTIONS = 7 };
+  const char *options[] = {
+      option, "--std=c++17", "-default-device", "-no-source-include", "-diag-suppress=177", "--ptxas-options=-v"};
+  enum { PTX_OPTIONS = 5, CUBIN_OPTIONS = 6 };
   program p = NULL;
   char *log;
   snprintf(option, sizeof option, "-arch=%s_%d%s", ptx ? "compute" : "sm", arch.number, suffix);
   int rc = run(n, source, options, ptx ? PTX_OPTIONS : CUBIN_OPTIONS, &p, &log);
   *out = (cy_cuda_image){.arch = arch, .ptx = ptx};
-  if (!rc && !ptx && (*out_error = find_fault(log, check->may_use_stack, check->ctx))) {
+  if (!rc && !ptx && (*out_error = find_fault(log, check))) {
     free(*out_error);
-    free(log);
-    n->destroy(&p);
-    rc = run(n, source, options, LAST_OPTIONS, &p, &log); /* two blocks at a time were too many, perhaps */
-    *out_error = rc ? NULL : find_fault(log, check->may_use_stack, check->ctx);
+    rc = run_again(n, source, options, CUBIN_OPTIONS, check, &p, &log);
+    *out_error = rc ? NULL : find_fault(log, check);
   }
   if (!rc && !*out_error)
     out->bytes = ptx ? take(p, n->ptx_size, n->ptx, &out->size) : take(p, n->cubin_size, n->cubin, &out->size);

@@ -47,7 +47,7 @@ bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const in
   if (!code->registers)
     return false;
   int threads = code->tma ? CY_CUDA_TMA_THREADS : form->threads;
-  int shared = code->static_shared + (code->tma ? CY_CUDA_TMA_SHARED : form->shared_bytes);
+  int shared = code->static_shared + (code->tma ? CY_CUDA_TMA_SHARED : cy_cuda_shared_bytes(form, c->arch[0]));
   int per = resident(row, code->registers, shared, threads), at_once = per * limits[row].count;
   double blocks = (double)cy_dim_eval(g, code->tma ? form->tma_blocks : form->blocks, syms);
   snprintf(text, size,

@@ -84,9 +84,16 @@ static bool b_along_k(cy_graph *g, const cy_contraction *c) {
 static const char tile_loop[] =
     "  CY_SHARED $T sa[BK][BM + 1], sb[BK][BN + 1];\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)CY_BLOCK;\n"
-    "  const int n0 = block % across * BN, z = block / across / down / SHARES;\n"
-    "  const int share = block / across / down % SHARES, begin = share * SHARE_TURNS * BK;\n"
-    "  const int end = SHARES > 1 && begin + SHARE_TURNS * BK < K ? begin + SHARE_TURNS * BK : K;\n"
+    "  const int n0 = block % across * BN, zs = block / across / down, all_turns = (K + BK - 1) / BK;\n"
+    "#if SHARES > 1\n"
+    "  const int shares = $S_shares((i64)across * down * ($Z), all_turns);\n"
+    "  const int z = zs / shares, share = zs % shares, share_turns = (all_turns + shares - 1) / shares;\n"
+    "  const i64 share_z = share * ($Z) + z;\n"
+    "#else\n"
+    "  const int shares = 1, z = zs, share = 0, share_turns = all_turns, share_z = 0;\n"
+    "#endif\n"
+    "  const int begin = share * share_turns * BK;\n"
+    "  const int end = begin + share_turns * BK < K ? begin + share_turns * BK : K;\n"
     "  const int m0 = block / across % down * BM;\n"
     "  const int tx = CY_TID % TX, ty = CY_TID / TX;\n"
     "  const int ak = A_ALONG_K ? CY_TID % BK : CY_TID / BM, am = A_ALONG_K ? CY_TID / BK : CY_TID % BM;\n"
@@ -137,7 +144,7 @@ static const char tile_loop[] =
     "    CY_UNROLL\n"
     "    for (int j = 0; j < TN; j++)\n"
     "      if (m0 + ty + i * TY < M && n0 + tx + j * TX < N)\n"
-    "        $S_end($N, share, z, m0 + ty + i * TY, n0 + tx + j * TX, &acc[i][j], M, N);\n";
+    "        $S_end($N, shares, share_z, z, m0 + ty + i * TY, n0 + tx + j * TX, &acc[i][j], M, N);\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;

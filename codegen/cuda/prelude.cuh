@@ -21,11 +21,9 @@ typedef float f32;
 typedef double f64;
 #define CY_INLINE static __device__ __forceinline__
 #define CY_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
-/* Two blocks at a time where a multiprocessor's shared memory has room for 64 KB of each: a thread then takes no more than
- * half of the registers. */
-#if !defined(CY_ONE_BLOCK) && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 900 ||                 \
-                               (__CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200)) &&                                     \
-    !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+/* Two blocks at a time, where a multiprocessor's shared memory has room for them: a thread then takes no more than half of
+ * the registers; a kernel for which they are too few is compiled again with CY_ONE_BLOCK_<its name> defined. */
+#if __CUDA_ARCH__ >= 800 && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define CY_KERNEL_OF_TWO(threads) extern "C" __global__ void __launch_bounds__(threads, 2)
 #else
 #define CY_KERNEL_OF_TWO CY_KERNEL

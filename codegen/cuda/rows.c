@@ -228,11 +228,12 @@ static const struct group {
 enum {
   WARP_SIZE = 32,
   NGROUPS = sizeof groups / sizeof *groups,
-  SYMBOLIC_BLOCK = 256, /* threads of a long row whose length is a symbol, */
-  SYMBOLIC_TURNS = 32,  /* .. elements that each holds, of no more than two registers */
-  BLOCK_THREADS = 128,  /* of a block of several rows */
-  SPLIT_TURNS = 512,    /* rows worth a block when there are few of them */
-  LOOSE_CHUNKS = 16,    /* chunks for each thread when nothing is held */
+  SYMBOLIC_BLOCK = 256,     /* threads of a long row whose length is a symbol, */
+  SYMBOLIC_TURNS = 32,      /* .. elements that each holds, of no more than two registers */
+  BLOCK_THREADS = 128,      /* of a block of several rows */
+  SPLIT_TURNS = 512,        /* rows worth a block when there are few of them, */
+  MAYBE_SPLIT_TURNS = 2048, /* .. or may be */
+  LOOSE_CHUNKS = 16,        /* chunks for each thread when nothing is held */
   MAX_VECTOR = 8,
   VECTOR_BYTES = 16
 };
@@ -240,8 +241,9 @@ enum {
 static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int64_t length, cy_cuda_form *f) {
   rows *r = s->r;
   int quarters = held_quarters(s);
-  int64_t count;
-  bool few = cy_dim_is_const(s->g, tasks, &count) && count < cy_cu_wanted_blocks(m) && length >= SPLIT_TURNS;
+  int64_t least, most;
+  cy_dim_range(s->g, tasks, &least, &most);
+  bool few = least < cy_cu_wanted_blocks(m) && length >= (least < most ? MAYBE_SPLIT_TURNS : SPLIT_TURNS);
   const struct group *chosen = NULL;
   for (int i = 0; i < NGROUPS; i++) {
     const struct group *c = &groups[i];

@@ -306,9 +306,10 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
   if (tensors)
     ok = ok && launch_tensors(c, symbol, turn, slots, n + nsizes, params);
   else
-    ok = ok && launch_kernel(symbol, "", c->form->threads, blocks, c->form->shared_bytes, params);
-  if (ok && c->form->shares)
-    ok = launch_kernel(symbol, "_combine", CY_CUDA_COMBINE_THREADS, c->form->combine_blocks, 0, params);
+    ok = ok &&
+         launch_kernel(symbol, "", c->form->threads, blocks, cy_cuda_shared_bytes(c->form, *arch_of_device()), params);
+  if (ok && case_combine_blocks(c))
+    ok = launch_kernel(symbol, "_combine", CY_CUDA_COMBINE_THREADS, case_combine_blocks(c), 0, params);
   for (int i = 0; i < n; i++) {
     ok = ok && said(driver.copy_out_async(memory->got[i], slots[i], memory->bytes[i], NULL), "cuMemcpyDtoHAsync");
     ok = ok && said(driver.stream_wait(NULL), c->what);

@@ -226,9 +226,11 @@ static void out_var(cy_kernel *k, cy_contraction *c, cy_dim extent) {
   c->out_var[c->nout_vars++] = cy_kernel_add_var(k, extent);
 }
 
+enum { ROWS = 2 };
 typedef struct matmul_row {
   int64_t batch, m, n, k;
-  bool a_turned, b_turned, symbolic;
+  bool a_turned, b_turned;
+  int symbolic; /* true: rows and k; ROWS: these alone */
   cy_dtype in, acc;
   bool tf32, large; /* large: the largest tile that is not mostly empty */
 } matmul_row;
@@ -266,9 +268,12 @@ static void add_zeros(kernel_case *q, cy_dtype a, const integers *i, int64_t col
 
 static void add_matmul(const matmul_row *r, const integers *i) {
   cy_kernel *k = cy_kernel_create(g, "matmul");
-  kernel_case *q = add_case(k, "matmul %dx%dx%dx%d %s%s%s%s%s", (int)r->batch, (int)r->m, (int)r->n, (int)r->k,
-                            r->tf32 ? "t" : "", cy_dtype_of(r->in)->name, r->a_turned ? " A turned" : "",
-                            r->b_turned ? " B turned" : "", r->symbolic ? " symbolic" : "");
+  kernel_case *q =
+      add_case(k, "matmul %dx%dx%dx%d %s%s%s%s%s", (int)r->batch, (int)r->m, (int)r->n, (int)r->k, r->tf32 ? "t" : "",
+               cy_dtype_of(r->in)->name, r->a_turned ? " A turned" : "", r->b_turned ? " B turned" : "",
+               r->symbolic == ROWS ? " rows symbolic"
+               : r->symbolic       ? " symbolic"
+                                   : "");
   q->machine.tf32 = r->tf32;
   q->machine.state = r->large ? &one_block : NULL;
   q->syms = calloc(64, sizeof *q->syms);
@@ -281,7 +286,7 @@ static void add_matmul(const matmul_row *r, const integers *i) {
   c->m = named("m", r->m, r->symbolic, q);
   c->m = few ? cy_dim_min(g, c->m, d(CY_CUDA_FEW_ROWS)) : c->m;
   c->n = d(r->n);
-  c->k = named("k", r->k, r->symbolic && !few, q);
+  c->k = named("k", r->k, r->symbolic == true && !few, q);
   c->nbatch = r->batch > 1;
   c->batch[0] = d(r->batch);
   c->a_batch[0] = cy_dim_mul(g, c->m, c->k);
@@ -463,6 +468,7 @@ static void add_tensors(void) {
       {{1, 136, 72, 264, false, false, true, CY_F16, CY_F32, false, true}, {0}},
       {{1, 136, 40, 136, true, true, false, CY_BF16, CY_F32, false, true}, {0}},
       {{1, 72, 48, 136, false, false, false, CY_F16, CY_F32, false, true}, {0}},
+      {{1, 300, 64, 1096, false, true, ROWS, CY_F16, CY_F32, false, true}, {0}},
       {{2, 136, 40, 272, false, true, false, CY_I8, CY_I32, false, true}, {CY_U8, true, 1}},
       {{1, 72, 104, 288, false, true, false, CY_U8, CY_I32, false, true}, {CY_I8, false, 2}},
   };
@@ -534,6 +540,12 @@ static void add_contractions(void) {
       {2, 20, 31, 200, true, false, false, CY_F64, CY_F64, false, false},
       {1, 32, 40, 700, false, false, false, CY_F16, CY_F32, false, false},
       {1, 30, 64, 431, true, true, false, CY_BF16, CY_F32, false, false},
+      /* .. as many as the run wants, several or one */
+      {1, 34, 64, 700, false, true, ROWS, CY_F16, CY_F32, false, false},
+      {1, 100, 100, 300, false, false, ROWS, CY_BF16, CY_F32, false, true},
+      {1, 300, 100, 300, false, false, ROWS, CY_F16, CY_F32, false, true},
+      {3, 40, 30, 300, false, true, ROWS, CY_F32, CY_F32, false, false},
+      {2, 34, 30, 200, false, true, ROWS, CY_F64, CY_F64, false, false},
       /* few rows: the matrix contiguous along n and along k, whole chunks or not */
       {1, 1, 100, 300, false, false, false, CY_F32, CY_F32, false, false},
       {1, 4, 264, 129, false, false, false, CY_F16, CY_F32, false, false},

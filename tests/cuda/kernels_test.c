@@ -24,9 +24,20 @@ static bool in_variant(int i, int variant) {
   return variant == COMMON || (variant == TENSORS ? cases[i].form->tma_blocks > 0 : cases[i].form->stages > 0);
 }
 
-static bool compile_cases(int variant) {
+/* Makes a library of DIR/NAME.c. */
+static void *compile_file(const char *name, int variant, launch_fn **out_launch) {
   char path[300], command[1200];
-  snprintf(path, sizeof path, "%s/kernels%d.c", dir, variant);
+  const char *cc = getenv("CC") ? getenv("CC") : "cc";
+  snprintf(path, sizeof path, "%s/%s.so", dir, name);
+  snprintf(command, sizeof command, "%s " CY_SHIM_FLAGS " -DCY_WARPGROUPS=%d -o %s %s/%s.c " CY_SHIM_OBJECT " -lm", cc,
+           variant != COMMON, path, dir, name);
+  return system(command) ? NULL : open_library(path, "cy_shim_launch", out_launch);
+}
+
+static bool compile_cases(int variant) {
+  char path[300], name[20];
+  snprintf(name, sizeof name, "kernels%d", variant);
+  snprintf(path, sizeof path, "%s/%s.c", dir, name);
   FILE *f = fopen(path, "w");
   if (!f)
     return false;
@@ -35,14 +46,7 @@ static bool compile_cases(int variant) {
     if (in_variant(i, variant) || (variant == WARPGROUPS && in_variant(i, TENSORS)))
       print_case(f, i);
   fclose(f);
-  const char *cc = getenv("CC") ? getenv("CC") : "cc";
-  snprintf(command, sizeof command,
-           "%s " CY_SHIM_FLAGS " -DCY_WARPGROUPS=%d -o %s/kernels%d.so %s " CY_SHIM_OBJECT " -lm", cc, variant, dir,
-           variant, path);
-  if (system(command))
-    return false;
-  snprintf(path, sizeof path, "%s/kernels%d.so", dir, variant);
-  library[variant] = open_library(path, "cy_shim_launch", &launch[variant]);
+  library[variant] = compile_file(name, variant, &launch[variant]);
   return library[variant] != NULL;
 }
 
@@ -57,6 +61,7 @@ static bool share_library(void) {
 static void run_variant(const char *prefix, int variant) {
   how.library = library[variant];
   how.launch = launch[variant];
+  how.arch = variant == COMMON ? (cy_cuda_arch){80, 0} : (cy_cuda_arch){90, 'a'};
   how.tensors = variant == TENSORS;
   for (int i = 0; i < ncases; i++) {
     if (strncmp(cases[i].what, prefix, strlen(prefix)) || !in_variant(i, variant))
@@ -102,10 +107,62 @@ static void test_matmul(void) { run_cases("matmul"); }
 static void test_conv(void) { run_cases("conv"); }
 static void test_attention(void) { run_cases("attention"); }
 
+/* ---- what fails on a device fails here ---- */
+
+/* Kernels with something else in place of `right`; the results are wrong under some schedule. */
+static const struct {
+  const char *what, *right, *wrong;
+  int variant;
+} faults[] = {
+    {"matmul 1x72x264x328 bf16", "AHEAD (STAGES - 1 - WARPGROUPS)", "AHEAD (STAGES - 1)", WARPGROUPS},
+    {"matmul 1x200x136x72 bf16", "    if (part + 1 < PARTS)\n      CY_SYNC();\n", "", COMMON},
+    {"matmul 1x200x136x256 f16", "CY_COPY_WAIT(AHEAD - 1)", "CY_COPY_WAIT(AHEAD)", COMMON},
+    {"matmul 1x34x64x700 f16 B turned rows", "each = (turns + some - 1) / some", "each = turns / some", COMMON},
+};
+
+static bool write_fault(int fault, int i) {
+  char path[300], *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  print_case(f, i);
+  fclose(f);
+  char *at = strstr(text, faults[fault].right);
+  snprintf(path, sizeof path, "%s/fault.c", dir);
+  f = at ? fopen(path, "w") : NULL;
+  if (f) {
+    fprintf(f, "%s%s%.*s%s%s", cy_cuda_prelude, cy_cuda_prelude_matrix, (int)(at - text), text, faults[fault].wrong,
+            at + strlen(faults[fault].right));
+    fclose(f);
+  }
+  free(text);
+  return f != NULL;
+}
+
+static void test_faults(void) {
+  for (int n = 0; n < CHECK_COUNT(faults); n++) {
+    char symbol[32];
+    int i = 0;
+    while (i < ncases && strncmp(cases[i].what, faults[n].what, strlen(faults[n].what)))
+      i++;
+    CHECK_REQUIRE(i < ncases && write_fault(n, i));
+    how.library = compile_file("fault", faults[n].variant, &how.launch);
+    CHECK_REQUIRE(how.library);
+    how.arch = faults[n].variant == COMMON ? (cy_cuda_arch){80, 0} : (cy_cuda_arch){90, 'a'};
+    how.tensors = false;
+    how.shifted = 0;
+    case_quiet = true;
+    snprintf(symbol, sizeof symbol, "case%d", i);
+    if (!case_run(&cases[i], symbol, 5, launch_shim))
+      CHECK_FAIL("%s is right with '%s' in place of '%s'", cases[i].what, faults[n].wrong, faults[n].right);
+    case_quiet = false;
+    dlclose(how.library);
+  }
+}
+
 static const check_test tests[] = {
     {"ops", test_ops},         {"loops", test_loops},         {"reductions", test_reductions},
     {"scratch", test_scratch}, {"rows", test_rows},           {"matmul", test_matmul},
-    {"conv", test_conv},       {"attention", test_attention},
+    {"conv", test_conv},       {"attention", test_attention}, {"faults", test_faults},
 };
 
 int main(int argc, char **argv) {

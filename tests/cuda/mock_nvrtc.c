@@ -14,7 +14,7 @@
 
 typedef struct _nvrtcProgram {
   char *source;
-  int one_block; /* the option CY_ONE_BLOCK was given */
+  int one_block; /* the option CY_ONE_BLOCK_k was given */
 } * program;
 
 /* ---- the real one ---- */
@@ -105,7 +105,7 @@ int nvrtcCompileProgram(program p, int n, const char *const *options) {
   for (int i = 0; i < n; i++) {
     if (lacks && !strncmp(options[i], "-arch=", 6) && !strcmp(options[i] + 6, lacks))
       return 5;
-    p->one_block |= !strcmp(options[i], "-DCY_ONE_BLOCK");
+    p->one_block |= !strcmp(options[i], "-DCY_ONE_BLOCK_k");
   }
   return code ? atoi(code) : getenv("CY_MOCK_NVRTC") ? make_ptx(p, n, options) : 0;
 }

@@ -536,6 +536,7 @@ static void check_traffic(const kernel_case *c, cy_cuda_arch arch) {
 static void run_case(int i, cy_cuda_arch arch, bool tensors, int turns) {
   char symbol[32];
   snprintf(symbol, sizeof symbol, "case%d", i);
+  how.arch = arch;
   how.tensors = tensors;
   how.most_shared = most_shared(&cases[i], arch);
   int bad = case_run(&cases[i], symbol, turns, launch_shim);

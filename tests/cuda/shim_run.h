@@ -16,6 +16,7 @@ typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int c
 static struct {
   void *library;
   launch_fn *launch;
+  cy_cuda_arch arch; /* that the kernels are made for */
   bool tensors;    /* the kernels with tensor maps run in place of those beside them */
   int most_shared; /* bytes that a block may have; 0: any number */
   int schedule;
@@ -125,8 +126,10 @@ static bool launch_shim(const kernel_case *c, const char *symbol, int turn, case
   choose_schedule(c, turn);
   if (how.tensors)
     return launch_tensors(c, symbol, memory, slots, n);
-  bool ok = shim_launch(symbol, c->form->threads, blocks, c->form->shared_bytes, slots, n) &&
-            (!c->form->shares || shim_launch(combine, CY_CUDA_COMBINE_THREADS, c->form->combine_blocks, 0, slots, n));
+  int shared = cy_cuda_shared_bytes(c->form, how.arch);
+  int64_t combined = case_combine_blocks(c);
+  bool ok = shim_launch(symbol, c->form->threads, blocks, shared, slots, n) &&
+            (!combined || shim_launch(combine, CY_CUDA_COMBINE_THREADS, combined, 0, slots, n));
   if (shifted)
     shift_memory(c, memory, true);
   return ok;
