@@ -411,6 +411,7 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
     return -1;
   }
   h->cg->hurry = b->o->hurry;
+  h->cg->straight = true;
   number_symbols(h);
   number_offsets(h);
   count_slots(h);

@@ -162,8 +162,10 @@ static const char *llvm_cpu(const cy_cg *cg) { return cg->arch->lists_features ?
 
 /* Takes as long as code for a small kernel: made when there will be code. */
 static void machine_create(cy_cg *cg) {
-  cg->tm = LLVMCreateTargetMachine(cg->target, cg->arch->triple, llvm_cpu(cg), cg->features,
-                                   cg->hurry ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault, LLVMRelocPIC,
+  LLVMCodeGenOptLevel level = cg->hurry      ? LLVMCodeGenLevelNone
+                              : cg->straight ? LLVMCodeGenLevelLess
+                                             : LLVMCodeGenLevelDefault;
+  cg->tm = LLVMCreateTargetMachine(cg->target, cg->arch->triple, llvm_cpu(cg), cg->features, level, LLVMRelocPIC,
                                    LLVMCodeModelDefault);
 }
 

@@ -43,6 +43,8 @@ typedef struct cy_cg {
   bool amx_int8, amx_bf16; /* products of tiles, see dot_amx.c */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
   bool hurry;        /* takes a fraction of the time to make code, which runs for some times as long */
+  bool straight;     /* long code without loops, run once a call: spares LLVM's scheduler behind register allocation,
+                        whose time grows with the square of a block */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
   int64_t l2_bytes;  /* per core; what block sizes are chosen for */
   const cy_arch *arch;
