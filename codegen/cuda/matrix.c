@@ -31,8 +31,9 @@ enum {
   CHUNK = CY_CU_CHUNK,
   RASTER = 8,
   LEAST_SINGLE_COLUMNS = 24,
-  TILES_BYTES = 48 << 10, /* of shared memory for tiles in flight */
-  GROUP_TILES_BYTES = 80 << 10,
+  TILES_BYTES = 49 << 10, /* of shared memory for tiles in flight */
+  GROUP_TILES_BYTES = 81 << 10,
+  LEAST_STAGES = 3,
   MOST_STAGES = 8,
   MOST_GATHERED_STAGES = 4
 };
@@ -88,14 +89,14 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
   return c->b_const;
 }
 
-/* Tiles of both factors in flight. 48 KB of them are what two blocks find room for wherever a multiprocessor has 100 KB:
- * one multiplies while the other begins, ends or waits. Small tiles are those of small products, which wait for memory:
+/* Tiles of both factors in flight. TILES_BYTES of them are what two blocks find room for wherever a multiprocessor has 100
+ * KB: one multiplies while the other begins, ends or waits. Small tiles are those of small products, which wait for memory:
  * the more of them in flight, the better. Warpgroups, which are one tile behind, are only where there are 228 KB. What
  * goes through registers is fetched one turn ahead, and what comes in front of the first turn is not hidden at all. */
 static int stages_of(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
-  int n = (by_groups ? GROUP_TILES_BYTES : TILES_BYTES) / ((t->m + t->n) * ROW_BYTES);
+  int n = ((by_groups ? GROUP_TILES_BYTES : TILES_BYTES) - cy_cu_load_bytes(k, t)) / ((t->m + t->n) * ROW_BYTES);
   int most = cy_cu_operand_a(k).runs && !cy_kernel_contraction(k)->b_bits ? MOST_STAGES : MOST_GATHERED_STAGES;
-  return n < most ? n : most;
+  return n < LEAST_STAGES ? LEAST_STAGES : n < most ? n : most;
 }
 
 /* .. and of what a block needs in all. */
@@ -334,6 +335,7 @@ static const char turns_function[] =
     "    $S_step($N, n0, N, K, begin, t, turns, tiles + t * TILE, &codes);\n"
     "#endif\n"
     "  }\n"
+    "  int full = 0, before = (STAGES - 1) * TILE, empty = AHEAD * TILE; /* tiles */\n"
     "  CY_UNROLL_BY(1)\n"
     "  for (int t = 0; t < turns; t++) {\n"
     "    const int next = t + AHEAD;\n"
@@ -345,7 +347,7 @@ static const char turns_function[] =
     "#if WARPGROUPS\n"
     "    cy_publish();\n"
     "    CY_SYNC();\n"
-    "    $S_multiply_begin(tiles + t % STAGES * TILE, acc);\n"
+    "    $S_multiply_begin(tiles + full, acc);\n"
     "#else\n"
     "    CY_SYNC();\n"
     "#endif\n"
@@ -354,24 +356,27 @@ static const char turns_function[] =
     "      $S_gather($N, rows, (begin + next) * BK, taps, held);\n"
     "#endif\n"
     "    if (next < turns)\n"
-    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + next % STAGES * TILE);\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + empty);\n"
     "    cy_copy_commit();\n"
     "#if W_BITS\n"
-    "    $S_step($N, n0, N, K, begin, next, turns, tiles + next % STAGES * TILE, &codes);\n"
+    "    $S_step($N, n0, N, K, begin, next, turns, tiles + empty, &codes);\n"
     "#endif\n"
     "#if WARPGROUPS\n"
     "#if ZEROS\n"
     "    if (CY_TID < BM + BN)\n"
-    "      sums->a[0][0] = $S_add_row(tiles + t % STAGES * TILE, sums->a[0][0]);\n"
+    "      sums->a[0][0] = $S_add_row(tiles + full, sums->a[0][0]);\n"
     "#endif\n"
     "    cy_warpgroup_wait_previous();\n"
     "#else\n"
-    "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc, sums);\n"
+    "    $S_multiply(tiles + full, wm, wn, acc, sums);\n"
     "#endif\n"
     "#if !A_RUNS\n"
     "    if (next < turns)\n"
-    "      $S_place(held, tiles + next % STAGES * TILE);\n"
+    "      $S_place(held, tiles + empty);\n"
     "#endif\n"
+    "    empty = WARPGROUPS ? before : full;\n"
+    "    before = full;\n"
+    "    full = full == (STAGES - 1) * TILE ? 0 : full + TILE;\n"
     "  }\n"
     "#if WARPGROUPS\n"
     "  cy_warpgroup_wait();\n"

@@ -114,6 +114,7 @@ static main_loop find_main_loop(const char *code, uint64_t bytes, int arch) {
  * may have for 100 products: on sm_80, on sm_120, and on sm_90a, where one product of a warpgroup is dozens of others'; the
  * kernel that reads by tensor maps apart: a tenth more than they had when this was written. An address more for each
  * product is seen here and nowhere else without a GPU. */
+enum { MEASURED_WITH = 13000 }; /* NVRTC 13.0; others make a fifth more of some loops, and less of others */
 enum { LARGE_80, LARGE_120, LARGE_90A, LARGE_TMA, LARGE_COLUMNS };
 static const struct {
   matmul_row product;
@@ -121,14 +122,14 @@ static const struct {
   integers ints;
   int most[LARGE_COLUMNS]; /* 0: there is no such kernel */
 } large[] = {
-    {{1, 2048, 2048, 2048, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {240, 300, 4200, 1870}},
-    {{1, 2048, 2048, 2048, false, false, false, CY_BF16, CY_F32, false, false}, {0}, {0}, {240, 340, 4500, 2035}},
+    {{1, 2048, 2048, 2048, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {240, 257, 3685, 1870}},
+    {{1, 2048, 2048, 2048, false, false, false, CY_BF16, CY_F32, false, false}, {0}, {0}, {278, 340, 4125, 2035}},
     {{1, 2048, 2048, 2048, false, true, false, CY_F32, CY_F32, true, false}, {0}, {0}, {570, 580, 590, 0}},
     {{1, 2048, 2048, 2048, false, true, false, CY_F32, CY_F32, false, false}, {0}, {0}, {20, 15, 25, 0}},
     {{1, 2048, 2048, 2048, false, true, false, CY_I8, CY_I32, false, false},
      {0},
      {CY_I8, false, 0},
-     {230, 290, 4200, 1790}},
+     {257, 254, 3685, 1790}},
     {{0},
      {CY_CONTRACT_CONV, 8, 64, 64, 1, 2, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
      {0},
@@ -153,7 +154,7 @@ static const struct {
      {CY_CONTRACT_CONV, 8, 20, 64, 1, 2, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
      {0},
      {3390, 2125, 27400, 0}},
-    {{1, 2048, 2048, 2046, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {1785, 1215, 27900, 0}},
+    {{1, 2048, 2048, 2046, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {1749, 1532, 27445, 0}},
     {{1, 2048, 2048, 2047, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {1285, 860, 20300, 0}},
     {{1, 2048, 2047, 2048, true, false, false, CY_I8, CY_I32, false, false},
      {0},
@@ -169,7 +170,7 @@ static const struct {
   int most[LARGE_COLUMNS];
 } large_weights[] = {
     {{{1, 2048, 4096, 4096, false, false, false, CY_F16, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
-     {710, 630, 11400, 0}},
+     {697, 738, 10835, 0}},
     {{{1, 2048, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, 4, 32, 64, CY_U8, false},
      {26, 20, 34, 0}},
     {{{1, 1, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
@@ -420,6 +421,7 @@ static void check_result(const char *what, const target_arch *t, const compiled 
 static void check_loop(const target_arch *t, int i, bool tma, const main_loop *loop) {
   int column = tma ? LARGE_TMA : t->arch.suffix ? LARGE_90A : t->arch.number >= 100 ? LARGE_120 : LARGE_80;
   int most = most_of(i)[column], others = loop->products ? (int)(loop->others * 100 / loop->products) : 0;
+  most += cy_nvrtc_version(nvrtc) == MEASURED_WITH ? 0 : most / 2;
   if (!most)
     CHECK_INT_EQ(loop->products, 0);
   else if (!loop->products || others > most)
