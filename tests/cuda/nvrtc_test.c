@@ -114,7 +114,6 @@ static main_loop find_main_loop(const char *code, uint64_t bytes, int arch) {
  * may have for 100 products: on sm_80, on sm_120, and on sm_90a, where one product of a warpgroup is dozens of others'; the
  * kernel that reads by tensor maps apart: a tenth more than they had when this was written. An address more for each
  * product is seen here and nowhere else without a GPU. */
-enum { MEASURED_WITH = 13000 }; /* NVRTC 13.0; others make a fifth more of some loops, and less of others */
 enum { LARGE_80, LARGE_120, LARGE_90A, LARGE_TMA, LARGE_COLUMNS };
 static const struct {
   matmul_row product;
@@ -420,8 +419,8 @@ static void check_result(const char *what, const target_arch *t, const compiled 
 
 static void check_loop(const target_arch *t, int i, bool tma, const main_loop *loop) {
   int column = tma ? LARGE_TMA : t->arch.suffix ? LARGE_90A : t->arch.number >= 100 ? LARGE_120 : LARGE_80;
-  int most = most_of(i)[column], others = loop->products ? (int)(loop->others * 100 / loop->products) : 0;
-  most += cy_nvrtc_version(nvrtc) == MEASURED_WITH ? 0 : most / 2;
+  int most = ceiling_with(nvrtc, most_of(i)[column]);
+  int others = loop->products ? (int)(loop->others * 100 / loop->products) : 0;
   if (!most)
     CHECK_INT_EQ(loop->products, 0);
   else if (!loop->products || others > most)
