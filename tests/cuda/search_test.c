@@ -251,7 +251,8 @@ static void test_lengths(void) {
   compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-4f, launches, NULL});
 }
 
-/* Products with weights in integers: a form for few rows, one for many, on one copy. */
+/* Products with weights in integers: a form for few rows, one for many, on one copy. Blocks of that one share k here, and
+ * another kernel adds what they have. */
 static void test_weights(void) {
   static const search rows[] = {
       {"4 bits by blocks of 32",
@@ -270,7 +271,7 @@ static void test_weights(void) {
        "  %w = dequantize @q, @s {axis=0, block_size=32} : f32[512,512]\n"
        "  %y = matmul %x, %w {round=3} : f32[n,512]\n  return %y\n}\n"},
   };
-  static const int launches[][MAX_SIZES] = {{1, 1, 1, 1}, {1, 1, 1}, {1, 1}}, with_cast[][MAX_SIZES] = {{2, 2, 2}};
+  static const int launches[][MAX_SIZES] = {{1, 1, 2, 2}, {1, 1, 2}, {1, 2}}, with_cast[][MAX_SIZES] = {{2, 2, 3}};
   compare_all(rows, 3, &(expected){true, 2e-3f, launches, NULL});
   compare_all(rows + 1, 1, &(expected){true, 0.2f, with_cast, "--fp16"});
 }

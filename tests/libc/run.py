@@ -23,6 +23,7 @@ import lib
 from graphs import port
 
 NEWEST = (2, 17)
+STUBS = ('libm', 'libpthread', 'libdl', 'libc')
 NEEDED = {'libc.so.6', 'libm.so.6', 'libpthread.so.0', 'libdl.so.2'}
 # Of functions that no older C library has, nor needs models but for the oldest CPUs.
 LATER = {'roundeven', 'roundevenf'}
@@ -148,10 +149,11 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'libc')
     os.makedirs(folder, exist_ok=True)
-    for stub in sorted(glob.glob(os.path.join(args.build, 'obj', '*', 'lib*.stub'))):
-        architecture, name = stub.split(os.sep)[-2:]
-        if args.wanted('versions'):
-            suite.result('versions %s %s' % (architecture, name), versions(stub))
+    for query in sorted(glob.glob(os.path.join(args.build, 'obj', '*', 'query.o'))):
+        for name in STUBS if args.wanted('versions') else ():
+            architecture = os.path.dirname(query)
+            suite.result('versions %s %s' % (os.path.basename(architecture), name),
+                         versions(os.path.join(architecture, name + '.stub')))
     library = os.path.join(args.build, 'libcyto.a')
     here = compile_host(args, folder, os.environ.get('CC', 'cc').split()[-1], 'host', library)
     comma = comma_locale(folder)
