@@ -7,7 +7,6 @@ comma      host.c where numbers have a decimal comma: the same bits
 
 Out: the closing line.
 """
-import glob
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ import lib
 from graphs import port
 
 NEWEST = (2, 17)
+ARCHITECTURES = ('x86_64', 'aarch64')
 STUBS = ('libm', 'libpthread', 'libdl', 'libc')
 NEEDED = {'libc.so.6', 'libm.so.6', 'libpthread.so.0', 'libdl.so.2'}
 # Of functions that no older C library has, nor needs models but for the oldest CPUs.
@@ -149,11 +149,11 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'libc')
     os.makedirs(folder, exist_ok=True)
-    for query in sorted(glob.glob(os.path.join(args.build, 'obj', '*', 'query.o'))):
+    for architecture in ARCHITECTURES:
         for name in STUBS if args.wanted('versions') else ():
-            architecture = os.path.dirname(query)
-            suite.result('versions %s %s' % (os.path.basename(architecture), name),
-                         versions(os.path.join(architecture, name + '.stub')))
+            stub = os.path.join(args.build, 'obj', architecture, name + '.stub')
+            if os.path.exists(stub):  # cytoc makes no code for an architecture without a C compiler
+                suite.result('versions %s %s' % (architecture, name), versions(stub))
     library = os.path.join(args.build, 'libcyto.a')
     here = compile_host(args, folder, os.environ.get('CC', 'cc').split()[-1], 'host', library)
     comma = comma_locale(folder)
