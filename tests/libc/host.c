@@ -20,7 +20,10 @@
 const cyrt_model *JOIN(LINKED, _model)(void);
 #endif
 
+enum { MAX_INPUTS = 8 };
+
 static cyto_error error;
+static float *inputs[MAX_INPUTS];
 
 static int failed(const char *what) {
   fprintf(stderr, "host: %s\n", what);
@@ -31,7 +34,7 @@ static int bind_input(cyto_context *context, int32_t index, const cyto_port *por
   int64_t dims[CYTO_MAX_RANK], n = 1;
   for (int32_t k = 0; k < port->rank; k++)
     n *= dims[k] = port->dims[k] < 0 ? 2 : port->dims[k];
-  float *data = malloc((size_t)n * sizeof *data);
+  float *data = inputs[index] = malloc((size_t)n * sizeof *data);
   for (int64_t i = 0; data && i < n; i++)
     data[i] = (float)(i * 7 % 31) / 8 - 1;
   return !data || cyto_bind_input(context, index, CYTO_F32, port->rank, dims, data, &error);
@@ -44,7 +47,7 @@ static int run(cyto_model *model) {
   cyto_tensor out;
   if (cyto_context_create(model, &options, &context, &error))
     return failed(error.message);
-  for (int32_t i = 0; i < cyto_model_input_count(model); i++)
+  for (int32_t i = 0; i < cyto_model_input_count(model) && i < MAX_INPUTS; i++)
     if (cyto_model_input(model, i, &port) || bind_input(context, i, &port))
       return failed(error.message);
   for (int round = 0; round < 3; round++)
@@ -57,6 +60,8 @@ static int run(cyto_model *model) {
       printf("%08" PRIx32 "\n", ((const uint32_t *)out.data)[k]);
   }
   cyto_context_destroy(context);
+  for (int i = 0; i < MAX_INPUTS; i++)
+    free(inputs[i]);
   return 0;
 }
 
