@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define CYTO_ABI_VERSION 5u
+#define CYTO_ABI_VERSION 6u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
 /* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */

@@ -497,7 +497,8 @@ static bool is_dot(cy_kernel *k) {
   return cy_kernel_local_dtype(k, c->acc) == CY_I32 || cy_kernel_arg_dtype(k, c->a) == CY_BF16;
 }
 
-/* Weights decide whether they are cut, or for Winograd's algorithm; all that a kernel is launched with have to be of one form. */
+/* Weights decide whether they are cut, or for Winograd's algorithm; all that a kernel is launched with have to be of one
+ * form. */
 uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   form f = {0};

@@ -74,6 +74,16 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
  * shares, share_z, z, m, n, sums, M, N) ends VECTOR results, which are neighbours along n: share_z, the number of the share
  * and of the product, counts where there are several shares. */
 void cy_cu_split_begin(cy_cu_contract *q);
+/* Which z and share of k a block has, in a generator's text: of `across` x `down` tiles and all_turns turns, zs counts the
+ * products and their shares. */
+#define CY_CU_SHARE_OF_BLOCK                                                                                           \
+  "#if SHARES > 1\n"                                                                                                   \
+  "  const int shares = $S_shares((i64)across * down * ($Z), all_turns);\n"                                            \
+  "  const int z = zs / shares, share = zs % shares, share_turns = (all_turns + shares - 1) / shares;\n"               \
+  "  const i64 share_z = share * ($Z) + z;\n"                                                                          \
+  "#else\n"                                                                                                            \
+  "  const int shares = 1, z = zs, share = 0, share_turns = all_turns, share_z = 0;\n"                                 \
+  "#endif\n"
 /* Statements that end BM / PARTS x BN results of a block of NT threads, from row m0 + above on: $T *results in shared
  * memory, in an order that keeps groups of 8 neighbours together. */
 void cy_cu_split_results(cy_cu_contract *q);

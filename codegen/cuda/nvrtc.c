@@ -340,7 +340,8 @@ static int run(cy_nvrtc *n, const char *source, const char *const *options, int 
   return rc;
 }
 
-/* The same once more, with kernels that spill allowed all registers: perhaps those for two blocks at a time were too few. */
+/* The same once more, with kernels that spill allowed all registers: perhaps those for two blocks at a time were too
+ * few. */
 static int run_again(cy_nvrtc *n, const char *source, const char *const *options, int count,
                      const cy_nvrtc_check *check, program *p, char **log) {
   char function[160];
