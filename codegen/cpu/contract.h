@@ -93,7 +93,7 @@ typedef struct cy_pack_layout {
   int winograd;  /* 1: [panel][channel][tap][NR]; 2: [panel][block][tap][channel][NR], CY_TAP_CHANNELS a block, the rest
                     in the last; floats are divided by 36 */
   int depthwise; /* 1: [tap][input of a group][output channel], channels padded to nr */
-  int across;    /* [tap][block of so many inputs][output][input of the block]; 0: not so */
+  int across;    /* [tap][block of so many inputs][NR outputs][input of the block]; 0: not so */
   cy_weights weights;
   int64_t bytes;
 } cy_pack_layout;

@@ -143,7 +143,7 @@ static bool runs_in_place(const conv *c) {
 
 static mode mode_choose(const conv *c) {
   const cy_axis *w = &c->axis[2];
-  if (c->groups > 1 || c->d->transposed || c->span.across || c->c >= 16 || w->count == 1 || w->inc != 1)
+  if (c->groups > 1 || c->d->transposed || c->span.across.lanes || c->c >= 16 || w->count == 1 || w->inc != 1)
     return MODE_PIXELS;
   return runs_in_place(c) ? MODE_RUNS : MODE_RUNS_COPIED;
 }
@@ -162,7 +162,7 @@ static int64_t panel_count(const conv *c) { return cy_ceil(c->n, c->nr); }
 static void blocks_choose(const cy_cg *cg, conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
   int64_t k = c->taps * c->klen;
-  if (c->span.across) /* its tiles have n vectors a row, each for some of k */
+  if (c->span.across.lanes) /* its tiles have vectors for some of k */
     k = cy_ceil(k * c->n, cg->W);
   c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, panel_count(c), k);
   c->row_block = 1;
@@ -185,14 +185,15 @@ static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_PIXELS ? c.axis[2].count : 1);
   c.klen = c.c * (c.mode == MODE_PIXELS ? 1 : c.axis[2].count);
   c.tile = cy_tile_choose(cg, known_pixels(&c), c.n);
-  if (c.span.across)
-    c.tile = (cy_tile){cy_across_rows(cg, c.n), 1};
+  const cy_across *across = c.span.across.lanes ? &c.span.across : NULL;
+  if (across)
+    c.tile = (cy_tile){cy_across_rows(cg, across, c.n), 1};
   c.nr = (int64_t)c.tile.nv * cg->W;
-  c.last = c.span.across ? 0 : cy_last_columns(c.n, c.nr);
+  c.last = across ? 0 : cy_last_columns(c.n, c.nr);
   cy_kblock_choose(cg, d->weights, c.taps, c.klen, &c.tap_block, &c.c_block);
-  if (c.mode != MODE_PIXELS || c.span.across)
+  if (c.mode != MODE_PIXELS || across)
     c.c_block = c.klen;
-  if (c.span.across)
+  if (across)
     c.tap_block = c.taps;
   if (c.taps == 0)
     c.tap_block = 1;
@@ -213,12 +214,15 @@ static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int 
                       .last = (unsigned)c.last,
                       .places = c.span.count > 1 ? (int)c.span.count : 0,
                       .merged = (int)c.merged,
-                      .across = (int)c.span.across,
                       .weights = d->weights};
   l.bytes = c.groups * cy_pack_columns(&l) * l.taps * l.c * cy_weight_bytes(d->weights);
   l.bytes += cy_last_room(cg, c.last, d->weights);
-  if (l.across)
-    l.bytes = cy_across_weights(d, l.taps);
+  const cy_across *across = &c.span.across;
+  if (across->lanes) {
+    l.across = (int)(across->lanes / across->outputs);
+    l.nr = across->outputs > 1 ? across->outputs : (unsigned)c.n;
+    l.bytes = cy_across_weights(across, d, l.taps);
+  }
   return l;
 }
 
@@ -582,8 +586,8 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
                   .tail_lanes = (unsigned)(c->n % cg->W),
                   .epilogue = c->span.count > 1 ? &places : &c->d->epilogue,
                   .index = &index};
-  if (c->span.across)
-    cy_across_emit(cg, &core, c->span.across);
+  if (c->span.across.lanes)
+    cy_across_emit(cg, &core, &c->span.across);
   else
     cy_core_emit(cg, &core);
 }

@@ -1,43 +1,72 @@
-/* conv_across.c - convolutions of few output channels and more input channels: lanes are input channels.
+/* conv_across.c - convolutions of few output channels: lanes are input channels, too.
  *
  * Comes in: a cy_core whose tables conv.c has filled. Goes out: code for one task.
- * Vectors of output channels would be mostly empty. Here a tile of pixels has a vector of sums for each of its outputs,
- * to which products of the pixel's channels, as they lie in memory, and of weights are added; behind the last tap the
- * lanes of each are summed up, those of up to a vector's lanes of outputs at a time. No lane idles, and a pixel's
- * channels are loaded once for all outputs, the weights once for all pixels of the tile.
+ * Vectors of output channels would be mostly empty. Here lanes are taken up by input channels, in one of two ways:
+ *   single   a tile of pixels has a vector of sums for each of its outputs, to which products of the pixel's channels, as
+ *            they lie in memory, and of weights are added: a pixel's channels are loaded once for all outputs;
+ *   shared   a pixel's outputs share a vector of sums, each having some of its lanes, and some of its channels are loaded
+ *            once for each output: tiles have more pixels, and there is less to sum up.
+ * Behind the last tap the lanes of each output are summed up, for as many outputs at a time as fill a vector. No lane
+ * idles, and weights are loaded once for all pixels of the tile.
  */
 #include "conv_int.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum {
   MOST_OUTPUTS = 8,
+  MOST_ROWS = 20,
   LEAST_LANES = 8,
   LANE_SUMS = 6, /* what summing up an output's lanes takes, in products of vectors */
   UNROLLED = 4,  /* vectors of channels */
+  FENCED = 4,    /* rows, of whose loads there are registers for so many at a time */
 };
 
-unsigned cy_across_lanes(const cy_cg *cg, const cy_conv_desc *d) {
-  if (d->groups > 1 || d->cout > MOST_OUTPUTS)
-    return 0;
+/* Outputs that share a vector need a load for each product; those of their own share what is loaded. Measured on Zen 5. */
+static const double SHARED = 1.3, ADDRESS = 0.7; /* a pixel's, of a tap */
+
+static double single_products(const cy_conv_desc *d, unsigned lanes, double outputs, double taps) {
+  return outputs * (double)d->cout * (taps / lanes + LANE_SUMS / (double)d->cin);
+}
+
+/* Lanes that outputs of their own have: as many as divide the channels; 0: not so. */
+static unsigned single_lanes(const cy_cg *cg, const cy_conv_desc *d) {
   if (d->cin % cg->W == 0)
     return cg->W;
   return d->weights == CY_WEIGHTS_F32 && d->cin % LEAST_LANES == 0 && cg->W > LEAST_LANES ? LEAST_LANES : 0;
 }
 
-double cy_across_products(const cy_conv_desc *d, unsigned lanes, double outputs, double taps) {
-  return outputs * (double)d->cout * (taps / lanes + LANE_SUMS / (double)d->cin);
+cy_across cy_across_choose(const cy_cg *cg, const cy_conv_desc *d, double outputs, double taps, double *out_products) {
+  cy_across best = {0, 1};
+  if (d->groups > 1 || d->cout > MOST_OUTPUTS)
+    return best;
+  best.lanes = single_lanes(cg, d);
+  *out_products = best.lanes ? single_products(d, best.lanes, outputs, taps) : INFINITY;
+  unsigned together = 2;
+  while (together < d->cout)
+    together *= 2;
+  unsigned each = cg->W / together;
+  double shared = outputs * taps * (SHARED / each + ADDRESS / (double)d->cin);
+  if (each > 1 && d->cin % each == 0 && shared < *out_products) {
+    *out_products = shared;
+    best = (cy_across){cg->W, together};
+  }
+  return best;
 }
 
-/* As many pixels as leave registers for weights. */
-unsigned cy_across_rows(const cy_cg *cg, int64_t n) {
-  int64_t rows = (cg->registers == 32 ? 25 : 12) / n;
+/* As many pixels as leave registers for weights, and for a pixel's channels. */
+unsigned cy_across_rows(const cy_cg *cg, const cy_across *across, int64_t n) {
+  bool many = cg->registers == 32;
+  if (across->outputs > 1)
+    return many ? MOST_ROWS : 12;
+  int64_t rows = (many ? 25 : 12) / n;
   return (unsigned)(rows < 8 ? rows : 8);
 }
 
-int64_t cy_across_weights(const cy_conv_desc *d, int64_t taps) {
-  return taps * d->cin * d->cout * cy_weight_bytes(d->weights);
+int64_t cy_across_weights(const cy_across *across, const cy_conv_desc *d, int64_t taps) {
+  return taps * d->cin * (across->outputs > 1 ? across->outputs : d->cout) * cy_weight_bytes(d->weights);
 }
 
 /* ---- sums of lanes ---- */
@@ -60,22 +89,29 @@ static V fold_pair(cy_cg *cg, V a, V b, const int *id_a, const int *id_b, unsign
   return LLVMBuildFAdd(cg->b, first, cy_shuffle(cg, a, b, high, lanes), "");
 }
 
-/* The sums of the lanes of v[0 .. n), n up to `lanes`, in this order. */
-static V sum_lanes(cy_cg *cg, const V *v, unsigned n, unsigned lanes) {
+/* Sums of neighbouring lanes, `each` of them, of v[0 .. n), n up to `each`: those of the first `kept` such of every vector,
+ * in this order. */
+static V sum_lanes(cy_cg *cg, const V *v, unsigned n, unsigned lanes, unsigned each, unsigned kept) {
+  unsigned together = lanes / each;
   V now[16];
   int id[16][16], next[16], order[16];
-  for (unsigned i = 0; i < lanes; i++) {
+  for (unsigned i = 0; i < each; i++) {
     now[i] = i < n ? v[i] : LLVMGetPoison(LLVMTypeOf(v[0]));
     for (unsigned j = 0; j < lanes; j++)
-      id[i][j] = (int)i;
+      id[i][j] = (int)(i * together + j / each);
   }
-  for (unsigned size = lanes; size > 1; size /= 2)
+  for (unsigned size = each; size > 1; size /= 2)
     for (unsigned i = 0; i < size / 2; i++) {
       now[i] = fold_pair(cg, now[2 * i], now[2 * i + 1], id[2 * i], id[2 * i + 1], lanes, size, next);
       memcpy(id[i], next, sizeof next);
     }
   for (unsigned j = 0; j < lanes; j++)
-    order[id[0][j]] = (int)j;
+    order[j] = 0;
+  for (unsigned j = 0; j < lanes; j++) {
+    unsigned vector = (unsigned)id[0][j] / together, which = (unsigned)id[0][j] % together;
+    if (which < kept)
+      order[vector * kept + which] = (int)j;
+  }
   return cy_shuffle(cg, now[0], now[0], order, lanes);
 }
 
@@ -83,58 +119,93 @@ static V sum_lanes(cy_cg *cg, const V *v, unsigned n, unsigned lanes) {
 
 typedef struct shape {
   unsigned rows, n, lanes;
-  unsigned vectors; /* of channels, where they are few; 0: as many as c says */
+  unsigned vectors; /* of a row's sums: one for each output, or one that they share */
+  unsigned each;    /* lanes of an output in a vector, and channels that one is multiplied with */
+  unsigned steps;   /* so many channels where they are few; 0: as many as c says .. */
+  unsigned unit;    /* .. by so many of a loop's turn */
   cy_weights weights;
 } shape;
 
-/* Floats behind which the results of a tile may be written: whole vectors. */
-static int64_t result_floats(const shape *s) { return cy_round_up((int64_t)s->rows * s->n, s->lanes); }
+static shape shape_of(const cy_across *across, unsigned rows, unsigned n, int64_t c, cy_weights weights) {
+  bool shared = across->outputs > 1;
+  shape s = {.rows = rows, .n = n, .lanes = across->lanes, .vectors = shared ? 1 : n, .unit = 1, .weights = weights};
+  s.each = s.lanes / across->outputs;
+  int64_t steps = c / s.each;
+  s.steps = steps <= (shared ? 2 : 1) * UNROLLED ? (unsigned)steps : 0;
+  while (shared && s.unit < UNROLLED && steps % (s.unit * 2) == 0) /* addresses are loaded for several */
+    s.unit *= 2;
+  return s;
+}
 
-/* A vector of channels from k on: v, sums and then weights, moves on. */
+/* Floats behind which the results of a tile may be written: whole vectors. */
+static int64_t result_floats(const shape *s) { return (int64_t)s->rows * s->n + s->lanes; }
+
+/* Channels from `at` on: a vector of them, or, for outputs that share one, some of them again and again. */
+static V load_channels(cy_cg *cg, const shape *s, V at) {
+  if (s->each == s->lanes)
+    return cy_load(cg, cy_vecf(cg, s->lanes), at, 4);
+  int order[16];
+  V whole = cy_load(cg, cy_vecf(cg, s->each), at, 4);
+  for (unsigned i = 0; i < s->lanes; i++)
+    order[i] = (int)(i % s->each);
+  return cy_shuffle(cg, whole, whole, order, s->lanes);
+}
+
+/* A step of channels from k on: v, sums and then weights, moves on. */
 static void add_channels(cy_cg *cg, const shape *s, const V *row, V k, V *v) {
-  LLVMTypeRef type = cy_vecf(cg, s->lanes);
-  unsigned sums = s->rows * s->n;
+  unsigned sums = s->rows * s->vectors;
   int64_t bytes = s->lanes * cy_weight_bytes(s->weights);
   V w[MOST_OUTPUTS];
-  for (unsigned j = 0; j < s->n; j++) {
+  for (unsigned j = 0; j < s->vectors; j++) {
     V at = cy_gepc(cg, v[sums], j * bytes);
-    w[j] = s->lanes == cg->W ? cy_weights_load(cg, s->weights, at) : cy_load(cg, type, at, 4);
+    w[j] = s->lanes == cg->W ? cy_weights_load(cg, s->weights, at) : cy_load(cg, cy_vecf(cg, s->lanes), at, 4);
   }
   for (unsigned i = 0; i < s->rows; i++) {
-    V x = cy_load(cg, type, cy_gepf(cg, row[i], k), 4);
-    for (unsigned j = 0; j < s->n; j++)
-      v[i * s->n + j] = cy_fma(cg, x, w[j], v[i * s->n + j]);
+    if (s->each < s->lanes && i % FENCED == 0)
+      cy_emit_fence(cg);
+    V x = load_channels(cg, s, cy_gepf(cg, row[i], k));
+    for (unsigned j = 0; j < s->vectors; j++)
+      v[i * s->vectors + j] = cy_fma(cg, x, w[j], v[i * s->vectors + j]);
   }
-  v[sums] = cy_gepc(cg, v[sums], s->n * bytes);
+  v[sums] = cy_gepc(cg, v[sums], s->vectors * bytes);
 }
 
 static void add_tap(cy_cg *cg, const shape *s, const V *row, V c, V *v) {
-  unsigned carried = s->rows * s->n + 1;
-  if (s->vectors) {
-    for (unsigned i = 0; i < s->vectors; i++)
-      add_channels(cg, s, row, cy_i64(cg, i * s->lanes), v);
+  unsigned carried = s->rows * s->vectors + 1;
+  for (unsigned i = 0; i < s->steps; i++)
+    add_channels(cg, s, row, cy_i64(cg, i * s->each), v);
+  if (s->steps)
     return;
-  }
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), c, cy_i64(cg, s->lanes), v, carried);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), c, cy_i64(cg, s->unit * s->each), v, carried);
   memcpy(v, l.v, carried * sizeof *v);
-  add_channels(cg, s, row, l.iv, v);
+  for (unsigned i = 0; i < s->unit; i++)
+    add_channels(cg, s, row, cy_addc(cg, l.iv, i * s->each), v);
   cy_loop_end(cg, &l, v);
   memcpy(v, l.out, carried * sizeof *v);
 }
 
+/* Sums of lanes, row by row; each store may write behind its own results, where the next one follows. */
+static void store_sums(cy_cg *cg, const shape *s, const V *v, V to) {
+  unsigned sums = s->rows * s->vectors, kept = s->n / s->vectors;
+  for (unsigned i = 0; i < sums; i += s->each) {
+    V total = sum_lanes(cg, v + i, sums - i < s->each ? sums - i : s->each, s->lanes, s->each, kept);
+    cy_store(cg, total, cy_gepc(cg, to, i * kept * 4), 4);
+  }
+}
+
 /* void (i64 base, ptr tab, i64 tab_stride, ptr weights, i64 taps, i64 c, ptr to): results row by row, n each. */
 static V kernel(cy_cg *cg, const shape *s) {
-  char name[60];
-  snprintf(name, sizeof name, "cyk_f32_across%u_%ux%u_%u%s", s->lanes, s->rows, s->n, s->vectors,
+  char name[80];
+  snprintf(name, sizeof name, "cyk_f32_across%u_%u_%ux%u_%u_%u%s", s->lanes, s->each, s->rows, s->n, s->steps, s->unit,
            cy_weights_suffix(s->weights));
-  V fn = cy_shared_find(cg, name), v[CY_LOOP_MAX], row[16];
+  V fn = cy_shared_find(cg, name), v[CY_LOOP_MAX], row[MOST_ROWS];
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
   LLVMTypeRef params[] = {cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->i64, cg->ptr};
   fn = cy_fn_begin(cg, name, cg->voidt, params, 7, CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
-  unsigned sums = s->rows * s->n, carried = sums + 2;
+  unsigned sums = s->rows * s->vectors, carried = sums + 2;
   for (unsigned i = 0; i < sums; i++)
     v[i] = LLVMConstNull(cy_vecf(cg, s->lanes));
   v[sums] = LLVMGetParam(fn, 3);
@@ -149,10 +220,7 @@ static V kernel(cy_cg *cg, const shape *s) {
   add_tap(cg, s, row, LLVMGetParam(fn, 5), v);
   v[sums + 1] = cy_gep(cg, taps.v[sums + 1], LLVMGetParam(fn, 2));
   cy_loop_end(cg, &taps, v);
-  for (unsigned i = 0; i < sums; i += s->lanes) {
-    V total = sum_lanes(cg, taps.out + i, sums - i < s->lanes ? sums - i : s->lanes, s->lanes);
-    cy_store(cg, total, cy_gepc(cg, LLVMGetParam(fn, 6), i * 4), 4);
-  }
+  store_sums(cg, s, taps.out, LLVMGetParam(fn, 6));
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
   return fn;
@@ -174,12 +242,11 @@ static void emit_tiles(cy_cg *cg, const cy_core *k, const shape *s) {
   cy_loop_end(cg, &r, NULL);
 }
 
-void cy_across_emit(cy_cg *cg, const cy_core *k, unsigned lanes) {
+void cy_across_emit(cy_cg *cg, const cy_core *k, const cy_across *across) {
   int64_t n = 0, c = 0;
   cy_is_const(k->n, &n);
   cy_is_const(k->c, &c);
-  shape s = {.rows = k->tile.mr, .n = (unsigned)n, .lanes = lanes, .weights = k->weights};
-  s.vectors = c <= UNROLLED * (int64_t)lanes ? (unsigned)c / lanes : 0;
+  shape s = shape_of(across, k->tile.mr, (unsigned)n, c, k->weights);
   cy_if enough;
   cy_if_begin(cg, &enough, cy_icmp(cg, LLVMIntSGE, k->rows, cy_i64(cg, s.rows)));
   emit_tiles(cg, k, &s);

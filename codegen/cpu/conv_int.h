@@ -20,13 +20,26 @@ typedef struct cy_axis {
 
 void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
 
+/* ---- conv_across.c ---- */
+
+/* Vectors that hold input channels: so many lanes, shared by so many outputs; 0: none. */
+typedef struct cy_across {
+  unsigned lanes, outputs;
+} cy_across;
+/* The best form, if there is one, and what it takes: products of vectors for each input channel. outputs: single ones, each
+ * of so many taps, all channels of which are computed. */
+cy_across cy_across_choose(const cy_cg *cg, const cy_conv_desc *desc, double outputs, double taps,
+                           double *out_products);
+int64_t cy_across_weights(const cy_across *across, const cy_conv_desc *desc, int64_t taps); /* bytes */
+unsigned cy_across_rows(const cy_cg *cg, const cy_across *across, int64_t n);               /* of a tile */
+
 /* ---- conv_span.c ---- */
 
 /* A block of neighbouring outputs whose channels are columns of one row. */
 typedef struct cy_span {
   int64_t along[3]; /* outputs, by the axes of the desc */
   int64_t count;    /* of all axes together; 1: rows are single outputs */
-  unsigned across;  /* these in vectors of so many input channels: see conv_across.c; 0: not so */
+  cy_across across; /* these, summed up in vectors that hold input channels, too; no lanes: not so */
 } cy_span;
 cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *desc);
 /* The axes that desc has, along which such blocks are outputs. */
@@ -41,16 +54,8 @@ typedef struct cy_span_outputs {
 } cy_span_outputs;
 cy_epilogue cy_span_epilogue(const cy_span_outputs *outputs);
 
-/* ---- conv_across.c ---- */
-
-/* Input channels of a vector; 0: not possible. */
-unsigned cy_across_lanes(const cy_cg *cg, const cy_conv_desc *desc);
-/* Products of vectors for each input channel. */
-double cy_across_products(const cy_conv_desc *desc, unsigned lanes, double outputs, double taps);
-int64_t cy_across_weights(const cy_conv_desc *desc, int64_t taps); /* bytes */
-unsigned cy_across_rows(const cy_cg *cg, int64_t n);               /* of a tile */
 /* cy_core_emit of a core with weights of cy_pack_layout.across, single, and constant n and c. */
-void cy_across_emit(cy_cg *cg, const cy_core *core, unsigned lanes);
+void cy_across_emit(cy_cg *cg, const cy_core *core, const cy_across *across);
 
 /* ---- conv_planar.c ---- */
 

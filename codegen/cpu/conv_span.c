@@ -82,14 +82,13 @@ static int64_t step_of(const cy_conv_desc *d, int i) {
   return i >= d->n_spatial ? 1 : d->transposed ? d->stride[i] : 1;
 }
 
-/* Vectors of input channels instead, where they take fewer products than `least`? */
+/* Vectors that hold input channels instead, where they take fewer products than `least`? */
 static cy_span across_or(const cy_cg *cg, const cy_conv_desc *d, cy_span span, double least) {
-  double outputs = outputs_of(d), taps = plain_products(d) / outputs;
-  unsigned lanes = cy_across_lanes(cg, d);
-  if (!lanes || cy_across_weights(d, cy_conv_taps(d)) >= CY_MANY_WEIGHTS ||
-      cy_across_products(d, lanes, outputs, taps) * ACROSS_GAIN >= least)
+  double outputs = outputs_of(d), taps = plain_products(d) / outputs, most;
+  cy_across across = cy_across_choose(cg, d, outputs, taps, &most);
+  if (!across.lanes || cy_across_weights(&across, d, cy_conv_taps(d)) >= CY_MANY_WEIGHTS || most * ACROSS_GAIN >= least)
     return span;
-  return (cy_span){.along = {1, 1, 1}, .count = 1, .across = lanes};
+  return (cy_span){.along = {1, 1, 1}, .count = 1, .across = across};
 }
 
 cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *d) {

@@ -104,11 +104,13 @@ static void pack_depthwise(const cy_pack_layout *l, const cy_pack_source *s, cha
 }
 
 static void pack_across(const cy_pack_layout *l, const cy_pack_source *s, char *out) {
+  memset(out, 0, (size_t)l->bytes);
   for (int64_t t = 0; t < l->taps; t++)
     for (int64_t c0 = 0; c0 < l->c; c0 += l->across)
-      for (int64_t n = 0; n < l->n; n++)
+      for (int64_t n = 0; n < l->nr; n++)
         for (int64_t c = c0; c < c0 + l->across; c++, out += cy_weight_bytes(l->weights))
-          put_weight(l, s, 0, n, t, c, out);
+          if (n < l->n)
+            put_weight(l, s, 0, n, t, c, out);
 }
 
 void cy_pack_run(const cy_pack_layout *l, const cy_pack_source *s, int64_t begin, int64_t end, void *out) {
