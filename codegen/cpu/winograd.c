@@ -31,7 +31,10 @@
 /* ---- sizes ---- */
 
 static V output_count(cy_cg *cg, const wino *w) {
-  return cy_mul(cg, cy_size(cg, w->d->batch), cy_mul(cg, cy_size(cg, w->d->out[0]), cy_size(cg, w->d->out[1])));
+  V count = cy_size(cg, w->d->batch);
+  for (int i = 0; i < w->d->n_spatial; i++)
+    count = cy_mul(cg, count, cy_size(cg, w->d->out[i]));
+  return count;
 }
 
 /* Of the largest of the pictures that dilation makes, and of all of them. */
@@ -138,15 +141,20 @@ static V tile_start(cy_cg *cg, const wino *w, int axis, V t) {
   return cy_add(cg, cy_div(cg, t, each), cy_mulc(cg, cy_mod(cg, t, each), 4 * dilation));
 }
 
+/* Of three axes, what was counted as images are planes of them. */
+static void spot_deepen(cy_cg *cg, const wino *w, spot *s) {
+  if (!is_deep(w->d))
+    return;
+  V planes = cy_size(cg, w->d->out[0]);
+  s->od = cy_mod(cg, s->n, planes);
+  s->n = cy_div(cg, s->n, planes);
+}
+
 static spot emit_spot(cy_cg *cg, const wino *w, V tile) {
   V tw = tiles_along(cg, w, 2), th = tiles_along(cg, w, 1), row = cy_div(cg, tile, tw);
   spot s = {cy_div(cg, row, th), tile_start(cg, w, 1, cy_mod(cg, row, th)), tile_start(cg, w, 2, cy_mod(cg, tile, tw)),
             NULL};
-  if (is_deep(w->d)) {
-    V planes = cy_size(cg, w->d->out[0]);
-    s.od = cy_mod(cg, s.n, planes);
-    s.n = cy_div(cg, s.n, planes);
-  }
+  spot_deepen(cg, w, &s);
   return s;
 }
 
@@ -528,32 +536,38 @@ static void emit_task(cy_cg *cg, task *t, V number) {
 /* ---- few outputs ---- */
 
 static spot few_spot(cy_cg *cg, const wino *w, V output) {
-  V row = cy_div(cg, output, cy_size(cg, w->d->out[1])), height = cy_size(cg, w->d->out[0]);
-  return (spot){cy_div(cg, row, height), cy_mod(cg, row, height), cy_mod(cg, output, cy_size(cg, w->d->out[1])), NULL};
+  int y = row_axis(w->d);
+  V width = cy_size(cg, w->d->out[y + 1]), row = cy_div(cg, output, width), height = cy_size(cg, w->d->out[y]);
+  spot s = {cy_div(cg, row, height), cy_mod(cg, row, height), cy_mod(cg, output, width), NULL};
+  spot_deepen(cg, w, &s);
+  return s;
 }
 
 static void few_index(void *ctx, cy_cg *cg, V row, V *idx) {
   spot s = few_spot(cg, ctx, row);
-  idx[0] = s.n;
-  idx[1] = s.oh;
-  idx[2] = s.ow;
+  output_row at = {s.n, s.od, s.oh, s.ow, 0};
+  row_index(&at, cg, row, idx);
 }
 
-/* Sums of panel q, M[output][NR]. table: where each tap of each output is read. Weights are 36 times as large. */
+/* Bytes of the table of addresses for one tap in depth: where each of its taps of each output is read. */
+enum { FEW_TABLE = TAPS * FEW * 8 };
+
+/* Sums of panel q, M[output][NR]. Weights are 36 times as large. A block of channels belongs to one tap in depth. */
 static void emit_few_sums(cy_cg *cg, const task *t, V q, V outputs, V table) {
   const wino *w = t->w;
   int64_t row = w->nr * 4;
   V panel = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, q, w->c * TAPS * row));
   cy_loop c, i;
   cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, w->c), cy_i64(cg, CY_TAP_CHANNELS), NULL, 0);
+  V tap = cy_div(cg, c.iv, cy_i64(cg, w->d->cin)), channel = cy_sub(cg, c.iv, cy_mulc(cg, tap, w->d->cin));
   cy_product p = {.tile = w->tile,
                   .rows = outputs,
                   .tails = cy_tails(w->tile, 0, FEW),
                   .taps = TAPS,
-                  .a = LLVMBuildIntToPtr(cg->b, cy_mulc(cg, c.iv, 4), cg->ptr, ""),
+                  .a = LLVMBuildIntToPtr(cg->b, cy_mulc(cg, channel, 4), cg->ptr, ""),
                   .b = cy_gep(cg, panel, cy_mulc(cg, c.iv, TAPS * row)),
                   .c = t->m,
-                  .tab = table,
+                  .tab = cy_gep(cg, table, cy_mulc(cg, tap, FEW_TABLE)),
                   .tab_stride = FEW * 8,
                   .whole_tab = true,
                   .ldc = row,
@@ -567,16 +581,18 @@ static void emit_few_sums(cy_cg *cg, const task *t, V q, V outputs, V table) {
   cy_loop_end(cg, &i, NULL);
 }
 
-/* The table is smaller than V, M than that of a task's tiles. */
+/* Tables are smaller than V, M than that of a task's tiles. */
 static void emit_few(cy_cg *cg, const task *t) {
   const wino *w = t->w;
   const cy_conv_desc *d = w->d;
   V outputs = output_count(cg, w), table = t->v;
-  cy_rows rows = {few_index, (void *)w, 3};
+  cy_rows rows = {few_index, (void *)w, 1 + (unsigned)d->n_spatial};
   cy_loop p, q;
   cy_loop_begin(cg, &p, cy_i64(cg, 0), outputs, cy_i64(cg, 1), NULL, 0);
   spot s = few_spot(cg, w, p.iv);
-  emit_addresses(cg, w, &s, cy_i64(cg, 0), 3, cy_gep(cg, table, cy_mulc(cg, p.iv, 8)), FEW * 8);
+  V at = cy_gep(cg, table, cy_mulc(cg, p.iv, 8));
+  for (int64_t tap = 0; tap < w->depth; tap++)
+    emit_addresses(cg, w, &s, cy_i64(cg, tap), 3, cy_gepc(cg, at, tap * FEW_TABLE), FEW * 8);
   cy_loop_end(cg, &p, NULL);
   cy_loop_begin(cg, &q, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_few_sums(cg, t, q.iv, outputs, table);

@@ -27,10 +27,11 @@ static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
 /* What a picture of unknown size takes; where it is small, dilation leaves most tiles nearly empty. */
 static double unknown_tiles(const cy_conv_desc *d, double pixels) {
   static const int64_t sides[] = {12, 20, 40};
+  const int64_t *dilation = d->dilation + row_axis(d);
   double each = 0;
   for (int i = 0; i < 3; i++)
-    each += (double)(axis_tiles(sides[i], d->dilation[0]) * axis_tiles(sides[i], d->dilation[1])) /
-            (double)(sides[i] * sides[i]);
+    each +=
+        (double)(axis_tiles(sides[i], dilation[0]) * axis_tiles(sides[i], dilation[1])) / (double)(sides[i] * sides[i]);
   return pixels * each / 3;
 }
 
@@ -120,7 +121,8 @@ wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d) {
   w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
-  w.by_tap = !total && d->weights == CY_WEIGHTS_F32;
+  bool apart = depth == 1 || d->cin % CY_TAP_CHANNELS == 0; /* no block of channels belongs to two taps in depth */
+  w.by_tap = !total && d->weights == CY_WEIGHTS_F32 && apart;
   int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
   w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.c * w.nr);
   if (w.filters_once)
@@ -175,5 +177,5 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
     if (d->kernel[i] != 3 || d->stride[i] != 1)
       return false;
   /* no vector of channels belongs to two taps */
-  return !is_deep(d) || (d->stride[0] == 1 && d->cin % 16 == 0 && known_tiles(d, cy_csize_known(d->batch)));
+  return !is_deep(d) || (d->stride[0] == 1 && d->cin % 16 == 0);
 }
