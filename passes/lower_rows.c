@@ -368,10 +368,11 @@ static cy_expr scale_of(const norm *m, cy_kb *b, cy_expr squares) {
   return bin(b, CY_OP_div, cy_x_const(b->k, m->dtype, 1), cy_x_un(b->k, CY_OP_sqrt, mean));
 }
 
-/* Part `number` of so many elements along the row's axis `axis`; all of t: number is 0. */
+/* Part `number` of so many elements along the row's axis `axis`, where parts are `apart`; all of t: number is 0. */
 typedef struct part {
   cy_type t;
   int axis;
+  cy_dim apart;
   cy_expr number;
 } part;
 
@@ -379,7 +380,7 @@ typedef struct part {
 static int open_part(const norm *m, cy_kb *b, const part *p, cy_expr *idx) {
   int loops = open_row(b, &p->t, m->reduced, m->lanes, idx);
   if (p->number) {
-    cy_expr first = bin(b, CY_OP_mul, p->number, cy_x_dim(b->k, p->t.dim[p->axis]));
+    cy_expr first = bin(b, CY_OP_mul, p->number, cy_x_dim(b->k, p->apart));
     idx[p->axis] = bin(b, CY_OP_add, first, idx[p->axis]);
   }
   return loops;
@@ -450,10 +451,28 @@ static void norm_of_rows(const norm *m) {
 
 enum { LEAST_ROW = 1 << 14, LEAST_PART = 1 << 11, MOST_PARTS = 256, LEAST_PARTS = 8, ENOUGH_ROWS = 64 };
 
+/* How rows are cut: along `axis` into `whole` parts of `each` indices and one of `rest`, which may be 0. */
+typedef struct row_cut {
+  int axis;
+  cy_dim whole, each, rest;
+} row_cut;
+
+static row_cut cut_evenly(const norm *m, int axis, cy_dim parts) {
+  cy_graph *g = m->l->g;
+  cy_dim each = cy_dim_div(g, m->t->dim[axis], parts);
+  return (row_cut){axis, parts, each, cy_dim_const(g, 0)};
+}
+
+static row_cut cut_with_rest(const norm *m, int axis, int64_t each) {
+  cy_graph *g = m->l->g;
+  cy_dim extent = m->t->dim[axis], of = cy_dim_const(g, each), whole = cy_dim_div(g, extent, of);
+  return (row_cut){axis, whole, of, cy_dim_mod(g, extent, of)};
+}
+
 /* Are rows, or may they be, so long that their statistics are better made part by part? Of rows that lanes are not
  * along, lest a sum of f32 has too many terms one after the other, and few tasks are all there is; of others for the
- * tasks alone: where lengths are not known, on devices by lines. *out_axis is cut into *out_parts. */
-static bool cut_row(const norm *m, int *out_axis, cy_dim *out_parts) {
+ * tasks alone: where lengths are not known, on devices by lines. */
+static bool cut_row(const norm *m, row_cut *out) {
   cy_graph *g = m->l->g;
   int64_t length = 0, rows = 1, extent;
   bool known = cy_dim_is_const(g, m->count, &length);
@@ -467,19 +486,24 @@ static bool cut_row(const norm *m, int *out_axis, cy_dim *out_parts) {
   for (int i = 0; i < m->t->rank; i++) {
     if (!m->reduced[i])
       continue;
-    *out_axis = i;
-    *out_parts = m->t->dim[i];
-    bool fixed = cy_dim_is_const(g, m->t->dim[i], &extent);
+    bool fixed = cy_dim_is_const(g, m->t->dim[i], &extent), alone = m->t->dim[i] == m->count;
+    *out = cut_evenly(m, i, m->t->dim[i]);
     if (m->lanes && !known)
-      return *out_parts != m->count && (!fixed || extent >= LEAST_PARTS);
+      return !alone && (!fixed || extent >= LEAST_PARTS);
+    if (!fixed && alone)
+      *out = cut_with_rest(m, i, LEAST_PART);
     if (!fixed)
       return true;
-    int64_t parts = extent < MOST_PARTS ? extent : MOST_PARTS;
+    int64_t most = extent < MOST_PARTS ? extent : MOST_PARTS, parts = most;
     while (parts >= LEAST_PARTS && (extent % parts || (known && length / parts < LEAST_PART)))
       parts--;
-    *out_parts = cy_dim_const(g, parts);
+    *out = cut_evenly(m, i, cy_dim_const(g, parts));
     if (parts >= LEAST_PARTS)
       return true;
+    if (known && !m->lanes && extent >= LEAST_ROW) { /* no divisor fits */
+      *out = cut_with_rest(m, i, cy_ceil(extent, most) > LEAST_PART ? cy_ceil(extent, most) : LEAST_PART);
+      return true;
+    }
   }
   return false;
 }
@@ -496,28 +520,58 @@ static void row_place(const norm *m, cy_expr first, const cy_expr *idx, cy_expr 
 
 /* Statistics on their way: of parts, [parts, rows..]; of rows. */
 typedef struct part_places {
-  cy_dim parts, count; /* of a row; elements of a part */
-  int rank;            /* of those of parts */
+  row_cut cut;
+  int rank; /* of those of parts */
   cy_place means, squares, mean, scale;
 } part_places;
 
-static void make_parts(const norm *m, int axis, const part_places *s) {
+/* Parts of equal size: `count` from number `first` on, of `extent` indices of the axis that is cut. */
+typedef struct equal_parts {
+  cy_dim first, count, extent;
+} equal_parts;
+
+static int equal_parts_of(cy_graph *g, const row_cut *c, equal_parts out[2]) {
+  out[0] = (equal_parts){cy_dim_const(g, 0), c->whole, c->each};
+  out[1] = (equal_parts){c->whole, cy_dim_min(g, c->rest, cy_dim_const(g, 1)), c->rest};
+  return cy_dim_is(g, c->rest, 0) ? 1 : 2;
+}
+
+/* Elements of one of them. */
+static cy_dim elements_of(const norm *m, int axis, const equal_parts *e) {
+  cy_dim count = e->extent;
+  for (int i = 0; i < m->t->rank; i++)
+    if (m->reduced[i] && i != axis)
+      count = cy_dim_mul(m->l->g, count, m->t->dim[i]);
+  return count;
+}
+
+static void make_parts(const norm *m, const part_places *s, const equal_parts *e) {
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1];
   cy_local mean, squares;
-  part p = {.t = *m->t, .axis = axis};
-  p.t.dim[axis] = cy_dim_div(m->l->g, m->t->dim[axis], s->parts);
+  int axis = s->cut.axis;
+  part p = {.t = *m->t, .axis = axis, .apart = s->cut.each};
+  p.t.dim[axis] = e->extent;
   cy_kb_init(&b, m->l, norm_name(m));
-  p.number = cy_kb_grid_index(&b, s->parts);
+  p.number = cy_kb_grid_index(&b, e->count);
+  p.number = bin(&b, CY_OP_add, p.number, cy_x_dim(b.k, e->first));
   grid_rows(&b, m->t, m->reduced, idx);
-  statistics(m, &b, &p, s->count, idx, &mean, &squares);
+  statistics(m, &b, &p, elements_of(m, axis, e), idx, &mean, &squares);
   row_place(m, p.number, idx, at);
   cy_kb_store(&b, &s->means, m->dtype, s->rank, at, cy_x_local(b.k, mean));
   cy_kb_store(&b, &s->squares, m->dtype, s->rank, at, cy_x_local(b.k, squares));
   cy_kb_launch(&b, true);
 }
 
-static void join_parts(const norm *m, const part_places *s) {
+/* A loop over some parts of row idx: `at` is the place of one. Returns its number of elements. */
+static cy_expr open_parts(const norm *m, cy_kb *b, const part_places *s, const equal_parts *e, const cy_expr *idx,
+                          cy_expr *at) {
+  cy_expr number = cy_kb_loop(b, e->count, false);
+  row_place(m, bin(b, CY_OP_add, number, cy_x_dim(b->k, e->first)), idx, at);
+  return cy_x_cast(b->k, cy_x_dim(b->k, elements_of(m, s->cut.axis, e)), m->dtype);
+}
+
+static void join_parts(const norm *m, const part_places *s, const equal_parts *e, int n) {
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1], row[CY_MAX_RANK];
   cy_kb_init(&b, m->l, norm_name(m));
@@ -525,17 +579,22 @@ static void join_parts(const norm *m, const part_places *s) {
   grid_rows(&b, m->t, m->reduced, idx);
   row_place(m, 0, idx, row);
   cy_local mean = local_set(&b, m->dtype, cy_x_const(k, m->dtype, 0));
-  row_place(m, cy_kb_loop(&b, s->parts, false), idx, at);
-  cy_kernel_accum(k, mean, CY_OP_add, cy_kb_load(&b, &s->means, m->dtype, s->rank, at));
-  cy_kernel_end(k);
-  cy_kernel_set(k, mean, bin(&b, CY_OP_mul, cy_x_local(k, mean), one_over(m, &b, s->parts)));
+  for (int i = 0; i < n; i++) {
+    cy_expr elements = open_parts(m, &b, s, &e[i], idx, at);
+    cy_expr of = cy_kb_load(&b, &s->means, m->dtype, s->rank, at);
+    cy_kernel_accum(k, mean, CY_OP_add, bin(&b, CY_OP_mul, of, elements));
+    cy_kernel_end(k);
+  }
+  cy_kernel_set(k, mean, bin(&b, CY_OP_mul, cy_x_local(k, mean), one_over(m, &b, m->count)));
   cy_local squares = local_set(&b, m->dtype, cy_x_const(k, m->dtype, 0));
-  row_place(m, cy_kb_loop(&b, s->parts, false), idx, at);
-  cy_expr d = bin(&b, CY_OP_sub, cy_kb_load(&b, &s->means, m->dtype, s->rank, at), cy_x_local(k, mean));
-  d = bin(&b, CY_OP_mul, bin(&b, CY_OP_mul, d, d), cy_x_cast(k, cy_x_dim(k, s->count), m->dtype));
-  d = bin(&b, CY_OP_add, cy_kb_load(&b, &s->squares, m->dtype, s->rank, at), d);
-  cy_kernel_accum(k, squares, CY_OP_add, d);
-  cy_kernel_end(k);
+  for (int i = 0; i < n; i++) {
+    cy_expr elements = open_parts(m, &b, s, &e[i], idx, at);
+    cy_expr of = cy_kb_load(&b, &s->means, m->dtype, s->rank, at), d = bin(&b, CY_OP_sub, of, cy_x_local(k, mean));
+    d = bin(&b, CY_OP_mul, bin(&b, CY_OP_mul, d, d), elements);
+    d = bin(&b, CY_OP_add, cy_kb_load(&b, &s->squares, m->dtype, s->rank, at), d);
+    cy_kernel_accum(k, squares, CY_OP_add, d);
+    cy_kernel_end(k);
+  }
   cy_kb_store(&b, &s->mean, m->dtype, s->rank - 1, row, cy_x_local(k, mean));
   cy_kb_store(&b, &s->scale, m->dtype, s->rank - 1, row, scale_of(m, &b, cy_x_local(k, squares)));
   cy_kb_launch(&b, true);
@@ -543,13 +602,15 @@ static void join_parts(const norm *m, const part_places *s) {
 
 /* Three kernels: mean and squares of parts; those of rows from them (Chan, Golub, LeVeque: Updating formulae and a
  * pairwise algorithm for computing sample variances, 1979), kept as mean and scale; elements. */
-static void norm_of_parts(const norm *m, int axis, cy_dim parts) {
+static void norm_of_parts(const norm *m, const row_cut *cut) {
   static const bool none[CY_MAX_RANK];
   cy_lowering *l = m->l;
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], row[CY_MAX_RANK];
-  cy_dim dims[CY_MAX_RANK + 1] = {parts};
-  part_places s = {.parts = parts, .count = cy_dim_div(l->g, m->count, parts), .rank = 1};
+  equal_parts e[2];
+  int n = equal_parts_of(l->g, cut, e);
+  cy_dim dims[CY_MAX_RANK + 1] = {n > 1 ? cy_dim_addi(l->g, cut->whole, 1) : cut->whole};
+  part_places s = {.cut = *cut, .rank = 1};
   for (int i = 0; i < m->t->rank; i++)
     if (!m->reduced[i])
       dims[s.rank++] = m->t->dim[i];
@@ -557,8 +618,9 @@ static void norm_of_parts(const norm *m, int axis, cy_dim parts) {
   s.squares = cy_lower_temp(l, m->dtype, dims, s.rank);
   s.mean = cy_lower_temp(l, m->dtype, dims + 1, s.rank - 1);
   s.scale = cy_lower_temp(l, m->dtype, dims + 1, s.rank - 1);
-  make_parts(m, axis, &s);
-  join_parts(m, &s);
+  for (int i = 0; i < n; i++)
+    make_parts(m, &s, &e[i]);
+  join_parts(m, &s, e, n);
   cy_kb_init(&b, l, norm_name(m));
   grid_rows(&b, m->t, none, idx);
   row_place(m, 0, idx, row);
@@ -570,15 +632,14 @@ static void norm_of_parts(const norm *m, int axis, cy_dim parts) {
 
 static void lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   norm m = norm_of(l, root, anchor, target);
-  int axis;
-  cy_dim parts;
-  if (m.bytes || !cut_row(&m, &axis, &parts)) {
+  row_cut rows;
+  if (m.bytes || !cut_row(&m, &rows)) {
     norm_of_rows(&m);
     return;
   }
   cy_branch cut;
   bool always = !m.lanes || cy_lower_branch_from(l, m.count, LEAST_ROW, &cut);
-  norm_of_parts(&m, axis, parts);
+  norm_of_parts(&m, &rows);
   if (always)
     return;
   cy_lower_otherwise(l, &cut);

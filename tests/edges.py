@@ -454,6 +454,14 @@ def long_rows():
         case('long rows, known, ' + name, [N('Reshape', ['x', 'dims'], ['r'])] + [N(nodes[0].op_type, ['r', 'w', 'b'], ['c'],
                                                                                     pads=[1] * 2 * len(dims))] + nodes[1:],
              [{'x': x}], constants=each + [const('dims', np.array(x.shape))])
+    nodes = [N('Conv', ['x', 'w'], ['c']), N('Reshape', ['c', 'merged'], ['m']),
+             N('InstanceNormalization', ['m', 's', 'b'], ['n']), N('Shape', ['c'], ['dims']), N('Reshape', ['n', 'dims'], ['d']),
+             N('Conv', ['d', 'w'], ['y'])]
+    constants = [const('w', rng.standard_normal((8, 8, 1, 1)).astype(f32)), const('merged', np.array([0, 8, -1])),
+                 const('s', rng.random(8).astype(f32)), const('b', (20 * rng.standard_normal(8)).astype(f32))]
+    sizes = ((2, 131, 139), (1, 64, 64), (3, 5, 7), (1, 1, 2049))
+    case('long rows, merged', nodes, [{'x': rng.standard_normal((n, 8, high, wide)).astype(f32)} for n, high, wide in sizes],
+         constants=constants)
     for length in (1 << 16, 40503):
         nodes = [N('Reshape', ['x', 'dims'], ['r']), N('InstanceNormalization', ['r', 's', 'b'], ['y'])]
         case('long rows of %d' % length, nodes, [{'x': rng.standard_normal((2, length)).astype(f32)}],

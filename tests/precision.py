@@ -1,9 +1,11 @@
-"""How many digits are right: models of doubles, and functions of floats where their results are small, at -O0 and -O3.
+"""How many digits are right: models of doubles, functions of floats where their results are small, and statistics of long
+rows, at -O0 and -O3.
 
 In:  one model of each kind, made here; doubles.
 Out: the closing line. Doubles are compared with ONNX Runtime, or where it has no kernel for them with the onnx package's
 evaluator, within 1e-12;
-functions of floats with NumPy in doubles, element by element, within a number of units in the last place.
+functions of floats with NumPy in doubles, element by element, within a number of units in the last place; long rows of
+floats, normalised, with NumPy in doubles.
 """
 import math
 import os
@@ -11,6 +13,7 @@ import shutil
 
 import numpy as np
 from onnx import helper as h
+from onnx import numpy_helper as nh
 from onnx.reference import ReferenceEvaluator
 
 import graphs
@@ -18,6 +21,7 @@ import lib
 import network
 
 LEVELS = ('-O0', '-O3')
+ROWS_OFF = 5e-6 # of numbers whose variance is 1
 
 
 def doubles():
@@ -124,10 +128,33 @@ def check_functions(args, folder, level):
     return why
 
 
+def check_rows(args, folder, level):
+    """Normalised rows of many floats, where the channels lie together: the sums of a row have no long chain of roundings.
+    Sizes that are known have a prime number of columns."""
+    rng, w = np.random.default_rng(3), np.eye(16, dtype=np.float32)[..., None]
+    nodes = [h.make_node('Conv', ['x', 'w'], ['c']), h.make_node('InstanceNormalization', ['c', 's', 'b'], ['n']),
+             h.make_node('Conv', ['n', 'w'], ['y'])]
+    each = nh.from_array(np.ones(16, np.float32), 's'), nh.from_array(np.zeros(16, np.float32), 'b')
+    constants = [nh.from_array(w, 'w'), *each]
+    for size, dim in ((200000, 'n'), (104729, 104729)):
+        x = (1 + rng.standard_normal((1, 16, size)) / 10).astype(np.float32)
+        ports = [graphs.port('x', np.float32, (1, 16, dim))], [graphs.port('y', np.float32, None)]
+        proto = graphs.model_of(nodes, *ports, constants, opset=18)
+        why, got = outputs(args, folder, proto, {'x': x}, level)
+        if why:
+            return why
+        d = x.astype(np.float64)
+        d -= d.mean(2, keepdims=True)
+        off = np.sqrt(np.mean((got[0] - d / np.sqrt((d * d).mean(2, keepdims=True) + 1e-5)) ** 2))
+        if not off <= ROWS_OFF:
+            return 'rows of %d: off by %.2g, limit %g' % (size, off, ROWS_OFF)
+    return None
+
+
 def main():
     args = lib.arguments(__doc__)
     suite, folder = lib.Suite(args), os.path.join(args.build, 'precision')
-    for name, check in (('doubles', check_doubles), ('functions', check_functions)):
+    for name, check in (('doubles', check_doubles), ('functions', check_functions), ('rows', check_rows)):
         for level in LEVELS:
             if args.wanted('%s %s' % (name, level)):
                 os.makedirs(folder, exist_ok=True)
