@@ -52,9 +52,6 @@ static void plan_rows(const cy_cg *cg, att *a) {
   a->many = !a->few || a->rows == 0;
   a->qk = cy_tile_choose(cg, 0, 0);
   a->pv = cy_tile_choose(cg, a->many ? 0 : a->rows, d->columns);
-  if (a->few)
-    while (d->columns % ((int64_t)a->pv.nv * cg->W))
-      a->pv.nv--; /* whole panels of values in place */
   a->block = (int64_t)(!cg->avx512 ? BLOCK_TILES : cg->amx_bf16 ? FEWEST_TILES : FEWER_TILES) * a->qk.mr;
   int64_t rows = a->rows ? a->rows : UNKNOWN_ROWS * 4, parts = cy_ceil(WANTED_TASKS, outer);
   if (parts > rows / LEAST_ROWS)
@@ -81,6 +78,18 @@ static void plan_scales(const cy_cg *cg, att *a) {
   a->late = powers && !a->half && a->many && !cg->amx_bf16;
 }
 
+/* With AVX-512, vectors of values are shared out evenly to as few panels as hold them, the last one takes what is left: 80
+ * columns come by 48 and 32, as a panel of 64 for the last 16 would be mostly empty. Elsewhere panels are narrow, and the
+ * values of few rows are read where they are, by whole ones. */
+static void plan_values(const cy_cg *cg, att *a) {
+  int64_t columns = a->d->columns, vectors = cy_ceil(columns, cg->W);
+  if (cg->avx512)
+    a->pv.nv = (unsigned)cy_ceil(vectors, cy_ceil(vectors, a->pv.nv));
+  else if (a->few)
+    while (columns % ((int64_t)a->pv.nv * cg->W))
+      a->pv.nv--;
+}
+
 static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   att a = {.d = d, .keys = cy_csize_known(d->keys)};
   while (a.shared < d->n_batch && cy_csize_is(d->k_batch[d->n_batch - 1 - a.shared], 0) &&
@@ -89,6 +98,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   plan_rows(cg, &a);
   if (d->bf16)
     cy_attention_half_plan(cg, &a);
+  plan_values(cg, &a);
   plan_scales(cg, &a);
   a.nr_k = (int64_t)a.qk.nv * cg->W;
   a.nr_v = (int64_t)a.pv.nv * cg->W;
@@ -102,6 +112,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   a.all = a.keys && !a.tiled && !d->causal && !d->window;
   a.tops = a.all && a.keys >= a.nr_k && cg->avx512 && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
   a.panels_v = cy_ceil(d->columns, a.nr_v);
+  a.last_v = cg->avx512 && !a.amx ? (unsigned)cy_ceil(d->columns - (a.panels_v - 1) * a.nr_v, cg->W) : a.pv.nv;
   a.values_stay = !a.half && d->columns == a.nr_v && cy_csize_is(d->vn, 1) && cy_csize_is(d->vj, a.nr_v);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
   a.ld_o = a.panels_v * a.nr_v;
@@ -331,24 +342,25 @@ static void dot_keys(cy_cg *cg, const work *w, V j0, V n) {
   cy_loop_end(cg, &j, NULL);
 }
 
-/* outputs (+)= weights * values of keys [j0, j0 + n), of panel p */
-static void multiply_value_panel(cy_cg *cg, const work *w, V p, V j0, V n, V accumulate, bool few,
+/* outputs (+)= weights * values of keys [j0, j0 + n), of panel p, nv vectors wide */
+static void multiply_value_panel(cy_cg *cg, const work *w, V p, unsigned nv, V j0, V n, V accumulate, bool few,
                                  const cy_weighing *weighing) {
   const att *a = w->a;
+  cy_tile tile = {a->pv.mr, nv};
   V keys = cy_size(cg, a->d->keys), panel = cy_mulc(cg, keys, a->nr_v);
   V packed = cy_gepf(cg, w->values_at, cy_add(cg, cy_mul(cg, p, panel), cy_mulc(cg, j0, a->nr_v)));
   V in_place = cy_gepf(cg, w->v, cy_add(cg, cy_mul(cg, j0, cy_size(cg, a->d->vj)), cy_mulc(cg, p, a->nr_v)));
-  cy_product product = {.tile = a->pv,
+  cy_product product = {.tile = tile,
                         .rows = w->rows,
                         .a = w->scores,
                         .b = few ? in_place : packed,
-                        .ldb = few ? cy_mulc(cg, cy_size(cg, a->d->vj), 4) : NULL,
+                        .ldb = few ? cy_mulc(cg, cy_size(cg, a->d->vj), 4) : cy_i64(cg, a->nr_v * 4),
                         .c = cy_gepf(cg, w->outputs, cy_mulc(cg, p, a->nr_v)),
                         .tab = w->tab_s,
                         .k = n,
                         .accumulate = accumulate,
                         .weighing = weighing,
-                        .tails = few && !a->rows ? (2u << FEW) - 1 : cy_tails(a->pv, a->rows, a->block),
+                        .tails = few && !a->rows ? (2u << FEW) - 1 : cy_tails(tile, a->rows, a->block),
                         .row_bytes = a->ld_s * 4,
                         .ldc = a->ld_o * 4};
   cy_product_emit(cg, &product);
@@ -356,19 +368,21 @@ static void multiply_value_panel(cy_cg *cg, const work *w, V p, V j0, V n, V acc
 
 /* All panels; with the first one, scores may have to become weights. */
 static void multiply_values(cy_cg *cg, const work *w, V j0, V n, V accumulate, bool few) {
-  V zero = cy_i64(cg, 0), panels = cy_i64(cg, w->a->panels_v);
-  int64_t done = w->a->late && !few;
+  const att *a = w->a;
+  int64_t done = a->late && !few, whole = a->last_v < a->pv.nv ? a->panels_v - 1 : a->panels_v;
   cy_loop p;
   if (done) {
-    const cy_weighing weighing = {w->shifts, w->sums, w->a->unit != 1};
-    multiply_value_panel(cg, w, zero, j0, n, accumulate, few, &weighing);
+    const cy_weighing weighing = {w->shifts, w->sums, a->unit != 1};
+    multiply_value_panel(cg, w, cy_i64(cg, 0), a->pv.nv, j0, n, accumulate, few, &weighing);
     cy_attention_sums(cg, w);
   }
-  if (done == w->a->panels_v)
-    return;
-  cy_loop_begin(cg, &p, cy_i64(cg, done), panels, cy_i64(cg, 1), NULL, 0);
-  multiply_value_panel(cg, w, p.iv, j0, n, accumulate, few, NULL);
-  cy_loop_end(cg, &p, NULL);
+  if (done < whole) {
+    cy_loop_begin(cg, &p, cy_i64(cg, done), cy_i64(cg, whole), cy_i64(cg, 1), NULL, 0);
+    multiply_value_panel(cg, w, p.iv, a->pv.nv, j0, n, accumulate, few, NULL);
+    cy_loop_end(cg, &p, NULL);
+  }
+  if (whole < a->panels_v)
+    multiply_value_panel(cg, w, cy_i64(cg, whole), a->last_v, j0, n, accumulate, few, NULL);
 }
 
 /* ---- finishing ---- */

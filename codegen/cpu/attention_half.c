@@ -272,7 +272,7 @@ void cy_attention_half_outputs(cy_cg *cg, const work *w, V j0, V n, V accumulate
                  .lda = a->ld_w,
                  .ldc = a->ld_o,
                  .nr = a->nr_v,
-                 .tile = a->pv};
+                 .tile = {a->pv.mr, p + 1 < a->panels_v ? a->pv.nv : a->last_v}};
     (a->amx ? multiply_tiles : multiply_pairs)(cg, w, &x);
   }
 }

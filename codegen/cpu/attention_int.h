@@ -17,6 +17,7 @@ typedef struct att {
   bool tops;            /* whole panels of scores come with the greatest ones */
   int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
   int64_t panels_v;
+  unsigned last_v; /* vectors of the last panel of values that there are columns for */
   bool few, many; /* forms to emit: rows up to FEW, more */
   bool late;      /* scores of many rows become weights in the product with the values, see core_weigh.c */
   bool half, amx; /* q, k, v are bf16, multiplied by tiles of AMX or by pairs; of these forms: */
