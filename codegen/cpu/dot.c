@@ -136,10 +136,11 @@ static bool rows_summed(const plan *p) {
   return p->form.fours && (p->d->b_zero_slot >= 0 || (!p->packed && !p->d->b_signed));
 }
 
-/* Rows of bytes are read where they lie, except for a last tile that is not full, or would reach too far; so are those
- * of AMX, which may lie at any distance. */
+/* Rows of bytes and bf16 are read where they lie, except for a last tile that is not full, or would reach too far; so are
+ * those of AMX, which may lie at any distance. */
 static bool rows_in_place(const plan *p) {
-  return (p->form.amx || bytes_at_once(p)) && cy_dot_rows_as_wanted(p) && !p->shifted && !rows_summed(p);
+  bool as_stored = p->form.amx || p->form.bf16 || bytes_at_once(p);
+  return as_stored && cy_dot_rows_as_wanted(p) && !p->shifted && !rows_summed(p);
 }
 static int64_t reach_bytes(const plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
 
@@ -152,6 +153,13 @@ static bool amx_fits(const cy_cg *cg, const plan *p) {
 
 static const cy_epilogue *epilogue_of(const plan *p) {
   return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
+}
+
+/* Of a task: those that are copied stay in the second-level cache beside weights. Others: weights are read again for
+ * every block of rows, so that few are better (measured with AVX-512). */
+static int64_t rows_at_most(const cy_cg *cg, const plan *p, int64_t k) {
+  int64_t fit = bytes_at_once(p) ? COPIED_BYTES / k : 192 * 1024 / (k * 2);
+  return cg->avx512 && rows_in_place(p) ? INT64_MAX : fit / p->tile.mr * p->tile.mr;
 }
 
 static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
@@ -181,8 +189,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
     p.tile.mr = tile_rows(cg, &p);
   p.nr = (int64_t)p.tile.nv * cg->W;
   p.last = last_columns(cg, &p);
-  int64_t k = p.k ? p.k : 512,
-          most = (bytes_at_once(&p) ? COPIED_BYTES / k : 192 * 1024 / (k * 2)) / p.tile.mr * p.tile.mr;
+  int64_t k = p.k ? p.k : 512, most = rows_at_most(cg, &p, k);
   int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
   cy_blocks b;
   if (p.form.amx) {
@@ -329,7 +336,8 @@ static V task_count(cy_cg *cg, void *ctx) {
 static V rows_bytes(cy_cg *cg, const plan *p) {
   if (p->strip)
     return cy_i64(cg, p->strip_bytes + cy_round_up((p->mb + p->tile.mr) * 8, 64));
-  return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), p->mb), reach_bytes(p)));
+  int64_t copied = rows_in_place(p) && !p->form.amx ? p->tile.mr : p->mb;
+  return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), copied), reach_bytes(p)));
 }
 static V fresh_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
 /* Of a panel's columns, where they are needed. */
@@ -611,7 +619,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
     t.a = p->in_picture ? f->a : f->scratch;
     t.table = cy_gep(cg, f->offsets, cy_mulc(cg, r.iv, 8));
   } else {
-    t.a = cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes));
+    t.a = cy_gep(cg, f->rows, cy_mul(cg, r.iv, f->row_bytes));
   }
   if (rows_in_place(p)) {
     V there = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
@@ -676,6 +684,9 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   find_operands(cg, f);
   V count = cy_sub(cg, r.end, r.begin);
   f->stay = rows_to_stay(cg, f, count);
+  f->rows = f->scratch;
+  if (rows_in_place(p) && !p->form.amx)
+    f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, LLVMBuildNeg(cg->b, f->row_bytes, "")));
   emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), columns_outer ? fast : slow), count);
   if (p->fresh)
     emit_fresh(cg, f, q.begin, q.end);

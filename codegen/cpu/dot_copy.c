@@ -189,7 +189,7 @@ void cy_dot_copy_rows(cy_cg *cg, const cy_dot_frame *f, V count) {
   }
   if (cy_dot_rows_as_wanted(p)) {
     V src = cy_dot_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, f->stay), p->k));
-    V dst = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, f->row_bytes));
+    V dst = cy_gep(cg, f->rows, cy_mul(cg, f->stay, f->row_bytes));
     cy_dot_run(cg, &f->convert, dst, src, cy_mulc(cg, cy_sub(cg, count, f->stay), p->k));
     return;
   }

@@ -36,7 +36,8 @@ typedef struct cy_dot_frame {
   V row0, product, matrix, a, b, sums, col0;
   V copied;       /* i64: which rows are in scratch */
   V offsets;      /* in a strip: where the task's pixels begin */
-  V stay;         /* so many rows are read where they lie */
+  V stay;         /* so many rows are read where they lie; the others are copied .. */
+  V rows;         /* .. behind this by as many rows as stay */
   V first, again; /* of cut weights: see dot.h */
   V start;        /* what sums begin with, from panel p0 on */
   V row_sums;     /* of the task's rows, where zero points of b need them */
