@@ -208,6 +208,8 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
     p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
   }
   p.unit = unit_choose(cg, &p);
+  int64_t weights = p.n * p.k * (p.form.wide ? 2 : 1);
+  p.form.ahead = cg->avx512 && p.packed && !p.form.amx && !p.form.cut && weights >= CY_MANY_WEIGHTS;
   if (bytes_at_once(&p) && !rows_summed(&p))
     cy_dot_strip_plan(&p);
   p.inlined = p.packed && !rows_summed(&p) && cy_dot_inline_pays(cg, p.form, p.rows, p.n, p.k, epilogue_of(&p));
@@ -513,15 +515,26 @@ static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LL
   return cy_select(cg, few, cy_dot_amx_kernel(cg, p->form, CY_AMX_ROWS, nv, nr, false), fn);
 }
 
-/* A tile of rows of a, where each begins behind a, and where its sums go. */
+/* A tile of rows of a, where each begins behind a, and where its sums go; which of so many of the task; the panel behind
+ * those of its group. */
 typedef struct rows_tile {
   V a, table, rows, sums, ldc;
+  V number, tiles, end;
 } rows_tile;
 
 static cy_dot_depth depth_of(cy_cg *cg, const plan *p) {
   if (!p->strip)
     return (cy_dot_depth){cy_dot_k_groups(cg, p), cy_i64(cg, 1), cy_i64(cg, 0)};
   return (cy_dot_depth){cy_i64(cg, p->run_groups), cy_i64(cg, p->axis[1].count), cy_dot_strip_pitch(cg, p)};
+}
+
+/* Weights come from memory in time where each tile of rows asks for some of the panels behind its own. */
+static void prefetch_args(cy_cg *cg, const frame *f, const rows_tile *t, V panels, V *out) {
+  const plan *p = f->p;
+  V line = cy_i64(cg, cy_dot_group_bytes(p->form, p->nr)), step = cy_ceil_div(cg, line, t->tiles);
+  V share = cy_mul(cg, cy_mul(cg, cy_dot_k_groups(cg, p), panels), step), behind = cy_mul(cg, t->end, f->panel_bytes);
+  out[0] = cy_gep(cg, f->b, cy_add(cg, behind, cy_mul(cg, t->number, share)));
+  out[1] = step;
 }
 
 /* Panels [q0, end) for a tile of rows, their first nv vectors; nr: columns of each. start, c: of panel q0. */
@@ -536,8 +549,11 @@ static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V e
     b = cy_gep(cg, b, cy_mulc(cg, before, cy_dot_group_bytes(p->form, p->nr)));
   }
   cy_dot_depth d = depth_of(cg, p);
-  V args[] = {t->a, t->table, b, c, t->ldc, d.groups, cy_sub(cg, end, q0), start, first, f->again, d.runs, d.pitch};
-  LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
+  V panels = cy_sub(cg, end, q0),
+    args[CY_DOT_MOST_ARGS] = {t->a, t->table, b, c, t->ldc, d.groups, panels, start, first, f->again, d.runs, d.pitch};
+  if (p->form.ahead)
+    prefetch_args(cg, f, t, panels, args + CY_DOT_ARGS);
+  LLVMBuildCall2(cg->b, type, fn, args, p->form.ahead ? CY_DOT_MOST_ARGS : CY_DOT_ARGS, "");
 }
 
 /* Panels [q0, end) for a tile of rows; the last one has a kernel of its own where fewer vectors do. */
@@ -614,7 +630,11 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   V cols = cy_sub(cg, cy_imin(cg, columns(cg, p), cy_mulc(cg, end, p->nr)), col);
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, MR, NULL, 0);
   V col0 = cy_add(cg, f->col0, col), rows = cy_imin(cg, MR, cy_sub(cg, count, r.iv));
-  rows_tile t = {NULL, f->row_table, rows, sums, ldc};
+  rows_tile t = {.table = f->row_table, .rows = rows, .sums = sums, .ldc = ldc, .end = end};
+  if (p->form.ahead) {
+    t.number = cy_div(cg, r.iv, MR);
+    t.tiles = cy_ceil_div(cg, count, MR);
+  }
   if (p->strip) {
     t.a = p->in_picture ? f->a : f->scratch;
     t.table = cy_gep(cg, f->offsets, cy_mulc(cg, r.iv, 8));

@@ -147,14 +147,17 @@ typedef struct cy_dot_form {
   bool amx;                    /* fours or bf16 */
   bool far;                    /* amx: b lies beyond the first-level cache */
   bool strip;                  /* k goes through several runs, one kernel row each */
+  bool ahead;                  /* not amx: other memory is prefetched meanwhile */
   unsigned step, together;     /* k of a group; groups come by so many */
 } cy_dot_form;
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
- * i64 runs, i64 pitch): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its
- * first columns; of lanes beyond nr, whatever. start: what the sums begin with, for fours; or, onto, with what c holds;
- * first, again: of cut weights, from the first of the panels on, and from the beginning; runs, pitch: of a strip, groups
- * being those of a run, how many runs there are and the bytes from one to the next. */
+ * i64 runs, i64 pitch [, ptr ahead, i64 step]): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr
+ * rows times its first columns; of lanes beyond nr, whatever. start: what the sums begin with, for fours; or, onto, with
+ * what c holds; first, again: of cut weights, from the first of the panels on, and from the beginning; runs, pitch: of a
+ * strip, groups being those of a run, how many runs there are and the bytes from one to the next; ahead, step: with every
+ * group a line is prefetched, so many bytes behind the one before. */
+enum { CY_DOT_ARGS = 12, CY_DOT_MOST_ARGS = 14 };
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
 /* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
  * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, sums begin
@@ -166,7 +169,7 @@ enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = 16 }; /* of a tile */
 /* What its tasks are made of; as for cy_tile_choose and cy_blocks_choose. row_bytes: a row's k; copied: to scratch. */
 cy_tile cy_dot_amx_tile(int64_t rows, int64_t n);
 cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied);
-V cy_dot_kernel_begin(cy_cg *cg, const char *name); /* begins one of either kind */
+V cy_dot_kernel_begin(cy_cg *cg, const char *name, bool ahead); /* begins one of either kind */
 /* Bytes of a panel's NR columns for one group of `step` k. */
 int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);
 /* acc + a * b over the pairs or fours of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */

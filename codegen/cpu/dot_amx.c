@@ -149,7 +149,7 @@ V cy_dot_amx_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  fn = cy_dot_kernel_begin(cg, name);
+  fn = cy_dot_kernel_begin(cg, name, false);
   V stride = cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8), 8);
   kernel k = {form, mr / CY_AMX_ROWS, nv, nr, onto, LLVMGetParam(fn, 0), stride, cy_mulc(cg, stride, CY_AMX_ROWS)};
   cy_loop q;

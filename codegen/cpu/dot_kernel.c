@@ -123,10 +123,10 @@ static V load_b(cy_cg *cg, cy_dot_form form, V p, unsigned lanes) {
   return lanes == cg->W ? v : cy_shuffle(cg, v, LLVMConstNull(LLVMTypeOf(v)), order, cg->W);
 }
 
-V cy_dot_kernel_begin(cy_cg *cg, const char *name) {
-  LLVMTypeRef params[] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64,
-                          cg->i64, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64};
-  return cy_fn_begin(cg, name, cg->voidt, params, sizeof params / sizeof *params,
+V cy_dot_kernel_begin(cy_cg *cg, const char *name, bool ahead) {
+  LLVMTypeRef params[CY_DOT_MOST_ARGS] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->i64,
+                                          cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->ptr, cg->i64};
+  return cy_fn_begin(cg, name, cg->voidt, params, ahead ? CY_DOT_MOST_ARGS : CY_DOT_ARGS,
                      CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
 }
 
@@ -139,7 +139,21 @@ typedef struct kernel {
   int64_t nr;
   bool onto;
   V row[16];
+  V step; /* between what is prefetched, or NULL */
 } kernel;
+
+/* What is carried from group to group: sums, b's pointer, and where to prefetch. */
+static unsigned carried(const kernel *k) { return k->mr * k->nv + 1 + (k->step != NULL); }
+
+/* On to the next group. */
+static void move_on(cy_cg *cg, const kernel *k, V *v) {
+  V *b = &v[k->mr * k->nv];
+  b[0] = cy_gepc(cg, b[0], cy_dot_group_bytes(k->form, k->nr));
+  if (k->step) {
+    cy_prefetch(cg, b[1], false, CY_SECOND_LEVEL);
+    b[1] = cy_gep(cg, b[1], k->step);
+  }
+}
 
 /* Of vector j of a panel's columns: how many there are. */
 static unsigned lanes_of(const cy_cg *cg, const kernel *k, unsigned j) {
@@ -160,35 +174,34 @@ static void emit_group(cy_cg *cg, const kernel *k, V b, V at, V *sums) {
   }
 }
 
-/* `count` groups: those in order from where rows begin and `from` bytes on, or those at the offsets in `again`. v: sums,
- * then b's pointer; replaced by their final values. */
+/* `count` groups: those in order from where rows begin and `from` bytes on, or those at the offsets in `again`. v: what is
+ * carried; replaced by its final values. */
 static void emit_loop(cy_cg *cg, const kernel *k, V count, V from, V again, V *v) {
-  unsigned n = k->mr * k->nv;
+  unsigned n = carried(k);
   V next[CY_LOOP_MAX];
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, count, 4), cy_i64(cg, 4), v, n + 1);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, count, 4), cy_i64(cg, 4), v, n);
   memcpy(next, l.v, n * sizeof *next);
   V at = again  ? LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, cy_gep(cg, again, l.iv), 4), cg->i64, "")
          : from ? cy_add(cg, from, l.iv)
                 : l.iv;
-  emit_group(cg, k, l.v[n], at, next);
-  next[n] = cy_gepc(cg, l.v[n], cy_dot_group_bytes(k->form, k->nr));
+  emit_group(cg, k, next[k->mr * k->nv], at, next);
+  move_on(cg, k, next);
   cy_loop_end(cg, &l, next);
-  memcpy(v, l.out, (n + 1) * sizeof *v);
+  memcpy(v, l.out, n * sizeof *v);
 }
 
 /* So many groups without a loop. */
 static void emit_groups(cy_cg *cg, const kernel *k, int64_t count, V from, V *v) {
-  V *b = &v[k->mr * k->nv];
   for (int64_t i = 0; i < count; i++) {
-    emit_group(cg, k, *b, cy_addc(cg, from, 4 * i), v);
-    *b = cy_gepc(cg, *b, cy_dot_group_bytes(k->form, k->nr));
+    emit_group(cg, k, v[k->mr * k->nv], cy_addc(cg, from, 4 * i), v);
+    move_on(cg, k, v);
   }
 }
 
 /* All of k. */
 static void emit_depth(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V *v) {
-  unsigned n = k->mr * k->nv + 1;
+  unsigned n = carried(k);
   V next[CY_LOOP_MAX];
   if (!k->form.strip) {
     emit_loop(cg, k, depth->groups, NULL, NULL, v);
@@ -207,7 +220,7 @@ static void emit_depth(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V 
   memcpy(v, l.out, n * sizeof *v);
 }
 
-/* Panel q: b is replaced by where the next one begins. */
+/* Panel q: b is replaced by where the next one begins, and what to prefetch behind it likewise. */
 static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   V start = cy_gep(cg, LLVMGetParam(fn, 7), cy_mulc(cg, q, k->nr * 4)), v[CY_LOOP_MAX];
   V c = cy_gep(cg, LLVMGetParam(fn, 3), cy_mulc(cg, q, k->nr * 4));
@@ -217,7 +230,7 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
     for (unsigned i = 0; i < k->mr; i++, row = cy_gep(cg, row, LLVMGetParam(fn, 4)))
       v[i * k->nv + j] = k->onto ? cy_load(cg, cg->vi, cy_gepc(cg, row, at), 4) : from;
   }
-  v[k->mr * k->nv] = *b;
+  memcpy(v + k->mr * k->nv, b, (k->step ? 2 : 1) * sizeof *b);
   emit_depth(cg, k, &(cy_dot_depth){LLVMGetParam(fn, 5), LLVMGetParam(fn, 10), LLVMGetParam(fn, 11)}, v);
   if (k->form.cut) {
     V first = cy_gep(cg, LLVMGetParam(fn, 8), cy_mulc(cg, q, 4)), before = cy_load(cg, cg->i32, first, 4);
@@ -228,12 +241,12 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   for (unsigned i = 0; i < k->mr; i++, c = cy_gep(cg, c, LLVMGetParam(fn, 4)))
     for (unsigned j = 0; j < k->nv; j++)
       cy_store(cg, v[i * k->nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
-  *b = v[k->mr * k->nv];
+  memcpy(b, v + k->mr * k->nv, (k->step ? 2 : 1) * sizeof *b);
 }
 
 void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
                  const cy_dot_depth *depth, V *out) {
-  kernel k = {form, mr, nv, nr, false, {NULL}};
+  kernel k = {form, mr, nv, nr, false, {NULL}, NULL};
   V v[CY_LOOP_MAX];
   memcpy(k.row, row, mr * sizeof *row);
   for (unsigned i = 0; i < mr * nv; i++)
@@ -245,27 +258,27 @@ void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t 
 
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
   char name[64];
-  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s",
+  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s",
            form.bf16    ? "bf16"
            : form.cut   ? "u8cut"
            : form.fours ? "u8s8"
            : form.wide  ? "i16"
                         : "i16s8",
-           mr, nv * cg->W, (long long)nr, form.strip ? "_strip" : "", onto ? "_onto" : "");
+           mr, nv * cg->W, (long long)nr, form.strip ? "_strip" : "", form.ahead ? "_ahead" : "", onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  fn = cy_dot_kernel_begin(cg, name);
-  kernel k = {form, mr, nv, nr, onto, {NULL}};
+  fn = cy_dot_kernel_begin(cg, name, form.ahead);
+  kernel k = {form, mr, nv, nr, onto, {NULL}, form.ahead ? LLVMGetParam(fn, CY_DOT_ARGS + 1) : NULL};
   for (unsigned i = 0; i < mr; i++) /* from memory: else LLVM makes one address of the one before, mr additions each */
     k.row[i] = cy_gep(cg, LLVMGetParam(fn, 0), cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8 * i), 8));
-  V b = LLVMGetParam(fn, 2);
+  V b[2] = {LLVMGetParam(fn, 2), form.ahead ? LLVMGetParam(fn, CY_DOT_ARGS) : NULL};
   cy_loop q;
-  cy_loop_begin(cg, &q, cy_i64(cg, 0), LLVMGetParam(fn, 6), cy_i64(cg, 1), &b, 1);
-  b = q.v[0];
-  emit_panel(cg, &k, fn, q.iv, &b);
-  cy_loop_end(cg, &q, &b);
+  cy_loop_begin(cg, &q, cy_i64(cg, 0), LLVMGetParam(fn, 6), cy_i64(cg, 1), b, form.ahead ? 2 : 1);
+  memcpy(b, q.v, (form.ahead ? 2 : 1) * sizeof *b);
+  emit_panel(cg, &k, fn, q.iv, b);
+  cy_loop_end(cg, &q, b);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
   return fn;
