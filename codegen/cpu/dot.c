@@ -209,7 +209,8 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   }
   p.unit = unit_choose(cg, &p);
   int64_t weights = p.n * p.k * (p.form.wide ? 2 : 1);
-  p.form.ahead = cg->avx512 && p.packed && !p.form.amx && !p.form.cut && weights >= CY_MANY_WEIGHTS;
+  bool many_rows = !p.rows || p.rows > p.tile.mr;
+  p.form.ahead = cg->avx512 && p.packed && !p.form.amx && !p.form.cut && weights >= CY_MANY_WEIGHTS && many_rows;
   if (bytes_at_once(&p) && !rows_summed(&p))
     cy_dot_strip_plan(&p);
   p.inlined = p.packed && !rows_summed(&p) && cy_dot_inline_pays(cg, p.form, p.rows, p.n, p.k, epilogue_of(&p));
@@ -528,13 +529,17 @@ static cy_dot_depth depth_of(cy_cg *cg, const plan *p) {
   return (cy_dot_depth){cy_i64(cg, p->run_groups), cy_i64(cg, p->axis[1].count), cy_dot_strip_pitch(cg, p)};
 }
 
-/* Weights come from memory in time where each tile of rows asks for some of the panels behind its own. */
-static void prefetch_args(cy_cg *cg, const frame *f, const rows_tile *t, V panels, V *out) {
+/* Weights come from memory in time where each tile of rows asks for some of the panels behind its own. Few tiles would
+ * ask for some lines of many, which keeps the hardware from finding the others: they ask for nothing new. */
+static void prefetch_args(cy_cg *cg, const frame *f, const rows_tile *t, V own, V panels, V *out) {
   const plan *p = f->p;
-  V line = cy_i64(cg, cy_dot_group_bytes(p->form, p->nr)), step = cy_ceil_div(cg, line, t->tiles);
+  const int64_t line = 64;
+  V bytes = cy_i64(cg, cy_dot_group_bytes(p->form, p->nr)), step = cy_ceil_div(cg, bytes, t->tiles);
+  V enough = cy_icmp(cg, LLVMIntSLE, step, cy_i64(cg, line));
   V share = cy_mul(cg, cy_mul(cg, cy_dot_k_groups(cg, p), panels), step), behind = cy_mul(cg, t->end, f->panel_bytes);
-  out[0] = cy_gep(cg, f->b, cy_add(cg, behind, cy_mul(cg, t->number, share)));
-  out[1] = step;
+  V ahead = cy_gep(cg, f->b, cy_add(cg, behind, cy_mul(cg, t->number, share)));
+  out[0] = cy_select(cg, enough, ahead, own);
+  out[1] = cy_select(cg, enough, step, cy_i64(cg, 0));
 }
 
 /* Panels [q0, end) for a tile of rows, their first nv vectors; nr: columns of each. start, c: of panel q0. */
@@ -552,7 +557,7 @@ static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V e
   V panels = cy_sub(cg, end, q0),
     args[CY_DOT_MOST_ARGS] = {t->a, t->table, b, c, t->ldc, d.groups, panels, start, first, f->again, d.runs, d.pitch};
   if (p->form.ahead)
-    prefetch_args(cg, f, t, panels, args + CY_DOT_ARGS);
+    prefetch_args(cg, f, t, b, panels, args + CY_DOT_ARGS);
   LLVMBuildCall2(cg->b, type, fn, args, p->form.ahead ? CY_DOT_MOST_ARGS : CY_DOT_ARGS, "");
 }
 
