@@ -505,15 +505,29 @@ static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   cy_loop_end(cg, &l, NULL);
 }
 
+/* Rows of a last tile that is no more than half full, for which there are kernels of their own; 0: none. */
+static unsigned few_rows(const cy_cg *cg, const plan *p) {
+  enum { MANY_TILES = 32 }; /* of these, one does not matter */
+  if (p->form.amx)
+    return p->tile.mr > CY_AMX_ROWS ? CY_AMX_ROWS : 0;
+  unsigned half = p->tile.mr / 2, rest = p->rows ? (unsigned)(p->rows % p->tile.mr) : half;
+  return cg->avx512 && !p->form.cut && rest <= half && p->rows < MANY_TILES * p->tile.mr ? rest : 0;
+}
+
+static V kernel_of_rows(cy_cg *cg, const plan *p, unsigned mr, unsigned nv, int64_t nr) {
+  return p->form.amx ? cy_dot_amx_kernel(cg, p->form, mr, nv, nr, false)
+                     : cy_dot_kernel(cg, p->form, mr, nv, nr, false);
+}
+
 /* The micro-kernel for a tile of which there are so many rows. */
 static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LLVMTypeRef *type) {
-  V fn = p->form.amx ? cy_dot_amx_kernel(cg, p->form, p->tile.mr, nv, nr, false)
-                     : cy_dot_kernel(cg, p->form, p->tile.mr, nv, nr, false);
+  V fn = kernel_of_rows(cg, p, p->tile.mr, nv, nr);
+  unsigned few = few_rows(cg, p);
   *type = LLVMGlobalGetValueType(fn);
-  if (!p->form.amx || p->tile.mr == CY_AMX_ROWS)
+  if (!few)
     return fn;
-  V few = cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, CY_AMX_ROWS));
-  return cy_select(cg, few, cy_dot_amx_kernel(cg, p->form, CY_AMX_ROWS, nv, nr, false), fn);
+  V fits = cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, few));
+  return cy_select(cg, fits, kernel_of_rows(cg, p, few, nv, nr), fn);
 }
 
 /* A tile of rows of a, where each begins behind a, and where its sums go; which of so many of the task; the panel behind
