@@ -155,11 +155,17 @@ static const cy_epilogue *epilogue_of(const plan *p) {
   return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
 }
 
+/* AVX-512 with VNNI on CPUs without AMX: Zen 5, where some of what follows was measured. */
+static bool plain_avx512(const cy_cg *cg) { return cg->avx512 && cg->vnni && !cg->amx_int8; }
+
+/* Is only the last tile of a task copied, if it is not full? Scratch has no room for others then. */
+static bool only_last_copied(const cy_cg *cg, const plan *p) { return plain_avx512(cg) && rows_in_place(p); }
+
 /* Of a task: those that are copied stay in the second-level cache beside weights. Others: weights are read again for
- * every block of rows, so that few are better (measured with AVX-512). */
+ * every block of rows, so that few are better. */
 static int64_t rows_at_most(const cy_cg *cg, const plan *p, int64_t k) {
   int64_t fit = bytes_at_once(p) ? COPIED_BYTES / k : 192 * 1024 / (k * 2);
-  return cg->avx512 && rows_in_place(p) ? INT64_MAX : fit / p->tile.mr * p->tile.mr;
+  return only_last_copied(cg, p) ? INT64_MAX : fit / p->tile.mr * p->tile.mr;
 }
 
 static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
@@ -210,7 +216,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.unit = unit_choose(cg, &p);
   int64_t weights = p.n * p.k * (p.form.wide ? 2 : 1);
   bool many_rows = !p.rows || p.rows > p.tile.mr;
-  p.form.ahead = cg->avx512 && p.packed && !p.form.amx && !p.form.cut && weights >= CY_MANY_WEIGHTS && many_rows;
+  p.form.ahead = plain_avx512(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
   if (bytes_at_once(&p) && !rows_summed(&p))
     cy_dot_strip_plan(&p);
   p.inlined = p.packed && !rows_summed(&p) && cy_dot_inline_pays(cg, p.form, p.rows, p.n, p.k, epilogue_of(&p));
@@ -339,7 +345,7 @@ static V task_count(cy_cg *cg, void *ctx) {
 static V rows_bytes(cy_cg *cg, const plan *p) {
   if (p->strip)
     return cy_i64(cg, p->strip_bytes + cy_round_up((p->mb + p->tile.mr) * 8, 64));
-  int64_t copied = rows_in_place(p) && !p->form.amx ? p->tile.mr : p->mb;
+  int64_t copied = only_last_copied(cg, p) ? p->tile.mr : p->mb;
   return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), copied), reach_bytes(p)));
 }
 static V fresh_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
@@ -511,7 +517,7 @@ static unsigned few_rows(const cy_cg *cg, const plan *p) {
   if (p->form.amx)
     return p->tile.mr > CY_AMX_ROWS ? CY_AMX_ROWS : 0;
   unsigned half = p->tile.mr / 2, rest = p->rows ? (unsigned)(p->rows % p->tile.mr) : half;
-  return cg->avx512 && !p->form.cut && rest <= half && p->rows < MANY_TILES * p->tile.mr ? rest : 0;
+  return plain_avx512(cg) && rest <= half && p->rows < MANY_TILES * p->tile.mr ? rest : 0;
 }
 
 static V kernel_of_rows(cy_cg *cg, const plan *p, unsigned mr, unsigned nv, int64_t nr) {
@@ -724,7 +730,7 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   V count = cy_sub(cg, r.end, r.begin);
   f->stay = rows_to_stay(cg, f, count);
   f->rows = f->scratch;
-  if (rows_in_place(p) && !p->form.amx)
+  if (only_last_copied(cg, p))
     f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, LLVMBuildNeg(cg->b, f->row_bytes, "")));
   emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), columns_outer ? fast : slow), count);
   if (p->fresh)
