@@ -288,5 +288,26 @@ def given_rows_measured(p):
     return None if [t[1] for t in told] == ['int8', 'float: its error is over 5 %'] else table
 
 
+def tiled_rows(p):
+    """Integers and bf16 with more weights than the second-level cache is given: whole tiles of rows, with few or most of
+    a last one, their number known or not."""
+    g, k, n = Network(9), 1028, 560
+    w = g.rng.standard_normal((k, n)).astype(np.float32)
+    g.nodes.append(helper.make_node('MatMul', ['x', g.const(w)], ['y']))
+    model = g.save(p.path('m.onnx'), [('x', ['rows', k])], [('y', ['rows', n])])
+    for options, algorithm, least in ((['--int8', '--int8-prefer=size'], 'gemm int8', 35), (['--bf16'], 'gemm', 45)):
+        for known in (None, 7, 44, 53, 128):
+            more = ['--dim', 'rows=%d' % known] if known else []
+            library, text = p.path('t.so'), p.cytoc(model, '-o', p.path('t.so'), '--explain', *options, *more)
+            if algorithm not in text:
+                return '%s, %s rows: %s' % (options[0], known, text)
+            for rows in [known] if known else (1, 5, 26, 27, 131):
+                x = g.rng.standard_normal((rows, k)).astype(np.float32)
+                good = snr(x.astype(np.float64) @ w, p.run(library, x)[0])
+                if not good > least:
+                    return '%s, %d rows%s: %.1f dB' % (options[0], rows, ', known' if known else '', good)
+    return None
+
+
 TESTS = [given_rows, dequantised_rows, spelled_rows, experts, own_rows, open_columns, rounded_rows, integer_rows, own_integer_rows, given_integer_rows,
-         given_rows_measured]
+         given_rows_measured, tiled_rows]
