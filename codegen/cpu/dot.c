@@ -161,6 +161,19 @@ static bool plain_avx512(const cy_cg *cg) { return cg->avx512 && cg->vnni && !cg
 /* Is only the last tile of a task copied, if it is not full? Scratch has no room for others then. */
 static bool only_last_copied(const cy_cg *cg, const plan *p) { return plain_avx512(cg) && rows_in_place(p); }
 
+enum { KEPT_BYTES = 1024 * 1024 };
+
+/* Does a worker's scratch have room for the copies of all rows, so that it copies each block of them once, whatever columns
+ * come in between? */
+static bool keeps_rows(const cy_cg *cg, const plan *p) {
+  const cy_gemm_desc *g = &p->d->gemm;
+  bool copied = plain_avx512(cg) && !p->d->conv && p->packed && !rows_in_place(p), single = true;
+  for (int i = 0; i < g->n_batch; i++)
+    single = single && cy_csize_is(g->batch[i], 1);
+  return copied && single && bytes_at_once(p) && cy_dot_rows_as_wanted(p) && !rows_summed(p) && p->rows > p->mb &&
+         p->rows * p->k <= KEPT_BYTES;
+}
+
 /* Of a task: those that are copied stay in the second-level cache beside weights. Others: weights are read again for
  * every block of rows, so that few are better. */
 static int64_t rows_at_most(const cy_cg *cg, const plan *p, int64_t k) {
@@ -345,7 +358,7 @@ static V task_count(cy_cg *cg, void *ctx) {
 static V rows_bytes(cy_cg *cg, const plan *p) {
   if (p->strip)
     return cy_i64(cg, p->strip_bytes + cy_round_up((p->mb + p->tile.mr) * 8, 64));
-  int64_t copied = only_last_copied(cg, p) ? p->tile.mr : p->mb;
+  int64_t copied = only_last_copied(cg, p) ? p->tile.mr : keeps_rows(cg, p) ? p->rows + p->tile.mr : p->mb;
   return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), copied), reach_bytes(p)));
 }
 static V fresh_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
@@ -699,12 +712,13 @@ static cy_share share_of_panels(cy_cg *cg, const plan *p, V all, V parts, V i) {
   return (cy_share){cy_mulc(cg, s.begin, p->unit), cy_mulc(cg, s.end, p->unit)};
 }
 
-/* Copies the task's rows, those of this number, unless the task before had the same. */
+/* Copies the task's rows, those of this number, unless the task before had the same, or they are kept. */
 static void emit_copy(cy_cg *cg, const frame *f, V number, V count) {
   cy_if s;
-  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntNE, cy_load(cg, cg->i64, f->copied, 8), number));
+  V last = keeps_rows(cg, f->p) ? cy_gep(cg, f->copied, cy_mulc(cg, number, 8)) : f->copied;
+  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntNE, cy_load(cg, cg->i64, last, 8), number));
   cy_dot_copy_rows(cg, f, count);
-  cy_store(cg, number, f->copied, 8);
+  cy_store(cg, number, last, 8);
   cy_if_end(cg, &s);
 }
 
@@ -732,6 +746,8 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   f->rows = f->scratch;
   if (only_last_copied(cg, p))
     f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, LLVMBuildNeg(cg->b, f->row_bytes, "")));
+  else if (keeps_rows(cg, p))
+    f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->row0, f->row_bytes));
   emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), columns_outer ? fast : slow), count);
   if (p->fresh)
     emit_fresh(cg, f, q.begin, q.end);
@@ -771,8 +787,10 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   f.panel_bytes = panel_bytes(cg, &p);
   f.start = cy_alloca(cg, p.form.fours ? p.nb * p.nr * 4 : 4);
   f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);
-  f.copied = cy_alloca(cg, 8);
-  cy_store(cg, cy_i64(cg, -1), f.copied, 8);
+  int64_t kept = keeps_rows(cg, &p) ? cy_ceil(p.rows, p.mb) : 1;
+  f.copied = cy_alloca(cg, kept * 8);
+  for (int64_t i = 0; i < kept; i++)
+    cy_store(cg, cy_i64(cg, -1), cy_gepc(cg, f.copied, i * 8), 8);
   if (p.form.amx)
     cy_dot_amx_begin(cg);
   cy_loop t;
