@@ -14,6 +14,7 @@
 
 enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task packs */
 enum { COPIED_BYTES = 256 * 1024 }; /* rows of a task, which stay in the second-level cache beside weights */
+enum { KEPT_BYTES = 1024 * 1024 };  /* rows of all tasks, of which a worker then copies each but once */
 enum { NEAR_BYTES = 768 * 1024 };   /* weights that the second-level cache about keeps */
 enum { FAR_BYTES = 32 * 1024 };     /* weights that the first-level cache does not keep beside other data */
 enum { WIDE = CY_DOT_WIDE };
@@ -161,10 +162,7 @@ static bool plain_avx512(const cy_cg *cg) { return cg->avx512 && cg->vnni && !cg
 /* Is only the last tile of a task copied, if it is not full? Scratch has no room for others then. */
 static bool only_last_copied(const cy_cg *cg, const plan *p) { return plain_avx512(cg) && rows_in_place(p); }
 
-enum { KEPT_BYTES = 1024 * 1024 };
-
-/* Does a worker's scratch have room for the copies of all rows, so that it copies each block of them once, whatever columns
- * come in between? */
+/* Does scratch have room for the copies of all rows, whatever columns come in between? */
 static bool keeps_rows(const cy_cg *cg, const plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
   bool copied = plain_avx512(cg) && !p->d->conv && p->packed && !rows_in_place(p), single = true;
@@ -174,8 +172,7 @@ static bool keeps_rows(const cy_cg *cg, const plan *p) {
          p->rows * p->k <= KEPT_BYTES;
 }
 
-/* Of a task: those that are copied stay in the second-level cache beside weights. Others: weights are read again for
- * every block of rows, so that few are better. */
+/* Of a task: copies stay in the second-level cache beside weights; without, the more rows share weights the better. */
 static int64_t rows_at_most(const cy_cg *cg, const plan *p, int64_t k) {
   int64_t fit = bytes_at_once(p) ? COPIED_BYTES / k : 192 * 1024 / (k * 2);
   return only_last_copied(cg, p) ? INT64_MAX : fit / p->tile.mr * p->tile.mr;
@@ -534,8 +531,7 @@ static unsigned few_rows(const cy_cg *cg, const plan *p) {
 }
 
 static V kernel_of_rows(cy_cg *cg, const plan *p, unsigned mr, unsigned nv, int64_t nr) {
-  return p->form.amx ? cy_dot_amx_kernel(cg, p->form, mr, nv, nr, false)
-                     : cy_dot_kernel(cg, p->form, mr, nv, nr, false);
+  return (p->form.amx ? cy_dot_amx_kernel : cy_dot_kernel)(cg, p->form, mr, nv, nr, false);
 }
 
 /* The micro-kernel for a tile of which there are so many rows. */
@@ -549,11 +545,9 @@ static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LL
   return cy_select(cg, fits, kernel_of_rows(cg, p, few, nv, nr), fn);
 }
 
-/* A tile of rows of a, where each begins behind a, and where its sums go; which of so many of the task; the panel behind
- * those of its group. */
+/* A tile of rows of a, where each begins behind a, and where its sums go; which of so many; the panel behind its group. */
 typedef struct rows_tile {
-  V a, table, rows, sums, ldc;
-  V number, tiles, end;
+  V a, table, rows, sums, ldc, number, tiles, end;
 } rows_tile;
 
 static cy_dot_depth depth_of(cy_cg *cg, const plan *p) {
@@ -565,10 +559,10 @@ static cy_dot_depth depth_of(cy_cg *cg, const plan *p) {
 /* Weights come from memory in time where each tile of rows asks for some of the panels behind its own. Few tiles would
  * ask for some lines of many, which keeps the hardware from finding the others: they ask for nothing new. */
 static void prefetch_args(cy_cg *cg, const frame *f, const rows_tile *t, V own, V panels, V *out) {
+  enum { LINE = 64 };
   const plan *p = f->p;
-  const int64_t line = 64;
   V bytes = cy_i64(cg, cy_dot_group_bytes(p->form, p->nr)), step = cy_ceil_div(cg, bytes, t->tiles);
-  V enough = cy_icmp(cg, LLVMIntSLE, step, cy_i64(cg, line));
+  V enough = cy_icmp(cg, LLVMIntSLE, step, cy_i64(cg, LINE));
   V share = cy_mul(cg, cy_mul(cg, cy_dot_k_groups(cg, p), panels), step), behind = cy_mul(cg, t->end, f->panel_bytes);
   V ahead = cy_gep(cg, f->b, cy_add(cg, behind, cy_mul(cg, t->number, share)));
   out[0] = cy_select(cg, enough, ahead, own);
