@@ -230,26 +230,6 @@ static void lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val ta
   cy_lower_join(l, &cut);
 }
 
-/* Opens loops over the reduced axes; returns how many. The innermost one is vectorised when it is contiguous. */
-static int open_row(cy_kb *b, const cy_type *t, const bool *reduced, bool lanes, cy_expr *idx) {
-  int count = 0, innermost = -1;
-  for (int i = 0; i < t->rank; i++)
-    if (reduced[i])
-      innermost = i;
-  for (int i = 0; i < t->rank; i++) {
-    if (!reduced[i])
-      continue;
-    idx[i] = cy_kb_loop(b, t->dim[i], lanes && i == innermost);
-    count++;
-  }
-  return count;
-}
-
-static void close_row(cy_kb *b, int count) {
-  while (count--)
-    cy_kernel_end(b->k);
-}
-
 /* ---- rows as bytes ---- */
 
 /* Rows of bytes by a scale of their own; their floats are computed first, in one loop with their largest magnitude. */
@@ -329,6 +309,7 @@ typedef struct norm {
   cy_val target, anchor;
   cy_dtype dtype;
   bool rms, lanes, reduced[CY_MAX_RANK];
+  int axis[CY_MAX_RANK], naxes; /* the reduced ones as memory has them, outermost first */
   const cy_node_info *bytes; /* what makes the target, where those are rows as bytes; else NULL */
   cy_dim count; /* elements of a row */
 } norm;
@@ -343,15 +324,16 @@ static norm norm_of(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) 
             .anchor = anchor,
             .rms = cy_attr_get_int(n, CY_ATTR_rms, 0) != 0,
             .count = cy_dim_const(l->g, 1)};
-  int innermost = 0;
+  const uint8_t *layout = cy_value_of(l->g, anchor)->layout;
   m.dtype = cy_compute_dtype((cy_dtype)m.t->dtype);
   for (uint32_t i = 0; i < axes->n; i++) {
     m.reduced[axes->ints[i]] = true;
     m.count = cy_dim_mul(l->g, m.count, m.t->dim[axes->ints[i]]);
-    if (axes->ints[i] > innermost)
-      innermost = (int)axes->ints[i];
   }
-  m.lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[innermost], 1);
+  for (int i = 0; i < m.t->rank; i++)
+    if (m.reduced[layout[i]])
+      m.axis[m.naxes++] = layout[i];
+  m.lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[m.axis[m.naxes - 1]], 1);
   const cy_node_info *last = node_of(l, cy_value_of(l->g, target)->node);
   m.bytes = last->op == CY_OP_quantize_rows ? last : NULL;
   return m;
@@ -376,14 +358,20 @@ typedef struct part {
   cy_expr number;
 } part;
 
-/* Loops over a part of a row, whose element idx then is; close_row ends them. */
-static int open_part(const norm *m, cy_kb *b, const part *p, cy_expr *idx) {
-  int loops = open_row(b, &p->t, m->reduced, m->lanes, idx);
+/* Loops over a part of a row, whose element idx then is; close_row ends them. The innermost one is vectorised when it is
+ * contiguous. */
+static void open_part(const norm *m, cy_kb *b, const part *p, cy_expr *idx) {
+  for (int i = 0; i < m->naxes; i++)
+    idx[m->axis[i]] = cy_kb_loop(b, p->t.dim[m->axis[i]], m->lanes && i == m->naxes - 1);
   if (p->number) {
     cy_expr first = bin(b, CY_OP_mul, p->number, cy_x_dim(b->k, p->apart));
     idx[p->axis] = bin(b, CY_OP_add, first, idx[p->axis]);
   }
-  return loops;
+}
+
+static void close_row(const norm *m, cy_kb *b) {
+  for (int i = 0; i < m->naxes; i++)
+    cy_kernel_end(b->k);
 }
 
 /* Mean (but of an rms norm: 0) and sum of squares about it. Two passes: one is faster and wrong for data far from zero.
@@ -393,16 +381,16 @@ static void statistics(const norm *m, cy_kb *b, const part *p, cy_dim count, cy_
   cy_kernel *k = b->k;
   *out_mean = local_set(b, m->dtype, cy_x_const(k, m->dtype, 0));
   if (!m->rms) {
-    int loops = open_part(m, b, p, idx);
+    open_part(m, b, p, idx);
     cy_kernel_accum(k, *out_mean, CY_OP_add, cy_lower_at(b, m->n->in[0], idx));
-    close_row(b, loops);
+    close_row(m, b);
     cy_kernel_set(k, *out_mean, bin(b, CY_OP_mul, cy_x_local(k, *out_mean), one_over(m, b, count)));
   }
   *out_squares = local_set(b, m->dtype, cy_x_const(k, m->dtype, 0));
-  int loops = open_part(m, b, p, idx);
+  open_part(m, b, p, idx);
   cy_expr x = cy_lower_at(b, m->n->in[0], idx), d = m->rms ? x : bin(b, CY_OP_sub, x, cy_x_local(k, *out_mean));
   cy_kernel_accum(k, *out_squares, CY_OP_add, bin(b, CY_OP_mul, d, d));
-  close_row(b, loops);
+  close_row(m, b);
 }
 
 static cy_expr centred(const norm *m, cy_kb *b, const cy_expr *idx, cy_expr mean) {
@@ -419,11 +407,11 @@ static const char *norm_name(const norm *m) { return m->rms ? "rms_norm" : "norm
 /* The row's bytes, from its floats. */
 static void finish_bytes(const norm *m, cy_kb *b, const part *all, cy_expr *idx, cy_expr mean, cy_expr scale) {
   byte_rows r = byte_rows_begin(b, m->bytes, true);
-  int loops = open_part(m, b, all, idx);
+  open_part(m, b, all, idx);
   cy_expr x = normalised(m, b, idx, mean, scale), v = cy_lower_behind(b, m->bytes->in[0], m->anchor, idx, x);
   bool alone = v == x;
   byte_rows_take(&r, b, idx, alone ? centred(m, b, idx, mean) : v);
-  close_row(b, loops);
+  close_row(m, b);
   byte_rows_end(&r, b, idx, alone ? scale : 0);
 }
 
@@ -441,15 +429,29 @@ static void norm_of_rows(const norm *m) {
   if (m->bytes) {
     finish_bytes(m, &b, &all, idx, centre, factor);
   } else {
-    int loops = open_part(m, &b, &all, idx);
+    open_part(m, &b, &all, idx);
     cy_expr x = normalised(m, &b, idx, centre, factor);
     cy_lower_finish(&b, m->target, m->anchor, idx, x);
-    close_row(&b, loops);
+    close_row(m, &b);
   }
   cy_kb_launch(&b, true);
 }
 
-enum { LEAST_ROW = 1 << 14, LEAST_PART = 1 << 11, MOST_PARTS = 256, LEAST_PARTS = 8, ENOUGH_ROWS = 64 };
+enum {
+  LEAST_ROW = 1 << 14,
+  LEAST_PART = 1 << 11,
+  MOST_PARTS = 256,
+  LEAST_PARTS = 8,
+  ENOUGH_ROWS = 64,
+  LEAST_RUN = 64 /* elements of a part side by side: fewer waste what comes with them into the cache */
+};
+
+/* Has a row whose length is not known parts whose length is, each index of its outermost axis one? */
+static bool has_known_parts(const norm *m) {
+  int64_t run;
+  cy_dim part = cy_dim_div(m->l->g, m->count, m->t->dim[m->axis[0]]);
+  return cy_dim_is_const(m->l->g, part, &run) && run >= LEAST_RUN;
+}
 
 /* How rows are cut: along `axis` into `whole` parts of `each` indices and one of `rest`, which may be 0. */
 typedef struct row_cut {
@@ -471,37 +473,38 @@ static row_cut cut_with_rest(const norm *m, int axis, int64_t each) {
 
 /* Are rows, or may they be, so long that their statistics are better made part by part? Of rows that lanes are not
  * along, lest a sum of f32 has too many terms one after the other, and few tasks are all there is; of others for the
- * tasks alone: where lengths are not known, on devices by lines. */
+ * tasks alone: where lengths are not known, on devices by lines, or where those of parts are. */
 static bool cut_row(const norm *m, row_cut *out) {
   cy_graph *g = m->l->g;
   int64_t length = 0, rows = 1, extent;
   bool known = cy_dim_is_const(g, m->count, &length);
-  if (m->l->o->level == 0 || (known && length < LEAST_ROW) || (m->lanes && !known && !m->l->o->busy_parts))
+  if (m->l->o->level == 0 || (known && length < LEAST_ROW) ||
+      (m->lanes && !known && !m->l->o->busy_parts && !has_known_parts(m)))
     return false;
   for (int i = 0; i < m->t->rank; i++)
     if (!m->reduced[i])
       rows *= cy_dim_is_const(g, m->t->dim[i], &extent) ? extent : 1;
   if (m->lanes && rows >= ENOUGH_ROWS)
     return false;
-  for (int i = 0; i < m->t->rank; i++) {
-    if (!m->reduced[i])
-      continue;
-    bool fixed = cy_dim_is_const(g, m->t->dim[i], &extent), alone = m->t->dim[i] == m->count;
-    *out = cut_evenly(m, i, m->t->dim[i]);
+  for (int i = 0; i < m->naxes; i++) {
+    int axis = m->axis[i];
+    int64_t run = m->lanes && i == m->naxes - 1 ? LEAST_RUN : 1;
+    bool fixed = cy_dim_is_const(g, m->t->dim[axis], &extent), alone = m->t->dim[axis] == m->count;
+    *out = cut_evenly(m, axis, m->t->dim[axis]);
     if (m->lanes && !known)
       return !alone && (!fixed || extent >= LEAST_PARTS);
     if (!fixed && alone)
-      *out = cut_with_rest(m, i, LEAST_PART);
+      *out = cut_with_rest(m, axis, LEAST_PART);
     if (!fixed)
       return true;
     int64_t most = extent < MOST_PARTS ? extent : MOST_PARTS, parts = most;
-    while (parts >= LEAST_PARTS && (extent % parts || (known && length / parts < LEAST_PART)))
+    while (parts >= LEAST_PARTS && (extent % parts || extent / parts < run || (known && length / parts < LEAST_PART)))
       parts--;
-    *out = cut_evenly(m, i, cy_dim_const(g, parts));
+    *out = cut_evenly(m, axis, cy_dim_const(g, parts));
     if (parts >= LEAST_PARTS)
       return true;
     if (known && !m->lanes && extent >= LEAST_ROW) { /* no divisor fits */
-      *out = cut_with_rest(m, i, cy_ceil(extent, most) > LEAST_PART ? cy_ceil(extent, most) : LEAST_PART);
+      *out = cut_with_rest(m, axis, cy_ceil(extent, most) > LEAST_PART ? cy_ceil(extent, most) : LEAST_PART);
       return true;
     }
   }
