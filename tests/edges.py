@@ -462,6 +462,18 @@ def long_rows():
     sizes = ((2, 131, 139), (1, 64, 64), (3, 5, 7), (1, 1, 2049))
     case('long rows, merged', nodes, [{'x': rng.standard_normal((n, 8, high, wide)).astype(f32)} for n, high, wide in sizes],
          constants=constants)
+    for channels in (16, 128):
+        weights = [const('w', rng.standard_normal((channels, 2, 1)).astype(f32)),
+                   const('v', rng.standard_normal((3, channels, 1)).astype(f32)),
+                   const('b', (3 * rng.standard_normal(channels)).astype(f32))]
+        for length in (3, 19000 // channels):
+            nodes = [N('Conv', ['x', 'w', 'b'], ['c']), N('MeanVarianceNormalization', ['c'], ['n'], axes=[1, 2]),
+                     N('Conv', ['n', 'v'], ['y'])]
+            x = rng.standard_normal((2, 2, length)).astype(f32)
+            case('long rows, %d channels in each, %d' % (channels, length), nodes, [{'x': x}], constants=weights)
+            case('long rows, %d channels in each, known, %d' % (channels, length),
+                 [N('Reshape', ['x', 'dims'], ['r']), N('Conv', ['r', 'w', 'b'], ['c'])] + nodes[1:], [{'x': x}],
+                 constants=weights + [const('dims', np.array(x.shape))])
     for length in (1 << 16, 40503):
         nodes = [N('Reshape', ['x', 'dims'], ['r']), N('InstanceNormalization', ['r', 's', 'b'], ['y'])]
         case('long rows of %d' % length, nodes, [{'x': rng.standard_normal((2, length)).astype(f32)}],
