@@ -291,6 +291,8 @@ static void run_contraction(machine *m) {
     d.a_zero = cy_scalar_load(m->args[c->a_zero], d.ta, 0).u;
   if (c->has_b_zero && !c->b_bits)
     d.b_zero = cy_scalar_load(m->args[c->b_zero], d.tb, (uint64_t)(column * c->b_zero_step)).u;
+  if (c->has_start)
+    d.i = cy_scalar_load(m->args[c->start], CY_I32, (uint64_t)column).u;
   if (c->kind == CY_CONTRACT_MATMUL)
     dot_matmul(&d);
   else

@@ -103,6 +103,8 @@ typedef struct cy_contraction {
   bool has_a_zero, has_b_zero; /* integers: the sum is over (a - a_zero) * (b - b_zero); what padding adds is 0 */
   cy_karg a_zero, b_zero; /* of the operands' dtypes: one element; one, or one per output column (b_zero_step 0, 1) */
   int64_t b_zero_step;
+  bool has_start; /* integers: sums begin with start[last output variable], an i32 */
+  cy_karg start;
   cy_var out_var[CY_MAX_BATCH + 2];
   int nout_vars;
   /* Weights in integers, a and sums in f32: b is (b - zero) * scale, by blocks of b_block rows, an even number of which
@@ -210,6 +212,7 @@ typedef struct cy_affine {
 } cy_affine;
 bool cy_expr_affine(cy_kernel *k, cy_expr e, cy_affine *out);  /* false: too many terms */
 void cy_expr_mark(const cy_kernel *k, cy_expr e, bool *inout_marks); /* [e + 1]: e and all that it is computed from */
+void cy_stmt_mark(const cy_kernel *k, const cy_stmt *s, bool *inout_marks); /* .. values of s, of what follows or is inside */
 bool cy_expr_uses_var(const cy_kernel *k, cy_expr e, cy_var v); /* through locals not followed */
 /* Rewrites: every occurrence of variable v in the kernel by expression `by`. */
 void cy_kernel_subst_var(cy_kernel *k, cy_var v, cy_expr by);
@@ -248,6 +251,9 @@ void cy_kernel_fold_batches(cy_kernel *k);
  * product whose rows are all pixels, where the epilogue treats them as one axis. Run by lowering once the epilogue is
  * there. */
 void cy_kernel_fold_pixels(cy_kernel *k);
+/* loop_fold.c: where the epilogue begins with adding an i32 per column to the sums, has them begin with it. Called by
+ * targets that can do that. */
+void cy_kernel_fold_start(cy_kernel *k);
 
 /* interp.c: runs tasks [begin, end) on host memory, syms as for cy_dim_eval. Contraction kernels run as plain nested
  * sums. The oracle. */

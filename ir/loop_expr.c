@@ -391,6 +391,14 @@ void cy_expr_mark(const cy_kernel *k, cy_expr e, bool *inout_marks) {
       inout_marks[k->exprs[i].arg[j]] = true;
 }
 
+void cy_stmt_mark(const cy_kernel *k, const cy_stmt *s, bool *inout_marks) {
+  for (; s; s = s->next) {
+    if (s->value)
+      cy_expr_mark(k, s->value, inout_marks);
+    cy_stmt_mark(k, s->body, inout_marks);
+  }
+}
+
 bool cy_expr_uses_var(const cy_kernel *k, cy_expr e, cy_var v) {
   bool small[512] = {0}, *marks = e < 512 ? small : calloc(e + 1, sizeof *marks), found = false;
   if (!marks)

@@ -1,10 +1,11 @@
 /* loop_fold.c - makes contractions simpler where their epilogue allows it: batch axes that become rows, axes of
- * convolutions that are none, convolutions of single pixels that become matrix products.
+ * convolutions that are none, convolutions of single pixels that become matrix products, numbers that sums begin with.
  *
  * In: a contraction kernel with its epilogue, before the target sees it. Out: the same results, fewer axes.
  */
 #include "loop_axes.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MANY_ROWS = 48 }; /* a matrix of that many rows keeps the multipliers busy by itself */
@@ -179,4 +180,63 @@ void cy_kernel_fold_pixels(cy_kernel *k) {
   c->a_k = c->b_k = cy_dim_const(k->g, 1);
   c->out_var[left] = channel;
   c->nout_vars = left + 1;
+}
+
+/* ---- what sums begin with ---- */
+
+static bool is_sum(const cy_kernel *k, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  return x->op == CY_X_LOCAL && x->id == k->contraction.acc;
+}
+
+/* Is a statement's value the sum itself? */
+static bool keeps_sum(const cy_kernel *k, const cy_stmt *s) {
+  for (; s; s = s->next)
+    if ((s->value && is_sum(k, s->value)) || keeps_sum(k, s->body))
+      return true;
+  return false;
+}
+
+/* The only expression that reads the sum; 0: there are more. */
+static cy_expr reader_of_sum(const cy_kernel *k) {
+  bool *marks = calloc(cy_expr_count(k) + 1, sizeof *marks);
+  cy_expr found = 0;
+  int readers = 0;
+  if (!marks)
+    cy_no_memory();
+  cy_stmt_mark(k, k->body, marks);
+  for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
+    const cy_expr_info *x = cy_expr_of(k, e);
+    bool reads = false;
+    for (int i = 0; marks[e] && i < x->n; i++)
+      reads |= is_sum(k, x->arg[i]);
+    found = reads ? e : found;
+    readers += reads;
+  }
+  free(marks);
+  return readers == 1 ? found : 0;
+}
+
+static cy_expr without_start(cy_kernel *k, cy_expr e, void *ctx) {
+  return e == *(const cy_expr *)ctx ? cy_x_local(k, k->contraction.acc) : 0;
+}
+
+void cy_kernel_fold_start(cy_kernel *k) {
+  cy_contraction *c = &k->contraction;
+  if (c->has_start || cy_kernel_local_dtype(k, c->acc) != CY_I32 || cy_stmt_sets(k->body, c->acc) ||
+      keeps_sum(k, k->body))
+    return;
+  cy_expr e = reader_of_sum(k);
+  const cy_expr_info *x = cy_expr_of(k, e);
+  if (!e || x->op != CY_OP_add || x->dtype != CY_I32)
+    return;
+  const cy_expr_info *load = cy_expr_of(k, x->arg[is_sum(k, x->arg[0])]);
+  if (load->op != CY_X_LOAD || cy_kernel_arg_dtype(k, load->id) != CY_I32)
+    return;
+  const cy_expr_info *at = cy_expr_of(k, load->arg[0]);
+  if (at->op != CY_X_VAR || at->id != c->out_var[c->nout_vars - 1])
+    return;
+  c->has_start = true;
+  c->start = load->id;
+  cy_kernel_rewrite(k, (cy_rewrite){.leaf = without_start, .ctx = &e});
 }

@@ -164,6 +164,8 @@ static void print_contraction(cy_kernel *k, FILE *out) {
     fprintf(out, " a_zero=a%u", c->a_zero);
   if (c->has_b_zero)
     fprintf(out, " b_zero=a%u%s", c->b_zero, c->b_zero_step ? "[]" : "");
+  if (c->has_start)
+    fprintf(out, " start=a%u[]", c->start);
   if (c->b_bits)
     fprintf(out, " b_bits=%d block=%lld middle=%lld scale=a%u", c->b_bits, (long long)c->b_block,
             (long long)c->b_middle, c->b_scale);

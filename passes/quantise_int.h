@@ -90,6 +90,10 @@ void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint6
 /* The constant w of f32 as s8 times a scale for each of `axis`; 0: its elements are no multiples of such scales. */
 cy_val cy_weights_on_grid(cy_graph *g, cy_val w, int axis, cy_val *out_scale);
 
+/* ---- quantised_start.c ---- */
+/* Makes zero points and biases of integer contractions what their sums begin with. */
+void cy_quantised_starts(cy_pass *p);
+
 /* ---- quantise_choose.c ---- */
 #define CY_QUANT_MUST ((int64_t)1 << 60)
 typedef struct cy_quant_need {

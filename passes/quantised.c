@@ -741,5 +741,6 @@ int cy_pass_requantise(cy_pass *p) {
                               {rules, sizeof rules / sizeof rules[0]},
                               {units, sizeof units / sizeof units[0]}};
   cy_rewrite_run(p, sets, 3);
+  cy_quantised_starts(p);
   return 0;
 }

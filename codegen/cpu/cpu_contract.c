@@ -270,6 +270,8 @@ static cy_dot_desc dot_desc(const cy_kernel_plan *plan, const form *f) {
                    .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
                    .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
                    .b_zero_step = c->b_zero_step,
+                   .started = c->has_start,
+                   .start_slot = (int)c->start,
                    .cut = f->cut,
                    .again = f->again,
                    .winograd = f->winograd};
@@ -537,6 +539,8 @@ static const char *dot_prepare(const cy_machine *m, cy_program *p, cy_kernel_pla
   if (f->packed)
     dot_form_choose(m, p, plan, f, matrices);
   cy_dot_desc d = dot_desc(plan, f);
+  if (cy_dot_starts(m->state, &d))
+    cy_kernel_fold_start(plan->kernel);
   return cy_dot_algorithm(m->state, &d);
 }
 

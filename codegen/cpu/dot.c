@@ -137,6 +137,9 @@ static bool rows_summed(const plan *p) {
   return p->form.fours && (p->d->b_zero_slot >= 0 || (!p->packed && !p->d->b_signed));
 }
 
+/* .. and of columns? */
+static bool columns_summed(const plan *p) { return p->form.fours && (p->d->a_zero_slot >= 0 || p->shifted); }
+
 /* Rows of bytes and bf16 are read where they lie, except for a last tile that is not full, or would reach too far; so are
  * those of AMX, which may lie at any distance. */
 static bool rows_in_place(const plan *p) {
@@ -193,6 +196,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.form.wide = !narrow && !p.form.fours;
   p.form.step = p.form.fours ? 4 : 2;
   p.shifted = p.form.fours && d->a_signed != cg->sdot;
+  p.form.starts = columns_summed(&p) || d->started;
   if (d->conv)
     plan_conv(&p);
   else
@@ -262,7 +266,7 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
                      .step = p.form.step,
                      .together = p.form.together,
                      .wide = p.form.wide,
-                     .sums = p.form.fours,
+                     .sums = columns_summed(&p),
                      .cut = d->cut,
                      .again = d->again};
   int64_t panels = cy_ceil(l.n, p.nr);
@@ -279,6 +283,12 @@ bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *d) {
     return false;
   plan p = plan_of(cg, d);
   return p.packed && p.rows != 1; /* one row waits for its weights either way */
+}
+
+bool cy_dot_starts(const cy_cg *cg, const cy_dot_desc *d) {
+  if (d->bf16 || d->winograd || !(d->conv || d->gemm.b_packed))
+    return false;
+  return !cy_dot_depthwise_possible(d) || cy_dot_bands_possible(cg, d);
 }
 
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
@@ -360,7 +370,7 @@ static V rows_bytes(cy_cg *cg, const plan *p) {
 }
 static V fresh_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
 /* Of a panel's columns, where they are needed. */
-static int64_t sums_bytes(const plan *p) { return p->form.fours ? p->nr * 4 : 0; }
+static int64_t sums_bytes(const plan *p) { return columns_summed(p) ? p->nr * 4 : 0; }
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const plan *p = ctx;
   V fresh = p->fresh ? cy_addc(cg, fresh_bytes(cg, p), sums_bytes(p) * p->nb) : cy_i64(cg, 0);
@@ -410,7 +420,7 @@ static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
   V shared = cy_arg_ptr(cg, p->shared_slot), to = cy_gep(cg, shared, at);
   V p1 = cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER));
   cy_dot_fresh_emit(cg, &fresh, matrix, p0, p1, to);
-  if (p->form.fours)
+  if (columns_summed(p))
     cy_dot_fresh_sums(cg, &fresh, p0, p1, to,
                       cy_gep(cg, all_sums(cg, p, shared, matrix), cy_mulc(cg, p0, sums_bytes(p))));
   cy_loop_end(cg, &t, NULL);
@@ -506,17 +516,38 @@ static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *id
   f->inner->emit(f->inner->ctx, cg, sums, lanes, idx);
 }
 
-/* What the sums of panels [p0, p1) begin with: less what zero point and shift will add. */
+/* A vector of the numbers that the descriptor gives, from column `first` of the task's matrix on. */
+static V given_start(cy_cg *cg, const frame *f, V first) {
+  const plan *p = f->p;
+  V from = cy_gep(cg, cy_arg_ptr(cg, p->d->start_slot), cy_mulc(cg, cy_add(cg, f->col0, first), 4)), lane[16];
+  if (p->n % p->nr == 0)
+    return cy_load(cg, cg->vi, from, 4);
+  for (unsigned i = 0; i < cg->W; i++)
+    lane[i] = cy_i32(cg, i);
+  V left = LLVMBuildTrunc(cg->b, cy_sub(cg, cy_i64(cg, p->n), first), cg->i32, "");
+  V there = cy_icmp(cg, LLVMIntSLT, LLVMConstVector(lane, cg->W), cy_splat(cg, left, cg->W));
+  LLVMTypeRef types[2] = {cg->vi, cg->ptr};
+  V args[4] = {from, cy_i32(cg, 4), there, LLVMConstNull(cg->vi)};
+  return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4);
+}
+
+/* What the sums of panels [p0, p1) begin with: what is given, less what zero point and shift will add. */
 static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   const plan *p = f->p;
-  V zero = cy_splat(cg, LLVMBuildNeg(cg->b, cy_dot_widened(cg, f->convert.zero), ""), cg->W);
+  V zero = NULL;
+  if (columns_summed(p))
+    zero = cy_splat(cg, LLVMBuildNeg(cg->b, cy_dot_widened(cg, f->convert.zero), ""), cg->W);
   V sums = cy_gep(cg, f->sums, cy_mulc(cg, p0, p->nr * 4));
   V first = cy_mulc(cg, p0, p->nr), end = cy_mulc(cg, p1, p->nr);
   if (p->last < p->nr)
     end = cy_imin(cg, end, cy_i64(cg, sum_columns(cg, p)));
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, cy_sub(cg, end, first), 4), cy_i64(cg, cg->W * 4), NULL, 0);
-  V v = LLVMBuildMul(cg->b, zero, cy_load(cg, cg->vi, cy_gep(cg, sums, l.iv), 4), "");
+  V v = LLVMConstNull(cg->vi);
+  if (columns_summed(p))
+    v = LLVMBuildMul(cg->b, zero, cy_load(cg, cg->vi, cy_gep(cg, sums, l.iv), 4), "");
+  if (p->d->started)
+    v = LLVMBuildAdd(cg->b, v, given_start(cg, f, cy_add(cg, first, cy_div(cg, l.iv, cy_i64(cg, 4)))), "");
   cy_store(cg, v, cy_gep(cg, f->start, l.iv), 4);
   cy_loop_end(cg, &l, NULL);
 }
@@ -642,7 +673,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
                    p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   cy_epilogue epilogue = *epilogue_of(p);
   finish ints = {epilogue_of(p), index.n_idx, NULL, NULL, fresh_of(cg, p)};
-  if (p->form.amx && p->form.fours) {
+  if (p->form.amx && p->form.starts) {
     V before = cy_add(cg, f->col0, cy_mulc(cg, p0, p->nr));
     ints.start = cy_gep(cg, f->start, cy_mulc(cg, before, -4));
   }
@@ -693,7 +724,7 @@ static void emit_fresh(cy_cg *cg, frame *f, V p0, V p1) {
   V to = cy_gep(cg, f->scratch, rows_bytes(cg, p));
   cy_dot_fresh fresh = fresh_of(cg, p);
   cy_dot_fresh_emit(cg, &fresh, f->matrix, p0, p1, to);
-  if (p->form.fours) {
+  if (columns_summed(p)) {
     V sums = cy_gep(cg, to, fresh_bytes(cg, p));
     cy_dot_fresh_sums(cg, &fresh, p0, p1, to, sums);
     f->sums = cy_gep(cg, sums, cy_mulc(cg, p0, -sums_bytes(p)));
@@ -745,7 +776,7 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), columns_outer ? fast : slow), count);
   if (p->fresh)
     emit_fresh(cg, f, q.begin, q.end);
-  if (p->form.fours)
+  if (p->form.starts)
     emit_start(cg, f, q.begin, q.end);
   if (rows_summed(p)) {
     cy_dot_fresh fresh = fresh_of(cg, p);
@@ -779,7 +810,7 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.offsets = cy_gepc(cg, f.scratch, p.strip_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
-  f.start = cy_alloca(cg, p.form.fours ? p.nb * p.nr * 4 : 4);
+  f.start = cy_alloca(cg, p.form.starts ? p.nb * p.nr * 4 : 4);
   f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);
   int64_t kept = keeps_rows(cg, &p) ? cy_ceil(p.rows, p.mb) : 1;
   f.copied = cy_alloca(cg, kept * 8);

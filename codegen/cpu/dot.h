@@ -6,7 +6,8 @@
  *   pairs   a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
  *           where it fits, else as i16
  *   fours   a as u8, b as s8, vpdpbusd: where the CPU has it; a constant b is s8. What a's zero point and shifting s8 to
- *           u8 add is a constant per column, taken from the sums of b's columns: sums begin with it. What zero points of
+ *           u8 add is a constant per column, taken from the sums of b's columns, where there is a zero point or a
+ *           shift: sums begin with it. What zero points of
  *           b add, which is packed at run time, is taken away from the sums in the end
  *   cut     fours by vpmaddubsw on other CPUs. Its sums of two products saturate at 16 bits, so weights are cut into
  *           parts that add up to them, 255 * (|w| + |w'|) being at most 32767 for all pairs of a part. A group of k
@@ -39,6 +40,8 @@ typedef struct cy_dot_desc {
   bool winograd;                /* by F(4x4,3x3) in 16 bits, which b is known to allow */
   int a_zero_slot, b_zero_slot; /* -1: none. With a b_zero, b is packed at run time */
   int64_t b_zero_step;          /* 1: one per column, 0: one for all */
+  bool started;                 /* sums begin with an i32 per column, which lie at start_slot; see cy_dot_starts */
+  int start_slot;
 } cy_dot_desc;
 
 /* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. The last
@@ -89,6 +92,8 @@ int64_t cy_dot_again(const cy_dot_layout *layout, const cy_dot_source *source);
 /* Could they be cut; is that faster when so many groups come again? */
 bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *desc);
 bool cy_dot_cut_pays(const cy_dot_layout *layout, int64_t again);
+/* May sums begin with numbers that are given? Then the epilogue need not add them. */
+bool cy_dot_starts(const cy_cg *cg, const cy_dot_desc *desc);
 void cy_dot_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *desc);
 
@@ -146,6 +151,7 @@ typedef struct cy_dot_form {
   bool fours, wide, cut, bf16; /* wide: b is packed in 16 bits; cut: fours, too; bf16: wide, too */
   bool amx;                    /* fours or bf16 */
   bool far;                    /* amx: b lies beyond the first-level cache */
+  bool starts;                 /* sums begin with numbers in memory, else with 0 */
   bool strip;                  /* k goes through several runs, one kernel row each */
   bool ahead;                  /* not amx: other memory is prefetched meanwhile */
   unsigned step, together;     /* k of a group; groups come by so many */
@@ -153,9 +159,9 @@ typedef struct cy_dot_form {
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
  * i64 runs, i64 pitch [, ptr ahead, i64 step]): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr
- * rows times its first columns; of lanes beyond nr, whatever. start: what the sums begin with, for fours; or, onto, with
- * what c holds; first, again: of cut weights, from the first of the panels on, and from the beginning; runs, pitch: of a
- * strip, groups being those of a run, how many runs there are and the bytes from one to the next; ahead, step: with every
+ * rows times its first columns; of lanes beyond nr, whatever. start: what the sums begin with, where form.starts; or, onto,
+ * with what c holds; first, again: of cut weights, from the first of the panels on, and from the beginning; runs, pitch: of
+ * a strip, groups being those of a run, how many runs there are and the bytes from one to the next; ahead, step: with every
  * group a line is prefetched, so many bytes behind the one before. */
 enum { CY_DOT_ARGS = 12, CY_DOT_MOST_ARGS = 14 };
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
@@ -169,6 +175,7 @@ enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = 16 }; /* of a tile */
 /* What its tasks are made of; as for cy_tile_choose and cy_blocks_choose. row_bytes: a row's k; copied: to scratch. */
 cy_tile cy_dot_amx_tile(int64_t rows, int64_t n);
 cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied);
+V cy_dot_load_first(cy_cg *cg, V p, unsigned lanes); /* of an i32 vector; the others are 0 */
 V cy_dot_kernel_begin(cy_cg *cg, const char *name, bool ahead); /* begins one of either kind */
 /* Bytes of a panel's NR columns for one group of `step` k. */
 int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);

@@ -420,6 +420,14 @@ static void emit_places(cy_cg *cg, const frame *f, int64_t channels) {
   V zero = LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, "");
   V args[] = {from, f->placed, cy_i64(cg, cy_ceil(channels, cg->W)), zero, f->start};
   LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, 5, "");
+  if (!f->p->d->started)
+    return;
+  V given = cy_gep(cg, cy_arg_ptr(cg, f->p->d->start_slot), cy_mulc(cg, f->c0, 4));
+  for (int64_t at = 0; at < channels; at += cg->W) {
+    unsigned lanes = channels - at < cg->W ? (unsigned)(channels - at) : cg->W;
+    V to = cy_gepc(cg, f->start, at * 4), more = cy_dot_load_first(cg, cy_gepc(cg, given, at * 4), lanes);
+    cy_store(cg, LLVMBuildAdd(cg->b, cy_load(cg, cg->vi, to, 4), more, ""), to, 4);
+  }
 }
 
 /* ---- tasks ---- */

@@ -95,8 +95,7 @@ V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b) {
   return add_pairs(cg, acc, args[0], args[1]);
 }
 
-/* The first `lanes` of an i32 vector; the others are 0. */
-static V load_first(cy_cg *cg, V p, unsigned lanes) {
+V cy_dot_load_first(cy_cg *cg, V p, unsigned lanes) {
   LLVMTypeRef types[2] = {cg->vi, cg->ptr};
   V there[16];
   for (unsigned i = 0; i < cg->W; i++)
@@ -111,7 +110,7 @@ static V load_b(cy_cg *cg, cy_dot_form form, V p, unsigned lanes) {
   V v;
   if (form.fours || form.wide) {
     if (lanes & (lanes - 1)) /* in one piece */
-      return load_first(cg, p, lanes);
+      return cy_dot_load_first(cg, p, lanes);
     v = cy_load(cg, LLVMVectorType(cg->i32, lanes), p, 4);
   } else {
     v = cy_load(cg, LLVMVectorType(cg->i8, 2 * lanes), p, 1);
@@ -226,7 +225,7 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   V c = cy_gep(cg, LLVMGetParam(fn, 3), cy_mulc(cg, q, k->nr * 4));
   for (unsigned j = 0; j < k->nv; j++) {
     int64_t at = (int64_t)j * cg->W * 4;
-    V from = k->form.fours ? cy_load(cg, cg->vi, cy_gepc(cg, start, at), 4) : LLVMConstNull(cg->vi), row = c;
+    V from = k->form.starts ? cy_load(cg, cg->vi, cy_gepc(cg, start, at), 4) : LLVMConstNull(cg->vi), row = c;
     for (unsigned i = 0; i < k->mr; i++, row = cy_gep(cg, row, LLVMGetParam(fn, 4)))
       v[i * k->nv + j] = k->onto ? cy_load(cg, cg->vi, cy_gepc(cg, row, at), 4) : from;
   }
@@ -250,7 +249,7 @@ void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t 
   V v[CY_LOOP_MAX];
   memcpy(k.row, row, mr * sizeof *row);
   for (unsigned i = 0; i < mr * nv; i++)
-    v[i] = cy_load(cg, cg->vi, cy_gepc(cg, start, (int64_t)(i % nv) * cg->W * 4), 4);
+    v[i] = form.starts ? cy_load(cg, cg->vi, cy_gepc(cg, start, (int64_t)(i % nv) * cg->W * 4), 4) : LLVMConstNull(cg->vi);
   v[mr * nv] = b;
   emit_depth(cg, &k, depth, v);
   memcpy(out, v, mr * nv * sizeof *v);
@@ -258,13 +257,14 @@ void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t 
 
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
   char name[64];
-  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s",
+  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s%s",
            form.bf16    ? "bf16"
            : form.cut   ? "u8cut"
            : form.fours ? "u8s8"
            : form.wide  ? "i16"
                         : "i16s8",
-           mr, nv * cg->W, (long long)nr, form.strip ? "_strip" : "", form.ahead ? "_ahead" : "", onto ? "_onto" : "");
+           mr, nv * cg->W, (long long)nr, form.strip ? "_strip" : "", form.starts ? "_start" : "",
+           form.ahead ? "_ahead" : "", onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;

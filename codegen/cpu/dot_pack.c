@@ -131,14 +131,15 @@ static void pack_cut(const cy_dot_layout *l, const cy_dot_source *s, int64_t mat
   int64_t panels = panels_of(l), size = (int64_t)l->nr * 4, k = l->taps * l->c;
   char *head = (char *)out + matrix * l->matrix_bytes;
   memset(head, 0, (size_t)l->matrix_bytes);
-  int32_t *first = (int32_t *)(void *)head, *again = first + panels + 1, *sums = sums_of(l, matrix, out);
+  int32_t *first = (int32_t *)(void *)head, *again = first + panels + 1;
   int8_t *to = (int8_t *)head + cy_dot_head_bytes(panels, l->again);
   for (int64_t q = 0; q < panels; q++) {
     int64_t count = cut_panel(l, s, matrix, q, to, again + first[q]);
     first[q + 1] = first[q] + (int32_t)count;
     to += (groups_of(l) + count) * size;
   }
-  for (int64_t n = 0; n < panels * l->nr; n++) {
+  int32_t *sums = l->sums ? sums_of(l, matrix, out) : NULL;
+  for (int64_t n = 0; sums && n < panels * l->nr; n++) {
     sums[n] = 0;
     for (int64_t i = 0; n < l->n && i < k; i++)
       sums[n] += weight_at(s, matrix * s->gs + n * s->ns + i / l->c * s->ts + i % l->c * s->cs);

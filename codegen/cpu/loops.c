@@ -721,7 +721,7 @@ static int arithmetic(const cy_kernel *k, unsigned *out_all) {
   bool *marks = zeroed(cy_expr_count(k) + 1, sizeof *marks);
   int n = 0;
   *out_all = 0;
-  cy_lp_mark(k, cy_kernel_body(k), marks);
+  cy_stmt_mark(k, cy_kernel_body(k), marks);
   for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
     const cy_expr_info *x = cy_expr_of(k, e);
     bool counts = marks[e] && x->op != CY_X_LOAD && x->n > 0;

@@ -10,14 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void cy_lp_mark(const cy_kernel *k, const cy_stmt *s, bool *marks) {
-  for (; s; s = s->next) {
-    if (s->value)
-      cy_expr_mark(k, s->value, marks);
-    cy_lp_mark(k, s->body, marks);
-  }
-}
-
 /* Does an offset move with the rows of the output? out_known: without loading anything? */
 static bool by_row(const cy_kernel *k, cy_expr e, cy_var column, bool *out_known) {
   const cy_expr_info *x = cy_expr_of(k, e);
@@ -40,7 +32,7 @@ static bool *loads_of(cy_kernel *k, bool *out_some) {
   if (!marks)
     cy_no_memory();
   *out_some = false;
-  cy_lp_mark(k, cy_kernel_body(k), marks);
+  cy_stmt_mark(k, cy_kernel_body(k), marks);
   for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
     const cy_expr_info *x = cy_expr_of(k, e);
     marks[e] = marks[e] && x->op == CY_X_LOAD && is_worth(k, x->id, x->arg[0]);
@@ -97,7 +89,7 @@ void cy_lp_stream(cy_lp *p, const cy_stmt *loop) {
   bool *marks = calloc(count + 1, sizeof *marks);
   if (!marks)
     cy_no_memory();
-  cy_lp_mark(p->k, loop->body, marks);
+  cy_stmt_mark(p->k, loop->body, marks);
   for (cy_expr e = 1; e <= count; e++) {
     const cy_expr_info x = *cy_expr_of(p->k, e);
     if (marks[e] && is_stream(p, &x, loop->var))

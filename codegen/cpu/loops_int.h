@@ -76,7 +76,6 @@ bool cy_lp_short_index(const cy_lp *p, cy_dtype t, cy_expr varying);
 V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying); /* in storage form; at: of the table's first element */
 
 /* loops_ahead.c */
-void cy_lp_mark(const cy_kernel *k, const cy_stmt *s, bool *marks); /* expressions that statements use */
 bool cy_lp_reads_ahead(cy_kernel *k);                               /* is there a load to be prefetched? */
 void cy_lp_ahead(cy_lp *p, const V *idx, bool stores);
 void cy_lp_stream(cy_lp *p, const cy_stmt *loop); /* in a turn of a loop inside a lane loop */

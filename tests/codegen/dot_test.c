@@ -5,7 +5,8 @@
  *                      padding of that form run on machines without it, and with cut weights, where the machine has
  *                      no vpdpbusd; by Winograd's algorithm, where it is possible and exact; as bf16, all numbers and sums being small integers, in the code for a CPU that
  *                      has vdpbf16ps, put in its place a function that does the same; bytes and bf16 once more for a
- *                      CPU with AMX, with functions in the place of its instructions (tile_functions.h); the
+ *                      CPU with AMX, with functions in the place of its instructions (tile_functions.h); with sums
+ *                      that begin with given numbers, where they may; the
  *                      instructions chosen for several CPUs
  * dot_test --bench    Gop/s of products and convolutions
  * dot_test FILTER     only cases whose line contains FILTER
@@ -27,6 +28,7 @@ typedef struct dot_case {
   int64_t m, n, k;    /* product: of b0 = 2 matrices when `turned` & 4. Convolution: images, cout, cin */
   int64_t h, w, kh, kw, stride, pad, dilation, groups;
   bool largest; /* products, all of them */
+  bool started; /* sums begin with numbers where they may */
 } dot_case;
 
 /* A convolution: types and a's zero point; images, channels out and in; the input's size, the kernel's, stride,
@@ -92,7 +94,7 @@ static const dot_case cases[] = {
     CONV('u', 's', 255, 1, 16, 96, 9, 12, 3, 3, 1, 2, .largest = true),
 };
 
-enum { A_SLOT, B_SLOT, OUT_SLOT, SCRATCH_SLOT, SHARED_SLOT, A_ZERO_SLOT, B_ZERO_SLOT, FIRST_SIZE };
+enum { A_SLOT, B_SLOT, OUT_SLOT, SCRATCH_SLOT, SHARED_SLOT, A_ZERO_SLOT, B_ZERO_SLOT, START_SLOT, FIRST_SIZE };
 
 typedef struct setup {
   job j;
@@ -102,7 +104,7 @@ typedef struct setup {
   int n_idx, slot;
   uint8_t *a;
   void *b, *packed;
-  int32_t *out, *want;
+  int32_t *out, *start;
   int8_t a_zero, b_zero[4096];
 } setup;
 
@@ -113,10 +115,10 @@ static const char *line_of(const dot_case *c) {
   static char text[200];
   snprintf(text, sizeof text,
            "%c %c%c dynamic=%d zeros=%d,%d turned=%d m=%lld n=%lld k=%lld h=%lld w=%lld kernel=%lldx%lld stride=%lld "
-           "pad=%lld dilation=%lld groups=%lld",
+           "pad=%lld dilation=%lld groups=%lld%s",
            c->kind, c->a, c->b, c->dynamic, c->a_zero, c->b_zero, c->turned, (long long)c->m, (long long)c->n,
            (long long)c->k, (long long)c->h, (long long)c->w, (long long)c->kh, (long long)c->kw, (long long)c->stride,
-           (long long)c->pad, (long long)c->dilation, (long long)c->groups);
+           (long long)c->pad, (long long)c->dilation, (long long)c->groups, c->started ? " started" : "");
   return text;
 }
 
@@ -268,7 +270,7 @@ static int32_t product_at(const setup *s, const dot_case *c, int64_t i) {
           bn = c->turned & 2 ? c->k : 1;
   int zb = c->b_zero ? value_at(s->b_zero, c->b, c->b_zero == 2 ? n : 0) : 0,
       za = c->a_zero ? value_at(&s->a_zero, c->a, 0) : 0;
-  int32_t sum = 0;
+  int32_t sum = s->d.started ? s->start[n] : 0;
   for (int64_t k = 0; k < c->k; k++)
     sum += (value_at(s->a, c->a, b * c->m * c->k + m * am + k * ak) - za) *
            (value_at(s->b, c->b, b * c->n * c->k + n * bn + k * bk) - zb);
@@ -280,7 +282,7 @@ static int32_t conv_at(const setup *s, const dot_case *c, int64_t i) {
           y = i / c->n / ow % oh, image = i / c->n / ow / oh;
   int64_t cin = c->k / group_of(c), first = n / (c->n / group_of(c)) * cin;
   int za = c->a_zero ? value_at(&s->a_zero, c->a, 0) : 0;
-  int32_t sum = 0;
+  int32_t sum = s->d.started ? s->start[n] : 0;
   for (int64_t t = 0; t < c->kh * c->kw; t++) {
     int64_t iy = y * c->stride - c->pad + t / c->kw * dilation_of(c),
             ix = x * c->stride - c->pad + t % c->kw * dilation_of(c);
@@ -356,6 +358,10 @@ static setup *setup_begin(const dot_case *c, const char *cpu, form as) {
   s->a_zero = (int8_t)c->a_zero;
   for (int64_t i = 0; i < c->n && i < 4096; i++)
     s->b_zero[i] = (int8_t)random_value(c->b);
+  s->d.start_slot = START_SLOT;
+  s->start = (int32_t *)(void *)guarded(c->n * 4);
+  for (int64_t i = 0; i < c->n; i++)
+    s->start[i] = random_value('u') * 1000 - 100000;
   bool largest = c->largest && !is_bf16(as);
   s->a = bytes_of(c->a, s->n_a, largest, c->a_zero ? 0 : 255);
   s->b = bytes_of(c->b, s->n_b, largest, -128);
@@ -385,6 +391,8 @@ static setup *setup_begin(const dot_case *c, const char *cpu, form as) {
   s->j.args[OUT_SLOT].ptr = s->out;
   s->j.args[A_ZERO_SLOT].ptr = &s->a_zero;
   s->j.args[B_ZERO_SLOT].ptr = s->b_zero;
+  s->j.args[START_SLOT].ptr = s->start;
+  s->d.started = c->started && cy_dot_starts(s->j.cg, &s->d);
   cy_dot_emit(s->j.cg, &s->d, &s->j.info);
   return s;
 }
@@ -394,6 +402,7 @@ static void setup_end(setup *s) {
   guarded_free(s->b);
   guarded_free(s->packed);
   guarded_free((char *)s->out);
+  guarded_free((char *)s->start);
   job_end(&s->j);
 }
 
@@ -510,6 +519,9 @@ int main(int argc, char **argv) {
         c.a_zero = c.b_zero = 0;
       }
       if (argc < 2 || strstr(line_of(&c), argv[1]))
+        run_case(&c, as, as == FOURS ? 1 : 3);
+      c.started = !is_bf16(as);
+      if (c.started && (argc < 2 || strstr(line_of(&c), argv[1])))
         run_case(&c, as, as == FOURS ? 1 : 3);
     }
   if (argc < 2) {
