@@ -209,8 +209,9 @@ def main():
             'size: of the\nlibrary, float = 1; dB: signal-to-noise ratio of each output against the float library, on %d samples '
             'other than the\n%d that calibrated; -: nothing is quantised; smallest: with --int8-prefer=size, the library and its '
             'weights alone; where\na model comes in f16, so are the weights of its float library.\n\nThen networks beside ONNX Runtime: '
-            'medians of %d processes, contenders taking turns; speed: our float library = 1. Weights\nof the larger networks and all '
-            'samples are random. QDQ: the same network by `cytoc quantize`, which ONNX Runtime computes\nin integers where it can.\n' %
+            'medians of %d processes, contenders taking turns; speed and size: our float library =\n1. Weights of the larger networks '
+            'and all samples are random. QDQ: the same network by `cytoc quantize`, which ONNX\nRuntime computes in integers where it '
+            'can.\n' %
             (' ' + ' '.join(extra) if extra else '', REPEAT * TEST, TEST, CALIBRATE, int8_networks.ROUNDS))
     results.put_section('int8', head, args.cytoc, '\n\n'.join([results.markdown(rows), text, results.markdown(convolutional),
                                                               results.markdown(products)]))

@@ -4,8 +4,8 @@ In:  networks of ../shared/zoo, which get random weights, and of ../shared/model
 Out: a row per convolutional network: our float library, --int8 without samples, our static one, ONNX Runtime with the
      model and with what `cytoc quantize` makes of it; a row per network of products: our float library, --int8,
      --bf16, both, ONNX Runtime.
-     Contenders take turns, a process each time, and every figure is a median over ROUNDS processes of the median of
-     their runs. One thread.
+     Contenders take turns, a process each time, and every time is a median over ROUNDS processes of the median of
+     their runs. One thread. Sizes are those of libraries, the float one's in MB, others relative to that.
 """
 import json
 import os
@@ -22,10 +22,10 @@ import run as floats
 NETWORKS = {'resnet50': (-2, 2), 'densenet121': (-2, 2), 'vgg16': (-2, 2), 'mobilenet_v2': (-2, 2), 'yolox_nano': (0, 255)}
 ROUNDS, SECONDS, SAMPLES = 5, 0.25, 4
 PRODUCTS = ('vit_b_16', 'bert_base', 'gpt2_small', 'whisper_tiny_encoder', 'tfswa_unet', 'mlp_mixer_s16')
-HEAD = ['network', 'float ms', '--int8: layers', 'static: layers', '--int8 ms', 'speed', 'static ms', 'speed',
-        'ONNX Runtime: float ms', 'speed', 'QDQ ms', 'speed']
-PRODUCTS_HEAD = ['network', 'float ms', '--int8 ms', 'speed', '--bf16 ms', 'speed', '--int8 --bf16 ms', 'speed',
-                 'ONNX Runtime: float ms', 'speed']
+HEAD = ['network', 'float ms', 'MB', '--int8: layers', 'static: layers', '--int8 ms', 'speed', 'size', 'static ms', 'speed',
+        'size', 'ONNX Runtime: float ms', 'speed', 'QDQ ms', 'speed']
+PRODUCTS_HEAD = ['network', 'float ms', 'MB', '--int8 ms', 'speed', 'size', '--bf16 ms', 'speed', 'size', '--int8 --bf16 ms',
+                 'speed', 'size', 'ONNX Runtime: float ms', 'speed']
 
 
 def zoo_entry(name):
@@ -98,13 +98,16 @@ class Network:
         return lambda: float(run(command).split()[2])
 
 
-def cells(name, contenders, notes=()):
-    """A row: the name, the first contender's time; of the others notes, if any, time and how many times as fast."""
+def cells(name, network, libraries, models, notes=()):
+    """A row: the name, the first library's time and size; notes; of the others time, how many times as fast, and size; of
+    the models, which ONNX Runtime runs, time and how many times as fast."""
+    contenders = [network.ours(library) for library in libraries] + [network.theirs(model) for model in models]
     rounds = [[measure() for measure in contenders] for _ in range(ROUNDS)]
     times = [statistics.median(column) for column in zip(*rounds)]
-    found = [name, '%.1f' % times[0], *notes]
-    for time in times[1:]:
-        found += ['%.1f' % time, '%.2f' % (times[0] / time)]
+    sizes = [os.path.getsize(library) for library in libraries]
+    found = [name, '%.1f' % times[0], '%.2f' % (sizes[0] / 1e6), *notes]
+    for i, time in enumerate(times[1:], 1):
+        found += ['%.1f' % time, '%.2f' % (times[0] / time), *('%.3f' % (size / sizes[0]) for size in sizes[i:i + 1])]
     return found
 
 
@@ -116,8 +119,7 @@ def static_row(args, name, picture, extra):
     made = [n.compile('dynamic.so', '--int8=dynamic', *extra), n.compile('static.so', '--int8=static', calibrate, *extra)]
     run([args.cytoc, 'quantize', n.model, '-o', n.path('qdq.onnx'), calibrate, *n.shapes])
     layers = ['/'.join(re.search(r'(\d+) of (\d+) layers in int8', table).groups()) for _, table in made]
-    return cells(name, [*(n.ours(library) for library in [plain, *(m[0] for m in made)]), n.theirs(n.model),
-                        n.theirs(n.path('qdq.onnx'))], layers)
+    return cells(name, n, [plain, *(library for library, _ in made)], [n.model, n.path('qdq.onnx')], layers)
 
 
 def products_row(args, name, extra):
@@ -125,7 +127,7 @@ def products_row(args, name, extra):
     n.add_inputs()
     target = [option for option in extra if option.startswith('--target=')]
     made = [n.compile('%d.so' % i, *target, *option)[0] for i, option in enumerate(([], ['--int8'], ['--bf16'], ['--int8', '--bf16']))]
-    return cells(name, [*(n.ours(library) for library in made), n.theirs(n.model)])
+    return cells(name, n, made, [n.model])
 
 
 def table(args, head, names, make):
