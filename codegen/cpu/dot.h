@@ -71,7 +71,7 @@ typedef struct cy_dot_layout {
   bool cut;
   int64_t again;
   bool winograd;    /* [panel][pair of channels][tap][NR][2] */
-  cy_dot_band band; /* depthwise by fours: [vector of nr / 4 channels][tap of a row][four of a column][channel][step] */
+  cy_dot_band band; /* depthwise by fours: [vector of nr / 4 channels][tap][channel] */
   int64_t matrix_bytes, bytes;
 } cy_dot_layout;
 

@@ -5,8 +5,9 @@
  * that one vpdpbusd does up to four taps of a kernel column for a vector of channels. What is interleaved once serves
  * all output rows of the band and all columns of the kernel. Padding is the zero point, which takes its share in what
  * the sums begin with; see fours in dot.h.
- * Weights are packed once, by fours of a kernel column. An output row meets them at places of its own in the band's
- * groups: a task shifts them there, block by block, in scratch. The library would have them up to 8 times over.
+ * Weights are packed by vectors of channels, tap by tap. An output row meets them by fours of a kernel column, at places
+ * of its own in the band's groups: a task puts them there, block by block, in scratch. The library would have them up to 8
+ * times over.
  * For a block of 4 * W channels at a time, the band's groups go to scratch as [group][vector][column][W][4], a tile of
  * outputs is summed up vector by vector, and the epilogue gets the channels of the block in their own order:
  * interleaving works on 128 bits at a time, for which they are permuted as they are loaded.
@@ -129,9 +130,7 @@ static bands plan(const cy_dot_desc *d) {
 
 static int64_t block_channels(const cy_cg *cg) { return VECTORS * (int64_t)cg->W; }
 /* Bytes of a vector of channels: as packed; in their places, and of a block. */
-static int64_t packed_weights(const cy_cg *cg, const bands *p) {
-  return p->axis[2].count * cy_ceil(p->axis[1].count, 4) * cg->W * 4;
-}
+static int64_t packed_weights(const cy_cg *cg, const bands *p) { return p->axis[2].count * p->axis[1].count * cg->W; }
 static int64_t vector_weights(const cy_cg *cg, const bands *p) { return p->band.uses * p->axis[2].count * cg->W * 4; }
 static int64_t block_weights(const cy_cg *cg, const bands *p) { return VECTORS * vector_weights(cg, p); }
 
@@ -373,6 +372,18 @@ static V placed(cy_cg *cg, const cy_dot_use *use, int64_t height, const V *fours
   return all;
 }
 
+/* Taps [row, row + 4) of a kernel column, as far as there are so many, as the bytes of each lane. from: the column's first
+ * one; step: bytes from tap to tap. */
+static V four_of(cy_cg *cg, V from, int64_t step, int64_t row, int64_t rows) {
+  V all = NULL;
+  for (int i = 0; i < 4 && row + i < rows; i++) {
+    V bytes = cy_load(cg, LLVMVectorType(cg->i8, cg->W), cy_gepc(cg, from, (row + i) * step), 1);
+    V tap = shifted(cg, LLVMBuildZExt(cg->b, bytes, cg->vi, ""), i);
+    all = all ? LLVMBuildOr(cg->b, all, tap, "") : tap;
+  }
+  return all;
+}
+
 /* void (ptr packed, ptr placed, i64 vectors, i32 zero, ptr start): the weights of so many vectors of channels, and what
  * their sums begin with: less what the zero point will add. */
 static V place_function(cy_cg *cg, const bands *p) {
@@ -396,8 +407,7 @@ static V place_function(cy_cg *cg, const bands *p) {
   cy_loop_begin(cg, &k, cy_i64(cg, 0), cy_i64(cg, w->count), cy_i64(cg, 1), &sum, 1);
   sum = k.v[0];
   for (int i = 0; i < fours; i++) {
-    V at = cy_mulc(cg, cy_addc(cg, cy_mulc(cg, k.iv, fours), i), cg->W * 4);
-    four[i] = cy_load(cg, cg->vi, cy_gep(cg, from, at), 4);
+    four[i] = four_of(cg, cy_gep(cg, from, cy_mulc(cg, k.iv, cg->W)), w->count * cg->W, 4 * i, h->count);
     sum = cy_dot_add(cg, p->form, sum, ones, four[i]);
   }
   for (int u = 0; u < b->uses; u++) {

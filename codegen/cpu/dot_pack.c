@@ -176,17 +176,12 @@ static void pack_depthwise(const cy_dot_layout *l, const cy_dot_source *s, void 
   }
 }
 
-/* Fours of a kernel column. */
 static void pack_bands(const cy_dot_layout *l, const cy_dot_source *s, void *out) {
-  int64_t lanes = l->nr / 4, fours = cy_ceil(l->taps / l->row_taps, 4), vector = l->row_taps * fours * lanes * 4;
+  int64_t lanes = l->nr / 4;
   memset(out, 0, (size_t)l->bytes);
-  for (int64_t n = 0; n < l->n; n++) {
-    int8_t *to = (int8_t *)out + n / lanes * vector + n % lanes * 4;
-    for (int64_t t = 0; t < l->taps; t++) {
-      int64_t row = t / l->row_taps, four = t % l->row_taps * fours + row / 4;
-      to[four * lanes * 4 + row % 4] = (int8_t)weight_at(s, n * s->gs + t * s->ts);
-    }
-  }
+  for (int64_t n = 0; n < l->n; n++)
+    for (int64_t t = 0; t < l->taps; t++)
+      store(l, out, (n / lanes * l->taps + t) * lanes + n % lanes, weight_at(s, n * s->gs + t * s->ts));
 }
 
 static void pack_winograd(const cy_dot_layout *l, const cy_dot_source *s, void *out) {
