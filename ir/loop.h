@@ -212,7 +212,8 @@ typedef struct cy_affine {
 } cy_affine;
 bool cy_expr_affine(cy_kernel *k, cy_expr e, cy_affine *out);  /* false: too many terms */
 void cy_expr_mark(const cy_kernel *k, cy_expr e, bool *inout_marks); /* [e + 1]: e and all that it is computed from */
-void cy_stmt_mark(const cy_kernel *k, const cy_stmt *s, bool *inout_marks); /* .. values of s, of what follows or is inside */
+void cy_stmt_mark(const cy_kernel *k, const cy_stmt *s,
+                  bool *inout_marks);                           /* .. values of s, of what follows or is inside */
 bool cy_expr_uses_var(const cy_kernel *k, cy_expr e, cy_var v); /* through locals not followed */
 /* Rewrites: every occurrence of variable v in the kernel by expression `by`. */
 void cy_kernel_subst_var(cy_kernel *k, cy_var v, cy_expr by);

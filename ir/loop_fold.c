@@ -1,5 +1,6 @@
 /* loop_fold.c - makes contractions simpler where their epilogue allows it: batch axes that become rows, axes of
- * convolutions that are none, convolutions of single pixels that become matrix products, numbers that sums begin with.
+ * convolutions that are none, convolutions of single pixels that become matrix products, additions in i32 with which sums
+ * may begin.
  *
  * In: a contraction kernel with its epilogue, before the target sees it. Out: the same results, fewer axes.
  */

@@ -19,6 +19,7 @@
  *                 bounds of bytes behind it.
  *   constant      (the second time) constants that are still dequantised when the model runs.
  *   silu          (likewise) quantize(x * sigmoid(x)) of integers times constants is computed in 16-bit integers.
+ * Behind them zero points and biases become what sums begin with (quantised_start.c).
  *
  * The first two are exact. `requantise` rounds products of constants once more, so results may fall on the other side of
  * a tie between two steps; `silu` is off by 0.0007 and half of 2^-15 of a channel's range, before it rounds. Refused:

@@ -55,8 +55,11 @@ static bool read_sums(cy_rewrite *rw, cy_val v, sums *out) {
   uint64_t count = cy_type_count(g, tw), channels = (uint64_t)d[conv ? 0 : 1];
   if (!count)
     return false;
-  *out = (sums){n, channels, CY_NEW_ARRAY(rw->pass->scratch, int64_t, channels),
-                CY_NEW_ARRAY(rw->pass->scratch, int64_t, channels), CY_NEW_ARRAY(rw->pass->scratch, int, channels),
+  *out = (sums){n,
+                channels,
+                CY_NEW_ARRAY(rw->pass->scratch, int64_t, channels),
+                CY_NEW_ARRAY(rw->pass->scratch, int64_t, channels),
+                CY_NEW_ARRAY(rw->pass->scratch, int, channels),
                 tx == CY_I8 ? 128 : 255};
   for (uint64_t i = 0; i < count; i++) {
     uint64_t c = conv ? i / (count / channels) : i % channels;
@@ -68,9 +71,7 @@ static bool read_sums(cy_rewrite *rw, cy_val v, sums *out) {
   return true;
 }
 
-static bool fits(const sums *s, uint64_t c, int64_t start) {
-  return llabs(start) + s->most * s->size[c] <= INT32_MAX;
-}
+static bool fits(const sums *s, uint64_t c, int64_t start) { return llabs(start) + s->most * s->size[c] <= INT32_MAX; }
 
 /* A constant per channel, shaped to broadcast against the contraction's result. */
 static void *channel_constant(cy_graph *g, const sums *s, cy_dtype dtype, cy_val *out) {
@@ -127,12 +128,14 @@ static bool rounded_bias(const sums *s, uint64_t c, float bias, int32_t before, 
 
 static cy_val bias(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
-  const cy_node_info *mul = cy_def_of(g, n->in[0], CY_OP_mul), *cast = mul ? cy_def_of(g, mul->in[0], CY_OP_cast) : NULL;
+  const cy_node_info *mul = cy_def_of(g, n->in[0], CY_OP_mul),
+                     *cast = mul ? cy_def_of(g, mul->in[0], CY_OP_cast) : NULL;
   const cy_node_info *add = cast ? cy_def_of(g, cast->in[0], CY_OP_add) : NULL;
   sums s;
   uint64_t step[3] = {0};
   if (!cast || !cy_rewrite_single_use(rw, n->in[0]) || !cy_rewrite_single_use(rw, mul->in[0]) ||
-      !cy_value_is_const(g, mul->in[1]) || !cy_value_is_const(g, n->in[1]) || cy_type_of(g, n->out[0])->dtype != CY_F32 ||
+      !cy_value_is_const(g, mul->in[1]) || !cy_value_is_const(g, n->in[1]) ||
+      cy_type_of(g, n->out[0])->dtype != CY_F32 ||
       !cy_same_shape(cy_type_of(g, n->out[0]), cy_type_of(g, cast->in[0])) ||
       !read_sums(rw, add ? add->in[0] : cast->in[0], &s) || !by_channel(g, s.n, s.channels, mul->in[1], &step[0]) ||
       !by_channel(g, s.n, s.channels, n->in[1], &step[1]) ||
