@@ -175,7 +175,7 @@ enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = 16 }; /* of a tile */
 /* What its tasks are made of; as for cy_tile_choose and cy_blocks_choose. row_bytes: a row's k; copied: to scratch. */
 cy_tile cy_dot_amx_tile(int64_t rows, int64_t n);
 cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied);
-V cy_dot_load_first(cy_cg *cg, V p, unsigned lanes); /* of an i32 vector; the others are 0 */
+V cy_dot_load_first(cy_cg *cg, V p, unsigned lanes);            /* of an i32 vector; the others are 0 */
 V cy_dot_kernel_begin(cy_cg *cg, const char *name, bool ahead); /* begins one of either kind */
 /* Bytes of a panel's NR columns for one group of `step` k. */
 int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);

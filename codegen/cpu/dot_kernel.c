@@ -249,7 +249,8 @@ void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t 
   V v[CY_LOOP_MAX];
   memcpy(k.row, row, mr * sizeof *row);
   for (unsigned i = 0; i < mr * nv; i++)
-    v[i] = form.starts ? cy_load(cg, cg->vi, cy_gepc(cg, start, (int64_t)(i % nv) * cg->W * 4), 4) : LLVMConstNull(cg->vi);
+    v[i] =
+        form.starts ? cy_load(cg, cg->vi, cy_gepc(cg, start, (int64_t)(i % nv) * cg->W * 4), 4) : LLVMConstNull(cg->vi);
   v[mr * nv] = b;
   emit_depth(cg, &k, depth, v);
   memcpy(out, v, mr * nv * sizeof *v);
