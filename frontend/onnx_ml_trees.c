@@ -4,7 +4,8 @@
  * and one step per level replaces every record by its child's. Leaves are their own children; trees without further
  * levels leave. Trees come last so that a kernel's lanes are trees of one row: their number is known and a single row has
  * as many, and where the row's features are few, they stay in registers (codegen/cpu/loops_lookup.c). A step costs two
- * gathers, the record's packed fields and its threshold, and looking up the feature.
+ * gathers, the record's packed fields and its threshold, and looking up the feature; where categories are asked for, a
+ * third one fetches bits of the set that they must be in.
  */
 #include "frontend/import_int.h"
 
@@ -28,7 +29,10 @@ typedef struct forest {
   const double *value;
   const char *const *mode;
   int64_t *child[2]; /* indices of nodes */
+  uint32_t *set;     /* bits of all sets, and of a node that asks for membership the first word in them */
+  uint32_t *word, words, set_words; /* both numbers are powers of two */
   struct root *root;
+  uint32_t *known; /* of the inner nodes of trees: levels below them, plus one */
   struct place {
     int64_t tree, id;
     uint32_t index;
@@ -49,21 +53,101 @@ static int64_t find_place(const forest *f, int64_t tree, int64_t id) {
 
 static bool is_leaf(const forest *f, uint32_t i) { return strcmp(f->mode[i], "LEAF") == 0; }
 
-/* Levels below node i; UINT32_MAX when there is a cycle. */
+/* Levels below node i, UINT32_MAX beyond 512. Nodes may be the child of several. */
+enum { DEEPEST = 512 };
 static uint32_t depth_of(const forest *f, uint32_t i, uint32_t level) {
+  uint32_t *known = f->known;
   if (is_leaf(f, i))
     return 0;
-  if (level > f->n || level > 512)
+  if (level > DEEPEST)
     return UINT32_MAX;
   uint32_t deepest = 0;
-  for (int side = 0; side < 2; side++) {
+  for (int side = 0; side < 2 && !known[i]; side++) {
     uint32_t d = depth_of(f, (uint32_t)f->child[side][i], level + 1);
     if (d == UINT32_MAX)
       return d;
     deepest = d > deepest ? d : deepest;
   }
-  return deepest + 1;
+  known[i] = known[i] ? known[i] : deepest + 2;
+  return level + known[i] - 1 > DEEPEST ? UINT32_MAX : known[i] - 1;
 }
+
+static bool add_root(cy_importer *im, forest *f, int64_t node, long long name) {
+  uint32_t levels = depth_of(f, (uint32_t)node, 0);
+  f->root[f->ntrees++] = (struct root){node, levels};
+  return levels != UINT32_MAX ||
+         cy_build_error(im->g, NULL, "tree %lld has more than %d levels, or its nodes form a cycle", name, DEEPEST);
+}
+
+/* ---- sets of categories ---- */
+
+/* Trees that split by a set of categories are written as chains of nodes, each asking for one category, all with the same
+ * true child. A chain becomes one node that looks the category up among bits, and so does a lone node of a forest that has
+ * chains: then nodes differ by less. Larger categories are left as written. */
+#define MEMBER "BRANCH_MEMBER"
+enum { CATEGORIES = 4096 };
+
+static bool asks_category(const forest *f, int64_t i) {
+  double v = f->value[i];
+  return strcmp(f->mode[i], "BRANCH_EQ") == 0 && v >= 0 && v < CATEGORIES && v == floor(v);
+}
+
+/* The next node of i's chain; -1: there is none. */
+static int64_t next_in_chain(const forest *f, int64_t i) {
+  int64_t next = asks_category(f, i) ? f->child[0][i] : -1;
+  bool same = next >= 0 && asks_category(f, next) && f->feature[next] == f->feature[i] &&
+              f->child[1][next] == f->child[1][i] && (!f->missing || !f->missing[next] == !f->missing[i]);
+  return same ? next : -1;
+}
+
+/* The chain may be a circle in a broken model. */
+static void make_set(forest *f, int64_t head) {
+  uint32_t *bits = f->set + f->words, length = 0;
+  int64_t last = head;
+  for (int64_t at = head; at >= 0 && length++ < f->n; at = next_in_chain(f, at)) {
+    uint32_t category = (uint32_t)f->value[at];
+    bits[category / 32] |= (uint32_t)1 << category % 32;
+    last = at;
+  }
+  f->word[head] = f->words;
+  f->words += f->set_words;
+  f->child[0][head] = f->child[0][last];
+  ((const char **)f->mode)[head] = MEMBER;
+}
+
+/* Lengths are powers of two: any number can be masked to a place in the table. */
+static uint32_t power_above(uint32_t n) {
+  uint32_t power = 1;
+  while (power < n)
+    power *= 2;
+  return power;
+}
+
+static void make_sets(cy_importer *im, forest *f) {
+  bool *inside = CY_NEW_ARRAY(im->arena, bool, f->n + 1);
+  uint32_t largest = 0, heads = 0, chains = 0;
+  for (uint32_t i = 0; i < f->n; i++) {
+    int64_t next = next_in_chain(f, i);
+    uint32_t category = asks_category(f, i) ? (uint32_t)f->value[i] : 0;
+    largest = category > largest ? category : largest;
+    chains += next >= 0;
+    if (next >= 0)
+      inside[next] = true;
+  }
+  for (uint32_t i = 0; i < f->n; i++)
+    heads += asks_category(f, i) && !inside[i];
+  f->set_words = power_above(largest / 32 + 1);
+  if (!chains || (uint64_t)heads * f->set_words >= 1 << 24) /* a threshold of f32 has to hold the word's number */
+    return;
+  f->set = CY_NEW_ARRAY(im->arena, uint32_t, (size_t)power_above(heads * f->set_words) + f->set_words);
+  f->word = CY_NEW_ARRAY(im->arena, uint32_t, f->n + 1);
+  for (uint32_t i = 0; i < f->n; i++)
+    if (asks_category(f, i) && !inside[i])
+      make_set(f, i);
+  f->words = power_above(f->words);
+}
+
+/* ---- as nodes with names ---- */
 
 static bool read_lists(cy_importer *im, const cy_onnx_node *n, forest *f) {
   uint32_t c[6];
@@ -108,16 +192,16 @@ static bool link_nodes(cy_importer *im, forest *f, int64_t features) {
       f->child[side][i] = at;
     }
   }
+  make_sets(im, f);
+  f->known = CY_NEW_ARRAY(im->arena, uint32_t, f->n + 1);
   for (uint32_t i = 0; i < f->n; i++) { /* the first node listed of a tree is its root */
     bool first = true;
     for (uint32_t k = 0; k < f->ntrees && first; k++)
       first = f->tree[f->root[k].node] != f->tree[i];
     if (!first)
       continue;
-    uint32_t d = depth_of(f, i, 0);
-    f->root[f->ntrees++] = (struct root){i, d};
-    if (d == UINT32_MAX)
-      return cy_build_error(im->g, NULL, "tree %lld is no tree: its nodes form a cycle", (long long)f->tree[i]);
+    if (!add_root(im, f, i, (long long)f->tree[i]))
+      return false;
   }
   return true;
 }
@@ -140,17 +224,18 @@ typedef struct records {
   int64_t *node;                                             /* of each record */
   int64_t *field[FIELDS];                                    /* of each record */
   uint32_t word[FIELDS], shift[FIELDS], bits[FIELDS], words; /* where a field is; without bits it is always 0 */
-  cy_val table[FIELDS], threshold;
-  cy_op compare[6]; /* by MODE */
-  int mode_of[6], nmodes;
+  cy_val table[FIELDS], threshold, sets;
+  cy_op compare[7]; /* by MODE; CY_OP_and: is a member of a set, whose first word is the threshold */
+  int mode_of[7], nmodes;
+  bool differs; /* one of the comparisons is != */
 } records;
 
 static const struct {
   const char *name;
   cy_op op;
-} branches[] = {{"BRANCH_LEQ", CY_OP_le}, {"BRANCH_LT", CY_OP_lt}, {"BRANCH_GTE", CY_OP_ge},
-                {"BRANCH_GT", CY_OP_gt},  {"BRANCH_EQ", CY_OP_eq}, {"BRANCH_NEQ", CY_OP_ne}};
-enum { LEQ, NEQ = 5, BRANCHES };
+} branches[] = {{"BRANCH_LEQ", CY_OP_le}, {"BRANCH_LT", CY_OP_lt}, {"BRANCH_GTE", CY_OP_ge}, {"BRANCH_GT", CY_OP_gt},
+                {"BRANCH_EQ", CY_OP_eq},  {MEMBER, CY_OP_and},     {"BRANCH_NEQ", CY_OP_ne}};
+enum { LEQ, ELEMENT = 5, NEQ, BRANCHES };
 
 static int branch_of(const forest *f, int64_t node) {
   int b = 0;
@@ -163,11 +248,12 @@ static int branch_of(const forest *f, int64_t node) {
 static void number_modes(const forest *f, records *r) {
   bool used[BRANCHES] = {false}, others = false;
   for (uint32_t i = 0; i < f->n; i++)
-    if (!is_leaf(f, i))
+    if (f->known[i])
       used[branch_of(f, i)] = true;
-  for (int b = 0; b < NEQ; b++)
+  for (int b = 0; b < ELEMENT; b++)
     others |= used[b];
   used[LEQ] |= !others;
+  r->differs = used[NEQ];
   for (int b = 0; b < BRANCHES; b++)
     if (used[b]) {
       r->compare[r->nmodes] = branches[b].op;
@@ -184,7 +270,7 @@ static void add_record(const forest *f, records *r, double *threshold, int64_t a
   r->field[FEATURE][i] = leaf ? 0 : f->feature[at];
   r->field[MISSING][i] = !leaf && f->missing && f->missing[at];
   r->field[MODE][i] = leaf ? 0 : r->mode_of[branch_of(f, at)];
-  threshold[i] = leaf ? (double)NAN : f->value[at];
+  threshold[i] = leaf ? (double)NAN : branch_of(f, at) == ELEMENT ? f->word[at] : f->value[at];
 }
 
 static void pack_fields(cy_importer *im, records *r) {
@@ -237,6 +323,8 @@ static void lay_records(cy_importer *im, const forest *f, records *r) {
   int64_t count[1] = {r->n};
   r->threshold = f->dtype == CY_F64 ? cy_onnx_ml_constant(im, CY_F64, threshold, count, 1)
                                     : cy_onnx_ml_floats(im, threshold, r->n);
+  int64_t words[1] = {f->words + f->set_words}; /* a set is as long anywhere */
+  r->sets = f->words ? cy_onnx_ml_constant(im, CY_I32, f->set, words, 1) : 0;
 }
 
 /* A field of the records whose words are given; 0: it is always 0. A word's last field needs no mask. */
@@ -252,16 +340,30 @@ static cy_val field_of(cy_importer *im, const records *r, int field, const cy_va
   return last ? v : BINARY(and, v, LIKE(v, (double)(((int64_t)1 << r->bits[field]) - 1)));
 }
 
+/* Is x in the set whose first word is `word`? Both may be anything; masked, they name a place in the table. */
+static cy_val member(cy_importer *im, const forest *f, const records *r, cy_val x, cy_val word) {
+  cy_val number = CAST(x, CY_I32), first = CAST(word, CY_I32);
+  number = BINARY(and, number, LIKE(number, 32.0 * f->set_words - 1));
+  first = BINARY(and, first, LIKE(first, (double)f->words - 1));
+  cy_val at = ADD(first, BINARY(shr, number, LIKE(number, 5)));
+  cy_val bits = cy_build_gather(im->g, r->sets, at, 0), place = BINARY(and, number, LIKE(number, 31));
+  cy_val bit = BINARY(and, BINARY(shr, bits, place), LIKE(bits, 1));
+  cy_val whole = BINARY(eq, CAST(number, (cy_dtype)cy_onnx_type(im, x)->dtype), x); /* x may be 1.5, or too large */
+  return BINARY(and, whole, CAST(bit, CY_BOOL));
+}
+
 /* Does x go to the true child? One comparison when all nodes agree on it, else each node's own. */
 static cy_val decision(cy_importer *im, const forest *f, const records *r, cy_val x, cy_val threshold,
                        const cy_val *words) {
   cy_val mode = field_of(im, r, MODE, words), missing = field_of(im, r, MISSING, words);
   cy_val yes = cy_build_binary(im->g, r->compare[0], x, threshold);
   for (int m = 1; m < r->nmodes; m++) {
-    cy_val chosen = BINARY(eq, mode, LIKE(mode, m)), holds = cy_build_binary(im->g, r->compare[m], x, threshold);
+    cy_val chosen = BINARY(eq, mode, LIKE(mode, m));
+    cy_val holds = r->compare[m] == CY_OP_and ? member(im, f, r, x, threshold)
+                                              : cy_build_binary(im->g, r->compare[m], x, threshold);
     yes = SELECT(chosen, holds, yes);
   }
-  if (f->missing && !missing && r->compare[r->nmodes - 1] == CY_OP_ne) /* of NaN, the other comparisons are false */
+  if (f->missing && !missing && r->differs) /* of NaN, the other comparisons are false */
     missing = LIKE(words[0], 0);
   if (!missing)
     return yes;
@@ -536,12 +638,14 @@ static bool read_ensemble(cy_importer *im, const cy_onnx_node *n, ensemble *e, i
                             e->nnodes, c[i]);
   if (!fill_ensemble(im, n, e, feature, splits, modes, features))
     return false;
+  make_sets(im, &e->f);
   e->f.root = CY_NEW_ARRAY(im->arena, struct root, roots + 1);
+  e->f.known = CY_NEW_ARRAY(im->arena, uint32_t, e->f.n + 1);
   for (uint32_t k = 0; k < roots; k++) {
-    uint32_t d = root[k] < 0 || root[k] >= (int64_t)e->nnodes ? UINT32_MAX : depth_of(&e->f, (uint32_t)root[k], 0);
-    if (d == UINT32_MAX)
-      return cy_build_error(im->g, "attribute 'tree_roots'", "tree %u has no root, or its nodes form a cycle", k);
-    e->f.root[e->f.ntrees++] = (struct root){root[k], d};
+    if (root[k] < 0 || root[k] >= (int64_t)e->nnodes)
+      return cy_build_error(im->g, "attribute 'tree_roots'", "tree %u has no root", k);
+    if (!add_root(im, &e->f, root[k], k))
+      return false;
   }
   return roots > 0;
 }

@@ -17,6 +17,8 @@
  */
 #include "pass_int.h"
 
+#include <string.h>
+
 enum {
   MAX_EPILOGUE = 32, /* ops in one epilogue */
   MAX_VISITS = 160,  /* steps of composing one expression: diamonds double them */
@@ -35,7 +37,11 @@ typedef struct fuser {
   uint32_t *place;  /* [node]: in its block */
   uint16_t *cost;   /* [value]: operations per element, if its single-use inputs are inlined */
   uint16_t *visits; /* [value]: composing steps, if all its element-wise inputs are inlined */
-  uint16_t *loads;  /* [value]: operands, likewise */
+  uint16_t *loads;  /* [value]: operands, likewise, as often as they are read */
+  struct operands { /* [value]: each of them once */
+    uint32_t n;
+    cy_val *v;
+  } * operands;
   uint32_t mark;
 } fuser;
 
@@ -222,6 +228,20 @@ static bool ends_kernel(const fuser *f, const cy_node_info *d) {
   return false;
 }
 
+/* Adds v unless it is there; one too many tells that there is no room. */
+static void add_operand(struct operands *set, cy_val v) {
+  for (uint32_t i = 0; i < set->n; i++)
+    if (set->v[i] == v)
+      return;
+  if (set->n <= MAX_LOADS)
+    set->v[set->n++] = v;
+}
+
+static void keep_operands(fuser *f, cy_val v, const struct operands *set) {
+  f->operands[v] = (struct operands){set->n, CY_NEW_ARRAY(f->p->scratch, cy_val, set->n + 1)};
+  memcpy(f->operands[v].v, set->v, set->n * sizeof *set->v);
+}
+
 /* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large.
  */
 static void estimate(fuser *f) {
@@ -231,20 +251,28 @@ static void estimate(fuser *f) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
       f->place[cy_block_of(g, b)->nodes[i]] = i;
       uint32_t cost = (uint32_t)cy_fuse_op_cost((cy_op)n->op), visits = 1, loads = 0;
+      cy_val distinct[MAX_LOADS + 1];
+      struct operands set = {0, distinct};
       for (uint32_t k = 0; k < n->nin; k++) {
         const cy_node_info *d = cy_def(g, n->in[k]);
         bool inner = d && (is_expression(d) || is_chosen_pad(f, d)) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
         visits += inner ? f->visits[n->in[k]] : 1;
         loads += inner ? f->loads[n->in[k]] : 1;
+        for (uint32_t j = 0; inner && j < f->operands[n->in[k]].n; j++)
+          add_operand(&set, f->operands[n->in[k]].v[j]);
+        if (!inner)
+          add_operand(&set, n->in[k]);
         if (inner && use_count(f, n->in[k]) == 1)
           cost += f->cost[n->in[k]];
       }
-      bool cut = visits > MAX_VISITS || loads > MAX_LOADS;
+      bool cut = visits > MAX_VISITS || set.n > MAX_LOADS;
       for (uint32_t k = 0; k < n->nout; k++) {
         f->pinned[n->out[k]] = cut;
         f->cost[n->out[k]] = (uint16_t)(cost > 1000 ? 1000 : cost);
         f->visits[n->out[k]] = (uint16_t)(cut ? 1 : visits);
         f->loads[n->out[k]] = (uint16_t)(cut ? 1 : loads);
+        if (!cut && is_expression(n))
+          keep_operands(f, n->out[k], &set);
       }
     }
 }
@@ -496,6 +524,7 @@ int cy_pass_fuse(cy_pass *p) {
   f.cost = CY_NEW_ARRAY(p->scratch, uint16_t, nv);
   f.visits = CY_NEW_ARRAY(p->scratch, uint16_t, nv);
   f.loads = CY_NEW_ARRAY(p->scratch, uint16_t, nv);
+  f.operands = CY_NEW_ARRAY(p->scratch, struct operands, nv);
   for (cy_val v = 1; v < nv; v++)
     cy_value_of(g, v)->inlined = false;
   estimate(&f);

@@ -58,8 +58,10 @@ def classifier(kernel, counts, proba=False, post='NONE', strings=False, classes=
                            ['strings'] * strings + ['positive'] * (low >= 0)), make))
 
 
-def forest(name, trees, modes, features=FEATURES, missing=True, targets=1, aggregate='SUM', depths=(0, 9), early=0.3):
-    """Trees of random shape and depth; leaves stand between inner nodes."""
+def forest(name, trees, modes, features=FEATURES, missing=True, targets=1, aggregate='SUM', depths=(0, 9), early=0.3,
+           categories=0, chain=1):
+    """Trees of random shape and depth; leaves stand between inner nodes. categories: how many there are; nodes that ask for
+    one are chains of up to `chain` of them with one true child, as LightGBM's converter writes sets."""
     def make(rng):
         nodes, leaves = [], []
 
@@ -71,9 +73,19 @@ def forest(name, trees, modes, features=FEATURES, missing=True, targets=1, aggre
                 leaves.append((tree, at, int(rng.integers(targets)), numbers(rng, 1)[0]))
                 return at
             here[2:5] = int(rng.integers(features)), float(np.float32(rng.standard_normal())), str(rng.choice(modes))
-            yes, no = grow(tree, levels - 1), grow(tree, levels - 1)
+            yes, links = grow(tree, levels - 1), [here]
+            if categories and here[4] == 'BRANCH_EQ':
+                for _ in range(rng.integers(chain)):
+                    links.append([*here[:5], 0, 0, 0])
+                    links[-2][6] = links[-1][1] = len(nodes)
+                    nodes.append(links[-1])
+                for link in links:
+                    link[3] = float(rng.integers(categories))
+            links[-1][6] = grow(tree, levels - 1)
             # ONNX Runtime finds NaN unequal whatever the list says of it
-            here[5:] = yes, no, int(here[4] == 'BRANCH_NEQ' or rng.integers(2))
+            gap = int(here[4] == 'BRANCH_NEQ' or rng.integers(2))
+            for link in links:
+                link[5], link[7] = yes, gap
             return at
         for tree in range(trees):
             grow(tree, int(rng.integers(depths[0], depths[1] + 1)))
@@ -82,7 +94,7 @@ def forest(name, trees, modes, features=FEATURES, missing=True, targets=1, aggre
         lists = {'nodes_' + kind: column for kind, column in zip(kinds, zip(*nodes))}
         lists.update({'target_' + kind: column
                       for kind, column in zip(('treeids', 'nodeids', 'ids', 'weights'), zip(*leaves))})
-        return dict(op_type='TreeEnsembleRegressor', features=features, n_targets=targets, aggregate_function=aggregate,
+        return dict(op_type='TreeEnsembleRegressor', features=features, categories=categories, n_targets=targets, aggregate_function=aggregate,
                     **{kind: list(column) for kind, column in lists.items()})
     CASES.append(('trees ' + name, make))
 
@@ -101,6 +113,11 @@ def list_cases():
     forest('of many features', 40, ['BRANCH_LEQ', 'BRANCH_EQ'], features=70000, depths=(7, 7), early=0)
     for aggregate in 'AVERAGE', 'MIN', 'MAX':
         forest('by ' + aggregate, 30, ['BRANCH_LEQ'], aggregate=aggregate, depths=(1, 9))
+    for categories, chain in (30, 9), (200, 40), (6000, 5):  # the largest are compared one by one
+        forest('of %d categories' % categories, 30, ['BRANCH_LEQ', 'BRANCH_EQ'], categories=categories, chain=chain)
+    forest('of sets alone', 30, ['BRANCH_EQ'], categories=100, chain=30)
+    forest('of sets and unequal', 30, ['BRANCH_EQ', 'BRANCH_NEQ'], missing=False, categories=30, chain=9, depths=(1, 5))
+    forest('of long chains', 3, ['BRANCH_EQ'], categories=3000, chain=400, depths=(5, 5), early=0)  # some 1000 levels
     for kernel in KERNELS:
         regressor(kernel, 12)
         classifier(kernel, (4, 3, 6))
@@ -123,7 +140,7 @@ def check(args, folder, name, make):
     rng = np.random.default_rng(sum(name.encode()))
     attributes = make(rng)
     kind, strings = attributes.pop('op_type'), 'classlabels_strings' in attributes
-    features = attributes.pop('features', FEATURES)
+    features, categories = attributes.pop('features', FEATURES), attributes.pop('categories', 0)
     label = [graphs.port('label', TensorProto.STRING if strings else np.int64, None)]
     trees = kind == 'TreeEnsembleRegressor'
     ports = (label if kind == 'SVMClassifier' else []) + [graphs.port('scores', np.float32, None)]
@@ -133,6 +150,10 @@ def check(args, folder, name, make):
     runs = []
     for rows, threads in (1, 1), (23, 2):
         x = rng.standard_normal((rows, features)).astype(np.float32)
+        if categories:  # some below them, above, and between two
+            x = rng.integers(-3, categories + 40, (rows, features)).astype(np.float32)
+            x.flat[::5] += 0.5
+            x.flat[1::7] = [-0.0, 1e30, -np.inf, categories - 1][rows % 4]
         if trees:
             x.flat[::3] = np.nan
         runs.append((threads, {'x': x}))
