@@ -6,11 +6,13 @@
  *
  * Only constant weights of rank 2, of the same types, in the same block. If every product has one reader and that adds
  * a constant along the columns, the biases are merged as well, so that they stay in the epilogue. If only some do, the
- * products stay apart. Results that all become halves again (half.c) do so before they are cut apart.
+ * products stay apart. Results that all become halves again (half.c) do so before they are cut apart. Products of short
+ * rows of x, one of which an activation reads, stay apart, too: reading x again costs less than storing a result that the
+ * activation would have taken as an epilogue.
  */
 #include "pass_int.h"
 
-enum { MAX_MERGE = 16, MAX_COLUMNS = 32768 };
+enum { MAX_MERGE = 16, MAX_COLUMNS = 32768, SHORT_ROW = 32 };
 
 typedef struct product {
   cy_node node;
@@ -56,6 +58,20 @@ static uint32_t collect(cy_graph *g, const cy_uses *uses, cy_node first, product
     out[n++] = (product){.node = u, .w = m->in[1], .out = m->out[0]};
   }
   return n;
+}
+
+static bool is_short(const cy_graph *g, const product *m) {
+  const cy_type *w = cy_type_of(g, m->w);
+  int64_t length;
+  return cy_dim_is_const(g, w->dim[0], &length) && length <= SHORT_ROW;
+}
+
+/* Could what reads the product alone be its epilogue? */
+static bool has_epilogue(const cy_graph *g, const cy_uses *uses, const product *m) {
+  cy_node user = uses->start[m->out + 1] - uses->start[m->out] == 1 ? uses->list[uses->start[m->out]] : 0;
+  const cy_node_info *n = user ? cy_node_of(g, user) : NULL;
+  return n && cy_op_is_ew((cy_op)n->op) && n->op != CY_OP_cast && n->block == cy_node_of(g, m->node)->block &&
+         cy_same_shape(cy_type_of(g, n->out[0]), cy_type_of(g, m->out));
 }
 
 static cy_val flat(cy_graph *g, cy_val bias, const cy_type *w) { return cy_build_reshape(g, bias, &w->dim[1], 1); }
@@ -127,6 +143,9 @@ static void visit(cy_pass *p, const cy_uses *uses, cy_node id, uint32_t nvalues,
       biased++;
     }
   }
+  for (uint32_t i = 0; i < count && (biased == 0 || biased == count); i++)
+    if (is_short(g, &list[i]) && has_epilogue(g, uses, &list[i]))
+      return;
   if (count >= 2 && (biased == 0 || biased == count))
     merge(p, uses, id, list, count, biased != 0);
 }
