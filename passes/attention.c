@@ -11,11 +11,11 @@
  * Each value in between has one reader: otherwise the scores would be computed twice. Scales outside of a bias multiply
  * it; factors of heads or rows (cosine attention's, Swin v2) become q's, if no bias or mask is inside; factors of q and
  * k, also behind views, join the scale. Where reshapes split batch axes, attention is computed in the finest of the
- * shapes. Repeated heads of k and v (reshape, expand, reshape) are looked through. Masks that are triangles of
- * constants become causality, which costs nothing and saves half. Scores times zeros and ones of a constant, or of a
- * slice of one, plus a number where it is zero, are masked by that number. The product may also be written the other
- * way round, v^T times transposed weights. Products with a mask and its opposite become a select before
- * (attention_masks.c).
+ * shapes. Repeated heads of k and v (reshape, expand, reshape) are looked through; a head that only one of them shares
+ * is repeated. Masks that are triangles of constants become causality, which costs nothing and saves half. Scores times
+ * zeros and ones of a constant, or of a slice of one, plus a number where it is zero, are masked by that number. The
+ * product may also be written the other way round, v^T times transposed weights. Products with a mask and its opposite
+ * become a select before (attention_masks.c).
  *
  * A finite fill with a bias behind it is a bias itself if it is so low that no score changes it.
  *
@@ -358,6 +358,17 @@ static cy_val with_batch(cy_graph *g, cy_val x) {
   return cy_type_of(g, x)->rank == 2 ? cy_build_unsqueeze(g, x, 0) : x;
 }
 
+/* k or v of one head for all, as many times as the other has heads: attention has both alike. */
+static cy_val with_heads(cy_graph *g, cy_val x, cy_val other) {
+  cy_type t = *cy_type_of(g, x);
+  int heads = t.rank - 3;
+  cy_dim want = cy_type_of(g, other)->dim[heads];
+  if (!cy_dim_is(g, t.dim[heads], 1) || cy_dim_is(g, want, 1))
+    return x;
+  t.dim[heads] = want;
+  return cy_build_expand(g, x, t.dim, t.rank);
+}
+
 static bool is_half(const cy_graph *g, cy_val v) {
   return cy_type_of(g, v)->dtype == CY_F16 || cy_type_of(g, v)->dtype == CY_BF16;
 }
@@ -519,7 +530,8 @@ static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type 
     return 0;
   a.q = with_batch(g, a.q);
   a.k = with_batch(g, a.k);
-  a.v = with_batch(g, a.v);
+  a.v = with_heads(g, with_batch(g, a.v), a.k);
+  a.k = with_heads(g, a.k, a.v);
   cy_val y = cy_build_reshape(g, cy_build_attention(g, &a), result->dim, result->rank);
   return around.guarded ? cy_build_select(g, cy_build_unary(g, CY_OP_isnan, y), cy_build_like(g, y, 0), y) : y;
 }

@@ -379,6 +379,19 @@ def heads_by_tile(g):
     return repeated(g, lambda t: g.op('Tile', t, g.ints(1, 1, 2, 1, 1)))
 
 
+@form(1)
+def values_shared_by_heads(g):
+    """As temporal fusion transformers: each head has queries and keys of its own, all have the same values."""
+    q, k = g.input('q', HEADS, ROWS, SIZE), g.input('k', HEADS, ROWS, SIZE)
+    return g.finish(g.scores(q, k), g.input('v', 1, ROWS, SIZE))
+
+
+@form(1)
+def keys_shared_by_heads(g):
+    q, v = g.input('q', HEADS, ROWS, SIZE), g.input('v', HEADS, ROWS, SIZE)
+    return g.finish(g.scores(q, g.input('k', 1, ROWS, SIZE)), v)
+
+
 def sunk(g, scores, v, columns=1, begin=0):
     """As gpt-oss: columns beside the scores, whose weights are dropped."""
     sinks = g.op('Expand', g.weight(1, HEADS, 1, columns), g.op('Concat', g.op('Shape', v, start=0, end=1), g.ints(HEADS, ROWS, columns), axis=0))
