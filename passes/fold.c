@@ -1,7 +1,8 @@
 /* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
  *
  * In:  a swept graph. Out: no element-wise op, view, reduction, quantisation, gather, softmax or matrix product of
- * f32 (up to MAX_PRODUCTS multiplications) that depends on constants alone. Left alone are results much larger than
+ * f32 (up to MAX_PRODUCTS multiplications) that depends on constants alone; nor top-k, running sum or picked elements of
+ * constants (fold_search.c). Left alone are results much larger than
  * their inputs, as an expanded constant is cheaper to expand again than to store (but the weights of a convolution are
  * computed), and large biases of attention, made of masks and tables. Tables are computed up to TABLE_BYTES: sines,
  * powers and the like of constants and indices (the waves of a Fourier transform, positions, a resampler's filters) are
@@ -632,6 +633,10 @@ static cy_val evaluate(cy_graph *g, const cy_node_info *n) {
     return concat_bytes(g, n);
   if (n->op == CY_OP_gather)
     return gather_bytes(g, n);
+  if (n->op == CY_OP_gather_elements)
+    return cy_fold_gather_elements(g, n);
+  if (n->op == CY_OP_cumsum)
+    return cy_fold_cumsum(g, n);
   cy_type_static(g, t, j.dim);
   if (!j.rank) { /* one row of one element */
     j.rank = 1;
@@ -661,6 +666,10 @@ int cy_pass_fold(cy_pass *p) {
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      if (n->op == CY_OP_topk) {
+        folded += cy_fold_topk(p, n);
+        continue;
+      }
       if (!all_const(g, n, &in_bytes) || packs_as_view(p, &uses, n) || cy_weights_stay(p, n, &uses) ||
           is_large_bias(g, &uses, n, in_bytes))
         continue;

@@ -76,6 +76,11 @@ void cy_rewrite_origin(cy_pass *p, const cy_node_info *n);  /* nodes built from 
 /* the constant that n computes; 0: not of constants, or too large */
 cy_val cy_fold_node(cy_graph *g, const cy_node_info *n);
 
+/* ---- fold_search.c ---- */
+bool cy_fold_topk(cy_pass *p, const cy_node_info *n); /* replaces both results; false: of no constant, or too large */
+cy_val cy_fold_cumsum(cy_graph *g, const cy_node_info *n); /* of constants; 0: of a type that is left to a kernel */
+cy_val cy_fold_gather_elements(cy_graph *g, const cy_node_info *n);
+
 /* ---- query.c ---- */
 cy_node_info *cy_def(const cy_graph *g, cy_val v);              /* the defining node or NULL */
 cy_node_info *cy_def_of(const cy_graph *g, cy_val v, cy_op op); /* .. if it is an `op` */

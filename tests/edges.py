@@ -438,6 +438,19 @@ def computed_weights():
              constants=[const('w', weights), const('b', rng.standard_normal(outputs).astype(f32))])
 
 
+def sorted_weights():
+    """Constants that the model sorts, adds up and picks from, some with equal elements, too large to fold while building."""
+    w = np.random.default_rng(6).integers(-300, 300, (60, 100)).astype(f32) / 8
+    for axis in 0, 1:
+        for largest, exclusive, reverse in (1, 0, 0), (0, 1, 1):
+            n = w.shape[axis]
+            nodes = [N('TopK', ['w', 'n'], ['v', 'i'], axis=axis, largest=largest),
+                     N('CumSum', ['v', 'axis'], ['s'], exclusive=exclusive, reverse=reverse),
+                     N('GatherElements', ['s', 'i'], ['e'], axis=axis), N('Mul', ['e', 'x'], ['y'])]
+            case('sorted weights, %d %d' % (axis, largest), nodes, [{'x': np.array([2, 3], f32).reshape(2, 1, 1)}],
+                 constants=[const('w', w), const('n', np.array([n])), const('axis', np.array(axis))])
+
+
 def long_rows():
     """Normalised rows so long that their statistics are made part by part, of data far from zero: channels that lie together
     (behind a convolution) and rows that do, sizes known and not, f32 and sizes that no number of parts divides."""
@@ -644,7 +657,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
-                  computed_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
+                  computed_weights, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
