@@ -10,6 +10,8 @@
  * kernel of the step makes states of the gates.
  * How many elements share what they read of R is up to the batch: where its size is known only at run time, or how many
  * workers there are, the program has several of these forms and chooses when it runs. All of them read the same panels.
+ * A device's threads share the columns of R in a walk, which one multiprocessor does for each element; a large R is a
+ * product for any batch, so that all multiprocessors read it.
  */
 #include "lower_rnn.h"
 
@@ -222,7 +224,7 @@ static bool build_product(cy_lowering *l, cy_rnn *r, bool panels) {
   cy_contraction *c = cy_kernel_contraction(k);
   c->kind = CY_CONTRACT_MATMUL;
   c->a = cy_kb_arg(&r->b, &r->h_old, r->dtype, CY_ARG_READ);
-  c->m = r->x->dim[1];
+  c->m = r->product_rows;
   c->k = c->a_m = r->hidden;
   c->a_k = cy_dim_const(l->g, 1);
   if (panels)
@@ -245,7 +247,11 @@ static bool build_product(cy_lowering *l, cy_rnn *r, bool panels) {
 }
 
 /* Elements of the batch from which on a product is better than what has a row for each. */
-static int64_t product_batch(const cy_lowering *l) { return l->o->tile_columns ? CY_RNN_MOST_ROWS + 1 : 4; }
+static int64_t product_batch(const cy_lowering *l, const cy_rnn *r) {
+  if (l->o->busy_parts)
+    return r->large ? 1 : l->o->busy_parts / 2;
+  return l->o->tile_columns ? CY_RNN_MOST_ROWS + 1 : 4;
+}
 
 /* May there be products, for batches of so many elements? */
 static bool product_choose(const cy_lowering *l, const cy_rnn *r, int64_t batch) {
@@ -317,18 +323,32 @@ static void lower_tasks(cy_lowering *l, cy_rnn *r) {
   lower_rows(l, r, tiles ? CY_RNN_MOST_ROWS : 1, r->steps ? batch : cy_dim_cdiv(l->g, batch, workers));
 }
 
-static void lower_all_products(cy_lowering *l, cy_rnn *r, bool panels) {
+static void lower_all_products(cy_lowering *l, cy_rnn *r, cy_dim rows, bool panels) {
   r->steps = r->product = true;
+  r->product_rows = rows;
   r->rows = 1;
   r->name = name_of(r);
   lower_product(l, r, panels);
   r->product = false;
 }
 
+/* Products whatever the batch is: of few elements, too, where the target has a generator of its own for these. */
+static void lower_any_products(cy_lowering *l, cy_rnn *r) {
+  cy_dim batch = r->x->dim[1], few = cy_dim_min(l->g, batch, cy_dim_const(l->g, l->o->few_rows));
+  cy_branch many;
+  bool always = cy_lower_branch_from(l, batch, l->o->few_rows + 1, &many);
+  lower_all_products(l, r, batch, false);
+  if (always)
+    return;
+  cy_lower_otherwise(l, &many);
+  lower_all_products(l, r, few, false);
+  cy_lower_join(l, &many);
+}
+
 /* A size that is not 0 where a product is best: for many elements, but where R is small and there are several workers:
  * steps are too short to be shared then. */
 static cy_dim product_wins(cy_lowering *l, const cy_rnn *r) {
-  cy_dim many = cy_dim_div(l->g, r->x->dim[1], cy_dim_const(l->g, product_batch(l)));
+  cy_dim many = cy_dim_div(l->g, r->x->dim[1], cy_dim_const(l->g, product_batch(l, r)));
   cy_dim alone = cy_dim_div(l->g, cy_dim_const(l->g, 1), cy_dim_sym(l->g, l->p->workers));
   return r->large ? many : cy_dim_mul(l->g, many, alone);
 }
@@ -348,18 +368,20 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
       cy_lower_alloc(l, r.n->out[i]);
   r.large = is_large(l, &r);
   cy_rnn_place_weights(l, &r);
-  int64_t batch, least = product_batch(l);
+  int64_t batch, least = product_batch(l, &r);
   bool known = cy_dim_is_const(l->g, r.x->dim[1], &batch), shared = l->o->tile_columns && r.panel != r.wide;
   bool product = product_choose(l, &r, known ? batch : least);
   cy_dim wins = product_wins(l, &r);
   if (product && known && batch >= least && (r.large || !shared)) {
-    lower_all_products(l, &r, false);
+    lower_all_products(l, &r, r.x->dim[1], false);
+  } else if (product && !known && l->o->busy_parts && r.large) {
+    lower_any_products(l, &r);
   } else if (!product || !shared || cy_dim_is(l->g, wins, 0)) {
     lower_tasks(l, &r);
   } else {
     cy_branch branch;
     cy_lower_branch(l, wins, &branch);
-    lower_all_products(l, &r, true);
+    lower_all_products(l, &r, r.x->dim[1], true);
     cy_lower_otherwise(l, &branch);
     lower_tasks(l, &r);
     cy_lower_join(l, &branch);

@@ -29,6 +29,7 @@ typedef struct cy_rnn {
   bool steps;                /* kernels per step, which keep the states in [batch, h]: */
   cy_place h_old, h_new, c_old, c_new;
   bool product;              /* one of them is a product, which leaves its results in [batch, gates * h]: */
+  cy_dim product_rows;       /* .. of so many elements of the batch */
   cy_place gates_at;
   cy_expr block;             /* else this is the task's block of units */
   cy_dim panel;              /* gates that neighbour each other in `weights`: all, or few */

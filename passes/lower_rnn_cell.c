@@ -311,6 +311,14 @@ static void gate_products(cy_rnn *r, int first, int count, cy_karg state) {
     cy_kernel_end(k);
     return;
   }
+  if (r->b.l->o->busy_parts) { /* a thread for each */
+    cy_expr n = cy_kb_loop(&r->b, cy_dim_muli(g, r->gate_part, count), true), width = cy_x_dim(k, r->panel);
+    cy_expr q = bin(r, CY_OP_div, n, width);
+    column c = column_at(r, first, q, bin(r, CY_OP_mod, n, width));
+    column_sums(r, &c, 1, state);
+    cy_kernel_end(k);
+    return;
+  }
   int64_t panels, done = 0;
   if (!cy_dim_is_const(g, cy_dim_div(g, cy_dim_muli(g, r->gate_part, count), r->panel), &panels))
     cy_bug("panels of a matrix of unknown size");

@@ -21,9 +21,12 @@ static void write_panels(const cy_graph *g, cy_val v, const void *form, uint32_t
 }
 
 /* The widest panel of those that suit the target and divide a gate, which kernels per step need, or at least what one
- * pass over the gates covers; 0: none. */
+ * pass over the gates covers; 0: none. A walk on a device has a thread for every column. */
 static int64_t panel_width(const cy_lowering *l, const cy_rnn *r, int64_t hidden) {
   int64_t tile = l->o->tile_columns, widest = tile ? tile : 64, least = tile ? tile / 2 : 16;
+  bool steps = r->large && (r->cell != CY_CELL_GRU || cy_rnn_resets_after(r));
+  if (l->o->busy_parts && !steps)
+    return 0;
   for (int64_t panel = widest; r->large && panel >= least; panel /= 2)
     if (hidden % panel == 0)
       return panel;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LOADS_AHEAD = 16 }; /* of a group's loop that only adds up: on their way at a time */
+
 /* ---- parameters and sizes ---- */
 
 static bool is_shared(const cy_cu *p, uint32_t arg) { return arg < 32 && p->form->in_shared >> arg & 1; }
@@ -226,12 +228,21 @@ static void print_fence(cy_cu *p) { cy_cu_line(p, p->group == 32 ? "CY_SYNC_WARP
 
 /* ---- statements ---- */
 
+static bool only_sums(const cy_stmt *s) {
+  for (; s; s = s->next)
+    if (s->kind != CY_S_ACCUM)
+      return false;
+  return true;
+}
+
 static void print_for(cy_cu *p, const cy_stmt *s) {
   if (s->lanes && p->group > 1) {
     print_lanes(p, s);
     return;
   }
   uint32_t mark = p->nlog;
+  if (p->form->kind == CY_CUDA_GROUPS && only_sums(s->body))
+    cy_cu_line(p, "CY_UNROLL_BY(%d)", LOADS_AHEAD);
   cy_cu_line(p, "for (%s v%u = 0; v%u < %s; v%u++) {", cy_cu_var_type(p, s->var), s->var, s->var,
              cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var);
   cy_cu_open(p);
@@ -271,15 +282,16 @@ void cy_cu_stmt(cy_cu *p, const cy_stmt *s) {
 
 /* Values are forgotten behind every statement: the next may see other memory and locals. */
 void cy_cu_list(cy_cu *p, const cy_stmt *s) {
-  for (; s; s = s->next) {
+  for (bool fenced = false; s; s = s->next) {
     uint32_t mark = p->nlog;
     bool fence = needs_fence(p, s);
-    if (fence)
+    if (fence && !fenced)
       print_fence(p);
     cy_cu_stmt(p, s);
     cy_cu_forget(p, mark);
     if (fence)
       print_fence(p);
+    fenced = fence;
   }
 }
 

@@ -24,7 +24,7 @@ enum {
 /* ---- what a body contains ---- */
 
 typedef struct contents {
-  bool lanes;
+  bool lanes, deep;              /* deep: the turns of a lane loop have loops of their own */
   int64_t turns;                 /* most of any lane loop; INT64_MAX: not known */
   uint64_t loaded[4], stored[4]; /* bits of arguments */
   uint8_t *seen;                 /* expressions that were looked at */
@@ -43,6 +43,13 @@ static void scan_expr(cy_kernel *k, cy_expr e, contents *c) {
     scan_expr(k, x->arg[i], c);
 }
 
+static bool has_loop(const cy_stmt *s) {
+  for (; s; s = s->next)
+    if (s->kind == CY_S_FOR)
+      return true;
+  return false;
+}
+
 static void scan(cy_kernel *k, const cy_stmt *s, contents *c) {
   for (; s; s = s->next) {
     if (s->kind == CY_S_FOR && s->lanes) {
@@ -50,6 +57,7 @@ static void scan(cy_kernel *k, const cy_stmt *s, contents *c) {
       if (!cy_dim_is_const(cy_kernel_graph(k), cy_kernel_var(k, s->var)->extent, &turns))
         turns = INT64_MAX;
       c->lanes = true;
+      c->deep |= has_loop(s->body);
       c->turns = turns > c->turns ? turns : c->turns;
     }
     if (s->kind == CY_S_STORE)
@@ -132,12 +140,22 @@ static void place_scratch(cy_kernel *k, cy_cuda_form *f) {
   }
 }
 
+/* Threads for a task: one for each turn, where turns are long. */
+static int group_for(const contents *c) {
+  int threads = WARP;
+  if (c->turns == INT64_MAX)
+    return BLOCK_THREADS;
+  if (!c->deep)
+    return c->turns <= WARP_TURNS ? WARP : c->turns < LONG_TURNS ? BLOCK_THREADS : LONG_THREADS;
+  while (threads < c->turns && threads < LONG_THREADS)
+    threads *= 2;
+  return threads;
+}
+
 static void groups(cy_kernel *k, cy_cuda_form *f, const contents *c) {
   cy_graph *g = cy_kernel_graph(k);
   f->kind = CY_CUDA_GROUPS;
-  f->group = c->turns <= WARP_TURNS                           ? WARP
-             : c->turns < LONG_TURNS || c->turns == INT64_MAX ? BLOCK_THREADS
-                                                              : LONG_THREADS;
+  f->group = group_for(c);
   f->threads = f->group == WARP ? WARP * WARPS : f->group;
   f->blocks = cy_dim_cdiv(g, cy_kernel_tasks(k), cy_dim_const(g, f->threads / f->group));
   place_scratch(k, f);
