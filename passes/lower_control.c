@@ -455,13 +455,34 @@ static void leave_carried(cy_lowering *l, cy_val v, const carried *c) {
     move_into(l, v, c->param);
 }
 
+static bool is_true(const cy_lowering *l, cy_val v) {
+  const cy_value *x = cy_value_of(l->g, v);
+  return x->data.bytes && *(const uint8_t *)x->data.bytes;
+}
+
+/* Is there a turn after each, whatever is computed? Then nothing waits for the condition. */
+static bool goes_on(const cy_lowering *l, const cy_block_info *body) {
+  return body->results[0] == body->params[1] || is_true(l, body->results[0]);
+}
+
+/* Number and condition of the turn, for what reads them; symbols that stand for them are known without. */
+static void begin_turn(cy_lowering *l, const cy_step *loop, const cy_block_info *body) {
+  const cy_dim values[2] = {cy_dim_sym(l->g, loop->sym), cy_dim_const(l->g, 1)};
+  for (int i = 0; i < 2; i++) {
+    cy_val v = body->params[i];
+    if (l->uses.start[v] != l->uses.start[v + 1])
+      store_scalar(l, &l->place[v], (cy_dtype)cy_lower_type(l, v)->dtype, values[i]);
+    for (uint32_t s = l->sym_start[v]; s < l->sym_start[v + 1]; s++)
+      set_symbol(l, l->sym_list[s], values[i]);
+  }
+}
+
 /* A turn of loop n: what it carries for the next one and whether there is one; elements of scanned outputs. */
 static void lower_turn(cy_lowering *l, const cy_node_info *n, const cy_step *loop, carried *list) {
   const cy_block_info *body = cy_block_of(l->g, loop->then_block);
   uint32_t count = n->nin - 2;
-  store_scalar(l, &l->place[body->params[0]], CY_I64, cy_dim_sym(l->g, loop->sym));
-  store_scalar(l, &l->place[body->params[1]], CY_BOOL, cy_dim_const(l->g, 1));
-  for (uint32_t i = 0; i < body->nparams; i++)
+  begin_turn(l, loop, body);
+  for (uint32_t i = 2; i < body->nparams; i++)
     cy_lower_read_symbols(l, body->params[i]);
   for (uint32_t i = 0; i < count; i++)
     if (list[i].how == GROWING)
@@ -469,10 +490,12 @@ static void lower_turn(cy_lowering *l, const cy_node_info *n, const cy_step *loo
   cy_lower_steps(l, loop->then_block);
   for (uint32_t i = count; i < n->nout; i++)
     append_scan(l, n->out[i], body->results[1 + i], loop->limit, loop->sym);
-  cy_sym go_on = cy_lower_read_scalar(l, body->results[0]);
+  bool sure = goes_on(l, body);
+  cy_sym go_on = sure ? 0 : cy_lower_read_scalar(l, body->results[0]);
   choose_swaps(l, list, count, loop->then_block);
   move_carried(l, body, list, count);
-  set_symbol(l, loop->cond, cy_dim_sym(l->g, go_on));
+  if (!sure)
+    set_symbol(l, loop->cond, cy_dim_sym(l->g, go_on));
 }
 
 void cy_lower_loop(cy_lowering *l, cy_node node) {
@@ -482,11 +505,12 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   uint32_t count = n->nin - 2;
   carried *list = CY_NEW_ARRAY(l->arena, carried, count + 1);
   cy_dim limit = trip_limit(l, n);
-  cy_sym cond = cy_sym_new(l->g, NULL, CY_SYM_FREE), counter = cy_sym_new(l->g, NULL, CY_SYM_FREE);
-  if (n->in[1]) {
+  bool sure = (!n->in[1] || is_true(l, n->in[1])) && goes_on(l, body);
+  cy_sym cond = sure ? 0 : cy_sym_new(l->g, NULL, CY_SYM_FREE), counter = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+  if (n->in[1] && !sure) {
     cy_sym given = cy_lower_read_scalar(l, n->in[1]);
     set_symbol(l, cond, cy_dim_sym(l->g, given));
-  } else {
+  } else if (!sure) {
     set_symbol(l, cond, cy_dim_const(l->g, 1));
   }
   for (uint32_t i = 0; i < 2; i++)

@@ -476,6 +476,7 @@ int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_s
     e = state->plans->entries;
   }
   if (e && e->plan.plan) {
+    state->launches++;
     w.plan = &e->plan;
     w.graph = &e->graph;
   }

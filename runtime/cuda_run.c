@@ -3,7 +3,8 @@
  * The application's tensors are copied to a pinned block (staging), from there by the stream to the device's (io), and
  * back the same way; tensors that are device memory already are used where they lie. The first run with given sizes and
  * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph,
- * copies included, and from then on a run is one launch of it; a context keeps recordings of the last few sizes.
+ * copies included, and from then on a run is one launch of it, unless a sequence is so long that its steps are too many;
+ * a context keeps recordings of the last few sizes.
  * Recordings are made on the context's own stream, whichever the runs use: the driver's legacy stream cannot be
  * recorded, and what other threads do with the caller's, or with the legacy stream that it waits for, would get into
  * the recording or spoil it.
@@ -276,7 +277,7 @@ static void forget(cuda_state *state, cuda_recording *r) {
   if (r->graph)
     state->shared->driver.graph_exec_destroy(r->graph);
   r->graph = NULL;
-  r->seen = 0;
+  r->seen = r->large = 0;
 }
 
 void cyrt_cuda_forget_recordings(cuda_state *state) {
@@ -382,10 +383,12 @@ static cyto_status run_here(cuda_state *state) {
     return run_eagerly(state);
   cuda_recording *r = find_recording(state);
   r->last = ++state->runs;
-  if (!r->seen) {
+  if (!r->seen || r->large) {
+    uint64_t before = state->launches;
     status = run_eagerly(state);
     make_key(state, r->key); /* choosing may have needed memory */
     r->seen = !status;
+    r->large = state->launches - before > CUDA_MOST_RECORDED;
     return status;
   }
   if (!r->graph)
@@ -424,6 +427,7 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
   int32_t status;
   if (blocks <= 0)
     return CYTO_OK;
+  state->launches++;
   if (tma && cyrt_cuda_launch_tma(frame, slots, tma, &status))
     return status;
   if (k->stripes && blocks > frame->workers / k->stripes)

@@ -139,10 +139,14 @@ typedef struct cuda_kept { /* one that had to grow while a graph of the applicat
 
 /* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
 #define CUDA_NOT_STAGED UINT64_MAX
-enum { CUDA_RECORDINGS = 16 }; /* the one that was not used for longest gives way */
+enum {
+  CUDA_RECORDINGS = 16,     /* the one that was not used for longest gives way */
+  CUDA_MOST_RECORDED = 8192 /* launches: a graph of more takes long to make, and megabytes */
+};
 typedef struct cuda_recording {
   uint64_t *key; /* what its launches rest on, */
   int32_t seen;  /* runs with it; 0: not in use */
+  int32_t large; /* it would have too many launches */
   void *graph;   /* CUgraphExec, or NULL */
   uint64_t last; /* number of the last run */
 } cuda_recording;
@@ -168,7 +172,7 @@ typedef struct cuda_state {
   cuda_recording recordings[CUDA_RECORDINGS];
   uint64_t *keys; /* of the recordings, and the next one to be looked for */
   uint32_t key_words;
-  uint64_t runs;
+  uint64_t runs, launches;
   int32_t recording;        /* launches are being recorded: by us, or */
   int32_t captured;         /* .. by the application, as the last call found the stream */
   int32_t lent;             /* a graph of the application's uses the context's memory */

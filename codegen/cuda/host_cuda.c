@@ -138,10 +138,12 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
 
 /* Do equal input sizes and pointers always mean the same launches? Symbols are set from these as long as none is read. */
 static bool replayable(const cy_step *s) {
-  for (; s; s = s->next)
-    if ((s->kind != CY_STEP_LAUNCH && s->kind != CY_STEP_SET && s->kind != CY_STEP_IF && s->kind != CY_STEP_SHARED) ||
-        !replayable(s->then_steps) || !replayable(s->else_steps))
+  for (; s; s = s->next) {
+    bool loop = s->kind == CY_STEP_LOOP && !s->cond;
+    bool by_sizes = s->kind == CY_STEP_SET || s->kind == CY_STEP_IF || s->kind == CY_STEP_SHARED || loop;
+    if ((s->kind != CY_STEP_LAUNCH && !by_sizes) || !replayable(s->then_steps) || !replayable(s->else_steps))
       return false;
+  }
   return true;
 }
 
