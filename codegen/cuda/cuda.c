@@ -117,6 +117,8 @@ static const char *algorithm(const cy_machine *m, const cy_cuda_form *form, cy_a
     return cy_cuda_rows_name(form, arena);
   case CY_CUDA_COLUMNS:
     return cy_arena_printf(arena, "columns by %d threads", form->group);
+  case CY_CUDA_SCATTER:
+    return cy_arena_printf(arena, "scatter by %d threads", form->group);
   case CY_CUDA_TILES:
     return cy_cuda_contract_name(m, form, arena);
   default:

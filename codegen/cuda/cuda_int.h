@@ -9,6 +9,7 @@
  *           combined by shuffles, statements outside of lane loops are done by all threads alike, their stores by one
  *   rows    a group of threads per row that the body passes over, which they hold in registers (rows.c)
  *   columns an item per few threads, which share its serial loops (columns.c)
+ *   scatter some blocks per item or few, which share serial loops that store where data says (scatter.c)
  *   tiles   a block per tile of a contraction's result (contract.c)
  *
  * A further generator of contractions is a row in `generators` of contract.c.
@@ -23,6 +24,7 @@ typedef enum cy_cuda_form_kind {
   CY_CUDA_GROUPS,
   CY_CUDA_ROWS,
   CY_CUDA_COLUMNS,
+  CY_CUDA_SCATTER,
   CY_CUDA_TILES
 } cy_cuda_form_kind;
 
@@ -34,11 +36,11 @@ typedef struct cy_cuda_tile {
 typedef struct cy_cuda_form {
   cy_cuda_form_kind kind;
   int threads;          /* per block */
-  int group;            /* GROUPS, ROWS: threads per task; 0: known when it runs; COLUMNS: per item */
-  int columns;          /* COLUMNS: items of a block */
+  int group;            /* GROUPS, ROWS: threads per task; 0: known when it runs; COLUMNS, SCATTER: per item */
+  int columns;          /* COLUMNS, SCATTER: items of a block */
   cy_dim blocks;        /* how many the launch wants */
   int64_t max_blocks;   /* how many it may want; 0: as many as a grid can have */
-  const cy_stmt *lanes; /* ITEMS, COLUMNS: the loop whose turns are items, or NULL */
+  const cy_stmt *lanes; /* ITEMS, COLUMNS, SCATTER: the loop whose turns are items, or NULL */
   const cy_stmt *strip; /* ITEMS: a loop around `lanes`, of which an item has `vector` turns, or NULL */
   int vector;           /* ITEMS, TILES: neighbouring elements that are done at once, 0: one; along vector_var */
   cy_var vector_var;
@@ -161,6 +163,10 @@ void cy_cu_store(cy_cu *p, cy_karg arg, const char *offset, const char *value);
 /* Text of `a op b` for values of dtype t in registers. */
 void cy_cu_combine(cy_cu *p, cy_op op, cy_dtype t, const char *a, const char *b, char *out, size_t cap);
 void cy_cu_identity(cy_op op, cy_dtype t, char *out, size_t cap);
+/* What the printing of e gives from here on: a temporary that is made of this text. */
+void cy_cu_bind(cy_cu *p, cy_expr e, const char *value);
+/* Storage text of the value `v` in a register. */
+const char *cy_cu_encoded(cy_dtype t, const char *v);
 /* The value of storage text `raw` in a register. */
 void cy_cu_decode(cy_dtype t, const char *raw, char *out, size_t cap);
 bool cy_cu_packed(cy_dtype t);
@@ -209,6 +215,13 @@ const char *cy_cuda_rows_name(const cy_cuda_form *form, cy_arena *arena); /* for
 bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *form);
 /* The body of one item, whose variables are there, and `live`: is there such an item. */
 void cy_cuda_columns_print(cy_cu *p, const cy_stmt *body);
+
+/* ---- scatter.c ---- */
+/* Makes the form that of scatter, for a kernel whose items have this body; false: it is none, or they do well alone. */
+bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *form);
+/* const i64 number = that of this thread's item, of `count`; and which part of it is the block's. */
+void cy_cuda_scatter_items(cy_cu *p);
+void cy_cuda_scatter_print(cy_cu *p, const cy_stmt *body);
 
 /* ---- contract.c ---- */
 /* Appends the argument that shares of k are bound to, if there are any. */

@@ -348,6 +348,15 @@ static void print_strips(cy_cu *p, const cy_var *grid, uint32_t n) {
   cy_cu_strip_items(p);
 }
 
+static void print_item(cy_cu *p, const cy_stmt *body) {
+  if (p->form->kind == CY_CUDA_COLUMNS)
+    cy_cuda_columns_print(p, body);
+  else if (p->form->kind == CY_CUDA_SCATTER)
+    cy_cuda_scatter_print(p, body);
+  else
+    cy_cu_list(p, body);
+}
+
 static void print_items(cy_cu *p) {
   const cy_var *grid;
   uint32_t n = cy_kernel_grid(p->k, &grid);
@@ -358,9 +367,12 @@ static void print_items(cy_cu *p) {
   }
   cy_cu_count(p, "count", grid, n, lanes);
   const char *type = p->wide ? "i64" : "int";
-  bool columns = p->form->kind == CY_CUDA_COLUMNS;
-  if (columns) { /* all threads of a block meet at its barriers */
-    cy_cu_line(p, "const i64 number = CY_BLOCK * %d + CY_TID %% %d;", p->form->columns, p->form->columns);
+  bool alone = p->form->kind == CY_CUDA_ITEMS;
+  if (!alone) { /* all threads of a block meet at its barriers */
+    if (p->form->kind == CY_CUDA_COLUMNS)
+      cy_cu_line(p, "const i64 number = CY_BLOCK * %d + CY_TID %% %d;", p->form->columns, p->form->columns);
+    else
+      cy_cuda_scatter_items(p);
     cy_cu_line(p, "const b1 live = number < count;");
     cy_cu_line(p, "const %s item = (%s)(live ? number : count - 1);", type, type);
   } else {
@@ -374,10 +386,7 @@ static void print_items(cy_cu *p) {
   }
   if (!lanes) {
     cy_cu_unravel(p, grid, n, "item");
-    if (columns)
-      cy_cuda_columns_print(p, cy_kernel_body(p->k));
-    else
-      cy_cu_list(p, cy_kernel_body(p->k));
+    print_item(p, cy_kernel_body(p->k));
     return;
   }
   const char *extent = cy_cu_dim(p, cy_kernel_var(p->k, lanes->var)->extent), *var = cy_cu_var_type(p, lanes->var);
@@ -390,10 +399,7 @@ static void print_items(cy_cu *p) {
                cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var);
     cy_cu_open(p);
   }
-  if (columns)
-    cy_cuda_columns_print(p, lanes->body);
-  else
-    cy_cu_list(p, lanes->body);
+  print_item(p, lanes->body);
   while (depth-- > 0) {
     cy_cu_close(p, 0);
     cy_cu_line(p, "}");
@@ -439,12 +445,12 @@ void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char
     if (is_scratch(&p, i))
       cy_bug("kernel '%s': scratch in a kernel of items", symbol);
   cy_cu_locals(&p);
-  if (form->kind == CY_CUDA_ITEMS || form->kind == CY_CUDA_COLUMNS)
-    print_items(&p);
-  else if (form->kind == CY_CUDA_ROWS)
+  if (form->kind == CY_CUDA_ROWS)
     cy_cuda_rows_print(&p);
-  else
+  else if (form->kind == CY_CUDA_GROUPS)
     print_groups(&p);
+  else
+    print_items(&p);
   cy_cu_close(&p, 0);
   fprintf(out, "}\n\n");
   cy_cu_deinit(&p);

@@ -261,7 +261,7 @@ static const char *decoded(cy_dtype t, const char *raw) {
   return s;
 }
 
-static const char *encoded(cy_dtype t, const char *v) {
+const char *cy_cu_encoded(cy_dtype t, const char *v) {
   return has_codec(t) ? text("cy_enc_%s(%s)", cy_dtype_of(t)->name, v) : v;
 }
 
@@ -275,19 +275,19 @@ static const char *load(cy_cu *p, cy_karg arg, const char *offset) {
 void cy_cu_store(cy_cu *p, cy_karg arg, const char *offset, const char *value) {
   cy_dtype t = p->args[arg].dtype;
   if (p->in_vector) {
-    cy_cu_line(p, "y%u[u] = %s;", p->nstored++, encoded(t, value));
+    cy_cu_line(p, "y%u[u] = %s;", p->nstored++, cy_cu_encoded(t, value));
     return;
   }
   if (cy_cu_packed(t))
-    cy_cu_line(p, "cy_store_packed(a%u, %s, %d, (u8)(%s));", arg, offset, bits_of(t), encoded(t, value));
+    cy_cu_line(p, "cy_store_packed(a%u, %s, %d, (u8)(%s));", arg, offset, bits_of(t), cy_cu_encoded(t, value));
   else
-    cy_cu_line(p, "a%u[%s] = %s;", arg, offset, encoded(t, value));
+    cy_cu_line(p, "a%u[%s] = %s;", arg, offset, cy_cu_encoded(t, value));
 }
 
 /* ---- floats ---- */
 
 /* A narrow float: v made representable. */
-static const char *rounded(cy_dtype t, const char *v) { return small_float(t) ? decoded(t, encoded(t, v)) : v; }
+static const char *rounded(cy_dtype t, const char *v) { return small_float(t) ? decoded(t, cy_cu_encoded(t, v)) : v; }
 
 static const char *libm(cy_op op, bool f64) {
   const char *name = cy_op_of(op)->name;
@@ -404,7 +404,7 @@ static const char *convert(cy_dtype from, cy_dtype to, const char *v) {
 static const char *bit_cast(cy_dtype from, cy_dtype to, const char *v) {
   const char *b = from == CY_F32   ? text("cy_bits_f32(%s)", v)
                   : from == CY_F64 ? text("cy_bits_f64(%s)", v)
-                                   : text("(%s)%s", int_type(false, bits_of(from)), encoded(from, v));
+                                   : text("(%s)%s", int_type(false, bits_of(from)), cy_cu_encoded(from, v));
   if (to == CY_F32)
     return text("cy_f32_bits(%s)", b);
   if (to == CY_F64)
@@ -446,6 +446,12 @@ static const char *remember(cy_cu *p, cy_expr e, uint32_t number) {
   p->temp[e] = number;
   p->log[p->nlog++] = e;
   return text("t%u", number);
+}
+
+void cy_cu_bind(cy_cu *p, cy_expr e, const char *value) {
+  uint32_t number = ++p->ntemps;
+  cy_cu_line(p, "const %s t%u = %s;", type_of(p, e), number, value);
+  remember(p, e, number);
 }
 
 /* Is there a load below e? */

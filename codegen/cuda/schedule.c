@@ -1,9 +1,9 @@
 /* schedule.c - which thread does what: the form of a plain loop kernel on the GPU.
  *
  * In: a kernel whose lane loops lowering has chosen. Out: a cy_cuda_form. Thread per item wherever nothing is shared
- * between the turns of a lane loop (columns.c: several threads, where items are few and have long loops of their own);
- * a group of threads per task where a lane loop reduces, is followed by others, or works on scratch (rows.c, if it
- * can). Lanes always go to neighbouring threads, so what is contiguous along the lanes is coalesced.
+ * between the turns of a lane loop (columns.c, scatter.c: several threads, where items are few and have long loops of
+ * their own); a group of threads per task where a lane loop reduces, is followed by others, or works on scratch (rows.c,
+ * if it can). Lanes always go to neighbouring threads, so what is contiguous along the lanes is coalesced.
  */
 #include "codegen/cuda/cuda_int.h"
 
@@ -111,8 +111,9 @@ static void items(const cy_machine *m, cy_kernel *k, cy_cuda_form *f, const cy_s
   }
   if (lanes)
     n = cy_dim_mul(g, n, cy_kernel_var(k, lanes->var)->extent);
-  if ((!lanes || lanes == cy_kernel_body(k)) && !reads_what_it_writes(c) &&
-      cy_cuda_columns_schedule(m, k, n, lanes ? lanes->body : cy_kernel_body(k), f))
+  const cy_stmt *body = !lanes ? cy_kernel_body(k) : lanes == cy_kernel_body(k) ? lanes->body : NULL;
+  if (body && (cy_cuda_scatter_schedule(m, k, n, body, f) ||
+               (!reads_what_it_writes(c) && cy_cuda_columns_schedule(m, k, n, body, f))))
     return;
   cy_cuda_vectorise(k, f);
   if (f->vector)

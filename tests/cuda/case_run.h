@@ -99,6 +99,8 @@ static void pack(const kernel_case *c, const case_memory *m) {
   }
 }
 
+static int bytes_before(const kernel_case *c) { return c->before ? c->before : 0xff; }
+
 static void fill_memory(const kernel_case *c, int64_t blocks, case_memory *m) {
   const cy_karg_info *args;
   m->n = (int)cy_kernel_args(c->k, &args);
@@ -108,7 +110,7 @@ static void fill_memory(const kernel_case *c, int64_t blocks, case_memory *m) {
     size_t room = (m->bytes[i] + 127) / 64 * 64;
     m->got[i] = aligned_alloc(64, room);
     m->want[i] = aligned_alloc(64, room);
-    memset(m->got[i], 0xff, room);
+    memset(m->got[i], bytes_before(c), room);
     if (args[i].kind == CY_ARG_READ)
       fill(m->got[i], args[i].dtype, c->elems[i], c);
     memcpy(m->want[i], m->got[i], m->bytes[i]);
@@ -141,7 +143,7 @@ static void forget_results(const kernel_case *c, case_memory *m) {
   cy_kernel_args(c->k, &args);
   for (int i = 0; i < m->n; i++)
     if (args[i].kind != CY_ARG_READ)
-      memset(m->got[i], 0xff, m->bytes[i]);
+      memset(m->got[i], bytes_before(c), m->bytes[i]);
 }
 
 static int compare_results(const kernel_case *c, const case_memory *m) {

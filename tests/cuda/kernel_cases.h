@@ -23,6 +23,7 @@ typedef struct kernel_case {
   int64_t *syms;
   double lo, hi, rtol, atol; /* lo == hi: -2 .. 2 */
   bool ints;                 /* lo and hi bound integers too */
+  unsigned char before;      /* each byte of what is written; 0: all ones */
   cy_machine machine;        /* what the kernel may be made for */
   const cy_cuda_form *form;
 } kernel_case;
@@ -669,6 +670,62 @@ static void add_searches(void) {
     add_case(p->kernels[i], "search %s", cy_kernel_name(p->kernels[i]));
 }
 
+/* y[clamp(at[e])] of an item's own column = u[e], or one operation of both (op; CY_OP_identity: none), turn after turn. */
+static cy_kernel *scatter_kernel(cy_dim items, cy_dim outer, int64_t inner, int64_t places, cy_dtype type, cy_op op) {
+  cy_kernel *k = cy_kernel_create(g, "scatter");
+  cy_karg at = cy_kernel_add_arg(k, CY_ARG_READ, CY_I64, 0), u = cy_kernel_add_arg(k, CY_ARG_READ, type, 0);
+  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, type, 0);
+  cy_var item = cy_kernel_add_var(k, items), e1 = cy_kernel_add_var(k, outer), e2 = cy_kernel_add_var(k, d(inner));
+  cy_kernel_add_grid(k, item);
+  cy_kernel_for(k, e1, false);
+  cy_kernel_for(k, e2, false);
+  cy_expr turn = sum(k, cy_x_bin(k, CY_OP_mul, var(k, e1), cy_x_index(k, inner)), var(k, e2));
+  cy_expr place = cy_x_bin(k, CY_OP_max, cy_x_load(k, at, turn), cy_x_index(k, 0)), width = cy_x_dim(k, items);
+  place = cy_x_bin(k, CY_OP_min, place, cy_x_index(k, places - 1));
+  cy_expr to = sum(k, cy_x_bin(k, CY_OP_mul, place, width), var(k, item));
+  cy_expr value = cy_x_load(k, u, sum(k, cy_x_bin(k, CY_OP_mul, turn, width), var(k, item)));
+  cy_dtype wide = type == CY_F16 || type == CY_BF16 ? CY_F32 : type;
+  value = cy_x_cast(k, value, wide);
+  if (op != CY_OP_identity)
+    value = cy_x_bin(k, op, cy_x_cast(k, cy_x_load(k, y, to), wide), value);
+  cy_kernel_store(k, y, to, value);
+  cy_kernel_end(k);
+  cy_kernel_end(k);
+  return k;
+}
+
+/* One item, few, and so many that neighbours share a block; every element hit once or so, many hit often, one only. Bits
+ * are those of turns in their order. */
+static void add_scatters(void) {
+  static const struct {
+    int64_t items, outer, inner, places;
+    bool symbolic;
+    cy_dtype type;
+    cy_op op;
+  } rows[] = {{1, 70, 30, 40, false, CY_F32, CY_OP_add},    {3, 1100, 1, 1500, true, CY_F16, CY_OP_add},
+              {2, 33, 5, 7, false, CY_I32, CY_OP_identity}, {1028, 45, 3, 9, false, CY_F32, CY_OP_mul},
+              {1, 1, 1300, 1, true, CY_BF16, CY_OP_add},    {1030, 70, 1, 50, false, CY_U8, CY_OP_identity},
+              {1, 200, 2, 90, false, CY_F64, CY_OP_max},    {5, 300, 1, 30, false, CY_I64, CY_OP_add}};
+  cy_sym items = cy_sym_by_name(g, "rows"), turns = cy_sym_by_name(g, "cols");
+  for (size_t i = 0; i < CHECK_COUNT(rows); i++) {
+    int64_t all = rows[i].outer * rows[i].inner;
+    cy_dim tasks = rows[i].symbolic ? cy_dim_sym(g, items) : d(rows[i].items);
+    cy_dim outer = rows[i].symbolic ? cy_dim_sym(g, turns) : d(rows[i].outer);
+    cy_kernel *k = scatter_kernel(tasks, outer, rows[i].inner, rows[i].places, rows[i].type, rows[i].op);
+    kernel_case *q = add_case(k, "scatter %s %s %dx%d", cy_op_of(rows[i].op)->name, cy_dtype_of(rows[i].type)->name,
+                              (int)rows[i].items, (int)all);
+    q->syms = calloc(64, sizeof *q->syms);
+    q->syms[items] = rows[i].items;
+    q->syms[turns] = rows[i].outer;
+    set_elems(q, all, all * rows[i].items, rows[i].places * rows[i].items, 0);
+    q->rtol = 0;
+    q->ints = true;
+    q->lo = -1;
+    q->hi = (double)rows[i].places + 1;
+    q->before = 0x3f;
+  }
+}
+
 static void add_all_cases(void) {
   add_ops();
   add_casts();
@@ -685,6 +742,7 @@ static void add_all_cases(void) {
   add_integers();
   add_integer_weights();
   add_attentions();
+  add_scatters();
 }
 
 static void schedule_cases(void) {

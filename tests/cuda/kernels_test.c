@@ -103,6 +103,7 @@ static void test_loops(void) {
 static void test_reductions(void) { run_cases("reduce"); }
 static void test_scratch(void) { run_cases("softmax"); }
 static void test_rows(void) { run_cases("rows"); }
+static void test_scatter(void) { run_cases("scatter"); }
 static void test_matmul(void) { run_cases("matmul"); }
 static void test_conv(void) { run_cases("conv"); }
 static void test_attention(void) { run_cases("attention"); }
@@ -117,6 +118,9 @@ static const struct {
     {"matmul 1x72x264x328 bf16", "AHEAD (STAGES - 1 - WARPGROUPS)", "AHEAD (STAGES - 1)", WARPGROUPS},
     {"matmul 1x200x136x72 bf16", "    if (part + 1 < PARTS)\n      CY_SYNC();\n", "", COMMON},
     {"matmul 1x200x136x256 f16", "CY_COPY_WAIT(AHEAD - 1)", "CY_COPY_WAIT(AHEAD)", COMMON},
+    {"scatter add f32 1x2100", "      if (j < i)\n        continue;\n", "", COMMON},
+    {"scatter add f32 1x2100", "== owner ?", ">= owner ?", COMMON},
+    {"scatter add f32 1x2100", "begin + strand * 8", "begin + (255 - strand) * 8", COMMON},
     {"matmul 1x34x64x700 f16 B turned rows", "each = (turns + some - 1) / some", "each = turns / some", COMMON},
 };
 
@@ -160,9 +164,10 @@ static void test_faults(void) {
 }
 
 static const check_test tests[] = {
-    {"ops", test_ops},         {"loops", test_loops},         {"reductions", test_reductions},
-    {"scratch", test_scratch}, {"rows", test_rows},           {"matmul", test_matmul},
-    {"conv", test_conv},       {"attention", test_attention}, {"faults", test_faults},
+    {"ops", test_ops},         {"loops", test_loops}, {"reductions", test_reductions},
+    {"scratch", test_scratch}, {"rows", test_rows},   {"scatter", test_scatter},
+    {"matmul", test_matmul},   {"conv", test_conv},   {"attention", test_attention},
+    {"faults", test_faults},
 };
 
 int main(int argc, char **argv) {

@@ -246,7 +246,8 @@ static bool stack_allowed(void *ctx, const char *function) {
 }
 
 static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch arch) {
-  static const char *const loops[] = {"strides", "crossing", "reduce", "softmax", "index", "window", "rows", "search"};
+  static const char *const loops[] = {"strides", "crossing", "reduce", "softmax", "index",
+                                      "window",  "rows",     "search", "scatter"};
   bool contraction = !strncmp(c->what, "matmul", 6) || !strncmp(c->what, "conv", 4), loop = false;
   if (i >= first_large || *what == 'p')
     return i >= first_large && *what == 'p';
@@ -261,7 +262,11 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
   if (*what == 'm' || *what == 'i')
     return c->form->stages && c->form->least_arch <= arch.number && c->ints == (*what == 'i');
   if (*what == 'l')
-    return loop && i % (!strncmp(c->what, "search", 6) ? 2 : !strncmp(c->what, "rows", 4) ? 3 : 7) == 0;
+    return loop && i % (!strncmp(c->what, "scatter", 7)  ? 1
+                        : !strncmp(c->what, "search", 6) ? 2
+                        : !strncmp(c->what, "rows", 4)   ? 3
+                                                         : 7) ==
+                       0;
   bool angle = !strncmp(c->what, "sin ", 4) || !strncmp(c->what, "cos ", 4) || !strncmp(c->what, "tan ", 4);
   return !contraction && !loop && !angle && i % 31 == 0; /* odd: sizes take turns by fours */
 }

@@ -56,6 +56,9 @@ static const struct {
     {"rows norm fixed 24 f16", SM_75},
     {"rows norm fixed 197 f32", SM_120},
     {"rows softmax fixed 31", SM_80},
+    {"scatter mul f32 1028", SM_75},
+    {"scatter add f16 3", SM_80},
+    {"scatter identity i32 2", SM_120},
     /* products on the ordinary units, by blocks that share k, of few rows; convolutions */
     {"matmul 1x5x7x9 f32", SM_75},
     {"matmul 1x34x30x300 f32", SM_80},
@@ -123,6 +126,8 @@ static const struct {
     /* copies across axes: a thread reads halves of sectors one behind the other */
     {"crossing 22", 100, 60},
     {"crossing 23", 100, 60},
+    /* a thread has neighbouring turns, one behind the other; places in lists and in memory are data */
+    {"scatter", 125, 25},
     /* whole chunks */
     {"matmul 1x200x136x256 f16", 105, 88},
     /* families */
