@@ -145,6 +145,7 @@ void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target)
 void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_pieces.c */
 void cy_lower_pools(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);       /* lower_pieces.c */
 void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);     /* lower_write.c */
+void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);  /* lower_cumulative.c */
 void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);  /* lower_write.c */
 /* lower_write.c: drops those of the program's shares that would change what is read later. Steps are numbered. */
 void cy_lower_check_shares(cy_lowering *l);

@@ -1,5 +1,4 @@
-/* lower_rows.c - kernels that pass over a row more than once or in order: softmax, normalisation, rows as bytes, running
- * sums.
+/* lower_rows.c - kernels that pass over a row more than once: softmax, normalisation, rows as bytes.
  *
  * One task is one row (all axes but the reduced ones). Rows that lie contiguously in memory are vectorised along
  * themselves; for all others the loops stay plain and scheduling vectorises across neighbouring rows.
@@ -650,31 +649,6 @@ static void lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val 
   cy_lower_join(l, &cut);
 }
 
-static void lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
-  const cy_node_info *n = node_of(l, root);
-  bool exclusive = cy_attr_get_int(n, CY_ATTR_exclusive, 0) != 0, reverse = cy_attr_get_int(n, CY_ATTR_reverse, 0) != 0;
-  bool product = n->op == CY_OP_cumprod, skip[CY_MAX_RANK] = {false};
-  cy_kb b;
-  cy_kb_init(&b, l, cy_op_of(n->op)->name);
-  cy_kernel *k = b.k;
-  const cy_type *t = cy_lower_type(l, anchor);
-  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
-  cy_dtype dtype = cy_compute_dtype((cy_dtype)t->dtype);
-  cy_expr idx[CY_MAX_RANK];
-  skip[axis] = true;
-  grid_rows(&b, t, skip, idx);
-  cy_local sum =
-      local_set(&b, dtype, cy_dtype_is_float(dtype) ? cy_x_const(k, dtype, product) : cy_x_int(k, dtype, product));
-  cy_local held = cy_kernel_add_local(k, dtype);
-  cy_expr i = cy_kb_loop(&b, t->dim[axis], false);
-  idx[axis] = reverse ? bin(&b, CY_OP_sub, cy_x_dim(k, cy_dim_addi(l->g, t->dim[axis], -1)), i) : i;
-  cy_kernel_set(k, held, cy_x_local(k, sum));
-  cy_kernel_set(k, sum, bin(&b, product ? CY_OP_mul : CY_OP_add, cy_x_local(k, sum), cy_lower_at(&b, n->in[0], idx)));
-  cy_lower_finish(&b, target, anchor, idx, cy_x_local(k, exclusive ? held : sum));
-  cy_kernel_end(k);
-  cy_kb_launch(&b, true);
-}
-
 cy_root_fn cy_lower_root_of(cy_op op) {
   switch (op) {
   case CY_OP_softmax:
@@ -686,7 +660,7 @@ cy_root_fn cy_lower_root_of(cy_op op) {
     return lower_quantize_rows;
   case CY_OP_cumsum:
   case CY_OP_cumprod:
-    return lower_cumulative;
+    return cy_lower_cumulative;
   case CY_OP_scatter_elements:
   case CY_OP_scatter_nd:
     return cy_lower_scatter;
