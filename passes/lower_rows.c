@@ -445,6 +445,9 @@ enum {
   LEAST_RUN = 64 /* elements of a part side by side: fewer waste what comes with them into the cache */
 };
 
+/* .. of few channels that are innermost, on devices, where a block has some of them */
+enum { LEAST_BUSY_ROW = 1 << 12, LEAST_BUSY_PART = 1 << 8, FEW_CHANNELS = 512 };
+
 /* Has a row whose length is not known parts whose length is, each index of its outermost axis one? */
 static bool has_known_parts(const norm *m) {
   int64_t run;
@@ -477,12 +480,14 @@ static bool cut_row(const norm *m, row_cut *out) {
   cy_graph *g = m->l->g;
   int64_t length = 0, rows = 1, extent;
   bool known = cy_dim_is_const(g, m->count, &length);
-  if (m->l->o->level == 0 || (known && length < LEAST_ROW) ||
-      (m->lanes && !known && !m->l->o->busy_parts && !has_known_parts(m)))
-    return false;
   for (int i = 0; i < m->t->rank; i++)
     if (!m->reduced[i])
       rows *= cy_dim_is_const(g, m->t->dim[i], &extent) ? extent : 1;
+  bool busy = m->l->o->busy_parts && !m->lanes && rows < FEW_CHANNELS;
+  int64_t least_row = busy ? LEAST_BUSY_ROW : LEAST_ROW, least_part = busy ? LEAST_BUSY_PART : LEAST_PART;
+  if (m->l->o->level == 0 || (known && length < least_row) ||
+      (m->lanes && !known && !m->l->o->busy_parts && !has_known_parts(m)))
+    return false;
   if (m->lanes && rows >= ENOUGH_ROWS)
     return false;
   for (int i = 0; i < m->naxes; i++) {
@@ -497,7 +502,7 @@ static bool cut_row(const norm *m, row_cut *out) {
     if (!fixed)
       return true;
     int64_t most = extent < MOST_PARTS ? extent : MOST_PARTS, parts = most;
-    while (parts >= LEAST_PARTS && (extent % parts || extent / parts < run || (known && length / parts < LEAST_PART)))
+    while (parts >= LEAST_PARTS && (extent % parts || extent / parts < run || (known && length / parts < least_part)))
       parts--;
     *out = cut_evenly(m, axis, cy_dim_const(g, parts));
     if (parts >= LEAST_PARTS)
