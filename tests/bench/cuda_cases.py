@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import lib
 
@@ -112,6 +113,46 @@ def traffic(small):
     ]
 
 
+def lstm(hidden, steps):
+    """One sequence, the weights f32: of 512 units a product for each step, of 128 one kernel."""
+    rng = np.random.default_rng(1)
+    w, r = ((rng.standard_normal((1, 4 * hidden, hidden)) / hidden ** 0.5).astype(np.float32) for _ in range(2))
+    constants = [helper.make_node('Constant', [], [name], value=numpy_helper.from_array(value))
+                 for name, value in (('w', w), ('r', r))]
+    order = np.concatenate([np.arange(hidden) + hidden * gate for gate in (0, 2, 3, 1)])  # PyTorch's: i, f, c, o
+    module = []
+
+    def with_torch(torch, x):
+        if not module:
+            cell = torch.nn.LSTM(hidden, hidden, bias=False).to(x.device)
+            cell.weight_ih_l0.data.copy_(torch.from_numpy(w[0][order]))
+            cell.weight_hh_l0.data.copy_(torch.from_numpy(r[0][order]))
+            module.append(cell)
+        return module[0](x)[0]
+    return Case('lstm_%d' % hidden, constants + [helper.make_node('LSTM', ['x', 'w', 'r'], ['y'], hidden_size=hidden)],
+                [('x', 'f32', [steps, 1, hidden])], with_torch, flop=16 * steps * hidden * hidden)
+
+
+def ordered(small):
+    """What depends on what came before: steps, running sums, sums of what hits one row."""
+    n, edges, rows, columns = (600, 300, 20, 8) if small else (131072, 65536, 4096, 64)
+    node = helper.make_node
+
+    def scatter(torch, b, p, u):
+        return b.index_add(0, (p.abs() * (rows / 4)).long().clamp(max=rows - 1), u)
+    return [lstm(*((64, 3) if small else (512, 128))), lstm(*((16, 3) if small else (128, 128))),
+            Case('cumsum', [node('Constant', [], ['axis'], value_int=1), node('CumSum', ['x', 'axis'], ['y'])],
+                 [('x', 'f32', [1, n])], lambda torch, x: x.cumsum(1), bytes=8 * n),
+            Case('scatter_add',
+                 [node('Constant', [], ['many'], value_float=rows / 4),
+                  node('Constant', [], ['top'], value_float=rows - 1.0), node('Abs', ['p'], ['a']),
+                  node('Mul', ['a', 'many'], ['m']), node('Min', ['m', 'top'], ['c']),
+                  node('Cast', ['c'], ['l'], to=TensorProto.INT64), node('Constant', [], ['e'], value_ints=[edges, 1]),
+                  node('Reshape', ['l', 'e'], ['i']), node('ScatterND', ['b', 'i', 'u'], ['y'], reduction='add')],
+                 [('b', 'f32', [rows, columns]), ('p', 'f32', [edges]), ('u', 'f32', [edges, columns])], scatter,
+                 bytes=4 * (2 * rows * columns + edges * (columns + 1)))]
+
+
 def attention(width, length, causal, tokens=16384, hidden=2048):
     batch, heads = max(1, tokens // length), hidden // width
     shape = [batch, heads, length, width]
@@ -146,7 +187,7 @@ def all_cases(small=False):
     lengths = [64] if small else [512, 2048, 8192, 16384]
     size = {'tokens': 64, 'hidden': 128} if small else {}
     rows += [attention(width, length, False, **size) for width in (64, 128) for length in lengths]
-    rows += [launches(16 if small else 64)]
+    rows += [launches(16 if small else 64)] + ordered(small)
     rows += [attention(width, length, True, **size) for width in (64, 128) for length in lengths[1:]]
     rows += [product('bf16', n), product('f32', n, options=['--tf32'], tf32=True), product('f32', n),
              product('f16', n, rows=1), product('f16', n, rows=16)]

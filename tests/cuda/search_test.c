@@ -1,5 +1,6 @@
-/* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels, and sizes that only the run tells, of
- * rows and of products with weights in integers: CUDA models on the mock driver.
+/* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels, elements scattered by many blocks, running
+ * sums by parts, and sizes that only the run tells, of rows and of products with weights in integers: CUDA models on the
+ * mock driver.
  *
  * The reference is the same model for a CPU, where functions of the runtime search: results must be equal byte for
  * byte, under each schedule of threads. Inputs have many equal elements, zeros of both signs and NaN; sizes are such
@@ -231,6 +232,104 @@ static void test_suppression(void) {
   compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL, NULL});
 }
 
+/* Few places that are hit many times, in the order of the updates: sums of floats are those of a CPU, bit by bit. */
+static void test_scatter(void) {
+  static const search rows[] = {
+      {"sums of rows",
+       {70, 3000},
+       "graph @g(%x: f32[n], %u: f32[n,5]) {\n  @ten = const f32[] {10}\n  @w = const f32[9,5] data(3)\n"
+       "  %m = mul %x, @ten\n  %i = cast %m : i64[n]\n  %j = reshape %i : i64[n,1]\n"
+       "  %y = scatter_nd @w, %j, %u {combine=1}\n  return %y\n}\n"},
+      {"the last of halves, along an axis",
+       {1},
+       "graph @g(%x: f32[4,500,3]) {\n  @ten = const f32[] {10}\n  @w = const f32[4,20,3] data(3)\n"
+       "  %m = mul %x, @ten\n  %i = cast %m : i32[4,500,3]\n  %h = cast %x : f16[4,500,3]\n"
+       "  %v = cast @w : f16[4,20,3]\n  %y = scatter_elements %v, %i, %h {axis=1, combine=0}\n  return %y\n}\n"},
+      {"products at pairs of places",
+       {200, 1500},
+       "graph @g(%x: f32[n,2], %u: f32[n]) {\n  @ten = const f32[] {10}\n  @w = const f32[30,40] data(3)\n"
+       "  @low = const f32[] {0.9}\n  @part = const f32[] {0.02}\n"
+       "  %m = mul %x, @ten\n  %i = cast %m : i64[n,2]\n  %s = mul %u, @part\n  %f = add %s, @low\n"
+       "  %y = scatter_nd @w, %i, %f {combine=2}\n  return %y\n}\n"},
+  };
+  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 0, NULL, NULL});
+}
+
+/* Of rows that are one part, parts, and parts of parts. */
+static void test_running(void) {
+  static const search sums[] = {
+      {"any length",
+       {100, 300, 20000},
+       "graph @g(%x: f32[2,n]) {\n  %y = cumsum %x {axis=1, exclusive=0, reverse=0}\n  return %y\n}\n"},
+      {"of neighbouring rows, from behind",
+       {255, 700},
+       "graph @g(%x: f32[n,3]) {\n  %a = abs %x\n  %s = cumsum %a {axis=0, exclusive=1, reverse=1}\n  %y = sqrt %s\n"
+       "  return %y\n}\n"},
+  };
+  static const search integers[] = {
+      {"i32",
+       {1},
+       "graph @g(%x: f32[3,6001]) {\n  %i = cast %x : i32[3,6001]\n"
+       "  %y = cumsum %i {axis=1, exclusive=1, reverse=0}\n  return %y\n}\n"},
+      {"i64 from behind",
+       {1},
+       "graph @g(%x: f32[25600]) {\n  %i = cast %x : i64[25600]\n"
+       "  %y = cumsum %i {axis=0, exclusive=0, reverse=1}\n  return %y\n}\n"},
+      {"products of u32",
+       {1},
+       "graph @g(%x: f32[2,512]) {\n  @one = const u32[] {1}\n  %i = cast %x : u32[2,512]\n"
+       "  %o = or %i, @one\n  %y = cumprod %o {axis=1, exclusive=0, reverse=0}\n  return %y\n}\n"},
+  };
+  static const int launches[][MAX_SIZES] = {{1, 4, 6}, {3, 6}};
+  compare_all(sums, CHECK_COUNT(sums), &(expected){true, 1e-5f, launches, NULL});
+  compare_all(integers, CHECK_COUNT(integers), &(expected){true, 0, NULL, NULL});
+}
+
+#define CELL(cell, hidden, acts, after)                                                                                \
+  "{cell=" #cell ", hidden=" #hidden ", acts=" acts ", alphas=[0,0,0], betas=[0,0,0], clip=0, reverse=0, "             \
+  "linear_before_reset=" #after ", input_forget=0}\n  return %y, %h\n}\n"
+
+/* A large R: products of few and of many states per step; in integers, a block for some units; what has no form per
+ * step, and a small one: a block for each sequence. */
+static void test_recurrent(void) {
+  static const search rows[] = {
+      {"lstm, large",
+       {1, 6},
+       "graph @g(%x: f32[4,n,1536]) {\n  @w = const f32[1536,384] data(3)\n  @part = const f32[] {0.05}\n"
+       "  %r = mul @w, @part\n  %y, %h, %c = recurrent %x, %r, _, _, _, _, _ " CELL(2, 384, "[0,1,1]", 0)},
+      {"gru, large",
+       {3, 5},
+       "graph @g(%x: f32[4,n,1152]) {\n  @w = const f32[1152,384] data(3)\n  @part = const f32[] {0.05}\n"
+       "  %r = mul @w, @part\n  %y, %h, %c = recurrent %x, %r, _, _, _, _, _ " CELL(1, 384, "[0,1]", 1)},
+      {"gru, large, reset before",
+       {1, 3},
+       "graph @g(%x: f32[4,n,1152]) {\n  @w = const f32[1152,384] data(3)\n  @part = const f32[] {0.05}\n"
+       "  %r = mul @w, @part\n  %y, %h, %c = recurrent %x, %r, _, _, _, _, _ " CELL(1, 384, "[0,1]", 0)},
+      {"lstm, large, of integers",
+       {1, 3},
+       "graph @g(%x: f32[4,n,1536]) {\n  @r = const i8[1536,384] data(3)\n  @s = const f32[] {0.0005}\n"
+       "  %y, %h, %c = recurrent %x, @r, _, _, _, _, _, @s " CELL(2, 384, "[0,1,1]", 0)},
+      {"lstm, small",
+       {1, 5},
+       "graph @g(%x: f32[9,n,160]) {\n  @w = const f32[160,40] data(3)\n  @part = const f32[] {0.1}\n"
+       "  %r = mul @w, @part\n  %y, %h, %c = recurrent %x, %r, _, _, _, _, _ " CELL(2, 40, "[0,1,1]", 0)},
+  };
+  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-3f, NULL, "--cudnn=off"});
+}
+
+/* Turns of a loop whose number follows from sizes are recorded like other launches, but not too many of them. */
+static void test_steps(void) {
+  static const char scan[] = "sym n\ngraph @g(%x: f32[n,8]) {\n  @on = const bool[] {1}\n  @w = const f32[8] data(3)\n"
+                             "  %n = dims {elems=[n]} : i64[]\n"
+                             "  %s, %y = loop %n, _, @w {body=(%i: i64[], %c: bool[], %h: f32[8]) {\n"
+                             "      %e = gather %x, %i {axis=0} : f32[8]\n      %t = add %h, %e : f32[8]\n"
+                             "      %u = tanh %t : f32[8]\n      return @on, %u, %u\n    }} : f32[8], f32[n,8]\n"
+                             "  return %s, %y\n}\n";
+  static const search few[] = {{"some steps", {1, 7}, scan}}, many[] = {{"many steps", {3000}, scan}};
+  compare_all(few, 1, &(expected){true, 1e-5f, NULL, NULL});
+  compare_all(many, 1, &(expected){false, 1e-5f, NULL, NULL});
+}
+
 /* Short rows by one kernel, long ones by parts. */
 static void test_lengths(void) {
   static const search rows[] = {
@@ -246,8 +345,11 @@ static void test_lengths(void) {
       {"normalisation of pictures",
        {20, 140},
        "graph @g(%x: f32[1,2,n,130]) {\n  %y = normalize %x {axes=[2,3], epsilon=0.001, rms=0}\n  return %y\n}\n"},
+      {"normalisation of few channels",
+       {1},
+       "graph @g(%x: f32[1,97,64,12]) {\n  %y = normalize %x {axes=[1,2], epsilon=0.001, rms=0}\n  return %y\n}\n"},
   };
-  static const int launches[][MAX_SIZES] = {{1, 4}, {1, 4}, {1, 3}, {1, 3}, {1, 3}};
+  static const int launches[][MAX_SIZES] = {{1, 4}, {1, 4}, {1, 3}, {1, 3}, {1, 3}, {3}};
   compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-4f, launches, NULL});
 }
 
@@ -282,6 +384,10 @@ static const check_test tests[] = {
     {"nonzero", test_nonzero},
     {"unique", test_unique},
     {"non-maximum suppression", test_suppression},
+    {"scatter", test_scatter},
+    {"running sums", test_running},
+    {"recurrent", test_recurrent},
+    {"steps", test_steps},
     {"lengths", test_lengths},
     {"weights in integers", test_weights},
 };
