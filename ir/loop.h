@@ -193,8 +193,11 @@ cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 #define cy_x_bin(k, op, a, b) CY_LAST_FIRST(cy_expr, a, b, cy_x_bin(k, op, x_, y_))
 #define cy_x_select(k, c, a, b) CY_LAST_FIRST3(cy_expr, c, a, b, cy_x_select(k, x_, y_, z_))
-/* The same where all that a and b load lies inside of the arguments, whatever c is: targets may load both. Has id 1. */
+/* The same where all that a and b load lies inside of the arguments, whatever c is: targets may load both. */
 cy_expr cy_x_select_either(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
+/* Likewise, where c hardly ever holds and a takes long: targets compute a only where c holds for any element at hand. */
+cy_expr cy_x_select_rare(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
+enum { CY_SELECT_EITHER = 1, CY_SELECT_RARE = 2 }; /* ids of such selects */
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);
 /* A sum of two products in i32: the bytes of w, an i16, times the halves of h, an i32, all of them signed. */
 cy_expr cy_x_pairs(cy_kernel *k, cy_expr w, cy_expr h);

@@ -274,14 +274,23 @@ cy_expr (cy_x_select)(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b) {
   return cy_x_op(k, CY_OP_select, cy_expr_of(k, a)->dtype, args, 3);
 }
 
-cy_expr cy_x_select_either(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b) {
+/* A select with an id: of the other sides, or those turned round where `turns` allows it. */
+static cy_expr select_kind(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b, uint32_t id, bool turns) {
   cy_expr e = cy_x_select(k, c, a, b);
   cy_expr_info x = *cy_expr_of(k, e);
-  bool own = x.op == CY_OP_select && ((x.arg[1] == a && x.arg[2] == b) || (x.arg[1] == b && x.arg[2] == a));
+  bool own = x.op == CY_OP_select && ((x.arg[1] == a && x.arg[2] == b) || (turns && x.arg[1] == b && x.arg[2] == a));
   if (!own) /* one of the sides, which may be a select itself */
     return e;
-  x.id = 1;
+  x.id = id;
   return cy_expr_intern(k, &x);
+}
+
+cy_expr cy_x_select_either(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b) {
+  return select_kind(k, c, a, b, CY_SELECT_EITHER, true);
+}
+
+cy_expr cy_x_select_rare(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b) {
+  return select_kind(k, c, a, b, CY_SELECT_RARE, false);
 }
 
 /* Does every value of `from` exist in `to`? */
@@ -372,7 +381,7 @@ cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r) {
     if (!out && x.op == CY_OP_cast && x.id)
       out = cy_x_cast_unsaturated(k, a[0], x.dtype);
     if (!out && x.op == CY_OP_select && x.id)
-      out = cy_x_select_either(k, a[0], a[1], a[2]);
+      out = (x.id == CY_SELECT_RARE ? cy_x_select_rare : cy_x_select_either)(k, a[0], a[1], a[2]);
     if (!out)
       out = x.op == CY_X_LOAD ? cy_x_load(k, x.id, a[0]) : cy_x_op(k, x.op, x.dtype, a, x.n);
   }

@@ -271,48 +271,98 @@ static cy_expr atanh_of(cy_kernel *k, cy_expr x) {
 typedef struct angle {
   cy_expr r;            /* remainder in [-pi/4, pi/4] */
   cy_expr sine, cosine; /* of r */
-  cy_expr quadrant;     /* 0 .. 3 */
+  cy_expr quadrant;     /* i32, 0 .. 3 in the two low bits */
 } angle;
 
-/* The remainder is taken in f64, good to 1e-7 up to |x| of some 1e8 and bounded beyond. */
+static cy_expr u64(cy_kernel *k, uint64_t v) { return cy_x_int(k, CY_U64, (int64_t)v); }
+
+/* r, an f64, with the two low bits of quadrant, an u64, in place of its own: what one select can choose. */
+static cy_expr with_quadrant(cy_kernel *k, cy_expr r, cy_expr quadrant) {
+  cy_expr high = bin(k, CY_OP_and, bits(k, r, CY_U64), u64(k, ~UINT64_C(3)));
+  return bits(k, bin(k, CY_OP_or, high, bin(k, CY_OP_and, quadrant, u64(k, 3))), CY_F64);
+}
+
+/* Below NEAR, n = round(x / (pi/2)) times pi/2, whose upper part has so few bits that its product is exact without an
+ * fma, too. Adding 1.5 * 2^52 rounds to n and leaves it in the low bits. */
+static const double NEAR = 0x1p28;
+static cy_expr near_angle(cy_kernel *k, cy_expr x) {
+  cy_expr wide = cy_x_cast(k, x, CY_F64), magic = cy_x_const(k, CY_F64, 0x1.8p52);
+  cy_expr n_magic = fma_of(k, wide, cy_x_const(k, CY_F64, 0.63661977236758134), magic), n = sub(k, n_magic, magic);
+  cy_expr r = fma_of(k, n, cy_x_const(k, CY_F64, -1.57079631090164184570), wide);
+  r = fma_of(k, n, cy_x_const(k, CY_F64, -1.58932547735281966916e-08), r);
+  return with_quadrant(k, r, bits(k, n_magic, CY_U64));
+}
+
+/* 64 bits of 2/pi's fraction from bit 32 * (i + first) on, i = 0 .. 3 */
+static cy_expr two_over_pi(cy_kernel *k, cy_expr i, int first) {
+  static const uint32_t w[] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
+  cy_expr v = 0;
+  for (int n = first; n < first + 4; n++) {
+    cy_expr word = u64(k, (uint64_t)w[n] << 32 | w[n + 1]);
+    v = v ? cy_x_select(k, bin(k, CY_OP_eq, i, int32(k, n - first)), word, v) : word;
+  }
+  return v;
+}
+
+/* From NEAR on, x = m * 2^e (e >= 5) with m of 24 bits: of m * (2^e * 2/pi) the bits from 2 on, 64 of them. What is
+ * above are whole turns, what is below cannot be seen next to the nearest that x comes to a multiple of pi/2. */
+static cy_expr far_angle(cy_kernel *k, cy_expr x) {
+  cy_expr u = bits(k, abs_of(k, x), CY_I32), at = sub(k, bin(k, CY_OP_shr, u, int32(k, 23)), int32(k, 152));
+  cy_expr m = bin(k, CY_OP_or, bin(k, CY_OP_and, u, int32(k, 0x7fffff)), int32(k, 0x800000));
+  cy_expr wide = cy_x_cast(k, m, CY_U64), shift = cy_x_cast(k, bin(k, CY_OP_and, at, int32(k, 31)), CY_U64);
+  cy_expr i = bin(k, CY_OP_shr, at, int32(k, 5)), first = two_over_pi(k, i, 0), next = two_over_pi(k, i, 2);
+  cy_expr from_next = bin(k, CY_OP_shr, bin(k, CY_OP_shr, next, u64(k, 1)), sub(k, u64(k, 63), shift));
+  cy_expr high = bin(k, CY_OP_or, bin(k, CY_OP_shl, first, shift), from_next);
+  cy_expr low = bin(k, CY_OP_shr, bin(k, CY_OP_shl, next, shift), u64(k, 32));
+  cy_expr turns = add(k, mul(k, wide, high), bin(k, CY_OP_shr, mul(k, wide, low), u64(k, 32)));
+  turns = cy_x_select(k, bin(k, CY_OP_lt, x, num(k, 0)), sub(k, u64(k, 0), turns), turns);
+  cy_expr rest = cy_x_cast(k, bits(k, bin(k, CY_OP_shl, turns, u64(k, 2)), CY_I64), CY_F64);
+  cy_expr r = mul(k, rest, cy_x_const(k, CY_F64, 1.5707963267948966 * 0x1p-64));
+  r = cy_x_select(k, un(k, CY_OP_isinf, x), cy_x_const(k, CY_F64, NAN), r);
+  return with_quadrant(k, r, bin(k, CY_OP_shr, add(k, turns, u64(k, UINT64_C(1) << 61)), u64(k, 62)));
+}
+
 static angle reduce_angle(cy_kernel *k, cy_expr x) {
   static const double s[] = {-0.16666667, 0.008333379, -0.00019853079, 2.832806e-06};
   static const double c[] = {0.041666646, -0.001388731, 2.4432336e-05};
-  cy_expr wide = cy_x_cast(k, x, CY_F64);
-  cy_expr n = un(k, CY_OP_round, mul(k, wide, cy_x_const(k, CY_F64, 0.63661977236758134)));
-  cy_expr r64 = fma_of(k, n, cy_x_const(k, CY_F64, -1.5707963267948966), wide);
-  r64 = fma_of(k, n, cy_x_const(k, CY_F64, -6.1232339957367660e-17), r64);
-  cy_expr turns = un(k, CY_OP_floor, mul(k, n, cy_x_const(k, CY_F64, 0.25)));
+  cy_expr is_far = bin(k, CY_OP_ge, abs_of(k, x), num(k, NEAR)), near = near_angle(k, x);
+  cy_expr both = cy_x_select_rare(k, is_far, far_angle(k, x), near);
   angle a;
-  a.quadrant = cy_x_cast(k, fma_of(k, turns, cy_x_const(k, CY_F64, -4), n), CY_F32);
-  a.r = clamp(k, cy_x_cast(k, r64, CY_F32), -0.79, 0.79);
+  a.quadrant = cy_x_cast(k, bits(k, both, CY_U64), CY_I32);
+  a.r = cy_x_cast(k, both, CY_F32);
   cy_expr z = mul(k, a.r, a.r);
   a.sine = fma_of(k, mul(k, z, a.r), poly(k, z, s, COUNT(s)), a.r);
   a.cosine = fma_of(k, mul(k, z, z), poly(k, z, c, COUNT(c)), fma_of(k, z, num(k, -0.5), num(k, 1)));
   return a;
 }
 
-static cy_expr in_quadrant(cy_kernel *k, const angle *a, int first, int second) {
-  return bin(k, CY_OP_or, bin(k, CY_OP_eq, a->quadrant, num(k, first)), bin(k, CY_OP_eq, a->quadrant, num(k, second)));
+static cy_expr is_odd(cy_kernel *k, const angle *a) {
+  return bin(k, CY_OP_ne, bin(k, CY_OP_and, a->quadrant, int32(k, 1)), int32(k, 0));
 }
 
 static cy_expr negate_if(cy_kernel *k, cy_expr c, cy_expr v) { return cy_x_select(k, c, un(k, CY_OP_neg, v), v); }
 
+/* v, negated in quadrants 2 and 3 */
+static cy_expr signed_by(cy_kernel *k, cy_expr quadrant, cy_expr v) {
+  cy_expr sign = bin(k, CY_OP_shl, bin(k, CY_OP_and, quadrant, int32(k, 2)), int32(k, 30));
+  return bits(k, bin(k, CY_OP_xor, bits(k, v, CY_I32), sign), CY_F32);
+}
+
 static cy_expr sin_of(cy_kernel *k, cy_expr x) {
   angle a = reduce_angle(k, x);
-  cy_expr v = cy_x_select(k, in_quadrant(k, &a, 1, 3), a.cosine, a.sine);
-  return negate_if(k, in_quadrant(k, &a, 2, 3), v);
+  cy_expr v = cy_x_select(k, is_odd(k, &a), a.cosine, a.sine);
+  return signed_by(k, a.quadrant, v);
 }
 
 static cy_expr cos_of(cy_kernel *k, cy_expr x) {
   angle a = reduce_angle(k, x);
-  cy_expr v = cy_x_select(k, in_quadrant(k, &a, 1, 3), a.sine, a.cosine);
-  return negate_if(k, in_quadrant(k, &a, 1, 2), v);
+  cy_expr v = cy_x_select(k, is_odd(k, &a), a.sine, a.cosine);
+  return signed_by(k, add(k, a.quadrant, int32(k, 1)), v);
 }
 
 static cy_expr tan_of(cy_kernel *k, cy_expr x) {
   angle a = reduce_angle(k, x);
-  cy_expr odd = in_quadrant(k, &a, 1, 3), minus = un(k, CY_OP_neg, a.cosine);
+  cy_expr odd = is_odd(k, &a), minus = un(k, CY_OP_neg, a.cosine);
   return divide(k, cy_x_select(k, odd, minus, a.sine), cy_x_select(k, odd, a.sine, a.cosine));
 }
 

@@ -109,7 +109,8 @@ FUNCTIONS = [
     ('Exp', (1e-8, 87), np.exp, 2), ('Tanh', (1e-8, 20), np.tanh, 5), ('Softplus', (1e-8, 85), softplus, 5),
     ('Sigmoid', (1e-8, 85), lambda x: 1 / (1 + np.exp(-x)), 5), ('Mish', (1e-8, 80), mish, 10),
     ('Sinh', (1e-8, 80), np.sinh, 6), ('Asinh', (1e-8, 1e30), np.arcsinh, 6),
-    ('Atan', (1e-8, 1e30), np.arctan, 4), ('Sin', (1e-8, 1e6), np.sin, 4),
+    ('Atan', (1e-8, 1e30), np.arctan, 4), ('Sin', (1e-8, 3e38), np.sin, 4), ('Cos', (1e-8, 3e38), np.cos, 4),
+    ('Tan', (1e-8, 3e38), np.tan, 5),
     ('Erfc', (1e-8, 9), ERFC, 5)]
 
 

@@ -473,8 +473,16 @@ void cy_loop_end(cy_cg *cg, cy_loop *l, const LLVMValueRef *next) {
 void cy_if_begin(cy_cg *cg, cy_if *s, LLVMValueRef cond) {
   LLVMBasicBlockRef then = new_block(cg);
   s->otherwise = s->join = new_block(cg);
-  LLVMBuildCondBr(cg->b, cond, then, s->otherwise);
+  s->branch = LLVMBuildCondBr(cg->b, cond, then, s->otherwise);
   LLVMPositionBuilderAtEnd(cg->b, then);
+}
+
+/* How often the branch goes either way. */
+void cy_if_rare(cy_cg *cg, cy_if *s) {
+  LLVMMetadataRef ops[3] = {LLVMMDStringInContext2(cg->ctx, "branch_weights", 14),
+                            LLVMValueAsMetadata(cy_i32(cg, 1)), LLVMValueAsMetadata(cy_i32(cg, 2000))};
+  LLVMMetadataRef node = LLVMMDNodeInContext2(cg->ctx, ops, 3);
+  LLVMSetMetadata(s->branch, LLVMGetMDKindIDInContext(cg->ctx, "prof", 4), LLVMMetadataAsValue(cg->ctx, node));
 }
 
 void cy_if_else(cy_cg *cg, cy_if *s) {

@@ -137,9 +137,11 @@ void cy_loop_begin(cy_cg *cg, cy_loop *loop, LLVMValueRef lo, LLVMValueRef hi, L
 void cy_loop_end(cy_cg *cg, cy_loop *loop, const LLVMValueRef *next);
 
 typedef struct cy_if {
+  LLVMValueRef branch;
   LLVMBasicBlockRef otherwise, join;
 } cy_if;
 void cy_if_begin(cy_cg *cg, cy_if *s, LLVMValueRef cond);
+void cy_if_rare(cy_cg *cg, cy_if *s); /* optional: the condition hardly ever holds */
 void cy_if_else(cy_cg *cg, cy_if *s); /* optional */
 void cy_if_end(cy_cg *cg, cy_if *s);
 

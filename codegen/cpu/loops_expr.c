@@ -21,6 +21,15 @@ void cy_lp_statement(cy_lp *p) {
   p->nlog = 0;
 }
 
+/* Ends a block that is not on every way to what follows. */
+static void forget_since(cy_lp *p, uint32_t mark) {
+  p->forgotten += p->nlog > mark;
+  for (; p->nlog > mark; p->nlog--) {
+    uint32_t entry = p->log[p->nlog - 1];
+    (entry & 1 ? p->varying : p->uniform)[entry >> 1] = NULL;
+  }
+}
+
 /* Ends a guard: values that depend on loads made under it are forgotten, the others hold everywhere. */
 static void forget_guarded(cy_lp *p, uint32_t mark) {
   uint32_t kept = mark;
@@ -433,9 +442,30 @@ static V guarded(cy_lp *p, cy_expr e, V cond, bool varying) {
   return v;
 }
 
+/* Behind a branch that is hardly ever taken, whose values are forgotten: what the usual side needs, too, is computed
+ * before. */
+static V rare_value(cy_lp *p, const cy_expr_info *x, V cond, bool varying) {
+  cy_cg *cg = p->cg;
+  V v[2] = {NULL, operand(p, x->arg[2], varying)};
+  LLVMBasicBlockRef from[2] = {NULL, LLVMGetInsertBlock(cg->b)};
+  uint32_t mark = p->nlog;
+  cy_if s;
+  cy_if_begin(cg, &s, any(p, cond));
+  cy_if_rare(cg, &s);
+  v[0] = cy_select(cg, cond, operand(p, x->arg[1], varying), v[1]);
+  from[0] = LLVMGetInsertBlock(cg->b);
+  cy_if_end(cg, &s);
+  forget_since(p, mark);
+  V phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v[1]), "");
+  LLVMAddIncoming(phi, v, from, 2);
+  return phi;
+}
+
 static V select_value(cy_lp *p, const cy_expr_info *x, bool varying) {
   cy_cg *cg = p->cg;
   V cond = varies(p, x->arg[0]) && varying ? cy_lp_value(p, x->arg[0]) : cy_lp_uniform(p, x->arg[0]);
+  if (x->id == CY_SELECT_RARE)
+    return rare_value(p, x, cond, varying);
   if (x->id)
     return cy_select(cg, cond, operand(p, x->arg[1], varying), operand(p, x->arg[2], varying));
   V a = guarded(p, x->arg[1], cond, varying);

@@ -5,7 +5,7 @@
  * Index arithmetic (i64) is printed in 32 bits wherever interval arithmetic over the known extents shows that it fits:
  * 64-bit multiplications and divisions are several times slower on a GPU. The sides of a select may load from outside
  * of their argument when they are not taken: a side that loads is printed as a branch, and what was computed there is
- * forgotten behind it.
+ * forgotten behind it; likewise one that is hardly ever taken.
  */
 #include "codegen/cuda/cuda_int.h"
 
@@ -476,8 +476,22 @@ static void select_side(cy_cu *p, uint32_t number, cy_expr side) {
   cy_cu_close(p, mark);
 }
 
+static const char *rare_value(cy_cu *p, cy_expr e, const cy_expr_info *x) {
+  char cond[TEXT];
+  snprintf(cond, sizeof cond, "%s", cy_cu_value(p, x->arg[0]));
+  const char *usual = cy_cu_value(p, x->arg[2]);
+  uint32_t number = ++p->ntemps;
+  cy_cu_line(p, "%s t%u = %s;", type_of(p, e), number, usual);
+  cy_cu_line(p, "if (%s) {", cond);
+  select_side(p, number, x->arg[1]);
+  cy_cu_line(p, "}");
+  return remember(p, e, number);
+}
+
 static const char *select_value(cy_cu *p, cy_expr e, const cy_expr_info *x) {
   uint32_t number;
+  if (x->id == CY_SELECT_RARE)
+    return rare_value(p, e, x);
   const char *c = cy_cu_value(p, x->arg[0]);
   if (!loads(p, x->arg[1]) && !loads(p, x->arg[2])) {
     char cond[TEXT], yes[TEXT];
