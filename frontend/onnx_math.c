@@ -64,8 +64,6 @@ IMPORT(pow) {
       return SET(X);
     if (scalar && (v == 2 || v == 3))
       return SET(v == 2 ? MUL(X, X) : MUL(MUL(X, X), X));
-    if (scalar && v == 0.5 && cy_dtype_is_float(cy_onnx_type(im, X)->dtype))
-      return SET(UNARY(sqrt, X));
   }
   if (!e)
     return false;

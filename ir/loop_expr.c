@@ -9,6 +9,7 @@
 #include "ir_int.h"
 #include "loop_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,6 +146,13 @@ static cy_expr fold(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *a, in
   return x_scalar(k, dtype, cy_scalar_eval(op, in_dtype(k, op, a), dtype, v));
 }
 
+/* x ^ 0.5 is infinite for -inf and +0 for -0, where the square root is NaN and -0. */
+static cy_expr root_of(cy_kernel *k, cy_expr x) {
+  cy_dtype t = cy_expr_of(k, x)->dtype;
+  cy_expr low = cy_x_bin(k, CY_OP_eq, x, cy_x_const(k, t, -INFINITY)), root = cy_x_un(k, CY_OP_sqrt, x);
+  return cy_x_select(k, low, cy_x_const(k, t, INFINITY), cy_x_un(k, CY_OP_abs, root));
+}
+
 /* x ^ constant by multiplication and square root. */
 static cy_expr pow_const(cy_kernel *k, cy_expr x, cy_expr e) {
   cy_dtype t = cy_expr_of(k, x)->dtype;
@@ -164,7 +172,7 @@ static cy_expr pow_const(cy_kernel *k, cy_expr x, cy_expr e) {
   if (is_value(k, e, -2))
     return cy_x_bin(k, CY_OP_div, one, cy_x_bin(k, CY_OP_mul, x, x));
   if (is_value(k, e, 0.5) || is_value(k, e, -0.5))
-    half = cy_x_un(k, CY_OP_sqrt, x);
+    half = root_of(k, x);
   return half && is_value(k, e, -0.5) ? cy_x_bin(k, CY_OP_div, one, half) : half;
 }
 

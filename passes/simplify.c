@@ -154,6 +154,17 @@ static cy_val spelled_sigmoid(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- pow -------------------------------------------------------------------------------------------------------- */
 
+/* x ^ 0.5: sqrt(x), but for -inf and -0, which what something positive was added to, as normalisations do, cannot be. */
+static cy_val root_of(cy_graph *g, cy_val x) {
+  const cy_node_info *sum = cy_def_of(g, x, CY_OP_add);
+  double c;
+  cy_val root = cy_build_unary(g, CY_OP_sqrt, x);
+  if (sum && cy_value_is_splat(g, sum->in[1], &c) && c > 0 && cy_never_negative(g, sum->in[0]))
+    return root;
+  cy_val low = cy_build_binary(g, CY_OP_eq, x, cy_build_like(g, x, -INFINITY));
+  return cy_build_select(g, low, cy_build_like(g, x, INFINITY), cy_build_unary(g, CY_OP_abs, root));
+}
+
 static cy_val pow_const(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   cy_val x = n->in[0];
@@ -169,11 +180,11 @@ static cy_val pow_const(cy_rewrite *rw, const cy_node_info *n) {
   if (!is_float(rw, x))
     return 0;
   if (e == 0.5)
-    return cy_build_unary(g, CY_OP_sqrt, x);
+    return root_of(g, x);
   if (e == -1)
     return cy_build_binary(g, CY_OP_div, cy_build_like(g, x, 1), x);
   if (e == -0.5)
-    return cy_build_binary(g, CY_OP_div, cy_build_like(g, x, 1), cy_build_unary(g, CY_OP_sqrt, x));
+    return cy_build_binary(g, CY_OP_div, cy_build_like(g, x, 1), root_of(g, x));
   return 0;
 }
 
