@@ -356,15 +356,19 @@ static void pool_tap(cy_kb *b, const pool *p, const cy_expr *in_idx, cy_expr ins
     cy_kernel_accum(k, p->acc, p->op, v);
     return;
   }
+  /* The first NaN is above all. */
+  cy_expr held = cy_x_local(k, p->acc), beats = bin(b, CY_OP_gt, v, held);
+  if (cy_dtype_is_float(p->dtype))
+    beats = bin(b, CY_OP_and, cy_x_un(k, CY_OP_not, bin(b, CY_OP_le, v, held)), bin(b, CY_OP_eq, held, held));
   cy_local better = cy_kernel_add_local(k, CY_BOOL);
-  cy_kernel_set(k, better, bin(b, CY_OP_gt, v, cy_x_local(k, p->acc)));
+  cy_kernel_set(k, better, beats);
   cy_expr here = flat_position(b, p->n, p->in, in_idx);
   /* The first tap of all counts even if it is as small as numbers get. */
   cy_expr first = bin(b, CY_OP_lt, cy_x_local(k, p->at), cy_x_index(k, 0));
   first = inside ? bin(b, CY_OP_and, first, inside) : first;
   cy_expr taken = bin(b, CY_OP_or, cy_x_local(k, better), first);
   cy_kernel_set(k, p->at, cy_x_select(k, taken, here, cy_x_local(k, p->at)));
-  cy_kernel_set(k, p->acc, cy_x_select(k, cy_x_local(k, better), v, cy_x_local(k, p->acc)));
+  cy_kernel_set(k, p->acc, cy_x_select(k, cy_x_local(k, better), v, held));
 }
 
 static void pool_taps(cy_kb *b, const pool *p, int i, cy_expr *in_idx, cy_expr inside);

@@ -168,6 +168,9 @@ def numbers():
         op('%s of 64 bits without sign' % operator, operator, large, np.array([3, 7, 2, 3], np.uint64), out=TensorProto.UINT64)
     op('remainders of negative numbers', 'Mod', np.array([-7, 7, -7, 7], np.int8), np.array([3, -3, -3, 3], np.int8),
        out=TensorProto.INT8)
+    for power in (0.5, -0.5):  # no square root's results for -inf and -0
+        case('numbers to the power of %g' % power, [N('Pow', ['a', 'e'], ['p']), N('Reciprocal', ['p'], ['y'])],
+             [{'a': np.concatenate([odd, f32([4, -4, 3e-39, 2])])}], {'p': F, 'y': F}, [const('e', f32(power))])
     op('powers of integers', 'Pow', np.array([3, -2, -1, -1, 1, 0, 7, 2, 5, -3]),
        np.array([4, 63, -3, -4, -9, 0, 18, -1, 1, 3]), out=I)
     case('sizes beside the largest integer', [N('Shape', ['x'], ['s']), N('Greater', ['s', 'm'], ['a']), N('Less', ['s', 'm'], ['b']),
@@ -308,6 +311,11 @@ def windows():
         case('places of the largest of the smallest, %s' % np.dtype(dtype).name,
              [N('MaxPool', ['x'], ['y', 'i'], kernel_shape=[2, 2], strides=[2, 2], pads=[0, 1, 0, 0])], [{'x': x}],
              {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype)), 'i': I})
+    # The largest is NaN where there is one, and its place that of the first; ONNX Runtime skips those that are not the first tap.
+    x = np.array([[1, nan, 3, nan, 5, 2, 1, nan], [nan, 1, nan, 9, -inf, inf, 0, -inf]], f32).reshape(2, 1, 8)
+    known = [const('largest', f32([nan, nan, nan, inf]).reshape(2, 1, 2)), const('places', np.array([1, 7, 8, 13]).reshape(2, 1, 2))]
+    case('places of NaN', [N('MaxPool', ['x'], ['y', 'i'], kernel_shape=[4], strides=[4])], [{'x': x}], {'y': F, 'i': I}, known,
+         oracle=[N('Identity', ['largest'], ['y']), N('Identity', ['places'], ['i'])])
 
 
 def known_and_not(name, nodes, feeds, outputs=None):
