@@ -3,9 +3,9 @@
  * In: a kernel with exp, tanh, pow, .. nodes. Out: the same kernel where those of dtype f32 are polynomials in + - *
  * fma / and bit operations; other dtypes stay calls of the target's library. Coefficients were fitted for this file:
  * least maximum relative error on the reduced interval, the low ones rounded to f32 before the next were fitted. Errors
- * (ulp, measured by tests/codegen/math_test.c): exp, log, log1p, sigmoid, tanh, erf, erfc, sin, cos, asin, atan up to
- * 4, the compositions up to 8. Infinities, NaN, denormal results (but for those of sigmoid and erfc, which are 0) and
- * signed zeros (but for sin) come out as libm's. Kernels of 8-bit integers have a rougher sigmoid. To know before
+ * (ulp, measured by tests/codegen/math_test.c): exp, log, log1p, sigmoid, tanh, erf, sin, cos, tan, asin, atan up to 4,
+ * erfc up to 6, the compositions up to 8. Infinities, NaN, denormal results (but for those of sigmoid and erfc, which are
+ * 0) and signed zeros (but for sin) come out as libm's. Kernels of 8-bit integers have a rougher sigmoid. To know before
  * editing: the order of operations is part of the result; contraction of a * b + c must not hurt.
  */
 #include "loop_int.h"
@@ -70,24 +70,35 @@ static cy_expr scale(cy_kernel *k, cy_expr p, cy_expr n_magic) {
   return p;
 }
 
-/* e^x as (1 + p) * 2^n with 1 + p between 0.7 and 1.42, n given as n + magic; |x| up to 105. */
-static cy_expr exp_parts(cy_kernel *k, cy_expr x, double magic, cy_expr *out_n_magic) {
+static const double LOG2_E = 1.4426950408889634, LN_2_HIGH = 0.693145751953125, LN_2_LOW = 1.4286068203094172e-6;
+
+/* e^r - 1 for |r| up to ln(2) / 2, and a little more */
+static cy_expr exp_less_one(cy_kernel *k, cy_expr r) {
   static const double c[] = {0.49999994, 0.16666521, 0.04166827, 0.008368677, 0.0013820411}; /* (e^r - 1 - r) / r^2 */
-  cy_expr n_magic = fma_of(k, x, num(k, 1.4426950408889634), num(k, magic)), n = sub(k, n_magic, num(k, magic));
-  cy_expr r = fma_of(k, n, num(k, -0.693145751953125), x);
-  r = fma_of(k, n, num(k, -1.4286068203094172e-6), r);
-  *out_n_magic = n_magic;
   return fma_of(k, poly(k, r, c, COUNT(c)), mul(k, r, r), r);
 }
 
-/* With MAGIC + 127 the low bits are an exponent, and 0 is that of 0: so far down x need be held. */
+/* e^x as (1 + p) * 2^n with 1 + p between 0.7 and 1.42, n given as n + magic; |x| up to 105. */
+static cy_expr exp_parts(cy_kernel *k, cy_expr x, double magic, cy_expr *out_n_magic) {
+  cy_expr n_magic = fma_of(k, x, num(k, LOG2_E), num(k, magic)), n = sub(k, n_magic, num(k, magic));
+  cy_expr r = fma_of(k, n, num(k, -LN_2_HIGH), x);
+  *out_n_magic = n_magic;
+  return exp_less_one(k, fma_of(k, n, num(k, -LN_2_LOW), r));
+}
+
+/* 2^n given as n + MAGIC + 127, whose low bits are an exponent; that of 0 is 0. */
+static cy_expr exponent_of(cy_kernel *k, cy_expr n_magic) {
+  cy_expr exponent = bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)); /* MAGIC's own bits are gone then */
+  return bits(k, exponent, CY_F32);
+}
+
+/* So far down as 2^n is no number any more x need be held. */
 cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x) {
   if (cy_expr_of(k, x)->dtype != CY_F32)
     return un(k, CY_OP_exp, x);
   cy_expr least = num(k, -88), n_magic;
   cy_expr p = exp_parts(k, cy_x_select(k, bin(k, CY_OP_lt, x, least), least, x), MAGIC + 127, &n_magic);
-  cy_expr exponent = bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)); /* MAGIC's own bits are gone then */
-  cy_expr power = bits(k, exponent, CY_F32);
+  cy_expr power = exponent_of(k, n_magic);
   return fma_of(k, p, power, power);
 }
 
@@ -140,7 +151,7 @@ static cy_expr log1p_of(cy_kernel *k, cy_expr t) {
 
 /* 1 / (1 + e^-x) with e^-x = 2^n * (a - b) / (a + b), where b / a = tanh(r / 2), r = x + n * ln 2: one division for
  * both quotients, and 2^n is a factor of a product that is due anyway. n + 127 stands in the low bits, so that a shift
- * makes it the exponent of 2^n (MAGIC's own bits are gone then): 0 for n = -127, infinity for n = 128, which below
+ * makes it the exponent of 2^n: 0 for n = -127, infinity for n = 128, which below
  * -88.4 makes the result 0. */
 static cy_expr sigmoid_of(cy_kernel *k, cy_expr x) {
   cy_expr one = num(k, 1), biased = num(k, MAGIC + 127), t = clamp(k, x, -88.8, 88);
@@ -149,8 +160,7 @@ static cy_expr sigmoid_of(cy_kernel *k, cy_expr x) {
   r = fma_of(k, n, num(k, 1.4286068203094172e-6), r);
   cy_expr z = mul(k, r, r), a = fma_of(k, z, num(k, 0.1), one);
   cy_expr b = mul(k, r, fma_of(k, z, num(k, 1 / 120.0), num(k, 0.5))), sum = add(k, a, b);
-  cy_expr power = bits(k, bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)), CY_F32);
-  return divide(k, sum, fma_of(k, power, sub(k, a, b), sum));
+  return divide(k, sum, fma_of(k, exponent_of(k, n_magic), sub(k, a, b), sum));
 }
 
 /* 1 / (1 + e^-x) to a relative error of 2e-4: a twentieth of a step of 8 bits. No division, and few operations that wait
@@ -165,7 +175,7 @@ static cy_expr rough_sigmoid_of(cy_kernel *k, cy_expr x) {
   cy_expr f = fma_of(k, t, to_log2, un(k, CY_OP_neg, n));
   cy_expr low = fma_of(k, f, num(k, c[1]), num(k, c[0])), high = fma_of(k, f, num(k, c[3]), num(k, c[2]));
   cy_expr p = fma_of(k, mul(k, f, f), high, low);
-  cy_expr d = fma_of(k, p, bits(k, bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)), CY_F32), one);
+  cy_expr d = fma_of(k, p, exponent_of(k, n_magic), one);
   cy_expr inverse = bits(k, sub(k, int32(k, ABOUT_INVERSE), bits(k, d, CY_I32)), CY_F32);
   cy_expr wrong = fma_of(k, un(k, CY_OP_neg, d), inverse, one);
   return fma_of(k, inverse, fma_of(k, wrong, wrong, wrong), inverse);
@@ -217,18 +227,20 @@ static cy_expr erf_of(cy_kernel *k, cy_expr x) {
   return clamp(k, odd_ratio(k, clamp(k, x, -4, 4), p, COUNT(p), q, COUNT(q)), -1, 1);
 }
 
-/* With a = |x|: e^(-a^2) * P(q) / (1 + 2 a), q = (a - 4) / (a + 4). a^2 is h^2, exact as h has the upper 12 bits of a,
- * plus d, so small that e^-d is five terms of its series. */
+/* With a = |x|: e^(-a^2) * P(a) / Q(a). a^2 is h^2, exact as h has the upper 12 bits of a, plus (a - h) * (a + h); of
+ * n * ln 2, too, the upper part is exact. e^r as in exp_parts(), 2^n as in cy_x_exp_below(): 0 where a is held. */
 static cy_expr erfc_of(cy_kernel *k, cy_expr x) {
-  static const double c[] = {1.2329952,   -0.13962013, 0.015382368, 0.068063296,  -0.10110589,
-                             0.094012700, -0.06573039, 0.036588747, -0.018014191, 0.004482422};
-  static const double e[] = {1, -1, 1 / 2.0, -1 / 6.0, 1 / 24.0};
-  cy_expr one = num(k, 1), two = num(k, 2), a = bin(k, CY_OP_min, abs_of(k, x), num(k, 10.6));
-  cy_expr q = fma_of(k, divide(k, a, add(k, a, num(k, 4))), two, num(k, -1)), p = poly(k, q, c, COUNT(c));
-  cy_expr h = bits(k, bin(k, CY_OP_and, bits(k, a, CY_I32), int32(k, -4096)), CY_F32);
-  cy_expr d = mul(k, sub(k, a, h), add(k, a, h)), power = cy_x_exp_below(k, mul(k, un(k, CY_OP_neg, h), h));
-  cy_expr v = mul(k, divide(k, mul(k, p, poly(k, d, e, COUNT(e))), fma_of(k, a, two, one)), power);
-  return cy_x_select(k, bin(k, CY_OP_lt, x, num(k, 0)), sub(k, two, v), v);
+  static const double p[] = {1, 1.2322653, 0.72518353, 0.22616394, 0.032157186};
+  static const double q[] = {1, 2.360645, 2.388878, 1.3133847, 0.4008947, 0.056996316};
+  cy_expr a = bin(k, CY_OP_min, abs_of(k, x), num(k, 9.4)), magic = num(k, MAGIC + 127);
+  cy_expr h = bits(k, bin(k, CY_OP_and, bits(k, a, CY_I32), int32(k, -4096)), CY_F32), minus_h = un(k, CY_OP_neg, h);
+  cy_expr n_magic = fma_of(k, mul(k, a, a), num(k, -LOG2_E), magic), n = sub(k, n_magic, magic);
+  cy_expr r = fma_of(k, h, minus_h, mul(k, n, num(k, -LN_2_HIGH)));
+  r = fma_of(k, n, num(k, -LN_2_LOW), r);
+  r = fma_of(k, sub(k, h, a), add(k, a, h), r);
+  cy_expr power = exponent_of(k, n_magic), e = fma_of(k, exp_less_one(k, r), power, power);
+  cy_expr v = mul(k, divide(k, poly(k, a, p, COUNT(p)), poly(k, a, q, COUNT(q))), e);
+  return cy_x_select(k, bin(k, CY_OP_lt, x, num(k, 0)), sub(k, num(k, 2), v), v);
 }
 
 /* e = exp(|x| / 2): e * e may overflow only where the result does. */

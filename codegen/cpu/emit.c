@@ -479,8 +479,8 @@ void cy_if_begin(cy_cg *cg, cy_if *s, LLVMValueRef cond) {
 
 /* How often the branch goes either way. */
 void cy_if_rare(cy_cg *cg, cy_if *s) {
-  LLVMMetadataRef ops[3] = {LLVMMDStringInContext2(cg->ctx, "branch_weights", 14),
-                            LLVMValueAsMetadata(cy_i32(cg, 1)), LLVMValueAsMetadata(cy_i32(cg, 2000))};
+  LLVMMetadataRef ops[3] = {LLVMMDStringInContext2(cg->ctx, "branch_weights", 14), LLVMValueAsMetadata(cy_i32(cg, 1)),
+                            LLVMValueAsMetadata(cy_i32(cg, 2000))};
   LLVMMetadataRef node = LLVMMDNodeInContext2(cg->ctx, ops, 3);
   LLVMSetMetadata(s->branch, LLVMGetMDKindIDInContext(cg->ctx, "prof", 4), LLVMMetadataAsValue(cg->ctx, node));
 }

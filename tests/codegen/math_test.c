@@ -236,8 +236,8 @@ static void test_pow(void) {
   }
 }
 
-static const check_test tests[] = {{"accuracy", test_accuracy}, {"corners", test_corners}, {"far", test_far},
-                                   {"below", test_below},       {"bytes", test_bytes},     {"quotients", test_quotients},
-                                   {"pow", test_pow}};
+static const check_test tests[] = {
+    {"accuracy", test_accuracy}, {"corners", test_corners},     {"far", test_far}, {"below", test_below},
+    {"bytes", test_bytes},       {"quotients", test_quotients}, {"pow", test_pow}};
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }
