@@ -312,8 +312,8 @@ static V columns_of(cy_cg *cg, const conv *c, V outputs) {
 
 /* Scratch, in this order. */
 typedef struct regions {
-  V index, table, cbuf, rows, end; /* byte offsets */
-  V padded_width;                  /* floats of a copied row */
+  V index, table, cbuf, widened, rows, end; /* byte offsets */
+  V padded_width;                           /* floats of a copied row */
 } regions;
 
 /* The tables are written in vectors of so many numbers, the last of which may reach into what is written next, or into
@@ -323,15 +323,28 @@ static int64_t table_lanes(const cy_cg *cg) { return cg->W / 2; }
 /* Numbers in a row of the tables. */
 static V table_row(cy_cg *cg, const conv *c) { return cy_addc(cg, block_pixels(cg, c), table_lanes(cg)); }
 
+/* What decides how many bytes a task's weights take as floats. */
+static cy_core core_shape(cy_cg *cg, const conv *c) {
+  return (cy_core){.tile = c->tile,
+                   .weights = c->d->weights,
+                   .taps = cy_i64(cg, c->taps),
+                   .c = cy_i64(cg, c->klen),
+                   .tap_block = c->tap_block,
+                   .c_block = c->c_block,
+                   .cbuf_panels = c->blocks.nb};
+}
+
 static regions regions_of(cy_cg *cg, const conv *c) {
   regions r;
+  cy_core core = core_shape(cg, c);
   V pixels = block_pixels(cg, c);
   bool single = c->taps <= c->tap_block && c->klen <= c->c_block;
   V row = table_row(cg, c);
   r.index = cy_i64(cg, 0);
   r.table = cy_round64(cg, cy_mulc(cg, row, c->n_idx * 8));
   r.cbuf = cy_round64(cg, cy_add(cg, r.table, cy_mulc(cg, row, c->taps * 8)));
-  r.rows = cy_add(cg, r.cbuf, cy_mulc(cg, pixels, single ? 0 : c->blocks.nb * c->nr * 4));
+  r.widened = cy_round64(cg, cy_add(cg, r.cbuf, cy_mulc(cg, pixels, single ? 0 : c->blocks.nb * c->nr * 4)));
+  r.rows = cy_addc(cg, r.widened, c->span.across.lanes ? 0 : cy_widened_bytes(cg, &core));
   r.padded_width =
       cy_mulc(cg, columns_of(cg, c, cy_imin(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece))), c->c);
   V copied = cy_mulc(cg, r.padded_width, c->mode == MODE_RUNS_COPIED ? c->row_block * c->taps * 4 : 0);
@@ -561,31 +574,26 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
   cy_span_outputs outputs = {c->d, c->span};
   cy_epilogue places = cy_span_epilogue(&outputs);
-  cy_core core = {.tile = c->tile,
-                  .b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes)),
-                  .ldb = cy_i64(cg, c->nr * cy_weight_bytes(c->d->weights)),
-                  .last = c->last,
-                  .weights = c->d->weights,
-                  .n = cy_i64(cg, c->n),
-                  .panels = cy_i64(cg, panel_count(c)),
-                  .p0 = q.begin,
-                  .p1 = q.end,
-                  .rows = count,
-                  .tails = tails_of_blocks(c),
-                  .tab = cy_gep(cg, f->scratch, f->r.table),
-                  .tab_stride = cy_mulc(cg, f->row, 8),
-                  .base = cy_mulc(cg, group, c->c * 4),
-                  .skip = may_skip(c) ? f->zeros : NULL,
-                  .taps = cy_i64(cg, c->taps),
-                  .c = cy_i64(cg, c->klen),
-                  .tap_block = c->tap_block,
-                  .c_block = c->c_block,
-                  .cbuf = cy_gep(cg, f->scratch, f->r.cbuf),
-                  .cbuf_panels = c->blocks.nb,
-                  .col0 = cy_mulc(cg, group, c->n),
-                  .tail_lanes = (unsigned)(c->n % cg->W),
-                  .epilogue = c->span.count > 1 ? &places : &c->d->epilogue,
-                  .index = &index};
+  cy_core core = core_shape(cg, c);
+  core.b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes));
+  core.ldb = cy_i64(cg, c->nr * cy_weight_bytes(c->d->weights));
+  core.last = c->last;
+  core.n = cy_i64(cg, c->n);
+  core.panels = cy_i64(cg, panel_count(c));
+  core.p0 = q.begin;
+  core.p1 = q.end;
+  core.rows = count;
+  core.tails = tails_of_blocks(c);
+  core.tab = cy_gep(cg, f->scratch, f->r.table);
+  core.tab_stride = cy_mulc(cg, f->row, 8);
+  core.base = cy_mulc(cg, group, c->c * 4);
+  core.skip = may_skip(c) ? f->zeros : NULL;
+  core.cbuf = cy_gep(cg, f->scratch, f->r.cbuf);
+  core.widened = cy_gep(cg, f->scratch, f->r.widened);
+  core.col0 = cy_mulc(cg, group, c->n);
+  core.tail_lanes = (unsigned)(c->n % cg->W);
+  core.epilogue = c->span.count > 1 ? &places : &c->d->epilogue;
+  core.index = &index;
   if (c->span.across.lanes)
     cy_across_emit(cg, &core, &c->span.across);
   else

@@ -617,24 +617,32 @@ static void emit_inline_tiles(cy_cg *cg, const groups *g, V r, V q0, V end) {
   }
 }
 
+/* The core behind cy_widen_emit(). */
+static cy_core widened_core(cy_cg *cg, const cy_core *stored) {
+  cy_core k = *stored;
+  k.weights = CY_WEIGHTS_F32;
+  k.last = 0;
+  k.ldb = cy_i64(cg, (int64_t)stored->tile.nv * cg->W * 4);
+  return k;
+}
+
+int64_t cy_widened_bytes(cy_cg *cg, const cy_core *stored) {
+  if (!cy_widens(cg, stored))
+    return 0;
+  cy_core k = widened_core(cg, stored);
+  return cy_round_up(cy_block_depth(&k) * k.tile.nv * cg->W * 4 * group_choose(cg, &k), 64);
+}
+
 /* One K block: by groups of panels, tile by tile, so that the epilogue, which follows the last block, meets long runs
  * of each row: what it loads and stores then lies in streams that the hardware prefetches. */
 static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b, V panel_bytes) {
-  cy_core floats = *stored;
   bool widened = cy_widens(cg, stored), single = cy_core_single(stored);
-  const cy_core *k = widened ? &floats : stored;
-  if (widened) {
-    floats.weights = CY_WEIGHTS_F32;
-    floats.last = 0;
-    floats.ldb = cy_i64(cg, (int64_t)stored->tile.nv * cg->W * 4);
-  }
+  const cy_core floats = widened_core(cg, stored), *k = widened ? &floats : stored;
   int64_t NR = (int64_t)k->tile.nv * cg->W, MR = k->tile.mr;
   groups all = {.k = k, .kb = kb, .b = b, .panel_bytes = panel_bytes, .group = group_choose(cg, k)};
   V ldc = cy_i64(cg, (single ? all.group : k->cbuf_panels) * NR * 4);
   V sums = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
-  V copy = NULL;
   if (widened) {
-    copy = cy_alloca(cg, cy_block_depth(k) * NR * 4 * all.group);
     all.panel_bytes = cy_mulc(cg, cy_mul(cg, kb->taps, kb->c), NR * 4);
   } else if (worth_prefetching(cg, k)) {
     V tiles = cy_div(cg, cy_addc(cg, k->rows, MR - 1), cy_i64(cg, MR));
@@ -656,9 +664,9 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
                            .end = end,
                            .ahead_columns = cy_select(cg, last, back, on),
                            .ahead_rows = cy_select(cg, last, kb->c, cy_i64(cg, 0)),
-                           .to = copy};
+                           .to = k->widened};
     cy_widen_emit(cg, &w);
-    all.b = cy_gep(cg, copy, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, g.iv, all.panel_bytes)));
+    all.b = cy_gep(cg, k->widened, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, g.iv, all.panel_bytes)));
   }
   cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, MR), NULL, 0);
   V mr = r.step = cy_next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = sums;

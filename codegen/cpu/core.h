@@ -158,12 +158,16 @@ typedef struct cy_core {
   int64_t tap_block, c_block;
   V cbuf;              /* partial sums, rows x (p1-p0)*NR; used when K has several blocks */
   int64_t cbuf_panels; /* row length of cbuf in panels */
+  V widened;           /* cy_widened_bytes() of scratch */
   V col0;              /* output index of column 0 */
   unsigned tail_lanes; /* columns % W when constant; W when unknown */
   const cy_epilogue *epilogue;
   const cy_rows *index;
 } cy_core;
 void cy_core_emit(cy_cg *cg, const cy_core *core);
+/* What a group of panels takes as floats, in whole cache lines; 0 where weights are used as they are stored. Looks at tile,
+ * weights, ints, in_place, taps, c, their blocks and cbuf_panels. */
+int64_t cy_widened_bytes(cy_cg *cg, const cy_core *core);
 /* Does K fit one block for sure? Then cbuf may be NULL. */
 bool cy_core_single(const cy_core *core);
 

@@ -295,6 +295,7 @@ LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLV
   if (cg->avx512)
     attr_text(cg, fn, "prefer-vector-width", "512");
   attr_enum(cg, fn, LLVMAttributeFunctionIndex, "nounwind");
+  attr_text(cg, fn, "probe-stack", "inline-asm"); /* frames beyond a page touch each of theirs, the guard page, too */
   if (flags & CY_FN_SHARED)
     share(cg, fn);
   else if (flags & CY_FN_INTERNAL)

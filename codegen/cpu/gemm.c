@@ -201,13 +201,32 @@ static V shared_bytes(cy_cg *cg, void *ctx) {
 static bool single_block(const gemm *g) { return cy_csize_known(g->d->k) && cy_csize_known(g->d->k) <= g->k_block; }
 static int64_t cbuf_bytes(const gemm *g) { return single_block(g) ? 0 : g->blocks.mb * g->blocks.nb * g->nr * 4; }
 
+/* What decides how many bytes a task's weights take as floats. */
+static cy_core core_shape(cy_cg *cg, const gemm *g) {
+  return (cy_core){.tile = g->tile,
+                   .weights = g->d->weights,
+                   .ints.bits = g->form == FORM_INTS ? g->d->ints.bits : 0,
+                   .in_place = g->form == FORM_IN_PLACE,
+                   .taps = cy_i64(cg, 1),
+                   .c = cy_size(cg, g->d->k),
+                   .tap_block = 1,
+                   .c_block = g->k_block,
+                   .cbuf_panels = g->blocks.nb};
+}
+
+/* Scratch: partial sums, weights as floats, then a task's rows of A, or Strassen's sums. */
+static int64_t copy_at(cy_cg *cg, const gemm *g) {
+  cy_core core = core_shape(cg, g);
+  return cbuf_bytes(g) + cy_widened_bytes(cg, &core);
+}
+
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const gemm *g = ctx;
   if (g->form == FORM_DOTS)
     return cy_i64(cg, 0);
   V a = g->copy_a ? cy_mulc(cg, cy_size(cg, g->d->k), g->blocks.mb * 4) : cy_i64(cg, 0);
   int64_t sums = g->strassen ? cy_strassen_bytes(cg, g->tile, &g->fast, cy_csize_known(g->d->k)) : 0;
-  V bytes = cy_round64(cg, cy_addc(cg, a, cbuf_bytes(g) + sums));
+  V bytes = cy_round64(cg, cy_addc(cg, a, copy_at(cg, g) + sums));
   if (!g->few_blocks.mb)
     return bytes;
   gemm few = for_few(g);
@@ -373,47 +392,41 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   V rows = cy_sub(cg, r.end, r.begin), k = cy_size(cg, d->k);
   V a = a_at(cg, g, &p, p.row0);
   if (g->copy_a) {
-    V copy = cy_gepc(cg, scratch, cbuf_bytes(g));
+    V copy = cy_gepc(cg, scratch, copy_at(cg, g));
     V ak = cy_size(cg, d->ak);
     cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), ak, rows, k, 1);
     a = copy;
   }
   cy_rows index = {row_index, &p, p.n + 1};
   int64_t n = cy_csize_known(d->n), m_known = cy_csize_known(d->m);
-  cy_core core = {.tile = g->tile,
-                  .b = emit_b_base(cg, g, &p),
-                  .weights = d->weights,
-                  .in_place = g->form == FORM_IN_PLACE,
-                  .n = cy_size(cg, d->n),
-                  .panels = np,
-                  .p0 = q.begin,
-                  .p1 = q.end,
-                  .rows = rows,
-                  .tails = g->strassen ? cy_strassen_tails(g->tile, m_known, cy_ceil(n, g->nr))
-                                       : cy_share_tails(g->tile, m_known, g->blocks.mb),
-                  .tab = tab,
-                  .tab_stride = cy_i64(cg, 0),
-                  .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
-                  .row_bytes = cy_csize_known(row_stride(g)) * 4,
-                  .a_bytes = m_known * cy_csize_known(row_stride(g)) * 4,
-                  .b_stays = weights_stay(cg, g),
-                  .taps = cy_i64(cg, 1),
-                  .c = k,
-                  .tap_block = 1,
-                  .c_block = g->k_block,
-                  .cbuf = scratch,
-                  .cbuf_panels = g->blocks.nb,
-                  .col0 = cy_i64(cg, 0),
-                  .tail_lanes = n ? (unsigned)(n % cg->W) : cg->W,
-                  .epilogue = &d->epilogue,
-                  .index = &index};
+  cy_core core = core_shape(cg, g);
+  core.b = emit_b_base(cg, g, &p);
+  core.n = cy_size(cg, d->n);
+  core.panels = np;
+  core.p0 = q.begin;
+  core.p1 = q.end;
+  core.rows = rows;
+  core.tails = g->strassen ? cy_strassen_tails(g->tile, m_known, cy_ceil(n, g->nr))
+                           : cy_share_tails(g->tile, m_known, g->blocks.mb);
+  core.tab = tab;
+  core.tab_stride = cy_i64(cg, 0);
+  core.base = LLVMBuildPtrToInt(cg->b, a, cg->i64, "");
+  core.row_bytes = cy_csize_known(row_stride(g)) * 4;
+  core.a_bytes = m_known * cy_csize_known(row_stride(g)) * 4;
+  core.b_stays = weights_stay(cg, g);
+  core.cbuf = scratch;
+  core.widened = cy_widens(cg, &core) ? cy_gepc(cg, scratch, cbuf_bytes(g)) : NULL;
+  core.col0 = cy_i64(cg, 0);
+  core.tail_lanes = n ? (unsigned)(n % cg->W) : cg->W;
+  core.epilogue = &d->epilogue;
+  core.index = &index;
   if (g->form == FORM_INTS)
     core.ints = cy_gemm_ints(cg, d);
   core.last = g->last;
   core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
   if (g->strassen) {
     V sums = shares_sums(g) ? sums_at(cg, g, flat, p.row0) : NULL;
-    cy_strassen_emit(cg, &core, &g->fast, cy_gepc(cg, scratch, cbuf_bytes(g)), sums);
+    cy_strassen_emit(cg, &core, &g->fast, cy_gepc(cg, scratch, copy_at(cg, g)), sums);
   } else {
     cy_core_emit(cg, &core);
   }

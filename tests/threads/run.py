@@ -1,4 +1,5 @@
-"""Several models in several threads at once, with one pool: run_many.c beside the networks made here.
+"""Several models in several threads at once, with one pool: run_many.c beside the networks made here; and all of them, and
+those whose kernels have the largest frames, in threads with the least stack that cyto.h promises to do with.
 
 Out: the closing line. Under the thread sanitizer (SAN=thread) the program and the runtime in it are watched; generated code
 is as it always is, and comes from the release build.
@@ -67,7 +68,19 @@ def sequences():
                            [h.make_tensor_sequence_value_info('longer', onnx.TensorProto.FLOAT, None), port('n', np.int64, [])])
 
 
+def deep():
+    """Products of many columns and rows, whose weights kernels widen block by block."""
+    g = graphs.Graph(4)
+    weight = lambda *shape: g.const(g.rng.standard_normal(shape) * 0.02, np.float32)
+    g.op('MatMul', g.op('Relu', g.op('MatMul', 'x', weight(1024, 1536))), weight(1536, 512), out='y')
+    return g.model([port('x', np.float32, [80, 1024])], [port('y', np.float32, [80, 512])])
+
+
 NETWORKS = (convolutions, transformer, recurrent, sequences)
+# name, network, options
+LARGE_FRAMES = (('convolutions in bytes', convolutions, ['--int8']), ('4-bit weights', deep, ['--weights=int4']),
+                ('8-bit weights', deep, ['--weights=int8']), ('bytes', deep, ['--int8']), ('attention in halves', transformer, ['--fp16']))
+LEAST_STACK_KB = 64
 
 
 def main():
@@ -76,19 +89,24 @@ def main():
     folder = os.path.join(args.build, 'threads')
     os.makedirs(folder, exist_ok=True)
     cytoc = args.cytoc if os.path.exists(args.cytoc) else os.path.join(lib.ROOT, 'build', 'cytoc')
+    networks = [(n.__name__, n, []) for n in NETWORKS]
     libraries = []
-    for network in NETWORKS:
-        path = os.path.join(folder, network.__name__)
+    for name, network, options in networks + list(LARGE_FRAMES):
+        path = os.path.join(folder, name.replace(' ', '_'))
         onnx.save(network(), path + '.onnx')
-        code, _, err = lib.run([cytoc, path + '.onnx', '-o', path + '.so'])
+        code, _, err = lib.run([cytoc, path + '.onnx', '-o', path + '.so', *options])
         if code:
-            suite.result(network.__name__, lib.reason(err, code))
+            suite.result(name, lib.reason(err, code))
         libraries.append(path + '.so')
+    usual = libraries[:len(networks)]
     rounds = '40' if args.variant == 'release' else '16'
+    cases = [('together', rounds, 0, usual)] + [(n, rounds, 0, [l]) for (n, *_), l in zip(networks, usual)]
+    if args.variant == 'release':  # sanitizers take more stack
+        cases.append(('small stacks', '8', LEAST_STACK_KB, libraries))
     program = os.path.join(args.build, 'tests', 'threads', 'run_many')
-    for name, some in (('together', libraries), *((n.__name__, [l]) for n, l in zip(NETWORKS, libraries))):
+    for name, turns, stack, some in cases:
         if args.wanted(name) and all(map(os.path.exists, some)):
-            code, _, err = lib.run([program, rounds, *some])
+            code, _, err = lib.run([program, turns, str(stack), *some])
             suite.result(name, lib.reason(err, code) if code else None)
     suite.done()
 

@@ -1,7 +1,7 @@
 /* run_many.c - several models in several threads at once, one pool: every run must give what a run alone gave.
  *
- * In:  run_many ROUNDS LIBRARY..; each library has inputs that are tensors of fixed shape, of numbers. They are made here,
- *      by a seed that each thread has its own of; integers are 0 or 1.
+ * In:  run_many ROUNDS STACK LIBRARY..; each library has inputs that are tensors of fixed shape, of numbers. They are made
+ *      here, by a seed that each thread has its own of; integers are 0 or 1. STACK: KB of each thread's, 0: as always.
  * Out: lines about what differed; exit code 1 then, or after any error.
  * A thread has its own handle of its model, or shares one with others, and makes a new context every few rounds. The
  * number of threads that a context may use goes from 1 to 3, and some contexts have a pool that is no pool.
@@ -128,29 +128,37 @@ static void *work(void *data) {
   return NULL;
 }
 
+enum { FIRST_LIBRARY = 3 };
+
 int main(int argc, char **argv) {
-  int n = argc > 2 ? argc - 2 : 0, started = 0;
+  int n = argc > FIRST_LIBRARY ? argc - FIRST_LIBRARY : 0, started = 0;
+  char **libraries = argv + FIRST_LIBRARY;
   worker *workers = calloc((size_t)n * THREADS_PER_MODEL + 1, sizeof *workers);
   cyto_model **models = calloc((size_t)n + 1, sizeof *models);
   pthread_t *threads = calloc((size_t)n * THREADS_PER_MODEL + 1, sizeof *threads);
-  if (!n || !workers || !models || !threads)
+  pthread_attr_t attributes;
+  if (!n || !workers || !models || !threads || pthread_attr_init(&attributes))
+    return 2;
+  size_t stack = (size_t)atoi(argv[2]) << 10;
+  if (stack && pthread_attr_setstacksize(&attributes, stack))
     return 2;
   for (int i = 0; i < n; i++) {
     cyto_error error;
-    if (cyto_model_load(argv[i + 2], &models[i], &error)) {
+    if (cyto_model_load(libraries[i], &models[i], &error)) {
       fprintf(stderr, "%s\n", error.message);
       return 1;
     }
   }
   for (int i = 0; i < n * THREADS_PER_MODEL; i++) {
-    workers[i] = (worker){.library = argv[i % n + 2], .rounds = atoi(argv[1]), .seed = i};
+    workers[i] = (worker){.library = libraries[i % n], .rounds = atoi(argv[1]), .seed = i};
     run_context(&workers[i], models[i % n], 1, &workers[i].expected);
     workers[i].shared = i % 2 ? models[i % n] : NULL;
   }
   for (int i = 0; i < n * THREADS_PER_MODEL; i++)
-    started += !pthread_create(&threads[i], NULL, work, &workers[i]);
+    started += !pthread_create(&threads[i], &attributes, work, &workers[i]);
   for (int i = 0; i < started; i++)
     pthread_join(threads[i], NULL);
+  pthread_attr_destroy(&attributes);
   if (started < n * THREADS_PER_MODEL)
     fprintf(stderr, "only %d threads started\n", started);
   for (int i = 0; i < n; i++)
