@@ -34,6 +34,7 @@
  *   usable: repair what the text names and call again.
  * Threads.  A model may be used by any number of threads at once; a context by one at a time. All contexts of a process
  *   share one pool of threads, started when first needed, asleep when idle; an application may supply its own instead.
+ *   A thread that loads or runs models, or that such a pool of its own has, needs a stack of 64 KB.
  */
 #ifndef CYTO_H
 #define CYTO_H

@@ -218,6 +218,50 @@ def same_bytes(folder, args):
     return None
 
 
+def with_commas(folder):
+    """What sets a locale that writes numbers with decimal commas; nothing where none can be made."""
+    path = os.path.join(folder.root, 'locales')
+    os.makedirs(path)
+    make = ['localedef', '-i', 'de_DE', '-f', 'UTF-8', os.path.join(path, 'de_DE.UTF-8')]
+    if not shutil.which('localedef') or lib.run(make)[0] > 1:
+        return {}
+    return {'LOCPATH': path, 'LC_ALL': 'de_DE.UTF-8'}
+
+
+def same_bytes_anywhere(folder, args):
+    """.. whatever the surroundings of the process: locale, time zone, addresses, folders, rights, memory, environment."""
+    deep = os.path.join(folder.out, *['folder'] * 30)
+    os.makedirs(deep)
+    bare, limit = {'TMPDIR': folder.tmp}, resource.getrlimit(resource.RLIMIT_STACK)[1]
+    much = {'FILLING%d' % k: 'x' * 100000 for k in range(9)}
+    other_memory = {'MALLOC_ARENA_MAX': '1', 'MALLOC_MMAP_THRESHOLD_': '4096'}
+    ways = {'once more': {}, 'decimal commas': {'env': with_commas(folder)},
+            'another time zone': {'env': {'TZ': 'Pacific/Kiritimati'}},
+            'no rights of others': {'preexec_fn': lambda: os.umask(0o77)},
+            'another folder': {'cwd': '/'}, 'a path from there': {'cwd': folder.out, 'output': 'm.so'},
+            'a long path': {'output': os.path.join(deep, 'm.so')}, 'many processes': {'more': ['-j', '7']},
+            'dirty memory': {'env': {'MALLOC_PERTURB_': '165'}}, 'other memory': {'env': other_memory},
+            'no environment': {'all': bare}, 'a large environment': {'env': much},
+            'another stack': {'preexec_fn': lambda: resource.setrlimit(resource.RLIMIT_STACK, (64 << 20, limit))}}
+    if shutil.which('setarch') and lib.run(['setarch', '-R', 'true'])[0] == 0:
+        ways['known addresses'] = {'before': ['setarch', '-R']}
+    for options in ([], ['--int8']):
+        first = None
+        for way, how in ways.items():
+            output = how.get('output', os.path.join(folder.out, 'm.so'))
+            command = how.get('before', []) + [args.cytoc, MODEL, '-o', output] + options + how.get('more', [])
+            env = how.get('all') or dict(folder.env, **how.get('env', {}))
+            code, _, err = lib.run(command, env=env, cwd=how.get('cwd', folder.root), preexec_fn=how.get('preexec_fn'))
+            if code:
+                return '%s: %s' % (way, lib.reason(err, code))
+            path = os.path.join(folder.out, output)
+            data = [open(path[:-2] + end, 'rb').read() for end in ('so', 'h')]
+            first = first or data
+            if data != first:
+                return 'other bytes with %s' % way
+    return None
+
+
 def profile(folder, args):
     """cyto-run --profile has a row for every launch of a library compiled for it, and a message for any other."""
     outputs = []
@@ -697,7 +741,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
+    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
                  child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
                  metadata, contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')
