@@ -83,6 +83,22 @@ static void add_ops(void) {
     }
 }
 
+/* As arithmetic; one element in three is an angle of many turns. */
+static void add_angles(void) {
+  for (cy_op op = CY_OP_sin; op <= CY_OP_tan; op++) {
+    cy_kernel *k = cy_kernel_create(g, "angles");
+    cy_karg from = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), to = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+    cy_var i = cy_kernel_add_var(k, d(90));
+    cy_kernel_add_grid(k, i);
+    cy_kernel_set_grid_lanes(k, true);
+    cy_expr x = cy_x_load(k, from, var(k, i)), third = cy_x_bin(k, CY_OP_mod, var(k, i), cy_x_index(k, 3));
+    cy_expr is_far = cy_x_bin(k, CY_OP_eq, third, cy_x_index(k, 0)), far = cy_x_bin(k, CY_OP_mul, x, f32(k, 1e30));
+    cy_kernel_store(k, to, var(k, i), cy_x_un(k, op, cy_x_select(k, is_far, far, x)));
+    cy_kernel_expand_math(k);
+    set_elems(add_case(k, "%s of many turns", cy_op_of(op)->name), 90, 90, 0, 0);
+  }
+}
+
 static void add_casts(void) {
   for (int a = 0; a < CHECK_COUNT(cast_types); a++)
     for (int b = 0; b < CHECK_COUNT(cast_types); b++) {
@@ -728,6 +744,7 @@ static void add_scatters(void) {
 
 static void add_all_cases(void) {
   add_ops();
+  add_angles();
   add_casts();
   add_strides();
   add_crossings();

@@ -33,6 +33,7 @@ static const struct {
     /* arithmetic, the functions behind it with tables, arrays and calls, conversions, bits in words */
     {"exp f32", SM_75},
     {"sin f32", SM_75 | SM_120},
+    {"tan of many turns", SM_80},
     {"cos f64", SM_75},
     {"pow f64", SM_120},
     {"log f16", SM_80},
