@@ -3,32 +3,23 @@
  * All tables of a context lie in one block behind the struct. Generated code of another library calls back through the
  * head (cyrt.h).
  */
-#define _GNU_SOURCE
 #include "context.h"
+#include "os.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* ---- memory ---- */
 
 static void *default_alloc(void *user, size_t bytes, size_t alignment) {
-  const size_t huge = (size_t)2 << 20;
-  void *ptr;
   (void)user;
-  if (bytes >= 2 * huge) { /* large arenas on huge pages: fewer faults and TLB misses */
-    if (posix_memalign(&ptr, huge, bytes))
-      return NULL;
-    madvise(ptr, bytes & ~(huge - 1), MADV_HUGEPAGE);
-    return ptr;
-  }
-  return posix_memalign(&ptr, alignment, bytes) ? NULL : ptr;
+  return cyrt_os_alloc(bytes, alignment);
 }
 
 static void default_release(void *user, void *ptr, size_t bytes) {
   (void)user, (void)bytes;
-  free(ptr);
+  cyrt_os_free(ptr);
 }
 
 static void *memory_get(const cyto_allocator *allocator, uint64_t bytes) {
@@ -200,9 +191,9 @@ static cyto_status context_device(cyto_context *context, const cyto_options *opt
   cyrt_device_request request = {model->code,     model->weights,         context,
                                  options->device, options->device_memory, options->stream};
   context->frame.workers = device->workers;
-  pthread_mutex_lock(&model->device_mutex);
+  cyrt_lock_take(&model->device_lock);
   int32_t status = device->open(&request, &model->device_shared, &context->device, error);
-  pthread_mutex_unlock(&model->device_mutex);
+  cyrt_lock_give(&model->device_lock);
   return (cyto_status)status;
 }
 

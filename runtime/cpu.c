@@ -5,15 +5,11 @@
  * name that is not in the table counts as lacking: refusing to load is better than an illegal instruction in the middle
  * of a run.
  */
-#define _GNU_SOURCE
 #include "cyrt.h"
+#include "os.h"
 
-#include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* ---- features ---- */
 
@@ -119,13 +115,6 @@ static uint64_t os_saved_state(void) {
   return (uint64_t)high << 32 | low;
 }
 
-/* Linux gives a process the registers of AMX when it asks for them (arch_prctl, ARCH_REQ_XCOMP_PERM), once for all its
- * threads; asking again does no harm. It refuses where a thread's stack for signals could not hold them. */
-static int tiles_granted(void) {
-  enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-  return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-}
-
 static int feature_present(const char *name, size_t length) {
   for (size_t i = 0; i < sizeof features_known / sizeof features_known[0]; i++) {
     const feature_row *row = &features_known[i];
@@ -135,7 +124,7 @@ static int feature_present(const char *name, size_t length) {
     if (!__get_cpuid_count(row->leaf, row->subleaf, &regs[EAX], &regs[EBX], &regs[ECX], &regs[EDX]))
       return 0;
     return (regs[row->reg] >> row->bit & 1) && (os_saved_state() & row->state) == row->state &&
-           (row->state != AMX_STATE || tiles_granted());
+           (row->state != AMX_STATE || cyrt_os_amx_granted());
   }
   return 0;
 }
@@ -173,102 +162,4 @@ int cyrt_cpu_lacks(const char *features, char name[64]) {
   return 0;
 }
 
-/* ---- how many CPUs ---- */
-
-/* quota / period in CPUs, rounded up; 0 when there is no limit. */
-static int32_t quota_cpus(double quota, double period) {
-  if (quota <= 0 || period <= 0)
-    return 0;
-  double cpus = quota / period;
-  return cpus >= 1e6 ? 0 : (int32_t)cpus + (cpus > (int32_t)cpus);
-}
-
-/* The numbers, at most two, in the first line of a folder's file; those that it lacks, "max" for one, are 0. */
-static void read_numbers(const char *folder, const char *name, double number[2]) {
-  char path[1200], line[128], *at = line;
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "re");
-  if (!file || !fgets(line, sizeof line, file))
-    *line = 0;
-  if (file)
-    fclose(file);
-  for (int i = 0; i < 2; i++)
-    number[i] = strtod(at, &at);
-}
-
-/* The limit set in one group's folder, 0 when none. */
-static int32_t folder_limit(const char *folder, int v2) {
-  double quota[2], period[2];
-  read_numbers(folder, v2 ? "cpu.max" : "cpu.cfs_quota_us", quota);
-  if (v2)
-    return quota_cpus(quota[0], quota[1]);
-  read_numbers(folder, "cpu.cfs_period_us", period);
-  return quota_cpus(quota[0], period[0]);
-}
-
-/* The lowest limit of a group and all groups around it. Folders that are not visible (a container sees its own group as
- * the root, whatever the file says) have no say. */
-static int32_t group_limit(const char *root, const char *controller, const char *group) {
-  char folder[1100];
-  size_t base = (size_t)snprintf(folder, sizeof folder, "%s%s", root, controller);
-  int32_t lowest = 0;
-  if (base >= sizeof folder || strlen(group) >= sizeof folder - base)
-    return 0;
-  strcpy(folder + base, group);
-  for (;;) {
-    int32_t limit = folder_limit(folder, controller[0] == 0);
-    if (limit && (!lowest || limit < lowest))
-      lowest = limit;
-    char *slash = strrchr(folder + base, '/');
-    if (!slash)
-      return lowest;
-    *slash = 0;
-  }
-}
-
-int32_t cyrt_cgroup_cpus(const char *cgroup_file, const char *root) {
-  char line[1024];
-  int32_t lowest = 0;
-  FILE *file = fopen(cgroup_file, "re");
-  if (!file)
-    return 0;
-  while (fgets(line, sizeof line, file)) { /* "0::/group" (v2) or "4:cpu,cpuacct:/group" (v1) */
-    char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
-    int32_t limit = 0;
-    if (!group)
-      continue;
-    *group++ = 0;
-    names++;
-    group[strcspn(group, "\n")] = 0;
-    if (!*names)
-      limit = group_limit(root, "", group);
-    else if (!strcmp(names, "cpu") || !strcmp(names, "cpu,cpuacct") || !strcmp(names, "cpuacct,cpu")) {
-      limit = group_limit(root, "/cpu", group);
-      if (!limit)
-        limit = group_limit(root, "/cpu,cpuacct", group);
-    }
-    if (limit && (!lowest || limit < lowest))
-      lowest = limit;
-  }
-  fclose(file);
-  return lowest;
-}
-
-static int32_t affinity_cpus(void) {
-  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 4) { /* the kernel refuses masks shorter than its own */
-    cpu_set_t *set = malloc(CPU_ALLOC_SIZE(cpus));    /* CPU_ALLOC() calls what only glibc has */
-    if (!set)
-      break;
-    int failed = sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set);
-    int count = failed ? 0 : CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set);
-    free(set);
-    if (!failed)
-      return count > 0 ? count : 1;
-  }
-  return 1;
-}
-
-int32_t cyto_cpu_count(void) {
-  int32_t allowed = affinity_cpus(), quota = cyrt_cgroup_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
-  return quota && quota < allowed ? quota : allowed;
-}
+int32_t cyto_cpu_count(void) { return cyrt_os_cpus(); }

@@ -9,9 +9,8 @@
 #ifndef CYRT_H
 #define CYRT_H
 
-#include "cyto.h"
+#include "os.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 
 #define CYRT_ALIGN 64u
@@ -42,18 +41,18 @@ const char *cyrt_dims_text(int32_t rank, const int64_t *dims, const char *const 
 struct cyto_model {
   const cyrt_model *code;
   const uint8_t *weights;
-  void *library; /* of dlopen, or NULL */
+  void *library; /* that was opened, or NULL */
   void *mapping; /* of the weights' side file, or NULL */
   uint64_t mapped_bytes;
   int32_t references; /* the application's, and one per context; atomic */
-  void *device_shared;          /* of code->device, or NULL */
-  pthread_mutex_t device_mutex; /* held while a context is opened on a device */
+  void *device_shared;    /* of code->device, or NULL */
+  cyrt_lock device_lock; /* taken while a context is opened on a device */
 };
 
 void cyrt_model_retain(cyto_model *model);
 void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_input, cyto_port *out_port);
 
-/* ---- library.c ---- */
+/* ---- library.c, for os_linux.c ---- */
 
 /* What is wrong with a file as a shared library of this machine, so that the dynamic linker need not be asked; NULL:
  * nothing. */
@@ -74,7 +73,7 @@ int cyrt_cpu_lacks(const char *features, char name[64]);
 #define CYRT_ARCH "x86_64"
 #define CYRT_USUAL_CPU "x86-64-v3"
 #endif
-/* CPUs granted by the cgroup that `cgroup_file` (/proc/self/cgroup) names below `root` (/sys/fs/cgroup), rounded up; 0:
+/* os_linux.c: CPUs granted by the cgroup that `cgroup_file` (/proc/self/cgroup) names below `root` (/sys/fs/cgroup), rounded up; 0:
  * no limit. */
 int32_t cyrt_cgroup_cpus(const char *cgroup_file, const char *root);
 

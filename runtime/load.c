@@ -4,21 +4,11 @@
  * any of its code runs, the CPU is asked for the features it was compiled for. Weights lie in the library itself or in
  * a file beside it, which is mapped here. The handle counts its users: the application and every context.
  */
-#define _GNU_SOURCE
 #include "cyrt.h"
 
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-/* Resolved only where present: a fully static program has linked models alone. */
-#pragma weak dladdr
 
 static cyto_status check_code(const cyrt_model *code, const char *where, cyto_error *error) {
   char lacking[64];
@@ -39,45 +29,35 @@ static cyto_status check_code(const cyrt_model *code, const char *where, cyto_er
 
 /* The side file's path: its name in the folder of the library or program that holds the model. 0 when it does not fit.
  */
-static int side_file_path(const cyrt_model *code, const char *library, char path[PATH_MAX]) {
-  Dl_info info;
-  if (!library && dladdr && dladdr(code, &info))
-    library = info.dli_fname;
-  const char *slash = library ? strrchr(library, '/') : NULL;
-  int folder = slash ? (int)(slash - library + 1) : 0;
-  int length = snprintf(path, PATH_MAX, "%.*s%s", folder, folder ? library : "", code->weights_file);
-  return length > 0 && length < PATH_MAX;
+static int side_file_path(const cyrt_model *code, const char *library, char path[CYRT_PATH]) {
+  char own[CYRT_PATH];
+  if (!library && cyrt_os_library_of(code, own))
+    library = own;
+  int folder = library ? (int)(cyrt_os_path_base(library) - library) : 0;
+  int length = snprintf(path, CYRT_PATH, "%.*s%s", folder, folder ? library : "", code->weights_file);
+  return length > 0 && length < CYRT_PATH;
 }
 
 static cyto_status map_weights(cyto_model *model, const char *library, cyto_error *error) {
   const cyrt_model *code = model->code;
-  char path[PATH_MAX];
+  char path[CYRT_PATH], why[CYRT_WHY];
+  int64_t bytes;
   model->weights = code->weights;
   if (code->weights || !code->weights_file || !code->weights_bytes)
     return CYTO_OK;
-  if (strchr(code->weights_file, '/') || !side_file_path(code, library, path))
+  if (cyrt_os_path_base(code->weights_file) != code->weights_file || !side_file_path(code, library, path))
     return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': not a name for a weights file", code->weights_file);
-  int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0)
-    return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot open the model's weights: %s", path, strerror(errno));
-  cyto_status status = CYTO_OK;
-  int64_t bytes = cyrt_file_bytes(file);
-  if (bytes < 0 || (uint64_t)bytes < code->weights_bytes) {
-    status = cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': the weights file has %lld bytes, expected %llu", path,
-                            (long long)bytes, (unsigned long long)code->weights_bytes);
-  } else {
-    void *mapping = mmap(NULL, code->weights_bytes, PROT_READ, MAP_PRIVATE, file, 0);
-    if (mapping == MAP_FAILED) {
-      status = cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "'%s': cannot map %llu bytes: %s", path,
-                              (unsigned long long)code->weights_bytes, strerror(errno));
-    } else {
-      model->mapping = mapping;
-      model->mapped_bytes = code->weights_bytes;
-      model->weights = mapping;
-    }
-  }
-  close(file);
-  return status;
+  model->weights = model->mapping = cyrt_os_map(path, code->weights_bytes, &bytes, why);
+  model->mapped_bytes = code->weights_bytes;
+  if (model->mapping)
+    return CYTO_OK;
+  if (bytes < 0)
+    return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot open the model's weights: %s", path, why);
+  if ((uint64_t)bytes < code->weights_bytes)
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': the weights file has %lld bytes, expected %llu", path,
+                          (long long)bytes, (unsigned long long)code->weights_bytes);
+  return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "'%s': cannot map %llu bytes: %s", path,
+                        (unsigned long long)code->weights_bytes, why);
 }
 
 /* Makes the handle; `library` is taken over also when this fails. */
@@ -87,11 +67,10 @@ static cyto_status model_create(const cyrt_model *code, void *library, const cha
   cyto_model *model = status ? NULL : calloc(1, sizeof *model);
   if (!model) {
     if (library)
-      dlclose(library);
+      cyrt_os_library_close(library);
     return status ? status : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's handle");
   }
   *model = (cyto_model){.code = code, .library = library, .references = 1};
-  pthread_mutex_init(&model->device_mutex, NULL);
   status = map_weights(model, path, error);
   if (status)
     cyto_model_unload(model);
@@ -101,35 +80,32 @@ static cyto_status model_create(const cyrt_model *code, void *library, const cha
 }
 
 cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error) {
-  char local[PATH_MAX];
+  char local[CYRT_PATH], why[CYRT_WHY];
   cyto_model_query_fn query;
   cyrt_error_clear(error);
   if (out_model)
     *out_model = NULL;
   if (!path || !*path || !out_model)
     return cyrt_error_null(error, "cyto_model_load: no path or no place for the model");
-  if (!strchr(path, '/') && strlen(path) < sizeof local - 2) { /* a plain name means a file here, not a search */
+  if (cyrt_os_path_base(path) == path && strlen(path) < sizeof local - 2) { /* a plain name means a file here, not a search */
     snprintf(local, sizeof local, "./%s", path);
     path = local;
   }
-  if (access(path, R_OK))
-    return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot read the library: %s", path, strerror(errno));
-  const char *fault = cyrt_library_fault(path);
-  if (fault)
-    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': cannot load the library: %s", path, fault);
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!cyrt_os_readable(path, why))
+    return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot read the library: %s", path, why);
+  void *library = cyrt_os_library_open(path, why);
   if (!library)
-    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': cannot load the library: %s", path, dlerror());
-  void *symbol = dlsym(library, CYTO_MODEL_QUERY);
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': cannot load the library: %s", path, why);
+  void *symbol = cyrt_os_library_symbol(library, CYTO_MODEL_QUERY);
   if (!symbol) {
-    dlclose(library);
+    cyrt_os_library_close(library);
     return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': not a compiled model (it does not export '%s')", path,
                           CYTO_MODEL_QUERY);
   }
   memcpy(&query, &symbol, sizeof query);
   const cyrt_model *code = query(CYTO_ABI_VERSION);
   if (!code) {
-    dlclose(library);
+    cyrt_os_library_close(library);
     return cyrt_error_set(error, CYTO_BAD_LIBRARY,
                           "'%s': model has another interface version, expected %u; compile it again", path,
                           CYTO_ABI_VERSION);
@@ -153,11 +129,10 @@ void cyto_model_unload(cyto_model *model) {
     return;
   if (model->device_shared)
     model->code->device->release(model->device_shared);
-  pthread_mutex_destroy(&model->device_mutex);
   if (model->mapping)
-    munmap(model->mapping, model->mapped_bytes);
+    cyrt_os_unmap(model->mapping, model->mapped_bytes);
   if (model->library)
-    dlclose(model->library);
+    cyrt_os_library_close(model->library);
   free(model);
 }
 

@@ -2,8 +2,7 @@
  * rt_ops.def.
  *
  * Elements are numbers of texts (values.h): equal texts have equal numbers, so work done for a text need not be
- * repeated for the next element with the same number. Case mapping is that of the C library's UTF-8 locale; without one
- * only ASCII letters change.
+ * repeated for the next element with the same number. Case mapping is the operating system's.
  */
 #include "values.h"
 
@@ -11,11 +10,9 @@
 #include "numbers.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <wctype.h>
 
 static const int32_t *numbers_of(const cyrt_tensor *t) { return t->data; }
 
@@ -59,7 +56,7 @@ static size_t utf8_put(uint32_t ch, char *out) {
 }
 
 /* `text` in the given case: its number. A letter may take one byte more or less than before, never twice as many. */
-static int32_t in_case(cyrt_frame *frame, locale_t locale, cyto_string text, int to, int32_t *out_number) {
+static int32_t in_case(cyrt_frame *frame, void *letters, cyto_string text, int to, int32_t *out_number) {
   uint64_t room = text.length * 2 + 4, left = text.length;
   char *changed = cyrt_scratch_alloc(frame, room);
   size_t used = 0;
@@ -68,11 +65,7 @@ static int32_t in_case(cyrt_frame *frame, locale_t locale, cyto_string text, int
   for (const uint8_t *p = (const uint8_t *)text.text; left;) {
     const uint8_t *from = p;
     int bytes;
-    uint32_t ch = utf8_next(&p, &left, &bytes), other = ch;
-    if (locale)
-      other = (uint32_t)(to == CYRT_CASE_LOWER ? towlower_l((wint_t)ch, locale) : towupper_l((wint_t)ch, locale));
-    else if (to == CYRT_CASE_LOWER ? ch >= 'A' && ch <= 'Z' : ch >= 'a' && ch <= 'z')
-      other = ch ^ 32;
+    uint32_t ch = utf8_next(&p, &left, &bytes), other = cyrt_os_letter(letters, ch, to == CYRT_CASE_LOWER);
     if (other == ch || used + 4 > room) {
       memcpy(changed + used, from, (size_t)bytes);
       used += (size_t)bytes;
@@ -88,7 +81,7 @@ static int32_t in_case(cyrt_frame *frame, locale_t locale, cyto_string text, int
 /* ---- normalising ---- */
 
 /* The elements of X that are no stop words, to `kept`; their number. Folded: both in lower case. -1 after an error. */
-static int64_t without_stop_words(cyrt_frame *frame, locale_t locale, const cyrt_tensor *x, const cyrt_tensor *stop,
+static int64_t without_stop_words(cyrt_frame *frame, void *letters, const cyrt_tensor *x, const cyrt_tensor *stop,
                                   int folded, int32_t *kept) {
   int64_t n = count_of(x), words = count_of(stop), used = 0;
   int32_t *list = cyrt_scratch_alloc(frame, (uint64_t)words * sizeof *list),
@@ -96,13 +89,13 @@ static int64_t without_stop_words(cyrt_frame *frame, locale_t locale, const cyrt
   for (int64_t i = 0; i < words && !status; i++) {
     list[i] = numbers_of(stop)[i];
     if (folded)
-      status = in_case(frame, locale, cyrt_text(frame, list[i]), CYRT_CASE_LOWER, &list[i]);
+      status = in_case(frame, letters, cyrt_text(frame, list[i]), CYRT_CASE_LOWER, &list[i]);
   }
   for (int64_t i = 0; i < n && !status; i++) {
     int32_t number = numbers_of(x)[i];
     int64_t k = 0;
     if (folded && words)
-      status = in_case(frame, locale, cyrt_text(frame, number), CYRT_CASE_LOWER, &number);
+      status = in_case(frame, letters, cyrt_text(frame, number), CYRT_CASE_LOWER, &number);
     while (k < words && list[k] != number)
       k++;
     if (k == words)
@@ -119,18 +112,17 @@ int32_t cyrt_op_string_normalize(cyrt_frame *frame, const cyrt_tensor *in, int32
   int32_t *kept = cyrt_scratch_alloc(frame, room), status = CYTO_OK;
   if (!kept)
     return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "string_normalize: no memory for scratch");
-  locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
-  int64_t n = without_stop_words(frame, locale, &in[0], &in[1], !attr[1].i, kept);
+  void *letters = cyrt_os_letters_begin();
+  int64_t n = without_stop_words(frame, letters, &in[0], &in[1], !attr[1].i, kept);
   if (n == 0)
     kept[n++] = 0;
   for (int64_t i = 0; i < n && out[0].data && !status; i++) {
     int32_t *to = (int32_t *)out[0].data + i;
     *to = kept[i];
     if (attr[0].i != CYRT_CASE_KEEP)
-      status = in_case(frame, locale, cyrt_text(frame, kept[i]), (int)attr[0].i, to);
+      status = in_case(frame, letters, cyrt_text(frame, kept[i]), (int)attr[0].i, to);
   }
-  if (locale)
-    freelocale(locale);
+  cyrt_os_letters_end(letters);
   cyrt_scratch_free(frame, kept, room);
   if (n < 0 || status)
     return status ? status : cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "string_normalize: no memory for strings");

@@ -6,13 +6,7 @@
  */
 #include "cyrt.h"
 
-#include <time.h>
-
-int64_t cyrt_profile_start(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
+int64_t cyrt_profile_start(void) { return cyrt_os_now_ns(); }
 
 void cyrt_profile_stop(cyrt_profile_row *row, int64_t start) {
   __atomic_fetch_add(&row->ns, cyrt_profile_start() - start, __ATOMIC_RELAXED);

@@ -18,27 +18,13 @@
  *   ones when needed. (pthread_atfork is not in libc.so itself, so a library linked without the development files could
  *   not call it.)
  */
-#define _GNU_SOURCE
 #include "cyrt.h"
+#include "os.h"
 
-#include <dlfcn.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-/* Absent from fully static programs (where nothing can be unmapped) and from an old libc without -ldl. */
-#pragma weak dlopen
-#pragma weak dladdr
-#pragma weak dlerror
 
 enum { SPIN_NS = 300000, PIECES_PER_WORKER = 8 };
 enum { WHOLE_UNIT = 64 }; /* a grain of multiples of it means that tasks are elements: pieces begin at whole vectors */
@@ -74,8 +60,6 @@ struct cyrt_pool {
   _Alignas(64) atomic_uint gate; /* futex: OPEN, WAITED, and how many helpers are inside */
   job job;
 };
-
-CYTO_API _Atomic(struct cyrt_pool *) cyrt_process_pool;
 
 /* ---- a job ---- */
 
@@ -125,12 +109,6 @@ static void job_work(job *j, int64_t worker) {
 
 /* ---- waiting ---- */
 
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
 static void cpu_relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -148,7 +126,7 @@ static int spin_until(atomic_uint *word, uint32_t mask, uint32_t value, int want
         return 1;
       cpu_relax();
     }
-    int64_t now = now_ns();
+    int64_t now = cyrt_os_now_ns();
     if (!deadline)
       deadline = now + SPIN_NS;
     else if (now >= deadline)
@@ -156,11 +134,20 @@ static int spin_until(atomic_uint *word, uint32_t mask, uint32_t value, int want
   }
 }
 
-static void futex_wait(atomic_uint *word, uint32_t value) {
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+/* ---- locks ---- */
+
+void cyrt_lock_take(cyrt_lock *lock) {
+  uint32_t state = 0;
+  if (atomic_compare_exchange_strong(&lock->state, &state, 1))
+    return;
+  while (atomic_exchange(&lock->state, 2))
+    cyrt_os_wait(&lock->state, 2);
 }
 
-static void futex_wake(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+void cyrt_lock_give(cyrt_lock *lock) {
+  if (atomic_exchange(&lock->state, 0) == 2)
+    cyrt_os_wake(&lock->state);
+}
 
 /* ---- helpers ---- */
 
@@ -175,7 +162,7 @@ static int gate_enter(struct cyrt_pool *pool) {
 static void gate_leave(struct cyrt_pool *pool) {
   uint32_t before = atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_acq_rel);
   if ((before & GATE_WAITED) && (before & GATE_INSIDE) == 1)
-    futex_wake(&pool->gate);
+    cyrt_os_wake(&pool->gate);
 }
 
 typedef struct helper_start {
@@ -184,7 +171,7 @@ typedef struct helper_start {
   uint32_t epoch;
 } helper_start;
 
-static void *helper_main(void *data) {
+static void helper_main(void *data) {
   helper_start start = *(helper_start *)data;
   struct cyrt_pool *pool = start.pool;
   uint32_t seen = start.epoch;
@@ -193,7 +180,7 @@ static void *helper_main(void *data) {
     if (!spin_until(&pool->epoch, UINT32_MAX, seen, 0)) {
       atomic_fetch_add(&pool->sleepers, 1);
       while (atomic_load(&pool->epoch) == seen)
-        futex_wait(&pool->epoch, seen);
+        cyrt_os_wait(&pool->epoch, seen);
       atomic_fetch_sub(&pool->sleepers, 1);
     }
     seen = atomic_load_explicit(&pool->epoch, memory_order_acquire);
@@ -205,25 +192,17 @@ static void *helper_main(void *data) {
       job_work(&pool->job, start.worker);
     gate_leave(pool);
   }
-  return NULL;
 }
 
 static int helper_create(struct cyrt_pool *pool) {
   helper_start *start = malloc(sizeof *start);
-  sigset_t all, old;
-  pthread_t thread;
   if (!start)
     return 0;
   *start = (helper_start){pool, pool->helpers + 1, atomic_load(&pool->epoch)};
-  sigfillset(&all); /* signals are the application's business */
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  int failed = pthread_create(&thread, NULL, helper_main, start);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  if (failed) {
+  if (!cyrt_os_thread(helper_main, start)) {
     free(start);
     return 0;
   }
-  pthread_detach(thread);
   pool->helpers++;
   return 1;
 }
@@ -239,7 +218,7 @@ static void helpers_wait(struct cyrt_pool *pool) {
     uint32_t gate = atomic_fetch_or_explicit(&pool->gate, GATE_WAITED, memory_order_acq_rel) | GATE_WAITED;
     if (!(gate & GATE_INSIDE))
       return;
-    futex_wait(&pool->gate, gate);
+    cyrt_os_wait(&pool->gate, gate);
   }
 }
 
@@ -277,7 +256,7 @@ static void pool_parallel_for(struct cyrt_pool *pool, int64_t workers, cyrt_kern
   atomic_store_explicit(&pool->gate, GATE_OPEN, memory_order_release);
   atomic_fetch_add(&pool->epoch, 1);
   if (atomic_load(&pool->sleepers))
-    futex_wake(&pool->epoch);
+    cyrt_os_wake(&pool->epoch);
   job_work(j, 0);
   helpers_wait(pool);
   atomic_store_explicit(&pool->busy, 0, memory_order_release);
@@ -304,38 +283,26 @@ static void pool_reset(struct cyrt_pool *pool) {
   atomic_store(&pool->gate, 0);
 }
 
-static void pin_library(void) {
-  Dl_info info;
-  void *code;
-  void *(*function)(void *) = helper_main;
-  memcpy(&code, &function, sizeof code);
-  if (!dladdr || !dlopen || !dlerror || !dladdr(code, &info) || !info.dli_fname)
-    return;
-  if (!dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE))
-    dlerror(); /* the program itself: needs no pin; leave no error behind */
-}
-
 struct cyrt_pool *cyrt_pool_shared(void) {
-  struct cyrt_pool *pool = atomic_load_explicit(&cyrt_process_pool, memory_order_acquire), *none = NULL;
-  if (pool)
+  _Atomic(struct cyrt_pool *) *place = cyrt_os_pool();
+  struct cyrt_pool *pool = place ? atomic_load_explicit(place, memory_order_acquire) : NULL, *none = NULL;
+  if (pool || !place)
     return pool;
-  pool = aligned_alloc(64, sizeof *pool);
+  pool = cyrt_os_alloc(sizeof *pool, 64);
   if (!pool)
     return NULL;
   memset(pool, 0, sizeof *pool);
   pool_reset(pool);
-  pool->alive = mmap(NULL, sizeof *pool->alive, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pool->alive != MAP_FAILED) {
-    madvise(pool->alive, sizeof *pool->alive, MADV_WIPEONFORK);
+  pool->alive = cyrt_os_fork_word();
+  if (pool->alive)
     atomic_store(pool->alive, ALIVE);
-  }
-  if (pool->alive == MAP_FAILED || !atomic_compare_exchange_strong(&cyrt_process_pool, &none, pool)) {
-    if (pool->alive != MAP_FAILED)
-      munmap(pool->alive, sizeof *pool->alive);
-    free(pool);
+  if (!pool->alive || !atomic_compare_exchange_strong(place, &none, pool)) {
+    if (pool->alive)
+      cyrt_os_fork_word_free(pool->alive);
+    cyrt_os_free(pool);
     return none;
   }
-  pin_library();
+  cyrt_os_pin(helper_main);
   return pool;
 }
 

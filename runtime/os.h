@@ -1,0 +1,67 @@
+/* os.h - what the runtime asks of the operating system: os_linux.c, os_windows.c.
+ *
+ * Functions that fail say why as a text in `why`, which has room for CYRT_WHY bytes.
+ */
+#ifndef CYRT_OS_H
+#define CYRT_OS_H
+
+#include "cyto.h"
+
+#include <stdatomic.h>
+
+enum { CYRT_WHY = 256, CYRT_PATH = 4096 };
+
+/* ---- time, threads ---- */
+
+int64_t cyrt_os_now_ns(void); /* since some moment */
+/* Sleeps until cyrt_os_wake() of the word, or not at all if it has another value; may return for no reason, too. */
+void cyrt_os_wait(atomic_uint *word, uint32_t value);
+void cyrt_os_wake(atomic_uint *word); /* all that sleep */
+/* Starts a thread that takes no signals and is not waited for; 0: there is none. */
+int cyrt_os_thread(void (*main)(void *), void *data);
+/* Keeps the library that has this code, until the process ends. */
+void cyrt_os_pin(void (*code)(void *));
+/* A word that is 0 at first, and again in the child of a fork(). NULL: no memory. */
+atomic_int *cyrt_os_fork_word(void);
+void cyrt_os_fork_word_free(atomic_int *word);
+/* Where the process has its pool, in all libraries the same; NULL: no memory. */
+_Atomic(struct cyrt_pool *) *cyrt_os_pool(void);
+/* CPUs that this process may use. */
+int32_t cyrt_os_cpus(void);
+#if defined(__x86_64__)
+int cyrt_os_amx_granted(void); /* asks for the registers of AMX; asking again does no harm */
+#endif
+
+/* One thread at a time is between the two. */
+typedef struct cyrt_lock {
+  atomic_uint state; /* 0: free, 1: taken, 2: and somebody sleeps */
+} cyrt_lock;
+void cyrt_lock_take(cyrt_lock *lock); /* threads.c */
+void cyrt_lock_give(cyrt_lock *lock);
+
+/* ---- memory ---- */
+
+void *cyrt_os_alloc(size_t bytes, size_t alignment); /* large ones on large pages; NULL: there is none */
+void cyrt_os_free(void *ptr);
+
+/* ---- files, libraries; paths are UTF-8 ---- */
+
+const char *cyrt_os_path_base(const char *path); /* behind its folder */
+int cyrt_os_readable(const char *path, char *why);
+/* Bytes of a file, read-only, and how many it has; NULL: *out_size is -1 if it cannot be opened. */
+void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why);
+void cyrt_os_unmap(void *mapping, uint64_t bytes);
+void *cyrt_os_library_open(const char *path, char *why); /* NULL: why not */
+void *cyrt_os_library_symbol(void *library, const char *name);
+void cyrt_os_library_close(void *library);
+/* The path of the library or program that has this address; 0: not known. */
+int cyrt_os_library_of(const void *address, char path[CYRT_PATH]);
+
+/* ---- texts ---- */
+
+/* A letter in lower case, or in upper case. `letters` comes from begin(), which may give NULL. */
+void *cyrt_os_letters_begin(void);
+uint32_t cyrt_os_letter(void *letters, uint32_t ch, int to_lower);
+void cyrt_os_letters_end(void *letters);
+
+#endif
