@@ -62,9 +62,11 @@ say = @printf '  %-6s %s\n' $1 $2
 endif
 
 # The architectures of codegen/arch.c, that of this machine, and those others that there is a C compiler for.
-ARCHES := x86_64 aarch64
+ARCHES := x86_64 aarch64 x86_64_windows
 ARCH := $(filter $(ARCHES),$(firstword $(subst -, ,$(shell $(CC) -dumpmachine))))
-CROSS_ARCHES := $(foreach a,$(filter-out $(ARCH),$(ARCHES)),$(if $(shell command -v $a-linux-gnu-gcc),$a))
+system = $(or $(word 3,$(subst _, ,$1)),linux)
+tools_of = $(if $(filter windows,$(call system,$1)),x86_64-w64-mingw32-,$1-linux-gnu-)
+CROSS_ARCHES := $(foreach a,$(filter-out $(ARCH),$(ARCHES)),$(if $(shell command -v $(call tools_of,$a)gcc),$a))
 
 # ---- what there is -------------------------------------------------------------------------------------------------
 
@@ -76,7 +78,10 @@ ALL_TOOLS := cytoc cyto-run cyto-bench
 
 SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
 SRC_asm := $(filter-out codegen/link_files.S,$(wildcard $(COMPILER_DIRS:%=%/*.S)))
-SRC_runtime := $(wildcard runtime/*.c)
+SRC_runtime := $(filter-out runtime/os_windows%,$(wildcard runtime/*.c))
+# There is CUDA on Linux alone; library.c knows ELF.
+SRC_runtime_windows := $(filter-out $(wildcard runtime/cu*.c) runtime/os_linux.c runtime/library.c,$(wildcard runtime/*.c))
+runtime_of = $(or $(SRC_runtime_$(call system,$1)),$(SRC_runtime))
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
 SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search found)
@@ -112,7 +117,9 @@ TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
 UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
-CROSS_RUNS := $(CROSS_ARCHES:%=$O/tests/emulate/cyto-run-%)
+CROSS_RUNS := $(patsubst %,$O/tests/emulate/cyto-run-%,$(filter-out %_windows,$(CROSS_ARCHES)))
+WINDOWS_RUNS := $(if $(and $(filter x86_64_windows,$(CROSS_ARCHES)),$(filter release,$(VARIANT))), \
+  $O/tests/windows/run_list $O/tests/windows/run_list.exe)
 FAILING_ALLOC := $(if $(filter release,$(VARIANT)),$O/tests/failing_alloc.so)
 RUN_MANY := $(if $(LLVM_CONFIG),$O/tests/threads/run_many)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
@@ -160,7 +167,7 @@ ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest)) $(RUN_MANY) $(RT_MODELS:%=$O/tests/rt/%.so)
 	$Q $(if $(RUN_MANY),$(MAKE) --no-print-directory SAN= $B/cytoc)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(CROSS_RUNS) $(FAILING_ALLOC) \
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(CROSS_RUNS) $(WINDOWS_RUNS) $(FAILING_ALLOC) \
   $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
@@ -209,6 +216,7 @@ $O/%.a:
 # exceptions pass through it), which would be copied into each of them.
 RUNTIME_FLAGS := -fPIC -fvisibility=hidden -fno-plt
 RUNTIME_FLAGS_aarch64 := -mno-outline-atomics # without functions of libgcc
+RUNTIME_FLAGS_x86_64_windows := -funwind-tables -Wno-attributes # Windows knows no other way up the stack
 RUNTIME_RELEASE := -O2 -g0 -ffunction-sections -fdata-sections -fno-unwind-tables -fno-asynchronous-unwind-tables
 # What runs when a model is loaded or bound, a microsecond or less each time: for size.
 SMALL := context context_bind context_run cpu error load tensor values
@@ -328,6 +336,16 @@ $(RUN_MANY): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
+# What runs models of both systems for tests/windows.
+RUN_LIST := tests/windows/run_list.c tools/npy.c tools/tensor_value.c
+$O/tests/windows/run_list: $(call obj,$(RUN_LIST)) $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
+$O/obj/x86_64_windows/tests/%.o $O/obj/x86_64_windows/tools/%.o: CPPFLAGS += -D'aligned_alloc(a, n)=malloc(n)'
+$O/tests/windows/run_list.exe: $(RUN_LIST:%.c=$O/obj/x86_64_windows/%.o) $O/obj/x86_64_windows/libcyto.a
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(call tools_of,x86_64_windows)gcc -o $@ $^
+
 # What programs find in the emulator of tests/emulate in place of Linux.
 $(EMULATOR_ROM): tests/emulate/boot.S tests/emulate/kernel.c tests/emulate/rom.ld
 	$(call say,ROM,$@)
@@ -342,39 +360,44 @@ $O/obj/codegen/%.o: codegen/%.S
 	$(call say,AS,$<)
 	$Q mkdir -p $(@D) && $(CC) -c -o $@ $<
 
-STUBS := libm libpthread libdl libc
-# $1: architecture, $2: prefix of its tools, $3: its C compiler, $4: its runtime library
+STUBS_linux := libm libpthread libdl libc
+STUBS_windows := kernel32 ucrtbase
+stub_linux = CC='$3' NM=$2nm OBJDUMP=$2objdump tools/stub.sh
+stub_windows = TOOLS=$2 tools/stub_windows.sh
+# $1: architecture, $2: prefix of its tools, $3: its C compiler, $4: its runtime library, $5: its system
 define CARRIED
-$(STUBS:%=$O/obj/$1/%.stub): $O/obj/$1/%.stub: tools/stub.sh $4
+$(STUBS_$5:%=$O/obj/$1/%.stub): $O/obj/$1/%.stub: $(filter tools/%,$(stub_$5)) $4
 	$$(call say,STUB,$$@)
-	$$Q mkdir -p $$(@D) && CC='$3' NM=$2nm OBJDUMP=$2objdump tools/stub.sh $$* $$@ $4
+	$$Q mkdir -p $$(@D) && $(stub_$5) $$* $$@ $4
 $O/obj/$1/query.o: runtime/shared/query.c
 	$$(call say,CC,$$<)
-	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) $$(RUNTIME_FLAGS) $$(RUNTIME_RELEASE) -c -o $$@ $$<
-$O/obj/codegen/link_files_$1.o: $4 $O/obj/$1/query.o $(STUBS:%=$O/obj/$1/%.stub)
+	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) $$(RUNTIME_FLAGS) $$(RUNTIME_RELEASE) \
+	  $$(RUNTIME_FLAGS_$1) -c -o $$@ $$<
+$O/obj/codegen/link_files_$1.o: $4 $O/obj/$1/query.o $(STUBS_$5:%=$O/obj/$1/%.stub)
 $O/obj/codegen/link_files_$1.o: FILES := -DCY_FILE_runtime='"$4"' -DCY_FILE_query='"$O/obj/$1/query.o"' \
-  $(foreach s,$(STUBS),-DCY_FILE_$s='"$O/obj/$1/$s.stub"')
+  $(foreach s,$(STUBS_$5),-DCY_FILE_$s='"$O/obj/$1/$s.stub"')
 endef
-# The runtime library of another architecture, always as released, and a cyto-run for tests, which runs in an emulator.
+# The runtime library of another architecture, always as released, and for tests a cyto-run, which runs in an emulator (of
+# Windows: run_list).
 CROSS_RUN := $(patsubst %,tools/%.c,cyto-run npy profile tensor_value value) tests/emulate/npy_only.c
 define CROSS
-$O/obj/$1/libcyto.a: $(SRC_runtime:%.c=$O/obj/$1/%.o)
+$O/obj/$1/libcyto.a: $(patsubst %.c,$O/obj/$1/%.o,$(call runtime_of,$1))
 	$$(call say,AR,$$@)
 	$$Q rm -f $$@ && $2ar rcs $$@ $$^
 $O/obj/$1/%.o: %.c
 	$$(call say,CC,$$@)
-	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) -pthread $$(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$1) \
-	  $$(RUNTIME_RELEASE) $$(call for_size,$$<) -c -o $$@ $$<
+	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) -pthread $$(RUNTIME_FLAGS) $$(RUNTIME_RELEASE) \
+	  $$(RUNTIME_FLAGS_$1) $$(call for_size,$$<) -c -o $$@ $$<
 $O/tests/emulate/cyto-run-$1: $(CROSS_RUN:%.c=$O/obj/$1/%.o) $O/obj/$1/libcyto.a
 	$$(call say,LINK,$$@)
 	$$Q mkdir -p $$(@D) && $3 -pthread -o $$@ $$^ $(RUNTIME_LIBS)
-$(call CARRIED,$1,$2,$3,$O/obj/$1/libcyto.a)
+$(call CARRIED,$1,$2,$3,$O/obj/$1/libcyto.a,$5)
 endef
-$(eval $(call CARRIED,$(ARCH),,$(CC),$(RUNTIME_LIB)))
-$(foreach a,$(CROSS_ARCHES),$(eval $(call CROSS,$a,$a-linux-gnu-,$a-linux-gnu-gcc)))
+$(eval $(call CARRIED,$(ARCH),,$(CC),$(RUNTIME_LIB),linux))
+$(foreach a,$(CROSS_ARCHES),$(eval $(call CROSS,$a,$(call tools_of,$a),$(call tools_of,$a)gcc,,$(call system,$a))))
 $(ARCHES:%=$O/obj/codegen/link_files_%.o): $O/obj/codegen/link_files_%.o: codegen/link_files.S codegen/carried.h
 	$(call say,AS,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -DCY_ARCH=$* $(or $(FILES),-DCY_ABSENT) -c -o $@ $<
+	$Q mkdir -p $(@D) && $(CC) -I. -DCY_ARCH=$* -DCY_ROWS=CY_CARRIED_$(call system,$*) $(or $(FILES),-DCY_ABSENT) -c -o $@ $<
 
 $O/obj/%.o: %.c | $B/gen/onnx.pb-c.h
 	$(call say,CC,$<)
@@ -427,6 +450,7 @@ install: all
 	$Q install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/pkgconfig include share/cyto)
 	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
 	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib
+	$Q $(foreach a,$(CROSS_ARCHES),install -D -m 644 $O/obj/$a/libcyto.a $(DESTDIR)$(PREFIX)/lib/cyto/$a/libcyto.a && ) :
 	$(file >$O/cyto.pc,$(PKG_CONFIG))
 	$Q install -m 644 $O/cyto.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	$Q install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto

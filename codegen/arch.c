@@ -1,4 +1,4 @@
-/* arch.c - the table of architectures. See arch.h. */
+/* arch.c - the table of architectures and systems. See arch.h. */
 #include "codegen/arch.h"
 
 #include <elf.h>
@@ -7,20 +7,38 @@
 
 /* Of link_files.S, assembled once for each. */
 #define DECLARE(a, name, file) extern const char cy_##name##_##a[], cy_##name##_##a##_end[];
-CY_CARRIED_ROWS(DECLARE, x86_64)
-CY_CARRIED_ROWS(DECLARE, aarch64)
+CY_CARRIED_linux(DECLARE, x86_64)
+CY_CARRIED_linux(DECLARE, aarch64)
+CY_CARRIED_windows(DECLARE, x86_64_windows)
 
-#define NAMES(a)                                                                                                       \
-  .name = #a, .triple = #a "-linux-gnu", .tools = #a "-linux-gnu-", .package = "binutils-" #a "-linux-gnu"
-#define BYTES(a, name, file) {cy_##name##_##a, cy_##name##_##a##_end},
-#define CARRIED(a) .carried = {CY_CARRIED_ROWS(BYTES, a)}
+#define FILE_OF(a, name, file) {file, cy_##name##_##a, cy_##name##_##a##_end},
+#define ON_LINUX(a)                                                                                                    \
+  .name = #a, .isa = #a, .suffix = "", .system = {"linux", "linux"}, .triple = #a "-linux-gnu",                        \
+  .tools = #a "-linux-gnu-", .package = "binutils-" #a "-linux-gnu", .compiler = "gcc-" #a "-linux-gnu",               \
+  .carried = {CY_CARRIED_linux(FILE_OF, a)}
 
-static const cy_arch x86_64 = {NAMES(x86_64), .base_cpu = "x86-64", .least = "x86-64-v3", .elf = EM_X86_64,
-                               CARRIED(x86_64)};
-static const cy_arch aarch64 = {NAMES(aarch64),    .base_cpu = "aarch64",  .least = "aarch64",
-                                .elf = EM_AARCH64, .lists_features = true, CARRIED(aarch64)};
+static const cy_arch x86_64 = {ON_LINUX(x86_64), .base_cpu = "x86-64", .least = "x86-64-v3", .machine = EM_X86_64};
+static const cy_arch aarch64 = {ON_LINUX(aarch64), .base_cpu = "aarch64", .least = "aarch64", .machine = EM_AARCH64,
+                                .lists_features = true};
 
-const cy_arch *const cy_arches[] = {&x86_64, &aarch64, NULL};
+/* Objects are to be linked by MinGW and by Microsoft's tools. LLVM's environment "itanium" is what both have in common: no
+ * functions of MinGW's libraries, and no symbols that Microsoft's linker alone knows. */
+static const cy_arch x86_64_windows = {.name = "x86_64_windows",
+                                       .isa = "x86_64",
+                                       .suffix = "-windows",
+                                       .system = {"windows", "mingw"},
+                                       .triple = "x86_64-pc-windows-itanium",
+                                       .base_cpu = "x86-64-windows",
+                                       .least = "x86-64-v3-windows",
+                                       .format = CY_COFF,
+                                       .machine = 0x8664,
+                                       .unwinds = true,
+                                       .tools = "x86_64-w64-mingw32-",
+                                       .package = "binutils-mingw-w64-x86-64",
+                                       .compiler = "gcc-mingw-w64-x86-64",
+                                       .carried = {CY_CARRIED_windows(FILE_OF, x86_64_windows)}};
+
+const cy_arch *const cy_arches[] = {&x86_64, &aarch64, &x86_64_windows, NULL};
 
 const cy_arch *cy_arch_here(void) {
   const cy_arch *const *a = cy_arches;

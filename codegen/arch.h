@@ -1,7 +1,8 @@
-/* arch.h - the architectures of CPUs that libraries can be made for: all of them little-endian, 64-bit and Linux.
+/* arch.h - what libraries can be made for: architectures of CPUs, all of them little-endian and 64-bit, and the operating
+ * systems on them.
  *
  * A further one is a row in arch.c and a name in the Makefile's ARCHES; its CPUs are rows in cpu/cpus.c, what they have is
- * asked in runtime/cpu.c.
+ * asked in runtime/cpu.c, and what the runtime asks of the system is in runtime/os.h.
  */
 #ifndef CY_ARCH_H
 #define CY_ARCH_H
@@ -18,26 +19,30 @@
 #define CY_ARCH_HERE "x86_64"
 #endif
 
-/* What cytoc carries for the linker. */
-enum {
-#define X(a, name, file) CY_CARRIED_##name,
-  CY_CARRIED_ROWS(X, )
-#undef X
-      CY_CARRIED_COUNT
-};
+/* What cytoc carries for the linker: file name and bytes. The first two are those of all systems. */
+enum { CY_CARRIED_query, CY_CARRIED_runtime, CY_CARRIED_MOST = 6 };
+typedef struct cy_carried {
+  const char *name, *bytes, *end;
+} cy_carried;
+
+/* ELF's libraries are linked as such, COFF's as DLLs. */
+typedef enum cy_object_format { CY_ELF, CY_COFF } cy_object_format;
 
 typedef struct cy_arch {
-  const char *name; /* first word of its triples */
-  const char *triple;
+  const char *name;
+  const char *isa;       /* first word of its triples: what its CPUs are rows of in cpus.c */
+  const char *suffix;    /* of CPUs' names: "-windows"; "": of Linux */
+  const char *system[2]; /* Either is in its triples */
+  const char *triple;    /* for LLVM */
   const char *base_cpu; /* code for it runs on every CPU of the architecture */
   const char *least;    /* what --target=TRIPLE stands for: the least CPU that is worth compiling for */
-  uint16_t elf;         /* e_machine */
+  cy_object_format format;
+  uint16_t machine;     /* of an object: e_machine, or COFF's */
   bool lists_features;  /* LLVM is told features, and a CPU's name for the order of instructions only */
-  const char *tools;    /* prefix of binutils for it where it is another, package of these */
-  const char *package;
-  struct {
-    const char *bytes, *end;
-  } carried[CY_CARRIED_COUNT];
+  bool unwinds;         /* the system wants to find its way up the stack from every function */
+  const char *tools;    /* prefix of binutils for it where it is another, package of these, and of its C compiler */
+  const char *package, *compiler;
+  cy_carried carried[CY_CARRIED_MOST + 1];
 } cy_arch;
 
 extern const cy_arch *const cy_arches[]; /* up to NULL */

@@ -23,13 +23,23 @@ static const struct {
 #undef KIND
 };
 
+static const struct {
+  const char *ending;
+  cy_emit_kind kind;
+} other_endings[] = {{"s", CY_EMIT_ASM}, {"lib", CY_EMIT_A}, {"obj", CY_EMIT_O}};
+
 cy_emit_kind cy_emit_kind_of(const char *path) {
   const char *dot = strrchr(cy_path_base(path), '.');
   for (int i = 0; dot && i < CY_EMIT_KINDS; i++)
     if (strcmp(dot + 1, kinds[i].name) == 0)
       return (cy_emit_kind)i;
-  return dot && strcmp(dot, ".s") == 0 ? CY_EMIT_ASM : CY_EMIT_KINDS;
+  for (size_t i = 0; dot && i < sizeof other_endings / sizeof *other_endings; i++)
+    if (strcmp(dot + 1, other_endings[i].ending) == 0)
+      return other_endings[i].kind;
+  return CY_EMIT_KINDS;
 }
+
+cy_emit_kind cy_emit_kind_shared(const cy_machine *m) { return m->arch->format == CY_COFF ? CY_EMIT_DLL : CY_EMIT_SO; }
 
 const char *cy_emit_kind_name(cy_emit_kind kind) { return kinds[kind].name; }
 
@@ -74,6 +84,13 @@ static void fill_stats(cy_work *b, cy_codegen_stats *st) {
 }
 
 static int check_kind(cy_work *b) {
+  cy_emit_kind shared = cy_emit_kind_shared(b->machine);
+  if ((b->o->emit == CY_EMIT_SO || b->o->emit == CY_EMIT_DLL) && b->o->emit != shared) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "a shared library for target '%s' is a .%s, found .%s%s", b->machine->text,
+                kinds[shared].name, kinds[b->o->emit].name,
+                shared == CY_EMIT_SO ? "; DLLs are for Windows: --target=windows" : "");
+    return -1;
+  }
   if (cy_emit_form_of(b) != CY_FORM_DEVICE || b->machine->target->device)
     return 0;
   cy_diag_add(b->diag, CY_ERROR, NULL, "cu, ptx and cubin are code of CUDA devices: target '%s' has ll and asm",

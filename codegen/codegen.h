@@ -71,19 +71,22 @@ void cy_machine_list(FILE *out);
  * comes with its header; DEVICE shows the kernels of a CUDA device without the host program. */
 #define CY_EMIT_TABLE(X)                                                                                               \
   X(SO, "so", LIBRARY, OBJECT)                                                                                         \
-  X(A, "a", LIBRARY, OBJECT)       /* archive with the runtime; an application links it with -lm -lpthread */          \
-  X(O, "o", LIBRARY, OBJECT)       /* one relocatable object without the runtime (link libcyto.a) */                   \
-  X(H, "h", HEADER, OBJECT)        /* the header alone: no code is made */                                             \
-  X(LL, "ll", TEXT, LL)            /* LLVM IR */                                                                       \
+  X(DLL, "dll", LIBRARY, OBJECT) /* the same for Windows */                                                            \
+  X(A, "a", LIBRARY, OBJECT)     /* archive with the runtime; an application links it with -lm -lpthread */            \
+  X(O, "o", LIBRARY, OBJECT)     /* one relocatable object without the runtime (link libcyto.a) */                     \
+  X(H, "h", HEADER, OBJECT)      /* the header alone: no code is made */                                               \
+  X(LL, "ll", TEXT, LL)          /* LLVM IR */                                                                         \
   X(ASM, "asm", TEXT, ASM)                                                                                             \
-  X(CU, "cu", DEVICE, LL)          /* CUDA C */                                                                        \
+  X(CU, "cu", DEVICE, LL) /* CUDA C */                                                                                 \
   X(PTX, "ptx", DEVICE, ASM)                                                                                           \
   X(CUBIN, "cubin", DEVICE, CUBIN) /* machine code of the first architecture */
 #define CY_EMIT_ENUM(kind, name, form, code) CY_EMIT_##kind,
 typedef enum cy_emit_kind { CY_EMIT_TABLE(CY_EMIT_ENUM) CY_EMIT_KINDS } cy_emit_kind;
 #undef CY_EMIT_ENUM
-/* By the ending of a file name ("x.so", "x.s" for assembly); CY_EMIT_KINDS when unknown. */
+/* By the ending of a file name ("x.so"; "x.s" for assembly, "x.lib" and "x.obj" for a and o); CY_EMIT_KINDS when
+ * unknown. */
 cy_emit_kind cy_emit_kind_of(const char *path);
+cy_emit_kind cy_emit_kind_shared(const cy_machine *m); /* SO or DLL */
 const char *cy_emit_kind_name(cy_emit_kind kind);
 
 /* What compiled the kernels, where that is no part of cytoc: "NVRTC 13.0" and its file. Both "": cytoc itself, or

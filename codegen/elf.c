@@ -12,7 +12,7 @@
 
 enum { S_NULL, S_DATA, S_SYMTAB, S_STRTAB, S_STACK, S_COUNT };
 
-static size_t put(cy_elf_image *e, const void *src, size_t n, size_t align) {
+static size_t put(cy_data_image *e, const void *src, size_t n, size_t align) {
   while (e->tail_bytes % align)
     e->tail[e->tail_bytes++] = 0;
   size_t at = e->tail_bytes;
@@ -33,7 +33,7 @@ static uint32_t add_string(char *table, size_t capacity, size_t *n, const char *
   return (uint32_t)at;
 }
 
-void cy_elf_data_object(uint16_t machine, const char *section, const char *symbol, uint64_t bytes, cy_elf_image *out) {
+void cy_elf_data_object(uint16_t machine, const char *section, const char *symbol, uint64_t bytes, cy_data_image *out) {
   memset(out, 0, sizeof *out);
   out->data_offset = sizeof out->head;
   out->tail_offset = (out->data_offset + bytes + 63) / 64 * 64;

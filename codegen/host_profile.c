@@ -50,7 +50,7 @@ void cy_host_profile_stop(cy_host *h, LLVMValueRef row, LLVMValueRef start) {
 
 void cy_host_profile_table(cy_host *h) {
   cy_cg *cg = h->cg;
-  if (!h->build->o->profile || h->build->o->emit != CY_EMIT_SO)
+  if (!h->build->o->profile || h->build->o->emit != cy_emit_kind_shared(h->build->machine))
     return;
   LLVMValueRef data = LLVMConstArray2(cg->ptr, h->profile, h->n_profile);
   LLVMValueRef table = LLVMAddGlobal(cg->module, LLVMTypeOf(data), "");

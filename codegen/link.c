@@ -2,7 +2,7 @@
  *
  * In: object files of the host program, kernels and weights; the runtime archive, what shared libraries have besides
  * and the names of the C library's functions for the architecture, embedded in this binary (carried.h), so no
- * development files are needed. Out: a shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or
+ * development files are needed. Out: a shared library or DLL by `ld -shared`, an archive by `ar`, an object by `ld -r`, or
  * texts put together.
  * No build ids and no timestamps: equal inputs give equal bytes.
  */
@@ -90,6 +90,7 @@ static int run_tool(cy_work *b, const char *const *names, command *c) {
 }
 
 static const char *const linkers[] = {"ld", "ld.lld", "ld.lld-19", NULL};
+static const char *const windows_linkers[] = {"ld", NULL}; /* lld knows no --defsym there */
 static const char *const archivers[] = {"ar", "llvm-ar", "llvm-ar-19", NULL};
 
 /* ---- pieces ---- */
@@ -104,11 +105,9 @@ static int write_carried(cy_work *b, int which, const char *path) {
 }
 
 static int add_carried(cy_work *b, command *c) {
-#define X(a, name, file) file,
-  static const char *const names[] = {CY_CARRIED_ROWS(X, )};
-#undef X
-  for (int i = 0; i < CY_CARRIED_COUNT; i++) {
-    const char *path = cy_temps_file(b->temps, names[i]);
+  const cy_carried *carried = b->machine->arch->carried;
+  for (int i = 0; carried[i].name; i++) {
+    const char *path = cy_temps_file(b->temps, carried[i].name);
     if (write_carried(b, i, path))
       return -1;
     add(c, path);
@@ -168,23 +167,39 @@ static const char layout[] =
     "  /DISCARD/ : { *(.comment .note.GNU-stack) }\n"
     "}\n";
 
-static int link_shared(cy_work *b, const char *near) {
-  char script[600], linked_model[200];
+static void add_all(command *c, const char *const *flags) {
+  for (; *flags; flags++)
+    add(c, *flags);
+}
+
+/* What all shared libraries are linked of. */
+static int link_rest(cy_work *b, command *c, const char *near) {
+  char linked_model[200]; /* of query.o */
+  snprintf(linked_model, sizeof linked_model, "--defsym=cyrt_linked_model=%s_cyrt_model", b->name);
+  if (!b->o->profile)
+    add(c, "-s"); /* names of functions that nobody calls by name: a tenth of a small library */
+  add(c, "--gc-sections");
+  add(c, "-o");
+  add(c, near);
+  add(c, linked_model);
+  add_objects(b, c);
+  bool windows = b->machine->arch->format == CY_COFF;
+  return add_carried(b, c) ? -1 : run_tool(b, windows ? windows_linkers : linkers, c);
+}
+
+static int link_so(cy_work *b, const char *near) {
+  char script[600];
   const char *script_path = cy_temps_file(b->temps, "exports"), *layout_path = cy_temps_file(b->temps, "layout");
   int n = snprintf(script, sizeof script,
                    "{ global: cyto_model_query;%s %s_run; %s_model; cyrt_process_pool; local: *; };\n",
                    b->o->profile ? " " CYTO_MODEL_PROFILE ";" : "", b->name, b->name);
-  snprintf(linked_model, sizeof linked_model, "--defsym=cyrt_linked_model=%s_cyrt_model", b->name);
   if (write_file(b, script_path, script, (size_t)n) || write_file(b, layout_path, layout, sizeof layout - 1))
     return -1;
   static const char *const flags[] = {
-      "-shared", "--hash-style=gnu", "--build-id=none",        "-z",          "noexecstack", "-z", "relro", "-z",
-      "now",     "--gc-sections",    "--no-undefined-version", "--as-needed", NULL};
+      "-shared", "--hash-style=gnu",       "--build-id=none", "-z", "noexecstack", "-z", "relro", "-z",
+      "now",     "--no-undefined-version", "--as-needed",     NULL};
   command c = {.n = 1};
-  for (int i = 0; flags[i]; i++)
-    add(&c, flags[i]);
-  if (!b->o->profile)
-    add(&c, "-s"); /* names of functions that nobody calls by name: a tenth of a small library */
+  add_all(&c, flags);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   add(&c, "-z"); /* what is missing is found now and not when the library is loaded */
   add(&c, "defs");
@@ -195,11 +210,21 @@ static int link_shared(cy_work *b, const char *near) {
   add(&c, cy_path_base(b->o->output));
   add(&c, "--version-script");
   add(&c, script_path);
-  add(&c, "-o");
-  add(&c, near);
-  add(&c, linked_model); /* of query.o */
-  add_objects(b, &c);
-  return add_carried(b, &c) ? -1 : run_tool(b, linkers, &c);
+  return link_rest(b, &c, near);
+}
+
+static int link_dll(cy_work *b, const char *near) {
+  char exports[600];
+  const char *path = cy_temps_file(b->temps, "exports.def");
+  int n = snprintf(exports, sizeof exports, "LIBRARY \"%.200s\"\nEXPORTS\n cyto_model_query\n %s_run\n %s_model\n%s",
+                   cy_path_base(b->o->output), b->name, b->name, b->o->profile ? " " CYTO_MODEL_PROFILE "\n" : "");
+  if (write_file(b, path, exports, (size_t)n))
+    return -1;
+  static const char *const flags[] = {"-shared", "--no-insert-timestamp", "-e", "cyrt_dll_main", NULL};
+  command c = {.n = 1};
+  add_all(&c, flags);
+  add(&c, path);
+  return link_rest(b, &c, near);
 }
 
 static int link_archive(cy_work *b, const char *near) {
@@ -214,11 +239,12 @@ static int link_archive(cy_work *b, const char *near) {
 
 static int link_object(cy_work *b, const char *near) {
   command c = {.n = 1};
+  bool windows = b->machine->arch->format == CY_COFF;
   add(&c, "-r");
   add(&c, "-o");
   add(&c, near);
   add_objects(b, &c);
-  return run_tool(b, linkers, &c);
+  return run_tool(b, windows ? windows_linkers : linkers, &c);
 }
 
 /* Appends a file to an open stream. False: errno says why. */
@@ -273,7 +299,7 @@ static int keep_temps(cy_work *b) {
 
 int cy_link(cy_work *b) {
   static int (*const libraries[])(cy_work *, const char *) = {
-      [CY_EMIT_SO] = link_shared, [CY_EMIT_A] = link_archive, [CY_EMIT_O] = link_object};
+      [CY_EMIT_SO] = link_so, [CY_EMIT_DLL] = link_dll, [CY_EMIT_A] = link_archive, [CY_EMIT_O] = link_object};
   if (keep_temps(b))
     return -1;
   if (strcmp(b->o->output, "-") == 0)

@@ -1,6 +1,6 @@
 /* What the compiler gives the linker, as bytes of its own, so that an installed cytoc needs no path to it: for the
- * architecture CY_ARCH, the files CY_FILE_name of carried.h's names. Nothing, of an architecture that there was no C
- * compiler for (CY_ABSENT): see the Makefile. */
+ * architecture CY_ARCH, the files CY_FILE_name of the names in CY_ROWS, a list of carried.h. Nothing, of an architecture
+ * that there was no C compiler for (CY_ABSENT): see the Makefile. */
 #include "codegen/carried.h"
 
 #define JOIN2(a, b) a##b
@@ -26,5 +26,5 @@
 
   .section .rodata
 #define CARRY(a, name, file) carry JOIN(JOIN(JOIN(cy_, name), _), a) FILE_OF(name) ;
-  CY_CARRIED_ROWS(CARRY, CY_ARCH)
+  CY_ROWS(CARRY, CY_ARCH)
   .section .note.GNU-stack, "", %progbits

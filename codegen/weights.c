@@ -2,7 +2,7 @@
  *
  * Every used constant gets a 64-byte aligned place, but for those of a few numbers (zero points, scales, parameters of
  * kernels), which stand behind the others, none across a boundary of 64 bytes. Equal ones share a place. The bytes are
- * produced straight into the mapped output file, by several threads: an ELF object that the linker takes as it is, or,
+ * produced straight into the mapped output file, by several threads: an object that the linker takes as it is, or,
  * beyond CY_WEIGHTS_SIDE_FILE, a file of its own beside the library (cyrt_model.weights_file), because code reaches only
  * 2 GB around itself. Space is reserved first: running out of it while writing a mapping would kill the process.
  */
@@ -198,16 +198,19 @@ static int write_object(cy_work *b, int threads) {
   char symbol[160];
   int fd;
   snprintf(symbol, sizeof symbol, "%s_weights", b->name);
-  cy_elf_image elf;
-  cy_elf_data_object(b->machine->arch->elf, ".cyto_weights", symbol, b->p->weights_bytes, &elf);
+  cy_data_image image;
+  if (b->machine->arch->format == CY_COFF)
+    cy_coff_data_object(b->machine->arch->machine, symbol, b->p->weights_bytes, &image);
+  else
+    cy_elf_data_object(b->machine->arch->machine, ".cyto_weights", symbol, b->p->weights_bytes, &image);
   const char *path = cy_temps_file(b->temps, "weights.o");
-  uint64_t bytes = elf.tail_offset + elf.tail_bytes;
+  uint64_t bytes = image.tail_offset + image.tail_bytes;
   uint8_t *map = create_mapped(b, path, bytes, &fd);
   if (!map)
     return -1;
-  memcpy(map, elf.head, sizeof elf.head);
-  write_all(b, map + elf.data_offset, threads);
-  memcpy(map + elf.tail_offset, elf.tail, elf.tail_bytes);
+  memcpy(map, image.head, sizeof image.head);
+  write_all(b, map + image.data_offset, threads);
+  memcpy(map + image.tail_offset, image.tail, image.tail_bytes);
   munmap(map, bytes);
   close(fd);
   cy_work_add_object(b, path);

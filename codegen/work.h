@@ -59,19 +59,21 @@ cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_ke
 /* ---- shards.c: machine code for all kernels; appends to b->objects. 0, or -1 after a diagnostic ---- */
 int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b));
 
-/* ---- weights.c, elf.c ---- */
+/* ---- weights.c, elf.c, coff.c ---- */
 void cy_weights_layout(cy_work *b);           /* offsets of constants, p->weights_bytes; decides for a side file */
 int cy_weights_write(cy_work *b);             /* an object in b->objects, or the side file */
 #define CY_WEIGHTS_SIDE_FILE (1500ull << 20)   /* more does not go into the library: code must reach over it */
-/* An ELF64 relocatable file of an architecture (e_machine) with one read-only section of `bytes` at a returned file
- * offset, and a hidden symbol for it. `head` gets everything in front of the section, `tail` what follows it. */
-typedef struct cy_elf_image {
+/* A relocatable file of an architecture (e_machine, COFF's number) with one read-only section of `bytes` at a returned
+ * file offset, and a symbol for it, hidden where there is such a thing. `head` gets everything in front of the section,
+ * `tail` what follows it. */
+typedef struct cy_data_image {
   unsigned char head[64];
   uint64_t data_offset, tail_offset;
   unsigned char tail[1024];
   size_t tail_bytes;
-} cy_elf_image;
-void cy_elf_data_object(uint16_t machine, const char *section, const char *symbol, uint64_t bytes, cy_elf_image *out);
+} cy_data_image;
+void cy_elf_data_object(uint16_t machine, const char *section, const char *symbol, uint64_t bytes, cy_data_image *out);
+void cy_coff_data_object(uint16_t machine, const char *symbol, uint64_t bytes, cy_data_image *out);
 
 /* ---- host.c: the host module to files. 0, or -1 after a diagnostic ---- */
 int cy_host_emit(cy_work *b, cy_code_kind kind);

@@ -80,7 +80,7 @@ static void read_row(cuda_choices *c, const char *line) {
 static void read_file(cuda_choices *c) {
   char line[LINE];
   FILE *f = *c->path ? fopen(c->path, "re") : NULL;
-  locale_t theirs = cyrt_numbers_begin();
+  cyrt_numbers theirs = cyrt_numbers_begin();
   int right = f && fgets(line, sizeof line, f) && !strncmp(line, HEAD, sizeof HEAD - 1);
   line[strcspn(right ? line : "\n", "\n")] = 0;
   if (right && !strcmp(line + sizeof HEAD - 1, c->about))
@@ -97,7 +97,7 @@ static void write_file(const cuda_choices *c) {
   FILE *f = fopen(temporary, "we");
   if (!f)
     return;
-  locale_t theirs = cyrt_numbers_begin();
+  cyrt_numbers theirs = cyrt_numbers_begin();
   fprintf(f, HEAD "%s\n", c->about);
   for (uint32_t i = 0; i < c->n; i++) {
     int n = print_row(text, &c->rows[i]);

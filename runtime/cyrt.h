@@ -14,12 +14,16 @@
 #include <stdarg.h>
 
 #define CYRT_ALIGN 64u
+#ifdef _WIN32
+#define CYRT_FORMAT(text, values) __attribute__((format(gnu_printf, text, values)))
+#else
+#define CYRT_FORMAT(text, values) __attribute__((format(printf, text, values)))
+#endif
 
 /* ---- error.c ---- */
 
 /* Fills `error` (may be NULL) and returns `code`. */
-cyto_status cyrt_error_set(cyto_error *error, cyto_status code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+cyto_status cyrt_error_set(cyto_error *error, cyto_status code, const char *format, ...) CYRT_FORMAT(3, 4);
 void cyrt_error_clear(cyto_error *error);
 /* CYTO_INVALID_ARGUMENT: `what` ("cyto_run: no context") was NULL. */
 cyto_status cyrt_error_null(cyto_error *error, const char *what);
@@ -45,7 +49,7 @@ struct cyto_model {
   void *mapping; /* of the weights' side file, or NULL */
   uint64_t mapped_bytes;
   int32_t references; /* the application's, and one per context; atomic */
-  void *device_shared;    /* of code->device, or NULL */
+  void *device_shared;   /* of code->device, or NULL */
   cyrt_lock device_lock; /* taken while a context is opened on a device */
 };
 
@@ -73,8 +77,8 @@ int cyrt_cpu_lacks(const char *features, char name[64]);
 #define CYRT_ARCH "x86_64"
 #define CYRT_USUAL_CPU "x86-64-v3"
 #endif
-/* os_linux.c: CPUs granted by the cgroup that `cgroup_file` (/proc/self/cgroup) names below `root` (/sys/fs/cgroup), rounded up; 0:
- * no limit. */
+/* os_linux.c: CPUs granted by the cgroup that `cgroup_file` (/proc/self/cgroup) names below `root` (/sys/fs/cgroup),
+ * rounded up; 0: no limit. */
 int32_t cyrt_cgroup_cpus(const char *cgroup_file, const char *root);
 
 /* ---- threads.c ---- */

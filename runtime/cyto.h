@@ -46,7 +46,11 @@ extern "C" {
 #endif
 
 #ifndef CYTO_API
+#if defined(_WIN32) || !defined(__GNUC__)
+#define CYTO_API
+#else
 #define CYTO_API __attribute__((visibility("default")))
+#endif
 #endif
 
 /* ---- errors (error.c) ---- */
@@ -199,7 +203,8 @@ typedef struct cyto_options {
 
 #define CYTO_MAX_THREADS 256 /* more are not used */
 
-/* CPUs that this process may use: its affinity mask, cut to the CPU quota of its cgroup. */
+/* CPUs that this process may use: its affinity mask, cut to the CPU quota of its cgroup; on Windows, those of its
+ * processor group that its affinity mask has. */
 CYTO_API int32_t cyto_cpu_count(void);
 
 /* What runs a model: bindings, memory and settings. options NULL: the default; they are copied. CYTO_NO_DEVICE where a

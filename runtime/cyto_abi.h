@@ -28,6 +28,12 @@
 extern "C" {
 #endif
 
+#if defined(_WIN32) || !defined(__GNUC__) /* where what is seen from outside is listed when linking */
+#define CYRT_HIDDEN
+#else
+#define CYRT_HIDDEN __attribute__((visibility("hidden")))
+#endif
+
 #define CYTO_ABI_VERSION 6u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
@@ -263,7 +269,7 @@ enum { CYRT_TERM_COUNT, CYRT_TERM_INVERSE, CYRT_TERM_WEIGHTED };
 
 /* ---- models for CUDA (cuda.c) ---- */
 
-extern const cyrt_device cyrt_cuda_device __attribute__((visibility("hidden")));
+extern const cyrt_device cyrt_cuda_device CYRT_HIDDEN;
 
 /* Device code of some kernels for one architecture, packed as an LZ4 block. */
 typedef struct cyrt_cuda_image {
@@ -309,7 +315,7 @@ enum {
   CYRT_CUDA_REPLAY = 1,       /* equal sizes of inputs mean equal launches: a run can be recorded */
   CYRT_CUDA_REQUIRE_CUDNN = 2 /* no context without it */
 };
-extern const struct cyrt_cuda_cudnn cyrt_cuda_cudnn __attribute__((visibility("hidden"))); /* cuda_cudnn.c */
+extern const struct cyrt_cuda_cudnn cyrt_cuda_cudnn CYRT_HIDDEN; /* cuda_cudnn.c */
 
 /* What cuDNN may compute in place of a kernel: an array of int64_t, which generated code fills in this order. */
 typedef struct cyrt_cuda_tensor { /* counted in elements; neighbours: channels, columns of a head, keys of a bias */

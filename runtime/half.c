@@ -4,26 +4,33 @@
 #if defined(__x86_64__) && defined(__FLT16_MANT_DIG__)
 #include "half.h"
 
-float __extendhfsf2(_Float16 x);
-_Float16 __truncsfhf2(float x);
-_Float16 __truncdfhf2(double x);
+/* For LLVM a half lies in a register for floats on all systems; GCC for Windows thinks otherwise. */
+#ifdef _WIN32
+typedef float half;
+#else
+typedef _Float16 half;
+#endif
 
-static _Float16 half_of(uint16_t bits) {
-  _Float16 x;
-  memcpy(&x, &bits, sizeof x);
+float __extendhfsf2(half x);
+half __truncsfhf2(float x);
+half __truncdfhf2(double x);
+
+static half half_of(uint16_t bits) {
+  half x = 0;
+  memcpy(&x, &bits, sizeof bits);
   return x;
 }
 
-float __extendhfsf2(_Float16 x) {
+float __extendhfsf2(half x) {
   uint16_t bits;
   memcpy(&bits, &x, sizeof bits);
   return cyrt_f16_to_f32(bits);
 }
 
-_Float16 __truncsfhf2(float x) { return half_of(cyrt_f32_to_f16(x)); }
+half __truncsfhf2(float x) { return half_of(cyrt_f32_to_f16(x)); }
 
 /* By way of a float that is rounded to odd, which leaves the second rounding what it needs to know. */
-_Float16 __truncdfhf2(double x) {
+half __truncdfhf2(double x) {
   float f = (float)x;
   if (x == x && (double)f != x) {
     uint32_t bits = cyrt_f32_bits(f);

@@ -87,7 +87,8 @@ cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error
     *out_model = NULL;
   if (!path || !*path || !out_model)
     return cyrt_error_null(error, "cyto_model_load: no path or no place for the model");
-  if (cyrt_os_path_base(path) == path && strlen(path) < sizeof local - 2) { /* a plain name means a file here, not a search */
+  if (cyrt_os_path_base(path) == path &&
+      strlen(path) < sizeof local - 2) { /* a plain name means a file here, not a search */
     snprintf(local, sizeof local, "./%s", path);
     path = local;
   }

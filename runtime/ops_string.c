@@ -263,8 +263,8 @@ static int float_text(double v, int narrow, char text[40]) {
     return snprintf(text, 40, v < 0 ? "-INF" : "INF");
   int n = 0;
   for (int digits = narrow ? 6 : 15; digits <= 17; digits++) {
-    n = snprintf(text, 40, "%.*g", digits, v);
-    if (narrow ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v)
+    n = cyrt_number_put(text, 40, digits, v);
+    if (narrow ? cyrt_number_get_float(text) == (float)v : cyrt_number_get(text, NULL) == v)
       break;
   }
   return n;
@@ -274,7 +274,7 @@ int32_t cyrt_op_string_from(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_
                             const cyrt_attr *attr) {
   (void)n_in, (void)n_out, (void)attr;
   int32_t status = CYTO_OK;
-  locale_t theirs = cyrt_numbers_begin();
+  cyrt_numbers theirs = cyrt_numbers_begin();
   for (int64_t i = 0, n = count_of(&in[0]); i < n && !status; i++) {
     char text[40];
     double v = 0;
@@ -302,7 +302,7 @@ static int parse_number(const char *text, int32_t dtype, void *out) {
     return 0;
   errno = 0;
   if (dtype == CYTO_F64)
-    *(double *)out = strtod(text, &end); /* takes inf, INF, infinity and nan, too */
+    *(double *)out = cyrt_number_get(text, &end); /* takes inf, INF, infinity and nan, too */
   else if (dtype == CYTO_U64)
     *(uint64_t *)out = strtoull(text, &end, 10);
   else
@@ -317,7 +317,7 @@ int32_t cyrt_op_string_to(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in
                           const cyrt_attr *attr) {
   (void)n_in, (void)n_out, (void)attr;
   int32_t status = CYTO_OK;
-  locale_t theirs = cyrt_numbers_begin();
+  cyrt_numbers theirs = cyrt_numbers_begin();
   for (int64_t i = 0, n = count_of(&in[0]); i < n && !status; i++) {
     cyto_string s = cyrt_text(frame, numbers_of(&in[0])[i]);
     if (strlen(s.text) != s.length || !parse_number(s.text, out[0].dtype, (uint8_t *)out[0].data + 8 * i))

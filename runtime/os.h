@@ -7,9 +7,11 @@
 
 #include "cyto.h"
 
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h> /* before the names below */
 
-enum { CYRT_WHY = 256, CYRT_PATH = 4096 };
+enum { CYRT_WHY = 800, CYRT_PATH = 4096 };
 
 /* ---- time, threads ---- */
 
@@ -63,5 +65,12 @@ int cyrt_os_library_of(const void *address, char path[CYRT_PATH]);
 void *cyrt_os_letters_begin(void);
 uint32_t cyrt_os_letter(void *letters, uint32_t ch, int to_lower);
 void cyrt_os_letters_end(void *letters);
+#ifdef _WIN32
+/* In place of the C library's: %s, %.*s, %d, %u, %lld and %llu. */
+int cyrt_vsnprintf(char *text, size_t room, const char *format, va_list args);
+int cyrt_snprintf(char *text, size_t room, const char *format, ...);
+#define vsnprintf cyrt_vsnprintf
+#define snprintf cyrt_snprintf
+#endif
 
 #endif

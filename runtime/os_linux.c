@@ -94,7 +94,8 @@ atomic_int *cyrt_os_fork_word(void) {
 
 void cyrt_os_fork_word_free(atomic_int *word) { munmap(word, sizeof *word); }
 
-/* The dynamic linker lets all libraries that are linked directly use the first one's. */
+/* A data symbol with default visibility in every library: the dynamic linker lets all that are linked directly use the
+ * first one's. */
 CYTO_API _Atomic(struct cyrt_pool *) cyrt_process_pool;
 
 _Atomic(struct cyrt_pool *) *cyrt_os_pool(void) { return &cyrt_process_pool; }

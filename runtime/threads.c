@@ -1,9 +1,8 @@
 /* threads.c - the pool of threads: fork-join over the tasks of one kernel.
  *
- * One pool per process. Every library that carries this file defines the data symbol cyrt_process_pool with default
- *   visibility, so the dynamic linker lets all directly linked ones use the first; libraries opened by
+ * One pool per process. Libraries that carry this file find its place by cyrt_os_pool(); those opened by
  *   cyto_model_load() get the loader's pool through the frame. Whoever needs it first creates it; its code must then
- *   stay mapped as long as threads run in it, hence pin_library(). It is never freed: idle threads sleep, and end with
+ *   stay mapped as long as threads run in it, hence cyrt_os_pin(). It is never freed: idle threads sleep, and end with
  *   the process.
  * A job.  The caller takes the pool (busy), writes the job, opens the gate and works along; helpers that are awake join
  *   through the gate (bit OPEN plus a count of those inside). When no piece is left the caller closes the gate and
@@ -13,10 +12,9 @@
  * Pieces.  The tasks are cut into up to eight equal pieces per worker. Each worker has its own run of consecutive
  *   pieces (so that the same worker meets the same part of a tensor in kernel after kernel, in its own cache) and then
  *   helps the others.
- * Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then sleeps on a futex (50 us).
- * fork().  The child has no helpers; a page that the kernel wipes on fork tells, and the pool is reset and starts new
- *   ones when needed. (pthread_atfork is not in libc.so itself, so a library linked without the development files could
- *   not call it.)
+ * Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then sleeps (50 us).
+ * fork().  The child has no helpers; a word that is wiped on fork tells, and the pool is reset and starts new ones when
+ *   needed.
  */
 #include "cyrt.h"
 #include "os.h"
@@ -52,12 +50,12 @@ struct cyrt_pool {
   cyto_parallel parallel;
   void *user;
   /* The shared pool. */
-  atomic_int *alive;      /* a page of its own: zero in the child of a fork() */
+  atomic_int *alive;      /* zero in the child of a fork() */
   int32_t helpers, limit; /* started; how many may be (less than wanted once a start failed). Owned by who holds busy */
   _Alignas(64) atomic_uint busy;
-  _Alignas(64) atomic_uint epoch; /* futex: counts jobs */
+  _Alignas(64) atomic_uint epoch; /* slept on: counts jobs */
   atomic_uint sleepers;
-  _Alignas(64) atomic_uint gate; /* futex: OPEN, WAITED, and how many helpers are inside */
+  _Alignas(64) atomic_uint gate; /* slept on: OPEN, WAITED, and how many helpers are inside */
   job job;
 };
 

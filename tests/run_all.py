@@ -40,6 +40,7 @@ SUITES = [
     ('examples', 'tests/examples.py', False, False),
     ('threads', 'tests/threads/run.py', False, False),
     ('libc', 'tests/libc/run.py', False, False),
+    ('windows', 'tests/windows/run.py', False, False),
     ('cuda', None, False, False),
     ('carry', 'tests/cuda/carried_test.py', False, False),
     ('emulate', 'tests/emulate/run.py', False, True),

@@ -147,15 +147,15 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
 }
 
 /* What is emitted when --emit is not given: what the output's ending says. */
-static const char *default_kind(session *s) {
+static const char *default_kind(session *s, const cy_machine *machine) {
   if (!s->o->output)
-    return "so";
+    return cy_emit_kind_name(cy_emit_kind_shared(machine));
   cy_emit_kind kind = cy_emit_kind_of(s->o->output);
   if (kind != CY_EMIT_KINDS)
     return cy_emit_kind_name(kind);
   cy_location where = {.file = s->o->output, .node_index = -1};
   cy_diag_add(s->diag, CY_ERROR, &where,
-              "what to write is not clear from the file's name: expected an ending of .so, .a, .o, .h, .ll "
+              "what to write is not clear from the file's name: expected an ending of .so, .dll, .a, .o, .h, .ll "
               "or .asm, or --emit=KIND");
   return NULL;
 }
@@ -170,7 +170,7 @@ static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
 }
 
 static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
-  const char *emit = s->o->emit ? s->o->emit : default_kind(s);
+  const char *emit = s->o->emit ? s->o->emit : default_kind(s, machine);
   if (!emit)
     return -1;
   if (listed(emit, "graph") && write_text(s, "graph", g, NULL))

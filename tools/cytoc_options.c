@@ -23,9 +23,10 @@ typedef struct option {
 #define AT(field) offsetof(cytoc_options, field)
 static const option options[] = {
     {"-o", TEXT, AT(output), "FILE",
-     "write FILE: x.so, x.a (both with the runtime), x.o; x.h is written beside it. -: a text to stdout"},
+     "write FILE: x.so, x.a (both with the runtime), x.o (Windows: .dll, .lib, .obj); x.h beside it. -: a text to "
+     "stdout"},
     {"--target", TEXT, AT(target), "T",
-     "native (default), x86-64-v3, aarch64, a CPU name, a triple; sm_75 .. sm_121 (several by commas), cuda"},
+     "native (default), x86-64-v3, aarch64, windows, a CPU name, a triple; sm_75 .. sm_121 (several by commas), cuda"},
     {"-O", NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything"},
     {"--dim", DIM, 0, "NAME=N", "fix a symbolic dimension ('*=1': all that are left)"},
     {"--shape", SHAPE, 0, "INPUT=1x3x224x224", "fix an input's shape ('?': keep that dimension)"},
@@ -48,7 +49,8 @@ static const option options[] = {
     {"--cudnn", TEXT, AT(cudnn), "auto|off|require",
      "CUDA: cuDNN for convolutions where found and faster (default: auto)"},
     {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
-    {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm cu ptx cubin graph loops; several are written side by side"},
+    {"--emit", TEXT, AT(emit), "KIND,..",
+     "so dll o a h ll asm cu ptx cubin graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},
     {"--fast-algorithms", TEXT, AT(fast_algorithms), "auto|off",
      "CPU: f32 by fewer multiplications where faster: Strassen's products, Winograd's convolutions (default: auto)"},

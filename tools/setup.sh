@@ -7,8 +7,9 @@
 #      `setup.sh tests`, after that: what only tests want, tests/requirements-cuda.txt for one.
 #
 # Safe to run again: each part first looks whether its result is there.  What may be absent: LLVM, without which the
-# Makefile builds everything except the compiler; a C compiler for 64-bit ARM, without which cytoc makes no code for it;
-# and what only tests want, which skip a part without it.  All else missing is an error that names what to install.
+# Makefile builds everything except the compiler; C compilers for 64-bit ARM and for Windows, without which cytoc makes no
+# code for these; and what only tests want, which skip a part without it.  All else missing is an error that names what to
+# install.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 mkdir -p build
@@ -50,6 +51,7 @@ missing_packages() {
   has_header zlib.h || echo zlib1g-dev
   has_header lz4hc.h || echo liblz4-dev
   [ "$(uname -m)" != x86_64 ] || have aarch64-linux-gnu-gcc || echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+  have x86_64-w64-mingw32-gcc || echo gcc-mingw-w64-x86-64-win32
   { have python3 && has_venv; } || echo python3-venv
   [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 }
@@ -60,6 +62,7 @@ missing_for_tests() {
   { grep -q avx512_vnni /proc/cpuinfo || have bochs; } || echo bochs bochs-term
   ! have aarch64-linux-gnu-gcc || have qemu-aarch64 || echo qemu-user
   have musl-gcc || echo musl-tools
+  ! have x86_64-w64-mingw32-gcc || have wine64 || have wine || [ -e /usr/lib/wine/wine64 ] || echo wine64
 }
 
 install_packages() {
@@ -99,6 +102,8 @@ check_packages() { # what prints those that are missing
       bochs) say "no Bochs found or installable: code for AVX-512 is not run, which this CPU lacks" ;;
       pkg-config) say "no pkg-config found or installable: the test of an installation is skipped" ;;
       gcc-aarch64-linux-gnu) say "no compiler for 64-bit ARM found or installable: cytoc makes no code for it" ;;
+      gcc-mingw-w64-x86-64-win32) say "no MinGW found or installable: cytoc makes no code for Windows" ;;
+      wine64) say "no Wine found or installable: code for Windows is not run" ;;
       musl-tools) say "no musl-gcc found or installable: models are not run with musl" ;;
       qemu-user) say "no QEMU found or installable: code for 64-bit ARM is not run" ;;
       libclang-rt-19-dev | bochs-term | libc6-dev-arm64-cross) ;;

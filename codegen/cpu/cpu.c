@@ -16,28 +16,33 @@
 
 /* ---- CPUs ---- */
 
-/* A triple such as x86_64-linux-gnu stands for the least CPU of its architecture that is worth compiling for. */
+/* A triple such as x86_64-linux-gnu stands for the least CPU of its architecture that is worth compiling for, and so does
+ * the name of a system that there is only one architecture of. */
 static const char *cpu_of_triple(const char *spec, char **out_error) {
+  bool known = false;
   for (const cy_arch *const *a = cy_arches; *a; a++) {
-    size_t n = strlen((*a)->name);
-    if (strncmp(spec, (*a)->name, n) == 0 && spec[n] == '-')
-      return strstr(spec, "linux") ? (*a)->least : (*out_error = strdup("only Linux is supported"), NULL);
+    size_t n = strlen((*a)->isa);
+    bool same = strncmp(spec, (*a)->isa, n) == 0 && spec[n] == '-';
+    if ((same && (strstr(spec, (*a)->system[0]) || strstr(spec, (*a)->system[1]))) ||
+        (*(*a)->suffix && strcmp(spec, (*a)->suffix + 1) == 0))
+      return (*a)->least;
+    known |= same;
   }
-  if (strncmp(spec, "arm", 3) == 0 || strncmp(spec, "riscv", 5) == 0)
+  if (known)
+    *out_error = strdup("only Linux and, on x86-64, Windows are supported");
+  else if (strncmp(spec, "arm", 3) == 0 || strncmp(spec, "riscv", 5) == 0)
     *out_error = strdup("this architecture is not supported");
   return NULL;
 }
 
 static bool match(const char *spec, cy_machine *m, char **out_error) {
-  bool native = strcmp(spec, "native") == 0;
-  const char *cpu = native || cy_cpu_features(spec) ? spec : cpu_of_triple(spec, out_error);
+  const char *cpu = cy_cpu_arch(spec) ? spec : cpu_of_triple(spec, out_error);
   if (!cpu)
     return false;
   const cy_arch *arch = cy_cpu_arch(cpu);
   if (!cy_arch_carried(arch)) {
-    if (asprintf(out_error,
-                 "this cytoc was built without a C compiler for %s: install gcc-%s-linux-gnu, build it again",
-                 arch->name, arch->name) < 0)
+    if (asprintf(out_error, "this cytoc was built without a C compiler for %s: install %s, build it again", arch->name,
+                 arch->compiler) < 0)
       cy_no_memory();
     return false;
   }
@@ -51,7 +56,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   m->tile_columns = 2 * cg->W;
   m->rounding_margin = cy_cpu_rounding_margin(cg);
   m->needs = strdup(cg->has);
-  if (asprintf(&m->text, native ? "native (%s)" : "%s", cg->cpu) < 0)
+  if (asprintf(&m->text, cy_cpu_base(cpu) ? "%s%s" : "native (%s%s)", cg->cpu, arch->suffix) < 0)
     cy_no_memory();
   return true;
 }
@@ -126,7 +131,7 @@ static bool half_weights(const cy_machine *m, cy_dtype half) {
 const cy_target cy_target_cpu = {
     .name = "cpu",
     .specs = "native, x86-64-v3, x86-64-v4, aarch64, a CPU name such as haswell, sapphirerapids, znver3, cortex-a76, "
-             "or a triple such as x86_64-linux-gnu",
+             "each with -windows behind it for Windows on x86-64, or a triple such as x86_64-linux-gnu",
     .most_head = 512,
     .half_factors = cy_cpu_half_factors,
     .half_weights = half_weights,

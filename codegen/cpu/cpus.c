@@ -27,7 +27,7 @@
 typedef struct cpu_row {
   const char *name, *features;
   int64_t l2_kb; /* 0: what is usual, 1024 with AVX-512, else 512 */
-  const char *arch; /* its name in arch.c */
+  const char *arch; /* isa of its rows in arch.c */
 } cpu_row;
 
 static const cpu_row cpus[] = {
@@ -78,31 +78,45 @@ static const char *const used[] = {"cx16",       "popcnt",      "sahf",       "s
                                    "fma4",       "xop",         "tbm",        "neon",         "fullfp16",
                                    "dotprod",    "i8mm",        "bf16"};
 
-static const cpu_row *row_of(const char *name) {
+/* The row of a name's first n bytes, on that architecture. */
+static const cpu_row *row_of(const cy_arch *a, const char *name, size_t n) {
   for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
-    if (strcmp(cpus[i].name, name) == 0)
+    if (strlen(cpus[i].name) == n && strncmp(cpus[i].name, name, n) == 0 && strcmp(cpus[i].arch, a->isa) == 0)
       return &cpus[i];
   return NULL;
 }
 
-const char *cy_cpu_features(const char *name) {
-  const cpu_row *row = row_of(name);
-  return row ? row->features : NULL;
+/* A name is a CPU's, or "native", and the system's suffix. NULL: it is neither; *out_row is NULL: "native". */
+static const cy_arch *find(const char *name, const cpu_row **out_row) {
+  for (const cy_arch *const *a = cy_arches; *a; a++) {
+    size_t all = strlen(name), n = all - strlen((*a)->suffix);
+    if (n > all || strcmp(name + n, (*a)->suffix))
+      continue;
+    bool native = n == strlen("native") && strncmp(name, "native", n) == 0;
+    if ((*out_row = row_of(*a, name, n)) || (native && strcmp((*a)->isa, cy_arch_here()->isa) == 0))
+      return *a;
+  }
+  return NULL;
 }
 
 const cy_arch *cy_cpu_arch(const char *name) {
-  const cpu_row *row = row_of(name);
-  if (!row)
-    return cy_arch_here();
-  const cy_arch *const *a = cy_arches;
-  while (strcmp((*a)->name, row->arch))
-    a++;
-  return *a;
+  const cpu_row *row;
+  return find(name, &row);
+}
+
+const char *cy_cpu_base(const char *name) {
+  const cpu_row *row;
+  return find(name, &row) && row ? row->name : NULL;
+}
+
+const char *cy_cpu_features(const char *name) {
+  const cpu_row *row;
+  return find(name, &row) && row ? row->features : NULL;
 }
 
 int64_t cy_cpu_l2_bytes(const char *name, bool avx512) {
-  const cpu_row *row = row_of(name);
-  return row && row->l2_kb ? row->l2_kb << 10 : avx512 ? 1 << 20 : 512 << 10;
+  const cpu_row *row;
+  return find(name, &row) && row && row->l2_kb ? row->l2_kb << 10 : avx512 ? 1 << 20 : 512 << 10;
 }
 
 /* In a list of features that are on and off, "+a,-b": is `name` on? */

@@ -127,7 +127,7 @@ static void cpu_resolve(cy_cg *cg, const char *cpu) {
   const char *listed = cy_cpu_features(cpu);
   char *name = listed ? NULL : LLVMGetHostCPUName(), *host = listed ? NULL : LLVMGetHostCPUFeatures();
   cg->arch = cy_cpu_arch(cpu);
-  cg->cpu = strdup(name ? name : cpu);
+  cg->cpu = strdup(name ? name : cy_cpu_base(cpu));
   cg->has = listed ? strdup(listed) : cy_cpu_features_on(host);
   cg->features = cg->arch->lists_features ? with_plus(cg->has) : strdup(host ? host : "");
   LLVMDisposeMessage(name);
@@ -135,7 +135,7 @@ static void cpu_resolve(cy_cg *cg, const char *cpu) {
 }
 
 cy_cg *cy_cg_create(const char *cpu, char **out_error) {
-  if (strcmp(cpu, "native") && !cy_cpu_features(cpu)) {
+  if (!cy_cpu_arch(cpu)) {
     set_error(out_error, "unknown CPU");
     return NULL;
   }
@@ -242,9 +242,13 @@ static void attr_text(cy_cg *cg, LLVMValueRef fn, const char *key, const char *v
   LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
 }
 
-static void attr_enum(cy_cg *cg, LLVMValueRef fn, unsigned index, const char *name) {
+static void attr_number(cy_cg *cg, LLVMValueRef fn, unsigned index, const char *name, uint64_t value) {
   unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
-  LLVMAddAttributeAtIndex(fn, index, LLVMCreateEnumAttribute(cg->ctx, kind, 0));
+  LLVMAddAttributeAtIndex(fn, index, LLVMCreateEnumAttribute(cg->ctx, kind, value));
+}
+
+static void attr_enum(cy_cg *cg, LLVMValueRef fn, unsigned index, const char *name) {
+  attr_number(cg, fn, index, name, 0);
 }
 
 /* Two models in one link may be for different CPUs: their names differ. */
@@ -295,7 +299,10 @@ LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLV
   if (cg->avx512)
     attr_text(cg, fn, "prefer-vector-width", "512");
   attr_enum(cg, fn, LLVMAttributeFunctionIndex, "nounwind");
-  attr_text(cg, fn, "probe-stack", "inline-asm"); /* frames beyond a page touch each of theirs, the guard page, too */
+  if (cg->arch->unwinds)
+    attr_number(cg, fn, LLVMAttributeFunctionIndex, "uwtable", 1);
+  /* Frames beyond a page touch each of theirs, the guard page, too; on Windows by a function of the runtime. */
+  attr_text(cg, fn, "probe-stack", cg->arch->format == CY_COFF ? "___chkstk_ms" : "inline-asm");
   if (flags & CY_FN_SHARED)
     share(cg, fn);
   else if (flags & CY_FN_INTERNAL)

@@ -56,7 +56,8 @@ typedef struct cy_cg {
   LLVMValueRef args, begin, end, worker; /* of a kernel; NULL in other functions */
 } cy_cg;
 
-/* cpu: "native" or a name of cpus.c. On failure returns NULL and, when out_error is not NULL, a malloc'ed text. */
+/* cpu: "native" or a name of cpus.c, with the system's suffix. On failure returns NULL and, when out_error is not NULL, a
+ * malloc'ed text. */
 cy_cg *cy_cg_create(const char *cpu, char **out_error);
 void cy_cg_destroy(cy_cg *cg);
 bool cy_cg_has(const cy_cg *cg, const char *feature);
@@ -64,8 +65,10 @@ bool cy_cg_has(const cy_cg *cg, const char *feature);
 void cy_cg_module(cy_cg *cg, const char *name);
 
 /* ---- cpus.c ---- */
-const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: not known */
-const cy_arch *cy_cpu_arch(const char *name);  /* of one that is not known: this machine's */
+/* Names are "native", or a CPU's, and the suffix of the system (arch.h). */
+const cy_arch *cy_cpu_arch(const char *name);  /* NULL: it is no such name */
+const char *cy_cpu_base(const char *name);     /* without the suffix; NULL: native, or no such name */
+const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: the same */
 int64_t cy_cpu_l2_bytes(const char *name, bool avx512); /* of its second-level cache, per core */
 char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 

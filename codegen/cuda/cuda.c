@@ -72,7 +72,8 @@ static bool add_named(cy_cuda_machine *c, const char *name, size_t len) {
 /* The architecture of the host program, if that is what the name is. */
 static const cy_arch *host_named(const char *name, size_t len) {
   for (const cy_arch *const *a = cy_arches; *a; a++)
-    if (strlen((*a)->name) == len && strncmp((*a)->name, name, len) == 0 && cy_arch_carried(*a))
+    if ((*a)->format == CY_ELF && strlen((*a)->name) == len && strncmp((*a)->name, name, len) == 0 &&
+        cy_arch_carried(*a))
       return *a;
   return NULL;
 }
@@ -91,7 +92,12 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
     if (host)
       m->arch = host;
     else if (!add_named(c, p, len)) {
-      if (asprintf(out_error, "'%.*s' is no architecture that is supported", (int)len, p) < 0)
+      bool windows = memmem(p, len, "windows", strlen("windows"));
+      if (asprintf(out_error,
+                   windows
+                       ? "'%.*s': models for CUDA run on Linux (also in WSL 2); for Windows, compile for a CPU alone"
+                       : "'%.*s' is no architecture that is supported",
+                   (int)len, p) < 0)
         cy_no_memory();
       free(c);
       return false;

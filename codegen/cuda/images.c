@@ -49,10 +49,10 @@ bool cy_cuda_images_write(FILE *f, const cy_arch *host, const cy_cuda_image *ima
   size_t head_bytes = sizeof(cyrt_cuda_images) + (size_t)n * sizeof(cyrt_cuda_image);
   cyrt_cuda_images *head = calloc(1, head_bytes);
   char **packed = calloc((size_t)n + 1, sizeof *packed);
-  cy_elf_image elf;
+  cy_data_image elf;
   if (!head || !packed)
     cy_no_memory();
-  cy_elf_data_object(host->elf, ".cyto_cuda", symbol, lay_out(images, n, packed, head, head_bytes), &elf);
+  cy_elf_data_object(host->machine, ".cyto_cuda", symbol, lay_out(images, n, packed, head, head_bytes), &elf);
   bool ok = write_at(f, 0, elf.head, sizeof elf.head) && write_at(f, elf.data_offset, head, head_bytes);
   for (int i = 0; i < n; i++) {
     ok = ok && write_at(f, elf.data_offset + head->image[i].offset, packed[i], head->image[i].packed_bytes);

@@ -20,6 +20,10 @@
 const cyrt_model *JOIN(LINKED, _model)(void);
 #endif
 
+#ifndef LOCALE
+#define LOCALE "" /* the environment's */
+#endif
+
 enum { MAX_INPUTS = 8 };
 
 static cyto_error error;
@@ -68,7 +72,7 @@ static int run(cyto_model *model) {
 int main(int argc, char **argv) {
   char text[16];
   cyto_model *model;
-  setlocale(LC_ALL, "");
+  setlocale(LC_ALL, LOCALE);
   snprintf(text, sizeof text, "%g", 1.5);
   if (argc > 2 && !strcmp(text, "1.5"))
     return failed("numbers look as in C");
