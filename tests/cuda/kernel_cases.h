@@ -744,7 +744,6 @@ static void add_scatters(void) {
 
 static void add_all_cases(void) {
   add_ops();
-  add_angles();
   add_casts();
   add_strides();
   add_crossings();
@@ -760,6 +759,7 @@ static void add_all_cases(void) {
   add_integer_weights();
   add_attentions();
   add_scatters();
+  add_angles();
 }
 
 static void schedule_cases(void) {
