@@ -3,9 +3,9 @@
  *
  * Comes in: a cy_dot_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is (matrix
  * or group of channels, block of rows, block of panels): it copies its rows of a to scratch (dot_copy.c), then, by
- * groups of panels that stay in cache, tile by tile, runs micro-kernels over all of k and the epilogue over long runs
- * of each row, or both on sums in registers (dot_inline.c). A row of a convolution is an output pixel; its k are the
- * taps, padding included. Sums of integers are exact, those of bf16 run over all of k in order: neither depends on
+ * groups of panels that stay in cache, tile by tile (dot_tile.c), runs micro-kernels over all of k and the epilogue over
+ * long runs of each row, or both on sums in registers (dot_inline.c). A row of a convolution is an output pixel; its k are
+ * the taps, padding included. Sums of integers are exact, those of bf16 run over all of k in order: neither depends on
  * blocks or threads.
  */
 #include "dot_int.h"
@@ -159,16 +159,13 @@ static const cy_epilogue *epilogue_of(const plan *p) {
   return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
 }
 
-/* AVX-512 with VNNI on CPUs without AMX: Zen 5, where some of what follows was measured. */
-static bool plain_avx512(const cy_cg *cg) { return cg->avx512 && cg->vnni && !cg->amx_int8; }
-
 /* Is only the last tile of a task copied, if it is not full? Scratch has no room for others then. */
-static bool only_last_copied(const cy_cg *cg, const plan *p) { return plain_avx512(cg) && rows_in_place(p); }
+static bool only_last_copied(const cy_cg *cg, const plan *p) { return cy_dot_plain_avx512(cg) && rows_in_place(p); }
 
 /* Does scratch have room for the copies of all rows, whatever columns come in between? */
 static bool keeps_rows(const cy_cg *cg, const plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
-  bool copied = plain_avx512(cg) && !p->d->conv && p->packed && !rows_in_place(p), single = true;
+  bool copied = cy_dot_plain_avx512(cg) && !p->d->conv && p->packed && !rows_in_place(p), single = true;
   for (int i = 0; i < g->n_batch; i++)
     single = single && cy_csize_is(g->batch[i], 1);
   return copied && single && bytes_at_once(p) && cy_dot_rows_as_wanted(p) && !rows_summed(p) && p->rows > p->mb &&
@@ -230,7 +227,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.unit = unit_choose(cg, &p);
   int64_t weights = p.n * p.k * (p.form.wide ? 2 : 1);
   bool many_rows = !p.rows || p.rows > p.tile.mr;
-  p.form.ahead = plain_avx512(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
+  p.form.ahead = cy_dot_plain_avx512(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
   if (bytes_at_once(&p) && !rows_summed(&p))
     cy_dot_strip_plan(&p);
   p.inlined = p.packed && !rows_summed(&p) && cy_dot_inline_pays(cg, p.form, p.rows, p.n, p.k, epilogue_of(&p));
@@ -552,95 +549,10 @@ static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   cy_loop_end(cg, &l, NULL);
 }
 
-/* Rows of a last tile that is no more than half full, for which there are kernels of their own; 0: none. */
-static unsigned few_rows(const cy_cg *cg, const plan *p) {
-  enum { MANY_TILES = 32 }; /* of these, one does not matter */
-  if (p->form.amx)
-    return p->tile.mr > CY_AMX_ROWS ? CY_AMX_ROWS : 0;
-  unsigned half = p->tile.mr / 2, rest = p->rows ? (unsigned)(p->rows % p->tile.mr) : half;
-  return plain_avx512(cg) && rest <= half && p->rows < MANY_TILES * p->tile.mr ? rest : 0;
-}
-
-static V kernel_of_rows(cy_cg *cg, const plan *p, unsigned mr, unsigned nv, int64_t nr) {
-  return (p->form.amx ? cy_dot_amx_kernel : cy_dot_kernel)(cg, p->form, mr, nv, nr, false);
-}
-
-/* The micro-kernel for a tile of which there are so many rows. */
-static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LLVMTypeRef *type) {
-  V fn = kernel_of_rows(cg, p, p->tile.mr, nv, nr);
-  unsigned few = few_rows(cg, p);
-  *type = LLVMGlobalGetValueType(fn);
-  if (!few)
-    return fn;
-  V fits = cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, few));
-  return cy_select(cg, fits, kernel_of_rows(cg, p, few, nv, nr), fn);
-}
-
-/* A tile of rows of a, where each begins behind a, and where its sums go; which of so many; the panel behind its group. */
-typedef struct rows_tile {
-  V a, table, rows, sums, ldc, number, tiles, end;
-} rows_tile;
-
-static cy_dot_depth depth_of(cy_cg *cg, const plan *p) {
-  if (!p->strip)
-    return (cy_dot_depth){cy_dot_k_groups(cg, p), cy_i64(cg, 1), cy_i64(cg, 0)};
-  return (cy_dot_depth){cy_i64(cg, p->run_groups), cy_i64(cg, p->axis[1].count), cy_dot_strip_pitch(cg, p)};
-}
-
-/* Weights come from memory in time where each tile of rows asks for some of the panels behind its own. Few tiles would
- * ask for some lines of many, which keeps the hardware from finding the others: they ask for nothing new. */
-static void prefetch_args(cy_cg *cg, const frame *f, const rows_tile *t, V own, V panels, V *out) {
-  enum { LINE = 64 };
-  const plan *p = f->p;
-  V bytes = cy_i64(cg, cy_dot_group_bytes(p->form, p->nr)), step = cy_ceil_div(cg, bytes, t->tiles);
-  V enough = cy_icmp(cg, LLVMIntSLE, step, cy_i64(cg, LINE));
-  V share = cy_mul(cg, cy_mul(cg, cy_dot_k_groups(cg, p), panels), step), behind = cy_mul(cg, t->end, f->panel_bytes);
-  V ahead = cy_gep(cg, f->b, cy_add(cg, behind, cy_mul(cg, t->number, share)));
-  out[0] = cy_select(cg, enough, ahead, own);
-  out[1] = cy_select(cg, enough, step, cy_i64(cg, 0));
-}
-
-/* Panels [q0, end) for a tile of rows, their first nv vectors; nr: columns of each. start, c: of panel q0. */
-static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, unsigned nv, int64_t nr, V start,
-                        V c) {
-  const plan *p = f->p;
-  LLVMTypeRef type;
-  V fn = kernel_of(cg, p, t->rows, nv, nr, &type), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
-  V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
-  if (p->form.cut) {
-    V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
-    b = cy_gep(cg, b, cy_mulc(cg, before, cy_dot_group_bytes(p->form, p->nr)));
-  }
-  cy_dot_depth d = depth_of(cg, p);
-  V panels = cy_sub(cg, end, q0),
-    args[CY_DOT_MOST_ARGS] = {t->a, t->table, b, c, t->ldc, d.groups, panels, start, first, f->again, d.runs, d.pitch};
-  if (p->form.ahead)
-    prefetch_args(cg, f, t, b, panels, args + CY_DOT_ARGS);
-  LLVMBuildCall2(cg->b, type, fn, args, p->form.ahead ? CY_DOT_MOST_ARGS : CY_DOT_ARGS, "");
-}
-
-/* Panels [q0, end) for a tile of rows; the last one has a kernel of its own where fewer vectors do. */
-static void emit_tile(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, V start) {
-  const plan *p = f->p;
-  unsigned last = p->n ? (unsigned)cy_ceil(p->n % p->nr, cg->W) : 0;
-  if (!last || last == p->tile.nv) {
-    emit_panels(cg, f, t, q0, end, p->tile.nv, p->last, start, t->sums);
-    return;
-  }
-  V full = cy_i64(cg, p->n / p->nr), wide = cy_imin(cg, end, full), at = cy_mulc(cg, cy_sub(cg, full, q0), p->nr * 4);
-  cy_if s;
-  if (p->n >= p->nr)
-    emit_panels(cg, f, t, q0, wide, p->tile.nv, p->nr, start, t->sums);
-  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
-  start = cy_gep(cg, start, at);
-  emit_panels(cg, f, t, full, end, last, p->last, start, cy_gep(cg, t->sums, at));
-  cy_if_end(cg, &s);
-}
-
-/* The same and the epilogue; row0: the tile's first row in the task, whose first panel is p0; together: as many rows may
- * go through the epilogue at once. */
-static void emit_inlined(cy_cg *cg, const frame *f, const rows_tile *t, const cy_rows *index, unsigned together, V row0,
-                         V p0, V q0, V end) {
+/* What cy_dot_tile_emit() does, and the epilogue; row0: the tile's first row in the task, whose first panel is p0;
+ * together: as many rows may go through the epilogue at once. */
+static void emit_inlined(cy_cg *cg, const frame *f, const cy_dot_tile *t, const cy_rows *index, unsigned together,
+                         V row0, V p0, V q0, V end) {
   const plan *p = f->p;
   cy_dot_inline tile = {.form = p->form,
                         .tile = p->tile,
@@ -658,7 +570,7 @@ static void emit_inlined(cy_cg *cg, const frame *f, const rows_tile *t, const cy
                         .rows = t->rows,
                         .row0 = row0,
                         .b = f->b,
-                        .depth = depth_of(cg, p),
+                        .depth = cy_dot_depth_of(cg, p),
                         .col0 = f->col0};
   tile.start = cy_gep(cg, f->start, cy_mulc(cg, p0, -p->nr * 4));
   cy_dot_inline_emit(cg, &tile, q0, end);
@@ -693,7 +605,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   V cols = cy_sub(cg, cy_imin(cg, columns(cg, p), cy_mulc(cg, end, p->nr)), col);
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, MR, NULL, 0);
   V col0 = cy_add(cg, f->col0, col), rows = cy_imin(cg, MR, cy_sub(cg, count, r.iv));
-  rows_tile t = {.table = f->row_table, .rows = rows, .sums = sums, .ldc = ldc, .end = end};
+  cy_dot_tile t = {.table = f->row_table, .rows = rows, .sums = sums, .ldc = ldc, .end = end};
   if (p->form.ahead) {
     t.number = cy_div(cg, r.iv, MR);
     t.tiles = cy_ceil_div(cg, count, MR);
@@ -711,7 +623,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   if (p->inlined) {
     emit_inlined(cg, f, &t, &index, epilogue.together, r.iv, p0, g.iv, end);
   } else {
-    emit_tile(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
+    cy_dot_tile_emit(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
     cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
   }
   cy_loop_end(cg, &r, NULL);

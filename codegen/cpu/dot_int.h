@@ -44,6 +44,9 @@ typedef struct cy_dot_frame {
   V idx[CY_GEMM_BATCH];
 } cy_dot_frame;
 
+/* AVX-512 with VNNI on CPUs without AMX: Zen 5, where what is done for these was measured. */
+static inline bool cy_dot_plain_avx512(const cy_cg *cg) { return cg->avx512 && cg->vnni && !cg->amx_int8; }
+
 /* ---- dot.c ---- */
 
 V cy_dot_k_size(cy_cg *cg, const cy_dot_plan *p);
@@ -54,6 +57,16 @@ bool cy_dot_rows_as_wanted(const cy_dot_plan *p);
 void cy_dot_split_pixel(cy_cg *cg, const cy_dot_plan *p, V flat, V *image, V *o);
 /* The element of a so many behind the one at `from`. */
 V cy_dot_elements_on(cy_cg *cg, const cy_dot_plan *p, V from, V elements);
+
+/* ---- dot_tile.c ---- */
+
+/* A tile of rows of a, where each begins behind a, and where its sums go; which of so many; the panel behind its group. */
+typedef struct cy_dot_tile {
+  V a, table, rows, sums, ldc, number, tiles, end;
+} cy_dot_tile;
+cy_dot_depth cy_dot_depth_of(cy_cg *cg, const cy_dot_plan *p);
+/* Panels [q0, end); start: what the sums of panel q0 begin with. */
+void cy_dot_tile_emit(cy_cg *cg, const cy_dot_frame *f, const cy_dot_tile *t, V q0, V end, V start);
 
 /* ---- dot_strip.c ---- */
 

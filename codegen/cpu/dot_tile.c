@@ -1,0 +1,89 @@
+/* dot_tile.c - a tile of rows times panels, by micro-kernels, for dot.c.
+ *
+ * Comes in: a frame and a cy_dot_tile. Goes out: code that leaves the sums of panels in memory; which kernel computes them
+ * depends on how many rows and columns there are.
+ */
+#include "dot_int.h"
+
+typedef cy_dot_plan plan;
+typedef cy_dot_frame frame;
+
+/* Rows of a last tile that is no more than half full, for which there are kernels of their own; 0: none. */
+static unsigned few_rows(const cy_cg *cg, const plan *p) {
+  enum { MANY_TILES = 32 }; /* of these, one does not matter */
+  if (p->form.amx)
+    return p->tile.mr > CY_AMX_ROWS ? CY_AMX_ROWS : 0;
+  unsigned half = p->tile.mr / 2, rest = p->rows ? (unsigned)(p->rows % p->tile.mr) : half;
+  return cy_dot_plain_avx512(cg) && rest <= half && p->rows < MANY_TILES * p->tile.mr ? rest : 0;
+}
+
+static V kernel_of_rows(cy_cg *cg, const plan *p, unsigned mr, unsigned nv, int64_t nr) {
+  return (p->form.amx ? cy_dot_amx_kernel : cy_dot_kernel)(cg, p->form, mr, nv, nr, false);
+}
+
+/* The micro-kernel for a tile of which there are so many rows. */
+static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LLVMTypeRef *type) {
+  V fn = kernel_of_rows(cg, p, p->tile.mr, nv, nr);
+  unsigned few = few_rows(cg, p);
+  *type = LLVMGlobalGetValueType(fn);
+  if (!few)
+    return fn;
+  V fits = cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, few));
+  return cy_select(cg, fits, kernel_of_rows(cg, p, few, nv, nr), fn);
+}
+
+cy_dot_depth cy_dot_depth_of(cy_cg *cg, const plan *p) {
+  if (!p->strip)
+    return (cy_dot_depth){cy_dot_k_groups(cg, p), cy_i64(cg, 1), cy_i64(cg, 0)};
+  return (cy_dot_depth){cy_i64(cg, p->run_groups), cy_i64(cg, p->axis[1].count), cy_dot_strip_pitch(cg, p)};
+}
+
+/* Weights come from memory in time where each tile of rows asks for some of the panels behind its own. Few tiles would
+ * ask for some lines of many, which keeps the hardware from finding the others: they ask for nothing new. */
+static void prefetch_args(cy_cg *cg, const frame *f, const cy_dot_tile *t, V own, V panels, V *out) {
+  enum { LINE = 64 };
+  const plan *p = f->p;
+  V bytes = cy_i64(cg, cy_dot_group_bytes(p->form, p->nr)), step = cy_ceil_div(cg, bytes, t->tiles);
+  V enough = cy_icmp(cg, LLVMIntSLE, step, cy_i64(cg, LINE));
+  V share = cy_mul(cg, cy_mul(cg, cy_dot_k_groups(cg, p), panels), step), behind = cy_mul(cg, t->end, f->panel_bytes);
+  V ahead = cy_gep(cg, f->b, cy_add(cg, behind, cy_mul(cg, t->number, share)));
+  out[0] = cy_select(cg, enough, ahead, own);
+  out[1] = cy_select(cg, enough, step, cy_i64(cg, 0));
+}
+
+/* Panels [q0, end) for a tile of rows, their first nv vectors; nr: columns of each. start, c: of panel q0. */
+static void emit_panels(cy_cg *cg, const frame *f, const cy_dot_tile *t, V q0, V end, unsigned nv, int64_t nr, V start,
+                        V c) {
+  const plan *p = f->p;
+  LLVMTypeRef type;
+  V fn = kernel_of(cg, p, t->rows, nv, nr, &type), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
+  V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
+  if (p->form.cut) {
+    V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
+    b = cy_gep(cg, b, cy_mulc(cg, before, cy_dot_group_bytes(p->form, p->nr)));
+  }
+  cy_dot_depth d = cy_dot_depth_of(cg, p);
+  V panels = cy_sub(cg, end, q0),
+    args[CY_DOT_MOST_ARGS] = {t->a, t->table, b, c, t->ldc, d.groups, panels, start, first, f->again, d.runs, d.pitch};
+  if (p->form.ahead)
+    prefetch_args(cg, f, t, b, panels, args + CY_DOT_ARGS);
+  LLVMBuildCall2(cg->b, type, fn, args, p->form.ahead ? CY_DOT_MOST_ARGS : CY_DOT_ARGS, "");
+}
+
+/* The last panel has a kernel of its own where fewer vectors do. */
+void cy_dot_tile_emit(cy_cg *cg, const frame *f, const cy_dot_tile *t, V q0, V end, V start) {
+  const plan *p = f->p;
+  unsigned last = p->n ? (unsigned)cy_ceil(p->n % p->nr, cg->W) : 0;
+  if (!last || last == p->tile.nv) {
+    emit_panels(cg, f, t, q0, end, p->tile.nv, p->last, start, t->sums);
+    return;
+  }
+  V full = cy_i64(cg, p->n / p->nr), wide = cy_imin(cg, end, full), at = cy_mulc(cg, cy_sub(cg, full, q0), p->nr * 4);
+  cy_if s;
+  if (p->n >= p->nr)
+    emit_panels(cg, f, t, q0, wide, p->tile.nv, p->nr, start, t->sums);
+  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
+  start = cy_gep(cg, start, at);
+  emit_panels(cg, f, t, full, end, last, p->last, start, cy_gep(cg, t->sums, at));
+  cy_if_end(cg, &s);
+}
