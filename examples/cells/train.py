@@ -59,7 +59,8 @@ def train(net, make):
     optimiser = torch.optim.Adam(net.parameters(), 3e-3)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 1e-2, STEPS)
     for step in range(STEPS):
-        seen, cell = (torch.tensor(np.stack(a))[:, None].float() for a in zip(*(make(TILE, 1000 + step * BATCH + i) for i in range(BATCH))))
+        made = (make(TILE, 1000 + step * BATCH + i) for i in range(BATCH))
+        seen, cell = (torch.tensor(np.stack(a))[:, None].float() for a in zip(*made))
         found = net(seen)
         dice = 1 - (2 * (found * cell).sum() + 1) / (found.sum() + cell.sum() + 1)
         loss = nn.functional.binary_cross_entropy(found, cell) + dice
