@@ -6,8 +6,9 @@
  * greatest score of a row and the sum of its weights are kept; where a greater score turns up, sum and result so far
  * are scaled down. Keys that causality or a window hide from all rows of a block are not looked at. Memory does not
  * depend on the number of keys. Where there are too few rows to fill a device, as when a model writes token by token,
- * blocks share the keys, and a second kernel puts together what they found (see split.c). What a block does with the
- * tiles is text of attention_text.c.
+ * blocks share the keys, and a second kernel puts together what they found (see split.c). How many do is decided when the
+ * kernel runs, by the host and the kernel alike, if rows or keys are symbols. What a block does with the tiles is text of
+ * attention_text.c.
  *
  *   f16, bf16   by matrix instructions: a warp has 16 rows and all keys of a tile, or, where there are few rows, a part
  *               of the keys, and the warps' results are put together in the end. Weights become halves between the
@@ -34,9 +35,9 @@ enum {
   MOST_SIZE = 256,
   FEW_ROWS = 16,
   THREADS = 256,
-  MOST_SHARES = 16,
+  MOST_SHARES = 32,
   LEAST_TILES = 2, /* of keys, for each share */
-  UNKNOWN_KEYS = 1024
+  FEW_EACH = 2     /* blocks of a multiprocessor, where they have few rows: those wait for memory, others multiply */
 };
 
 /* ---- the kernel as rows and keys ---- */
@@ -168,22 +169,41 @@ static bool by_warpgroup(const view *v, const cy_cuda_tile *t) {
   return v->type != CY_F32 && t->m % 64 == 0 && t->thread_n == 1 && size % 64 == 0 && (columns == 64 || columns == 128);
 }
 
-/* How many blocks share the keys of a tile of rows; the rows must be known: so must be the size of what is between. */
-static void share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form *form) {
+static int share_blocks(const cy_machine *m, const cy_cuda_form *form) {
+  return cy_cu_wanted_blocks(m) * (form->tile.m <= FEW_ROWS ? FEW_EACH : 1);
+}
+
+/* How many blocks share the keys of a tile of rows: no more than fill the device, each with some tiles of keys. The kernel
+ * counts alike (shares_function). */
+static cy_dim shares_of(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
-  int64_t tiles, rows, heads;
-  if (!cy_dim_is_const(g, form->blocks, &tiles) || !cy_dim_is_const(g, v->rows, &rows) ||
-      !cy_dim_is_const(g, v->heads, &heads) || tiles < 1)
-    return;
-  double keys = cy_cu_estimate(g, cy_kernel_contraction(k)->keys, UNKNOWN_KEYS);
-  int64_t shares = cy_cu_wanted_blocks(m) / tiles, most = (int64_t)keys / (form->tile.n * LEAST_TILES);
-  shares = shares > most ? most : shares;
-  if (shares < 2)
-    return;
-  form->shares = shares > MOST_SHARES ? MOST_SHARES : (int)shares;
-  form->blocks = cy_dim_muli(g, form->blocks, form->shares);
-  form->share_elems = form->shares * heads * rows * (v->columns + 2);
-  form->combine_blocks = cy_dim_const(g, cy_ceil(heads * rows * v->columns, CY_CUDA_COMBINE_THREADS));
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_dim one = cy_dim_const(g, 1), blocks = cy_dim_const(g, share_blocks(m, form));
+  cy_dim seen = c->window ? cy_dim_min(g, c->keys, cy_dim_const(g, c->window + form->tile.m)) : c->keys;
+  cy_dim most = cy_dim_div(g, seen, cy_dim_const(g, (int64_t)form->tile.n * LEAST_TILES));
+  cy_dim wanted = cy_dim_div(g, blocks, cy_dim_max(g, form->blocks, one));
+  return cy_dim_max(g, cy_dim_min(g, cy_dim_min(g, wanted, most), cy_dim_const(g, MOST_SHARES)), one);
+}
+
+/* Has blocks share keys; how many there are where they need not: those the kernel by tensor maps may do. */
+static cy_dim share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form *form) {
+  cy_graph *g = cy_kernel_graph(k);
+  cy_dim one = cy_dim_const(g, 1), rows = cy_dim_mul(g, v->heads, v->rows), shares = shares_of(m, k, form);
+  int64_t least, most, known;
+  cy_dim_range(g, shares, &least, &most);
+  if (most < 2)
+    return form->blocks;
+  form->shares = (int)most;
+  form->share_blocks = share_blocks(m, form);
+  form->shares_vary = least != most;
+  form->share_elems = (int64_t)form->share_blocks * form->tile.m * (v->columns + 2);
+  if (!form->shares_vary && cy_dim_is_const(g, rows, &known))
+    form->share_elems = form->shares * known * (v->columns + 2);
+  cy_dim more = cy_dim_min(g, cy_dim_sub(g, shares, one), one), results = cy_dim_muli(g, rows, v->columns);
+  cy_dim alone = cy_dim_mul(g, form->blocks, cy_dim_sub(g, one, more));
+  form->blocks = cy_dim_mul(g, form->blocks, shares);
+  form->combine_blocks = cy_dim_mul(g, more, cy_dim_cdiv(g, results, cy_dim_const(g, CY_CUDA_COMBINE_THREADS)));
+  return alone;
 }
 
 /* ---- what the kernel says of scores ---- */
@@ -225,10 +245,10 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->shared_bytes = shared_bytes(&v, s);
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_dim_mul(g, v.heads, cy_dim_cdiv(g, v.rows, cy_dim_const(g, s->rows)));
-  share(m, k, &v, form);
+  cy_dim alone = share(m, k, &v, form);
   bool hides;
   if (v.matrix && weighs_by_exp(k) && scores_raw(k, &hides))
-    cy_cu_attention_tma_schedule(m, k, v.shared, form);
+    cy_cu_attention_tma_schedule(m, k, v.shared, alone, form);
 }
 
 /* ---- printing: what the kernel says of scores, where operands are ---- */
@@ -281,16 +301,24 @@ static void print_functions(cy_cu_contract *q) {
   cy_cu_contract_put(q);
 }
 
+/* Blocks that share the keys of a tile of rows. */
+static const char shares_function[] =
+    "CY_INLINE int $S_shares(i64 tiles, int keys) {\n"
+    "  const int seen = WINDOW && keys > WINDOW + BM ? WINDOW + BM : keys, most = seen / SHARE_KEYS;\n"
+    "  const i64 n = SHARE_BLOCKS / tiles < most ? SHARE_BLOCKS / tiles : most;\n"
+    "  return n < 1 ? 1 : n < SHARES ? (int)n : SHARES;\n"
+    "}\n\n";
+
 /* Rows [r0, r0 + BM) of a run may see keys [*lo, *hi), of which this is the part of a share. */
 static const char range_function[] =
-    "CY_INLINE void $S_range(int share, int r0, int M, int R, i64 keys, i64 past, int *lo, int *hi) {\n"
+    "CY_INLINE void $S_range(int shares, int share, int r0, int M, int R, i64 keys, i64 past, int *lo, int *hi) {\n"
     "  const int r1 = (r0 + BM < R ? r0 + BM : R) - 1;\n"
     "  const b1 same = r0 / M == r1 / M;\n"
     "  const i64 end = (same ? r1 % M : M - 1) + past + 1, begin = (same ? r0 % M : 0) + past + 1 - WINDOW;\n"
     "  *hi = (int)(!CAUSAL || end > keys ? keys : end < 0 ? 0 : end);\n"
     "  *lo = (int)(!WINDOW || begin < 0 ? 0 : begin);\n"
-    "  if (SHARES > 1) {\n"
-    "    const int part = ((*hi - *lo + BN - 1) / BN + SHARES - 1) / SHARES * BN;\n"
+    "  if (shares > 1) {\n"
+    "    const int part = ((*hi - *lo + BN - 1) / BN + shares - 1) / shares * BN;\n"
     "    *lo += share * part;\n"
     "    *hi = *lo + part < *hi ? *lo + part : *hi;\n"
     "  }\n"
@@ -299,34 +327,38 @@ static const char range_function[] =
 /* The end of one result of row r of a run: what weights and values add up to, the greatest score, the sum of weights. A
  * share's lie in scratch as [share][row of all runs][DV + 2]. */
 static const char end_function[] =
-    "CY_INLINE void $S_end($P, int share, int all, int R, int M, int S, i64 keys, int z, int r, int n, f32 value,\n"
-    "                      f32 top, f32 sum) {\n"
+    "CY_INLINE void $S_end($P, int shares, int share, int all, int R, int M, int S, i64 keys, int z, int r, int n,\n"
+    "                      f32 value, f32 top, f32 sum) {\n"
     "#if SHARES > 1\n"
-    "  f32 *const to = PARTS + ((i64)share * all + (i64)(z / S) * R + r) * (DV + 2);\n"
-    "  to[n] = value;\n"
-    "  if (n == 0) {\n"
-    "    to[DV] = top;\n"
-    "    to[DV + 1] = sum;\n"
+    "  if (shares > 1) {\n"
+    "    f32 *const to = PARTS + ((i64)share * all + (i64)(z / S) * R + r) * (DV + 2);\n"
+    "    to[n] = value;\n"
+    "    if (n == 0) {\n"
+    "      to[DV] = top;\n"
+    "      to[DV + 1] = sum;\n"
+    "    }\n"
+    "    return;\n"
     "  }\n"
-    "#else\n"
-    "  $S_put($N, z + r / M, r % M, n, top == cy_f32_bits(0xff800000u) ? EMPTY : value / sum);\n"
     "#endif\n"
+    "  $S_put($N, z + r / M, r % M, n, top == cy_f32_bits(0xff800000u) ? EMPTY : value / sum);\n"
     "}\n\n";
 
 /* What combines shares: a thread per result. */
 static const char combine_body[] =
-    "  const int R = M * S;\n"
+    "  const int R = M * S, shares = $S_shares((i64)(all / R) * ((R + BM - 1) / BM), keys);\n"
     "  const i64 at = CY_BLOCK * NT + CY_TID, row = at / DV;\n"
     "  const int n = (int)(at % DV), r = (int)(row % R), z = (int)(row / R) * S + r / M;\n"
     "  const f32 none = cy_f32_bits(0xff800000u);\n"
     "  if (row >= all)\n"
     "    return;\n"
     "  f32 top = none, value = 0, sum = 0;\n"
-    "  for (int s = 0; s < SHARES; s++) {\n"
+    "  CY_UNROLL_BY(8)\n"
+    "  for (int s = 0; s < shares; s++) {\n"
     "    const f32 own = PARTS[(s * (i64)all + row) * (DV + 2) + DV];\n"
     "    top = own > top ? own : top;\n"
     "  }\n"
-    "  for (int s = 0; s < SHARES; s++) {\n"
+    "  CY_UNROLL_BY(8)\n"
+    "  for (int s = 0; s < shares; s++) {\n"
     "    const f32 *const part = PARTS + (s * (i64)all + row) * (DV + 2);\n"
     "    const f32 share = WEIGH(z, r % M, 0, part[DV], top == none ? 0 : top);\n"
     "    value += part[n] * share;\n"
@@ -357,12 +389,17 @@ static const char chunk_function[] =
 static const char block_head[] =
     "  CY_DYNAMIC(memory);\n"
     "  cy_chunk *const queries = (cy_chunk *)memory, *const tiles = queries + BM * QC;\n"
-    "  const int R = M * S, down = (R + BM - 1) / BM, share = (int)(CY_BLOCK % SHARES);\n"
-    "  const int z = (int)(CY_BLOCK / SHARES / down) * S;\n"
-    "  const int r0 = (down - 1 - (int)(CY_BLOCK / SHARES % down)) * BM; /* with causality the longest come first */\n"
+    "  const int R = M * S, down = (R + BM - 1) / BM;\n"
+    "#if SHARES > 1\n"
+    "  const int shares = $S_shares((i64)(all / R) * down, keys), share = (int)(CY_BLOCK % shares);\n"
+    "#else\n"
+    "  const int shares = 1, share = 0;\n"
+    "#endif\n"
+    "  const int tile = (int)(CY_BLOCK / shares), z = tile / down * S;\n"
+    "  const int r0 = (down - 1 - tile % down) * BM; /* with causality the longest come first */\n"
     "  const $X *const k = $B + $S_k_at($N, z, 0), *const v = $V + $S_v_at($N, z, 0);\n"
     "  int lo, hi;\n"
-    "  $S_range(share, r0, M, R, keys, past, &lo, &hi);\n"
+    "  $S_range(shares, share, r0, M, R, keys, past, &lo, &hi);\n"
     "  for (int q = CY_TID; q < BM * (DP / CH); q += NT) {\n"
     "    const int row = q / (DP / CH), r = r0 + row < R ? r0 + row : R - 1;\n"
     "    $S_chunk(wide_q, $A + $S_q_at($N, z + r / M, r % M), q_step, q % (DP / CH), D, r0 + row < R,\n"
@@ -397,6 +434,8 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
               {"WARPS_N", t->thread_n},
               {"WN", v->matrix ? t->n / t->thread_n : 0},
               {"SHARES", form->shares ? form->shares : 1},
+              {"SHARE_BLOCKS", form->share_blocks},
+              {"SHARE_KEYS", (long long)t->n * LEAST_TILES},
               {"CAUSAL", q->c->causal},
               {"WINDOW", q->c->window}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -434,7 +473,7 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
 static const char end_of_constants[] =
     "#undef BM\n#undef BN\n#undef NT\n#undef CH\n#undef EB\n#undef D\n#undef DP\n#undef DV\n#undef DVP\n"
     "#undef QC\n#undef VC\n#undef RS\n#undef WC\n#undef CV\n#undef TM\n#undef TN\n#undef STAGES\n"
-    "#undef TILE\n#undef WARPS_N\n#undef WN\n#undef SHARES\n#undef PARTS\n#undef CAUSAL\n#undef WINDOW\n"
+    "#undef TILE\n#undef WARPS_N\n#undef WN\n#undef SHARES\n#undef SHARE_BLOCKS\n#undef SHARE_KEYS\n#undef PARTS\n#undef CAUSAL\n#undef WINDOW\n"
     "#undef WARPGROUPS\n#undef PLACE\n#undef WGMMA\n#undef WGMMA_HELD\n"
     "#undef RAW\n#undef HIDES\n#undef CHANGED\n#undef UNIT\n#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef "
     "BITS\n#undef WEIGH\n#undef EMPTY\n\n";
@@ -494,6 +533,8 @@ static void print(cy_cu *p, const char *symbol) {
   const cy_cu_attention_text *text = v.matrix ? &cy_cu_attention_matrix : &cy_cu_attention_plain;
   print_functions(&q);
   print_constants(&q, &v, v.matrix && weighs_by_exp(p->k));
+  if (p->form->shares)
+    cy_cu_contract_text(&q, shares_function);
   cy_cu_contract_text(&q, range_function);
   cy_cu_contract_text(&q, end_function);
   cy_cu_contract_text(&q, chunk_function);

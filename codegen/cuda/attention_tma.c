@@ -26,16 +26,16 @@ static int64_t size_of(cy_kernel *k) {
   return cy_dim_is_const(cy_kernel_graph(k), of(k)->k, &size) ? size : 0;
 }
 
-/* `shared`: trailing batch axes of one key head. */
-void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_cuda_form *form) {
+/* `shared`: trailing batch axes of one key head; `blocks`: tiles of rows, 0 where blocks share keys. */
+void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_dim blocks, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = of(k);
   int64_t size = size_of(k);
-  if (!cy_cuda_has_warpgroups(m) || !form->warpgroups || form->shares || form->tile.m != ROWS ||
+  if (!cy_cuda_has_warpgroups(m) || !form->warpgroups || cy_dim_is(g, blocks, 0) || form->tile.m != ROWS ||
       !cy_dim_is(g, c->n, size) || (size != 64 && size != 128) || !cy_dim_is(g, c->b_k, 1) ||
       !cy_dim_is(g, c->v_n, 1) || c->nbatch - shared > MOST_AXES)
     return;
-  form->tma_blocks = form->blocks;
+  form->tma_blocks = blocks;
   form->tma_n = KEYS;
   cy_var last = c->out_var[c->nout_vars - 1];
   for (int vector = 8; vector >= 4 && !form->vector; vector /= 2)
@@ -170,7 +170,7 @@ static const char tiles_begin[] =
     "        continue;\n"
     "      int head, r0, lo, hi;\n"
     "      $S_tma_place(tile, down, heads, group, &head, &r0);\n"
-    "      $S_range(0, r0, M, R, keys, past, &lo, &hi);\n"
+    "      $S_range(1, 0, r0, M, R, keys, past, &lo, &hi);\n"
     "      const int turns = hi > lo ? (hi - lo + BN - 1) / BN : 0, z = head * S;\n";
 static const char tiles_end[] = "    }\n";
 

@@ -601,6 +601,6 @@ const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form,
     name = cy_arena_printf(arena, "%s, tma 128x%d on sm_90a", name, form->tma_n);
   else if (form->warpgroups && cy_cuda_has_warpgroups(m))
     name = cy_arena_printf(arena, "%s, wgmma on sm_90a", name);
-  const char *text = form->shares_vary ? "%s, k in up to %d" : "%s, k in %d";
-  return form->shares ? cy_arena_printf(arena, text, name, form->shares) : name;
+  const char *shared = generator == &cy_cu_attention ? "keys" : "k", *most = form->shares_vary ? "up to " : "";
+  return form->shares ? cy_arena_printf(arena, "%s, %s in %s%d", name, shared, most, form->shares) : name;
 }

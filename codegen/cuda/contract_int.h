@@ -156,7 +156,7 @@ bool cy_cu_attention_match(cy_kernel *k, cy_dim out_field[CY_CUDA_PROBLEM_FIELDS
 /* ---- attention.c, attention_tma.c ---- */
 int cy_cu_attention_shared(cy_kernel *k);      /* trailing batch axes of one key head */
 void cy_cu_attention_sizes(cy_cu_contract *q); /* sizes, and how the queries lie, as the kernels' text names them */
-void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_cuda_form *form);
+void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_dim blocks, cy_cuda_form *form);
 void cy_cu_attention_tma_tensor(cy_kernel *k, bool values, cy_cuda_tensor *out);
 void cy_cu_attention_tma_print(cy_cu_contract *q);
 /* Results on their way through shared memory, PART columns of 4 bytes a row: groups of 8 columns and halves of them trade

@@ -17,7 +17,8 @@ enum {
   SYMBOLIC = 256,
   TF32 = 512,
   FILLED = 1024, /* a block or two fill the device: they have many rows */
-  HOPPER = 2048  /* .. which is of sm_90a */
+  HOPPER = 2048, /* .. which is of sm_90a */
+  FOUR = 4096    /* the device is of sm_90a, and four blocks fill it */
 };
 
 typedef struct attention_row {
@@ -121,8 +122,8 @@ static void add_attention(const attention_row *r) {
                (int)r->share, (int)r->m, (int)r->keys, (int)r->size, (int)r->columns, r->what);
   bool symbolic = r->what & SYMBOLIC;
   q->machine.tf32 = r->what & TF32;
-  if (r->what & FILLED)
-    q->machine.state = r->columns > 64 || r->what & HOPPER ? &one_block_90a : &one_block;
+  if (r->what & (FILLED | FOUR))
+    q->machine.state = r->what & FOUR ? &four_blocks_90a : r->columns > 64 || r->what & HOPPER ? &one_block_90a : &one_block;
   q->syms = calloc(64, sizeof *q->syms);
   c->kind = CY_CONTRACT_ATTENTION;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->type, 0);
@@ -203,6 +204,23 @@ static void add_attentions(void) {
       {CY_F16, 2, 1, 1, 20, 1100, 40, 24, MASK, 0, 0},
       {CY_F32, 1, 2, 2, 3, 500, 64, 64, CAUSAL, 300, 480},
       {CY_F32, 1, 1, 1, 33, 400, 96, 80, LENGTHS, 0, 0},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(rows); i++)
+    add_attention(&rows[i]);
+}
+
+/* Rows or keys are symbols: the kernel and the host count how many blocks share the keys. Behind the other kernels, of
+ * which every so many is tried. */
+static void add_varying_attentions(void) {
+  static const attention_row rows[] = {
+      {CY_F16, 1, 4, 2, 2, 900, 64, 64, CAUSAL | SYMBOLIC, 0, 895},
+      {CY_F32, 2, 3, 1, 5, 400, 64, 64, MASK | SYMBOLIC, 0, 0},
+      {CY_BF16, 1, 2, 2, 3, 640, 128, 128, CAUSAL | SYMBOLIC | TOKENS, 200, 600},
+      {CY_F32, 1, 1, 1, 70, 300, 96, 80, TF32 | LENGTHS | SYMBOLIC, 0, 0},
+      {CY_F32, 1, 2, 1, 7, 100, 40, 24, CAUSAL | SYMBOLIC, 0, 95}, /* too few keys to share */
+      /* in one of two by tensor maps */
+      {CY_F16, 1, 1, 1, 140, 200, 64, 64, CAUSAL | SYMBOLIC | FOUR, 0, 60},
+      {CY_F16, 1, 1, 1, 100, 390, 64, 64, CAUSAL | SYMBOLIC | FOUR, 0, 290},
   };
   for (size_t i = 0; i < CHECK_COUNT(rows); i++)
     add_attention(&rows[i]);

@@ -130,6 +130,11 @@ static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_
         i + 1 < t->rank ? (uint64_t)(cy_dim_eval(g, t->stride[i], c->syms) * cy_dtype_of(t->type)->bits / 8) : 0;
 }
 
+/* Does it run at these sizes? Where there is no such kernel, or blocks share what it has to go through, its own does. */
+static bool case_by_tensors(const kernel_case *c) {
+  return c->form->tma_blocks && cy_dim_eval(g, c->form->tma_blocks, c->syms) > 0;
+}
+
 /* How many blocks the kernel by tensor maps has: as many as there are tiles, or fewer, which go on to further tiles. */
 static int64_t case_tensor_blocks(const kernel_case *c, int turn) {
   int64_t all = cy_dim_eval(g, c->form->tma_blocks, c->syms), few = (c - cases + turn) % 3 + 1;

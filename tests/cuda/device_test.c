@@ -303,7 +303,7 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
     slots[n + i] = sizes[i];
   for (int i = 0; i < n + nsizes; i++)
     params[i] = &slots[i];
-  if (tensors)
+  if (tensors && case_by_tensors(c))
     ok = ok && launch_tensors(c, symbol, turn, slots, n + nsizes, params);
   else
     ok = ok &&

@@ -29,6 +29,7 @@ typedef struct kernel_case {
 } kernel_case;
 
 static cy_cuda_machine one_block = {.wanted_blocks = 1};
+static cy_cuda_machine four_blocks_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 4};
 static cy_cuda_machine one_block_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 1};
 static kernel_case cases[MAX_CASES];
 static int ncases;
@@ -760,6 +761,7 @@ static void add_all_cases(void) {
   add_attentions();
   add_scatters();
   add_angles();
+  add_varying_attentions();
 }
 
 static void schedule_cases(void) {

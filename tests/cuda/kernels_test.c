@@ -122,6 +122,8 @@ static const struct {
     {"scatter add f32 1x2100", "== owner ?", ">= owner ?", COMMON},
     {"scatter add f32 1x2100", "begin + strand * 8", "begin + (255 - strand) * 8", COMMON},
     {"matmul 1x34x64x700 f16 B turned rows", "each = (turns + some - 1) / some", "each = turns / some", COMMON},
+    {"attention f16 1x4/2 2x900", "*lo += share * part", "*lo += share * BN", COMMON},
+    {"attention f16 1x4/2 2x900", "share = WEIGH(z, r % M, 0, part[DV], top == none ? 0 : top)", "share = 1", COMMON},
 };
 
 static bool write_fault(int fault, int i) {

@@ -124,7 +124,7 @@ static bool launch_shim(const kernel_case *c, const char *symbol, int turn, case
   memcpy(slots + memory->n, sizes, (size_t)nsizes * sizeof *sizes);
   int n = memory->n + nsizes;
   choose_schedule(c, turn);
-  if (how.tensors)
+  if (how.tensors && case_by_tensors(c))
     return launch_tensors(c, symbol, memory, slots, n);
   int shared = cy_cuda_shared_bytes(c->form, how.arch);
   int64_t combined = case_combine_blocks(c);
