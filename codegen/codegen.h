@@ -35,6 +35,7 @@ bool cy_machine_words(const cy_machine *m);                       /* see cy_targ
 bool cy_machine_mixed_bytes(const cy_machine *m);                 /* see cy_target.mixed_bytes */
 bool cy_machine_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n); /* see cy_target.int_rows */
 int64_t cy_machine_few_rows(const cy_machine *m);                 /* see cy_target.few_rows */
+int64_t cy_machine_few_queries(const cy_machine *m);              /* see cy_target.few_queries */
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
 bool cy_machine_allow_tf32(cy_machine *m);
 /* May libraries use cuDNN, where it is found when they are loaded and is faster? REQUIRE: no load without it. */

@@ -103,6 +103,8 @@ struct cy_target {
   /* Products of up to so many rows with weights in integers (cy_contraction.b_bits) have a generator of their own; 0:
    * plain kernels are as good. */
   int64_t few_rows;
+  /* The same of attention: of up to so many rows of queries that have the same keys; 0: there is one generator. */
+  int64_t few_queries;
   /* Do such products take rows of f32 only, which they round to halves where matmul_blocks allows it? */
   bool blocks_round;
   /* Do products of bytes cost the same whatever the signs of both, and little more with a zero point of the weights? */

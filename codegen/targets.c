@@ -101,6 +101,8 @@ bool cy_machine_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n
 
 int64_t cy_machine_few_rows(const cy_machine *m) { return m->target->few_rows; }
 
+int64_t cy_machine_few_queries(const cy_machine *m) { return m->target->few_queries; }
+
 bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target->tf32; }
 
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use) {

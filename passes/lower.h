@@ -15,6 +15,7 @@ typedef struct cy_lower_options {
   int64_t busy_parts; /* see cy_pass_options: softmax of long rows takes as many tasks as are useful; 0: a task each */
   bool searches;  /* Are top-k and the like kernels, not calls of the runtime, which only reaches the host's memory? */
   int64_t few_rows;     /* cy_target.few_rows */
+  int64_t few_queries;  /* cy_target.few_queries */
   int64_t tile_columns; /* see cy_machine_tile_columns */
   bool verify; /* checks the program; what is wrong with it ends the process as a bug */
 } cy_lower_options;

@@ -4,7 +4,8 @@
  * become two batch axes, (heads of k, heads of q per head of k), of which the second stands still in k and v. What
  * happens to a score (softcap, bias, masks) and how it becomes a weight is loop IR, written here once: targets run it
  * inside their kernels, and the plain nest has the same expressions. The nest keeps one row of weights in scratch; it
- * serves types and targets without a generator.
+ * serves types and targets without a generator. Where the number of queries is a symbol, and the target has a form of its
+ * own for few of them, as for a model that writes token by token, there are two launches, of which a run takes one.
  */
 #include "lower_int.h"
 
@@ -106,7 +107,8 @@ static bool set_batch(cy_kb *b, const cy_type *const *t, cy_place *const *p, cy_
   return true;
 }
 
-static bool set_operands(cy_kb *b, const cy_attention *a, cy_expr *out_idx) {
+/* most_rows: of queries, 0: any number. */
+static bool set_operands(cy_kb *b, const cy_attention *a, int64_t most_rows, cy_expr *out_idx) {
   cy_lowering *l = b->l;
   cy_contraction *c = cy_kernel_contraction(b->k);
   const cy_val in[3] = {a->q, a->k, a->v};
@@ -124,7 +126,7 @@ static bool set_operands(cy_kb *b, const cy_attention *a, cy_expr *out_idx) {
   c->a = arg[0];
   c->b = arg[1];
   c->v = arg[2];
-  c->m = t[0]->dim[r - 2];
+  c->m = most_rows ? cy_dim_min(l->g, t[0]->dim[r - 2], cy_dim_const(l->g, most_rows)) : t[0]->dim[r - 2];
   c->k = t[0]->dim[r - 1];
   c->keys = t[1]->dim[r - 2];
   c->n = t[2]->dim[r - 1];
@@ -161,31 +163,63 @@ static void build_scores(cy_kb *b, const cy_attention *a, int rank, const cy_exp
   cy_kernel_end(k);
 }
 
-static bool lower_generated(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_val target) {
+/* A kernel without its scores and results; false: no generator has it. */
+static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int64_t most_rows, cy_val anchor,
+                            cy_expr *out_idx) {
   if (l->o->level == 0 || !l->o->supports || !cy_lower_is_stored(l, a->q) || !cy_lower_is_stored(l, a->k) ||
       !cy_lower_is_stored(l, a->v))
     return false;
-  cy_kb b;
-  cy_kb_init(&b, l, "attention");
-  cy_expr idx[CY_MAX_RANK];
-  if (!set_operands(&b, a, idx))
+  cy_kb_init(b, l, "attention");
+  if (!set_operands(b, a, most_rows, out_idx))
     return false;
-  cy_contraction *c = cy_kernel_contraction(b.k);
-  const cy_type *t = cy_lower_type(l, anchor);
-  cy_dtype dtype = cy_compute_dtype((cy_dtype)t->dtype);
-  c->acc = cy_kernel_add_local(b.k, dtype);
-  c->score = cy_kernel_add_local(b.k, dtype);
-  c->top = cy_kernel_add_local(b.k, dtype);
-  c->key = cy_kernel_add_var(b.k, c->keys);
+  cy_contraction *c = cy_kernel_contraction(b->k);
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype);
+  c->acc = cy_kernel_add_local(b->k, dtype);
+  c->score = cy_kernel_add_local(b->k, dtype);
+  c->top = cy_kernel_add_local(b->k, dtype);
+  c->key = cy_kernel_add_var(b->k, c->keys);
   c->scale = a->scale;
   c->causal = a->causal;
   c->window = a->window;
   c->past = a->past ? a->past : cy_dim_const(l->g, 0);
-  if (!l->o->supports(l->o->target, b.k))
+  return l->o->supports(l->o->target, b->k);
+}
+
+static void finish_generated(cy_kb *b, const cy_attention *a, cy_val anchor, cy_val target, const cy_expr *idx) {
+  build_scores(b, a, cy_lower_type(b->l, anchor)->rank, idx);
+  cy_lower_finish(b, target, anchor, idx, cy_x_local(b->k, cy_kernel_contraction(b->k)->acc));
+  cy_kb_launch(b, false);
+}
+
+/* The most queries of a head that are few; 0: the target has no form of its own for them, or they are always or never. */
+static int64_t few_queries(cy_lowering *l, const cy_attention *a) {
+  const cy_type *q = cy_lower_type(l, a->q), *k = cy_lower_type(l, a->k);
+  head_axis h = heads_of(l, q, k);
+  cy_dim together = h.shared ? h.shared : cy_dim_is(l->g, k->dim[h.axis], 1) ? q->dim[h.axis] : cy_dim_const(l->g, 1);
+  int64_t heads, least, most, few = l->o->few_queries;
+  few = cy_dim_is_const(l->g, together, &heads) && heads > 0 ? few / heads : 0;
+  cy_dim_range(l->g, q->dim[q->rank - 2], &least, &most);
+  return least <= few && few < most ? few : 0;
+}
+
+static bool lower_generated(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_val target) {
+  cy_expr idx[CY_MAX_RANK];
+  cy_kb b;
+  cy_branch many;
+  if (!build_generated(&b, l, a, 0, anchor, idx))
     return false;
-  build_scores(&b, a, t->rank, idx);
-  cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
-  cy_kb_launch(&b, false);
+  const cy_type *q = cy_lower_type(l, a->q);
+  int64_t few = few_queries(l, a);
+  if (few)
+    cy_lower_branch_from(l, q->dim[q->rank - 2], few + 1, &many);
+  finish_generated(&b, a, anchor, target, idx);
+  if (!few)
+    return true;
+  cy_lower_otherwise(l, &many);
+  if (!build_generated(&b, l, a, few, anchor, idx))
+    cy_bug("attention of few rows has no generator");
+  finish_generated(&b, a, anchor, target, idx);
+  cy_lower_join(l, &many);
   return true;
 }
 

@@ -33,8 +33,8 @@
 enum {
   CHUNK = 16,
   MOST_SIZE = 256,
-  FEW_ROWS = 16,
   THREADS = 256,
+  MANY_ROWS = 64, /* and keys, of most shapes */
   MOST_SHARES = 32,
   LEAST_TILES = 2, /* of keys, for each share */
   FEW_EACH = 2     /* blocks of a multiprocessor, where they have few rows: those wait for memory, others multiply */
@@ -152,8 +152,20 @@ static const shape *choose_many(const cy_machine *m, cy_kernel *k, const view *v
   return NULL;
 }
 
+/* Are shapes of few rows better? They take twice as long for a row; so where four times as many blocks all have a
+ * multiprocessor to themselves, although other shapes would share keys. */
+static bool few_rows(const cy_machine *m, cy_kernel *k, const view *v) {
+  cy_graph *g = cy_kernel_graph(k);
+  int64_t rows, heads, keys;
+  if (cy_cu_estimate(g, v->rows, 512) <= CY_CUDA_FEW_QUERIES)
+    return true;
+  return cy_dim_is_const(g, v->rows, &rows) && cy_dim_is_const(g, v->heads, &heads) &&
+         cy_dim_is_const(g, cy_kernel_contraction(k)->keys, &keys) &&
+         heads * cy_ceil(rows, MANY_ROWS) * (1 + keys / (2 * MANY_ROWS * LEAST_TILES)) * 4 <= cy_cu_wanted_blocks(m);
+}
+
 static const shape *choose(const cy_machine *m, cy_kernel *k, const view *v) {
-  bool few = cy_cu_estimate(cy_kernel_graph(k), v->rows, 512) <= FEW_ROWS;
+  bool few = few_rows(m, k, v);
   const shape *s = choose_many(m, k, v);
   if (s)
     return s;
@@ -170,7 +182,7 @@ static bool by_warpgroup(const view *v, const cy_cuda_tile *t) {
 }
 
 static int share_blocks(const cy_machine *m, const cy_cuda_form *form) {
-  return cy_cu_wanted_blocks(m) * (form->tile.m <= FEW_ROWS ? FEW_EACH : 1);
+  return cy_cu_wanted_blocks(m) * (form->tile.m <= CY_CUDA_FEW_QUERIES ? FEW_EACH : 1);
 }
 
 /* How many blocks share the keys of a tile of rows: no more than fill the device, each with some tiles of keys. The kernel
@@ -473,7 +485,8 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
 static const char end_of_constants[] =
     "#undef BM\n#undef BN\n#undef NT\n#undef CH\n#undef EB\n#undef D\n#undef DP\n#undef DV\n#undef DVP\n"
     "#undef QC\n#undef VC\n#undef RS\n#undef WC\n#undef CV\n#undef TM\n#undef TN\n#undef STAGES\n"
-    "#undef TILE\n#undef WARPS_N\n#undef WN\n#undef SHARES\n#undef SHARE_BLOCKS\n#undef SHARE_KEYS\n#undef PARTS\n#undef CAUSAL\n#undef WINDOW\n"
+    "#undef TILE\n#undef WARPS_N\n#undef WN\n#undef SHARES\n#undef SHARE_BLOCKS\n#undef SHARE_KEYS\n#undef "
+    "PARTS\n#undef CAUSAL\n#undef WINDOW\n"
     "#undef WARPGROUPS\n#undef PLACE\n#undef WGMMA\n#undef WGMMA_HELD\n"
     "#undef RAW\n#undef HIDES\n#undef CHANGED\n#undef UNIT\n#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef "
     "BITS\n#undef WEIGH\n#undef EMPTY\n\n";

@@ -379,7 +379,8 @@ static const char plain_body[] =
     "    for (int c = 0; c < CV * 4; c++) {\n"
     "      const int n = (c / 4 * 16 + tx) * 4 + c % 4;\n"
     "      if (r0 + ty * TM + i < R && n < DV)\n"
-    "        $S_end($N, shares, share, all, R, M, S, keys, z, r0 + ty * TM + i, n, o[i][c / 4][c % 4], top[i], sum[i]);\n"
+    "        $S_end($N, shares, share, all, R, M, S, keys, z, r0 + ty * TM + i, n, o[i][c / 4][c % 4], top[i], "
+    "sum[i]);\n"
     "    }\n"
     "  }\n";
 

@@ -469,6 +469,7 @@ const cy_target cy_target_cuda = {
     .busy_parts = 256,
     .mixed_bytes = true,
     .few_rows = CY_CUDA_FEW_ROWS,
+    .few_queries = CY_CUDA_FEW_QUERIES,
     .half_factors = half_factors,
     .peak = peak,
     .occupancy = cy_cuda_occupancy,

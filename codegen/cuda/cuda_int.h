@@ -77,7 +77,8 @@ typedef struct cy_cuda_arch {
 } cy_cuda_arch;
 
 enum {
-  CY_CUDA_FEW_ROWS = 4, /* of a product that reads the matrix once (gemv.c) */
+  CY_CUDA_FEW_ROWS = 4,     /* of a product that reads the matrix once (gemv.c) */
+  CY_CUDA_FEW_QUERIES = 16, /* of attention, for tiles of so many rows (attention.c) */
   CY_CUDA_COMBINE_THREADS = 64,
   CY_CUDA_TMA_THREADS = 384,
   CY_CUDA_TMA_TILES = 4 * (128 + 256) * 128, /* bytes of shared memory for factors, */

@@ -166,6 +166,18 @@ def attention(width, length, causal, tokens=16384, hidden=2048):
                 bytes=8 * batch * heads * length * width)
 
 
+def attention_step(rows, keys, heads, shared=1, width=128):
+    """Some words of one text against all before: `shared` heads of queries have the same keys."""
+    own = heads // shared
+    ports = [('q', 'f16', [1, heads, rows, width])] + [(name, 'f16', [1, own, keys, width]) for name in 'kv']
+
+    def with_torch(torch, q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=shared > 1)
+    return Case('attention_%d_of_%d_heads_%d_%d' % (rows, keys, heads, own),
+                [helper.make_node('Attention', ['q', 'k', 'v'], ['y'])], ports, with_torch,
+                flop=4 * heads * rows * keys * width, bytes=4 * (own * keys + heads * rows) * width)
+
+
 def launches(n=64):
     """Small products in a row: what a launch of a recorded graph costs."""
     nodes = [helper.make_node('MatMul', ['h%d' % i if i else 'a', 'b'], ['h%d' % (i + 1) if i + 1 < LAUNCHES else 'y'])
@@ -187,6 +199,8 @@ def all_cases(small=False):
     lengths = [64] if small else [512, 2048, 8192, 16384]
     size = {'tokens': 64, 'hidden': 128} if small else {}
     rows += [attention(width, length, False, **size) for width in (64, 128) for length in lengths]
+    rows += [attention_step(1, *((300, 4, 2) if small else (16384, 32, 4))),
+             attention_step(16, *((300, 2) if small else (4096, 12)))]
     rows += [launches(16 if small else 64)] + ordered(small)
     rows += [attention(width, length, True, **size) for width in (64, 128) for length in lengths[1:]]
     rows += [product('bf16', n), product('f32', n, options=['--tf32'], tf32=True), product('f32', n),

@@ -18,7 +18,8 @@ enum {
   TF32 = 512,
   FILLED = 1024, /* a block or two fill the device: they have many rows */
   HOPPER = 2048, /* .. which is of sm_90a */
-  FOUR = 4096    /* the device is of sm_90a, and four blocks fill it */
+  FOUR = 4096,   /* the device is of sm_90a, and four blocks fill it */
+  WIDE = 8192    /* .. some more than these kernels have; else three */
 };
 
 typedef struct attention_row {
@@ -122,8 +123,11 @@ static void add_attention(const attention_row *r) {
                (int)r->share, (int)r->m, (int)r->keys, (int)r->size, (int)r->columns, r->what);
   bool symbolic = r->what & SYMBOLIC;
   q->machine.tf32 = r->what & TF32;
+  q->machine.state = r->what & WIDE ? NULL : &three_blocks;
   if (r->what & (FILLED | FOUR))
-    q->machine.state = r->what & FOUR ? &four_blocks_90a : r->columns > 64 || r->what & HOPPER ? &one_block_90a : &one_block;
+    q->machine.state = r->what & FOUR                        ? &four_blocks_90a
+                       : r->columns > 64 || r->what & HOPPER ? &one_block_90a
+                                                             : &one_block;
   q->syms = calloc(64, sizeof *q->syms);
   c->kind = CY_CONTRACT_ATTENTION;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->type, 0);
@@ -200,10 +204,10 @@ static void add_attentions(void) {
       {CY_BF16, 1, 2, 2, 70, 200, 64, 64, CAUSAL | TOKENS | FILLED | HOPPER | SYMBOLIC, 0, 130},
       {CY_F16, 1, 1, 1, 130, 270, 128, 128, CAUSAL | TOKENS | FILLED, 0, 140},
       /* blocks that share the keys; the last ones have none */
-      {CY_F16, 1, 4, 2, 1, 700, 64, 64, CAUSAL, 0, 650},
-      {CY_F16, 2, 1, 1, 20, 1100, 40, 24, MASK, 0, 0},
-      {CY_F32, 1, 2, 2, 3, 500, 64, 64, CAUSAL, 300, 480},
-      {CY_F32, 1, 1, 1, 33, 400, 96, 80, LENGTHS, 0, 0},
+      {CY_F16, 1, 4, 2, 1, 700, 64, 64, CAUSAL | WIDE, 0, 650},
+      {CY_F16, 2, 1, 1, 20, 1100, 40, 24, MASK | WIDE, 0, 0},
+      {CY_F32, 1, 2, 2, 3, 500, 64, 64, CAUSAL | WIDE, 300, 480},
+      {CY_F32, 1, 1, 1, 33, 400, 96, 80, LENGTHS | WIDE, 0, 0},
   };
   for (size_t i = 0; i < CHECK_COUNT(rows); i++)
     add_attention(&rows[i]);
@@ -213,11 +217,14 @@ static void add_attentions(void) {
  * which every so many is tried. */
 static void add_varying_attentions(void) {
   static const attention_row rows[] = {
-      {CY_F16, 1, 4, 2, 2, 900, 64, 64, CAUSAL | SYMBOLIC, 0, 895},
-      {CY_F32, 2, 3, 1, 5, 400, 64, 64, MASK | SYMBOLIC, 0, 0},
-      {CY_BF16, 1, 2, 2, 3, 640, 128, 128, CAUSAL | SYMBOLIC | TOKENS, 200, 600},
-      {CY_F32, 1, 1, 1, 70, 300, 96, 80, TF32 | LENGTHS | SYMBOLIC, 0, 0},
-      {CY_F32, 1, 2, 1, 7, 100, 40, 24, CAUSAL | SYMBOLIC, 0, 95}, /* too few keys to share */
+      {CY_F16, 1, 4, 2, 2, 900, 64, 64, CAUSAL | SYMBOLIC | WIDE, 0, 895},
+      {CY_F32, 2, 3, 1, 5, 400, 64, 64, MASK | SYMBOLIC | WIDE, 0, 0},
+      {CY_BF16, 1, 2, 2, 3, 640, 128, 128, CAUSAL | SYMBOLIC | TOKENS | WIDE, 200, 600},
+      {CY_F32, 1, 1, 1, 70, 300, 96, 80, TF32 | LENGTHS | SYMBOLIC | WIDE, 0, 0},
+      {CY_F32, 1, 2, 1, 7, 100, 40, 24, CAUSAL | SYMBOLIC | WIDE, 0, 95}, /* too few keys to share */
+      /* rows in tiles of few, so that there are more blocks */
+      {CY_F16, 1, 2, 1, 70, 100, 64, 64, CAUSAL | TOKENS | WIDE, 0, 30},
+      {CY_F32, 1, 2, 1, 40, 70, 40, 24, WIDE, 0, 0},
       /* in one of two by tensor maps */
       {CY_F16, 1, 1, 1, 140, 200, 64, 64, CAUSAL | SYMBOLIC | FOUR, 0, 60},
       {CY_F16, 1, 1, 1, 100, 390, 64, 64, CAUSAL | SYMBOLIC | FOUR, 0, 290},

@@ -29,6 +29,7 @@ typedef struct kernel_case {
 } kernel_case;
 
 static cy_cuda_machine one_block = {.wanted_blocks = 1};
+static cy_cuda_machine three_blocks = {.wanted_blocks = 3};
 static cy_cuda_machine four_blocks_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 4};
 static cy_cuda_machine one_block_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 1};
 static kernel_case cases[MAX_CASES];

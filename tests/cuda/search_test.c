@@ -1,6 +1,6 @@
 /* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels, elements scattered by many blocks, running
  * sums by parts, and sizes that only the run tells, of rows and of products with weights in integers: CUDA models on the
- * mock driver.
+ * mock driver; so is attention.
  *
  * The reference is the same model for a CPU, where functions of the runtime search: results must be equal byte for
  * byte, under each schedule of threads. Inputs have many equal elements, zeros of both signs and NaN; sizes are such
@@ -353,6 +353,22 @@ static void test_lengths(void) {
   compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-4f, launches, NULL});
 }
 
+/* Attention of symbols: a form for few rows (16 together: 8 of each of two heads), one for many; blocks share long keys, and
+ * another kernel puts together what they have. */
+static void test_attention(void) {
+  static const search rows[] = {
+      {"queries",
+       {1, 8, 9, 70},
+       "graph @g(%q: f32[1,4,n,24], %k: f32[1,2,300,24]) {\n  %y = attention %q, %k, %k {scale=0.2}\n  return %y\n}\n"},
+      {"keys",
+       {5, 700},
+       "graph @g(%q: f32[2,4,3,24], %k: f32[2,4,n,24]) {\n  %y = attention %q, %k, %k {scale=0.2, causal=1, "
+       "past=[n]}\n  return %y\n}\n"},
+  };
+  static const int launches[][MAX_SIZES] = {{2, 2, 2, 2}, {1, 2}};
+  compare_all(rows, 2, &(expected){true, 1e-4f, launches, "--cudnn=off"});
+}
+
 /* Products with weights in integers: a form for few rows, one for many, on one copy. Blocks of that one share k here, and
  * another kernel adds what they have. */
 static void test_weights(void) {
@@ -390,6 +406,7 @@ static const check_test tests[] = {
     {"steps", test_steps},
     {"lengths", test_lengths},
     {"weights in integers", test_weights},
+    {"attention", test_attention},
 };
 
 int main(int argc, char **argv) { return models_main(argc, argv, tests, CHECK_COUNT(tests), NULL); }
