@@ -179,7 +179,7 @@ static bool nonzero(cy_lowering *l, const cy_node_info *n) {
 
 /* ---- non-maximum suppression: for each batch and class (a row) ---- */
 
-enum { TOP, LEFT, BOTTOM, RIGHT, AREA, SIDES };
+enum { TOP, LEFT, BOTTOM, RIGHT, AREA, SIDES, WORD = 32, MOST_SQUARES = 1 << 17 /* of WORD words: 16 MB */ };
 
 typedef struct nms {
   cy_lowering *l;
@@ -299,7 +299,130 @@ static cy_expr overlaps(cy_kb *b, const cy_expr x[SIDES], const cy_expr y[SIDES]
   return too_much;
 }
 
-/* A task is a row: candidate after candidate is held against those that were kept, by all threads of the task. */
+static cy_expr side_at(cy_kb *b, const cy_place *sides, cy_expr row, int side, cy_expr i) {
+  const cy_expr idx[3] = {row, cy_x_index(b->k, side), i};
+  return cy_kb_load(b, sides, CY_F32, 3, idx);
+}
+
+static cy_expr as_u32(cy_kb *b, uint32_t v) { return cy_x_int(b->k, CY_U32, v); }
+
+/* [row][side][candidate], the best ones first. */
+static cy_place sides_in_order(const nms *s, cy_dim padded) {
+  cy_lowering *l = s->l;
+  const cy_dim dims[3] = {s->rows, cy_dim_const(l->g, SIDES), padded};
+  cy_place sides = cy_lower_temp(l, CY_F32, dims, 3);
+  cy_kb b;
+  cy_kb_init(&b, l, "nms_sides");
+  cy_expr row = cy_kb_grid_index(&b, s->rows), i = cy_kb_grid_index(&b, padded);
+  cy_expr last = bin(&b, CY_OP_sub, cy_x_dim(b.k, s->most), cy_x_index(b.k, 1));
+  const cy_expr at[2] = {row, bin(&b, CY_OP_min, i, last)};
+  cy_local side[SIDES];
+  for (int n = 0; n < SIDES; n++)
+    side[n] = cy_kernel_add_local(b.k, CY_F32);
+  cy_expr box = cy_x_cast(b.k, cy_kb_load(&b, &s->order.at, s->order.at_type, 2, at), CY_I64);
+  read_box(s, &b, bin(&b, CY_OP_div, row, cy_x_dim(b.k, s->classes)), box, side);
+  for (int n = 0; n < SIDES; n++) {
+    const cy_expr to[3] = {row, cy_x_index(b.k, n), i};
+    cy_kb_store(&b, &sides, CY_F32, 3, to, local(&b, side[n]));
+  }
+  cy_kb_launch(&b, true);
+  return sides;
+}
+
+/* [row][word][candidate]: bit j of word w tells that the candidate's overlap with the later one w * WORD + j is too much. */
+static cy_place overlap_bits(const nms *s, cy_dim words, cy_dim padded) {
+  cy_lowering *l = s->l;
+  const cy_place sides = sides_in_order(s, padded);
+  const cy_dim dims[3] = {s->rows, words, padded};
+  cy_place bits = cy_lower_temp(l, CY_U32, dims, 3);
+  cy_kb b;
+  cy_kb_init(&b, l, "nms_overlaps");
+  cy_expr mine[SIDES], theirs[SIDES], idx[3];
+  for (int i = 0; i < 3; i++)
+    idx[i] = cy_kb_grid_index(&b, dims[i]);
+  for (int n = 0; n < SIDES; n++) {
+    cy_expr side = side_at(&b, &sides, idx[0], n, idx[2]);
+    theirs[n] = local(&b, local_set(&b, CY_F32, side));
+  }
+  cy_local word = local_set(&b, CY_U32, as_u32(&b, 0));
+  cy_expr bit = cy_kb_loop(&b, cy_dim_const(l->g, WORD), false);
+  cy_expr j = add(&b, bin(&b, CY_OP_mul, idx[1], cy_x_index(b.k, WORD)), bit);
+  for (int n = 0; n < SIDES; n++)
+    mine[n] = side_at(&b, &sides, idx[0], n, j);
+  cy_expr too_much = overlaps(&b, mine, theirs, scalar_input(s, &b, 3));
+  too_much = bin(&b, CY_OP_and, bin(&b, CY_OP_gt, j, idx[2]), too_much);
+  cy_expr one = bin(&b, CY_OP_shl, as_u32(&b, 1), cy_x_cast(b.k, bit, CY_U32));
+  cy_kernel_accum(b.k, word, CY_OP_or, cy_x_select(b.k, too_much, one, as_u32(&b, 0)));
+  cy_kernel_end(b.k);
+  cy_kb_store(&b, &bits, CY_U32, 3, idx, local(&b, word));
+  cy_kb_launch(&b, true);
+  return bits;
+}
+
+/* What keeping knows of a row while it goes on. */
+typedef struct keeping {
+  cy_expr row;
+  cy_local gone, chosen, found; /* bits of a word: overlap too much with what is kept; are kept. How many are in all */
+} keeping;
+
+/* Goes through the candidates of a word one after the other. */
+static void keep_word(const nms *s, cy_kb *b, const keeping *q, const cy_place *bits, cy_expr word,
+                      const cy_place *kept) {
+  cy_kernel *k = b->k;
+  cy_expr limit = cy_x_dim(k, s->limit), last = bin(b, CY_OP_sub, cy_x_dim(k, s->most), cy_x_index(k, 1));
+  cy_expr bit = cy_kb_loop(b, cy_dim_const(s->l->g, WORD), false), shift = cy_x_cast(k, bit, CY_U32);
+  cy_expr i = add(b, bin(b, CY_OP_mul, word, cy_x_index(k, WORD)), bit);
+  cy_expr hit = bin(b, CY_OP_and, bin(b, CY_OP_shr, local(b, q->gone), shift), as_u32(b, 1));
+  cy_expr fits = bin(b, CY_OP_and, bin(b, CY_OP_lt, i, load(b, &s->found, CY_I64, q->row)),
+                     bin(b, CY_OP_lt, local(b, q->found), limit));
+  cy_expr is_good = bin(b, CY_OP_and, fits, bin(b, CY_OP_eq, hit, as_u32(b, 0)));
+  cy_local good = local_set(b, CY_BOOL, is_good);
+  const cy_expr mine[3] = {q->row, word, i}, box[2] = {q->row, bin(b, CY_OP_min, i, last)};
+  cy_expr more = cy_kb_load(b, bits, CY_U32, 3, mine), none = as_u32(b, 0);
+  const cy_expr to[2] = {q->row, cy_x_select(k, local(b, good), local(b, q->found), limit)}; /* or where nobody looks */
+  cy_kb_store(b, kept, CY_I64, 2, to, cy_x_cast(k, cy_kb_load(b, &s->order.at, s->order.at_type, 2, box), CY_I64));
+  cy_kernel_set(k, q->gone, bin(b, CY_OP_or, local(b, q->gone), cy_x_select(k, local(b, good), more, none)));
+  cy_expr one = bin(b, CY_OP_shl, as_u32(b, 1), shift);
+  cy_kernel_set(k, q->chosen, bin(b, CY_OP_or, local(b, q->chosen), cy_x_select(k, local(b, good), one, none)));
+  cy_kernel_set(k, q->found, add(b, local(b, q->found), cy_x_cast(k, local(b, good), CY_I64)));
+  cy_kernel_end(k);
+}
+
+/* The same selection as keep_best's: all pairs first, by as many threads as there are; then a task for each row goes
+ * through the candidates word by word, whose bits it has in a register, and marks what overlaps with the kept ones. */
+static void keep_by_bits(const nms *s, cy_dim words, const cy_place *kept, const cy_place *counts) {
+  cy_lowering *l = s->l;
+  cy_dim size = cy_dim_const(l->g, WORD), padded = cy_dim_mul(l->g, words, size);
+  const cy_place bits = overlap_bits(s, words, padded);
+  cy_kb b;
+  cy_kb_init(&b, l, "nms_bits");
+  keeping q = {.row = cy_kb_grid_index(&b, s->rows)};
+  cy_karg marks = cy_kb_scratch(&b, CY_U32, words);
+  cy_expr v = cy_kb_loop(&b, words, true);
+  cy_kernel_store(b.k, marks, v, as_u32(&b, 0));
+  cy_kernel_end(b.k);
+  q.found = local_set(&b, CY_I64, cy_x_index(b.k, 0));
+  cy_expr word = cy_kb_loop(&b, words, false);
+  q.gone = local_set(&b, CY_U32, cy_x_load(b.k, marks, word));
+  q.chosen = local_set(&b, CY_U32, as_u32(&b, 0));
+  keep_word(s, &b, &q, &bits, word, kept);
+  v = cy_kb_loop(&b, words, true);
+  cy_local mark = local_set(&b, CY_U32, cy_x_load(b.k, marks, v));
+  cy_expr bit = cy_kb_loop(&b, size, false);
+  const cy_expr at[3] = {q.row, v, add(&b, bin(&b, CY_OP_mul, word, cy_x_index(b.k, WORD)), bit)};
+  cy_expr kept_bit = bin(&b, CY_OP_shr, local(&b, q.chosen), cy_x_cast(b.k, bit, CY_U32));
+  cy_expr is_kept = bin(&b, CY_OP_ne, bin(&b, CY_OP_and, kept_bit, as_u32(&b, 1)), as_u32(&b, 0));
+  cy_kernel_accum(b.k, mark, CY_OP_or, cy_x_select(b.k, is_kept, cy_kb_load(&b, &bits, CY_U32, 3, at), as_u32(&b, 0)));
+  cy_kernel_end(b.k);
+  cy_kernel_store(b.k, marks, v, local(&b, mark));
+  cy_kernel_end(b.k);
+  cy_kernel_end(b.k);
+  store(&b, counts, CY_I64, q.row, local(&b, q.found));
+  cy_kb_launch(&b, true);
+}
+
+/* A task is a row: candidate after candidate is held against those that were kept, by all threads of the task. It takes
+ * no memory for pairs. */
 static void keep_best(const nms *s, const cy_place *kept, cy_dim room, const cy_place *counts) {
   cy_lowering *l = s->l;
   cy_graph *g = l->g;
@@ -340,6 +463,20 @@ static void keep_best(const nms *s, const cy_place *kept, cy_dim room, const cy_
   cy_kb_launch(&b, true);
 }
 
+/* By bits where there is room for those of all pairs: candidates one by one cost a barrier and more for each. */
+static void keep(const nms *s, const cy_place *kept, cy_dim room, const cy_place *counts) {
+  cy_lowering *l = s->l;
+  cy_graph *g = l->g;
+  cy_dim words = cy_dim_cdiv(g, s->most, cy_dim_const(g, WORD)), one = cy_dim_const(g, 1);
+  cy_dim squares = cy_dim_max(g, cy_dim_mul(g, s->rows, cy_dim_mul(g, words, words)), one);
+  cy_branch fits;
+  cy_lower_branch(l, cy_dim_div(g, cy_dim_const(g, MOST_SQUARES), squares), &fits);
+  keep_by_bits(s, words, kept, counts);
+  cy_lower_otherwise(l, &fits);
+  keep_best(s, kept, room, counts);
+  cy_lower_join(l, &fits);
+}
+
 static bool non_max_suppression(cy_lowering *l, const cy_node_info *n) {
   cy_graph *g = l->g;
   cy_val out = n->out[0];
@@ -356,7 +493,7 @@ static bool non_max_suppression(cy_lowering *l, const cy_node_info *n) {
   cy_dim room = cy_dim_addi(g, s.limit, 1), dims[2] = {s.rows, room};
   cy_place kept = cy_lower_temp(l, CY_I64, dims, 2);
   numbers counts = {number_at, list_of(l, CY_I64, s.rows), CY_I64, s.rows};
-  keep_best(&s, &kept, room, &counts.place);
+  keep(&s, &kept, room, &counts.place);
   cy_place starts = starts_of(l, &counts, 0), all = starts;
   all.offset = cy_dim_add(g, all.offset, s.rows);
   cy_lower_read(l, &all, CY_I64, sym);

@@ -228,8 +228,45 @@ static void test_suppression(void) {
        "  @most = const i64[] {1100}\n  @iou = const f32[] {0.5}\n"
        "  @low = const f32[] {0.25}\n  %y = non_max_suppression %b, %p, @most, "
        "@iou, @low {center_point_box=1} : i64[s,3]\n  return %y\n}\n"},
+      {"more pairs than there is room for",
+       {12000},
+       "sym s = count(%y, 0)\ngraph @g(%b: f32[1,n,4], %p: f32[1,1,n]) {\n  @most = const i64[1] {9}\n"
+       "  @iou = const f32[1] {0.2}\n  %y = non_max_suppression %b, %p, @most, @iou "
+       "{center_point_box=0} : i64[s,3]\n  return %y\n}\n"},
   };
   compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL, NULL});
+}
+
+/* Of equal elements the first or the last one; rows that begin with NaN, of nothing but infinities, across columns. */
+static void test_positions(void) {
+  static const search rows[] = {
+      {"f64",
+       {1},
+       "graph @g(%x: f32[60,300]) {\n  %d = cast %x : f64[60,300]\n"
+       "  %y = argmax %d {axis=1, keepdims=1, select_last=0}\n  %z = argmin %d {axis=1, keepdims=0, select_last=1}\n"
+       "  %v = argmax %d {axis=0, keepdims=0, select_last=1}\n  return %y, %z, %v\n}\n"},
+      {"infinities",
+       {1},
+       "graph @g(%x: f32[60,3,300]) {\n  @zero = const f64[] {0}\n  %d = cast %x : f64[60,3,300]\n  %i = div %d, "
+       "@zero\n"
+       "  %y = argmax %i {axis=2, keepdims=1, select_last=0}\n  %z = argmin %i {axis=2, keepdims=0, select_last=1}\n"
+       "  return %y, %z\n}\n"},
+      {"i64",
+       {1},
+       "graph @g(%x: f32[3,140000]) {\n  @zero = const f32[] {0}\n  %m = max %x, @zero\n  %l = cast %m : "
+       "i64[3,140000]\n"
+       "  %y = argmax %l {axis=1, keepdims=0, select_last=0}\n  %z = argmin %l {axis=1, keepdims=0, select_last=1}\n"
+       "  return %y, %z\n}\n"},
+      {"f64 of any length",
+       {5, 300, 140000},
+       "graph @g(%x: f32[2,n]) {\n  %d = cast %x : f64[2,n]\n"
+       "  %y = argmax %d {axis=1, keepdims=0, select_last=0}\n  return %y\n}\n"},
+      {"f32",
+       {1},
+       "graph @g(%x: f32[60,300]) {\n  %y = argmax %x {axis=1, keepdims=1, select_last=1}\n"
+       "  %z = argmin %x {axis=1, keepdims=0, select_last=0}\n  return %y, %z\n}\n"},
+  };
+  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 0, NULL, NULL});
 }
 
 /* Few places that are hit many times, in the order of the updates: sums of floats are those of a CPU, bit by bit. */
@@ -401,6 +438,7 @@ static const check_test tests[] = {
     {"unique", test_unique},
     {"non-maximum suppression", test_suppression},
     {"scatter", test_scatter},
+    {"positions", test_positions},
     {"running sums", test_running},
     {"recurrent", test_recurrent},
     {"steps", test_steps},
