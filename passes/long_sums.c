@@ -8,8 +8,8 @@
  * The parts and their order are the graph's: results do not depend on timing.
  *
  * Where results are few or rows lie together, argmax and argmin become a maximum first: of 64-bit keys that are in the
- * order of the elements, and among equal ones in that of the positions wanted. A search takes one element after the
- * other, a maximum has no order.
+ * order of the elements, and among equal ones in that of the positions wanted; or, of 64-bit elements, the extremum and
+ * then the position of what equals it. A search takes one element after the other, a maximum has no order.
  *
  * Refused: rows that one task sums in little more time than it takes to launch another kernel; and, except in images,
  * rows whose length is not known or has no fitting divisor.
@@ -156,12 +156,12 @@ static cy_val in_order(cy_graph *g, cy_val x, bool opposite) {
   return real ? cy_build_select(g, cy_build_binary(g, CY_OP_eq, x, x), key, least) : key;
 }
 
-/* Is a search along `axis` better a maximum? Rows of 32-bit positions and elements only. */
+/* Is a search along `axis` better a maximum? Positions have 32 bits, beside elements of 64 bits as many. */
 static bool is_long_search(cy_graph *g, const cy_type *t, int axis) {
-  int64_t length, extent, results = 1;
-  bool together = true;
-  cy_dtype dtype = (cy_dtype)t->dtype;
-  if (!cy_dim_is_const(g, t->dim[axis], &length) || length > INT32_MAX || cy_dtype_of(dtype)->bits > 32)
+  int64_t length = LEAST_SEARCH, extent, results = 1;
+  bool together = true, known_length = cy_dim_is_const(g, t->dim[axis], &length);
+  int bits = cy_dtype_of((cy_dtype)t->dtype)->bits;
+  if (bits <= 32 ? !known_length || length > INT32_MAX : bits > 64)
     return false;
   for (int i = 0; i < t->rank; i++) {
     bool known = cy_dim_is_const(g, t->dim[i], &extent);
@@ -172,22 +172,41 @@ static bool is_long_search(cy_graph *g, const cy_type *t, int axis) {
   return together ? length >= LEAST_SEARCH : length >= APART_SEARCH && results < APART_RESULTS;
 }
 
+/* u32: the position by a maximum of keys, which have the element above the position. */
+static cy_val by_keys(cy_graph *g, cy_val x, cy_val at, int axis, bool least, bool last, bool keep) {
+  int64_t axes[1] = {axis};
+  cy_val key = cy_build_cast(g, in_order(g, x, least), CY_U64), mask = scalar_like(g, key, UINT32_MAX);
+  at = cy_build_cast(g, last ? at : cy_build_unary(g, CY_OP_not, at), CY_U64);
+  key = cy_build_binary(g, CY_OP_or, cy_build_binary(g, CY_OP_shl, key, scalar_like(g, key, 32)), at);
+  at = cy_build_reduce(g, CY_OP_reduce_max, key, axes, 1, keep);
+  return cy_build_binary(g, CY_OP_and, last ? at : cy_build_unary(g, CY_OP_not, at), mask);
+}
+
+/* The same of elements that a key has no room for, of i64: the extremum first, then the position of what equals it. */
+static cy_val by_value(cy_graph *g, cy_val x, cy_val at, int axis, bool least, bool last, bool keep) {
+  int64_t axes[1] = {axis};
+  cy_val numbers = x;
+  if (cy_dtype_is_float((cy_dtype)cy_type_of(g, x)->dtype)) {
+    cy_val worst = cy_build_like(g, x, least ? __builtin_inf() : -__builtin_inf());
+    numbers = cy_build_select(g, cy_build_binary(g, CY_OP_eq, x, x), x, worst);
+  }
+  cy_val best = cy_build_reduce(g, least ? CY_OP_reduce_min : CY_OP_reduce_max, numbers, axes, 1, true);
+  cy_val none = scalar_like(g, at, last ? 0 : INT64_MAX);
+  at = cy_build_select(g, cy_build_binary(g, CY_OP_eq, x, best), at, none);
+  return cy_build_reduce(g, last ? CY_OP_reduce_max : CY_OP_reduce_min, at, axes, 1, keep);
+}
+
 /* A row that begins with NaN has its position 0, as where elements are compared with the best one so far. */
 static cy_val search(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   cy_val x = n->in[0];
   const cy_type t = *cy_type_of(g, x), out = *cy_type_of(g, n->out[0]);
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
-  int64_t axes[1] = {axis};
-  bool last = cy_attr_get_int(n, CY_ATTR_select_last, 0) != 0;
+  bool last = cy_attr_get_int(n, CY_ATTR_select_last, 0) != 0, is_wide = cy_dtype_of((cy_dtype)t.dtype)->bits > 32;
   if (!rw->pass->options->busy_parts || !is_long_search(g, &t, axis))
     return 0;
-  cy_val key = cy_build_cast(g, in_order(g, x, n->op == CY_OP_argmin), CY_U64);
-  cy_val at = cy_build_iota(g, CY_U32, t.dim, t.rank, axis), mask = scalar_like(g, key, UINT32_MAX);
-  at = cy_build_cast(g, last ? at : cy_build_unary(g, CY_OP_not, at), CY_U64);
-  key = cy_build_binary(g, CY_OP_or, cy_build_binary(g, CY_OP_shl, key, scalar_like(g, key, 32)), at);
-  at = cy_build_reduce(g, CY_OP_reduce_max, key, axes, 1, out.rank == t.rank);
-  at = cy_build_binary(g, CY_OP_and, last ? at : cy_build_unary(g, CY_OP_not, at), mask);
+  cy_val at = cy_build_iota(g, is_wide ? CY_I64 : CY_U32, t.dim, t.rank, axis);
+  at = (is_wide ? by_value : by_keys)(g, x, at, axis, n->op == CY_OP_argmin, last, out.rank == t.rank);
   at = cy_build_cast(g, at, CY_I64);
   if (!cy_dtype_is_float((cy_dtype)t.dtype))
     return at;

@@ -150,7 +150,11 @@ def ordered(small):
                   node('Cast', ['c'], ['l'], to=TensorProto.INT64), node('Constant', [], ['e'], value_ints=[edges, 1]),
                   node('Reshape', ['l', 'e'], ['i']), node('ScatterND', ['b', 'i', 'u'], ['y'], reduction='add')],
                  [('b', 'f32', [rows, columns]), ('p', 'f32', [edges]), ('u', 'f32', [edges, columns])], scatter,
-                 bytes=4 * (2 * rows * columns + edges * (columns + 1)))]
+                 bytes=4 * (2 * rows * columns + edges * (columns + 1))),
+            Case('argmax_i64',
+                 [node('Cast', ['x'], ['l'], to=TensorProto.INT64), node('ArgMax', ['l'], ['p'], axis=1, keepdims=0),
+                  node('Cast', ['p'], ['y'], to=TensorProto.FLOAT)], [('x', 'f32', [8, 2 * n])],
+                 lambda torch, x: x.long().argmax(1).float(), bytes=64 * n)]
 
 
 def attention(width, length, causal, tokens=16384, hidden=2048):
