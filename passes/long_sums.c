@@ -172,7 +172,7 @@ static bool is_long_search(cy_graph *g, const cy_type *t, int axis) {
   return together ? length >= LEAST_SEARCH : length >= APART_SEARCH && results < APART_RESULTS;
 }
 
-/* u32: the position by a maximum of keys, which have the element above the position. */
+/* The position by a maximum of keys, which have the element above the position. */
 static cy_val by_keys(cy_graph *g, cy_val x, cy_val at, int axis, bool least, bool last, bool keep) {
   int64_t axes[1] = {axis};
   cy_val key = cy_build_cast(g, in_order(g, x, least), CY_U64), mask = scalar_like(g, key, UINT32_MAX);

@@ -329,7 +329,7 @@ static cy_place sides_in_order(const nms *s, cy_dim padded) {
   return sides;
 }
 
-/* [row][word][candidate]: bit j of word w tells that the candidate's overlap with the later one w * WORD + j is too much. */
+/* [row][word][candidate]: bit j of word w tells that it overlaps too much with the later candidate w * WORD + j. */
 static cy_place overlap_bits(const nms *s, cy_dim words, cy_dim padded) {
   cy_lowering *l = s->l;
   const cy_place sides = sides_in_order(s, padded);

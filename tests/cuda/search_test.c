@@ -1,6 +1,6 @@
 /* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels, elements scattered by many blocks, running
- * sums by parts, and sizes that only the run tells, of rows and of products with weights in integers: CUDA models on the
- * mock driver; so is attention.
+ * sums by parts, and sizes that only the run tells, of rows, of attention and of products with weights in integers: CUDA
+ * models on the mock driver.
  *
  * The reference is the same model for a CPU, where functions of the runtime search: results must be equal byte for
  * byte, under each schedule of threads. Inputs have many equal elements, zeros of both signs and NaN; sizes are such
@@ -390,7 +390,7 @@ static void test_lengths(void) {
   compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-4f, launches, NULL});
 }
 
-/* Attention of symbols: a form for few rows (16 together: 8 of each of two heads), one for many; blocks share long keys, and
+/* Attention of symbols: a form for few rows (16: 8 of each of two heads), one for many; blocks share long keys, and
  * another kernel puts together what they have. */
 static void test_attention(void) {
   static const search rows[] = {
