@@ -228,6 +228,11 @@ static void test_suppression(void) {
        "  @most = const i64[] {1100}\n  @iou = const f32[] {0.5}\n"
        "  @low = const f32[] {0.25}\n  %y = non_max_suppression %b, %p, @most, "
        "@iou, @low {center_point_box=1} : i64[s,3]\n  return %y\n}\n"},
+      {"no candidates",
+       {1, 40},
+       "sym s = count(%y, 0)\ngraph @g(%b: f32[1,n,4], %p: f32[1,2,n]) {\n  @most = const i64[] {9}\n"
+       "  @iou = const f32[] {0.5}\n  @low = const f32[] {100}\n  %y = non_max_suppression %b, %p, @most, "
+       "@iou, @low {center_point_box=0} : i64[s,3]\n  return %y\n}\n"},
       {"more pairs than there is room for",
        {12000},
        "sym s = count(%y, 0)\ngraph @g(%b: f32[1,n,4], %p: f32[1,1,n]) {\n  @most = const i64[1] {9}\n"
