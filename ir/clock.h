@@ -1,4 +1,4 @@
-/* clock.h - times of the compiler and the tools; how fast this machine's clock ticks, for floors of time.
+/* clock.h - times of the compiler and the tools and their medians; how fast this machine's clock ticks, for floors of time.
  *
  * A floor is counted in cycles, which hang on the program and on the kind of CPU only; whoever shows it beside a time
  * (--explain, cyto-run --profile) measures the clock there and then. No library gives the rate a core runs at under
@@ -8,6 +8,7 @@
 #define CY_CLOCK_H
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <time.h>
 
 /* Milliseconds since some moment. */
@@ -15,6 +16,16 @@ static inline double cy_clock_ms(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static inline int cy_numbers_compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* The least first; the median is then numbers[n / 2]. */
+static inline void cy_numbers_sort(double *numbers, size_t n) {
+  qsort(numbers, n, sizeof *numbers, cy_numbers_compare);
 }
 
 /* Hertz: the time of a chain of multiplications and additions, four cycles a link on every x86-64 of this century. */

@@ -38,12 +38,6 @@ static bool is_half(const cy_graph *g, cy_val v) {
   return v && (cy_type_of(g, v)->dtype == CY_F16 || cy_type_of(g, v)->dtype == CY_BF16);
 }
 
-static bool encloses(const cy_graph *g, cy_block outer, cy_block b) {
-  while (b && b != outer)
-    b = cy_block_of(g, b)->parent;
-  return b == outer;
-}
-
 static wide *wide_of(widening *w, cy_val v) {
   if (v >= w->capacity) {
     uint32_t capacity = cy_value_count(w->g) * 2 + 64;
@@ -61,7 +55,7 @@ static cy_val widened(widening *w, cy_val v, cy_block b) {
   if (!is_half(w->g, v))
     return v;
   wide *known = wide_of(w, v);
-  if (!known->value || !encloses(w->g, known->block, b))
+  if (!known->value || !cy_block_encloses(w->g, known->block, b))
     *known = (wide){cy_build_cast(w->g, v, CY_F32), b};
   return known->value;
 }

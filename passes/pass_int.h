@@ -84,6 +84,7 @@ cy_val cy_fold_gather_elements(cy_graph *g, const cy_node_info *n);
 /* ---- query.c ---- */
 cy_node_info *cy_def(const cy_graph *g, cy_val v);              /* the defining node or NULL */
 cy_node_info *cy_def_of(const cy_graph *g, cy_val v, cy_op op); /* .. if it is an `op` */
+bool cy_block_encloses(const cy_graph *g, cy_block outer, cy_block b); /* it is b, or b lies in it */
 static inline const cy_type *cy_type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
 bool cy_splat_is(cy_graph *g, cy_val v, double want); /* constant with all elements equal to want */
 bool cy_never_negative(cy_graph *g, cy_val v);        /* the graph says so; an element may be NaN */

@@ -16,6 +16,12 @@ cy_node_info *cy_def_of(const cy_graph *g, cy_val v, cy_op op) {
   return n && n->op == op ? n : NULL;
 }
 
+bool cy_block_encloses(const cy_graph *g, cy_block outer, cy_block b) {
+  while (b && b != outer)
+    b = cy_block_of(g, b)->parent;
+  return b == outer;
+}
+
 bool cy_splat_is(cy_graph *g, cy_val v, double want) {
   double have;
   return v && cy_value_is_const(g, v) && cy_value_is_splat(g, v, &have) && have == want;

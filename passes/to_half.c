@@ -52,12 +52,6 @@ typedef struct narrowing {
   narrow *of; /* [value], of those that there were at the beginning */
 } narrowing;
 
-static bool encloses(const cy_graph *g, cy_block outer, cy_block b) {
-  while (b && b != outer)
-    b = cy_block_of(g, b)->parent;
-  return b == outer;
-}
-
 /* ---- constants ---- */
 
 static double largest(const cy_data *d) {
@@ -137,7 +131,7 @@ static cy_val bytes_behind(const cy_graph *g, cy_val v) {
 static cy_val narrowed(narrowing *s, cy_val v, const cy_node_info *n) {
   cy_val source = bytes_behind(s->g, v);
   narrow *known = &s->of[source ? source : v];
-  if (!known->refused && (!known->value || (!source && !encloses(s->g, known->block, n->block))))
+  if (!known->refused && (!known->value || (!source && !cy_block_encloses(s->g, known->block, n->block))))
     *known = (narrow){source ? narrow_constant(s, source, n) : cy_build_cast(s->g, v, s->half), n->block, false};
   known->refused = !known->value;
   if (known->refused || !source || source == v)

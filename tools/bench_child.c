@@ -137,11 +137,6 @@ static int inputs_bind(cyto_context *context, cyto_model *model, uint64_t seed, 
   return failed;
 }
 
-static int double_compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Runs for `seconds`, at least three times. */
 static int runs_time(cyto_context *context, double seconds, cy_bench_sample *out, cyto_error *error) {
   double *times = malloc(sizeof *times * MAX_RUNS), end = cy_clock_ms() + seconds * 1e3;
@@ -154,7 +149,7 @@ static int runs_time(cyto_context *context, double seconds, cy_bench_sample *out
     start = stop;
   }
   if (n >= 3) {
-    qsort(times, (size_t)n, sizeof *times, double_compare);
+    cy_numbers_sort(times, (size_t)n);
     out->median_ms = times[n / 2];
     out->min_ms = times[0];
     out->runs = n;

@@ -7,6 +7,8 @@
  */
 #include "tools/bench.h"
 
+#include "ir/clock.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <stddef.h>
@@ -36,11 +38,6 @@ static double *field_of(cy_bench_sample *s, int f) {
   return (double *)((char *)s + fields[f].offset);
 }
 
-static int double_compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* The median process of a result, field by field. */
 static cy_bench_sample median_sample(const cy_bench_result *result) {
   cy_bench_sample out = {0};
@@ -50,7 +47,7 @@ static cy_bench_sample median_sample(const cy_bench_result *result) {
       cy_bench_sample s = result->samples[i];
       values[i] = *field_of(&s, f);
     }
-    qsort(values, (size_t)result->n_samples, sizeof *values, double_compare);
+    cy_numbers_sort(values, (size_t)result->n_samples);
     *field_of(&out, f) = values[result->n_samples / 2];
   }
   return out;

@@ -416,11 +416,6 @@ static void print_info(const cyto_model *model) {
 
 /* ---- running ---- */
 
-static int compare_times(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static int run_timed(cyto_context *context, long repeat) {
   cyto_error error;
   double start = cy_clock_ms();
@@ -439,7 +434,7 @@ static int run_timed(cyto_context *context, long repeat) {
     }
     times[i] = cy_clock_ms() - start;
   }
-  qsort(times, (size_t)repeat, sizeof *times, compare_times);
+  cy_numbers_sort(times, (size_t)repeat);
   printf("first %.3f ms, then %ld runs: min %.3f ms, median %.3f ms\n", first, repeat, times[0], times[repeat / 2]);
   free(times);
   return 0;

@@ -502,13 +502,6 @@ static bool fill_packing(cy_kernel *k, packing *f) {
   return true;
 }
 
-static bool loads_argument(cy_kernel *k, cy_karg arg) {
-  for (cy_expr e = 1; e <= cy_expr_count(k); e++)
-    if (cy_expr_of(k, e)->op == CY_X_LOAD && cy_expr_of(k, e)->id == arg)
-      return true;
-  return false;
-}
-
 static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
   const cy_cu_generator *generator = form->generator;
   cy_kernel *k = plan->kernel;
@@ -524,7 +517,7 @@ static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_fo
   int64_t chunk = 16 / f.bytes;
   cy_kernel_args(k, &args);
   plan->dead_arg = (int32_t)cy_kernel_contraction(k)->b;
-  plan->reads_dead = loads_argument(k, cy_kernel_contraction(k)->b);
+  plan->reads_dead = cy_kernel_loads(k, cy_kernel_contraction(k)->b);
   form->packed_k = cy_round_up(f.taps * f.depth, chunk);
   form->packed_arg = cy_kernel_add_arg(k, CY_ARG_READ, args[plan->dead_arg].dtype, 0);
   plan->packed_arg = (int32_t)form->packed_arg;
