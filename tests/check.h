@@ -2,12 +2,14 @@
  *
  * A program lists its tests in a table and ends with `return check_main(argc, argv, tests, CHECK_COUNT(tests));`. A
  * failing CHECK prints file and line and goes on with the next statement; CHECK_REQUIRE leaves the test function.
- * Arguments are substrings of the names to run (none: all). The last line is "N passed, N failed, N skipped"; exit 1
- * when any failed. Checks may be used from several threads. check_folder makes a folder for temporary files.
+ * Arguments are substrings of the names to run (none: all). Rows whose names begin with '*' make ready what others need,
+ * and run in any case. The last line is "N passed, N failed, N skipped"; exit 1 when any failed. Checks may be used from
+ * several threads. check_folder makes a folder for temporary files, check_threads counts threads.
  */
 #ifndef CHECK_H
 #define CHECK_H
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,10 +92,21 @@ static inline const char *check_folder(const char *name, char out_path[CHECK_PAT
   return n < CHECK_PATH ? mkdtemp(out_path) : NULL;
 }
 
+/* How many threads this process has. */
+static inline int check_threads(void) {
+  int count = 0;
+  DIR *dir = opendir("/proc/self/task");
+  for (struct dirent *entry; dir && (entry = readdir(dir));)
+    count += entry->d_name[0] != '.';
+  if (dir)
+    closedir(dir);
+  return count;
+}
+
 static inline int check_main(int argc, char **argv, const check_test *tests, int count) {
   int passed = 0, failed = 0, skipped = 0;
   for (int i = 0; i < count; i++) {
-    int wanted = argc < 2;
+    int wanted = argc < 2 || *tests[i].name == '*';
     for (int a = 1; a < argc; a++)
       wanted |= strstr(tests[i].name, argv[a]) != NULL;
     if (!wanted)

@@ -89,19 +89,25 @@ static const char product[] =
 
 /* ---- helpers ---- */
 
-/* Compiles a graph, unless it was the last one of this name. */
-static void compile(const char *text, const char *name, const char *options) {
-  static const char *made[2], *with[2];
-  int cpu = !strcmp(name, "cpu.so");
-  if (made[cpu] == text && with[cpu] && !strcmp(with[cpu], options))
-    return;
-  made[cpu] = text;
-  with[cpu] = options;
-  write_file("net.txt", text, strlen(text));
+static void compile_as(const char *name, const char *options) {
   char command[4 * PATH_MAX];
   snprintf(command, sizeof command, "%s/cytoc %s -o %s %s -j 1", build, path_of("net.txt"), path_of(name), options);
   if (system(command))
     CHECK_FAIL("%s", command);
+}
+
+/* Makes net.so of a graph, and cpu.so to compare with, unless they are there from the last time. */
+static void compile(const char *text, const char *options) {
+  static const char *made, *with;
+  int same = made == text;
+  if (same && !strcmp(with, options))
+    return;
+  made = text;
+  with = options;
+  write_file("net.txt", text, strlen(text));
+  compile_as("net.so", options);
+  if (!same)
+    compile_as("cpu.so", "--target=native");
 }
 
 static void new_input(unsigned seed) {
@@ -207,8 +213,7 @@ static void fails(int status, const char *text) {
 
 static void test_results(void) {
   char said[1000];
-  compile(plane, "net.so", "--target=sm_80");
-  compile(plane, "cpu.so", "--target=native");
+  compile(plane, "--target=sm_80");
   forget_counts();
   both(4, 2e-6f, said);
   CHECK_STR_HAS(said, "device 0 'Mock GPU' (sm_89), driver for CUDA 13.0, kernels: sm_80; cuDNN 9.19.0 (");
@@ -223,8 +228,7 @@ static void test_results(void) {
 static void test_stream(void) {
   char said[1000];
   int recordings = mock->recordings;
-  compile(line, "net.so", "--target=sm_80");
-  compile(line, "cpu.so", "--target=native");
+  compile(line, "--target=sm_80");
   stream = (void *)1;
   both(4, 2e-6f, said);
   stream = NULL;
@@ -236,8 +240,7 @@ static void test_axes(void) {
   char said[1000];
   const char *texts[] = {line, space};
   for (int i = 0; i < 2; i++) {
-    compile(texts[i], "net.so", "--target=sm_80");
-    compile(texts[i], "cpu.so", "--target=native");
+    compile(texts[i], "--target=sm_80");
     both(3, 2e-6f, said);
     CHECK_STR_HAS(said, "faster for 2 of 2 convolutions so far");
   }
@@ -246,11 +249,10 @@ static void test_axes(void) {
 /* With fixed sizes a convolution of one tap is a product of matrices; it is given to cuDNN all the same. */
 static void test_fixed(void) {
   static const char *const options[] = {"--target=sm_80 --dim batch=1", "--target=sm_80 --dim batch=1 --fp16"};
-  compile(plane, "cpu.so", "--target=native");
   batches = 1;
   for (int i = 0; i < 2; i++) {
     char said[1000];
-    compile(plane, "net.so", options[i]);
+    compile(plane, options[i]);
     both(3, i ? 3e-3f : 2e-6f, said);
     CHECK_STR_HAS(said, "faster for 4 of 4 convolutions so far");
   }
@@ -259,10 +261,9 @@ static void test_fixed(void) {
 
 static void test_half(void) {
   static const char *const options[] = {"--target=sm_80 --fp16", "--target=sm_80 --bf16", "--target=sm_80 --tf32"};
-  compile(plane, "cpu.so", "--target=native");
   for (int i = 0; i < 3; i++) {
     char said[1000];
-    compile(plane, "net.so", options[i]);
+    compile(plane, options[i]);
     forget_counts();
     both(3, i == 1 ? 3e-2f : 3e-3f, said);
     CHECK_STR_HAS(said, "faster for 8 of 8 convolutions so far");
@@ -274,7 +275,7 @@ static void test_half(void) {
 
 static void test_own_is_faster(void) {
   char said[1000];
-  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "--target=sm_80");
   forget_choices();
   forget_counts();
   mock->kernel_us = 1;
@@ -289,8 +290,7 @@ static void test_own_is_faster(void) {
 static void test_own_by_tensor_maps(void) {
   char said[1000];
   int before = mock->maps;
-  compile(product, "net.so", "--target=sm_90a --fp16");
-  compile(product, "cpu.so", "--target=native");
+  compile(product, "--target=sm_90a --fp16");
   batches = 1;
   mock->capability = 90;
   cudnn_mock->graph_code = 3001;
@@ -301,7 +301,6 @@ static void test_own_by_tensor_maps(void) {
   mock->capability = 89;
   batches = 2;
   forget_choices();
-  compile(plane, "cpu.so", "--target=native");
 }
 
 /* ---- attention ---- */
@@ -310,10 +309,9 @@ static void test_attention(void) {
   static const char *const options[] = {"--target=sm_80 --fp16", "--target=sm_80 --bf16",
                                         "--target=sm_80 --fp16 --dim batch=1"};
   char said[1000], faster[60];
-  compile(attentions, "cpu.so", "--target=native");
   for (int i = 0; i < 3; i++) {
     batches = i == 2 ? 1 : 2;
-    compile(attentions, "net.so", options[i]);
+    compile(attentions, options[i]);
     forget_choices();
     forget_counts();
     both(3, i == 1 ? 3e-2f : 3e-3f, said);
@@ -332,8 +330,7 @@ static void test_attention(void) {
 static void test_attention_refused(void) {
   char said[1000], none[60];
   int *const codes[] = {&cudnn_mock->graph_code, &cudnn_mock->plan_code, &cudnn_mock->execute_code};
-  compile(attentions, "cpu.so", "--target=native");
-  compile(attentions, "net.so", "--target=sm_80 --fp16");
+  compile(attentions, "--target=sm_80 --fp16");
   for (int i = 0; i < CHECK_COUNT(codes); i++) {
     forget_choices();
     *codes[i] = i < 2 ? 3001 : 5000;
@@ -350,8 +347,7 @@ static void test_wrong_results(void) {
   static const int counts[] = {2 * ATTENTIONS, 8}, right[] = {2 * ATTENTIONS, 6}; /* two have no other engine */
   for (int i = 0; i < 2; i++) {
     char said[1000], faster[60];
-    compile(texts[i], "cpu.so", "--target=native");
-    compile(texts[i], "net.so", "--target=sm_80 --fp16");
+    compile(texts[i], "--target=sm_80 --fp16");
     forget_choices();
     cudnn_mock->wrong = 0; /* the fastest */
     forget_counts();
@@ -363,7 +359,6 @@ static void test_wrong_results(void) {
     cudnn_mock->wrong = -1;
   }
   forget_choices();
-  compile(plane, "cpu.so", "--target=native");
 }
 
 /* ---- what is remembered ---- */
@@ -391,7 +386,7 @@ static void damage(const char *text, size_t n, size_t at) {
 
 static void test_choices(void) {
   static char text[4000], again[4000];
-  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "--target=sm_80");
   forget_choices();
   expect_timed(8);
   expect_timed(0);
@@ -428,7 +423,7 @@ static void test_choices(void) {
 
 /* Without a folder that can be written, everything works but remembering. */
 static void test_no_cache(void) {
-  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "--target=sm_80");
   setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);
   expect_timed(8);
   expect_timed(8);
@@ -438,27 +433,25 @@ static void test_no_cache(void) {
 /* A plan that was chosen once and cannot be made any more: everything is timed again. */
 static void test_stale_plan(void) {
   char said[1000];
-  compile(line, "net.so", "--target=sm_80");
-  compile(line, "cpu.so", "--target=native");
+  compile(line, "--target=sm_80");
   forget_choices();
   both(1, 2e-6f, said);
   cudnn_mock->plan_code = 3000;
   both(1, 2e-6f, said);
   CHECK_STR_HAS(said, "faster for 0 of 2 convolutions so far");
   cudnn_mock->plan_code = 0;
-  compile(plane, "cpu.so", "--target=native");
   forget_choices();
 }
 
 /* ---- what can be wrong ---- */
 
 static void test_absent(void) {
-  compile(plane, "net.so", "--target=sm_80 --cudnn=require");
+  compile(plane, "--target=sm_80 --cudnn=require");
   setenv("CYTO_CUDNN", "", 1);
   fails(CYTO_NO_DEVICE,
         "the model is compiled with --cudnn=require, but there is no libcudnn.so.9 because CYTO_CUDNN is "
         "empty: install it (pip: nvidia-cudnn-cu13");
-  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "--target=sm_80");
   char said[1000];
   both(2, 2e-6f, said);
   CHECK_STR_HAS(said, "; cuDNN is not used: no libcudnn.so.9 because CYTO_CUDNN is empty");
@@ -479,7 +472,7 @@ static void test_places(void) {
     check_skipped = "the loader finds cuDNN before that";
     return;
   }
-  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "--target=sm_80");
   unsetenv("CYTO_CUDNN");
   snprintf(venv, sizeof venv, "%s/venv", dir);
   setenv("VIRTUAL_ENV", venv, 1);
@@ -494,7 +487,7 @@ static void test_places(void) {
 /* The loader finds what the process has already opened. */
 static void test_loader(void) {
   char said[1000];
-  compile(plane, "net.so", "--target=sm_80 --cudnn=require");
+  compile(plane, "--target=sm_80 --cudnn=require");
   unsetenv("CYTO_CUDNN");
   both(1, 2e-6f, said);
   CHECK_STR_HAS(said, "; cuDNN 9.19.0 (libcudnn.so.9): faster for 8 of 8");
@@ -502,7 +495,7 @@ static void test_loader(void) {
 }
 
 static void test_wrong(void) {
-  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "--target=sm_80");
   cudnn_mock->version = 8907;
   fails(CYTO_NO_DEVICE, "it is cuDNN 8, but 9 is expected");
   cudnn_mock->version = 100100;
@@ -528,7 +521,7 @@ static void test_wrong(void) {
 /* Convolutions that it does not take are ours. */
 static void test_unsupported(void) {
   int *const codes[] = {&cudnn_mock->graph_code, &cudnn_mock->plan_code, &cudnn_mock->execute_code};
-  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "--target=sm_80");
   for (int i = 0; i < CHECK_COUNT(codes); i++) {
     char said[1000];
     forget_choices();
@@ -543,7 +536,7 @@ static void test_unsupported(void) {
 /* One that was chosen and then fails is an error, not another kernel. */
 static void test_fails_later(void) {
   char said[1000];
-  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "--target=sm_80");
   forget_choices();
   both(1, 2e-6f, said);
   cudnn_mock->execute_code = 5001;
@@ -553,7 +546,7 @@ static void test_fails_later(void) {
 
 static void test_memory(void) {
   char said[1000];
-  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "--target=sm_80");
   forget_choices();
   cudnn_mock->workspace = (size_t)1 << 40; /* too much: another engine, or ours */
   both(2, 2e-6f, said);
@@ -564,7 +557,7 @@ static void test_memory(void) {
 
 static void test_off(void) {
   char said[1000];
-  compile(plane, "net.so", "--target=sm_80 --cudnn=off");
+  compile(plane, "--target=sm_80 --cudnn=off");
   cudnn_mock->version = 8907;
   both(2, 2e-6f, said);
   CHECK(!strstr(said, "cuDNN"));
@@ -772,11 +765,11 @@ static void open_mock_cudnn(void) {
 }
 
 static const check_test tests[] = {
-    {"open mock", open_mock},
+    {"*open mock", open_mock},
     {"places", test_places},
     {"attention of refused sizes", test_refused_attention},
     {"graphs of the real library", test_real_graphs},
-    {"open mock of cuDNN", open_mock_cudnn},
+    {"*open mock of cuDNN", open_mock_cudnn},
     {"results", test_results},
     {"stream", test_stream},
     {"one and three axes", test_axes},

@@ -758,7 +758,7 @@ static void test_unload_late(void) {
 
 static const check_test tests[] = {
     {"no driver", test_no_driver},
-    {"open mock", open_mock},
+    {"*open mock", open_mock},
     {"refusals", test_refusals},
     {"run, record, replay", test_run_record_replay},
     {"errors", test_errors},

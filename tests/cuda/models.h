@@ -1,7 +1,6 @@
 /* models.h - what the tests of the CUDA runtime share: models compiled into a folder of their own, the mocks.
  *
- * cytoc is led to the mock of NVRTC, the runtime to the mock driver, once a test named "open mock" has run; it does so
- * before any that are asked for by name, but those in front of it.
+ * cytoc is led to the mock of NVRTC, the runtime to the mock driver, once the test "*open mock" has run.
  */
 #ifndef TESTS_CUDA_MODELS_H
 #define TESTS_CUDA_MODELS_H
@@ -13,7 +12,6 @@
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -66,8 +64,6 @@ static inline cyto_model *load(const char *name) {
 
 static inline void open_mock(void) {
   char path[PATH_MAX + 40];
-  if (mock)
-    return;
   snprintf(path, sizeof path, "%s/tests/cuda/mock/libcuda.so.1", build);
   driver = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* the runtime's dlopen("libcuda.so.1") finds it by its soname */
   void *symbol = driver ? dlsym(driver, "mock_cuda") : NULL;
@@ -78,15 +74,6 @@ static inline void open_mock(void) {
   }
   memcpy(&get, &symbol, sizeof get);
   mock = get();
-}
-
-/* Are tests asked for by name, and all of them behind `behind`? */
-static bool only_behind(int argc, char **argv, const check_test *tests, const char *behind) {
-  for (; strcmp(tests->name, behind); tests++)
-    for (int a = 1; a < argc; a++)
-      if (strstr(tests->name, argv[a]))
-        return false;
-  return argc > 1;
 }
 
 /* main() of a program: fills build and dir, runs the tests when prepare (NULL: nothing) has given 0, and cleans up. */
@@ -105,8 +92,6 @@ static int models_main(int argc, char **argv, const check_test *tests, int n_tes
   run_command("mkdir -p %s%s%s", home, "", "");
   setenv("CY_MOCK_CACHE", home, 1);
   int rc = prepare ? prepare() : 0;
-  if (!rc && only_behind(argc, argv, tests, "open mock"))
-    open_mock();
   if (!rc)
     rc = check_main(argc, argv, tests, n_tests);
   run_command("rm -rf %s%s%s", dir, "", "");

@@ -437,7 +437,7 @@ static void test_weights(void) {
 }
 
 static const check_test tests[] = {
-    {"open mock", open_mock},
+    {"*open mock", open_mock},
     {"topk", test_topk},
     {"nonzero", test_nonzero},
     {"unique", test_unique},

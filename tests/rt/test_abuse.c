@@ -8,7 +8,6 @@
 #include "../check.h"
 #include "cyrt.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <limits.h>
@@ -434,16 +433,6 @@ static void test_signals(void) {
 
 /* ---- plug-ins ---- */
 
-static int threads_alive(void) {
-  int count = 0;
-  DIR *dir = opendir("/proc/self/task");
-  for (struct dirent *entry; dir && (entry = readdir(dir));)
-    count += entry->d_name[0] != '.';
-  if (dir)
-    closedir(dir);
-  return count;
-}
-
 /* A plug-in with a model and a runtime in it, which is closed while its helpers are awake or asleep, and opened again. */
 static void test_plugin(void) {
   int after_first = 0;
@@ -461,9 +450,9 @@ static void test_plugin(void) {
     dlclose(plugin);
     nanosleep(&pause, NULL);
     if (i == 0)
-      after_first = threads_alive();
+      after_first = check_threads();
   }
-  CHECK(threads_alive() <= after_first);
+  CHECK(check_threads() <= after_first);
 }
 
 int main(int argc, char **argv) {

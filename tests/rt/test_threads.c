@@ -8,7 +8,6 @@
 #include "../check.h"
 #include "cyrt.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -171,16 +170,6 @@ static void test_fork(void) {
   }
 }
 
-static int threads_alive(void) {
-  int count = 0;
-  DIR *dir = opendir("/proc/self/task");
-  for (struct dirent *entry; dir && (entry = readdir(dir));)
-    count += entry->d_name[0] != '.';
-  if (dir)
-    closedir(dir);
-  return count;
-}
-
 static void run_linked(const cyrt_model *linked, int32_t expected_tag) {
   static float left[400], right[400], sum[400];
   int64_t symbols[] = {100};
@@ -212,12 +201,12 @@ static void test_one_pool(void) {
     dlclose(library);
   }
   run_sizes(2, 1);
-  int before = threads_alive();
+  int before = check_threads();
   run_linked(&rt_model_a, 1);
   run_linked(&rt_model_b, 2);
   int cpus = cyto_cpu_count();
   int most = before > cpus ? before : cpus;
-  CHECK(threads_alive() <= most);
+  CHECK(check_threads() <= most);
   dlclose(self);
 }
 
