@@ -5,8 +5,7 @@
  * least maximum relative error on the reduced interval, the low ones rounded to f32 before the next were fitted. Errors
  * (ulp, measured by tests/codegen/math_test.c): exp, log, log1p, sigmoid, tanh, erf, sin, cos, tan, asin, atan up to 4,
  * erfc up to 7, the compositions up to 8. Infinities, NaN, denormal results (but for those of sigmoid and erfc, which are
- * 0) and signed zeros (but for sin) come out as libm's. Kernels of 8-bit integers have a rougher sigmoid. To know before
- * editing: the order of operations is part of the result; contraction of a * b + c must not hurt.
+ * 0) and signed zeros come out as libm's. Kernels of 8-bit integers have a rougher sigmoid. To know before editing: the order of operations is part of the result; contraction of a * b + c must not hurt.
  */
 #include "loop_int.h"
 
@@ -343,7 +342,8 @@ static angle reduce_angle(cy_kernel *k, cy_expr x) {
   a.quadrant = cy_x_cast(k, bits(k, both, CY_U64), CY_I32);
   a.r = cy_x_cast(k, both, CY_F32);
   cy_expr z = mul(k, a.r, a.r);
-  a.sine = fma_of(k, mul(k, z, a.r), poly(k, z, s, COUNT(s)), a.r);
+  /* a product: a sum of -0 and what is added to it would be 0 */
+  a.sine = mul(k, a.r, fma_of(k, z, poly(k, z, s, COUNT(s)), num(k, 1)));
   a.cosine = fma_of(k, mul(k, z, z), poly(k, z, c, COUNT(c)), fma_of(k, z, num(k, -0.5), num(k, 1)));
   return a;
 }
