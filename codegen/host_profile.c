@@ -3,15 +3,14 @@
  * A launch gets a row (cyrt_profile_row of cyto_abi.h): a variable of the host module with what --explain says of the
  * launch, and two counters that the runtime adds to. cyto_model_profile() returns the table of rows; it is exported by
  * shared libraries, where cyto-run --profile finds it. The floor is counted in cycles, so the library is the same
- * wherever it is compiled.
+ * wherever it is compiled. It is taken back by the first launch with other sizes than those that it was computed for.
  */
 #include "codegen/host_int.h"
 
 #include <stdlib.h>
 
-static LLVMValueRef row_create(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
+static LLVMValueRef row_create(cy_host *h, cy_launch_facts facts, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
-  cy_launch_facts facts = cy_launch_explain(h->build, s, plan);
   LLVMValueRef fields[] = {cy_host_text(h, plan->symbol),
                            cy_host_text(h, plan->algorithm),
                            cy_host_text(h, facts.ops),
@@ -26,6 +25,23 @@ static LLVMValueRef row_create(cy_host *h, const cy_step *s, const cy_kernel_pla
   return row;
 }
 
+/* row->floor_cycles = 0, "not known", where a size is not the one that the floor is for. */
+static void check_floor(cy_host *h, cy_launch_facts facts, LLVMValueRef row) {
+  cy_cg *cg = h->cg;
+  LLVMValueRef other = NULL;
+  for (uint32_t i = 0; i < facts.n_assumed; i++) {
+    LLVMValueRef assumed = cy_i64(cg, cy_size_assumed(h->build, facts.assumed[i]));
+    LLVMValueRef differs = cy_icmp(cg, LLVMIntNE, cy_host_sym(h, facts.assumed[i]), assumed);
+    other = other ? LLVMBuildOr(cg->b, other, differs, "") : differs;
+  }
+  if (!other)
+    return;
+  cy_if branch;
+  cy_if_begin(cg, &branch, other);
+  cy_store(cg, LLVMConstReal(cg->f64, 0), cy_gepc(cg, row, offsetof(cyrt_profile_row, floor_cycles)), 8);
+  cy_if_end(cg, &branch);
+}
+
 LLVMValueRef cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel_plan *plan, LLVMValueRef *out_row) {
   *out_row = NULL;
   if (!h->build->o->profile)
@@ -36,7 +52,9 @@ LLVMValueRef cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel
     if (!h->profile)
       cy_no_memory();
   }
-  *out_row = h->profile[h->n_profile++] = row_create(h, s, plan);
+  cy_launch_facts facts = cy_launch_explain(h->build, s, plan);
+  *out_row = h->profile[h->n_profile++] = row_create(h, facts, plan);
+  check_floor(h, facts, *out_row);
   return cy_call(h->cg, cy_host_declare(h, "cyrt_profile_start", h->cg->i64, NULL, 0, false), NULL, 0);
 }
 

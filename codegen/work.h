@@ -53,7 +53,10 @@ void cy_explain(cy_work *b, FILE *out);
 typedef struct cy_launch_facts {
   const char *ops, *node; /* fused ops; the ONNX node of the first of them, "" when there is none */
   double floor_cycles;    /* of one core; 0: not known */
+  cy_sym *assumed;        /* it holds where these have the values of cy_size_assumed() */
+  uint32_t n_assumed;
 } cy_launch_facts;
+int64_t cy_size_assumed(const cy_work *b, cy_sym s);
 cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_kernel_plan *plan);
 
 /* ---- shards.c: machine code for all kernels; appends to b->objects. 0, or -1 after a diagnostic ---- */

@@ -5,7 +5,8 @@
  * least maximum relative error on the reduced interval, the low ones rounded to f32 before the next were fitted. Errors
  * (ulp, measured by tests/codegen/math_test.c): exp, log, log1p, sigmoid, tanh, erf, sin, cos, tan, asin, atan up to 4,
  * erfc up to 7, the compositions up to 8. Infinities, NaN, denormal results (but for those of sigmoid and erfc, which are
- * 0) and signed zeros come out as libm's. Kernels of 8-bit integers have a rougher sigmoid. To know before editing: the order of operations is part of the result; contraction of a * b + c must not hurt.
+ * 0) and signed zeros come out as libm's. Kernels of 8-bit integers have a rougher sigmoid. To know before editing:
+ * the order of operations is part of the result; contraction of a * b + c must not hurt.
  */
 #include "loop_int.h"
 

@@ -232,7 +232,7 @@ typedef int32_t (*cyrt_op)(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_i
 /* One launch of the program. */
 typedef struct cyrt_profile_row {
   const char *kernel, *algorithm, *ops, *node;
-  double floor_cycles; /* of one core; 0: not known */
+  double floor_cycles; /* of one core; 0: not known, as for sizes that it was not computed for */
   int64_t runs, ns;    /* of all contexts and threads */
 } cyrt_profile_row;
 

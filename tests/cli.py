@@ -263,14 +263,16 @@ def same_bytes_anywhere(folder, args):
 
 
 def profile(folder, args):
-    """cyto-run --profile has a row for every launch of a library compiled for it, and a message for any other."""
+    """cyto-run --profile has a row for every launch of a library compiled for it, and a message for any other. Floors are
+    for the sizes that --explain assumes, for others there are none; nothing takes less time than its floor."""
     outputs = []
-    for options in (['--profile'], []):
+    for options, batch in ((['--profile'], 3), ([], 3), (['--profile'], 1)):
         path = os.path.join(folder.out, 'm.so')
         code, _, err = lib.run([args.cytoc, MODEL, '-o', path] + options, env=folder.env)
         if code:
             return lib.reason(err, code)
-        run = [os.path.join(args.build, 'cyto-run'), path, '--random', '1', '--dim', 'batch=3', '--repeat', '4', '--profile']
+        run = [os.path.join(args.build, 'cyto-run'), path, '--random', '1', '--dim', 'batch=%d' % batch, '--repeat', '4', '--threads', '1',
+               '--profile']
         outputs.append(lib.run(run, env=folder.env))
     code, out, err = outputs[0]
     rows = [line.split() for line in out.splitlines() if re.match(r' +5 +\d', line)]
@@ -281,6 +283,35 @@ def profile(folder, args):
         return 'the times of the launches are not those of a run: %s, %g' % (parts, whole)
     if outputs[1][0] != 1 or 'compile it by cytoc --profile' not in outputs[1][2]:
         return 'without --profile: exit code %d: %s' % outputs[1][::2]
+    assumed = [line.split() for line in outputs[2][1].splitlines() if re.match(r' +5 +\d', line)]
+    if any(row[3:5] != ['-', '-'] for row in rows) or 'no floor: other sizes than --explain assumes' not in out:
+        return 'floors at other sizes: %s' % out
+    if len(assumed) != len(rows) or not all(0 < float(row[4]) < 100 for row in assumed) or 'no floor' in outputs[2][1]:
+        return 'no floors, or too high ones: %s' % outputs[2][1]
+    return None
+
+
+def floors(folder, args):
+    """--explain's floors count the operations that algorithms have left to do: Winograd's a quarter of those that the table
+    names; two integers at a time then do an eighth."""
+    path = os.path.join(folder.out, 'g.txt')
+    for dtypes, options, algorithm, times in ((('f32', 'f32', 'f32'), ['--fast-algorithms=off'], 'conv direct', 1),
+                                              (('f32', 'f32', 'f32'), ['--fast-algorithms=auto'], 'conv winograd', 4),
+                                              (('u8', 'i8', 'i32'), [], 'conv int8 winograd', 8)):
+        with open(path, 'w') as f:
+            f.write('graph @g(%%x: %s[1,64,56,56]) {\n  @w = const %s[64,64,3,3] data(7)\n  %%c = conv %%x, @w {strides=[1,1], '
+                    'pads=[1,1,1,1], dilations=[1,1], group=1} : %s[1,64,56,56]\n  return %%c\n}\n' % dtypes)
+        code, out, err = lib.run([args.cytoc, path, '--target=znver5', '--explain', '-o', os.path.join(folder.out, 'g.so')] +
+                                 options, env=folder.env)
+        if code:
+            return lib.reason(err, code)
+        peak = re.search(r'one core: ([\d.]+) GHz, (\d+) flop', out)
+        row = re.search(algorithm + r'.* ([\d.]+) +[\d.]+ +([\d.]+) fma', out)
+        if not row:
+            return 'no kernel with %s, or not by its operations: %s' % (algorithm, out)
+        found = float(row[1]) * 1e3 / (float(row[2]) * float(peak[1]) * float(peak[2]))
+        if abs(found / times - 1) > 0.02:
+            return '%s: the floor is that of 1/%.2f of the operations, not 1/%d' % (algorithm, found, times)
     return None
 
 
@@ -741,7 +772,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
+    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, values, known_values, no_linker, no_temporary_folder, interrupted,
                  child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
                  metadata, contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')

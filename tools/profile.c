@@ -2,7 +2,8 @@
  *
  * In: a library that was compiled by cytoc --profile, is loaded and has run. Out: a row per launch in the order of the
  * program: times run, microseconds, share of all, floor, floor as a part of the time, algorithm, ops and node; then the
- * sum. Floors are those of --explain, divided by the number of threads.
+ * sum. Floors are those of --explain, divided by the number of threads; of launches whose sizes were not the ones that
+ * --explain assumes none is known, and the sum has those of the others.
  */
 #define _GNU_SOURCE
 #include "profile.h"
@@ -28,8 +29,15 @@ static cyrt_profile_row *const *rows_of(const char *library, int64_t *out_n) {
   return rows(CYTO_ABI_VERSION, out_n);
 }
 
+static void print_floor(double floor_us, double us) {
+  if (floor_us > 0 && us > 0)
+    printf(" %10.2f %6.1f", floor_us, 100 * floor_us / us);
+  else
+    printf(" %10s %6s", "-", "-");
+}
+
 int profile_print(const char *library, int threads, long runs) {
-  int64_t n = 0;
+  int64_t n = 0, sized = 0;
   double cycles_us = cy_clock_rate() / 1e6 * (threads > 1 ? threads : 1), ns = 0, floor_us = 0;
   cyrt_profile_row *const *rows = rows_of(library, &n);
   if (!rows)
@@ -43,11 +51,16 @@ int profile_print(const char *library, int threads, long runs) {
       continue;
     double us = (double)r->ns / (double)r->runs / 1e3, least = r->floor_cycles / cycles_us;
     floor_us += least * (double)r->runs;
-    printf("%8lld %10.2f %6.2f %10.2f %6.1f  %-18s %s", (long long)r->runs, us, 100 * (double)r->ns / ns, least,
-           us > 0 ? 100 * least / us : 0, r->algorithm, r->ops);
+    sized += r->floor_cycles <= 0;
+    printf("%8lld %10.2f %6.2f", (long long)r->runs, us, 100 * (double)r->ns / ns);
+    print_floor(least, us);
+    printf("  %-18s %s", r->algorithm, r->ops);
     printf(*r->node ? " from '%s'\n" : "%s\n", r->node);
   }
-  printf("%8ld %10.2f %6.2f %10.2f %6.1f  all launches of a run\n", runs, ns / 1e3 / (double)runs, 100.0,
-         floor_us / (double)runs, ns > 0 ? 100 * floor_us * 1e3 / ns : 0);
+  printf("%8ld %10.2f %6.2f", runs, ns / 1e3 / (double)runs, 100.0);
+  print_floor(floor_us / (double)runs, ns / 1e3 / (double)runs);
+  printf("  all launches of a run\n");
+  if (sized)
+    printf("no floor: other sizes than --explain assumes, fix them by cytoc --dim\n");
   return 0;
 }
