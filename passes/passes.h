@@ -45,7 +45,8 @@ typedef struct cy_pass_options {
   bool (*half_factors)(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                        const int64_t *sizes);
   const void *target;     /* .. its first argument */
-  bool no_fast;           /* nothing is multiplied by 0 that is not in the model: NaN times 0 is NaN */
+  /* Nothing is multiplied by 0 that is not in the model: NaN times 0 is NaN. gelu takes erfc, which keeps its digits. */
+  bool no_fast;
   bool few_channels;      /* the target reads pictures of 3 channels as fast as those of 12 */
   /* What convolution n takes, cy_machine_conv_cycles; NULL: channels always lie closest. */
   bool (*conv_cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
