@@ -132,8 +132,10 @@ def check_functions(args, folder, level):
 def check_gelu(args, folder, level):
     """GELU far below 0, where 1 + erf(x) has no digits left: spelled out, and as one operator, with --fast-algorithms=off.
     Rounding the argument of erfc shifts its exponent."""
-    nodes = [h.make_node('Div', ['x', 'root'], ['d']), h.make_node('Erf', ['d'], ['e']), h.make_node('Add', ['one', 'e'], ['a']),
-             h.make_node('Mul', ['x', 'a'], ['m']), h.make_node('Mul', ['m', 'half'], ['spelled']), h.make_node('Gelu', ['x'], ['gelu'])]
+    nodes = [h.make_node('Div', ['x', 'root'], ['d']), h.make_node('Erf', ['d'], ['e']),
+             h.make_node('Add', ['one', 'e'], ['a']),
+             h.make_node('Mul', ['x', 'a'], ['m']), h.make_node('Mul', ['m', 'half'], ['spelled']),
+             h.make_node('Gelu', ['x'], ['gelu'])]
     constants = [nh.from_array(np.float32(v), n) for n, v in (('root', 2 ** 0.5), ('one', 1), ('half', 0.5))]
     x = spread(1e-8, 12)
     proto = graphs.model_of(nodes, [graphs.port('x', x.dtype, x.shape)],
@@ -174,7 +176,8 @@ def check_rows(args, folder, level):
 def main():
     args = lib.arguments(__doc__)
     suite, folder = lib.Suite(args), os.path.join(args.build, 'precision')
-    for name, check in (('doubles', check_doubles), ('functions', check_functions), ('gelu', check_gelu), ('rows', check_rows)):
+    for name, check in (('doubles', check_doubles), ('functions', check_functions), ('gelu', check_gelu),
+                        ('rows', check_rows)):
         for level in LEVELS[1:] if check is check_gelu else LEVELS:  # at -O0 nothing is rewritten
             if args.wanted('%s %s' % (name, level)):
                 os.makedirs(folder, exist_ok=True)

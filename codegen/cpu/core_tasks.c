@@ -55,30 +55,42 @@ static V times(cy_cg *cg, V v, double factor, unsigned lanes) {
   return LLVMBuildFMul(cg->b, v, lanes == 1 ? LLVMConstReal(cg->f32, factor) : cy_splatf(cg, factor, lanes), "");
 }
 
-static void emit_block8(cy_cg *cg, V dst, V ld, V src, V si, V sk, bool rows_dense, double factor) {
-  /* read 8 vectors along the dense axis of src, turn them when it is not the dense axis of dst */
+typedef struct copy {
+  V dst, ld, src, si, sk; /* see cy_emit_gather2 */
+  double factor;
+} copy;
+
+/* Reads 8 vectors along the dense axis of the source, turns them when it is not the dense axis of dst. */
+static void emit_block8(cy_cg *cg, const copy *c, V dst, V src, bool rows_dense) {
   LLVMTypeRef v8 = cy_vecf(cg, 8);
   V v[8];
   for (int i = 0; i < 8; i++)
-    v[i] = times(cg, cy_load(cg, v8, cy_gepf(cg, src, cy_mulc(cg, rows_dense ? sk : si, i)), 4), factor, 8);
+    v[i] = times(cg, cy_load(cg, v8, cy_gepf(cg, src, cy_mulc(cg, rows_dense ? c->sk : c->si, i)), 4), c->factor, 8);
   if (rows_dense)
     cy_transpose8(cg, v);
   for (int i = 0; i < 8; i++)
-    cy_store(cg, v[i], cy_gepf(cg, dst, cy_mulc(cg, ld, i)), 4);
+    cy_store(cg, v[i], cy_gepf(cg, dst, cy_mulc(cg, c->ld, i)), 4);
 }
 
-static void emit_scalar(cy_cg *cg, V dst, V ld, V src, V si, V sk, V i0, V i1, V k0, V k1, double factor) {
+static V from_at(cy_cg *cg, const copy *c, V i, V k) {
+  return cy_gepf(cg, c->src, cy_add(cg, cy_mul(cg, i, c->si), cy_mul(cg, k, c->sk)));
+}
+
+static V to_at(cy_cg *cg, const copy *c, V i, V k) { return cy_gepf(cg, c->dst, cy_add(cg, cy_mul(cg, i, c->ld), k)); }
+
+/* Element by element: rows i0 to i1, from column k0 to k1. */
+static void emit_scalar(cy_cg *cg, const copy *c, V i0, V i1, V k0, V k1) {
   cy_loop i, k;
   cy_loop_begin(cg, &i, i0, i1, cy_i64(cg, 1), NULL, 0);
   cy_loop_begin(cg, &k, k0, k1, cy_i64(cg, 1), NULL, 0);
-  V from = cy_gepf(cg, src, cy_add(cg, cy_mul(cg, i.iv, si), cy_mul(cg, k.iv, sk)));
-  V x = times(cg, cy_load(cg, cg->f32, from, 4), factor, 1);
-  cy_store(cg, x, cy_gepf(cg, dst, cy_add(cg, cy_mul(cg, i.iv, ld), k.iv)), 4);
+  V x = times(cg, cy_load(cg, cg->f32, from_at(cg, c, i.iv, k.iv), 4), c->factor, 1);
+  cy_store(cg, x, to_at(cg, c, i.iv, k.iv), 4);
   cy_loop_end(cg, &k, NULL);
   cy_loop_end(cg, &i, NULL);
 }
 
 void cy_emit_gather2(cy_cg *cg, V dst, V ld, V src, V si, V sk, V ni, V nk, double factor) {
+  const copy c = {dst, ld, src, si, sk, factor};
   int64_t one_i = 0, one_k = 0;
   V zero = cy_i64(cg, 0), eight = cy_i64(cg, 8), fi = zero, fk = zero;
   cy_is_const(si, &one_i);
@@ -89,11 +101,11 @@ void cy_emit_gather2(cy_cg *cg, V dst, V ld, V src, V si, V sk, V ni, V nk, doub
     cy_loop i, k;
     cy_loop_begin(cg, &i, zero, fi, eight, NULL, 0);
     cy_loop_begin(cg, &k, zero, fk, eight, NULL, 0);
-    V from = cy_gepf(cg, src, cy_add(cg, cy_mul(cg, i.iv, si), cy_mul(cg, k.iv, sk)));
-    emit_block8(cg, cy_gepf(cg, dst, cy_add(cg, cy_mul(cg, i.iv, ld), k.iv)), ld, from, si, sk, one_k != 1, factor);
+    V from = from_at(cg, &c, i.iv, k.iv);
+    emit_block8(cg, &c, to_at(cg, &c, i.iv, k.iv), from, one_k != 1);
     cy_loop_end(cg, &k, NULL);
     cy_loop_end(cg, &i, NULL);
-    emit_scalar(cg, dst, ld, src, si, sk, zero, fi, fk, nk, factor);
+    emit_scalar(cg, &c, zero, fi, fk, nk);
   }
-  emit_scalar(cg, dst, ld, src, si, sk, fi, ni, zero, nk, factor);
+  emit_scalar(cg, &c, fi, ni, zero, nk);
 }
