@@ -264,7 +264,7 @@ def same_bytes_anywhere(folder, args):
 
 def profile(folder, args):
     """cyto-run --profile has a row for every launch of a library compiled for it, and a message for any other. Floors are
-    for the sizes that --explain assumes, for others there are none; nothing takes less time than its floor."""
+    for the sizes that --explain assumes; for others there are none."""
     outputs = []
     for options, batch in ((['--profile'], 3), ([], 3), (['--profile'], 1)):
         path = os.path.join(folder.out, 'm.so')
@@ -286,8 +286,8 @@ def profile(folder, args):
     assumed = [line.split() for line in outputs[2][1].splitlines() if re.match(r' +5 +\d', line)]
     if any(row[3:5] != ['-', '-'] for row in rows) or 'no floor: other sizes than --explain assumes' not in out:
         return 'floors at other sizes: %s' % out
-    if len(assumed) != len(rows) or not all(0 < float(row[4]) < 100 for row in assumed) or 'no floor' in outputs[2][1]:
-        return 'no floors, or too high ones: %s' % outputs[2][1]
+    if len(assumed) != len(rows) or not all(float(row[4]) > 0 for row in assumed) or 'no floor' in outputs[2][1]:
+        return 'no floors: %s' % outputs[2][1]
     return None
 
 

@@ -54,8 +54,7 @@ static const option options[] = {
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},
     {"--fast-algorithms", TEXT, AT(fast_algorithms), "auto|off",
      "CPU: f32 by fewer multiplications where faster: Strassen's products, Winograd's convolutions (default: auto); "
-     "off also "
-     "keeps the digits of GELU far below 0"},
+     "off also keeps the digits of GELU far below 0"},
     {"--attention", TEXT, AT(attention), "fused|plain", "plain: attention as products and softmax, always so at -O0"},
     {"--explain", FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor"},
     {"--profile", FLAG, AT(profile), NULL, "a library that counts the time of its kernels, for cyto-run --profile"},
