@@ -586,9 +586,22 @@ typedef struct operands {
   bool full;
 } operands;
 
+/* Is part the first (or last) elements of whole, at least one where there is one: min(whole, n), n >= 1, which slices
+ * from the end have as whole - max(0, whole - n)? */
+static bool is_end_of(cy_graph *g, cy_dim part, cy_dim whole) {
+  cy_dim one = cy_dim_const(g, 1);
+  const cy_atom *a = sole_atom(g, part, CY_ATOM_MIN);
+  if (a)
+    return (a->a == whole && cy_dim_le(g, one, a->b)) || (a->b == whole && cy_dim_le(g, one, a->a));
+  a = sole_atom(g, cy_dim_sub(g, whole, part), CY_ATOM_MAX);
+  if (!a || !(cy_dim_is(g, a->a, 0) || cy_dim_is(g, a->b, 0)))
+    return false;
+  return cy_dim_le(g, one, cy_dim_sub(g, whole, cy_dim_is(g, a->a, 0) ? a->b : a->a));
+}
+
 static bool dominates(cy_graph *g, cy_atom_kind kind, cy_dim winner, cy_dim loser) {
   if (kind == CY_ATOM_JOIN && winner != loser && !cy_dim_le(g, cy_dim_const(g, 1), loser))
-    return cy_dim_is(g, winner, 0);
+    return cy_dim_is(g, winner, 0) || (cy_dim_le(g, cy_dim_const(g, 0), winner) && is_end_of(g, loser, winner));
   return kind == CY_ATOM_MIN ? cy_dim_le(g, winner, loser) : cy_dim_le(g, loser, winner);
 }
 
