@@ -22,9 +22,11 @@
 enum {
   MAX_EPILOGUE = 32, /* ops in one epilogue */
   MAX_VISITS = 160,  /* steps of composing one expression: diamonds double them */
-  MAX_LOADS = 24,    /* distinct operands of one kernel */
-  FREE = 1,          /* cost up to which computing beats loading */
-  CHEAP = 4          /* cost that may be paid two or three times */
+  MANY_VISITS = 40,  /* .. from which on what is broadcast to REPEATED times its elements is stored */
+  REPEATED = 8,
+  MAX_LOADS = 24, /* distinct operands of one kernel */
+  FREE = 1,       /* cost up to which computing beats loading */
+  CHEAP = 4       /* cost that may be paid two or three times */
 };
 
 typedef struct fuser {
@@ -242,6 +244,15 @@ static void keep_operands(fuser *f, cy_val v, const struct operands *set) {
   memcpy(f->operands[v].v, set->v, set->n * sizeof *set->v);
 }
 
+/* Is v, which takes many steps to compose, better stored than composed for the elements of n, of which each of v's makes
+ * many? n would be the next to grow too large, and there is more of it. */
+static bool is_repeated(const fuser *f, const cy_node_info *n, cy_val v) {
+  cy_graph *g = f->g;
+  const cy_type *t = n->nout == 1 ? cy_type_of(g, n->out[0]) : NULL;
+  return t && f->visits[v] > MANY_VISITS &&
+         cy_dim_le(g, cy_dim_muli(g, cy_type_elems(g, cy_type_of(g, v)), REPEATED), cy_type_elems(g, t));
+}
+
 /* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large.
  */
 static void estimate(fuser *f) {
@@ -256,6 +267,10 @@ static void estimate(fuser *f) {
       for (uint32_t k = 0; k < n->nin; k++) {
         const cy_node_info *d = cy_def(g, n->in[k]);
         bool inner = d && (is_expression(d) || is_chosen_pad(f, d)) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
+        if (inner && is_repeated(f, n, n->in[k])) {
+          f->pinned[n->in[k]] = true;
+          inner = false;
+        }
         visits += inner ? f->visits[n->in[k]] : 1;
         loads += inner ? f->loads[n->in[k]] : 1;
         for (uint32_t j = 0; inner && j < f->operands[n->in[k]].n; j++)
