@@ -246,9 +246,9 @@ static bool deform_axis(cy_importer *im, const deform *p, cy_val offset, int axi
   return out->at[1] && out->weight[1];
 }
 
-/* Sampled columns [n, group, channels of a group * taps, rows * columns]. */
-static cy_val deform_columns(cy_importer *im, const cy_onnx_node *n, const deform *p) {
-  static const int64_t last[4] = {0, 1, 3, 2}, rows[6] = {0, 1, 5, 2, 3, 4};
+/* Sampled pixels, channels closest: [n, offset group, tap, rows, columns, channels of an offset group]. */
+static cy_val deform_samples(cy_importer *im, const cy_onnx_node *n, const deform *p) {
+  static const int64_t last[4] = {0, 1, 3, 2};
   const cy_type t = *cy_onnx_type(im, X);
   cy_graph *g = im->g;
   cy_dim og = num(im, p->offset_groups), taps = num(im, p->kernel[0] * p->kernel[1]), one = num(im, 1);
@@ -256,9 +256,6 @@ static cy_val deform_columns(cy_importer *im, const cy_onnx_node *n, const defor
   cy_dim grouped[4] = {t.dim[0], og, each, area}, offsets[6] = {t.dim[0], og, taps, num(im, 2), p->out[0], p->out[1]};
   cy_dim flat[2] = {cy_dim_mul(g, cy_dim_mul(g, t.dim[0], og), area), each};
   cy_dim planes[5] = {t.dim[0], og, one, one, one}, masked[6] = {t.dim[0], og, taps, p->out[0], p->out[1], one};
-  cy_dim columns[4] = {t.dim[0], num(im, p->groups),
-                       cy_dim_mul(g, cy_dim_div(g, t.dim[1], num(im, p->groups)), taps),
-                       cy_dim_mul(g, p->out[0], p->out[1])};
   neighbours y, x;
   cy_val v[4], offset = shaped(im, CAST(n->in[2], p->dtype), offsets, 6);
   if (!offset || !deform_axis(im, p, offset, 0, t.dim[2], &y) || !deform_axis(im, p, offset, 1, t.dim[3], &x))
@@ -267,9 +264,35 @@ static cy_val deform_columns(cy_importer *im, const cy_onnx_node *n, const defor
   cy_val plane = ADD(MUL(cy_build_iota(g, CY_I64, planes, 5, 0), size_of(im, og)), cy_build_iota(g, CY_I64, planes, 5, 1));
   corners(im, image, MUL(plane, size_of(im, t.dim[2])), &y, &x, t.dim[3], v);
   cy_val sum = ADD(ADD(v[0], v[1]), ADD(v[2], v[3]));
-  if (n->in[4])
-    sum = MUL(sum, shaped(im, CAST(n->in[4], p->dtype), masked, 6));
-  return sum ? shaped(im, cy_build_transpose(g, sum, rows), columns, 4) : 0;
+  return n->in[4] ? MUL(sum, shaped(im, CAST(n->in[4], p->dtype), masked, 6)) : sum;
+}
+
+/* Groups and offset groups cut the channels into pieces that lie in one of each. Rows of the product are pixels
+ * [n, group, rows * columns, pieces of a group * taps * channels of a piece]; its columns are outputs of a group. */
+static cy_val deform_product(cy_importer *im, const deform *p, cy_val samples, cy_val weights) {
+  static const int64_t cut[7] = {0, 1, 5, 3, 4, 2, 6}, side_by_side[6] = {0, 1, 3, 2, 4, 5}, first[5] = {0, 2, 4, 3, 1};
+  static const int64_t planes[4] = {0, 1, 3, 2};
+  cy_graph *g = im->g;
+  const cy_type s = *cy_onnx_type(im, samples), w = *cy_onnx_type(im, weights);
+  int64_t common = p->groups;
+  for (int64_t rest = p->offset_groups % common, next; rest; rest = next) {
+    next = common % rest;
+    common = rest;
+  }
+  cy_dim groups = num(im, p->groups), taps = s.dim[2], area = cy_dim_mul(g, p->out[0], p->out[1]);
+  cy_dim per_offset = num(im, p->groups / common), pieces = num(im, p->offset_groups / common);
+  cy_dim channels = cy_dim_div(g, s.dim[5], per_offset), outputs = cy_dim_div(g, w.dim[0], groups);
+  cy_dim depth = cy_dim_mul(g, cy_dim_mul(g, pieces, taps), channels);
+  cy_dim split[7] = {s.dim[0], s.dim[1], taps, p->out[0], p->out[1], per_offset, channels};
+  cy_dim of_group[6] = {s.dim[0], groups, pieces, area, taps, channels}, rows[4] = {s.dim[0], groups, area, depth};
+  cy_dim parts[5] = {groups, outputs, pieces, channels, taps}, columns[4] = {num(im, 1), groups, depth, outputs};
+  cy_dim out[4] = {s.dim[0], w.dim[0], p->out[0], p->out[1]};
+  cy_val a = shaped(im, cy_build_transpose(g, shaped(im, samples, split, 7), cut), of_group, 6);
+  a = a ? shaped(im, cy_build_transpose(g, a, side_by_side), rows, 4) : 0;
+  cy_val b = shaped(im, weights, parts, 5);
+  b = b ? shaped(im, cy_build_transpose(g, b, first), columns, 4) : 0;
+  cy_val y = a && b ? cy_build_matmul(g, a, b, p->dtype) : 0;
+  return y ? shaped(im, cy_build_transpose(g, y, planes), out, 4) : 0;
 }
 
 IMPORT(deform_conv) {
@@ -286,11 +309,8 @@ IMPORT(deform_conv) {
       !pair_of(im, n, "pads", 0, p.pad))
     return false;
   memcpy(p.out, o.dim + 2, sizeof p.out);
-  cy_dim per_group = cy_dim_div(im->g, w.dim[0], num(im, p.groups));
-  cy_dim taps = cy_dim_mul(im->g, w.dim[1], cy_dim_mul(im->g, w.dim[2], w.dim[3]));
-  cy_dim weights[4] = {num(im, 1), num(im, p.groups), per_group, taps}, out[4] = {t.dim[0], w.dim[0], p.out[0], p.out[1]};
-  cy_val columns = deform_columns(im, n, &p), by = shaped(im, CAST(n->in[1], p.dtype), weights, 4);
-  cy_val y = columns && by ? shaped(im, cy_build_matmul(im->g, by, columns, p.dtype), out, 4) : 0;
+  cy_val samples = deform_samples(im, n, &p), weights = CAST(n->in[1], p.dtype);
+  cy_val y = samples && weights ? deform_product(im, &p, samples, weights) : 0;
   y = y ? CAST(y, (cy_dtype)t.dtype) : 0;
   return SET(n->in[3] ? ADD(y, cy_onnx_channel(im, n->in[3], 4, 1)) : y);
 }

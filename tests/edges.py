@@ -446,6 +446,54 @@ def computed_weights():
              constants=[const('w', weights), const('b', rng.standard_normal(outputs).astype(f32))])
 
 
+def correlations():
+    """Convolutions of one input with another, as trackers have them: few outputs per group, between layers and alone."""
+    rng = np.random.default_rng(9)
+
+    def real(*dims):
+        return rng.standard_normal(dims).astype(f32) / 4
+
+    def fixed(name, nodes, x, w, constants=()):
+        proto = graphs.model_of(nodes, [graphs.port('x', F, ['n', x.shape[1], *['s%d' % i for i in range(x.ndim - 2)]]),
+                                        graphs.port('w', F, w.shape)], [graphs.port('y', F, None)], constants, opset=21)
+        CASES.append((name, proto, [{'x': x, 'w': w}, {'x': np.concatenate([x, x[::-1]], axis=2), 'w': w}], None, LEVELS))
+
+    for name, x, w, attributes in (('one output of a group', (1, 32, 21, 19), (2, 16, 6, 6), {'group': 2}),
+                                   ('depthwise', (1, 24, 17, 18), (24, 1, 5, 5), {'group': 24}),
+                                   ('of one image', (2, 16, 20, 23), (1, 16, 4, 3), {'pads': [2, 1, 1, 1]}),
+                                   ('in steps', (1, 8, 33, 40), (4, 8, 5, 3), {'strides': [2, 3], 'dilations': [1, 2]}),
+                                   ('of rows', (1, 16, 90), (4, 8, 7), {'group': 2}),
+                                   ('of volumes', (1, 8, 6, 7, 20), (4, 2, 3, 2, 4), {'group': 4}),
+                                   ('of short rows', (1, 8, 9, 9), (2, 8, 6, 6), {})):
+        fixed('correlation ' + name, [N('Conv', ['x', 'w'], ['y'], **attributes)], real(*x), real(*w))
+        layers = [N('Conv', ['x', 'v'], ['a']), N('Relu', ['a'], ['b']),
+                  N('Conv', ['b', 'w'], ['c'], **attributes), N('Conv', ['c', 'u'], ['y'])]
+        ones_of = (1,) * (len(x) - 2)
+        fixed('correlation between layers, ' + name, layers, real(*x), real(*w),
+              [const('v', real(x[1], x[1], *ones_of)), const('u', real(12, w[0], *ones_of))])
+
+
+def deformed():
+    """Groups, groups of offsets, and those that cut each other's; with a mask and a bias, or without."""
+    rng = np.random.default_rng(10)
+    for groups, offset_groups, masked in ((1, 1, True), (1, 2, False), (2, 1, True), (6, 1, False), (2, 4, True), (2, 3, True),
+                                          (3, 2, False)):
+        feeds = []
+        for n, rows, columns in ((2, 9, 8), (1, 7, 12)):
+            size = (n, offset_groups * 18, (rows + 1) // 2, columns)
+            feeds.append({'x': rng.standard_normal((n, 12, rows, columns)).astype(f32),
+                          'o': 2 * rng.standard_normal(size).astype(f32)})
+            if masked:
+                feeds[-1]['m'] = rng.random((n, offset_groups * 9, *size[2:])).astype(f32)
+        weights = [const('w', rng.standard_normal((18, 12 // groups, 3, 3)).astype(f32)),
+                   const('b', rng.standard_normal(18).astype(f32))]
+        given = ['x', 'w', 'o'] + (['b', 'm'] if masked else [])
+        nodes = [N('DeformConv', given, ['y'], group=groups, offset_group=offset_groups, pads=[1, 1, 1, 1], strides=[2, 1])]
+        case('deformed, %d groups, %d of offsets' % (groups, offset_groups), nodes, feeds, constants=weights)
+        for port_of in CASES[-1][1].graph.input:
+            port_of.type.tensor_type.shape.dim[1].dim_value = feeds[0][port_of.name].shape[1]
+
+
 def sorted_weights():
     """Constants that the model sorts, adds up and picks from, some with equal elements, too large to fold while building."""
     w = np.random.default_rng(6).integers(-300, 300, (60, 100)).astype(f32) / 8
@@ -665,7 +713,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
-                  computed_weights, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
+                  computed_weights, correlations, deformed, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
