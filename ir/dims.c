@@ -586,17 +586,22 @@ typedef struct operands {
   bool full;
 } operands;
 
-/* Is part the first (or last) elements of whole, at least one where there is one: min(whole, n), n >= 1, which slices
- * from the end have as whole - max(0, whole - n)? */
+/* Is d certainly 0 only where `other` is, as min(n,128) is only where n is? */
+static bool zero_only_with(cy_graph *g, cy_dim d, cy_dim other) {
+  if (d == other || cy_dim_le(g, cy_dim_const(g, 1), d))
+    return true;
+  const cy_atom *a = sole_atom(g, d, CY_ATOM_MIN);
+  return a && zero_only_with(g, a->a, other) && zero_only_with(g, a->b, other);
+}
+
+/* Is part the first (or last) elements of whole, at least one where there is one? It is less than whole, but 0 only where
+ * whole is. Slices from the end have it as whole - max(0, whole - n). */
 static bool is_end_of(cy_graph *g, cy_dim part, cy_dim whole) {
-  cy_dim one = cy_dim_const(g, 1);
-  const cy_atom *a = sole_atom(g, part, CY_ATOM_MIN);
-  if (a)
-    return (a->a == whole && cy_dim_le(g, one, a->b)) || (a->b == whole && cy_dim_le(g, one, a->a));
-  a = sole_atom(g, cy_dim_sub(g, whole, part), CY_ATOM_MAX);
+  const cy_atom *a = sole_atom(g, cy_dim_sub(g, whole, part), CY_ATOM_MAX);
   if (!a || !(cy_dim_is(g, a->a, 0) || cy_dim_is(g, a->b, 0)))
-    return false;
-  return cy_dim_le(g, one, cy_dim_sub(g, whole, cy_dim_is(g, a->a, 0) ? a->b : a->a));
+    return cy_dim_le(g, part, whole) && zero_only_with(g, part, whole);
+  cy_dim most = cy_dim_sub(g, whole, cy_dim_is(g, a->a, 0) ? a->b : a->a);
+  return cy_dim_le(g, cy_dim_const(g, 1), most);
 }
 
 static bool dominates(cy_graph *g, cy_atom_kind kind, cy_dim winner, cy_dim loser) {

@@ -57,6 +57,8 @@ static void simplifies(void) {
       {"join(s,s-max(0,s-b))", "join(s,s-max(0,-b+s))"},
       {"join(s-4,min(s-4,1))", "join(s-4,min(s-4,1))"},
       {"min(s/2,s)", "s/2"},
+      {"join(s,min(s,4))", "s"},
+      {"join(min(min(b,s),s+1),b)", "join(b,min(b,s))"},
       {"7/2", "3"},
       {"-7/2", "-4"},
       {"-7%2", "1"},
