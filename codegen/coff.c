@@ -39,7 +39,8 @@ void cy_coff_data_object(uint16_t machine, const char *symbol, uint64_t bytes, c
   at = put(at, 0, 8);
   at = put(at, bytes, 4);
   at = put(at, out->data_offset, 4);
-  at = put(at, 0, 12); /* nothing is relocated */
+  at = put(at, 0, 8); /* nothing is relocated */
+  at = put(at, 0, 4);
   put(at, INITIALIZED_DATA | ALIGNED_64 | READABLE, 4);
 
   at = put(out->tail, 0, 4); /* the name stands in the strings, .. */

@@ -7,6 +7,8 @@ Out: the closing line. `run.py rest 'test_conv.*'` runs some models, and what is
 Results have to be the bytes that Linux gives, with one and with two threads; where a library calls functions of
 mathematics, which are another C library's here, they may have a relative RMS error of 1e-6. Errors have to be the same
 texts. Libraries may need what comes with Windows, and objects what both of its C libraries have.
+
+Built with sanitizers, which are not for Windows, the models are only compiled.
 """
 import glob
 import json
@@ -360,21 +362,27 @@ def main():
     os.makedirs(work)
     wine, start = Wine(args), time.time()
     args.run_list = [os.path.join(args.build, 'tests', 'windows', 'run_list' + end) for end in ('', '.exe')]
-    absent = (args.variant != 'release' and 'sanitizers are not for Windows' or
-              not os.path.exists(args.run_list[1]) and 'no C compiler for it (apt-get install gcc-mingw-w64-x86-64)' or
-              not wine.command and 'there is no Wine (apt-get install wine64)')
+    runs = args.variant == 'release'
+    absent = (not shutil.which(TOOLS + 'gcc') and 'no C compiler for it (apt-get install gcc-mingw-w64-x86-64)' or
+              runs and not wine.command and 'there is no Wine (apt-get install wine64)')
     if absent:
         suite.skip('windows', absent)
         suite.done()
     args.linux = lambda path: lib.run([args.run_list[0], path])
     args.windows = lambda path: wine.run([args.run_list[1], path])
-    print('%.1f s: Wine is ready' % wine.start(), flush=True)
+    if runs:
+        print('%.1f s: Wine is ready' % wine.start(), flush=True)
     with ThreadPoolExecutor(2) as pool:
         jobs = [Job(args, work, *case) for case in cases(args, work) if args.wanted(case[0])]
         ready = []
         for job, why in zip(jobs, pool.map(Job.compile, jobs)):
             suite.result(job.name, why) if why else ready.append(job)
     print('%.1f s: %d models are compiled' % (time.time() - start, len(ready)), flush=True)
+    if not runs:
+        for job in ready:
+            suite.result(job.name)
+        suite.skip('windows', 'nothing was run: that takes the release build')
+        suite.done()
     said = [run_list(run, [line for job in ready for line in job.lines(windows)], os.path.join(work, 'list'))
             for windows, run in ((False, args.linux), (True, args.windows))]
     print('%.1f s: they have run' % (time.time() - start), flush=True)
