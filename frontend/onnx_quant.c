@@ -81,6 +81,9 @@ static bool rescale_inputs(cy_importer *im, const cy_onnx_node *n, bool multipli
   in[2] = n->in[2] && !*out_block ? per_tensor(im, n->in[2]) : n->in[2];
   if (!check_scales(im, in[1], multiplies))
     return false;
+  if (!cy_onnx_type(im, in[1])->rank && in[2] && cy_onnx_type(im, in[2])->rank)
+    return cy_build_error(im->g, "the zero point", "expected one, as there is one scale, found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, in[2])));
   if (!cy_onnx_type(im, in[1])->rank)
     return true;
   return cy_onnx_axis(im, cy_onnx_int(im, n, "axis", 1), t->rank, out_axis) &&

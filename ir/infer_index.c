@@ -186,7 +186,8 @@ bool cy_infer_grid_sample(infer *i) {
   cy_type t = *x;
   for (int k = 2; k < x->rank; k++)
     t.dim[k] = grid->dim[k - 1];
-  return cy_check_dim(i, "coordinates of the grid", grid->dim[x->rank - 1], cy_dim_const(i->g, x->rank - 2)) &&
+  return cy_check_dim(i, "batch of the grid", grid->dim[0], x->dim[0]) &&
+         cy_check_dim(i, "coordinates of the grid", grid->dim[x->rank - 1], cy_dim_const(i->g, x->rank - 2)) &&
          set_type(i, 0, t);
 }
 

@@ -155,6 +155,31 @@ static bool recurrent_integers(infer *i, cy_dim rows) {
   return true;
 }
 
+/* Biases, states, peepholes and lengths, each of dims that the cell gives: kernels read as many elements. */
+static bool recurrent_shapes(infer *i, cy_dim gh, cy_dim h) {
+  cy_dim batch = in_type(i, 0)->dim[1];
+  const struct {
+    const char *what;
+    int rank;
+    cy_dim dim[2];
+  } rows[] = {{"recurrent biases", 1, {gh}},
+              {"initial state", 2, {batch, h}},
+              {"initial cells", 2, {batch, h}},
+              {"peepholes", 1, {cy_dim_muli(i->g, h, 3)}},
+              {"lengths", 1, {batch}}};
+  for (uint32_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+    if (!has_in(i, k + 2))
+      continue;
+    if (!cy_check_rank(i, k + 2, rows[k].rank, rows[k].rank))
+      return false;
+    for (int d = 0; d < rows[k].rank; d++)
+      if (!cy_check_dim(i, rows[k].what, in_type(i, k + 2)->dim[d], rows[k].dim[d]))
+        return false;
+  }
+  return !has_in(i, 6) || cy_dtype_of((cy_dtype)in_type(i, 6)->dtype)->cls == 'I' ||
+         FAIL(i, "expected lengths of integers, found %s", TEXT(i, in_type(i, 6)));
+}
+
 bool cy_infer_recurrent(infer *i) {
   const cy_type *x = in_type(i, 0);
   static const int gates[] = {[CY_CELL_RNN] = 1, [CY_CELL_GRU] = 3, [CY_CELL_LSTM] = 4};
@@ -167,7 +192,8 @@ bool cy_infer_recurrent(infer *i) {
   cy_dim h = cy_dim_const(i->g, hidden), gh = cy_dim_muli(i->g, h, gates[cell]);
   if (!cy_check_dim(i, "gates of the input", x->dim[2], gh) ||
       !cy_check_dim(i, "rows of R", in_type(i, 1)->dim[0], gh) ||
-      !cy_check_dim(i, "columns of R", in_type(i, 1)->dim[1], h) || !recurrent_integers(i, gh))
+      !cy_check_dim(i, "columns of R", in_type(i, 1)->dim[1], h) || !recurrent_integers(i, gh) ||
+      !recurrent_shapes(i, gh, h))
     return false;
   cy_dtype dtype = (cy_dtype)x->dtype;
   bool ints = has_in(i, 7);

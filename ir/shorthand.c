@@ -137,6 +137,8 @@ cy_val cy_build_slice_axis(cy_graph *g, cy_val x, int axis, cy_dim start, cy_dim
     bool here = i == (axis < 0 ? axis + t->rank : axis);
     starts[i] = here ? start : cy_dim_const(g, 0);
     sizes[i] = here ? size : t->dim[i];
+    if (here)
+      cy_graph_require(g, cy_dim_add(g, start, size), t->dim[i], CY_REQUIRE_AT_MOST);
   }
   return cy_build_slice(g, x, starts, NULL, sizes);
 }

@@ -665,6 +665,18 @@ def shapes_that_do_not_fit():
               num_heads=3, past_present_share_buffer=1, scale=0.5)],
                 {**token, 'pk': ones(2, 3, 8, 4), 'pv': ones(2, 3, 8, 4), 'n': np.int32([used])},
                 {**token, 'pk': ones(2, 3, 8, 4), 'pv': ones(2, 3, 8, 4), 'n': np.int32([7])})
+    cell = [N('Constant', [], ['w'], value=const('w', ones(1, 12, 4))), N('Constant', [], ['r'], value=const('r', ones(1, 12, 3))),
+            N('LSTM', ['x', 'w', 'r', 'b', 'l', 'h', 'c', 'p'], ['y'], hidden_size=3)]
+    fits_cell = {'x': ones(2, 5, 4), 'b': ones(1, 24), 'l': np.full(5, 2, np.int32), 'h': ones(1, 5, 3), 'c': ones(1, 5, 3),
+                 'p': ones(1, 9)}
+    for what, other, said in (('biases', {'b': ones(1, 12)}, '24 of 12 elements are asked for'),
+                              ('lengths', {'l': np.full(3, 2, np.int32)}, 'sizes 3 and 5 should be equal'),
+                              ('a state', {'h': ones(1, 1, 3)}, 'sizes 1 and 5 should be equal'),
+                              ('cells', {'c': ones(1, 5, 2)}, 'sizes 2 and 3 should be equal'),
+                              ('peepholes', {'p': ones(1, 6)}, 'sizes 6 and 9 should be equal')):
+        refused('%s of another LSTM' % what, said, cell, {**fits_cell, **other}, fits_cell)
+    refused('a grid for another batch', 'sizes 1 and 5 should be equal', [N('GridSample', ['x', 'g'], ['y'])],
+            {'x': ones(5, 2, 3, 3), 'g': ones(1, 4, 4, 2)}, {'x': ones(5, 2, 3, 3), 'g': ones(5, 4, 4, 2)})
     best = [N('NonMaxSuppression', ['b', 's', 'k'], ['z']), N('Cast', ['z'], ['y'], to=F)]
     fits_boxes = {'b': ones(1, 3, 4), 's': ones(1, 1, 3), 'k': np.array([2])}
     refused('boxes', 'sizes 4 and 3 should be equal', best, {**fits_boxes, 's': ones(1, 1, 4)}, fits_boxes)

@@ -30,6 +30,16 @@ def quantize_scale_negative(folder):
     rescale(folder, 'QuantizeLinear', scale=(0.5, -1.0), zero=(0, 0), axis=0)
 
 
+@case(r"'n0'", r'zero point.*one scale.*u8\[1,0\]')
+def dequantize_zero_points_of_one_scale(folder):
+    rescale(folder, scale=0.5, zero=np.zeros((1, 0)))
+
+
+@case(r"'n0'", r'zero point.*one scale.*u8\[2\]')
+def quantize_zero_points_of_one_scale(folder):
+    rescale(folder, 'QuantizeLinear', scale=0.5, zero=(1, 2), axis=0)
+
+
 @case(r"'n0'", r'scale.*expected finite.*found inf.*mask.*nodes_to_exclude')
 def dequantize_scale_infinite(folder):
     rescale(folder, scale=float('inf'), zero=3)
@@ -435,6 +445,7 @@ def wrong_elements():
     """Every input of `kind`, (dims, type), and what must be said about it."""
     ints = (2, 3), T.INT32
     gates, state = [((5, 2, 4), T.FLOAT), ((1, 12, 4), T.FLOAT)], ((1, 2, 3), T.DOUBLE)
+    lstm = [*gates, ((1, 12, 3), T.FLOAT)]
     for name, kind, inputs, text, attributes in (
             ('softmax_of_integers', 'Softmax', [ints], r'floating-point.*i32\[2,3\]', {}),
             ('log_softmax_of_bools', 'LogSoftmax', [((4,), T.BOOL)], r'floating-point.*bool\[4\]', {}),
@@ -444,6 +455,18 @@ def wrong_elements():
             ('lstm_of_two_types', 'LSTM', [*gates, ((1, 12, 3), T.DOUBLE)], 'input 1.*f32.*f64', {'hidden_size': 3}),
             ('lstm_state_of_other_type', 'LSTM', [*gates, ((1, 12, 3), T.FLOAT), None, None, state], 'type f32.*f64',
              {'hidden_size': 3}),
+            ('lstm_state_of_more_dims', 'LSTM', [*lstm, None, None, ((1, 2, 3, 0), T.FLOAT)], 'input 3.*', {'hidden_size': 3}),
+            ('lstm_state_of_fewer_rows', 'LSTM', [*lstm, None, None, ((1, 1, 3), T.FLOAT)], 'initial state.*2.*1',
+             {'hidden_size': 3}),
+            ('lstm_cells_of_fewer_rows', 'LSTM', [*lstm, None, None, None, ((1, 1, 3), T.FLOAT)], 'initial cells.*2.*1',
+             {'hidden_size': 3}),
+            ('lstm_peepholes_of_fewer', 'LSTM', [*lstm, None, None, None, None, ((1, 6), T.FLOAT)], 'peepholes.*9.*6',
+             {'hidden_size': 3}),
+            ('lstm_of_fewer_lengths', 'LSTM', [*lstm, None, ((1,), T.INT32)], 'lengths.*2.*1', {'hidden_size': 3}),
+            ('lstm_of_float_lengths', 'LSTM', [*lstm, None, ((2,), T.FLOAT)], r'lengths of integers.*f32\[2\]',
+             {'hidden_size': 3}),
+            ('grid_of_fewer_images', 'GridSample', [((5, 1, 3, 2), T.FLOAT), ((1, 2, 4, 2), T.FLOAT)], 'batch of the grid.*5.*1',
+             {}),
             ('sum_of_strings', 'ReduceSum', [((2, 3), T.STRING)], 'numbers.*string', {}),
             ('product_of_strings', 'MatMul', [((2, 3), T.STRING), ((3, 2), T.STRING)], 'numbers.*string', {}),
             ('threshold_of_integers', 'NonMaxSuppression',
@@ -456,7 +479,7 @@ def wrong_elements():
             ('updates_of_other_dims', 'ScatterND', [((4, 4, 4), T.FLOAT), ((2, 1), T.INT64), ((2, 4, 3), T.FLOAT)],
              r'slices of f32\[4,4,4\].*f32\[2,4,3\]', {})):
         def build(d, kind=kind, inputs=inputs, attributes=attributes):
-            names = ['abcdef'[i] if p else '' for i, p in enumerate(inputs)]
+            names = ['abcdefgh'[i] if p else '' for i, p in enumerate(inputs)]
             outputs = ['', 'y'] if kind == 'LSTM' else ['y']
             save(d, [h.make_node(kind, names, outputs, name='bad_node', **attributes)],
                  [port(n, *p) for n, p in zip(names, inputs) if p], [h.make_value_info('y', onnx.TypeProto())])
