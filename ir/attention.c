@@ -67,8 +67,10 @@ static bool check_batch(infer *i, uint32_t which) {
     bool both = is_const(i, q->dim[axis], &h) && is_const(i, t->dim[axis], &own);
     if (t->dim[axis] == q->dim[axis] || cy_dim_is(i->g, t->dim[axis], 1) || (both && h == own))
       continue;
-    if (axis < q->rank - 3 && !both)
+    if (axis < q->rank - 3 && !both) {
+      cy_graph_require(i->g, t->dim[axis], q->dim[axis], CY_REQUIRE_EQUAL); /* kernels do not ask for 1 */
       continue;
+    }
     if (axis < q->rank - 3 || !both || own < 1 || h % own)
       return FAIL(
           i,
@@ -85,6 +87,8 @@ static bool check_scores(infer *i, uint32_t which, const cy_type *scores) {
   for (int axis = 0; axis < t->rank && grow >= 0; axis++)
     if (!cy_dim_is(i->g, t->dim[axis], 1) && cy_dims_clash(i, t->dim[axis], scores->dim[axis + grow]))
       grow = -1;
+    else
+      cy_graph_require(i->g, t->dim[axis], scores->dim[axis + grow], CY_REQUIRE_BROADCAST);
   return grow >= 0 || FAIL(i, "input %u: expected something that broadcasts to the scores %s, found %s", which,
                            TEXT(i, scores), TEXT(i, t));
 }

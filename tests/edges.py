@@ -58,9 +58,9 @@ def op(name, operator, *inputs, out=F, opset=21, **attributes):
          {'y': out}, opset=opset)
 
 
-def refused(name, message, nodes, feed, good):
+def refused(name, message, nodes, feed, good, opset=21):
     """feed: shapes that do not fit each other; good: some that do."""
-    REFUSED.append((name, message, model(nodes, feed, {'y': F}, (), 21), feed, good))
+    REFUSED.append((name, message, model(nodes, feed, {'y': F}, (), opset), feed, good))
 
 
 def ones(*shape):
@@ -677,6 +677,11 @@ def shapes_that_do_not_fit():
         refused('%s of another LSTM' % what, said, cell, {**fits_cell, **other}, fits_cell)
     refused('a grid for another batch', 'sizes 1 and 5 should be equal', [N('GridSample', ['x', 'g'], ['y'])],
             {'x': ones(5, 2, 3, 3), 'g': ones(1, 4, 4, 2)}, {'x': ones(5, 2, 3, 3), 'g': ones(5, 4, 4, 2)})
+    heads = {'q': ones(2, 4, 8), 'k': ones(2, 6, 8), 'v': ones(2, 6, 8), 'm': ones(4, 6)}
+    scores = [N('Attention', ['q', 'k', 'v', 'm'], ['y'], scale=0.5, q_num_heads=1, kv_num_heads=1)]
+    refused('a mask of other rows', 'sizes 2 and 4 do not broadcast', scores, {**heads, 'm': ones(2, 6)}, heads, 23)
+    refused('keys of another batch', 'sizes 1 and 2 should be equal', scores,
+            {**heads, 'k': ones(1, 6, 8), 'v': ones(1, 6, 8)}, heads, 23)
     best = [N('NonMaxSuppression', ['b', 's', 'k'], ['z']), N('Cast', ['z'], ['y'], to=F)]
     fits_boxes = {'b': ones(1, 3, 4), 's': ones(1, 1, 3), 'k': np.array([2])}
     refused('boxes', 'sizes 4 and 3 should be equal', best, {**fits_boxes, 's': ones(1, 1, 4)}, fits_boxes)
