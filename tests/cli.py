@@ -742,6 +742,27 @@ def metadata(folder, args):
     return lib.reason(err, code) if code else None
 
 
+def sums_in_registers(folder, args):
+    """Steps of a product that are written one behind the other stay in order: sums and factors do not go to the stack and back,
+    whatever order the CPU's model in LLVM would like better."""
+    model, code = (os.path.join(folder.root, name) for name in ('m.txt', 'm.s'))
+    with open(model, 'w', encoding='utf-8') as f:
+        f.write('graph @g(%x: f32[1,4,84,84]) {\n'
+                '  @v = const f32[32,4,8,8] data(7)\n  @w = const f32[24,32,1,1] data(8)\n'
+                '  %a = conv %x, @v {strides=[4,4], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[1,32,20,20]\n'
+                '  %b = conv %a, @w {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[1,24,20,20]\n'
+                '  return %b\n}\n')
+    for target in ('x86-64-v4', 'sapphirerapids', 'znver4', 'znver5'):
+        result, _, err = lib.run([args.cytoc, model, '--target=' + target, '--emit=asm', '-o', code], env=folder.env)
+        if result:
+            return lib.reason(err, result)
+        text = read(code)
+        stored = len(re.findall(r'(?m)^\s*vmov\w+\s+%zmm\d+, -?\w*\(%r[sb]p\)', text))
+        if stored > 4 or text.count('vfmadd') < 200:
+            return '%s: %d vectors go to the stack, %d fma' % (target, stored, text.count('vfmadd'))
+    return None
+
+
 def contenders(folder, args):
     """cyto-bench starts a process for each contender that is asked for, in turns, and shows what it prints; one that fails
     leaves a row that says why. A program that writes its arguments down stands for Python."""
@@ -773,7 +794,8 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
+                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, sums_in_registers,
+                 large_weights,
                  metadata, contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):

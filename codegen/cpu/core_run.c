@@ -5,6 +5,7 @@
  */
 #include "core.h"
 
+#include <stdio.h>
 #include <string.h>
 
 V cy_weights_load(cy_cg *cg, cy_weights weights, V at) {
@@ -59,6 +60,25 @@ V cy_opaque(cy_cg *cg, V p) {
   return LLVMBuildCall2(cg->b, type, same, &p, 1, "");
 }
 
+void cy_sums_fence(cy_cg *cg, unsigned n, V *v) {
+  const char *registers = strcmp(cg->arch->isa, "aarch64") == 0 ? "=w," : "=v,";
+  LLVMTypeRef types[CY_LOOP_MAX];
+  char constraints[CY_LOOP_MAX * 8 + 16], *to = constraints;
+  for (unsigned i = 0; i < n; i++)
+    types[i] = cg->vf;
+  for (unsigned i = 0; i < n; i++)
+    to += sprintf(to, "%s", registers);
+  for (unsigned i = 0; i < n; i++)
+    to += sprintf(to, "%u,", i);
+  to += sprintf(to, "~{memory}");
+  LLVMTypeRef all = n == 1 ? cg->vf : LLVMStructTypeInContext(cg->ctx, types, n, 0);
+  LLVMTypeRef type = LLVMFunctionType(all, types, n, 0);
+  V nothing = LLVMGetInlineAsm(type, "", 0, constraints, (size_t)(to - constraints), 1, 0, LLVMInlineAsmDialectATT, 0);
+  V same = LLVMBuildCall2(cg->b, type, nothing, v, n, "");
+  for (unsigned i = 0; i < n; i++)
+    v[i] = n == 1 ? same : LLVMBuildExtractValue(cg->b, same, i, "");
+}
+
 /* The cache lines of the next tile that fall to some steps: so many at most. */
 static void emit_next(cy_cg *cg, const V *next) {
   for (int i = 0; i < 2; i++)
@@ -94,7 +114,7 @@ static void emit_stepped_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights wei
                  now);
     move_on(cg, n, ldb, ahead, now);
     if (!rows)
-      cy_emit_fence(cg);
+      cy_sums_fence(cg, n, now);
   }
   for (unsigned i = 0; i < rows; i++)
     now[carried + i] = cy_opaque(cg, cy_gepc(cg, l.v[carried + i], CY_RUN_STEPS * 4));
@@ -146,6 +166,6 @@ void cy_run_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const
   for (int64_t i = 0; i < depth; i++) {
     add_products(cg, mr, nv, weights, v[mr * nv], row, cy_i64(cg, i), v);
     move_on(cg, mr * nv, ldb, NULL, v);
-    cy_emit_fence(cg);
+    cy_sums_fence(cg, mr * nv, v);
   }
 }

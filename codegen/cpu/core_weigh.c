@@ -14,7 +14,6 @@
 #include "core.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { LANES = 16, STEPS = 32, FACTORS = STEPS }; /* FACTORS: where other constants begin, behind the table */
@@ -68,25 +67,6 @@ static void weigh(cy_cg *cg, const cy_weighing *w, V table, unsigned i, V p, boo
   cy_store(cg, first ? weights : LLVMBuildFAdd(cg->b, weights, cy_load(cg, cg->vf, sum, 4), ""), sum, 4);
 }
 
-/* No product moves across it, neither do loads: n sums. */
-static void barrier(cy_cg *cg, unsigned n, V *v) {
-  LLVMTypeRef types[CY_LOOP_MAX];
-  char constraints[CY_LOOP_MAX * 8 + 16], *to = constraints;
-  for (unsigned i = 0; i < n; i++)
-    types[i] = cg->vf;
-  for (unsigned i = 0; i < n; i++)
-    to += sprintf(to, "=v,");
-  for (unsigned i = 0; i < n; i++)
-    to += sprintf(to, "%u,", i);
-  to += sprintf(to, "~{memory}");
-  LLVMTypeRef all = n == 1 ? cg->vf : LLVMStructTypeInContext(cg->ctx, types, n, 0);
-  LLVMTypeRef type = LLVMFunctionType(all, types, n, 0);
-  V nothing = LLVMGetInlineAsm(type, "", 0, constraints, (size_t)(to - constraints), 1, 0, LLVMInlineAsmDialectATT, 0);
-  V same = LLVMBuildCall2(cg->b, type, nothing, v, n, "");
-  for (unsigned i = 0; i < n; i++)
-    v[i] = n == 1 ? same : LLVMBuildExtractValue(cg->b, same, i, "");
-}
-
 static void rows_at(cy_cg *cg, unsigned mr, const V *row, V k, V *out) {
   for (unsigned i = 0; i < mr; i++)
     out[i] = cy_gepf(cg, row[i], k);
@@ -106,10 +86,9 @@ void cy_run_weigh(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, V l
   for (unsigned step = 0, next = 0; step < LANES; step++) {
     rows_at(cg, mr, row, cy_addc(cg, k.iv, step), at);
     cy_run_steps(cg, mr, nv, CY_WEIGHTS_F32, at, 1, ldb, v);
-    barrier(cg, n, v);
     for (; next < mr && next * LANES / mr == step; next++) {
       weigh(cg, &own, table, next, cy_gepf(cg, row[next], cy_addc(cg, k.iv, LANES)), false);
-      barrier(cg, n, v);
+      cy_sums_fence(cg, n, v);
     }
   }
   cy_loop_end(cg, &k, v);
