@@ -255,6 +255,9 @@ void cy_kernel_fold_batches(cy_kernel *k);
  * product whose rows are all pixels, where the epilogue treats them as one axis. Run by lowering once the epilogue is
  * there. */
 void cy_kernel_fold_pixels(cy_kernel *k);
+/* Of a convolution: does the epilogue treat images and spatial axes as one? It is the same then where all of these
+ * indices are 0 but the last, which counts all pixels. */
+bool cy_kernel_pixels_join(cy_kernel *k);
 /* loop_fold.c: where the epilogue begins with adding an i32 per column to the sums, has them begin with it. Called by
  * targets that can do that. */
 void cy_kernel_fold_start(cy_kernel *k);

@@ -110,6 +110,22 @@ static bool join_axes(cy_kernel *k, cy_dim *extent, cy_dim *stride, int at) {
   return same;
 }
 
+bool cy_kernel_pixels_join(cy_kernel *k) {
+  const cy_contraction *c = &k->contraction;
+  if (c->kind != CY_CONTRACT_CONV || c->planar)
+    return false;
+  survey s = cy_survey_make(k);
+  bool join = true;
+  for (int inner = c->nout_vars - 2, i = inner - 1; i >= 0 && join; i--) {
+    if (cy_dim_is(k->g, cy_kernel_var(k, c->out_var[i])->extent, 1))
+      continue;
+    join = cy_survey_mergeable(&s, c->out_var[i], c->out_var[inner]);
+    inner = i;
+  }
+  cy_survey_free(&s);
+  return join;
+}
+
 /* Rows that follow each other without a gap become one. The output's variables: image, channel, spatial... */
 static void fold_planar(cy_kernel *k) {
   cy_contraction *c = &k->contraction;

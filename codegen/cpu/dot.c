@@ -446,6 +446,12 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   const frame *f = ctx;
   const plan *p = f->p;
   row = cy_add(cg, f->row0, row);
+  if (p->d->conv && epilogue_of(p)->pixels_join) {
+    for (int i = 0; i < p->d->window.n_spatial; i++)
+      idx[i] = cy_i64(cg, 0);
+    idx[p->d->window.n_spatial] = row;
+    return;
+  }
   if (p->d->conv) {
     V o[3];
     cy_dot_split_pixel(cg, p, row, &idx[0], o);

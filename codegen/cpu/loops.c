@@ -758,6 +758,7 @@ cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
                        .heavy = heavy,
                        .steps = steps,
                        .flat = e->flat,
+                       .pixels_join = cy_kernel_pixels_join(k),
                        .wide = heavy && many ? WIDE : 0};
 }
 

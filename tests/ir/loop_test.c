@@ -354,6 +354,27 @@ static cy_kernel *pointwise(const pixels *p) {
   return k;
 }
 
+static void test_pixels_join(void) {
+  static const struct {
+    pixels p;
+    bool join;
+  } cases[] = {
+      {{2, 3, 4, 1, 1, 20, 16, 48, 0, 0, 0, 0, 0, false}, true},   /* dense */
+      {{2, 3, 4, 1, 1, 23, 16, 48, 0, 0, 0, 0, 0, false}, true},   /* a gap in the input, which is not asked for */
+      {{2, 4, 5, 2, 1, 25, 16, 48, 0, 0, 0, 0, 0, false}, true},   /* several taps */
+      {{1, 3, 4, 1, 1, 20, 16, 999, 0, 0, 0, 0, 0, false}, true},  /* one image: its stride means nothing */
+      {{2, 3, 4, 1, 1, 20, 16, 100, 0, 0, 0, 0, 0, false}, false}, /* a gap between images */
+      {{2, 3, 4, 1, 1, 20, 24, 72, 0, 0, 0, 0, 0, false}, false},  /* between rows */
+      {{2, 3, 4, 1, 1, 20, 16, 48, 0, 0, 0, 0, 0, true}, false},   /* channels lie apart */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    cy_kernel *k = pointwise(&cases[i].p);
+    CHECK_INT_EQ(cy_kernel_pixels_join(k), cases[i].join);
+    cy_kernel_store(k, 2, cy_x_index(k, 0), cy_x_cast(k, cy_x_var(k, cy_kernel_contraction(k)->out_var[2]), CY_F32));
+    CHECK(!cy_kernel_pixels_join(k)); /* a value that tells where it is */
+  }
+}
+
 static void test_fold_pixels(void) {
   static const pixels cases[] = {
       {2, 3, 4, 1, 1, 20, 16, 48, 0, 24, 0, 0, 0, false},  /* dense: one axis */
@@ -522,6 +543,7 @@ static const check_test tests[] = {{"folding", test_folding},
                                    {"shapes", test_shapes_of_schedules},
                                    {"cost", test_cost},
                                    {"fold_batches", test_fold_batches},
+                                   {"pixels_join", test_pixels_join},
                                    {"fold_pixels", test_fold_pixels},
                                    {"share_kernels", test_share_kernels},
                                    {"verify_program", test_verify_program}};
