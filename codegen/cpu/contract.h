@@ -46,8 +46,7 @@ typedef struct cy_epilogue {
   /* Rows have so many columns, and `emit` takes several of them at once, as lanes from column 0 of the first one on; 0: it
    * does not. */
   unsigned flat;
-  bool
-      pixels_join; /* of a convolution: the last index but one may count all pixels, where those in front of it are 0 */
+  bool pixels_join;  /* of a convolution: the last index but one may count all pixels, if those in front of it are 0 */
   unsigned together; /* cy_epilogue_tile: so many rows, whose sums lie without gaps, go at once; 0: one */
 } cy_epilogue;
 

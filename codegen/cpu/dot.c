@@ -245,7 +245,7 @@ static int64_t sum_columns(const cy_cg *cg, const plan *p) {
 }
 
 /* Of k, in panels for strips. */
-static int64_t strip_groups(const plan *p) { return p->axis[1].count * p->run_groups; }
+static int64_t strip_groups(const plan *p) { return p->axis[0].count * p->axis[1].count * p->run_groups; }
 
 cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t matrices) {
   if (d->winograd)
@@ -258,6 +258,7 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
                      .taps = p.taps,
                      .c = p.c,
                      .row_taps = p.strip ? p.axis[2].count : 0,
+                     .depth = p.strip ? p.axis[0].count : 1,
                      .nr = (unsigned)p.nr,
                      .last = (unsigned)p.last,
                      .step = p.form.step,

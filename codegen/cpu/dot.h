@@ -64,6 +64,7 @@ typedef struct cy_dot_band {
 typedef struct cy_dot_layout {
   int64_t matrices, n, taps, c; /* k runs over taps, then channels */
   int64_t row_taps;             /* taps of a kernel row, if depthwise, or if groups of k begin anew with each; else 0 */
+  int64_t depth;                /* .. the latter: of so many planes, whose rows at the same height follow each other */
   unsigned nr, last, step;      /* last: NR of the last panel; step: 2 or 4 values of k lie together */
   bool wide, sums, depthwise;   /* i16; i32[matrix][sum_columns] behind the rest; see dot_depthwise.c */
   int64_t sum_columns;

@@ -28,6 +28,14 @@ static void store(const cy_dot_layout *l, void *panels, int64_t at, int32_t v) {
     ((int8_t *)panels)[at] = (int8_t)v;
 }
 
+/* The source's tap that comes as t-th. */
+static int64_t tap_of(const cy_dot_layout *l, int64_t t) {
+  if (!l->row_taps || l->depth <= 1)
+    return t;
+  int64_t row = t / l->row_taps, height = l->taps / l->row_taps / l->depth;
+  return (row % l->depth * height + row / l->depth) * l->row_taps + t % l->row_taps;
+}
+
 /* A column whose elements begin at `from`, of a panel of nr; returns its sum. at: where its first element goes. */
 static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64_t from, int64_t nr, void *panels,
                            int64_t at) {
@@ -35,7 +43,7 @@ static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64
   int32_t sum = 0;
   for (int64_t t = 0, k = 0; t < l->taps; t++)
     for (int64_t c = 0; c < l->c; c++, k++) {
-      int32_t v = weight_at(s, from + t * s->ts + c * s->cs);
+      int32_t v = weight_at(s, from + tap_of(l, t) * s->ts + c * s->cs);
       store(l, panels, at, v);
       at += (k & last) == last ? next : 1; /* step is a power of two */
       sum += v;

@@ -5,7 +5,8 @@
  * the picture where it lies if it needs no padding; behind the strip where each pixel of the task begins in it.
  * Micro-kernels add up one kernel row after the other, all of whose taps lie side by side; where these are no multiple
  * of four bytes, what is read beyond them meets weights of 0. Rows of the picture are counted over the whole batch, as
- * if all pictures with their padding stood one below the other.
+ * if all pictures with their padding stood one below the other. With three axes there is a picture for each output along
+ * the first one, and behind each of its rows come those that lie deeper: kernel rows are then in this order, too.
  */
 #include "dot_int.h"
 
@@ -34,11 +35,17 @@ static int64_t height_of(const plan *p) { return all_outputs(&p->axis[1], p->axi
 /* Does no output of the axis need padding? */
 static bool inside(const cy_axis *a) { return a->start >= 0 && a->start + all_outputs(a, a->out.value) <= a->in.value; }
 
+/* Is there but one picture? */
+static bool alone(const plan *p) { return cy_csize_is(p->d->window.batch, 1) && cy_csize_is(p->axis[0].out, 1); }
+
+/* From a row of the strip to the one below. */
+static int64_t row_pitch(const plan *p) { return p->axis[0].count * p->pitch; }
+
 /* Of a task, at most. */
 static int64_t strip_rows(const plan *p) {
   const cy_axis *h = &p->axis[1];
   int64_t lines = cy_ceil(p->mb - 1, p->axis[2].out.value) + 1, images = 1;
-  if (cy_csize_is(p->d->window.batch, 1))
+  if (alone(p))
     lines = lines < h->out.value ? lines : h->out.value;
   else
     images = (lines - 1) / h->out.value + 2;
@@ -46,14 +53,20 @@ static int64_t strip_rows(const plan *p) {
 }
 
 static bool fits(const plan *p) {
-  const cy_axis *w = &p->axis[2], *all = p->axis;
+  const cy_axis *w = &p->axis[2];
   if (!p->d->conv || p->dense || p->groups != 1 || !p->packed || w->inc != 1 || !cy_csize_is(w->in_stride, p->c) ||
-      all->count != 1 || !cy_csize_is(all->in, 1) || !cy_csize_is(all->out, 1) || all->start != 0)
+      (p->axis[0].count > 1 && p->axis[1].inc != 1))
     return false;
-  for (int i = 1; i < 3; i++)
+  for (int i = 0; i < 3; i++)
     if (!cy_csize_known(p->axis[i].in) || !cy_csize_known(p->axis[i].out))
       return false;
   return there_of(p) > 0;
+}
+
+/* Are there but two axes? */
+static bool flat(const plan *p) {
+  const cy_axis *d = &p->axis[0];
+  return d->count == 1 && d->start == 0 && cy_csize_is(d->in, 1) && cy_csize_is(d->out, 1);
 }
 
 /* Blocks of whole output rows, and of more of them, read fewer input rows twice. */
@@ -77,10 +90,10 @@ void cy_dot_strip_plan(plan *p) {
   int64_t rows = p->rows && p->rows < p->mb ? p->rows : p->mb;
   p->strip = true;
   p->run_groups = cy_ceil(run, p->form.step);
-  p->in_picture = !p->shifted && run % p->form.step == 0 && inside(&p->axis[1]) && inside(&p->axis[2]);
+  p->in_picture = !p->shifted && run % p->form.step == 0 && inside(&p->axis[1]) && inside(&p->axis[2]) && flat(p);
   p->pitch = cy_round_up(width_of(p) * p->c, 64);
-  p->strip_bytes = p->in_picture ? 0 : cy_round_up(strip_rows(p) * p->pitch + p->form.step, 64);
-  int64_t pieces = rows * p->axis[1].count * cy_ceil(run, VECTOR);
+  p->strip_bytes = p->in_picture ? 0 : cy_round_up(strip_rows(p) * row_pitch(p) + p->form.step, 64);
+  int64_t pieces = rows * p->axis[0].count * p->axis[1].count * cy_ceil(run, VECTOR);
   p->strip = p->in_picture || (p->taps > 1 && p->strip_bytes / VECTOR * LEAST_GAIN <= pieces);
   p->form.strip = p->strip;
   p->mb = p->strip && !p->in_picture ? p->mb : mb;
@@ -89,7 +102,7 @@ void cy_dot_strip_plan(plan *p) {
 /* ---- code ---- */
 
 V cy_dot_strip_pitch(cy_cg *cg, const plan *p) {
-  V row = p->in_picture ? cy_size(cg, p->axis[1].in_stride) : cy_i64(cg, p->pitch);
+  V row = p->in_picture ? cy_size(cg, p->axis[1].in_stride) : cy_i64(cg, p->pitch); /* deeper ones: inc is 1 */
   return cy_mulc(cg, row, p->axis[1].inc);
 }
 
@@ -110,21 +123,39 @@ static void emit_row(cy_cg *cg, const frame *f, V dst, V line, V there) {
   cy_if_end(cg, &s);
 }
 
-/* Rows [v0, v1), counted over the batch. */
+/* Input row `row` of a picture, and those that lie deeper, behind each other at dst. */
+static void emit_depths(cy_cg *cg, const frame *f, V picture, V row, V dst) {
+  const plan *p = f->p;
+  const cy_axis *h = &p->axis[1], *d = &p->axis[0];
+  bool single = cy_csize_is(d->out, 1);
+  V image = single ? picture : cy_div(cg, picture, cy_size(cg, d->out)), z = cy_i64(cg, 0), deep;
+  if (!single)
+    z = cy_mulc(cg, cy_mod(cg, picture, cy_size(cg, d->out)), d->step);
+  V at = cy_mul(cg, row, cy_size(cg, h->in_stride)), there = cy_icmp(cg, LLVMIntULT, row, cy_size(cg, h->in));
+  at = cy_add(cg, at, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
+  if (flat(p)) {
+    emit_row(cg, f, dst, cy_gep(cg, f->a, at), there);
+    return;
+  }
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, d->count), cy_i64(cg, 1), NULL, 0);
+  z = cy_add(cg, z, cy_addc(cg, cy_mulc(cg, l.iv, d->inc), d->start));
+  deep = cy_add(cg, at, cy_mul(cg, z, cy_size(cg, d->in_stride)));
+  there = LLVMBuildAnd(cg->b, there, cy_icmp(cg, LLVMIntULT, z, cy_size(cg, d->in)), "");
+  dst = cy_gep(cg, dst, cy_mulc(cg, l.iv, p->pitch));
+  emit_row(cg, f, dst, cy_gep(cg, f->a, deep), there);
+  cy_loop_end(cg, &l, NULL);
+}
+
+/* Rows [v0, v1), counted over all pictures. */
 static void emit_rows(cy_cg *cg, const frame *f, V v0, V v1) {
   const plan *p = f->p;
-  const cy_axis *h = &p->axis[1];
   V height = cy_i64(cg, height_of(p)), zero = cy_i64(cg, 0);
-  bool alone = cy_csize_is(p->d->window.batch, 1);
   cy_loop l;
   cy_loop_begin(cg, &l, v0, v1, cy_i64(cg, 1), NULL, 0);
-  V image = alone ? zero : cy_div(cg, l.iv, height), row = alone ? l.iv : cy_mod(cg, l.iv, height);
-  row = cy_addc(cg, row, h->start);
-  V at = cy_mul(cg, row, cy_size(cg, h->in_stride));
-  at = cy_add(cg, at, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
-  V dst = cy_gep(cg, f->scratch, cy_mulc(cg, cy_sub(cg, l.iv, v0), p->pitch));
-  V there = cy_icmp(cg, LLVMIntULT, row, cy_size(cg, h->in));
-  emit_row(cg, f, dst, cy_gep(cg, f->a, at), there);
+  V picture = alone(p) ? zero : cy_div(cg, l.iv, height), row = alone(p) ? l.iv : cy_mod(cg, l.iv, height);
+  V dst = cy_gep(cg, f->scratch, cy_mulc(cg, cy_sub(cg, l.iv, v0), row_pitch(p)));
+  emit_depths(cg, f, picture, cy_addc(cg, row, p->axis[1].start), dst);
   cy_loop_end(cg, &l, NULL);
 }
 
@@ -145,7 +176,7 @@ static V line_offset(cy_cg *cg, const plan *p, V image, V y, V v0) {
   const cy_axis *h = &p->axis[1], *w = &p->axis[2];
   V row = cy_mulc(cg, y, h->step);
   if (!p->in_picture)
-    return cy_mulc(cg, cy_sub(cg, cy_add(cg, cy_mulc(cg, image, height_of(p)), row), v0), p->pitch);
+    return cy_mulc(cg, cy_sub(cg, cy_add(cg, cy_mulc(cg, image, height_of(p)), row), v0), row_pitch(p));
   V at = cy_mul(cg, cy_addc(cg, row, h->start), cy_size(cg, h->in_stride));
   at = cy_add(cg, at, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
   return cy_addc(cg, at, w->start * p->c);

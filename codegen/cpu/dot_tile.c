@@ -35,7 +35,8 @@ static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LL
 cy_dot_depth cy_dot_depth_of(cy_cg *cg, const plan *p) {
   if (!p->strip)
     return (cy_dot_depth){cy_dot_k_groups(cg, p), cy_i64(cg, 1), cy_i64(cg, 0)};
-  return (cy_dot_depth){cy_i64(cg, p->run_groups), cy_i64(cg, p->axis[1].count), cy_dot_strip_pitch(cg, p)};
+  V runs = cy_i64(cg, p->axis[0].count * p->axis[1].count), pitch = cy_dot_strip_pitch(cg, p);
+  return (cy_dot_depth){cy_i64(cg, p->run_groups), runs, pitch};
 }
 
 /* Weights come from memory in time where each tile of rows asks for some of the panels behind its own. Few tiles would

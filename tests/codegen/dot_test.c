@@ -27,6 +27,8 @@ typedef struct dot_case {
   int turned;         /* bit 0: a is [k][m]; bit 1: b is [n][k] */
   int64_t m, n, k;    /* product: of b0 = 2 matrices when `turned` & 4. Convolution: images, cout, cin */
   int64_t h, w, kh, kw, stride, pad, dilation, groups;
+  int64_t depth,
+      deep; /* of the input and of the kernel, where there is such an axis; padded where the kernel is deeper than 1 */
   bool largest; /* products, all of them */
   bool started; /* sums begin with numbers where they may */
 } dot_case;
@@ -85,6 +87,15 @@ static const dot_case cases[] = {
     CONV('u', 's', 200, 1, 20, 20, 3, 2, 7, 7, 1, 3, .groups = 20),
     CONV('s', 's', 9, 2, 66, 66, 9, 40, 3, 3, 2, 0, .dynamic = 1, .groups = 66),
     CONV('u', 's', 1, 1, 16, 16, 20, 5, 17, 2, 1, 0, .groups = 16),
+    /* three axes */
+    CONV('u', 's', 7, 1, 8, 16, 9, 12, 3, 3, 1, 1, .depth = 7, .deep = 3),
+    CONV('s', 's', -5, 2, 40, 6, 10, 7, 3, 3, 1, 1, .depth = 5, .deep = 3),
+    CONV('u', 's', 0, 2, 16, 3, 11, 13, 3, 5, 2, 1, .depth = 8, .deep = 2),
+    CONV('u', 's', 9, 1, 20, 8, 16, 11, 3, 1, 1, 1, .depth = 6, .deep = 4),
+    CONV('u', 's', 9, 1, 12, 8, 9, 9, 3, 3, 1, 2, .dilation = 2, .depth = 6, .deep = 3),
+    CONV('u', 's', 9, 2, 12, 8, 9, 9, 3, 3, 1, 1, .depth = 3, .deep = 1),
+    CONV('u', 's', 9, 1, 8, 8, 9, 9, 3, 3, 1, 0, .depth = 3, .deep = 3),
+    CONV('u', 's', 9, 2, 9, 8, 9, 9, 3, 3, 1, 1, .dynamic = 1, .depth = 5, .deep = 3),
     /* by Winograd's algorithm: points of all tiles made first; those of all filters; neither; sums as large as may be */
     CONV('u', 's', 9, 2, 80, 64, 17, 22, 3, 3, 1, 1),
     CONV('s', 's', -7, 1, 48, 256, 14, 13, 3, 3, 1, 0),
@@ -115,10 +126,11 @@ static const char *line_of(const dot_case *c) {
   static char text[200];
   snprintf(text, sizeof text,
            "%c %c%c dynamic=%d zeros=%d,%d turned=%d m=%lld n=%lld k=%lld h=%lld w=%lld kernel=%lldx%lld stride=%lld "
-           "pad=%lld dilation=%lld groups=%lld%s",
+           "pad=%lld dilation=%lld groups=%lld depth=%lld,%lld%s",
            c->kind, c->a, c->b, c->dynamic, c->a_zero, c->b_zero, c->turned, (long long)c->m, (long long)c->n,
            (long long)c->k, (long long)c->h, (long long)c->w, (long long)c->kh, (long long)c->kw, (long long)c->stride,
-           (long long)c->pad, (long long)c->dilation, (long long)c->groups, c->started ? " started" : "");
+           (long long)c->pad, (long long)c->dilation, (long long)c->groups, (long long)c->depth, (long long)c->deep,
+           c->started ? " started" : "");
   return text;
 }
 
@@ -191,9 +203,6 @@ static void keep_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, co
 
 static int group_of(const dot_case *c) { return c->groups ? (int)c->groups : 1; }
 static int dilation_of(const dot_case *c) { return c->dilation ? (int)c->dilation : 1; }
-static int64_t out_size(const dot_case *c, int64_t in, int64_t kernel) {
-  return (in + 2 * c->pad - (kernel - 1) * dilation_of(c) - 1) / c->stride + 1;
-}
 
 static cy_dot_source product_setup(setup *s, const dot_case *c) {
   int64_t b0 = c->turned & 4 ? 2 : 1;
@@ -229,17 +238,35 @@ static cy_dot_source product_setup(setup *s, const dot_case *c) {
   return (cy_dot_source){.gs = c->n * c->k, .ns = bn, .cs = bk};
 }
 
+/* A convolution's axes, outermost first; without depth the first one is 1. */
+typedef struct solid {
+  int64_t size[3], kernel[3], pad[3], out[3], taps;
+} solid;
+
+static solid solid_of(const dot_case *c) {
+  solid s = {{c->depth ? c->depth : 1, c->h, c->w}, {c->deep ? c->deep : 1, c->kh, c->kw}, {0, c->pad, c->pad}, {1}, 1};
+  s.pad[0] = s.kernel[0] > 1 ? c->pad : 0;
+  for (int i = c->depth ? 0 : 1; i < 3; i++)
+    s.out[i] = (s.size[i] + 2 * s.pad[i] - (s.kernel[i] - 1) * dilation_of(c) - 1) / c->stride + 1;
+  for (int i = 0; i < 3; i++)
+    s.taps *= s.kernel[i];
+  return s;
+}
+
 static cy_dot_source conv_setup(setup *s, const dot_case *c) {
-  int64_t oh = out_size(c, c->h, c->kh), ow = out_size(c, c->w, c->kw), taps = c->kh * c->kw, cin = c->k / group_of(c);
-  s->n_a = c->m * c->h * c->w * c->k;
+  solid in = solid_of(c);
+  int64_t cin = c->k / group_of(c), taps = in.taps;
+  s->n_a = c->m * in.size[0] * c->h * c->w * c->k;
   s->n_b = c->n * cin * taps;
-  s->n_out = c->m * oh * ow * c->n;
-  s->n_idx = 4;
-  int64_t stride[4] = {oh * ow * c->n, ow * c->n, c->n, 1};
-  memcpy(s->out_stride, stride, sizeof stride);
+  s->n_out = c->m * in.out[0] * in.out[1] * in.out[2] * c->n;
+  int first = c->depth ? 0 : 1;
+  s->n_idx = 5 - first;
+  s->out_stride[s->n_idx - 1] = 1;
+  for (int i = s->n_idx - 2, axis = 2; i >= 0; i--, axis--)
+    s->out_stride[i] = s->out_stride[i + 1] * (axis == 2 ? c->n : in.out[axis + 1]);
   s->d.conv = true;
   s->d.window = (cy_conv_desc){.name = "conv",
-                               .n_spatial = 2,
+                               .n_spatial = 3 - first,
                                .groups = group_of(c),
                                .cin = c->k,
                                .cout = c->n,
@@ -247,20 +274,21 @@ static cy_dot_source conv_setup(setup *s, const dot_case *c) {
                                .b_slot = B_SLOT,
                                .scratch_slot = SCRATCH_SLOT,
                                .shared_slot = SHARED_SLOT,
-                               .epilogue = {.emit = keep_emit, .ctx = s},
-                               .kernel = {c->kh, c->kw},
-                               .stride = {c->stride, c->stride},
-                               .dilation = {dilation_of(c), dilation_of(c)},
-                               .pad = {c->pad, c->pad}};
+                               .epilogue = {.emit = keep_emit, .ctx = s}};
   cy_conv_desc *w = &s->d.window;
   w->batch = size_of(s, c->dynamic, c->m);
-  w->in[0] = size_of(s, c->dynamic, c->h);
-  w->in[1] = size_of(s, c->dynamic, c->w);
-  w->out[0] = size_of(s, c->dynamic, oh);
-  w->out[1] = size_of(s, c->dynamic, ow);
-  w->in_n = size_of(s, c->dynamic, c->h * c->w * c->k);
-  w->in_s[0] = size_of(s, c->dynamic, c->w * c->k);
-  w->in_s[1] = cy_cconst(c->k);
+  int64_t bytes = c->k;
+  for (int axis = 2; axis >= first; bytes *= in.size[axis--]) {
+    int i = axis - first;
+    w->kernel[i] = in.kernel[axis];
+    w->stride[i] = c->stride;
+    w->dilation[i] = dilation_of(c);
+    w->pad[i] = in.pad[axis];
+    w->in[i] = size_of(s, c->dynamic, in.size[axis]);
+    w->out[i] = size_of(s, c->dynamic, in.out[axis]);
+    w->in_s[i] = axis == 2 ? cy_cconst(c->k) : size_of(s, c->dynamic, bytes);
+  }
+  w->in_n = size_of(s, c->dynamic, bytes);
   return (cy_dot_source){.gs = c->n / group_of(c) * cin * taps, .ns = cin * taps, .ts = 1, .cs = taps};
 }
 
@@ -278,19 +306,24 @@ static int32_t product_at(const setup *s, const dot_case *c, int64_t i) {
 }
 
 static int32_t conv_at(const setup *s, const dot_case *c, int64_t i) {
-  int64_t oh = out_size(c, c->h, c->kh), ow = out_size(c, c->w, c->kw), n = i % c->n, x = i / c->n % ow,
-          y = i / c->n / ow % oh, image = i / c->n / ow / oh;
-  int64_t cin = c->k / group_of(c), first = n / (c->n / group_of(c)) * cin;
+  solid in = solid_of(c);
+  int64_t n = i % c->n, at[3], cin = c->k / group_of(c), first = n / (c->n / group_of(c)) * cin, rest = i / c->n;
+  for (int axis = 2; axis >= 0; rest /= in.out[axis--])
+    at[axis] = rest % in.out[axis] * c->stride - in.pad[axis];
   int za = c->a_zero ? value_at(&s->a_zero, c->a, 0) : 0;
   int32_t sum = s->d.started ? s->start[n] : 0;
-  for (int64_t t = 0; t < c->kh * c->kw; t++) {
-    int64_t iy = y * c->stride - c->pad + t / c->kw * dilation_of(c),
-            ix = x * c->stride - c->pad + t % c->kw * dilation_of(c);
-    if (iy < 0 || iy >= c->h || ix < 0 || ix >= c->w)
-      continue;
-    for (int64_t k = 0; k < cin; k++)
-      sum += (value_at(s->a, c->a, ((image * c->h + iy) * c->w + ix) * c->k + first + k) - za) *
-             value_at(s->b, c->b, (n * cin + k) * c->kh * c->kw + t);
+  for (int64_t t = 0; t < in.taps; t++) {
+    int64_t pixel = 0, tap = t, place[3];
+    bool there = true;
+    for (int axis = 2; axis >= 0; tap /= in.kernel[axis--])
+      place[axis] = at[axis] + tap % in.kernel[axis] * dilation_of(c);
+    for (int axis = 0; axis < 3; axis++) {
+      there = there && place[axis] >= 0 && place[axis] < in.size[axis];
+      pixel = pixel * in.size[axis] + place[axis];
+    }
+    for (int64_t k = 0; there && k < cin; k++)
+      sum += (value_at(s->a, c->a, (rest * in.size[0] * c->h * c->w + pixel) * c->k + first + k) - za) *
+             value_at(s->b, c->b, (n * cin + k) * in.taps + t);
   }
   return sum;
 }
@@ -473,7 +506,7 @@ static void bench(const dot_case *c, form as) {
   job_link(&s->j);
   job_prepare(&s->j, c->kind == 'c' ? "conv" : "product", 1);
   double best = 1e9,
-         ops = 2.0 * (double)s->n_out * (double)(c->kind == 'c' ? c->k / group_of(c) * c->kh * c->kw : c->k);
+         ops = 2.0 * (double)s->n_out * (double)(c->kind == 'c' ? c->k / group_of(c) * solid_of(c).taps : c->k);
   for (int turn = 0; turn < 30; turn++) {
     double t = cpu_seconds();
     job_run(&s->j);
