@@ -91,7 +91,7 @@ static unsigned tile_rows(const cy_cg *cg, const plan *p) {
  * all others is like them, so that they share code. */
 static int64_t last_columns(const cy_cg *cg, const plan *p) {
   int64_t rest = p->n % p->nr, vectors = cy_ceil(rest, cg->W);
-  if (!p->packed || p->form.cut || !rest || (vectors == p->tile.nv && p->n > p->nr))
+  if (!p->packed || p->form.cut || !rest || (vectors == p->tile.nv && p->n > p->nr) || cy_dot_each(p->form) > 1)
     return p->nr;
   return cy_round_up(rest, p->form.amx ? cg->W : 4);
 }
@@ -204,7 +204,12 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.tile = p.form.amx ? cy_dot_amx_tile(p.rows, p.n) : cy_tile_choose(cg, p.rows, p.n);
   if (p.rows != 1 && !p.form.amx)
     p.tile.mr = tile_rows(cg, &p);
-  p.nr = (int64_t)p.tile.nv * cg->W;
+  unsigned each = bytes_at_once(&p) && !rows_summed(&p) ? cy_dot_across_choose(cg, &p) : 1;
+  if (each > 1) {
+    p.form.step *= each;
+    p.tile = cy_dot_across_tile();
+  }
+  p.nr = (int64_t)p.tile.nv * cg->W / each;
   p.last = last_columns(cg, &p);
   int64_t k = p.k ? p.k : 512, most = rows_at_most(cg, &p, k);
   int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
@@ -241,7 +246,7 @@ static int64_t gap_bytes(const plan *p) {
 }
 /* Sums of a matrix' columns, n being known: whole vectors. */
 static int64_t sum_columns(const cy_cg *cg, const plan *p) {
-  return cy_ceil(p->n, p->nr) * p->nr - (p->nr - p->last) / cg->W * cg->W;
+  return cy_round_up(cy_ceil(p->n, p->nr) * p->nr - (p->nr - p->last) / cg->W * cg->W, cg->W);
 }
 
 /* Of k, in panels for strips. */
@@ -318,7 +323,7 @@ V cy_dot_k_groups(cy_cg *cg, const plan *p) {
 /* Between rows in scratch. Those of a tile do not all fall into the same sets of the first-level cache, except where
  * they lie as wanted anyway. */
 static V row_bytes(cy_cg *cg, const plan *p) {
-  V bytes = cy_mulc(cg, cy_dot_k_groups(cg, p), 4);
+  V bytes = cy_mulc(cg, cy_dot_k_groups(cg, p), cy_dot_row_group(p->form));
   if (rows_reach(p))
     return cy_i64(cg, p->k);
   if (!p->form.amx || cy_dot_rows_as_wanted(p))
@@ -524,7 +529,7 @@ static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *id
 static V given_start(cy_cg *cg, const frame *f, V first) {
   const plan *p = f->p;
   V from = cy_gep(cg, cy_arg_ptr(cg, p->d->start_slot), cy_mulc(cg, cy_add(cg, f->col0, first), 4)), lane[16];
-  if (p->n % p->nr == 0)
+  if (p->n % p->nr == 0 && p->nr >= cg->W)
     return cy_load(cg, cg->vi, from, 4);
   for (unsigned i = 0; i < cg->W; i++)
     lane[i] = cy_i32(cg, i);
@@ -556,6 +561,11 @@ static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   cy_loop_end(cg, &l, NULL);
 }
 
+/* Can tiles, the last one, too, be cut into so many rows each? */
+static bool fits_tiles(const plan *p, unsigned rows) {
+  return rows && p->rows && p->rows % rows == 0 && p->tile.mr % rows == 0;
+}
+
 /* What cy_dot_tile_emit() does, and the epilogue; row0: the tile's first row in the task, whose first panel is p0;
  * together: as many rows may go through the epilogue at once. */
 static void emit_inlined(cy_cg *cg, const frame *f, const cy_dot_tile *t, const cy_rows *index, unsigned together,
@@ -570,7 +580,7 @@ static void emit_inlined(cy_cg *cg, const frame *f, const cy_dot_tile *t, const 
                                        cy_dot_group_bytes(p->form, p->nr),
                         .epilogue = epilogue_of(p),
                         .index = index,
-                        .together = together && p->rows && p->rows % together == 0 ? together : 1,
+                        .together = fits_tiles(p, together) ? together : 1,
                         .full = p->rows && p->rows % p->tile.mr == 0,
                         .a = t->a,
                         .row_table = t->table,
@@ -602,7 +612,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
     epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = cy_dot_wide(cg, p->n)};
   if (!p->form.bf16 && !p->form.amx && p->nr == p->n && !ints.row_sums) {
     epilogue.flat = ints.inner->flat;
-    epilogue.together = cy_dot_together(cg, ints.inner, p->n);
+    epilogue.together = cy_dot_together(cg, p->form, ints.inner, p->n);
   }
   epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
@@ -729,7 +739,7 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.offsets = cy_gepc(cg, f.scratch, p.strip_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
-  f.start = cy_alloca(cg, p.form.starts ? p.nb * p.nr * 4 : 4);
+  f.start = cy_alloca(cg, p.form.starts ? cy_round_up(p.nb * p.nr, cg->W) * 4 : 4);
   f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);
   int64_t kept = keeps_rows(cg, &p) ? cy_ceil(p.rows, p.mb) : 1;
   f.copied = cy_alloca(cg, kept * 8);

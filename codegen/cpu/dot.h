@@ -139,13 +139,6 @@ static inline unsigned cy_dot_wide(const cy_cg *cg, int64_t n) {
   return n >= CY_DOT_WIDE * (int64_t)cg->W ? CY_DOT_WIDE : cg->avx512 && n >= 2 * (int64_t)cg->W ? 2 : 0;
 }
 
-/* .. and rows of n columns that go there together, where inner, the one that it is handed to, has them all. */
-static inline unsigned cy_dot_together(const cy_cg *cg, const cy_epilogue *inner, int64_t n) {
-  unsigned lanes = CY_DOT_WIDE * cg->W;
-  bool fills = n > 0 && n % cg->W == 0 && lanes % n == 0 && lanes > n;
-  return cg->avx2 && fills && inner->flat == n ? (unsigned)(lanes / n) : 0;
-}
-
 /* ---- dot_kernel.c ---- */
 
 typedef struct cy_dot_form {
@@ -157,6 +150,22 @@ typedef struct cy_dot_form {
   bool ahead;                  /* not amx: other memory is prefetched meanwhile */
   unsigned step, together;     /* k of a group; groups come by so many */
 } cy_dot_form;
+
+/* Lanes that a column has: each takes four k of a group. */
+static inline unsigned cy_dot_each(cy_dot_form form) { return form.fours ? form.step / 4 : 1; }
+/* Bytes of a row's group in scratch. */
+static inline unsigned cy_dot_row_group(cy_dot_form form) { return 4 * cy_dot_each(form); }
+
+/* Rows of n columns that an epilogue takes together, if inner, the one that it is handed to, has all columns; 0: it does
+ * not. */
+enum { CY_DOT_ACROSS_ROWS = 8 };
+static inline unsigned cy_dot_together(const cy_cg *cg, cy_dot_form form, const cy_epilogue *inner, int64_t n) {
+  unsigned lanes = CY_DOT_WIDE * cg->W;
+  bool fills = n > 0 && (n % cg->W == 0 || cy_dot_each(form) > 1) && lanes % n == 0 && lanes > n;
+  if (!cg->avx2 || !fills || inner->flat != n)
+    return 0;
+  return cy_dot_each(form) > 1 && lanes / n > CY_DOT_ACROSS_ROWS ? CY_DOT_ACROSS_ROWS : (unsigned)(lanes / n);
+}
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
  * i64 runs, i64 pitch [, ptr ahead, i64 step]): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr
@@ -193,6 +202,16 @@ typedef struct cy_dot_depth {
 /* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
 void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
                  const cy_dot_depth *depth, V *out);
+
+/* ---- dot_across.c ---- */
+
+/* Lanes from memory, `lanes` of them again and again. */
+V cy_dot_across_load(cy_cg *cg, V at, unsigned lanes);
+/* Of mr vectors of sums in which each column has so many lanes: mr / each vectors, in which rows follow each other; start
+ * is added, if it is not NULL. */
+void cy_dot_across_fold(cy_cg *cg, unsigned each, unsigned mr, V start, V *v);
+/* A row of those, `lanes` columns. */
+V cy_dot_across_row(cy_cg *cg, unsigned each, const V *v, unsigned row, unsigned lanes);
 
 /* ---- dot_inline.c ---- */
 

@@ -304,7 +304,7 @@ static void emit_tile_end(cy_cg *cg, const frame *f, V x0, V rows, V columns, in
   cy_epilogue epilogue = {
       .emit = cy_dot_as_integers, .ctx = (void *)&p->w->epilogue, .wide = cy_dot_wide(cg, channels), .all_wide = whole};
   epilogue.flat = p->w->epilogue.flat;
-  epilogue.together = cy_dot_together(cg, &p->w->epilogue, channels);
+  epilogue.together = cy_dot_together(cg, p->form, &p->w->epilogue, channels);
   V row_bytes = cy_i64(cg, sums_bytes(cg, channels));
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), rows, cy_i64(cg, 1), NULL, 0);

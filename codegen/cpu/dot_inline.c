@@ -33,11 +33,16 @@ static V joined(cy_cg *cg, const V *v, unsigned count, unsigned lanes) {
   return lanes < count * cg->W ? cy_shuffle(cg, all, all, order, lanes) : all;
 }
 
-/* Rows [i, i + together) of the tile: v has their sums, nv vectors each, of columns from col on; lanes: there are. */
+/* Rows [i, i + together) of the tile: v has the sums of all, of columns from col on; lanes: there are. */
 static void emit_rows(cy_cg *cg, const cy_dot_inline *t, unsigned i, V col, unsigned nv, unsigned lanes, const V *v) {
-  unsigned column = t->index->n_idx, vectors = nv * t->together;
+  unsigned column = t->index->n_idx, each = cy_dot_each(t->form), vectors = nv * t->together / each;
   V idx[16];
   t->index->index(t->index->ctx, cg, cy_addc(cg, t->row0, i), idx);
+  if (vectors == 0) { /* rows share one */
+    idx[column] = col;
+    t->epilogue->emit(t->epilogue->ctx, cg, cy_dot_across_row(cg, each, v, i, lanes), lanes, idx);
+  }
+  v += i * nv / each;
   for (unsigned j = 0, n; j < vectors; j += n) {
     n = vectors - j >= 4 ? 4 : vectors - j >= 2 ? 2 : 1;
     unsigned there = t->together > 1 || lanes >= (j + n) * cg->W ? n * cg->W : lanes - j * cg->W;
@@ -55,7 +60,7 @@ static void emit_panel(cy_cg *cg, const cy_dot_inline *t, const V *row, V q, uns
     cy_if s;
     if (!t->full)
       cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSLT, cy_i64(cg, i), t->rows));
-    emit_rows(cg, t, i, cy_add(cg, t->col0, col), nv, lanes, v + i * nv);
+    emit_rows(cg, t, i, cy_add(cg, t->col0, col), nv, lanes, v);
     if (!t->full)
       cy_if_end(cg, &s);
   }

@@ -68,6 +68,11 @@ cy_dot_depth cy_dot_depth_of(cy_cg *cg, const cy_dot_plan *p);
 /* Panels [q0, end); start: what the sums of panel q0 begin with. */
 void cy_dot_tile_emit(cy_cg *cg, const cy_dot_frame *f, const cy_dot_tile *t, V q0, V end, V start);
 
+/* ---- dot_across.c ---- */
+
+unsigned cy_dot_across_choose(const cy_cg *cg, const cy_dot_plan *p); /* lanes that columns have; 1: as usual */
+cy_tile cy_dot_across_tile(void);
+
 /* ---- dot_strip.c ---- */
 
 /* Decides whether there is a strip, tiles and blocks being known. */

@@ -156,18 +156,18 @@ static void move_on(cy_cg *cg, const kernel *k, V *v) {
 
 /* Of vector j of a panel's columns: how many there are. */
 static unsigned lanes_of(const cy_cg *cg, const kernel *k, unsigned j) {
-  int64_t left = k->nr - (int64_t)j * cg->W;
+  int64_t left = k->nr * cy_dot_each(k->form) - (int64_t)j * cg->W;
   return left < cg->W ? (unsigned)left : cg->W;
 }
 
 /* A group: column vectors at b, elements of rows `at` bytes from where they begin; sums become the next ones. */
 static void emit_group(cy_cg *cg, const kernel *k, V b, V at, V *sums) {
   V column[16];
-  int64_t vector = cy_dot_group_bytes(k->form, cg->W);
+  int64_t vector = cy_dot_group_bytes(k->form, cg->W / cy_dot_each(k->form));
   for (unsigned j = 0; j < k->nv; j++)
     column[j] = load_b(cg, k->form, cy_gepc(cg, b, (int64_t)j * vector), lanes_of(cg, k, j));
   for (unsigned i = 0; i < k->mr; i++) {
-    V a = cy_splat(cg, cy_load(cg, cg->i32, cy_gep(cg, k->row[i], at), 4), cg->W);
+    V a = cy_dot_across_load(cg, cy_gep(cg, k->row[i], at), cy_dot_each(k->form));
     for (unsigned j = 0; j < k->nv; j++)
       sums[i * k->nv + j] = cy_dot_add(cg, k->form, sums[i * k->nv + j], a, column[j]);
   }
@@ -179,7 +179,8 @@ static void emit_loop(cy_cg *cg, const kernel *k, V count, V from, V again, V *v
   unsigned n = carried(k);
   V next[CY_LOOP_MAX];
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, count, 4), cy_i64(cg, 4), v, n);
+  unsigned group = cy_dot_row_group(k->form);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, count, group), cy_i64(cg, group), v, n);
   memcpy(next, l.v, n * sizeof *next);
   V at = again  ? LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, cy_gep(cg, again, l.iv), 4), cg->i64, "")
          : from ? cy_add(cg, from, l.iv)
@@ -193,7 +194,7 @@ static void emit_loop(cy_cg *cg, const kernel *k, V count, V from, V again, V *v
 /* So many groups without a loop. */
 static void emit_groups(cy_cg *cg, const kernel *k, int64_t count, V from, V *v) {
   for (int64_t i = 0; i < count; i++) {
-    emit_group(cg, k, v[k->mr * k->nv], cy_addc(cg, from, 4 * i), v);
+    emit_group(cg, k, v[k->mr * k->nv], cy_addc(cg, from, cy_dot_row_group(k->form) * i), v);
     move_on(cg, k, v);
   }
 }
@@ -219,18 +220,37 @@ static void emit_depth(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V 
   memcpy(v, l.out, n * sizeof *v);
 }
 
+/* Where a column has several lanes: all of k, sums as rows that follow each other. start: memory. */
+static void emit_across(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V start, V *v) {
+  unsigned each = cy_dot_each(k->form);
+  for (unsigned i = 0; i < k->mr; i++)
+    v[i] = LLVMConstNull(cg->vi);
+  emit_depth(cg, k, depth, v);
+  cy_dot_across_fold(cg, each, k->mr, k->form.starts ? cy_dot_across_load(cg, start, cg->W / each) : NULL, v);
+}
+
 /* Panel q: b is replaced by where the next one begins, and what to prefetch behind it likewise. */
 static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   V start = cy_gep(cg, LLVMGetParam(fn, 7), cy_mulc(cg, q, k->nr * 4)), v[CY_LOOP_MAX];
   V c = cy_gep(cg, LLVMGetParam(fn, 3), cy_mulc(cg, q, k->nr * 4));
+  cy_dot_depth depth = {LLVMGetParam(fn, 5), LLVMGetParam(fn, 10), LLVMGetParam(fn, 11)};
+  unsigned each = cy_dot_each(k->form), carried_on = k->step ? 2 : 1;
+  if (each > 1) {
+    memcpy(v + k->mr, b, carried_on * sizeof *b);
+    emit_across(cg, k, &depth, start, v);
+    for (unsigned i = 0; i < k->mr / each; i++)
+      cy_store(cg, v[i], cy_gepc(cg, c, (int64_t)i * cg->W * 4), 4);
+    memcpy(b, v + k->mr, carried_on * sizeof *b);
+    return;
+  }
   for (unsigned j = 0; j < k->nv; j++) {
     int64_t at = (int64_t)j * cg->W * 4;
     V from = k->form.starts ? cy_load(cg, cg->vi, cy_gepc(cg, start, at), 4) : LLVMConstNull(cg->vi), row = c;
     for (unsigned i = 0; i < k->mr; i++, row = cy_gep(cg, row, LLVMGetParam(fn, 4)))
       v[i * k->nv + j] = k->onto ? cy_load(cg, cg->vi, cy_gepc(cg, row, at), 4) : from;
   }
-  memcpy(v + k->mr * k->nv, b, (k->step ? 2 : 1) * sizeof *b);
-  emit_depth(cg, k, &(cy_dot_depth){LLVMGetParam(fn, 5), LLVMGetParam(fn, 10), LLVMGetParam(fn, 11)}, v);
+  memcpy(v + k->mr * k->nv, b, carried_on * sizeof *b);
+  emit_depth(cg, k, &depth, v);
   if (k->form.cut) {
     V first = cy_gep(cg, LLVMGetParam(fn, 8), cy_mulc(cg, q, 4)), before = cy_load(cg, cg->i32, first, 4);
     V count = LLVMBuildSub(cg->b, cy_load(cg, cg->i32, cy_gepc(cg, first, 4), 4), before, "");
@@ -240,7 +260,7 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   for (unsigned i = 0; i < k->mr; i++, c = cy_gep(cg, c, LLVMGetParam(fn, 4)))
     for (unsigned j = 0; j < k->nv; j++)
       cy_store(cg, v[i * k->nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
-  memcpy(b, v + k->mr * k->nv, (k->step ? 2 : 1) * sizeof *b);
+  memcpy(b, v + k->mr * k->nv, carried_on * sizeof *b);
 }
 
 void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
@@ -248,6 +268,12 @@ void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t 
   kernel k = {form, mr, nv, nr, false, {NULL}, NULL};
   V v[CY_LOOP_MAX];
   memcpy(k.row, row, mr * sizeof *row);
+  if (cy_dot_each(form) > 1) {
+    v[mr] = b;
+    emit_across(cg, &k, depth, start, v);
+    memcpy(out, v, mr / cy_dot_each(form) * sizeof *v);
+    return;
+  }
   for (unsigned i = 0; i < mr * nv; i++)
     v[i] =
         form.starts ? cy_load(cg, cg->vi, cy_gepc(cg, start, (int64_t)(i % nv) * cg->W * 4), 4) : LLVMConstNull(cg->vi);
@@ -258,13 +284,16 @@ void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t 
 
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
   char name[64];
-  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s%s",
+  char lanes[16] = "";
+  if (cy_dot_each(form) > 1)
+    snprintf(lanes, sizeof lanes, "_by%u", cy_dot_each(form));
+  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s%s%s",
            form.bf16    ? "bf16"
            : form.cut   ? "u8cut"
            : form.fours ? "u8s8"
            : form.wide  ? "i16"
                         : "i16s8",
-           mr, nv * cg->W, (long long)nr, form.strip ? "_strip" : "", form.starts ? "_start" : "",
+           mr, nv * cg->W, (long long)nr, lanes, form.strip ? "_strip" : "", form.starts ? "_start" : "",
            form.ahead ? "_ahead" : "", onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)

@@ -14,7 +14,9 @@ static unsigned few_rows(const cy_cg *cg, const plan *p) {
   if (p->form.amx)
     return p->tile.mr > CY_AMX_ROWS ? CY_AMX_ROWS : 0;
   unsigned half = p->tile.mr / 2, rest = p->rows ? (unsigned)(p->rows % p->tile.mr) : half;
-  return cy_dot_plain_avx512(cg) && rest <= half && p->rows < MANY_TILES * p->tile.mr ? rest : 0;
+  return cy_dot_plain_avx512(cg) && cy_dot_each(p->form) == 1 && rest <= half && p->rows < MANY_TILES * p->tile.mr
+             ? rest
+             : 0;
 }
 
 static V kernel_of_rows(cy_cg *cg, const plan *p, unsigned mr, unsigned nv, int64_t nr) {

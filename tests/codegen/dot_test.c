@@ -87,6 +87,21 @@ static const dot_case cases[] = {
     CONV('u', 's', 200, 1, 20, 20, 3, 2, 7, 7, 1, 3, .groups = 20),
     CONV('s', 's', 9, 2, 66, 66, 9, 40, 3, 3, 2, 0, .dynamic = 1, .groups = 66),
     CONV('u', 's', 1, 1, 16, 16, 20, 5, 17, 2, 1, 0, .groups = 16),
+    /* few columns: lanes are k, too; sums that stay in registers, and others */
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 9, .m = 61, .n = 8, .k = 64},
+    {.kind = 'p', .a = 's', .b = 's', .a_zero = -3, .m = 64, .n = 4, .k = 100},
+    {.kind = 'p', .a = 'u', .b = 's', .turned = 4, .m = 40, .n = 7, .k = 250},
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 2, .m = 30, .n = 1, .k = 1500},
+    {.kind = 'p', .a = 'u', .b = 's', .dynamic = 1, .a_zero = 5, .m = 23, .n = 3, .k = 96},
+    {.kind = 'p', .a = 'u', .b = 's', .turned = 1, .a_zero = 5, .m = 16, .n = 2, .k = 2000},
+    CONV('u', 's', 9, 1, 8, 16, 14, 13, 3, 3, 1, 1),
+    CONV('s', 's', 9, 3, 8, 160, 9, 8, 3, 3, 1, 1),
+    CONV('u', 's', 0, 1, 4, 24, 16, 16, 3, 3, 1, 0),
+    CONV('u', 's', 7, 2, 6, 64, 10, 12, 1, 1, 1, 0),
+    CONV('s', 's', 7, 1, 5, 10, 11, 12, 5, 5, 2, 2),
+    CONV('u', 's', 7, 1, 2, 32, 12, 12, 3, 3, 1, 2, .dilation = 2),
+    CONV('u', 's', 11, 1, 16, 64, 8, 8, 3, 3, 1, 1, .groups = 4),
+    CONV('u', 's', 3, 2, 3, 20, 9, 10, 3, 3, 1, 1, .dynamic = 1),
     /* three axes */
     CONV('u', 's', 7, 1, 8, 16, 9, 12, 3, 3, 1, 1, .depth = 7, .deep = 3),
     CONV('s', 's', -5, 2, 40, 6, 10, 7, 3, 3, 1, 1, .depth = 5, .deep = 3),
@@ -204,6 +219,12 @@ static void keep_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, co
 static int group_of(const dot_case *c) { return c->groups ? (int)c->groups : 1; }
 static int dilation_of(const dot_case *c) { return c->dilation ? (int)c->dilation : 1; }
 
+/* Rows lie without gaps: several may be stored at once, and pixels be counted. */
+static cy_epilogue epilogue_of(setup *s, const dot_case *c) {
+  unsigned flat = c->n > 1 && c->n <= 64 ? (unsigned)c->n : 0;
+  return (cy_epilogue){.emit = keep_emit, .ctx = s, .flat = flat, .pixels_join = c->m % 2 == 1};
+}
+
 static cy_dot_source product_setup(setup *s, const dot_case *c) {
   int64_t b0 = c->turned & 4 ? 2 : 1;
   int m = c->dynamic >= 1, all = c->dynamic == 2;
@@ -223,7 +244,7 @@ static cy_dot_source product_setup(setup *s, const dot_case *c) {
                              .scratch_slot = SCRATCH_SLOT,
                              .shared_slot = SHARED_SLOT,
                              .b_packed = c->kind == 'p',
-                             .epilogue = {.emit = keep_emit, .ctx = s}};
+                             .epilogue = epilogue_of(s, c)};
   cy_gemm_desc *g = &s->d.gemm;
   g->batch[0] = size_of(s, m, b0);
   g->a_batch[0] = size_of(s, m, c->m * c->k);
@@ -274,7 +295,7 @@ static cy_dot_source conv_setup(setup *s, const dot_case *c) {
                                .b_slot = B_SLOT,
                                .scratch_slot = SCRATCH_SLOT,
                                .shared_slot = SHARED_SLOT,
-                               .epilogue = {.emit = keep_emit, .ctx = s}};
+                               .epilogue = epilogue_of(s, c)};
   cy_conv_desc *w = &s->d.window;
   w->batch = size_of(s, c->dynamic, c->m);
   int64_t bytes = c->k;
