@@ -205,6 +205,7 @@ void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t 
 
 /* ---- dot_across.c ---- */
 
+static inline unsigned cy_dot_most_each(const cy_cg *cg) { return cg->W >= 8 ? 8 : 1; }
 /* Lanes from memory, `lanes` of them again and again. */
 V cy_dot_across_load(cy_cg *cg, V at, unsigned lanes);
 /* Of mr vectors of sums in which each column has so many lanes: mr / each vectors, in which rows follow each other; start

@@ -8,7 +8,7 @@
  */
 #include "dot_int.h"
 
-enum { ROWS = CY_DOT_ACROSS_ROWS, MOST_EACH = 8 };
+enum { ROWS = CY_DOT_ACROSS_ROWS };
 
 /* Cycles for a tile, about: each step loads every row's bytes and weights; adding up takes two shuffles and a sum for
  * each two vectors. */
@@ -23,9 +23,9 @@ unsigned cy_dot_across_choose(const cy_cg *cg, const cy_dot_plan *p) {
   unsigned best = 1, most = 1;
   while (p->n && p->n * most * 2 <= cg->W)
     most *= 2;
-  if (!p->packed || !p->k || p->rows == 1 || cg->W < 8)
+  if (!p->packed || !p->k || (p->rows && p->rows < ROWS))
     return 1;
-  for (unsigned each = 2; each <= most && each <= MOST_EACH; each *= 2)
+  for (unsigned each = 2; each <= most && each <= cy_dot_most_each(cg); each *= 2)
     if (tile_cycles(runs, run, each) < tile_cycles(runs, run, best))
       best = each;
   return best;
