@@ -78,10 +78,18 @@ static double rate_of(const cy_cg *cg, form f) {
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
+/* With those that idle in vectors. Few columns share one (dot_across.c). */
+static double filled_columns(const cy_cg *cg, form f, int64_t n) {
+  unsigned least = f == BYTES && cg->vnni && !cg->amx_int8 ? cg->W / cy_dot_most_each(cg) : cg->W, columns = cg->W;
+  while (columns > least && columns / 2 >= n)
+    columns /= 2;
+  return (double)cy_round_up(n, columns);
+}
+
 /* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces. */
 static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs) {
   bool amx = f == BF16 ? cg->amx_bf16 : cg->amx_int8;
-  double columns = (double)cy_round_up((int64_t)n, cg->W), wide = 8.0 / cg->W;
+  double columns = filled_columns(cg, f, (int64_t)n), wide = 8.0 / cg->W;
   int64_t whole = amx ? CY_AMX_GROUPS * (f == BF16 ? 2 : 4) : 1; /* of a tile's depth */
   double work = rows * (double)cy_round_up((int64_t)depth, whole) * columns / rate_of(cg, f),
          loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
