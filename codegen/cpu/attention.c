@@ -10,7 +10,8 @@
  * The scores of a block lie in the worker's scratch, sized for the second-level cache; where all keys do not fit there,
  * they come by tiles, and sums and outputs so far are scaled down when a greater score turns up. Keys that causality or
  * a window hide from all rows of a block are not looked at. Up to four rows are not worth packing: their scores are dot
- * products, and the values are read where they are.
+ * products, and the values are read where they are. Where all keys come by one tile, and AMX is not there, the last step of
+ * a block is done between the products of the next one.
  * Memory per worker grows with the number of keys, not with its square.
  * Where q, k and v are bf16, attention_half.c packs and multiplies, by blocks of 32 or 24 rows; scores are f32, weights are
  * rounded to bf16 where values are multiplied by them, their sum is that of f32.
@@ -111,6 +112,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   a.tiled = !a.keys || a.keys > a.tile;
   a.all = a.keys && !a.tiled && !d->causal && !d->window;
   a.tops = a.all && a.keys >= a.nr_k && cg->avx512 && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
+  a.behind = a.all && !a.half && !a.few && a.keys >= a.nr_k && (a.late || !cg->avx512);
   a.panels_v = cy_ceil(d->columns, a.nr_v);
   a.last_v = cg->avx512 && !a.amx ? (unsigned)cy_ceil(d->columns - (a.panels_v - 1) * a.nr_v, cg->W) : a.pv.nv;
   a.values_stay = !a.half && d->columns == a.nr_v && cy_csize_is(d->vn, 1) && cy_csize_is(d->vj, a.nr_v);
@@ -276,6 +278,41 @@ static void copy_queries(cy_cg *cg, const work *w) {
   cy_loop_end(cg, &r, NULL);
 }
 
+/* ---- finishing ---- */
+
+static void out_row(void *ctx, cy_cg *cg, V row, V *idx) {
+  work *w = ctx;
+  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, row), idx);
+  V top = cy_load(cg, cg->f32, cy_gepf(cg, w->top, row), 4);
+  V sum = w->a->behind && w->a->late ? cy_attention_sum(cg, w, row) : cy_load(cg, cg->f32, cy_gepf(cg, w->sum, row), 4);
+  V none = LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, LLVMConstReal(cg->f32, -INFINITY), "");
+  w->inverse = LLVMBuildSelect(cg->b, none, w->empty, LLVMBuildFDiv(cg->b, LLVMConstReal(cg->f32, 1), sum, ""), "");
+}
+
+static void out_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
+  const work *w = ctx;
+  const cy_epilogue *e = &w->a->d->epilogue;
+  e->emit(e->ctx, cg, LLVMBuildFMul(cg->b, acc, cy_splat(cg, w->inverse, lanes), ""), lanes, idx);
+}
+
+/* `count` rows of the block, from `first` on. */
+static void finish_rows(cy_cg *cg, work *w, V first, V count) {
+  const cy_attention_desc *d = w->a->d;
+  cy_epilogue e = {.emit = out_emit, .ctx = w};
+  cy_rows rows = {out_row, w, (unsigned)d->n_batch + 1};
+  V outputs = cy_gepf(cg, w->outputs, cy_mulc(cg, first, w->a->ld_o));
+  cy_epilogue_tile(cg, &e, &rows, outputs, cy_i64(cg, w->a->ld_o * 4), count, first, cy_i64(cg, d->columns),
+                   cy_i64(cg, 0), (unsigned)(d->columns % cg->W));
+}
+
+/* Rows [from, to) of the block before, where there is one. */
+static void finish_before(cy_cg *cg, const work *w, V from, V to) {
+  work before = *w;
+  before.row0 = cy_load(cg, cg->i64, w->done_row0, 8);
+  to = cy_imax(cg, from, cy_imin(cg, to, cy_load(cg, cg->i64, w->done_rows, 8)));
+  finish_rows(cg, &before, from, cy_sub(cg, to, from));
+}
+
 /* ---- the products ---- */
 
 static int64_t query_bytes(const att *a) {
@@ -308,7 +345,10 @@ static void no_tops(cy_cg *cg, const work *w) {
     cy_store(cg, lowest, cy_gepc(cg, w->tops, r * cg->W * 4), 4);
 }
 
-/* Of the last panel, only vectors that have keys, where it is known how many. */
+/* Of the last panel, only vectors that have keys, where it is known how many. Between the panels, rows of the block before
+ * are finished, a few at a time: what a micro-kernel has not multiplied yet goes on meanwhile. Finishing them all at once
+ * took 1 % of the time of 256 keys (Zen 5). Packing the next head's keys there, by 8x16 up to 8x64 elements, does not
+ * pay: it fills the queues that products wait in. */
 static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
   const att *a = w->a;
   int64_t keys = 0, rest = 0;
@@ -319,6 +359,11 @@ static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
   if (a->tops)
     no_tops(cg, w);
   cy_loop_begin(cg, &p, cy_i64(cg, 0), whole, cy_i64(cg, a->nr_k), NULL, 0);
+  if (a->behind) {
+    int64_t some = cy_ceil(a->block, keys / a->nr_k);
+    V from = cy_mulc(cg, cy_div(cg, p.iv, cy_i64(cg, a->nr_k)), some);
+    finish_before(cg, w, from, cy_addc(cg, from, some));
+  }
   multiply_panel(cg, w, j0, p.iv, a->qk.nv);
   cy_loop_end(cg, &p, NULL);
   if (rest)
@@ -374,7 +419,8 @@ static void multiply_values(cy_cg *cg, const work *w, V j0, V n, V accumulate, b
   if (done) {
     const cy_weighing weighing = {w->shifts, w->sums, a->unit != 1};
     multiply_value_panel(cg, w, cy_i64(cg, 0), a->pv.nv, j0, n, accumulate, few, &weighing);
-    cy_attention_sums(cg, w);
+    if (!a->behind)
+      cy_attention_sums(cg, w);
   }
   if (done < whole) {
     cy_loop_begin(cg, &p, cy_i64(cg, done), cy_i64(cg, whole), cy_i64(cg, 1), NULL, 0);
@@ -383,30 +429,6 @@ static void multiply_values(cy_cg *cg, const work *w, V j0, V n, V accumulate, b
   }
   if (whole < a->panels_v)
     multiply_value_panel(cg, w, cy_i64(cg, whole), a->last_v, j0, n, accumulate, few, NULL);
-}
-
-/* ---- finishing ---- */
-
-static void out_row(void *ctx, cy_cg *cg, V row, V *idx) {
-  work *w = ctx;
-  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, row), idx);
-  V top = cy_load(cg, cg->f32, cy_gepf(cg, w->top, row), 4), sum = cy_load(cg, cg->f32, cy_gepf(cg, w->sum, row), 4);
-  V none = LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, LLVMConstReal(cg->f32, -INFINITY), "");
-  w->inverse = LLVMBuildSelect(cg->b, none, w->empty, LLVMBuildFDiv(cg->b, LLVMConstReal(cg->f32, 1), sum, ""), "");
-}
-
-static void out_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
-  const work *w = ctx;
-  const cy_epilogue *e = &w->a->d->epilogue;
-  e->emit(e->ctx, cg, LLVMBuildFMul(cg->b, acc, cy_splat(cg, w->inverse, lanes), ""), lanes, idx);
-}
-
-static void finish(cy_cg *cg, work *w) {
-  const cy_attention_desc *d = w->a->d;
-  cy_epilogue e = {.emit = out_emit, .ctx = w};
-  cy_rows rows = {out_row, w, (unsigned)d->n_batch + 1};
-  cy_epilogue_tile(cg, &e, &rows, w->outputs, cy_i64(cg, w->a->ld_o * 4), w->rows, cy_i64(cg, 0),
-                   cy_i64(cg, d->columns), cy_i64(cg, 0), (unsigned)(d->columns % cg->W));
 }
 
 /* ---- tasks ---- */
@@ -450,7 +472,12 @@ static void emit_block(cy_cg *cg, work *w, V end, bool few) {
     multiply_values(cg, w, j0, n, later, few);
   if (a->tiled)
     cy_loop_end(cg, &j, NULL);
-  finish(cg, w);
+  if (a->behind) {
+    cy_store(cg, w->row0, w->done_row0, 8);
+    cy_store(cg, w->rows, w->done_rows, 8);
+  } else {
+    finish_rows(cg, w, zero, w->rows);
+  }
 }
 
 /* Tasks of one head that a worker does one after the other share what is packed. */
@@ -486,10 +513,14 @@ static void emit_rows(cy_cg *cg, work *w, V begin, V end, bool few) {
     else
       pack_values(cg, w, lo, hi);
   }
+  if (w->a->behind)
+    cy_store(cg, cy_i64(cg, 0), w->done_rows, 8);
   cy_loop_begin(cg, &b, begin, end, cy_i64(cg, w->a->block), NULL, 0);
   w->row0 = b.iv;
   emit_block(cg, w, end, false);
   cy_loop_end(cg, &b, NULL);
+  if (w->a->behind)
+    finish_before(cg, w, cy_i64(cg, 0), cy_i64(cg, w->a->block));
 }
 
 /* Where keys and values of the head begin whose outer batch indices these are. */
@@ -545,6 +576,8 @@ static void emit_entry(cy_cg *cg, const att *a) {
   w.weights = cy_gep(cg, scratch, at.weights);
   w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, query_bytes(a)));
   w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->half ? a->ld_w * 2 : a->ld_s * 4));
+  w.done_row0 = cy_alloca(cg, 8);
+  w.done_rows = cy_alloca(cg, 8);
   w.packed_head = cy_alloca(cg, 8);
   w.packed_end = cy_alloca(cg, 8);
   cy_store(cg, cy_i64(cg, -1), w.packed_head, 8);

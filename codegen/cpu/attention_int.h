@@ -19,6 +19,7 @@ typedef struct att {
   int64_t panels_v;
   unsigned last_v; /* vectors of the last panel of values that there are columns for */
   bool few, many; /* forms to emit: rows up to FEW, more */
+  bool behind;    /* a block is finished between the products of the next one: see multiply_keys */
   bool late;      /* scores of many rows become weights in the product with the values, see core_weigh.c */
   bool half, amx; /* q, k, v are bf16, multiplied by tiles of AMX or by pairs; of these forms: */
   int64_t filled; /* elements of a head in scratch, whole tiles */
@@ -46,6 +47,7 @@ typedef struct work {
   V row0, rows, begin;                            /* of the block; the task's first row */
   V head, packed_head, packed_end;                /* the task's; on the stack: whose keys are packed, up to which one */
   V next_k, next_v;                               /* of the task that follows; in the function of rows: of the block */
+  V done_row0, done_rows;                         /* on the stack: the block that is to be finished; behind */
   V inverse;                                      /* of the sum of the epilogue's row */
 } work;
 
@@ -62,7 +64,8 @@ void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first, bool few
  * for each vector of weights than a test, and products with them stop no Intel CPU. */
 V cy_attention_flush_begin(cy_cg *cg);
 void cy_attention_flush_end(cy_cg *cg, V before);
-/* Behind the product in which scores became weights: the rows' sums. */
+/* Behind the product in which scores became weights: a row's sum, and those of all rows into w->sum. */
+V cy_attention_sum(cy_cg *cg, const work *w, V row);
 void cy_attention_sums(cy_cg *cg, const work *w);
 
 /* ---- attention_half.c: what is different where bf16 are multiplied ---- */

@@ -385,11 +385,15 @@ void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first, bool few
   cy_call(cg, w->rows_fn, args, (unsigned)(ROWS_PARAMS + outer));
 }
 
+V cy_attention_sum(cy_cg *cg, const work *w, V row) {
+  return across(cg, cy_load(cg, cg->vf, cy_gepf(cg, w->sums, cy_mulc(cg, row, cg->W)), 4), cg->W, sum_of);
+}
+
 void cy_attention_sums(cy_cg *cg, const work *w) {
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   V at = cy_gepf(cg, w->sum, r.iv);
-  V sum = across(cg, cy_load(cg, cg->vf, cy_gepf(cg, w->sums, cy_mulc(cg, r.iv, cg->W)), 4), cg->W, sum_of);
+  V sum = cy_attention_sum(cg, w, r.iv);
   if (w->a->tiled)
     sum = sum_of(cg, cy_load(cg, cg->f32, at, 4), sum);
   cy_store(cg, sum, at, 4);
