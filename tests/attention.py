@@ -43,7 +43,7 @@ CASES = {
     'many_keys': (1, 1, 1, 50, 3000, 64, 64, {}),
     'keys_by_tiles': (1, 2, 2, 20, 8001, 32, 48, {}),
     'many_keys_causal': (1, 1, 1, 700, 2600, 32, 32, {'causal': 1, 'past': 1900}),
-    # blocks of rows that are finished between the products of the next one
+    # blocks of rows that are finished between the products of the next one; values in place, panels side by side
     'blocks': (1, 2, 2, 131, 200, 64, 128, {}),
     'blocks_grouped': (2, 4, 2, 47, 150, 32, 96, {'mask': (2, 1, 47, 150)}),
     'blocks_far': (1, 3, 3, 61, 100, 64, 64, {'layout': 'bshd'}),

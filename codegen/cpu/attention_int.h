@@ -34,8 +34,8 @@ typedef struct att {
 typedef struct work {
   const att *a;
   V idx[CY_GEMM_BATCH];                           /* outer batch indices */
-  V keys_at, value_area, query_area, scores, outputs; /* scratch */
-  V values_at, queries;                               /* the areas or, where they stay, the operands themselves */
+  V keys_at, values_at, query_area, scores, outputs; /* scratch */
+  V queries;                                         /* the area or, where they stay, the operand itself */
   V k, v;                                         /* operands of this head */
   V weights;                                      /* scratch, as bf16: half */
   V tab_q, tab_s;                                 /* row tables; half: of tab_s, weights */
