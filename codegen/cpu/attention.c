@@ -92,8 +92,9 @@ static void plan_values(const cy_cg *cg, att *a) {
 }
 
 /* Values that are a panel as they lie. With AVX-512 (not tried where AMX multiplies) several may lie side by side, where
- * all rows stay in the second-level cache. On Zen 5, 256 or 512 keys of 128 columns take 1 to 2 % less time in place, 1024 2 %
- * more; of rows of 768 floats, one head having 64 of them, 64 and 128 keys 1 to 3 % less, 512 and 1024 4 to 15 % more. */
+ * all rows stay in the second-level cache. On Zen 5, 256 or 512 keys of 128 columns take 1 to 2 % less time in place,
+ * 1024 2 % more; of rows of 768 floats, one head having 64 of them, 64 and 128 keys 1 to 3 % less, 512 and 1024 4 to 15 %
+ * more. */
 static bool values_lie_well(const cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   int64_t row = cy_csize_known(d->vj);
