@@ -138,7 +138,7 @@ cy_val cy_build_slice_axis(cy_graph *g, cy_val x, int axis, cy_dim start, cy_dim
     starts[i] = here ? start : cy_dim_const(g, 0);
     sizes[i] = here ? size : t->dim[i];
     if (here)
-      cy_graph_require(g, cy_dim_add(g, start, size), t->dim[i], CY_REQUIRE_AT_MOST);
+      cy_graph_require(g, cy_dim_add(g, start, size), cy_dim_max(g, t->dim[i], start), CY_REQUIRE_AT_MOST); /* or none */
   }
   return cy_build_slice(g, x, starts, NULL, sizes);
 }

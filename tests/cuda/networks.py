@@ -33,6 +33,7 @@ import mock
 import network
 
 ZOO = os.path.join(lib.SHARED, 'zoo')
+HEADS = 14  # of the network made here
 
 
 def resized(model, size, changes, tables):
@@ -84,7 +85,8 @@ def cut(model, name):
 
 
 def make(path):
-    """A network of few operations and many results, whose products and attention are warpgroups' on sm_90a."""
+    """A network of few operations and many results, whose products and attention are warpgroups' on sm_90a: attention has heads enough
+    for blocks of 64 rows."""
     g = graphs.Graph(7)
 
     def weight(*shape):
@@ -93,10 +95,10 @@ def make(path):
     x = g.op('Relu', g.op('Add', g.op('Conv', x, weight(64, 64, 1, 1), weight(64)), x))
     x = g.op('AveragePool', x, kernel_shape=[8, 8], strides=[8, 8])
     rows = g.op('Transpose', g.op('Reshape', x, g.ints(64, 100)), perm=[1, 0])
-    q, k, v = (g.op('MatMul', rows, weight(64, 64)) for _ in 'qkv')
-    scores = g.op('Mul', g.op('MatMul', q, g.op('Transpose', k, perm=[1, 0])), g.const(0.125, np.float32))
+    q, k, v = (g.op('MatMul', rows, weight(HEADS, 64, 64)) for _ in 'qkv')
+    scores = g.op('Mul', g.op('MatMul', q, g.op('Transpose', k, perm=[0, 2, 1])), g.const(0.125, np.float32))
     y = g.op('MatMul', g.op('Softmax', scores, axis=-1), v)
-    return g.save(path, [graphs.port('x', np.float32, [1, 16, 80, 80])], [graphs.port(y, np.float32, [100, 64])])
+    return g.save(path, [graphs.port('x', np.float32, [1, 16, 80, 80])], [graphs.port(y, np.float32, [HEADS, 100, 64])])
 
 
 def source(name, work, until):
