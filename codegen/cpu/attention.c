@@ -2,8 +2,8 @@
  *
  * Comes in: a cy_attention_desc. Goes out: one phase. Rows of heads that share keys (trailing batch axes along which k
  * and v stand still) are counted as one run of rows. A task packs its keys, transposed, and its values into panels
- * once (tasks of one head that a worker does one after the other share them), then goes through its rows by blocks of 36,
- * with AVX-512 of 18 or 12:
+ * once (tasks of one head that a worker does one after the other share them), then goes through its rows by blocks of 12
+ * or 18:
  *   scaled copy of the queries -> scores = q k^T -> change, top, weights, sum -> out += weights v -> epilogue / sum
  * With AVX-512 (not that of CPUs with AMX), scores become weights only within the last product, a few steps before they are
  * multiplied: core_weigh.c.
@@ -23,13 +23,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* FEWER_TILES: with AVX-512, where the first-level cache should have a block's scores (Zen 5); FEWEST_TILES: with AMX,
- * which tells Sapphire Rapids. Zen 5 takes up to 5 % longer by as few. */
+/* The first-level cache should have a block's scores. AVX512_TILES: Zen 5 takes up to 5 % longer by fewer; AMX tells
+ * Sapphire Rapids. */
 enum {
   FEW = 4,
-  BLOCK_TILES = 6,
-  FEWER_TILES = 3,
-  FEWEST_TILES = 2,
+  BLOCK_TILES = 2,
+  AVX512_TILES = 3,
   WANTED_TASKS = 24,
   LEAST_ROWS = 64,
   UNKNOWN_ROWS = 256
@@ -53,7 +52,7 @@ static void plan_rows(const cy_cg *cg, att *a) {
   a->many = !a->few || a->rows == 0;
   a->qk = cy_tile_choose(cg, 0, 0);
   a->pv = cy_tile_choose(cg, a->many ? 0 : a->rows, d->columns);
-  a->block = (int64_t)(!cg->avx512 ? BLOCK_TILES : cg->amx_bf16 ? FEWEST_TILES : FEWER_TILES) * a->qk.mr;
+  a->block = (int64_t)(cg->avx512 && !cg->amx_bf16 ? AVX512_TILES : BLOCK_TILES) * a->qk.mr;
   int64_t rows = a->rows ? a->rows : UNKNOWN_ROWS * 4, parts = cy_ceil(WANTED_TASKS, outer);
   if (parts > rows / LEAST_ROWS)
     parts = rows / LEAST_ROWS;
@@ -69,14 +68,14 @@ static void plan_rows(const cy_cg *cg, att *a) {
  * Weights in the product with the values were not tried where AMX multiplies other types. */
 static void plan_scales(const cy_cg *cg, att *a) {
   const double scale = a->d->scale, log2_e = 1.4426950408889634;
-  bool powers = cg->avx512 && cy_cg_has(cg, "avx512dq"), changed = a->d->scores.change;
+  bool powers = !cg->avx512 || cy_cg_has(cg, "avx512dq"), changed = a->d->scores.change;
   bool with_unit = powers && a->half && !changed && scale > 0;
   a->unit = !powers ? 0 : with_unit ? scale * log2_e : changed || a->half ? log2_e : 1;
   a->scale_s = a->half && !with_unit ? scale : 1;
   a->scale_q = a->half ? 1 : a->unit == 1 ? scale * log2_e : scale;
   a->queries_stay = powers && !a->half && !a->shared && cy_csize_is(a->d->qd, 1) && cy_csize_known(a->d->qm);
   a->scale_k = a->queries_stay ? a->scale_q : 1;
-  a->late = powers && !a->half && a->many && !cg->amx_bf16;
+  a->late = powers && cg->avx512 && !a->half && a->many && !cg->amx_bf16;
 }
 
 /* With AVX-512, vectors of values are shared out evenly to as few panels as hold them, the last one takes what is left: 80
@@ -124,7 +123,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   }
   a.tiled = !a.keys || a.keys > a.tile;
   a.all = a.keys && !a.tiled && !d->causal && !d->window;
-  a.tops = a.all && a.keys >= a.nr_k && cg->avx512 && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
+  a.tops = a.all && a.keys >= a.nr_k && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
   a.behind = a.all && !a.half && !a.few && a.keys >= a.nr_k && (a.late || !cg->avx512);
   a.panels_v = cy_ceil(d->columns, a.nr_v);
   a.last_v = cg->avx512 && !a.amx ? (unsigned)cy_ceil(d->columns - (a.panels_v - 1) * a.nr_v, cg->W) : a.pv.nv;

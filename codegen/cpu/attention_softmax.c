@@ -111,26 +111,52 @@ static V top_of_line(cy_cg *cg, const work *w, line *l, V r) {
   return across(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
 }
 
+/* The polynomial c[n - 1] + c[n - 2] f + .. + c[0] f^(n - 1) of `count` vectors, step by step. */
+static void polynomials(cy_cg *cg, const double *c, size_t n, unsigned count, const V *f, V *p) {
+  for (unsigned j = 0; j < count; j++)
+    p[j] = cy_splatf(cg, c[0], cg->W);
+  for (size_t i = 1; i < n; i++)
+    for (unsigned j = 0; j < count; j++)
+      p[j] = cy_fma(cg, p[j], f[j], cy_splatf(cg, c[i], cg->W));
+}
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
 /* 2^y for y <= 0, in `count` vectors of 16; 0 where it would be denormal, behind flush_begin. The polynomial is 2^f,
  * 0 <= f < 1, its relative error 7e-5 where weights are rounded to bf16, else 8e-8. */
-static void powers_of_two(cy_cg *cg, unsigned count, V *y, bool rough) {
+static void powers_by_scalef(cy_cg *cg, unsigned count, V *y, bool rough) {
   static const double few[] = {0.0780245215, 0.226067156, 0.695833564, 0.999925196},
                       all[] = {0.00187757669, 0.00898933969, 0.0558263175, 0.240153611, 0.693153083, 0.99999994};
-  enum { FLOOR = 9, LANES = 16 };
-  const double *c = rough ? few : all;
-  size_t n = rough ? sizeof few / sizeof *few : sizeof all / sizeof *all;
+  enum { FLOOR = 9 };
   V none = LLVMConstNull(cg->vf), any = LLVMConstAllOnes(cg->i16), current = cy_i32(cg, 4), f[WIDE], p[WIDE];
   for (unsigned j = 0; j < count; j++) {
     V fraction[] = {y[j], cy_i32(cg, FLOOR), none, any, current};
     f[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.reduce.ps.512", NULL, 0, fraction, 5);
-    p[j] = cy_splatf(cg, c[0], LANES);
   }
-  for (size_t i = 1; i < n; i++)
-    for (unsigned j = 0; j < count; j++)
-      p[j] = cy_fma(cg, p[j], f[j], cy_splatf(cg, c[i], LANES));
+  polynomials(cg, rough ? few : all, rough ? COUNT(few) : COUNT(all), count, f, p);
   for (unsigned j = 0; j < count; j++) {
     V power[] = {p[j], y[j], none, any, current};
     y[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, power, 5);
+  }
+}
+
+/* The same of any vectors: y is rounded to a whole number by adding one so great that nothing behind the point is left,
+ * whose low bits then are the exponent of 2^y, 0 from -127 on. The polynomial is 2^f, -0.5 <= f <= 0.5. */
+static void powers_by_exponent(cy_cg *cg, unsigned count, V *y) {
+  static const double terms[] = {1.3276472e-3, 9.6755413e-3, 5.5507133e-2, 2.4022120e-1, 6.9314697e-1, 1.00000007};
+  enum { BIAS = 127, MANTISSA = 23 };
+  V round = cy_splatf(cg, 1.5 * (1 << MANTISSA) + BIAS, cg->W), least = cy_splatf(cg, -BIAS, cg->W);
+  V shift = cy_splat(cg, cy_i32(cg, MANTISSA), cg->W), f[WIDE], p[WIDE], whole[WIDE];
+  for (unsigned j = 0; j < count; j++)
+    y[j] = cy_fmax(cg, least, y[j]);
+  for (unsigned j = 0; j < count; j++)
+    whole[j] = LLVMBuildFAdd(cg->b, y[j], round, "");
+  for (unsigned j = 0; j < count; j++)
+    f[j] = LLVMBuildFSub(cg->b, y[j], LLVMBuildFSub(cg->b, whole[j], round, ""), "");
+  polynomials(cg, terms, COUNT(terms), count, f, p);
+  for (unsigned j = 0; j < count; j++) {
+    V exponent = LLVMBuildShl(cg->b, LLVMBuildBitCast(cg->b, whole[j], cg->vi, ""), shift, "");
+    y[j] = LLVMBuildFMul(cg->b, p[j], LLVMBuildBitCast(cg->b, exponent, cg->vf, ""), "");
   }
 }
 
@@ -168,8 +194,10 @@ static void weights_of(cy_cg *cg, const att *a, unsigned count, V *scores, V shi
     if (a->unit > 1)
       scores[j] = LLVMBuildFMul(cg->b, scores[j], unit, "");
   }
-  if (a->unit != 0)
-    powers_of_two(cg, count, scores, a->half);
+  if (a->unit != 0 && cg->avx512)
+    powers_by_scalef(cg, count, scores, a->half);
+  else if (a->unit != 0)
+    powers_by_exponent(cg, count, scores);
 }
 
 static V weight_of(cy_cg *cg, const att *a, V score, V top) {
@@ -228,11 +256,10 @@ static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
   cy_loop_end(cg, &c, NULL);
 }
 
-/* Keys, and values, of the next task that are asked for with every row of this one; 0: none. Only tried with AVX-512,
- * where products wait for memory otherwise. */
-static int64_t keys_ahead(const cy_cg *cg, const att *a) {
+/* Keys, and values, of the next task that are asked for with every row of this one; 0: none. */
+static int64_t keys_ahead(const att *a) {
   enum { MOST = 8 };
-  if (!cg->avx512 || !cy_csize_is(a->d->kd, 1) || !cy_csize_is(a->d->vn, 1))
+  if (!cy_csize_is(a->d->kd, 1) || !cy_csize_is(a->d->vn, 1))
     return 0;
   int64_t rows = a->rows && a->rows < a->chunk ? a->rows : a->chunk, keys = cy_ceil(a->keys ? a->keys : rows, rows);
   return keys < MOST ? keys : MOST;
@@ -247,7 +274,7 @@ static void prefetch_row(cy_cg *cg, V p, int64_t bytes) {
  * between them, so many orders in a row only wait for each other: 1 % of the time of 256 or 1024 keys (Zen 5). */
 static void emit_ahead(cy_cg *cg, const work *w, line *l, V r) {
   const cy_attention_desc *d = w->a->d;
-  int64_t size = w->a->half ? 2 : 4, count = keys_ahead(cg, w->a);
+  int64_t size = w->a->half ? 2 : 4, count = keys_ahead(w->a);
   V first = cy_mulc(cg, r, count * size);
   for (int64_t i = 0; i < count; i++) {
     V key = cy_addc(cg, first, i * size);
@@ -310,7 +337,7 @@ static void find_tops(cy_cg *cg, const work *w, V j0, V n, V first) {
 
 static void weigh_rows(cy_cg *cg, const work *w, V j0, V n) {
   cy_loop r;
-  V before = w->a->unit != 0 ? cy_attention_flush_begin(cg) : NULL;
+  V before = w->a->unit != 0 && cg->avx512 ? cy_attention_flush_begin(cg) : NULL;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   line l = line_of(cg, w, r.iv, j0, n);
   if (!w->a->late)
@@ -376,7 +403,7 @@ void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first, bool few
   int outer = w->a->d->n_batch - w->a->shared;
   int64_t size = w->a->half ? 2 : 4;
   V is_few = LLVMConstInt(cg->i1, few, 0);
-  V key = cy_mulc(cg, cy_sub(cg, w->row0, w->begin), keys_ahead(cg, w->a) * size);
+  V key = cy_mulc(cg, cy_sub(cg, w->row0, w->begin), keys_ahead(w->a) * size);
   V next_k = cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, w->a->d->kj)));
   V next_v = cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, w->a->d->vj)));
   V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top, w->sum, w->rows, w->row0,  j0, n,
