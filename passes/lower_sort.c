@@ -2,8 +2,8 @@
  *
  * In: rows of anything. Elements become keys first, whole numbers that rise in the order wanted, so all that follows is
  * the same for every type. Equal keys keep the order in which they stand.
- *   1. An element's place among the PART ones around it is how many of them come before it: it goes there at once.
- *      That makes runs of PART.
+ *   1. An element's place among the ones of its part of the row is how many of them come before it: it goes there at
+ *      once. Each part becomes a run.
  *   2. MERGED runs become one, again element by element: its place is the sum over the runs of how many of their
  *      elements come before it, each found by bisection. This is repeated until there is one run.
  * Where only the first k of a row are wanted, no more of any run are looked at. Every place is written once, by one
@@ -12,7 +12,10 @@
  */
 #include "lower_int.h"
 
-enum { PART = 512, MERGED = 64 };
+enum { MERGED = 64 };
+/* Elements of a part: PART, so that rows of up to PART * MERGED need one step of merging at most. Longer ones need two in
+ * any case; then parts are SHORT, as each element is compared with all others of its part. */
+enum { PART = 512, SHORT = 64 };
 
 #define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
@@ -66,6 +69,7 @@ typedef struct sorting {
   cy_lowering *l;
   const cy_lower_rows *from;
   cy_dim k; /* of a row are wanted */
+  int64_t part;
   cy_dtype at_type;
   taker *take;
   void *ctx;
@@ -108,8 +112,8 @@ static cy_expr before(cy_kb *b, cy_expr theirs, cy_expr mine, cy_expr in_front) 
 
 static runs sort_parts(const sorting *s) {
   cy_graph *g = s->l->g;
-  cy_dim n = s->from->n, turns = cy_dim_min(g, n, number(s, PART));
-  runs to = room(s, n, PART, number(s, PART));
+  cy_dim n = s->from->n, turns = cy_dim_min(g, n, number(s, s->part));
+  runs to = room(s, n, s->part, number(s, s->part));
   cy_kb b;
   cy_kb_init(&b, s->l, "sort_parts");
   cy_kernel *k = b.k;
@@ -117,7 +121,7 @@ static runs sort_parts(const sorting *s) {
   cy_expr mine = load(&b, &s->from->place, s->from->type, row, i), first = cy_x_index(k, 0);
   bool whole = cy_dim_is(g, to.count, 1); /* the row is one part */
   if (!whole)
-    first = bin(&b, CY_OP_mul, bin(&b, CY_OP_div, i, cy_x_index(k, PART)), cy_x_index(k, PART));
+    first = bin(&b, CY_OP_mul, bin(&b, CY_OP_div, i, cy_x_index(k, s->part)), cy_x_index(k, s->part));
   cy_local smaller = cy_kernel_add_local(k, s->at_type);
   cy_kernel_set(k, smaller, cy_x_int(k, s->at_type, 0));
   cy_expr j = bin(&b, CY_OP_add, first, cy_kb_loop(&b, turns, false));
@@ -157,7 +161,7 @@ static void bisect(const sorting *s, cy_kb *b, const runs *from, cy_expr row, cy
 
 static runs merge(const sorting *s, const runs *from) {
   cy_graph *g = s->l->g;
-  bool all = from->span > PART && !cy_dim_is_const(g, s->from->n, NULL);
+  bool all = from->span > s->part && !cy_dim_is_const(g, s->from->n, NULL);
   cy_dim merged = all ? from->count : cy_dim_min(g, from->count, number(s, MERGED));
   runs to = room(s, from->total, all ? 0 : from->span * MERGED, cy_dim_muli(g, from->width, MERGED));
   int64_t least, most;
@@ -222,7 +226,9 @@ static cy_dtype index_type(cy_lowering *l, cy_dim n) {
 /* Sorts at least the first k of each row; then `take` appends what is to be done with them: once for each way that the
  * program can take, which depends on n. */
 static void sort(cy_lowering *l, const cy_lower_rows *rows, cy_dim k, taker *take, void *ctx) {
-  sorting s = {l, rows, k, index_type(l, rows->n), take, ctx};
+  int64_t n;
+  bool many = cy_dim_is_const(l->g, rows->n, &n) && n > PART * MERGED;
+  sorting s = {l, rows, k, many ? SHORT : PART, index_type(l, rows->n), take, ctx};
   runs r = sort_parts(&s);
   merge_all(&s, &r);
 }
