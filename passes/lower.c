@@ -464,7 +464,8 @@ static void lower_node(cy_lowering *l, cy_node node) {
       cy_value *v = cy_value_of(l->g, n->out[i]);
       if (v->inlined || v->data.bytes || l->uses.start[n->out[i]] == l->uses.start[n->out[i] + 1])
         continue;
-      if (output_index(l, n->out[i]) < 0 && cy_op_of(n->op)->cls == CY_CLASS_VIEW && cy_lower_view(l, node))
+      bool may_rename = l->place[n->out[i]].placed || output_index(l, n->out[i]) < 0;
+      if (may_rename && cy_op_of(n->op)->cls == CY_CLASS_VIEW && cy_lower_view(l, node))
         continue;
       lower_value(l, node, n->out[i]);
     }
@@ -545,6 +546,7 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   l.tail = &l.p->steps;
   place_inputs(&l);
   read_constants(&l);
+  cy_lower_output_places(&l);
   cy_lower_steps(&l, 1);
   copy_outputs(&l);
   int32_t next = 0;

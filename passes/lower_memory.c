@@ -1,11 +1,13 @@
-/* lower_memory.c - values that need no kernel because they only rename memory: views, and concatenations written in
- * place.
+/* lower_memory.c - values that need no kernel because they only rename memory: views, and concatenations and outputs
+ * written in place.
  *
  * A transpose, slice, expand or reshape of stored data is a new place with other strides. The inputs of a concatenation
  * are placed inside its output beforehand, so that their kernels write there directly; a concatenation of the first of
- * these inputs is the beginning of that output. What could not be placed is copied.
+ * these inputs is the beginning of that output. So is what a model's output is a reshaped view of. What could not be
+ * placed is copied.
  */
 #include "lower_int.h"
+#include "pass_int.h"
 
 #include <string.h>
 
@@ -14,11 +16,23 @@ bool cy_lower_grows(cy_graph *g, cy_dim a, cy_dim b) {
   return cy_dim_le(g, a, b) || cy_dim_divides(g, a, b, &unused);
 }
 
-/* Strides for `to` over the memory of `from`, where every group of axes with equal products can be walked with one
- * stride. */
+static void dense_place(cy_lowering *l, const cy_type *t, cy_place *p) {
+  cy_dim stride = cy_dim_const(l->g, 1);
+  for (int i = t->rank - 1; i >= 0; i--) {
+    p->stride[i] = stride;
+    stride = cy_dim_mul(l->g, stride, t->dim[i]);
+  }
+}
+
+/* Strides for `to` over the memory of `from`, where this is dense or every group of axes with equal products can be walked
+ * with one stride. */
 static bool reshape_place(cy_lowering *l, const cy_type *from, const cy_place *p, const cy_type *to, cy_place *out) {
   cy_graph *g = l->g;
   *out = *p;
+  if (cy_lower_is_contiguous(l, p, from)) {
+    dense_place(l, to, out);
+    return true;
+  }
   int i = 0, j = 0;
   while (i < from->rank || j < to->rank) {
     int i0 = i, j0 = j;
@@ -51,27 +65,19 @@ static bool reshape_place(cy_lowering *l, const cy_type *from, const cy_place *p
   return true;
 }
 
+static bool same_layout(const cy_graph *g, cy_val a, cy_val b) {
+  const cy_value *x = cy_value_of(g, a), *y = cy_value_of(g, b);
+  return !memcmp(x->layout, y->layout, (size_t)x->type.rank);
+}
+
 static bool view_place(cy_lowering *l, const cy_node_info *n, const cy_place *p, cy_place *out) {
   cy_graph *g = l->g;
   const cy_type *from = cy_lower_type(l, n->in[0]), *to = cy_lower_type(l, n->out[0]);
   *out = *p;
   switch (n->op) {
-  case CY_OP_identity: { /* also how a change of layout is asked for: then it is a copy */
-    const cy_value *in = cy_value_of(g, n->in[0]), *v = cy_value_of(g, n->out[0]);
-    for (int i = 0; i < to->rank; i++)
-      if (in->layout[i] != v->layout[i])
-        return false;
-    return true;
-  }
+  case CY_OP_identity: /* also how a change of layout is asked for: then it is a copy */
+    return same_layout(g, n->in[0], n->out[0]);
   case CY_OP_reshape:
-    if (cy_lower_is_contiguous(l, p, from)) {
-      cy_dim stride = cy_dim_const(g, 1);
-      for (int i = to->rank - 1; i >= 0; i--) {
-        out->stride[i] = stride;
-        stride = cy_dim_mul(g, stride, to->dim[i]);
-      }
-      return true;
-    }
     return reshape_place(l, from, p, to, out);
   case CY_OP_transpose: {
     const cy_attr *perm = cy_attr_find(n, CY_ATTR_perm);
@@ -107,12 +113,12 @@ bool cy_lower_view_place(cy_lowering *l, const cy_node_info *n, cy_place *out) {
 
 bool cy_lower_view(cy_lowering *l, cy_node node) {
   const cy_node_info *n = cy_node_of(l->g, node);
-  if (l->place[n->out[0]].placed || n->op == CY_OP_concat || n->op == CY_OP_pad)
+  cy_place view, *out = &l->place[n->out[0]];
+  if (n->op == CY_OP_concat || n->op == CY_OP_pad || !cy_lower_view_place(l, n, &view))
     return false;
-  cy_place view;
-  if (!cy_lower_view_place(l, n, &view))
-    return false;
-  l->place[n->out[0]] = view;
+  if (out->placed)
+    return cy_lower_same_place(l, out, &view, cy_lower_type(l, n->out[0]));
+  *out = view;
   return true;
 }
 
@@ -147,45 +153,54 @@ static bool can_move(cy_lowering *l, cy_val u, cy_block block) {
     if (ports[i].value == u)
       return false;
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  return cls == CY_CLASS_VIEW ? n->op == CY_OP_concat || n->op == CY_OP_pad
-                              : cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL;
+  bool copies = n->op == CY_OP_concat || n->op == CY_OP_pad ||
+                (n->op == CY_OP_identity && !same_layout(l->g, n->in[0], u));
+  return cls == CY_CLASS_VIEW ? copies : cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL;
 }
 
-/* Places v, or what it is a transposed or reshaped view of, so that v comes to lie at p. */
-static void place_through_views(cy_lowering *l, cy_val v, cy_place p, cy_block block) {
+/* v, or what it is a transposed or reshaped view of, which a kernel may write so that v comes to lie at p: p becomes the
+ * place for that. 0: there is no such value. */
+static cy_val behind_views(cy_lowering *l, cy_val v, cy_block block, cy_place *p) {
   while (!can_move(l, v, block)) {
     const cy_value *value = cy_value_of(l->g, v);
     const cy_node_info *n = value->node ? cy_node_of(l->g, value->node) : NULL;
     if (!n || n->block != block || value->inlined || l->place[v].placed)
-      return;
-    cy_place inner = p;
+      return 0;
+    cy_place inner = *p;
     if (n->op == CY_OP_transpose) {
       const cy_attr *perm = cy_attr_find(n, CY_ATTR_perm);
       for (uint32_t i = 0; i < perm->n; i++)
-        inner.stride[perm->ints[i]] = p.stride[i];
+        inner.stride[perm->ints[i]] = p->stride[i];
     } else if (n->op != CY_OP_reshape ||
-               !reshape_place(l, cy_lower_type(l, v), &p, cy_lower_type(l, n->in[0]), &inner)) {
-      return;
+               !reshape_place(l, cy_lower_type(l, v), p, cy_lower_type(l, n->in[0]), &inner)) {
+      return 0;
     }
-    p = inner;
+    *p = inner;
     v = n->in[0];
   }
-  l->place[v] = p;
+  return v;
+}
+
+static bool has_data_sizes(cy_lowering *l, const cy_type *t) {
+  for (int i = 0; i < t->rank; i++)
+    if (cy_dim_has_data_sym(l->g, t->dim[i]))
+      return true;
+  return false;
 }
 
 static void place_parts(cy_lowering *l, const cy_node_info *n, cy_block block) {
   cy_graph *g = l->g;
   const cy_type *t = cy_lower_type(l, n->out[0]);
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
-  for (int i = 0; i < t->rank; i++)
-    if (cy_dim_has_data_sym(g, t->dim[i]))
-      return;
-  if (cy_value_of(g, n->out[0])->inlined || cy_dtype_of((cy_dtype)t->dtype)->bits < 8)
+  if (has_data_sizes(l, t) || cy_value_of(g, n->out[0])->inlined || cy_dtype_of((cy_dtype)t->dtype)->bits < 8)
     return;
   cy_lower_alloc(l, n->out[0]);
   cy_dim start = cy_dim_const(g, 0);
   for (uint32_t i = 0; i < n->nin; i++) {
-    place_through_views(l, n->in[i], part_place(l, cy_lower_place(l, n->out[0]), axis, start), block);
+    cy_place part = part_place(l, cy_lower_place(l, n->out[0]), axis, start);
+    cy_val v = behind_views(l, n->in[i], block, &part);
+    if (v)
+      l->place[v] = part;
     start = cy_dim_add(g, start, cy_lower_type(l, n->in[i])->dim[axis]);
   }
 }
@@ -195,11 +210,6 @@ static bool is_prefix(const cy_node_info *m, const cy_node_info *n) {
   return m->op == CY_OP_concat && m->nin < n->nin &&
          cy_attr_get_int(m, CY_ATTR_axis, 0) == cy_attr_get_int(n, CY_ATTR_axis, 0) &&
          !memcmp(m->in, n->in, m->nin * sizeof *m->in);
-}
-
-static bool same_layout(const cy_graph *g, cy_val a, cy_val b) {
-  const cy_value *x = cy_value_of(g, a), *y = cy_value_of(g, b);
-  return !memcmp(x->layout, y->layout, (size_t)x->type.rank);
 }
 
 /* Concatenations of ever more of the same values (dense blocks) are the beginnings of the last one. n: nodes[at]. */
@@ -239,6 +249,35 @@ void cy_lower_concat_places(cy_lowering *l, cy_block block) {
       continue;
     place_parts(l, n, block);
     place_prefixes(l, b, i, block);
+  }
+}
+
+static bool in_rows(const cy_value *v) {
+  for (int i = 0; i < v->type.rank; i++)
+    if (v->layout[i] != i)
+      return false;
+  return true;
+}
+
+/* Outputs that are what a kernel computes, reshaped: it writes there. Only where that lies in order, or what had better be a
+ * copy tile by tile would be stores far from each other. */
+void cy_lower_output_places(cy_lowering *l) {
+  const cy_port_info *ports;
+  uint32_t count = cy_graph_outputs(l->g, &ports);
+  for (uint32_t i = 0; i < count && l->o->level > 0; i++) {
+    cy_val v = ports[i].value;
+    const cy_node_info *n = cy_def(l->g, v);
+    const cy_type *t = cy_lower_type(l, v);
+    if (!n || n->op != CY_OP_reshape || n->block != 1 || cy_value_of(l->g, v)->inlined || has_data_sizes(l, t) ||
+        cy_dtype_of((cy_dtype)t->dtype)->bits < 8)
+      continue;
+    cy_lower_alloc(l, v);
+    cy_place p;
+    if (!reshape_place(l, t, &l->place[v], cy_lower_type(l, n->in[0]), &p))
+      continue;
+    cy_val u = behind_views(l, n->in[0], 1, &p);
+    if (u && in_rows(cy_value_of(l->g, u)) && cy_lower_is_contiguous(l, &p, cy_lower_type(l, u)))
+      l->place[u] = p;
   }
 }
 
