@@ -5,11 +5,11 @@
  * them.
  *
  * A pattern is only taken as a whole: all reductions over the same axes, of the same value, epsilon a constant of one
- * element, the count the true number of elements. The inner values must have no other readers, or their work would be
- * done twice. Softmax is only recognised with the maximum subtracted: without it the spelled form overflows where
- * softmax does not, and that difference is the model's own. In front of softmax a maximum over its axis at least, less
- * which the rows are taken, changes nothing, and is left out. Activations like x * sigmoid(x) stay as they are: fusion
- * makes them free.
+ * element or left out, the count the true number of elements. The inner values must have no other readers, or their work
+ * would be done twice. Softmax is only recognised with the maximum subtracted: without it the spelled form overflows
+ * where softmax does not, and that difference is the model's own. In front of softmax a maximum over its axis at least,
+ * less which the rows are taken, changes nothing, and is left out. Activations like x * sigmoid(x) stay as they are:
+ * fusion makes them free.
  */
 #include "pass_int.h"
 
@@ -51,14 +51,18 @@ static cy_val mean_of(cy_graph *g, cy_val v, bool *out_axes) {
 
 static bool same_axes(const bool *a, const bool *b) { return !memcmp(a, b, CY_MAX_RANK * sizeof *a); }
 
-/* root = sqrt(mean(d * d) + epsilon): returns d. */
+/* root = sqrt(mean(d * d) + epsilon), or without: an epsilon like 1e-12 is 0 in f16. Returns d. */
 static cy_val rms_of(cy_rewrite *rw, cy_val root, bool *out_axes, double *out_epsilon) {
   cy_graph *g = rw->g;
-  const cy_node_info *add = cy_def_of(g, in_of(cy_def_of(g, root, CY_OP_sqrt), 0), CY_OP_add);
-  if (!add || !cy_rewrite_single_use(rw, root) || !cy_value_is_const(g, add->in[1]) ||
-      !cy_value_is_splat(g, add->in[1], out_epsilon) || cy_type_count(g, cy_type_of(g, add->in[1])) != 1)
+  cy_val mean = in_of(cy_def_of(g, root, CY_OP_sqrt), 0);
+  const cy_node_info *add = cy_def_of(g, mean, CY_OP_add);
+  *out_epsilon = 0;
+  if (!mean || (add && (!cy_value_is_const(g, add->in[1]) || !cy_value_is_splat(g, add->in[1], out_epsilon) ||
+                        cy_type_count(g, cy_type_of(g, add->in[1])) != 1)))
     return 0;
-  const cy_node_info *square = cy_def_of(g, mean_of(g, add->in[0], out_axes), CY_OP_mul);
+  if (!cy_rewrite_single_use(rw, root))
+    return 0;
+  const cy_node_info *square = cy_def_of(g, mean_of(g, add ? add->in[0] : mean, out_axes), CY_OP_mul);
   return square && square->in[0] == square->in[1] ? square->in[0] : 0;
 }
 
