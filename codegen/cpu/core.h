@@ -223,18 +223,20 @@ typedef struct cy_strassen {
   cy_blocks blocks;
   int64_t k_block;
   bool shared; /* the left factor's sums are made once for all tasks, by a phase before */
+  cy_weights weights;
 } cy_strassen;
 /* Is it faster than the plain form, whose tasks are `plain`? rows: 0 when unknown, then for CY_STRASSEN_ROWS and more.
  * outer: how many such products there are; 0 when unknown. */
-bool cy_strassen_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k,
-                        cy_blocks plain, cy_strassen *out);
+bool cy_strassen_choose(const cy_cg *cg, cy_tile tile, cy_weights weights, int64_t outer, int64_t rows, int64_t panels,
+                        int64_t k, cy_blocks plain, cy_strassen *out);
 /* Scratch of a worker, beside cbuf. */
 int64_t cy_strassen_bytes(const cy_cg *cg, cy_tile tile, const cy_strassen *s, int64_t k);
 /* cy_share_rows, cy_share_of and cy_share_tails of such tasks. */
 cy_share cy_strassen_rows(cy_cg *cg, cy_tile tile, V rows, int64_t mb, V i);
 cy_share cy_strassen_panels(cy_cg *cg, V panels, V parts, V i);
 unsigned cy_strassen_tails(cy_tile tile, int64_t rows, int64_t panels);
-/* cy_core_emit of a core with one tap of f32, constant c and a table of all rows. sums: the shared ones of its rows. */
+/* cy_core_emit of a core with one tap, constant c, packed weights and a table of all rows. sums: the shared ones of its
+ * rows. */
 void cy_strassen_emit(cy_cg *cg, const cy_core *core, const cy_strassen *s, V scratch, V sums);
 /* Shared sums: so many bytes for 2 * tile.mr rows; those of a core's rows to `to`. Of the core, what tells of A and K. */
 int64_t cy_strassen_sums_bytes(cy_tile tile, int64_t k, int64_t k_block);

@@ -37,7 +37,6 @@ typedef struct gemm {
   cy_blocks few_blocks; /* .. and where only running tells the rows, plain tasks for too few of them; mb 0: none */
 } gemm;
 
-
 static int64_t known_batches(const cy_gemm_desc *d) {
   int64_t count = 1;
   for (int i = 0; i < d->n_batch; i++)
@@ -104,8 +103,9 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   g.turned = g.copy_a && g.form == FORM_PACKED && m > g.tile.mr && m * k * 4 <= MOST_TURNED && known_batches(d) == 1 &&
              known_all(d) && panels > g.blocks.nb;
   g.copy_a = g.copy_a && !g.turned;
-  if (g.form == FORM_PACKED && d->weights == CY_WEIGHTS_F32 && !g.copy_a &&
-      cy_strassen_choose(cg, g.tile, known_all(d) ? known_batches(d) : 0, m, panels, k, g.blocks, &g.fast)) {
+  int64_t outer = known_all(d) ? known_batches(d) : 0;
+  if (g.form == FORM_PACKED && !g.copy_a &&
+      cy_strassen_choose(cg, g.tile, d->weights, outer, m, panels, k, g.blocks, &g.fast)) {
     g.strassen = true;
     g.few_blocks = m ? (cy_blocks){0} : g.blocks;
     g.blocks = g.fast.blocks;

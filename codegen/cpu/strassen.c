@@ -1,9 +1,10 @@
 /* strassen.c - products of many rows and constant columns by seven multiplications of quarters in place of eight.
  *
- * Comes in: a cy_core of f32 with one tap, as cy_core_emit takes it. Goes out: code for one task that computes the same
- * sums; for some, a phase before it. The algorithm is Strassen's (Gaussian elimination is not optimal, 1969) with the
- * fifteen additions of Winograd (On multiplication of 2x2 matrices, 1971), one level of it. Quarters are not those of
- * the whole matrices: A is two tiles of rows by the halves of a block of K, B a pair of panels by these halves.
+ * Comes in: a cy_core with one tap and packed weights, as cy_core_emit takes it. Goes out: code for one task that
+ * computes the same sums; for some, a phase before it. The algorithm is Strassen's (Gaussian elimination is not optimal,
+ * 1969) with the fifteen additions of Winograd (On multiplication of 2x2 matrices, 1971), one level of it. Quarters are
+ * not those of the whole matrices: A is two tiles of rows by the halves of a block of K, B a pair of panels by these
+ * halves.
  *
  *   left    S1 = A21+A22  S2 = S1-A11  S3 = A11-A21  S4 = A12-S2
  *   right   T1 = B12-B11  T2 = B22-T1  T3 = B22-B12  T4 = B21-T2
@@ -12,10 +13,10 @@
  *
  *   1. Sums of the left factor: where they are few bytes, once for all tasks by a phase of their own, in shared
  *      scratch; else by the task for its rows, block of K by block of K.
- *   2. Pair of panels by pair of panels: the right factor's sums, which all rows of the task share; then for each pair
- *      of tiles the seven products by one micro-kernel, which keeps in registers what quarters of C have in common. Rows
- *      that fill no pair of tiles are multiplied plainly while the panels are near; a panel without a partner by
- *      cy_core_emit.
+ *   2. Pair of panels by pair of panels: the right factor's sums, which all rows of the task share, and of weights in
+ *      half precision also floats; then for each pair of tiles the seven products by one micro-kernel, which keeps in
+ *      registers what quarters of C have in common. Rows that fill no pair of tiles are multiplied plainly while the
+ *      panels are near; a panel without a partner by cy_core_emit.
  *   3. The epilogue, over several pairs of panels at once, so that it meets long runs of each row.
  * The micro-kernel finds neither factor in the first-level cache, and prefetches what comes next: left sums of the next
  * pair of tiles, and the next pair of panels.
@@ -49,17 +50,21 @@ static int64_t sum_bytes(cy_tile t, int64_t half) { return t.mr * half * 4; }
 /* Of a pair of tiles: its sums, and a flag in a cache line of its own. */
 static int64_t left_bytes(cy_tile t, int64_t half) { return LEFT_SUMS * sum_bytes(t, half) + 64; }
 static int64_t right_bytes(const cy_cg *cg, cy_tile t, int64_t half) { return half * t.nv * cg->W * 4 + PAD; }
+/* Of a panel as floats; 0: it is used where it is stored. */
+static int64_t floats_bytes(const cy_cg *cg, cy_tile t, int64_t half, cy_weights weights) {
+  return weights == CY_WEIGHTS_F32 ? 0 : 2 * half * t.nv * cg->W * 4 + PAD;
+}
 static int64_t group_of(int64_t nb) { return 2 * GROUP < nb ? 2 * GROUP : nb; } /* panels */
 
 int64_t cy_strassen_sums_bytes(cy_tile t, int64_t k, int64_t k_block) {
   return cy_ceil(k, k_block) * left_bytes(t, half_of(k, k_block));
 }
 
-/* Scratch, in this order: left sums, right sums, sums of a group. */
+/* Scratch, in this order: left sums, right sums, a pair of panels as floats, sums of a group. */
 int64_t cy_strassen_bytes(const cy_cg *cg, cy_tile t, const cy_strassen *s, int64_t k) {
   int64_t half = half_of(k, s->k_block), left = s->shared ? 0 : s->blocks.mb / (2 * t.mr) * left_bytes(t, half);
   int64_t c = k <= s->k_block ? s->blocks.mb * group_of(s->blocks.nb) * t.nv * cg->W * 4 : 0;
-  return left + RIGHT_SUMS * right_bytes(cg, t, half) + c;
+  return left + RIGHT_SUMS * right_bytes(cg, t, half) + 2 * floats_bytes(cg, t, half, s->weights) + c;
 }
 
 cy_share cy_strassen_rows(cy_cg *cg, cy_tile t, V rows, int64_t mb, V i) {
@@ -85,6 +90,7 @@ typedef struct frame {
   int64_t nr, half, blocks; /* columns of a panel; floats of a row of left sums; of K */
   V pairs;                  /* of tiles */
   V left, right;
+  V floats;          /* where a pair of panels is as floats */
   int64_t left_pair; /* bytes between the left sums of pairs of tiles */
   V c0, kc, h;       /* the block of K: where, how long, half of that */
   V accumulate, last, b, panel_bytes;
@@ -108,7 +114,17 @@ static V right_at(cy_cg *cg, const frame *f, int sum) {
 }
 
 static V panel_at(cy_cg *cg, const frame *f, V q) { return cy_gep(cg, f->b, cy_mul(cg, q, f->panel_bytes)); }
-static V lower_half(cy_cg *cg, const frame *f, V panel) { return cy_gep(cg, panel, cy_mulc(cg, f->h, f->nr * 4)); }
+static int64_t row_bytes(const frame *f) { return f->nr * cy_weight_bytes(f->k->weights); }
+static V lower_half(cy_cg *cg, const frame *f, V panel) { return cy_gep(cg, panel, cy_mulc(cg, f->h, row_bytes(f))); }
+
+/* Panel q or the one behind it, whose right sums are at hand, in floats. */
+static int64_t floats_of_panel(const cy_cg *cg, const frame *f) {
+  return floats_bytes(cg, f->k->tile, f->half, f->k->weights);
+}
+static V floats_at(cy_cg *cg, const frame *f, V q, int second) {
+  int64_t bytes = floats_of_panel(cg, f);
+  return bytes ? cy_gepc(cg, f->floats, second * bytes) : panel_at(cg, f, cy_addc(cg, q, second));
+}
 
 /* The address of the block's first element in a row. */
 static V row_at(cy_cg *cg, const frame *f, V row) {
@@ -182,7 +198,15 @@ static void emit_left(cy_cg *cg, const frame *f) {
   cy_loop_end(cg, &t, NULL);
 }
 
-/* The right sums of panels q and q + 1. */
+/* Element `at` of a panel as it is stored. */
+static V load_stored(cy_cg *cg, const frame *f, V panel, V at) {
+  cy_weights weights = f->k->weights;
+  V address =
+      weights == CY_WEIGHTS_F32 ? cy_gepf(cg, panel, at) : cy_gep(cg, panel, cy_mulc(cg, at, cy_weight_bytes(weights)));
+  return cy_weights_load(cg, weights, address);
+}
+
+/* The right sums of panels q and q + 1, and these as floats if they are halves. */
 static void emit_right(cy_cg *cg, const frame *f, V q) {
   V b[4] = {panel_at(cg, f, q), panel_at(cg, f, cy_addc(cg, q, 1))};
   b[2] = lower_half(cg, f, b[0]);
@@ -192,7 +216,11 @@ static void emit_right(cy_cg *cg, const frame *f, V q) {
   for (unsigned j = 0; j < f->k->tile.nv; j++) {
     V x[4], at = cy_addc(cg, i.iv, j * cg->W);
     for (int p = 0; p < 4; p++)
-      x[p] = cy_load(cg, cg->vf, cy_gepf(cg, b[p], at), 4);
+      x[p] = load_stored(cg, f, b[p], at);
+    for (int p = 0; p < 4 && floats_of_panel(cg, f); p++) {
+      V panel = floats_at(cg, f, q, p % 2);
+      cy_store(cg, x[p], cy_gepf(cg, panel, p < 2 ? at : cy_add(cg, at, cy_mulc(cg, f->h, f->nr))), 4);
+    }
     V t1 = sub(cg, x[1], x[0]), t2 = sub(cg, x[3], t1);
     V sums[RIGHT_SUMS] = {t1, t2, sub(cg, x[3], x[1]), sub(cg, x[2], t2)};
     for (int s = 0; s < RIGHT_SUMS; s++)
@@ -349,6 +377,7 @@ static V kernel_of(cy_cg *cg, cy_tile t) {
 /* Pair of tiles t, panels q and q + 1. */
 static void emit_products(cy_cg *cg, const frame *f, V t, V q, V c) {
   const cy_core *k = f->k;
+  int64_t floats = floats_of_panel(cg, f);
   V weights = panel_at(cg, f, cy_addc(cg, q, 2)), step = f->ahead ? f->ahead : cy_i64(cg, 0);
   if (f->ahead)
     weights = cy_gep(cg, weights, cy_mul(cg, cy_mulc(cg, t, PRODUCTS - LEFT_SUMS), cy_mul(cg, f->h, step)));
@@ -357,8 +386,8 @@ static void emit_products(cy_cg *cg, const frame *f, V t, V q, V c) {
                     [LEFT] = left_at(cg, f, t, 0),
                     [LEFT_ROW] = cy_i64(cg, f->half * 4),
                     [LEFT_NEXT] = left_at(cg, f, cy_addc(cg, t, 1), 0),
-                    [PANEL] = panel_at(cg, f, q),
-                    [PANEL_BYTES] = f->panel_bytes,
+                    [PANEL] = floats_at(cg, f, q, 0),
+                    [PANEL_BYTES] = floats ? cy_i64(cg, floats) : f->panel_bytes,
                     [RIGHT] = f->right,
                     [RIGHT_BYTES] = cy_i64(cg, right_bytes(cg, k->tile, f->half)),
                     [HALF] = f->h,
@@ -381,7 +410,7 @@ static void emit_plain(cy_cg *cg, const frame *f, V row0, V rows, unsigned tails
     cy_product p = {.tile = k->tile,
                     .rows = rows,
                     .a = pointer(cg, cy_add(cg, k->base, cy_mulc(cg, f->c0, 4))),
-                    .b = panel_at(cg, f, cy_addc(cg, q, i)),
+                    .b = floats_at(cg, f, q, i),
                     .c = cy_gepc(cg, cy_gep(cg, c, cy_mulc(cg, row0, f->ldc)), i * f->nr * 4),
                     .tab = cy_gep(cg, k->tab, cy_mulc(cg, row0, 8)),
                     .whole_tab = true,
@@ -478,10 +507,10 @@ static V ahead_choose(cy_cg *cg, const frame *f) {
   int64_t c = 0, panels = 0;
   cy_is_const(f->k->c, &c);
   cy_is_const(f->k->panels, &panels);
-  if (c * panels * f->nr * 4 < CY_MANY_WEIGHTS)
+  if (c * panels * row_bytes(f) < CY_MANY_WEIGHTS)
     return NULL;
   V products = cy_mulc(cg, cy_imax(cg, f->pairs, cy_i64(cg, 1)), PRODUCTS - LEFT_SUMS);
-  return cy_addc(cg, cy_div(cg, cy_i64(cg, 4 * f->nr * 4 - 1), products), 1);
+  return cy_addc(cg, cy_div(cg, cy_i64(cg, 4 * row_bytes(f) - 1), products), 1);
 }
 
 void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scratch, V sums) {
@@ -490,13 +519,14 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
   f.right = cy_gepc(cg, scratch, s->shared ? 0 : s->blocks.mb / (2 * mr) * f.left_pair);
   f.pairs = cy_div(cg, k->rows, cy_i64(cg, 2 * mr));
   f.ldc = (f.blocks > 1 ? k->cbuf_panels : group) * f.nr * 4;
-  f.c = f.blocks > 1 ? k->cbuf : cy_gepc(cg, f.right, RIGHT_SUMS * right_bytes(cg, k->tile, f.half));
+  f.floats = cy_gepc(cg, f.right, RIGHT_SUMS * right_bytes(cg, k->tile, f.half));
+  f.c = f.blocks > 1 ? k->cbuf : cy_gepc(cg, f.floats, 2 * floats_of_panel(cg, &f));
   f.ahead = ahead_choose(cg, &f);
   V two = cy_i64(cg, 2), end = cy_add(cg, k->p0, cy_mul(cg, cy_div(cg, cy_sub(cg, k->p1, k->p0), two), two));
   cy_loop l, g;
   blocks_begin(cg, &f, &l, s->shared ? sums : scratch);
-  f.b = cy_gep(cg, k->b, cy_mul(cg, f.c0, cy_mulc(cg, k->panels, f.nr * 4)));
-  f.panel_bytes = cy_mulc(cg, f.kc, f.nr * 4);
+  f.b = cy_gep(cg, k->b, cy_mul(cg, f.c0, cy_mulc(cg, k->panels, row_bytes(&f))));
+  f.panel_bytes = cy_mulc(cg, f.kc, row_bytes(&f));
   if (s->shared) {
     f.left_pair *= f.blocks;
   } else {
@@ -522,13 +552,15 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
  * the peak that the micro-kernel reaches is less here, where it finds neither factor in the first-level cache. Sums are
  * counted by vectors stored; PAIR: what a pair of tiles and of panels takes besides, to begin and end sums. */
 static const double PLAIN_RATE = 0.945, RATE = 0.93, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 250;
-static const double WORTH = 0.96; /* for less, rounding more is not worth it */
+static const double HALF_SUM = 3.25; /* RIGHT_SUM of weights in halves, with what makes floats of them */
+static const double WORTH = 0.96;    /* for less, rounding more is not worth it */
 
 typedef struct shape {
   const cy_cg *cg;
   cy_tile tile;
   int64_t outer, rows, panels, k, k_block;
   bool shared;
+  double right_sum;
 } shape;
 
 static double plain_cycles(const shape *s, double rows, double panels) {
@@ -540,7 +572,7 @@ static double fast_cycles(const shape *s, int64_t rows, double panels) {
   int64_t pair = 2 * s->tile.mr, pairs = rows / pair, rest = rows % pair;
   double k = (double)s->k, columns = panels * s->tile.nv, blocks = (double)cy_ceil(s->k, s->k_block);
   double products = plain_cycles(s, (double)(pairs * pair), panels) * PRODUCTS / 8 * PLAIN_RATE / RATE;
-  double sums = k * columns * RIGHT_SUM + (s->shared ? 0 : (double)rows * k / s->cg->W * LEFT_SUM);
+  double sums = k * columns * s->right_sum + (s->shared ? 0 : (double)rows * k / s->cg->W * LEFT_SUM);
   double plain = plain_cycles(s, rest && rest < 4 ? 4 : (double)rest, panels);
   return products + plain + sums + (double)pairs * panels / 2 * blocks * PAIR;
 }
@@ -577,16 +609,17 @@ static cy_blocks blocks_choose(const shape *s) {
   return best;
 }
 
-bool cy_strassen_choose(const cy_cg *cg, cy_tile t, int64_t outer, int64_t rows, int64_t panels, int64_t k,
-                        cy_blocks plain, cy_strassen *out) {
+bool cy_strassen_choose(const cy_cg *cg, cy_tile t, cy_weights weights, int64_t outer, int64_t rows, int64_t panels,
+                        int64_t k, cy_blocks plain, cy_strassen *out) {
   const int64_t most = 768;
   if (cg->no_fast || cg->avx512 || k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
-  shape s = {cg, t, outer ? outer : 1, rows ? rows : MOST_ROWS, panels, k, k, false};
+  shape s = {cg, t, outer ? outer : 1, rows ? rows : MOST_ROWS, panels, k, k, false, 0};
+  s.right_sum = weights == CY_WEIGHTS_F32 ? RIGHT_SUM : HALF_SUM;
   s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, most)), 16);
   s.k_block = s.k_block < k ? s.k_block : k;
   s.shared = rows && outer && outer * rows * k * 4 <= MOST_SUMS;
-  *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared};
+  *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared, weights};
   return out->blocks.mb && all_cycles(&s, out->blocks, true) < all_cycles(&s, plain, false) * WORTH &&
          work_cycles(&s, out->blocks, true, 1) < work_cycles(&s, plain, false, 1) * WORTH;
 }

@@ -619,14 +619,14 @@ static void check_all(void) {
     for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
       conv_check(&conv_cases[i]);
   }
-  stored = CY_WEIGHTS_BF16;
-  strassen_check(&(gemm_case){GEMM_PACKED, 1, 1, 197, 3072, 768, 0, 0, 0}, 1, 0);
-  stored = CY_WEIGHTS_F32;
-  for (size_t i = 0; i < sizeof strassen_cases / sizeof *strassen_cases; i++) {
-    strassen_check(&strassen_cases[i].c, 1, strassen_cases[i].used);
-    strassen_check(&strassen_cases[i].c, 0, 0);
+  for (stored = CY_WEIGHTS_F32; stored <= (f32_only ? CY_WEIGHTS_F32 : CY_WEIGHTS_BF16); stored++) {
+    for (size_t i = 0; i < sizeof strassen_cases / sizeof *strassen_cases; i++) {
+      strassen_check(&strassen_cases[i].c, 1, strassen_cases[i].used);
+      strassen_check(&strassen_cases[i].c, 0, 0);
+    }
+    strassen_rows_check(&(gemm_case){GEMM_PACKED, 1, 1, 197, 3072, 768, 0, 0, 0});
   }
-  strassen_rows_check(&(gemm_case){GEMM_PACKED, 1, 1, 197, 3072, 768, 0, 0, 0});
+  stored = CY_WEIGHTS_F32;
   for (size_t i = 0; i < sizeof conv_choices / sizeof *conv_choices; i++)
     choice_check(conv_choices[i].what, &conv_choices[i].c, conv_choices[i].want);
 }
