@@ -8,22 +8,56 @@
 #include <stdio.h>
 #include <string.h>
 
-V cy_weights_load(cy_cg *cg, cy_weights weights, V at) {
+/* What puts eight halves, twice side by side, into the high halves of lanes, and zeros below. Of a linkage that keeps LLVM
+ * from looking into it. */
+static V shuffle_of_bf16(cy_cg *cg) {
+  static const char name[] = "cyk_bf16_bytes";
+  V byte[32], found = cy_shared_find(cg, name);
+  if (found)
+    return found;
+  for (int i = 0; i < 32; i++)
+    byte[i] = LLVMConstInt(cg->i8, i % 4 < 2 ? 0x80 : (unsigned)(i / 4 * 2 + i % 2), 0);
+  found = cy_shared_constant(cg, name, LLVMConstVector(byte, 32));
+  if (LLVMGetLinkage(found) == LLVMLinkOnceODRLinkage)
+    LLVMSetLinkage(found, LLVMLinkOnceAnyLinkage);
+  return found;
+}
+
+/* AVX2: a shuffle of bytes. LLVM would make of it what widens them and a shift: two instructions on the ports that fma
+ * shares. */
+static V load_bf16(cy_cg *cg, V at) {
+  int both[32];
+  V once = cy_load(cg, LLVMVectorType(cg->i8, 16), at, 2);
+  for (int i = 0; i < 32; i++)
+    both[i] = i % 16;
+  V bytes = cy_load_invariant(cg, LLVMVectorType(cg->i8, 32), shuffle_of_bf16(cg), 64);
+  V args[2] = {cy_shuffle(cg, once, once, both, 32), bytes};
+  V halves = cy_intrinsic_of(cg, "llvm.x86.avx2.pshuf.b", NULL, 0, args, 2);
+  return LLVMBuildBitCast(cg->b, halves, cg->vf, "");
+}
+
+/* spare: is there a register for what the shuffle takes? */
+static V load_weights(cy_cg *cg, cy_weights weights, V at, bool spare) {
   if (weights == CY_WEIGHTS_F32)
     return cy_load(cg, cg->vf, at, 4);
   if (weights == CY_WEIGHTS_F16)
     return LLVMBuildFPExt(cg->b, cy_load(cg, LLVMVectorType(cg->f16, cg->W), at, 2), cg->vf, "");
+  if (spare && cg->avx2 && cg->W == 8)
+    return load_bf16(cg, at);
   V bits = LLVMBuildZExt(cg->b, cy_load(cg, LLVMVectorType(cg->i16, cg->W), at, 2), cg->vi, ""), sixteen[16];
   for (unsigned i = 0; i < cg->W; i++)
     sixteen[i] = cy_i32(cg, 16);
   return LLVMBuildBitCast(cg->b, LLVMBuildShl(cg->b, bits, LLVMConstVector(sixteen, cg->W), ""), cg->vf, "");
 }
 
+V cy_weights_load(cy_cg *cg, cy_weights weights, V at) { return load_weights(cg, weights, at, true); }
+
 /* One k: rows are read `k` floats behind their pointers. */
 static void add_products(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, V at, const V *row, V k, V *sum) {
   V b[16];
+  bool spare = mr * nv + nv + 2 <= cg->registers;
   for (unsigned j = 0; j < nv; j++)
-    b[j] = cy_weights_load(cg, weights, cy_gepc(cg, at, (int64_t)j * cg->W * cy_weight_bytes(weights)));
+    b[j] = load_weights(cg, weights, cy_gepc(cg, at, (int64_t)j * cg->W * cy_weight_bytes(weights)), spare);
   for (unsigned i = 0; i < mr; i++) {
     V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepf(cg, row[i], k), 4), cg->W);
     for (unsigned j = 0; j < nv; j++)
