@@ -553,7 +553,8 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
  * counted by vectors stored; PAIR: what a pair of tiles and of panels takes besides, to begin and end sums. */
 static const double PLAIN_RATE = 0.945, RATE = 0.93, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 250;
 static const double HALF_SUM = 3.25; /* RIGHT_SUM of weights in halves, with what makes floats of them */
-static const double WORTH = 0.96;    /* for less, rounding more is not worth it */
+/* For less, rounding more is not worth it; beside the rounding of halves it does not count. */
+static const double WORTH = 0.96, HALF_WORTH = 0.98;
 
 typedef struct shape {
   const cy_cg *cg;
@@ -615,11 +616,12 @@ bool cy_strassen_choose(const cy_cg *cg, cy_tile t, cy_weights weights, int64_t 
   if (cg->no_fast || cg->avx512 || k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
   shape s = {cg, t, outer ? outer : 1, rows ? rows : MOST_ROWS, panels, k, k, false, 0};
+  double worth = weights == CY_WEIGHTS_F32 ? WORTH : HALF_WORTH;
   s.right_sum = weights == CY_WEIGHTS_F32 ? RIGHT_SUM : HALF_SUM;
   s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, most)), 16);
   s.k_block = s.k_block < k ? s.k_block : k;
   s.shared = rows && outer && outer * rows * k * 4 <= MOST_SUMS;
   *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared, weights};
-  return out->blocks.mb && all_cycles(&s, out->blocks, true) < all_cycles(&s, plain, false) * WORTH &&
-         work_cycles(&s, out->blocks, true, 1) < work_cycles(&s, plain, false, 1) * WORTH;
+  return out->blocks.mb && all_cycles(&s, out->blocks, true) < all_cycles(&s, plain, false) * worth &&
+         work_cycles(&s, out->blocks, true, 1) < work_cycles(&s, plain, false, 1) * worth;
 }
