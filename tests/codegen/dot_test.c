@@ -353,7 +353,25 @@ typedef enum form { PAIRS, FOURS, CUT, WINOGRAD, BF16, TILES, BF16_TILES } form;
 
 static bool is_bf16(form as) { return as == BF16 || as == BF16_TILES; }
 
-/* ---- vdpbf16ps on a CPU without it ---- */
+/* ---- instructions on a CPU without them ---- */
+
+/* vpmaddwd of 512 bits by two of 256. */
+static void replace_pairs(cy_cg *cg) {
+  LLVMValueRef fn = LLVMGetNamedFunction(cg->module, "llvm.x86.avx512.pmaddw.d.512"), sums[2];
+  if (!fn)
+    return;
+  LLVMSetValueName2(fn, "dot_pairs", 9);
+  LLVMSetLinkage(fn, LLVMInternalLinkage);
+  LLVMPositionBuilderAtEnd(cg->b, LLVMAppendBasicBlockInContext(cg->ctx, fn, ""));
+  for (unsigned i = 0; i < 2; i++) {
+    LLVMValueRef half[2];
+    for (unsigned k = 0; k < 2; k++)
+      half[k] = cy_some_lanes(cg, LLVMGetParam(fn, k), 16 * i, 16);
+    sums[i] = cy_intrinsic_of(cg, "llvm.x86.avx2.pmadd.wd", NULL, 0, half, 2);
+  }
+  static const int all[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  LLVMBuildRet(cg->b, cy_shuffle(cg, sums[0], sums[1], all, 16));
+}
 
 /* The operand's elements `first`, `first` + 2, .. as floats. */
 static LLVMValueRef every_other(cy_cg *cg, LLVMValueRef v, int first) {
@@ -384,6 +402,7 @@ static void replace_instructions(cy_cg *cg, form as) {
     replace_bf16(cg);
   else if (!tile_functions_replace(cg->module) && as == BF16_TILES)
     die("bf16", "the code has no tiles");
+  replace_pairs(cg);
   code_for_this_cpu(cg);
 }
 
