@@ -513,10 +513,18 @@ static bool plan_edges(deal *d, uint32_t i, bool fixed) {
   return true;
 }
 
+/* Weights that are no constant yet, but scaled by some (see fold_affine), will be one. */
+static bool is_scaled_const(const cy_graph *g, cy_val v) {
+  const cy_node_info *n = NULL;
+  while (!cy_value_is_const(g, v) && (n = cy_def_of(g, v, CY_OP_mul)) && cy_value_is_const(g, n->in[1]))
+    v = n->in[0];
+  return cy_value_is_const(g, v);
+}
+
 static bool plan_deal(cy_rewrite *rw, const cy_node_info *n, deal *d) {
   cy_graph *g = d->g = rw->g;
   uint32_t count;
-  bool fixed = cy_value_is_const(g, n->in[1]), whole = fixed || rw->pass->options->no_fast;
+  bool fixed = is_scaled_const(g, n->in[1]), whole = fixed || rw->pass->options->no_fast;
   const int64_t *dilations = cy_attr_list(n, CY_ATTR_dilations, &count);
   d->x = *type_of(rw, n->in[0]), d->w = *type_of(rw, n->in[1]), d->y = *type_of(rw, n->out[0]);
   d->pads = cy_attr_list(n, CY_ATTR_pads, &count);
