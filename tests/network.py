@@ -171,14 +171,14 @@ def test_each(args, suite, folder, items, test, processes=2):
 
 # ---- ONNX Runtime beside it ----
 
-def ort_session(model, optimised=True, errors=True):
-    """model: a path, or bytes; errors: whether it prints those that it also raises. Sums of products of 8-bit integers do not
-    saturate where the CPU lacks VNNI, if it is optimised; else weights of 8 bits make them do so."""
+def ort_session(model, optimised=True, errors=True, exact=False):
+    """model: a path, or bytes; errors: whether it prints those that it also raises; exact: sums of products of 8-bit integers
+    must not saturate, as they do where the CPU lacks VNNI (needs `optimised`; does not work for every model)."""
     import onnxruntime as ort
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3 if errors else 4
-    options.add_session_config_entry('session.x64quantprecision', '1')
+    options.add_session_config_entry('session.x64quantprecision', '1' if exact else '0')
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])

@@ -71,8 +71,9 @@ def run_arm(args, model, job):
 
 # ---- Bochs ----
 
-# What Bochs computes wrongly: a mask register shifted by 15 becomes 0 (2.7 to 3.0), GFNI (2.7).
-MISTAKES = re.compile(r'\t(kshift[lr]w +\$0xf,|v?gf2p8)')
+# What Bochs computes wrongly: a mask register shifted by 15 becomes 0 (2.7 to 3.0), GFNI (2.7), where vpextrw of one of the
+# upper registers stores to (2.7; it takes a short displacement for bytes).
+MISTAKES = re.compile(r'\t(kshift[lr]w +\$0xf,|v?gf2p8|vpextrw +\$0x\w+,%xmm(1[6-9]|2\d|3[01]),-?0x\w+\()')
 
 
 def instructions(library):
@@ -88,7 +89,7 @@ def mistaken(library):
 
 
 def libraries(program):
-    """Paths of the shared libraries of a program, its loader included."""
+    """Paths of the shared libraries of a program or library, its loader included."""
     text = subprocess.run(['ldd', program], stdout=subprocess.PIPE, text=True, check=True).stdout
     return re.findall(r'(/\S+) \(0x', text)
 
@@ -165,7 +166,7 @@ def run_bochs(args, model, jobs, work, timeout):
     os.makedirs(work)
     disk = Disk(os.path.join(work, 'disk'))
     disk.add_file(args.cyto_run, 'cyto-run')
-    for path in libraries(args.cyto_run):
+    for path in sorted({path for file in (args.cyto_run, jobs[0][0]) for path in libraries(file)}):
         disk.add_file(path, path if 'ld-linux' in path else 'lib/' + os.path.basename(path))
     for k, (library, inputs, _) in enumerate(jobs):
         for file in sorted(os.listdir(inputs)):
