@@ -151,7 +151,7 @@ void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val tar
 void cy_lower_check_shares(cy_lowering *l);
 void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
 void cy_lower_output_places(cy_lowering *l);                        /* .. what outputs are views of, in their memory */
-bool cy_lower_view(cy_lowering *l, cy_node n);                      /* does n's output rename its input's memory? It is placed so */
+bool cy_lower_view(cy_lowering *l, cy_node n);                      /* does n's output rename its input? Places it so */
 /* Of products of axes, taken one axis after the other on both sides until they are equal: is a the one that has to
  * grow? Where it is not certain that a <= b (a size may be 0) it is if b is a multiple of it. */
 bool cy_lower_grows(cy_graph *g, cy_dim a, cy_dim b);
