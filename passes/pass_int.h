@@ -41,6 +41,7 @@ int cy_pass_phases(cy_pass *p);
 int cy_pass_quantise(cy_pass *p);
 int cy_pass_weights(cy_pass *p);
 int cy_pass_to_half(cy_pass *p);
+int cy_pass_tables(cy_pass *p);
 int cy_pass_long_sums(cy_pass *p);
 int cy_pass_layout(cy_pass *p);
 int cy_pass_fuse(cy_pass *p);

@@ -58,6 +58,7 @@ typedef struct cy_pass_options {
   bool half_weights;      /* .. or takes constant factors so */
   cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */
   bool half_io;           /* inputs and outputs, too */
+  bool stores_f16;        /* constants may be f16: widening takes an instruction */
   bool exact_f16;         /* half is 0: constant factors that f16 holds exactly are stored so */
   bool verify;            /* check every invariant after every pass; a violation is a bug in the pass */
 } cy_pass_options;

@@ -99,6 +99,7 @@ typedef struct cy_quant {
   uint32_t nmeasured;
   const cy_quant_output *output; /* of the quantised model, if it was run */
   uint32_t noutputs;
+  double table_error; /* the greatest that tables of 8 bits may have, relative RMS */
   bool limited; /* errors are limited: layers that can't be measured, those in control flow, stay in float */
 } cy_quant;
 

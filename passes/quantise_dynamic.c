@@ -143,10 +143,7 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   uint32_t most = cy_node_count(g);
   dynamic s = {.p = p, .g = g, .q = q, .uses = cy_graph_uses(g, p->scratch), .sizes = cy_quant_sizes(g, p->scratch)};
   s.known = CY_NEW_ARRAY(p->scratch, cy_quant_rounded, most + 1);
-  cy_quant_layer *before = q->layer;
-  q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, q->nlayers + most + 1);
-  if (q->nlayers)
-    memcpy(q->layer, before, q->nlayers * sizeof *before);
+  cy_quant_more_layers(q, most);
   bool single = q->mode == CY_QUANT_SINGLE_DYNAMIC, measure = single || q->mode == CY_QUANT_MEASURE_DYNAMIC;
   cy_quant_singles made;
   if (single) {

@@ -22,6 +22,7 @@ cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep);
 bool cy_quant_feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v);
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n);
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */
+void cy_quant_more_layers(cy_quant *q, uint32_t n); /* makes room for so many behind those that there are */
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out);
 /* Takes over what was measured of layer l, which lies in block b; why it stays in float, or NULL. */
 const char *cy_quant_judged(const cy_quant *q, cy_quant_layer *l, cy_block b);
@@ -85,6 +86,10 @@ bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *use
 bool cy_weights_read(const cy_pass *p, const cy_node_info *n, const cy_uses *uses);
 void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
                              cy_weight_column *out);
+
+/* ---- to_half.c ---- */
+/* The constant v of f32 as halves; 0: they do not hold its values, or with `exact` not each of them. */
+cy_val cy_half_constant(cy_graph *g, cy_val v, cy_dtype half, bool exact);
 
 /* ---- weights_grid.c ---- */
 /* The constant w of f32 as s8 times a scale for each of `axis`; 0: its elements are no multiples of such scales. */

@@ -139,13 +139,20 @@ bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *
 
 /* Of the output: channels. */
 static int out_axis(const cy_graph *g, const cy_node_info *n) {
-  return n->op == CY_OP_matmul || n->op == CY_OP_recurrent || n->op == CY_OP_attention
+  return n->op == CY_OP_matmul || n->op == CY_OP_recurrent || n->op == CY_OP_attention || n->op == CY_OP_gather
              ? cy_type_of(g, n->out[0])->rank - 1
              : 1;
 }
 
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n) {
   return n->op == CY_OP_matmul ? cy_type_of(g, n->in[1])->rank - 1 : n->op == CY_OP_conv_transpose;
+}
+
+void cy_quant_more_layers(cy_quant *q, uint32_t n) {
+  const cy_quant_layer *before = q->layer;
+  q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, q->nlayers + n + 1);
+  if (q->nlayers)
+    memcpy(q->layer, before, q->nlayers * sizeof *before);
 }
 
 /* w: NULL when it is computed. */
@@ -156,6 +163,8 @@ static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t 
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[rank - 2], (long long)w[rank - 1]);
   if (n->op == CY_OP_recurrent)
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[1], (long long)w[0]);
+  if (n->op == CY_OP_gather)
+    return cy_arena_printf(q->arena, "rows of %lld", (long long)w[rank - 1]);
   char kernel[128] = "";
   size_t used = 0;
   for (int i = 2; i < rank && used < sizeof kernel - 24; i++)
@@ -183,7 +192,9 @@ static bool all_finite(const cy_data *data) {
 
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out) {
   const cy_node_info *n = cy_node_of(g, id);
-  const cy_type *x = cy_type_of(g, n->in[0]), *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
+  bool looks_up = n->op == CY_OP_gather;
+  const cy_type *x = cy_type_of(g, n->in[looks_up]), *w = cy_type_of(g, n->in[!looks_up]),
+                *y = cy_type_of(g, n->out[0]);
   int64_t d[CY_MAX_RANK], channels;
   bool known = cy_type_static(g, w, d);
   if (!cy_dim_is_const(g, y->dim[out_axis(g, n)], &channels))
@@ -195,20 +206,20 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
                           .op = cy_arena_printf(q->arena, "%s", op),
                           .shape = n->op == CY_OP_attention ? heads_text(q, g, w)
                                                             : shape_text(q, n, known ? d : NULL, w->rank),
-                          .input = n->in[0],
+                          .input = n->in[looks_up],
                           .channels = (uint32_t)channels,
                           .form = n->op == CY_OP_attention ? "bf16" : NULL,
                           .product = n->op == CY_OP_matmul,
                           .depthwise = known && n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
                           .error = -1};
-  const cy_data *weights = &cy_value_of(g, n->in[1])->data;
-  if (weights->bytes && !all_finite(weights))
+  const cy_data *weights = &cy_value_of(g, n->in[!looks_up])->data;
+  if (weights->bytes && w->dtype == CY_F32 && !all_finite(weights))
     out->keep = "weights are not finite";
-  uint64_t each = !known || !d[0]            ? 0
-                  : n->op == CY_OP_attention ? (uint64_t)(d[w->rank - 2] + d[w->rank - 2] * d[w->rank - 1] / channels)
-                  : n->op == CY_OP_matmul    ? (uint64_t)d[w->rank - 2]
-                  : n->op == CY_OP_recurrent ? (uint64_t)d[0]
-                                             : cy_type_count(g, w) / (uint64_t)d[0];
+  uint64_t each = !known || !d[0] || looks_up ? 0
+                  : n->op == CY_OP_attention  ? (uint64_t)(d[w->rank - 2] + d[w->rank - 2] * d[w->rank - 1] / channels)
+                  : n->op == CY_OP_matmul     ? (uint64_t)d[w->rank - 2]
+                  : n->op == CY_OP_recurrent  ? (uint64_t)d[0]
+                                              : cy_type_count(g, w) / (uint64_t)d[0];
   out->macs = (double)cy_type_count(g, n->op == CY_OP_conv_transpose ? x : y) * (double)each;
 }
 

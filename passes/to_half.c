@@ -46,10 +46,10 @@ typedef struct narrowing {
   cy_pass *p;
   cy_graph *g;
   cy_dtype half;
-  bool exact;  /* only what loses nothing */
-  cy_quant *q; /* NULL: errors are not limited */
+  bool exact;           /* only what loses nothing */
+  cy_quant *q;          /* NULL: errors are not limited */
   const int64_t *sizes; /* [symbol]: to estimate with */
-  narrow *of; /* [value], of those that there were at the beginning */
+  narrow *of;           /* [value], of those that there were at the beginning */
 } narrowing;
 
 /* ---- constants ---- */
@@ -89,33 +89,36 @@ static bool holds_exactly(cy_dtype half, const cy_data *d) {
 }
 
 /* v's values as dtype `to`, rounded to half precision. */
-static cy_val rounded_constant(narrowing *s, cy_val v, cy_dtype to) {
-  const cy_data *d = &cy_value_of(s->g, v)->data;
+static cy_val rounded_constant(cy_graph *g, cy_val v, cy_dtype rounded, cy_dtype to) {
+  const cy_data *d = &cy_value_of(g, v)->data;
   const cy_data_f32 *from = d->bytes;
-  cy_type t = *cy_type_of(s->g, v);
+  cy_type t = *cy_type_of(g, v);
   cy_val made;
   t.dtype = (uint8_t)to;
-  void *out = cy_const_new(s->g, &t, &made);
+  void *out = cy_const_new(g, &t, &made);
   for (uint64_t i = 0; i < d->size / sizeof *from; i++) {
     uint16_t half;
-    cy_scalar_store(&half, s->half, 0, (cy_scalar){.f = from[i]});
-    cy_scalar_store(out, to, i, cy_scalar_load(&half, s->half, 0));
+    cy_scalar_store(&half, rounded, 0, (cy_scalar){.f = from[i]});
+    cy_scalar_store(out, to, i, cy_scalar_load(&half, rounded, 0));
   }
   return made;
 }
 
+static bool fits(cy_dtype half, const cy_data *d) { return half != CY_F16 || largest(d) < BEYOND_F16; }
+
+cy_val cy_half_constant(cy_graph *g, cy_val v, cy_dtype half, bool exact) {
+  const cy_data *d = &cy_value_of(g, v)->data;
+  return (exact ? holds_exactly(half, d) : fits(half, d)) ? rounded_constant(g, v, half, half) : 0;
+}
+
 /* v's values rounded to half precision; 0: they do not fit. */
 static cy_val narrow_constant(narrowing *s, cy_val v, const cy_node_info *n) {
-  const cy_data *d = &cy_value_of(s->g, v)->data;
-  if (s->exact && !holds_exactly(s->half, d))
-    return 0;
-  double most = s->half == CY_F16 ? largest(d) : 0;
-  if (most >= BEYOND_F16) {
-    warn(s, v, n, most);
-    return 0;
-  }
-  cy_pass_count(s->p, "constants", 1);
-  return rounded_constant(s, v, s->half);
+  cy_val made = cy_half_constant(s->g, v, s->half, s->exact);
+  if (made)
+    cy_pass_count(s->p, "constants", 1);
+  else if (!s->exact)
+    warn(s, v, n, largest(&cy_value_of(s->g, v)->data));
+  return made;
 }
 
 /* ---- products ---- */
@@ -181,7 +184,7 @@ static cy_val as_rounded(narrowing *s, cy_val v) {
   cy_val source = bytes_behind(s->g, v);
   if (!source)
     return cy_build_cast(s->g, cy_build_cast(s->g, v, s->half), CY_F32);
-  cy_val r = rounded_constant(s, source, CY_F32);
+  cy_val r = rounded_constant(s->g, source, s->half, CY_F32);
   return source == v ? r : cy_build_transpose(s->g, r, cy_attr_find(cy_def(s->g, v), CY_ATTR_perm)->ints);
 }
 

@@ -17,6 +17,7 @@
 #include "tools/lower_options.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -264,6 +265,14 @@ static cytoc_quantise calibration(session *s) {
                           .jobs = o->jobs};
 }
 
+/* Tables of 8 bits may be off by so much where nothing else is said, and lie so far below the noise that outputs may have. */
+static const double TABLE_ERROR = 0.02, TABLE_DECIBELS = 10;
+
+static double table_error(const cytoc_quantise *how) {
+  double most = how->max_error > 0 ? how->max_error : TABLE_ERROR;
+  return how->min_snr > 0 ? fmin(most, pow(10, -(how->min_snr + TABLE_DECIBELS) / 20)) : most;
+}
+
 static double cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                      cy_layer_form form) {
   return cy_machine_layer_cycles(machine, g, n, sizes, form);
@@ -295,6 +304,7 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
   cytoc_quantise how = calibration(s);
+  q->table_error = table_error(&how);
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0;
   const cy_weight_options given = {.rows8 = passes->weights->rows8, .keeps_given = passes->weights->keeps_given};
@@ -461,6 +471,8 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                            .half = half_of(o),
                            .half_io = o->half_io,
+                           .stores_f16 = cy_machine_half_weights(machine, CY_F16) ||
+                                         half_factors(machine, CY_F16, NULL, NULL, NULL),
                            .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
                            .most_head = plain ? 0 : cy_machine_most_head(machine),
                            .busy_parts = cy_machine_busy_parts(machine),
