@@ -10,7 +10,7 @@
  *                  shift what they hold, such as coordinates, by more than a user expects
  *
  * Not asked for, constants become f16 where that holds them exactly: models that come in f16 keep the size they have,
- * masks of zeros and infinities half of it.
+ * masks of zeros and infinities half of it. Not so the very largest.
  *
  * Every reader widens for itself: several readers of one result would have all of it stored by every run.
  *
@@ -24,6 +24,7 @@
 #include <math.h>
 
 enum { LEAST_ELEMENTS = 1 << 14, LEAST_ROW = 32 };
+enum { MOST_UNASKED = 1 << 26 }; /* elements: halves of more of them take memory that nobody expects of a compiler */
 static const double NEAR = 1.0 / 512; /* of a row in f16, relative RMS: twice what its digits give */
 
 typedef struct table {
@@ -166,7 +167,8 @@ static bool rows_near(const cy_graph *g, const table *t) {
 
 static bool round_to_halves(cy_pass *p, table *t, cy_dtype half, bool exact) {
   t->scale = 0;
-  t->stored = half == CY_F16 && !p->options->stores_f16 ? 0 : cy_half_constant(p->g, t->v, half, exact);
+  bool refused = (half == CY_F16 && !p->options->stores_f16) || (exact && t->rows > MOST_UNASKED / t->row);
+  t->stored = refused ? 0 : cy_half_constant(p->g, t->v, half, exact);
   return t->stored && (exact || half != CY_F16 || rows_near(p->g, t));
 }
 
