@@ -142,7 +142,10 @@ static bool becomes_ints(cy_pass *p, const cy_uses *uses, table *t) {
   const cy_quant *q = p->options->quant;
   double error = round_to_ints(p, t), most = q ? q->table_error : INFINITY;
   bool near = error <= most;
-  report(p, uses, t, error, near ? NULL : cy_arena_printf(q->arena, "its error is over %.2g %%", most * 100));
+  report(p, uses, t, error,
+         near           ? NULL
+         : isnan(error) ? "weights are not finite"
+                        : cy_arena_printf(q->arena, "its error is over %.2g %%", most * 100));
   return near;
 }
 

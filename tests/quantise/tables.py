@@ -57,6 +57,16 @@ def tables_exact(p):
     return None if np.array_equal(with_halves, without) else 'the mask changed: %.1f dB' % snr(without, with_halves)
 
 
+def tables_not_finite(p):
+    """A number that is none has no scale: its table becomes f16, whatever asks for integers."""
+    model, ids = text_network(p, np.inf)
+    for options in (['--int8'], ['--weights=int8']):
+        text = p.cytoc(model, '-o', p.path('q.so'), '--target=x86-64-v3', '--explain', *options)
+        if not re.search(r'(?m)^Gather_0 +rows of 64 .*float: weights are not finite$', text):
+            return '%s: %s' % (options, text)
+    return None
+
+
 def tables_left(p):
     """By name, and where the error is larger than allowed: rows whose first element is a hundred times the others, which
     halves hold."""
@@ -75,4 +85,4 @@ def tables_left(p):
     return None
 
 
-TESTS = [tables_stored, tables_exact, tables_left]
+TESTS = [tables_stored, tables_exact, tables_not_finite, tables_left]
