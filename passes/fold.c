@@ -527,13 +527,20 @@ static bool grows(const cy_graph *g, const cy_node_info *n, uint64_t in_bytes) {
   return n->op == CY_OP_iota || (bytes > GROWTH_FREE && bytes / 8 > in_bytes);
 }
 
-/* A sum that only attention reads, far larger than its parts: masks of windows plus tables of heads would make a library
- * many times its model. Adding them up each time takes a few percent of the attention. */
-static bool is_large_bias(const cy_graph *g, const cy_uses *uses, const cy_node_info *n, uint64_t in_bytes) {
+/* A sum that only attention reads and whose parts are LARGE_BIAS smaller: masks of windows plus tables of heads would make
+ * a library many times its model. Adding them up each time takes a few percent of the attention. What several sums read,
+ * as all shifted windows of a size read their mask, is a share of each. */
+static bool is_large_bias(const cy_graph *g, const cy_uses *uses, const cy_node_info *n) {
   cy_val v = n->out[0];
   const cy_type *t = cy_type_of(g, v);
-  uint64_t bytes = cy_type_count(g, t) * (uint64_t)cy_dtype_of((cy_dtype)t->dtype)->bits / 8;
-  if (n->op != CY_OP_add || bytes <= LARGE_BIAS || bytes / 2 <= in_bytes)
+  uint64_t bytes = cy_type_count(g, t) * (uint64_t)cy_dtype_of((cy_dtype)t->dtype)->bits / 8, parts = 0;
+  if (n->op != CY_OP_add)
+    return false;
+  for (uint32_t k = 0; k < 2; k++) {
+    cy_val in = n->in[k];
+    parts += cy_value_of(g, in)->data.size / (uses->start[in + 1] - uses->start[in]);
+  }
+  if (bytes <= parts + LARGE_BIAS)
     return false;
   for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++)
     if (!uses->list[i] || cy_node_of(g, uses->list[i])->op != CY_OP_attention)
@@ -671,7 +678,7 @@ int cy_pass_fold(cy_pass *p) {
         continue;
       }
       if (!all_const(g, n, &in_bytes) || packs_as_view(p, &uses, n) || cy_weights_stay(p, n, &uses) ||
-          is_large_bias(g, &uses, n, in_bytes))
+          is_large_bias(g, &uses, n))
         continue;
       cy_val v = n->out[0];
       bool everywhere = t.dear[v] || !grows(g, n, in_bytes) || feeds_conv(g, &uses, v);
