@@ -123,12 +123,24 @@ static bool is_planar(cy_lowering *l, const cy_node_info *n, const cy_place *x) 
   return !cy_dim_is(g, x->stride[1], 1);
 }
 
+/* Indices of places and dealt channels, [deal.., channel], become those of the output. */
+static void deal_out(cy_kb *b, const cy_attr *deal, cy_dim channels, cy_expr *idx) {
+  cy_kernel *k = b->k;
+  cy_expr part = cy_x_bin(k, CY_OP_div, idx[1], cy_x_dim(k, channels));
+  idx[1] = cy_x_bin(k, CY_OP_mod, idx[1], cy_x_dim(k, channels));
+  for (uint32_t i = deal->n; i-- > 0;) {
+    cy_expr pixels = cy_x_index(k, deal->ints[i]), at = i ? cy_x_bin(k, CY_OP_mod, part, pixels) : part;
+    idx[2 + i] = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, idx[2 + i], pixels), at);
+    part = cy_x_bin(k, CY_OP_div, part, pixels);
+  }
+}
+
 static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   cy_lowering *l = b->l;
   cy_contraction *c = cy_kernel_contraction(b->k);
   const cy_type *tx = cy_lower_type(l, n->in[0]), *tw = cy_lower_type(l, n->in[1]), *t = cy_lower_type(l, n->out[0]);
   const cy_attr *strides = cy_attr_find(n, CY_ATTR_strides), *pads = cy_attr_find(n, CY_ATTR_pads);
-  const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations);
+  const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations), *deal = cy_attr_find(n, CY_ATTR_deal);
   if (tx->rank - 2 > CY_MAX_SPATIAL)
     return false;
   cy_place *px, *pw;
@@ -140,26 +152,28 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   c->group = cy_attr_get_int(n, CY_ATTR_group, 1);
   c->images = t->dim[0];
   c->channels_in = tx->dim[1];
-  c->channels_out = t->dim[1];
+  c->channels_out = deal ? tw->dim[0] : t->dim[1];
   c->x_image = px->stride[0];
   c->x_channel = px->stride[1];
   out_idx[0] = cy_x_var(b->k, out_var(b, t->dim[0]));
   c->planar = is_planar(l, n, px);
   if (c->planar)
-    out_idx[1] = cy_x_var(b->k, out_var(b, t->dim[1]));
+    out_idx[1] = cy_x_var(b->k, out_var(b, c->channels_out));
   for (int i = 0; i < c->nspatial; i++) {
     c->in[i] = tx->dim[2 + i];
-    c->out[i] = t->dim[2 + i];
+    c->out[i] = deal ? cy_dim_div(l->g, t->dim[2 + i], cy_dim_const(l->g, deal->ints[i])) : t->dim[2 + i];
     c->pad[i] = cy_dim_const(l->g, pads->ints[i]);
     c->stride[i] = strides->ints[i];
     c->dilation[i] = dilations ? dilations->ints[i] : 1;
     c->x_spatial[i] = px->stride[2 + i];
     if (!cy_dim_is_const(l->g, tw->dim[2 + i], &c->kernel[i]))
       return false;
-    out_idx[2 + i] = cy_x_var(b->k, out_var(b, t->dim[2 + i]));
+    out_idx[2 + i] = cy_x_var(b->k, out_var(b, c->out[i]));
   }
   if (!c->planar)
-    out_idx[1] = cy_x_var(b->k, out_var(b, t->dim[1]));
+    out_idx[1] = cy_x_var(b->k, out_var(b, c->channels_out));
+  if (deal)
+    deal_out(b, deal, t->dim[1], out_idx);
   return true;
 }
 

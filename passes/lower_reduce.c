@@ -478,6 +478,23 @@ cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node node, uint32_t output, const cy_
   return product_accum(b, acc, dtype, x, y, 1);
 }
 
+/* Where conv n computes what its output has at idx: another place and channel, if it deals these out. places: its output,
+ * as it would be without. */
+static void gather_places(cy_kb *b, const cy_node_info *n, cy_type *places, const cy_expr *idx, cy_expr *out_idx) {
+  const cy_attr *deal = cy_attr_find(n, CY_ATTR_deal);
+  cy_expr part = 0;
+  for (int i = 0; i < places->rank; i++)
+    out_idx[i] = idx[i];
+  for (uint32_t i = 0; deal && i < deal->n; i++) {
+    cy_expr pixels = cy_x_index(b->k, deal->ints[i]), at = bin(b, CY_OP_mod, idx[2 + i], pixels);
+    part = part ? bin(b, CY_OP_add, bin(b, CY_OP_mul, part, pixels), at) : at;
+    out_idx[2 + i] = bin(b, CY_OP_div, idx[2 + i], pixels);
+    places->dim[2 + i] = cy_dim_div(b->l->g, places->dim[2 + i], cy_dim_const(b->l->g, deal->ints[i]));
+  }
+  if (deal)
+    out_idx[1] = bin(b, CY_OP_add, bin(b, CY_OP_mul, part, cy_x_dim(b->k, places->dim[1])), idx[1]);
+}
+
 cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
   (void)output;
   const cy_node_info *n = node_of(b, node);
@@ -488,7 +505,10 @@ cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   int64_t group = cy_attr_get_int(n, CY_ATTR_group, 1), kernel = 1;
   cy_dtype dtype = cy_compute_dtype((cy_dtype)out->dtype);
   cy_local acc = accumulator(b, CY_OP_add, dtype);
-  cy_expr x_idx[CY_MAX_RANK] = {idx[0]}, w_idx[CY_MAX_RANK] = {idx[1]}, inside = 0;
+  cy_type places = *out;
+  cy_expr at[CY_MAX_RANK];
+  gather_places(b, n, &places, idx, at);
+  cy_expr x_idx[CY_MAX_RANK] = {idx[0]}, w_idx[CY_MAX_RANK] = {at[1]}, inside = 0;
   cy_expr c = cy_kb_loop(b, w->dim[1], false);
   w_idx[1] = x_idx[1] = c;
   if (group > 1) {
@@ -497,12 +517,12 @@ cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   }
   for (int i = 0; i < win.spatial; i++) {
     w_idx[2 + i] = cy_kb_loop(b, w->dim[2 + i], false);
-    x_idx[2 + i] = window_index(b, &win, i, idx[2 + i], w_idx[2 + i]);
+    x_idx[2 + i] = window_index(b, &win, i, at[2 + i], w_idx[2 + i]);
     if (!cy_dim_is_const(g, w->dim[2 + i], &kernel))
       kernel = INT32_MAX;
     if (b->padded) { /* the caller has written a padded copy */
       x_idx[2 + i] = bin(b, CY_OP_add, x_idx[2 + i], cy_x_index(b->k, win.pads[i]));
-    } else if (needs_check(b, &win, i, x->dim[2 + i], out->dim[2 + i], kernel)) {
+    } else if (needs_check(b, &win, i, x->dim[2 + i], places.dim[2 + i], kernel)) {
       cy_expr ok = cy_lower_in_range(b, x_idx[2 + i], x->dim[2 + i]);
       inside = inside ? bin(b, CY_OP_and, inside, ok) : ok;
       x_idx[2 + i] = cy_lower_clamp(b, x_idx[2 + i], x->dim[2 + i]);
@@ -513,7 +533,7 @@ cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   xv = product_operand(b, n, 0, xv, dtype, 0);
   if (inside)
     xv = cy_x_select(b->k, inside, xv, neutral(b, CY_OP_add, dtype));
-  cy_expr wv = product_operand(b, n, 1, cy_lower_at(b, n->in[1], w_idx), dtype, idx[1]);
+  cy_expr wv = product_operand(b, n, 1, cy_lower_at(b, n->in[1], w_idx), dtype, at[1]);
   return product_accum(b, acc, dtype, xv, wv, 1 + win.spatial);
 }
 

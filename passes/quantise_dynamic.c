@@ -1,7 +1,7 @@
 /* quantise_dynamic.c - dynamic quantisation: integer contractions of weights that are integers now and activations that
  * become integers when the model runs.
  *
- * In:  a folded graph in f32. Out: every matmul or conv of computed values with constant weights, in any block from a
+ * In:  a folded graph in f32. Out: every matmul or convolution of computed values with constant weights, in any block from a
  * first one on, that is large enough, gains and is not skipped, as
  *
  *   ints, scale = x rounded (quantise_round.c): a scale per row of a product, per image of a convolution
@@ -33,9 +33,9 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, bool size) {
   cy_type_static(p->g, w, d);
   if (n->op == CY_OP_recurrent)
     return d[0] * d[1] < MIN_WEIGHTS && !size ? "too small to gain" : NULL;
-  bool conv = n->op == CY_OP_conv;
-  for (int i = 1; i < w->rank && depth <= MOST_DEPTH; i++)
-    depth *= d[i];
+  bool conv = cy_quant_is_conv(n);
+  for (int i = 0; i < w->rank && depth <= MOST_DEPTH; i++)
+    depth *= i == cy_quant_weight_axis(p->g, n) ? 1 : d[i];
   if (conv && (w->rank < 3 || w->rank > MOST_RANK))
     return "no kernel has so many axes";
   if ((conv ? depth : d[w->rank - 2]) > MOST_DEPTH)
@@ -58,7 +58,7 @@ typedef struct dynamic {
 } dynamic;
 
 static const cy_quant_rounded *rounded(dynamic *s, const cy_node_info *n) {
-  bool images = n->op == CY_OP_conv;
+  bool images = cy_quant_is_conv(n);
   uint32_t r = 0;
   while (r < s->nknown && (s->known[r].x != n->in[0] || s->known[r].block != n->block || s->known[r].images != images))
     r++;
@@ -80,7 +80,9 @@ static cy_val contraction(dynamic *s, cy_node id) {
   cy_val scale, in[2] = {x->ints, cy_quant_weights(s->p, n, NULL, &scale)};
   cy_type type = *cy_type_of(g, n->out[0]);
   type.dtype = CY_I32;
-  cy_val sums = cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, &type, 1);
+  cy_val sums = n->op == CY_OP_conv_transpose
+                    ? cy_deal_integers(g, n, in[0], in[1], 0)
+                    : cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, &type, 1);
   cy_val y = cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sums, CY_F32), x->scale);
   return cy_build_binary(g, CY_OP_mul, y, cy_quant_along_channels(g, n, scale));
 }
@@ -102,16 +104,17 @@ static double rounding_cycles(const dynamic *s, const cy_node_info *n) {
 static bool is_dense(const dynamic *s, const cy_node_info *n) {
   int64_t d[CY_MAX_RANK], depth = 1;
   const cy_type *w = cy_type_of(s->g, n->in[1]);
+  int axis = cy_quant_weight_axis(s->g, n);
   cy_type_static(s->g, w, d);
-  for (int i = 1; i < w->rank; i++)
-    depth *= d[i];
-  return cy_attr_get_int(n, CY_ATTR_group, 1) == 1 && depth >= MIN_DEPTH && d[0] >= MIN_WIDTH;
+  for (int i = 0; i < w->rank; i++)
+    depth *= i == axis ? 1 : d[i];
+  return cy_attr_get_int(n, CY_ATTR_group, 1) == 1 && depth >= MIN_DEPTH && d[axis] >= MIN_WIDTH;
 }
 
 static bool gains(const dynamic *s, const cy_quant_layer *l, const cy_node_info *n) {
   if (l->cycles[0] <= 0)
-    return n->op != CY_OP_conv || is_dense(s, n);
-  bool wide = (n->op == CY_OP_conv || n->op == CY_OP_attention) && s->q->margin > MARGIN;
+    return !cy_quant_is_conv(n) || is_dense(s, n);
+  bool wide = (cy_quant_is_conv(n) || n->op == CY_OP_attention) && s->q->margin > MARGIN;
   return l->cycles[0] > l->cycles[1] * (wide ? s->q->margin : MARGIN);
 }
 

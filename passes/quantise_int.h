@@ -7,8 +7,10 @@
 #include "quantise.h"
 
 /* ---- quantise_layers.c ---- */
-bool cy_quant_eligible(const cy_graph *g,
-                       const cy_node_info *n); /* f32 contraction of computed values with constant weights */
+bool cy_quant_eligible(cy_graph *g, const cy_node_info *n); /* f32 contraction of computed values with constant weights */
+static inline bool cy_quant_is_conv(const cy_node_info *n) {
+  return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose;
+}
 bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n); /* f32 with constant weights that can be s8 */
 /* f32 attention that the target multiplies as bf16, and knows the time of. sizes: cy_quant_sizes(). */
 bool cy_quant_is_attention(const cy_pass *p, const cy_quant *q, const cy_node_info *n, const int64_t *sizes);

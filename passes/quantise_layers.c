@@ -26,12 +26,13 @@ static bool is_fourier(const cy_graph *g, const cy_node_info *n) {
   return strcmp(op, "STFT") == 0 || strcmp(op, "DFT") == 0;
 }
 
-bool cy_quant_eligible(const cy_graph *g, const cy_node_info *n) {
+bool cy_quant_eligible(cy_graph *g, const cy_node_info *n) {
   if (!(cy_quant_op_does((cy_op)n->op) & CY_QUANT_LAYER) || is_fourier(g, n))
     return false;
   const cy_type *x = cy_type_of(g, n->in[0]), *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
   return x->dtype == CY_F32 && w->dtype == CY_F32 && y->dtype == CY_F32 && cy_value_of(g, n->in[1])->data.bytes &&
-         !cy_value_is_const(g, n->in[0]) && cy_type_count(g, w) > 0;
+         !cy_value_is_const(g, n->in[0]) && cy_type_count(g, w) > 0 &&
+         (n->op != CY_OP_conv_transpose || cy_deal_possible(g, n));
 }
 
 bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n) {
@@ -331,9 +332,10 @@ static const void *balanced(cy_pass *p, const cy_node_info *n, const int64_t *d,
   uint64_t count = data->size / sizeof *w;
   float *out = CY_NEW_ARRAY(p->scratch, float, count + 1);
   bool is_conv = n->op == CY_OP_conv;
-  uint64_t depth = (uint64_t)d[is_conv ? 1 : rank - 2], inner = 1,
+  int axis = is_conv ? 1 : n->op == CY_OP_conv_transpose ? 0 : rank - 2; /* of input channels */
+  uint64_t depth = (uint64_t)d[axis], inner = 1,
            group = is_conv ? (uint64_t)cy_attr_get_int(n, CY_ATTR_group, 1) : 1;
-  for (int i = is_conv ? 2 : rank - 1; i < rank; i++)
+  for (int i = axis + 1; i < rank; i++)
     inner *= (uint64_t)d[i];
   uint64_t per_group = is_conv ? (uint64_t)d[0] / group : 1;
   for (uint64_t i = 0; i < count; i++) {

@@ -17,7 +17,7 @@ static const struct row {
 } rows[] = {
     {CY_OP_conv, "Conv", CY_QUANT_LAYER | CY_QUANT_HEAVY},
     {CY_OP_matmul, "MatMul Gemm", CY_QUANT_LAYER | CY_QUANT_HEAVY},
-    {CY_OP_conv_transpose, "ConvTranspose", CY_QUANT_HEAVY},
+    {CY_OP_conv_transpose, "ConvTranspose", CY_QUANT_LAYER | CY_QUANT_HEAVY},
     {CY_OP_attention, "Attention", CY_QUANT_HEAVY},
     {CY_OP_recurrent, "RNN GRU LSTM", CY_QUANT_HEAVY},
     {CY_OP_NONE, "DeformConv Einsum NonMaxSuppression NonZero TopK Unique", CY_QUANT_HEAVY},

@@ -215,7 +215,7 @@ static void report(cy_pass *p, cy_node id, const char *keep) {
 
 /* What is asked for. */
 static void visit(cy_pass *p, cy_node id) {
-  const cy_graph *g = p->g;
+  cy_graph *g = p->g;
   const cy_node_info *n = cy_node_of(g, id);
   cy_weight_blocks s;
   bool recurrence = cy_quant_is_recurrence(g, n);

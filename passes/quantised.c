@@ -3,11 +3,12 @@
  *
  * In:  a swept graph; run once before constants are folded (dequantised weights would be float constants then) and once
  *      after (biases are constants then). Out, by rules:
- *   contraction   conv or matmul of two dequantised operands becomes one of their integers, times both scales. The left
- *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
- *                 weights, also those of products that come as integers, lose their zero point: s8 where that fits, else
- *                 i16; where the target multiplies bytes of any signs (mixed_bytes) u8, or else they keep it. Weights
- *                 that were folded to floats become the integers again that they are multiples of.
+ *   contraction   conv, conv_transpose or matmul of two dequantised operands becomes one of their integers, times both
+ *                 scales; a transposed one a conv that deals out its channels. The left operand's scale and zero point
+ *                 are scalars, the right one's may be per output channel. Constant weights, also those of products that
+ *                 come as integers, lose their zero point: s8 where that fits, else i16; where the target multiplies
+ *                 bytes of any signs (mixed_bytes) u8, or else they keep it. Weights that were folded to floats become
+ *                 the integers again that they are multiples of.
  *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, padding, and
  *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
  *                 equal parameters is x. Where scales differ by channel (weights), through views that keep the channels
@@ -122,7 +123,7 @@ static cy_val without_zero(cy_rewrite *rw, const source *s, cy_val *out_zero) {
 
 /* A scale for each output channel of n, or a single one, shaped to broadcast along them. */
 static cy_val along_channels(cy_graph *g, const cy_node_info *n, cy_val scale) {
-  bool each = n->op == CY_OP_conv && cy_type_of(g, scale)->rank;
+  bool each = cy_quant_is_conv(n) && cy_type_of(g, scale)->rank;
   return each ? cy_quant_along_channels(g, n, scale) : scale;
 }
 
@@ -131,7 +132,7 @@ static bool right_floats(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val 
   int rank = cy_type_of(g, n->in[1])->rank;
   if (n->op == CY_OP_matmul && rank != 2)
     return false;
-  *in = cy_weights_on_grid(g, n->in[1], n->op == CY_OP_conv ? 0 : 1, scale);
+  *in = cy_weights_on_grid(g, n->in[1], cy_quant_weight_axis(g, n), scale);
   *scale = *in ? along_channels(g, n, *scale) : 0;
   return *in != 0;
 }
@@ -140,7 +141,7 @@ static bool right_floats(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val 
  * reshaped to broadcast along the output's channels. */
 static bool right_operand(cy_rewrite *rw, const cy_node_info *n, cy_val *in, cy_val *zero, cy_val *scale) {
   cy_graph *g = rw->g;
-  bool conv = n->op == CY_OP_conv;
+  bool conv = cy_quant_is_conv(n);
   if (cy_value_is_const(g, n->in[1]))
     return right_floats(g, n, in, scale);
   const cy_node_info *turn = cy_def_of(g, n->in[1], CY_OP_transpose);
@@ -151,7 +152,7 @@ static bool right_operand(cy_rewrite *rw, const cy_node_info *n, cy_val *in, cy_
     return false;
   const int64_t *perm = turn ? cy_attr_list(turn, CY_ATTR_perm, &rank) : NULL;
   const cy_type *t = cy_type_of(g, s.x);
-  int wanted = conv ? 0 : perm ? (int)perm[t->rank - 1] : t->rank - 1;
+  int wanted = perm ? (int)perm[t->rank - 1] : cy_quant_weight_axis(g, n);
   if (s.axis >= 0 && (s.axis != wanted || (!conv && t->rank != 2)))
     return false;
   cy_val left = s.zero, w = without_zero(rw, &s, &left);
@@ -174,8 +175,8 @@ static int64_t sum_length(const cy_graph *g, const cy_node_info *n) {
     return 0;
   if (n->op == CY_OP_matmul)
     return d[t->rank - 2];
-  for (int i = 1; i < t->rank; i++)
-    k = k > MOST_K ? k : k * d[i];
+  for (int i = 0; i < t->rank; i++)
+    k = k > MOST_K || i == cy_quant_weight_axis(g, n) ? k : k * d[i];
   return k;
 }
 
@@ -190,7 +191,11 @@ static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   in[2] = scalar(g, a.zero);
   cy_type type = *cy_type_of(g, n->out[0]);
   type.dtype = CY_I32;
-  cy_val sum = cy_build(g, (cy_op)n->op, in, in[3] ? 4 : in[2] ? 3 : 2, n->attrs, n->nattrs, &type, 1);
+  cy_val sum;
+  if (n->op == CY_OP_conv_transpose)
+    sum = in[3] ? 0 : cy_deal_integers(g, n, in[0], in[1], in[2]);
+  else
+    sum = cy_build(g, (cy_op)n->op, in, in[3] ? 4 : in[2] ? 3 : 2, n->attrs, n->nattrs, &type, 1);
   scale = cy_build_binary(g, CY_OP_mul, scalar(g, a.scale), scale);
   return sum ? cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sum, CY_F32), scale) : 0;
 }
@@ -719,6 +724,7 @@ static const cy_rule units[] = {
 
 static const cy_rule rules[] = {
     {CY_OP_conv, "contraction", contraction}, {CY_OP_matmul, "contraction", contraction},
+    {CY_OP_conv_transpose, "contraction", contraction},
     {CY_OP_conv, "weights", integer_weights}, {CY_OP_matmul, "weights", integer_weights},
     {CY_OP_reshape, "moving", moved},         {CY_OP_transpose, "moving", moved},
     {CY_OP_slice, "moving", moved},           {CY_OP_expand, "moving", moved},

@@ -8,9 +8,9 @@
  * A target that lets sums begin with these numbers adds nothing then, and a channel has 8 bytes of parameters instead of
  * 12.
  *
- * Refused: weights other than s8 constants; sums that may leave 31 bits; biases whose rounding would be more than a 64th
- * of what one step of one input may change (half of s is compared with s times the largest weight). A channel without
- * weights may have any scale, and gets one that leaves its bias as it is.
+ * Refused: weights other than s8 constants; channels that are dealt out as pixels; sums that may leave 31 bits; biases
+ * whose rounding would be more than a 64th of what one step of one input may change (half of s is compared with s times
+ * the largest weight). A channel without weights may have any scale, and gets one that leaves its bias as it is.
  */
 #include "quantise_int.h"
 
@@ -43,7 +43,8 @@ static bool read_sums(cy_rewrite *rw, cy_val v, sums *out) {
   cy_graph *g = rw->g;
   const cy_node_info *n = cy_def(g, v);
   int64_t d[CY_MAX_RANK];
-  if (!n || (n->op != CY_OP_conv && n->op != CY_OP_matmul) || (n->nin > 3 && n->in[3]))
+  if (!n || (n->op != CY_OP_conv && n->op != CY_OP_matmul) || (n->nin > 3 && n->in[3]) ||
+      cy_attr_find(n, CY_ATTR_deal))
     return false;
   const cy_type *tw = cy_type_of(g, n->in[1]);
   cy_dtype tx = (cy_dtype)cy_type_of(g, n->in[0])->dtype;

@@ -1,5 +1,6 @@
 /* simplify.c - local algebra on element-wise ops. Views have their rules in simplify_view.c, scatters in
- * simplify_scatter.c, spelled-out dequantisation in weights_spelled.c; all sets run together.
+ * simplify_scatter.c, transposed convolutions in simplify_deal.c, spelled-out dequantisation in weights_spelled.c; all
+ * sets run together.
  *
  * In:  a swept graph. Out: the same results within rounding, fewer or cheaper ops, canonical spelling: constants
  * second, x - c as x + -c, squares as products, no cast that another makes superfluous. What is not done, on purpose: x
@@ -429,6 +430,7 @@ int cy_pass_simplify(cy_pass *p) {
   const cy_rule_set sets[] = {{rules, sizeof rules / sizeof rules[0]},
                               cy_simplify_view_rules(),
                               cy_simplify_scatter_rules(),
+                              cy_simplify_deal_rules(),
                               cy_weights_spelled_rules()};
   cy_rewrite_run(p, sets, sizeof sets / sizeof sets[0]);
   return 0;

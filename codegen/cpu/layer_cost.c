@@ -10,6 +10,7 @@
 #include "codegen/cpu/conv_int.h"
 #include "codegen/cpu/cpu.h"
 #include "codegen/cpu/dot.h"
+#include "ir/deal.h"
 
 #include <string.h>
 
@@ -110,16 +111,21 @@ static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_in
   return larger(work, loads) * rates_of(cg)->plain + rows * columns * rates_of(cg)->float_output * 8 / cg->W;
 }
 
+static bool is_conv(const cy_node_info *n) { return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose; }
+
 static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
   const cy_type *x = type_of(g, n->in[0]), *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
   const cy_attr *strides = cy_attr_find(n, CY_ATTR_strides), *dilations = cy_attr_find(n, CY_ATTR_dilations);
   const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
   int64_t groups = cy_attr_get_int(n, CY_ATTR_group, 1);
+  bool transposed = n->op == CY_OP_conv_transpose;
   cy_conv_desc d = {.name = "",
                     .n_spatial = x->rank - 2,
+                    .transposed = transposed,
                     .groups = groups,
                     .batch = cy_cconst(dim_of(g, x->dim[0], sizes)),
-                    .cin = dim_of(g, w->dim[1], sizes) * groups, /* x may not say it */
+                    .cin = transposed ? dim_of(g, w->dim[0], sizes)
+                                      : dim_of(g, w->dim[1], sizes) * groups, /* x may not say it */
                     .cout = dim_of(g, y->dim[1], sizes)};
   int64_t stride = d.cin;
   for (int i = d.n_spatial - 1; i >= 0; i--) {
@@ -145,6 +151,18 @@ static bool sizes_are_known(const cy_graph *g, const cy_type *t) {
   return true;
 }
 
+/* A transposed convolution of one group, as one that deals out its channels. */
+static double dealt_cycles(const cy_cg *cg, const cy_conv_desc *d) {
+  double places = (double)d->batch.value, taps = 1, parts = 1, last = 1;
+  for (int i = 0; i < d->n_spatial; i++) {
+    cy_deal_axis a = cy_deal_axis_of(d->kernel[i], d->stride[i], d->pad[i]);
+    places *= (double)d->out[i].value / (double)d->stride[i];
+    taps *= last = (double)a.taps;
+    parts *= (double)d->stride[i];
+  }
+  return grouped_product(cg, BYTES, places, taps * (double)d->cin, parts * (double)d->cout, taps > 1 ? taps / last : 0);
+}
+
 static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
   if (type_of(g, n->in[0])->rank > 5)
     return 0;
@@ -162,6 +180,11 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
   if (f == FLOATS && algorithm == CY_CONV_DEPTHWISE)
     return cy_plain_cycles(cg, outputs * taps) +
            outputs * (r->float_depthwise + r->float_depthwise_input * strides) * wide;
+  if (f == BYTES && d.transposed)
+    return dealt_cycles(cg, &d);
+  if (d.transposed)
+    return cy_plain_cycles(cg, outputs / strides * taps * (double)(d.cin / d.groups)) * r->plain +
+           outputs * r->float_output * wide;
   if (f == FLOATS)
     return cy_conv_cost(cg, &d) * (algorithm == CY_CONV_WINOGRAD ? r->winograd : r->plain) +
            outputs * r->float_output * wide;
@@ -264,7 +287,7 @@ static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node
 
 static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
   return n->op == CY_OP_matmul      ? matmul_cycles(cg, g, n, sizes, f)
-         : n->op == CY_OP_conv      ? conv_cycles(cg, g, n, sizes, f)
+         : is_conv(n)               ? conv_cycles(cg, g, n, sizes, f)
          : n->op == CY_OP_recurrent ? recurrent_cycles(g, n, sizes, f)
          : n->op == CY_OP_attention ? attention_cycles(cg, g, n, sizes, f)
                                     : 0;
@@ -278,7 +301,7 @@ static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_
   double elements = 1;
   for (int i = 0; i < t->rank; i++)
     elements *= (double)dim_of(g, t->dim[i], sizes);
-  return elements * (n->op == CY_OP_conv ? rates_of(cg)->image_rounding : ROW_ROUNDING);
+  return elements * (is_conv(n) ? rates_of(cg)->image_rounding : ROW_ROUNDING);
 }
 
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,

@@ -637,6 +637,7 @@ void cy_cpu_emit_loops(cy_cg *cg, cy_kernel *k, const char *symbol) {
 typedef struct epilogue {
   cy_kernel *k;
   unsigned flat; /* as cy_epilogue.flat */
+  unsigned part; /* so many lanes go at once: cy_lp.part; 0: all */
   cy_lp lp;
   bool open;
 } epilogue;
@@ -652,8 +653,10 @@ static void epilogue_begin(void *ctx, cy_cg *cg) {
   for (uint32_t i = 0; i < e->lp.ndims; i++)
     e->lp.size[i] = cy_arg_size(cg, (int)(e->lp.nargs + i));
   make_slots(&e->lp);
+  e->lp.part = e->part;
   cy_lp_load_params(&e->lp);
 }
+
 
 /* Runs `body` with var at `first` and the lanes behind it, `local` being v. Returns where it is afterwards. */
 static V run_body(cy_lp *p, const cy_stmt *body, cy_var var, V first, unsigned lanes, cy_local local, V v) {
@@ -673,9 +676,7 @@ static V run_body(cy_lp *p, const cy_stmt *body, cy_var var, V first, unsigned l
 }
 
 /* The body at `lanes` lanes along the last output variable. */
-static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
-  (void)cg;
-  epilogue *e = ctx;
+static void emit_columns(epilogue *e, V acc, unsigned lanes, const V *idx) {
   const cy_contraction *c = cy_kernel_contraction(e->k);
   const cy_stmt *body = cy_kernel_body(e->k);
   int last = c->nout_vars - 1;
@@ -686,6 +687,24 @@ static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *
   e->lp.wrap = e->flat && lanes > e->flat ? e->flat : 0;
   run_body(&e->lp, body, c->out_var[last], idx[last], lanes, c->acc, acc);
   e->lp.wrap = 0;
+}
+
+static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
+  epilogue *e = ctx;
+  int last = cy_kernel_contraction(e->k)->nout_vars - 1, order[16];
+  V at[CY_MAX_BATCH + 2];
+  if (!e->part || lanes <= e->part) {
+    emit_columns(e, acc, lanes, idx);
+    return;
+  }
+  memcpy(at, idx, ((size_t)last + 1) * sizeof *at);
+  for (unsigned from = 0, n; from < lanes; from += n) {
+    n = lanes - from < e->part ? lanes - from : e->part;
+    for (unsigned i = 0; i < n; i++)
+      order[i] = (int)(from + i);
+    at[last] = cy_addc(cg, idx[last], from);
+    emit_columns(e, cy_shuffle(cg, acc, acc, order, n), n, at);
+  }
 }
 
 /* The body of a loop over the keys at `lanes` of them; returns what becomes of the scores. */
@@ -750,6 +769,8 @@ cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
        many = cy_dim_is_const(cy_kernel_graph(k), columns, &n) && n >= WIDE * (int64_t)cg->W;
   bool plain = c->kind != CY_CONTRACT_ATTENTION;
   e->flat = cy_lp_flat_columns(k);
+  if (c->kind == CY_CONTRACT_CONV) /* generators begin vectors at multiples of W */
+    e->part = cy_lp_part_lanes(k, cg->W);
   return (cy_epilogue){.begin = epilogue_begin,
                        .emit = epilogue_emit,
                        .ahead = plain ? epilogue_ahead : NULL,

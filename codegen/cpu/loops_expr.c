@@ -66,6 +66,10 @@ static bool varies(cy_lp *p, cy_expr e) {
   if (p->vary[e])
     return p->vary[e] == 2;
   const cy_expr_info *x = cy_expr_of(p->k, e);
+  if (x->op == CY_OP_div && cy_lp_part_of(p, x)) {
+    p->vary[e] = 1;
+    return false;
+  }
   bool yes = (x->op == CY_X_VAR && x->id == p->lane) || (x->op == CY_X_LOCAL && p->lane_slot[x->id]);
   for (int i = 0; i < x->n; i++)
     yes |= varies(p, x->arg[i]);
@@ -112,6 +116,8 @@ static step step_of(cy_lp *p, cy_expr e) {
   if (x->op == CY_X_VAR)
     return (step){.affine = true, .by = cy_i64(p->cg, 1)};
   step no = {.affine = false};
+  if (x->op == CY_OP_mod && cy_lp_part_of(p, x))
+    return (step){.affine = true, .by = cy_i64(p->cg, 1)};
   if (x->op != CY_OP_add && x->op != CY_OP_sub && x->op != CY_OP_mul)
     return no;
   step a = step_of(p, x->arg[0]), b = step_of(p, x->arg[1]);

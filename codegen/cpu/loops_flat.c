@@ -1,8 +1,10 @@
-/* loops_flat.c - epilogues of several rows at once, where a row has few columns.
+/* loops_flat.c - epilogues of several rows at once, where a row has few columns, or of parts of a row, where its columns
+ * lie in several places.
  *
  * In: the body of a contraction kernel. Out: whether neighbouring rows may go through it as lanes of one vector: what it
  * stores must lie row behind row without gaps, and what it loads too, or be the same for all rows, like a bias. It then
- * begins at column 0 of a row, and goes on with the next row behind the last column.
+ * begins at column 0 of a row, and goes on with the next row behind the last column. Or: how many columns, from any
+ * multiple of these on, lie side by side, as those of a pixel do where channels are dealt out as pixels.
  */
 #include "codegen/cpu/loops_int.h"
 
@@ -91,3 +93,38 @@ unsigned cy_lp_flat_columns(cy_kernel *k) {
 }
 
 bool cy_lp_rows_same(cy_kernel *k, cy_expr offset) { return rows_of(k, offset) == SAME; }
+
+/* ---- parts ---- */
+
+/* v / n or v % n; returns n, or 0. */
+static int64_t divisor(const cy_kernel *k, const cy_expr_info *x, cy_var v) {
+  int64_t n;
+  if ((x->op != CY_OP_div && x->op != CY_OP_mod) || !constant(k, x->arg[1], &n))
+    return 0;
+  const cy_expr_info *of = cy_expr_of(k, x->arg[0]);
+  return of->op == CY_X_VAR && of->id == v ? n : 0;
+}
+
+unsigned cy_lp_part_lanes(cy_kernel *k, unsigned most) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  bool *marks = calloc(cy_expr_count(k) + 1, sizeof *marks), any = false;
+  int64_t part = most;
+  if (!marks)
+    cy_bug("out of memory");
+  for (const cy_stmt *s = cy_kernel_body(k); s; s = s->next)
+    if (s->kind == CY_S_STORE)
+      cy_expr_mark(k, s->offset, marks);
+  for (cy_expr e = 1; e <= cy_expr_count(k); e++)
+    for (int64_t n = marks[e] ? divisor(k, cy_expr_of(k, e), c->out_var[c->nout_vars - 1]) : 0, rest; n; n = rest) {
+      any = true;
+      rest = part % n; /* the greatest common divisor */
+      part = n;
+    }
+  free(marks);
+  return any ? (unsigned)part : 0;
+}
+
+bool cy_lp_part_of(const cy_lp *p, const cy_expr_info *e) {
+  int64_t n = p->part && p->lane ? divisor(p->k, e, p->lane) : 0;
+  return n && n % p->part == 0;
+}

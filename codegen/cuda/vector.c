@@ -33,14 +33,54 @@ static bool is_multiple(cy_graph *g, cy_dim d, int64_t of) {
   return cy_dim_is(g, cy_dim_mod(g, d, cy_dim_const(g, of)), 0);
 }
 
+static bool constant(const study *s, cy_expr e, int64_t *out) {
+  const cy_expr_info *x = cy_expr_of(s->k, e);
+  *out = x->c.i;
+  return x->op == CY_X_CONST || (x->op == CY_X_DIM && cy_dim_is_const(s->g, x->id, out));
+}
+
+/* Is e lanes / n, or lanes % n, by a multiple of `of`? What deals out channels has these. */
+static bool is_part(const study *s, cy_expr e, cy_op op, int64_t of) {
+  const cy_expr_info *x = cy_expr_of(s->k, e), *v = x->op == op ? cy_expr_of(s->k, x->arg[0]) : NULL;
+  int64_t n;
+  return v && v->op == CY_X_VAR && v->id == s->lanes && constant(s, x->arg[1], &n) && n % of == 0;
+}
+
+/* Is e the same for `of` lanes from a multiple of `of` on? */
+static bool steady(const study *s, cy_expr e, int64_t of) {
+  const cy_expr_info *x = cy_expr_of(s->k, e);
+  bool same = (x->op != CY_X_VAR || x->id != s->lanes) && x->op != CY_X_LOCAL;
+  for (int i = 0; i < x->n && same && !is_part(s, e, CY_OP_div, of); i++)
+    same = steady(s, x->arg[i], of);
+  return same;
+}
+
+/* Is e, a sum of what is not affine, lanes + a multiple of `of` for these? *inout_along: are lanes in it already? */
+static bool moves_along(const study *s, cy_expr e, int64_t of, bool *inout_along) {
+  const cy_expr_info x = *cy_expr_of(s->k, e);
+  int64_t n;
+  if (x.op == CY_OP_add)
+    return moves_along(s, x.arg[0], of, inout_along) && moves_along(s, x.arg[1], of, inout_along);
+  if (is_part(s, e, CY_OP_mod, of)) {
+    bool again = *inout_along;
+    *inout_along = true;
+    return !again;
+  }
+  for (int i = 0; i < 2 && x.op == CY_OP_mul; i++)
+    if (constant(s, x.arg[i], &n) && n % of == 0)
+      return steady(s, x.arg[1 - i], of);
+  return false;
+}
+
 /* Is `offset` = lanes + a multiple of `of`? */
 static bool contiguous(const study *s, cy_expr offset, int64_t of) {
   cy_affine a;
   bool along = false;
-  if (!cy_expr_affine(s->k, offset, &a) || a.rest || !is_multiple(s->g, a.base, of))
+  if (!cy_expr_affine(s->k, offset, &a) || (a.rest && !moves_along(s, a.rest, of, &along)) ||
+      !is_multiple(s->g, a.base, of))
     return false;
   for (int i = 0; i < a.n; i++) {
-    if (a.var[i] == s->lanes)
+    if (a.var[i] == s->lanes && !along)
       along = cy_dim_is(s->g, a.coef[i], 1);
     else if (!is_multiple(s->g, a.coef[i], of))
       return false;

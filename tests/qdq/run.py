@@ -319,9 +319,9 @@ def qdq_float_kernels(g):
     return [g.q(a, g.f(0.013), g.u8(120)), g.q(r, g.f(0.019), g.u8(127)), g.q(s, g.f(1 / 256), g.u8(0))]
 
 
-@case([T.UINT8, T.UINT8, T.UINT8])
+@case([T.UINT8, T.UINT8, T.UINT8], kernel='conv int8')
 def qdq_transposed_convolutions(g):
-    """These stay in f32 between bytes: weights with a scale per output channel, which is axis 1, or one for all."""
+    """Weights with a scale per output channel, which is axis 1, or one for all; groups stay in f32 between bytes."""
     x = g.dq(g.q(g.input('x', (2, 6, 7, 5)), g.f(0.02), g.u8(128)), g.f(0.02), g.u8(128))
     sw = (0.002 + 0.004 * g.rng.random(10)).astype(np.float32)
     bias = g.dq(g.const(g.rng.integers(-3000, 3000, 10).astype(np.int32)), g.const((sw * np.float32(0.02)).astype(np.float32)),
@@ -333,6 +333,44 @@ def qdq_transposed_convolutions(g):
     b = g.op('ConvTranspose', [x, lapped, bias], strides=[2, 1], pads=[1, 1, 1, 1])
     c = g.op('ConvTranspose', [x, grouped], strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1], group=2)
     return [g.q(a, g.f(0.012), g.u8(0)), g.q(b, g.f(0.03), g.u8(128)), g.q(c, g.f(0.02), g.u8(125))]
+
+
+def transposed(g, x, scale, zero, dims, out, **attributes):
+    """A transposed convolution between dequantize and quantize, as conv() above."""
+    sw = (0.002 + 0.004 * g.rng.random(dims[1])).astype(np.float32)
+    w = g.dq(g.weights(dims), g.const(sw), g.const(np.zeros(dims[1], np.int8)), axis=1)
+    b = g.const((20 * scale * g.rng.standard_normal(dims[1])).astype(np.float32))
+    y = g.op('ConvTranspose', [g.dq(x, g.f(scale), g.u8(zero)), w, b], **attributes)
+    return g.q(g.op('Relu', [y]) if out[1] == 0 else y, g.f(out[0]), g.u8(out[1]))
+
+
+@case([T.UINT8], kernel='conv int8')
+def qdq_decoder(g):
+    """As a U-Net has them: pixels dealt out beside those of the encoder."""
+    skip = conv(g, g.q(g.input('skip', (1, 3, 22, 18)), g.f(0.02), g.u8(128)), 0.02, 128, (32, 3, 3, 3), (0.03, 0), pads=[1] * 4)
+    x = g.q(g.input('x', (1, 24, 11, 9)), g.f(0.02), g.u8(128))
+    up = transposed(g, x, 0.02, 128, (24, 32, 2, 2), (0.03, 0), strides=[2, 2])
+    both = g.q(g.op('Concat', [g.dq(up, g.f(0.03), g.u8(0)), g.dq(skip, g.f(0.03), g.u8(0))], axis=1), g.f(0.03), g.u8(0))
+    return [conv(g, both, 0.03, 0, (16, 64, 3, 3), (0.2, 120), pads=[1] * 4)]
+
+
+@case([T.UINT8] * 8, kernel='conv int8')
+def qdq_dealt_pixels(g):
+    """Channels that fill vectors, do not, or reach over several; kernels shorter and longer than strides; any number of
+    axes; sizes that are no multiple of the stride, and strides that leave most of a kernel empty, stay in f32."""
+    found = []
+    for dims, size, attributes in (
+            ((24, 12, 2, 2), (9, 7), {'strides': [2, 2]}),
+            ((16, 40, 2, 2), (5, 33), {'strides': [2, 2]}),
+            ((20, 9, 3, 3), (6, 8), {'strides': [2, 2], 'pads': [1] * 4, 'output_padding': [1, 1]}),
+            ((12, 16, 4, 4), (6, 8), {'strides': [2, 2], 'pads': [1] * 4}),
+            ((12, 10, 1, 3), (6, 8), {'strides': [2, 3], 'output_padding': [1, 0]}),
+            ((16, 8, 3, 3, 3), (3, 5, 4), {'strides': [2] * 3, 'pads': [1] * 6, 'output_padding': [1] * 3}),
+            ((33, 17, 8), (12,), {'strides': [4], 'pads': [2, 2]}),
+            ((16, 24, 3, 3), (6, 8), {'strides': [2, 2], 'pads': [1] * 4})):
+        x = g.q(g.input('x%d' % len(found), (2, dims[0]) + size), g.f(0.02), g.u8(117))
+        found.append(transposed(g, x, 0.02, 117, dims, (0.05, 0 if len(found) % 2 else 100), **attributes))
+    return found
 
 
 @case([T.INT32, T.INT32])

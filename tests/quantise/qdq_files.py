@@ -25,7 +25,7 @@ def qdq_file(p, make, feeds, calibration):
     p.cytoc('quantize', model, '-o', out, '--calibrate=' + p.path('c.npz'), *QUICK)
     onnx.checker.check_model(out)
     graph = onnx.load(out).graph
-    layers = [n for n in graph.node if n.op_type in ('Conv', 'Gemm') or n.op_type == 'MatMul' and 'weight' in n.input[1]]
+    layers = [n for n in graph.node if n.op_type in ('Conv', 'ConvTranspose', 'Gemm') or n.op_type == 'MatMul' and 'weight' in n.input[1]]
     plain = [n.name for n in layers if not all(re.search(r'_dequantized(_\d+)?$', x) for x in n.input[:2])]
     if plain or not layers:
         return 'not quantised: %s' % (plain or 'all')

@@ -24,6 +24,7 @@ import qdq_files
 import rows
 import stored
 import tables
+import unet
 import whole
 from shared import DIGITS, STATIC, Network, Place, digits, encoder, residual, samples_of, snr
 
@@ -601,7 +602,7 @@ TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1
          dynamic_rows, dynamic_images, dynamic_steps, dynamic_slow_layers, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          small_products,
          logarithms_stay_float, spectra_stay_float,
-         *rows.TESTS, *stored.TESTS, *tables.TESTS, *whole.TESTS, *qdq_files.TESTS]
+         *rows.TESTS, *stored.TESTS, *tables.TESTS, *whole.TESTS, *qdq_files.TESTS, *unet.TESTS]
 
 
 def main():

@@ -1,0 +1,28 @@
+/* deal.h - a transposed convolution as a convolution whose channels are dealt out as pixels.
+ *
+ * Along an axis of stride s, pixel s * i + r of the output reads the inputs around i by every s-th tap, those of phase
+ * r. So the s pixels of place i are channels of one convolution of stride 1, its kernel being the taps of a phase,
+ * backwards. Kernels are filled up with zeros: in front, so that the first pixel of a place is that of phase 0, and
+ * behind, so that all phases have as many taps.
+ */
+#ifndef CY_DEAL_H
+#define CY_DEAL_H
+
+#include <stdint.h>
+
+typedef struct cy_deal_axis {
+  int64_t before, behind; /* zeros that the kernel is filled up with */
+  int64_t taps;           /* of the convolution */
+  int64_t edge;           /* its padding in front; negative: it would have to begin inside of the input */
+} cy_deal_axis;
+
+/* kernel, stride >= 1; pad >= 0: what the transposed convolution cuts off in front. */
+static inline cy_deal_axis cy_deal_axis_of(int64_t kernel, int64_t stride, int64_t pad) {
+  cy_deal_axis a = {.before = (stride - pad % stride) % stride};
+  a.taps = (a.before + kernel + stride - 1) / stride;
+  a.behind = a.taps * stride - kernel - a.before;
+  a.edge = a.taps - 1 - (pad + a.before) / stride;
+  return a;
+}
+
+#endif
