@@ -78,7 +78,8 @@ static bool deals_out(infer *i, const cy_attr *deal, int64_t group, cy_dim chann
     parts = deal->ints[k] < 1 ? 0 : parts * deal->ints[k];
   bool fits = parts > 0 && is_const(i, channels, &n) && n % parts == 0;
   return (fits && group == 1 && (i->n->nin < 4 || !i->n->in[3])) ||
-         FAIL(i, "expected channels of one group that can be dealt out as pixels, found %s", cy_dim_text(i->g, channels));
+         FAIL(i, "expected channels of one group that can be dealt out as pixels, found %s",
+              cy_dim_text(i->g, channels));
 }
 
 bool cy_infer_conv(infer *i) {

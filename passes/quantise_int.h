@@ -7,7 +7,8 @@
 #include "quantise.h"
 
 /* ---- quantise_layers.c ---- */
-bool cy_quant_eligible(cy_graph *g, const cy_node_info *n); /* f32 contraction of computed values with constant weights */
+/* Is n an f32 contraction of computed values with constant weights? */
+bool cy_quant_eligible(cy_graph *g, const cy_node_info *n);
 static inline bool cy_quant_is_conv(const cy_node_info *n) {
   return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose;
 }

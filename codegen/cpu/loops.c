@@ -657,7 +657,6 @@ static void epilogue_begin(void *ctx, cy_cg *cg) {
   cy_lp_load_params(&e->lp);
 }
 
-
 /* Runs `body` with var at `first` and the lanes behind it, `local` being v. Returns where it is afterwards. */
 static V run_body(cy_lp *p, const cy_stmt *body, cy_var var, V first, unsigned lanes, cy_local local, V v) {
   lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .var = var, .lanes = lanes, .copies = 1};

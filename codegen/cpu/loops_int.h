@@ -28,7 +28,7 @@ typedef struct cy_lp {
   cy_var lane;          /* the lane variable, 0 outside of lane loops */
   unsigned lanes;       /* 1 outside */
   unsigned wrap;        /* lanes go through rows of so many columns: see loops_flat.c; 0: they do not */
-  unsigned part;        /* the lane variable begins at a multiple of so many, of which there are lanes at most; 0: or not */
+  unsigned part;        /* at a multiple of so many begins the lane variable, lanes being at most these; 0: anywhere */
   V fresh;              /* lanes that were not done before, NULL: all (see lane_tail) */
   const uint8_t *set;   /* locals that the lane loop sets: those are not reductions */
   uint8_t *vary;        /* of expressions: 0 not known yet, 1 uniform, 2 varying */
@@ -86,7 +86,8 @@ unsigned cy_lp_flat_columns(cy_kernel *k);          /* of rows that may be lanes
 /* How many lanes, `most` or a part of that, from any multiple of it on, are stored side by side where others are not; 0:
  * all are. */
 unsigned cy_lp_part_lanes(cy_kernel *k, unsigned most);
-bool cy_lp_part_of(const cy_lp *p, const cy_expr_info *e); /* the lane variable over, or modulo, a multiple of p->part? */
+/* The lane variable over, or modulo, a multiple of p->part? */
+bool cy_lp_part_of(const cy_lp *p, const cy_expr_info *e);
 bool cy_lp_rows_same(cy_kernel *k, cy_expr offset); /* is a load of such a kernel one for all rows? */
 
 /* loops_cross.c */
