@@ -529,8 +529,8 @@ static bool grows(const cy_graph *g, const cy_node_info *n, uint64_t in_bytes) {
 
 /* A sum that only attention reads and whose parts are LARGE_BIAS smaller: masks of windows plus tables of heads would make
  * a library many times its model. Adding them up each time takes a few percent of the attention. What several sums read,
- * as all shifted windows of a size read their mask, is a share of each. */
-static bool is_large_bias(const cy_graph *g, const cy_uses *uses, const cy_node_info *n) {
+ * as all shifted windows of a size read their mask, is a share of each. known: how many values uses knows. */
+static bool is_large_bias(const cy_graph *g, const cy_uses *uses, cy_val known, const cy_node_info *n) {
   cy_val v = n->out[0];
   const cy_type *t = cy_type_of(g, v);
   uint64_t bytes = cy_type_count(g, t) * (uint64_t)cy_dtype_of((cy_dtype)t->dtype)->bits / 8, parts = 0;
@@ -538,7 +538,7 @@ static bool is_large_bias(const cy_graph *g, const cy_uses *uses, const cy_node_
     return false;
   for (uint32_t k = 0; k < 2; k++) {
     cy_val in = n->in[k];
-    parts += cy_value_of(g, in)->data.size / (uses->start[in + 1] - uses->start[in]);
+    parts += cy_value_of(g, in)->data.size / (in <= known ? uses->start[in + 1] - uses->start[in] : 1);
   }
   if (bytes <= parts + LARGE_BIAS)
     return false;
@@ -669,6 +669,7 @@ int cy_pass_fold(cy_pass *p) {
   cy_graph *g = p->g;
   uint64_t folded = 0, written = 0, in_bytes;
   cy_uses uses = cy_graph_uses(g, p->scratch);
+  cy_val known = cy_value_count(g);
   tables t = find_tables(p);
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
@@ -678,7 +679,7 @@ int cy_pass_fold(cy_pass *p) {
         continue;
       }
       if (!all_const(g, n, &in_bytes) || packs_as_view(p, &uses, n) || cy_weights_stay(p, n, &uses) ||
-          is_large_bias(g, &uses, n))
+          is_large_bias(g, &uses, known, n))
         continue;
       cy_val v = n->out[0];
       bool everywhere = t.dear[v] || !grows(g, n, in_bytes) || feeds_conv(g, &uses, v);

@@ -253,6 +253,12 @@ static bool is_repeated(const fuser *f, const cy_node_info *n, cy_val v) {
          cy_dim_le(g, cy_dim_muli(g, cy_type_elems(g, cy_type_of(g, v)), REPEATED), cy_type_elems(g, t));
 }
 
+/* One index serves a whole matrix of what is gathered along an axis in front of two others. */
+static int own_cost(const cy_graph *g, const cy_node_info *n) {
+  bool matrices = n->op == CY_OP_gather && cy_attr_get_int(n, CY_ATTR_axis, 0) + 2 < cy_type_of(g, n->in[0])->rank;
+  return matrices ? FREE : cy_fuse_op_cost((cy_op)n->op);
+}
+
 /* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large.
  */
 static void estimate(fuser *f) {
@@ -261,7 +267,7 @@ static void estimate(fuser *f) {
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
       f->place[cy_block_of(g, b)->nodes[i]] = i;
-      uint32_t cost = (uint32_t)cy_fuse_op_cost((cy_op)n->op), visits = 1, loads = 0;
+      uint32_t cost = (uint32_t)own_cost(g, n), visits = 1, loads = 0;
       cy_val distinct[MAX_LOADS + 1];
       struct operands set = {0, distinct};
       for (uint32_t k = 0; k < n->nin; k++) {

@@ -9,6 +9,9 @@
  *   read in place  by element-wise ops and as bias of attention: as f16 with any of these options. Eight bits would
  *                  shift what they hold, such as coordinates, by more than a user expects
  *
+ *   windows        of what is read in place, equal matrices are stored once, asked for or not: masks of shifted windows
+ *                  differ at the borders of the picture only
+ *
  * Not asked for, constants become f16 where that holds them exactly: models that come in f16 keep the size they have,
  * masks of zeros and infinities half of it. Not so the very largest.
  *
@@ -22,15 +25,19 @@
 #include "quantise_int.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { LEAST_ELEMENTS = 1 << 14, LEAST_ROW = 32 };
+enum { LEAST_WINDOW = 1 << 10, MOST_WINDOWS = 64 }; /* elements; different ones */
 enum { MOST_UNASKED = 1 << 26 }; /* elements: halves of more of them take memory that nobody expects of a compiler */
 static const double NEAR = 1.0 / 512; /* of a row in f16, relative RMS: twice what its digits give */
 
 typedef struct table {
-  cy_val v;
+  cy_val v;             /* what is stored: all, or the windows that differ */
   cy_val stored, scale; /* scale: 0 where stored as halves */
-  uint64_t rows, row;   /* of the last axis */
+  cy_val numbers;       /* of windows, along `axis`; 0: all is stored */
+  int axis;
+  uint64_t rows, row; /* of the last axis */
 } table;
 
 typedef enum reading { OTHERWISE, IN_PLACE, LOOKED_UP } reading;
@@ -175,6 +182,55 @@ static bool round_to_halves(cy_pass *p, table *t, cy_dtype half, bool exact) {
   return t->stored && (exact || half != CY_F16 || rows_near(p->g, t));
 }
 
+/* ---- windows ---- */
+
+/* Which of the different ones among `count` parts of data each part is; first: of each of these. Returns how many there
+ * are, 0: too many. */
+static uint64_t number_parts(const cy_data *data, uint64_t count, uint64_t *first, int64_t *numbers) {
+  uint64_t size = data->size / count, n = 0;
+  const char *bytes = data->bytes;
+  for (uint64_t i = 0; i < count; i++) {
+    uint64_t k = 0;
+    while (k < n && memcmp(bytes + first[k] * size, bytes + i * size, size) != 0)
+      k++;
+    if (k == n && n == MOST_WINDOWS)
+      return 0;
+    if (k == n)
+      first[n++] = i;
+    numbers[i] = (int64_t)k;
+  }
+  return n;
+}
+
+/* Stores each window of t once, where that leaves no more than half of them. */
+static void find_windows(cy_pass *p, table *t) {
+  cy_graph *g = p->g;
+  cy_type type = *cy_type_of(g, t->v);
+  const cy_data data = cy_value_of(g, t->v)->data;
+  int64_t d[CY_MAX_RANK];
+  int axis = 0;
+  cy_type_static(g, &type, d);
+  while (axis < type.rank && d[axis] == 1)
+    axis++;
+  if (axis + 2 >= type.rank || cy_type_count(g, &type) < (uint64_t)d[axis] * LEAST_WINDOW)
+    return;
+  uint64_t count = (uint64_t)d[axis], *first = CY_NEW_ARRAY(p->scratch, uint64_t, MOST_WINDOWS);
+  cy_type each = cy_type_make(CY_I64, 1, &type.dim[axis]);
+  cy_val index, parts;
+  int64_t *numbers = cy_const_new(g, &each, &index);
+  uint64_t n = number_parts(&data, count, first, numbers), size = data.size / count;
+  if (!n || n * 2 > count)
+    return;
+  type.dim[axis] = cy_dim_const(g, (int64_t)n);
+  char *to = cy_const_new(g, &type, &parts);
+  for (uint64_t k = 0; k < n; k++)
+    memcpy(to + k * size, (const char *)data.bytes + first[k] * size, size);
+  t->rows = t->rows / count * n;
+  t->v = parts;
+  t->numbers = index;
+  t->axis = axis;
+}
+
 /* ---- readers ---- */
 
 static cy_val looked_up(cy_graph *g, const table *t, cy_val indices, int axis) {
@@ -184,7 +240,8 @@ static cy_val looked_up(cy_graph *g, const table *t, cy_val indices, int axis) {
   return cy_build_cast(g, y, (cy_dtype)cy_type_of(g, t->v)->dtype);
 }
 
-static void replace(cy_pass *p, const table *t, cy_node reader) {
+/* Readers of v read t. */
+static void replace(cy_pass *p, const table *t, cy_val v, cy_node reader) {
   cy_graph *g = p->g;
   cy_node_info *n = cy_node_of(g, reader);
   cy_build_before(g, reader);
@@ -194,11 +251,12 @@ static void replace(cy_pass *p, const table *t, cy_node reader) {
     cy_graph_replace(g, out, looked_up(g, t, in, (int)cy_attr_get_int(n, CY_ATTR_axis, 0)));
     return;
   }
-  cy_val wide = cy_build_cast(g, t->stored, CY_F32);
+  cy_val all = t->numbers ? cy_build_gather(g, t->stored, t->numbers, t->axis) : t->stored;
+  all = cy_build_cast(g, all, (cy_dtype)cy_type_of(g, t->v)->dtype);
   n = cy_node_of(g, reader);
   for (uint32_t k = 0; k < n->nin; k++)
-    if (n->in[k] == t->v)
-      n->in[k] = wide;
+    if (n->in[k] == v)
+      n->in[k] = all;
 }
 
 /* v, which all its readers read so. */
@@ -210,19 +268,23 @@ static void shrink(cy_pass *p, const cy_uses *uses, cy_val v, reading r) {
   cy_type_static(p->g, &type, d);
   t.row = (uint64_t)d[type.rank - 1];
   t.rows = cy_type_count(p->g, &type) / t.row;
+  if (r == IN_PLACE)
+    find_windows(p, &t);
   bool ints = asks_for_ints(o), rows = ints && r == LOOKED_UP && has_rows(p->g, uses, &t);
   if (rows && is_skipped(p, uses, v)) {
     report(p, uses, &t, -1, CY_QUANT_SKIPPED);
     return;
   }
   bool stored = rows && becomes_ints(p, uses, &t);
-  if (!stored && type.dtype != CY_F32)
+  cy_dtype half = r == LOOKED_UP && o->half ? o->half : CY_F16;
+  bool halves = !stored && type.dtype == CY_F32 && round_to_halves(p, &t, half, !ints && !o->half);
+  if (!stored && !halves && !t.numbers)
     return;
-  if (!stored && !round_to_halves(p, &t, r == LOOKED_UP && o->half ? o->half : CY_F16, !ints && !o->half))
-    return;
+  if (!stored && !halves)
+    t.stored = t.v;
   for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++)
-    replace(p, &t, uses->list[i]);
-  cy_pass_count(p, stored ? "tables in integers" : "tables in halves", 1);
+    replace(p, &t, v, uses->list[i]);
+  cy_pass_count(p, stored ? "tables in integers" : halves ? "tables in halves" : "windows once", 1);
 }
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
