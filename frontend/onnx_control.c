@@ -4,8 +4,9 @@
  * subgraphs do. A loop-carried value may change its shape from one iteration to the next. The body is imported with the
  * shapes of the initial values first; dims that come out different become symbols and the body is imported again, until
  * nothing changes. A loop of few known iterations that fills a sequence becomes one body behind the other, so that the
- * elements are known; a sequence that a longer one fills with tensors of one shape is a scanned output. Scan is a loop
- * whose body takes slices of the scanned inputs.
+ * elements are known; a sequence that a longer one fills with tensors of one shape is a scanned output. What a Loop
+ * carries unchanged, as loops of TensorFlow carry their weights, is no carried value but one of the enclosing graph. Scan
+ * is a loop whose body takes slices of the scanned inputs.
  */
 #include "frontend/control.h"
 
@@ -21,7 +22,8 @@ typedef struct loop_plan {
   cy_val trips, cond; /* 0: no limit; always true */
   uint32_t ncarried, nscans;
   cy_val *initial;
-  const char **names; /* what a Loop's body calls its carried values */
+  const char **names, **leave; /* what a Loop's body calls its carried values, and their results */
+  const cy_val *unchanged;     /* Loop only: [the node's carried values] the value at all times, 0: carried */
   bool (*fill)(cy_importer *im, const struct loop_plan *p, const cy_val *params, cy_val *results);
   const cy_loop *built;  /* by another importer */
   const cy_val *scanned; /* Scan only */
@@ -87,6 +89,13 @@ static bool build_body(cy_importer *im, loop_plan *p) {
   return ok;
 }
 
+/* The number that the node gives carried value k, for messages. */
+static uint32_t number_of(const loop_plan *p, uint32_t k) {
+  for (uint32_t i = 0; p->unchanged && i <= k; i++)
+    k += p->unchanged[i] != 0;
+  return k;
+}
+
 /* Sequences and optional values: what fits the parameter and the body's result. False: there is nothing. */
 static bool settle_content(cy_importer *im, loop_plan *p, uint32_t k, bool *out_same) {
   cy_content a = p->types[k].content, b = cy_onnx_type(im, p->results[1 + k])->content, both;
@@ -132,7 +141,7 @@ static bool stand_in(cy_importer *im, loop_plan *p, uint32_t k, const cy_type *l
       im->diag, CY_WARNING, &where,
       "loop-carried value %u enters the body as %s and leaves it as %s: as the body does not read it, it starts as "
       "zeros of the latter, which is the result of no iterations",
-      k, cy_type_text(im->g, &p->types[k]), cy_type_text(im->g, &t));
+      number_of(p, k), cy_type_text(im->g, &p->types[k]), cy_type_text(im->g, &t));
   cy_outer_dims(im, &t, p->syms_before);
   p->initial[k] = cy_onnx_fill(im, cy_build_scalar_int(im->g, t.dtype, 0), t.dim, t.rank);
   return p->initial[k] != 0;
@@ -153,7 +162,7 @@ static bool settled(cy_importer *im, loop_plan *p, bool *out_error) {
     if (!fits) {
       cy_build_error(im->g, NULL,
                      "loop-carried value %u enters the body as %s and leaves it as %s: type and rank must not change",
-                     k, cy_type_text(im->g, a), cy_type_text(im->g, b));
+                     number_of(p, k), cy_type_text(im->g, a), cy_type_text(im->g, b));
       *out_error = true;
       return false;
     }
@@ -282,16 +291,59 @@ static cy_val as_declared(cy_importer *im, const Onnx__ValueInfoProto *input, cy
 }
 
 static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
-  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, 2 + p->ncarried);
-  memcpy(in, params, sizeof(cy_val) * (2 + p->ncarried));
+  uint32_t nin = (uint32_t)p->body->n_input, nout = (uint32_t)p->body->n_output;
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, nin), *out = CY_NEW_ARRAY(im->arena, cy_val, nout);
   for (int i = 0; i < 2; i++)
     if (!(in[i] = as_declared(im, p->body->input[i], params[i])))
       return false;
-  if (!cy_import_subgraph(im, p->n, p->body, in, 2 + p->ncarried, results))
+  for (uint32_t k = 2, kept = 2; k < nin; k++)
+    in[k] = p->unchanged[k - 2] ? p->unchanged[k - 2] : params[kept++];
+  if (!cy_import_subgraph(im, p->n, p->body, in, nin, out))
     return false;
   cy_onnx_at(im, p->n);
-  results[0] = as_scalar(im, results[0]);
-  return results[0] != 0;
+  *results = as_scalar(im, out[0]);
+  if (!*results++)
+    return false;
+  for (uint32_t k = 1; k < nout; k++)
+    if (k + 1 >= nin || !p->unchanged[k - 1])
+      *results++ = out[k];
+  return true;
+}
+
+/* Is what leaves a body the parameter `enters`, perhaps by another name? */
+static bool leaves_unchanged(const Onnx__GraphProto *body, const char *enters, const char *leaves) {
+  for (size_t i = body->n_node; i-- && strcmp(enters, leaves) != 0;) {
+    const Onnx__NodeProto *n = body->node[i];
+    if (n->n_input == 1 && n->n_output == 1 && strcmp(n->output[0], leaves) == 0 &&
+        strcmp(n->op_type, "Identity") == 0 && !*cy_onnx_domain(n->domain))
+      leaves = n->input[0];
+  }
+  return *enters && strcmp(enters, leaves) == 0;
+}
+
+/* Finds what the node carries unchanged: constants among them are constants in the body then. The rest is carried. */
+static bool find_carried(cy_importer *im, loop_plan *p) {
+  uint32_t given = p->ncarried;
+  cy_val *unchanged = CY_NEW_ARRAY(im->arena, cy_val, given + 1);
+  p->unchanged = unchanged;
+  p->initial = CY_NEW_ARRAY(im->arena, cy_val, given + 1);
+  p->names = CY_NEW_ARRAY(im->arena, const char *, given + 1);
+  p->leave = CY_NEW_ARRAY(im->arena, const char *, given + 1);
+  p->ncarried = 0;
+  for (uint32_t k = 0; k < given; k++) {
+    const char *enters = p->body->input[2 + k]->name, *leaves = p->body->output[1 + k]->name;
+    cy_val initial = p->n->in[2 + k];
+    if (!initial)
+      return cy_build_error(im->g, NULL, "loop-carried input %u is missing", k + 2);
+    if (enters && leaves && leaves_unchanged(p->body, enters, leaves)) {
+      unchanged[k] = initial;
+      continue;
+    }
+    p->initial[p->ncarried] = initial;
+    p->names[p->ncarried] = enters ? enters : "";
+    p->leave[p->ncarried++] = leaves ? leaves : "";
+  }
+  return true;
 }
 
 /* How often a loop runs that is worth writing out; else -1. */
@@ -343,9 +395,9 @@ typedef struct collecting {
 
 /* Does the body only add an element at the end of carried value k, which is empty at first? */
 static bool only_appends(cy_importer *im, const loop_plan *p, uint32_t k) {
-  const char *enters = p->names[k], *leaves = p->body->output[1 + k]->name;
+  const char *enters = p->names[k], *leaves = p->leave[k];
   uint32_t count;
-  if (!cy_onnx_known_sequence(im, p->initial[k], &count) || count || !leaves || count_reads(p->body, enters) != 1 ||
+  if (!cy_onnx_known_sequence(im, p->initial[k], &count) || count || count_reads(p->body, enters) != 1 ||
       count_reads(p->body, leaves) != 1)
     return false;
   for (size_t i = 0; i < p->body->n_node; i++) {
@@ -398,7 +450,7 @@ static bool same_shapes(cy_importer *im, const collecting *c) {
 
 /* Builds the scanning loop, if there is one to build (*out_done): its scans, cut up again, are the sequences. What reads
  * these looks through the cuts. */
-static bool collect_loop(cy_importer *im, const loop_plan *p, bool *out_done) {
+static bool collect_loop(cy_importer *im, const loop_plan *p, cy_val *values, bool *out_done) {
   collecting c = {.scans = *p, .loop = p, .collected = CY_NEW_ARRAY(im->arena, bool, p->ncarried + 1)};
   cy_val *out = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + p->nscans + 1);
   uint32_t count = 0;
@@ -423,9 +475,9 @@ static bool collect_loop(cy_importer *im, const loop_plan *p, bool *out_done) {
     return false;
   const cy_val *scan = out + c.scans.ncarried;
   for (uint32_t k = 0; k < p->ncarried; k++)
-    if (!(p->n->out[k] = c.collected[k] ? cy_onnx_cut_sequence(im, *scan++) : *out++))
+    if (!(values[k] = c.collected[k] ? cy_onnx_cut_sequence(im, *scan++) : *out++))
       return false;
-  memcpy(p->n->out + p->ncarried, scan, sizeof *scan * p->nscans);
+  memcpy(values + p->ncarried, scan, sizeof *scan * p->nscans);
   *out_done = true;
   return true;
 }
@@ -439,21 +491,22 @@ IMPORT(loop) {
     return cy_build_error(im->g, "attribute 'body'",
                           "a body for %u carried values and %u outputs has %u inputs and %u outputs, found %zu and %zu",
                           p.ncarried, n->nout, 2 + p.ncarried, 1 + n->nout, p.body->n_input, p.body->n_output);
-  p.nscans = n->nout - p.ncarried;
+  uint32_t given = p.ncarried;
+  p.nscans = n->nout - given;
   p.trips = as_scalar(im, n->in[0]);
   p.cond = as_scalar(im, n->in[1]);
-  p.initial = n->in + 2;
-  p.names = CY_NEW_ARRAY(im->arena, const char *, p.ncarried + 1);
-  for (uint32_t k = 0; k < p.ncarried; k++) {
-    p.names[k] = p.body->input[2 + k]->name ? p.body->input[2 + k]->name : "";
-    if (!p.initial[k])
-      return cy_build_error(im->g, NULL, "loop-carried input %u is missing", k + 2);
-  }
+  if (!find_carried(im, &p))
+    return false;
+  cy_val *out = CY_NEW_ARRAY(im->arena, cy_val, p.ncarried + p.nscans + 1);
   int64_t trips = few_trips(im, &p);
   bool done = false;
-  if (trips >= 0 && !unroll(im, &p, trips, n->out, &done))
+  if (trips >= 0 && !unroll(im, &p, trips, out, &done))
     return false;
-  return done || (collect_loop(im, &p, &done) && (done || build_loop(im, &p, n->out)));
+  if (!done && (!collect_loop(im, &p, out, &done) || (!done && !build_loop(im, &p, out))))
+    return false;
+  for (uint32_t k = 0; k < n->nout; k++)
+    n->out[k] = k < given && p.unchanged[k] ? p.unchanged[k] : *out++;
+  return true;
 }
 
 /* ---- Scan ---- */

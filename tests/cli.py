@@ -658,6 +658,24 @@ def branch_left_out(folder, args):
     return None if (np.load(os.path.join(folder.root, 'out_0_y.npy')) == 4).all() else 'wrong result'
 
 
+def carried_weights(folder, args):
+    """What a loop carries unchanged, as those of TensorFlow carry weights, is as constant in its body as before it."""
+    weights = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float32) / 8
+    ports = [h.make_tensor_value_info(*p) for p in (
+        ('i', onnx.TensorProto.INT64, []), ('c', onnx.TensorProto.BOOL, []), ('w', onnx.TensorProto.FLOAT, [64, 64]),
+        ('v', onnx.TensorProto.FLOAT, [40, 64]), ('d', onnx.TensorProto.BOOL, []), ('u', onnx.TensorProto.FLOAT, [64, 64]),
+        ('t', onnx.TensorProto.FLOAT, [40, 64]))]
+    body = h.make_graph([h.make_node('Transpose', ['w'], ['wt']), h.make_node('MatMul', ['v', 'wt'], ['vw']),
+                         h.make_node('Tanh', ['vw'], ['t']), h.make_node('Identity', ['w'], ['u']),
+                         h.make_node('Identity', ['c'], ['d'])], 'body', ports[:4], ports[4:])
+    model, library = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.out, 'm.so')
+    graphs.save_model(model, [h.make_node('Loop', ['turns', '', 'w', 'x'], ['', 'y'], body=body)],
+                      [graphs.port('turns', np.int64, []), graphs.port('x', np.float32, [40, 64])],
+                      [graphs.port('y', np.float32, [40, 64])], [graphs.constant('w', weights)])
+    code, out, err = lib.run([args.cytoc, model, '-o', library, '--explain'], env=folder.env)
+    return None if code == 0 and 'gemm packed' in out else 'exit code %d, %s' % (code, out + err)
+
+
 def fast_products(folder, args):
     """Strassen's algorithm where rows are many, told by --explain; not at -O0, nor with --fast-algorithms=off, nor with
     AVX-512. One library serves few and many rows."""
@@ -794,7 +812,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, sums_in_registers,
+                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')

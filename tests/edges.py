@@ -235,6 +235,13 @@ def control_flow():
                 [('on', B, []), ('neg', F, None), ('more_last', F, None)], [const('zero', np.array([0]))])
     case('a loop that makes a carried value anew', [N('Loop', ['m', 'c', 'none', 'none'], ['y', 'l'], body=anew)],
          [{'m': np.array(1), 'c': np.array(True), 'x': ones(2, 3)}], {'y': F}, [const('none', f32(0))])
+    keeps = body([N('Unsqueeze', ['v', 'axes'], ['s']), N('ReduceSum', ['s', 'axes'], ['t'], keepdims=0), N('Add', ['v', 't'], ['w']),
+                  N('Identity', ['axes'], ['a']), N('Identity', ['a'], ['b']), N('Identity', ['c'], ['d'])],
+                 [('i', I, []), ('c', B, []), ('axes', I, [1]), ('v', F, None), ('unread', F, [])],
+                 [('d', B, []), ('b', I, [1]), ('w', F, None), ('unread', F, []), ('s', F, None)])
+    case('axes that a loop carries unchanged', [N('Loop', ['m', '', 'one', 'x', 'first'], ['l', 'y', 'u', 's'], body=keeps)],
+         [{'m': np.array(m), 'x': ones(2, k)} for m, k in ((3, 4), (1, 2))], {'y': F, 'u': F, 'l': I, 's': F},
+         [const('one', np.int64([1])), const('first', f32(7))])
     case('branches of different sizes', [N('If', ['c'], ['y'], then_branch=same, else_branch=twice)],
          [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
 
