@@ -227,6 +227,56 @@ static const cy_atom *choice(const cy_graph *g, const cy_term *t, cy_atom_kind k
   return a && a->kind == kind ? a : NULL;
 }
 
+static cy_dim divide_const(cy_graph *g, cy_dim a, int64_t c);
+
+/* x mod c (c > 1) as x - c * floor(x / c); as x + c * ceil(-x / c) where x is less than 0, as what fills up blocks is. */
+static cy_dim remainder_apart(cy_graph *g, uint32_t id, int64_t c) {
+  cy_atom_slot *s = cy_chunks_at(&g->atoms, id);
+  cy_dim x = s->atom.a;
+  if (s->apart)
+    return s->apart;
+  if (slot_of(g, x)->terms[0].coef < 0)
+    s->apart = combine(g, x, 1, divide_const(g, combine(g, cy_dim_const(g, c - 1), 1, x, -1), c), c);
+  else
+    s->apart = combine(g, x, 1, divide_const(g, x, c), -c);
+  return s->apart;
+}
+
+/* How many terms p + k * d has. */
+static int count_terms(const cy_graph *g, const poly *p, cy_dim d, int64_t k) {
+  const cy_dim_slot *s = slot_of(g, d);
+  int n = 0;
+  for (int i = 0, j = 0; i < p->n || j < s->nterms; n++) {
+    int c = i == p->n ? 1 : j == s->nterms ? -1 : compare_terms(g, &p->t[i], &s->terms[j]);
+    int64_t coef = c <= 0 ? p->t[i++].coef : 0;
+    if (c >= 0)
+      coef = wrap_add(coef, wrap_mul(k, s->terms[j++].coef));
+    n -= coef == 0;
+  }
+  return n;
+}
+
+/* Remainders of p that are gone when spelled as differences: s + -s mod 8, a length filled up to blocks, is a number of
+ * blocks, and that less -s mod 8 is s again. False: there are none. */
+static bool without_remainder(cy_graph *g, poly *p, cy_dim *out) {
+  cy_dim zero = cy_dim_const(g, 0);
+  for (int i = 0; i < p->n; i++) {
+    const cy_atom *a = choice(g, &p->t[i], CY_ATOM_MOD);
+    int64_t c, k = p->t[i].coef;
+    if (!a || !cy_dim_is_const(g, a->b, &c) || c <= 1)
+      continue;
+    int before = count_terms(g, p, zero, 0);
+    cy_dim apart = before > 1 ? remainder_apart(g, p->t[i].atoms[0], c) : 0;
+    p->t[i].coef = 0;
+    if (apart && count_terms(g, p, apart, k) < before) {
+      *out = combine(g, intern(g, p), 1, apart, k);
+      return true;
+    }
+    p->t[i].coef = k;
+  }
+  return false;
+}
+
 /* The sum of p's terms. min(x, y) + max(x - e, y - e) is x + y - e: the two parts that rolling cuts an axis into are as
  * long as the axis. */
 static cy_dim sum_of(cy_graph *g, poly *p) {
@@ -244,7 +294,8 @@ static cy_dim sum_of(cy_graph *g, poly *p) {
       return combine(g, intern(g, p), 1, combine(g, combine(g, x, 1, y, 1), 1, e, -1), k);
     }
   }
-  return intern(g, p);
+  cy_dim less;
+  return without_remainder(g, p, &less) ? less : intern(g, p);
 }
 
 /* ka * a + kb * b */
@@ -544,16 +595,32 @@ cy_dim cy_dim_cdiv(cy_graph *g, cy_dim a, cy_dim b) {
   return cy_dim_muli(g, cy_dim_div(g, cy_dim_muli(g, a, -1), b), -1);
 }
 
+/* a with x in the place of each remainder x mod c2 in it, c2 a multiple of c: the same modulo c. */
+static cy_dim same_modulo(cy_graph *g, cy_dim a, int64_t c) {
+  const cy_dim_slot *s = slot_of(g, a);
+  int64_t c2;
+  for (int i = 0; i < s->nterms; i++) {
+    const cy_atom *x = choice(g, &s->terms[i], CY_ATOM_MOD);
+    if (x && cy_dim_is_const(g, x->b, &c2) && c2 > 0 && c2 % c == 0) {
+      poly rest;
+      rest.n = s->nterms;
+      memcpy(rest.t, s->terms, sizeof(cy_term) * (size_t)s->nterms);
+      rest.t[i].coef = 0;
+      return combine(g, intern(g, &rest), 1, x->a, s->terms[i].coef);
+    }
+  }
+  return a;
+}
+
 static cy_dim mod_const(cy_graph *g, cy_dim a, int64_t c) { /* c > 0 */
-  cy_dim q, r;
-  int64_t lo, hi, c2;
+  cy_dim q, r, whole;
+  int64_t lo, hi;
   split_const(g, a, c, &q, &r);
   cy_dim_range(g, r, &lo, &hi);
   if (lo >= 0 && hi < c)
     return r;
-  const cy_atom *inner = sole_atom(g, r, CY_ATOM_MOD);
-  if (inner && cy_dim_is_const(g, inner->b, &c2) && c2 > 0 && c2 % c == 0)
-    return mod_const(g, inner->a, c);
+  if ((whole = same_modulo(g, r, c)) != r)
+    return mod_const(g, whole, c);
   int64_t common = content(g, r, c, true);
   if (common > 1)
     return cy_dim_muli(g, mod_const(g, exact_div(g, r, common), c / common), common);

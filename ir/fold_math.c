@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEAST_REQUIRED = -64 };
+enum { LEAST_REQUIRED = -1024 }; /* convolutions of sound have kernels as long as this */
 
 /* ---- constants --------------------------------------------------------------------------------------------------- */
 

@@ -75,6 +75,7 @@ typedef struct cy_atom_slot {
   int64_t min, max; /* of composite atoms, found once when made */
   uint32_t hash;
   cy_dim alone; /* the dim that consists of it; 0: not asked for yet */
+  cy_dim apart; /* x mod c as x - c * floor(x / c); 0: not asked for yet */
 } cy_atom_slot;
 
 typedef struct cy_owned {

@@ -125,10 +125,14 @@ static cy_expr sum_expr(cy_kernel *k, sum *s) {
   return cy_dim_is(k->g, s->base, 0) ? e : raw2(k, CY_OP_add, e, cy_x_dim(k, s->base));
 }
 
+static bool put_together(cy_kernel *k, sum *s);
+
 static cy_expr combine(cy_kernel *k, cy_expr a, cy_expr b, int64_t sign) {
   sum s = sum_zero(k);
   if (!sum_of(k, a, cy_dim_const(k->g, 1), &s) || !sum_of(k, b, cy_dim_const(k->g, sign), &s))
     return 0;
+  while (put_together(k, &s))
+    ;
   return sum_expr(k, &s);
 }
 
@@ -192,6 +196,19 @@ static bool atom_bounds(cy_kernel *k, cy_expr e, cy_dim *out_lo, cy_dim *out_hi)
   }
 }
 
+/* Is d > 0 wherever s is computed, because d is the extent, or a multiple of the extent, of a variable in s? */
+static bool has_turns(cy_kernel *k, const sum *s, cy_dim d) {
+  cy_dim q;
+  int64_t v;
+  for (int i = 0; i < s->n; i++) {
+    const cy_expr_info *x = cy_expr_of(k, s->atom[i]);
+    if (x->op == CY_X_VAR && cy_dim_divides(k->g, cy_kernel_var(k, x->id)->extent, d, &q) && cy_dim_is_const(k->g, q, &v) &&
+        v > 0)
+      return true;
+  }
+  return false;
+}
+
 /* A coefficient that multiplies a variable of extent E may be 0 * (E - 1) with E = 0: fine, the loop does not run. */
 static bool sum_bounds(cy_kernel *k, const sum *s, cy_dim *out_lo, cy_dim *out_hi) {
   cy_dim lo = s->base, hi = s->base, minus;
@@ -199,7 +216,7 @@ static bool sum_bounds(cy_kernel *k, const sum *s, cy_dim *out_lo, cy_dim *out_h
     cy_dim alo, ahi;
     if (!atom_bounds(k, s->atom[i], &alo, &ahi))
       return false;
-    bool up = nonnegative(k, s->coef[i]);
+    bool up = nonnegative(k, s->coef[i]) || has_turns(k, s, s->coef[i]);
     minus = cy_dim_muli(k->g, s->coef[i], -1);
     if (!up && (!nonnegative(k, minus) || !ahi))
       return false;
@@ -223,12 +240,42 @@ static bool divides(cy_kernel *k, cy_dim c, cy_dim d, cy_dim *out_q) { return cy
  * does not run. A constant 0 is left alone: nobody runs what it would make simpler. */
 static bool positive_at(cy_kernel *k, const sum *s, cy_dim d) {
   cy_dim unused;
-  if (positive(k, d))
+  if (positive(k, d) || has_turns(k, s, d))
     return true;
   for (int i = 0; i < s->n && nonnegative(k, d) && !cy_dim_is(k->g, d, 0); i++) {
     const cy_expr_info *x = cy_expr_of(k, s->atom[i]);
     if (x->op == CY_X_VAR && divides(k, cy_kernel_var(k, x->id)->extent, d, &unused))
       return true;
+  }
+  return false;
+}
+
+/* Takes c * (x mod d) and c * d * (x / d) out of s, for which it puts c * x: what reshaping there and back leaves of an
+ * index whose rows change their length in between. False: there is no such pair. */
+static bool put_together(cy_kernel *k, sum *s) {
+  cy_dim d, lo, hi, one = cy_dim_const(k->g, 1);
+  for (int i = 0; i < s->n; i++) {
+    const cy_expr_info *m = cy_expr_of(k, s->atom[i]);
+    if (m->op != CY_OP_mod || !(d = as_dim(k, m->arg[1])))
+      continue;
+    for (int j = 0; j < s->n; j++) {
+      const cy_expr_info *q = cy_expr_of(k, s->atom[j]);
+      sum x = sum_zero(k), rest = sum_zero(k);
+      if (q->op != CY_OP_div || q->arg[0] != m->arg[0] || q->arg[1] != m->arg[1] ||
+          s->coef[j] != cy_dim_mul(k->g, s->coef[i], d) || !sum_of(k, m->arg[0], one, &x) || !positive_at(k, &x, d) ||
+          !sum_bounds(k, &x, &lo, &hi) || !nonnegative(k, lo))
+        continue;
+      rest.base = s->base;
+      for (int t = 0; t < s->n; t++)
+        if (t != i && t != j) {
+          rest.atom[rest.n] = s->atom[t];
+          rest.coef[rest.n++] = s->coef[t];
+        }
+      if (!sum_add(k, &rest, &x, s->coef[i]))
+        continue;
+      *s = rest;
+      return true;
+    }
   }
   return false;
 }

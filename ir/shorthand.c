@@ -238,6 +238,9 @@ cy_val cy_build_matmul(cy_graph *g, cy_val a, cy_val b, cy_dtype dtype) {
 
 /* ---- broadcasting ------------------------------------------------------------------------------------------------ */
 
+/* Is b max(0, a)? No size is negative, so both are the same: arange(n) has max(0, n) elements. */
+static bool is_at_least_zero(cy_graph *g, cy_dim a, cy_dim b) { return cy_dim_max(g, cy_dim_const(g, 0), a) == b; }
+
 /* One dim; 0 when they cannot go together. Different symbolic dims are equal, or one of them is 1 at run time. */
 static cy_dim broadcast_dim(cy_graph *g, cy_dim a, cy_dim b) {
   int64_t x, y;
@@ -250,6 +253,8 @@ static cy_dim broadcast_dim(cy_graph *g, cy_dim a, cy_dim b) {
     return 0;
   if (a_const || b_const)
     return a_const ? a : b;
+  if (is_at_least_zero(g, a, b) || is_at_least_zero(g, b, a))
+    return is_at_least_zero(g, a, b) ? a : b;
   return cy_dim_join(g, a, b);
 }
 

@@ -68,6 +68,20 @@ static void test_index(void) {
   CHECK(cy_x_bin(k, CY_OP_div, low, cy_x_index(k, 6)) != 0);
   cy_expr q = cy_x_bin(k, CY_OP_div, low, cy_x_index(k, 6));
   CHECK_INT_EQ(cy_expr_of(k, q)->op, CY_OP_div);
+  /* quotient and remainder become the dividend again, also of a size that is known to be positive only by its loop;
+   * not where the dividend may be negative */
+  cy_expr five = cy_x_index(k, 5), m = cy_x_bin(k, CY_OP_mod, ab, five), r = cy_x_bin(k, CY_OP_div, ab, five);
+  CHECK_INT_EQ(add(k, add(k, mul(k, r, five), j), m), add(k, ab, j));
+  CHECK_INT_EQ(mulc(k, add(k, mul(k, r, five), m), 3), mulc(k, ab, 3));
+  CHECK(add(k, mulc(k, r, 4), m) != add(k, ab, mulc(k, r, -1)));
+  m = cy_x_bin(k, CY_OP_mod, low, five), r = cy_x_bin(k, CY_OP_div, low, five);
+  CHECK(add(k, mul(k, r, five), m) != low);
+  cy_dim size = cy_dim_addi(g, cy_dim_div(g, n, d(2)), -1), wide = cy_dim_addi(g, cy_dim_muli(g, size, 2), -1);
+  cy_expr row = cy_x_var(k, cy_kernel_add_var(k, size)), at = cy_x_var(k, cy_kernel_add_var(k, wide)), by = cy_x_dim(k, size);
+  cy_expr shifted = add(k, mul(k, row, cy_x_dim(k, wide)), at);
+  m = cy_x_bin(k, CY_OP_mod, shifted, by), r = cy_x_bin(k, CY_OP_div, shifted, by);
+  CHECK_INT_EQ(cy_expr_of(k, m)->op, CY_OP_mod);
+  CHECK_INT_EQ(add(k, mul(k, r, by), m), shifted);
 }
 
 static void test_affine(void) {
