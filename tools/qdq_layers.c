@@ -23,8 +23,13 @@ static bool is_weight(const Onnx__TensorProto *t) {
   return t && t->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT && t->n_dims >= 2 && !empty;
 }
 
-/* A contraction with constant weights in f32. */
+static bool is_transposed(const Onnx__NodeProto *n) { return !strcmp(n->op_type, "ConvTranspose"); }
+static bool is_conv(const Onnx__NodeProto *n) { return !strcmp(n->op_type, "Conv") || is_transposed(n); }
+
+/* A contraction with constant weights in f32. The outputs of groups are no axis of a transposed convolution's weights. */
 static bool is_layer(const qdq_writer *w, const Onnx__NodeProto *n) {
+  if (is_transposed(n) && qdq_int_attribute(n, "group", 1) != 1)
+    return false;
   return cy_quant_onnx_does(n->op_type) & CY_QUANT_LAYER && (!n->domain || !*n->domain) && n->n_input >= 2 &&
          !qdq_initializer(w, n->input[0]) && is_weight(qdq_initializer(w, n->input[1])) &&
          !qdq_int_attribute(n, "transA", 0);
@@ -50,8 +55,6 @@ static bool feeds_log(const qdq_writer *w, const char *name, int depth) {
   return false;
 }
 
-static bool is_conv(const Onnx__NodeProto *n) { return !strcmp(n->op_type, "Conv"); }
-
 int qdq_channel_axis(const qdq_layer *l) { return is_conv(l->node) ? 1 : l->rank - 1; }
 
 static const char *shape_text(const qdq_writer *w, const Onnx__TensorProto *t) {
@@ -64,7 +67,7 @@ static const char *shape_text(const qdq_writer *w, const Onnx__TensorProto *t) {
 
 static void add_layer(qdq_writer *w, const Onnx__NodeProto *n, size_t index) {
   const Onnx__TensorProto *t = qdq_initializer(w, n->input[1]);
-  size_t axis = is_conv(n) || qdq_int_attribute(n, "transB", 0) ? 0 : t->n_dims - 1;
+  size_t axis = is_transposed(n) ? 1 : is_conv(n) || qdq_int_attribute(n, "transB", 0) ? 0 : t->n_dims - 1;
   bool named = n->name && *n->name;
   w->layers[w->nlayers] = (qdq_layer){.node = n, .axis = axis};
   w->quant.layer[w->nlayers++] =
@@ -73,7 +76,7 @@ static void add_layer(qdq_writer *w, const Onnx__NodeProto *n, size_t index) {
                        .shape = shape_text(w, t),
                        .channels = (uint32_t)t->dims[axis],
                        .product = !is_conv(n),
-                       .depthwise = is_conv(n) && t->dims[1] == 1 && t->dims[0] > 1,
+                       .depthwise = is_conv(n) && !is_transposed(n) && t->dims[1] == 1 && t->dims[0] > 1,
                        .keep = cy_quant_skips(w->job->skip, n->name ? n->name : "", n->op_type) ? CY_QUANT_SKIPPED
                                : feeds_log(w, n->output[0], CY_QUANT_LOG_DEPTH)                 ? CY_QUANT_LOG
                                                                                                 : NULL,
@@ -92,20 +95,22 @@ int qdq_list_layers(qdq_writer *w) {
     any |= !w->quant.layer[i].keep;
   return any ? 0
              : qdq_fail(w, NULL, NULL,
-                        "nothing to quantise: the model has no Conv, Gemm or MatMul in f32 with weights in an "
-                        "initializer");
+                        "nothing to quantise: the model has no Conv, ConvTranspose, Gemm or MatMul in f32 with weights in "
+                        "an initializer");
 }
 
 void qdq_describe_layers(qdq_writer *w, const cy_graph *g) {
   const int64_t *sizes = cy_quant_sizes(g, w->arena);
   for (uint32_t i = 0; i < w->nlayers; i++) {
     const Onnx__TensorProto *t = qdq_initializer(w, w->layers[i].node->input[1]);
-    cy_val y = qdq_value_of(g, w->layers[i].node->output[0]);
+    const Onnx__NodeProto *n = w->layers[i].node;
+    cy_val y = qdq_value_of(g, n->output[0]), per = is_transposed(n) ? qdq_value_of(g, n->input[0]) : y;
+    size_t alone = is_transposed(n) ? 0 : w->layers[i].axis; /* what `per` has an element for each of */
     double each = 1;
     w->layers[i].rank = y ? cy_value_of(g, y)->type.rank : 0;
-    for (size_t k = is_conv(w->layers[i].node) ? 0 : t->n_dims - 2; k < t->n_dims; k++)
-      each *= k == w->layers[i].axis ? 1 : (double)t->dims[k];
-    w->quant.layer[i].macs = y ? cy_quant_elements(g, y, sizes) * each : 0;
+    for (size_t k = is_conv(n) ? 0 : t->n_dims - 2; k < t->n_dims; k++)
+      each *= k == alone ? 1 : (double)t->dims[k];
+    w->quant.layer[i].macs = per ? cy_quant_elements(g, per, sizes) * each : 0;
   }
 }
 
@@ -174,14 +179,15 @@ static const float *balanced(const qdq_writer *w, const qdq_layer *l, const floa
                              const float *balance) {
   const Onnx__TensorProto *t = qdq_initializer(w, l->node->input[1]);
   float *out = CY_NEW_ARRAY(w->arena, float, count);
+  bool conv = is_conv(l->node) && !is_transposed(l->node);
+  size_t axis = conv ? 1 : is_transposed(l->node) ? 0 : l->axis ? t->n_dims - 2 : t->n_dims - 1; /* of input channels */
   uint64_t inner = 1, rows = (uint64_t)t->dims[0], group = (uint64_t)qdq_int_attribute(l->node, "group", 1);
-  uint64_t depth = is_conv(l->node) ? (uint64_t)t->dims[1] : count / (uint64_t)t->dims[l->axis];
-  for (size_t i = is_conv(l->node) ? 2 : l->axis ? t->n_dims - 1 : t->n_dims; i < t->n_dims; i++)
+  uint64_t depth = (uint64_t)t->dims[axis];
+  for (size_t i = axis + 1; i < t->n_dims; i++)
     inner *= (uint64_t)t->dims[i];
-  depth = is_conv(l->node) ? depth : l->axis ? (uint64_t)t->dims[t->n_dims - 2] : depth;
   for (uint64_t i = 0; i < count; i++) {
     uint64_t row = i / inner, c = row % depth;
-    if (is_conv(l->node))
+    if (conv)
       c += row / depth / (rows / group) * depth;
     out[i] = values[i] * balance[c];
   }
@@ -198,7 +204,7 @@ static int find_weights(qdq_writer *w, uint32_t i) {
   if (!values)
     return qdq_fail(w, l->node->name, l->node->op_type,
                     "initializer '%s': expected as many elements as its shape tells", t->name);
-  for (size_t k = 2; k < t->n_dims && is_conv(l->node); k++)
+  for (size_t k = 2; k < t->n_dims && is_conv(l->node) && !is_transposed(l->node); k++)
     taps *= (uint64_t)t->dims[k];
   for (size_t k = 0; k < t->n_dims; k++)
     *(k < l->axis ? &outer : &inner) *= k == l->axis ? 1 : (uint64_t)t->dims[k];

@@ -34,15 +34,16 @@ def slow(rng, *shape):
 
 
 def picture(low, high):
+    """Of any number of axes."""
     def make(rng, shape):
-        c, h, w = shape[1:]
-        base = slow(rng, h, w)
-        x = np.stack([base + 0.4 * slow(rng, h, w) for _ in range(c)])
+        c, *sizes = shape[1:]
+        base = slow(rng, *sizes)
+        x = np.stack([base + 0.4 * slow(rng, *sizes) for _ in range(c)])
         x = (x - x.mean()) / x.std()
         for _ in range(12):
-            top, left, tall, wide = (rng.integers(0, n) for n in (h, w, h // 2, w // 2))
-            part = x[:, top:top + tall, left:left + wide]
-            part[:] = 0.3 * part + rng.standard_normal((c, 1, 1))
+            first, counts = ([rng.integers(0, n // part) for n in sizes] for part in (1, 2))
+            part = x[(slice(None), *(slice(a, a + n) for a, n in zip(first, counts)))]
+            part[:] = 0.3 * part + rng.standard_normal((c,) + (1,) * len(sizes))
         x = np.clip(x / 5 + 0.5, 0, 1) * (high - low) + low
         return np.float32(x)[None]
     return make

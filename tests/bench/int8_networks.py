@@ -19,7 +19,8 @@ import numpy as np
 import lib
 import run as floats
 
-NETWORKS = {'resnet50': (-2, 2), 'densenet121': (-2, 2), 'vgg16': (-2, 2), 'mobilenet_v2': (-2, 2), 'yolox_nano': (0, 255)}
+NETWORKS = {'resnet50': (-2, 2), 'densenet121': (-2, 2), 'vgg16': (-2, 2), 'mobilenet_v2': (-2, 2), 'yolox_nano': (0, 255),
+            'unet2d_labelfree': (-2, 2), 'unet3d_monai': (-2, 2)}
 ROUNDS, SECONDS, SAMPLES = 5, 0.25, 4
 PRODUCTS = ('vit_b_16', 'bert_base', 'gpt2_small', 'whisper_tiny_encoder', 'tfswa_unet', 'mlp_mixer_s16')
 HEAD = ['network', 'float ms', 'MB', '--int8: layers', 'static: layers', '--int8 ms', 'speed', 'size', 'static ms', 'speed',
