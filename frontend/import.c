@@ -414,6 +414,18 @@ static void import_metadata(cy_importer *im) {
   }
 }
 
+/* Lengths behind convolutions along one axis are often computed before these are. */
+static void expect_kernels(cy_graph *g, const Onnx__GraphProto *graph) {
+  for (size_t i = 0; i < graph->n_node; i++) {
+    const Onnx__NodeProto *n = graph->node[i];
+    for (size_t k = 0; k < n->n_attribute && n->op_type && strcmp(n->op_type, "Conv") == 0; k++) {
+      const Onnx__AttributeProto *a = n->attribute[k];
+      if (a->name && strcmp(a->name, "kernel_shape") == 0 && a->n_ints == 1)
+        cy_graph_expect_kernel(g, a->ints[0]);
+    }
+  }
+}
+
 static bool import_model(cy_importer *im) {
   const Onnx__GraphProto *graph = im->model->graph;
   cy_location where = cy_importer_where(im, NULL);
@@ -438,6 +450,7 @@ static bool import_model(cy_importer *im) {
   import_initializers(im, &scope, graph);
   if (!cy_import_inputs(im, &scope))
     return false;
+  expect_kernels(im->g, graph);
   cy_import_nodes(im, &scope, graph->node, graph->n_node);
   if (cy_diag_errors(im->diag) > before)
     return false;

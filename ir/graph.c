@@ -248,6 +248,12 @@ uint64_t cy_dtype_bytes(cy_dtype dtype, uint64_t count) { return (count * (uint6
 
 void cy_graph_record(cy_graph *g, bool on) { g->recording = on; }
 
+void cy_graph_expect_kernel(cy_graph *g, int64_t length) {
+  enum { LONGEST = 1 << 16 }; /* products of it stay numbers */
+  if (length > g->longest_kernel && length <= LONGEST)
+    g->longest_kernel = length;
+}
+
 void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind) {
   int64_t x, y;
   bool numbers = cy_dim_is_const(g, a, &x) && cy_dim_is_const(g, b, &y);

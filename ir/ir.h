@@ -385,6 +385,9 @@ typedef struct cy_requirement {
   cy_origin origin;
 } cy_requirement;
 void cy_graph_record(cy_graph *g, bool on);
+/* A convolution of sound reads so many places at a time. Exporters compute the lengths behind several of these from the
+ * input's, which may be required to be as long as a few kernels then. */
+void cy_graph_expect_kernel(cy_graph *g, int64_t length);
 void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind); /* while recording; known to hold: nothing */
 uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_list);
 

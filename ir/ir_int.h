@@ -103,6 +103,7 @@ struct cy_graph {
   cy_requirement *requirements;
   uint32_t nrequirements, requirements_cap;
   bool recording;
+  int64_t longest_kernel; /* see cy_graph_expect_kernel */
   /* building */
   cy_block in_block;
   cy_node before; /* insert before this node, 0: append */
