@@ -24,6 +24,7 @@ cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep);
  */
 bool cy_quant_feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v);
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n);
+bool cy_quant_finite(const cy_data *weights); /* of f32 */
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */
 void cy_quant_more_layers(cy_quant *q, uint32_t n); /* makes room for so many behind those that there are */
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out);

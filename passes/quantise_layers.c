@@ -183,7 +183,7 @@ static const char *heads_text(cy_quant *q, const cy_graph *g, const cy_type *k) 
   return cy_arena_printf(q->arena, "heads of %lld", (long long)size);
 }
 
-static bool all_finite(const cy_data *data) {
+bool cy_quant_finite(const cy_data *data) {
   const cy_data_f32 *w = data->bytes;
   for (uint64_t i = 0; i < data->size / sizeof *w; i++)
     if (!isfinite(w[i]))
@@ -214,7 +214,7 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
                           .depthwise = known && n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
                           .error = -1};
   const cy_data *weights = &cy_value_of(g, n->in[!looks_up])->data;
-  if (weights->bytes && w->dtype == CY_F32 && !all_finite(weights))
+  if (weights->bytes && w->dtype == CY_F32 && !cy_quant_finite(weights))
     out->keep = "weights are not finite";
   uint64_t each = !known || !d[0] || looks_up ? 0
                   : n->op == CY_OP_attention  ? (uint64_t)(d[w->rank - 2] + d[w->rank - 2] * d[w->rank - 1] / channels)

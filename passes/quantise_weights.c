@@ -143,19 +143,11 @@ static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_block
   return cy_build(g, CY_OP_matmul_blocks, in, in[3] ? 4 : 3, &rows8, rounds, NULL, 0);
 }
 
-static bool is_finite(const cy_data *d) {
-  const cy_data_f32 *w = d->bytes;
-  for (uint64_t i = 0; i < d->size / sizeof *w; i++)
-    if (!isfinite(w[i]))
-      return false;
-  return true;
-}
-
 /* As why_not, of a recurrence. */
 static const char *why_not_recurrence(cy_pass *p, const cy_node_info *n) {
   if (cy_type_count(p->g, cy_type_of(p->g, n->in[1])) < LEAST_WEIGHTS)
     return "too small to gain";
-  if (!is_finite(&cy_value_of(p->g, n->in[1])->data))
+  if (!cy_quant_finite(&cy_value_of(p->g, n->in[1])->data))
     return "weights are not finite";
   return p->options->weights->bits == 8 ? NULL : "recurrent weights take 8 bits";
 }
@@ -182,7 +174,7 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, cy_weight_blocks *
   if (!cy_weights_split(out))
     return out->bits != 8 && out->block % 2 ? "an odd number of rows in each block"
                                             : "rows that cannot be cut into blocks of up to 128";
-  return is_finite(&cy_value_of(g, n->in[1])->data) ? NULL : "weights are not finite";
+  return cy_quant_finite(&cy_value_of(g, n->in[1])->data) ? NULL : "weights are not finite";
 }
 
 static void shrink(cy_pass *p, cy_node id, cy_weight_blocks *s, cy_weight_reader read, const void *from) {
