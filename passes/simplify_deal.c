@@ -157,6 +157,7 @@ static cy_val deal_out(cy_rewrite *rw, const cy_node_info *n) {
 
 /* Products with zeros that fill up kernels, for each other one. */
 static const double MOST_EMPTY = 1.5;
+enum { MOST_STRIDE = 1 << 15 }; /* products of three are numbers */
 
 /* A convolution of stride 1 whose places make all of the output, and nothing else. */
 typedef struct places {
@@ -179,8 +180,8 @@ static bool plan_places(cy_graph *g, const cy_node_info *n, places *p) {
     return false;
   for (uint32_t i = 0; i < p->spatial; i++) {
     int64_t stride = p->strides[i], *behind = &p->pads[p->spatial + i];
-    if (!cy_dim_is_const(g, w->dim[2 + i], &p->kernel[i]) || p->kernel[i] < 1 || pads[i] < 0 ||
-        (dilations && dilations[i] != 1))
+    if (!cy_dim_is_const(g, w->dim[2 + i], &p->kernel[i]) || p->kernel[i] < 1 || pads[i] < 0 || pads[i] > MOST_STRIDE ||
+        stride > MOST_STRIDE || (dilations && dilations[i] != 1))
       return false;
     cy_deal_axis a = p->axis[i] = cy_deal_axis_of(p->kernel[i], stride, pads[i]);
     cy_dim out = cy_dim_div(g, p->y.dim[2 + i], cy_dim_const(g, stride));
