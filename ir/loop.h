@@ -218,6 +218,7 @@ void cy_expr_mark(const cy_kernel *k, cy_expr e, bool *inout_marks); /* [e + 1]:
 void cy_stmt_mark(const cy_kernel *k, const cy_stmt *s,
                   bool *inout_marks);                           /* .. values of s, of what follows or is inside */
 bool cy_expr_uses_var(const cy_kernel *k, cy_expr e, cy_var v); /* through locals not followed */
+bool cy_expr_is_int(const cy_kernel *k, cy_expr e, int64_t *out); /* a constant index */
 /* Rewrites: every occurrence of variable v in the kernel by expression `by`. */
 void cy_kernel_subst_var(cy_kernel *k, cy_var v, cy_expr by);
 

@@ -416,6 +416,12 @@ void cy_stmt_mark(const cy_kernel *k, const cy_stmt *s, bool *inout_marks) {
   }
 }
 
+bool cy_expr_is_int(const cy_kernel *k, cy_expr e, int64_t *out) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  *out = x->c.i;
+  return x->op == CY_X_CONST || (x->op == CY_X_DIM && cy_dim_is_const(k->g, x->id, out));
+}
+
 bool cy_expr_uses_var(const cy_kernel *k, cy_expr e, cy_var v) {
   bool small[512] = {0}, *marks = e < 512 ? small : calloc(e + 1, sizeof *marks), found = false;
   if (!marks)

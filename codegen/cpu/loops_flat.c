@@ -10,13 +10,6 @@
 
 #include <stdlib.h>
 
-static bool constant(const cy_kernel *k, cy_expr e, int64_t *out) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  if (x->op == CY_X_CONST)
-    *out = x->c.i;
-  return x->op == CY_X_CONST || (x->op == CY_X_DIM && cy_dim_is_const(cy_kernel_graph(k), x->id, out));
-}
-
 /* How far offset e moves with variable v; false: that is no constant. */
 static bool coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
   const cy_expr_info *x = cy_expr_of(k, e);
@@ -28,7 +21,7 @@ static bool coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
     if (!coefficient(k, x->arg[i], v, &a[i]))
       return false;
   for (int i = 0; i < 2 && x->op == CY_OP_mul; i++)
-    if (constant(k, x->arg[i], &factor)) {
+    if (cy_expr_is_int(k, x->arg[i], &factor)) {
       *out = a[1 - i] * factor;
       return true;
     }
@@ -99,7 +92,7 @@ bool cy_lp_rows_same(cy_kernel *k, cy_expr offset) { return rows_of(k, offset) =
 /* v / n or v % n; returns n, or 0. */
 static int64_t divisor(const cy_kernel *k, const cy_expr_info *x, cy_var v) {
   int64_t n;
-  if ((x->op != CY_OP_div && x->op != CY_OP_mod) || !constant(k, x->arg[1], &n))
+  if ((x->op != CY_OP_div && x->op != CY_OP_mod) || !cy_expr_is_int(k, x->arg[1], &n))
     return 0;
   const cy_expr_info *of = cy_expr_of(k, x->arg[0]);
   return of->op == CY_X_VAR && of->id == v ? n : 0;

@@ -33,17 +33,11 @@ static bool is_multiple(cy_graph *g, cy_dim d, int64_t of) {
   return cy_dim_is(g, cy_dim_mod(g, d, cy_dim_const(g, of)), 0);
 }
 
-static bool constant(const study *s, cy_expr e, int64_t *out) {
-  const cy_expr_info *x = cy_expr_of(s->k, e);
-  *out = x->c.i;
-  return x->op == CY_X_CONST || (x->op == CY_X_DIM && cy_dim_is_const(s->g, x->id, out));
-}
-
 /* Is e lanes / n, or lanes % n, by a multiple of `of`? What deals out channels has these. */
 static bool is_part(const study *s, cy_expr e, cy_op op, int64_t of) {
   const cy_expr_info *x = cy_expr_of(s->k, e), *v = x->op == op ? cy_expr_of(s->k, x->arg[0]) : NULL;
   int64_t n;
-  return v && v->op == CY_X_VAR && v->id == s->lanes && constant(s, x->arg[1], &n) && n % of == 0;
+  return v && v->op == CY_X_VAR && v->id == s->lanes && cy_expr_is_int(s->k, x->arg[1], &n) && n % of == 0;
 }
 
 /* Is e the same for `of` lanes from a multiple of `of` on? */
@@ -67,7 +61,7 @@ static bool moves_along(const study *s, cy_expr e, int64_t of, bool *inout_along
     return !again;
   }
   for (int i = 0; i < 2 && x.op == CY_OP_mul; i++)
-    if (constant(s, x.arg[i], &n) && n % of == 0)
+    if (cy_expr_is_int(s->k, x.arg[i], &n) && n % of == 0)
       return steady(s, x.arg[1 - i], of);
   return false;
 }
