@@ -538,7 +538,8 @@ static bool is_large_bias(const cy_graph *g, const cy_uses *uses, cy_val known, 
     return false;
   for (uint32_t k = 0; k < 2; k++) {
     cy_val in = n->in[k];
-    parts += cy_value_of(g, in)->data.size / (in <= known ? uses->start[in + 1] - uses->start[in] : 1);
+    uint32_t readers = in <= known ? uses->start[in + 1] - uses->start[in] : 0; /* 0: it came here by this pass */
+    parts += cy_value_of(g, in)->data.size / (readers ? readers : 1);
   }
   if (bytes <= parts + LARGE_BIAS)
     return false;

@@ -23,8 +23,9 @@ static bool is_weight(const Onnx__TensorProto *t) {
   return t && t->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT && t->n_dims >= 2 && !empty;
 }
 
+static bool is_forward(const Onnx__NodeProto *n) { return !strcmp(n->op_type, "Conv"); }
 static bool is_transposed(const Onnx__NodeProto *n) { return !strcmp(n->op_type, "ConvTranspose"); }
-static bool is_conv(const Onnx__NodeProto *n) { return !strcmp(n->op_type, "Conv") || is_transposed(n); }
+static bool is_conv(const Onnx__NodeProto *n) { return is_forward(n) || is_transposed(n); }
 
 /* A contraction with constant weights in f32. The outputs of groups are no axis of a transposed convolution's weights. */
 static bool is_layer(const qdq_writer *w, const Onnx__NodeProto *n) {
@@ -76,7 +77,7 @@ static void add_layer(qdq_writer *w, const Onnx__NodeProto *n, size_t index) {
                        .shape = shape_text(w, t),
                        .channels = (uint32_t)t->dims[axis],
                        .product = !is_conv(n),
-                       .depthwise = is_conv(n) && !is_transposed(n) && t->dims[1] == 1 && t->dims[0] > 1,
+                       .depthwise = is_forward(n) && t->dims[1] == 1 && t->dims[0] > 1,
                        .keep = cy_quant_skips(w->job->skip, n->name ? n->name : "", n->op_type) ? CY_QUANT_SKIPPED
                                : feeds_log(w, n->output[0], CY_QUANT_LOG_DEPTH)                 ? CY_QUANT_LOG
                                                                                                 : NULL,
@@ -179,7 +180,7 @@ static const float *balanced(const qdq_writer *w, const qdq_layer *l, const floa
                              const float *balance) {
   const Onnx__TensorProto *t = qdq_initializer(w, l->node->input[1]);
   float *out = CY_NEW_ARRAY(w->arena, float, count);
-  bool conv = is_conv(l->node) && !is_transposed(l->node);
+  bool conv = is_forward(l->node);
   size_t axis = conv ? 1 : is_transposed(l->node) ? 0 : l->axis ? t->n_dims - 2 : t->n_dims - 1; /* of input channels */
   uint64_t inner = 1, rows = (uint64_t)t->dims[0], group = (uint64_t)qdq_int_attribute(l->node, "group", 1);
   uint64_t depth = (uint64_t)t->dims[axis];
@@ -204,7 +205,7 @@ static int find_weights(qdq_writer *w, uint32_t i) {
   if (!values)
     return qdq_fail(w, l->node->name, l->node->op_type,
                     "initializer '%s': expected as many elements as its shape tells", t->name);
-  for (size_t k = 2; k < t->n_dims && is_conv(l->node) && !is_transposed(l->node); k++)
+  for (size_t k = 2; k < t->n_dims && is_forward(l->node); k++)
     taps *= (uint64_t)t->dims[k];
   for (size_t k = 0; k < t->n_dims; k++)
     *(k < l->axis ? &outer : &inner) *= k == l->axis ? 1 : (uint64_t)t->dims[k];
