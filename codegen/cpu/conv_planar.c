@@ -45,16 +45,16 @@ static int64_t known_or(cy_csize s, int64_t unknown) { return cy_csize_known(s) 
 /* Cycles for each row of a tile of sums, which begins in another page. */
 static const double SEGMENT = 16;
 
-/* Cycles per k: fma at two a cycle, a sum every four; vectors come from the second-level cache. */
-static double step_cycles(unsigned mr, unsigned nv) {
-  double fma = mr * nv / 2.0, loads = mr * 0.5 + nv * 1.2, most = fma > loads ? fma : loads;
+/* Cycles per k: fma, a sum every four; vectors come from the second-level cache. */
+static double step_cycles(const cy_cg *cg, unsigned mr, unsigned nv) {
+  double fma = (double)(mr * nv) / cg->fmas, loads = mr * 0.5 + nv * 1.2, most = fma > loads ? fma : loads;
   return (most > 4 ? most : 4) + nv * 0.1 + 0.3;
 }
 
 /* All tiles of a row. */
 static double tile_cycles(const cy_cg *cg, int64_t k, int64_t m, int64_t width, unsigned mr, unsigned nv) {
   double tiles = (double)(cy_ceil(m, mr) * cy_ceil(width, (int64_t)nv * cg->W));
-  return tiles * ((double)k * step_cycles(mr, nv) + mr * SEGMENT);
+  return tiles * ((double)k * step_cycles(cg, mr, nv) + mr * SEGMENT);
 }
 
 static cy_tile planar_tile(const cy_cg *cg, int64_t k, int64_t m, int64_t width) {

@@ -52,7 +52,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   m->cpu = strdup(cpu);
   m->arch = arch;
   m->state = cg;
-  m->flops_per_cycle = cg->fma ? 4.0 * cg->W : 2.0 * cg->W; /* two pipes */
+  m->flops_per_cycle = 2.0 * cg->W * (cg->fma ? cg->fmas : 1);
   m->tile_columns = 2 * cg->W;
   m->rounding_margin = cy_cpu_rounding_margin(cg);
   m->needs = strdup(cg->has);

@@ -2,7 +2,8 @@
  *
  * Code for a CPU uses what that CPU has: the level of the architecture it implements, and what it has beyond. The same
  * list decides which instructions the generators choose (cy_cg_has), and is checked when a model is loaded. A further
- * CPU is one row. Beside it stands the size of its second-level cache, which block sizes are chosen for. Of 64-bit ARM's
+ * CPU is one row. Beside it stand the size of its second-level cache, which block sizes are chosen for, and how many fma
+ * a cycle runs, which algorithms are chosen by: an fma of 512 bits takes both pipes of some CPUs. Of 64-bit ARM's
  * many extensions, LLVM is told of those listed here only, and of the CPU for the order of instructions.
  */
 #include "emit.h"
@@ -26,44 +27,45 @@
 
 typedef struct cpu_row {
   const char *name, *features;
-  int64_t l2_kb; /* 0: what is usual, 1024 with AVX-512, else 512 */
+  int64_t l2_kb;    /* 0: what is usual, 1024 with AVX-512, else 512 */
   const char *arch; /* isa of its rows in arch.c */
+  unsigned fmas;    /* of its widest vectors, in a cycle */
 } cpu_row;
 
 static const cpu_row cpus[] = {
-    {"x86-64", "", 0, X86},
-    {"x86-64-v2", LEVEL2, 0, X86},
-    {"x86-64-v3", LEVEL3, 0, X86},
-    {"x86-64-v4", LEVEL4, 0, X86},
-    {"nehalem", LEVEL2, 0, X86},
-    {"sandybridge", LEVEL2 ",avx,xsave", 0, X86},
-    {"haswell", LEVEL3, 0, X86},
-    {"broadwell", LEVEL3 ",adx", 0, X86},
-    {"skylake", LEVEL3 ",adx", 0, X86},
-    {"alderlake", LEVEL3 ",adx,avxvnni,gfni", 0, X86},
-    {"skylake-avx512", LEVEL4 ",adx", 0, X86},
-    {"cascadelake", LEVEL4 ",adx,avx512vnni", 0, X86},
-    {"cooperlake", LEVEL4 ",adx,avx512vnni,avx512bf16", 0, X86},
-    {"icelake-client", ICELAKE ",adx", 512, X86},
-    {"icelake-server", ICELAKE ",adx", 1280, X86},
-    {"tigerlake", ICELAKE ",adx", 1280, X86},
-    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86},
-    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86},
-    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86},
-    {"znver1", LEVEL3 ",adx", 0, X86},
-    {"znver2", LEVEL3 ",adx", 0, X86},
-    {"znver3", LEVEL3 ",adx", 0, X86},
-    {"znver4", ICELAKE ",adx,avx512bf16", 0, X86},
-    {"znver5", ICELAKE ",adx,avx512bf16,avxvnni", 0, X86},
-    {"aarch64", ARM_V8, 0, ARM},
-    {"cortex-a53", ARM_V8, 0, ARM},
-    {"cortex-a72", ARM_V8, 0, ARM},
-    {"cortex-a76", ARM_V82, 0, ARM},
-    {"cortex-a78", ARM_V82, 0, ARM},
-    {"neoverse-n1", ARM_V82, 1024, ARM},
-    {"neoverse-v1", ARM_V86, 1024, ARM},
-    {"neoverse-n2", ARM_V86, 1024, ARM},
-    {"neoverse-v2", ARM_V86, 2048, ARM},
+    {"x86-64", "", 0, X86, 2},
+    {"x86-64-v2", LEVEL2, 0, X86, 2},
+    {"x86-64-v3", LEVEL3, 0, X86, 2},
+    {"x86-64-v4", LEVEL4, 0, X86, 2},
+    {"nehalem", LEVEL2, 0, X86, 2},
+    {"sandybridge", LEVEL2 ",avx,xsave", 0, X86, 2},
+    {"haswell", LEVEL3, 0, X86, 2},
+    {"broadwell", LEVEL3 ",adx", 0, X86, 2},
+    {"skylake", LEVEL3 ",adx", 0, X86, 2},
+    {"alderlake", LEVEL3 ",adx,avxvnni,gfni", 0, X86, 2},
+    {"skylake-avx512", LEVEL4 ",adx", 0, X86, 2},
+    {"cascadelake", LEVEL4 ",adx,avx512vnni", 0, X86, 2},
+    {"cooperlake", LEVEL4 ",adx,avx512vnni,avx512bf16", 0, X86, 2},
+    {"icelake-client", ICELAKE ",adx", 512, X86, 1},
+    {"icelake-server", ICELAKE ",adx", 1280, X86, 2},
+    {"tigerlake", ICELAKE ",adx", 1280, X86, 1},
+    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86, 2},
+    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86, 2},
+    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86, 2},
+    {"znver1", LEVEL3 ",adx", 0, X86, 2},
+    {"znver2", LEVEL3 ",adx", 0, X86, 2},
+    {"znver3", LEVEL3 ",adx", 0, X86, 2},
+    {"znver4", ICELAKE ",adx,avx512bf16", 0, X86, 1},
+    {"znver5", ICELAKE ",adx,avx512bf16,avxvnni", 0, X86, 2},
+    {"aarch64", ARM_V8, 0, ARM, 2},
+    {"cortex-a53", ARM_V8, 0, ARM, 2},
+    {"cortex-a72", ARM_V8, 0, ARM, 2},
+    {"cortex-a76", ARM_V82, 0, ARM, 2},
+    {"cortex-a78", ARM_V82, 0, ARM, 2},
+    {"neoverse-n1", ARM_V82, 1024, ARM, 2},
+    {"neoverse-v1", ARM_V86, 1024, ARM, 2},
+    {"neoverse-n2", ARM_V86, 1024, ARM, 2},
+    {"neoverse-v2", ARM_V86, 2048, ARM, 2},
 };
 
 /* Of all that a machine may have, the features that LLVM uses by itself in code like ours, and those that generators
@@ -117,6 +119,11 @@ const char *cy_cpu_features(const char *name) {
 int64_t cy_cpu_l2_bytes(const char *name, bool avx512) {
   const cpu_row *row;
   return find(name, &row) && row && row->l2_kb ? row->l2_kb << 10 : avx512 ? 1 << 20 : 512 << 10;
+}
+
+unsigned cy_cpu_fmas(const char *name) {
+  const cpu_row *row;
+  return find(name, &row) && row ? row->fmas : 2;
 }
 
 /* In a list of features that are on and off, "+a,-b": is `name` on? */

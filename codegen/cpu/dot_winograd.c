@@ -82,12 +82,12 @@ static int64_t blocks_of(const wino *p) { return cy_ceil(p->total, p->tiles); }
 static double direct_cycles(const cy_cg *cg, const wino *p) {
   double pixels =
       (double)(cy_csize_known(p->w->batch) * cy_csize_known(p->axis[1].out) * cy_csize_known(p->axis[2].out));
-  return pixels * (double)(TAPS * p->c * cy_round_up(p->n, cg->W)) / (8.0 * cg->W);
+  return pixels * (double)(TAPS * p->c * cy_round_up(p->n, cg->W)) / (4.0 * cg->fmas * cg->W);
 }
 static double cycles(const cy_cg *cg, const wino *p) {
   double vectors = (double)p->c / (2.0 * cg->W), columns = (double)(p->panels * p->tile.nv), all = (double)p->total;
   double tiles = (double)(blocks_of(p) * p->rows), again = p->once ? 1 : (double)blocks_of(p);
-  double products = tiles * POINTS * (double)(p->c * p->panels * p->nr) / (4.0 * cg->W);
+  double products = tiles * POINTS * (double)(p->c * p->panels * p->nr) / (2.0 * cg->fmas * cg->W);
   return products + all * (vectors * PATCH + columns * OUTPUT) + again * (double)p->c / 2 * columns * FILTER;
 }
 

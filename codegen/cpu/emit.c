@@ -89,6 +89,7 @@ static void cpu_describe(cy_cg *cg) {
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
   cg->registers = cg->avx512 || cy_cg_has(cg, "neon") ? 32 : 16;
   cg->l2_bytes = cy_cpu_l2_bytes(cg->cpu, cg->avx512);
+  cg->fmas = cy_cpu_fmas(cg->cpu);
 }
 
 static void types_init(cy_cg *cg) {

@@ -36,6 +36,7 @@ typedef struct cy_cg {
   unsigned W;      /* f32 lanes of a vector register */
   unsigned registers; /* vector registers */
   bool fma, avx2, avx512;
+  unsigned fmas; /* of vectors of W floats, in a cycle */
   bool vnni;               /* sums of four products of bytes in one instruction: u8 by s8 .. */
   bool sdot;               /* .. or, as this says, s8 by s8 */
   bool bf16_dot;           /* vdpbf16ps on vectors of 512 bits, where nothing is faster */
@@ -70,6 +71,7 @@ const cy_arch *cy_cpu_arch(const char *name);  /* NULL: it is no such name */
 const char *cy_cpu_base(const char *name);     /* without the suffix; NULL: native, or no such name */
 const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: the same */
 int64_t cy_cpu_l2_bytes(const char *name, bool avx512); /* of its second-level cache, per core */
+unsigned cy_cpu_fmas(const char *name); /* of its widest vectors, in a cycle; it is no such name: two */
 char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 
 /* ---- finishing a module (all return 0, or -1 with a malloc'ed text in *out_error) ---- */

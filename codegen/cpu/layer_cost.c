@@ -3,7 +3,7 @@
  *
  * In:  a conv, matmul or recurrent of the graph with constant weights, before kernels exist. Out: cycles; the algorithm
  * is the one that the generators will choose. The figures behind the rates are measured on Zen 3 and, for vectors of 16
- * floats, Sapphire Rapids and Zen 5, all in cycles per 8 floats, and hold for the layer without what fusion puts into
+ * floats, Sapphire Rapids, Zen 4 and Zen 5, all in cycles per 8 floats, and hold for the layer without what fusion puts into
  * it, an activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either:
  * whether that is needed depends on the layers around. For bf16 nothing is measured but the rate of the instruction.
  */
@@ -47,8 +47,12 @@ typedef struct rates {
 static const rates *rates_of(const cy_cg *cg) {
   static const rates vectors_of_8 = {1, 1, 1.5, 0.1, 0.5, 11, 0.3, 0, 0.15, 0.9, 1, 0.9, 1.25},
                      vectors_of_16 = {1.2, 1.2, 0.9, 0.6, 1.2, 5, 0.5, 0.6, 0.6, 0.9, 1, 0.9, 1.25},
-                     zen5 = {0.94, 1.05, 0.9, 0.1, 0.5, 1, 0.25, 0.3, 0.6, 0.95, 0.74, 0.32, 1.1};
-  return !cg->avx512 ? &vectors_of_8 : strcmp(cg->cpu, "znver5") == 0 ? &zen5 : &vectors_of_16;
+                     zen5 = {0.94, 1.05, 0.9, 0.1, 0.5, 1, 0.25, 0.3, 0.6, 0.95, 0.74, 0.32, 1.1},
+                     zen4 = {0.94, 1.1, 0.9, 0.2, 0.4, 3, 0.4, 0.5, 1.2, 0.98, 1.5, 0.5, 1.1};
+  return !cg->avx512                      ? &vectors_of_8
+         : strcmp(cg->cpu, "znver5") == 0 ? &zen5
+         : strcmp(cg->cpu, "znver4") == 0 ? &zen4
+                                          : &vectors_of_16;
 }
 
 /* Of a recurrence: weights per cycle, in float also where a product serves several batch elements, and what a unit of
@@ -71,7 +75,7 @@ typedef enum form { FLOATS, BYTES, BF16 } form;
 static double rate_of(const cy_cg *cg, form f) {
   if (f == BF16 ? cg->amx_bf16 : cg->amx_int8)
     return 2.0 * cg->W * (f == BF16 ? 16 : 32) * 0.6;
-  return 2.0 * cg->W *
+  return (double)cg->fmas * cg->W *
          (f == BF16  ? 2 * 0.93 / rates_of(cg)->plain
           : cg->vnni ? 4 * rates_of(cg)->fours
                      : rates_of(cg)->pairs);

@@ -547,11 +547,12 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
 
 /* ---- the choice ---- */
 
-/* Not with AVX-512: two of its FMAs a cycle leave the sums no time, they gain or lose up to 2 % of a network (Sapphire
- * Rapids, Zen 5), and round more for it. Cycles on one core, of vectors of W floats, measured on Zen 3. The share of
- * the peak that the micro-kernel reaches is less here, where it finds neither factor in the first-level cache. Sums are
- * counted by vectors stored; PAIR: what a pair of tiles and of panels takes besides, to begin and end sums. */
-static const double PLAIN_RATE = 0.945, RATE = 0.93, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 250;
+/* Not with two fma of AVX-512 a cycle: they leave the sums no time, which gain or lose up to 2 % of a network (Sapphire
+ * Rapids, Zen 5), and round more for it. Cycles on one core, of vectors of W floats, measured on Zen 3, with AVX-512 on
+ * Zen 4. The share of the peak that the micro-kernel reaches is less here, where it finds neither factor in the
+ * first-level cache. Sums are counted by vectors stored; PAIR: what a pair of tiles and of panels takes besides, to begin
+ * and end sums. */
+static const double PLAIN_RATE = 0.945, WIDE_PLAIN_RATE = 0.98, RATE = 0.93, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 250;
 static const double HALF_SUM = 3.25; /* RIGHT_SUM of weights in halves, with what makes floats of them */
 /* For less, rounding more is not worth it; beside the rounding of halves it does not count. */
 static const double WORTH = 0.96, HALF_WORTH = 0.98;
@@ -564,15 +565,19 @@ typedef struct shape {
   double right_sum;
 } shape;
 
+static double fmas_cycles(const shape *s, double rows, double panels, double rate) {
+  return rows * panels * s->tile.nv * (double)s->k / s->cg->fmas / rate;
+}
+
 static double plain_cycles(const shape *s, double rows, double panels) {
-  return rows * panels * s->tile.nv * (double)s->k / 2 / PLAIN_RATE;
+  return fmas_cycles(s, rows, panels, s->cg->avx512 ? WIDE_PLAIN_RATE : PLAIN_RATE);
 }
 
 /* Of a task of so many rows and panels. */
 static double fast_cycles(const shape *s, int64_t rows, double panels) {
   int64_t pair = 2 * s->tile.mr, pairs = rows / pair, rest = rows % pair;
   double k = (double)s->k, columns = panels * s->tile.nv, blocks = (double)cy_ceil(s->k, s->k_block);
-  double products = plain_cycles(s, (double)(pairs * pair), panels) * PRODUCTS / 8 * PLAIN_RATE / RATE;
+  double products = fmas_cycles(s, (double)(pairs * pair), panels, RATE) * PRODUCTS / 8;
   double sums = k * columns * s->right_sum + (s->shared ? 0 : (double)rows * k / s->cg->W * LEFT_SUM);
   double plain = plain_cycles(s, rest && rest < 4 ? 4 : (double)rest, panels);
   return products + plain + sums + (double)pairs * panels / 2 * blocks * PAIR;
@@ -613,7 +618,7 @@ static cy_blocks blocks_choose(const shape *s) {
 bool cy_strassen_choose(const cy_cg *cg, cy_tile t, cy_weights weights, int64_t outer, int64_t rows, int64_t panels,
                         int64_t k, cy_blocks plain, cy_strassen *out) {
   const int64_t most = 768;
-  if (cg->no_fast || cg->avx512 || k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
+  if (cg->no_fast || (cg->avx512 && cg->fmas > 1) || k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
   shape s = {cg, t, outer ? outer : 1, rows ? rows : MOST_ROWS, panels, k, k, false, 0};
   double worth = weights == CY_WEIGHTS_F32 ? WORTH : HALF_WORTH;

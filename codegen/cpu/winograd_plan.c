@@ -37,23 +37,24 @@ static double unknown_tiles(const cy_conv_desc *d, double pixels) {
 
 /* Cycles on vectors of W floats, measured on Zen 3, with AVX-512 on Sapphire Rapids: of the input transform, of the
  * rest of a task. Of a filter, 50 are arithmetic, the others push its points out of the first-level cache. */
-static double input_cost(unsigned W, int64_t tiles, int64_t c) {
-  return (double)tiles * (W == 16 ? 300 : 150) * (double)c / W;
+static double input_cost(const cy_cg *cg, int64_t tiles, int64_t c) {
+  return (double)tiles * (cg->W == 16 ? 300 : 150) * (double)c / cg->W;
 }
-static double output_cost(unsigned W, int64_t tiles, int64_t columns) {
-  return (double)tiles * (W == 16 ? 200 : 150) * (double)columns / W;
+static double output_cost(const cy_cg *cg, int64_t tiles, int64_t columns) {
+  return (double)tiles * (cg->W == 16 ? 200 : 150) * (double)columns / cg->W;
 }
-static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
+static double task_cost(const cy_cg *cg, int64_t tiles, int64_t columns, int64_t c) {
   static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see cy_next_rows; with AVX-512 no row idles */
-  double rows = W == 16 ? (double)tiles : (double)(tiles / 6 * 6) + tail[tiles % 6], each = (double)(c * columns) / W;
-  return (18 * rows + (W == 16 ? 240 : 100)) * each + output_cost(W, tiles, columns);
+  double rows = cg->W == 16 ? (double)tiles : (double)(tiles / 6 * 6) + tail[tiles % 6];
+  double each = (double)(c * columns) / cg->W;
+  return (POINTS * rows / cg->fmas + (cg->W == 16 ? 240 : 100)) * each + output_cost(cg, tiles, columns);
 }
 
 /* The same where winograd_rows.c makes M (Sapphire Rapids): points of filters for every few tiles. */
-static double rows_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
-  double each = (double)(c * columns) / W, loads = TAPS * 4 * W / CY_BYTES_PER_CYCLE;
-  double work = 24 * (double)tiles + 36 * (double)cy_ceil(tiles, CY_ROWS_TILES);
-  return (work > loads ? work : loads) * each + output_cost(W, tiles, columns);
+static double rows_cost(const cy_cg *cg, int64_t tiles, int64_t columns, int64_t c) {
+  double each = (double)(c * columns) / cg->W, loads = TAPS * 4 * cg->W / CY_BYTES_PER_CYCLE;
+  double work = 48 * (double)tiles / cg->fmas + 36 * (double)cy_ceil(tiles, CY_ROWS_TILES);
+  return (work > loads ? work : loads) * each + output_cost(cg, tiles, columns);
 }
 
 /* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. With
@@ -74,7 +75,7 @@ static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
     for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
       int64_t nb = cy_ceil(w->panels, split), tasks = cy_ceil(total, tiles) * cy_ceil(w->panels, nb);
       int64_t here = tiles < total ? tiles : total;
-      double cost = task_cost(cg->W, here, nb * w->nr, w->c) + (w->shared ? 0 : input_cost(cg->W, here, w->c)), sum = 0;
+      double cost = task_cost(cg, here, nb * w->nr, w->c) + (w->shared ? 0 : input_cost(cg, here, w->c)), sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
         sum += (double)(cy_round_up(tasks, workers)) * cost;
       if (sum < best) {
@@ -91,7 +92,7 @@ static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
  * still has sums enough to hide the latency of fma. */
 static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
   cy_tile t = cy_tile_choose(cg, total, cout);
-  if (cg->avx512 && t.mr == 6 && t.nv > 2 && cout > (int64_t)t.nv * cg->W)
+  if (cg->avx512 && (t.mr == 6 || t.mr == 8) && t.nv > 2 && cout > (int64_t)t.nv * cg->W)
     t = (cy_tile){8, 2};
   int64_t nr = (int64_t)t.nv * cg->W, least = cy_round_up(cout, nr);
   for (unsigned nv = t.nv - 1; nv * t.mr >= 8; nv--) {
@@ -160,14 +161,14 @@ double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_p
   wino w = cy_winograd_plan(cg, d);
   int64_t tiles = known_tiles(d, cy_conv_images(d));
   tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels);
-  double task = w.rows ? rows_cost(cg->W, tiles, w.panels * w.nr, w.c) : task_cost(cg->W, tiles, w.panels * w.nr, w.c);
-  return task + input_cost(cg->W, tiles, w.c);
+  double task = w.rows ? rows_cost(cg, tiles, w.panels * w.nr, w.c) : task_cost(cg, tiles, w.panels * w.nr, w.c);
+  return task + input_cost(cg, tiles, w.c);
 }
 
 double cy_winograd_tile_cost(const cy_cg *cg, const wino *w, double *out_fixed) {
   int64_t columns = w->panels * w->nr;
-  *out_fixed = task_cost(cg->W, 0, columns, w->c);
-  return (task_cost(cg->W, 6, columns, w->c) - *out_fixed) / 6 + input_cost(cg->W, 1, w->c);
+  *out_fixed = task_cost(cg, 0, columns, w->c);
+  return (task_cost(cg, 6, columns, w->c) - *out_fixed) / 6 + input_cost(cg, 1, w->c);
 }
 
 bool cy_winograd_possible(const cy_conv_desc *d) {

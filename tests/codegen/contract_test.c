@@ -24,6 +24,7 @@ static int emit_only, wide, f32_only;
 static cy_weights stored; /* packed weights, as .. */
 static const char *const stored_names[] = {"", " f16", " bf16"};
 static const char *cpu_name = "native";
+static unsigned fmas; /* 0: as many as the CPU has */
 
 static void report(const char *line, double error, double limit, int guards, double ms) {
   n_run++;
@@ -49,6 +50,7 @@ static job job_begin(const char *name) {
     j.cg->vf = LLVMVectorType(j.cg->f32, 16);
     j.cg->vi = LLVMVectorType(j.cg->i32, 16);
   }
+  j.cg->fmas = fmas ? fmas : j.cg->fmas;
   cy_cg_module(j.cg, name);
   return j;
 }
@@ -242,6 +244,8 @@ static void gemm_check(const gemm_case *c) {
   gemm_setup_end(&g);
 }
 
+static bool uses_strassen(const cy_cg *cg) { return !cg->avx512 || cg->fmas == 1; }
+
 /* Rows that are not finite, or far larger or smaller than the others, leave these as exact as they would be alone. */
 static void strassen_rows_check(const gemm_case *c) {
   static const struct {
@@ -252,7 +256,7 @@ static void strassen_rows_check(const gemm_case *c) {
     return;
   gemm_setup g;
   gemm_setup_begin(&g, c);
-  if (g.j.cg->avx512) {
+  if (!uses_strassen(g.j.cg)) {
     gemm_setup_end(&g);
     return;
   }
@@ -274,7 +278,7 @@ static void strassen_rows_check(const gemm_case *c) {
   gemm_setup_end(&g);
 }
 
-/* Is the product computed by Strassen's algorithm where that is faster, and nowhere else? With AVX-512 it never is. */
+/* Is the product computed by Strassen's algorithm where that is faster, and nowhere else? */
 static void strassen_check(const gemm_case *c, int allowed, int want) {
   char line[200];
   snprintf(line, sizeof line, "strassen for %s m %lld n %lld k %lld dynamic %d allowed %d", gemm_form_name(c),
@@ -284,7 +288,7 @@ static void strassen_check(const gemm_case *c, int allowed, int want) {
   gemm_setup g;
   gemm_setup_begin(&g, c);
   g.j.cg->no_fast = !allowed;
-  report(line, cy_gemm_strassen(g.j.cg, &g.d) != (want && !g.j.cg->avx512), 0, 1, 0);
+  report(line, cy_gemm_strassen(g.j.cg, &g.d) != (want && uses_strassen(g.j.cg)), 0, 1, 0);
   gemm_setup_end(&g);
 }
 
@@ -612,13 +616,7 @@ static void bench(void) {
     conv_bench(&conv_benches[i].c, conv_benches[i].what);
 }
 
-static void check_all(void) {
-  for (stored = CY_WEIGHTS_F32; stored <= (f32_only ? CY_WEIGHTS_F32 : CY_WEIGHTS_BF16); stored++) {
-    for (size_t i = 0; i < sizeof gemm_cases / sizeof *gemm_cases; i++)
-      gemm_check(&gemm_cases[i]);
-    for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
-      conv_check(&conv_cases[i]);
-  }
+static void check_strassen(void) {
   for (stored = CY_WEIGHTS_F32; stored <= (f32_only ? CY_WEIGHTS_F32 : CY_WEIGHTS_BF16); stored++) {
     for (size_t i = 0; i < sizeof strassen_cases / sizeof *strassen_cases; i++) {
       strassen_check(&strassen_cases[i].c, 1, strassen_cases[i].used);
@@ -627,6 +625,16 @@ static void check_all(void) {
     strassen_rows_check(&(gemm_case){GEMM_PACKED, 1, 1, 197, 3072, 768, 0, 0, 0});
   }
   stored = CY_WEIGHTS_F32;
+}
+
+static void check_all(void) {
+  for (stored = CY_WEIGHTS_F32; stored <= (f32_only ? CY_WEIGHTS_F32 : CY_WEIGHTS_BF16); stored++) {
+    for (size_t i = 0; i < sizeof gemm_cases / sizeof *gemm_cases; i++)
+      gemm_check(&gemm_cases[i]);
+    for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
+      conv_check(&conv_cases[i]);
+  }
+  check_strassen();
   for (size_t i = 0; i < sizeof conv_choices / sizeof *conv_choices; i++)
     choice_check(conv_choices[i].what, &conv_choices[i].c, conv_choices[i].want);
 }
@@ -651,6 +659,8 @@ int main(int argc, char **argv) {
   }
   check_all();
   if (native_avx512()) {
+    for (fmas = 2; fmas; fmas--)
+      check_strassen();
     cpu_name = "x86-64-v3";
     check_all();
   } else {
