@@ -92,6 +92,7 @@ void cy_winograd_filter(cy_cg *cg, const LLVMValueRef g[3], LLVMValueRef out[6])
  * [channel][9][W], of V[36][tile][CY_ROWS_CHANNELS]. At a time, CY_ROWS_TILES tiles. */
 enum { CY_ROWS_CHANNELS = 32, CY_ROWS_TILES = 4 };
 typedef struct cy_winograd_rows {
+  cy_weights weights;
   int64_t tiles;
   LLVMValueRef v, filters, m;
   int64_t v_point, m_point; /* bytes from point to point */

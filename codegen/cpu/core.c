@@ -494,20 +494,21 @@ typedef struct groups {
   const cy_core *k;
   const kblock *kb;
   V b, panel_bytes;
-  int64_t group; /* panels */
-  V step;        /* bytes per k of weights to prefetch, or NULL */
-  V rows_step;   /* of the rows of the next tile, or NULL */
+  V stored, stored_bytes; /* the same of weights that are prefetched, which may have become floats since */
+  int64_t group;          /* panels */
+  V step;                 /* bytes per k of weights to prefetch, or NULL */
+  V rows_step;            /* of the rows of the next tile, or NULL */
 } groups;
 
 /* Of the panel that comes as many panels later as a group has, what falls to tile r. Behind the last panels of a task
  * come those of its next block of K, or of the next task. */
-static V weights_ahead(cy_cg *cg, const groups *g, V r, V q, V b) {
+static V weights_ahead(cy_cg *cg, const groups *g, V r, V q) {
   const cy_core *k = g->k;
-  V at = cy_gep(cg, b, cy_mulc(cg, g->panel_bytes, g->group));
+  V at = cy_gep(cg, g->stored, cy_mul(cg, cy_addc(cg, q, g->group), g->stored_bytes));
   V part = cy_mul(cg, cy_div(cg, r, cy_i64(cg, k->tile.mr)), cy_mul(cg, cy_mul(cg, g->kb->taps, g->kb->c), g->step));
   if (g->kb->next) {
     V beyond = cy_addc(cg, cy_sub(cg, q, k->p1), g->group), within = cy_icmp(cg, LLVMIntSLT, beyond, cy_i64(cg, 0));
-    at = cy_select(cg, within, at, cy_gep(cg, g->kb->next, cy_mul(cg, beyond, g->panel_bytes)));
+    at = cy_select(cg, within, at, cy_gep(cg, g->kb->next, cy_mul(cg, beyond, g->stored_bytes)));
   }
   return cy_gep(cg, at, part);
 }
@@ -522,7 +523,7 @@ static V rows_ahead(cy_cg *cg, const groups *g, V r, V mr, V q0, V q) {
 /* Panel q for the tile of mr rows at r, whose panels begin at q0. */
 static panel group_panel(cy_cg *cg, const groups *g, V r, V mr, V q0, V q) {
   panel p = panel_of(cg, g->k, cy_gep(cg, g->b, cy_mul(cg, q, g->panel_bytes)), q);
-  V weights = g->step ? weights_ahead(cg, g, r, q, p.b) : NULL;
+  V weights = g->step ? weights_ahead(cg, g, r, q) : NULL;
   V rows = g->rows_step ? rows_ahead(cg, g, r, mr, q0, q) : NULL;
   p.ahead = rows ? rows : weights;
   p.ahead_step = rows ? g->rows_step : g->step;
@@ -639,14 +640,20 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
   bool widened = cy_widens(cg, stored), single = cy_core_single(stored);
   const cy_core floats = widened_core(cg, stored), *k = widened ? &floats : stored;
   int64_t NR = (int64_t)k->tile.nv * cg->W, MR = k->tile.mr;
-  groups all = {.k = k, .kb = kb, .b = b, .panel_bytes = panel_bytes, .group = group_choose(cg, k)};
+  groups all = {.k = k,
+                .kb = kb,
+                .b = b,
+                .panel_bytes = panel_bytes,
+                .stored = b,
+                .stored_bytes = panel_bytes,
+                .group = group_choose(cg, k)};
   V ldc = cy_i64(cg, (single ? all.group : k->cbuf_panels) * NR * 4);
   V sums = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
-  if (widened) {
+  if (widened)
     all.panel_bytes = cy_mulc(cg, cy_mul(cg, kb->taps, kb->c), NR * 4);
-  } else if (worth_prefetching(cg, k)) {
+  if (worth_prefetching(cg, stored)) {
     V tiles = cy_div(cg, cy_addc(cg, k->rows, MR - 1), cy_i64(cg, MR));
-    all.step = cy_addc(cg, cy_div(cg, cy_i64(cg, row_bytes(cg, k) - 1), tiles), 1);
+    all.step = cy_addc(cg, cy_div(cg, cy_i64(cg, row_bytes(cg, stored) - 1), tiles), 1);
   }
   all.rows_step = rows_step_choose(cg, k, all.group, all.step);
   cy_loop g, r;

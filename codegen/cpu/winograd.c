@@ -23,10 +23,11 @@
 
 #include <stdio.h>
 
-#define SPOT 6 /* numbers kept of a tile: image, row, column, rows, columns; of three axes, the plane */
-#define FILTERS_AHEAD 2048     /* bytes from the filters that are transformed to those that are prefetched */
-#define POINTS_AHEAD 128       /* bytes from the points that are written to those that are prefetched */
-#define FEW 64                 /* outputs that may be computed plainly */
+#define SPOT 6             /* numbers kept of a tile: image, row, column, rows, columns; of three axes, the plane */
+#define FILTERS_AHEAD 2048 /* bytes from the filters that are transformed to those that are prefetched */
+#define POINTS_AHEAD 128   /* bytes from the points that are written to those that are prefetched */
+#define FEW 64             /* outputs that may be computed plainly */
+#define FILTER_SCALE (1.0 / 36) /* of filters whose points are made without it; packed ones in f32 have it (pack.c) */
 
 /* ---- sizes ---- */
 
@@ -115,6 +116,13 @@ static void transform_out(cy_cg *cg, const V m[6], V out[4]) {
   out[1] = mad(cg, 0.5, d2, d1);
   out[2] = fsub(cg, s2, s1);
   out[3] = mad(cg, 6, m[5], mad(cg, 2, d2, d1));
+}
+
+/* .. where filters are 36 times as large as what V is made for. */
+static void transform_out_scaled(cy_cg *cg, const V m[6], V out[4]) {
+  transform_out(cg, m, out);
+  for (int i = 0; i < 4; i++)
+    out[i] = LLVMBuildFMul(cg->b, out[i], cy_splatf(cg, FILTER_SCALE, cg->W), "");
 }
 
 void cy_winograd_filter(cy_cg *cg, const V g[3], V out[6]) {
@@ -287,7 +295,9 @@ static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
 static void emit_unpatch(cy_cg *cg, const wino *w, V in, V half, V out) {
   int64_t vector = cg->W * 4, point = m_floats(w) * 4, row = w->nr * 4;
   emit_pass(cg, cg->vf, 6, (lines){in, point, 6 * point}, transform_out, 4, (lines){half, vector, 6 * vector}, 0);
-  emit_pass(cg, cg->vf, 4, (lines){half, 6 * vector, vector}, transform_out, 4, (lines){out, 4 * row, row}, 0);
+  bool scaled = w->rows && w->d->weights != CY_WEIGHTS_F32;
+  emit_pass(cg, cg->vf, 4, (lines){half, 6 * vector, vector}, scaled ? transform_out_scaled : transform_out, 4,
+            (lines){out, 4 * row, row}, 0);
 }
 
 typedef struct output_row {
@@ -396,7 +406,7 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, V to) {
   for (int t = 0; t < TAPS; t++) {
     g[t] = cy_weights_load(cg, weights, cy_gep(cg, from, cy_mulc(cg, apart, t)));
     if (weights != CY_WEIGHTS_F32)
-      g[t] = LLVMBuildFMul(cg->b, g[t], cy_splatf(cg, 1.0 / 36, cg->W), "");
+      g[t] = LLVMBuildFMul(cg->b, g[t], cy_splatf(cg, FILTER_SCALE, cg->W), "");
   }
   for (int x = 0; x < 3; x++)
     cy_winograd_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
@@ -474,10 +484,11 @@ static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
 /* Both at once, where tiles are few. */
 static void emit_rows(cy_cg *cg, const task *t, V q, V c0, V n) {
   const wino *w = t->w;
-  int64_t filter = TAPS * w->nr * 4;
+  int64_t filter = TAPS * w->nr * cy_weight_bytes(w->d->weights);
   V block = cy_mulc(cg, cy_div(cg, c0, cy_i64(cg, w->cb)), POINTS * v_floats(w) * 4);
   V filters = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, cy_add(cg, cy_mulc(cg, q, w->c), c0), filter));
-  cy_winograd_rows p = {.tiles = w->tiles,
+  cy_winograd_rows p = {.weights = w->d->weights,
+                        .tiles = w->tiles,
                         .v = cy_gep(cg, t->v, block),
                         .filters = filters,
                         .m = t->m,

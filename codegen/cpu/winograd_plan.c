@@ -51,8 +51,9 @@ static double task_cost(const cy_cg *cg, int64_t tiles, int64_t columns, int64_t
 }
 
 /* The same where winograd_rows.c makes M (Sapphire Rapids): points of filters for every few tiles. */
-static double rows_cost(const cy_cg *cg, int64_t tiles, int64_t columns, int64_t c) {
-  double each = (double)(c * columns) / cg->W, loads = TAPS * 4 * cg->W / CY_BYTES_PER_CYCLE;
+static double rows_cost(const cy_cg *cg, cy_weights weights, int64_t tiles, int64_t columns, int64_t c) {
+  double each = (double)(c * columns) / cg->W,
+         loads = (double)(TAPS * cg->W * cy_weight_bytes(weights)) / CY_BYTES_PER_CYCLE;
   double work = 48 * (double)tiles / cg->fmas + 36 * (double)cy_ceil(tiles, CY_ROWS_TILES);
   return (work > loads ? work : loads) * each + output_cost(cg, tiles, columns);
 }
@@ -118,7 +119,7 @@ wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = {.d = d, .depth = depth, .c = depth * d->cin};
   cy_conv_axes(d, 0, w.axis);
   int64_t total = known_tiles(d, cy_csize_known(d->batch));
-  w.rows = cg->avx512 && total && total <= rows_most_tiles(cg) && d->weights == CY_WEIGHTS_F32;
+  w.rows = cg->avx512 && total && total <= rows_most_tiles(cg);
   w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
@@ -161,7 +162,8 @@ double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_p
   wino w = cy_winograd_plan(cg, d);
   int64_t tiles = known_tiles(d, cy_conv_images(d));
   tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels);
-  double task = w.rows ? rows_cost(cg, tiles, w.panels * w.nr, w.c) : task_cost(cg, tiles, w.panels * w.nr, w.c);
+  double task =
+      w.rows ? rows_cost(cg, d->weights, tiles, w.panels * w.nr, w.c) : task_cost(cg, tiles, w.panels * w.nr, w.c);
   return task + input_cost(cg, tiles, w.c);
 }
 
