@@ -634,6 +634,18 @@ int64_t cy_widened_bytes(cy_cg *cg, const cy_core *stored) {
   return cy_round_up(cy_block_depth(&k) * k.tile.nv * cg->W * 4 * group_choose(cg, &k), 64);
 }
 
+/* Bytes per k of the weights that each tile of rows prefetches. None where rows are so few that they wait for memory: what
+ * is asked for takes buffers of the first level, of which there are some twenty, and the hardware alone is faster
+ * (gpt2_small, 8 rows, Zen 4: 25.1 to 22.4 ms). */
+static V weights_step(cy_cg *cg, const cy_core *k) {
+  const int64_t few = 10 * cy_weight_bytes(k->weights) / 4;
+  V tiles = cy_div(cg, cy_addc(cg, k->rows, k->tile.mr - 1), cy_i64(cg, k->tile.mr));
+  V step = cy_addc(cg, cy_div(cg, cy_i64(cg, row_bytes(cg, k) - 1), tiles), 1);
+  if (cg->fmas > 1)
+    return step;
+  return cy_select(cg, cy_icmp(cg, LLVMIntSLT, k->rows, cy_i64(cg, few)), cy_i64(cg, 0), step);
+}
+
 /* One K block: by groups of panels, tile by tile, so that the epilogue, which follows the last block, meets long runs
  * of each row: what it loads and stores then lies in streams that the hardware prefetches. */
 static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b, V panel_bytes) {
@@ -651,10 +663,8 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
   V sums = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
   if (widened)
     all.panel_bytes = cy_mulc(cg, cy_mul(cg, kb->taps, kb->c), NR * 4);
-  if (worth_prefetching(cg, stored)) {
-    V tiles = cy_div(cg, cy_addc(cg, k->rows, MR - 1), cy_i64(cg, MR));
-    all.step = cy_addc(cg, cy_div(cg, cy_i64(cg, row_bytes(cg, stored) - 1), tiles), 1);
-  }
+  if (worth_prefetching(cg, stored))
+    all.step = weights_step(cg, stored);
   all.rows_step = rows_step_choose(cg, k, all.group, all.step);
   cy_loop g, r;
   cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, all.group), NULL, 0);

@@ -145,6 +145,7 @@ typedef struct cy_core {
   V ldb; /* bytes between k of B; those of NR weights when packed */
   int64_t last;       /* columns that the last packed panel has in memory; 0: NR */
   cy_weights weights; /* of packed B */
+  bool direct;        /* halves do not become floats for a whole group of panels */
   cy_int_weights ints; /* .. or of one that is not packed, and becomes panels of floats block by block */
   bool in_place;
   V n, panels;       /* columns and their panels */

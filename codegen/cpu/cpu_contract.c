@@ -48,6 +48,12 @@ typedef struct form {
 
 static bool known(cy_kernel *k, cy_dim d, int64_t *out) { return d && cy_dim_is_const(cy_kernel_graph(k), d, out); }
 
+static int64_t least_of(cy_kernel *k, cy_dim d) {
+  int64_t least, most;
+  cy_dim_range(cy_kernel_graph(k), d, &least, &most);
+  return least;
+}
+
 static cy_csize size_of(cy_kernel *k, cy_dim d) {
   int64_t v;
   if (!d || known(k, d, &v))
@@ -180,6 +186,7 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
     d.b_batch[i] = f->packed ? cy_cconst(f->b_batch[i]) : size_of(k, c->b_batch[i]);
   }
   d.m = size_of(k, c->m);
+  d.m_least = least_of(k, c->m);
   d.n = size_of(k, c->n);
   d.k = size_of(k, c->k);
   d.am = size_of(k, c->a_m);

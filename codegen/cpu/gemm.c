@@ -22,6 +22,11 @@ enum { SHARED_BYTES = 1 << 20 };
 /* Bytes of A, at most, that are made dense along k for all tasks. */
 enum { MOST_TURNED = 4 << 20 };
 
+/* Tiles of a task whose number of rows only running tells: rows known to be no fewer than this say how to share them
+ * out; so many it has at least where it makes weights floats; and for fewer than so many they become floats tile by tile.
+ */
+enum { LEAST_TILES = 4, WIDENING_TILES = 8, WIDENED_TILES = 4 };
+
 typedef enum form { FORM_PACKED, FORM_RUNTIME_PACK, FORM_IN_PLACE, FORM_DOTS, FORM_INTS } form;
 
 typedef struct gemm {
@@ -31,10 +36,11 @@ typedef struct gemm {
   cy_blocks blocks;
   int64_t nr, last, k_block; /* last: columns of the last panel, as cy_last_columns tells */
   bool copy_a, columns_outer;
-  bool turned;          /* A is made dense along k once, by a phase of its own, in shared scratch */
-  bool strassen;        /* blocks of rows and panels go to strassen.c, as .. */
-  cy_strassen fast;     /* .. this says */
-  cy_blocks few_blocks; /* .. and where only running tells the rows, plain tasks for too few of them; mb 0: none */
+  bool turned;      /* A is made dense along k once, by a phase of its own, in shared scratch */
+  bool direct;      /* halves become floats tile by tile */
+  bool strassen;    /* blocks of rows and panels go to strassen.c, as .. */
+  cy_strassen fast; /* .. this says */
+  cy_blocks plain;  /* tasks of the form without it */
 } gemm;
 
 static int64_t known_batches(const cy_gemm_desc *d) {
@@ -81,6 +87,12 @@ static void share_columns(cy_tile *tile, int64_t batches, int64_t m, int64_t n, 
     tile->nv = (tile->nv + 1) / 2;
 }
 
+/* What tasks are made for. 0: not known. A picture or more of an unknown number of them is known to be that. */
+static int64_t rows_likely(const cy_gemm_desc *d, cy_tile t) {
+  int64_t m = cy_csize_known(d->m);
+  return m ? m : d->m_least >= LEAST_TILES * t.mr ? d->m_least : 0;
+}
+
 static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = {.d = d, .form = form_choose(cg, d)};
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
@@ -96,7 +108,9 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   else if (m && m <= g.tile.mr)
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
   int64_t panels = n ? cy_ceil(n, g.nr) : 0;
-  g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), m, panels, k ? k : 512);
+  g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), rows_likely(d, g.tile), panels, k ? k : 512);
+  if (!m && cg->avx512 && (d->weights != CY_WEIGHTS_F32 || g.form == FORM_INTS))
+    g.blocks.mb = g.blocks.mb < WIDENING_TILES * g.tile.mr ? WIDENING_TILES * g.tile.mr : g.blocks.mb;
   if (g.form == FORM_INTS && cg->avx512)
     g.blocks.nb = share_ints(panels, g.blocks.nb);
   g.copy_a = !cy_csize_is(d->ak, 1) && !cy_csize_is(d->k, 1);
@@ -107,7 +121,7 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   if (g.form == FORM_PACKED && !g.copy_a &&
       cy_strassen_choose(cg, g.tile, d->weights, outer, m, panels, k, g.blocks, &g.fast)) {
     g.strassen = true;
-    g.few_blocks = m ? (cy_blocks){0} : g.blocks;
+    g.plain = g.blocks;
     g.blocks = g.fast.blocks;
     g.k_block = g.fast.k_block;
   }
@@ -151,27 +165,49 @@ static V matrix_bytes(cy_cg *cg, const gemm *g) {
   return cy_mul(cg, cy_addc(cg, cy_mulc(cg, panels(cg, g), g->nr * bytes), -gap), cy_size(cg, g->d->k));
 }
 
-/* The plain form of g for few rows. */
-static gemm for_few(const gemm *g) {
-  gemm few = *g;
-  few.blocks = g->few_blocks;
-  few.few_blocks.mb = 0;
-  few.strassen = false;
-  return few;
+/* What decides how many bytes a task's weights take as floats. */
+static cy_core core_shape(cy_cg *cg, const gemm *g) {
+  return (cy_core){.tile = g->tile,
+                   .weights = g->d->weights,
+                   .direct = g->direct,
+                   .ints.bits = g->form == FORM_INTS ? g->d->ints.bits : 0,
+                   .in_place = g->form == FORM_IN_PLACE,
+                   .taps = cy_i64(cg, 1),
+                   .c = cy_size(cg, g->d->k),
+                   .tap_block = 1,
+                   .c_block = g->k_block,
+                   .cbuf_panels = g->blocks.nb};
 }
 
-/* i1: is g for so many rows? */
-static V enough_rows(cy_cg *cg, const gemm *g) {
-  return cy_icmp(cg, LLVMIntSGE, cy_size(cg, g->d->m), cy_i64(cg, CY_STRASSEN_ROWS));
+/* Where only running tells the rows, the form for fewer of them than are returned; 0: there is none. */
+static int64_t few_form(cy_cg *cg, const gemm *g, gemm *out) {
+  *out = *g;
+  if (cy_csize_known(g->d->m))
+    return 0;
+  if (g->strassen) {
+    out->strassen = false;
+    out->blocks = g->plain;
+    return CY_STRASSEN_ROWS;
+  }
+  cy_core core = core_shape(cg, g);
+  if (g->form != FORM_PACKED || !cy_widens(cg, &core))
+    return 0;
+  out->direct = true;
+  out->blocks.mb = WIDENED_TILES * g->tile.mr;
+  return out->blocks.mb;
+}
+
+/* i1: fewer rows than that? */
+static V has_fewer(cy_cg *cg, const gemm *g, int64_t rows) {
+  return cy_icmp(cg, LLVMIntSLT, cy_size(cg, g->d->m), cy_i64(cg, rows));
 }
 
 static V task_count(cy_cg *cg, void *ctx) {
   const gemm *g = ctx;
+  gemm few;
+  int64_t enough = few_form(cg, g, &few);
   V count = cy_mul(cg, batches(cg, g), cy_mul(cg, row_blocks(cg, g), column_blocks(cg, g)));
-  if (!g->few_blocks.mb)
-    return count;
-  gemm few = for_few(g);
-  return cy_select(cg, enough_rows(cg, g), count, task_count(cg, &few));
+  return enough ? cy_select(cg, has_fewer(cg, g, enough), task_count(cg, &few), count) : count;
 }
 
 /* Of A, in front of what else is shared. */
@@ -201,19 +237,6 @@ static V shared_bytes(cy_cg *cg, void *ctx) {
 static bool single_block(const gemm *g) { return cy_csize_known(g->d->k) && cy_csize_known(g->d->k) <= g->k_block; }
 static int64_t cbuf_bytes(const gemm *g) { return single_block(g) ? 0 : g->blocks.mb * g->blocks.nb * g->nr * 4; }
 
-/* What decides how many bytes a task's weights take as floats. */
-static cy_core core_shape(cy_cg *cg, const gemm *g) {
-  return (cy_core){.tile = g->tile,
-                   .weights = g->d->weights,
-                   .ints.bits = g->form == FORM_INTS ? g->d->ints.bits : 0,
-                   .in_place = g->form == FORM_IN_PLACE,
-                   .taps = cy_i64(cg, 1),
-                   .c = cy_size(cg, g->d->k),
-                   .tap_block = 1,
-                   .c_block = g->k_block,
-                   .cbuf_panels = g->blocks.nb};
-}
-
 /* Scratch: partial sums, weights as floats, then a task's rows of A, or Strassen's sums. */
 static int64_t copy_at(cy_cg *cg, const gemm *g) {
   cy_core core = core_shape(cg, g);
@@ -227,10 +250,8 @@ static V worker_bytes(cy_cg *cg, void *ctx) {
   V a = g->copy_a ? cy_mulc(cg, cy_size(cg, g->d->k), g->blocks.mb * 4) : cy_i64(cg, 0);
   int64_t sums = g->strassen ? cy_strassen_bytes(cg, g->tile, &g->fast, cy_csize_known(g->d->k)) : 0;
   V bytes = cy_round64(cg, cy_addc(cg, a, copy_at(cg, g) + sums));
-  if (!g->few_blocks.mb)
-    return bytes;
-  gemm few = for_few(g);
-  return cy_imax(cg, bytes, worker_bytes(cg, &few));
+  gemm few;
+  return few_form(cg, g, &few) ? cy_imax(cg, bytes, worker_bytes(cg, &few)) : bytes;
 }
 
 /* ---- one task's place ---- */
@@ -433,11 +454,21 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
 }
 
 static void emit_tasks(cy_cg *cg, const gemm *g, V scratch) {
+  gemm few;
+  int64_t enough = few_form(cg, g, &few);
+  cy_if fewer;
+  if (enough) {
+    cy_if_begin(cg, &fewer, has_fewer(cg, g, enough));
+    emit_tasks(cg, &few, scratch);
+    cy_if_else(cg, &fewer);
+  }
   V tab = cy_row_table(cg, g->blocks.mb, cy_mulc(cg, cy_size(cg, row_stride(g)), 4));
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, g, t.iv, tab, scratch);
   cy_loop_end(cg, &t, NULL);
+  if (enough)
+    cy_if_end(cg, &fewer);
 }
 
 static void emit_blocked(cy_cg *cg, const gemm *g) {
@@ -448,16 +479,7 @@ static void emit_blocked(cy_cg *cg, const gemm *g) {
   int64_t none;
   if (!cy_is_const(bytes, &none) || none)
     scratch = cy_scratch(cg, d->scratch_slot, bytes);
-  cy_if many;
-  if (g->few_blocks.mb) {
-    gemm few = for_few(g);
-    cy_if_begin(cg, &many, LLVMBuildNot(cg->b, enough_rows(cg, g), ""));
-    emit_tasks(cg, &few, scratch);
-    cy_if_else(cg, &many);
-  }
   emit_tasks(cg, g, scratch);
-  if (g->few_blocks.mb)
-    cy_if_end(cg, &many);
   cy_fn_end(cg, NULL);
 }
 
