@@ -126,6 +126,17 @@ static bool nonneg_with(cy_graph *g, cy_dim d, const cy_term *t, cy_dim by, int6
   return nonneg(g, cy_dim_add(g, cy_dim_muli(g, rest, scale), cy_dim_muli(g, by, t->coef)), depth - 1);
 }
 
+/* k * floor(x / (k * b)) lies in floor(x/b)-k+1 .. floor(x/b): what is halved twice, say, beside what is halved once. */
+static bool nonneg_by_part(cy_graph *g, cy_dim d, cy_term t, cy_dim x, int64_t c, int depth) {
+  int64_t k = cy_gcd(t.coef, c);
+  if (k == 1 || k == c)
+    return false;
+  cy_dim by = cy_dim_div(g, x, cy_dim_const(g, c / k));
+  cy_dim rest = cy_dim_sub(g, d, cy_dim_muli(g, cy_dim_of_atom(g, t.atoms[0]), t.coef));
+  by = t.coef < 0 ? by : cy_dim_addi(g, by, 1 - k);
+  return nonneg(g, cy_dim_add(g, rest, cy_dim_muli(g, by, t.coef / k)), depth - 1);
+}
+
 static bool nonneg_by_atom(cy_graph *g, cy_dim d, cy_term t, int depth) {
   const cy_atom *a = cy_dim_atom(g, t.atoms[0]);
   int64_t c;
@@ -134,6 +145,8 @@ static bool nonneg_by_atom(cy_graph *g, cy_dim d, cy_term t, int depth) {
   if (a->kind == CY_ATOM_DIV) {
     if (!cy_dim_is_const(g, a->b, &c) || c < 1 || c > 1 << 16)
       return false;
+    if (nonneg_by_part(g, d, t, a->a, c, depth))
+      return true;
     /* c * floor(x / c) lies in x-c+1 .. x */
     cy_dim by = t.coef < 0 ? a->a : cy_dim_addi(g, a->a, 1 - c);
     return nonneg_with(g, d, &t, by, c, depth);

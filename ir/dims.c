@@ -395,7 +395,7 @@ int64_t cy_floor_mod(int64_t a, int64_t b) {
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
+int64_t cy_gcd(int64_t a, int64_t b) {
   uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
   while (y) {
     uint64_t r = x % y;
@@ -426,7 +426,7 @@ static int64_t content(const cy_graph *g, cy_dim r, int64_t c, bool with_const) 
   const cy_dim_slot *s = slot_of(g, r);
   for (int i = 0; i < s->nterms; i++)
     if (s->terms[i].natoms || with_const)
-      c = gcd(c, s->terms[i].coef);
+      c = cy_gcd(c, s->terms[i].coef);
   return c;
 }
 
@@ -531,7 +531,7 @@ static void common_atoms(const cy_graph *g, cy_dim d, cy_term *m, uint32_t *atom
     }
     m->natoms = n;
     m->atoms = atoms;
-    m->coef = gcd(m->coef, t->coef);
+    m->coef = cy_gcd(m->coef, t->coef);
   }
 }
 

@@ -7,6 +7,7 @@
  * symbols (dims.c). To know before editing: element *data* of type i64 comes through here too. So sums must be right
  * modulo 2^64 for any atom, and constants that are large (LIMIT) stay opaque atoms, because dims do not wrap.
  */
+#include "dims_int.h"
 #include "loop_int.h"
 
 enum { TERMS = CY_MAX_RANK * 2 };
@@ -301,15 +302,6 @@ static void sum_split(cy_kernel *k, const sum *s, cy_dim d, sum *out_q, sum *out
   }
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t t = a % b;
-    a = b;
-    b = t;
-  }
-  return a < 0 ? -a : a;
-}
-
 /* floor((g * X + b) / (g * D)) = floor((X + floor(b / g)) / D): takes the common factor out of a constant division. */
 static cy_dim shrink(cy_kernel *k, sum *s, cy_dim d) {
   int64_t g, v;
@@ -319,7 +311,7 @@ static cy_dim shrink(cy_kernel *k, sum *s, cy_dim d) {
   for (int i = 0; i < s->n; i++) {
     if (!cy_dim_is_const(k->g, s->coef[i], &v))
       return d;
-    g = gcd(g, v);
+    g = cy_gcd(g, v);
   }
   if (g <= 1 || !cy_dim_is_const(k->g, s->base, &v) || v < 0)
     return d;

@@ -310,13 +310,18 @@ static cy_expr tap_count(cy_kb *b, const window *w, int i, cy_expr o, cy_dim low
 }
 
 static cy_expr average_divisor(cy_kb *b, const cy_node_info *n, const window *w, const cy_type *in,
-                               const cy_expr *idx) {
+                               const cy_type *out, const cy_expr *idx) {
   bool include = cy_attr_get_int(n, CY_ATTR_count_include_pad, 0) != 0;
   cy_graph *g = b->l->g;
   cy_expr count = cy_x_index(b->k, 1);
   for (int i = 0; i < w->spatial; i++) {
+    cy_dim size = in->dim[2 + i];
+    if (!needs_check(b, w, i, size, out->dim[2 + i], w->kernel[i])) {
+      count = bin(b, CY_OP_mul, count, cy_x_index(b->k, w->kernel[i]));
+      continue;
+    }
     cy_dim low = cy_dim_const(g, include ? -w->pads[i] : 0);
-    cy_dim limit = cy_dim_addi(g, in->dim[2 + i], include ? w->pads[w->spatial + i] : 0);
+    cy_dim limit = cy_dim_addi(g, size, include ? w->pads[w->spatial + i] : 0);
     count = bin(b, CY_OP_mul, count, tap_count(b, w, i, idx[2 + i], low, limit));
   }
   return count;
@@ -431,7 +436,7 @@ cy_expr cy_lower_pool(cy_kb *b, cy_node node, uint32_t output, const cy_expr *id
     return bin(b, CY_OP_max, cy_x_local(k, p.at), cy_x_index(k, 0));
   if (max)
     return cy_x_local(k, p.acc);
-  cy_expr count = average_divisor(b, n, &p.w, in, idx);
+  cy_expr count = average_divisor(b, n, &p.w, in, p.out, idx);
   return bin(b, CY_OP_div, cy_x_local(k, p.acc), cy_x_cast(k, count, p.dtype));
 }
 

@@ -315,6 +315,20 @@ def floors(folder, args):
     return None
 
 
+def lines(folder, args):
+    """Winograd's tiles are four outputs high and wide: pictures one output high, as lines of text end as, gain nothing."""
+    path = os.path.join(folder.out, 'g.txt')
+    for height, algorithm in ((1, 'conv direct'), (8, 'conv winograd')):
+        with open(path, 'w') as f:
+            f.write('sym w\ngraph @g(%%x: f32[1,512,%d,w]) {\n  @w = const f32[64,512,3,3] data(7)\n  %%c = conv %%x, @w {strides=[1,1], '
+                    'pads=[1,1,1,1], dilations=[1,1], group=1} : f32[1,64,%d,w]\n  return %%c\n}\n' % (height, height))
+        code, out, err = lib.run([args.cytoc, path, '--target=x86-64-v3', '--fast-algorithms=auto', '--explain', '-o',
+                                  os.path.join(folder.out, 'g.so')], env=folder.env)
+        if code or algorithm not in out:
+            return 'no %s at height %d: %s' % (algorithm, height, lib.reason(err, code) if code else out)
+    return None
+
+
 def values_model(path):
     """Strings, a map, a sequence of maps, an optional: in and out."""
     string, real = h.make_tensor_type_proto(onnx.TensorProto.STRING, ['n']), h.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
@@ -811,7 +825,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, values, known_values, no_linker, no_temporary_folder, interrupted,
+    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, known_values, no_linker, no_temporary_folder, interrupted,
                  child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders):

@@ -92,6 +92,9 @@ static void bounds(void) {
   CHECK_INT_EQ(lo, 1);
   CHECK_INT_EQ(hi, 8);
   CHECK(cy_dim_le(g, dim("s/2*2"), s));
+  CHECK(cy_dim_le(g, dim("2*((s+1)/4)"), dim("(s+1)/2")) && !cy_dim_le(g, dim("2*((s+1)/4)"), dim("s/2")));
+  CHECK(cy_dim_le(g, dim("6*(s/12)+b"), dim("s/2+b")) && !cy_dim_le(g, dim("4*(s/6)"), dim("s/2")));
+  CHECK(cy_dim_le(g, dim("s/3"), dim("2*(s/6)+1")) && !cy_dim_le(g, dim("s/3"), dim("2*(s/6)")));
   CHECK(cy_dim_le(g, dim("min(s,b)"), s));
   CHECK(!cy_dim_le(g, s, dim("b")));
   CHECK(cy_dim_lt(g, s, dim("s+1")) && !cy_dim_lt(g, s, s) && !cy_dim_lt(g, s, dim("max(s,b)")));
