@@ -509,8 +509,8 @@ cy_type cy_attention_scores(cy_graph *g, const cy_attention *a);      /* type of
 /* What is known of a value's contents. */
 /* Integer contents as dims, from constants too (<= 4096 elements); NULL when unknown */
 const cy_dim *cy_value_elems(cy_graph *g, cy_val v, uint32_t *out_n);
-/* As above, but makes CY_SYM_DATA symbols for an integer tensor whose contents are known only at run time (static element
- * count <= 64). */
+/* As above, but makes CY_SYM_DATA symbols for those elements of an integer tensor that are known only at run time (static
+ * element count <= 64). */
 const cy_dim *cy_value_elems_or_read(cy_graph *g, cy_val v, uint32_t *out_n);
 /* Constant contents as doubles; NULL when not constant */
 const double *cy_value_floats(cy_graph *g, cy_val v, uint32_t *out_n);

@@ -17,7 +17,7 @@ import graphs
 import lib
 import network
 
-F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+F, I, B, I32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.INT32
 f32, inf, nan = np.float32, np.inf, np.nan
 N = h.make_node
 LEVELS = ('-O0', '-O3')
@@ -242,6 +242,23 @@ def control_flow():
     case('axes that a loop carries unchanged', [N('Loop', ['m', '', 'one', 'x', 'first'], ['l', 'y', 'u', 's'], body=keeps)],
          [{'m': np.array(m), 'x': ones(2, k)} for m, k in ((3, 4), (1, 2))], {'y': F, 'u': F, 'l': I, 's': F},
          [const('one', np.int64([1])), const('first', f32(7))])
+    reads = body([
+        N('Add', ['at', 'hop'], ['next']), N('Unsqueeze', ['at', 'zero'], ['from1']), N('Unsqueeze', ['next', 'zero'], ['to1']),
+        N('Concat', ['from1', 'zero32'], ['from'], axis=0), N('Concat', ['to1', 'zero32'], ['to2'], axis=0),
+        N('Cast', ['to2'], ['wide'], to=F), N('Max', ['wide', 'huge'], ['far']), N('Cast', ['far'], ['far32'], to=I32),
+        N('Equal', ['far32', 'huge32'], ['whole']), N('Less', ['strides', 'zero32'], ['backwards']),
+        N('And', ['whole', 'backwards'], ['flip']), N('Where', ['flip', 'least', 'far32'], ['to']),
+        N('Slice', ['table', 'from', 'to', 'axes', 'strides'], ['one']), N('Squeeze', ['one', 'zero'], ['start']),
+        N('Add', ['start', 'one32'], ['end']), N('Slice', ['x', 'start', 'end', 'zero32'], ['row']), N('Squeeze', ['row', 'zero'], ['y']),
+        N('Identity', ['c'], ['d'])],
+        [('i', I, []), ('c', B, []), ('at', I32, [])], [('d', B, []), ('next', I32, []), ('y', F, None)],
+        [const('zero', np.array([0])), const('zero32', np.int32([0])), const('one32', np.int32([1])), const('huge', f32([1e9, 1e9])),
+         const('huge32', np.int32(10 ** 9)), const('least', np.int32(-10 ** 9)), const('axes', np.int32([0, 1])),
+         const('strides', np.int32([10 ** 9, 1]))])
+    case('rows that a list within the loop names, as TensorFlow reads them', [N('Loop', ['m', '', 'first'], ['l', 'y'], body=reads)],
+         [{'m': np.array(m), 'x': np.arange(15, dtype=f32).reshape(5, 3), 'table': np.int32([[4], [0], [2], [1]]), 'hop': np.array(hop, np.int32),
+           'first': np.array(first, np.int32)} for m, first, hop in ((4, 0, 1), (2, 3, -1), (1, 2, 0))], {'y': F, 'l': I32})
+    CASES[-1][1].graph.input[2].type.tensor_type.shape.dim[1].dim_value = 1
     case('branches of different sizes', [N('If', ['c'], ['y'], then_branch=same, else_branch=twice)],
          [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
 
