@@ -129,6 +129,8 @@ static bool nonneg_with(cy_graph *g, cy_dim d, const cy_term *t, cy_dim by, int6
 static bool nonneg_by_atom(cy_graph *g, cy_dim d, cy_term t, int depth) {
   const cy_atom *a = cy_dim_atom(g, t.atoms[0]);
   int64_t c;
+  if (a->kind == CY_ATOM_SYM && cy_sym_of(g, a->sym)->most && t.coef < 0)
+    return nonneg_with(g, d, &t, cy_sym_of(g, a->sym)->most, 1, depth);
   if (a->kind == CY_ATOM_SYM || a->kind == CY_ATOM_MOD)
     return false;
   if (a->kind == CY_ATOM_DIV) {

@@ -263,6 +263,50 @@ def control_flow():
          [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
 
 
+def counting_loops():
+    """Loops that a counter ends, and some that only look as if one did."""
+    def counting(name, cond, first, begin, given=('',), feeds=((3, 4), (1, 2), (2, 2)), within=False):
+        """cond: nodes that make `more` of the next counters; first: nodes that make `go`; begin: of the counters, with their
+        steps. within: lists cut by the first one have one element, for all sizes."""
+        carried = len(begin)
+        steps = [N('Add', ['i%d' % k, 'step%d' % k], ['j%d' % k]) for k in range(carried)]
+        loop = body(steps + list(cond) + [
+            N('Reshape', ['i0', 'flat'], ['at']), N('Add', ['at', 'one1'], ['to']),
+            N('Slice', ['ends', 'at', 'to'], ['row']) if within else N('Gather', ['ends', 'at'], ['row']),
+            N('Add', ['row', 'one1'], ['row1']), N('Slice', ['x', 'row', 'row1'], ['part']), N('ReduceSum', ['part'], ['s'], keepdims=0),
+            N('Add', ['v', 's'], ['w'])],
+            [('t', I, []), ('c', B, [])] + [('i%d' % k, I, []) for k in range(carried)] + [('v', F, [])],
+            [('more', B, [])] + [('j%d' % k, I, []) for k in range(carried)] + [('w', F, []), ('s', F, [])])
+        case('a loop that counts, ' + name,
+             [N('Shape', ['x'], ['sizes']), N('Split', ['sizes'], ['n1', 'm1'], num_outputs=2), N('Squeeze', ['n1'], ['n']),
+              N('Squeeze', ['m1'], ['m']), N('Range', ['zero', 'n', 'one'], ['range']), N('Concat', ['range', 'one1'], ['ends'], axis=0), *first,
+              N('Loop', [*given, 'go' if first else ''] + ['begin%d' % k for k in range(carried)] + ['sum'],
+                ['last%d' % k for k in range(carried)] + ['y', 'all'], body=loop)],
+             [{'x': np.arange(n * m, dtype=f32).reshape(n, m) + 1, 'limit': np.array(limit)} for limit in (2, 100) for n, m in feeds],
+             {'y': F, 'all': F, 'last0': I},
+             [const('zero', np.int64(0)), const('one', np.int64(1)), const('one1', np.int64([1])), const('two', np.int64(2)),
+              const('flat', np.int64([-1])), const('sum', f32(0.5))] +
+             [const('begin%d' % k, np.int64(b)) for k, (b, _) in enumerate(begin) if b is not None] +
+             [const('step%d' % k, np.int64(s)) for k, (_, s) in enumerate(begin)])
+
+    less = [N('Less', ['j0', 'n'], ['more'])]
+    counting('up to a size', less, [N('Less', ['zero', 'n'], ['go'])], [(0, 1)], within=True)
+    counting('at least one turn', less, [], [(0, 2)])
+    counting('up to a size by more than one', [N('LessOrEqual', ['j1', 'n'], ['more'])], [N('LessOrEqual', ['zero', 'n'], ['go'])], [(0, 1), (0, 2)])
+    counting('from a size by number of turn', [N('Sub', ['n', 't'], ['left']), N('Greater', ['left', 'two'], ['more'])], [], [(0, 1)])
+    counting('backwards from the last', [N('GreaterOrEqual', ['j1', 'zero'], ['more'])],
+             [N('Sub', ['n', 'one'], ['end']), N('GreaterOrEqual', ['end', 'zero'], ['go']), N('Identity', ['end'], ['begin1'])],
+             [(0, 1), (None, -1)])
+    both = [N('Less', ['j0', 'n'], ['p0']), N('Less', ['j1', 'm'], ['p1']), N('And', ['p0', 'p1'], ['both'])]
+    start = [N('Less', ['zero', 'n'], ['g0']), N('Less', ['two', 'm'], ['g1']), N('And', ['g0', 'g1'], ['go'])]
+    counting('two at once', both + [N('And', ['both', 'c'], ['more'])], start, [(0, 1), (2, 3)], feeds=((3, 12), (3, 6), (2, 9), (1, 3)), within=True)
+    counting('and a limit', less, [N('Less', ['zero', 'n'], ['go'])], [(0, 1)], given=('limit',), within=True)
+    counting('after another condition', less, [N('Less', ['zero', 'm'], ['g0']), N('Less', ['limit', 'm'], ['g1']), N('And', ['g0', 'g1'], ['go'])],
+             [(0, 1)], feeds=((3, 4), (2, 101)))
+    counting('up to what is known at run time', [N('Add', ['j0', 'one'], ['k']), N('Less', ['k', 'limit'], ['less']),
+             N('Less', ['j0', 'n'], ['inside']), N('And', ['less', 'inside'], ['more'])], [], [(0, 1)])
+
+
 def sequences_from_loops():
     """What scripted models do with lists: filled in a loop, then stacked or joined. Most become scanned outputs."""
     def filling(*nodes, wanted=('q2',), constants=()):
@@ -754,7 +798,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
-                  computed_weights, correlations, deformed, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
+                  computed_weights, correlations, deformed, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
