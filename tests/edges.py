@@ -263,6 +263,38 @@ def control_flow():
          [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
 
 
+def shrunk():
+    """Antialiased resizing: windows along several axes, to sizes and by scales that are known or not."""
+    rng = np.random.default_rng(11)
+
+    def shrink(name, shape, to, known=True, dtype=f32, by=None, symbolic=(), **attributes):
+        x = rng.uniform(0, 200, shape).astype(dtype)
+        feed = {'x': x} if known else {'x': x, 'to': np.array(to)}
+        lists = [const('to', np.array(to, f32 if by else np.int64))] if known else []
+        node = N('Resize', ['x', '', 'to'] if by else ['x', '', '', 'to'], ['y'], antialias=1, **attributes)
+        real = [N('Cast', ['x'], ['f'], to=F), N('Resize', ['f', '', '', 'to'], ['g'], antialias=1, **attributes),
+                N('Round', ['g'], ['r']), N('Cast', ['r'], ['y'], to=TensorProto.UINT8)]  # ONNX Runtime's own rounds twice
+        case('shrunk %s' % name, [node], [feed], {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))}, lists,
+             oracle=real if dtype == np.uint8 else None)
+        for axis, n in enumerate(shape):
+            if axis not in symbolic:
+                CASES[-1][1].graph.input[0].type.tensor_type.shape.dim[axis].dim_value = n
+
+    for mode in ('linear', 'cubic'):
+        shrink('%s, rows first' % mode, (2, 3, 70, 90), (2, 3, 7, 9), mode=mode)
+        shrink('%s, columns first' % mode, (1, 2, 40, 90), (1, 2, 37, 11), mode=mode, exclude_outside=1)
+        shrink('%s, one axis grows' % mode, (1, 2, 33, 40), (1, 2, 50, 13), mode=mode)
+        shrink('%s, only rows' % mode, (1, 3, 64, 50), (1, 3, 64, 17), mode=mode)
+        shrink('%s, symbolic' % mode, (2, 3, 40, 36), (2, 3, 13, 16), mode=mode, symbolic=(0, 1, 2, 3))
+        shrink('%s, to sizes at run time' % mode, (2, 3, 40, 36), (2, 3, 13, 16), known=False, mode=mode)
+        shrink('%s, by scales' % mode, (1, 3, 41, 37), (1, 1, 0.3, 0.45), by=True, mode=mode)
+        shrink('%s, many channels' % mode, (1, 16, 40, 44), (1, 16, 9, 21), mode=mode)
+    shrink('to corners', (1, 2, 40, 44), (1, 2, 9, 21), mode='linear', coordinate_transformation_mode='align_corners')
+    shrink('bytes', (1, 3, 40, 44), (1, 3, 9, 21), dtype=np.uint8, mode='linear')
+    shrink('with channels last', (1, 40, 44, 3), (1, 9, 21, 3), mode='linear')
+    shrink('volumes', (1, 2, 24, 20, 36), (1, 2, 11, 13, 9), mode='linear')
+
+
 def counting_loops():
     """Loops that a counter ends, and some that only look as if one did."""
     def counting(name, cond, first, begin, given=('',), feeds=((3, 4), (1, 2), (2, 2)), within=False):
@@ -798,7 +830,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
-                  computed_weights, correlations, deformed, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops,
+                  computed_weights, correlations, deformed, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops, shrunk,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
