@@ -49,9 +49,10 @@ typedef struct cy_counter {
   int64_t step;
 } cy_counter;
 cy_dim cy_counter_at(cy_importer *im, const cy_counter *c, cy_dim turn);
-/* Fills in what the body counts ([as b->initial], zeroed). Returns how often the body runs by its condition alone; 0 where
- * that does not follow from these. */
-cy_dim cy_count_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop_body *b, cy_counter *out_counters);
+/* Fills in what the body counts ([as b->initial], zeroed). Returns how often the body runs at most by its condition, or
+ * exactly; 0 where that does not follow from these. */
+cy_dim cy_count_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop_body *b, cy_counter *out_counters,
+                     bool *out_exactly);
 
 /* The number of the turn or the condition, as the body declares it. */
 cy_val cy_loop_param(cy_importer *im, const Onnx__ValueInfoProto *input, cy_val v);

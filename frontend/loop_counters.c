@@ -7,7 +7,8 @@
  * nothing uses afterwards; when that fails, nothing is known, and the import of the whole body says why.
  *
  * The condition is taken apart into differences that must be positive. One of a - c * i, c > 0, i the number of the turn
- * before, allows another turn while it is. Behind the first condition is the same one turn earlier, or it is always true.
+ * before, allows another turn while it is. The first condition is the same one turn earlier, or always true. Where there
+ * is more in the condition, as in `while i < n and not done`, this is how often the loop runs at most.
  */
 #include "frontend/control.h"
 
@@ -156,40 +157,42 @@ cy_dim cy_counter_at(cy_importer *im, const cy_counter *c, cy_dim turn) {
 typedef struct parts { /* dims that all must be positive */
   cy_dim d[MOST_PARTS];
   uint32_t n;
+  bool more; /* .. but not only they */
 } parts;
 
-static bool take_apart(cy_importer *im, cy_val v, parts *out);
-
 /* a < b and the like: what must be positive. */
-static bool take_comparison(cy_importer *im, const cy_node_info *n, parts *out) {
+static void take_comparison(cy_importer *im, const cy_node_info *n, parts *out) {
   const cy_dim *a = one_integer(im, n->in[0]), *b = one_integer(im, n->in[1]);
   bool less = n->op == CY_OP_lt || n->op == CY_OP_le, equal = n->op == CY_OP_le || n->op == CY_OP_ge;
-  if (!a || !b || out->n == MOST_PARTS)
-    return false;
+  if (!a || !b || out->n == MOST_PARTS) {
+    out->more = true;
+    return;
+  }
   cy_dim d = less ? cy_dim_sub(im->g, b[0], a[0]) : cy_dim_sub(im->g, a[0], b[0]);
   out->d[out->n++] = cy_dim_addi(im->g, d, equal);
-  return true;
 }
 
-static bool take_apart(cy_importer *im, cy_val v, parts *out) {
+static void take_apart(cy_importer *im, cy_val v, parts *out) {
   const cy_dim *known = one_integer(im, v);
   int64_t c;
-  if (known && cy_dim_is_const(im->g, known[0], &c))
-    return c != 0;
-  if (!cy_value_of(im->g, v)->node)
-    return false;
-  const cy_node_info *n = cy_node_of(im->g, cy_value_of(im->g, v)->node);
-  switch ((cy_op)n->op) {
+  if (known && cy_dim_is_const(im->g, known[0], &c) && c)
+    return;
+  const cy_node_info *n = cy_value_of(im->g, v)->node ? cy_node_of(im->g, cy_value_of(im->g, v)->node) : NULL;
+  bool truth = n && n->nin && n->in[0] && cy_onnx_type(im, n->in[0])->dtype == CY_BOOL;
+  switch (n ? (cy_op)n->op : CY_OP_dims) {
   case CY_OP_cast:
   case CY_OP_reshape:
-  case CY_OP_identity: return cy_onnx_type(im, n->in[0])->dtype == CY_BOOL && take_apart(im, n->in[0], out);
+  case CY_OP_identity:
   case CY_OP_and:
-    return cy_onnx_type(im, v)->dtype == CY_BOOL && take_apart(im, n->in[0], out) && take_apart(im, n->in[1], out);
+    out->more = out->more || !truth;
+    for (uint32_t k = 0; k < n->nin && truth; k++)
+      take_apart(im, n->in[k], out);
+    return;
   case CY_OP_lt:
   case CY_OP_le:
   case CY_OP_gt:
-  case CY_OP_ge: return take_comparison(im, n, out);
-  default: return false;
+  case CY_OP_ge: take_comparison(im, n, out); return;
+  default: out->more = true; return;
   }
 }
 
@@ -224,32 +227,37 @@ static bool among(const parts *list, cy_dim d) {
   return false;
 }
 
-/* How often the body runs by its condition; 0: that is not known. */
-static cy_dim count_turns(probe *p, const cy_counter *counters) {
+/* How often the body runs by its condition, at most; 0: that is not known. */
+static cy_dim count_turns(probe *p, const cy_counter *counters, bool *out_exactly) {
   cy_graph *g = p->im->g;
-  cy_dim turns = 0, zero = cy_dim_const(g, 0);
+  cy_dim turns = 0, zero = cy_dim_const(g, 0), begin;
   const cy_dim *known = one_integer(p->im, p->b->cond);
   bool always = !p->b->cond || (known && cy_dim_is(g, known[0], 1));
-  parts first = {.n = 0}, next = {.n = 0}, begin = {.n = 0};
-  if (!p->results[0] || !take_apart(p->im, p->results[0], &next) || (!always && !take_apart(p->im, p->b->cond, &first)))
+  parts first = {.n = 0}, next = {.n = 0}, begins = {.n = 0};
+  int64_t c;
+  if (!p->results[0])
     return 0;
+  take_apart(p->im, p->results[0], &next);
+  if (!always)
+    take_apart(p->im, p->b->cond, &first);
+  *out_exactly = !first.more && !next.more;
   for (uint32_t i = 0; i < next.n; i++) {
-    int64_t c;
-    if (!over_turns(p, counters, next.d[i], &begin.d[i], &c))
-      return 0;
-    begin.n = i + 1;
-    if (!always && !among(&first, begin.d[i]) && !cy_dim_lt(g, zero, begin.d[i]))
-      return 0;
-    cy_dim allowed = cy_dim_cdiv(g, begin.d[i], cy_dim_const(g, c));
+    if (!over_turns(p, counters, next.d[i], &begin, &c) ||
+        !(always || among(&first, begin) || cy_dim_lt(g, zero, begin))) {
+      *out_exactly = false;
+      continue;
+    }
+    begins.d[begins.n++] = begin;
+    cy_dim allowed = cy_dim_cdiv(g, begin, cy_dim_const(g, c));
     turns = turns ? cy_dim_min(g, turns, allowed) : allowed;
   }
   for (uint32_t i = 0; i < first.n; i++)
-    if (!among(&begin, first.d[i]))
-      return 0;
+    *out_exactly = *out_exactly && among(&begins, first.d[i]);
   return turns ? cy_dim_max(g, turns, always ? cy_dim_const(g, 1) : zero) : 0;
 }
 
-cy_dim cy_count_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop_body *b, cy_counter *out_counters) {
+cy_dim cy_count_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop_body *b, cy_counter *out_counters,
+                     bool *out_exactly) {
   size_t inputs = b->graph->n_input, mark = cy_diag_count(im->diag);
   uint32_t malformed = im->malformed;
   uint64_t skipped = im->skipped;
@@ -270,8 +278,9 @@ cy_dim cy_count_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop_body 
   cy_diag_forget(im->diag, mark);
   im->malformed = malformed;
   im->skipped = skipped;
+  *out_exactly = false;
   if (!ok)
     return 0;
   find_counters(&p, out_counters);
-  return count_turns(&p, out_counters);
+  return count_turns(&p, out_counters, out_exactly);
 }

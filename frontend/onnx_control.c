@@ -26,7 +26,8 @@ typedef struct loop_plan {
   const char **names, **leave; /* what a Loop's body calls its carried values, and their results */
   const cy_val *unchanged;     /* Loop only: [the node's carried values] the value at all times, 0: carried */
   cy_counter *counters;        /* Loop only: [carried] */
-  cy_dim turns;                /* Loop only, not 0: `trips` says when it ends, after at most so many turns */
+  cy_dim turns;                /* Loop only: it has no more; 0: not known */
+  bool counted;                /* Loop only: `trips` alone says when it ends */
   bool (*fill)(cy_importer *im, const struct loop_plan *p, const cy_val *params, cy_val *results);
   const cy_loop *built;  /* by another importer */
   const cy_val *scanned; /* Scan only */
@@ -42,18 +43,26 @@ typedef struct loop_plan {
   bool *varying;        /* [carried * CY_MAX_RANK] */
 } loop_plan;
 
+/* No turn's number is as large as `turns`. */
+static void bound_iteration(cy_importer *im, cy_sym_info *info, cy_dim turns) {
+  int64_t count;
+  if (!cy_dim_is_const(im->g, turns, &count))
+    info->most = cy_dim_addi(im->g, turns, -1);
+  else if (count <= info->max)
+    info->max = count > 0 ? count - 1 : 0;
+}
+
 /* The iteration as a symbol with its bounds: slices from i to i + 1 have one element then. */
 static void know_iteration(cy_importer *im, const loop_plan *p) {
   uint32_t count;
-  int64_t trips;
   cy_value_elems_or_read(im->g, p->params[0], &count);
   cy_sym_info *info = cy_sym_of(im->g, cy_sym_count(im->g));
   const cy_dim *limit = p->trips ? cy_value_elems(im->g, p->trips, &count) : NULL;
   info->min = 0;
-  if (limit && cy_dim_is_const(im->g, limit[0], &trips))
-    info->max = trips > 0 ? trips - 1 : 0;
-  else if (limit || p->turns)
-    info->most = cy_dim_addi(im->g, limit ? limit[0] : p->turns, -1);
+  if (limit)
+    bound_iteration(im, info, limit[0]);
+  if (p->turns)
+    bound_iteration(im, info, p->turns);
 }
 
 /* What counters are in a turn. */
@@ -320,7 +329,7 @@ static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params,
   if (!cy_import_subgraph(im, p->n, p->body, in, nin, out))
     return false;
   cy_onnx_at(im, p->n);
-  *results = p->turns ? cy_build_scalar_int(im->g, CY_BOOL, 1) : as_scalar(im, out[0]);
+  *results = p->counted ? cy_build_scalar_int(im->g, CY_BOOL, 1) : as_scalar(im, out[0]);
   if (!*results++)
     return false;
   for (uint32_t k = 1; k < nout; k++)
@@ -369,8 +378,9 @@ static bool find_carried(cy_importer *im, loop_plan *p) {
 static bool find_counters(cy_importer *im, loop_plan *p) {
   cy_loop_body b = {p->body, p->cond, p->unchanged, p->initial};
   p->counters = CY_NEW_ARRAY(im->arena, cy_counter, p->ncarried + 1);
-  p->turns = cy_count_loop(im, p->n, &b, p->counters);
-  if (!p->turns)
+  p->turns = cy_count_loop(im, p->n, &b, p->counters, &p->counted);
+  p->counted = p->counted && p->turns;
+  if (!p->counted)
     return true;
   cy_val limit = cy_build_dim_scalar(im->g, p->turns);
   p->trips = p->trips ? MIN(p->trips, limit) : limit;

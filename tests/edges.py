@@ -316,7 +316,7 @@ def counting_loops():
                 ['last%d' % k for k in range(carried)] + ['y', 'all'], body=loop)],
              [{'x': np.arange(n * m, dtype=f32).reshape(n, m) + 1, 'limit': np.array(limit)} for limit in (2, 100) for n, m in feeds],
              {'y': F, 'all': F, 'last0': I},
-             [const('zero', np.int64(0)), const('one', np.int64(1)), const('one1', np.int64([1])), const('two', np.int64(2)),
+             [const('zero', np.int64(0)), const('one', np.int64(1)), const('one1', np.int64([1])), const('two', np.int64(2)), const('never', np.int64(2 ** 63 - 1)),
               const('flat', np.int64([-1])), const('sum', f32(0.5))] +
              [const('begin%d' % k, np.int64(b)) for k, (b, _) in enumerate(begin) if b is not None] +
              [const('step%d' % k, np.int64(s)) for k, (_, s) in enumerate(begin)])
@@ -335,8 +335,9 @@ def counting_loops():
     counting('and a limit', less, [N('Less', ['zero', 'n'], ['go'])], [(0, 1)], given=('limit',), within=True)
     counting('after another condition', less, [N('Less', ['zero', 'm'], ['g0']), N('Less', ['limit', 'm'], ['g1']), N('And', ['g0', 'g1'], ['go'])],
              [(0, 1)], feeds=((3, 4), (2, 101)))
-    counting('up to what is known at run time', [N('Add', ['j0', 'one'], ['k']), N('Less', ['k', 'limit'], ['less']),
-             N('Less', ['j0', 'n'], ['inside']), N('And', ['less', 'inside'], ['more'])], [], [(0, 1)])
+    counting('and a limit that is none', less, [N('Less', ['zero', 'n'], ['go'])], [(0, 1)], given=('never',), within=True)
+    counting('and ends before', [N('Add', ['j0', 'one'], ['k']), N('Less', ['k', 'limit'], ['less']), N('Less', ['j0', 'n'], ['inside']),
+                                 N('And', ['less', 'inside'], ['more'])], [N('Less', ['zero', 'n'], ['go'])], [(0, 1)], within=True)
 
 
 def sequences_from_loops():
