@@ -20,10 +20,10 @@ typedef struct probe {
   cy_importer *im;
   const cy_onnx_node *n;
   const cy_loop_body *b;
-  cy_sym newest;  /* before the probe */
-  bool *readable; /* [inputs of the body] known to the probe as they are in every turn */
-  bool *wanted;   /* [nodes of the body] */
-  uint32_t count; /* of nodes wanted */
+  cy_sym newest;            /* before the probe */
+  bool *readable;           /* [inputs of the body] known to the probe as they are in every turn */
+  bool *wanted;             /* [nodes of the body] */
+  uint32_t count;           /* of nodes wanted */
   cy_val *params, *results; /* of the body; those of the probe's block, 0: not imported */
   cy_dim turn;
   cy_dim *carried; /* [inputs of the body] as symbols; 0: not an integer */
@@ -191,8 +191,12 @@ static void take_apart(cy_importer *im, cy_val v, parts *out) {
   case CY_OP_lt:
   case CY_OP_le:
   case CY_OP_gt:
-  case CY_OP_ge: take_comparison(im, n, out); return;
-  default: out->more = true; return;
+  case CY_OP_ge:
+    take_comparison(im, n, out);
+    return;
+  default:
+    out->more = true;
+    return;
   }
 }
 

@@ -117,9 +117,10 @@ static const char *read_text(cy_val v) {
 GRAPH_TEST(lists_known_in_part) { /* ends of slices, as TensorFlow's are written in ONNX */
   cy_val at = input("at", "i32[1]"), zero = numbers("i32[1]", (const double[]){0});
   cy_val list = cy_build_concat(g, (cy_val[]){at, zero}, 2, 0), huge = numbers("i32[]", (const double[]){1e9});
-  cy_val ends = cy_build_binary(g, CY_OP_max, cy_build_cast(g, list, CY_F32), numbers("f32[2]", (const double[]){1e9, 1e9}));
+  cy_val far = numbers("f32[2]", (const double[]){1e9, 1e9}), last = numbers("bool[2]", (const double[]){0, 1});
+  cy_val ends = cy_build_binary(g, CY_OP_max, cy_build_cast(g, list, CY_F32), far);
   ends = cy_build_cast(g, ends, CY_I32);
-  cy_val back = cy_build_binary(g, CY_OP_and, cy_build_binary(g, CY_OP_eq, ends, huge), numbers("bool[2]", (const double[]){0, 1}));
+  cy_val back = cy_build_binary(g, CY_OP_and, cy_build_binary(g, CY_OP_eq, ends, huge), last);
   CHECK_STR_EQ(elems_text(list), "?");
   CHECK_STR_EQ(read_text(cy_build_select(g, back, numbers("i32[]", (const double[]){-7}), ends)), "*,-7");
   CHECK_STR_EQ(read_text(ends), "*,1000000000");
