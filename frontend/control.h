@@ -1,5 +1,5 @@
-/* control.h - what the importers of If (onnx_branch.c) and of loops (onnx_control.c) share: types of values whose sizes
- * follow from which branch is taken, and how often a body runs.
+/* control.h - what the importers of If (onnx_branch.c) and of loops (onnx_control.c, loop_counters.c) share: types of
+ * values whose sizes follow from which branch is taken, and how often a body runs.
  */
 #ifndef CY_FRONTEND_CONTROL_H
 #define CY_FRONTEND_CONTROL_H
@@ -34,6 +34,28 @@ typedef struct cy_loop {
   bool (*fill)(cy_importer *im, void *context, const cy_val *carried, cy_val *results);
   void *context;
 } cy_loop;
+
+/* A Loop's body as the model has it. */
+typedef struct cy_loop_body {
+  const Onnx__GraphProto *graph;
+  cy_val cond;             /* 0: always true at first */
+  const cy_val *unchanged; /* [carried inputs of the body] the value at all times; 0: it is the next of `initial` */
+  const cy_val *initial;
+} cy_loop_body;
+
+/* loop_counters.c: carried integers that are start + step * turn. start 0: this is none. */
+typedef struct cy_counter {
+  cy_dim start;
+  int64_t step;
+} cy_counter;
+cy_dim cy_counter_at(cy_importer *im, const cy_counter *c, cy_dim turn);
+/* Fills in what the body counts ([as b->initial], zeroed). Returns how often the body runs at most by its condition, or
+ * exactly; 0 where that does not follow from these. */
+cy_dim cy_count_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop_body *b, cy_counter *out_counters,
+                     bool *out_exactly);
+
+/* The number of the turn or the condition, as the body declares it. */
+cy_val cy_loop_param(cy_importer *im, const Onnx__ValueInfoProto *input, cy_val v);
 
 /* Out: the carried values at the end, then the scans, stacked. */
 bool cy_onnx_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop *loop, cy_val *out);

@@ -4,7 +4,8 @@
  * subgraphs do. A loop-carried value may change its shape from one iteration to the next. The body is imported with the
  * shapes of the initial values first; dims that come out different become symbols and the body is imported again, until
  * nothing changes. A loop of few known iterations that fills a sequence becomes one body behind the other, so that the
- * elements are known; a sequence that a longer one fills with tensors of one shape is a scanned output. What a Loop
+ * elements are known; a sequence that a longer one fills with tensors of one shape is a scanned output. A loop that a
+ * counter ends is one of a known number of turns (loop_counters.c). What a Loop
  * carries unchanged, as loops of TensorFlow carry their weights, is no carried value but one of the enclosing graph. Scan
  * is a loop whose body takes slices of the scanned inputs.
  */
@@ -24,6 +25,9 @@ typedef struct loop_plan {
   cy_val *initial;
   const char **names, **leave; /* what a Loop's body calls its carried values, and their results */
   const cy_val *unchanged;     /* Loop only: [the node's carried values] the value at all times, 0: carried */
+  cy_counter *counters;        /* Loop only: [carried] */
+  cy_dim turns;                /* Loop only: it has no more; 0: not known */
+  bool counted;                /* Loop only: `trips` alone says when it ends */
   bool (*fill)(cy_importer *im, const struct loop_plan *p, const cy_val *params, cy_val *results);
   const cy_loop *built;  /* by another importer */
   const cy_val *scanned; /* Scan only */
@@ -39,16 +43,39 @@ typedef struct loop_plan {
   bool *varying;        /* [carried * CY_MAX_RANK] */
 } loop_plan;
 
+/* No turn's number is as large as `turns`. */
+static void bound_iteration(cy_importer *im, cy_sym_info *info, cy_dim turns) {
+  int64_t count;
+  if (!cy_dim_is_const(im->g, turns, &count))
+    info->most = cy_dim_addi(im->g, turns, -1);
+  else if (count <= info->max)
+    info->max = count > 0 ? count - 1 : 0;
+}
+
 /* The iteration as a symbol with its bounds: slices from i to i + 1 have one element then. */
 static void know_iteration(cy_importer *im, const loop_plan *p) {
   uint32_t count;
-  int64_t trips;
   cy_value_elems_or_read(im->g, p->params[0], &count);
   cy_sym_info *info = cy_sym_of(im->g, cy_sym_count(im->g));
   const cy_dim *limit = p->trips ? cy_value_elems(im->g, p->trips, &count) : NULL;
   info->min = 0;
-  if (limit && cy_dim_is_const(im->g, limit[0], &trips))
-    info->max = trips > 0 ? trips - 1 : 0;
+  if (limit)
+    bound_iteration(im, info, limit[0]);
+  if (p->turns)
+    bound_iteration(im, info, p->turns);
+}
+
+/* What counters are in a turn. */
+static void know_counters(cy_importer *im, const loop_plan *p) {
+  uint32_t count;
+  const cy_dim *turn = cy_value_elems(im->g, p->params[0], &count);
+  for (uint32_t k = 0; k < p->ncarried && p->counters; k++) {
+    if (!p->counters[k].start)
+      continue;
+    cy_dim *e = CY_NEW_ARRAY(cy_graph_arena(im->g), cy_dim, 1);
+    e[0] = cy_counter_at(im, &p->counters[k], turn[0]);
+    cy_value_of(im->g, p->params[2 + k])->elems = e;
+  }
 }
 
 static bool build_body(cy_importer *im, loop_plan *p) {
@@ -77,6 +104,7 @@ static bool build_body(cy_importer *im, loop_plan *p) {
       if (syms[i])
         cy_onnx_bind_count(im, syms[i], p->params[2 + k], i);
   }
+  know_counters(im, p);
   cy_build_in(im->g, p->block);
   bool ok = p->fill(im, p, p->params, p->results);
   for (uint32_t k = 0; k < p->ncarried && ok; k++) {
@@ -283,7 +311,7 @@ bool cy_onnx_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop *loop, c
 }
 
 /* Iteration and condition are scalars, but bodies that declare a list of one get that. */
-static cy_val as_declared(cy_importer *im, const Onnx__ValueInfoProto *input, cy_val v) {
+cy_val cy_loop_param(cy_importer *im, const Onnx__ValueInfoProto *input, cy_val v) {
   const Onnx__TypeProto *t = input->type;
   bool list = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type && t->tensor_type->shape &&
               t->tensor_type->shape->n_dim == 1;
@@ -294,14 +322,14 @@ static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params,
   uint32_t nin = (uint32_t)p->body->n_input, nout = (uint32_t)p->body->n_output;
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, nin), *out = CY_NEW_ARRAY(im->arena, cy_val, nout);
   for (int i = 0; i < 2; i++)
-    if (!(in[i] = as_declared(im, p->body->input[i], params[i])))
+    if (!(in[i] = cy_loop_param(im, p->body->input[i], params[i])))
       return false;
   for (uint32_t k = 2, kept = 2; k < nin; k++)
     in[k] = p->unchanged[k - 2] ? p->unchanged[k - 2] : params[kept++];
   if (!cy_import_subgraph(im, p->n, p->body, in, nin, out))
     return false;
   cy_onnx_at(im, p->n);
-  *results = as_scalar(im, out[0]);
+  *results = p->counted ? cy_build_scalar_int(im->g, CY_BOOL, 1) : as_scalar(im, out[0]);
   if (!*results++)
     return false;
   for (uint32_t k = 1; k < nout; k++)
@@ -344,6 +372,20 @@ static bool find_carried(cy_importer *im, loop_plan *p) {
     p->leave[p->ncarried++] = leaves ? leaves : "";
   }
   return true;
+}
+
+/* Finds counters; where they end the loop, it becomes one of a known number of turns. */
+static bool find_counters(cy_importer *im, loop_plan *p) {
+  cy_loop_body b = {p->body, p->cond, p->unchanged, p->initial};
+  p->counters = CY_NEW_ARRAY(im->arena, cy_counter, p->ncarried + 1);
+  p->turns = cy_count_loop(im, p->n, &b, p->counters, &p->counted);
+  p->counted = p->counted && p->turns;
+  if (!p->counted)
+    return true;
+  cy_val limit = cy_build_dim_scalar(im->g, p->turns);
+  p->trips = p->trips ? MIN(p->trips, limit) : limit;
+  p->cond = 0;
+  return p->trips != 0;
 }
 
 /* How often a loop runs that is worth writing out; else -1. */
@@ -456,10 +498,12 @@ static bool collect_loop(cy_importer *im, const loop_plan *p, cy_val *values, bo
   uint32_t count = 0;
   c.scans.initial = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + 1);
   c.scans.names = CY_NEW_ARRAY(im->arena, const char *, p->ncarried + 1);
+  c.scans.counters = CY_NEW_ARRAY(im->arena, cy_counter, p->ncarried + 1);
   for (uint32_t k = 0; k < p->ncarried; k++) {
     c.collected[k] = only_appends(im, p, k);
     c.scans.initial[k - count] = p->initial[k];
     c.scans.names[k - count] = p->names[k];
+    c.scans.counters[k - count] = p->counters[k];
     count += c.collected[k];
   }
   c.scans.ncarried -= count;
@@ -495,7 +539,7 @@ IMPORT(loop) {
   p.nscans = n->nout - given;
   p.trips = as_scalar(im, n->in[0]);
   p.cond = as_scalar(im, n->in[1]);
-  if (!find_carried(im, &p))
+  if (!find_carried(im, &p) || !find_counters(im, &p))
     return false;
   cy_val *out = CY_NEW_ARRAY(im->arena, cy_val, p.ncarried + p.nscans + 1);
   int64_t trips = few_trips(im, &p);

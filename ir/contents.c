@@ -74,8 +74,13 @@ const cy_dim *cy_value_elems_or_read(cy_graph *g, cy_val v, uint32_t *out_n) {
     return NULL;
   /* the host reads whole bytes */
   cy_val bytes = cy_dtype_of((cy_dtype)value->type.dtype)->bits < 8 ? cy_build_cast(g, v, CY_I64) : v;
+  const cy_dim *part = cy_fold_known_part(g, v);
   cy_dim *elems = CY_NEW_ARRAY(g->arena, cy_dim, n + 1);
   for (uint64_t i = 0; i < n; i++) {
+    if (part && part[i]) {
+      elems[i] = part[i];
+      continue;
+    }
     cy_sym s = cy_sym_new(g, NULL, CY_SYM_DATA);
     cy_sym_info *info = cy_sym_of(g, s);
     info->value = bytes;

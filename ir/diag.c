@@ -99,6 +99,12 @@ void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to) {
   }
 }
 
+void cy_diag_forget(cy_diag_sink *sink, size_t from) {
+  for (size_t i = from; i < sink->n; i++)
+    sink->errors -= sink->entries[i].severity == CY_ERROR;
+  sink->n = from < sink->n ? from : sink->n;
+}
+
 void cy_diag_print(const cy_diag_sink *sink, FILE *out) {
   size_t shown = sink->n < SHOWN ? sink->n : SHOWN;
   for (size_t i = 0; i < shown; i++)

@@ -140,6 +140,8 @@ static bool nonneg_by_part(cy_graph *g, cy_dim d, cy_term t, cy_dim x, int64_t c
 static bool nonneg_by_atom(cy_graph *g, cy_dim d, cy_term t, int depth) {
   const cy_atom *a = cy_dim_atom(g, t.atoms[0]);
   int64_t c;
+  if (a->kind == CY_ATOM_SYM && cy_sym_of(g, a->sym)->most && t.coef < 0)
+    return nonneg_with(g, d, &t, cy_sym_of(g, a->sym)->most, 1, depth);
   if (a->kind == CY_ATOM_SYM || a->kind == CY_ATOM_MOD)
     return false;
   if (a->kind == CY_ATOM_DIV) {

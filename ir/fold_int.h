@@ -22,6 +22,7 @@ typedef struct fold {
   fold_in *in;
   void *bytes;   /* constant result, or */
   cy_dim *elems; /* symbolic result */
+  bool partly;   /* 0 stands for what is not known, in elems here and in those of inputs */
 } fold;
 
 void cy_fold_unravel(uint64_t index, int rank, const int64_t *dim, int64_t *out_idx);

@@ -10,6 +10,7 @@
 #include "fold_int.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Up to where lengths are required to be, at least; behind convolutions of sound up to so many of their kernels. */
@@ -173,14 +174,16 @@ static bool never_negative(cy_graph *g, cy_dim d) {
 /* Whether d is a value of dtype as it stands; floats must also be exact. */
 static bool holds(cy_graph *g, cy_dtype dtype, cy_dim d) {
   const cy_dtype_info *t = cy_dtype_of(dtype);
-  int64_t lo, hi;
-  bool known = cy_dim_is_const(g, d, NULL);
+  int64_t lo, hi, c;
+  bool known = cy_dim_is_const(g, d, &c);
   cy_dim_range(g, d, &lo, &hi);
+  if (known && t->cls == 'F')
+    return cy_scalar_convert(CY_I64, dtype, (cy_scalar){.i = c}, true).f == (double)c && llabs(c) <= (int64_t)1 << 53;
   if (dtype == CY_I64 || (dtype == CY_I32 && !known) || (dtype == CY_U64 && lo >= 0))
     return true;
   if (t->cls == 'F') {
-    int64_t exact = dtype == CY_F64 ? (int64_t)1 << 53 : dtype == CY_F32 ? 1 << 24 : dtype == CY_F16 ? 1 << 11 : 1 << 2;
-    return (!known && t->bits >= 32) || (lo >= -exact && hi <= exact);
+    int64_t exact = dtype == CY_F16 ? 1 << 11 : 1 << 2;
+    return t->bits >= 32 || (lo >= -exact && hi <= exact);
   }
   int bits = t->cls == 'B' ? 1 : t->bits;
   if (t->cls == 'I')
@@ -348,6 +351,21 @@ static cy_dim times_fraction(fold *f, const int64_t *idx) {
   return divide(f->g, true, x->elems[cy_fold_broadcast(f, x, idx)], cy_dim_const(f->g, (int64_t)inverse));
 }
 
+/* What follows from some of the arguments; those that are not known are 0. */
+static cy_dim decided(cy_graph *g, cy_op op, cy_dtype in, uint32_t nargs, const cy_dim *v) {
+  int64_t c;
+  bool all = true;
+  for (uint32_t k = 0; k < nargs; k++) {
+    bool known = v[k] && cy_dim_is_const(g, v[k], &c);
+    if (known && in == CY_BOOL && c == (op == CY_OP_or) && (op == CY_OP_or || op == CY_OP_and))
+      return v[k];
+    all = all && v[k];
+  }
+  if (op == CY_OP_select && v[0] && cy_dim_is_const(g, v[0], &c))
+    return v[c ? 1 : 2];
+  return all ? ew_dims(g, op, in, v) : 0;
+}
+
 static bool ew_symbolic(fold *f) {
   cy_op op = (cy_op)f->n->op;
   cy_dtype t = (cy_dtype)f->in[op == CY_OP_select].v->type.dtype;
@@ -362,12 +380,15 @@ static bool ew_symbolic(fold *f) {
     cy_fold_unravel(o, f->rank, f->dim, idx);
     for (uint32_t k = 0; k < f->n->nin && !fraction; k++)
       args[k] = f->in[k].elems[cy_fold_broadcast(f, &f->in[k], idx)];
-    cy_dim d = fraction ? times_fraction(f, idx) : ew_dims(f->g, op, t, args);
+    cy_dim d = fraction    ? times_fraction(f, idx)
+               : f->partly ? decided(f->g, op, t, f->n->nin, args)
+                           : ew_dims(f->g, op, t, args);
     if (d && op == CY_OP_cast)
       d = cast_dim(f->g, f->dtype, d);
-    if (!d || !holds(f->g, f->dtype, d))
+    bool found = d && holds(f->g, f->dtype, d);
+    if (!found && !f->partly)
       return false;
-    f->elems[o] = d;
+    f->elems[o] = found ? d : 0;
   }
   return true;
 }

@@ -1,7 +1,8 @@
 /* fold_small.c - evaluates a node while it is built, where that is cheap: all inputs constant and at most 4096 output
  * elements, or contents known as dims and at most 256.
  *
- * Out: constant bytes (the node is not needed), or elems (it is, in case somebody wants the tensor). Reshaping a
+ * Out: constant bytes (the node is not needed), or elems (it is, in case somebody wants the tensor). Lists of which only
+ * some elements are known have neither; who reads one asks for these (cy_fold_known_part). Reshaping a
  * constant of any size costs nothing and shares its bytes. Larger constants are folded by a pass that compiles the
  * kernels. The moves below are one index function each, used for bytes and for dims alike.
  */
@@ -11,6 +12,7 @@
 #define MAX_CONST_IN ((uint64_t)1 << 28) /* of the operands: gathering from a table is cheap however large it is */
 #define MAX_REDUCED ((uint64_t)1 << 18)
 #define MAX_SYMBOLIC 256
+#define MAX_PARTLY 64 /* nodes */
 
 void cy_fold_unravel(uint64_t index, int rank, const int64_t *dim, int64_t *out_idx) {
   for (int k = rank - 1; k >= 0; k--) {
@@ -37,7 +39,7 @@ static int64_t wrap_index(int64_t i, int64_t n) {
 static bool const_index(const fold *f, uint32_t k, uint64_t at, int64_t *out) {
   const fold_in *in = &f->in[k];
   if (in->elems)
-    return cy_dim_is_const(f->g, in->elems[at], out);
+    return in->elems[at] && cy_dim_is_const(f->g, in->elems[at], out);
   *out = cy_scalar_load(in->v->data.bytes, (cy_dtype)in->v->type.dtype, at).i;
   return true;
 }
@@ -196,8 +198,11 @@ static bool fold_move(fold *f, bool symbolic) {
     int64_t idx[CY_MAX_RANK] = {0};
     source s;
     cy_fold_unravel(o, f->rank, f->dim, idx);
-    if (!find_source(f, o, idx, &s) || (s.which != FILL && s.at >= f->in[s.which].count))
-      return false;
+    if (!find_source(f, o, idx, &s) || (s.which != FILL && s.at >= f->in[s.which].count)) {
+      if (!f->partly)
+        return false;
+      continue;
+    }
     if (symbolic)
       f->elems[o] = s.which == FILL ? cy_dim_const(f->g, 0) : f->in[s.which].elems[s.at];
     else if (s.which != FILL) /* the result is zeroed */
@@ -351,6 +356,37 @@ static bool fold_symbolic(fold *f) {
     return false;
   }
   return eval_symbolic(f);
+}
+
+/* What is known of v, at most `*left` nodes away. NULL: nothing. */
+static const cy_dim *known_part(cy_graph *g, cy_val v, int *left) {
+  fold f;
+  uint32_t n;
+  const cy_dim *all = cy_value_elems(g, v, &n);
+  cy_node made_by = cy_value_of(g, v)->node;
+  cy_op op = made_by ? (cy_op)cy_node_slot_of(g, made_by)->n.op : CY_OP_reduce_sum;
+  if (all || (!is_move(op) && !cy_op_is_ew(op)))
+    return all;
+  if (--*left < 0 || !set_up(&f, g, made_by) || f.count > MAX_SYMBOLIC || !set_up_inputs(&f))
+    return NULL;
+  bool some = false;
+  for (uint32_t k = 0; k < f.n->nin; k++) {
+    if (!f.n->in[k])
+      continue;
+    if (f.in[k].count > MAX_CONST)
+      return NULL;
+    f.in[k].elems = known_part(g, f.n->in[k], left);
+    some = some || f.in[k].elems;
+    if (!f.in[k].elems)
+      f.in[k].elems = CY_NEW_ARRAY(g->arena, cy_dim, f.in[k].count + 1);
+  }
+  f.partly = true;
+  return some && eval_symbolic(&f) ? f.elems : NULL;
+}
+
+const cy_dim *cy_fold_known_part(cy_graph *g, cy_val v) {
+  int left = MAX_PARTLY;
+  return known_part(g, v, &left);
 }
 
 void cy_fold_elems(cy_graph *g, cy_node n) {

@@ -152,6 +152,7 @@ void cy_diag_add(cy_diag_sink *sink, cy_severity severity, const cy_location *wh
 int cy_diag_errors(const cy_diag_sink *sink);
 size_t cy_diag_count(const cy_diag_sink *sink);
 void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to); /* those errors are warnings now */
+void cy_diag_forget(cy_diag_sink *sink, size_t from); /* all since then */
 void cy_diag_print(const cy_diag_sink *sink, FILE *out); /* deduplicated, in order, capped at 20 with a count of the rest */
 /* cytoc itself is wrong: prints, then aborts. Never for a wrong model. */
 _Noreturn void cy_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -183,6 +184,7 @@ typedef struct cy_sym_info {
   cy_val value;
   int64_t index;
   int64_t min, max; /* known bounds; INT64_MIN / INT64_MAX when unknown */
+  cy_dim most;      /* not less than it, whenever it has a value; 0: none is known */
 } cy_sym_info;
 
 cy_dim cy_dim_const(cy_graph *g, int64_t v);
@@ -509,8 +511,8 @@ cy_type cy_attention_scores(cy_graph *g, const cy_attention *a);      /* type of
 /* What is known of a value's contents. */
 /* Integer contents as dims, from constants too (<= 4096 elements); NULL when unknown */
 const cy_dim *cy_value_elems(cy_graph *g, cy_val v, uint32_t *out_n);
-/* As above, but makes CY_SYM_DATA symbols for an integer tensor whose contents are known only at run time (static element
- * count <= 64). */
+/* As above, but makes CY_SYM_DATA symbols for those elements of an integer tensor that are known only at run time (static
+ * element count <= 64). */
 const cy_dim *cy_value_elems_or_read(cy_graph *g, cy_val v, uint32_t *out_n);
 /* Constant contents as doubles; NULL when not constant */
 const double *cy_value_floats(cy_graph *g, cy_val v, uint32_t *out_n);

@@ -157,5 +157,7 @@ cy_scalar cy_scalar_convert(cy_dtype from, cy_dtype to, cy_scalar v, bool satura
 
 /* fold_small.c: only the symbolic part (sets elems) */
 void cy_fold_elems(cy_graph *g, cy_node n);
+/* What of v's contents follows from constants and dims behind it, 0 for the other elements; NULL when nothing does. */
+const cy_dim *cy_fold_known_part(cy_graph *g, cy_val v);
 
 #endif

@@ -7,7 +7,7 @@
  * What wants what: convolutions, pools and interpolation of some channels read and write channels-last (pools most of
  * whose windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
  * row-major; a reshape that merges axes reads row-major, and so does a gather of many rows that would not be dense;
- * everything else takes any order, kernels read through strides.
+ * everything else takes any order, kernels read through strides. What sums windows of a row wants another axis closest.
  *
  * Convolutions have a planar form, too, on some targets: both pictures row-major. It is taken where it costs less than
  * the other one with the conversions that this needs before and behind it. What row-major costs more than channels-last
@@ -145,8 +145,38 @@ static bool interpolates(const cy_graph *g, const cy_node_info *n) {
     return false;
   const cy_type *x = cy_type_of(g, n->in[0]), *y = cy_type_of(g, n->out[0]);
   int64_t channels;
+  if (n->op == CY_OP_resize && !cy_resizes_axis(n, x, y, x->rank - 1))
+    return false;
   return x->rank >= 3 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] && cy_dim_is_const(g, x->dim[1], &channels) &&
          channels >= LEAST_CHANNELS;
+}
+
+/* Does n sum windows along the axis that lies closest in memory in order o? */
+static bool sums_closest(const cy_graph *g, const cy_node_info *n, const order *o) {
+  const cy_type *x = n->op == CY_OP_resize ? cy_type_of(g, n->in[0]) : NULL;
+  return x && x->rank && cy_attr_get_int(n, CY_ATTR_antialias, 0) &&
+         cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST) != CY_RESIZE_NEAREST &&
+         cy_resizes_axis(n, x, cy_type_of(g, n->out[0]), o->axis[x->rank - 1]);
+}
+
+/* The order that n wants for its picture and its result, when the picture comes in order `in`: rows that are summed are
+ * read side by side, if there are no channels. */
+static bool order_wanted(const cy_graph *g, const cy_node_info *n, const order *in, order *out) {
+  int rank = n->nin && n->in[0] ? cy_type_of(g, n->in[0])->rank : 0;
+  int64_t rows;
+  if (wants_channels_last(n) || interpolates(g, n)) {
+    *out = channels_last(rank);
+    return true;
+  }
+  *out = row_major();
+  if (rank < 2 || !sums_closest(g, n, in))
+    return false;
+  if (!sums_closest(g, n, out))
+    return true;
+  out->axis[rank - 1] = (uint8_t)(rank - 2);
+  out->axis[rank - 2] = (uint8_t)(rank - 1);
+  return !sums_closest(g, n, out) && cy_dim_is_const(g, cy_type_of(g, n->in[0])->dim[rank - 2], &rows) &&
+         rows >= ENOUGH_ROWS;
 }
 
 /* Gathers rows, as many as its input has or more: they are worth making dense. */
@@ -382,7 +412,7 @@ static void mark_rows(chooser *c, const cy_node_info *n) {
 
 static void ask_inputs(chooser *c, const cy_node_info *n) {
   cy_graph *g = c->g;
-  order plain = row_major();
+  order plain = row_major(), o;
   mark_rows(c, n);
   const wish *w = n->nout ? &c->wishes[n->out[0]] : NULL;
   if (pools_rows(g, n)) {
@@ -390,8 +420,7 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
     order last = channels_last(t->rank);
     bool pixels = w->weight && same_memory(g, t, &w->o, &last);
     ask(c, n->in[0], pixels ? w->weight : 1, pixels ? &last : &plain);
-  } else if (wants_channels_last(n) || interpolates(g, n)) {
-    order o = channels_last(cy_type_of(g, n->in[0])->rank);
+  } else if (order_wanted(g, n, &plain, &o)) {
     conv_costs t;
     double more = costs_of(c, n, &t) ? lesser(t.plain) - lesser(t.channels) : 0;
     add_more(c, n->in[0], more);
@@ -403,7 +432,6 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
       ask(c, n->in[k], 1, &plain);
   } else if (n->op == CY_OP_reshape) {
     const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
-    order o;
     runs r;
     if (w->weight && !is_row_major(c, to, &w->o) && through_reshape(c, to, from, &w->o, &o))
       ask(c, n->in[0], w->weight, &o);
@@ -412,9 +440,9 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
   } else if (n->op == CY_OP_transpose && w && w->weight) {
     uint32_t rank;
     const int64_t *perm = cy_attr_list(n, CY_ATTR_perm, &rank);
-    order o = before_transpose(perm, (int)rank, &w->o);
+    o = before_transpose(perm, (int)rank, &w->o);
     ask(c, n->in[0], w->weight, &o);
-  } else if (keeps_axes(n) && w && w->weight) {
+  } else if (keeps_axes(n) && w && w->weight && !sums_closest(g, n, &w->o)) {
     for (uint32_t k = 0; k < n->nin; k++)
       if (n->in[k] && cy_type_of(g, n->in[k])->rank == cy_type_of(g, n->out[0])->rank) {
         ask(c, n->in[k], w->weight, &w->o);
@@ -592,8 +620,7 @@ static void choose_node(chooser *c, cy_node id) {
     need(c, id, 0, &plain);
   if (n->op == CY_OP_conv && planar_pays(c, n, is_row_major(c, cy_type_of(g, n->in[0]), &in))) {
     need(c, id, 0, &plain);
-  } else if (wants_channels_last(n) || interpolates(g, n)) {
-    o = channels_last(cy_type_of(g, n->out[0])->rank);
+  } else if (order_wanted(g, n, &in, &o)) {
     need(c, id, 0, &o);
     set(c, n->out[0], &o); /* a second output, pool_max's indices, stays row-major */
   } else if (wants_row_major(n)) {
@@ -611,7 +638,7 @@ static void choose_node(chooser *c, cy_node id) {
     set(c, n->out[0], turns_rows(c, n, &o) ? &plain : &o);
   } else if (parts_rows(c, n, &in, w->weight ? &w->o : &plain)) {
     set(c, n->out[0], &in);
-  } else if (w->weight && !is_strided_view(n) && n->nout == 1) {
+  } else if (w->weight && !is_strided_view(n) && n->nout == 1 && !sums_closest(g, n, &w->o)) {
     set(c, n->out[0], &w->o);
   }
 }

@@ -6,6 +6,8 @@
 #include "lower_int.h"
 #include "pass_int.h"
 
+#include <math.h>
+
 enum {
   MOST_REPEATS = 1 << 20,
   MOST_INDICES = 1 << 20, /* of a constant that is searched for its extremes */
@@ -335,6 +337,20 @@ static cy_expr weigh(cy_kb *b, cy_val x, const taps *t, int axis, int rank, cy_e
   return sum;
 }
 
+/* How many elements a kernel that is `width` wide reaches when it is stretched by 1 / scale: as many as may lie within an
+ * open interval of its length. Scales that are computed may be a little less than what the sizes say. */
+static cy_dim antialias_taps(cy_kb *b, const cy_node_info *n, int axis, int width) {
+  cy_graph *g = b->l->g;
+  const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
+  const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
+  cy_dim by_sizes = cy_dim_cdiv(g, cy_dim_muli(g, in->dim[axis], width), out->dim[axis]);
+  if (scales && scales->n == in->rank && scales->floats[axis] > 0)
+    return cy_dim_const(g, (int64_t)ceil(fmin(width / fmin(scales->floats[axis], 1), 1e9)));
+  if (n->nin > 1 && n->in[1])
+    return cy_dim_addi(g, by_sizes, width + 2);
+  return cy_dim_max(g, by_sizes, cy_dim_const(g, width));
+}
+
 /* Shrinking with antialias: a kernel stretched by 1 / scale, its taps summed by a loop, weights normalised. */
 static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr *idx, const cy_expr *coord, int rank,
                               cy_dtype dtype) {
@@ -343,8 +359,7 @@ static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr
   if (axis == rank)
     return cy_x_cast(b->k, cy_lower_at(b, n->in[0], idx), dtype);
   cy_kernel *k = b->k;
-  cy_graph *g = b->l->g;
-  const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
+  const cy_type *in = cy_lower_type(b->l, n->in[0]);
   bool cubic = cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_RESIZE_CUBIC;
   bool exclude = cy_attr_get_int(n, CY_ATTR_exclude_outside, 0) != 0;
   cy_expr ratio = resize_scale(b, n, axis, dtype);
@@ -352,13 +367,10 @@ static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr
   cy_expr reach = bin(b, CY_OP_div, like(b, ratio, cubic ? 2 : 1), scale);
   cy_expr first = cy_x_cast(
       k, cy_x_un(k, CY_OP_floor, bin(b, CY_OP_add, bin(b, CY_OP_sub, coord[axis], reach), like(b, ratio, 1))), CY_I64);
-  cy_dim taps_max =
-      cy_dim_addi(g, cy_dim_muli(g, cy_dim_cdiv(g, cy_dim_muli(g, in->dim[axis], cubic ? 4 : 2), out->dim[axis]), 1),
-                  cubic ? 6 : 4);
   cy_local sum = cy_kernel_add_local(k, dtype), norm = cy_kernel_add_local(k, dtype);
   cy_kernel_set(k, sum, like(b, ratio, 0));
   cy_kernel_set(k, norm, like(b, ratio, 0));
-  cy_expr at = bin(b, CY_OP_add, first, cy_kb_loop(b, taps_max, false));
+  cy_expr at = bin(b, CY_OP_add, first, cy_kb_loop(b, antialias_taps(b, n, axis, cubic ? 4 : 2), false));
   cy_expr d = cy_x_un(k, CY_OP_abs, bin(b, CY_OP_mul, bin(b, CY_OP_sub, coord[axis], cy_x_cast(k, at, dtype)), scale));
   cy_expr weight;
   if (cubic) {
@@ -394,7 +406,6 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   (void)output;
   const cy_node_info *n = node_of(b, node);
   const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
-  const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
   int mode = (int)cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST);
   int64_t coord_mode = cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL);
   /* rounding to one element needs the exact quotient */
@@ -402,10 +413,9 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   taps t[CY_MAX_RANK];
   cy_expr in_idx[CY_MAX_RANK], coord[CY_MAX_RANK] = {0}, outside = 0;
   for (int i = 0; i < in->rank; i++) {
-    bool scaled = scales && scales->n == in->rank && scales->floats[i] > 0 && scales->floats[i] != 1;
     t[i] = (taps){.n = 1, .index = {idx[i]}};
     in_idx[i] = idx[i];
-    if (in->dim[i] == out->dim[i] && !scaled && coord_mode != CY_COORD_TF_CROP)
+    if (!cy_resizes_axis(n, in, out, i))
       continue;
     int64_t factor = mode == CY_RESIZE_NEAREST ? repeats(b, n, i) : 0;
     if (factor) {

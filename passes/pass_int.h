@@ -43,6 +43,7 @@ int cy_pass_weights(cy_pass *p);
 int cy_pass_to_half(cy_pass *p);
 int cy_pass_tables(cy_pass *p);
 int cy_pass_long_sums(cy_pass *p);
+int cy_pass_resize_axes(cy_pass *p);
 int cy_pass_layout(cy_pass *p);
 int cy_pass_fuse(cy_pass *p);
 int cy_pass_template(cy_pass *p);
@@ -94,6 +95,8 @@ bool cy_block_encloses(const cy_graph *g, cy_block outer, cy_block b); /* it is 
 static inline const cy_type *cy_type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
 bool cy_splat_is(cy_graph *g, cy_val v, double want); /* constant with all elements equal to want */
 bool cy_never_negative(cy_graph *g, cy_val v);        /* the graph says so; an element may be NaN */
+/* Does a resize move anything along this axis? */
+bool cy_resizes_axis(const cy_node_info *n, const cy_type *in, const cy_type *out, int axis);
 bool cy_type_static(const cy_graph *g, const cy_type *t, int64_t *out_dims); /* out_dims[rank] may be NULL */
 bool cy_same_shape(const cy_type *a, const cy_type *b);
 uint64_t cy_type_count(const cy_graph *g, const cy_type *t); /* elements; 0 when not static (or empty) */

@@ -75,6 +75,8 @@ static const row table[] = {
      "round operands of products to half precision, where asked"},
     {"tables", cy_pass_tables, false, 1, SWEPT, SWEPT, EDITS, "store large constants that are read as they are in less"},
     {"long_sums", cy_pass_long_sums, false, 1, SWEPT, SWEPT, EDITS, "reduce long rows in two steps"},
+    {"resize_axes", cy_pass_resize_axes, false, 1, SWEPT, SWEPT, EDITS,
+     "resize with antialias along one axis after the other"},
     {"layout", cy_pass_layout, false, 2, SWEPT, SWEPT | PLACED, FUSED,
      "channels innermost where convolutions want it, free transposes"},
     {"fuse", cy_pass_fuse, false, 1, SWEPT, FUSED, 0, "decide what is computed inside the kernels of its users"},
@@ -124,6 +126,8 @@ static const struct {
     {"to_half", "tables", "constants that products still read in f32 would be stored twice"},
     {"tables", "fuse", "what widens them belongs into the kernels of their readers"},
     {"simplify_late", "long_sums", "reductions of reductions would become one again"},
+    {"quantised_late", "resize_axes", "a resize between conversions is one of integers, rounded once"},
+    {"resize_axes", "layout", "only the step along the axis closest in memory gains from channels there"},
     {"to_half", "layout", "a transposed constant would have to be read as one"},
     {"layout", "fuse", "conversions are nodes, and fusion must see them"},
 };

@@ -207,6 +207,13 @@ static bool never_negative(cy_graph *g, cy_val v, int depth) {
 #undef IS
 }
 
+bool cy_resizes_axis(const cy_node_info *n, const cy_type *in, const cy_type *out, int axis) {
+  const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
+  bool scaled = scales && scales->n == in->rank && scales->floats[axis] > 0 && scales->floats[axis] != 1;
+  return in->dim[axis] != out->dim[axis] || scaled ||
+         cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL) == CY_COORD_TF_CROP;
+}
+
 bool cy_never_negative(cy_graph *g, cy_val v) {
   enum { DEPTH = 12 };
   return never_negative(g, v, DEPTH);

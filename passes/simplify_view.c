@@ -476,11 +476,44 @@ static cy_val reduce_reduce(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- the set ---------------------------------------------------------------------------------------------------- */
 
+/* x as it broadcasts to dims d of rank r: axes of other sizes, which are 1 or that, are made explicit. */
+static cy_val within(cy_graph *g, cy_val x, const cy_dim *d, int r) {
+  const cy_type *t = cy_type_of(g, x);
+  cy_dim to[CY_MAX_RANK];
+  for (int i = 0; i < t->rank; i++)
+    to[i] = cy_dim_is(g, t->dim[i], 1) ? t->dim[i] : d[r - t->rank + i];
+  return cy_build_expand(g, x, to, t->rank);
+}
+
+/* An element-wise result that has as many elements as one of its operands: broadcasting only ever adds to these, so it did
+ * not. Behind it the reshape says how many there are, while in front of it encoder and decoder, whose batches have
+ * different names, seemed to broadcast. (Without elements, sizes do not matter.) */
+static cy_val not_broadcast(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_node_info *ew = cy_def(g, n->in[0]);
+  cy_dim count = cy_type_elems(g, cy_type_of(g, n->out[0]));
+  cy_val in[CY_MAX_RANK];
+  if (!ew || !cy_op_is_ew((cy_op)ew->op) || ew->nin < 2 || ew->nin > 3 || !cy_rewrite_single_use(rw, n->in[0]) ||
+      cy_type_elems(g, cy_type_of(g, n->in[0])) == count)
+    return 0;
+  for (uint32_t k = 0; k < ew->nin; k++) {
+    const cy_type t = *cy_type_of(g, ew->in[k]);
+    if (t.rank != cy_type_of(g, n->in[0])->rank || cy_type_elems(g, &t) != count)
+      continue;
+    for (uint32_t i = 0; i < ew->nin; i++)
+      in[i] = i == k ? ew->in[i] : within(g, ew->in[i], t.dim, t.rank);
+    cy_val y = cy_build(g, (cy_op)ew->op, in, ew->nin, ew->attrs, ew->nattrs, NULL, 1);
+    return cy_build_reshape(g, y, cy_type_of(g, n->out[0])->dim, cy_type_of(g, n->out[0])->rank);
+  }
+  return 0;
+}
+
 static const cy_rule rules[] = {
     {CY_OP_identity, "identity", identity},
     {CY_OP_reshape, "reshape to the same", same_type},
     {CY_OP_reshape, "reshape reshape", reshape_reshape},
     {CY_OP_reshape, "reshape transpose reshape", unmerged_transpose},
+    {CY_OP_reshape, "reshape of what did not broadcast", not_broadcast},
     {CY_OP_expand, "expand to the same", same_type},
     {CY_OP_expand, "expand expand", expand_expand},
     {CY_OP_expand, "expand adds units", expand_as_reshape},

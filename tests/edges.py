@@ -17,7 +17,7 @@ import graphs
 import lib
 import network
 
-F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+F, I, B, I32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.INT32
 f32, inf, nan = np.float32, np.inf, np.nan
 N = h.make_node
 LEVELS = ('-O0', '-O3')
@@ -242,8 +242,102 @@ def control_flow():
     case('axes that a loop carries unchanged', [N('Loop', ['m', '', 'one', 'x', 'first'], ['l', 'y', 'u', 's'], body=keeps)],
          [{'m': np.array(m), 'x': ones(2, k)} for m, k in ((3, 4), (1, 2))], {'y': F, 'u': F, 'l': I, 's': F},
          [const('one', np.int64([1])), const('first', f32(7))])
+    reads = body([
+        N('Add', ['at', 'hop'], ['next']), N('Unsqueeze', ['at', 'zero'], ['from1']), N('Unsqueeze', ['next', 'zero'], ['to1']),
+        N('Concat', ['from1', 'zero32'], ['from'], axis=0), N('Concat', ['to1', 'zero32'], ['to2'], axis=0),
+        N('Cast', ['to2'], ['wide'], to=F), N('Max', ['wide', 'huge'], ['far']), N('Cast', ['far'], ['far32'], to=I32),
+        N('Equal', ['far32', 'huge32'], ['whole']), N('Less', ['strides', 'zero32'], ['backwards']),
+        N('And', ['whole', 'backwards'], ['flip']), N('Where', ['flip', 'least', 'far32'], ['to']),
+        N('Slice', ['table', 'from', 'to', 'axes', 'strides'], ['one']), N('Squeeze', ['one', 'zero'], ['start']),
+        N('Add', ['start', 'one32'], ['end']), N('Slice', ['x', 'start', 'end', 'zero32'], ['row']), N('Squeeze', ['row', 'zero'], ['y']),
+        N('Identity', ['c'], ['d'])],
+        [('i', I, []), ('c', B, []), ('at', I32, [])], [('d', B, []), ('next', I32, []), ('y', F, None)],
+        [const('zero', np.array([0])), const('zero32', np.int32([0])), const('one32', np.int32([1])), const('huge', f32([1e9, 1e9])),
+         const('huge32', np.int32(10 ** 9)), const('least', np.int32(-10 ** 9)), const('axes', np.int32([0, 1])),
+         const('strides', np.int32([10 ** 9, 1]))])
+    case('rows that a list within the loop names, as TensorFlow reads them', [N('Loop', ['m', '', 'first'], ['l', 'y'], body=reads)],
+         [{'m': np.array(m), 'x': np.arange(15, dtype=f32).reshape(5, 3), 'table': np.int32([[4], [0], [2], [1]]), 'hop': np.array(hop, np.int32),
+           'first': np.array(first, np.int32)} for m, first, hop in ((4, 0, 1), (2, 3, -1), (1, 2, 0))], {'y': F, 'l': I32})
+    CASES[-1][1].graph.input[2].type.tensor_type.shape.dim[1].dim_value = 1
     case('branches of different sizes', [N('If', ['c'], ['y'], then_branch=same, else_branch=twice)],
          [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
+
+
+def shrunk():
+    """Antialiased resizing: windows along several axes, to sizes and by scales that are known or not."""
+    rng = np.random.default_rng(11)
+
+    def shrink(name, shape, to, known=True, dtype=f32, by=None, symbolic=(), **attributes):
+        x = rng.uniform(0, 200, shape).astype(dtype)
+        feed = {'x': x} if known else {'x': x, 'to': np.array(to)}
+        lists = [const('to', np.array(to, f32 if by else np.int64))] if known else []
+        node = N('Resize', ['x', '', 'to'] if by else ['x', '', '', 'to'], ['y'], antialias=1, **attributes)
+        real = [N('Cast', ['x'], ['f'], to=F), N('Resize', ['f', '', '', 'to'], ['g'], antialias=1, **attributes),
+                N('Round', ['g'], ['r']), N('Cast', ['r'], ['y'], to=TensorProto.UINT8)]  # ONNX Runtime's own rounds twice
+        case('shrunk %s' % name, [node], [feed], {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))}, lists,
+             oracle=real if dtype == np.uint8 else None)
+        for axis, n in enumerate(shape):
+            if axis not in symbolic:
+                CASES[-1][1].graph.input[0].type.tensor_type.shape.dim[axis].dim_value = n
+
+    for mode in ('linear', 'cubic'):
+        shrink('%s, rows first' % mode, (2, 3, 70, 90), (2, 3, 7, 9), mode=mode)
+        shrink('%s, columns first' % mode, (1, 2, 40, 90), (1, 2, 37, 11), mode=mode, exclude_outside=1)
+        shrink('%s, one axis grows' % mode, (1, 2, 33, 40), (1, 2, 50, 13), mode=mode)
+        shrink('%s, only rows' % mode, (1, 3, 64, 50), (1, 3, 64, 17), mode=mode)
+        shrink('%s, symbolic' % mode, (2, 3, 40, 36), (2, 3, 13, 16), mode=mode, symbolic=(0, 1, 2, 3))
+        shrink('%s, to sizes at run time' % mode, (2, 3, 40, 36), (2, 3, 13, 16), known=False, mode=mode)
+        shrink('%s, by scales' % mode, (1, 3, 41, 37), (1, 1, 0.3, 0.45), by=True, mode=mode)
+        shrink('%s, many channels' % mode, (1, 16, 40, 44), (1, 16, 9, 21), mode=mode)
+    shrink('to corners', (1, 2, 40, 44), (1, 2, 9, 21), mode='linear', coordinate_transformation_mode='align_corners')
+    shrink('bytes', (1, 3, 40, 44), (1, 3, 9, 21), dtype=np.uint8, mode='linear')
+    shrink('with channels last', (1, 40, 44, 3), (1, 9, 21, 3), mode='linear')
+    shrink('volumes', (1, 2, 24, 20, 36), (1, 2, 11, 13, 9), mode='linear')
+
+
+def counting_loops():
+    """Loops that a counter ends, and some that only look as if one did."""
+    def counting(name, cond, first, begin, given=('',), feeds=((3, 4), (1, 2), (2, 2)), within=False):
+        """cond: nodes that make `more` of the next counters; first: nodes that make `go`; begin: of the counters, with their
+        steps. within: lists cut by the first one have one element, for all sizes."""
+        carried = len(begin)
+        steps = [N('Add', ['i%d' % k, 'step%d' % k], ['j%d' % k]) for k in range(carried)]
+        loop = body(steps + list(cond) + [
+            N('Reshape', ['i0', 'flat'], ['at']), N('Add', ['at', 'one1'], ['to']),
+            N('Slice', ['ends', 'at', 'to'], ['row']) if within else N('Gather', ['ends', 'at'], ['row']),
+            N('Add', ['row', 'one1'], ['row1']), N('Slice', ['x', 'row', 'row1'], ['part']), N('ReduceSum', ['part'], ['s'], keepdims=0),
+            N('Add', ['v', 's'], ['w'])],
+            [('t', I, []), ('c', B, [])] + [('i%d' % k, I, []) for k in range(carried)] + [('v', F, [])],
+            [('more', B, [])] + [('j%d' % k, I, []) for k in range(carried)] + [('w', F, []), ('s', F, [])])
+        case('a loop that counts, ' + name,
+             [N('Shape', ['x'], ['sizes']), N('Split', ['sizes'], ['n1', 'm1'], num_outputs=2), N('Squeeze', ['n1'], ['n']),
+              N('Squeeze', ['m1'], ['m']), N('Range', ['zero', 'n', 'one'], ['range']), N('Concat', ['range', 'one1'], ['ends'], axis=0), *first,
+              N('Loop', [*given, 'go' if first else ''] + ['begin%d' % k for k in range(carried)] + ['sum'],
+                ['last%d' % k for k in range(carried)] + ['y', 'all'], body=loop)],
+             [{'x': np.arange(n * m, dtype=f32).reshape(n, m) + 1, 'limit': np.array(limit)} for limit in (2, 100) for n, m in feeds],
+             {'y': F, 'all': F, 'last0': I},
+             [const('zero', np.int64(0)), const('one', np.int64(1)), const('one1', np.int64([1])), const('two', np.int64(2)), const('never', np.int64(2 ** 63 - 1)),
+              const('flat', np.int64([-1])), const('sum', f32(0.5))] +
+             [const('begin%d' % k, np.int64(b)) for k, (b, _) in enumerate(begin) if b is not None] +
+             [const('step%d' % k, np.int64(s)) for k, (_, s) in enumerate(begin)])
+
+    less = [N('Less', ['j0', 'n'], ['more'])]
+    counting('up to a size', less, [N('Less', ['zero', 'n'], ['go'])], [(0, 1)], within=True)
+    counting('at least one turn', less, [], [(0, 2)])
+    counting('up to a size by more than one', [N('LessOrEqual', ['j1', 'n'], ['more'])], [N('LessOrEqual', ['zero', 'n'], ['go'])], [(0, 1), (0, 2)])
+    counting('from a size by number of turn', [N('Sub', ['n', 't'], ['left']), N('Greater', ['left', 'two'], ['more'])], [], [(0, 1)])
+    counting('backwards from the last', [N('GreaterOrEqual', ['j1', 'zero'], ['more'])],
+             [N('Sub', ['n', 'one'], ['end']), N('GreaterOrEqual', ['end', 'zero'], ['go']), N('Identity', ['end'], ['begin1'])],
+             [(0, 1), (None, -1)])
+    both = [N('Less', ['j0', 'n'], ['p0']), N('Less', ['j1', 'm'], ['p1']), N('And', ['p0', 'p1'], ['both'])]
+    start = [N('Less', ['zero', 'n'], ['g0']), N('Less', ['two', 'm'], ['g1']), N('And', ['g0', 'g1'], ['go'])]
+    counting('two at once', both + [N('And', ['both', 'c'], ['more'])], start, [(0, 1), (2, 3)], feeds=((3, 12), (3, 6), (2, 9), (1, 3)), within=True)
+    counting('and a limit', less, [N('Less', ['zero', 'n'], ['go'])], [(0, 1)], given=('limit',), within=True)
+    counting('after another condition', less, [N('Less', ['zero', 'm'], ['g0']), N('Less', ['limit', 'm'], ['g1']), N('And', ['g0', 'g1'], ['go'])],
+             [(0, 1)], feeds=((3, 4), (2, 101)))
+    counting('and a limit that is none', less, [N('Less', ['zero', 'n'], ['go'])], [(0, 1)], given=('never',), within=True)
+    counting('and ends before', [N('Add', ['j0', 'one'], ['k']), N('Less', ['k', 'limit'], ['less']), N('Less', ['j0', 'n'], ['inside']),
+                                 N('And', ['less', 'inside'], ['more'])], [N('Less', ['zero', 'n'], ['go'])], [(0, 1)], within=True)
 
 
 def sequences_from_loops():
@@ -737,7 +831,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
-                  computed_weights, correlations, deformed, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow,
+                  computed_weights, correlations, deformed, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops, shrunk,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]

@@ -24,14 +24,14 @@ class Graph(graphs.Graph):
         super().__init__(5)
         self.ports, self.feeds = [], {}
 
-    def input(self, name, *dims, dtype=np.float32):
+    def input(self, name, *dims, dtype=np.float32, batch='batch'):
         """The first axis is only known when running."""
         if name not in self.feeds:
             x = self.rng.standard_normal((BATCH, *dims))
             self.feeds[name] = np.float32(x) if dtype == np.float32 else x > -0.5
             if dtype == bool:
                 self.feeds[name][..., 0] = True
-            self.ports.append(graphs.port(name, dtype, ['batch', *dims]))
+            self.ports.append(graphs.port(name, dtype, [batch, *dims]))
         return name
 
     def const(self, values, dtype=np.float32):
@@ -436,6 +436,28 @@ def sink_kept_and_key_dropped(g):
 def two_sinks(g):
     q, k, v = g.qkv()
     return sunk(g, g.scores(q, k), v, columns=2)
+
+
+@form(1)
+def keys_of_a_batch_by_another_name(g):
+    """As encoders and decoders of Transformers have it whose batches were named apart: the keys' is cut like the queries'."""
+    n, keys = g.op('Shape', g.input('x', ROWS, WIDTH), end=1), ROWS + 2
+    rows = g.op('Mul', n, g.ints(HEADS))
+
+    def like(t, first, *dims):
+        return g.op('Reshape', t, g.op('Concat', first, g.ints(*dims), axis=0))
+
+    def heads(name, *dims):
+        t = g.op('MatMul', g.input(name, *dims, batch='batch' if name == 'x' else 'encoded'), g.weight(WIDTH, WIDTH))
+        return like(g.op('Transpose', like(t, n, -1, HEADS, SIZE), perm=[0, 2, 1, 3]), rows, -1, SIZE)
+
+    q, k, v = g.op('Mul', heads('x', ROWS, WIDTH), g.const(SIZE ** -0.5)), heads('e', keys, WIDTH), heads('e', keys, WIDTH)
+    mask = g.op('Cast', g.input('m', 1, 1, keys, dtype=bool, batch='encoded'), to=T.FLOAT)
+    mask = g.op('Mul', g.op('Sub', g.const(1), mask), g.const(LOWEST))
+    s = like(g.op('MatMul', q, g.op('Transpose', k, perm=[0, 2, 1])), n, HEADS, ROWS, -1)
+    s = g.op('Reshape', g.op('Add', s, mask), g.op('Concat', rows, g.ints(ROWS), g.op('Shape', k, start=1, end=2), axis=0))
+    y = g.finish(s, v)
+    return like(g.op('Transpose', like(y, n, HEADS, ROWS, SIZE), perm=[0, 2, 1, 3]), n, ROWS, WIDTH)
 
 
 @form(0)

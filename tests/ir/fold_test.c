@@ -103,11 +103,45 @@ GRAPH_TEST(becomes_constant) {
   CHECK(!cy_value_is_const(g, shape) && cy_value_of(g, shape)->node != 0);
 }
 
+/* Contents as they are when the unknown ones are read at run time, which are "*". */
+static const char *read_text(cy_val v) {
+  uint32_t n;
+  const cy_dim *d = cy_value_elems_or_read(g, v, &n);
+  char *s = cy_arena_printf(cy_graph_arena(g), "%s", d ? "" : "?");
+  for (uint32_t i = 0; d && i < n; i++)
+    s = cy_arena_printf(cy_graph_arena(g), "%s%s%s", s, i ? "," : "",
+                        cy_dim_has_data_sym(g, d[i]) ? "*" : cy_dim_text(g, d[i]));
+  return s;
+}
+
+GRAPH_TEST(lists_known_in_part) { /* ends of slices, as TensorFlow's are written in ONNX */
+  cy_val at = input("at", "i32[1]"), zero = numbers("i32[1]", (const double[]){0});
+  cy_val list = cy_build_concat(g, (cy_val[]){at, zero}, 2, 0), huge = numbers("i32[]", (const double[]){1e9});
+  cy_val far = numbers("f32[2]", (const double[]){1e9, 1e9}), last = numbers("bool[2]", (const double[]){0, 1});
+  cy_val ends = cy_build_binary(g, CY_OP_max, cy_build_cast(g, list, CY_F32), far);
+  ends = cy_build_cast(g, ends, CY_I32);
+  cy_val back = cy_build_binary(g, CY_OP_and, cy_build_binary(g, CY_OP_eq, ends, huge), last);
+  CHECK_STR_EQ(elems_text(list), "?");
+  CHECK_STR_EQ(read_text(cy_build_select(g, back, numbers("i32[]", (const double[]){-7}), ends)), "*,-7");
+  CHECK_STR_EQ(read_text(ends), "*,1000000000");
+  CHECK_STR_EQ(read_text(list), "*,0");
+  /* what is no number of the type is not known: 2^24 + 1 as f32 */
+  cy_val wide = cy_build_concat(g, (cy_val[]){at, numbers("i32[1]", (const double[]){16777217})}, 2, 0);
+  CHECK_STR_EQ(read_text(cy_build_cast(g, cy_build_cast(g, wide, CY_F32), CY_I64)), "*,*");
+  /* an element chosen by an unknown index is not known, nor is a sum over one */
+  cy_val x = input("x", "f32[b,s]");
+  cy_val chosen = cy_build_gather(g, shape_of(x), cy_build_concat(g, (cy_val[]){zero, at}, 2, 0), 0);
+  CHECK_STR_EQ(read_text(chosen), "b,*");
+  cy_val other = cy_build_concat(g, (cy_val[]){input("to", "i32[1]"), zero}, 2, 0);
+  CHECK_STR_EQ(read_text(cy_build_reduce(g, CY_OP_reduce_sum, other, (const int64_t[]){0}, 1, true)), "*");
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"constants", constants},
                                      {"shape_arithmetic", shape_arithmetic},
                                      {"float_detours", float_detours},
                                      {"quotient_of_what_may_be_negative", quotient_of_what_may_be_negative},
-                                     {"becomes_constant", becomes_constant}};
+                                     {"becomes_constant", becomes_constant},
+                                     {"lists_known_in_part", lists_known_in_part}};
   return check_main(argc, argv, tests, CHECK_COUNT(tests));
 }
