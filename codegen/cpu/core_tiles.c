@@ -18,7 +18,8 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
     t = many ? many_registers[rows - 1] : few_registers[rows - 1];
   else if (many && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
     t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
-  else if (cg->avx512 && cg->fmas == 1 && rows >= MANY_ROWS && n && n <= NARROW && n % (3 * (int64_t)cg->W) == 0)
+  else if (cg->avx512 && cg->fmas == 1 && (!rows || rows >= MANY_ROWS) && n && n <= NARROW &&
+           n % (3 * (int64_t)cg->W) == 0)
     t = (cy_tile){8, 3}; /* no slower, and more pairs of panels for the tasks of strassen.c */
   int64_t need = n ? cy_ceil(n, cg->W) : t.nv;
   if (need < t.nv)

@@ -24,14 +24,19 @@ static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
          axis_tiles(cy_csize_known(d->out[y + 1]), d->dilation[y + 1]);
 }
 
-/* What a picture of unknown size takes; where it is small, dilation leaves most tiles nearly empty. */
+/* What so many pixels of pictures take whose size is not known, or along one axis only; where they are small, dilation
+ * leaves most tiles nearly empty. */
 static double unknown_tiles(const cy_conv_desc *d, double pixels) {
   static const int64_t sides[] = {12, 20, 40};
-  const int64_t *dilation = d->dilation + row_axis(d);
   double each = 0;
-  for (int i = 0; i < 3; i++)
-    each +=
-        (double)(axis_tiles(sides[i], dilation[0]) * axis_tiles(sides[i], dilation[1])) / (double)(sides[i] * sides[i]);
+  for (int i = 0; i < 3; i++) {
+    double tiles = 1;
+    for (int k = row_axis(d); k < d->n_spatial; k++) {
+      int64_t side = cy_csize_known(d->out[k]) ? cy_csize_known(d->out[k]) : sides[i];
+      tiles *= (double)axis_tiles(side, d->dilation[k]) / (double)side;
+    }
+    each += tiles;
+  }
   return pixels * each / 3;
 }
 

@@ -23,13 +23,15 @@ ROWS = {
 }
 
 # What RESULTS.md has of a CPU's name: what README says. In the order of columns and bars.
-MACHINES = {'znver5': 'AMD Zen 5', 'sapphirerapids': 'Intel Sapphire Rapids', 'znver3': 'AMD Zen 3'}
+MACHINES = {'znver5': 'AMD Zen 5', 'znver4': 'AMD Zen 4', 'sapphirerapids': 'Intel Sapphire Rapids',
+            'znver3': 'AMD Zen 3'}
 
 # Besides ONNX Runtime, as RESULTS.md names them: what README says.
 OTHERS = {'OpenVINO': 'OpenVINO 2026.4', 'PyTorch eager': 'PyTorch 2.15', 'torch.compile': 'torch.compile'}
 
-STYLES = 'abc'                           # a bar's, for each machine
-BAR, GAP, ROW, TOP = 7, 1, 30, 56        # pixels: height of a bar, space between two of a row, height of a row, of the head
+STYLES = 'abcd'                          # a bar's, for each machine
+BAR, GAP, TOP = 7, 1, 56                 # pixels: height of a bar, space between two of a row, height of the head
+ROW = len(MACHINES) * (BAR + GAP) + 6    # height of a row
 LEFT, SCALE, LONGEST = 190, 105, 4.5     # pixels of names, pixels per 1x, where bars are cut
 
 
@@ -84,12 +86,12 @@ def picture(rows, labels):
     high = TOP + 12 + ROW * len(rows)
     out = ['<svg xmlns="http://www.w3.org/2000/svg" width="760" height="%d" font-family="sans-serif">' % high,
            '<style>text{font-size:9px;fill:#555}.t{font-size:13px;fill:#222}.n{font-size:12px;fill:#222;text-anchor:end}'
-           '.a{fill:#1d4e89}.b{fill:#5f9bd1}.c{fill:#b5cfe8}.l{stroke:#c0392b;stroke-dasharray:4 3}</style>',
+           '.a{fill:#1d4e89}.b{fill:#4a86c0}.c{fill:#8db8df}.d{fill:#c9dff1}.l{stroke:#c0392b;stroke-dasharray:4 3}</style>',
            '<rect width="760" height="%d" fill="#fff"/>' % high,
            '<text class="t" x="12" y="20">Runs per second, ONNX Runtime 1.30 = 1 (batch 1, one thread)</text>']
     for i, (name, style) in enumerate(zip(labels, STYLES)):
         out.append('<rect class="%s" x="%d" y="32" width="10" height="8"/><text class="t" x="%d" y="40">%s</text>' %
-                   (style, LEFT + 180 * i, LEFT + 16 + 180 * i, name))
+                   (style, LEFT + 155 * i, LEFT + 16 + 155 * i, name))
     for i, (name, _, machines) in enumerate(rows):
         y = TOP + ROW * i
         out.append('<text class="n" x="%d" y="%d">%s</text>' % (LEFT - 8, y + ROW // 2, name))
