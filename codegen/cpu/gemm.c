@@ -22,9 +22,9 @@ enum { SHARED_BYTES = 1 << 20 };
 /* Bytes of A, at most, that are made dense along k for all tasks. */
 enum { MOST_TURNED = 4 << 20 };
 
-/* Tiles of a task whose number of rows only running tells: rows known to be no fewer than this say how to share them
- * out; so many it has at least where it makes weights floats; and for fewer than so many they become floats tile by tile.
- */
+/* Tiles of rows, where only running tells how many there are. LEAST: no fewer are known to come, and tasks are made for
+ * these. WIDENING: a task that makes weights floats has at least so many. WIDENED: for fewer, weights become floats tile by
+ * tile. */
 enum { LEAST_TILES = 4, WIDENING_TILES = 8, WIDENED_TILES = 4 };
 
 typedef enum form { FORM_PACKED, FORM_RUNTIME_PACK, FORM_IN_PLACE, FORM_DOTS, FORM_INTS } form;

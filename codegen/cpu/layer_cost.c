@@ -3,9 +3,10 @@
  *
  * In:  a conv, matmul or recurrent of the graph with constant weights, before kernels exist. Out: cycles; the algorithm
  * is the one that the generators will choose. The figures behind the rates are measured on Zen 3 and, for vectors of 16
- * floats, Sapphire Rapids, Zen 4 and Zen 5, all in cycles per 8 floats, and hold for the layer without what fusion puts into
- * it, an activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either:
- * whether that is needed depends on the layers around. For bf16 nothing is measured but the rate of the instruction.
+ * floats, Sapphire Rapids, Zen 4 and Zen 5, all in cycles per 8 floats, and hold for the layer without what fusion puts
+ * into it, an activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it
+ * either: whether that is needed depends on the layers around. For bf16 nothing is measured but the rate of the
+ * instruction; of Zen 4's, that of bands is Zen 5's at half the speed.
  */
 #include "codegen/cpu/conv_int.h"
 #include "codegen/cpu/cpu.h"

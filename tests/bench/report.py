@@ -91,7 +91,7 @@ def picture(rows, labels):
            '<text class="t" x="12" y="20">Runs per second, ONNX Runtime 1.30 = 1 (batch 1, one thread)</text>']
     for i, (name, style) in enumerate(zip(labels, STYLES)):
         out.append('<rect class="%s" x="%d" y="32" width="10" height="8"/><text class="t" x="%d" y="40">%s</text>' %
-                   (style, LEFT + 155 * i, LEFT + 16 + 155 * i, name))
+                   (style, LEFT + 160 * i, LEFT + 16 + 160 * i, name))
     for i, (name, _, machines) in enumerate(rows):
         y = TOP + ROW * i
         out.append('<text class="n" x="%d" y="%d">%s</text>' % (LEFT - 8, y + ROW // 2, name))
