@@ -178,19 +178,8 @@ double cy_winograd_tile_cost(const cy_cg *cg, const wino *w, double *out_fixed) 
   return (task_cost(cg, 6, columns, w->c) - *out_fixed) / 6 + input_cost(cg, 1, w->c);
 }
 
-/* Is every picture one output high or wide, so that three of four outputs of a tile are for nothing? Then 36 products
- * make four outputs, as many as the direct form takes that leaves out no padding. */
-static bool is_line(const cy_conv_desc *d) {
-  for (int i = row_axis(d); i < d->n_spatial; i++) {
-    int64_t out = cy_csize_known(d->out[i]);
-    if (out && out <= d->dilation[i])
-      return true;
-  }
-  return false;
-}
-
 bool cy_winograd_possible(const cy_conv_desc *d) {
-  if (d->n_spatial < 2 || d->transposed || d->groups != 1 || d->cin < 16 || d->cout < 16 || d->cin % 8 || is_line(d))
+  if (d->n_spatial < 2 || d->transposed || d->groups != 1 || d->cin < 16 || d->cout < 16 || d->cin % 8)
     return false;
   for (int i = row_axis(d); i < d->n_spatial; i++)
     if (d->kernel[i] != 3 || d->stride[i] != 1)
