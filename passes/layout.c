@@ -49,7 +49,7 @@ typedef struct chooser {
   wish *wishes; /* [value], of those that exist at the start */
   bool *rows;   /* [value], likewise: a product sums along its last axis, or that of what is computed from it */
   uint32_t nvalues;
-  cy_val *moved; /* [value]: its copy in another layout */
+  cy_val *moved;        /* [value]: its copy in another layout */
   const int64_t *sizes; /* [symbol]: what is taken for it */
   double *more; /* [value], likewise: what convolutions behind it take more if it is row-major; 0: nothing is known */
 } chooser;
@@ -395,6 +395,25 @@ static void add_more(chooser *c, cy_val v, double more) {
     c->more[v] += more;
 }
 
+/* Is input k of n a picture as its output is? Not so what is broadcast, and what a reduction has left. */
+static bool is_like_output(const chooser *c, const cy_node_info *n, uint32_t k) {
+  const cy_type *from = n->in[k] ? cy_type_of(c->g, n->in[k]) : NULL, *to = cy_type_of(c->g, n->out[0]);
+  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
+  return from && from->rank == to->rank && !cy_value_of(c->g, n->in[k])->data.bytes && cls != CY_CLASS_REDUCE &&
+         (cls != CY_CLASS_EW || cy_same_shape(from, to));
+}
+
+/* What n's output takes more its inputs share: where their ways meet again, as in select(v < 0, a * v, v), it is counted
+ * once. */
+static void share_more(chooser *c, const cy_node_info *n) {
+  uint32_t count = 0;
+  for (uint32_t k = 0; k < n->nin; k++)
+    count += is_like_output(c, n, k);
+  for (uint32_t k = 0; k < n->nin; k++)
+    if (is_like_output(c, n, k))
+      add_more(c, n->in[k], c->more[n->out[0]] / count);
+}
+
 static void mark_rows(chooser *c, const cy_node_info *n) {
   if (n->op == CY_OP_matmul || n->op == CY_OP_quantize_rows)
     c->rows[n->in[0]] = true;
@@ -444,10 +463,9 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
     ask(c, n->in[0], w->weight, &o);
   } else if (keeps_axes(n) && w && w->weight && !sums_closest(g, n, &w->o)) {
     for (uint32_t k = 0; k < n->nin; k++)
-      if (n->in[k] && cy_type_of(g, n->in[k])->rank == cy_type_of(g, n->out[0])->rank) {
+      if (n->in[k] && cy_type_of(g, n->in[k])->rank == cy_type_of(g, n->out[0])->rank)
         ask(c, n->in[k], w->weight, &w->o);
-        add_more(c, n->in[k], c->more[n->out[0]]);
-      }
+    share_more(c, n);
   }
 }
 
@@ -587,6 +605,13 @@ static bool turns_rows(const chooser *c, const cy_node_info *n, const order *o) 
   return false;
 }
 
+/* A normalization goes through its picture once more in any case: the place to turn what planar convolutions read. */
+static bool turns_picture(const chooser *c, const cy_node_info *n) {
+  const wish *w = &c->wishes[n->out[0]];
+  return n->op == CY_OP_normalize && w->weight == 2 && c->more[n->out[0]] < 0 &&
+         is_row_major(c, cy_type_of(c->g, n->out[0]), &w->o);
+}
+
 static void choose_reshape(chooser *c, cy_node id) {
   cy_graph *g = c->g;
   const cy_node_info *n = cy_node_of(g, id);
@@ -635,7 +660,7 @@ static void choose_node(chooser *c, cy_node id) {
     o = through_transpose(perm, (int)rank, &in);
     set(c, n->out[0], &o);
   } else if (keeps_axes(n) && !mostly_plain(c, n) && inherited(c, n, &o)) {
-    set(c, n->out[0], turns_rows(c, n, &o) ? &plain : &o);
+    set(c, n->out[0], turns_rows(c, n, &o) || turns_picture(c, n) ? &plain : &o);
   } else if (parts_rows(c, n, &in, w->weight ? &w->o : &plain)) {
     set(c, n->out[0], &in);
   } else if (w->weight && !is_strided_view(n) && n->nout == 1 && !sums_closest(g, n, &w->o)) {

@@ -699,13 +699,20 @@ static double inside_share(const cy_axis *a) {
 
 /* Cycles of the direct form on one core: fma at 93 % of the peak, or weights from memory, whichever takes longer. */
 static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  conv c = plan(cg, d, 0);
-  double pixels = (double)pixels_of(&c, cy_conv_images(d));
-  double weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
-  double work = cy_plain_cycles(cg, (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights);
-  for (int i = 0; i < 3; i++)
-    work *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
-  double loads = weights * (double)cy_weight_bytes(d->weights) / CY_BYTES_PER_CYCLE;
+  cy_span span = cy_span_choose(cg, d);
+  double work = 0, loads = 0;
+  for (int part = 0; part < part_count(cg, d); part++) {
+    conv c = plan(cg, d, part);
+    double pixels = (double)pixels_of(&c, cy_conv_images(d));
+    double weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
+    double products = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights;
+    for (int i = 0; i < 3; i++)
+      products *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
+    work += cy_plain_cycles(cg, products);
+    loads += weights * (double)cy_weight_bytes(d->weights) / CY_BYTES_PER_CYCLE;
+  }
+  if (span.products > 0)
+    work = cy_plain_cycles(cg, span.products * (double)(d->cin * cg->W * cy_conv_images(d)));
   return work > loads ? work : loads;
 }
 

@@ -40,6 +40,7 @@ typedef struct cy_span {
   int64_t along[3]; /* outputs, by the axes of the desc */
   int64_t count;    /* of all axes together; 1: rows are single outputs */
   cy_across across; /* these, summed up in vectors that hold input channels, too; no lanes: not so */
+  double products;  /* of vectors for each input channel, for all outputs of an image; 0: rows are plain ones */
 } cy_span;
 cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *desc);
 /* The axes that desc has, along which such blocks are outputs. */

@@ -1,10 +1,11 @@
 /* conv_planar.c - convolutions of pictures that lie channel by channel: lanes are neighbouring outputs of a row.
  *
- * Comes in: a cy_conv_desc that is planar. Goes out: one phase, tasks being (image, group, output row, piece of it).
- * A task copies what its piece reads to the worker's scratch, row by row of each channel, with the borders as zeros and,
- * for strides, cut into phases, of which neighbouring outputs read neighbours. Then MR output channels times NV vectors
- * of outputs are a tile, whose sums stay in registers: for each tap and input channel NV vectors of the copy, from where
- * the tap begins, and MR weights, each for a whole vector. Nothing is unfolded, and neither picture has to be turned.
+ * Comes in: a cy_conv_desc that is planar. Goes out: one phase, tasks being (image, group, some output rows that follow
+ * each other, piece of these). A task copies what its piece reads to the worker's scratch, row by row of each channel,
+ * with the borders as zeros and, for strides, cut into phases, of which neighbouring outputs read neighbours; what
+ * several of its rows read it copies once. Then MR output channels times NV vectors of outputs are a tile, whose sums
+ * stay in registers: for each tap and input channel NV vectors of the copy, from where the tap begins, and MR weights,
+ * each for a whole vector. Nothing is unfolded, and neither picture has to be turned.
  * Where channels are few, or the layers around have pictures in this order, that costs less than conv.c's form between
  * two conversions; cy_planar_cost is for the pass that decides.
  */
@@ -17,7 +18,9 @@
 enum {
   MOST_TILE = 16,    /* rows or vectors */
   MOST_PIECE = 2048, /* outputs */
-  LINE = 16,         /* floats */
+  MOST_ROWS = 16,
+  KEPT_SHARE = 8, /* .. of the second-level cache */
+  LINE = 16,      /* floats */
   HALF_L1 = 16 * 1024,
   LONG_SUM = 128, /* products; with fewer, what is written counts, channel by channel */
   ENOUGH_TASKS = 16,
@@ -32,6 +35,9 @@ typedef struct planar {
   int64_t groups, c, m; /* channels of a group: of the input, the output */
   unsigned mr, nv;
   int64_t taps, phases;
+  int64_t rows;      /* output rows of a task, along axis[1] */
+  int64_t lines;     /* rows of the input that are kept for these, along the same axis */
+  int64_t line_inc;  /* from one of them to the next one, in rows of the input */
   int64_t piece;     /* outputs of a row that a task does, a multiple of nv vectors */
   int64_t row;       /* floats that are kept of a phase */
   int64_t channel;   /* .. and of a channel: an odd number of cache lines, or channels would share places in caches */
@@ -82,6 +88,37 @@ static int64_t piece_choose(const cy_cg *cg, const planar *p, int64_t width) {
   return cy_round_up(cy_ceil(width, pieces > fit ? pieces : fit), panel);
 }
 
+/* Rows of the input that so many output rows read along an axis: of one row those that it has a tap for, else all. */
+static void set_rows(planar *p, int64_t rows) {
+  const cy_axis *a = &p->axis[1];
+  p->rows = rows;
+  p->line_inc = rows > 1 ? 1 : a->inc;
+  p->lines = rows > 1 ? (rows - 1) * a->step + (a->count - 1) * a->inc + 1 : a->count;
+}
+
+static int64_t kept_floats(const planar *p) { return p->axis[0].count * p->lines * p->c * p->channel; }
+
+/* Rows that follow each other share what they read, as long as that stays in a near cache and leaves tasks enough. */
+static void rows_choose(const cy_cg *cg, planar *p, int64_t width) {
+  const cy_axis *a = &p->axis[1];
+  int64_t out = known_or(a->out, UNKNOWN_ROWS), others = cy_conv_images(p->d) * p->groups * cy_ceil(width, p->piece);
+  others *= known_or(p->axis[0].out, UNKNOWN_ROWS);
+  double row = tile_cycles(cg, p->taps * p->c, p->m, width < p->piece ? width : p->piece, p->mr, p->nv), least = 0;
+  set_rows(p, 1);
+  for (int64_t rows = 1; rows <= MOST_ROWS && rows <= out; rows *= 2) {
+    planar q = *p;
+    set_rows(&q, rows);
+    if (rows > 1 && (kept_floats(&q) * 4 > cg->l2_bytes / KEPT_SHARE ||
+                     ((double)others * cy_ceil(out, rows) < ENOUGH_TASKS && (double)rows * row > WORTH_A_TASK)))
+      break;
+    double copied = (double)q.lines / (double)rows;
+    if (rows == 1 || copied < least) {
+      least = copied;
+      *p = q;
+    }
+  }
+}
+
 static planar plan(const cy_cg *cg, const cy_conv_desc *d) {
   planar p = {.d = d, .groups = d->groups, .c = d->cin / d->groups, .m = d->cout / d->groups};
   cy_conv_axes(d, 0, p.axis);
@@ -95,6 +132,7 @@ static planar plan(const cy_cg *cg, const cy_conv_desc *d) {
   p.piece = piece_choose(cg, &p, width);
   p.row = cy_round_up(p.piece + (w->count - 1) * w->inc / w->step, cg->W);
   p.channel = (cy_ceil(p.phases * p.row, LINE) | 1) * LINE;
+  rows_choose(cg, &p, width);
   int64_t read = outer_taps(&p) * p.c * p.phases;
   p.panels_outer = p.taps * p.c >= LONG_SUM && read * p.row * 4 > HALF_L1 &&
                    read * ((int64_t)p.nv * cg->W + LINE) * 4 <= 2 * HALF_L1;
@@ -140,14 +178,17 @@ static V pieces(cy_cg *cg, const planar *p) {
   return cy_ceil_div(cg, cy_size(cg, p->axis[2].out), cy_i64(cg, p->piece));
 }
 
+static V row_blocks(cy_cg *cg, const planar *p) {
+  return cy_ceil_div(cg, cy_size(cg, p->axis[1].out), cy_i64(cg, p->rows));
+}
+
 static V task_count(cy_cg *cg, void *ctx) {
   const planar *p = ctx;
-  V rows = cy_mul(cg, cy_size(cg, p->axis[0].out), cy_size(cg, p->axis[1].out));
+  V rows = cy_mul(cg, cy_size(cg, p->axis[0].out), row_blocks(cg, p));
   return cy_mul(cg, cy_mul(cg, cy_mulc(cg, cy_size(cg, p->d->batch), p->groups), rows), pieces(cg, p));
 }
 
 /* Scratch: what is kept of each row, and, where there are phases, a row as it was. */
-static int64_t kept_floats(const planar *p) { return outer_taps(p) * p->c * p->channel; }
 static int64_t worker_bytes(const planar *p) {
   return cy_round_up((kept_floats(p) + (p->phases > 1 ? p->phases * p->row : 0)) * 4, 64);
 }
@@ -158,7 +199,8 @@ static int64_t worker_bytes(const planar *p) {
 typedef struct frame {
   const planar *p;
   V input, scratch, offsets;
-  V n, group, o[2], x0, count; /* count: outputs of the piece */
+  V n, group, o[2], x0; /* of the first output */
+  V count, rows;        /* outputs of a row, rows */
 } frame;
 
 /* Columns [first, first + n) of a row of the input, if that exists at all. n: in whole vectors. */
@@ -225,24 +267,27 @@ static void part_row(cy_cg *cg, const planar *p, V to, V from) {
   cy_loop_end(cg, &l, NULL);
 }
 
-/* All rows that the piece reads: [tap of the outer axes][channel][phase][row]. */
+/* All rows that the piece reads: [tap of axis 0][line of axis 1][channel][phase][row]. */
 static void copy_rows(cy_cg *cg, const frame *f) {
   const planar *p = f->p;
   const cy_conv_desc *d = p->d;
   V at = cy_gepf(cg, f->input, cy_mul(cg, f->n, cy_size(cg, d->in_n))), exists = LLVMConstInt(cg->i1, 1, 0);
   at = cy_gepf(cg, at, cy_mul(cg, cy_mulc(cg, f->group, p->c), cy_size(cg, d->in_c)));
-  V tap = cy_i64(cg, 0), first = cy_addc(cg, cy_mulc(cg, f->x0, p->axis[2].step), p->axis[2].start);
+  V line = cy_i64(cg, 0), first = cy_addc(cg, cy_mulc(cg, f->x0, p->axis[2].step), p->axis[2].start);
+  V spare = cy_mulc(cg, cy_sub(cg, cy_i64(cg, p->rows), f->rows), p->axis[1].step);
+  V count[2] = {cy_i64(cg, p->axis[0].count), cy_sub(cg, cy_i64(cg, p->lines), spare)};
+  int64_t inc[2] = {p->axis[0].inc, p->line_inc};
   cy_loop l[3];
   for (int i = 0; i < 2; i++) {
     const cy_axis *a = &p->axis[i];
-    cy_loop_begin(cg, &l[i], cy_i64(cg, 0), cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);
-    V pos = cy_add(cg, cy_mulc(cg, f->o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, a->inc), a->start));
+    cy_loop_begin(cg, &l[i], cy_i64(cg, 0), count[i], cy_i64(cg, 1), NULL, 0);
+    V pos = cy_add(cg, cy_mulc(cg, f->o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, inc[i]), a->start));
     at = cy_gepf(cg, at, cy_mul(cg, pos, cy_size(cg, a->in_stride)));
     exists = LLVMBuildAnd(cg->b, exists, cy_icmp(cg, LLVMIntULT, pos, cy_size(cg, a->in)), "");
-    tap = cy_add(cg, cy_mulc(cg, tap, a->count), l[i].iv);
+    line = cy_add(cg, cy_mulc(cg, line, i ? p->lines : 1), l[i].iv);
   }
   cy_loop_begin(cg, &l[2], cy_i64(cg, 0), cy_i64(cg, p->c), cy_i64(cg, 1), NULL, 0);
-  V number = cy_add(cg, cy_mulc(cg, tap, p->c), l[2].iv),
+  V number = cy_add(cg, cy_mulc(cg, line, p->c), l[2].iv),
     row = cy_gepf(cg, at, cy_mul(cg, l[2].iv, cy_size(cg, d->in_c)));
   V kept = cy_gep(cg, f->scratch, cy_mulc(cg, number, p->channel * 4));
   V raw = p->phases > 1 ? cy_gepc(cg, f->scratch, kept_floats(p) * 4) : kept;
@@ -259,9 +304,10 @@ static void copy_rows(cy_cg *cg, const frame *f) {
 static V tap_offsets(cy_cg *cg, const planar *p) {
   const cy_axis *w = &p->axis[2];
   char name[160];
-  snprintf(name, sizeof name, "cyk_planar_%lld_%lld_%lld_%lld_%lld_%lld_%lld", (long long)outer_taps(p),
-           (long long)w->count, (long long)w->inc, (long long)p->phases, (long long)p->c, (long long)p->channel,
-           (long long)p->row);
+  int64_t line = p->c * p->channel, apart = p->axis[1].inc / p->line_inc * line;
+  snprintf(name, sizeof name, "cyk_planar_%lld_%lld_%lld_%lld_%lld_%lld_%lld_%lld", (long long)outer_taps(p),
+           (long long)p->axis[1].count, (long long)apart, (long long)(p->lines * line), (long long)w->count,
+           (long long)w->inc, (long long)p->phases, (long long)p->row);
   V made = cy_shared_find(cg, name);
   if (made)
     return made;
@@ -271,8 +317,9 @@ static V tap_offsets(cy_cg *cg, const planar *p) {
     cy_no_memory();
   order_taps(p->axis, order);
   for (int64_t i = 0; i < p->taps; i++) {
-    int64_t t = order[i], at = t % w->count * w->inc;
-    number[i] = cy_i64(cg, (t / w->count * p->c * p->channel + at % p->phases * p->row + at / p->phases) * 4);
+    int64_t t = order[i] / w->count, at = order[i] % w->count * w->inc;
+    int64_t first = t / p->axis[1].count * p->lines * line + t % p->axis[1].count * apart;
+    number[i] = cy_i64(cg, (first + at % p->phases * p->row + at / p->phases) * 4);
   }
   made = cy_shared_constant(cg, name, LLVMConstArray2(cg->i64, number, (uint64_t)p->taps));
   free(number);
@@ -335,7 +382,8 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
     idx[2 + i] = f->o[2 - outer + i];
 }
 
-static void emit_tiles(cy_cg *cg, const frame *f, V sums) {
+/* All outputs of a row of the task. */
+static void emit_row(cy_cg *cg, const frame *f, V kept, V sums) {
   const planar *p = f->p;
   int64_t panel = (int64_t)p->nv * cg->W, block = p->taps * p->c * p->mr * 4, out = cy_csize_known(p->axis[2].out);
   V weights = cy_gep(cg, cy_arg_ptr(cg, p->d->b_slot), cy_mulc(cg, f->group, cy_ceil(p->m, p->mr) * block));
@@ -347,13 +395,23 @@ static void emit_tiles(cy_cg *cg, const frame *f, V sums) {
     else
       cy_loop_begin(cg, j, cy_i64(cg, 0), f->count, cy_i64(cg, panel), NULL, 0);
   V row0 = cy_mulc(cg, i->iv, p->mr), rows = cy_imin(cg, cy_i64(cg, p->mr), cy_sub(cg, cy_i64(cg, p->m), row0));
-  V here = cy_gep(cg, weights, cy_mulc(cg, i->iv, block)), from = cy_gepf(cg, f->scratch, j->iv);
+  V here = cy_gep(cg, weights, cy_mulc(cg, i->iv, block)), from = cy_gepf(cg, kept, j->iv);
   emit_sums(cg, f, here, from, sums);
   V columns = cy_imin(cg, cy_i64(cg, panel), cy_sub(cg, f->count, j->iv));
   cy_epilogue_tile(cg, &p->d->epilogue, &index, sums, cy_i64(cg, panel * 4), rows, row0, columns,
                    cy_add(cg, f->x0, j->iv), out ? (unsigned)(out % cg->W) : cg->W);
   for (int k = 1; k >= 0; k--)
     cy_loop_end(cg, &l[k], NULL);
+}
+
+static void emit_rows(cy_cg *cg, const frame *f, V sums) {
+  const planar *p = f->p;
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, 1), NULL, 0);
+  frame row = *f;
+  row.o[1] = cy_add(cg, f->o[1], r.iv);
+  emit_row(cg, &row, cy_gepf(cg, f->scratch, cy_mulc(cg, r.iv, p->axis[1].step * p->c * p->channel)), sums);
+  cy_loop_end(cg, &r, NULL);
 }
 
 static V next_digit(cy_cg *cg, V *number, V base) {
@@ -375,13 +433,14 @@ void cy_planar_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   V number = t.iv;
   f.x0 = cy_mulc(cg, next_digit(cg, &number, pieces(cg, &p)), p.piece);
-  f.o[1] = next_digit(cg, &number, cy_size(cg, p.axis[1].out));
+  f.o[1] = cy_mulc(cg, next_digit(cg, &number, row_blocks(cg, &p)), p.rows);
   f.o[0] = next_digit(cg, &number, cy_size(cg, p.axis[0].out));
   f.group = next_digit(cg, &number, cy_i64(cg, p.groups));
   f.n = number;
   f.count = cy_imin(cg, cy_i64(cg, p.piece), cy_sub(cg, cy_size(cg, p.axis[2].out), f.x0));
+  f.rows = cy_imin(cg, cy_i64(cg, p.rows), cy_sub(cg, cy_size(cg, p.axis[1].out), f.o[1]));
   copy_rows(cg, &f);
-  emit_tiles(cg, &f, sums);
+  emit_rows(cg, &f, sums);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
   cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &p));
@@ -389,8 +448,12 @@ void cy_planar_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
 
 /* ---- the choice ---- */
 
-/* Measured on Sapphire Rapids: to copy a vector and a row, also in phases; to hand a vector of sums on. */
-static const double COPIED = 2, PARTED = 3, ROW = 80, HANDED_ON = 6;
+/* Cycles to copy a vector, also in phases, and a row; more for each row that is copied, shared by a task's rows: loads of
+ * what was only just stored, at other places, wait for it. To hand a vector of sums on. Measured on Zen 4. */
+static const double COPIED = 2, PARTED = 3, ROW = 5, STALLED = 75, HANDED_ON = 6;
+/* To hand on a tile's row; what sums take, times step_cycles. Measured on Sapphire Rapids, and with both widths on Zen 4. */
+static double tile_row(const cy_cg *cg) { return cg->avx512 && cg->fmas > 1 ? 80 : 20; }
+static double slowed(const cy_cg *cg) { return cg->fmas == 1 ? 1.05 : cg->avx512 ? 1.3 : 1.15; }
 /* Weights are read again for every piece; a cycle brings so many bytes of those that stay in the cache. */
 static const double CACHED_BYTES = 32;
 
@@ -404,7 +467,8 @@ double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *d) {
   double bytes = k * (double)p.m * 4;
   double weights = n * bytes / (bytes * 4 < (double)cg->l2_bytes ? CACHED_BYTES : CY_BYTES_PER_CYCLE);
   double parting = p.phases == 1 ? COPIED : parts_in_vectors(p.phases) ? COPIED + PARTED : COPIED + 2.0 * cg->W;
-  double copies = n * (double)(p.c * outer_taps(&p)) * (ROW + (double)(p.row * p.phases) / cg->W * parting);
-  double outputs = (double)p.m * width / cg->W * HANDED_ON + n * (double)cy_ceil(p.m, p.mr) * ROW;
-  return outer * ((sums > weights ? sums : weights) * 1.3 + copies + outputs);
+  double kept = (double)(p.axis[0].count * p.lines * p.c) / (double)p.rows;
+  double copies = n * kept * (ROW + STALLED / (double)p.rows + (double)(p.row * p.phases) / cg->W * parting);
+  double outputs = (double)p.m * width / cg->W * HANDED_ON + n * (double)cy_ceil(p.m, p.mr) * tile_row(cg);
+  return outer * ((sums > weights ? sums : weights) * slowed(cg) + copies + outputs);
 }

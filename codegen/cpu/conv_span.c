@@ -88,7 +88,7 @@ static cy_span across_or(const cy_cg *cg, const cy_conv_desc *d, cy_span span, d
   cy_across across = cy_across_choose(cg, d, outputs, taps, &most);
   if (!across.lanes || cy_across_weights(&across, d, cy_conv_taps(d)) >= CY_MANY_WEIGHTS || most * ACROSS_GAIN >= least)
     return span;
-  return (cy_span){.along = {1, 1, 1}, .count = 1, .across = across};
+  return (cy_span){.along = {1, 1, 1}, .count = 1, .across = across, .products = most};
 }
 
 cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *d) {
@@ -106,8 +106,8 @@ cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *d) {
         if (s.count == 1 || s.count > most || products(d, &s) >= least ||
             window_taps(d, &s) * d->cin * cg->W * 4 >= CY_MANY_WEIGHTS)
           continue;
-        least = products(d, &s);
         best = s;
+        best.products = least = products(d, &s);
       }
   return across_or(cg, d, best, best.count > 1 ? least : plain);
 }

@@ -187,10 +187,7 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
            outputs * (r->float_depthwise + r->float_depthwise_input * strides) * wide;
   if (f == BYTES && d.transposed)
     return dealt_cycles(cg, &d);
-  if (d.transposed)
-    return cy_plain_cycles(cg, outputs / strides * taps * (double)(d.cin / d.groups)) * r->plain +
-           outputs * r->float_output * wide;
-  if (f == FLOATS)
+  if (f == FLOATS || d.transposed)
     return cy_conv_cost(cg, &d) * (algorithm == CY_CONV_WINOGRAD ? r->winograd : r->plain) +
            outputs * r->float_output * wide;
   if (f == BYTES && cy_dot_bands_possible(cg, &integers))

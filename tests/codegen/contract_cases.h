@@ -337,6 +337,10 @@ static const conv_case conv_cases[] = {
     {PLANAR, 2, 0, 2, D2(13, 45), S2(3), D2(1, 2), D2(2, 1), S2(1), D2(1, 2), 1, 3, 18, 0, 0},
     {PLANAR, 2, 0, 1, D2(9, 30), D2(1, 3), S2(1), D2(1, 20), D2(0, 20), D2(0, 20), 2, 8, 6, 1, 0},
     {PLANAR, 3, 0, 1, D3(4, 5, 17), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 2, 9, 1, 0},
+    /* .. whose tasks have several rows, the last ones fewer, with rows between them that no tap reads */
+    {PLANAR, 2, 0, 2, D2(37, 40), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 2, 2, 1, 0},
+    {PLANAR, 3, 0, 1, D3(4, 37, 20), S3(3), D3(1, 2, 2), D3(2, 1, 3), S3(2), S3(2), 1, 2, 2, 1, 0},
+    {PLANAR, 3, 0, 1, D3(3, 41, 12), D3(2, 2, 3), D3(2, 3, 1), D3(1, 5, 1), D3(0, 4, 1), D3(1, 0, 1), 2, 4, 6, 0, 0},
 };
 
 /* What cy_conv_choose must say. Where sizes are known only at run time, tiles of pictures that dilation cuts finely are
