@@ -84,6 +84,7 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *desc, double unknown_pixels);
 cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *desc);
 bool cy_winograd_possible(const cy_conv_desc *desc);
+bool cy_winograd_pairs(const cy_cg *cg, const cy_conv_desc *desc); /* of planes: F(2x4x4,3x3x3) */
 /* One axis of the filter transform: 3 values to 6. */
 void cy_winograd_filter(cy_cg *cg, const LLVMValueRef g[3], LLVMValueRef out[6]);
 

@@ -151,8 +151,8 @@ bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   cy_dtype a = cy_kernel_arg_dtype(k, c->a), b = cy_kernel_arg_dtype(k, c->b);
   if (c->b_bits)
     return blocks_supported(m, k, c, a, b);
-  bool floats = a == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
-                (b == CY_F32 || half_supported(m, k, c, b));
+  bool floats =
+      a == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 && (b == CY_F32 || half_supported(m, k, c, b));
   if (!floats && !bf16_supported(m, k, c, a, b) && !dot_supported(k, c, a, b))
     return false;
   if (c->kind == CY_CONTRACT_ATTENTION)
@@ -472,7 +472,8 @@ uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int
   pack_form *mine = CY_NEW(arena, pack_form);
   *mine = f->pack;
   mine->w_offset = offset;
-  return cy_program_add_constant(p, v, (uint64_t)mine->bytes, pack_key(arena, mine), write_packed, mine, piece_count(mine));
+  return cy_program_add_constant(p, v, (uint64_t)mine->bytes, pack_key(arena, mine), write_packed, mine,
+                                 piece_count(mine));
 }
 
 /* ---- preparing ---- */
@@ -488,16 +489,16 @@ static const char *gemm_algorithm(const cy_cg *cg, const cy_gemm_desc *d) {
   return cy_gemm_strassen(cg, d) ? "gemm strassen" : d->b_packed ? "gemm packed" : "gemm";
 }
 
-static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
+static const char *conv_algorithm(const cy_cg *cg, cy_conv_algo algo, const cy_conv_desc *d) {
   switch (algo) {
   case CY_CONV_WINOGRAD:
-    return "conv winograd f4x3";
+    return cy_winograd_pairs(cg, d) ? "conv winograd f2x4x4" : "conv winograd f4x3";
   case CY_CONV_DEPTHWISE:
     return "conv depthwise";
   case CY_CONV_PLANAR:
     return "conv planar";
   default:
-    return transposed ? "conv transposed" : "conv direct";
+    return d->transposed ? "conv transposed" : "conv direct";
   }
 }
 
@@ -568,7 +569,8 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
     name = gemm_algorithm(cg, &d);
   } else {
     conv_pack_form(cg, plan, arena, f);
-    name = conv_algorithm(f->algo, kind == CY_CONTRACT_CONV_TRANSPOSE);
+    cy_conv_desc d = conv_desc(plan);
+    name = conv_algorithm(cg, f->algo, &d);
   }
   return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, cy_weights_suffix(weights) + 1);
 }

@@ -1,5 +1,6 @@
 /* winograd.c - 3x3 convolution of stride 1, any dilation, by F(4x4,3x3): 36 products per 16 outputs and channel instead
- * of 144. Of three axes, the last two: what each tap of the first reads counts as channels of its own.
+ * of 144. Of three axes, the last two: what each tap of the first reads counts as channels of its own, unless tiles are
+ * pairs of planes.
  *
  * Comes in: a cy_conv_desc with cy_winograd_possible. Goes out: a phase whose tasks are (block of tiles, block of
  * panels).
@@ -14,6 +15,9 @@
  * from memory would take longer than making them. Blocks of tiles run across rows and images. A patch reads through 36
  * addresses, those outside the picture pointing at zeros, so borders need no copy. Points lie 64 bytes more than a
  * round number apart: else 36 streams would fall into the same cache set.
+ * Pairs of planes: of three axes with three taps each, F(2,3) along the first one. V and U have four slices, which are
+ * sums and differences of two planes and of three taps; M has four, too, and a plane of outputs is made of three of these:
+ * 144 products for 32 outputs instead of 864. So two planes are transformed for each plane of outputs instead of three.
  * Where tiles are few and registers many, points of filters are not even stored: winograd_rows.c.
  * Where only running tells the size of the picture, a few outputs (up to FEW, of a deep layer that sees a small image)
  * would pay for the points of all filters, and are computed plainly instead, block of channels by block, tap by tap.
@@ -47,10 +51,13 @@ static V tiles_along(cy_cg *cg, const wino *w, int axis) {
   V pictures = cy_imin(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, w->axis[axis].inc));
   return cy_mul(cg, picture_tiles(cg, w, axis), pictures);
 }
+static V planes_along(cy_cg *cg, const wino *w) {
+  return cy_ceil_div(cg, cy_size(cg, w->d->out[0]), cy_i64(cg, tile_planes(w)));
+}
 static V tile_count(cy_cg *cg, const wino *w) {
   V images = cy_size(cg, w->d->batch);
   if (is_deep(w->d))
-    images = cy_mul(cg, images, cy_size(cg, w->d->out[0]));
+    images = cy_mul(cg, images, planes_along(cg, w));
   return cy_mul(cg, images, cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
 }
 
@@ -76,11 +83,13 @@ static int spot_numbers(const wino *w) { return is_deep(w->d) ? SPOT : SPOT - 1;
 static int64_t v_floats(const wino *w) { return w->v_tiles * w->cb + 16; }
 static int64_t u_floats(const wino *w) { return w->rows ? 0 : w->nr * w->cb + 16; }
 static int64_t m_floats(const wino *w) { return w->tiles * w->nr + 16; }
-static int64_t v_blocks(const wino *w) { return cy_ceil(w->c, w->cb); }
+static int64_t v_blocks(const wino *w) { return cy_ceil(v_channels(w), w->cb); }
+static int64_t m_bytes(const wino *w) { return sum_slices(w) * POINTS * m_floats(w) * 4; }
 static int64_t v_bytes(const wino *w) { return POINTS * v_blocks(w) * v_floats(w) * 4; }
+static int64_t u_slices(const wino *w) { return w->filters_once ? sum_slices(w) : 1; } /* kept at a time */
 static int64_t worker_bytes(const wino *w) {
   int64_t spots = w->tiles * (int64_t)sizeof(int64_t) * spot_numbers(w);
-  return ((w->shared ? 0 : v_bytes(w)) + POINTS * (u_floats(w) + m_floats(w)) * 4 + spots) / 64 * 64 + 64;
+  return ((w->shared ? 0 : v_bytes(w)) + u_slices(w) * POINTS * u_floats(w) * 4 + m_bytes(w) + spots) / 64 * 64 + 64;
 }
 
 /* ---- transforms ---- */
@@ -149,12 +158,11 @@ static V tile_start(cy_cg *cg, const wino *w, int axis, V t) {
   return cy_add(cg, cy_div(cg, t, each), cy_mulc(cg, cy_mod(cg, t, each), 4 * dilation));
 }
 
-/* Of three axes, what was counted as images are planes of them. */
-static void spot_deepen(cy_cg *cg, const wino *w, spot *s) {
+/* Of three axes, what was counted as images are planes of them, or so many at a time. */
+static void spot_deepen(cy_cg *cg, const wino *w, spot *s, V planes, int64_t each) {
   if (!is_deep(w->d))
     return;
-  V planes = cy_size(cg, w->d->out[0]);
-  s->od = cy_mod(cg, s->n, planes);
+  s->od = cy_mulc(cg, cy_mod(cg, s->n, planes), each);
   s->n = cy_div(cg, s->n, planes);
 }
 
@@ -162,7 +170,7 @@ static spot emit_spot(cy_cg *cg, const wino *w, V tile) {
   V tw = tiles_along(cg, w, 2), th = tiles_along(cg, w, 1), row = cy_div(cg, tile, tw);
   spot s = {cy_div(cg, row, th), tile_start(cg, w, 1, cy_mod(cg, row, th)), tile_start(cg, w, 2, cy_mod(cg, tile, tw)),
             NULL};
-  spot_deepen(cg, w, &s);
+  spot_deepen(cg, w, &s, is_deep(w->d) ? planes_along(cg, w) : NULL, tile_planes(w));
   return s;
 }
 
@@ -206,11 +214,27 @@ static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V tap, int s
   }
 }
 
-/* Six values each in some lines of memory: bytes from line to line, and from value to value. */
+/* Six values each in some lines of memory: bytes from line to line, and from value to value. Where there is a sign, what
+ * lies at other places, one or two, is added, times the sign, a vector. */
 typedef struct lines {
   V at;
   int64_t apart, step;
+  V sign, other[2];
 } lines;
+
+static lines plain_lines(V at, int64_t apart, int64_t step) { return (lines){.at = at, .apart = apart, .step = step}; }
+
+static V load_value(cy_cg *cg, LLVMTypeRef type, const lines *in, V line, int i) {
+  V from = cy_mulc(cg, line, in->apart), v = cy_load(cg, type, cy_gepc(cg, cy_gep(cg, in->at, from), i * in->step), 4);
+  if (!in->sign)
+    return v;
+  V sum = NULL;
+  for (int k = 0; k < 2 && in->other[k]; k++) {
+    V o = cy_load(cg, type, cy_gepc(cg, cy_gep(cg, in->other[k], from), i * in->step), 4);
+    sum = sum ? fadd(cg, sum, o) : o;
+  }
+  return cy_fma(cg, in->sign, sum, v);
+}
 
 /* Along one axis, `count` lines become lines of `results`; what lies `ahead` bytes behind these, if not 0, is prefetched,
  * to be written later. Such passes are loops, since 36 values do not fit the registers anyway: less code, compiled
@@ -220,9 +244,9 @@ static void emit_pass(cy_cg *cg, LLVMTypeRef type, int count, lines in,
   cy_loop l;
   V d[6], r[6];
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, count), cy_i64(cg, 1), NULL, 0);
-  V from = cy_gep(cg, in.at, cy_mulc(cg, l.iv, in.apart)), to = cy_gep(cg, out.at, cy_mulc(cg, l.iv, out.apart));
+  V to = cy_gep(cg, out.at, cy_mulc(cg, l.iv, out.apart));
   for (int i = 0; i < 6; i++)
-    d[i] = cy_load(cg, type, cy_gepc(cg, from, i * in.step), 4);
+    d[i] = load_value(cg, type, &in, l.iv, i);
   transform(cg, d, r);
   for (int i = 0; i < results; i++) {
     V at = cy_gepc(cg, to, i * out.step);
@@ -233,10 +257,9 @@ static void emit_pass(cy_cg *cg, LLVMTypeRef type, int count, lines in,
   cy_loop_end(cg, &l, NULL);
 }
 
-/* A vector of channels of a patch, whose addresses are in `table`. half: 36 vectors. */
-static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V half, V out) {
-  LLVMTypeRef type = cy_vecf(cg, lanes);
-  int64_t vector = cg->W * 4, point = v_floats(w) * 4;
+/* The columns of a patch, whose addresses are in `table`, a vector of channels. half: 36 vectors. */
+static void emit_columns(cy_cg *cg, const wino *w, V table, V c, LLVMTypeRef type, V half) {
+  int64_t vector = cg->W * 4;
   cy_loop x;
   int ix = row_axis(w->d) + 1;
   V d[6], r[6], right = cy_mulc(cg, cy_size(cg, w->d->in_s[ix]), 4 * w->d->dilation[ix] * 4);
@@ -253,8 +276,49 @@ static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V
   for (int i = 0; i < 6; i++)
     cy_store(cg, r[i], cy_gepc(cg, to, i * 6 * vector), 4);
   cy_loop_end(cg, &x, NULL);
-  emit_pass(cg, type, 6, (lines){half, 6 * vector, vector}, transform_in, 6, (lines){out, 6 * point, point},
-            cg->avx512 ? POINTS_AHEAD : 0);
+}
+
+/* The rows of a patch whose columns are transformed, to V. */
+static void emit_rows_in(cy_cg *cg, const wino *w, LLVMTypeRef type, lines half, V out) {
+  int64_t point = v_floats(w) * 4;
+  emit_pass(cg, type, 6, half, transform_in, 6, plain_lines(out, 6 * point, point), cg->avx512 ? POINTS_AHEAD : 0);
+}
+
+/* F(2,3) along the first axis: slices of V are planes 0 - 2, 1 + 2, 2 - 1 and 1 - 3. */
+static V pair_plane(cy_cg *cg, V slice, const int of[4]) {
+  V v = cy_i64(cg, of[0]);
+  for (int i = 1; i < 4; i++)
+    v = cy_select(cg, cy_icmp(cg, LLVMIntEQ, slice, cy_i64(cg, i)), cy_i64(cg, of[i]), v);
+  return v;
+}
+
+/* All slices of V, a vector of channels: the columns of each plane are transformed once. half: 36 vectors of each. */
+static void emit_slices(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V half, V out) {
+  int64_t vector = cg->W * 4, plane = POINTS * vector, slice = POINTS * (w->slice / w->cb) * v_floats(w) * 4;
+  cy_loop p, s;
+  cy_loop_begin(cg, &p, cy_i64(cg, 0), cy_i64(cg, 4), cy_i64(cg, 1), NULL, 0);
+  V at = cy_gep(cg, table, cy_mulc(cg, p.iv, POINTS * 8)), to = cy_gep(cg, half, cy_mulc(cg, p.iv, plane));
+  emit_columns(cg, w, at, c, cy_vecf(cg, lanes), to);
+  cy_loop_end(cg, &p, NULL);
+  cy_loop_begin(cg, &s, cy_i64(cg, 0), cy_i64(cg, 4), cy_i64(cg, 1), NULL, 0);
+  lines of =
+      plain_lines(cy_gep(cg, half, cy_mulc(cg, pair_plane(cg, s.iv, (int[]){0, 1, 2, 1}), plane)), 6 * vector, vector);
+  V plus = cy_icmp(cg, LLVMIntEQ, s.iv, cy_i64(cg, 1));
+  of.sign = cy_select(cg, plus, cy_splatf(cg, 1, lanes), cy_splatf(cg, -1, lanes));
+  of.other[0] = cy_gep(cg, half, cy_mulc(cg, pair_plane(cg, s.iv, (int[]){2, 2, 1, 3}), plane));
+  emit_rows_in(cg, w, cy_vecf(cg, lanes), of, cy_gep(cg, out, cy_mulc(cg, s.iv, slice)));
+  cy_loop_end(cg, &s, NULL);
+}
+
+/* A vector of channels of a tile, of one tap in depth or of pairs of planes. */
+static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V half, V out) {
+  if (w->pairs) {
+    emit_slices(cg, w, table, c, lanes, half, out);
+    return;
+  }
+  int64_t vector = cg->W * 4;
+  emit_columns(cg, w, table, c, cy_vecf(cg, lanes), half);
+  emit_rows_in(cg, w, cy_vecf(cg, lanes), plain_lines(half, 6 * vector, vector), out);
 }
 
 /* Where channel c of tile t stands in V. */
@@ -263,7 +327,7 @@ static V v_at(cy_cg *cg, const wino *w, V points, V t, V c) {
   return cy_gepf(cg, points, cy_add(cg, cy_add(cg, block, cy_mul(cg, t, cb)), cy_mod(cg, c, cb)));
 }
 
-/* What one tap in depth of tile t reads, its addresses in `table`. */
+/* What tile t reads, of one tap in depth or of pairs of planes, its addresses in `table`. */
 static void emit_patches(cy_cg *cg, const wino *w, V table, V t, V tap, V half, V points) {
   cy_loop c;
   int64_t cin = w->d->cin, whole = cin / cg->W * cg->W;
@@ -279,25 +343,33 @@ static void emit_patches(cy_cg *cg, const wino *w, V table, V t, V tap, V half, 
 }
 
 static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
-  V table = cy_alloca(cg, POINTS * 8), half = cy_alloca(cg, POINTS * cg->W * 4);
-  cy_loop t, tap = {.iv = cy_i64(cg, 0)};
+  int64_t patches = w->pairs ? 4 : 1; /* at a time */
+  V table = cy_alloca(cg, patches * POINTS * 8), half = cy_alloca(cg, patches * POINTS * cg->W * 4);
+  cy_loop t, p;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
-  if (w->depth > 1)
-    cy_loop_begin(cg, &tap, cy_i64(cg, 0), cy_i64(cg, w->depth), cy_i64(cg, 1), NULL, 0);
-  emit_addresses(cg, w, &s, tap.iv, 6, table, 8);
-  emit_patches(cg, w, table, t.iv, tap.iv, half, points);
-  if (w->depth > 1)
-    cy_loop_end(cg, &tap, NULL);
+  cy_loop_begin(cg, &p, cy_i64(cg, 0), cy_i64(cg, w->slices), cy_i64(cg, 1), NULL, 0);
+  if (w->pairs) {
+    emit_addresses(cg, w, &s, p.iv, 6, cy_gep(cg, table, cy_mulc(cg, p.iv, POINTS * 8)), 8);
+  } else {
+    emit_addresses(cg, w, &s, p.iv, 6, table, 8);
+    emit_patches(cg, w, table, t.iv, p.iv, half, points);
+  }
+  cy_loop_end(cg, &p, NULL);
+  if (w->pairs)
+    emit_patches(cg, w, table, t.iv, cy_i64(cg, 0), half, points);
   cy_loop_end(cg, &t, NULL);
 }
 
-static void emit_unpatch(cy_cg *cg, const wino *w, V in, V half, V out) {
+/* sign: of pairs of planes, a vector: 1 for the first plane, whose slices of M begin at `in`, -1 for the second one. */
+static void emit_unpatch(cy_cg *cg, const wino *w, V in, V sign, V half, V out) {
   int64_t vector = cg->W * 4, point = m_floats(w) * 4, row = w->nr * 4;
-  emit_pass(cg, cg->vf, 6, (lines){in, point, 6 * point}, transform_out, 4, (lines){half, vector, 6 * vector}, 0);
+  V second = sign ? cy_gepc(cg, in, POINTS * point) : NULL, third = sign ? cy_gepc(cg, in, 2 * POINTS * point) : NULL;
+  emit_pass(cg, cg->vf, 6, (lines){in, point, 6 * point, sign, {second, third}}, transform_out, 4,
+            plain_lines(half, vector, 6 * vector), 0);
   bool scaled = w->rows && w->d->weights != CY_WEIGHTS_F32;
-  emit_pass(cg, cg->vf, 4, (lines){half, 6 * vector, vector}, scaled ? transform_out_scaled : transform_out, 4,
-            (lines){out, 4 * row, row}, 0);
+  emit_pass(cg, cg->vf, 4, plain_lines(half, 6 * vector, vector), scaled ? transform_out_scaled : transform_out, 4,
+            plain_lines(out, 4 * row, row), 0);
 }
 
 typedef struct output_row {
@@ -337,16 +409,32 @@ static output_row output_row_of(cy_cg *cg, const wino *w, V s[SPOT], V y) {
   return (output_row){s[0], s[5], cy_add(cg, s[1], cy_mulc(cg, y, dilation[0])), s[2], dilation[1]};
 }
 
+/* A loop over the planes of a tile, whose place s becomes that of the plane; ended by cy_loop_end if there are several. */
+static void begin_planes(cy_cg *cg, const wino *w, V s[SPOT], cy_loop *l) {
+  l->iv = cy_i64(cg, 0);
+  if (!w->pairs)
+    return;
+  V left = cy_sub(cg, cy_size(cg, w->d->out[0]), s[5]);
+  cy_loop_begin(cg, l, cy_i64(cg, 0), cy_imin(cg, left, cy_i64(cg, 2)), cy_i64(cg, 1), NULL, 0);
+  s[5] = cy_add(cg, s[5], l->iv);
+}
+
 /* One tile, all columns of the panel that begins at output channel col0. */
 static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V half, V buffer) {
   const cy_conv_desc *d = w->d;
-  V cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0)), s[SPOT] = {0};
-  cy_loop j, y;
+  V cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0)), s[SPOT] = {0}, sign = NULL;
+  cy_loop plane, j, y;
+  load_spot(cg, w, table, s);
+  begin_planes(cg, w, s, &plane);
+  if (w->pairs) {
+    V first = cy_icmp(cg, LLVMIntEQ, plane.iv, cy_i64(cg, 0));
+    sign = cy_splat(cg, cy_select(cg, first, LLVMConstReal(cg->f32, 1), LLVMConstReal(cg->f32, -1)), cg->W);
+    m = cy_gep(cg, m, cy_mulc(cg, plane.iv, POINTS * m_floats(w) * 4));
+  }
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, cy_i64(cg, cg->W), NULL, 0);
   V to = cy_gepf(cg, buffer, j.iv);
-  emit_unpatch(cg, w, cy_gepf(cg, m, j.iv), half, to);
+  emit_unpatch(cg, w, cy_gepf(cg, m, j.iv), sign, half, to);
   cy_loop_end(cg, &j, NULL);
-  load_spot(cg, w, table, s);
   cy_loop_begin(cg, &y, cy_i64(cg, 0), s[3], cy_i64(cg, 1), NULL, 0);
   output_row at = output_row_of(cg, w, s, y.iv);
   cy_rows rows = {row_index, &at, 1 + (unsigned)d->n_spatial};
@@ -354,6 +442,8 @@ static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V h
   cy_epilogue_tile(cg, &d->epilogue, &rows, from, cy_i64(cg, w->nr * 4), s[4], cy_i64(cg, 0), cols, col0,
                    (unsigned)(d->cout % cg->W));
   cy_loop_end(cg, &y, NULL);
+  if (w->pairs)
+    cy_loop_end(cg, &plane, NULL);
 }
 
 /* What the epilogue will read and write of a tile, in the panel that begins at output channel col0: most outputs are
@@ -361,8 +451,9 @@ static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V h
 static void emit_output_ahead(cy_cg *cg, const wino *w, V table, V col0) {
   const cy_conv_desc *d = w->d;
   V s[SPOT] = {0}, idx[SPOT];
-  cy_loop y, x;
+  cy_loop plane, y, x;
   load_spot(cg, w, table, s);
+  begin_planes(cg, w, s, &plane);
   cy_loop_begin(cg, &y, cy_i64(cg, 0), s[3], cy_i64(cg, 1), NULL, 0);
   output_row at = output_row_of(cg, w, s, y.iv);
   cy_loop_begin(cg, &x, cy_i64(cg, 0), s[4], cy_i64(cg, 1), NULL, 0);
@@ -373,6 +464,8 @@ static void emit_output_ahead(cy_cg *cg, const wino *w, V table, V col0) {
   }
   cy_loop_end(cg, &x, NULL);
   cy_loop_end(cg, &y, NULL);
+  if (w->pairs)
+    cy_loop_end(cg, &plane, NULL);
 }
 
 /* Only with AVX-512 is the rest so fast that it pays to ask for a tile's outputs while the one before is transformed. */
@@ -399,15 +492,31 @@ typedef struct task {
   V tab;            /* entries of rows for the micro-kernels */
 } task;
 
-/* A vector of columns: 9 taps, each `apart` bytes behind the one before, to 36 points. */
-static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, V to) {
-  V g[TAPS], half[3][6], row[6];
+/* Bytes from a tap in depth of a filter to the next one. */
+static int64_t depth_bytes(const wino *w) { return w->d->cin * TAPS * w->nr * cy_weight_bytes(w->d->weights); }
+
+/* A tap of a filter, a vector of columns; where there are factors, vectors, of three taps in depth. */
+static V load_tap(cy_cg *cg, const wino *w, V from, const V *factor) {
   cy_weights weights = w->d->weights;
-  for (int t = 0; t < TAPS; t++) {
-    g[t] = cy_weights_load(cg, weights, cy_gep(cg, from, cy_mulc(cg, apart, t)));
-    if (weights != CY_WEIGHTS_F32)
-      g[t] = LLVMBuildFMul(cg->b, g[t], cy_splatf(cg, FILTER_SCALE, cg->W), "");
-  }
+  V g = cy_weights_load(cg, weights, from);
+  if (!factor)
+    return weights == CY_WEIGHTS_F32 ? g : LLVMBuildFMul(cg->b, g, cy_splatf(cg, FILTER_SCALE, cg->W), "");
+  g = LLVMBuildFMul(cg->b, g, factor[0], "");
+  for (int k = 1; k < 3; k++)
+    g = cy_fma(cg, cy_weights_load(cg, weights, cy_gepc(cg, from, k * depth_bytes(w))), factor[k], g);
+  return g;
+}
+
+/* Where U of a slice lies. */
+static V u_of(cy_cg *cg, const task *t, V slice) {
+  return t->w->filters_once ? cy_gep(cg, t->u, cy_mulc(cg, slice, POINTS * u_floats(t->w) * 4)) : t->u;
+}
+
+/* A vector of columns: 9 taps, each `apart` bytes behind the one before, to 36 points. */
+static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, const V *factor, V to) {
+  V g[TAPS], half[3][6], row[6];
+  for (int t = 0; t < TAPS; t++)
+    g[t] = load_tap(cg, w, cy_gep(cg, from, cy_mulc(cg, apart, t)), factor);
   for (int x = 0; x < 3; x++)
     cy_winograd_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
   for (int y = 0; y < 6; y++) {
@@ -433,10 +542,27 @@ static V tap_channels(cy_cg *cg, const wino *w, V c) {
   return cy_imin(cg, cy_i64(cg, CY_TAP_CHANNELS), cy_sub(cg, cy_i64(cg, w->c), c));
 }
 
-/* U of channels [c0, c0 + n) of panel q. */
-static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
+/* A slice of U of pairs of planes: of the first or the last tap in depth, or of half the sum of all, or with the middle
+ * one subtracted. */
+static void emit_pair_filter(cy_cg *cg, const wino *w, V slice, V from, V apart, V to) {
+  V first = cy_icmp(cg, LLVMIntEQ, slice, cy_i64(cg, 0)), last = cy_icmp(cg, LLVMIntEQ, slice, cy_i64(cg, 3));
+  cy_if one;
+  cy_if_begin(cg, &one, LLVMBuildOr(cg->b, first, last, ""));
+  V tap = cy_select(cg, last, cy_i64(cg, 2 * depth_bytes(w)), cy_i64(cg, 0));
+  emit_filter(cg, w, cy_gep(cg, from, tap), apart, NULL, to);
+  cy_if_else(cg, &one);
+  double half = w->d->weights == CY_WEIGHTS_F32 ? 0.5 : 0.5 * FILTER_SCALE;
+  V ends = cy_splatf(cg, half, cg->W), plus = cy_icmp(cg, LLVMIntEQ, slice, cy_i64(cg, 1));
+  V middle = cy_select(cg, plus, ends, cy_splatf(cg, -half, cg->W));
+  emit_filter(cg, w, from, apart, (V[3]){ends, middle, ends}, to);
+  cy_if_end(cg, &one);
+}
+
+/* U of channels [c0, c0 + n) of panel q, of a slice. */
+static void emit_filters(cy_cg *cg, const task *t, V q, V slice, V c0, V n) {
   const wino *w = t->w;
   int64_t bytes = cy_weight_bytes(w->d->weights), row = w->nr * bytes;
+  V u = u_of(cg, t, slice);
   cy_loop i, j;
   V panel = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, q, w->c * TAPS * row));
   cy_loop_begin(cg, &i, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
@@ -449,19 +575,25 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
   }
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cy_i64(cg, w->nr), cy_i64(cg, cg->W), NULL, 0);
   V at = cy_gep(cg, filters, cy_mulc(cg, j.iv, bytes));
-  emit_filter(cg, w, at, apart, cy_gepf(cg, t->u, cy_add(cg, cy_mulc(cg, i.iv, w->nr), j.iv)));
+  V to = cy_gepf(cg, u, cy_add(cg, cy_mulc(cg, i.iv, w->nr), j.iv));
+  if (w->pairs)
+    emit_pair_filter(cg, w, slice, at, apart, to);
+  else
+    emit_filter(cg, w, at, apart, NULL, to);
   cy_loop_end(cg, &j, NULL);
   cy_loop_end(cg, &i, NULL);
 }
 
-/* M += V * U over channels [c0, c0 + n). V of all tiles is larger than the second-level cache and its rows are short,
+/* M += V * U over channels [c0, c0 + n) of a slice. V of all tiles is larger than the second-level cache and its rows are short,
  * so each point's are prefetched while those of the point before are multiplied; with AVX-512, also M, which comes from
  * the second level. */
-static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
+static void emit_products(cy_cg *cg, const task *t, V slice, V c0, V n) {
   const wino *w = t->w;
   cy_loop e;
   int64_t total;
-  V block = cy_mulc(cg, cy_div(cg, c0, cy_i64(cg, w->cb)), POINTS * v_floats(w) * 4), v = cy_gep(cg, t->v, block);
+  V number = cy_add(cg, cy_mulc(cg, slice, w->slice / w->cb), cy_div(cg, c0, cy_i64(cg, w->cb)));
+  V v = cy_gep(cg, t->v, cy_mulc(cg, number, POINTS * v_floats(w) * 4)), u = u_of(cg, t, slice);
+  V m = cy_gep(cg, t->m, cy_mulc(cg, slice, POINTS * m_floats(w) * 4));
   cy_loop_begin(cg, &e, cy_i64(cg, 0), cy_i64(cg, POINTS), cy_i64(cg, 1), NULL, 0);
   V a = cy_gep(cg, v, cy_mulc(cg, e.iv, v_floats(w) * 4));
   cy_product p = {.tile = w->tile,
@@ -469,9 +601,9 @@ static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
                   .tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles),
                   .a = a,
                   .ahead = cy_gepc(cg, a, v_floats(w) * 4),
-                  .b = cy_gep(cg, t->u, cy_mulc(cg, e.iv, u_floats(w) * 4)),
-                  .c = cy_gep(cg, t->m, cy_mulc(cg, e.iv, m_floats(w) * 4)),
-                  .ahead_sums = cy_gep(cg, t->m, cy_mulc(cg, cy_addc(cg, e.iv, 1), m_floats(w) * 4)),
+                  .b = cy_gep(cg, u, cy_mulc(cg, e.iv, u_floats(w) * 4)),
+                  .c = cy_gep(cg, m, cy_mulc(cg, e.iv, m_floats(w) * 4)),
+                  .ahead_sums = cy_gep(cg, m, cy_mulc(cg, cy_addc(cg, e.iv, 1), m_floats(w) * 4)),
                   .tab = t->tab,
                   .row_bytes = w->cb * 4,
                   .ldc = w->nr * 4,
@@ -503,17 +635,20 @@ static void emit_rows(cy_cg *cg, const task *t, V q, V c0, V n) {
 /* M of panel q, over all channels. */
 static void emit_sums(cy_cg *cg, const task *t, V q) {
   const wino *w = t->w;
-  cy_loop c;
-  cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, w->c), cy_i64(cg, w->cb), NULL, 0);
-  V n = cy_imin(cg, cy_i64(cg, w->cb), cy_sub(cg, cy_i64(cg, w->c), c.iv));
+  int64_t channels = w->pairs ? w->d->cin : w->c;
+  cy_loop slice, c;
+  cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(w)), cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, channels), cy_i64(cg, w->cb), NULL, 0);
+  V n = cy_imin(cg, cy_i64(cg, w->cb), cy_sub(cg, cy_i64(cg, channels), c.iv));
   if (w->rows) {
     emit_rows(cg, t, q, c.iv, n);
   } else {
     if (!w->filters_once)
-      emit_filters(cg, t, q, c.iv, n);
-    emit_products(cg, t, c.iv, n);
+      emit_filters(cg, t, q, slice.iv, c.iv, n);
+    emit_products(cg, t, slice.iv, c.iv, n);
   }
   cy_loop_end(cg, &c, NULL);
+  cy_loop_end(cg, &slice, NULL);
 }
 
 /* The phase that makes V of all tiles; a task is a tile. */
@@ -550,7 +685,7 @@ static spot few_spot(cy_cg *cg, const wino *w, V output) {
   int y = row_axis(w->d);
   V width = cy_size(cg, w->d->out[y + 1]), row = cy_div(cg, output, width), height = cy_size(cg, w->d->out[y]);
   spot s = {cy_div(cg, row, height), cy_mod(cg, row, height), cy_mod(cg, output, width), NULL};
-  spot_deepen(cg, w, &s);
+  spot_deepen(cg, w, &s, is_deep(w->d) ? cy_size(cg, w->d->out[0]) : NULL, 1);
   return s;
 }
 
@@ -621,18 +756,21 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) 
   cy_epilogue_open(&d->epilogue, cg);
   task t = {.w = &w, .v = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&w)))};
   t.u = cy_gepc(cg, t.v, w.shared ? 0 : v_bytes(&w));
-  t.m = cy_gepc(cg, t.u, POINTS * u_floats(&w) * 4);
-  t.spots = cy_gepc(cg, t.m, POINTS * m_floats(&w) * 4);
+  t.m = cy_gepc(cg, t.u, u_slices(&w) * POINTS * u_floats(&w) * 4);
+  t.spots = cy_gepc(cg, t.m, m_bytes(&w));
   t.tab = cy_row_table(cg, w.tile.mr, cy_i64(cg, w.cb * 4));
-  cy_loop i;
+  cy_loop i, slice;
   cy_if few;
   if (w.by_tap) {
     cy_if_begin(cg, &few, is_few(cg, &w));
     emit_few(cg, &t);
     cy_if_else(cg, &few);
   }
-  if (w.filters_once)
-    emit_filters(cg, &t, cy_i64(cg, 0), cy_i64(cg, 0), cy_i64(cg, w.c));
+  if (w.filters_once) {
+    cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(&w)), cy_i64(cg, 1), NULL, 0);
+    emit_filters(cg, &t, cy_i64(cg, 0), slice.iv, cy_i64(cg, 0), cy_i64(cg, w.pairs ? d->cin : w.c));
+    cy_loop_end(cg, &slice, NULL);
+  }
   cy_loop_begin(cg, &i, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &t, i.iv);
   cy_loop_end(cg, &i, NULL);

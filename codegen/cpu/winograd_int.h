@@ -12,7 +12,10 @@ typedef struct wino {
   cy_tile tile;
   int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
   int64_t depth;                 /* taps of the first of three axes, or 1 */
-  int64_t c, cb;                 /* channels of all of them, those of a block */
+  bool pairs;                    /* tiles are two planes deep, by F(2,3) along that axis */
+  int64_t slices;                /* of V and U: a plane for each tap, or what F(2,3) makes of four planes */
+  int64_t c;                     /* channels of a filter, of all taps in depth */
+  int64_t slice, cb;             /* channels of a slice in V and U, which is whole blocks; those of a block */
   bool by_tap;                   /* there may be few outputs: cy_pack_layout.winograd is 2 */
   bool filters_once;             /* U is made for all tasks of a call at once */
   bool rows;                     /* few tiles: winograd_rows.c makes M */
@@ -24,6 +27,13 @@ typedef struct wino {
 static inline bool is_deep(const cy_conv_desc *d) { return d->n_spatial == 3; }
 /* The place of rows among the axes of the desc; columns follow. */
 static inline int row_axis(const cy_conv_desc *d) { return d->n_spatial - 2; }
+
+/* All channels of V and U. */
+static inline int64_t v_channels(const wino *w) { return w->pairs ? w->slices * w->slice : w->c; }
+/* Matrices of sums of 36 points each: of every slice one, where tiles are pairs, else one for all. */
+static inline int64_t sum_slices(const wino *w) { return w->pairs ? w->slices : 1; }
+/* Planes of a tile. */
+static inline int64_t tile_planes(const wino *w) { return w->pairs ? 2 : 1; }
 
 /* ---- winograd_plan.c ---- */
 wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d);

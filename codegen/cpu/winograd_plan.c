@@ -17,9 +17,10 @@ static int64_t axis_tiles(int64_t out, int64_t dilation) {
   return pictures * (cy_ceil(cy_ceil(out, dilation), 4));
 }
 
-static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
+/* Of so many planes each. */
+static int64_t known_tiles(const cy_conv_desc *d, int64_t images, int64_t each) {
   int y = row_axis(d);
-  int64_t planes = is_deep(d) ? cy_csize_known(d->out[0]) : 1;
+  int64_t planes = is_deep(d) ? cy_ceil(cy_csize_known(d->out[0]), each) : 1;
   return images * planes * axis_tiles(cy_csize_known(d->out[y]), d->dilation[y]) *
          axis_tiles(cy_csize_known(d->out[y + 1]), d->dilation[y + 1]);
 }
@@ -48,11 +49,15 @@ static double input_cost(const cy_cg *cg, int64_t tiles, int64_t c) {
 static double output_cost(const cy_cg *cg, int64_t tiles, int64_t columns) {
   return (double)tiles * (cg->W == 16 ? 200 : 150) * (double)columns / cg->W;
 }
-static double task_cost(const cy_cg *cg, int64_t tiles, int64_t columns, int64_t c) {
+/* Pairs of planes: a slice of V is made of two planes, and each plane of outputs of three slices of sums. */
+static double input_work(const wino *w) { return w->pairs ? 1.1 : 1; }
+static double output_work(const wino *w) { return w->pairs ? 2 * 1.35 : 1; }
+static double task_cost(const cy_cg *cg, const wino *w, int64_t tiles, int64_t columns) {
   static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see cy_next_rows; with AVX-512 no row idles */
   double rows = cg->W == 16 ? (double)tiles : (double)(tiles / 6 * 6) + tail[tiles % 6];
-  double each = (double)(c * columns) / cg->W;
-  return (POINTS * rows / cg->fmas + (cg->W == 16 ? 240 : 100)) * each + output_cost(cg, tiles, columns);
+  double each = (double)(v_channels(w) * columns) / cg->W;
+  return (POINTS * rows / cg->fmas + (cg->W == 16 ? 240 : 100)) * each +
+         output_cost(cg, tiles, columns) * output_work(w);
 }
 
 /* The same where winograd_rows.c makes M (Sapphire Rapids): points of filters for every few tiles. */
@@ -68,20 +73,24 @@ static double rows_cost(const cy_cg *cg, cy_weights weights, int64_t tiles, int6
  * enough to pay for their filters leave it there, and where U is made once, V and M leave its place alone. */
 static int64_t most_tiles(const cy_cg *cg, const wino *w) {
   int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), least = cg->avx512 ? 48 : 24;
-  int64_t fit = (cg->avx512 ? cg->l2_bytes * 6 / 10 : MOST_BYTES) / (POINT_BYTES * w->c);
+  int64_t fit = (cg->avx512 ? cg->l2_bytes * 6 / 10 : MOST_BYTES) / (POINT_BYTES * v_channels(w));
   if (w->filters_once)
-    return cg->l2_bytes * 7 / 20 / (POINT_BYTES * (w->c + w->nr));
+    return cg->l2_bytes * 7 / 20 / (POINT_BYTES * (v_channels(w) + w->nr * sum_slices(w)));
   return w->shared || fit > most ? most : fit < least ? least : fit;
 }
 
-/* The block sizes that are best on average for 1, 2, 4 and 8 workers. */
-static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
+static double v_cost(const cy_cg *cg, const wino *w, int64_t tiles) {
+  return input_cost(cg, tiles, v_channels(w)) * input_work(w);
+}
+
+/* The block sizes that are best on average for 1, 2, 4 and 8 workers. Returns what these take, added up. */
+static double blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
   double best = 1e300;
   for (int64_t tiles = 4, most = most_tiles(cg, w); tiles <= most; tiles++)
     for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
       int64_t nb = cy_ceil(w->panels, split), tasks = cy_ceil(total, tiles) * cy_ceil(w->panels, nb);
       int64_t here = tiles < total ? tiles : total;
-      double cost = task_cost(cg, here, nb * w->nr, w->c) + (w->shared ? 0 : input_cost(cg, here, w->c)), sum = 0;
+      double cost = task_cost(cg, w, here, nb * w->nr) + (w->shared ? 0 : v_cost(cg, w, here)), sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
         sum += (double)(cy_round_up(tasks, workers)) * cost;
       if (sum < best) {
@@ -90,6 +99,7 @@ static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
         w->nb = nb;
       }
     }
+  return best + (w->shared ? 4 * v_cost(cg, w, total) : 0);
 }
 
 /* With AVX-512, several narrow panels leave V more of the second-level cache and have deeper blocks of channels, so that
@@ -119,25 +129,30 @@ static int64_t rows_most_tiles(const cy_cg *cg) { return cg->l2_bytes > 1 << 20 
 /* Do so many bytes of U leave V and M enough of the second-level cache? */
 static bool stays(const cy_cg *cg, int64_t bytes) { return bytes <= cg->l2_bytes * 6 / 10 && bytes <= ONCE_BYTES; }
 
-wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d) {
+/* Blocks of channels as deep as leaves U its place, a whole number for each slice, or at least whole vectors. */
+static void channels_choose(const cy_cg *cg, wino *w) {
+  int64_t most = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w->nr), all = w->pairs ? w->d->cin : w->c;
+  int64_t blocks = w->filters_once ? 1 : cy_ceil(all, most);
+  w->cb = w->rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(all, blocks), cg->W);
+  w->slice = w->pairs ? cy_round_up(all, w->cb) : w->d->cin;
+}
+
+static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *out_cost) {
   int64_t depth = is_deep(d) ? d->kernel[0] : 1;
-  wino w = {.d = d, .depth = depth, .c = depth * d->cin};
+  wino w = {.d = d, .depth = depth, .pairs = pairs, .slices = pairs ? 4 : depth, .c = depth * d->cin, .slice = d->cin};
   cy_conv_axes(d, 0, w.axis);
-  int64_t total = known_tiles(d, cy_csize_known(d->batch));
-  w.rows = cg->avx512 && total && total <= rows_most_tiles(cg);
+  int64_t total = known_tiles(d, cy_csize_known(d->batch), tile_planes(&w));
+  w.rows = cg->avx512 && !pairs && total && total <= rows_most_tiles(cg);
   w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
   bool apart = depth == 1 || d->cin % CY_TAP_CHANNELS == 0; /* no block of channels belongs to two taps in depth */
   w.by_tap = !total && d->weights == CY_WEIGHTS_F32 && apart;
-  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
-  w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.c * w.nr);
-  if (w.filters_once)
-    blocks = 1;
-  w.cb = w.rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
-  w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES && !w.filters_once;
-  int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
-  blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
+  w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
+  channels_choose(cg, &w);
+  w.shared = total && POINT_BYTES * total * v_channels(&w) <= SHARED_BYTES && !w.filters_once;
+  int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1, tile_planes(&w));
+  *out_cost = blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
   w.tiles = total ? w.tiles : most;
   if (w.rows) {
     w.tiles = total;
@@ -146,6 +161,20 @@ wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d) {
   w.v_tiles = w.shared ? total : w.tiles;
   return w;
 }
+
+/* Pairs of planes take two thirds of the products, but tiles, of which there are half as many, share the work on more
+ * points of filters. */
+wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d) {
+  double cost, paired_cost;
+  wino w = plan_of(cg, d, false, &cost);
+  if (w.rows || !is_deep(d) || d->kernel[0] != 3 || d->dilation[0] != 1 || cy_csize_known(d->out[0]) == 1)
+    return w;
+  wino paired = plan_of(cg, d, true, &paired_cost);
+  bool known = known_tiles(d, cy_csize_known(d->batch), 1) > 0;
+  return known && cost <= paired_cost ? w : paired;
+}
+
+bool cy_winograd_pairs(const cy_cg *cg, const cy_conv_desc *d) { return cy_winograd_plan(cg, d).pairs; }
 
 cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = cy_winograd_plan(cg, d);
@@ -165,17 +194,16 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
 
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
   wino w = cy_winograd_plan(cg, d);
-  int64_t tiles = known_tiles(d, cy_conv_images(d));
-  tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels);
-  double task =
-      w.rows ? rows_cost(cg, d->weights, tiles, w.panels * w.nr, w.c) : task_cost(cg, tiles, w.panels * w.nr, w.c);
-  return task + input_cost(cg, tiles, w.c);
+  int64_t tiles = known_tiles(d, cy_conv_images(d), tile_planes(&w)), columns = w.panels * w.nr;
+  tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels) / tile_planes(&w);
+  double task = w.rows ? rows_cost(cg, d->weights, tiles, columns, w.c) : task_cost(cg, &w, tiles, columns);
+  return task + v_cost(cg, &w, tiles);
 }
 
 double cy_winograd_tile_cost(const cy_cg *cg, const wino *w, double *out_fixed) {
   int64_t columns = w->panels * w->nr;
-  *out_fixed = task_cost(cg, 0, columns, w->c);
-  return (task_cost(cg, 6, columns, w->c) - *out_fixed) / 6 + input_cost(cg, 1, w->c);
+  *out_fixed = task_cost(cg, w, 0, columns);
+  return (task_cost(cg, w, 6, columns) - *out_fixed) / 6 + v_cost(cg, w, 1);
 }
 
 bool cy_winograd_possible(const cy_conv_desc *d) {

@@ -303,6 +303,11 @@ static const conv_case conv_cases[] = {
     {WINOGRAD, 3, 0, 1, D3(6, 17, 9), D3(3, 3, 3), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), 1, 160, 80, 0,
      0},
     {WINOGRAD, 3, 0, 2, D3(5, 9, 10), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 16, 20, 1, 0},
+    /* pairs of planes: the last one alone, one panel and several, V of its own and of all tiles, blocks of channels */
+    {WINOGRAD, 3, 0, 1, D3(7, 13, 18), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 48, 24, 0, 0},
+    {WINOGRAD, 3, 0, 1, D3(8, 30, 33), S3(3), S3(1), D3(1, 2, 1), D3(0, 2, 1), D3(2, 2, 1), 1, 112, 100, 0, 0},
+    {WINOGRAD, 3, 0, 1, D3(9, 12, 9), S3(3), S3(1), S3(1), D3(2, 1, 1), D3(2, 1, 1), 1, 80, 48, 1, 2},
+    {WINOGRAD, 3, 0, 3, D3(1, 20, 20), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 32, 32, 0, 0},
     {WINOGRAD, 3, 0, 2, D3(6, 13, 6), D3(2, 3, 3), S3(1), D3(2, 1, 2), D3(0, 1, 2), D3(1, 0, 2), 1, 64, 40, 1, 3},
     {WINOGRAD, 3, 0, 1, D3(4, 9, 11), D3(1, 3, 3), S3(1), S3(1), D3(0, 1, 1), D3(0, 1, 1), 1, 48, 24, 1, 0},
     /* .. of which there turn out to be few */
