@@ -310,6 +310,11 @@ bool cy_dot_starts(const cy_cg *cg, const cy_dot_desc *d) {
   return !cy_dot_depthwise_possible(d) || cy_dot_bands_possible(cg, d);
 }
 
+double cy_dot_share(const cy_cg *cg, const cy_dot_desc *d) {
+  plan p = plan_of(cg, d);
+  return cy_dot_order_share(cg, &p);
+}
+
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
   if (!d->bf16 && cy_dot_depthwise_possible(d))
     return "conv int8 depthwise";

@@ -114,6 +114,8 @@ bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *desc);
 bool cy_dot_cut_pays(const cy_dot_layout *layout, int64_t again);
 /* May sums begin with numbers that are given? Then the epilogue need not add them. */
 bool cy_dot_starts(const cy_cg *cg, const cy_dot_desc *desc);
+/* Of what all taps would take, where some are left out. */
+double cy_dot_share(const cy_cg *cg, const cy_dot_desc *desc);
 void cy_dot_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *desc);
 

@@ -67,6 +67,7 @@ V cy_dot_elements_on(cy_cg *cg, const cy_dot_plan *p, V from, V elements);
 unsigned cy_dot_order_vectors(const cy_cg *cg, const cy_dot_plan *p);
 /* The order of k, strips being decided. */
 void cy_dot_order_plan(cy_dot_plan *p, bool deals);
+double cy_dot_order_share(const cy_cg *cg, const cy_dot_plan *p); /* of all taps' time */
 cy_dot_tables cy_dot_tables_of(cy_cg *cg, const cy_dot_plan *p);
 
 /* ---- dot_tile.c ---- */

@@ -132,6 +132,11 @@ void cy_dot_order_plan(plan *p, bool deals) {
     p->groups_of_k = cy_dot_groups_before(&p->order, cy_ceil(p->n, p->nr));
 }
 
+double cy_dot_order_share(const cy_cg *cg, const plan *p) {
+  cy_dot_order all = order_of(p, p->strip);
+  return p->form.dealt ? order_cost(cg, &p->order, p->tile.nv) / order_cost(cg, &all, p->tile.nv) : 1;
+}
+
 /* ---- tables: of each panel four numbers, and those of one behind the last; of each run where it begins in a row ---- */
 
 enum { GROUPS_BEFORE, FIRST_RUN, RUNS, RUN_GROUPS, PANEL_NUMBERS };
