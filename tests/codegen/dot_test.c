@@ -7,7 +7,7 @@
  *                      has vdpbf16ps, put in its place a function that does the same; bytes and bf16 once more for a
  *                      CPU with AMX, with functions in the place of its instructions (tile_functions.h); with sums
  *                      that begin with given numbers, where they may; the
- *                      instructions chosen for several CPUs
+ *                      instructions chosen for several CPUs, and how many weights of dealt-out channels are packed
  * dot_test --bench    Gop/s of products and convolutions
  * dot_test FILTER     only cases whose line contains FILTER
  * Weights and inputs take the extreme values often: that is where 16-bit sums would overflow or saturate.
