@@ -151,7 +151,8 @@ static cy_deal_fill fill_of(cy_lowering *l, const cy_node_info *n, const cy_attr
   for (int64_t row = 0; row < parts * rows; row++)
     for (int64_t tap = 0; tap < taps; tap++) {
       int64_t at = (taps - 1 - tap) * pixels + row / rows / pixel % pixels;
-      if ((at < first || at > last) && !is_zero(bytes + (row * taps + tap) * inner * (int64_t)size, (size_t)inner * size)) {
+      if ((at < first || at > last) &&
+          !is_zero(bytes + (row * taps + tap) * inner * (int64_t)size, (size_t)inner * size)) {
         first = at < first ? at : first;
         last = at > last ? at : last;
       }

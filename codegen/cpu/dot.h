@@ -31,9 +31,9 @@
 #include "ir/deal.h"
 
 typedef struct cy_dot_desc {
-  bool conv;           /* which of the two below tells the sizes; strides count elements */
-  cy_gemm_desc gemm;   /* name, slots and epilogue are those of the one in use */
-  cy_conv_desc window; /* not transposed */
+  bool conv;            /* which of the two below tells the sizes; strides count elements */
+  cy_gemm_desc gemm;    /* name, slots and epilogue are those of the one in use */
+  cy_conv_desc window;  /* not transposed */
   cy_deal_fill deal[3]; /* of its axes, where channels are dealt out: taps that are zeros; pixels 0: they are not */
   bool a_signed, b_signed;
   unsigned b_bits; /* 8, or 16 */
@@ -197,7 +197,9 @@ static inline unsigned cy_dot_together(const cy_cg *cg, cy_dot_form form, const 
  * group a line is prefetched, so many bytes behind the one before; panels, runs: cy_dot_tables from the first panel on, where
  * form.dealt. */
 enum { CY_DOT_ARGS = 12, CY_DOT_MOST_ARGS = 16 };
-static inline unsigned cy_dot_args(cy_dot_form form) { return CY_DOT_ARGS + (form.ahead ? 2 : 0) + (form.dealt ? 2 : 0); }
+static inline unsigned cy_dot_args(cy_dot_form form) {
+  return CY_DOT_ARGS + (form.ahead ? 2 : 0) + (form.dealt ? 2 : 0);
+}
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
 /* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
  * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, sums begin
@@ -209,7 +211,7 @@ enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = 16 }; /* of a tile */
 /* What its tasks are made of; as for cy_tile_choose and cy_blocks_choose. row_bytes: a row's k; copied: to scratch. */
 cy_tile cy_dot_amx_tile(int64_t rows, int64_t n);
 cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied);
-V cy_dot_load_first(cy_cg *cg, V p, unsigned lanes);            /* of an i32 vector; the others are 0 */
+V cy_dot_load_first(cy_cg *cg, V p, unsigned lanes);                  /* of an i32 vector; the others are 0 */
 V cy_dot_kernel_begin(cy_cg *cg, const char *name, cy_dot_form form); /* begins one of either kind */
 /* Bytes of a panel's NR columns for one group of `step` k. */
 int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);
@@ -224,6 +226,10 @@ V cy_dot_bytes_times(cy_cg *cg, V a, V b);
 typedef struct cy_dot_depth {
   V groups, runs, pitch, places;
 } cy_dot_depth;
+
+/* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
+void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
+                 const cy_dot_depth *depth, V *out);
 
 /* ---- dot_order.c: what code reads of panels whose runs differ, where form.dealt ---- */
 
@@ -240,12 +246,6 @@ static inline cy_dot_tables cy_dot_tables_given(V fn, cy_dot_form form) {
     return (cy_dot_tables){NULL, NULL};
   return (cy_dot_tables){LLVMGetParam(fn, cy_dot_args(form) - 2), LLVMGetParam(fn, cy_dot_args(form) - 1)};
 }
-
-/* ---- dot_kernel.c ---- */
-
-/* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
-void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
-                 const cy_dot_depth *depth, V *out);
 
 /* ---- dot_across.c ---- */
 
@@ -265,14 +265,14 @@ typedef struct cy_dot_inline {
   cy_dot_form form;
   cy_tile tile;
   int64_t nr, last, n, panel_bytes; /* last: nr of the last panel */
-  const cy_epilogue *epilogue; /* of i32 */
+  const cy_epilogue *epilogue;      /* of i32 */
   const cy_rows *index;
   unsigned together;          /* so many rows go at once; 1: each of its own */
   bool full;                  /* there are always mr of them */
   V a, row_table, rows, row0; /* the first one in scratch; how many; their number for the index */
   V b, start, col0;           /* of panel 0 */
   cy_dot_depth depth;
-  cy_dot_tables tables;       /* where form.dealt */
+  cy_dot_tables tables; /* where form.dealt */
 } cy_dot_inline;
 bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t rows, int64_t n, int64_t k,
                         const cy_epilogue *epilogue);

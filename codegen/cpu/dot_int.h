@@ -25,9 +25,9 @@ typedef struct cy_dot_plan {
   int64_t run_groups;         /* of k, of a kernel row */
   int64_t pitch, strip_bytes; /* from a row of the strip to the next; of all of them, at most */
   cy_dot_order order;
-  int64_t groups_of_k;     /* of all panels of a matrix together; 0: not known */
-  bool inlined;            /* sums go through the epilogue from registers */
-  bool fresh;              /* b is packed by the task that multiplies with it, the only one to do so */
+  int64_t groups_of_k; /* of all panels of a matrix together; 0: not known */
+  bool inlined;        /* sums go through the epilogue from registers */
+  bool fresh;          /* b is packed by the task that multiplies with it, the only one to do so */
 } cy_dot_plan;
 
 typedef struct cy_dot_frame {
@@ -43,7 +43,7 @@ typedef struct cy_dot_frame {
   V first, again; /* of cut weights: see dot.h */
   V start;        /* what sums begin with, from panel p0 on */
   cy_dot_tables tables;
-  V row_sums;     /* of the task's rows, where zero points of b need them */
+  V row_sums; /* of the task's rows, where zero points of b need them */
   V idx[CY_GEMM_BATCH];
 } cy_dot_frame;
 

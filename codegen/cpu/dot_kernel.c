@@ -298,8 +298,8 @@ V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t n
            : form.fours ? "u8s8"
            : form.wide  ? "i16"
                         : "i16s8",
-           mr, nv * cg->W, (long long)nr, lanes, form.strip && !form.dealt ? "_strip" : "", form.dealt ? "_dealt" : "", form.starts ? "_start" : "",
-           form.ahead ? "_ahead" : "", onto ? "_onto" : "");
+           mr, nv * cg->W, (long long)nr, lanes, form.strip && !form.dealt ? "_strip" : "", form.dealt ? "_dealt" : "",
+           form.starts ? "_start" : "", form.ahead ? "_ahead" : "", onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;

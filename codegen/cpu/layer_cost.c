@@ -211,8 +211,7 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     return winograd;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
   return (double)d.groups *
-         grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0,
-                         1);
+         grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0, 1);
 }
 
 /* Cycles per element of a picture that is turned: through the second-level cache, and through memory. Measured on

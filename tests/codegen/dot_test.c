@@ -30,8 +30,8 @@ typedef struct dot_case {
   int64_t depth,
       deep; /* of the input and of the kernel, where there is such an axis; padded where the kernel is deeper than 1 */
   cy_deal_fill deal[3]; /* of the axes, where channels are dealt out: weights that fill up are 0 */
-  bool largest; /* products, all of them */
-  bool started; /* sums begin with numbers where they may */
+  bool largest;         /* products, all of them */
+  bool started;         /* sums begin with numbers where they may */
 } dot_case;
 
 /* A convolution: types and a's zero point; images, channels out and in; the input's size, the kernel's, stride,
