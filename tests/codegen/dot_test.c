@@ -113,7 +113,7 @@ static const dot_case cases[] = {
     CONV('u', 's', 9, 1, 8, 8, 9, 9, 3, 3, 1, 0, .depth = 3, .deep = 3),
     CONV('u', 's', 9, 2, 9, 8, 9, 9, 3, 3, 1, 1, .dynamic = 1, .depth = 5, .deep = 3),
     /* channels dealt out: phases that are whole panels, or reach over several; narrower panels for them; of one tap each;
-     * without any; runs that fill no group of k, or a tile of them; with more taps than two, which stay apart */
+     * without any; runs that fill no group of k, or a tile of them; with three taps along an axis, not side by side */
     CONV('u', 's', 9, 1, 128, 24, 5, 6, 2, 2, 1, 1, .depth = 4, .deep = 2, .deal = {{2, 1, 0}, {2, 1, 0}, {2, 1, 0}}),
     CONV('s', 's', -5, 2, 96, 20, 5, 4, 2, 2, 1, 1, .depth = 3, .deep = 2, .deal = {{2, 0, 1}, {2, 1, 0}, {2, 0, 1}}),
     CONV('u', 's', 130, 2, 256, 64, 9, 8, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 0, 1}}),
@@ -126,6 +126,9 @@ static const dot_case cases[] = {
     CONV('u', 's', 9, 2, 192, 40, 9, 10, 2, 2, 1, 1, .dynamic = 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
     CONV('u', 'w', 9, 1, 128, 9, 9, 10, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
     CONV('u', 's', 9, 1, 16, 24, 6, 5, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
+    CONV('s', 's', 5, 1, 132, 16, 9, 7, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
+    CONV('u', 's', 9, 1, 512, 128, 9, 10, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}), /* prefetched */
+    CONV('u', 's', 9, 1, 128, 24, 6, 5, 2, 2, 1, 0, .deal = {{2, 1, 0}, {2, 0, 1}}),   /* where the picture lies */
     /* by Winograd's algorithm: points of all tiles made first; those of all filters; neither; sums as large as may be */
     CONV('u', 's', 9, 2, 80, 64, 17, 22, 3, 3, 1, 1),
     CONV('s', 's', -7, 1, 48, 256, 14, 13, 3, 3, 1, 0),
