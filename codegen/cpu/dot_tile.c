@@ -49,17 +49,22 @@ static V bytes_before(cy_cg *cg, const frame *f, V q) {
   return cy_mulc(cg, cy_dot_tables_before(cg, &f->tables, q), cy_dot_group_bytes(p->form, p->nr));
 }
 
+/* Groups of k of panels [q0, end). */
+static V groups_between(cy_cg *cg, const frame *f, V q0, V end) {
+  if (!f->p->form.dealt)
+    return cy_mul(cg, cy_dot_k_groups(cg, f->p), cy_sub(cg, end, q0));
+  V before = cy_dot_tables_before(cg, &f->tables, q0);
+  return cy_sub(cg, cy_dot_tables_before(cg, &f->tables, end), before);
+}
+
 /* Weights come from memory in time where each tile of rows asks for some of the panels behind its own. Few tiles would
  * ask for some lines of many, which keeps the hardware from finding the others: they ask for nothing new. */
-static void prefetch_args(cy_cg *cg, const frame *f, const cy_dot_tile *t, V own, V q0, V *out) {
+static void prefetch_args(cy_cg *cg, const frame *f, const cy_dot_tile *t, V own, V groups, V *out) {
   enum { LINE = 64 };
   const plan *p = f->p;
   V bytes = cy_i64(cg, cy_dot_group_bytes(p->form, p->nr)), step = cy_ceil_div(cg, bytes, t->tiles);
   V enough = cy_icmp(cg, LLVMIntSLE, step, cy_i64(cg, LINE));
-  V behind = bytes_before(cg, f, t->end);
-  V groups = p->form.dealt ? cy_div(cg, cy_sub(cg, behind, bytes_before(cg, f, q0)), bytes)
-                           : cy_mul(cg, cy_dot_k_groups(cg, p), cy_sub(cg, t->end, q0));
-  V share = cy_mul(cg, groups, step);
+  V share = cy_mul(cg, groups, step), behind = bytes_before(cg, f, t->end);
   V ahead = cy_gep(cg, f->b, cy_add(cg, behind, cy_mul(cg, t->number, share)));
   out[0] = cy_select(cg, enough, ahead, own);
   out[1] = cy_select(cg, enough, step, cy_i64(cg, 0));
@@ -80,7 +85,7 @@ static void emit_panels(cy_cg *cg, const frame *f, const cy_dot_tile *t, V q0, V
   V panels = cy_sub(cg, end, q0),
     args[CY_DOT_MOST_ARGS] = {t->a, t->table, b, c, t->ldc, d.groups, panels, start, first, f->again, d.runs, d.pitch};
   if (p->form.ahead)
-    prefetch_args(cg, f, t, b, q0, args + CY_DOT_ARGS);
+    prefetch_args(cg, f, t, b, groups_between(cg, f, q0, end), args + CY_DOT_ARGS);
   if (p->form.dealt) {
     cy_dot_tables own = cy_dot_tables_from(cg, &f->tables, q0);
     args[cy_dot_args(p->form) - 2] = own.panels;
