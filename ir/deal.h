@@ -3,7 +3,7 @@
  * Along an axis of stride s, pixel s * i + r of the output reads the inputs around i by every s-th tap, those of phase
  * r. So the s pixels of place i are channels of one convolution of stride 1, its kernel being the taps of a phase,
  * backwards. Kernels are filled up with zeros: in front, so that the first pixel of a place is that of phase 0, and
- * behind, so that all phases have as many taps.
+ * behind, so that all phases have as many taps. Generators may leave out the taps that a phase has only zeros in.
  */
 #ifndef CY_DEAL_H
 #define CY_DEAL_H
@@ -23,6 +23,25 @@ static inline cy_deal_axis cy_deal_axis_of(int64_t kernel, int64_t stride, int64
   a.behind = a.taps * stride - kernel - a.before;
   a.edge = a.taps - 1 - (pad + a.before) / stride;
   return a;
+}
+
+/* What is left of that in a convolution whose channels are dealt out: along an axis, the pixels of a place, and the zeros
+ * in front of and behind the elements of its kernel. pixels 0: it deals out nothing. */
+typedef struct cy_deal_fill {
+  int64_t pixels, before, behind;
+} cy_deal_fill;
+
+/* Taps [first, first + count) of so many: the others of pixel r of a place are zeros that fill up. */
+typedef struct cy_deal_taps {
+  int64_t first, count;
+} cy_deal_taps;
+
+static inline cy_deal_taps cy_deal_taps_of(const cy_deal_fill *f, int64_t taps, int64_t r) {
+  /* from behind, as kernels run: element r of the kernel's t-th stride is what tap taps - 1 - t meets */
+  int64_t from = f->before > r ? (f->before - r + f->pixels - 1) / f->pixels : 0;
+  int64_t there = taps * f->pixels - f->behind - r, end = there > 0 ? (there + f->pixels - 1) / f->pixels : 0;
+  end = end < taps ? end : taps;
+  return (cy_deal_taps){taps - end, end > from ? end - from : 0};
 }
 
 #endif

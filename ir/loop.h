@@ -12,6 +12,7 @@
 #ifndef CY_LOOP_H
 #define CY_LOOP_H
 
+#include "deal.h"
 #include "ir.h"
 
 typedef uint32_t cy_expr;  /* 0: none */
@@ -138,6 +139,7 @@ typedef struct cy_contraction {
   int64_t kernel[CY_MAX_SPATIAL], stride[CY_MAX_SPATIAL], dilation[CY_MAX_SPATIAL], group;
   cy_dim channels_in, channels_out;
   cy_dim x_image, x_spatial[CY_MAX_SPATIAL], x_channel;  /* strides of a */
+  cy_deal_fill deal[CY_MAX_SPATIAL]; /* of channels that are dealt out: which taps they have, see deal.h */
 } cy_contraction;
 
 typedef struct cy_kernel cy_kernel;

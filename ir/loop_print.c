@@ -137,6 +137,13 @@ static void print_ints(FILE *out, const char *label, const int64_t *v, int n) {
     fprintf(out, "%c%lld", i ? ',' : '=', (long long)v[i]);
 }
 
+/* Pixels of a place, and the zeros around its kernel's elements. */
+static void print_deal(FILE *out, const cy_contraction *c) {
+  for (int i = 0; i < c->nspatial; i++)
+    fprintf(out, "%s%lld+%lld+%lld", i ? "," : " deal=", (long long)c->deal[i].pixels, (long long)c->deal[i].before,
+            (long long)c->deal[i].behind);
+}
+
 static void print_attention(cy_kernel *k, FILE *out) {
   const cy_contraction *c = &k->contraction;
   const cy_dim keys[] = {c->keys}, strides[] = {c->v_k, c->v_n}, past[] = {c->past};
@@ -194,6 +201,8 @@ static void print_contraction(cy_kernel *k, FILE *out) {
     print_ints(out, "stride", c->stride, c->nspatial);
     print_ints(out, "dilation", c->dilation, c->nspatial);
     print_ints(out, "group", &c->group, 1);
+    if (c->deal[0].pixels)
+      print_deal(out, c);
   }
   fputc('\n', out);
 }

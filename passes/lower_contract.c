@@ -123,6 +123,43 @@ static bool is_planar(cy_lowering *l, const cy_node_info *n, const cy_place *x) 
   return !cy_dim_is(g, x->stride[1], 1);
 }
 
+static bool is_zero(const char *p, size_t size) {
+  while (size && !*p)
+    p++, size--;
+  return !size;
+}
+
+/* Along axis i of w, [deal.., o, c, taps..]: how many elements of all kernels are zeros in front and behind. Element
+ * tap * pixels + pixel, taps running backwards, is what the pixel of a place has at the tap. */
+static cy_deal_fill fill_of(cy_lowering *l, const cy_node_info *n, const cy_attr *deal, int axis) {
+  const cy_type *t = cy_lower_type(l, n->in[1]);
+  const char *bytes = cy_value_of(l->g, n->in[1])->data.bytes;
+  size_t size = (size_t)cy_dtype_of((cy_dtype)t->dtype)->bits / 8;
+  int64_t d[CY_MAX_RANK], inner = 1, pixel = 1, pixels = deal->ints[axis], first = INT64_MAX, last = -1;
+  if (!bytes || !cy_type_static(l->g, t, d))
+    return (cy_deal_fill){pixels, 0, 0};
+  int64_t taps = d[2 + axis], parts = 1;
+  for (uint32_t i = 0; i < deal->n; i++) {
+    parts *= deal->ints[i];
+    pixel *= (int)i > axis ? deal->ints[i] : 1; /* parts from a pixel to the next */
+  }
+  for (int i = 3 + axis; i < t->rank; i++)
+    inner *= d[i];
+  int64_t rows = d[0] / parts * d[1]; /* of taps: of a part, if there were but this axis */
+  for (int i = 2; i < 2 + axis; i++)
+    rows *= d[i];
+  for (int64_t row = 0; row < parts * rows; row++)
+    for (int64_t tap = 0; tap < taps; tap++) {
+      int64_t at = (taps - 1 - tap) * pixels + row / rows / pixel % pixels;
+      if ((at < first || at > last) &&
+          !is_zero(bytes + (row * taps + tap) * inner * (int64_t)size, (size_t)inner * size)) {
+        first = at < first ? at : first;
+        last = at > last ? at : last;
+      }
+    }
+  return last < 0 ? (cy_deal_fill){pixels, 0, 0} : (cy_deal_fill){pixels, first, taps * pixels - 1 - last};
+}
+
 /* Indices of places and dealt channels, [deal.., channel], become those of the output. */
 static void deal_out(cy_kb *b, const cy_attr *deal, cy_dim channels, cy_expr *idx) {
   cy_kernel *k = b->k;
@@ -169,6 +206,8 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
     if (!cy_dim_is_const(l->g, tw->dim[2 + i], &c->kernel[i]))
       return false;
     out_idx[2 + i] = cy_x_var(b->k, out_var(b, c->out[i]));
+    if (deal)
+      c->deal[i] = fill_of(l, n, deal, i);
   }
   if (!c->planar)
     out_idx[1] = cy_x_var(b->k, out_var(b, c->channels_out));

@@ -155,8 +155,10 @@ static cy_val deal_out(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- of integers ------------------------------------------------------------------------------------------------ */
 
-/* Products with zeros that fill up kernels, for each other one. */
-static const double MOST_EMPTY = 1.5;
+/* Products with zeros that fill up kernels, for each other one: what generators may leave out, as they do for channels
+ * that fill a vector, and what they compute where pixels that lie side by side share one. */
+static const double MOST_FILLED = 3, MOST_EMPTY = 1.5;
+enum { VECTOR = 16 };
 enum { MOST_STRIDE = 1 << 15 }; /* products of three are numbers */
 
 /* A convolution of stride 1 whose places make all of the output, and nothing else. */
@@ -169,9 +171,22 @@ typedef struct places {
   int64_t parts, taps; /* of all axes together */
 } places;
 
+/* Is there little enough to compute besides the kernel, of pixels with so many channels? */
+static bool has_few_zeros(const places *p, int64_t channels) {
+  int64_t sharing = (VECTOR + channels - 1) / channels; /* pixels */
+  double all = 1, left = 1;
+  for (uint32_t i = p->spatial; i-- > 0;) {
+    double filled = (double)(p->axis[i].taps * p->strides[i]) / (double)p->kernel[i];
+    all *= filled;
+    left *= sharing > 1 ? filled : 1;
+    sharing = (sharing + p->strides[i] - 1) / p->strides[i];
+  }
+  return all <= 1 + MOST_FILLED && left <= 1 + MOST_EMPTY;
+}
+
 static bool plan_places(cy_graph *g, const cy_node_info *n, places *p) {
   uint32_t count;
-  double filled = 1;
+  int64_t channels;
   const cy_type *x = cy_type_of(g, n->in[0]), *w = cy_type_of(g, n->in[1]);
   const int64_t *dilations = cy_attr_list(n, CY_ATTR_dilations, &count), *pads = cy_attr_list(n, CY_ATTR_pads, &count);
   *p = (places){.y = *cy_type_of(g, n->out[0]), .parts = 1, .taps = 1};
@@ -192,9 +207,8 @@ static bool plan_places(cy_graph *g, const cy_node_info *n, places *p) {
     p->pads[i] = a.edge;
     p->parts *= stride;
     p->taps *= a.taps;
-    filled *= (double)(a.taps * stride) / (double)p->kernel[i];
   }
-  return filled <= 1 + MOST_EMPTY;
+  return has_few_zeros(p, cy_dim_is_const(g, w->dim[1], &channels) && channels > 0 ? channels : 1);
 }
 
 /* Which tap of the convolution, and which pixel of its place, tap `flat` of the transposed one is for. */

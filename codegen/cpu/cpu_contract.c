@@ -283,6 +283,8 @@ static cy_dot_desc dot_desc(const cy_kernel_plan *plan, const form *f) {
                    .again = f->again,
                    .winograd = f->winograd};
   if (d.conv)
+    memcpy(d.deal, c->deal, sizeof d.deal);
+  if (d.conv)
     d.window = conv_desc(plan);
   else
     d.gemm = gemm_desc(plan, f);
@@ -454,6 +456,10 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
                           (long long)l->taps, (long long)l->row_taps, (long long)l->c, l->nr, l->step,
                           l->wide * 2 + l->sums, l->depthwise, l->winograd, l->cut, (long long)l->again,
                           (long long)l->band.outputs, (long long)l->band.step, (long long)l->band.inc);
+    for (int i = 0; i < 3; i++)
+      key = cy_arena_printf(arena, "%s %lld:%lld+%lld+%lld%s", key, (long long)l->order.taps[i],
+                            (long long)l->order.deal[i].pixels, (long long)l->order.deal[i].before,
+                            (long long)l->order.deal[i].behind, l->order.rows ? "r" : "");
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;

@@ -178,6 +178,14 @@ static int64_t rows_at_most(const cy_cg *cg, const plan *p, int64_t k) {
   return only_last_copied(cg, p) ? INT64_MAX : fit / p->tile.mr * p->tile.mr;
 }
 
+/* Where there are so many columns. */
+static cy_tile tile_of(const cy_cg *cg, plan *p, int64_t n) {
+  p->tile = p->form.amx ? cy_dot_amx_tile(p->rows, n) : cy_tile_choose(cg, p->rows, n);
+  if (p->rows != 1 && !p->form.amx)
+    p->tile.mr = tile_rows(cg, p);
+  return p->tile;
+}
+
 static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
   p.a_slot = d->conv ? d->window.a_slot : d->gemm.a_slot;
@@ -201,14 +209,15 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.form.amx = amx_fits(cg, &p);
   p.form.far = p.form.amx && p.packed && p.n * p.k * (d->bf16 ? 2 : 1) >= FAR_BYTES;
   p.form.together = p.form.amx ? CY_AMX_GROUPS : 1;
-  p.tile = p.form.amx ? cy_dot_amx_tile(p.rows, p.n) : cy_tile_choose(cg, p.rows, p.n);
-  if (p.rows != 1 && !p.form.amx)
-    p.tile.mr = tile_rows(cg, &p);
+  p.tile = tile_of(cg, &p, p.n);
   unsigned each = bytes_at_once(&p) && !rows_summed(&p) ? cy_dot_across_choose(cg, &p) : 1;
   if (each > 1) {
     p.form.step *= each;
     p.tile = cy_dot_across_tile();
   }
+  unsigned dealt = each == 1 ? cy_dot_order_vectors(cg, &p) : 0;
+  if (dealt && dealt < p.tile.nv)
+    p.tile = tile_of(cg, &p, (int64_t)dealt * cg->W);
   p.nr = (int64_t)p.tile.nv * cg->W / each;
   p.last = last_columns(cg, &p);
   int64_t k = p.k ? p.k : 512, most = rows_at_most(cg, &p, k);
@@ -235,6 +244,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.form.ahead = cy_dot_plain_avx512(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
   if (bytes_at_once(&p) && !rows_summed(&p))
     cy_dot_strip_plan(&p);
+  cy_dot_order_plan(&p, dealt);
   p.inlined = p.packed && !rows_summed(&p) && cy_dot_inline_pays(cg, p.form, p.rows, p.n, p.k, epilogue_of(&p));
   p.nb = p.nb / p.unit * p.unit;
   return p;
@@ -252,6 +262,17 @@ static int64_t sum_columns(const cy_cg *cg, const plan *p) {
 /* Of k, in panels for strips. */
 static int64_t strip_groups(const plan *p) { return p->axis[0].count * p->axis[1].count * p->run_groups; }
 
+static int64_t head_bytes(const plan *p) {
+  return p->form.cut ? cy_dot_head_bytes(cy_ceil(p->n, p->nr), p->d->again) : 0;
+}
+
+/* Of a matrix, n and k being known. */
+static int64_t packed_bytes(const plan *p) {
+  cy_dot_runs last = cy_dot_runs_of(&p->order, cy_ceil(p->n, p->nr) - 1);
+  int64_t groups = p->groups_of_k + p->d->again;
+  return head_bytes(p) + groups * cy_dot_group_bytes(p->form, p->nr) - gap_bytes(p) * last.runs * last.groups;
+}
+
 cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t matrices) {
   if (d->winograd)
     return cy_dot_winograd_layout(cg, d);
@@ -262,20 +283,15 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
                      .n = p.n,
                      .taps = p.taps,
                      .c = p.c,
-                     .row_taps = p.strip ? p.axis[2].count : 0,
-                     .depth = p.strip ? p.axis[0].count : 1,
                      .nr = (unsigned)p.nr,
                      .last = (unsigned)p.last,
                      .step = p.form.step,
-                     .together = p.form.together,
+                     .order = p.order,
                      .wide = p.form.wide,
                      .sums = columns_summed(&p),
                      .cut = d->cut,
                      .again = d->again};
-  int64_t panels = cy_ceil(l.n, p.nr);
-  int64_t groups = p.strip ? strip_groups(&p) : cy_round_up(cy_ceil(p.k, l.step), l.together);
-  l.matrix_bytes = (panels * groups + l.again) * cy_dot_group_bytes(p.form, p.nr) - gap_bytes(&p) * groups;
-  l.matrix_bytes += l.cut ? cy_dot_head_bytes(panels, l.again) : 0;
+  l.matrix_bytes = packed_bytes(&p);
   l.sum_columns = sum_columns(cg, &p);
   l.bytes = matrices * (l.matrix_bytes + (l.sums ? l.sum_columns * 4 : 0));
   return l;
@@ -292,6 +308,11 @@ bool cy_dot_starts(const cy_cg *cg, const cy_dot_desc *d) {
   if (d->bf16 || d->winograd || !(d->conv || d->gemm.b_packed))
     return false;
   return !cy_dot_depthwise_possible(d) || cy_dot_bands_possible(cg, d);
+}
+
+double cy_dot_share(const cy_cg *cg, const cy_dot_desc *d) {
+  plan p = plan_of(cg, d);
+  return cy_dot_order_share(cg, &p);
 }
 
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
@@ -351,13 +372,8 @@ static V products(cy_cg *cg, const plan *p) {
 static V panel_bytes(cy_cg *cg, const plan *p) {
   return cy_mulc(cg, cy_dot_k_groups(cg, p), cy_dot_group_bytes(p->form, p->nr));
 }
-static int64_t head_bytes(const plan *p) {
-  return p->form.cut ? cy_dot_head_bytes(cy_ceil(p->n, p->nr), p->d->again) : 0;
-}
 static V matrix_bytes(cy_cg *cg, const plan *p) {
-  int64_t besides = head_bytes(p) + p->d->again * cy_dot_group_bytes(p->form, p->nr);
-  V bytes = cy_addc(cg, cy_mul(cg, panels(cg, p), panel_bytes(cg, p)), besides);
-  return p->last < p->nr ? cy_sub(cg, bytes, cy_mulc(cg, cy_dot_k_groups(cg, p), gap_bytes(p))) : bytes;
+  return p->packed ? cy_i64(cg, packed_bytes(p)) : cy_mul(cg, panels(cg, p), panel_bytes(cg, p));
 }
 static V row_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
 static V column_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
@@ -369,7 +385,8 @@ static V rows_bytes(cy_cg *cg, const plan *p) {
   if (p->strip)
     return cy_i64(cg, p->strip_bytes + cy_round_up((p->mb + p->tile.mr) * 8, 64));
   int64_t copied = only_last_copied(cg, p) ? p->tile.mr : keeps_rows(cg, p) ? p->rows + p->tile.mr : p->mb;
-  return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), copied), reach_bytes(p)));
+  int64_t behind = p->form.dealt ? tile_k(p) * 2 : reach_bytes(p); /* the last run's last tile of k */
+  return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), copied), behind));
 }
 static V fresh_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
 /* Of a panel's columns, where they are needed. */
@@ -588,6 +605,7 @@ static void emit_inlined(cy_cg *cg, const frame *f, const cy_dot_tile *t, const 
                         .row0 = row0,
                         .b = f->b,
                         .depth = cy_dot_depth_of(cg, p),
+                        .tables = f->tables,
                         .col0 = f->col0};
   tile.start = cy_gep(cg, f->start, cy_mulc(cg, p0, -p->nr * 4));
   cy_dot_inline_emit(cg, &tile, q0, end);
@@ -739,6 +757,7 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.offsets = cy_gepc(cg, f.scratch, p.strip_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
+  f.tables = cy_dot_tables_of(cg, &p);
   f.start = cy_alloca(cg, p.form.starts ? cy_round_up(p.nb * p.nr, cg->W) * 4 : 4);
   f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);
   int64_t kept = keeps_rows(cg, &p) ? cy_ceil(p.rows, p.mb) : 1;

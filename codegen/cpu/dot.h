@@ -21,17 +21,20 @@
  * (dot_amx.c); k is then filled up to whole tiles.
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
  * nothing but rows at equal distances and packed panels of b. Fours of convolutions read rows of the picture instead
- * (dot_strip.c), whose padded copy is in scratch; groups of k begin anew with each row of the kernel then.
+ * (dot_strip.c), whose padded copy is in scratch; groups of k begin anew with each row of the kernel then. Panels of
+ * channels that are dealt out leave out the taps that they have only zeros for (dot_order.c).
  */
 #ifndef CY_CPU_DOT_H
 #define CY_CPU_DOT_H
 
 #include "conv_int.h"
+#include "ir/deal.h"
 
 typedef struct cy_dot_desc {
-  bool conv;           /* which of the two below tells the sizes; strides count elements */
-  cy_gemm_desc gemm;   /* name, slots and epilogue are those of the one in use */
-  cy_conv_desc window; /* not transposed */
+  bool conv;            /* which of the two below tells the sizes; strides count elements */
+  cy_gemm_desc gemm;    /* name, slots and epilogue are those of the one in use */
+  cy_conv_desc window;  /* not transposed */
+  cy_deal_fill deal[3]; /* of its axes, where channels are dealt out: taps that are zeros; pixels 0: they are not */
   bool a_signed, b_signed;
   unsigned b_bits; /* 8, or 16 */
   bool bf16;       /* a and b are bf16, sums f32; b_bits is 16, b_signed set, there are no zero points */
@@ -43,6 +46,23 @@ typedef struct cy_dot_desc {
   bool started;                 /* sums begin with an i32 per column, which lie at start_slot; see cy_dot_starts */
   int start_slot;
 } cy_dot_desc;
+
+/* In which order the columns of a panel go through k, by runs: see dot_order.c. */
+typedef struct cy_dot_order {
+  int64_t n, nr, c, taps[3];
+  unsigned step, together; /* k of a group; a run has a multiple of so many */
+  bool rows;               /* runs are rows of the kernel, those at the same height following each other */
+  cy_deal_fill deal[3];    /* pixels 0: all columns have all taps */
+} cy_dot_order;
+typedef struct cy_dot_runs { /* of a panel: so many, each of so many taps side by side, in so many groups of k */
+  int64_t runs, taps, groups;
+  int64_t first[3], count[3]; /* along the axes */
+} cy_dot_runs;
+static inline bool cy_dot_order_deals(const cy_dot_order *o) { return o->deal[0].pixels != 0; }
+cy_dot_runs cy_dot_runs_of(const cy_dot_order *order, int64_t panel);
+/* The tap with which a run begins. */
+int64_t cy_dot_run_tap(const cy_dot_order *order, const cy_dot_runs *runs, int64_t run);
+int64_t cy_dot_groups_before(const cy_dot_order *order, int64_t panel);
 
 /* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. The last
  * panel may have fewer columns than NR. A cut matrix begins with i32 first[panels + 1]: how many groups come again in the
@@ -63,12 +83,11 @@ typedef struct cy_dot_band {
 
 typedef struct cy_dot_layout {
   int64_t matrices, n, taps, c; /* k runs over taps, then channels */
-  int64_t row_taps;             /* taps of a kernel row, if depthwise, or if groups of k begin anew with each; else 0 */
-  int64_t depth;                /* .. the latter: of so many planes, whose rows at the same height follow each other */
+  int64_t row_taps;             /* of a kernel row, if depthwise */
   unsigned nr, last, step;      /* last: NR of the last panel; step: 2 or 4 values of k lie together */
   bool wide, sums, depthwise;   /* i16; i32[matrix][sum_columns] behind the rest; see dot_depthwise.c */
   int64_t sum_columns;
-  unsigned together;            /* groups of k: there are a multiple of so many */
+  cy_dot_order order;
   bool cut;
   int64_t again;
   bool winograd;    /* [panel][pair of channels][tap][NR][2] */
@@ -95,6 +114,8 @@ bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *desc);
 bool cy_dot_cut_pays(const cy_dot_layout *layout, int64_t again);
 /* May sums begin with numbers that are given? Then the epilogue need not add them. */
 bool cy_dot_starts(const cy_cg *cg, const cy_dot_desc *desc);
+/* Of what all taps would take, where some are left out. */
+double cy_dot_share(const cy_cg *cg, const cy_dot_desc *desc);
 void cy_dot_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *desc);
 
@@ -147,6 +168,7 @@ typedef struct cy_dot_form {
   bool far;                    /* amx: b lies beyond the first-level cache */
   bool starts;                 /* sums begin with numbers in memory, else with 0 */
   bool strip;                  /* k goes through several runs, one kernel row each */
+  bool dealt;                  /* .. or those that a table tells of each panel */
   bool ahead;                  /* not amx: other memory is prefetched meanwhile */
   unsigned step, together;     /* k of a group; groups come by so many */
 } cy_dot_form;
@@ -168,12 +190,16 @@ static inline unsigned cy_dot_together(const cy_cg *cg, cy_dot_form form, const 
 }
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
- * i64 runs, i64 pitch [, ptr ahead, i64 step]): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr
+ * i64 runs, i64 pitch [, ptr ahead, i64 step] [, ptr panels, ptr runs]): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr
  * rows times its first columns; of lanes beyond nr, whatever. start: what the sums begin with, where form.starts; or, onto,
  * with what c holds; first, again: of cut weights, from the first of the panels on, and from the beginning; runs, pitch: of
  * a strip, groups being those of a run, how many runs there are and the bytes from one to the next; ahead, step: with every
- * group a line is prefetched, so many bytes behind the one before. */
-enum { CY_DOT_ARGS = 12, CY_DOT_MOST_ARGS = 14 };
+ * group a line is prefetched, so many bytes behind the one before; panels, runs: cy_dot_tables from the first panel on, where
+ * form.dealt. */
+enum { CY_DOT_ARGS = 12, CY_DOT_MOST_ARGS = 16 };
+static inline unsigned cy_dot_args(cy_dot_form form) {
+  return CY_DOT_ARGS + (form.ahead ? 2 : 0) + (form.dealt ? 2 : 0);
+}
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
 /* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
  * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, sums begin
@@ -185,8 +211,8 @@ enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = 16 }; /* of a tile */
 /* What its tasks are made of; as for cy_tile_choose and cy_blocks_choose. row_bytes: a row's k; copied: to scratch. */
 cy_tile cy_dot_amx_tile(int64_t rows, int64_t n);
 cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied);
-V cy_dot_load_first(cy_cg *cg, V p, unsigned lanes);            /* of an i32 vector; the others are 0 */
-V cy_dot_kernel_begin(cy_cg *cg, const char *name, bool ahead); /* begins one of either kind */
+V cy_dot_load_first(cy_cg *cg, V p, unsigned lanes);                  /* of an i32 vector; the others are 0 */
+V cy_dot_kernel_begin(cy_cg *cg, const char *name, cy_dot_form form); /* begins one of either kind */
 /* Bytes of a panel's NR columns for one group of `step` k. */
 int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);
 /* acc + a * b over the pairs or fours of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */
@@ -195,13 +221,31 @@ V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b);
 V cy_dot_pairs_times(cy_cg *cg, V a, V b);
 V cy_dot_bytes_times(cy_cg *cg, V a, V b);
 
-/* Groups of k, all of them or those of a run; of a strip, how many runs there are, and bytes between them. */
+/* Groups of k, all of them or those of a run; of a strip, how many runs there are, and bytes between them, or where each
+ * begins. */
 typedef struct cy_dot_depth {
-  V groups, runs, pitch;
+  V groups, runs, pitch, places;
 } cy_dot_depth;
+
 /* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
 void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
                  const cy_dot_depth *depth, V *out);
+
+/* ---- dot_order.c: what code reads of panels whose runs differ, where form.dealt ---- */
+
+typedef struct cy_dot_tables { /* addresses */
+  V panels, runs;
+} cy_dot_tables;
+cy_dot_tables cy_dot_tables_from(cy_cg *cg, const cy_dot_tables *tables, V panel);
+/* Groups of k in the panels before. */
+V cy_dot_tables_before(cy_cg *cg, const cy_dot_tables *tables, V panel);
+cy_dot_depth cy_dot_tables_depth(cy_cg *cg, const cy_dot_tables *tables, V panel);
+/* The last two arguments of a kernel. */
+static inline cy_dot_tables cy_dot_tables_given(V fn, cy_dot_form form) {
+  if (!form.dealt)
+    return (cy_dot_tables){NULL, NULL};
+  return (cy_dot_tables){LLVMGetParam(fn, cy_dot_args(form) - 2), LLVMGetParam(fn, cy_dot_args(form) - 1)};
+}
 
 /* ---- dot_across.c ---- */
 
@@ -221,13 +265,14 @@ typedef struct cy_dot_inline {
   cy_dot_form form;
   cy_tile tile;
   int64_t nr, last, n, panel_bytes; /* last: nr of the last panel */
-  const cy_epilogue *epilogue; /* of i32 */
+  const cy_epilogue *epilogue;      /* of i32 */
   const cy_rows *index;
   unsigned together;          /* so many rows go at once; 1: each of its own */
   bool full;                  /* there are always mr of them */
   V a, row_table, rows, row0; /* the first one in scratch; how many; their number for the index */
   V b, start, col0;           /* of panel 0 */
   cy_dot_depth depth;
+  cy_dot_tables tables; /* where form.dealt */
 } cy_dot_inline;
 bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t rows, int64_t n, int64_t k,
                         const cy_epilogue *epilogue);

@@ -114,12 +114,35 @@ static void emit_step(cy_cg *cg, const kernel *k, V b, V at) {
   }
 }
 
-/* A panel: all of k, its place in c. */
-static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q) {
-  V at = cy_mulc(cg, q, k->nr * 4), ldc = LLVMGetParam(fn, 4), groups = LLVMGetParam(fn, 5);
+/* So many groups, of rows `from` bytes from where they begin, or NULL; returns where b goes on. */
+static V emit_groups(cy_cg *cg, const kernel *k, V groups, V from, V b) {
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_div(cg, groups, cy_i64(cg, CY_AMX_GROUPS)), cy_i64(cg, 1), &b, 1);
+  V at = cy_mulc(cg, l.iv, TILE_BYTES);
+  emit_step(cg, k, l.v[0], from ? cy_add(cg, from, at) : at);
+  b = cy_gepc(cg, l.v[0], CY_AMX_GROUPS * cy_dot_group_bytes(k->form, k->nr));
+  cy_loop_end(cg, &l, &b);
+  return l.out[0];
+}
+
+/* All of k of panel q. */
+static V emit_depth(cy_cg *cg, const kernel *k, V fn, V q, V b) {
+  if (!k->form.dealt)
+    return emit_groups(cg, k, LLVMGetParam(fn, 5), NULL, b);
+  cy_dot_tables tables = cy_dot_tables_given(fn, k->form);
+  cy_dot_depth depth = cy_dot_tables_depth(cg, &tables, q);
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), depth.runs, cy_i64(cg, 1), &b, 1);
+  V from = cy_load(cg, cg->i64, cy_gep(cg, depth.places, cy_mulc(cg, l.iv, 8)), 8);
+  b = emit_groups(cg, k, depth.groups, from, l.v[0]);
+  cy_loop_end(cg, &l, &b);
+  return l.out[0];
+}
+
+/* A panel: all of k, its place in c; returns where the next one begins. */
+static V emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V b) {
+  V at = cy_mulc(cg, q, k->nr * 4), ldc = LLVMGetParam(fn, 4);
   V c = cy_gep(cg, LLVMGetParam(fn, 3), at);
-  int64_t group = cy_dot_group_bytes(k->form, k->nr);
-  V b = cy_gep(cg, LLVMGetParam(fn, 2), cy_mul(cg, q, cy_mulc(cg, groups, group)));
   for (unsigned i = 0; i < k->ma; i++)
     for (unsigned j = 0; j < k->nv; j++) {
       V sums = number(cg, sums_tile(k, i, j));
@@ -129,33 +152,31 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q) {
       else
         tile_call(cg, "llvm.x86.tilezero", &sums, 1);
     }
-  cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_div(cg, groups, cy_i64(cg, CY_AMX_GROUPS)), cy_i64(cg, 1), &b, 1);
-  emit_step(cg, k, l.v[0], cy_mulc(cg, l.iv, TILE_BYTES));
-  b = cy_gepc(cg, l.v[0], CY_AMX_GROUPS * group);
-  cy_loop_end(cg, &l, &b);
+  b = emit_depth(cg, k, fn, q, b);
   for (unsigned i = 0; i < k->ma; i++, c = cy_gep(cg, c, cy_mulc(cg, ldc, CY_AMX_ROWS)))
     for (unsigned j = 0; j < k->nv; j++) {
       V args[3] = {number(cg, sums_tile(k, i, j)), cy_gepc(cg, c, j * TILE_VECTOR), ldc};
       tile_call(cg, "llvm.x86.tilestored64", args, 3);
     }
+  return b;
 }
 
 V cy_dot_amx_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
   char name[64];
-  snprintf(name, sizeof name, "cyk_amx_%s_%ux%u_%lld%s%s", form.bf16 ? "bf16" : "u8s8", mr, nv * cg->W, (long long)nr,
-           onto ? "_onto" : "", form.far ? "_far" : "");
+  snprintf(name, sizeof name, "cyk_amx_%s_%ux%u_%lld%s%s%s", form.bf16 ? "bf16" : "u8s8", mr, nv * cg->W, (long long)nr,
+           onto ? "_onto" : "", form.far ? "_far" : "", form.dealt ? "_dealt" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  fn = cy_dot_kernel_begin(cg, name, false);
+  fn = cy_dot_kernel_begin(cg, name, form);
   V stride = cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8), 8);
   kernel k = {form, mr / CY_AMX_ROWS, nv, nr, onto, LLVMGetParam(fn, 0), stride, cy_mulc(cg, stride, CY_AMX_ROWS)};
+  V b = LLVMGetParam(fn, 2);
   cy_loop q;
-  cy_loop_begin(cg, &q, cy_i64(cg, 0), LLVMGetParam(fn, 6), cy_i64(cg, 1), NULL, 0);
-  emit_panel(cg, &k, fn, q.iv);
-  cy_loop_end(cg, &q, NULL);
+  cy_loop_begin(cg, &q, cy_i64(cg, 0), LLVMGetParam(fn, 6), cy_i64(cg, 1), &b, 1);
+  b = emit_panel(cg, &k, fn, q.iv, q.v[0]);
+  cy_loop_end(cg, &q, &b);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
   return fn;

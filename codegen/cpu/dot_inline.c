@@ -53,9 +53,15 @@ static void emit_rows(cy_cg *cg, const cy_dot_inline *t, unsigned i, V col, unsi
 
 /* A panel of nv vectors, of which `lanes` columns are there. */
 static void emit_panel(cy_cg *cg, const cy_dot_inline *t, const V *row, V q, unsigned nv, unsigned lanes) {
-  V v[CY_LOOP_MAX], col = cy_mulc(cg, q, t->nr), b = cy_gep(cg, t->b, cy_mulc(cg, q, t->panel_bytes));
+  V v[CY_LOOP_MAX], col = cy_mulc(cg, q, t->nr), before = cy_mulc(cg, q, t->panel_bytes);
   V start = cy_gep(cg, t->start, cy_mulc(cg, col, 4));
-  cy_dot_sums(cg, t->form, t->tile.mr, nv, lanes < t->nr ? t->last : t->nr, row, b, start, &t->depth, v);
+  cy_dot_depth depth = t->depth;
+  if (t->form.dealt) {
+    before = cy_mulc(cg, cy_dot_tables_before(cg, &t->tables, q), cy_dot_group_bytes(t->form, t->nr));
+    depth = cy_dot_tables_depth(cg, &t->tables, q);
+  }
+  V b = cy_gep(cg, t->b, before);
+  cy_dot_sums(cg, t->form, t->tile.mr, nv, lanes < t->nr ? t->last : t->nr, row, b, start, &depth, v);
   for (unsigned i = 0; i < t->tile.mr; i += t->together) {
     cy_if s;
     if (!t->full)

@@ -24,8 +24,10 @@ typedef struct cy_dot_plan {
   bool in_picture;
   int64_t run_groups;         /* of k, of a kernel row */
   int64_t pitch, strip_bytes; /* from a row of the strip to the next; of all of them, at most */
-  bool inlined;            /* sums go through the epilogue from registers */
-  bool fresh;              /* b is packed by the task that multiplies with it, the only one to do so */
+  cy_dot_order order;
+  int64_t groups_of_k; /* of all panels of a matrix together; 0: not known */
+  bool inlined;        /* sums go through the epilogue from registers */
+  bool fresh;          /* b is packed by the task that multiplies with it, the only one to do so */
 } cy_dot_plan;
 
 typedef struct cy_dot_frame {
@@ -40,7 +42,8 @@ typedef struct cy_dot_frame {
   V rows;         /* .. behind this by as many rows as stay */
   V first, again; /* of cut weights: see dot.h */
   V start;        /* what sums begin with, from panel p0 on */
-  V row_sums;     /* of the task's rows, where zero points of b need them */
+  cy_dot_tables tables;
+  V row_sums; /* of the task's rows, where zero points of b need them */
   V idx[CY_GEMM_BATCH];
 } cy_dot_frame;
 
@@ -58,13 +61,22 @@ void cy_dot_split_pixel(cy_cg *cg, const cy_dot_plan *p, V flat, V *image, V *o)
 /* The element of a so many behind the one at `from`. */
 V cy_dot_elements_on(cy_cg *cg, const cy_dot_plan *p, V from, V elements);
 
+/* ---- dot_order.c ---- */
+
+/* Vectors of columns that panels should have to leave out taps, the tile being chosen for all of k; 0: they should not. */
+unsigned cy_dot_order_vectors(const cy_cg *cg, const cy_dot_plan *p);
+/* The order of k, strips being decided. */
+void cy_dot_order_plan(cy_dot_plan *p, bool deals);
+double cy_dot_order_share(const cy_cg *cg, const cy_dot_plan *p); /* of all taps' time */
+cy_dot_tables cy_dot_tables_of(cy_cg *cg, const cy_dot_plan *p);
+
 /* ---- dot_tile.c ---- */
 
 /* A tile of rows of a, where each begins behind a, and where its sums go; which of so many; the panel behind its group. */
 typedef struct cy_dot_tile {
   V a, table, rows, sums, ldc, number, tiles, end;
 } cy_dot_tile;
-cy_dot_depth cy_dot_depth_of(cy_cg *cg, const cy_dot_plan *p);
+cy_dot_depth cy_dot_depth_of(cy_cg *cg, const cy_dot_plan *p); /* of all panels */
 /* Panels [q0, end); start: what the sums of panel q0 begin with. */
 void cy_dot_tile_emit(cy_cg *cg, const cy_dot_frame *f, const cy_dot_tile *t, V q0, V end, V start);
 

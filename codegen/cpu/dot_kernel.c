@@ -122,11 +122,12 @@ static V load_b(cy_cg *cg, cy_dot_form form, V p, unsigned lanes) {
   return lanes == cg->W ? v : cy_shuffle(cg, v, LLVMConstNull(LLVMTypeOf(v)), order, cg->W);
 }
 
-V cy_dot_kernel_begin(cy_cg *cg, const char *name, bool ahead) {
-  LLVMTypeRef params[CY_DOT_MOST_ARGS] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->i64,
-                                          cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->ptr, cg->i64};
-  return cy_fn_begin(cg, name, cg->voidt, params, ahead ? CY_DOT_MOST_ARGS : CY_DOT_ARGS,
-                     CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
+V cy_dot_kernel_begin(cy_cg *cg, const char *name, cy_dot_form form) {
+  LLVMTypeRef params[CY_DOT_MOST_ARGS] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->i64, cg->ptr,
+                                          cg->ptr, cg->ptr, cg->i64, cg->i64, cg->ptr, cg->i64, cg->ptr, cg->ptr};
+  if (!form.ahead)
+    params[CY_DOT_ARGS + 1] = cg->ptr;
+  return cy_fn_begin(cg, name, cg->voidt, params, cy_dot_args(form), CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
 }
 
 enum { MOST_AT_ONCE = 8 }; /* groups of a run, where code is in line */
@@ -203,14 +204,15 @@ static void emit_groups(cy_cg *cg, const kernel *k, int64_t count, V from, V *v)
 static void emit_depth(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V *v) {
   unsigned n = carried(k);
   V next[CY_LOOP_MAX];
-  if (!k->form.strip) {
+  if (!k->form.strip && !k->form.dealt) {
     emit_loop(cg, k, depth->groups, NULL, NULL, v);
     return;
   }
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), depth->runs, cy_i64(cg, 1), v, n);
   memcpy(next, l.v, n * sizeof *next);
-  V from = cy_mul(cg, l.iv, depth->pitch);
+  V from = k->form.dealt ? cy_load(cg, cg->i64, cy_gep(cg, depth->places, cy_mulc(cg, l.iv, 8)), 8)
+                         : cy_mul(cg, l.iv, depth->pitch);
   int64_t groups;
   if (cy_is_const(depth->groups, &groups) && groups <= MOST_AT_ONCE)
     emit_groups(cg, k, groups, from, next);
@@ -233,7 +235,10 @@ static void emit_across(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V
 static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   V start = cy_gep(cg, LLVMGetParam(fn, 7), cy_mulc(cg, q, k->nr * 4)), v[CY_LOOP_MAX];
   V c = cy_gep(cg, LLVMGetParam(fn, 3), cy_mulc(cg, q, k->nr * 4));
-  cy_dot_depth depth = {LLVMGetParam(fn, 5), LLVMGetParam(fn, 10), LLVMGetParam(fn, 11)};
+  cy_dot_tables tables = cy_dot_tables_given(fn, k->form);
+  cy_dot_depth depth = {LLVMGetParam(fn, 5), LLVMGetParam(fn, 10), LLVMGetParam(fn, 11), NULL};
+  if (k->form.dealt)
+    depth = cy_dot_tables_depth(cg, &tables, q);
   unsigned each = cy_dot_each(k->form), carried_on = k->step ? 2 : 1;
   if (each > 1) {
     memcpy(v + k->mr, b, carried_on * sizeof *b);
@@ -287,19 +292,19 @@ V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t n
   char lanes[16] = "";
   if (cy_dot_each(form) > 1)
     snprintf(lanes, sizeof lanes, "_by%u", cy_dot_each(form));
-  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s%s%s",
+  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s%s%s%s",
            form.bf16    ? "bf16"
            : form.cut   ? "u8cut"
            : form.fours ? "u8s8"
            : form.wide  ? "i16"
                         : "i16s8",
-           mr, nv * cg->W, (long long)nr, lanes, form.strip ? "_strip" : "", form.starts ? "_start" : "",
-           form.ahead ? "_ahead" : "", onto ? "_onto" : "");
+           mr, nv * cg->W, (long long)nr, lanes, form.strip && !form.dealt ? "_strip" : "", form.dealt ? "_dealt" : "",
+           form.starts ? "_start" : "", form.ahead ? "_ahead" : "", onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  fn = cy_dot_kernel_begin(cg, name, form.ahead);
+  fn = cy_dot_kernel_begin(cg, name, form);
   kernel k = {form, mr, nv, nr, onto, {NULL}, form.ahead ? LLVMGetParam(fn, CY_DOT_ARGS + 1) : NULL};
   for (unsigned i = 0; i < mr; i++) /* from memory: else LLVM makes one address of the one before, mr additions each */
     k.row[i] = cy_gep(cg, LLVMGetParam(fn, 0), cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8 * i), 8));

@@ -28,36 +28,22 @@ static void store(const cy_dot_layout *l, void *panels, int64_t at, int32_t v) {
     ((int8_t *)panels)[at] = (int8_t)v;
 }
 
-/* The source's tap that comes as t-th. */
-static int64_t tap_of(const cy_dot_layout *l, int64_t t) {
-  if (!l->row_taps || l->depth <= 1)
-    return t;
-  int64_t row = t / l->row_taps, height = l->taps / l->row_taps / l->depth;
-  return (row % l->depth * height + row / l->depth) * l->row_taps + t % l->row_taps;
-}
-
 /* A column whose elements begin at `from`, of a panel of nr; returns its sum. at: where its first element goes. */
-static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64_t from, int64_t nr, void *panels,
-                           int64_t at) {
+static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, const cy_dot_runs *r, int64_t from,
+                           int64_t nr, void *panels, int64_t at) {
   const int64_t last = l->step - 1, next = nr * l->step - last;
   int32_t sum = 0;
-  for (int64_t t = 0, k = 0; t < l->taps; t++)
-    for (int64_t c = 0; c < l->c; c++, k++) {
-      int32_t v = weight_at(s, from + tap_of(l, t) * s->ts + c * s->cs);
-      store(l, panels, at, v);
-      at += (k & last) == last ? next : 1; /* step is a power of two */
-      sum += v;
-      if (l->row_taps && c + 1 == l->c && (t + 1) % l->row_taps == 0)
-        for (; (k & last) != last; k++)
-          at += ((k + 1) & last) == last ? next : 1;
-    }
+  for (int64_t run = 0; run < r->runs; run++) {
+    int64_t tap = cy_dot_run_tap(&l->order, r, run), to = at + run * r->groups * nr * l->step;
+    for (int64_t t = 0, k = 0; t < r->taps; t++)
+      for (int64_t c = 0; c < l->c; c++, k++) {
+        int32_t v = weight_at(s, from + (tap + t) * s->ts + c * s->cs);
+        store(l, panels, to, v);
+        to += (k & last) == last ? next : 1; /* step is a power of two */
+        sum += v;
+      }
+  }
   return sum;
-}
-
-static int64_t groups_of(const cy_dot_layout *l) {
-  if (l->row_taps)
-    return l->taps / l->row_taps * cy_ceil(l->row_taps * l->c, l->step);
-  return cy_round_up(cy_ceil(l->taps * l->c, l->step), l->together);
 }
 
 static int32_t *sums_of(const cy_dot_layout *l, int64_t matrix, void *out) {
@@ -68,7 +54,7 @@ static int32_t *sums_of(const cy_dot_layout *l, int64_t matrix, void *out) {
 
 /* Pairs take 1.25 times as long, measured on Zen 3; what comes again is read by way of its offsets. */
 bool cy_dot_cut_pays(const cy_dot_layout *l, int64_t again) {
-  int64_t groups = cy_ceil(l->n, l->nr) * cy_ceil(l->taps * l->c, 4);
+  int64_t groups = cy_dot_groups_before(&l->order, panels_of(l));
   return again * 6 <= groups;
 }
 
@@ -95,13 +81,13 @@ static bool cut_group(int32_t *left, int64_t n, int8_t *part) {
   return rest != 0;
 }
 
-/* Group g of k of the panel that begins with column n0. */
-static void load_group(const cy_dot_layout *l, const cy_dot_source *s, int64_t matrix, int64_t n0, int64_t g,
-                       int32_t *w) {
+/* Group g of the run that begins with `tap`, of the panel that begins with column n0. */
+static void load_group(const cy_dot_layout *l, const cy_dot_source *s, const cy_dot_runs *r, int64_t tap, int64_t from,
+                       int64_t n0, int64_t g, int32_t *w) {
   for (int64_t i = 0; i < (int64_t)l->nr * 4; i++) {
     int64_t n = n0 + i / 4, k = g * 4 + i % 4;
-    bool there = n < l->n && k < l->taps * l->c;
-    w[i] = there ? weight_at(s, matrix * s->gs + n * s->ns + k / l->c * s->ts + k % l->c * s->cs) : 0;
+    bool there = n < l->n && k < r->taps * l->c;
+    w[i] = there ? weight_at(s, from + n * s->ns + (tap + k / l->c) * s->ts + k % l->c * s->cs) : 0;
   }
 }
 
@@ -110,12 +96,14 @@ static int64_t cut_panel(const cy_dot_layout *l, const cy_dot_source *s, int64_t
                          int32_t *again) {
   int32_t left[MOST_NR * 4];
   int8_t unused[MOST_NR * 4];
-  int64_t groups = groups_of(l), size = (int64_t)l->nr * 4, count = 0;
+  cy_dot_runs r = cy_dot_runs_of(&l->order, panel);
+  int64_t groups = r.runs * r.groups, size = (int64_t)l->nr * 4, count = 0;
   for (int64_t g = 0; g < groups; g++) {
-    load_group(l, s, matrix, panel * l->nr, g, left);
+    int64_t tap = cy_dot_run_tap(&l->order, &r, g / r.groups);
+    load_group(l, s, &r, tap, matrix * s->gs, panel * l->nr, g % r.groups, left);
     for (bool more = cut_group(left, size, out ? out + g * size : unused); more; count++) {
       if (out)
-        again[count] = (int32_t)(4 * g);
+        again[count] = (int32_t)(tap * l->c + 4 * (g % r.groups));
       more = cut_group(left, size, out ? out + (groups + count) * size : unused);
     }
   }
@@ -144,7 +132,8 @@ static void pack_cut(const cy_dot_layout *l, const cy_dot_source *s, int64_t mat
   for (int64_t q = 0; q < panels; q++) {
     int64_t count = cut_panel(l, s, matrix, q, to, again + first[q]);
     first[q + 1] = first[q] + (int32_t)count;
-    to += (groups_of(l) + count) * size;
+    cy_dot_runs r = cy_dot_runs_of(&l->order, q);
+    to += (r.runs * r.groups + count) * size;
   }
   int32_t *sums = l->sums ? sums_of(l, matrix, out) : NULL;
   for (int64_t n = 0; sums && n < panels * l->nr; n++) {
@@ -157,18 +146,20 @@ static void pack_cut(const cy_dot_layout *l, const cy_dot_source *s, int64_t mat
 /* ---- the other forms ---- */
 
 static void pack_matrix(const cy_dot_layout *l, const cy_dot_source *s, int64_t matrix, void *out) {
-  int64_t groups = groups_of(l);
   int32_t *sums = l->sums ? sums_of(l, matrix, out) : NULL;
   char *panels = (char *)out + matrix * l->matrix_bytes;
   memset(panels, 0, (size_t)l->matrix_bytes);
   if (sums)
     memset(sums, 0, (size_t)l->sum_columns * sizeof *sums);
-  for (int64_t n = 0; n < l->n; n++) {
-    int64_t column = n / l->nr * groups * l->nr * l->step + n % l->nr * l->step;
-    int64_t nr = n / l->nr == panels_of(l) - 1 ? l->last : l->nr;
-    int32_t sum = pack_column(l, s, matrix * s->gs + n * s->ns, nr, panels, column);
-    if (sums)
-      sums[n] = sum;
+  for (int64_t q = 0, at = 0; q < panels_of(l); q++) {
+    cy_dot_runs r = cy_dot_runs_of(&l->order, q);
+    int64_t n0 = q * l->nr, nr = q == panels_of(l) - 1 ? l->last : l->nr;
+    for (int64_t n = n0; n < n0 + l->nr && n < l->n; n++) {
+      int32_t sum = pack_column(l, s, &r, matrix * s->gs + n * s->ns, nr, panels, at + (n - n0) * l->step);
+      if (sums)
+        sums[n] = sum;
+    }
+    at += r.runs * r.groups * nr * l->step;
   }
 }
 

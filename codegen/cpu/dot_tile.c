@@ -36,19 +36,35 @@ static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LL
 
 cy_dot_depth cy_dot_depth_of(cy_cg *cg, const plan *p) {
   if (!p->strip)
-    return (cy_dot_depth){cy_dot_k_groups(cg, p), cy_i64(cg, 1), cy_i64(cg, 0)};
+    return (cy_dot_depth){cy_dot_k_groups(cg, p), cy_i64(cg, 1), cy_i64(cg, 0), NULL};
   V runs = cy_i64(cg, p->axis[0].count * p->axis[1].count), pitch = cy_dot_strip_pitch(cg, p);
-  return (cy_dot_depth){cy_i64(cg, p->run_groups), runs, pitch};
+  return (cy_dot_depth){cy_i64(cg, p->run_groups), runs, pitch, NULL};
+}
+
+/* Bytes of the panels in front of panel q. */
+static V bytes_before(cy_cg *cg, const frame *f, V q) {
+  const plan *p = f->p;
+  if (!p->form.dealt)
+    return cy_mul(cg, q, f->panel_bytes);
+  return cy_mulc(cg, cy_dot_tables_before(cg, &f->tables, q), cy_dot_group_bytes(p->form, p->nr));
+}
+
+/* Groups of k of panels [q0, end). */
+static V groups_between(cy_cg *cg, const frame *f, V q0, V end) {
+  if (!f->p->form.dealt)
+    return cy_mul(cg, cy_dot_k_groups(cg, f->p), cy_sub(cg, end, q0));
+  V before = cy_dot_tables_before(cg, &f->tables, q0);
+  return cy_sub(cg, cy_dot_tables_before(cg, &f->tables, end), before);
 }
 
 /* Weights come from memory in time where each tile of rows asks for some of the panels behind its own. Few tiles would
  * ask for some lines of many, which keeps the hardware from finding the others: they ask for nothing new. */
-static void prefetch_args(cy_cg *cg, const frame *f, const cy_dot_tile *t, V own, V panels, V *out) {
+static void prefetch_args(cy_cg *cg, const frame *f, const cy_dot_tile *t, V own, V groups, V *out) {
   enum { LINE = 64 };
   const plan *p = f->p;
   V bytes = cy_i64(cg, cy_dot_group_bytes(p->form, p->nr)), step = cy_ceil_div(cg, bytes, t->tiles);
   V enough = cy_icmp(cg, LLVMIntSLE, step, cy_i64(cg, LINE));
-  V share = cy_mul(cg, cy_mul(cg, cy_dot_k_groups(cg, p), panels), step), behind = cy_mul(cg, t->end, f->panel_bytes);
+  V share = cy_mul(cg, groups, step), behind = bytes_before(cg, f, t->end);
   V ahead = cy_gep(cg, f->b, cy_add(cg, behind, cy_mul(cg, t->number, share)));
   out[0] = cy_select(cg, enough, ahead, own);
   out[1] = cy_select(cg, enough, step, cy_i64(cg, 0));
@@ -59,7 +75,7 @@ static void emit_panels(cy_cg *cg, const frame *f, const cy_dot_tile *t, V q0, V
                         V c) {
   const plan *p = f->p;
   LLVMTypeRef type;
-  V fn = kernel_of(cg, p, t->rows, nv, nr, &type), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
+  V fn = kernel_of(cg, p, t->rows, nv, nr, &type), b = cy_gep(cg, f->b, bytes_before(cg, f, q0));
   V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
   if (p->form.cut) {
     V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
@@ -69,8 +85,13 @@ static void emit_panels(cy_cg *cg, const frame *f, const cy_dot_tile *t, V q0, V
   V panels = cy_sub(cg, end, q0),
     args[CY_DOT_MOST_ARGS] = {t->a, t->table, b, c, t->ldc, d.groups, panels, start, first, f->again, d.runs, d.pitch};
   if (p->form.ahead)
-    prefetch_args(cg, f, t, b, panels, args + CY_DOT_ARGS);
-  LLVMBuildCall2(cg->b, type, fn, args, p->form.ahead ? CY_DOT_MOST_ARGS : CY_DOT_ARGS, "");
+    prefetch_args(cg, f, t, b, groups_between(cg, f, q0, end), args + CY_DOT_ARGS);
+  if (p->form.dealt) {
+    cy_dot_tables own = cy_dot_tables_from(cg, &f->tables, q0);
+    args[cy_dot_args(p->form) - 2] = own.panels;
+    args[cy_dot_args(p->form) - 1] = own.runs;
+  }
+  LLVMBuildCall2(cg->b, type, fn, args, cy_dot_args(p->form), "");
 }
 
 /* The last panel has a kernel of its own where fewer vectors do. */

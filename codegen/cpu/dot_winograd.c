@@ -109,7 +109,7 @@ double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *d) {
     return 0;
   wino p = plan_of(cg, d);
   double with = cycles(cg, &p);
-  return with < WORTH * direct_cycles(cg, &p) ? with : 0;
+  return with < WORTH * direct_cycles(cg, &p) * cy_dot_share(cg, d) ? with : 0;
 }
 
 bool cy_dot_winograd_exact(int64_t sum) { return 255 * sum < 1 << 25; }

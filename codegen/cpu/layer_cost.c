@@ -92,8 +92,9 @@ static double filled_columns(const cy_cg *cg, form f, int64_t n) {
   return (double)cy_round_up(n, columns);
 }
 
-/* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces. */
-static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs) {
+/* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces; share: of the
+ * products, others are left out. */
+static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs, double share) {
   bool amx = f == BF16 ? cg->amx_bf16 : cg->amx_int8;
   double columns = filled_columns(cg, f, (int64_t)n), wide = 8.0 / cg->W;
   int64_t whole = amx ? CY_AMX_GROUPS * (f == BF16 ? 2 : 4) : 1; /* of a tile's depth */
@@ -101,7 +102,7 @@ static double grouped_product(const cy_cg *cg, form f, double rows, double depth
          loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
   double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * rates_of(cg)->run);
   double output = f == BYTES ? rates_of(cg)->int_output : BF16_OUTPUT;
-  return larger(work, loads) + copies + rows * n * output * wide;
+  return larger(work, loads) * share + copies + rows * n * output * wide;
 }
 
 static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
@@ -111,7 +112,7 @@ static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_in
   for (int i = 0; i + 1 < y->rank; i++)
     rows *= (double)dim_of(g, y->dim[i], sizes);
   if (f != FLOATS)
-    return grouped_product(cg, f, rows, depth, columns, 0);
+    return grouped_product(cg, f, rows, depth, columns, 0, 1);
   double work = cy_plain_cycles(cg, rows * depth * columns), loads = depth * columns * 4 / CY_BYTES_PER_CYCLE;
   return larger(work, loads) * rates_of(cg)->plain + rows * columns * rates_of(cg)->float_output * 8 / cg->W;
 }
@@ -158,14 +159,22 @@ static bool sizes_are_known(const cy_graph *g, const cy_type *t) {
 
 /* A transposed convolution of one group, as one that deals out its channels. */
 static double dealt_cycles(const cy_cg *cg, const cy_conv_desc *d) {
-  double places = (double)d->batch.value, taps = 1, parts = 1, last = 1;
+  cy_dot_desc dealt = {.conv = true, .window = *d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
+  cy_conv_desc *w = &dealt.window;
+  double places = (double)d->batch.value;
+  w->transposed = false;
   for (int i = 0; i < d->n_spatial; i++) {
     cy_deal_axis a = cy_deal_axis_of(d->kernel[i], d->stride[i], d->pad[i]);
+    dealt.deal[i] = (cy_deal_fill){d->stride[i], a.before, a.behind};
+    w->out[i] = cy_cconst(cy_ceil(d->out[i].value, d->stride[i]));
+    w->kernel[i] = a.taps;
+    w->stride[i] = 1;
+    w->pad[i] = a.edge;
+    w->cout *= d->stride[i];
     places *= (double)d->out[i].value / (double)d->stride[i];
-    taps *= last = (double)a.taps;
-    parts *= (double)d->stride[i];
   }
-  return grouped_product(cg, BYTES, places, taps * (double)d->cin, parts * (double)d->cout, taps > 1 ? taps / last : 0);
+  double taps = (double)cy_conv_taps(w), runs = taps > 1 ? taps / (double)w->kernel[d->n_spatial - 1] : 0;
+  return grouped_product(cg, BYTES, places, taps * (double)d->cin, (double)w->cout, runs, cy_dot_share(cg, &dealt));
 }
 
 static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
@@ -199,7 +208,7 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     return winograd;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
   return (double)d.groups *
-         grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0);
+         grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0, 1);
 }
 
 /* Cycles per element of a picture that is turned: through the second-level cache, and through memory. Measured on

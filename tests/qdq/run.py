@@ -354,7 +354,7 @@ def qdq_decoder(g):
     return [conv(g, both, 0.03, 0, (16, 64, 3, 3), (0.2, 120), pads=[1] * 4)]
 
 
-@case([T.UINT8] * 8, kernel='conv int8')
+@case([T.UINT8] * 10, kernel='conv int8')
 def qdq_dealt_pixels(g):
     """Channels that fill vectors, do not, or reach over several; kernels shorter and longer than strides; any number of
     axes; sizes that are no multiple of the stride, and strides that leave most of a kernel empty, stay in f32."""
@@ -367,6 +367,8 @@ def qdq_dealt_pixels(g):
             ((12, 10, 1, 3), (6, 8), {'strides': [2, 3], 'output_padding': [1, 0]}),
             ((16, 8, 3, 3, 3), (3, 5, 4), {'strides': [2] * 3, 'pads': [1] * 6, 'output_padding': [1] * 3}),
             ((33, 17, 8), (12,), {'strides': [4], 'pads': [2, 2]}),
+            ((12, 24, 5, 5), (6, 8), {'strides': [3, 3], 'pads': [1, 1, 1, 1], 'output_padding': [0, 0]}),
+            ((12, 16, 4, 4, 4), (3, 4, 3), {'strides': [2] * 3, 'pads': [1] * 6}),
             ((16, 24, 3, 3), (6, 8), {'strides': [2, 2], 'pads': [1] * 4})):
         x = g.q(g.input('x%d' % len(found), (2, dims[0]) + size), g.f(0.02), g.u8(117))
         found.append(transposed(g, x, 0.02, 117, dims, (0.05, 0 if len(found) % 2 else 100), **attributes))
