@@ -172,7 +172,7 @@ static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t 
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[rank - 2], (long long)w[rank - 1]);
   if (n->op == CY_OP_recurrent)
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[1], (long long)w[0]);
-  if (n->op == CY_OP_gather)
+  if (reads_table(n))
     return cy_arena_printf(q->arena, "rows of %lld", (long long)w[rank - 1]);
   char kernel[128] = "";
   size_t used = 0;
