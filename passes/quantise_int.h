@@ -95,6 +95,10 @@ void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint6
 /* The constant v of f32 as halves; 0: they do not hold its values, or with `exact` not each of them. */
 cy_val cy_half_constant(cy_graph *g, cy_val v, cy_dtype half, bool exact);
 
+/* ---- tables_rounded.c ---- */
+/* For each value: does every way from it to an output round it to 8 bits, or normalise it? In scratch memory. */
+const bool *cy_tables_rounded(cy_pass *p, const cy_uses *uses);
+
 /* ---- weights_grid.c ---- */
 /* The constant w of f32 as s8 times a scale for each of `axis`; 0: its elements are no multiples of such scales. */
 cy_val cy_weights_on_grid(cy_graph *g, cy_val w, int axis, cy_val *out_scale);

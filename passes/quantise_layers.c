@@ -138,9 +138,17 @@ bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *
   return cy_quant_skips(q->skip, cy_str_text(g, n->origin.name), cy_str_text(g, n->origin.op));
 }
 
+/* Looks rows up in a constant or adds one (tables.c)? */
+static bool reads_table(const cy_node_info *n) { return n->op == CY_OP_gather || n->op == CY_OP_add; }
+
+/* Which of its inputs that is, or what n multiplies with. */
+static int constant_of(const cy_graph *g, const cy_node_info *n) {
+  return n->op == CY_OP_gather || (n->op == CY_OP_add && cy_value_of(g, n->in[0])->data.bytes) ? 0 : 1;
+}
+
 /* Of the output: channels. */
 static int out_axis(const cy_graph *g, const cy_node_info *n) {
-  return n->op == CY_OP_matmul || n->op == CY_OP_recurrent || n->op == CY_OP_attention || n->op == CY_OP_gather
+  return n->op == CY_OP_matmul || n->op == CY_OP_recurrent || n->op == CY_OP_attention || reads_table(n)
              ? cy_type_of(g, n->out[0])->rank - 1
              : 1;
 }
@@ -164,7 +172,7 @@ static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t 
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[rank - 2], (long long)w[rank - 1]);
   if (n->op == CY_OP_recurrent)
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[1], (long long)w[0]);
-  if (n->op == CY_OP_gather)
+  if (reads_table(n))
     return cy_arena_printf(q->arena, "rows of %lld", (long long)w[rank - 1]);
   char kernel[128] = "";
   size_t used = 0;
@@ -193,8 +201,8 @@ bool cy_quant_finite(const cy_data *data) {
 
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out) {
   const cy_node_info *n = cy_node_of(g, id);
-  bool looks_up = n->op == CY_OP_gather;
-  const cy_type *x = cy_type_of(g, n->in[looks_up]), *w = cy_type_of(g, n->in[!looks_up]),
+  int constant = constant_of(g, n);
+  const cy_type *x = cy_type_of(g, n->in[!constant]), *w = cy_type_of(g, n->in[constant]),
                 *y = cy_type_of(g, n->out[0]);
   int64_t d[CY_MAX_RANK], channels;
   bool known = cy_type_static(g, w, d);
@@ -207,20 +215,20 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
                           .op = cy_arena_printf(q->arena, "%s", op),
                           .shape = n->op == CY_OP_attention ? heads_text(q, g, w)
                                                             : shape_text(q, n, known ? d : NULL, w->rank),
-                          .input = n->in[looks_up],
+                          .input = n->in[!constant],
                           .channels = (uint32_t)channels,
                           .form = n->op == CY_OP_attention ? "bf16" : NULL,
                           .product = n->op == CY_OP_matmul,
                           .depthwise = known && n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
                           .error = -1};
-  const cy_data *weights = &cy_value_of(g, n->in[!looks_up])->data;
+  const cy_data *weights = &cy_value_of(g, n->in[constant])->data;
   if (weights->bytes && w->dtype == CY_F32 && !cy_quant_finite(weights))
     out->keep = "weights are not finite";
-  uint64_t each = !known || !d[0] || looks_up ? 0
-                  : n->op == CY_OP_attention  ? (uint64_t)(d[w->rank - 2] + d[w->rank - 2] * d[w->rank - 1] / channels)
-                  : n->op == CY_OP_matmul     ? (uint64_t)d[w->rank - 2]
-                  : n->op == CY_OP_recurrent  ? (uint64_t)d[0]
-                                              : cy_type_count(g, w) / (uint64_t)d[0];
+  uint64_t each = !known || !d[0] || reads_table(n) ? 0
+                  : n->op == CY_OP_attention ? (uint64_t)(d[w->rank - 2] + d[w->rank - 2] * d[w->rank - 1] / channels)
+                  : n->op == CY_OP_matmul    ? (uint64_t)d[w->rank - 2]
+                  : n->op == CY_OP_recurrent ? (uint64_t)d[0]
+                                             : cy_type_count(g, w) / (uint64_t)d[0];
   out->macs = (double)cy_type_count(g, n->op == CY_OP_conv_transpose ? x : y) * (double)each;
 }
 
@@ -333,8 +341,7 @@ static const void *balanced(cy_pass *p, const cy_node_info *n, const int64_t *d,
   float *out = CY_NEW_ARRAY(p->scratch, float, count + 1);
   bool is_conv = n->op == CY_OP_conv;
   int axis = is_conv ? 1 : n->op == CY_OP_conv_transpose ? 0 : rank - 2; /* of input channels */
-  uint64_t depth = (uint64_t)d[axis], inner = 1,
-           group = is_conv ? (uint64_t)cy_attr_get_int(n, CY_ATTR_group, 1) : 1;
+  uint64_t depth = (uint64_t)d[axis], inner = 1, group = is_conv ? (uint64_t)cy_attr_get_int(n, CY_ATTR_group, 1) : 1;
   for (int i = axis + 1; i < rank; i++)
     inner *= (uint64_t)d[i];
   uint64_t per_group = is_conv ? (uint64_t)d[0] / group : 1;

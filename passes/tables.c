@@ -6,11 +6,17 @@
  *
  *   looked up      gather(v, i) = cast(gather(q, i)) * gather(scale, i), a scale per row, with --int8 and --weights;
  *                  one whose error that makes too large, and all with --fp16 or --bf16: cast(gather(half, i))
- *   read in place  by element-wise ops and as bias of attention: as f16 with any of these options. Eight bits would
- *                  shift what they hold, such as coordinates, by more than a user expects
+ *   added          with --int8, cast(q) * scale, a scale per row, if no output is reached but through what rounds as much
+ *                  or takes the scale away: positions of transformers
+ *   read in place  else, by element-wise ops and as bias of attention: as f16 with any of these options. Eight bits would
+ *                  shift what they hold, such as coordinates, by more than a user expects, and lose the biases that a
+ *                  mask is added to
  *
  *   windows        of what is read in place, equal matrices are stored once, asked for or not: masks of shifted windows
  *                  differ at the borders of the picture only
+ *   columns        of what is read in place for many windows, columns that are equal in all matrices are stored once with
+ *                  any of these options: biases that depend on where a key lies relative to its query. Their matrices are
+ *                  stored again by every run, which is why nobody gets this unasked
  *
  * Not asked for, constants become f16 where that holds them exactly: models that come in f16 keep the size they have,
  * masks of zeros and infinities half of it. Not so the very largest.
@@ -28,19 +34,26 @@
 #include <string.h>
 
 enum { LEAST_ELEMENTS = 1 << 14, LEAST_ROW = 32 };
-enum { LEAST_WINDOW = 1 << 10, MOST_WINDOWS = 64 }; /* elements; different ones */
+enum { LEAST_WINDOW = 1 << 10, MOST_WINDOWS = 64 };                   /* elements; different ones */
+enum { LEAST_COLUMNS = 1 << 13, MOST_COLUMNS = 1 << 10, SPREAD = 8 }; /* elements; different ones; see is_spread() */
 enum { MOST_UNASKED = 1 << 26 }; /* elements: halves of more of them take memory that nobody expects of a compiler */
 static const double NEAR = 1.0 / 512; /* of a row in f16, relative RMS: twice what its digits give */
 
 typedef struct table {
   cy_val v;             /* what is stored: all, or the windows that differ */
   cy_val stored, scale; /* scale: 0 where stored as halves */
-  cy_val numbers;       /* of windows, along `axis`; 0: all is stored */
+  cy_val numbers;       /* of windows or columns, along `axis`; 0: all is stored */
   int axis;
   uint64_t rows, row; /* of the last axis */
 } table;
 
 typedef enum reading { OTHERWISE, IN_PLACE, LOOKED_UP } reading;
+
+typedef struct shrinking {
+  cy_pass *p;
+  cy_uses uses;
+  const bool *rounded; /* [value]: cy_tables_rounded(); NULL: constants that are added stay in float */
+} shrinking;
 
 static reading how_read(const cy_graph *g, const cy_node_info *n, cy_val v) {
   if (n->op == CY_OP_gather)
@@ -65,11 +78,17 @@ static reading all_read(const cy_graph *g, const cy_uses *uses, cy_val v) {
   return all;
 }
 
-/* Are whole rows looked up, long enough for a scale each? */
-static bool has_rows(const cy_graph *g, const cy_uses *uses, const table *t) {
-  int rank = cy_type_of(g, t->v)->rank;
-  for (uint32_t i = uses->start[t->v]; i < uses->start[t->v + 1]; i++)
-    if (cy_attr_get_int(cy_node_of(g, uses->list[i]), CY_ATTR_axis, 0) == rank - 1)
+/* Does n look whole rows of v up, or add v to what is rounded further on? */
+static bool may_round(const shrinking *s, const cy_node_info *n, cy_val v) {
+  if (n->op == CY_OP_gather)
+    return cy_attr_get_int(n, CY_ATTR_axis, 0) != cy_type_of(s->p->g, v)->rank - 1;
+  return s->rounded && n->op == CY_OP_add && n->in[0] != n->in[1] && s->rounded[n->out[0]];
+}
+
+/* Does v, stored as t, have rows long enough for a scale each, and may all its readers have them in eight bits? */
+static bool has_rows(const shrinking *s, const table *t, cy_val v) {
+  for (uint32_t i = s->uses.start[v]; i < s->uses.start[v + 1]; i++)
+    if (!may_round(s, cy_node_of(s->p->g, s->uses.list[i]), v))
       return false;
   return t->row >= LEAST_ROW;
 }
@@ -116,16 +135,16 @@ static double round_to_ints(cy_pass *p, table *t) {
 }
 
 /* Lists each reader as a layer; keep: why the table stays in float (NULL: it does not). */
-static void report(cy_pass *p, const cy_uses *uses, const table *t, double error, const char *keep) {
+static void report(cy_pass *p, const cy_uses *uses, cy_val v, double error, const char *keep) {
   const cy_pass_options *o = p->options;
   cy_quant *q = o->quant ? o->quant : o->weights->report;
-  uint32_t count = uses->start[t->v + 1] - uses->start[t->v];
+  uint32_t count = uses->start[v + 1] - uses->start[v];
   if (!q)
     return;
   cy_quant_more_layers(q, count);
   for (uint32_t i = 0; i < count; i++) {
     cy_quant_layer *l = &q->layer[q->nlayers++];
-    cy_quant_describe(q, p->g, uses->list[uses->start[t->v] + i], l);
+    cy_quant_describe(q, p->g, uses->list[uses->start[v] + i], l);
     l->error = error;
     l->keep = l->keep ? l->keep : keep;
   }
@@ -144,12 +163,12 @@ static bool is_skipped(const cy_pass *p, const cy_uses *uses, cy_val v) {
   return false;
 }
 
-/* Stores t as integers if that is near enough. */
-static bool becomes_ints(cy_pass *p, const cy_uses *uses, table *t) {
+/* Stores t, which is v, as integers if that is near enough. */
+static bool becomes_ints(cy_pass *p, const cy_uses *uses, cy_val v, table *t) {
   const cy_quant *q = p->options->quant;
   double error = round_to_ints(p, t), most = q ? q->table_error : INFINITY;
   bool near = error <= most;
-  report(p, uses, t, error,
+  report(p, uses, v, error,
          near           ? NULL
          : isnan(error) ? "weights are not finite"
                         : cy_arena_printf(q->arena, "its error is over %.2g %%", most * 100));
@@ -185,15 +204,15 @@ static bool round_to_halves(cy_pass *p, table *t, cy_dtype half, bool exact) {
 /* ---- windows ---- */
 
 /* Which of the different ones among `count` parts of data each part is; first: of each of these. Returns how many there
- * are, 0: too many. */
-static uint64_t number_parts(const cy_data *data, uint64_t count, uint64_t *first, int64_t *numbers) {
-  uint64_t size = data->size / count, n = 0;
-  const char *bytes = data->bytes;
+ * are, 0: more than `most`. */
+static uint64_t number_parts(const char *bytes, uint64_t size, uint64_t count, uint64_t most, uint64_t *first,
+                             int64_t *numbers) {
+  uint64_t n = 0;
   for (uint64_t i = 0; i < count; i++) {
     uint64_t k = 0;
     while (k < n && memcmp(bytes + first[k] * size, bytes + i * size, size) != 0)
       k++;
-    if (k == n && n == MOST_WINDOWS)
+    if (k == n && n == most)
       return 0;
     if (k == n)
       first[n++] = i;
@@ -218,7 +237,7 @@ static void find_windows(cy_pass *p, table *t) {
   cy_type each = cy_type_make(CY_I64, 1, &type.dim[axis]);
   cy_val index, parts;
   int64_t *numbers = cy_const_new(g, &each, &index);
-  uint64_t n = number_parts(&data, count, first, numbers), size = data.size / count;
+  uint64_t size = data.size / count, n = number_parts(data.bytes, size, count, MOST_WINDOWS, first, numbers);
   if (!n || n * 2 > count)
     return;
   type.dim[axis] = cy_dim_const(g, (int64_t)n);
@@ -231,12 +250,81 @@ static void find_windows(cy_pass *p, table *t) {
   t->axis = axis;
 }
 
+/* ---- columns ---- */
+
+/* Does n read each element of v so often that storing v again in every run does not show? */
+static bool is_spread(cy_graph *g, const cy_node_info *n, cy_val v) {
+  cy_type reads = *cy_type_of(g, n->out[0]);
+  if (n->op == CY_OP_attention) {
+    cy_attention a = cy_attention_of(n);
+    reads = cy_attention_scores(g, &a);
+  }
+  return cy_dim_le(g, cy_dim_muli(g, cy_type_elems(g, cy_type_of(g, v)), SPREAD), cy_type_elems(g, &reads));
+}
+
+static bool all_spread(cy_graph *g, const cy_uses *uses, cy_val v) {
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++)
+    if (!is_spread(g, cy_node_of(g, uses->list[i]), v))
+      return false;
+  return true;
+}
+
+/* The numbers of the columns of matrices [rows, row], in as few bytes as hold those below n. */
+static cy_val store_numbers(cy_graph *g, const cy_dim *matrix, const int64_t *numbers, uint64_t count, uint64_t n) {
+  bool bytes = n <= 256;
+  cy_type type = cy_type_make(bytes ? CY_U8 : CY_U16, 2, matrix);
+  cy_val v;
+  void *to = cy_const_new(g, &type, &v);
+  for (uint64_t c = 0; c < count; c++)
+    if (bytes)
+      ((uint8_t *)to)[c] = (uint8_t)numbers[c];
+    else
+      ((uint16_t *)to)[c] = (uint16_t)numbers[c];
+  return v;
+}
+
+/* Stores each column of t, that is an element of the last two axes for all matrices, once, where that takes no more
+ * than half of what halves would. */
+static bool find_columns(cy_pass *p, table *t) {
+  cy_graph *g = p->g;
+  cy_type type = *cy_type_of(g, t->v);
+  int64_t d[CY_MAX_RANK];
+  cy_type_static(g, &type, d);
+  if (type.rank < 3 || type.dtype != CY_F32)
+    return false;
+  uint64_t columns = (uint64_t)(d[type.rank - 2] * d[type.rank - 1]), matrices = t->rows * t->row / columns;
+  const float *from = cy_value_of(g, t->v)->data.bytes;
+  float *turned = CY_NEW_ARRAY(p->scratch, float, t->rows * t->row);
+  for (uint64_t i = 0; i < t->rows * t->row; i++)
+    turned[i % columns * matrices + i / columns] = from[i];
+  uint64_t *first = CY_NEW_ARRAY(p->scratch, uint64_t, MOST_COLUMNS);
+  int64_t *numbers = CY_NEW_ARRAY(p->scratch, int64_t, columns);
+  uint64_t n = number_parts((const char *)turned, matrices * sizeof *turned, columns, MOST_COLUMNS, first, numbers);
+  uint64_t size = n * matrices * sizeof *turned + columns * (n <= 256 ? 1 : 2);
+  if (!n || size > t->rows * t->row)
+    return false;
+  t->numbers = store_numbers(g, &type.dim[type.rank - 2], numbers, columns, n);
+  t->axis = --type.rank - 1;
+  type.dim[t->axis] = cy_dim_const(g, (int64_t)n);
+  float *to = cy_const_new(g, &type, &t->stored);
+  for (uint64_t i = 0; i < n * matrices; i++)
+    to[i] = turned[first[i % n] * matrices + i / n];
+  return true;
+}
+
 /* ---- readers ---- */
 
-static cy_val looked_up(cy_graph *g, const table *t, cy_val indices, int axis) {
-  cy_val y = cy_build_cast(g, cy_build_gather(g, t->stored, indices, axis), CY_F32);
-  if (t->scale)
-    y = cy_build_binary(g, CY_OP_mul, y, cy_build_gather(g, t->scale, indices, axis));
+static cy_val rows_of(cy_graph *g, cy_val v, cy_val indices, int axis) {
+  return indices ? cy_build_gather(g, v, indices, axis) : v;
+}
+
+/* What t stands for, at these indices along axis or (0) as a whole. */
+static cy_val widened(cy_graph *g, const table *t, cy_val indices, int axis) {
+  cy_val y = rows_of(g, t->stored, indices, axis);
+  if (t->scale) {
+    y = cy_build_cast(g, y, CY_F32);
+    y = cy_build_binary(g, CY_OP_mul, y, rows_of(g, t->scale, indices, axis));
+  }
   return cy_build_cast(g, y, (cy_dtype)cy_type_of(g, t->v)->dtype);
 }
 
@@ -248,59 +336,75 @@ static void replace(cy_pass *p, const table *t, cy_val v, cy_node reader) {
   cy_rewrite_origin(p, n);
   if (n->op == CY_OP_gather) {
     cy_val out = n->out[0], in = n->in[1];
-    cy_graph_replace(g, out, looked_up(g, t, in, (int)cy_attr_get_int(n, CY_ATTR_axis, 0)));
+    cy_graph_replace(g, out, widened(g, t, in, (int)cy_attr_get_int(n, CY_ATTR_axis, 0)));
     return;
   }
-  cy_val all = t->numbers ? cy_build_gather(g, t->stored, t->numbers, t->axis) : t->stored;
-  all = cy_build_cast(g, all, (cy_dtype)cy_type_of(g, t->v)->dtype);
+  cy_val all = widened(g, t, t->numbers, t->axis);
   n = cy_node_of(g, reader);
   for (uint32_t k = 0; k < n->nin; k++)
     if (n->in[k] == v)
       n->in[k] = all;
 }
 
-/* v, which all its readers read so. */
-static void shrink(cy_pass *p, const cy_uses *uses, cy_val v, reading r) {
+/* The form that v takes, which all its readers read so; NULL: that which it has. */
+static const char *choose(const shrinking *s, cy_val v, reading r, table *t) {
+  cy_pass *p = s->p;
   const cy_pass_options *o = p->options;
-  const cy_type type = *cy_type_of(p->g, v);
+  bool ints = asks_for_ints(o), large = t->rows * t->row >= LEAST_ELEMENTS;
+  if (r == IN_PLACE && large)
+    find_windows(p, t);
+  if (r == IN_PLACE && !t->numbers && (ints || o->half) && all_spread(p->g, &s->uses, v) && find_columns(p, t))
+    return "columns once";
+  if (!large)
+    return NULL;
+  bool rows = ints && has_rows(s, t, v);
+  if (rows && is_skipped(p, &s->uses, v)) {
+    report(p, &s->uses, v, -1, CY_QUANT_SKIPPED);
+    if (r == LOOKED_UP)
+      return NULL;
+    rows = false;
+  }
+  if (rows && becomes_ints(p, &s->uses, v, t))
+    return "tables in integers";
+  cy_dtype half = r == LOOKED_UP && o->half ? o->half : CY_F16;
+  if (cy_type_of(p->g, v)->dtype == CY_F32 && round_to_halves(p, t, half, !ints && !o->half))
+    return "tables in halves";
+  t->stored = t->v;
+  t->scale = 0;
+  return t->numbers ? "windows once" : NULL;
+}
+
+static void shrink(const shrinking *s, cy_val v, reading r) {
+  const cy_type type = *cy_type_of(s->p->g, v);
   table t = {.v = v};
   int64_t d[CY_MAX_RANK];
-  cy_type_static(p->g, &type, d);
+  cy_type_static(s->p->g, &type, d);
   t.row = (uint64_t)d[type.rank - 1];
-  t.rows = cy_type_count(p->g, &type) / t.row;
-  if (r == IN_PLACE)
-    find_windows(p, &t);
-  bool ints = asks_for_ints(o), rows = ints && r == LOOKED_UP && has_rows(p->g, uses, &t);
-  if (rows && is_skipped(p, uses, v)) {
-    report(p, uses, &t, -1, CY_QUANT_SKIPPED);
-    return;
-  }
-  bool stored = rows && becomes_ints(p, uses, &t);
-  cy_dtype half = r == LOOKED_UP && o->half ? o->half : CY_F16;
-  bool halves = !stored && type.dtype == CY_F32 && round_to_halves(p, &t, half, !ints && !o->half);
-  if (!stored && !halves && !t.numbers)
-    return;
-  if (!stored && !halves)
-    t.stored = t.v;
-  for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++)
-    replace(p, &t, v, uses->list[i]);
-  cy_pass_count(p, stored ? "tables in integers" : halves ? "tables in halves" : "windows once", 1);
+  t.rows = cy_type_count(s->p->g, &type) / t.row;
+  const char *form = choose(s, v, r, &t);
+  for (uint32_t i = s->uses.start[v]; form && i < s->uses.start[v + 1]; i++)
+    replace(s->p, &t, v, s->uses.list[i]);
+  if (form)
+    cy_pass_count(s->p, form, 1);
 }
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_tables(cy_pass *p) {
   cy_graph *g = p->g;
-  cy_uses uses = cy_graph_uses(g, p->scratch);
+  const cy_quant *q = p->options->quant;
+  shrinking s = {.p = p, .uses = cy_graph_uses(g, p->scratch)};
+  if (q && asks_for_ints(p->options))
+    s.rounded = cy_tables_rounded(p, &s.uses);
   cy_val last = cy_value_count(g);
   for (cy_val v = 1; v <= last; v++) {
     const cy_value *value = cy_value_of(g, v);
     cy_dtype d = (cy_dtype)value->type.dtype;
     if ((d != CY_F32 && d != CY_F16 && d != CY_BF16) || !value->data.bytes ||
-        cy_type_count(g, &value->type) < LEAST_ELEMENTS)
+        cy_type_count(g, &value->type) < LEAST_COLUMNS)
       continue;
-    reading r = all_read(g, &uses, v);
+    reading r = all_read(g, &s.uses, v);
     if (r != OTHERWISE)
-      shrink(p, &uses, v, r);
+      shrink(&s, v, r);
   }
   cy_build_in(g, 1);
   cy_graph_sweep(g);

@@ -85,4 +85,63 @@ def tables_left(p):
     return None
 
 
-TESTS = [tables_stored, tables_exact, tables_not_finite, tables_left]
+def positions(p, shown):
+    """Positions that are added before normalisations and a product, of eight pictures; shown: half of their sum is an output,
+    too."""
+    n = Network(42)
+    x = n.op('Add', 'x', n.weight(LENGTH, WIDTH, scale=1))
+    h = n.op('MatMul', n.op('LayerNormalization', x, n.weight(WIDTH, scale=1), axis=-1), n.weight(WIDTH, WIDTH))
+    y = n.op('LayerNormalization', n.op('Add', x, h), n.weight(WIDTH, scale=1), axis=-1)
+    outputs = [y] + ([n.op('Mul', x, n.constant(0.5))] if shown else [])
+    return n.save(p.path('m.onnx'), [('x', [8, LENGTH, WIDTH])], [(o, [8, LENGTH, WIDTH]) for o in outputs])
+
+
+def tables_added(p):
+    """A byte for each number of a position and a scale for each, at hardly an error; two bytes if an output shows them, or
+    --int8-skip names the sum."""
+    x = np.random.default_rng(8).standard_normal((8, LENGTH, WIDTH)).astype(np.float32)
+    for shown, options, size in ((False, [], LENGTH * WIDTH + 4 * LENGTH), (True, [], 2 * LENGTH * WIDTH),
+                                 (False, ['--int8-skip=Add'], 2 * LENGTH * WIDTH)):
+        model = positions(p, shown)
+        options = ['--int8', '--int8-prefer=size', '--target=x86-64-v3', *options]
+        wide, got = (weights_bytes(p, model, *options, *more) for more in (['--disable=tables'], []))
+        if not 0 <= wide - got - (4 * LENGTH * WIDTH - size) + 256 < 512:
+            return 'shown %d, %s: %d bytes, %d without tables' % (shown, options, got, wide)
+        wanted = p.run(p.library(model, 'f', '-O0'), x)
+        near, before = ([snr(w, y) for w, y in zip(wanted, p.run(p.library(model, 'q', *options[:2], *more), x))]
+                        for more in ([], ['--disable=tables']))
+        if near[0] < max(38, before[0] - 1.5) or (shown and near[1] < 60):
+            return 'shown %d: %s dB, %s without tables' % (shown, near, before)
+    return None
+
+
+def windows(p, images):
+    """Windows of 64 places with four heads, whose bias depends on where a key lies relative to its query."""
+    n, heads, head = Network(43), 4, 16
+    q, k, v = (n.op('Transpose', n.op('Reshape', n.op('MatMul', 'x', n.weight(WIDTH, WIDTH)),
+                                      n.const([images, 64, heads, head], np.int64)), perm=perm)
+               for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
+    at = np.stack(np.divmod(np.arange(64), 8))
+    away = at[:, :, None] - at[:, None, :] + 7
+    bias = n.constant(n.rng.standard_normal((heads, 225))[:, away[0] * 15 + away[1]])
+    s = n.op('Add', n.op('Mul', n.op('MatMul', q, k), n.constant(0.25)), bias)
+    n.op('MatMul', n.op('Softmax', s, axis=-1), v)
+    return n.save(p.path('m.onnx'), [('x', [images, 64, WIDTH])], [(n.nodes[-1].output[0], [images, heads, 64, head])])
+
+
+def tables_columns(p):
+    """Biases by the distance take a number for each, and nothing changes; f16 if every run reads them only once."""
+    for images, size in ((8, 4 * 4 * 225 + 64 * 64), (1, 2 * 4 * 64 * 64)):
+        model = windows(p, images)
+        x = np.random.default_rng(9).standard_normal((images, 64, WIDTH)).astype(np.float32)
+        options = ['--int8', '--int8-prefer=size']
+        wide, got = (weights_bytes(p, model, *options, '--target=x86-64-v3', *more) for more in (['--disable=tables'], []))
+        if not 0 <= wide - got - (4 * 4 * 64 * 64 - size) + 256 < 512:
+            return '%d: %d bytes, %d without tables' % (images, got, wide)
+        y, without = (p.run(p.library(model, 'q', *options, *more), x)[0] for more in ([], ['--disable=tables']))
+        if snr(without, y) < (100 if images == 8 else 55):
+            return '%d: %.1f dB' % (images, snr(without, y))
+    return None
+
+
+TESTS = [tables_stored, tables_exact, tables_not_finite, tables_left, tables_added, tables_columns]
