@@ -635,7 +635,7 @@ static void emit_rows(cy_cg *cg, const task *t, V q, V c0, V n) {
 /* M of panel q, over all channels. */
 static void emit_sums(cy_cg *cg, const task *t, V q) {
   const wino *w = t->w;
-  int64_t channels = w->pairs ? w->d->cin : w->c;
+  int64_t channels = sum_channels(w);
   cy_loop slice, c;
   cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(w)), cy_i64(cg, 1), NULL, 0);
   cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, channels), cy_i64(cg, w->cb), NULL, 0);
@@ -768,7 +768,7 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) 
   }
   if (w.filters_once) {
     cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(&w)), cy_i64(cg, 1), NULL, 0);
-    emit_filters(cg, &t, cy_i64(cg, 0), slice.iv, cy_i64(cg, 0), cy_i64(cg, w.pairs ? d->cin : w.c));
+    emit_filters(cg, &t, cy_i64(cg, 0), slice.iv, cy_i64(cg, 0), cy_i64(cg, sum_channels(&w)));
     cy_loop_end(cg, &slice, NULL);
   }
   cy_loop_begin(cg, &i, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);

@@ -32,6 +32,8 @@ static inline int row_axis(const cy_conv_desc *d) { return d->n_spatial - 2; }
 static inline int64_t v_channels(const wino *w) { return w->pairs ? w->slices * w->slice : w->c; }
 /* Matrices of sums of 36 points each: of every slice one, where tiles are pairs, else one for all. */
 static inline int64_t sum_slices(const wino *w) { return w->pairs ? w->slices : 1; }
+/* Channels that are added up in one of them. */
+static inline int64_t sum_channels(const wino *w) { return w->pairs ? w->d->cin : w->c; }
 /* Planes of a tile. */
 static inline int64_t tile_planes(const wino *w) { return w->pairs ? 2 : 1; }
 

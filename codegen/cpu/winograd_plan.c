@@ -131,7 +131,7 @@ static bool stays(const cy_cg *cg, int64_t bytes) { return bytes <= cg->l2_bytes
 
 /* Blocks of channels as deep as leaves U its place, a whole number for each slice, or at least whole vectors. */
 static void channels_choose(const cy_cg *cg, wino *w) {
-  int64_t most = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w->nr), all = w->pairs ? w->d->cin : w->c;
+  int64_t most = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w->nr), all = sum_channels(w);
   int64_t blocks = w->filters_once ? 1 : cy_ceil(all, most);
   w->cb = w->rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(all, blocks), cg->W);
   w->slice = w->pairs ? cy_round_up(all, w->cb) : w->d->cin;
