@@ -142,6 +142,7 @@ help:
 	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
+	  'make check T=X    the tests of all suites whose names match the regular expression X' \
 	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
 	  'make check-cuda   all of CUDA, on a GPU where there is one' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
@@ -174,7 +175,8 @@ tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(CROSS_RUNS) $
 endif
 
 .PHONY: check-cuda
-RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
+# T=PATTERN: only what has that in its name, whichever suite and language (a regular expression).
+RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT) $(if $T,--only '$T')
 
 check: tests $B/test-tools
 	$Q $(RUN_SUITES)
