@@ -35,6 +35,7 @@ SUITES = [
     ('qdq', 'tests/qdq/run.py', False, False),
     ('golden', 'tests/golden.py', True, False),
     ('order', 'tests/order.py', False, False),
+    ('docs', 'tests/docs.py', True, False),
     ('spelled', 'tests/spelled.py', False, False),
     ('precision', 'tests/precision.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
