@@ -135,7 +135,7 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check golden fuzz bench install clean tests portable carry
+.PHONY: all help setup demo check same golden fuzz bench install clean tests portable carry
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -150,9 +150,11 @@ help:
 	  'make              build cytoc, cyto-run, cyto-bench, libcyto and libcytoc (.a, .so) into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
+	  'make check T=X    the tests of all suites whose names match the regular expression X' \
 	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
 	  'make check-cuda   all of CUDA, on a GPU where there is one' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
+	  'make same BASE=C  compare the libraries that commit C and this tree make of a corpus: bytes, then time' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
 	  'make carry        pack what tests and measures CUDA on a machine with a GPU and no build tools: tests/README.md' \
 	  'make bench        measure the example and, where present, the shared networks; updates tests/bench/RESULTS.md' \
@@ -181,7 +183,8 @@ tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(CROSS_RUNS) $
 endif
 
 .PHONY: check-cuda
-RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
+# T=PATTERN: only what has that in its name, whichever suite and language (a regular expression).
+RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT) $(if $T,--only '$T')
 
 check: tests $B/test-tools
 	$Q $(RUN_SUITES)
@@ -195,6 +198,10 @@ check-cuda: tests $B/test-tools
 	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device)
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/networks.py --build $O --device)
+
+# What two versions of the compiler make of a fixed corpus: make same BASE=COMMIT; SAME= gives names and options.
+same: all
+	$Q $(if $(BASE),,$(error make same needs BASE=COMMIT))$B/venv/bin/python tests/same.py --build $O --base $(BASE) $(SAME)
 
 golden: tests
 	$Q $(RUN_SUITES) --update
