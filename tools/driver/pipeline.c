@@ -60,7 +60,7 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
 static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
   if (!file_ends_with(o->input, ".txt")) {
-    cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes};
+    cy_import_options import = {o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count};
     return cy_import_file(o->input, &import, s->diag);
   }
   size_t len;
@@ -583,7 +583,7 @@ static int quantize(session *s) {
   qdq_job job = {.input = o->input,
                  .output = o->output,
                  .skip = o->int8_skip,
-                 .import = {o->dims, o->ndims, o->shapes, o->nshapes},
+                 .import = {o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count},
                  .calibrate = calibration(s),
                  .explain = o->explain};
   return qdq_write(&job);
@@ -591,17 +591,19 @@ static int quantize(session *s) {
 
 static int compile_main(int argc, char **argv) {
   cytoc_options o;
-  if (cytoc_options_parse(argc, argv, &o))
-    return 1;
-  if (o.done)
-    return 0;
-  if (o.batch)
-    return cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
+  int failed = cytoc_options_parse(argc, argv, &o);
+  if (failed || o.done || o.batch) {
+    if (!failed && !o.done)
+      failed = cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
+    cytoc_options_free(&o);
+    return failed ? 1 : 0;
+  }
   session s = {.o = &o, .diag = cy_diag_create()};
   s.report.verbose = o.verbose;
   int status = o.quantize ? quantize(&s) : compile(&s);
   cy_diag_print(s.diag, stderr);
   cy_diag_destroy(s.diag);
+  cytoc_options_free(&o);
   return status ? 1 : 0;
 }
 
