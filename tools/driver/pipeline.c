@@ -53,7 +53,13 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
 
 static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
-  cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes, s->model_dir, s->ask, s->ask_ctx};
+  cy_import_options import = {o->dims.items,
+                              (uint32_t)o->dims.count,
+                              o->shapes.items,
+                              (uint32_t)o->shapes.count,
+                              s->model_dir,
+                              s->ask,
+                              s->ask_ctx};
   if (s->model)
     return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
   if (!file_ends_with(o->input, ".txt"))
@@ -556,7 +562,8 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
   cy_graph *g = status ? NULL : read_model(s);
   if (!g)
     status = -1;
-  cytoc_report_stage(&s->report, "passes");
+  if (!status)
+    cytoc_report_stage(&s->report, "passes");
   if (!status)
     status = cy_passes_run(g, &passes, &s->report.passes);
   if (!status && (o->stop_after || o->passes) && !o->emit)
@@ -601,7 +608,7 @@ static int quantize(session *s) {
   qdq_job job = {.input = o->input,
                  .output = o->output,
                  .skip = o->int8_skip,
-                 .import = {o->dims, o->ndims, o->shapes, o->nshapes},
+                 .import = {o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count},
                  .calibrate = calibration(s),
                  .explain = o->explain};
   return qdq_write(&job);
