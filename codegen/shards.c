@@ -9,6 +9,7 @@
 #include "codegen/work.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -98,6 +99,28 @@ static int start(cy_work *b, shard *s, int index, int threads, cy_code_kind kind
   return -1;
 }
 
+/* Why a child has failed. */
+static void explain(cy_work *b, const shard *s, int status, const char *error) {
+  const char *kernel = cy_kernel_name(s->plans[0]->kernel);
+  cy_cause cause = CY_CAUSE_MODEL;
+  if (*error) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", error);
+    cause = cy_code_cause(error);
+  } else if (WIFSIGNALED(status)) {
+    cy_diag_add(b->diag, CY_ERROR, NULL,
+                "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
+                s->n, kernel, WTERMSIG(status));
+    cause = WTERMSIG(status) == SIGKILL ? CY_CAUSE_MEMORY : CY_CAUSE_BUG;
+  } else if (WEXITSTATUS(status) == CY_EXIT_NO_MEMORY) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "out of memory while %u kernels were compiled, '%s' first", s->n, kernel);
+    cause = CY_CAUSE_MEMORY;
+  } else { /* it has said why */
+    cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, failed", s->n, kernel);
+    cause = CY_CAUSE_BUG;
+  }
+  cy_diag_blame(b->diag, cause);
+}
+
 /* Waits for one child of ours and adds its kernels to *done; 0, or -1 after a diagnostic. */
 static int collect(cy_work *b, shard *shards, int n, report *r, int64_t *done) {
   for (int i = 0; i < n; i++) {
@@ -109,19 +132,7 @@ static int collect(cy_work *b, shard *shards, int n, report *r, int64_t *done) {
     *done += shards[i].n;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
       return 0;
-    const char *kernel = cy_kernel_name(shards[i].plans[0]->kernel);
-    if (r->error[i][0])
-      cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", r->error[i]);
-    else if (WIFEXITED(status) && WEXITSTATUS(status) == CY_EXIT_NO_MEMORY)
-      cy_diag_add(b->diag, CY_ERROR, NULL, "out of memory while %u kernels were compiled, '%s' first", shards[i].n, kernel);
-    else if (WIFSIGNALED(status))
-      cy_diag_add(b->diag, CY_ERROR, NULL,
-                  "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
-                  shards[i].n, kernel, WTERMSIG(status));
-    else /* it has said why */
-      cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, failed", shards[i].n, kernel);
-    if (WIFSIGNALED(status) || WEXITSTATUS(status) == CY_EXIT_NO_MEMORY)
-      cy_diag_blame(b->diag, WIFSIGNALED(status) ? CY_CAUSE_BUG : CY_CAUSE_MEMORY);
+    explain(b, &shards[i], status, r->error[i]);
     return -1;
   }
   return 0;

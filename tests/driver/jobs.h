@@ -217,10 +217,8 @@ static inline int give_weights(void *ctx, const char *location, uint64_t offset,
 
 static inline cytoc_job job_of(heard *h) {
   h->thread = pthread_self();
-  return (cytoc_job){.struct_size = sizeof(cytoc_job),
-                     .ctx = h,
-                     .on_diagnostic = hear_diagnostic,
-                     .on_progress = hear_progress};
+  return (cytoc_job){
+      .struct_size = sizeof(cytoc_job), .ctx = h, .on_diagnostic = hear_diagnostic, .on_progress = hear_progress};
 }
 
 /* ---- what must not become more ---- */
