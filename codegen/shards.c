@@ -123,19 +123,21 @@ static void explain(cy_work *b, const shard *s, int status, const char *error) {
 
 /* Waits for one child of ours and adds its kernels to *done; 0, or -1 after a diagnostic. */
 static int collect(cy_work *b, shard *shards, int n, report *r, int64_t *done) {
-  for (int i = 0; i < n; i++) {
-    int status;
-    if (shards[i].child <= 0)
-      continue;
-    status = cy_temps_wait(shards[i].child);
-    shards[i].child = -1;
-    *done += shards[i].n;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-      return 0;
-    explain(b, &shards[i], status, r->error[i]);
-    return -1;
-  }
-  return 0;
+  pid_t running[MAX_SHARDS];
+  int index[MAX_SHARDS], count = 0;
+  for (int i = 0; i < n; i++)
+    if (shards[i].child > 0) {
+      running[count] = shards[i].child;
+      index[count++] = i;
+    }
+  int i = index[cy_temps_ended(running, count)];
+  int status = cy_temps_wait(shards[i].child);
+  shards[i].child = -1;
+  *done += shards[i].n;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    return 0;
+  explain(b, &shards[i], status, r->error[i]);
+  return -1;
 }
 
 static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_work *b)) {
@@ -143,8 +145,10 @@ static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *
   int64_t done = 0;
   int threads = n && jobs > n ? jobs / n : 1; /* what shards leave idle */
   cy_work_progress(b, "kernels", 0, b->nplans);
-  for (; next < n && running < jobs && rc == 0; next++, running++)
+  for (; next < n && running < jobs && rc == 0; next++) {
     rc = start(b, &shards[next], next, threads, kind, r);
+    running += rc == 0;
+  }
   if (rc == 0 && meanwhile)
     rc = meanwhile(b);
   while (running > 0) {
