@@ -92,6 +92,7 @@ SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search 
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
+SRC_drivertest := $(if $(LLVM_CONFIG),$(wildcard tests/driver/*_test.c))
 SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
 
@@ -123,7 +124,7 @@ SO_VERSION := 0
 SHARED_LIBS := $(if $(LLVM_CONFIG),$O/libcytoc.so) $O/libcyto.so
 TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
-UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
+UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_drivertest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
 CROSS_RUNS := $(patsubst %,$O/tests/emulate/cyto-run-%,$(filter-out %_windows,$(CROSS_ARCHES)))
 WINDOWS_RUNS := $(if $(and $(filter x86_64_windows,$(CROSS_ARCHES)),$(filter release,$(VARIANT))), \
@@ -175,7 +176,7 @@ $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 
 # Only the runtime has threads; models that it runs are compiled by the release build.
 ifeq ($(VARIANT),tsan)
-tests: $(call ctest_bin,$(SRC_rttest)) $(RUN_MANY) $(RT_MODELS:%=$O/tests/rt/%.so)
+tests: $(call ctest_bin,$(SRC_rttest) $(SRC_drivertest)) $(RUN_MANY) $(RT_MODELS:%=$O/tests/rt/%.so)
 	$Q $(if $(RUN_MANY),$(MAKE) --no-print-directory SAN= $B/cytoc)
 else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(CROSS_RUNS) $(WINDOWS_RUNS) $(FAILING_ALLOC) \
@@ -313,6 +314,11 @@ $(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_r
   $(RT_LINKED)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
+
+# The library as an application links it.
+$(call ctest_bin,$(SRC_drivertest)): $O/tests/%: $O/obj/tests/%.o $(CYTOC_LIB) $(RUNTIME_LIB) | $O/cytoc
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
 # Compiler and runtime; device_test runs on machines with a GPU and nothing else: LLVM is linked only if it is needed.
 $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(RUNTIME_LIB)

@@ -131,6 +131,9 @@ typedef struct cyrt_context cyto_context;
 /* Opens a model library. CYTO_NOT_FOUND, CYTO_BAD_LIBRARY (no model, of another interface version, or not all of a file),
  * CYTO_UNSUPPORTED_CPU. It is code, which runs: open what you trust only. */
 CYTO_API cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error);
+/* The same for a library that lies in memory, such as cytoc_compile() gives, with no file of your own; the bytes are copied.
+ * Linux alone: elsewhere, and where the system keeps programs from making code so (CYTO_RUNTIME_FAILURE), write a file. */
+CYTO_API cyto_status cyto_model_load_memory(const void *bytes, uint64_t size, cyto_model **out_model, cyto_error *error);
 /* The same for a model linked into the application: pass what the generated <name>_model() returns. */
 CYTO_API cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_model, cyto_error *error);
 /* Gives the model back; its library is closed once its last context is gone as well. NULL is allowed. */

@@ -59,7 +59,7 @@ SUITES = [
     ('zoo', 'tests/zoo/run.py', True, True),
 ]
 
-FOLDERS = {'unit': ('codegen', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
+FOLDERS = {'unit': ('codegen', 'driver', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
 LONGEST = ['torch', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
