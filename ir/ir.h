@@ -544,6 +544,13 @@ cy_scalar cy_scalar_neutral(cy_op op, cy_dtype dtype);
 /* Are results values of an operand, or exact? Then there is nothing to round in floats that are narrower than registers. */
 bool cy_op_is_exact(cy_op op);
 
+/* halves.c: arrays of n numbers between f32 and half precision (f16 or bf16), by cy_scalar_store and cy_scalar_load;
+ * memory at any address. */
+void cy_halves_store(void *to, cy_dtype half, const void *from, uint64_t n);
+void cy_halves_load(void *to, cy_dtype half, const void *from, uint64_t n);
+void cy_halves_round(void *to, cy_dtype half, const void *from, uint64_t n); /* f32 to f32 */
+bool cy_halves_hold(cy_dtype half, const void *from, uint64_t n);            /* all bit for bit? */
+
 /* ---- editing (edit.c) ------------------------------------------------------------------------------------------- */
 
 /* All uses of `from` (inputs of nodes, block results, model outputs) become `to`. */
