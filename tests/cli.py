@@ -565,6 +565,74 @@ def header_of_odd_names(folder, args):
     return None
 
 
+HEADER_USER = """#include <stdio.h>
+#include "m.h"
+#include "n.h"
+int main(void) {
+  float image[2 * 64] = {0}, probability[20];
+  m_inputs in = {image};
+  m_outputs out = {probability};
+  m_sizes sizes = {2};
+  m_options options = {1, 0};
+  n_inputs in2 = {image};
+  n_outputs out2 = {probability};
+  n_sizes sizes2 = {2};
+  struct cyrt_context *first = NULL, *second = NULL;
+  int bad = m_create(&first, &options, NULL) || !first || m_create(&first, &options, NULL) != 1 || n_create(&second, NULL, NULL);
+  for (int i = 0; i < 2 && !bad; i++)
+    bad = m_run(&first, &in, &sizes, &out, NULL) || n_run(&second, &in2, &sizes2, &out2, NULL);
+  cyto_context_destroy(first);
+  cyto_context_destroy(second);
+  cyto_context_destroy(NULL);
+  return bad;
+}
+"""
+
+
+def headers(folder, args):
+    """All public headers and a generated one, as C and C++ without extensions, by the compilers that there are; and a program that
+    is linked with two models, as its header says."""
+    for name in 'mn':
+        code, _, err = lib.run([args.cytoc, MODEL, '-o', os.path.join(folder.out, name + '.so')], env=folder.env)
+        if code:
+            return lib.reason(err, code)
+    users = {'c11': ('c', os.environ.get('CC', 'cc').split(), ['clang']), 'c++17': ('c++', ['c++'], ['clang++'])}
+    strict = ['-Wall', '-Wextra', '-pedantic-errors', '-Werror', '-I' + os.path.join(lib.ROOT, 'runtime'), '-I' + folder.out]
+    for standard, (language, *compilers) in users.items():
+        for compiler in compilers:
+            if not shutil.which(compiler[0]):
+                continue
+            for header in ('cyto_abi.h', 'cyto.h', os.path.join(lib.ROOT, 'tools', 'driver', 'cytoc.h'), 'm.h'):
+                user = os.path.join(folder.root, 'user.c')
+                with open(user, 'w', encoding='utf-8') as f:  # twice, and beside cyto.h
+                    f.write('#include "%s"\n#include "cyto.h"\n#include "%s"\nint main(void) { return 0; }\n' % (header, header))
+                code, _, err = lib.run([*compiler, '-x', language, '-std=' + standard, *strict, '-fsyntax-only', user])
+                if code:
+                    return '%s as %s by %s: %s' % (header, standard, compiler[0], lib.reason(err, code))
+    user, program = os.path.join(folder.root, 'user.c'), os.path.join(folder.root, 'user')
+    with open(user, 'w', encoding='utf-8') as f:
+        f.write(HEADER_USER)
+    code, _, err = lib.run([*users['c11'][1], '-std=c11', *strict, user, '-o', program, '-L' + folder.out, '-l:m.so', '-l:n.so',
+                            '-Wl,-rpath,' + folder.out])
+    code, out, err = (code, '', err) if code else lib.run([program], env=folder.env)
+    return 'linked with two models: ' + lib.reason(out + err, code) if code else None
+
+
+def symbols_of_outputs(folder, args):
+    """--info tells the sizes of outputs by the symbols of the inputs, where they are known before running."""
+    nodes = [h.make_node('Concat', ['x', 'x', 'one'], ['long'], axis=1), h.make_node('MatMul', ['long', 'w'], ['y']),
+             h.make_node('NonZero', ['x'], ['found'])]
+    ones = [graphs.constant('one', np.ones((1, 1, 4), np.float32)), graphs.constant('w', np.ones((4, 5), np.float32))]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [1, 'seq', 4])],
+                              [graphs.port('y', np.float32, None), graphs.port('found', np.int64, None)], ones)
+    for level in '-O0', '-O3':
+        code, _, err = lib.run([args.cytoc, model, level, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+        code, out, err = (code, '', err) if code else lib.run([args.cyto_run, os.path.join(folder.out, 'm.so'), '--info'], env=folder.env)
+        if code or "'y' float32 [1,2*seq+1,5]" not in out or "'found' int64 [3,?] of data-dependent size" not in out:
+            return '%s: exit code %d, %s' % (level, code, out + err)
+    return None
+
+
 def no_memory(folder, args):
     """Whichever request for memory fails, a program ends with exit code 1 and a text, or does without; cytoc leaves no files.
     A few hundred places of cytoc's, and all of cyto-run's on a model with strings and sequences."""
@@ -921,7 +989,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')
