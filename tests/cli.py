@@ -575,6 +575,23 @@ def header_of_odd_names(folder, args):
     return None
 
 
+def missing_file(folder, args):
+    """One file that is missing is one line, however many tensors lie in it; two are two."""
+    weights = []
+    for k in range(50):
+        tensor = onnx.TensorProto(name='w%d' % k, data_type=onnx.TensorProto.FLOAT, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+        for key, value in (('location', 'lost.bin' if k < 49 else 'other.bin'), ('offset', str(16 * k)), ('length', '16')):
+            tensor.external_data.add(key=key, value=value)
+        weights.append(tensor)
+    nodes = [h.make_node('Add', ['x' if k == 0 else 'y%d' % k, 'w%d' % k], ['y%d' % (k + 1)]) for k in range(50)]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [4])],
+                              [graphs.port('y50', np.float32, [4])], weights)
+    code, _, err = lib.run([args.cytoc, model, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+    lines = err.splitlines()
+    names = [re.search(r'error: .*/(\w+\.bin).*No such file', line) for line in lines]
+    return None if code == 1 and [n and n[1] for n in names] == ['lost.bin', 'other.bin'] else 'exit code %d: %s' % (code, err)
+
+
 HEADER_USER = """#include <stdio.h>
 #include "m.h"
 #include "n.h"
@@ -999,7 +1016,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')
