@@ -234,7 +234,9 @@ typedef int32_t (*cyrt_op)(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_i
 /* One launch of the program. */
 typedef struct cyrt_profile_row {
   const char *kernel, *algorithm, *ops, *node;
-  double floor_cycles; /* of one core; 0: not known, as for sizes that it was not computed for */
+  double floor_cycles; /* of one core; 0: not known */
+  const char *assumed; /* the sizes left open that the floor is for: "batch=1, seq=64"; "": any */
+  int64_t other;       /* not 0: has run with other sizes */
   int64_t runs, ns;    /* of all contexts and threads */
 } cyrt_profile_row;
 

@@ -274,7 +274,7 @@ def same_bytes_anywhere(folder, args):
 
 def profile(folder, args):
     """cyto-run --profile has a row for every launch of a library compiled for it, and a message for any other. Floors are
-    for the sizes that --explain assumes; for others there are none. The first run, which is cold, is told apart."""
+    for the sizes that --explain assumes; of others they are in parentheses. The first run, which is cold, is told apart."""
     outputs = []
     for options, batch in ((['--profile'], 3), ([], 3), (['--profile'], 1)):
         path = os.path.join(folder.out, 'm.so')
@@ -302,9 +302,9 @@ def profile(folder, args):
     if outputs[1][0] != 1 or 'compile it by cytoc --profile' not in outputs[1][2]:
         return 'without --profile: exit code %d: %s' % outputs[1][::2]
     assumed = [line.split() for line in outputs[2][1].splitlines() if re.match(r' +4 +\d', line)]
-    if any(row[4:6] != ['-', '-'] for row in rows) or 'no floor: other sizes than --explain assumes' not in out:
+    if any(not re.match(r'\([\d.]+\)$', row[4]) or row[5] != '-' for row in rows) or '(floors) are for batch=1' not in out:
         return 'floors at other sizes: %s' % out
-    if len(assumed) != len(rows) or not all(float(row[5]) > 0 for row in assumed) or 'no floor' in outputs[2][1]:
+    if len(assumed) != len(rows) or not all(float(row[5]) > 0 for row in assumed) or '(floors)' in outputs[2][1]:
         return 'no floors: %s' % outputs[2][1]
     return None
 

@@ -3,8 +3,8 @@
  * In: a library that was compiled by cytoc --profile, is loaded and has run. Out: a row per launch in the order of the
  * program: times run, microseconds, share of all, those of the first run, floor, floor as a part of the time, algorithm,
  * ops and node; then the sum. The first run reads weights from the file and gets memory from the system: it is no part
- * of times and shares where there are others. Floors are those of --explain, divided by the number of threads; of launches whose sizes were not the ones that
- * --explain assumes none is known, and the sum has those of the others.
+ * of times and shares where there are others. Floors are those of --explain, divided by the number of threads; of
+ * launches with other sizes than --explain assumes, the floor stands in parentheses, and counts in the sum.
  */
 #define _GNU_SOURCE
 #include "profile.h"
@@ -31,16 +31,22 @@ static cyrt_profile_row *const *rows_of(const char *library, int64_t *out_n) {
   return rows(CYTO_ABI_VERSION, out_n);
 }
 
-static void print_floor(double floor_us, double us) {
-  if (floor_us > 0 && us > 0)
-    printf(" %10.2f %6.1f", floor_us, 100 * floor_us / us);
+/* other: it is for other sizes than these. */
+static void print_floor(double floor_us, double us, bool other) {
+  char text[32] = "-";
+  if (floor_us > 0)
+    snprintf(text, sizeof text, other ? "(%.2f)" : "%.2f", floor_us);
+  printf(" %10s", text);
+  if (floor_us > 0 && us > 0 && !other)
+    printf(" %6.1f", 100 * floor_us / us);
   else
-    printf(" %10s %6s", "-", "-");
+    printf(" %6s", "-");
 }
 
 int profile_begin(const char *library, profile *out) {
   *out = (profile){0};
   out->rows = rows_of(library, &out->n);
+  out->rate = cy_clock_rate();
   out->first = out->rows ? malloc(((size_t)out->n + 1) * sizeof *out->first) : NULL;
   for (int64_t i = 0; out->first && i < out->n; i++)
     out->first[i] = *out->rows[i];
@@ -73,14 +79,15 @@ static void print_row(const profile *p, int64_t i, double all_ns, double least) 
   double us = (double)ns / (double)runs / 1e3;
   printf("%8lld %10.2f %6.2f", (long long)runs, us, 100 * (double)ns / all_ns);
   print_us((double)p->first[i].ns, p->first[i].runs, 10);
-  print_floor(least, us);
+  print_floor(least, us, r->other);
   printf("  %-18s %s", r->algorithm, r->ops);
   printf(*r->node ? " from '%s'\n" : "%s\n", r->node);
 }
 
 void profile_print(const profile *p, int threads, long runs) {
-  double cycles_us = cy_clock_rate() / 1e6 * (threads > 1 ? threads : 1), all_ns = 0, first_ns = 0, floor_us = 0;
-  int64_t n, ns, sized = 0;
+  double cycles_us = p->rate / 1e6 * (threads > 1 ? threads : 1), all_ns = 0, first_ns = 0, floor_us = 0;
+  const cyrt_profile_row *other = NULL;
+  int64_t n, ns;
   for (int64_t i = 0; i < p->n; i++) {
     profile_launch(p, i, &n, &ns);
     all_ns += (double)ns;
@@ -95,14 +102,15 @@ void profile_print(const profile *p, int threads, long runs) {
       continue;
     print_row(p, i, all_ns, least);
     floor_us += least * (double)n;
-    sized += least <= 0;
+    if (p->rows[i]->other && (!other || strlen(p->rows[i]->assumed) > strlen(other->assumed)))
+      other = p->rows[i];
   }
   long counted = runs ? runs : 1;
   printf("%8ld %10.2f %6.2f", counted, all_ns / 1e3 / (double)counted, 100.0);
   print_us(first_ns, 1, 10);
-  print_floor(floor_us / (double)counted, all_ns / 1e3 / (double)counted);
+  print_floor(floor_us / (double)counted, all_ns / 1e3 / (double)counted, other);
   printf(runs ? "  all launches of a run\n"
               : "  all launches of the first run, which is cold: --repeat=N for others\n");
-  if (sized)
-    printf("no floor: other sizes than --explain assumes, fix them by cytoc --dim\n");
+  if (other)
+    printf("(floors) are for %s: for these sizes fix them by cytoc --dim\n", other->assumed);
 }

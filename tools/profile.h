@@ -7,6 +7,7 @@
 typedef struct profile {
   cyrt_profile_row *const *rows; /* of the library, which go on counting */
   int64_t n;
+  double rate;             /* cycles a second of a core */
   cyrt_profile_row *first; /* [n] what they said behind the first run, which is cold */
 } profile;
 

@@ -2,7 +2,8 @@
  *
  *   {"model": .., "target": .., "compiler": .., "ran_on": .., "inputs": [{"name", "dtype", "shape"}..], "outputs": [..],
  *    "first_ms": .., "runs": N, "min_ms": .., "mean_ms" .., "samples": .., "samples_per_second": ..,
- *    "kernels": [{"node", "ops", "algorithm", "runs", "us", "first_us"}..]}
+ *    "kernels": [{"node", "ops", "algorithm", "runs", "us", "first_us", "floor_us": of one core,
+ *                 "floor_of": sizes that it is for, "floor_fits": whether these were run}..]}
  *
  * Statistics are of the runs behind the first one, and stand there only if there were any; kernels only with --profile.
  */
@@ -55,6 +56,10 @@ static json_t *kernels_json(const profile *p) {
       continue;
     json_t *kernel = json_pack("{s:o, s:s, s:s, s:I, s:f}", "node", text_json(row->node), "ops", row->ops, "algorithm",
                                row->algorithm, "runs", (json_int_t)runs, "us", (double)ns / (double)runs / 1e3);
+    if (row->floor_cycles > 0)
+      json_object_set_new(kernel, "floor_us", json_real(row->floor_cycles / p->rate * 1e6));
+    json_object_set_new(kernel, "floor_of", text_json(row->assumed));
+    json_object_set_new(kernel, "floor_fits", json_boolean(!row->other));
     if (p->first[i].runs)
       json_object_set_new(kernel, "first_us", json_real((double)p->first[i].ns / (double)p->first[i].runs / 1e3));
     json_array_append_new(list, kernel);
