@@ -21,6 +21,7 @@ import network
 MS = 'com.microsoft'
 ROOM, SIZE, STEPS = 16, 8, 4
 rng = np.random.default_rng(5)
+TRANSPOSED = 'rows of an axis brought to the front'  # shares memory where it is rewritten: not at -O0
 CASES = {}  # name: model, first caches by name, {cache: output}, a function from the step to the other inputs
 
 
@@ -109,6 +110,11 @@ def scattered():
     case('changed behind it', [h.make_node('ScatterElements', ['p', 'at', 'x'], ['m'], axis=1), h.make_node('Neg', ['m'], ['n'])],
          given.__getitem__, {'n': T.FLOAT}, {'p': (past['p'][0], None)}, ())
     slots = [{'x': real(3, SIZE), 'at': np.int64([[0, 3 + step], [1, 9 - step], [1, step]])} for step in range(STEPS)]
+    turned = [{'x': real(3, 2, 2, SIZE), 'at': np.int64([[3 + step], [9 - step], [0]])} for step in range(STEPS)]
+    front = [h.make_node('Transpose', ['p'], ['f'], perm=[2, 0, 1, 3]), h.make_node('ScatterND', ['f', 'at', 'x'], ['g']),
+             h.make_node('Transpose', ['g'], ['n'], perm=[1, 2, 0, 3]), h.make_node('MatMul', ['n', 'w'], ['y'])]
+    case(TRANSPOSED, front, turned.__getitem__, {'n': T.FLOAT, 'y': T.FLOAT}, {'p': (real(2, 2, ROOM, SIZE), 'n')}, (),
+         [('w', real(SIZE, 3))])
     case('places', [h.make_node('ScatterND', ['p', 'at', 'x'], ['n'])], slots.__getitem__, {'n': T.FLOAT}, past, ())
 
 
@@ -216,7 +222,7 @@ def check(args, folder, name):
             return why
         _, out, _ = lib.run([args.cyto_run, library, '--info'], 60)
         shared = dict(re.findall(r"output \d+ '(\w+)'.* share memory with '(\w+)'", out))
-        if shared != {out: n for n, out in follow.items() if out}:
+        if shared != {out: n for n, out in follow.items() if out and (level, name) != ('-O0', TRANSPOSED)}:
             return '%s: may share %s' % (level, shared)
         for share in ([], ['--share']):
             found[level, bool(share)], why = steps(args, folder, library, model, caches, follow, given, share)
