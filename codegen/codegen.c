@@ -169,13 +169,22 @@ static int build(cy_work *b) {
   if (check_kind(b) || check_values(b) || check_output(b))
     return -1;
   if (b->o->emit != CY_EMIT_H) {
-    if (build_objects(b, st) || cy_link(b))
+    if (build_objects(b, st))
       return -1;
+    cy_work_progress(b, "link", 0, 1);
+    if (cy_link(b))
+      return -1;
+    cy_work_progress(b, "link", 1, 1);
   }
   char *header = header_path(b);
   int rc = header ? cy_header_write(b, header) : 0;
   free(header);
   return rc;
+}
+
+void cy_work_progress(cy_work *b, const char *stage, int64_t done, int64_t total) {
+  if (b->o->progress)
+    b->o->progress(b->o->progress_ctx, stage, done, total);
 }
 
 void cy_work_add_object(cy_work *b, const char *path) {

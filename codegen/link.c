@@ -44,6 +44,7 @@ static void report_failure(cy_work *b, const char *tool, int status, const char 
     cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' was ended by signal %d: not enough memory?", tool, WTERMSIG(status));
   else
     cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' failed: %s", tool, n ? text : "no message");
+  cy_diag_blame(b->diag, WIFSIGNALED(status) ? CY_CAUSE_MEMORY : CY_CAUSE_LINKER);
 }
 
 /* Status of the command as of waitpid(), -1 when it cannot be started (errno says why). */
@@ -81,11 +82,13 @@ static int run_tool(cy_work *b, const char *const *names, command *c) {
     }
     if (errno != ENOENT) {
       cy_diag_add(b->diag, CY_ERROR, NULL, "cannot run '%s': %s", name, strerror(errno));
+      cy_diag_blame(b->diag, CY_CAUSE_LINKER);
       return -1;
     }
   }
   cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' was not found in PATH: install the package '%s'", first,
               arch == cy_arch_here() ? "binutils" : arch->package);
+  cy_diag_blame(b->diag, CY_CAUSE_LINKER);
   return -1;
 }
 

@@ -87,35 +87,41 @@ _Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_cod
 }
 
 static int start(cy_work *b, shard *s, int index, int threads, cy_code_kind kind, report *r) {
-  fflush(NULL);
+  fflush(stdout); /* what waits there is printed once; other streams may be the caller's */
   s->child = cy_temps_fork();
   if (s->child == 0)
     child(b, s, index, threads, kind, r);
   if (s->child > 0)
     return 0;
   cy_diag_add(b->diag, CY_ERROR, NULL, "cannot start a process: %s", strerror(errno));
+  cy_diag_blame(b->diag, CY_CAUSE_MEMORY);
   return -1;
 }
 
-/* Waits for one child of ours; 0, or -1 after a diagnostic. */
-static int collect(cy_work *b, shard *shards, int n, report *r) {
+/* Waits for one child of ours and adds its kernels to *done; 0, or -1 after a diagnostic. */
+static int collect(cy_work *b, shard *shards, int n, report *r, int64_t *done) {
   for (int i = 0; i < n; i++) {
     int status;
     if (shards[i].child <= 0)
       continue;
     status = cy_temps_wait(shards[i].child);
     shards[i].child = -1;
+    *done += shards[i].n;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
       return 0;
     const char *kernel = cy_kernel_name(shards[i].plans[0]->kernel);
     if (r->error[i][0])
       cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", r->error[i]);
+    else if (WIFEXITED(status) && WEXITSTATUS(status) == CY_EXIT_NO_MEMORY)
+      cy_diag_add(b->diag, CY_ERROR, NULL, "out of memory while %u kernels were compiled, '%s' first", shards[i].n, kernel);
     else if (WIFSIGNALED(status))
       cy_diag_add(b->diag, CY_ERROR, NULL,
                   "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
                   shards[i].n, kernel, WTERMSIG(status));
     else /* it has said why */
       cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, failed", shards[i].n, kernel);
+    if (WIFSIGNALED(status) || WEXITSTATUS(status) == CY_EXIT_NO_MEMORY)
+      cy_diag_blame(b->diag, WIFSIGNALED(status) ? CY_CAUSE_BUG : CY_CAUSE_MEMORY);
     return -1;
   }
   return 0;
@@ -123,15 +129,19 @@ static int collect(cy_work *b, shard *shards, int n, report *r) {
 
 static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_work *b)) {
   int jobs = b->o->jobs > 0 ? b->o->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN), running = 0, rc = 0, next = 0;
+  int64_t done = 0;
   int threads = n && jobs > n ? jobs / n : 1; /* what shards leave idle */
+  cy_work_progress(b, "kernels", 0, b->nplans);
   for (; next < n && running < jobs && rc == 0; next++, running++)
     rc = start(b, &shards[next], next, threads, kind, r);
   if (rc == 0 && meanwhile)
     rc = meanwhile(b);
   while (running > 0) {
-    if (collect(b, shards, next, r))
+    if (collect(b, shards, next, r, &done))
       rc = -1;
     running--;
+    if (rc == 0)
+      cy_work_progress(b, "kernels", done, b->nplans);
     if (rc == 0 && next < n) {
       rc = start(b, &shards[next], next, threads, kind, r);
       next++;

@@ -18,6 +18,7 @@ static void no_such_target(const char *spec, const char *reason, cy_diag_sink *d
     cy_diag_add(diag, CY_ERROR, NULL, "target '%s': %s; expected %s", spec, reason, list);
   else
     cy_diag_add(diag, CY_ERROR, NULL, "unknown target '%s'; expected %s", spec, list);
+  cy_diag_blame(diag, CY_CAUSE_OPTION);
 }
 
 /* NULL: nobody knows it; *out_reason, for free(), is then NULL or what a target says to it. */

@@ -94,10 +94,11 @@ static void uninstall(void) {
 
 /* ---- files ---- */
 
-static bool make_directory(cy_temps *t) {
+/* make: it is the pattern of a new one. */
+static bool take_directory(cy_temps *t, bool make) {
   sigset_t mask;
   block(&mask);
-  bool made = mkdtemp(t->dir) != NULL;
+  bool made = !make || mkdtemp(t->dir) != NULL;
   int error = errno;
   if (made) {
     t->outer = active;
@@ -117,12 +118,22 @@ cy_temps *cy_temps_create(cy_diag_sink *diag) {
   const char *base = getenv("TMPDIR");
   base = base && *base ? base : "/tmp";
   snprintf(t->dir, sizeof t->dir, "%s/cytoc-XXXXXX", base);
-  if (make_directory(t))
+  if (take_directory(t, true))
     return t;
   cy_diag_add(diag, CY_ERROR, NULL, "cannot make a temporary directory in '%s': %s; set TMPDIR to a writable one", base,
               strerror(errno));
+  cy_diag_blame(diag, CY_CAUSE_FILE);
   free(t);
   return NULL;
+}
+
+cy_temps *cy_temps_adopt(const char *dir) {
+  cy_temps *t = calloc(1, sizeof *t);
+  if (!t)
+    cy_no_memory();
+  snprintf(t->dir, sizeof t->dir, "%s", dir);
+  take_directory(t, false);
+  return t;
 }
 
 void cy_temps_destroy(cy_temps *t) {
@@ -203,6 +214,7 @@ bool cy_file_write(const char *path, const void *data, size_t bytes) {
 
 int cy_cannot_write(cy_diag_sink *diag, const char *path) {
   cy_diag_add(diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
+  cy_diag_blame(diag, CY_CAUSE_FILE);
   return -1;
 }
 
@@ -230,9 +242,16 @@ static volatile pid_t *place_of(pid_t child) {
   cy_bug("more than %d children", CY_CHILDREN);
 }
 
+static void end_child(cy_cause cause) {
+  if (cause == CY_CAUSE_MEMORY)
+    _exit(CY_EXIT_NO_MEMORY);
+  abort();
+}
+
 /* In the child: files and brothers are the parent's, and nobody may write into its directory once it is gone. */
 static void forget_parent(pid_t parent) {
   active = NULL;
+  cy_at_last = end_child;
   memset((void *)children, 0, sizeof children);
   for (int i = 0; i < 3; i++)
     signal(signals[i], SIG_DFL);

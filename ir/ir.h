@@ -154,11 +154,24 @@ size_t cy_diag_count(const cy_diag_sink *sink);
 void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to); /* those errors are warnings now */
 void cy_diag_forget(cy_diag_sink *sink, size_t from); /* all since then */
 void cy_diag_print(const cy_diag_sink *sink, FILE *out); /* deduplicated, in order, capped at 20 with a count of the rest */
+/* What is to blame for an error, if it is not the model. */
+typedef enum cy_cause { CY_CAUSE_MODEL, CY_CAUSE_OPTION, CY_CAUSE_FILE, CY_CAUSE_LINKER, CY_CAUSE_MEMORY, CY_CAUSE_BUG } cy_cause;
+void cy_diag_blame(cy_diag_sink *sink, cy_cause cause); /* for what was added last */
+typedef struct cy_diagnostic {
+  cy_severity severity;
+  cy_cause cause;
+  cy_location where;      /* no NULLs in it */
+  const char *text;       /* what was added */
+  const char *line;       /* as it is printed, without a newline */
+} cy_diagnostic;
+const cy_diagnostic *cy_diag_at(const cy_diag_sink *sink, size_t i); /* i < cy_diag_count(); until more is added */
 /* cytoc itself is wrong: prints, then aborts. Never for a wrong model. */
 _Noreturn void cy_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* There is no memory: says so, and ends the process with exit code 1. */
 _Noreturn void cy_no_memory(void);
 extern void (*cy_at_sudden_end)(void); /* called by both: removes what must not be left behind; NULL: nothing */
+/* Called by both behind that, in place of what they do to end the process; it does not return. NULL: they do it. */
+extern void (*cy_at_last)(cy_cause cause); /* CY_CAUSE_MEMORY or CY_CAUSE_BUG */
 extern const char *cy_bug_context; /* what is running, e.g. the pass's name; for the message */
 
 /* ---- dims (dims.c): interned integer polynomials over symbols ------------------------------------------------------- */

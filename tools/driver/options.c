@@ -1,8 +1,9 @@
-/* cytoc_options.c - the command line of cytoc: one table row per option.
+/* options.c - the command line of cytoc: one table row per option.
  *
- * In: argv. Out: cytoc_options. A value follows as `--name=value` or `--name value`; short options as `-o value`.
+ * In: argv, or the options of a job. Out: cytoc_options, or a diagnostic: nothing is printed here but answers. A value
+ * follows as `--name=value` or `--name value`; short options as `-o value`.
  */
-#include "cytoc_options.h"
+#include "options.h"
 
 #include "codegen/codegen.h"
 #include "passes/passes.h"
@@ -93,63 +94,54 @@ static void print_help(void) {
   printf("\nMODEL may also be a graph in text form, as --dump and --emit=graph write it.\n");
 }
 
-static int bad(const char *format, const char *what) {
-  fputs("cytoc: error: ", stderr);
-  fprintf(stderr, format, what);
-  fputs("; cytoc --help lists the options\n", stderr);
-  return -1;
-}
+/* Both files one error. */
+#define BAD(...) (cy_diag_add(diag, CY_ERROR, NULL, __VA_ARGS__), cy_diag_blame(diag, CY_CAUSE_OPTION), -1)
+#define SEE_HELP "; cytoc --help lists the options"
 
-static int set_number(const option *o, const char *value, void *field) {
+static int set_number(const option *o, const char *value, void *field, cy_diag_sink *diag) {
   char *end;
   long n = strtol(value, &end, 10);
   long most = o->at == AT(opt_level) ? 3 : 1024;
-  if (end == value || *end || n < 0 || n > most) {
-    fprintf(stderr, "cytoc: error: option '%s' expects a number from 0 to %ld, found '%s'\n", o->name, most, value);
-    return -1;
-  }
+  if (end == value || *end || n < 0 || n > most)
+    return BAD("option '%s' expects a number from 0 to %ld, found '%s'", o->name, most, value);
   *(int *)field = (int)n;
   return 0;
 }
 
-static int add_override(const option *o, const char *value, const char **list, uint32_t *n) {
-  if (!strchr(value, '=') || value[0] == '=') {
-    fprintf(stderr, "cytoc: error: option '%s' expects %s, found '%s'\n", o->name, o->value, value);
-    return -1;
-  }
+static int add_override(const option *o, const char *value, const char **list, uint32_t *n, cy_diag_sink *diag) {
+  if (!strchr(value, '=') || value[0] == '=')
+    return BAD("option '%s' expects %s, found '%s'", o->name, o->value, value);
   if (*n == CYTOC_MAX_OVERRIDES)
-    return bad("too many options '%s'", o->name);
+    return BAD("too many options '%s'" SEE_HELP, o->name);
   list[(*n)++] = value;
   return 0;
 }
 
-static int apply(const option *o, const char *value, cytoc_options *out) {
+static int apply(const option *o, const char *value, cytoc_options *out, cy_diag_sink *diag) {
   void *field = (char *)out + o->at;
   switch (o->kind) {
   case TEXT:
     *(const char **)field = value;
-    return 0;
+    break;
   case OPTIONAL_TEXT:
     *(const char **)field = value ? value : "";
-    return 0;
+    break;
   case FLAG:
     *(bool *)field = true;
-    return 0;
+    break;
   case NUMBER:
-    return set_number(o, value, field);
+    return set_number(o, value, field, diag);
   case DIM:
-    return add_override(o, value, out->dims, &out->ndims);
+    return add_override(o, value, out->dims, &out->ndims, diag);
   case SHAPE:
-    return add_override(o, value, out->shapes, &out->nshapes);
+    return add_override(o, value, out->shapes, &out->nshapes, diag);
   case HELP:
-    print_help();
+    out->question = CYTOC_ASKS_HELP;
     break;
   case VERSION:
-    printf("cytoc %s\n", CYTO_VERSION);
-    cy_machine_list(stdout);
+    out->question = CYTOC_ASKS_VERSION;
     break;
   }
-  out->done = true;
   return 0;
 }
 
@@ -173,40 +165,92 @@ static const option *find(const char *arg, const char **out_value) {
   return NULL;
 }
 
-int cytoc_options_parse(int argc, char **argv, cytoc_options *out) {
-  *out = (cytoc_options){.target = "native", .opt_level = 3};
-  out->quantize = argc > 1 && !strcmp(argv[1], "quantize");
-  for (int i = out->quantize ? 2 : 1; i < argc; i++) {
-    if (argv[i][0] != '-' || !argv[i][1]) {
-      if (out->input)
-        return bad("one model at a time: unexpected '%s'", argv[i]);
-      out->input = argv[i];
-      continue;
-    }
-    const char *value;
-    const option *o = find(argv[i], &value);
-    if (!o)
-      return bad("unknown option '%s'", argv[i]);
-    bool needs_value = o->kind != FLAG && o->kind != HELP && o->kind != VERSION && o->kind != OPTIONAL_TEXT;
-    if (value && !o->value)
-      return bad("option '%s' takes no value", o->name);
-    if (needs_value && !value) {
-      if (i + 1 == argc)
-        return bad("option '%s' needs a value", o->name);
-      value = argv[++i];
-    }
-    if (needs_value && !*value)
-      return bad("option '%s' needs a value", o->name);
-    if (apply(o, value, out))
-      return -1;
+static const cytoc_options defaults = {.target = "native", .opt_level = 3};
+
+/* The option that args[*i] is, and its value, which may be the next one. */
+static int parse_one(const char *const *args, size_t n, size_t *i, cytoc_options *out, const option **out_option,
+                     cy_diag_sink *diag) {
+  const char *value;
+  const option *o = *out_option = find(args[*i], &value);
+  if (!o)
+    return BAD("unknown option '%s'" SEE_HELP, args[*i]);
+  bool needs_value = o->kind != FLAG && o->kind != HELP && o->kind != VERSION && o->kind != OPTIONAL_TEXT;
+  if (value && !o->value)
+    return BAD("option '%s' takes no value" SEE_HELP, o->name);
+  if (needs_value && !value) {
+    if (*i + 1 == n)
+      return BAD("option '%s' needs a value" SEE_HELP, o->name);
+    value = args[++*i];
   }
+  if (needs_value && !*value)
+    return BAD("option '%s' needs a value" SEE_HELP, o->name);
+  return apply(o, value, out, diag);
+}
+
+static int check(cytoc_options *out, cy_diag_sink *diag) {
   if (out->attention && strcmp(out->attention, "fused") && strcmp(out->attention, "plain"))
-    return bad("option '--attention' expects fused or plain, found '%s'", out->attention);
-  if (out->passes && !strcmp(out->passes, "help")) {
-    cy_passes_list(stdout);
-    out->done = true;
-  }
-  if (!out->done && !out->input && !out->batch)
-    return bad("no model given%s", "");
+    return BAD("option '--attention' expects fused or plain, found '%s'" SEE_HELP, out->attention);
+  if (out->passes && !strcmp(out->passes, "help"))
+    out->question = CYTOC_ASKS_PASSES;
   return 0;
+}
+
+int cytoc_options_parse(int argc, char **argv, cytoc_options *out, cy_diag_sink *diag) {
+  const char *const *args = (const char *const *)argv;
+  const option *o;
+  *out = defaults;
+  out->quantize = argc > 1 && !strcmp(args[1], "quantize");
+  for (size_t n = (size_t)argc, i = out->quantize ? 2 : 1; i < n; i++) {
+    bool is_option = args[i][0] == '-' && args[i][1];
+    if (is_option && parse_one(args, n, &i, out, &o, diag))
+      return -1;
+    if (is_option && (o->kind == HELP || o->kind == VERSION))
+      return 0; /* nothing behind it matters */
+    if (!is_option && out->input)
+      return BAD("one model at a time: unexpected '%s'" SEE_HELP, args[i]);
+    if (!is_option)
+      out->input = args[i];
+  }
+  if (check(out, diag))
+    return -1;
+  return out->question || out->input || out->batch ? 0 : BAD("no model given" SEE_HELP);
+}
+
+/* Of these the answer, the input or the output is another than a job's. */
+static bool is_of_command_line(const option *o, const char *arg) {
+  return o->kind == HELP || o->kind == VERSION || o->at == AT(output) || o->at == AT(batch) ||
+         (o->at == AT(passes) && strstr(arg, "help"));
+}
+
+int cytoc_options_of_job(const char *const *options, size_t n, cytoc_options *out, cy_diag_sink *diag) {
+  *out = defaults;
+  for (size_t i = 0; i < n; i++) {
+    const option *o;
+    const char *given = options[i];
+    if (!given || given[0] != '-' || !given[1])
+      return BAD("expected an option, found '%s': the model and the output are fields of the job",
+                 given ? given : "NULL");
+    if (parse_one(options, n, &i, out, &o, diag))
+      return -1;
+    if (is_of_command_line(o, options[i]))
+      return BAD("option '%s' belongs to the command line: a job cannot have it", o->name);
+  }
+  return check(out, diag);
+}
+
+void cytoc_options_answer(cytoc_question question) {
+  switch (question) {
+  case CYTOC_ASKS_NOTHING:
+    break;
+  case CYTOC_ASKS_HELP:
+    print_help();
+    break;
+  case CYTOC_ASKS_VERSION:
+    printf("cytoc %s\n", CYTO_VERSION);
+    cy_machine_list(stdout);
+    break;
+  case CYTOC_ASKS_PASSES:
+    cy_passes_list(stdout);
+    break;
+  }
 }

@@ -1,0 +1,53 @@
+/* options.h - what a compilation is asked for: the command line of cytoc, or the options of a job, parsed. */
+#ifndef CYTOC_OPTIONS_H
+#define CYTOC_OPTIONS_H
+
+#include "ir/ir.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { CYTOC_MAX_OVERRIDES = 64 };
+
+typedef enum cytoc_question {
+  CYTOC_ASKS_NOTHING,
+  CYTOC_ASKS_HELP,
+  CYTOC_ASKS_VERSION,
+  CYTOC_ASKS_PASSES
+} cytoc_question;
+
+typedef struct cytoc_options {
+  const char *input;
+  const char *output; /* NULL: the model's name with the ending of what is emitted */
+  const char *target;
+  const char *emit; /* "so,h,graph": NULL: by the ending of output */
+  int opt_level, jobs;
+  const char *dims[CYTOC_MAX_OVERRIDES], *shapes[CYTOC_MAX_OVERRIDES];
+  uint32_t ndims, nshapes;
+  const char *dump, *dump_dir, *passes, *stop_after, *disable;
+  const char *name;
+  const char *attention;  /* "fused", "plain"; NULL: fused where the target has a kernel for it */
+  const char *stats_file; /* "": as text on standard output; NULL: none */
+  const char *save_temps;
+  const char *weights; /* "int8", "int4,block=32,asymmetric" */
+  bool fp16, bf16, half_io;
+  const char *int8; /* "": by whether there are samples; "static", "dynamic"; NULL: float */
+  const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_min_snr, *int8_prefer, *half_max_error;
+  const char *batch; /* list of command lines to run instead */
+  bool tf32;
+  const char *fast_algorithms; /* "auto", "off"; NULL: auto */
+  const char *cudnn;           /* "auto", "off", "require"; NULL: auto where the target is CUDA */
+  bool quantize;               /* `cytoc quantize`: write ONNX instead of a library */
+  bool verify, explain, profile, verbose;
+  cytoc_question question; /* to answer instead of compiling */
+} cytoc_options;
+
+/* Of a command line. 0, or -1 after a diagnostic. */
+int cytoc_options_parse(int argc, char **argv, cytoc_options *out, cy_diag_sink *diag);
+/* Of a job: options without a model, an output, or anything that only a command line can do. */
+int cytoc_options_of_job(const char *const *options, size_t n, cytoc_options *out, cy_diag_sink *diag);
+/* Prints the answer on standard output. */
+void cytoc_options_answer(cytoc_question question);
+
+#endif
