@@ -130,7 +130,7 @@ CROSS_RUNS := $(patsubst %,$O/tests/emulate/cyto-run-%,$(filter-out %_windows,$(
 WINDOWS_RUNS := $(if $(and $(filter x86_64_windows,$(CROSS_ARCHES)),$(filter release,$(VARIANT))), \
   $O/tests/windows/run_list $O/tests/windows/run_list.exe)
 FAILING_ALLOC := $(if $(filter release,$(VARIANT)),$O/tests/failing_alloc.so)
-RUN_MANY := $(if $(LLVM_CONFIG),$O/tests/threads/run_many)
+RUN_BINS := $(if $(LLVM_CONFIG),$O/tests/threads/run_many $O/tests/grown/run_steps)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
@@ -176,10 +176,10 @@ $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 
 # Only the runtime has threads; models that it runs are compiled by the release build.
 ifeq ($(VARIANT),tsan)
-tests: $(call ctest_bin,$(SRC_rttest) $(SRC_drivertest)) $(RUN_MANY) $(RT_MODELS:%=$O/tests/rt/%.so)
-	$Q $(if $(RUN_MANY),$(MAKE) --no-print-directory SAN= $B/cytoc)
+tests: $(call ctest_bin,$(SRC_rttest) $(SRC_drivertest)) $(RUN_BINS) $(RT_MODELS:%=$O/tests/rt/%.so)
+	$Q $(if $(RUN_BINS),$(MAKE) --no-print-directory SAN= $B/cytoc)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(CROSS_RUNS) $(WINDOWS_RUNS) $(FAILING_ALLOC) \
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_BINS) $(EMULATOR_ROM) $(CROSS_RUNS) $(WINDOWS_RUNS) $(FAILING_ALLOC) \
   $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
@@ -376,7 +376,7 @@ $(FAILING_ALLOC): tests/failing_alloc.c
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) -std=gnu11 -O2 $(WARN) -fPIC -shared -o $@ $< -ldl
 
-$(RUN_MANY): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB)
+$(RUN_BINS): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 

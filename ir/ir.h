@@ -191,7 +191,8 @@ typedef enum cy_sym_kind {
   /* Element `index` of integer (or bool) value `value`, read when it has been computed; any sign unless min says */
   CY_SYM_DATA,
   CY_SYM_COUNT, /* dimension `index` of `value`, known when its node (a CALL or CTRL op) has run; >= 0 */
-  CY_SYM_FREE   /* set by the host program itself (loop counters) */
+  CY_SYM_FREE,  /* set by the host program itself (loop counters) */
+  CY_SYM_ROOM   /* of a step ROOM: strides depend on it, sizes do not */
 } cy_sym_kind;
 typedef struct cy_sym_info {
   cy_str name;
@@ -225,7 +226,7 @@ bool cy_dim_lt(const cy_graph *g, cy_dim a, cy_dim b);                /* certain
 int64_t cy_dim_eval(const cy_graph *g, cy_dim d, const int64_t *syms);
 /* Replaces symbol s by expression `by` in d. */
 cy_dim cy_dim_subst(cy_graph *g, cy_dim d, cy_sym s, cy_dim by);
-bool cy_dim_has_data_sym(const cy_graph *g, cy_dim d);                /* depends on a symbol that is no CY_SYM_INPUT */
+bool cy_dim_has_data_sym(const cy_graph *g, cy_dim d);                /* depends on a symbol that only running sets: neither INPUT nor ROOM */
 /* Calls visit for every symbol of d, each once. */
 void cy_dim_symbols(const cy_graph *g, cy_dim d, void (*visit)(void *ctx, cy_sym s), void *ctx);
 const char *cy_dim_text(cy_graph *g, cy_dim d);                       /* "2*seq+1"; lives in the graph's arena */
