@@ -1,8 +1,9 @@
 /* quantise.h - what quantising a float model needs to know and tells: the mode, the tensors and their ranges, the
  * layers.
  *
- * Static quantisation compiles a model several times. Since the passes are deterministic, a graph read and rewritten
- * again has the same ids when it reaches the pass `quantise`, and ids carry over from one time to the next:
+ * Static quantisation compiles a model several times. All forms are made of one graph, the one that reaches the pass
+ * `quantise`: each but the last of a clone of it, whose ids are the same, so that what is learnt of a node or value holds in
+ * the next form (cy_pass_options.learn):
  *
  *   OBSERVE   lists the tensors and layers that could be quantised; adds each tensor to the model's outputs. The caller
  *             compiles and runs that model on samples and fills in the ranges.
@@ -36,6 +37,9 @@ typedef enum cy_quant_mode {
 } cy_quant_mode;
 
 static inline bool cy_quant_is_static(cy_quant_mode mode) { return mode <= CY_QUANT_STATIC; }
+static inline bool cy_quant_is_half(cy_quant_mode mode) { return mode >= CY_QUANT_HALF; }
+/* The pass that does it. */
+static inline const char *cy_quant_pass(cy_quant_mode mode) { return cy_quant_is_half(mode) ? "to_half" : "quantise"; }
 
 /* An activation: u8, one scale and zero point. Where channels differ much in range, they are brought closer together
  * first: the tensor holds x / balance[channel], and the weights of its readers are multiplied by balance[channel]. */

@@ -27,6 +27,8 @@ typedef struct session {
   const cytoc_options *o;
   cy_diag_sink *diag;
   cytoc_report report;
+  cy_pass_options passes;
+  bool learnt; /* the passes have come to the one that quantises */
 } session;
 
 /* The whole file, with a 0 behind it; NULL after a diagnostic. */
@@ -226,8 +228,6 @@ static int check_emit(session *s) {
                     emit ? emit : "no --emit");
 }
 
-static cy_graph *read_again(void *ctx) { return read_model(ctx); }
-
 /* Signal-to-noise ratio of outputs, in dB: the default where there are samples; and more than integers can give. */
 static const double MIN_DECIBELS = 25, MOST_DECIBELS = 200;
 
@@ -250,18 +250,15 @@ static double decibels(const char *text) {
 static cytoc_quantise calibration(session *s) {
   const cytoc_options *o = s->o;
   const char *limit = o->half_max_error ? o->half_max_error : o->int8_max_error;
-  return (cytoc_quantise){.read = read_again,
-                          .ctx = s,
+  return (cytoc_quantise){.passes = {.opt_level = o->opt_level, .disable = o->disable, .verify = o->verify},
                           .diag = s->diag,
                           .samples = o->calibrate,
-                          .disable = o->disable,
                           .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = limit ? percent(limit) : 0,
                           .min_snr = o->int8_min_snr ? decibels(o->int8_min_snr)
                                      : o->calibrate  ? MIN_DECIBELS
                                                      : 0,
                           .firm_snr = o->int8_min_snr,
-                          .opt_level = o->opt_level,
                           .jobs = o->jobs};
 }
 
@@ -294,32 +291,36 @@ static bool int_rows(const void *machine, int bits, int64_t block, int64_t n) {
 
 static bool prefers_size(const cytoc_options *o) { return o->int8_prefer && !strcmp(o->int8_prefer, "size"); }
 
-/* --int8, --half-max-error: runs the model on samples where that is asked for. */
-static int quantise(session *s, const cy_machine *machine, const cy_pass_options *passes, cy_quant *q) {
+/* What --int8 and --half-max-error say of themselves. */
+static void ask_quant(session *s, const cy_machine *machine, cy_quant *q) {
   const cytoc_options *o = s->o;
+  cytoc_quantise how = calibration(s);
   q->cycles = cycles;
   q->target = machine;
   q->margin = cy_machine_rounding_margin(machine);
   q->smallest = prefers_size(o);
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
-  cytoc_quantise how = calibration(s);
   q->table_error = table_error(&how);
+}
+
+static cy_graph *clone_graph(void *g) { return cy_graph_clone(g); }
+
+/* Runs clones of the graph that is about to be quantised on samples, where that is asked for (cy_pass_options.learn). */
+static int learn(void *ctx, cy_graph *g) {
+  session *s = ctx;
+  cy_quant *q = s->passes.quant;
+  cytoc_quantise how = calibration(s);
+  s->learnt = true;
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0;
-  const cy_weight_options given = {.rows8 = passes->weights->rows8, .keeps_given = passes->weights->keeps_given};
-  how.half = (cy_pass_options){.half_factors = passes->half_factors,
-                               .target = passes->target,
-                               .int_rows = passes->int_rows,
-                               .weights = &given,
-                               .no_fast = passes->no_fast,
-                               .few_channels = passes->few_channels};
-  if (q->mode == CY_QUANT_HALF) {
-    how.half.half = passes->half;
-    how.half.half_weights = passes->half_weights;
-  }
+  how.form = clone_graph;
+  how.ctx = g;
+  how.passes = s->passes;
   cytoc_report_stage(&s->report, "calibrate");
-  return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
+  int status = q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
+  cytoc_report_stage(&s->report, "passes");
+  return status;
 }
 
 /* Checks --calibration, --int8-max-error and --int8-min-snr. */
@@ -435,7 +436,7 @@ static int check_half_target(session *s, const cy_machine *machine) {
 
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
-  if (quant) {
+  if (quant && s->learnt) {
     cytoc_quantise how = calibration(s);
     cytoc_quantise_check(quant, s->diag);
     cytoc_whole_check(&how, quant);
@@ -450,8 +451,9 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_weights_table(small, stdout);
 }
 
-static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *machine, cy_weight_options *weights,
+static cy_pass_options pass_options(session *s, const cy_machine *machine, cy_weight_options *weights,
                                     cy_quant *quant) {
+  const cytoc_options *o = s->o;
   bool plain = o->attention && !strcmp(o->attention, "plain");
   return (cy_pass_options){.opt_level = o->opt_level,
                            .only = o->passes,
@@ -478,6 +480,8 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .busy_parts = cy_machine_busy_parts(machine),
                            .weights = weights,
                            .quant = quant,
+                           .learn = learn,
+                           .learn_ctx = s,
                            .verify = o->verify};
 }
 
@@ -537,22 +541,20 @@ static int compile(session *s) {
   weights.rows8 = o->int8 && mode == CY_QUANT_DYNAMIC;
   weights.keeps_given = weights.rows8 && weights.bits;
   cy_quant quant = {0};
-  if (measured)
+  if (measured) {
     cy_quant_init(&quant, mode);
+    ask_quant(s, machine, &quant);
+  }
   cy_quant small = {0};
   if (weights.bits) {
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  cy_pass_options passes = pass_options(o, machine, &weights, measured ? &quant : NULL);
-  int status = measured ? quantise(s, machine, &passes, &quant) : 0;
+  s->passes = pass_options(s, machine, &weights, measured ? &quant : NULL);
   cytoc_report_stage(&s->report, "import");
-  cy_graph *g = status ? NULL : read_model(s);
-  if (!g)
-    status = -1;
+  cy_graph *g = read_model(s);
   cytoc_report_stage(&s->report, "passes");
-  if (!status)
-    status = cy_passes_run(g, &passes, &s->report.passes);
+  int status = g ? cy_passes_run(g, &s->passes, &s->report.passes) : -1;
   if (!status && (o->stop_after || o->passes) && !o->emit)
     status = print_text(s, stdout, "standard output", g, NULL);
   else if (!status)

@@ -9,18 +9,18 @@
 #include "calibrate.h"
 
 typedef struct cytoc_quantise {
-  cy_graph *(*read)(void *ctx); /* the model, as it will be compiled; NULL after a diagnostic */
+  /* A graph that becomes the form which q->mode asks for and is destroyed then; NULL after a diagnostic. */
+  cy_graph *(*form)(void *ctx);
   void *ctx;
+  bool in_form; /* it is that form when the passes begin; else the pass `quantise` makes it so, and those in front have run */
+  cy_pass_options passes; /* as the model is compiled with; what differs when it only runs here: recorder.c */
   cy_diag_sink *diag;
   const char *samples; /* path; NULL: random numbers, for cytoc_measure */
-  const char *disable; /* passes */
   range_method method;
   double max_error; /* layers over it stay in float; <= 0: no limit */
   double min_snr;   /* dB; layers stay in float until outputs have it; <= 0: outputs are not compared with float */
   bool firm_snr;    /* .. whatever time that costs */
-  int opt_level, jobs;
-  bool in_form;         /* read gives the model as q->mode asks for it; else the pass `quantise` does that */
-  cy_pass_options half; /* what the target does with halves; opt_level, disable and quant are set here */
+  int jobs;
 } cytoc_quantise;
 
 /* Fills q (made by cy_quant_init, q->skip set) for CY_QUANT_STATIC. 0, or -1 after a diagnostic. With nothing to

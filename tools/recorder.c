@@ -40,16 +40,42 @@ static bool has_work(const cy_quant *q) {
   return false;
 }
 
+/* What the passes do: all that they do for the target, but for what only makes it fast. Floats are f32, and have no weights
+ * in blocks, where they are what integers are compared with; half precision is left out of that comparison on both sides,
+ * unless it is what is measured. */
+static cy_pass_options options_of(const recorder *r, const cy_machine *machine, cy_weight_options *weights) {
+  cy_pass_options o = r->how->passes;
+  cy_quant_mode mode = r->q->mode;
+  bool whole = mode == CY_QUANT_STATIC || mode == CY_QUANT_DYNAMIC;
+  o.only = o.stop_after = o.dump = NULL;
+  o.learn = NULL;
+  o.from = r->how->in_form ? NULL : cy_quant_pass(mode);
+  o.quant = r->how->in_form ? NULL : r->q;
+  if (r->how->in_form)
+    o.most_head = cy_machine_most_head(machine);
+  if (o.weights) {
+    *weights = *o.weights;
+    weights->report = NULL; /* of the library that is written only */
+    weights->bits = whole ? weights->bits : 0;
+    o.weights = weights;
+  }
+  o.conv_cycles = NULL;
+  o.busy_parts = 0;
+  o.exact_f16 = o.half_io = false;
+  if (!cy_quant_is_half(mode)) {
+    o.half = (cy_dtype)0;
+    o.half_weights = false;
+  }
+  return o;
+}
+
 static int build(const recorder *r, cy_machine *machine, const char *path) {
-  cy_graph *g = r->how->read(r->how->ctx);
-  cy_pass_options passes = r->how->half;
-  passes.opt_level = r->how->opt_level;
-  passes.disable = r->how->disable;
-  passes.quant = r->how->in_form ? NULL : r->q;
-  passes.most_head = cy_machine_most_head(machine);
+  cy_weight_options weights;
+  cy_pass_options passes = options_of(r, machine, &weights);
+  cy_graph *g = r->how->form(r->how->ctx);
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
-    cy_lower_options lower = lower_options_of(machine, r->how->opt_level);
+    cy_lower_options lower = lower_options_of(machine, passes.opt_level);
     cy_program *p = cy_lower(g, &lower);
     cy_codegen_options c = {.machine = machine,
                             .emit = CY_EMIT_SO,
@@ -84,6 +110,8 @@ void recorder_stop(recorder *r) {
 
 int recorder_start(recorder *r) {
   cy_machine *machine = cy_machine_open("native", r->how->diag);
+  if (machine && r->how->passes.no_fast)
+    cy_machine_forgo_fast(machine);
   cy_temps *temps = machine ? cy_temps_create(r->how->diag) : NULL;
   int status = -1;
   if (temps) {
