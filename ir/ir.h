@@ -367,6 +367,9 @@ typedef struct cy_metadata { /* what the model's file says about it, for applica
 
 cy_graph *cy_graph_create(cy_diag_sink *diag, const char *file);
 void cy_graph_destroy(cy_graph *g);
+/* clone.c: the same once more, with equal ids, to be changed without changing this one, which must outlive it: bytes of
+ * constants and other things that never change are not copied. */
+cy_graph *cy_graph_clone(const cy_graph *g);
 cy_arena *cy_graph_arena(const cy_graph *g);
 cy_diag_sink *cy_graph_diag(const cy_graph *g);
 const char *cy_graph_name(const cy_graph *g);
