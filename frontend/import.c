@@ -4,7 +4,8 @@
  * Names live in scopes: a subgraph sees its enclosing scopes, a function sees only itself. A name bound to 0 belongs to
  * a node that failed; nodes that use it are skipped silently, so one mistake gives one message and several mistakes are
  * found in one run. Nodes may come in any order: they are sorted by what they use (subgraphs included) before they are
- * imported. Initializers are constants even where they are also listed as inputs.
+ * imported. Initializers are constants even where they are also listed as inputs. An output that nobody uses is to the
+ * importers as if it had no name: exporters name all outputs, those that they do not mean, too.
  */
 #include "frontend/external.h"
 #include "frontend/import_int.h"
@@ -53,12 +54,14 @@ static void bind(cy_importer *im, cy_scope *scope, const char *name, cy_val v) {
 typedef struct sorter {
   cy_importer *im;
   cy_names *producers; /* output name -> node index + 1 */
+  cy_names *used;      /* names that nodes, their subgraphs, or the results read */
   uint32_t *deps, ndeps, capacity;
   uint32_t *start; /* of node i's dependencies in deps */
 } sorter;
 
 static void add_dep(sorter *s, const char *name) {
   uint32_t p;
+  cy_names_set(s->used, name, 1);
   if (!cy_names_find(s->producers, name, &p))
     return;
   s->deps = cy_arena_grow(s->im->arena, s->deps, s->ndeps, &s->capacity, sizeof *s->deps);
@@ -210,7 +213,23 @@ void cy_onnx_at(cy_importer *im, const cy_onnx_node *n) { cy_build_origin(im->g,
 
 bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k) { return k < n->proto->n_output && n->proto->output[k][0]; }
 
-/* A named output that the importer did not make is none of this operator's. */
+/* The node with only those outputs named that somebody uses. */
+static const Onnx__NodeProto *without_unused(cy_importer *im, const cy_names *used, const Onnx__NodeProto *node) {
+  uint32_t ignored;
+  Onnx__NodeProto *copy = NULL;
+  for (size_t k = 0; k < node->n_output; k++) {
+    if (!node->output[k][0] || cy_names_find(used, node->output[k], &ignored))
+      continue;
+    if (!copy) {
+      copy = cy_arena_copy(im->arena, node, sizeof *node);
+      copy->output = cy_arena_copy(im->arena, node->output, sizeof *node->output * node->n_output);
+    }
+    copy->output[k] = (char *)"";
+  }
+  return copy ? copy : node;
+}
+
+/* A used output that the importer did not make is none of this operator's. */
 static bool check_outputs(cy_importer *im, const cy_onnx_node *n) {
   bool ok = true;
   for (uint32_t k = 0; k < n->nout; k++) {
@@ -314,10 +333,13 @@ static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto 
       bind(im, scope, node->output[k], ok ? n.out[k] : 0);
 }
 
-bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n) {
+bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *used) {
   int before = cy_diag_errors(im->diag);
   set_origin(im, scope);
-  sorter s = {.im = im, .producers = cy_names_create(im->arena), .start = CY_NEW_ARRAY(im->arena, uint32_t, n + 1)};
+  sorter s = {.im = im,
+              .producers = cy_names_create(im->arena),
+              .used = used,
+              .start = CY_NEW_ARRAY(im->arena, uint32_t, n + 1)};
   if (!index_outputs(im, scope, nodes, n, s.producers))
     return false;
   for (size_t i = 0; i < n; i++) {
@@ -330,11 +352,19 @@ bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *n
     return false;
   for (size_t i = 0; i < n && cy_diag_errors(im->diag) < ENOUGH_ERRORS && im->expanded <= CY_MAX_EXPANDED_NODES; i++)
     if (!is_replaced(&s, nodes[order[i]], order[i]))
-      import_node(im, scope, nodes[order[i]], (int32_t)order[i]);
+      import_node(im, scope, without_unused(im, used, nodes[order[i]]), (int32_t)order[i]);
   return cy_diag_errors(im->diag) == before;
 }
 
 /* ---- graphs ---- */
+
+static cy_names *output_names(cy_importer *im, const Onnx__GraphProto *graph) {
+  cy_names *names = cy_names_create(im->arena);
+  for (size_t i = 0; i < graph->n_output; i++)
+    if (graph->output[i]->name)
+      cy_names_set(names, graph->output[i]->name, 1);
+  return names;
+}
 
 static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph) {
   cy_names *seen = cy_names_create(im->arena);
@@ -370,7 +400,7 @@ bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__Grap
     if (graph->input[i]->name && graph->input[i]->name[0])
       bind(im, &scope, graph->input[i]->name, params[i]);
   import_initializers(im, &scope, graph);
-  if (!cy_import_nodes(im, &scope, graph->node, graph->n_node))
+  if (!cy_import_nodes(im, &scope, graph->node, graph->n_node, output_names(im, graph)))
     return false;
   set_origin(im, &scope);
   bool ok = true;
@@ -451,7 +481,7 @@ static bool import_model(cy_importer *im) {
   if (!cy_import_inputs(im, &scope))
     return false;
   expect_kernels(im->g, graph);
-  cy_import_nodes(im, &scope, graph->node, graph->n_node);
+  cy_import_nodes(im, &scope, graph->node, graph->n_node, output_names(im, graph));
   if (cy_diag_errors(im->diag) > before)
     return false;
   return import_outputs(im, &scope, graph) && cy_diag_errors(im->diag) == before;

@@ -137,12 +137,14 @@ int cy_opset_version(const cy_opsets *sets, const char *domain);
 /* import.c */
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v);
 void cy_onnx_at(cy_importer *im, const cy_onnx_node *n); /* what is built from now on comes from n (again) */
-bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k);   /* output k exists and has a name */
+/* Output k exists, and somebody uses it: `proto` of a cy_onnx_node has names for such outputs only. */
+bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k);
 /* Imports a subgraph's nodes into the current block; `params` are bound to its inputs. Results to out (n_output of
  * them). */
 bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params,
                         uint32_t nparams, cy_val *out_results);
-bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n);
+/* used: a set of the names that are read when the nodes have run; what nodes read is added to it. */
+bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *used);
 bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value);
 cy_location cy_importer_where(cy_importer *im, const char *graph);
 cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n);

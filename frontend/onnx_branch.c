@@ -166,12 +166,19 @@ static bool equal_ranks(cy_importer *im, const cy_onnx_node *n, const cy_block b
   return true;
 }
 
-IMPORT(if_else) {
-  const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"),
-                         *else_graph = cy_onnx_graph(im, n, "else_branch");
-  if (!then_graph || !else_graph || !check_results(im, n, then_graph, "attribute 'then_branch'", n->nout) ||
-      !check_results(im, n, else_graph, "attribute 'else_branch'", n->nout))
-    return false;
+/* The graph with only those outputs that the node's users ask for. */
+static const Onnx__GraphProto *wanted_part(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph) {
+  Onnx__GraphProto *part = cy_arena_copy(im->arena, graph, sizeof *graph);
+  part->output = CY_NEW_ARRAY(im->arena, Onnx__ValueInfoProto *, n->nout + 1);
+  part->n_output = 0;
+  for (uint32_t k = 0; k < n->nout; k++)
+    if (cy_onnx_wants(n, k))
+      part->output[part->n_output++] = graph->output[k];
+  return part;
+}
+
+static bool import_if(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *then_graph,
+                      const Onnx__GraphProto *else_graph) {
   uint32_t count;
   int64_t known;
   const cy_dim *c = cy_value_elems(im->g, X, &count);
@@ -196,5 +203,30 @@ IMPORT(if_else) {
   cy_new_syms_bind(im, &syms, first);
   for (uint32_t k = 0; k < n->nout; k++)
     cy_importer_set(im, n, k, cy_build_output(im->g, first, k));
+  return true;
+}
+
+/* What nobody uses is no output of the If that is built: the branches need not agree about it. */
+IMPORT(if_else) {
+  const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"),
+                         *else_graph = cy_onnx_graph(im, n, "else_branch");
+  if (!then_graph || !else_graph || !check_results(im, n, then_graph, "attribute 'then_branch'", n->nout) ||
+      !check_results(im, n, else_graph, "attribute 'else_branch'", n->nout))
+    return false;
+  cy_onnx_node inner = *n;
+  Onnx__NodeProto proto = *n->proto;
+  inner.proto = &proto;
+  inner.nout = 0;
+  inner.out = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
+  proto.output = CY_NEW_ARRAY(im->arena, char *, n->nout + 1);
+  for (uint32_t k = 0; k < n->nout; k++)
+    if (cy_onnx_wants(n, k))
+      proto.output[inner.nout++] = n->proto->output[k];
+  proto.n_output = inner.nout;
+  if (!import_if(im, &inner, wanted_part(im, n, then_graph), wanted_part(im, n, else_graph)))
+    return false;
+  for (uint32_t k = 0, at = 0; k < n->nout; k++)
+    if (cy_onnx_wants(n, k))
+      cy_importer_set(im, n, k, inner.out[at++]);
   return true;
 }

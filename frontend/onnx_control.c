@@ -526,6 +526,19 @@ static bool collect_loop(cy_importer *im, const loop_plan *p, cy_val *values, bo
   return true;
 }
 
+/* Leaves out the scans of a Loop that nobody uses: what they hold need not fit together. */
+static void drop_scans(cy_importer *im, loop_plan *p) {
+  Onnx__GraphProto *part = cy_arena_copy(im->arena, p->body, sizeof *p->body);
+  uint32_t fixed = 1 + p->ncarried, scans = 0;
+  part->output = cy_arena_copy(im->arena, p->body->output, sizeof *p->body->output * p->body->n_output);
+  for (uint32_t k = 0; k < p->nscans; k++)
+    if (cy_onnx_wants(p->n, p->ncarried + k))
+      part->output[fixed + scans++] = p->body->output[fixed + k];
+  part->n_output = fixed + scans;
+  p->body = part;
+  p->nscans = scans;
+}
+
 IMPORT(loop) {
   loop_plan p = {
       .n = n, .body = cy_onnx_graph(im, n, "body"), .fill = fill_loop, .ncarried = n->nin > 2 ? n->nin - 2 : 0};
@@ -537,6 +550,7 @@ IMPORT(loop) {
                           p.ncarried, n->nout, 2 + p.ncarried, 1 + n->nout, p.body->n_input, p.body->n_output);
   uint32_t given = p.ncarried;
   p.nscans = n->nout - given;
+  drop_scans(im, &p);
   p.trips = as_scalar(im, n->in[0]);
   p.cond = as_scalar(im, n->in[1]);
   if (!find_carried(im, &p) || !find_counters(im, &p))
@@ -549,7 +563,8 @@ IMPORT(loop) {
   if (!done && (!collect_loop(im, &p, out, &done) || (!done && !build_loop(im, &p, out))))
     return false;
   for (uint32_t k = 0; k < n->nout; k++)
-    n->out[k] = k < given && p.unchanged[k] ? p.unchanged[k] : *out++;
+    if (k < given || cy_onnx_wants(n, k))
+      n->out[k] = k < given && p.unchanged[k] ? p.unchanged[k] : *out++;
   return true;
 }
 
