@@ -2,6 +2,7 @@
  *
  * mapped.c   file -> mapping -> skeleton (ModelProto without tensor data), unpacked by protobuf-c
  * import.c   ModelProto walk: order of nodes, scopes, dispatch to the importers by table.c
+ * choices.c  ranks that the rest of the model decides: it is imported until one fits
  * ports.c    the model's inputs;  check.c   what can be said before importing: opsets, unsupported ops
  * tensor.c external.c   constants;  attrs.c   attribute readers;  functions.c   model-local functions
  * onnx_*.c   importers by family: one function per row (or several rows) of onnx_ops.def
@@ -15,6 +16,7 @@
 #ifndef CY_FRONTEND_IMPORT_INT_H
 #define CY_FRONTEND_IMPORT_INT_H
 
+#include "frontend/choices.h"
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
 
@@ -47,6 +49,7 @@ typedef struct cy_call {
 
 typedef struct cy_scope {
   cy_names *names;              /* -> cy_val; 0: the value of a node that failed */
+  cy_names *ranks;              /* names -> declared rank; NULL: nothing is declared */
   const struct cy_scope *outer; /* of the enclosing graph; NULL for the main graph and for functions */
   const cy_call *call;
   const cy_opsets *opsets;
@@ -57,7 +60,8 @@ typedef struct cy_scope {
 typedef struct cy_importer {
   cy_graph *g;
   cy_diag_sink *diag;
-  cy_arena *arena;           /* protobuf and scratch; gone after the import */
+  cy_arena *arena;           /* scratch; gone after the attempt, while the protobuf stays for the next one */
+  cy_choices *choices;
   const char *file;
   const cy_mapping *map;
   const Onnx__ModelProto *model;
@@ -73,10 +77,11 @@ typedef struct cy_importer {
 
 typedef struct cy_onnx_row cy_onnx_row;
 
-/* Which attributes of a node somebody has asked for: the first 64 of them. */
+/* What an importer has asked for: which of the first 64 attributes; whether it knows of outputs besides the first. */
 typedef struct cy_onnx_asked {
   const Onnx__NodeProto *proto;
   uint64_t attributes;
+  bool outputs;
 } cy_onnx_asked;
 
 typedef struct cy_onnx_node {

@@ -1,0 +1,240 @@
+"""What exporters write, beside ONNX Runtime at -O0 and -O3: outputs with names that nobody uses, branches of an If and squeezed
+tensors whose ranks only the rest of the model tells, hundreds of inputs and outputs, one symbol for sizes that differ.
+
+Out: the closing line. Besides: what no part of the model decides is refused by cytoc, and what does not fit is refused when
+the library runs; both say what to do.
+"""
+import os
+import shutil
+
+import numpy as np
+from onnx import TensorProto
+from onnx import helper as h
+
+import graphs
+import lib
+import network
+
+F, I, B, D = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.DOUBLE
+f32 = np.float32
+N = h.make_node
+const = graphs.constant
+LEVELS = ('-O0', '-O3')
+CASES, REFUSED, NOT_COMPILED = [], [], []
+
+
+def of(nodes, inputs, outputs, constants=(), opset=17, declared=(), functions=(), domains=()):
+    """A model of ports: name -> (element type, dims); declared: value_info."""
+    imports = (('com.microsoft', 1), ('ai.onnx.ml', 3), *domains)
+    proto = graphs.model_of(nodes, [graphs.port(n, *p) for n, p in inputs.items()],
+                            [graphs.port(n, *p) for n, p in outputs.items()], constants, opset, imports)
+    proto.graph.value_info.extend(graphs.port(n, *p) for n, p in dict(declared).items())
+    proto.functions.extend(functions)
+    return proto
+
+
+def case(name, model, *feeds, oracle=None):
+    """oracle: the model that ONNX Runtime runs instead, where it refuses this one."""
+    CASES.append((name, model, feeds, oracle))
+
+
+def refused(name, message, model, good, bad):
+    """Right with inputs `good`; with `bad` the library says `message`."""
+    REFUSED.append((name, message, model, good, bad))
+
+
+def not_compiled(name, message, model):
+    NOT_COMPILED.append((name, message, model))
+
+
+def inner(nodes, outputs, inputs=(), constants=()):
+    """A subgraph; outputs: names, or (name, type, dims)."""
+    ports = [h.make_tensor_value_info(*(p if isinstance(p, tuple) else (p, F, None))) for p in outputs]
+    return h.make_graph(nodes, 'inner', [h.make_tensor_value_info(*p) for p in inputs], ports, list(constants))
+
+
+def real(*dims, seed=0):
+    return np.random.default_rng(seed).standard_normal(dims).astype(f32)
+
+
+def unused_outputs():
+    """An output that no node, output or subgraph reads is as if it were absent."""
+    x, s = real(2, 3, 16), real(2, 3, 16, seed=1)
+    io = {'x': (F, ['b', 't', 16]), 's': (F, ['b', 't', 16])}
+    gamma, beta = const('g', real(16, seed=2)), const('k', real(16, seed=3))
+    for kind, more in (('SkipSimplifiedLayerNormalization', []), ('SkipLayerNormalization', ['k'])):
+        nodes = [N(kind, ['x', 's', 'g', *more], ['y', 'mean', 'inv', 'sum'], domain='com.microsoft')]
+        case(kind, of(nodes, io, {'y': (F, None), 'sum': (F, None)}, [gamma, beta]), {'x': x, 's': s})
+        case(kind + ' in a function', of(
+            [N('F', ['x', 's', 'g', 'k'], ['y', 'never', 'sum'], domain='local')], io, {'y': (F, None), 'sum': (F, None)},
+            [gamma, beta], domains=[('local', 1)], functions=[h.make_function(
+                'local', 'F', ['x', 's', 'g', 'k'], ['y', 'mean', 'sum'], nodes,
+                [h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])]), {'x': x, 's': s},
+             oracle=of(nodes, io, {'y': (F, None), 'sum': (F, None)}, [gamma, beta]))
+    four = [const(n, np.abs(real(3, seed=k)) + 0.5) for k, n in enumerate('abcd')]
+    feed = {'x': real(2, 3, 5)}
+    image = {'x': (F, ['n', 3, 'l'])}
+    plain = [N('BatchNormalization', ['x', 'a', 'b', 'c', 'd'], ['y'])]
+    for opset, count in ((9, 5), (13, 5), (14, 3), (15, 3)):
+        named = [N('BatchNormalization', ['x', 'a', 'b', 'c', 'd'], ['y', 'm', 'v', 'sm', 'sv'][:count])]
+        case('BatchNormalization %d' % opset, of(named, image, {'y': (F, None)}, four, opset), feed,
+             oracle=of(plain, image, {'y': (F, None)}, four, opset))
+    case('Dropout', of([N('Dropout', ['x'], ['y', 'mask'])], image, {'y': (F, None)}), feed)
+    case('MaxPool', of([N('MaxPool', ['x'], ['y', 'i'], kernel_shape=[2])], image, {'y': (F, None)}), feed)
+    pooled = [N('MaxPool', ['x'], ['y', 'i'], kernel_shape=[2]),
+              N('If', ['c'], ['z'], then_branch=inner([N('Cast', ['i'], ['j'], to=F)], ['j']),
+                else_branch=inner([N('Identity', ['y'], ['k'])], ['k']))]
+    case('an output that only a branch reads', of(pooled, {**image, 'c': (B, [])}, {'z': (F, None)}),
+         {**feed, 'c': np.array(True)}, {**feed, 'c': np.array(False)})
+    deep = [N('MaxPool', ['x'], ['y', 'i'], kernel_shape=[2]),
+            N('If', ['c'], ['z'], then_branch=inner([N('If', ['c'], ['w'], then_branch=inner([N('Cast', ['i'], ['j'], to=F)], ['j']),
+                                                     else_branch=inner([N('Identity', ['y'], ['k'])], ['k']))], ['w']),
+              else_branch=inner([N('Identity', ['y'], ['l'])], ['l']))]
+    case('an output that a branch in a branch reads', of(deep, {**image, 'c': (B, [])}, {'z': (F, None)}),
+         {**feed, 'c': np.array(True)})
+    odd = [N('If', ['c'], ['y', 'other'], then_branch=inner([N('Neg', ['x'], ['p']), N('Shape', ['x'], ['q'])], ['p', ('q', I, None)]),
+             else_branch=inner([N('Relu', ['x'], ['p']), N('ReduceSum', ['x'], ['q'])], ['p', 'q']))]
+    right = [N('If', ['c'], ['y'], then_branch=inner([N('Neg', ['x'], ['p'])], ['p']),
+               else_branch=inner([N('Relu', ['x'], ['p'])], ['p']))]
+    both = {**image, 'c': (B, [])}
+    case('a result that branches disagree about', of(odd, both, {'y': (F, None)}), {**feed, 'c': np.array(True)},
+         {**feed, 'c': np.array(False)}, oracle=of(right, both, {'y': (F, None)}))
+    turn = inner([N('Identity', ['d'], ['e']), N('Add', ['v', 'v'], ['w']), N('Range', ['zero', 'i', 'one'], ['r'])],
+                 [('e', B, []), ('w', F, None), ('r', I, None)], [('i', I, []), ('d', B, []), ('v', F, None)],
+                 [const('zero', np.int64(0)), const('one', np.int64(1))])
+    less = inner(list(turn.node)[:2], [('e', B, []), ('w', F, None)], [('i', I, []), ('d', B, []), ('v', F, None)])
+    loops = [[N('Loop', ['m', 'c', 'x'], outs, body=b)] for outs, b in ((['y', 'scan'], turn), (['y'], less))]
+    counted = {'m': (I, []), 'c': (B, []), **image}
+    case('scans that do not fit together', of(loops[0], counted, {'y': (F, None)}),
+         {'m': np.array(3), 'c': np.array(True), **feed}, oracle=of(loops[1], counted, {'y': (F, None)}))
+    weights = [const('w', real(1, 12, 5)), const('r', real(1, 12, 3))]
+    case('LSTM', of([N('LSTM', ['x', 'w', 'r'], ['y', 'h', 'c'], hidden_size=3)], {'x': (F, ['t', 'n', 5])}, {'h': (F, None)}, weights),
+         {'x': real(4, 2, 5)})
+
+
+def squeezed_if(condition, squeezed, other, swap=False):
+    """An If whose branches give a squeezed tensor or the tensor itself, as PyTorch's exporter writes a squeeze of an axis that
+    may be 1."""
+    then = inner([N('Squeeze', [squeezed, 'axis'], ['q'])], ['q'])
+    same = inner([N('Identity', [squeezed], ['p'])], ['p'])
+    return N('If', [condition], [other], then_branch=same if swap else then, else_branch=then if swap else same)
+
+
+def branches():
+    """Ranks that differ between branches are decided by what uses the result."""
+    one = [const('axis', np.array([2])), const('k', np.array(1)), const('at', np.array(2)), const('front', np.array([0])),
+           const('w', real(1, 12, 5)), const('r', real(1, 12, 3))]
+    io = {'x': (F, ['b', 5, 't'])}
+    x = {'x': real(2, 5, 1)}
+
+    def test(swap):
+        return [N('Shape', ['x'], ['dims']), N('Gather', ['dims', 'at'], ['t'], axis=0),
+                *([N('Equal', ['t', 'k'], ['c'])] if not swap else [N('Equal', ['t', 'k'], ['e']), N('Not', ['e'], ['c'])])]
+
+    for swap in (False, True):
+        which = 'else' if swap else 'then'
+        nodes = [*test(swap), squeezed_if('c', 'x', 'u', swap), N('Unsqueeze', ['u', 'front'], ['seq']),
+                 N('LSTM', ['seq', 'w', 'r'], ['', 'y'], hidden_size=3)]
+        model = of(nodes, io, {'y': (F, None)}, one)
+        case('squeezed in the %s branch, for an LSTM' % which, model, x)
+        refused('not to be squeezed, for an LSTM, %s' % which, 'a branch of an If that is not valid', model, x, {'x': real(2, 5, 3)})
+        kept = [*test(swap), squeezed_if('c', 'x', 'u', swap), N('Conv', ['u', 'v'], ['y'])]
+        model = of(kept, io, {'y': (F, None)}, [*one, const('v', real(4, 5, 2))])
+        case('not squeezed, for a convolution, %s' % which, model, {'x': real(2, 5, 3)})
+        refused('squeezed, for a convolution, %s' % which, 'a branch of an If that is not valid', model, {'x': real(2, 5, 3)}, x)
+        decided = [*test(swap), squeezed_if('c', 'x', 'u', swap), N('Relu', ['u'], ['y'])]
+        for rank, feed in ((2, x), (3, {'x': real(2, 5, 3)})):
+            dims = ['b', 5, 't'][:rank]
+            case('the output is declared with rank %d, %s' % (rank, which), of(decided, io, {'y': (F, dims)}, one), feed)
+            case('what is in between is declared with rank %d, %s' % (rank, which),
+                 of(decided, io, {'y': (F, None)}, one, declared={'u': (F, dims)}), feed)
+        not_compiled('nothing decides, %s' % which, 'nothing that follows decides', of(decided, io, {'y': (F, None)}, one))
+    for deep in (False, True):  # what uses the first result is in a branch; the other branch does not use it
+        seq = [N('Unsqueeze', ['u', 'front'], ['seq']), N('LSTM', ['seq', 'w', 'r'], ['', 'h'], hidden_size=3)]
+        again = [N('Shape', ['h'], ['hd']), N('Gather', ['hd', 'first'], ['n'], axis=0), N('Equal', ['n', 'k'], ['a']),
+                 N('If', ['a'], ['g'], then_branch=inner([N('Squeeze', ['h', 'front'], ['hs'])], ['hs']),
+                   else_branch=inner([N('Identity', ['h'], ['hi'])], ['hi'])), N('MatMul', ['g', 'm'], ['z'])]
+        then = inner(seq + (again if deep else []), ['z' if deep else 'h'])
+        other = inner([N('Identity', ['zeros'], ['o'])], ['o'])
+        nodes = [*test(False), squeezed_if('c', 'x', 'u'), N('If', ['f'], ['y'], then_branch=then, else_branch=other)]
+        for swap in (False, True):
+            nodes[len(test(False))] = squeezed_if('c' if not swap else 'nc', 'x', 'u', swap)
+            more = [N('Not', ['c'], ['nc'])]
+            zeros = np.zeros((2, 4) if deep else (1, 2, 3), f32)
+            model = of(nodes[:3] + more + nodes[3:], {**io, 'f': (B, [])}, {'y': (F, ['b', 4] if deep else None)},
+                       [*one, const('zeros', zeros), const('first', np.array(0)), const('m', real(3, 4))])
+            case('used in a branch%s%s' % (', decided again there' if deep else '', ', swapped' if swap else ''), model,
+                 {**x, 'f': np.array(True)}, {**x, 'f': np.array(False)})
+    rows = [N('If', ['c'], ['u'], then_branch=inner([N('Squeeze', ['x', 'front'], ['q'])], ['q']),
+              else_branch=inner([N('Identity', ['x'], ['p'])], ['p']))]
+    for rank in (2, 3):
+        case('a dimension of 1 in front, declared with rank %d' % rank, of(
+            rows + [N('Relu', ['u'], ['y'])], {'x': (F, [1, 5, 't']), 'c': (B, [])}, {'y': (F, [1, 5, 't'][3 - rank:])}, one),
+             {'x': real(1, 5, 4), 'c': np.array(rank == 2)})
+    case('in front, as a matrix with a bias that has three axes', of(
+        rows + [N('Conv', ['u', 'v'], ['y'])], {'x': (F, [1, 5, 't']), 'c': (B, [])}, {'y': (F, None)},
+        [*one, const('v', real(4, 5, 2))]), {'x': real(1, 5, 4), 'c': np.array(False)})
+
+
+def squeezed_without_axes():
+    """A declared rank decides what a Squeeze without axes leaves; so does what uses the result."""
+    io = {'x': (F, ['b', 1, 'n'])}
+    one, two = {'x': real(1, 1, 4)}, {'x': real(3, 1, 4)}
+    nodes = [N('Squeeze', ['x'], ['q']), N('Sigmoid', ['q'], ['s']), N('Mul', ['s', 's'], ['y'])]
+    for opset in (11, 17):
+        of_rank = [of(nodes, io, {'y': (F, dims)}, opset=opset) for dims in ([], ['n'], ['b', 'n'])]
+        case('squeezed to a number, %d' % opset, of_rank[0], {'x': real(1, 1, 1)})
+        case('squeezed to rank 1, %d' % opset, of_rank[1], one, {'x': real(5, 1, 1)})
+        case('squeezed to rank 2, %d' % opset, of_rank[2], two)
+        refused('more than fits rank 1, %d' % opset, 'Squeeze\': sizes 12 and 3 should be equal', of_rank[1], one, two)
+        refused('more than a number, %d' % opset, 'Squeeze\': sizes 3 and 1 should be equal', of_rank[0], {'x': real(1, 1, 1)},
+                {'x': real(3, 1, 1)})
+        case('declared in between, %d' % opset, of(nodes, io, {'y': (F, None)}, opset=opset, declared={'q': (F, ['n'])}), one)
+    model = of([N('Squeeze', ['x'], ['q']), N('Conv', ['q', 'w'], ['y'])], {'x': (F, ['a', 1, 'b', 3, 't'])}, {'y': (F, None)},
+               [const('w', real(4, 3, 2))])
+    case('squeezed for a convolution', model, {'x': real(2, 1, 1, 3, 6)}, {'x': real(1, 1, 2, 3, 6)})
+    for a, b in (2, 3), (1, 1):
+        refused('too %s for a convolution' % ('much' if a > 1 else 'little'), 'should be equal', model, {'x': real(2, 1, 1, 3, 6)},
+                {'x': real(a, 1, b, 3, 6)})
+
+
+def check_case(args, folder, proto, feeds, oracle):
+    runs = [(1, feed) for feed in feeds]
+    return next(filter(None, (network.beside_ort(args, folder, proto, runs, 1e-6, level, oracle) for level in LEVELS)), None)
+
+
+def check_refused(args, folder, message, proto, good, bad):
+    why = network.beside_ort(args, folder, proto, [(1, good)], 1e-6)
+    if why:
+        return why
+    code, err = network.run_feeds(args, folder, os.path.join(folder, 'm.so'), bad)
+    return None if code == 1 and message in err else 'exit code %d, %s' % (code, err)
+
+
+def check_not_compiled(args, folder, message, proto):
+    path = os.path.join(folder, 'm.onnx')
+    with open(path, 'wb') as f:
+        f.write(proto.SerializeToString())
+    code, _, err = lib.run([args.cytoc, path, '-o', os.path.join(folder, 'm.so')])
+    return None if code == 1 and message in err else 'exit code %d, %s' % (code, err)
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    folder = os.path.join(args.build, 'exporters')
+    for group in (unused_outputs, branches, squeezed_without_axes):
+        group()
+    tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
+    tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]
+    tests += [('not compiled ' + name, lambda rest=rest: check_not_compiled(args, folder, *rest)) for name, *rest in NOT_COMPILED]
+    for name, test in tests:
+        if args.wanted(name):
+            os.makedirs(folder, exist_ok=True)
+            suite.result(name, test())
+            shutil.rmtree(folder)
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
