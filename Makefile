@@ -83,7 +83,8 @@ SRC_runtime := $(filter-out runtime/os_windows%,$(wildcard runtime/*.c))
 SRC_runtime_windows := $(filter-out $(wildcard runtime/cu*.c) runtime/os_linux.c runtime/library.c,$(wildcard runtime/*.c))
 runtime_of = $(or $(SRC_runtime_$(call system,$1)),$(SRC_runtime))
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
-TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
+SRC_driver := $(wildcard tools/driver/*.c)
+TOOLS := $(if $(SRC_driver),cytoc) $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
 SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
@@ -127,7 +128,7 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check golden fuzz bench install clean tests portable carry
+.PHONY: all help setup demo check same golden fuzz bench install clean tests portable carry
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -142,9 +143,11 @@ help:
 	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
+	  'make check T=X    the tests of all suites whose names match the regular expression X' \
 	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
 	  'make check-cuda   all of CUDA, on a GPU where there is one' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
+	  'make same BASE=C  compare the libraries that commit C and this tree make of a corpus: bytes, then time' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
 	  'make carry        pack what tests and measures CUDA on a machine with a GPU and no build tools: tests/README.md' \
 	  'make bench        measure the example and, where present, the shared networks; updates tests/bench/RESULTS.md' \
@@ -173,7 +176,8 @@ tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(CROSS_RUNS) $
 endif
 
 .PHONY: check-cuda
-RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
+# T=PATTERN: only what has that in its name, whichever suite and language (a regular expression).
+RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT) $(if $T,--only '$T')
 
 check: tests $B/test-tools
 	$Q $(RUN_SUITES)
@@ -187,6 +191,10 @@ check-cuda: tests $B/test-tools
 	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device)
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/networks.py --build $O --device)
+
+# What two versions of the compiler make of a fixed corpus: make same BASE=COMMIT; SAME= gives names and options.
+same: all
+	$Q $(if $(BASE),,$(error make same needs BASE=COMMIT))$B/venv/bin/python tests/same.py --build $O --base $(BASE) $(SAME)
 
 golden: tests
 	$Q $(RUN_SUITES) --update
@@ -226,12 +234,12 @@ $O/obj/runtime/%.o: CFLAGS += $(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$(ARCH)) \
 $(SMALL:%=$O/obj/runtime/%.o): CFLAGS += $(if $(filter release,$(VARIANT)),-Os)
 # Tests that refer to data of a library want its address there, not a copy in the program.
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
-$O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
+$O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
 
 COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lz -llz4 -lm -ldl
 RUNTIME_LIBS := -lm -ldl
 
-$O/cytoc: $O/obj/tools/cytoc.o $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
+$O/cytoc: $(call obj,$(SRC_driver)) $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
@@ -252,7 +260,7 @@ cc_has = $(wildcard $(shell $(CC) -print-file-name=$1))
 portable_lib = $(if $(call cc_has,lib$1.a),-l:lib$1.a,$(if $(call cc_has,lib$1.so),-l$1,-l:lib$1.so.1))
 PORTABLE_LIBS = $(foreach l,stdc++ protobuf-c jansson z lz4 zstd,$(call portable_lib,$l))
 portable: $(PORTABLE:%=$O/portable/%) $O/portable/libcyto.so
-$O/portable/cytoc: $O/obj/tools/cytoc.o $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
+$O/portable/cytoc: $(call obj,$(SRC_driver)) $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
 $O/portable/cyto-run $O/portable/cyto-bench: $O/portable/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 $O/portable/node_run: $O/obj/tests/onnx/node_run.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 $O/portable/device_test: $O/obj/tests/cuda/device_test.o $(COMPILER_LIB) $(RUNTIME_LIB)

@@ -1,6 +1,6 @@
 /* codegen.h - from a program of host steps to a library, archive, object, header or text on disk.
  *
- * Used by tools/cytoc.c, in this order:
+ * Used by tools/driver/pipeline.c, in this order:
  *
  *   cy_machine *m = cy_machine_open("native", diag);      the --target option
  *   ... lowering asks cy_machine_supports(m, kernel) before it makes a contraction kernel ...

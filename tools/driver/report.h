@@ -1,4 +1,4 @@
-/* cytoc_report.h - what a compilation says about itself: a progress line, -v, --stats. */
+/* report.h - what a compilation says about itself: a progress line, -v, --stats. */
 #ifndef CYTOC_REPORT_H
 #define CYTOC_REPORT_H
 

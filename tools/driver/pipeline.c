@@ -1,18 +1,18 @@
-/* cytoc.c - the compiler's command line: reads a model, runs the passes, lowers, generates code, links.
+/* pipeline.c - the compiler's command line: reads a model, runs the passes, lowers, generates code, links.
  *
  * The whole pipeline stands in compile(), in order. Exit code 0, or 1 after diagnostics; nothing is written then.
  */
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
-#include "cytoc_options.h"
-#include "cytoc_quantise.h"
-#include "cytoc_report.h"
-#include "cytoc_whole.h"
+#include "options.h"
+#include "tools/cytoc_quantise.h"
+#include "report.h"
+#include "tools/cytoc_whole.h"
 #include "frontend/frontend.h"
 #include "ir/loop.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
-#include "qdq.h"
+#include "tools/qdq.h"
 #include "tools/batch.h"
 #include "tools/lower_options.h"
 

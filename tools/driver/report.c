@@ -1,6 +1,6 @@
-/* cytoc_report.c - time per stage and pass, sizes and peak memory, for people (text) and for programs (JSON).
+/* report.c - time per stage and pass, sizes and peak memory, for people (text) and for programs (JSON).
  */
-#include "cytoc_report.h"
+#include "report.h"
 
 #include "ir/clock.h"
 

@@ -1,4 +1,4 @@
-/* cytoc_options.h - the command line of cytoc, parsed. */
+/* options.h - the command line of cytoc, parsed. */
 #ifndef CYTOC_OPTIONS_H
 #define CYTOC_OPTIONS_H
 

@@ -1,8 +1,8 @@
-/* cytoc_options.c - the command line of cytoc: one table row per option.
+/* options.c - the command line of cytoc: one table row per option.
  *
  * In: argv. Out: cytoc_options. A value follows as `--name=value` or `--name value`; short options as `-o value`.
  */
-#include "cytoc_options.h"
+#include "options.h"
 
 #include "codegen/codegen.h"
 #include "passes/passes.h"
