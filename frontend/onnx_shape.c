@@ -408,7 +408,8 @@ IMPORT(split) {
       size = cy_dim_max(im->g, num(im, 0), cy_dim_min(im->g, each, rest));
     if (cy_onnx_wants(n, i) && !cy_importer_set(im, n, i, cy_build_slice_axis(im->g, X, axis, at, size)))
       return false;
-    at = cy_dim_add(im->g, at, size);
+    bool sum = sizes || n->version < 18 || i == 0; /* else where part i + 1 begins, without a term for each part */
+    at = sum ? cy_dim_add(im->g, at, size) : cy_dim_min(im->g, cy_dim_muli(im->g, each, i + 1), t.dim[axis]);
   }
   return true;
 }

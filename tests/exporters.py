@@ -198,6 +198,43 @@ def squeezed_without_axes():
                 {'x': real(a, 1, b, 3, 6)})
 
 
+def many(count=201):
+    """More inputs, outputs, captured and carried values than fit any fixed number."""
+    names = ['i%d' % k for k in range(count)]
+    feed = {name: 1 + real(2, 3, seed=k) / 9 for k, name in enumerate(names)}
+    io, y = {name: (F, ['b', 3]) for name in names}, {'y': (F, None)}
+    of_ml = {'domain': 'ai.onnx.ml'}
+    case('%d features' % count, of([N('FeatureVectorizer', names, ['y'], inputdimensions=[3] * count, **of_ml)], io, y), feed)
+    widths = [1 + k % 5 for k in range(count)]  # columns that are cut off, and zeros where there are none
+    case('%d features of other widths' % count, of([N('FeatureVectorizer', names, ['y'], inputdimensions=widths, **of_ml)], io, y),
+         feed)
+    for kind, attributes in (('Sum', {}), ('Max', {}), ('Min', {}), ('Mean', {}), ('Concat', {'axis': 0}), ('Concat', {'axis': 1}),
+                             ('Einsum', {'equation': ','.join(['ab'] * count) + '->ba'})):
+        case('%s of %d %s' % (kind, count, attributes.get('axis', '')), of([N(kind, names, ['y'], **attributes)], io, y), feed)
+    function = h.make_function('local', 'F', names, ['y'], [N('Sum', names, ['y'])], [h.make_opsetid('', 17)])
+    case('a function of %d' % count, of([N('F', names, ['y'], domain='local')], io, y, functions=[function], domains=[('local', 1)]),
+         feed)
+    outs = ['o%d' % k for k in range(count)]
+    x = {'x': real(2 * count, 3)}
+    for dims, more in (([2 * count, 3], {}), (['n', 3], {'num_outputs': count})):
+        case('split into %d, %s' % (count, dims[0]), of(
+            [N('Split', ['x'], outs, axis=0, **more)] + [N('Relu', [o], ['r' + o]) for o in outs] +
+            [N('Concat', ['r' + o for o in outs], ['y'], axis=1)], {'x': (F, dims)}, y, opset=18 if more else 17), x)
+    case('%d outputs' % count, of([N('Split', ['x'], outs, axis=0)], {'x': (F, [2 * count, 3])}, {o: (F, None) for o in outs}), x)
+    case('a sequence of %d' % count, of([N('SequenceConstruct', names, ['s']), N('ConcatFromSequence', ['s'], ['y'], axis=1)], io, y),
+         feed)
+    branches_of = [inner([N('Sum', names, ['p'])], ['p']), inner([N('Max', names, ['q'])], ['q'])]
+    case('branches that read %d values' % count, of([N('If', ['c'], ['y'], then_branch=branches_of[0], else_branch=branches_of[1])],
+                                                    {**io, 'c': (B, [])}, y), {**feed, 'c': np.array(True)})
+    each = [inner([N(kind, [n], [kind + n]) for n in names], [kind + n for n in names]) for kind in ('Neg', 'Exp')]
+    case('branches with %d results' % count, of([N('If', ['c'], outs, then_branch=each[0], else_branch=each[1])],
+                                                {**io, 'c': (B, [])}, {o: (F, None) for o in outs}), {**feed, 'c': np.array(False)})
+    turn = inner([N('Identity', ['d'], ['e'])] + [N('Add', ['v' + n, n], ['w' + n]) for n in names],
+                 [('e', B, []), *['w' + n for n in names]], [('i', I, []), ('d', B, []), *[('v' + n, F, None) for n in names]])
+    case('a loop that carries %d' % count, of([N('Loop', ['m', '', *names], outs, body=turn)], {**io, 'm': (I, [])},
+                                              {o: (F, None) for o in outs}), {**feed, 'm': np.array(3)})
+
+
 def check_case(args, folder, proto, feeds, oracle):
     runs = [(1, feed) for feed in feeds]
     return next(filter(None, (network.beside_ort(args, folder, proto, runs, 1e-6, level, oracle) for level in LEVELS)), None)
@@ -223,7 +260,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'exporters')
-    for group in (unused_outputs, branches, squeezed_without_axes):
+    for group in (unused_outputs, branches, squeezed_without_axes, many):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]
