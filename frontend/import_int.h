@@ -207,6 +207,11 @@ bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b);
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis); /* [prod(before axis), prod(from axis)] */
 cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
                        int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */
+/* The same of v, called `item`, for x [.., channels at axis, ..]: an error unless v has one value per channel, when it runs
+ * at the latest. v 0: 0. */
+cy_val cy_onnx_per_channel(cy_importer *im, cy_val v, const char *item, cy_val x, int axis);
+/* Does v, called `item`, broadcast to the shape that x has? Else an error, when it runs at the latest. v 0: true. */
+bool cy_onnx_broadcasts_to(cy_importer *im, cy_val v, const char *item, cy_val x);
 cy_val cy_onnx_mean(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, bool keepdims);
 cy_val cy_onnx_normalize(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, double epsilon, bool rms);
 cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);

@@ -235,6 +235,88 @@ def many(count=201):
                                               {o: (F, None) for o in outs}), {**feed, 'm': np.array(3)})
 
 
+def channels():
+    """Scales and biases have one value for each channel; what says otherwise is refused, with the node's name."""
+    x, per = {'x': (F, ['n', 4, 'l'])}, {'x': (F, ['n', 'c', 'l'])}
+    out = {'y': (F, None)}
+    numbers = {k: const(k, np.abs(real(3, seed=i)) + 0.1) for i, k in enumerate('sbmv')}
+    all_four = list(numbers.values())
+    norm = {'BatchNormalization': ['s', 'b', 'm', 'v'], 'InstanceNormalization': ['s', 'b']}
+    for kind, inputs in norm.items():
+        node = [N(kind, ['x', *inputs], ['y'], name='bad_node')]
+        for wrong in inputs:
+            right = [const(k, np.ones(3 if k == wrong else 4, f32)) for k in inputs]
+            not_compiled('%s of another number of %s' % (kind, wrong), "'bad_node' (#0, %s): input" % kind, of(node, x, out, right))
+        refused('%s of other channels' % kind, "'bad_node': sizes", of(node, per, out, all_four), {'x': real(2, 3, 5)},
+                {'x': real(2, 1, 5)})
+    one = {**x, 'x': (F, ['n', 1, 'l'])}
+    not_compiled('one channel and three scales', 'one for each channel', of(
+        [N('BatchNormalization', ['x', 's', 'b', 'm', 'v'], ['y'])], one, out, all_four))
+    for opset, count in ((18, 2), (21, 4)):
+        for bad in (1, 2 if count == 4 else 4, 3):
+            not_compiled('GroupNormalization %d with %d' % (opset, bad), 'one for each channel', of(
+                [N('GroupNormalization', ['x', 's', 'b'], ['y'], num_groups=2)], x, out,
+                [const('s', np.ones(bad, f32)), const('b', np.ones(count, f32))], opset))
+    for kind, inputs in (('LayerNormalization', 'sb'), ('RMSNormalization', 's')):
+        node, opset = [N(kind, ['x', *inputs], ['y'], name='bad_node')], 23
+        for wrong in inputs:
+            made = [const(k, np.ones(3 if k == wrong else 5, f32)) for k in inputs]
+            not_compiled('%s of other %s' % (kind, wrong), 'expected a shape that broadcasts to', of(
+                node, {'x': (F, ['n', 5])}, out, made, opset))
+            made = [const(k, np.ones((2, 5) if k == wrong else 5, f32)) for k in inputs]
+            not_compiled('%s of one row and two of %s' % (kind, wrong), 'expected a shape that broadcasts to', of(
+                node, {'x': (F, [1, 5])}, out, made, opset))
+        refused('%s of another size' % kind, "'bad_node'", of(
+            node, {'x': (F, ['n', 'c'])}, out, [const(k, np.ones(5, f32)) for k in inputs], opset), {'x': real(2, 5)}, {'x': real(2, 1)})
+    not_compiled('PRelu', 'expected a shape that broadcasts to', of([N('PRelu', ['x', 's'], ['y'])], {'x': (F, ['n', 1])}, out, all_four))
+    case('PRelu', of([N('PRelu', ['x', 's'], ['y'])], {'x': (F, ['n', 'c'])}, out, all_four), {'x': real(2, 3)})
+    for kind, shape in (('Conv', (6, 4, 2)), ('ConvTranspose', (4, 6, 2))):
+        for count in (1, 4):
+            not_compiled('%s with %d biases' % (kind, count), 'expected 6 values, one for each channel', of(
+                [N(kind, ['x', 'w', 'b'], ['y'])], x, out, [const('w', real(*shape)), const('b', real(count))]))
+
+
+def signals():
+    """A last dimension that says when it runs whether a signal is real or complex."""
+    for opset, axis in ((17, None), (20, 1), (20, 0)):
+        for attributes in ({}, {'inverse': 1}):
+            given = {'axis': 1} if opset < 20 else {}
+            nodes = [N('DFT', ['x', '', 'a'] if opset > 17 else ['x'], ['y'], **given, **attributes)]
+            case('a transform, %d %s %s' % (opset, axis, attributes), of(
+                nodes, {'x': (F, ['n', 't', 'c'])}, {'y': (F, None)}, [const('a', np.int64(axis or 0))], opset),
+                {'x': real(2, 8, 1)}, {'x': real(2, 8, 2)}, {'x': real(3, 5, 2)})
+    open_axis = of([N('DFT', ['x', '', 'a'], ['y'])], {'x': (F, ['n', 't', 'c']), 'a': (I, [])}, {'y': (F, None)}, opset=20)
+    case('a transform of an open axis', open_axis, {'x': real(2, 8, 1), 'a': np.array(1)}, {'x': real(2, 8, 2), 'a': np.array(0)})
+    model = of([N('DFT', ['x'], ['y'], axis=1)], {'x': (F, ['n', 't', 'c'])}, {'y': (F, None)}, opset=17)
+    for parts in (0, 3):
+        refused('a transform of %d parts' % parts, 'DFT', model, {'x': real(2, 8, 1)}, {'x': real(2, 8, parts)})
+
+
+def scans_of_batches():
+    """Scan of opset 8 has a batch axis in front of everything, and may be told how long each element is."""
+    step = inner([N('Mul', ['h', 'a'], ['h1']), N('Add', ['h1', 'x'], ['h2']), N('Relu', ['h2'], ['o'])],
+                 [('h2', F, [3]), ('o', F, [3])], [('h', F, [3]), ('x', F, [3])], [const('a', f32([0.5, -0.9, 0.3]))])
+    for batch in ('b', 2):
+        for back in (0, 1):
+            for lengths in (False, True):
+                node = [N('Scan', ['n' if lengths else '', 'h', 'x'], ['last', 'all'], body=step, num_scan_inputs=1, directions=[back])]
+                io = {'h': (F, [batch, 3]), 'x': (F, [batch, 't', 3])}
+                feed = {'h': real(2, 3), 'x': real(2, 5, 3, seed=1)}
+                if lengths:
+                    io, feed = {'n': (I, [batch]), **io}, {'n': np.array([3, 5]), **feed}
+                model = of(node, io, {'last': (F, None), 'all': (F, None)}, opset=8)
+                more = [{**feed, 'n': np.array([1, 2])}] if lengths else [{'h': real(2, 3), 'x': real(2, 1, 3)}]
+                case('batch of %s, backwards %d%s' % (batch, back, ', with lengths' * lengths), model, feed, *more)
+                if lengths:
+                    for bad in (6, -1):
+                        refused('a length of %d, batch of %s, backwards %d' % (bad, batch, back), 'Scan', model, feed,
+                                {**feed, 'n': np.array([3, bad])})
+    model = of([N('Scan', ['', 'h', 'x'], ['last', 'all'], body=step, num_scan_inputs=1)],
+               {'h': (F, ['b', 3]), 'x': (F, ['c', 't', 3])}, {'last': (F, None), 'all': (F, None)}, opset=8)
+    refused('batches that differ', 'Scan\': sizes 2 and 3 should be equal', model, {'h': real(2, 3), 'x': real(2, 5, 3)},
+            {'h': real(2, 3), 'x': real(3, 5, 3)})
+
+
 def check_case(args, folder, proto, feeds, oracle):
     runs = [(1, feed) for feed in feeds]
     return next(filter(None, (network.beside_ort(args, folder, proto, runs, 1e-6, level, oracle) for level in LEVELS)), None)
@@ -260,7 +342,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'exporters')
-    for group in (unused_outputs, branches, squeezed_without_axes, many):
+    for group in (unused_outputs, branches, squeezed_without_axes, many, channels, signals, scans_of_batches):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]
