@@ -113,6 +113,11 @@ bool cy_choices_decide(cy_choices *c, cy_attempt attempt, void *context) {
     c->list[rival].undecided = true;
     c->n = (uint32_t)rival + 1;
   }
+  return cy_choices_repeat(c, attempt, context);
+}
+
+bool cy_choices_repeat(cy_choices *c, cy_attempt attempt, void *context) {
+  uint64_t nodes;
   begin(c);
   c->replay = true;
   return attempt(context, &nodes);

@@ -27,4 +27,7 @@ typedef bool (*cy_attempt)(void *context, uint64_t *out_nodes);
 /* Attempts until the choices are made; the last attempt is the one that counts, and its answer. */
 bool cy_choices_decide(cy_choices *c, cy_attempt attempt, void *context);
 
+/* Imports once more, with the same answers. */
+bool cy_choices_repeat(cy_choices *c, cy_attempt attempt, void *context);
+
 #endif

@@ -538,12 +538,13 @@ typedef struct cy_job {
   const char *file;
   const cy_import_options *options;
   cy_diag_sink *diag;
-  size_t said; /* diagnostics that were there before */
+  size_t said; /* diagnostics that are kept */
   cy_arena *arena;
   const Onnx__ModelProto *model;
   cy_externals *externals;
   cy_choices *choices;
-  cy_graph *g; /* of the last attempt; NULL: it failed */
+  cy_axes *axes;
+  cy_graph *g; /* of the last attempt; it may have failed */
 } cy_job;
 
 static bool import_once(void *context, uint64_t *out_nodes) {
@@ -555,7 +556,8 @@ static bool import_once(void *context, uint64_t *out_nodes) {
                     .arena = cy_arena_create(),
                     .model = job->model,
                     .externals = job->externals,
-                    .choices = job->choices};
+                    .choices = job->choices,
+                    .axes = job->axes};
   cy_graph_destroy(job->g);
   cy_diag_forget(job->diag, job->said);
   im.g = job->g = cy_graph_create(job->diag, job->file);
@@ -565,6 +567,32 @@ static bool import_once(void *context, uint64_t *out_nodes) {
   *out_nodes = im.expanded;
   cy_arena_destroy(im.arena);
   return ok;
+}
+
+/* Symbols of their own for axes of one name that nothing needs equal. The graph with them has to have the same nodes:
+ * else equal sizes were good for something that no requirement tells of. */
+static void part_axes(cy_job *job) {
+  cy_graph *whole = job->g;
+  job->g = NULL;
+  job->said = cy_diag_count(job->diag);
+  bool ok = cy_axes_part(job->axes) && cy_choices_repeat(job->choices, import_once, job) &&
+            cy_axes_join(job->axes, job->g) && cy_choices_repeat(job->choices, import_once, job) &&
+            cy_node_count(job->g) == cy_node_count(whole);
+  cy_diag_forget(job->diag, job->said);
+  cy_graph_destroy(ok ? whole : job->g);
+  job->g = ok ? job->g : whole;
+}
+
+static bool import_job(cy_job *job) {
+  job->model = cy_model_unpack(job->map, job->arena, job->diag, job->file);
+  if (!job->model)
+    return false;
+  job->choices = cy_choices_create(job->arena);
+  job->axes = cy_axes_create(job->arena, job->model->graph, job->options);
+  if (!cy_choices_decide(job->choices, import_once, job))
+    return false;
+  part_axes(job);
+  return true;
 }
 
 static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_import_options *o, cy_diag_sink *diag) {
@@ -579,17 +607,14 @@ static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_impo
   if (slash)
     folder = cy_arena_printf(job.arena, "%.*s", (int)(slash - file) + (slash == file), file);
   job.externals = cy_externals_create(folder);
-  job.choices = cy_choices_create(job.arena);
-  job.model = cy_model_unpack(map, job.arena, diag, file);
-  bool ok = job.model && cy_choices_decide(job.choices, import_once, &job);
-  if (!ok) {
+  if (import_job(&job)) {
+    cy_graph_own(job.g, map, release);
+    cy_graph_own(job.g, job.externals, cy_externals_destroy);
+  } else {
     cy_graph_destroy(job.g);
     job.g = NULL;
     cy_externals_destroy(job.externals);
     release(map);
-  } else {
-    cy_graph_own(job.g, map, release);
-    cy_graph_own(job.g, job.externals, cy_externals_destroy);
   }
   cy_arena_destroy(job.arena);
   return job.g;

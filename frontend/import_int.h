@@ -3,6 +3,7 @@
  * mapped.c   file -> mapping -> skeleton (ModelProto without tensor data), unpacked by protobuf-c
  * import.c   ModelProto walk: order of nodes, scopes, dispatch to the importers by table.c
  * choices.c  ranks that the rest of the model decides: it is imported until one fits
+ * axes.c     one name on axes that need not be equal: imported apart, to see what relies on it
  * ports.c    the model's inputs;  check.c   what can be said before importing: opsets, unsupported ops
  * tensor.c external.c   constants;  attrs.c   attribute readers;  functions.c   model-local functions
  * onnx_*.c   importers by family: one function per row (or several rows) of onnx_ops.def
@@ -16,6 +17,7 @@
 #ifndef CY_FRONTEND_IMPORT_INT_H
 #define CY_FRONTEND_IMPORT_INT_H
 
+#include "frontend/axes.h"
 #include "frontend/choices.h"
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
@@ -62,6 +64,7 @@ typedef struct cy_importer {
   cy_diag_sink *diag;
   cy_arena *arena;           /* scratch; gone after the attempt, while the protobuf stays for the next one */
   cy_choices *choices;
+  cy_axes *axes;
   const char *file;
   const cy_mapping *map;
   const Onnx__ModelProto *model;
@@ -157,6 +160,9 @@ cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n);
 /* ports.c */
 bool cy_import_fix_dims(cy_importer *im);
 bool cy_import_inputs(cy_importer *im, cy_scope *scope);
+const Onnx__TensorShapeProto *cy_import_shape_of(const Onnx__ValueInfoProto *v); /* NULL: no tensor, or not declared */
+/* The symbol that a dim stands for, or NULL. */
+const char *cy_import_dim_name(const Onnx__TensorShapeProto__Dimension *d);
 /* Attribute 'type' of n: a container's description, 0 after a diagnostic; what a container of this type would hold. */
 bool cy_import_held_tensor(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type, cy_content_info *out);
 
