@@ -312,5 +312,5 @@ IMPORT(deform_conv) {
   cy_val samples = deform_samples(im, n, &p), weights = CAST(n->in[1], p.dtype);
   cy_val y = samples && weights ? deform_product(im, &p, samples, weights) : 0;
   y = y ? CAST(y, (cy_dtype)t.dtype) : 0;
-  return SET(n->in[3] ? ADD(y, cy_onnx_channel(im, n->in[3], 4, 1)) : y);
+  return SET(n->in[3] ? ADD(y, cy_onnx_per_channel(im, n->in[3], "input 'B'", y, 1)) : y);
 }
