@@ -173,7 +173,7 @@ $B/config.mk: tools/setup.sh tests/requirements.txt
 $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 	$Q tools/setup.sh tests && touch $@
 
-# Only the runtime has threads; models that it runs are compiled by the release build.
+# Only the runtime and who calls the compiler have threads; models that are run are compiled by the release build.
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest) $(SRC_drivertest)) $(RUN_MANY) $(RT_MODELS:%=$O/tests/rt/%.so)
 	$Q $(if $(RUN_MANY),$(MAKE) --no-print-directory SAN= $B/cytoc)
