@@ -16,6 +16,7 @@
 
 #include "codegen/arch.h"
 #include "codegen/codegen.h"
+#include "ir/nearest.h"
 
 typedef struct cy_target cy_target;
 struct cy_kernel_plan;
@@ -117,6 +118,7 @@ struct cy_target {
   /* Fills m's cpu, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);
+  void (*try_names)(cy_nearest *nearest); /* what specs may be, for one that is not; NULL: none */
   void (*release)(cy_machine *m);
   void (*forgo_fast)(cy_machine *m); /* see cy_machine_forgo_fast; NULL: there is nothing to forgo */
   bool (*supports)(const cy_machine *m, cy_kernel *k);

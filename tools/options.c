@@ -139,7 +139,7 @@ void options_words_free(options_words *words) {
 
 /* ---- lists ---- */
 
-static int list_add(options_list *list, const char *item, int after) {
+int options_list_add(options_list *list, const char *item, int after) {
   int room = list->room;
   if (grow(&list->items, list->count, &room, sizeof *list->items) ||
       grow(&list->after, list->count, &list->room, sizeof *list->after))
@@ -149,7 +149,7 @@ static int list_add(options_list *list, const char *item, int after) {
   return 0;
 }
 
-static void list_free(options_list *list) {
+void options_list_free(options_list *list) {
   free(list->items);
   free(list->after);
   *list = (options_list){0};
@@ -229,7 +229,7 @@ static int set_real(const option_row *o, const char *value, double *field, char 
 static int set_pair(const option_row *o, const char *value, options_list *field, int after, char error[OPTIONS_ERROR]) {
   if (!strchr(value, '=') || value[0] == '=')
     return fail(error, "option '%s' expects %s, found '%s'", o->name, o->value, value);
-  return list_add(field, value, after) ? no_memory(error) : 0;
+  return options_list_add(field, value, after) ? no_memory(error) : 0;
 }
 
 static int apply(const option_row *o, const char *value, void *out, options_parsed *parsed) {
@@ -330,8 +330,9 @@ int options_parse(const options_program *p, const char *const *words, int n, voi
     bool is_option = !operands_only && words[i][0] == '-' && words[i][1];
     if (is_option && !strcmp(words[i], "--"))
       operands_only = true;
-    else if (is_option ? read_option(p, words, n, &i, out, parsed)
-                       : list_add(&parsed->operands, words[i], parsed->operands.count) && no_memory(parsed->error))
+    else if (is_option
+                 ? read_option(p, words, n, &i, out, parsed)
+                 : options_list_add(&parsed->operands, words[i], parsed->operands.count) && no_memory(parsed->error))
       return -1;
   }
   return 0;
@@ -340,8 +341,8 @@ int options_parse(const options_program *p, const char *const *words, int n, voi
 void options_free(const options_program *p, void *out, options_parsed *parsed) {
   for (int i = 0; i < p->n_rows; i++)
     if (p->rows[i].kind == OPTION_PAIRS)
-      list_free((options_list *)(void *)((char *)out + p->rows[i].at));
-  list_free(&parsed->operands);
+      options_list_free((options_list *)(void *)((char *)out + p->rows[i].at));
+  options_list_free(&parsed->operands);
 }
 
 static int answer(const options_program *p, const options_parsed *parsed) {

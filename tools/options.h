@@ -99,6 +99,8 @@ int options_read(const options_program *p, int argc, char **argv, void *out, opt
 /* "program: error: text", the word in colour on a terminal. -1, so that callers can return it. */
 int options_complain(const options_program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+int options_list_add(options_list *list, const char *item, int after); /* -1: no memory */
+void options_list_free(options_list *list);
 /* The value of NAME=VALUE for exactly this name (which may itself hold '='), the last one given for the operand of that
  * number: those behind it come before those in front of all, and those that stand behind another are not its. operand
  * -1: all are. NULL: none. */

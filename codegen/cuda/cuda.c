@@ -73,10 +73,14 @@ static bool add_named(cy_cuda_machine *c, const char *name, size_t len) {
 /* The architecture of the host program, if that is what the name is. */
 static const cy_arch *host_named(const char *name, size_t len) {
   for (const cy_arch *const *a = cy_arches; *a; a++)
-    if ((*a)->format == CY_ELF && strlen((*a)->name) == len && strncmp((*a)->name, name, len) == 0 &&
+    if ((*a)->format == CY_ELF && cy_arch_named(*a, name, len) &&
         cy_arch_carried(*a))
       return *a;
   return NULL;
+}
+
+static void try_names(cy_nearest *nearest) {
+  cy_nearest_try(nearest, "cuda", 4);
 }
 
 static bool match(const char *spec, cy_machine *m, char **out_error) {
@@ -477,6 +481,7 @@ const cy_target cy_target_cuda = {
     .occupancy = cy_cuda_occupancy,
     .specs = SPECS,
     .match = match,
+    .try_names = try_names,
     .release = release,
     .supports = cy_cuda_contract_supports,
     .prepare = prepare,

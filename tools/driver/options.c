@@ -86,8 +86,8 @@ static const options_command commands[] = {
      "Compiles an ONNX model into a native library. MODEL may also be a graph in text form, as --dump and --emit=graph "
      "write it."},
     {"quantize", "MODEL.onnx -o OUT.onnx --calibrate=DIR|FILE.npz [OPTION..]",
-     "Writes the model with QuantizeLinear and DequantizeLinear around what can be computed in integers; its options mean "
-
+     "Writes the model with QuantizeLinear and DequantizeLinear around what can be computed in integers; its options "
+     "mean "
      "what they mean with --int8=static."},
 };
 
