@@ -5,7 +5,8 @@
  * Out: on stdout one line a case: "PASS name" or "FAIL name reason".
  *
  * Each case runs in a forked child with a time limit, so that a crash fails that case only. Tolerance is that of the
- * standard's own runner: |got - want| <= atol + rtol * |want|, NaN equal to NaN; integers, bools and strings exactly.
+ * standard's own runner: |got - want| <= atol + rtol * |want|, for bf16 with an rtol of two units in the last place at
+ * least, NaN equal to NaN; integers, bools and strings exactly.
  * The child reports through its exit code and a pipe; the runtime is used only by its public header.
  */
 #include "onnx.pb-c.h"
@@ -185,9 +186,10 @@ static long long int_at(const tensor *t, int64_t i) {
 static void floats_compare(const test_case *c, int k, const tensor *got, const tensor *want) {
   int64_t count = want->count * (want->dtype == CYTO_C64 || want->dtype == CYTO_C128 ? 2 : 1);
   int64_t wrong = 0, first = 0;
+  double rtol = want->dtype == CYTO_BF16 ? fmax(c->rtol, 0x1p-6) : c->rtol;
   for (int64_t i = 0; i < count; i++) {
     double g = float_at(got, i), w = float_at(want, i);
-    if (!(g == w || (isnan(g) && isnan(w)) || fabs(g - w) <= c->atol + c->rtol * fabs(w)) && wrong++ == 0)
+    if (!(g == w || (isnan(g) && isnan(w)) || fabs(g - w) <= c->atol + rtol * fabs(w)) && wrong++ == 0)
       first = i;
   }
   if (wrong)
