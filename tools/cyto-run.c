@@ -2,7 +2,7 @@
  *
  * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy or .json of a reference run, or input_K.pb
  * of an ONNX test case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order, as .json
- * those that are strings, sequences, maps or optional values. Everything that goes wrong is one line on stderr and exit
+ * those that are sequences, maps or optional values, and strings unless --output-format says otherwise. Everything that goes wrong is one line on stderr and exit
  * code 1.
  */
 #define _GNU_SOURCE
@@ -33,7 +33,7 @@ typedef struct arguments {
 typedef struct run_options {
   const char *model, *inputs_dir, *output_dir;
   arguments inputs, shapes, dims;
-  enum { NPY, PB, JSON } format;
+  enum { UNSAID, NPY, PB, JSON } format; /* UNSAID: npy, but for strings json */
   long seed; /* -1: inputs without a file are an error */
   long repeat, threads, device;
   bool share, about, info, profile, help;
@@ -59,7 +59,7 @@ static const struct {
     {"output-dir", TEXT, AT(output_dir), 0, "DIR",
      "writes out_K_NAME.npy for every output, .json for strings, sequences, maps and optional values;\n"
      "                         otherwise a summary is printed"},
-    {"output-format", FORMAT, AT(format), 0, "FORMAT", "npy (the default); pb or json for all tensors"},
+    {"output-format", FORMAT, AT(format), 0, "FORMAT", "npy, pb or json for all tensors, strings too (the default: npy, and json for strings)"},
     {"share", FLAG, AT(share), 0, NULL,
      "has outputs written in the memory of the inputs that they may share it with (cyto.h)"},
     {"repeat", NUMBER, AT(repeat), 1, "N", "runs N times more and prints the fastest and the median time"},
@@ -116,7 +116,7 @@ static const char *argument_find(const arguments *list, const char *name) {
 
 static int parse_format(const char *text, int *out_format) {
   static const char *const names[] = {[NPY] = "npy", [PB] = "pb", [JSON] = "json"};
-  for (int i = 0; i < 3; i++)
+  for (int i = NPY; i <= JSON; i++)
     if (!strcmp(text, names[i])) {
       *out_format = i;
       return 0;
@@ -309,9 +309,10 @@ static host_tensor tensor_of(const cyto_value *value) {
 
 static int write_output(const run_options *options, int32_t index, const char *name, const cyto_value *value) {
   static const char *const suffixes[] = {[NPY] = "npy", [PB] = "pb", [JSON] = "json"};
-  int format = value->kind != CYTO_TENSOR                                     ? JSON
-               : value->tensor.dtype == CYTO_STRING && options->format == NPY ? JSON
-                                                                              : options->format;
+  int format = value->kind != CYTO_TENSOR           ? JSON
+               : options->format != UNSAID          ? (int)options->format
+               : value->tensor.dtype == CYTO_STRING ? JSON
+                                                    : NPY;
   host_tensor tensor = tensor_of(value);
   char path[PATH_MAX], safe[NAME_MAX - 24], error[TENSOR_ERROR_SIZE];
   file_name_of(name, safe, sizeof safe);
