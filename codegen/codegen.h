@@ -1,6 +1,6 @@
 /* codegen.h - from a program of host steps to a library, archive, object, header or text on disk.
  *
- * Used by tools/cytoc.c, in this order:
+ * Used by tools/driver/pipeline.c, in this order:
  *
  *   cy_machine *m = cy_machine_open("native", diag);      the --target option
  *   ... lowering asks cy_machine_supports(m, kernel) before it makes a contraction kernel ...
@@ -118,6 +118,9 @@ typedef struct cy_codegen_options {
   bool hurry;              /* code that has little to do is made fast, whatever it takes to run: -O0 */
   bool profile;            /* the library counts the time of every launch (CPU targets only) */
   FILE *explain;           /* a table of kernels goes here; may be NULL */
+  /* Told as it goes, stage "kernels" or "link": so many parts of so many are done, 0 of 0: not known. May be NULL. */
+  void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
+  void *progress_ctx;
 } cy_codegen_options;
 
 /* 0, or -1 after a diagnostic. */

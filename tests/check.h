@@ -2,7 +2,7 @@
  *
  * A program lists its tests in a table and ends with `return check_main(argc, argv, tests, CHECK_COUNT(tests));`. A
  * failing CHECK prints file and line and goes on with the next statement; CHECK_REQUIRE leaves the test function.
- * Arguments are substrings of the names to run (none: all). Rows whose names begin with '*' make ready what others need,
+ * Arguments are regular expressions of the names to run (POSIX extended; none: all). Rows whose names begin with '*' make ready what others need,
  * and run in any case. The last line is "N passed, N failed, N skipped"; exit 1 when any failed. Checks may be used from
  * several threads. check_folder makes a folder for temporary files, check_threads counts threads.
  */
@@ -11,6 +11,7 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,12 +104,23 @@ static inline int check_threads(void) {
   return count;
 }
 
+static inline int check_matches(const char *name, const char *pattern) {
+  regex_t re;
+  if (regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB)) {
+    fprintf(stderr, "not a regular expression: %s\n", pattern);
+    exit(1);
+  }
+  int found = !regexec(&re, name, 0, NULL, 0);
+  regfree(&re);
+  return found;
+}
+
 static inline int check_main(int argc, char **argv, const check_test *tests, int count) {
   int passed = 0, failed = 0, skipped = 0;
   for (int i = 0; i < count; i++) {
     int wanted = argc < 2 || *tests[i].name == '*';
     for (int a = 1; a < argc; a++)
-      wanted |= strstr(tests[i].name, argv[a]) != NULL;
+      wanted |= check_matches(tests[i].name, argv[a]);
     if (!wanted)
       continue;
     check_failures = 0;

@@ -1,6 +1,7 @@
 """Runs the test suites, adds up their closing lines, prints the total as the last line.
 
-In:  names of suites (none: all of them), --build DIR, --variant, --update (each suite rewrites what it expects).
+In:  names of suites (none: all of them), --build DIR, --variant, --update (each suite rewrites what it expects), --only
+     PATTERN (a regular expression: programs whose name has it run whole, of others the tests whose names have it).
 Out: each suite's own output and time; "N passed, N failed, N skipped" over all; exit code 1 when anything failed or a
      suite ended without its closing line.
 """
@@ -34,6 +35,10 @@ SUITES = [
     ('qdq', 'tests/qdq/run.py', False, False),
     ('golden', 'tests/golden.py', True, False),
     ('order', 'tests/order.py', False, False),
+    ('docs', 'tests/docs.py', True, False),
+    ('python', 'tests/python/run.py', False, False),
+    ('cmake', 'tests/cmake.py', False, False),
+    ('torch', 'tests/torch/run.py', False, False),
     ('spelled', 'tests/spelled.py', False, False),
     ('precision', 'tests/precision.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
@@ -54,10 +59,10 @@ SUITES = [
     ('zoo', 'tests/zoo/run.py', True, True),
 ]
 
-FOLDERS = {'unit': ('codegen', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
+FOLDERS = {'unit': ('codegen', 'driver', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
-LONGEST = ['codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
+LONGEST = ['torch', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
            'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
            'codegen/dot_test']
 
@@ -99,14 +104,19 @@ def programs(args, folder):
     return [name for name in names if os.path.exists('tests/%s.c' % name)]
 
 
+def restriction(args, name):
+    """What a program of this name is given, so that it runs what --only asks for."""
+    return [args.only] if args.only and not re.search(args.only, name) else []
+
+
 def commands(args, suite):
     """{name: command} of a suite's programs."""
     name, path, updates, _ = suite
     if path:
         command = [sys.executable, path, '--build', args.build, '--variant', args.variant]
-        return {name: command + ['--update'] * (args.update and updates)}
+        return {name: command + ['--update'] * (args.update and updates) + restriction(args, name)}
     names = [program for folder in FOLDERS[name] for program in programs(args, folder)]
-    return {program: [os.path.join(args.build, 'tests', program)] for program in names}
+    return {program: [os.path.join(args.build, 'tests', program)] + restriction(args, program) for program in names}
 
 
 def heading(name):
@@ -121,17 +131,22 @@ def run_suite(args, suite):
     """Runs a suite of one program, which tells what it does while it does it."""
     start = time.time()
     [(name, command)] = commands(args, suite).items()
-    show_now(heading(name))
-    counts = counted(command, name)
-    show_now(closing(name, counts, start))
+    lines = [] if args.only else None  # of those restricted, only what ran something is shown
+    if not args.only:
+        show_now(heading(name))
+    counts = counted(command, name, lines.append if args.only else show_now)
+    if args.only and any(counts):
+        show_now(heading(name) + ''.join(lines))
+    if any(counts) or not args.only:
+        show_now(closing(name, counts, start))
     return counts
 
 
 class Beside:
     """A suite whose programs run beside others. A program's output stays together, and is shown when it has ended."""
 
-    def __init__(self, suite, names):
-        self.name, self.left, self.counts, self.start = suite[0], len(names), [0, 0, 0], None
+    def __init__(self, args, suite, names):
+        self.only, self.name, self.left, self.counts, self.start = args.only, suite[0], len(names), [0, 0, 0], None
         self.lock = threading.Lock()
 
     def run(self, name, command):
@@ -144,7 +159,9 @@ class Beside:
         with self.lock:
             self.counts = [sum(pair) for pair in zip(self.counts, counts)]
             self.left -= 1
-            if not self.left:
+            if self.only and not any(counts):
+                lines = []
+            if not self.left and (any(self.counts) or not self.only):
                 lines.append(closing(self.name, self.counts, self.start))
         show_now(''.join(lines))
 
@@ -154,7 +171,7 @@ def run_beside(args, suites):
     jobs, all_beside = [], []
     for suite in suites:
         todo = commands(args, suite)
-        all_beside.append(Beside(suite, todo))
+        all_beside.append(Beside(args, suite, todo))
         jobs += [(all_beside[-1], name, command) for name, command in todo.items()]
     jobs.sort(key=lambda job: LONGEST.index(job[1]) if job[1] in LONGEST else len(LONGEST))
     with ThreadPoolExecutor(2) as pool:
@@ -172,7 +189,7 @@ def chosen(args):
 
 
 def main():
-    args = lib.arguments(__doc__)
+    args = lib.arguments(__doc__, only={'default': ''})
     os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
     all_counts = []
     for busy, suites in itertools.groupby(chosen(args), lambda suite: suite[3]):

@@ -1,8 +1,9 @@
-"""Writes README's speed tables and their picture, speed.svg, from the newest figures of each network in RESULTS.md.
+"""Writes the speed tables of docs/speed.md and their picture, speed.svg, from the newest figures of each network in RESULTS.md.
 
-In:  RESULTS.md, written by run.py with --against ort, openvino ..; below, ROWS: which networks README shows, and what to
+In:  RESULTS.md, written by run.py with --against ort, openvino ..; below, ROWS: which networks it shows, and what to
      call them, MACHINES: on which CPUs, where there are figures of all of these, and OTHERS: beside what else.
-Out: the lines between README's "speed:begin" and "speed:end", and "others:begin" and "others:end"; tests/bench/speed.svg.
+Out: the lines between its "speed:begin" and "speed:end", and "others:begin" and "others:end"; those of README, which shows
+     SHORT_ROWS; tests/bench/speed.svg.
 """
 import os
 import re
@@ -11,8 +12,9 @@ import results
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 README = os.path.join(HERE, '..', '..', 'README.md')
+PAGE = os.path.join(HERE, '..', '..', 'docs', 'speed.md')
 
-# Name in RESULTS.md: what README says beside it.
+# Name in RESULTS.md: what the page says beside it.
 ROWS = {
     'vgg16': '', 'unet2d_labelfree': 'microscopy, 256x256', 'unet3d_monai': '64x64x64', 'ddpm_unet_cifar': '',
     'edsr_baseline_x2': 'super-resolution', 'resnet18': '', 'resnet50': '', 'fcn_resnet50': '', 'densenet121': '',
@@ -22,11 +24,14 @@ ROWS = {
     'silero_vad_v5_ifless': '', 'gtcrn': 'speech enhancement', 'mobilenetv2_qdq': 'int8',
 }
 
-# What RESULTS.md has of a CPU's name: what README says. In the order of columns and bars.
+# Those that README shows.
+SHORT_ROWS = ('resnet50', 'unet2d_labelfree', 'unet3d_monai', 'vit_b_16', 'bert_base', 'tfswa_unet')
+
+# What RESULTS.md has of a CPU's name: what the page says. In the order of columns and bars.
 MACHINES = {'znver5': 'AMD Zen 5', 'znver4': 'AMD Zen 4', 'sapphirerapids': 'Intel Sapphire Rapids',
             'znver3': 'AMD Zen 3'}
 
-# Besides ONNX Runtime, as RESULTS.md names them: what README says.
+# Besides ONNX Runtime, as RESULTS.md names them: what the page says.
 OTHERS = {'OpenVINO': 'OpenVINO 2026.4', 'PyTorch eager': 'PyTorch 2.15', 'torch.compile': 'torch.compile'}
 
 STYLES = 'abcd'                          # a bar's, for each machine
@@ -102,21 +107,37 @@ def picture(rows, labels):
     return '\n'.join(out + ['</svg>', ''])
 
 
+def short_table(rows, labels):
+    """README's: how many times as fast as ONNX Runtime, on one thread."""
+    lines = ['| network | ' + ' | '.join(labels) + ' |', '|---|' + len(labels) * '---:|']
+    for name, note, machines in rows:
+        if name in SHORT_ROWS:
+            lines.append('| %s | %s |' % (name + (' (%s)' % note if note else ''),
+                                          ' | '.join('%.2fx' % (p[0].its / p[0].ours) for p in machines)))
+    return '\n'.join(lines)
+
+
+def replace_between(path, tables):
+    """Puts each table between the two lines of its name."""
+    with open(path, encoding='utf-8') as f:
+        text = f.read()
+    for mark, lines in tables:
+        text, count = re.subn(r'(<!-- %s:begin -->\n).*?(<!-- %s:end -->)' % (mark, mark),
+                              lambda m, lines=lines: m[1] + lines + '\n' + m[2], text, flags=re.S)
+        if count != 1:
+            raise SystemExit('%s: the two lines "%s:begin" and "%s:end" were not found' % (path, mark, mark))
+    with open(path, 'w', encoding='utf-8') as f:
+        f.write(text)
+
+
 def main():
     found = newest()
     machines = [cpu for cpu in MACHINES if all((cpu, name, 2, 'ONNX Runtime') in found for name in ROWS)]
     rows, labels = times(found, machines), [MACHINES[cpu] for cpu in machines]
     with open(os.path.join(HERE, 'speed.svg'), 'w', encoding='utf-8') as f:
         f.write(picture(rows, labels))
-    with open(README, encoding='utf-8') as f:
-        text = f.read()
-    for mark, lines in ('speed', table(rows, labels)), ('others', others(found)):
-        text, count = re.subn(r'(<!-- %s:begin -->\n).*?(<!-- %s:end -->)' % (mark, mark),
-                              lambda m, lines=lines: m[1] + lines + '\n' + m[2], text, flags=re.S)
-        if count != 1:
-            raise SystemExit('README.md: the two lines "%s:begin" and "%s:end" were not found' % (mark, mark))
-    with open(README, 'w', encoding='utf-8') as f:
-        f.write(text)
+    replace_between(PAGE, (('speed', table(rows, labels)), ('others', others(found))))
+    replace_between(README, [('speed', short_table(rows, labels))])
 
 
 if __name__ == '__main__':

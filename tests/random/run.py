@@ -99,14 +99,14 @@ def main():
     count = args.count // 3 if args.variant != 'release' else args.count
     useless = 0
     with ThreadPoolExecutor(2) as pool:
-        seeds = range(args.first, args.first + count)
+        seeds = [s for s in range(args.first, args.first + count) if args.wanted('random%d' % s)]
         for seed, (useful, why) in zip(seeds, pool.map(lambda s: test(args, s), seeds)):
             if useful:
                 suite.result('random%d' % seed, why)
             useless += not useful
-    if not args.first:
-        suite.result('draws', draws.test(args))
-        suite.result('copies', copies.test(args))
+    for name, test_one in (('draws', draws.test), ('copies', copies.test)):
+        if not args.first and args.wanted(name):
+            suite.result(name, test_one(args))
     if useless:
         print('%d graphs were left out: not finite, or not run by ONNX Runtime' % useless)
     suite.done('random graphs')

@@ -1,6 +1,6 @@
-/* cytoc_report.c - time per stage and pass, sizes and peak memory, for people (text) and for programs (JSON).
+/* report.c - time per stage and pass, sizes and peak memory, for people (text) and for programs (JSON).
  */
-#include "cytoc_report.h"
+#include "report.h"
 
 #include "ir/clock.h"
 
@@ -15,13 +15,17 @@ static double peak_mb(void) {
   return (double)(u.ru_maxrss > c.ru_maxrss ? u.ru_maxrss : c.ru_maxrss) / 1024;
 }
 
+void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int64_t total) {
+  if (r->progress)
+    r->progress(r->progress_ctx, stage, done, total);
+}
+
 void cytoc_report_stage(cytoc_report *r, const char *name) {
   double t = cy_clock_ms();
   if (r->nstages)
     r->stage[r->nstages - 1].ms = t - r->stage[r->nstages - 1].start;
   if (r->nstages && r->verbose)
-    fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->nstages - 1].name,
-            r->stage[r->nstages - 1].ms * 1e-3);
+    fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->nstages - 1].name, r->stage[r->nstages - 1].ms * 1e-3);
   bool terminal = isatty(STDERR_FILENO);
   if (name && terminal && !r->verbose && r->nstages && t - r->stage[0].start > 1000) {
     fprintf(stderr, "\r\033[Kcytoc: %s", name);
@@ -33,6 +37,8 @@ void cytoc_report_stage(cytoc_report *r, const char *name) {
     r->stage[r->nstages].name = name;
     r->stage[r->nstages++].start = t;
   }
+  if (name)
+    cytoc_report_progress(r, name, 0, 0);
 }
 
 static void write_text(const cytoc_report *r) {
@@ -93,5 +99,6 @@ int cytoc_report_write(const cytoc_report *r, const char *model, const char *fil
     return 0;
   cy_location where = {.file = file, .node_index = -1};
   cy_diag_add(diag, CY_ERROR, &where, "cannot write the statistics");
+  cy_diag_blame(diag, CY_CAUSE_FILE);
   return -1;
 }

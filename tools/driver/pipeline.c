@@ -1,33 +1,27 @@
-/* cytoc.c - the compiler's command line: reads a model, runs the passes, lowers, generates code, links.
+/* pipeline.c - the compiler's pipeline: reads a model, runs the passes, lowers, generates code, links.
  *
- * The whole pipeline stands in compile(), in order. Exit code 0, or 1 after diagnostics; nothing is written then.
+ * In: options and a model. Out: files, or diagnostics; nothing is written then. The whole pipeline stands in compile(), in
+ * order. What it prints (--explain, --stats, texts without a file) goes to standard output.
  */
+#define _GNU_SOURCE
+#include "pipeline.h"
+
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
-#include "cytoc_options.h"
-#include "cytoc_quantise.h"
-#include "cytoc_report.h"
-#include "cytoc_whole.h"
-#include "frontend/frontend.h"
 #include "ir/loop.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
-#include "qdq.h"
-#include "tools/batch.h"
+#include "tools/cytoc_quantise.h"
+#include "tools/cytoc_whole.h"
 #include "tools/lower_options.h"
+#include "tools/qdq.h"
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-typedef struct session {
-  const cytoc_options *o;
-  cy_diag_sink *diag;
-  cytoc_report report;
-} session;
+typedef cytoc_session session;
 
 /* The whole file, with a 0 behind it; NULL after a diagnostic. */
 static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
@@ -59,10 +53,13 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
 
 static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
-  if (!file_ends_with(o->input, ".txt")) {
-    cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes};
+  cy_import_options import = {
+      o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
+      s->ask_ctx, o->strict};
+  if (s->model)
+    return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
+  if (!file_ends_with(o->input, ".txt"))
     return cy_import_file(o->input, &import, s->diag);
-  }
   size_t len;
   char *text = read_text(o->input, &len, s->diag);
   cy_graph *g = text ? cy_graph_parse(text, len, o->input, s->diag) : NULL;
@@ -88,6 +85,7 @@ static FILE *open_text(session *s, const char *path) {
   if (!f) {
     cy_location where = {.file = path, .node_index = -1};
     cy_diag_add(s->diag, CY_ERROR, &where, "cannot write the file: %s", strerror(errno));
+    cy_diag_blame(s->diag, CY_CAUSE_FILE);
   }
   return f;
 }
@@ -104,6 +102,7 @@ static int print_text(session *s, FILE *f, const char *path, cy_graph *g, cy_pro
     return 0;
   cy_location where = {.file = path, .node_index = -1};
   cy_diag_add(s->diag, CY_ERROR, &where, "cannot write: %s", strerror(errno));
+  cy_diag_blame(s->diag, CY_CAUSE_FILE);
   return -1;
 }
 
@@ -120,15 +119,31 @@ static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) 
   return status;
 }
 
+/* Where code of this kind goes; free() it. */
+static char *output_path(const session *s, cy_emit_kind kind) {
+  const cytoc_options *o = s->o;
+  bool alone = !o->emit || !strchr(o->emit, ',');
+  char *beside = cy_path_with_ending(o->output ? o->output : o->input, cy_emit_kind_name(kind)), *path = NULL;
+  const char *folder = s->folder && !o->output ? s->folder : "", *slash = *folder ? "/" : "";
+  const char *file = o->output ? (alone ? o->output : beside) : cy_path_base(beside);
+  if (asprintf(&path, "%s%s%s", folder, slash, file) < 0)
+    cy_no_memory();
+  free(beside);
+  return path;
+}
+
+static void codegen_progress(void *ctx, const char *stage, int64_t done, int64_t total) {
+  session *s = ctx;
+  cytoc_report_progress(&s->report, stage, done, total);
+}
+
 static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind kind) {
   const cytoc_options *o = s->o;
-  char *fallback = cy_path_with_ending(o->output ? o->output : o->input, cy_emit_kind_name(kind));
-  bool alone = !o->emit || !strchr(o->emit, ',');
+  free(s->written);
+  s->written = output_path(s, kind);
   cy_codegen_options c = {.machine = machine,
                           .emit = kind,
-                          .output = o->output && alone ? o->output
-                                    : o->output        ? fallback
-                                                       : cy_path_base(fallback),
+                          .output = s->written,
                           .name = o->name,
                           .share_kernels = o->opt_level > 0,
                           .hurry = o->opt_level == 0,
@@ -138,12 +153,13 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .diag = s->diag,
                           .stats = &s->report.code,
                           .profile = o->profile,
-                          .explain = o->explain ? stdout : NULL};
+                          .explain = o->explain ? stdout : NULL,
+                          .progress = codegen_progress,
+                          .progress_ctx = s};
   int status = cy_codegen(p, &c);
   const cy_kernel_compiler *by = &s->report.code.compiled_by;
   if (o->verbose && *by->name)
     fprintf(stderr, "cytoc: kernels are compiled by %s, %s\n", by->name, by->path);
-  free(fallback);
   return status;
 }
 
@@ -158,6 +174,7 @@ static const char *default_kind(session *s, const cy_machine *machine) {
   cy_diag_add(s->diag, CY_ERROR, &where,
               "what to write is not clear from the file's name: expected an ending of .so, .dll, .a, .o, .h, .ll "
               "or .asm, or --emit=KIND");
+  cy_diag_blame(s->diag, CY_CAUSE_OPTION);
   return NULL;
 }
 
@@ -512,27 +529,17 @@ static int check_fast(session *s, cy_machine *machine) {
                     cy_machine_text(machine));
 }
 
-static int compile(session *s) {
-  const cytoc_options *o = s->o;
-  cy_quant_mode mode;
-  cy_weight_options weights;
-  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights) || check_half(s))
-    return -1;
-  cy_machine *machine = cy_machine_open(o->target, s->diag);
-  if (!machine)
-    return -1;
-  if (o->tf32 && !cy_machine_allow_tf32(machine)) {
-    cy_diag_add(s->diag, CY_ERROR, NULL, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out",
-                cy_machine_text(machine));
-    cy_machine_close(machine);
-    return -1;
-  }
-  if (prefers_size(o))
+/* Tells the machine what the options say of it. */
+static int set_machine(session *s, cy_machine *machine) {
+  if (s->o->tf32 && !cy_machine_allow_tf32(machine))
+    return bad_option(s, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out", cy_machine_text(machine));
+  if (prefers_size(s->o))
     cy_machine_prefer_size(machine);
-  if (check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine)) {
-    cy_machine_close(machine);
-    return -1;
-  }
+  return check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine) ? -1 : 0;
+}
+
+static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_weight_options weights) {
+  const cytoc_options *o = s->o;
   bool measured = o->int8 || o->half_max_error;
   weights.rows8 = o->int8 && mode == CY_QUANT_DYNAMIC;
   weights.keeps_given = weights.rows8 && weights.bits;
@@ -550,7 +557,8 @@ static int compile(session *s) {
   cy_graph *g = status ? NULL : read_model(s);
   if (!g)
     status = -1;
-  cytoc_report_stage(&s->report, "passes");
+  if (!status)
+    cytoc_report_stage(&s->report, "passes");
   if (!status)
     status = cy_passes_run(g, &passes, &s->report.passes);
   if (!status && (o->stop_after || o->passes) && !o->emit)
@@ -566,6 +574,24 @@ static int compile(session *s) {
     status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);
   if (g)
     cy_graph_destroy(g);
+  return status;
+}
+
+/* -1, for options that are wrong. */
+static int blame_options(session *s) {
+  cy_diag_blame(s->diag, CY_CAUSE_OPTION);
+  return -1;
+}
+
+static int compile(session *s) {
+  cy_quant_mode mode;
+  cy_weight_options weights;
+  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights) || check_half(s))
+    return blame_options(s);
+  cy_machine *machine = cy_machine_open(s->o->target, s->diag);
+  if (!machine)
+    return blame_options(s);
+  int status = set_machine(s, machine) ? blame_options(s) : compile_for(s, machine, mode, weights);
   cy_machine_close(machine);
   return status;
 }
@@ -583,29 +609,13 @@ static int quantize(session *s) {
   qdq_job job = {.input = o->input,
                  .output = o->output,
                  .skip = o->int8_skip,
-                 .import = {o->dims, o->ndims, o->shapes, o->nshapes},
+                 .import = {o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count},
                  .calibrate = calibration(s),
                  .explain = o->explain};
   return qdq_write(&job);
 }
 
-static int compile_main(int argc, char **argv) {
-  cytoc_options o;
-  if (cytoc_options_parse(argc, argv, &o))
-    return 1;
-  if (o.done)
-    return 0;
-  if (o.batch)
-    return cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
-  session s = {.o = &o, .diag = cy_diag_create()};
-  s.report.verbose = o.verbose;
-  int status = o.quantize ? quantize(&s) : compile(&s);
-  cy_diag_print(s.diag, stderr);
-  cy_diag_destroy(s.diag);
-  return status ? 1 : 0;
-}
-
-int main(int argc, char **argv) {
-  signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write(), here and in the linker */
-  return compile_main(argc, argv);
+int cytoc_session_run(cytoc_session *s) {
+  s->report.verbose = s->o->verbose;
+  return s->o->quantize ? quantize(s) : compile(s);
 }

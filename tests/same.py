@@ -1,0 +1,164 @@
+"""Compares what two versions of cytoc make of a fixed corpus: the bytes of the libraries, and where these differ, their speed.
+
+In:  --base COMMIT, which is built in build/same/COMMIT; ../shared/models and ../shared/zoo where present, tests/exported and the
+     examples; regular expressions of names restrict it. --forms f32,int8,bf16,int4,cuda; --no-times leaves timing out.
+Out: a line for each library that differs or that only one of the versions makes; with times, the ratio now / base, medians
+     of five processes that took turns; the closing line, in which a library passes when its bytes are equal. Exit code 1
+     when a library is missing now, one is more than 3 % slower, or the geometric mean of the ratios is over 1.01.
+
+A change that only moves code leaves every byte. `make same BASE=main~3` runs this.
+"""
+import argparse
+import glob
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import lib
+
+FORMS = {'f32': [], 'int8': ['--int8'], 'bf16': ['--bf16'], 'int4': ['--weights=int4'], 'cuda': ['--target=sm_89']}
+OPTION = {'-s': '--shape', '-d': '--dim'}
+ROUNDS, SLOWER, GEOMEAN = 5, 1.03, 1.01
+
+
+def build_base(args, commit):
+    """The folder of the base's programs."""
+    sha = subprocess.run(['git', 'rev-parse', '--verify', commit + '^{commit}'], check=True, stdout=subprocess.PIPE,
+                         text=True).stdout.strip()
+    tree = os.path.join(args.build, 'same', sha[:12])
+    if not os.path.exists(os.path.join(tree, 'Makefile')):
+        os.makedirs(tree, exist_ok=True)
+        archive = subprocess.run(['git', 'archive', sha], check=True, stdout=subprocess.PIPE).stdout
+        subprocess.run(['tar', '-x', '-C', tree], input=archive, check=True)
+    print('building %s' % sha[:12], flush=True)
+    log = os.path.join(tree, 'same.log')
+    with open(log, 'w') as f:
+        if subprocess.run(['make', '-C', tree, '-j%d' % os.cpu_count(), 'all'], stdout=f, stderr=f).returncode:
+            sys.exit('the base does not build: %s' % log)
+    return os.path.join(tree, 'build')
+
+
+def recorded_options(folder):
+    """What a network of ../shared/models needs: sizes of its recorded inputs."""
+    with open(os.path.join(folder, 'meta.json'), encoding='utf-8') as f:
+        words = json.load(f).get('ort_args') or []
+    return [w for flag, value in zip(words[::2], words[1::2]) if flag in OPTION for w in (OPTION[flag], value)]
+
+
+def corpus(args, work):
+    """[(name, function that gives the model's path, options for running it)]"""
+    for path in sorted(glob.glob('examples/*/*.onnx') + glob.glob('tests/exported/*.onnx')):
+        yield os.path.basename(path)[:-5], lambda path=path: path, []
+    for folder in sorted(glob.glob(os.path.join(lib.SHARED, 'models', '*', ''))):
+        model = os.path.join(folder, 'model.onnx')
+        if os.path.exists(model) and os.path.exists(os.path.join(folder, 'meta.json')):
+            yield os.path.basename(folder[:-1]), lambda model=model: model, recorded_options(folder)
+    index = os.path.join(lib.SHARED, 'zoo', 'index.json')
+    if not os.path.exists(index):
+        return
+    with open(index, encoding='utf-8') as f:
+        entries = json.load(f)['models']
+    for entry in entries:
+        yield entry['name'], lambda entry=entry: refill(entry, work), \
+            [w for port in entry['inputs'] if any(isinstance(d, str) for d in port['shape'])
+             for w in ('--shape', '%s=%s' % (port['name'], 'x'.join(map(str, port['test_shape']))))]
+
+
+def refill(entry, work):
+    path = os.path.join(work, entry['file'])
+    subprocess.run([sys.executable, os.path.join(lib.SHARED, 'zoo', 'materialize.py'),
+                    os.path.join(lib.SHARED, 'zoo', entry['file']), path], check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+def compile_one(folder, model, library, options):
+    code, _, err = lib.run([os.path.join(folder, 'cytoc'), model, '-o', library, '-j', '1', *options], 900)
+    return None if code == 0 else lib.reason(err, code)
+
+
+def same_file(a, b):
+    return subprocess.run(['cmp', '-s', a, b]).returncode == 0
+
+
+def median_ms(folder, library, options):
+    code, out, err = lib.run([os.path.join(folder, 'cyto-run'), library, '--random', '1', '--repeat', '20', '--threads', '1',
+                              *options], 900)
+    found = re.search(r'median ([0-9.e+-]+) ms', out)
+    return float(found.group(1)) if code == 0 and found else None
+
+
+def ratio_of(folders, libraries, options):
+    """Time of now over base, or None where it does not run on random inputs."""
+    rounds = [[median_ms(f, l, options) for f, l in zip(folders, libraries)] for _ in range(ROUNDS)]
+    if any(t is None or t == 0 for times in rounds for t in times):
+        return None
+    return statistics.median(now / base for base, now in rounds)
+
+
+def compare_form(args, folders, name, model, form, work):
+    """A tuple: name, what differs (None: nothing), the two libraries where both exist and differ."""
+    libraries = []
+    for side in ('base', 'now'):
+        os.makedirs(os.path.join(work, side, form), exist_ok=True)
+        libraries.append(os.path.join(work, side, form, name + '.so')) # the file's name is part of the library
+    whys = [compile_one(f, model, l, FORMS[form]) for f, l in zip(folders, libraries)]
+    if whys[0] and whys[1]:
+        return name + '.' + form, None, None, False
+    if whys[0] or whys[1]:
+        return name + '.' + form, ('refused now: %s' % whys[1]) if whys[1] else 'compiled now, refused by the base', None, bool(whys[1])
+    if same_file(*libraries):
+        for l in libraries:
+            os.remove(l)
+        return name + '.' + form, None, None, False
+    sizes = [os.path.getsize(l) for l in libraries]
+    return name + '.' + form, 'differs, %d bytes, %d before' % (sizes[1], sizes[0]), libraries, False
+
+
+def main():
+    args = lib.arguments(__doc__, base={'required': True}, forms={'default': ','.join(FORMS)},
+                         times={'action': argparse.BooleanOptionalAction, 'default': True})
+    folders = (build_base(args, args.base), args.build)
+    work = os.path.join(args.build, 'same', 'work')
+    forms = [f for f in args.forms.split(',') if f]
+    for f in forms:
+        if f not in FORMS:
+            sys.exit('unknown form %r: expected some of %s' % (f, ','.join(FORMS)))
+    os.makedirs(work, exist_ok=True)
+    equal = different = worse = 0
+    ratios = []
+    for name, get, options in corpus(args, work):
+        if not args.wanted(name):
+            continue
+        model = get()
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            done = list(pool.map(lambda form: compare_form(args, folders, name, model, form, work), forms))
+        for label, what, libraries, bad in done:
+            equal += what is None
+            different += what is not None
+            worse += bad
+            ratio = ratio_of(folders, libraries, options) if libraries and args.times and not label.endswith('.cuda') else None
+            if ratio:
+                ratios.append(ratio)
+                worse += ratio > SLOWER
+                what += ', time %.3f of before' % ratio
+            if what:
+                print('%s: %s' % (label, what), flush=True)
+            for l in libraries or ():
+                os.remove(l)
+        if model.startswith(work):
+            os.remove(model)
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        worse += mean > GEOMEAN
+        print('geometric mean of %d ratios: %.4f' % (len(ratios), mean))
+    print('%d passed, %d failed, %d skipped' % (equal, worse, different))
+    sys.exit(1 if worse else 0)
+
+
+if __name__ == '__main__':
+    main()

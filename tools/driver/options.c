@@ -1,0 +1,151 @@
+/* options.c - the command line of cytoc: one table row per option (tools/options.h). */
+#include "options.h"
+
+#include "codegen/codegen.h"
+#include "passes/passes.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define AT(field) offsetof(cytoc_options, field)
+static const option_row rows[] = {
+    {"-o", OPTION_TEXT, AT(output), "FILE",
+     "write FILE: x.so, x.a (both with the runtime), x.o (Windows: .dll, .lib, .obj); x.h beside it. -: a text to "
+     "stdout",
+     OPTION_ALL},
+    {"--target", OPTION_TEXT, AT(target), "T",
+     "native (default), x86-64-v3, aarch64, windows, a CPU name, a triple; sm_75 .. sm_121 (several by commas), cuda",
+     OPTION_MAIN},
+    {"-O", OPTION_NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything",
+     OPTION_RANGE(0, 3), OPTION_ALL},
+    {"--dim", OPTION_PAIRS, AT(dims), "NAME=N", "fix a symbolic dimension ('*=1': all that are left)", OPTION_ALL},
+    {"--shape", OPTION_PAIRS, AT(shapes), "INPUT=1x3x224x224", "fix an input's shape ('?': keep that dimension)",
+     OPTION_ALL},
+    {"--int8", OPTION_OPTIONAL, AT(int8), "static|dynamic", "compute in 8-bit integers; static needs --calibrate",
+     OPTION_MAIN},
+    {"--calibrate", OPTION_TEXT, AT(calibrate), "DIR|FILE.npz",
+     "samples of the inputs: folders of .npy or .pb, or stacked arrays", OPTION_ALL},
+    {"--calibration", OPTION_TEXT, AT(calibration), "minmax|percentile|entropy|mse", "ranges (default: mse)",
+     OPTION_ALL},
+    {"--int8-skip", OPTION_TEXT, AT(int8_skip), "NAME,..", "layers of these names or types stay in float ('*', '?')",
+     OPTION_ALL},
+    {"--int8-max-error", OPTION_TEXT, AT(int8_max_error), "P%",
+     "layers whose output changes by more (RMS) stay in float", OPTION_ALL},
+    {"--int8-min-snr", OPTION_TEXT, AT(int8_min_snr), "DB|off",
+     "layers stay in float until outputs have this signal-to-noise ratio (static: 25, if that is cheap)", OPTION_ALL},
+    {"--int8-prefer", OPTION_TEXT, AT(int8_prefer), "speed|size",
+     "speed (default): layers that would be slower stay in float", OPTION_MAIN},
+    {"--weights", OPTION_TEXT, AT(weights), "int8|int4[,..]",
+     "store weights of products so: ,block=32 (default 32), ,asymmetric", OPTION_MAIN},
+    {"--fp16", OPTION_FLAG, AT(fp16), NULL,
+     "operands of products in f16, sums and all else in f32; on CPUs the weights", OPTION_MAIN},
+    {"--bf16", OPTION_FLAG, AT(bf16), NULL, "the same in bf16", OPTION_MAIN},
+    {"--half-max-error", OPTION_TEXT, AT(half_max_error), "P%",
+     "products whose output changes by more (RMS) stay in f32", OPTION_MAIN},
+    {"--half-io", OPTION_FLAG, AT(half_io), NULL,
+     "with --fp16 or --bf16: inputs and outputs of f32 in half precision, too", OPTION_MAIN},
+    {"--cudnn", OPTION_TEXT, AT(cudnn), "auto|off|require",
+     "CUDA: cuDNN for convolutions where found and faster (default: auto)", OPTION_MAIN},
+    {"--tf32", OPTION_FLAG, AT(tf32), NULL,
+     "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)", OPTION_MAIN},
+    {"--emit", OPTION_TEXT, AT(emit), "KIND,..",
+     "so dll o a h ll asm cu ptx cubin graph loops; several are written side by side", OPTION_MAIN},
+    {"--name", OPTION_TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)",
+     OPTION_MAIN},
+    {"--fast-algorithms", OPTION_TEXT, AT(fast_algorithms), "auto|off",
+     "CPU: f32 by fewer multiplications where faster: Strassen's products, Winograd's convolutions (default: auto); "
+     "off also keeps the digits of GELU far below 0",
+     OPTION_MAIN},
+    {"--strict", OPTION_FLAG, AT(strict), NULL,
+     "round where ONNX Runtime does: the state of DynamicQuantizeLSTM to 8 bits in every step (slower)", OPTION_ALL},
+    {"--attention", OPTION_TEXT, AT(attention), "fused|plain",
+     "plain: attention as products and softmax, always so at -O0", OPTION_MAIN},
+    {"--explain", OPTION_FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor", OPTION_ALL},
+    {"--profile", OPTION_FLAG, AT(profile), NULL,
+     "a library that counts the time of its kernels, for cyto-run --profile", OPTION_MAIN},
+    {"--stats", OPTION_OPTIONAL, AT(stats_file), "FILE", "print time per pass, sizes, peak memory; with =FILE as JSON",
+     OPTION_MAIN},
+    {"--dump", OPTION_TEXT, AT(dump), "PASS,..|all", "write the graph after these passes to NN-PASS.txt", OPTION_MAIN},
+    {"--dump-dir", OPTION_TEXT, AT(dump_dir), "DIR", "where --dump writes (default: here)", OPTION_MAIN},
+    {"--passes", OPTION_TEXT, AT(passes), "PASS,..", "run exactly these passes ('help': list them)", OPTION_MAIN},
+    {"--stop-after", OPTION_TEXT, AT(stop_after), "PASS", "run no pass behind this one; print the graph", OPTION_MAIN},
+    {"--disable", OPTION_TEXT, AT(disable), "PASS,..", "skip these passes", OPTION_ALL},
+    {"--verify", OPTION_FLAG, AT(verify), NULL, "check the graph after every pass, and the program", OPTION_MAIN},
+    {"--save-temps", OPTION_OPTIONAL, AT(save_temps), "DIR", "keep intermediate files in DIR (default: here)",
+     OPTION_MAIN},
+    {"-j", OPTION_NUMBER, AT(jobs), "N", "compile with N processes (default: all CPUs)", OPTION_RANGE(0, 1024),
+     OPTION_ALL},
+    {"-v", OPTION_FLAG, AT(verbose), NULL, "say what is being done", OPTION_ALL},
+    {"--batch", OPTION_TEXT, AT(batch), "LIST", "run every line of the file LIST as a command line of its own",
+     OPTION_MAIN},
+    OPTIONS_COMMON,
+};
+
+static void version(FILE *out) { cy_machine_list(out); }
+
+static const options_command commands[] = {
+    {NULL, "MODEL.onnx [-o LIBRARY] [OPTION..]",
+     "Compiles an ONNX model into a native library. MODEL may also be a graph in text form, as --dump and --emit=graph "
+     "write it."},
+    {"quantize", "MODEL.onnx -o OUT.onnx --calibrate=DIR|FILE.npz [OPTION..]",
+     "Writes the model with QuantizeLinear and DequantizeLinear around what can be computed in integers; its options "
+     "mean "
+     "what they mean with --int8=static."},
+};
+
+const options_program cytoc_program = {.name = "cytoc",
+                                       .title = "compiles ONNX models into native libraries",
+                                       .endings = "onnx txt",
+                                       .commands = commands,
+                                       .n_commands = sizeof commands / sizeof *commands,
+                                       .rows = rows,
+                                       .n_rows = sizeof rows / sizeof *rows,
+                                       .version = version};
+
+static const cytoc_options defaults = {.target = "native", .opt_level = 3};
+
+/* What one row cannot say. */
+static int check(cytoc_options *out, char error[OPTIONS_ERROR]) {
+  const options_list *operands = &out->parsed.operands;
+  out->quantize = out->parsed.command != commands;
+  out->input = operands->count ? operands->items[0] : NULL;
+  *error = 0;
+  if (operands->count > 1)
+    snprintf(error, OPTIONS_ERROR, "one model at a time: unexpected '%s'", operands->items[1]);
+  return *error ? -1 : 0;
+}
+
+int cytoc_options_read(const char *const *words, int n, cytoc_options *out) {
+  *out = defaults;
+  if (options_parse(&cytoc_program, words, n, out, &out->parsed) || check(out, out->parsed.error))
+    return -1;
+  if (out->parsed.action == OPTIONS_WORK)
+    return 0;
+  snprintf(out->parsed.error, OPTIONS_ERROR, "options that print in place of compiling are for the command line");
+  return -1;
+}
+
+int cytoc_options_parse(int argc, char **argv, cytoc_options *out) {
+  *out = defaults;
+  int status = options_read(&cytoc_program, argc, argv, out, &out->words, &out->parsed);
+  out->done = status > 0;
+  if (status)
+    return status < 0 ? -1 : 0;
+  bool listed = out->passes && !strcmp(out->passes, "help");
+  if (check(out, out->parsed.error))
+    options_complain(&cytoc_program, "%s", out->parsed.error);
+  else if (!listed && !out->input && !out->batch)
+    options_complain(&cytoc_program, "no model given; cytoc --help lists the options");
+  else {
+    if (listed)
+      cy_passes_list(stdout);
+    out->done = listed;
+    return 0;
+  }
+  return -1;
+}
+
+void cytoc_options_free(cytoc_options *out) {
+  options_free(&cytoc_program, out, &out->parsed);
+  options_words_free(&out->words);
+}
