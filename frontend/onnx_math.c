@@ -131,6 +131,22 @@ IMPORT(hard_sigmoid) {
 IMPORT(hard_swish) { return SET(MUL(X, hard_sigmoid(im, X, 1.0 / 6, 0.5))); }
 IMPORT(swish) { return SET(MUL(X, SIGMOID(MUL(X, FLOAT("alpha", 1))))); }
 
+/* Swish of the gate times the other input, which has its shape. */
+IMPORT(swiglu) {
+  const cy_type *gate = cy_onnx_type(im, X), *value = cy_onnx_type(im, n->in[1]);
+  bool same = gate->rank == value->rank;
+  for (int i = 0; same && i < gate->rank; i++) {
+    int64_t a, b;
+    same = !cy_dim_is_const(im->g, gate->dim[i], &a) || !cy_dim_is_const(im->g, value->dim[i], &b) || a == b;
+    if (same && gate->dim[i] != value->dim[i])
+      cy_graph_require(im->g, gate->dim[i], value->dim[i], CY_REQUIRE_EQUAL);
+  }
+  if (!same)
+    return cy_build_error(im->g, "input 'B'", "expected the shape of input 'A', %s, found %s", cy_type_text(im->g, gate),
+                          cy_type_text(im->g, value));
+  return SET(MUL(MUL(X, SIGMOID(MUL(X, FLOAT("alpha", 1)))), n->in[1]));
+}
+
 /* log(1 + exp(x)), from the side that cannot overflow. */
 cy_val cy_onnx_softplus(cy_importer *im, cy_val x) {
   return ADD(MAX(x, LIKE(x, 0)), UNARY(log1p, UNARY(exp, UNARY(neg, UNARY(abs, x)))));

@@ -549,12 +549,14 @@ IMPORT(depth_to_space) {
 
 IMPORT(space_to_depth) {
   int64_t b;
-  if (!block_of(im, n, &b))
+  int mode = cy_onnx_word(im, n, "mode", "DCR", "DCR|CRD");
+  if (mode < 0 || !block_of(im, n, &b))
     return false;
   const cy_type t = *cy_onnx_type(im, X);
   cy_dim k = num(im, b), h = cy_dim_div(im->g, t.dim[2], k), w = cy_dim_div(im->g, t.dim[3], k);
   cy_dim split[6] = {t.dim[0], t.dim[1], h, k, w, k},
          out[4] = {t.dim[0], cy_dim_mul(im->g, t.dim[1], num(im, b * b)), h, w};
-  const int64_t perm[6] = {0, 3, 5, 1, 2, 4};
-  return SET(cy_build_reshape(im->g, cy_build_transpose(im->g, cy_build_reshape(im->g, X, split, 6), perm), out, 4));
+  const int64_t dcr[6] = {0, 3, 5, 1, 2, 4}, crd[6] = {0, 1, 3, 5, 2, 4};
+  cy_val y = cy_build_reshape(im->g, X, split, 6);
+  return SET(cy_build_reshape(im->g, cy_build_transpose(im->g, y, mode ? crd : dcr), out, 4));
 }
