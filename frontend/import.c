@@ -9,8 +9,10 @@
 #include "frontend/external.h"
 #include "frontend/import_int.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ENOUGH_ERRORS 50
 
@@ -476,7 +478,15 @@ static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_impo
   im.g = cy_graph_create(diag, file);
   cy_graph_own(im.g, map, release);
   cy_graph_own(im.g, im.externals, cy_externals_destroy);
+  size_t before = cy_diag_count(diag);
   im.model = cy_model_unpack(map, im.arena, diag, file);
+  const char *foreign = im.model && im.model->graph ? NULL : cy_foreign_format(map->bytes, map->size);
+  if (foreign) {
+    cy_location where = cy_importer_where(&im, NULL);
+    cy_diag_forget(diag, before);
+    cy_diag_add(diag, CY_ERROR, &where, "not an ONNX model: %s", foreign);
+    im.model = NULL;
+  }
   cy_graph_record(im.g, true);
   bool ok = im.model && import_model(&im);
   cy_graph_record(im.g, false);
@@ -494,12 +504,20 @@ static cy_mapping *new_mapping(void) {
   return map;
 }
 
+static bool is_saved_model(const char *folder) {
+  char path[PATH_MAX];
+  return snprintf(path, sizeof path, "%s/saved_model.pb", folder) < PATH_MAX && access(path, R_OK) == 0;
+}
+
 cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_sink *diag) {
   cy_location where = {.file = path, .node_index = -1};
   cy_mapping *map = new_mapping();
   char why[CY_EXTERNAL_WHY];
   if (!cy_mapping_open(map, path, why, sizeof why)) {
-    cy_diag_add(diag, CY_ERROR, &where, "%s", why);
+    cy_diag_add(diag, CY_ERROR, &where, "%s%s", why,
+                is_saved_model(path) ? "; it is a SavedModel of TensorFlow: python -m tf2onnx.convert --saved-model FOLDER "
+                                       "--output model.onnx"
+                                     : "");
     free(map);
     return NULL;
   }
