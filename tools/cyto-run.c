@@ -281,6 +281,8 @@ static void print_info(const cyto_model *model) {
     cyto_port shared;
     if (port.shared_input >= 0 && !cyto_model_input(model, port.shared_input, &shared))
       printf(", may share memory with '%s'", shared.name);
+    if (port.grown_input >= 0 && !cyto_model_input(model, port.grown_input, &shared))
+      printf(", continues '%s' along axis %d", shared.name, port.grown_axis);
     putchar('\n');
   }
 }

@@ -100,7 +100,7 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
     return -1;
   bool ok =
       cy_file_write(path, text ? text : LLVMGetBufferStart(buffer), text ? strlen(text) : LLVMGetBufferSize(buffer));
-  if (!ok && asprintf(out_error, "cannot write '%s': %s", path, strerror(errno)) < 0)
+  if (!ok && asprintf(out_error, CY_CANNOT_WRITE "'%s': %s", path, strerror(errno)) < 0)
     cy_no_memory();
   if (buffer)
     LLVMDisposeMemoryBuffer(buffer);

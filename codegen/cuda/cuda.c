@@ -9,6 +9,7 @@
 #include "codegen/cuda/cuda_int.h"
 #include "codegen/host_int.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -416,7 +417,8 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   if (f && fclose(f))
     ok = false;
   if (rc == 0 && !ok) {
-    *out_error = strdup("an object file cannot be written to the temporary directory");
+    if (asprintf(out_error, CY_CANNOT_WRITE "'%s': %s", path, strerror(errno)) < 0)
+      cy_no_memory();
     rc = -1;
   }
   for (int i = 0; i < nimages; i++)

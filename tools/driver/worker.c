@@ -196,25 +196,30 @@ static void copy_file(const char *path, int to, cy_diag_sink *diag) {
 
 /* Whatever of these the pipeline writes into the worker's folder goes with it. */
 static void expect_files(cy_temps *temps, const char *input) {
-  static const char *const endings[] = {"so", "dll", "h"};
-  for (int i = 0; i < 3; i++) {
+  static const char *const endings[] = {"so", "dll", "h", "so.weights", "dll.weights"};
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
     char *path = cy_path_with_ending(input, endings[i]);
     cy_temps_file(temps, cy_path_base(path));
     free(path);
   }
 }
 
-static void hand_over(worker *w, const cytoc_session *s) {
-  char *header = cy_path_with_ending(s->written, "h");
-  copy_file(s->written, w->file[WORKER_LIBRARY], s->diag);
-  copy_file(header, w->file[WORKER_HEADER], s->diag);
-  free(header);
-}
-
 static bool refused(cy_diag_sink *diag, const char *text) {
   cy_diag_add(diag, CY_ERROR, NULL, "%s", text);
   cy_diag_blame(diag, CY_CAUSE_OPTION);
   return true;
+}
+
+static void hand_over(worker *w, const cytoc_session *s) {
+  char *header = cy_path_with_ending(s->written, "h"), *weights = NULL;
+  if (asprintf(&weights, "%s.weights", s->written) < 0)
+    cy_no_memory();
+  if (access(weights, F_OK) == 0)
+    refused(s->diag, "the weights are so large that they go into a file beside the library: set output_path");
+  copy_file(s->written, w->file[WORKER_LIBRARY], s->diag);
+  copy_file(header, w->file[WORKER_HEADER], s->diag);
+  free(header);
+  free(weights);
 }
 
 static bool refuses(const cytoc_job *job, const cytoc_options *o, cy_diag_sink *diag) {
