@@ -10,8 +10,10 @@
 #include "frontend/external.h"
 #include "frontend/import_int.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ENOUGH_ERRORS 50
 
@@ -585,6 +587,13 @@ static void part_axes(cy_job *job) {
 
 static bool import_job(cy_job *job) {
   job->model = cy_model_unpack(job->map, job->arena, job->diag, job->file);
+  const char *foreign = job->model && job->model->graph ? NULL : cy_foreign_format(job->map->bytes, job->map->size);
+  if (foreign) {
+    cy_location where = {.file = job->file, .node_index = -1};
+    cy_diag_forget(job->diag, job->said);
+    cy_diag_add(job->diag, CY_ERROR, &where, "not an ONNX model: %s", foreign);
+    return false;
+  }
   if (!job->model)
     return false;
   job->choices = cy_choices_create(job->arena);
@@ -629,12 +638,20 @@ static cy_mapping *new_mapping(void) {
   return map;
 }
 
+static bool is_saved_model(const char *folder) {
+  char path[PATH_MAX];
+  return snprintf(path, sizeof path, "%s/saved_model.pb", folder) < PATH_MAX && access(path, R_OK) == 0;
+}
+
 cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_sink *diag) {
   cy_location where = {.file = path, .node_index = -1};
   cy_mapping *map = new_mapping();
   char why[CY_EXTERNAL_WHY];
   if (!cy_mapping_open(map, path, why, sizeof why)) {
-    cy_diag_add(diag, CY_ERROR, &where, "%s", why);
+    cy_diag_add(diag, CY_ERROR, &where, "%s%s", why,
+                is_saved_model(path) ? "; it is a SavedModel of TensorFlow: python -m tf2onnx.convert --saved-model FOLDER "
+                                       "--output model.onnx"
+                                     : "");
     free(map);
     return NULL;
   }

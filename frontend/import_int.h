@@ -117,6 +117,9 @@ typedef struct cy_onnx_inner {
 } cy_onnx_inner;
 void cy_onnx_inner_init(cy_onnx_inner *q, const cy_onnx_node *n); /* no inputs, one output */
 
+/* foreign.c: what a file is that is no ONNX, and the way from it to ONNX; NULL: not known. */
+const char *cy_foreign_format(const uint8_t *bytes, size_t n);
+
 /* mapped.c */
 /* False with the reason in `why`. */
 bool cy_mapping_open(cy_mapping *m, const char *path, char *why, size_t room);

@@ -5,6 +5,7 @@
  * name gets that number everywhere too; where the model has another number, that is an error.
  */
 #include "frontend/import_int.h"
+#include "ir/nearest.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -359,14 +360,39 @@ static const char *input_names(cy_importer *im) {
   return *list ? list : "none";
 }
 
+static cy_nearest near_dimension(cy_importer *im, const char *name) {
+  cy_nearest n = cy_nearest_of(name, strlen(name));
+  for (cy_sym s = 1; s <= cy_sym_count(im->g); s++) {
+    const cy_sym_info *info = cy_sym_of(im->g, s);
+    if (info->kind == CY_SYM_INPUT)
+      cy_nearest_try(&n, cy_str_text(im->g, info->name), strlen(cy_str_text(im->g, info->name)));
+  }
+  return n;
+}
+
+static cy_nearest near_input(cy_importer *im, const char *name, size_t length) {
+  const Onnx__GraphProto *g = im->model->graph;
+  cy_nearest n = cy_nearest_of(name, length);
+  for (size_t k = 0; k < g->n_input; k++)
+    cy_nearest_try(&n, g->input[k]->name, strlen(g->input[k]->name));
+  return n;
+}
+
+/* names: those that there are; n: the nearest of them. */
+static bool unknown_name(cy_importer *im, const char *expected, const char *names, const char *found, cy_nearest n) {
+  char near[CY_NEAREST_TEXT];
+  cy_location where = cy_importer_where(im, NULL);
+  cy_diag_add(im->diag, CY_ERROR, &where, "%s (%s), found '%s'%s", expected, names, found, cy_nearest_say(&n, near));
+  return false;
+}
+
 static bool check_unused(cy_importer *im) {
   const Onnx__GraphProto *g = im->model->graph;
   bool ok = true;
   for (uint32_t i = 0; i < im->nfixed; i++)
     if (!im->fixed[i].used && strcmp(im->fixed[i].name, "*") != 0)
-      ok = option_error(im, cy_arena_printf(im->arena, "--dim: expected a dimension of the model's inputs (%s), found",
-                                            dimension_names(im)),
-                        im->fixed[i].name);
+      ok = unknown_name(im, "--dim: expected a dimension of the model's inputs", dimension_names(im),
+                        im->fixed[i].name, near_dimension(im, im->fixed[i].name));
   for (uint32_t i = 0; i < im->options->nshapes; i++) {
     const char *text = im->options->shapes[i], *eq = strrchr(text, '=');
     bool found = false;
@@ -374,8 +400,8 @@ static bool check_unused(cy_importer *im) {
       found = found || (strlen(g->input[k]->name) == (size_t)(eq - text) &&
                         strncmp(g->input[k]->name, text, (size_t)(eq - text)) == 0);
     if (!found) {
-      const char *want = "--shape must be input=1x3x224x224 with the name of an input of the model (%s), found";
-      ok = option_error(im, cy_arena_printf(im->arena, want, input_names(im)), text);
+      ok = unknown_name(im, "--shape must be input=1x3x224x224 with the name of an input of the model",
+                        input_names(im), text, near_input(im, text, eq ? (size_t)(eq - text) : strlen(text)));
     }
   }
   return ok;

@@ -428,7 +428,10 @@ static int load_and_run(const run_options *options) {
   cyto_error error;
   int status = 0;
   if (cyto_model_load(options->model, &model, &error))
-    return complain("%s", error.message);
+    return file_ends_with(options->model, ".onnx")
+               ? complain("'%s' is an ONNX model: compile it by cytoc %s -o model.so, and run that", options->model,
+                          options->model)
+               : complain("%s", error.message);
   if (options->info)
     print_info(model);
   else
