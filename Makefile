@@ -92,6 +92,7 @@ SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search 
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
+SRC_drivertest := $(if $(LLVM_CONFIG),$(wildcard tests/driver/*_test.c))
 SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
 
@@ -123,7 +124,7 @@ SO_VERSION := 0
 SHARED_LIBS := $(if $(LLVM_CONFIG),$O/libcytoc.so) $O/libcyto.so
 TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
-UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
+UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_drivertest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
 CROSS_RUNS := $(patsubst %,$O/tests/emulate/cyto-run-%,$(filter-out %_windows,$(CROSS_ARCHES)))
 WINDOWS_RUNS := $(if $(and $(filter x86_64_windows,$(CROSS_ARCHES)),$(filter release,$(VARIANT))), \
@@ -156,6 +157,7 @@ help:
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make same BASE=C  compare the libraries that commit C and this tree make of a corpus: bytes, then time' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
+	  'make wheel        dist/cytoc-VERSION-py3-none-manylinux_*.whl: the Python package with all it needs' \
 	  'make carry        pack what tests and measures CUDA on a machine with a GPU and no build tools: tests/README.md' \
 	  'make bench        measure the example and, where present, the shared networks; updates tests/bench/RESULTS.md' \
 	  'make install      PREFIX=/usr/local DESTDIR=' \
@@ -174,7 +176,7 @@ $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 
 # Only the runtime has threads; models that it runs are compiled by the release build.
 ifeq ($(VARIANT),tsan)
-tests: $(call ctest_bin,$(SRC_rttest)) $(RUN_BINS) $(RT_MODELS:%=$O/tests/rt/%.so)
+tests: $(call ctest_bin,$(SRC_rttest) $(SRC_drivertest)) $(RUN_BINS) $(RT_MODELS:%=$O/tests/rt/%.so)
 	$Q $(if $(RUN_BINS),$(MAKE) --no-print-directory SAN= $B/cytoc)
 else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_BINS) $(EMULATOR_ROM) $(CROSS_RUNS) $(WINDOWS_RUNS) $(FAILING_ALLOC) \
@@ -283,6 +285,12 @@ cc_has = $(wildcard $(shell $(CC) -print-file-name=$1))
 portable_lib = $(if $(call cc_has,lib$1.a),-l:lib$1.a,$(if $(call cc_has,lib$1.so),-l$1,-l:lib$1.so.1))
 PORTABLE_LIBS = $(foreach l,stdc++ protobuf-c jansson z lz4 zstd,$(call portable_lib,$l))
 portable: $(PORTABLE:%=$O/portable/%) $O/portable/libcyto.so
+# The compiler as a library that needs nothing but glibc: what the Python wheel has.
+$O/portable/libcytoc.so: $(call obj,$(SRC_libcytoc)) $(COMPILER_OBJECTS) $(RUNTIME_LIB) $O/libcytoc.so
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -shared -static-libgcc -Wl,-soname,$(@F).$(SO_VERSION) \
+	  -Wl,--version-script,$O/cytoc.exports,--exclude-libs,ALL,--gc-sections,--as-needed -o $@ $(filter-out %.so,$^) \
+	  $(PORTABLE_LLVM) $(PORTABLE_LIBS) $(RUNTIME_LIBS)
 $O/portable/cytoc: $O/obj/tools/driver/main.o $(TOOLS_LIB) $(CYTOC_LIB) $(RUNTIME_LIB)
 $O/portable/cyto-run $O/portable/cyto-bench: $O/portable/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 $O/portable/node_run: $O/obj/tests/onnx/node_run.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
@@ -306,6 +314,11 @@ $(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_r
   $(RT_LINKED)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
+
+# The library as an application links it.
+$(call ctest_bin,$(SRC_drivertest)): $O/tests/%: $O/obj/tests/%.o $(CYTOC_LIB) $(RUNTIME_LIB) | $O/cytoc
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
 # Compiler and runtime; device_test runs on machines with a GPU and nothing else: LLVM is linked only if it is needed.
 $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(RUNTIME_LIB)
@@ -410,7 +423,8 @@ $O/obj/codegen/link_files_$1.o: FILES := -DCY_FILE_runtime='"$4"' -DCY_FILE_quer
 endef
 # The runtime library of another architecture, always as released, and for tests a cyto-run, which runs in an emulator (of
 # Windows: run_list).
-CROSS_RUN := $(patsubst %,tools/%.c,cyto-run npy profile tensor_value value) tests/emulate/npy_only.c
+CROSS_RUN := $(patsubst %,tools/%.c,cyto-run npy options options_text profile sizes statistics tensor_value terminal \
+  value) tests/emulate/npy_only.c
 define CROSS
 $O/obj/$1/libcyto.a: $(patsubst %.c,$O/obj/$1/%.o,$(call runtime_of,$1))
 	$$(call say,AR,$$@)
@@ -477,6 +491,20 @@ fuzz:
 	@[ -n "$(FUZZ_CC)" ] || { echo 'make fuzz needs clang (apt-get install clang)'; exit 1; }
 	$Q $(MAKE) --no-print-directory fuzz-run VARIANT=fuzz CC='$(FUZZ_CC)'
 
+# ---- the Python package ---------------------------------------------------------------------------------------------
+
+# One wheel for every CPython from 3.9 on: native code is loaded by ctypes.
+WHEEL_PYTHON := $B/wheel-venv/bin/python
+$(WHEEL_PYTHON): python/requirements-wheel.txt
+	$Q python3 -m venv $B/wheel-venv && $@ -m pip install -q --disable-pip-version-check -r $< && touch $@
+.PHONY: wheel
+wheel: all portable $O/portable/libcytoc.so $(WHEEL_PYTHON)
+	$Q rm -rf $B/wheel $B/python dist && CYTOC_BUILD=$(abspath $O/portable) $(WHEEL_PYTHON) -m pip wheel -q \
+	  --disable-pip-version-check --no-deps --no-build-isolation -w $B/wheel .
+	$Q PATH=$(abspath $B/wheel-venv/bin):$$PATH $(WHEEL_PYTHON) -m auditwheel repair -w dist $B/wheel/*.whl >$B/wheel/log 2>&1 || \
+	  { cat $B/wheel/log; exit 1; }
+	$Q ls -l dist/*.whl
+
 # ---- install, clean ------------------------------------------------------------------------------------------------
 
 # What `pkg-config --cflags --libs cyto` answers to applications that open models, and of cytoc to those that compile them.
@@ -503,7 +531,11 @@ install: all
 	$(file >$O/cytoc.pc,$(call pkg_config,cytoc,Compiles ONNX models,,-lcyto $(COMPILER_LIBS) -lpthread))
 	$Q install -m 644 $O/cyto.pc $(if $(LLVM_CONFIG),$O/cytoc.pc) $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	$Q install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
-	$Q install -m 644 runtime/cyto.h runtime/cyto_abi.h $(if $(LLVM_CONFIG),tools/driver/cytoc.h) $(DESTDIR)$(PREFIX)/include
+	$Q install -d $(DESTDIR)$(PREFIX)/lib/cmake/cyto
+	$Q $(foreach f,cytoConfig cytoConfigVersion,sed 's/@VERSION@/$(CYTO_VERSION)/g; s/@SOVERSION@/$(SO_VERSION)/g; s/@ARCH@/$(ARCH)/g; \
+	  s/@MAJOR@/$(word 1,$(subst ., ,$(CYTO_VERSION)))/g; s/@MINOR@/$(word 2,$(subst ., ,$(CYTO_VERSION)))/g' \
+	  integrations/cmake/$f.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/cyto/$f.cmake && ) :
+	$Q install -m 644 runtime/cyto.h runtime/cyto.hpp runtime/cyto_abi.h $(if $(LLVM_CONFIG),tools/driver/cytoc.h) $(DESTDIR)$(PREFIX)/include
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.
 clean:

@@ -67,6 +67,11 @@ static void print_sizes(cy_work *b, const int64_t *syms, FILE *out) {
             (long long)syms[inputs[i]]);
   if (n)
     fputs(" (fix them by --dim)\n", out);
+  bool by_data = false;
+  for (cy_sym s = 1; s <= cy_sym_count(b->g); s++)
+    by_data |= s != b->p->workers && cy_sym_of(b->g, s)->kind != CY_SYM_INPUT;
+  if (by_data)
+    fprintf(out, "sizes that depend on data are assumed to be %d\n", TYPICAL_SIZE);
 }
 
 /* ---- rows ---- */

@@ -9,6 +9,7 @@
 #include "codegen/work.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -98,33 +99,45 @@ static int start(cy_work *b, shard *s, int index, int threads, cy_code_kind kind
   return -1;
 }
 
+/* Why a child has failed. */
+static void explain(cy_work *b, const shard *s, int status, const char *error) {
+  const char *kernel = cy_kernel_name(s->plans[0]->kernel);
+  cy_cause cause = CY_CAUSE_MODEL;
+  if (*error) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", error);
+    cause = cy_code_cause(error);
+  } else if (WIFSIGNALED(status)) {
+    cy_diag_add(b->diag, CY_ERROR, NULL,
+                "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
+                s->n, kernel, WTERMSIG(status));
+    cause = WTERMSIG(status) == SIGKILL ? CY_CAUSE_MEMORY : CY_CAUSE_BUG;
+  } else if (WEXITSTATUS(status) == CY_EXIT_NO_MEMORY) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "out of memory while %u kernels were compiled, '%s' first", s->n, kernel);
+    cause = CY_CAUSE_MEMORY;
+  } else { /* it has said why */
+    cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, failed", s->n, kernel);
+    cause = CY_CAUSE_BUG;
+  }
+  cy_diag_blame(b->diag, cause);
+}
+
 /* Waits for one child of ours and adds its kernels to *done; 0, or -1 after a diagnostic. */
 static int collect(cy_work *b, shard *shards, int n, report *r, int64_t *done) {
-  for (int i = 0; i < n; i++) {
-    int status;
-    if (shards[i].child <= 0)
-      continue;
-    status = cy_temps_wait(shards[i].child);
-    shards[i].child = -1;
-    *done += shards[i].n;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-      return 0;
-    const char *kernel = cy_kernel_name(shards[i].plans[0]->kernel);
-    if (r->error[i][0])
-      cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", r->error[i]);
-    else if (WIFEXITED(status) && WEXITSTATUS(status) == CY_EXIT_NO_MEMORY)
-      cy_diag_add(b->diag, CY_ERROR, NULL, "out of memory while %u kernels were compiled, '%s' first", shards[i].n, kernel);
-    else if (WIFSIGNALED(status))
-      cy_diag_add(b->diag, CY_ERROR, NULL,
-                  "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
-                  shards[i].n, kernel, WTERMSIG(status));
-    else /* it has said why */
-      cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, failed", shards[i].n, kernel);
-    if (WIFSIGNALED(status) || WEXITSTATUS(status) == CY_EXIT_NO_MEMORY)
-      cy_diag_blame(b->diag, WIFSIGNALED(status) ? CY_CAUSE_BUG : CY_CAUSE_MEMORY);
-    return -1;
-  }
-  return 0;
+  pid_t running[MAX_SHARDS];
+  int index[MAX_SHARDS], count = 0;
+  for (int i = 0; i < n; i++)
+    if (shards[i].child > 0) {
+      running[count] = shards[i].child;
+      index[count++] = i;
+    }
+  int i = index[cy_temps_ended(running, count)];
+  int status = cy_temps_wait(shards[i].child);
+  shards[i].child = -1;
+  *done += shards[i].n;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    return 0;
+  explain(b, &shards[i], status, r->error[i]);
+  return -1;
 }
 
 static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_work *b)) {
@@ -132,8 +145,10 @@ static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *
   int64_t done = 0;
   int threads = n && jobs > n ? jobs / n : 1; /* what shards leave idle */
   cy_work_progress(b, "kernels", 0, b->nplans);
-  for (; next < n && running < jobs && rc == 0; next++, running++)
+  for (; next < n && running < jobs && rc == 0; next++) {
     rc = start(b, &shards[next], next, threads, kind, r);
+    running += rc == 0;
+  }
   if (rc == 0 && meanwhile)
     rc = meanwhile(b);
   while (running > 0) {

@@ -292,6 +292,23 @@ int cy_temps_spawn(pid_t *out_pid, const char *file, const posix_spawn_file_acti
   return error;
 }
 
+int cy_temps_ended(const pid_t *list, int n) {
+  for (;;) {
+    siginfo_t info;
+    for (int i = 0; i < n; i++) {
+      info.si_pid = 0;
+      if (waitid(P_PID, (id_t)list[i], &info, WEXITED | WNOWAIT | WNOHANG) < 0 || info.si_pid)
+        return i;
+    }
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOWAIT) < 0)
+      continue;
+    for (int i = 0; i < n; i++)
+      if (list[i] == info.si_pid)
+        return i;
+    return 0; /* a child that is none of ours has ended, and nobody waits for it: by order, then */
+  }
+}
+
 int cy_temps_wait(pid_t child) {
   sigset_t mask;
   siginfo_t info;

@@ -38,6 +38,7 @@ enum { CY_EXIT_NO_MEMORY = 3 }; /* exit code of a forked child that had no memor
 pid_t cy_temps_fork(void);
 int cy_temps_spawn(pid_t *out_pid, const char *file, const posix_spawn_file_actions_t *actions, char *const argv[]);
 int cy_temps_wait(pid_t child);
+int cy_temps_ended(const pid_t *list, int n); /* waits for one of these children; its index, for cy_temps_wait() */
 /* pthread_create() of a thread that gets no signals. */
 int cy_temps_thread(pthread_t *out_thread, void *(*run)(void *), void *data);
 

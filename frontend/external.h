@@ -14,7 +14,8 @@ typedef struct cy_externals cy_externals; /* the open files of one model; one th
 cy_externals *cy_externals_create(const char *folder, cy_ask_external *ask, void *ask_ctx);
 /* Pointers into the files end here. Takes void * to be a release function of cy_graph_own(). */
 void cy_externals_destroy(void *externals);
-/* The data of t, which needs `bytes` bytes by its shape and type; NULL with a text in `why`. */
+/* The data of t, which needs `bytes` bytes by its shape and type; NULL with a text in `why`, which is empty where the same
+ * file could not be opened for a tensor before. */
 const void *cy_externals_find(cy_externals *x, const Onnx__TensorProto *t, uint64_t bytes, char why[CY_EXTERNAL_WHY]);
 
 #endif

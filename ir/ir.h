@@ -2,7 +2,7 @@
  *
  * A cy_graph is one compiled model: values, nodes, blocks, symbols, interned strings and dims. Ids are dense 32-bit
  * numbers, 0 is "none" everywhere, so side tables are plain arrays indexed by id. Everything lives in the graph's
- * arena; nothing is freed singly. Constant data stays where it was mapped and is only pointed to.
+ * arena; nothing is freed singly but large constants that others were made of. Constant data stays where it was mapped and is only pointed to.
  *
  * Building.  cy_build() makes a node in the current block, infers the types of its outputs, evaluates it at once
  *   where all inputs are small constants or symbolic integers (so `Shape -> Gather -> Concat -> Reshape` never reaches
@@ -121,6 +121,8 @@ cy_arena *cy_arena_create(void);
 void cy_arena_destroy(cy_arena *a);
 /* Zeroed, 16-byte aligned; aborts when the machine is out of memory. */
 void *cy_arena_alloc(cy_arena *a, size_t bytes);
+/* Frees what cy_arena_alloc returned if it is large enough to be worth it; nobody may read it again. */
+void cy_arena_give_back(cy_arena *a, void *piece);
 void *cy_arena_copy(cy_arena *a, const void *src, size_t bytes);
 /* Room for element `count` (0-based) of an array of *cap; the array, perhaps elsewhere. */
 void *cy_arena_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size_t item_bytes);
@@ -557,6 +559,13 @@ void cy_scalar_store(void *bytes, cy_dtype dtype, uint64_t index, cy_scalar v); 
 cy_scalar cy_scalar_neutral(cy_op op, cy_dtype dtype);
 /* Are results values of an operand, or exact? Then there is nothing to round in floats that are narrower than registers. */
 bool cy_op_is_exact(cy_op op);
+
+/* halves.c: arrays of n numbers between f32 and half precision (f16 or bf16), by cy_scalar_store and cy_scalar_load;
+ * memory at any address. */
+void cy_halves_store(void *to, cy_dtype half, const void *from, uint64_t n);
+void cy_halves_load(void *to, cy_dtype half, const void *from, uint64_t n);
+void cy_halves_round(void *to, cy_dtype half, const void *from, uint64_t n); /* f32 to f32 */
+bool cy_halves_hold(cy_dtype half, const void *from, uint64_t n);            /* all bit for bit? */
 
 /* ---- editing (edit.c) ------------------------------------------------------------------------------------------- */
 

@@ -47,6 +47,7 @@ struct cyrt_context {
 };
 
 /* ---- context.c ---- */
+void cyrt_context_free(cyto_context *context); /* of this runtime; not NULL */
 /* Makes *ptr hold `bytes` at least; contents are lost when it grows. 0: no memory, *ptr is then NULL. */
 int cyrt_memory_grow(cyto_context *context, void **ptr, uint64_t *capacity, uint64_t bytes);
 void *cyrt_memory_get(cyto_context *context, uint64_t bytes); /* or NULL */

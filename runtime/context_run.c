@@ -297,20 +297,36 @@ cyto_status cyto_memory_need(cyto_model *model, const cyto_options *options, con
   out_memory->weights = code->weights_bytes;
   out_memory->arena = context->frame.arena_bytes;
   out_memory->context = context->block_bytes;
-  cyto_context_destroy(context);
+  cyrt_context_free(context);
   return status;
 }
 
 /* ---- one call ---- */
 
 /* A context for a linked model; the model's handle lives and dies with it. */
-static cyto_status context_for_linked(const cyrt_model *linked, cyto_context **out_context, cyto_error *error) {
+static cyto_status context_for_linked(const cyrt_model *linked, const cyto_options *options, cyto_context **out_context,
+                                      cyto_error *error) {
   cyto_model *model = NULL;
   cyto_status status = cyto_model_from_linked(linked, &model, error);
   if (!status)
-    status = cyto_context_create(model, NULL, out_context, error);
+    status = cyto_context_create(model, options, out_context, error);
   cyto_model_unload(model);
   return status;
+}
+
+cyto_status cyto_create_simple(const cyrt_model *linked, cyto_context **cache, const cyto_simple_options *options,
+                               cyto_error *error) {
+  cyto_options all = {0};
+  if (!linked || !cache)
+    return cyrt_error_null(error, "no model or no cache");
+  if (*cache)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                          "there is a context in the cache: destroy it, and set it to NULL");
+  if (options) {
+    all.threads = options->threads;
+    all.device = options->device;
+  }
+  return context_for_linked(linked, &all, cache, error);
 }
 
 cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, const void *const *inputs,
@@ -320,7 +336,7 @@ cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, cons
     return cyrt_error_null(error, "no model, no inputs or no outputs");
   if (context && context->model->code != linked)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "the cache is that of another model");
-  cyto_status status = context ? CYTO_OK : context_for_linked(linked, &context, error);
+  cyto_status status = context ? CYTO_OK : context_for_linked(linked, NULL, &context, error);
   if (status)
     return status;
   for (uint32_t i = 0; i < linked->n_inputs && !status; i++) {
@@ -349,6 +365,6 @@ cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, cons
   if (cache)
     *cache = context;
   else
-    cyto_context_destroy(context);
+    cyrt_context_free(context);
   return status;
 }

@@ -135,6 +135,9 @@ typedef struct cyrt_context cyto_context;
 /* Opens a model library. CYTO_NOT_FOUND, CYTO_BAD_LIBRARY (no model, of another interface version, or not all of a file),
  * CYTO_UNSUPPORTED_CPU. It is code, which runs: open what you trust only. */
 CYTO_API cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error);
+/* The same for a library that lies in memory, such as cytoc_compile() gives, with no file of your own; the bytes are copied.
+ * Linux alone: elsewhere, and where the system keeps programs from making code so (CYTO_RUNTIME_FAILURE), write a file. */
+CYTO_API cyto_status cyto_model_load_memory(const void *bytes, uint64_t size, cyto_model **out_model, cyto_error *error);
 /* The same for a model linked into the application: pass what the generated <name>_model() returns. */
 CYTO_API cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_model, cyto_error *error);
 /* Gives the model back; its library is closed once its last context is gone as well. NULL is allowed. */
@@ -152,8 +155,8 @@ CYTO_API cyto_status cyto_model_metadata(const cyto_model *model, int32_t index,
 /* The value of that key, or NULL. */
 CYTO_API const char *cyto_model_find_metadata(const cyto_model *model, const char *key);
 
-/* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no
- * name. */
+/* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), of outputs what it is of
+ * the inputs' symbols ("2*seq+1"), or "" when it has no name or depends on data. */
 typedef struct cyto_port {
   const char *name;
   int32_t dtype; /* cyto_dtype; 0 if it is not a tensor */
@@ -217,7 +220,8 @@ CYTO_API int32_t cyto_cpu_count(void);
  * model for CUDA finds no device that it can use. */
 CYTO_API cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, cyto_context **out_context,
                                          cyto_error *error);
-/* NULL is allowed. */
+/* NULL is allowed. Libraries of models that are linked directly have this function, too: any of them destroys contexts of
+ * all. */
 CYTO_API void cyto_context_destroy(cyto_context *context);
 /* What the context runs on, in words: threads, or the device, its driver, and the libraries that are used or why not.
  * Cut to `capacity` bytes with the final zero. */
@@ -287,6 +291,16 @@ CYTO_API cyto_status cyto_memory_need(cyto_model *model, const cyto_options *opt
  * one, cyto_context_destroy() it after the last; with cache NULL a context is made and destroyed in every call. */
 CYTO_API cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, const void *const *inputs,
                                      const int64_t *symbols, void *const *outputs, cyto_error *error);
+
+/* The <name>_options of generated headers: those of cyto_options of the same names. */
+typedef struct cyto_simple_options {
+  int32_t threads, device;
+} cyto_simple_options;
+
+/* Makes the *cache, which must be NULL, of the first cyto_run_simple(), as the generated <name>_create() does. options
+ * NULL: the default. */
+CYTO_API cyto_status cyto_create_simple(const cyrt_model *linked, cyto_context **cache,
+                                        const cyto_simple_options *options, cyto_error *error);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -25,6 +25,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -293,10 +294,39 @@ static void listen_to(run *r) {
 
 /* ---- the end ---- */
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-  (void)st, (void)type, (void)ftw;
-  remove(path);
-  return 0;
+/* What is in a folder, and what is in folders in it; without memory of its own. */
+static void empty_folder(int folder) {
+  struct entry {
+    uint64_t inode, offset;
+    unsigned short size;
+    unsigned char type;
+    char name[];
+  };
+  union {
+    struct entry first;
+    char bytes[2048];
+  } list;
+  for (long n; (n = syscall(SYS_getdents64, folder, &list, sizeof list)) > 0;)
+    for (long at = 0; at < n;) {
+      const struct entry *e = (const struct entry *)(list.bytes + at);
+      at += e->size;
+      if (!strcmp(e->name, ".") || !strcmp(e->name, ".."))
+        continue;
+      int inner = openat(folder, e->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      if (inner >= 0)
+        empty_folder(inner);
+      unlinkat(folder, e->name, inner >= 0 ? AT_REMOVEDIR : 0);
+      close_file(&inner);
+    }
+}
+
+static void remove_folder(run *r) {
+  int folder = open(r->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0)
+    return;
+  empty_folder(folder);
+  close(folder);
+  rmdir(r->folder);
 }
 
 /* Outputs are written under names of temps.c's first; only a worker that was killed leaves them. */
@@ -306,15 +336,17 @@ static void remove_half_written(const run *r) {
     return;
   base = base ? base + 1 : path;
   const char *dot = strrchr(base, '.');
-  int folder = (int)(base - path), stem = dot ? (int)(dot - base) : (int)strlen(base);
-  char *name = NULL;
-  if (asprintf(&name, "%.*s.%s.%ld.tmp", folder, path, base, (long)r->pid) >= 0) {
-    unlink(name);
-    free(name);
-  }
-  if (asprintf(&name, "%.*s.%.*s.h.%ld.tmp", folder, path, stem, base, (long)r->pid) >= 0) {
-    unlink(name);
-    free(name);
+  int folder = (int)(base - path), all = (int)strlen(base), stem = dot ? (int)(dot - base) : all;
+  const struct {
+    int bytes;
+    const char *ending;
+  } files[] = {{all, ""}, {stem, ".h"}, {all, ".weights"}};
+  for (int i = 0; i < 3; i++) {
+    char name[PATH_MAX];
+    int n = snprintf(name, sizeof name, "%.*s.%.*s%s.%ld.tmp", folder, path, files[i].bytes, base, files[i].ending,
+                     (long)r->pid);
+    if (n < (int)sizeof name)
+      unlink(name);
   }
 }
 
@@ -347,7 +379,7 @@ static void end_worker(run *r) {
   while ((got = waitpid(r->pid, &wait_status, 0)) < 0 && errno == EINTR)
     ;
   bool known = got == r->pid, died = r->finished ? false : !known || WIFSIGNALED(wait_status);
-  nftw(r->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+  remove_folder(r);
   if (died)
     remove_half_written(r);
   if (r->cancelled)

@@ -9,19 +9,23 @@
 #include <signal.h>
 #include <stdlib.h>
 
-static int compile_main(int argc, char **argv) {
-  cytoc_options o;
-  cytoc_session s = {.o = &o, .diag = cy_diag_create()};
-  int status = cytoc_options_parse(argc, argv, &o, s.diag);
-  if (!status && o.question)
-    cytoc_options_answer(o.question);
-  else if (!status && o.batch)
-    status = cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
-  else if (!status)
-    status = cytoc_session_run(&s);
+static int compile(const cytoc_options *o) {
+  cytoc_session s = {.o = o, .diag = cy_diag_create()};
+  int status = cytoc_session_run(&s);
   cy_diag_print(s.diag, stderr);
   cy_diag_destroy(s.diag);
   free(s.written);
+  return status;
+}
+
+static int compile_main(int argc, char **argv) {
+  cytoc_options o;
+  int status = cytoc_options_parse(argc, argv, &o);
+  if (!status && o.batch && !o.done)
+    status = cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
+  else if (!status && !o.done)
+    status = compile(&o);
+  cytoc_options_free(&o);
   return status ? 1 : 0;
 }
 

@@ -1,21 +1,8 @@
-/* options.h - what a compilation is asked for: the command line of cytoc, or the options of a job, parsed. */
+/* options.h - the command line of cytoc, parsed. */
 #ifndef CYTOC_OPTIONS_H
 #define CYTOC_OPTIONS_H
 
-#include "ir/ir.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-
-enum { CYTOC_MAX_OVERRIDES = 64 };
-
-typedef enum cytoc_question {
-  CYTOC_ASKS_NOTHING,
-  CYTOC_ASKS_HELP,
-  CYTOC_ASKS_VERSION,
-  CYTOC_ASKS_PASSES
-} cytoc_question;
+#include "tools/options.h"
 
 typedef struct cytoc_options {
   const char *input;
@@ -23,8 +10,7 @@ typedef struct cytoc_options {
   const char *target;
   const char *emit; /* "so,h,graph": NULL: by the ending of output */
   int opt_level, jobs;
-  const char *dims[CYTOC_MAX_OVERRIDES], *shapes[CYTOC_MAX_OVERRIDES];
-  uint32_t ndims, nshapes;
+  options_list dims, shapes; /* NAME=VALUE */
   const char *dump, *dump_dir, *passes, *stop_after, *disable;
   const char *name;
   const char *attention;  /* "fused", "plain"; NULL: fused where the target has a kernel for it */
@@ -40,14 +26,17 @@ typedef struct cytoc_options {
   const char *cudnn;           /* "auto", "off", "require"; NULL: auto where the target is CUDA */
   bool quantize;               /* `cytoc quantize`: write ONNX instead of a library */
   bool verify, explain, profile, verbose;
-  cytoc_question question; /* to answer instead of compiling */
+  bool done; /* --help, --version and the like have been answered */
+  options_words words;
+  options_parsed parsed;
 } cytoc_options;
 
-/* Of a command line. 0, or -1 after a diagnostic. */
-int cytoc_options_parse(int argc, char **argv, cytoc_options *out, cy_diag_sink *diag);
-/* Of a job: options without a model, an output, or anything that only a command line can do. */
-int cytoc_options_of_job(const char *const *options, size_t n, cytoc_options *out, cy_diag_sink *diag);
-/* Prints the answer on standard output. */
-void cytoc_options_answer(cytoc_question question);
+extern const options_program cytoc_program;
+
+/* A command line: 0, or -1 after a message on standard error. */
+int cytoc_options_parse(int argc, char **argv, cytoc_options *out);
+/* Words of an application: 0, or -1 with a text in out->parsed.error. The words must live as long as *out. */
+int cytoc_options_read(const char *const *words, int n, cytoc_options *out);
+void cytoc_options_free(cytoc_options *out); /* behind both, whatever they returned */
 
 #endif

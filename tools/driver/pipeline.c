@@ -53,7 +53,9 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
 
 static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
-  cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes, s->model_dir, s->ask, s->ask_ctx};
+  cy_import_options import = {
+      o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
+      s->ask_ctx};
   if (s->model)
     return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
   if (!file_ends_with(o->input, ".txt"))
@@ -215,7 +217,6 @@ static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
 
 static int bad_option(session *s, const char *format, const char *found) {
   cy_diag_add(s->diag, CY_ERROR, NULL, format, found);
-  cy_diag_blame(s->diag, CY_CAUSE_OPTION);
   return -1;
 }
 
@@ -556,7 +557,8 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
   cy_graph *g = status ? NULL : read_model(s);
   if (!g)
     status = -1;
-  cytoc_report_stage(&s->report, "passes");
+  if (!status)
+    cytoc_report_stage(&s->report, "passes");
   if (!status)
     status = cy_passes_run(g, &passes, &s->report.passes);
   if (!status && (o->stop_after || o->passes) && !o->emit)
@@ -575,15 +577,21 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
   return status;
 }
 
+/* -1, for options that are wrong. */
+static int blame_options(session *s) {
+  cy_diag_blame(s->diag, CY_CAUSE_OPTION);
+  return -1;
+}
+
 static int compile(session *s) {
   cy_quant_mode mode;
   cy_weight_options weights;
   if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights) || check_half(s))
-    return -1;
+    return blame_options(s);
   cy_machine *machine = cy_machine_open(s->o->target, s->diag);
   if (!machine)
-    return -1;
-  int status = set_machine(s, machine) ? -1 : compile_for(s, machine, mode, weights);
+    return blame_options(s);
+  int status = set_machine(s, machine) ? blame_options(s) : compile_for(s, machine, mode, weights);
   cy_machine_close(machine);
   return status;
 }
@@ -601,7 +609,7 @@ static int quantize(session *s) {
   qdq_job job = {.input = o->input,
                  .output = o->output,
                  .skip = o->int8_skip,
-                 .import = {o->dims, o->ndims, o->shapes, o->nshapes},
+                 .import = {o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count},
                  .calibrate = calibration(s),
                  .explain = o->explain};
   return qdq_write(&job);

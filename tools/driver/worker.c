@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fenv.h>
+#include <limits.h>
 #include <locale.h>
 #include <pthread.h>
 #include <signal.h>
@@ -195,19 +196,12 @@ static void copy_file(const char *path, int to, cy_diag_sink *diag) {
 
 /* Whatever of these the pipeline writes into the worker's folder goes with it. */
 static void expect_files(cy_temps *temps, const char *input) {
-  static const char *const endings[] = {"so", "dll", "h"};
-  for (int i = 0; i < 3; i++) {
+  static const char *const endings[] = {"so", "dll", "h", "so.weights", "dll.weights"};
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
     char *path = cy_path_with_ending(input, endings[i]);
     cy_temps_file(temps, cy_path_base(path));
     free(path);
   }
-}
-
-static void hand_over(worker *w, const cytoc_session *s) {
-  char *header = cy_path_with_ending(s->written, "h");
-  copy_file(s->written, w->file[WORKER_LIBRARY], s->diag);
-  copy_file(header, w->file[WORKER_HEADER], s->diag);
-  free(header);
 }
 
 static bool refused(cy_diag_sink *diag, const char *text) {
@@ -216,7 +210,23 @@ static bool refused(cy_diag_sink *diag, const char *text) {
   return true;
 }
 
+static void hand_over(worker *w, const cytoc_session *s) {
+  char *header = cy_path_with_ending(s->written, "h"), *weights = NULL;
+  if (asprintf(&weights, "%s.weights", s->written) < 0)
+    cy_no_memory();
+  if (access(weights, F_OK) == 0)
+    refused(s->diag, "the weights are so large that they go into a file beside the library: set output_path");
+  copy_file(s->written, w->file[WORKER_LIBRARY], s->diag);
+  copy_file(header, w->file[WORKER_HEADER], s->diag);
+  free(header);
+  free(weights);
+}
+
 static bool refuses(const cytoc_job *job, const cytoc_options *o, cy_diag_sink *diag) {
+  if (o->input || o->output || o->quantize)
+    return refused(diag, "expected options alone: the model and the output are fields of the job");
+  if (o->batch || (o->passes && !strcmp(o->passes, "help")))
+    return refused(diag, "options '--batch' and '--passes=help' belong to the command line: a job cannot have them");
   if (!job->model && !job->model_path)
     return refused(diag, "the job has no model: expected model_path, or model and model_size");
   if (job->model && !job->model_size)
@@ -230,14 +240,9 @@ static bool refuses(const cytoc_job *job, const cytoc_options *o, cy_diag_sink *
   return false;
 }
 
-static void run(worker *w, cy_temps *temps, cy_diag_sink *diag) {
+static void compile(worker *w, const cytoc_options *o, cy_diag_sink *diag) {
   const cytoc_job *job = w->job;
-  cytoc_options o;
-  if (cytoc_options_of_job(job->options, job->option_count, &o, diag) || refuses(job, &o, diag))
-    return;
-  o.input = job->model_path ? job->model_path : "model";
-  o.output = job->output_path;
-  cytoc_session s = {.o = &o,
+  cytoc_session s = {.o = o,
                      .diag = diag,
                      .model = job->model,
                      .model_size = job->model_size,
@@ -247,9 +252,27 @@ static void run(worker *w, cy_temps *temps, cy_diag_sink *diag) {
                      .folder = w->folder};
   s.report.progress = tell_progress;
   s.report.progress_ctx = w;
-  expect_files(temps, o.input);
-  if (!cytoc_session_run(&s) && !o.output)
+  if (!cytoc_session_run(&s) && !o->output)
     hand_over(w, &s);
+}
+
+static void run(worker *w, cy_temps *temps, cy_diag_sink *diag) {
+  const cytoc_job *job = w->job;
+  cytoc_options o;
+  if (job->option_count > INT_MAX / 2) {
+    refused(diag, "too many options");
+    return;
+  }
+  if (cytoc_options_read(job->options, (int)job->option_count, &o)) {
+    refused(diag, o.parsed.error);
+    return;
+  }
+  if (refuses(job, &o, diag))
+    return;
+  o.input = job->model_path ? job->model_path : "model";
+  o.output = job->output_path;
+  expect_files(temps, o.input);
+  compile(w, &o, diag);
 }
 
 static cytoc_status status_by(const cy_diag_sink *diag) {
