@@ -188,15 +188,15 @@ static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t 
     int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
     const cy_memory_growth *growth = input ? NULL : growth_of(h, i);
     LLVMValueRef row[] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)),
-                           cy_host_i32(h, v->type.dtype),
-                           cy_host_i32(h, v->type.rank),
-                           port_dims(h, &v->type, input),
-                           cy_host_i32(h, flags),
-                           v->type.content ? content_type(h, v->type.content) : null_ptr(h),
-                           cy_i64(h->cg, input ? 0 : shared_input(h, i) + 1),
-                           input ? null_ptr(h) : port_texts(h, &v->type),
-                           cy_host_i32(h, growth ? (int64_t)growth->input + 1 : 0),
-                           cy_host_i32(h, growth ? growth->axis : 0)};
+                          cy_host_i32(h, v->type.dtype),
+                          cy_host_i32(h, v->type.rank),
+                          port_dims(h, &v->type, input),
+                          cy_host_i32(h, flags),
+                          v->type.content ? content_type(h, v->type.content) : null_ptr(h),
+                          cy_i64(h->cg, input ? 0 : shared_input(h, i) + 1),
+                          input ? null_ptr(h) : port_texts(h, &v->type),
+                          cy_host_i32(h, growth ? (int64_t)growth->input + 1 : 0),
+                          cy_host_i32(h, growth ? growth->axis : 0)};
     rows[i] = LLVMConstStructInContext(h->cg->ctx, row, sizeof row / sizeof *row, 0);
   }
   LLVMValueRef t = n ? table(h, LLVMTypeOf(rows[0]), rows, n) : null_ptr(h);
