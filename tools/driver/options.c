@@ -21,6 +21,8 @@ static const option_row rows[] = {
     {"--dim", OPTION_PAIRS, AT(dims), "NAME=N", "fix a symbolic dimension ('*=1': all that are left)", OPTION_ALL},
     {"--shape", OPTION_PAIRS, AT(shapes), "INPUT=1x3x224x224", "fix an input's shape ('?': keep that dimension)",
      OPTION_ALL},
+    {"--last-logits", OPTION_TEXT, AT(last_logits), "OUTPUT",
+     "of this output compute the last position only: [.., positions, words] becomes [.., 1, words]", OPTION_MAIN},
     {"--int8", OPTION_OPTIONAL, AT(int8), "static|dynamic", "compute in 8-bit integers; static needs --calibrate",
      OPTION_MAIN},
     {"--calibrate", OPTION_TEXT, AT(calibrate), "DIR|FILE.npz",

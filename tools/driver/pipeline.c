@@ -9,6 +9,7 @@
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
 #include "ir/loop.h"
+#include "last_logits.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
 #include "tools/cytoc_quantise.h"
@@ -51,7 +52,7 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
   return text;
 }
 
-static cy_graph *read_model(session *s) {
+static cy_graph *read_whole_model(session *s) {
   const cytoc_options *o = s->o;
   cy_import_options import = {
       o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
@@ -65,6 +66,14 @@ static cy_graph *read_model(session *s) {
   cy_graph *g = text ? cy_graph_parse(text, len, o->input, s->diag) : NULL;
   free(text);
   return g;
+}
+
+static cy_graph *read_model(session *s) {
+  cy_graph *g = read_whole_model(s);
+  if (!g || !s->o->last_logits || !cytoc_last_logits(g, s->o->last_logits))
+    return g;
+  cy_graph_destroy(g);
+  return NULL;
 }
 
 /* ---- outputs ---- */
