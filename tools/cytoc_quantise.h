@@ -20,6 +20,7 @@ typedef struct cytoc_quantise {
   double max_error; /* layers over it stay in float; <= 0: no limit */
   double min_snr;   /* dB; layers stay in float until outputs have it; <= 0: outputs are not compared with float */
   bool firm_snr;    /* .. whatever time that costs */
+  double floor_snr; /* dB; what they have whatever time it costs if min_snr is not firm */
   int jobs;
 } cytoc_quantise;
 
@@ -28,6 +29,9 @@ typedef struct cytoc_quantise {
 int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q);
 /* The same for CY_QUANT_DYNAMIC and CY_QUANT_HALF: measures its layers, so that those over max_error stay in float. */
 int cytoc_measure(const cytoc_quantise *how, cy_quant *q);
+/* Plain CY_QUANT_DYNAMIC, in about a second: sets q->output, and leaves layers in float whose errors are amplified by what
+ * follows. With more to do, or when the model does not run on random numbers, q->unseen. */
+int cytoc_estimate(const cytoc_quantise *how, cy_quant *q);
 /* Files a warning if no layer was quantised. */
 void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag);
 /* A row per layer: its error, the thousands of cycles it takes in float and as `what` ("int8"), what became of it. */

@@ -17,6 +17,9 @@
 #include <unistd.h>
 
 enum { RANDOM_SAMPLES = 4 };
+/* What makes a library in about half a second on two cores, or runs it twice. */
+enum { BRIEF_KERNELS = 160, BRIEF_WEIGHTS = 160 << 20 };
+static const double BRIEF_CYCLES = 4e8;
 
 int recorder_fail(const recorder *r, const char *format, ...) {
   char text[1200];
@@ -69,7 +72,27 @@ static cy_pass_options options_of(const recorder *r, const cy_machine *machine, 
   return o;
 }
 
-static int build(const recorder *r, cy_machine *machine, const char *path) {
+double recorder_cycles(const cy_quant *q) {
+  double sum = 1;
+  for (uint32_t i = 0; i < q->nlayers; i++) {
+    const cy_quant_layer *l = &q->layer[i];
+    sum += l->cycles[0] > 0 ? l->cycles[0] + l->cycles[1] : l->macs / 8;
+  }
+  return sum;
+}
+
+/* Why it would take too long to compile and run p; NULL: it does not. */
+static const char *too_much(const recorder *r, const cy_program *p) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < p->nconstants; i++)
+    bytes += p->constants[i].size;
+  return p->nkernels > BRIEF_KERNELS            ? "it has many different kernels"
+         : bytes > BRIEF_WEIGHTS                ? "its weights are large"
+         : recorder_cycles(r->q) > BRIEF_CYCLES ? "it computes for long"
+                                                : NULL;
+}
+
+static int build(recorder *r, cy_machine *machine, const char *path) {
   cy_weight_options weights;
   cy_pass_options passes = options_of(r, machine, &weights);
   cy_graph *g = r->how->form(r->how->ctx);
@@ -77,16 +100,18 @@ static int build(const recorder *r, cy_machine *machine, const char *path) {
   if (!status && has_work(r->q)) {
     cy_lower_options lower = lower_options_of(machine, passes.opt_level);
     cy_program *p = cy_lower(g, &lower);
+    r->too_much = p && r->brief ? too_much(r, p) : NULL;
     cy_codegen_options c = {.machine = machine,
                             .emit = CY_EMIT_SO,
                             .output = path,
                             .header = "",
                             .name = "recorder",
                             .share_kernels = true,
+                            .few_runs = r->brief,
                             .jobs = r->how->jobs,
                             .plan_memory = cy_plan_memory,
                             .diag = r->how->diag};
-    status = p ? cy_codegen(p, &c) : -1;
+    status = r->too_much ? 0 : p ? cy_codegen(p, &c) : -1;
   }
   if (g)
     cy_graph_destroy(g);
@@ -118,7 +143,7 @@ int recorder_start(recorder *r) {
     const char *path = cy_temps_file(temps, "recorder.so");
     cy_temps_file(temps, "recorder.so.weights"); /* written when the model is large */
     status = build(r, machine, path);
-    if (!status && has_work(r->q))
+    if (!status && !r->too_much && has_work(r->q))
       status = load(r, path);
   }
   cy_temps_destroy(temps);
@@ -155,22 +180,28 @@ static int run_sample(recorder *r, int i) {
   return 0;
 }
 
-int recorder_open_samples(recorder *r) {
+int recorder_open_samples(recorder *r, int64_t size) {
   char text[TENSOR_ERROR_SIZE];
-  r->ninputs = cyto_model_input_count(r->model);
+  r->ninputs = cyto_model_input_count(r->model) - cy_quant_is_single(r->q->mode);
   r->inputs = calloc((size_t)r->ninputs + 1, sizeof *r->inputs);
   if (r->inputs)
-    r->samples = r->how->samples ? samples_open(r->how->samples, r->model, text)
-                                 : samples_random(r->model, RANDOM_SAMPLES, text);
+    r->samples = r->how->samples ? samples_open(r->how->samples, r->model, r->ninputs, text)
+                                 : samples_random(r->model, r->ninputs, RANDOM_SAMPLES, size, text);
   r->known = r->model;
   return r->samples ? 0 : recorder_fail(r, "%s", r->inputs ? text : "no memory");
 }
 
+void recorder_close_samples(recorder *r) {
+  samples_close(r->samples);
+  free(r->inputs);
+  r->samples = NULL;
+  r->inputs = NULL;
+}
+
 void recorder_close(recorder *r) {
   recorder_stop(r);
-  samples_close(r->samples);
+  recorder_close_samples(r);
   cyto_model_unload(r->known);
-  free(r->inputs);
 }
 
 static void free_inputs(recorder *r) {

@@ -37,7 +37,7 @@ static const option options[] = {
     {"--int8-skip", TEXT, AT(int8_skip), "NAME,..", "layers of these names or types stay in float ('*', '?')"},
     {"--int8-max-error", TEXT, AT(int8_max_error), "P%", "layers whose output changes by more (RMS) stay in float"},
     {"--int8-min-snr", TEXT, AT(int8_min_snr), "DB|off",
-     "layers stay in float until outputs have this signal-to-noise ratio (static: 25, if that is cheap)"},
+     "layers stay in float until outputs have this signal-to-noise ratio (static: 25, if that is cheap, 20 in any case)"},
     {"--int8-prefer", TEXT, AT(int8_prefer), "speed|size",
      "speed (default): layers that would be slower stay in float"},
     {"--weights", TEXT, AT(weights), "int8|int4[,..]",

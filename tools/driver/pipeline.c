@@ -4,17 +4,17 @@
  */
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
-#include "options.h"
-#include "tools/cytoc_quantise.h"
-#include "report.h"
-#include "tools/cytoc_whole.h"
 #include "frontend/frontend.h"
 #include "ir/loop.h"
+#include "options.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
-#include "tools/qdq.h"
+#include "report.h"
 #include "tools/batch.h"
+#include "tools/cytoc_quantise.h"
+#include "tools/cytoc_whole.h"
 #include "tools/lower_options.h"
+#include "tools/qdq.h"
 
 #include <errno.h>
 #include <math.h>
@@ -230,6 +230,8 @@ static int check_emit(session *s) {
 
 /* Signal-to-noise ratio of outputs, in dB: the default where there are samples; and more than integers can give. */
 static const double MIN_DECIBELS = 25, MOST_DECIBELS = 200;
+/* .. and below which no default goes. */
+static const double FLOOR_DECIBELS = 20;
 
 /* "1%" or "1": percent; < 0 when it is not a number. */
 static double percent(const char *text) {
@@ -247,6 +249,15 @@ static double decibels(const char *text) {
                                                                                          : v;
 }
 
+static bool is_static(const cytoc_options *o) {
+  return o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
+}
+
+/* Plain --int8=dynamic: accuracy is estimated, as nobody limited it or turned that off. */
+static bool is_estimated(const cytoc_options *o) {
+  return o->int8 && !is_static(o) && !o->quantize && !o->int8_max_error && !o->int8_min_snr;
+}
+
 static cytoc_quantise calibration(session *s) {
   const cytoc_options *o = s->o;
   const char *limit = o->half_max_error ? o->half_max_error : o->int8_max_error;
@@ -255,10 +266,11 @@ static cytoc_quantise calibration(session *s) {
                           .samples = o->calibrate,
                           .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = limit ? percent(limit) : 0,
-                          .min_snr = o->int8_min_snr ? decibels(o->int8_min_snr)
-                                     : o->calibrate  ? MIN_DECIBELS
-                                                     : 0,
+                          .min_snr = o->int8_min_snr                    ? decibels(o->int8_min_snr)
+                                     : o->calibrate && !is_estimated(o) ? MIN_DECIBELS
+                                                                        : 0,
                           .firm_snr = o->int8_min_snr,
+                          .floor_snr = o->int8_min_snr ? 0 : FLOOR_DECIBELS,
                           .jobs = o->jobs};
 }
 
@@ -312,13 +324,16 @@ static int learn(void *ctx, cy_graph *g) {
   cy_quant *q = s->passes.quant;
   cytoc_quantise how = calibration(s);
   s->learnt = true;
-  if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
-    return 0;
+  bool plain = is_estimated(s->o);
+  if (plain ? s->passes.weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
+    return 0; /* weights in blocks are most of what there is, and no business of the estimate */
   how.form = clone_graph;
   how.ctx = g;
   how.passes = s->passes;
   cytoc_report_stage(&s->report, "calibrate");
-  int status = q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
+  int status = q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q)
+               : plain                    ? cytoc_estimate(&how, q)
+                                          : cytoc_measure(&how, q);
   cytoc_report_stage(&s->report, "passes");
   return status;
 }
@@ -339,8 +354,7 @@ static int check_limits(session *s) {
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */
 static int check_int8(session *s, cy_quant_mode *out_mode) {
   const cytoc_options *o = s->o;
-  bool is_static = o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
-  *out_mode = is_static ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
+  *out_mode = is_static(o) ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
   if (!o->int8 && o->half_max_error) {
     *out_mode = CY_QUANT_HALF;
     return o->calibration || o->int8_skip || o->int8_max_error || o->int8_min_snr || o->int8_prefer
@@ -357,15 +371,10 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
                             "'--int8-min-snr' and '--int8-prefer' belong to '--int8'%s",
                             "")
                : 0;
-  if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
+  if (!is_static(o) && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
-  if (is_static && !o->calibrate)
+  if (is_static(o) && !o->calibrate)
     return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s",
-                      "");
-  if (!is_static && o->calibrate && !o->int8_max_error && !(o->int8_min_snr && decibels(o->int8_min_snr) > 0))
-    return bad_option(s,
-                      "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error' and "
-                      "'--int8-min-snr'%s",
                       "");
   if (check_limits(s))
     return -1;
