@@ -393,8 +393,10 @@ static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
   if (cy_cg_verify(h->cg, &error))
     cy_bug("invalid host module: %s", error);
   int rc = cy_cpu_finish(h->cg, "function(early-cse,simplifycfg)", kind, path, &error);
-  if (rc)
+  if (rc) {
     cy_diag_add(h->build->diag, CY_ERROR, NULL, "the host program cannot be compiled: %s", error);
+    cy_diag_blame(h->build->diag, cy_code_cause(error));
+  }
   free(error);
   return rc;
 }

@@ -411,6 +411,9 @@ static void emit_step(cy_host *h, const cy_step *s) {
   case CY_STEP_IF: emit_if(h, s); break;
   case CY_STEP_LOOP: emit_loop(h, s); break;
   case CY_STEP_SHARED: emit_shared(h, s); break;
+  case CY_STEP_ROOM:
+    cy_host_set_sym(h, s->sym, cy_host_field(h, h->cg->i64, h->fn.frame, offsetof(cyrt_frame, room)));
+    break;
   case CY_STEP_SWAP: emit_swap(h, s); break;
   case CY_STEP_SET:
     cy_host_set_sym(h, s->sym, cy_host_dim(h, s->limit));

@@ -470,7 +470,9 @@ static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_impo
   const char *slash = strrchr(file, '/'), *folder = map->borrowed ? NULL : ".";
   if (slash)
     folder = cy_arena_printf(im.arena, "%.*s", (int)(slash - file) + (slash == file), file);
-  im.externals = cy_externals_create(folder);
+  if (im.options->folder)
+    folder = im.options->folder;
+  im.externals = cy_externals_create(folder, im.options->ask, im.options->ask_ctx);
   im.g = cy_graph_create(diag, file);
   cy_graph_own(im.g, map, release);
   cy_graph_own(im.g, im.externals, cy_externals_destroy);
@@ -485,18 +487,16 @@ static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_impo
   return NULL;
 }
 
-static cy_mapping *new_mapping(cy_diag_sink *diag, const cy_location *where) {
+static cy_mapping *new_mapping(void) {
   cy_mapping *map = calloc(1, sizeof *map);
   if (!map)
-    cy_diag_add(diag, CY_ERROR, where, "out of memory");
+    cy_no_memory();
   return map;
 }
 
 cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_sink *diag) {
   cy_location where = {.file = path, .node_index = -1};
-  cy_mapping *map = new_mapping(diag, &where);
-  if (!map)
-    return NULL;
+  cy_mapping *map = new_mapping();
   char why[CY_EXTERNAL_WHY];
   if (!cy_mapping_open(map, path, why, sizeof why)) {
     cy_diag_add(diag, CY_ERROR, &where, "%s", why);
@@ -508,10 +508,7 @@ cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_s
 
 cy_graph *cy_import_memory(const void *bytes, size_t size, const char *name, const cy_import_options *o,
                            cy_diag_sink *diag) {
-  cy_location where = {.file = name, .node_index = -1};
-  cy_mapping *map = new_mapping(diag, &where);
-  if (!map)
-    return NULL;
+  cy_mapping *map = new_mapping();
   *map = (cy_mapping){.bytes = bytes, .size = size, .borrowed = true};
   return import_mapping(map, name, o, diag);
 }

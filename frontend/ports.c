@@ -48,6 +48,7 @@ static bool parse_extent(const char *text, size_t len, int64_t *out) {
 static bool option_error(cy_importer *im, const char *format, const char *text) {
   cy_location where = cy_importer_where(im, NULL);
   cy_diag_add(im->diag, CY_ERROR, &where, "%s '%s'", format, text);
+  cy_diag_blame(im->diag, CY_CAUSE_OPTION);
   return false;
 }
 
@@ -116,6 +117,7 @@ static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, c
   if ((size_t)o->rank != shape->n_dim) {
     cy_diag_add(im->diag, CY_ERROR, &where, "--shape gives %d dimensions, the model declares %zu", o->rank,
                 shape->n_dim);
+    cy_diag_blame(im->diag, CY_CAUSE_OPTION);
     return false;
   }
   for (int i = 0; i < o->rank; i++) {
@@ -126,6 +128,7 @@ static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, c
         d->dim_value != o->dim[i]) {
       cy_diag_add(im->diag, CY_ERROR, &where, "--shape gives %lld for dimension %d, the model declares %lld",
                   (long long)o->dim[i], i, (long long)d->dim_value);
+      cy_diag_blame(im->diag, CY_CAUSE_OPTION);
       return false;
     }
     if (dim_name(d) && !fix_dim(im, dim_name(d), o->dim[i], true))

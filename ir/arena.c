@@ -1,4 +1,4 @@
-/* arena.c - memory that is released all at once.
+/* arena.c - memory that is released all at once; large pieces also singly.
  *
  * Blocks of at least 64 KiB, each twice the last up to 4 MiB; a request that is larger gets a block of its own. All
  * memory comes out zeroed. cy_arena_reset() keeps the first block, so a scratch arena that is reset after every pass
@@ -12,6 +12,7 @@
 typedef struct block {
   struct block *next; /* older */
   size_t used, size;
+  bool own; /* of one request */
   _Alignas(16) char bytes[];
 } block;
 
@@ -58,6 +59,7 @@ void *cy_arena_alloc(cy_arena *a, size_t bytes) {
     if (bytes > a->next_size / 2) { /* of its own, below the current one, which keeps filling up */
       block *own = new_block(bytes, a->top->next);
       own->used = bytes;
+    own->own = true;
       a->top->next = own;
       return own->bytes;
     }
@@ -68,6 +70,17 @@ void *cy_arena_alloc(cy_arena *a, size_t bytes) {
   void *p = a->top->bytes + a->top->used;
   a->top->used += bytes;
   return p;
+}
+
+void cy_arena_give_back(cy_arena *a, void *piece) {
+  block **at = &a->top;
+  while (*at && (*at)->bytes != (char *)piece)
+    at = &(*at)->next;
+  block *b = *at;
+  if (b && b->own) {
+    *at = b->next;
+    free(b);
+  }
 }
 
 void *cy_arena_copy(cy_arena *a, const void *src, size_t bytes) {

@@ -2,7 +2,7 @@
  *
  * A cy_graph is one compiled model: values, nodes, blocks, symbols, interned strings and dims. Ids are dense 32-bit
  * numbers, 0 is "none" everywhere, so side tables are plain arrays indexed by id. Everything lives in the graph's
- * arena; nothing is freed singly. Constant data stays where it was mapped and is only pointed to.
+ * arena; nothing is freed singly but large constants that others were made of. Constant data stays where it was mapped and is only pointed to.
  *
  * Building.  cy_build() makes a node in the current block, infers the types of its outputs, evaluates it at once
  *   where all inputs are small constants or symbolic integers (so `Shape -> Gather -> Concat -> Reshape` never reaches
@@ -121,6 +121,8 @@ cy_arena *cy_arena_create(void);
 void cy_arena_destroy(cy_arena *a);
 /* Zeroed, 16-byte aligned; aborts when the machine is out of memory. */
 void *cy_arena_alloc(cy_arena *a, size_t bytes);
+/* Frees what cy_arena_alloc returned if it is large enough to be worth it; nobody may read it again. */
+void cy_arena_give_back(cy_arena *a, void *piece);
 void *cy_arena_copy(cy_arena *a, const void *src, size_t bytes);
 /* Room for element `count` (0-based) of an array of *cap; the array, perhaps elsewhere. */
 void *cy_arena_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size_t item_bytes);
@@ -154,11 +156,24 @@ size_t cy_diag_count(const cy_diag_sink *sink);
 void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to); /* those errors are warnings now */
 void cy_diag_forget(cy_diag_sink *sink, size_t from); /* all since then */
 void cy_diag_print(const cy_diag_sink *sink, FILE *out); /* deduplicated, in order, capped at 20 with a count of the rest */
+/* What is to blame for an error, if it is not the model. */
+typedef enum cy_cause { CY_CAUSE_MODEL, CY_CAUSE_OPTION, CY_CAUSE_FILE, CY_CAUSE_LINKER, CY_CAUSE_MEMORY, CY_CAUSE_BUG } cy_cause;
+void cy_diag_blame(cy_diag_sink *sink, cy_cause cause); /* for what was added last */
+typedef struct cy_diagnostic {
+  cy_severity severity;
+  cy_cause cause;
+  cy_location where;      /* no NULLs in it */
+  const char *text;       /* what was added */
+  const char *line;       /* as it is printed, without a newline */
+} cy_diagnostic;
+const cy_diagnostic *cy_diag_at(const cy_diag_sink *sink, size_t i); /* i < cy_diag_count(); until more is added */
 /* cytoc itself is wrong: prints, then aborts. Never for a wrong model. */
 _Noreturn void cy_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* There is no memory: says so, and ends the process with exit code 1. */
 _Noreturn void cy_no_memory(void);
 extern void (*cy_at_sudden_end)(void); /* called by both: removes what must not be left behind; NULL: nothing */
+/* Called by both behind that, in place of what they do to end the process; it does not return. NULL: they do it. */
+extern void (*cy_at_last)(cy_cause cause); /* CY_CAUSE_MEMORY or CY_CAUSE_BUG */
 extern const char *cy_bug_context; /* what is running, e.g. the pass's name; for the message */
 
 /* ---- dims (dims.c): interned integer polynomials over symbols ------------------------------------------------------- */
@@ -176,7 +191,8 @@ typedef enum cy_sym_kind {
   /* Element `index` of integer (or bool) value `value`, read when it has been computed; any sign unless min says */
   CY_SYM_DATA,
   CY_SYM_COUNT, /* dimension `index` of `value`, known when its node (a CALL or CTRL op) has run; >= 0 */
-  CY_SYM_FREE   /* set by the host program itself (loop counters) */
+  CY_SYM_FREE,  /* set by the host program itself (loop counters) */
+  CY_SYM_ROOM   /* of a step ROOM: strides depend on it, sizes do not */
 } cy_sym_kind;
 typedef struct cy_sym_info {
   cy_str name;
@@ -210,7 +226,7 @@ bool cy_dim_lt(const cy_graph *g, cy_dim a, cy_dim b);                /* certain
 int64_t cy_dim_eval(const cy_graph *g, cy_dim d, const int64_t *syms);
 /* Replaces symbol s by expression `by` in d. */
 cy_dim cy_dim_subst(cy_graph *g, cy_dim d, cy_sym s, cy_dim by);
-bool cy_dim_has_data_sym(const cy_graph *g, cy_dim d);                /* depends on a symbol that is no CY_SYM_INPUT */
+bool cy_dim_has_data_sym(const cy_graph *g, cy_dim d);                /* depends on a symbol that only running sets: neither INPUT nor ROOM */
 /* Calls visit for every symbol of d, each once. */
 void cy_dim_symbols(const cy_graph *g, cy_dim d, void (*visit)(void *ctx, cy_sym s), void *ctx);
 const char *cy_dim_text(cy_graph *g, cy_dim d);                       /* "2*seq+1"; lives in the graph's arena */
@@ -546,6 +562,13 @@ void cy_scalar_store(void *bytes, cy_dtype dtype, uint64_t index, cy_scalar v); 
 cy_scalar cy_scalar_neutral(cy_op op, cy_dtype dtype);
 /* Are results values of an operand, or exact? Then there is nothing to round in floats that are narrower than registers. */
 bool cy_op_is_exact(cy_op op);
+
+/* halves.c: arrays of n numbers between f32 and half precision (f16 or bf16), by cy_scalar_store and cy_scalar_load;
+ * memory at any address. */
+void cy_halves_store(void *to, cy_dtype half, const void *from, uint64_t n);
+void cy_halves_load(void *to, cy_dtype half, const void *from, uint64_t n);
+void cy_halves_round(void *to, cy_dtype half, const void *from, uint64_t n); /* f32 to f32 */
+bool cy_halves_hold(cy_dtype half, const void *from, uint64_t n);            /* all bit for bit? */
 
 /* ---- editing (edit.c) ------------------------------------------------------------------------------------------- */
 

@@ -13,7 +13,8 @@
  *
  * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
  * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest
- * through cy_scalar_eval(), so that every dtype rounds as the interpreter does. Results live as long as the graph; a
+ * through cy_scalar_eval(), so that every dtype rounds as the interpreter does. Results live as long as the graph, but
+ * for those of which only other results are made (a weight normalisation, spelled out, makes four of each weight). A
  * reshape shares its bytes.
  */
 #include "pass_int.h"
@@ -665,11 +666,78 @@ cy_val cy_fold_node(cy_graph *g, const cy_node_info *n) {
   return all_const(g, n, &in_bytes) && !grows(g, n, in_bytes) ? evaluate(g, n) : 0;
 }
 
+/* ---- results that only others are made of ------------------------------------------------------------------------ */
+
+enum { LEAST_FREED = 1 << 18 };
+
+/* A result, or (same: 1 + its number) another value with the bytes of one. */
+typedef struct made {
+  cy_val value;
+  void *bytes;
+  uint64_t readers; /* that are not computed yet, of all that have these bytes */
+  uint32_t same;
+} made;
+
+typedef struct makings {
+  cy_pass *p;
+  const cy_uses *uses; /* from before */
+  made *list;
+  uint32_t n, cap;
+} makings;
+
+/* Results come in the order of their ids. */
+static made *made_find(const makings *m, cy_val v) {
+  uint32_t low = 0, high = m->n;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (m->list[middle].value < v)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == m->n || m->list[low].value != v)
+    return NULL;
+  return m->list[low].same ? &m->list[m->list[low].same - 1] : &m->list[low];
+}
+
+/* n, whose result was v, became constant `by`. */
+static void made_note(makings *m, const cy_node_info *n, cy_val v, cy_val by) {
+  const cy_data *d = &cy_value_of(m->p->g, by)->data;
+  const uint64_t readers = m->uses->start[v + 1] - m->uses->start[v];
+  made *from = n->nin == 1 ? made_find(m, n->in[0]) : NULL;
+  made next = {.value = by, .readers = readers};
+  if (from && from->bytes == d->bytes) {
+    from->readers += readers;
+    next.same = (uint32_t)(from - m->list) + 1;
+  } else if (n->op == CY_OP_reshape || n->op == CY_OP_identity || d->size < LEAST_FREED) {
+    return;
+  } else {
+    next.bytes = (void *)(uintptr_t)d->bytes;
+  }
+  m->list = cy_arena_grow(m->p->scratch, m->list, m->n, &m->cap, sizeof *m->list);
+  m->list[m->n++] = next;
+}
+
+/* n is computed: what it was the last to read is freed. */
+static void made_drop(makings *m, const cy_node_info *n) {
+  cy_graph *g = m->p->g;
+  for (uint32_t k = 0; k < n->nin; k++) {
+    made *from = made_find(m, n->in[k]);
+    if (!from || --from->readers)
+      continue;
+    for (uint32_t i = 0; i < m->n; i++)
+      if (&m->list[i] == from || m->list[i].same == (uint32_t)(from - m->list) + 1)
+        cy_value_of(g, m->list[i].value)->data = (cy_data){0};
+    cy_arena_give_back(cy_graph_arena(g), from->bytes);
+  }
+}
+
 /* requires: swept   establishes: swept, folded   breaks: unique, placed, fused */
 int cy_pass_fold(cy_pass *p) {
   cy_graph *g = p->g;
   uint64_t folded = 0, written = 0, in_bytes;
   cy_uses uses = cy_graph_uses(g, p->scratch);
+  makings m = {.p = p, .uses = &uses};
   cy_val known = cy_value_count(g);
   tables t = find_tables(p);
   for (cy_block b = 1; b <= cy_block_count(g); b++)
@@ -687,12 +755,16 @@ int cy_pass_fold(cy_pass *p) {
       cy_val by = everywhere || t.needed[v] ? evaluate(g, n) : 0;
       if (!by)
         continue;
-      if (everywhere)
-        cy_graph_replace(g, v, by);
-      else
-        feed_tables(g, &uses, &t, v, by);
       folded++;
       written += cy_value_of(g, by)->data.size;
+      if (everywhere) {
+        n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+        made_note(&m, n, v, by);
+        cy_graph_replace(g, v, by);
+        made_drop(&m, n);
+      } else {
+        feed_tables(g, &uses, &t, v, by);
+      }
     }
   cy_graph_sweep(g);
   cy_pass_count(p, "folded", folded);

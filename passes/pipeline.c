@@ -194,11 +194,13 @@ static int check_list(cy_graph *g, const char *option, const char *list) {
     if (!r) {
       cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL,
                   "option '--%s': no pass is called '%.*s'; 'cytoc --passes=help' lists all", option, (int)len, item);
+      cy_diag_blame(cy_graph_diag(g), CY_CAUSE_OPTION);
       return -1;
     }
     if (r->required && !strcmp(option, "disable")) {
       cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "option '--disable': pass '%s' is required and can't be disabled",
                   r->name);
+      cy_diag_blame(cy_graph_diag(g), CY_CAUSE_OPTION);
       return -1;
     }
   }
@@ -235,9 +237,11 @@ static int write_file(cy_graph *g, const char *dir, const char *file, const char
   bool bad = !f || fputs(text, f) < 0;
   if (f && fclose(f))
     bad = true;
-  if (bad)
-    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot write dump '%s': %s", path, strerror(errno));
-  return bad ? -1 : 0;
+  if (!bad)
+    return 0;
+  cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot write dump '%s': %s", path, strerror(errno));
+  cy_diag_blame(cy_graph_diag(g), CY_CAUSE_FILE);
+  return -1;
 }
 
 static int dump(dumper *d, const char *pass) {
@@ -368,6 +372,7 @@ int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out) {
     stats->nruns = 0;
   if (!rc && o->dump && o->dump_dir && mkdir(o->dump_dir, 0777) && errno != EEXIST) {
     cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot make dump directory '%s': %s", o->dump_dir, strerror(errno));
+    cy_diag_blame(cy_graph_diag(g), CY_CAUSE_FILE);
     rc = -1;
   }
   if (!rc)

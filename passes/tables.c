@@ -115,8 +115,7 @@ static const void *in_f32(cy_pass *p, const table *t) {
   if (v->type.dtype == CY_F32)
     return v->data.bytes;
   float *wide = CY_NEW_ARRAY(p->scratch, float, t->rows * t->row);
-  for (uint64_t i = 0; i < t->rows * t->row; i++)
-    wide[i] = (float)cy_scalar_load(v->data.bytes, (cy_dtype)v->type.dtype, i).f;
+  cy_halves_load(wide, (cy_dtype)v->type.dtype, v->data.bytes, t->rows * t->row);
   return wide;
 }
 
@@ -178,13 +177,15 @@ static bool becomes_ints(cy_pass *p, const cy_uses *uses, cy_val v, table *t) {
 /* ---- halves ---- */
 
 /* Is every row nearly what it was? */
-static bool rows_near(const cy_graph *g, const table *t) {
+static bool rows_near(const cy_graph *g, cy_arena *scratch, const table *t) {
   const cy_data_f32 *from = cy_value_of(g, t->v)->data.bytes;
-  const void *halves = cy_value_of(g, t->stored)->data.bytes;
+  const char *halves = cy_value_of(g, t->stored)->data.bytes;
+  float *row = CY_NEW_ARRAY(scratch, float, t->row);
   for (uint64_t r = 0; r < t->rows; r++) {
     double noise = 0, signal = 0;
-    for (uint64_t i = r * t->row; i < (r + 1) * t->row; i++) {
-      double w = from[i], half = cy_scalar_load(halves, CY_F16, i).f;
+    cy_halves_load(row, CY_F16, halves + r * t->row * 2, t->row);
+    for (uint64_t i = 0; i < t->row; i++) {
+      double w = from[r * t->row + i], half = row[i];
       noise += half == w ? 0 : (w - half) * (w - half);
       signal += isfinite(w) ? w * w : 0;
     }
@@ -198,7 +199,7 @@ static bool round_to_halves(cy_pass *p, table *t, cy_dtype half, bool exact) {
   t->scale = 0;
   bool refused = (half == CY_F16 && !p->options->stores_f16) || (exact && t->rows > MOST_UNASKED / t->row);
   t->stored = refused ? 0 : cy_half_constant(p->g, t->v, half, exact);
-  return t->stored && (exact || half != CY_F16 || rows_near(p->g, t));
+  return t->stored && (exact || half != CY_F16 || rows_near(p->g, p->scratch, t));
 }
 
 /* ---- windows ---- */

@@ -75,32 +75,15 @@ static void warn(narrowing *s, cy_val v, const cy_node_info *n, double most) {
               *name ? "'" : "", name, *name ? "' " : "", most);
 }
 
-/* Every number, bit for bit? Most constants differ in the first. */
-static bool holds_exactly(cy_dtype half, const cy_data *d) {
-  const cy_data_f32 *from = d->bytes;
-  for (uint64_t i = 0; i < d->size / sizeof *from; i++) {
-    uint16_t stored;
-    cy_scalar_store(&stored, half, 0, (cy_scalar){.f = from[i]});
-    float back = (float)cy_scalar_load(&stored, half, 0).f, wanted = from[i];
-    if (memcmp(&back, &wanted, sizeof back))
-      return false;
-  }
-  return true;
-}
-
 /* v's values as dtype `to`, rounded to half precision. */
 static cy_val rounded_constant(cy_graph *g, cy_val v, cy_dtype rounded, cy_dtype to) {
   const cy_data *d = &cy_value_of(g, v)->data;
-  const cy_data_f32 *from = d->bytes;
+  uint64_t n = d->size / sizeof(float);
+  const void *from = d->bytes;
   cy_type t = *cy_type_of(g, v);
   cy_val made;
   t.dtype = (uint8_t)to;
-  void *out = cy_const_new(g, &t, &made);
-  for (uint64_t i = 0; i < d->size / sizeof *from; i++) {
-    uint16_t half;
-    cy_scalar_store(&half, rounded, 0, (cy_scalar){.f = from[i]});
-    cy_scalar_store(out, to, i, cy_scalar_load(&half, rounded, 0));
-  }
+  (to == rounded ? cy_halves_store : cy_halves_round)(cy_const_new(g, &t, &made), rounded, from, n);
   return made;
 }
 
@@ -108,7 +91,7 @@ static bool fits(cy_dtype half, const cy_data *d) { return half != CY_F16 || lar
 
 cy_val cy_half_constant(cy_graph *g, cy_val v, cy_dtype half, bool exact) {
   const cy_data *d = &cy_value_of(g, v)->data;
-  return (exact ? holds_exactly(half, d) : fits(half, d)) ? rounded_constant(g, v, half, half) : 0;
+  return (exact ? cy_halves_hold(half, d->bytes, d->size / sizeof(float)) : fits(half, d)) ? rounded_constant(g, v, half, half) : 0;
 }
 
 /* v's values rounded to half precision; 0: they do not fit. */

@@ -65,6 +65,9 @@ ARM_ROWS = [
 ] if shutil.which('aarch64-linux-gnu-gcc') else [  # cytoc is built with what there is
     ('target ARM without a compiler', [MODEL, '--target=aarch64', '-o', '%s/m.so'], 1, ['gcc-aarch64-linux-gnu'], [], None)]
 
+ARM64 = [('arm64', 'aarch64'), ('arm64-linux-gnu', 'aarch64'), ('aarch64-unknown-linux-gnu', 'aarch64')] \
+    if shutil.which('aarch64-linux-gnu-gcc') else []
+
 ROWS = [
     ('help', ['--help'], 0, ['usage: cytoc', '--target=T .*sm_75', r'--stats\[=FILE\]'], [], None),
     ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3', r'here +native \(\S+\)'], [], None),
@@ -142,6 +145,13 @@ ROWS = [
     ('target znver3', [MODEL, '--target', 'znver3', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('target triple', [MODEL, '--target=x86_64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('target of another architecture', [MODEL, '--target=riscv64-linux-gnu', '-o', '%s/m.so'], 1, ['riscv64', 'not supported'], [], None),
+    ('target unknown name', [MODEL, '--target=znver33', '-o', '%s/m.so'], 1, ["unknown target 'znver33'.*did you mean 'znver3'"], [], None),
+    *(('target %s' % t, [MODEL, '--target=' + t, '-o', '%s/m.so'], 1, ["target '%s': only Linux with glibc.*expected native" % t], [], None)
+      for t in ('aarch64-linux-android', 'x86_64-linux-ohos', 'x86_64-linux-banana', 'aarch64-linux-android21', 'x86_64-apple-darwin',
+                'arm64-apple-macos', 'macos', 'x86_64-unknown-freebsd', 'x86_64-linux-musl', 'x86_64-', 'x86_64-linux-gnu-x', 'arm64-windows')),
+    *(('target %s' % t, [MODEL, '--target=' + t, '--emit=ll', '-o', '%s/m.ll'], 0, [], ['m.ll'], has('m.ll', 'target triple = "' + triple))
+      for t, triple in (('amd64', 'x86_64'), ('x64', 'x86_64'), ('x86_64', 'x86_64'), ('x86_64-pc-linux-gnu', 'x86_64'),
+                        ('amd64-linux', 'x86_64.*linux'), *ARM64)),
     ('target unknown', [MODEL, '--target=z80', '-o', '%s/m.so'], 1, ['z80', 'x86-64-v3'], [], None),
     *ARM_ROWS,
     ('level unknown', [MODEL, '-O7', '-o', '%s/m.so'], 1, ['-O', '7'], [], None),
@@ -264,7 +274,7 @@ def same_bytes_anywhere(folder, args):
 
 def profile(folder, args):
     """cyto-run --profile has a row for every launch of a library compiled for it, and a message for any other. Floors are
-    for the sizes that --explain assumes; for others there are none."""
+    for the sizes that --explain assumes; of others they are in parentheses. The first run, which is cold, is told apart."""
     outputs = []
     for options, batch in ((['--profile'], 3), ([], 3), (['--profile'], 1)):
         path = os.path.join(folder.out, 'm.so')
@@ -275,18 +285,26 @@ def profile(folder, args):
                '--profile']
         outputs.append(lib.run(run, env=folder.env))
     code, out, err = outputs[0]
-    rows = [line.split() for line in out.splitlines() if re.match(r' +5 +\d', line)]
+    rows = [line.split() for line in out.splitlines() if re.match(r' +4 +\d', line)]
     if code or len(rows) < 4 or 'all launches of a run' not in out or not re.search('conv .*conv add max', out):
         return 'no table: %s' % (lib.reason(err, code) if code else out)
     parts, whole = [float(row[1]) for row in rows[:-1]], float(rows[-1][1])
     if min(parts) <= 0 or abs(sum(parts) - whole) > 0.02 * whole + 0.1:
         return 'the times of the launches are not those of a run: %s, %g' % (parts, whole)
+    if abs(sum(float(row[3]) for row in rows[:-1]) - float(rows[-1][3])) > 0.02 * float(rows[-1][3]) + 0.1 or \
+            abs(sum(float(row[2]) for row in rows[:-1]) - 100) > 0.5:
+        return 'the first run, or the shares: %s' % out
+    code, out, err = lib.run(
+        [os.path.join(args.build, 'cyto-run'), path, '--random', '1', '--dim', 'batch=1', '--profile'], env=folder.env)
+    if code or 'all launches of the first run, which is cold' not in out:
+        return 'a single run: %s' % (out + err)
+    code, out, err = outputs[0]
     if outputs[1][0] != 1 or 'compile it by cytoc --profile' not in outputs[1][2]:
         return 'without --profile: exit code %d: %s' % outputs[1][::2]
-    assumed = [line.split() for line in outputs[2][1].splitlines() if re.match(r' +5 +\d', line)]
-    if any(row[3:5] != ['-', '-'] for row in rows) or 'no floor: other sizes than --explain assumes' not in out:
+    assumed = [line.split() for line in outputs[2][1].splitlines() if re.match(r' +4 +\d', line)]
+    if any(not re.match(r'\([\d.]+\)$', row[4]) or row[5] != '-' for row in rows) or '(floors) are for batch=1' not in out:
         return 'floors at other sizes: %s' % out
-    if len(assumed) != len(rows) or not all(float(row[4]) > 0 for row in assumed) or 'no floor' in outputs[2][1]:
+    if len(assumed) != len(rows) or not all(float(row[5]) > 0 for row in assumed) or '(floors)' in outputs[2][1]:
         return 'no floors: %s' % outputs[2][1]
     return None
 
@@ -557,6 +575,91 @@ def header_of_odd_names(folder, args):
     return None
 
 
+def missing_file(folder, args):
+    """One file that is missing is one line, however many tensors lie in it; two are two."""
+    weights = []
+    for k in range(50):
+        tensor = onnx.TensorProto(name='w%d' % k, data_type=onnx.TensorProto.FLOAT, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+        for key, value in (('location', 'lost.bin' if k < 49 else 'other.bin'), ('offset', str(16 * k)), ('length', '16')):
+            tensor.external_data.add(key=key, value=value)
+        weights.append(tensor)
+    nodes = [h.make_node('Add', ['x' if k == 0 else 'y%d' % k, 'w%d' % k], ['y%d' % (k + 1)]) for k in range(50)]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [4])],
+                              [graphs.port('y50', np.float32, [4])], weights)
+    code, _, err = lib.run([args.cytoc, model, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+    lines = err.splitlines()
+    names = [re.search(r'error: .*/(\w+\.bin).*No such file', line) for line in lines]
+    return None if code == 1 and [n and n[1] for n in names] == ['lost.bin', 'other.bin'] else 'exit code %d: %s' % (code, err)
+
+
+HEADER_USER = """#include <stdio.h>
+#include "m.h"
+#include "n.h"
+int main(void) {
+  float image[2 * 64] = {0}, probability[20];
+  m_inputs in = {image};
+  m_outputs out = {probability};
+  m_sizes sizes = {2};
+  m_options options = {1, 0};
+  n_inputs in2 = {image};
+  n_outputs out2 = {probability};
+  n_sizes sizes2 = {2};
+  struct cyrt_context *first = NULL, *second = NULL;
+  int bad = m_create(&first, &options, NULL) || !first || m_create(&first, &options, NULL) != 1 || n_create(&second, NULL, NULL);
+  for (int i = 0; i < 2 && !bad; i++)
+    bad = m_run(&first, &in, &sizes, &out, NULL) || n_run(&second, &in2, &sizes2, &out2, NULL);
+  cyto_context_destroy(first);
+  cyto_context_destroy(second);
+  cyto_context_destroy(NULL);
+  return bad;
+}
+"""
+
+
+def headers(folder, args):
+    """All public headers and a generated one, as C and C++ without extensions, by the compilers that there are; and a program that
+    is linked with two models, as its header says."""
+    for name in 'mn':
+        code, _, err = lib.run([args.cytoc, MODEL, '-o', os.path.join(folder.out, name + '.so')], env=folder.env)
+        if code:
+            return lib.reason(err, code)
+    users = {'c11': ('c', os.environ.get('CC', 'cc').split(), ['clang']), 'c++17': ('c++', ['c++'], ['clang++'])}
+    strict = ['-Wall', '-Wextra', '-pedantic-errors', '-Werror', '-I' + os.path.join(lib.ROOT, 'runtime'), '-I' + folder.out]
+    for standard, (language, *compilers) in users.items():
+        for compiler in compilers:
+            if not shutil.which(compiler[0]):
+                continue
+            for header in ('cyto_abi.h', 'cyto.h', os.path.join(lib.ROOT, 'tools', 'driver', 'cytoc.h'), 'm.h'):
+                user = os.path.join(folder.root, 'user.c')
+                with open(user, 'w', encoding='utf-8') as f:  # twice, and beside cyto.h
+                    f.write('#include "%s"\n#include "cyto.h"\n#include "%s"\nint main(void) { return 0; }\n' % (header, header))
+                code, _, err = lib.run([*compiler, '-x', language, '-std=' + standard, *strict, '-fsyntax-only', user])
+                if code:
+                    return '%s as %s by %s: %s' % (header, standard, compiler[0], lib.reason(err, code))
+    user, program = os.path.join(folder.root, 'user.c'), os.path.join(folder.root, 'user')
+    with open(user, 'w', encoding='utf-8') as f:
+        f.write(HEADER_USER)
+    code, _, err = lib.run([*users['c11'][1], '-std=c11', *strict, user, '-o', program, '-L' + folder.out, '-l:m.so', '-l:n.so',
+                            '-Wl,-rpath,' + folder.out])
+    code, out, err = (code, '', err) if code else lib.run([program], env=folder.env)
+    return 'linked with two models: ' + lib.reason(out + err, code) if code else None
+
+
+def symbols_of_outputs(folder, args):
+    """--info tells the sizes of outputs by the symbols of the inputs, where they are known before running."""
+    nodes = [h.make_node('Concat', ['x', 'x', 'one'], ['long'], axis=1), h.make_node('MatMul', ['long', 'w'], ['y']),
+             h.make_node('NonZero', ['x'], ['found'])]
+    ones = [graphs.constant('one', np.ones((1, 1, 4), np.float32)), graphs.constant('w', np.ones((4, 5), np.float32))]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [1, 'seq', 4])],
+                              [graphs.port('y', np.float32, None), graphs.port('found', np.int64, None)], ones)
+    for level in '-O0', '-O3':
+        code, _, err = lib.run([args.cytoc, model, level, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+        code, out, err = (code, '', err) if code else lib.run([args.cyto_run, os.path.join(folder.out, 'm.so'), '--info'], env=folder.env)
+        if code or "'y' float32 [1,2*seq+1,5]" not in out or "'found' int64 [3,?] of data-dependent size" not in out:
+            return '%s: exit code %d, %s' % (level, code, out + err)
+    return None
+
+
 def no_memory(folder, args):
     """Whichever request for memory fails, a program ends with exit code 1 and a text, or does without; cytoc leaves no files.
     A few hundred places of cytoc's, and all of cyto-run's on a model with strings and sequences."""
@@ -800,7 +903,7 @@ def contenders(folder, args):
     leaves a row that says why. A program that writes its arguments down stands for Python."""
     python, calls, rows = (os.path.join(folder.root, name) for name in ('python', 'calls', 'rows.json'))
     with open(python, 'w', encoding='utf-8') as f:
-        f.write('#!/bin/sh\necho "$*" >>%s\ncase "$*" in *openvino*) echo "no openvino" >&2; exit 1;; esac\n'
+        f.write('#!/bin/sh\necho "$*" >>%s\ncase "$*" in *openvino*) echo "Traceback" >&2; echo "no openvino" >&2; echo >&2; exit 1;; esac\n'
                 'echo 1.5 2.5 3.5 0.5 7 4096\n' % calls)
     os.chmod(python, 0o755)
     bench = [os.path.join(args.build, 'cyto-bench'), MODEL, '--seconds', '0.01', '--dim', 'batch=2']
@@ -821,14 +924,101 @@ def contenders(folder, args):
     return None if code == 2 and "bad value of '--against'" in err else lib.reason(err, code)
 
 
+def open_sizes(folder, args):
+    """Sizes that the model leaves open are given or refused by cyto-run and cyto-bench, and those used are printed; a size behind one
+    model holds for that one only, before all for all."""
+    library, bench = os.path.join(folder.out, 'm.so'), [os.path.join(args.build, 'cyto-bench'), '--seconds', '0.01', '--against', 'none']
+    code, _, err = lib.run([args.cytoc, MODEL, '-o', library], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    run = [args.cyto_run, library, '--random', '1']
+    for command, wanted, text in ((run, 1, r"'image' \[batch,1,8,8\].*'batch' open.*--dim batch=N.*--random-dims"),
+                                  (run + ['--dim', 'bacth=2'], 1, "'bacth=2'.*did you mean 'batch'"),
+                                  (run + ['--shape', 'imgae=2x1x8x8'], 1, "'imgae=.*did you mean 'image'"),
+                                  (run + ['--dim', 'batch=x'], 1, "'batch=x'.*number"),
+                                  (run + ['--random-dims', '0'], 1, "'--random-dims'.*from 1, found '0'"),
+                                  (run + ['--random-dims', '3'], 0, r"input 0 'image' float32 \[3,1,8,8\]"),
+                                  (run + ['--dim', '*=2'], 0, r"'image' float32 \[2,1,8,8\]"),
+                                  (run + ['--dim', 'batch=4'], 0, r"'image' float32 \[4,1,8,8\]"),
+                                  (bench + [MODEL], 1, "not run: input 'image'.*'batch' open"),
+                                  (bench + [MODEL, '--random-dims=2'], 0, 'digits: image 2x1x8x8'),
+                                  (bench + ['--dim', 'batch=5', MODEL, library, '--dim', 'batch=6'], 0,
+                                   '(?s)digits: image 5x1x8x8.*m: image 6x1x8x8'),
+                                  (bench + [MODEL, library, '--dim', 'batch=6'], 1, '(?s)m: image 6x1x8x8.*digits .*not run.*open')):
+        code, out, err = lib.run(command, env=folder.env)
+        if code != wanted or not re.search(text, out + err):
+            return '%s: exit code %d, %s' % (' '.join(command[1:]), code, out + err)
+    return None
+
+
+def statistics(folder, args):
+    """Statistics of cyto-run and cyto-bench, as text and as JSON: the first run is none of those that they are of."""
+    library, path = os.path.join(folder.out, 'm.so'), os.path.join(folder.root, 'r.json')
+    code, _, err = lib.run([args.cytoc, MODEL, '-o', library, '--profile'], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    run = [args.cyto_run, library, '--random', '1', '--dim', 'batch=4', '--repeat', '50', '--profile', '--json']
+    code, out, err = lib.run(run + [path], env=folder.env)
+    number = r'[\d.]+'
+    line = 'first N ms, then 50 runs: min N ms, median N ms, mean N ms, standard deviation N ms, p95 N ms, p99 N ms, N samples/s'
+    if code or not re.search('(?m)^' + line.replace('N', number) + '$', out):
+        return 'exit code %d: %s' % (code, out + err)
+    report = json.loads(read(path))
+    sorted_names = ['min_ms', 'median_ms', 'p95_ms', 'p99_ms', 'max_ms']
+    times = [report[n] for n in sorted_names]
+    if times != sorted(times) or not report['min_ms'] <= report['mean_ms'] <= report['max_ms'] or report['runs'] != 50 or \
+            report['first_ms'] <= 0 or report['inputs'] != [{'name': 'image', 'dtype': 'float32', 'shape': [4, 1, 8, 8]}] or \
+            report['outputs'][0]['shape'] != [4, 10] or abs(report['samples_per_second'] * report['mean_ms'] / 4000 - 1) > 1e-6 or \
+            not report['kernels'] or any(k['runs'] != 50 or k['first_us'] <= 0 for k in report['kernels']):
+        return 'these numbers: %s' % report
+    code, out, err = lib.run(run + ['-'], env=folder.env)
+    if code or json.loads(out)['model'] != report['model']:
+        return 'to stdout: exit code %d: %s' % (code, out + err)
+    code, _, err = lib.run(run + [os.path.join(folder.root, 'no', 'r.json')], env=folder.env)
+    if code != 1 or 'no/r.json' not in err:
+        return 'unwritable: exit code %d: %s' % (code, err)
+    code, out, err = lib.run([os.path.join(args.build, 'cyto-bench'), MODEL, '--dim', 'batch=4', '--seconds', '0.02', '--against',
+                              'eager', '--json', path], env=folder.env)
+    rows = json.loads(read(path))
+    for row in rows:
+        m = row['median']
+        if row['shapes'] != 'image 4x1x8x8' or row['samples'] != 4 or not m['min_ms'] <= m['median_ms'] <= m['p95_ms'] <= m['p99_ms'] or \
+                m['deviation_ms'] < 0 or abs(row['samples_per_second'] * m['mean_ms'] / 4000 - 1) > 1e-6:
+            return 'these numbers: %s' % row
+    return None if len(rows) == 2 and 'p99 ms' in out else 'rows: %s' % rows
+
+
+def sizes_on_disk(folder, args):
+    """cyto-bench counts what lies beside a model, once for each file, and what lies beside a library."""
+    def weight(name, where, offset):
+        tensor = onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[64], data_location=onnx.TensorProto.EXTERNAL)
+        for key, value in (('location', where), ('offset', str(offset)), ('length', '256')):
+            tensor.external_data.add(key=key, value=value)
+        return tensor
+    model, rows = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.root, 'r.json')
+    for name, bytes_ in (('a.bin', 40960), ('b.bin', 10240)):
+        with open(os.path.join(folder.root, name), 'wb') as f:
+            f.write(bytes(bytes_))
+    branch = h.make_graph([h.make_node('Add', ['x', 'v'], ['z'])], 'branch', [], [graphs.port('z', np.float32, [64])], [weight('v', 'b.bin', 0)])
+    nodes = [h.make_node('Add', ['x', 'a'], ['p']), h.make_node('Add', ['p', 'b'], ['q']),
+             h.make_node('If', ['c'], ['r'], then_branch=branch, else_branch=branch), h.make_node('Add', ['q', 'r'], ['y'])]
+    graphs.save_model(model, nodes, [graphs.port('x', np.float32, [64]), graphs.port('c', bool, [])], [graphs.port('y', np.float32, [64])],
+                      [weight('a', 'a.bin', 0), weight('b', 'a.bin', 256)])
+    code, out, err = lib.run([os.path.join(args.build, 'cyto-bench'), model, '--seconds', '0.01', '--against', 'ort', '--json', rows],
+                             env=dict(folder.env, CYTO_PYTHON='false'))
+    sizes = {r['contender']: r['size_kb'] for r in json.loads(read(rows))}
+    want = os.path.getsize(model) / 1024 + 50
+    return None if not code and abs(sizes['ONNX Runtime'] - want) < 0.01 else 'exit code %d, %s, wanted %g: %s' % (code, sizes, want, out + err)
+
+
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
-                 metadata, contenders):
+                 metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

@@ -36,6 +36,9 @@ SUITES = [
     ('golden', 'tests/golden.py', True, False),
     ('order', 'tests/order.py', False, False),
     ('docs', 'tests/docs.py', True, False),
+    ('python', 'tests/python/run.py', False, False),
+    ('cmake', 'tests/cmake.py', False, False),
+    ('torch', 'tests/torch/run.py', False, False),
     ('spelled', 'tests/spelled.py', False, False),
     ('precision', 'tests/precision.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
@@ -56,10 +59,10 @@ SUITES = [
     ('zoo', 'tests/zoo/run.py', True, True),
 ]
 
-FOLDERS = {'unit': ('codegen', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
+FOLDERS = {'unit': ('codegen', 'driver', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
-LONGEST = ['codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
+LONGEST = ['torch', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
            'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
            'codegen/dot_test']
 

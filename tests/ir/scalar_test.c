@@ -131,9 +131,36 @@ static void neutral(void) {
       }
 }
 
+/* Arrays as element by element: every half, and floats between all neighbouring halves, at an odd address. */
+static void arrays_of_halves(void) {
+  static const cy_dtype halves[] = {CY_F16, CY_BF16};
+  static const uint32_t tails[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0xffff};
+  enum { TAILS = CHECK_COUNT(tails), N = 37 * TAILS };
+  static char wide[N * 4 + 1], narrow[N * 2 + 1], back[N * 4 + 1];
+  for (int h = 0; h < 2; h++)
+    for (uint32_t top = 0; top < 0x10000; top += 37) {
+      for (uint32_t i = 0; i < N; i++) {
+        uint32_t bits = (top + i / TAILS) << 16 | tails[i % TAILS];
+        memcpy(wide + 1 + i * 4, &bits, 4);
+      }
+      cy_halves_store(narrow + 1, halves[h], wide + 1, N);
+      cy_halves_load(back + 1, halves[h], narrow + 1, N);
+      for (uint64_t i = 0; i < N; i++) {
+        uint16_t half;
+        uint32_t again;
+        cy_scalar_store(&half, halves[h], 0, cy_scalar_load(wide + 1, CY_F32, i));
+        cy_scalar_store(&again, CY_F32, 0, cy_scalar_load(&half, halves[h], 0));
+        CHECK_REQUIRE(memcmp(&half, narrow + 1 + i * 2, 2) == 0 && memcmp(&again, back + 1 + i * 4, 4) == 0);
+      }
+      CHECK_REQUIRE(cy_halves_hold(halves[h], back + 1, N));
+      CHECK_REQUIRE(!cy_halves_hold(halves[h], wide + 1, N));
+    }
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"conversions", conversions}, {"bits_survive", bits_survive}, {"integers", integers},
-                                     {"floating", floating},       {"neutral", neutral}};
+                                     {"floating", floating},       {"neutral", neutral},
+                                     {"arrays_of_halves", arrays_of_halves}};
   (void)open_graph, (void)close_graph, (void)input, (void)numbers;
   return check_main(argc, argv, tests, CHECK_COUNT(tests));
 }

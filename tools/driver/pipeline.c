@@ -1,16 +1,16 @@
-/* pipeline.c - the compiler's command line: reads a model, runs the passes, lowers, generates code, links.
+/* pipeline.c - the compiler's pipeline: reads a model, runs the passes, lowers, generates code, links.
  *
- * The whole pipeline stands in compile(), in order. Exit code 0, or 1 after diagnostics; nothing is written then.
+ * In: options and a model. Out: files, or diagnostics; nothing is written then. The whole pipeline stands in compile(), in
+ * order. What it prints (--explain, --stats, texts without a file) goes to standard output.
  */
+#define _GNU_SOURCE
+#include "pipeline.h"
+
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
-#include "frontend/frontend.h"
 #include "ir/loop.h"
-#include "options.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
-#include "report.h"
-#include "tools/batch.h"
 #include "tools/cytoc_quantise.h"
 #include "tools/cytoc_whole.h"
 #include "tools/lower_options.h"
@@ -18,18 +18,10 @@
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-typedef struct session {
-  const cytoc_options *o;
-  cy_diag_sink *diag;
-  cytoc_report report;
-  cy_pass_options passes;
-  bool learnt; /* the passes have come to the one that quantises */
-} session;
+typedef cytoc_session session;
 
 /* The whole file, with a 0 behind it; NULL after a diagnostic. */
 static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
@@ -61,10 +53,13 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
 
 static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
-  if (!file_ends_with(o->input, ".txt")) {
-    cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes};
+  cy_import_options import = {
+      o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
+      s->ask_ctx};
+  if (s->model)
+    return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
+  if (!file_ends_with(o->input, ".txt"))
     return cy_import_file(o->input, &import, s->diag);
-  }
   size_t len;
   char *text = read_text(o->input, &len, s->diag);
   cy_graph *g = text ? cy_graph_parse(text, len, o->input, s->diag) : NULL;
@@ -90,6 +85,7 @@ static FILE *open_text(session *s, const char *path) {
   if (!f) {
     cy_location where = {.file = path, .node_index = -1};
     cy_diag_add(s->diag, CY_ERROR, &where, "cannot write the file: %s", strerror(errno));
+    cy_diag_blame(s->diag, CY_CAUSE_FILE);
   }
   return f;
 }
@@ -106,6 +102,7 @@ static int print_text(session *s, FILE *f, const char *path, cy_graph *g, cy_pro
     return 0;
   cy_location where = {.file = path, .node_index = -1};
   cy_diag_add(s->diag, CY_ERROR, &where, "cannot write: %s", strerror(errno));
+  cy_diag_blame(s->diag, CY_CAUSE_FILE);
   return -1;
 }
 
@@ -122,15 +119,31 @@ static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) 
   return status;
 }
 
+/* Where code of this kind goes; free() it. */
+static char *output_path(const session *s, cy_emit_kind kind) {
+  const cytoc_options *o = s->o;
+  bool alone = !o->emit || !strchr(o->emit, ',');
+  char *beside = cy_path_with_ending(o->output ? o->output : o->input, cy_emit_kind_name(kind)), *path = NULL;
+  const char *folder = s->folder && !o->output ? s->folder : "", *slash = *folder ? "/" : "";
+  const char *file = o->output ? (alone ? o->output : beside) : cy_path_base(beside);
+  if (asprintf(&path, "%s%s%s", folder, slash, file) < 0)
+    cy_no_memory();
+  free(beside);
+  return path;
+}
+
+static void codegen_progress(void *ctx, const char *stage, int64_t done, int64_t total) {
+  session *s = ctx;
+  cytoc_report_progress(&s->report, stage, done, total);
+}
+
 static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind kind) {
   const cytoc_options *o = s->o;
-  char *fallback = cy_path_with_ending(o->output ? o->output : o->input, cy_emit_kind_name(kind));
-  bool alone = !o->emit || !strchr(o->emit, ',');
+  free(s->written);
+  s->written = output_path(s, kind);
   cy_codegen_options c = {.machine = machine,
                           .emit = kind,
-                          .output = o->output && alone ? o->output
-                                    : o->output        ? fallback
-                                                       : cy_path_base(fallback),
+                          .output = s->written,
                           .name = o->name,
                           .share_kernels = o->opt_level > 0,
                           .hurry = o->opt_level == 0,
@@ -140,12 +153,13 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .diag = s->diag,
                           .stats = &s->report.code,
                           .profile = o->profile,
-                          .explain = o->explain ? stdout : NULL};
+                          .explain = o->explain ? stdout : NULL,
+                          .progress = codegen_progress,
+                          .progress_ctx = s};
   int status = cy_codegen(p, &c);
   const cy_kernel_compiler *by = &s->report.code.compiled_by;
   if (o->verbose && *by->name)
     fprintf(stderr, "cytoc: kernels are compiled by %s, %s\n", by->name, by->path);
-  free(fallback);
   return status;
 }
 
@@ -160,6 +174,7 @@ static const char *default_kind(session *s, const cy_machine *machine) {
   cy_diag_add(s->diag, CY_ERROR, &where,
               "what to write is not clear from the file's name: expected an ending of .so, .dll, .a, .o, .h, .ll "
               "or .asm, or --emit=KIND");
+  cy_diag_blame(s->diag, CY_CAUSE_OPTION);
   return NULL;
 }
 
@@ -316,20 +331,27 @@ static void ask_quant(session *s, const cy_machine *machine, cy_quant *q) {
   q->table_error = table_error(&how);
 }
 
+typedef struct learning {
+  session *s;
+  const cy_pass_options *passes;
+  bool begun; /* the passes have come to the one that quantises */
+} learning;
+
 static cy_graph *clone_graph(void *g) { return cy_graph_clone(g); }
 
 /* Runs clones of the graph that is about to be quantised on samples, where that is asked for (cy_pass_options.learn). */
 static int learn(void *ctx, cy_graph *g) {
-  session *s = ctx;
-  cy_quant *q = s->passes.quant;
+  learning *l = ctx;
+  session *s = l->s;
+  cy_quant *q = l->passes->quant;
   cytoc_quantise how = calibration(s);
-  s->learnt = true;
+  l->begun = true;
   bool plain = is_estimated(s->o);
-  if (plain ? s->passes.weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
+  if (plain ? l->passes->weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0; /* weights in blocks are most of what there is, and no business of the estimate */
   how.form = clone_graph;
   how.ctx = g;
-  how.passes = s->passes;
+  how.passes = *l->passes;
   cytoc_report_stage(&s->report, "calibrate");
   int status = q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q)
                : plain                    ? cytoc_estimate(&how, q)
@@ -445,7 +467,7 @@ static int check_half_target(session *s, const cy_machine *machine) {
 
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
-  if (quant && s->learnt) {
+  if (quant) {
     cytoc_quantise how = calibration(s);
     cytoc_quantise_check(quant, s->diag);
     cytoc_whole_check(&how, quant);
@@ -460,9 +482,8 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_weights_table(small, stdout);
 }
 
-static cy_pass_options pass_options(session *s, const cy_machine *machine, cy_weight_options *weights,
+static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *machine, cy_weight_options *weights,
                                     cy_quant *quant) {
-  const cytoc_options *o = s->o;
   bool plain = o->attention && !strcmp(o->attention, "plain");
   return (cy_pass_options){.opt_level = o->opt_level,
                            .only = o->passes,
@@ -490,7 +511,6 @@ static cy_pass_options pass_options(session *s, const cy_machine *machine, cy_we
                            .weights = weights,
                            .quant = quant,
                            .learn = learn,
-                           .learn_ctx = s,
                            .verify = o->verify};
 }
 
@@ -525,27 +545,17 @@ static int check_fast(session *s, cy_machine *machine) {
                     cy_machine_text(machine));
 }
 
-static int compile(session *s) {
-  const cytoc_options *o = s->o;
-  cy_quant_mode mode;
-  cy_weight_options weights;
-  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights) || check_half(s))
-    return -1;
-  cy_machine *machine = cy_machine_open(o->target, s->diag);
-  if (!machine)
-    return -1;
-  if (o->tf32 && !cy_machine_allow_tf32(machine)) {
-    cy_diag_add(s->diag, CY_ERROR, NULL, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out",
-                cy_machine_text(machine));
-    cy_machine_close(machine);
-    return -1;
-  }
-  if (prefers_size(o))
+/* Tells the machine what the options say of it. */
+static int set_machine(session *s, cy_machine *machine) {
+  if (s->o->tf32 && !cy_machine_allow_tf32(machine))
+    return bad_option(s, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out", cy_machine_text(machine));
+  if (prefers_size(s->o))
     cy_machine_prefer_size(machine);
-  if (check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine)) {
-    cy_machine_close(machine);
-    return -1;
-  }
+  return check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine) ? -1 : 0;
+}
+
+static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_weight_options weights) {
+  const cytoc_options *o = s->o;
   bool measured = o->int8 || o->half_max_error;
   weights.rows8 = o->int8 && mode == CY_QUANT_DYNAMIC;
   weights.keeps_given = weights.rows8 && weights.bits;
@@ -559,24 +569,45 @@ static int compile(session *s) {
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  s->passes = pass_options(s, machine, &weights, measured ? &quant : NULL);
+  cy_pass_options passes = pass_options(s->o, machine, &weights, measured ? &quant : NULL);
+  learning learnt = {.s = s, .passes = &passes};
+  passes.learn_ctx = &learnt;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = read_model(s);
-  cytoc_report_stage(&s->report, "passes");
-  int status = g ? cy_passes_run(g, &s->passes, &s->report.passes) : -1;
+  if (g)
+    cytoc_report_stage(&s->report, "passes");
+  int status = g ? cy_passes_run(g, &passes, &s->report.passes) : -1;
   if (!status && (o->stop_after || o->passes) && !o->emit)
     status = print_text(s, stdout, "standard output", g, NULL);
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
   if (!status)
-    report_quantised(s, measured ? &quant : NULL, weights.report);
+    report_quantised(s, learnt.begun ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
   if (!status && o->stats_file)
     status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);
   if (g)
     cy_graph_destroy(g);
+  return status;
+}
+
+/* -1, for options that are wrong. */
+static int blame_options(session *s) {
+  cy_diag_blame(s->diag, CY_CAUSE_OPTION);
+  return -1;
+}
+
+static int compile(session *s) {
+  cy_quant_mode mode;
+  cy_weight_options weights;
+  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights) || check_half(s))
+    return blame_options(s);
+  cy_machine *machine = cy_machine_open(s->o->target, s->diag);
+  if (!machine)
+    return blame_options(s);
+  int status = set_machine(s, machine) ? blame_options(s) : compile_for(s, machine, mode, weights);
   cy_machine_close(machine);
   return status;
 }
@@ -594,29 +625,13 @@ static int quantize(session *s) {
   qdq_job job = {.input = o->input,
                  .output = o->output,
                  .skip = o->int8_skip,
-                 .import = {o->dims, o->ndims, o->shapes, o->nshapes},
+                 .import = {o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count},
                  .calibrate = calibration(s),
                  .explain = o->explain};
   return qdq_write(&job);
 }
 
-static int compile_main(int argc, char **argv) {
-  cytoc_options o;
-  if (cytoc_options_parse(argc, argv, &o))
-    return 1;
-  if (o.done)
-    return 0;
-  if (o.batch)
-    return cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
-  session s = {.o = &o, .diag = cy_diag_create()};
-  s.report.verbose = o.verbose;
-  int status = o.quantize ? quantize(&s) : compile(&s);
-  cy_diag_print(s.diag, stderr);
-  cy_diag_destroy(s.diag);
-  return status ? 1 : 0;
-}
-
-int main(int argc, char **argv) {
-  signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write(), here and in the linker */
-  return compile_main(argc, argv);
+int cytoc_session_run(cytoc_session *s) {
+  s->report.verbose = s->o->verbose;
+  return s->o->quantize ? quantize(s) : compile(s);
 }

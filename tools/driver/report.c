@@ -27,6 +27,11 @@ static void end_stage(cytoc_report *r, double now) {
   r->at = 0;
 }
 
+void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int64_t total) {
+  if (r->progress)
+    r->progress(r->progress_ctx, stage, done, total);
+}
+
 void cytoc_report_stage(cytoc_report *r, const char *name) {
   double t = cy_clock_ms();
   end_stage(r, t);
@@ -51,6 +56,7 @@ void cytoc_report_stage(cytoc_report *r, const char *name) {
   r->stage[i].name = name;
   r->start = t;
   r->at = i + 1;
+  cytoc_report_progress(r, name, 0, 0);
 }
 
 static void write_text(const cytoc_report *r) {
@@ -111,5 +117,6 @@ int cytoc_report_write(const cytoc_report *r, const char *model, const char *fil
     return 0;
   cy_location where = {.file = file, .node_index = -1};
   cy_diag_add(diag, CY_ERROR, &where, "cannot write the statistics");
+  cy_diag_blame(diag, CY_CAUSE_FILE);
   return -1;
 }
