@@ -34,7 +34,9 @@ static const option_row rows[] = {
     {"--int8-max-error", OPTION_TEXT, AT(int8_max_error), "P%",
      "layers whose output changes by more (RMS) stay in float", OPTION_ALL},
     {"--int8-min-snr", OPTION_TEXT, AT(int8_min_snr), "DB|off",
-     "layers stay in float until outputs have this signal-to-noise ratio (static: 25, if that is cheap)", OPTION_ALL},
+     "layers stay in float until outputs have this signal-to-noise ratio (static: 25, if that is cheap, 20 in any "
+     "case)",
+     OPTION_ALL},
     {"--int8-prefer", OPTION_TEXT, AT(int8_prefer), "speed|size",
      "speed (default): layers that would be slower stay in float", OPTION_MAIN},
     {"--weights", OPTION_TEXT, AT(weights), "int8|int4[,..]",

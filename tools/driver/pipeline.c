@@ -290,7 +290,7 @@ static cytoc_quantise calibration(session *s) {
                           .samples = o->calibrate,
                           .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = limit ? percent(limit) : 0,
-                          .min_snr = o->int8_min_snr                     ? decibels(o->int8_min_snr)
+                          .min_snr = o->int8_min_snr                    ? decibels(o->int8_min_snr)
                                      : o->calibrate && !is_estimated(o) ? MIN_DECIBELS
                                                                         : 0,
                           .firm_snr = o->int8_min_snr,
@@ -340,20 +340,27 @@ static void ask_quant(session *s, const cy_machine *machine, cy_quant *q) {
   q->table_error = table_error(&how);
 }
 
+typedef struct learning {
+  session *s;
+  const cy_pass_options *passes;
+  bool begun; /* the passes have come to the one that quantises */
+} learning;
+
 static cy_graph *clone_graph(void *g) { return cy_graph_clone(g); }
 
 /* Runs clones of the graph that is about to be quantised on samples, where that is asked for (cy_pass_options.learn). */
 static int learn(void *ctx, cy_graph *g) {
-  session *s = ctx;
-  cy_quant *q = s->passes.quant;
+  learning *l = ctx;
+  session *s = l->s;
+  cy_quant *q = l->passes->quant;
   cytoc_quantise how = calibration(s);
-  s->learnt = true;
+  l->begun = true;
   bool plain = is_estimated(s->o);
-  if (plain ? s->passes.weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
+  if (plain ? l->passes->weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0; /* weights in blocks are most of what there is, and no business of the estimate */
   how.form = clone_graph;
   how.ctx = g;
-  how.passes = s->passes;
+  how.passes = *l->passes;
   cytoc_report_stage(&s->report, "calibrate");
   int status = q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q)
                : plain                    ? cytoc_estimate(&how, q)
@@ -469,7 +476,7 @@ static int check_half_target(session *s, const cy_machine *machine) {
 
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
-  if (quant && s->learnt) {
+  if (quant) {
     cytoc_quantise how = calibration(s);
     cytoc_quantise_check(quant, s->diag);
     cytoc_whole_check(&how, quant);
@@ -484,9 +491,8 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_weights_table(small, stdout);
 }
 
-static cy_pass_options pass_options(session *s, const cy_machine *machine, cy_weight_options *weights,
+static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *machine, cy_weight_options *weights,
                                     cy_quant *quant) {
-  const cytoc_options *o = s->o;
   bool plain = o->attention && !strcmp(o->attention, "plain");
   return (cy_pass_options){.opt_level = o->opt_level,
                            .only = o->passes,
@@ -514,7 +520,6 @@ static cy_pass_options pass_options(session *s, const cy_machine *machine, cy_we
                            .weights = weights,
                            .quant = quant,
                            .learn = learn,
-                           .learn_ctx = s,
                            .verify = o->verify};
 }
 
@@ -573,19 +578,21 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  s->passes = pass_options(s, machine, &weights, measured ? &quant : NULL);
+  cy_pass_options passes = pass_options(s->o, machine, &weights, measured ? &quant : NULL);
+  learning learnt = {.s = s, .passes = &passes};
+  passes.learn_ctx = &learnt;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = read_model(s);
   if (g)
     cytoc_report_stage(&s->report, "passes");
-  int status = g ? cy_passes_run(g, &s->passes, &s->report.passes) : -1;
+  int status = g ? cy_passes_run(g, &passes, &s->report.passes) : -1;
   if (!status && (o->stop_after || o->passes) && !o->emit)
     status = print_text(s, stdout, "standard output", g, NULL);
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
   if (!status)
-    report_quantised(s, measured ? &quant : NULL, weights.report);
+    report_quantised(s, learnt.begun ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
   if (!status && o->stats_file)

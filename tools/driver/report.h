@@ -23,7 +23,8 @@ typedef struct cytoc_report {
   cy_codegen_stats code;
 } cytoc_report;
 
-/* The stage that begins now, or goes on if it was at hand before; NULL: the last one has ended. On a terminal, compiles over a second show their stage. */
+/* The stage that begins now, or goes on if it was at hand before; NULL: the last one has ended. On a terminal, compiles over a
+ * second show their stage. */
 void cytoc_report_stage(cytoc_report *r, const char *name);
 /* Parts of a stage are done. */
 void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int64_t total);
