@@ -28,7 +28,7 @@ static const option options[] = {
     {"--target", TEXT, AT(target), "T",
      "native (default), x86-64-v3, aarch64, windows, a CPU name, a triple; sm_75 .. sm_121 (several by commas), cuda"},
     {"-O", NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything"},
-    {"--dim", DIM, 0, "NAME=N", "fix a symbolic dimension ('*=1': all that are left)"},
+    {"--dim", DIM, 0, "NAME=N", "fix a symbolic dimension ('*=1': all that are left); NAME=?: its axes may differ"},
     {"--shape", SHAPE, 0, "INPUT=1x3x224x224", "fix an input's shape ('?': keep that dimension)"},
     {"--int8", OPTIONAL_TEXT, AT(int8), "static|dynamic", "compute in 8-bit integers; static needs --calibrate"},
     {"--calibrate", TEXT, AT(calibrate), "DIR|FILE.npz",
