@@ -15,6 +15,7 @@ typedef struct cy_import_options {
   uint32_t ndims;
   const char *const *shapes; /* "input=1x3x224x224": a whole input; "?" leaves a dimension as the model declares it */
   uint32_t nshapes;
+  bool unchecked; /* indices are not looked at before they are used: what is out of range counts as the nearest one */
 } cy_import_options;
 
 /* `o` may be NULL. NULL after diagnostics. */

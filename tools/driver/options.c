@@ -49,6 +49,8 @@ static const option options[] = {
     {"--cudnn", TEXT, AT(cudnn), "auto|off|require",
      "CUDA: cuDNN for convolutions where found and faster (default: auto)"},
     {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
+    {"--unchecked", FLAG, AT(unchecked), NULL,
+     "CPU: do not check indices at run time; those out of range read or write another element (never memory outside)"},
     {"--emit", TEXT, AT(emit), "KIND,..",
      "so dll o a h ll asm cu ptx cubin graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},

@@ -30,6 +30,7 @@ typedef struct cytoc_options {
   const char *fast_algorithms; /* "auto", "off"; NULL: auto */
   const char *cudnn; /* "auto", "off", "require"; NULL: auto where the target is CUDA */
   bool quantize;     /* `cytoc quantize`: write ONNX instead of a library */
+  bool unchecked;    /* no check of indices at run time */
   bool verify, explain, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
 } cytoc_options;

@@ -27,6 +27,7 @@ typedef struct session {
   const cytoc_options *o;
   cy_diag_sink *diag;
   cytoc_report report;
+  bool on_device; /* kernels run on a device: reading a number back would cost a wait in every run */
 } session;
 
 /* The whole file, with a 0 behind it; NULL after a diagnostic. */
@@ -60,7 +61,7 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
 static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
   if (!file_ends_with(o->input, ".txt")) {
-    cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes};
+    cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes, .unchecked = o->unchecked || s->on_device};
     return cy_import_file(o->input, &import, s->diag);
   }
   size_t len;
@@ -527,6 +528,7 @@ static int compile(session *s) {
     cy_machine_close(machine);
     return -1;
   }
+  s->on_device = cy_machine_has_device(machine);
   if (prefers_size(o))
     cy_machine_prefer_size(machine);
   if (check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine)) {
