@@ -106,6 +106,17 @@ bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b) {
   return true;
 }
 
+bool cy_onnx_fits_into(cy_importer *im, const char *item, cy_val v, cy_val into) {
+  const cy_type *t = cy_onnx_type(im, v), *y = cy_onnx_type(im, into);
+  for (int i = 1; i <= t->rank && i <= y->rank; i++) {
+    cy_dim most = cy_dim_max(im->g, y->dim[y->rank - i], cy_dim_const(im->g, 1));
+    if (!cy_onnx_at_most(im, item, t->dim[t->rank - i], most))
+      return false;
+  }
+  return t->rank <= y->rank || cy_build_error(im->g, item, "expected one that broadcasts to %s, found %s",
+                                              cy_type_text(im->g, y), cy_type_text(im->g, t));
+}
+
 bool cy_onnx_check_source(cy_importer *im, cy_dim size, cy_val made) {
   const cy_type *t = cy_onnx_type(im, made);
   cy_dim any = cy_dim_const(im->g, 1);

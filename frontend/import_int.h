@@ -205,6 +205,8 @@ bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int6
 bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b); /* both are known, and differ */
 /* Or else an error, at run time at the latest. */
 bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b);
+/* Broadcasting that goes one way: v does not make `into` larger. */
+bool cy_onnx_fits_into(cy_importer *im, const char *item, cy_val v, cy_val into);
 /* Where elements of `made` are computed from an axis of that size, it is not 0. */
 bool cy_onnx_check_source(cy_importer *im, cy_dim size, cy_val made);
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis); /* [prod(before axis), prod(from axis)] */

@@ -204,17 +204,6 @@ static cy_val transposed_if(cy_importer *im, cy_val x, bool wanted) {
 
 static cy_val scaled(cy_importer *im, cy_val x, double by) { return by == 1 || !x ? x : MUL(x, LIKE(x, by)); }
 
-/* Broadcasting that goes one way: the result is as large as y. */
-static bool fits_into(cy_importer *im, const cy_type *c, const cy_type *y) {
-  for (int i = 0; i < c->rank && i < y->rank; i++) {
-    cy_dim at = y->dim[y->rank - 1 - i], one = cy_dim_const(im->g, 1);
-    if (!cy_onnx_at_most(im, "input 'C'", c->dim[c->rank - 1 - i], cy_dim_max(im->g, at, one)))
-      return false;
-  }
-  return c->rank <= y->rank || cy_build_error(im->g, "input 'C'", "expected one that broadcasts to %s, found %s",
-                                              cy_type_text(im->g, y), cy_type_text(im->g, c));
-}
-
 IMPORT(gemm) {
   cy_val a = X, b = n->in[1], c = n->in[2];
   if (n->version < 7 && cy_onnx_type(im, a)->rank > 2)
@@ -226,7 +215,7 @@ IMPORT(gemm) {
   b = transposed_if(im, b, cy_onnx_int(im, n, "transB", 0) != 0);
   cy_val y = scaled(im, cy_build_matmul(im->g, a, b, cy_onnx_type(im, X)->dtype), cy_onnx_float(im, n, "alpha", 1));
   double beta = cy_onnx_float(im, n, "beta", 1);
-  if (y && c && !fits_into(im, cy_onnx_type(im, c), cy_onnx_type(im, y)))
+  if (y && c && !cy_onnx_fits_into(im, "input 'C'", c, y))
     return false;
   return SET(c && beta != 0 ? ADD(y, scaled(im, c, beta)) : y);
 }

@@ -222,6 +222,8 @@ IMPORT(expand) {
     return false;
   cy_type t = *cy_onnx_type(im, X), shape = cy_type_make(t.dtype, (int)rank, want);
   cy_dim d[CY_MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++)
+    cy_graph_require(im->g, want[i], num(im, 0), CY_REQUIRE_SIZE);
   int out = cy_build_broadcast(im->g, &t, &shape, d);
   return out >= 0 && SET(cy_build_expand(im->g, X, d, out));
 }

@@ -6,8 +6,7 @@
  *
  * Both files: i32 count; for each tensor i32 dtype (0: absent), i32 rank, i64 dims[rank], then its bytes.
  *
- * Arguments: the time limit of a case in seconds; "device": tensors are bound as memory of the device, which that of a
- * mock driver is.
+ * Argument: the time limit of a case in seconds.
  *
  * Every case runs in a forked child, twice. First inputs, outputs and the context's memory end where a PROT_NONE page
  * begins (memory of the context is aligned, so that it ends up to 63 bytes before); then they begin where one ends. Both
@@ -31,7 +30,6 @@
 enum { MAX_PORTS = 64, PAGE = 4096, DONE = 0, REFUSED = 1, FAULT = 2 };
 
 static unsigned time_limit_s = 20;
-static bool on_device;
 
 typedef struct test_case {
   char *name, *library, *inputs, *outputs;
@@ -171,8 +169,7 @@ static void outputs_bind(cyto_context *context, int n, bool in_front) {
 static int run_once(cyto_model *model, const tensor *in, int n_in, bool in_front, tensor *out) {
   cyto_error error = {0};
   cyto_context *context = NULL;
-  cyto_options options = {
-      .threads = 1, .allocator = {context_alloc, context_free, &in_front}, .device_memory = on_device};
+  cyto_options options = {.threads = 1, .allocator = {context_alloc, context_free, &in_front}};
   int n = cyto_model_output_count(model);
   RUN(cyto_context_create(model, &options, &context, &error));
   inputs_bind(context, in, n_in, in_front);
@@ -261,7 +258,6 @@ int main(int argc, char **argv) {
   size_t room = 0;
   if (argc > 1)
     time_limit_s = (unsigned)atoi(argv[1]);
-  on_device = argc > 2 && !strcmp(argv[2], "device");
   for (ssize_t len; (len = getline(&line, &room, stdin)) > 0;) {
     line[strcspn(line, "\n")] = 0;
     char *fields[4] = {0}, *rest = line;
