@@ -25,6 +25,7 @@ typedef struct cytoc_options {
   bool tf32, strict;
   const char *fast_algorithms; /* "auto", "off"; NULL: auto */
   const char *cudnn;           /* "auto", "off", "require"; NULL: auto where the target is CUDA */
+  bool unchecked;              /* no check of indices at run time */
   bool quantize;               /* `cytoc quantize`: write ONNX instead of a library */
   bool verify, explain, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
