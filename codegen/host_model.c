@@ -171,6 +171,14 @@ static LLVMValueRef port_texts(cy_host *h, const cy_type *type) {
   return any ? table(h, h->cg->ptr, v, type->rank) : null_ptr(h);
 }
 
+/* The input that output i continues, and along which axis; NULL: none. */
+static const cy_memory_growth *growth_of(const cy_host *h, uint32_t i) {
+  for (uint32_t k = 0; k < h->p->ngrowths; k++)
+    if (h->p->growths[k].output == i)
+      return &h->p->growths[k];
+  return NULL;
+}
+
 static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t n, bool input) {
   LLVMValueRef *rows = calloc(n + 1, sizeof *rows);
   if (!rows)
@@ -178,15 +186,18 @@ static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t 
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(h->g, ports[i].value);
     int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
-    LLVMValueRef row[8] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)),
-                           cy_host_i32(h, v->type.dtype),
-                           cy_host_i32(h, v->type.rank),
-                           port_dims(h, &v->type, input),
-                           cy_host_i32(h, flags),
-                           v->type.content ? content_type(h, v->type.content) : null_ptr(h),
-                           cy_i64(h->cg, input ? 0 : shared_input(h, i) + 1),
-                           input ? null_ptr(h) : port_texts(h, &v->type)};
-    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 8, 0);
+    const cy_memory_growth *growth = input ? NULL : growth_of(h, i);
+    LLVMValueRef row[] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)),
+                          cy_host_i32(h, v->type.dtype),
+                          cy_host_i32(h, v->type.rank),
+                          port_dims(h, &v->type, input),
+                          cy_host_i32(h, flags),
+                          v->type.content ? content_type(h, v->type.content) : null_ptr(h),
+                          cy_i64(h->cg, input ? 0 : shared_input(h, i) + 1),
+                          input ? null_ptr(h) : port_texts(h, &v->type),
+                          cy_host_i32(h, growth ? (int64_t)growth->input + 1 : 0),
+                          cy_host_i32(h, growth ? growth->axis : 0)};
+    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, sizeof row / sizeof *row, 0);
   }
   LLVMValueRef t = n ? table(h, LLVMTypeOf(rows[0]), rows, n) : null_ptr(h);
   free(rows);

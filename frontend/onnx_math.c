@@ -96,8 +96,8 @@ IMPORT(prelu) {
   cy_val slope = n->in[1];
   const cy_type *t = cy_onnx_type(im, slope);
   if (n->version < 7 && t->rank == 1 && !cy_dim_is(im->g, t->dim[0], 1)) /* one slope per channel */
-    slope = cy_onnx_channel(im, slope, cy_onnx_type(im, X)->rank, 1);
-  return SET(SELECT(BINARY(lt, X, LIKE(X, 0)), MUL(X, slope), X));
+    slope = cy_onnx_per_channel(im, slope, "input 'slope'", X, 1);
+  return cy_onnx_broadcasts_to(im, slope, "input 'slope'", X) && SET(SELECT(BINARY(lt, X, LIKE(X, 0)), MUL(X, slope), X));
 }
 
 IMPORT(thresholded_relu) { return SET(SELECT(BINARY(gt, X, FLOAT("alpha", 1)), X, LIKE(X, 0))); }
@@ -231,6 +231,8 @@ IMPORT(gemm) {
   b = transposed_if(im, b, cy_onnx_int(im, n, "transB", 0) != 0);
   cy_val y = scaled(im, cy_build_matmul(im->g, a, b, cy_onnx_type(im, X)->dtype), cy_onnx_float(im, n, "alpha", 1));
   double beta = cy_onnx_float(im, n, "beta", 1);
+  if (y && c && !cy_onnx_fits_into(im, "input 'C'", c, y))
+    return false;
   return SET(c && beta != 0 ? ADD(y, scaled(im, c, beta)) : y);
 }
 

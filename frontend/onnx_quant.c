@@ -299,7 +299,7 @@ IMPORT(qlinear_conv) {
   int rank = cy_onnx_type(im, X)->rank;
   cy_val acc = integer_conv(im, n, X, n->in[3], n->in[2], n->in[5]);
   if (n->in[8])
-    acc = ADD(acc, cy_onnx_channel(im, n->in[8], rank, 1));
+    acc = ADD(acc, cy_onnx_per_channel(im, n->in[8], "input 'B'", acc, 1));
   cy_val ratio = DIV(MUL(per_tensor(im, n->in[1]), per_tensor(im, n->in[4])), per_tensor(im, n->in[6]));
   return SET(requantize(im, acc, cy_onnx_channel(im, ratio, rank, 1), n->in[7]));
 }

@@ -44,6 +44,10 @@ static void context_release(cyto_context *context, void *ptr, uint64_t bytes) {
   memory_give(&context->allocator, ptr, bytes);
 }
 
+void *cyrt_memory_get(cyto_context *context, uint64_t bytes) { return context_alloc(context, bytes); }
+
+void cyrt_memory_give(cyto_context *context, void *ptr, uint64_t bytes) { context_release(context, ptr, bytes); }
+
 int cyrt_memory_grow(cyto_context *context, void **ptr, uint64_t *capacity, uint64_t bytes) {
   if (*ptr && *capacity >= bytes)
     return 1;
@@ -280,8 +284,10 @@ void cyrt_context_free(cyto_context *context) {
   if (context->device)
     code->device->close(context->device);
   cyrt_values_destroy(context->head.values);
-  for (uint32_t i = 0; i < code->n_outputs; i++)
+  for (uint32_t i = 0; i < code->n_outputs; i++) {
     memory_give(&allocator, context->outputs[i].own, context->outputs[i].own_bytes);
+    memory_give(&allocator, context->outputs[i].kept, context->outputs[i].kept_bytes);
+  }
   for (uint32_t i = 0; i < code->n_dynamic; i++)
     memory_give(&allocator, context->frame.dynamic[i].ptr, context->frame.dynamic[i].capacity);
   memory_give(&allocator, context->frame.arena, context->arena_capacity);

@@ -25,6 +25,10 @@
  *   written, and nothing is copied. cyto_port.shared_input tells which outputs these are. Both begin at the same address,
  *   and are of one size; any other overlap is refused (CYTO_INVALID_ARGUMENT). After a run that fails the input may have
  *   been written to.
+ * Growing caches.  An output that is an input with new rows behind it (present = Concat(past, new)), as most exporters write
+ *   keys and values, may be kept by the context: cyto_context_keep(). Both then lie in one piece of memory with room for
+ *   more rows, a run writes the new ones only, and its outputs are the next run's inputs without being bound.
+ *   cyto_port.grown_input tells which outputs these are; docs/caches.md has an example.
  * Strings.  UTF-8, zero-terminated, never NULL unless stated.
  * NULL.  Only what is said to may be NULL. Else the answer is CYTO_INVALID_ARGUMENT or, of functions that return no status,
  *   an empty one: "", 0, or -1. Handles are not told from other pointers: give each back once, and use it no more. Handles
@@ -163,6 +167,8 @@ typedef struct cyto_port {
   int32_t is_optional; /* input: has a default, may stay unbound */
   int32_t is_dynamic;  /* output: its shape depends on data and is known only after running */
   int32_t shared_input; /* output: the input whose memory it may be bound to, see Caches; -1: none, and of inputs */
+  int32_t grown_input;  /* output: the input that it is with more behind it, see Growing caches; -1: none, and of inputs */
+  int32_t grown_axis;   /* .. along this axis; else -1 */
 } cyto_port;
 
 CYTO_API int32_t cyto_model_input_count(const cyto_model *model);
@@ -233,6 +239,17 @@ CYTO_API cyto_status cyto_bind_value(cyto_context *context, int32_t index, const
  * `data` NULL: the context owns the memory (the default). */
 CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, uint64_t capacity,
                                       cyto_error *error);
+
+/* From now on the context keeps all outputs whose port has a grown_input, in memory of its own with room for `room` elements
+ * along grown_axis, and for more when that is full: twice as many, what is there being copied. The first run starts with
+ * what is bound to these inputs (with no rows, dims of 0 and data NULL) and copies it. Every run then continues what the
+ * one before left, until other data is bound to the input. A run that fails leaves it as it was. cyto_output() makes a
+ * dense copy of a kept output when it is asked for one. room 0: no longer; the inputs must be bound again.
+ * CYTO_INVALID_ARGUMENT: the model has no such output, or one is bound. */
+CYTO_API cyto_status cyto_context_keep(cyto_context *context, int64_t room, cyto_error *error);
+/* The next run continues the first `rows` of what is kept: 0 starts another text, a few less take tokens back.
+ * CYTO_INVALID_ARGUMENT: nothing is kept, or there are fewer. */
+CYTO_API cyto_status cyto_context_rewind(cyto_context *context, int64_t rows, cyto_error *error);
 
 /* Checks the bound shapes against each other, computes those of the outputs and gets all memory, so that cyto_run()
  * only computes. Optional: cyto_run() does it when input shapes changed. Afterwards cyto_output() tells the shapes. */

@@ -34,7 +34,7 @@ extern "C" {
 #define CYRT_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
-#define CYTO_ABI_VERSION 7u
+#define CYTO_ABI_VERSION 8u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
 /* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */
@@ -101,6 +101,8 @@ typedef struct cyrt_frame {
   struct cyrt_pool *pool;
   struct cyto_error *error;   /* may be NULL */
   struct cyrt_context *context;
+  /* 0, or how many elements outputs that continue inputs have room for along their axes: they lie where these inputs do */
+  int64_t room;
 } cyrt_frame;
 
 /* One graph input or output. */
@@ -114,6 +116,8 @@ typedef struct cyrt_port {
   int64_t shares;        /* output: the number, from 1, of the input in whose memory it may be made; 0: there is none */
   const char *const *dim_texts; /* output: [rank]; what sizes that are not fixed are of symbols: "2*seq+1"; "" where that
                                    cannot be told before running. NULL: no text */
+  int32_t continues;     /* output: the number, from 1, of the input that it is with more behind it; 0: there is none */
+  int32_t axis;          /* .. along this axis */
 } cyrt_port;
 enum {
   CYRT_PORT_DYNAMIC = 1, /* output whose shape depends on data: known only after run() */

@@ -203,6 +203,8 @@ void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_in
   out_port->is_optional = is_input && (port->flags & CYRT_PORT_OPTIONAL);
   out_port->is_dynamic = !is_input && (port->flags & CYRT_PORT_DYNAMIC);
   out_port->shared_input = is_input ? -1 : (int32_t)port->shares - 1;
+  out_port->grown_input = is_input ? -1 : port->continues - 1;
+  out_port->grown_axis = out_port->grown_input < 0 ? -1 : port->axis;
   for (int32_t i = 0; i < port->rank; i++) {
     int64_t dim = port->dims[i], symbol = -1 - dim;
     int named = is_input && dim < 0 && symbol < (int64_t)code->n_syms && code->sym_names;

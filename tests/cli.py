@@ -4,6 +4,7 @@ Out: the closing line. Rows say: arguments, the exit code, expressions that its 
 then lie in the folder of outputs (no others may), and a further check of the folder, where there is one.
 """
 import filecmp
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import signal
 import stat
 import subprocess
 import time
+import zipfile
 
 import numpy as np
 import onnx
@@ -20,6 +22,7 @@ from onnx import helper as h
 
 import graphs
 import lib
+import network
 
 MODEL = os.path.join(lib.ROOT, 'examples', 'digits', 'digits.onnx')
 
@@ -139,6 +142,16 @@ ROWS = [
     ('dim', [MODEL, '--dim', 'batch=4', '--emit=graph'], 0, [r'f32\[4,'], [], None),
     ('dim unknown', [MODEL, '--dim', 'nosuch=4', '--emit=graph'], 1, ['nosuch', 'batch'], [], None),
     ('dim no number', [MODEL, '--dim', 'batch=four', '--emit=graph'], 1, ['four'], [], None),
+    ('dim nearly', [MODEL, '--dim', 'bacth=4', '--emit=graph'], 1, ["found 'bacth'; did you mean 'batch'"], [], None),
+    ('shape nearly', [MODEL, '--shape', 'imgae=4x1x8x8', '--emit=graph'], 1, ["did you mean 'image'"], [], None),
+    ('option nearly', [MODEL, '--in8=static'], 1, ["unknown option '--in8=static'; did you mean '--int8'"], [], None),
+    ('option of old', [MODEL, '--xyzzyx'], 1, [r"(?s)\A(?!.*did you mean).*unknown option '--xyzzyx'"], [], None),
+    ('value nearly', [MODEL, '--attention=fusd'], 1, ["expects fused or plain, found 'fusd'; did you mean 'fused'"], [], None),
+    ('option of another command', ['quantize', MODEL, '--fp16'], 1, ["'--fp16' is not one of 'cytoc quantize'"], [], None),
+    ('help in short', ['-h'], 0, ['usage: cytoc MODEL', 'cytoc quantize MODEL', '--int8-skip'], [], None),
+    ('help of quantize', ['quantize', '-h'], 0, [r'(?s)\Ausage: cytoc quantize(?!.*--fp16).*--calibrate'], [], None),
+    ('no more options', ['--', '-x.onnx'], 1, [r'-x\.onnx.*No such file'], [], None),
+    ('value of a flag', [MODEL, '--fp16=1'], 1, ["'--fp16=1' takes no value"], [], None),
     ('shape wrong rank', [MODEL, '--shape', 'image=1x8', '--emit=graph'], 1, ['image', '1x8|rank|dimension'], [], None),
     ('target v3', [MODEL, '--target=x86-64-v3', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%ymm')),
     ('target v4', [MODEL, '--target=x86-64-v4', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%zmm')),
@@ -623,6 +636,49 @@ def header_of_odd_names(folder, args):
     return None
 
 
+def zipped(*names):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, 'w') as z:
+        for name in names:
+            z.writestr(name, b'x' * 100)
+    return data.getvalue()
+
+
+GRAPH_DEF = b'\n' + bytes([34]) + b'\n\1x\x12\x0bPlaceholder*\x0f\n\5dtype\x12\2\x30\1' + b'z' * 3
+HEADER = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+FOREIGN = [('torch', zipped('m/data.pkl', 'm/data/0'), 'PyTorch.*torch.onnx.export'),
+           ('torch of old', b'\x80\2\x8a\n\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.rest', 'PyTorch.*torch.onnx.export'),
+           ('torchscript', zipped('m/data.pkl', 'm/code/__torch__.py', 'm/constants.pkl'), 'TorchScript.*torch.onnx.export'),
+           ('torch.export', zipped('m/archive_format', 'm/data/weights/a'), 'torch.export.*torch.onnx.export.torch.export.load'),
+           ('keras', zipped('metadata.json', 'config.json', 'model.weights.h5'), "Keras.*format='onnx'"),
+           ('h5', b'\x89HDF\r\n\x1a\n' + bytes(100), "HDF5.*Keras.*format='onnx'"), ('tflite', b'\x1c\0\0\0TFL3' + bytes(60), 'Lite.*--tflite'),
+           ('graph of TensorFlow', GRAPH_DEF, 'TensorFlow graph.*--graphdef'),
+           ('SavedModel', b'\x08\1\x12' + bytes([len(GRAPH_DEF)]) + GRAPH_DEF, 'SavedModel.*--saved-model'),
+           ('safetensors', len(HEADER).to_bytes(8, 'little') + HEADER + bytes(4), 'safetensors.*no graph.*export'),
+           ('gguf', b'GGUF\3\0\0\0' + bytes(50), 'GGUF.*no graph.*export'), ('ort', b'\x1c\0\0\0ORTM' + bytes(60), "ONNX Runtime's own"),
+           ('npz', zipped('x.npy'), 'NumPy'), ('pickle', b'\x80\4\x95' + bytes(50), 'pickle.*skl2onnx'),
+           ('library', b'\x7fELF' + bytes(60), 'cyto-run'), ('lfs', b'version https://git-lfs\noid sha256:00\n', 'git lfs pull'),
+           ('page', b'\n <!DOCTYPE html><html></html>', 'HTML.*download'), ('openvino', b'<?xml version="1.0"?>\n<net name="m">', 'OpenVINO')]
+
+
+def foreign_files(folder, args):
+    """Files of other frameworks are known by what is in them, whatever they are called, and the way to ONNX is named."""
+    path = os.path.join(folder.root, 'm.onnx')
+    for name, data, expression in FOREIGN:
+        with open(path, 'wb') as f:
+            f.write(data)
+        code, _, err = lib.run([args.cytoc, path, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+        if code != 1 or len(err.splitlines()) != 1 or not re.search(r'm\.onnx: error: not an ONNX model: .*' + expression, err):
+            return '%s: exit code %d: %s' % (name, code, err)
+    os.makedirs(os.path.join(folder.root, 'saved'))
+    shutil.copy(path, os.path.join(folder.root, 'saved', 'saved_model.pb'))
+    code, _, err = lib.run([args.cytoc, os.path.join(folder.root, 'saved')], env=folder.env)
+    if code != 1 or not re.search('SavedModel.*--saved-model', err):
+        return 'a folder: exit code %d: %s' % (code, err)
+    code, _, err = lib.run([args.cyto_run, MODEL, '--random', '1'], env=folder.env)
+    return None if code == 1 and re.search(r'an ONNX model.*cytoc \S*digits\.onnx -o', err) else 'cyto-run: exit code %d: %s' % (code, err)
+
+
 def missing_file(folder, args):
     """One file that is missing is one line, however many tensors lie in it; two are two."""
     weights = []
@@ -740,6 +796,43 @@ def no_memory(folder, args):
         return lib.reason(err, code)
     run_model = [args.cyto_run, library, *value_arguments(folder, GOOD_VALUES), '--output-dir', folder.out]
     return next(filter(None, (ends(run_model, at, more, False) for at in range(1, 120) for more in ({}, {'CYTO_FAIL_ALL': '1'}))), None)
+
+
+def last_logits(folder, args):
+    """The last position alone is the last row of what all positions give; its dims say so; what does not fit is refused."""
+    random = np.random.default_rng(2)
+    weights = [graphs.constant(n, random.standard_normal(d).astype(np.float32)) for n, d in (('w', (16, 24)), ('b', (24,)), ('v', (24, 40)))]
+    nodes = [h.make_node('MatMul', ['x', 'w'], ['t']), h.make_node('Add', ['t', 'b'], ['u']), h.make_node('Relu', ['u'], ['hidden']),
+             h.make_node('MatMul', ['hidden', 'v'], ['logits']), h.make_node('ReduceSum', ['x'], ['sum'], keepdims=0)]
+    model, library, x = (os.path.join(folder.root, n) for n in ('m.onnx', 'm.so', 'x.npy'))
+    graphs.save_model(model, nodes, [graphs.port('x', np.float32, ['batch', 'seq', 16])],
+                      [graphs.port('logits', np.float32, None), graphs.port('hidden', np.float32, None), graphs.port('sum', np.float32, None)], weights)
+    found = {}
+    for level in '-O0', '-O3':
+        for options in [], ['--last-logits=logits']:
+            code, out, err = lib.run([args.cytoc, model, level, '-o', library, *options], env=folder.env)
+            code, info, err = lib.run([args.cyto_run, library, '--info'], env=folder.env) if not code else (code, out, err)
+            if code or ("'logits' float32 [batch,1,40]" in info) != bool(options):
+                return '%s %s: %s' % (level, options, err + info)
+            for rows in (7, 1, 0):
+                np.save(x, np.random.default_rng(rows).standard_normal((3, rows, 16)).astype(np.float32))
+                code, _, err = lib.run([args.cyto_run, library, '--input', 'x=' + x, '--output-dir', folder.out], env=folder.env)
+                if options and not rows:
+                    if not code or '1 of 0 elements' not in err:
+                        return '%s: no positions: exit code %d, %s' % (level, code, err)
+                elif code:
+                    return lib.reason(err, code)
+                else:
+                    found[level, bool(options), rows] = np.load(os.path.join(folder.out, network.by_index(folder.out)[0]))
+    for (level, only, rows), y in found.items():
+        wanted = found['-O0', False, rows][:, -1:] if only else found['-O0', False, rows]
+        if y.shape != wanted.shape or not np.allclose(y, wanted, 1e-5, 1e-5):
+            return '%s, %d rows%s: other values' % (level, rows, ', the last one' * only)
+    for name, text in (('logit', "did you mean 'logits'"), ('z', "expected one of 'logits', 'hidden', 'sum'"), ('sum', 'rank 2 or more')):
+        code, _, err = lib.run([args.cytoc, model, '-o', library, '--last-logits=' + name], env=folder.env)
+        if code != 1 or text not in err:
+            return '%s: exit code %d, %s' % (name, code, err)
+    return None
 
 
 def sizes_too_large(folder, args):
@@ -1064,7 +1157,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, strings, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, no_memory, sizes_too_large, last_logits, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')

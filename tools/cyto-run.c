@@ -282,6 +282,8 @@ static void print_info(const cyto_model *model) {
     cyto_port shared;
     if (port.shared_input >= 0 && !cyto_model_input(model, port.shared_input, &shared))
       printf(", may share memory with '%s'", shared.name);
+    if (port.grown_input >= 0 && !cyto_model_input(model, port.grown_input, &shared))
+      printf(", continues '%s' along axis %d", shared.name, port.grown_axis);
     putchar('\n');
   }
 }
@@ -426,7 +428,10 @@ static int load_and_run(const run_options *options) {
   cyto_error error;
   int status = 0;
   if (cyto_model_load(options->model, &model, &error))
-    return complain("%s", error.message);
+    return file_ends_with(options->model, ".onnx")
+               ? complain("'%s' is an ONNX model: compile it by cytoc %s -o model.so, and run that", options->model,
+                          options->model)
+               : complain("%s", error.message);
   if (options->info)
     print_info(model);
   else
