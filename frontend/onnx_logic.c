@@ -59,6 +59,11 @@ IMPORT(bitcast) {
   cy_dtype to = cy_onnx_dtype(im, n, "to", CY_NONE, "FIUB");
   if (!to)
     return false;
+  const cy_dtype both[2] = {to, (cy_dtype)t->dtype};
+  for (int i = 0; i < 2; i++)
+    if (both[i] == CY_F6E2M3 || both[i] == CY_F6E3M2) /* six bits, of a byte in memory */
+      return cy_build_error(im->g, "attribute 'to'", "BitCast has no type of 6 bits, found %s to %s",
+                            cy_dtype_of(t->dtype)->name, cy_dtype_of(to)->name);
   if (cy_dtype_of(to)->bits != cy_dtype_of(t->dtype)->bits)
     return cy_build_error(im->g, "attribute 'to'", "expected an element type of %d bits, found %s",
                           cy_dtype_of(t->dtype)->bits, cy_dtype_of(to)->name);

@@ -112,6 +112,30 @@ static cy_val place(cy_importer *im, const cy_type *type, const void *bytes, uin
   return cy_build_const(im->g, type, bytes, size);
 }
 
+/* ---- six-bit elements: a byte each here, four in three bytes in raw data, the first in the lowest bits ---- */
+
+static bool is_six(cy_dtype dtype) { return dtype == CY_F6E2M3 || dtype == CY_F6E3M2; }
+
+static uint64_t raw_bytes(const cy_type *type, uint64_t need) {
+  return is_six((cy_dtype)type->dtype) ? need / 4 * 3 + (need % 4 * 6 + 7) / 8 : need;
+}
+
+static uint8_t six_at(const uint8_t *packed, uint64_t i) {
+  uint64_t bit = i % 4 * 6;
+  const uint8_t *at = packed + i / 4 * 3 + bit / 8;
+  unsigned two = bit % 8 > 2 ? at[0] | (unsigned)at[1] << 8 : at[0]; /* the last two bits lie in the next byte */
+  return (uint8_t)(two >> bit % 8 & 63);
+}
+
+static cy_val place_raw(cy_importer *im, const cy_type *type, const void *bytes, uint64_t need) {
+  if (!is_six((cy_dtype)type->dtype))
+    return place(im, type, bytes, need);
+  uint8_t *out = cy_arena_alloc(cy_graph_arena(im->g), need + 1);
+  for (uint64_t i = 0; i < need; i++)
+    out[i] = six_at(bytes, i);
+  return cy_build_const(im->g, type, out, need);
+}
+
 static cy_val typed_list(cy_importer *im, const cy_type *type, uint64_t need, const source *s, const char *item) {
   uint32_t bits = (uint32_t)cy_dtype_of(type->dtype)->bits;
   if (s->field != field_for(type->dtype))
@@ -193,19 +217,20 @@ cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char 
     return import_strings(im, t, &type, need, item);
   if (t->segment)
     return cy_build_error(im->g, item, "tensors in segments are not supported");
+  uint64_t raw = raw_bytes(&type, need);
   if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
     char why[CY_EXTERNAL_WHY];
-    const void *p = need ? cy_externals_find(im->externals, t, need, why) : "";
-    return p ? place(im, &type, p, need) : *why ? cy_build_error(im->g, item, "%s", why) : 0;
+    const void *p = need ? cy_externals_find(im->externals, t, raw, why) : "";
+    return p ? place_raw(im, &type, p, need) : *why ? cy_build_error(im->g, item, "%s", why) : 0;
   }
   source s = source_of(im, t);
   if (!need)
     return place(im, &type, "", 0);
   if (s.field && s.field != 9)
     return typed_list(im, &type, need, &s, item);
-  if (s.size != need)
-    return wrong_size(im, item, &type, need, &s);
-  return place(im, &type, s.bytes, need);
+  if (s.size != raw)
+    return wrong_size(im, item, &type, raw, &s);
+  return place_raw(im, &type, s.bytes, need);
 }
 
 /* ---- sparse ---- */

@@ -7,7 +7,7 @@
  *   type itself.
  * Conversions. float -> int truncates and saturates (under 8 bits: wraps), NaN gives 0 (ONNX leaves both open). int ->
  *   int wraps. Anything -> bool asks x != 0. Eight-bit floats saturate unless told otherwise, by ONNX's Cast tables.
- *   f4e2m1: NaN becomes -0. f8e8m0 holds powers of two: rounds up, 0 becomes 2^-127, negative numbers NaN.
+ *   f4e2m1, f6e2m3, f6e3m2: these always saturate, NaN becomes -0. f8e8m0 holds powers of two: rounds up, 0 becomes 2^-127, negative numbers NaN.
  * Integers. Everything wraps; x / 0, x mod 0 are 0; shifts by the width or more give 0 (or the sign).
  */
 #include "ir_int.h"
@@ -30,9 +30,19 @@ static const format formats[CY_DTYPE_COUNT] = {
     [CY_F8E5M2] = {2, -14, 57344, 0x7f, 0x7c, false},
     [CY_F8E5M2FNUZ] = {2, -15, 57344, 0x80, 0, true},
     [CY_F4E2M1] = {1, 0, 6, 0, 0, false},
+    [CY_F6E2M3] = {3, 0, 7.5, 0, 0, false},
+    [CY_F6E3M2] = {2, -2, 28, 0, 0, false},
 };
 
 /* ---- narrow floats ----------------------------------------------------------------------------------------------- */
+
+/* Bits of a code: those in memory, but for six of a byte. */
+static int code_bits(cy_dtype dtype) {
+  return dtype == CY_F6E2M3 || dtype == CY_F6E3M2 ? 6 : cy_dtype_of(dtype)->bits;
+}
+
+/* Has the format neither NaN nor infinities? */
+static bool all_finite(const format *f) { return !f->nan && !f->inf; }
 
 static double round_e8m0(double x) {
   int e;
@@ -54,7 +64,7 @@ static double rounded(cy_dtype dtype, double x, bool saturate) {
     return x;
   if (dtype == CY_F8E8M0)
     return round_e8m0(x);
-  if (dtype == CY_F4E2M1 && isnan(x))
+  if (all_finite(f) && isnan(x))
     return -0.0;
   bool eight = cy_dtype_of(dtype)->bits == 8;
   if (isnan(x))
@@ -68,7 +78,7 @@ static double rounded(cy_dtype dtype, double x, bool saturate) {
     r = nearbyint(x / quantum) * quantum;
   }
   if (fabs(r) > f->max) {
-    if ((eight && saturate) || dtype == CY_F4E2M1)
+    if ((eight && saturate) || all_finite(f))
       return copysign(f->max, r);
     return f->inf ? copysign(INFINITY, r) : NAN;
   }
@@ -77,7 +87,7 @@ static double rounded(cy_dtype dtype, double x, bool saturate) {
 
 static uint32_t encode(cy_dtype dtype, double x) { /* x is representable */
   const format *f = &formats[dtype];
-  int width = cy_dtype_of(dtype)->bits;
+  int width = code_bits(dtype);
   if (dtype == CY_F8E8M0)
     return isnan(x) ? 0xff : (uint32_t)(ilogb(x) + 127);
   if (isnan(x))
@@ -97,10 +107,10 @@ static uint32_t encode(cy_dtype dtype, double x) { /* x is representable */
 
 static double decode(cy_dtype dtype, uint32_t bits) {
   const format *f = &formats[dtype];
-  int width = cy_dtype_of(dtype)->bits;
+  int width = code_bits(dtype);
   if (dtype == CY_F8E8M0)
     return bits == 0xff ? NAN : ldexp(1, (int)bits - 127);
-  uint32_t sign = bits >> (width - 1), mag = bits & ((1u << (width - 1)) - 1);
+  uint32_t sign = bits >> (width - 1) & 1, mag = bits & ((1u << (width - 1)) - 1);
   if (f->unsigned_zero && bits == f->nan)
     return NAN;
   if (f->inf && mag >= f->inf)

@@ -42,7 +42,8 @@ typedef enum cyto_dtype {
   CYTO_F32 = 1, CYTO_U8 = 2, CYTO_I8 = 3, CYTO_U16 = 4, CYTO_I16 = 5, CYTO_I32 = 6, CYTO_I64 = 7, CYTO_STRING = 8,
   CYTO_BOOL = 9, CYTO_F16 = 10, CYTO_F64 = 11, CYTO_U32 = 12, CYTO_U64 = 13, CYTO_C64 = 14, CYTO_C128 = 15, CYTO_BF16 = 16,
   CYTO_F8E4M3FN = 17, CYTO_F8E4M3FNUZ = 18, CYTO_F8E5M2 = 19, CYTO_F8E5M2FNUZ = 20, CYTO_U4 = 21, CYTO_I4 = 22,
-  CYTO_F4E2M1 = 23, CYTO_F8E8M0 = 24, CYTO_U2 = 25, CYTO_I2 = 26
+  CYTO_F4E2M1 = 23, CYTO_F8E8M0 = 24, CYTO_U2 = 25, CYTO_I2 = 26,
+  CYTO_F6E2M3 = 27, CYTO_F6E3M2 = 28 /* a byte each, the code in its low bits */
 } cyto_dtype;
 
 /* What a value is. */
@@ -56,7 +57,7 @@ typedef struct cyto_type {
 } cyto_type;
 
 /* In tables of generated code: the dtype of the numbers of objects. */
-#define CYRT_REF 27
+#define CYRT_REF 29
 
 /* One argument of a kernel: a pointer, or a size. */
 typedef union cyrt_slot {

@@ -63,6 +63,8 @@ static inline float cyrt_f8e4m3fnuz_to_f32(uint8_t bits) { return cyrt_minifloat
 static inline float cyrt_f8e5m2_to_f32(uint8_t bits) { return cyrt_minifloat_to_f32(bits, 5, 2, 15, CYRT_IEEE); }
 static inline float cyrt_f8e5m2fnuz_to_f32(uint8_t bits) { return cyrt_minifloat_to_f32(bits, 5, 2, 16, CYRT_FNUZ); }
 static inline float cyrt_f4e2m1_to_f32(uint8_t bits) { return cyrt_minifloat_to_f32(bits & 15, 2, 1, 1, CYRT_FINITE); }
+static inline float cyrt_f6e2m3_to_f32(uint8_t bits) { return cyrt_minifloat_to_f32(bits & 63, 2, 3, 1, CYRT_FINITE); }
+static inline float cyrt_f6e3m2_to_f32(uint8_t bits) { return cyrt_minifloat_to_f32(bits & 63, 3, 2, 3, CYRT_FINITE); }
 static inline float cyrt_f8e8m0_to_f32(uint8_t bits) { return bits == 255 ? NAN : ldexpf(1, (int)bits - 127); }
 
 static inline uint16_t cyrt_f32_to_f16(float value) {
@@ -79,6 +81,23 @@ static inline uint16_t cyrt_f32_to_f16(float value) {
 }
 
 /* Element `i` of packed 2- or 4-bit data, low bits first; sign-extended when `is_signed`. */
+/* Six-bit elements as ONNX's files pack them: four in three bytes, the first in the lowest bits. */
+static inline uint64_t cyrt_six_bytes(uint64_t count) { return count / 4 * 3 + (count % 4 * 6 + 7) / 8; }
+static inline uint8_t cyrt_six_get(const uint8_t *packed, uint64_t i) {
+  uint64_t bit = i % 4 * 6;
+  const uint8_t *at = packed + i / 4 * 3 + bit / 8;
+  unsigned two = bit % 8 > 2 ? at[0] | (unsigned)at[1] << 8 : at[0];
+  return (uint8_t)(two >> bit % 8 & 63);
+}
+static inline void cyrt_six_set(uint8_t *packed, uint64_t i, uint8_t code) { /* into zeros */
+  uint64_t bit = i % 4 * 6;
+  uint8_t *at = packed + i / 4 * 3 + bit / 8;
+  unsigned two = (code & 63u) << bit % 8;
+  at[0] |= (uint8_t)two;
+  if (two > 255)
+    at[1] |= (uint8_t)(two >> 8);
+}
+
 static inline int32_t cyrt_packed_get(const void *data, int64_t i, int bits, int is_signed) {
   int per_byte = 8 / bits;
   uint32_t raw = (uint32_t)((const uint8_t *)data)[i / per_byte] >> (i % per_byte * bits) & ((1u << bits) - 1);

@@ -31,7 +31,9 @@
   X(CYTO_F4E2M1, "float4e2m1", 4, 1)                                                                                   \
   X(CYTO_F8E8M0, "float8e8m0", 8, 1)                                                                                   \
   X(CYTO_U2, "uint2", 2, 1)                                                                                            \
-  X(CYTO_I2, "int2", 2, 1)
+  X(CYTO_I2, "int2", 2, 1)                                                                                             \
+  X(CYTO_F6E2M3, "float6e2m3", 8, 1)                                                                                   \
+  X(CYTO_F6E3M2, "float6e3m2", 8, 1)
 
 typedef struct dtype_row {
   char name[16]; /* no pointer, which would take a relocation in every library */

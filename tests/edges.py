@@ -10,8 +10,10 @@ import platform
 import shutil
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 from onnx import helper as h
+from onnx import numpy_helper
 
 import graphs
 import lib
@@ -849,6 +851,50 @@ def check_refused(args, folder, message, proto, feed, good):
     return None
 
 
+def six_bit_floats(args, folder):
+    """Of both kinds, which ONNX Runtime does not have: cast, quantised, stored in a model and in files, beside the standard's
+    reference. Files of ONNX pack four of them in three bytes."""
+    import ml_dtypes
+    import onnx.reference
+    x = np.append(8 * np.random.RandomState(0).standard_normal(61), [0, -0.0, 100, -100, 0.06, 0.03, 7.25, 27, nan, inf, -inf])
+    x, codes = x.astype(f32), np.arange(13).astype(np.uint8) * 5 % 64
+    for kind, dtype in ((TensorProto.FLOAT6E2M3, ml_dtypes.float6_e2m3fn), (TensorProto.FLOAT6E3M2, ml_dtypes.float6_e3m2fn)):
+        held = np.linspace(-7, 7, 7).astype(dtype)
+        constants = [const('w', held), const('z', np.zeros((), dtype)), const('s', f32(0.7)),
+                     h.make_tensor('listed', kind, [7], np.asarray(held, f32))]
+        nodes = [N('Cast', ['x'], ['c'], to=kind), N('Cast', ['c'], ['y'], to=F), N('QuantizeLinear', ['x', 's', 'z'], ['q']),
+                 N('DequantizeLinear', ['q', 's', 'z'], ['d']), N('Cast', ['w'], ['v'], to=F), N('Cast', ['listed'], ['l'], to=F),
+                 N('Cast', ['i'], ['k'], to=TensorProto.FLOAT16)]
+        types = {'c': kind, 'y': F, 'q': kind, 'd': F, 'v': F, 'l': F, 'k': TensorProto.FLOAT16}
+        proto = h.make_model(h.make_graph(
+            nodes, 'six', [h.make_tensor_value_info('x', F, ['n']), h.make_tensor_value_info('i', kind, ['m'])],
+            [h.make_tensor_value_info(n, t, None) for n, t in types.items()], constants),
+            opset_imports=[h.make_opsetid('', 28)], ir_version=14)
+        path, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+        onnx.save(proto, path)
+        want = onnx.reference.ReferenceEvaluator(proto).run(None, {'x': x, 'i': codes.view(dtype)})
+        for name, value in (('x', x), ('i', codes.view(dtype))):
+            with open(os.path.join(folder, name + '.pb'), 'wb') as f:
+                f.write(numpy_helper.from_array(value, name).SerializeToString())
+        np.save(os.path.join(folder, 'i.npy'), codes)
+        for level in LEVELS:
+            why = network.compile_model(args, path, library, level, ['--verify'])
+            if why:
+                return why
+            for form in ('pb', 'npy'):
+                code, _, err = lib.run([args.cyto_run, library, '--input', 'x=%s/x.pb' % folder, '--input', 'i=%s/i.%s' % (folder, form),
+                                        '--output-dir', folder, '--output-format', form])
+                if code:
+                    return lib.reason(err, code)
+                for k, name in enumerate(types):
+                    file = os.path.join(folder, 'out_%d_%s.%s' % (k, name, form))
+                    got = np.load(file) if form == 'npy' else numpy_helper.to_array(onnx.load_tensor(file))
+                    got = got.view(dtype) if types[name] == kind and form == 'npy' else got
+                    if not np.array_equal(got.astype(f32), want[k].astype(f32), equal_nan=True):
+                        return '%s of %s, %s: %s, expected %s' % (name, dtype.__name__, level, got, want[k])
+    return None
+
+
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
@@ -859,6 +905,7 @@ def main():
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]
+    tests.append(('six-bit floats', lambda: six_bit_floats(args, folder)))
     for name, test in tests:
         if args.wanted(name):
             os.makedirs(folder, exist_ok=True)

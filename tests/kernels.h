@@ -28,7 +28,8 @@ static inline cy_expr f32(cy_kernel *k, double v) { return cy_x_const(k, CY_F32,
 static const cy_dtype cast_types[] = {CY_F32,    CY_F64,      CY_I8,         CY_U8,     CY_I16,        CY_U16,
                                       CY_I32,    CY_U32,      CY_I64,        CY_U64,    CY_BOOL,       CY_F16,
                                       CY_BF16,   CY_F8E4M3FN, CY_F8E4M3FNUZ, CY_F8E5M2, CY_F8E5M2FNUZ, CY_F4E2M1,
-                                      CY_F8E8M0, CY_U4,       CY_I4,         CY_U2,     CY_I2};
+                                      CY_F8E8M0, CY_U4,       CY_I4,         CY_U2,     CY_I2,
+                                      CY_F6E2M3, CY_F6E3M2};
 
 /* Rounding to f32 on the way differs by an ulp. */
 static inline double cast_rtol(cy_dtype from, cy_dtype to) {

@@ -28,7 +28,7 @@ static const descr_row descrs[] = {
     {'c', '8', CYTO_C64},        {'c', 'G', CYTO_C128},   {'u', '2', CYTO_BF16},       {'u', '1', CYTO_F8E4M3FN},
     {'u', '1', CYTO_F8E4M3FNUZ}, {'u', '1', CYTO_F8E5M2}, {'u', '1', CYTO_F8E5M2FNUZ}, {'u', '1', CYTO_F8E8M0},
     {'u', '1', CYTO_U4},         {'i', '1', CYTO_I4},     {'u', '1', CYTO_F4E2M1},     {'u', '1', CYTO_U2},
-    {'i', '1', CYTO_I2},         {'V', '2', CYTO_BF16},
+    {'i', '1', CYTO_I2},         {'V', '2', CYTO_BF16},   {'u', '1', CYTO_F6E2M3},     {'u', '1', CYTO_F6E3M2},
 };
 
 /* ---- reading ---- */

@@ -8,6 +8,8 @@
  */
 #include "value_file.h"
 
+#include "half.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +150,8 @@ static int read_shape(span file, host_tensor *tensor) {
   return 1;
 }
 
+static int is_six(int32_t dtype) { return dtype == CYTO_F6E2M3 || dtype == CYTO_F6E3M2; }
+
 /* Second walk: elements. Returns how many bytes were filled; SIZE_MAX when they do not fit. */
 static size_t read_elements(span file, host_tensor *tensor) {
   uint32_t field, wire;
@@ -156,7 +160,12 @@ static size_t read_elements(span file, host_tensor *tensor) {
   size_t used = 0, unit;
   uint32_t wanted = dtype_field(tensor->dtype, &unit);
   while (file.at < file.end && read_field(&file, &field, &wire, &value, &bytes)) {
-    if (field == F_RAW && wire == WIRE_BYTES) {
+    if (field == F_RAW && wire == WIRE_BYTES && is_six(tensor->dtype)) {
+      if ((uint64_t)(bytes.end - bytes.at) != cyrt_six_bytes(tensor->bytes))
+        return SIZE_MAX;
+      for (; used < tensor->bytes; used++)
+        ((uint8_t *)tensor->data)[used] = cyrt_six_get(bytes.at, used);
+    } else if (field == F_RAW && wire == WIRE_BYTES) {
       if ((size_t)(bytes.end - bytes.at) != tensor->bytes)
         return SIZE_MAX;
       memcpy(tensor->data, bytes.at, tensor->bytes);
@@ -396,6 +405,18 @@ static void put_bytes(FILE *file, uint32_t field, const void *data, size_t bytes
     fwrite(data, 1, bytes, file);
 }
 
+/* 1: no memory */
+static int put_six(FILE *file, const host_tensor *tensor) {
+  size_t bytes = (size_t)cyrt_six_bytes(tensor->bytes);
+  uint8_t *packed = calloc(1, bytes + 1);
+  for (size_t i = 0; packed && i < tensor->bytes; i++)
+    cyrt_six_set(packed, i, ((const uint8_t *)tensor->data)[i]);
+  if (packed)
+    put_bytes(file, F_RAW, (const char *)packed, bytes);
+  free(packed);
+  return !packed;
+}
+
 int tensor_pb_write(const char *path, const char *name, const host_tensor *tensor, char error[TENSOR_ERROR_SIZE]) {
   FILE *file = fopen(path, "wb");
   if (!file) {
@@ -412,9 +433,12 @@ int tensor_pb_write(const char *path, const char *name, const host_tensor *tenso
   const cyto_string *strings = tensor->data;
   for (int64_t i = 0; tensor->dtype == CYTO_STRING && i < host_tensor_count(tensor); i++)
     put_bytes(file, F_STRING, strings[i].text, strings[i].length);
-  if (tensor->dtype != CYTO_STRING)
+  int failed = 0;
+  if (is_six(tensor->dtype))
+    failed = put_six(file, tensor);
+  else if (tensor->dtype != CYTO_STRING)
     put_bytes(file, F_RAW, tensor->data, tensor->bytes);
-  int failed = ferror(file);
+  failed = failed || ferror(file);
   if (fclose(file) || failed) {
     snprintf(error, TENSOR_ERROR_SIZE, "'%s': cannot write: %s", path, strerror(errno));
     remove(path);

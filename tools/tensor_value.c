@@ -77,6 +77,10 @@ double host_tensor_get(const host_tensor *tensor, int64_t i) {
     return cyrt_f8e5m2fnuz_to_f32(((const uint8_t *)data)[i]);
   case CYTO_F8E8M0:
     return cyrt_f8e8m0_to_f32(((const uint8_t *)data)[i]);
+  case CYTO_F6E2M3:
+    return cyrt_f6e2m3_to_f32(((const uint8_t *)data)[i]);
+  case CYTO_F6E3M2:
+    return cyrt_f6e3m2_to_f32(((const uint8_t *)data)[i]);
   case CYTO_F4E2M1:
     return cyrt_f4e2m1_to_f32((uint8_t)cyrt_packed_get(data, i, 4, 0));
   case CYTO_BOOL:
@@ -143,6 +147,10 @@ static void random_element(host_tensor *tensor, int64_t i, uint64_t r) {
   case CYTO_F8E5M2FNUZ:
     ((uint8_t *)data)[i] = (uint8_t)(r & 0xbf); /* below 2 in all four */
     break;
+  case CYTO_F6E2M3:
+  case CYTO_F6E3M2:
+    ((uint8_t *)data)[i] = (uint8_t)(r & 63);
+    break;
   case CYTO_F8E8M0:
     ((uint8_t *)data)[i] = (uint8_t)(120 + r % 8);
     break;
@@ -194,7 +202,8 @@ int host_tensor_adapt(host_tensor *tensor, int32_t dtype, char error[TENSOR_ERRO
     return 0;
   if (bits > 0 && bits < 8 && is_byte)
     return pack(tensor, dtype, error);
-  int is_float8 = (dtype >= CYTO_F8E4M3FN && dtype <= CYTO_F8E5M2FNUZ) || dtype == CYTO_F8E8M0;
+  int is_float8 = (dtype >= CYTO_F8E4M3FN && dtype <= CYTO_F8E5M2FNUZ) || dtype == CYTO_F8E8M0 ||
+                  dtype == CYTO_F6E2M3 || dtype == CYTO_F6E3M2;
   if ((dtype == CYTO_BF16 && tensor->dtype == CYTO_U16) || (is_float8 && tensor->dtype == CYTO_U8))
     tensor->dtype = dtype;
   return 0;

@@ -1,4 +1,4 @@
-/* loops_f8.c - eight- and four-bit floats in LLVM IR.
+/* loops_f8.c - eight-, six- and four-bit floats in LLVM IR.
  *
  * Decoding looks the code up in a table of 256 floats that the compiler fills by cy_scalar_load(); encoding rounds an
  * f32 to nearest even by integer arithmetic; what is too large becomes infinite or NaN (casts that saturate do so
@@ -17,6 +17,7 @@ typedef struct shape {
 static const shape shapes[CY_DTYPE_COUNT] = {
     [CY_F8E4M3FN] = {3, -6},    [CY_F8E4M3FNUZ] = {3, -7}, [CY_F8E5M2] = {2, -14},
     [CY_F8E5M2FNUZ] = {2, -15}, [CY_F4E2M1] = {1, 0},
+    [CY_F6E2M3] = {3, 0},       [CY_F6E3M2] = {2, -2},
 };
 
 static V table(cy_cg *cg, cy_dtype t) {
@@ -90,8 +91,8 @@ V cy_lp_small_float_encode(cy_cg *cg, V x, cy_dtype t, unsigned n) {
   if (t == CY_F8E8M0)
     return LLVMBuildTrunc(b, encode_e8m0(cg, x, u, n), i8, "");
   V code = encode_magnitude(cg, cy_intrinsic(cg, "llvm.fabs", LLVMTypeOf(x), &x, 1), t, n);
-  int width = cy_dtype_of(t)->bits;
-  V sign = LLVMBuildShl(b, LLVMBuildLShr(b, u, splat_i32(cg, 31, n), ""), splat_i32(cg, (uint32_t)width - 1, n), "");
+  uint32_t at = (uint32_t)__builtin_ctz((unsigned)(code_of(t, -1) ^ code_of(t, 1))); /* where the sign is */
+  V sign = LLVMBuildShl(b, LLVMBuildLShr(b, u, splat_i32(cg, 31, n), ""), splat_i32(cg, at, n), "");
   V coded = LLVMBuildOr(b, code, sign, "");
   if (code_of(t, -0.0) == 0)
     coded = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntEQ, code, splat_i32(cg, 0, n), ""), code, coded, "");

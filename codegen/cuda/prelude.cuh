@@ -173,6 +173,16 @@ CY_INLINE u8 cy_enc_f4e2m1(f32 v) {
   u32 r = cy_enc_small(v, 1, 0);
   return (u8)(v != v ? 8 : (r > 7 ? 7 : r) | (cy_bits_f32(v) >> 31 << 3));
 }
+CY_INLINE f32 cy_dec_f6e2m3(u8 v) { return cy_signed(cy_dec_small(v & 31u, 3, 0), v >> 5 & 1u); }
+CY_INLINE u8 cy_enc_f6e2m3(f32 v) {
+  u32 r = cy_enc_small(v, 3, 0);
+  return (u8)(v != v ? 32 : (r > 31 ? 31 : r) | (cy_bits_f32(v) >> 31 << 5));
+}
+CY_INLINE f32 cy_dec_f6e3m2(u8 v) { return cy_signed(cy_dec_small(v & 31u, 2, -2), v >> 5 & 1u); }
+CY_INLINE u8 cy_enc_f6e3m2(f32 v) {
+  u32 r = cy_enc_small(v, 2, -2);
+  return (u8)(v != v ? 32 : (r > 31 ? 31 : r) | (cy_bits_f32(v) >> 31 << 5));
+}
 CY_INLINE f32 cy_dec_f8e8m0(u8 v) {
   return v == 0xff ? cy_f32_bits(0x7fc00000u) : v == 0 ? cy_f32_bits(0x00400000u) : cy_f32_bits((u32)v << 23);
 }

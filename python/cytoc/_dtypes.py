@@ -16,7 +16,7 @@ _ROWS = {
     18: ("float8e4m3fnuz", None, "float8_e4m3fnuz", 8), 19: ("float8e5m2", None, "float8_e5m2", 8),
     20: ("float8e5m2fnuz", None, "float8_e5m2fnuz", 8), 21: ("uint4", None, "uint4", 4), 22: ("int4", None, "int4", 4),
     23: ("float4e2m1", None, "float4_e2m1fn", 4), 24: ("float8e8m0", None, "float8_e8m0fnu", 8), 25: ("uint2", None, "uint2", 2),
-    26: ("int2", None, "int2", 2),
+    26: ("int2", None, "int2", 2), 27: ("float6e2m3", None, "float6_e2m3fn", 8), 28: ("float6e3m2", None, "float6_e3m2fn", 8),
 }
 _ORT_NAMES = {1: "float", 11: "double"}  # where ONNX Runtime's name is another
 _DLPACK = {(0, 8): 3, (0, 16): 5, (0, 32): 6, (0, 64): 7, (1, 8): 2, (1, 16): 4, (1, 32): 12, (1, 64): 13, (2, 16): 10, (2, 32): 1,

@@ -35,7 +35,10 @@ static void conversions(void) {
       {CY_F32, CY_BF16, 1 + 0x1p-8, 1},    {CY_F32, CY_BF16, 3.4e38, INFINITY}, {CY_F32, CY_F8E4M3FN, 1000, 448},
       {CY_F32, CY_F8E4M3FN, INFINITY, 448}, {CY_F32, CY_F8E4M3FN, 0x1p-9, 0x1p-9}, {CY_F32, CY_F8E4M3FN, 17, 16},
       {CY_F32, CY_F8E4M3FNUZ, 1000, 240},  {CY_F32, CY_F8E5M2, 1e6, 57344},    {CY_F32, CY_F8E5M2FNUZ, -1e6, -57344},
-      {CY_F32, CY_F4E2M1, 2.4, 2},         {CY_F32, CY_F4E2M1, 100, 6},        {CY_F32, CY_F8E8M0, 3, 4},
+      {CY_F32, CY_F4E2M1, 2.4, 2},         {CY_F32, CY_F4E2M1, 100, 6},
+      {CY_F32, CY_F6E2M3, 7.3, 7.5},       {CY_F32, CY_F6E2M3, -100, -7.5},    {CY_F32, CY_F6E2M3, 0.19, 0.25},
+      {CY_F32, CY_F6E3M2, 7.25, 7},        {CY_F32, CY_F6E3M2, 1e9, 28},       {CY_F32, CY_F6E3M2, 0.1, 0.125},
+      {CY_F32, CY_F8E8M0, 3, 4},
       /* 4 bits wrap, as the node tests do */
       {CY_F32, CY_I4, 9, -7},              {CY_F32, CY_U4, 20, 4},             {CY_I32, CY_I4, 9, -7},
   };
@@ -55,7 +58,8 @@ static void bits_survive(void) { /* load and store are inverse for every bit pat
     const cy_dtype_info *info = cy_dtype_of((cy_dtype)t);
     if (info->bits > 16 || info->cls == 'S' || info->cls == 'B')
       continue;
-    for (uint32_t bits = 0; bits < 1u << info->bits; bits++) {
+    int used = t == CY_F6E2M3 || t == CY_F6E3M2 ? 6 : info->bits; /* of a byte */
+    for (uint32_t bits = 0; bits < 1u << used; bits++) {
       unsigned char from[4] = {0}, to[4] = {0};
       uint64_t at = info->bits < 8 ? 1 : 0; /* not only the first of a byte */
       uint32_t shifted = bits << (at * (uint64_t)info->bits);

@@ -163,6 +163,8 @@ static double float_at(const tensor *t, int64_t i) {
   case CYTO_F8E5M2: return small_float(b[i], 5, 2, 15, IEEE);
   case CYTO_F8E5M2FNUZ: return small_float(b[i], 5, 2, 16, NAN_MINUS_ZERO);
   case CYTO_F8E8M0: return b[i] == 255 ? NAN : ldexp(1, b[i] - 127);
+  case CYTO_F6E2M3: return small_float(b[i] & 63, 2, 3, 1, NONE);
+  case CYTO_F6E3M2: return small_float(b[i] & 63, 3, 2, 3, NONE);
   case CYTO_F4E2M1: return small_float(b[i / 2] >> (i % 2 * 4) & 15, 2, 1, 1, NONE);
   default: return NAN;
   }
@@ -171,7 +173,8 @@ static double float_at(const tensor *t, int64_t i) {
 static int is_float(int32_t dtype) {
   switch (dtype) {
   case CYTO_F32: case CYTO_F64: case CYTO_C64: case CYTO_C128: case CYTO_F16: case CYTO_BF16: case CYTO_F8E4M3FN:
-  case CYTO_F8E4M3FNUZ: case CYTO_F8E5M2: case CYTO_F8E5M2FNUZ: case CYTO_F8E8M0: case CYTO_F4E2M1: return 1;
+  case CYTO_F8E4M3FNUZ: case CYTO_F8E5M2: case CYTO_F8E5M2FNUZ: case CYTO_F8E8M0: case CYTO_F4E2M1:
+  case CYTO_F6E2M3: case CYTO_F6E3M2: return 1;
   default: return 0;
   }
 }
