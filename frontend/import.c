@@ -321,7 +321,7 @@ static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto 
   const Onnx__NodeProto *node = without_unused(im, used, written);
   cy_onnx_asked asked = {0};
   cy_onnx_node n = {
-      .proto = node, .op = node->op_type ? node->op_type : "", .domain = cy_onnx_domain(node->domain), .scope = scope};
+      .proto = node, .written = written, .op = node->op_type ? node->op_type : "", .domain = cy_onnx_domain(node->domain), .scope = scope};
   n.nin = (uint32_t)node->n_input;
   n.nout = (uint32_t)node->n_output;
   n.in = CY_NEW_ARRAY(im->arena, cy_val, n.nin + CY_ONNX_MIN_IN);

@@ -97,6 +97,7 @@ typedef struct cy_onnx_asked {
 
 typedef struct cy_onnx_node {
   const Onnx__NodeProto *proto;
+  const Onnx__NodeProto *written; /* the same with the names of outputs that nobody uses */
   cy_onnx_asked *asked;
   const char *op, *domain; /* domain "" for ai.onnx */
   int version;             /* opset in effect */

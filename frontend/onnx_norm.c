@@ -24,12 +24,12 @@ static cy_val channels_scale_shift(cy_importer *im, cy_val y, cy_val scale, cy_v
   return scale && shift ? scale_shift(im, y, scale, shift) : 0;
 }
 
-/* An attribute says so since operator set 14; before, that the node has more outputs than one. Exporters write it to
- * standardise weights, too. */
+/* An attribute says so since operator set 14; before, that the node has more outputs than one, even if nobody uses them:
+ * exporters write it to standardise weights, too. */
 static bool batch_norm_trains(cy_importer *im, const cy_onnx_node *n) {
-  bool more = false;
+  bool more = cy_onnx_wants(n, 1);
   for (uint32_t i = 1; i < n->nout; i++)
-    more |= cy_onnx_wants(n, i);
+    more |= n->written->output[i][0] != 0;
   return n->version >= 14 ? cy_onnx_int(im, n, "training_mode", 0) != 0 : more;
 }
 

@@ -76,10 +76,15 @@ def unused_outputs():
     feed = {'x': real(2, 3, 5)}
     image = {'x': (F, ['n', 3, 'l'])}
     plain = [N('BatchNormalization', ['x', 'a', 'b', 'c', 'd'], ['y'])]
-    for opset, count in ((9, 5), (13, 5), (14, 3), (15, 3)):
+    rows = [N('Unsqueeze', [k], ['c' + k], axes=[0, 2]) for k in 'ab']
+    trained = [N('ReduceMean', ['x'], ['mean'], axes=[0, 2]), N('Sub', ['x', 'mean'], ['e']), N('Mul', ['e', 'e'], ['ee']),
+               N('ReduceMean', ['ee'], ['var'], axes=[0, 2]), N('Add', ['var', 'eps'], ['v']), N('Sqrt', ['v'], ['r']),
+               N('Div', ['e', 'r'], ['q']), *rows, N('Mul', ['q', 'ca'], ['p']), N('Add', ['p', 'cb'], ['y'])]
+    for opset, count in ((9, 5), (13, 5), (14, 3), (15, 3)):  # before 14, further outputs say that it trains, used or not
         named = [N('BatchNormalization', ['x', 'a', 'b', 'c', 'd'], ['y', 'm', 'v', 'sm', 'sv'][:count])]
-        case('BatchNormalization %d' % opset, of(named, image, {'y': (F, None)}, four, opset), feed,
-             oracle=of(plain, image, {'y': (F, None)}, four, opset))
+        other = of(trained, image, {'y': (F, None)}, [*four, const('eps', f32(1e-5))], 11) if opset < 14 else \
+            of(plain, image, {'y': (F, None)}, four, opset)
+        case('BatchNormalization %d' % opset, of(named, image, {'y': (F, None)}, four, opset), feed, oracle=other)
     case('Dropout', of([N('Dropout', ['x'], ['y', 'mask'])], image, {'y': (F, None)}), feed)
     case('MaxPool', of([N('MaxPool', ['x'], ['y', 'i'], kernel_shape=[2])], image, {'y': (F, None)}), feed)
     pooled = [N('MaxPool', ['x'], ['y', 'i'], kernel_shape=[2]),
