@@ -4,6 +4,7 @@ Out: the closing line. Rows say: arguments, the exit code, expressions that its 
 then lie in the folder of outputs (no others may), and a further check of the folder, where there is one.
 """
 import filecmp
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import signal
 import stat
 import subprocess
 import time
+import zipfile
 
 import numpy as np
 import onnx
@@ -139,6 +141,16 @@ ROWS = [
     ('dim', [MODEL, '--dim', 'batch=4', '--emit=graph'], 0, [r'f32\[4,'], [], None),
     ('dim unknown', [MODEL, '--dim', 'nosuch=4', '--emit=graph'], 1, ['nosuch', 'batch'], [], None),
     ('dim no number', [MODEL, '--dim', 'batch=four', '--emit=graph'], 1, ['four'], [], None),
+    ('dim nearly', [MODEL, '--dim', 'bacth=4', '--emit=graph'], 1, ["found 'bacth'; did you mean 'batch'"], [], None),
+    ('shape nearly', [MODEL, '--shape', 'imgae=4x1x8x8', '--emit=graph'], 1, ["did you mean 'image'"], [], None),
+    ('option nearly', [MODEL, '--in8=static'], 1, ["unknown option '--in8=static'; did you mean '--int8'"], [], None),
+    ('option of old', [MODEL, '--xyzzyx'], 1, [r"(?s)\A(?!.*did you mean).*unknown option '--xyzzyx'"], [], None),
+    ('value nearly', [MODEL, '--attention=fusd'], 1, ["expects fused or plain, found 'fusd'; did you mean 'fused'"], [], None),
+    ('option of another command', ['quantize', MODEL, '--fp16'], 1, ["'--fp16' is not one of 'cytoc quantize'"], [], None),
+    ('help in short', ['-h'], 0, ['usage: cytoc MODEL', 'cytoc quantize MODEL', '--int8-skip'], [], None),
+    ('help of quantize', ['quantize', '-h'], 0, [r'(?s)\Ausage: cytoc quantize(?!.*--fp16).*--calibrate'], [], None),
+    ('no more options', ['--', '-x.onnx'], 1, [r'-x\.onnx.*No such file'], [], None),
+    ('value of a flag', [MODEL, '--fp16=1'], 1, ["'--fp16=1' takes no value"], [], None),
     ('shape wrong rank', [MODEL, '--shape', 'image=1x8', '--emit=graph'], 1, ['image', '1x8|rank|dimension'], [], None),
     ('target v3', [MODEL, '--target=x86-64-v3', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%ymm')),
     ('target v4', [MODEL, '--target=x86-64-v4', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%zmm')),
@@ -446,6 +458,54 @@ def values(folder, args):
     return None
 
 
+# arrays of strings as NumPy writes them, and what is said of those that cannot be read
+BAD_STRINGS = [(np.array(['a', 'b'], object), 'Python objects .*astype'), (np.array([1.5, 2]), 'expected string, found'),
+               (np.array(['2020-01-01'], 'datetime64[D]'), "element type '<M8")]
+
+
+def strings(folder, args):
+    """Strings in .npy: of both kinds, swapped and in Fortran order, empty, with characters of any length; and back."""
+    string = h.make_tensor_type_proto(onnx.TensorProto.STRING, ['n', 'm'])
+    model, library = os.path.join(folder.root, 's.onnx'), os.path.join(folder.root, 's.so')
+    graphs.save_model(model, [h.make_node('Identity', ['x'], ['y'])], [h.make_value_info('x', string)], [h.make_value_info('y', string)],
+                      opset=18)
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+
+    def execute(array, *more):
+        path = os.path.join(folder.root, 'x.npy')
+        np.save(path, array, allow_pickle=True)
+        return lib.run([args.cyto_run, library, '--input', 'x=' + path, '--output-dir', folder.out, *more], env=folder.env)
+
+    words = np.array([['a', '', 'b c'], ['\u00e9\u20ac', '\U0001f600x', 'longest of all']])
+    plain = np.array([[b'a', b''], [b'b\0c', b'\xc3\xa9']])
+    for array in (words, words.astype(words.dtype.newbyteorder('>')), np.asfortranarray(words), np.array([['', '']]),
+                  np.empty((0, 3), 'U4'), plain, np.array([[b'\xff', b'a']])):
+        want = array if array.dtype.kind == 'U' else np.char.decode(array, 'utf-8') if b'\xff' not in array else array
+        code, _, err = execute(array, '--output-format', 'npy')
+        got = None if code else np.load(os.path.join(folder.out, 'out_0_y.npy'))
+        if code or got.dtype.kind != want.dtype.kind or got.shape != want.shape or (got != want).any():
+            return '%r: %s' % (array, lib.reason(err, code) if code else repr(got))
+    code, _, err = execute(words)
+    if code or json.loads(read(folder.out, 'out_0_y.json'))['data'] != words.ravel().tolist():
+        return 'as JSON: ' + lib.reason(err, code)
+    for array, message in BAD_STRINGS:
+        code, _, err = execute(array)
+        if code != 1 or not re.search(message, err):
+            return '%r: exit code %d: %s' % (array, code, err)
+    whole = os.path.join(folder.root, 'x.npy')
+    np.save(whole, words)
+    with open(whole, 'r+b') as f:
+        f.truncate(os.path.getsize(whole) - 1)
+    code, _, err = lib.run([args.cyto_run, library, '--input', 'x=' + whole], env=folder.env)
+    if code != 1 or 'shorter' not in err:
+        return 'cut off: exit code %d: %s' % (code, err)
+    np.save(whole, np.array([[0xd800, 0x110000]], '<u4').view('<U1'))
+    code, _, err = lib.run([args.cyto_run, library, '--input', 'x=' + whole], env=folder.env)
+    return None if code == 1 and 'Unicode' in err else 'no character: exit code %d: %s' % (code, err)
+
+
 def no_linker(folder, args):
     path = os.path.join(folder.out, 'm.so')
     code, _, err = lib.run([args.cytoc, MODEL, '-o', path], env=dict(folder.env, PATH=folder.tmp))
@@ -573,6 +633,49 @@ def header_of_odd_names(folder, args):
             if code:
                 return '%s: %s' % (' '.join(command), lib.reason(err, code))
     return None
+
+
+def zipped(*names):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, 'w') as z:
+        for name in names:
+            z.writestr(name, b'x' * 100)
+    return data.getvalue()
+
+
+GRAPH_DEF = b'\n' + bytes([34]) + b'\n\1x\x12\x0bPlaceholder*\x0f\n\5dtype\x12\2\x30\1' + b'z' * 3
+HEADER = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+FOREIGN = [('torch', zipped('m/data.pkl', 'm/data/0'), 'PyTorch.*torch.onnx.export'),
+           ('torch of old', b'\x80\2\x8a\n\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.rest', 'PyTorch.*torch.onnx.export'),
+           ('torchscript', zipped('m/data.pkl', 'm/code/__torch__.py', 'm/constants.pkl'), 'TorchScript.*torch.onnx.export'),
+           ('torch.export', zipped('m/archive_format', 'm/data/weights/a'), 'torch.export.*torch.onnx.export.torch.export.load'),
+           ('keras', zipped('metadata.json', 'config.json', 'model.weights.h5'), "Keras.*format='onnx'"),
+           ('h5', b'\x89HDF\r\n\x1a\n' + bytes(100), "HDF5.*Keras.*format='onnx'"), ('tflite', b'\x1c\0\0\0TFL3' + bytes(60), 'Lite.*--tflite'),
+           ('graph of TensorFlow', GRAPH_DEF, 'TensorFlow graph.*--graphdef'),
+           ('SavedModel', b'\x08\1\x12' + bytes([len(GRAPH_DEF)]) + GRAPH_DEF, 'SavedModel.*--saved-model'),
+           ('safetensors', len(HEADER).to_bytes(8, 'little') + HEADER + bytes(4), 'safetensors.*no graph.*export'),
+           ('gguf', b'GGUF\3\0\0\0' + bytes(50), 'GGUF.*no graph.*export'), ('ort', b'\x1c\0\0\0ORTM' + bytes(60), "ONNX Runtime's own"),
+           ('npz', zipped('x.npy'), 'NumPy'), ('pickle', b'\x80\4\x95' + bytes(50), 'pickle.*skl2onnx'),
+           ('library', b'\x7fELF' + bytes(60), 'cyto-run'), ('lfs', b'version https://git-lfs\noid sha256:00\n', 'git lfs pull'),
+           ('page', b'\n <!DOCTYPE html><html></html>', 'HTML.*download'), ('openvino', b'<?xml version="1.0"?>\n<net name="m">', 'OpenVINO')]
+
+
+def foreign_files(folder, args):
+    """Files of other frameworks are known by what is in them, whatever they are called, and the way to ONNX is named."""
+    path = os.path.join(folder.root, 'm.onnx')
+    for name, data, expression in FOREIGN:
+        with open(path, 'wb') as f:
+            f.write(data)
+        code, _, err = lib.run([args.cytoc, path, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+        if code != 1 or len(err.splitlines()) != 1 or not re.search(r'm\.onnx: error: not an ONNX model: .*' + expression, err):
+            return '%s: exit code %d: %s' % (name, code, err)
+    os.makedirs(os.path.join(folder.root, 'saved'))
+    shutil.copy(path, os.path.join(folder.root, 'saved', 'saved_model.pb'))
+    code, _, err = lib.run([args.cytoc, os.path.join(folder.root, 'saved')], env=folder.env)
+    if code != 1 or not re.search('SavedModel.*--saved-model', err):
+        return 'a folder: exit code %d: %s' % (code, err)
+    code, _, err = lib.run([args.cyto_run, MODEL, '--random', '1'], env=folder.env)
+    return None if code == 1 and re.search(r'an ONNX model.*cytoc \S*digits\.onnx -o', err) else 'cyto-run: exit code %d: %s' % (code, err)
 
 
 def missing_file(folder, args):
@@ -1015,8 +1118,8 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, strings, known_values, no_linker, no_temporary_folder, interrupted,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')

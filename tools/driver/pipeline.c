@@ -55,7 +55,7 @@ static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
   cy_import_options import = {
       o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
-      s->ask_ctx};
+      s->ask_ctx, o->strict};
   if (s->model)
     return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
   if (!file_ends_with(o->input, ".txt"))
