@@ -18,7 +18,7 @@
 
 enum { RANDOM_SAMPLES = 4 };
 /* What makes a library in about half a second on two cores, or runs it twice. */
-enum { BRIEF_KERNELS = 160, BRIEF_WEIGHTS = 160 << 20 };
+enum { BRIEF_KERNELS = 160, BRIEF_WEIGHTS = 96 << 20 };
 static const double BRIEF_CYCLES = 4e8;
 
 int recorder_fail(const recorder *r, const char *format, ...) {
