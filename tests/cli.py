@@ -3,16 +3,20 @@
 Out: the closing line. Rows say: arguments, the exit code, expressions that its output must have, the files that must
 then lie in the folder of outputs (no others may), and a further check of the folder, where there is one.
 """
+import fcntl
 import filecmp
 import io
 import json
 import os
+import pty
 import re
 import resource
 import shutil
 import signal
 import stat
+import struct
 import subprocess
+import termios
 import time
 import zipfile
 
@@ -630,6 +634,72 @@ def foreign_files(folder, args):
     return None if code == 1 and re.search(r'an ONNX model.*cytoc \S*digits\.onnx -o', err) else 'cyto-run: exit code %d: %s' % (code, err)
 
 
+def on_terminal(command, env, width=100):
+    """(exit code, what a terminal that is stdout and stderr gets) of a command."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, width, 0, 0))
+        os.execve(command[0], command, env)
+    out = b''
+    while True:
+        try:
+            data = os.read(fd, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        out += data
+    os.close(fd)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), out.decode('utf-8', 'replace')
+
+
+def terminal(folder, args):
+    """Progress and colours are for terminals: kernels done of all and the time left after a second, nothing left in the end; none of it
+    where stderr is none, no colours with NO_COLOR, neither on a dumb terminal."""
+    random, widths, nodes, weights = np.random.default_rng(1), [8 + 8 * (k * 7 % 23) for k in range(30)], [], []
+    for k, (n, m) in enumerate(zip([3] + widths, widths)):
+        weights.append(graphs.constant('w%d' % k, random.standard_normal((m, n, 3, 3)).astype(np.float32) / 8))
+        nodes += [h.make_node('Conv', ['x' if k == 0 else 'r%d' % k, 'w%d' % k], ['c%d' % k], pads=[1, 1, 1, 1]),
+                  h.make_node('Relu', ['c%d' % k], ['r%d' % (k + 1)])]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [1, 3, 17, 19])],
+                              [graphs.port('r30', np.float32, None)], weights)
+    np.savez(os.path.join(folder.root, 's.npz'), x=random.standard_normal((200, 3, 17, 19)).astype(np.float32))
+    env = {k: v for k, v in folder.env.items() if k != 'NO_COLOR'}
+    env['TERM'] = 'xterm'
+    compile_model = [args.cytoc, model, '-o', os.path.join(folder.out, 'm.so'), '-j1']
+    code, out = on_terminal(compile_model, env)
+    kernels = re.findall(r'\r\x1b\[K\x1b\[36mm\.onnx: kernels (\d+) of (\d+), \d+ s(?:, about \d+ s left)?\x1b\[0m\r', out)
+    if code or len({k for k, _ in kernels}) < 2 or len({n for _, n in kernels}) != 1 or 's left' not in out or \
+            not out.endswith('\r\x1b[K') or '\n' in out or sorted(kernels, key=lambda k: int(k[0])) != kernels:
+        return 'no progress: exit code %d, %r' % (code, out[:500])
+    code, out = on_terminal(compile_model, env, width=30)
+    longest = max(len(re.sub(r'\x1b\[\d*[mK]', '', part)) for part in out.split('\r'))
+    if code or not 20 < longest < 30:
+        return 'lines of %d characters in a terminal of 30' % longest
+    code, out = on_terminal(compile_model, dict(env, NO_COLOR='1'))
+    if code or ': kernels ' not in out or re.search(r'\x1b\[\d*m', out):
+        return 'with NO_COLOR: exit code %d, %r' % (code, out[:300])
+    code, out = on_terminal(compile_model, dict(env, TERM='dumb'))
+    if code or out:
+        return 'a dumb terminal: exit code %d, %r' % (code, out[:300])
+    code, out, err = lib.run(compile_model, env=env)
+    if code or out or err:
+        return 'no terminal: exit code %d, %r' % (code, out + err)
+    code, out = on_terminal(compile_model + ['--explain'], env)
+    if code or not re.search(r'\r\x1b\[Ktarget .*\r\n', out):
+        return 'a table on the terminal: exit code %d, %r' % (code, out[-300:])
+    code, out = on_terminal(compile_model + ['--int8=static', '--int8-min-snr=off', '--calibrate=' + os.path.join(folder.root, 's.npz')], env)
+    if code or not re.search(r'm\.onnx: (calibrating|counting|measuring) \d+ of 200, ', out):
+        return 'quantisation: exit code %d, %r' % (code, out[:500])
+    for more, wanted in (({}, r'\A\x1b\[1mcytoc:\x1b\[0m \x1b\[1;31merror:\x1b\[0m unknown option'), ({'NO_COLOR': '1'}, r'\Acytoc: error: unknown option'),
+                         ({'NO_COLOR': ''}, r'\A\x1b\[1mcytoc'), ({'TERM': 'dumb'}, r'\Acytoc: error: ')):
+        code, out = on_terminal([args.cytoc, '--xyzzyx'], dict(env, **more))
+        if code != 1 or not re.search(wanted, out):
+            return 'an error with %s: exit code %d, %r' % (more, code, out)
+    code, out = on_terminal([args.cytoc, os.path.join(folder.root, 'no.onnx')], env)
+    return None if code == 1 and '\x1b[1;31merror:\x1b[0m' in out else 'an error of a file: exit code %d, %r' % (code, out)
+
+
 def missing_file(folder, args):
     """One file that is missing is one line, however many tensors lie in it; two are two."""
     weights = []
@@ -1071,7 +1141,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, terminal, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')

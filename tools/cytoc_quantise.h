@@ -19,6 +19,9 @@ typedef struct cytoc_quantise {
   double min_snr;   /* dB; layers stay in float until outputs have it; <= 0: outputs are not compared with float */
   bool firm_snr;    /* .. whatever time that costs */
   int opt_level, jobs;
+  /* Told as it goes: sample `done` of `total`; NULL: nobody. */
+  void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
+  void *progress_ctx;
   bool in_form;         /* read gives the model as q->mode asks for it; else the pass `quantise` does that */
   cy_pass_options half; /* what the target does with halves; opt_level, disable and quant are set here */
 } cytoc_quantise;

@@ -279,7 +279,9 @@ static cytoc_quantise calibration(session *s) {
                                                      : 0,
                           .firm_snr = o->int8_min_snr,
                           .opt_level = o->opt_level,
-                          .jobs = o->jobs};
+                          .jobs = o->jobs,
+                          .progress = codegen_progress,
+                          .progress_ctx = s};
 }
 
 /* Tables of 8 bits may be off by so much where nothing else is said, and lie so far below the noise that outputs may have. */

@@ -6,7 +6,6 @@
 
 #include <jansson.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 static double peak_mb(void) {
   struct rusage u, c;
@@ -26,13 +25,6 @@ void cytoc_report_stage(cytoc_report *r, const char *name) {
     r->stage[r->nstages - 1].ms = t - r->stage[r->nstages - 1].start;
   if (r->nstages && r->verbose)
     fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->nstages - 1].name, r->stage[r->nstages - 1].ms * 1e-3);
-  bool terminal = isatty(STDERR_FILENO);
-  if (name && terminal && !r->verbose && r->nstages && t - r->stage[0].start > 1000) {
-    fprintf(stderr, "\r\033[Kcytoc: %s", name);
-    r->progress_shown = true;
-  }
-  if (!name && r->progress_shown)
-    fputs("\r\033[K", stderr);
   if (name && r->nstages < CYTOC_MAX_STAGES) {
     r->stage[r->nstages].name = name;
     r->stage[r->nstages++].start = t;

@@ -1,4 +1,4 @@
-/* report.h - what a compilation says about itself: a progress line, -v, --stats. */
+/* report.h - what a compilation says about itself: progress, -v, --stats. */
 #ifndef CYTOC_REPORT_H
 #define CYTOC_REPORT_H
 
@@ -14,7 +14,6 @@ typedef struct cytoc_report {
     const char *name;
     double start, ms; /* start: cy_clock_ms() */
   } stage[CYTOC_MAX_STAGES];
-  bool progress_shown;
   /* Told as it goes: `done` of `total` parts of a stage, total 0: not known. May be NULL. */
   void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
   void *progress_ctx;
@@ -22,7 +21,7 @@ typedef struct cytoc_report {
   cy_codegen_stats code;
 } cytoc_report;
 
-/* The stage that begins now; NULL: the last one has ended. On a terminal, compiles over a second show their stage. */
+/* The stage that begins now; NULL: the last one has ended. */
 void cytoc_report_stage(cytoc_report *r, const char *name);
 /* Parts of a stage are done. */
 void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int64_t total);
