@@ -84,9 +84,8 @@ SRC_runtime := $(filter-out runtime/os_windows%,$(wildcard runtime/*.c))
 SRC_runtime_windows := $(filter-out $(wildcard runtime/cu*.c) runtime/os_linux.c runtime/library.c,$(wildcard runtime/*.c))
 runtime_of = $(or $(SRC_runtime_$(call system,$1)),$(SRC_runtime))
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
-# The compiler as a library has with it what runs models to calibrate them.
+# The compiler as a library; of the other tools it takes what runs models to calibrate them.
 SRC_driver := $(if $(filter fuzz,$(VARIANT)),,$(filter-out tools/driver/main.c,$(wildcard tools/driver/*.c)))
-SRC_libcytoc := $(SRC_driver) $(filter-out tools/batch.c tools/profile.c tools/bench_%,$(SRC_tools))
 TOOLS := cytoc $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
 SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
@@ -174,7 +173,7 @@ $B/config.mk: tools/setup.sh tests/requirements.txt
 $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 	$Q tools/setup.sh tests && touch $@
 
-# Only the runtime has threads; models that it runs are compiled by the release build.
+# Only the runtime and who calls the compiler have threads; models that are run are compiled by the release build.
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest) $(SRC_drivertest)) $(RUN_BINS) $(RT_MODELS:%=$O/tests/rt/%.so)
 	$Q $(if $(RUN_BINS),$(MAKE) --no-print-directory SAN= $B/cytoc)
@@ -223,7 +222,7 @@ bench: all
 COMPILER_OBJECTS := $(call obj,$(SRC_compiler)) $(SRC_asm:%.S=$O/obj/%.o) $(PB_OBJ) \
   $(if $(filter fuzz,$(VARIANT)),,$(ARCHES:%=$O/obj/codegen/link_files_%.o))
 $(COMPILER_LIB): $(COMPILER_OBJECTS)
-$O/libcytoc.a: $(call obj,$(SRC_libcytoc)) $(COMPILER_OBJECTS)
+$O/libcytoc.a: $(call obj,$(SRC_driver) $(SRC_tools)) $(COMPILER_OBJECTS)
 $(RUNTIME_LIB): $(call obj,$(SRC_runtime))
 $(TOOLS_LIB): $(call obj,$(SRC_tools))
 $O/%.a:
@@ -255,7 +254,7 @@ $O/cytoc: $O/obj/tools/driver/main.o $(TOOLS_LIB) $(CYTOC_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
-$O/libcytoc.so: $(call obj,$(SRC_libcytoc)) $(COMPILER_OBJECTS) $(RUNTIME_LIB)
+$O/libcytoc.so: $(call obj,$(SRC_driver)) $(CYTOC_LIB) $(RUNTIME_LIB)
 	$(call link_shared,cytoc,$^ $(COMPILER_LIBS))
 $O/libcyto.so: $(RUNTIME_LIB)
 	$(call link_shared,cyto,-Wl$(comma)--whole-archive $^ -Wl$(comma)--no-whole-archive $(RUNTIME_LIBS))
@@ -263,7 +262,8 @@ $O/libcyto.so: $(RUNTIME_LIB)
 define link_shared
 $(call say,LINK,$@)
 $Qecho '{ global: $1_*; local: *; };' >$O/$1.exports
-$Q$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F).$(SO_VERSION) -Wl,--version-script,$O/$1.exports -o $@ $2
+$Q$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F).$(SO_VERSION) -Wl,--version-script,$O/$1.exports $(if $(SANFLAGS),,-Wl,-z,defs) \
+  -o $@ $2
 $Qln -sf $(@F) $@.$(SO_VERSION)
 endef
 comma := ,
@@ -286,7 +286,7 @@ portable_lib = $(if $(call cc_has,lib$1.a),-l:lib$1.a,$(if $(call cc_has,lib$1.s
 PORTABLE_LIBS = $(foreach l,stdc++ protobuf-c jansson z lz4 zstd,$(call portable_lib,$l))
 portable: $(PORTABLE:%=$O/portable/%) $O/portable/libcyto.so
 # The compiler as a library that needs nothing but glibc: what the Python wheel has.
-$O/portable/libcytoc.so: $(call obj,$(SRC_libcytoc)) $(COMPILER_OBJECTS) $(RUNTIME_LIB) $O/libcytoc.so
+$O/portable/libcytoc.so: $(call obj,$(SRC_driver)) $(CYTOC_LIB) $(RUNTIME_LIB) $O/libcytoc.so
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -shared -static-libgcc -Wl,-soname,$(@F).$(SO_VERSION) \
 	  -Wl,--version-script,$O/cytoc.exports,--exclude-libs,ALL,--gc-sections,--as-needed -o $@ $(filter-out %.so,$^) \

@@ -25,6 +25,7 @@ typedef struct cy_import_options {
   const char *folder; /* of external data; NULL: the file's, or what `name` says */
   cy_ask_external *ask; /* NULL: files in that folder */
   void *ask_ctx;
+  bool strict; /* round where the reference does, also where keeping more digits is as fast */
 } cy_import_options;
 
 /* `o` may be NULL. NULL after diagnostics. */

@@ -289,7 +289,7 @@ IMPORT(causal_conv) {
   cy_val x = cy_dim_is(im->g, before, 0) ? now : cy_build_concat(im->g, part, 2, 2);
   cy_val y = x ? depthwise(im, x, n->in[1], tx.dim[2], channels, dilation) : 0;
   if (n->in[2])
-    y = ADD(y, cy_onnx_channel(im, n->in[2], 3, 1));
+    y = ADD(y, cy_onnx_per_channel(im, n->in[2], "input 'bias'", y, 1));
   if (activation)
     y = MUL(y, UNARY(sigmoid, y));
   if (!y || !cy_importer_set(im, n, 0, last ? channels_back(im, y, &t) : y))

@@ -128,6 +128,51 @@ static void warn_kept(cy_importer *im, const cy_onnx_node *n, int axis, cy_dim s
               axis, cy_dim_text(im->g, size));
 }
 
+/* Squeezes what is 1 and `more` of the dimensions that may be 1, open ones: all of these, or those that are 1 when it
+ * runs. */
+static cy_val squeeze_open(cy_importer *im, const cy_onnx_node *n, int open, int more) {
+  const cy_type t = *cy_onnx_type(im, X);
+  cy_dim d[CY_MAX_RANK];
+  int64_t v;
+  int rank = 0;
+  for (int i = 0; i < t.rank; i++)
+    if (cy_dim_is_const(im->g, t.dim[i], &v) ? v != 1 : more < open)
+      d[rank++] = t.dim[i];
+    else
+      cy_graph_require(im->g, t.dim[i], cy_dim_const(im->g, 1), CY_REQUIRE_EQUAL);
+  cy_location where = cy_importer_at(im, n);
+  cy_diag_add(im->diag, CY_NOTE, &where,
+              "no axes are given, and what follows needs rank %d: a run where another number of dimensions of %s is 1 "
+              "fails",
+              rank - (more < open ? more : 0), cy_type_text(im->g, &t));
+  if (more == open)
+    return cy_build_reshape(im->g, X, d, rank);
+  cy_val sizes = cy_build_dims(im->g, d, (uint32_t)rank);
+  cy_val mask = CAST(BINARY(eq, sizes, cy_build_scalar_int(im->g, CY_I64, 1)), CY_I64);
+  cy_val x = cy_build_reshape(im->g, X, d, rank);
+  return cy_onnx_drop_axes(im, x, mask, d, rank, rank - more);
+}
+
+/* What is 1; the open dimensions stay, unless that is not what follows needs or the model declares. */
+static cy_val squeeze_all(cy_importer *im, const cy_onnx_node *n) {
+  const cy_type t = *cy_onnx_type(im, X);
+  cy_dim d[CY_MAX_RANK];
+  int64_t v;
+  int rank = 0, open = 0;
+  for (int i = 0; i < t.rank; i++) {
+    open += !cy_dim_is_const(im->g, t.dim[i], &v);
+    if (!cy_dim_is(im->g, t.dim[i], 1))
+      d[rank++] = t.dim[i];
+  }
+  int more = cy_choose(im->choices, (uint32_t)open + 1, false);
+  if (more > 0)
+    return squeeze_open(im, n, open, more);
+  for (int i = 0; i < t.rank; i++)
+    if (!cy_dim_is_const(im->g, t.dim[i], &v))
+      warn_kept(im, n, i, t.dim[i]);
+  return cy_build_reshape(im->g, X, d, rank);
+}
+
 IMPORT(squeeze) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK];
@@ -139,7 +184,9 @@ IMPORT(squeeze) {
   }
   if (!cy_onnx_axes(im, n, n->version >= 13, t.rank, axes, &count))
     return false;
-  bool all = count == 0, drop[CY_MAX_RANK] = {false};
+  if (!count)
+    return SET(squeeze_all(im, n));
+  bool drop[CY_MAX_RANK] = {false};
   for (uint32_t i = 0; i < count; i++)
     drop[axes[i]] = true;
   cy_dim d[CY_MAX_RANK];
@@ -149,9 +196,7 @@ IMPORT(squeeze) {
     if (drop[i] && cy_dim_is_const(im->g, t.dim[i], &v) && v != 1)
       return cy_build_error(im->g, "axes", "dimension %d is %lld, only dimensions of 1 can be removed", i,
                             (long long)v);
-    if (all && !cy_dim_is_const(im->g, t.dim[i], &v))
-      warn_kept(im, n, i, t.dim[i]);
-    if (!(all ? cy_dim_is(im->g, t.dim[i], 1) : drop[i]))
+    if (!drop[i])
       d[rank++] = t.dim[i];
   }
   return SET(cy_build_reshape(im->g, X, d, rank));
@@ -363,7 +408,8 @@ IMPORT(split) {
       size = cy_dim_max(im->g, num(im, 0), cy_dim_min(im->g, each, rest));
     if (cy_onnx_wants(n, i) && !cy_importer_set(im, n, i, cy_build_slice_axis(im->g, X, axis, at, size)))
       return false;
-    at = cy_dim_add(im->g, at, size);
+    bool sum = sizes || n->version < 18 || i == 0; /* else where part i + 1 begins, without a term for each part */
+    at = sum ? cy_dim_add(im->g, at, size) : cy_dim_min(im->g, cy_dim_muli(im->g, each, i + 1), t.dim[axis]);
   }
   return true;
 }
@@ -503,12 +549,14 @@ IMPORT(depth_to_space) {
 
 IMPORT(space_to_depth) {
   int64_t b;
-  if (!block_of(im, n, &b))
+  int mode = cy_onnx_word(im, n, "mode", "DCR", "DCR|CRD");
+  if (mode < 0 || !block_of(im, n, &b))
     return false;
   const cy_type t = *cy_onnx_type(im, X);
   cy_dim k = num(im, b), h = cy_dim_div(im->g, t.dim[2], k), w = cy_dim_div(im->g, t.dim[3], k);
   cy_dim split[6] = {t.dim[0], t.dim[1], h, k, w, k},
          out[4] = {t.dim[0], cy_dim_mul(im->g, t.dim[1], num(im, b * b)), h, w};
-  const int64_t perm[6] = {0, 3, 5, 1, 2, 4};
-  return SET(cy_build_reshape(im->g, cy_build_transpose(im->g, cy_build_reshape(im->g, X, split, 6), perm), out, 4));
+  const int64_t dcr[6] = {0, 3, 5, 1, 2, 4}, crd[6] = {0, 1, 3, 5, 2, 4};
+  cy_val y = cy_build_reshape(im->g, X, split, 6);
+  return SET(cy_build_reshape(im->g, cy_build_transpose(im->g, y, mode ? crd : dcr), out, 4));
 }

@@ -369,6 +369,9 @@ typedef struct cy_metadata { /* what the model's file says about it, for applica
 
 cy_graph *cy_graph_create(cy_diag_sink *diag, const char *file);
 void cy_graph_destroy(cy_graph *g);
+/* clone.c: the same once more, with equal ids, to be changed without changing this one, which must outlive it: bytes of
+ * constants and other things that never change are not copied. */
+cy_graph *cy_graph_clone(const cy_graph *g);
 cy_arena *cy_graph_arena(const cy_graph *g);
 cy_diag_sink *cy_graph_diag(const cy_graph *g);
 const char *cy_graph_name(const cy_graph *g);
@@ -501,7 +504,8 @@ int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *
 /* attention.c: softmax(scores) * v, where scores [b.., h, s, t] = scale * q k^T, then softcap * tanh(scores /
  * softcap), then bias added, then `fill` where the mask says so, then -infinity where a key may not be seen for other
  * reasons. h is a multiple of g: h / g neighbouring heads of q share one of k and v. Batch axes of k and v may be 1;
- * bias and mask broadcast to the scores. A row that sees no key is NaN, as softmax has it. */
+ * bias and mask broadcast to the scores. A row whose scores are all -infinity, which sees no key, is NaN, as softmax has
+ * it, or 0 where zero_hidden says so. */
 typedef struct cy_attention {
   cy_val q, k, v;
   cy_val bias;    /* numbers; 0: none */
@@ -513,6 +517,7 @@ typedef struct cy_attention {
   bool causal;    /* query i sees keys up to i + past */
   int64_t window; /* query i sees keys above i + past - window; 0: all */
   cy_dim past;    /* 0 is zero */
+  bool zero_hidden; /* rows that see no key are 0 */
   bool wide;      /* q, k and v are halves; scores, bias and result are f32. For cy_build_attention() only */
 } cy_attention;
 typedef struct cy_attention_parts { /* the values of the composition */

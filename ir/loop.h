@@ -130,6 +130,7 @@ typedef struct cy_contraction {
   bool causal;
   int64_t window;
   cy_dim past;
+  bool zero_hidden; /* rows whose scores are all -infinity are 0, else NaN */
   /* convolution; spatial axes outermost first. b is w[o][c/group][k..] row-major (conv) or w[c][o/group][k..]
    * (transpose). */
   bool planar; /* the spatial axis that is closest in memory, not channels: see out_var */

@@ -25,10 +25,11 @@ static cyto_status input_read_symbols(cyto_context *context, int32_t index, cyto
     } else if (context->frame.syms[symbol] != dims[axis]) {
       const char *name = code->sym_names && code->sym_names[symbol] ? code->sym_names[symbol] : "";
       return cyrt_error_set(error, CYTO_SHAPE_MISMATCH,
-                            "input '%s': expected %lld on axis %d%s%s%s as on axis %d of input '%s', found %lld",
+                            "input '%s': expected %lld on axis %d%s%s%s as on axis %d of input '%s', found %lld%s%s%s",
                             port->name, (long long)context->frame.syms[symbol], axis, *name ? " ('" : "", name,
                             *name ? "')" : "", context->symbol_axis[symbol], code->inputs[from].name,
-                            (long long)dims[axis]);
+                            (long long)dims[axis], *name ? "; sizes may differ in a library compiled with --dim '" : "",
+                            name, *name ? "=?'" : "");
     }
   }
   return CYTO_OK;

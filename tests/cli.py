@@ -462,6 +462,54 @@ def values(folder, args):
     return None
 
 
+# arrays of strings as NumPy writes them, and what is said of those that cannot be read
+BAD_STRINGS = [(np.array(['a', 'b'], object), 'Python objects .*astype'), (np.array([1.5, 2]), 'expected string, found'),
+               (np.array(['2020-01-01'], 'datetime64[D]'), "element type '<M8")]
+
+
+def strings(folder, args):
+    """Strings in .npy: of both kinds, swapped and in Fortran order, empty, with characters of any length; and back."""
+    string = h.make_tensor_type_proto(onnx.TensorProto.STRING, ['n', 'm'])
+    model, library = os.path.join(folder.root, 's.onnx'), os.path.join(folder.root, 's.so')
+    graphs.save_model(model, [h.make_node('Identity', ['x'], ['y'])], [h.make_value_info('x', string)], [h.make_value_info('y', string)],
+                      opset=18)
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+
+    def execute(array, *more):
+        path = os.path.join(folder.root, 'x.npy')
+        np.save(path, array, allow_pickle=True)
+        return lib.run([args.cyto_run, library, '--input', 'x=' + path, '--output-dir', folder.out, *more], env=folder.env)
+
+    words = np.array([['a', '', 'b c'], ['\u00e9\u20ac', '\U0001f600x', 'longest of all']])
+    plain = np.array([[b'a', b''], [b'b\0c', b'\xc3\xa9']])
+    for array in (words, words.astype(words.dtype.newbyteorder('>')), np.asfortranarray(words), np.array([['', '']]),
+                  np.empty((0, 3), 'U4'), plain, np.array([[b'\xff', b'a']])):
+        want = array if array.dtype.kind == 'U' else np.char.decode(array, 'utf-8') if b'\xff' not in array else array
+        code, _, err = execute(array, '--output-format', 'npy')
+        got = None if code else np.load(os.path.join(folder.out, 'out_0_y.npy'))
+        if code or got.dtype.kind != want.dtype.kind or got.shape != want.shape or (got != want).any():
+            return '%r: %s' % (array, lib.reason(err, code) if code else repr(got))
+    code, _, err = execute(words)
+    if code or json.loads(read(folder.out, 'out_0_y.json'))['data'] != words.ravel().tolist():
+        return 'as JSON: ' + lib.reason(err, code)
+    for array, message in BAD_STRINGS:
+        code, _, err = execute(array)
+        if code != 1 or not re.search(message, err):
+            return '%r: exit code %d: %s' % (array, code, err)
+    whole = os.path.join(folder.root, 'x.npy')
+    np.save(whole, words)
+    with open(whole, 'r+b') as f:
+        f.truncate(os.path.getsize(whole) - 1)
+    code, _, err = lib.run([args.cyto_run, library, '--input', 'x=' + whole], env=folder.env)
+    if code != 1 or 'shorter' not in err:
+        return 'cut off: exit code %d: %s' % (code, err)
+    np.save(whole, np.array([[0xd800, 0x110000]], '<u4').view('<U1'))
+    code, _, err = lib.run([args.cyto_run, library, '--input', 'x=' + whole], env=folder.env)
+    return None if code == 1 and 'Unicode' in err else 'no character: exit code %d: %s' % (code, err)
+
+
 def no_linker(folder, args):
     path = os.path.join(folder.out, 'm.so')
     code, _, err = lib.run([args.cytoc, MODEL, '-o', path], env=dict(folder.env, PATH=folder.tmp))
@@ -1140,7 +1188,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, known_values, no_linker, no_temporary_folder, interrupted,
+    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, strings, known_values, no_linker, no_temporary_folder, interrupted,
                  child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, terminal, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders, open_sizes, statistics, sizes_on_disk):

@@ -30,6 +30,7 @@ SUITES = [
     ('caches', 'tests/caches.py', False, False),
     ('cli', 'tests/cli.py', False, False),
     ('edges', 'tests/edges.py', False, False),
+    ('exporters', 'tests/exporters.py', False, False),
     ('bad', 'tests/bad/run.py', False, False),
     ('ml', 'tests/ml/run.py', False, False),
     ('qdq', 'tests/qdq/run.py', False, False),

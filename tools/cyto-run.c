@@ -2,7 +2,8 @@
  *
  * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy or .json of a reference run, or input_K.pb
  * of an ONNX test case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order, as .json
- * those that are strings, sequences, maps or optional values. Everything that goes wrong is one line on stderr and exit
+ * those that are sequences, maps or optional values, and strings unless --output-format says otherwise. Everything that
+ * goes wrong is one line on stderr and exit
  * code 1.
  */
 #define _GNU_SOURCE
@@ -48,8 +49,8 @@ static const option_row rows[] = {
      "writes out_K_NAME.npy for every output, .json for strings, sequences, maps and optional values; otherwise a "
      "summary is printed",
      OPTION_MAIN},
-    {"--output-format", OPTION_TEXT, AT(format), "npy|pb|json", "npy (the default); pb or json for all tensors",
-     OPTION_MAIN},
+    {"--output-format", OPTION_TEXT, AT(format), "npy|pb|json",
+     "of all tensors, strings too (without it: npy, and json for strings)", OPTION_MAIN},
     {"--share", OPTION_FLAG, AT(share), NULL,
      "has outputs written in the memory of the inputs that they may share it with (cyto.h)", OPTION_MAIN},
     {"--repeat", OPTION_NUMBER, AT(repeat), "N",
@@ -180,8 +181,8 @@ static host_tensor tensor_of(const cyto_value *value) {
 
 static int write_output(const run_options *options, int32_t index, const char *name, const cyto_value *value) {
   bool numbers = value->kind == CYTO_TENSOR && value->tensor.dtype != CYTO_STRING;
-  const char *format = options->format ? options->format : "npy";
-  if (value->kind != CYTO_TENSOR || (!numbers && !strcmp(format, "npy")))
+  const char *format = options->format ? options->format : numbers ? "npy" : "json";
+  if (value->kind != CYTO_TENSOR)
     format = "json";
   host_tensor tensor = tensor_of(value);
   char path[PATH_MAX], safe[NAME_MAX - 24], error[TENSOR_ERROR_SIZE];

@@ -23,6 +23,7 @@
 typedef struct sample_set {
   const cyto_model *model;
   int32_t ninputs;
+  int64_t open_size; /* of random samples: along axes that are not fixed */
   char *path;
   char **names; /* folder: of each sample's file or folder, relative to path */
   int count;
@@ -290,15 +291,15 @@ static int open_npz(sample_set *s, char error[TENSOR_ERROR_SIZE]) {
 
 /* ---- the set ---------------------------------------------------------------------------------------------------- */
 
-static sample_set *new_set(const cyto_model *model, const char *path) {
+static sample_set *new_set(const cyto_model *model, int32_t ninputs, const char *path) {
   sample_set *s = calloc(1, sizeof *s);
   if (s)
-    *s = (sample_set){.model = model, .ninputs = cyto_model_input_count(model), .path = strdup(path)};
+    *s = (sample_set){.model = model, .ninputs = ninputs, .path = strdup(path)};
   return s;
 }
 
-sample_set *samples_open(const char *path, const cyto_model *model, char error[TENSOR_ERROR_SIZE]) {
-  sample_set *s = new_set(model, path);
+sample_set *samples_open(const char *path, const cyto_model *model, int32_t ninputs, char error[TENSOR_ERROR_SIZE]) {
+  sample_set *s = new_set(model, ninputs, path);
   struct stat st;
   int status = -1;
   if (!s)
@@ -316,13 +317,15 @@ sample_set *samples_open(const char *path, const cyto_model *model, char error[T
   return s;
 }
 
-sample_set *samples_random(const cyto_model *model, int n, char error[TENSOR_ERROR_SIZE]) {
-  sample_set *s = new_set(model, "random numbers");
+sample_set *samples_random(const cyto_model *model, int32_t ninputs, int n, int64_t size,
+                           char error[TENSOR_ERROR_SIZE]) {
+  sample_set *s = new_set(model, ninputs, "random numbers");
   if (!s)
     fail(error, "no memory");
   else {
     s->count = n;
     s->random = 1;
+    s->open_size = size;
   }
   return s;
 }
@@ -359,7 +362,7 @@ static int random_sample(const sample_set *s, int i, host_tensor *out, char erro
       continue;
     out[k] = (host_tensor){.dtype = port.dtype, .rank = port.rank};
     for (int32_t a = 0; a < port.rank; a++)
-      out[k].dims[a] = port.dims[a] >= 0 ? port.dims[a] : 1;
+      out[k].dims[a] = port.dims[a] >= 0 ? port.dims[a] : a || port.rank == 1 ? s->open_size : 1;
     if (host_tensor_alloc(&out[k], error))
       return -1;
     host_tensor_randomize(&out[k], &state);

@@ -18,7 +18,7 @@ import sys
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'onnx')]
 import re
 
 import numpy as np
@@ -28,6 +28,7 @@ from onnx import TensorProto, helper as h
 import cases
 import graph_cases
 import lib
+import list_tests
 import mutate
 import operator_cases
 import value_cases
@@ -300,7 +301,7 @@ def other_type_cases(args, suite):
     place, names, seen = Place(args, 'types'), [], set()
     listing = os.path.join(place.root, 'list')
     with open(listing, 'w', encoding='utf-8') as f:
-        for path in sorted(glob.glob(os.path.join(os.path.dirname(onnx.__file__), 'backend', 'test', 'data', 'node', '*', 'model.onnx'))):
+        for path in sorted(glob.glob(os.path.join(list_tests.node_folder(), '*', 'model.onnx'))):
             model = onnx.load(path)
             kind = tuple(node.op_type for node in model.graph.node)
             ports = [port for port in model.graph.input if port.type.HasField('tensor_type')]

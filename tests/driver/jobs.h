@@ -16,7 +16,7 @@
 
 #ifdef __SANITIZE_THREAD__
 /* The library starts a thread in a child of a process with threads, as a program may with this C library. */
-const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 #endif
 

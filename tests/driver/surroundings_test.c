@@ -269,13 +269,14 @@ static void linker(void) {
 /* ---- what ends a worker ---- */
 
 static int killing;
+static const char *killing_at;
 
 /* The only child there is. */
 static void kill_worker(heard *h, const char *stage) {
   char path[100], text[100] = "";
   (void)h;
   snprintf(path, sizeof path, "/proc/self/task/%ld/children", syscall(SYS_gettid));
-  if (!killing || strcmp(stage, "kernels"))
+  if (!killing || strcmp(stage, killing_at))
     return;
   int file = open(path, O_RDONLY);
   CHECK(read(file, text, sizeof text - 1) > 0);
@@ -294,14 +295,15 @@ static void killed(void) {
               {SIGTERM, CYTOC_INTERNAL_ERROR, "signal 15"}};
   char path[CHECK_PATH + 20];
   snprintf(path, sizeof path, "%s/x.so", own_tmpdir());
-  for (size_t i = 0; i < 2 * sizeof rows / sizeof rows[0]; i++) {
+  for (size_t i = 0; i < 4 * sizeof rows / sizeof rows[0]; i++) {
     heard h = {.meanwhile = kill_worker};
     cytoc_result r;
-    killing = rows[i / 2].number;
+    killing = rows[i / 4].number;
+    killing_at = i % 4 < 2 ? "kernels" : "link";
     if (SANITIZED && killing == SIGSEGV)
       continue; /* the sanitizer has the worker say so and exit */
-    CHECK_INT_EQ(compile(&h, i % 2 ? path : NULL, &r), rows[i / 2].status);
-    CHECK_STR_HAS(r.message, rows[i / 2].text);
+    CHECK_INT_EQ(compile(&h, i % 2 ? path : NULL, &r), rows[i / 4].status);
+    CHECK_STR_HAS(r.message, rows[i / 4].text);
     CHECK_INT_EQ(h.errors, 1);
     cytoc_result_free(&r);
     CHECK_INT_EQ(entries_of(own_tmpdir()), 0);

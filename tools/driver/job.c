@@ -271,7 +271,7 @@ static void listen_to(run *r) {
   for (;;) {
     int ready = poll(&p, 1, r->job.on_progress || r->cancelled ? ASK_MS : -1);
     if (ready < 0 && errno != EINTR && errno != EAGAIN)
-      return;
+      r->no_memory = true;
     if (ready == 0)
       ask_progress(r);
     if (r->cancelled && !r->killed && now_ms() - r->cancelled_ms > PATIENCE_MS) {
@@ -280,10 +280,11 @@ static void listen_to(run *r) {
     }
     channel_message m;
     bool no_memory = false;
-    if (ready <= 0)
+    if (ready <= 0 && !r->no_memory)
       continue;
-    if (!channel_receive(p.fd, &m, &no_memory)) {
-      r->no_memory |= no_memory;
+    if (r->no_memory || !channel_receive(p.fd, &m, &no_memory)) {
+      if (r->no_memory |= no_memory)
+        kill(r->pid, SIGTERM); /* what it says cannot be heard */
       return;
     }
     if (!r->cancelled)
@@ -372,10 +373,13 @@ static void explain_end(run *r, int wait_status, bool known) {
 }
 
 static void end_worker(run *r) {
-  int wait_status = 0;
+  int wait_status = 0, there;
   pid_t got;
-  if (!r->finished && !r->cancelled)
-    kill(r->pid, SIGTERM); /* it may run on when we cannot hear it */
+  siginfo_t info;
+  while ((there = waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOWAIT)) < 0 && errno == EINTR)
+    ;
+  if (!r->finished && there == 0)
+    kill(-r->pid, SIGKILL); /* children that it has not ended */
   while ((got = waitpid(r->pid, &wait_status, 0)) < 0 && errno == EINTR)
     ;
   bool known = got == r->pid, died = r->finished ? false : !known || WIFSIGNALED(wait_status);

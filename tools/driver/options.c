@@ -56,6 +56,8 @@ static const option_row rows[] = {
      "CPU: f32 by fewer multiplications where faster: Strassen's products, Winograd's convolutions (default: auto); "
      "off also keeps the digits of GELU far below 0",
      OPTION_MAIN},
+    {"--strict", OPTION_FLAG, AT(strict), NULL,
+     "round where ONNX Runtime does: the state of DynamicQuantizeLSTM to 8 bits in every step (slower)", OPTION_ALL},
     {"--attention", OPTION_TEXT, AT(attention), "fused|plain",
      "plain: attention as products and softmax, always so at -O0", OPTION_MAIN},
     {"--explain", OPTION_FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor", OPTION_ALL},

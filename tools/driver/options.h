@@ -21,7 +21,7 @@ typedef struct cytoc_options {
   const char *int8; /* "": by whether there are samples; "static", "dynamic"; NULL: float */
   const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_min_snr, *int8_prefer, *half_max_error;
   const char *batch; /* list of command lines to run instead */
-  bool tf32;
+  bool tf32, strict;
   const char *fast_algorithms; /* "auto", "off"; NULL: auto */
   const char *cudnn;           /* "auto", "off", "require"; NULL: auto where the target is CUDA */
   bool quantize;               /* `cytoc quantize`: write ONNX instead of a library */

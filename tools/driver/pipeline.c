@@ -55,7 +55,7 @@ static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
   cy_import_options import = {
       o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
-      s->ask_ctx};
+      s->ask_ctx, o->strict};
   if (s->model)
     return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
   if (!file_ends_with(o->input, ".txt"))
@@ -243,10 +243,10 @@ static int check_emit(session *s) {
                     emit ? emit : "no --emit");
 }
 
-static cy_graph *read_again(void *ctx) { return read_model(ctx); }
-
 /* Signal-to-noise ratio of outputs, in dB: the default where there are samples; and more than integers can give. */
 static const double MIN_DECIBELS = 25, MOST_DECIBELS = 200;
+/* .. and below which no default goes. */
+static const double FLOOR_DECIBELS = 20;
 
 /* "1%" or "1": percent; < 0 when it is not a number. */
 static double percent(const char *text) {
@@ -264,21 +264,28 @@ static double decibels(const char *text) {
                                                                                          : v;
 }
 
+static bool is_static(const cytoc_options *o) {
+  return o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
+}
+
+/* Plain --int8=dynamic: accuracy is estimated, as nobody limited it or turned that off. */
+static bool is_estimated(const cytoc_options *o) {
+  return o->int8 && !is_static(o) && !o->quantize && !o->int8_max_error && !o->int8_min_snr;
+}
+
 static cytoc_quantise calibration(session *s) {
   const cytoc_options *o = s->o;
   const char *limit = o->half_max_error ? o->half_max_error : o->int8_max_error;
-  return (cytoc_quantise){.read = read_again,
-                          .ctx = s,
+  return (cytoc_quantise){.passes = {.opt_level = o->opt_level, .disable = o->disable, .verify = o->verify},
                           .diag = s->diag,
                           .samples = o->calibrate,
-                          .disable = o->disable,
                           .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = limit ? percent(limit) : 0,
-                          .min_snr = o->int8_min_snr ? decibels(o->int8_min_snr)
-                                     : o->calibrate  ? MIN_DECIBELS
-                                                     : 0,
+                          .min_snr = o->int8_min_snr                     ? decibels(o->int8_min_snr)
+                                     : o->calibrate && !is_estimated(o) ? MIN_DECIBELS
+                                                                        : 0,
                           .firm_snr = o->int8_min_snr,
-                          .opt_level = o->opt_level,
+                          .floor_snr = o->int8_min_snr ? 0 : FLOOR_DECIBELS,
                           .jobs = o->jobs,
                           .progress = codegen_progress,
                           .progress_ctx = s};
@@ -313,32 +320,39 @@ static bool int_rows(const void *machine, int bits, int64_t block, int64_t n) {
 
 static bool prefers_size(const cytoc_options *o) { return o->int8_prefer && !strcmp(o->int8_prefer, "size"); }
 
-/* --int8, --half-max-error: runs the model on samples where that is asked for. */
-static int quantise(session *s, const cy_machine *machine, const cy_pass_options *passes, cy_quant *q) {
+/* What --int8 and --half-max-error say of themselves. */
+static void ask_quant(session *s, const cy_machine *machine, cy_quant *q) {
   const cytoc_options *o = s->o;
+  cytoc_quantise how = calibration(s);
   q->cycles = cycles;
   q->target = machine;
   q->margin = cy_machine_rounding_margin(machine);
   q->smallest = prefers_size(o);
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
-  cytoc_quantise how = calibration(s);
   q->table_error = table_error(&how);
-  if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
-    return 0;
-  const cy_weight_options given = {.rows8 = passes->weights->rows8, .keeps_given = passes->weights->keeps_given};
-  how.half = (cy_pass_options){.half_factors = passes->half_factors,
-                               .target = passes->target,
-                               .int_rows = passes->int_rows,
-                               .weights = &given,
-                               .no_fast = passes->no_fast,
-                               .few_channels = passes->few_channels};
-  if (q->mode == CY_QUANT_HALF) {
-    how.half.half = passes->half;
-    how.half.half_weights = passes->half_weights;
-  }
+}
+
+static cy_graph *clone_graph(void *g) { return cy_graph_clone(g); }
+
+/* Runs clones of the graph that is about to be quantised on samples, where that is asked for (cy_pass_options.learn). */
+static int learn(void *ctx, cy_graph *g) {
+  session *s = ctx;
+  cy_quant *q = s->passes.quant;
+  cytoc_quantise how = calibration(s);
+  s->learnt = true;
+  bool plain = is_estimated(s->o);
+  if (plain ? s->passes.weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
+    return 0; /* weights in blocks are most of what there is, and no business of the estimate */
+  how.form = clone_graph;
+  how.ctx = g;
+  how.passes = s->passes;
   cytoc_report_stage(&s->report, "calibrate");
-  return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
+  int status = q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q)
+               : plain                    ? cytoc_estimate(&how, q)
+                                          : cytoc_measure(&how, q);
+  cytoc_report_stage(&s->report, "passes");
+  return status;
 }
 
 /* Checks --calibration, --int8-max-error and --int8-min-snr. */
@@ -357,8 +371,7 @@ static int check_limits(session *s) {
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */
 static int check_int8(session *s, cy_quant_mode *out_mode) {
   const cytoc_options *o = s->o;
-  bool is_static = o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
-  *out_mode = is_static ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
+  *out_mode = is_static(o) ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
   if (!o->int8 && o->half_max_error) {
     *out_mode = CY_QUANT_HALF;
     return o->calibration || o->int8_skip || o->int8_max_error || o->int8_min_snr || o->int8_prefer
@@ -375,15 +388,10 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
                             "'--int8-min-snr' and '--int8-prefer' belong to '--int8'%s",
                             "")
                : 0;
-  if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
+  if (!is_static(o) && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
-  if (is_static && !o->calibrate)
+  if (is_static(o) && !o->calibrate)
     return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s",
-                      "");
-  if (!is_static && o->calibrate && !o->int8_max_error && !(o->int8_min_snr && decibels(o->int8_min_snr) > 0))
-    return bad_option(s,
-                      "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error' and "
-                      "'--int8-min-snr'%s",
                       "");
   if (check_limits(s))
     return -1;
@@ -454,7 +462,7 @@ static int check_half_target(session *s, const cy_machine *machine) {
 
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
-  if (quant) {
+  if (quant && s->learnt) {
     cytoc_quantise how = calibration(s);
     cytoc_quantise_check(quant, s->diag);
     cytoc_whole_check(&how, quant);
@@ -469,8 +477,9 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_weights_table(small, stdout);
 }
 
-static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *machine, cy_weight_options *weights,
+static cy_pass_options pass_options(session *s, const cy_machine *machine, cy_weight_options *weights,
                                     cy_quant *quant) {
+  const cytoc_options *o = s->o;
   bool plain = o->attention && !strcmp(o->attention, "plain");
   return (cy_pass_options){.opt_level = o->opt_level,
                            .only = o->passes,
@@ -497,6 +506,8 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .busy_parts = cy_machine_busy_parts(machine),
                            .weights = weights,
                            .quant = quant,
+                           .learn = learn,
+                           .learn_ctx = s,
                            .verify = o->verify};
 }
 
@@ -546,23 +557,21 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
   weights.rows8 = o->int8 && mode == CY_QUANT_DYNAMIC;
   weights.keeps_given = weights.rows8 && weights.bits;
   cy_quant quant = {0};
-  if (measured)
+  if (measured) {
     cy_quant_init(&quant, mode);
+    ask_quant(s, machine, &quant);
+  }
   cy_quant small = {0};
   if (weights.bits) {
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  cy_pass_options passes = pass_options(o, machine, &weights, measured ? &quant : NULL);
-  int status = measured ? quantise(s, machine, &passes, &quant) : 0;
+  s->passes = pass_options(s, machine, &weights, measured ? &quant : NULL);
   cytoc_report_stage(&s->report, "import");
-  cy_graph *g = status ? NULL : read_model(s);
-  if (!g)
-    status = -1;
-  if (!status)
+  cy_graph *g = read_model(s);
+  if (g)
     cytoc_report_stage(&s->report, "passes");
-  if (!status)
-    status = cy_passes_run(g, &passes, &s->report.passes);
+  int status = g ? cy_passes_run(g, &s->passes, &s->report.passes) : -1;
   if (!status && (o->stop_after || o->passes) && !o->emit)
     status = print_text(s, stdout, "standard output", g, NULL);
   else if (!status)

@@ -5,6 +5,7 @@
 #include "ir/clock.h"
 
 #include <jansson.h>
+#include <string.h>
 #include <sys/resource.h>
 
 static double peak_mb(void) {
@@ -19,18 +20,33 @@ void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int
     r->progress(r->progress_ctx, stage, done, total);
 }
 
+/* Ends the stage at hand. */
+static void end_stage(cytoc_report *r, double now) {
+  if (!r->at)
+    return;
+  double ms = now - r->start;
+  r->stage[r->at - 1].ms += ms;
+  if (r->verbose)
+    fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->at - 1].name, ms * 1e-3);
+  r->at = 0;
+}
+
 void cytoc_report_stage(cytoc_report *r, const char *name) {
   double t = cy_clock_ms();
-  if (r->nstages)
-    r->stage[r->nstages - 1].ms = t - r->stage[r->nstages - 1].start;
-  if (r->nstages && r->verbose)
-    fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->nstages - 1].name, r->stage[r->nstages - 1].ms * 1e-3);
-  if (name && r->nstages < CYTOC_MAX_STAGES) {
-    r->stage[r->nstages].name = name;
-    r->stage[r->nstages++].start = t;
-  }
-  if (name)
-    cytoc_report_progress(r, name, 0, 0);
+  end_stage(r, t);
+  if (!name)
+    return;
+  int i = 0;
+  while (i < r->nstages && strcmp(r->stage[i].name, name))
+    i++;
+  if (i == CYTOC_MAX_STAGES)
+    return;
+  if (i == r->nstages)
+    r->nstages++;
+  r->stage[i].name = name;
+  r->start = t;
+  r->at = i + 1;
+  cytoc_report_progress(r, name, 0, 0);
 }
 
 static void write_text(const cytoc_report *r) {

@@ -9,10 +9,11 @@ enum { CYTOC_MAX_STAGES = 16 };
 
 typedef struct cytoc_report {
   bool verbose;
-  int nstages;
+  int nstages, at; /* at: 1 + which is at hand; 0: none */
+  double start; /* cy_clock_ms() when that at hand began */
   struct {
     const char *name;
-    double start, ms; /* start: cy_clock_ms() */
+    double ms; /* of all the times that it was at hand */
   } stage[CYTOC_MAX_STAGES];
   /* Told as it goes: `done` of `total` parts of a stage, total 0: not known. May be NULL. */
   void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
@@ -21,7 +22,7 @@ typedef struct cytoc_report {
   cy_codegen_stats code;
 } cytoc_report;
 
-/* The stage that begins now; NULL: the last one has ended. */
+/* The stage that begins now, or goes on if it was at hand before; NULL: the last one has ended. */
 void cytoc_report_stage(cytoc_report *r, const char *name);
 /* Parts of a stage are done. */
 void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int64_t total);

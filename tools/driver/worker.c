@@ -298,6 +298,7 @@ static void *work(void *data) {
 
 _Noreturn void worker_main(const cytoc_job *job, const int files[WORKER_FILES], const char *folder, long parent) {
   worker w = {.job = job, .folder = folder};
+  setpgid(0, 0); /* all of its children can be ended with it; what a terminal sends is the caller's to decide about */
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   reset_signals();
   if (getppid() != parent)
