@@ -748,6 +748,80 @@ def terminal(folder, args):
     return None if code == 1 and '\x1b[1;31merror:\x1b[0m' in out else 'an error of a file: exit code %d, %r' % (code, out)
 
 
+COMPLETIONS = [('cytoc --int8=', '--int8=', ['dynamic', 'static']), ('cytoc --att', '--att', ['--attention']), ('cytoc quan', 'quan', ['quantize']),
+               ('cytoc --attention ', '', ['fused', 'plain']), ('cytoc m', 'm', ['m.onnx']), ('cytoc --calibration=m', 'm', ['minmax', 'mse'])]
+COMPLETE = """source "$1"; words=($2); [[ $2 == *' ' ]] && words+=('')
+COMP_WORDS=(); for w in "${words[@]}"; do
+  if [[ $w == --*=* ]]; then COMP_WORDS+=("${w%%=*}" "="); [[ ${w#*=} ]] && COMP_WORDS+=("${w#*=}"); else COMP_WORDS+=("$w"); fi; done
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _cytoc; printf '%s\\n' "${COMPREPLY[@]}" | sort
+"""
+
+
+def generated_texts(folder, args):
+    """Man pages and completion, of every option that --help shows: roff without a warning, scripts that their shells read, completions
+    that are right. `make install` puts them in place, `make uninstall` leaves nothing."""
+    open(os.path.join(folder.root, 'm.onnx'), 'w').close()
+    for tool in 'cytoc', 'cyto-run', 'cyto-bench':
+        program, files = os.path.join(args.build, tool), {}
+        code, out, err = lib.run([program, '-h'], env=folder.env)
+        shown = set(re.findall(r'^  (?:-\w, )?(-[-\w]+)', out, re.M))
+        version = lib.run([program, '--version'], env=folder.env)
+        if code or '--help' not in shown or version[0] or not re.match(tool + r' \d', version[1]):
+            return '%s -h, --version: %s' % (tool, err + version[2])
+        for what in 'man', 'bash', 'zsh', 'fish':
+            code, out, err = lib.run([program, '--generate=' + what], env=folder.env)
+            files[what] = os.path.join(folder.root, tool + '.' + what)
+            with open(files[what], 'w', encoding='utf-8') as f:
+                f.write(out)
+            plain = out.replace('\\-', '-')
+            missing = [o for o in shown if not re.search(r'(?<![-\w])%s(?![-\w])' % re.escape(o), plain) and not
+                       (what == 'fish' and re.search(r' -[ls] %s ' % re.escape(o.lstrip('-')), plain))]
+            if code or err or missing:
+                return '%s --generate=%s: exit code %d, without %s %s' % (tool, what, code, ' '.join(missing), err)
+        checks = {'man': ['groff', '-man', '-Tutf8', '-ww', '-z'], 'bash': ['bash', '-n'], 'zsh': ['zsh', '-n'], 'fish': ['fish', '-n']}
+        for what, command in checks.items():
+            code, out, err = lib.run(command + [files[what]], env=folder.env) if shutil.which(command[0]) else (0, '', '')
+            if code or out or err:
+                return '%s: %s' % (' '.join(command + [files[what]]), out + err)
+    for line, _, wanted in COMPLETIONS:
+        code, out, err = lib.run(['bash', '-c', COMPLETE, 'x', os.path.join(folder.root, 'cytoc.bash'), line], env=folder.env, cwd=folder.root)
+        if code or out.split() != wanted:
+            return 'completion of %r: %s' % (line, out + err)
+    if args.variant != 'release':
+        return None
+    for goal in 'install', 'uninstall':
+        code, out, err = lib.run(['make', '-s', goal, 'PREFIX=/usr', 'DESTDIR=' + folder.out, 'B=' + os.path.relpath(args.build, lib.ROOT)],
+                                 env=folder.env, cwd=lib.ROOT)
+        if code:
+            return 'make %s: %s' % (goal, out + err)
+        found = {os.path.relpath(os.path.join(where, n), folder.out) for where, _, names in os.walk(folder.out) for n in names}
+        wanted = {'usr/share/man/man1/cytoc.1', 'usr/share/bash-completion/completions/cyto-run', 'usr/share/zsh/site-functions/_cyto-bench',
+                  'usr/share/fish/vendor_completions.d/cytoc.fish', 'usr/bin/cytoc', 'usr/include/cyto.h'}
+        if (goal == 'install' and wanted - found) or (goal == 'uninstall' and found):
+            return 'after make %s: %s' % (goal, ' '.join(sorted(wanted - found if goal == 'install' else found)))
+    return None
+
+
+def options_files(folder, args):
+    """@FILE stands for the words in it: quotes, comments, files in files."""
+    def write(name, text):
+        with open(os.path.join(folder.root, name), 'w', encoding='utf-8') as f:
+            f.write(text)
+        return '@' + os.path.join(folder.root, name)
+    inner = write('inner.txt', '--emit=graph # a comment\n')
+    good = write('good.txt', "# for the test\n\n'%s' --dim\tbatch=7 %s --name \"a b\\\"c\" -O0" % (MODEL, inner))
+    for words, wanted, expression in (([good], 0, r'f32\[7,1,8,8\]'), ([write('empty.txt', ''), MODEL, '--emit=graph'], 0, 'graph @digits'),
+                                      (['@' + os.path.join(folder.root, 'no.txt')], 1, r"cannot read the options file '\S*no\.txt': No such file"),
+                                      ([write('open.txt', "'a b")], 1, "a quote has no end .*open\\.txt"),
+                                      ([write('loop.txt', '@' + os.path.join(folder.root, 'loop.txt'))], 1, 'name each other more than 8 deep'),
+                                      ([write('zero.txt', 'a\0b')], 1, 'zero.txt. is no text'), ([write('bad.txt', '--nosuchoption')], 1, "unknown option '--nosuchoption'")):
+        code, out, err = lib.run([args.cytoc, *words], env=folder.env, cwd=folder.root)
+        if code != wanted or not re.search(expression, out + err):
+            return '%s: exit code %d, %s' % (words[0], code, (out + err)[:300])
+    code, out, err = lib.run([args.cyto_run, write('run.txt', '--frobnicate')], env=folder.env)
+    return None if code == 1 and "unknown option '--frobnicate'" in err else 'cyto-run: ' + err
+
+
 def missing_file(folder, args):
     """One file that is missing is one line, however many tensors lie in it; two are two."""
     weights = []
@@ -1189,7 +1263,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, strings, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, terminal, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, terminal, generated_texts, options_files, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')
