@@ -26,6 +26,7 @@ typedef struct cy_import_options {
   cy_ask_external *ask; /* NULL: files in that folder */
   void *ask_ctx;
   bool strict; /* round where the reference does, also where keeping more digits is as fast */
+  bool unchecked; /* indices are not looked at before they are used: what is out of range counts as the nearest one */
 } cy_import_options;
 
 /* `o` may be NULL. NULL after diagnostics. */

@@ -106,6 +106,28 @@ bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b) {
   return true;
 }
 
+bool cy_onnx_fits_into(cy_importer *im, const char *item, cy_val v, cy_val into) {
+  const cy_type *t = cy_onnx_type(im, v), *y = cy_onnx_type(im, into);
+  for (int i = 1; i <= t->rank && i <= y->rank; i++) {
+    cy_dim most = cy_dim_max(im->g, y->dim[y->rank - i], cy_dim_const(im->g, 1));
+    if (!cy_onnx_at_most(im, item, t->dim[t->rank - i], most))
+      return false;
+  }
+  return t->rank <= y->rank || cy_build_error(im->g, item, "expected one that broadcasts to %s, found %s",
+                                              cy_type_text(im->g, y), cy_type_text(im->g, t));
+}
+
+bool cy_onnx_check_source(cy_importer *im, cy_dim size, cy_val made) {
+  const cy_type *t = cy_onnx_type(im, made);
+  cy_dim any = cy_dim_const(im->g, 1);
+  for (int i = 0; i < t->rank; i++)
+    any = cy_dim_min(im->g, any, t->dim[i]);
+  if (cy_dim_is(im->g, any, 1) && cy_dim_is(im->g, size, 0))
+    return cy_build_error(im->g, NULL, "%s is computed from an axis without elements", cy_type_text(im->g, t));
+  cy_graph_require(im->g, any, size, CY_REQUIRE_SOURCE);
+  return true;
+}
+
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis) {
   const cy_type *t = cy_onnx_type(im, x);
   cy_dim d[2] = {cy_dim_const(im->g, 1), cy_dim_const(im->g, 1)};

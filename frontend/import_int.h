@@ -7,7 +7,7 @@
  * ports.c    the model's inputs;  check.c   what can be said before importing: opsets, unsupported ops
  * tensor.c external.c   constants;  attrs.c   attribute readers;  functions.c   model-local functions
  * onnx_*.c   importers by family: one function per row (or several rows) of onnx_ops.def
- * helpers.c runtime_axes.c   what importers share
+ * helpers.c runtime_axes.c indices.c   what importers share
  *
  * An importer reads n->in[], builds IR and calls cy_importer_set() for each output. It may assume that the first `need`
  * inputs of its row are present; n->in[k] is 0 for an absent optional input and in[] is padded to CY_ONNX_MIN_IN
@@ -25,6 +25,7 @@
 #define CY_ONNX_MIN_IN 16
 #define CY_ONNX_NEWEST_OPSET 27 /* of the default domain; higher ones get a warning */
 #define CY_ONNX_ABSURD_OPSET 60
+#define CY_SEEN_INDICES 16
 #define CY_MAX_PROTO_DEPTH 160
 #define CY_MAX_EXPANDED_NODES 4000000
 
@@ -75,6 +76,13 @@ typedef struct cy_importer {
   uint32_t nfixed;
   struct cy_externals *externals; /* the graph's */
   uint64_t expanded, skipped; /* nodes: imported; left out because a node before them failed */
+  struct cy_seen_indices { /* indices.c: the last ones that were looked at, in turn */
+    cy_val indices;
+    cy_block block;
+    bool from_end;
+    cy_dim farthest;
+  } seen[CY_SEEN_INDICES];
+  uint32_t nseen;
   uint32_t malformed;         /* errors that no values of the inputs could excuse: dangling names, wrong attributes */
 } cy_importer;
 
@@ -213,6 +221,10 @@ bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int6
 bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b); /* both are known, and differ */
 /* Or else an error, at run time at the latest. */
 bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b);
+/* Broadcasting that goes one way: v does not make `into` larger. */
+bool cy_onnx_fits_into(cy_importer *im, const char *item, cy_val v, cy_val into);
+/* Where elements of `made` are computed from an axis of that size, it is not 0. */
+bool cy_onnx_check_source(cy_importer *im, cy_dim size, cy_val made);
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis); /* [prod(before axis), prod(from axis)] */
 cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
                        int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */
@@ -292,6 +304,16 @@ bool cy_onnx_ml_set_binary(cy_importer *im, const cy_onnx_node *n, cy_val labels
 /* The labels, integers or strings, or the class numbers where there are none. */
 cy_val cy_onnx_ml_labels(cy_importer *im, const cy_onnx_node *n, const char *ints, const char *strings, uint32_t classes);
 cy_val cy_onnx_ml_best(cy_importer *im, cy_val labels, cy_val scores); /* of each row's highest score, the first one */
+
+/* indices.c: refused when the model runs, or here where they are constants. False after a diagnostic. */
+/* Every element is in [-extent, extent), or [0, extent) where it must not count from the end. */
+bool cy_onnx_check_indices(cy_importer *im, cy_val indices, cy_dim extent, bool from_end);
+bool cy_onnx_check_lengths(cy_importer *im, cy_val lengths, cy_dim most); /* in [0, most]; lengths may be 0 */
+bool cy_onnx_check_axes(cy_importer *im, cy_val axes, int rank); /* in [-rank, rank) */
+/* Numbers that come at run time are below `bound`; the text as for cy_graph_require_text(), with the largest and bound. */
+bool cy_onnx_check_below(cy_importer *im, cy_val numbers, int64_t bound, const char *text);
+/* Tuples [.., count]: coordinate i indexes axis first + i of x, from its end, too. */
+bool cy_onnx_check_tuples(cy_importer *im, cy_val indices, const cy_type *x, int first, int64_t count);
 
 /* runtime_axes.c: axes and shapes known only when the model runs. A mask is i64[rank], 1 at the named dimensions. */
 bool cy_onnx_known(cy_importer *im, const cy_onnx_node *n, uint32_t k); /* input k is absent, empty or constant */

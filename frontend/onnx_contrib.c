@@ -62,6 +62,10 @@ IMPORT(embed_layer_norm) {
   if (!n->in[8] && !cy_onnx_at_most(im, "input 'position_embedding'", t->dim[1], cy_onnx_type(im, n->in[3])->dim[0]))
     return false;
   cy_val at = n->in[8] ? n->in[8] : cy_build_iota(im->g, CY_I64, &t->dim[1], 1, 0);
+  const cy_val looked_up[3] = {X, n->in[1], n->in[8]}, tables[3] = {n->in[2], n->in[4], n->in[3]};
+  for (int i = 0; i < 3; i++)
+    if (looked_up[i] && tables[i] && !cy_onnx_check_indices(im, looked_up[i], cy_onnx_type(im, tables[i])->dim[0], false))
+      return false;
   cy_val sum = ADD(cy_build_gather(im->g, n->in[2], X, 0), cy_build_gather(im->g, n->in[3], at, 0));
   if (n->in[1] && n->in[4])
     sum = ADD(sum, cy_build_gather(im->g, n->in[4], n->in[1], 0));

@@ -231,6 +231,8 @@ IMPORT(gemm) {
   b = transposed_if(im, b, cy_onnx_int(im, n, "transB", 0) != 0);
   cy_val y = scaled(im, cy_build_matmul(im->g, a, b, cy_onnx_type(im, X)->dtype), cy_onnx_float(im, n, "alpha", 1));
   double beta = cy_onnx_float(im, n, "beta", 1);
+  if (y && c && !cy_onnx_fits_into(im, "input 'C'", c, y))
+    return false;
   return SET(c && beta != 0 ? ADD(y, scaled(im, c, beta)) : y);
 }
 

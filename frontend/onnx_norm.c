@@ -10,6 +10,9 @@
 #define SET(v) cy_importer_set(im, n, 0, (v))
 
 static cy_val scale_shift(cy_importer *im, cy_val y, cy_val scale, cy_val shift) {
+  if ((y && scale && !cy_onnx_fits_into(im, "the scale", scale, y)) ||
+      (y && shift && !cy_onnx_fits_into(im, "the bias", shift, y)))
+    return 0;
   y = scale ? MUL(y, scale) : y;
   return shift ? ADD(y, shift) : y;
 }
@@ -142,7 +145,7 @@ IMPORT(rms_norm) {
   }
   cy_dtype dtype = cy_onnx_type(im, n->in[1])->dtype;
   cy_val y = cy_onnx_normalize(im, X, axes, count, epsilon, true);
-  return SET(y ? MUL(CAST(y, dtype), n->in[1]) : 0);
+  return SET(y && cy_onnx_fits_into(im, "the scale", n->in[1], y) ? MUL(CAST(y, dtype), n->in[1]) : 0);
 }
 
 cy_val cy_onnx_group_normalize(cy_importer *im, cy_val x, int64_t groups, double epsilon) {

@@ -311,7 +311,9 @@ IMPORT(tensor_scatter) {
     return cy_build_error(im->g, NULL,
                           "expected a cache and an update of one rank, and an axis behind the batch, found %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &u));
-  cy_dim one = num(im, 1);
+  cy_dim one = num(im, 1), room = cy_dim_sub(im->g, t.dim[axis], u.dim[axis]);
+  if (mode == 0 && n->in[2] && !cy_onnx_check_lengths(im, n->in[2], room))
+    return false;
   cy_val starts = n->in[2] ? n->in[2] : cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_I64, 0), &one, 1);
   return cy_importer_set(
       im, n, 0,

@@ -365,7 +365,7 @@ static bool import_cell(cy_importer *im, const cy_onnx_node *n, int cell, bool q
   static const int gates[3] = {[CY_CELL_RNN] = 1, [CY_CELL_GRU] = 3, [CY_CELL_LSTM] = 4};
   static const int nacts[3] = {[CY_CELL_RNN] = 1, [CY_CELL_GRU] = 2, [CY_CELL_LSTM] = 3};
   rnn r = {.im = im, .n = n, .cell = cell, .gates = gates[cell], .nacts = nacts[cell], .quantised = quantised};
-  if (!read_shape(&r) || !read_activations(&r))
+  if (!read_shape(&r) || !read_activations(&r) || (n->in[4] && !cy_onnx_check_lengths(im, n->in[4], r.time)))
     return false;
   r.linear_before_reset = r.cell == CY_CELL_GRU && cy_onnx_int(im, n, "linear_before_reset", 0) != 0;
   cy_val x = r.layout ? cy_onnx_move_axis(im, n->in[0], 0, 1) : n->in[0], y[2][3];

@@ -108,6 +108,8 @@ static cy_val roi_align(cy_importer *im, const cy_onnx_node *n, const roi_plan *
   cy_dim pixels = cy_dim_mul(im->g, t.dim[0], cy_dim_mul(im->g, t.dim[2], t.dim[3])), flat[2] = {pixels, t.dim[1]};
   cy_dim column[3] = {rois, one, one};
   neighbours y, x;
+  if (!cy_onnx_check_indices(im, n->in[2], t.dim[0], false))
+    return 0;
   cy_dtype dtype = cy_dtype_real(t.dtype);
   cy_val where = CAST(n->in[1], dtype), v[4];
   if (!roi_axis(im, p, where, 0, t.dim[2], &most[0], &y) || !roi_axis(im, p, where, 1, t.dim[3], &most[1], &x))

@@ -69,6 +69,16 @@ static int wildcard(cy_importer *im, const cy_dim *want, uint32_t rank) {
   return unknowns == 1 ? unknown : -1;
 }
 
+/* An element that may be -1 (what is left), 0 (keep) or a size when the model runs: then it is what is left, too. */
+static void require_wild(cy_importer *im, cy_dim want, cy_dim left) {
+  static const char *const differs = "node '%s': the new shape does not fit: a size of %lld where %lld was expected";
+  cy_dim size = cy_dim_max(im->g, want, num(im, 0)), given = cy_dim_min(im->g, size, num(im, 1));
+  cy_graph_require_text(im->g, num(im, -1), want, CY_REQUIRE_AT_MOST,
+                        "node '%s': the new shape must have no element below %lld, found %lld");
+  cy_graph_require_text(im->g, size, left, CY_REQUIRE_AT_MOST, differs);
+  cy_graph_require_text(im->g, cy_dim_mul(im->g, given, left), size, CY_REQUIRE_AT_MOST, differs);
+}
+
 IMPORT(reshape) {
   uint32_t rank;
   bool ok;
@@ -107,6 +117,7 @@ IMPORT(reshape) {
     if (cy_dim_is(im->g, others, 0))
       return cy_build_error(im->g, "input 'shape'", "-1 cannot be computed: the other dimensions' product is 0");
     d[wild] = cy_dim_div(im->g, cy_type_elems(im->g, &t), others);
+    require_wild(im, want[wild], d[wild]);
   }
   return SET(cy_build_reshape(im->g, X, d, (int)rank));
 }
@@ -256,6 +267,8 @@ IMPORT(expand) {
     return false;
   cy_type t = *cy_onnx_type(im, X), shape = cy_type_make(t.dtype, (int)rank, want);
   cy_dim d[CY_MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++)
+    cy_graph_require(im->g, want[i], num(im, 0), CY_REQUIRE_SIZE);
   int out = cy_build_broadcast(im->g, &t, &shape, d);
   return out >= 0 && SET(cy_build_expand(im->g, X, d, out));
 }
@@ -382,6 +395,25 @@ IMPORT(slice) {
   return SET(cy_build_slice(im->g, X, start, steps, size));
 }
 
+/* No size is below 0, and all together are as long as the axis. */
+static bool sizes_add_up(cy_importer *im, const cy_dim *sizes, uint32_t count, cy_dim extent) {
+  cy_dim sum = num(im, 0);
+  for (uint32_t i = 0; i < count; i++) {
+    int64_t size;
+    if (cy_dim_is_const(im->g, sizes[i], &size) && size < 0)
+      return cy_build_error(im->g, "input 'split'", "size %u is %lld", i, (long long)size);
+    cy_graph_require(im->g, sizes[i], num(im, 0), CY_REQUIRE_SIZE);
+    sum = cy_dim_add(im->g, sum, sizes[i]);
+  }
+  int64_t have, want;
+  if (cy_dim_is_const(im->g, sum, &have) && cy_dim_is_const(im->g, extent, &want) && have != want)
+    return cy_build_error(im->g, "input 'split'", "the sizes add up to %lld, the axis has %lld elements",
+                          (long long)have, (long long)want);
+  cy_graph_require_text(im->g, sum, extent, CY_REQUIRE_EQUAL,
+                        "node '%s': the sizes of the parts add up to %lld, the axis has %lld elements");
+  return true;
+}
+
 IMPORT(split) {
   const cy_type t = *cy_onnx_type(im, X);
   int axis;
@@ -401,6 +433,8 @@ IMPORT(split) {
   if (parts <= 0 || parts < n->nout)
     return cy_build_error(im->g, "attribute 'num_outputs'", "expected at least %u, found %lld", n->nout,
                           (long long)parts);
+  if (sizes && !sizes_add_up(im, sizes, count, t.dim[axis]))
+    return false;
   cy_dim at = num(im, 0), each = cy_dim_cdiv(im->g, t.dim[axis], num(im, parts));
   for (uint32_t i = 0; i < n->nout; i++) {
     cy_dim rest = cy_dim_sub(im->g, t.dim[axis], at), size = sizes ? sizes[i] : parts == 1 ? t.dim[axis] : each;
@@ -468,10 +502,24 @@ static bool full_pads(cy_importer *im, const cy_onnx_node *n, int rank, cy_dim *
   return true;
 }
 
+/* What is reflected lies within the axis, as it is after the cropping by negative pads; the border is not repeated. */
+static bool reflects_inside(cy_importer *im, const cy_type *t, const cy_dim *pads) {
+  cy_dim zero = num(im, 0);
+  for (int i = 0; i < t->rank; i++) {
+    cy_dim cut = cy_dim_add(im->g, cy_dim_min(im->g, pads[i], zero), cy_dim_min(im->g, pads[t->rank + i], zero));
+    cy_dim most = cy_dim_max(im->g, cy_dim_addi(im->g, cy_dim_add(im->g, t->dim[i], cut), -1), zero);
+    for (int side = 0; side < 2; side++)
+      if (!cy_onnx_at_most(im, "input 'pads'", pads[side * t->rank + i], most))
+        return false;
+  }
+  return true;
+}
+
 IMPORT(pad) {
   int rank = cy_onnx_type(im, X)->rank, mode = cy_onnx_word(im, n, "mode", "constant", "constant|reflect|edge|wrap");
   cy_dim pads[2 * CY_MAX_RANK];
-  if (mode < 0 || !full_pads(im, n, rank, pads))
+  if (mode < 0 || !full_pads(im, n, rank, pads) ||
+      (mode == CY_PAD_REFLECT && !reflects_inside(im, cy_onnx_type(im, X), pads)))
     return false;
   cy_val fill = 0;
   if (mode == CY_PAD_CONSTANT) {

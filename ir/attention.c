@@ -88,10 +88,13 @@ static bool check_scores(infer *i, uint32_t which, const cy_type *scores) {
   const cy_type *t = in_type(i, which);
   int grow = scores->rank - t->rank;
   for (int axis = 0; axis < t->rank && grow >= 0; axis++)
-    if (!cy_dim_is(i->g, t->dim[axis], 1) && cy_dims_clash(i, t->dim[axis], scores->dim[axis + grow]))
+    if (!cy_dim_is(i->g, t->dim[axis], 1) && cy_dims_clash(i, t->dim[axis], scores->dim[axis + grow])) {
       grow = -1;
-    else
+    } else {
+      cy_dim into = cy_dim_max(i->g, scores->dim[axis + grow], cy_dim_const(i->g, 1)); /* the scores do not grow by it */
       cy_graph_require(i->g, t->dim[axis], scores->dim[axis + grow], CY_REQUIRE_BROADCAST);
+      cy_graph_require(i->g, t->dim[axis], into, CY_REQUIRE_AT_MOST);
+    }
   return grow >= 0 || FAIL(i, "input %u: expected something that broadcasts to the scores %s, found %s", which,
                            TEXT(i, scores), TEXT(i, t));
 }

@@ -399,12 +399,17 @@ uint32_t cy_block_count(const cy_graph *g);
 typedef enum cy_require {
   CY_REQUIRE_EQUAL,
   CY_REQUIRE_BROADCAST, /* equal, or one of them is 1 */
-  CY_REQUIRE_AT_MOST    /* a <= b */
+  CY_REQUIRE_AT_MOST,   /* a <= b */
+  CY_REQUIRE_SOURCE,    /* b > 0 if a > 0: elements to read from, if any are to be made */
+  CY_REQUIRE_SIZE,      /* 0 <= a */
+  CY_REQUIRE_FITS,      /* a, a number of elements, is at most b, and computing it does not overflow */
+  CY_REQUIRE_INDEX      /* a < b: a is read from data, and what computes it is kept for this */
 } cy_require;
 typedef struct cy_requirement {
   cy_dim a, b;
   cy_block block;
   cy_require kind;
+  const char *text; /* NULL: that of the kind */
   cy_origin origin;
 } cy_requirement;
 void cy_graph_record(cy_graph *g, bool on);
@@ -412,6 +417,10 @@ void cy_graph_record(cy_graph *g, bool on);
  * input's, which may be required to be as long as a few kernels then. */
 void cy_graph_expect_kernel(cy_graph *g, int64_t length);
 void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind); /* while recording; known to hold: nothing */
+/* With a text of its own (not copied): a format that has the node as %s, then a and b as %lld. */
+void cy_graph_require_text(cy_graph *g, cy_dim a, cy_dim b, cy_require kind, const char *text);
+/* For all values of the graph: no size below 0, and numbers of elements that fit. */
+void cy_graph_require_sizes(cy_graph *g);
 uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_list);
 
 /* Model inputs and outputs (block 1's params and results are the same values). */

@@ -539,6 +539,9 @@ static void number_step(void *next, cy_step *s) { s->position = (*(int32_t *)nex
 
 cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   cy_lowering l = {.g = g, .o = o, .arena = cy_arena_create(), .p = cy_program_create(g)};
+  cy_graph_record(g, true);
+  cy_graph_require_sizes(g);
+  cy_graph_record(g, false);
   l.nplaces = cy_value_count(g) + 1;
   l.place = CY_NEW_ARRAY(l.arena, cy_place, l.nplaces);
   l.uses = cy_graph_uses(g, l.arena);

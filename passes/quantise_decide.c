@@ -38,11 +38,15 @@ static cy_val choice_of(const cy_graph *g, const cy_uses *uses, const cy_node_in
   switch ((cy_op)n->op) {
   case CY_OP_non_max_suppression:
   case CY_OP_nonzero:
-  case CY_OP_unique: return n->out[0];
-  case CY_OP_topk: return n->out[1] && is_used(g, uses, n->out[1], CY_QUANT_LOG_DEPTH) ? n->out[1] : 0;
+  case CY_OP_unique:
+    return n->out[0];
+  case CY_OP_topk:
+    return n->out[1] && is_used(g, uses, n->out[1], CY_QUANT_LOG_DEPTH) ? n->out[1] : 0;
   case CY_OP_argmax:
-  case CY_OP_argmin: return is_used(g, uses, n->out[0], CY_QUANT_LOG_DEPTH) ? n->out[0] : 0;
-  default: return 0;
+  case CY_OP_argmin:
+    return is_used(g, uses, n->out[0], CY_QUANT_LOG_DEPTH) ? n->out[0] : 0;
+  default:
+    return 0;
   }
 }
 

@@ -239,7 +239,8 @@ cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_t
     return cyrt_error_set(error, CYTO_NOT_READY, "output '%s': not known before %s", port->name,
                           port->flags & CYRT_PORT_DYNAMIC ? "cyto_run()" : "cyto_context_prepare() or cyto_run()");
   memset(out_tensor, 0, sizeof *out_tensor);
-  out_tensor->data = cyrt_output_is_kept(context, (uint32_t)index) ? cyrt_keep_dense(context, (uint32_t)index) : output->ptr;
+  out_tensor->data =
+      cyrt_output_is_kept(context, (uint32_t)index) ? cyrt_keep_dense(context, (uint32_t)index) : output->ptr;
   if (!out_tensor->data && output->ptr)
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "output '%s': no memory for a copy of what is kept", port->name);
   out_tensor->dtype = port->dtype;

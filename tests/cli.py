@@ -26,6 +26,7 @@ from onnx import helper as h
 
 import graphs
 import lib
+import network
 
 MODEL = os.path.join(lib.ROOT, 'examples', 'digits', 'digits.onnx')
 
@@ -941,6 +942,43 @@ def no_memory(folder, args):
     return next(filter(None, (ends(run_model, at, more, False) for at in range(1, 120) for more in ({}, {'CYTO_FAIL_ALL': '1'}))), None)
 
 
+def last_logits(folder, args):
+    """The last position alone is the last row of what all positions give; its dims say so; what does not fit is refused."""
+    random = np.random.default_rng(2)
+    weights = [graphs.constant(n, random.standard_normal(d).astype(np.float32)) for n, d in (('w', (16, 24)), ('b', (24,)), ('v', (24, 40)))]
+    nodes = [h.make_node('MatMul', ['x', 'w'], ['t']), h.make_node('Add', ['t', 'b'], ['u']), h.make_node('Relu', ['u'], ['hidden']),
+             h.make_node('MatMul', ['hidden', 'v'], ['logits']), h.make_node('ReduceSum', ['x'], ['sum'], keepdims=0)]
+    model, library, x = (os.path.join(folder.root, n) for n in ('m.onnx', 'm.so', 'x.npy'))
+    graphs.save_model(model, nodes, [graphs.port('x', np.float32, ['batch', 'seq', 16])],
+                      [graphs.port('logits', np.float32, None), graphs.port('hidden', np.float32, None), graphs.port('sum', np.float32, None)], weights)
+    found = {}
+    for level in '-O0', '-O3':
+        for options in [], ['--last-logits=logits']:
+            code, out, err = lib.run([args.cytoc, model, level, '-o', library, *options], env=folder.env)
+            code, info, err = lib.run([args.cyto_run, library, '--info'], env=folder.env) if not code else (code, out, err)
+            if code or ("'logits' float32 [batch,1,40]" in info) != bool(options):
+                return '%s %s: %s' % (level, options, err + info)
+            for rows in (7, 1, 0):
+                np.save(x, np.random.default_rng(rows).standard_normal((3, rows, 16)).astype(np.float32))
+                code, _, err = lib.run([args.cyto_run, library, '--input', 'x=' + x, '--output-dir', folder.out], env=folder.env)
+                if options and not rows:
+                    if not code or '1 of 0 elements' not in err:
+                        return '%s: no positions: exit code %d, %s' % (level, code, err)
+                elif code:
+                    return lib.reason(err, code)
+                else:
+                    found[level, bool(options), rows] = np.load(os.path.join(folder.out, network.by_index(folder.out)[0]))
+    for (level, only, rows), y in found.items():
+        wanted = found['-O0', False, rows][:, -1:] if only else found['-O0', False, rows]
+        if y.shape != wanted.shape or not np.allclose(y, wanted, 1e-5, 1e-5):
+            return '%s, %d rows%s: other values' % (level, rows, ', the last one' * only)
+    for name, text in (('logit', "did you mean 'logits'"), ('z', "expected one of 'logits', 'hidden', 'sum'"), ('sum', 'rank 2 or more')):
+        code, _, err = lib.run([args.cytoc, model, '-o', library, '--last-logits=' + name], env=folder.env)
+        if code != 1 or text not in err:
+            return '%s: exit code %d, %s' % (name, code, err)
+    return None
+
+
 def sizes_too_large(folder, args):
     """Sizes that come with the data and whose product is more than 64 bits can tell: an error, where memory would else be got
     for what is left of it."""
@@ -1263,7 +1301,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, strings, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, terminal, generated_texts, options_files, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, terminal, generated_texts, options_files, no_memory, sizes_too_large, last_logits, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')

@@ -5,6 +5,7 @@ Out: the closing line. Besides: what no part of the model decides is refused by 
 the library runs; both say what to do.
 """
 import os
+import re
 import shutil
 
 import numpy as np
@@ -20,7 +21,7 @@ f32 = np.float32
 N = h.make_node
 const = graphs.constant
 LEVELS = ('-O0', '-O3')
-CASES, REFUSED, NOT_COMPILED = [], [], []
+CASES, REFUSED, NOT_COMPILED, SYMBOLS = [], [], [], []
 
 
 def of(nodes, inputs, outputs, constants=(), opset=17, declared=(), functions=(), domains=()):
@@ -317,6 +318,80 @@ def scans_of_batches():
             {'h': real(2, 3), 'x': real(3, 5, 3)})
 
 
+def symbols(name, model, expected, *feeds, dim=None):
+    """expected: the dims of the inputs that cyto-run --info prints; dim: a --dim for cytoc."""
+    SYMBOLS.append((name, model, expected, feeds, dim))
+
+
+def one_name():
+    """One name on axes whose sizes differ: works where nothing needs them equal."""
+    y, both = {'y': (F, None)}, {'y': (F, None), 'z': (F, None)}
+    weights = [const('w', real(3, 2))]
+    symbols('both axes of an input', of([N('Relu', ['x'], ['y'])], {'x': (F, ['N', 'N'])}, y), ['N,x_dim1'], {'x': real(3, 5)},
+            {'x': real(4, 4)})
+    model = of([N('MatMul', ['x', 'w'], ['y'])], {'x': (F, ['N', 'N'])}, y, weights)
+    symbols('rows and known columns', model, ['N,x_dim1'], {'x': real(7, 3)})
+    refused('rows and other columns', 'sizes 4 and 3 should be equal', model, {'x': real(7, 3)}, {'x': real(7, 4)})
+    apart = of([N('Relu', ['a'], ['y']), N('Exp', ['b'], ['z'])], {'a': (F, ['N', 4]), 'b': (F, ['N', 3])}, both)
+    symbols('inputs that never meet', apart, ['N,4', 'b_dim0,3'], {'a': real(3, 4), 'b': real(5, 3)}, {'a': real(2, 4), 'b': real(2, 3)})
+    symbols('inputs that never meet, fixed', apart, ['2,4', '2,3'], {'a': real(2, 4), 'b': real(2, 3)}, dim='N=2')
+    io = {'a': (F, ['N', 3]), 'b': (F, ['N', 3])}
+    symbols('inputs one behind the other', of([N('Concat', ['a', 'b'], ['y'], axis=0)], io, y), ['N,3', 'b_dim0,3'],
+            {'a': real(2, 3), 'b': real(5, 3)})
+    symbols('an outer product', of([N('Transpose', ['b'], ['t']), N('MatMul', ['a', 't'], ['y'])], io, y), ['N,3', 'b_dim0,3'],
+            {'a': real(2, 3), 'b': real(5, 3)})
+    product = [N('MatMul', ['a', 'b'], ['y'])]
+    symbols('a product', of(product, {'a': (F, ['N', 'N']), 'b': (F, ['N', 4])}, y), ['N,a_dim1', 'a_dim1,4'],
+            {'a': real(2, 5), 'b': real(5, 4)})
+    branch = [N('If', ['c'], ['y'], then_branch=inner([N('Neg', ['a'], ['p'])], ['p']), else_branch=inner([N('Relu', ['b'], ['q'])], ['q']))]
+    symbols('results of branches', of(branch, {**io, 'c': (B, [])}, y), ['N,3', 'N,3', ''],
+            {'a': real(2, 3), 'b': real(2, 3), 'c': np.array(True)})
+    test = [N('Shape', ['a'], ['s']), N('Shape', ['b'], ['t']), N('Equal', ['s', 't'], ['e']), N('Cast', ['e'], ['y'], to=F)]
+    symbols('sizes that are compared', of(test, io, y), ['N,3', 'N,3'], {'a': real(2, 3), 'b': real(2, 3)})
+    through = [N('Add', ['a', 'c'], ['p']), N('Add', ['c', 'b'], ['q']), N('Concat', ['p', 'q'], ['y'], axis=0)]
+    symbols('equal by way of another name', of(through, {**io, 'c': (F, ['M', 3])}, y), ['N,3', 'N,3', 'M,3'],
+            {n: real(2, 3) for n in 'abc'})
+    caches = {n: (F, ['b', 2, 'past', 4]) for n in 'kl'}
+    symbols('caches of layers', of([N('Relu', ['k'], ['y']), N('Relu', ['l'], ['z'])], caches, both), ['b,2,past,4'] * 2,
+            {n: real(1, 2, 3, 4) for n in 'kl'})
+    for kind, axis, said in (('Add', None, 'do not broadcast'), ('Concat', 1, 'should be equal')):
+        nodes = [N(kind, ['a', 'b'], ['y'], **({'axis': axis} if axis else {}))]
+        model = of(nodes, io, y)
+        symbols('%s of equal sizes' % kind, model, ['N,3', 'N,3'], {'a': real(5, 3), 'b': real(5, 3)})
+        refused('%s of sizes that differ' % kind, "'b': expected 5 on axis 0 ('N') as on axis 0 of input 'a', found 4; sizes may "
+                "differ in a library compiled with --dim 'N=?'", model, {'a': real(5, 3), 'b': real(5, 3)},
+                {'a': real(5, 3), 'b': real(4, 3)})
+        more = [{'a': real(5, 3), 'b': real(1, 3)}] if kind == 'Add' else []
+        for every in 'N', '*':
+            symbols('%s, %s apart' % (kind, every), model, ['N,3', 'b_dim0,3'], {'a': real(5, 3), 'b': real(5, 3)}, *more,
+                    dim=every + '=?')
+
+
+def check_symbols(args, folder, proto, expected, feeds, dim):
+    path, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    with open(path, 'wb') as f:
+        f.write(proto.SerializeToString())
+    session = network.ort_session(proto.SerializeToString())
+    for level in LEVELS:
+        why = network.compile_model(args, path, library, level, ['--verify', *(['--dim', dim] if dim else [])])
+        if why:
+            return why
+        _, out, _ = lib.run([args.cyto_run, library, '--info'])
+        dims = re.findall(r"^input .*\[(.*)\]", out, re.M)
+        if dims != expected:
+            return '%s: inputs are %s' % (level, dims)
+        for feed in feeds:
+            code, err = network.run_feeds(args, folder, library, feed)
+            if code:
+                return lib.reason(err, code)
+            for i, want in enumerate(session.run(None, feed)):
+                name = session.get_outputs()[i].name
+                why = lib.difference(name, network.output_of(folder, i, name), want, 1e-6)
+                if why:
+                    return '%s: %s' % (level, why)
+    return None
+
+
 def check_case(args, folder, proto, feeds, oracle):
     runs = [(1, feed) for feed in feeds]
     return next(filter(None, (network.beside_ort(args, folder, proto, runs, 1e-6, level, oracle) for level in LEVELS)), None)
@@ -342,10 +417,12 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'exporters')
-    for group in (unused_outputs, branches, squeezed_without_axes, many, channels, signals, scans_of_batches):
+    for group in (unused_outputs, branches, squeezed_without_axes, many, channels, signals, scans_of_batches,
+                  one_name):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]
+    tests += [('symbols of ' + name, lambda rest=rest: check_symbols(args, folder, *rest)) for name, *rest in SYMBOLS]
     tests += [('not compiled ' + name, lambda rest=rest: check_not_compiled(args, folder, *rest)) for name, *rest in NOT_COMPILED]
     for name, test in tests:
         if args.wanted(name):

@@ -315,15 +315,16 @@ int cytoc_measure(const cytoc_quantise *how, cy_quant *q) {
 
 /* What takes about half a second: runs in float and in integers. */
 static const double ESTIMATE_CYCLES = 2e9;
-enum { MOST_SAMPLES = 4 };
+enum { MOST_RANDOM = 4, MOST_GIVEN = 32 };
 
 /* With the library open that chooses layers; random samples have axes of `size` where these are open. */
 static int estimate(recorder *r, int64_t size) {
   double most = ESTIMATE_CYCLES / (2 * RECORDER_HASTE * recorder_cycles(r->q));
-  if (recorder_open_samples(r, size))
-    return -1;
-  cytoc_whole *whole = cytoc_whole_create(r);
-  int status = whole ? cytoc_whole_estimate(whole, r, most < 1 ? 1 : most < MOST_SAMPLES ? (int)most : MOST_SAMPLES) : 0;
+  int room = r->how->samples ? MOST_GIVEN : MOST_RANDOM;
+  int status = recorder_open_samples(r, size);
+  cytoc_whole *whole = status ? NULL : cytoc_whole_create(r);
+  if (whole)
+    status = cytoc_whole_estimate(whole, r, most < 1 ? 1 : most < room ? (int)most : room);
   cytoc_whole_destroy(whole);
   recorder_close_samples(r);
   return status;
@@ -334,23 +335,28 @@ int cytoc_estimate(const cytoc_quantise *how, cy_quant *q) {
   recorder r = {.how = how, .q = q, .brief = true};
   q->mode = CY_QUANT_SINGLE_DYNAMIC;
   size_t before = cy_diag_count(how->diag);
-  int status = recorder_start(&r);
-  for (int i = 0; i < 2 && !status && r.model; i++) {
-    status = estimate(&r, sizes[i]);
+  int status = recorder_start(&r), tried = 0;
+  bool open = !status && r.model;
+  do {
+    if (open)
+      status = estimate(&r, sizes[tried++]);
     if (!status || how->samples)
       break;
-    cy_diag_forget(how->diag, before); /* nobody asked for it to run on these */
-    q->unseen = "the model does not run on random numbers";
+    cy_diag_forget(how->diag, before); /* nobody asked for it to run, or on these numbers */
+  } while (open && tried < 2);
+  q->unseen = r.too_much                ? r.too_much
+              : status && !open         ? "the model cannot be run here"
+              : status && !how->samples ? "the model does not run on random numbers"
+                                        : NULL;
+  recorder_close(&r);
+  if (status) {
     q->measured = NULL;
     q->nmeasured = 0;
-    status = 0;
   }
-  q->unseen = r.too_much ? r.too_much : q->noutputs ? NULL : q->unseen;
-  recorder_close(&r);
   q->mode = CY_QUANT_DYNAMIC;
   q->layer = NULL;
   q->nlayers = 0;
-  return status;
+  return how->samples ? status : 0;
 }
 
 static bool in_float(const cy_quant_layer *l) { return l->keep && strcmp(l->keep, CY_QUANT_BLOCKS); }

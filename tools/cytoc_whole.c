@@ -25,6 +25,7 @@
 static const double MARGIN_DB = 1;
 static const double MOST_LOST = 0.4, MOST_ADDED = 0.5; /* of the time that integers gain; of that which they take */
 static const double SINGLES_CYCLES = 1e10;             /* for what layers do one at a time, as estimated, on one core */
+static const double ESTIMATED_SINGLES = 4e9;           /* the same, to estimate: about a second */
 enum { MOST_ROUNDS = 4, MOST_WORST = 3, LEAST_VALUES = 16 };
 enum { MOST_BYTES = 1 << 28 }; /* of outputs that are remembered */
 
@@ -74,7 +75,7 @@ cytoc_whole *cytoc_whole_create(const recorder *r) {
     cyto_port port;
     cyto_model_output(r->model, (int32_t)k, &port);
     w->output[k].name = cy_arena_printf(r->q->arena, "%s", port.name);
-    w->output[k].odd = !is_float(port.dtype)               ? "no floats"
+    w->output[k].odd = !is_float(port.dtype)             ? "no floats"
                        : r->q->chosen && r->q->chosen[k] ? "small errors change its order"
                                                          : NULL;
     any |= !w->output[k].odd;
@@ -531,11 +532,11 @@ int cytoc_whole_estimate(cytoc_whole *w, recorder *r, int most) {
   if (!status)
     status = run_whole(w, r, q->mode);
   double all = recorder_cycles(q) * RECORDER_HASTE * w->nlayers;
-  if (!status && !all_hold(w, r->how->floor_snr) && all < SINGLES_CYCLES)
+  if (!status && !all_hold(w, r->how->floor_snr) && all < ESTIMATED_SINGLES)
     status = improve_chosen(w, r);
   restore(w, q, CY_QUANT_DYNAMIC);
-  q->output = w->output;
-  q->noutputs = w->noutputs;
+  q->output = status ? NULL : w->output;
+  q->noutputs = status ? 0 : w->noutputs;
   return status;
 }
 
@@ -572,12 +573,13 @@ static void tell_floor(const cytoc_quantise *how, const cy_quant *q) {
     back += for_output(&q->layer[i]);
   if (!worst || !back)
     return;
-  cy_diag_add(how->diag, CY_WARNING, NULL,
-              "output '%s' had a signal-to-noise ratio of %.1f dB on the samples; at least %g dB hold unless you ask for "
-              "something else, so %u of %u layers are in float for that%s. Each by itself, these cost it most: %s. "
-              "--int8-min-snr=off leaves all in integers",
-              worst->name, -10 * log10(worst->before), how->floor_snr, back, q->nlayers, cost_text(q),
-              worst->worst ? worst->worst : "none alone");
+  cy_diag_add(
+      how->diag, CY_WARNING, NULL,
+      "output '%s' had a signal-to-noise ratio of %.1f dB on the samples; at least %g dB hold unless you ask for "
+      "something else, so %u of %u layers are in float for that%s. Each by itself, these cost it most: %s. "
+      "--int8-min-snr=off leaves all in integers",
+      worst->name, -10 * log10(worst->before), how->floor_snr, back, q->nlayers, cost_text(q),
+      worst->worst ? worst->worst : "none alone");
 }
 
 /* Plain dynamic quantisation: nothing was promised, but so much error is rarely wanted. */
@@ -585,14 +587,14 @@ static void tell_estimate(const cytoc_quantise *how, const cy_quant *q) {
   for (uint32_t k = 0; k < q->noutputs; k++) {
     const cy_quant_output *o = &q->output[k];
     if (!holds(o, noise_of(o), how->floor_snr))
-      cy_diag_add(how->diag, CY_WARNING, NULL,
-                  "output '%s' has an estimated signal-to-noise ratio of %.1f dB on %s%s%s. %s--int8-min-snr=%g leaves "
-                  "layers in float until it has that, --int8-skip=NAME,.. those that you name; --int8=static with samples "
-                  "may do better; --int8-min-snr=off leaves this unchecked",
-                  o->name, decibels(o), how->samples ? "the samples" : "random inputs",
-                  o->worst ? ". Each by itself, these layers cost it most: " : "", o->worst ? o->worst : "",
-                  how->samples ? "" : "Estimate it on your own data by --int8=dynamic --calibrate=SAMPLES. ",
-                  how->floor_snr);
+      cy_diag_add(
+          how->diag, CY_WARNING, NULL,
+          "output '%s' has an estimated signal-to-noise ratio of %.1f dB on %s%s%s. %s--int8-min-snr=%g leaves "
+          "layers in float until it has that, --int8-skip=NAME,.. those that you name; --int8=static with samples "
+          "may do better; --int8-min-snr=off leaves this unchecked",
+          o->name, decibels(o), how->samples ? "the samples" : "random inputs",
+          o->worst ? ". Each by itself, these layers cost it most: " : "", o->worst ? o->worst : "",
+          how->samples ? "" : "Estimate it on your own data by --int8=dynamic --calibrate=SAMPLES. ", how->floor_snr);
   }
 }
 
@@ -606,8 +608,8 @@ void cytoc_whole_check(const cytoc_quantise *how, const cy_quant *q) {
     tell_floor(how, q);
   for (uint32_t k = 0; k < q->noutputs; k++) {
     const cy_quant_output *o = &q->output[k];
-    const char *layers = o->worst ? cy_arena_printf(q->arena, ". Each by itself, these layers cost it most: %s", o->worst)
-                                  : "";
+    const char *layers =
+        o->worst ? cy_arena_printf(q->arena, ". Each by itself, these layers cost it most: %s", o->worst) : "";
     if (holds(o, noise_of(o), db))
       continue;
     if (how->firm_snr)

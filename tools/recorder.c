@@ -86,10 +86,10 @@ static const char *too_much(const recorder *r, const cy_program *p) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < p->nconstants; i++)
     bytes += p->constants[i].size;
-  return p->nkernels > BRIEF_KERNELS                    ? "it has many different kernels"
-         : bytes > BRIEF_WEIGHTS                        ? "its weights are large"
+  return p->nkernels > BRIEF_KERNELS            ? "it has many different kernels"
+         : bytes > BRIEF_WEIGHTS                ? "its weights are large"
          : recorder_cycles(r->q) > BRIEF_CYCLES ? "it computes for long"
-                                                        : NULL;
+                                                : NULL;
 }
 
 static int build(recorder *r, cy_machine *machine, const char *path) {

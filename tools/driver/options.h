@@ -13,6 +13,7 @@ typedef struct cytoc_options {
   options_list dims, shapes; /* NAME=VALUE */
   const char *dump, *dump_dir, *passes, *stop_after, *disable;
   const char *name;
+  const char *last_logits; /* an output of which only the last position is wanted; NULL: none */
   const char *attention;  /* "fused", "plain"; NULL: fused where the target has a kernel for it */
   const char *stats_file; /* "": as text on standard output; NULL: none */
   const char *save_temps;
@@ -24,6 +25,7 @@ typedef struct cytoc_options {
   bool tf32, strict;
   const char *fast_algorithms; /* "auto", "off"; NULL: auto */
   const char *cudnn;           /* "auto", "off", "require"; NULL: auto where the target is CUDA */
+  bool unchecked;              /* no check of indices at run time */
   bool quantize;               /* `cytoc quantize`: write ONNX instead of a library */
   bool verify, explain, profile, verbose;
   bool done; /* --help, --version and the like have been answered */

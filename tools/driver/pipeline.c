@@ -9,6 +9,7 @@
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
 #include "ir/loop.h"
+#include "last_logits.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
 #include "tools/cytoc_quantise.h"
@@ -51,11 +52,11 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
   return text;
 }
 
-static cy_graph *read_model(session *s) {
+static cy_graph *read_whole_model(session *s) {
   const cytoc_options *o = s->o;
   cy_import_options import = {
       o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
-      s->ask_ctx, o->strict};
+      s->ask_ctx, o->strict, .unchecked = o->unchecked || s->on_device};
   if (s->model)
     return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
   if (!file_ends_with(o->input, ".txt"))
@@ -65,6 +66,14 @@ static cy_graph *read_model(session *s) {
   cy_graph *g = text ? cy_graph_parse(text, len, o->input, s->diag) : NULL;
   free(text);
   return g;
+}
+
+static cy_graph *read_model(session *s) {
+  cy_graph *g = read_whole_model(s);
+  if (!g || !s->o->last_logits || !cytoc_last_logits(g, s->o->last_logits))
+    return g;
+  cy_graph_destroy(g);
+  return NULL;
 }
 
 /* ---- outputs ---- */
@@ -281,7 +290,7 @@ static cytoc_quantise calibration(session *s) {
                           .samples = o->calibrate,
                           .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = limit ? percent(limit) : 0,
-                          .min_snr = o->int8_min_snr                     ? decibels(o->int8_min_snr)
+                          .min_snr = o->int8_min_snr                    ? decibels(o->int8_min_snr)
                                      : o->calibrate && !is_estimated(o) ? MIN_DECIBELS
                                                                         : 0,
                           .firm_snr = o->int8_min_snr,
@@ -333,20 +342,27 @@ static void ask_quant(session *s, const cy_machine *machine, cy_quant *q) {
   q->table_error = table_error(&how);
 }
 
+typedef struct learning {
+  session *s;
+  const cy_pass_options *passes;
+  bool begun; /* the passes have come to the one that quantises */
+} learning;
+
 static cy_graph *clone_graph(void *g) { return cy_graph_clone(g); }
 
 /* Runs clones of the graph that is about to be quantised on samples, where that is asked for (cy_pass_options.learn). */
 static int learn(void *ctx, cy_graph *g) {
-  session *s = ctx;
-  cy_quant *q = s->passes.quant;
+  learning *l = ctx;
+  session *s = l->s;
+  cy_quant *q = l->passes->quant;
   cytoc_quantise how = calibration(s);
-  s->learnt = true;
+  l->begun = true;
   bool plain = is_estimated(s->o);
-  if (plain ? s->passes.weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
+  if (plain ? l->passes->weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0; /* weights in blocks are most of what there is, and no business of the estimate */
   how.form = clone_graph;
   how.ctx = g;
-  how.passes = s->passes;
+  how.passes = *l->passes;
   cytoc_report_stage(&s->report, "calibrate");
   int status = q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q)
                : plain                    ? cytoc_estimate(&how, q)
@@ -462,7 +478,7 @@ static int check_half_target(session *s, const cy_machine *machine) {
 
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
-  if (quant && s->learnt) {
+  if (quant) {
     cytoc_quantise how = calibration(s);
     cytoc_quantise_check(quant, s->diag);
     cytoc_whole_check(&how, quant);
@@ -477,9 +493,8 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_weights_table(small, stdout);
 }
 
-static cy_pass_options pass_options(session *s, const cy_machine *machine, cy_weight_options *weights,
+static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *machine, cy_weight_options *weights,
                                     cy_quant *quant) {
-  const cytoc_options *o = s->o;
   bool plain = o->attention && !strcmp(o->attention, "plain");
   return (cy_pass_options){.opt_level = o->opt_level,
                            .only = o->passes,
@@ -507,7 +522,6 @@ static cy_pass_options pass_options(session *s, const cy_machine *machine, cy_we
                            .weights = weights,
                            .quant = quant,
                            .learn = learn,
-                           .learn_ctx = s,
                            .verify = o->verify};
 }
 
@@ -566,19 +580,21 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  s->passes = pass_options(s, machine, &weights, measured ? &quant : NULL);
+  cy_pass_options passes = pass_options(s->o, machine, &weights, measured ? &quant : NULL);
+  learning learnt = {.s = s, .passes = &passes};
+  passes.learn_ctx = &learnt;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = read_model(s);
   if (g)
     cytoc_report_stage(&s->report, "passes");
-  int status = g ? cy_passes_run(g, &s->passes, &s->report.passes) : -1;
+  int status = g ? cy_passes_run(g, &passes, &s->report.passes) : -1;
   if (!status && (o->stop_after || o->passes) && !o->emit)
     status = print_text(s, stdout, "standard output", g, NULL);
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
   if (!status)
-    report_quantised(s, measured ? &quant : NULL, weights.report);
+    report_quantised(s, learnt.begun ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
   if (!status && o->stats_file)
@@ -602,6 +618,7 @@ static int compile(session *s) {
   cy_machine *machine = cy_machine_open(s->o->target, s->diag);
   if (!machine)
     return blame_options(s);
+  s->on_device = cy_machine_has_device(machine);
   int status = set_machine(s, machine) ? blame_options(s) : compile_for(s, machine, mode, weights);
   cy_machine_close(machine);
   return status;

@@ -4,7 +4,6 @@
 
 #include "frontend/frontend.h"
 #include "options.h"
-#include "passes/passes.h"
 #include "report.h"
 
 typedef struct cytoc_session {
@@ -19,12 +18,10 @@ typedef struct cytoc_session {
   void *ask_ctx;
   const char *folder; /* where the output goes when o->output is NULL; NULL: here */
   char *written;      /* set to its path; free() it */
-  /* Private to the run. */
-  cy_pass_options passes;
-  bool learnt; /* the passes have come to the one that quantises */
+  bool on_device;     /* private: the target's kernels run on a device */
 } cytoc_session;
 
-/* Runs s->o, with all of s but the report and what is private set. 0, or -1 after diagnostics: nothing is written then. */
+/* Runs s->o, with all of s but the report set. 0, or -1 after diagnostics: nothing is written then. */
 int cytoc_session_run(cytoc_session *s);
 
 #endif

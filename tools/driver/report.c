@@ -15,11 +15,6 @@ static double peak_mb(void) {
   return (double)(u.ru_maxrss > c.ru_maxrss ? u.ru_maxrss : c.ru_maxrss) / 1024;
 }
 
-void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int64_t total) {
-  if (r->progress)
-    r->progress(r->progress_ctx, stage, done, total);
-}
-
 /* Ends the stage at hand. */
 static void end_stage(cytoc_report *r, double now) {
   if (!r->at)
@@ -29,6 +24,11 @@ static void end_stage(cytoc_report *r, double now) {
   if (r->verbose)
     fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->at - 1].name, ms * 1e-3);
   r->at = 0;
+}
+
+void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int64_t total) {
+  if (r->progress)
+    r->progress(r->progress_ctx, stage, done, total);
 }
 
 void cytoc_report_stage(cytoc_report *r, const char *name) {
