@@ -135,7 +135,7 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check same golden fuzz bench install clean tests portable carry
+.PHONY: all help setup demo check same golden fuzz bench install uninstall clean tests portable carry
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -159,7 +159,7 @@ help:
 	  'make wheel        dist/cytoc-VERSION-py3-none-manylinux_*.whl: the Python package with all it needs' \
 	  'make carry        pack what tests and measures CUDA on a machine with a GPU and no build tools: tests/README.md' \
 	  'make bench        measure the example and, where present, the shared networks; updates tests/bench/RESULTS.md' \
-	  'make install      PREFIX=/usr/local DESTDIR=' \
+	  'make install      PREFIX=/usr/local DESTDIR=; make uninstall takes away what it wrote' \
 	  'make setup        look again for what the build needs and install what is missing' \
 	  'V=1 shows commands; config.mak is read first when it exists'
 
@@ -519,6 +519,12 @@ Libs: -L$${prefix}/lib -l$1 $3
 Libs.private: $4
 endef
 
+# Man pages and completion: the tools write them from their tables of options.
+TEXTS := man bash zsh fish
+text_file = share/$(strip $(if $(filter man,$1),man/man1/$2.1) $(if $(filter bash,$1),bash-completion/completions/$2) \
+  $(if $(filter zsh,$1),zsh/site-functions/_$2) $(if $(filter fish,$1),fish/vendor_completions.d/$2.fish))
+text_folder = $(dir $(call text_file,$1,x))
+
 install: all
 	$Q install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/pkgconfig include share/cyto)
 	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
@@ -535,7 +541,18 @@ install: all
 	$Q $(foreach f,cytoConfig cytoConfigVersion,sed 's/@VERSION@/$(CYTO_VERSION)/g; s/@SOVERSION@/$(SO_VERSION)/g; s/@ARCH@/$(ARCH)/g; \
 	  s/@MAJOR@/$(word 1,$(subst ., ,$(CYTO_VERSION)))/g; s/@MINOR@/$(word 2,$(subst ., ,$(CYTO_VERSION)))/g' \
 	  integrations/cmake/$f.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/cyto/$f.cmake && ) :
+	$Q $(foreach t,$(TOOLS),$(foreach f,$(TEXTS),install -d $(DESTDIR)$(PREFIX)/$(call text_folder,$f) && \
+	  $O/$t --generate=$f >$(DESTDIR)$(PREFIX)/$(call text_file,$f,$t) && )) :
 	$Q install -m 644 runtime/cyto.h runtime/cyto.hpp runtime/cyto_abi.h $(if $(LLVM_CONFIG),tools/driver/cytoc.h) $(DESTDIR)$(PREFIX)/include
+
+# All that `make install` with the same PREFIX and DESTDIR writes; folders of others stay.
+uninstall:
+	$Q rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(patsubst %,bin/%,cytoc $(ALL_TOOLS)) \
+	  $(foreach l,$(RUNTIME_LIB) $(CYTOC_LIB),lib/$(notdir $l)) \
+	  $(foreach l,$(SHARED_LIBS),$(foreach v,$(CYTO_VERSION) $(SO_VERSION),lib/$(notdir $l).$v) lib/$(notdir $l)) \
+	  lib/pkgconfig/cyto.pc lib/pkgconfig/cytoc.pc include/cyto.h include/cyto.hpp include/cyto_abi.h include/cytoc.h \
+	  $(foreach t,cytoc $(ALL_TOOLS),$(foreach f,$(TEXTS),$(call text_file,$f,$t))))
+	$Q rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,share/cyto lib/cyto lib/cmake/cyto)
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.
 clean:

@@ -13,7 +13,7 @@ CY_CARRIED_windows(DECLARE, x86_64_windows)
 
 #define FILE_OF(a, name, file) {file, cy_##name##_##a, cy_##name##_##a##_end},
 #define ON_LINUX(a)                                                                                                    \
-  .name = #a, .isa = #a, .suffix = "", .systems = " linux linux-gnu ", .triple = #a "-linux-gnu",                        \
+  .name = #a, .isa = #a, .suffix = "", .systems = " linux linux-gnu linux-musl ", .triple = #a "-linux-gnu",                        \
   .tools = #a "-linux-gnu-", .package = "binutils-" #a "-linux-gnu", .compiler = "gcc-" #a "-linux-gnu",               \
   .carried = {CY_CARRIED_linux(FILE_OF, a)}
 

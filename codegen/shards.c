@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_SHARDS = 32, SHARD_WEIGHT = 6000, ERROR_TEXT = 1000 };
@@ -28,6 +29,7 @@ typedef struct shard {
 
 /* What a child reports. */
 typedef struct report {
+  _Atomic int64_t parts[MAX_SHARDS][2]; /* cy_machine.parts */
   char error[MAX_SHARDS][ERROR_TEXT];
   cy_kernel_compiler compiled_by[MAX_SHARDS];
   cy_kernel_code code[];
@@ -79,6 +81,7 @@ _Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_cod
   machine.prefix = b->name;
   machine.hurry = b->hurry;
   machine.compiled_by = &r->compiled_by[index];
+  machine.parts = r->parts[index];
   int rc = machine.target->emit(&machine, s->plans, s->n, kind, s->path, &error);
   if (rc)
     snprintf(r->error[index], ERROR_TEXT, "%s", error ? error : "unknown error");
@@ -140,6 +143,16 @@ static int collect(cy_work *b, shard *shards, int n, report *r, int64_t *done) {
   return -1;
 }
 
+/* Tells how far a single child is, which alone counts its parts, until it ends. */
+static void watch(cy_work *b, const shard *s, report *r) {
+  siginfo_t info = {0};
+  while (waitid(P_PID, (id_t)s->child, &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0) {
+    if (r->parts[0][1])
+      cy_work_progress(b, "kernels", r->parts[0][0], r->parts[0][1]);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+  }
+}
+
 static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_work *b)) {
   int jobs = b->o->jobs > 0 ? b->o->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN), running = 0, rc = 0, next = 0;
   int64_t done = 0;
@@ -152,6 +165,8 @@ static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *
   if (rc == 0 && meanwhile)
     rc = meanwhile(b);
   while (running > 0) {
+    if (n == 1 && b->o->progress && b->machine->target->device)
+      watch(b, &shards[0], r);
     if (collect(b, shards, next, r, &done))
       rc = -1;
     running--;

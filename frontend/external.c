@@ -44,6 +44,15 @@ cy_externals *cy_externals_create(const char *folder, cy_ask_external *ask, void
   return x;
 }
 
+void cy_externals_retry(cy_externals *x) {
+  while (x->lost) {
+    lost *l = x->lost;
+    x->lost = l->next;
+    free(l->location);
+    free(l);
+  }
+}
+
 void cy_externals_destroy(void *externals) {
   cy_externals *x = externals;
   while (x && x->files) {
@@ -53,14 +62,10 @@ void cy_externals_destroy(void *externals) {
     free(f->path);
     free(f);
   }
-  while (x && x->lost) {
-    lost *l = x->lost;
-    x->lost = l->next;
-    free(l->location);
-    free(l);
-  }
-  if (x)
+  if (x) {
+    cy_externals_retry(x);
     free(x->folder);
+  }
   free(x);
 }
 

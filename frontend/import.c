@@ -562,6 +562,7 @@ static bool import_once(void *context, uint64_t *out_nodes) {
                     .axes = job->axes};
   cy_graph_destroy(job->g);
   cy_diag_forget(job->diag, job->said);
+  cy_externals_retry(job->externals);
   im.g = job->g = cy_graph_create(job->diag, job->file);
   cy_graph_record(im.g, true);
   bool ok = import_model(&im);

@@ -140,13 +140,19 @@ void cy_diag_forget(cy_diag_sink *sink, size_t from) {
   sink->n = from < sink->n ? from : sink->n;
 }
 
-void cy_diag_print(const cy_diag_sink *sink, FILE *out) {
+void cy_diag_each(const cy_diag_sink *sink, void (*print)(void *ctx, const char *line), void *ctx) {
+  char more[60];
   size_t shown = sink->n < SHOWN ? sink->n : SHOWN;
   for (size_t i = 0; i < shown; i++)
-    fprintf(out, "%s\n", sink->entries[i].d.line);
+    print(ctx, sink->entries[i].d.line);
+  snprintf(more, sizeof more, "cytoc: %zu more not shown", sink->n - shown);
   if (sink->n > shown)
-    fprintf(out, "cytoc: %zu more not shown\n", sink->n - shown);
+    print(ctx, more);
 }
+
+static void print_line(void *out, const char *line) { fprintf(out, "%s\n", line); }
+
+void cy_diag_print(const cy_diag_sink *sink, FILE *out) { cy_diag_each(sink, print_line, out); }
 
 _Noreturn void cy_bug(const char *format, ...) {
   va_list args;

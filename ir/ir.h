@@ -155,6 +155,8 @@ int cy_diag_errors(const cy_diag_sink *sink);
 size_t cy_diag_count(const cy_diag_sink *sink);
 void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to); /* those errors are warnings now */
 void cy_diag_forget(cy_diag_sink *sink, size_t from); /* all since then */
+/* Each line that cy_diag_print() prints. */
+void cy_diag_each(const cy_diag_sink *sink, void (*print)(void *ctx, const char *line), void *ctx);
 void cy_diag_print(const cy_diag_sink *sink, FILE *out); /* deduplicated, in order, capped at 20 with a count of the rest */
 /* What is to blame for an error, if it is not the model. */
 typedef enum cy_cause { CY_CAUSE_MODEL, CY_CAUSE_OPTION, CY_CAUSE_FILE, CY_CAUSE_LINKER, CY_CAUSE_MEMORY, CY_CAUSE_BUG } cy_cause;

@@ -3,16 +3,20 @@
 Out: the closing line. Rows say: arguments, the exit code, expressions that its output must have, the files that must
 then lie in the folder of outputs (no others may), and a further check of the folder, where there is one.
 """
+import fcntl
 import filecmp
 import io
 import json
 import os
+import pty
 import re
 import resource
 import shutil
 import signal
 import stat
+import struct
 import subprocess
+import termios
 import time
 import zipfile
 
@@ -159,12 +163,12 @@ ROWS = [
     ('target triple', [MODEL, '--target=x86_64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('target of another architecture', [MODEL, '--target=riscv64-linux-gnu', '-o', '%s/m.so'], 1, ['riscv64', 'not supported'], [], None),
     ('target unknown name', [MODEL, '--target=znver33', '-o', '%s/m.so'], 1, ["unknown target 'znver33'.*did you mean 'znver3'"], [], None),
-    *(('target %s' % t, [MODEL, '--target=' + t, '-o', '%s/m.so'], 1, ["target '%s': only Linux with glibc.*expected native" % t], [], None)
+    *(('target %s' % t, [MODEL, '--target=' + t, '-o', '%s/m.so'], 1, ["target '%s': only Linux with glibc or musl.*expected native" % t], [], None)
       for t in ('aarch64-linux-android', 'x86_64-linux-ohos', 'x86_64-linux-banana', 'aarch64-linux-android21', 'x86_64-apple-darwin',
-                'arm64-apple-macos', 'macos', 'x86_64-unknown-freebsd', 'x86_64-linux-musl', 'x86_64-', 'x86_64-linux-gnu-x', 'arm64-windows')),
+                'arm64-apple-macos', 'macos', 'x86_64-unknown-freebsd', 'x86_64-', 'x86_64-linux-gnu-x', 'arm64-windows')),
     *(('target %s' % t, [MODEL, '--target=' + t, '--emit=ll', '-o', '%s/m.ll'], 0, [], ['m.ll'], has('m.ll', 'target triple = "' + triple))
       for t, triple in (('amd64', 'x86_64'), ('x64', 'x86_64'), ('x86_64', 'x86_64'), ('x86_64-pc-linux-gnu', 'x86_64'),
-                        ('amd64-linux', 'x86_64.*linux'), *ARM64)),
+                        ('amd64-linux', 'x86_64.*linux'), ('x86_64-linux-musl', 'x86_64.*linux'), *ARM64)),
     ('target unknown', [MODEL, '--target=z80', '-o', '%s/m.so'], 1, ['z80', 'x86-64-v3'], [], None),
     *ARM_ROWS,
     ('level unknown', [MODEL, '-O7', '-o', '%s/m.so'], 1, ['-O', '7'], [], None),
@@ -679,6 +683,146 @@ def foreign_files(folder, args):
     return None if code == 1 and re.search(r'an ONNX model.*cytoc \S*digits\.onnx -o', err) else 'cyto-run: exit code %d: %s' % (code, err)
 
 
+def on_terminal(command, env, width=100):
+    """(exit code, what a terminal that is stdout and stderr gets) of a command."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, width, 0, 0))
+        os.execve(command[0], command, env)
+    out = b''
+    while True:
+        try:
+            data = os.read(fd, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        out += data
+    os.close(fd)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), out.decode('utf-8', 'replace')
+
+
+def terminal(folder, args):
+    """Progress and colours are for terminals: kernels done of all and the time left after a second, nothing left in the end; none of it
+    where stderr is none, no colours with NO_COLOR, neither on a dumb terminal."""
+    random, widths, nodes, weights = np.random.default_rng(1), [8 + 8 * (k * 7 % 23) for k in range(30)], [], []
+    for k, (n, m) in enumerate(zip([3] + widths, widths)):
+        weights.append(graphs.constant('w%d' % k, random.standard_normal((m, n, 3, 3)).astype(np.float32) / 8))
+        nodes += [h.make_node('Conv', ['x' if k == 0 else 'r%d' % k, 'w%d' % k], ['c%d' % k], pads=[1, 1, 1, 1]),
+                  h.make_node('Relu', ['c%d' % k], ['r%d' % (k + 1)])]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [1, 3, 17, 19])],
+                              [graphs.port('r30', np.float32, None)], weights)
+    np.savez(os.path.join(folder.root, 's.npz'), x=random.standard_normal((200, 3, 17, 19)).astype(np.float32))
+    env = {k: v for k, v in folder.env.items() if k != 'NO_COLOR'}
+    env['TERM'] = 'xterm'
+    compile_model = [args.cytoc, model, '-o', os.path.join(folder.out, 'm.so'), '-j1']
+    code, out = on_terminal(compile_model, env)
+    kernels = re.findall(r'\r\x1b\[K\x1b\[36mm\.onnx: kernels (\d+) of (\d+), \d+ s(?:, about \d+ s left)?\x1b\[0m\r', out)
+    if code or len({k for k, _ in kernels}) < 2 or len({n for _, n in kernels}) != 1 or 's left' not in out or \
+            not out.endswith('\r\x1b[K') or '\n' in out or sorted(kernels, key=lambda k: int(k[0])) != kernels:
+        return 'no progress: exit code %d, %r' % (code, out[:500])
+    code, out = on_terminal(compile_model, env, width=30)
+    longest = max(len(re.sub(r'\x1b\[\d*[mK]', '', part)) for part in out.split('\r'))
+    if code or not 20 < longest < 30:
+        return 'lines of %d characters in a terminal of 30' % longest
+    code, out = on_terminal(compile_model, dict(env, NO_COLOR='1'))
+    if code or ': kernels ' not in out or re.search(r'\x1b\[\d*m', out):
+        return 'with NO_COLOR: exit code %d, %r' % (code, out[:300])
+    code, out = on_terminal(compile_model, dict(env, TERM='dumb'))
+    if code or out:
+        return 'a dumb terminal: exit code %d, %r' % (code, out[:300])
+    code, out, err = lib.run(compile_model, env=env)
+    if code or out or err:
+        return 'no terminal: exit code %d, %r' % (code, out + err)
+    code, out = on_terminal(compile_model + ['--explain'], env)
+    if code or not re.search(r'\r\x1b\[Ktarget .*\r\n', out):
+        return 'a table on the terminal: exit code %d, %r' % (code, out[-300:])
+    code, out = on_terminal(compile_model + ['--int8=static', '--int8-min-snr=off', '--calibrate=' + os.path.join(folder.root, 's.npz')], env)
+    if code or not re.search(r'm\.onnx: (calibrating|counting|measuring) \d+ of 200, ', out):
+        return 'quantisation: exit code %d, %r' % (code, out[:500])
+    for more, wanted in (({}, r'\A\x1b\[1mcytoc:\x1b\[0m \x1b\[1;31merror:\x1b\[0m unknown option'), ({'NO_COLOR': '1'}, r'\Acytoc: error: unknown option'),
+                         ({'NO_COLOR': ''}, r'\A\x1b\[1mcytoc'), ({'TERM': 'dumb'}, r'\Acytoc: error: ')):
+        code, out = on_terminal([args.cytoc, '--xyzzyx'], dict(env, **more))
+        if code != 1 or not re.search(wanted, out):
+            return 'an error with %s: exit code %d, %r' % (more, code, out)
+    code, out = on_terminal([args.cytoc, os.path.join(folder.root, 'no.onnx')], env)
+    return None if code == 1 and '\x1b[1;31merror:\x1b[0m' in out else 'an error of a file: exit code %d, %r' % (code, out)
+
+
+COMPLETIONS = [('cytoc --int8=', '--int8=', ['dynamic', 'static']), ('cytoc --att', '--att', ['--attention']), ('cytoc quan', 'quan', ['quantize']),
+               ('cytoc --attention ', '', ['fused', 'plain']), ('cytoc m', 'm', ['m.onnx']), ('cytoc --calibration=m', 'm', ['minmax', 'mse'])]
+COMPLETE = """source "$1"; words=($2); [[ $2 == *' ' ]] && words+=('')
+COMP_WORDS=(); for w in "${words[@]}"; do
+  if [[ $w == --*=* ]]; then COMP_WORDS+=("${w%%=*}" "="); [[ ${w#*=} ]] && COMP_WORDS+=("${w#*=}"); else COMP_WORDS+=("$w"); fi; done
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _cytoc; printf '%s\\n' "${COMPREPLY[@]}" | sort
+"""
+
+
+def generated_texts(folder, args):
+    """Man pages and completion, of every option that --help shows: roff without a warning, scripts that their shells read, completions
+    that are right. `make install` puts them in place, `make uninstall` leaves nothing."""
+    open(os.path.join(folder.root, 'm.onnx'), 'w').close()
+    for tool in 'cytoc', 'cyto-run', 'cyto-bench':
+        program, files = os.path.join(args.build, tool), {}
+        code, out, err = lib.run([program, '-h'], env=folder.env)
+        shown = set(re.findall(r'^  (?:-\w, )?(-[-\w]+)', out, re.M))
+        version = lib.run([program, '--version'], env=folder.env)
+        if code or '--help' not in shown or version[0] or not re.match(tool + r' \d', version[1]):
+            return '%s -h, --version: %s' % (tool, err + version[2])
+        for what in 'man', 'bash', 'zsh', 'fish':
+            code, out, err = lib.run([program, '--generate=' + what], env=folder.env)
+            files[what] = os.path.join(folder.root, tool + '.' + what)
+            with open(files[what], 'w', encoding='utf-8') as f:
+                f.write(out)
+            plain = out.replace('\\-', '-')
+            missing = [o for o in shown if not re.search(r'(?<![-\w])%s(?![-\w])' % re.escape(o), plain) and not
+                       (what == 'fish' and re.search(r' -[ls] %s ' % re.escape(o.lstrip('-')), plain))]
+            if code or err or missing:
+                return '%s --generate=%s: exit code %d, without %s %s' % (tool, what, code, ' '.join(missing), err)
+        checks = {'man': ['groff', '-man', '-Tutf8', '-ww', '-z'], 'bash': ['bash', '-n'], 'zsh': ['zsh', '-n'], 'fish': ['fish', '-n']}
+        for what, command in checks.items():
+            code, out, err = lib.run(command + [files[what]], env=folder.env) if shutil.which(command[0]) else (0, '', '')
+            if code or out or err:
+                return '%s: %s' % (' '.join(command + [files[what]]), out + err)
+    for line, _, wanted in COMPLETIONS:
+        code, out, err = lib.run(['bash', '-c', COMPLETE, 'x', os.path.join(folder.root, 'cytoc.bash'), line], env=folder.env, cwd=folder.root)
+        if code or out.split() != wanted:
+            return 'completion of %r: %s' % (line, out + err)
+    if args.variant != 'release':
+        return None
+    for goal in 'install', 'uninstall':
+        code, out, err = lib.run(['make', '-s', goal, 'PREFIX=/usr', 'DESTDIR=' + folder.out, 'B=' + os.path.relpath(args.build, lib.ROOT)],
+                                 env=folder.env, cwd=lib.ROOT)
+        if code:
+            return 'make %s: %s' % (goal, out + err)
+        found = {os.path.relpath(os.path.join(where, n), folder.out) for where, _, names in os.walk(folder.out) for n in names}
+        wanted = {'usr/share/man/man1/cytoc.1', 'usr/share/bash-completion/completions/cyto-run', 'usr/share/zsh/site-functions/_cyto-bench',
+                  'usr/share/fish/vendor_completions.d/cytoc.fish', 'usr/bin/cytoc', 'usr/include/cyto.h'}
+        if (goal == 'install' and wanted - found) or (goal == 'uninstall' and found):
+            return 'after make %s: %s' % (goal, ' '.join(sorted(wanted - found if goal == 'install' else found)))
+    return None
+
+
+def options_files(folder, args):
+    """@FILE stands for the words in it: quotes, comments, files in files."""
+    def write(name, text):
+        with open(os.path.join(folder.root, name), 'w', encoding='utf-8') as f:
+            f.write(text)
+        return '@' + os.path.join(folder.root, name)
+    inner = write('inner.txt', '--emit=graph # a comment\n')
+    good = write('good.txt', "# for the test\n\n'%s' --dim\tbatch=7 %s --name \"a b\\\"c\" -O0" % (MODEL, inner))
+    for words, wanted, expression in (([good], 0, r'f32\[7,1,8,8\]'), ([write('empty.txt', ''), MODEL, '--emit=graph'], 0, 'graph @digits'),
+                                      (['@' + os.path.join(folder.root, 'no.txt')], 1, r"cannot read the options file '\S*no\.txt': No such file"),
+                                      ([write('open.txt', "'a b")], 1, "a quote has no end .*open\\.txt"),
+                                      ([write('loop.txt', '@' + os.path.join(folder.root, 'loop.txt'))], 1, 'name each other more than 8 deep'),
+                                      ([write('zero.txt', 'a\0b')], 1, 'zero.txt. is no text'), ([write('bad.txt', '--nosuchoption')], 1, "unknown option '--nosuchoption'")):
+        code, out, err = lib.run([args.cytoc, *words], env=folder.env, cwd=folder.root)
+        if code != wanted or not re.search(expression, out + err):
+            return '%s: exit code %d, %s' % (words[0], code, (out + err)[:300])
+    code, out, err = lib.run([args.cyto_run, write('run.txt', '--frobnicate')], env=folder.env)
+    return None if code == 1 and "unknown option '--frobnicate'" in err else 'cyto-run: ' + err
+
+
 def missing_file(folder, args):
     """One file that is missing is one line, however many tensors lie in it; two are two."""
     weights = []
@@ -1157,7 +1301,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, strings, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, no_memory, sizes_too_large, last_logits, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, terminal, generated_texts, options_files, no_memory, sizes_too_large, last_logits, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
                  metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')

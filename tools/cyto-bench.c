@@ -523,7 +523,7 @@ static int measure(options *o) {
       n += model_measure(o, m, o->batches[b], results + n, &progress);
     }
   }
-  terminal_progress_wipe(&progress);
+  terminal_progress_end(&progress);
   work_remove(o);
   int failed = results_write(o, results, n);
   free(results);

@@ -22,6 +22,9 @@ typedef struct cytoc_quantise {
   bool firm_snr;    /* .. whatever time that costs */
   double floor_snr; /* dB; what they have whatever time it costs if min_snr is not firm */
   int jobs;
+  /* Told as it goes: sample `done` of `total`; NULL: nobody. */
+  void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
+  void *progress_ctx;
 } cytoc_quantise;
 
 /* Fills q (made by cy_quant_init, q->skip set) for CY_QUANT_STATIC. 0, or -1 after a diagnostic. With nothing to

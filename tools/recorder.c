@@ -109,6 +109,8 @@ static int build(recorder *r, cy_machine *machine, const char *path) {
                             .share_kernels = true,
                             .few_runs = r->brief,
                             .jobs = r->how->jobs,
+                            .progress = r->how->progress,
+                            .progress_ctx = r->how->progress_ctx,
                             .plan_memory = cy_plan_memory,
                             .diag = r->how->diag};
     status = r->too_much ? 0 : p ? cy_codegen(p, &c) : -1;
@@ -211,18 +213,15 @@ static void free_inputs(recorder *r) {
 
 int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder *r, int sample, void *ctx), void *ctx) {
   int n = samples_count(r->samples), status = 0;
-  bool terminal = isatty(STDERR_FILENO);
   n = n < most ? n : most;
   for (int i = 0; i < n && !status; i++) {
-    if (terminal)
-      fprintf(stderr, "\r\033[Kcytoc: %s, sample %d of %d", what, i + 1, n);
+    if (r->how->progress)
+      r->how->progress(r->how->progress_ctx, what, i, n);
     status = run_sample(r, i);
     if (!status)
       status = visit(r, i, ctx);
     free_inputs(r);
   }
-  if (terminal)
-    fputs("\r\033[K", stderr);
   return status;
 }
 

@@ -32,7 +32,7 @@ void recorder_stop(recorder *r);
 int recorder_open_samples(recorder *r, int64_t size);
 void recorder_close_samples(recorder *r);
 void recorder_close(recorder *r);
-/* Runs the first `most` samples (all, if there are fewer); visit sees the outputs of each. `what`: for the terminal. */
+/* Runs the first `most` samples (all, if there are fewer); visit sees the outputs of each. `what`: of the progress. */
 int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder *r, int sample, void *ctx), void *ctx);
 int recorder_output(recorder *r, uint32_t index, cyto_tensor *out);
 

@@ -4,9 +4,12 @@
 
 #include "ir/clock.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static bool is_terminal(FILE *out) { return isatty(fileno(out)); }
@@ -49,9 +52,8 @@ void terminal_line(FILE *out, const char *line) {
 
 static const double FIRST_MS = 1000, BETWEEN_MS = 100;
 
-void terminal_progress_begin(terminal_progress *p, const char *what) {
-  *p = (terminal_progress){.what = what, .began_ms = cy_clock_ms(), .on = is_terminal(stderr) && !is_dumb()};
-}
+/* What the timer's handler draws. */
+static terminal_progress *shown;
 
 static int columns(void) {
   struct winsize size;
@@ -67,44 +69,93 @@ static void time_text(double seconds, char *text, size_t room) {
     snprintf(text, room, "%ld min %02ld s", s / 60, s % 60);
 }
 
-static void draw(terminal_progress *p, int64_t done, int64_t total, double now) {
-  char line[512], time[40] = "", parts[80] = "";
-  double stage_s = (now - p->stage_ms) * 1e-3;
-  time_text((now - p->began_ms) * 1e-3, time, sizeof time);
-  if (total > 0)
-    snprintf(parts, sizeof parts, " %lld of %lld", (long long)done, (long long)total);
-  int n =
-      snprintf(line, sizeof line, "%s%s%s%s, %s", p->what ? p->what : "", p->what ? ": " : "", p->stage, parts, time);
-  if (total > 0 && done > 0 && done < total) {
-    time_text(stage_s / (double)done * (double)(total - done), time, sizeof time);
-    n += snprintf(line + n, sizeof line - (size_t)n, ", about %s left", time);
-  }
-  int room = columns() - 1;
-  const char *from = n > room ? line + n - room : line; /* the end says more than the beginning of a path */
-  bool colours = terminal_has_colours(stderr);
-  fprintf(stderr, "\r\033[K%s%s%s", colours ? "\033[36m" : "", from, colours ? "\033[0m" : "");
-  fflush(stderr);
-  p->visible = true;
-  p->shown_ms = now;
+/* "m.onnx: kernels 12 of 80, 3 s, about 17 s left" */
+static int progress_text(const terminal_progress *p, double now, char *text, size_t room) {
+  char taken[40], left[40], parts[60] = "";
+  time_text((now - p->began_ms) * 1e-3, taken, sizeof taken);
+  if (p->total > 0)
+    snprintf(parts, sizeof parts, " %lld of %lld", (long long)p->done, (long long)p->total);
+  int n = snprintf(text, room, "%.200s%s%s%s, %s", p->what ? p->what : "", p->what ? ": " : "", p->stage, parts, taken);
+  if (p->done <= 0 || p->done >= p->total)
+    return n;
+  double rest_ms = (p->done_ms - p->stage_ms) / (double)p->done * (double)(p->total - p->done) - (now - p->done_ms);
+  time_text(rest_ms > 0 ? rest_ms * 1e-3 : 0, left, sizeof left);
+  return n + snprintf(text + n, room - (size_t)n, ", about %s left", left);
+}
+
+/* Called by the handler, too: numbers into a buffer, one write. The cursor goes back to the beginning of the line, so that
+ * a message of a process that is being waited for stands there. */
+static void draw(terminal_progress *p, double now) {
+  char text[512], line[600];
+  int n = progress_text(p, now, text, sizeof text), room = columns() - 1;
+  const char *from = n > room ? text + n - room : text; /* the end says more than the beginning of a path */
+  n = snprintf(line, sizeof line, "\r\033[K%s%s%s\r", p->colours ? "\033[36m" : "", from, p->colours ? "\033[0m" : "");
+  if (write(STDERR_FILENO, line, (size_t)n) == n)
+    p->visible = true;
+}
+
+static void tick(int number) {
+  (void)number;
+  int saved = errno;
+  double now = cy_clock_ms();
+  if (shown && *shown->stage && now - shown->began_ms >= FIRST_MS)
+    draw(shown, now);
+  errno = saved;
+}
+
+static void set_timer(double ms) {
+  suseconds_t us = (suseconds_t)(ms * 1e3);
+  setitimer(ITIMER_REAL, &(struct itimerval){{0, us}, {0, us}}, NULL);
+}
+
+static void hold_timer(bool hold) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGALRM);
+  sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+void terminal_progress_begin(terminal_progress *p, const char *what) {
+  *p = (terminal_progress){.what = what,
+                           .began_ms = cy_clock_ms(),
+                           .on = is_terminal(stderr) && !is_dumb() && !shown,
+                           .colours = terminal_has_colours(stderr)};
+  if (!p->on)
+    return;
+  struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  static char kept[1 << 20];
+  if (is_terminal(stdout))
+    setvbuf(stdout, kept, _IOFBF, sizeof kept);
+  shown = p;
+  sigaction(SIGALRM, &action, NULL);
+  set_timer(BETWEEN_MS);
 }
 
 void terminal_progress_show(terminal_progress *p, const char *stage, int64_t done, int64_t total) {
   if (!p->on)
     return;
-  double now = cy_clock_ms();
-  bool changed = strcmp(stage, p->stage) != 0;
-  if (changed) {
+  hold_timer(true);
+  if (strcmp(stage, p->stage)) {
     snprintf(p->stage, sizeof p->stage, "%s", stage);
-    p->stage_ms = now;
+    p->stage_ms = p->done_ms = cy_clock_ms();
+  } else if (done != p->done) {
+    p->done_ms = cy_clock_ms();
   }
-  if (now - p->began_ms >= FIRST_MS && (changed || now - p->shown_ms >= BETWEEN_MS))
-    draw(p, done, total, now);
+  p->done = done;
+  p->total = total;
+  hold_timer(false);
 }
 
-void terminal_progress_wipe(terminal_progress *p) {
-  if (!p->visible)
+void terminal_progress_end(terminal_progress *p) {
+  if (!p->on)
     return;
-  fputs("\r\033[K", stderr);
-  fflush(stderr);
-  p->visible = false;
+  set_timer(0);
+  signal(SIGALRM, SIG_IGN); /* one may be on its way */
+  shown = NULL;
+  p->on = false;
+  static const char wipe[] = "\r\033[K";
+  if (p->visible && write(STDERR_FILENO, wipe, sizeof wipe - 1) < 0)
+    p->visible = false;
+  fflush(stdout);
 }

@@ -33,7 +33,7 @@ static const char *cpu_of_words(const char *spec, char **out_error) {
   for (size_t i = 0; i < sizeof systems / sizeof *systems; i++)
     known |= strstr(spec, systems[i]) != NULL;
   if (known)
-    *out_error = strdup("only Linux with glibc and, on x86-64, Windows are supported");
+    *out_error = strdup("only Linux with glibc or musl and, on x86-64, Windows are supported");
   for (size_t i = 0; i < sizeof arches / sizeof *arches && !*out_error; i++)
     if (strncmp(spec, arches[i], strlen(arches[i])) == 0)
       *out_error = strdup("this architecture is not supported");

@@ -4,15 +4,32 @@
  */
 #include "options.h"
 #include "pipeline.h"
+#include "codegen/temps.h"
 #include "tools/batch.h"
+#include "tools/terminal.h"
 
 #include <signal.h>
 #include <stdlib.h>
 
+static void show_progress(void *ctx, const char *stage, int64_t done, int64_t total) {
+  terminal_progress_show(ctx, stage, done, total);
+}
+
+static void print_line(void *out, const char *line) { terminal_line(out, line); }
+
+static void print_diagnostics(const cy_diag_sink *diag) { cy_diag_each(diag, print_line, stderr); }
+
 static int compile(const cytoc_options *o) {
   cytoc_session s = {.o = o, .diag = cy_diag_create()};
+  terminal_progress progress = {0};
+  if (!o->verbose) {
+    terminal_progress_begin(&progress, cy_path_base(o->input));
+    s.report.progress = show_progress;
+    s.report.progress_ctx = &progress;
+  }
   int status = cytoc_session_run(&s);
-  cy_diag_print(s.diag, stderr);
+  terminal_progress_end(&progress);
+  print_diagnostics(s.diag);
   cy_diag_destroy(s.diag);
   free(s.written);
   return status;

@@ -295,7 +295,9 @@ static cytoc_quantise calibration(session *s) {
                                                                         : 0,
                           .firm_snr = o->int8_min_snr,
                           .floor_snr = o->int8_min_snr ? 0 : FLOOR_DECIBELS,
-                          .jobs = o->jobs};
+                          .jobs = o->jobs,
+                          .progress = codegen_progress,
+                          .progress_ctx = s};
 }
 
 /* Tables of 8 bits may be off by so much where nothing else is said, and lie so far below the noise that outputs may have. */

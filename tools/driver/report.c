@@ -7,7 +7,6 @@
 #include <jansson.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 static double peak_mb(void) {
   struct rusage u, c;
@@ -35,13 +34,6 @@ void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int
 void cytoc_report_stage(cytoc_report *r, const char *name) {
   double t = cy_clock_ms();
   end_stage(r, t);
-  bool terminal = isatty(STDERR_FILENO);
-  if (name && terminal && !r->verbose && r->nstages && t - r->first > 1000) {
-    fprintf(stderr, "\r\033[Kcytoc: %s", name);
-    r->progress_shown = true;
-  }
-  if (!name && r->progress_shown)
-    fputs("\r\033[K", stderr);
   if (!name)
     return;
   int i = 0;
@@ -49,8 +41,6 @@ void cytoc_report_stage(cytoc_report *r, const char *name) {
     i++;
   if (i == CYTOC_MAX_STAGES)
     return;
-  if (!r->nstages)
-    r->first = t;
   if (i == r->nstages)
     r->nstages++;
   r->stage[i].name = name;

@@ -1,4 +1,4 @@
-/* report.h - what a compilation says about itself: a progress line, -v, --stats. */
+/* report.h - what a compilation says about itself: progress, -v, --stats. */
 #ifndef CYTOC_REPORT_H
 #define CYTOC_REPORT_H
 
@@ -10,12 +10,11 @@ enum { CYTOC_MAX_STAGES = 16 };
 typedef struct cytoc_report {
   bool verbose;
   int nstages, at; /* at: 1 + which is at hand; 0: none */
-  double first, start; /* cy_clock_ms() when the first began, and that at hand */
+  double start; /* cy_clock_ms() when that at hand began */
   struct {
     const char *name;
     double ms; /* of all the times that it was at hand */
   } stage[CYTOC_MAX_STAGES];
-  bool progress_shown;
   /* Told as it goes: `done` of `total` parts of a stage, total 0: not known. May be NULL. */
   void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
   void *progress_ctx;
@@ -23,8 +22,7 @@ typedef struct cytoc_report {
   cy_codegen_stats code;
 } cytoc_report;
 
-/* The stage that begins now, or goes on if it was at hand before; NULL: the last one has ended. On a terminal, compiles over a
- * second show their stage. */
+/* The stage that begins now, or goes on if it was at hand before; NULL: the last one has ended. */
 void cytoc_report_stage(cytoc_report *r, const char *name);
 /* Parts of a stage are done. */
 void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int64_t total);
