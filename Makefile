@@ -44,7 +44,8 @@ SANFLAGS := $(SANFLAGS_$(VARIANT))
 
 # A compiler newer than any that was tried may warn of more: that must not keep a user from building.
 WARN := -Wall -Wextra $(if $(CI),-Werror)
-CFLAGS := -std=gnu11 $(OPT_$(VARIANT)) $(WARN) $(SANFLAGS) -pthread $(CFLAGS_EXTRA)
+# Everything can become part of a shared library, which shows only what its headers mark.
+CFLAGS := -std=gnu11 $(OPT_$(VARIANT)) $(WARN) $(SANFLAGS) -pthread -fPIC -fvisibility=hidden $(CFLAGS_EXTRA)
 CPPFLAGS := -I. -Iruntime -I$B/gen -DCYTO_VERSION='"$(CYTO_VERSION)"' -MMD -MP
 LDFLAGS := $(SANFLAGS) -pthread $(LDFLAGS_EXTRA)
 
@@ -74,7 +75,7 @@ CROSS_ARCHES := $(foreach a,$(filter-out $(ARCH),$(ARCHES)),$(if $(shell command
 TARGET_DIRS := $(patsubst %/,%,$(wildcard codegen/*/))
 COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen $(TARGET_DIRS))
 LLVM_DIRS := codegen/cpu
-ALL_TOOLS := cytoc cyto-run cyto-bench
+ALL_TOOLS := cyto-run cyto-bench
 
 SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
 SRC_asm := $(filter-out codegen/link_files.S,$(wildcard $(COMPILER_DIRS:%=%/*.S)))
@@ -83,12 +84,14 @@ SRC_runtime := $(filter-out runtime/os_windows%,$(wildcard runtime/*.c))
 SRC_runtime_windows := $(filter-out $(wildcard runtime/cu*.c) runtime/os_linux.c runtime/library.c,$(wildcard runtime/*.c))
 runtime_of = $(or $(SRC_runtime_$(call system,$1)),$(SRC_runtime))
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
-SRC_driver := $(wildcard tools/driver/*.c)
-TOOLS := $(if $(SRC_driver),cytoc) $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
+# The compiler as a library; of the other tools it takes what runs models to calibrate them.
+SRC_driver := $(if $(filter fuzz,$(VARIANT)),,$(filter-out tools/driver/main.c,$(wildcard tools/driver/*.c)))
+TOOLS := cytoc $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
 SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
+SRC_drivertest := $(if $(LLVM_CONFIG),$(wildcard tests/driver/*_test.c))
 SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
 
@@ -113,17 +116,21 @@ obj = $(patsubst %.c,$O/obj/%.o,$1)
 ctest_bin = $(patsubst tests/%.c,$O/tests/%,$1)
 
 COMPILER_LIB := $O/libcytoc_compiler.a
+CYTOC_LIB := $(if $(LLVM_CONFIG),$O/libcytoc.a)
 RUNTIME_LIB := $O/libcyto.a
+# Shared libraries: names, links and exports go by the version of the interface, which programs ask for.
+SO_VERSION := 0
+SHARED_LIBS := $(if $(LLVM_CONFIG),$O/libcytoc.so) $O/libcyto.so
 TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
-UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
+UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_drivertest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
 CROSS_RUNS := $(patsubst %,$O/tests/emulate/cyto-run-%,$(filter-out %_windows,$(CROSS_ARCHES)))
 WINDOWS_RUNS := $(if $(and $(filter x86_64_windows,$(CROSS_ARCHES)),$(filter release,$(VARIANT))), \
   $O/tests/windows/run_list $O/tests/windows/run_list.exe)
 FAILING_ALLOC := $(if $(filter release,$(VARIANT)),$O/tests/failing_alloc.so)
-RUN_MANY := $(if $(LLVM_CONFIG),$O/tests/threads/run_many)
-NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
+RUN_BINS := $(if $(LLVM_CONFIG),$O/tests/threads/run_many $O/tests/grown/run_steps)
+NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/*_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
@@ -133,14 +140,14 @@ BINARIES := $(TOOLS:%=$O/%)
 .SECONDARY:
 .SUFFIXES:
 
-all: $(BINARIES) $(if $(SRC_runtime),$(RUNTIME_LIB)) $(if $(SRC_compiler),$(COMPILER_LIB))
+all: $(BINARIES) $(RUNTIME_LIB) $(COMPILER_LIB) $(CYTOC_LIB) $(SHARED_LIBS)
 ifeq ($(LLVM_CONFIG),)
 	@echo 'LLVM 17 or newer was not found: built without cytoc (apt-get install llvm-19-dev, then make setup)'
 endif
 
 help:
 	@printf '%s\n' \
-	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
+	  'make              build cytoc, cyto-run, cyto-bench, libcyto and libcytoc (.a, .so) into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
 	  'make check T=X    the tests of all suites whose names match the regular expression X' \
@@ -149,6 +156,7 @@ help:
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make same BASE=C  compare the libraries that commit C and this tree make of a corpus: bytes, then time' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
+	  'make wheel        dist/cytoc-VERSION-py3-none-manylinux_*.whl: the Python package with all it needs' \
 	  'make carry        pack what tests and measures CUDA on a machine with a GPU and no build tools: tests/README.md' \
 	  'make bench        measure the example and, where present, the shared networks; updates tests/bench/RESULTS.md' \
 	  'make install      PREFIX=/usr/local DESTDIR=' \
@@ -165,12 +173,12 @@ $B/config.mk: tools/setup.sh tests/requirements.txt
 $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 	$Q tools/setup.sh tests && touch $@
 
-# Only the runtime has threads; models that it runs are compiled by the release build.
+# Only the runtime and who calls the compiler have threads; models that are run are compiled by the release build.
 ifeq ($(VARIANT),tsan)
-tests: $(call ctest_bin,$(SRC_rttest)) $(RUN_MANY) $(RT_MODELS:%=$O/tests/rt/%.so)
-	$Q $(if $(RUN_MANY),$(MAKE) --no-print-directory SAN= $B/cytoc)
+tests: $(call ctest_bin,$(SRC_rttest) $(SRC_drivertest)) $(RUN_BINS) $(RT_MODELS:%=$O/tests/rt/%.so)
+	$Q $(if $(RUN_BINS),$(MAKE) --no-print-directory SAN= $B/cytoc)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_MANY) $(EMULATOR_ROM) $(CROSS_RUNS) $(WINDOWS_RUNS) $(FAILING_ALLOC) \
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_BINS) $(EMULATOR_ROM) $(CROSS_RUNS) $(WINDOWS_RUNS) $(FAILING_ALLOC) \
   $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
@@ -211,8 +219,10 @@ bench: all
 
 # ---- libraries and binaries ----------------------------------------------------------------------------------------
 
-$(COMPILER_LIB): $(call obj,$(SRC_compiler)) $(SRC_asm:%.S=$O/obj/%.o) $(PB_OBJ) \
+COMPILER_OBJECTS := $(call obj,$(SRC_compiler)) $(SRC_asm:%.S=$O/obj/%.o) $(PB_OBJ) \
   $(if $(filter fuzz,$(VARIANT)),,$(ARCHES:%=$O/obj/codegen/link_files_%.o))
+$(COMPILER_LIB): $(COMPILER_OBJECTS)
+$O/libcytoc.a: $(call obj,$(SRC_driver) $(SRC_tools)) $(COMPILER_OBJECTS)
 $(RUNTIME_LIB): $(call obj,$(SRC_runtime))
 $(TOOLS_LIB): $(call obj,$(SRC_tools))
 $O/%.a:
@@ -234,14 +244,29 @@ $O/obj/runtime/%.o: CFLAGS += $(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$(ARCH)) \
 $(SMALL:%=$O/obj/runtime/%.o): CFLAGS += $(if $(filter release,$(VARIANT)),-Os)
 # Tests that refer to data of a library want its address there, not a copy in the program.
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
-$O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
+$O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tools/driver/about.o \
+  $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
 
 COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lz -llz4 -lm -ldl
 RUNTIME_LIBS := -lm -ldl
 
-$O/cytoc: $(call obj,$(SRC_driver)) $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
+$O/cytoc: $O/obj/tools/driver/main.o $(TOOLS_LIB) $(CYTOC_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
+
+$O/libcytoc.so: $(call obj,$(SRC_driver)) $(CYTOC_LIB) $(RUNTIME_LIB)
+	$(call link_shared,cytoc,$^ $(COMPILER_LIBS))
+$O/libcyto.so: $(RUNTIME_LIB)
+	$(call link_shared,cyto,-Wl$(comma)--whole-archive $^ -Wl$(comma)--no-whole-archive $(RUNTIME_LIBS))
+# $1: the name behind lib, and what exported symbols begin with; $2: what is linked
+define link_shared
+$(call say,LINK,$@)
+$Qecho '{ global: $1_*; local: *; };' >$O/$1.exports
+$Q$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F).$(SO_VERSION) -Wl,--version-script,$O/$1.exports $(if $(SANFLAGS),,-Wl,-z,defs) \
+  -o $@ $2
+$Qln -sf $(@F) $@.$(SO_VERSION)
+endef
+comma := ,
 
 # Libraries that are not needed are left out: cyto-bench measures on machines that have neither.
 $O/cyto-run: $(PB_OBJ)
@@ -260,7 +285,13 @@ cc_has = $(wildcard $(shell $(CC) -print-file-name=$1))
 portable_lib = $(if $(call cc_has,lib$1.a),-l:lib$1.a,$(if $(call cc_has,lib$1.so),-l$1,-l:lib$1.so.1))
 PORTABLE_LIBS = $(foreach l,stdc++ protobuf-c jansson z lz4 zstd,$(call portable_lib,$l))
 portable: $(PORTABLE:%=$O/portable/%) $O/portable/libcyto.so
-$O/portable/cytoc: $(call obj,$(SRC_driver)) $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
+# The compiler as a library that needs nothing but glibc: what the Python wheel has.
+$O/portable/libcytoc.so: $(call obj,$(SRC_driver)) $(CYTOC_LIB) $(RUNTIME_LIB) $O/libcytoc.so
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -shared -static-libgcc -Wl,-soname,$(@F).$(SO_VERSION) \
+	  -Wl,--version-script,$O/cytoc.exports,--exclude-libs,ALL,--gc-sections,--as-needed -o $@ $(filter-out %.so,$^) \
+	  $(PORTABLE_LLVM) $(PORTABLE_LIBS) $(RUNTIME_LIBS)
+$O/portable/cytoc: $O/obj/tools/driver/main.o $(TOOLS_LIB) $(CYTOC_LIB) $(RUNTIME_LIB)
 $O/portable/cyto-run $O/portable/cyto-bench: $O/portable/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 $O/portable/node_run: $O/obj/tests/onnx/node_run.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 $O/portable/device_test: $O/obj/tests/cuda/device_test.o $(COMPILER_LIB) $(RUNTIME_LIB)
@@ -283,6 +314,11 @@ $(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_r
   $(RT_LINKED)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
+
+# The library as an application links it.
+$(call ctest_bin,$(SRC_drivertest)): $O/tests/%: $O/obj/tests/%.o $(CYTOC_LIB) $(RUNTIME_LIB) | $O/cytoc
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
 # Compiler and runtime; device_test runs on machines with a GPU and nothing else: LLVM is linked only if it is needed.
 $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(RUNTIME_LIB)
@@ -340,7 +376,7 @@ $(FAILING_ALLOC): tests/failing_alloc.c
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) -std=gnu11 -O2 $(WARN) -fPIC -shared -o $@ $< -ldl
 
-$(RUN_MANY): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB)
+$(RUN_BINS): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
@@ -387,7 +423,8 @@ $O/obj/codegen/link_files_$1.o: FILES := -DCY_FILE_runtime='"$4"' -DCY_FILE_quer
 endef
 # The runtime library of another architecture, always as released, and for tests a cyto-run, which runs in an emulator (of
 # Windows: run_list).
-CROSS_RUN := $(patsubst %,tools/%.c,cyto-run npy profile tensor_value value) tests/emulate/npy_only.c
+CROSS_RUN := $(patsubst %,tools/%.c,cyto-run npy options options_text profile sizes statistics tensor_value terminal \
+  value) tests/emulate/npy_only.c
 define CROSS
 $O/obj/$1/libcyto.a: $(patsubst %.c,$O/obj/$1/%.o,$(call runtime_of,$1))
 	$$(call say,AR,$$@)
@@ -407,7 +444,13 @@ $(ARCHES:%=$O/obj/codegen/link_files_%.o): $O/obj/codegen/link_files_%.o: codege
 	$(call say,AS,$@)
 	$Q mkdir -p $(@D) && $(CC) -I. -DCY_ARCH=$* -DCY_ROWS=CY_CARRIED_$(call system,$*) $(or $(FILES),-DCY_ABSENT) -c -o $@ $<
 
-$O/obj/%.o: %.c | $B/gen/onnx.pb-c.h
+# Other flags make other objects.
+ALL_CFLAGS := $(CFLAGS)
+.PHONY: always
+$O/flags: always
+	$Q mkdir -p $(@D) && echo '$(ALL_CFLAGS)' | cmp -s - $@ || echo '$(ALL_CFLAGS)' >$@
+
+$O/obj/%.o: %.c $O/flags | $B/gen/onnx.pb-c.h
 	$(call say,CC,$<)
 	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
@@ -418,7 +461,13 @@ $B/gen/onnx.pb-c.c: $(ONNX_PROTO) $B/config.mk
 	$Q mkdir -p $(@D) && cp $(ONNX_PROTO) $B/gen/onnx.proto && protoc-c -I$B/gen --c_out=$B/gen $B/gen/onnx.proto
 $B/gen/onnx.pb-c.h: $B/gen/onnx.pb-c.c ;
 
-$(PB_OBJ): $B/gen/onnx.pb-c.c
+# What the sources of the compiler are, for keys of caches.
+REVISION_OF := $(sort $(wildcard $(foreach d,$(COMPILER_DIRS) runtime runtime/shared tools tools/driver,$d/*.[chS] $d/*.def $d/*.cuh)))
+$B/gen/revision.h: $(REVISION_OF)
+	$Q mkdir -p $(@D) && printf '#define CYTOC_REVISION "%.16s"\n' "$$(cat $^ | sha256sum)" >$@
+$O/obj/tools/driver/about.o: $B/gen/revision.h
+
+$(PB_OBJ): $B/gen/onnx.pb-c.c $O/flags
 	$(call say,CC,$<)
 	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $<
 
@@ -442,27 +491,51 @@ fuzz:
 	@[ -n "$(FUZZ_CC)" ] || { echo 'make fuzz needs clang (apt-get install clang)'; exit 1; }
 	$Q $(MAKE) --no-print-directory fuzz-run VARIANT=fuzz CC='$(FUZZ_CC)'
 
+# ---- the Python package ---------------------------------------------------------------------------------------------
+
+# One wheel for every CPython from 3.9 on: native code is loaded by ctypes.
+WHEEL_PYTHON := $B/wheel-venv/bin/python
+$(WHEEL_PYTHON): python/requirements-wheel.txt
+	$Q python3 -m venv $B/wheel-venv && $@ -m pip install -q --disable-pip-version-check -r $< && touch $@
+.PHONY: wheel
+wheel: all portable $O/portable/libcytoc.so $(WHEEL_PYTHON)
+	$Q rm -rf $B/wheel $B/python dist && CYTOC_BUILD=$(abspath $O/portable) $(WHEEL_PYTHON) -m pip wheel -q \
+	  --disable-pip-version-check --no-deps --no-build-isolation -w $B/wheel .
+	$Q PATH=$(abspath $B/wheel-venv/bin):$$PATH $(WHEEL_PYTHON) -m auditwheel repair -w dist $B/wheel/*.whl >$B/wheel/log 2>&1 || \
+	  { cat $B/wheel/log; exit 1; }
+	$Q ls -l dist/*.whl
+
 # ---- install, clean ------------------------------------------------------------------------------------------------
 
-# What `pkg-config --cflags --libs cyto` answers to applications that open models.
-define PKG_CONFIG
+# What `pkg-config --cflags --libs cyto` answers to applications that open models, and of cytoc to those that compile them.
+# $1: name, $2: description, $3: what else, $4: libraries of static ones
+define pkg_config
 prefix=$(PREFIX)
-Name: cyto
-Description: Opens and runs models compiled by cytoc
+Name: $1
+Description: $2
 Version: $(CYTO_VERSION)
 Cflags: -I$${prefix}/include
-Libs: -L$${prefix}/lib -lcyto $(RUNTIME_LIBS) -lpthread
+Libs: -L$${prefix}/lib -l$1 $3
+Libs.private: $4
 endef
 
 install: all
 	$Q install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/pkgconfig include share/cyto)
 	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
-	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib
+	$Q install -m 644 $(RUNTIME_LIB) $(CYTOC_LIB) $(DESTDIR)$(PREFIX)/lib
+	$Q $(foreach l,$(SHARED_LIBS),install -m 644 $l $(DESTDIR)$(PREFIX)/lib/$(notdir $l).$(CYTO_VERSION) && \
+	  ln -sf $(notdir $l).$(CYTO_VERSION) $(DESTDIR)$(PREFIX)/lib/$(notdir $l).$(SO_VERSION) && \
+	  ln -sf $(notdir $l).$(SO_VERSION) $(DESTDIR)$(PREFIX)/lib/$(notdir $l) && ) :
 	$Q $(foreach a,$(CROSS_ARCHES),install -D -m 644 $O/obj/$a/libcyto.a $(DESTDIR)$(PREFIX)/lib/cyto/$a/libcyto.a && ) :
-	$(file >$O/cyto.pc,$(PKG_CONFIG))
-	$Q install -m 644 $O/cyto.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	$(file >$O/cyto.pc,$(call pkg_config,cyto,Opens and runs models compiled by cytoc,$(RUNTIME_LIBS) -lpthread,))
+	$(file >$O/cytoc.pc,$(call pkg_config,cytoc,Compiles ONNX models,,-lcyto $(COMPILER_LIBS) -lpthread))
+	$Q install -m 644 $O/cyto.pc $(if $(LLVM_CONFIG),$O/cytoc.pc) $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	$Q install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
-	$Q install -m 644 runtime/cyto.h runtime/cyto_abi.h $(DESTDIR)$(PREFIX)/include
+	$Q install -d $(DESTDIR)$(PREFIX)/lib/cmake/cyto
+	$Q $(foreach f,cytoConfig cytoConfigVersion,sed 's/@VERSION@/$(CYTO_VERSION)/g; s/@SOVERSION@/$(SO_VERSION)/g; s/@ARCH@/$(ARCH)/g; \
+	  s/@MAJOR@/$(word 1,$(subst ., ,$(CYTO_VERSION)))/g; s/@MINOR@/$(word 2,$(subst ., ,$(CYTO_VERSION)))/g' \
+	  integrations/cmake/$f.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/cyto/$f.cmake && ) :
+	$Q install -m 644 runtime/cyto.h runtime/cyto.hpp runtime/cyto_abi.h $(if $(LLVM_CONFIG),tools/driver/cytoc.h) $(DESTDIR)$(PREFIX)/include
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.
 clean:

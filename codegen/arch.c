@@ -13,12 +13,13 @@ CY_CARRIED_windows(DECLARE, x86_64_windows)
 
 #define FILE_OF(a, name, file) {file, cy_##name##_##a, cy_##name##_##a##_end},
 #define ON_LINUX(a)                                                                                                    \
-  .name = #a, .isa = #a, .suffix = "", .system = {"linux", "linux"}, .triple = #a "-linux-gnu",                        \
+  .name = #a, .isa = #a, .suffix = "", .systems = " linux linux-gnu ", .triple = #a "-linux-gnu",                        \
   .tools = #a "-linux-gnu-", .package = "binutils-" #a "-linux-gnu", .compiler = "gcc-" #a "-linux-gnu",               \
   .carried = {CY_CARRIED_linux(FILE_OF, a)}
 
-static const cy_arch x86_64 = {ON_LINUX(x86_64), .base_cpu = "x86-64", .least = "x86-64-v3", .machine = EM_X86_64};
-static const cy_arch aarch64 = {ON_LINUX(aarch64), .base_cpu = "aarch64", .least = "aarch64", .machine = EM_AARCH64,
+#define AMD64 " amd64 x64 "
+static const cy_arch x86_64 = {ON_LINUX(x86_64), .aliases = AMD64, .base_cpu = "x86-64", .least = "x86-64-v3", .machine = EM_X86_64};
+static const cy_arch aarch64 = {ON_LINUX(aarch64), .aliases = " arm64 ", .base_cpu = "aarch64", .least = "aarch64", .machine = EM_AARCH64,
                                 .lists_features = true};
 
 /* Objects are to be linked by MinGW and by Microsoft's tools. LLVM's environment "itanium" is what both have in common: no
@@ -26,7 +27,8 @@ static const cy_arch aarch64 = {ON_LINUX(aarch64), .base_cpu = "aarch64", .least
 static const cy_arch x86_64_windows = {.name = "x86_64_windows",
                                        .isa = "x86_64",
                                        .suffix = "-windows",
-                                       .system = {"windows", "mingw"},
+                                       .aliases = AMD64,
+                                       .systems = " windows windows-msvc windows-gnu windows-itanium mingw32 ",
                                        .triple = "x86_64-pc-windows-itanium",
                                        .base_cpu = "x86-64-windows",
                                        .least = "x86-64-v3-windows",
@@ -45,6 +47,27 @@ const cy_arch *cy_arch_here(void) {
   while (strcmp((*a)->name, CY_ARCH_HERE))
     a++;
   return *a;
+}
+
+/* Is the word one of the list's, whose words have a blank on both sides? */
+static bool listed(const char *list, const char *word, size_t n) {
+  for (const char *at = strchr(list, ' '); at && at[1]; at = strchr(at + 1, ' '))
+    if (strncmp(at + 1, word, n) == 0 && at[1 + n] == ' ' && !memchr(word, ' ', n))
+      return n > 0;
+  return false;
+}
+
+bool cy_arch_named(const cy_arch *a, const char *name, size_t n) {
+  return (strlen(a->isa) == n && strncmp(a->isa, name, n) == 0) || listed(a->aliases, name, n);
+}
+
+bool cy_arch_is_triple(const cy_arch *a, const char *spec) {
+  size_t n = strcspn(spec, "-");
+  if (!spec[n] || !cy_arch_named(a, spec, n))
+    return false;
+  const char *system = spec + n + 1, *behind_vendor = strchr(system, '-');
+  return listed(a->systems, system, strlen(system)) ||
+         (behind_vendor && listed(a->systems, behind_vendor + 1, strlen(behind_vendor + 1)));
 }
 
 bool cy_arch_carried(const cy_arch *a) {

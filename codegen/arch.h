@@ -10,6 +10,7 @@
 #include "codegen/carried.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* This cytoc's own. */
@@ -31,8 +32,9 @@ typedef enum cy_object_format { CY_ELF, CY_COFF } cy_object_format;
 typedef struct cy_arch {
   const char *name;
   const char *isa;       /* first word of its triples: what its CPUs are rows of in cpus.c */
+  const char *aliases;   /* other words for it, each with a blank on both sides */
   const char *suffix;    /* of CPUs' names: "-windows"; "": of Linux */
-  const char *system[2]; /* Either is in its triples */
+  const char *systems;   /* the rest of its triples, but for the vendor, in the same form */
   const char *triple;    /* for LLVM */
   const char *base_cpu; /* code for it runs on every CPU of the architecture */
   const char *least;    /* what --target=TRIPLE stands for: the least CPU that is worth compiling for */
@@ -47,6 +49,10 @@ typedef struct cy_arch {
 
 extern const cy_arch *const cy_arches[]; /* up to NULL */
 const cy_arch *cy_arch_here(void);
+/* Do the n bytes name this instruction set, by its name or by an alias? */
+bool cy_arch_named(const cy_arch *a, const char *name, size_t n);
+/* Is it a triple of the architecture: ISA-SYSTEM or ISA-VENDOR-SYSTEM? */
+bool cy_arch_is_triple(const cy_arch *a, const char *spec);
 /* Was this cytoc built with what libraries for the architecture are linked with? */
 bool cy_arch_carried(const cy_arch *a);
 

@@ -90,12 +90,14 @@ static int check_kind(cy_work *b) {
     cy_diag_add(b->diag, CY_ERROR, NULL, "a shared library for target '%s' is a .%s, found .%s%s", b->machine->text,
                 kinds[shared].name, kinds[b->o->emit].name,
                 shared == CY_EMIT_SO ? "; DLLs are for Windows: --target=windows" : "");
+    cy_diag_blame(b->diag, CY_CAUSE_OPTION);
     return -1;
   }
   if (cy_emit_form_of(b) != CY_FORM_DEVICE || b->machine->target->device)
     return 0;
   cy_diag_add(b->diag, CY_ERROR, NULL, "cu, ptx and cubin are code of CUDA devices: target '%s' has ll and asm",
               b->machine->target->name);
+  cy_diag_blame(b->diag, CY_CAUSE_OPTION);
   return -1;
 }
 
@@ -123,7 +125,7 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   cy_kernels_prepare(b);
   if (b->machine->target->warn)
     b->machine->target->warn(b->machine, b->plans, b->nplans, b->diag);
-  b->hurry = b->o->hurry && little_to_do(b);
+  b->hurry = b->o->few_runs || (b->o->hurry && little_to_do(b));
   cy_weights_layout(b);
   if (cy_shards_emit(b, code, library ? cy_weights_write : NULL))
     return -1;
@@ -170,13 +172,26 @@ static int build(cy_work *b) {
   if (check_kind(b) || check_values(b) || check_output(b))
     return -1;
   if (b->o->emit != CY_EMIT_H) {
-    if (build_objects(b, st) || cy_link(b))
+    if (build_objects(b, st))
       return -1;
+    cy_work_progress(b, "link", 0, 1);
+    if (cy_link(b))
+      return -1;
+    cy_work_progress(b, "link", 1, 1);
   }
   char *header = header_path(b);
   int rc = header ? cy_header_write(b, header) : 0;
   free(header);
   return rc;
+}
+
+cy_cause cy_code_cause(const char *error) {
+  return strncmp(error, CY_CANNOT_WRITE, strlen(CY_CANNOT_WRITE)) == 0 ? CY_CAUSE_FILE : CY_CAUSE_MODEL;
+}
+
+void cy_work_progress(cy_work *b, const char *stage, int64_t done, int64_t total) {
+  if (b->o->progress)
+    b->o->progress(b->o->progress_ctx, stage, done, total);
 }
 
 void cy_work_add_object(cy_work *b, const char *path) {
@@ -203,6 +218,7 @@ static void work_deinit(cy_work *b) {
 int cy_codegen(cy_program *p, const cy_codegen_options *o) {
   if (o->profile && o->machine->target->device) {
     cy_diag_add(o->diag, CY_ERROR, NULL, "option '--profile' expects a CPU as target, found '%s'", o->machine->text);
+    cy_diag_blame(o->diag, CY_CAUSE_OPTION);
     return -1;
   }
   cy_work b = {.p = p, .g = p->g, .o = o, .machine = o->machine, .diag = o->diag};

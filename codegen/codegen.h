@@ -125,8 +125,12 @@ typedef struct cy_codegen_options {
   cy_diag_sink *diag;
   cy_codegen_stats *stats; /* may be NULL */
   bool hurry;              /* code that has little to do is made fast, whatever it takes to run: -O0 */
+  bool few_runs;           /* so is any: the library runs a few times and is thrown away */
   bool profile;            /* the library counts the time of every launch (CPU targets only) */
   FILE *explain;           /* a table of kernels goes here; may be NULL */
+  /* Told as it goes, stage "kernels" or "link": so many parts of so many are done, 0 of 0: not known. May be NULL. */
+  void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
+  void *progress_ctx;
 } cy_codegen_options;
 
 /* 0, or -1 after a diagnostic. */

@@ -45,6 +45,8 @@ static bool is_batch(cy_graph *g, cy_sym s) {
 }
 
 int64_t cy_size_assumed(const cy_work *b, cy_sym s) {
+  if (s == b->p->room)
+    return 0;
   return s == b->p->workers || is_batch(b->g, s) ? 1 : TYPICAL_SIZE;
 }
 
@@ -65,6 +67,11 @@ static void print_sizes(cy_work *b, const int64_t *syms, FILE *out) {
             (long long)syms[inputs[i]]);
   if (n)
     fputs(" (fix them by --dim)\n", out);
+  bool by_data = false;
+  for (cy_sym s = 1; s <= cy_sym_count(b->g); s++)
+    by_data |= s != b->p->workers && cy_sym_of(b->g, s)->kind != CY_SYM_INPUT;
+  if (by_data)
+    fprintf(out, "sizes that depend on data are assumed to be %d\n", TYPICAL_SIZE);
 }
 
 /* ---- rows ---- */
@@ -92,7 +99,7 @@ static void note_steps(row_list *l, const cy_step *s, bool runs) {
     int way = s->kind == CY_STEP_IF ? l->by_sizes[s->sym] : 0;
     if (s->kind == CY_STEP_LAUNCH)
       note_launch(l, s, runs);
-    if (s->kind == CY_STEP_SHARED) /* what would be copied counts */
+    if (s->kind == CY_STEP_SHARED || s->kind == CY_STEP_ROOM) /* what would be copied counts */
       l->by_sizes[s->sym] = 2;
     if (s->kind == CY_STEP_SET)
       l->by_sizes[s->sym] = cy_dim_eval(l->b->g, s->limit, l->syms) ? 1 : 2;
@@ -264,6 +271,9 @@ static void print_shares(const cy_work *b, FILE *out) {
   for (const cy_memory_share *s = b->p->shares; s < b->p->shares + b->p->nshares; s++)
     fprintf(out, "output '%s' may be written in the memory of input '%s'\n", cy_str_text(b->g, outputs[s->output].name),
             cy_str_text(b->g, inputs[s->input].name));
+  for (const cy_memory_growth *s = b->p->growths; s < b->p->growths + b->p->ngrowths; s++)
+    fprintf(out, "output '%s' may continue input '%s' in its memory, along axis %d\n",
+            cy_str_text(b->g, outputs[s->output].name), cy_str_text(b->g, inputs[s->input].name), s->axis);
 }
 
 void cy_explain(cy_work *b, FILE *out) {

@@ -188,7 +188,7 @@ static void put_header(FILE *f, cy_work *b) {
           "(NULL) belongs to\n"
           " * the context. *cache keeps the context for the next call: start with NULL, end with "
           "cyto_context_destroy(); with cache NULL\n"
-          " * each call makes its own. */\n"
+          " * each call makes its own, which uses all CPUs. */\n"
           "int32_t %s_run(struct cyrt_context **cache, ",
           b->name);
   if (nin)
@@ -196,6 +196,14 @@ static void put_header(FILE *f, cy_work *b) {
   if (sizes)
     fprintf(f, "const %s_sizes *sizes, ", b->name);
   fprintf(f, "const %s_outputs *outputs, struct cyto_error *error);\n\n", b->name);
+  fprintf(f,
+          "typedef struct %s_options {\n  int32_t threads; /* how many a run may use, the calling one included; 0: all "
+          "CPUs "
+          "*/\n  int32_t device;  /* of models for CUDA: the number of the device */\n} %s_options;\n\n"
+          "/* Optional: makes the *cache, which is NULL, of the first %s_run() with these options. */\n"
+          "int32_t %s_create(struct cyrt_context **cache, const %s_options *options, struct cyto_error *error);\n"
+          "/* As in cyto.h; NULL is allowed. */\nvoid cyto_context_destroy(struct cyrt_context *context);\n\n",
+          b->name, b->name, b->name, b->name, b->name);
   fprintf(f,
           "/* For cyto_model_from_linked() of cyto.h. */\nconst struct cyrt_model *%s_model(void);\n\n"
           "#ifdef __cplusplus\n}\n#endif\n#endif\n",

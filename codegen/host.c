@@ -254,14 +254,35 @@ static void see_symbol(void *ctx, cy_sym s) {
   k->all &= k->known[s];
 }
 
-static void check_requirement(cy_host *h, const cy_requirement *r) {
+/* Are a and b what the requirement forbids? */
+static LLVMValueRef breaks(cy_host *h, cy_require kind, LLVMValueRef a, LLVMValueRef b) {
   cy_cg *cg = h->cg;
-  LLVMValueRef a = cy_host_dim(h, r->a), b = cy_host_dim(h, r->b);
-  LLVMValueRef bad = cy_icmp(cg, r->kind == CY_REQUIRE_AT_MOST ? LLVMIntSGT : LLVMIntNE, a, b);
-  if (r->kind == CY_REQUIRE_BROADCAST) { /* different, and neither is 1 */
-    LLVMValueRef not_a = cy_icmp(cg, LLVMIntNE, a, cy_i64(cg, 1)), not_b = cy_icmp(cg, LLVMIntNE, b, cy_i64(cg, 1));
-    bad = LLVMBuildAnd(cg->b, bad, LLVMBuildAnd(cg->b, not_a, not_b, ""), "");
+  LLVMValueRef one = cy_i64(cg, 1), zero = cy_i64(cg, 0);
+  switch (kind) {
+  case CY_REQUIRE_EQUAL:
+    return cy_icmp(cg, LLVMIntNE, a, b);
+  case CY_REQUIRE_BROADCAST: { /* different, and neither is 1 */
+    LLVMValueRef not_a = cy_icmp(cg, LLVMIntNE, a, one), not_b = cy_icmp(cg, LLVMIntNE, b, one);
+    return LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntNE, a, b), LLVMBuildAnd(cg->b, not_a, not_b, ""), "");
   }
+  case CY_REQUIRE_SOURCE: {
+    LLVMValueRef some = cy_icmp(cg, LLVMIntSGT, a, zero), none = cy_icmp(cg, LLVMIntSLE, b, zero);
+    return LLVMBuildAnd(cg->b, some, none, "");
+  }
+  case CY_REQUIRE_SIZE:
+    return cy_icmp(cg, LLVMIntSLT, a, zero);
+  case CY_REQUIRE_INDEX:
+    return cy_icmp(cg, LLVMIntSGE, a, b);
+  case CY_REQUIRE_AT_MOST:
+  case CY_REQUIRE_FITS:
+    break;
+  }
+  return cy_icmp(cg, LLVMIntSGT, a, b);
+}
+
+static void check_requirement(cy_host *h, const cy_requirement *r) {
+  LLVMValueRef a = r->kind == CY_REQUIRE_FITS ? cy_host_size(h, r->a) : cy_host_dim(h, r->a);
+  LLVMValueRef b = cy_host_dim(h, r->b), bad = breaks(h, r->kind, a, b);
   const char *name = cy_str_text(h->g, r->origin.name), *op = cy_str_text(h->g, r->origin.op);
   const char *where = *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)r->origin.index, op);
   LLVMValueRef args[3] = {cy_host_text(h, where), a, b};
@@ -272,8 +293,14 @@ static void check_requirement(cy_host *h, const cy_requirement *r) {
           "node '%s': sizes %lld and %lld do not broadcast: the shapes of the inputs do not fit each other",
       [CY_REQUIRE_AT_MOST] =
           "node '%s': %lld of %lld elements are asked for: the shapes of the inputs do not fit each other",
+      [CY_REQUIRE_SOURCE] = "node '%s': %lld of %lld elements are asked for: its output is not empty, but an axis of its "
+                            "input is",
+      [CY_REQUIRE_SIZE] = "node '%s': a size would be %lld: the sizes of the inputs do not fit this model",
+      [CY_REQUIRE_FITS] = "node '%s': the sizes of the inputs are too large: a tensor would have %lld elements or more, "
+                          "the most are %lld",
+      [CY_REQUIRE_INDEX] = "node '%s': an index is out of range: %lld, or as far in front, of an axis of %lld elements",
   };
-  cy_host_fail_if(h, bad, text[r->kind], args);
+  cy_host_fail_if(h, bad, r->text ? r->text : text[r->kind], args);
 }
 
 void cy_host_requirements(cy_host *h) {
@@ -393,8 +420,10 @@ static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
   if (cy_cg_verify(h->cg, &error))
     cy_bug("invalid host module: %s", error);
   int rc = cy_cpu_finish(h->cg, "function(early-cse,simplifycfg)", kind, path, &error);
-  if (rc)
+  if (rc) {
     cy_diag_add(h->build->diag, CY_ERROR, NULL, "the host program cannot be compiled: %s", error);
+    cy_diag_blame(h->build->diag, cy_code_cause(error));
+  }
   free(error);
   return rc;
 }

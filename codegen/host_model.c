@@ -1,5 +1,5 @@
-/* host_model.c - what a compiled model shows to the world: its cyrt_model with all tables, <name>_model() and
- * <name>_run().
+/* host_model.c - what a compiled model shows to the world: its cyrt_model with all tables, <name>_model(),
+ * <name>_run() and <name>_create().
  *
  * Everything is read-only data of the host module. The names of inputs and outputs are the true ONNX names; C
  * identifiers are the header's business. <name>_run() hands its arguments on to cyto_run_simple() of the runtime: the
@@ -158,6 +158,27 @@ static int64_t shared_input(const cy_host *h, uint32_t i) {
   return -1;
 }
 
+/* dim_texts of an output. */
+static LLVMValueRef port_texts(cy_host *h, const cy_type *type) {
+  LLVMValueRef v[CY_MAX_RANK];
+  bool any = false;
+  for (int i = 0; i < type->rank; i++) {
+    int64_t size;
+    bool known = cy_dim_is_const(h->g, type->dim[i], &size) || cy_dim_has_data_sym(h->g, type->dim[i]);
+    v[i] = cy_host_text(h, known ? "" : cy_dim_text(h->g, type->dim[i]));
+    any |= !known;
+  }
+  return any ? table(h, h->cg->ptr, v, type->rank) : null_ptr(h);
+}
+
+/* The input that output i continues, and along which axis; NULL: none. */
+static const cy_memory_growth *growth_of(const cy_host *h, uint32_t i) {
+  for (uint32_t k = 0; k < h->p->ngrowths; k++)
+    if (h->p->growths[k].output == i)
+      return &h->p->growths[k];
+  return NULL;
+}
+
 static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t n, bool input) {
   LLVMValueRef *rows = calloc(n + 1, sizeof *rows);
   if (!rows)
@@ -165,14 +186,18 @@ static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t 
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(h->g, ports[i].value);
     int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
-    LLVMValueRef row[7] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)),
-                           cy_host_i32(h, v->type.dtype),
-                           cy_host_i32(h, v->type.rank),
-                           port_dims(h, &v->type, input),
-                           cy_host_i32(h, flags),
-                           v->type.content ? content_type(h, v->type.content) : null_ptr(h),
-                           cy_i64(h->cg, input ? 0 : shared_input(h, i) + 1)};
-    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 7, 0);
+    const cy_memory_growth *growth = input ? NULL : growth_of(h, i);
+    LLVMValueRef row[] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)),
+                          cy_host_i32(h, v->type.dtype),
+                          cy_host_i32(h, v->type.rank),
+                          port_dims(h, &v->type, input),
+                          cy_host_i32(h, flags),
+                          v->type.content ? content_type(h, v->type.content) : null_ptr(h),
+                          cy_i64(h->cg, input ? 0 : shared_input(h, i) + 1),
+                          input ? null_ptr(h) : port_texts(h, &v->type),
+                          cy_host_i32(h, growth ? (int64_t)growth->input + 1 : 0),
+                          cy_host_i32(h, growth ? growth->axis : 0)};
+    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, sizeof row / sizeof *row, 0);
   }
   LLVMValueRef t = n ? table(h, LLVMTypeOf(rows[0]), rows, n) : null_ptr(h);
   free(rows);
@@ -237,6 +262,17 @@ static void emit_run_function(cy_host *h, LLVMValueRef model, bool has_inputs) {
   cy_fn_end(cg, cy_call(cg, simple, args, 6));
 }
 
+/* int32_t <name>_create(cache, options, error): the struct of options in the header is cyto_simple_options. */
+static void emit_create_function(cy_host *h, LLVMValueRef model) {
+  cy_cg *cg = h->cg;
+  LLVMTypeRef params[4] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr};
+  LLVMValueRef simple = cy_host_declare(h, "cyto_create_simple", cg->i32, params, 4, false);
+  LLVMValueRef fn = cy_fn_begin(cg, cy_host_symbol(h, "_create"), cg->i32, params, 3, 0);
+  LLVMSetVisibility(fn, LLVMDefaultVisibility);
+  LLVMValueRef args[4] = {model, LLVMGetParam(fn, 0), LLVMGetParam(fn, 1), LLVMGetParam(fn, 2)};
+  cy_fn_end(cg, cy_call(cg, simple, args, 4));
+}
+
 /* The fields in the order of cyrt_model; LLVM pads the struct as C does. */
 void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
   cy_work *b = h->build;
@@ -283,4 +319,5 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
   LLVMSetVisibility(model, LLVMHiddenVisibility);
   emit_model_function(h, model);
   emit_run_function(h, model, nin > 0);
+  emit_create_function(h, model);
 }

@@ -3,11 +3,23 @@
  * A launch gets a row (cyrt_profile_row of cyto_abi.h): a variable of the host module with what --explain says of the
  * launch, and two counters that the runtime adds to. cyto_model_profile() returns the table of rows; it is exported by
  * shared libraries, where cyto-run --profile finds it. The floor is counted in cycles, so the library is the same
- * wherever it is compiled. It is taken back by the first launch with other sizes than those that it was computed for.
+ * wherever it is compiled. A launch with other sizes than those that it was computed for says so.
  */
 #include "codegen/host_int.h"
 
 #include <stdlib.h>
+
+/* "batch=1, seq=64" */
+static const char *assumed_text(cy_host *h, cy_launch_facts facts) {
+  const char *text = "";
+  for (uint32_t i = 0; i < facts.n_assumed; i++) {
+    const cy_sym_info *s = cy_sym_of(h->g, facts.assumed[i]);
+    const char *name = s->kind == CY_SYM_INPUT ? cy_str_text(h->g, s->name) : "a size that depends on data";
+    text = cy_arena_printf(cy_graph_arena(h->g), "%s%s%s=%lld", text, *text ? ", " : "", name,
+                           (long long)cy_size_assumed(h->build, facts.assumed[i]));
+  }
+  return text;
+}
 
 static LLVMValueRef row_create(cy_host *h, cy_launch_facts facts, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
@@ -16,6 +28,8 @@ static LLVMValueRef row_create(cy_host *h, cy_launch_facts facts, const cy_kerne
                            cy_host_text(h, facts.ops),
                            cy_host_text(h, facts.node),
                            LLVMConstReal(cg->f64, facts.floor_cycles),
+                           cy_host_text(h, assumed_text(h, facts)),
+                           cy_i64(cg, 0),
                            cy_i64(cg, 0),
                            cy_i64(cg, 0)};
   LLVMValueRef data = LLVMConstStructInContext(cg->ctx, fields, sizeof fields / sizeof fields[0], 0);
@@ -25,7 +39,7 @@ static LLVMValueRef row_create(cy_host *h, cy_launch_facts facts, const cy_kerne
   return row;
 }
 
-/* row->floor_cycles = 0, "not known", where a size is not the one that the floor is for. */
+/* row->other = 1 where a size is not the one that the floor is for. */
 static void check_floor(cy_host *h, cy_launch_facts facts, LLVMValueRef row) {
   cy_cg *cg = h->cg;
   LLVMValueRef other = NULL;
@@ -38,7 +52,7 @@ static void check_floor(cy_host *h, cy_launch_facts facts, LLVMValueRef row) {
     return;
   cy_if branch;
   cy_if_begin(cg, &branch, other);
-  cy_store(cg, LLVMConstReal(cg->f64, 0), cy_gepc(cg, row, offsetof(cyrt_profile_row, floor_cycles)), 8);
+  cy_store(cg, cy_i64(cg, 1), cy_gepc(cg, row, offsetof(cyrt_profile_row, other)), 8);
   cy_if_end(cg, &branch);
 }
 

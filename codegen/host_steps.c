@@ -84,13 +84,36 @@ static void call_by_work(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueR
   cy_if_end(cg, &branch);
 }
 
-static void emit_phase(cy_host *h, const cy_kernel_plan *plan, const cy_phase_code *phase, LLVMValueRef work) {
+/* Is there any element that the launch writes? NULL: certainly. Where there is none, its grid may be huge all the same:
+ * [2^40, 0] has as many rows. */
+static LLVMValueRef writes_some(cy_host *h, const cy_step *s) {
+  const cy_karg_info *args;
+  LLVMValueRef some = NULL;
+  uint32_t n = cy_kernel_args(s->kernel, &args);
+  for (uint32_t i = 0; i < n && i < s->nbind; i++) {
+    int64_t least, most;
+    cy_dim bytes = args[i].kind == CY_ARG_WRITE ? h->p->buffers[s->bind[i].buffer].bytes : 0;
+    if (!bytes)
+      continue;
+    cy_dim_range(h->g, bytes, &least, &most);
+    if (least > 0)
+      return NULL;
+    LLVMValueRef here = cy_icmp(h->cg, LLVMIntNE, cy_host_dim(h, bytes), cy_i64(h->cg, 0));
+    some = some ? LLVMBuildOr(h->cg->b, some, here, "") : here;
+  }
+  return some;
+}
+
+static void emit_phase(cy_host *h, const cy_kernel_plan *plan, const cy_phase_code *phase, LLVMValueRef work,
+                       LLVMValueRef written) {
   cy_cg *cg = h->cg;
   LLVMValueRef n = phase->tasks == -2   ? cy_host_dim(h, cy_kernel_tasks(plan->kernel))
                    : phase->tasks == -1 ? cy_host_call_size(h, phase->symbol, "_tasks")
                                         : cy_i64(cg, phase->tasks);
   LLVMValueRef fn = phase_function(h, phase->symbol);
   bool lanes = phase->tasks == -2 && cy_kernel_grid_lanes(plan->kernel);
+  if (written)
+    n = cy_select(cg, written, n, cy_i64(cg, 0));
   int64_t n_const;
   if (cy_is_const(n, &n_const)) {
     if (n_const > 0)
@@ -137,10 +160,9 @@ static void emit_launch(cy_host *h, const cy_step *s) {
 /* ---- kernels that are functions of this program ---- */
 
 static void launch_phases(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
-  (void)s;
-  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel));
+  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel)), written = writes_some(h, s);
   for (int i = 0; i < plan->code.nphases; i++)
-    emit_phase(h, plan, &plan->code.phase[i], work);
+    emit_phase(h, plan, &plan->code.phase[i], work, written);
 }
 
 static LLVMValueRef fetch_in_place(cy_host *h, LLVMValueRef at, int64_t bytes) {
@@ -411,6 +433,9 @@ static void emit_step(cy_host *h, const cy_step *s) {
   case CY_STEP_IF: emit_if(h, s); break;
   case CY_STEP_LOOP: emit_loop(h, s); break;
   case CY_STEP_SHARED: emit_shared(h, s); break;
+  case CY_STEP_ROOM:
+    cy_host_set_sym(h, s->sym, cy_host_field(h, h->cg->i64, h->fn.frame, offsetof(cyrt_frame, room)));
+    break;
   case CY_STEP_SWAP: emit_swap(h, s); break;
   case CY_STEP_SET:
     cy_host_set_sym(h, s->sym, cy_host_dim(h, s->limit));

@@ -44,6 +44,7 @@ static void report_failure(cy_work *b, const char *tool, int status, const char 
     cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' was ended by signal %d: not enough memory?", tool, WTERMSIG(status));
   else
     cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' failed: %s", tool, n ? text : "no message");
+  cy_diag_blame(b->diag, WIFSIGNALED(status) ? CY_CAUSE_MEMORY : CY_CAUSE_LINKER);
 }
 
 /* Status of the command as of waitpid(), -1 when it cannot be started (errno says why). */
@@ -81,11 +82,13 @@ static int run_tool(cy_work *b, const char *const *names, command *c) {
     }
     if (errno != ENOENT) {
       cy_diag_add(b->diag, CY_ERROR, NULL, "cannot run '%s': %s", name, strerror(errno));
+      cy_diag_blame(b->diag, CY_CAUSE_LINKER);
       return -1;
     }
   }
   cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' was not found in PATH: install the package '%s'", first,
               arch == cy_arch_here() ? "binutils" : arch->package);
+  cy_diag_blame(b->diag, CY_CAUSE_LINKER);
   return -1;
 }
 
@@ -188,11 +191,12 @@ static int link_rest(cy_work *b, command *c, const char *near) {
 }
 
 static int link_so(cy_work *b, const char *near) {
-  char script[600];
+  char script[800];
   const char *script_path = cy_temps_file(b->temps, "exports"), *layout_path = cy_temps_file(b->temps, "layout");
   int n = snprintf(script, sizeof script,
-                   "{ global: cyto_model_query;%s %s_run; %s_model; cyrt_process_pool; local: *; };\n",
-                   b->o->profile ? " " CYTO_MODEL_PROFILE ";" : "", b->name, b->name);
+                   "{ global: cyto_model_query;%s %s_run; %s_create; %s_model; cyto_context_destroy; cyrt_process_pool; "
+                   "local: *; };\n",
+                   b->o->profile ? " " CYTO_MODEL_PROFILE ";" : "", b->name, b->name, b->name);
   if (write_file(b, script_path, script, (size_t)n) || write_file(b, layout_path, layout, sizeof layout - 1))
     return -1;
   static const char *const flags[] = {
@@ -214,10 +218,11 @@ static int link_so(cy_work *b, const char *near) {
 }
 
 static int link_dll(cy_work *b, const char *near) {
-  char exports[600];
+  char exports[800];
   const char *path = cy_temps_file(b->temps, "exports.def");
-  int n = snprintf(exports, sizeof exports, "LIBRARY \"%.200s\"\nEXPORTS\n cyto_model_query\n %s_run\n %s_model\n%s",
-                   cy_path_base(b->o->output), b->name, b->name, b->o->profile ? " " CYTO_MODEL_PROFILE "\n" : "");
+  int n = snprintf(exports, sizeof exports, "LIBRARY \"%.200s\"\nEXPORTS\n cyto_model_query\n %s_run\n %s_create\n %s_model\n cyto_context_destroy\n%s",
+                   cy_path_base(b->o->output), b->name, b->name, b->name,
+                   b->o->profile ? " " CYTO_MODEL_PROFILE "\n" : "");
   if (write_file(b, path, exports, (size_t)n))
     return -1;
   static const char *const flags[] = {"-shared", "--no-insert-timestamp", "-e", "cyrt_dll_main", NULL};

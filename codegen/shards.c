@@ -9,6 +9,7 @@
 #include "codegen/work.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -87,51 +88,75 @@ _Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_cod
 }
 
 static int start(cy_work *b, shard *s, int index, int threads, cy_code_kind kind, report *r) {
-  fflush(NULL);
+  fflush(stdout); /* what waits there is printed once; other streams may be the caller's */
   s->child = cy_temps_fork();
   if (s->child == 0)
     child(b, s, index, threads, kind, r);
   if (s->child > 0)
     return 0;
   cy_diag_add(b->diag, CY_ERROR, NULL, "cannot start a process: %s", strerror(errno));
+  cy_diag_blame(b->diag, CY_CAUSE_MEMORY);
   return -1;
 }
 
-/* Waits for one child of ours; 0, or -1 after a diagnostic. */
-static int collect(cy_work *b, shard *shards, int n, report *r) {
-  for (int i = 0; i < n; i++) {
-    int status;
-    if (shards[i].child <= 0)
-      continue;
-    status = cy_temps_wait(shards[i].child);
-    shards[i].child = -1;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-      return 0;
-    const char *kernel = cy_kernel_name(shards[i].plans[0]->kernel);
-    if (r->error[i][0])
-      cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", r->error[i]);
-    else if (WIFSIGNALED(status))
-      cy_diag_add(b->diag, CY_ERROR, NULL,
-                  "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
-                  shards[i].n, kernel, WTERMSIG(status));
-    else /* it has said why */
-      cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, failed", shards[i].n, kernel);
-    return -1;
+/* Why a child has failed. */
+static void explain(cy_work *b, const shard *s, int status, const char *error) {
+  const char *kernel = cy_kernel_name(s->plans[0]->kernel);
+  cy_cause cause = CY_CAUSE_MODEL;
+  if (*error) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", error);
+    cause = cy_code_cause(error);
+  } else if (WIFSIGNALED(status)) {
+    cy_diag_add(b->diag, CY_ERROR, NULL,
+                "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
+                s->n, kernel, WTERMSIG(status));
+    cause = WTERMSIG(status) == SIGKILL ? CY_CAUSE_MEMORY : CY_CAUSE_BUG;
+  } else if (WEXITSTATUS(status) == CY_EXIT_NO_MEMORY) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "out of memory while %u kernels were compiled, '%s' first", s->n, kernel);
+    cause = CY_CAUSE_MEMORY;
+  } else { /* it has said why */
+    cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, failed", s->n, kernel);
+    cause = CY_CAUSE_BUG;
   }
-  return 0;
+  cy_diag_blame(b->diag, cause);
+}
+
+/* Waits for one child of ours and adds its kernels to *done; 0, or -1 after a diagnostic. */
+static int collect(cy_work *b, shard *shards, int n, report *r, int64_t *done) {
+  pid_t running[MAX_SHARDS];
+  int index[MAX_SHARDS], count = 0;
+  for (int i = 0; i < n; i++)
+    if (shards[i].child > 0) {
+      running[count] = shards[i].child;
+      index[count++] = i;
+    }
+  int i = index[cy_temps_ended(running, count)];
+  int status = cy_temps_wait(shards[i].child);
+  shards[i].child = -1;
+  *done += shards[i].n;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    return 0;
+  explain(b, &shards[i], status, r->error[i]);
+  return -1;
 }
 
 static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_work *b)) {
   int jobs = b->o->jobs > 0 ? b->o->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN), running = 0, rc = 0, next = 0;
+  int64_t done = 0;
   int threads = n && jobs > n ? jobs / n : 1; /* what shards leave idle */
-  for (; next < n && running < jobs && rc == 0; next++, running++)
+  cy_work_progress(b, "kernels", 0, b->nplans);
+  for (; next < n && running < jobs && rc == 0; next++) {
     rc = start(b, &shards[next], next, threads, kind, r);
+    running += rc == 0;
+  }
   if (rc == 0 && meanwhile)
     rc = meanwhile(b);
   while (running > 0) {
-    if (collect(b, shards, next, r))
+    if (collect(b, shards, next, r, &done))
       rc = -1;
     running--;
+    if (rc == 0)
+      cy_work_progress(b, "kernels", done, b->nplans);
     if (rc == 0 && next < n) {
       rc = start(b, &shards[next], next, threads, kind, r);
       next++;

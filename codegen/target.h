@@ -16,6 +16,7 @@
 
 #include "codegen/arch.h"
 #include "codegen/codegen.h"
+#include "ir/nearest.h"
 
 typedef struct cy_target cy_target;
 struct cy_kernel_plan;
@@ -95,6 +96,7 @@ typedef struct cy_panels {
 static inline uint32_t cy_plan_first_dim(const cy_kernel_plan *plan) { return cy_kernel_args(plan->kernel, NULL); }
 
 /* CUDA prints CUDA C for LL and PTX for ASM. */
+#define CY_CANNOT_WRITE "cannot write "
 typedef enum cy_code_kind { CY_CODE_OBJECT, CY_CODE_ASM, CY_CODE_LL, CY_CODE_CUBIN } cy_code_kind;
 
 struct cy_host_device; /* host_int.h */
@@ -130,6 +132,7 @@ struct cy_target {
   /* Fills m's cpu, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);
+  void (*try_names)(cy_nearest *nearest); /* what specs may be, for one that is not; NULL: none */
   void (*release)(cy_machine *m);
   void (*forgo_fast)(cy_machine *m); /* see cy_machine_forgo_fast; NULL: there is nothing to forgo */
   bool (*supports)(const cy_machine *m, cy_kernel *k);
@@ -143,7 +146,8 @@ struct cy_target {
   uint32_t (*pack)(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
   /* Is a constant that pack() added such panels? NULL: none is. */
   bool (*panels_of)(const cy_constant *packed, cy_panels *out);
-  /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */
+  /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text, which begins with CY_CANNOT_WRITE if
+   * nothing but the file is to blame. */
   int (*emit)(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,
               char **out_error);
   /* For --explain: the peak that a kernel is held against; NULL: that of a core of this CPU. */

@@ -10,14 +10,20 @@ static const cy_target *const targets[] = {&cy_target_cpu, &cy_target_cuda};
 #define NTARGETS (sizeof targets / sizeof targets[0])
 
 static void no_such_target(const char *spec, const char *reason, cy_diag_sink *diag) {
-  char list[512] = "";
+  char list[512] = "", near[CY_NEAREST_TEXT];
   size_t n = 0;
+  cy_nearest nearest = cy_nearest_of(spec, strlen(spec));
   for (size_t i = 0; i < NTARGETS && n < sizeof list; i++)
     n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? "; " : "", targets[i]->specs);
+  for (size_t i = 0; i < NTARGETS; i++)
+    if (targets[i]->try_names)
+      targets[i]->try_names(&nearest);
   if (reason)
     cy_diag_add(diag, CY_ERROR, NULL, "target '%s': %s; expected %s", spec, reason, list);
   else
-    cy_diag_add(diag, CY_ERROR, NULL, "unknown target '%s'; expected %s", spec, list);
+    cy_diag_add(diag, CY_ERROR, NULL, "unknown target '%s'; expected %s%s", spec, list,
+                cy_nearest_say(&nearest, near));
+  cy_diag_blame(diag, CY_CAUSE_OPTION);
 }
 
 /* NULL: nobody knows it; *out_reason, for free(), is then NULL or what a target says to it. */

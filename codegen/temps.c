@@ -94,10 +94,11 @@ static void uninstall(void) {
 
 /* ---- files ---- */
 
-static bool make_directory(cy_temps *t) {
+/* make: it is the pattern of a new one. */
+static bool take_directory(cy_temps *t, bool make) {
   sigset_t mask;
   block(&mask);
-  bool made = mkdtemp(t->dir) != NULL;
+  bool made = !make || mkdtemp(t->dir) != NULL;
   int error = errno;
   if (made) {
     t->outer = active;
@@ -117,12 +118,22 @@ cy_temps *cy_temps_create(cy_diag_sink *diag) {
   const char *base = getenv("TMPDIR");
   base = base && *base ? base : "/tmp";
   snprintf(t->dir, sizeof t->dir, "%s/cytoc-XXXXXX", base);
-  if (make_directory(t))
+  if (take_directory(t, true))
     return t;
   cy_diag_add(diag, CY_ERROR, NULL, "cannot make a temporary directory in '%s': %s; set TMPDIR to a writable one", base,
               strerror(errno));
+  cy_diag_blame(diag, CY_CAUSE_FILE);
   free(t);
   return NULL;
+}
+
+cy_temps *cy_temps_adopt(const char *dir) {
+  cy_temps *t = calloc(1, sizeof *t);
+  if (!t)
+    cy_no_memory();
+  snprintf(t->dir, sizeof t->dir, "%s", dir);
+  take_directory(t, false);
+  return t;
 }
 
 void cy_temps_destroy(cy_temps *t) {
@@ -203,6 +214,7 @@ bool cy_file_write(const char *path, const void *data, size_t bytes) {
 
 int cy_cannot_write(cy_diag_sink *diag, const char *path) {
   cy_diag_add(diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
+  cy_diag_blame(diag, CY_CAUSE_FILE);
   return -1;
 }
 
@@ -230,9 +242,16 @@ static volatile pid_t *place_of(pid_t child) {
   cy_bug("more than %d children", CY_CHILDREN);
 }
 
+static void end_child(cy_cause cause) {
+  if (cause == CY_CAUSE_MEMORY)
+    _exit(CY_EXIT_NO_MEMORY);
+  abort();
+}
+
 /* In the child: files and brothers are the parent's, and nobody may write into its directory once it is gone. */
 static void forget_parent(pid_t parent) {
   active = NULL;
+  cy_at_last = end_child;
   memset((void *)children, 0, sizeof children);
   for (int i = 0; i < 3; i++)
     signal(signals[i], SIG_DFL);
@@ -271,6 +290,23 @@ int cy_temps_spawn(pid_t *out_pid, const char *file, const posix_spawn_file_acti
     *place = *out_pid;
   unblock(&mask);
   return error;
+}
+
+int cy_temps_ended(const pid_t *list, int n) {
+  for (;;) {
+    siginfo_t info;
+    for (int i = 0; i < n; i++) {
+      info.si_pid = 0;
+      if (waitid(P_PID, (id_t)list[i], &info, WEXITED | WNOWAIT | WNOHANG) < 0 || info.si_pid)
+        return i;
+    }
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOWAIT) < 0)
+      continue;
+    for (int i = 0; i < n; i++)
+      if (list[i] == info.si_pid)
+        return i;
+    return 0; /* a child that is none of ours has ended, and nobody waits for it: by order, then */
+  }
 }
 
 int cy_temps_wait(pid_t child) {

@@ -17,6 +17,7 @@
 typedef struct cy_temps cy_temps;
 
 cy_temps *cy_temps_create(cy_diag_sink *diag);                 /* NULL after a diagnostic */
+cy_temps *cy_temps_adopt(const char *dir);                     /* of a directory that somebody has made for it */
 void cy_temps_destroy(cy_temps *t);                            /* removes files and directory */
 const char *cy_temps_file(cy_temps *t, const char *base_name); /* a path in the directory; lives as long as t */
 const char *cy_temps_near(cy_temps *t, const char *output);    /* where to write it first: beside it, as a rule */
@@ -33,9 +34,11 @@ char *cy_path_with_ending(const char *path, const char *ending);      /* in plac
 /* Children of this process. fork() as it is known, but the child does not outlive its parent; posix_spawnp(), 0 or an
  * errno; the status of waitpid(), after which the child is forgotten. At most CY_CHILDREN at a time. */
 enum { CY_CHILDREN = 64 };
+enum { CY_EXIT_NO_MEMORY = 3 }; /* exit code of a forked child that had no memory */
 pid_t cy_temps_fork(void);
 int cy_temps_spawn(pid_t *out_pid, const char *file, const posix_spawn_file_actions_t *actions, char *const argv[]);
 int cy_temps_wait(pid_t child);
+int cy_temps_ended(const pid_t *list, int n); /* waits for one of these children; its index, for cy_temps_wait() */
 /* pthread_create() of a thread that gets no signals. */
 int cy_temps_thread(pthread_t *out_thread, void *(*run)(void *), void *data);
 

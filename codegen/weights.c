@@ -195,6 +195,7 @@ static uint8_t *create_mapped(cy_work *b, const char *path, uint64_t bytes, int 
   if (error) {
     cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write %.1f MB of weights to '%s': %s", (double)bytes / 1e6, path,
                 strerror(error));
+    cy_diag_blame(b->diag, CY_CAUSE_FILE);
     if (fd >= 0)
       close(fd);
     return NULL;

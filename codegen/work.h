@@ -37,6 +37,9 @@ typedef struct cy_work {
 typedef enum cy_emit_form { CY_FORM_LIBRARY, CY_FORM_HEADER, CY_FORM_TEXT, CY_FORM_DEVICE } cy_emit_form;
 cy_emit_form cy_emit_form_of(const cy_work *b);
 void cy_work_add_object(cy_work *b, const char *path); /* to what is linked, as the last */
+/* What is to blame for an error of cy_target.emit(). */
+cy_cause cy_code_cause(const char *error);
+void cy_work_progress(cy_work *b, const char *stage, int64_t done, int64_t total);
 
 /* ---- kernels.c ---- */
 void cy_kernels_prepare(cy_work *b);      /* plans, appended arguments and their buffers; which constants are used */

@@ -21,17 +21,26 @@ typedef struct file {
   cy_mapping map;
 } file;
 
+/* A location that could not be opened: it is told once, not for each of hundreds of tensors. */
+typedef struct lost {
+  struct lost *next;
+  char *location;
+} lost;
+
 struct cy_externals {
+  lost *lost;
   char *folder; /* NULL: the model has none */
   file *files;
+  cy_ask_external *ask; /* NULL: files of the folder */
+  void *ask_ctx;
 };
 
-cy_externals *cy_externals_create(const char *folder) {
+cy_externals *cy_externals_create(const char *folder, cy_ask_external *ask, void *ask_ctx) {
   cy_externals *x = calloc(1, sizeof *x);
   char *copy = folder ? strdup(folder) : NULL;
   if (!x || (folder && !copy))
     cy_no_memory();
-  x->folder = copy;
+  *x = (cy_externals){.folder = copy, .ask = ask, .ask_ctx = ask_ctx};
   return x;
 }
 
@@ -43,6 +52,12 @@ void cy_externals_destroy(void *externals) {
     cy_mapping_close(&f->map);
     free(f->path);
     free(f);
+  }
+  while (x && x->lost) {
+    lost *l = x->lost;
+    x->lost = l->next;
+    free(l->location);
+    free(l);
   }
   if (x)
     free(x->folder);
@@ -103,15 +118,25 @@ static const cy_mapping *mapping_of(cy_externals *x, const char *location, char 
     return NULL;
   file *f = calloc(1, sizeof *f);
   char *copy = strdup(path);
-  if (!f || !copy) {
-    free(f);
-    free(copy);
-    cy_mapping_close(&map);
-    return fail(why, "out of memory");
-  }
+  if (!f || !copy)
+    cy_no_memory();
   *f = (file){x->files, copy, map};
   x->files = f;
   return &f->map;
+}
+
+/* Is it the first time that this location could not be opened? */
+static bool lose(cy_externals *x, const char *location) {
+  for (lost *l = x->lost; l; l = l->next)
+    if (strcmp(l->location, location) == 0)
+      return false;
+  lost *l = calloc(1, sizeof *l);
+  char *copy = strdup(location);
+  if (!l || !copy)
+    cy_no_memory();
+  *l = (lost){x->lost, copy};
+  x->lost = l;
+  return true;
 }
 
 static bool parse_number(const char *key, const char *text, uint64_t *out, char *why) {
@@ -138,12 +163,23 @@ const void *cy_externals_find(cy_externals *x, const Onnx__TensorProto *t, uint6
     if (strcmp(key, "length") == 0 && !parse_number(key, value, &length, why))
       return NULL;
   }
-  const cy_mapping *m = mapping_of(x, location, why);
-  if (!m)
+  if (x->ask && !location[0])
+    return fail(why, "external data has no 'location', the name of its file");
+  const cy_mapping *m = x->ask ? NULL : mapping_of(x, location, why);
+  if (!m && !x->ask) {
+    if (location[0] && !lose(x, location))
+      *why = 0;
     return NULL;
+  }
   if (length != bytes)
     return fail(why, "the tensor's shape and type need %llu bytes, its external data has length %llu",
                 (unsigned long long)bytes, (unsigned long long)length);
+  if (x->ask) {
+    const void *p = length ? x->ask(x->ask_ctx, location, offset, length, why) : "";
+    if (!p && !lose(x, location))
+      *why = 0;
+    return p;
+  }
   if (!cy_add_size(offset, length, &end) || end > m->size)
     return fail(why, "external data ends beyond its file: offset %llu and length %llu in '%s' of %llu bytes",
                 (unsigned long long)offset, (unsigned long long)length, location, (unsigned long long)m->size);

@@ -2,19 +2,20 @@
 #ifndef CY_EXTERNAL_H
 #define CY_EXTERNAL_H
 
+#include "frontend/frontend.h"
 #include "onnx.pb-c.h"
 
 #include <stdint.h>
 
-enum { CY_EXTERNAL_WHY = 5000 }; /* room for a text with a path in it */
-
 typedef struct cy_externals cy_externals; /* the open files of one model; one thread at a time */
 
-/* folder: the model's own, outside of which nothing is opened; copied; NULL: it has none, and every look-up fails. */
-cy_externals *cy_externals_create(const char *folder);
+/* folder: the model's own, outside of which nothing is opened; copied; NULL: it has none, and every look-up fails.
+ * ask: gives the data in place of files; NULL: nobody. */
+cy_externals *cy_externals_create(const char *folder, cy_ask_external *ask, void *ask_ctx);
 /* Pointers into the files end here. Takes void * to be a release function of cy_graph_own(). */
 void cy_externals_destroy(void *externals);
-/* The data of t, which needs `bytes` bytes by its shape and type; NULL with a text in `why`. */
+/* The data of t, which needs `bytes` bytes by its shape and type; NULL with a text in `why`, which is empty where the same
+ * file could not be opened for a tensor before. */
 const void *cy_externals_find(cy_externals *x, const Onnx__TensorProto *t, uint64_t bytes, char why[CY_EXTERNAL_WHY]);
 
 #endif

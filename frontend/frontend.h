@@ -10,11 +10,23 @@
 
 #include "ir/ir.h"
 
+enum { CY_EXTERNAL_WHY = 5000 }; /* room for a text with a path in it */
+
+/* External data by somebody who knows it: `length` bytes from `offset` of what the model calls `location`, which live as
+ * long as the graph; NULL with a text in `why`. */
+typedef const void *cy_ask_external(void *ctx, const char *location, uint64_t offset, uint64_t length,
+                                    char why[CY_EXTERNAL_WHY]);
+
 typedef struct cy_import_options {
   const char *const *dims; /* "batch=4": fixes a symbolic dimension; "*=1": all that are not named otherwise */
   uint32_t ndims;
   const char *const *shapes; /* "input=1x3x224x224": a whole input; "?" leaves a dimension as the model declares it */
   uint32_t nshapes;
+  const char *folder; /* of external data; NULL: the file's, or what `name` says */
+  cy_ask_external *ask; /* NULL: files in that folder */
+  void *ask_ctx;
+  bool strict; /* round where the reference does, also where keeping more digits is as fast */
+  bool unchecked; /* indices are not looked at before they are used: what is out of range counts as the nearest one */
 } cy_import_options;
 
 /* `o` may be NULL. NULL after diagnostics. */

@@ -82,7 +82,11 @@ bool cy_function_expand(cy_importer *im, const cy_onnx_node *n, const Onnx__Func
       nodes[i]->input[k] = cy_names_find(absent, fn->node[i]->input[k], &ignored) ? (char *)"" : fn->node[i]->input[k];
     }
   }
-  if (!cy_import_nodes(im, &scope, nodes, fn->n_node))
+  cy_names *used = cy_names_create(im->arena);
+  for (uint32_t i = 0; i < n->nout; i++)
+    if (cy_onnx_wants(n, i))
+      cy_names_set(used, fn->output[i], 1);
+  if (!cy_import_nodes(im, &scope, nodes, fn->n_node, used))
     return false;
   for (uint32_t i = 0; i < n->nout; i++) {
     cy_val v = 0;

@@ -106,6 +106,28 @@ bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b) {
   return true;
 }
 
+bool cy_onnx_fits_into(cy_importer *im, const char *item, cy_val v, cy_val into) {
+  const cy_type *t = cy_onnx_type(im, v), *y = cy_onnx_type(im, into);
+  for (int i = 1; i <= t->rank && i <= y->rank; i++) {
+    cy_dim most = cy_dim_max(im->g, y->dim[y->rank - i], cy_dim_const(im->g, 1));
+    if (!cy_onnx_at_most(im, item, t->dim[t->rank - i], most))
+      return false;
+  }
+  return t->rank <= y->rank || cy_build_error(im->g, item, "expected one that broadcasts to %s, found %s",
+                                              cy_type_text(im->g, y), cy_type_text(im->g, t));
+}
+
+bool cy_onnx_check_source(cy_importer *im, cy_dim size, cy_val made) {
+  const cy_type *t = cy_onnx_type(im, made);
+  cy_dim any = cy_dim_const(im->g, 1);
+  for (int i = 0; i < t->rank; i++)
+    any = cy_dim_min(im->g, any, t->dim[i]);
+  if (cy_dim_is(im->g, any, 1) && cy_dim_is(im->g, size, 0))
+    return cy_build_error(im->g, NULL, "%s is computed from an axis without elements", cy_type_text(im->g, t));
+  cy_graph_require(im->g, any, size, CY_REQUIRE_SOURCE);
+  return true;
+}
+
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis) {
   const cy_type *t = cy_onnx_type(im, x);
   cy_dim d[2] = {cy_dim_const(im->g, 1), cy_dim_const(im->g, 1)};
@@ -128,6 +150,37 @@ cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank, int axis) {
   for (int i = 1; i < n; i++)
     d[i] = cy_dim_const(im->g, 1);
   return n == 1 ? v : cy_build_reshape(im->g, v, d, n);
+}
+
+cy_val cy_onnx_per_channel(cy_importer *im, cy_val v, const char *item, cy_val x, int axis) {
+  if (!v || !x)
+    return 0;
+  const cy_type *t = cy_onnx_type(im, v), *tx = cy_onnx_type(im, x);
+  if (t->rank == 1 && cy_onnx_clash(im, t->dim[0], tx->dim[axis]))
+    return cy_build_error(im->g, item, "expected %s values, one for each channel of %s, found %s",
+                          cy_dim_text(im->g, tx->dim[axis]), cy_type_text(im->g, tx), cy_type_text(im->g, t));
+  if (t->rank == 1)
+    cy_graph_require(im->g, t->dim[0], tx->dim[axis], CY_REQUIRE_EQUAL);
+  return cy_onnx_channel(im, v, tx->rank, axis);
+}
+
+bool cy_onnx_broadcasts_to(cy_importer *im, cy_val v, const char *item, cy_val x) {
+  if (!v || !x)
+    return v == 0;
+  const cy_type *t = cy_onnx_type(im, v), *tx = cy_onnx_type(im, x);
+  for (int i = 1; i <= t->rank; i++) {
+    cy_dim d = t->dim[t->rank - i], one = cy_dim_const(im->g, 1), have = i <= tx->rank ? tx->dim[tx->rank - i] : one;
+    int64_t a, b;
+    bool known = cy_dim_is_const(im->g, d, &a) && a != 1 && cy_dim_is_const(im->g, have, &b);
+    if (known && a != b)
+      return cy_build_error(im->g, item, "expected a shape that broadcasts to %s, found %s", cy_type_text(im->g, tx),
+                            cy_type_text(im->g, t));
+    if (!cy_dim_is(im->g, d, 1)) {
+      cy_graph_require(im->g, d, have, CY_REQUIRE_BROADCAST);
+      cy_graph_require(im->g, d, cy_dim_max(im->g, have, one), CY_REQUIRE_AT_MOST);
+    }
+  }
+  return true;
 }
 
 cy_val cy_onnx_mean(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, bool keepdims) {

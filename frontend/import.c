@@ -4,13 +4,16 @@
  * Names live in scopes: a subgraph sees its enclosing scopes, a function sees only itself. A name bound to 0 belongs to
  * a node that failed; nodes that use it are skipped silently, so one mistake gives one message and several mistakes are
  * found in one run. Nodes may come in any order: they are sorted by what they use (subgraphs included) before they are
- * imported. Initializers are constants even where they are also listed as inputs.
+ * imported. Initializers are constants even where they are also listed as inputs. An output that nobody uses is to the
+ * importers as if it had no name: exporters name all outputs, those that they do not mean, too.
  */
 #include "frontend/external.h"
 #include "frontend/import_int.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ENOUGH_ERRORS 50
 
@@ -43,7 +46,11 @@ static void set_origin(cy_importer *im, const cy_scope *scope) {
 }
 
 static void bind(cy_importer *im, cy_scope *scope, const char *name, cy_val v) {
+  uint32_t rank;
   cy_names_set(scope->names, name, v);
+  if (v && scope->ranks && cy_names_find(scope->ranks, name, &rank) && !cy_onnx_type(im, v)->content &&
+      rank != cy_onnx_type(im, v)->rank)
+    cy_choices_misfit(im->choices, CY_MISFIT_RANK);
   if (v && !cy_value_of(im->g, v)->name)
     cy_value_of(im->g, v)->name = cy_intern(im->g, name);
 }
@@ -53,12 +60,14 @@ static void bind(cy_importer *im, cy_scope *scope, const char *name, cy_val v) {
 typedef struct sorter {
   cy_importer *im;
   cy_names *producers; /* output name -> node index + 1 */
+  cy_names *used;      /* names that nodes, their subgraphs, or the results read */
   uint32_t *deps, ndeps, capacity;
   uint32_t *start; /* of node i's dependencies in deps */
 } sorter;
 
 static void add_dep(sorter *s, const char *name) {
   uint32_t p;
+  cy_names_set(s->used, name, 1);
   if (!cy_names_find(s->producers, name, &p))
     return;
   s->deps = cy_arena_grow(s->im->arena, s->deps, s->ndeps, &s->capacity, sizeof *s->deps);
@@ -201,6 +210,8 @@ static uint32_t *sort_nodes(sorter *s, Onnx__NodeProto *const *nodes, uint32_t n
 
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v) {
   (void)im;
+  if (n->asked && k)
+    n->asked->outputs = true;
   if (k < n->nout)
     n->out[k] = v;
   return v != 0;
@@ -208,15 +219,36 @@ bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val 
 
 void cy_onnx_at(cy_importer *im, const cy_onnx_node *n) { cy_build_origin(im->g, &n->origin); }
 
-bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k) { return k < n->proto->n_output && n->proto->output[k][0]; }
+bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k) {
+  if (n->asked && k)
+    n->asked->outputs = true;
+  return k < n->proto->n_output && n->proto->output[k][0];
+}
 
-/* A named output that the importer did not make is none of this operator's. */
-static bool check_outputs(cy_importer *im, const cy_onnx_node *n) {
-  bool ok = true;
-  for (uint32_t k = 0; k < n->nout; k++) {
-    if (!cy_onnx_wants(n, k) || n->out[k])
+/* The node with only those outputs named that somebody uses. */
+static const Onnx__NodeProto *without_unused(cy_importer *im, const cy_names *used, const Onnx__NodeProto *node) {
+  uint32_t ignored;
+  Onnx__NodeProto *copy = NULL;
+  for (size_t k = 0; k < node->n_output; k++) {
+    if (!node->output[k][0] || cy_names_find(used, node->output[k], &ignored))
       continue;
-    MALFORMED(im, quoted(im, "output", n->proto->output[k]),
+    if (!copy) {
+      copy = cy_arena_copy(im->arena, node, sizeof *node);
+      copy->output = cy_arena_copy(im->arena, node->output, sizeof *node->output * node->n_output);
+    }
+    copy->output[k] = (char *)"";
+  }
+  return copy ? copy : node;
+}
+
+/* A used output that the importer did not make is none of this operator's; nor is an unused one where the operator has
+ * only one. */
+static bool check_outputs(cy_importer *im, const cy_onnx_node *n, const Onnx__NodeProto *written) {
+  bool ok = true, one = n->asked && !n->asked->outputs;
+  for (uint32_t k = 0; k < n->nout; k++) {
+    if (!(one && k ? written->output[k][0] : n->proto->output[k][0]) || n->out[k])
+      continue;
+    MALFORMED(im, quoted(im, "output", written->output[k]),
                    "operator '%s' has no output number %u at opset %d and with these attributes", n->op, k, n->version);
     ok = false;
   }
@@ -259,7 +291,7 @@ static void warn_of_unasked(cy_importer *im, const cy_onnx_node *n) {
   }
 }
 
-static bool run_importer(cy_importer *im, cy_onnx_node *n) {
+static bool run_importer(cy_importer *im, cy_onnx_node *n, cy_onnx_asked *asked) {
   const Onnx__FunctionProto *fn = cy_function_find(im, n->proto);
   if (fn)
     return cy_function_expand(im, n, fn);
@@ -276,16 +308,18 @@ static bool run_importer(cy_importer *im, cy_onnx_node *n) {
       return false;
     }
   }
-  cy_onnx_asked asked = {.proto = n->proto};
-  n->asked = &asked;
+  asked->proto = n->proto;
+  n->asked = asked;
   bool ok = row->import(im, n);
   if (ok && strcmp(n->domain, "com.microsoft") == 0)
     warn_of_unasked(im, n);
-  n->asked = NULL;
   return ok;
 }
 
-static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto *node, int32_t index) {
+static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto *written, const cy_names *used,
+                        int32_t index) {
+  const Onnx__NodeProto *node = without_unused(im, used, written);
+  cy_onnx_asked asked = {0};
   cy_onnx_node n = {
       .proto = node, .op = node->op_type ? node->op_type : "", .domain = cy_onnx_domain(node->domain), .scope = scope};
   n.nin = (uint32_t)node->n_input;
@@ -303,21 +337,31 @@ static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto 
     MALFORMED(im, NULL, "the model has more than %d nodes when its functions are expanded",
                    CY_MAX_EXPANDED_NODES);
   else if (resolve_inputs(im, &n)) {
-    ok = run_importer(im, &n);
+    ok = run_importer(im, &n, &asked);
     cy_onnx_at(im, &n);
     if (!ok && cy_diag_errors(im->diag) == before && im->skipped == skipped)
       cy_build_error(im->g, NULL, "cannot import this node: an input or attribute that it needs is missing");
   }
-  ok = ok && cy_diag_errors(im->diag) == before && check_outputs(im, &n);
+  ok = ok && cy_diag_errors(im->diag) == before && check_outputs(im, &n, written);
   for (uint32_t k = 0; k < n.nout; k++)
     if (node->output[k][0])
       bind(im, scope, node->output[k], ok ? n.out[k] : 0);
 }
 
-bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n) {
+/* Several mistakes are reported in one run, but the first one tells that a choice was wrong. */
+static bool enough(cy_importer *im, int before) {
+  int errors = cy_diag_errors(im->diag);
+  return errors >= ENOUGH_ERRORS || cy_choices_abandoned(im->choices) ||
+         (errors > before && cy_choices_asked(im->choices));
+}
+
+bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *used) {
   int before = cy_diag_errors(im->diag);
   set_origin(im, scope);
-  sorter s = {.im = im, .producers = cy_names_create(im->arena), .start = CY_NEW_ARRAY(im->arena, uint32_t, n + 1)};
+  sorter s = {.im = im,
+              .producers = cy_names_create(im->arena),
+              .used = used,
+              .start = CY_NEW_ARRAY(im->arena, uint32_t, n + 1)};
   if (!index_outputs(im, scope, nodes, n, s.producers))
     return false;
   for (size_t i = 0; i < n; i++) {
@@ -328,13 +372,37 @@ bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *n
   const uint32_t *order = sort_nodes(&s, nodes, (uint32_t)n);
   if (!order)
     return false;
-  for (size_t i = 0; i < n && cy_diag_errors(im->diag) < ENOUGH_ERRORS && im->expanded <= CY_MAX_EXPANDED_NODES; i++)
+  for (size_t i = 0; i < n && !enough(im, before) && im->expanded <= CY_MAX_EXPANDED_NODES; i++)
     if (!is_replaced(&s, nodes[order[i]], order[i]))
-      import_node(im, scope, nodes[order[i]], (int32_t)order[i]);
+      import_node(im, scope, nodes[order[i]], used, (int32_t)order[i]);
   return cy_diag_errors(im->diag) == before;
 }
 
 /* ---- graphs ---- */
+
+static cy_names *output_names(cy_importer *im, const Onnx__GraphProto *graph) {
+  cy_names *names = cy_names_create(im->arena);
+  for (size_t i = 0; i < graph->n_output; i++)
+    if (graph->output[i]->name)
+      cy_names_set(names, graph->output[i]->name, 1);
+  return names;
+}
+
+static void declare_ranks(cy_names *ranks, size_t n, Onnx__ValueInfoProto *const *values) {
+  for (size_t i = 0; i < n; i++) {
+    const Onnx__TypeProto *t = values[i]->type;
+    bool tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type && values[i]->name;
+    if (tensor && t->tensor_type->shape)
+      cy_names_set(ranks, values[i]->name, (uint32_t)t->tensor_type->shape->n_dim);
+  }
+}
+
+static cy_names *declared_ranks(cy_importer *im, const Onnx__GraphProto *graph) {
+  cy_names *ranks = cy_names_create(im->arena);
+  declare_ranks(ranks, graph->n_value_info, graph->value_info);
+  declare_ranks(ranks, graph->n_output, graph->output);
+  return ranks;
+}
 
 static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph) {
   cy_names *seen = cy_names_create(im->arena);
@@ -359,6 +427,7 @@ static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__Gr
 bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params,
                         uint32_t nparams, cy_val *out_results) {
   cy_scope scope = {.names = cy_names_create(im->arena),
+                    .ranks = declared_ranks(im, graph),
                     .outer = n->scope,
                     .call = n->scope->call,
                     .opsets = n->scope->opsets,
@@ -370,7 +439,7 @@ bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__Grap
     if (graph->input[i]->name && graph->input[i]->name[0])
       bind(im, &scope, graph->input[i]->name, params[i]);
   import_initializers(im, &scope, graph);
-  if (!cy_import_nodes(im, &scope, graph->node, graph->n_node))
+  if (!cy_import_nodes(im, &scope, graph->node, graph->n_node, output_names(im, graph)))
     return false;
   set_origin(im, &scope);
   bool ok = true;
@@ -441,6 +510,7 @@ static bool import_model(cy_importer *im) {
   import_metadata(im);
   cy_opsets opsets = {im->model->n_opset_import, im->model->opset_import};
   cy_scope scope = {.names = cy_names_create(im->arena),
+                    .ranks = declared_ranks(im, graph),
                     .opsets = &opsets,
                     .graph = cy_intern(im->g, graph->name ? graph->name : "")};
   set_origin(im, &scope);
@@ -451,7 +521,7 @@ static bool import_model(cy_importer *im) {
   if (!cy_import_inputs(im, &scope))
     return false;
   expect_kernels(im->g, graph);
-  cy_import_nodes(im, &scope, graph->node, graph->n_node);
+  cy_import_nodes(im, &scope, graph->node, graph->n_node, output_names(im, graph));
   if (cy_diag_errors(im->diag) > before)
     return false;
   return import_outputs(im, &scope, graph) && cy_diag_errors(im->diag) == before;
@@ -464,42 +534,124 @@ static void release(void *handle) {
   free(handle);
 }
 
-static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_import_options *o, cy_diag_sink *diag) {
-  static const cy_import_options none;
-  cy_importer im = {.diag = diag, .file = file, .map = map, .options = o ? o : &none, .arena = cy_arena_create()};
-  const char *slash = strrchr(file, '/'), *folder = map->borrowed ? NULL : ".";
-  if (slash)
-    folder = cy_arena_printf(im.arena, "%.*s", (int)(slash - file) + (slash == file), file);
-  im.externals = cy_externals_create(folder);
-  im.g = cy_graph_create(diag, file);
-  cy_graph_own(im.g, map, release);
-  cy_graph_own(im.g, im.externals, cy_externals_destroy);
-  im.model = cy_model_unpack(map, im.arena, diag, file);
+/* What all attempts to import a model have in common. */
+typedef struct cy_job {
+  cy_mapping *map;
+  const char *file;
+  const cy_import_options *options;
+  cy_diag_sink *diag;
+  size_t said; /* diagnostics that are kept */
+  cy_arena *arena;
+  const Onnx__ModelProto *model;
+  cy_externals *externals;
+  cy_choices *choices;
+  cy_axes *axes;
+  cy_graph *g; /* of the last attempt; it may have failed */
+} cy_job;
+
+static bool import_once(void *context, uint64_t *out_nodes) {
+  cy_job *job = context;
+  cy_importer im = {.diag = job->diag,
+                    .file = job->file,
+                    .map = job->map,
+                    .options = job->options,
+                    .arena = cy_arena_create(),
+                    .model = job->model,
+                    .externals = job->externals,
+                    .choices = job->choices,
+                    .axes = job->axes};
+  cy_graph_destroy(job->g);
+  cy_diag_forget(job->diag, job->said);
+  im.g = job->g = cy_graph_create(job->diag, job->file);
   cy_graph_record(im.g, true);
-  bool ok = im.model && import_model(&im);
+  bool ok = import_model(&im);
   cy_graph_record(im.g, false);
+  *out_nodes = im.expanded;
   cy_arena_destroy(im.arena);
-  if (ok)
-    return im.g;
-  cy_graph_destroy(im.g);
-  return NULL;
+  return ok;
 }
 
-static cy_mapping *new_mapping(cy_diag_sink *diag, const cy_location *where) {
+/* Symbols of their own for axes of one name that nothing needs equal. The graph with them has to have the same nodes:
+ * else equal sizes were good for something that no requirement tells of. */
+static void part_axes(cy_job *job) {
+  cy_graph *whole = job->g;
+  job->g = NULL;
+  job->said = cy_diag_count(job->diag);
+  bool ok = cy_axes_part(job->axes) && cy_choices_repeat(job->choices, import_once, job) &&
+            cy_axes_join(job->axes, job->g) && cy_choices_repeat(job->choices, import_once, job) &&
+            cy_node_count(job->g) == cy_node_count(whole);
+  cy_diag_forget(job->diag, job->said);
+  cy_graph_destroy(ok ? whole : job->g);
+  job->g = ok ? job->g : whole;
+}
+
+static bool import_job(cy_job *job) {
+  job->model = cy_model_unpack(job->map, job->arena, job->diag, job->file);
+  const char *foreign = job->model && job->model->graph ? NULL : cy_foreign_format(job->map->bytes, job->map->size);
+  if (foreign) {
+    cy_location where = {.file = job->file, .node_index = -1};
+    cy_diag_forget(job->diag, job->said);
+    cy_diag_add(job->diag, CY_ERROR, &where, "not an ONNX model: %s", foreign);
+    return false;
+  }
+  if (!job->model)
+    return false;
+  job->choices = cy_choices_create(job->arena);
+  job->axes = cy_axes_create(job->arena, job->model->graph, job->options);
+  if (!cy_choices_decide(job->choices, import_once, job))
+    return false;
+  part_axes(job);
+  return true;
+}
+
+static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_import_options *o, cy_diag_sink *diag) {
+  static const cy_import_options none;
+  cy_job job = {.map = map,
+                .file = file,
+                .options = o ? o : &none,
+                .diag = diag,
+                .arena = cy_arena_create(),
+                .said = cy_diag_count(diag)};
+  const char *slash = strrchr(file, '/'), *folder = map->borrowed ? NULL : ".";
+  if (slash)
+    folder = cy_arena_printf(job.arena, "%.*s", (int)(slash - file) + (slash == file), file);
+  if (job.options->folder)
+    folder = job.options->folder;
+  job.externals = cy_externals_create(folder, job.options->ask, job.options->ask_ctx);
+  if (import_job(&job)) {
+    cy_graph_own(job.g, map, release);
+    cy_graph_own(job.g, job.externals, cy_externals_destroy);
+  } else {
+    cy_graph_destroy(job.g);
+    job.g = NULL;
+    cy_externals_destroy(job.externals);
+    release(map);
+  }
+  cy_arena_destroy(job.arena);
+  return job.g;
+}
+
+static cy_mapping *new_mapping(void) {
   cy_mapping *map = calloc(1, sizeof *map);
   if (!map)
-    cy_diag_add(diag, CY_ERROR, where, "out of memory");
+    cy_no_memory();
   return map;
+}
+
+static bool is_saved_model(const char *folder) {
+  char path[PATH_MAX];
+  return snprintf(path, sizeof path, "%s/saved_model.pb", folder) < PATH_MAX && access(path, R_OK) == 0;
 }
 
 cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_sink *diag) {
   cy_location where = {.file = path, .node_index = -1};
-  cy_mapping *map = new_mapping(diag, &where);
-  if (!map)
-    return NULL;
+  cy_mapping *map = new_mapping();
   char why[CY_EXTERNAL_WHY];
   if (!cy_mapping_open(map, path, why, sizeof why)) {
-    cy_diag_add(diag, CY_ERROR, &where, "%s", why);
+    cy_diag_add(diag, CY_ERROR, &where, "%s%s", why,
+                is_saved_model(path) ? "; it is a SavedModel of TensorFlow: python -m tf2onnx.convert --saved-model FOLDER "
+                                       "--output model.onnx"
+                                     : "");
     free(map);
     return NULL;
   }
@@ -508,10 +660,7 @@ cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_s
 
 cy_graph *cy_import_memory(const void *bytes, size_t size, const char *name, const cy_import_options *o,
                            cy_diag_sink *diag) {
-  cy_location where = {.file = name, .node_index = -1};
-  cy_mapping *map = new_mapping(diag, &where);
-  if (!map)
-    return NULL;
+  cy_mapping *map = new_mapping();
   *map = (cy_mapping){.bytes = bytes, .size = size, .borrowed = true};
   return import_mapping(map, name, o, diag);
 }

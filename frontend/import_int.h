@@ -2,10 +2,12 @@
  *
  * mapped.c   file -> mapping -> skeleton (ModelProto without tensor data), unpacked by protobuf-c
  * import.c   ModelProto walk: order of nodes, scopes, dispatch to the importers by table.c
+ * choices.c  ranks that the rest of the model decides: it is imported until one fits
+ * axes.c     one name on axes that need not be equal: imported apart, to see what relies on it
  * ports.c    the model's inputs;  check.c   what can be said before importing: opsets, unsupported ops
  * tensor.c external.c   constants;  attrs.c   attribute readers;  functions.c   model-local functions
  * onnx_*.c   importers by family: one function per row (or several rows) of onnx_ops.def
- * helpers.c runtime_axes.c   what importers share
+ * helpers.c runtime_axes.c indices.c   what importers share
  *
  * An importer reads n->in[], builds IR and calls cy_importer_set() for each output. It may assume that the first `need`
  * inputs of its row are present; n->in[k] is 0 for an absent optional input and in[] is padded to CY_ONNX_MIN_IN
@@ -15,12 +17,15 @@
 #ifndef CY_FRONTEND_IMPORT_INT_H
 #define CY_FRONTEND_IMPORT_INT_H
 
+#include "frontend/axes.h"
+#include "frontend/choices.h"
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
 
 #define CY_ONNX_MIN_IN 16
 #define CY_ONNX_NEWEST_OPSET 27 /* of the default domain; higher ones get a warning */
 #define CY_ONNX_ABSURD_OPSET 60
+#define CY_SEEN_INDICES 16
 #define CY_MAX_PROTO_DEPTH 160
 #define CY_MAX_EXPANDED_NODES 4000000
 
@@ -47,6 +52,7 @@ typedef struct cy_call {
 
 typedef struct cy_scope {
   cy_names *names;              /* -> cy_val; 0: the value of a node that failed */
+  cy_names *ranks;              /* names -> declared rank; NULL: nothing is declared */
   const struct cy_scope *outer; /* of the enclosing graph; NULL for the main graph and for functions */
   const cy_call *call;
   const cy_opsets *opsets;
@@ -57,7 +63,9 @@ typedef struct cy_scope {
 typedef struct cy_importer {
   cy_graph *g;
   cy_diag_sink *diag;
-  cy_arena *arena;           /* protobuf and scratch; gone after the import */
+  cy_arena *arena;           /* scratch; gone after the attempt, while the protobuf stays for the next one */
+  cy_choices *choices;
+  cy_axes *axes;
   const char *file;
   const cy_mapping *map;
   const Onnx__ModelProto *model;
@@ -68,15 +76,23 @@ typedef struct cy_importer {
   uint32_t nfixed;
   struct cy_externals *externals; /* the graph's */
   uint64_t expanded, skipped; /* nodes: imported; left out because a node before them failed */
+  struct cy_seen_indices { /* indices.c: the last ones that were looked at, in turn */
+    cy_val indices;
+    cy_block block;
+    bool from_end;
+    cy_dim farthest;
+  } seen[CY_SEEN_INDICES];
+  uint32_t nseen;
   uint32_t malformed;         /* errors that no values of the inputs could excuse: dangling names, wrong attributes */
 } cy_importer;
 
 typedef struct cy_onnx_row cy_onnx_row;
 
-/* Which attributes of a node somebody has asked for: the first 64 of them. */
+/* What an importer has asked for: which of the first 64 attributes; whether it knows of outputs besides the first. */
 typedef struct cy_onnx_asked {
   const Onnx__NodeProto *proto;
   uint64_t attributes;
+  bool outputs;
 } cy_onnx_asked;
 
 typedef struct cy_onnx_node {
@@ -109,6 +125,9 @@ typedef struct cy_onnx_inner {
 } cy_onnx_inner;
 void cy_onnx_inner_init(cy_onnx_inner *q, const cy_onnx_node *n); /* no inputs, one output */
 
+/* foreign.c: what a file is that is no ONNX, and the way from it to ONNX; NULL: not known. */
+const char *cy_foreign_format(const uint8_t *bytes, size_t n);
+
 /* mapped.c */
 /* False with the reason in `why`. */
 bool cy_mapping_open(cy_mapping *m, const char *path, char *why, size_t room);
@@ -137,12 +156,14 @@ int cy_opset_version(const cy_opsets *sets, const char *domain);
 /* import.c */
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v);
 void cy_onnx_at(cy_importer *im, const cy_onnx_node *n); /* what is built from now on comes from n (again) */
-bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k);   /* output k exists and has a name */
+/* Output k exists, and somebody uses it: `proto` of a cy_onnx_node has names for such outputs only. */
+bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k);
 /* Imports a subgraph's nodes into the current block; `params` are bound to its inputs. Results to out (n_output of
  * them). */
 bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params,
                         uint32_t nparams, cy_val *out_results);
-bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n);
+/* used: a set of the names that are read when the nodes have run; what nodes read is added to it. */
+bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *used);
 bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value);
 cy_location cy_importer_where(cy_importer *im, const char *graph);
 cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n);
@@ -150,6 +171,9 @@ cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n);
 /* ports.c */
 bool cy_import_fix_dims(cy_importer *im);
 bool cy_import_inputs(cy_importer *im, cy_scope *scope);
+const Onnx__TensorShapeProto *cy_import_shape_of(const Onnx__ValueInfoProto *v); /* NULL: no tensor, or not declared */
+/* The symbol that a dim stands for, or NULL. */
+const char *cy_import_dim_name(const Onnx__TensorShapeProto__Dimension *d);
 /* Attribute 'type' of n: a container's description, 0 after a diagnostic; what a container of this type would hold. */
 bool cy_import_held_tensor(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type, cy_content_info *out);
 
@@ -197,9 +221,18 @@ bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int6
 bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b); /* both are known, and differ */
 /* Or else an error, at run time at the latest. */
 bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b);
+/* Broadcasting that goes one way: v does not make `into` larger. */
+bool cy_onnx_fits_into(cy_importer *im, const char *item, cy_val v, cy_val into);
+/* Where elements of `made` are computed from an axis of that size, it is not 0. */
+bool cy_onnx_check_source(cy_importer *im, cy_dim size, cy_val made);
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis); /* [prod(before axis), prod(from axis)] */
 cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
                        int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */
+/* The same of v, called `item`, for x [.., channels at axis, ..]: an error unless v has one value per channel, when it runs
+ * at the latest. v 0: 0. */
+cy_val cy_onnx_per_channel(cy_importer *im, cy_val v, const char *item, cy_val x, int axis);
+/* Does v, called `item`, broadcast to the shape that x has? Else an error, when it runs at the latest. v 0: true. */
+bool cy_onnx_broadcasts_to(cy_importer *im, cy_val v, const char *item, cy_val x);
 cy_val cy_onnx_mean(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, bool keepdims);
 cy_val cy_onnx_normalize(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, double epsilon, bool rms);
 cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);
@@ -271,6 +304,16 @@ bool cy_onnx_ml_set_binary(cy_importer *im, const cy_onnx_node *n, cy_val labels
 /* The labels, integers or strings, or the class numbers where there are none. */
 cy_val cy_onnx_ml_labels(cy_importer *im, const cy_onnx_node *n, const char *ints, const char *strings, uint32_t classes);
 cy_val cy_onnx_ml_best(cy_importer *im, cy_val labels, cy_val scores); /* of each row's highest score, the first one */
+
+/* indices.c: refused when the model runs, or here where they are constants. False after a diagnostic. */
+/* Every element is in [-extent, extent), or [0, extent) where it must not count from the end. */
+bool cy_onnx_check_indices(cy_importer *im, cy_val indices, cy_dim extent, bool from_end);
+bool cy_onnx_check_lengths(cy_importer *im, cy_val lengths, cy_dim most); /* in [0, most]; lengths may be 0 */
+bool cy_onnx_check_axes(cy_importer *im, cy_val axes, int rank); /* in [-rank, rank) */
+/* Numbers that come at run time are below `bound`; the text as for cy_graph_require_text(), with the largest and bound. */
+bool cy_onnx_check_below(cy_importer *im, cy_val numbers, int64_t bound, const char *text);
+/* Tuples [.., count]: coordinate i indexes axis first + i of x, from its end, too. */
+bool cy_onnx_check_tuples(cy_importer *im, cy_val indices, const cy_type *x, int first, int64_t count);
 
 /* runtime_axes.c: axes and shapes known only when the model runs. A mask is i64[rank], 1 at the named dimensions. */
 bool cy_onnx_known(cy_importer *im, const cy_onnx_node *n, uint32_t k); /* input k is absent, empty or constant */

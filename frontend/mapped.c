@@ -83,10 +83,8 @@ static bool put(scan *s, const void *p, size_t n) {
     while (capacity < s->n + n)
       capacity *= 2;
     uint8_t *out = realloc(s->out, capacity);
-    if (!out) {
-      cy_diag_add(s->diag, CY_ERROR, &s->where, "out of memory");
-      return false;
-    }
+    if (!out)
+      cy_no_memory();
     s->out = out;
     s->capacity = capacity;
   }

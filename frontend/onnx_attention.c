@@ -7,6 +7,7 @@
 #include "frontend/import_int.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))
@@ -94,10 +95,73 @@ static bool set_scores(cy_importer *im, const cy_onnx_node *n, const attention *
   return cy_importer_set(im, n, 3, mode == 2 ? p->biased : mode == 3 ? p->weights : p->scores);
 }
 
+/* The keys that a query sees: none behind itself, `right` behind it at most, `left` before it at most; -1: any number. */
+typedef struct reach {
+  int64_t left, right;
+} reach;
+
+static bool read_reach(cy_importer *im, const cy_onnx_node *n, reach *out) {
+  static const char *const names[2] = {"left_window_size", "right_window_size"};
+  int64_t size[2];
+  for (int i = 0; i < 2; i++) {
+    char item[40];
+    size[i] = cy_onnx_int(im, n, names[i], -1);
+    snprintf(item, sizeof item, "attribute '%s'", names[i]);
+    if (size[i] < -1)
+      return cy_build_error(im->g, item, "expected a number of keys, or -1 for all, found %lld", (long long)size[i]);
+    if (size[i] >= INT32_MAX) /* more than there are */
+      size[i] = -1;
+  }
+  *out = (reach){size[0], cy_onnx_int(im, n, "is_causal", 0) ? 0 : size[1]};
+  return true;
+}
+
+/* Query i stands at key i + past, or at the end of the cache, whose keys in use are counted for each sequence: of these
+ * the last ones are the queries' own. */
+static bool set_reach(cy_importer *im, reach r, cy_dim past, attention *a) {
+  cy_attention *op = &a->op;
+  if (!op->lengths) {
+    op->causal = r.right >= 0;
+    op->past = cy_dim_addi(im->g, past ? past : num(im, 0), r.right > 0 ? r.right : 0);
+    op->window = r.left < 0 ? 0 : r.left + 1 + (r.right > 0 ? r.right : 0);
+    return true;
+  }
+  if (r.left < 0 && r.right < 0)
+    return true;
+  cy_dim grid[2] = {dim_of(im, op->q, 2), dim_of(im, op->k, 2)}, one = num(im, 1);
+  cy_dim d[4] = {dim_of(im, op->q, 0), one, one, one};
+  cy_val end = cy_build_reshape(im->g, CAST(op->lengths, CY_I64), d, 4);
+  cy_val offset = SUB(end, cy_build_dim_scalar(im->g, grid[0])), key = cy_build_iota(im->g, CY_I64, grid, 2, 1);
+  cy_val at = ADD(cy_build_iota(im->g, CY_I64, grid, 2, 0), offset);
+  for (int behind = 0; behind < 2; behind++) {
+    int64_t most = behind ? r.right : r.left;
+    if (most < 0)
+      continue;
+    cy_val end_key = ADD(at, cy_build_scalar_int(im->g, CY_I64, behind ? most : -most));
+    cy_val seen = behind ? BINARY(le, key, end_key) : BINARY(le, end_key, key);
+    op->mask = op->mask ? BINARY(and, op->mask, seen) : seen;
+    if (!op->mask)
+      return false;
+  }
+  return true;
+}
+
+static bool check_cache(cy_importer *im, const cy_onnx_node *n) {
+  if (!n->in[4] != !n->in[5])
+    return cy_build_error(im->g, NULL, "inputs past_key and past_value come together, found only one of them");
+  if (n->in[4] && n->in[6])
+    return cy_build_error(im->g, "input 'nonpad_kv_seqlen'",
+                          "counts the keys of a cache in K and V, expected no past_key and past_value beside it");
+  return true;
+}
+
 IMPORT(attention) {
   attention a = {.op = {.q = X, .k = n->in[1], .v = n->in[2], .mask = n->in[3], .lengths = n->in[6]},
                  .wants_scores = cy_onnx_wants(n, 3)};
+  reach window = {0};
   int rank = cy_onnx_type(im, X)->rank;
+  if (!read_reach(im, n, &window) || !check_cache(im, n))
+    return false;
   int64_t hq = cy_onnx_int(im, n, "q_num_heads", 0), hkv = cy_onnx_int(im, n, "kv_num_heads", 0);
   if (cy_onnx_type(im, a.op.k)->rank != rank || cy_onnx_type(im, a.op.v)->rank != rank ||
       (rank != 4 && (rank != 3 || hq < 1 || hkv < 1)))
@@ -116,17 +180,21 @@ IMPORT(attention) {
     return cy_build_error(im->g, "attribute 'scale'", "the size of a head must be known at compile time");
   a.op.scale = cy_onnx_has(n, "scale") ? cy_onnx_float(im, n, "scale", 1) : 1 / sqrt((double)(size > 0 ? size : 1));
   a.op.softcap = cy_onnx_float(im, n, "softcap", 0);
-  a.op.causal = cy_onnx_int(im, n, "is_causal", 0) != 0;
   a.softmax = cy_onnx_int(im, n, "softmax_precision", 0);
   if (a.softmax < 0 || a.softmax >= CY_REF || (a.softmax && !cy_dtype_is_float((cy_dtype)a.softmax)))
     return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a float type, found %lld",
                           (long long)a.softmax);
-  if (n->in[4])
-    a.op.past = dim_of(im, n->in[4], 2);
   a.op.k = append(im, n->in[4], a.op.k);
   a.op.v = append(im, n->in[5], a.op.v);
   if (!a.op.k || !a.op.v || (a.op.mask && !(a.op.mask = widen_mask(im, a.op.mask, dim_of(im, a.op.k, 2)))))
     return false;
+  if (a.op.mask && cy_onnx_type(im, a.op.mask)->dtype != CY_BOOL) {
+    a.op.bias = CAST(a.op.mask, cy_onnx_type(im, a.op.q)->dtype);
+    a.op.mask = 0;
+  }
+  if (!set_reach(im, window, n->in[4] ? dim_of(im, n->in[4], 2) : 0, &a))
+    return false;
+  a.op.zero_hidden = a.op.bias || a.op.mask || a.op.lengths || a.op.window;
   cy_val y = attend(im, &a);
   cy_importer_set(im, n, 1, a.op.k);
   cy_importer_set(im, n, 2, a.op.v);

@@ -1,9 +1,12 @@
 /* onnx_branch.c - If, and what it shares with loops (control.h).
  *
  * In:  nodes with two subgraphs. Out: an `if` node that owns two blocks; an If whose condition is known is imported in
- * place. Blocks use values of the enclosing graph directly, as ONNX subgraphs do.
+ * place. Blocks use values of the enclosing graph directly, as ONNX subgraphs do. Where the branches' ranks differ, what
+ * uses the result decides (choices.h).
  */
 #include "frontend/control.h"
+
+#include <stdlib.h>
 
 #define X (n->in[0])
 
@@ -56,8 +59,8 @@ static bool unify(cy_importer *im, const cy_onnx_node *n, uint32_t k, const cy_t
   bool same = a->dtype == b->dtype && a->rank == b->rank;
   if (!same || (a->content && !cy_content_join(im->g, a->content, b->content, &both)))
     return cy_build_error(im->g, cy_arena_printf(im->arena, "output '%s'", n->proto->output[k]),
-                          "the branches give %s and %s: both must have the same type and rank; if the condition tests "
-                          "a dimension, fix that with --dim",
+                          "the branches give %s and %s: both must have the same type and rank, and nothing that follows "
+                          "decides for one of them; if the condition tests a dimension, fix that with --dim",
                           cy_type_text(im->g, a), cy_type_text(im->g, b));
   *out = *a;
   out->content = both;
@@ -106,20 +109,23 @@ static bool refuse_branch(cy_importer *im, const cy_onnx_node *n, cy_block *bloc
 
 /* Both branches; one may be refused when the other is right. */
 static bool import_branches(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *const graphs[2],
-                            cy_block blocks[2], cy_val *const results[2]) {
-  cy_sym newest = cy_sym_count(im->g);
-  uint32_t malformed = im->malformed;
+                            cy_block blocks[2], cy_val *const results[2], cy_sym newest) {
+  uint32_t malformed = im->malformed, asked = cy_choices_asked(im->choices);
   size_t mark[3] = {cy_diag_count(im->diag)};
   bool ok[2];
   for (int i = 0; i < 2; i++) {
     ok[i] = import_branch(im, n, graphs[i], &blocks[i], results[i]);
     mark[i + 1] = cy_diag_count(im->diag);
+    if (!ok[i] && cy_choices_abandon(im->choices, asked))
+      return false;
+    asked = cy_choices_asked(im->choices);
   }
   if (ok[0] == ok[1] || im->malformed != malformed)
     return ok[0] && ok[1];
   int bad = ok[0] ? 1 : 0;
   if (mark[bad] == mark[bad + 1])
     return false;
+  cy_choices_misfit(im->choices, CY_MISFIT_BRANCH);
   cy_diag_soften(im->diag, mark[bad], mark[bad + 1]);
   cy_location where = cy_importer_at(im, n);
   cy_diag_add(im->diag, CY_NOTE, &where, "the %s branch is left out for that; a run that takes it fails",
@@ -143,35 +149,86 @@ static bool if_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphPr
   return ok;
 }
 
-/* Where the branches' ranks differ by dims of 1 in front, which broadcasting would add, the lower rank gets these. */
-static bool equal_ranks(cy_importer *im, const cy_onnx_node *n, const cy_block blocks[2], cy_val *const results[2]) {
+typedef enum rank_fit { RANKS_EQUAL, RANKS_BY_ONES, RANKS_DIFFER } rank_fit;
+
+/* By ones: the ranks differ by dims of 1 in front, which broadcasting would add. */
+static rank_fit compare_ranks(cy_importer *im, const cy_type *a, const cy_type *b) {
+  const cy_type *high = a->rank > b->rank ? a : b;
+  int more = abs(a->rank - b->rank), ones = 0;
+  while (ones < more && cy_dim_is(im->g, high->dim[ones], 1))
+    ones++;
+  return !more || a->dtype != b->dtype ? RANKS_EQUAL : ones == more ? RANKS_BY_ONES : RANKS_DIFFER;
+}
+
+static rank_fit compare_results(cy_importer *im, const cy_onnx_node *n, cy_val *const results[2], uint32_t *out_worst) {
+  rank_fit worst = RANKS_EQUAL;
+  for (uint32_t k = 0; k < n->nout; k++) {
+    rank_fit fit = compare_ranks(im, cy_onnx_type(im, results[0][k]), cy_onnx_type(im, results[1][k]));
+    *out_worst = fit > worst ? k : *out_worst;
+    worst = fit > worst ? fit : worst;
+  }
+  return worst;
+}
+
+/* Results whose ranks differ by dims of 1 in front get the higher rank, or the lower one. */
+static bool equal_ranks(cy_importer *im, const cy_onnx_node *n, const cy_block blocks[2], cy_val *const results[2],
+                        bool lower) {
   cy_block here = cy_build_block(im->g);
   for (uint32_t k = 0; k < n->nout; k++) {
     const cy_type *t[2] = {cy_onnx_type(im, results[0][k]), cy_onnx_type(im, results[1][k])};
-    int low = t[0]->rank > t[1]->rank, more = t[!low]->rank - t[low]->rank, ones = 0;
-    while (ones < more && cy_dim_is(im->g, t[!low]->dim[ones], 1))
-      ones++;
-    if (!more || ones < more || t[0]->dtype != t[1]->dtype)
+    if (compare_ranks(im, t[0], t[1]) != RANKS_BY_ONES)
       continue;
+    int changed = (t[0]->rank > t[1]->rank) != lower, rank = t[!changed]->rank;
     cy_location where = cy_importer_at(im, n);
     cy_diag_add(im->diag, CY_WARNING, &where, "the branches give %s and %s for output '%s', which always gets rank %d",
-                cy_type_text(im->g, t[0]), cy_type_text(im->g, t[1]), n->proto->output[k], t[!low]->rank);
-    cy_build_in(im->g, blocks[low]);
-    results[low][k] = cy_with_rank(im, results[low][k], t[!low]->rank);
+                cy_type_text(im->g, t[0]), cy_type_text(im->g, t[1]), n->proto->output[k], rank);
+    cy_build_in(im->g, blocks[changed]);
+    results[changed][k] = cy_with_rank(im, results[changed][k], rank);
     cy_build_in(im->g, here);
-    if (!results[low][k])
+    if (!results[changed][k])
       return false;
-    cy_block_set_results(im->g, blocks[low], results[low], n->nout);
+    cy_block_set_results(im->g, blocks[changed], results[changed], n->nout);
   }
   return true;
 }
 
-IMPORT(if_else) {
-  const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"),
-                         *else_graph = cy_onnx_graph(im, n, "else_branch");
-  if (!then_graph || !else_graph || !check_results(im, n, then_graph, "attribute 'then_branch'", n->nout) ||
-      !check_results(im, n, else_graph, "attribute 'else_branch'", n->nout))
-    return false;
+/* Only one of the branches gives ranks that what follows can use. */
+static bool keep_branch(cy_importer *im, const cy_onnx_node *n, int kept, cy_block blocks[2], cy_val *const results[2],
+                        uint32_t k, cy_sym newest) {
+  cy_location where = cy_importer_at(im, n);
+  cy_diag_add(im->diag, CY_NOTE, &where,
+              "the %s branch gives %s for output '%s', what follows needs the rank of %s: that branch is left out, and a "
+              "run that takes it fails",
+              kept ? "then" : "else", cy_type_text(im->g, cy_onnx_type(im, results[!kept][k])), n->proto->output[k],
+              cy_type_text(im->g, cy_onnx_type(im, results[kept][k])));
+  return refuse_branch(im, n, &blocks[!kept], results[kept], newest, results[!kept]);
+}
+
+static bool settle_ranks(cy_importer *im, const cy_onnx_node *n, cy_block blocks[2], cy_val *const results[2],
+                         cy_sym newest) {
+  uint32_t worst = 0;
+  rank_fit fit = compare_results(im, n, results, &worst);
+  if (fit == RANKS_EQUAL)
+    return true;
+  int taken = cy_choose(im->choices, 2, fit == RANKS_DIFFER);
+  if (fit == RANKS_DIFFER && taken != CY_UNDECIDED)
+    return keep_branch(im, n, taken, blocks, results, worst, newest);
+  return equal_ranks(im, n, blocks, results, taken == 1);
+}
+
+/* The graph with only those outputs that the node's users ask for. */
+static const Onnx__GraphProto *wanted_part(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph) {
+  Onnx__GraphProto *part = cy_arena_copy(im->arena, graph, sizeof *graph);
+  part->output = CY_NEW_ARRAY(im->arena, Onnx__ValueInfoProto *, n->nout + 1);
+  part->n_output = 0;
+  for (uint32_t k = 0; k < n->nout; k++)
+    if (cy_onnx_wants(n, k))
+      part->output[part->n_output++] = graph->output[k];
+  return part;
+}
+
+static bool import_if(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *then_graph,
+                      const Onnx__GraphProto *else_graph) {
   uint32_t count;
   int64_t known;
   const cy_dim *c = cy_value_elems(im->g, X, &count);
@@ -180,8 +237,9 @@ IMPORT(if_else) {
   cy_val *a = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1), *b = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
   cy_block blocks[2];
   cy_val *results[2] = {a, b};
-  if (!import_branches(im, n, (const Onnx__GraphProto *[2]){then_graph, else_graph}, blocks, results) ||
-      !equal_ranks(im, n, blocks, results))
+  cy_sym newest = cy_sym_count(im->g);
+  if (!import_branches(im, n, (const Onnx__GraphProto *[2]){then_graph, else_graph}, blocks, results, newest) ||
+      !settle_ranks(im, n, blocks, results, newest))
     return false;
   cy_type *types = CY_NEW_ARRAY(im->arena, cy_type, n->nout + 1);
   cy_new_syms syms = cy_new_syms_make(im, n->nout);
@@ -196,5 +254,30 @@ IMPORT(if_else) {
   cy_new_syms_bind(im, &syms, first);
   for (uint32_t k = 0; k < n->nout; k++)
     cy_importer_set(im, n, k, cy_build_output(im->g, first, k));
+  return true;
+}
+
+/* What nobody uses is no output of the If that is built: the branches need not agree about it. */
+IMPORT(if_else) {
+  const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"),
+                         *else_graph = cy_onnx_graph(im, n, "else_branch");
+  if (!then_graph || !else_graph || !check_results(im, n, then_graph, "attribute 'then_branch'", n->nout) ||
+      !check_results(im, n, else_graph, "attribute 'else_branch'", n->nout))
+    return false;
+  cy_onnx_node inner = *n;
+  Onnx__NodeProto proto = *n->proto;
+  inner.proto = &proto;
+  inner.nout = 0;
+  inner.out = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
+  proto.output = CY_NEW_ARRAY(im->arena, char *, n->nout + 1);
+  for (uint32_t k = 0; k < n->nout; k++)
+    if (cy_onnx_wants(n, k))
+      proto.output[inner.nout++] = n->proto->output[k];
+  proto.n_output = inner.nout;
+  if (!import_if(im, &inner, wanted_part(im, n, then_graph), wanted_part(im, n, else_graph)))
+    return false;
+  for (uint32_t k = 0, at = 0; k < n->nout; k++)
+    if (cy_onnx_wants(n, k))
+      cy_importer_set(im, n, k, inner.out[at++]);
   return true;
 }

@@ -23,7 +23,7 @@ IMPORT(image_scaler) {
   cy_dim d = cy_dim_const(im->g, count);
   cy_type list = cy_type_make(CY_F32, 1, &d);
   cy_val shift = CAST(cy_build_const(im->g, &list, v, sizeof(float) * count), t->dtype);
-  return SET(ADD(MUL(X, LIKE(X, cy_onnx_float(im, n, "scale", 1))), cy_onnx_channel(im, shift, t->rank, 1)));
+  return SET(ADD(MUL(X, LIKE(X, cy_onnx_float(im, n, "scale", 1))), cy_onnx_per_channel(im, shift, "attribute 'bias'", X, 1)));
 }
 
 /* Input, skip, gamma, beta (not for the simplified form: the argument), bias; the sum may be asked for as output 3. */
@@ -33,6 +33,8 @@ IMPORT(skip_layer_norm) {
   sum = bias ? ADD(sum, bias) : sum;
   if (!sum || cy_onnx_wants(n, 1) || cy_onnx_wants(n, 2))
     return sum && cy_build_error(im->g, NULL, "outputs 'mean' and 'inv_std_var' are for training and not supported");
+  if (!cy_onnx_broadcasts_to(im, n->in[2], "input 'gamma'", sum) || !cy_onnx_broadcasts_to(im, beta, "input 'beta'", sum))
+    return false;
   int64_t axis = cy_onnx_type(im, sum)->rank - 1;
   cy_val y =
       MUL(cy_onnx_normalize(im, sum, &axis, 1, cy_onnx_float(im, n, "epsilon", rms ? 1e-6 : 1e-12), rms), n->in[2]);
@@ -60,6 +62,10 @@ IMPORT(embed_layer_norm) {
   if (!n->in[8] && !cy_onnx_at_most(im, "input 'position_embedding'", t->dim[1], cy_onnx_type(im, n->in[3])->dim[0]))
     return false;
   cy_val at = n->in[8] ? n->in[8] : cy_build_iota(im->g, CY_I64, &t->dim[1], 1, 0);
+  const cy_val looked_up[3] = {X, n->in[1], n->in[8]}, tables[3] = {n->in[2], n->in[4], n->in[3]};
+  for (int i = 0; i < 3; i++)
+    if (looked_up[i] && tables[i] && !cy_onnx_check_indices(im, looked_up[i], cy_onnx_type(im, tables[i])->dim[0], false))
+      return false;
   cy_val sum = ADD(cy_build_gather(im->g, n->in[2], X, 0), cy_build_gather(im->g, n->in[3], at, 0));
   if (n->in[1] && n->in[4])
     sum = ADD(sum, cy_build_gather(im->g, n->in[4], n->in[1], 0));

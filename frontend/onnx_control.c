@@ -526,6 +526,19 @@ static bool collect_loop(cy_importer *im, const loop_plan *p, cy_val *values, bo
   return true;
 }
 
+/* Leaves out the scans of a Loop that nobody uses: what they hold need not fit together. */
+static void drop_scans(cy_importer *im, loop_plan *p) {
+  Onnx__GraphProto *part = cy_arena_copy(im->arena, p->body, sizeof *p->body);
+  uint32_t fixed = 1 + p->ncarried, scans = 0;
+  part->output = cy_arena_copy(im->arena, p->body->output, sizeof *p->body->output * p->body->n_output);
+  for (uint32_t k = 0; k < p->nscans; k++)
+    if (cy_onnx_wants(p->n, p->ncarried + k))
+      part->output[fixed + scans++] = p->body->output[fixed + k];
+  part->n_output = fixed + scans;
+  p->body = part;
+  p->nscans = scans;
+}
+
 IMPORT(loop) {
   loop_plan p = {
       .n = n, .body = cy_onnx_graph(im, n, "body"), .fill = fill_loop, .ncarried = n->nin > 2 ? n->nin - 2 : 0};
@@ -537,6 +550,7 @@ IMPORT(loop) {
                           p.ncarried, n->nout, 2 + p.ncarried, 1 + n->nout, p.body->n_input, p.body->n_output);
   uint32_t given = p.ncarried;
   p.nscans = n->nout - given;
+  drop_scans(im, &p);
   p.trips = as_scalar(im, n->in[0]);
   p.cond = as_scalar(im, n->in[1]);
   if (!find_carried(im, &p) || !find_counters(im, &p))
@@ -549,7 +563,8 @@ IMPORT(loop) {
   if (!done && (!collect_loop(im, &p, out, &done) || (!done && !build_loop(im, &p, out))))
     return false;
   for (uint32_t k = 0; k < n->nout; k++)
-    n->out[k] = k < given && p.unchanged[k] ? p.unchanged[k] : *out++;
+    if (k < given || cy_onnx_wants(n, k))
+      n->out[k] = k < given && p.unchanged[k] ? p.unchanged[k] : *out++;
   return true;
 }
 
@@ -602,20 +617,122 @@ static cy_val reversed(cy_importer *im, cy_val x) {
   return cy_build_slice(im->g, x, starts, steps, t.dim);
 }
 
-/* Opset 8: a batch axis in front of everything, and sequence lengths. Taken for a batch of one. */
-static bool scan_without_batch(cy_importer *im, const cy_onnx_node *n, cy_val *in, uint32_t count) {
-  if (n->in[0])
-    return cy_build_error(im->g, "input 'sequence_lens'",
-                          "sequence lengths of Scan opset 8 are not supported; convert the model to opset 9");
-  for (uint32_t k = 0; k < count; k++) {
-    const cy_type *t = in[k] ? cy_onnx_type(im, in[k]) : NULL;
-    if (!t || t->rank < 1 || !cy_dim_is(im->g, t->dim[0], 1))
-      return cy_build_error(im->g, NULL, "Scan of opset 8 is supported for a batch of 1 only, found %s",
-                            t ? cy_type_text(im->g, t) : "nothing");
-    if (!(in[k] = cy_build_squeeze(im->g, in[k], 0)))
-      return false;
+/* One Scan, as since opset 9: `in` are the initial values, then the scanned ones; all outputs to `out`. */
+static bool scan_once(cy_importer *im, const cy_onnx_node *n, loop_plan p, cy_val *in, cy_val *out) {
+  p.initial = in;
+  p.scanned = in + p.ncarried;
+  p.axes = scan_list(im, n, "scan_input_axes", p.nscanned, p.scanned, 0);
+  p.backward = scan_list(im, n, n->version < 9 ? "directions" : "scan_input_directions", p.nscanned, NULL, 0);
+  if (!p.axes || !p.backward)
+    return false;
+  p.trips = cy_build_dim_scalar(im->g, cy_onnx_type(im, p.scanned[0])->dim[p.axes[0]]);
+  if (!p.trips || !build_loop(im, &p, out))
+    return false;
+  const int64_t *axes = scan_list(im, n, "scan_output_axes", p.nscans, out + p.ncarried, 0);
+  const int64_t *backward = scan_list(im, n, "scan_output_directions", p.nscans, NULL, 0);
+  if (!axes || !backward)
+    return false;
+  for (uint32_t k = 0; k < p.nscans; k++) {
+    cy_val *v = &out[p.ncarried + k];
+    *v = backward[k] ? reversed(im, *v) : *v;
+    *v = cy_onnx_move_axis(im, *v, 0, (int)axes[k]);
   }
   return true;
+}
+
+/* Opset 8: everything has a batch axis in front, and each element its own number of turns. */
+typedef struct batch_scan {
+  loop_plan once; /* the Scan of one element */
+  const cy_val *in;
+  uint32_t count;
+  cy_val lengths; /* 0: all that there is */
+} batch_scan;
+
+/* Zeros behind the end of an element that is shorter than others. */
+static cy_val fill_up(cy_importer *im, cy_val x, cy_dim length) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim pads[2 * CY_MAX_RANK];
+  for (int i = 0; i < 2 * t.rank; i++)
+    pads[i] = cy_dim_const(im->g, 0);
+  pads[t.rank] = cy_dim_sub(im->g, length, t.dim[0]);
+  return cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, LIKE(x, 0));
+}
+
+/* The batch's element number params[0]. */
+static bool fill_element(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
+  const batch_scan *b = p->built->context;
+  uint32_t one, carried = b->once.ncarried;
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, b->count + 1);
+  cy_dim all = cy_onnx_type(im, b->in[carried])->dim[1], length = all;
+  if (b->lengths) {
+    cy_val own = cy_build_gather(im->g, b->lengths, params[0], 0);
+    const cy_dim *e = own ? cy_value_elems_or_read(im->g, CAST(own, CY_I64), &one) : NULL;
+    if (!e || !cy_onnx_at_most(im, "input 'sequence_lens'", cy_dim_const(im->g, 0), e[0]) ||
+        !cy_onnx_at_most(im, "input 'sequence_lens'", e[0], all))
+      return false;
+    length = cy_dim_max(im->g, cy_dim_const(im->g, 0), e[0]);
+  }
+  for (uint32_t k = 0; k < b->count; k++) {
+    in[k] = cy_build_gather(im->g, b->in[k], params[0], 0);
+    if (in[k] && k >= carried && length != all)
+      in[k] = cy_build_slice_axis(im->g, in[k], 0, cy_dim_const(im->g, 0), length);
+    if (!in[k])
+      return false;
+  }
+  results[0] = cy_build_scalar_int(im->g, CY_BOOL, 1);
+  if (!scan_once(im, p->n, b->once, in, results + 1))
+    return false;
+  for (uint32_t k = 0; k < b->once.nscans && length != all; k++)
+    if (!(results[1 + carried + k] = fill_up(im, results[1 + carried + k], all)))
+      return false;
+  return true;
+}
+
+static bool scan_batch(cy_importer *im, const cy_onnx_node *n, const loop_plan *once, cy_val *in, uint32_t count,
+                       cy_val *out) {
+  cy_dim batch = 0;
+  for (uint32_t k = 0; k < count; k++) {
+    const cy_type *t = cy_onnx_type(im, in[k]);
+    if (t->rank < (k < once->ncarried ? 1 : 2) || (batch && cy_onnx_clash(im, batch, t->dim[0])))
+      return cy_build_error(im->g, NULL, "expected values with %s in front, found %s (number %u)",
+                            k < once->ncarried ? "one batch axis" : "one batch axis and a sequence axis",
+                            cy_type_text(im->g, t), k);
+    if (batch)
+      cy_graph_require(im->g, batch, t->dim[0], CY_REQUIRE_EQUAL);
+    batch = batch ? batch : t->dim[0];
+  }
+  const cy_type *lengths = n->in[0] ? cy_onnx_type(im, n->in[0]) : NULL;
+  if (lengths && (lengths->rank != 1 || cy_onnx_clash(im, lengths->dim[0], batch)))
+    return cy_build_error(im->g, "input 'sequence_lens'", "expected one length for each element of the batch, found %s",
+                          cy_type_text(im->g, lengths));
+  if (lengths)
+    cy_graph_require(im->g, batch, lengths->dim[0], CY_REQUIRE_EQUAL);
+  batch_scan b = {.once = *once, .in = in, .count = count, .lengths = n->in[0]};
+  cy_loop context = {.context = &b};
+  loop_plan p = {.n = n, .fill = fill_element, .nscans = n->nout, .built = &context};
+  p.trips = cy_build_dim_scalar(im->g, batch);
+  return p.trips && build_loop(im, &p, out);
+}
+
+/* Of one element, and of all there is of it: no loop around. */
+static bool scan_without_batch(cy_importer *im, const cy_onnx_node *n, const loop_plan *once, cy_val *in, uint32_t count,
+                               cy_val *out) {
+  for (uint32_t k = 0; k < count; k++)
+    if (!(in[k] = cy_build_squeeze(im->g, in[k], 0)))
+      return false;
+  if (!scan_once(im, n, *once, in, out))
+    return false;
+  for (uint32_t k = 0; k < n->nout; k++)
+    if (!(out[k] = cy_build_unsqueeze(im->g, out[k], 0)))
+      return false;
+  return true;
+}
+
+static bool has_batch_of_one(cy_importer *im, const cy_onnx_node *n, const cy_val *in, uint32_t count) {
+  bool one = !n->in[0];
+  for (uint32_t k = 0; k < count; k++)
+    one = one && cy_onnx_type(im, in[k])->rank && cy_dim_is(im->g, cy_onnx_type(im, in[k])->dim[0], 1);
+  return one;
 }
 
 IMPORT(scan) {
@@ -639,31 +756,12 @@ IMPORT(scan) {
   for (uint32_t k = 0; k < count; k++)
     if (!in[k])
       return cy_build_error(im->g, NULL, "input %u is missing", k);
-  if (old && !scan_without_batch(im, n, in, count))
-    return false;
-  p.initial = in;
-  p.scanned = in + p.ncarried;
-  p.axes = scan_list(im, n, "scan_input_axes", p.nscanned, p.scanned, 0);
-  p.backward = scan_list(im, n, old ? "directions" : "scan_input_directions", p.nscanned, NULL, 0);
-  if (!p.axes || !p.backward)
-    return false;
-  p.trips = cy_build_dim_scalar(im->g, cy_onnx_type(im, p.scanned[0])->dim[p.axes[0]]);
-  if (!p.trips || !build_loop(im, &p, out))
-    return false;
-  const int64_t *axes = scan_list(im, n, "scan_output_axes", p.nscans, out + p.ncarried, 0);
-  const int64_t *backward = scan_list(im, n, "scan_output_directions", p.nscans, NULL, 0);
-  if (!axes || !backward)
-    return false;
-  for (uint32_t k = 0; k < n->nout; k++) {
-    cy_val v = out[k];
-    if (k >= p.ncarried && backward[k - p.ncarried])
-      v = reversed(im, v);
-    if (k >= p.ncarried)
-      v = cy_onnx_move_axis(im, v, 0, (int)axes[k - p.ncarried]);
-    if (!cy_importer_set(im, n, k, old && v ? cy_build_unsqueeze(im->g, v, 0) : v))
-      return false;
-  }
-  return true;
+  bool ok = !old                                ? scan_once(im, n, p, in, out)
+            : has_batch_of_one(im, n, in, count) ? scan_without_batch(im, n, &p, in, count, out)
+                                                 : scan_batch(im, n, &p, in, count, out);
+  for (uint32_t k = 0; ok && k < n->nout; k++)
+    ok = cy_importer_set(im, n, k, out[k]);
+  return ok;
 }
 
 /* ---- SequenceMap ---- */

@@ -192,9 +192,7 @@ static void implicit_output(equation *e, int widest) {
 
 static bool parse(cy_importer *im, const cy_onnx_node *n, const char *text, equation *e) {
   const char *arrow = strstr(text, "->"), *p = text, *end = arrow ? arrow : text + strlen(text);
-  int dots[2 * MAX_LABELS], widest = 0;
-  if (n->nin > MAX_LABELS)
-    return bad_equation(im, "more than 64 operands");
+  int *dots = CY_NEW_ARRAY(im->arena, int, n->nin + 1), widest = 0;
   e->n = n->nin;
   e->terms = CY_NEW_ARRAY(im->arena, operand, n->nin + 1);
   for (uint32_t t = 0; t < n->nin; t++) {

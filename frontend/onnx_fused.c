@@ -102,7 +102,7 @@ IMPORT(fused_conv) {
     w = cy_onnx_turn_channels(im, w, false);
   cy_val y = cy_onnx_conv(im, n, x, w, cy_onnx_type(im, X)->dtype);
   if (y && n->in[2])
-    y = ADD(y, cy_onnx_channel(im, n->in[2], cy_onnx_type(im, y)->rank, 1));
+    y = ADD(y, cy_onnx_per_channel(im, n->in[2], "input 'B'", y, 1));
   if (last)
     y = cy_onnx_turn_channels(im, y, true);
   return SET(activate(im, n, n->in[3] ? ADD(y, n->in[3]) : y, parameters, count));
@@ -124,8 +124,9 @@ IMPORT(channels_last) {
 
 /* y and its 1-D factor and shift per channel, the channel being `axis`. */
 static cy_val per_channel(cy_importer *im, cy_val y, cy_val scale, cy_val shift, int axis) {
-  int rank = y ? cy_onnx_type(im, y)->rank : 0;
-  return y ? ADD(MUL(y, cy_onnx_channel(im, scale, rank, axis)), cy_onnx_channel(im, shift, rank, axis)) : 0;
+  shift = cy_onnx_per_channel(im, shift, "input 'beta'", y, axis);
+  scale = cy_onnx_per_channel(im, scale, "input 'gamma'", y, axis);
+  return ADD(MUL(y, scale), shift);
 }
 
 /* Input, gamma, beta; with the argument skip and bias are added first, and the sum is output 1. Statistics and gamma
@@ -153,7 +154,7 @@ IMPORT(ms_group_norm) {
     }
     x = ADD(x, skip);
     if (n->in[4])
-      x = ADD(x, cy_onnx_channel(im, n->in[4], t.rank, axis));
+      x = ADD(x, cy_onnx_per_channel(im, n->in[4], "input 'bias'", x, axis));
     if (!x || (cy_onnx_wants(n, 1) && !cy_importer_set(im, n, 1, x)))
       return false;
   }

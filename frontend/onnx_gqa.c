@@ -369,6 +369,7 @@ IMPORT(group_query_attention) {
                      .k = loaded(im, &keys, k, dtype),
                      .v = loaded(im, &values, v, dtype),
                      .bias = n->in[10],
+                     .zero_hidden = n->in[10] != 0,
                      .mask = seen(im, &a, window, causal),
                      .scale = scale != 0 ? scale : 1 / sqrt((double)size),
                      .softcap = cy_onnx_float(im, n, "softcap", 0),

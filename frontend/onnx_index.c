@@ -25,19 +25,26 @@ static bool axis_of(cy_importer *im, const cy_onnx_node *n, int64_t otherwise, i
 
 IMPORT(gather) {
   int axis;
-  return axis_of(im, n, 0, &axis) && SET(cy_build_gather(im->g, X, n->in[1], axis));
+  return axis_of(im, n, 0, &axis) &&
+         cy_onnx_check_indices(im, n->in[1], cy_onnx_type(im, X)->dim[axis], true) &&
+         SET(cy_build_gather(im->g, X, n->in[1], axis));
 }
 
 IMPORT(gather_elements) {
   int axis;
-  if (!axis_of(im, n, 0, &axis))
+  if (!axis_of(im, n, 0, &axis) || !cy_onnx_check_indices(im, n->in[1], cy_onnx_type(im, X)->dim[axis], true))
     return false;
   cy_attr a = cy_attr_int(CY_ATTR_axis, axis);
   return SET(cy_build(im->g, CY_OP_gather_elements, n->in, 2, &a, 1, NULL, 1));
 }
 
 IMPORT(gather_nd) {
-  cy_attr a = cy_attr_int(CY_ATTR_batch_dims, cy_onnx_int(im, n, "batch_dims", 0));
+  const cy_type *x = cy_onnx_type(im, X), *idx = cy_onnx_type(im, n->in[1]);
+  int64_t batch = cy_onnx_int(im, n, "batch_dims", 0), depth;
+  cy_attr a = cy_attr_int(CY_ATTR_batch_dims, batch);
+  if (batch >= 0 && batch < x->rank && idx->rank && cy_dim_is_const(im->g, idx->dim[idx->rank - 1], &depth) &&
+      !cy_onnx_check_tuples(im, n->in[1], x, (int)batch, depth))
+    return false;
   return SET(cy_build(im->g, CY_OP_gather_nd, n->in, 2, &a, 1, NULL, 1));
 }
 
@@ -46,7 +53,8 @@ IMPORT(gather_nd) {
 
 IMPORT(scatter_elements) {
   int axis, combine = COMBINE;
-  if (combine < 0 || !axis_of(im, n, 0, &axis))
+  if (combine < 0 || !axis_of(im, n, 0, &axis) ||
+      !cy_onnx_check_indices(im, n->in[1], cy_onnx_type(im, X)->dim[axis], true))
     return false;
   cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_combine, combine)};
   return SET(cy_build(im->g, CY_OP_scatter_elements, n->in, 3, a, 2, NULL, 1));
@@ -54,8 +62,10 @@ IMPORT(scatter_elements) {
 
 IMPORT(scatter_nd) {
   int combine = COMBINE;
+  const cy_type *x = cy_onnx_type(im, X);
+  int depth = cy_onnx_type(im, n->in[1])->rank - 1 + x->rank - cy_onnx_type(im, n->in[2])->rank;
   cy_attr a = cy_attr_int(CY_ATTR_combine, combine);
-  return combine >= 0 && SET(cy_build(im->g, CY_OP_scatter_nd, n->in, 3, &a, 1, NULL, 1));
+  return combine >= 0 && cy_onnx_check_tuples(im, n->in[1], x, 0, depth) && SET(cy_build(im->g, CY_OP_scatter_nd, n->in, 3, &a, 1, NULL, 1));
 }
 
 static cy_val one_of(cy_importer *im, cy_val list, int64_t k) {
@@ -169,6 +179,9 @@ IMPORT(range) {
         cy_onnx_type(im, n->in[i])->dtype != cy_onnx_type(im, X)->dtype)
       return cy_build_error(im->g, NULL, "expected three scalars of one type, found %s for number %d",
                             cy_type_text(im->g, cy_onnx_type(im, n->in[i])), i);
+  if (!cy_value_is_const(im->g, n->in[2]) &&
+      !cy_onnx_check_below(im, BINARY(eq, n->in[2], LIKE(n->in[2], 0)), 1, "node '%s': the step of a range is 0"))
+    return false;
   cy_dim size = range_size(im, n);
   if (!size)
     return false;
@@ -337,6 +350,8 @@ IMPORT(reverse_sequence) {
   if (t.rank < 2 || batch == time || batch < 0 || batch > 1 || time < 0 || time > 1)
     return cy_build_error(im->g, NULL, "batch_axis and time_axis must be 0 and 1 or 1 and 0, found %lld and %lld",
                           (long long)batch, (long long)time);
+  if (!cy_onnx_check_lengths(im, n->in[1], t.dim[time]))
+    return false;
   cy_val x = batch == 0 ? X : cy_onnx_move_axis(im, X, 1, 0);
   cy_dim d[3] = {t.dim[batch], t.dim[time], num(im, 1)}, column[2] = {t.dim[batch], num(im, 1)};
   cy_val at = cy_build_iota(im->g, CY_I64, d, 2, 1), len = cy_build_reshape(im->g, CAST(n->in[1], CY_I64), column, 2);
@@ -363,6 +378,8 @@ IMPORT(max_unpool) {
   }
   cy_type small = cy_type_make(t.dtype, t.rank, natural);
   cy_dim total = cy_type_elems(im->g, &small), all = cy_type_elems(im->g, &t);
+  if (!cy_onnx_check_indices(im, n->in[1], total, false))
+    return false;
   cy_val flat = cy_build_reshape(im->g, X, &all, 1), at = cy_build_reshape(im->g, n->in[1], &all, 1);
   const cy_dim *want = n->in[2] ? cy_onnx_elems(im, n, 2, &count) : NULL;
   if (n->in[2] && (!want || (int)count != t.rank))

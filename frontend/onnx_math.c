@@ -96,8 +96,8 @@ IMPORT(prelu) {
   cy_val slope = n->in[1];
   const cy_type *t = cy_onnx_type(im, slope);
   if (n->version < 7 && t->rank == 1 && !cy_dim_is(im->g, t->dim[0], 1)) /* one slope per channel */
-    slope = cy_onnx_channel(im, slope, cy_onnx_type(im, X)->rank, 1);
-  return SET(SELECT(BINARY(lt, X, LIKE(X, 0)), MUL(X, slope), X));
+    slope = cy_onnx_per_channel(im, slope, "input 'slope'", X, 1);
+  return cy_onnx_broadcasts_to(im, slope, "input 'slope'", X) && SET(SELECT(BINARY(lt, X, LIKE(X, 0)), MUL(X, slope), X));
 }
 
 IMPORT(thresholded_relu) { return SET(SELECT(BINARY(gt, X, FLOAT("alpha", 1)), X, LIKE(X, 0))); }
@@ -130,6 +130,22 @@ IMPORT(hard_sigmoid) {
 }
 IMPORT(hard_swish) { return SET(MUL(X, hard_sigmoid(im, X, 1.0 / 6, 0.5))); }
 IMPORT(swish) { return SET(MUL(X, SIGMOID(MUL(X, FLOAT("alpha", 1))))); }
+
+/* Swish of the gate times the other input, which has its shape. */
+IMPORT(swiglu) {
+  const cy_type *gate = cy_onnx_type(im, X), *value = cy_onnx_type(im, n->in[1]);
+  bool same = gate->rank == value->rank;
+  for (int i = 0; same && i < gate->rank; i++) {
+    int64_t a, b;
+    same = !cy_dim_is_const(im->g, gate->dim[i], &a) || !cy_dim_is_const(im->g, value->dim[i], &b) || a == b;
+    if (same && gate->dim[i] != value->dim[i])
+      cy_graph_require(im->g, gate->dim[i], value->dim[i], CY_REQUIRE_EQUAL);
+  }
+  if (!same)
+    return cy_build_error(im->g, "input 'B'", "expected the shape of input 'A', %s, found %s", cy_type_text(im->g, gate),
+                          cy_type_text(im->g, value));
+  return SET(MUL(MUL(X, SIGMOID(MUL(X, FLOAT("alpha", 1)))), n->in[1]));
+}
 
 /* log(1 + exp(x)), from the side that cannot overflow. */
 cy_val cy_onnx_softplus(cy_importer *im, cy_val x) {
@@ -215,6 +231,8 @@ IMPORT(gemm) {
   b = transposed_if(im, b, cy_onnx_int(im, n, "transB", 0) != 0);
   cy_val y = scaled(im, cy_build_matmul(im->g, a, b, cy_onnx_type(im, X)->dtype), cy_onnx_float(im, n, "alpha", 1));
   double beta = cy_onnx_float(im, n, "beta", 1);
+  if (y && c && !cy_onnx_fits_into(im, "input 'C'", c, y))
+    return false;
   return SET(c && beta != 0 ? ADD(y, scaled(im, c, beta)) : y);
 }
 

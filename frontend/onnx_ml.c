@@ -200,14 +200,34 @@ IMPORT(array_feature_extractor) {
   return y && x && cy_importer_set(im, n, 0, cy_build_gather(im->g, x, y, cy_onnx_type(im, x)->rank - 1));
 }
 
+/* The first `columns` of x; zeros where it has fewer. */
+static cy_val columns_of(cy_importer *im, cy_val x, int64_t columns) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim want = cy_dim_const(im->g, columns), zero = cy_dim_const(im->g, 0);
+  if (t.dim[1] == want)
+    return x;
+  cy_dim there = cy_dim_min(im->g, t.dim[1], want);
+  cy_dim pads[4] = {zero, zero, zero, cy_dim_sub(im->g, want, there)};
+  x = cy_build_slice_axis(im->g, x, 1, zero, there);
+  return x ? cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, LIKE(x, 0)) : 0;
+}
+
+/* Attribute 'inputdimensions' says how many columns each input has in the result. */
 IMPORT(feature_vectorizer) {
-  cy_val parts[CY_ONNX_MIN_IN];
-  if (n->nin > CY_ONNX_MIN_IN)
-    return cy_build_error(im->g, NULL, "expected at most %d inputs, found %u", CY_ONNX_MIN_IN, n->nin);
+  cy_val *parts = CY_NEW_ARRAY(im->arena, cy_val, n->nin);
+  uint32_t count;
+  const int64_t *columns = cy_onnx_ints(im, n, "inputdimensions", &count);
+  if (columns && count != n->nin)
+    return cy_build_error(im->g, "attribute 'inputdimensions'", "expected %u numbers, one for each input, found %u", n->nin,
+                          count);
   for (uint32_t i = 0; i < n->nin; i++) {
-    parts[i] = CAST(n->in[i], CY_F32);
-    if (parts[i] && cy_onnx_type(im, parts[i])->rank == 1)
-      parts[i] = cy_build_unsqueeze(im->g, parts[i], 0);
+    if (!n->in[i])
+      return cy_build_error(im->g, NULL, "input %u is missing", i);
+    int rank = cy_onnx_type(im, n->in[i])->rank;
+    cy_val x = CAST(n->in[i], CY_F32);
+    parts[i] = x && rank == 1 ? cy_build_unsqueeze(im->g, x, 0) : x && rank != 2 ? cy_onnx_flatten2(im, x, rank > 0) : x;
+    if (columns && columns[i] >= 0 && parts[i])
+      parts[i] = columns_of(im, parts[i], columns[i]);
     if (!parts[i])
       return false;
   }

@@ -23,7 +23,7 @@ struct root {
 };
 
 typedef struct forest {
-  cy_dtype dtype; /* of features and thresholds; CY_NONE: f32 */
+  cy_dtype dtype; /* of features and thresholds: f32 or f64 */
   uint32_t n, ntrees;
   const int64_t *tree, *id, *feature, *yes, *no, *missing;
   const double *value;
@@ -147,6 +147,53 @@ static void make_sets(cy_importer *im, forest *f) {
   f->words = power_above(f->words);
 }
 
+/* ---- attributes and features ---- */
+
+/* A list attribute of `count` elements that is a tensor of any number type, as doubles; NULL after a diagnostic. */
+static const double *tensor_list(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_count) {
+  const Onnx__AttributeProto *a = cy_onnx_attr(im, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
+  cy_val v = a && a->t ? cy_import_tensor(im, a->t, cy_arena_printf(im->arena, "attribute '%s'", name)) : 0;
+  const cy_value *value = v ? cy_value_of(im->g, v) : NULL;
+  if (!value || cy_dtype_of((cy_dtype)value->type.dtype)->cls == 'S')
+    return NULL;
+  cy_dtype dtype = (cy_dtype)value->type.dtype;
+  *out_count = (uint32_t)(value->data.size * 8 / (uint64_t)cy_dtype_of(dtype)->bits);
+  double *list = CY_NEW_ARRAY(im->arena, double, *out_count + 1);
+  for (uint32_t i = 0; i < *out_count; i++) {
+    cy_scalar s = cy_scalar_load(value->data.bytes, dtype, i);
+    list[i] = cy_dtype_is_float(dtype) ? s.f : (double)s.i;
+  }
+  return list;
+}
+
+/* A list of floats, which may come as a tensor instead, with "_as_tensor" behind its name: of doubles, mostly. NULL: neither
+ * is there, or a diagnostic. */
+static const double *number_list(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_count) {
+  const char *tensor = cy_arena_printf(im->arena, "%s_as_tensor", name);
+  const double *list = cy_onnx_floats(im, n, name, out_count);
+  if (!cy_onnx_has(n, tensor))
+    return list;
+  if (list && *out_count) {
+    cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", tensor),
+                   "expected either this one or '%s', found both", name);
+    return NULL;
+  }
+  return tensor_list(im, n, tensor, out_count);
+}
+
+/* The features as rows: doubles stay doubles, which thresholds and sums are then, too; all else is f32. */
+static cy_val feature_rows(cy_importer *im, const cy_onnx_node *n) {
+  const cy_type *t = cy_onnx_type(im, X);
+  if (t->dtype != CY_F64 || (t->rank != 1 && t->rank != 2))
+    return cy_onnx_ml_rows(im, n);
+  return t->rank == 1 ? cy_build_unsqueeze(im->g, X, 0) : X;
+}
+
+static cy_val number_constant(cy_importer *im, const double *v, uint32_t n, cy_dtype dtype) {
+  int64_t dims[1] = {n};
+  return dtype == CY_F64 ? cy_onnx_ml_constant(im, CY_F64, v, dims, 1) : cy_onnx_ml_floats(im, v, n);
+}
+
 /* ---- as nodes with names ---- */
 
 static bool read_lists(cy_importer *im, const cy_onnx_node *n, forest *f) {
@@ -156,7 +203,7 @@ static bool read_lists(cy_importer *im, const cy_onnx_node *n, forest *f) {
   f->feature = cy_onnx_ints(im, n, "nodes_featureids", &c[1]);
   f->yes = cy_onnx_ints(im, n, "nodes_truenodeids", &c[2]);
   f->no = cy_onnx_ints(im, n, "nodes_falsenodeids", &c[3]);
-  f->value = cy_onnx_floats(im, n, "nodes_values", &c[4]);
+  f->value = number_list(im, n, "nodes_values", &c[4]);
   f->mode = cy_onnx_strings(im, n, "nodes_modes", &c[5]);
   if (!f->tree || !f->id || !f->feature || !f->yes || !f->no || !f->value || !f->mode)
     return cy_build_error(im->g, NULL,
@@ -320,9 +367,7 @@ static void lay_records(cy_importer *im, const forest *f, records *r) {
   }
   r->node[r->n++] = order[0]; /* never reached: it bounds where a last record could step to */
   pack_fields(im, r);
-  int64_t count[1] = {r->n};
-  r->threshold = f->dtype == CY_F64 ? cy_onnx_ml_constant(im, CY_F64, threshold, count, 1)
-                                    : cy_onnx_ml_floats(im, threshold, r->n);
+  r->threshold = number_constant(im, threshold, r->n, f->dtype);
   int64_t words[1] = {f->words + f->set_words}; /* a set is as long anywhere */
   r->sets = f->words ? cy_onnx_ml_constant(im, CY_I32, f->set, words, 1) : 0;
 }
@@ -438,33 +483,36 @@ static cy_val weight_table(cy_importer *im, const cy_onnx_node *n, const forest 
   uint32_t count, c[3];
   const int64_t *tree = cy_onnx_ints(im, n, w->tree, &count), *node = cy_onnx_ints(im, n, w->node, &c[0]);
   const int64_t *id = cy_onnx_ints(im, n, w->id, &c[1]);
-  const double *weight = cy_onnx_floats(im, n, w->weight, &c[2]);
+  const double *weight = number_list(im, n, w->weight, &c[2]);
   if (!tree || !node || !id || !weight || c[0] != count || c[1] != count || c[2] != count)
     return cy_build_error(im->g, NULL, "expected the attributes %s, %s, %s and %s as lists of one length", w->tree,
                           w->node, w->id, w->weight);
-  float *table = CY_NEW_ARRAY(im->arena, float, (size_t)f->n * w->columns + 1);
+  bool wide = f->dtype == CY_F64;
+  double *table = CY_NEW_ARRAY(im->arena, double, (size_t)f->n *w->columns + 1);
   bool *seen = CY_NEW_ARRAY(im->arena, bool, w->columns + 1);
   w->all_positive = true;
   for (uint32_t i = 0; i < count; i++) {
     int64_t at = find_place(f, tree[i], node[i]);
     if (at < 0 || id[i] < 0 || id[i] >= w->columns)
       return cy_build_error(im->g, NULL, "entry %u of %s names a node or column that does not exist", i, w->weight);
-    table[(size_t)at * w->columns + (size_t)id[i]] += (float)weight[i];
+    double *sum = &table[(size_t)at * w->columns + (size_t)id[i]];
+    *sum = wide ? *sum + weight[i] : (float)*sum + (float)weight[i];
     w->all_positive &= weight[i] >= 0;
     w->distinct += !seen[id[i]];
     seen[id[i]] = true;
   }
   int64_t dims[2] = {f->n, w->columns};
-  return cy_onnx_ml_constant(im, CY_F32, table, dims, 2);
+  return CAST(cy_onnx_ml_constant(im, CY_F64, table, dims, 2), f->dtype);
 }
 
 /* [rows, columns]: the leaves' weights combined over the trees (op), without base values. 0 after a diagnostic. */
 static cy_val forest_scores(cy_importer *im, const cy_onnx_node *n, leaf_weights *w, cy_op op) {
   forest f = {0};
   int64_t features;
-  cy_val x = cy_onnx_ml_rows(im, n);
+  cy_val x = feature_rows(im, n);
   if (!x || !read_lists(im, n, &f))
     return 0;
+  f.dtype = (cy_dtype)cy_onnx_type(im, x)->dtype;
   if (!cy_dim_is_const(im->g, cy_onnx_type(im, x)->dim[1], &features))
     features = INT64_MAX;
   if (!link_nodes(im, &f, features))
@@ -475,8 +523,15 @@ static cy_val forest_scores(cy_importer *im, const cy_onnx_node *n, leaf_weights
 
 static cy_val with_base(cy_importer *im, const cy_onnx_node *n, cy_val scores, uint32_t columns) {
   uint32_t count;
-  const double *base = cy_onnx_floats(im, n, "base_values", &count);
-  return base && scores && (count == columns || count == 1) ? ADD(scores, cy_onnx_ml_floats(im, base, count)) : scores;
+  const double *base = number_list(im, n, "base_values", &count);
+  if (!base || !scores || (count != columns && count != 1))
+    return scores;
+  return ADD(scores, number_constant(im, base, count, (cy_dtype)cy_onnx_type(im, scores)->dtype));
+}
+
+/* Scores are f32, whatever they were added up in. */
+static bool set_floats(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val scores) {
+  return scores && cy_importer_set(im, n, k, CAST(scores, CY_F32));
 }
 
 IMPORT(tree_classifier) {
@@ -484,7 +539,7 @@ IMPORT(tree_classifier) {
   uint32_t ints = 0, strings = 0, bases = 0;
   cy_onnx_ints(im, n, "classlabels_int64s", &ints);
   cy_onnx_strings(im, n, "classlabels_strings", &strings);
-  cy_onnx_floats(im, n, "base_values", &bases);
+  number_list(im, n, "base_values", &bases);
   w.columns = ints ? ints : strings ? strings : 1;
   int post = cy_onnx_ml_post(im, n);
   cy_val labels = cy_onnx_ml_labels(im, n, "classlabels_int64s", "classlabels_strings", w.columns);
@@ -495,11 +550,12 @@ IMPORT(tree_classifier) {
       w.distinct == 1) { /* one column decides between two classes: it is the one that holds weights */
     int64_t axis = 1;
     cy_val s = cy_build_reduce(im->g, CY_OP_reduce_sum, scores, &axis, 1, true);
-    return cy_onnx_ml_set_binary(im, n, labels, with_base(im, n, s, bases == 1), post, w.all_positive);
+    return cy_onnx_ml_set_binary(im, n, labels, with_base(im, n, s, bases == 1), post, w.all_positive) &&
+           set_floats(im, n, 1, n->nout > 1 ? n->out[1] : s);
   }
   scores = with_base(im, n, scores, w.columns);
   return scores && cy_importer_set(im, n, 0, cy_onnx_ml_best(im, labels, scores)) &&
-         cy_importer_set(im, n, 1, cy_onnx_ml_transformed(im, scores, post));
+         set_floats(im, n, 1, cy_onnx_ml_transformed(im, scores, post));
 }
 
 IMPORT(tree_regressor) {
@@ -518,7 +574,7 @@ IMPORT(tree_regressor) {
     scores = DIV(scores, LIKE(scores, trees));
   }
   scores = with_base(im, n, scores, w.columns);
-  return scores && cy_importer_set(im, n, 0, cy_onnx_ml_transformed(im, scores, post));
+  return scores && set_floats(im, n, 0, cy_onnx_ml_transformed(im, scores, post));
 }
 
 /* ---- TreeEnsemble of version 5: nodes and leaves are numbered through ---- */
@@ -528,23 +584,6 @@ typedef struct ensemble {
   uint32_t nnodes, nleaves, room; /* nodes as written; f.n grows by the chains of set memberships */
   const int64_t *child[2], *leaf[2];
 } ensemble;
-
-/* A list attribute of `count` elements that is a tensor of any number type, as doubles; NULL after a diagnostic. */
-static const double *tensor_list(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_count) {
-  const Onnx__AttributeProto *a = cy_onnx_attr(im, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
-  cy_val v = a && a->t ? cy_import_tensor(im, a->t, cy_arena_printf(im->arena, "attribute '%s'", name)) : 0;
-  const cy_value *value = v ? cy_value_of(im->g, v) : NULL;
-  if (!value || cy_dtype_of((cy_dtype)value->type.dtype)->cls == 'S')
-    return NULL;
-  cy_dtype dtype = (cy_dtype)value->type.dtype;
-  *out_count = (uint32_t)(value->data.size * 8 / (uint64_t)cy_dtype_of(dtype)->bits);
-  double *list = CY_NEW_ARRAY(im->arena, double, *out_count + 1);
-  for (uint32_t i = 0; i < *out_count; i++) {
-    cy_scalar s = cy_scalar_load(value->data.bytes, dtype, i);
-    list[i] = cy_dtype_is_float(dtype) ? s.f : (double)s.i;
-  }
-  return list;
-}
 
 /* Node i's child in the numbering of nodes and leaves; -1: it names none. */
 static int64_t ensemble_child(const ensemble *e, uint32_t i, int yes) {
@@ -669,9 +708,7 @@ IMPORT(tree_ensemble) {
   uint32_t weights;
   int64_t features, targets = cy_onnx_int(im, n, "n_targets", 1), how = cy_onnx_int(im, n, "aggregate_function", 1);
   int64_t post = cy_onnx_int(im, n, "post_transform", 0);
-  bool wide = cy_onnx_type(im, X)->dtype == CY_F64;
-  const cy_type *t = cy_onnx_type(im, X);
-  cy_val x = wide && t->rank == 2 ? X : cy_onnx_ml_rows(im, n);
+  cy_val x = feature_rows(im, n);
   const int64_t *target = cy_onnx_ints(im, n, "leaf_targetids", &e.nleaves);
   const double *weight = tensor_list(im, n, "leaf_weights", &weights);
   if (!x || !target || !weight || weights != e.nleaves || targets < 1 || targets > 1 << 20 || how < 0 || how > 3 ||

@@ -153,7 +153,7 @@ static cy_type spatial_type(cy_dtype dtype, cy_dim batch, cy_dim channels, const
 static cy_val with_bias(cy_importer *im, cy_val y, cy_val bias) {
   if (!bias || !y)
     return y;
-  return ADD(y, cy_onnx_channel(im, bias, cy_onnx_type(im, y)->rank, 1));
+  return ADD(y, cy_onnx_per_channel(im, bias, "input 'B'", y, 1));
 }
 
 /* ---- convolution ---- */

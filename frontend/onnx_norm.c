@@ -10,15 +10,18 @@
 #define SET(v) cy_importer_set(im, n, 0, (v))
 
 static cy_val scale_shift(cy_importer *im, cy_val y, cy_val scale, cy_val shift) {
+  if ((y && scale && !cy_onnx_fits_into(im, "the scale", scale, y)) ||
+      (y && shift && !cy_onnx_fits_into(im, "the bias", shift, y)))
+    return 0;
   y = scale ? MUL(y, scale) : y;
   return shift ? ADD(y, shift) : y;
 }
 
-/* The same for channels, which are axis 1. */
-static cy_val channels_scale_shift(cy_importer *im, cy_val y, cy_val scale, cy_val shift, int rank) {
-  shift = cy_onnx_channel(im, shift, rank, 1);
-  scale = cy_onnx_channel(im, scale, rank, 1);
-  return scale_shift(im, y, scale, shift);
+/* The same for channels, which are axis 1: one number for each. */
+static cy_val channels_scale_shift(cy_importer *im, cy_val y, cy_val scale, cy_val shift) {
+  shift = cy_onnx_per_channel(im, shift, "input 'bias'", y, 1);
+  scale = cy_onnx_per_channel(im, scale, "input 'scale'", y, 1);
+  return scale && shift ? scale_shift(im, y, scale, shift) : 0;
 }
 
 /* An attribute says so since operator set 14; before, that the node has more outputs than one. Exporters write it to
@@ -55,14 +58,18 @@ static bool batch_norm_training(cy_importer *im, const cy_onnx_node *n, double e
       return false;
   }
   cy_val y = DIV(d, UNARY(sqrt, ADD(var, LIKE(var, epsilon))));
-  return SET(channels_scale_shift(im, y, n->in[1], n->in[2], t.rank));
+  return SET(channels_scale_shift(im, y, n->in[1], n->in[2]));
 }
 
 IMPORT(batch_norm) {
+  static const char *const items[] = {"input 'scale'", "input 'B'", "input 'input_mean'", "input 'input_var'"};
   const cy_type *t = cy_onnx_type(im, X);
   double epsilon = cy_onnx_float(im, n, "epsilon", 1e-5);
   if (t->rank < 2)
     return cy_build_error(im->g, NULL, "expected [batch, channels, ..], found %s", cy_type_text(im->g, t));
+  for (int k = 0; k < 4; k++)
+    if (!cy_onnx_per_channel(im, n->in[k + 1], items[k], X, 1))
+      return false;
   if (batch_norm_trains(im, n))
     return batch_norm_training(im, n, epsilon);
   cy_dtype dtype = t->dtype, stat = cy_onnx_type(im, n->in[4])->dtype;
@@ -70,7 +77,7 @@ IMPORT(batch_norm) {
   cy_val shift = SUB(CAST(n->in[2], stat), MUL(n->in[3], scale));
   if (!scale || !shift)
     return false;
-  cy_val y = channels_scale_shift(im, CAST(X, stat), scale, shift, t->rank);
+  cy_val y = channels_scale_shift(im, CAST(X, stat), scale, shift);
   return SET(y ? CAST(y, dtype) : 0);
 }
 
@@ -82,7 +89,7 @@ IMPORT(instance_norm) {
   for (int i = 2; i < t->rank; i++)
     axes[i - 2] = i;
   cy_val y = cy_onnx_normalize(im, X, axes, (uint32_t)t->rank - 2, cy_onnx_float(im, n, "epsilon", 1e-5), false);
-  return SET(channels_scale_shift(im, y, n->in[1], n->in[2], t->rank));
+  return SET(channels_scale_shift(im, y, n->in[1], n->in[2]));
 }
 
 static bool trailing_axes(cy_importer *im, const cy_onnx_node *n, int64_t *axes, uint32_t *out_n) {
@@ -119,6 +126,8 @@ IMPORT(layer_norm) {
   double epsilon = cy_onnx_float(im, n, "epsilon", 1e-5);
   if (!trailing_axes(im, n, axes, &count) || !layer_norm_statistics(im, n, axes, count, epsilon))
     return false;
+  if (!cy_onnx_broadcasts_to(im, n->in[1], "input 'Scale'", X) || !cy_onnx_broadcasts_to(im, n->in[2], "input 'B'", X))
+    return false;
   return SET(scale_shift(im, cy_onnx_normalize(im, X, axes, count, epsilon, false), n->in[1], n->in[2]));
 }
 
@@ -126,7 +135,7 @@ IMPORT(rms_norm) {
   int64_t axes[CY_MAX_RANK];
   uint32_t count;
   double epsilon = cy_onnx_float(im, n, "epsilon", 1e-5);
-  if (!trailing_axes(im, n, axes, &count))
+  if (!trailing_axes(im, n, axes, &count) || !cy_onnx_broadcasts_to(im, n->in[1], "input 'scale'", X))
     return false;
   if (cy_onnx_wants(n, 1)) { /* of SimplifiedLayerNormalization: 1 over the root */
     cy_val x = CAST(X, cy_dtype_real(cy_onnx_type(im, X)->dtype)),
@@ -136,7 +145,7 @@ IMPORT(rms_norm) {
   }
   cy_dtype dtype = cy_onnx_type(im, n->in[1])->dtype;
   cy_val y = cy_onnx_normalize(im, X, axes, count, epsilon, true);
-  return SET(y ? MUL(CAST(y, dtype), n->in[1]) : 0);
+  return SET(y && cy_onnx_fits_into(im, "the scale", n->in[1], y) ? MUL(CAST(y, dtype), n->in[1]) : 0);
 }
 
 cy_val cy_onnx_group_normalize(cy_importer *im, cy_val x, int64_t groups, double epsilon) {
@@ -156,11 +165,11 @@ IMPORT(group_norm) {
                           cy_type_text(im->g, &t));
   cy_val y = cy_onnx_group_normalize(im, X, groups, cy_onnx_float(im, n, "epsilon", 1e-5));
   if (n->since < 21) {
-    y = channels_scale_shift(im, y, n->in[1], n->in[2], 3);
+    y = channels_scale_shift(im, y, n->in[1], n->in[2]);
     return SET(cy_build_reshape(im->g, y, t.dim, t.rank));
   }
   y = cy_build_reshape(im->g, y, t.dim, t.rank);
-  return SET(channels_scale_shift(im, y, n->in[1], n->in[2], t.rank));
+  return SET(channels_scale_shift(im, y, n->in[1], n->in[2]));
 }
 
 /* x / (bias + alpha * mean of squares over neighbouring channels) ^ beta; the mean is a pooling along the channels. */

@@ -144,10 +144,10 @@ static cy_val quantize_dynamically(cy_importer *im, cy_val x, cy_val *out_scale,
     axes[i] = i;
   cy_val zero = LIKE(x, 0), low = MIN(zero, cy_build_reduce(im->g, CY_OP_reduce_min, x, axes, (uint32_t)rank, false));
   cy_val high = MAX(zero, cy_build_reduce(im->g, CY_OP_reduce_max, x, axes, (uint32_t)rank, false));
-  *out_scale = DIV(SUB(high, low), LIKE(x, 255));
-  cy_val divisor = SELECT(BINARY(eq, *out_scale, zero), LIKE(x, 1), *out_scale);
-  cy_val zp = UNARY(round, MIN(LIKE(x, 255), MAX(zero, DIV(SUB(zero, low), divisor))));
-  cy_val in[3] = {x, divisor, *out_zero = zp ? CAST(zp, CY_U8) : 0};
+  cy_val scale = DIV(SUB(high, low), LIKE(x, 255));
+  *out_scale = scale = SELECT(BINARY(eq, scale, zero), LIKE(x, 1), scale);
+  cy_val zp = UNARY(round, MIN(LIKE(x, 255), MAX(zero, DIV(SUB(zero, low), scale))));
+  cy_val in[3] = {x, scale, *out_zero = zp ? CAST(zp, CY_U8) : 0};
   return zp ? quantize(im, in, 0, 0, 1, CY_U8) : 0;
 }
 
@@ -299,7 +299,7 @@ IMPORT(qlinear_conv) {
   int rank = cy_onnx_type(im, X)->rank;
   cy_val acc = integer_conv(im, n, X, n->in[3], n->in[2], n->in[5]);
   if (n->in[8])
-    acc = ADD(acc, cy_onnx_channel(im, n->in[8], rank, 1));
+    acc = ADD(acc, cy_onnx_per_channel(im, n->in[8], "input 'B'", acc, 1));
   cy_val ratio = DIV(MUL(per_tensor(im, n->in[1]), per_tensor(im, n->in[4])), per_tensor(im, n->in[6]));
   return SET(requantize(im, acc, cy_onnx_channel(im, ratio, rank, 1), n->in[7]));
 }

@@ -289,7 +289,7 @@ IMPORT(causal_conv) {
   cy_val x = cy_dim_is(im->g, before, 0) ? now : cy_build_concat(im->g, part, 2, 2);
   cy_val y = x ? depthwise(im, x, n->in[1], tx.dim[2], channels, dilation) : 0;
   if (n->in[2])
-    y = ADD(y, cy_onnx_channel(im, n->in[2], 3, 1));
+    y = ADD(y, cy_onnx_per_channel(im, n->in[2], "input 'bias'", y, 1));
   if (activation)
     y = MUL(y, UNARY(sigmoid, y));
   if (!y || !cy_importer_set(im, n, 0, last ? channels_back(im, y, &t) : y))
@@ -311,7 +311,9 @@ IMPORT(tensor_scatter) {
     return cy_build_error(im->g, NULL,
                           "expected a cache and an update of one rank, and an axis behind the batch, found %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &u));
-  cy_dim one = num(im, 1);
+  cy_dim one = num(im, 1), room = cy_dim_sub(im->g, t.dim[axis], u.dim[axis]);
+  if (mode == 0 && n->in[2] && !cy_onnx_check_lengths(im, n->in[2], room))
+    return false;
   cy_val starts = n->in[2] ? n->in[2] : cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_I64, 0), &one, 1);
   return cy_importer_set(
       im, n, 0,

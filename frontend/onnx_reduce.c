@@ -119,7 +119,8 @@ IMPORT(arg_reduce) {
   cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis),
                   cy_attr_int(CY_ATTR_keepdims, cy_onnx_int(im, n, "keepdims", 1) != 0),
                   cy_attr_int(CY_ATTR_select_last, cy_onnx_int(im, n, "select_last_index", 0) != 0)};
-  return SET(cy_build(im->g, (cy_op)n->arg, &X, 1, a, 3, NULL, 1));
+  cy_val y = cy_build(im->g, (cy_op)n->arg, &X, 1, a, 3, NULL, 1);
+  return y && cy_onnx_check_source(im, cy_onnx_type(im, X)->dim[axis], y) && SET(y);
 }
 
 IMPORT(cumulative) {

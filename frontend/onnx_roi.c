@@ -50,14 +50,15 @@ static cy_val roi_edge(cy_importer *im, const roi_plan *p, cy_val rois, int k) {
 }
 
 /* How many samples a bin of each region has along the axis, as [rois, 1]; and room for the most of them. Where the model
- * leaves the number open, bins of larger regions have more, how many is found at run time. */
+ * leaves the number open, bins of larger regions have more, how many is found at run time; those of a region without
+ * area, which half pixels allow, have none. */
 static cy_val roi_samples(cy_importer *im, const roi_plan *p, cy_val bin, cy_dim *out_most) {
   static const int64_t all[2] = {0, 1};
   uint32_t count;
   *out_most = num(im, p->ratio);
   if (p->ratio)
     return LIKE(bin, (double)p->ratio);
-  cy_val each = MAX(UNARY(ceil, bin), LIKE(bin, 1));
+  cy_val each = MAX(UNARY(ceil, bin), LIKE(bin, 0));
   cy_val most = each ? cy_build_reduce(im->g, CY_OP_reduce_max, each, all, 2, false) : 0;
   most = most ? CAST(MIN(MAX(most, LIKE(most, 1)), LIKE(most, 4096)), CY_I64) : 0;
   const cy_dim *e = most ? cy_value_elems_or_read(im->g, most, &count) : NULL;
@@ -79,16 +80,16 @@ static bool roi_axis(cy_importer *im, const roi_plan *p, cy_val rois, int axis, 
   cy_val i = cy_build_iota(im->g, CY_I64, &count, 1, 0), room = size_of(im, *out_most);
   cy_dtype dtype = cy_onnx_type(im, rois)->dtype;
   cy_val place = CAST(BINARY(mod, i, room), dtype), half = cy_build_scalar(im->g, dtype, 0.5);
-  cy_val used = BINARY(lt, place, each), at = ADD(MIN(place, SUB(each, LIKE(each, 1))), half);
-  at = ADD(start, MUL(ADD(CAST(DIV(i, room), dtype), DIV(at, each)), bin));
+  cy_val used = BINARY(lt, place, each), some = BINARY(gt, each, LIKE(each, 0)), divisor = MAX(each, LIKE(each, 1));
+  cy_val at = ADD(MIN(place, SUB(divisor, LIKE(each, 1))), half);
+  at = ADD(start, MUL(ADD(CAST(DIV(i, room), dtype), DIV(at, divisor)), bin));
   if (!at)
     return false;
   cy_val zero = LIKE(at, 0), end = CAST(size_of(im, extent), dtype), last = SUB(end, LIKE(at, 1));
   cy_val inside = BINARY(and, BINARY(ge, at, LIKE(at, -1)), BINARY(le, at, end));
   at = MIN(MAX(at, zero), last);
-  cy_val low = UNARY(floor, at), part = SUB(at, low), one = LIKE(at, 1), share = one;
-  if (!p->max)
-    share = SELECT(used, DIV(one, each), zero);
+  cy_val low = UNARY(floor, at), part = SUB(at, low), one = LIKE(at, 1);
+  cy_val share = p->max ? SELECT(some, one, zero) : SELECT(used, DIV(one, divisor), zero);
   out->at[0] = CAST(low, CY_I64);
   out->at[1] = CAST(MIN(ADD(low, one), last), CY_I64);
   out->weight[0] = SELECT(inside, MUL(SUB(one, part), share), zero);
@@ -107,6 +108,8 @@ static cy_val roi_align(cy_importer *im, const cy_onnx_node *n, const roi_plan *
   cy_dim pixels = cy_dim_mul(im->g, t.dim[0], cy_dim_mul(im->g, t.dim[2], t.dim[3])), flat[2] = {pixels, t.dim[1]};
   cy_dim column[3] = {rois, one, one};
   neighbours y, x;
+  if (!cy_onnx_check_indices(im, n->in[2], t.dim[0], false))
+    return 0;
   cy_dtype dtype = cy_dtype_real(t.dtype);
   cy_val where = CAST(n->in[1], dtype), v[4];
   if (!roi_axis(im, p, where, 0, t.dim[2], &most[0], &y) || !roi_axis(im, p, where, 1, t.dim[3], &most[1], &x))
@@ -312,5 +315,5 @@ IMPORT(deform_conv) {
   cy_val samples = deform_samples(im, n, &p), weights = CAST(n->in[1], p.dtype);
   cy_val y = samples && weights ? deform_product(im, &p, samples, weights) : 0;
   y = y ? CAST(y, (cy_dtype)t.dtype) : 0;
-  return SET(n->in[3] ? ADD(y, cy_onnx_channel(im, n->in[3], 4, 1)) : y);
+  return SET(n->in[3] ? ADD(y, cy_onnx_per_channel(im, n->in[3], "input 'B'", y, 1)) : y);
 }

@@ -69,6 +69,16 @@ static int wildcard(cy_importer *im, const cy_dim *want, uint32_t rank) {
   return unknowns == 1 ? unknown : -1;
 }
 
+/* An element that may be -1 (what is left), 0 (keep) or a size when the model runs: then it is what is left, too. */
+static void require_wild(cy_importer *im, cy_dim want, cy_dim left) {
+  static const char *const differs = "node '%s': the new shape does not fit: a size of %lld where %lld was expected";
+  cy_dim size = cy_dim_max(im->g, want, num(im, 0)), given = cy_dim_min(im->g, size, num(im, 1));
+  cy_graph_require_text(im->g, num(im, -1), want, CY_REQUIRE_AT_MOST,
+                        "node '%s': the new shape must have no element below %lld, found %lld");
+  cy_graph_require_text(im->g, size, left, CY_REQUIRE_AT_MOST, differs);
+  cy_graph_require_text(im->g, cy_dim_mul(im->g, given, left), size, CY_REQUIRE_AT_MOST, differs);
+}
+
 IMPORT(reshape) {
   uint32_t rank;
   bool ok;
@@ -107,6 +117,7 @@ IMPORT(reshape) {
     if (cy_dim_is(im->g, others, 0))
       return cy_build_error(im->g, "input 'shape'", "-1 cannot be computed: the other dimensions' product is 0");
     d[wild] = cy_dim_div(im->g, cy_type_elems(im->g, &t), others);
+    require_wild(im, want[wild], d[wild]);
   }
   return SET(cy_build_reshape(im->g, X, d, (int)rank));
 }
@@ -128,6 +139,51 @@ static void warn_kept(cy_importer *im, const cy_onnx_node *n, int axis, cy_dim s
               axis, cy_dim_text(im->g, size));
 }
 
+/* Squeezes what is 1 and `more` of the dimensions that may be 1, open ones: all of these, or those that are 1 when it
+ * runs. */
+static cy_val squeeze_open(cy_importer *im, const cy_onnx_node *n, int open, int more) {
+  const cy_type t = *cy_onnx_type(im, X);
+  cy_dim d[CY_MAX_RANK];
+  int64_t v;
+  int rank = 0;
+  for (int i = 0; i < t.rank; i++)
+    if (cy_dim_is_const(im->g, t.dim[i], &v) ? v != 1 : more < open)
+      d[rank++] = t.dim[i];
+    else
+      cy_graph_require(im->g, t.dim[i], cy_dim_const(im->g, 1), CY_REQUIRE_EQUAL);
+  cy_location where = cy_importer_at(im, n);
+  cy_diag_add(im->diag, CY_NOTE, &where,
+              "no axes are given, and what follows needs rank %d: a run where another number of dimensions of %s is 1 "
+              "fails",
+              rank - (more < open ? more : 0), cy_type_text(im->g, &t));
+  if (more == open)
+    return cy_build_reshape(im->g, X, d, rank);
+  cy_val sizes = cy_build_dims(im->g, d, (uint32_t)rank);
+  cy_val mask = CAST(BINARY(eq, sizes, cy_build_scalar_int(im->g, CY_I64, 1)), CY_I64);
+  cy_val x = cy_build_reshape(im->g, X, d, rank);
+  return cy_onnx_drop_axes(im, x, mask, d, rank, rank - more);
+}
+
+/* What is 1; the open dimensions stay, unless that is not what follows needs or the model declares. */
+static cy_val squeeze_all(cy_importer *im, const cy_onnx_node *n) {
+  const cy_type t = *cy_onnx_type(im, X);
+  cy_dim d[CY_MAX_RANK];
+  int64_t v;
+  int rank = 0, open = 0;
+  for (int i = 0; i < t.rank; i++) {
+    open += !cy_dim_is_const(im->g, t.dim[i], &v);
+    if (!cy_dim_is(im->g, t.dim[i], 1))
+      d[rank++] = t.dim[i];
+  }
+  int more = cy_choose(im->choices, (uint32_t)open + 1, false);
+  if (more > 0)
+    return squeeze_open(im, n, open, more);
+  for (int i = 0; i < t.rank; i++)
+    if (!cy_dim_is_const(im->g, t.dim[i], &v))
+      warn_kept(im, n, i, t.dim[i]);
+  return cy_build_reshape(im->g, X, d, rank);
+}
+
 IMPORT(squeeze) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK];
@@ -139,7 +195,9 @@ IMPORT(squeeze) {
   }
   if (!cy_onnx_axes(im, n, n->version >= 13, t.rank, axes, &count))
     return false;
-  bool all = count == 0, drop[CY_MAX_RANK] = {false};
+  if (!count)
+    return SET(squeeze_all(im, n));
+  bool drop[CY_MAX_RANK] = {false};
   for (uint32_t i = 0; i < count; i++)
     drop[axes[i]] = true;
   cy_dim d[CY_MAX_RANK];
@@ -149,9 +207,7 @@ IMPORT(squeeze) {
     if (drop[i] && cy_dim_is_const(im->g, t.dim[i], &v) && v != 1)
       return cy_build_error(im->g, "axes", "dimension %d is %lld, only dimensions of 1 can be removed", i,
                             (long long)v);
-    if (all && !cy_dim_is_const(im->g, t.dim[i], &v))
-      warn_kept(im, n, i, t.dim[i]);
-    if (!(all ? cy_dim_is(im->g, t.dim[i], 1) : drop[i]))
+    if (!drop[i])
       d[rank++] = t.dim[i];
   }
   return SET(cy_build_reshape(im->g, X, d, rank));
@@ -211,6 +267,8 @@ IMPORT(expand) {
     return false;
   cy_type t = *cy_onnx_type(im, X), shape = cy_type_make(t.dtype, (int)rank, want);
   cy_dim d[CY_MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++)
+    cy_graph_require(im->g, want[i], num(im, 0), CY_REQUIRE_SIZE);
   int out = cy_build_broadcast(im->g, &t, &shape, d);
   return out >= 0 && SET(cy_build_expand(im->g, X, d, out));
 }
@@ -337,6 +395,25 @@ IMPORT(slice) {
   return SET(cy_build_slice(im->g, X, start, steps, size));
 }
 
+/* No size is below 0, and all together are as long as the axis. */
+static bool sizes_add_up(cy_importer *im, const cy_dim *sizes, uint32_t count, cy_dim extent) {
+  cy_dim sum = num(im, 0);
+  for (uint32_t i = 0; i < count; i++) {
+    int64_t size;
+    if (cy_dim_is_const(im->g, sizes[i], &size) && size < 0)
+      return cy_build_error(im->g, "input 'split'", "size %u is %lld", i, (long long)size);
+    cy_graph_require(im->g, sizes[i], num(im, 0), CY_REQUIRE_SIZE);
+    sum = cy_dim_add(im->g, sum, sizes[i]);
+  }
+  int64_t have, want;
+  if (cy_dim_is_const(im->g, sum, &have) && cy_dim_is_const(im->g, extent, &want) && have != want)
+    return cy_build_error(im->g, "input 'split'", "the sizes add up to %lld, the axis has %lld elements",
+                          (long long)have, (long long)want);
+  cy_graph_require_text(im->g, sum, extent, CY_REQUIRE_EQUAL,
+                        "node '%s': the sizes of the parts add up to %lld, the axis has %lld elements");
+  return true;
+}
+
 IMPORT(split) {
   const cy_type t = *cy_onnx_type(im, X);
   int axis;
@@ -356,6 +433,8 @@ IMPORT(split) {
   if (parts <= 0 || parts < n->nout)
     return cy_build_error(im->g, "attribute 'num_outputs'", "expected at least %u, found %lld", n->nout,
                           (long long)parts);
+  if (sizes && !sizes_add_up(im, sizes, count, t.dim[axis]))
+    return false;
   cy_dim at = num(im, 0), each = cy_dim_cdiv(im->g, t.dim[axis], num(im, parts));
   for (uint32_t i = 0; i < n->nout; i++) {
     cy_dim rest = cy_dim_sub(im->g, t.dim[axis], at), size = sizes ? sizes[i] : parts == 1 ? t.dim[axis] : each;
@@ -363,7 +442,8 @@ IMPORT(split) {
       size = cy_dim_max(im->g, num(im, 0), cy_dim_min(im->g, each, rest));
     if (cy_onnx_wants(n, i) && !cy_importer_set(im, n, i, cy_build_slice_axis(im->g, X, axis, at, size)))
       return false;
-    at = cy_dim_add(im->g, at, size);
+    bool sum = sizes || n->version < 18 || i == 0; /* else where part i + 1 begins, without a term for each part */
+    at = sum ? cy_dim_add(im->g, at, size) : cy_dim_min(im->g, cy_dim_muli(im->g, each, i + 1), t.dim[axis]);
   }
   return true;
 }
@@ -422,10 +502,24 @@ static bool full_pads(cy_importer *im, const cy_onnx_node *n, int rank, cy_dim *
   return true;
 }
 
+/* What is reflected lies within the axis, as it is after the cropping by negative pads; the border is not repeated. */
+static bool reflects_inside(cy_importer *im, const cy_type *t, const cy_dim *pads) {
+  cy_dim zero = num(im, 0);
+  for (int i = 0; i < t->rank; i++) {
+    cy_dim cut = cy_dim_add(im->g, cy_dim_min(im->g, pads[i], zero), cy_dim_min(im->g, pads[t->rank + i], zero));
+    cy_dim most = cy_dim_max(im->g, cy_dim_addi(im->g, cy_dim_add(im->g, t->dim[i], cut), -1), zero);
+    for (int side = 0; side < 2; side++)
+      if (!cy_onnx_at_most(im, "input 'pads'", pads[side * t->rank + i], most))
+        return false;
+  }
+  return true;
+}
+
 IMPORT(pad) {
   int rank = cy_onnx_type(im, X)->rank, mode = cy_onnx_word(im, n, "mode", "constant", "constant|reflect|edge|wrap");
   cy_dim pads[2 * CY_MAX_RANK];
-  if (mode < 0 || !full_pads(im, n, rank, pads))
+  if (mode < 0 || !full_pads(im, n, rank, pads) ||
+      (mode == CY_PAD_REFLECT && !reflects_inside(im, cy_onnx_type(im, X), pads)))
     return false;
   cy_val fill = 0;
   if (mode == CY_PAD_CONSTANT) {
@@ -503,12 +597,14 @@ IMPORT(depth_to_space) {
 
 IMPORT(space_to_depth) {
   int64_t b;
-  if (!block_of(im, n, &b))
+  int mode = cy_onnx_word(im, n, "mode", "DCR", "DCR|CRD");
+  if (mode < 0 || !block_of(im, n, &b))
     return false;
   const cy_type t = *cy_onnx_type(im, X);
   cy_dim k = num(im, b), h = cy_dim_div(im->g, t.dim[2], k), w = cy_dim_div(im->g, t.dim[3], k);
   cy_dim split[6] = {t.dim[0], t.dim[1], h, k, w, k},
          out[4] = {t.dim[0], cy_dim_mul(im->g, t.dim[1], num(im, b * b)), h, w};
-  const int64_t perm[6] = {0, 3, 5, 1, 2, 4};
-  return SET(cy_build_reshape(im->g, cy_build_transpose(im->g, cy_build_reshape(im->g, X, split, 6), perm), out, 4));
+  const int64_t dcr[6] = {0, 3, 5, 1, 2, 4}, crd[6] = {0, 1, 3, 5, 2, 4};
+  cy_val y = cy_build_reshape(im->g, X, split, 6);
+  return SET(cy_build_reshape(im->g, cy_build_transpose(im->g, y, mode ? crd : dcr), out, 4));
 }

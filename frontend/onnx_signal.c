@@ -191,6 +191,30 @@ static cy_val fit_length(cy_importer *im, cy_val x, cy_dim length) {
   return t.dim[t.rank - 1] == length ? x : cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, LIKE(x, 0));
 }
 
+/* A signal whose last dimension, open here, says when it runs whether numbers are real (1) or complex (2), as a complex one. */
+static cy_val as_complex(cy_importer *im, cy_val x) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim parts = t.dim[t.rank - 1], two = num(im, 2), pads[2 * CY_MAX_RANK];
+  cy_graph_require(im->g, num(im, 1), parts, CY_REQUIRE_AT_MOST);
+  cy_graph_require(im->g, parts, two, CY_REQUIRE_AT_MOST);
+  for (int i = 0; i < 2 * t.rank; i++)
+    pads[i] = num(im, 0);
+  pads[2 * t.rank - 1] = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, two, parts));
+  x = cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, LIKE(x, 0));
+  return x ? cy_build_slice_axis(im->g, x, t.rank - 1, num(im, 0), two) : 0;
+}
+
+/* The signal to transform and how many numbers each element has, 1 or 2; false: it has neither. */
+static bool signal_parts(cy_importer *im, cy_val *x, int64_t *out_parts) {
+  const cy_type *t = cy_onnx_type(im, *x);
+  if (!t->rank)
+    return false;
+  if (cy_dim_is_const(im->g, t->dim[t->rank - 1], out_parts))
+    return *out_parts == 1 || *out_parts == 2;
+  *out_parts = 2;
+  return (*x = as_complex(im, *x)) != 0;
+}
+
 typedef struct dft_plan {
   cy_dim length; /* 0: that of the axis */
   bool onesided, inverse;
@@ -215,15 +239,15 @@ static cy_val dft_along(cy_importer *im, cy_val x, int axis, int64_t parts, cons
 }
 
 /* An axis known only at run time: all of them are transformed and filled up to one shape; the chosen one is cut to size. */
-static cy_val dft_any_axis(cy_importer *im, const cy_onnx_node *n, int64_t parts, const dft_plan *p) {
-  const cy_type t = *cy_onnx_type(im, X);
+static cy_val dft_any_axis(cy_importer *im, const cy_onnx_node *n, cy_val x, int64_t parts, const dft_plan *p) {
+  const cy_type t = *cy_onnx_type(im, x);
   cy_val mask = 0, y = 0, one[CY_MAX_RANK];
   cy_dim most[CY_MAX_RANK], own[CY_MAX_RANK], start[CY_MAX_RANK];
   int naxes, last = t.rank - 1;
   if (!(mask = cy_onnx_axes_mask(im, n, 2, false, t.rank, &naxes)))
     return 0;
   for (int i = 0; i < last; i++) {
-    if (!(one[i] = dft_along(im, X, i, parts, p)))
+    if (!(one[i] = dft_along(im, x, i, parts, p)))
       return 0;
     own[i] = cy_onnx_type(im, one[i])->dim[i];
     own[last] = cy_onnx_type(im, one[i])->dim[last];
@@ -252,9 +276,12 @@ IMPORT(dft) {
   int axis;
   int64_t parts, raw = n->since < 20 ? cy_onnx_int(im, n, "axis", 1) : -2;
   dft_plan p = {.onesided = cy_onnx_int(im, n, "onesided", 0) != 0, .inverse = cy_onnx_int(im, n, "inverse", 0) != 0};
-  if (t.rank < 2 || !cy_dim_is_const(im->g, t.dim[t.rank - 1], &parts) || parts < 1 || parts > 2)
+  cy_val x = X;
+  if (t.rank < 2 || !signal_parts(im, &x, &parts))
     return cy_build_error(im->g, NULL, "expected [.., length, 1 (real) or 2 (complex)], found %s",
                           cy_type_text(im->g, &t));
+  if (p.onesided && p.inverse)
+    cy_graph_require(im->g, t.dim[t.rank - 1], num(im, 2), CY_REQUIRE_EQUAL);
   if (n->in[1]) {
     const cy_dim *e = cy_onnx_elems(im, n, 1, &count);
     if (!e || count != 1)
@@ -262,14 +289,14 @@ IMPORT(dft) {
     p.length = e[0];
   }
   if (n->since >= 20 && !cy_onnx_known(im, n, 2))
-    return SET(dft_any_axis(im, n, parts, &p));
+    return SET(dft_any_axis(im, n, x, parts, &p));
   if (n->since >= 20 && n->in[2] && !cy_onnx_const_ints(im, n, 2, &raw, 1, &count))
     return false;
   if (!cy_onnx_axis(im, raw, t.rank, &axis))
     return false;
   if (axis == t.rank - 1)
     return cy_build_error(im->g, NULL, "the axis must stand before the last dimension, found %lld", (long long)raw);
-  return SET(dft_along(im, X, axis, parts, &p));
+  return SET(dft_along(im, x, axis, parts, &p));
 }
 
 /* signal [b, length, 1 or 2], frame_step, window?, frame_length? -> [b, frames, bins, 2]; PyTorch writes a real signal
@@ -279,7 +306,8 @@ IMPORT(stft) {
   uint32_t count;
   int64_t parts = 1, low, high;
   bool onesided = cy_onnx_int(im, n, "onesided", 1) != 0, flat = t.rank == 2;
-  if (!flat && (t.rank != 3 || !cy_dim_is_const(im->g, t.dim[2], &parts) || parts < 1 || parts > 2))
+  cy_val x = X;
+  if (!flat && (t.rank != 3 || !signal_parts(im, &x, &parts)))
     return cy_build_error(im->g, NULL, "expected [batch, length, 1 or 2], found %s", cy_type_text(im->g, &t));
   if (n->in[2] && cy_onnx_type(im, n->in[2])->rank != 1)
     return cy_build_error(im->g, "input 'window'", "expected a list of numbers, found %s",
@@ -294,7 +322,7 @@ IMPORT(stft) {
   cy_dim grid[2] = {frames, length[0]};
   cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_dim_scalar(im->g, step[0])),
                   cy_build_iota(im->g, CY_I64, grid, 2, 1));
-  cy_val p[2] = {flat ? X : part(im, X, 0), parts == 2 ? part(im, X, 1) : 0};
+  cy_val p[2] = {flat ? x : part(im, x, 0), parts == 2 ? part(im, x, 1) : 0};
   for (int i = 0; i < parts; i++) {
     p[i] = p[i] && at ? cy_build_gather(im->g, p[i], at, 1) : 0;
     p[i] = n->in[2] ? MUL(p[i], n->in[2]) : p[i];

@@ -1,10 +1,11 @@
 /* ports.c - the inputs of the model: declared types, and what the command line says about them.
  *
- * A declared dimension is a number, a name (one symbol per name in the whole model), or unknown (a symbol of its own).
- * --dim replaces a name by a number everywhere. --shape gives one input's dimensions: where the model has a name, the
+ * A declared dimension is a number, a name (one symbol, or several where nothing needs them equal: axes.c), or unknown (a
+ * symbol of its own). --dim replaces a name by a number everywhere, or by symbols of their own (NAME=?). --shape gives one input's dimensions: where the model has a name, the
  * name gets that number everywhere too; where the model has another number, that is an error.
  */
 #include "frontend/import_int.h"
+#include "ir/nearest.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,9 +13,11 @@
 
 typedef struct cy_fixed_dim {
   const char *name;
-  int64_t value;
+  int64_t value; /* OPEN: "?" */
   bool used;
 } cy_fixed_dim;
+
+enum { OPEN = -1 };
 
 typedef struct shape_override {
   int rank;                 /* -1: none */
@@ -48,6 +51,7 @@ static bool parse_extent(const char *text, size_t len, int64_t *out) {
 static bool option_error(cy_importer *im, const char *format, const char *text) {
   cy_location where = cy_importer_where(im, NULL);
   cy_diag_add(im->diag, CY_ERROR, &where, "%s '%s'", format, text);
+  cy_diag_blame(im->diag, CY_CAUSE_OPTION);
   return false;
 }
 
@@ -56,10 +60,12 @@ static bool fix_dim(cy_importer *im, const char *name, int64_t value, bool used)
   cy_location where = cy_importer_where(im, NULL);
   if (cy_names_find(im->fixed_dims, name, &at)) {
     im->fixed[at].used = im->fixed[at].used || used;
-    if (im->fixed[at].value == value)
+    if (im->fixed[at].value == value || (used && im->fixed[at].value == OPEN))
       return true;
-    cy_diag_add(im->diag, CY_ERROR, &where, "dimension '%s' is given twice, as %lld and %lld", name,
-                (long long)im->fixed[at].value, (long long)value);
+    cy_diag_add(im->diag, CY_ERROR, &where,
+                "dimension '%s' is given twice, as %lld and %lld; with --dim '%s=?' each axis of that name has a size of "
+                "its own",
+                name, (long long)im->fixed[at].value, (long long)value, name);
     return false;
   }
   cy_names_set(im->fixed_dims, name, im->nfixed);
@@ -67,7 +73,7 @@ static bool fix_dim(cy_importer *im, const char *name, int64_t value, bool used)
   return true;
 }
 
-static const Onnx__TensorShapeProto *shape_of(const Onnx__ValueInfoProto *v) {
+const Onnx__TensorShapeProto *cy_import_shape_of(const Onnx__ValueInfoProto *v) {
   const Onnx__TypeProto *t = v->type;
   return t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type ? t->tensor_type->shape : NULL;
 }
@@ -98,7 +104,7 @@ static bool find_override(cy_importer *im, const char *input, shape_override *ou
 
 /* The symbol that a dim stands for, or NULL. What exporters write for "unknown" ("?", "-1", "None") names nothing: two such
  * dims need not be equal. */
-static const char *dim_name(const Onnx__TensorShapeProto__Dimension *d) {
+const char *cy_import_dim_name(const Onnx__TensorShapeProto__Dimension *d) {
   const char *name = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ? d->dim_param : NULL;
   bool letter = false;
   for (const char *p = name; p && *p; p++)
@@ -108,7 +114,7 @@ static const char *dim_name(const Onnx__TensorShapeProto__Dimension *d) {
 
 /* --shape against the declaration; names get their number. */
 static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, const shape_override *o) {
-  const Onnx__TensorShapeProto *shape = shape_of(input);
+  const Onnx__TensorShapeProto *shape = cy_import_shape_of(input);
   cy_location where = cy_importer_where(im, im->model->graph->name);
   where.item = cy_arena_printf(im->arena, "input '%s'", input->name);
   if (o->rank < 0 || !shape)
@@ -116,6 +122,7 @@ static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, c
   if ((size_t)o->rank != shape->n_dim) {
     cy_diag_add(im->diag, CY_ERROR, &where, "--shape gives %d dimensions, the model declares %zu", o->rank,
                 shape->n_dim);
+    cy_diag_blame(im->diag, CY_CAUSE_OPTION);
     return false;
   }
   for (int i = 0; i < o->rank; i++) {
@@ -126,9 +133,10 @@ static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, c
         d->dim_value != o->dim[i]) {
       cy_diag_add(im->diag, CY_ERROR, &where, "--shape gives %lld for dimension %d, the model declares %lld",
                   (long long)o->dim[i], i, (long long)d->dim_value);
+      cy_diag_blame(im->diag, CY_CAUSE_OPTION);
       return false;
     }
-    if (dim_name(d) && !fix_dim(im, dim_name(d), o->dim[i], true))
+    if (cy_import_dim_name(d) && !fix_dim(im, cy_import_dim_name(d), o->dim[i], true))
       return false;
   }
   return true;
@@ -139,13 +147,15 @@ bool cy_import_fix_dims(cy_importer *im) {
   size_t most = im->options->ndims + 1;
   im->fixed_dims = cy_names_create(im->arena);
   for (size_t i = 0; i < g->n_input; i++)
-    most += shape_of(g->input[i]) ? shape_of(g->input[i])->n_dim : 0;
+    most += cy_import_shape_of(g->input[i]) ? cy_import_shape_of(g->input[i])->n_dim : 0;
   im->fixed = CY_NEW_ARRAY(im->arena, cy_fixed_dim, most);
   for (uint32_t i = 0; i < im->options->ndims; i++) {
     const char *text = im->options->dims[i], *eq = strrchr(text, '=');
     int64_t value;
-    if (!eq || eq == text || !parse_extent(eq + 1, strlen(eq + 1), &value))
-      return option_error(im, "expected name=number in --dim, found", text);
+    if (eq && strcmp(eq, "=?") == 0)
+      value = OPEN;
+    else if (!eq || eq == text || !parse_extent(eq + 1, strlen(eq + 1), &value))
+      return option_error(im, "expected name=number in --dim, or name=?, found", text);
     char *name = cy_arena_copy(im->arena, text, (size_t)(eq - text) + 1);
     name[eq - text] = 0;
     if (!fix_dim(im, name, value, false))
@@ -166,21 +176,24 @@ static bool find_fixed(cy_importer *im, const char *name, cy_dim *out) {
   if (!cy_names_find(im->fixed_dims, name, &at) && !cy_names_find(im->fixed_dims, "*", &at))
     return false;
   im->fixed[at].used = true;
+  if (im->fixed[at].value == OPEN)
+    return false;
   *out = cy_dim_const(im->g, im->fixed[at].value);
   return true;
 }
 
 static cy_dim dim_of(cy_importer *im, const Onnx__ValueInfoProto *input, int axis, int64_t given) {
-  const Onnx__TensorShapeProto *shape = shape_of(input);
+  const Onnx__TensorShapeProto *shape = cy_import_shape_of(input);
   const Onnx__TensorShapeProto__Dimension *d = shape ? shape->dim[axis] : NULL;
   if (d && d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0)
     return cy_dim_const(im->g, d->dim_value);
   if (given >= 0)
     return cy_dim_const(im->g, given);
-  const char *name = d ? dim_name(d) : NULL;
-  if (!name)
-    name = cy_arena_printf(im->arena, "%s_dim%d", input->name, axis);
+  const char *name = d ? cy_import_dim_name(d) : NULL;
   cy_dim fixed;
+  if (name && find_fixed(im, name, &fixed))
+    return fixed;
+  name = name ? cy_axes_symbol(im->axes, input->name, axis, name) : cy_arena_printf(im->arena, "%s_dim%d", input->name, axis);
   return find_fixed(im, name, &fixed) ? fixed : cy_dim_sym(im->g, cy_sym_by_name(im->g, name));
 }
 
@@ -300,7 +313,7 @@ static bool import_input(cy_importer *im, cy_scope *scope, const Onnx__ValueInfo
   }
   if (!elem_type(im, &where, input->type->tensor_type->elem_type, &dtype))
     return false;
-  const Onnx__TensorShapeProto *shape = shape_of(input);
+  const Onnx__TensorShapeProto *shape = cy_import_shape_of(input);
   if (!shape && given.rank < 0) {
     cy_diag_add(im->diag, CY_ERROR, &where,
                 "the model does not declare this input's shape: give it with --shape '%s=1x3x224x224'", input->name);
@@ -347,14 +360,39 @@ static const char *input_names(cy_importer *im) {
   return *list ? list : "none";
 }
 
+static cy_nearest near_dimension(cy_importer *im, const char *name) {
+  cy_nearest n = cy_nearest_of(name, strlen(name));
+  for (cy_sym s = 1; s <= cy_sym_count(im->g); s++) {
+    const cy_sym_info *info = cy_sym_of(im->g, s);
+    if (info->kind == CY_SYM_INPUT)
+      cy_nearest_try(&n, cy_str_text(im->g, info->name), strlen(cy_str_text(im->g, info->name)));
+  }
+  return n;
+}
+
+static cy_nearest near_input(cy_importer *im, const char *name, size_t length) {
+  const Onnx__GraphProto *g = im->model->graph;
+  cy_nearest n = cy_nearest_of(name, length);
+  for (size_t k = 0; k < g->n_input; k++)
+    cy_nearest_try(&n, g->input[k]->name, strlen(g->input[k]->name));
+  return n;
+}
+
+/* names: those that there are; n: the nearest of them. */
+static bool unknown_name(cy_importer *im, const char *expected, const char *names, const char *found, cy_nearest n) {
+  char near[CY_NEAREST_TEXT];
+  cy_location where = cy_importer_where(im, NULL);
+  cy_diag_add(im->diag, CY_ERROR, &where, "%s (%s), found '%s'%s", expected, names, found, cy_nearest_say(&n, near));
+  return false;
+}
+
 static bool check_unused(cy_importer *im) {
   const Onnx__GraphProto *g = im->model->graph;
   bool ok = true;
   for (uint32_t i = 0; i < im->nfixed; i++)
     if (!im->fixed[i].used && strcmp(im->fixed[i].name, "*") != 0)
-      ok = option_error(im, cy_arena_printf(im->arena, "--dim: expected a dimension of the model's inputs (%s), found",
-                                            dimension_names(im)),
-                        im->fixed[i].name);
+      ok = unknown_name(im, "--dim: expected a dimension of the model's inputs", dimension_names(im),
+                        im->fixed[i].name, near_dimension(im, im->fixed[i].name));
   for (uint32_t i = 0; i < im->options->nshapes; i++) {
     const char *text = im->options->shapes[i], *eq = strrchr(text, '=');
     bool found = false;
@@ -362,8 +400,8 @@ static bool check_unused(cy_importer *im) {
       found = found || (strlen(g->input[k]->name) == (size_t)(eq - text) &&
                         strncmp(g->input[k]->name, text, (size_t)(eq - text)) == 0);
     if (!found) {
-      const char *want = "--shape must be input=1x3x224x224 with the name of an input of the model (%s), found";
-      ok = option_error(im, cy_arena_printf(im->arena, want, input_names(im)), text);
+      ok = unknown_name(im, "--shape must be input=1x3x224x224 with the name of an input of the model",
+                        input_names(im), text, near_input(im, text, eq ? (size_t)(eq - text) : strlen(text)));
     }
   }
   return ok;

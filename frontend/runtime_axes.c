@@ -77,7 +77,10 @@ cy_val cy_onnx_axes_mask(cy_importer *im, const cy_onnx_node *n, uint32_t k, boo
   rank += more ? (int)count : 0;
   if (count > rank || rank > CY_MAX_RANK)
     return cy_build_error(im->g, "axes", "%d axes for a tensor of rank %d", (int)count, rank);
-  return sum_rows(im, hits(im, axes, count, rank));
+  cy_val mask = cy_onnx_check_axes(im, axes, rank) ? sum_rows(im, hits(im, axes, count, rank)) : 0;
+  bool once = mask && (count == 1 ||
+                       cy_onnx_check_below(im, mask, 2, "node '%s': an axis is named %lld times, less than %lld is right"));
+  return once ? mask : 0;
 }
 
 /* How many zeros stand in front of each element of the mask. */
@@ -169,6 +172,9 @@ cy_val cy_onnx_slice_run_time(cy_importer *im, const cy_onnx_node *n) {
                             cy_type_text(im->g, &t));
   }
   cy_dim one = num(im, count);
+  if ((v[2] && !cy_onnx_check_axes(im, v[2], t.rank)) ||
+      (v[3] && !cy_onnx_check_below(im, SUB(int_like(im, 1), UNARY(abs, v[3])), 1, "node '%s': a step is 0")))
+    return 0;
   cy_val axes = v[2] ? v[2] : cy_build_iota(im->g, CY_I64, &one, 1, 0), hit = hits(im, axes, count, t.rank);
   cy_val zero = int_like(im, 0), unit = int_like(im, 1), size = cy_build_dims(im->g, t.dim, t.rank);
   cy_val named = CAST(sum_rows(im, hit), CY_BOOL);
@@ -201,8 +207,9 @@ const cy_dim *cy_onnx_pads_run_time(cy_importer *im, const cy_onnx_node *n, uint
                    (int)npads);
     return NULL;
   }
-  cy_val hit = hits(im, axis, count, rank);
-  for (int i = 0; i < 2; i++) {
+  side[0] = side[1] = 0;
+  cy_val hit = cy_onnx_check_axes(im, axis, rank) ? hits(im, axis, count, rank) : 0;
+  for (int i = 0; hit && i < 2; i++) {
     cy_val half = cy_build_slice_axis(im->g, pad, 0, num(im, i * count), num(im, count));
     side[i] = half ? sum_rows(im, MUL(hit, cy_build_unsqueeze(im->g, half, 1))) : 0;
   }

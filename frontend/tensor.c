@@ -196,7 +196,7 @@ cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char 
   if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
     char why[CY_EXTERNAL_WHY];
     const void *p = need ? cy_externals_find(im->externals, t, need, why) : "";
-    return p ? place(im, &type, p, need) : cy_build_error(im->g, item, "%s", why);
+    return p ? place(im, &type, p, need) : *why ? cy_build_error(im->g, item, "%s", why) : 0;
   }
   source s = source_of(im, t);
   if (!need)

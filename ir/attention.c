@@ -26,6 +26,7 @@ cy_attention cy_attention_of(const cy_node_info *n) {
                         .softcap = cy_attr_get_float(n, CY_ATTR_softcap, 0),
                         .causal = cy_attr_get_int(n, CY_ATTR_causal, 0) != 0,
                         .window = cy_attr_get_int(n, CY_ATTR_window, 0),
+                        .zero_hidden = cy_attr_get_int(n, CY_ATTR_zero_hidden, 0) != 0,
                         .past = past && past->n == 1 ? past->dims[0] : 0};
 }
 
@@ -33,7 +34,7 @@ cy_val cy_build_attention(cy_graph *g, const cy_attention *a) {
   if (!a->q || !a->k || !a->v)
     return 0;
   cy_val in[6] = {a->q, a->k, a->v, a->bias, a->mask, a->lengths};
-  cy_attr attrs[6] = {cy_attr_float(CY_ATTR_scale, a->scale)};
+  cy_attr attrs[7] = {cy_attr_float(CY_ATTR_scale, a->scale)};
   uint32_t n = 6, count = 1;
   while (!in[n - 1])
     n--;
@@ -47,6 +48,8 @@ cy_val cy_build_attention(cy_graph *g, const cy_attention *a) {
     attrs[count++] = cy_attr_int(CY_ATTR_window, a->window);
   if ((a->causal || a->window) && a->past && !cy_dim_is(g, a->past, 0))
     attrs[count++] = cy_attr_dims(CY_ATTR_past, &a->past, 1);
+  if (a->zero_hidden)
+    attrs[count++] = cy_attr_int(CY_ATTR_zero_hidden, 1);
   const cy_type wide = {.dtype = CY_F32};
   return cy_build(g, CY_OP_attention, in, n, attrs, count, a->wide ? &wide : NULL, a->wide);
 }
@@ -85,10 +88,13 @@ static bool check_scores(infer *i, uint32_t which, const cy_type *scores) {
   const cy_type *t = in_type(i, which);
   int grow = scores->rank - t->rank;
   for (int axis = 0; axis < t->rank && grow >= 0; axis++)
-    if (!cy_dim_is(i->g, t->dim[axis], 1) && cy_dims_clash(i, t->dim[axis], scores->dim[axis + grow]))
+    if (!cy_dim_is(i->g, t->dim[axis], 1) && cy_dims_clash(i, t->dim[axis], scores->dim[axis + grow])) {
       grow = -1;
-    else
+    } else {
+      cy_dim into = cy_dim_max(i->g, scores->dim[axis + grow], cy_dim_const(i->g, 1)); /* the scores do not grow by it */
       cy_graph_require(i->g, t->dim[axis], scores->dim[axis + grow], CY_REQUIRE_BROADCAST);
+      cy_graph_require(i->g, t->dim[axis], into, CY_REQUIRE_AT_MOST);
+    }
   return grow >= 0 || FAIL(i, "input %u: expected something that broadcasts to the scores %s, found %s", which,
                            TEXT(i, scores), TEXT(i, t));
 }
@@ -182,6 +188,14 @@ static cy_val hide_masked(cy_graph *g, const cy_attention *a, cy_val s) {
   return s;
 }
 
+/* Weights w of scores s, 0 in rows whose scores are all -infinity. */
+static cy_val zero_hidden(cy_graph *g, cy_val s, cy_val w) {
+  const int64_t keys = cy_value_of(g, s)->type.rank - 1;
+  cy_val top = cy_build_reduce(g, CY_OP_reduce_max, s, &keys, 1, true);
+  cy_val hidden = top ? cy_build_binary(g, CY_OP_eq, top, cy_build_like(g, top, -INFINITY)) : 0;
+  return hidden ? cy_build_select(g, hidden, cy_build_like(g, w, 0), w) : 0;
+}
+
 cy_val cy_build_attention_plain(cy_graph *g, const cy_attention *a, cy_dtype softmax, cy_attention_parts *out_parts) {
   if (!a->q || !a->k || !a->v)
     return 0;
@@ -205,8 +219,10 @@ cy_val cy_build_attention_plain(cy_graph *g, const cy_attention *a, cy_dtype sof
   if (s && softmax)
     s = cy_build_cast(g, s, softmax);
   cy_attr axis = cy_attr_int(CY_ATTR_axis, rank - 1);
-  s = s ? cy_build(g, CY_OP_softmax, &s, 1, &axis, 1, NULL, 1) : 0;
-  p.weights = s ? cy_build_cast(g, s, dtype) : 0;
+  cy_val w = s ? cy_build(g, CY_OP_softmax, &s, 1, &axis, 1, NULL, 1) : 0;
+  if (w && a->zero_hidden)
+    w = zero_hidden(g, s, w);
+  p.weights = w ? cy_build_cast(g, w, dtype) : 0;
   if (out_parts)
     *out_parts = p;
   return p.weights && v ? cy_build_matmul(g, p.weights, v, dtype) : 0;

@@ -16,11 +16,11 @@
 
 const char *cy_bug_context;
 void (*cy_at_sudden_end)(void);
+void (*cy_at_last)(cy_cause cause);
 
 typedef struct entry {
-  cy_severity severity;
+  cy_diagnostic d;
   uint32_t hash;
-  const char *file, *text; /* text: location and message */
 } entry;
 
 struct cy_diag_sink {
@@ -63,18 +63,43 @@ static char *location_text(cy_arena *a, const cy_location *w) {
   return s;
 }
 
+static const char *copy(cy_arena *a, const char *text) { return given(text) ? cy_arena_printf(a, "%s", text) : ""; }
+
+static cy_location location_copy(cy_arena *a, const cy_location *w) {
+  static const cy_location nowhere = {.node_index = -1};
+  w = w ? w : &nowhere;
+  return (cy_location){.file = given(w->file) ? copy(a, w->file) : "cytoc",
+                       .graph = copy(a, w->graph),
+                       .node = copy(a, w->node),
+                       .op = copy(a, w->op),
+                       .node_index = w->node_index,
+                       .item = copy(a, w->item)};
+}
+
+/* The line has the severity in it, which may change. */
+static void spell(cy_arena *a, entry *e) {
+  cy_diagnostic *d = &e->d;
+  d->line = cy_arena_printf(a, "%s: %s: %s%s", d->where.file, severity_words[d->severity], location_text(a, &d->where),
+                            d->text);
+  e->hash = cy_hash_bytes(0, d->line, strlen(d->line));
+}
+
+static bool listed(const cy_diag_sink *sink, const entry *e) {
+  for (size_t i = 0; i < sink->n; i++)
+    if (sink->entries[i].hash == e->hash && strcmp(sink->entries[i].d.line, e->d.line) == 0)
+      return true;
+  return false;
+}
+
 void cy_diag_add(cy_diag_sink *sink, cy_severity severity, const cy_location *where, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  const char *text = cy_arena_vprintf(sink->arena, format, args);
+  entry e = {.d = {severity, .where = location_copy(sink->arena, where)}};
+  e.d.text = cy_arena_vprintf(sink->arena, format, args);
   va_end(args);
-  char *file = cy_arena_printf(sink->arena, "%s", where && given(where->file) ? where->file : "cytoc");
-  char *line = cy_arena_printf(sink->arena, "%s%s", location_text(sink->arena, where), text);
-  uint32_t hash = cy_hash_bytes(cy_hash_bytes((uint32_t)severity, file, strlen(file)), line, strlen(line));
-  for (size_t i = 0; i < sink->n; i++)
-    if (sink->entries[i].hash == hash && sink->entries[i].severity == severity &&
-        strcmp(sink->entries[i].text, line) == 0 && strcmp(sink->entries[i].file, file) == 0)
-      return;
+  spell(sink->arena, &e);
+  if (listed(sink, &e))
+    return;
   if (sink->n == sink->capacity) {
     size_t capacity = sink->capacity ? sink->capacity * 2 : 16;
     entry *grown = CY_NEW_ARRAY(sink->arena, entry, capacity);
@@ -83,9 +108,16 @@ void cy_diag_add(cy_diag_sink *sink, cy_severity severity, const cy_location *wh
     sink->entries = grown;
     sink->capacity = capacity;
   }
-  sink->entries[sink->n++] = (entry){severity, hash, file, line};
+  sink->entries[sink->n++] = e;
   sink->errors += severity == CY_ERROR;
 }
+
+void cy_diag_blame(cy_diag_sink *sink, cy_cause cause) {
+  if (sink->n)
+    sink->entries[sink->n - 1].d.cause = cause;
+}
+
+const cy_diagnostic *cy_diag_at(const cy_diag_sink *sink, size_t i) { return &sink->entries[i].d; }
 
 int cy_diag_errors(const cy_diag_sink *sink) { return sink->errors; }
 
@@ -93,22 +125,25 @@ size_t cy_diag_count(const cy_diag_sink *sink) { return sink->n; }
 
 void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to) {
   for (size_t i = from; i < to; i++) {
-    sink->errors -= sink->entries[i].severity == CY_ERROR;
-    if (sink->entries[i].severity == CY_ERROR)
-      sink->entries[i].severity = CY_WARNING;
+    cy_diagnostic *d = &sink->entries[i].d;
+    if (d->severity != CY_ERROR)
+      continue;
+    sink->errors--;
+    d->severity = CY_WARNING;
+    spell(sink->arena, &sink->entries[i]);
   }
 }
 
 void cy_diag_forget(cy_diag_sink *sink, size_t from) {
   for (size_t i = from; i < sink->n; i++)
-    sink->errors -= sink->entries[i].severity == CY_ERROR;
+    sink->errors -= sink->entries[i].d.severity == CY_ERROR;
   sink->n = from < sink->n ? from : sink->n;
 }
 
 void cy_diag_print(const cy_diag_sink *sink, FILE *out) {
   size_t shown = sink->n < SHOWN ? sink->n : SHOWN;
   for (size_t i = 0; i < shown; i++)
-    fprintf(out, "%s: %s: %s\n", sink->entries[i].file, severity_words[sink->entries[i].severity], sink->entries[i].text);
+    fprintf(out, "%s\n", sink->entries[i].d.line);
   if (sink->n > shown)
     fprintf(out, "cytoc: %zu more not shown\n", sink->n - shown);
 }
@@ -123,6 +158,8 @@ _Noreturn void cy_bug(const char *format, ...) {
   fprintf(stderr, "\nThis is a mistake in cytoc, not in the model; please report it with the model.\n");
   if (cy_at_sudden_end)
     cy_at_sudden_end();
+  if (cy_at_last)
+    cy_at_last(CY_CAUSE_BUG);
   abort();
 }
 
@@ -133,5 +170,7 @@ _Noreturn void cy_no_memory(void) {
   (void)written;
   if (cy_at_sudden_end)
     cy_at_sudden_end();
+  if (cy_at_last)
+    cy_at_last(CY_CAUSE_MEMORY);
   _exit(1);
 }

@@ -281,7 +281,8 @@ typedef struct data_query {
 
 static void note_data(void *ctx, cy_sym s) {
   data_query *q = ctx;
-  q->found |= cy_sym_of(q->g, s)->kind != CY_SYM_INPUT;
+  cy_sym_kind kind = cy_sym_of(q->g, s)->kind;
+  q->found |= kind != CY_SYM_INPUT && kind != CY_SYM_ROOM;
 }
 
 bool cy_dim_has_data_sym(const cy_graph *g, cy_dim d) {
@@ -327,7 +328,7 @@ cy_sym cy_sym_new(cy_graph *g, const char *name, cy_sym_kind kind) {
   if (!str || *sym_slot(g, str))
     str = fresh_name(g, s);
   *sym_slot(g, str) = s;
-  bool counts = kind == CY_SYM_INPUT || kind == CY_SYM_COUNT;
+  bool counts = kind == CY_SYM_INPUT || kind == CY_SYM_COUNT || kind == CY_SYM_ROOM;
   *cy_sym_of(g, s) = (cy_sym_info){.name = str, .kind = kind, .min = counts ? 0 : MIN, .max = MAX};
   return s;
 }

@@ -122,6 +122,9 @@ static void keep_block(sweep *s, cy_block b) {
     keep_value(s, info->results[i]);
   for (uint32_t i = 0; i < info->nparams; i++)
     keep_type(s, &cy_value_of(s->g, info->params[i])->type);
+  for (uint32_t i = 0; i < s->g->nrequirements; i++) /* indices that are looked at before they are used */
+    if (s->g->requirements[i].block == b && s->g->requirements[i].kind == CY_REQUIRE_INDEX)
+      keep_dims(s, (cy_dim[]){s->g->requirements[i].a, s->g->requirements[i].b}, 2);
 }
 
 static void keep_node(sweep *s, cy_node n) {

@@ -246,6 +246,9 @@ uint64_t cy_dtype_bytes(cy_dtype dtype, uint64_t count) { return (count * (uint6
 
 /* ---- what sizes must fulfil ---- */
 
+/* Of a tensor: sums of products of an index and a stride stay far below 2^63, in bytes, too. */
+#define MOST_ELEMENTS ((int64_t)1 << 56)
+
 void cy_graph_record(cy_graph *g, bool on) { g->recording = on; }
 
 void cy_graph_expect_kernel(cy_graph *g, int64_t length) {
@@ -254,12 +257,35 @@ void cy_graph_expect_kernel(cy_graph *g, int64_t length) {
     g->longest_kernel = length;
 }
 
-void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind) {
+/* Does what is required hold whatever the symbols are? */
+static bool holds(cy_graph *g, cy_dim a, cy_dim b, cy_require kind) {
+  int64_t low, high, limit = 0;
+  switch (kind) {
+  case CY_REQUIRE_EQUAL:
+    return a == b;
+  case CY_REQUIRE_BROADCAST:
+    return a == b || cy_dim_is(g, a, 1) || cy_dim_is(g, b, 1);
+  case CY_REQUIRE_AT_MOST:
+    return cy_dim_le(g, a, b);
+  case CY_REQUIRE_SOURCE:
+    cy_dim_range(g, b, &low, &high);
+    return a == b || low > 0;
+  case CY_REQUIRE_SIZE:
+    cy_dim_range(g, a, &low, &high);
+    return low >= 0;
+  case CY_REQUIRE_FITS:
+    cy_dim_range(g, a, &low, &high);
+    return cy_dim_is_const(g, b, &limit) && high <= limit;
+  case CY_REQUIRE_INDEX:
+    return cy_dim_lt(g, a, b);
+  }
+  return false;
+}
+
+static void require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind, const char *text) {
   int64_t x, y;
   bool numbers = cy_dim_is_const(g, a, &x) && cy_dim_is_const(g, b, &y);
-  if (!g->recording || a == b || numbers ||
-      (kind == CY_REQUIRE_BROADCAST && (cy_dim_is(g, a, 1) || cy_dim_is(g, b, 1))) ||
-      (kind == CY_REQUIRE_AT_MOST && cy_dim_le(g, a, b)))
+  if (!g->recording || numbers || holds(g, a, b, kind))
     return;
   for (uint32_t i = 0; i < g->nrequirements; i++) {
     const cy_requirement *r = &g->requirements[i];
@@ -268,7 +294,39 @@ void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind) {
   }
   g->requirements =
       cy_arena_grow(g->arena, g->requirements, g->nrequirements, &g->requirements_cap, sizeof *g->requirements);
-  g->requirements[g->nrequirements++] = (cy_requirement){a, b, g->in_block, kind, g->origin};
+  g->requirements[g->nrequirements++] = (cy_requirement){a, b, g->in_block, kind, text, g->origin};
+}
+
+void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind) { require(g, a, b, kind, NULL); }
+
+void cy_graph_require_text(cy_graph *g, cy_dim a, cy_dim b, cy_require kind, const char *text) {
+  require(g, a, b, kind, text);
+}
+
+static void require_type(cy_graph *g, const cy_type *t) {
+  cy_dim most = cy_dim_const(g, MOST_ELEMENTS), zero = cy_dim_const(g, 0), count = cy_dim_const(g, 1);
+  for (int i = 0; i < t->rank; i++) {
+    cy_graph_require(g, t->dim[i], zero, CY_REQUIRE_SIZE);
+    count = cy_dim_mul(g, count, t->dim[i]);
+  }
+  cy_graph_require(g, count, most, CY_REQUIRE_FITS);
+}
+
+void cy_graph_require_sizes(cy_graph *g) {
+  cy_block in_block = g->in_block;
+  cy_origin origin = g->origin;
+  for (cy_block b = 1; b <= g->blocks.count; b++) {
+    const cy_block_info *block = cy_block_of(g, b);
+    for (uint32_t i = 0; i < block->nnodes; i++) {
+      const cy_node_info *n = &cy_node_slot_of(g, block->nodes[i])->n;
+      g->in_block = b;
+      g->origin = n->origin;
+      for (uint32_t k = 0; k < n->nout; k++)
+        require_type(g, &cy_value_of(g, n->out[k])->type);
+    }
+  }
+  g->in_block = in_block;
+  g->origin = origin;
 }
 
 uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_list) {

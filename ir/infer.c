@@ -22,8 +22,6 @@ bool cy_dims_differ(infer *i, cy_dim a, cy_dim b) {
 }
 
 int cy_infer_broadcast(infer *i, const cy_type *a, const cy_type *b, cy_dim *out_dims) {
-  for (int x = a->rank - 1, y = b->rank - 1; x >= 0 && y >= 0; x--, y--)
-    cy_graph_require(i->g, a->dim[x], b->dim[y], CY_REQUIRE_BROADCAST);
   return cy_build_broadcast(i->g, a, b, out_dims);
 }
 
@@ -199,6 +197,24 @@ bool cy_infer_slice(infer *i) {
   return true;
 }
 
+/* Are there elements along the axis of x if `wanted` is not 0? */
+static bool has_source(infer *i, const cy_type *x, int axis, cy_dim wanted) {
+  int64_t n;
+  if (is_const(i, wanted, &n) && n > 0 && cy_dim_is(i->g, x->dim[axis], 0))
+    return FAIL(i, "axis %d of %s has no elements, and an output that has some is computed from it", axis, TEXT(i, x));
+  cy_graph_require(i->g, wanted, x->dim[axis], CY_REQUIRE_SOURCE);
+  return true;
+}
+
+bool cy_check_source(infer *i, const cy_type *x, int axis, const cy_type *made) {
+  cy_dim any = cy_dim_const(i->g, 1); /* no product, which might overflow */
+  if (axis < made->rank && made->rank == x->rank && made->dim[axis] == x->dim[axis])
+    return true;
+  for (int k = 0; k < made->rank; k++)
+    any = cy_dim_min(i->g, any, made->dim[k]);
+  return has_source(i, x, axis, any);
+}
+
 bool cy_infer_pad(infer *i) {
   cy_type t = *in_type(i, 0);
   if (!cy_check_list(i, CY_ATTR_pads, 2 * t.rank))
@@ -212,6 +228,9 @@ bool cy_infer_pad(infer *i) {
     if (is_const(i, t.dim[k], &d) && d < 0)
       return FAIL(i, "padding leaves %lld elements on axis %d of %s", (long long)d, k, TEXT(i, in_type(i, 0)));
   }
+  for (int k = 0; k < t.rank && int_attr(i, CY_ATTR_mode) != CY_PAD_CONSTANT; k++)
+    if (!has_source(i, in_type(i, 0), k, t.dim[k]))
+      return false;
   return set_type(i, 0, t);
 }
 

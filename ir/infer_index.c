@@ -26,11 +26,7 @@ bool cy_infer_dims(infer *i) {
 
 /* Is there something to look up along an axis of x, if anything is? */
 static bool has_elements(infer *i, const cy_type *x, int64_t axis, const cy_type *found) {
-  cy_dim one = cy_dim_const(i->g, 1), any = cy_dim_min(i->g, cy_type_elems(i->g, found), one);
-  if (cy_dim_is(i->g, any, 1) && cy_dim_is(i->g, x->dim[axis], 0))
-    return FAIL(i, "nothing can be looked up along axis %d of %s, which has no elements", (int)axis, TEXT(i, x));
-  cy_graph_require(i->g, any, x->dim[axis], CY_REQUIRE_AT_MOST);
-  return true;
+  return cy_check_source(i, x, (int)axis, found);
 }
 
 /* Indices take places of their own off the axis: at most as many as x has. */
@@ -175,6 +171,9 @@ bool cy_infer_resize(infer *i) {
                                cy_dim_const(i->g, (int64_t)k * x->rank))))
       return false;
   }
+  for (int k = 0; k < x->rank; k++)
+    if (!cy_check_source(i, x, k, t))
+      return false;
   t->dtype = x->dtype;
   return true;
 }
@@ -186,6 +185,9 @@ bool cy_infer_grid_sample(infer *i) {
   cy_type t = *x;
   for (int k = 2; k < x->rank; k++)
     t.dim[k] = grid->dim[k - 1];
+  for (int k = 2; k < x->rank; k++)
+    if (!cy_check_source(i, x, k, &t))
+      return false;
   return cy_check_dim(i, "batch of the grid", grid->dim[0], x->dim[0]) &&
          cy_check_dim(i, "coordinates of the grid", grid->dim[x->rank - 1], cy_dim_const(i->g, x->rank - 2)) &&
          set_type(i, 0, t);

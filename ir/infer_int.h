@@ -46,6 +46,8 @@ bool cy_dims_differ(infer *i, cy_dim a, cy_dim b);
 /* Output dims of operands that broadcast; -1 after a diagnostic. */
 int cy_infer_broadcast(infer *i, const cy_type *a, const cy_type *b, cy_dim *out_dims);
 bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected); /* differ only where both are constant */
+/* Where elements of type `made` are read along the axis of x, it has some; the running model checks what is not known. */
+bool cy_check_source(infer *i, const cy_type *x, int axis, const cy_type *made);
 bool cy_dims_clash(const infer *i, cy_dim a, cy_dim b);                       /* constant and different */
 
 #endif

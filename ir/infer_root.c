@@ -69,6 +69,14 @@ static bool window_lists(infer *i, int spatial) {
          cy_check_list(i, CY_ATTR_pads, 2 * spatial);
 }
 
+/* A window over an axis without elements would only see padding: a mistake, which ONNX Runtime refuses, too. */
+static bool windows_have_source(infer *i, const cy_type *made) {
+  for (int k = 2; k < made->rank; k++)
+    if (!cy_check_source(i, in_type(i, 0), k, made))
+      return false;
+  return true;
+}
+
 /* Channels dealt out: a number that divides them for each spatial axis, of one group, without zero points of theirs. */
 static bool deals_out(infer *i, const cy_attr *deal, int64_t group, cy_dim channels) {
   int64_t n, parts = 1;
@@ -116,7 +124,7 @@ bool cy_infer_conv(infer *i) {
       t.dim[k + 2] = cy_dim_muli(g, t.dim[k + 2], deal->ints[k]);
     }
   }
-  return zero_points(i, t.dim[1]) && set_type(i, 0, t);
+  return windows_have_source(i, &t) && zero_points(i, t.dim[1]) && set_type(i, 0, t);
 }
 
 bool cy_infer_conv_transpose(infer *i) {
@@ -145,7 +153,8 @@ static bool pool(infer *i) {
     if (is_const(i, t->dim[k], &d) && d < 0)
       return FAIL(i, "the window is larger than the padded input %s (spatial axis %d)", TEXT(i, x), k - 2);
   }
-  return cy_check_dim(i, "batch", t->dim[0], x->dim[0]) && cy_check_dim(i, "channels", t->dim[1], x->dim[1]);
+  return windows_have_source(i, t) && cy_check_dim(i, "batch", t->dim[0], x->dim[0]) &&
+         cy_check_dim(i, "channels", t->dim[1], x->dim[1]);
 }
 
 bool cy_infer_pool_avg(infer *i) { return pool(i); }

@@ -278,7 +278,8 @@ static void run_attention(machine *m, row *r, int64_t task) {
   double sum = 0;
   for (int64_t j = 0; j < r->keys; j++)
     sum += r->weight[j] * cy_scalar_load(m->args[c->v], m->k->args[c->v].dtype, (uint64_t)(v + j * size(m, c->v_k))).f;
-  m->local[c->acc] = rounded(m, c->acc, sum / r->sum);
+  bool hidden = c->zero_hidden && m->local[c->top].f == -__builtin_inf();
+  m->local[c->acc] = rounded(m, c->acc, hidden ? 0 : sum / r->sum);
   run_list(m, m->k->body->next->next);
 }
 

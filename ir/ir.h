@@ -156,11 +156,24 @@ size_t cy_diag_count(const cy_diag_sink *sink);
 void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to); /* those errors are warnings now */
 void cy_diag_forget(cy_diag_sink *sink, size_t from); /* all since then */
 void cy_diag_print(const cy_diag_sink *sink, FILE *out); /* deduplicated, in order, capped at 20 with a count of the rest */
+/* What is to blame for an error, if it is not the model. */
+typedef enum cy_cause { CY_CAUSE_MODEL, CY_CAUSE_OPTION, CY_CAUSE_FILE, CY_CAUSE_LINKER, CY_CAUSE_MEMORY, CY_CAUSE_BUG } cy_cause;
+void cy_diag_blame(cy_diag_sink *sink, cy_cause cause); /* for what was added last */
+typedef struct cy_diagnostic {
+  cy_severity severity;
+  cy_cause cause;
+  cy_location where;      /* no NULLs in it */
+  const char *text;       /* what was added */
+  const char *line;       /* as it is printed, without a newline */
+} cy_diagnostic;
+const cy_diagnostic *cy_diag_at(const cy_diag_sink *sink, size_t i); /* i < cy_diag_count(); until more is added */
 /* cytoc itself is wrong: prints, then aborts. Never for a wrong model. */
 _Noreturn void cy_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* There is no memory: says so, and ends the process with exit code 1. */
 _Noreturn void cy_no_memory(void);
 extern void (*cy_at_sudden_end)(void); /* called by both: removes what must not be left behind; NULL: nothing */
+/* Called by both behind that, in place of what they do to end the process; it does not return. NULL: they do it. */
+extern void (*cy_at_last)(cy_cause cause); /* CY_CAUSE_MEMORY or CY_CAUSE_BUG */
 extern const char *cy_bug_context; /* what is running, e.g. the pass's name; for the message */
 
 /* ---- dims (dims.c): interned integer polynomials over symbols ------------------------------------------------------- */
@@ -178,7 +191,8 @@ typedef enum cy_sym_kind {
   /* Element `index` of integer (or bool) value `value`, read when it has been computed; any sign unless min says */
   CY_SYM_DATA,
   CY_SYM_COUNT, /* dimension `index` of `value`, known when its node (a CALL or CTRL op) has run; >= 0 */
-  CY_SYM_FREE   /* set by the host program itself (loop counters) */
+  CY_SYM_FREE,  /* set by the host program itself (loop counters) */
+  CY_SYM_ROOM   /* of a step ROOM: strides depend on it, sizes do not */
 } cy_sym_kind;
 typedef struct cy_sym_info {
   cy_str name;
@@ -212,7 +226,7 @@ bool cy_dim_lt(const cy_graph *g, cy_dim a, cy_dim b);                /* certain
 int64_t cy_dim_eval(const cy_graph *g, cy_dim d, const int64_t *syms);
 /* Replaces symbol s by expression `by` in d. */
 cy_dim cy_dim_subst(cy_graph *g, cy_dim d, cy_sym s, cy_dim by);
-bool cy_dim_has_data_sym(const cy_graph *g, cy_dim d);                /* depends on a symbol that is no CY_SYM_INPUT */
+bool cy_dim_has_data_sym(const cy_graph *g, cy_dim d);                /* depends on a symbol that only running sets: neither INPUT nor ROOM */
 /* Calls visit for every symbol of d, each once. */
 void cy_dim_symbols(const cy_graph *g, cy_dim d, void (*visit)(void *ctx, cy_sym s), void *ctx);
 const char *cy_dim_text(cy_graph *g, cy_dim d);                       /* "2*seq+1"; lives in the graph's arena */
@@ -354,6 +368,9 @@ typedef struct cy_metadata { /* what the model's file says about it, for applica
 
 cy_graph *cy_graph_create(cy_diag_sink *diag, const char *file);
 void cy_graph_destroy(cy_graph *g);
+/* clone.c: the same once more, with equal ids, to be changed without changing this one, which must outlive it: bytes of
+ * constants and other things that never change are not copied. */
+cy_graph *cy_graph_clone(const cy_graph *g);
 cy_arena *cy_graph_arena(const cy_graph *g);
 cy_diag_sink *cy_graph_diag(const cy_graph *g);
 const char *cy_graph_name(const cy_graph *g);
@@ -381,12 +398,17 @@ uint32_t cy_block_count(const cy_graph *g);
 typedef enum cy_require {
   CY_REQUIRE_EQUAL,
   CY_REQUIRE_BROADCAST, /* equal, or one of them is 1 */
-  CY_REQUIRE_AT_MOST    /* a <= b */
+  CY_REQUIRE_AT_MOST,   /* a <= b */
+  CY_REQUIRE_SOURCE,    /* b > 0 if a > 0: elements to read from, if any are to be made */
+  CY_REQUIRE_SIZE,      /* 0 <= a */
+  CY_REQUIRE_FITS,      /* a, a number of elements, is at most b, and computing it does not overflow */
+  CY_REQUIRE_INDEX      /* a < b: a is read from data, and what computes it is kept for this */
 } cy_require;
 typedef struct cy_requirement {
   cy_dim a, b;
   cy_block block;
   cy_require kind;
+  const char *text; /* NULL: that of the kind */
   cy_origin origin;
 } cy_requirement;
 void cy_graph_record(cy_graph *g, bool on);
@@ -394,6 +416,10 @@ void cy_graph_record(cy_graph *g, bool on);
  * input's, which may be required to be as long as a few kernels then. */
 void cy_graph_expect_kernel(cy_graph *g, int64_t length);
 void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind); /* while recording; known to hold: nothing */
+/* With a text of its own (not copied): a format that has the node as %s, then a and b as %lld. */
+void cy_graph_require_text(cy_graph *g, cy_dim a, cy_dim b, cy_require kind, const char *text);
+/* For all values of the graph: no size below 0, and numbers of elements that fit. */
+void cy_graph_require_sizes(cy_graph *g);
 uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_list);
 
 /* Model inputs and outputs (block 1's params and results are the same values). */
@@ -486,7 +512,8 @@ int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *
 /* attention.c: softmax(scores) * v, where scores [b.., h, s, t] = scale * q k^T, then softcap * tanh(scores /
  * softcap), then bias added, then `fill` where the mask says so, then -infinity where a key may not be seen for other
  * reasons. h is a multiple of g: h / g neighbouring heads of q share one of k and v. Batch axes of k and v may be 1;
- * bias and mask broadcast to the scores. A row that sees no key is NaN, as softmax has it. */
+ * bias and mask broadcast to the scores. A row whose scores are all -infinity, which sees no key, is NaN, as softmax has
+ * it, or 0 where zero_hidden says so. */
 typedef struct cy_attention {
   cy_val q, k, v;
   cy_val bias;    /* numbers; 0: none */
@@ -498,6 +525,7 @@ typedef struct cy_attention {
   bool causal;    /* query i sees keys up to i + past */
   int64_t window; /* query i sees keys above i + past - window; 0: all */
   cy_dim past;    /* 0 is zero */
+  bool zero_hidden; /* rows that see no key are 0 */
   bool wide;      /* q, k and v are halves; scores, bias and result are f32. For cy_build_attention() only */
 } cy_attention;
 typedef struct cy_attention_parts { /* the values of the composition */

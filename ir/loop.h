@@ -130,6 +130,7 @@ typedef struct cy_contraction {
   bool causal;
   int64_t window;
   cy_dim past;
+  bool zero_hidden; /* rows whose scores are all -infinity are 0, else NaN */
   /* convolution; spatial axes outermost first. b is w[o][c/group][k..] row-major (conv) or w[c][o/group][k..]
    * (transpose). */
   bool planar; /* the spatial axis that is closest in memory, not channels: see out_var */
@@ -342,7 +343,9 @@ typedef enum cy_step_kind {
   CY_STEP_LOOP,
   CY_STEP_SET,   /* symbol sym = expression `limit` */
   CY_STEP_SWAP,  /* the dynamic slots of buffers bind[0] and bind[1] exchange their memory */
-  CY_STEP_SHARED /* symbol sym = does output `index`, of `limit` bytes, lie where the input of buffer bind[0] does? */
+  CY_STEP_SHARED, /* symbol sym = does output `index`, of `limit` bytes, lie where the input of buffer bind[0] does? */
+  CY_STEP_ROOM    /* symbol sym = how many elements outputs that continue inputs have room for, lying where these do; 0: they
+                     do not, and are dense */
 } cy_step_kind;
 
 typedef struct cy_step {
@@ -369,6 +372,12 @@ typedef struct cy_step {
   int32_t position;        /* pre-order number */
 } cy_step;
 
+/* An output that is an input with more behind it along an axis, and has the room of the program's step ROOM. */
+typedef struct cy_memory_growth {
+  uint32_t input, output;
+  int axis;
+} cy_memory_growth;
+
 typedef struct cy_program {
   cy_graph *g;
   cy_buffer *buffers;
@@ -380,6 +389,9 @@ typedef struct cy_program {
   uint32_t nkernels, kernels_cap;
   cy_memory_share *shares;
   uint32_t nshares, shares_cap;
+  cy_memory_growth *growths;
+  uint32_t ngrowths, growths_cap;
+  cy_sym room; /* of a step ROOM, where there are growths; else 0 */
   cy_dim arena_bytes; /* 0: not planned, or the library plans when it runs */
   uint32_t ndynamic;
   cy_sym workers;      /* CY_SYM_FREE symbol: how many workers run a kernel (scratch sizes depend on it) */

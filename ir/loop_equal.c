@@ -139,7 +139,7 @@ static void put_contraction(cy_words *w, const cy_contraction *c) {
     put(w, (uint64_t)c->v << 32 | c->key);
     put(w, (uint64_t)c->score << 32 | c->top);
     put(w, scale.u);
-    put(w, (uint64_t)c->window << 1 | c->causal);
+    put(w, (uint64_t)c->window << 2 | (uint64_t)c->zero_hidden << 1 | c->causal);
     put_dims(w, more, sizeof more / sizeof *more);
     put_dims(w, c->v_batch, c->nbatch);
   }

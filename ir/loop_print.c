@@ -157,6 +157,8 @@ static void print_attention(cy_kernel *k, FILE *out) {
     print_ints(out, "window", &c->window, 1);
   if (c->causal || c->window)
     print_dims(k->g, out, "past", past, 1);
+  if (c->zero_hidden)
+    fputs(" zero_hidden", out);
 }
 
 static void print_contraction(cy_kernel *k, FILE *out) {

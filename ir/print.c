@@ -278,9 +278,9 @@ static void print_block(printer *p, cy_block b, int indent) {
 }
 
 static void print_sym(printer *p, cy_sym s) {
-  static const char *const kinds[] = {"", "data", "count", "free"};
+  static const char *const kinds[] = {"", "data", "count", "free", "room"};
   const cy_sym_info *info = cy_sym_of(p->g, s);
-  bool counts = info->kind == CY_SYM_INPUT || info->kind == CY_SYM_COUNT;
+  bool counts = info->kind == CY_SYM_INPUT || info->kind == CY_SYM_COUNT || info->kind == CY_SYM_ROOM;
   fputs("sym ", p->out);
   cy_text_name(p->out, cy_str_text(p->g, info->name));
   if (info->kind != CY_SYM_INPUT)

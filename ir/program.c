@@ -123,6 +123,9 @@ static void print_step(cy_program *p, FILE *out, const cy_step *s, int depth) {
     print_bind(p, out, s->bind);
     fputc('\n', out);
     return;
+  case CY_STEP_ROOM:
+    fprintf(out, "room %s\n", sym_text(p, s->sym));
+    return;
   case CY_STEP_IF:
     fprintf(out, "if %s:\n", sym_text(p, s->sym));
     break;
@@ -242,7 +245,8 @@ static void check_steps(checker *c, const cy_step *s) {
     for (uint32_t i = 0; i < s->nbind && s->kind == CY_STEP_SWAP && !c->bad; i++)
       if (s->nbind != 2 || c->p->buffers[s->bind[i].buffer].kind != CY_BUF_DYNAMIC)
         bad(c, s, "swaps what are no two dynamic slots");
-    if (s->kind == CY_STEP_READ || s->kind == CY_STEP_IF || s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET || shared)
+    if (s->kind == CY_STEP_READ || s->kind == CY_STEP_IF || s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET ||
+        s->kind == CY_STEP_ROOM || shared)
       check_sym(c, s, s->sym);
     if ((s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET || shared) && !s->limit)
       bad(c, s, "has no limit or value");

@@ -127,6 +127,7 @@ static int run_steps(host *h, const cy_step *s) {
       break;
     case CY_STEP_SET: h->syms[s->sym] = eval(h, s->limit); break;
     case CY_STEP_SHARED:
+    case CY_STEP_ROOM:
       h->syms[s->sym] = 0;
       break;
     case CY_STEP_SWAP:

@@ -263,6 +263,8 @@ int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *
   cy_dim dims[CY_MAX_RANK];
   for (int i = 0; i < rank; i++) {
     int ai = i - (rank - a->rank), bi = i - (rank - b->rank);
+    if (ai >= 0 && bi >= 0)
+      cy_graph_require(g, a->dim[ai], b->dim[bi], CY_REQUIRE_BROADCAST);
     dims[i] = ai < 0 ? b->dim[bi] : bi < 0 ? a->dim[ai] : broadcast_dim(g, a->dim[ai], b->dim[bi]);
     if (!dims[i]) {
       cy_build_error(g, NULL, "expected shapes that broadcast, found %s and %s (axis %d)", cy_type_text(g, a),

@@ -599,7 +599,7 @@ static cy_val gather_bytes(cy_graph *g, const cy_node_info *n) {
 
 /* Will weights become integers, which are made of constants only? */
 static bool makes_integers(const cy_pass_options *o) {
-  bool layers = o->quant && o->quant->mode != CY_QUANT_HALF && o->quant->mode != CY_QUANT_MEASURE_HALF;
+  bool layers = o->quant && !cy_quant_is_half(o->quant->mode);
   return layers || (o->weights && o->weights->bits);
 }
 

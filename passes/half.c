@@ -115,6 +115,18 @@ static bool keeps_wide(const widening *w, cy_val v) {
   return true;
 }
 
+/* Is n a cache that grows: an output of the model that is an input with more behind it (lower_grow.c)? */
+static bool grows(const cy_graph *g, const cy_node_info *n) {
+  const cy_port_info *ports;
+  if (n->op != CY_OP_concat || cy_def(g, n->in[0]))
+    return false;
+  uint32_t count = cy_graph_outputs(g, &ports);
+  for (uint32_t i = 0; i < count; i++)
+    if (ports[i].value == n->out[0])
+      return true;
+  return false;
+}
+
 /* Is n computed in f32? */
 static bool wants(widening *w, const cy_node_info *n) {
   const cy_graph *g = w->g;
@@ -125,8 +137,9 @@ static bool wants(widening *w, const cy_node_info *n) {
       factors |= factors_stay(w, n->in[i], NULL) && !is_dequantised(g, n->in[i]);
     }
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  if (!half || cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL || n->op == CY_OP_bitcast || n->op == CY_OP_write_rows)
-    return false; /* of the last one, what is large is stored as half, and stays where it is */
+  if (!half || cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL || n->op == CY_OP_bitcast || n->op == CY_OP_write_rows ||
+      grows(g, n))
+    return false; /* of the last two, what is large is stored as half, and stays where it is */
   if (!moves_only(n))
     return true;
   if (factors)

@@ -32,7 +32,7 @@ const cy_type *cy_lower_type(const cy_lowering *l, cy_val v) { return &cy_value_
 /* ---- places ---- */
 
 /* Strides of a dense tensor whose axes lie in the order `layout`, outermost first (NULL: row-major). */
-static void dense_strides(cy_graph *g, const cy_type *t, const uint8_t *layout, cy_dim *out_stride) {
+void cy_lower_dense_strides(cy_graph *g, const cy_type *t, const uint8_t *layout, cy_dim *out_stride) {
   cy_dim stride = cy_dim_const(g, 1);
   for (int i = t->rank - 1; i >= 0; i--) {
     int axis = layout ? layout[i] : i;
@@ -49,7 +49,7 @@ static cy_dim type_bytes(cy_graph *g, const cy_type *t) {
 
 static cy_place place_in(cy_lowering *l, uint32_t buffer, const cy_type *t, const uint8_t *layout) {
   cy_place p = {.placed = true, .buffer = buffer, .offset = cy_dim_const(l->g, 0)};
-  dense_strides(l->g, t, layout, p.stride);
+  cy_lower_dense_strides(l->g, t, layout, p.stride);
   return p;
 }
 
@@ -143,7 +143,7 @@ cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int r
 
 bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_type *t) {
   cy_dim want[CY_MAX_RANK];
-  dense_strides(l->g, t, NULL, want);
+  cy_lower_dense_strides(l->g, t, NULL, want);
   for (int i = 0; i < t->rank; i++)
     if (p->stride[i] != want[i] && !cy_dim_is(l->g, t->dim[i], 1))
       return false;
@@ -539,12 +539,16 @@ static void number_step(void *next, cy_step *s) { s->position = (*(int32_t *)nex
 
 cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   cy_lowering l = {.g = g, .o = o, .arena = cy_arena_create(), .p = cy_program_create(g)};
+  cy_graph_record(g, true);
+  cy_graph_require_sizes(g);
+  cy_graph_record(g, false);
   l.nplaces = cy_value_count(g) + 1;
   l.place = CY_NEW_ARRAY(l.arena, cy_place, l.nplaces);
   l.uses = cy_graph_uses(g, l.arena);
   index_symbols(&l);
   l.tail = &l.p->steps;
   place_inputs(&l);
+  cy_lower_growing_places(&l);
   read_constants(&l);
   cy_lower_output_places(&l);
   cy_lower_steps(&l, 1);

@@ -13,6 +13,7 @@ typedef struct cy_lower_options {
   bool cuts_rows; /* cy_target.cuts_rows */
   bool planar;    /* Does it have generators of convolutions that are planar (cy_contraction)? */
   int64_t busy_parts; /* see cy_pass_options: softmax of long rows takes as many tasks as are useful; 0: a task each */
+  bool grows;     /* May outputs lie where the inputs are that they continue (lower_grow.c)? */
   bool searches;  /* Are top-k and the like kernels, not calls of the runtime, which only reaches the host's memory? */
   int64_t few_rows;     /* cy_target.few_rows */
   int64_t few_queries;  /* cy_target.few_queries */

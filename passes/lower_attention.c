@@ -181,6 +181,7 @@ static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int
   c->scale = a->scale;
   c->causal = a->causal;
   c->window = a->window;
+  c->zero_hidden = a->zero_hidden;
   c->past = a->past ? a->past : cy_dim_const(l->g, 0);
   return l->o->supports(l->o->target, b->k);
 }
@@ -297,7 +298,12 @@ static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_
   vi[r - 2] = j = cy_kb_loop(&b, keys, false);
   cy_kernel_accum(k, out, CY_OP_add, bin(&b, CY_OP_mul, cy_x_load(k, row, j), at_dtype(&b, a->v, vi, dtype)));
   cy_kernel_end(k);
-  cy_lower_finish(&b, target, anchor, idx, bin(&b, CY_OP_div, cy_x_local(k, out), cy_x_local(k, sum)));
+  cy_expr y = bin(&b, CY_OP_div, cy_x_local(k, out), cy_x_local(k, sum));
+  if (a->zero_hidden) {
+    cy_expr hidden_row = bin(&b, CY_OP_eq, greatest, cy_x_const(k, dtype, -__builtin_inf()));
+    y = cy_x_select(k, hidden_row, cy_x_const(k, dtype, 0), y);
+  }
+  cy_lower_finish(&b, target, anchor, idx, y);
   cy_kernel_end(k);
   cy_kb_launch(&b, true);
 }

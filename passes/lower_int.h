@@ -71,6 +71,8 @@ bool cy_lower_is_dynamic(const cy_lowering *l, const cy_type *t); /* does its si
 cy_place cy_lower_unsized(cy_lowering *l, const cy_type *t);      /* as temp, without memory: see below */
 void cy_lower_size(cy_lowering *l, const cy_place *p); /* memory for what is dynamic, its size being known here */
 cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind);          /* appended */
+/* Strides of a dense tensor whose axes lie in the order `layout`, outermost first (NULL: row-major). */
+void cy_lower_dense_strides(cy_graph *g, const cy_type *t, const uint8_t *layout, cy_dim *out_stride);
 bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_type *t);
 /* Do both places put the elements of a tensor of type t at the same addresses? */
 bool cy_lower_same_place(const cy_lowering *l, const cy_place *a, const cy_place *b, const cy_type *t);
@@ -149,6 +151,7 @@ void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val tar
 void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);  /* lower_write.c */
 /* lower_write.c: drops those of the program's shares that would change what is read later. Steps are numbered. */
 void cy_lower_check_shares(cy_lowering *l);
+void cy_lower_growing_places(cy_lowering *l); /* lower_grow.c, before lowering: caches that grow, and their inputs */
 void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
 void cy_lower_output_places(cy_lowering *l);                        /* .. what outputs are views of, in their memory */
 bool cy_lower_view(cy_lowering *l, cy_node n);                      /* does n's output rename its input? Places it so */
@@ -190,6 +193,8 @@ typedef struct cy_branch {
 void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out);
 /* The same where d is at least that, which must be positive; true: it is certain, there is no branch. */
 bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t least, cy_branch *out);
+/* lower_grow.c: the same where `present` does not lie where `past` does, which it continues; false: it never can. */
+bool cy_lower_unless_grown(cy_lowering *l, cy_val past, cy_val present, cy_branch *out);
 void cy_lower_otherwise(cy_lowering *l, cy_branch *b);
 void cy_lower_join(cy_lowering *l, cy_branch *b);
 

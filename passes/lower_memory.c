@@ -362,6 +362,11 @@ void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target)
     copy_parts(l, parts, nparts, axis);
     return;
   }
-  for (uint32_t i = 0; i < nparts; i++)
+  for (uint32_t i = 0; i < nparts; i++) {
+    cy_branch apart;
+    bool grows = cy_lower_unless_grown(l, parts[i].v, target, &apart);
     copy_part(l, &parts[i]);
+    if (grows)
+      cy_lower_join(l, &apart);
+  }
 }

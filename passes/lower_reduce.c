@@ -195,12 +195,25 @@ static bool lies_in_row(cy_kb *b, const cy_node_info *n, int axis) {
   return b->l->o->level > 0 && p->placed && cy_dim_is(b->l->g, p->stride[axis], 1) && !few;
 }
 
+/* What comparing begins with: element 0 along the axis, which in_idx names, or 0 where there is none. */
+static cy_expr first_or_zero(cy_kb *b, cy_val x, cy_dim extent, const cy_expr *in_idx) {
+  int64_t least, most;
+  cy_expr first = cy_lower_at(b, x, in_idx);
+  cy_dim_range(b->l->g, extent, &least, &most);
+  if (least > 0)
+    return first;
+  cy_dtype dtype = (cy_dtype)cy_expr_of(b->k, first)->dtype;
+  cy_expr some = bin(b, CY_OP_gt, cy_x_dim(b->k, extent), cy_x_index(b->k, 0));
+  cy_expr zero = cy_dtype_is_float(dtype) ? cy_x_const(b->k, dtype, 0) : cy_x_int(b->k, dtype, 0);
+  return cy_x_select(b->k, some, first, zero);
+}
+
 /* The greatest (least) element of a row, then where it is first (last): both by vectors. As when one looks at them in
  * order, NaN beats nothing, and nothing beats a NaN that comes first. */
 static cy_expr arg_of_row(cy_kb *b, const cy_node_info *n, int axis, bool last, cy_expr *in_idx) {
   cy_kernel *k = b->k;
   cy_dim extent = cy_lower_type(b->l, n->in[0])->dim[axis];
-  cy_expr first = cy_lower_at(b, n->in[0], in_idx);
+  cy_expr first = first_or_zero(b, n->in[0], extent, in_idx);
   cy_dtype dtype = (cy_dtype)cy_expr_of(k, first)->dtype;
   cy_op best_op = n->op == CY_OP_argmax ? CY_OP_max : CY_OP_min, at_op = last ? CY_OP_max : CY_OP_min;
   int64_t length;
@@ -238,7 +251,7 @@ cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   if (lies_in_row(b, n, axis))
     return arg_of_row(b, n, axis, last, in_idx);
   cy_local best = cy_kernel_add_local(k, dtype), at = cy_kernel_add_local(k, CY_I64);
-  cy_kernel_set(k, best, cy_lower_at(b, n->in[0], in_idx));
+  cy_kernel_set(k, best, first_or_zero(b, n->in[0], in->dim[axis], in_idx));
   cy_kernel_set(k, at, cy_x_index(k, 0));
   in_idx[axis] = cy_kb_loop(b, in->dim[axis], false);
   cy_expr v = cy_lower_at(b, n->in[0], in_idx), held = cy_x_local(k, best);

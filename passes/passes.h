@@ -21,8 +21,7 @@ typedef struct cy_weight_options {
   /* Kernels may round the rows that meet weights in integers to 8 bits: with bits 0, those that the model itself has in 4
    * bits, where few rows meet them or nobody knows how many. */
   bool rows8;
-  /* With rows8 and quantisation: integer weights that the model itself has stay for products of any number of rows. What
-   * measures layers is told so, too, without bits: else its graph would not be the one whose layers are chosen. */
+  /* With rows8 and quantisation: integer weights that the model itself has stay for products of any number of rows. */
   bool keeps_given;
   struct cy_quant *report; /* quantise.h: gets a layer for every product, `keep` says why it stays; NULL: not wanted */
 } cy_weight_options;
@@ -33,6 +32,7 @@ typedef struct cy_pass_options {
   const char *only;       /* "a,b": run exactly these, in this order, at any level; NULL: the table */
   const char *stop_after; /* name of the last pass to run; NULL: all */
   const char *disable;    /* "a,b": skip these; required ones can't be skipped */
+  const char *from;       /* of the table, the first to run: the graph has been through those in front; NULL: all */
   const char *dump;       /* "a,b" or "all": write the graph after these passes; NULL: none */
   const char *dump_dir;   /* where NN-PASS.txt go; NULL: the working directory */
   int64_t most_head;      /* attention of larger heads becomes products and softmax; 0: all does, as at level 0 */
@@ -40,6 +40,10 @@ typedef struct cy_pass_options {
   int64_t busy_parts;
   const cy_weight_options *weights; /* NULL: as bits 0 */
   struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
+  /* Called once, in front of the pass that reads `quant` (cy_quant_pass), with the graph as that will see it: to learn its
+   * ranges and errors from clones of it, which go on `from` there. 0, or -1 after a diagnostic. NULL: nothing is learnt. */
+  int (*learn)(void *ctx, cy_graph *g);
+  void *learn_ctx;
   /* Does the target multiply f16 or bf16 (`half`) and add up in f32, faster than f32: in product n, with these values
    * of symbols? Then it keeps half operands. n NULL: in any? NULL: never. */
   bool (*half_factors)(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n,

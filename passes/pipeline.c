@@ -8,6 +8,7 @@
  * pass_int.h, a file like TEMPLATE.c, goldens in tests/passes/NAME/.
  */
 #include "pass_int.h"
+#include "quantise.h"
 
 #include "ir/clock.h"
 
@@ -193,11 +194,13 @@ static int check_list(cy_graph *g, const char *option, const char *list) {
     if (!r) {
       cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL,
                   "option '--%s': no pass is called '%.*s'; 'cytoc --passes=help' lists all", option, (int)len, item);
+      cy_diag_blame(cy_graph_diag(g), CY_CAUSE_OPTION);
       return -1;
     }
     if (r->required && !strcmp(option, "disable")) {
       cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "option '--disable': pass '%s' is required and can't be disabled",
                   r->name);
+      cy_diag_blame(cy_graph_diag(g), CY_CAUSE_OPTION);
       return -1;
     }
   }
@@ -234,9 +237,11 @@ static int write_file(cy_graph *g, const char *dir, const char *file, const char
   bool bad = !f || fputs(text, f) < 0;
   if (f && fclose(f))
     bad = true;
-  if (bad)
-    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot write dump '%s': %s", path, strerror(errno));
-  return bad ? -1 : 0;
+  if (!bad)
+    return 0;
+  cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot write dump '%s': %s", path, strerror(errno));
+  cy_diag_blame(cy_graph_diag(g), CY_CAUSE_FILE);
+  return -1;
 }
 
 static int dump(dumper *d, const char *pass) {
@@ -322,6 +327,9 @@ static int run_row(const row *r, cy_graph *g, const cy_pass_options *o, cy_arena
   return rc;
 }
 
+/* Does row r stand in front of the one called `from`, if there is such? */
+static bool is_before(const row *r, const char *from) { return from && r < find_row(from, strlen(from)); }
+
 /* The rows to run, in order. Returns how many, -1 after a diagnostic. */
 static int choose(cy_graph *g, const cy_pass_options *o, const row **out_rows) {
   if (check_list(g, "passes", o->only) || check_list(g, "stop-after", o->stop_after) ||
@@ -337,7 +345,7 @@ static int choose(cy_graph *g, const cy_pass_options *o, const row **out_rows) {
     return n;
   }
   for (int i = 0; i < NROWS; i++)
-    if (table[i].level <= o->opt_level && !in_list(o->disable, table[i].name)) {
+    if (table[i].level <= o->opt_level && !in_list(o->disable, table[i].name) && !is_before(&table[i], o->from)) {
       out_rows[n++] = &table[i];
       if (o->stop_after && !strcmp(o->stop_after, table[i].name))
         break;
@@ -345,9 +353,15 @@ static int choose(cy_graph *g, const cy_pass_options *o, const row **out_rows) {
   return n;
 }
 
+/* The row in front of which something is to be learnt of the graph; NULL: none. */
+static const row *learning_row(const cy_pass_options *o) {
+  const char *name = o->learn && o->quant ? cy_quant_pass(o->quant->mode) : NULL;
+  return name ? find_row(name, strlen(name)) : NULL;
+}
+
 int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out) {
   check_table();
-  const row *rows[CY_PASS_MAX_RUNS];
+  const row *rows[CY_PASS_MAX_RUNS], *learning = learning_row(o);
   cy_pass_stats *stats = out ? out : malloc(sizeof *stats);
   cy_arena *scratch = cy_arena_create();
   dumper d = {.g = g, .o = o};
@@ -358,12 +372,18 @@ int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out) {
     stats->nruns = 0;
   if (!rc && o->dump && o->dump_dir && mkdir(o->dump_dir, 0777) && errno != EEXIST) {
     cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot make dump directory '%s': %s", o->dump_dir, strerror(errno));
+    cy_diag_blame(cy_graph_diag(g), CY_CAUSE_FILE);
     rc = -1;
   }
   if (!rc)
     rc = dump(&d, "(start)");
   for (int i = 0; i < n && !rc; i++) {
-    rc = run_row(rows[i], g, o, scratch, &stats->run[stats->nruns++]);
+    if (rows[i] == learning) {
+      learning = NULL;
+      rc = o->learn(o->learn_ctx, g);
+    }
+    if (!rc)
+      rc = run_row(rows[i], g, o, scratch, &stats->run[stats->nruns++]);
     if (!rc)
       rc = dump(&d, rows[i]->name);
   }

@@ -645,7 +645,7 @@ static void start(placer *s) {
 /* requires: swept, folded   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_quantise(cy_pass *p) {
   cy_quant *q = p->options->quant;
-  if (!q || q->mode == CY_QUANT_HALF || q->mode == CY_QUANT_MEASURE_HALF)
+  if (!q || cy_quant_is_half(q->mode))
     return 0;
   if (!cy_quant_is_static(q->mode)) {
     cy_quant_dynamic(p, q, 1);

@@ -1,15 +1,17 @@
 /* quantise.h - what quantising a float model needs to know and tells: the mode, the tensors and their ranges, the
  * layers.
  *
- * Static quantisation compiles a model several times. Since the passes are deterministic, a graph read and rewritten
- * again has the same ids when it reaches the pass `quantise`, and ids carry over from one time to the next:
+ * Static quantisation compiles a model several times. All forms are made of one graph, the one that reaches the pass
+ * `quantise`: each but the last of a clone of it, whose ids are the same, so that what is learnt of a node or value holds in
+ * the next form (cy_pass_options.learn):
  *
  *   OBSERVE   lists the tensors and layers that could be quantised; adds each tensor to the model's outputs. The caller
  *             compiles and runs that model on samples and fills in the ranges.
  *   MEASURE   adds, per layer, what quantising it alone does: the sum of squared differences, that of squared values,
  *             and per output channel the sum of differences. The caller runs it and fills in errors and corrections.
- *   SINGLE    adds an input, the last: a number. The layer of that number is quantised, all others are in float, so that
- *             one library tells what each does to the model's outputs.
+ *   SINGLE    adds an input, the last: a bool for each number of a layer (and perhaps more). Where it is true the layer is
+ *             quantised, the others are in float, so that one library tells what each does to the model's outputs, and any
+ *             choice of them.
  *   STATIC    inserts quantize and dequantize around the layers that are not kept in float.
  *   DYNAMIC   needs none of these: weights become integers now, activations when the model runs. MEASURE_DYNAMIC and
  *             SINGLE_DYNAMIC do what MEASURE and SINGLE do for the layers of DYNAMIC.
@@ -36,6 +38,12 @@ typedef enum cy_quant_mode {
 } cy_quant_mode;
 
 static inline bool cy_quant_is_static(cy_quant_mode mode) { return mode <= CY_QUANT_STATIC; }
+static inline bool cy_quant_is_single(cy_quant_mode mode) {
+  return mode == CY_QUANT_SINGLE || mode == CY_QUANT_SINGLE_DYNAMIC;
+}
+static inline bool cy_quant_is_half(cy_quant_mode mode) { return mode >= CY_QUANT_HALF; }
+/* The pass that does it. */
+static inline const char *cy_quant_pass(cy_quant_mode mode) { return cy_quant_is_half(mode) ? "to_half" : "quantise"; }
 
 /* An activation: u8, one scale and zero point. Where channels differ much in range, they are brought closer together
  * first: the tensor holds x / balance[channel], and the weights of its readers are multiplied by balance[channel]. */
@@ -63,6 +71,7 @@ typedef struct cy_quant_layer {
   double cycles[2];      /* on one core of the target, in float and in integers; 0: not known */
   bool product;          /* of rows: the channels that it reads are its input's last axis, else axis 1 */
   bool depthwise;        /* a filter per channel */
+  bool amplified;        /* SINGLE_DYNAMIC: something is chosen further on by what comes of it, which small errors change */
   const char *form;      /* what it becomes in the place of 8-bit integers; NULL: it becomes these */
   uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3 + 2 * nends] the sum of squared
                       differences, that of squared values, elements per channel, and both sums for every end;
@@ -80,6 +89,8 @@ typedef struct cy_quant_output {
   const char *name;
   double signal, noise; /* sums of squares: of its values, of the differences */
   const char *odd;      /* why these tell nothing; NULL: they do */
+  double before;        /* noise over signal before layers were left in float for outputs; 0: none were */
+  const char *worst;    /* "'conv1' 14.2 dB, ..": the layers that cost it most, each by itself; NULL: not known */
 } cy_quant_output;
 
 typedef struct cy_quant {
@@ -99,6 +110,8 @@ typedef struct cy_quant {
   uint32_t nmeasured;
   const cy_quant_output *output; /* of the quantised model, if it was run */
   uint32_t noutputs;
+  const bool *chosen; /* SINGLE_DYNAMIC: [output of the model]: it was chosen by what layers make, so that errors change its order */
+  const char *unseen; /* why outputs were not compared with those of float; NULL: they were, or nobody asked */
   double table_error; /* the greatest that tables of 8 bits may have, relative RMS */
   bool limited; /* errors are limited: layers that can't be measured, those in control flow, stay in float */
 } cy_quant;
@@ -110,6 +123,8 @@ void cy_quant_deinit(cy_quant *q);
 #define CY_QUANT_LOG "its logarithm is taken, which shows small errors"
 #define CY_QUANT_BLOCKS "weights by blocks, rows in 8 bits" /* and no float */
 #define CY_QUANT_SKIPPED "skipped as asked"
+#define CY_QUANT_DECIDES "what is chosen by its numbers (TopK or the like) hangs on small errors"
+#define CY_QUANT_FOR_OUTPUT "for output " /* begins with it */
 
 /* What operators do. */
 enum {

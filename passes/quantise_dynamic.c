@@ -8,7 +8,8 @@
  *   y           = cast<f32>(matmul or conv(ints, wq)) * scale * wscale[channel]
  *
  * which fusion makes kernels of: the largest elements, the rounding, the contraction with both scales in its epilogue.
- * Attention, which has no weights, multiplies bf16 where the target gains by that.
+ * Attention, which has no weights, multiplies bf16 where the target gains by that. Layers by whose numbers something is
+ * chosen stay as they are (quantise_decide.c).
  * Layers that read the same x share the first two. The recurrent weights of RNN, GRU and LSTM become integers as well,
  * a scale per row: a step reads all of them, and rounds its state to 16 bits.
  *
@@ -52,6 +53,8 @@ typedef struct dynamic {
   cy_quant *q;
   cy_uses uses;            /* as they are before any layer is replaced */
   const int64_t *sizes;    /* [symbol]: to estimate with */
+  const bool *deciding;    /* [value]: see quantise_decide.c */
+  const bool *amplified;   /* [value]: the same, however far; NULL: nobody asks */
   cy_quant_rounded *known; /* what has been rounded */
   uint32_t nknown;
   cy_quant_singles *single; /* NULL: layers are not quantised one at a time */
@@ -117,6 +120,13 @@ static bool gains(const dynamic *s, const cy_quant_layer *l, const cy_node_info 
   return l->cycles[0] > l->cycles[1] * (wide ? s->q->margin : MARGIN);
 }
 
+static bool any_of(const cy_node_info *n, const bool *marked) {
+  for (uint32_t k = 0; k < n->nout; k++)
+    if (n->out[k] && marked[n->out[k]])
+      return true;
+  return false;
+}
+
 /* Why layer l, node n of block b, stays in float; NULL: it does not. */
 static const char *reason(const dynamic *s, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
   const char *keep = cy_quant_skipped(s->q, s->g, n) ? CY_QUANT_SKIPPED : why_not(s->p, n, s->q->smallest);
@@ -124,6 +134,8 @@ static const char *reason(const dynamic *s, cy_quant_layer *l, const cy_node_inf
     return CY_QUANT_BLOCKS;
   if (!keep && cy_quant_feeds_log(s->g, &s->uses, n->out[0]))
     keep = CY_QUANT_LOG;
+  if (!keep && any_of(n, s->deciding))
+    keep = CY_QUANT_DECIDES;
   return keep ? keep : cy_quant_judged(s->q, l, b);
 }
 
@@ -145,10 +157,13 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   uint32_t most = cy_node_count(g);
   dynamic s = {.p = p, .g = g, .q = q, .uses = cy_graph_uses(g, p->scratch), .sizes = cy_quant_sizes(g, p->scratch)};
   s.known = CY_NEW_ARRAY(p->scratch, cy_quant_rounded, most + 1);
+  s.deciding = cy_quant_deciding(p, &s.uses, false);
   cy_quant_more_layers(q, most);
   bool single = q->mode == CY_QUANT_SINGLE_DYNAMIC, measure = single || q->mode == CY_QUANT_MEASURE_DYNAMIC;
   cy_quant_singles made;
   if (single) {
+    q->chosen = cy_quant_chosen_outputs(p, q->arena);
+    s.amplified = cy_quant_deciding(p, &s.uses, true);
     cy_quant_singles_start(p, &made, most);
     s.single = &made;
   }
@@ -163,6 +178,7 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
         continue;
       cy_quant_layer *l = &q->layer[q->nlayers++];
       cy_quant_describe(q, g, nodes[i], l);
+      l->amplified = single && any_of(n, s.amplified);
       if (given) {
         l->keep = cy_quant_skipped(q, g, n) ? CY_QUANT_SKIPPED : CY_QUANT_BLOCKS;
         continue;

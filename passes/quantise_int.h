@@ -117,6 +117,12 @@ typedef struct cy_quant_need {
 void cy_quant_choose(cy_arena *scratch, const int64_t *gain, uint32_t nitems, const cy_quant_need *needs,
                      uint32_t nneeds, bool *out_chosen);
 
+/* ---- quantise_decide.c ---- */
+/* [value]: does it, with no other layer in between unless `through`, decide what is chosen? In scratch memory. */
+const bool *cy_quant_deciding(cy_pass *p, const cy_uses *uses, bool through);
+/* [output of the model]: was it chosen, with no layer since? */
+const bool *cy_quant_chosen_outputs(cy_pass *p, cy_arena *arena);
+
 /* ---- quantise_ends.c ---- */
 /* The first `noutputs` outputs of the model, where no other layer lies between them and the value `from` of block 1,
  * whose nodes are given, with `to` in its place. What they take is built here. In scratch memory. */
@@ -135,14 +141,14 @@ cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_
 /* ---- quantise_single.c ---- */
 enum { CY_QUANT_MOST_OUTPUTS = 3 }; /* of a layer: those of a recurrence */
 typedef struct cy_quant_singles {
-  cy_val number; /* the input */
+  cy_val which; /* the input */
   struct {
     cy_val old, now;
   } * made; /* [nmade]: what puts values in the place of others */
   uint32_t nmade;
 } cy_quant_singles;
 void cy_quant_singles_start(cy_pass *p, cy_quant_singles *s, uint32_t nlayers);
-/* For layer i, node id: y and what follows it if the node has more outputs, where that number is chosen. Built here. */
+/* For layer i, node id: y and what follows it if the node has more outputs, where that is chosen. Built here. */
 void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, cy_val y);
 /* When all have been built: readers get the new values. */
 void cy_quant_singles_end(cy_pass *p, const cy_quant_singles *s);

@@ -1,16 +1,17 @@
-/* quantise_single.c - a model that quantises one of its layers, chosen when it runs.
+/* quantise_single.c - a model that quantises the layers that are chosen when it runs.
  *
- * In:  layers, and for each its output in integers. Out: a further input of the model, a number; where it is a
- * layer's, that layer's outputs are those in integers, else those in float. Compiling the model once for each layer
- * would tell the same, but takes longer than running all of them.
+ * In:  layers, and for each its output in integers. Out: a further input of the model, a bool for each layer; where it is
+ * true, that layer's outputs are those in integers, else those in float. Compiling the model once for each choice would
+ * tell the same, but takes longer than running all of them.
  *
  * Values are put in the place of others when all are built: until then everything reads the graph as it was.
  */
 #include "quantise_int.h"
 
 void cy_quant_singles_start(cy_pass *p, cy_quant_singles *s, uint32_t nlayers) {
-  const cy_type scalar = cy_type_make(CY_I64, 0, NULL);
-  *s = (cy_quant_singles){.number = cy_graph_add_input(p->g, "cytoc.quantise.layer", &scalar)};
+  const cy_dim count = cy_dim_const(p->g, nlayers ? nlayers : 1);
+  const cy_type flags = cy_type_make(CY_BOOL, 1, &count);
+  *s = (cy_quant_singles){.which = cy_graph_add_input(p->g, "cytoc.quantise.layers", &flags)};
   s->made = cy_arena_alloc(p->scratch, (CY_QUANT_MOST_OUTPUTS * (size_t)nlayers + 1) * sizeof *s->made);
 }
 
@@ -29,7 +30,8 @@ static cy_val again(cy_pass *p, cy_node id) {
 
 void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, cy_val y) {
   cy_graph *g = p->g;
-  cy_val chosen = cy_build_binary(g, CY_OP_eq, s->number, cy_build_scalar_int(g, CY_I64, i)), plain = again(p, id);
+  cy_val chosen = cy_build_squeeze(g, cy_build_slice_axis(g, s->which, 0, cy_dim_const(g, i), cy_dim_const(g, 1)), 0);
+  cy_val plain = again(p, id);
   for (uint32_t k = 0; k < cy_node_of(g, id)->nout && k < CY_QUANT_MOST_OUTPUTS; k++) {
     cy_val with = k ? cy_build_output(g, y, k) : y, without = cy_build_output(g, plain, k);
     s->made[s->nmade].old = cy_node_of(g, id)->out[k];

@@ -430,6 +430,7 @@ int cy_pass_simplify(cy_pass *p) {
   const cy_rule_set sets[] = {{rules, sizeof rules / sizeof rules[0]},
                               cy_simplify_view_rules(),
                               cy_simplify_scatter_rules(),
+                              cy_simplify_rows_rules(),
                               cy_simplify_deal_rules(),
                               cy_weights_spelled_rules()};
   cy_rewrite_run(p, sets, sizeof sets / sizeof sets[0]);

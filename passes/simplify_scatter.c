@@ -1,13 +1,22 @@
-/* simplify_scatter.c - scatters that replace a window of a tensor, as exporters write x[:, a:b, c:d] = y.
+/* simplify_scatter.c - scatters that replace a window of a tensor, as exporters write x[:, a:b, c:d] = y; and those that
+ * write rows of an axis which is brought to the front for that, and back, as x.index_copy(axis, i, y) is exported.
  *
+ * Windows.
  * In:  scatter_nd whose index tuples count up: element (i, j, ..) of the updates goes to (start + i, start + j, ..),
  * with one start per axis. The tuples are a constant, or ranges per axis, expanded and set side by side.
  * Out: the slices of the data around the window and the updates, concatenated, which other kernels absorb; a scatter
  * runs in order, element by element, for its indices might be equal. Starts and sizes may be symbols where the window
  * is sure to lie inside; constant ones may count from the end.
  * Refused: steps other than 1, tuples of fewer or more axes than they index, sums and other combinations.
+ *
+ * Rows.
+ * In:  scatter_nd into a transposed tensor, by indices of one number. Out: scatter_elements along the axis that was brought
+ * to the front, and the transpose behind it: it meets its inverse there, and what is written is the tensor itself, a cache
+ * that an output may share its memory with.
  */
 #include "simplify.h"
+
+#include <string.h>
 
 /* Do the elements of v count up by 1 along `axis`, and depend on no other (axis -1: are all equal)? Sets the first. */
 static bool counts_up(cy_graph *g, cy_val v, int axis, cy_dim *out_start);
@@ -188,8 +197,43 @@ static cy_val window_replaced(cy_rewrite *rw, const cy_node_info *n) {
   return with_window(g, n->in[0], n->in[2], 0, cy_type_of(g, n->in[1])->rank - 1, starts);
 }
 
+/* The row number of each element of updates, whose axis `axis` counts the indices. */
+static cy_val rows_of_elements(cy_graph *g, cy_val indices, const cy_type *updates, int axis) {
+  cy_dim dims[CY_MAX_RANK];
+  for (int i = 0; i < updates->rank; i++)
+    dims[i] = i == axis ? updates->dim[i] : cy_dim_const(g, 1);
+  cy_val column = cy_build_reshape(g, indices, dims, updates->rank);
+  return column ? cy_build_expand(g, column, updates->dim, updates->rank) : 0;
+}
+
+static cy_val transposed_rows(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_node_info *turn = cy_def_of(g, n->in[0], CY_OP_transpose);
+  const cy_type data = *cy_type_of(g, n->in[0]), *tuples = cy_type_of(g, n->in[1]);
+  if (!turn || tuples->rank < 1 || !cy_dim_is(g, tuples->dim[tuples->rank - 1], 1))
+    return 0;
+  int64_t perm[CY_MAX_RANK], inverse[CY_MAX_RANK];
+  uint32_t count;
+  memcpy(perm, cy_attr_list(turn, CY_ATTR_perm, &count), sizeof *perm * (size_t)data.rank);
+  cy_perm_invert(perm, data.rank, inverse);
+  cy_dim dims[CY_MAX_RANK] = {cy_type_elems(g, tuples)};
+  for (int i = 1; i < data.rank; i++)
+    dims[i] = data.dim[i];
+  cy_val rows = cy_build_reshape(g, n->in[2], dims, data.rank);
+  cy_val updates = rows ? cy_build_transpose(g, rows, inverse) : 0;
+  if (!updates)
+    return 0;
+  const cy_type written = *cy_type_of(g, updates);
+  cy_val in[3] = {turn->in[0], rows_of_elements(g, n->in[1], &written, (int)perm[0]), updates};
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, perm[0]),
+                  cy_attr_int(CY_ATTR_combine, cy_attr_get_int(n, CY_ATTR_combine, CY_COMBINE_SET))};
+  cy_val y = in[1] ? cy_build(g, CY_OP_scatter_elements, in, 3, a, 2, NULL, 0) : 0;
+  return y ? cy_build_transpose(g, y, perm) : 0;
+}
+
 static const cy_rule rules[] = {
     {CY_OP_scatter_nd, "window replaced", window_replaced},
+    {CY_OP_scatter_nd, "rows of an axis brought to the front", transposed_rows},
 };
 
 cy_rule_set cy_simplify_scatter_rules(void) { return (cy_rule_set){rules, sizeof rules / sizeof rules[0]}; }

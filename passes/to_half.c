@@ -358,7 +358,7 @@ int cy_pass_to_half(cy_pass *p) {
   narrowing s = {.p = p, .g = p->g, .half = o->half ? o->half : CY_F16, .exact = !o->half};
   s.sizes = cy_quant_sizes(p->g, p->scratch);
   s.of = CY_NEW_ARRAY(p->scratch, narrow, cy_value_count(p->g) + 1);
-  if (o->quant && (o->quant->mode == CY_QUANT_HALF || o->quant->mode == CY_QUANT_MEASURE_HALF)) {
+  if (o->quant && cy_quant_is_half(o->quant->mode)) {
     s.q = o->quant;
     s.q->layer = CY_NEW_ARRAY(s.q->arena, cy_quant_layer, cy_node_count(p->g) + 1);
   }

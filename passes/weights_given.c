@@ -115,7 +115,7 @@ static bool read_matrix(const cy_graph *g, const cy_node_info *d, bool turned, c
 
 static bool asked_for_layers(const cy_pass *p) {
   const cy_quant *q = p->options->quant;
-  return q && q->mode != CY_QUANT_HALF && q->mode != CY_QUANT_MEASURE_HALF;
+  return q && !cy_quant_is_half(q->mode);
 }
 
 /* Are layers quantised, and --weights not asked for: then these are for products of few rows alone. */

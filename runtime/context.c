@@ -44,6 +44,10 @@ static void context_release(cyto_context *context, void *ptr, uint64_t bytes) {
   memory_give(&context->allocator, ptr, bytes);
 }
 
+void *cyrt_memory_get(cyto_context *context, uint64_t bytes) { return context_alloc(context, bytes); }
+
+void cyrt_memory_give(cyto_context *context, void *ptr, uint64_t bytes) { context_release(context, ptr, bytes); }
+
 int cyrt_memory_grow(cyto_context *context, void **ptr, uint64_t *capacity, uint64_t bytes) {
   if (*ptr && *capacity >= bytes)
     return 1;
@@ -234,7 +238,8 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for a context (%llu bytes)", (unsigned long long)bytes);
   memset(context, 0, bytes);
   context_layout(model->code, context);
-  context->head = (cyrt_context_head){.alloc = context_alloc,
+  context->head = (cyrt_context_head){.destroy = cyrt_context_free,
+                                      .alloc = context_alloc,
                                       .release = context_release,
                                       .slot_alloc = context_slot_alloc,
                                       .output_alloc = context_output_alloc};
@@ -246,13 +251,13 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
   context->frame.context = context;
   cyrt_model_retain(model);
   if (model->code->texts && !(context->head.values = cyrt_values_create(context, model->code->texts))) {
-    cyto_context_destroy(context);
+    cyrt_context_free(context);
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's strings");
   }
   cyto_status status =
       model->code->device ? context_device(context, options, error) : context_pool(context, options, error);
   if (status)
-    cyto_context_destroy(context);
+    cyrt_context_free(context);
   else
     *out_context = context;
   return status;
@@ -272,17 +277,17 @@ void cyto_context_describe(const cyto_context *context, char *text, uint64_t cap
              context->frame.workers == 1 ? "" : "s");
 }
 
-void cyto_context_destroy(cyto_context *context) {
-  if (!context)
-    return;
+void cyrt_context_free(cyto_context *context) {
   const cyrt_model *code = context->model->code;
   cyto_model *model = context->model;
   cyto_allocator allocator = context->allocator;
   if (context->device)
     code->device->close(context->device);
   cyrt_values_destroy(context->head.values);
-  for (uint32_t i = 0; i < code->n_outputs; i++)
+  for (uint32_t i = 0; i < code->n_outputs; i++) {
     memory_give(&allocator, context->outputs[i].own, context->outputs[i].own_bytes);
+    memory_give(&allocator, context->outputs[i].kept, context->outputs[i].kept_bytes);
+  }
   for (uint32_t i = 0; i < code->n_dynamic; i++)
     memory_give(&allocator, context->frame.dynamic[i].ptr, context->frame.dynamic[i].capacity);
   memory_give(&allocator, context->frame.arena, context->arena_capacity);
@@ -290,4 +295,10 @@ void cyto_context_destroy(cyto_context *context) {
   memory_give(&allocator, context->own_pool, cyrt_pool_custom_bytes());
   memory_give(&allocator, context, context->block_bytes);
   cyto_model_unload(model);
+}
+
+/* The context may be that of another library's runtime. */
+void cyto_context_destroy(cyto_context *context) {
+  if (context)
+    ((const cyrt_context_head *)context)->destroy(context);
 }

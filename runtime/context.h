@@ -21,6 +21,10 @@ typedef struct cyrt_input_state {
 typedef struct cyrt_output_state {
   void *bound, *own; /* bound by the caller, or NULL; the context's memory, kept also while another is bound */
   uint64_t bound_bytes, own_bytes;
+  void *kept; /* where a kept output and the input that it continues lie, or NULL */
+  uint64_t kept_bytes;
+  void *next; /* while it is being moved: where to */
+  uint64_t next_bytes;
 } cyrt_output_state;
 
 struct cyrt_context {
@@ -37,13 +41,28 @@ struct cyrt_context {
   cyrt_output_state *outputs;
   int32_t *symbol_input, *symbol_axis; /* where each input symbol's value came from; input -1: from nowhere yet */
   int32_t planned, placed, ran;
+  int64_t wanted_room; /* of cyto_context_keep(); 0: outputs are not kept. frame.room: how much there is */
   int32_t apart; /* outputs overlap neither inputs nor each other; lost when other memory is bound */
   void *device; /* state of the model's device, or NULL */
 };
 
 /* ---- context.c ---- */
+void cyrt_context_free(cyto_context *context); /* of this runtime; not NULL */
 /* Makes *ptr hold `bytes` at least; contents are lost when it grows. 0: no memory, *ptr is then NULL. */
 int cyrt_memory_grow(cyto_context *context, void **ptr, uint64_t *capacity, uint64_t bytes);
+void *cyrt_memory_get(cyto_context *context, uint64_t bytes); /* or NULL */
+void cyrt_memory_give(cyto_context *context, void *ptr, uint64_t bytes);
+
+/* ---- context_keep.c ---- */
+int cyrt_output_is_kept(const cyto_context *context, uint32_t index);
+/* Makes room for kept outputs, whose dims are known: what is in it stays. */
+cyto_status cyrt_keep_place(cyto_context *context, cyto_error *error);
+/* Before a run: inputs that were bound are copied to where kept outputs continue them. */
+void cyrt_keep_enter(cyto_context *context);
+/* After a run: kept outputs are the inputs of the next one. */
+void cyrt_keep_leave(cyto_context *context);
+/* A kept output as a dense tensor, once it `ran`; NULL: no memory. */
+void *cyrt_keep_dense(cyto_context *context, uint32_t index);
 
 /* ---- context_bind.c ---- */
 cyto_status cyrt_input_check_shape(const cyto_context *context, const cyrt_port *port, int32_t rank,

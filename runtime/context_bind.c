@@ -157,6 +157,10 @@ cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, u
   if (data && port->type)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "output '%s': is no tensor: its memory is the context's",
                           port->name);
+  if (data && cyrt_output_is_kept(context, (uint32_t)index))
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                          "output '%s': is kept by the context: end that first, by cyto_context_keep(context, 0, ..)",
+                          port->name);
   context->outputs[index].bound = data;
   context->outputs[index].bound_bytes = data ? capacity : 0;
   context->placed = context->apart = context->ran = 0;

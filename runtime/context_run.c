@@ -25,10 +25,11 @@ static cyto_status input_read_symbols(cyto_context *context, int32_t index, cyto
     } else if (context->frame.syms[symbol] != dims[axis]) {
       const char *name = code->sym_names && code->sym_names[symbol] ? code->sym_names[symbol] : "";
       return cyrt_error_set(error, CYTO_SHAPE_MISMATCH,
-                            "input '%s': expected %lld on axis %d%s%s%s as on axis %d of input '%s', found %lld",
+                            "input '%s': expected %lld on axis %d%s%s%s as on axis %d of input '%s', found %lld%s%s%s",
                             port->name, (long long)context->frame.syms[symbol], axis, *name ? " ('" : "", name,
                             *name ? "')" : "", context->symbol_axis[symbol], code->inputs[from].name,
-                            (long long)dims[axis]);
+                            (long long)dims[axis], *name ? "; sizes may differ in a library compiled with --dim '" : "",
+                            name, *name ? "=?'" : "");
     }
   }
   return CYTO_OK;
@@ -107,6 +108,11 @@ static cyto_status output_place(cyto_context *context, uint32_t index, cyto_erro
   int64_t bytes = output_bytes(context, index, error);
   if (bytes < 0)
     return CYTO_SHAPE_MISMATCH;
+  if (cyrt_output_is_kept(context, index)) {
+    output->ptr = state->kept;
+    output->capacity = state->kept_bytes;
+    return CYTO_OK;
+  }
   if (state->bound && state->bound_bytes < (uint64_t)bytes)
     return cyrt_error_set(error, CYTO_BUFFER_TOO_SMALL,
                           "output '%s': needs %lld bytes for %s %s, the bound buffer holds %llu", port->name,
@@ -143,7 +149,10 @@ static cyto_status context_prepare(cyto_context *context, cyto_error *error) {
     if (!context->device && (status = context_arena(context, error)))
       return status;
     context->planned = 1;
+    context->ran = 0;
   }
+  if (context->wanted_room && !context->placed && (status = cyrt_keep_place(context, error)))
+    return status;
   int placed = context->placed && context->apart;
   for (uint32_t i = 0; !placed && i < context->model->code->n_outputs; i++)
     if ((status = output_place(context, i, error)))
@@ -203,12 +212,16 @@ cyto_status cyto_run(cyto_context *context, cyto_error *error) {
   cyrt_error_clear(error);
   context->ran = 0;
   cyto_status status = context->placed && context->apart ? CYTO_OK : context_prepare(context, error);
+  if (!status && context->wanted_room)
+    cyrt_keep_enter(context);
   if (!status && context->head.values)
     status = values_enter(context, error);
   if (!status)
     status = call_code(context, context->model->code->run, "running", error);
   if (!status && context->head.values)
     strings_leave(context);
+  if (!status && context->wanted_room)
+    cyrt_keep_leave(context);
   context->ran = !status;
   return status;
 }
@@ -226,7 +239,10 @@ cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_t
     return cyrt_error_set(error, CYTO_NOT_READY, "output '%s': not known before %s", port->name,
                           port->flags & CYRT_PORT_DYNAMIC ? "cyto_run()" : "cyto_context_prepare() or cyto_run()");
   memset(out_tensor, 0, sizeof *out_tensor);
-  out_tensor->data = output->ptr;
+  out_tensor->data =
+      cyrt_output_is_kept(context, (uint32_t)index) ? cyrt_keep_dense(context, (uint32_t)index) : output->ptr;
+  if (!out_tensor->data && output->ptr)
+    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "output '%s': no memory for a copy of what is kept", port->name);
   out_tensor->dtype = port->dtype;
   out_tensor->rank = port->rank;
   memcpy(out_tensor->dims, output->dims, sizeof out_tensor->dims);
@@ -283,20 +299,36 @@ cyto_status cyto_memory_need(cyto_model *model, const cyto_options *options, con
   out_memory->weights = code->weights_bytes;
   out_memory->arena = context->frame.arena_bytes;
   out_memory->context = context->block_bytes;
-  cyto_context_destroy(context);
+  cyrt_context_free(context);
   return status;
 }
 
 /* ---- one call ---- */
 
 /* A context for a linked model; the model's handle lives and dies with it. */
-static cyto_status context_for_linked(const cyrt_model *linked, cyto_context **out_context, cyto_error *error) {
+static cyto_status context_for_linked(const cyrt_model *linked, const cyto_options *options, cyto_context **out_context,
+                                      cyto_error *error) {
   cyto_model *model = NULL;
   cyto_status status = cyto_model_from_linked(linked, &model, error);
   if (!status)
-    status = cyto_context_create(model, NULL, out_context, error);
+    status = cyto_context_create(model, options, out_context, error);
   cyto_model_unload(model);
   return status;
+}
+
+cyto_status cyto_create_simple(const cyrt_model *linked, cyto_context **cache, const cyto_simple_options *options,
+                               cyto_error *error) {
+  cyto_options all = {0};
+  if (!linked || !cache)
+    return cyrt_error_null(error, "no model or no cache");
+  if (*cache)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                          "there is a context in the cache: destroy it, and set it to NULL");
+  if (options) {
+    all.threads = options->threads;
+    all.device = options->device;
+  }
+  return context_for_linked(linked, &all, cache, error);
 }
 
 cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, const void *const *inputs,
@@ -306,7 +338,7 @@ cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, cons
     return cyrt_error_null(error, "no model, no inputs or no outputs");
   if (context && context->model->code != linked)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "the cache is that of another model");
-  cyto_status status = context ? CYTO_OK : context_for_linked(linked, &context, error);
+  cyto_status status = context ? CYTO_OK : context_for_linked(linked, NULL, &context, error);
   if (status)
     return status;
   for (uint32_t i = 0; i < linked->n_inputs && !status; i++) {
@@ -335,6 +367,6 @@ cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, cons
   if (cache)
     *cache = context;
   else
-    cyto_context_destroy(context);
+    cyrt_context_free(context);
   return status;
 }

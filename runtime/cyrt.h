@@ -99,6 +99,9 @@ struct cyrt_pool *cyrt_pool_custom(void *memory, cyto_parallel parallel, void *u
 struct cyrt_values; /* values.h */
 
 typedef struct cyrt_context_head {
+  /* First of all, in every version: libraries of several models, each with a runtime of its own, export
+   * cyto_context_destroy(), and a program calls any of these. */
+  void (*destroy)(struct cyrt_context *context);
   void *(*alloc)(struct cyrt_context *context, uint64_t bytes);
   void (*release)(struct cyrt_context *context, void *ptr, uint64_t bytes);
   int32_t (*slot_alloc)(cyrt_frame *frame, uint32_t slot, int64_t bytes);

@@ -25,6 +25,10 @@
  *   written, and nothing is copied. cyto_port.shared_input tells which outputs these are. Both begin at the same address,
  *   and are of one size; any other overlap is refused (CYTO_INVALID_ARGUMENT). After a run that fails the input may have
  *   been written to.
+ * Growing caches.  An output that is an input with new rows behind it (present = Concat(past, new)), as most exporters write
+ *   keys and values, may be kept by the context: cyto_context_keep(). Both then lie in one piece of memory with room for
+ *   more rows, a run writes the new ones only, and its outputs are the next run's inputs without being bound.
+ *   cyto_port.grown_input tells which outputs these are; docs/caches.md has an example.
  * Strings.  UTF-8, zero-terminated, never NULL unless stated.
  * NULL.  Only what is said to may be NULL. Else the answer is CYTO_INVALID_ARGUMENT or, of functions that return no status,
  *   an empty one: "", 0, or -1. Handles are not told from other pointers: give each back once, and use it no more. Handles
@@ -131,6 +135,9 @@ typedef struct cyrt_context cyto_context;
 /* Opens a model library. CYTO_NOT_FOUND, CYTO_BAD_LIBRARY (no model, of another interface version, or not all of a file),
  * CYTO_UNSUPPORTED_CPU. It is code, which runs: open what you trust only. */
 CYTO_API cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error);
+/* The same for a library that lies in memory, such as cytoc_compile() gives, with no file of your own; the bytes are copied.
+ * Linux alone: elsewhere, and where the system keeps programs from making code so (CYTO_RUNTIME_FAILURE), write a file. */
+CYTO_API cyto_status cyto_model_load_memory(const void *bytes, uint64_t size, cyto_model **out_model, cyto_error *error);
 /* The same for a model linked into the application: pass what the generated <name>_model() returns. */
 CYTO_API cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_model, cyto_error *error);
 /* Gives the model back; its library is closed once its last context is gone as well. NULL is allowed. */
@@ -148,8 +155,8 @@ CYTO_API cyto_status cyto_model_metadata(const cyto_model *model, int32_t index,
 /* The value of that key, or NULL. */
 CYTO_API const char *cyto_model_find_metadata(const cyto_model *model, const char *key);
 
-/* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no
- * name. */
+/* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), of outputs what it is of
+ * the inputs' symbols ("2*seq+1"), or "" when it has no name or depends on data. */
 typedef struct cyto_port {
   const char *name;
   int32_t dtype; /* cyto_dtype; 0 if it is not a tensor */
@@ -160,6 +167,8 @@ typedef struct cyto_port {
   int32_t is_optional; /* input: has a default, may stay unbound */
   int32_t is_dynamic;  /* output: its shape depends on data and is known only after running */
   int32_t shared_input; /* output: the input whose memory it may be bound to, see Caches; -1: none, and of inputs */
+  int32_t grown_input;  /* output: the input that it is with more behind it, see Growing caches; -1: none, and of inputs */
+  int32_t grown_axis;   /* .. along this axis; else -1 */
 } cyto_port;
 
 CYTO_API int32_t cyto_model_input_count(const cyto_model *model);
@@ -211,7 +220,8 @@ CYTO_API int32_t cyto_cpu_count(void);
  * model for CUDA finds no device that it can use. */
 CYTO_API cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, cyto_context **out_context,
                                          cyto_error *error);
-/* NULL is allowed. */
+/* NULL is allowed. Libraries of models that are linked directly have this function, too: any of them destroys contexts of
+ * all. */
 CYTO_API void cyto_context_destroy(cyto_context *context);
 /* What the context runs on, in words: threads, or the device, its driver, and the libraries that are used or why not.
  * Cut to `capacity` bytes with the final zero. */
@@ -229,6 +239,17 @@ CYTO_API cyto_status cyto_bind_value(cyto_context *context, int32_t index, const
  * `data` NULL: the context owns the memory (the default). */
 CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, uint64_t capacity,
                                       cyto_error *error);
+
+/* From now on the context keeps all outputs whose port has a grown_input, in memory of its own with room for `room` elements
+ * along grown_axis, and for more when that is full: twice as many, what is there being copied. The first run starts with
+ * what is bound to these inputs (with no rows, dims of 0 and data NULL) and copies it. Every run then continues what the
+ * one before left, until other data is bound to the input. A run that fails leaves it as it was. cyto_output() makes a
+ * dense copy of a kept output when it is asked for one. room 0: no longer; the inputs must be bound again.
+ * CYTO_INVALID_ARGUMENT: the model has no such output, or one is bound. */
+CYTO_API cyto_status cyto_context_keep(cyto_context *context, int64_t room, cyto_error *error);
+/* The next run continues the first `rows` of what is kept: 0 starts another text, a few less take tokens back.
+ * CYTO_INVALID_ARGUMENT: nothing is kept, or there are fewer. */
+CYTO_API cyto_status cyto_context_rewind(cyto_context *context, int64_t rows, cyto_error *error);
 
 /* Checks the bound shapes against each other, computes those of the outputs and gets all memory, so that cyto_run()
  * only computes. Optional: cyto_run() does it when input shapes changed. Afterwards cyto_output() tells the shapes. */
@@ -270,6 +291,16 @@ CYTO_API cyto_status cyto_memory_need(cyto_model *model, const cyto_options *opt
  * one, cyto_context_destroy() it after the last; with cache NULL a context is made and destroyed in every call. */
 CYTO_API cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, const void *const *inputs,
                                      const int64_t *symbols, void *const *outputs, cyto_error *error);
+
+/* The <name>_options of generated headers: those of cyto_options of the same names. */
+typedef struct cyto_simple_options {
+  int32_t threads, device;
+} cyto_simple_options;
+
+/* Makes the *cache, which must be NULL, of the first cyto_run_simple(), as the generated <name>_create() does. options
+ * NULL: the default. */
+CYTO_API cyto_status cyto_create_simple(const cyrt_model *linked, cyto_context **cache,
+                                        const cyto_simple_options *options, cyto_error *error);
 
 #ifdef __cplusplus
 }

@@ -34,7 +34,7 @@ extern "C" {
 #define CYRT_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
-#define CYTO_ABI_VERSION 6u
+#define CYTO_ABI_VERSION 8u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
 /* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */
@@ -100,6 +100,8 @@ typedef struct cyrt_frame {
   struct cyrt_pool *pool;
   struct cyto_error *error;   /* may be NULL */
   struct cyrt_context *context;
+  /* 0, or how many elements outputs that continue inputs have room for along their axes: they lie where these inputs do */
+  int64_t room;
 } cyrt_frame;
 
 /* One graph input or output. */
@@ -111,6 +113,10 @@ typedef struct cyrt_port {
   uint32_t flags;      /* CYRT_PORT_* */
   const cyto_type *type; /* if it is not a tensor (dtype is CYRT_REF then, rank 0); NULL: a tensor */
   int64_t shares;        /* output: the number, from 1, of the input in whose memory it may be made; 0: there is none */
+  const char *const *dim_texts; /* output: [rank]; what sizes that are not fixed are of symbols: "2*seq+1"; "" where that
+                                   cannot be told before running. NULL: no text */
+  int32_t continues;     /* output: the number, from 1, of the input that it is with more behind it; 0: there is none */
+  int32_t axis;          /* .. along this axis */
 } cyrt_port;
 enum {
   CYRT_PORT_DYNAMIC = 1, /* output whose shape depends on data: known only after run() */
@@ -232,7 +238,9 @@ typedef int32_t (*cyrt_op)(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_i
 /* One launch of the program. */
 typedef struct cyrt_profile_row {
   const char *kernel, *algorithm, *ops, *node;
-  double floor_cycles; /* of one core; 0: not known, as for sizes that it was not computed for */
+  double floor_cycles; /* of one core; 0: not known */
+  const char *assumed; /* the sizes left open that the floor is for: "batch=1, seq=64"; "": any */
+  int64_t other;       /* not 0: has run with other sizes */
   int64_t runs, ns;    /* of all contexts and threads */
 } cyrt_profile_row;
 
@@ -288,7 +296,7 @@ static inline uint64_t cyrt_cuda_checksum(const void *data, uint64_t bytes) { /*
 }
 typedef struct cyrt_cuda_images {
   uint64_t count;
-  cyrt_cuda_image image[];
+  cyrt_cuda_image image[1]; /* [count] */
 } cyrt_cuda_images;
 
 typedef struct cyrt_cuda_kernel {

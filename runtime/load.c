@@ -45,6 +45,10 @@ static cyto_status map_weights(cyto_model *model, const char *library, cyto_erro
   model->weights = code->weights;
   if (code->weights || !code->weights_file || !code->weights_bytes)
     return CYTO_OK;
+  if (model->library && !library)
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY,
+                          "the weights of this library are in a file beside it, '%s': load it from its file",
+                          code->weights_file);
   if (cyrt_os_path_base(code->weights_file) != code->weights_file || !side_file_path(code, library, path))
     return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': not a name for a weights file", code->weights_file);
   model->weights = model->mapping = cyrt_os_map(path, code->weights_bytes, &bytes, why);
@@ -60,7 +64,7 @@ static cyto_status map_weights(cyto_model *model, const char *library, cyto_erro
                         (unsigned long long)code->weights_bytes, why);
 }
 
-/* Makes the handle; `library` is taken over also when this fails. */
+/* Makes the handle; `library` is taken over also when this fails. path: of its file; NULL: linked, or from memory. */
 static cyto_status model_create(const cyrt_model *code, void *library, const char *path, cyto_model **out_model,
                                 cyto_error *error) {
   cyto_status status = check_code(code, path ? path : code->name ? code->name : "model", error);
@@ -79,9 +83,33 @@ static cyto_status model_create(const cyrt_model *code, void *library, const cha
   return status;
 }
 
+/* `name` is what the library is called in texts; path as for model_create(). */
+static cyto_status load(const char *file, const char *name, const char *path, cyto_model **out_model,
+                        cyto_error *error) {
+  char why[CYRT_WHY];
+  cyto_model_query_fn query;
+  void *library = cyrt_os_library_open(file, why);
+  if (!library)
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': cannot load the library: %s", name, why);
+  void *symbol = cyrt_os_library_symbol(library, CYTO_MODEL_QUERY);
+  if (!symbol) {
+    cyrt_os_library_close(library);
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': not a compiled model (it does not export '%s')", name,
+                          CYTO_MODEL_QUERY);
+  }
+  memcpy(&query, &symbol, sizeof query);
+  const cyrt_model *code = query(CYTO_ABI_VERSION);
+  if (!code) {
+    cyrt_os_library_close(library);
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY,
+                          "'%s': model has another interface version, expected %u; compile it again", name,
+                          CYTO_ABI_VERSION);
+  }
+  return model_create(code, library, path, out_model, error);
+}
+
 cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error) {
   char local[CYRT_PATH], why[CYRT_WHY];
-  cyto_model_query_fn query;
   cyrt_error_clear(error);
   if (out_model)
     *out_model = NULL;
@@ -94,24 +122,23 @@ cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error
   }
   if (!cyrt_os_readable(path, why))
     return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot read the library: %s", path, why);
-  void *library = cyrt_os_library_open(path, why);
-  if (!library)
-    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': cannot load the library: %s", path, why);
-  void *symbol = cyrt_os_library_symbol(library, CYTO_MODEL_QUERY);
-  if (!symbol) {
-    cyrt_os_library_close(library);
-    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': not a compiled model (it does not export '%s')", path,
-                          CYTO_MODEL_QUERY);
-  }
-  memcpy(&query, &symbol, sizeof query);
-  const cyrt_model *code = query(CYTO_ABI_VERSION);
-  if (!code) {
-    cyrt_os_library_close(library);
-    return cyrt_error_set(error, CYTO_BAD_LIBRARY,
-                          "'%s': model has another interface version, expected %u; compile it again", path,
-                          CYTO_ABI_VERSION);
-  }
-  return model_create(code, library, path, out_model, error);
+  return load(path, path, path, out_model, error);
+}
+
+cyto_status cyto_model_load_memory(const void *bytes, uint64_t size, cyto_model **out_model, cyto_error *error) {
+  char path[CYRT_PATH], why[CYRT_WHY];
+  cyrt_error_clear(error);
+  if (out_model)
+    *out_model = NULL;
+  if (!bytes || !size || !out_model)
+    return cyrt_error_null(error, "cyto_model_load_memory: no bytes or no place for the model");
+  int file = cyrt_os_memory_file(bytes, size, path, why);
+  if (file < 0)
+    return cyrt_error_set(error, CYTO_RUNTIME_FAILURE, "cannot make a file of %llu bytes in memory for the library: %s",
+                          (unsigned long long)size, why);
+  cyto_status status = load(path, "library in memory", NULL, out_model, error);
+  cyrt_os_memory_file_close(file);
+  return status;
 }
 
 cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_model, cyto_error *error) {
@@ -176,11 +203,16 @@ void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_in
   out_port->is_optional = is_input && (port->flags & CYRT_PORT_OPTIONAL);
   out_port->is_dynamic = !is_input && (port->flags & CYRT_PORT_DYNAMIC);
   out_port->shared_input = is_input ? -1 : (int32_t)port->shares - 1;
+  out_port->grown_input = is_input ? -1 : port->continues - 1;
+  out_port->grown_axis = out_port->grown_input < 0 ? -1 : port->axis;
   for (int32_t i = 0; i < port->rank; i++) {
     int64_t dim = port->dims[i], symbol = -1 - dim;
     int named = is_input && dim < 0 && symbol < (int64_t)code->n_syms && code->sym_names;
+    const char *name = named                                     ? code->sym_names[symbol]
+                       : !is_input && dim < 0 && port->dim_texts ? port->dim_texts[i]
+                                                                 : NULL;
     out_port->dims[i] = dim < 0 ? -1 : dim;
-    out_port->dim_names[i] = named && code->sym_names[symbol] ? code->sym_names[symbol] : "";
+    out_port->dim_names[i] = name ? name : "";
   }
 }
 

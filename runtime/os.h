@@ -56,6 +56,10 @@ void cyrt_os_unmap(void *mapping, uint64_t bytes);
 void *cyrt_os_library_open(const char *path, char *why); /* NULL: why not */
 void *cyrt_os_library_symbol(void *library, const char *name);
 void cyrt_os_library_close(void *library);
+/* A file of these bytes that is gone when it is closed and no library of it is open. Its path is like that of no other.
+ * -1: why not. */
+int cyrt_os_memory_file(const void *bytes, uint64_t size, char path[CYRT_PATH], char *why);
+void cyrt_os_memory_file_close(int file);
 /* The path of the library or program that has this address; 0: not known. */
 int cyrt_os_library_of(const void *address, char path[CYRT_PATH]);
 

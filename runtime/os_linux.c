@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -262,6 +263,38 @@ void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why
 }
 
 void cyrt_os_unmap(void *mapping, uint64_t bytes) { munmap(mapping, bytes); }
+
+/* The dynamic linker takes a path that it knows for the library it has, and numbers of files are used again while
+ * libraries stay: the number of the inode, bit for bit, tells the paths apart. */
+static void memory_file_path(int file, char path[CYRT_PATH]) {
+  struct stat info = {0};
+  int n = snprintf(path, CYRT_PATH, "/proc/self/fd");
+  syscall(SYS_fstat, file, &info);
+  for (uint64_t bits = info.st_ino; bits; bits >>= 1)
+    n += snprintf(path + n, (size_t)(CYRT_PATH - n), bits & 1 ? "/." : "//");
+  snprintf(path + n, (size_t)(CYRT_PATH - n), "/%d", file);
+}
+
+int cyrt_os_memory_file(const void *bytes, uint64_t size, char path[CYRT_PATH], char *why) {
+  int file = (int)syscall(SYS_memfd_create, "cyto", 1u); /* MFD_CLOEXEC */
+  if (file < 0)
+    return fails(why, strerror(errno)) - 1;
+  for (uint64_t done = 0; done < size;) {
+    ssize_t wrote = write(file, (const char *)bytes + done, size - done);
+    if (wrote < 0 && errno == EINTR)
+      continue;
+    if (wrote <= 0) {
+      fails(why, strerror(errno));
+      close(file);
+      return -1;
+    }
+    done += (uint64_t)wrote;
+  }
+  memory_file_path(file, path);
+  return file;
+}
+
+void cyrt_os_memory_file_close(int file) { close(file); }
 
 void *cyrt_os_library_open(const char *path, char *why) {
   const char *fault = cyrt_library_fault(path);

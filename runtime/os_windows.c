@@ -225,6 +225,14 @@ void *cyrt_os_library_open(const char *path, char *why) {
   return library;
 }
 
+int cyrt_os_memory_file(const void *bytes, uint64_t size, char path[CYRT_PATH], char *why) {
+  (void)bytes, (void)size, (void)path;
+  snprintf(why, CYRT_WHY, "Windows loads libraries from files alone; write it to one");
+  return -1;
+}
+
+void cyrt_os_memory_file_close(int file) { (void)file; }
+
 void *cyrt_os_library_symbol(void *library, const char *name) {
   FARPROC found = GetProcAddress(library, name);
   void *symbol;

@@ -16,6 +16,7 @@ import shutil
 import sys
 
 import numpy as np
+import onnx
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), 'cuda')]
 import graphs
@@ -24,7 +25,9 @@ import mock
 import network
 
 # name: batch, heads of q, of k, rows, keys, size, columns; then options: symbols (sizes left open), scale, softcap, fill,
-# causal, past, window, bias and mask (shapes), lengths, layout 'bshd' (heads behind the sequence, read in place), low (all
+# causal, past, window, bias and mask (shapes), lengths, hides (rows whose mask, or -inf in whose bias, hides every key; of
+# lengths: sequences without keys), zero_hidden (such rows are 0, not NaN), layout 'bshd' (heads behind the sequence, read
+# in place), low (all
 # scores are near -100: beside those of keys that are not there, they would weigh nothing)
 CASES = {
     'plain': (1, 2, 2, 40, 50, 16, 16, {}),
@@ -62,6 +65,19 @@ CASES = {
     'mask_and_bias': (1, 2, 2, 20, 37, 16, 16, {'mask': (20, 37), 'bias': (37,)}),
     'lengths': (3, 2, 2, 10, 40, 16, 16, {'lengths': True}),
     'lengths_causal': (3, 2, 2, 40, 40, 16, 16, {'lengths': True, 'causal': 1}),
+    'hidden_mask': (2, 3, 3, 20, 37, 16, 16, {'mask': (2, 1, 20, 37), 'hides': [0, 7, 19]}),
+    'zero_mask': (2, 3, 3, 20, 37, 16, 16, {'mask': (2, 1, 20, 37), 'hides': [0, 7, 19], 'zero_hidden': 1}),
+    'zero_bias': (2, 3, 3, 20, 37, 16, 16, {'bias': (2, 3, 20, 37), 'hides': [3, 4], 'zero_hidden': 1}),
+    'zero_both': (1, 2, 2, 20, 37, 64, 64, {'mask': (20, 37), 'bias': (1, 1, 20, 37), 'hides': [5], 'softcap': 2.0,
+                                            'causal': 1, 'past': 17, 'zero_hidden': 1}),
+    'zero_causal_below': (1, 2, 2, 20, 10, 16, 16, {'causal': 1, 'past': -10, 'zero_hidden': 1}),
+    'zero_window': (1, 1, 1, 120, 90, 16, 16, {'window': 20, 'zero_hidden': 1}),
+    'zero_lengths': (3, 2, 2, 10, 40, 16, 16, {'lengths': True, 'hides': [1], 'zero_hidden': 1}),
+    'zero_by_tiles': (1, 2, 2, 20, 8001, 32, 48, {'mask': (20, 8001), 'hides': [2, 19], 'zero_hidden': 1}),
+    'zero_blocks': (2, 4, 2, 47, 150, 32, 96, {'mask': (2, 1, 47, 150), 'hides': [0, 1, 2, 3, 46], 'zero_hidden': 1}),
+    'zero_one_row': (2, 4, 4, 1, 77, 64, 64, {'mask': (2, 1, 1, 77), 'hides': [0], 'zero_hidden': 1}),
+    'zero_symbols': (2, 4, 4, 13, 29, 32, 24, {'symbols': 'bst', 'mask': (2, 1, 13, 29), 'hides': [12], 'zero_hidden': 1}),
+    'zero_every_row': (1, 2, 2, 9, 50, 64, 64, {'mask': (9, 50), 'hides': range(9), 'zero_hidden': 1}),
     'gqa': (2, 6, 2, 20, 30, 16, 16, {}),
     'gqa_causal': (2, 6, 2, 30, 30, 16, 16, {'causal': 1}),
     'gqa_one_row': (1, 4, 2, 1, 90, 64, 64, {'causal': 1, 'past': 89, 'layout': 'bshd'}),
@@ -75,6 +91,9 @@ CASES = {
     'symbols_mask': (2, 4, 4, 13, 29, 32, 24, {'symbols': 'bst', 'mask': (2, 1, 13, 29)}),
     'symbols_no_keys': (1, 2, 2, 6, 0, 16, 16, {'symbols': 'bst'}),
 }
+
+
+ATTRIBUTES = ('softcap', 'fill', 'causal', 'window', 'zero_hidden')
 
 
 def reference(q, k, v, scale, o):
@@ -96,7 +115,8 @@ def reference(q, k, v, scale, o):
         s = np.where(key < o['lengths_data'][:, None, None, None], s, -np.inf)
     with np.errstate(invalid='ignore'):
         w = np.exp(s - s.max(axis=3, keepdims=True, initial=-np.inf))
-        return (w / np.maximum(w.sum(axis=3, keepdims=True), 0) if s.shape[3] else w) @ v
+        w = w / np.maximum(w.sum(axis=3, keepdims=True), 0) if s.shape[3] else w
+    return np.where(np.isnan(w), 0, w) @ v if o.get('zero_hidden') else w @ v
 
 
 def type_of(dtype, dims):
@@ -133,16 +153,19 @@ def write_case(case, dtype, path):
             data = rng.standard_normal(o[label]).astype(real) if label == 'bias' else rng.rand(*o[label]) < 0.7
             if label == 'mask':
                 data[..., 0] = True
+            if 'hides' in o and data.shape[-2] > 1 or label == 'mask' and s == 1:
+                data[..., list(o.get('hides', [])), :] = False if label == 'mask' else -np.inf
             feeds[label] = o[label + '_data'] = data
             shape = [swap.get(n, n) if n > 1 else n for n in o[label]]
             params.append('%%%s: %s' % (label, type_of(kind, shape)))
     used.append('%len' if 'lengths' in o else '_')
     if 'lengths' in o:
         feeds['len'] = o['lengths_data'] = rng.randint(1, t + 1, b).astype(np.int64)
+        feeds['len'][list(o.get('hides', []))] = 0
         params.append('%%len: i64[%s]' % name['b'])
     while used[-1] == '_':
         used.pop()
-    attrs = ['scale=%.9g' % scale] + ['%s=%g' % (x, o[x]) for x in ('softcap', 'fill', 'causal', 'window') if x in o]
+    attrs = ['scale=%.9g' % scale] + ['%s=%g' % (x, o[x]) for x in ATTRIBUTES if x in o]
     if 'past' in o:
         attrs.append('past=[%s]' % ('t-s' if 'symbols' in o else o['past']))
     body.append('%%y = attention %s {%s}' % (', '.join(used), ', '.join(attrs)))
@@ -217,6 +240,7 @@ GQA = {
     'gqa_free_decode': (2, 4, 2, 1, [13, 7], 16, {}, {'free': True}),
     'gqa_softcap': (1, 4, 2, 9, [0], 16, {'softcap': 1.5, 'scale': 0.9}, {}),
     'gqa_bias': (1, 4, 2, 9, [0], 16, {}, {'bias': True}),
+    'gqa_bias_hidden': (1, 4, 2, 9, [0], 16, {}, {'bias': True, 'hides': [4]}),
 }
 
 
@@ -251,12 +275,96 @@ def gqa_model(case, path):
         ports += [add('cos_cache', real(total + 3, d // 2)), add('sin_cache', real(total + 3, d // 2))]
     if options.get('bias'):
         names += [''] * (10 - len(names))
-        ports.append(add('attention_bias', real(1, h, s, total)))
+        bias = real(1, h, s, total)
+        bias[:, :, list(options.get('hides', []))] = -np.inf
+        ports.append(add('attention_bias', bias))
     outputs = [graphs.port(n, np.float32, None) for n in ('y', 'present_key', 'present_value')]
     node = helper.make_node('GroupQueryAttention', names, [o.name for o in outputs], domain='com.microsoft', num_heads=h,
                             kv_num_heads=g, **attributes)
     graphs.save_model(path, [node], ports, outputs)
     return feeds
+
+
+# Attention of ai.onnx, against the standard's reference: opset; batch, heads, shared heads, rows, keys, size; attributes;
+# options: mask (its shape and type), hides (rows of the mask that hide every key), past (keys of the cache), lengths
+# (nonpad_kv_seqlen: keys in use)
+STANDARD = {
+    'ai_hidden_bool': (23, 2, 3, 3, 6, 9, 16, {}, {'mask': ((2, 1, 6, 9), bool), 'hides': [0, 4]}),
+    'ai_hidden_added': (23, 2, 3, 3, 6, 9, 16, {}, {'mask': ((2, 3, 6, 9), np.float32), 'hides': [2]}),
+    'ai_hidden_causal': (23, 1, 4, 2, 9, 9, 16, {'is_causal': 1}, {'mask': ((9, 9), bool), 'hides': [0, 8]}),
+    'ai_hidden_softcap': (23, 1, 2, 2, 6, 9, 16, {'softcap': 1.5}, {'mask': ((6, 9), np.float32), 'hides': [5]}),
+    'ai_hidden_past': (24, 2, 4, 2, 3, 4, 16, {'is_causal': 1}, {'mask': ((2, 1, 3, 11), bool), 'hides': [1], 'past': 7}),
+    'ai_hidden_weights': (24, 1, 2, 2, 6, 9, 16, {'qk_matmul_output_mode': 3}, {'mask': ((6, 9), bool), 'hides': [1]}),
+    'ai_lengths': (24, 3, 4, 2, 2, 12, 16, {}, {'lengths': [12, 5, 0]}),
+    'ai_lengths_causal': (24, 3, 4, 2, 3, 12, 16, {'is_causal': 1}, {'lengths': [12, 7, 1]}),
+    'ai_lengths_mask': (24, 2, 2, 2, 3, 12, 16, {'is_causal': 1},
+                        {'lengths': [9, 4], 'mask': ((2, 1, 3, 10), bool), 'hides': [1]}),
+    'ai_left': (25, 1, 2, 2, 12, 12, 16, {'left_window_size': 3}, {}),
+    'ai_both': (25, 1, 4, 2, 12, 12, 16, {'left_window_size': 0, 'right_window_size': 2}, {'mask': ((12,), bool)}),
+    'ai_right': (25, 2, 2, 2, 5, 12, 16, {'right_window_size': 1}, {'past': 4}),
+    'ai_left_causal': (25, 2, 2, 2, 5, 12, 16, {'left_window_size': 2, 'right_window_size': 3, 'is_causal': 1}, {'past': 4}),
+    'ai_left_far': (25, 1, 2, 2, 12, 4, 16, {'left_window_size': 2}, {}),
+    'ai_left_lengths': (25, 2, 2, 2, 3, 12, 16, {'left_window_size': 2, 'right_window_size': 1}, {'lengths': [11, 3]}),
+}
+STANDARD_FORMS = (['-O0'], ['-O3'], ['-O3', '--attention=plain'], ['-O3', '--target=x86-64-v3'], ['--bf16'], ['--fp16'],
+                  ['--int8'])
+
+
+def standard_model(case, path):
+    """The values go through a product with weights, so that integers have something to multiply."""
+    from onnx import helper
+    opset, b, h, g, s, t, d, attributes, options = case
+    rng, feeds = np.random.RandomState(5), {}
+    real = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    feeds.update(q=real(b, h, s, d), k=real(b, g, t, d), v=real(b, g, t, d))
+    if 'mask' in options:
+        shape, kind = options['mask']
+        seen = rng.rand(*shape) < 0.7
+        seen[..., 0] = True
+        if 'hides' in options:
+            seen[..., options['hides'], :] = False
+        feeds['m'] = seen if kind is bool else np.where(seen, real(*shape), np.float32(-np.inf))
+    if 'past' in options:
+        feeds.update(pk=real(b, g, options['past'], d), pv=real(b, g, options['past'], d))
+    if 'lengths' in options:
+        feeds['n'] = np.array(options['lengths'], np.int64)
+    names = [n if n in feeds else '' for n in ('q', 'k', 'w', 'm', 'pk', 'pv', 'n')]
+    names[2] = 'w'
+    outputs = ['y', *(['a', 'c'] if 'past' in options else [])]
+    if 'qk_matmul_output_mode' in attributes:
+        outputs += [''] * (3 - len(outputs)) + ['weights']
+    while names[-1] == '':
+        names.pop()
+    nodes = [helper.make_node('MatMul', ['v', 'u'], ['w']), helper.make_node('Attention', names, outputs, **attributes)]
+    ports = [graphs.port(n, x.dtype, x.shape) for n, x in feeds.items()]
+    graphs.save_model(path, nodes, ports, [graphs.port(o, np.float32, None) for o in outputs if o],
+                      [graphs.constant('u', np.linalg.qr(real(d, d))[0].astype(np.float32))], opset=opset)
+    return feeds
+
+
+def run_standard(args, case, options, folder, env=None):
+    """None, or how outputs differ from those of the standard's reference."""
+    import onnx.reference
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    model, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    feeds = standard_model(case, model)
+    with np.errstate(all='ignore'):
+        want = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', '--verify', *options], env=env)
+    if code:
+        return 'compile: ' + lib.reason(err, code)
+    code, err = network.run_feeds(args, folder, library, feeds, 1, env)
+    if code:
+        return 'run: ' + lib.reason(err, code)
+    share = 3e-2 if {'--bf16', '--int8'} & set(options) else 1e-2 if '--fp16' in options else 1e-5
+    for i, name in enumerate(o for o in onnx.load(model).graph.output):
+        if np.isnan(want[i]).any():
+            return 'the reference has NaN'
+        why = difference(network.output_of(folder, i, name.name), want[i], share)
+        if why:
+            return '%s: %s' % (name.name, why)
+    return None
 
 
 # QAttention: attributes; options
@@ -319,6 +427,12 @@ def main():
     args.device = False
     env = mock.environment(args)
     cuda = ['-O3', *mock.options(args)]
+    for name, case in STANDARD.items():
+        if args.wanted(name):
+            for options in STANDARD_FORMS:
+                suite.result('%s, %s' % (name, ' '.join(options)), run_standard(args, case, options, folder))
+            for options in (cuda, [*cuda, '--fp16']):
+                suite.result('%s on cuda, %s' % (name, ' '.join(options)), run_standard(args, case, options, folder, env))
     for form, options, other in (('memory', [], None), ('memory on cuda', cuda, env), ('memory of halves', cuda + ['--fp16'], env)):
         if args.wanted(form):
             suite.result(form, test_memory(args, options, folder, other))

@@ -4,6 +4,7 @@ Out: the closing line. Rows say: arguments, the exit code, expressions that its 
 then lie in the folder of outputs (no others may), and a further check of the folder, where there is one.
 """
 import filecmp
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import signal
 import stat
 import subprocess
 import time
+import zipfile
 
 import numpy as np
 import onnx
@@ -20,6 +22,7 @@ from onnx import helper as h
 
 import graphs
 import lib
+import network
 
 MODEL = os.path.join(lib.ROOT, 'examples', 'digits', 'digits.onnx')
 
@@ -64,6 +67,9 @@ ARM_ROWS = [
     ('target ARM triple', [MODEL, '--target=aarch64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
 ] if shutil.which('aarch64-linux-gnu-gcc') else [  # cytoc is built with what there is
     ('target ARM without a compiler', [MODEL, '--target=aarch64', '-o', '%s/m.so'], 1, ['gcc-aarch64-linux-gnu'], [], None)]
+
+ARM64 = [('arm64', 'aarch64'), ('arm64-linux-gnu', 'aarch64'), ('aarch64-unknown-linux-gnu', 'aarch64')] \
+    if shutil.which('aarch64-linux-gnu-gcc') else []
 
 ROWS = [
     ('help', ['--help'], 0, ['usage: cytoc', '--target=T .*sm_75', r'--stats\[=FILE\]'], [], None),
@@ -136,12 +142,29 @@ ROWS = [
     ('dim', [MODEL, '--dim', 'batch=4', '--emit=graph'], 0, [r'f32\[4,'], [], None),
     ('dim unknown', [MODEL, '--dim', 'nosuch=4', '--emit=graph'], 1, ['nosuch', 'batch'], [], None),
     ('dim no number', [MODEL, '--dim', 'batch=four', '--emit=graph'], 1, ['four'], [], None),
+    ('dim nearly', [MODEL, '--dim', 'bacth=4', '--emit=graph'], 1, ["found 'bacth'; did you mean 'batch'"], [], None),
+    ('shape nearly', [MODEL, '--shape', 'imgae=4x1x8x8', '--emit=graph'], 1, ["did you mean 'image'"], [], None),
+    ('option nearly', [MODEL, '--in8=static'], 1, ["unknown option '--in8=static'; did you mean '--int8'"], [], None),
+    ('option of old', [MODEL, '--xyzzyx'], 1, [r"(?s)\A(?!.*did you mean).*unknown option '--xyzzyx'"], [], None),
+    ('value nearly', [MODEL, '--attention=fusd'], 1, ["expects fused or plain, found 'fusd'; did you mean 'fused'"], [], None),
+    ('option of another command', ['quantize', MODEL, '--fp16'], 1, ["'--fp16' is not one of 'cytoc quantize'"], [], None),
+    ('help in short', ['-h'], 0, ['usage: cytoc MODEL', 'cytoc quantize MODEL', '--int8-skip'], [], None),
+    ('help of quantize', ['quantize', '-h'], 0, [r'(?s)\Ausage: cytoc quantize(?!.*--fp16).*--calibrate'], [], None),
+    ('no more options', ['--', '-x.onnx'], 1, [r'-x\.onnx.*No such file'], [], None),
+    ('value of a flag', [MODEL, '--fp16=1'], 1, ["'--fp16=1' takes no value"], [], None),
     ('shape wrong rank', [MODEL, '--shape', 'image=1x8', '--emit=graph'], 1, ['image', '1x8|rank|dimension'], [], None),
     ('target v3', [MODEL, '--target=x86-64-v3', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%ymm')),
     ('target v4', [MODEL, '--target=x86-64-v4', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%zmm')),
     ('target znver3', [MODEL, '--target', 'znver3', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('target triple', [MODEL, '--target=x86_64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('target of another architecture', [MODEL, '--target=riscv64-linux-gnu', '-o', '%s/m.so'], 1, ['riscv64', 'not supported'], [], None),
+    ('target unknown name', [MODEL, '--target=znver33', '-o', '%s/m.so'], 1, ["unknown target 'znver33'.*did you mean 'znver3'"], [], None),
+    *(('target %s' % t, [MODEL, '--target=' + t, '-o', '%s/m.so'], 1, ["target '%s': only Linux with glibc.*expected native" % t], [], None)
+      for t in ('aarch64-linux-android', 'x86_64-linux-ohos', 'x86_64-linux-banana', 'aarch64-linux-android21', 'x86_64-apple-darwin',
+                'arm64-apple-macos', 'macos', 'x86_64-unknown-freebsd', 'x86_64-linux-musl', 'x86_64-', 'x86_64-linux-gnu-x', 'arm64-windows')),
+    *(('target %s' % t, [MODEL, '--target=' + t, '--emit=ll', '-o', '%s/m.ll'], 0, [], ['m.ll'], has('m.ll', 'target triple = "' + triple))
+      for t, triple in (('amd64', 'x86_64'), ('x64', 'x86_64'), ('x86_64', 'x86_64'), ('x86_64-pc-linux-gnu', 'x86_64'),
+                        ('amd64-linux', 'x86_64.*linux'), *ARM64)),
     ('target unknown', [MODEL, '--target=z80', '-o', '%s/m.so'], 1, ['z80', 'x86-64-v3'], [], None),
     *ARM_ROWS,
     ('level unknown', [MODEL, '-O7', '-o', '%s/m.so'], 1, ['-O', '7'], [], None),
@@ -264,7 +287,7 @@ def same_bytes_anywhere(folder, args):
 
 def profile(folder, args):
     """cyto-run --profile has a row for every launch of a library compiled for it, and a message for any other. Floors are
-    for the sizes that --explain assumes; for others there are none."""
+    for the sizes that --explain assumes; of others they are in parentheses. The first run, which is cold, is told apart."""
     outputs = []
     for options, batch in ((['--profile'], 3), ([], 3), (['--profile'], 1)):
         path = os.path.join(folder.out, 'm.so')
@@ -275,18 +298,26 @@ def profile(folder, args):
                '--profile']
         outputs.append(lib.run(run, env=folder.env))
     code, out, err = outputs[0]
-    rows = [line.split() for line in out.splitlines() if re.match(r' +5 +\d', line)]
+    rows = [line.split() for line in out.splitlines() if re.match(r' +4 +\d', line)]
     if code or len(rows) < 4 or 'all launches of a run' not in out or not re.search('conv .*conv add max', out):
         return 'no table: %s' % (lib.reason(err, code) if code else out)
     parts, whole = [float(row[1]) for row in rows[:-1]], float(rows[-1][1])
     if min(parts) <= 0 or abs(sum(parts) - whole) > 0.02 * whole + 0.1:
         return 'the times of the launches are not those of a run: %s, %g' % (parts, whole)
+    if abs(sum(float(row[3]) for row in rows[:-1]) - float(rows[-1][3])) > 0.02 * float(rows[-1][3]) + 0.1 or \
+            abs(sum(float(row[2]) for row in rows[:-1]) - 100) > 0.5:
+        return 'the first run, or the shares: %s' % out
+    code, out, err = lib.run(
+        [os.path.join(args.build, 'cyto-run'), path, '--random', '1', '--dim', 'batch=1', '--profile'], env=folder.env)
+    if code or 'all launches of the first run, which is cold' not in out:
+        return 'a single run: %s' % (out + err)
+    code, out, err = outputs[0]
     if outputs[1][0] != 1 or 'compile it by cytoc --profile' not in outputs[1][2]:
         return 'without --profile: exit code %d: %s' % outputs[1][::2]
-    assumed = [line.split() for line in outputs[2][1].splitlines() if re.match(r' +5 +\d', line)]
-    if any(row[3:5] != ['-', '-'] for row in rows) or 'no floor: other sizes than --explain assumes' not in out:
+    assumed = [line.split() for line in outputs[2][1].splitlines() if re.match(r' +4 +\d', line)]
+    if any(not re.match(r'\([\d.]+\)$', row[4]) or row[5] != '-' for row in rows) or '(floors) are for batch=1' not in out:
         return 'floors at other sizes: %s' % out
-    if len(assumed) != len(rows) or not all(float(row[4]) > 0 for row in assumed) or 'no floor' in outputs[2][1]:
+    if len(assumed) != len(rows) or not all(float(row[5]) > 0 for row in assumed) or '(floors)' in outputs[2][1]:
         return 'no floors: %s' % outputs[2][1]
     return None
 
@@ -428,6 +459,54 @@ def values(folder, args):
     return None
 
 
+# arrays of strings as NumPy writes them, and what is said of those that cannot be read
+BAD_STRINGS = [(np.array(['a', 'b'], object), 'Python objects .*astype'), (np.array([1.5, 2]), 'expected string, found'),
+               (np.array(['2020-01-01'], 'datetime64[D]'), "element type '<M8")]
+
+
+def strings(folder, args):
+    """Strings in .npy: of both kinds, swapped and in Fortran order, empty, with characters of any length; and back."""
+    string = h.make_tensor_type_proto(onnx.TensorProto.STRING, ['n', 'm'])
+    model, library = os.path.join(folder.root, 's.onnx'), os.path.join(folder.root, 's.so')
+    graphs.save_model(model, [h.make_node('Identity', ['x'], ['y'])], [h.make_value_info('x', string)], [h.make_value_info('y', string)],
+                      opset=18)
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+
+    def execute(array, *more):
+        path = os.path.join(folder.root, 'x.npy')
+        np.save(path, array, allow_pickle=True)
+        return lib.run([args.cyto_run, library, '--input', 'x=' + path, '--output-dir', folder.out, *more], env=folder.env)
+
+    words = np.array([['a', '', 'b c'], ['\u00e9\u20ac', '\U0001f600x', 'longest of all']])
+    plain = np.array([[b'a', b''], [b'b\0c', b'\xc3\xa9']])
+    for array in (words, words.astype(words.dtype.newbyteorder('>')), np.asfortranarray(words), np.array([['', '']]),
+                  np.empty((0, 3), 'U4'), plain, np.array([[b'\xff', b'a']])):
+        want = array if array.dtype.kind == 'U' else np.char.decode(array, 'utf-8') if b'\xff' not in array else array
+        code, _, err = execute(array, '--output-format', 'npy')
+        got = None if code else np.load(os.path.join(folder.out, 'out_0_y.npy'))
+        if code or got.dtype.kind != want.dtype.kind or got.shape != want.shape or (got != want).any():
+            return '%r: %s' % (array, lib.reason(err, code) if code else repr(got))
+    code, _, err = execute(words)
+    if code or json.loads(read(folder.out, 'out_0_y.json'))['data'] != words.ravel().tolist():
+        return 'as JSON: ' + lib.reason(err, code)
+    for array, message in BAD_STRINGS:
+        code, _, err = execute(array)
+        if code != 1 or not re.search(message, err):
+            return '%r: exit code %d: %s' % (array, code, err)
+    whole = os.path.join(folder.root, 'x.npy')
+    np.save(whole, words)
+    with open(whole, 'r+b') as f:
+        f.truncate(os.path.getsize(whole) - 1)
+    code, _, err = lib.run([args.cyto_run, library, '--input', 'x=' + whole], env=folder.env)
+    if code != 1 or 'shorter' not in err:
+        return 'cut off: exit code %d: %s' % (code, err)
+    np.save(whole, np.array([[0xd800, 0x110000]], '<u4').view('<U1'))
+    code, _, err = lib.run([args.cyto_run, library, '--input', 'x=' + whole], env=folder.env)
+    return None if code == 1 and 'Unicode' in err else 'no character: exit code %d: %s' % (code, err)
+
+
 def no_linker(folder, args):
     path = os.path.join(folder.out, 'm.so')
     code, _, err = lib.run([args.cytoc, MODEL, '-o', path], env=dict(folder.env, PATH=folder.tmp))
@@ -557,6 +636,134 @@ def header_of_odd_names(folder, args):
     return None
 
 
+def zipped(*names):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, 'w') as z:
+        for name in names:
+            z.writestr(name, b'x' * 100)
+    return data.getvalue()
+
+
+GRAPH_DEF = b'\n' + bytes([34]) + b'\n\1x\x12\x0bPlaceholder*\x0f\n\5dtype\x12\2\x30\1' + b'z' * 3
+HEADER = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+FOREIGN = [('torch', zipped('m/data.pkl', 'm/data/0'), 'PyTorch.*torch.onnx.export'),
+           ('torch of old', b'\x80\2\x8a\n\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.rest', 'PyTorch.*torch.onnx.export'),
+           ('torchscript', zipped('m/data.pkl', 'm/code/__torch__.py', 'm/constants.pkl'), 'TorchScript.*torch.onnx.export'),
+           ('torch.export', zipped('m/archive_format', 'm/data/weights/a'), 'torch.export.*torch.onnx.export.torch.export.load'),
+           ('keras', zipped('metadata.json', 'config.json', 'model.weights.h5'), "Keras.*format='onnx'"),
+           ('h5', b'\x89HDF\r\n\x1a\n' + bytes(100), "HDF5.*Keras.*format='onnx'"), ('tflite', b'\x1c\0\0\0TFL3' + bytes(60), 'Lite.*--tflite'),
+           ('graph of TensorFlow', GRAPH_DEF, 'TensorFlow graph.*--graphdef'),
+           ('SavedModel', b'\x08\1\x12' + bytes([len(GRAPH_DEF)]) + GRAPH_DEF, 'SavedModel.*--saved-model'),
+           ('safetensors', len(HEADER).to_bytes(8, 'little') + HEADER + bytes(4), 'safetensors.*no graph.*export'),
+           ('gguf', b'GGUF\3\0\0\0' + bytes(50), 'GGUF.*no graph.*export'), ('ort', b'\x1c\0\0\0ORTM' + bytes(60), "ONNX Runtime's own"),
+           ('npz', zipped('x.npy'), 'NumPy'), ('pickle', b'\x80\4\x95' + bytes(50), 'pickle.*skl2onnx'),
+           ('library', b'\x7fELF' + bytes(60), 'cyto-run'), ('lfs', b'version https://git-lfs\noid sha256:00\n', 'git lfs pull'),
+           ('page', b'\n <!DOCTYPE html><html></html>', 'HTML.*download'), ('openvino', b'<?xml version="1.0"?>\n<net name="m">', 'OpenVINO')]
+
+
+def foreign_files(folder, args):
+    """Files of other frameworks are known by what is in them, whatever they are called, and the way to ONNX is named."""
+    path = os.path.join(folder.root, 'm.onnx')
+    for name, data, expression in FOREIGN:
+        with open(path, 'wb') as f:
+            f.write(data)
+        code, _, err = lib.run([args.cytoc, path, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+        if code != 1 or len(err.splitlines()) != 1 or not re.search(r'm\.onnx: error: not an ONNX model: .*' + expression, err):
+            return '%s: exit code %d: %s' % (name, code, err)
+    os.makedirs(os.path.join(folder.root, 'saved'))
+    shutil.copy(path, os.path.join(folder.root, 'saved', 'saved_model.pb'))
+    code, _, err = lib.run([args.cytoc, os.path.join(folder.root, 'saved')], env=folder.env)
+    if code != 1 or not re.search('SavedModel.*--saved-model', err):
+        return 'a folder: exit code %d: %s' % (code, err)
+    code, _, err = lib.run([args.cyto_run, MODEL, '--random', '1'], env=folder.env)
+    return None if code == 1 and re.search(r'an ONNX model.*cytoc \S*digits\.onnx -o', err) else 'cyto-run: exit code %d: %s' % (code, err)
+
+
+def missing_file(folder, args):
+    """One file that is missing is one line, however many tensors lie in it; two are two."""
+    weights = []
+    for k in range(50):
+        tensor = onnx.TensorProto(name='w%d' % k, data_type=onnx.TensorProto.FLOAT, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+        for key, value in (('location', 'lost.bin' if k < 49 else 'other.bin'), ('offset', str(16 * k)), ('length', '16')):
+            tensor.external_data.add(key=key, value=value)
+        weights.append(tensor)
+    nodes = [h.make_node('Add', ['x' if k == 0 else 'y%d' % k, 'w%d' % k], ['y%d' % (k + 1)]) for k in range(50)]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [4])],
+                              [graphs.port('y50', np.float32, [4])], weights)
+    code, _, err = lib.run([args.cytoc, model, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+    lines = err.splitlines()
+    names = [re.search(r'error: .*/(\w+\.bin).*No such file', line) for line in lines]
+    return None if code == 1 and [n and n[1] for n in names] == ['lost.bin', 'other.bin'] else 'exit code %d: %s' % (code, err)
+
+
+HEADER_USER = """#include <stdio.h>
+#include "m.h"
+#include "n.h"
+int main(void) {
+  float image[2 * 64] = {0}, probability[20];
+  m_inputs in = {image};
+  m_outputs out = {probability};
+  m_sizes sizes = {2};
+  m_options options = {1, 0};
+  n_inputs in2 = {image};
+  n_outputs out2 = {probability};
+  n_sizes sizes2 = {2};
+  struct cyrt_context *first = NULL, *second = NULL;
+  int bad = m_create(&first, &options, NULL) || !first || m_create(&first, &options, NULL) != 1 || n_create(&second, NULL, NULL);
+  for (int i = 0; i < 2 && !bad; i++)
+    bad = m_run(&first, &in, &sizes, &out, NULL) || n_run(&second, &in2, &sizes2, &out2, NULL);
+  cyto_context_destroy(first);
+  cyto_context_destroy(second);
+  cyto_context_destroy(NULL);
+  return bad;
+}
+"""
+
+
+def headers(folder, args):
+    """All public headers and a generated one, as C and C++ without extensions, by the compilers that there are; and a program that
+    is linked with two models, as its header says."""
+    for name in 'mn':
+        code, _, err = lib.run([args.cytoc, MODEL, '-o', os.path.join(folder.out, name + '.so')], env=folder.env)
+        if code:
+            return lib.reason(err, code)
+    users = {'c11': ('c', os.environ.get('CC', 'cc').split(), ['clang']), 'c++17': ('c++', ['c++'], ['clang++'])}
+    strict = ['-Wall', '-Wextra', '-pedantic-errors', '-Werror', '-I' + os.path.join(lib.ROOT, 'runtime'), '-I' + folder.out]
+    for standard, (language, *compilers) in users.items():
+        for compiler in compilers:
+            if not shutil.which(compiler[0]):
+                continue
+            for header in ('cyto_abi.h', 'cyto.h', os.path.join(lib.ROOT, 'tools', 'driver', 'cytoc.h'), 'm.h'):
+                user = os.path.join(folder.root, 'user.c')
+                with open(user, 'w', encoding='utf-8') as f:  # twice, and beside cyto.h
+                    f.write('#include "%s"\n#include "cyto.h"\n#include "%s"\nint main(void) { return 0; }\n' % (header, header))
+                code, _, err = lib.run([*compiler, '-x', language, '-std=' + standard, *strict, '-fsyntax-only', user])
+                if code:
+                    return '%s as %s by %s: %s' % (header, standard, compiler[0], lib.reason(err, code))
+    user, program = os.path.join(folder.root, 'user.c'), os.path.join(folder.root, 'user')
+    with open(user, 'w', encoding='utf-8') as f:
+        f.write(HEADER_USER)
+    code, _, err = lib.run([*users['c11'][1], '-std=c11', *strict, user, '-o', program, '-L' + folder.out, '-l:m.so', '-l:n.so',
+                            '-Wl,-rpath,' + folder.out])
+    code, out, err = (code, '', err) if code else lib.run([program], env=folder.env)
+    return 'linked with two models: ' + lib.reason(out + err, code) if code else None
+
+
+def symbols_of_outputs(folder, args):
+    """--info tells the sizes of outputs by the symbols of the inputs, where they are known before running."""
+    nodes = [h.make_node('Concat', ['x', 'x', 'one'], ['long'], axis=1), h.make_node('MatMul', ['long', 'w'], ['y']),
+             h.make_node('NonZero', ['x'], ['found'])]
+    ones = [graphs.constant('one', np.ones((1, 1, 4), np.float32)), graphs.constant('w', np.ones((4, 5), np.float32))]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [1, 'seq', 4])],
+                              [graphs.port('y', np.float32, None), graphs.port('found', np.int64, None)], ones)
+    for level in '-O0', '-O3':
+        code, _, err = lib.run([args.cytoc, model, level, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+        code, out, err = (code, '', err) if code else lib.run([args.cyto_run, os.path.join(folder.out, 'm.so'), '--info'], env=folder.env)
+        if code or "'y' float32 [1,2*seq+1,5]" not in out or "'found' int64 [3,?] of data-dependent size" not in out:
+            return '%s: exit code %d, %s' % (level, code, out + err)
+    return None
+
+
 def no_memory(folder, args):
     """Whichever request for memory fails, a program ends with exit code 1 and a text, or does without; cytoc leaves no files.
     A few hundred places of cytoc's, and all of cyto-run's on a model with strings and sequences."""
@@ -589,6 +796,43 @@ def no_memory(folder, args):
         return lib.reason(err, code)
     run_model = [args.cyto_run, library, *value_arguments(folder, GOOD_VALUES), '--output-dir', folder.out]
     return next(filter(None, (ends(run_model, at, more, False) for at in range(1, 120) for more in ({}, {'CYTO_FAIL_ALL': '1'}))), None)
+
+
+def last_logits(folder, args):
+    """The last position alone is the last row of what all positions give; its dims say so; what does not fit is refused."""
+    random = np.random.default_rng(2)
+    weights = [graphs.constant(n, random.standard_normal(d).astype(np.float32)) for n, d in (('w', (16, 24)), ('b', (24,)), ('v', (24, 40)))]
+    nodes = [h.make_node('MatMul', ['x', 'w'], ['t']), h.make_node('Add', ['t', 'b'], ['u']), h.make_node('Relu', ['u'], ['hidden']),
+             h.make_node('MatMul', ['hidden', 'v'], ['logits']), h.make_node('ReduceSum', ['x'], ['sum'], keepdims=0)]
+    model, library, x = (os.path.join(folder.root, n) for n in ('m.onnx', 'm.so', 'x.npy'))
+    graphs.save_model(model, nodes, [graphs.port('x', np.float32, ['batch', 'seq', 16])],
+                      [graphs.port('logits', np.float32, None), graphs.port('hidden', np.float32, None), graphs.port('sum', np.float32, None)], weights)
+    found = {}
+    for level in '-O0', '-O3':
+        for options in [], ['--last-logits=logits']:
+            code, out, err = lib.run([args.cytoc, model, level, '-o', library, *options], env=folder.env)
+            code, info, err = lib.run([args.cyto_run, library, '--info'], env=folder.env) if not code else (code, out, err)
+            if code or ("'logits' float32 [batch,1,40]" in info) != bool(options):
+                return '%s %s: %s' % (level, options, err + info)
+            for rows in (7, 1, 0):
+                np.save(x, np.random.default_rng(rows).standard_normal((3, rows, 16)).astype(np.float32))
+                code, _, err = lib.run([args.cyto_run, library, '--input', 'x=' + x, '--output-dir', folder.out], env=folder.env)
+                if options and not rows:
+                    if not code or '1 of 0 elements' not in err:
+                        return '%s: no positions: exit code %d, %s' % (level, code, err)
+                elif code:
+                    return lib.reason(err, code)
+                else:
+                    found[level, bool(options), rows] = np.load(os.path.join(folder.out, network.by_index(folder.out)[0]))
+    for (level, only, rows), y in found.items():
+        wanted = found['-O0', False, rows][:, -1:] if only else found['-O0', False, rows]
+        if y.shape != wanted.shape or not np.allclose(y, wanted, 1e-5, 1e-5):
+            return '%s, %d rows%s: other values' % (level, rows, ', the last one' * only)
+    for name, text in (('logit', "did you mean 'logits'"), ('z', "expected one of 'logits', 'hidden', 'sum'"), ('sum', 'rank 2 or more')):
+        code, _, err = lib.run([args.cytoc, model, '-o', library, '--last-logits=' + name], env=folder.env)
+        if code != 1 or text not in err:
+            return '%s: exit code %d, %s' % (name, code, err)
+    return None
 
 
 def sizes_too_large(folder, args):
@@ -800,7 +1044,7 @@ def contenders(folder, args):
     leaves a row that says why. A program that writes its arguments down stands for Python."""
     python, calls, rows = (os.path.join(folder.root, name) for name in ('python', 'calls', 'rows.json'))
     with open(python, 'w', encoding='utf-8') as f:
-        f.write('#!/bin/sh\necho "$*" >>%s\ncase "$*" in *openvino*) echo "no openvino" >&2; exit 1;; esac\n'
+        f.write('#!/bin/sh\necho "$*" >>%s\ncase "$*" in *openvino*) echo "Traceback" >&2; echo "no openvino" >&2; echo >&2; exit 1;; esac\n'
                 'echo 1.5 2.5 3.5 0.5 7 4096\n' % calls)
     os.chmod(python, 0o755)
     bench = [os.path.join(args.build, 'cyto-bench'), MODEL, '--seconds', '0.01', '--dim', 'batch=2']
@@ -821,14 +1065,101 @@ def contenders(folder, args):
     return None if code == 2 and "bad value of '--against'" in err else lib.reason(err, code)
 
 
+def open_sizes(folder, args):
+    """Sizes that the model leaves open are given or refused by cyto-run and cyto-bench, and those used are printed; a size behind one
+    model holds for that one only, before all for all."""
+    library, bench = os.path.join(folder.out, 'm.so'), [os.path.join(args.build, 'cyto-bench'), '--seconds', '0.01', '--against', 'none']
+    code, _, err = lib.run([args.cytoc, MODEL, '-o', library], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    run = [args.cyto_run, library, '--random', '1']
+    for command, wanted, text in ((run, 1, r"'image' \[batch,1,8,8\].*'batch' open.*--dim batch=N.*--random-dims"),
+                                  (run + ['--dim', 'bacth=2'], 1, "'bacth=2'.*did you mean 'batch'"),
+                                  (run + ['--shape', 'imgae=2x1x8x8'], 1, "'imgae=.*did you mean 'image'"),
+                                  (run + ['--dim', 'batch=x'], 1, "'batch=x'.*number"),
+                                  (run + ['--random-dims', '0'], 1, "'--random-dims'.*from 1, found '0'"),
+                                  (run + ['--random-dims', '3'], 0, r"input 0 'image' float32 \[3,1,8,8\]"),
+                                  (run + ['--dim', '*=2'], 0, r"'image' float32 \[2,1,8,8\]"),
+                                  (run + ['--dim', 'batch=4'], 0, r"'image' float32 \[4,1,8,8\]"),
+                                  (bench + [MODEL], 1, "not run: input 'image'.*'batch' open"),
+                                  (bench + [MODEL, '--random-dims=2'], 0, 'digits: image 2x1x8x8'),
+                                  (bench + ['--dim', 'batch=5', MODEL, library, '--dim', 'batch=6'], 0,
+                                   '(?s)digits: image 5x1x8x8.*m: image 6x1x8x8'),
+                                  (bench + [MODEL, library, '--dim', 'batch=6'], 1, '(?s)m: image 6x1x8x8.*digits .*not run.*open')):
+        code, out, err = lib.run(command, env=folder.env)
+        if code != wanted or not re.search(text, out + err):
+            return '%s: exit code %d, %s' % (' '.join(command[1:]), code, out + err)
+    return None
+
+
+def statistics(folder, args):
+    """Statistics of cyto-run and cyto-bench, as text and as JSON: the first run is none of those that they are of."""
+    library, path = os.path.join(folder.out, 'm.so'), os.path.join(folder.root, 'r.json')
+    code, _, err = lib.run([args.cytoc, MODEL, '-o', library, '--profile'], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    run = [args.cyto_run, library, '--random', '1', '--dim', 'batch=4', '--repeat', '50', '--profile', '--json']
+    code, out, err = lib.run(run + [path], env=folder.env)
+    number = r'[\d.]+'
+    line = 'first N ms, then 50 runs: min N ms, median N ms, mean N ms, standard deviation N ms, p95 N ms, p99 N ms, N samples/s'
+    if code or not re.search('(?m)^' + line.replace('N', number) + '$', out):
+        return 'exit code %d: %s' % (code, out + err)
+    report = json.loads(read(path))
+    sorted_names = ['min_ms', 'median_ms', 'p95_ms', 'p99_ms', 'max_ms']
+    times = [report[n] for n in sorted_names]
+    if times != sorted(times) or not report['min_ms'] <= report['mean_ms'] <= report['max_ms'] or report['runs'] != 50 or \
+            report['first_ms'] <= 0 or report['inputs'] != [{'name': 'image', 'dtype': 'float32', 'shape': [4, 1, 8, 8]}] or \
+            report['outputs'][0]['shape'] != [4, 10] or abs(report['samples_per_second'] * report['mean_ms'] / 4000 - 1) > 1e-6 or \
+            not report['kernels'] or any(k['runs'] != 50 or k['first_us'] <= 0 for k in report['kernels']):
+        return 'these numbers: %s' % report
+    code, out, err = lib.run(run + ['-'], env=folder.env)
+    if code or json.loads(out)['model'] != report['model']:
+        return 'to stdout: exit code %d: %s' % (code, out + err)
+    code, _, err = lib.run(run + [os.path.join(folder.root, 'no', 'r.json')], env=folder.env)
+    if code != 1 or 'no/r.json' not in err:
+        return 'unwritable: exit code %d: %s' % (code, err)
+    code, out, err = lib.run([os.path.join(args.build, 'cyto-bench'), MODEL, '--dim', 'batch=4', '--seconds', '0.02', '--against',
+                              'eager', '--json', path], env=folder.env)
+    rows = json.loads(read(path))
+    for row in rows:
+        m = row['median']
+        if row['shapes'] != 'image 4x1x8x8' or row['samples'] != 4 or not m['min_ms'] <= m['median_ms'] <= m['p95_ms'] <= m['p99_ms'] or \
+                m['deviation_ms'] < 0 or abs(row['samples_per_second'] * m['mean_ms'] / 4000 - 1) > 1e-6:
+            return 'these numbers: %s' % row
+    return None if len(rows) == 2 and 'p99 ms' in out else 'rows: %s' % rows
+
+
+def sizes_on_disk(folder, args):
+    """cyto-bench counts what lies beside a model, once for each file, and what lies beside a library."""
+    def weight(name, where, offset):
+        tensor = onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[64], data_location=onnx.TensorProto.EXTERNAL)
+        for key, value in (('location', where), ('offset', str(offset)), ('length', '256')):
+            tensor.external_data.add(key=key, value=value)
+        return tensor
+    model, rows = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.root, 'r.json')
+    for name, bytes_ in (('a.bin', 40960), ('b.bin', 10240)):
+        with open(os.path.join(folder.root, name), 'wb') as f:
+            f.write(bytes(bytes_))
+    branch = h.make_graph([h.make_node('Add', ['x', 'v'], ['z'])], 'branch', [], [graphs.port('z', np.float32, [64])], [weight('v', 'b.bin', 0)])
+    nodes = [h.make_node('Add', ['x', 'a'], ['p']), h.make_node('Add', ['p', 'b'], ['q']),
+             h.make_node('If', ['c'], ['r'], then_branch=branch, else_branch=branch), h.make_node('Add', ['q', 'r'], ['y'])]
+    graphs.save_model(model, nodes, [graphs.port('x', np.float32, [64]), graphs.port('c', bool, [])], [graphs.port('y', np.float32, [64])],
+                      [weight('a', 'a.bin', 0), weight('b', 'a.bin', 256)])
+    code, out, err = lib.run([os.path.join(args.build, 'cyto-bench'), model, '--seconds', '0.01', '--against', 'ort', '--json', rows],
+                             env=dict(folder.env, CYTO_PYTHON='false'))
+    sizes = {r['contender']: r['size_kb'] for r in json.loads(read(rows))}
+    want = os.path.getsize(model) / 1024 + 50
+    return None if not code and abs(sizes['ONNX Runtime'] - want) < 0.01 else 'exit code %d, %s, wanted %g: %s' % (code, sizes, want, out + err)
+
+
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, header_of_odd_names, no_memory, sizes_too_large, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
+    for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, strings, known_values, no_linker, no_temporary_folder, interrupted,
+                 child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, no_memory, sizes_too_large, last_logits, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
-                 metadata, contenders):
+                 metadata, contenders, open_sizes, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

@@ -595,6 +595,29 @@ def deformed():
             port_of.type.tensor_type.shape.dim[1].dim_value = feeds[0][port_of.name].shape[1]
 
 
+def regions_without_area():
+    """With half pixels they have no samples, unless the model says how many, and without at least a pixel's."""
+    regions = np.array([[1, 1, 1, 1], [1, 1, 3, 1], [3, 3, 1, 1], [1, 1, 1, 4], [0.5, 0.5, 4, 5]], f32)
+    feed = {'x': np.random.RandomState(6).rand(2, 3, 6, 7).astype(f32), 'r': regions}
+    for coordinates in ('half_pixel', 'output_half_pixel'):
+        for mode, ratio in (('avg', 0), ('avg', 2), ('max', 0), ('max', 1)):
+            if (coordinates, mode, ratio) == ('output_half_pixel', 'max', 0):
+                continue  # ONNX Runtime's own: it weighs the corners of a sample before it takes the greatest
+            node = N('RoiAlign', ['x', 'r', 'b'], ['y'], mode=mode, sampling_ratio=ratio, output_height=2, output_width=2,
+                     coordinate_transformation_mode=coordinates)
+            case('regions without area %s %s %d' % (coordinates, mode, ratio), [node], [feed],
+                 constants=[const('b', np.array([0, 1, 0, 1, 1]))], opset=16)
+
+
+def quantised_zeros():
+    """The scale of nothing but zeros is 1, and nothing that divides by it is NaN."""
+    nodes = [N('DynamicQuantizeLinear', ['x'], ['q', 's', 'z']), N('MatMulInteger', ['q', 'w', 'z'], ['p']),
+             N('Cast', ['p'], ['f'], to=F), N('Div', ['f', 's'], ['y'])]
+    weights = [const('w', np.arange(12, dtype=np.uint8).reshape(3, 4))]
+    case('quantised zeros', nodes, [{'x': np.zeros((2, 3), f32)}, {'x': np.full((2, 3), -0.0, f32)}],
+         {'q': TensorProto.UINT8, 's': F, 'z': TensorProto.UINT8, 'y': F}, weights)
+
+
 def sorted_weights():
     """Constants that the model sorts, adds up and picks from, some with equal elements, too large to fold while building."""
     w = np.random.default_rng(6).integers(-300, 300, (60, 100)).astype(f32) / 8
@@ -831,7 +854,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
-                  computed_weights, correlations, deformed, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops, shrunk,
+                  computed_weights, correlations, deformed, regions_without_area, quantised_zeros, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops, shrunk,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]

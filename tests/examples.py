@@ -5,7 +5,7 @@ Out: the closing line; an example passes when its make does.
 """
 import glob
 import os
-import shlex
+import re
 import shutil
 import tempfile
 
@@ -13,20 +13,40 @@ import lib
 
 
 def installed(args, prefix):
-    """Installs into the empty folder prefix; compiles a model and an application by what is there. None, or a reason."""
+    """Installs into the empty folder prefix; compiles models and applications by what is there. None, or a reason."""
     variant = {'asan': ['SAN=1'], 'tsan': ['SAN=thread']}.get(args.variant, [])
-    library, program, bin = (os.path.join(prefix, name) for name in ('digits.so', 'loaded', 'bin'))
-    pkg_config = ['env', 'PKG_CONFIG_PATH=' + os.path.join(prefix, 'lib', 'pkgconfig'), 'pkg-config', '--cflags', '--libs', 'cyto']
-    code, out, err = lib.run(['make', '--no-print-directory', 'install', 'PREFIX=' + prefix, *variant])
-    if not code:
-        code, out, err = lib.run([os.path.join(bin, 'cytoc'), 'examples/digits/digits.onnx', '-o', library])
-    if not code:
-        code, out, err = lib.run(pkg_config)
-    if not code:
-        code, out, err = lib.run(['cc', *compiler_flags(args).split(), 'examples/loaded/main.c', '-o', program, *shlex.split(out)])
-    if not code:
-        code, out, err = lib.run([program, library])
-    return lib.reason(err or out, code) if code else None
+    library, loaded, embedded, bin, lib_folder = (os.path.join(prefix, name)
+                                                  for name in ('digits.so', 'loaded', 'embedded', 'bin', 'lib'))
+    environment = {**os.environ, 'PKG_CONFIG_PATH': os.path.join(lib_folder, 'pkgconfig'), 'LD_LIBRARY_PATH': lib_folder}
+    archive = os.path.join(lib_folder, 'libcyto.a')
+    cc = ['sh', '-ec', 'cc %s "$0" -o "$1" $(pkg-config --cflags $2) $3 $(pkg-config --libs $2)' % compiler_flags(args)]
+    digits = ['examples/digits/digits.onnx', 'examples/digits/digits.bin']
+    needed = {loaded: ['libcyto.so.0'], embedded: ['libcyto.so.0', 'libcytoc.so.0']}
+    for command in (['make', '--no-print-directory', 'install', 'PREFIX=' + prefix, *variant],
+                    [os.path.join(bin, 'cytoc'), digits[0], '-o', library],
+                    [*cc, 'examples/loaded/main.c', loaded, 'cyto', archive], [loaded, library],
+                    [*cc, 'examples/loaded/main.c', loaded, 'cyto', ''], [loaded, library],
+                    [*cc, 'examples/embedded/embedded.c', embedded, 'cytoc cyto', ''], [embedded, *digits]):
+        code, out, err = lib.run(command, env=environment)
+        if code:
+            return lib.reason(err or out, code)
+    for program, names in needed.items():
+        out = lib.run(['readelf', '-d', program])[1]
+        if [name for name in names if '[%s]' % name not in out]:
+            return '%s does not need %s' % (program, ' and '.join(names))
+    return exports(lib_folder)
+
+
+def exports(folder):
+    """What the shared libraries export is declared in their headers, and the other way round. None, or a reason."""
+    for name, header in (('cyto', 'runtime/cyto.h'), ('cytoc', 'tools/driver/cytoc.h')):
+        with open(header) as f:
+            declared = set(re.findall(r'_API\s[^;(]*?\b(%s_\w+)\(' % name, f.read()))
+        out = lib.run(['nm', '-D', '--defined-only', os.path.join(folder, 'lib%s.so' % name)])[1]
+        found = {line.split()[-1] for line in out.splitlines() if line.split()[-2] != 'A'}
+        if found != declared or not declared:
+            return 'lib%s.so exports other names than %s declares: %s' % (name, header, ' '.join(sorted(found ^ declared)))
+    return None
 
 
 def compiler_flags(args):

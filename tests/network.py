@@ -232,7 +232,7 @@ def judge(outputs, expected, model, feeds):
     return why
 
 
-def beside_ort(args, folder, model, cases, limit, level='-O3', oracle=None):
+def beside_ort(args, folder, model, cases, limit, level='-O3', oracle=None, options=()):
     """A model made here, beside ONNX Runtime, which runs `oracle` instead if there is one: the same in other operators.
     model: the ModelProto; cases: [(threads, {name: array})]. None, or the first difference of an output; floats may differ
     by the relative RMS `limit`."""
@@ -240,7 +240,7 @@ def beside_ort(args, folder, model, cases, limit, level='-O3', oracle=None):
     data, path, library = model.SerializeToString(), os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
     with open(path, 'wb') as f:
         f.write(data)
-    why = compile_model(args, path, library, level, ['--verify'])
+    why = compile_model(args, path, library, level, ['--verify', *options])
     if why:
         return why
     session = ort_session(oracle.SerializeToString() if oracle else data)

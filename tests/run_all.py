@@ -30,16 +30,21 @@ SUITES = [
     ('caches', 'tests/caches.py', False, False),
     ('cli', 'tests/cli.py', False, False),
     ('edges', 'tests/edges.py', False, False),
+    ('exporters', 'tests/exporters.py', False, False),
     ('bad', 'tests/bad/run.py', False, False),
     ('ml', 'tests/ml/run.py', False, False),
     ('qdq', 'tests/qdq/run.py', False, False),
     ('golden', 'tests/golden.py', True, False),
     ('order', 'tests/order.py', False, False),
     ('docs', 'tests/docs.py', True, False),
+    ('python', 'tests/python/run.py', False, False),
+    ('cmake', 'tests/cmake.py', False, False),
+    ('torch', 'tests/torch/run.py', False, False),
     ('spelled', 'tests/spelled.py', False, False),
     ('precision', 'tests/precision.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
     ('sizes', 'tests/sizes.py', False, False),
+    ('values', 'tests/values.py', False, False),
     ('examples', 'tests/examples.py', False, False),
     ('threads', 'tests/threads/run.py', False, False),
     ('libc', 'tests/libc/run.py', False, False),
@@ -52,15 +57,16 @@ SUITES = [
     ('cuda-nodes', 'tests/cuda/nodes.py', True, True),
     ('cuda-networks', 'tests/cuda/networks.py', False, True),
     ('onnx', 'tests/onnx/run.py', True, True),
+    ('sizes', 'tests/onnx/sizes.py', False, True),
     ('models', 'tests/models/run.py', True, True),
     ('exported', 'tests/exported/run.py', True, True),
     ('zoo', 'tests/zoo/run.py', True, True),
 ]
 
-FOLDERS = {'unit': ('codegen', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
+FOLDERS = {'unit': ('codegen', 'driver', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
-LONGEST = ['codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
+LONGEST = ['torch', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
            'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
            'codegen/dot_test']
 

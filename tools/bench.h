@@ -13,14 +13,17 @@
 
 enum { CY_BENCH_MAX_LIST = 16, CY_BENCH_MAX_PAIRS = 64, CY_BENCH_MAX_PROCESSES = 99 };
 
-/* What one process measured; the fields stand in its line in this order. */
-typedef struct cy_bench_sample {
-  double load_ms, first_ms, median_ms, min_ms;
-  double runs;    /* how many runs the median is of */
-  double peak_kb; /* the highest resident memory, less that of the process before it loaded the model */
-} cy_bench_sample;
+/* What one process measured; the fields stand in its line in this order. The first run, which is cold, is none of the
+ * runs that the others are of.
+ * peak_kb: the highest resident memory, less that of the process before it loaded the model. */
+#define CY_BENCH_SAMPLE_FIELDS(X)                                                                                      \
+  X(load_ms) X(first_ms) X(median_ms) X(min_ms) X(runs) X(peak_kb) X(mean_ms) X(p95_ms) X(p99_ms) X(deviation_ms)
 
-#define CY_BENCH_SAMPLE_FORMAT "%lf %lf %lf %lf %lf %lf"
+typedef struct cy_bench_sample {
+#define X(name) double name;
+  CY_BENCH_SAMPLE_FIELDS(X)
+#undef X
+} cy_bench_sample;
 
 typedef enum cy_bench_contender {
   CY_BENCH_COMPILED,
@@ -41,7 +44,9 @@ typedef struct cy_bench_result {
   cy_bench_contender contender;
   int n_samples; /* 0: it failed, `failure` says why */
   cy_bench_sample samples[CY_BENCH_MAX_PROCESSES];
-  double size_kb; /* of the library, or of the model's file for ONNX Runtime */
+  char shapes[512]; /* of the inputs: "image 2x1x8x8, mask 2x8" */
+  double per_run;   /* samples of a run: the first dimension of the first input of rank 2 or more */
+  double size_kb;   /* of the library, or of the model for ONNX Runtime; with what lies beside either */
   double compile_s;
   char failure[256];
   const char *device; /* of CUDA: its name and driver; NULL: the CPU */
@@ -54,14 +59,20 @@ typedef struct cy_bench_pairs {
   const char *text[CY_BENCH_MAX_PAIRS];   /* "batch=1", "x=1x3x224x224", "ids=0:99" */
 } cy_bench_pairs;
 
-/* bench_child.c: measures `library` and prints the line; returns the exit code of the process. */
+/* bench_child.c: measures `library` and prints the line and a second one, which says the samples of a run and the shapes
+ * of inputs; returns the exit code of the process. */
 int cy_bench_child(const char *library, int threads, double seconds, uint64_t seed, const cy_bench_pairs *pairs);
+
+/* bench_size.c: kilobytes of an ONNX file and of the files that its tensors lie in, or of a library and its weights. */
+double cy_bench_model_kb(const char *path);
 
 /* bench_device.c: the CUDA device that runs use. Fills its architecture ("sm_90a") and a description; returns 0, or 1
  * with what is missing. */
 int cy_bench_device(char arch[16], char text[200], char missing[1024]);
 
 /* bench_report.c */
+/* A line a model and batch size: the shapes of its inputs. */
+void cy_bench_write_shapes(FILE *out, const cy_bench_result *results, int n);
 void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int as_markdown);
 /* Each returns 0, or prints why the file could not be written and returns 1. */
 int cy_bench_write_json(const char *path, const cy_bench_result *results, int n);

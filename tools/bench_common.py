@@ -1,5 +1,7 @@
 """What the contenders of cyto-bench that run in Python share: inputs (those of bench_child.c), timing, the line they print."""
+import math
 import resource
+import sys
 import time
 
 import numpy as np
@@ -27,11 +29,19 @@ def hashed(n, seed):
     return ((x ^ x >> np.uint64(31)) >> np.uint64(11)).astype(np.float64) * 2.0 ** -53
 
 
+def sizes(name, dims, pairs):
+    """The shape of an input: as given, and what is open and not given is refused, as sizes.c does it."""
+    if ('--shape', name) in pairs:
+        return [int(d) for d in pairs['--shape', name].split('x') if d]
+    given = [d if isinstance(d, int) and d >= 0 else pairs.get(('--dim', d), pairs.get(('--dim', '*'))) for d in dims]
+    if None in given:
+        sys.exit("input '%s' %s: sizes are open; give --dim or --shape" % (name, list(dims)))
+    return [int(d) for d in given]
+
+
 def make(name, onnx_type, dims, seed, pairs):
     dtype = TYPES[onnx_type]
-    dims = [d if isinstance(d, int) and d >= 0 else int(pairs.get(('--dim', d), pairs.get(('--dim', '*'), 1))) for d in dims]
-    if ('--shape', name) in pairs:
-        dims = [int(d) for d in pairs['--shape', name].split('x')]
+    dims = sizes(name, dims, pairs)
     real = np.issubdtype(dtype, np.floating)
     low, high = (-1, 1) if real else (0, 2)
     if ('--range', name) in pairs:
@@ -73,6 +83,9 @@ def timed(once, seconds):
 
 def report(load, first, times, kb):
     """The line that cyto-bench reads: seconds in milliseconds, the number of runs, memory."""
-    times = sorted(times)
-    print('%.6f %.6f %.6f %.6f %d %d' % (load * 1e3, first * 1e3, times[len(times) // 2] * 1e3, times[0] * 1e3,
-                                         len(times), kb))
+    times = sorted(t * 1e3 for t in times)
+    n, mean = len(times), sum(times) / len(times)
+    p95, p99 = (times[math.ceil(part * n) - 1] for part in (0.95, 0.99))
+    deviation = math.sqrt(sum((t - mean) ** 2 for t in times) / (n - 1)) if n > 1 else 0
+    print('%.6f %.6f %.6f %.6f %d %d %.6f %.6f %.6f %.6f' % (load * 1e3, first * 1e3, times[n // 2], times[0], n, kb, mean,
+                                                           p95, p99, deviation))

@@ -1,7 +1,7 @@
 """One measured process of cyto-bench for ONNX Runtime: load a model, run it, print one line of numbers.
 
 In:  MODEL THREADS SECONDS SEED [--dim NAME=N] [--shape NAME=AxB] [--range NAME=LO:HI] ...
-Out: "load_ms first_ms median_ms min_ms runs peak_kb" on stdout; the inputs are those that bench_child.c makes.
+Out: the line of bench_common.report() on stdout; the inputs are those that bench_child.c makes.
 
 Imports are not part of the load time, nor their memory part of the peak.
 """

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,6 @@
 static const char *const contender_names[CY_BENCH_N_CONTENDERS] = {
     "compiled -O3", "eager -O0", "ONNX Runtime", "OpenVINO", "PyTorch eager", "torch.compile", "PyTorch graphed"};
 
-/* name, offset: the numbers of a sample */
-#define SAMPLE_FIELDS(X) X(load_ms) X(first_ms) X(median_ms) X(min_ms) X(runs) X(peak_kb)
-
 typedef struct field {
   const char *name;
   size_t offset;
@@ -29,14 +27,12 @@ typedef struct field {
 
 static const field fields[] = {
 #define X(name) {#name, offsetof(cy_bench_sample, name)},
-    SAMPLE_FIELDS(X)
+    CY_BENCH_SAMPLE_FIELDS(X)
 #undef X
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-static double *field_of(cy_bench_sample *s, int f) {
-  return (double *)((char *)s + fields[f].offset);
-}
+static double *field_of(cy_bench_sample *s, int f) { return (double *)((char *)s + fields[f].offset); }
 
 /* The median process of a result, field by field. */
 static cy_bench_sample median_sample(const cy_bench_result *result) {
@@ -67,28 +63,68 @@ static double ratio_of(const cy_bench_result *results, int n, const cy_bench_res
   return base && r->n_samples ? median_sample(r).median_ms / median_sample(base).median_ms : 0;
 }
 
+/* Columns of the table behind `contender`; Markdown has those that RESULTS.md compares. */
+static const struct {
+  const char *name;
+  int width;
+  bool in_markdown;
+} columns[] = {{"median ms", 10, true}, {"min ms", 10, true},  {"ratio", 7, true},    {"mean ms", 10, false},
+               {"stddev", 8, false},    {"p95 ms", 10, false}, {"p99 ms", 10, false}, {"samples/s", 10, false},
+               {"load ms", 8, true},    {"first ms", 8, true}, {"peak MB", 8, true},  {"size KB", 9, true}};
+enum { N_COLUMNS = sizeof columns / sizeof *columns };
+
+static double per_second(const cy_bench_result *r, const cy_bench_sample *s) {
+  return s->mean_ms > 0 ? (r->per_run > 0 ? r->per_run : 1) * 1e3 / s->mean_ms : 0;
+}
+
+static void write_cells(FILE *out, const cy_bench_result *r, double ratio, bool as_markdown) {
+  cy_bench_sample s = median_sample(r);
+  char cells[N_COLUMNS][24];
+  const double numbers[N_COLUMNS] = {
+      s.median_ms, s.min_ms,          ratio,     s.mean_ms,  s.deviation_ms,   s.p95_ms,
+      s.p99_ms,    per_second(r, &s), s.load_ms, s.first_ms, s.peak_kb / 1024, r->size_kb};
+  static const char *const formats[N_COLUMNS] = {"%.4f", "%.4f", "%.2fx", "%.4f", "%.4f", "%.4f",
+                                                 "%.4f", "%.1f", "%.2f",  "%.2f", "%.1f", "%.0f"};
+  for (int c = 0; c < N_COLUMNS; c++) {
+    bool known = c < 3 || c > 7 || s.mean_ms > 0;
+    snprintf(cells[c], sizeof cells[c], known ? formats[c] : "-", numbers[c]);
+    if (!as_markdown || columns[c].in_markdown)
+      fprintf(out, "%s%*s", as_markdown ? " | " : "  ", columns[c].width, cells[c]);
+  }
+}
+
 void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int as_markdown) {
-  const char *bar = as_markdown ? "| " : "";
-  const char *end = as_markdown ? " |" : "";
-  const char *sep = as_markdown ? " | " : "  ";
-  fprintf(out, "%s%-24s%s%5s%s%7s%s%-15s%s%10s%s%10s%s%7s%s%8s%s%8s%s%8s%s%9s%s\n", bar, "model", sep, "batch", sep,
-          "threads", sep, "contender", sep, "median ms", sep, "min ms", sep, "ratio", sep, "load ms", sep, "first ms",
-          sep, "peak MB", sep, "size KB", end);
-  if (as_markdown)
-    fprintf(out, "|---|---|---|---|---|---|---|---|---|---|---|\n");
+  const char *bar = as_markdown ? "| " : "", *end = as_markdown ? " |" : "", *sep = as_markdown ? " | " : "  ";
+  fprintf(out, "%s%-24s%s%5s%s%7s%s%-15s", bar, "model", sep, "batch", sep, "threads", sep, "contender");
+  int shown = 0;
+  for (int c = 0; c < N_COLUMNS; c++)
+    if (!as_markdown || columns[c].in_markdown) {
+      fprintf(out, "%s%*s", sep, columns[c].width, columns[c].name);
+      shown++;
+    }
+  fprintf(out, "%s\n", end);
+  for (int c = 0; as_markdown && c < 4 + shown; c++)
+    fprintf(out, "|---%s", c + 1 == 4 + shown ? "|\n" : "");
   for (int i = 0; i < n; i++) {
     const cy_bench_result *r = &results[i];
     char batch[16];
     snprintf(batch, sizeof batch, "%d", r->batch);
-    fprintf(out, "%s%-24s%s%5s%s%7d%s%-15s%s", bar, r->model, sep, r->batch ? batch : "-", sep, r->threads, sep,
-            contender_names[r->contender], sep);
-    if (!r->n_samples) {
-      fprintf(out, "%s%s%s\n", r->failure, as_markdown ? " | | | | | |" : "", end);
-      continue;
-    }
-    cy_bench_sample s = median_sample(r);
-    fprintf(out, "%10.4f%s%10.4f%s%6.2fx%s%8.2f%s%8.2f%s%8.1f%s%9.0f%s\n", s.median_ms, sep, s.min_ms, sep,
-            ratio_of(results, n, r), sep, s.load_ms, sep, s.first_ms, sep, s.peak_kb / 1024, sep, r->size_kb, end);
+    fprintf(out, "%s%-24s%s%5s%s%7d%s%-15s", bar, r->model, sep, r->batch ? batch : "-", sep, r->threads, sep,
+            contender_names[r->contender]);
+    if (r->n_samples)
+      write_cells(out, r, ratio_of(results, n, r), as_markdown);
+    else
+      fprintf(out, "%s%s%s", sep, r->failure, as_markdown ? " | | | | | |" : "");
+    fprintf(out, "%s\n", end);
+  }
+}
+
+void cy_bench_write_shapes(FILE *out, const cy_bench_result *results, int n) {
+  for (int i = 0; i < n; i++) {
+    const cy_bench_result *r = &results[i], *before = i ? r - 1 : NULL;
+    bool same = before && !strcmp(before->model, r->model) && before->batch == r->batch && *before->shapes;
+    if (*r->shapes && !same)
+      fprintf(out, "%s: %s\n", r->model, r->shapes);
   }
 }
 
@@ -108,12 +144,19 @@ int cy_bench_write_json(const char *path, const cy_bench_result *results, int n)
                   "contender", contender_names[r->contender], "size_kb", r->size_kb, "compile_s", r->compile_s);
     if (r->device)
       json_object_set_new(row, "device", json_string(r->device));
+    if (*r->shapes) {
+      json_object_set_new(row, "shapes", json_string(r->shapes));
+      json_object_set_new(row, "samples", json_real(r->per_run));
+    }
     json_t *processes = json_array();
     for (int k = 0; k < r->n_samples; k++)
       json_array_append_new(processes, sample_json(r->samples[k]));
     json_object_set_new(row, "processes", processes);
     if (r->n_samples) {
-      json_object_set_new(row, "median", sample_json(median_sample(r)));
+      cy_bench_sample median = median_sample(r);
+      json_object_set_new(row, "median", sample_json(median));
+      if (median.mean_ms > 0)
+        json_object_set_new(row, "samples_per_second", json_real(per_second(r, &median)));
       json_object_set_new(row, "ratio", json_real(ratio_of(results, n, r)));
     } else {
       json_object_set_new(row, "failure", json_string(r->failure));
@@ -184,6 +227,8 @@ int cy_bench_append_results(const char *path, const cy_bench_result *results, in
           n && results[0].device ? "; " : "", cpu, command);
   fprintf(out, "Medians of %d processes each, contenders interleaved; ratio: time over that of compiled -O3.\n\n",
           n ? results[0].n_samples : 0);
+  cy_bench_write_shapes(out, results, n);
+  fputc('\n', out);
   cy_bench_write_table(out, results, n, 1);
   return fclose(out) != 0;
 }

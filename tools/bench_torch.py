@@ -2,7 +2,7 @@
 
 In:  DEVICE MODE MODEL THREADS SECONDS SEED [--dim NAME=N] [--shape NAME=AxB] [--range NAME=LO:HI] ...; DEVICE: cpu or
      cuda; MODE: eager, compile (torch.compile, max-autotune) or graphed (eager, captured once as a CUDA graph).
-Out: "load_ms first_ms median_ms min_ms runs peak_kb" on stdout; the inputs are those that bench_child.c makes. A run
+Out: the line of bench_common.report() on stdout; the inputs are those that bench_child.c makes. A run
      copies inputs to the device and outputs back, as ours does. peak_kb is memory of the device. THREADS are the CPU's.
 
 What follows from sizes and constants alone is computed once; the rest becomes a torch.fx graph of calls that an author of

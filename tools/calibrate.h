@@ -18,10 +18,11 @@
  * pieces of the input's size (1 where that is not fixed).
  */
 typedef struct sample_set sample_set;
-/* `model`: for the names, types and ranks of inputs. NULL with a text in `error`. */
-sample_set *samples_open(const char *path, const cyto_model *model, char error[TENSOR_ERROR_SIZE]);
-/* A set of n samples of random numbers (host_tensor_randomize); dims that are not fixed are 1. */
-sample_set *samples_random(const cyto_model *model, int n, char error[TENSOR_ERROR_SIZE]);
+/* `model`: for the names, types and ranks of its first `ninputs` inputs. NULL with a text in `error`. */
+sample_set *samples_open(const char *path, const cyto_model *model, int32_t ninputs, char error[TENSOR_ERROR_SIZE]);
+/* A set of n samples of random numbers (host_tensor_randomize); dims that are not fixed are `size`, batches 1. */
+sample_set *samples_random(const cyto_model *model, int32_t ninputs, int n, int64_t size,
+                           char error[TENSOR_ERROR_SIZE]);
 void samples_close(sample_set *s);
 int samples_count(const sample_set *s);
 const char *samples_name(const sample_set *s, int i); /* for messages */

@@ -1,6 +1,6 @@
 /* cyto-bench.c - measures compiled models against our own eager mode and against other frameworks.
  *
- * In:  models and options (usage() below); cytoc beside this program, other frameworks through build/venv or $CYTO_PYTHON.
+ * In:  models and options (the table below); cytoc beside this program, other frameworks through build/venv or $CYTO_PYTHON.
  *      A library that was compiled elsewhere is measured as it is, without cytoc; other frameworks run the model beside
  *      it, NAME.onnx, if there is one.
  * Out: a table on stdout; JSON, CSV and a section appended to a Markdown file where asked.
@@ -12,37 +12,38 @@
 #include "tools/bench.h"
 
 #include "ir/clock.h"
+#include "tools/options.h"
+#include "tools/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_ARGS = 200, MAX_MODELS = 256, MAX_PAIRS = 4096 };
+enum { MAX_ARGS = 200 };
 
 typedef struct options {
-  const char *models[MAX_MODELS];
+  const char *const *models;
   int n_models;
+  const char *threads_text, *batch_text, *against_text;
   int threads[CY_BENCH_MAX_LIST], n_threads;
   int batches[CY_BENCH_MAX_LIST], n_batches;
-  int chosen, against[CY_BENCH_N_CONTENDERS]; /* --against was given; which contenders */
-  int processes;
+  int against[CY_BENCH_N_CONTENDERS]; /* which contenders */
+  int processes, random_dims;
   double seconds;
   const char *seed, *target, *json, *csv, *results;
-  struct {
-    const char *option, *text;
-    int model; /* the number of the model that it belongs to; -1: all */
-  } pairs[MAX_PAIRS];
-  int n_pairs;
-  char bin[PATH_MAX];   /* the folder of this program */
+  options_list dims, shapes, ranges; /* NAME=VALUE, with the number of models that stand before */
+  char bin[PATH_MAX];                /* the folder of this program */
   char self[PATH_MAX];
-  char work[PATH_MAX];  /* a temporary folder for libraries */
-  char command[4096];   /* the command line, for the record */
+  char work[PATH_MAX];        /* a temporary folder for libraries */
+  char command[4096];         /* the command line, for the record */
   char arch[16], device[200]; /* of CUDA; "": the CPU is measured */
 } options;
 
@@ -51,22 +52,47 @@ typedef struct args {
   int n;
 } args;
 
-static void usage(FILE *out) {
-  fputs("usage: cyto-bench MODEL.onnx|MODEL.so... [options]\n"
-        "  --threads 1,2          numbers of threads\n"
-        "  --batch 1,8            sizes for the dim named 'batch'\n"
-        "  --against LIST         contenders beside compiled -O3: eager (-O0), ort, openvino, torch, torch-compile\n"
-        "                         (default eager,ort; 'none'); CUDA: eager, torch, torch-compile, torch-graph (all)\n"
-        "  --dim NAME=N  --shape INPUT=AxBxC  --range INPUT=LO:HI\n"
-        "                         sizes left open by the model, and values of an input; of all models when\n"
-        "                         given before the first, else of the one before\n"
-        "  --processes N          processes for each number, at least 5 (default 5)\n"
-        "  --seconds S            running time of each process (default 0.5)\n"
-        "  --seed N  --target T   of the random inputs; of the compiler (cuda: the device that is present)\n"
-        "  --json FILE  --csv FILE  --results FILE.md\n"
-        "                         all measurements; one row a process; append a section\n",
-        out);
-}
+#define AT(field) offsetof(options, field)
+static const option_row rows[] = {
+    {"--threads", OPTION_TEXT, AT(threads_text), "1,2", "numbers of threads (default: 1)", OPTION_MAIN},
+    {"--batch", OPTION_TEXT, AT(batch_text), "1,8", "sizes for the dim named 'batch'", OPTION_MAIN},
+    {"--against", OPTION_TEXT, AT(against_text), "LIST",
+     "contenders beside compiled -O3: eager (-O0), ort, openvino, torch, torch-compile (default eager,ort; 'none'); "
+     "CUDA: eager, torch, torch-compile, torch-graph (all)",
+     OPTION_MAIN},
+    {"--dim", OPTION_PAIRS, AT(dims), "NAME=N",
+     "a size that the model leaves open ('*': any). Before the first model it holds for all of them, behind one for "
+     "that "
+     "one; so do --shape and --range",
+     OPTION_MAIN},
+    {"--shape", OPTION_PAIRS, AT(shapes), "INPUT=AxBxC", "the shape of an input", OPTION_MAIN},
+    {"--random-dims", OPTION_NUMBER, AT(random_dims), "N", "all sizes that are open and not given", OPTION_RANGE(1, 0),
+     OPTION_MAIN},
+    {"--range", OPTION_PAIRS, AT(ranges), "INPUT=LO:HI", "values of an input", OPTION_MAIN},
+    {"--processes", OPTION_NUMBER, AT(processes), "N", "processes for each number, at least 5 (default: 5)",
+     OPTION_RANGE(5, CY_BENCH_MAX_PROCESSES), OPTION_MAIN},
+    {"--seconds", OPTION_REAL, AT(seconds), "S", "running time of each process (default: 0.5)", OPTION_MAIN},
+    {"--seed", OPTION_TEXT, AT(seed), "N", "of the random inputs", OPTION_MAIN},
+    {"--target", OPTION_TEXT, AT(target), "T", "of the compiler (cuda: the device that is present)", OPTION_MAIN},
+    {"--json", OPTION_TEXT, AT(json), "FILE", "all measurements", OPTION_MAIN},
+    {"--csv", OPTION_TEXT, AT(csv), "FILE", "one row a process", OPTION_MAIN},
+    {"--results", OPTION_TEXT, AT(results), "FILE.md", "append a section", OPTION_MAIN},
+    OPTIONS_COMMON,
+};
+
+static const options_command commands[] = {
+    {NULL, "MODEL.onnx|MODEL.so.. [OPTION..]",
+     "Measures compiled models against -O0 and against other frameworks, process by process in turns. A library that "
+     "was "
+     "compiled elsewhere is measured as it is; other frameworks run NAME.onnx beside it, if there is one."}};
+
+static const options_program program = {.name = "cyto-bench",
+                                        .title = "measures compiled models against other frameworks",
+                                        .endings = "onnx so",
+                                        .commands = commands,
+                                        .n_commands = 1,
+                                        .rows = rows,
+                                        .n_rows = sizeof rows / sizeof *rows};
 
 /* ---- starting processes ---- */
 
@@ -83,8 +109,8 @@ static void pairs_add(args *a, const cy_bench_pairs *pairs) {
   }
 }
 
-/* Runs a command to its end. `out` gets the start of its stdout; of its stderr instead when it fails. Returns the status of
- * waitpid(). */
+/* Runs a command to its end. `out` gets the start of its stdout; the end of its stderr instead when it fails. Returns the
+ * status of waitpid(). */
 static int command_run(const args *a, char *out, size_t room) {
   FILE *files[2] = {tmpfile(), tmpfile()};
   int status = -1;
@@ -102,7 +128,8 @@ static int command_run(const args *a, char *out, size_t room) {
   FILE *from = status == 0 ? files[0] : files[1];
   size_t n = 0;
   if (from) {
-    rewind(from);
+    if (status == 0 || fseek(from, -(long)(room - 1), SEEK_END) != 0)
+      rewind(from);
     n = fread(out, 1, room - 1, from);
   }
   out[n] = 0;
@@ -112,17 +139,24 @@ static int command_run(const args *a, char *out, size_t room) {
   return status;
 }
 
-static void failure_set(cy_bench_result *r, const char *what, int status, const char *text) {
+/* The last line that says something: of Python's traces the error itself. */
+static const char *last_line(const char *text, int *out_length) {
+  const char *best = text;
+  for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line != 0)
+    if (strspn(line, " \t\r\n") < strcspn(line, "\n"))
+      best = line;
+  *out_length = (int)strcspn(best, "\r\n");
+  return best;
+}
+
+static void failure_set(cy_bench_result *r, const char *what, int status, const char *text, bool last) {
   int len = (int)strcspn(text, "\n");
+  if (last)
+    text = last_line(text, &len);
   if (WIFSIGNALED(status))
     snprintf(r->failure, sizeof r->failure, "%s: %s", what, strsignal(WTERMSIG(status)));
   else
     snprintf(r->failure, sizeof r->failure, "%s: %.*s", what, len > 200 ? 200 : len, text);
-}
-
-static double file_kb(const char *path) {
-  struct stat st;
-  return stat(path, &st) == 0 ? (double)st.st_size / 1024 : 0;
 }
 
 /* ---- contenders ---- */
@@ -176,7 +210,7 @@ static int library_build(const options *o, const char *model, const cy_bench_pai
   args a = {0};
   library_path(o, model, r->contender, library, sizeof library);
   if (is_carried(model)) {
-    r->size_kb = file_kb(library);
+    r->size_kb = cy_bench_model_kb(library);
     return 0;
   }
   snprintf(cytoc, sizeof cytoc, "%s/cytoc", o->bin);
@@ -198,10 +232,29 @@ static int library_build(const options *o, const char *model, const cy_bench_pai
   double start = cy_clock_ms();
   int status = command_run(&a, text, sizeof text);
   r->compile_s = (cy_clock_ms() - start) * 1e-3;
-  r->size_kb = file_kb(library);
+  r->size_kb = cy_bench_model_kb(library);
   if (status)
-    failure_set(r, "not compiled", status, text);
+    failure_set(r, "not compiled", status, text, false);
   return status != 0;
+}
+
+/* The line of a process, and of ours the one behind it. */
+static int sample_read(cy_bench_result *r, const char *text) {
+  cy_bench_sample s = {0};
+  int n = 0, read = 0;
+#define X(name)                                                                                                        \
+  if (sscanf(text + n, "%lf%n", &s.name, &read) == 1)                                                                  \
+    n += read;                                                                                                         \
+  else                                                                                                                 \
+    s.name = -1;
+  CY_BENCH_SAMPLE_FIELDS(X)
+#undef X
+  if (s.peak_kb < 0) /* the first six must be there */
+    return 1;
+  if (sscanf(text + n, " %lf %511[^\n]", &r->per_run, r->shapes) < 1)
+    r->per_run = 0;
+  r->samples[r->n_samples++] = s;
+  return 0;
 }
 
 /* One measured process. Returns 0, or 1 with the result's failure set. */
@@ -235,13 +288,9 @@ static int sample_take(const options *o, const char *model, const cy_bench_pairs
   arg_add(&a, o->seed);
   pairs_add(&a, pairs);
   int status = command_run(&a, text, sizeof text);
-  cy_bench_sample *s = &r->samples[r->n_samples];
-  if (status == 0 && sscanf(text, CY_BENCH_SAMPLE_FORMAT, &s->load_ms, &s->first_ms, &s->median_ms, &s->min_ms, &s->runs,
-                            &s->peak_kb) == 6) {
-    r->n_samples++;
+  if (status == 0 && sample_read(r, text) == 0)
     return 0;
-  }
-  failure_set(r, "not run", status, text);
+  failure_set(r, "not run", status, text, true);
   r->n_samples = 0;
   return 1;
 }
@@ -268,18 +317,30 @@ static void pair_append(cy_bench_pairs *pairs, const char *option, const char *t
   pairs->text[pairs->n++] = text;
 }
 
+/* Those of all models, then those that stand behind this one, which come before them. */
+static void pairs_append(cy_bench_pairs *pairs, const char *option, const options_list *list, int index) {
+  for (int own = 0; own < 2; own++)
+    for (int i = 0; i < list->count; i++)
+      if (list->after[i] == (own ? index + 1 : 0))
+        pair_append(pairs, option, list->items[i]);
+}
+
 /* All contenders of one model and batch size, for every number of threads. Returns how many results it added. */
-static int model_measure(const options *o, int index, int batch, cy_bench_result *results) {
+static int model_measure(const options *o, int index, int batch, cy_bench_result *results,
+                         terminal_progress *progress) {
   const char *model = o->models[index];
   cy_bench_pairs pairs = {0};
-  char dim[32];
-  int n = 0, broken[CY_BENCH_N_CONTENDERS] = {0};
+  char dim[32], rest[32], source[PATH_MAX];
+  int n = 0, done = 0, broken[CY_BENCH_N_CONTENDERS] = {0};
   snprintf(dim, sizeof dim, "batch=%d", batch);
   if (batch)
     pair_append(&pairs, "--dim", dim);
-  for (int i = 0; i < o->n_pairs; i++)
-    if (o->pairs[i].model < 0 || o->pairs[i].model == index)
-      pair_append(&pairs, o->pairs[i].option, o->pairs[i].text);
+  snprintf(rest, sizeof rest, "*=%d", o->random_dims);
+  if (o->random_dims)
+    pair_append(&pairs, "--dim", rest);
+  pairs_append(&pairs, "--dim", &o->dims, index);
+  pairs_append(&pairs, "--shape", &o->shapes, index);
+  pairs_append(&pairs, "--range", &o->ranges, index);
   for (int t = 0; t < o->n_threads; t++) {
     for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++) {
       if (!o->against[c] || !can_measure(model, (cy_bench_contender)c))
@@ -291,7 +352,7 @@ static int model_measure(const options *o, int index, int batch, cy_bench_result
                              .device = *o->device ? o->device : NULL};
       model_name(model, r->model, sizeof r->model);
       if (contenders[c].script)
-        r->size_kb = file_kb(model);
+        r->size_kb = cy_bench_model_kb(source_path(model, source, sizeof source) ? source : model);
       else if (t == 0)
         broken[c] = library_build(o, model, &pairs, r);
     }
@@ -305,8 +366,15 @@ static int model_measure(const options *o, int index, int batch, cy_bench_result
   for (int t = 0; t < o->n_threads; t++)
     for (int k = 0; k < o->processes; k++)
       for (int i = t * per_thread; i < (t + 1) * per_thread; i++)
-        if (!broken[results[i].contender])
+        if (!broken[results[i].contender]) {
+          terminal_progress_show(progress, "measurement", done++, o->processes * n);
           broken[results[i].contender] = sample_take(o, model, &pairs, &results[i]);
+        }
+  for (int i = 0; i < n; i++) /* ours know the shapes, and they are the same for all */
+    for (int k = 0; k < n && !*results[i].shapes; k++) {
+      snprintf(results[i].shapes, sizeof results[i].shapes, "%s", results[k].shapes);
+      results[i].per_run = results[k].per_run;
+    }
   return n;
 }
 
@@ -342,78 +410,30 @@ static int against_read(const char *text, int *out) {
   return 0;
 }
 
-static int pair_read(options *o, const char *option, const char *value) {
-  if (!strchr(value, '=') || o->n_pairs == MAX_PAIRS)
-    return 1;
-  o->pairs[o->n_pairs].option = option;
-  o->pairs[o->n_pairs].text = value;
-  o->pairs[o->n_pairs++].model = o->n_models - 1;
-  return 0;
-}
-
-/* One option with its value. Returns 0, 1 for a bad value, 2 for an unknown option. */
-static int option_read(options *o, const char *name, const char *value) {
-  const struct {
-    const char *name, **to;
-  } texts[] = {{"--seed", &o->seed},
-               {"--target", &o->target},
-               {"--json", &o->json},
-               {"--csv", &o->csv},
-               {"--results", &o->results}};
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-    if (!strcmp(name, texts[i].name)) {
-      *texts[i].to = value;
-      return 0;
-    }
-  }
-  if (!strcmp(name, "--threads"))
-    return list_read(value, o->threads, &o->n_threads);
-  if (!strcmp(name, "--batch"))
-    return list_read(value, o->batches, &o->n_batches);
-  if (!strcmp(name, "--against")) {
-    o->chosen = 1;
-    return against_read(value, o->against);
-  }
-  if (!strcmp(name, "--dim") || !strcmp(name, "--shape") || !strcmp(name, "--range"))
-    return pair_read(o, name, value);
-  if (!strcmp(name, "--processes")) {
-    o->processes = atoi(value);
-    return o->processes < 5 || o->processes > CY_BENCH_MAX_PROCESSES;
-  }
-  if (!strcmp(name, "--seconds")) {
-    o->seconds = atof(value);
-    return !(o->seconds > 0);
-  }
-  return 2;
-}
-
-static int options_read(options *o, int argc, char **argv) {
+/* The command line, for the record. */
+static void command_write(options *o, int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     size_t used = strlen(o->command);
     snprintf(o->command + used, sizeof o->command - used, " %s", argv[i]);
   }
-  for (int i = 1; i < argc; i++) {
-    if (argv[i][0] != '-') {
-      if (o->n_models < MAX_MODELS)
-        o->models[o->n_models++] = argv[i];
-      continue;
-    }
-    char name[64];
-    const char *equals = strchr(argv[i], '='), *value = equals ? equals + 1 : argv[i + 1];
-    snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - argv[i]) : 60, argv[i]);
-    static const char *const pair_names[] = {"--dim", "--shape", "--range"};
-    const char *kept = name;
-    for (int k = 0; k < 3; k++)
-      kept = strcmp(name, pair_names[k]) ? kept : pair_names[k];
-    int wrong = value ? option_read(o, kept, value) : 1;
-    if (wrong) {
-      fprintf(stderr, wrong == 2 ? "cyto-bench: unknown option '%s'\n" : "cyto-bench: bad value of '%s'\n", argv[i]);
-      return 1;
-    }
-    i += !equals;
-  }
+}
+
+static int bad_value(const char *name, const char *expected, const char *found) {
+  options_complain(&program, "bad value of '%s': expected %s, found '%s'", name, expected, found);
+  return 1;
+}
+
+/* What the table of options cannot check. */
+static int options_check(options *o) {
+  if (o->threads_text && list_read(o->threads_text, o->threads, &o->n_threads))
+    return bad_value("--threads", "numbers with commas between them", o->threads_text);
+  if (o->batch_text && list_read(o->batch_text, o->batches, &o->n_batches))
+    return bad_value("--batch", "numbers with commas between them", o->batch_text);
+  if (o->against_text && against_read(o->against_text, o->against))
+    return bad_value("--against", "some of eager,ort,openvino,torch,torch-compile,torch-graph, or none",
+                     o->against_text);
   if (!o->n_models)
-    fprintf(stderr, "cyto-bench: no model given\n");
+    options_complain(&program, "no model given; cyto-bench --help lists the options");
   return !o->n_models;
 }
 
@@ -424,12 +444,12 @@ static int device_choose(options *o) {
   int device = o->target && (!strncmp(o->target, "cuda", 4) || !strncmp(o->target, "sm_", 3));
   for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++) {
     int runs = device ? contenders[c].on_device : contenders[c].on_cpu;
-    o->against[c] = o->chosen && c != CY_BENCH_COMPILED ? o->against[c] && runs != NEVER : runs == BY_DEFAULT;
+    o->against[c] = o->against_text && c != CY_BENCH_COMPILED ? o->against[c] && runs != NEVER : runs == BY_DEFAULT;
   }
   if (!device)
     return 0;
   if (cy_bench_device(o->arch, o->device, missing)) {
-    fprintf(stderr, "cyto-bench: there is nothing to measure on: %s\n", missing);
+    options_complain(&program, "there is nothing to measure on: %s", missing);
     return 1;
   }
   if (!strcmp(o->target, "cuda"))
@@ -456,7 +476,7 @@ static int folders_find(options *o) {
   snprintf(o->work, sizeof o->work, "%s/cyto-bench.XXXXXX", tmp ? tmp : "/tmp");
   if (mkdtemp(o->work))
     return 0;
-  fprintf(stderr, "cyto-bench: cannot make a temporary folder '%s': %s\n", o->work, strerror(errno));
+  options_complain(&program, "cannot make a temporary folder '%s': %s", o->work, strerror(errno));
   return 1;
 }
 
@@ -471,6 +491,7 @@ static void work_remove(const options *o) {
 
 static int results_write(const options *o, const cy_bench_result *results, int n) {
   int failed = 0;
+  cy_bench_write_shapes(stdout, results, n);
   cy_bench_write_table(stdout, results, n, 0);
   if (o->json)
     failed |= cy_bench_write_json(o->json, results, n);
@@ -480,6 +501,32 @@ static int results_write(const options *o, const cy_bench_result *results, int n
     failed |= cy_bench_append_results(o->results, results, n, o->command);
   for (int i = 0; i < n; i++)
     failed |= !contenders[results[i].contender].script && !results[i].n_samples;
+  return failed;
+}
+
+/* Everything of a command line that has been read. */
+static int measure(options *o) {
+  if (device_choose(o))
+    return 1;
+  int most = o->n_models * o->n_batches * o->n_threads * CY_BENCH_N_CONTENDERS, n = 0;
+  cy_bench_result *results = calloc((size_t)most, sizeof *results);
+  if (!results || folders_find(o)) {
+    free(results);
+    return 1;
+  }
+  terminal_progress progress;
+  terminal_progress_begin(&progress, NULL);
+  for (int m = 0; m < o->n_models; m++) {
+    for (int b = 0; b < o->n_batches; b++) {
+      progress.what = o->models[m];
+      terminal_progress_show(&progress, "model", m * o->n_batches + b, o->n_models * o->n_batches);
+      n += model_measure(o, m, o->batches[b], results + n, &progress);
+    }
+  }
+  terminal_progress_wipe(&progress);
+  work_remove(o);
+  int failed = results_write(o, results, n);
+  free(results);
   return failed;
 }
 
@@ -493,32 +540,16 @@ int main(int argc, char **argv) {
                       .command = "cyto-bench"};
   if (argc >= 6 && !strcmp(argv[1], "--child"))
     return child_main(argc, argv);
-  if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "--version"))) {
-    if (argv[1][2] == 'h')
-      usage(stdout);
-    else
-      puts("cyto-bench " CYTO_VERSION);
-    return 0;
+  options_words words;
+  options_parsed parsed;
+  int status = options_read(&program, argc, argv, &o, &words, &parsed), failed = status < 0 ? 2 : 0;
+  if (!status) {
+    o.models = parsed.operands.items;
+    o.n_models = parsed.operands.count;
+    command_write(&o, argc, argv);
+    failed = options_check(&o) ? 2 : measure(&o);
   }
-  if (options_read(&o, argc, argv)) {
-    usage(stderr);
-    return 2;
-  }
-  if (device_choose(&o))
-    return 1;
-  int most = o.n_models * o.n_batches * o.n_threads * CY_BENCH_N_CONTENDERS, n = 0;
-  cy_bench_result *results = calloc((size_t)most, sizeof *results);
-  if (!results || folders_find(&o))
-    return 1;
-  for (int m = 0; m < o.n_models; m++) {
-    for (int b = 0; b < o.n_batches; b++) {
-      n += model_measure(&o, m, o.batches[b], results + n);
-      if (isatty(STDERR_FILENO))
-        fprintf(stderr, "%d of %d: %s\n", m * o.n_batches + b + 1, o.n_models * o.n_batches, o.models[m]);
-    }
-  }
-  work_remove(&o);
-  int failed = results_write(&o, results, n);
-  free(results);
+  options_free(&program, &o, &parsed);
+  options_words_free(&words);
   return failed;
 }

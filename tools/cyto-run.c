@@ -2,20 +2,21 @@
  *
  * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy or .json of a reference run, or input_K.pb
  * of an ONNX test case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order, as .json
- * those that are strings, sequences, maps or optional values. Everything that goes wrong is one line on stderr and exit
+ * those that are sequences, maps or optional values, and strings unless --output-format says otherwise. Everything that
+ * goes wrong is one line on stderr and exit
  * code 1.
  */
 #define _GNU_SOURCE
 #include "ir/clock.h"
-#include "profile.h"
+#include "options.h"
+#include "run_json.h"
+#include "sizes.h"
 #include "value_file.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -23,149 +24,65 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_ARGUMENTS = 256 };
-
-typedef struct arguments {
-  const char *names[MAX_ARGUMENTS]; /* NAME=VALUE */
-  int count;
-} arguments;
-
 typedef struct run_options {
-  const char *model, *inputs_dir, *output_dir;
-  arguments inputs, shapes, dims;
-  enum { NPY, PB, JSON } format;
-  long seed; /* -1: inputs without a file are an error */
-  long repeat, threads, device;
-  bool share, about, info, profile, help;
+  const char *model, *inputs_dir, *output_dir, *format, *json;
+  options_list inputs, shapes, dims; /* NAME=VALUE */
+  int seed;                          /* -1: inputs without a file are an error */
+  int random_dims;                   /* 0: sizes without a value are one, too */
+  int repeat, threads, device;
+  bool share, about, info, profile;
 } run_options;
 
-typedef enum option_kind { LIST, TEXT, NUMBER, FORMAT, FLAG } option_kind;
-
 #define AT(field) offsetof(run_options, field)
-static const struct {
-  const char *name;
-  option_kind kind;
-  size_t at; /* of the field that it sets */
-  long low;  /* NUMBER: the least that is allowed */
-  const char *value, *help;
-} rows[] = {
-    {"input", LIST, AT(inputs), 0, "NAME=FILE",
-     "value of an input: .npy, .pb (ONNX TensorProto, SequenceProto ..) or .json"},
-    {"inputs-dir", TEXT, AT(inputs_dir), 0, "DIR",
-     "takes in_K_*.npy, .json or .pb, or input_K.pb, of DIR for input number K"},
-    {"random", NUMBER, AT(seed), 0, "SEED", "fills all other tensors of numbers with random ones"},
-    {"shape", LIST, AT(shapes), 0, "NAME=1x3x224", "shape of a random input (NAME= for a scalar)"},
-    {"dim", LIST, AT(dims), 0, "SYMBOL=N", "value of a named dim of random inputs (others are 1)"},
-    {"output-dir", TEXT, AT(output_dir), 0, "DIR",
-     "writes out_K_NAME.npy for every output, .json for strings, sequences, maps and optional values;\n"
-     "                         otherwise a summary is printed"},
-    {"output-format", FORMAT, AT(format), 0, "FORMAT", "npy (the default); pb or json for all tensors"},
-    {"share", FLAG, AT(share), 0, NULL,
-     "has outputs written in the memory of the inputs that they may share it with (cyto.h)"},
-    {"repeat", NUMBER, AT(repeat), 1, "N", "runs N times more and prints the fastest and the median time"},
-    {"profile", FLAG, AT(profile), 0, NULL, "prints the time of every kernel of a library compiled by cytoc --profile"},
-    {"threads", NUMBER, AT(threads), 0, "N", "how many threads (0: all CPUs, the default)"},
-    {"device", NUMBER, AT(device), 0, "N", "models for CUDA: the device's number (0, the default)"},
-    {"about", FLAG, AT(about), 0, NULL, "prints what it ran on: threads, or the device, its driver and cuDNN's share"},
-    {"info", FLAG, AT(info), 0, NULL, "prints inputs and outputs and stops"},
-    {"help", FLAG, AT(help), 0, NULL, "this text"},
+static const option_row rows[] = {
+    {"--input", OPTION_PAIRS, AT(inputs), "NAME=FILE",
+     "value of an input: .npy, .pb (ONNX TensorProto, SequenceProto ..) or .json", OPTION_MAIN},
+    {"--inputs-dir", OPTION_TEXT, AT(inputs_dir), "DIR",
+     "takes in_K_*.npy, .json or .pb, or input_K.pb, of DIR for input number K", OPTION_MAIN},
+    {"--random", OPTION_NUMBER, AT(seed), "SEED", "fills all other tensors of numbers with random ones", OPTION_MAIN},
+    {"--shape", OPTION_PAIRS, AT(shapes), "NAME=1x3x224", "shape of a random input (NAME= for a scalar)", OPTION_MAIN},
+    {"--dim", OPTION_PAIRS, AT(dims), "SYMBOL=N", "value of a named dim of random inputs ('*': of any that is open)",
+     OPTION_MAIN},
+    {"--random-dims", OPTION_NUMBER, AT(random_dims), "N",
+     "value of all sizes of random inputs that are open and not given", OPTION_RANGE(1, 0), OPTION_MAIN},
+    {"--output-dir", OPTION_TEXT, AT(output_dir), "DIR",
+     "writes out_K_NAME.npy for every output, .json for strings, sequences, maps and optional values; otherwise a "
+     "summary is printed",
+     OPTION_MAIN},
+    {"--output-format", OPTION_TEXT, AT(format), "npy|pb|json",
+     "of all tensors, strings too (without it: npy, and json for strings)", OPTION_MAIN},
+    {"--share", OPTION_FLAG, AT(share), NULL,
+     "has outputs written in the memory of the inputs that they may share it with (cyto.h)", OPTION_MAIN},
+    {"--repeat", OPTION_NUMBER, AT(repeat), "N",
+     "runs N times more and prints statistics of their times; the first run, which is cold, is told apart",
+     OPTION_RANGE(1, 0), OPTION_MAIN},
+    {"--profile", OPTION_FLAG, AT(profile), NULL,
+     "prints the time of every kernel of a library compiled by cytoc --profile", OPTION_MAIN},
+    {"--json", OPTION_TEXT, AT(json), "FILE", "writes sizes, times and, with --profile, kernels as JSON (-: to stdout)",
+     OPTION_MAIN},
+    {"--threads", OPTION_NUMBER, AT(threads), "N", "how many threads (0: all CPUs, the default)", OPTION_MAIN},
+    {"--device", OPTION_NUMBER, AT(device), "N", "models for CUDA: the device's number (0, the default)", OPTION_MAIN},
+    {"--about", OPTION_FLAG, AT(about), NULL,
+     "prints what it ran on: threads, or the device, its driver and cuDNN's share", OPTION_MAIN},
+    {"--info", OPTION_FLAG, AT(info), NULL, "prints inputs and outputs and stops", OPTION_MAIN},
+    OPTIONS_COMMON,
 };
-enum { N_ROWS = sizeof rows / sizeof *rows };
 
-static int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static const options_command commands[] = {
+    {NULL, "MODEL.so [OPTION..]",
+     "Runs a compiled model: values in files in, values in files or a summary out. Inputs come from files, or are "
+     "random."}};
+
+static const options_program program = {.name = "cyto-run",
+                                        .title = "runs models compiled by cytoc",
+                                        .endings = "so",
+                                        .commands = commands,
+                                        .n_commands = 1,
+                                        .rows = rows,
+                                        .n_rows = sizeof rows / sizeof *rows};
 
 /* Prints a line of error; -1, so that callers can return it. */
-static int complain(const char *format, ...) {
-  va_list args;
-  fputs("cyto-run: ", stderr);
-  va_start(args, format);
-  vfprintf(stderr, format, args);
-  va_end(args);
-  fputc('\n', stderr);
-  return -1;
-}
-
-/* ---- arguments ---- */
-
-static int add_argument(arguments *list, const char *option, const char *text) {
-  if (!strchr(text, '='))
-    return complain("%s '%s': expected NAME=VALUE", option, text);
-  if (list->count == MAX_ARGUMENTS)
-    return complain("%s: more than %d of them", option, MAX_ARGUMENTS);
-  list->names[list->count++] = text;
-  return 0;
-}
-
-static int parse_number(const char *option, const char *text, long low, long *out_value) {
-  char *end;
-  errno = 0;
-  *out_value = strtol(text, &end, 10);
-  if (errno || end == text || *end || *out_value < low || *out_value > INT_MAX)
-    return complain("%s '%s': expected a whole number from %ld", option, text, low);
-  return 0;
-}
-
-/* The value of NAME=VALUE for exactly this name (which may itself hold '='), or NULL. */
-static const char *argument_find(const arguments *list, const char *name) {
-  size_t length = strlen(name);
-  for (int i = 0; i < list->count; i++)
-    if (!strncmp(list->names[i], name, length) && list->names[i][length] == '=')
-      return list->names[i] + length + 1;
-  return NULL;
-}
-
-static int parse_format(const char *text, int *out_format) {
-  static const char *const names[] = {[NPY] = "npy", [PB] = "pb", [JSON] = "json"};
-  for (int i = 0; i < 3; i++)
-    if (!strcmp(text, names[i])) {
-      *out_format = i;
-      return 0;
-    }
-  return complain("--output-format '%s': expected npy, pb or json", text);
-}
-
-static int set_option(int row, const char *text, run_options *options) {
-  char name[32];
-  void *field = (char *)options + rows[row].at;
-  snprintf(name, sizeof name, "--%s", rows[row].name);
-  switch (rows[row].kind) {
-  case LIST: return add_argument(field, name, text);
-  case TEXT: *(const char **)field = text; return 0;
-  case NUMBER: return parse_number(name, text, rows[row].low, field);
-  case FORMAT: return parse_format(text, field);
-  case FLAG: *(bool *)field = true; return 0;
-  }
-  return -1;
-}
-
-static void print_help(void) {
-  puts("usage: cyto-run MODEL.so [options]");
-  for (int i = 0; i < N_ROWS; i++) {
-    char head[32];
-    snprintf(head, sizeof head, "%s %s", rows[i].name, rows[i].value ? rows[i].value : "");
-    printf("  --%-20s %s\n", head, rows[i].help);
-  }
-}
-
-static int parse_options(int argc, char **argv, run_options *options) {
-  struct option known[N_ROWS + 1] = {{0}};
-  for (int i = 0; i < N_ROWS; i++)
-    known[i] = (struct option){rows[i].name, rows[i].value != NULL, NULL, i};
-  *options = (run_options){.seed = -1};
-  for (int row; (row = getopt_long(argc, argv, "h", known, NULL)) != -1;)
-    if (row == 'h')
-      options->help = true;
-    else if (row == '?' || set_option(row, optarg, options))
-      return -1; /* getopt has said why, or set_option() */
-  if (options->help) {
-    print_help();
-    exit(0);
-  }
-  if (optind + 1 != argc)
-    return complain("expected one model library, found %d; see --help", argc - optind);
-  options->model = argv[optind];
-  return 0;
-}
+#define complain(...) options_complain(&program, __VA_ARGS__)
 
 /* ---- inputs ---- */
 
@@ -201,39 +118,16 @@ static int find_in_folder(const char *folder, int32_t k, char path[PATH_MAX]) {
   return found;
 }
 
-static int parse_shape(const char *text, const cyto_port *port, host_tensor *tensor) {
-  const char *at = text;
-  tensor->rank = 0;
-  while (*at) {
-    char *end;
-    errno = 0;
-    long long dim = strtoll(at, &end, 10);
-    if (errno || end == at || dim < 0 || (*end && *end != 'x' && *end != ',') || tensor->rank == CYTO_MAX_RANK)
-      return complain("--shape %s=%s: expected sizes such as 1x3x224x224", port->name, text);
-    tensor->dims[tensor->rank++] = dim;
-    at = end + (*end != 0);
-  }
-  return 0;
-}
-
 static int random_tensor(const run_options *options, const cyto_port *port, int32_t index, host_tensor *tensor) {
   if (port->type->kind != CYTO_TENSOR || port->dtype == CYTO_STRING)
     return complain("input '%s': only tensors of numbers can be random; give --input '%s=FILE.json'", port->name,
                     port->name);
   char error[TENSOR_ERROR_SIZE];
-  const char *shape = argument_find(&options->shapes, port->name);
+  sizes_given given = {&options->dims, &options->shapes, options->random_dims};
   uint64_t state = (uint64_t)options->seed * 1000003u + (uint64_t)index;
   tensor->dtype = port->dtype;
-  tensor->rank = port->rank;
-  for (int32_t i = 0; i < port->rank; i++) {
-    const char *value = port->dims[i] < 0 ? argument_find(&options->dims, port->dim_names[i]) : NULL;
-    long dim = 1;
-    if (value && parse_number("--dim", value, 0, &dim))
-      return -1;
-    tensor->dims[i] = port->dims[i] >= 0 ? port->dims[i] : dim;
-  }
-  if (shape && parse_shape(shape, port, tensor))
-    return -1;
+  if (sizes_choose(port, &given, &tensor->rank, tensor->dims, error))
+    return complain("%s", error);
   if (host_tensor_alloc(tensor, error))
     return complain("input '%s': %s", port->name, error);
   host_tensor_randomize(tensor, &state);
@@ -245,7 +139,7 @@ static int load_input(const run_options *options, const cyto_port *port, int32_t
                       cyto_value *value) {
   char path[PATH_MAX];
   cyto_error error;
-  const char *file = argument_find(&options->inputs, port->name), *from = file;
+  const char *file = options_value(&options->inputs, port->name, -1), *from = file;
   host_tensor tensor = {0};
   int status;
   if (file)
@@ -266,34 +160,12 @@ static int load_input(const run_options *options, const cyto_port *port, int32_t
   return status;
 }
 
-/* "'image', 'mask'", as far as `size` goes. */
-static const char *input_names(const cyto_model *model, char *text, size_t size) {
-  size_t n = 0;
-  for (int32_t k = 0; k < cyto_model_input_count(model) && n < size; k++) {
-    cyto_port port;
-    cyto_model_input(model, k, &port);
-    n += (size_t)snprintf(text + n, size - n, "%s'%s'", k ? ", " : "", port.name);
-  }
-  return n ? text : "none";
-}
-
-/* Names given on the command line must exist in the model. */
-static int check_names(const cyto_model *model, const arguments *list, const char *option) {
-  int32_t count = cyto_model_input_count(model);
-  char names[1000];
-  for (int i = 0; i < list->count; i++) {
-    int known = 0;
-    for (int32_t k = 0; k < count && !known; k++) {
-      cyto_port port;
-      cyto_model_input(model, k, &port);
-      size_t length = strlen(port.name);
-      known = !strncmp(list->names[i], port.name, length) && list->names[i][length] == '=';
-    }
-    if (!known)
-      return complain("%s '%s': the model has no input of that name; it has %s", option, list->names[i],
-                      input_names(model, names, sizeof names));
-  }
-  return 0;
+static int check_names(const run_options *options, const cyto_model *model) {
+  char error[TENSOR_ERROR_SIZE];
+  sizes_given given = {&options->dims, &options->shapes, 0};
+  return sizes_check_inputs(model, &options->inputs, "--input", error) || sizes_check(model, &given, error)
+             ? complain("%s", error)
+             : 0;
 }
 
 /* ---- outputs ---- */
@@ -308,17 +180,17 @@ static host_tensor tensor_of(const cyto_value *value) {
 }
 
 static int write_output(const run_options *options, int32_t index, const char *name, const cyto_value *value) {
-  static const char *const suffixes[] = {[NPY] = "npy", [PB] = "pb", [JSON] = "json"};
-  int format = value->kind != CYTO_TENSOR                                     ? JSON
-               : value->tensor.dtype == CYTO_STRING && options->format == NPY ? JSON
-                                                                              : options->format;
+  bool numbers = value->kind == CYTO_TENSOR && value->tensor.dtype != CYTO_STRING;
+  const char *format = options->format ? options->format : numbers ? "npy" : "json";
+  if (value->kind != CYTO_TENSOR)
+    format = "json";
   host_tensor tensor = tensor_of(value);
   char path[PATH_MAX], safe[NAME_MAX - 24], error[TENSOR_ERROR_SIZE];
   file_name_of(name, safe, sizeof safe);
-  snprintf(path, sizeof path, "%s/out_%d_%s.%s", options->output_dir, index, safe, suffixes[format]);
-  int failed = format == PB     ? tensor_pb_write(path, name, &tensor, error)
-               : format == JSON ? value_json_write(path, value, error)
-                                : npy_write(path, &tensor, error);
+  snprintf(path, sizeof path, "%s/out_%d_%s.%s", options->output_dir, index, safe, format);
+  int failed = !strcmp(format, "pb")     ? tensor_pb_write(path, name, &tensor, error)
+               : !strcmp(format, "json") ? value_json_write(path, value, error)
+                                         : npy_write(path, &tensor, error);
   return failed ? complain("output '%s': %s", name, error) : 0;
 }
 
@@ -410,34 +282,33 @@ static void print_info(const cyto_model *model) {
     cyto_port shared;
     if (port.shared_input >= 0 && !cyto_model_input(model, port.shared_input, &shared))
       printf(", may share memory with '%s'", shared.name);
+    if (port.grown_input >= 0 && !cyto_model_input(model, port.grown_input, &shared))
+      printf(", continues '%s' along axis %d", shared.name, port.grown_axis);
     putchar('\n');
   }
 }
 
 /* ---- running ---- */
 
-static int run_timed(cyto_context *context, long repeat) {
+static int run_once(cyto_context *context, double *out_ms) {
   cyto_error error;
   double start = cy_clock_ms();
   if (cyto_run(context, &error))
     return complain("%s", error.message);
-  if (!repeat)
-    return 0;
-  double first = cy_clock_ms() - start, *times = malloc((size_t)repeat * sizeof *times);
-  if (!times)
-    return complain("no memory for the times of %ld runs", repeat);
-  for (long i = 0; i < repeat; i++) {
-    start = cy_clock_ms();
-    if (cyto_run(context, &error)) {
-      free(times);
-      return complain("%s", error.message);
-    }
-    times[i] = cy_clock_ms() - start;
-  }
-  cy_numbers_sort(times, (size_t)repeat);
-  printf("first %.3f ms, then %ld runs: min %.3f ms, median %.3f ms\n", first, repeat, times[0], times[repeat / 2]);
-  free(times);
+  *out_ms = cy_clock_ms() - start;
   return 0;
+}
+
+/* Runs `repeat` times behind the first one. */
+static int run_again(cyto_context *context, int repeat, run_times *times) {
+  double *taken = malloc((size_t)repeat * sizeof *taken);
+  int status = taken ? 0 : complain("no memory for the times of %d runs", repeat);
+  for (int i = 0; i < repeat && !status; i++)
+    status = run_once(context, &taken[i]);
+  if (!status)
+    times->again = statistics_of(taken, (size_t)repeat);
+  free(taken);
+  return status;
 }
 
 /* Binds outputs to the memory of the inputs that they may share it with. */
@@ -460,13 +331,74 @@ static void print_about(const cyto_context *context) {
   printf("ran on %s\n", text);
 }
 
+/* The sizes that inputs with open ones have got. */
+static void print_sizes(const cyto_model *model, const cyto_value *values) {
+  for (int32_t i = 0; i < cyto_model_input_count(model); i++) {
+    cyto_port port;
+    cyto_model_input(model, i, &port);
+    const cyto_tensor *t = &values[i].tensor;
+    bool open = false;
+    for (int32_t k = 0; k < port.rank; k++)
+      open |= port.dims[k] < 0;
+    if (!open || !t->data)
+      continue;
+    printf("input %d '%s' %s ", i, port.name, cyto_dtype_name(port.dtype));
+    print_dims(t->rank, t->dims, NULL);
+    putchar('\n');
+  }
+}
+
+static double samples_of(const cyto_model *model, const cyto_value *values) {
+  for (int32_t i = 0; i < cyto_model_input_count(model); i++)
+    if (values[i].kind == CYTO_TENSOR && sizes_samples(values[i].tensor.rank, values[i].tensor.dims))
+      return (double)sizes_samples(values[i].tensor.rank, values[i].tensor.dims);
+  return 1;
+}
+
+static void print_times(const run_times *times) {
+  if (!times->again.runs)
+    return;
+  printf("first %.3f ms, then ", times->first_ms);
+  statistics_print(&times->again, times->samples, stdout);
+}
+
+/* What is measured: the first run, the others, the table of kernels. */
+static int measure(const run_options *options, const cyto_model *model, cyto_context *context,
+                   const cyto_value *values) {
+  run_times times = {.samples = samples_of(model, values)};
+  profile launches = {0};
+  bool to_stdout = options->json && !strcmp(options->json, "-");
+  int status = run_once(context, &times.first_ms);
+  if (!status && options->profile && profile_begin(options->model, &launches))
+    status = complain("'%s' does not count the time of its kernels: compile it by cytoc --profile", options->model);
+  if (!status && options->repeat)
+    status = run_again(context, options->repeat, &times);
+  if (!status && !to_stdout) {
+    if (options->repeat || options->seed >= 0)
+      print_sizes(model, values);
+    print_times(&times);
+    if (options->profile)
+      profile_print(&launches, options->threads, options->repeat);
+    if (options->about)
+      print_about(context);
+  }
+  if (!status && options->json) {
+    char error[TENSOR_ERROR_SIZE];
+    run_report report = {model, context, values, &times, options->profile ? &launches : NULL};
+    if (run_json_write(options->json, &report, error))
+      status = complain("%s", error);
+  }
+  profile_end(&launches);
+  return status;
+}
+
 static int run_model(const run_options *options, cyto_model *model) {
   int32_t count = cyto_model_input_count(model);
-  cyto_options how = {.threads = (int32_t)options->threads, .device = (int32_t)options->device};
+  cyto_options how = {.threads = options->threads, .device = options->device};
   cyto_context *context = NULL;
   cyto_error error;
   int status = 0;
-  if (check_names(model, &options->inputs, "--input") || check_names(model, &options->shapes, "--shape"))
+  if (check_names(options, model))
     return -1;
   cyto_value *values = calloc((size_t)count + 1, sizeof *values);
   if (!values || cyto_context_create(model, &how, &context, &error)) {
@@ -481,12 +413,8 @@ static int run_model(const run_options *options, cyto_model *model) {
   if (!status && options->share)
     status = share_memory(model, context, values);
   if (!status)
-    status = run_timed(context, options->repeat);
-  if (!status && options->profile && profile_print(options->model, (int)options->threads, 1 + options->repeat))
-    status = complain("'%s' does not count the time of its kernels: compile it by cytoc --profile", options->model);
-  if (!status && options->about)
-    print_about(context);
-  if (!status)
+    status = measure(options, model, context, values);
+  if (!status && !(options->json && !strcmp(options->json, "-") && !options->output_dir))
     status = show_outputs(options, model, context);
   cyto_context_destroy(context);
   for (int32_t i = 0; i < count; i++)
@@ -495,23 +423,37 @@ static int run_model(const run_options *options, cyto_model *model) {
   return status;
 }
 
-int main(int argc, char **argv) {
-  run_options options;
+static int load_and_run(const run_options *options) {
   cyto_model *model = NULL;
   cyto_error error;
-  int status = parse_options(argc, argv, &options);
-  if (status)
-    return 1;
-  if (cyto_model_load(options.model, &model, &error)) {
-    complain("%s", error.message);
-    return 1;
-  }
-  if (options.info)
+  int status = 0;
+  if (cyto_model_load(options->model, &model, &error))
+    return file_ends_with(options->model, ".onnx")
+               ? complain("'%s' is an ONNX model: compile it by cytoc %s -o model.so, and run that", options->model,
+                          options->model)
+               : complain("%s", error.message);
+  if (options->info)
     print_info(model);
   else
-    status = run_model(&options, model);
+    status = run_model(options, model);
   cyto_model_unload(model);
   if (fflush(stdout))
     status = complain("cannot write to the standard output: %s", strerror(errno));
-  return status ? 1 : 0;
+  return status;
+}
+
+int main(int argc, char **argv) {
+  run_options options = {.seed = -1};
+  options_words words;
+  options_parsed parsed;
+  int status = options_read(&program, argc, argv, &options, &words, &parsed);
+  if (!status && parsed.operands.count != 1)
+    status = complain("expected one model library, found %d; cyto-run --help lists the options", parsed.operands.count);
+  else if (!status) {
+    options.model = parsed.operands.items[0];
+    status = load_and_run(&options);
+  }
+  options_free(&program, &options, &parsed);
+  options_words_free(&words);
+  return status < 0 ? 1 : 0;
 }

@@ -9,7 +9,8 @@
  *   3. compare   the quantised library as a whole, beside what the second one's outputs are (cytoc_whole.c)
  *
  * Dynamic quantisation and half precision have no ranges to choose: the first step is left out, and the others are for
- * limits that were asked for, on random numbers where there are no samples.
+ * limits that were asked for, on random numbers where there are no samples. Plain dynamic quantisation is estimated only:
+ * one library, made in haste, in which layers are in float or in integers as it is told when it runs, does it all.
  */
 #define _GNU_SOURCE
 #include "cytoc_quantise.h"
@@ -275,7 +276,7 @@ static int find_all_errors(recorder *r, cy_quant_mode mode) {
 static int run(recorder *r) {
   int status = recorder_start(r);
   if (!status && r->model)
-    status = recorder_open_samples(r) || choose_ranges(r) ? -1 : 0;
+    status = recorder_open_samples(r, 1) || choose_ranges(r) ? -1 : 0;
   recorder_stop(r);
   if (!status && r->q->ntensors) {
     r->q->mode = CY_QUANT_MEASURE;
@@ -301,7 +302,7 @@ int cytoc_measure(const cytoc_quantise *how, cy_quant *q) {
   q->mode = mode == CY_QUANT_HALF ? CY_QUANT_MEASURE_HALF : CY_QUANT_MEASURE_DYNAMIC;
   int status = recorder_start(&r);
   if (!status && r.model) {
-    status = recorder_open_samples(&r) || find_all_errors(&r, mode) ? -1 : 0;
+    status = recorder_open_samples(&r, 1) || find_all_errors(&r, mode) ? -1 : 0;
     if (status && !how->samples)
       recorder_fail(&r, "layers cannot be measured on random numbers: give samples of the inputs by --calibrate");
   }
@@ -310,6 +311,52 @@ int cytoc_measure(const cytoc_quantise *how, cy_quant *q) {
   q->layer = NULL;
   q->nlayers = 0;
   return status;
+}
+
+/* What takes about half a second: runs in float and in integers. */
+static const double ESTIMATE_CYCLES = 2e9;
+enum { MOST_RANDOM = 4, MOST_GIVEN = 32 };
+
+/* With the library open that chooses layers; random samples have axes of `size` where these are open. */
+static int estimate(recorder *r, int64_t size) {
+  double most = ESTIMATE_CYCLES / (2 * RECORDER_HASTE * recorder_cycles(r->q));
+  int room = r->how->samples ? MOST_GIVEN : MOST_RANDOM;
+  int status = recorder_open_samples(r, size);
+  cytoc_whole *whole = status ? NULL : cytoc_whole_create(r);
+  if (whole)
+    status = cytoc_whole_estimate(whole, r, most < 1 ? 1 : most < room ? (int)most : room);
+  cytoc_whole_destroy(whole);
+  recorder_close_samples(r);
+  return status;
+}
+
+int cytoc_estimate(const cytoc_quantise *how, cy_quant *q) {
+  static const int64_t sizes[] = {64, 1};
+  recorder r = {.how = how, .q = q, .brief = true};
+  q->mode = CY_QUANT_SINGLE_DYNAMIC;
+  size_t before = cy_diag_count(how->diag);
+  int status = recorder_start(&r), tried = 0;
+  bool open = !status && r.model;
+  do {
+    if (open)
+      status = estimate(&r, sizes[tried++]);
+    if (!status || how->samples)
+      break;
+    cy_diag_forget(how->diag, before); /* nobody asked for it to run, or on these numbers */
+  } while (open && tried < 2);
+  q->unseen = r.too_much                ? r.too_much
+              : status && !open         ? "the model cannot be run here"
+              : status && !how->samples ? "the model does not run on random numbers"
+                                        : NULL;
+  recorder_close(&r);
+  if (status) {
+    q->measured = NULL;
+    q->nmeasured = 0;
+  }
+  q->mode = CY_QUANT_DYNAMIC;
+  q->layer = NULL;
+  q->nlayers = 0;
+  return how->samples ? status : 0;
 }
 
 static bool in_float(const cy_quant_layer *l) { return l->keep && strcmp(l->keep, CY_QUANT_BLOCKS); }

@@ -9,18 +9,19 @@
 #include "calibrate.h"
 
 typedef struct cytoc_quantise {
-  cy_graph *(*read)(void *ctx); /* the model, as it will be compiled; NULL after a diagnostic */
+  /* A graph that becomes the form which q->mode asks for and is destroyed then; NULL after a diagnostic. */
+  cy_graph *(*form)(void *ctx);
   void *ctx;
+  bool in_form; /* it is that form when the passes begin; else the pass `quantise` makes it so, and those in front have run */
+  cy_pass_options passes; /* as the model is compiled with; what differs when it only runs here: recorder.c */
   cy_diag_sink *diag;
   const char *samples; /* path; NULL: random numbers, for cytoc_measure */
-  const char *disable; /* passes */
   range_method method;
   double max_error; /* layers over it stay in float; <= 0: no limit */
   double min_snr;   /* dB; layers stay in float until outputs have it; <= 0: outputs are not compared with float */
   bool firm_snr;    /* .. whatever time that costs */
-  int opt_level, jobs;
-  bool in_form;         /* read gives the model as q->mode asks for it; else the pass `quantise` does that */
-  cy_pass_options half; /* what the target does with halves; opt_level, disable and quant are set here */
+  double floor_snr; /* dB; what they have whatever time it costs if min_snr is not firm */
+  int jobs;
 } cytoc_quantise;
 
 /* Fills q (made by cy_quant_init, q->skip set) for CY_QUANT_STATIC. 0, or -1 after a diagnostic. With nothing to
@@ -28,6 +29,9 @@ typedef struct cytoc_quantise {
 int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q);
 /* The same for CY_QUANT_DYNAMIC and CY_QUANT_HALF: measures its layers, so that those over max_error stay in float. */
 int cytoc_measure(const cytoc_quantise *how, cy_quant *q);
+/* Plain CY_QUANT_DYNAMIC, in about a second: sets q->output, and leaves layers in float whose errors are amplified by what
+ * follows. With more to do, or when the model does not run on random numbers, q->unseen. */
+int cytoc_estimate(const cytoc_quantise *how, cy_quant *q);
 /* Files a warning if no layer was quantised. */
 void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag);
 /* A row per layer: its error, the thousands of cycles it takes in float and as `what` ("int8"), what became of it. */

@@ -11,7 +11,8 @@
  *
  * If the user set no limit, time counts as well: only a share of what was gained is given up, and the time that is left
  * grows by a share of itself at most, since labels rarely suffer from errors that would show in a picture. If that is too
- * little to reach the limit, all layers stay as they were.
+ * little to reach the limit, all layers stay as they were, unless that is below the floor: this holds at any cost, in the
+ * end with all layers in float.
  */
 #include "cytoc_whole.h"
 
@@ -24,7 +25,8 @@
 static const double MARGIN_DB = 1;
 static const double MOST_LOST = 0.4, MOST_ADDED = 0.5; /* of the time that integers gain; of that which they take */
 static const double SINGLES_CYCLES = 1e10;             /* for what layers do one at a time, as estimated, on one core */
-enum { MOST_ROUNDS = 4 };
+static const double ESTIMATED_SINGLES = 4e9;           /* the same, to estimate: about a second */
+enum { MOST_ROUNDS = 4, MOST_WORST = 3, LEAST_VALUES = 16 };
 enum { MOST_BYTES = 1 << 28 }; /* of outputs that are remembered */
 
 typedef struct values {
@@ -44,6 +46,7 @@ struct cytoc_whole {
   bool *ints;    /* [nlayers]: in integers, when the model ran last */
   double *alone; /* [nlayers][noutputs]: noise over signal of a layer by itself */
   double *times; /* [noutputs]: the noise of the whole over the sum of those */
+  bool *chosen;  /* what the library that is open reads to choose layers; NULL: one is compiled for every choice */
 };
 
 /* ---- outputs ---------------------------------------------------------------------------------------------------- */
@@ -55,7 +58,7 @@ static bool is_float(int32_t dtype) {
 /* Outputs of the model itself, which come before those that measure. */
 static uint32_t own_outputs(const recorder *r) {
   uint32_t n = (uint32_t)cyto_model_output_count(r->model);
-  for (uint32_t i = 0; i < r->q->nlayers; i++)
+  for (uint32_t i = 0; i < r->q->nlayers && !cy_quant_is_single(r->q->mode); i++)
     if (!r->q->layer[i].keep && r->q->layer[i].output < n)
       n = r->q->layer[i].output;
   return n;
@@ -72,7 +75,9 @@ cytoc_whole *cytoc_whole_create(const recorder *r) {
     cyto_port port;
     cyto_model_output(r->model, (int32_t)k, &port);
     w->output[k].name = cy_arena_printf(r->q->arena, "%s", port.name);
-    w->output[k].odd = is_float(port.dtype) ? NULL : "no floats";
+    w->output[k].odd = !is_float(port.dtype)             ? "no floats"
+                       : r->q->chosen && r->q->chosen[k] ? "small errors change its order"
+                                                         : NULL;
     any |= !w->output[k].odd;
   }
   w->reference = any ? calloc((size_t)samples_count(r->samples) * w->noutputs + 1, sizeof *w->reference) : NULL;
@@ -124,6 +129,8 @@ int cytoc_whole_remember(cytoc_whole *w, recorder *r, int sample) {
   }
   return 0;
 }
+
+static int remember(recorder *r, int sample, void *ctx) { return cytoc_whole_remember(ctx, r, sample); }
 
 /* Adds how output k of the model that has just run differs from what float had on the sample. Values that are not finite
  * there, such as a mask's, tell nothing. */
@@ -197,17 +204,30 @@ static void save(cytoc_whole *w, cy_quant *q) {
   w->times = CY_NEW_ARRAY(q->arena, double, w->noutputs + 1);
 }
 
-/* The quantised model on all samples. */
-static int run_whole(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
+/* .. in a library of its own. */
+static int run_compiled(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
   restore(w, r->q, mode);
-  for (uint32_t k = 0; k < w->noutputs; k++)
-    w->output[k].signal = w->output[k].noise = 0;
   int status = recorder_start(r);
   for (uint32_t i = 0; i < w->nlayers && !status; i++)
     w->ints[i] = !r->q->layer[i].keep;
   if (!status && r->model)
     status = recorder_run(r, "comparing", w->nsamples, see_outputs, w);
   recorder_stop(r);
+  return status;
+}
+
+/* .. by the library that is open. */
+static int run_chosen(cytoc_whole *w, recorder *r) {
+  for (uint32_t i = 0; i < w->nlayers; i++)
+    w->ints[i] = w->chosen[i] = !w->layer[i].keep;
+  return recorder_run(r, "comparing", w->nsamples, see_outputs, w);
+}
+
+/* The quantised model on all samples. */
+static int run_whole(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
+  for (uint32_t k = 0; k < w->noutputs; k++)
+    w->output[k].signal = w->output[k].noise = 0;
+  int status = w->chosen ? run_chosen(w, r) : run_compiled(w, r, mode);
   for (uint32_t k = 0; k < w->noutputs; k++)
     if (!w->output[k].odd && w->output[k].noise > 0 && !(w->output[k].signal > 0))
       w->output[k].odd = "always 0 in float";
@@ -218,7 +238,7 @@ static int run_whole(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
 
 typedef struct singles {
   cytoc_whole *w;
-  int64_t number;        /* the library's further input: which layer is quantised */
+  bool *chosen;          /* the library's further input: which layers are quantised */
   cy_quant_output *sums; /* [nlayers][noutputs] */
 } singles;
 
@@ -227,16 +247,16 @@ static int see_singles(recorder *r, int sample, void *ctx) {
   const cytoc_whole *w = s->w;
   cyto_error error;
   for (uint32_t i = 0; i < w->nlayers; i++) {
-    s->number = i;
     if (!w->ints[i])
       continue;
+    s->chosen[i] = true;
     if (cyto_run(r->context, &error))
       return recorder_fail(r, "%s", error.message);
     for (uint32_t k = 0; k < w->noutputs; k++)
       if (add_difference(r, w, sample, k, &s->sums[(size_t)i * w->noutputs + k]))
         return -1;
+    s->chosen[i] = false;
   }
-  s->number = -1;
   return 0;
 }
 
@@ -270,20 +290,38 @@ static int few_samples(const cytoc_whole *w) {
   return most < 1 ? 1 : most < w->nsamples ? (int)most : w->nsamples;
 }
 
+/* Binds the further input of the library that is open: no layer is quantised yet. NULL after a diagnostic. */
+static bool *bind_choice(recorder *r) {
+  cyto_error error;
+  cyto_port port;
+  cyto_model_input(r->model, r->ninputs, &port);
+  bool *chosen = CY_NEW_ARRAY(r->q->arena, bool, port.dims[0] + 1);
+  if (!cyto_bind_input(r->context, r->ninputs, CYTO_BOOL, 1, port.dims, chosen, &error))
+    return chosen;
+  recorder_fail(r, "%s", error.message);
+  return NULL;
+}
+
 /* Finds w->alone. */
 static int run_singles(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
   size_t n = (size_t)w->nlayers * w->noutputs;
-  singles s = {.w = w, .number = -1, .sums = CY_NEW_ARRAY(r->q->arena, cy_quant_output, n + 1)};
-  cyto_error error;
+  singles s = {.w = w, .chosen = w->chosen, .sums = CY_NEW_ARRAY(r->q->arena, cy_quant_output, n + 1)};
   for (size_t i = 0; i < n; i++)
     s.sums[i].odd = w->output[i % w->noutputs].odd;
-  restore(w, r->q, cy_quant_is_static(mode) ? CY_QUANT_SINGLE : CY_QUANT_SINGLE_DYNAMIC);
-  int status = recorder_start(r);
-  if (!status && cyto_bind_input(r->context, r->ninputs, CYTO_I64, 0, NULL, &s.number, &error))
-    status = recorder_fail(r, "%s", error.message);
-  if (!status)
+  int status = 0;
+  if (!w->chosen) {
+    restore(w, r->q, cy_quant_is_static(mode) ? CY_QUANT_SINGLE : CY_QUANT_SINGLE_DYNAMIC);
+    status = recorder_start(r);
+    s.chosen = status ? NULL : bind_choice(r);
+  }
+  if (s.chosen)
+    memset(s.chosen, 0, w->nlayers);
+  if (s.chosen)
     status = recorder_run(r, "comparing layers", few_samples(w), see_singles, &s);
-  recorder_stop(r);
+  else
+    status = -1;
+  if (!w->chosen)
+    recorder_stop(r);
   for (size_t i = 0; i < n; i++)
     w->alone[i] = s.sums[i].odd || !(s.sums[i].signal > 0) ? 0 : noise_of(&s.sums[i]);
   return status;
@@ -333,30 +371,30 @@ static uint32_t worst(const cytoc_whole *w, double db, bool *bad, uint32_t *out_
   return best;
 }
 
+/* Layer i, for output k. */
+static void leave_in_float(cytoc_whole *w, const recorder *r, uint32_t i, uint32_t k) {
+  cy_quant_layer *l = &w->layer[i];
+  l->keep = cy_arena_printf(r->q->arena, CY_QUANT_FOR_OUTPUT "'%s', which had %.1f dB", w->output[k].name,
+                            decibels(&w->output[k]));
+  l->precise = true;
+  w->ints[i] = false;
+}
+
 /* Chooses further layers to be in float. False: it would cost more time than `most`. */
 static bool give_up_layers(cytoc_whole *w, const recorder *r, double db, double *lost, double most) {
   bool *bad = CY_NEW_ARRAY(r->q->arena, bool, w->noutputs + 1);
   for (uint32_t k = 0, i; (i = worst(w, db, bad, &k)) < w->nlayers;) {
-    cy_quant_layer *l = &w->layer[i];
-    *lost += gain_of(l);
+    *lost += gain_of(&w->layer[i]);
     if (*lost > most)
       return false;
-    l->keep =
-        cy_arena_printf(r->q->arena, "for output '%s', which had %.1f dB", w->output[k].name, decibels(&w->output[k]));
-    l->precise = true;
-    w->ints[i] = false;
+    leave_in_float(w, r, i, k);
   }
   return true;
 }
 
-/* Puts layers back until all outputs hold. */
-static int improve(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
-  double db = r->how->min_snr, lost = 0, most = most_lost(w, r->how->firm_snr);
-  cytoc_whole before = *w;
-  before.layer = cy_arena_copy(r->q->arena, w->layer, (w->nlayers + 1) * sizeof *w->layer);
-  before.output = cy_arena_copy(r->q->arena, w->output, (w->noutputs + 1) * sizeof *w->output);
-  if (run_singles(w, r, mode))
-    return -1;
+/* Puts layers back until all outputs have db, for `most` of the time that is gained. */
+static int reach(cytoc_whole *w, recorder *r, cy_quant_mode mode, double db, double most) {
+  double lost = 0;
   for (int round = 0; round < MOST_ROUNDS && !all_hold(w, db); round++) {
     double until_now = lost;
     correct(w);
@@ -365,11 +403,67 @@ static int improve(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
     if (run_whole(w, r, mode))
       return -1;
   }
-  if (!r->how->firm_snr && !all_hold(w, db)) {
-    w->layer = before.layer;
-    w->output = before.output;
-  }
   return 0;
+}
+
+/* All layers in float, as those that were found to do harm were not enough. */
+static int give_up_all(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
+  uint32_t k = 0;
+  while (k < w->noutputs && holds(&w->output[k], noise_of(&w->output[k]), r->how->floor_snr))
+    k++;
+  for (uint32_t i = 0; i < w->nlayers && k < w->noutputs; i++)
+    if (w->ints[i])
+      leave_in_float(w, r, i, k);
+  return run_whole(w, r, mode);
+}
+
+/* What is known before layers go back to float: how bad each output is, and by which layers. */
+static void note_worst(cytoc_whole *w, const recorder *r) {
+  for (uint32_t k = 0; k < w->noutputs; k++) {
+    char *text = NULL;
+    double below = INFINITY;
+    for (int n = 0; n < MOST_WORST; n++) {
+      double most = 0;
+      uint32_t at = w->nlayers;
+      for (uint32_t i = 0; i < w->nlayers; i++) {
+        double harm = w->ints[i] ? w->alone[(size_t)i * w->noutputs + k] : 0;
+        if (harm > most && harm < below)
+          most = harm, at = i;
+      }
+      if (at == w->nlayers)
+        break;
+      below = most;
+      text = cy_arena_printf(r->q->arena, "%s%s'%s' %.1f dB", text ? text : "", text ? ", " : "", w->layer[at].name,
+                             -10 * log10(most));
+    }
+    w->output[k].before = noise_of(&w->output[k]);
+    w->output[k].worst = text;
+  }
+}
+
+static cytoc_whole copy_of(const cytoc_whole *w, const recorder *r) {
+  cytoc_whole copy = *w;
+  copy.layer = cy_arena_copy(r->q->arena, w->layer, (w->nlayers + 1) * sizeof *w->layer);
+  copy.output = cy_arena_copy(r->q->arena, w->output, (w->noutputs + 1) * sizeof *w->output);
+  copy.ints = cy_arena_copy(r->q->arena, w->ints, (w->nlayers + 1) * sizeof *w->ints);
+  return copy;
+}
+
+/* Puts layers back until all outputs hold. */
+static int improve(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
+  const cytoc_quantise *how = r->how;
+  if (run_singles(w, r, mode))
+    return -1;
+  note_worst(w, r);
+  cytoc_whole before = copy_of(w, r);
+  if (reach(w, r, mode, how->min_snr, most_lost(w, how->firm_snr)))
+    return -1;
+  if (how->firm_snr || all_hold(w, how->min_snr))
+    return 0;
+  *w = before;
+  if (!all_hold(w, how->floor_snr) && reach(w, r, mode, how->floor_snr, INFINITY))
+    return -1;
+  return all_hold(w, how->floor_snr) ? 0 : give_up_all(w, r, mode);
 }
 
 int cytoc_whole_compare(cytoc_whole *w, recorder *r) {
@@ -385,12 +479,137 @@ int cytoc_whole_compare(cytoc_whole *w, recorder *r) {
   return status;
 }
 
+/* ---- with one library that chooses ------------------------------------------------------------------------------ */
+
+/* Layers that by themselves spoil an output, as something is chosen by what comes of them: they are not worth what they
+ * gain, whatever that is. */
+static bool leave_amplified(cytoc_whole *w, const recorder *r) {
+  bool any = false;
+  for (uint32_t i = 0; i < w->nlayers; i++)
+    for (uint32_t k = 0; k < w->noutputs && w->ints[i] && w->layer[i].amplified; k++)
+      if (!holds(&w->output[k], w->alone[(size_t)i * w->noutputs + k], r->how->floor_snr)) {
+        leave_in_float(w, r, i, k);
+        any = true;
+      }
+  return any;
+}
+
+static int improve_chosen(cytoc_whole *w, recorder *r) {
+  double db = r->how->floor_snr;
+  if (run_singles(w, r, r->q->mode))
+    return -1;
+  note_worst(w, r);
+  if (leave_amplified(w, r) && run_whole(w, r, r->q->mode))
+    return -1;
+  cytoc_whole before = copy_of(w, r);
+  if (reach(w, r, r->q->mode, db, most_lost(w, false)))
+    return -1;
+  if (!all_hold(w, db))
+    *w = before;
+  return 0;
+}
+
+/* A few numbers may well be near 0 on random inputs, so that their relative error tells nothing. */
+static void pass_over_few(cytoc_whole *w) {
+  for (uint32_t k = 0; k < w->noutputs; k++) {
+    uint64_t count = 0;
+    for (int i = 0; i < w->nsamples; i++)
+      count += w->reference[(size_t)i * w->noutputs + k].count;
+    if (!w->output[k].odd && count < LEAST_VALUES)
+      w->output[k].odd = "too few numbers to tell by random inputs";
+  }
+}
+
+int cytoc_whole_estimate(cytoc_whole *w, recorder *r, int most) {
+  cy_quant *q = r->q;
+  q->measured = q->layer;
+  q->nmeasured = q->nlayers;
+  save(w, q);
+  w->chosen = bind_choice(r);
+  int status = w->chosen ? recorder_run(r, "estimating", most, remember, w) : -1;
+  if (!r->how->samples)
+    pass_over_few(w);
+  if (!status)
+    status = run_whole(w, r, q->mode);
+  double all = recorder_cycles(q) * RECORDER_HASTE * w->nlayers;
+  if (!status && !all_hold(w, r->how->floor_snr) && all < ESTIMATED_SINGLES)
+    status = improve_chosen(w, r);
+  restore(w, q, CY_QUANT_DYNAMIC);
+  q->output = status ? NULL : w->output;
+  q->noutputs = status ? 0 : w->noutputs;
+  return status;
+}
+
 /* ---- telling ---------------------------------------------------------------------------------------------------- */
+
+static bool for_output(const cy_quant_layer *l) {
+  return l->keep && !strncmp(l->keep, CY_QUANT_FOR_OUTPUT, strlen(CY_QUANT_FOR_OUTPUT));
+}
+
+/* What layers that are in float for outputs cost, where times are known: how many times as fast as in float the model is,
+ * and would be. */
+static const char *cost_text(const cy_quant *q) {
+  double all = 0, now = 0, else_ = 0;
+  for (uint32_t i = 0; i < q->nlayers; i++) {
+    const cy_quant_layer *l = &q->layer[i];
+    all += l->cycles[0];
+    now += l->cycles[!l->keep];
+    else_ += l->cycles[!l->keep || for_output(l)];
+  }
+  return now > 0 && else_ > 0 ? cy_arena_printf(q->arena, " (estimated %.2f times as fast as in float instead of %.2f)",
+                                                all / now, all / else_)
+                              : "";
+}
+
+/* Layers that went back to float although that costs more than a default does unasked. */
+static void tell_floor(const cytoc_quantise *how, const cy_quant *q) {
+  const cy_quant_output *worst = NULL;
+  uint32_t back = 0;
+  for (uint32_t k = 0; k < q->noutputs; k++)
+    if (!q->output[k].odd && !holds(&q->output[k], q->output[k].before, how->floor_snr) &&
+        (!worst || q->output[k].before > worst->before))
+      worst = &q->output[k];
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    back += for_output(&q->layer[i]);
+  if (!worst || !back)
+    return;
+  cy_diag_add(
+      how->diag, CY_WARNING, NULL,
+      "output '%s' had a signal-to-noise ratio of %.1f dB on the samples; at least %g dB hold unless you ask for "
+      "something else, so %u of %u layers are in float for that%s. Each by itself, these cost it most: %s. "
+      "--int8-min-snr=off leaves all in integers",
+      worst->name, -10 * log10(worst->before), how->floor_snr, back, q->nlayers, cost_text(q),
+      worst->worst ? worst->worst : "none alone");
+}
+
+/* Plain dynamic quantisation: nothing was promised, but so much error is rarely wanted. */
+static void tell_estimate(const cytoc_quantise *how, const cy_quant *q) {
+  for (uint32_t k = 0; k < q->noutputs; k++) {
+    const cy_quant_output *o = &q->output[k];
+    if (!holds(o, noise_of(o), how->floor_snr))
+      cy_diag_add(
+          how->diag, CY_WARNING, NULL,
+          "output '%s' has an estimated signal-to-noise ratio of %.1f dB on %s%s%s. %s--int8-min-snr=%g leaves "
+          "layers in float until it has that, --int8-skip=NAME,.. those that you name; --int8=static with samples "
+          "may do better; --int8-min-snr=off leaves this unchecked",
+          o->name, decibels(o), how->samples ? "the samples" : "random inputs",
+          o->worst ? ". Each by itself, these layers cost it most: " : "", o->worst ? o->worst : "",
+          how->samples ? "" : "Estimate it on your own data by --int8=dynamic --calibrate=SAMPLES. ", how->floor_snr);
+  }
+}
 
 void cytoc_whole_check(const cytoc_quantise *how, const cy_quant *q) {
   double db = how->min_snr;
+  if (how->floor_snr > 0 && how->min_snr <= 0) {
+    tell_estimate(how, q);
+    return;
+  }
+  if (how->floor_snr > 0)
+    tell_floor(how, q);
   for (uint32_t k = 0; k < q->noutputs; k++) {
     const cy_quant_output *o = &q->output[k];
+    const char *layers =
+        o->worst ? cy_arena_printf(q->arena, ". Each by itself, these layers cost it most: %s", o->worst) : "";
     if (holds(o, noise_of(o), db))
       continue;
     if (how->firm_snr)
@@ -398,18 +617,20 @@ void cytoc_whole_check(const cytoc_quantise *how, const cy_quant *q) {
           how->diag, CY_WARNING, NULL,
           "output '%s' has a signal-to-noise ratio of %.1f dB on the samples, less than --int8-min-snr=%g, with "
           "all the layers in float that were found to help: leave more of them in float by --int8-max-error or "
-          "--int8-skip (--explain lists them), or be content with less",
-          o->name, decibels(o), db);
+          "--int8-skip (--explain lists them), or be content with less%s",
+          o->name, decibels(o), db, layers);
     else
       cy_diag_add(how->diag, CY_WARNING, NULL,
                   "output '%s' has a signal-to-noise ratio of %.1f dB on the samples; %g dB would cost much of what "
                   "integers gain. If it is labels that count, see how many are right; for an output more exact but "
-                  "slower, give --int8-min-snr=%g; --int8-min-snr=off leaves this unchecked",
-                  o->name, decibels(o), db, db);
+                  "slower, give --int8-min-snr=%g; --int8-min-snr=off leaves this unchecked%s",
+                  o->name, decibels(o), db, db, layers);
   }
 }
 
 void cytoc_whole_table(const cy_quant *q, FILE *out) {
+  if (q->unseen)
+    fprintf(out, "outputs are not compared with float: %s; --int8-min-snr=DB does it all the same\n", q->unseen);
   for (uint32_t k = 0; k < q->noutputs; k++) {
     const cy_quant_output *o = &q->output[k];
     if (o->odd)

@@ -88,7 +88,7 @@ static cy_graph *read_form(void *ctx) {
 
 static int calibrate(qdq_writer *w) {
   cytoc_quantise how = w->job->calibrate;
-  how.read = read_form;
+  how.form = read_form;
   how.ctx = w;
   how.in_form = true;
   for (uint32_t i = 0; i < w->nlayers; i++)

@@ -105,7 +105,7 @@ int qdq_read(qdq_writer *w) {
     return qdq_fail(w, NULL, NULL, "not an ONNX model: it does not parse");
   const char *slash = strrchr(w->job->input, '/');
   w->externals = cy_externals_create(
-      slash ? cy_arena_printf(w->arena, "%.*s/", (int)(slash - w->job->input), w->job->input) : ".");
+      slash ? cy_arena_printf(w->arena, "%.*s/", (int)(slash - w->job->input), w->job->input) : ".", NULL, NULL);
   w->graph = w->model->graph;
   for (size_t i = 0; i < w->model->n_opset_import; i++) {
     const Onnx__OperatorSetIdProto *o = w->model->opset_import[i];

@@ -4,7 +4,7 @@
  *
  *   to measure   two further outputs for each, as cy_quant_layer.output has them: how it differs from that in float,
  *                and how the model's outputs do that no other layer lies in front of;
- *   single       a further input, a number: the layer of that number goes on in integers, all others in float.
+ *   single       a further input, a bool for each layer: where it is true the layer goes on in integers, else in float.
  */
 #include "qdq_int.h"
 
@@ -198,28 +198,34 @@ int qdq_build_measuring(qdq_writer *w) {
 
 /* ---- single ----------------------------------------------------------------------------------------------------- */
 
-/* A further input of the model: a number. */
-static char *add_number(qdq_writer *w) {
+/* A further input of the model: a bool for each layer. */
+static char *add_flags(qdq_writer *w) {
   Onnx__ValueInfoProto *v = CY_NEW(w->arena, Onnx__ValueInfoProto);
   Onnx__TypeProto *type = CY_NEW(w->arena, Onnx__TypeProto);
   Onnx__TypeProto__Tensor *tensor = CY_NEW(w->arena, Onnx__TypeProto__Tensor);
+  Onnx__TensorShapeProto__Dimension *dim = CY_NEW(w->arena, Onnx__TensorShapeProto__Dimension);
   onnx__value_info_proto__init(v);
   onnx__type_proto__init(type);
   onnx__type_proto__tensor__init(tensor);
+  onnx__tensor_shape_proto__dimension__init(dim);
+  dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+  dim->dim_value = w->nlayers;
   tensor->has_elem_type = 1;
-  tensor->elem_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+  tensor->elem_type = ONNX__TENSOR_PROTO__DATA_TYPE__BOOL;
   tensor->shape = CY_NEW(w->arena, Onnx__TensorShapeProto);
   onnx__tensor_shape_proto__init(tensor->shape);
+  tensor->shape->n_dim = 1;
+  tensor->shape->dim = cy_arena_copy(w->arena, &dim, sizeof dim);
   type->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
   type->tensor_type = tensor;
-  v->name = qdq_name(w, "cytoc.quantise.layer", "");
+  v->name = qdq_name(w, "cytoc.quantise.layers", "");
   v->type = type;
   qdq_grow(w, (void ***)&w->graph->input, &w->graph->n_input, v);
   return v->name;
 }
 
-/* Layer i, whose node is n now: in integers, its bias corrected, where its number is chosen. */
-static int add_choice(qdq_writer *w, uint32_t i, Onnx__NodeProto *n, char *number) {
+/* Layer i, whose node is n now: in integers, its bias corrected, where that is chosen. */
+static int add_choice(qdq_writer *w, uint32_t i, Onnx__NodeProto *n, char *flags) {
   const cy_quant_layer *l = &w->quant.layer[i];
   const qdq_layer *of = &w->layers[i];
   char *y = of->node->output[0], *mine = name_of(w, i, "_number"), *chosen = name_of(w, i, "_chosen");
@@ -235,20 +241,20 @@ static int add_choice(qdq_writer *w, uint32_t i, Onnx__NodeProto *n, char *numbe
     with = sum;
   }
   qdq_add_initializer(w, mine, ONNX__TENSOR_PROTO__DATA_TYPE__INT64, NULL, 0, &own, sizeof own);
-  qdq_add_node(w, "Equal", (char *[]){number, mine}, 2, chosen);
+  qdq_add_node(w, "Gather", (char *[]){flags, mine}, 2, chosen);
   qdq_add_node(w, "Where", (char *[]){chosen, with, n->output[0]}, 3, y);
   return 0;
 }
 
 int qdq_build_single(qdq_writer *w) {
   const Onnx__GraphProto *g = w->graph;
-  char *number = add_number(w);
+  char *flags = add_flags(w);
   add_pairs(w, NULL);
   for (size_t at = 0; at < g->n_node; at++) {
     Onnx__NodeProto *n = qdq_copy_node(w, g->node[at]);
     qdq_grow(w, (void ***)&w->nodes, &w->nnodes, n);
     for (uint32_t i = 0; i < w->nlayers; i++)
-      if (w->layers[i].node == g->node[at] && !w->quant.layer[i].keep && add_choice(w, i, n, number))
+      if (w->layers[i].node == g->node[at] && !w->quant.layer[i].keep && add_choice(w, i, n, flags))
         return -1;
     add_pairs(w, g->node[at]);
   }

@@ -17,6 +17,9 @@
 #include <unistd.h>
 
 enum { RANDOM_SAMPLES = 4 };
+/* What makes a library in about half a second on two cores, or runs it twice. */
+enum { BRIEF_KERNELS = 160, BRIEF_WEIGHTS = 160 << 20 };
+static const double BRIEF_CYCLES = 4e8;
 
 int recorder_fail(const recorder *r, const char *format, ...) {
   char text[1200];
@@ -40,27 +43,75 @@ static bool has_work(const cy_quant *q) {
   return false;
 }
 
-static int build(const recorder *r, cy_machine *machine, const char *path) {
-  cy_graph *g = r->how->read(r->how->ctx);
-  cy_pass_options passes = r->how->half;
-  passes.opt_level = r->how->opt_level;
-  passes.disable = r->how->disable;
-  passes.quant = r->how->in_form ? NULL : r->q;
-  passes.most_head = cy_machine_most_head(machine);
+/* What the passes do: all that they do for the target, but for what only makes it fast. Floats are f32, and have no weights
+ * in blocks, where they are what integers are compared with; half precision is left out of that comparison on both sides,
+ * unless it is what is measured. */
+static cy_pass_options options_of(const recorder *r, const cy_machine *machine, cy_weight_options *weights) {
+  cy_pass_options o = r->how->passes;
+  cy_quant_mode mode = r->q->mode;
+  bool whole = mode == CY_QUANT_STATIC || mode == CY_QUANT_DYNAMIC;
+  o.only = o.stop_after = o.dump = NULL;
+  o.learn = NULL;
+  o.from = r->how->in_form ? NULL : cy_quant_pass(mode);
+  o.quant = r->how->in_form ? NULL : r->q;
+  if (r->how->in_form)
+    o.most_head = cy_machine_most_head(machine);
+  if (o.weights) {
+    *weights = *o.weights;
+    weights->report = NULL; /* of the library that is written only */
+    weights->bits = whole ? weights->bits : 0;
+    o.weights = weights;
+  }
+  o.conv_cycles = NULL;
+  o.busy_parts = 0;
+  o.exact_f16 = o.half_io = false;
+  if (!cy_quant_is_half(mode)) {
+    o.half = (cy_dtype)0;
+    o.half_weights = false;
+  }
+  return o;
+}
+
+double recorder_cycles(const cy_quant *q) {
+  double sum = 1;
+  for (uint32_t i = 0; i < q->nlayers; i++) {
+    const cy_quant_layer *l = &q->layer[i];
+    sum += l->cycles[0] > 0 ? l->cycles[0] + l->cycles[1] : l->macs / 8;
+  }
+  return sum;
+}
+
+/* Why it would take too long to compile and run p; NULL: it does not. */
+static const char *too_much(const recorder *r, const cy_program *p) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < p->nconstants; i++)
+    bytes += p->constants[i].size;
+  return p->nkernels > BRIEF_KERNELS            ? "it has many different kernels"
+         : bytes > BRIEF_WEIGHTS                ? "its weights are large"
+         : recorder_cycles(r->q) > BRIEF_CYCLES ? "it computes for long"
+                                                : NULL;
+}
+
+static int build(recorder *r, cy_machine *machine, const char *path) {
+  cy_weight_options weights;
+  cy_pass_options passes = options_of(r, machine, &weights);
+  cy_graph *g = r->how->form(r->how->ctx);
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
-    cy_lower_options lower = lower_options_of(machine, r->how->opt_level);
+    cy_lower_options lower = lower_options_of(machine, passes.opt_level);
     cy_program *p = cy_lower(g, &lower);
+    r->too_much = p && r->brief ? too_much(r, p) : NULL;
     cy_codegen_options c = {.machine = machine,
                             .emit = CY_EMIT_SO,
                             .output = path,
                             .header = "",
                             .name = "recorder",
                             .share_kernels = true,
+                            .few_runs = r->brief,
                             .jobs = r->how->jobs,
                             .plan_memory = cy_plan_memory,
                             .diag = r->how->diag};
-    status = p ? cy_codegen(p, &c) : -1;
+    status = r->too_much ? 0 : p ? cy_codegen(p, &c) : -1;
   }
   if (g)
     cy_graph_destroy(g);
@@ -84,13 +135,15 @@ void recorder_stop(recorder *r) {
 
 int recorder_start(recorder *r) {
   cy_machine *machine = cy_machine_open("native", r->how->diag);
+  if (machine && r->how->passes.no_fast)
+    cy_machine_forgo_fast(machine);
   cy_temps *temps = machine ? cy_temps_create(r->how->diag) : NULL;
   int status = -1;
   if (temps) {
     const char *path = cy_temps_file(temps, "recorder.so");
     cy_temps_file(temps, "recorder.so.weights"); /* written when the model is large */
     status = build(r, machine, path);
-    if (!status && has_work(r->q))
+    if (!status && !r->too_much && has_work(r->q))
       status = load(r, path);
   }
   cy_temps_destroy(temps);
@@ -127,22 +180,28 @@ static int run_sample(recorder *r, int i) {
   return 0;
 }
 
-int recorder_open_samples(recorder *r) {
+int recorder_open_samples(recorder *r, int64_t size) {
   char text[TENSOR_ERROR_SIZE];
-  r->ninputs = cyto_model_input_count(r->model);
+  r->ninputs = cyto_model_input_count(r->model) - cy_quant_is_single(r->q->mode);
   r->inputs = calloc((size_t)r->ninputs + 1, sizeof *r->inputs);
   if (r->inputs)
-    r->samples = r->how->samples ? samples_open(r->how->samples, r->model, text)
-                                 : samples_random(r->model, RANDOM_SAMPLES, text);
+    r->samples = r->how->samples ? samples_open(r->how->samples, r->model, r->ninputs, text)
+                                 : samples_random(r->model, r->ninputs, RANDOM_SAMPLES, size, text);
   r->known = r->model;
   return r->samples ? 0 : recorder_fail(r, "%s", r->inputs ? text : "no memory");
 }
 
+void recorder_close_samples(recorder *r) {
+  samples_close(r->samples);
+  free(r->inputs);
+  r->samples = NULL;
+  r->inputs = NULL;
+}
+
 void recorder_close(recorder *r) {
   recorder_stop(r);
-  samples_close(r->samples);
+  recorder_close_samples(r);
   cyto_model_unload(r->known);
-  free(r->inputs);
 }
 
 static void free_inputs(recorder *r) {

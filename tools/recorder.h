@@ -13,15 +13,24 @@ typedef struct recorder {
   sample_set *samples;
   host_tensor *inputs; /* [ninputs]: of the sample at hand */
   int32_t ninputs;     /* of the model itself, which come first */
+  bool brief;          /* the model is only compiled if that and a few runs take about a second; else.. */
+  const char *too_much; /* .. why it is not */
 } recorder;
+
+/* How many times as long code takes that was made in haste, as brief models are. */
+enum { RECORDER_HASTE = 5 };
+/* Estimated cycles of a run with every layer in float and in integers. */
+double recorder_cycles(const cy_quant *q);
 
 /* Files an error; -1. */
 int recorder_fail(const recorder *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Compiles the model in the mode that q has, and opens it. */
 int recorder_start(recorder *r);
 void recorder_stop(recorder *r);
-/* Opens the samples that r->how names, or random ones, for the model that is open. */
-int recorder_open_samples(recorder *r);
+/* Opens the samples that r->how names, or random ones, for the model that is open; size: of the latter's axes that are not
+ * fixed. */
+int recorder_open_samples(recorder *r, int64_t size);
+void recorder_close_samples(recorder *r);
 void recorder_close(recorder *r);
 /* Runs the first `most` samples (all, if there are fewer); visit sees the outputs of each. `what`: for the terminal. */
 int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder *r, int sample, void *ctx), void *ctx);

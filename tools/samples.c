@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 typedef struct sample_set {
   const cyto_model *model;
   int32_t ninputs;
+  int64_t open_size; /* of random samples: along axes that are not fixed */
   char *path;
   char **names; /* folder: of each sample's file or folder, relative to path */
   int count;
@@ -64,6 +66,30 @@ static void dims_text(int32_t rank, const int64_t *dims, char *out, size_t size)
     snprintf(out + used, size - used, "]");
 }
 
+/* The first element that is neither a number nor finite: its index; -1: there is none. */
+static int64_t not_finite(const host_tensor *t) {
+  bool floats = t->dtype == CYTO_F32 || t->dtype == CYTO_F64 || t->dtype == CYTO_F16 || t->dtype == CYTO_BF16;
+  int64_t n = floats ? host_tensor_count(t) : 0;
+  for (int64_t i = 0; i < n; i++)
+    if (!isfinite(t->dtype == CYTO_F32 ? (double)((const float *)t->data)[i] : host_tensor_get(t, i)))
+      return i;
+  return -1;
+}
+
+/* Ranges and errors of values that are not finite are none. `where` says which array of the file, or is empty. */
+static int check_finite(const char *file, const char *where, const cyto_port *port, const host_tensor *t,
+                        char error[TENSOR_ERROR_SIZE]) {
+  int64_t i = not_finite(t);
+  if (i < 0)
+    return 0;
+  double v = host_tensor_get(t, i);
+  return fail(error, "'%s'%s: input '%s' has %s at element %lld: samples must be finite%s", file, where, port->name,
+              isnan(v) ? "NaN"
+              : v > 0  ? "infinity"
+                       : "-infinity",
+              (long long)i, isnan(v) ? "" : "; in masks, a large number such as 1e4 does the same");
+}
+
 static int check(const char *file, const cyto_port *port, const host_tensor *t, char error[TENSOR_ERROR_SIZE]) {
   bool fits = t->rank == port->rank;
   for (int32_t i = 0; fits && i < t->rank; i++)
@@ -81,7 +107,9 @@ static int read_file(const char *path, const cyto_port *port, host_tensor *out, 
   int status = file_ends_with(path, ".pb") ? tensor_pb_read(path, out, error) : npy_read(path, out, error);
   if (!status)
     status = host_tensor_adapt(out, port->dtype, error);
-  return status ? status : check(path, port, out, error);
+  if (!status)
+    status = check(path, port, out, error);
+  return status ? status : check_finite(path, "", port, out, error);
 }
 
 /* ---- folders ---------------------------------------------------------------------------------------------------- */
@@ -243,7 +271,9 @@ static int take_array(void *ctx, const char *entry, uint8_t *bytes, size_t size,
   if (n > INT_MAX)
     return fail(error, "'%s': array '%s' has too many samples", s->path, stem);
   s->count = (int)n;
-  return check(s->path, &port, &one, error);
+  char where[NAME_MAX + 16];
+  snprintf(where, sizeof where, ", array '%s'", stem);
+  return check(s->path, &port, &one, error) || check_finite(s->path, where, &port, &s->stacked[k], error) ? -1 : 0;
 }
 
 static int open_npz(sample_set *s, char error[TENSOR_ERROR_SIZE]) {
@@ -261,15 +291,15 @@ static int open_npz(sample_set *s, char error[TENSOR_ERROR_SIZE]) {
 
 /* ---- the set ---------------------------------------------------------------------------------------------------- */
 
-static sample_set *new_set(const cyto_model *model, const char *path) {
+static sample_set *new_set(const cyto_model *model, int32_t ninputs, const char *path) {
   sample_set *s = calloc(1, sizeof *s);
   if (s)
-    *s = (sample_set){.model = model, .ninputs = cyto_model_input_count(model), .path = strdup(path)};
+    *s = (sample_set){.model = model, .ninputs = ninputs, .path = strdup(path)};
   return s;
 }
 
-sample_set *samples_open(const char *path, const cyto_model *model, char error[TENSOR_ERROR_SIZE]) {
-  sample_set *s = new_set(model, path);
+sample_set *samples_open(const char *path, const cyto_model *model, int32_t ninputs, char error[TENSOR_ERROR_SIZE]) {
+  sample_set *s = new_set(model, ninputs, path);
   struct stat st;
   int status = -1;
   if (!s)
@@ -287,13 +317,15 @@ sample_set *samples_open(const char *path, const cyto_model *model, char error[T
   return s;
 }
 
-sample_set *samples_random(const cyto_model *model, int n, char error[TENSOR_ERROR_SIZE]) {
-  sample_set *s = new_set(model, "random numbers");
+sample_set *samples_random(const cyto_model *model, int32_t ninputs, int n, int64_t size,
+                           char error[TENSOR_ERROR_SIZE]) {
+  sample_set *s = new_set(model, ninputs, "random numbers");
   if (!s)
     fail(error, "no memory");
   else {
     s->count = n;
     s->random = 1;
+    s->open_size = size;
   }
   return s;
 }
@@ -330,7 +362,7 @@ static int random_sample(const sample_set *s, int i, host_tensor *out, char erro
       continue;
     out[k] = (host_tensor){.dtype = port.dtype, .rank = port.rank};
     for (int32_t a = 0; a < port.rank; a++)
-      out[k].dims[a] = port.dims[a] >= 0 ? port.dims[a] : 1;
+      out[k].dims[a] = port.dims[a] >= 0 ? port.dims[a] : a || port.rank == 1 ? s->open_size : 1;
     if (host_tensor_alloc(&out[k], error))
       return -1;
     host_tensor_randomize(&out[k], &state);

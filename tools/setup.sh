@@ -59,6 +59,7 @@ missing_packages() {
 missing_for_tests() {
   has_fuzzer || echo clang-19 libclang-rt-19-dev
   have pkg-config || echo pkg-config
+  have cmake || echo cmake
   { grep -q avx512_vnni /proc/cpuinfo || have bochs; } || echo bochs bochs-term
   ! have aarch64-linux-gnu-gcc || have qemu-aarch64 || echo qemu-user
   have musl-gcc || echo musl-tools
@@ -100,6 +101,7 @@ check_packages() { # what prints those that are missing
       llvm-19-dev) say "LLVM 17 or newer not found and not installable: the compiler is left out, everything else is built" ;;
       clang-19) say "no clang with libFuzzer found or installable: the fuzz targets are skipped" ;;
       bochs) say "no Bochs found or installable: code for AVX-512 is not run, which this CPU lacks" ;;
+      cmake) say "no cmake found or installable: the CMake package is not tested" ;;
       pkg-config) say "no pkg-config found or installable: the test of an installation is skipped" ;;
       gcc-aarch64-linux-gnu) say "no compiler for 64-bit ARM found or installable: cytoc makes no code for it" ;;
       gcc-mingw-w64-x86-64-win32) say "no MinGW found or installable: cytoc makes no code for Windows" ;;

@@ -27,7 +27,7 @@ typedef struct host_tensor {
   size_t bytes;
 } host_tensor;
 
-/* ---- npy.c: every dtype that numpy has. Those it lacks are stored by their bits: bfloat16 as uint16, float8 as uint8,
+/* ---- npy.c: every dtype that numpy has, strings among them ('<U5', '|S5'; not object arrays). Those it lacks are stored by their bits: bfloat16 as uint16, float8 as uint8,
  * 2- and 4-bit integers an element per int8/uint8, float4 by its bits in uint8. Reading gives what the file says. ----
  */
 int npy_read(const char *path, host_tensor *out_tensor, char error[TENSOR_ERROR_SIZE]);

@@ -593,7 +593,8 @@ static void emit_entry(cy_cg *cg, const att *a) {
   cy_store(cg, cy_i64(cg, -1), w.packed_head, 8);
   cy_store(cg, cy_i64(cg, 0), w.packed_end, 8);
   V any = cy_icmp(cg, LLVMIntSGT, cy_size(cg, d->keys), cy_i64(cg, 0));
-  w.empty = LLVMBuildSelect(cg->b, any, LLVMConstReal(cg->f32, NAN), LLVMConstReal(cg->f32, 0), "");
+  V nothing = LLVMConstReal(cg->f32, 0), hidden = d->zero_hidden ? nothing : LLVMConstReal(cg->f32, NAN);
+  w.empty = LLVMBuildSelect(cg->b, any, hidden, nothing, "");
   if (a->amx)
     cy_dot_amx_begin(cg);
   V before = a->late ? cy_attention_flush_begin(cg) : NULL; /* setting it takes too long for each block */

@@ -295,11 +295,13 @@ static line line_of(cy_cg *cg, const work *w, V row, V j0, V n) {
   return l;
 }
 
-/* A row's greatest score so far; what a row that has seen no key yet takes in its place: its weights are as good as
- * zero. */
+/* A row's greatest score so far; what a row that has seen no key yet, or is to be zero without any, takes in its place:
+ * its weights are as good as zero. */
 static V safe_top(cy_cg *cg, const att *a, V top) {
+  if (!a->tiled && !a->d->zero_hidden)
+    return top;
   V none = LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, LLVMConstReal(cg->f32, -INFINITY), "");
-  return a->tiled ? LLVMBuildSelect(cg->b, none, LLVMConstReal(cg->f32, 0), top, "") : top;
+  return LLVMBuildSelect(cg->b, none, LLVMConstReal(cg->f32, 0), top, "");
 }
 
 /* Row r's greatest score; where it is greater than those of the tiles before, these count for less. */

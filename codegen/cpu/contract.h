@@ -225,6 +225,7 @@ typedef struct cy_attention_desc {
   bool causal; /* keys beyond row + past may be left out */
   int64_t window;
   cy_csize past;
+  bool zero_hidden; /* rows whose scores are all -infinity are 0, else NaN */
   cy_scores scores;
   cy_epilogue epilogue;
 } cy_attention_desc;

@@ -17,26 +17,31 @@
 /* ---- CPUs ---- */
 
 /* A triple such as x86_64-linux-gnu stands for the least CPU of its architecture that is worth compiling for, and so does
- * the name of a system that there is only one architecture of. */
-static const char *cpu_of_triple(const char *spec, char **out_error) {
+ * the name of a system that there is only one architecture of. A word such as arm64 is the architecture's least CPU. */
+static const char *cpu_of_words(const char *spec, char **out_error) {
   bool known = false;
   for (const cy_arch *const *a = cy_arches; *a; a++) {
-    size_t n = strlen((*a)->isa);
-    bool same = strncmp(spec, (*a)->isa, n) == 0 && spec[n] == '-';
-    if ((same && (strstr(spec, (*a)->system[0]) || strstr(spec, (*a)->system[1]))) ||
-        (*(*a)->suffix && strcmp(spec, (*a)->suffix + 1) == 0))
+    size_t all = strlen(spec), n = all > strlen((*a)->suffix) ? all - strlen((*a)->suffix) : 0;
+    if (cy_arch_is_triple(*a, spec) || (*(*a)->suffix && strcmp(spec, (*a)->suffix + 1) == 0))
       return (*a)->least;
-    known |= same;
+    if (strcmp(spec + n, (*a)->suffix) == 0 && cy_arch_named(*a, spec, n))
+      return (*a)->base_cpu;
+    known |= cy_arch_named(*a, spec, strcspn(spec, "-"));
   }
+  static const char *const systems[] = {"android", "macos", "darwin", "apple", "ios", "ohos", "freebsd", "wasm"};
+  static const char *const arches[] = {"arm", "riscv", "ppc", "powerpc", "s390", "mips", "loongarch", "i386", "i686"};
+  for (size_t i = 0; i < sizeof systems / sizeof *systems; i++)
+    known |= strstr(spec, systems[i]) != NULL;
   if (known)
-    *out_error = strdup("only Linux and, on x86-64, Windows are supported");
-  else if (strncmp(spec, "arm", 3) == 0 || strncmp(spec, "riscv", 5) == 0)
-    *out_error = strdup("this architecture is not supported");
+    *out_error = strdup("only Linux with glibc and, on x86-64, Windows are supported");
+  for (size_t i = 0; i < sizeof arches / sizeof *arches && !*out_error; i++)
+    if (strncmp(spec, arches[i], strlen(arches[i])) == 0)
+      *out_error = strdup("this architecture is not supported");
   return NULL;
 }
 
 static bool match(const char *spec, cy_machine *m, char **out_error) {
-  const char *cpu = cy_cpu_arch(spec) ? spec : cpu_of_triple(spec, out_error);
+  const char *cpu = cy_cpu_arch(spec) ? spec : cpu_of_words(spec, out_error);
   if (!cpu)
     return false;
   const cy_arch *arch = cy_cpu_arch(cpu);
@@ -95,7 +100,7 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
     return -1;
   bool ok =
       cy_file_write(path, text ? text : LLVMGetBufferStart(buffer), text ? strlen(text) : LLVMGetBufferSize(buffer));
-  if (!ok && asprintf(out_error, "cannot write '%s': %s", path, strerror(errno)) < 0)
+  if (!ok && asprintf(out_error, CY_CANNOT_WRITE "'%s': %s", path, strerror(errno)) < 0)
     cy_no_memory();
   if (buffer)
     LLVMDisposeMemoryBuffer(buffer);
@@ -130,7 +135,7 @@ static bool half_weights(const cy_machine *m, cy_dtype half) {
 
 const cy_target cy_target_cpu = {
     .name = "cpu",
-    .specs = "native, x86-64-v3, x86-64-v4, aarch64, a CPU name such as haswell, sapphirerapids, znver3, cortex-a76, "
+    .specs = "native, x86-64-v3, x86-64-v4, aarch64 (arm64), a CPU name such as haswell, sapphirerapids, znver3, cortex-a76, "
              "each with -windows behind it for Windows on x86-64, or a triple such as x86_64-linux-gnu",
     .most_head = 512,
     .half_factors = cy_cpu_half_factors,
@@ -139,6 +144,7 @@ const cy_target cy_target_cpu = {
     .words = true,
     .int_rows = cy_cpu_int_rows,
     .match = match,
+    .try_names = cy_cpu_try_names,
     .release = release,
     .forgo_fast = forgo_fast,
     .cuts_rows = true,

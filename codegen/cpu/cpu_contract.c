@@ -227,7 +227,8 @@ static cy_attention_desc attention_desc(const cy_kernel_plan *plan) {
                          .bf16 = cy_kernel_arg_dtype(k, c->a) == CY_BF16,
                          .causal = c->causal,
                          .window = c->window,
-                         .past = size_of(k, c->past)};
+                         .past = size_of(k, c->past),
+                         .zero_hidden = c->zero_hidden};
   for (int i = 0; i < c->nbatch; i++) {
     d.batch[i] = size_of(k, c->batch[i]);
     d.q_batch[i] = size_of(k, c->a_batch[i]);

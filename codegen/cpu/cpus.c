@@ -101,6 +101,14 @@ static const cy_arch *find(const char *name, const cpu_row **out_row) {
   return NULL;
 }
 
+void cy_cpu_try_names(cy_nearest *nearest) {
+  for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
+    cy_nearest_try(nearest, cpus[i].name, strlen(cpus[i].name));
+  static const char *const words[] = {"native", "windows", "x86_64-linux-gnu", "aarch64-linux-gnu", "x86_64-windows"};
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+    cy_nearest_try(nearest, words[i], strlen(words[i]));
+}
+
 const cy_arch *cy_cpu_arch(const char *name) {
   const cpu_row *row;
   return find(name, &row);

@@ -21,6 +21,7 @@
 #include <llvm-c/TargetMachine.h>
 
 #include "codegen/arch.h"
+#include "ir/nearest.h"
 #include "ir/order.h"
 #include "ir/round.h"
 
@@ -67,6 +68,7 @@ void cy_cg_module(cy_cg *cg, const char *name);
 
 /* ---- cpus.c ---- */
 /* Names are "native", or a CPU's, and the suffix of the system (arch.h). */
+void cy_cpu_try_names(cy_nearest *nearest);    /* all of them, for a name that is none */
 const cy_arch *cy_cpu_arch(const char *name);  /* NULL: it is no such name */
 const char *cy_cpu_base(const char *name);     /* without the suffix; NULL: native, or no such name */
 const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: the same */

@@ -460,6 +460,18 @@ static const cy_stmt *sums_inside(const cy_stmt *s) {
   return s;
 }
 
+/* How often s turns: not at all where a loop that is all there is in it does not. [2^40, 0] has as many rows of nothing. */
+static V turns_of(cy_lp *p, const cy_stmt *s) {
+  V n = cy_lp_dim(p, cy_kernel_var(p->k, s->var)->extent), zero = cy_i64(p->cg, 0);
+  int64_t known;
+  for (const cy_stmt *in = s->body; in && !in->next && in->kind == CY_S_FOR; in = in->body) {
+    V inner = cy_lp_dim(p, cy_kernel_var(p->k, in->var)->extent);
+    if (!cy_is_const(n, &known) && !cy_is_const(inner, &known))
+      n = cy_select(p->cg, cy_icmp(p->cg, LLVMIntEQ, inner, zero), zero, n);
+  }
+  return n;
+}
+
 static void sum_turns(lane_loop *l, const cy_stmt *s, const cy_stmt *inner, V n) {
   cy_cg *cg = l->p->cg;
   V zero = cy_i64(cg, 0);
@@ -468,7 +480,7 @@ static void sum_turns(lane_loop *l, const cy_stmt *s, const cy_stmt *inner, V n)
     return;
   }
   cy_loop loop;
-  cy_loop_begin(cg, &loop, zero, cy_lp_dim(l->p, cy_kernel_var(l->p->k, s->var)->extent), cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &loop, zero, turns_of(l->p, s), cy_i64(cg, 1), NULL, 0);
   l->p->var[s->var] = loop.iv;
   sum_turns(l, s->body, inner, n);
   cy_loop_end(cg, &loop, NULL);
@@ -495,7 +507,7 @@ static void emit_for(cy_lp *p, const cy_stmt *s) {
     emit_sums(p, s, sums);
     return;
   }
-  V n = cy_lp_dim(p, cy_kernel_var(p->k, s->var)->extent);
+  V n = turns_of(p, s);
   int64_t turns;
   if (s->lanes && p->lanes == 1) {
     if (!cy_is_const(n, &turns))

@@ -103,7 +103,7 @@ unsigned cy_lp_part_lanes(cy_kernel *k, unsigned most) {
   bool *marks = calloc(cy_expr_count(k) + 1, sizeof *marks), any = false;
   int64_t part = most;
   if (!marks)
-    cy_bug("out of memory");
+    cy_no_memory();
   for (const cy_stmt *s = cy_kernel_body(k); s; s = s->next)
     if (s->kind == CY_S_STORE)
       cy_expr_mark(k, s->offset, marks);

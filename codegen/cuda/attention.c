@@ -479,7 +479,8 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
             (double)(float)(LOG2_E * (raw ? q->c->scale : 1)));
   else
     cy_cu_contract_text(q, "#define WEIGH(z, m, key, score, top) $S_weigh($N, z, m, key, score, top)\n");
-  fprintf(f, "#define EMPTY (keys ? cy_f32_bits(0x7fc00000u) : 0) /* of a row that sees no key */\n\n");
+  fprintf(f, "#define EMPTY %s /* of a row that sees no key */\n\n",
+          q->c->zero_hidden ? "0" : "(keys ? cy_f32_bits(0x7fc00000u) : 0)");
 }
 
 static const char end_of_constants[] =

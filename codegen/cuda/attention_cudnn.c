@@ -1,6 +1,7 @@
 /* attention_cudnn.c - which attention may be cuDNN's: that of halves whose scores get a bias and a mask in memory,
  * causality and a window at most, with batch axes that lie like one, one axis of heads, and one of those that share keys.
- * A mask of -inf may hide all keys of a row, whose result is nobody's then: it stays ours.
+ * A mask of -inf may hide all keys of a row, whose result is nobody's then: it stays ours, and so does attention whose
+ * rows are to be 0 then.
  *
  * Out: the fields of a cyrt_cuda_problem. Sizes known only then are the runtime's to refuse.
  */
@@ -218,6 +219,8 @@ bool cy_cu_attention_match(cy_kernel *k, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
   cy_dtype t = m.args[c->a].dtype;
   int64_t size, columns;
   if (!cy_dim_is_const(m.g, c->k, &size) || !cy_dim_is_const(m.g, c->n, &columns) || size % 8 || columns % 8)
+    return false;
+  if (c->zero_hidden)
     return false;
   if ((t != CY_F16 && t != CY_BF16) || m.args[c->b].dtype != t || m.args[c->v].dtype != t || !find_axes(&m))
     return false;

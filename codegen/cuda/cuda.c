@@ -9,6 +9,7 @@
 #include "codegen/cuda/cuda_int.h"
 #include "codegen/host_int.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -72,10 +73,14 @@ static bool add_named(cy_cuda_machine *c, const char *name, size_t len) {
 /* The architecture of the host program, if that is what the name is. */
 static const cy_arch *host_named(const char *name, size_t len) {
   for (const cy_arch *const *a = cy_arches; *a; a++)
-    if ((*a)->format == CY_ELF && strlen((*a)->name) == len && strncmp((*a)->name, name, len) == 0 &&
+    if ((*a)->format == CY_ELF && cy_arch_named(*a, name, len) &&
         cy_arch_carried(*a))
       return *a;
   return NULL;
+}
+
+static void try_names(cy_nearest *nearest) {
+  cy_nearest_try(nearest, "cuda", 4);
 }
 
 static bool match(const char *spec, cy_machine *m, char **out_error) {
@@ -412,7 +417,8 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   if (f && fclose(f))
     ok = false;
   if (rc == 0 && !ok) {
-    *out_error = strdup("an object file cannot be written to the temporary directory");
+    if (asprintf(out_error, CY_CANNOT_WRITE "'%s': %s", path, strerror(errno)) < 0)
+      cy_no_memory();
     rc = -1;
   }
   for (int i = 0; i < nimages; i++)
@@ -475,6 +481,7 @@ const cy_target cy_target_cuda = {
     .occupancy = cy_cuda_occupancy,
     .specs = SPECS,
     .match = match,
+    .try_names = try_names,
     .release = release,
     .supports = cy_cuda_contract_supports,
     .prepare = prepare,

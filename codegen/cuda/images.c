@@ -46,7 +46,7 @@ static uint64_t lay_out(const cy_cuda_image *images, int n, char **packed, cyrt_
 }
 
 bool cy_cuda_images_write(FILE *f, const cy_arch *host, const cy_cuda_image *images, int n, const char *symbol) {
-  size_t head_bytes = sizeof(cyrt_cuda_images) + (size_t)n * sizeof(cyrt_cuda_image);
+  size_t head_bytes = offsetof(cyrt_cuda_images, image) + (size_t)n * sizeof(cyrt_cuda_image);
   cyrt_cuda_images *head = calloc(1, head_bytes);
   char **packed = calloc((size_t)n + 1, sizeof *packed);
   cy_data_image elf;

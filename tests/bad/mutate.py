@@ -9,9 +9,10 @@ import random
 
 import numpy as np
 import onnx
-import onnx.backend.test
 from onnx import AttributeProto as A
 from onnx import numpy_helper
+
+import list_tests
 
 INTS = [-1, 0, 1, 2, 3, 7, 100, 65537, 2**31, 2**40, 2**62, 2**63 - 1, -2**63]
 FLOATS = [0.0, -1.0, float('nan'), float('inf'), 1e38, 1e-45]
@@ -103,8 +104,8 @@ CHANGES = [attribute] * 4 + [port] * 4 + [constant] * 2 + [edge] * 3 + [kind, ve
 
 def mutants(count, seed):
     rng = random.Random(seed)
-    data = os.path.join(os.path.dirname(onnx.backend.test.__file__), 'data', 'node')
-    paths = [p for p in sorted(glob.glob(os.path.join(data, '*', 'model.onnx'))) if os.path.getsize(p) < LARGEST]
+    paths = sorted(glob.glob(os.path.join(list_tests.node_folder(), '*', 'model.onnx')))
+    paths = [p for p in paths if os.path.getsize(p) < LARGEST]
     while count:
         path = rng.choice(paths)
         model, done = onnx.load(path), []

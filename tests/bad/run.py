@@ -18,7 +18,7 @@ import sys
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'onnx')]
 import re
 
 import numpy as np
@@ -28,6 +28,7 @@ from onnx import TensorProto, helper as h
 import cases
 import graph_cases
 import lib
+import list_tests
 import mutate
 import operator_cases
 import value_cases
@@ -230,7 +231,9 @@ def calibration_cases(args, suite):
             ('wrong_dims', put('x.npy', np.float32([[1, 2]])), '', [], ['x\\.npy', r'\[\?,3\]', r'\[1,2\]']),
             ('wrong_rank', put('x.npy', np.float32([1, 2, 3])), '', [], ['x\\.npy', r'\[\?,3\]', r'\[3\]']),
             ('wrong_dtype', put('x.npy', np.float64([[1, 2, 3]])), '', [], ['x\\.npy', 'float32', 'float64']),
-            ('has_nan', put('x.npy', nan), '', [], ['samples', 'NaN']),
+            ('has_nan', put('x.npy', nan), '', [], ['x\\.npy', "'x'", 'NaN at element 1', 'samples']),
+            ('has_infinity', put('x.npy', np.float32([[1, 2, np.inf]])), '', [], ['x\\.npy', "'x' has infinity at element 2"]),
+            ('npz_infinity', archive(x=np.float32([[1, 2, 3], [4, 5, -np.inf]])), 'c.npz', [], ['c\\.npz', "array 'x'", '-infinity at element 5']),
             ('npz_name', archive(z=good), 'c.npz', [], ["array 'z'", "'x'"]),
             ('npz_rank', archive(x=np.float32(1)), 'c.npz', [], ["array 'x'", 'rank 0']),
             ('npz_dims', archive(x=np.float32([[1, 2]])), 'c.npz', [], [r'\[1,2\]']),
@@ -298,7 +301,7 @@ def other_type_cases(args, suite):
     place, names, seen = Place(args, 'types'), [], set()
     listing = os.path.join(place.root, 'list')
     with open(listing, 'w', encoding='utf-8') as f:
-        for path in sorted(glob.glob(os.path.join(os.path.dirname(onnx.__file__), 'backend', 'test', 'data', 'node', '*', 'model.onnx'))):
+        for path in sorted(glob.glob(os.path.join(list_tests.node_folder(), '*', 'model.onnx'))):
             model = onnx.load(path)
             kind = tuple(node.op_type for node in model.graph.node)
             ports = [port for port in model.graph.input if port.type.HasField('tensor_type')]

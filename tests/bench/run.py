@@ -68,7 +68,7 @@ def main():
     os.makedirs(folder)
     figures = os.path.join(args.build, 'bench.json')
     command = [os.path.join(args.build, 'cyto-bench'), '--threads', args.threads, '--seconds', args.seconds, '--against',
-               args.against, '--json', figures]
+               args.against, '--json', figures, '--random-dims', '1']
     for path, options in list(models(args)) + list(zoo(args, folder)):
         command += [path, *options]
     if os.path.exists(figures):

@@ -19,7 +19,8 @@ enum {
   FILLED = 1024, /* a block or two fill the device: they have many rows */
   HOPPER = 2048, /* .. which is of sm_90a */
   FOUR = 4096,   /* the device is of sm_90a, and four blocks fill it */
-  WIDE = 8192    /* .. some more than these kernels have; else three */
+  WIDE = 8192,   /* .. some more than these kernels have; else three */
+  ZERO = 16384   /* rows that see no key are 0, not NaN */
 };
 
 typedef struct attention_row {
@@ -141,6 +142,7 @@ static void add_attention(const attention_row *r) {
   c->past = named("past", r->past, symbolic, q);
   c->scale = 1 / sqrt((double)r->size);
   c->causal = r->what & CAUSAL;
+  c->zero_hidden = r->what & ZERO;
   c->window = r->window;
   attention_batch(k, c, r, named("batch", r->batch, symbolic, q));
   out_var(k, c, c->m);
@@ -191,6 +193,10 @@ static void add_attentions(void) {
       {CY_F32, 3, 1, 1, 20, 3, 33, 17, MASK, 0, 0},
       {CY_F32, 1, 1, 1, 30, 10, 16, 16, CAUSAL, 4, 0}, /* rows behind the last key's window see none */
       {CY_F16, 1, 1, 1, 30, 10, 16, 16, CAUSAL, 4, 0},
+      {CY_F32, 1, 1, 1, 30, 10, 16, 16, CAUSAL | ZERO, 4, 0},
+      {CY_F16, 1, 1, 1, 30, 10, 64, 64, CAUSAL | ZERO, 4, 0},
+      {CY_F16, 1, 1, 1, 140, 90, 128, 128, CAUSAL | ZERO | FILLED, 20, 0},
+      {CY_F16, 1, 2, 1, 140, 40, 64, 64, CAUSAL | ZERO | FILLED | HOPPER, 0, -60},
       {CY_F32, 2, 3, 1, 70, 100, 64, 64, TF32 | CAUSAL | TOKENS, 0, 30},
       {CY_F32, 1, 2, 2, 9, 50, 40, 24, TF32 | MASK | BIAS | SYMBOLIC, 0, 0},
       {CY_F32, 1, 1, 1, 40, 40, 128, 128, TF32, 0, 0},

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -194,6 +195,29 @@ static int refused(void) {
 
 /* ---- memory ---- */
 
+/* Where the environment has CY_MOCK_GUARD, memory lies between pages that nobody may touch, and ends less than 256 bytes
+ * before the second one. */
+enum { PAGE = 4096 };
+
+static size_t guarded_room(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+
+static void *block_alloc(size_t bytes) {
+  if (!getenv("CY_MOCK_GUARD"))
+    return aligned_alloc(256, (bytes + 255) / 256 * 256);
+  size_t room = guarded_room(bytes);
+  char *base = mmap(NULL, room + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED || (room && mprotect(base + PAGE, room, PROT_READ | PROT_WRITE)))
+    return NULL;
+  return base + PAGE + (room - bytes) / 256 * 256;
+}
+
+static void block_free(uintptr_t at, size_t bytes) {
+  if (!getenv("CY_MOCK_GUARD"))
+    free((void *)at);
+  else
+    munmap((void *)(at / PAGE * PAGE - PAGE), guarded_room(bytes) + 2 * PAGE);
+}
+
 int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
   if (refused())
     return refused();
@@ -202,7 +226,9 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
     return unlocked(OUT_OF_MEMORY);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (!blocks[i].at) {
-      void *ptr = aligned_alloc(256, (bytes + 255) / 256 * 256);
+      void *ptr = block_alloc(bytes);
+      if (!ptr)
+        return unlocked(OUT_OF_MEMORY);
       memset(ptr, 0xff, bytes);
       blocks[i].at = (uintptr_t)ptr;
       blocks[i].bytes = bytes;
@@ -223,7 +249,7 @@ int cuMemFree_v2(uint64_t ptr) {
     if (blocks[i].at == ptr) {
       if (blocks[i].device != current())
         return unlocked(201);
-      free((void *)blocks[i].at);
+      block_free(blocks[i].at, blocks[i].bytes);
       mock.used -= blocks[i].bytes;
       mock.blocks--;
       blocks[i].at = 0;

@@ -23,6 +23,7 @@ def main():
     args = lib.arguments(__doc__, every=dict(type=int, default=0), device=dict(action='store_true'),
                          nvrtc=dict(action='store_true'), jobs=run.JOBS, target=mock.TARGET)
     args.options = mock.options(args) + ['--name=model']  # equal kernels of different tests are compiled once
+    args.judging = ['--halves']  # tensor cores take weights of attention in f16
     args.env = mock.environment(args, nvrtc=args.nvrtc)
     args.cytoc_env = mock.compiling(args.env)
     suite = lib.Suite(args, os.path.join(HERE, 'nodes-passing.txt'))

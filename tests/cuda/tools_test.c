@@ -201,7 +201,7 @@ static void test_bench(void) {
   CHECK_REQUIRE(f);
   said[fread(said, 1, sizeof said - 1, f)] = 0;
   CHECK(pclose(f) != 0);
-  CHECK_STR_HAS(said, "cyto-bench: there is nothing to measure on: ");
+  CHECK_STR_HAS(said, "cyto-bench: error: there is nothing to measure on: ");
   CHECK_STR_HAS(said, "the NVIDIA driver was not found");
 }
 

@@ -1,6 +1,7 @@
 /* npy_only.c - in place of what cyto-run reads and writes by libraries: .npy files do where these are not at hand, that is
  * on other architectures. See value_file.h.
  */
+#include "tools/run_json.h"
 #include "tools/value_file.h"
 
 #include <stdio.h>
@@ -32,5 +33,10 @@ int tensor_pb_read(const char *path, host_tensor *out_tensor, char error[TENSOR_
 
 int tensor_pb_write(const char *path, const char *name, const host_tensor *tensor, char error[TENSOR_ERROR_SIZE]) {
   (void)name, (void)tensor;
+  return no_library(path, error);
+}
+
+int run_json_write(const char *path, const run_report *report, char error[TENSOR_ERROR_SIZE]) {
+  (void)report;
   return no_library(path, error);
 }

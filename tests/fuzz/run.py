@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'onnx')]
 import lib
 
 MOST_SEED_BYTES = 4096
@@ -34,9 +34,9 @@ def seed(args, target):
     if target == 'text_fuzz':
         paths = sorted(glob.glob('tests/**/*.txt', recursive=True))
     else:
-        import onnx.backend.test
-        data = os.path.join(os.path.dirname(onnx.backend.test.__file__), 'data')
-        paths = sorted(glob.glob(os.path.join(data, '*', 'test_*', 'model.onnx')))[::10]
+        import list_tests
+        folders = [list_tests.node_folder(), *glob.glob(os.path.join(list_tests.DATA, '*'))]
+        paths = sorted(p for folder in folders for p in glob.glob(os.path.join(folder, 'test_*', 'model.onnx')))[::10]
     for number, path in enumerate(paths):
         if os.path.getsize(path) < MOST_SEED_BYTES:
             shutil.copyfile(path, os.path.join(corpus, 'seed%d' % number))

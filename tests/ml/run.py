@@ -1,5 +1,5 @@
 """Operators of ai.onnx.ml whose numbers the standard does not check, beside ONNX Runtime: support vector machines, tree
-ensembles; and OneHotEncoder without zeros.
+ensembles, those of doubles too; OneHotEncoder without zeros; attributes that contradict each other.
 
 In:  --build DIR, names (regular expressions) to restrict it.
 Out: the closing line. A case is a node with random attributes; each runs at two numbers of rows, the second at two threads.
@@ -12,6 +12,7 @@ import sys
 import numpy as np
 from onnx import TensorProto
 from onnx import helper as h
+from onnx import numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import graphs
@@ -99,7 +100,83 @@ def forest(name, trees, modes, features=FEATURES, missing=True, targets=1, aggre
     CASES.append(('trees ' + name, make))
 
 
+def doubles(rng, attributes, where):
+    """The same tree ensemble with thresholds and weights that floats do not hold, as tensors of doubles; x: rows of features, of
+    which many are as near to a threshold as doubles and floats come."""
+    made = dict(attributes)
+    for name in ('nodes_values', *(k for k in attributes if k.endswith('_weights') or k == 'base_values')):
+        values = np.asarray(made.pop(name), float)
+        values = values + np.where(rng.integers(2, size=values.shape), rng.uniform(-1e-9, 1e-9, values.shape), 0)
+        made[name + where] = numpy_helper.from_array(values, name) if where else [float(v) for v in np.float32(values)]
+    near = numpy_helper.to_array(made['nodes_values_as_tensor']) if where else np.float64(made['nodes_values'])
+
+    tree, feature = np.asarray(made['nodes_treeids']), np.asarray(made['nodes_featureids'])
+    first = np.array([i - np.flatnonzero(tree == t)[0] < 3 for i, t in enumerate(tree)])  # near roots, where all rows pass
+
+    def rows(count, features):
+        at = [near[first & (feature == f)] for f in range(features)]
+        x = np.stack([rng.choice(a if len(a) else near, count) for a in at], axis=1)
+        x.flat[::4] = x.flat[::4].astype(np.float32)
+        x.flat[1::4] = np.nextafter(x.flat[1::4], np.inf)
+        x.flat[2::8] = np.nextafter(x.flat[2::8].astype(np.float32), np.float32(-9)).astype(float)
+        return x
+    return made, rows
+
+
+def of_doubles(name, base, where, classes=0):
+    """base: the arguments of forest(); classes: a classifier of so many."""
+    def make(rng):
+        before = len(CASES)
+        forest(*base, targets=max(classes, 1), missing=False)
+        attributes = CASES.pop(before)[1](rng)
+        features = attributes.pop('features')
+        attributes.pop('categories')
+        attributes['base_values'] = numbers(rng, classes if classes > 2 else 1)
+        if classes:
+            del attributes['n_targets'], attributes['aggregate_function']
+            attributes = {k.replace('target_', 'class_'): v for k, v in attributes.items()}
+            if classes == 2:  # one column decides
+                attributes['class_ids'] = [0] * len(attributes['class_ids'])
+            attributes.update(op_type='TreeEnsembleClassifier', classlabels_int64s=[5 * i - 2 for i in range(classes)])
+        attributes, rows = doubles(rng, attributes, where)
+        return dict(attributes, features=features, rows=rows)
+    CASES.append(('double trees ' + name + (' as tensors' if where else ''), make))
+
+
+def numbered(dtype):
+    """TreeEnsemble of version 5, of one float type."""
+    def make(rng):
+        count = 40
+        inner, leaves = count, count + 1  # a tree: node k has children 2k+1, 2k+2, nodes first
+        def child(k, side):
+            at = 2 * k + 1 + side
+            return (at, 0) if at < inner else (at - inner, 1)
+        pairs = [[child(k, side) for k in range(inner)] for side in (0, 1)]
+        tensor = lambda v, name: numpy_helper.from_array(np.asarray(v, dtype), name)
+        splits = rng.standard_normal(inner).astype(dtype)
+
+        def rows(n, features):
+            x = rng.choice(splits.astype(float), (n, features))
+            x.flat[::3] = np.nextafter(x.flat[::3].astype(dtype), dtype(9)).astype(float)
+            return x.astype(dtype)
+        return dict(op_type='TreeEnsemble', rows=rows, tree_roots=[0], n_targets=2, aggregate_function=1, post_transform=0,
+                    nodes_featureids=[int(v) for v in rng.integers(0, FEATURES, inner)],
+                    nodes_modes=numpy_helper.from_array(np.zeros(inner, np.uint8), 'm'), nodes_splits=tensor(splits, 's'),
+                    nodes_truenodeids=[a for a, _ in pairs[0]], nodes_trueleafs=[b for _, b in pairs[0]],
+                    nodes_falsenodeids=[a for a, _ in pairs[1]], nodes_falseleafs=[b for _, b in pairs[1]],
+                    leaf_targetids=[k % 2 for k in range(leaves)], leaf_weights=tensor(rng.standard_normal(leaves), 'w'))
+    CASES.append(('numbered trees of %s' % np.dtype(dtype), make))
+
+
 def list_cases():
+    some = ('', 30, ['BRANCH_%s' % m for m in ('LEQ', 'LT', 'GTE', 'GT', 'EQ')])
+    for where in '', '_as_tensor':
+        of_doubles('of one comparison', ('', 30, ['BRANCH_LEQ']), where)
+        of_doubles('of all comparisons', some, where)
+        for classes in 2, 4:
+            of_doubles('of %d classes' % classes, some, where, classes)
+    for dtype in np.float32, np.float64:
+        numbered(dtype)
     forest('of one comparison', 30, ['BRANCH_LEQ'])
     forest('without a say on NaN', 30, ['BRANCH_LT'], missing=False)
     forest('of all comparisons', 30, ['BRANCH_%s' % m for m in ('LEQ', 'LT', 'GTE', 'GT', 'EQ', 'NEQ')], targets=3)
@@ -143,21 +220,26 @@ def check(args, folder, name, make):
     features, categories = attributes.pop('features', FEATURES), attributes.pop('categories', 0)
     label = [graphs.port('label', TensorProto.STRING if strings else np.int64, None)]
     trees = kind == 'TreeEnsembleRegressor'
-    ports = (label if kind == 'SVMClassifier' else []) + [graphs.port('scores', np.float32, None)]
+    given = attributes.pop('rows', None)
+    dtype = given(1, features).dtype if given else np.dtype(np.float32)
+    ports = (label if kind.endswith('Classifier') else []) + \
+        [graphs.port('scores', dtype if kind == 'TreeEnsemble' else np.float32, None)]
     node = h.make_node(kind, ['x'], [p.name for p in ports], domain='ai.onnx.ml', **attributes)
-    proto = graphs.model_of([node], [graphs.port('x', np.float32, ['rows', features])], ports,
-                            domains=[('ai.onnx.ml', 3 if trees else 1)])
+    proto = graphs.model_of([node], [graphs.port('x', dtype, ['rows', features])], ports,
+                            domains=[('ai.onnx.ml', 5 if kind == 'TreeEnsemble' else 3 if trees or given else 1)])
     runs = []
-    for rows, threads in (1, 1), (23, 2):
+    for rows, threads in (1, 1), (230 if given else 23, 2):
         x = rng.standard_normal((rows, features)).astype(np.float32)
         if categories:  # some below them, above, and between two
             x = rng.integers(-3, categories + 40, (rows, features)).astype(np.float32)
             x.flat[::5] += 0.5
             x.flat[1::7] = [-0.0, 1e30, -np.inf, categories - 1][rows % 4]
-        if trees:
+        if given:
+            x = given(rows, features)
+        elif trees:
             x.flat[::3] = np.nan
         runs.append((threads, {'x': x}))
-    return network.beside_ort(args, folder, proto, runs, 1e-4)
+    return network.beside_ort(args, folder, proto, runs, 1e-6 if given else 1e-4)
 
 
 def one_hot(args, folder):

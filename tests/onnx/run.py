@@ -67,7 +67,7 @@ def run_all(args, work, jobs, failed):
         path = '%s/run%d' % (work, k)
         with open(path, 'w', encoding='utf-8') as f:
             f.writelines(l + '\n' for i, l in lines.items() if i % args.jobs == k)
-        parts.append(subprocess.Popen([runner], stdin=open(path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        parts.append(subprocess.Popen([runner, *args.judging], stdin=open(path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                       env=args.env))
     verdict = {}
     for part in parts:
@@ -115,7 +115,7 @@ def judge(args, suite, rows, levels, report='report.txt'):
 
 def main():
     args = lib.arguments(__doc__, jobs=JOBS)
-    args.options, args.env, args.cytoc_env = [], None, None
+    args.options, args.env, args.cytoc_env, args.judging = [], None, None, []
     suite = lib.Suite(args, os.path.join(HERE, 'passing.txt'))
     rows = load_index(args)
     if args.variant != 'release' and not args.names:

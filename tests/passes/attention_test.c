@@ -111,6 +111,8 @@ static void test_broadcast(void) {
 static void test_hidden_rows(void) {
   three_ways("graph @g(%q: f32[1,1,6,4], %k: f32[1,1,4,4], %v: f32[1,1,4,4]) {\n"
              "  %y = attention %q, %k, %v {scale=0.5, causal=1, past=[-2]}\n  return %y\n}\n");
+  three_ways("graph @g(%q: f32[1,1,6,4], %k: f32[1,1,4,4], %v: f32[1,1,4,4]) {\n"
+             "  %y = attention %q, %k, %v {scale=0.5, causal=1, past=[-2], zero_hidden=1}\n  return %y\n}\n");
 }
 
 static void test_composed_mask(void) {

@@ -1,5 +1,6 @@
 /* pipeline_test.c - the runner: order of passes per level, options, dumps, statistics, diagnostics for wrong names. */
 #include "passes/passes.h"
+#include "passes/quantise.h"
 #include "tests/check.h"
 
 #include <unistd.h>
@@ -79,8 +80,54 @@ static void dumps(void) {
   CHECK_INT_EQ(rmdir(dir), 0);
 }
 
+typedef struct seen {
+  cy_quant *q;
+  int calls, status;
+} seen;
+
+/* A clone goes on where the graph stands, by the pass that learning is for and those behind it. */
+static int learn(void *ctx, cy_graph *g) {
+  seen *s = ctx;
+  cy_pass_stats of_clone;
+  cy_graph *clone = cy_graph_clone(g);
+  cy_pass_options o = {.opt_level = 2, .verify = true, .from = cy_quant_pass(s->q->mode), .quant = s->q};
+  s->calls++;
+  CHECK_INT_EQ(cy_passes_run(clone, &o, &of_clone), 0);
+  CHECK_STR_EQ(of_clone.run[0].name, cy_quant_pass(s->q->mode));
+  CHECK_STR_EQ(of_clone.run[of_clone.nruns - 1].name, "fuse");
+  cy_graph_destroy(clone);
+  CHECK(!cy_quant_is_half(s->q->mode) || ran("quantise")); /* of the graph itself, that is in front */
+  return s->status;
+}
+
+static void learning(void) {
+  static const struct {
+    cy_quant_mode mode;
+    const char *stop_after, *disable, *only;
+    int calls;
+  } cases[] = {{CY_QUANT_DYNAMIC, NULL, NULL, NULL, 1},    {CY_QUANT_STATIC, NULL, NULL, NULL, 1},
+               {CY_QUANT_HALF, NULL, NULL, NULL, 1},       {CY_QUANT_DYNAMIC, "cse", NULL, NULL, 0},
+               {CY_QUANT_HALF, "quantise", NULL, NULL, 0}, {CY_QUANT_DYNAMIC, NULL, "quantise", NULL, 0},
+               {CY_QUANT_DYNAMIC, NULL, NULL, "cse", 0},   {CY_QUANT_DYNAMIC, NULL, NULL, "quantise,quantise", 1}};
+  for (int i = 0; i < CHECK_COUNT(cases); i++) {
+    cy_quant q;
+    cy_quant_init(&q, cases[i].mode);
+    seen s = {.q = &q};
+    cy_pass_options o = {.opt_level = 2,
+                         .stop_after = cases[i].stop_after,
+                         .disable = cases[i].disable,
+                         .only = cases[i].only,
+                         .quant = &q,
+                         .learn = learn,
+                         .learn_ctx = &s};
+    CHECK_INT_EQ(run(o), 0);
+    CHECK_INT_EQ(s.calls, cases[i].calls);
+    cy_quant_deinit(&q);
+  }
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"levels", levels}, {"options", options}, {"wrong names", wrong_names}, {"dumps", dumps}};
+      {"learning", learning}, {"levels", levels}, {"options", options}, {"wrong names", wrong_names}, {"dumps", dumps}};
   return check_main(argc, argv, tests, CHECK_COUNT(tests));
 }

@@ -1,6 +1,6 @@
 """Quantisation of float models: accuracy on the trained example, all forms of samples, what stays in float; the QDQ
 files that are written (qdq_files.py); weights in half precision (halves.py); products of any number of rows (rows.py);
-what libraries store (stored.py, tables.py); the outputs of the whole (whole.py).
+what libraries store (stored.py, tables.py); the outputs of the whole (whole.py), estimated (estimate.py); models quantised in part (mixed.py).
 
 In:  examples/digits, vit/vit.onnx (trained by vit/train.py on the same pictures), networks made here with fixed random
      numbers (shared.py). Out: the closing line.
@@ -17,9 +17,11 @@ sys.path.insert(0, os.path.dirname(HERE))
 import numpy as np
 from onnx import helper, numpy_helper
 
+import estimate
 import graphs
 import halves
 import lib
+import mixed
 import qdq_files
 import rows
 import stored
@@ -602,7 +604,7 @@ TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1
          dynamic_rows, dynamic_images, dynamic_steps, dynamic_slow_layers, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          small_products,
          logarithms_stay_float, spectra_stay_float,
-         *rows.TESTS, *stored.TESTS, *tables.TESTS, *whole.TESTS, *qdq_files.TESTS, *unet.TESTS]
+         *mixed.TESTS, *estimate.TESTS, *rows.TESTS, *stored.TESTS, *tables.TESTS, *whole.TESTS, *qdq_files.TESTS, *unet.TESTS]
 
 
 def main():

@@ -101,13 +101,14 @@ static int32_t run(cyrt_frame *frame) {
   return find_positive(frame, frame->outputs[0].ptr, batch * 4);
 }
 
+static const char *const sum_texts[] = {"batch", ""};
 static const int64_t matrix_dims[] = {-1, 4}, bias_dims[] = {4}, out_dims[] = {-1, 4}, list_dims[] = {-1};
-static const cyrt_port inputs[] = {{"left", CYTO_F32, 2, matrix_dims, 0, NULL, 0},
-                                   {"right", CYTO_F32, 2, matrix_dims, 0, NULL, 0},
-                                   {"bias", CYTO_F32, 1, bias_dims, CYRT_PORT_OPTIONAL, NULL, 0}};
-static const cyrt_port outputs[] = {{"sum", CYTO_F32, 2, out_dims, 0, NULL, 1},
-                                    {"positive", CYTO_I64, 1, list_dims, CYRT_PORT_DYNAMIC, NULL, 0},
-                                    {"tag", CYTO_I32, 0, NULL, 0, NULL, 0}};
+static const cyrt_port inputs[] = {{"left", CYTO_F32, 2, matrix_dims, 0, NULL, 0, NULL, 0, 0},
+                                   {"right", CYTO_F32, 2, matrix_dims, 0, NULL, 0, NULL, 0, 0},
+                                   {"bias", CYTO_F32, 1, bias_dims, CYRT_PORT_OPTIONAL, NULL, 0, NULL, 0, 0}};
+static const cyrt_port outputs[] = {{"sum", CYTO_F32, 2, out_dims, 0, NULL, 1, sum_texts, 0, 0},
+                                    {"positive", CYTO_I64, 1, list_dims, CYRT_PORT_DYNAMIC, NULL, 0, NULL, 0, 0},
+                                    {"tag", CYTO_I32, 0, NULL, 0, NULL, 0, NULL, 0, 0}};
 static const char *const symbols[] = {"batch", ""};
 static const cyrt_metadata metadata[] = {{"labels", "cat"}, {"rate", "16000"}, {"labels", "cat,dog"}};
 

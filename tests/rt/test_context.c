@@ -392,7 +392,7 @@ static void test_bad_libraries(void) {
     cyto_status status;
     const char *text;
   } rows[] = {
-      {"rt_bad_abi.so", CYTO_BAD_LIBRARY, "rt_bad_abi.so': model has interface version 999, expected 6"},
+      {"rt_bad_abi.so", CYTO_BAD_LIBRARY, "rt_bad_abi.so': model has interface version 999, expected 8"},
       {"rt_bad_cpu.so", CYTO_UNSUPPORTED_CPU, "this CPU lacks 'avx9000'"},
       {"rt_bad_query.so", CYTO_BAD_LIBRARY, "not a compiled model"},
       {"rt_bad_weights.so", CYTO_NOT_FOUND, "rt_no_such.weights"},
@@ -407,6 +407,41 @@ static void test_bad_libraries(void) {
   }
   CHECK_INT_EQ(cyto_model_load("", &model, NULL), CYTO_INVALID_ARGUMENT);
   CHECK_INT_EQ(cyto_model_load("rt_not_in_this_folder.so", &model, &error), CYTO_NOT_FOUND);
+}
+
+/* <name>_create() of generated code. */
+static void test_create_simple(void) {
+  const cyto_simple_options one = {.threads = 1}, three = {.threads = 3};
+  cyto_context *cache = NULL;
+  cyto_error error;
+  char text[100];
+  CHECK_INT_EQ(cyto_create_simple(NULL, &cache, NULL, &error), CYTO_INVALID_ARGUMENT);
+  CHECK_INT_EQ(cyto_create_simple(&rt_model, NULL, &one, &error), CYTO_INVALID_ARGUMENT);
+  CHECK_INT_EQ(cyto_create_simple(&rt_model, &cache, &one, &error), CYTO_OK);
+  cyto_context_describe(cache, text, sizeof text);
+  CHECK_STR_HAS(text, "1 thread");
+  CHECK_INT_EQ(cyto_create_simple(&rt_model, &cache, &three, &error), CYTO_INVALID_ARGUMENT);
+  CHECK_STR_HAS(error.message, "destroy it");
+  cyto_context_destroy(cache);
+  cache = NULL;
+  CHECK_INT_EQ(cyto_create_simple(&rt_model, &cache, &three, &error), CYTO_OK);
+  cyto_context_describe(cache, text, sizeof text);
+  CHECK_STR_HAS(text, "3 threads");
+  cyto_context_destroy(cache);
+}
+
+/* Sizes of outputs are told by symbols of the inputs. */
+static void test_output_names(void) {
+  cyto_model *model = NULL;
+  cyto_port port;
+  cyto_error error;
+  CHECK_INT_EQ(cyto_model_from_linked(&rt_model, &model, &error), CYTO_OK);
+  CHECK_INT_EQ(cyto_model_output(model, 0, &port), CYTO_OK);
+  CHECK_STR_EQ(port.dim_names[0], "batch");
+  CHECK_STR_EQ(port.dim_names[1], "");
+  CHECK_INT_EQ(cyto_model_output(model, 1, &port), CYTO_OK);
+  CHECK_STR_EQ(port.dim_names[0], "");
+  cyto_model_unload(model);
 }
 
 static void test_run_simple(void) {
@@ -487,6 +522,8 @@ int main(int argc, char **argv) {
       {"load", test_load},
       {"bad_libraries", test_bad_libraries},
       {"run_simple", test_run_simple},
+      {"create_simple", test_create_simple},
+      {"output_names", test_output_names},
       {"many_threads", test_many_threads},
       {"tensor_facts", test_tensor_facts},
   };

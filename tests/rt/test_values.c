@@ -19,15 +19,15 @@ static const cyto_type f32_type = {CYTO_TENSOR, CYTO_F32, NULL}, string_type = {
 static const cyto_type list_type = {CYTO_SEQUENCE, 0, &string_type}, maybe_type = {CYTO_OPTIONAL, 0, &f32_type},
                        map_type = {CYTO_MAP, CYTO_STRING, &f32_type};
 static const int64_t symbol_dims[] = {-1}, any_dims[] = {-1};
-static const cyrt_port inputs[] = {{"words", CYTO_STRING, 1, symbol_dims, 0, NULL, 0},
-                                   {"list", CYRT_REF, 0, NULL, 0, &list_type, 0},
-                                   {"maybe", CYRT_REF, 0, NULL, 0, &maybe_type, 0},
-                                   {"map", CYRT_REF, 0, NULL, 0, &map_type, 0}};
-static const cyrt_port outputs[] = {{"words", CYTO_STRING, 1, symbol_dims, 0, NULL, 0},
-                                    {"any", CYTO_STRING, 1, any_dims, CYRT_PORT_DYNAMIC, NULL, 0},
-                                    {"list", CYRT_REF, 0, NULL, 0, &list_type, 0},
-                                    {"maybe", CYRT_REF, 0, NULL, 0, &maybe_type, 0},
-                                    {"map", CYRT_REF, 0, NULL, 0, &map_type, 0}};
+static const cyrt_port inputs[] = {{"words", CYTO_STRING, 1, symbol_dims, 0, NULL, 0, NULL, 0, 0},
+                                   {"list", CYRT_REF, 0, NULL, 0, &list_type, 0, NULL, 0, 0},
+                                   {"maybe", CYRT_REF, 0, NULL, 0, &maybe_type, 0, NULL, 0, 0},
+                                   {"map", CYRT_REF, 0, NULL, 0, &map_type, 0, NULL, 0, 0}};
+static const cyrt_port outputs[] = {{"words", CYTO_STRING, 1, symbol_dims, 0, NULL, 0, NULL, 0, 0},
+                                    {"any", CYTO_STRING, 1, any_dims, CYRT_PORT_DYNAMIC, NULL, 0, NULL, 0, 0},
+                                    {"list", CYRT_REF, 0, NULL, 0, &list_type, 0, NULL, 0, 0},
+                                    {"maybe", CYRT_REF, 0, NULL, 0, &maybe_type, 0, NULL, 0, 0},
+                                    {"map", CYRT_REF, 0, NULL, 0, &map_type, 0, NULL, 0, 0}};
 static const char *const symbols[] = {"n"};
 
 /* Texts of the model: "", "one", "t\0wo" */

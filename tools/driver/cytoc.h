@@ -7,13 +7,14 @@
  *   cytoc_result_free(&result);
  *
  * Options.  The strings that the command line takes, `cytoc --help`: "--int8=static", "--dim=batch=1", "-O2". They mean
- *   the same here and there; what prints (--help, --version, --explain, --emit=graph to standard output) is refused.
+ *   the same here and there; what only a command line can do (--help, --version, --batch, a model, an output) is refused.
  * Ownership.  What a job points to is read during the call only. What a result points to belongs to the result, until
  *   cytoc_result_free().
  * Errors.  Nothing prints, exits or aborts. A status other than CYTOC_OK comes with a text in result.message, and with
  *   every diagnostic through on_diagnostic; no file is left behind.
- * Threads.  Any number of compilations may run at once, in threads of their own. Each starts processes (a job's -j
- *   option says how many) that end with it. Equal jobs give equal bytes, whatever runs beside them.
+ * Threads.  Any number of compilations may run at once, in threads of their own. Each is done by a process that is forked
+ *   for it, and by children of that (-j says how many), which end with it: an application that waits for all children, or
+ *   handles SIGCHLD, hears of one it does not know. Equal jobs give equal bytes, whatever runs beside them.
  */
 #ifndef CYTOC_H
 #define CYTOC_H
@@ -85,8 +86,10 @@ typedef struct cytoc_job {
                                     result.library */
   void *ctx;                     /* for the functions below and `external` */
   void (*on_diagnostic)(void *ctx, const cytoc_diagnostic *diagnostic); /* in the caller's thread; may be NULL */
-  /* Progress: `stage` ("import", "passes", "kernels", "link"), `done` of `total` parts of it (total 0: not known). In the
-   * caller's thread, at least at the beginning of a stage. Another number than 0 cancels. May be NULL. */
+  /* Progress: `stage` ("import", "passes", "kernels", "link", in this order; with samples "calibrate" and "passes" again
+   * behind the first "passes"; where several kinds are written, the last two again for each), `done` of `total` parts of
+   * it (total 0: not known). In the caller's thread, at the beginning of a stage and several times a second. Another
+   * number than 0 cancels. May be NULL. */
   int (*on_progress)(void *ctx, const char *stage, int64_t done, int64_t total);
 } cytoc_job;
 
@@ -97,7 +100,7 @@ typedef struct cytoc_result {
   const void *library;   /* the shared library, where output_path was NULL */
   size_t library_size;
   const char *header;    /* the text of its C header, where output_path was NULL */
-  const char *report;    /* what --explain and --stats would print; "" without them */
+  const char *report;    /* what --explain, --stats and -v would print; "" without them */
   void *owner;           /* private */
 } cytoc_result;
 

@@ -2,11 +2,7 @@
 #ifndef CYTOC_OPTIONS_H
 #define CYTOC_OPTIONS_H
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-
-enum { CYTOC_MAX_OVERRIDES = 64 };
+#include "tools/options.h"
 
 typedef struct cytoc_options {
   const char *input;
@@ -14,27 +10,35 @@ typedef struct cytoc_options {
   const char *target;
   const char *emit; /* "so,h,graph": NULL: by the ending of output */
   int opt_level, jobs;
-  const char *dims[CYTOC_MAX_OVERRIDES], *shapes[CYTOC_MAX_OVERRIDES];
-  uint32_t ndims, nshapes;
+  options_list dims, shapes; /* NAME=VALUE */
   const char *dump, *dump_dir, *passes, *stop_after, *disable;
   const char *name;
-  const char *attention; /* "fused", "plain"; NULL: fused where the target has a kernel for it */
+  const char *last_logits; /* an output of which only the last position is wanted; NULL: none */
+  const char *attention;  /* "fused", "plain"; NULL: fused where the target has a kernel for it */
   const char *stats_file; /* "": as text on standard output; NULL: none */
   const char *save_temps;
-  const char *weights;          /* "int8", "int4,block=32,asymmetric" */
+  const char *weights; /* "int8", "int4,block=32,asymmetric" */
   bool fp16, bf16, half_io;
-  const char *int8;             /* "": by whether there are samples; "static", "dynamic"; NULL: float */
+  const char *int8; /* "": by whether there are samples; "static", "dynamic"; NULL: float */
   const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_min_snr, *int8_prefer, *half_max_error;
   const char *batch; /* list of command lines to run instead */
-  bool tf32;
+  bool tf32, strict;
   const char *fast_algorithms; /* "auto", "off"; NULL: auto */
-  const char *cudnn; /* "auto", "off", "require"; NULL: auto where the target is CUDA */
-  bool quantize;     /* `cytoc quantize`: write ONNX instead of a library */
+  const char *cudnn;           /* "auto", "off", "require"; NULL: auto where the target is CUDA */
+  bool unchecked;              /* no check of indices at run time */
+  bool quantize;               /* `cytoc quantize`: write ONNX instead of a library */
   bool verify, explain, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
+  options_words words;
+  options_parsed parsed;
 } cytoc_options;
 
-/* 0, or -1 after a message on standard error. */
+extern const options_program cytoc_program;
+
+/* A command line: 0, or -1 after a message on standard error. */
 int cytoc_options_parse(int argc, char **argv, cytoc_options *out);
+/* Words of an application: 0, or -1 with a text in out->parsed.error. The words must live as long as *out. */
+int cytoc_options_read(const char *const *words, int n, cytoc_options *out);
+void cytoc_options_free(cytoc_options *out); /* behind both, whatever they returned */
 
 #endif

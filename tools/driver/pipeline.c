@@ -1,33 +1,28 @@
-/* pipeline.c - the compiler's command line: reads a model, runs the passes, lowers, generates code, links.
+/* pipeline.c - the compiler's pipeline: reads a model, runs the passes, lowers, generates code, links.
  *
- * The whole pipeline stands in compile(), in order. Exit code 0, or 1 after diagnostics; nothing is written then.
+ * In: options and a model. Out: files, or diagnostics; nothing is written then. The whole pipeline stands in compile(), in
+ * order. What it prints (--explain, --stats, texts without a file) goes to standard output.
  */
+#define _GNU_SOURCE
+#include "pipeline.h"
+
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
-#include "options.h"
-#include "tools/cytoc_quantise.h"
-#include "report.h"
-#include "tools/cytoc_whole.h"
-#include "frontend/frontend.h"
 #include "ir/loop.h"
+#include "last_logits.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
-#include "tools/qdq.h"
-#include "tools/batch.h"
+#include "tools/cytoc_quantise.h"
+#include "tools/cytoc_whole.h"
 #include "tools/lower_options.h"
+#include "tools/qdq.h"
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-typedef struct session {
-  const cytoc_options *o;
-  cy_diag_sink *diag;
-  cytoc_report report;
-} session;
+typedef cytoc_session session;
 
 /* The whole file, with a 0 behind it; NULL after a diagnostic. */
 static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
@@ -57,17 +52,28 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
   return text;
 }
 
-static cy_graph *read_model(session *s) {
+static cy_graph *read_whole_model(session *s) {
   const cytoc_options *o = s->o;
-  if (!file_ends_with(o->input, ".txt")) {
-    cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes};
+  cy_import_options import = {
+      o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
+      s->ask_ctx, o->strict, .unchecked = o->unchecked || s->on_device};
+  if (s->model)
+    return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
+  if (!file_ends_with(o->input, ".txt"))
     return cy_import_file(o->input, &import, s->diag);
-  }
   size_t len;
   char *text = read_text(o->input, &len, s->diag);
   cy_graph *g = text ? cy_graph_parse(text, len, o->input, s->diag) : NULL;
   free(text);
   return g;
+}
+
+static cy_graph *read_model(session *s) {
+  cy_graph *g = read_whole_model(s);
+  if (!g || !s->o->last_logits || !cytoc_last_logits(g, s->o->last_logits))
+    return g;
+  cy_graph_destroy(g);
+  return NULL;
 }
 
 /* ---- outputs ---- */
@@ -88,6 +94,7 @@ static FILE *open_text(session *s, const char *path) {
   if (!f) {
     cy_location where = {.file = path, .node_index = -1};
     cy_diag_add(s->diag, CY_ERROR, &where, "cannot write the file: %s", strerror(errno));
+    cy_diag_blame(s->diag, CY_CAUSE_FILE);
   }
   return f;
 }
@@ -104,6 +111,7 @@ static int print_text(session *s, FILE *f, const char *path, cy_graph *g, cy_pro
     return 0;
   cy_location where = {.file = path, .node_index = -1};
   cy_diag_add(s->diag, CY_ERROR, &where, "cannot write: %s", strerror(errno));
+  cy_diag_blame(s->diag, CY_CAUSE_FILE);
   return -1;
 }
 
@@ -120,15 +128,31 @@ static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) 
   return status;
 }
 
+/* Where code of this kind goes; free() it. */
+static char *output_path(const session *s, cy_emit_kind kind) {
+  const cytoc_options *o = s->o;
+  bool alone = !o->emit || !strchr(o->emit, ',');
+  char *beside = cy_path_with_ending(o->output ? o->output : o->input, cy_emit_kind_name(kind)), *path = NULL;
+  const char *folder = s->folder && !o->output ? s->folder : "", *slash = *folder ? "/" : "";
+  const char *file = o->output ? (alone ? o->output : beside) : cy_path_base(beside);
+  if (asprintf(&path, "%s%s%s", folder, slash, file) < 0)
+    cy_no_memory();
+  free(beside);
+  return path;
+}
+
+static void codegen_progress(void *ctx, const char *stage, int64_t done, int64_t total) {
+  session *s = ctx;
+  cytoc_report_progress(&s->report, stage, done, total);
+}
+
 static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind kind) {
   const cytoc_options *o = s->o;
-  char *fallback = cy_path_with_ending(o->output ? o->output : o->input, cy_emit_kind_name(kind));
-  bool alone = !o->emit || !strchr(o->emit, ',');
+  free(s->written);
+  s->written = output_path(s, kind);
   cy_codegen_options c = {.machine = machine,
                           .emit = kind,
-                          .output = o->output && alone ? o->output
-                                    : o->output        ? fallback
-                                                       : cy_path_base(fallback),
+                          .output = s->written,
                           .name = o->name,
                           .share_kernels = o->opt_level > 0,
                           .hurry = o->opt_level == 0,
@@ -138,12 +162,13 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .diag = s->diag,
                           .stats = &s->report.code,
                           .profile = o->profile,
-                          .explain = o->explain ? stdout : NULL};
+                          .explain = o->explain ? stdout : NULL,
+                          .progress = codegen_progress,
+                          .progress_ctx = s};
   int status = cy_codegen(p, &c);
   const cy_kernel_compiler *by = &s->report.code.compiled_by;
   if (o->verbose && *by->name)
     fprintf(stderr, "cytoc: kernels are compiled by %s, %s\n", by->name, by->path);
-  free(fallback);
   return status;
 }
 
@@ -158,6 +183,7 @@ static const char *default_kind(session *s, const cy_machine *machine) {
   cy_diag_add(s->diag, CY_ERROR, &where,
               "what to write is not clear from the file's name: expected an ending of .so, .dll, .a, .o, .h, .ll "
               "or .asm, or --emit=KIND");
+  cy_diag_blame(s->diag, CY_CAUSE_OPTION);
   return NULL;
 }
 
@@ -226,10 +252,10 @@ static int check_emit(session *s) {
                     emit ? emit : "no --emit");
 }
 
-static cy_graph *read_again(void *ctx) { return read_model(ctx); }
-
 /* Signal-to-noise ratio of outputs, in dB: the default where there are samples; and more than integers can give. */
 static const double MIN_DECIBELS = 25, MOST_DECIBELS = 200;
+/* .. and below which no default goes. */
+static const double FLOOR_DECIBELS = 20;
 
 /* "1%" or "1": percent; < 0 when it is not a number. */
 static double percent(const char *text) {
@@ -247,21 +273,28 @@ static double decibels(const char *text) {
                                                                                          : v;
 }
 
+static bool is_static(const cytoc_options *o) {
+  return o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
+}
+
+/* Plain --int8=dynamic: accuracy is estimated, as nobody limited it or turned that off. */
+static bool is_estimated(const cytoc_options *o) {
+  return o->int8 && !is_static(o) && !o->quantize && !o->int8_max_error && !o->int8_min_snr;
+}
+
 static cytoc_quantise calibration(session *s) {
   const cytoc_options *o = s->o;
   const char *limit = o->half_max_error ? o->half_max_error : o->int8_max_error;
-  return (cytoc_quantise){.read = read_again,
-                          .ctx = s,
+  return (cytoc_quantise){.passes = {.opt_level = o->opt_level, .disable = o->disable, .verify = o->verify},
                           .diag = s->diag,
                           .samples = o->calibrate,
-                          .disable = o->disable,
                           .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = limit ? percent(limit) : 0,
-                          .min_snr = o->int8_min_snr ? decibels(o->int8_min_snr)
-                                     : o->calibrate  ? MIN_DECIBELS
-                                                     : 0,
+                          .min_snr = o->int8_min_snr                    ? decibels(o->int8_min_snr)
+                                     : o->calibrate && !is_estimated(o) ? MIN_DECIBELS
+                                                                        : 0,
                           .firm_snr = o->int8_min_snr,
-                          .opt_level = o->opt_level,
+                          .floor_snr = o->int8_min_snr ? 0 : FLOOR_DECIBELS,
                           .jobs = o->jobs};
 }
 
@@ -294,32 +327,46 @@ static bool int_rows(const void *machine, int bits, int64_t block, int64_t n) {
 
 static bool prefers_size(const cytoc_options *o) { return o->int8_prefer && !strcmp(o->int8_prefer, "size"); }
 
-/* --int8, --half-max-error: runs the model on samples where that is asked for. */
-static int quantise(session *s, const cy_machine *machine, const cy_pass_options *passes, cy_quant *q) {
+/* What --int8 and --half-max-error say of themselves. */
+static void ask_quant(session *s, const cy_machine *machine, cy_quant *q) {
   const cytoc_options *o = s->o;
+  cytoc_quantise how = calibration(s);
   q->cycles = cycles;
   q->target = machine;
   q->margin = cy_machine_rounding_margin(machine);
   q->smallest = prefers_size(o);
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
-  cytoc_quantise how = calibration(s);
   q->table_error = table_error(&how);
-  if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
-    return 0;
-  const cy_weight_options given = {.rows8 = passes->weights->rows8, .keeps_given = passes->weights->keeps_given};
-  how.half = (cy_pass_options){.half_factors = passes->half_factors,
-                               .target = passes->target,
-                               .int_rows = passes->int_rows,
-                               .weights = &given,
-                               .no_fast = passes->no_fast,
-                               .few_channels = passes->few_channels};
-  if (q->mode == CY_QUANT_HALF) {
-    how.half.half = passes->half;
-    how.half.half_weights = passes->half_weights;
-  }
+}
+
+typedef struct learning {
+  session *s;
+  const cy_pass_options *passes;
+  bool begun; /* the passes have come to the one that quantises */
+} learning;
+
+static cy_graph *clone_graph(void *g) { return cy_graph_clone(g); }
+
+/* Runs clones of the graph that is about to be quantised on samples, where that is asked for (cy_pass_options.learn). */
+static int learn(void *ctx, cy_graph *g) {
+  learning *l = ctx;
+  session *s = l->s;
+  cy_quant *q = l->passes->quant;
+  cytoc_quantise how = calibration(s);
+  l->begun = true;
+  bool plain = is_estimated(s->o);
+  if (plain ? l->passes->weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
+    return 0; /* weights in blocks are most of what there is, and no business of the estimate */
+  how.form = clone_graph;
+  how.ctx = g;
+  how.passes = *l->passes;
   cytoc_report_stage(&s->report, "calibrate");
-  return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
+  int status = q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q)
+               : plain                    ? cytoc_estimate(&how, q)
+                                          : cytoc_measure(&how, q);
+  cytoc_report_stage(&s->report, "passes");
+  return status;
 }
 
 /* Checks --calibration, --int8-max-error and --int8-min-snr. */
@@ -338,8 +385,7 @@ static int check_limits(session *s) {
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */
 static int check_int8(session *s, cy_quant_mode *out_mode) {
   const cytoc_options *o = s->o;
-  bool is_static = o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
-  *out_mode = is_static ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
+  *out_mode = is_static(o) ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
   if (!o->int8 && o->half_max_error) {
     *out_mode = CY_QUANT_HALF;
     return o->calibration || o->int8_skip || o->int8_max_error || o->int8_min_snr || o->int8_prefer
@@ -356,15 +402,10 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
                             "'--int8-min-snr' and '--int8-prefer' belong to '--int8'%s",
                             "")
                : 0;
-  if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
+  if (!is_static(o) && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
-  if (is_static && !o->calibrate)
+  if (is_static(o) && !o->calibrate)
     return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s",
-                      "");
-  if (!is_static && o->calibrate && !o->int8_max_error && !(o->int8_min_snr && decibels(o->int8_min_snr) > 0))
-    return bad_option(s,
-                      "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error' and "
-                      "'--int8-min-snr'%s",
                       "");
   if (check_limits(s))
     return -1;
@@ -478,6 +519,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .busy_parts = cy_machine_busy_parts(machine),
                            .weights = weights,
                            .quant = quant,
+                           .learn = learn,
                            .verify = o->verify};
 }
 
@@ -512,60 +554,70 @@ static int check_fast(session *s, cy_machine *machine) {
                     cy_machine_text(machine));
 }
 
-static int compile(session *s) {
-  const cytoc_options *o = s->o;
-  cy_quant_mode mode;
-  cy_weight_options weights;
-  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights) || check_half(s))
-    return -1;
-  cy_machine *machine = cy_machine_open(o->target, s->diag);
-  if (!machine)
-    return -1;
-  if (o->tf32 && !cy_machine_allow_tf32(machine)) {
-    cy_diag_add(s->diag, CY_ERROR, NULL, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out",
-                cy_machine_text(machine));
-    cy_machine_close(machine);
-    return -1;
-  }
-  if (prefers_size(o))
+/* Tells the machine what the options say of it. */
+static int set_machine(session *s, cy_machine *machine) {
+  if (s->o->tf32 && !cy_machine_allow_tf32(machine))
+    return bad_option(s, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out", cy_machine_text(machine));
+  if (prefers_size(s->o))
     cy_machine_prefer_size(machine);
-  if (check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine)) {
-    cy_machine_close(machine);
-    return -1;
-  }
+  return check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine) ? -1 : 0;
+}
+
+static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_weight_options weights) {
+  const cytoc_options *o = s->o;
   bool measured = o->int8 || o->half_max_error;
   weights.rows8 = o->int8 && mode == CY_QUANT_DYNAMIC;
   weights.keeps_given = weights.rows8 && weights.bits;
   cy_quant quant = {0};
-  if (measured)
+  if (measured) {
     cy_quant_init(&quant, mode);
+    ask_quant(s, machine, &quant);
+  }
   cy_quant small = {0};
   if (weights.bits) {
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  cy_pass_options passes = pass_options(o, machine, &weights, measured ? &quant : NULL);
-  int status = measured ? quantise(s, machine, &passes, &quant) : 0;
+  cy_pass_options passes = pass_options(s->o, machine, &weights, measured ? &quant : NULL);
+  learning learnt = {.s = s, .passes = &passes};
+  passes.learn_ctx = &learnt;
   cytoc_report_stage(&s->report, "import");
-  cy_graph *g = status ? NULL : read_model(s);
-  if (!g)
-    status = -1;
-  cytoc_report_stage(&s->report, "passes");
-  if (!status)
-    status = cy_passes_run(g, &passes, &s->report.passes);
+  cy_graph *g = read_model(s);
+  if (g)
+    cytoc_report_stage(&s->report, "passes");
+  int status = g ? cy_passes_run(g, &passes, &s->report.passes) : -1;
   if (!status && (o->stop_after || o->passes) && !o->emit)
     status = print_text(s, stdout, "standard output", g, NULL);
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
   if (!status)
-    report_quantised(s, measured ? &quant : NULL, weights.report);
+    report_quantised(s, learnt.begun ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
   if (!status && o->stats_file)
     status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);
   if (g)
     cy_graph_destroy(g);
+  return status;
+}
+
+/* -1, for options that are wrong. */
+static int blame_options(session *s) {
+  cy_diag_blame(s->diag, CY_CAUSE_OPTION);
+  return -1;
+}
+
+static int compile(session *s) {
+  cy_quant_mode mode;
+  cy_weight_options weights;
+  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights) || check_half(s))
+    return blame_options(s);
+  cy_machine *machine = cy_machine_open(s->o->target, s->diag);
+  if (!machine)
+    return blame_options(s);
+  s->on_device = cy_machine_has_device(machine);
+  int status = set_machine(s, machine) ? blame_options(s) : compile_for(s, machine, mode, weights);
   cy_machine_close(machine);
   return status;
 }
@@ -583,29 +635,13 @@ static int quantize(session *s) {
   qdq_job job = {.input = o->input,
                  .output = o->output,
                  .skip = o->int8_skip,
-                 .import = {o->dims, o->ndims, o->shapes, o->nshapes},
+                 .import = {o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count},
                  .calibrate = calibration(s),
                  .explain = o->explain};
   return qdq_write(&job);
 }
 
-static int compile_main(int argc, char **argv) {
-  cytoc_options o;
-  if (cytoc_options_parse(argc, argv, &o))
-    return 1;
-  if (o.done)
-    return 0;
-  if (o.batch)
-    return cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
-  session s = {.o = &o, .diag = cy_diag_create()};
-  s.report.verbose = o.verbose;
-  int status = o.quantize ? quantize(&s) : compile(&s);
-  cy_diag_print(s.diag, stderr);
-  cy_diag_destroy(s.diag);
-  return status ? 1 : 0;
-}
-
-int main(int argc, char **argv) {
-  signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write(), here and in the linker */
-  return compile_main(argc, argv);
+int cytoc_session_run(cytoc_session *s) {
+  s->report.verbose = s->o->verbose;
+  return s->o->quantize ? quantize(s) : compile(s);
 }

@@ -16,23 +16,47 @@ static double peak_mb(void) {
   return (double)(u.ru_maxrss > c.ru_maxrss ? u.ru_maxrss : c.ru_maxrss) / 1024;
 }
 
+/* Ends the stage at hand. */
+static void end_stage(cytoc_report *r, double now) {
+  if (!r->at)
+    return;
+  double ms = now - r->start;
+  r->stage[r->at - 1].ms += ms;
+  if (r->verbose)
+    fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->at - 1].name, ms * 1e-3);
+  r->at = 0;
+}
+
+void cytoc_report_progress(cytoc_report *r, const char *stage, int64_t done, int64_t total) {
+  if (r->progress)
+    r->progress(r->progress_ctx, stage, done, total);
+}
+
 void cytoc_report_stage(cytoc_report *r, const char *name) {
   double t = cy_clock_ms();
-  if (r->nstages)
-    r->stage[r->nstages - 1].ms = t - r->stage[r->nstages - 1].start;
-  if (r->nstages && r->verbose)
-    fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->nstages - 1].name, r->stage[r->nstages - 1].ms * 1e-3);
+  end_stage(r, t);
   bool terminal = isatty(STDERR_FILENO);
-  if (name && terminal && !r->verbose && r->nstages && t - r->stage[0].start > 1000) {
+  if (name && terminal && !r->verbose && r->nstages && t - r->first > 1000) {
     fprintf(stderr, "\r\033[Kcytoc: %s", name);
     r->progress_shown = true;
   }
   if (!name && r->progress_shown)
     fputs("\r\033[K", stderr);
-  if (name && r->nstages < CYTOC_MAX_STAGES) {
-    r->stage[r->nstages].name = name;
-    r->stage[r->nstages++].start = t;
-  }
+  if (!name)
+    return;
+  int i = 0;
+  while (i < r->nstages && strcmp(r->stage[i].name, name))
+    i++;
+  if (i == CYTOC_MAX_STAGES)
+    return;
+  if (!r->nstages)
+    r->first = t;
+  if (i == r->nstages)
+    r->nstages++;
+  r->stage[i].name = name;
+  r->start = t;
+  r->at = i + 1;
+  cytoc_report_progress(r, name, 0, 0);
 }
 
 static void write_text(const cytoc_report *r) {
@@ -109,5 +133,6 @@ int cytoc_report_write(const cytoc_report *r, const char *model, const char *fil
     return 0;
   cy_location where = {.file = file, .node_index = -1};
   cy_diag_add(diag, CY_ERROR, &where, "cannot write the statistics");
+  cy_diag_blame(diag, CY_CAUSE_FILE);
   return -1;
 }

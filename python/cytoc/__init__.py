@@ -1,0 +1,31 @@
+"""cytoc: compiles ONNX models into native libraries, and runs them.
+
+    import cytoc
+    model = cytoc.compile("model.onnx")        # or a ModelProto, or a torch.nn.Module with args=(x,)
+    y = model(x)                               # NumPy arrays, or tensors of any framework with DLPack
+    model.save("model.so")                     # what an application in C links or loads, and cytoc.load() opens
+
+`cytoc.InferenceSession` has ONNX Runtime's interface; `torch.compile(module, backend="cytoc")` works where torch is installed;
+`python -m cytoc` is the command line.
+"""
+from typing import Any
+
+from ._cache import folder as cache_folder
+from ._compile import compile, version
+from ._errors import CompileError, CompileWarning, CytocError, Diagnostic, InputError, LoadError, RunError
+from ._model import Binding, Model, Tensorinfo, load
+from ._session import (ExecutionMode, GraphOptimizationLevel, InferenceSession, IOBinding, NodeArg, OrtValue, RunOptions,
+                       SessionOptions, get_available_providers, get_device)
+
+__version__ = "0.1.0"
+
+
+def export(module: Any, args: Any, path: Any, **options: Any) -> Model:
+    """See cytoc._dynamo.export; needs torch."""
+    from ._dynamo import export as run
+    return run(module, args, path, **options)
+
+
+__all__ = ["Binding", "CompileError", "CompileWarning", "CytocError", "Diagnostic", "ExecutionMode", "GraphOptimizationLevel",
+           "IOBinding", "InferenceSession", "InputError", "LoadError", "Model", "NodeArg", "OrtValue", "RunError", "RunOptions",
+           "SessionOptions", "Tensorinfo", "cache_folder", "compile", "export", "get_available_providers", "get_device", "load", "version"]

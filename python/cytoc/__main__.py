@@ -1,0 +1,4 @@
+"""`python -m cytoc` is the command line, `cytoc`."""
+from ._tools import cytoc
+
+cytoc()

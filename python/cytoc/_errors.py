@@ -1,0 +1,55 @@
+"""Exceptions of the package: what was refused, by whom, with the compiler's diagnostics."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Sequence
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One thing the compiler says about a model; texts are "" and node_index is -1 where they are not known."""
+    severity: str  # "error", "warning" or "note"
+    text: str
+    file: str = ""
+    graph: str = ""
+    node: str = ""
+    op: str = ""
+    node_index: int = -1
+    item: str = ""
+    line: str = ""  # all of it, as the command line prints it
+
+    def __str__(self) -> str:
+        return self.line or "%s: %s" % (self.severity, self.text)
+
+
+class CytocError(Exception):
+    """Base of all errors of this package."""
+
+
+class CompileError(CytocError):
+    """A model that cannot be compiled. `diagnostics` has everything that the compiler said, `status` its status."""
+
+    def __init__(self, message: str, status: str = "", diagnostics: Sequence[Diagnostic] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.diagnostics = tuple(diagnostics)
+
+
+class LoadError(CytocError):
+    """A library that cannot be opened: missing, damaged, for another CPU, or of another version."""
+
+
+class RunError(CytocError):
+    """A run that failed, or was refused. `status` is the runtime's status in words, "shape mismatch" for one."""
+
+    def __init__(self, message: str, status: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class InputError(RunError, ValueError):
+    """Inputs that do not fit the model: number, names, element types or shapes."""
+
+
+class CompileWarning(UserWarning):
+    """What the compiler warns of."""

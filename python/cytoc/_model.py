@@ -1,0 +1,512 @@
+"""Model: a compiled library, its inputs and outputs, and how it is run.
+
+A context of the runtime belongs to one run at a time; a model keeps those it has made and makes another when all are in use, so that
+any number of threads may call it. The interpreter's lock is released while a model computes.
+"""
+from __future__ import annotations
+
+import ctypes as C
+import os
+import shutil
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _dtypes, _values
+from ._errors import InputError, LoadError, RunError
+from ._native import (MAX_RANK, OUT_OF_MEMORY, Error, Options, Port, Tensor, Value, check, decoded, runtime)
+
+Dim = Union[int, str]
+
+
+class Tensorinfo(NamedTuple):
+    """An input or output: its name, element type ("float32", or "seq(..)", "map(..)", "optional(..)"), and shape, in which a size that
+    the model leaves open is its symbol's name ("" without one)."""
+    name: str
+    dtype: str
+    shape: Tuple[Dim, ...]
+    optional: bool = False  # an input that may be left out
+    dynamic: bool = False   # an output whose shape depends on data
+
+
+class _Slot:
+    """What running needs to know of an input or output."""
+    __slots__ = ("name", "number", "dtype", "kind", "rank", "is_tensor", "optional", "dynamic", "direct", "shared", "type", "info",
+                 "static_shape")
+
+    def __init__(self, port: Port, number: int) -> None:
+        self.name, self.number, self.kind, self.rank = decoded(port.name), number, port.dtype, port.rank
+        self.type = port.type.contents
+        self.is_tensor = self.type.kind == 0
+        self.optional, self.dynamic, self.shared = bool(port.is_optional), bool(port.is_dynamic), port.shared_input
+        # numbers of whole bytes are written where the caller says
+        self.direct = self.is_tensor and port.dtype != _dtypes.STRING and _dtypes.bits(port.dtype) >= 8
+        self.dtype: Optional[np.dtype[Any]] = None
+        shape = tuple(port.dims[k] if port.dims[k] >= 0 else decoded(port.dim_names[k]) for k in range(port.rank))
+        self.static_shape = shape if all(isinstance(d, int) for d in shape) else None
+        text = _dtypes.name(port.dtype) if self.is_tensor else _values.type_text(self.type)
+        self.info = Tensorinfo(self.name, text, shape, self.optional, self.dynamic)
+
+
+class _Context:
+    """A context of the runtime, and what it was last bound to."""
+
+    def __init__(self, model: "Model") -> None:
+        self.model, self.native = model, runtime()
+        self.error = Error()
+        self.error_ref = C.addressof(self.error)
+        handle = C.c_void_p()
+        options = Options(threads=model._threads, device=model._device)
+        check(self.native.cyto_context_create(model._handle, C.byref(options), C.byref(handle), C.byref(self.error)), self.error)
+        self.handle = handle.value
+        n = len(model._inputs)
+        self.shapes: List[Any] = [None] * n           # of what is bound
+        self.dims = [(C.c_int64 * MAX_RANK)() for _ in range(n)]
+        self.dims_at = [C.addressof(d) for d in self.dims]
+        self.out_shapes: Optional[List[Any]] = None   # known for the bound shapes; None: they have to be asked for
+        self.tensor = Tensor()
+        self.tensor_ref = C.addressof(self.tensor)
+        self.bound_outputs = [False] * len(model._outputs)
+
+    def close(self) -> None:
+        if self.handle:
+            self.native.cyto_context_destroy(self.handle)
+            self.handle = None
+
+    def fail(self, status: int) -> None:
+        self.shapes = [None] * len(self.shapes)
+        self.out_shapes = None
+        check(status, self.error, InputError if status in (1, 2, 3) else RunError)
+
+    # -- inputs
+
+    def bind(self, k: int, x: Any, keep: List[Any]) -> None:
+        """Binds x, an array, a tensor through DLPack or a Python value, as input k."""
+        slot = self.model._inputs[k]
+        if x is None and slot.optional:
+            self.bind_raw(k, slot.kind, None, 0)
+            return
+        if not slot.direct:
+            self.bind_value(k, slot, x, keep)
+            return
+        dtype = slot.dtype
+        if dtype is None:
+            dtype = slot.dtype = _dtypes.numpy_type(slot.kind)
+        if type(x) is np.ndarray and x.dtype == dtype:
+            flags = x.flags
+            if not (flags.c_contiguous and flags.aligned):
+                x = x.copy() if flags.c_contiguous else np.ascontiguousarray(x)
+        else:
+            x = self.converted(slot, dtype, x)
+            if type(x) is _values.Borrowed:
+                keep.append(x)
+                self.bind_raw(k, slot.kind, x.shape, x.address)
+                return
+        keep.append(x)
+        self.bind_raw(k, slot.kind, x.shape, x.__array_interface__["data"][0])
+
+    def bind_raw(self, k: int, kind: int, shape: Optional[Tuple[int, ...]], address: int) -> None:
+        if shape != self.shapes[k]:
+            self.out_shapes = None
+            self.shapes[k] = shape
+            if shape is not None:
+                if len(shape) > MAX_RANK:
+                    self.shapes[k] = None
+                    raise InputError("input '%s': %d dimensions are more than a tensor may have, %d" %
+                                     (self.model._inputs[k].name, len(shape), MAX_RANK))
+                self.dims[k][:len(shape)] = list(shape)
+        # tensors of no elements may have no address
+        status = self.native.cyto_bind_input(self.handle, k, kind, len(shape or ()), self.dims_at[k],
+                                             None if shape is None else address or self.error_ref, self.error_ref)
+        if status:
+            self.fail(status)
+
+    def converted(self, slot: _Slot, dtype: np.dtype[Any], x: Any) -> Any:
+        """x as a dense array of that type, or borrowed; InputError where that would change its numbers' type."""
+        where = "input '%s'" % slot.name
+        if _values.is_dlpack(x):
+            b = _values.borrow(x, where)
+            if b.dtype != slot.kind:
+                raise InputError("%s: expected %s, found a %s" % (where, dtype.name, _values.describe(b)))
+            if not b.on_host:
+                raise InputError("%s: the tensor is in a device's memory; copy it to the CPU" % where)
+            if b.contiguous:
+                return b
+            if hasattr(x, "contiguous"):  # PyTorch's
+                return _values.borrow(x.contiguous(), where)
+            x = np.from_dlpack(x)
+        array = np.asarray(x)
+        if array.dtype != dtype:
+            if array.dtype.newbyteorder("=") == dtype:
+                array = array.astype(dtype)
+            elif isinstance(x, (int, float, bool, list, tuple)) and array.dtype.kind in "iufb":
+                with np.errstate(all="ignore"):
+                    cast = array.astype(dtype)
+                if array.dtype.kind in "iub" and not np.array_equal(cast.astype(array.dtype), array):
+                    raise InputError("%s: the numbers given do not fit %s" % (where, dtype.name))
+                if array.dtype.kind == "f" and dtype.kind in "iub":
+                    raise InputError("%s: expected %s, found numbers with fractions" % (where, dtype.name))
+                array = cast
+            else:
+                raise InputError("%s: expected %s of shape %s, found a %s; convert it with .astype('%s')" %
+                                 (where, dtype.name, shape_text(slot.info.shape), _values.describe(array), dtype.name))
+        return np.require(array, dtype, ["C", "A"])
+
+    def bind_value(self, k: int, slot: _Slot, x: Any, keep: List[Any]) -> None:
+        where = "input '%s'" % slot.name
+        held: List[Any] = []
+        value = _values.value_in(x, slot.type, where, held)
+        keep.append((value, held))
+        self.shapes[k], self.out_shapes = None, None
+        status = self.native.cyto_bind_value(self.handle, k, C.byref(value), C.byref(self.error))
+        if status:
+            self.fail(status)
+
+    # -- outputs
+
+    def shape_of_output(self, k: int) -> Tuple[int, ...]:
+        status = self.native.cyto_output(self.handle, k, self.tensor_ref, self.error_ref)
+        if status:
+            self.fail(status)
+        return tuple(self.tensor.dims[:self.tensor.rank])
+
+    def prepare_outputs(self) -> List[Any]:
+        """Shapes of the outputs that are written where we say, None for the others."""
+        self.unbind()  # memory for other sizes
+        status = self.native.cyto_context_prepare(self.handle, C.byref(self.error))
+        if status:
+            self.fail(status)
+        self.out_shapes = [self.shape_of_output(k) if slot.direct and not slot.dynamic else None
+                           for k, slot in enumerate(self.model._outputs)]
+        return self.out_shapes
+
+    def run(self, inputs: Sequence[Any], wanted: Optional[Sequence[int]] = None,
+            given: Optional[Mapping[int, np.ndarray[Any, Any]]] = None) -> List[Any]:
+        """The outputs, in order; None where `wanted` does not name them. given: arrays that outputs shall be written to."""
+        keep: List[Any] = []
+        for k, x in enumerate(inputs):
+            self.bind(k, x, keep)
+        shapes = self.out_shapes if self.out_shapes is not None else self.prepare_outputs()
+        native, results = self.native, []
+        for k, slot in enumerate(self.model._outputs):
+            shape, array = shapes[k], None
+            if shape is not None and (wanted is None or k in wanted):
+                array = given.get(k) if given else None
+                if array is None:
+                    if slot.dtype is None:
+                        slot.dtype = _dtypes.numpy_type(slot.kind)
+                    array = np.empty(shape, slot.dtype)
+                elif array.shape != shape:
+                    raise InputError("output '%s': the array given has shape %s, expected %s" % (slot.name, array.shape, shape))
+                status = native.cyto_bind_output(self.handle, k, array.__array_interface__["data"][0], array.nbytes,
+                                                 self.error_ref)
+                self.bound_outputs[k] = True
+                if status:
+                    self.fail(status)
+            elif self.bound_outputs[k]:
+                native.cyto_bind_output(self.handle, k, None, 0, self.error_ref)
+                self.bound_outputs[k] = False
+            results.append(array)
+        status = native.cyto_run(self.handle, self.error_ref)
+        if status:
+            self.fail(status)
+        for k, slot in enumerate(self.model._outputs):
+            if results[k] is None and (wanted is None or k in wanted):
+                results[k] = self.fetch(k, slot)
+        return results
+
+    def fetch(self, k: int, slot: _Slot) -> Any:
+        """A copy of an output that the context owns."""
+        value = Value()
+        status = self.native.cyto_output_value(self.handle, k, C.byref(value), C.byref(self.error))
+        if status:
+            self.fail(status)
+        return _values.value_out(value)
+
+    def unbind(self) -> None:
+        """Forgets memory of the caller's."""
+        for k, bound in enumerate(self.bound_outputs):
+            if bound:
+                self.native.cyto_bind_output(self.handle, k, None, 0, self.error_ref)
+                self.bound_outputs[k] = False
+
+
+def shape_text(shape: Sequence[Dim]) -> str:
+    return "[%s]" % ", ".join(str(d) or "?" for d in shape)
+
+
+class Model:
+    """A compiled model, ready to run. Made by `cytoc.load` and `cytoc.compile`.
+
+    Calling it runs it: `model(x)`, `model(a, b)` in the order of the inputs, or `model(image=x)` by their names. The answer is the
+    output's array, or a tuple of them in the model's order. Threads may call one model at once.
+    """
+
+    def __init__(self, path: str, *, threads: Optional[int] = None, device: int = 0, _owned: Optional[str] = None) -> None:
+        self._handle: Optional[int] = None
+        self._free: List[_Context] = []
+        self._threads, self._device, self._owned = threads or 0, device, _owned
+        if self._threads < 0:
+            raise ValueError("threads: expected a positive number or None, found %r" % threads)
+        self.path = os.fspath(path)
+        native, error, handle = runtime(), Error(), C.c_void_p()
+        self._pid = os.getpid()
+        check(native.cyto_model_load(os.fsencode(self.path), C.byref(handle), C.byref(error)), error, LoadError)
+        self._handle = handle.value
+        self._inputs = self._slots(native.cyto_model_input_count, native.cyto_model_input)
+        self._outputs = self._slots(native.cyto_model_output_count, native.cyto_model_output)
+        self._index = {slot.name: slot.number for slot in self._inputs}
+
+    def _slots(self, count: Any, get: Any) -> List[_Slot]:
+        found = []
+        for k in range(count(self._handle)):
+            port = Port()
+            get(self._handle, k, C.byref(port))
+            found.append(_Slot(port, k))
+        return found
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:  # the interpreter may be going down
+            pass
+
+    def close(self) -> None:
+        """Gives contexts and library back. The model cannot be run afterwards."""
+        while self._free:
+            self._free.pop().close()
+        if self._handle:
+            runtime().cyto_model_unload(self._handle)
+            self._handle = None
+        if self._owned and os.getpid() == self._pid:
+            shutil.rmtree(self._owned, ignore_errors=True)
+            self._owned = None
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    # -- what it is
+
+    @property
+    def inputs(self) -> List[Tensorinfo]:
+        return [slot.info for slot in self._inputs]
+
+    @property
+    def outputs(self) -> List[Tensorinfo]:
+        return [slot.info for slot in self._outputs]
+
+    @property
+    def name(self) -> str:
+        """The name of the ONNX graph."""
+        return decoded(runtime().cyto_model_name(self._open()))
+
+    @property
+    def target(self) -> str:
+        """What the library was compiled for: "x86-64-v3"."""
+        return decoded(runtime().cyto_model_target(self._open()))
+
+    @property
+    def metadata(self) -> Dict[str, str]:
+        """What the ONNX file says about itself (metadata_props)."""
+        native, found = runtime(), {}
+        for k in range(native.cyto_model_metadata_count(self._open())):
+            key, value = C.c_char_p(), C.c_char_p()
+            native.cyto_model_metadata(self._handle, k, C.byref(key), C.byref(value))
+            found[decoded(key.value)] = decoded(value.value)
+        return found
+
+    def __repr__(self) -> str:
+        if not self._handle:
+            return "<cytoc.Model, closed>"
+        ports = ["(%s)" % ", ".join("%s: %s%s" % (p.name, p.dtype, shape_text(p.shape)) for p in side)
+                 for side in (self.inputs, self.outputs)]
+        return "<cytoc.Model '%s' for %s: %s -> %s>" % (self.name, self.target, *ports)
+
+    def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Copies the library, and the file of weights that large models have beside it."""
+        target = os.fspath(path)
+        for ending in (".weights", ""):
+            if os.path.exists(self.path + ending):
+                new = "%s%s.%d.new" % (target, ending, os.getpid())
+                try:  # into place as a whole: what is there may be loaded
+                    shutil.copyfile(self.path + ending, new)
+                    os.replace(new, target + ending)
+                except OSError:
+                    if os.path.exists(new):
+                        os.remove(new)
+                    raise
+
+    # -- running
+
+    def _open(self) -> int:
+        if not self._handle:
+            raise RunError("the model was closed")
+        return self._handle
+
+    def _take(self) -> _Context:
+        if os.getpid() != self._pid:  # a child has none of the parent's threads, and must not wait for them
+            self._free, self._pid, self._owned = [], os.getpid(), None
+        try:
+            return self._free.pop()
+        except IndexError:
+            self._open()
+            return _Context(self)
+
+    def _arguments(self, args: Sequence[Any], named: Mapping[str, Any]) -> List[Any]:
+        """Values of all inputs, in order; None for optional ones that are not given."""
+        n = len(self._inputs)
+        if not named and len(args) == n:
+            return list(args)
+        if len(args) > n:
+            raise InputError("%d inputs given, the model has %d: %s" % (len(args), n, ", ".join(self._index)))
+        values: List[Any] = list(args) + [None] * (n - len(args))
+        for name, x in named.items():
+            k = self._index.get(name)
+            if k is None:
+                meant = _values.similar(name, list(self._index))
+                raise InputError("the model has no input '%s'%s; its inputs are %s" %
+                                 (name, ": did you mean '%s'?" % meant if meant else "", ", ".join(self._index)))
+            if k < len(args):
+                raise InputError("input '%s' is given twice" % name)
+            values[k] = x
+        missing = [s.name for s, x in zip(self._inputs, values) if x is None and not s.optional and s.type.kind != 2]
+        if missing:
+            raise InputError("inputs are missing: %s" % ", ".join("'%s'" % m for m in missing))
+        return values
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Runs the model. Inputs are NumPy arrays, tensors of any framework with DLPack (without a copy where they are dense and on
+        the CPU), lists, or Python's strings, lists and dicts for strings, sequences and maps. Their type must be the input's: nothing
+        is rounded in silence. Raises InputError for what does not fit, RunError when the run fails."""
+        values = args if not named and len(args) == len(self._inputs) else self._arguments(args, named)
+        context = self._take()
+        try:
+            results = context.run(values)
+        finally:
+            self._free.append(context)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, output_names: Optional[Sequence[str]], feeds: Mapping[str, Any], *,
+            out: Optional[Mapping[str, np.ndarray[Any, Any]]] = None) -> List[Any]:
+        """A list of the named outputs (None: all of them). out: arrays, of the right type and shape, that outputs are written to."""
+        names = [s.name for s in self._outputs]
+        for name in list(output_names or ()) + list(out or ()):
+            if name not in names:
+                meant = _values.similar(name, names)
+                raise InputError("the model has no output '%s'%s; its outputs are %s" %
+                                 (name, ": did you mean '%s'?" % meant if meant else "", ", ".join(names)))
+        given = {names.index(name): self._writable(self._outputs[names.index(name)], a) for name, a in (out or {}).items()}
+        wanted = None if output_names is None else [names.index(name) for name in output_names]
+        context = self._take()
+        try:
+            results = context.run(self._arguments((), feeds), wanted, given)
+        finally:
+            context.unbind()
+            self._free.append(context)
+        return results if wanted is None else [results[k] for k in wanted]
+
+    def _writable(self, slot: _Slot, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if not slot.direct or slot.dynamic:
+            raise InputError("output '%s' cannot be written to memory of yours: its size depends on data, or it is no tensor of "
+                             "whole bytes" % slot.name)
+        if not isinstance(array, np.ndarray) or array.dtype != _dtypes.numpy_type(slot.kind) or \
+                not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
+            raise InputError("output '%s': expected a dense, writable array of %s" % (slot.name, _dtypes.name(slot.kind)))
+        return array
+
+    def bind(self) -> "Binding":
+        """A context of your own for buffers that stay: nothing is copied or allocated per run."""
+        self._open()
+        return Binding(self)
+
+    def memory(self, **shapes: Sequence[int]) -> Dict[str, int]:
+        """Bytes that a context needs for these shapes of inputs: "weights", "arena", "outputs", "context"."""
+        from ._native import Memory
+        native, error, memory = runtime(), Error(), Memory()
+        rows = (C.POINTER(C.c_int64) * max(len(self._inputs), 1))()
+        held = []
+        for name, shape in shapes.items():
+            if name not in self._index:
+                raise InputError("the model has no input '%s'" % name)
+            held.append((C.c_int64 * max(len(shape), 1))(*shape))
+            rows[self._index[name]] = C.cast(held[-1], C.POINTER(C.c_int64))
+        options = Options(threads=self._threads, device=self._device)
+        check(native.cyto_memory_need(self._open(), C.byref(options), rows, C.byref(memory), C.byref(error)), error, InputError)
+        return {key: getattr(memory, key) for key in ("weights", "arena", "outputs", "context")}
+
+
+class Binding:
+    """Inputs and outputs bound to memory that stays, for runs that neither copy nor allocate. For one thread at a time.
+
+        binding = model.bind()
+        binding.input("image", image)        # read by every run: write new pixels into the array
+        binding.output("logits", logits)
+        binding.run()
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._context = model, _Context(model)
+        self._held: Dict[str, Any] = {}
+        self._outputs = {slot.name: slot for slot in model._outputs}
+
+    def input(self, name: str, x: Any) -> "Binding":
+        """Binds an array or tensor; it must be of the input's type, and dense, so that no copy of it is made."""
+        k = self._model._index.get(name)
+        if k is None:
+            raise InputError("the model has no input '%s'" % name)
+        keep: List[Any] = []
+        self._context.bind(k, x, keep)
+        if isinstance(x, np.ndarray) and keep and isinstance(keep[0], np.ndarray) and keep[0] is not x:
+            raise InputError("input '%s': the array is not dense; bind numpy.ascontiguousarray(x)" % name)
+        self._held["i" + name] = keep
+        return self
+
+    def output(self, name: str, array: np.ndarray[Any, Any]) -> "Binding":
+        """Has an output written to `array`, which may be the array of the input whose memory it shares (`Model.shared`)."""
+        slot = self._outputs.get(name)
+        if slot is None:
+            raise InputError("the model has no output '%s'" % name)
+        array = self._model._writable(slot, array)
+        status = self._context.native.cyto_bind_output(self._context.handle, slot.number, array.ctypes.data, array.nbytes,
+                                                       self._context.error_ref)
+        if status:
+            self._context.fail(status)
+        self._held["o" + name] = array
+        return self
+
+    def run(self) -> None:
+        """Computes the outputs from what the bound memory holds now."""
+        status = self._context.native.cyto_run(self._context.handle, self._context.error_ref)
+        if status:
+            check(status, self._context.error)
+
+    def get(self, name: str) -> Any:
+        """The output of the last run: the bound array, or a copy of what the context holds."""
+        if "o" + name in self._held:
+            return self._held["o" + name]
+        slot = self._outputs.get(name)
+        if slot is None:
+            raise InputError("the model has no output '%s'" % name)
+        return self._context.fetch(slot.number, slot)
+
+    def close(self) -> None:
+        self._context.close()
+        self._held.clear()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            pass
+
+
+def load(path: Union[str, "os.PathLike[str]"], *, threads: Optional[int] = None, device: int = 0) -> Model:
+    """Opens a library that cytoc compiled. It is code, which runs: open what you trust only.
+
+    threads: how many a run may use (None: all CPUs of this process). Raises LoadError for what is missing, damaged, of another version,
+    or compiled for another CPU.
+    """
+    return Model(os.fspath(path), threads=threads, device=device)

@@ -1,0 +1,247 @@
+/* context_keep.c - caches that grow: outputs that continue inputs, kept by the context from run to run.
+ *
+ * In: a model some of whose outputs are inputs with more behind them along an axis (cyrt_port.continues). Out: for each, one
+ * piece of memory in which both lie, laid out as if that axis had frame.room elements, so that a run only writes what is
+ * new. There is one room for all of a model, which generated code reads from the frame. When a run needs more of it, all
+ * pieces are made anew, twice as large, and what is in them moves; this is also how an input that the caller bound
+ * comes in. The pointer of an input tells where it lies: in its piece, or with the caller.
+ */
+#include "context.h"
+
+#include <string.h>
+
+int cyrt_output_is_kept(const cyto_context *context, uint32_t index) {
+  return context->wanted_room && context->model->code->outputs[index].continues;
+}
+
+/* The bytes of one element along the axis, and how often there is a run of them. */
+typedef struct row_shape {
+  uint64_t bytes, outer;
+} row_shape;
+
+/* False: the sizes overflow. */
+static int rows_of(const cyrt_port *port, const int64_t *dims, row_shape *out) {
+  int64_t inner = cyto_tensor_bytes(port->dtype, port->rank - port->axis - 1, dims + port->axis + 1);
+  int64_t outer = cyrt_count(port->axis, dims);
+  *out = (row_shape){(uint64_t)inner, (uint64_t)outer};
+  return inner >= 0 && outer >= 0;
+}
+
+static void move_rows(const row_shape *r, const void *from, uint64_t from_room, void *to, uint64_t to_room,
+                      uint64_t count) {
+  for (uint64_t i = 0; i < r->outer && count && r->bytes; i++)
+    memcpy((uint8_t *)to + i * to_room * r->bytes, (const uint8_t *)from + i * from_room * r->bytes, count * r->bytes);
+}
+
+/* ---- room ---- */
+
+/* The elements along its axis that the longest of the kept outputs will have. */
+static int64_t needed_room(const cyto_context *context) {
+  const cyrt_model *code = context->model->code;
+  int64_t most = context->wanted_room;
+  for (uint32_t i = 0; i < code->n_outputs; i++) {
+    const cyrt_port *port = &code->outputs[i];
+    if (port->continues && context->frame.outputs[i].dims[port->axis] > most)
+      most = context->frame.outputs[i].dims[port->axis];
+  }
+  return most;
+}
+
+static cyto_status no_room(const cyrt_port *port, int64_t room, cyto_error *error) {
+  return cyrt_error_set(error, CYTO_OUT_OF_MEMORY,
+                        "output '%s': no memory to keep it in, with room for %lld on axis %d", port->name,
+                        (long long)room, port->axis);
+}
+
+/* The piece for output i with that much room: the one that there is, or a new one. */
+static cyto_status get_piece(cyto_context *context, uint32_t i, int64_t room, void **out, uint64_t *out_bytes,
+                             cyto_error *error) {
+  const cyrt_port *port = &context->model->code->outputs[i];
+  const cyrt_output_state *state = &context->outputs[i];
+  row_shape r;
+  uint64_t bytes;
+  if (!rows_of(port, context->frame.outputs[i].dims, &r) || __builtin_mul_overflow(r.bytes, (uint64_t)room, &bytes) ||
+      __builtin_mul_overflow(bytes, r.outer, &bytes))
+    return no_room(port, room, error);
+  *out = state->kept;
+  *out_bytes = state->kept_bytes;
+  if (state->kept && room == context->frame.room && state->kept_bytes >= bytes)
+    return CYTO_OK;
+  *out_bytes = bytes;
+  *out = cyrt_memory_get(context, bytes);
+  return *out ? CYTO_OK : no_room(port, room, error);
+}
+
+/* Output i has a new piece: an input that lies in the old one moves. */
+static void take_piece(cyto_context *context, uint32_t i, int64_t room, void *piece, uint64_t bytes) {
+  const cyrt_port *port = &context->model->code->outputs[i];
+  cyrt_output_state *state = &context->outputs[i];
+  uint32_t input = (uint32_t)port->continues - 1;
+  if (piece == state->kept)
+    return;
+  if (state->kept && context->pointers[input] == state->kept) {
+    row_shape r;
+    rows_of(port, context->inputs[input].dims, &r);
+    move_rows(&r, state->kept, (uint64_t)context->frame.room, piece, (uint64_t)room,
+              (uint64_t)context->inputs[input].dims[port->axis]);
+    context->pointers[input] = piece;
+  }
+  cyrt_memory_give(context, state->kept, state->kept_bytes);
+  state->kept = piece;
+  state->kept_bytes = bytes;
+}
+
+/* All new pieces are there. */
+static void swap_pieces(cyto_context *context, int64_t room) {
+  const cyrt_model *code = context->model->code;
+  for (uint32_t i = 0; i < code->n_outputs; i++)
+    if (code->outputs[i].continues)
+      take_piece(context, i, room, context->outputs[i].next, context->outputs[i].next_bytes);
+  context->frame.room = room;
+}
+
+static void drop_pieces(cyto_context *context, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    cyrt_output_state *state = &context->outputs[i];
+    if (context->model->code->outputs[i].continues && state->next != state->kept)
+      cyrt_memory_give(context, state->next, state->next_bytes);
+  }
+}
+
+cyto_status cyrt_keep_place(cyto_context *context, cyto_error *error) {
+  const cyrt_model *code = context->model->code;
+  int64_t room = needed_room(context);
+  if (room <= context->frame.room)
+    room = context->frame.room;
+  else if (context->frame.room && room < INT64_MAX / 2 && room < 2 * context->frame.room)
+    room = 2 * context->frame.room;
+  for (uint32_t i = 0; i < code->n_outputs; i++) {
+    cyrt_output_state *state = &context->outputs[i];
+    cyto_status status =
+        code->outputs[i].continues ? get_piece(context, i, room, &state->next, &state->next_bytes, error) : CYTO_OK;
+    if (status) {
+      drop_pieces(context, i);
+      return status;
+    }
+  }
+  swap_pieces(context, room);
+  return CYTO_OK;
+}
+
+/* ---- a run ---- */
+
+void cyrt_keep_enter(cyto_context *context) {
+  const cyrt_model *code = context->model->code;
+  for (uint32_t i = 0; i < code->n_outputs; i++) {
+    const cyrt_port *port = &code->outputs[i];
+    const cyrt_output_state *state = &context->outputs[i];
+    row_shape r;
+    if (!port->continues || context->pointers[port->continues - 1] == state->kept)
+      continue;
+    const int64_t *dims = context->inputs[port->continues - 1].dims;
+    rows_of(port, dims, &r);
+    move_rows(&r, context->pointers[port->continues - 1], (uint64_t)dims[port->axis], state->kept,
+              (uint64_t)context->frame.room, (uint64_t)dims[port->axis]);
+    context->pointers[port->continues - 1] = state->kept;
+  }
+}
+
+void cyrt_keep_leave(cyto_context *context) {
+  const cyrt_model *code = context->model->code;
+  for (uint32_t i = 0; i < code->n_outputs; i++)
+    if (code->outputs[i].continues)
+      cyrt_input_set_shape(context, code->outputs[i].continues - 1, code->outputs[i].rank,
+                           context->frame.outputs[i].dims);
+}
+
+void *cyrt_keep_dense(cyto_context *context, uint32_t index) {
+  const cyrt_port *port = &context->model->code->outputs[index];
+  cyrt_output_state *state = &context->outputs[index];
+  const int64_t *dims = context->frame.outputs[index].dims;
+  int64_t bytes = cyto_tensor_bytes(port->dtype, port->rank, dims);
+  row_shape r;
+  if (bytes < 0 || !rows_of(port, dims, &r))
+    return NULL;
+  if (r.outer == 1)
+    return state->kept;
+  if (!cyrt_memory_grow(context, &state->own, &state->own_bytes, (uint64_t)bytes))
+    return NULL;
+  if (context->ran)
+    move_rows(&r, state->kept, (uint64_t)context->frame.room, state->own, (uint64_t)dims[port->axis],
+              (uint64_t)dims[port->axis]);
+  return state->own;
+}
+
+/* ---- what the application calls ---- */
+
+/* Inputs that lie in memory that will not be kept any longer are bound no more. */
+static void stop_keeping(cyto_context *context) {
+  const cyrt_model *code = context->model->code;
+  for (uint32_t i = 0; i < code->n_outputs; i++) {
+    cyrt_output_state *state = &context->outputs[i];
+    int32_t input = code->outputs[i].continues - 1;
+    if (input < 0 || !state->kept)
+      continue;
+    if (context->pointers[input] == state->kept) {
+      context->pointers[input] = NULL;
+      context->inputs[input].has_shape = 0;
+    }
+    cyrt_memory_give(context, state->kept, state->kept_bytes);
+    state->kept = NULL;
+    state->kept_bytes = 0;
+  }
+  context->wanted_room = context->frame.room = 0;
+}
+
+cyto_status cyto_context_keep(cyto_context *context, int64_t room, cyto_error *error) {
+  if (!context)
+    return cyrt_error_null(error, "cyto_context_keep: no context");
+  cyrt_error_clear(error);
+  const cyrt_model *code = context->model->code;
+  int found = 0;
+  if (room < 0)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_context_keep: room for %lld elements", (long long)room);
+  for (uint32_t i = 0; i < code->n_outputs; i++) {
+    found |= code->outputs[i].continues;
+    if (room && code->outputs[i].continues && context->outputs[i].bound)
+      return cyrt_error_set(
+          error, CYTO_INVALID_ARGUMENT,
+          "output '%s': is bound, and can't be kept: unbind it first, by cyto_bind_output() with NULL",
+          code->outputs[i].name);
+  }
+  if (room && !found)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                          "cyto_context_keep: no output of the model is an input with more behind it");
+  if (!room)
+    stop_keeping(context);
+  else
+    context->wanted_room = room;
+  context->planned = context->placed = context->ran = 0;
+  return CYTO_OK;
+}
+
+cyto_status cyto_context_rewind(cyto_context *context, int64_t rows, cyto_error *error) {
+  if (!context)
+    return cyrt_error_null(error, "cyto_context_rewind: no context");
+  cyrt_error_clear(error);
+  const cyrt_model *code = context->model->code;
+  if (!context->frame.room || rows < 0)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                          "cyto_context_rewind: nothing is kept yet, or %lld is not a number of rows", (long long)rows);
+  for (int pass = 0; pass < 2; pass++) /* all are checked before one is changed */
+    for (uint32_t i = 0; i < code->n_outputs; i++) {
+      const cyrt_port *port = &code->outputs[i];
+      if (!port->continues)
+        continue;
+      int64_t dims[CYTO_MAX_RANK];
+      memcpy(dims, context->inputs[port->continues - 1].dims, sizeof dims);
+      if (rows > dims[port->axis])
+        return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                              "cyto_context_rewind: output '%s' has %lld rows along axis %d, not %lld", port->name,
+                              (long long)dims[port->axis], port->axis, (long long)rows);
+      dims[port->axis] = rows;
+      if (pass)
+        cyrt_input_set_shape(context, port->continues - 1, port->rank, dims);
+    }
+  return CYTO_OK;
+}

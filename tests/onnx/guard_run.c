@@ -1,0 +1,276 @@
+/* guard_run.c - runs a library on inputs of any size with nothing but forbidden pages around every tensor.
+ *
+ * In:  on stdin one case a line, tab-separated: name, library, file with the inputs, file for the outputs.
+ * Out: on stdout one line a case: "DONE name", "REFUSED name reason" where the library refuses the run with an error, or
+ *      "FAULT name reason" where it ends by a signal, takes too long, or gives other values in its second run.
+ *
+ * Both files: i32 count; for each tensor i32 dtype (0: absent), i32 rank, i64 dims[rank], then its bytes.
+ *
+ * Argument: the time limit of a case in seconds.
+ *
+ * Every case runs in a forked child, twice. First inputs, outputs and the context's memory end where a PROT_NONE page
+ * begins (memory of the context is aligned, so that it ends up to 63 bytes before); then they begin where one ends. Both
+ * runs must give the same bytes. Tensors without elements lie on a forbidden page altogether.
+ */
+#define _GNU_SOURCE
+#include "runtime/cyto.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MAX_PORTS = 64, PAGE = 4096, DONE = 0, REFUSED = 1, FAULT = 2 };
+
+static unsigned time_limit_s = 20;
+
+typedef struct test_case {
+  char *name, *library, *inputs, *outputs;
+} test_case;
+
+typedef struct tensor {
+  int32_t dtype, rank;
+  int64_t dims[CYTO_MAX_RANK];
+  size_t bytes;
+  void *data;
+} tensor;
+
+/* In the child: the reason goes up the pipe, which is its stdout. */
+static _Noreturn void end(int how, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static _Noreturn void end(int how, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vprintf(format, args);
+  va_end(args);
+  fflush(stdout);
+  _exit(how);
+}
+
+/* ---- memory between forbidden pages ---- */
+
+/* `bytes` of memory that end where a forbidden page begins (in_front false: but for what the alignment costs), or begin
+ * where one ends. NULL when there is no memory. */
+static void *guarded(size_t bytes, size_t alignment, bool in_front) {
+  if (bytes > (size_t)1 << 40)
+    return NULL;
+  size_t room = (bytes + PAGE - 1) / PAGE * PAGE;
+  char *base = mmap(NULL, room + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED)
+    return NULL;
+  if (room && mprotect(base + PAGE, room, PROT_READ | PROT_WRITE)) {
+    munmap(base, room + 2 * PAGE);
+    return NULL;
+  }
+  if (room && room <= (size_t)1 << 24)
+    memset(base + PAGE, 0xa5, room); /* what nobody wrote is no zero */
+  size_t at = in_front ? 0 : (room - bytes) / alignment * alignment;
+  return base + PAGE + at;
+}
+
+static void *context_alloc(void *in_front, size_t bytes, size_t alignment) {
+  return guarded(bytes, alignment, *(bool *)in_front);
+}
+
+static void context_free(void *user, void *data, size_t bytes) { /* nor may it be used from now on */
+  (void)user;
+  uintptr_t from = (uintptr_t)data / PAGE * PAGE, to = ((uintptr_t)data + bytes + PAGE - 1) / PAGE * PAGE;
+  if (bytes)
+    mprotect((void *)from, to - from, PROT_NONE);
+}
+
+/* ---- files ---- */
+
+static void read_all(FILE *f, void *to, size_t bytes) {
+  if (bytes && fread(to, 1, bytes, f) != bytes)
+    end(FAULT, "the file of inputs is too short");
+}
+
+static int tensors_read(const char *path, tensor *out) {
+  FILE *f = fopen(path, "rb");
+  int32_t n;
+  if (!f)
+    end(FAULT, "cannot read %s", path);
+  read_all(f, &n, sizeof n);
+  if (n < 0 || n > MAX_PORTS)
+    end(FAULT, "%d inputs are too many", n);
+  for (int32_t i = 0; i < n; i++) {
+    tensor *t = &out[i];
+    read_all(f, &t->dtype, sizeof t->dtype);
+    read_all(f, &t->rank, sizeof t->rank);
+    read_all(f, t->dims, sizeof *t->dims * (size_t)t->rank);
+    int64_t bytes = t->dtype ? cyto_tensor_bytes(t->dtype, t->rank, t->dims) : 0;
+    t->bytes = bytes > 0 ? (size_t)bytes : 0;
+    t->data = malloc(t->bytes + 1);
+    if (!t->data)
+      end(FAULT, "no memory for an input");
+    read_all(f, t->data, t->bytes);
+  }
+  fclose(f);
+  return n;
+}
+
+static void tensors_write(const char *path, const tensor *t, int32_t n) {
+  FILE *f = fopen(path, "wb");
+  if (!f)
+    end(FAULT, "cannot write %s", path);
+  fwrite(&n, sizeof n, 1, f);
+  for (int32_t i = 0; i < n; i++) {
+    fwrite(&t[i].dtype, sizeof t[i].dtype, 1, f);
+    fwrite(&t[i].rank, sizeof t[i].rank, 1, f);
+    fwrite(t[i].dims, sizeof *t[i].dims, (size_t)t[i].rank, f);
+    fwrite(t[i].data, 1, t[i].bytes, f);
+  }
+  fclose(f);
+}
+
+/* ---- one case ---- */
+
+#define RUN(call)                                                                                                      \
+  do {                                                                                                                 \
+    if ((call) != CYTO_OK)                                                                                             \
+      end(REFUSED, "%s", error.message);                                                                               \
+  } while (0)
+
+static void inputs_bind(cyto_context *context, const tensor *in, int n, bool in_front) {
+  cyto_error error = {0};
+  for (int k = 0; k < n; k++) {
+    if (!in[k].dtype)
+      continue;
+    char *data = guarded(in[k].bytes, 1, in_front);
+    if (!data)
+      end(FAULT, "no memory for an input");
+    if (in[k].bytes)
+      memcpy(data, in[k].data, in[k].bytes);
+    RUN(cyto_bind_input(context, k, in[k].dtype, in[k].rank, in[k].dims, data, &error));
+  }
+}
+
+/* Outputs whose size is known before the run get memory of exactly that size. */
+static void outputs_bind(cyto_context *context, int n, bool in_front) {
+  cyto_error error = {0};
+  cyto_tensor t;
+  RUN(cyto_context_prepare(context, &error));
+  for (int k = 0; k < n; k++)
+    if (cyto_output(context, k, &t, &error) == CYTO_OK) {
+      void *data = guarded(t.bytes, 1, in_front);
+      if (!data)
+        end(REFUSED, "no memory for an output");
+      RUN(cyto_bind_output(context, k, data, t.bytes, &error));
+    }
+}
+
+static int run_once(cyto_model *model, const tensor *in, int n_in, bool in_front, tensor *out) {
+  cyto_error error = {0};
+  cyto_context *context = NULL;
+  cyto_options options = {.threads = 1, .allocator = {context_alloc, context_free, &in_front}};
+  int n = cyto_model_output_count(model);
+  RUN(cyto_context_create(model, &options, &context, &error));
+  inputs_bind(context, in, n_in, in_front);
+  outputs_bind(context, n, in_front);
+  RUN(cyto_run(context, &error));
+  for (int k = 0; k < n; k++) {
+    cyto_tensor t;
+    RUN(cyto_output(context, k, &t, &error));
+    out[k] = (tensor){.dtype = t.dtype, .rank = t.rank, .bytes = t.bytes, .data = malloc(t.bytes + 1)};
+    memcpy(out[k].dims, t.dims, sizeof out[k].dims);
+    if (!out[k].data)
+      end(REFUSED, "no memory for an output");
+    if (t.bytes)
+      memcpy(out[k].data, t.data, t.bytes);
+  }
+  cyto_context_destroy(context);
+  return n;
+}
+
+static void case_run(const test_case *c) {
+  static tensor in[MAX_PORTS], out[2][MAX_PORTS];
+  cyto_error error = {0};
+  cyto_model *model = NULL;
+  int n_in = tensors_read(c->inputs, in), n = 0;
+  RUN(cyto_model_load(c->library, &model, &error));
+  if (cyto_model_input_count(model) != n_in || cyto_model_output_count(model) > MAX_PORTS)
+    end(FAULT, "the library has %d inputs, the model %d", cyto_model_input_count(model), n_in);
+  for (int side = 0; side < 2; side++)
+    n = run_once(model, in, n_in, side, out[side]);
+  for (int k = 0; k < n; k++)
+    if (out[0][k].bytes != out[1][k].bytes || memcmp(out[0][k].data, out[1][k].data, out[0][k].bytes))
+      end(FAULT, "output %d differs from run to run", k);
+  tensors_write(c->outputs, out[0], n);
+}
+
+/* Reads what the child says until it ends, then its fate. */
+static void case_judge(const test_case *c, int from, pid_t pid) {
+  char text[1024];
+  size_t used = 0;
+  for (ssize_t n; used < sizeof text - 1 && (n = read(from, text + used, sizeof text - 1 - used)) > 0;)
+    used += (size_t)n;
+  text[used] = 0;
+  text[strcspn(text, "\n")] = 0;
+  close(from);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == DONE)
+    printf("DONE %s\n", c->name);
+  else if (WIFEXITED(status) && WEXITSTATUS(status) == REFUSED)
+    printf("REFUSED %s %s\n", c->name, text);
+  else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+    printf("SLOW %s no end within %u s\n", c->name, time_limit_s);
+  else
+    printf("FAULT %s %s\n", c->name, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : text);
+  fflush(stdout);
+}
+
+static void case_fork(const test_case *c) {
+  int ends[2];
+  fflush(stdout);
+  if (pipe(ends) != 0) {
+    printf("FAULT %s no pipe\n", c->name);
+    return;
+  }
+  pid_t pid = fork();
+  if (pid == 0) {
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they reserve more */
+    struct rlimit some = {(rlim_t)6 << 30, (rlim_t)6 << 30};
+    setrlimit(RLIMIT_AS, &some);
+#endif
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    alarm(time_limit_s);
+    case_run(c);
+    _exit(DONE);
+  }
+  close(ends[1]);
+  case_judge(c, ends[0], pid);
+}
+
+int main(int argc, char **argv) {
+  char *line = NULL;
+  size_t room = 0;
+  if (argc > 1)
+    time_limit_s = (unsigned)atoi(argv[1]);
+  for (ssize_t len; (len = getline(&line, &room, stdin)) > 0;) {
+    line[strcspn(line, "\n")] = 0;
+    char *fields[4] = {0}, *rest = line;
+    int n = 0;
+    while (n < 4 && (fields[n] = strsep(&rest, "\t")) != NULL)
+      n++;
+    if (n < 4) {
+      fprintf(stderr, "guard_run: a line needs 4 fields, this one has %d\n", n);
+      return 2;
+    }
+    test_case c = {fields[0], fields[1], fields[2], fields[3]};
+    case_fork(&c);
+  }
+  free(line);
+  return 0;
+}

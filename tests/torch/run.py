@@ -1,0 +1,45 @@
+"""torch.compile(module, backend="cytoc") and cytoc.export, in a Python with the real PyTorch.
+
+In:  --build DIR; build/torch-venv, made from requirements.txt beside this file where it is missing (unless CYTO_NO_INSTALL is set), or
+     the Python that CYTO_TORCH_PYTHON names.
+Out: the closing line; everything is skipped where PyTorch cannot be had.
+"""
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import lib
+
+
+def install(python, log):
+    """None, or why there is no PyTorch."""
+    if os.environ.get('CYTO_NO_INSTALL'):
+        return 'CYTO_NO_INSTALL is set'
+    folder = os.path.dirname(os.path.dirname(python))
+    with open(log, 'w') as f:
+        for command in ([sys.executable, '-m', 'venv', folder],
+                        [python, '-m', 'pip', 'install', '-q', '--disable-pip-version-check', '-r', os.path.join(HERE, 'requirements.txt')]):
+            if subprocess.run(command, stdout=f, stderr=f).returncode:
+                return 'it cannot be installed: %s' % log
+    return None
+
+
+def main():
+    args = lib.arguments(__doc__)
+    python = os.environ.get('CYTO_TORCH_PYTHON') or os.path.join(lib.ROOT, 'build/torch-venv/bin/python')
+    why = 'the package loads release builds' if args.variant != 'release' else None
+    if not why and subprocess.run([python, '-c', 'import torch, onnxscript, torchvision'], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL).returncode if os.path.exists(python) else not why:
+        why = install(python, os.path.join(args.build, 'torch-venv.log'))
+    if why:
+        print('skipped: no PyTorch: %s\n0 passed, 0 failed, 1 skipped' % why)
+        return
+    env = dict(os.environ, CYTOC_LIB_DIR=args.build, PYTHONPATH=os.path.join(lib.ROOT, 'python'), PYTHONWARNINGS='ignore',
+               CYTOC_CACHE_DIR=os.path.join(args.build, 'torch-cache'))
+    sys.exit(subprocess.run([python, os.path.join(HERE, 'cases.py'), *args.names], env=env).returncode)
+
+
+if __name__ == '__main__':
+    main()

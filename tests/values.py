@@ -1,0 +1,234 @@
+"""Values that come at run time: what ONNX Runtime refuses is refused with the node's name, never clamped in silence; what
+the standard defines is computed.
+
+In:  the table below: for every operator that takes indices, lengths, sizes, axes or steps as tensors, feeds that fit and
+     feeds that do not. Each runs at -O0 and -O3.
+Out: the closing line. A case passes when feeds that fit give ONNX Runtime's values, feeds that do not end with an error
+     that names the node and says what is wrong, where ONNX Runtime has an error, too, and the library still works
+     afterwards. Indices once more with --unchecked: no error, and no end by a signal.
+"""
+import os
+import re
+import shutil
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto
+from onnx import helper as h
+
+import graphs
+import lib
+import network
+
+F, I = TensorProto.FLOAT, TensorProto.INT64
+f32 = np.float32
+LEVELS = ('-O0', '-O3')
+CASES = []
+INDEX, LENGTH, AXIS = 'index is out of range', 'length is out of range', 'axis is out of range'
+
+
+def N(operator, inputs, outputs=('y',), **attributes):
+    return h.make_node(operator, list(inputs), list(outputs), name='asked', **attributes)
+
+
+def real(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(f32)
+
+
+def ints(*values):
+    return np.array(values, np.int64)
+
+
+def case(name, node, fits, *wrong, says, opset=21, out=F, symbolic=True, unchecked=False, ort=True, constants=()):
+    """fits: a feed; wrong: what is different in those that are refused, by `says`. unchecked: --unchecked computes
+    something. ort: does ONNX Runtime refuse it, too?"""
+    ports = []
+    for port, value in fits.items():
+        value = np.asarray(value)
+        known = not symbolic or value.dtype == np.int64 and value.ndim == 1 and port in 'sn'
+        depth = value.ndim - 1 if node.op_type == 'GatherND' and port == 'i' else -1  # decides a rank
+        ports.append(graphs.port(port, value.dtype, [n if known or i == depth else '%s%d' % (port, i)
+                                                     for i, n in enumerate(value.shape)]))
+    outputs = [graphs.port(o, out, None) for o in node.output if o in 'yz']
+    CASES.append((name, graphs.model_of([node], ports, outputs, constants, opset=opset), fits, wrong, says, unchecked, ort))
+
+
+def indices():
+    table = real(5, 4)
+    for kind in (np.int64, np.int32):
+        i = np.array([[0, 4], [-5, 2]], kind)
+        wrong = [{'i': i + 1}, {'i': i - 1}, {'i': np.array([[0, 1], [2, np.iinfo(kind).min]], kind)}]
+        case('Gather %s' % kind.__name__, N('Gather', 'xi'), {'x': table, 'i': i}, *wrong, says=INDEX, unchecked=True)
+        case('GatherElements %s' % kind.__name__, N('GatherElements', 'xi', axis=0), {'x': table, 'i': i}, *wrong, says=INDEX,
+             unchecked=True)
+    many = np.arange(-500, 500, dtype=np.int64).reshape(50, 20) % 5
+    late = many.copy()
+    late[49, 19] = 5
+    case('Gather of many', N('Gather', 'xi', axis=1), {'x': real(3, 5), 'i': many}, {'i': late}, says=INDEX, unchecked=True)
+    pairs = np.array([[0, 3], [-5, -4], [4, 0]])
+    case('GatherND', N('GatherND', 'xi'), {'x': table, 'i': pairs}, {'i': pairs + 1}, {'i': pairs - 1},
+         {'i': pairs * 2}, says=INDEX, unchecked=True)
+    case('GatherND of a batch', N('GatherND', 'xi', batch_dims=1), {'x': table, 'i': pairs[[0, 1, 2, 0, 1], :1] % 4},
+         {'i': np.full((5, 1), 4)}, says=INDEX, unchecked=True)
+    update = {'x': table, 'i': np.array([[0, 4], [-5, 2]]), 'u': real(2, 2)}
+    for how in ('none', 'add'):
+        case('ScatterElements %s' % how, N('ScatterElements', 'xiu', axis=0, reduction=how),
+             {**update, 'i': np.array([[0, 4], [1, 2]])}, {'i': np.array([[0, 5], [1, 2]])}, {'i': np.array([[0, -6], [1, 2]])},
+             says=INDEX, unchecked=True)
+        case('ScatterND %s' % how, N('ScatterND', 'xiu', reduction=how), {'x': table, 'i': pairs, 'u': real(3)},
+             {'i': pairs + 1}, {'i': pairs - 1}, says=INDEX, unchecked=True)
+    case('a window of ScatterND', N('ScatterND', 'xiu'), {'x': table, 'i': np.array([[2], [3]]), 'u': real(2, 4)},
+         {'i': np.array([[4], [5]])}, says=INDEX, unchecked=True)
+    rois = {'x': real(2, 3, 6, 6), 'r': np.array([[0, 0, 4, 4], [1, 1, 5, 5]], f32), 'i': ints(0, 1)}
+    case('RoiAlign', N('RoiAlign', 'xri', output_height=2, output_width=2, sampling_ratio=2), rois, {'i': ints(0, 2)},
+         {'i': ints(-1, 0)}, says=INDEX, unchecked=True)
+    case('NegativeLogLikelihoodLoss', N('NegativeLogLikelihoodLoss', 'xi', reduction='none'), {'x': real(3, 5), 'i': ints(0, 4, 2)},
+         {'i': ints(0, 5, 2)}, says=INDEX, unchecked=True)
+    case('indices that are computed', h.make_node('Gather', ['x', 'i'], ['y'], name='asked'),
+         {'x': table, 'i': np.array(4)}, {'i': np.array(5)}, {'i': np.array(-6)}, says=INDEX, unchecked=True)
+
+
+def lengths():
+    x = real(4, 2, 3)
+    w, r = np.random.default_rng(1).standard_normal((1, 8, 3)).astype(f32), real(1, 8, 2)
+    weights = [graphs.constant('w', w), graphs.constant('r', r)]
+    case('LSTM', N('LSTM', ['x', 'w', 'r', '', 'l'], hidden_size=2), {'x': x, 'l': np.int32([4, 2])}, {'l': np.int32([5, 2])},
+         {'l': np.int32([4, -1])}, says=LENGTH, unchecked=True, constants=weights)
+    weights = [graphs.constant('w', w[:, :6]), graphs.constant('r', r[:, :6])]
+    case('GRU', N('GRU', ['x', 'w', 'r', '', 'l'], hidden_size=2), {'x': x, 'l': np.int32([4, 2])}, {'l': np.int32([5, 2])},
+         says=LENGTH, unchecked=True, constants=weights)
+    case('ReverseSequence', N('ReverseSequence', 'xl', time_axis=0, batch_axis=1), {'x': x, 'l': ints(4, 2)}, {'l': ints(5, 2)},
+         {'l': ints(4, -1)}, says=LENGTH, unchecked=True)
+
+
+def sizes():
+    x = real(4, 3)
+    case('Expand', N('Expand', 'xs'), {'x': x, 's': ints(1, 3)}, {'s': ints(2, 3)}, says='do not broadcast')
+    case('Expand by a size below 0', N('Expand', 'xs'), {'x': real(1, 3), 's': ints(2, 3)}, {'s': ints(-1, 3)}, says='size|broadcast')
+    case('Reshape', N('Reshape', 'xs'), {'x': x, 's': ints(2, 6)}, {'s': ints(5, 2)}, {'s': ints(-2, -6)}, says='should be equal|size')
+    case('Reshape to a list', N('Reshape', 'xs'), {'x': x, 's': ints(12)}, {'s': ints(6)}, {'s': ints(13)}, {'s': ints(-2)},
+         says='the new shape')
+    case('Reshape, one left', N('Reshape', 'xs'), {'x': x, 's': ints(-1, 6)}, {'s': ints(-1, 5)}, {'s': ints(-1, -1)},
+         says='should be equal|size')
+    case('Tile', N('Tile', 'xs'), {'x': x, 's': ints(2, 0)}, {'s': ints(-1, 1)}, says='a size would be')
+    case('ConstantOfShape', N('ConstantOfShape', 's'), {'s': ints(2, 3)}, {'s': ints(-2, 3)}, says='a size would be')
+    case('Split', N('Split', 'xs', ['y', 'z'], axis=0), {'x': x, 's': ints(1, 3)}, {'s': ints(1, 2)}, {'s': ints(3, 3)},
+         {'s': ints(5, -1)}, says='add up|a size would be|are asked for')
+    case('TopK', N('TopK', 'xs', ['y', 'k'], axis=0), {'x': x, 's': ints(4)}, {'s': ints(5)}, {'s': ints(-1)},
+         says='are asked for|a size would be')
+    case('Range', N('Range', 'abc'), {'a': np.array(0), 'b': np.array(5), 'c': np.array(2)}, {'c': np.array(0)},
+         says='the step of a range is 0', out=I)
+    case('Resize', N('Resize', ['x', '', '', 's'], mode='linear'), {'x': real(1, 1, 4, 4), 's': ints(1, 1, 2, 2)},
+         {'x': real(1, 1, 0, 4)}, says='1 of 0 elements', ort=False)
+    pads = {'x': real(4, 3), 's': ints(0, 2, 3, 0)}
+    case('Pad by reflection', N('Pad', 'xs', mode='reflect'), pads, {'s': ints(0, 3, 0, 0)}, {'s': ints(0, 0, 4, 0)},
+         says='elements are asked for')
+    case('Pad of nothing', N('Pad', 'xs', mode='edge'), pads, {'x': real(0, 3)}, says='of 0 elements')
+    case('Pad, cropped away', N('Pad', 'xs'), pads, {'s': ints(-3, 0, -2, 0)}, says='a size would be', ort=False)
+    case('OneHot', N('OneHot', 'isv'), {'i': ints(0, 7, -1), 's': ints(4), 'v': np.array([0, 1], f32)}, {'s': ints(-1)},
+         says='a size would be')
+
+
+def axes_and_steps():
+    x = real(4, 1, 3)
+    case('Unsqueeze', N('Unsqueeze', 'xs'), {'x': x, 's': ints(1, -1)}, {'s': ints(5, 0)}, {'s': ints(-6, 0)}, {'s': ints(1, 1)},
+         says='an axis is')
+    case('Squeeze', N('Squeeze', 'xs'), {'x': x, 's': ints(1)}, {'s': ints(3)}, {'s': ints(-4)}, {'s': ints(0)},
+         says='an axis is|should be equal')
+    case('CumSum', N('CumSum', 'xs'), {'x': x, 's': np.array(-1)}, {'s': np.array(3)}, {'s': np.array(-4)}, says=AXIS)
+    case('ReduceSum', N('ReduceSum', 'xs', keepdims=0), {'x': x, 's': ints(2)}, {'s': ints(3)}, {'s': ints(-4)}, says=AXIS)
+    slices = {'x': real(6, 3), 'a': ints(5), 'b': ints(0), 'c': ints(0), 's': ints(-2)}
+    case('Slice', N('Slice', 'xabcs'), slices, {'s': ints(0)}, {'c': ints(2)}, says='a step is 0|' + AXIS, symbolic=False)
+    case('Pad, axes', N('Pad', ['x', 's', '', 'n']), {'x': x, 's': ints(1, 2), 'n': ints(-1)}, {'n': ints(3)}, says=AXIS)
+
+
+def expected(node_says, err):
+    return "'asked'" in err and re.search(node_says, err)
+
+
+def refuses(session, feeds):
+    quiet = onnxruntime.RunOptions()
+    quiet.log_severity_level = 4  # its errors are what is expected
+    try:
+        session.run(None, feeds, quiet)
+    except Exception:
+        return True
+    return False
+
+
+def check(args, work, model, fits, wrong, says, unchecked, ort):
+    """What is wrong, or None."""
+    data = model.SerializeToString()
+    path = os.path.join(work, 'm.onnx')
+    with open(path, 'wb') as f:
+        f.write(data)
+    session = network.ort_session(data)
+    want = session.run(None, fits)
+    for level in LEVELS:
+        library = os.path.join(work, 'm%s.so' % level)
+        why = network.compile_model(args, path, library, level, ['--verify'])
+        if why:
+            return why
+        for change in (*wrong, {}):  # what fits comes last
+            feeds = {**fits, **change}
+            code, err = network.run_feeds(args, work, library, feeds)
+            if not change:
+                if code:
+                    return '%s: refuses what fits: %s' % (level, lib.reason(err, code))
+                for i, value in enumerate(want):
+                    name = session.get_outputs()[i].name
+                    why = lib.difference(name, network.output_of(work, i, name), value, 1e-5)
+                    if why:
+                        return '%s: %s' % (level, why)
+            elif code != 1 or not expected(says, err):
+                return '%s, %s: exit code %d, %s' % (level, change, code, err.strip()[:200] or 'no error')
+            elif ort and not refuses(session, feeds):
+                return 'ONNX Runtime computes something for %s' % change
+    if unchecked:
+        library = os.path.join(work, 'u.so')
+        why = network.compile_model(args, path, library, '-O3', ['--unchecked'])
+        for change in () if why else wrong:
+            code, err = network.run_feeds(args, work, library, {**fits, **change})
+            if code:
+                return '--unchecked: %s' % lib.reason(err, code)
+        return why
+    return None
+
+
+def constants_out_of_range(args, suite):
+    """Constants are looked at by the compiler."""
+    work = os.path.join(args.build, 'values-test', 'constant')
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+    for name, at, fine in (('inside', [0, 4, -5], True), ('behind', [0, 5], False), ('in front', [-6, 0], False)):
+        if not args.wanted('constant ' + name):
+            continue
+        model = graphs.model_of([N('Gather', 'xi')], [graphs.port('x', f32, [5, 'n'])], [graphs.port('y', F, None)],
+                                [graphs.constant('i', at)])
+        path = os.path.join(work, 'm.onnx')
+        with open(path, 'wb') as f:
+            f.write(model.SerializeToString())
+        why = network.compile_model(args, path, os.path.join(work, 'm.so'), '-O3')
+        right = why is None if fine else why and 'out of range of an axis of 5 elements' in why
+        suite.result('constant ' + name, None if right else why or 'compiled')
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    for family in (indices, lengths, sizes, axes_and_steps):
+        family()
+    constants_out_of_range(args, suite)
+    for name, *rest in CASES:
+        if not args.wanted(name):
+            continue
+        work = os.path.join(args.build, 'values-test', lib.safe_name(name))
+        shutil.rmtree(work, ignore_errors=True)
+        os.makedirs(work)
+        suite.result(name, check(args, work, *rest))
+        shutil.rmtree(work, ignore_errors=True)
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,27 @@
+/* pipeline.h - one compilation, from a model to files; what the command line and the library have in common. */
+#ifndef CYTOC_PIPELINE_H
+#define CYTOC_PIPELINE_H
+
+#include "frontend/frontend.h"
+#include "options.h"
+#include "report.h"
+
+typedef struct cytoc_session {
+  const cytoc_options *o;
+  cy_diag_sink *diag;
+  cytoc_report report;
+  /* A model in memory, where o->input is no file but the name for it; NULL: o->input is read. */
+  const void *model;
+  size_t model_size;
+  const char *model_dir; /* of external data; NULL: as cy_import_options */
+  cy_ask_external *ask;  /* NULL: files */
+  void *ask_ctx;
+  const char *folder; /* where the output goes when o->output is NULL; NULL: here */
+  char *written;      /* set to its path; free() it */
+  bool on_device;     /* set: kernels run on a device, where reading a number back would cost a wait in every run */
+} cytoc_session;
+
+/* Runs s->o, with all of s but the report set. 0, or -1 after diagnostics: nothing is written then. */
+int cytoc_session_run(cytoc_session *s);
+
+#endif
