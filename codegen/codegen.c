@@ -81,6 +81,7 @@ static void fill_stats(cy_work *b, cy_codegen_stats *st) {
     st->constants += b->constant_used[i];
   st->weights_bytes = b->p->weights_bytes;
   st->compiled_by = b->compiled_by;
+  cy_stored_often_find(b, st);
 }
 
 static int check_kind(cy_work *b) {

@@ -96,10 +96,19 @@ typedef struct cy_kernel_compiler {
   char name[32], path[480];
 } cy_kernel_compiler;
 
+/* A constant of the model that the library has more than once, in different forms or rounded differently. */
+typedef struct cy_stored_often {
+  const char *name; /* lives as long as the graph */
+  uint32_t times;
+  uint64_t model_bytes, library_bytes;
+} cy_stored_often;
+
 typedef struct cy_codegen_stats {
   uint32_t kernels, steps, constants;
   uint64_t weights_bytes, output_bytes;
   int64_t arena_bytes; /* with one worker; -1: depends on the inputs' sizes */
+  cy_stored_often *often; /* in the graph's arena, the largest first */
+  uint32_t noften;
   cy_kernel_compiler compiled_by;
 } cy_codegen_stats;
 

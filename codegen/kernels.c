@@ -77,7 +77,7 @@ static void append_bind(cy_work *b, cy_step *s, uint32_t arg, cy_bind bind) {
   s->bind[arg] = bind;
 }
 
-static cy_bind constant_bind(cy_work *b, uint32_t constant) {
+cy_bind cy_kernels_constant(cy_work *b, uint32_t constant) {
   for (uint32_t i = 0; i < b->p->nbuffers; i++)
     if (b->p->buffers[i].kind == CY_BUF_CONST && b->p->buffers[i].index == constant)
       return (cy_bind){i, 0};
@@ -99,7 +99,7 @@ static void bind_packed(cy_work *b, cy_step *s, cy_kernel_plan *plan) {
   if (at && !cy_dim_is_const(b->g, at, &offset))
     cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(plan->kernel));
   uint32_t packed = b->machine->target->pack(b->p, plan, v, offset);
-  append_bind(b, s, (uint32_t)plan->packed_arg, constant_bind(b, packed));
+  append_bind(b, s, (uint32_t)plan->packed_arg, cy_kernels_constant(b, packed));
 }
 
 static void bind_launch(void *ctx, cy_step *s) {
@@ -189,6 +189,7 @@ void cy_kernels_prepare(cy_work *b) {
     prepare_kernel(b, &b->plans[i]);
   }
   cy_steps_visit(b->p->steps, bind_launch, b);
+  cy_stored_once(b);
   find_constants(b);
 }
 

@@ -79,6 +79,20 @@ typedef struct cy_kernel_plan {
   cy_kernel_code code;     /* after emit */
 } cy_kernel_plan;
 
+/* A packed matrix of which every element has a place of its own. Element (n, k), stored in panels of nr columns by blocks
+ * of k, lies at
+ *
+ *   first * columns + panel * height * nr + (k - first) / step * width * step + n % nr * step + (k - first) % step
+ *
+ * with panel = n / nr, first = k / k_block * k_block, height = least of k_block and k_padded - first, width = nr, of the
+ * last panel `last`, and columns = widths of all panels together. The constant that it was made of has the element at
+ * from (bytes) + (n * from_n + k * from_k) elements. */
+typedef struct cy_panels {
+  int64_t n, k, k_padded, k_block, nr, last, step;
+  int64_t element; /* bytes */
+  int64_t from, from_n, from_k;
+} cy_panels;
+
 /* Slots of a kernel's sizes start behind its pointers. */
 static inline uint32_t cy_plan_first_dim(const cy_kernel_plan *plan) { return cy_kernel_args(plan->kernel, NULL); }
 
@@ -131,6 +145,8 @@ struct cy_target {
   void (*warn)(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag);
   /* The program's constant with the packed form, for this kernel, of constant v from byte `offset` on. */
   uint32_t (*pack)(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
+  /* Is a constant that pack() added such panels? NULL: none is. */
+  bool (*panels_of)(const cy_constant *packed, cy_panels *out);
   /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text, which begins with CY_CANNOT_WRITE if
    * nothing but the file is to blame. */
   int (*emit)(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,

@@ -39,25 +39,51 @@ static int by_bytes(const void *x, const void *y, void *work) {
   return order ? order : i < j ? -1 : 1;
 }
 
-/* For each constant the first equal one, or itself; malloc'ed. Large ones would have to be read to be compared. */
+/* The same by where their bytes lie: views of one constant. */
+static int by_place(const void *x, const void *y, void *work) {
+  const uint32_t i = *(const uint32_t *)x, j = *(const uint32_t *)y;
+  const cy_data *a = data_of(work, i), *c = data_of(work, j);
+  if (a->bytes != c->bytes)
+    return (uintptr_t)a->bytes < (uintptr_t)c->bytes ? -1 : 1;
+  int order = a->size != c->size ? (a->size < c->size ? -1 : 1) : 0;
+  return order ? order : i < j ? -1 : 1;
+}
+
+/* Large ones would have to be read to be compared. */
+static bool are_equal(const cy_data *a, const cy_data *c) {
+  return a->size == c->size &&
+         (a->bytes == c->bytes || (a->size <= MOST_COMPARED && memcmp(a->bytes, c->bytes, a->size) == 0));
+}
+
+static void join_equal(const cy_work *b, const uint32_t *list, uint32_t n, uint32_t *same) {
+  for (uint32_t i = 1; i < n; i++)
+    if (are_equal(data_of(b, list[i - 1]), data_of(b, list[i])))
+      same[list[i]] = same[list[i - 1]];
+}
+
+/* For each constant the first equal one, or itself; malloc'ed. */
 static uint32_t *find_equal(cy_work *b) {
-  uint32_t n = 0, *same = malloc((b->p->nconstants + 1) * sizeof *same),
-           *list = malloc((b->p->nconstants + 1) * sizeof *list);
-  if (!same || !list)
+  uint32_t n = 0, nlarge = 0, *same = malloc((b->p->nconstants + 1) * sizeof *same),
+           *list = malloc((b->p->nconstants + 1) * sizeof *list),
+           *large = malloc((b->p->nconstants + 1) * sizeof *large);
+  if (!same || !list || !large)
     cy_no_memory();
   for (uint32_t i = 0; i < b->p->nconstants; i++) {
     const cy_constant *c = &b->p->constants[i];
     same[i] = i;
-    if (b->constant_used[i] && !c->write && c->size && c->size == data_of(b, i)->size && c->size <= MOST_COMPARED)
+    if (!b->constant_used[i] || c->write || !c->size || c->size != data_of(b, i)->size)
+      continue;
+    if (c->size <= MOST_COMPARED)
       list[n++] = i;
+    else
+      large[nlarge++] = i;
   }
   qsort_r(list, n, sizeof *list, by_bytes, b);
-  for (uint32_t i = 1; i < n; i++) {
-    const cy_data *a = data_of(b, list[i - 1]), *c = data_of(b, list[i]);
-    if (a->size == c->size && memcmp(a->bytes, c->bytes, a->size) == 0)
-      same[list[i]] = same[list[i - 1]];
-  }
+  qsort_r(large, nlarge, sizeof *large, by_place, b);
+  join_equal(b, list, n, same);
+  join_equal(b, large, nlarge, same);
   free(list);
+  free(large);
   return same;
 }
 

@@ -46,6 +46,12 @@ void cy_kernels_prepare(cy_work *b);      /* plans, appended arguments and their
 void cy_kernels_bind_scratch(cy_work *b); /* after emit: sizes of the scratch buffers */
 cy_kernel_plan *cy_kernels_plan(const cy_work *b, const cy_kernel *k); /* of a kernel that some step launches */
 
+cy_bind cy_kernels_constant(cy_work *b, uint32_t constant);            /* where it begins */
+
+/* ---- stored_once.c: tables whose numbers a product has packed are read there ---- */
+void cy_stored_once(cy_work *b);
+void cy_stored_often_find(cy_work *b, cy_codegen_stats *out); /* what is left, once there are offsets */
+
 /* ---- host_dims.c ---- */
 /* The estimated time of a launch in picoseconds on one core, as an expression of the program's symbols. */
 cy_dim cy_kernel_work(cy_graph *g, cy_kernel *k);

@@ -13,6 +13,11 @@
 
 bool cy_value_is_const(const cy_graph *g, cy_val v) { return v && cy_value_of(g, v)->data.bytes != NULL; }
 
+cy_val cy_const_source(const cy_graph *g, cy_val v) {
+  cy_val source = cy_value_of(g, v)->source;
+  return source ? source : v;
+}
+
 static bool is_number(cy_dtype t) {
   char cls = cy_dtype_of(t)->cls;
   return cls == 'F' || cls == 'I' || cls == 'U' || cls == 'B';

@@ -304,6 +304,7 @@ typedef struct cy_value {
   uint8_t layout[CY_MAX_RANK]; /* physical order, outermost first, of the logical axes; identity = row-major */
   bool inlined;     /* set by fusion: never stored, computed inside the kernels of its users */
   bool param;       /* a graph input or block parameter */
+  cy_val source;    /* constants: the one that most of it was computed from, 0: none; see cy_const_source */
 } cy_value;
 
 typedef struct cy_attr {
@@ -549,6 +550,8 @@ const cy_dim *cy_value_elems_or_read(cy_graph *g, cy_val v, uint32_t *out_n);
 /* Constant contents as doubles; NULL when not constant */
 const double *cy_value_floats(cy_graph *g, cy_val v, uint32_t *out_n);
 bool cy_value_is_const(const cy_graph *g, cy_val v);
+/* What the model has of a constant that was transposed, scaled, rounded .. while compiling; v itself if it was not. */
+cy_val cy_const_source(const cy_graph *g, cy_val v);
 bool cy_value_is_splat(cy_graph *g, cy_val v, double *out_value);     /* constant with all elements equal */
 
 /* infer.c: sets the types of n's outputs from its inputs and attributes (for ops flagged T: checks the given ones

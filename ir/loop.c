@@ -198,6 +198,26 @@ void cy_kernel_subst_var(cy_kernel *k, cy_var v, cy_expr by) {
   cy_kernel_rewrite(k, (cy_rewrite){.leaf = subst_leaf, .ctx = &s});
 }
 
+typedef struct move {
+  cy_karg arg;
+  cy_expr (*place)(cy_kernel *k, cy_expr at, void *ctx);
+  void *ctx;
+} move;
+
+static cy_expr move_leaf(cy_kernel *k, cy_expr e, void *ctx) {
+  const move *m = ctx;
+  const cy_expr_info x = *cy_expr_of(k, e);
+  cy_rewrite inside = {.leaf = move_leaf, .ctx = ctx};
+  if (x.op != CY_X_LOAD || x.id != m->arg)
+    return 0;
+  return cy_x_load(k, m->arg, m->place(k, cy_expr_rewrite(k, x.arg[0], &inside), m->ctx));
+}
+
+void cy_kernel_move_loads(cy_kernel *k, cy_karg arg, cy_expr (*place)(cy_kernel *k, cy_expr at, void *ctx), void *ctx) {
+  move m = {arg, place, ctx};
+  cy_kernel_rewrite(k, (cy_rewrite){.leaf = move_leaf, .ctx = &m});
+}
+
 /* ---- sizes a launch hands in ---- */
 
 static void dim_add(cy_kernel *k, cy_dim d) {

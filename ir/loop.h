@@ -224,6 +224,8 @@ bool cy_expr_uses_var(const cy_kernel *k, cy_expr e, cy_var v); /* through local
 bool cy_expr_is_int(const cy_kernel *k, cy_expr e, int64_t *out); /* a constant index */
 /* Rewrites: every occurrence of variable v in the kernel by expression `by`. */
 void cy_kernel_subst_var(cy_kernel *k, cy_var v, cy_expr by);
+/* .. every load of an argument at element `at` by one at place(k, at, ctx). */
+void cy_kernel_move_loads(cy_kernel *k, cy_karg arg, cy_expr (*place)(cy_kernel *k, cy_expr at, void *ctx), void *ctx);
 
 /* The distinct non-constant dims that the kernel's statements, extents and contraction use: what a launch must hand
  * in, in this order. */

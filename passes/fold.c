@@ -627,8 +627,17 @@ static bool feeds_conv(const cy_graph *g, const cy_uses *uses, cy_val v) {
   return false;
 }
 
+/* The largest operand, or 0. */
+static cy_val main_operand(const cy_graph *g, const cy_node_info *n) {
+  cy_val most = 0;
+  for (uint32_t k = 0; k < n->nin; k++)
+    if (n->in[k] && (!most || cy_value_of(g, n->in[k])->data.size > cy_value_of(g, most)->data.size))
+      most = n->in[k];
+  return most;
+}
+
 /* The constant that n computes, or 0. */
-static cy_val evaluate(cy_graph *g, const cy_node_info *n) {
+static cy_val compute(cy_graph *g, const cy_node_info *n) {
   const cy_type *t = cy_type_of(g, n->out[0]);
   job j = {.op = (cy_op)n->op, .rank = t->rank, .dtype = (cy_dtype)t->dtype, .nin = (int)n->nin};
   uint64_t count = cy_type_count(g, t), bytes = count * (uint64_t)cy_dtype_of(j.dtype)->bits / 8;
@@ -659,6 +668,14 @@ static cy_val evaluate(cy_graph *g, const cy_node_info *n) {
   j.out = cy_const_new(g, t, &out);
   run_job(&j);
   return out;
+}
+
+static cy_val evaluate(cy_graph *g, const cy_node_info *n) {
+  cy_val by = compute(g, n);
+  cy_val from = by ? main_operand(g, n) : 0;
+  if (from)
+    cy_const_made_of(g, by, from);
+  return by;
 }
 
 cy_val cy_fold_node(cy_graph *g, const cy_node_info *n) {

@@ -6,11 +6,14 @@
  * where nothing is padded.
  *
  * Only f32 and f64: scaled half-precision weights would be rounded a second time. A contraction's result must have no
- * other reader. Weights that others use, too, are not touched: the scaled ones are new constants.
+ * other reader. Weights that others use, too, are not touched: the scaled ones are new constants. Rows that are looked
+ * up, too (an embedding tied to the output layer), stay what they are: scaled, they would be stored a second time.
  */
 #include "pass_int.h"
 
-enum { MAX_COPIED = 1 << 26 }; /* larger weights are not copied for a scale in front: the compiler's memory is worth more */
+enum {
+  MAX_COPIED = 1 << 26
+}; /* larger weights are not copied for a scale in front: the compiler's memory is worth more */
 
 static bool is_exact_enough(const cy_rewrite *rw, cy_val v) {
   int t = cy_type_of(rw->g, v)->dtype;
@@ -58,6 +61,17 @@ static int out_axis(const cy_rewrite *rw, const cy_node_info *n) {
   return n->op == CY_OP_matmul ? cy_type_of(rw->g, n->out[0])->rank - 1 : 1;
 }
 
+/* Is what weights w were made of looked up somewhere? */
+static bool is_looked_up(const cy_rewrite *rw, cy_val w) {
+  cy_val v = cy_const_source(rw->g, w);
+  for (uint32_t i = v <= rw->nvalues ? rw->uses.start[v] : 0; v <= rw->nvalues && i < rw->uses.start[v + 1]; i++) {
+    const cy_node_info *n = rw->uses.list[i] ? cy_node_of(rw->g, rw->uses.list[i]) : NULL;
+    if (n && n->op == CY_OP_gather && n->in[0] == v)
+      return true;
+  }
+  return false;
+}
+
 /* ---- behind ----------------------------------------------------------------------------------------------------- */
 
 /* The weights of n with output channel o multiplied by c[o]; 0 when c has another shape. */
@@ -66,7 +80,8 @@ static cy_val scaled_weights(cy_rewrite *rw, const cy_node_info *n, cy_val c) {
   const cy_type *t = cy_type_of(g, n->out[0]), *w = cy_type_of(g, n->in[1]);
   uint64_t count = length_along(rw, c, t, out_axis(rw, n));
   int w_axis = n->op == CY_OP_matmul ? w->rank - 1 : n->op == CY_OP_conv ? 0 : 1;
-  if (!count || (count > 1 && n->op == CY_OP_conv_transpose && cy_attr_get_int(n, CY_ATTR_group, 1) != 1) ||
+  if (!count || is_looked_up(rw, n->in[1]) ||
+      (count > 1 && n->op == CY_OP_conv_transpose && cy_attr_get_int(n, CY_ATTR_group, 1) != 1) ||
       (count > 1 && !cy_dim_is(g, w->dim[w_axis], (int64_t)count)))
     return 0;
   return cy_build_binary(g, CY_OP_mul, n->in[1], along(g, c, count, w->rank, w_axis));
@@ -133,7 +148,7 @@ static cy_val scale_in_front(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   uint64_t count;
   const cy_node_info *d = front(rw, n, CY_OP_mul, &count);
-  if (!d)
+  if (!d || is_looked_up(rw, n->in[1]))
     return 0;
   const cy_type *w = cy_type_of(g, n->in[1]);
   int axis = n->op == CY_OP_matmul ? w->rank - 2 : n->op == CY_OP_conv ? 1 : 0;

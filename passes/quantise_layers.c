@@ -371,6 +371,8 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance,
   float *scale = cy_const_new(g, &scales, out_scale);
   const void *from = cy_value_of(g, n->in[1])->data.bytes;
   cy_quant_s8(balance ? balanced(p, n, d, w->rank, balance) : from, outer, (uint64_t)d[axis], inner, taps, scale, to);
+  cy_const_made_of(g, v, n->in[1]);
+  cy_const_made_of(g, *out_scale, n->in[1]);
   return v;
 }
 

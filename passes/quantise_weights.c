@@ -140,6 +140,8 @@ static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_block
   else if (s->zero)
     in[3] = cy_build_scalar_int(g, CY_U8, s->zero);
   store_all(p, s, read, from, q, scale, zero);
+  if (cy_value_is_const(g, n->in[1]))
+    cy_const_made_of(g, in[1], n->in[1]);
   return cy_build(g, CY_OP_matmul_blocks, in, in[3] ? 4 : 3, &rows8, rounds, NULL, 0);
 }
 

@@ -6,8 +6,10 @@
  *   contraction   conv, conv_transpose or matmul of two dequantised operands becomes one of their integers, times both
  *                 scales; a transposed one a conv that deals out its channels. The left operand's scale and zero point
  *                 are scalars, the right one's may be per output channel. Constant weights, also those of products that
- *                 come as integers, lose their zero point: s8 where that fits, else i16; where the target multiplies
- *                 bytes of any signs (mixed_bytes) u8, or else they keep it. Weights that were folded to floats become
+ *                 come as integers, lose their zero point: s8 where that fits; where the target multiplies bytes of any
+ *                 signs (mixed_bytes) u8, or else they keep it. On other targets, large ones of a matmul become s8, too,
+ *                 and what is left of the zero point is taken times the sum of each row of the left operand from the
+ *                 result; others become i16. Weights that were folded to floats become
  *                 the integers again that they are multiples of.
  *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, padding, and
  *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
@@ -33,6 +35,8 @@
 #include <string.h>
 
 enum { MOST_K = 33000 }; /* 255 * 255 * k stays below 2^31 */
+/* Weights and columns, from which on sums of rows are cheap beside the product. */
+enum { LEAST_SPLIT = 1 << 14, LEAST_COLUMNS = 64 };
 
 /* ---- what is dequantised ---- */
 
@@ -77,9 +81,18 @@ static cy_dtype weight_type(const cy_rewrite *rw, cy_dtype from, int64_t low, in
   return low >= 0 && high <= 255 ? CY_U8 : cy_dtype_is_byte(from) ? CY_NONE : CY_I16;
 }
 
-/* s's elements less the zero points along its axis, of weight_type(); *out_zero: the zero point that is left, or 0. 0: not
- * a constant of integers. */
-static cy_val without_zero(cy_rewrite *rw, const source *s, cy_val *out_zero) {
+/* Should weights of n, which had to become i16, stay bytes, for split_zero()? */
+static bool stays_bytes(const cy_graph *g, const cy_node_info *n, const source *s) {
+  const cy_type *t = cy_type_of(g, s->x), *out = cy_type_of(g, n->out[0]);
+  int64_t columns;
+  return n->op == CY_OP_matmul && t->rank == 2 && is_byte(g, s->x) && is_byte(g, n->in[0]) &&
+         cy_type_count(g, t) >= LEAST_SPLIT && cy_dim_is_const(g, out->dim[out->rank - 1], &columns) &&
+         columns >= LEAST_COLUMNS;
+}
+
+/* s's elements, of n's weights, less the zero points along its axis, of weight_type(); *out_zero: the zero point that is
+ * left, or 0. 0: not a constant of integers. */
+static cy_val without_zero(cy_rewrite *rw, const cy_node_info *n, const source *s, cy_val *out_zero) {
   cy_graph *g = rw->g;
   const cy_type *t = cy_type_of(g, s->x);
   int64_t dims[CY_MAX_RANK], low = 0, high = 0;
@@ -103,6 +116,8 @@ static cy_val without_zero(cy_rewrite *rw, const source *s, cy_val *out_zero) {
     cy_val out = 0;
     cy_type type = *t;
     type.dtype = weight_type(rw, from, low, high);
+    if (store && type.dtype == CY_I16 && stays_bytes(g, n, s))
+      type.dtype = CY_NONE;
     *out_zero = type.dtype == CY_NONE ? s->zero : 0;
     if (store && (type.dtype == CY_NONE || (type.dtype == t->dtype && !s->zero)))
       return s->x;
@@ -155,7 +170,7 @@ static bool right_operand(cy_rewrite *rw, const cy_node_info *n, cy_val *in, cy_
   int wanted = perm ? (int)perm[t->rank - 1] : cy_quant_weight_axis(g, n);
   if (s.axis >= 0 && (s.axis != wanted || (!conv && t->rank != 2)))
     return false;
-  cy_val left = s.zero, w = without_zero(rw, &s, &left);
+  cy_val left = s.zero, w = without_zero(rw, n, &s, &left);
   if (!w && (!is_byte(g, s.x) || conv || !n->in[0]))
     return false;
   *zero = left && is_single(g, left) ? scalar(g, left) : left;
@@ -200,6 +215,39 @@ static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   return sum ? cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sum, CY_F32), scale) : 0;
 }
 
+/* Constant weights of u8, less 128. */
+static cy_val flipped(cy_graph *g, cy_val v) {
+  cy_type type = *cy_type_of(g, v);
+  const uint8_t *from = cy_value_of(g, v)->data.bytes;
+  uint64_t count = cy_type_count(g, &type);
+  cy_val out;
+  type.dtype = CY_I8;
+  uint8_t *to = cy_const_new(g, &type, &out);
+  for (uint64_t i = 0; i < count; i++)
+    to[i] = from[i] ^ 0x80;
+  cy_const_made_of(g, out, v);
+  return out;
+}
+
+/* sum of (x - xz) * (w - z) = sum of (x - xz) * s + (sum of x - k * xz) * (m - z), w being s + m, in s8. Exact: sums wrap. */
+static cy_val split_zero(cy_graph *g, const cy_node_info *n, const source *w) {
+  cy_val in[3] = {n->in[0], w->x, n->nin > 2 ? n->in[2] : 0}, x = n->in[0], xz = in[2];
+  const bool flips = cy_type_of(g, w->x)->dtype == CY_U8;
+  const int64_t last = cy_type_of(g, x)->rank - 1;
+  if (flips)
+    in[1] = flipped(g, w->x);
+  cy_val product = cy_build(g, CY_OP_matmul, in, xz ? 3 : 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
+  cy_val middle = cy_build_scalar_int(g, CY_I32, flips ? 128 : 0);
+  cy_val rest = w->zero ? cy_build_cast(g, w->zero, CY_I32) : cy_build_scalar_int(g, CY_I32, 0);
+  cy_val sums = cy_build_reduce(g, CY_OP_reduce_sum, cy_build_cast(g, x, CY_I32), &last, 1, true);
+  if (xz) {
+    cy_val k = cy_build_scalar_int(g, CY_I32, sum_length(g, n));
+    sums = cy_build_binary(g, CY_OP_sub, sums, cy_build_binary(g, CY_OP_mul, cy_build_cast(g, xz, CY_I32), k));
+  }
+  rest = cy_build_binary(g, CY_OP_sub, middle, is_single(g, rest) ? scalar(g, rest) : rest);
+  return cy_build_binary(g, CY_OP_add, product, cy_build_binary(g, CY_OP_mul, sums, rest));
+}
+
 /* An integer contraction whose constant weights still have a zero point, or are u8, which not every target packs as
  * bytes. */
 static cy_val integer_weights(cy_rewrite *rw, const cy_node_info *n) {
@@ -215,7 +263,9 @@ static cy_val integer_weights(cy_rewrite *rw, const cy_node_info *n) {
     if (!cy_dim_is(g, t->dim[s.axis], (int64_t)cy_type_count(g, cy_type_of(g, s.zero))))
       return 0;
   }
-  cy_val left = 0, in[3] = {n->in[0], without_zero(rw, &s, &left), n->nin > 2 ? n->in[2] : 0};
+  cy_val left = 0, in[3] = {n->in[0], without_zero(rw, n, &s, &left), n->nin > 2 ? n->in[2] : 0};
+  if (in[1] == s.x && left == s.zero && !rw->pass->options->mixed_bytes && stays_bytes(g, n, &s))
+    return split_zero(g, n, &s);
   if (!in[1] || (in[1] == s.x && left == zero))
     return 0;
   return cy_build(g, (cy_op)n->op, in, in[2] ? 3 : 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);

@@ -149,6 +149,11 @@ void *cy_const_new(cy_graph *g, const cy_type *type, cy_val *out) {
   return bytes;
 }
 
+void cy_const_made_of(cy_graph *g, cy_val v, cy_val from) {
+  if (v && v != from)
+    cy_value_of(g, v)->source = cy_const_source(g, from);
+}
+
 static bool never_negative(cy_graph *g, cy_val v, int depth) {
   const cy_node_info *n = cy_def(g, v);
   cy_dtype t = (cy_dtype)cy_type_of(g, v)->dtype;

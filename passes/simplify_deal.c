@@ -243,6 +243,7 @@ static cy_val place_weights(cy_graph *g, const places *p, cy_val w) {
   }
   cy_val v;
   char *to = cy_const_new(g, &type, &v);
+  cy_const_made_of(g, v, w);
   const char *from = data->bytes;
   memset(to, 0, (size_t)(p->parts * d[1] * d[0] * p->taps) * size);
   for (int64_t k = 0; k < kernel; k++) {

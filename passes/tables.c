@@ -42,6 +42,7 @@ static const double NEAR = 1.0 / 512; /* of a row in f16, relative RMS: twice wh
 typedef struct table {
   cy_val v;             /* what is stored: all, or the windows that differ */
   cy_val stored, scale; /* scale: 0 where stored as halves */
+  bool blocks;          /* stored and scale are those of a matmul_blocks, of which v's rows are columns */
   cy_val numbers;       /* of windows or columns, along `axis`; 0: all is stored */
   int axis;
   uint64_t rows, row; /* of the last axis */
@@ -130,6 +131,8 @@ static double round_to_ints(cy_pass *p, table *t) {
   int8_t *to = cy_const_new(g, &ints, &t->stored);
   float *scale = cy_const_new(g, &scales, &t->scale);
   cy_quant_s8(from, 1, t->rows, t->row, 1, scale, to);
+  cy_const_made_of(g, t->stored, t->v);
+  cy_const_made_of(g, t->scale, t->v);
   return error_of(p->scratch, t, from, to, scale);
 }
 
@@ -172,6 +175,53 @@ static bool becomes_ints(cy_pass *p, const cy_uses *uses, cy_val v, table *t) {
          : isnan(error) ? "weights are not finite"
                         : cy_arena_printf(q->arena, "its error is over %.2g %%", most * 100));
   return near;
+}
+
+/* ---- the integers of a product ---- */
+
+/* The product that multiplies v, looked up here, in integers of 8 bits by blocks; NULL: none does. */
+static const cy_node_info *product_of(const cy_pass *p, cy_val v) {
+  const cy_graph *g = p->g;
+  for (cy_block b = 1; b <= cy_block_count(g); b++)
+    for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
+      const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      if (n->op == CY_OP_matmul_blocks && n->nin == 3 && cy_type_of(g, n->in[1])->dtype == CY_I8 &&
+          cy_const_source(g, n->in[1]) == cy_const_source(g, v) && cy_value_is_const(g, n->in[2]))
+        return n;
+    }
+  return NULL;
+}
+
+/* Are integers q [blocks, columns / tile, rows, tile] with scales [blocks, columns] v, a column being a row of it? */
+static bool rounds_to(const cy_graph *g, const table *t, const int64_t *d, cy_val q, cy_val scales) {
+  const float *from = cy_value_of(g, t->v)->data.bytes, *scale = cy_value_of(g, scales)->data.bytes;
+  const int8_t *ints = cy_value_of(g, q)->data.bytes;
+  const int64_t n = d[1] * d[3], k = d[0] * d[2];
+  if ((uint64_t)n != t->rows || (uint64_t)k != t->row || cy_type_of(g, t->v)->dtype != CY_F32)
+    return false;
+  for (int64_t i = 0; i < n * k; i++) {
+    int64_t row = i / k, block = i % k / d[2], at = i % k % d[2];
+    float s = scale[block * n + row];
+    float w = s * (float)ints[((block * d[1] + row / d[3]) * d[2] + at) * d[3] + row % d[3]], read;
+    memcpy(&read, from + i, sizeof read);
+    if (!(fabsf(w - read) <= 0.501f * s))
+      return false;
+  }
+  return true;
+}
+
+/* Reads t, whose readers look v up, from the integers that a product has, where that is all that it stands for. */
+static bool becomes_blocks(cy_pass *p, const cy_uses *uses, cy_val v, table *t) {
+  cy_graph *g = p->g;
+  const cy_node_info *n = product_of(p, v);
+  int64_t d[CY_MAX_RANK];
+  if (!n || !cy_type_static(g, cy_type_of(g, n->in[1]), d) || !rounds_to(g, t, d, n->in[1], n->in[2]))
+    return false;
+  t->stored = n->in[1];
+  t->scale = n->in[2];
+  t->blocks = true;
+  report(p, uses, v, -1, NULL);
+  return true;
 }
 
 /* ---- halves ---- */
@@ -319,6 +369,42 @@ static cy_val rows_of(cy_graph *g, cy_val v, cy_val indices, int axis) {
   return indices ? cy_build_gather(g, v, indices, axis) : v;
 }
 
+static cy_val times(cy_graph *g, cy_val x, int64_t by) {
+  return cy_build_binary(g, CY_OP_mul, x, cy_build_scalar_int(g, CY_I64, by));
+}
+
+/* Where blocks w have the elements of columns `indices`: [.., block, row of it], as gather takes indices. */
+static cy_val blocks_places(cy_graph *g, const cy_type *w, cy_val indices) {
+  int64_t d[CY_MAX_RANK];
+  cy_type_static(g, w, d);
+  const int64_t n = d[1] * d[3];
+  const cy_dim dims[] = {w->dim[0], w->dim[2]};
+  cy_val i = cy_build_cast(g, indices, CY_I64), zero = cy_build_scalar_int(g, CY_I64, 0);
+  cy_val tile = cy_build_scalar_int(g, CY_I64, d[3]), all = cy_build_scalar_int(g, CY_I64, n);
+  cy_val negative = cy_build_binary(g, CY_OP_lt, i, zero), behind = cy_build_binary(g, CY_OP_add, i, all);
+  i = cy_build_select(g, negative, behind, i);
+  i = cy_build_binary(g, CY_OP_max, i, zero);
+  i = cy_build_binary(g, CY_OP_min, i, cy_build_scalar_int(g, CY_I64, n - 1));
+  cy_val tiles = times(g, cy_build_binary(g, CY_OP_div, i, tile), d[2] * d[3]);
+  cy_val column = cy_build_binary(g, CY_OP_add, tiles, cy_build_binary(g, CY_OP_mod, i, tile));
+  for (int k = 0; k < 2; k++)
+    column = cy_build_unsqueeze(g, column, cy_type_of(g, column)->rank);
+  cy_val block = times(g, cy_build_iota(g, CY_I64, dims, 2, 0), n * d[2]);
+  cy_val row = times(g, cy_build_iota(g, CY_I64, dims, 2, 1), d[3]);
+  return cy_build_binary(g, CY_OP_add, column, cy_build_binary(g, CY_OP_add, block, row));
+}
+
+/* Rows of v at these indices, from the columns of a product's blocks. */
+static cy_val blocks_widened(cy_graph *g, const table *t, cy_val indices) {
+  static const int64_t turned[] = {1, 0};
+  const cy_type w = *cy_type_of(g, t->stored);
+  const cy_dim count = cy_type_elems(g, &w);
+  cy_val flat = cy_build_reshape(g, t->stored, &count, 1), places = blocks_places(g, &w, indices);
+  cy_val ints = cy_build_cast(g, cy_build_gather(g, flat, places, 0), CY_F32);
+  cy_val scale = cy_build_gather(g, cy_build_transpose(g, t->scale, turned), indices, 0);
+  return cy_build_binary(g, CY_OP_mul, ints, cy_build_unsqueeze(g, scale, cy_type_of(g, scale)->rank));
+}
+
 /* What t stands for, at these indices along axis or (0) as a whole. */
 static cy_val widened(cy_graph *g, const table *t, cy_val indices, int axis) {
   cy_val y = rows_of(g, t->stored, indices, axis);
@@ -337,6 +423,11 @@ static void replace(cy_pass *p, const table *t, cy_val v, cy_node reader) {
   cy_rewrite_origin(p, n);
   if (n->op == CY_OP_gather) {
     cy_val out = n->out[0], in = n->in[1];
+    if (t->blocks) {
+      const cy_type type = *cy_type_of(g, out);
+      cy_graph_replace(g, out, cy_build_reshape(g, blocks_widened(g, t, in), type.dim, type.rank));
+      return;
+    }
     cy_graph_replace(g, out, widened(g, t, in, (int)cy_attr_get_int(n, CY_ATTR_axis, 0)));
     return;
   }
@@ -358,13 +449,15 @@ static const char *choose(const shrinking *s, cy_val v, reading r, table *t) {
     return "columns once";
   if (!large)
     return NULL;
-  bool rows = ints && has_rows(s, t, v);
+  bool rows = ints && has_rows(s, t, v), type_is_matrix = cy_type_of(p->g, v)->rank == 2;
   if (rows && is_skipped(p, &s->uses, v)) {
     report(p, &s->uses, v, -1, CY_QUANT_SKIPPED);
     if (r == LOOKED_UP)
       return NULL;
     rows = false;
   }
+  if (rows && r == LOOKED_UP && type_is_matrix && becomes_blocks(p, &s->uses, v, t))
+    return "tables of a product's integers";
   if (rows && becomes_ints(p, &s->uses, v, t))
     return "tables in integers";
   cy_dtype half = r == LOOKED_UP && o->half ? o->half : CY_F16;

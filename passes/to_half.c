@@ -84,6 +84,7 @@ static cy_val rounded_constant(cy_graph *g, cy_val v, cy_dtype rounded, cy_dtype
   cy_val made;
   t.dtype = (uint8_t)to;
   (to == rounded ? cy_halves_store : cy_halves_round)(cy_const_new(g, &t, &made), rounded, from, n);
+  cy_const_made_of(g, made, v);
   return made;
 }
 

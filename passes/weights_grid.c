@@ -69,6 +69,8 @@ cy_val cy_weights_on_grid(cy_graph *g, cy_val w, int axis, cy_val *out_scale) {
   const cy_data_f32 *from = v->data.bytes;
   type.dtype = CY_I8;
   int8_t *q = cy_const_new(g, &type, &out);
+  cy_const_made_of(g, out, w);
+  cy_const_made_of(g, *out_scale, w);
   for (uint64_t i = 0; i < count; i++)
     q[i] = (int8_t)rintf(from[i] / scale[i / inner % channels]);
   return out;

@@ -152,6 +152,7 @@ const cy_target cy_target_cpu = {
     .shared_form = cy_cpu_contract_form,
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
+    .panels_of = cy_cpu_panels_of,
     .emit = emit,
     .layer_cycles = cy_cpu_layer_cycles,
     .conv_cycles = cy_cpu_conv_cycles,

@@ -483,6 +483,52 @@ uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int
                                  piece_count(mine));
 }
 
+/* ---- where packed elements lie ---- */
+
+static bool float_panels(const pack_form *f, cy_panels *out) {
+  const part *p = f->parts;
+  const cy_pack_layout *l = &p->layout;
+  if (f->nparts != 1 || p->offset || (p->tap_map && p->tap_map[0]) || l->groups != 1 || l->taps != 1 || l->places ||
+      l->merged > 1 || l->depth > 1 || l->winograd || l->depthwise || l->across)
+    return false;
+  out->n = l->n;
+  out->k = out->k_padded = l->c;
+  out->k_block = l->c_block;
+  out->nr = l->nr;
+  out->last = l->last ? l->last : l->nr;
+  out->step = 1;
+  out->element = cy_weight_bytes(l->weights);
+  return true;
+}
+
+static bool dot_panels(const pack_form *f, cy_panels *out) {
+  const cy_dot_layout *l = &f->dot;
+  if (l->matrices != 1 || l->taps != 1 || l->depthwise || l->winograd || l->cut || cy_dot_order_deals(&l->order) ||
+      f->bits != (l->wide ? 16 : 8))
+    return false;
+  cy_dot_runs r = cy_dot_runs_of(&l->order, 0);
+  if (r.runs != 1)
+    return false;
+  out->n = l->n;
+  out->k = l->c;
+  out->k_padded = out->k_block = r.groups * l->step;
+  out->nr = l->nr;
+  out->last = l->last;
+  out->step = l->step;
+  out->element = f->bits / 8;
+  return true;
+}
+
+bool cy_cpu_panels_of(const cy_constant *packed, cy_panels *out) {
+  const pack_form *f = packed->form;
+  if (packed->write != write_packed || !(f->bits ? dot_panels : float_panels)(f, out))
+    return false;
+  out->from = f->w_offset;
+  out->from_n = f->source.ns;
+  out->from_k = f->source.cs;
+  return true;
+}
+
 /* ---- preparing ---- */
 
 /* May b be packed when compiling? out_matrices: of the constant. */

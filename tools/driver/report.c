@@ -63,7 +63,23 @@ static void write_text(const cytoc_report *r) {
     printf("%.2f MB\n", (double)r->code.arena_bytes / 1e6);
   else
     printf("depends on the inputs' sizes\n");
+  for (uint32_t i = 0; i < r->code.noften; i++) {
+    const cy_stored_often *s = &r->code.often[i];
+    printf("'%s' is stored %u times: %.2f MB of the model, %.2f MB of the library\n", s->name, s->times,
+           (double)s->model_bytes / 1e6, (double)s->library_bytes / 1e6);
+  }
   printf("peak memory %.1f MB\n", peak_mb());
+}
+
+static json_t *often_json(const cy_codegen_stats *code) {
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < code->noften; i++) {
+    const cy_stored_often *s = &code->often[i];
+    json_array_append_new(list, json_pack("{s:s%, s:i, s:I, s:I}", "name", s->name, strlen(s->name), "times",
+                                          (int)s->times, "model_bytes", (json_int_t)s->model_bytes, "library_bytes",
+                                          (json_int_t)s->library_bytes));
+  }
+  return list;
 }
 
 static json_t *passes_json(const cy_pass_stats *s) {
@@ -85,11 +101,11 @@ static int write_json(const cytoc_report *r, const char *model, const char *file
   for (int i = 0; i < r->nstages; i++)
     json_object_set_new(stages, r->stage[i].name, json_real(r->stage[i].ms));
   json_t *root =
-      json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:i, s:I, s:I, s:I, s:f}", "compiler", "cytoc " CYTO_VERSION, "model",
-                model, "stages_ms", stages, "passes", passes_json(&r->passes), "kernels", (int)r->code.kernels, "steps",
-                (int)r->code.steps, "constants", (int)r->code.constants, "weights_bytes",
+      json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:i, s:I, s:I, s:I, s:o, s:f}", "compiler", "cytoc " CYTO_VERSION,
+                "model", model, "stages_ms", stages, "passes", passes_json(&r->passes), "kernels", (int)r->code.kernels,
+                "steps", (int)r->code.steps, "constants", (int)r->code.constants, "weights_bytes",
                 (json_int_t)r->code.weights_bytes, "output_bytes", (json_int_t)r->code.output_bytes, "arena_bytes",
-                (json_int_t)r->code.arena_bytes, "peak_mb", peak_mb());
+                (json_int_t)r->code.arena_bytes, "stored_more_than_once", often_json(&r->code), "peak_mb", peak_mb());
   if (root && *r->code.compiled_by.name)
     json_object_set_new(root, "kernels_compiled_by",
                         json_pack("{s:s, s:s}", "name", r->code.compiled_by.name, "path", r->code.compiled_by.path));
