@@ -16,6 +16,8 @@ enum { CYRT_WHY = 800, CYRT_PATH = 4096 };
 /* ---- time, threads ---- */
 
 int64_t cyrt_os_now_ns(void); /* since some moment */
+int64_t cyrt_os_ran_ns(void); /* how long this thread has had a CPU; -1: not known that well */
+void cyrt_os_sleep(int64_t ns);
 /* Sleeps until cyrt_os_wake() of the word, or not at all if it has another value; may return for no reason, too. */
 void cyrt_os_wait(atomic_uint *word, uint32_t value);
 void cyrt_os_wake(atomic_uint *word); /* all that sleep */

@@ -36,6 +36,16 @@ int64_t cyrt_os_now_ns(void) {
   return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
+int64_t cyrt_os_ran_ns(void) {
+  struct timespec t;
+  return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) ? -1 : t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+void cyrt_os_sleep(int64_t ns) {
+  struct timespec t = {ns / 1000000000, ns % 1000000000};
+  nanosleep(&t, NULL);
+}
+
 void cyrt_os_wait(atomic_uint *word, uint32_t value) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }

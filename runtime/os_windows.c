@@ -26,6 +26,10 @@ int64_t cyrt_os_now_ns(void) {
   return now.QuadPart / frequency * 1000000000 + now.QuadPart % frequency * 1000000000 / frequency;
 }
 
+int64_t cyrt_os_ran_ns(void) { return -1; } /* it counts by ticks of 15 ms */
+
+void cyrt_os_sleep(int64_t ns) { Sleep((DWORD)(ns / 1000000)); }
+
 /* WaitOnAddress() would do, but is in no library that programs are linked with as a rule. Sleeping is rare. */
 static SRWLOCK sleep_lock = SRWLOCK_INIT;
 static CONDITION_VARIABLE sleep_over = CONDITION_VARIABLE_INIT;

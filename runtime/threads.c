@@ -13,6 +13,10 @@
  *   pieces (so that the same worker meets the same part of a tensor in kernel after kernel, in its own cache) and then
  *   helps the others.
  * Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then sleeps (50 us).
+ * Neighbours.  A helper whose core another process wants as well is taken off it in the middle of a piece, for some
+ *   milliseconds for which all wait: two threads were slower than one. A helper therefore asks now and then how much of
+ *   its core it has had. If that is too little, it rests, while the others overtake it, and longer each time that it
+ *   comes back too soon.
  * fork().  The child has no helpers; a word that is wiped on fork tells, and the pool is reset and starts new ones when
  *   needed.
  */
@@ -25,6 +29,10 @@
 #include <string.h>
 
 enum { SPIN_NS = 300000, PIECES_PER_WORKER = 8 };
+/* Of a helper: how often it asks for its share of the core; time lost in a share that is too little (more than a
+ * quarter of it, too); how long it rests, at first and at most; after how much time without loss that is forgotten. */
+static const int64_t SHARE_NS = 2000000, LOST_NS = 1000000, REST_NS = 10000000, MOST_REST_NS = 640000000,
+                     FORGET_NS = 100000000;
 enum { WHOLE_UNIT = 64 }; /* a grain of multiples of it means that tasks are elements: pieces begin at whole vectors */
 enum { RESETTING = 1, ALIVE = 2 }; /* *pool->alive; 0: this is a child of fork() */
 static const uint32_t GATE_OPEN = 1u << 31, GATE_WAITED = 1u << 30, GATE_INSIDE = (1u << 30) - 1;
@@ -169,17 +177,47 @@ typedef struct helper_start {
   uint32_t epoch;
 } helper_start;
 
+/* A helper's share of its core since it last asked, without the time that it slept. */
+typedef struct core_share {
+  int64_t wall, ran;  /* when that was */
+  int64_t good, rest; /* time without loss since then; how long to rest next */
+} core_share;
+
+static void share_begin(core_share *s) {
+  s->wall = cyrt_os_now_ns();
+  s->ran = cyrt_os_ran_ns();
+}
+
+/* Behind a job: rests if the core is another's, too. */
+static void share_check(core_share *s) {
+  int64_t wall = cyrt_os_now_ns() - s->wall;
+  if (wall < SHARE_NS || s->ran < 0)
+    return;
+  int64_t lost = wall - (cyrt_os_ran_ns() - s->ran);
+  if (lost > LOST_NS && lost > wall / 4) {
+    cyrt_os_sleep(s->rest);
+    s->rest = s->rest < MOST_REST_NS / 2 ? 2 * s->rest : MOST_REST_NS;
+    s->good = 0;
+  } else if ((s->good += wall) > FORGET_NS) {
+    s->rest = REST_NS;
+  }
+  share_begin(s);
+}
+
 static void helper_main(void *data) {
   helper_start start = *(helper_start *)data;
   struct cyrt_pool *pool = start.pool;
   uint32_t seen = start.epoch;
+  core_share share = {.rest = REST_NS};
   free(data);
+  share_begin(&share);
   for (;;) {
     if (!spin_until(&pool->epoch, UINT32_MAX, seen, 0)) {
       atomic_fetch_add(&pool->sleepers, 1);
       while (atomic_load(&pool->epoch) == seen)
         cyrt_os_wait(&pool->epoch, seen);
       atomic_fetch_sub(&pool->sleepers, 1);
+      share_begin(&share);
     }
     seen = atomic_load_explicit(&pool->epoch, memory_order_acquire);
     if (!gate_enter(pool))
@@ -189,6 +227,7 @@ static void helper_main(void *data) {
     if (start.worker < pool->job.workers)
       job_work(&pool->job, start.worker);
     gate_leave(pool);
+    share_check(&share);
   }
 }
 

@@ -1236,6 +1236,28 @@ def open_sizes(folder, args):
     return None
 
 
+def read_bytes(path):
+    """None: there is no such file any more."""
+    try:
+        with open(path, 'rb') as f:
+            return f.read()
+    except OSError:
+        return None
+
+
+def neighbour(folder, args):
+    """cyto-bench beside a busy process, which is gone when it ends."""
+    def busy():
+        return {p for p in os.listdir('/proc') if p.isdigit() and b'--neighbour' in (read_bytes('/proc/%s/cmdline' % p) or b'')}
+
+    before = busy()
+    code, out, err = lib.run([os.path.join(args.build, 'cyto-bench'), MODEL, '--dim', 'batch=2', '--seconds', '0.02', '--against', 'none', '--threads',
+                              '1,2', '--neighbour'], env=folder.env)
+    if code or not re.search(r'(?m)^.*digits', out):
+        return 'exit code %d: %s' % (code, out + err)
+    return 'it is still there' if busy() - before else None
+
+
 def statistics(folder, args):
     """Statistics of cyto-run and cyto-bench, as text and as JSON: the first run is none of those that they are of."""
     library, path = os.path.join(folder.out, 'm.so'), os.path.join(folder.root, 'r.json')
@@ -1303,7 +1325,7 @@ def main():
     for test in (text_graph, same_bytes, same_bytes_anywhere, profile, floors, lines, values, strings, known_values, no_linker, no_temporary_folder, interrupted,
                  child_killed, full_device, to_pipe, header_of_odd_names, headers, symbols_of_outputs, missing_file, foreign_files, terminal, generated_texts, options_files, no_memory, sizes_too_large, last_logits, attribute_not_looked_at, filled_sequence, branch_left_out, carried_weights, fast_products, sums_in_registers,
                  large_weights,
-                 metadata, contenders, open_sizes, statistics, sizes_on_disk):
+                 metadata, contenders, open_sizes, neighbour, statistics, sizes_on_disk):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

@@ -9,6 +9,7 @@
  * turns, process by process, so that a machine that changes speed changes it for all of them. A measured process is
  * this program again (--child, see bench_child.c) or one of tools/bench_*.py; it prints one line of numbers.
  */
+#define _GNU_SOURCE
 #include "tools/bench.h"
 
 #include "ir/clock.h"
@@ -19,10 +20,13 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,6 +41,7 @@ typedef struct options {
   int batches[CY_BENCH_MAX_LIST], n_batches;
   int against[CY_BENCH_N_CONTENDERS]; /* which contenders */
   int processes, random_dims;
+  bool neighbour;
   double seconds;
   const char *seed, *target, *json, *csv, *results;
   options_list dims, shapes, ranges; /* NAME=VALUE, with the number of models that stand before */
@@ -72,6 +77,8 @@ static const option_row rows[] = {
     {"--processes", OPTION_NUMBER, AT(processes), "N", "processes for each number, at least 5 (default: 5)",
      OPTION_RANGE(5, CY_BENCH_MAX_PROCESSES), OPTION_MAIN},
     {"--seconds", OPTION_REAL, AT(seconds), "S", "running time of each process (default: 0.5)", OPTION_MAIN},
+    {"--neighbour", OPTION_FLAG, AT(neighbour), NULL,
+     "while all of this is measured, another process keeps one CPU busy, and stays on it", OPTION_MAIN},
     {"--seed", OPTION_TEXT, AT(seed), "N", "of the random inputs", OPTION_MAIN},
     {"--target", OPTION_TEXT, AT(target), "T", "of the compiler (cuda: the device that is present)", OPTION_MAIN},
     {"--json", OPTION_TEXT, AT(json), "FILE", "all measurements", OPTION_MAIN},
@@ -137,6 +144,37 @@ static int command_run(const args *a, char *out, size_t room) {
     if (files[i])
       fclose(files[i]);
   return status;
+}
+
+/* ---- a busy neighbour ---- */
+
+/* A process that computes without end on the last of the CPUs that this one may use, and ends with it at the latest. <= 0:
+ * there is none. */
+static pid_t neighbour_start(void) {
+  cpu_set_t all, last;
+  int cpu = CPU_SETSIZE - 1;
+  if (sched_getaffinity(0, sizeof all, &all))
+    return -1;
+  while (cpu > 0 && !CPU_ISSET(cpu, &all))
+    cpu--;
+  pid_t parent = getpid(), pid = fork();
+  if (pid)
+    return pid;
+  CPU_ZERO(&last);
+  CPU_SET(cpu, &last);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (sched_setaffinity(0, sizeof last, &last) || getppid() != parent)
+    _exit(1);
+  for (volatile unsigned n = 0;; n++)
+    ;
+}
+
+static void neighbour_stop(pid_t pid) {
+  if (pid <= 0)
+    return;
+  kill(pid, SIGKILL);
+  while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+    ;
 }
 
 /* The last line that says something: of Python's traces the error itself. */
@@ -363,6 +401,9 @@ static int model_measure(const options *o, int index, int batch, cy_bench_result
     results[i].compile_s = results[i % per_thread].compile_s;
     memcpy(results[i].failure, results[i % per_thread].failure, sizeof results[i].failure);
   }
+  pid_t neighbour = o->neighbour ? neighbour_start() : 0;
+  if (neighbour < 0)
+    options_complain(&program, "--neighbour: cannot start a process: %s", strerror(errno));
   for (int t = 0; t < o->n_threads; t++)
     for (int k = 0; k < o->processes; k++)
       for (int i = t * per_thread; i < (t + 1) * per_thread; i++)
@@ -370,6 +411,7 @@ static int model_measure(const options *o, int index, int batch, cy_bench_result
           terminal_progress_show(progress, "measurement", done++, o->processes * n);
           broken[results[i].contender] = sample_take(o, model, &pairs, &results[i]);
         }
+  neighbour_stop(neighbour);
   for (int i = 0; i < n; i++) /* ours know the shapes, and they are the same for all */
     for (int k = 0; k < n && !*results[i].shapes; k++) {
       snprintf(results[i].shapes, sizeof results[i].shapes, "%s", results[k].shapes);

@@ -182,6 +182,53 @@ static void run_linked(const cyrt_model *linked, int32_t expected_tag) {
 }
 
 /* All copies of the runtime must agree on one pool, and use its threads. */
+typedef struct labour {
+  atomic_llong pieces[2]; /* of the caller, and of its helper */
+} labour;
+
+static void labour_kernel(const cyrt_slot *args, int64_t begin, int64_t end, int64_t worker) {
+  labour *l = args[0].ptr;
+  int64_t until = cyrt_os_now_ns() + 200000;
+  (void)begin, (void)end;
+  while (cyrt_os_now_ns() < until)
+    ;
+  atomic_fetch_add(&l->pieces[worker], 1);
+}
+
+/* Runs jobs for some time; the helper's part of the pieces, in percent. */
+static int64_t helper_part(cyrt_frame *frame, int64_t ns) {
+  labour l = {0};
+  cyrt_slot args[] = {{.ptr = &l}};
+  for (int64_t until = cyrt_os_now_ns() + ns; cyrt_os_now_ns() < until;)
+    cyrt_parallel_for(frame, labour_kernel, args, 16, 1);
+  int64_t own = atomic_load(&l.pieces[0]), helped = atomic_load(&l.pieces[1]);
+  return 100 * helped / (own + helped ? own + helped : 1);
+}
+
+/* A helper that has half a core rests more and more: it must not be waited for. Both are on one CPU here. */
+static void test_neighbour(void) {
+  pid_t child = fork();
+  if (child == 0) {
+    cyrt_frame frame = {.workers = 2, .pool = cyrt_pool_shared()};
+    cpu_set_t all, one;
+    int cpu = 0;
+    if (sched_getaffinity(0, sizeof all, &all))
+      _exit(101);
+    while (!CPU_ISSET(cpu, &all))
+      cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (sched_setaffinity(0, sizeof one, &one))
+      _exit(101);
+    helper_part(&frame, 1500000000);
+    _exit((int)helper_part(&frame, 1500000000));
+  }
+  int status = 0;
+  CHECK_REQUIRE(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+  if (WEXITSTATUS(status) > 20)
+    CHECK_FAIL("a helper on a core that is taken did %d %% of the work", WEXITSTATUS(status));
+}
+
 static void test_one_pool(void) {
   struct cyrt_pool *own = cyrt_pool_shared();
   void *self = dlopen(NULL, RTLD_NOW);
@@ -307,6 +354,7 @@ int main(int argc, char **argv) {
       {"after_sleep", test_after_sleep},
       {"concurrent_callers", test_concurrent_callers},
       {"nested", test_nested},
+      {"neighbour", test_neighbour},
       {"one_pool", test_one_pool},
       {"custom_pool", test_custom_pool},
       {"cgroups", test_cgroups},
