@@ -296,8 +296,8 @@ static void check_requirement(cy_host *h, const cy_requirement *r) {
       [CY_REQUIRE_SOURCE] = "node '%s': %lld of %lld elements are asked for: its output is not empty, but an axis of its "
                             "input is",
       [CY_REQUIRE_SIZE] = "node '%s': a size would be %lld: the sizes of the inputs do not fit this model",
-      [CY_REQUIRE_FITS] = "node '%s': the sizes of the inputs are too large: a tensor would have %lld elements or more, "
-                          "the most are %lld",
+      [CY_REQUIRE_FITS] = "node '%s': the size of a tensor overflows: %lld elements or more, where %lld are the most: "
+                          "the sizes of the inputs are too large",
       [CY_REQUIRE_INDEX] = "node '%s': an index is out of range: %lld, or as far in front, of an axis of %lld elements",
   };
   cy_host_fail_if(h, bad, r->text ? r->text : text[r->kind], args);
