@@ -303,12 +303,12 @@ static void check_requirement(cy_host *h, const cy_requirement *r) {
   cy_host_fail_if(h, bad, r->text ? r->text : text[r->kind], args);
 }
 
-void cy_host_requirements(cy_host *h) {
+static void check_known(cy_host *h, bool fits) {
   const cy_requirement *list;
   uint32_t n = cy_graph_requirements(h->g, &list);
   for (uint32_t i = 0; i < n; i++) {
     sought k = {h->known, true};
-    if (h->checked[i] || list[i].block != h->block)
+    if (h->checked[i] || list[i].block != h->block || (list[i].kind == CY_REQUIRE_FITS) != fits)
       continue;
     cy_dim_symbols(h->g, list[i].a, see_symbol, &k);
     cy_dim_symbols(h->g, list[i].b, see_symbol, &k);
@@ -316,6 +316,12 @@ void cy_host_requirements(cy_host *h) {
     if (k.all)
       check_requirement(h, &list[i]);
   }
+}
+
+/* What overflows first: comparing products means something when they fit. */
+void cy_host_requirements(cy_host *h) {
+  check_known(h, true);
+  check_known(h, false);
 }
 
 static void emit_output_dims(cy_host *h) {
