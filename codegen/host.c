@@ -296,19 +296,19 @@ static void check_requirement(cy_host *h, const cy_requirement *r) {
       [CY_REQUIRE_SOURCE] = "node '%s': %lld of %lld elements are asked for: its output is not empty, but an axis of its "
                             "input is",
       [CY_REQUIRE_SIZE] = "node '%s': a size would be %lld: the sizes of the inputs do not fit this model",
-      [CY_REQUIRE_FITS] = "node '%s': the sizes of the inputs are too large: a tensor would have %lld elements or more, "
-                          "the most are %lld",
+      [CY_REQUIRE_FITS] = "node '%s': the size of a tensor overflows: %lld elements or more, where %lld are the most: "
+                          "the sizes of the inputs are too large",
       [CY_REQUIRE_INDEX] = "node '%s': an index is out of range: %lld, or as far in front, of an axis of %lld elements",
   };
   cy_host_fail_if(h, bad, r->text ? r->text : text[r->kind], args);
 }
 
-void cy_host_requirements(cy_host *h) {
+static void check_known(cy_host *h, bool fits) {
   const cy_requirement *list;
   uint32_t n = cy_graph_requirements(h->g, &list);
   for (uint32_t i = 0; i < n; i++) {
     sought k = {h->known, true};
-    if (h->checked[i] || list[i].block != h->block)
+    if (h->checked[i] || list[i].block != h->block || (list[i].kind == CY_REQUIRE_FITS) != fits)
       continue;
     cy_dim_symbols(h->g, list[i].a, see_symbol, &k);
     cy_dim_symbols(h->g, list[i].b, see_symbol, &k);
@@ -316,6 +316,12 @@ void cy_host_requirements(cy_host *h) {
     if (k.all)
       check_requirement(h, &list[i]);
   }
+}
+
+/* What overflows first: comparing products means something when they fit. */
+void cy_host_requirements(cy_host *h) {
+  check_known(h, true);
+  check_known(h, false);
 }
 
 static void emit_output_dims(cy_host *h) {

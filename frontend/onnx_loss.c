@@ -31,7 +31,8 @@ static cy_val loss_of(cy_importer *im, const cy_onnx_node *n, cy_val logp, cy_va
     ignored = BINARY(eq, at, cy_build_scalar_int(im->g, CY_I64, cy_onnx_int(im, n, "ignore_index", 0)));
     at = SELECT(ignored, LIKE(at, 0), at);
   }
-  if (!at || !cy_onnx_check_indices(im, at, tx.dim[1], true))
+  if (!at || !cy_onnx_check_indices(im, at, tx.dim[1], true) ||
+      (weights && !cy_onnx_check_indices(im, at, cy_onnx_type(im, weights)->dim[0], true)))
     return 0;
   cy_val in[2] = {logp, at ? cy_build_unsqueeze(im->g, at, 1) : 0};
   cy_attr axis = cy_attr_int(CY_ATTR_axis, 1);

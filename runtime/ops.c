@@ -564,7 +564,7 @@ static void unique_emit(const unique_view *v, const unique_result *r, cyrt_tenso
   size_t unit = (size_t)cyto_dtype_bits(v->in->dtype) / 8, run = (size_t)v->inner * unit;
   char *to = out[0].data;
   const char *from = v->in->data;
-  for (int64_t o = 0; to && o < v->outer; o++)
+  for (int64_t o = 0; to && run && r->groups && o < v->outer; o++)
     for (int64_t g = 0; g < r->groups; g++)
       memcpy(to + (size_t)(o * r->groups + g) * run, from + (size_t)(o * v->n + r->first[g]) * run, run);
   if (n_out > 1 && out[1].data)

@@ -43,7 +43,7 @@ SUITES = [
     ('spelled', 'tests/spelled.py', False, False),
     ('precision', 'tests/precision.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
-    ('sizes', 'tests/sizes.py', False, False),
+    ('costs', 'tests/costs.py', False, False),
     ('values', 'tests/values.py', False, False),
     ('examples', 'tests/examples.py', False, False),
     ('threads', 'tests/threads/run.py', False, False),
