@@ -23,7 +23,7 @@
 #include "onnx.pb-c.h"
 
 #define CY_ONNX_MIN_IN 16
-#define CY_ONNX_NEWEST_OPSET 27 /* of the default domain; higher ones get a warning */
+#define CY_ONNX_NEWEST_OPSET 28 /* of the default domain; higher ones get a warning */
 #define CY_ONNX_ABSURD_OPSET 60
 #define CY_SEEN_INDICES 16
 #define CY_MAX_PROTO_DEPTH 160
