@@ -207,6 +207,9 @@ static int64_t helper_part(cyrt_frame *frame, int64_t ns) {
 
 /* A helper that has half a core rests more and more: it must not be waited for. Both are on one CPU here. */
 static void test_neighbour(void) {
+#if defined(__SANITIZE_THREAD__)
+  CHECK_SKIP("the thread sanitizer allows no threads after fork");
+#endif
   pid_t child = fork();
   if (child == 0) {
     cyrt_frame frame = {.workers = 2, .pool = cyrt_pool_shared()};
