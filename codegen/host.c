@@ -263,7 +263,8 @@ static LLVMValueRef breaks(cy_host *h, cy_require kind, LLVMValueRef a, LLVMValu
     return cy_icmp(cg, LLVMIntNE, a, b);
   case CY_REQUIRE_BROADCAST: { /* different, and neither is 1 */
     LLVMValueRef not_a = cy_icmp(cg, LLVMIntNE, a, one), not_b = cy_icmp(cg, LLVMIntNE, b, one);
-    return LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntNE, a, b), LLVMBuildAnd(cg->b, not_a, not_b, ""), "");
+    LLVMValueRef differ = cy_icmp(cg, LLVMIntNE, a, b), neither = LLVMBuildAnd(cg->b, not_a, not_b, "");
+    return LLVMBuildAnd(cg->b, differ, neither, "");
   }
   case CY_REQUIRE_SOURCE: {
     LLVMValueRef some = cy_icmp(cg, LLVMIntSGT, a, zero), none = cy_icmp(cg, LLVMIntSLE, b, zero);
