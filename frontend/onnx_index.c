@@ -65,7 +65,8 @@ IMPORT(scatter_nd) {
   const cy_type *x = cy_onnx_type(im, X);
   int depth = cy_onnx_type(im, n->in[1])->rank - 1 + x->rank - cy_onnx_type(im, n->in[2])->rank;
   cy_attr a = cy_attr_int(CY_ATTR_combine, combine);
-  return combine >= 0 && cy_onnx_check_tuples(im, n->in[1], x, 0, depth) && SET(cy_build(im->g, CY_OP_scatter_nd, n->in, 3, &a, 1, NULL, 1));
+  cy_val y = combine >= 0 ? cy_build(im->g, CY_OP_scatter_nd, n->in, 3, &a, 1, NULL, 1) : 0;
+  return y && cy_onnx_check_tuples(im, n->in[1], x, 0, depth) && SET(y);
 }
 
 static cy_val one_of(cy_importer *im, cy_val list, int64_t k) {

@@ -26,13 +26,16 @@ static cy_val loss_of(cy_importer *im, const cy_onnx_node *n, cy_val logp, cy_va
     return how < 0 ? 0
                    : cy_build_error(im->g, NULL, "expected scores [n, c, d..] and targets [n, d..], found %s and %s",
                                     cy_type_text(im->g, &tx), cy_type_text(im->g, tt));
+  const cy_type *tw = weights ? cy_onnx_type(im, weights) : NULL;
+  if (tw && (tw->content || tw->rank != 1))
+    return cy_build_error(im->g, "input 'weight'", "expected a weight for each class, found %s", cy_type_text(im->g, tw));
   cy_val at = CAST(target, CY_I64), ignored = 0, w = 0;
   if (cy_onnx_has(n, "ignore_index")) {
     ignored = BINARY(eq, at, cy_build_scalar_int(im->g, CY_I64, cy_onnx_int(im, n, "ignore_index", 0)));
     at = SELECT(ignored, LIKE(at, 0), at);
   }
   if (!at || !cy_onnx_check_indices(im, at, tx.dim[1], true) ||
-      (weights && !cy_onnx_check_indices(im, at, cy_onnx_type(im, weights)->dim[0], true)))
+      (tw && !cy_onnx_check_indices(im, at, tw->dim[0], true)))
     return 0;
   cy_val in[2] = {logp, at ? cy_build_unsqueeze(im->g, at, 1) : 0};
   cy_attr axis = cy_attr_int(CY_ATTR_axis, 1);

@@ -189,7 +189,7 @@ def element_types():
                                     ('BitCast', 'to', [port('x', (4,), T.INT64)], 26),
                                     ('QuantizeLinear', 'output_dtype', [port('x')] + scalar, 21),
                                     ('SequenceEmpty', 'dtype', [], 17)):
-        for number, text in ((77, 'number from 1 to 26, found 77'), (14, 'c64')):
+        for number, text in ((77, 'number from 1 to 28, found 77'), (14, 'c64')):
             def build(d, op=op, name=name, inputs=inputs, opset=opset, number=number):
                 node = h.make_node(op, [i.name for i in inputs], ['y'], name='bad_node', **{name: number})
                 save(d, [node], inputs or None, [port('y', (2, 3))], opset=opset)

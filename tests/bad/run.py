@@ -258,7 +258,6 @@ def calibration_cases(args, suite):
             ('min_snr_less', put('x.npy', good), '', ['--int8-min-snr=-3'], ['-3', 'decibels']),
             ('min_snr_most', put('x.npy', good), '', ['--int8-min-snr=1000'], ['1000', 'decibels']),
             ('level', put('x.npy', good), '', ['-O0'], ['-O1']),
-            ('dynamic', put('x.npy', good), '', ['--int8=dynamic'], ['--calibrate', 'dynamic', '--int8-max-error']),
             ('prefer', put('x.npy', good), '', ['--int8-prefer=both'], ['speed', 'size', 'both']),
             ('mode', put('x.npy', good), '', ['--int8=fast'], ['fast', 'static'])):
         if not args.wanted('calibration_' + name):
