@@ -567,7 +567,7 @@ static void test_off(void) {
 static void test_options(void) {
   static const char *const rows[][2] = {
       {"--target=native --cudnn=auto", "--cudnn is for CUDA"},
-      {"--target=sm_80 --cudnn=maybe", "--cudnn expects auto, off or require, found 'maybe'"}};
+      {"--target=sm_80 --cudnn=maybe", "--cudnn' expects auto, off or require, found 'maybe'"}};
   for (int i = 0; i < CHECK_COUNT(rows); i++) {
     char command[3 * PATH_MAX], said[4000] = "";
     write_file("net.txt", line, strlen(line));

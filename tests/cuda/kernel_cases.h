@@ -14,7 +14,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { MAX_CASES = 1500, MAX_ARGS = 8 };
+enum { MAX_CASES = 3000, MAX_ARGS = 8 };
 
 typedef struct kernel_case {
   char what[64];

@@ -394,7 +394,8 @@ static void check_result(const char *what, const target_arch *t, const compiled 
   CHECK_INT_EQ(c->functions, c->printed);
   CHECK_INT_EQ(counts[CY_CUDA_LDL] + counts[CY_CUDA_STL], 0);
   if (*what == 'o' || *what == 'l') /* items of several elements, rows */
-    CHECK(counts[CY_CUDA_WIDE_LOAD] > few / 2 && counts[CY_CUDA_WIDE_STORE] > few / 2);
+    CHECK(counts[CY_CUDA_WIDE_LOAD] && counts[CY_CUDA_WIDE_LOAD] >= few / 2 && counts[CY_CUDA_WIDE_STORE] &&
+          counts[CY_CUDA_WIDE_STORE] >= few / 2);
   if (*what == 'c') /* products of few rows, depthwise convolutions */
     CHECK(counts[CY_CUDA_WIDE_LOAD] > some);
   if (*what == 'm' || *what == 'i') /* results */

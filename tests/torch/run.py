@@ -13,6 +13,11 @@ sys.path.insert(0, os.path.dirname(HERE))
 import lib
 
 
+def ready(python):
+    return os.path.exists(python) and subprocess.run([python, '-c', 'import torch, onnxscript, torchvision, setuptools'],
+                                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
 def install(python, log):
     """None, or why there is no PyTorch."""
     if os.environ.get('CYTO_NO_INSTALL'):
@@ -30,13 +35,17 @@ def main():
     args = lib.arguments(__doc__)
     python = os.environ.get('CYTO_TORCH_PYTHON') or os.path.join(lib.ROOT, 'build/torch-venv/bin/python')
     why = 'the package loads release builds' if args.variant != 'release' else None
-    if not why and subprocess.run([python, '-c', 'import torch, onnxscript, torchvision'], stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL).returncode if os.path.exists(python) else not why:
+    if not why and not ready(python):
         why = install(python, os.path.join(args.build, 'torch-venv.log'))
     if why:
         print('skipped: no PyTorch: %s\n0 passed, 0 failed, 1 skipped' % why)
         return
-    env = dict(os.environ, CYTOC_LIB_DIR=args.build, PYTHONPATH=os.path.join(lib.ROOT, 'python'), PYTHONWARNINGS='ignore',
+    # Entry points, as an installation has them.
+    egg = os.path.join(args.build, 'torch-egg')
+    os.makedirs(egg, exist_ok=True)
+    subprocess.run([python, 'setup.py', '-q', 'egg_info', '--egg-base', egg], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+    env = dict(os.environ, CYTOC_LIB_DIR=args.build, PYTHONPATH=os.pathsep.join((os.path.join(lib.ROOT, 'python'), egg)), PYTHONWARNINGS='ignore',
                CYTOC_CACHE_DIR=os.path.join(args.build, 'torch-cache'))
     sys.exit(subprocess.run([python, os.path.join(HERE, 'cases.py'), *args.names], env=env).returncode)
 
