@@ -97,7 +97,8 @@ IMPORT(prelu) {
   const cy_type *t = cy_onnx_type(im, slope);
   if (n->version < 7 && t->rank == 1 && !cy_dim_is(im->g, t->dim[0], 1)) /* one slope per channel */
     slope = cy_onnx_per_channel(im, slope, "input 'slope'", X, 1);
-  return cy_onnx_broadcasts_to(im, slope, "input 'slope'", X) && SET(SELECT(BINARY(lt, X, LIKE(X, 0)), MUL(X, slope), X));
+  /* As in ONNX Runtime, a slope may also be larger than x. */
+  return SET(SELECT(BINARY(lt, X, LIKE(X, 0)), MUL(X, slope), X));
 }
 
 IMPORT(thresholded_relu) { return SET(SELECT(BINARY(gt, X, FLOAT("alpha", 1)), X, LIKE(X, 0))); }

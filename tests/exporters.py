@@ -274,7 +274,6 @@ def channels():
                 node, {'x': (F, [1, 5])}, out, made, opset))
         refused('%s of another size' % kind, "'bad_node'", of(
             node, {'x': (F, ['n', 'c'])}, out, [const(k, np.ones(5, f32)) for k in inputs], opset), {'x': real(2, 5)}, {'x': real(2, 1)})
-    not_compiled('PRelu', 'expected a shape that broadcasts to', of([N('PRelu', ['x', 's'], ['y'])], {'x': (F, ['n', 1])}, out, all_four))
     case('PRelu', of([N('PRelu', ['x', 's'], ['y'])], {'x': (F, ['n', 'c'])}, out, all_four), {'x': real(2, 3)})
     for kind, shape in (('Conv', (6, 4, 2)), ('ConvTranspose', (4, 6, 2))):
         for count in (1, 4):
