@@ -306,9 +306,17 @@ cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_
   if (!x || !cosine || !sine)
     return 0;
   cy_val c = cy_build_unsqueeze(im->g, cosine, 2), s = cy_build_unsqueeze(im->g, sine, 2);
-  cy_dim rest = cy_dim_sub(im->g, cy_onnx_type(im, x)->dim[3], turn);
+  cy_dim rest = cy_dim_sub(im->g, cy_onnx_type(im, x)->dim[3], turn), half = cy_dim_div(im->g, turn, cy_dim_const(im->g, 2));
+  cy_val given[2] = {cosine, sine};
+  for (int i = 0; i < 2; i++) {
+    const cy_type *t = cy_onnx_type(im, given[i]);
+    if (cy_onnx_clash(im, t->dim[t->rank - 1], half))
+      return cy_build_error(im->g, i ? "input 'sin_cache'" : "input 'cos_cache'", "expected %s values for a position, found %s",
+                            cy_dim_text(im->g, half), cy_type_text(im->g, t));
+    cy_graph_require(im->g, t->dim[t->rank - 1], half, CY_REQUIRE_EQUAL);
+  }
   cy_val head = c && s ? cy_build_slice_axis(im->g, x, 3, cy_dim_const(im->g, 0), turn) : 0;
-  cy_val y = head ? rotate(im, head, c, s, cy_dim_div(im->g, turn, cy_dim_const(im->g, 2)), interleaved) : 0;
+  cy_val y = head ? rotate(im, head, c, s, half, interleaved) : 0;
   if (!y || cy_dim_is(im->g, rest, 0))
     return y;
   cy_val both[2] = {y, cy_build_slice_axis(im->g, x, 3, turn, rest)};

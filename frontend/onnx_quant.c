@@ -53,10 +53,13 @@ static bool check_shape(cy_importer *im, const cy_type *t, cy_val v, int axis, i
   if (!v || cy_onnx_type(im, v)->rank == 0)
     return true;
   const cy_type *p = cy_onnx_type(im, v);
-  bool bad = block ? p->rank != t->rank : p->rank != 1 || cy_onnx_clash(im, p->dim[0], t->dim[axis]);
-  for (int i = 0; block && !bad && i < t->rank; i++)
-    bad =
-        cy_onnx_clash(im, p->dim[i], i == axis ? cy_dim_cdiv(im->g, t->dim[i], cy_dim_const(im->g, block)) : t->dim[i]);
+  bool bad = p->rank != (block ? t->rank : 1);
+  for (int i = 0; !bad && i < p->rank; i++) {
+    cy_dim want = !block ? t->dim[axis] : i == axis ? cy_dim_cdiv(im->g, t->dim[i], cy_dim_const(im->g, block)) : t->dim[i];
+    bad = cy_onnx_clash(im, p->dim[i], want);
+    if (!bad)
+      cy_graph_require(im->g, p->dim[i], want, CY_REQUIRE_EQUAL);
+  }
   if (!bad)
     return true;
   if (block)

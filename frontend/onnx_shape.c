@@ -436,6 +436,13 @@ IMPORT(split) {
   if (sizes && !sizes_add_up(im, sizes, count, t.dim[axis]))
     return false;
   cy_dim at = num(im, 0), each = cy_dim_cdiv(im->g, t.dim[axis], num(im, parts));
+  if (!sizes && n->version >= 18) { /* the last part may be smaller, not less than nothing */
+    cy_dim last = cy_dim_sub(im->g, t.dim[axis], cy_dim_muli(im->g, each, parts - 1));
+    if (cy_dim_is_const(im->g, last, &extent) && extent < 0)
+      return cy_build_error(im->g, "attribute 'num_outputs'", "%s has too few elements along axis %d for %lld parts",
+                            cy_type_text(im->g, &t), axis, (long long)parts);
+    cy_graph_require(im->g, last, num(im, 0), CY_REQUIRE_SIZE);
+  }
   for (uint32_t i = 0; i < n->nout; i++) {
     cy_dim rest = cy_dim_sub(im->g, t.dim[axis], at), size = sizes ? sizes[i] : parts == 1 ? t.dim[axis] : each;
     if (!sizes && n->version >= 18)

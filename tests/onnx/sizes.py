@@ -464,7 +464,7 @@ def judge_all(args, suite, items):
             count[id_] = count.get(id_, 0) + 1
             bad = judge(case, verdicts.get(i, 'FAULT no verdict'), case['reference'], args.options)
             if bad:
-                known = bad[0] != 'fault' and any(
+                known = bad[1].startswith('SLOW') or bad[0] != 'fault' and any(
                     fnmatch.fnmatch(case['name'], p) and bad[0] == k and re.search(t, case['label'] + ': ' + bad[1])
                     for p, k, t in differ)
                 report.append('%s\t%s\t%s\t%s%s\t%s' % (case['name'], case['level'], case['label'], bad[0],
