@@ -307,6 +307,9 @@ cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_
     return 0;
   cy_val c = cy_build_unsqueeze(im->g, cosine, 2), s = cy_build_unsqueeze(im->g, sine, 2);
   cy_dim rest = cy_dim_sub(im->g, cy_onnx_type(im, x)->dim[3], turn), half = cy_dim_div(im->g, turn, cy_dim_const(im->g, 2));
+  const cy_type *tc = cy_onnx_type(im, cosine), *ts = cy_onnx_type(im, sine);
+  for (int i = 0; i < tc->rank && i < ts->rank; i++)
+    cy_graph_require(im->g, tc->dim[i], ts->dim[i], CY_REQUIRE_EQUAL);
   cy_val given[2] = {cosine, sine};
   for (int i = 0; i < 2; i++) {
     const cy_type *t = cy_onnx_type(im, given[i]);

@@ -208,7 +208,7 @@ def test_threads_share_a_model():
 
 def test_other_threads_run_meanwhile():
     net = cytoc.compile(work_model(), threads=1)
-    x = np.ones((256, 512), np.float32)
+    x = np.ones((8192, 512), np.float32)  # a tenth of a second and more
     net(x)
     counts = [0]
     stop = threading.Event()
@@ -225,7 +225,7 @@ def test_other_threads_run_meanwhile():
     took, made = time.perf_counter() - start, counts[0] - before
     stop.set()
     t.join()
-    assert took > 0.002 and made >= 2, 'in %.1f ms another thread ran %d times' % (took * 1e3, made)
+    assert took > 0.02 and made >= 3, 'in %.1f ms another thread ran %d times' % (took * 1e3, made)
 
 
 def test_fork():
