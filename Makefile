@@ -71,19 +71,20 @@ CROSS_ARCHES := $(foreach a,$(filter-out $(ARCH),$(ARCHES)),$(if $(shell command
 
 # ---- what there is -------------------------------------------------------------------------------------------------
 
+# Every file with this ending below these folders.
+below = $(foreach d,$2,$(wildcard $(foreach in,* */* */*/*,$d/$(in)$1)))
 # Fuzzing reads models and text: that needs no more.
-TARGET_DIRS := $(patsubst %/,%,$(wildcard codegen/*/))
-COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen $(TARGET_DIRS))
+COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen)
 LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cyto-run cyto-bench
 
-SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
-SRC_asm := $(filter-out codegen/link_files.S,$(wildcard $(COMPILER_DIRS:%=%/*.S)))
-SRC_runtime := $(filter-out runtime/os_windows%,$(wildcard runtime/*.c))
+SRC_compiler := $(call below,.c,$(COMPILER_DIRS))
+SRC_asm := $(filter-out codegen/link_files.S,$(call below,.S,$(COMPILER_DIRS)))
+SRC_runtime := $(filter-out runtime/os_windows% runtime/shared/%,$(call below,.c,runtime))
 # There is CUDA on Linux alone; library.c knows ELF.
-SRC_runtime_windows := $(filter-out $(wildcard runtime/cu*.c) runtime/os_linux.c runtime/library.c,$(wildcard runtime/*.c))
+SRC_runtime_windows := $(filter-out runtime/cuda/% runtime/shared/% runtime/os_linux.c runtime/library.c,$(call below,.c,runtime))
 runtime_of = $(or $(SRC_runtime_$(call system,$1)),$(SRC_runtime))
-SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
+SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c) tools/driver/%,$(call below,.c,tools))
 # The compiler as a library; of the other tools it takes what runs models to calibrate them.
 SRC_driver := $(if $(filter fuzz,$(VARIANT)),,$(filter-out tools/driver/main.c,$(wildcard tools/driver/*.c)))
 TOOLS := cytoc $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
@@ -357,7 +358,7 @@ $O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h t
   | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
 $O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h \
-  runtime/half.h runtime/cudnn_numbers.h
+  runtime/half.h runtime/cuda/cudnn_numbers.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O2 -g $(WARN) $(SANFLAGS) $(SHIM_DEFINES) -fPIC -shared \
@@ -381,7 +382,7 @@ $(RUN_BINS): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
 # What runs models of both systems for tests/windows.
-RUN_LIST := tests/windows/run_list.c tools/npy.c tools/tensor_value.c
+RUN_LIST := tests/windows/run_list.c tools/values/npy.c tools/values/tensor_value.c
 $O/tests/windows/run_list: $(call obj,$(RUN_LIST)) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
@@ -423,8 +424,8 @@ $O/obj/codegen/link_files_$1.o: FILES := -DCY_FILE_runtime='"$4"' -DCY_FILE_quer
 endef
 # The runtime library of another architecture, always as released, and for tests a cyto-run, which runs in an emulator (of
 # Windows: run_list).
-CROSS_RUN := $(patsubst %,tools/%.c,cyto-run npy options options_text profile sizes statistics tensor_value terminal \
-  value) tests/emulate/npy_only.c
+CROSS_RUN := $(patsubst %,tools/%.c,cyto-run options options_text profile sizes statistics terminal values/npy \
+  values/tensor_value values/value) tests/emulate/npy_only.c
 define CROSS
 $O/obj/$1/libcyto.a: $(patsubst %.c,$O/obj/$1/%.o,$(call runtime_of,$1))
 	$$(call say,AR,$$@)
@@ -462,7 +463,7 @@ $B/gen/onnx.pb-c.c: $(ONNX_PROTO) $B/config.mk
 $B/gen/onnx.pb-c.h: $B/gen/onnx.pb-c.c ;
 
 # What the sources of the compiler are, for keys of caches.
-REVISION_OF := $(sort $(wildcard $(foreach d,$(COMPILER_DIRS) runtime runtime/shared tools tools/driver,$d/*.[chS] $d/*.def $d/*.cuh)))
+REVISION_OF := $(sort $(foreach e,.c .h .S .def .cuh,$(call below,$e,$(COMPILER_DIRS) runtime tools)))
 $B/gen/revision.h: $(REVISION_OF)
 	$Q mkdir -p $(@D) && printf '#define CYTOC_REVISION "%.16s"\n' "$$(cat $^ | sha256sum)" >$@
 $O/obj/tools/driver/about.o: $B/gen/revision.h

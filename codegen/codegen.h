@@ -14,7 +14,7 @@
 #ifndef CY_CODEGEN_H
 #define CY_CODEGEN_H
 
-#include "ir/loop.h"
+#include "ir/loop/loop.h"
 
 typedef struct cy_machine cy_machine;
 

@@ -7,7 +7,7 @@
  * imported. Initializers are constants even where they are also listed as inputs. An output that nobody uses is to the
  * importers as if it had no name: exporters name all outputs, those that they do not mean, too.
  */
-#include "frontend/external.h"
+#include "frontend/file/external.h"
 #include "frontend/import_int.h"
 
 #include <limits.h>

@@ -4,7 +4,7 @@
  * beams keep of hypotheses. All is done for the whole batch at once: sorting a few hypotheses is counting, for each, those
  * that come before it. Orders and ties are ONNX Runtime's.
  */
-#include "frontend/generate.h"
+#include "frontend/contrib/generate.h"
 
 #include <float.h>
 #include <string.h>

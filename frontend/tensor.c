@@ -6,7 +6,7 @@
  * Lists of varints are decoded. Sizes are checked before anything is allocated: decoded data is never larger than eight
  * times the bytes that the file really has. Sparse tensors are the exception, so they are capped.
  */
-#include "frontend/external.h"
+#include "frontend/file/external.h"
 #include "frontend/import_int.h"
 
 #include <string.h>

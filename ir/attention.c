@@ -4,7 +4,7 @@
  * Out: one `attention` node, or the composition that exporters write: the form of -O0, of targets without a kernel for
  * attention, and of whoever asks for the scores. Masked scores become -infinity by a select; a bias is added.
  */
-#include "infer_int.h"
+#include "ir/infer/infer_int.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
  * the elements between the lowest and the highest that affine accesses reach, but never more than there are accesses;
  * where an access is not affine (a gather), one element per execution.
  */
-#include "loop_int.h"
+#include "ir/loop/loop_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -602,7 +602,7 @@ cy_uses cy_graph_uses(const cy_graph *g, cy_arena *scratch);
 
 /* ---- text form and checking (print.c, parse.c, verify.c) -------------------------------------------------------- */
 
-void cy_graph_print(cy_graph *g, FILE *out);                           /* grammar: ir/TEXT.md */
+void cy_graph_print(cy_graph *g, FILE *out);                           /* grammar: ir/text/TEXT.md */
 cy_graph *cy_graph_parse(const char *text, size_t len, const char *file, cy_diag_sink *diag); /* NULL after diagnostics */
 /* Checks every invariant (types re-inferred, order, ids, attributes, blocks). False: `out_text` (caller's, may be
  * NULL) says what. */

@@ -18,7 +18,7 @@
  * reshape shares its bytes.
  */
 #include "pass_int.h"
-#include "quantise_int.h"
+#include "passes/quantise/quantise_int.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* fold_search.c - top-k, running sums and picked elements of constants, for fold.c: weights that a network sorts before it
  * uses them (sparsemax and entmax of parameters, as trees that choose their features).
  *
- * The order is the runtime's (runtime/ops.c): NaN is the largest number, and equal ones come in the order of their index.
+ * The order is the runtime's (runtime/ops/ops.c): NaN is the largest number, and equal ones come in the order of their index.
  * Sums are rounded once, at the end.
  */
 #include "pass_int.h"

@@ -8,7 +8,7 @@
  * pass_int.h, a file like TEMPLATE.c, goldens in tests/passes/NAME/.
  */
 #include "pass_int.h"
-#include "quantise.h"
+#include "passes/quantise/quantise.h"
 
 #include "ir/clock.h"
 

@@ -28,7 +28,7 @@
  * rows that it does not come near, such as very small numbers. Nothing behind this pass may fold the constants back to
  * f32.
  */
-#include "quantise_int.h"
+#include "passes/quantise/quantise_int.h"
 
 #include <math.h>
 #include <string.h>

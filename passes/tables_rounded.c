@@ -9,7 +9,7 @@
  *
  * Values that other blocks read are none: what they do with them is not followed.
  */
-#include "quantise_int.h"
+#include "passes/quantise/quantise_int.h"
 
 /* Is what n reads rounded or normalised? The magnitudes whose bits are taken are those that images are rounded by
  * (quantise_round.c). */

@@ -8,7 +8,7 @@
 #ifndef CY_TESTS_KERNELS_H
 #define CY_TESTS_KERNELS_H
 
-#include "ir/loop.h"
+#include "ir/loop/loop.h"
 
 #include <math.h>
 

@@ -12,7 +12,7 @@ import re
 
 import lib
 
-FOLDERS = ('frontend', 'ir', 'passes', 'codegen', 'codegen/cpu', 'codegen/cuda')
+FOLDERS = ('frontend', 'ir', 'passes', 'codegen')
 HANDLES = 'LLVMValueRef|V|cy_expr|cy_val|cy_node|cy_var|cy_local|cy_karg'
 # what they return hangs on their arguments alone, whenever they are called
 CONSTANTS = {'cy_i64', 'cy_i32', 'cy_splatf', 'cy_zeros', 'splat_i32', 'int_like', 'real_like', 'minus_infinity'}
@@ -75,7 +75,7 @@ def check(text, makers, ordered):
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
-    paths = sorted(path for folder in FOLDERS for path in glob.glob(os.path.join(folder, '*.[ch]')))
+    paths = sorted(path for folder in FOLDERS for path in glob.glob(os.path.join(folder, '**', '*.[ch]'), recursive=True))
     texts = {path: read(path) for path in paths}
     headers = [text for path, text in texts.items() if path.endswith('.h')]
     for path, text in texts.items():

@@ -10,7 +10,7 @@
  * this program again (--child, see bench_child.c) or one of tools/bench_*.py; it prints one line of numbers.
  */
 #define _GNU_SOURCE
-#include "tools/bench.h"
+#include "tools/bench/bench.h"
 
 #include "ir/clock.h"
 #include "tools/options.h"

@@ -11,7 +11,7 @@
 #include "options.h"
 #include "run_json.h"
 #include "sizes.h"
-#include "value_file.h"
+#include "tools/values/value_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #define CYTO_LOWER_OPTIONS_H
 
 #include "codegen/codegen.h"
-#include "passes/lower.h"
+#include "passes/lower/lower.h"
 
 static inline bool lower_options_supports(const void *machine, cy_kernel *k) { return cy_machine_supports(machine, k); }
 

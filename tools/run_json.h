@@ -2,7 +2,7 @@
 #ifndef CY_TOOLS_RUN_JSON_H
 #define CY_TOOLS_RUN_JSON_H
 
-#include "tensor_file.h"
+#include "tools/values/tensor_file.h"
 #include "tools/profile.h"
 #include "tools/statistics.h"
 

@@ -3,7 +3,7 @@
 #ifndef CY_TOOLS_SIZES_H
 #define CY_TOOLS_SIZES_H
 
-#include "tensor_file.h"
+#include "tools/values/tensor_file.h"
 #include "tools/options.h"
 
 typedef struct sizes_given {

@@ -201,7 +201,7 @@ cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv
                               int64_t *out_offset, int32_t *tap_map);
 void cy_conv_emit(cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, cy_contract_info *out_info);
 
-/* ---- attention (attention.c; the form: CY_CONTRACT_ATTENTION in ir/loop.h); epilogue index: b.., m, n ---- */
+/* ---- attention (attention.c; the form: CY_CONTRACT_ATTENTION in ir/loop/loop.h); epilogue index: b.., m, n ---- */
 
 /* What happens to scores. Both get `lanes` of them along the keys; idx: b.., m, key of the first lane. They belong to
  * the epilogue, whose begin() opens them too. */

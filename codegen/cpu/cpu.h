@@ -3,7 +3,7 @@
 #ifndef CY_CPU_H
 #define CY_CPU_H
 
-#include "codegen/cpu/loops.h"
+#include "codegen/cpu/loops/loops.h"
 #include "codegen/target.h"
 
 /* ---- cpu.c ---- */

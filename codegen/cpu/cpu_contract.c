@@ -4,12 +4,12 @@
  * constant weights, and after emission the phases. What is not covered here (see supports) becomes plain loops during
  * lowering: other types than f32, f32 with packed weights in half precision, bf16 where there is an instruction for it,
  * and 8-bit integers with i32 sums, empty products, convolutions whose weights are computed at run time (with enough
- * channels they are products by then, see passes/lower_unfold.c) or whose channels are not dense.
+ * channels they are products by then, see passes/lower/lower_unfold.c) or whose channels are not dense.
  *
  * Appended arguments, in this order: packed weights, scratch per worker, shared scratch.
  */
 #include "codegen/cpu/cpu.h"
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/int8/dot.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,9 +8,9 @@
  * either: whether that is needed depends on the layers around. For bf16 nothing is measured but the rate of the
  * instruction; of Zen 4's, that of bands is Zen 5's at half the speed.
  */
-#include "codegen/cpu/conv_int.h"
+#include "codegen/cpu/conv/conv_int.h"
 #include "codegen/cpu/cpu.h"
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/int8/dot.h"
 #include "ir/deal.h"
 
 #include <string.h>

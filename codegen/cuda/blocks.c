@@ -11,7 +11,7 @@
  * A code becomes a float by putting it below the exponent of 2^23 and subtracting 2^23 and the zero point, which is
  * exact, and an instruction less than a conversion, of which a multiprocessor does few at a time.
  */
-#include "codegen/cuda/contract_int.h"
+#include "codegen/cuda/matrix/contract_int.h"
 
 static int64_t bytes_of_block(const cy_contraction *c) { return c->b_block * c->b_bits / 8; }
 

@@ -3,7 +3,7 @@
  * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem (cyto_abi.h) as sizes, which the host
  * program fills in and hands to the runtime with the launch of the kernel. Each kind is matched in a file of its own.
  */
-#include "codegen/cuda/contract_int.h"
+#include "codegen/cuda/matrix/contract_int.h"
 #include "runtime/cyto_abi.h"
 
 _Static_assert(CY_CUDA_PROBLEM_FIELDS == sizeof(cyrt_cuda_problem) / sizeof(int64_t), "every field is one size");

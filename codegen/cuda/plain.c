@@ -3,7 +3,7 @@
  * Elements are converted to the accumulator's type when they are fetched. One text serves all kinds and types; the tile
  * is chosen so that most multiprocessors of a GPU get a block.
  */
-#include "codegen/cuda/contract_int.h"
+#include "codegen/cuda/matrix/contract_int.h"
 
 enum { THREADS = 256 };
 

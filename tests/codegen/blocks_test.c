@@ -6,7 +6,7 @@
  */
 #include "tile_functions.h"
 
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/int8/dot.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

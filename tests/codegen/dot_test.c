@@ -14,7 +14,7 @@
  */
 #include "tile_functions.h"
 
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/int8/dot.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

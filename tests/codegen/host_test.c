@@ -6,7 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "codegen/codegen.h"
-#include "passes/memplan.h"
+#include "passes/lower/memplan.h"
 #include "tests/check.h"
 
 #include <dlfcn.h>

@@ -7,7 +7,7 @@
 #ifndef CY_TESTS_JIT_H
 #define CY_TESTS_JIT_H
 
-#include "codegen/cpu/loops.h"
+#include "codegen/cpu/loops/loops.h"
 #include "runtime/cyto_abi.h"
 #include "tests/check.h"
 

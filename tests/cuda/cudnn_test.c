@@ -6,8 +6,8 @@
  * makes plans of convolutions for devices that it is told about.
  */
 #define _GNU_SOURCE
-#include "runtime/cudnn_numbers.h"
-#include "runtime/cyrt_cudnn.h"
+#include "runtime/cuda/cudnn_numbers.h"
+#include "runtime/cuda/cyrt_cudnn.h"
 #include "tests/cuda/mock_cudnn.h"
 #include "tests/cuda/models.h"
 

@@ -15,7 +15,7 @@
  * The runtime's own table of driver functions is used, so a wrong symbol or signature shows here, too.
  */
 #define _GNU_SOURCE
-#include "runtime/cyrt_cuda.h"
+#include "runtime/cuda/cyrt_cuda.h"
 #include "tests/cuda/case_run.h"
 
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
-/* images_test.c - packing of device code (codegen/cuda/images.c) against unpacking (runtime/cuda_images.c), and damage.
+/* images_test.c - packing of device code (codegen/cuda/images.c) against unpacking (runtime/cuda/cuda_images.c), and damage.
  */
 #include "codegen/cuda/cuda_int.h"
-#include "runtime/cyrt_cuda.h"
+#include "runtime/cuda/cyrt_cuda.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

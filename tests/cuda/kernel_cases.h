@@ -6,8 +6,8 @@
 #ifndef KERNEL_CASES_H
 #define KERNEL_CASES_H
 
-#include "codegen/cuda/contract_int.h"
-#include "passes/lower.h"
+#include "codegen/cuda/matrix/contract_int.h"
+#include "passes/lower/lower.h"
 #include "tests/check.h"
 #include "tests/kernels.h"
 

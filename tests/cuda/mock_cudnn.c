@@ -11,7 +11,7 @@
  */
 #define _GNU_SOURCE
 #include "tests/cuda/mock_cudnn.h"
-#include "runtime/cudnn_numbers.h"
+#include "runtime/cuda/cudnn_numbers.h"
 #include "runtime/half.h"
 #include "tests/cuda/mock_cuda.h"
 

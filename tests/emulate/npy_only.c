@@ -2,7 +2,7 @@
  * on other architectures. See value_file.h.
  */
 #include "tools/run_json.h"
-#include "tools/value_file.h"
+#include "tools/values/value_file.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
  * programs match is tested where they run (tests/rt/test_values.c) and by the standard's node tests.
  */
 #include "../check.h"
-#include "frontend/regex.h"
+#include "frontend/text/regex.h"
 
 /* Runs the program on all branches by plain recursion; `steps` ends expressions that never do. */
 static int walk(const int32_t *program, int32_t at, const char *text, const char *start, int *steps) {

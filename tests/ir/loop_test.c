@@ -1,5 +1,5 @@
 /* loop_test.c - constructors and index arithmetic of loop IR, that scheduling keeps results, and the check of programs. */
-#include "ir/loop.h"
+#include "ir/loop/loop.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

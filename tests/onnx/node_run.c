@@ -10,7 +10,7 @@
  * The child reports through its exit code and a pipe; the runtime is used only by its public header.
  */
 #include "onnx.pb-c.h"
-#include "tools/value_file.h"
+#include "tools/values/value_file.h"
 
 #include <inttypes.h>
 #include <math.h>

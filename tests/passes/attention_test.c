@@ -4,7 +4,7 @@
  * In: graphs as text. All three must agree within what f32 rounding allows. The interpreter is the oracle of the CPU's
  * generator (tests/attention.py holds that against numpy): here it is held against the composition.
  */
-#include "passes/lower.h"
+#include "passes/lower/lower.h"
 #include "passes/passes.h"
 #include "tests/check.h"
 

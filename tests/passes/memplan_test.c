@@ -1,7 +1,7 @@
 /* memplan_test.c - for random programs and random sizes: buffers in use at the same time never overlap, and the arena
  * is tight where everything is constant.
  */
-#include "passes/memplan.h"
+#include "passes/lower/memplan.h"
 #include "runtime/cyrt_place.h"
 #include "tests/check.h"
 

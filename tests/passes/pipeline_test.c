@@ -1,6 +1,6 @@
 /* pipeline_test.c - the runner: order of passes per level, options, dumps, statistics, diagnostics for wrong names. */
 #include "passes/passes.h"
-#include "passes/quantise.h"
+#include "passes/quantise/quantise.h"
 #include "tests/check.h"
 
 #include <unistd.h>

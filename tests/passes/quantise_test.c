@@ -2,7 +2,7 @@
  * inserts when their ranges are known, what it leaves alone; and the numbers that scales are made of.
  */
 #include "passes/passes.h"
-#include "passes/quantise_int.h"
+#include "passes/quantise/quantise_int.h"
 #include "tests/check.h"
 
 #include <math.h>

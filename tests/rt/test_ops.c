@@ -5,7 +5,7 @@
  * several, and with and without a context (without one there is no stash, so the second call must do the work again).
  */
 #include "../check.h"
-#include "tools/tensor_file.h"
+#include "tools/values/tensor_file.h"
 #include "cyrt.h"
 #include "half.h"
 

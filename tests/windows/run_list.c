@@ -7,7 +7,7 @@
  *
  * The same source, compiled for Linux and for Windows, whose results are then compared.
  */
-#include "tools/tensor_file.h"
+#include "tools/values/tensor_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

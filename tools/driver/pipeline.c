@@ -8,14 +8,14 @@
 
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
-#include "ir/loop.h"
+#include "ir/loop/loop.h"
 #include "last_logits.h"
-#include "passes/memplan.h"
+#include "passes/lower/memplan.h"
 #include "passes/passes.h"
-#include "tools/cytoc_quantise.h"
-#include "tools/cytoc_whole.h"
+#include "tools/calibrate/cytoc_quantise.h"
+#include "tools/calibrate/cytoc_whole.h"
 #include "tools/lower_options.h"
-#include "tools/qdq.h"
+#include "tools/qdq/qdq.h"
 
 #include <errno.h>
 #include <math.h>

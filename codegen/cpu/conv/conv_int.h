@@ -1,0 +1,111 @@
+/* conv_int.h - what conv.c, winograd*.c and depthwise.c share.
+ *
+ * A convolution is seen with three spatial axes, absent outer ones having size 1. A transposed convolution with strides
+ * falls into parts, one per sub-pixel phase, each of which is a plain convolution of stride 1 over a subset of the taps
+ * writing every stride-th output; a plain convolution is one part.
+ */
+#ifndef CY_CPU_CONV_INT_H
+#define CY_CPU_CONV_INT_H
+
+#include "codegen/cpu/gemm/core.h"
+
+/* Along one axis, output o' reads input o' * step + start + t * inc for its taps t < count, and is output o' * scale +
+ * phase. */
+typedef struct cy_axis {
+  int64_t count, step, start, inc;
+  int64_t scale, phase;
+  int64_t kernel, tap0, tap_inc; /* tap t is tap0 + t * tap_inc of the kernel's */
+  cy_csize in, out, in_stride;
+} cy_axis;
+
+void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
+
+/* ---- conv_across.c ---- */
+
+/* Vectors that hold input channels: so many lanes, shared by so many outputs; 0: none. */
+typedef struct cy_across {
+  unsigned lanes, outputs;
+} cy_across;
+/* The best form, if there is one, and what it takes: products of vectors for each input channel. outputs: single ones, each
+ * of so many taps, all channels of which are computed. */
+cy_across cy_across_choose(const cy_cg *cg, const cy_conv_desc *desc, double outputs, double taps,
+                           double *out_products);
+int64_t cy_across_weights(const cy_across *across, const cy_conv_desc *desc, int64_t taps); /* bytes */
+unsigned cy_across_rows(const cy_cg *cg, const cy_across *across, int64_t n);               /* of a tile */
+
+/* ---- conv_span.c ---- */
+
+/* A block of neighbouring outputs whose channels are columns of one row. */
+typedef struct cy_span {
+  int64_t along[3]; /* outputs, by the axes of the desc */
+  int64_t count;    /* of all axes together; 1: rows are single outputs */
+  cy_across across; /* these, summed up in vectors that hold input channels, too; no lanes: not so */
+  double products;  /* of vectors for each input channel, for all outputs of an image; 0: rows are plain ones */
+} cy_span;
+cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *desc);
+/* The axes that desc has, along which such blocks are outputs. */
+void cy_span_axes(const cy_conv_desc *desc, const cy_span *span, cy_axis axis[3]);
+/* cy_pack_source.tap_map of such rows, and how long it is. */
+void cy_span_map(const cy_conv_desc *desc, const cy_span *span, int32_t *map);
+int64_t cy_span_map_size(const cy_conv_desc *desc, const cy_span *span);
+/* Hands rows on to the epilogue of d. */
+typedef struct cy_span_outputs {
+  const cy_conv_desc *d;
+  cy_span span;
+} cy_span_outputs;
+cy_epilogue cy_span_epilogue(const cy_span_outputs *outputs);
+
+/* cy_core_emit of a core with weights of cy_pack_layout.across, single, and constant n and c. */
+void cy_across_emit(cy_cg *cg, const cy_core *core, const cy_across *across);
+
+/* ---- conv_planar.c ---- */
+
+/* Of a desc that is, or might be, planar. */
+double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *desc); /* cycles on one core */
+cy_pack_layout cy_planar_layout(const cy_cg *cg, const cy_conv_desc *desc);
+/* cy_pack_source.tap_map of it. */
+void cy_planar_map(const cy_conv_desc *desc, int32_t *map);
+void cy_planar_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
+
+/* ---- costs ---- */
+
+#define CY_BYTES_PER_CYCLE 5.0 /* weights from memory, one core */
+
+/* What so many products take on one core: fma at 93 % of the peak. */
+static inline double cy_plain_cycles(const cy_cg *cg, double products) { return products / (cg->fmas * cg->W * 0.93); }
+
+/* How many images costs are compared for: one, when their number is unknown. */
+static inline int64_t cy_conv_images(const cy_conv_desc *desc) {
+  return cy_csize_known(desc->batch) ? cy_csize_known(desc->batch) : 1;
+}
+
+void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
+/* Cycles on one core. unknown_pixels: what to take for outputs of unknown size. */
+double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *desc, double unknown_pixels);
+cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *desc);
+bool cy_winograd_possible(const cy_conv_desc *desc);
+bool cy_winograd_pairs(const cy_cg *cg, const cy_conv_desc *desc); /* of planes: F(2x4x4,3x3x3) */
+/* One axis of the filter transform: 3 values to 6. */
+void cy_winograd_filter(cy_cg *cg, const LLVMValueRef g[3], LLVMValueRef out[6]);
+
+/* ---- winograd_rows.c ---- */
+
+/* M[36][tile][W] of a vector of output channels, of a block of up to CY_ROWS_CHANNELS channels, of filters
+ * [channel][9][W], of V[36][tile][CY_ROWS_CHANNELS]. At a time, CY_ROWS_TILES tiles. */
+enum { CY_ROWS_CHANNELS = 32, CY_ROWS_TILES = 4 };
+typedef struct cy_winograd_rows {
+  cy_weights weights;
+  int64_t tiles;
+  LLVMValueRef v, filters, m;
+  int64_t v_point, m_point; /* bytes from point to point */
+  LLVMValueRef channels;
+  LLVMValueRef accumulate; /* i1 */
+  LLVMValueRef ahead;      /* the filters behind these */
+} cy_winograd_rows;
+void cy_winograd_rows_emit(cy_cg *cg, const cy_winograd_rows *p);
+
+void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
+cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *desc);
+bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *desc);
+
+#endif

@@ -1,0 +1,340 @@
+/* dot.h - contractions by instructions that add up groups of k: matrix products and convolutions of 8-bit integers
+ * with exact i32 sums, and of bf16 with f32 sums.
+ *
+ * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
+ * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Forms:
+ *   pairs   a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
+ *           where it fits, else as i16
+ *   fours   a as u8, b as s8, vpdpbusd: where the CPU has it; a constant b is s8. What a's zero point and shifting s8 to
+ *           u8 add is a constant per column, taken from the sums of b's columns, where there is a zero point or a
+ *           shift: sums begin with it. What zero points of
+ *           b add, which is packed at run time, is taken away from the sums in the end
+ *   cut     fours by vpmaddubsw on other CPUs. Its sums of two products saturate at 16 bits, so weights are cut into
+ *           parts that add up to them, 255 * (|w| + |w'|) being at most 32767 for all pairs of a part. A group of k
+ *           that has a second part for one of a panel's columns comes again at the panel's end, with that part. Where
+ *           few do, this takes less time than pairs; whether they do, the weights tell (cy_dot_again)
+ *   bf16    a and b as bf16 in the places of pairs, vdpbf16ps, which takes denormals for zeros and adds the products of
+ *           a pair one after the other: where the CPU has it (cg->bf16_dot)
+ *   winograd  3x3 convolutions by pairs of what F(4x4,3x3) makes of patches and filters (dot_winograd.c)
+ * A filter per channel is applied by pairs (dot_depthwise.c) or fours (dot_bands.c).
+ * Where the CPU has AMX, fours and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
+ * (dot_amx.c); k is then filled up to whole tiles.
+ * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
+ * nothing but rows at equal distances and packed panels of b. Fours of convolutions read rows of the picture instead
+ * (dot_strip.c), whose padded copy is in scratch; groups of k begin anew with each row of the kernel then. Panels of
+ * channels that are dealt out leave out the taps that they have only zeros for (dot_order.c).
+ */
+#ifndef CY_CPU_DOT_H
+#define CY_CPU_DOT_H
+
+#include "codegen/cpu/conv/conv_int.h"
+#include "ir/deal.h"
+
+typedef struct cy_dot_desc {
+  bool conv;            /* which of the two below tells the sizes; strides count elements */
+  cy_gemm_desc gemm;    /* name, slots and epilogue are those of the one in use */
+  cy_conv_desc window;  /* not transposed */
+  cy_deal_fill deal[3]; /* of its axes, where channels are dealt out: taps that are zeros; pixels 0: they are not */
+  bool a_signed, b_signed;
+  unsigned b_bits; /* 8, or 16 */
+  bool bf16;       /* a and b are bf16, sums f32; b_bits is 16, b_signed set, there are no zero points */
+  bool cut;        /* b is constant, and cut; again: how many groups of k of a matrix may come again */
+  int64_t again;
+  bool winograd;                /* by F(4x4,3x3) in 16 bits, which b is known to allow */
+  int a_zero_slot, b_zero_slot; /* -1: none. With a b_zero, b is packed at run time */
+  int64_t b_zero_step;          /* 1: one per column, 0: one for all */
+  bool started;                 /* sums begin with an i32 per column, which lie at start_slot; see cy_dot_starts */
+  int start_slot;
+} cy_dot_desc;
+
+/* In which order the columns of a panel go through k, by runs: see dot_order.c. */
+typedef struct cy_dot_order {
+  int64_t n, nr, c, taps[3];
+  unsigned step, together; /* k of a group; a run has a multiple of so many */
+  bool rows;               /* runs are rows of the kernel, those at the same height following each other */
+  cy_deal_fill deal[3];    /* pixels 0: all columns have all taps */
+} cy_dot_order;
+typedef struct cy_dot_runs { /* of a panel: so many, each of so many taps side by side, in so many groups of k */
+  int64_t runs, taps, groups;
+  int64_t first[3], count[3]; /* along the axes */
+} cy_dot_runs;
+static inline bool cy_dot_order_deals(const cy_dot_order *o) { return o->deal[0].pixels != 0; }
+cy_dot_runs cy_dot_runs_of(const cy_dot_order *order, int64_t panel);
+/* The tap with which a run begins. */
+int64_t cy_dot_run_tap(const cy_dot_order *order, const cy_dot_runs *runs, int64_t run);
+int64_t cy_dot_groups_before(const cy_dot_order *order, int64_t panel);
+
+/* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. The last
+ * panel may have fewer columns than NR. A cut matrix begins with i32 first[panels + 1]: how many groups come again in the
+ * panels before; i32 offset[again]: their places in a row of a, in bytes; up to a whole cache line. ---- */
+
+/* Depthwise by fours: a few output rows, and the input rows that they read, which come in groups of four. */
+enum { CY_BAND_ROWS = 16, CY_BAND_USES = 16 };
+typedef struct cy_dot_use { /* of a group by an output row */
+  int output, group;
+  int tap[4]; /* row of the kernel that meets each of the group's rows, -1: none does */
+} cy_dot_use;
+typedef struct cy_dot_band {
+  int64_t outputs, step, inc; /* outputs: 0: another form */
+  int rows, groups, uses;
+  int64_t row[CY_BAND_ROWS]; /* from the first one on */
+  cy_dot_use use[CY_BAND_USES];
+} cy_dot_band;
+
+typedef struct cy_dot_layout {
+  int64_t matrices, n, taps, c; /* k runs over taps, then channels */
+  int64_t row_taps;             /* of a kernel row, if depthwise */
+  unsigned nr, last, step;      /* last: NR of the last panel; step: 2 or 4 values of k lie together */
+  bool wide, sums, depthwise;   /* i16; i32[matrix][sum_columns] behind the rest; see dot_depthwise.c */
+  int64_t sum_columns;
+  cy_dot_order order;
+  bool cut;
+  int64_t again;
+  bool winograd;    /* [panel][pair of channels][tap][NR][2] */
+  cy_dot_band band; /* depthwise by fours: [vector of nr / 4 channels][tap][channel] */
+  int64_t matrix_bytes, bytes;
+} cy_dot_layout;
+
+/* Where an element lies: [matrix * gs + n * ns + tap * ts + c * cs] of 8 or 16 bits. */
+typedef struct cy_dot_source {
+  const void *w;
+  bool is_signed;
+  unsigned bits;
+  int64_t gs, ns, ts, cs;
+} cy_dot_source;
+
+/* matrices: how many the constant holds; of a convolution, its groups. */
+cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *desc, int64_t matrices);
+void cy_dot_pack(const cy_dot_layout *layout, const cy_dot_source *source, void *out);
+/* Cut weights: bytes in front of a matrix; groups of k that come again in the matrix with most of them. */
+int64_t cy_dot_head_bytes(int64_t panels, int64_t again);
+int64_t cy_dot_again(const cy_dot_layout *layout, const cy_dot_source *source);
+/* Could they be cut; is that faster when so many groups come again? */
+bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *desc);
+bool cy_dot_cut_pays(const cy_dot_layout *layout, int64_t again);
+/* May sums begin with numbers that are given? Then the epilogue need not add them. */
+bool cy_dot_starts(const cy_cg *cg, const cy_dot_desc *desc);
+/* Of what all taps would take, where some are left out. */
+double cy_dot_share(const cy_cg *cg, const cy_dot_desc *desc);
+void cy_dot_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
+const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *desc);
+
+/* The larger of two sums, over the column of b for which it is the largest: that of what is positive, and that of what is
+ * negative. */
+int64_t cy_dot_largest_sum(const cy_dot_layout *layout, const cy_dot_source *source);
+
+/* ---- dot_winograd.c ---- */
+bool cy_dot_winograd_possible(const cy_cg *cg, const cy_dot_desc *desc); /* if it is exact */
+/* On one core; 0: it is not possible, or not faster. */
+double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *desc);
+bool cy_dot_winograd_exact(int64_t largest_sum);
+cy_dot_layout cy_dot_winograd_layout(const cy_cg *cg, const cy_dot_desc *desc);
+void cy_dot_winograd_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
+
+/* ---- dot_depthwise.c ---- */
+bool cy_dot_depthwise_possible(const cy_dot_desc *desc);
+cy_dot_layout cy_dot_depthwise_layout(const cy_cg *cg, const cy_dot_desc *desc);
+void cy_dot_depthwise_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
+/* Pair and place in it of tap (y, x) of a kernel of height x width. */
+int64_t cy_dot_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place);
+/* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
+int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes);
+
+/* ---- dot_bands.c: the same by fours ---- */
+bool cy_dot_bands_possible(const cy_cg *cg, const cy_dot_desc *desc);
+cy_dot_layout cy_dot_bands_layout(const cy_cg *cg, const cy_dot_desc *desc);
+void cy_dot_bands_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
+
+/* Outputs of a row of an image from x0 on, as an epilogue's rows. */
+typedef struct cy_dot_line {
+  int spatial; /* axes */
+  LLVMValueRef image, depth, y, x0;
+} cy_dot_line;
+cy_rows cy_dot_line_rows(cy_dot_line *line);
+/* An epilogue for sums that lie in memory as bits of floats, which calls that of integers, ctx; see dot.c. */
+void cy_dot_as_integers(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
+
+/* Vectors of sums of bytes that an epilogue takes at once, where there are n columns. */
+enum { CY_DOT_WIDE = 4 };
+static inline unsigned cy_dot_wide(const cy_cg *cg, int64_t n) {
+  return n >= CY_DOT_WIDE * (int64_t)cg->W ? CY_DOT_WIDE : cg->avx512 && n >= 2 * (int64_t)cg->W ? 2 : 0;
+}
+
+/* ---- dot_kernel.c ---- */
+
+typedef struct cy_dot_form {
+  bool fours, wide, cut, bf16; /* wide: b is packed in 16 bits; cut: fours, too; bf16: wide, too */
+  bool amx;                    /* fours or bf16 */
+  bool far;                    /* amx: b lies beyond the first-level cache */
+  bool starts;                 /* sums begin with numbers in memory, else with 0 */
+  bool strip;                  /* k goes through several runs, one kernel row each */
+  bool dealt;                  /* .. or those that a table tells of each panel */
+  bool ahead;                  /* not amx: other memory is prefetched meanwhile */
+  unsigned step, together;     /* k of a group; groups come by so many */
+} cy_dot_form;
+
+/* Lanes that a column has: each takes four k of a group. */
+static inline unsigned cy_dot_each(cy_dot_form form) { return form.fours ? form.step / 4 : 1; }
+/* Bytes of a row's group in scratch. */
+static inline unsigned cy_dot_row_group(cy_dot_form form) { return 4 * cy_dot_each(form); }
+
+/* Rows of n columns that an epilogue takes together, if inner, the one that it is handed to, has all columns; 0: it does
+ * not. */
+enum { CY_DOT_ACROSS_ROWS = 8 };
+static inline unsigned cy_dot_together(const cy_cg *cg, cy_dot_form form, const cy_epilogue *inner, int64_t n) {
+  unsigned lanes = CY_DOT_WIDE * cg->W;
+  bool fills = n > 0 && (n % cg->W == 0 || cy_dot_each(form) > 1) && lanes % n == 0 && lanes > n;
+  if (!cg->avx2 || !fills || inner->flat != n)
+    return 0;
+  return cy_dot_each(form) > 1 && lanes / n > CY_DOT_ACROSS_ROWS ? CY_DOT_ACROSS_ROWS : (unsigned)(lanes / n);
+}
+
+/* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
+ * i64 runs, i64 pitch [, ptr ahead, i64 step] [, ptr panels, ptr runs]): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr
+ * rows times its first columns; of lanes beyond nr, whatever. start: what the sums begin with, where form.starts; or, onto,
+ * with what c holds; first, again: of cut weights, from the first of the panels on, and from the beginning; runs, pitch: of
+ * a strip, groups being those of a run, how many runs there are and the bytes from one to the next; ahead, step: with every
+ * group a line is prefetched, so many bytes behind the one before; panels, runs: cy_dot_tables from the first panel on, where
+ * form.dealt. */
+enum { CY_DOT_ARGS = 12, CY_DOT_MOST_ARGS = 16 };
+static inline unsigned cy_dot_args(cy_dot_form form) {
+  return CY_DOT_ARGS + (form.ahead ? 2 : 0) + (form.dealt ? 2 : 0);
+}
+V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
+/* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
+ * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, sums begin
+ * with 0 or, onto, with what c holds. A thread calls it between cy_dot_amx_begin and cy_dot_amx_end. */
+V cy_dot_amx_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
+void cy_dot_amx_begin(cy_cg *cg);
+void cy_dot_amx_end(cy_cg *cg);
+enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = 16 }; /* of a tile */
+/* What its tasks are made of; as for cy_tile_choose and cy_blocks_choose. row_bytes: a row's k; copied: to scratch. */
+cy_tile cy_dot_amx_tile(int64_t rows, int64_t n);
+cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied);
+V cy_dot_load_first(cy_cg *cg, V p, unsigned lanes);                  /* of an i32 vector; the others are 0 */
+V cy_dot_kernel_begin(cy_cg *cg, const char *name, cy_dot_form form); /* begins one of either kind */
+/* Bytes of a panel's NR columns for one group of `step` k. */
+int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);
+/* acc + a * b over the pairs or fours of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */
+V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b);
+/* Sums of two products: of i16, in i32; of u8 and s8, in i16, where they must fit. Any vectors of W * 4 bytes. */
+V cy_dot_pairs_times(cy_cg *cg, V a, V b);
+V cy_dot_bytes_times(cy_cg *cg, V a, V b);
+
+/* Groups of k, all of them or those of a run; of a strip, how many runs there are, and bytes between them, or where each
+ * begins. */
+typedef struct cy_dot_depth {
+  V groups, runs, pitch, places;
+} cy_dot_depth;
+
+/* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
+void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
+                 const cy_dot_depth *depth, V *out);
+
+/* ---- dot_order.c: what code reads of panels whose runs differ, where form.dealt ---- */
+
+typedef struct cy_dot_tables { /* addresses */
+  V panels, runs;
+} cy_dot_tables;
+cy_dot_tables cy_dot_tables_from(cy_cg *cg, const cy_dot_tables *tables, V panel);
+/* Groups of k in the panels before. */
+V cy_dot_tables_before(cy_cg *cg, const cy_dot_tables *tables, V panel);
+cy_dot_depth cy_dot_tables_depth(cy_cg *cg, const cy_dot_tables *tables, V panel);
+/* The last two arguments of a kernel. */
+static inline cy_dot_tables cy_dot_tables_given(V fn, cy_dot_form form) {
+  if (!form.dealt)
+    return (cy_dot_tables){NULL, NULL};
+  return (cy_dot_tables){LLVMGetParam(fn, cy_dot_args(form) - 2), LLVMGetParam(fn, cy_dot_args(form) - 1)};
+}
+
+/* ---- dot_across.c ---- */
+
+static inline unsigned cy_dot_most_each(const cy_cg *cg) { return cg->W >= 8 ? 8 : 1; }
+/* Lanes from memory, `lanes` of them again and again. */
+V cy_dot_across_load(cy_cg *cg, V at, unsigned lanes);
+/* Of mr vectors of sums in which each column has so many lanes: mr / each vectors, in which rows follow each other; start
+ * is added, if it is not NULL. */
+void cy_dot_across_fold(cy_cg *cg, unsigned each, unsigned mr, V start, V *v);
+/* A row of those, `lanes` columns. */
+V cy_dot_across_row(cy_cg *cg, unsigned each, const V *v, unsigned row, unsigned lanes);
+
+/* ---- dot_inline.c ---- */
+
+/* A tile of rows. */
+typedef struct cy_dot_inline {
+  cy_dot_form form;
+  cy_tile tile;
+  int64_t nr, last, n, panel_bytes; /* last: nr of the last panel */
+  const cy_epilogue *epilogue;      /* of i32 */
+  const cy_rows *index;
+  unsigned together;          /* so many rows go at once; 1: each of its own */
+  bool full;                  /* there are always mr of them */
+  V a, row_table, rows, row0; /* the first one in scratch; how many; their number for the index */
+  V b, start, col0;           /* of panel 0 */
+  cy_dot_depth depth;
+  cy_dot_tables tables; /* where form.dealt */
+} cy_dot_inline;
+bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t rows, int64_t n, int64_t k,
+                        const cy_epilogue *epilogue);
+/* Panels [q0, end) through all of k and the epilogue. */
+void cy_dot_inline_emit(cy_cg *cg, const cy_dot_inline *tile, V q0, V end);
+
+/* ---- dot_blocks.c ---- */
+
+/* Can weights in integers, in blocks of so many rows, become bf16 for AMX? */
+bool cy_dot_blocks_possible(const cy_cg *cg, int64_t block, int64_t k);
+void cy_dot_blocks_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+V cy_dot_load_floats(cy_cg *cg, V from, V stride, unsigned lanes); /* stride: floats from one to the next */
+
+/* ---- dot_codes.c ---- */
+
+/* Can such weights, stored in tiles of so many columns, be multiplied by rows in 8 bits? */
+bool cy_dot_codes_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
+void cy_dot_codes_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+
+/* ---- dot_fresh.c ---- */
+
+typedef struct cy_dot_fresh {
+  const cy_dot_desc *d;
+  cy_dot_form form;
+  int b_slot;
+  int64_t n, k, nr;              /* n, k: 0 when not known */
+  V columns, depth, panel_bytes; /* n and k as they are, bytes of a packed panel */
+} cy_dot_fresh;
+/* Packs panels [p0, p1) of the matrix of this number to dst. */
+void cy_dot_fresh_emit(cy_cg *cg, const cy_dot_fresh *fresh, V matrix, V p0, V p1, V dst);
+/* Fours. sums: of the columns of packed panels [p0, p1), i32. */
+void cy_dot_fresh_sums(cy_cg *cg, const cy_dot_fresh *fresh, V p0, V p1, V panels, V sums);
+/* Those of `count` rows in scratch, less a's zero point k times. */
+void cy_dot_fresh_rows(cy_cg *cg, const cy_dot_fresh *fresh, V zero, V rows, V row_bytes, V count, V sums);
+/* Sums of products of a row, from column col on, without what b's zero points have added. */
+V cy_dot_fresh_less(cy_cg *cg, const cy_dot_fresh *fresh, V sums, V row_sum, V col, unsigned lanes);
+
+/* ---- dot_rows.c: a's elements on their way to scratch ---- */
+
+typedef struct cy_dot_rows {
+  cy_dot_form form;
+  bool is_signed;
+  bool shifted; /* fours: by 128, to the other kind of byte */
+  V zero;       /* i16 (pairs), i8 perhaps shifted (fours) */
+} cy_dot_rows;
+cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *desc);
+/* A byte of a as fours have it, as i32. */
+static inline V cy_dot_widened(cy_cg *cg, V byte) {
+  return cg->sdot ? LLVMBuildSExt(cg->b, byte, cg->i32, "") : LLVMBuildZExt(cg->b, byte, cg->i32, "");
+}
+/* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
+void cy_dot_run(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n);
+/* The same at once for few elements, room being how many may be written; what comes behind them is written later.
+ * false: has done nothing. */
+bool cy_dot_run_over(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, int64_t n, int64_t room);
+/* As cy_dot_run, elements `stride` bytes apart. */
+void cy_dot_gather(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n, V stride);
+/* n elements that count as 0. */
+void cy_dot_blank(cy_cg *cg, const cy_dot_rows *rows, V dst, V n);
+/* Bytes of n elements of a in memory. */
+V cy_dot_source_bytes(cy_cg *cg, cy_dot_form form, V n);
+/* .. and in scratch. */
+V cy_dot_bytes(cy_cg *cg, cy_dot_form form, V n);
+
+#endif

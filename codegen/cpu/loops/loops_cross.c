@@ -1,0 +1,207 @@
+/* loops_cross.c - stores that run across the lanes: a vector holds what belongs to different rows of memory.
+ *
+ * In: a short loop inside a lane loop, around one store of elements that moves by one element per turn of the loop, and
+ * by something else per lane (a transpose, an interleaving of channels). Out: as many turns at once as fill what a lane
+ * stores (32 bytes, or 16 of elements below 32 bits), whose vectors exchange their elements, so that every lane stores
+ * its turns as one piece. What is exchanged stays within groups of 16 bytes until the pieces are put together: crossing
+ * these groups costs more. Small elements of 2 to 4 turns that are all there is between one lane and the next (a
+ * picture's channels) become one vector instead.
+ */
+#include "loops_int.h"
+
+enum { GROUP_BYTES = 16, GROUP = 4, MOST_TURNS = 16, MOST_LANES = 64, MOST_JOINED = 4 };
+
+/* How far e moves with variable v, where that is a constant. */
+static bool coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  int64_t a, b;
+  *out = x->op == CY_X_VAR && x->id == v;
+  if (!cy_expr_uses_var(k, e, v) || x->op == CY_X_VAR)
+    return true;
+  if ((x->op != CY_OP_add && x->op != CY_OP_sub && x->op != CY_OP_mul) || !coefficient(k, x->arg[0], v, &a) ||
+      !coefficient(k, x->arg[1], v, &b))
+    return false;
+  if (x->op != CY_OP_mul) {
+    *out = x->op == CY_OP_add ? a + b : a - b;
+    return true;
+  }
+  const cy_expr_info *factor = cy_expr_of(k, x->arg[a ? 1 : 0]);
+  *out = (a ? a : b) * factor->c.i;
+  return factor->op == CY_X_CONST;
+}
+
+static int bits_of(const cy_lp *p, const cy_stmt *s) { return cy_dtype_of(p->args[s->arg].dtype)->bits; }
+
+/* Do the pieces of neighbouring lanes, `turns` small elements each, follow each other? */
+static bool joins_small(int bits, int64_t turns, V step) {
+  int64_t by;
+  return bits < 32 && turns >= 2 && turns <= MOST_JOINED && cy_is_const(step, &by) && by == turns;
+}
+
+bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop) {
+  const cy_stmt *s = loop->body;
+  int64_t by, turns = 0;
+  V step;
+  if (p->lanes < GROUP || !s || s->next || s->kind != CY_S_STORE || bits_of(p, s) < 8 ||
+      !coefficient(p->k, s->offset, loop->var, &by) || by != 1 || !cy_lp_affine(p, s->offset, &step) || !step)
+    return false;
+  if (cy_is_const(cy_lp_dim(p, cy_kernel_var(p->k, loop->var)->extent), &turns) &&
+      joins_small(bits_of(p, s), turns, step))
+    return true;
+  return p->lanes * (unsigned)bits_of(p, s) >= 8 * GROUP_BYTES && bits_of(p, s) <= 32 &&
+         !(cy_is_const(step, &by) && by >= -1 && by <= 1);
+}
+
+/* Elements e[0 .. n) of a and b (b's count from p->lanes on) in every group of four. */
+static V in_groups(cy_lp *p, V a, V b, const int *e) {
+  int order[MOST_LANES], lanes = (int)p->lanes;
+  for (int i = 0; i < lanes; i++) {
+    int from = e[i % GROUP];
+    order[i] = i / GROUP * GROUP + from % GROUP + (from >= GROUP ? lanes : 0);
+  }
+  return cy_shuffle(p->cg, a, b, order, p->lanes);
+}
+
+/* Group ga of a, then group gb of b. */
+static V two_groups(cy_lp *p, V a, int ga, V b, int gb) {
+  int order[2 * GROUP];
+  for (int i = 0; i < GROUP; i++) {
+    order[i] = ga * GROUP + i;
+    order[GROUP + i] = (int)p->lanes + gb * GROUP + i;
+  }
+  return cy_shuffle(p->cg, a, b, order, 2 * GROUP);
+}
+
+/* In every group of so many lanes elements of a and b by turns: of their first halves, or their second ones. */
+static V by_turns(cy_lp *p, V a, V b, unsigned group, bool second) {
+  int order[MOST_LANES];
+  for (unsigned i = 0; i < p->lanes; i++)
+    order[i] = (int)(i - i % group + (second ? group / 2 : 0) + i % group / 2 + (i % 2 ? p->lanes : 0));
+  return cy_shuffle(p->cg, a, b, order, p->lanes);
+}
+
+/* out[i], group g: v[0 .. group) of lane group * g + i. */
+static void exchange(cy_lp *p, const V *v, unsigned group, V *out) {
+  V from[MOST_TURNS];
+  for (unsigned i = 0; i < group; i++)
+    out[i] = v[i];
+  for (unsigned n = group; n > 1; n /= 2) {
+    for (unsigned i = 0; i < group; i++)
+      from[i] = out[i];
+    for (unsigned i = 0; i < group; i++)
+      out[i] = by_turns(p, from[i / 2], from[i / 2 + group / 2], group, i % 2);
+  }
+}
+
+/* How many turns fill a piece. */
+static unsigned turns_of_piece(unsigned bytes) { return (bytes < 4 ? 1 : 2) * GROUP_BYTES / bytes; }
+
+/* Lane by lane `turns` elements, a step apart. */
+static void store_pieces(cy_lp *p, V *v, unsigned turns, V at, V step, unsigned bytes) {
+  unsigned group = GROUP_BYTES / bytes;
+  V rows[MOST_TURNS];
+  int order[MOST_TURNS];
+  for (unsigned i = turns; i < turns_of_piece(bytes); i++)
+    v[i] = LLVMGetPoison(LLVMTypeOf(v[0]));
+  for (unsigned i = 0; i < turns; i += group)
+    exchange(p, v + i, group, rows + i);
+  for (unsigned lane = 0; lane < p->lanes; lane++) {
+    unsigned row = lane % group, first = lane / group * group;
+    for (unsigned i = 0; i < turns; i++)
+      order[i] = (int)(i < group ? first + i : p->lanes + first + i - group);
+    V piece = cy_shuffle(p->cg, rows[row], turns > group ? rows[group + row] : rows[row], order, turns);
+    cy_store(p->cg, piece, cy_gep(p->cg, at, cy_mulc(p->cg, step, (int64_t)bytes * lane)), bytes);
+  }
+}
+
+/* The pieces of 2 or 3 elements follow each other: m[0 .. turns) have them in order, four elements at a time. */
+static void store_joined(cy_lp *p, const V *v, unsigned turns, V at) {
+  V m[3];
+  if (turns == 2) {
+    m[0] = in_groups(p, v[0], v[1], (const int[]){0, 4, 1, 5});
+    m[1] = in_groups(p, v[0], v[1], (const int[]){2, 6, 3, 7});
+  } else {
+    V ab = in_groups(p, v[0], v[1], (const int[]){0, 2, 4, 6}),
+      bc = in_groups(p, v[1], v[2], (const int[]){1, 3, 5, 7});
+    V ca = in_groups(p, v[2], v[0], (const int[]){0, 2, 5, 7});
+    m[0] = in_groups(p, ab, ca, (const int[]){0, 2, 4, 6});
+    m[1] = in_groups(p, bc, ab, (const int[]){0, 2, 5, 7});
+    m[2] = in_groups(p, ca, bc, (const int[]){1, 3, 5, 7});
+  }
+  unsigned groups = turns * p->lanes / GROUP;
+  if (p->lanes == GROUP) {
+    for (unsigned i = 0; i < groups; i++)
+      cy_store(p->cg, m[i], cy_gepc(p->cg, at, i * GROUP * 4), 4);
+    return;
+  }
+  for (unsigned i = 0; i < groups; i += 2) {
+    V both = two_groups(p, m[i % turns], (int)(i / turns), m[(i + 1) % turns], (int)((i + 1) / turns));
+    cy_store(p->cg, both, cy_gepc(p->cg, at, i * GROUP * 4), 4);
+  }
+}
+
+/* The same of small elements: one shuffle, which LLVM knows how to take apart. */
+static void store_small(cy_lp *p, const V *v, unsigned turns, V at, unsigned bytes) {
+  int order[MOST_JOINED * MOST_LANES];
+  V half[2];
+  for (unsigned i = 0; i < 2 * p->lanes; i++)
+    order[i] = (int)i;
+  for (unsigned i = 0; i < 2; i++) {
+    V second = 2 * i + 1 < turns ? v[2 * i + 1] : LLVMGetPoison(LLVMTypeOf(v[0]));
+    half[i] = 2 * i < turns ? cy_shuffle(p->cg, v[2 * i], second, order, 2 * p->lanes) : half[0];
+  }
+  for (unsigned i = 0; i < turns * p->lanes; i++)
+    order[i] = (int)(i % turns * p->lanes + i / turns);
+  cy_store(p->cg, cy_shuffle(p->cg, half[0], half[1], order, turns * p->lanes), at, bytes);
+}
+
+/* Halves as integers: LLVM knows more ways to exchange those. */
+static V as_stored(cy_lp *p, V v, cy_dtype t) {
+  return t == CY_F16 ? LLVMBuildBitCast(p->cg->b, v, LLVMVectorType(p->cg->i16, p->lanes), "") : v;
+}
+
+/* `turns` turns from `first` on. */
+static void emit_turns(cy_lp *p, const cy_stmt *loop, V first, unsigned turns) {
+  const cy_stmt *s = loop->body;
+  cy_dtype t = p->args[s->arg].dtype;
+  unsigned bytes = cy_lp_bytes(t);
+  V v[MOST_TURNS], step;
+  int64_t by;
+  for (unsigned i = 0; i < turns; i++) {
+    p->var[loop->var] = cy_addc(p->cg, first, i);
+    cy_lp_statement(p);
+    v[i] = as_stored(p, cy_lp_to_mem(p->cg, cy_lp_value(p, s->value), t, p->lanes), t);
+  }
+  p->var[loop->var] = first;
+  cy_lp_statement(p);
+  cy_lp_affine(p, s->offset, &step);
+  V at = cy_gep(p->cg, p->arg[s->arg], cy_mulc(p->cg, cy_lp_uniform(p, s->offset), bytes));
+  if (joins_small((int)bytes * 8, turns, step))
+    store_small(p, v, turns, at, bytes);
+  else if ((turns == 2 || turns == 3) && cy_is_const(step, &by) && by == turns)
+    store_joined(p, v, turns, at);
+  else
+    store_pieces(p, v, turns, at, step, bytes);
+}
+
+void cy_lp_cross(cy_lp *p, const cy_stmt *loop, V n) {
+  cy_cg *cg = p->cg;
+  unsigned at_once = turns_of_piece(cy_lp_bytes(p->args[loop->body->arg].dtype));
+  V step = cy_i64(cg, at_once), whole = cy_mul(cg, cy_div(cg, n, step), step);
+  int64_t known, end;
+  bool fixed = cy_is_const(n, &known) && cy_is_const(whole, &end);
+  cy_loop l;
+  if (!fixed || end > 0) {
+    cy_loop_begin(cg, &l, cy_i64(cg, 0), whole, step, NULL, 0);
+    emit_turns(p, loop, l.iv, at_once);
+    cy_loop_end(cg, &l, NULL);
+  }
+  if (fixed) {
+    if (known > end)
+      emit_turns(p, loop, whole, (unsigned)(known - end));
+    return;
+  }
+  cy_loop_begin(cg, &l, whole, n, cy_i64(cg, 1), NULL, 0);
+  emit_turns(p, loop, l.iv, 1);
+  cy_loop_end(cg, &l, NULL);
+}

@@ -1,0 +1,602 @@
+/* matrix.c - products and convolutions by matrix instructions: of f16, bf16 and (when allowed) TF32 with sums in f32,
+ * of 8-bit integers with sums in i32; and of f32 by ordinary FMAs, in the same tiles.
+ *
+ * A block computes a tile of m x n results, its warps parts of it. Tiles of A and B come to shared memory by
+ * asynchronous copies of 16 bytes, several tiles ahead; ldmatrix and mma.sync do the rest, and the results go through
+ * shared memory once more, so that the epilogue runs along contiguous rows of the output. The same text serves sm_75
+ * (prelude_matrix.cuh).
+ *
+ * On sm_90a tiles of 64 rows or more are multiplied by warpgroups (wgmma), which read both factors from shared memory;
+ * a warp then has 16 rows of the results and all columns, in the same fragments.
+ *
+ * For FMAs a warp is 4 x 8 threads, a thread has every fourth row and every eighth column of the warp's results, and
+ * reads four k of a row at once. Matrices that do not run along k are left to plain.c.
+ *
+ * How tiles come to shared memory, where 16 bytes cannot be copied at once (odd strides, windows of three channels), too,
+ * is told in matrix_load.c.
+ *
+ * Weights in integers become halves or floats on their way to shared memory (blocks.c); A's tile has k in their order.
+ *
+ * Zero points of integers: what the padding holds is A's zero point, so that every element counts, and
+ *   sum (a - za) (b - zb) = sum a b - za sum b - zb (sum a - k za),
+ * whose sums the first warp of each row or column of warps adds up from the fragments that it multiplies. Warpgroups
+ * have no fragments of the factors: while they multiply, every thread adds up a row of either from shared memory.
+ */
+#include "contract_int.h"
+
+#include <string.h>
+
+enum {
+  ROW_BYTES = CY_CU_TILE_ROW_BYTES,
+  CHUNK = CY_CU_CHUNK,
+  RASTER = 8,
+  LEAST_SINGLE_COLUMNS = 24,
+  TILES_BYTES = 49 << 10, /* of shared memory for tiles in flight */
+  GROUP_TILES_BYTES = 81 << 10,
+  LEAST_STAGES = 3,
+  MOST_STAGES = 8,
+  MOST_GATHERED_STAGES = 4
+};
+
+/* m, n, k (set by type), and of a warp */
+static const cy_cuda_tile shapes[] = {
+    {128, 128, 0, 64, 32}, {128, 64, 0, 32, 32}, {64, 64, 0, 32, 32}, {32, 64, 0, 16, 32}};
+static const cy_cuda_tile large_single = {128, 128, 0, 32, 64}; /* 8 x 8 results for a thread */
+enum { NSHAPES = sizeof shapes / sizeof *shapes };
+
+/* ---- choosing ---- */
+
+cy_dtype cy_cu_factor_type(cy_kernel *k) {
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  return args[cy_kernel_contraction(k)->a].dtype;
+}
+
+static bool supports(const cy_machine *m, cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  cy_dtype t = args[c->a].dtype;
+  int64_t columns;
+  if (c->b_bits)
+    return (t == CY_F16 || t == CY_BF16 || (t == CY_F32 && m->tf32)) && cy_cu_blocks_fit(k, cy_cu_chunk_of(t));
+  if (cy_dtype_is_byte(t) ? !cy_dtype_is_byte(args[c->b].dtype) : args[c->b].dtype != t)
+    return false;
+  if (!cy_dtype_is_byte(t) && t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
+    return false;
+  if (cy_kernel_local_dtype(k, c->acc) != (cy_dtype_is_byte(t) ? CY_I32 : CY_F32))
+    return false;
+  return !cy_cu_is_conv(c) || c->group == 1 || !cy_dim_is_const(g, cy_cu_per_group(g, c, c->channels_out), &columns) ||
+         columns >= 8;
+}
+
+/* By ordinary FMAs: matrices run along k, as they are or packed, and there are columns for most of a tile. */
+static bool supports_singles(const cy_machine *m, cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  (void)m;
+  if (args[c->a].dtype != CY_F32 || (!c->b_bits && args[c->b].dtype != CY_F32) ||
+      cy_kernel_local_dtype(k, c->acc) != CY_F32 ||
+      cy_cu_estimate(g, cy_cu_sizes_of(k).n, LEAST_SINGLE_COLUMNS) < LEAST_SINGLE_COLUMNS)
+    return false;
+  if (c->b_bits)
+    return cy_dim_is(g, c->a_k, 1) && cy_cu_blocks_fit(k, cy_cu_chunk_of(CY_F32));
+  if (!cy_cu_is_conv(c))
+    return cy_dim_is(g, c->a_k, 1) && (c->b_const || cy_dim_is(g, c->b_k, 1));
+  return c->b_const;
+}
+
+/* Tiles of both factors in flight. TILES_BYTES of them are what two blocks find room for wherever a multiprocessor has 100
+ * KB: one multiplies while the other begins, ends or waits. Small tiles are those of small products, which wait for memory:
+ * the more of them in flight, the better. Warpgroups, which are one tile behind, are only where there are 228 KB. What
+ * goes through registers is fetched one turn ahead, and what comes in front of the first turn is not hidden at all. */
+static int stages_of(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
+  int n = ((by_groups ? GROUP_TILES_BYTES : TILES_BYTES) - cy_cu_load_bytes(k, t)) / ((t->m + t->n) * ROW_BYTES);
+  int most = cy_cu_operand_a(k).runs && !cy_kernel_contraction(k)->b_bits ? MOST_STAGES : MOST_GATHERED_STAGES;
+  return n < LEAST_STAGES ? LEAST_STAGES : n < most ? n : most;
+}
+
+/* .. and of what a block needs in all. */
+static int shared_bytes(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
+  return stages_of(k, t, by_groups) * (t->m + t->n) * ROW_BYTES + cy_cu_load_bytes(k, t);
+}
+
+static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
+
+/* The largest tile that still gives most multiprocessors of a GPU a block. */
+static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, bool singles) {
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  /* the largest leaves sm_75 no shared memory for tables */
+  int best = cy_cu_load_bytes(k, &shapes[0]) > 0, wanted = cy_cu_wanted_blocks(machine);
+  while (best < NSHAPES - 1 &&
+         (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
+          cy_cu_estimate(g, s.m, 512) <= shapes[best].m / 2 || cy_cu_estimate(g, s.n, 512) <= shapes[best].n / 2))
+    best++;
+  form->kind = CY_CUDA_TILES;
+  form->tile = singles && best == 0 ? large_single : shapes[best];
+  form->tile.k = ROW_BYTES * 8 / cy_dtype_of(cy_cu_factor_type(k))->bits;
+  form->threads = threads_of(&form->tile);
+  form->warpgroups = cy_cu_factor_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
+  form->stages = singles ? 0 : stages_of(k, &form->tile, false);
+  form->least_arch = singles || cy_cu_factor_type(k) == CY_F16 || cy_dtype_is_byte(cy_cu_factor_type(k)) ? 0 : 80;
+  form->shared_bytes = shared_bytes(k, &form->tile, false);
+  form->group_shared_bytes = form->warpgroups ? shared_bytes(k, &form->tile, true) : 0;
+  form->max_blocks = INT32_MAX / 128;
+  form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
+  for (int vector = 8; vector >= 4 && !form->vector; vector /= 2) /* whole sectors of memory by each store */
+    cy_cuda_vectorise_body(k, form, c->out_var[c->nout_vars - 1], vector, CHUNK);
+  cy_cu_split_schedule(machine, k, form);
+  cy_cu_tma_schedule(machine, k, form);
+}
+
+static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form) { choose(machine, k, form, false); }
+static void schedule_singles(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form) {
+  choose(machine, k, form, true);
+}
+
+/* Constant weights that cannot be copied in chunks as they lie. */
+static bool wants_packed(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  int64_t chunk = cy_cu_chunk_of(cy_cu_factor_type(k));
+  if (c->b_bits)
+    return false;
+  if (cy_cu_is_conv(c))
+    return c->kind == CY_CONTRACT_CONV_TRANSPOSE || cy_cu_taps(c) > 1 ||
+           !cy_cu_multiple(g, cy_cu_per_group(g, c, c->channels_in), chunk);
+  if (cy_dim_is(g, c->b_k, 1))
+    return !cy_cu_multiple(g, c->b_n, chunk);
+  return chunk != 8 || !cy_dim_is(g, c->b_n, 1) || !cy_cu_multiple(g, c->b_k, chunk);
+}
+
+/* ---- printing ---- */
+
+/* The fragments of one step of 32 bytes of k, and their products. */
+static const char multiply_function[] =
+    "CY_INLINE void $S_multiply(const cy_chunk *sa, int wm, int wn, $T acc[WM / 16][WN / 8][4], $S_sums *sums) {\n"
+    "  const cy_chunk *sb = sa + A_TILE;\n"
+    "  const int lane = CY_TID % 32, low = lane % 8, mid = lane / 8 % 2, high = lane / 16;\n"
+    "  CY_UNROLL\n"
+    "  for (int s = 0; s < STEPS; s++) {\n"
+    "    u32 a[WM / 16][4], b[WN / 16][4];\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < WM / 16; i++) {\n"
+    "      const int m = wm + i * 16 + mid * 8;\n"
+    "      if (A_TURNED)\n"
+    "        cy_load_matrix_turned(a[i], &sa[cy_place(s * 2 * CH + low + high * 8, m / 8, A_CHUNKS, BK)]);\n"
+    "      else\n"
+    "        cy_load_matrix(a[i], &sa[cy_place(m + low, s * 2 + high, A_CHUNKS, BM)]);\n"
+    "    }\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < WN / 16; j++) {\n"
+    "      const int n = wn + j * 16 + high * 8;\n"
+    "      if (B_TURNED)\n"
+    "        cy_load_matrix_turned(b[j], &sb[cy_place(s * 2 * CH + low + mid * 8, n / 8, B_CHUNKS, BK)]);\n"
+    "      else\n"
+    "        cy_load_matrix(b[j], &sb[cy_place(n + low, s * 2 + mid, B_CHUNKS, BN)]);\n"
+    "    }\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < WM / 16; i++)\n"
+    "      CY_UNROLL\n"
+    "      for (int j = 0; j < WN / 8; j++)\n"
+    "        MMA(acc[i][j], a[i], &b[j / 2][j % 2 * 2]);\n"
+    "#if ZEROS\n"
+    "    if (wn == 0)\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < WM / 4; i++)\n"
+    "        sums->a[i / 4][i % 2] = ADD_A(a[i / 4][i % 4], sums->a[i / 4][i % 2]);\n"
+    "    if (wm == 0)\n"
+    "      CY_UNROLL\n"
+    "      for (int j = 0; j < WN / 4; j++)\n"
+    "        sums->b[j / 2] = ADD_B(b[j / 4][j % 4], sums->b[j / 2]);\n"
+    "#endif\n"
+    "  }\n"
+    "}\n\n";
+
+/* The same on the ordinary units. */
+static const char multiply_singles[] =
+    "CY_INLINE void $S_multiply(const cy_chunk *sa, int wm, int wn, $T acc[WM / FM][WN / 8][FE], $S_sums *sums) {\n"
+    "  const cy_chunk *sb = sa + A_TILE;\n"
+    "  const int down = CY_TID % 32 / 8, across = CY_TID % 8;\n"
+    "  CY_UNROLL\n"
+    "  for (int c = 0; c < BK / CH; c++) {\n"
+    "    cy_chunk b[WN / 8];\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < WN / 8; j++)\n"
+    "      b[j] = sb[cy_place(wn + j * 8 + across, c, B_CHUNKS, BN)];\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < WM / FM; i++) {\n"
+    "      const cy_chunk a = sa[cy_place(wm + i * FM + down, c, A_CHUNKS, BM)];\n"
+    "      CY_UNROLL\n"
+    "      for (int e = 0; e < CH; e++)\n"
+    "        CY_UNROLL\n"
+    "        for (int j = 0; j < WN / 8; j++)\n"
+    "          acc[i][j][0] += cy_f32_bits(a.word[e]) * cy_f32_bits(b[j].word[e]);\n"
+    "    }\n"
+    "  }\n"
+    "}\n\n";
+
+/* What zero points take from the sums of products. A thread has a quarter of a row of A or a column of B; where
+ * warpgroups multiply, a whole one of either, which it reads from shared memory. */
+static const char sums_type[] = "typedef struct $S_sums {\n"
+                                "  i32 a[WM / 16][2], b[WN / 8];\n"
+                                "} $S_sums;\n\n";
+static const char group_sums[] =
+    "#if WARPGROUPS\n"
+    "CY_INLINE i32 $S_add_row(const cy_chunk *sa, i32 sum) {\n"
+    "  CY_UNROLL\n"
+    "  for (int c = 0; c < A_CHUNKS; c++) {\n"
+    "    const cy_chunk v = cy_chunk_load(sa + (CY_TID < BM ? 0 : A_TILE) +\n"
+    "                                     cy_place(CY_TID < BM ? CY_TID : CY_TID - BM, c, A_CHUNKS, BM));\n"
+    "    CY_UNROLL\n"
+    "    for (int w = 0; w < 4; w++)\n"
+    "      sum = CY_TID < BM ? ADD_A(v.word[w], sum) : ADD_B(v.word[w], sum);\n"
+    "  }\n"
+    "  return sum;\n"
+    "}\n"
+    "#endif\n\n";
+static const char subtract_function[] =
+    "CY_INLINE void $S_subtract($P, int z, int n0, int N, int K, int wm, int wn, $T acc[WM / 16][WN / 8][4], "
+    "const $S_sums *sums, i32 *all) {\n"
+    "  const int lane = CY_TID % 32;\n"
+    "#if WARPGROUPS\n"
+    "  if (CY_TID < BM + BN)\n"
+    "    all[CY_TID] = sums->a[0][0];\n"
+    "#else\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WM / 8; i++) {\n"
+    "    i32 sum = sums->a[i / 2][i % 2];\n"
+    "    sum += cy_shfl_i32(sum, 1);\n"
+    "    sum += cy_shfl_i32(sum, 2);\n"
+    "    if (wn == 0 && lane % 4 == 0)\n"
+    "      all[wm + i * 8 + lane / 4] = sum;\n"
+    "  }\n"
+    "  CY_UNROLL\n"
+    "  for (int j = 0; j < WN / 8; j++) {\n"
+    "    i32 sum = sums->b[j];\n"
+    "    sum += cy_shfl_i32(sum, 1);\n"
+    "    sum += cy_shfl_i32(sum, 2);\n"
+    "    if (wm == 0 && lane % 4 == 0)\n"
+    "      all[BM + wn + j * 8 + lane / 4] = sum;\n"
+    "  }\n"
+    "#endif\n"
+    "  CY_SYNC();\n"
+    "  const u32 za = (u32)(A_ZERO);\n"
+    "  CY_UNROLL\n"
+    "  for (int j = 0; j < WN / 4; j++) {\n"
+    "    const int column = wn + j / 2 * 8 + lane % 4 * 2 + j % 2;\n"
+    "    const u32 zb = n0 + column < N ? (u32)(B_ZERO(z, n0 + column)) : 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < WM / 8; i++) {\n"
+    "      const u32 sum = (u32)all[wm + i * 8 + lane / 4] - (u32)K * za;\n"
+    "      acc[i / 2][j / 2][i % 2 * 2 + j % 2] -= (i32)(za * (u32)all[BM + column] + zb * sum);\n"
+    "    }\n"
+    "  }\n"
+    "  CY_SYNC();\n"
+    "}\n\n";
+
+/* The same by the warpgroup of the thread: begins here, ends where cy_warpgroup_wait() returns. A's rows are 64 of the
+ * tile, all columns of B are multiplied. */
+static const char warpgroup_function[] =
+    "#if WARPGROUPS\n"
+    "CY_INLINE void $S_multiply_begin(const cy_chunk *sa, $T acc[WM / 16][WN / 8][4]) {\n"
+    "  const int group = cy_uniform(CY_TID / 128);\n"
+    "  const unsigned char *const a = (const unsigned char *)sa + group * (A_TURNED ? BK * 128 : 64 * BK * EB);\n"
+    "  const unsigned char *const b = (const unsigned char *)(sa + A_TILE);\n"
+    "  cy_keep(&acc[0][0][0], WN / 2);\n"
+    "  cy_warpgroup_begin();\n"
+    "  CY_UNROLL\n"
+    "  for (int s = 0; s < STEPS; s++) {\n"
+    "    const u64 at_a = A_TURNED ? cy_matrix_at(a + s * 16 * 128, 128, 1024, BK * 128)\n"
+    "                              : cy_matrix_at(a + s * 32, BK * EB, 8 * BK * EB, 0);\n"
+    "    const u64 at_b = B_TURNED ? cy_matrix_at(b + s * 16 * 128, 128, 1024, BK * 128)\n"
+    "                              : cy_matrix_at(b + s * 32, BK * EB, 8 * BK * EB, 0);\n"
+    "    CY_WGMMA(WGMMA, A_TURNED, B_TURNED, &acc[0][0][0], at_a, at_b);\n"
+    "  }\n"
+    "  cy_warpgroup_commit();\n"
+    "}\n"
+    "#endif\n\n";
+
+/* All steps of k. The kernel has it twice: copying by 16 bytes alone needs a third of the instructions. Unrolled, which
+ * a compiler does where it knows how many there are, the addresses of all steps take up all registers.
+ *
+ * Warpgroups begin a turn's products before they wait for those of the turn before. Behind the barrier of a turn, all
+ * are done with the turn before the last one: its tile is the next that may be filled. */
+static const char turns_function[] =
+    "CY_INLINE void $S_turns($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row *rows, "
+    "int begin, int turns, int wm, int wn, cy_chunk *tiles, $T acc[WM / FM][WN / 8][FE], $S_sums *sums) {\n"
+    "#if W_BITS\n"
+    "  $S_codes codes;\n"
+    "  if (turns > 0)\n"
+    "    $S_fetch($N, n0, N, K, begin * BK, &codes);\n"
+    "#endif\n"
+    "#if !A_RUNS\n"
+    "  cy_chunk held[A_TILE / NT];\n"
+    "  $S_tap *const taps = ($S_tap *)(tiles + STAGES * TILE);\n"
+    "#endif\n"
+    "  for (int t = 0; t < AHEAD; t++) {\n"
+    "#if !A_RUNS\n"
+    "    $S_table($N, (begin + t) * BK, taps);\n"
+    "    CY_SYNC();\n"
+    "    if (t < turns) {\n"
+    "      $S_gather($N, rows, (begin + t) * BK, taps, held);\n"
+    "      $S_place(held, tiles + t * TILE);\n"
+    "    }\n"
+    "#endif\n"
+    "    if (t < turns)\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
+    "    cy_copy_commit();\n"
+    "#if W_BITS\n"
+    "    $S_step($N, n0, N, K, begin, t, turns, tiles + t * TILE, &codes);\n"
+    "#endif\n"
+    "  }\n"
+    "  int full = 0, before = (STAGES - 1) * TILE, empty = AHEAD * TILE; /* tiles */\n"
+    "  CY_UNROLL_BY(1)\n"
+    "  for (int t = 0; t < turns; t++) {\n"
+    "    const int next = t + AHEAD;\n"
+    "#if !A_RUNS\n"
+    "    if (next < turns)\n"
+    "      $S_table($N, (begin + next) * BK, taps);\n"
+    "#endif\n"
+    "    CY_COPY_WAIT(AHEAD - 1);\n"
+    "#if WARPGROUPS\n"
+    "    cy_publish();\n"
+    "    CY_SYNC();\n"
+    "    $S_multiply_begin(tiles + full, acc);\n"
+    "#else\n"
+    "    CY_SYNC();\n"
+    "#endif\n"
+    "#if !A_RUNS\n"
+    "    if (next < turns)\n"
+    "      $S_gather($N, rows, (begin + next) * BK, taps, held);\n"
+    "#endif\n"
+    "    if (next < turns)\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + empty);\n"
+    "    cy_copy_commit();\n"
+    "#if W_BITS\n"
+    "    $S_step($N, n0, N, K, begin, next, turns, tiles + empty, &codes);\n"
+    "#endif\n"
+    "#if WARPGROUPS\n"
+    "#if ZEROS\n"
+    "    if (CY_TID < BM + BN)\n"
+    "      sums->a[0][0] = $S_add_row(tiles + full, sums->a[0][0]);\n"
+    "#endif\n"
+    "    cy_warpgroup_wait_previous();\n"
+    "#else\n"
+    "    $S_multiply(tiles + full, wm, wn, acc, sums);\n"
+    "#endif\n"
+    "#if !A_RUNS\n"
+    "    if (next < turns)\n"
+    "      $S_place(held, tiles + empty);\n"
+    "#endif\n"
+    "    empty = WARPGROUPS ? before : full;\n"
+    "    before = full;\n"
+    "    full = full == (STAGES - 1) * TILE ? 0 : full + TILE;\n"
+    "  }\n"
+    "#if WARPGROUPS\n"
+    "  cy_warpgroup_wait();\n"
+    "  cy_keep(&acc[0][0][0], WN / 2);\n"
+    "#endif\n"
+    "}\n\n";
+
+/* Blocks that run at the same time share rows of A and columns of B: they are numbered in strips of RASTER rows. */
+static const char tile_loop[] =
+    "  CY_DYNAMIC(memory);\n"
+    "  cy_chunk *const tiles = (cy_chunk *)memory;\n"
+    "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
+    "down));\n"
+    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), all_turns = (K + BK - 1) / BK;\n" CY_CU_SHARE_OF_BLOCK
+    "  const int strip = block / (RASTER * across) * RASTER;\n"
+    "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
+    "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN;\n"
+    "  const int warp = CY_TID / 32, wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;\n"
+    "  const int begin = share * share_turns;\n"
+    "  const int turns = all_turns - begin > share_turns ? share_turns : all_turns - begin;\n"
+    "  $T acc[WM / FM][WN / 8][FE] CY_ALIGNED(8);\n"
+    "  $S_sums sums = {{{0}}, {0}};\n"
+    "#if A_TABLE\n"
+    "  $S_row *const rows = ($S_row *)(tiles + STAGES * TILE);\n"
+    "  for (int i = CY_TID; i < BM; i += NT)\n"
+    "    $S_at($N, z, m0 + i, &rows[i]);\n"
+    "  CY_SYNC();\n"
+    "#else\n"
+    "  $S_row rows[A_ROWS];\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < A_ROWS; i++)\n"
+    "    $S_at($N, z, m0 + (A_WORDS ? 0 : A_TURNED ? CY_TID % A_CHUNKS * CH : A_DOWN ? CY_TID % BM : CY_TID / "
+    "A_CHUNKS + i * (NT / A_CHUNKS)), &rows[i]);\n"
+    "#endif\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WM / FM; i++)\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < WN / 8; j++)\n"
+    "      CY_UNROLL\n"
+    "      for (int e = 0; e < FE; e++)\n"
+    "        acc[i][j][e] = 0;\n"
+    "  if ((wide_a || !A_RUNS) && wide_b)\n"
+    "    $S_turns($N, 1, 1, z, m0, n0, M, N, K, rows, begin, turns, wm, wn, tiles, acc, &sums);\n"
+    "  else\n"
+    "    $S_turns($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, begin, turns, wm, wn, tiles, acc, &sums);\n"
+    "  CY_COPY_WAIT(0);\n"
+    "  CY_SYNC();\n"
+    "#if ZEROS\n"
+    "  $S_subtract($N, z, n0, N, K, wm, wn, acc, &sums, (i32 *)memory);\n"
+    "#endif\n"
+    "  $T *const results = ($T *)memory;\n"
+    "  CY_UNROLL_BY(1)\n"
+    "  for (int part = 0; part < PARTS; part++) {\n"
+    "    const int above = part * (BM / PARTS);\n"
+    "    if (PARTS == 1 || wm / (BM / PARTS) == part)\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < WM / FM; i++)\n"
+    "        CY_UNROLL\n"
+    "        for (int j = 0; j < WN / 8; j++)\n"
+    "#if FE == 1\n"
+    "        {\n"
+    "          const int m = wm - above + i * FM + CY_TID % 32 / 8, n = wn + j * 8 + CY_TID % 8;\n"
+    "          results[m * BN + (n ^ (m & 3) << 3)] = acc[i][j][0];\n"
+    "        }\n"
+    "#else\n"
+    "          CY_UNROLL\n"
+    "          for (int e = 0; e < FE; e += 2) {\n"
+    "            const int m = wm - above + i * FM + CY_TID % 32 / 4 + e * 4, n = wn + j * 8 + CY_TID % 4 * 2;\n"
+    "            cy_move8(&results[m * BN + (n ^ (m & 3) << 3)], &acc[i][j][e]);\n"
+    "          }\n"
+    "#endif\n"
+    "    CY_SYNC();\n";
+
+/* The next part's results may come where these were. */
+static const char end_of_part[] = "    if (part + 1 < PARTS)\n"
+                                  "      CY_SYNC();\n"
+                                  "  }\n";
+
+void cy_cu_byte_constants(const cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  FILE *f = q->p->out;
+  const char *a = cy_dtype_of(q->p->args[c->a].dtype)->name, *b = cy_dtype_of(q->p->args[c->b].dtype)->name;
+  fprintf(f, "#define ADD_A cy_add_%s\n#define ADD_B cy_add_%s\n", a, b);
+  if (c->has_a_zero)
+    fprintf(f, "#define A_ZERO a%u[0]\n", c->a_zero);
+  else
+    fprintf(f, "#define A_ZERO 0\n");
+  if (c->has_b_zero)
+    fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero, cy_cu_is_conv(c) ? "(z) * N + " : "",
+            (long long)c->b_zero_step);
+  else
+    fprintf(f, "#define B_ZERO(z, n) 0\n");
+}
+
+static bool has_zeros(const cy_contraction *c) { return c->has_a_zero || (c->has_b_zero && !c->b_bits); }
+
+/* What differs from kernel to kernel are macros while the kernel lasts. */
+static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
+  const cy_cuda_form *form = q->p->form;
+  const cy_cuda_tile *t = &form->tile;
+  cy_dtype type = q->p->args[q->c->a].dtype;
+  int bytes = cy_dtype_of(type)->bits / 8, chunk = CHUNK / bytes;
+  int a_row = a->turned ? t->m / chunk : t->k / chunk, b_row = b->turned ? t->n / chunk : t->k / chunk;
+  int a_tile = t->m * t->k / chunk, b_tile = t->n * t->k / chunk;
+  cy_cu_sizes s = cy_cu_sizes_of(q->p->k);
+  const struct {
+    const char *name;
+    int value;
+  } rows[] = {
+      {"BM", t->m},
+      {"BN", t->n},
+      {"BK", t->k},
+      {"NT", form->threads},
+      {"EB", bytes},
+      {"CH", chunk},
+      {"STEPS", t->k * bytes / 32},
+      {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
+      {"FE", form->stages ? 4 : 1},
+      {"RASTER", RASTER},
+      {"A_TURNED", a->turned},
+      {"B_TURNED", b->turned},
+      {"A_RUNS", a->runs},
+      {"B_RUNS", b->runs},
+      {"A_CHUNKS", a_row},
+      {"B_CHUNKS", b_row},
+      {"A_TILE", a_tile},
+      {"B_TILE", b_tile},
+      {"TILE", a_tile + b_tile},
+      {"ZEROS", has_zeros(q->c)},
+      {"FULL_K", cy_cu_multiple(q->p->g, s.k, t->k)},
+      {"A_WHOLE", cy_cu_multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
+      {"B_WHOLE",
+       q->p->form->packed_k || cy_cu_multiple(q->p->g, b->turned ? s.n : s.k, chunk)}, /* packed: filled up */
+      {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
+      {"A_DOWN", a->down},
+      {"A_ROWS", a->turned || a->down || a->words ? 1 : a_tile / form->threads}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
+  /* results of so many parts of the rows fit where the tiles were */
+  fprintf(q->p->out,
+          "#define STAGES (WARPGROUPS ? %d : %d)\n#define AHEAD (STAGES - 1 - WARPGROUPS)\n"
+          "#define PARTS (STAGES * TILE * 16 < BM * BN * 4 ? 2 : 1)\n",
+          stages_of(q->p->k, t, true), stages_of(q->p->k, t, false));
+  const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
+  fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
+          form->warpgroups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
+  const char *b_name = cy_dtype_is_byte(type) ? cy_dtype_of(q->p->args[q->c->b].dtype)->name : "";
+  fprintf(q->p->out, "#define MMA cy_mma_%s%s\n#define WGMMA cy_wgmma_%s%s_%d\n", name, b_name, name, b_name, t->n);
+  if (cy_dtype_is_byte(type))
+    cy_cu_byte_constants(q);
+  else
+    fprintf(q->p->out, "#define A_ZERO 0\n");
+  fprintf(q->p->out, "#define PUT cy_chunk_put%d\n#define FETCH cy_fetch%d\n", bytes * 8, bytes * 8);
+  fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
+}
+
+static const char end_of_constants[] =
+    "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
+    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef KERNEL\n#undef AHEAD\n#undef PARTS\n#undef RASTER\n#undef "
+    "A_TURNED\n"
+    "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
+    "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
+    "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+    "#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
+    "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
+    "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n#undef WE\n#undef A_WORDS\n#undef "
+    "A_TABLE\n#undef A_STEP\n#undef B_WORDS\n#undef A_ALIGNED\n#undef B_ALIGNED\n#undef A_EVEN\n#undef B_EVEN\n#undef "
+    "B_DOWN\n\n";
+
+static void print(cy_cu *p, const char *symbol) {
+  cy_cu_contract q;
+  cy_cu_contract_begin(&q, p, symbol);
+  cy_cu_split_begin(&q);
+  int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
+  cy_cu_operand a = cy_cu_operand_a(p->k), b = cy_cu_operand_b(p->k, p->form);
+  print_constants(&q, &a, &b);
+  if (q.c->b_bits) {
+    cy_cu_blocks_begin(&q);
+    cy_cu_blocks_tile(&q);
+  }
+  cy_cu_contract_text(&q, q.c->b_bits ? "#define A_ORDER $S_order\n\n"
+                                      : "#define W_BITS 0\n#define A_ORDER(k0, j) (k0 + (j))\n\n");
+  cy_cu_load_print(&q, &a, &b);
+  cy_cu_contract_text(&q, sums_type);
+  if (has_zeros(q.c)) {
+    cy_cu_contract_text(&q, group_sums);
+    cy_cu_contract_text(&q, subtract_function);
+  }
+  fputs("#if !WARPGROUPS\n", p->out);
+  cy_cu_contract_text(&q, p->form->stages ? multiply_function : multiply_singles);
+  fputs("#endif\n", p->out);
+  cy_cu_contract_text(&q, warpgroup_function);
+  cy_cu_contract_text(&q, turns_function);
+  if (p->form->stages && p->form->tile.n == shapes[0].n)
+    fprintf(p->out,
+            "#ifndef CY_ONE_BLOCK_%s\n#define KERNEL CY_KERNEL_OF_TWO\n#else\n#define KERNEL CY_KERNEL\n#endif\n",
+            symbol);
+  else
+    fputs("#define KERNEL CY_KERNEL\n", p->out);
+  fprintf(p->out, "KERNEL(%d) ", p->form->threads);
+  cy_cu_function_open(&q, "$S($P) {\n");
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
+  if (a.words) /* which need no other form */
+    cy_cu_line(p, "const b1 wide_a = 1;");
+  else
+    cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
+  if (q.c->b_bits || b.words)
+    cy_cu_line(p, "const b1 wide_b = 1;");
+  else
+    cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);
+  cy_cu_contract_text(&q, tile_loop);
+  cy_cu_split_results(&q);
+  cy_cu_contract_text(&q, end_of_part);
+  cy_cu_function_close(&q);
+  if (q.c->b_bits)
+    cy_cu_blocks_end(&q);
+  fputs(end_of_constants, p->out);
+  cy_cu_tma_print(&q);
+  cy_cu_split_end(&q);
+}
+
+const cy_cu_generator cy_cu_matrix = {"matrix", supports, schedule, print, wants_packed};
+const cy_cu_generator cy_cu_singles = {"fma", supports_singles, schedule_singles, print, wants_packed};

@@ -1,0 +1,319 @@
+/* infer.c - output types from input types and attributes: dispatch, shared checks, element-wise ops, views.
+ *
+ * In: a node whose inputs have types. Out: types of its outputs, or a diagnostic that says what was expected and found.
+ * Ops flagged T in ops.def bring their type along; of these, what can be derived is overwritten (cast: dims, conv:
+ * dims) and the rest is checked where both sides are constant. Symbolic dims are trusted: what they turn out to be is
+ * the model's promise.
+ */
+#include "infer_int.h"
+
+/* ---- shared checks ----------------------------------------------------------------------------------------------- */
+
+bool cy_dims_clash(const infer *i, cy_dim a, cy_dim b) {
+  int64_t x, y;
+  return is_const(i, a, &x) && is_const(i, b, &y) && x != y;
+}
+
+bool cy_dims_differ(infer *i, cy_dim a, cy_dim b) {
+  if (cy_dims_clash(i, a, b))
+    return true;
+  cy_graph_require(i->g, a, b, CY_REQUIRE_EQUAL);
+  return false;
+}
+
+int cy_infer_broadcast(infer *i, const cy_type *a, const cy_type *b, cy_dim *out_dims) {
+  return cy_build_broadcast(i->g, a, b, out_dims);
+}
+
+bool cy_check_rank(infer *i, uint32_t k, int at_least, int at_most) {
+  const cy_type *t = in_type(i, k);
+  if (t->rank >= at_least && t->rank <= at_most)
+    return true;
+  return FAIL(i, "expected input %u with %s%d dims, found %s", k, at_least == at_most ? "" : "at least ", at_least,
+              TEXT(i, t));
+}
+
+bool cy_check_dtype(infer *i, uint32_t k, cy_dtype dtype) {
+  const cy_type *t = in_type(i, k);
+  return t->dtype == dtype ||
+         FAIL(i, "expected input %u of type %s, found %s", k, cy_dtype_of(dtype)->name, TEXT(i, t));
+}
+
+bool cy_check_axis(infer *i, int64_t axis, int rank) {
+  if (axis >= 0 && axis < rank)
+    return true;
+  return FAIL(i, "expected an axis from 0 to %d, found %lld", rank - 1, (long long)axis);
+}
+
+bool cy_check_list(infer *i, cy_attr_key key, int length) {
+  const cy_attr *a = cy_attr_find(i->n, key);
+  if (a && (int)a->n == length)
+    return true;
+  return FAIL(i, "expected %d elements in attribute '%s', found %d", length, cy_attr_name(key), a ? (int)a->n : 0);
+}
+
+bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected) {
+  if (!cy_dims_differ(i, found, expected))
+    return true;
+  return FAIL(i, "%s: expected %s, found %s", what, cy_dim_text(i->g, expected), cy_dim_text(i->g, found));
+}
+
+/* ---- element-wise ------------------------------------------------------------------------------------------------ */
+
+static bool needs_float(cy_op op) { return cy_op_is_math(op) || op == CY_OP_isnan || op == CY_OP_isinf; }
+
+static bool gives_bool(cy_op op) {
+  return op == CY_OP_isnan || op == CY_OP_isinf || (op >= CY_OP_eq && op <= CY_OP_ge);
+}
+
+static bool ew_dtypes(infer *i, cy_op op, cy_dtype *out) {
+  uint32_t first = op == CY_OP_select;
+  if (first && !cy_check_dtype(i, 0, CY_BOOL))
+    return false;
+  cy_dtype t = (cy_dtype)in_type(i, first)->dtype;
+  for (uint32_t k = first + 1; k < i->n->nin && op != CY_OP_pow; k++)
+    if (in_type(i, k)->dtype != t)
+      return FAIL(i, "expected inputs of one type, found %s and %s", TEXT(i, in_type(i, first)),
+                  TEXT(i, in_type(i, k)));
+  char cls = cy_dtype_of(t)->cls;
+  bool moves = first || op == CY_OP_eq || op == CY_OP_ne;
+  if (cls == 0 || ((cls == 'S' || cls == 'C') && !moves) || cls == 'R')
+    return FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, first)));
+  if (needs_float(op) && cls != 'F')
+    return FAIL(i, "expected a floating-point tensor, found %s", TEXT(i, in_type(i, 0)));
+  if ((op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_shr)) && cls == 'F')
+    return FAIL(i, "expected a bool or integer tensor, found %s", TEXT(i, in_type(i, 0)));
+  if ((op == CY_OP_mul_q15 || op == CY_OP_logistic_q15) && t != CY_I16)
+    return FAIL(i, "expected an i16 tensor, found %s", TEXT(i, in_type(i, 0)));
+  *out = gives_bool(op) ? CY_BOOL : t;
+  return true;
+}
+
+static bool cast_dtype(infer *i, cy_op op, cy_dtype *out) {
+  const cy_dtype_info *from = cy_dtype_of((cy_dtype)in_type(i, 0)->dtype),
+                      *to = cy_dtype_of((cy_dtype)out_type(i, 0)->dtype);
+  *out = (cy_dtype)out_type(i, 0)->dtype;
+  bool is_set = from->cls == 'R' && *out == CY_BOOL && op == CY_OP_cast;      /* has an optional a value? */
+  bool is_number = op == CY_OP_bitcast && from->cls == 'S' && *out == CY_I32; /* the number of a text */
+  if ((from->cls == 'S' && !is_number) || to->cls == 'S' || to->cls == 0 ||
+      ((from->cls == 'R' || to->cls == 'R') && !is_set))
+    return FAIL(i, "cannot convert %s to %s", cy_type_text(i->g, in_type(i, 0)), to->name);
+  if (op == CY_OP_bitcast && from->bits != to->bits)
+    return FAIL(i, "expected types of one size, found %s and %s", from->name, to->name);
+  return true;
+}
+
+static bool infer_ew(infer *i) {
+  cy_op op = (cy_op)i->n->op;
+  cy_dtype dtype = CY_NONE;
+  if (op == CY_OP_cast || op == CY_OP_bitcast ? !cast_dtype(i, op, &dtype) : !ew_dtypes(i, op, &dtype))
+    return false;
+  cy_type t = *in_type(i, 0);
+  for (uint32_t k = 1; k < i->n->nin; k++) {
+    int rank = cy_infer_broadcast(i, &t, in_type(i, k), t.dim);
+    if (rank < 0)
+      return false;
+    t.rank = (uint8_t)rank;
+  }
+  return set_type(i, 0, cy_type_make(dtype, t.rank, t.dim));
+}
+
+/* ---- views ------------------------------------------------------------------------------------------------------- */
+
+/* The given type of a view must be that of its input but for the dims. */
+static bool keep_dtype(infer *i) {
+  out_type(i, 0)->dtype = in_type(i, 0)->dtype;
+  for (int k = 0; k < out_type(i, 0)->rank; k++) {
+    int64_t d;
+    cy_dim dim = out_type(i, 0)->dim[k];
+    if (!dim || (is_const(i, dim, &d) && d < 0))
+      return FAIL(i, "expected sizes of at least 0, found %s", TEXT(i, out_type(i, 0)));
+  }
+  return true;
+}
+
+bool cy_infer_reshape(infer *i) {
+  int64_t a, b;
+  if (!keep_dtype(i))
+    return false;
+  cy_dim have = cy_type_elems(i->g, in_type(i, 0)), want = cy_type_elems(i->g, out_type(i, 0));
+  if (is_const(i, have, &a) && is_const(i, want, &b) && a != b)
+    return FAIL(i, "cannot give the %lld elements of %s the shape of %s (%lld)", (long long)a, TEXT(i, in_type(i, 0)),
+                TEXT(i, out_type(i, 0)), (long long)b);
+  cy_graph_require(i->g, have, want, CY_REQUIRE_EQUAL);
+  return true;
+}
+
+bool cy_infer_transpose(infer *i) {
+  const cy_type *x = in_type(i, 0);
+  cy_type t = *x;
+  unsigned seen = 0;
+  if (!cy_check_list(i, CY_ATTR_perm, x->rank))
+    return false;
+  const int64_t *perm = cy_attr_find(i->n, CY_ATTR_perm)->ints;
+  for (int k = 0; k < x->rank; k++) {
+    if (!cy_check_axis(i, perm[k], x->rank))
+      return false;
+    if (seen >> perm[k] & 1)
+      return FAIL(i, "expected a permutation, found axis %lld twice", (long long)perm[k]);
+    seen |= 1u << perm[k];
+    t.dim[k] = x->dim[perm[k]];
+  }
+  return set_type(i, 0, t);
+}
+
+bool cy_infer_expand(infer *i) {
+  const cy_type *x = in_type(i, 0), *t = out_type(i, 0);
+  if (!keep_dtype(i))
+    return false;
+  int grow = t->rank - x->rank;
+  for (int k = 0; k < x->rank && grow >= 0; k++)
+    if (cy_dims_clash(i, x->dim[k], t->dim[k + grow]) && !cy_dim_is(i->g, x->dim[k], 1))
+      grow = -1;
+    else
+      cy_graph_require(i->g, x->dim[k], t->dim[k + grow], CY_REQUIRE_BROADCAST);
+  return grow >= 0 || FAIL(i, "cannot expand %s to %s", TEXT(i, x), TEXT(i, t));
+}
+
+bool cy_infer_slice(infer *i) {
+  const cy_type *x = in_type(i, 0), *t = out_type(i, 0);
+  if (!keep_dtype(i) || !cy_check_list(i, CY_ATTR_starts, x->rank) || !cy_check_list(i, CY_ATTR_steps, x->rank))
+    return false;
+  if (t->rank != x->rank)
+    return FAIL(i, "expected a slice of %d dims, found %s", x->rank, TEXT(i, t));
+  const cy_attr *starts = cy_attr_find(i->n, CY_ATTR_starts), *steps = cy_attr_find(i->n, CY_ATTR_steps);
+  for (int k = 0; k < x->rank; k++) {
+    int64_t start, size, d;
+    if (steps->ints[k] == 0)
+      return FAIL(i, "expected a step other than 0 on axis %d", k);
+    if (!is_const(i, starts->dims[k], &start) || !is_const(i, t->dim[k], &size) || !is_const(i, x->dim[k], &d) ||
+        size == 0)
+      continue;
+    __int128 last = start + (__int128)(size - 1) * steps->ints[k];
+    if (start < 0 || start >= d || last < 0 || last >= d)
+      return FAIL(i, "slice of axis %d starts at %lld, takes %lld with step %lld, leaves the %lld of %s", k,
+                  (long long)start, (long long)size, (long long)steps->ints[k], (long long)d, TEXT(i, x));
+  }
+  return true;
+}
+
+/* Are there elements along the axis of x if `wanted` is not 0? */
+static bool has_source(infer *i, const cy_type *x, int axis, cy_dim wanted) {
+  int64_t n;
+  if (is_const(i, wanted, &n) && n > 0 && cy_dim_is(i->g, x->dim[axis], 0))
+    return FAIL(i, "axis %d of %s has no elements, and an output that has some is computed from it", axis, TEXT(i, x));
+  cy_graph_require(i->g, wanted, x->dim[axis], CY_REQUIRE_SOURCE);
+  return true;
+}
+
+bool cy_check_source(infer *i, const cy_type *x, int axis, const cy_type *made) {
+  cy_dim any = cy_dim_const(i->g, 1); /* no product, which might overflow */
+  if (axis < made->rank && made->rank == x->rank && made->dim[axis] == x->dim[axis])
+    return true;
+  for (int k = 0; k < made->rank; k++)
+    any = cy_dim_min(i->g, any, made->dim[k]);
+  return has_source(i, x, axis, any);
+}
+
+bool cy_infer_pad(infer *i) {
+  cy_type t = *in_type(i, 0);
+  if (!cy_check_list(i, CY_ATTR_pads, 2 * t.rank))
+    return false;
+  if (has_in(i, 1) && !cy_check_dtype(i, 1, (cy_dtype)t.dtype))
+    return false;
+  const cy_dim *pads = cy_attr_find(i->n, CY_ATTR_pads)->dims;
+  for (int k = 0; k < t.rank; k++) {
+    int64_t d;
+    t.dim[k] = cy_dim_add(i->g, t.dim[k], cy_dim_add(i->g, pads[k], pads[k + t.rank]));
+    if (is_const(i, t.dim[k], &d) && d < 0)
+      return FAIL(i, "padding leaves %lld elements on axis %d of %s", (long long)d, k, TEXT(i, in_type(i, 0)));
+  }
+  for (int k = 0; k < t.rank && int_attr(i, CY_ATTR_mode) != CY_PAD_CONSTANT; k++)
+    if (!has_source(i, in_type(i, 0), k, t.dim[k]))
+      return false;
+  return set_type(i, 0, t);
+}
+
+bool cy_infer_concat(infer *i) {
+  cy_type t = *in_type(i, 0);
+  int64_t axis = int_attr(i, CY_ATTR_axis);
+  if (!cy_check_axis(i, axis, t.rank))
+    return false;
+  for (uint32_t k = 1; k < i->n->nin; k++) {
+    const cy_type *x = in_type(i, k);
+    bool fits = x->rank == t.rank && x->dtype == t.dtype;
+    for (int d = 0; d < t.rank && fits; d++) {
+      if (d == axis) {
+        t.dim[d] = cy_dim_add(i->g, t.dim[d], x->dim[d]);
+        continue;
+      }
+      fits = !cy_dims_differ(i, t.dim[d], x->dim[d]);
+      t.dim[d] = is_const(i, x->dim[d], NULL) ? x->dim[d] : t.dim[d];
+    }
+    if (!fits)
+      return FAIL(i, "expected tensors that differ on axis %lld only, found %s and %s (input %u)", (long long)axis,
+                  TEXT(i, in_type(i, 0)), TEXT(i, x), k);
+  }
+  return set_type(i, 0, t);
+}
+
+bool cy_infer_identity(infer *i) { return set_type(i, 0, *in_type(i, 0)); }
+
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
+
+#define FUNCTION_EW(name) infer_ew
+#define FUNCTION_VIEW(name) cy_infer_##name
+#define FUNCTION_INDEX(name) cy_infer_##name
+#define FUNCTION_REDUCE(name) cy_infer_##name
+#define FUNCTION_ROOT(name) cy_infer_##name
+#define FUNCTION_CALL(name) cy_infer_##name
+#define FUNCTION_CTRL(name) cy_infer_##name
+static infer_function *const functions[CY_OP_COUNT] = {
+#define OP(name, min_in, max_in, outs, cls, flags, attrs) [CY_OP_##name] = FUNCTION_##cls(name),
+#include "ir/ops.def"
+#undef OP
+};
+
+/* Nothing is done to complex numbers, not even moving them. */
+static bool no_complex(infer *i, const cy_val *v, uint32_t n) {
+  for (uint32_t k = 0; k < n; k++)
+    if (v[k] && cy_dtype_of((cy_dtype)cy_value_of(i->g, v[k])->type.dtype)->cls == 'C')
+      return FAIL(i, "%s", CY_NO_COMPLEX);
+  return true;
+}
+
+/* What else the elements of input 0 may not be, by classes of dtypes.def, for ops that have a kernel of their own. */
+static bool elements_fit(infer *i) {
+  cy_op op = (cy_op)i->n->op;
+  char cls = i->n->nin && i->n->in[0] ? cy_dtype_of((cy_dtype)in_type(i, 0)->dtype)->cls : 0;
+  switch (op) {
+  case CY_OP_softmax:
+  case CY_OP_log_softmax:
+  case CY_OP_normalize:
+  case CY_OP_recurrent:
+    return cls == 'F' || FAIL(i, "expected a floating-point tensor, found %s", TEXT(i, in_type(i, 0)));
+  case CY_OP_reduce_sum:
+  case CY_OP_reduce_prod:
+  case CY_OP_reduce_min:
+  case CY_OP_reduce_max:
+  case CY_OP_argmin:
+  case CY_OP_argmax:
+  case CY_OP_cumsum:
+  case CY_OP_cumprod:
+  case CY_OP_matmul:
+  case CY_OP_conv:
+  case CY_OP_conv_transpose:
+  case CY_OP_pool_avg:
+  case CY_OP_pool_max:
+  case CY_OP_topk:
+    return (cls != 'S' && cls != 'R') || FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, 0)));
+  default:
+    return true;
+  }
+}
+
+bool cy_infer(cy_graph *g, cy_node n) {
+  infer i = {g, &cy_node_slot_of(g, n)->n};
+  return no_complex(&i, i.n->in, i.n->nin) && elements_fit(&i) && functions[i.n->op](&i) &&
+         no_complex(&i, i.n->out, i.n->nout);
+}

@@ -1,0 +1,220 @@
+/* cyrt_cuda.h - what the files of the CUDA runtime share: the driver's functions, a model on a device, a context's
+ * state.
+ *
+ * Linked into a model library only when the model is compiled for CUDA (cyrt_model.device refers to cuda.c). Nothing is
+ * global: the driver's table and everything per device hang on the loaded model, the rest on the context. The primary
+ * context of the device is current while one of our functions runs, and the caller's is current again afterwards.
+ */
+#ifndef CYRT_CUDA_H
+#define CYRT_CUDA_H
+
+#include "runtime/cyrt.h"
+
+typedef uint64_t cuda_ptr; /* CUdeviceptr */
+typedef int32_t cuda_code; /* CUresult */
+
+/* name in the driver (versions are part of it: bare names are older interfaces), member, parameters */
+#define CUDA_FUNCTIONS(X)                                                                                              \
+  X(cuInit, init, (uint32_t flags))                                                                                    \
+  X(cuDriverGetVersion, driver_version, (int32_t * version))                                                           \
+  X(cuGetErrorName, error_name, (cuda_code code, const char **text))                                                   \
+  X(cuDeviceGetCount, device_count, (int32_t * count))                                                                 \
+  X(cuDeviceGet, device_get, (int32_t * device, int32_t number))                                                       \
+  X(cuDeviceGetName, device_name, (char *name, int32_t length, int32_t device))                                        \
+  X(cuDeviceGetAttribute, device_attribute, (int32_t * value, int32_t attribute, int32_t device))                      \
+  X(cuDevicePrimaryCtxRetain, context_retain, (void **context, int32_t device))                                        \
+  X(cuDevicePrimaryCtxRelease_v2, context_release, (int32_t device))                                                   \
+  X(cuCtxPushCurrent_v2, context_push, (void *context))                                                                \
+  X(cuCtxPopCurrent_v2, context_pop, (void **context))                                                                 \
+  X(cuModuleLoadDataEx, module_load,                                                                                   \
+    (void **module, const void *image, uint32_t n, const int32_t *options, void **values))                             \
+  X(cuModuleUnload, module_unload, (void *module))                                                                     \
+  X(cuModuleGetFunction, module_function, (void **function, void *module, const char *name))                           \
+  X(cuFuncSetAttribute, function_attribute, (void *function, int32_t attribute, int32_t value))                        \
+  X(cuMemAlloc_v2, mem_alloc, (cuda_ptr * ptr, size_t bytes))                                                          \
+  X(cuMemFree_v2, mem_free, (cuda_ptr ptr))                                                                            \
+  X(cuMemGetInfo_v2, mem_info, (size_t * free, size_t * total))                                                        \
+  X(cuMemHostAlloc, host_alloc, (void **ptr, size_t bytes, uint32_t flags))                                            \
+  X(cuMemFreeHost, host_free, (void *ptr))                                                                             \
+  X(cuMemcpyHtoDAsync_v2, copy_in_async, (cuda_ptr to, const void *from, size_t bytes, void *stream))                  \
+  X(cuMemcpyDtoHAsync_v2, copy_out_async, (void *to, cuda_ptr from, size_t bytes, void *stream))                       \
+  X(cuPointerGetAttribute, pointer_attribute, (void *value, int32_t attribute, cuda_ptr ptr))                          \
+  X(cuStreamCreate, stream_create, (void **stream, uint32_t flags))                                                    \
+  X(cuStreamDestroy_v2, stream_destroy, (void *stream))                                                                \
+  X(cuStreamSynchronize, stream_wait, (void *stream))                                                                  \
+  X(cuStreamBeginCapture_v2, capture_begin, (void *stream, int32_t mode))                                              \
+  X(cuStreamIsCapturing, capture_status, (void *stream, int32_t *status))                                              \
+  X(cuStreamEndCapture, capture_end, (void *stream, void **graph))                                                     \
+  X(cuGraphInstantiateWithFlags, graph_instantiate, (void **executable, void *graph, uint64_t flags))                  \
+  X(cuGraphLaunch, graph_launch, (void *executable, void *stream))                                                     \
+  X(cuEventCreate, event_create, (void **event, uint32_t flags))                                                       \
+  X(cuEventRecord, event_record, (void *event, void *stream))                                                          \
+  X(cuEventSynchronize, event_wait, (void *event))                                                                     \
+  X(cuEventElapsedTime, event_elapsed, (float *ms, void *from, void *to))                                              \
+  X(cuEventDestroy_v2, event_destroy, (void *event))                                                                   \
+  X(cuGraphDestroy, graph_destroy, (void *graph))                                                                      \
+  X(cuGraphExecDestroy, graph_exec_destroy, (void *executable))                                                        \
+  X(cuTensorMapEncodeTiled, tensor_map,                                                                                \
+    (void *map, int32_t type, uint32_t rank, void *address, const uint64_t *extents, const uint64_t *strides,          \
+     const uint32_t *box, const uint32_t *steps, int32_t interleave, int32_t swizzle, int32_t promotion,               \
+     int32_t outside))                                                                                                 \
+  X(cuLaunchKernel, launch,                                                                                            \
+    (void *function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared,    \
+     void *stream, void **params, void **extra))
+
+typedef struct cuda_driver {
+  void *library;
+#define X(symbol, member, params) cuda_code(*member) params;
+  CUDA_FUNCTIONS(X)
+#undef X
+} cuda_driver;
+
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1 };
+
+/* ---- cuda_driver.c ---- */
+
+/* Opens the driver's library and initialises it; `model` is for messages. */
+cyto_status cyrt_cuda_driver_open(cuda_driver *driver, const cyrt_model *model, cyto_error *error);
+void cyrt_cuda_driver_close(cuda_driver *driver);
+/* Fills `error` for a driver's code that `call` returned; CYTO_OK when the code is 0. */
+cyto_status cyrt_cuda_check(const cuda_driver *driver, cuda_code code, const char *call, cyto_error *error);
+/* Memory of the device; `what` is for the message when there is too little. */
+cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what,
+                          cyto_error *error);
+/* The same of pinned memory of the host. */
+cyto_status cyrt_cuda_get_pinned(const cuda_driver *driver, void **out_ptr, uint64_t bytes, const char *what,
+                                 cyto_error *error);
+
+/* ---- cuda_images.c ---- */
+
+enum { CUDA_IMAGE_NAME = 40 };
+struct cuda_device;
+void cyrt_cuda_image_name(const cyrt_cuda_image *image, char out[CUDA_IMAGE_NAME]); /* "sm_90a" */
+/* The image that fits the device best; an error that says what there is when none does. */
+cyto_status cyrt_cuda_image_choose(const cuda_driver *driver, const struct cuda_device *device,
+                                   const cyrt_cuda_images *images, const cyrt_cuda_image **out, cyto_error *error);
+/* Unpacks the image and has the driver load it. */
+cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cyrt_cuda_images *images,
+                                 const cyrt_cuda_image *image, void **out_module, cyto_error *error);
+/* Unpacks an LZ4 block; how many bytes that gave, UINT64_MAX when it is none or is larger than `capacity`. */
+uint64_t cyrt_cuda_unpack(const uint8_t *packed, uint64_t packed_bytes, uint8_t *out, uint64_t capacity);
+uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 */
+
+/* ---- cuda.c ---- */
+
+/* A model on one device: kernels and weights. Lives until the model is unloaded. */
+enum { ATTRIBUTE_MULTIPROCESSORS = 16 };
+typedef struct cuda_device {
+  struct cuda_device *next;
+  struct cuda_choices *choices; /* what timing said; NULL: cuDNN is not in use */
+  int32_t number, handle;
+  uint32_t capability; /* 89 */
+  int32_t multiprocessors;
+  void *context;  /* the primary one */
+  void **modules; /* [n_kernels]; as many as there are distinct images */
+  uint32_t n_modules;
+  void **functions; /* [n_kernels] */
+  uint32_t *shared_bytes; /* [n_kernels] dynamic shared memory of a block */
+  cuda_ptr weights;
+} cuda_device;
+
+/* What all contexts of a loaded model use: cyto_model.device_shared. */
+typedef struct cuda_shared {
+  cuda_driver driver;
+  const cyrt_model *model;
+  cuda_device *devices;
+  struct cudnn *cudnn; /* NULL: not in use, */
+  char why_not[400];   /* .. and why */
+} cuda_shared;
+
+typedef struct cuda_block { /* memory that only grows */
+  cuda_ptr ptr;
+  uint64_t bytes;
+} cuda_block;
+
+typedef struct cuda_kept { /* one that had to grow while a graph of the application's was using it */
+  struct cuda_kept *next;
+  cuda_ptr ptr;
+} cuda_kept;
+
+/* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
+#define CUDA_NOT_STAGED UINT64_MAX
+enum {
+  CUDA_RECORDINGS = 16,     /* the one that was not used for longest gives way */
+  CUDA_MOST_RECORDED = 8192 /* launches: a graph of more takes long to make, and megabytes */
+};
+typedef struct cuda_recording {
+  uint64_t *key; /* what its launches rest on, */
+  int32_t seen;  /* runs with it; 0: not in use */
+  int32_t large; /* it would have too many launches */
+  void *graph;   /* CUgraphExec, or NULL */
+  uint64_t last; /* number of the last run */
+} cuda_recording;
+
+/* A context's state. `head` stands first: for generated code this is the frame's context. */
+typedef struct cuda_state {
+  cyrt_context_head head;
+  cuda_shared *shared;
+  cuda_device *device;
+  const cyrt_model *model;
+  const cyrt_cuda_model *code;
+  cyrt_frame frame; /* what generated code sees: pointers of the device */
+  cyrt_frame *host; /* the context's frame, while running */
+  void *stream;     /* that runs use: the caller's, or */
+  void *own_stream; /* .. our own, which waits for no other and on which runs are recorded */
+  int32_t device_memory;
+  cuda_block arena, io; /* io: inputs and outputs, one after the other */
+  uint8_t *staging;     /* pinned, laid out like io */
+  uint64_t staging_bytes;
+  uint64_t *io_offset;      /* [n_inputs + n_outputs]; CUDA_NOT_STAGED: used where the caller has it */
+  const void **inputs;      /* frame.inputs */
+  cuda_block *outputs;      /* [n_outputs] of data-dependent size */
+  cuda_recording recordings[CUDA_RECORDINGS];
+  uint64_t *keys; /* of the recordings, and the next one to be looked for */
+  uint32_t key_words;
+  uint64_t runs, launches;
+  int32_t recording;        /* launches are being recorded: by us, or */
+  int32_t captured;         /* .. by the application, as the last call found the stream */
+  int32_t lent;             /* a graph of the application's uses the context's memory */
+  cuda_kept *kept;          /* .. until the context ends */
+  struct cuda_plans *plans; /* of cuda_cudnn.c; NULL: cuDNN is not in use */
+} cuda_state;
+
+static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
+
+/* Makes the block hold `bytes`; contents are lost when it grows. */
+cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
+                                 cyto_error *error);
+/* Makes the device's context current, and the caller's again. */
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
+void cyrt_cuda_leave(const cuda_shared *shared);
+
+/* ---- cuda_cudnn.c: only in libraries with kernels that cuDNN can stand in for ---- */
+
+/* What the other files call on it. */
+struct cyrt_cuda_cudnn {
+  cyto_status (*find)(cuda_shared *shared, cyto_error *error); /* fills shared->cudnn or why_not */
+  void (*release)(cuda_shared *shared);
+  cyto_status (*device_open)(cuda_shared *shared, cuda_device *device, cyto_error *error);
+  void (*device_close)(cuda_device *device);
+  cyto_status (*open)(cuda_state *state, cyto_error *error); /* the device's context is current */
+  void (*close)(cuda_state *state);
+  uint64_t (*workspace)(const cuda_state *state); /* what a recording rests on */
+  void (*settle)(cuda_state *state);              /* all launches of a run were made: choices are kept */
+  int (*describe)(const cuda_state *state, char *text, uint64_t capacity);
+  cyto_status (*follow)(cuda_state *state, cyto_error *error); /* state->stream is another one now */
+};
+
+/* ---- cuda_tensor.c ---- */
+/* 0: the device or the tensors do not fit, nothing was launched. */
+int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status);
+
+/* ---- cuda_run.c ---- */
+enum { CUDA_MAX_SLOTS = 512 };
+int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
+int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
+void cyrt_cuda_forget_recordings(cuda_state *state);
+int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,
+                               int64_t elem_bytes);
+
+#endif
