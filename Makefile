@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Builds cytoc, its runtime library and the tests; `make help` lists the targets.
 #
 # In:  the sources by folder (every *.c of a folder belongs to it: nothing to add here for a new file), build/config.mk

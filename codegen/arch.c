@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch.c - the table of architectures and systems. See arch.h. */
 #include "codegen/arch.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch.h - what libraries can be made for: architectures of CPUs, all of them little-endian and 64-bit, and the operating
  * systems on them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* carried.h - what cytoc carries for the linker, once per architecture `a`, in the order in which the linker reads it: name
  * and file name, by the system that libraries are for. For C and the assembler: the Makefile gives link_files.S the file of
  * each as CY_FILE_name. */

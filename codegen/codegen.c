@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* codegen.c - one compilation from program to file; the order of events, and nothing else.
  *
  *   prepare kernels -> lay out weights -> compile kernels (children) while writing weights -> scratch -> plan memory

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* codegen.h - from a program of host steps to a library, archive, object, header or text on disk.
  *
  * Used by tools/driver/pipeline.c, in this order:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* coff.c - a COFF object around a block of bytes, as Windows has them: see elf.c.
  *
  *   head: COFF header, the section's header, 4 bytes of nothing | data | tail: symbol, strings

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* elf.c - an ELF64 object around a block of bytes.
  *
  * Weights never pass through LLVM or an assembler: the file is this head, the bytes as the writers put them, and this

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* explain.c - the table that --explain prints: what every kernel computes, how, and how fast it could be.
  *
  * In: a program whose kernels have their plans. Out: a row per distinct kernel in the order of first launch: how often

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* header.c - the C header beside a library: x.h.
  *
  * One struct of typed pointers for the inputs, one for the outputs, one for the sizes that the caller chooses, and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host.c - the host program: one LLVM module with plan(), run(), and the tables of the model.
  *
  * In: a program with planned memory, and what the target made of its kernels. Out: an object (or text) file. plan()

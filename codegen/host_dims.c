@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host_dims.c - sizes: dims to LLVM values, and what a launch costs.
  *
  * In: interned polynomials over symbols (ir.h). Out: i64 values computed from frame->syms in the function being

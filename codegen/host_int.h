@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host_int.h - what the files that emit the host program share (host.c, host_steps.c, host_dims.c, host_model.c).
  *
  * One cy_host is one LLVM module being filled: plan(), run() and its parts, the tables of cyrt_model. The module is the

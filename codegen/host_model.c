@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host_model.c - what a compiled model shows to the world: its cyrt_model with all tables, <name>_model(),
  * <name>_run() and <name>_create().
  *

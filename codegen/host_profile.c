@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host_profile.c - code that counts the time of every launch, for cytoc --profile.
  *
  * A launch gets a row (cyrt_profile_row of cyto_abi.h): a variable of the host module with what --explain says of the

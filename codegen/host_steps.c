@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host_steps.c - run(): the program's steps as straight code with branches and loops.
  *
  * A launch fills an array of slots on the stack and calls the kernel: directly when the estimated work is under some 5

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.c - the kernels of a program made ready for a target: plans, appended arguments, what is bound to them.
  *
  * In: a program from lowering. Out: one cy_kernel_plan per distinct kernel that some step launches; kernels and steps

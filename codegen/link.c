@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* link.c - objects to the file that was asked for.
  *
  * In: object files of the host program, kernels and weights; the runtime archive, what shared libraries have besides

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the compiler gives the linker, as bytes of its own, so that an installed cytoc needs no path to it: for the
  * architecture CY_ARCH, the files CY_FILE_name of the names in CY_ROWS, a list of carried.h. Nothing, of an architecture
  * that there was no C compiler for (CY_ABSENT): see the Makefile. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shards.c - machine code for all kernels, by several processes.
  *
  * Kernels are dealt out to shards by estimated work; a shard is a module and an object file. Which kernel goes where

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stored_once.c - weights that one kernel reads as rows and another as panels, stored as panels alone; and a list of what
  * is stored more than once for all that.
  *

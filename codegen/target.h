@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* target.h - what a target is: a row of data and functions, looked up by what --target says.
  *
  * The host program (plan, run, tables; host.c) is the same LLVM module for every target. A target compiles *kernels*,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* targets.c - the table of targets, and looking one up by what --target says.
  *
  * A new target is one row here and one folder beside cpu/.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* temps.c - temporary files and child processes that are gone in the end, whatever the end was.
  *
  * One private directory under TMPDIR holds intermediate files; outputs are written under a temporary name beside their

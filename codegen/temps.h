@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* temps.h - temporary files and child processes that are gone in the end, whatever the end was.
  *
  * Sets nest: what is made last is destroyed first. SIGINT, SIGTERM and SIGHUP end the children of all sets, wait for

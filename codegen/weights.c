@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.c - the constants of a program, laid out and written.
  *
  * Every used constant gets a 64-byte aligned place, but for those of a few numbers (zero points, scales, parameters of

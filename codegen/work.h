@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* work.h - the state of one cy_codegen() call, shared by the files of this folder.
  *
  * codegen.c drives: prepare (kernels.c) -> kernels in shards (shards.c), weights meanwhile (weights.c) -> memory plan

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attrs.c - typed readers for the attributes of an ONNX node.
  *
  * A reader returns the value, or what its caller says for an absent attribute. An attribute of the wrong type is

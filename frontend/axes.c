@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* axes.c - one name on several axes of the inputs, whose sizes differ when the model runs.
  *
  * Exporters write one name for whatever they do not know. Where nothing relies on the sizes being equal, the axes get

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* axes.h - which axes of the model's inputs have one symbol; see axes.c. */
 #ifndef CY_FRONTEND_AXES_H
 #define CY_FRONTEND_AXES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - what can be said about a model before it is imported.
  *
  * In:  the ModelProto. Out: diagnostics about opset versions, and about every operator that nothing implements, all in

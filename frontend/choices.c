@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* choices.c - what only the rest of the model can decide.
  *
  * Ranks are fixed when compiling. Where a node could give several (an If whose branches differ in rank, a Squeeze that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* choices.h - ranks that what follows decides; see choices.c. */
 #ifndef CY_FRONTEND_CHOICES_H
 #define CY_FRONTEND_CHOICES_H

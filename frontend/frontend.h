@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* frontend.h - ONNX file in, graph IR out.
  *
  * One call reads a model, checks it and rebuilds it from the IR's primitives. Tensor data is not copied: the file (and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* functions.c - model-local functions, expanded where they are called.
  *
  * In:  a node whose (domain, type, overload) names a FunctionProto of the model. Out: the function's nodes in the

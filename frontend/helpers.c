@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* helpers.c - what most importers need: axes, contents of shape-like inputs, and a few shapes of composition.
  *
  * Everything builds through cy_build_*(), so a 0 in gives a 0 out and the first mistake is the only one reported.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import.c - the walk over a ModelProto that rebuilds it in the graph IR.
  *
  * In:  the unpacked skeleton. Out: a cy_graph with inputs, outputs and nodes, or diagnostics.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* indices.c - indices and lengths that come at run time: looked at before they are used.
  *
  * In:  a tensor of integers, and how many elements the axis has that it indexes. Out: a requirement (ir.h): a run in

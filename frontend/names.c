@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* names.c - a hash table from names to 32-bit numbers, for scopes and functions; keys are not copied. */
 #include "frontend/import_int.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_arrays.c - operators on arrays that com.microsoft and early operator sets have: inverses of matrices, pieces of
  * images, windows, hashes, tokens that would repeat an n-gram.
  */

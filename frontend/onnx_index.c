@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_index.c - ops that read or write by index, or whose result size depends on data: Gather, Scatter, OneHot, TopK,
  * NonZero ..
  *

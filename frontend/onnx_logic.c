@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_logic.c - types, constants and the ops that only pass values on: Cast, Where, Constant, Shape, Identity ..
  *
  * Identity-like ops make no node: the output is the input's value.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_math.c - element-wise arithmetic and activations, and matrix products.
  *
  * Most ops are one IR op (the row's argument names it) or a short composition that element-wise fusion turns into one

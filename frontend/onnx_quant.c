@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_quant.c - quantised arithmetic: QuantizeLinear and relatives, integer and QLinear matrix products and
  * convolutions.
  *

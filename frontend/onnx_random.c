@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_random.c - operators that draw random numbers: RandomUniform, RandomNormal (and ..Like), Bernoulli, Multinomial, and
  * Dropout in training.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_reduce.c - reductions, argmin/argmax and cumulative sums.
  *
  * The ten Reduce ops are three IR reductions with element-wise work before and behind. Axes come as an attribute or,

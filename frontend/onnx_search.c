@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_search.c - the choice of tokens in GreedySearch, Sampling and BeamSearch.
  *
  * In:  scores of all tokens, of every sequence. Out: which one each sequence goes on with, as a composition of ops; what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_shape.c - ops that move elements without arithmetic: reshape, transpose, slice, split, concat, pad, tile, resize
  * ..
  *

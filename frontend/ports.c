@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ports.c - the inputs of the model: declared types, and what the command line says about them.
  *
  * A declared dimension is a number, a name (one symbol, or several where nothing needs them equal: axes.c), or unknown (a

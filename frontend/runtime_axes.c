@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* runtime_axes.c - axes and shapes known only at run time: a Reduce, Squeeze or Slice whose axes are a graph input.
  *
  * In:  integer lists that are computed when the model runs; only their lengths are known. Out: the sizes that follow from

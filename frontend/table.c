@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* table.c - onnx_ops.def as a table: which importer serves an op of a domain at an opset version. */
 #include "frontend/import_int.h"
 

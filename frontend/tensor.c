@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.c - TensorProto and SparseTensorProto to constants of the graph.
  *
  * In:  a TensorProto from the skeleton (see mapped.c): bulk data is a token that says where in the file it is; small

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arena.c - memory that is released all at once; large pieces also singly.
  *
  * Blocks of at least 64 KiB, each twice the last up to 4 MiB; a request that is larger gets a block of its own. All

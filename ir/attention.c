@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c - the attention node as a struct: built, read, inferred, and written out as products and softmax.
  *
  * In: a cy_attention (ir.h says what it computes), from importers, from the pass that recognises it, or out of a node.

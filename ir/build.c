@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* build.c - making nodes: attributes, inference, folding and placing, in this order.
  *
  * In: op, inputs, attributes and, for ops flagged T, output types. Out: the first output, or 0 after a diagnostic at

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock.h - times of the compiler and the tools and their medians; how fast this machine's clock ticks, for floors of time.
  *
  * A floor is counted in cycles, which hang on the program and on the kind of CPU only; whoever shows it beside a time

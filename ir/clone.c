@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clone.c - a copy of a graph that may be changed without changing the other.
  *
  * In:  a graph. Out: another with the same ids: a value, node, block, symbol, dim or string of the one is that of the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contents.c - what is known of a value's contents: integers as dims, constants as doubles, splats.
  *
  * Integer contents are remembered in value->elems, for constants when first asked. Integer-valued floats count as

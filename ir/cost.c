@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cost.c - how much work a kernel is: arithmetic operations and distinct bytes, for fusion decisions and --explain.
  *
  * In: a kernel and a value per symbol. Operations: every arithmetic node of a statement counts once per execution of

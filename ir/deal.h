@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* deal.h - a transposed convolution as a convolution whose channels are dealt out as pixels.
  *
  * Along an axis of stride s, pixel s * i + r of the output reads the inputs around i by every s-th tap, those of phase

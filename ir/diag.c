@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* diag.c - collects what is wrong with a model and prints it; cy_bug() for what is wrong with cytoc,
  * cy_no_memory() for neither.
  *

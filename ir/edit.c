@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* edit.c - changing a graph: replacing values, sweeping dead nodes, users of values.
  *
  * Replacing follows the value's use list (see ir_int.h), so its cost is that of its uses. Sweeping starts from what

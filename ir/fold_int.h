@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fold_int.h - one small evaluation, shared by fold_small.c (driver, moves) and fold_math.c (element-wise, reductions). */
 #ifndef CY_FOLD_INT_H
 #define CY_FOLD_INT_H

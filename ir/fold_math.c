@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fold_math.c - element-wise ops, reductions and running sums on small contents: constants through scalar.c, symbolic
  * integers through dims.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fold_small.c - evaluates a node while it is built, where that is cheap: all inputs constant and at most 4096 output
  * elements, or contents known as dims and at most 256.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* graph.c - the graph's storage: values, nodes, blocks, model inputs and outputs, types.
  *
  * In: requests by id. Out: pointers that stay valid for the graph's life (storage is chunked). Block 1 is the model

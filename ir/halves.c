@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* halves.c - whole arrays between f32 and half precision.
  *
  * In: arrays in f32, f16 or bf16. Out: what scalar.c gives element by element, bit for bit, some fifty times as fast:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* intern.c - interned strings, and the hash and chunk tables that strings, dims and atoms are interned with.
  *
  * In: bytes. Out: dense ids, equal for equal contents; id 0 is "". Texts live in the graph's arena, zero-terminated.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ir.h - the graph IR: SSA over tensors, and everything that is known about them at compile time.
  *
  * A cy_graph is one compiled model: values, nodes, blocks, symbols, interned strings and dims. Ids are dense 32-bit

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ir_int.h - what the files of ir/ share among themselves: the graph's inside, chunked tables, internal helpers.
  *
  * Nobody outside this folder includes it. A chunked table never moves its items: chunk k holds 256 << k of them, so a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nearest.h - "did you mean ..": of the names that there are, the one that a name which is not there was meant for.
  *
  * In: the name that was asked for, then one candidate after the other. Out: the nearest by edit distance (insert,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.h - the arguments of nested builder calls, evaluated in one order.
  *
  * C leaves open which argument of a call is evaluated first. Where arguments are calls that make something (nodes,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* round.h - whole numbers rounded up: a >= 0, b > 0, and a + b does not overflow. */
 #ifndef CY_ROUND_H
 #define CY_ROUND_H

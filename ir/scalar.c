@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scalar.c - one element of an element-wise op, exact per dtype; loading and storing of every element type.
  *
  * In: op, types, arguments widened to double / int64 / uint64. Out: the result, rounded or wrapped to the output type.

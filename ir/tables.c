@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tables.c - ops.def, attrs.def and dtypes.def as arrays, and look-up by name.
  *
  * In: the X-macro tables. Out: const rows indexed by enumerator. Names are found by scanning: only the text parser

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* values.c - what values other than tensors of numbers need at compile time: texts of strings, and descriptions of what
  * a sequence, map or optional value holds.
  *

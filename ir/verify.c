@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c - checks every invariant of a graph, after passes and after reading text.
  *
  * In: a graph. Out: true, or the first violation as text: what, in which node, expected and found. Blocks are walked in

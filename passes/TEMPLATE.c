@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TEMPLATE.c - a complete small pass, to be copied. It is compiled and tested, so it can't rot; it runs only by name.
  *
  * In:  a swept graph. Out: relu(relu(x)) = relu(x), as an example of a rule; the number of nodes per class, as an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contractions.c - fewer, larger matrix products: those that share their first factor become one.
  *
  * In:  a swept graph in which equal values are one (cse). Out: `x * Wq, x * Wk, x * Wv` as `x * [Wq Wk Wv]` and slices

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cse.c - equal nodes and equal constants become one.
  *
  * In:  a swept graph. Out: no two nodes in sight of each other with the same op, inputs, attributes and types.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
  *
  * In:  a swept graph. Out: no element-wise op, view, reduction, quantisation, gather, softmax or matrix product of

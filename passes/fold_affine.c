@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fold_affine.c - moves scales and shifts by constants into the weights of the contraction next to them.
  *
  * In:  a swept graph. Out: batch normalisations and scales behind conv, conv_transpose and matmul become part of the

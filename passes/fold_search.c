@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fold_search.c - top-k, running sums and picked elements of constants, for fold.c: weights that a network sorts before it
  * uses them (sparsemax and entmax of parameters, as trees that choose their features).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuse.c - decides which values never reach memory: cy_value.inlined.
  *
  * In:  a swept graph, layouts chosen (or all row-major). Out: `inlined` set; no node is changed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c - chooses the physical order of axes of every value: cy_value.layout.
  *
  * In:  a swept graph, all row-major. Out: layouts set; where a value is needed in another order than it has, an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* long_sums.c - sums of long rows in two steps: parts of the rows first, then their results; positions of extrema as
  * maxima.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pass_int.h - what the files of this folder share: the pass context, the rewrite driver, questions about nodes and
  * constants.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* passes.h - the graph passes as a caller sees them: one call with options in, statistics out.
  *
  * In:  a graph as the importer (or the text parser) made it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* phases.c - convolutions of pictures that were dealt out by phases, a quarter of the size with four times the
  * channels, read the picture itself.
  *

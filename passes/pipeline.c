@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline.c - the passes in one table, and the runner that gives each of them timing, statistics, dumps and checks.
  *
  * In:  a graph and options. Out: the graph after the chosen passes, statistics.

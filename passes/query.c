@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* query.c - small questions about nodes, types, constants and layouts that several passes ask.
  *
  * In: a graph and ids. Out: answers; only cy_const_new() adds anything to the graph. Nothing here files diagnostics.

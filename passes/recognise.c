@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recognise.c - finds the row operations that exporters spell out: layer and RMS normalisation, softmax, log-softmax.
  *
  * In:  a swept graph in canonical spelling (simplify, fold and cse have run: constants second, one node per value).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* resize_axes.c - antialiased resizing of pictures along one axis after the other.
  *
  * In:  a swept graph. Out: a resize that shrinks along several axes with antialias, where every element is the sum of a

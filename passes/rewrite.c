@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rewrite.c - the driver of local rewrites: rows {root op, name, callback}, applied to a fixpoint.
  *
  * In:  a swept graph, sets of rules. Out: the graph with every rule applied wherever it fires, swept; each rule counted

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simplify.c - local algebra on element-wise ops. Views have their rules in simplify_view.c, scatters in
  * simplify_scatter.c, transposed convolutions in simplify_deal.c, spelled-out dequantisation in weights_spelled.c; all
  * sets run together.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simplify.h - the rule sets that make up the simplify pass: arithmetic (simplify.c), views (simplify_view.c), scatters
  * (simplify_scatter.c), rows of products (simplify_rows.c), transposed convolutions (simplify_deal.c), dequantisation (weights_spelled.c). */
 #ifndef CY_SIMPLIFY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simplify_deal.c - transposed convolutions as convolutions whose channels are dealt out as pixels (ir/deal.h).
  *
  * In:  transposed convolutions without dilation, of a known kernel. Out:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simplify_rows.c - of a product of which some rows are read, computes these: logits of the last position, the class token.
  *
  * In:  a slice along one axis, by steps of 1, of a matrix product, or of what is computed row by row behind one:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simplify_scatter.c - scatters that replace a window of a tensor, as exporters write x[:, a:b, c:d] = y; and those that
  * write rows of an axis which is brought to the front for that, and back, as x.index_copy(axis, i, y) is exported.
  *

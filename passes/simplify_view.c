@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simplify_view.c - rules on ops that only move elements: chains become one, transposes travel towards the outputs and
  * meet their inverse.
  *

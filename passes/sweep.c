@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sweep.c - removes nodes whose outputs nobody uses.
  *
  * In:  any graph. Out: swept. Values that symbols read (sizes that depend on data) count as used, and so does what a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tables.c - large constants that no product multiplies, in fewer bytes: embeddings that are looked up, positions,
  * biases and masks that are added.
  *

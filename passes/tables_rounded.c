@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tables_rounded.c - values whose small errors no output shows as they are, for pass `tables`.
  *
  * In:  a graph whose products have become integers. Out: for each value, is it rounded, or divided by its magnitude, on

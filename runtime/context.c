@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* context.c - making and ending a context, its memory, and what generated code and operators call on it.
  *
  * All tables of a context lie in one block behind the struct. Generated code of another library calls back through the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* context.h - a context, for the files that make (context.c), bind (context_bind.c) and run one (context_run.c).
  *
  * It goes through three states, each kept until something it rests on changes:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* context_bind.c - tensors and values bound to a context: what is bound must fit the model.
  *
  * In: pointers of the caller, with dtype, shape and capacity. Out: the context's inputs and outputs, and states lost

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* context_keep.c - caches that grow: outputs that continue inputs, kept by the context from run to run.
  *
  * In: a model some of whose outputs are inputs with more behind them along an axis (cyrt_port.continues). Out: for each, one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* context_run.c - planning, placing and running a model whose inputs are bound, and reading what came of it.
  *
  * In: a context with bound inputs. Out: outputs in memory of the caller or of the context; sizes of what a run would

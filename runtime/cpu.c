@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cpu.c - what the processor can do and how much of it this process may use.
  *
  * Features carry LLVM's names, which is what the compiler writes into cyrt_model.features. A feature counts only when

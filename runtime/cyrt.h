@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyrt.h - what the files of the runtime share, and nobody else sees.
  *
  * Every model library carries its own copy of these objects. A context or pool made by one copy (an application's

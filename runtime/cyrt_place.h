@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyrt_place.h - where blocks of memory lie that live for a while: largest first, each into the best fitting gap.
  *
  * In: sizes and lifetimes. Out: offsets, so that blocks in use at the same time are apart. Here because two need it:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyto.h - what an application includes to use a compiled model, from C or C++.
  *
  * A run, without checks of errors (examples/loaded has them):

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyto.hpp - compiled models from C++17: cyto.h with owners, views and exceptions. Header only.
  *
  *   cyto::Model model("model.so");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyto_abi.h - what a compiled model and the runtime agree on.
  *
  * The compiler emits, for every model, one read-only `cyrt_model` and a handful of functions; the runtime (linked into

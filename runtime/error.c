@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* error.c - filling the caller's cyto_error.
  *
  * The struct is the caller's and may be missing, so failing never allocates. Generated code uses cyrt_fail(), which

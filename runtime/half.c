@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* half.c - the functions that LLVM calls to convert half-precision floats where the CPU has no instruction for it: x86-64
  * before F16C. Their names and arguments are those of compilers' own libraries, which a model must not need.
  */

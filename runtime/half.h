@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* half.h - small number formats to and from float, for the runtime's operators and the tools.
  *
  * Header-only, plain bit arithmetic, no CPU feature needed: for searching, sorting and printing, not for kernels (the

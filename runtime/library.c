@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* library.c - looks at a shared library before the dynamic linker maps it.
  *
  * The linker believes what a file says: what lies behind the end of a truncated one ends the program by SIGBUS, tables

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* load.c - from a library file, or from a model linked into the program, to a cyto_model that can be inspected.
  *
  * A library exports CYTO_MODEL_QUERY, which gives its read-only cyrt_model for the interface version we know. Before

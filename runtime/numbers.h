@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* numbers.h - numbers as texts by the rules of C, also in a program whose setlocale() asked for decimal commas.
  *
  * For the calling thread, from cyrt_numbers_begin() to cyrt_numbers_end().

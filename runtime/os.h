@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* os.h - what the runtime asks of the operating system: os_linux.c, os_windows.c.
  *
  * Functions that fail say why as a text in `why`, which has room for CYRT_WHY bytes.

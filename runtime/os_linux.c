@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* os_linux.c - what the runtime asks of Linux. See os.h. */
 #define _GNU_SOURCE
 #include "cyrt.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* os_windows.c - what the runtime asks of Windows. See os.h.
  *
  * Functions of kernel32 and of the C library, of the latter only what both of Windows' own have under one name (ucrtbase,

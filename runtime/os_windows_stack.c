@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* os_windows_stack.c - what compilers call where a function has a large frame. By itself, as programs that are linked by
  * MinGW have one, too.
  *

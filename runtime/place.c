@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* place.c - the arena's plan, made when the library runs because sizes were not known before. */
 #include "cyrt_place.h"
 

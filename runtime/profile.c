@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* profile.c - the clock of libraries compiled by cytoc --profile.
  *
  * Generated code calls the two functions around every launch. Their rows are data of the library itself, which

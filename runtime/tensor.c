@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* tensor.c - facts about element types and shapes: one table of dtypes, overflow-checked sizes, shapes as text. */
 #include "cyrt.h"
 

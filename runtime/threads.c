@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* threads.c - the pool of threads: fork-join over the tasks of one kernel.
  *
  * One pool per process. Libraries that carry this file find its place by cyrt_os_pool(); those opened by

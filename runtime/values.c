@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* values.c - the store of texts and objects of a context, and the border that strings, sequences, maps and optional
  * values cross: cyto_string and cyto_value outside, numbers inside.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* values.h - the store of a context: texts and objects that live for one run.
  *
  * Generated code and operators know a string as the number of its text and a sequence, map or optional value as the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The attention op in every form that has code of its own, against numpy in double precision; operators of com.microsoft
 that become one, against ONNX Runtime.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Outputs that are written in the memory of inputs: caches of language models, step after step, with and without it; and
 outputs that continue inputs, kept in memory that grows (tests/grown/run_steps.c compares the bytes).
 

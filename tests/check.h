@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.h - the few lines a test program needs.
  *
  * A program lists its tests in a table and ends with `return check_main(argc, argv, tests, CHECK_COUNT(tests));`. A

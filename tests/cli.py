@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line of cytoc: each row of the table is one call and what must come of it.
 
 Out: the closing line. Rows say: arguments, the exit code, expressions that its output must have, the files that must

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CMake package and cyto.hpp, by the real cmake: examples/cmake against an installation, in Debug and Release; what is rebuilt when;
 what is refused; cross-compiling; the header alone in C++17, with and without exceptions.
 

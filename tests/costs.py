@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What compiling costs, and what a library has of a model: weights stored once, time beside plain f32, memory beside the
 model's size.
 

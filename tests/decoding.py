@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GreedySearch, Sampling, BeamSearch and WhisperBeamSearch around small decoders of random weights, token for token beside ONNX
 Runtime, at -O0 and -O3.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documentation against what it describes: the table of operators, the options, the links.
 
 In:  frontend/onnx_ops.def, the schemas of the packages onnx and onnxruntime, what the tools answer to --help, every *.md.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graphs at the edges of what ONNX allows, beside ONNX Runtime at -O0 and -O3: empty tensors, eight dimensions, sizes
 known only at run time, integers that wrap, NaN and infinities, computed weights, loops that run never, often or
 backwards, odd names and outputs.

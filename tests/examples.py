@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds and checks every example: `make check` in each folder of examples/ that has a Makefile; and one of them with
 what `make install` installs.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What exporters write, beside ONNX Runtime at -O0 and -O3: outputs with names that nobody uses, branches of an If and squeezed
 tensors whose ranks only the rest of the model tells, hundreds of inputs and outputs, one symbol for sizes that differ.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* failing_alloc.c - for LD_PRELOAD: a program that gets no memory where it asks for it the n-th time.
  *
  * In:  CYTO_FAIL_AT=n, counted from 1 when main() begins, so that libraries' constructors have theirs. CYTO_FAIL_ALL:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """com.microsoft operators that optimisers write in place of patterns, at -O0 and -O3: beside ONNX Runtime's own kernel of
 the operator, or, where only its GPU build has one, beside the pattern.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests written as text graphs: every tests/**/*.txt whose first line starts with "; run:", "; error:" or "; round trip".
 
 Comment lines of the file say what is expected of `cytoc FILE OPTIONS`:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX models written line by line: what the suites share that make theirs themselves."""
 import numpy as np
 import onnx

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h - small loop kernels that every target is tested with: element-wise ops and casts, strides, reductions,
  * softmax through scratch, gathered and padded indices, windows.
  *

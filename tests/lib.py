@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the test suites written in Python share: where things are, counting, lists of passing names, comparing arrays.
 
 Every suite is a program that prints "N passed, N failed, N skipped" as its last line and exits with 1 when something

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiling a network, running it through cyto-run and comparing its outputs with ONNX Runtime's: what the models, zoo and
 exported suites share, and those that make small models of their own.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Do builder calls in the compiler's sources leave open in which order their arguments are evaluated (ir/order.h)?
 
 In:  the C sources of the compiler. Out: a line for each call with two arguments that make something, one of which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many digits are right: models of doubles, functions of floats where their results are small, and statistics of long
 rows, at -O0 and -O3.
 

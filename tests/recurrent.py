@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recurrent layers, whose matrix of recurrence is large (they run as kernels per step) or small, and those with integer
 weights, beside ONNX Runtime.
 

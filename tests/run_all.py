@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the test suites, adds up their closing lines, prints the total as the last line.
 
 In:  names of suites (none: all of them), --build DIR, --variant, --update (each suite rewrites what it expects), --only

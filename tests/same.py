@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares what two versions of cytoc make of a fixed corpus: the bytes of the libraries, and where these differ, their speed.
 
 In:  --base COMMIT, which is built in build/same/COMMIT; ../shared/models and ../shared/zoo where present, tests/exported and the

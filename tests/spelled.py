@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention as exporters and by hand spell it out in ONNX: each form becomes one kernel and computes what ONNX Runtime does
 without optimisations; near misses are left as they are and compute the same.
 

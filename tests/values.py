@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that come at run time: what ONNX Runtime refuses is refused with the node's name, never clamped in silence; what
 the standard defines is computed.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* batch.c - `cytoc --batch LIST`: many compilations out of one process.
  *
  * In:  a list file, one command line per line: fields separated by tabs, the first one a file that receives what this

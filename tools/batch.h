@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* batch.h - many compilations out of one process; see batch.c for the form of the list and of what is printed. */
 #ifndef CY_TOOLS_BATCH_H
 #define CY_TOOLS_BATCH_H

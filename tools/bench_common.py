@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the contenders of cyto-bench that run in Python share: inputs (those of bench_child.c), timing, the line they print."""
 import math
 import resource

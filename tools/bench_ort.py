@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One measured process of cyto-bench for ONNX Runtime: load a model, run it, print one line of numbers.
 
 In:  MODEL THREADS SECONDS SEED [--dim NAME=N] [--shape NAME=AxB] [--range NAME=LO:HI] ...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One measured process of cyto-bench for PyTorch: make a module of an ONNX model, run it, print one line of numbers.
 
 In:  DEVICE MODE MODEL THREADS SECONDS SEED [--dim NAME=N] [--shape NAME=AxB] [--range NAME=LO:HI] ...; DEVICE: cpu or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cyto-bench.c - measures compiled models against our own eager mode and against other frameworks.
  *
  * In:  models and options (the table below); cytoc beside this program, other frameworks through build/venv or $CYTO_PYTHON.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_options.h - what lowering asks of a target, filled in from the machine: passes know nothing of codegen, so the
  * tools stand between them. Private to the tools. */
 #ifndef CYTO_LOWER_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.c - reads command lines by a table of rows: see options.h. */
 #define _GNU_SOURCE
 #include "tools/options.h"

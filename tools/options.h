@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.h - the command lines of all tools: one table of rows a program, from which come the parser, --help, the man
  * page and the completion of bash, zsh and fish.
  *

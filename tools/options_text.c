@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options_text.c - what is written from a program's table of options: --help, its man page, and the completion of bash,
  * zsh and fish. See options.h.
  */

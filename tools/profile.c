@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profile.c - the table of cyto-run --profile: the mean time of every launch beside its floor.
  *
  * In: a library that was compiled by cytoc --profile, is loaded and has run. Out: a row per launch in the order of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profile.h - the table of cyto-run --profile. */
 #ifndef CY_TOOLS_PROFILE_H
 #define CY_TOOLS_PROFILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_json.c - see run_json.h. The form:
  *
  *   {"model": .., "target": .., "compiler": .., "ran_on": .., "inputs": [{"name", "dtype", "shape"}..], "outputs": [..],

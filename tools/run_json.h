@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_json.h - cyto-run --json: sizes, times and kernels of a run. */
 #ifndef CY_TOOLS_RUN_JSON_H
 #define CY_TOOLS_RUN_JSON_H

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # setup.sh: bring a machine to the point where `make` works, and tell make what was found.
 #
 # In:  tests/requirements.txt (pinned Python packages); the environment variables CYTO_NO_INSTALL=1 (look, install

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sizes.c - see sizes.h. */
 #include "tools/sizes.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sizes.h - which sizes inputs get that a tool fills itself: what the model fixes, and for what it leaves open, what the
  * command line gives. Nothing is guessed: open sizes without a value are refused. */
 #ifndef CY_TOOLS_SIZES_H

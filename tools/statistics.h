@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* statistics.h - what cyto-run and cyto-bench say of the times of many runs. The first run, which is cold, is not one of
  * them. */
 #ifndef CY_TOOLS_STATISTICS_H

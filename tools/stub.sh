@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Writes a shared library in the place of one of the C library's for the linker: the true one's soname, and names and
 # versions of the functions that models call, without code. ld reads all of the thousands of names in the true ones each
 # time, which took half of the time of linking a small model. No development files are needed. And models run with older

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Writes an import library for the linker: the names that models call of one of Windows' own libraries. See stub.sh; MinGW's
 # have thousands of names more, and what is not in this one's stays out of models.
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* terminal.c - colours and the line of progress: see terminal.h. */
 #define _GNU_SOURCE
 #include "tools/terminal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* terminal.h - what people see on a terminal and files do not: colours, and a line of progress. */
 #ifndef CY_TOOLS_TERMINAL_H
 #define CY_TOOLS_TERMINAL_H

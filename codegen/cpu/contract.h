@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contract.h - generators of contractions for the CPU target: matrix product, convolution and their relatives.
  *
  * A generator takes a descriptor and emits into cg's module one or more *phases*: functions of type cyrt_kernel that

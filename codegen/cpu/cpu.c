@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c - the row of the CPU target: which --target specs are ours, and kernels to machine code.
  *
  * Plain loop kernels go to loops.c; contraction kernels to the generators, through cpu_contract.c. Code for a CPU may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.h - what the files of the CPU target's row share: between the IR's contractions and the generators of contract.h.
  */
 #ifndef CY_CPU_H

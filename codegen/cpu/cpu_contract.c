@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_contract.c - contraction kernels of the IR in the terms of the generators (contract.h).
  *
  * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpus.c - the CPUs that code can be made for, and what they have.
  *
  * Code for a CPU uses what that CPU has: the level of the architecture it implements, and what it has beyond. The same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* emit.c - the LLVM helper layer of the CPU target; the contract is in emit.h.
  *
  * Comes in: a CPU name, then calls of the generators. Goes out: an object file, assembly or IR text in memory.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* emit.h - the one layer between this target's code generators and the LLVM C API.
  *
  * A `cy_cg` is everything needed to emit machine code for one CPU: an LLVM context of its own, the module being filled,

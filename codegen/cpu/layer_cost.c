@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layer_cost.c - what a layer takes on one core, in float, in 8-bit integers and in bf16: by this, --int8 and --bf16
  * leave layers in float that they would make slower.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.c - B in integers of 8 or 4 bits, with a scale for each column of a block of rows (cy_contraction.b_bits).
  *
  * Weights are read as they are stored, once for all rows of a tile, and become floats on the way: products of few rows

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cubin.c - which instructions a cubin has: an ELF file with a section for each function.
  *
  * An instruction has 16 bytes, its low 12 bits are the opcode, of accesses to memory bits 73 to 75 the size. Compiling

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuda.c - the row of the CUDA target: which --target specs are ours, and kernels to device code.
  *
  * In: prepared kernels of a shard. Out: an object with one read-only symbol (images.c): a cubin for every architecture

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_int.h - what the files of the CUDA target share.
  *
  * A kernel becomes one CUDA function whose parameters are its slots: a pointer per argument, then an i64 per size.

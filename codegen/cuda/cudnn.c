@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cudnn.c - which kernels cuDNN may stand in for when the model runs, and what it is told of them.
  *
  * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem (cyto_abi.h) as sizes, which the host

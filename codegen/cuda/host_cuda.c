@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host_cuda.c - what the host program of a CUDA model does otherwise than that of a CPU model.
  *
  * Launches, reads of single elements and runtime operators go through runtime/cuda*.c; the model carries a table of its

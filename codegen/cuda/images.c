@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* images.c - the device code of some kernels as an object file: one read-only symbol, a cyrt_cuda_images (cyto_abi.h).
  *
  * Images are packed, each for itself, since a run unpacks one of them: cubins and PTX are two thirds zeros and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nvrtc.c - finding NVRTC, the compiler library for CUDA C, and compiling by it.
  *
  * In: CUDA C text and an architecture. Out: a cubin, or PTX for the driver to translate. Nothing of CUDA is needed to

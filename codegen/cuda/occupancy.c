@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* occupancy.c - for --explain: how much of a device a compiled kernel takes, and so how many of its blocks run at a time.
  *
  * In: registers and shared memory as the compiler tells them, and the launch. Out: a line like

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plain.c - contractions of any element types on the ordinary FMA units: a tiled product through shared memory.
  *
  * Elements are converted to the accumulator's type when they are fetched. One text serves all kinds and types; the tile

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The preludes of generated CUDA kernels as bytes of the compiler. */
   .macro text name, file
   .globl \name

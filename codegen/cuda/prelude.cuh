@@ -7,6 +7,7 @@
  * narrower than f32 are computed in f32 and rounded, integers wrap, divisions by zero give 0, conversions to integers
  * saturate.
  */
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 #ifdef __CUDACC__
 typedef signed char i8;
 typedef unsigned char u8;

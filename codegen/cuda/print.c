@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* print.c - a loop-IR kernel as a CUDA function: parameters, the thread's items or tasks, statements.
  *
  * In: a kernel and its form (schedule.c). Out: C text that needs prelude.cuh and nothing else. In a group all threads

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* print_expr.c - loop-IR expressions, loads and stores as C text.
  *
  * Every operation becomes a temporary of its own, so shared parts are printed once; the compiler behind folds the rest.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rows.c - kernels that pass over rows: softmax, normalisations, reductions along the contiguous axis.
  *
  * In: a kernel whose tasks are rows, whose body is locals and lane loops over the elements of one row, from whatever op

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scatter.c - loops that store where data says, to what is there or in its place: ScatterElements, ScatterND.
  *
  * In: a kernel of items each of which goes through long serial loops around a single store, of which several turns may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.c - which thread does what: the form of a plain loop kernel on the GPU.
  *
  * In: a kernel whose lane loops lowering has chosen. Out: a cy_cuda_form. Thread per item wherever nothing is shared

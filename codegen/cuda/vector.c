@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vector.c - items of several neighbouring elements, so that memory is read and written 16 bytes at a time.
  *
  * In: a kernel of items whose lanes have a multiple of `vector` turns, whose stores are contiguous along the lanes and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cells.c - finds cells in a volume that is larger than what the network sees at once.
  *
  *   cells --samples FOLDER    writes tiles to calibrate with, for cytoc --int8=static --calibrate=FOLDER

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the 3-D U-Net of this example on volumes that volume.c makes: cells.onnx.
 
     pip install -r requirements.txt

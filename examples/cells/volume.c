@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* volume.c - see volume.h. For the example, and by train.py for the network. */
 #include "volume.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* volume.h - makes volumes as a light-sheet microscope might see them: cells, dirt and fibres behind haze and noise. */
 #ifndef VOLUME_H
 #define VOLUME_H

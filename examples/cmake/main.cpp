@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // main.cpp - one model twice: linked into the program, and loaded by path through cyto.hpp.
 #include "cyto.hpp"
 #include "digits_net.h"

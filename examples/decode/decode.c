@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c - writes a text by a language model, token by token, with caches that do not move.
  *
  *   decode MODEL.so ROOM PROMPT      tokens are bytes

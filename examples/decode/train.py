@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the decoder of this example to know text.txt by heart: decode.onnx, and what it should write.
 
 A token is a byte. Two layers of GroupQueryAttention and a gated feed-forward network, as in Llama, only small. Weights are

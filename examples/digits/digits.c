@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* digits.c - reads handwritten digits by a compiled network that is linked into this program.
  *
  * In: digits.bin, records of a label and 8x8 pixels (0..16). Out: the first few as text with what the network saw in them,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the small convolutional network of this example and writes it as digits.onnx, its test images as digits.bin.
 
 The data set is scikit-learn's digits: 1,797 images of 8x8 pixels, 0..16. Every fifth one is kept for testing. The

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* embedded.c - compiles a network when the program runs, and runs it: no command line, no file of its own.
  *
  * In:  an ONNX model of handwritten digits, digits.bin (records of a label and 8x8 pixels 0..16), options as cytoc has them.

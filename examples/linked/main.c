@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - a compiled model as a static library: one header, one call.
  *
  *   cytoc ../digits/digits.onnx -o digits.a --shape image=1x1x8x8

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - loads any compiled model at run time, shows its inputs and outputs, runs it on zeros of the smallest shape.
  *
  *   cytoc model.onnx -o model.so

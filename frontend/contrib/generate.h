@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* generate.h - what the importers of GreedySearch, Sampling and BeamSearch share: onnx_generate.c runs decoders in a loop,
  * onnx_search.c chooses tokens by their scores.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_contrib.c - com.microsoft operators that exporters and optimisers write, and removed experimental ones, as
  * compositions.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_fused.c - com.microsoft operators that ONNX Runtime's optimisers write in place of patterns: an operator of
  * ai.onnx with a bias, a residual or an activation, or with its channels last.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_gates.c - com.microsoft operators that fuse what stands around the recurrences and embeddings of hybrid language
  * models: gates, norms with gates, rotation by several positions, hashes of neighbouring tokens.
  *

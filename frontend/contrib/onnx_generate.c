@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_generate.c - com.microsoft's GreedySearch, Sampling, BeamSearch and WhisperBeamSearch: a decoder that writes a text
  * token by token.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_gqa.c - com.microsoft's GroupQueryAttention: rotary embedding, a cache of keys and values, attention with shared
  * heads.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_moe.c - com.microsoft's MoE and QMoE: a mixture of experts behind a router.
  *
  * Of every token the k experts of the highest scores count, weighted by the softmax of the scores. All experts are

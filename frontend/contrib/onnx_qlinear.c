@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_qlinear.c - com.microsoft's quantised operators: the operator they are named after between dequantize and
  * quantize.
  *

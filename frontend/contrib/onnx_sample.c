@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_sample.c - Sampling's choice of tokens: by chance, among the most probable ones.
  *
  * Random numbers are those of ONNX Runtime on Linux, so that the same seed gives the same text: a linear congruential

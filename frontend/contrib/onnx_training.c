@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_training.c - ai.onnx.preview.training: one step of an optimiser.
  *
  * Inputs are R (learning rate), T (number of updates so far), then the tensors X_1 .. X_n, their gradients, and one or two

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* control.h - what the importers of If (onnx_branch.c) and of loops (onnx_control.c, loop_counters.c) share: types of
  * values whose sizes follow from which branch is taken, and how often a body runs.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_counters.c - what a Loop counts, and how often it runs where that ends it.
  *
  * In:  a Loop's body, not yet imported. Out: carried integers that every turn changes by the same number, as formulas over

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_branch.c - If, and what it shares with loops (control.h).
  *
  * In:  nodes with two subgraphs. Out: an `if` node that owns two blocks; an If whose condition is known is imported in

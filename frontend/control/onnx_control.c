@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_control.c - Loop, Scan and SequenceMap; If is in onnx_branch.c.
  *
  * In:  nodes with subgraphs. Out: `loop` nodes that own blocks, which use values of the enclosing graph directly, as ONNX

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_recurrence.c - LinearAttention, CausalConvWithState, TensorScatter: what sequence models with a state are made of.
  *
  * Linear attention is a loop over the tokens, built as the `loop` node that a Scan would give: the state [batch, heads,

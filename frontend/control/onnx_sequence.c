@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_sequence.c - sequences and optional values.
  *
  * A sequence that is made here of known elements (`seq_make`), and an optional known to have a value (`box`) or none (a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* external.c - tensor data that a model keeps in other files.
  *
  * In: a TensorProto's external_data (location, offset, length). Out: a pointer into the mapped file.

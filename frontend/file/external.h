@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* external.h - tensor data that a model keeps in other files, for the importer and for tools that edit models. */
 #ifndef CY_EXTERNAL_H
 #define CY_EXTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* foreign.c - files of other frameworks, given where an ONNX model belongs: which one it is, and the way from it to ONNX.
  *
  * In: the bytes of a file that is no ONNX model. Out: a sentence, or NULL where nothing is recognised. Files are known by

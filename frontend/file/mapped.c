@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mapped.c - an ONNX file of any size, mapped, and its ModelProto without the weights.
  *
  * In:  a path. Out: the mapping, and a protobuf-c ModelProto in which every TensorProto's bulk data is replaced by a

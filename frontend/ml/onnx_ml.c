@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_ml.c - ai.onnx.ml: linear models, the usual preparation of tabular data, and what all models share. Trees are in
  * onnx_ml_trees.c.
  *

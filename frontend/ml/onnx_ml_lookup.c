@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_ml_lookup.c - ai.onnx.ml: operators that look things up: LabelEncoder, CategoryMapper, OneHotEncoder; and those
  * on maps: ZipMap, DictVectorizer, CastMap.
  *

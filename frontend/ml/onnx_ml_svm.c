@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_ml_svm.c - ai.onnx.ml: support vector machines, SVMClassifier and SVMRegressor.
  *
  * A model is a list of support vectors. Its kernel function of each row and each vector, [rows, vectors], is weighed by

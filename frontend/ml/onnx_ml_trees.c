@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_ml_trees.c - ai.onnx.ml: ensembles of trees, as nodes with names and, in version 5, numbered through.
  *
  * A tree ensemble is walked for all rows and trees at once: a tensor [rows, trees] holds the record each walk stands on,

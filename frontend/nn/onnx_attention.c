@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_attention.c - Attention of ai.onnx (23 to 25) and com.microsoft's Attention and MultiHeadAttention;
  * FlexAttention.
  *

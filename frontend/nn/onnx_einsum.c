@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_einsum.c - Einsum for any equation.
  *
  * In:  an equation such as "bij,bjk->bik" or "...ii->...i". Each operand is first brought to distinct labels (a

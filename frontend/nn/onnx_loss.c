@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_loss.c - losses: NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss.
  *
  * Per element: minus the log probability of the target class, times the weight of that class, 0 where the target is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_nn.c - convolutions and pooling: the windows over spatial axes.
  *
  * A window spec (kernel, strides, dilations, pads) is read once for all of them; auto_pad becomes explicit pads. Where

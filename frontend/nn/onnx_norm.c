@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_norm.c - normalisations and softmax.
  *
  * Batch normalisation at inference is a multiply and an add with constants per channel (which passes fold into

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_resize.c - Resize and Upsample of all versions: one IR op, `resize`.
  *
  * The op is given its output dims, and the scales where the model states them: the coordinate formulas use the stated

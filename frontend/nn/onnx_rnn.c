@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_rnn.c - RNN, GRU, LSTM and com.microsoft's DynamicQuantizeLSTM.
  *
  * The input part X * W + b of all time steps is one matrix product; what is left, one `recurrent` per direction, walks

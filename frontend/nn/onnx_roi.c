@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_roi.c - RoiAlign and DeformConv: pixels read at computed places, bilinearly; and MaxRoiPool.
  *
  * The first two lay the image out with channels innermost, as rows of [pixels, channels], gather the four neighbours of

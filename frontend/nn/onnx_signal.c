@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_signal.c - windows, Fourier transforms and mel filters.
  *
  * A DFT is a product with the matrix of cosines and sines: exact enough in f32 for the sizes that networks use (the

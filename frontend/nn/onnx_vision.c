@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_vision.c - sampling by coordinates and images put together from columns: GridSample, AffineGrid, Col2Im. */
 #include "frontend/import_int.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_string.c - operators on strings: StringNormalizer, StringConcat, StringSplit, RegexFullMatch, Tokenizer,
  * TfIdfVectorizer, casts.
  *

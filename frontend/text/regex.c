@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regex.c - regular expressions in RE2's syntax to programs for the runtime's string_match (cy_rx of ir.h).
  *
  * In:  a pattern as RegexFullMatch has it. Out: int32 words: instructions of three, then the ranges of the classes; or

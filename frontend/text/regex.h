@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regex.h - regular expressions to programs for the runtime; see regex.c for the syntax. */
 #ifndef CY_FRONTEND_REGEX_H
 #define CY_FRONTEND_REGEX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dimrange.c - what is certain about dims (bounds, order), their evaluation, and the symbols they are made of.
  *
  * Bounds saturate: INT64_MIN / INT64_MAX stand for "unbounded". Bounds of composite atoms are found once, when the atom

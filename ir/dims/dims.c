@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dims.c - interned integer expressions over symbols, in a normal form, so that equal dims have equal ids.
  *
  * A dim is a polynomial: a sorted list of terms coef * atom * atom .., highest degree first, the constant last. An atom

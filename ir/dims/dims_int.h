@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dims_int.h - shared by dims.c (normal form), dimrange.c (bounds, evaluation, symbols) and dimtext.c (text); arithmetic
  * for loop_index.c, too. */
 #ifndef CY_DIMS_INT_H

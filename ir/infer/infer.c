@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* infer.c - output types from input types and attributes: dispatch, shared checks, element-wise ops, views.
  *
  * In: a node whose inputs have types. Out: types of its outputs, or a diagnostic that says what was expected and found.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* infer_index.c - output types of index functions and reductions. See infer.c. */
 #include "infer_int.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* infer_int.h - what the infer_*.c files share. One function per op of a class other than EW, named after its row; a
  * missing one does not link. `infer` is one inference: the node, and short ways to its types. */
 #ifndef CY_INFER_INT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* infer_object.c - output types of ops on sequences, optional values and maps. See infer.c.
  *
  * All of them bring their types along: what a container holds cannot be told from its type where it may hold tensors of

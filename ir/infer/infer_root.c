@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* infer_root.c - output types of contractions, pools, recurrences, runtime calls and control flow. See infer.c. */
 #include "infer_int.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interp.c - runs kernels on host memory, one scalar at a time: the oracle of every numeric test.
  *
  * In: a kernel, a pointer per argument, a value per symbol. Out: what the kernel stores. Slow and plain on purpose:

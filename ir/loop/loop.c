@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop.c - kernels as containers: arguments, variables, the grid, locals and the statement tree.
  *
  * In: the calls of lowering. Out: a cy_kernel in the graph's arena. Expressions are made in loop_expr.c and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop.h - the kernel level: loops around scalar expressions over loads, and the program of host steps that launches
  * kernels.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_axes.c - the axes of plain loop kernels: what accesses walk along them, and which of them are one.
  *
  * In: a kernel as lowering composed it, grid variables in the output's logical order, loops as they came. Out: the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_axes.h - what the statements of a kernel do along its variables; for loop_axes.c, loop_schedule.c and
  * loop_fold.c. */
 #ifndef CY_LOOP_AXES_H

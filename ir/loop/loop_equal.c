@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_equal.c - kernels compared.
  *
  * A kernel is written out as a list of words in which expressions are numbered in the order of their first use, so that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_expr.c - expressions of kernels: hash-consing and the constructors that simplify.
  *
  * In: operands that are expressions of the same kernel. Out: the id of an equal or simpler expression. Constants fold

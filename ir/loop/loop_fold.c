@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_fold.c - makes contractions simpler where their epilogue allows it: batch axes that become rows, axes of
  * convolutions that are none, convolutions of single pixels that become matrix products, additions in i32 with which sums
  * may begin.

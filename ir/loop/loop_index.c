@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_index.c - index arithmetic (i64) in normal form.
  *
  * A sum is kept as base + coef * atom + .., where base and coefs are dims (symbolic sizes) and an atom is a loop

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_int.h - what the files behind loop.h share: the kernel's own structure and the hooks between them.
  *
  * Only ir/ includes it. Arrays grow by doubling in the graph's arena; an old copy stays readable, so a pointer got from

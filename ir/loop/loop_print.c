@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_print.c - kernels as text, and checked.
  *
  * Text: `kernel name(a0: read f32, ..)`, one line per statement, expressions as nested terms. An expression that one

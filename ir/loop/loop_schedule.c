@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_schedule.c - the schedule of plain loop kernels: which axis is the lanes.
  *
  * In: a kernel as lowering composed it. Out: the same results, axes as loop_axes.c leaves them, and

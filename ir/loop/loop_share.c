@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_share.c - kernels that differ by numbers alone become one.
  *
  * In: a program, its kernels as lowering left them. Out: the same results by fewer kernels. Quantised layers of equal

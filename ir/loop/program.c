@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* program.c - the program of host steps as a container: buffers, constants, distinct kernels; text and checking.
  *
  * In: what lowering adds. Out: the structure that memory planning completes and every target's host emitter walks.

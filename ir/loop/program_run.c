@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* program_run.c - runs a whole program by the kernel interpreter: the oracle of end-to-end tests.
  *
  * In: element data per model input, values of the input symbols (indexed by symbol id). Out: malloc'ed outputs and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dimtext.c - dims and names as text, both ways.
  *
  *   dim    := term (("+" | "-") term)*

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parse.c - a graph from its text. Grammar: TEXT.md.
  *
  * Nodes are made as they are written: nothing is simplified or folded, so that a test sees what it says. Types are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* print.c - a graph as text. Grammar: TEXT.md; parse.c reads it back, and printing that yields the same text.
  *
  * Values are called by their ONNX names where these are unique, others "v" and the id. Constants stand first, those of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shorthand.c - builders for the common ops, and numpy broadcasting of symbolic shapes.
  *
  * Everything goes through cy_build(), so it folds, checks and reports alike. Axes may be negative here (counted from

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c - finds attention as exporters spell it out: scores = q k^T, changed, softmax, times v.
  *
  * In:  a swept graph in canonical spelling, softmax recognised. Out: `attention` nodes (ir.h, cy_attention).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_int.h - what attention.c and attention_walk.c share: what is known of an attention while it is being matched.
  */
 #ifndef CY_ATTENTION_INT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_masks.c - what attention's masks are written as: constant triangles, and products.
  *
  * Triangles: a constant, or a slice of one, that lets each row see a key more than the row before becomes causality.

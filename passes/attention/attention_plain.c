@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_plain.c - `attention` nodes as products, softmax and element-wise ops.
  *
  * In:  a swept graph. Out: attention nodes only where they can be one kernel. At level 0 and with --attention=plain that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_walk.c - from softmax back to the product of q and k: what lies between them in a spelled-out attention.
  *
  * In:  what softmax reads. Out: a cy_attention_match with that product, and all that changes the scores on the way, each

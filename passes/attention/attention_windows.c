@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_windows.c - scores to a window of which something was added in place, as s[.., 1:, 1:] += b is exported.
  *
  * In:  what becomes of that assignment (simplify_scatter.c): slices of the scores around the window and slice(s) + b,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower.c - the driver of lowering: walks the graph once, gives every stored value a place, and appends the steps that
  * compute it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower.h - from the tensor graph to a program of kernels and host steps. */
 #ifndef CY_LOWER_H
 #define CY_LOWER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_attention.c - the `attention` op as a contraction kernel, or as a plain nest of loops over the keys of a row.
  *
  * In: a node as ir.h's cy_attention describes it, its q, k and v in memory. Out: one launch. Heads that share keys

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_contract.c - products and convolutions as contraction kernels, or as plain loop nests.
  *
  * A contraction kernel describes its operands by sizes and strides; its body is the epilogue, composed like any other

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_control.c - branches, loops and runtime calls as host steps.
  *
  * Blocks read outer values where they lie. What leaves a block is copied into the places of the op's outputs; what a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_cumulative.c - running sums and products: CumSum, CumProd.
  *
  * A task goes along a row. On devices where there are few rows they are cut into parts: a kernel adds up each part, sums

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_expr.c - one output element as an expression: element-wise ops and views.
  *
  * Each function gets the index of the wanted element and returns its value in the compute type, by asking for elements

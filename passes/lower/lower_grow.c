@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_grow.c - outputs that continue inputs: caches to which every run appends some rows.
  *
  * In: a concatenation of a model's input and what is new, along an axis of symbolic size, that is an output of the model

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_index.c - one output element as an expression: ops whose source position is itself computed.
  *
  * Gathers, resampling (resize, grid_sample) and (de)quantisation with scales looked up along an axis. Positions that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_int.h - private to passes/lower*.c: from the tensor graph to kernels and host steps.
  *
  * Every value is *placed* (it has memory: a buffer, an offset, a stride per axis) or *inlined* (an expression of an output

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_memory.c - values that need no kernel because they only rename memory: views, and concatenations and outputs
  * written in place.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_pieces.c - kernels cut along one axis: padding and pooling, where few elements at the borders ask whether what
  * they read is there, and all others between them need not.
  *

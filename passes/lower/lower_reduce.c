@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_reduce.c - one output element as a sum (maximum, ..) over others: reductions, pooling, and the plain forms of
  * products and convolutions, which are the eager level's kernels and the fallback where a target has no generator.
  *

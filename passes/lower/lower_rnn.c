@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_rnn.c - the recurrent cells: one kernel that walks the sequence, or, where R is large, kernels per step.
  *
  * The products with the inputs were made outside, for all steps at once (input 0 holds X * W + b). What is left per

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_rnn.h - private to passes/lower_rnn*.c: a recurrent node while its kernels are made.
  *
  * A kernel's task has `rows` elements of the batch, which share what it loads of R. Sums of products with R hold them

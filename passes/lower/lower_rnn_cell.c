@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_rnn_cell.c - one step of a recurrent cell, as loops of the kernel under construction.
  *
  * In: a cy_rnn whose kernel is open, with scratch. Out: R * h for the rows of the task, the gates, the new states, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_rnn_weights.c - where the kernels of a recurrent node find R.
  *
  * In: R as the graph has it. Out: r->weights, r->panel and, of a constant R of 8-bit integers, what tells of pairs. A

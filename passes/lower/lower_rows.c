@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_rows.c - kernels that pass over a row more than once: softmax, normalisation, rows as bytes.
  *
  * One task is one row (all axes but the reduced ones). Rows that lie contiguously in memory are vectorised along

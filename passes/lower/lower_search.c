@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_search.c - operators that look for elements, as kernels: for targets whose memory the runtime's do not reach.
  *
  * What is found is counted by parts of PART elements; sums of the counts in front of each part tell where its results

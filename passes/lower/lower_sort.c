@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_sort.c - sorting and top-k as kernels: for targets whose memory the runtime's operators do not reach.
  *
  * In: rows of anything. Elements become keys first, whole numbers that rise in the order wanted, so all that follows is

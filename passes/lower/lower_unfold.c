@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_unfold.c - convolutions whose weights are computed at run time, as matrix products.
  *
  * Generators for convolutions want weights that are packed while compiling; those for products pack when they run. In:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower_write.c - values that are another one, parts of it written anew: rows of a cache, scattered elements.
  *
  * In: write_rows, scatter_elements, scatter_nd. Out: a kernel that copies, and one that writes. The copy is left out where

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memplan.c - memory planning: lifetimes, then places.
  *
  * In: a program whose ARENA buffers have sizes. Out: their lifetimes; where all sizes are numbers, their offsets and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memplan.h - where intermediate tensors lie in the arena. */
 #ifndef CY_MEMPLAN_H
 #define CY_MEMPLAN_H

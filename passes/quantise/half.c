@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* half.c - computes half-precision graphs in f32, as processors without half arithmetic do best.
  *
  * In:  a swept graph as imported. Out: every op on f16 or bf16 computes in f32; casts stand where a half value is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise.c - static quantisation: where quantize and dequantize stand, so that whole blocks run on integers.
  *
  * In:  a folded graph in f32, and a cy_quant (quantise.h) that says what to do. Out, by its mode: the same graph with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise.h - what quantising a float model needs to know and tells: the mode, the tensors and their ranges, the
  * layers.
  *

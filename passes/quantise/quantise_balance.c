@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_balance.c - equalisation: per-channel factors that bring the ranges of a tensor's channels closer together.
  *
  * In:  what the tensors are made of and which layers read them; the largest magnitude to expect of every channel. Out:

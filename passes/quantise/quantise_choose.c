@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_choose.c - the best choice among things that need each other: which layers and tensors become integers.
  *
  * In:  items with what each gains (or costs), and needs: who chooses one must choose the other too, or pay. Out: the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_decide.c - where a small error may change much: values by which something is chosen.
  *
  * In:  a graph. Out: for each value, whether it decides what is chosen (by TopK, NonMaxSuppression, NonZero, Unique, or

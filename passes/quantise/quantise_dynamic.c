@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_dynamic.c - dynamic quantisation: integer contractions of weights that are integers now and activations that
  * become integers when the model runs.
  *

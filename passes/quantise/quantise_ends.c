@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_ends.c - what a layer does to outputs of the model that no other layer lies in front of.
  *
  * In:  a layer's output and a value in its place. Out: these outputs as they are, and as they would be.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_int.h - what the files of the quantise passes share: which contractions can be quantised, and their weights.
  */
 #ifndef CY_QUANTISE_INT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_layers.c - the layers that quantising is about: which contractions qualify, what they are called, their
  * weights, how they are measured.
  *

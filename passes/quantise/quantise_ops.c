@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_ops.c - what operators do to values that matters to quantisation, for those who see the graph (the pass
  * `quantise`) and those who see ONNX (`cytoc quantize`).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_round.c - activations that become integers when the model runs, for dynamic quantisation.
  *
  * In:  x in f32, and what will read it. Out: its integers, and a scale to multiply with what is made of them:

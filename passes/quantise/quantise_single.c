@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_single.c - a model that quantises the layers that are chosen when it runs.
  *
  * In:  layers, and for each its output in integers. Out: a further input of the model, a bool for each layer; where it is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_weights.c - weight-only quantisation: the constants of matrix products in 8 or 4 bits, arithmetic in floats.
  *
  * In:  a folded graph. Out: matmul(x, w) with a large constant w [k, n] in f32 reads integers instead, where asked, or

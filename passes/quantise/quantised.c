@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantised.c - integer arithmetic where a quantised model says so: contractions between dequantize and quantize, and
  * data movement of 8-bit values.
  *

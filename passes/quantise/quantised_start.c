@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantised_start.c - what the sums of integer contractions begin with: zero points and biases as one i32 per channel.
  *
  * In: a graph whose scales and biases no rule of quantised.c moves any more. Out, by rules:

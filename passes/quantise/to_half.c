@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* to_half.c - a float model with operands of products in half precision, where asked for (--fp16, --bf16).
  *
  * In:  a folded graph in f32. Out: matmul, conv, conv_transpose and, where its kernel multiplies halves, attention read

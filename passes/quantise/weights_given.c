@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_given.c - weights that a model itself has in integers, for products of f32, or of halves where the target
  * multiplies these: 4- and 8-bit language models (MatMulNBits; DequantizeLinear by blocks or channels; what
  * weights_spelled.c finds).

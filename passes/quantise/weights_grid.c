@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_grid.c - the integers that float weights are multiples of.
  *
  * Exporters and optimisers that fold constants leave the weights of a network trained with quantisation in floats: those

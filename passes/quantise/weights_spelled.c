@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_spelled.c - dequantisation that an exporter spelled out (torchao's) as what it is: rules of simplify.
  *
  * In:  a product's second factor, maybe transposed: (q - zero) * scale of constants, q of up to 8 bits, by channels

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cytoc: compiles ONNX models into native libraries, and runs them.
 
     import cytoc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled libraries, kept from one process to the next.
 
 A folder per library, named by a hash of the model, the options, the CPU and the compiler; in it the library and `ok`, which is written

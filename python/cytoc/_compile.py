@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cytoc.compile: from a model, in whatever form, to a Model that runs."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element types: the runtime's numbers, NumPy's types, their names. Types that NumPy lacks come from the package ml_dtypes."""
 from __future__ import annotations
 

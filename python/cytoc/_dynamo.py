@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch: `torch.compile(module, backend="cytoc")`, and `cytoc.export`.
 
 Each graph that torch.compile hands over is exported to ONNX, compiled, and kept in the cache of compiled models; sizes that PyTorch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exceptions of the package: what was refused, by whom, with the compiler's diagnostics."""
 from __future__ import annotations
 

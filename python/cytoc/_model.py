@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model: a compiled library, its inputs and outputs, and how it is run.
 
 A context of the runtime belongs to one run at a time; a model keeps those it has made and makes another when all are in use, so that

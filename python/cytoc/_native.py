@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C interfaces, runtime/cyto.h and tools/driver/cytoc.h, as ctypes sees them.
 
 In:  the libraries that are part of the package (`_lib`), or those that CYTOC_LIB_DIR names, a build folder for one.

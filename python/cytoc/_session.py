@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InferenceSession with ONNX Runtime's signatures: scripts that use it run after changing one import.
 
 What has no meaning for a compiled model (execution providers, graph optimisation levels, memory patterns) is accepted with a warning

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may be given as a model, made into what the compiler takes: a path, or bytes and the folder of their external data."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that are no tensors of numbers (strings, sequences, maps, optional values) between Python and the runtime, and tensors of
 other frameworks through DLPack.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX's backend interface: `onnx.backend.test.BackendTest(cytoc.backend, __name__)` runs the standard's tests on cytoc."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cuda.c - a model on CUDA devices: which of its images fits, kernels and weights per device, a context's state.
  *
  * open() is called for every context. The first one on a device loads the images (cuda_images.c) and copies the weights

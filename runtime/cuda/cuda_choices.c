@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cuda_choices.c - which of several ways to compute something was the fastest on a device, kept between processes.
  *
  * A file of text in the user's cache folder ($XDG_CACHE_HOME/cytoc, else ~/.cache/cytoc), one per everything that

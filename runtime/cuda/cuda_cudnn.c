@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cuda_cudnn.c - convolutions and attention that cuDNN may compute: whichever is faster on this device, it or our own
  * kernel.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cuda_driver.c - the NVIDIA driver's library: opening it by name, and its errors in words.
  *
  * libcuda.so.1 comes with the driver and with nothing else; a model for CUDA must load (and say what is wrong) on

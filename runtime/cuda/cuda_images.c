@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cuda_images.c - the device code that a model carries: which image fits a device, and unpacking it.
  *
  * An image fits when it was made for exactly this architecture (also for its special features), or for an older one of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cuda_run.c - one run of a CUDA model: inputs over, launches, outputs back; recorded once, then replayed.
  *
  * The application's tensors are copied to a pinned block (staging), from there by the stream to the device's (io), and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cuda_tensor.c - launches of kernels that read their factors by tensor maps (sm_90a).
  *
  * A map tells the device how a tensor lies, so that one instruction copies a box of it to shared memory. Maps are made

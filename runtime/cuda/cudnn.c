@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cudnn.c - NVIDIA's cuDNN: finding the library, whether it fits, its errors in words.
  *
  * Looked for in this order, and the first that is there is taken: the folder that CYTO_CUDNN names, and then nowhere

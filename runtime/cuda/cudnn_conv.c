@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cudnn_conv.c - relu(conv + residual + bias) as operations of cuDNN; what lies between them is in f32.
  *
  * In this order, and with a bias: such graphs have engines that are compiled already. Others have, but for the bare

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cudnn_numbers.h - those numbers of cuDNN 9's backend interface (cudnn_graph.h) that are used here. */
 #ifndef CUDNN_NUMBERS_H
 #define CUDNN_NUMBERS_H

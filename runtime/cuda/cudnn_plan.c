@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cudnn_plan.c - operation graphs and plans of cuDNN's backend interface, for every kind of problem.
  *
  * In: a cyrt_cuda_problem, whose kind makes the operations (cudnn_conv.c, cudnn_attention.c) by the functions here.

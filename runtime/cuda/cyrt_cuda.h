@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyrt_cuda.h - what the files of the CUDA runtime share: the driver's functions, a model on a device, a context's
  * state.
  *

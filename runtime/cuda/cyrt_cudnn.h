@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyrt_cudnn.h - what the files about cuDNN share: the library's functions (cudnn.c), graphs and plans (cudnn_plan.c)
  * for kinds of problems (cudnn_conv.c, cudnn_attention.c), remembered choices (cuda_choices.c). Who chooses and runs is
  * cuda_cudnn.c.

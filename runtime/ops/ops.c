@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* ops.c - operators that are no loop nests: top-k, non-zero, unique. rt_ops.def documents them, ops_nms.c has one more.
  *
  * Searching and sorting work on keys: a 64-bit unsigned number per element that orders like the elements do, whatever

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* ops_maps.c - operators on maps: objects with a list of keys (int64 or strings, as numbers of texts) and one of
  * values, both tensors of rank 1 in the context's store. See rt_ops.def.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* ops_ngrams.c - count_ngrams: how often the n-grams of a pool occur in rows of words. See rt_ops.def.
  *
  * An n-gram of length k may skip the same number of words, 0 to max_skip, between all its members. Words are compared

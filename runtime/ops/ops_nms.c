@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* ops_nms.c - non-maximum suppression, as ONNX defines it.
  *
  * For each batch and class, boxes are taken by falling score (ties: the lower index first) and kept unless they overlap

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* ops_objects.c - operators on sequences, optional values and maps: numbers of objects in the context's store
  * (values.h).
  *

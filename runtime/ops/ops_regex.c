@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* ops_regex.c - string_match: does a regular expression match whole strings? string_tokens: where in strings?
  *
  * The program (CYRT_RX_* of cyto_abi.h) is run on all its branches at once, a character of the string after the other:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* ops_string.c - operators that make or read texts: normalising, joining, splitting, converting, ordering. See
  * rt_ops.def.
  *

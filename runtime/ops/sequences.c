@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* sequences.c - the elements of sequences: versions of one list that share its memory.
  *
  * A sequence never changes: inserting and erasing make another one. Loops do so thousands of times and look at the

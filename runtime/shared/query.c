@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* query.c - the one symbol that all models export under the same name, as shared libraries: archives of two models can be
  * linked into one program, so it is no part of them.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of bad inputs, which graph_cases.py, value_cases.py and operator_cases.py fill: one function a case, made
 on the fly, nothing binary is committed.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad files and graphs: names, operators, attributes, shapes, external data, functions; options that do not fit a model."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of the standard's node tests with something wrong in their structure: mutants(count, seed) yields (what, bytes).
 
 One to three changes each: attributes, element types, sizes, initializers, edges between nodes, node types, versions. Any

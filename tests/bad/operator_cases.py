@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad inputs of quantisation, com.microsoft's operators and attention."""
 import numpy as np
 import onnx

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input: every case must end in a diagnostic and exit code 1, with nothing left behind.
 
 In:  cases.py and the files that it names; the neg_* of ../shared/models; damaged copies of a good model; wrong use of

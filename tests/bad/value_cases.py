@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad strings, sequences, optional values, maps and models of ai.onnx.ml; arithmetic on complex numbers."""
 import numpy as np
 from onnx import TensorProto as T

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures attention alone: fused, as products and softmax, and ONNX Runtime's, interleaved; memory beside time.
 
 In:  --build DIR; --lengths, --heads, --size, --threads, --seconds (of a process), --rounds; --causal.

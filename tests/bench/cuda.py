@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures compiled models on this machine's CUDA device beside PyTorch, and writes tests/bench/RESULTS-cuda.md.
 
     cuda.py [NAMES] [--out FILE] [--seconds N] [--profile]     measures; FILE gets a JSON object a line, at once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is measured on CUDA devices: a case has a model, its inputs, the same in PyTorch, its arithmetic and its traffic.
 
 A case is an ONNX model without weights whose inputs are random, or a network of ../shared/zoo in half precision with

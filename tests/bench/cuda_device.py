@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver and compiled models in Python: memory of the device, events, and runs on a stream, by ctypes.
 
 In:  libcuda.so.1 (or a mock of it); libcyto.so, which `make portable` links of the runtime.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures steps of a language model whose caches are bound to one piece of memory, and of one whose caches are copied,
 beside ONNX Runtime with and without shared memory.
 

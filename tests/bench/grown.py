@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures steps of a language model whose caches grow: kept by the context, and copied as the model says, beside ONNX Runtime,
 whose inputs and outputs are bound.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accuracy, size and time of quantised networks beside their float form; writes tests/bench/RESULTS-int8.md.
 
 In:  examples/digits and, where present, trained networks of ../shared/models. Inputs are made here: pictures of slow light

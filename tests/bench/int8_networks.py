@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times of networks in integers and in bf16 beside ONNX Runtime: two tables of RESULTS-int8.md.
 
 In:  networks of ../shared/zoo, which get random weights, and of ../shared/models; what makes their samples (int8.py).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the speed tables of docs/speed.md and their picture, speed.svg, from the newest figures of each network in RESULTS.md.
 
 In:  RESULTS.md, written by run.py with --against ort, openvino ..; below, ROWS: which networks it shows, and what to

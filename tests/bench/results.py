@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was measured, by CPU: RESULTS.md, which keeps the newest figures of each pair of contenders, and the files of other
 benchmarks, RESULTS-*.md, which keep the newest section of each CPU.
 

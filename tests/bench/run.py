@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures the example and the shared networks by one run of cyto-bench, and puts the figures into RESULTS.md.
 
 In:  --build DIR; names (regular expressions) to restrict it; --threads, --seconds and --against for cyto-bench;

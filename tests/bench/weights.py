@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures products with weights in 4 and 8 bits beside f32 weights and beside ONNX Runtime's MatMulNBits, interleaved;
 --write: writes tests/bench/RESULTS-weights.md.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks_test.c - products with weights in integers (core_widen.c) against sums in double precision, in the code for this
  * CPU and for AVX2, and of factors rounded to bf16 (dot_blocks.c) for one with AMX, functions being in the place of
  * instructions (tile_functions.h), and of rows in 8 bits (dot_codes.c), whose results are the same bytes everywhere: 4

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contract_cases.h - the cases of contract_test.c: one line each, columns named in the structs. */
 #ifndef CONTRACT_CASES_H
 #define CONTRACT_CASES_H

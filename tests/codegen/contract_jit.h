@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contract_jit.h - compiles what the contraction generators emit and runs it in this process; for contract_test.c.
  *
  * A `job` is one kernel: a cy_cg, its phases and arguments. job_run() runs the phases in uneven pieces as several

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contract_test.c - checks the CPU target's contractions against plain loops in double, and measures them.
  *
  * contract_test            every case on this machine's CPU. Without AVX-512: with its tiles, too, whose vectors LLVM

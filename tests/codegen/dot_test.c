@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_test.c - checks the CPU target's contractions of 8-bit integers and bf16 against plain integer sums: every
  * output must be equal.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host_test.c - programs made by hand, compiled to libraries, loaded and run.
  *
  * Kernels are built by the loop.h API, so that neither importer nor passes are needed. Results are compared with plain

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* jit.h - runs emitted kernels inside a test, and compares them with the interpreter.
  *
  * A harness owns a cy_cg and an LLJIT. jit_check() fills the kernel's arguments with random numbers, runs it compiled

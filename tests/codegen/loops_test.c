@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops_test.c - compiled loop kernels against the interpreter: shapes, strides, reductions, scratch, dtypes, symbolic
  * sizes. */
 #include "tests/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* math_test.c - accuracy of the expanded f32 functions, compiled, against libm in double. CY_MATH_PRINT=1 prints what
  * was measured. */
 #include "tests/check.h"

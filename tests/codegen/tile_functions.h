@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tile_functions.h - AMX in plain C, for running code that was made for it on a CPU without it; for dot_test.c
  * and blocks_test.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_cases.h - attention kernels for the CUDA tests: types, sizes of heads, shared keys, what changes scores.
  *
  * Part of kernel_cases.h. Queries are [batch, heads, m, size], or [batch, m, heads, size] as projections leave them.

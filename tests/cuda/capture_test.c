@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* capture_test.c - runs that become part of a CUDA graph which the application captures, without a GPU.
  *
  * The mock driver keeps what a captured stream is given, spoils a capture by whatever a driver would not have in one, and

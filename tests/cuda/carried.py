@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests and measures CUDA on a machine with a GPU and no build tools: what carry.py packed, and this program, lie in a
 folder.
 

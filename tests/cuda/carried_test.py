@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What carry.py packs runs where there is neither LLVM nor a build tree, and carried.py goes on behind what hangs or
 crashes.
 

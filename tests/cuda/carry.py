@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packs what tests and measures CUDA on another machine, which has a GPU and Python, but neither LLVM nor build tools.
 
     make carry                                   # build/carry: a folder to send, archives and run.py

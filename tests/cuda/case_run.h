@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* case_run.h - one run of a kernel of kernel_cases.h: arguments, who launches it, comparison with the interpreter.
  *
  * kernels_test.c and ptx_test.c launch behind the shim (shim_run.h), device_test.c on a device.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cudnn_test.c - cuDNN's share of CUDA models, without a GPU: a mock of the library (mock_cudnn.c) computes
  * convolutions and attention, results are compared with the CPU target.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device_test.c - every kernel of kernel_cases.h on a real device against the interpreter: each instruction that the
  * shim emulates is compared with the device's.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* found_test.c - where cytoc finds NVRTC: trees of links to the mock, laid out like toolkits and Python's wheels.
  *
  * The mock says that it is of a version that does not exist: that cytoc refuses this version shows that it opened the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* images_test.c - packing of device code (codegen/cuda/images.c) against unpacking (runtime/cuda/cuda_images.c), and damage.
  */
 #include "codegen/cuda/cuda_int.h"

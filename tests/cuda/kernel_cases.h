@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_cases.h - kernels that the CUDA tests print: every op and cast, loops, reductions, scratch, contractions.
  *
  * The loops are those of every target (tests/kernels.h). kernels_test.c runs them behind the shim, nvrtc_test.c compiles

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels_test.c - CUDA kernels run without a GPU: the printed text through the shim (shim.h) against the interpreter.
  *
  * All cases are printed into one file, compiled once by the machine's C compiler and loaded; then every case runs under

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the Python suites compile and run CUDA models: by the mocks of NVIDIA's libraries, or on a device. The mock of cuDNN
 computes only where a suite asks for it: our own kernels are what is tested.
 

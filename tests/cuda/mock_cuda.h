@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_cuda.h - what a test sets and reads in the mock driver. */
 #ifndef MOCK_CUDA_H
 #define MOCK_CUDA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_cudnn.c - a libcudnn.so.9 without a GPU: checks descriptors as cuDNN documents them, and computes by plain
  * loops.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_cudnn.h - what a test sets and reads in the mock cuDNN. */
 #ifndef MOCK_CUDNN_H
 #define MOCK_CUDNN_H

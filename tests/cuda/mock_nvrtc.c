@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_nvrtc.c - a libnvrtc.so.13 whose "cubins" and "PTX" are the source text, for the mock driver (mock_cuda.c) to
  * compile.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_test.c - whole CUDA models without a GPU: cytoc with a mock NVRTC, the runtime on a mock driver, against the
  * CPU target.
  *

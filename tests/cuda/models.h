@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* models.h - what the tests of the CUDA runtime share: models compiled into a folder of their own, the mocks.
  *
  * cytoc is led to the mock of NVRTC, the runtime to the mock driver, once the test "*open mock" has run.

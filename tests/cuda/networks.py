@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
 In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ONNX standard's node tests as CUDA models, without a GPU: a mock NVRTC, and a mock driver that runs kernels by
 the shim.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nvrtc_test.c - kernels compiled for every architecture where NVRTC is installed, and their machine code looked
  * through.
  *

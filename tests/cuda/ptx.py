@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Translates PTX into GNU C that runs on the fibers of the shim: ptx.py IN.ptx OUT.c
 
 A kernel becomes a function of 64-bit slots, a register a variable, an instruction a statement, a branch a goto. Shared

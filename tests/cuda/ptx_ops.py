@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What PTX instructions do, as C statements: a table of patterns of opcodes with all their modifiers.
 
 A handler gets the function at hand (ptx.Writer: names of registers, operands as C expressions, results), the match and

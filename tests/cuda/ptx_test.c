@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ptx_test.c - kernels run without a GPU as NVRTC compiles them: its PTX, translated into C (ptx.py), through the shim
  * against the interpreter.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PTX instructions of whole warps and of asynchronous units, as C statements (see ptx_ops.py).
 
 Operands stand in the order of the ISA; what the instructions do is in shim_ptx.c and behind the shim.

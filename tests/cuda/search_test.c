@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels, elements scattered by many blocks, running
  * sums by parts, and sizes that only the run tells, of rows, of attention and of products with weights in integers: CUDA
  * models on the mock driver.

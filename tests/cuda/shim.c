@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shim.c - the threads of a block or of a cluster of blocks as fibers; barriers, schedules, launches.
  *
  * A fiber runs until it waits at a barrier; cy_shim_launch() then goes on with another one. The order is the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shim.h - CUDA kernels as GNU C: one fiber per thread, one block or cluster at a time, on one CPU thread (x86-64).
  *
  * Included in front of codegen/cuda/prelude.cuh and generated kernels; declares what the prelude expects outside of

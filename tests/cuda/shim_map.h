@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shim_map.h - what a tensor map is to the shim: read by its copies, written by mock_cuda.c and kernels_test.c. */
 #ifndef SHIM_MAP_H
 #define SHIM_MAP_H

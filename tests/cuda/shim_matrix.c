@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shim_matrix.c - matrix instructions and asynchronous copies behind the shim (shim.h).
  *
  * A copy begins with its target poisoned (NaN in every format) and lands when its thread waits for its group: reading

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shim_ptx.c - instructions of warps and of warpgroups as the PTX ISA defines their operands (shim_ptx.h).
  *
  * mma: fragments by the ISA's formulas, for every shape in use. wgmma: sums are kept apart while products are under way;

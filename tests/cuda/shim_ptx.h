@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shim_ptx.h - what the C that ptx.py writes needs: instructions of PTX that C has no operator for, and addresses.
  *
  * Every access is checked for alignment, those of shared memory for its bounds; instructions of a warp and products of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shim_run.h - launches the kernels of kernel_cases.h in a library that the shim is linked into.
  *
  * kernels_test.c fills it with the text of the kernels, ptx_test.c with what NVRTC makes of them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shim_tensor.c - barriers in shared memory and copies by tensor maps behind the shim (shim.h).
  *
  * A copy poisons its target when it is ordered (NaN) and lands when somebody waits for its barrier and all arrivals are

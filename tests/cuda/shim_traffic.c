@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shim_traffic.c - what accesses of a kernel from PTX cost the device's memories: conflicts of banks, sectors.
  *
  * C that ptx.py wrote and that is compiled with PTX_TRAFFIC notes each access, line by line (shim_ptx.h). The n-th time

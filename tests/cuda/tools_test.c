@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools_test.c - what cytoc and cyto-bench do for CUDA, and say where they cannot: on the mocks of NVRTC and the driver.
  *
  * Started from the root of the repository, as all tests.

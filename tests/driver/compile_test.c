@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* compile_test.c - cytoc_compile(): what goes in, what comes out, what is said meanwhile.
  *
  * Beside: the command line's files, byte for byte; and what models of memory compute when they are loaded from memory.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* jobs.h - what tests of the compiler as a library share: small models as bytes, a job with a record of its callbacks, and
  * what a process has that must not become more.
  */

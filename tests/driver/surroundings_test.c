@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* surroundings_test.c - cytoc_compile() in a process that is not its own: other threads, other settings, failures.
  *
  * Whatever the caller's process is like, equal jobs give equal bytes; whatever happens to a compilation, the process is as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* boot.S - from reset to kernel.c in 64-bit mode with the vector registers switched on, and the ways back into it.
  *
  * The page tables lie in the ROM, complete, so that the CPU never writes to them: addresses 2 to 3 GB are the first GB

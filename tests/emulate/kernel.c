@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel.c - as much of Linux as a program needs that reads files, computes in one thread and writes files.
  *
  * For tests on CPUs that this machine is not: the ROM of an emulated PC (machine.py) that loads a tar archive from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs compiled models on CPUs that this machine is not, by cyto-run: those of 64-bit ARM in QEMU, which runs programs;
 those of x86-64 in Bochs, on a kernel of our own (kernel.c), as QEMU lacks AVX-512.
 

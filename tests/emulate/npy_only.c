@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* npy_only.c - in place of what cyto-run reads and writes by libraries: .npy files do where these are not at hand, that is
  * on other architectures. See value_file.h.
  */

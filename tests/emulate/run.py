@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One model, compiled for several instruction sets: AVX2, AVX-512, AVX-512 with VNNI, AMX, AVX-VNNI, and those of ARM.
 
 In:  models made here and by other suites, the examples, and where they are, networks of ../shared/models.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks as exporters write them, against ONNX Runtime run beside them, at -O0 and -O3.
 
 In:  NAME.onnx, whose large weights are recipes: a tensor without data and the doc_string "refill KIND MEAN STD", KIND

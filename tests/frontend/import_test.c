@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import_test.c - the importer on small models made here: what must import, and what must be refused with which words.
  *
  * Models are built with the generated protobuf-c structures and packed into memory. Every refused case checks a part of

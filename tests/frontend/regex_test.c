@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regex_test.c - regular expressions to programs: the syntax that is taken, and what is refused with which words. What
  * programs match is tested where they run (tests/rt/test_values.c) and by the standard's node tests.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import_fuzz.c - libFuzzer target for the importer: any bytes as a model must give a graph or diagnostics.
  *
  * `make fuzz` builds it with the address and undefined-behaviour sanitizers and runs it for FUZZ_SECONDS.

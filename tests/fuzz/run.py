@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the libFuzzer targets and lets each look for crashes for --seconds.
 
 Out: the closing line, one test per target; skipped where there is no clang with its fuzzing library, or when another

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text_fuzz.c - libFuzzer target for the parser of text graphs: any bytes must give a graph or diagnostics.
  *
  * `make fuzz` builds it with the address and undefined-behaviour sanitizers and runs it for FUZZ_SECONDS.

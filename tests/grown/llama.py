@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decoder as Llama's is exported with a cache that grows (DynamicCache): present = Concat(past, new) along the sequence, keys
 and values of few heads repeated, rotary embeddings computed from position_ids, a causal mask and attention_mask. Weights are
 random.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_steps.c - steps of a model whose caches grow, kept by the context and not: both must give the same bytes.
  *
  * In:  run_steps LIBRARY ROOM THREADS NAME=SIZE,.. STEP..: a library with outputs that continue inputs. A step is a number of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* build_test.c - building nodes: inference, what builds nothing, errors, editing. */
 #include "irtest.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clone_test.c - copies of graphs: the same ids and text, and no edit of one shows in the other. */
 #include "irtest.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dims_test.c - the normal form of dims: simplification, bounds, evaluation against plain arithmetic, text. */
 #include "../check.h"
 #include "../../ir/ir.h"

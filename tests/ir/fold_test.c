@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fold_test.c - what is evaluated while building: constants, and shapes that stay symbolic. */
 #include "irtest.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* irtest.h - a graph to test with, made and thrown away around each test. */
 #ifndef CY_TESTS_IRTEST_H
 #define CY_TESTS_IRTEST_H

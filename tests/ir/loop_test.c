@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loop_test.c - constructors and index arithmetic of loop IR, that scheduling keeps results, and the check of programs. */
 #include "ir/loop/loop.h"
 #include "tests/check.h"

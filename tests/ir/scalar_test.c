@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scalar_test.c - element arithmetic: conversions and rounding of every type, NaN and infinities, integer corner cases. */
 #include "irtest.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text_test.c - the text form: round trips, reading errors with their lines, and what the verifier refuses. */
 #include "irtest.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host.c - an application on another C library than the one that cytoc was built with, or with other habits.
  *
  *   host LIBRARY [odd]    opens a model by path; with -DLINKED=NAME: runs the model NAME that is linked in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Libraries under other C libraries than the one that cytoc was built with, and in programs that call setlocale().
 
 versions   for each architecture: which of the C library's functions, in which versions, cytoc names to the linker

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators of ai.onnx.ml whose numbers the standard does not check, beside ONNX Runtime: support vector machines, tree
 ensembles, those of doubles too; OneHotEncoder without zeros; attributes that contradict each other.
 

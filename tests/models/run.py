@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The networks of ../shared/models at -O0 and -O3, with 1 and 2 threads, against ONNX Runtime's recorded outputs.
 
 In:  MODEL/model.onnx, refio/ and meta.json (see INDEX.md there). A network without refio, and the random-weight twin of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Outputs as the specification defines them, for networks whose recorded outputs are far from it.
 
 In:  a model, a folder of inputs. Out: a folder of outputs. The onnx package's reference evaluator computes them, with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* guard_run.c - runs a library on inputs of any size with nothing but forbidden pages around every tensor.
  *
  * In:  on stdin one case a line, tab-separated: name, library, file with the inputs, file for the outputs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lists the ONNX standard's backend tests that the pinned onnx package carries, one row per data set.
 
 Out: the file given as argument, tab-separated: name, folder of the test, number of the data set, rtol, atol, kinds of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* node_run.c - runs compiled node tests and judges their results, without a process start for each.
  *
  * In:  on stdin one case a line, tab-separated: name, library, folder with input_K.pb and output_K.pb, rtol, atol, kinds

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ONNX standard's backend tests, each compiled at -O0 and -O3 and run against the expected outputs.
 
 In:  the tests of the pinned onnx package (list_tests.py), build/cytoc, build/tests/node_run; names to restrict it to.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every size on every axis: node tests' models with symbolic dims, run with 0, 1, 2, odd and huge sizes between forbidden
 pages, against ONNX Runtime.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_test.c - the attention op three ways through the interpreter: as the contraction kernel that targets print,
  * as the nest of loops for targets without one, and written out as products and softmax.
  *

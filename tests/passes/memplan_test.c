@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memplan_test.c - for random programs and random sizes: buffers in use at the same time never overlap, and the arena
  * is tight where everything is constant.
  */

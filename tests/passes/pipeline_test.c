@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline_test.c - the runner: order of passes per level, options, dumps, statistics, diagnostics for wrong names. */
 #include "passes/passes.h"
 #include "passes/quantise/quantise.h"

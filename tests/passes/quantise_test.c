@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantise_test.c - the pass `quantise` on a residual block given as text: which tensors and layers it finds, what it
  * inserts when their ranges are known, what it leaves alone; and the numbers that scales are made of.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* random_test.c - random graphs through all passes: the results must stay the same, and what fusion decides must be
  * legal.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small models for the tests of the Python package, and what they share."""
 import contextlib
 

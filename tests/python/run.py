@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python package, python/cytoc, used as its users do: models of all element types and kinds of values, what does not fit, buffers
 that stay, threads, fork, the cache, ONNX Runtime's interface, the ONNX backend, types.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX's backend interface: the standard's node tests, run by onnx.backend.test itself."""
 import re
 import unittest

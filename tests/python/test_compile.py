@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cytoc.compile: what may be a model, options, errors, progress, the cache."""
 import os
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model: inputs and outputs of all kinds, what does not fit, buffers, threads."""
 import os
 import subprocess

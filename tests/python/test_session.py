@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InferenceSession: scripts written for ONNX Runtime, unchanged but for the import, beside the real one; and what it refuses."""
 import glob
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package's annotations, by mypy, where it is installed."""
 import importlib.util
 import subprocess

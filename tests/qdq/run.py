@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantised operators and small quantised networks at -O0 and -O3 against ONNX Runtime.
 
 Operators of com.microsoft have no node tests of the standard; and what pass `quantised` makes of QDQ graphs should be

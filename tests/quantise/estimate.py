@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain dynamic quantisation: its accuracy is estimated, layers by whose numbers something is chosen stay in float, and what is
 still bad is said."""
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights in half precision (--fp16, --bf16) of float models, and models that come so, beside f32."""
 import os
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks that come quantised in part: what is left in float is quantised as in any other model, and what is learnt of a
 layer from one form of the graph is used for that layer in the next. Passes rewrite the quantised part by what the target
 does (activations in 16-bit integers, for one), so the forms that run on samples must go through the very same."""

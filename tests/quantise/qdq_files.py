@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`cytoc quantize`: the QDQ files it writes, judged by ONNX Runtime without its optimisations, and cytoc reading them
 again."""
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products with weights in integers at any number of rows: one library, one copy of the weights."""
 import os
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantisation of float models: accuracy on the trained example, all forms of samples, what stays in float; the QDQ
 files that are written (qdq_files.py); weights in half precision (halves.py); products of any number of rows (rows.py);
 what libraries store (stored.py, tables.py); the outputs of the whole (whole.py), estimated (estimate.py); models quantised in part (mixed.py).

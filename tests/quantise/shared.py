@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of quantisation share: a folder to compile and run in, networks with fixed random numbers, how far apart
 results are.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What libraries are made of: weights packed without much filling, in the bytes that they have, nothing twice. Targets are
 named, so that sizes do not depend on the CPU at hand; nothing is run on them."""
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large constants that no product multiplies (passes/tables.c): in how many bytes they are stored, and how far that is off.
 """
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transposed convolutions in integers, as decoders of U-Nets have them."""
 import re
 

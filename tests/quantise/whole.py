@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outputs of the whole model: their signal-to-noise ratio, and layers that stay in float for it (--int8-min-snr)."""
 import re
 

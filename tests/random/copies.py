@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies that have a form of their own, at -O0 and -O3 against onnx's reference: transposes, images made channels-last,
 shuffled channels, concatenations of narrow parts and of ever more of the same values, padded channels.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operators that draw random numbers, judged by their statistics: ONNX Runtime draws others.
 
 Each of 100,000 numbers; a mean is off by more than 0.02 standard deviations once in ten billion times, and the numbers

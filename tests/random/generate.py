@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random ONNX graphs that are valid by construction, with values that two correct implementations agree on.
 
 In:  a random generator. Out: a ModelProto and its inputs as arrays.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graphs that grow by running: every node is tried out in ONNX Runtime when it is drawn, by itself, and stays if it runs.
 So its attributes may be anything, and what the graph computes is known. grown_nodes.py draws, grown_graphs.py makes models.
 

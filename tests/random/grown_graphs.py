@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of random graphs that grown.py grows, with branches, loops and scans in them.
 
 In:  a seed. Out: a model whose inputs have symbols for some sizes, its inputs, and what its outputs should be.

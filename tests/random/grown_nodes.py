@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the graphs of grown.py are made of: a function for each operator or group of them picks tensors that suit it, draws
 its attributes and adds its nodes, or raises Refused.
 """

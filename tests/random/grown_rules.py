@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What cytoc computes of NaN, infinities and integers at their ends where ONNX Runtime computes something else, fails, or
 ends the process.
 

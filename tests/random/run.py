@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random graphs at -O0 and -O3 against ONNX Runtime; operators that draw random numbers (draws.py), copies (copies.py).
 
 In:  --first and --count: seeds, one graph each. Two of three are networks in f32 (generate.py), the third is grown node by

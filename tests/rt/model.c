@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.c - a model written by hand, as the compiler would emit it: what the runtime's tests run.
  *
  *   left [batch,4], right [batch,4], bias [4] (optional, default 0)   all float32

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_abuse.c - what an application may do wrong, and what the world around it does: calls with NULL, files that are no
  * libraries or were damaged, small stacks, fork() and signals while a model runs, plug-ins that come and go.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_context.c - loading, inspecting, binding, running and failing, with the model of model.c.
  *
  * Needs beside its own binary: rt_model_a.so (TAG 1), rt_model_b.so (TAG 2), rt_bad_abi.so, rt_bad_cpu.so,

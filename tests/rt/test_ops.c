@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_ops.c - the runtime's operators against straightforward references, with fixed cases for the corners of the
  * standard.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_threads.c - the pool: every task once, from many threads at once, across fork(), shared between libraries, and
  * the CPU counts it starts from.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_values.c - strings, sequences, maps and optional values through the public interface, by models written by hand,
  * and the operators on them.
  *

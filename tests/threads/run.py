@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several models in several threads at once, with one pool: run_many.c beside the networks made here; and all of them, and
 those whose kernels have the largest frames, in threads with the least stack that cyto.h promises to do with.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_many.c - several models in several threads at once, one pool: every run must give what a run alone gave.
  *
  * In:  run_many ROUNDS STACK LIBRARY..; each library has inputs that are tensors of fixed shape, of numbers. They are made

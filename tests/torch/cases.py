@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite `torch`, within a Python that has PyTorch: networks beside eager mode, graph breaks, changed weights, what falls back."""
 import inspect
 import os

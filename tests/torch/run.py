@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.compile(module, backend="cytoc") and cytoc.export, in a Python with the real PyTorch.
 
 In:  --build DIR; build/torch-venv, made from requirements.txt beside this file where it is missing (unless CYTO_NO_INSTALL is set), or

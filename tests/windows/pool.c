@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c - a program that opens two models without cyto.h, as plug-ins do, and runs them in two threads at once.
  *
  *   pool A.dll B.dll     DLLs that export a_run and b_run: one input, one output of ELEMENTS floats

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models for Windows, compiled here, run by Wine, beside the same models for Linux.
 
 In:  node tests of the standard, models made by other suites, of tests/exported and, where they are, of ../shared/models.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_list.c - runs many models in one process: starting one takes a second where programs for Windows are emulated.
  *
  * In:  run_list LIST: a file with a run per line, tab-separated: library, folder of in_K_NAME.npy, folder for the outputs,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The networks of ../shared/zoo, refilled with weights, against ONNX Runtime run beside them.
 
 In:  NAME.onnx without weights, index.json and materialize.py, which fills them in.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench.h - what the files of cyto-bench share.
  *
  * cyto-bench.c reads the command line and starts the processes, bench_child.c is what a measured process of ours does,

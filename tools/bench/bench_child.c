@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_child.c - one measured process of cyto-bench: load a compiled model, run it, print one line of numbers.
  *
  * In:  a library, sizes for the dims that it leaves open, a seed.

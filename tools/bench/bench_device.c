@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_device.c - which CUDA device cyto-bench compiles for: the one that a context without options uses. */
 #include "bench.h"
 

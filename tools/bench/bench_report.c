@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_report.c - writes what cyto-bench measured: a table as text or Markdown, JSON, CSV, a section of RESULTS.md.
  *
  * In:  results grouped by model, batch and threads, in the order of measuring.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_size.c - how large a model is on disk: its file, and what it keeps beside it.
  *
  * In:  an ONNX file, whose tensors name files of external data, or a compiled library, whose weights may lie in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* calibrate.h - samples for calibration, and the ranges of tensors seen on them. */
 #ifndef CALIBRATE_H
 #define CALIBRATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cytoc_quantise.c - calibration: the model with more outputs is run on samples (recorder.h).
  *
  * In:  how to read the model, and samples. Out: a cy_quant with the range of every tensor and the error of every layer.

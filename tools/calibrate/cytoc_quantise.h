@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cytoc_quantise.h - what --int8=static does before the model is compiled: running it on samples to see its numbers. */
 #ifndef CYTOC_QUANTISE_H
 #define CYTOC_QUANTISE_H

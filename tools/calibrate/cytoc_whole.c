@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cytoc_whole.c - what quantising does to the outputs of the whole model, and which layers stay in float for them.
  *
  * In:  a cy_quant whose layers have been measured, each by itself, and the outputs that the float model had on samples.

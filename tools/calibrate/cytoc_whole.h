@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cytoc_whole.h - the outputs of the whole model, quantised beside float; see cytoc_whole.c. */
 #ifndef CYTOC_WHOLE_H
 #define CYTOC_WHOLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranges.c - which range of a tensor's values the 256 steps of u8 shall span.
  *
  * In:  all values of the tensor on the samples, twice: first for their extremes, then (unless those are the range) for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recorder.c - the model, compiled for this machine as a cy_quant says, loaded into this process and run on samples.
  *
  * Whatever the target is, this machine's CPU runs it. Libraries lie in TMPDIR for the moment between linking and

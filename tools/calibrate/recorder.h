@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recorder.h - the model compiled for this machine as a cy_quant says, and run on samples; see recorder.c. */
 #ifndef RECORDER_H
 #define RECORDER_H

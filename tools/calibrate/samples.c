@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* samples.c - the inputs to calibrate with: folders of tensor files, .npz archives, or random numbers.
  *
  * In:  a path and the model that will run on it. Out: samples by number, each a set of tensors that fits the model's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* about.c - what this compiler is: names and versions, for people and for keys of caches. */
 #include "cytoc.h"
 

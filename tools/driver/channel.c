@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* channel.c - messages over a pair of sockets; see channel.h. */
 #include "channel.h"
 

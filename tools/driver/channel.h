@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* channel.h - what a job in the caller's process and its worker say to each other.
  *
  * A message is a head of plain numbers and some texts behind it, each with its 0. Both ends are the same program.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cytoc.h - the compiler as a library, from C or C++: an ONNX model in, a compiled model out.
  *
  *   cytoc_job job = {.struct_size = sizeof job, .model_path = "model.onnx", .output_path = "model.so"};

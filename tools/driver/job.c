@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job.c - cytoc.h: a job done by a process of its own, and what comes of it.
  *
  * In:  a job. Out: a result; callbacks while it is made. The worker (worker.c) is forked from here and says what it does

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* last_logits.c - --last-logits=OUTPUT: of a model that computes logits of all positions, those of the last one.
  *
  * In: the graph as read, and the name of an output of floats, [.., positions, words]. Out: that output is a slice of what it

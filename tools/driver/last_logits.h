@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* last_logits.h - the option --last-logits. */
 #ifndef CYTOC_LAST_LOGITS_H
 #define CYTOC_LAST_LOGITS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - the command line of cytoc: parses argv, runs the pipeline in this process, prints what it has to say.
  *
  * Exit code 0, or 1 after diagnostics; nothing is written then.

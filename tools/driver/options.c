@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.c - the command line of cytoc: one table row per option (tools/options.h). */
 #include "options.h"
 

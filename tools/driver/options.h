@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.h - the command line of cytoc, parsed. */
 #ifndef CYTOC_OPTIONS_H
 #define CYTOC_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline.c - the compiler's pipeline: reads a model, runs the passes, lowers, generates code, links.
  *
  * In: options and a model. Out: files, or diagnostics; nothing is written then. The whole pipeline stands in compile(), in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline.h - one compilation, from a model to files; what the command line and the library have in common. */
 #ifndef CYTOC_PIPELINE_H
 #define CYTOC_PIPELINE_H

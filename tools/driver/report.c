@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.c - time per stage and pass, sizes and peak memory, for people (text) and for programs (JSON).
  */
 #include "report.h"

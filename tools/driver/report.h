@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.h - what a compilation says about itself: progress, -v, --stats. */
 #ifndef CYTOC_REPORT_H
 #define CYTOC_REPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker.c - does a job in a process of its own, forked from the caller's.
  *
  * In:  a job, in the caller's memory as it was. Out: messages (channel.h), and files in memory that both processes have.

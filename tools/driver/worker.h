@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker.h - the process that a job is done in; see worker.c. */
 #ifndef CYTOC_WORKER_H
 #define CYTOC_WORKER_H

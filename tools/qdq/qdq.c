@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qdq.c - writes the QDQ form of a float model: ONNX in, ONNX out, with protobuf-c.
  *
  * In:  a model of operator set 7 or newer, samples. Out: a model of operator set 13 or newer in which the inputs of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qdq.h - `cytoc quantize`: a float model in, the same in ONNX's QuantizeLinear/DequantizeLinear form out. */
 #ifndef QDQ_H
 #define QDQ_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qdq_file.c - the files of a model that `cytoc quantize` reads and writes.
  *
  * In:  a model's path; tensor data may lie in other files of its folder, which are mapped. Out: a model in one file;

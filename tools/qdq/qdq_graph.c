@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qdq_graph.c - looking at the graph of an ONNX model, and adding to it.
  *
  * In:  a model as protobuf-c has it. Out: answers; nodes, initializers and outputs with names that nothing else has.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qdq_int.h - what the files of `cytoc quantize` share: the model being rewritten, and small edits of it.
  *
  * qdq.c          the forms of the model that are run on samples, and the one that is written

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qdq_layers.c - layers in integers: their weights and biases, and what they read.
  *
  * In:  a model, which of its layers are quantised, ranges. Out: nodes with QuantizeLinear and DequantizeLinear: tensors

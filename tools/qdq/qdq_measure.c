@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qdq_measure.c - forms of a model that tell what quantising does to each of its layers.
  *
  * In:  a model, ranges. Out: the same with every layer once more, in integers by itself, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qdq_tensors.c - which tensors of a model become integers, and with which scales.
  *
  * In:  the model's graph, with its layers; ranges, when samples have been seen. Out: the tensors that layers read, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qdq_upgrade.c - a model of operator set 7 to 12 as one of 13, the first with a scale per channel in QuantizeLinear.
  *
  * In:  a graph as it was read. Out: the same in the newer operators: attributes that became inputs are initializers;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* npz.c - the arrays of an .npz archive, as numpy.savez and numpy.savez_compressed write them.
  *
  * In:  a path. Out: the bytes of each entry, one after the other, to a function of the caller's.

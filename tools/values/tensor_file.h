@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensor_file.h - tensors in files and in memory, for the command line tools: NumPy's .npy and ONNX's .pb
  * (TensorProto).
  *

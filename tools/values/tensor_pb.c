@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensor_pb.c - ONNX TensorProto files, by the protobuf wire format itself, so that the tools need no protobuf library.
  *
  * Fields used: 1 dims, 2 data_type, 4 float_data, 5 int32_data, 6 string_data, 7 int64_data, 8 name, 9 raw_data,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensor_value.c - host tensors in memory: allocating, reading elements as numbers, filling with random numbers, and
  * bridging dtypes that numpy lacks.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* value.c - values of every kind in memory: see value_file.h. */
 #include "value_file.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* value_file.h - values of every kind in files and in memory, for the command line tools: ONNX's .pb (TensorProto,
  * SequenceProto, OptionalProto, MapProto) and JSON.
  *

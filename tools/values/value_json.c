@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* value_json.c - values of every kind as JSON; the form is in value_file.h.
  *
  * Numbers are written with as many digits as bring back the same bits: 9 for float, 17 for double; half precision as

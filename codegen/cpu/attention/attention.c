@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c - attention without its matrix of scores: one task takes a stretch of rows of one head.
  *
  * Comes in: a cy_attention_desc. Goes out: one phase. Rows of heads that share keys (trailing batch axes along which k

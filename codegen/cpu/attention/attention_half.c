@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_half.c - attention of bf16, by AMX or vdpbf16ps: how keys, values and queries lie in scratch, and the
  * products.
  *

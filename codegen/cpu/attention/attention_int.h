@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_int.h - what attention.c, attention_softmax.c and attention_half.c share: the plan, and a task's place. */
 #ifndef CY_CPU_ATTENTION_INT_H
 #define CY_CPU_ATTENTION_INT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_softmax.c - the scores of a block become weights: softmax row by row, between the two products of attention.
  *
  * Comes in: scores of keys [j0, j0 + n) in the worker's scratch, greatest scores and sums of the tiles before. Goes out:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conv.c - convolution as implicit matrix product: any kernel, stride, dilation, padding, groups, 1 to 3 axes,
  * transposed too.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conv_across.c - convolutions of few output channels: lanes are input channels, too.
  *
  * Comes in: a cy_core whose tables conv.c has filled. Goes out: code for one task.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conv_int.h - what conv.c, winograd*.c and depthwise.c share.
  *
  * A convolution is seen with three spatial axes, absent outer ones having size 1. A transposed convolution with strides

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conv_planar.c - convolutions of pictures that lie channel by channel: lanes are neighbouring outputs of a row.
  *
  * Comes in: a cy_conv_desc that is planar. Goes out: one phase, tasks being (image, group, some output rows that follow

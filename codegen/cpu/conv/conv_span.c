@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conv_span.c - convolutions of few output channels: a row of the product is several neighbouring outputs.
  *
  * Comes in: a cy_conv_desc. Goes out, for conv.c: a block of outputs, the window of the input that it reads as axes of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* depthwise.c - convolution of each channel with its own filter, or in groups of so few channels that a vector holds
  * several groups.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* winograd.c - 3x3 convolution of stride 1, any dilation, by F(4x4,3x3): 36 products per 16 outputs and channel instead
  * of 144. Of three axes, the last two: what each tap of the first reads counts as channels of its own, unless tiles are
  * pairs of planes.

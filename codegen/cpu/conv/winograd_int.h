@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* winograd_int.h - what winograd.c and winograd_plan.c share: the plan of a convolution by F(4x4,3x3). */
 #ifndef CY_CPU_WINOGRAD_INT_H
 #define CY_CPU_WINOGRAD_INT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* winograd_plan.c - whether F(4x4,3x3) is possible, what it takes, and how large its blocks are.
  *
  * In: a cy_conv_desc. Out: the plan that winograd.c follows, the layout of its weights, cycles for the choice between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* winograd_rows.c - F(4x4,3x3) where tiles are few and registers many: no filter's points are stored.
  *
  * Comes in: V as winograd.c makes it, packed filters. Goes out: code for M of one vector of output channels.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* batch.c - the batch axes of products: numbers of matrices to indices, offsets, and back.
  *
  * In: sizes and strides of the axes, outermost first. Out: values for gemm.c, dot.c and attention.c. Axes along which B

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core.c - micro-kernels (their inner loops: core_run.c), the blocked loop around them, and the epilogue of a tile; the
  * scheme is told in core.h.
  *

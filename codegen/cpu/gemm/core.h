@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core.h - what the contraction generators share; private to codegen/cpu's contractions.
  *
  * Everything is one scheme. A *row* is one output position (a row m of a product, a pixel of a convolution); where its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core_run.c - the inner loops of micro-kernels: one tap, all its k.
  *
  * Comes in: pointers to mr rows of A and to packed B, sums as values. Goes out: code that adds, for every k, mr

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core_tasks.c - what the functions of tasks share: sizes, scratch, phases, copies.
  *
  * Comes in: sizes and strides, known now or when running. Goes out: code, and rows of cy_contract_info.

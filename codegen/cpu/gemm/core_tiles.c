@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core_tiles.c - how rows and columns are shared out: tiles of the micro-kernel, blocks of a task, who does which.
  *
  * Comes in: sizes, 0 where only running tells. Goes out: constants for the generators, and code where it takes the

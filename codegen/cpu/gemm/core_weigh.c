@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core_weigh.c - the inner loop of a micro-kernel whose A becomes weights of a softmax on its way.
  *
  * Comes in: rows of scores, a number for each that is subtracted, packed B, sums of products as values. Goes out: code that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core_widen.c - weights that are not stored as floats made floats for a group of panels, once for all rows of a task.
  *
  * Comes in: a group of panels of one K block. Goes out: the same as packed panels of floats in a cache.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.c - batched matrix product with sizes and strides known now or at run time.
  *
  * Comes in: a cy_gemm_desc. Goes out: one phase, or two when B has to be packed at run time first. Where B is packed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* splats.c - vectors of one number that several kernels add, once in a library.
  *
  * Comes in: an optimised module. Goes out: the same, but 64 bytes of 16-bit numbers that are all the same, as terms of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* strassen.c - products of many rows and constant columns by seven multiplications of quarters in place of eight.
  *
  * Comes in: a cy_core with one tap and packed weights, as cy_core_emit takes it. Goes out: code for one task that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot.c - matrix products and convolutions of 8-bit integers and bf16: the plan and the tasks; the forms are told in
  * dot.h.
  *

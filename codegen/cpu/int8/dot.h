@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot.h - contractions by instructions that add up groups of k: matrix products and convolutions of 8-bit integers
  * with exact i32 sums, and of bf16 with f32 sums.
  *

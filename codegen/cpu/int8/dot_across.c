@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_across.c - products of bytes with few columns: their lanes are k, too.
  *
  * Comes in: a plan, then sums of a tile. Goes out: how many lanes a column gets, and the sums as all others are.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_amx.c - micro-kernels of contractions by AMX: tiles of 16 rows by 16 columns of sums, over all of k.
  *
  * Comes in: what dot_kernel.c's kernels take, rows of a in scratch and packed panels of b, k filled up to whole tiles.

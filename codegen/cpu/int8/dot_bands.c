@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_bands.c - convolution of each channel of 8-bit integers with its own filter, by instructions that add up fours.
  *
  * Comes in: a cy_dot_desc with cy_dot_bands_possible. Goes out: one phase, a task being some bands of an image. A band

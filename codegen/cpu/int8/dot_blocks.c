@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_blocks.c - products of f32 with weights in integers, both rounded to bf16 and multiplied by AMX.
  *
  * Comes in: a cy_gemm_desc whose `ints` are to be bf16. Goes out: two phases. The first rounds the rows of a, once for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_codes.c - products of f32 with weights in integers, the rows rounded to 8 bits by the blocks that weights have.
  *
  * Comes in: a cy_gemm_desc whose `ints` are to meet integers. Goes out: two phases. The first rounds the rows of a, once

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_copy.c - copies a task's rows of a to scratch: those of a matrix, or the taps of output pixels.
  *
  * Comes in: a frame of dot.c, whose task is known. Goes out: [row][k] in the form that micro-kernels read, made by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_depthwise.c - convolution of each channel of 8-bit integers with its own filter, by pairs; dot_bands.c does it
  * by fours where the CPU has the instruction.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_fresh.c - packs a second factor that is computed at run time: by fours as s8, else as i16 less its zero points, or
  * bf16.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_inline.c - products of bytes whose sums go through the epilogue from registers.
  *
  * Comes in: rows of a in scratch, packed panels of b. Goes out: code in line, for a tile of rows and some panels; what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_int.h - what the files of a contraction by groups of k (dot.c) share. */
 #ifndef CY_CPU_DOT_INT_H
 #define CY_CPU_DOT_INT_H

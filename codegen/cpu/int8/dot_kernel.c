@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_kernel.c - micro-kernels of contractions by groups of k: mr rows by nv vectors of sums in registers over all of
  * k.
  *

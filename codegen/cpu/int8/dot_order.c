@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_order.c - in which order the columns of a panel go through k, and what they leave out.
  *
  * Comes in: a cy_dot_order, which packing and code both make of the descriptor. Goes out: the runs of a panel, taps side

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_pack.c - puts constant 8-bit weights into the order in which dot_kernel.c reads them; the layout is told in
  * dot.h.
  *

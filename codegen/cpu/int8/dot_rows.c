@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_rows.c - copies elements of a into a worker's scratch in the form that the micro-kernels of dot_kernel.c read.
  *
  * Comes in: runs of s8 or u8 in memory. Goes out: pairs: i16, less the zero point, so that nothing is left to correct;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_strip.c - the input rows that a task's output pixels read, once each and with their padding, instead of the taps
  * of every pixel.
  *

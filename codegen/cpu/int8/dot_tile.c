@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_tile.c - a tile of rows times panels, by micro-kernels, for dot.c.
  *
  * Comes in: a frame and a cy_dot_tile. Goes out: code that leaves the sums of panels in memory; which kernel computes them

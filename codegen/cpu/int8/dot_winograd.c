@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dot_winograd.c - 3x3 convolution of 8-bit integers, of stride 1, by F(4x4,3x3) in 16 bits, exactly: 36 products of i16
  * per 16 outputs and channel instead of 144 of bytes, which take half as long each.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops.c - loop-IR kernels as LLVM functions: the entry point, tasks, statements and lane loops.
  *
  *   symbol(args, begin, end, worker)          loads pointers and sizes, moves scratch pointers to the worker's stripe

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops.h - loop IR (ir/loop/loop.h) as machine code: whole kernels, and the epilogues of contractions.
  *
  * Slots of a kernel's arguments (cyrt_slot, cyto_abi.h): one pointer per kernel argument, then one size per entry of

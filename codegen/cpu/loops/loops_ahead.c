@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops_ahead.c - prefetches what the body of a contraction kernel will read and write, and what loops stream.
  *
  * In: the index of an output. Out: a prefetch for each load, and store, that lies side by side along the columns and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops_cross.c - stores that run across the lanes: a vector holds what belongs to different rows of memory.
  *
  * In: a short loop inside a lane loop, around one store of elements that moves by one element per turn of the loop, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops_expr.c - values of loop-IR expressions, loads and stores.
  *
  * In: an expression, the lane variable and the number of lanes. Out: a scalar where the expression is the same for all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops_f8.c - eight-, six- and four-bit floats in LLVM IR.
  *
  * Decoding looks the code up in a table of 256 floats that the compiler fills by cy_scalar_load(); encoding rounds an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops_flat.c - epilogues of several rows at once, where a row has few columns, or of parts of a row, where its columns
  * lie in several places.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops_int.h - what the files that print loop IR as LLVM IR share.
  *
  * A value of dtype t is in a register as: bool i1; integers their own width (those under 8 bits: i8); f32 and f64

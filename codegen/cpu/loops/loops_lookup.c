@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops_lookup.c - loads from short tables: the table stays in registers, and an instruction permutes it.
  *
  * In: a load whose offset is a base, one for all lanes, and an index that lowering clamped into a short axis, so that all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loops_ops.c - the arithmetic of loop IR on LLVM values, scalar or vector alike.
  *
  * In: operands in register form (see loops_int.h) and dtypes. Out: the result in register form. Follows ir/scalar.c in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c - attention without its matrix of scores: a block takes some rows of one head and goes through the keys.
  *
  * In: a contraction kernel of kind ATTENTION (ir/loop/loop.h). Out: its form and its C text. Neighbouring batch axes along

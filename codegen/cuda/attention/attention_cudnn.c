@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_cudnn.c - which attention may be cuDNN's: that of halves whose scores get a bias and a mask in memory,
  * causality and a window at most, with batch axes that lie like one, one axis of heads, and one of those that share keys.
  * A mask of -inf may hide all keys of a row, whose result is nobody's then: it stays ours, and so does attention whose

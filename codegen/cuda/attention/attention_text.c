@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_text.c - what a block of attention does with its tiles, as C text: the macros and functions that it uses
  * are attention.c's.
  *

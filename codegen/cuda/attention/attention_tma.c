@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention_tma.c - sm_90a: attention whose keys and values the tensor memory accelerator brings.
  *
  * Beside the kernel of attention.c stands <symbol>_tma where there are many rows and scores stay as they are multiplied,

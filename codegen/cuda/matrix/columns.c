@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* columns.c - reductions across the contiguous axis: pooling of whole images, normalisations of channels-last tensors.
  *
  * In: a kernel of items each of which goes through long serial loops that only add up and store. Out: a block of

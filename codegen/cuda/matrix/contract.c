@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contract.c - contraction kernels: the view of them that generators share, and which generator takes which.
  *
  * In: a kernel with a contraction. Out: its form, its C text, and the packed form of constant weights where the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contract_int.h - what the generators of contractions share (contract.c), and the generators.
  *
  * Every contraction is seen as z independent products of an m x k by a k x n matrix: z counts batches or groups, m is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conv.c - which convolutions may be cuDNN's when the model runs: those of the form relu(conv(x, w) + bias + residual).
  *
  * Convolutions of one tap may have become products of matrices, whose weights lie as those of convolutions do: such a

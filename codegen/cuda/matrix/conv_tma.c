@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conv_tma.c - sm_90a: convolutions whose tiles the tensor memory accelerator brings (matrix_tma.c has the kernel).
  *
  * The 128 rows of a tile are a patch of the output: lines and columns of one image, or of several where pictures are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* depthwise.c - convolutions with a filter of its own for every channel, channels innermost.
  *
  * Each input element serves as many products as there are taps and no more: the cost is memory. A thread has V

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemv.c - products of a few rows (up to four) with a matrix: every weight is read once, 16 bytes at a time.
  *
  * Such a product costs the bytes of its matrix; a tile would have few blocks and mostly empty rows. Three forms, by the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matrix.c - products and convolutions by matrix instructions: of f16, bf16 and (when allowed) TF32 with sums in f32,
  * of 8-bit integers with sums in i32; and of f32 by ordinary FMAs, in the same tiles.
  *

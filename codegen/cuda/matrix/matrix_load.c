@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matrix_load.c - how tiles of both factors of a product or convolution come to shared memory (matrix.c).
  *
  * In:  how the operands lie. Out: functions of the kernel: <symbol>_load copies a tile of each, <symbol>_table, _gather and

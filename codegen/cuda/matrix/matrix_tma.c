@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matrix_tma.c - sm_90a: products of f16, bf16 and 8-bit integers whose tiles the tensor memory accelerator brings.
  *
  * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: tiles of 128 rows and form->tma_n

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split.c - contractions whose results are too few tiles to fill a device: blocks share k.
  *
  * A share sums its part of k and stores what it has in scratch, [share][z][m][n]; a second kernel, <symbol>_combine,

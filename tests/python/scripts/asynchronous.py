@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A run in the background, and errors as exceptions.
 import sys
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # I/O binding: inputs and outputs stay where they are.
 import sys
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # As ONNX Runtime's first tutorial: one image, one label.
 import sys
 

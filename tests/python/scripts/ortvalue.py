@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # OrtValues, and the bytes of a model.
 import sys
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small vision transformer and writes it as vit.onnx, in the operators that PyTorch's exporter writes.
 
 The data set is scikit-learn's digits: 1,797 images of 8x8 pixels, 0..16. Every fifth one is kept for testing, as in
