@@ -195,7 +195,7 @@ def compile(model: Any, *, target: Optional[str] = None, int8: Union[None, bool,
                     if d.severity == "warning":
                         warnings.warn(str(d), CompileWarning, stacklevel=4)
 
-            path = _cache.library(_key(source, [w for w in words]), build) if cache else None
+            path = _cache.library(_key(source, words), build) if cache else None
             if path:
                 return Model(path, threads=threads)
             own = tempfile.mkdtemp(prefix="cytoc-")

@@ -4,10 +4,9 @@ import re
 import unittest
 
 import numpy as np
-from onnx import helper
 import onnx.backend.test
+from onnx import helper
 
-import lib
 from models import linear
 
 EVERY = 12  # of the list of passing names, run by tests/onnx whole
@@ -21,8 +20,7 @@ def test_node_tests():
     for name in names:
         suite.include('^%s_cpu$' % re.escape(name))
     result = unittest.TestResult()
-    cases = suite.enable_report().test_cases if False else suite.test_cases
-    tests = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(case) for case in cases.values())
+    tests = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(case) for case in suite.test_cases.values())
     tests.run(result)
     bad = result.failures + result.errors
     assert not bad, '%d fail, first: %s: %s' % (len(bad), bad[0][0], bad[0][1][-300:])

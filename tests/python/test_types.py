@@ -9,5 +9,5 @@ def test_mypy():
     if not importlib.util.find_spec('mypy'):
         return 'mypy is not installed'
     done = subprocess.run([sys.executable, '-m', 'mypy', '--no-error-summary'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, env=None)
+                          text=True)
     assert done.returncode == 0, done.stdout[-1500:]
