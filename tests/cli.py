@@ -706,13 +706,13 @@ def on_terminal(command, env, width=100):
 def terminal(folder, args):
     """Progress and colours are for terminals: kernels done of all and the time left after a second, nothing left in the end; none of it
     where stderr is none, no colours with NO_COLOR, neither on a dumb terminal."""
-    random, widths, nodes, weights = np.random.default_rng(1), [8 + 8 * (k * 7 % 23) for k in range(30)], [], []
+    random, widths, nodes, weights = np.random.default_rng(1), [8 + k * 7 % 89 for k in range(72)], [], []
     for k, (n, m) in enumerate(zip([3] + widths, widths)):
         weights.append(graphs.constant('w%d' % k, random.standard_normal((m, n, 3, 3)).astype(np.float32) / 8))
         nodes += [h.make_node('Conv', ['x' if k == 0 else 'r%d' % k, 'w%d' % k], ['c%d' % k], pads=[1, 1, 1, 1]),
                   h.make_node('Relu', ['c%d' % k], ['r%d' % (k + 1)])]
     model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [1, 3, 17, 19])],
-                              [graphs.port('r30', np.float32, None)], weights)
+                              [graphs.port('r72', np.float32, None)], weights)
     np.savez(os.path.join(folder.root, 's.npz'), x=random.standard_normal((200, 3, 17, 19)).astype(np.float32))
     env = {k: v for k, v in folder.env.items() if k != 'NO_COLOR'}
     env['TERM'] = 'xterm'
