@@ -95,6 +95,9 @@ LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size
 /* Computes the symbols of a plan's scratch that hangs on data. */
 void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan);
 
+/* A requirement's node, and the format of what is said where it is broken. */
+const char *cy_host_where(const cy_host *h, const cy_requirement *r);
+const char *cy_host_demand(const cy_requirement *r);
 /* Checks the requirements of the block whose symbols are all known by now and that were not checked yet. */
 void cy_host_requirements(cy_host *h);
 

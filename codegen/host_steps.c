@@ -256,18 +256,9 @@ static void emit_shared(cy_host *h, const cy_step *s) {
 
 /* ---- runtime calls ---- */
 
-/* Symbol of a dim that is nothing but one, or 0. */
-static cy_sym plain_symbol(cy_graph *g, cy_dim d) {
-  const cy_term *t;
-  if (cy_dim_terms(g, d, &t) != 1 || t->natoms != 1 || t->coef != 1)
-    return 0;
-  const cy_atom *atom = cy_dim_atom(g, t->atoms[0]);
-  return atom->kind == CY_ATOM_SYM ? atom->sym : 0;
-}
-
 /* Is d a size that this very step finds out? */
 static cy_sym counted_by(cy_host *h, const cy_step *s, cy_dim d) {
-  cy_sym sym = plain_symbol(h->g, d);
+  cy_sym sym = cy_dim_symbol(h->g, d);
   if (!sym)
     return 0;
   const cy_sym_info *info = cy_sym_of(h->g, sym);

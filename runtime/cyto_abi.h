@@ -104,6 +104,9 @@ typedef struct cyrt_frame {
   struct cyrt_context *context;
   /* 0, or how many elements outputs that continue inputs have room for along their axes: they lie where these inputs do */
   int64_t room;
+  /* Where kernels of a device keep what they find out of range: for each of the model's checks the first such number + 1 (0:
+     none), and what it should have been below. NULL: the host program checks */
+  int64_t *checks;
 } cyrt_frame;
 
 /* One graph input or output. */
@@ -314,12 +317,20 @@ typedef struct cyrt_cuda_kernel {
   uint32_t then;                  /* the kernel launched behind it with the same parameters; 0: none */
 } cyrt_cuda_kernel;
 
+/* A number that kernels compare with its bound. */
+typedef struct cyrt_cuda_bound {
+  const char *node;
+  const char *format; /* of the error: the node as %s, number and bound as %lld */
+} cyrt_cuda_bound;
+
 struct cyrt_cuda_cudnn;
 typedef struct cyrt_cuda_model {
   uint32_t n_kernels;
   uint32_t flags; /* CYRT_CUDA_REPLAY, CYRT_CUDA_REQUIRE_CUDNN */
   const cyrt_cuda_kernel *kernels;
   const struct cyrt_cuda_cudnn *cudnn; /* NULL: no kernel may be cuDNN's */
+  uint64_t n_checks;
+  const cyrt_cuda_bound *checks;       /* [n_checks] those of cyrt_frame.checks, in the order of the launches */
 } cyrt_cuda_model;
 enum {
   CYRT_CUDA_REPLAY = 1,       /* equal sizes of inputs mean equal launches: a run can be recorded */

@@ -19,6 +19,7 @@ static inline cy_lower_options lower_options_of(const cy_machine *machine, int o
                             .busy_parts = opt_level ? cy_machine_busy_parts(machine) : 0,
                             .grows = !cy_machine_has_device(machine),
                             .searches = opt_level && cy_machine_has_device(machine),
+                            .late_checks = cy_machine_has_device(machine),
                             .few_rows = cy_machine_few_rows(machine),
                             .few_queries = cy_machine_few_queries(machine),
                             .tile_columns = cy_machine_tile_columns(machine)};

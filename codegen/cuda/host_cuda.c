@@ -148,6 +148,25 @@ static bool replayable(const cy_step *s) {
   return true;
 }
 
+/* cyrt_cuda_bound rows of what kernels check, or a null pointer. */
+static LLVMValueRef checks(cy_host *h) {
+  const cy_requirement *list;
+  uint32_t n = h->p->nchecks;
+  cy_graph_requirements(h->g, &list);
+  LLVMValueRef *rows = calloc((size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  if (!rows)
+    cy_no_memory();
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_requirement *r = &list[h->p->checks[i]];
+    LLVMValueRef row[2] = {cy_host_text(h, cy_host_where(h, r)), cy_host_text(h, cy_host_demand(r))};
+    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 2, 0);
+  }
+  if (n)
+    table = cy_host_constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
+  free(rows);
+  return table;
+}
+
 static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data) {
   uint32_t nplans = h->build->nplans, n = nplans;
   LLVMValueRef *rows = calloc(3 * (size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
@@ -170,9 +189,10 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
   free(rows);
   int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
               (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
-  LLVMValueRef fields[4] = {cy_host_i32(h, n), cy_host_i32(h, flags), table,
-                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr)};
-  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 4, 0));
+  LLVMValueRef fields[6] = {cy_host_i32(h, n), cy_host_i32(h, flags), table,
+                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr),
+                            cy_i64(h->cg, h->p->nchecks), checks(h)};
+  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 6, 0));
   *out_device = cy_host_external(h, "cyrt_cuda_device");
 }
 

@@ -333,6 +333,7 @@ static void state_close(void *data) {
       driver->mem_free(kept->ptr);
     if (state->staging)
       driver->host_free(state->staging);
+    cyrt_cuda_checks_close(state);
     if (state->own_stream)
       driver->stream_destroy(state->own_stream);
     cyrt_cuda_leave(state->shared);
@@ -380,6 +381,8 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
   status = cyrt_cuda_check(driver, driver->stream_create(&state->own_stream, CUDA_STREAM_NON_BLOCKING),
                            "cuStreamCreate", error);
   state->stream = request->stream ? request->stream : state->own_stream;
+  if (!status)
+    status = cyrt_cuda_checks_open(state, error);
   if (!status && state->code->cudnn)
     status = state->code->cudnn->open(state, error);
   cyrt_cuda_leave(state->shared);

@@ -234,7 +234,7 @@ static int32_t issue(cuda_state *state) {
                                                       state->io.ptr + state->io_offset[slot], bytes, state->stream),
                                "cuMemcpyDtoHAsync", f->error);
   }
-  return status;
+  return status ? status : cyrt_cuda_checks_issue(state);
 }
 
 static cyto_status copy_dynamic(cuda_state *state, uint32_t index) {
@@ -262,6 +262,8 @@ static cyto_status finish(cuda_state *state) {
   if (wait)
     status = cyrt_cuda_check(driver, driver->stream_wait(state->stream), "running the model (cuStreamSynchronize)",
                              state->host->error);
+  if (wait && !status)
+    status = cyrt_cuda_checks_tell(state, state->host->error);
   for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
     uint32_t slot = model->n_inputs + i;
     if (is_dynamic(state, i))
@@ -406,11 +408,13 @@ int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
     return status;
   status = find_capture(state, frame->error);
   if (!status)
+    status = cyrt_cuda_checks_before(state, frame->error);
+  if (!status)
     status = get_memory(state, frame, frame->error);
   if (!status)
     status = fill_frame(state, frame);
-  if (!status)
-    status = run_here(state);
+  if (!status && (status = run_here(state)))
+    status = cyrt_cuda_checks_failed(state, status, frame->error);
   if (!status)
     status = finish(state);
   cyrt_cuda_leave(state->shared);

@@ -165,6 +165,8 @@ typedef struct cuda_state {
   void *own_stream; /* .. our own, which waits for no other and on which runs are recorded */
   int32_t device_memory;
   cuda_block arena, io; /* io: inputs and outputs, one after the other */
+  cuda_block checks;    /* of cuda_checks.c: what kernels find, */
+  int64_t *found;       /* .. where the host looks (pinned, and as many zeros behind it); NULL: there are none */
   uint8_t *staging;     /* pinned, laid out like io */
   uint64_t staging_bytes;
   uint64_t *io_offset;      /* [n_inputs + n_outputs]; CUDA_NOT_STAGED: used where the caller has it */
@@ -205,6 +207,17 @@ struct cyrt_cuda_cudnn {
   int (*describe)(const cuda_state *state, char *text, uint64_t capacity);
   cyto_status (*follow)(cuda_state *state, cyto_error *error); /* state->stream is another one now */
 };
+
+/* ---- cuda_checks.c ---- */
+cyto_status cyrt_cuda_checks_open(cuda_state *state, cyto_error *error); /* the device's context is current */
+void cyrt_cuda_checks_close(cuda_state *state);
+int32_t cyrt_cuda_checks_issue(cuda_state *state); /* the copy that ends a run */
+/* An error if the run that was waited for found something out of range; */
+cyto_status cyrt_cuda_checks_tell(cuda_state *state, cyto_error *error);
+/* .. or an earlier one that nobody waited for; */
+cyto_status cyrt_cuda_checks_before(cuda_state *state, cyto_error *error);
+/* .. or one that ended with `status`, which may be a consequence: the error that counts. */
+cyto_status cyrt_cuda_checks_failed(cuda_state *state, cyto_status status, cyto_error *error);
 
 /* ---- cuda_tensor.c ---- */
 /* 0: the device or the tensors do not fit, nothing was launched. */
