@@ -92,6 +92,9 @@ LLVMValueRef cy_host_slots(cy_host *h);
 void cy_host_size_slots(cy_host *h, const cy_kernel_plan *plan);
 LLVMValueRef cy_host_call_size(cy_host *h, const char *prefix, const char *suffix); /* i64 <prefix><suffix>(slots) */
 LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size_t offset);
+/* Is there any element that the launch writes? NULL: certainly. Where there is none, its grid may be huge all the same:
+ * [2^40, 0] has as many rows. */
+LLVMValueRef cy_host_writes_some(cy_host *h, const cy_step *s);
 /* Computes the symbols of a plan's scratch that hangs on data. */
 void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan);
 

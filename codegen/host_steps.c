@@ -85,9 +85,7 @@ static void call_by_work(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueR
   cy_if_end(cg, &branch);
 }
 
-/* Is there any element that the launch writes? NULL: certainly. Where there is none, its grid may be huge all the same:
- * [2^40, 0] has as many rows. */
-static LLVMValueRef writes_some(cy_host *h, const cy_step *s) {
+LLVMValueRef cy_host_writes_some(cy_host *h, const cy_step *s) {
   const cy_karg_info *args;
   LLVMValueRef some = NULL;
   uint32_t n = cy_kernel_args(s->kernel, &args);
@@ -161,7 +159,7 @@ static void emit_launch(cy_host *h, const cy_step *s) {
 /* ---- kernels that are functions of this program ---- */
 
 static void launch_phases(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
-  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel)), written = writes_some(h, s);
+  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel)), written = cy_host_writes_some(h, s);
   for (int i = 0; i < plan->code.nphases; i++)
     emit_phase(h, plan, &plan->code.phase[i], work, written);
 }

@@ -79,10 +79,11 @@ static LLVMValueRef problem(cy_host *h, const cy_dim field[CY_CUDA_PROBLEM_FIELD
 static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
   cy_dim field[CY_CUDA_PROBLEM_FIELDS];
-  (void)s;
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   LLVMTypeRef params[7] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i64, cg->ptr, cg->ptr};
-  LLVMValueRef blocks = cy_host_dim(h, form->blocks);
+  LLVMValueRef blocks = cy_host_dim(h, form->blocks), written = cy_host_writes_some(h, s);
+  if (written)
+    blocks = cy_select(cg, written, blocks, cy_i64(cg, 0));
   LLVMValueRef then_blocks = form->shares ? cy_host_dim(h, form->combine_blocks) : cy_i64(cg, 0);
   LLVMValueRef args[7] = {h->fn.frame, cy_host_i32(h, plan - h->build->plans), cy_host_slots(h), blocks, then_blocks};
   args[5] = tma_kernel(h, plan);

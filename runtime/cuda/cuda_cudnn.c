@@ -460,7 +460,7 @@ int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_s
   void *pointers[CYRT_PROBLEM_TENSORS];
   cyrt_cuda_problem p = *problem;
   way w = {frame, kernel, slots, blocks, then_blocks, tma, &p, pointers, NULL, NULL};
-  if (!state->plans || state->code->kernels[kernel].slots > MAX_SLOTS)
+  if (blocks <= 0 || !state->plans || state->code->kernels[kernel].slots > MAX_SLOTS)
     return run_way(&w);
   locate(slots, &p, pointers);
   if (!takes(&p) || !is_aligned(&p, pointers))
