@@ -142,7 +142,8 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
 static bool replayable(const cy_step *s) {
   for (; s; s = s->next) {
     bool loop = s->kind == CY_STEP_LOOP && !s->cond;
-    bool by_sizes = s->kind == CY_STEP_SET || s->kind == CY_STEP_IF || s->kind == CY_STEP_SHARED || loop;
+    bool by_sizes = s->kind == CY_STEP_SET || s->kind == CY_STEP_IF || s->kind == CY_STEP_SHARED ||
+                    s->kind == CY_STEP_ROOM || loop;
     if ((s->kind != CY_STEP_LAUNCH && !by_sizes) || !replayable(s->then_steps) || !replayable(s->else_steps))
       return false;
   }

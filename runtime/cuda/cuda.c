@@ -271,6 +271,16 @@ static cyto_status keep(cuda_state *state, cuda_ptr ptr, cyto_error *error) {
   return CYTO_OK;
 }
 
+void cyrt_cuda_block_free(cuda_state *state, cuda_block *block) {
+  if (block->ptr && state->lent) {
+    keep(state, block->ptr, NULL);
+  } else if (block->ptr) { /* launches that use it may be under way */
+    state->shared->driver.stream_wait(state->stream);
+    state->shared->driver.mem_free(block->ptr);
+  }
+  *block = (cuda_block){0, 0};
+}
+
 cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
                                  cyto_error *error) {
   const cuda_driver *driver = &state->shared->driver;
@@ -280,11 +290,9 @@ cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t 
     cyto_status status = keep(state, block->ptr, error);
     if (status)
       return status;
-  } else if (block->ptr) { /* launches that use it may be under way */
-    driver->stream_wait(state->stream);
-    driver->mem_free(block->ptr);
+    block->ptr = 0;
   }
-  *block = (cuda_block){0, 0};
+  cyrt_cuda_block_free(state, block);
   cyto_status status = cyrt_cuda_get(driver, &block->ptr, bytes, what, error);
   block->bytes = status ? 0 : bytes;
   return status;
@@ -345,6 +353,7 @@ static void state_close(void *data) {
   free(state->head.stash);
   free(state->io_offset);
   free(state->inputs);
+  free(state->grows);
   free(state->outputs);
   free(state->frame.outputs);
   free(state->frame.dynamic);
@@ -354,17 +363,21 @@ static void state_close(void *data) {
 
 static int state_tables(cuda_state *state) {
   const cyrt_model *model = state->model;
-  state->key_words = model->n_input_syms + model->n_inputs + model->n_outputs + 4;
+  state->key_words = model->n_input_syms + model->n_inputs + model->n_outputs + 5;
   state->io_offset = calloc(model->n_inputs + model->n_outputs + 1, sizeof *state->io_offset);
   state->inputs = calloc(model->n_inputs + 1, sizeof *state->inputs);
+  state->grows = calloc(model->n_inputs + model->n_outputs + 1, sizeof *state->grows);
   state->outputs = calloc(model->n_outputs + 1, sizeof *state->outputs);
   state->frame.outputs = calloc(model->n_outputs + 1, sizeof *state->frame.outputs);
   state->frame.dynamic = calloc(model->n_dynamic + 1, sizeof *state->frame.dynamic);
   state->keys = calloc((CUDA_RECORDINGS + 1) * (size_t)state->key_words, sizeof *state->keys);
   for (uint32_t i = 0; i < CUDA_RECORDINGS && state->keys; i++)
     state->recordings[i].key = state->keys + i * state->key_words;
-  return state->io_offset && state->inputs && state->outputs && state->frame.outputs && state->frame.dynamic &&
-         state->keys;
+  for (uint32_t i = 0; i < model->n_outputs && state->grows; i++)
+    if (model->outputs[i].continues)
+      state->grows[model->outputs[i].continues - 1] = state->grows[model->n_inputs + i] = 1;
+  return state->io_offset && state->inputs && state->grows && state->outputs && state->frame.outputs &&
+         state->frame.dynamic && state->keys;
 }
 
 static cyto_status state_fill(cuda_state *state, const cyrt_device_request *request, cyto_error *error) {
@@ -437,4 +450,7 @@ const cyrt_device cyrt_cuda_device = {
     .prepare = cyrt_cuda_prepare,
     .run = cyrt_cuda_run,
     .describe = describe,
+    .keep_get = cyrt_cuda_keep_get,
+    .keep_give = cyrt_cuda_keep_give,
+    .keep_move = cyrt_cuda_keep_move,
 };

@@ -39,6 +39,7 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuMemFreeHost, host_free, (void *ptr))                                                                             \
   X(cuMemcpyHtoDAsync_v2, copy_in_async, (cuda_ptr to, const void *from, size_t bytes, void *stream))                  \
   X(cuMemcpyDtoHAsync_v2, copy_out_async, (void *to, cuda_ptr from, size_t bytes, void *stream))                       \
+  X(cuMemcpy2DAsync_v2, copy_2d_async, (const void *copy, void *stream))                                               \
   X(cuPointerGetAttribute, pointer_attribute, (void *value, int32_t attribute, cuda_ptr ptr))                          \
   X(cuStreamCreate, stream_create, (void **stream, uint32_t flags))                                                    \
   X(cuStreamDestroy_v2, stream_destroy, (void *stream))                                                                \
@@ -171,6 +172,7 @@ typedef struct cuda_state {
   uint64_t staging_bytes;
   uint64_t *io_offset;      /* [n_inputs + n_outputs]; CUDA_NOT_STAGED: used where the caller has it */
   const void **inputs;      /* frame.inputs */
+  uint8_t *grows;           /* [n_inputs + n_outputs] is it an output that continues an input, or that input? */
   cuda_block *outputs;      /* [n_outputs] of data-dependent size */
   cuda_recording recordings[CUDA_RECORDINGS];
   uint64_t *keys; /* of the recordings, and the next one to be looked for */
@@ -188,6 +190,8 @@ static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state 
 /* Makes the block hold `bytes`; contents are lost when it grows. */
 cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
                                  cyto_error *error);
+/* Gives its memory back, as soon as nothing uses it. */
+void cyrt_cuda_block_free(cuda_state *state, cuda_block *block);
 /* Makes the device's context current, and the caller's again. */
 cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
 void cyrt_cuda_leave(const cuda_shared *shared);
@@ -219,12 +223,22 @@ cyto_status cyrt_cuda_checks_before(cuda_state *state, cyto_error *error);
 /* .. or one that ended with `status`, which may be a consequence: the error that counts. */
 cyto_status cyrt_cuda_checks_failed(cuda_state *state, cyto_status status, cyto_error *error);
 
+/* ---- cuda_keep.c: cyrt_device.keep_.. ---- */
+int32_t cyrt_cuda_keep_get(void *state, uint64_t bytes, void **out, cyto_error *error);
+void cyrt_cuda_keep_give(void *state, void *ptr);
+int32_t cyrt_cuda_keep_move(void *state, const cyrt_rows *rows, int32_t wait, cyto_error *error);
+
 /* ---- cuda_tensor.c ---- */
 /* 0: the device or the tensors do not fit, nothing was launched. */
 int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status);
 
 /* ---- cuda_run.c ---- */
 enum { CUDA_MAX_SLOTS = 512 };
+int cyrt_cuda_on_device(const cuda_state *state, const void *ptr);
+/* Asks whether the application captures the stream at the moment: state->captured. */
+cyto_status cyrt_cuda_find_capture(cuda_state *state, cyto_error *error);
+/* What a graph cannot have is refused before the driver is asked for it: that would spoil the capture. */
+cyto_status cyrt_cuda_refuse_capture(const cuda_state *state, const char *why, cyto_error *error);
 int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
 int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
 void cyrt_cuda_forget_recordings(cuda_state *state);

@@ -391,6 +391,41 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *where) 
                 &(operation){.to = (void *)(uintptr_t)to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
 }
 
+/* As the driver has it (CUDA_MEMCPY2D); rows one by one, since they may be recorded. */
+typedef struct rows_copy {
+  size_t from_x, from_y;
+  int from_kind;
+  const void *from_host;
+  uint64_t from_device;
+  void *from_array;
+  size_t from_pitch, to_x, to_y;
+  int to_kind;
+  void *to_host;
+  uint64_t to_device;
+  void *to_array;
+  size_t to_pitch, width, height;
+} rows_copy;
+
+static int is_of_device(const void *ptr) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
+      return 1;
+  return 0;
+}
+
+int cuMemcpy2DAsync_v2(const rows_copy *c, void *where) {
+  const char *from = c->from_kind == 2 ? (const char *)(uintptr_t)c->from_device : c->from_host;
+  char *to = c->to_kind == 2 ? (char *)(uintptr_t)c->to_device : c->to_host;
+  int code = !depth ? INVALID_CONTEXT : OK;
+  if (c->from_x || c->from_y || c->to_x || c->to_y || c->width > c->from_pitch || c->width > c->to_pitch ||
+      c->from_pitch > INT32_MAX || c->to_pitch > INT32_MAX || (c->from_kind == 2) != is_of_device(from) ||
+      (c->to_kind == 2) != is_of_device(to))
+    return INVALID_VALUE;
+  for (size_t i = 0; i < c->height && !code; i++)
+    code = submit(where, &(operation){.to = to + i * c->to_pitch, .from = from + i * c->from_pitch, .bytes = c->width});
+  return code;
+}
+
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *where) {
   (void)where;
   memset((void *)(uintptr_t)to, value, bytes);
