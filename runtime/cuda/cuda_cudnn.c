@@ -355,8 +355,10 @@ static int32_t time_on_scratch(search *s) {
     status = time_all(s);
     s->w = real;
   }
-  if (s->scratch)
+  if (s->scratch) {
+    state->shared->driver.stream_wait(state->stream); /* a way that failed may have left something under way */
     state->shared->driver.mem_free(s->scratch);
+  }
   free(s->own);
   free(s->other);
   return status;

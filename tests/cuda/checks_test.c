@@ -95,14 +95,15 @@ static struct {
   int (*alloc)(uint64_t *, size_t), (*release)(uint64_t), (*push)(void *), (*pop)(void **);
   int (*stream_create)(void **, unsigned), (*stream_destroy)(void *);
   int (*begin)(void *, int), (*end)(void *, void **), (*instantiate)(void **, void *, unsigned long long);
-  int (*launch)(void *, void *), (*graph_destroy)(void *), (*exec_destroy)(void *);
+  int (*launch)(void *, void *), (*graph_destroy)(void *), (*exec_destroy)(void *), (*wait)(void *);
 } cu;
 
 static void open_driver(void) {
   static const char *const names[] = {"cuMemAlloc_v2",           "cuMemFree_v2",       "cuCtxPushCurrent_v2",
                                       "cuCtxPopCurrent_v2",      "cuStreamCreate",     "cuStreamDestroy_v2",
                                       "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags",
-                                      "cuGraphLaunch",           "cuGraphDestroy",     "cuGraphExecDestroy"};
+                                      "cuGraphLaunch",           "cuGraphDestroy",     "cuGraphExecDestroy",
+                                      "cuStreamSynchronize"};
   for (int i = 0; i < CHECK_COUNT(names); i++) {
     void *symbol = dlsym(driver, names[i]);
     memcpy((void **)&cu + i, &symbol, sizeof symbol);
@@ -133,9 +134,11 @@ static void test_streams(void) {
   for (int turn = 0; turn < 3; turn++) {
     index[3] = 7;
     CHECK_INT_EQ(cyto_run(context, &error), 0);
+    CHECK_INT_EQ(cu.wait(stream), 0);
     index[3] = 3;
     expect_told(context, "node 'first'", ", in an earlier run on this stream");
     CHECK_INT_EQ(cyto_run(context, &error), 0);
+    CHECK_INT_EQ(cu.wait(stream), 0);
     expect_values((float *)at[4]);
   }
   mock->any_capture = 1;
@@ -145,9 +148,11 @@ static void test_streams(void) {
   CHECK_REQUIRE(graph && !cu.instantiate(&exec, graph, 0));
   index[0] = -8;
   CHECK_INT_EQ(cu.launch(exec, stream), 0);
+  CHECK_INT_EQ(cu.wait(stream), 0);
   index[0] = 0;
   expect_told(context, "node 'first'", ", in an earlier run on this stream");
   CHECK_INT_EQ(cu.launch(exec, stream), 0);
+  CHECK_INT_EQ(cu.wait(stream), 0);
   expect_values((float *)at[4]);
   CHECK_INT_EQ(cyto_run(context, &error), 0);
   mock->any_capture = 0;

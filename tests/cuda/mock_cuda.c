@@ -2,8 +2,10 @@
 /* mock_cuda.c - a libcuda.so.1 without a GPU: memory is the host's, kernels run through the shim (shim.h).
  *
  * An image is the CUDA C text that mock_nvrtc.c handed on, or PTX, which ptx.py makes C of; loading one compiles it by
- * the machine's C compiler. Streams do everything at once, unless they are being captured: then operations are kept, and
- * a graph does them when it is launched. What a driver refuses while a stream is recorded is refused here, too, and
+ * the machine's C compiler. Streams do nothing before somebody waits for them: then each does what it was given, in order,
+ * and no other stream does anything, so that whatever relies on a wait that is missing finds old values, and what the host
+ * will be copied to is poisoned until then. With mock_cuda()->prompt all is done at once. While a stream is captured,
+ * operations are kept, and a graph does them when it is launched. What a driver refuses while a stream is recorded is refused here, too, and
  * spoils the recording. The test steers and looks through mock_cuda(), which is no part of the driver's interface.
  * Current contexts are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a
  * time.
@@ -54,14 +56,15 @@ typedef struct function {
   struct function *next;
   module *module;
   void (*entry)(void);
-  int nslots, nmaps; /* parameters: of 8 bytes, then tensor maps */
-  unsigned shared; /* dynamic shared memory that a launch may ask for */
+  int nslots, nmaps;            /* parameters: of 8 bytes, then tensor maps */
+  unsigned shared;              /* dynamic shared memory that a launch may ask for */
   int own_shared, most_threads; /* as PTX says; else 0 and any number */
   int cluster;                  /* blocks that run together */
 } function;
 
 typedef struct operation {
   struct operation *next;
+  int device;                    /* whose context was current */
   function *kernel;              /* NULL: a copy, */
   int (*work)(const void *data); /* .. or another library's work on `data` */
   void *data;
@@ -80,14 +83,18 @@ typedef struct graph {
 } graph;
 
 typedef struct stream {
+  struct stream *next; /* of all that there are */
   graph *capture;
+  graph later;  /* what it has still to do */
+  int failed;   /* what that gave, which the next wait tells */
   int blocking; /* the legacy stream waits for it, and it for the legacy stream */
-  int spoilt; /* something that cannot be recorded was tried meanwhile */
+  int spoilt;   /* something that cannot be recorded was tried meanwhile */
 } stream;
 
 typedef struct event {
   double us;
   int recorded;
+  struct stream *stream;
 } event;
 
 static struct {
@@ -97,6 +104,8 @@ static struct {
 } blocks[MAX_BLOCKS];
 static mock_cuda_state mock = {
     .capability = 89, .devices = 1, .memory = (size_t)1 << 32, .driver_version = 13000, .kernel_us = 10};
+static stream legacy = {.blocking = 1, .later = {.last = &legacy.later.first}}, *streams = &legacy;
+enum { POISON = 0xbd };
 enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1, NON_BLOCKING = 1, ERROR_LOG = 5 };
 /* Devices of pushed contexts; in static thread-local storage, since LeakSanitizer (of GCC 12) fails to read any other. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) int stack[MAX_DEPTH], depth;
@@ -309,11 +318,11 @@ int cuPointerGetAttribute(void *out, int attribute, uint64_t ptr) {
 
 /* ---- operations ---- */
 
-/* Is it memory of the device whose context is current? The host's is of none. */
-static int is_elsewhere(const void *ptr) {
+/* Is it memory of another device? The host's is of none. */
+static int is_elsewhere(const void *ptr, int device) {
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
-      return blocks[i].device != current();
+      return blocks[i].device != device;
   return 0;
 }
 
@@ -330,12 +339,12 @@ static int perform(const operation *o) {
   if (o->work)
     return o->work(o->data);
   if (!o->kernel) {
-    if (is_elsewhere(o->to) || is_elsewhere(o->from))
+    if (is_elsewhere(o->to, o->device) || is_elsewhere(o->from, o->device))
       return 201;
     memcpy(o->to, o->from, o->bytes);
     return OK;
   }
-  if (o->kernel->module->device != current())
+  if (o->kernel->module->device != o->device)
     return 201;
   mock.launches++;
   uint64_t slots[514];
@@ -349,17 +358,17 @@ static int perform(const operation *o) {
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
+static int is_of_device(const void *ptr) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
+      return 1;
+  return 0;
+}
+
 /* Of a stream that can be recorded; NULL: it cannot. */
 static stream *stream_of(void *s) { return (uintptr_t)s == LEGACY ? NULL : s; }
 
-static int submit(void *where, const operation *o) {
-  stream *s = stream_of(where);
-  if (!s || !s->capture) {
-    pthread_mutex_lock(&mutex);
-    return unlocked(perform(o));
-  }
-  if (!o->work && !o->kernel && !(stays(o->to, o->bytes) && stays(o->from, o->bytes)))
-    return refused();
+static operation *copy_of(const operation *o) {
   operation *kept = malloc(sizeof *kept);
   *kept = *o;
   kept->next = NULL;
@@ -367,8 +376,59 @@ static int submit(void *where, const operation *o) {
     kept->data = malloc(o->bytes);
     memcpy(kept->data, o->data, o->bytes);
   }
-  *s->capture->last = kept;
-  s->capture->last = &kept->next;
+  return kept;
+}
+
+static void append(graph *g, operation *o) {
+  *g->last = o;
+  g->last = &o->next;
+}
+
+/* Everything that the stream was given; the first code that is no success. */
+static int catch_up(stream *s) {
+  int code = s->failed;
+  for (operation *o; (o = s->later.first);) {
+    if (!(s->later.first = o->next))
+      s->later.last = &s->later.first;
+    int got = perform(o);
+    code = code ? code : got;
+    free(o->work ? o->data : NULL);
+    free(o);
+  }
+  s->failed = 0;
+  return code;
+}
+
+/* The legacy stream and those that are blocking do what they were given before each other in the order of calls: here, at
+ * the latest when one of the others is given something. */
+static void keep_order(const stream *s) {
+  for (stream *other = streams; other; other = other->next)
+    if (other != s && (s == &legacy ? other->blocking : other == &legacy && s->blocking))
+      other->failed = catch_up(other);
+}
+
+/* Locked. Now or later. */
+static int give(stream *s, const operation *o) {
+  keep_order(s);
+  if (mock.prompt)
+    return perform(o);
+  append(&s->later, copy_of(o));
+  if (!o->work && !o->kernel && !is_of_device(o->to))
+    memset(o->to, POISON, o->bytes);
+  return OK;
+}
+
+static int submit(void *where, const operation *given) {
+  stream *s = stream_of(where);
+  operation here = *given, *o = &here;
+  o->device = current();
+  if (!s || !s->capture) {
+    pthread_mutex_lock(&mutex);
+    return unlocked(give(s ? s : &legacy, o));
+  }
+  if (!o->work && !o->kernel && !(stays(o->to, o->bytes) && stays(o->from, o->bytes)))
+    return refused();
+  append(s->capture, copy_of(o));
   return OK;
 }
 
@@ -405,13 +465,6 @@ typedef struct rows_copy {
   void *to_array;
   size_t to_pitch, width, height;
 } rows_copy;
-
-static int is_of_device(const void *ptr) {
-  for (int i = 0; i < MAX_BLOCKS; i++)
-    if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
-      return 1;
-  return 0;
-}
 
 int cuMemcpy2DAsync_v2(const rows_copy *c, void *where) {
   const char *from = c->from_kind == 2 ? (const char *)(uintptr_t)c->from_device : c->from_host;
@@ -483,14 +536,26 @@ int cuStreamCreate(void **out, unsigned flags) {
     return refused();
   stream *s = *out = calloc(1, sizeof(stream));
   s->blocking = !(flags & NON_BLOCKING);
+  s->later.last = &s->later.first;
+  pthread_mutex_lock(&mutex);
+  s->next = streams;
+  streams = s;
   mock.streams++;
-  return OK;
+  return unlocked(OK);
 }
 
+/* The driver lets it finish. */
 int cuStreamDestroy_v2(void *s) {
+  pthread_mutex_lock(&mutex);
+  catch_up(s);
+  for (stream **at = &streams; *at; at = &(*at)->next)
+    if (*at == s) {
+      *at = (*at)->next;
+      break;
+    }
   free(s);
   mock.streams--;
-  return OK;
+  return unlocked(OK);
 }
 
 int cuStreamSynchronize(void *s) {
@@ -499,7 +564,12 @@ int cuStreamSynchronize(void *s) {
   mock.wait_code = 0;
   if (code)
     return code;
-  return stream_of(s) && ((stream *)s)->capture ? refused() : OK;
+  if (stream_of(s) && ((stream *)s)->capture)
+    return refused();
+  pthread_mutex_lock(&mutex);
+  stream *of = stream_of(s) ? s : &legacy;
+  keep_order(of);
+  return unlocked(catch_up(of));
 }
 
 int cuStreamBeginCapture_v2(void *s, int mode) {
@@ -553,7 +623,7 @@ int cuGraphLaunch(void *executable, void *s) {
   pthread_mutex_lock(&mutex);
   mock.replays++;
   for (const operation *o = ((graph *)executable)->first; o; o = o->next)
-    if (perform(o))
+    if (give(stream_of(s) ? s : &legacy, o))
       return unlocked(719);
   return unlocked(OK);
 }
@@ -584,14 +654,24 @@ int cuEventCreate(void **out, unsigned flags) {
   return OK;
 }
 
-int cuEventRecord(void *e, void *s) {
-  *(event *)e = (event){mock.clock_us, 1};
-  return stream_of(s) && ((stream *)s)->capture ? refused() : OK;
+static int note_time(const void *data) {
+  event *e = *(event *const *)data;
+  e->us = mock.clock_us;
+  return OK;
 }
 
-int cuEventSynchronize(void *event) {
-  (void)event;
-  return OK;
+int cuEventRecord(void *e, void *s) {
+  if (stream_of(s) && ((stream *)s)->capture)
+    return refused();
+  *(event *)e = (event){0, 1, stream_of(s) ? s : &legacy};
+  return submit(s, &(operation){.work = note_time, .data = &e, .bytes = sizeof e});
+}
+
+int cuEventSynchronize(void *e) {
+  pthread_mutex_lock(&mutex);
+  stream *s = ((event *)e)->stream;
+  int code = s ? catch_up(s) : OK;
+  return unlocked(code);
 }
 
 int cuEventElapsedTime(float *ms, void *from, void *to) {
@@ -600,10 +680,15 @@ int cuEventElapsedTime(float *ms, void *from, void *to) {
   return a->recorded && b->recorded ? OK : INVALID_HANDLE;
 }
 
-int cuEventDestroy_v2(void *event) {
-  free(event);
+/* Once the stream has come to it. */
+int cuEventDestroy_v2(void *e) {
+  pthread_mutex_lock(&mutex);
+  for (stream *s = streams; s; s = s->next)
+    if (s == ((event *)e)->stream)
+      s->failed = catch_up(s);
+  free(e);
   mock.events--;
-  return OK;
+  return unlocked(OK);
 }
 
 /* ---- modules ---- */

@@ -9,6 +9,7 @@ typedef struct mock_cuda_state {
   /* what cuInit(), cuModuleLoadDataEx(), cuCtxPushCurrent() and the next wait return; 0: they do their work */
   int init_code, load_code, push_code, wait_code;
   const char *load_log; /* .. and why */
+  int prompt;           /* streams do at once what they are given */
   int any_capture;      /* the test captures, too, in other modes than the runtime's */
   int legacy_busy;      /* another thread uses the legacy stream whenever a stream is recorded */
   int devices;

@@ -554,6 +554,7 @@ typedef struct tensor {
 enum { MAX_OPS = 24 };
 typedef struct job {
   int nops, wrong;
+  double *clock, us; /* what it takes */
   struct step {
     int type, mode;
     tensor in[OPERANDS], y;
@@ -702,6 +703,7 @@ static void *get_memory(const tensor *t) {
 
 static int run_job(const void *data) {
   job j = *(const job *)data;
+  *j.clock += j.us;
   for (int i = 0; i < j.nops; i++) {
     struct step *s = &j.op[i];
     for (int k = 0; k < OPERANDS; k++)
@@ -791,6 +793,7 @@ int cudnnBackendExecute(void *where, void *plan_at, void *pack_at) {
     if (i == MAX_OPS || fill_step(ref(graph, CUDNN_GRAPH_OPS, i), pack, &j.op[i]))
       return BAD;
   mock.ran[plan->engine]++;
-  driver(&submit)->clock_us += mock.engine_us[plan->engine];
+  j.clock = &driver(&submit)->clock_us;
+  j.us = mock.engine_us[plan->engine];
   return submit(((handle *)where)->stream, run_job, &j, sizeof j) ? 5000 : OK;
 }
