@@ -26,38 +26,41 @@ typedef struct rows_copy {
 } rows_copy;
 enum { HOST = 1, DEVICE = 2, MOST_PITCH = INT32_MAX };
 
-static cyto_status enter(cuda_state *state, const char *why_not, cyto_error *error) {
-  cyto_status status = cyrt_cuda_enter(state->shared, state->device, error);
+static cyto_status enter(cuda_state *state, const char *why_not, cuda_entry *out, cyto_error *error) {
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, out, error);
   if (status)
     return status;
   status = cyrt_cuda_find_capture(state, error);
   if (!status && state->captured)
     status = cyrt_cuda_refuse_capture(state, why_not, error);
   if (status)
-    cyrt_cuda_leave(state->shared);
+    cyrt_cuda_leave(state->shared, out);
   return status;
 }
 
 int32_t cyrt_cuda_keep_get(void *data, uint64_t bytes, void **out, cyto_error *error) {
   cuda_state *state = data;
+  cuda_entry entry;
   cuda_ptr ptr = 0;
   *out = NULL;
-  cyto_status status = enter(state, "what is kept needs memory: prepare the context for these sizes before", error);
+  cyto_status status =
+      enter(state, "what is kept needs memory: prepare the context for these sizes before", &entry, error);
   if (status)
     return status;
   status = cyrt_cuda_get(&state->shared->driver, &ptr, bytes, "outputs that are kept", error);
-  cyrt_cuda_leave(state->shared);
+  cyrt_cuda_leave(state->shared, &entry);
   *out = (void *)(uintptr_t)ptr;
   return status;
 }
 
 void cyrt_cuda_keep_give(void *data, void *ptr) {
   cuda_state *state = data;
+  cuda_entry entry;
   cuda_block block = {(cuda_ptr)(uintptr_t)ptr, 1};
-  if (!ptr || cyrt_cuda_enter(state->shared, state->device, NULL))
+  if (!ptr || cyrt_cuda_enter(state->shared, state->device, &entry, NULL))
     return;
   cyrt_cuda_block_free(state, &block);
-  cyrt_cuda_leave(state->shared);
+  cyrt_cuda_leave(state->shared, &entry);
 }
 
 /* How the driver is told of one side. */
@@ -81,7 +84,8 @@ static cuda_code copy_rows(const cuda_state *state, const cyrt_rows *r, uint64_t
 
 int32_t cyrt_cuda_keep_move(void *data, const cyrt_rows *r, int32_t wait, cyto_error *error) {
   cuda_state *state = data;
-  cyto_status status = enter(state, "what is kept moves, or is copied: run the context before", error);
+  cuda_entry entry;
+  cyto_status status = enter(state, "what is kept moves, or is copied: run the context before", &entry, error);
   if (status)
     return status;
   int whole = r->from_step <= MOST_PITCH && r->to_step <= MOST_PITCH; /* what the driver takes in one copy */
@@ -90,6 +94,6 @@ int32_t cyrt_cuda_keep_move(void *data, const cyrt_rows *r, int32_t wait, cyto_e
     code = copy_rows(state, r, i, whole ? r->count : 1);
   if (!code && wait)
     code = state->shared->driver.stream_wait(state->stream);
-  cyrt_cuda_leave(state->shared);
+  cyrt_cuda_leave(state->shared, &entry);
   return cyrt_cuda_check(&state->shared->driver, code, "copying what is kept (cuMemcpy2DAsync)", error);
 }

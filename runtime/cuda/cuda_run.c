@@ -132,13 +132,14 @@ static cyto_status get_memory(cuda_state *state, cyrt_frame *frame, cyto_error *
 
 int32_t cyrt_cuda_prepare(void *data, cyrt_frame *frame) {
   cuda_state *state = data;
-  cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
+  cuda_entry entry;
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, frame->error);
   if (status)
     return status;
   status = cyrt_cuda_find_capture(state, frame->error);
   if (!status)
     status = get_memory(state, frame, frame->error);
-  cyrt_cuda_leave(state->shared);
+  cyrt_cuda_leave(state->shared, &entry);
   return status;
 }
 
@@ -289,7 +290,7 @@ static void forget(cuda_state *state, cuda_recording *r) {
   if (r->graph)
     state->shared->driver.graph_exec_destroy(r->graph);
   r->graph = NULL;
-  r->seen = r->large = 0;
+  r->seen = r->eager = 0;
 }
 
 void cyrt_cuda_forget_recordings(cuda_state *state) {
@@ -363,6 +364,7 @@ static cyto_status record(cuda_state *state, cuda_recording *r) {
   status = status ? status : back;
   if (!status)
     status = cyrt_cuda_check(driver, driver->graph_instantiate(&r->graph, graph, 0), "cuGraphInstantiate", error);
+  r->graph = status ? NULL : r->graph;
   if (graph)
     driver->graph_destroy(graph);
   return status;
@@ -373,6 +375,16 @@ static cyto_status run_eagerly(cuda_state *state) {
   if (state->code->cudnn)
     state->code->cudnn->settle(state);
   return status;
+}
+
+/* The driver would not record the run: that is no fault of the model's. What is, shows again. */
+static cyto_status run_unrecorded(cuda_state *state, cuda_recording *r) {
+  cyto_error *error = state->host->error;
+  r->eager = 1;
+  state->failed_recordings++;
+  snprintf(state->why_eager, sizeof state->why_eager, "%.299s", error ? error->message : "?");
+  cyrt_error_clear(error);
+  return run_eagerly(state);
 }
 
 /* The graph has what a recording of our own has, but for copies of tensors. */
@@ -396,24 +408,23 @@ static cyto_status run_here(cuda_state *state) {
     return run_eagerly(state);
   cuda_recording *r = find_recording(state);
   r->last = ++state->runs;
-  if (!r->seen || r->large) {
+  if (!r->seen || r->eager) {
     uint64_t before = state->launches;
     status = run_eagerly(state);
     make_key(state, r->key); /* choosing may have needed memory */
     r->seen = !status;
-    r->large = state->launches - before > CUDA_MOST_RECORDED;
+    r->eager |= state->launches - before > CUDA_MOST_RECORDED || state->failed_recordings >= CUDA_MOST_FAILED;
     return status;
   }
-  if (!r->graph)
-    status = record(state, r);
-  return status ? status
-                : cyrt_cuda_check(driver, driver->graph_launch(r->graph, state->stream), "cuGraphLaunch",
-                                  state->host->error);
+  if (!r->graph && record(state, r))
+    return run_unrecorded(state, r);
+  return cyrt_cuda_check(driver, driver->graph_launch(r->graph, state->stream), "cuGraphLaunch", state->host->error);
 }
 
 int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
   cuda_state *state = data;
-  cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
+  cuda_entry entry;
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, frame->error);
   if (status)
     return status;
   status = cyrt_cuda_find_capture(state, frame->error);
@@ -427,7 +438,7 @@ int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
     status = cyrt_cuda_checks_failed(state, status, frame->error);
   if (!status)
     status = finish(state);
-  cyrt_cuda_leave(state->shared);
+  cyrt_cuda_leave(state->shared, &entry);
   return status;
 }
 

@@ -45,6 +45,7 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuStreamDestroy_v2, stream_destroy, (void *stream))                                                                \
   X(cuStreamSynchronize, stream_wait, (void *stream))                                                                  \
   X(cuStreamBeginCapture_v2, capture_begin, (void *stream, int32_t mode))                                              \
+  X(cuThreadExchangeStreamCaptureMode, capture_mode, (int32_t * mode))                                                 \
   X(cuStreamIsCapturing, capture_status, (void *stream, int32_t *status))                                              \
   X(cuStreamEndCapture, capture_end, (void *stream, void **graph))                                                     \
   X(cuGraphInstantiateWithFlags, graph_instantiate, (void **executable, void *graph, uint64_t flags))                  \
@@ -71,7 +72,8 @@ typedef struct cuda_driver {
 #undef X
 } cuda_driver;
 
-enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1 };
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1,
+       CUDA_CAPTURE_RELAXED = 2 };
 
 /* ---- cuda_driver.c ---- */
 
@@ -95,9 +97,11 @@ void cyrt_cuda_image_name(const cyrt_cuda_image *image, char out[CUDA_IMAGE_NAME
 /* The image that fits the device best; an error that says what there is when none does. */
 cyto_status cyrt_cuda_image_choose(const cuda_driver *driver, const struct cuda_device *device,
                                    const cyrt_cuda_images *images, const cyrt_cuda_image **out, cyto_error *error);
-/* Unpacks the image and has the driver load it. */
-cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cyrt_cuda_images *images,
-                                 const cyrt_cuda_image *image, void **out_module, cyto_error *error);
+/* Unpacks the image that fits best and has the driver load it; one that the driver refuses is followed by the next best,
+ * PTX last. An error has what was said of each. */
+cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const struct cuda_device *device,
+                                 const cyrt_cuda_images *images, const cyrt_cuda_image **out, void **out_module,
+                                 cyto_error *error);
 /* Unpacks an LZ4 block; how many bytes that gave, UINT64_MAX when it is none or is larger than `capacity`. */
 uint64_t cyrt_cuda_unpack(const uint8_t *packed, uint64_t packed_bytes, uint8_t *out, uint64_t capacity);
 uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 */
@@ -114,6 +118,7 @@ typedef struct cuda_device {
   int32_t multiprocessors;
   void *context;  /* the primary one */
   void **modules; /* [n_kernels]; as many as there are distinct images */
+  const cyrt_cuda_image **images; /* [n_kernels] in which each was found */
   uint32_t n_modules;
   void **functions; /* [n_kernels] */
   uint32_t *shared_bytes; /* [n_kernels] dynamic shared memory of a block */
@@ -142,13 +147,14 @@ typedef struct cuda_kept { /* one that had to grow while a graph of the applicat
 /* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
 #define CUDA_NOT_STAGED UINT64_MAX
 enum {
+  CUDA_MOST_FAILED = 3,
   CUDA_RECORDINGS = 16,     /* the one that was not used for longest gives way */
   CUDA_MOST_RECORDED = 8192 /* launches: a graph of more takes long to make, and megabytes */
 };
 typedef struct cuda_recording {
   uint64_t *key; /* what its launches rest on, */
   int32_t seen;  /* runs with it; 0: not in use */
-  int32_t large; /* it would have too many launches */
+  int32_t eager; /* it would have too many launches, or was tried in vain */
   void *graph;   /* CUgraphExec, or NULL */
   uint64_t last; /* number of the last run */
 } cuda_recording;
@@ -178,6 +184,8 @@ typedef struct cuda_state {
   uint64_t *keys; /* of the recordings, and the next one to be looked for */
   uint32_t key_words;
   uint64_t runs, launches;
+  uint32_t failed_recordings; /* from CUDA_MOST_FAILED on none is tried any more */
+  char why_eager[300];        /* what the driver said of the last one */
   int32_t recording;        /* launches are being recorded: by us, or */
   int32_t captured;         /* .. by the application, as the last call found the stream */
   int32_t lent;             /* a graph of the application's uses the context's memory */
@@ -192,9 +200,13 @@ cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t 
                                  cyto_error *error);
 /* Gives its memory back, as soon as nothing uses it. */
 void cyrt_cuda_block_free(cuda_state *state, cuda_block *block);
-/* Makes the device's context current, and the caller's again. */
-cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
-void cyrt_cuda_leave(const cuda_shared *shared);
+/* Makes the device's context current, and the caller's again. Meanwhile this thread may allocate, load and wait though
+ * another one captures a stream in global mode (PyTorch's default): that capture is not spoilt by it. */
+typedef struct cuda_entry {
+  int32_t mode; /* of the thread's calls while streams are captured, as it was */
+} cuda_entry;
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cuda_entry *out, cyto_error *error);
+void cyrt_cuda_leave(const cuda_shared *shared, const cuda_entry *entry);
 
 /* ---- cuda_cudnn.c: only in libraries with kernels that cuDNN can stand in for ---- */
 

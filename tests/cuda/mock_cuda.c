@@ -58,6 +58,7 @@ typedef struct function {
   void (*entry)(void);
   int nslots, nmaps;            /* parameters: of 8 bytes, then tensor maps */
   unsigned shared;              /* dynamic shared memory that a launch may ask for */
+  int asked;       /* .. is what it was set to */
   int own_shared, most_threads; /* as PTX says; else 0 and any number */
   int cluster;                  /* blocks that run together */
 } function;
@@ -85,6 +86,7 @@ typedef struct graph {
 typedef struct stream {
   struct stream *next; /* of all that there are */
   graph *capture;
+  int mode; /* of the capture */
   graph later;  /* what it has still to do */
   int failed;   /* what that gave, which the next wait tells */
   int blocking; /* the legacy stream waits for it, and it for the legacy stream */
@@ -110,6 +112,8 @@ enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1, NON_BLOCKING = 1, ERROR_LOG
 /* Devices of pushed contexts; in static thread-local storage, since LeakSanitizer (of GCC 12) fails to read any other. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) int stack[MAX_DEPTH], depth;
 static _Thread_local __attribute__((tls_model("initial-exec"))) stream *capturing; /* by this thread */
+enum { GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2 };
+static _Thread_local __attribute__((tls_model("initial-exec"))) int mode; /* of this thread's calls */
 static struct {
   char *at;
   size_t bytes;
@@ -196,11 +200,34 @@ int cuCtxPopCurrent_v2(void **context) {
 
 static int current(void) { return depth ? stack[depth - 1] : 0; }
 
-/* What calls come to that need a context and that no recording may hold: memory, modules, waiting. */
+/* What calls come to that do not go with a stream's capture, whatever the thread's mode is. */
 static int refused(void) {
   if (capturing)
     capturing->spoilt = 1;
   return !depth ? INVALID_CONTEXT : capturing ? CAPTURE_UNSUPPORTED : OK;
+}
+
+/* What calls come to that need a context and that may not happen while a stream is captured: memory, modules, waiting. In
+ * global mode, which threads begin in, those of all threads are spoilt that are captured in global mode; in relaxed mode
+ * all goes. */
+static int unsafe(void) {
+  int spoils = 0;
+  if (!depth)
+    return INVALID_CONTEXT;
+  pthread_mutex_lock(&mutex);
+  for (stream *s = streams; s; s = s->next)
+    if (s->capture && mode != RELAXED && (s == capturing || (mode == GLOBAL && s->mode == GLOBAL)))
+      spoils = s->spoilt = 1;
+  return unlocked(spoils ? CAPTURE_UNSUPPORTED : OK);
+}
+
+int cuThreadExchangeStreamCaptureMode(int *changed) {
+  int before = mode;
+  if (*changed < GLOBAL || *changed > RELAXED)
+    return INVALID_VALUE;
+  mode = *changed;
+  *changed = before;
+  return OK;
 }
 
 /* ---- memory ---- */
@@ -229,8 +256,9 @@ static void block_free(uintptr_t at, size_t bytes) {
 }
 
 int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   pthread_mutex_lock(&mutex);
   if (mock.used + bytes > mock.memory)
     return unlocked(OUT_OF_MEMORY);
@@ -252,8 +280,9 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
 }
 
 int cuMemFree_v2(uint64_t ptr) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at == ptr) {
@@ -278,8 +307,9 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   (void)flags;
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS && !(mock.host_limit && mock.pinned >= mock.host_limit); i++)
     if (!pinned[i].at) {
@@ -292,8 +322,9 @@ int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
 }
 
 int cuMemFreeHost(void *ptr) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (pinned[i].at == ptr) {
@@ -518,8 +549,9 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   (void)extra;
   operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
   if (gx > INT32_MAX || gy > 65535 || gz > 65535 || !o.blocks || o.threads < 1 || o.threads > o.kernel->most_threads ||
-      shared > o.kernel->shared || gx % (unsigned)o.kernel->cluster)
+      shared > o.kernel->shared || (shared >= UNASKED_SHARED && !o.kernel->asked) || gx % (unsigned)o.kernel->cluster)
     return INVALID_VALUE;
+  mock.most_shared = (int)shared > mock.most_shared ? (int)shared : mock.most_shared;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
   for (int i = 0; i < o.kernel->nmaps; i++)
@@ -532,8 +564,9 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 int cuGraphDestroy(void *g);
 
 int cuStreamCreate(void **out, unsigned flags) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   stream *s = *out = calloc(1, sizeof(stream));
   s->blocking = !(flags & NON_BLOCKING);
   s->later.last = &s->later.first;
@@ -572,15 +605,18 @@ int cuStreamSynchronize(void *s) {
   return unlocked(catch_up(of));
 }
 
-int cuStreamBeginCapture_v2(void *s, int mode) {
+int cuStreamBeginCapture_v2(void *s, int how) {
   if (!stream_of(s) || capturing || ((stream *)s)->capture)
     return CAPTURE_UNSUPPORTED;
+  if (mock.capture_code[0])
+    return mock.capture_code[0];
   graph *g = calloc(1, sizeof *g);
   g->last = &g->first;
   capturing = s;
   capturing->capture = g;
+  capturing->mode = how;
   capturing->spoilt = capturing->blocking && mock.legacy_busy;
-  return mode == 1 || mock.any_capture ? OK : INVALID_VALUE;
+  return how == THREAD_LOCAL || mock.any_capture ? OK : INVALID_VALUE;
 }
 
 int cuStreamIsCapturing(void *s, int *status) {
@@ -598,16 +634,18 @@ int cuStreamEndCapture(void *s, void **out) {
   *out = ended->capture;
   ended->capture = NULL;
   capturing = NULL;
-  if (!ended->spoilt)
+  if (!ended->spoilt && !mock.capture_code[1])
     return OK;
   cuGraphDestroy(*out);
   *out = NULL;
-  return CAPTURE_INVALIDATED;
+  return ended->spoilt ? CAPTURE_INVALIDATED : mock.capture_code[1];
 }
 
 /* The executable takes the operations over. */
 int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
   (void)flags;
+  if (mock.capture_code[2])
+    return mock.capture_code[2];
   graph *copy = malloc(sizeof *copy);
   *copy = *(graph *)g;
   ((graph *)g)->first = NULL;
@@ -766,13 +804,18 @@ static void *load(const char *image) {
 }
 
 int cuModuleLoadDataEx(void **out, const void *image, unsigned n, const int *options, void **values) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   for (unsigned i = 0; i + 1 < n && mock.load_code && mock.load_log; i++)
     if (options[i] == ERROR_LOG)
       snprintf(values[i], (uintptr_t)values[i + 1], "%s", mock.load_log);
-  if (mock.load_code)
-    return mock.load_code;
+  mock.loads++;
+  if (mock.load_code) {
+    int refusal = mock.load_code;
+    mock.load_code = mock.load_refused && !--mock.load_refused ? 0 : refusal;
+    return refusal;
+  }
   void *library = strncmp(image, "/* prelude.cuh", 14) && !is_ptx(image) ? NULL : load(image);
   if (!library)
     return NO_BINARY;
@@ -812,6 +855,7 @@ int cuFuncSetAttribute(void *where, int attribute, int value) {
   if (attribute != 8 || value < 0 || value + f->own_shared > most_shared())
     return INVALID_VALUE;
   f->shared = (unsigned)value;
+  f->asked = 1;
   return OK;
 }
 
