@@ -77,6 +77,7 @@ void *memset(void *, int, size_t);
 #define CY_SYNC() shim_wait(SHIM_BLOCK)
 #define CY_SYNC_WARP() shim_wait(SHIM_WARP)
 #define CY_SYNC_CLUSTER() shim_wait(SHIM_CLUSTER)
+#define CY_LEAVE_CLUSTER() shim_wait(SHIM_CLUSTER)
 
 /* ---- fibers ---- */
 
