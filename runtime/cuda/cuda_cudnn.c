@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN = -1, WARM_UPS = 2, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512 };
+enum { OWN = -1, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512 };
 enum { TIMED_PLANS = 4, COMPILED_PLAN = 2 }; /* COMPILED_PLAN: as how many one counts that takes a second to make */
 
 /* One problem of the model with the sizes it had. */
@@ -170,16 +170,31 @@ static int32_t run_way(const way *w) {
 
 /* ---- timing ---- */
 
-static int32_t time_between(const way *w, void *from, void *to, double *out_us) {
+static int32_t run_often(void *data) {
+  const way *w = data;
+  int32_t status = CYTO_OK;
+  for (int i = 0; i < RUNS && !status; i++)
+    status = run_way(w);
+  return status;
+}
+
+/* Of what a way takes in the end: as part of a graph where runs are recorded, else as calls of the host. */
+static int32_t run_timed(way *w, void *graph) {
+  cuda_state *state = cuda_state_of(w->frame);
+  const cuda_driver *driver = &state->shared->driver;
+  if (!graph)
+    return run_often(w);
+  return cyrt_cuda_check(driver, driver->graph_launch(graph, state->stream), "cuGraphLaunch", w->frame->error);
+}
+
+static int32_t time_between(way *w, void *graph, void *from, void *to, double *out_us) {
   cuda_state *state = cuda_state_of(w->frame);
   const cuda_driver *driver = &state->shared->driver;
   float ms = 0;
-  int32_t status = CYTO_OK;
-  for (int i = 0; i < WARM_UPS && !status; i++)
-    status = run_way(w);
+  int32_t status = run_timed(w, graph); /* to warm up */
   cuda_code code = status ? 0 : driver->event_record(from, state->stream);
-  for (int i = 0; i < RUNS && !status; i++)
-    status = run_way(w);
+  if (!status)
+    status = run_timed(w, graph);
   if (status)
     return status;
   if (!code)
@@ -192,16 +207,33 @@ static int32_t time_between(const way *w, void *from, void *to, double *out_us) 
   return cyrt_cuda_check(driver, code, "choosing an algorithm", w->frame->error);
 }
 
-static int32_t time_way(const way *w, double *out_us) {
+/* A plan is of use for recorded runs only if it can be recorded; our own kernels can, or nothing is. */
+static int32_t record_way(way *w, void **out_graph) {
+  cuda_state *state = cuda_state_of(w->frame);
+  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->failed_recordings >= CUDA_MOST_FAILED)
+    return CYTO_OK;
+  int32_t status = run_way(w); /* what is made ready by the first run is not part of a graph */
+  if (status || !(status = (int32_t)cyrt_cuda_record(state, run_often, w, out_graph)) || w->plan)
+    return status;
+  state->failed_recordings = CUDA_MOST_FAILED;
+  cyrt_error_clear(w->frame->error);
+  return CYTO_OK;
+}
+
+static int32_t time_way(way *w, double *out_us) {
   cuda_state *state = cuda_state_of(w->frame);
   const cuda_driver *driver = &state->shared->driver;
-  void *events[2] = {NULL, NULL};
+  void *events[2] = {NULL, NULL}, *graph = NULL;
   cuda_code code = driver->event_create(&events[0], 0);
   if (!code)
     code = driver->event_create(&events[1], 0);
   int32_t status = cyrt_cuda_check(driver, code, "cuEventCreate", w->frame->error);
   if (!status)
-    status = time_between(w, events[0], events[1], out_us);
+    status = record_way(w, &graph);
+  if (!status)
+    status = time_between(w, graph, events[0], events[1], out_us);
+  if (graph)
+    driver->graph_exec_destroy(graph);
   for (int i = 0; i < 2; i++)
     if (events[i])
       driver->event_destroy(events[i]);

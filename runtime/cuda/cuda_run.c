@@ -221,7 +221,8 @@ static void stage_inputs(cuda_state *state) {
 }
 
 /* Everything that the stream does for a run, in order: what is recorded. */
-static int32_t issue(cuda_state *state) {
+static int32_t issue(void *data) {
+  cuda_state *state = data;
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_model *model = state->model;
   cyrt_frame *f = &state->frame;
@@ -339,7 +340,7 @@ static cyto_status use_stream(cuda_state *state, void *stream) {
   return change && state->code->cudnn ? state->code->cudnn->follow(state, state->host->error) : CYTO_OK;
 }
 
-static cyto_status capture(cuda_state *state, void **out_graph) {
+static cyto_status capture(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_graph) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_error *error = state->host->error;
   cyto_status status = cyrt_cuda_check(driver, driver->capture_begin(state->stream, CUDA_CAPTURE_THREAD_LOCAL),
@@ -347,24 +348,24 @@ static cyto_status capture(cuda_state *state, void **out_graph) {
   if (status)
     return status;
   state->recording = 1;
-  status = (cyto_status)issue(state);
+  status = (cyto_status)work(data);
   state->recording = 0;
   cuda_code ended = driver->capture_end(state->stream, out_graph);
   return status ? status : cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
 }
 
-static cyto_status record(cuda_state *state, cuda_recording *r) {
+cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_executable) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_error *error = state->host->error;
   void *graph = NULL, *stream = state->stream;
   cyto_status status = use_stream(state, state->own_stream);
   if (!status)
-    status = capture(state, &graph);
+    status = capture(state, work, data, &graph);
   cyto_status back = use_stream(state, stream);
   status = status ? status : back;
   if (!status)
-    status = cyrt_cuda_check(driver, driver->graph_instantiate(&r->graph, graph, 0), "cuGraphInstantiate", error);
-  r->graph = status ? NULL : r->graph;
+    status = cyrt_cuda_check(driver, driver->graph_instantiate(out_executable, graph, 0), "cuGraphInstantiate", error);
+  *out_executable = status ? NULL : *out_executable;
   if (graph)
     driver->graph_destroy(graph);
   return status;
@@ -416,7 +417,7 @@ static cyto_status run_here(cuda_state *state) {
     r->eager |= state->launches - before > CUDA_MOST_RECORDED || state->failed_recordings >= CUDA_MOST_FAILED;
     return status;
   }
-  if (!r->graph && record(state, r))
+  if (!r->graph && cyrt_cuda_record(state, issue, state, &r->graph))
     return run_unrecorded(state, r);
   return cyrt_cuda_check(driver, driver->graph_launch(r->graph, state->stream), "cuGraphLaunch", state->host->error);
 }

@@ -254,6 +254,8 @@ cyto_status cyrt_cuda_refuse_capture(const cuda_state *state, const char *why, c
 int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
 int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
 void cyrt_cuda_forget_recordings(cuda_state *state);
+/* A graph of what `work` gives to the context's own stream. */
+cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_executable);
 int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,
                                int64_t elem_bytes);
 
