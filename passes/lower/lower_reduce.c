@@ -497,20 +497,20 @@ cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node node, uint32_t output, const cy_
   return product_accum(b, acc, dtype, x, y, 1);
 }
 
-/* Where conv n computes what its output has at idx: another place and channel, if it deals these out. places: its output,
+/* Where conv n computes what its output has at idx: another place and channel, if it shuffles these. places: its output,
  * as it would be without. */
 static void gather_places(cy_kb *b, const cy_node_info *n, cy_type *places, const cy_expr *idx, cy_expr *out_idx) {
-  const cy_attr *deal = cy_attr_find(n, CY_ATTR_deal);
+  const cy_attr *shuffle = cy_attr_find(n, CY_ATTR_shuffle);
   cy_expr part = 0;
   for (int i = 0; i < places->rank; i++)
     out_idx[i] = idx[i];
-  for (uint32_t i = 0; deal && i < deal->n; i++) {
-    cy_expr pixels = cy_x_index(b->k, deal->ints[i]), at = bin(b, CY_OP_mod, idx[2 + i], pixels);
+  for (uint32_t i = 0; shuffle && i < shuffle->n; i++) {
+    cy_expr pixels = cy_x_index(b->k, shuffle->ints[i]), at = bin(b, CY_OP_mod, idx[2 + i], pixels);
     part = part ? bin(b, CY_OP_add, bin(b, CY_OP_mul, part, pixels), at) : at;
     out_idx[2 + i] = bin(b, CY_OP_div, idx[2 + i], pixels);
-    places->dim[2 + i] = cy_dim_div(b->l->g, places->dim[2 + i], cy_dim_const(b->l->g, deal->ints[i]));
+    places->dim[2 + i] = cy_dim_div(b->l->g, places->dim[2 + i], cy_dim_const(b->l->g, shuffle->ints[i]));
   }
-  if (deal)
+  if (shuffle)
     out_idx[1] = bin(b, CY_OP_add, bin(b, CY_OP_mul, part, cy_x_dim(b->k, places->dim[1])), idx[1]);
 }
 
