@@ -38,7 +38,7 @@ int cy_pass_fold(cy_pass *p);
 int cy_pass_fold_quantised(cy_pass *p);
 int cy_pass_contractions(cy_pass *p);
 int cy_pass_fold_affine(cy_pass *p);
-int cy_pass_phases(cy_pass *p);
+int cy_pass_space_to_depth(cy_pass *p);
 int cy_pass_quantise(cy_pass *p);
 int cy_pass_weights(cy_pass *p);
 int cy_pass_to_half(cy_pass *p);

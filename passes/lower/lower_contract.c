@@ -222,7 +222,7 @@ bool cy_lower_is_stored(cy_lowering *l, cy_val v) {
   return val->data.bytes || l->place[v].placed || !val->inlined;
 }
 
-static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor, cy_val target) {
+static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_value, cy_val target) {
   if (l->o->level == 0 || !l->o->supports)
     return false;
   for (uint32_t k = 0; k < n->nin; k++)
@@ -234,10 +234,10 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor
   if (!(n->op == CY_OP_matmul ? build_matmul(&b, n, idx) : build_conv(&b, n, idx)))
     return false;
   cy_contraction *c = cy_kernel_contraction(b.k);
-  c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype));
+  c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, root_value)->dtype));
   if (!l->o->supports(l->o->target, b.k))
     return false;
-  cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
+  cy_lower_finish(&b, target, root_value, idx, cy_x_local(b.k, c->acc));
   if (n->op == CY_OP_matmul)
     cy_kernel_fold_batches(b.k);
   else
@@ -288,13 +288,13 @@ static bool pads_anything(const cy_node_info *n) {
   return any;
 }
 
-void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
-  if (lower_generated(l, n, anchor, target) || cy_lower_unfolded(l, root, anchor, target))
+  if (lower_generated(l, n, root_value, target) || cy_lower_unfolded(l, root, root_value, target))
     return;
   cy_place padded;
   bool pads = n->op == CY_OP_conv && pads_anything(n);
   if (pads)
     padded = padded_input(l, n);
-  cy_lower_plain(l, anchor, target, cy_op_of((cy_op)n->op)->name, pads ? &padded : NULL);
+  cy_lower_plain(l, root_value, target, cy_op_of((cy_op)n->op)->name, pads ? &padded : NULL);
 }
