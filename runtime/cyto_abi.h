@@ -342,6 +342,7 @@ typedef struct cyrt_cuda_model {
   const cyrt_cuda_kernel *kernels;
   const struct cyrt_cuda_cudnn *cudnn; /* NULL: no kernel may be cuDNN's */
   uint64_t n_checks;
+  uint64_t agree;                      /* with cudnn: the number of the kernel that compares two results */
   const cyrt_cuda_bound *checks;       /* [n_checks] those of cyrt_frame.checks, in the order of the launches */
 } cyrt_cuda_model;
 enum {

@@ -156,6 +156,7 @@ typedef struct shard {
   cy_kernel_plan **plans;
   uint32_t n;
   cy_cuda_arch first; /* the architecture that --explain tells of */
+  bool cudnn;         /* cuDNN may compute one of them: results are compared */
 } shard;
 
 static char *print_source(const shard *s) {
@@ -172,6 +173,8 @@ static char *print_source(const shard *s) {
     cy_bug_context = s->plans[i]->symbol;
     cy_cuda_print(f, s->plans[i]->kernel, cy_cuda_form_of(s->plans[i]), s->plans[i]->symbol);
   }
+  if (s->cudnn)
+    cy_cuda_agree_print(f, s->plans[0]->symbol);
   if (fclose(f))
     cy_no_memory();
   return text;
@@ -449,11 +452,13 @@ static void describe_kernels(shard *s, const char *symbol) {
 
 static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,
                 char **out_error) {
-  shard s = {plans, n, ((const cy_cuda_machine *)m->state)->arch[0]};
+  shard s = {plans, n, ((const cy_cuda_machine *)m->state)->arch[0], false};
+  for (uint32_t i = 0; i < n; i++)
+    s.cudnn |= any_for_cudnn(m, plans[i], 1);
   cy_cuda_image images[18] = {{.bytes = NULL}};
   char symbol[128];
   int nimages = 0, rc = 0;
-  snprintf(symbol, sizeof symbol, "%s_images", plans[0]->symbol);
+  snprintf(symbol, sizeof symbol, "%s" CY_CUDA_IMAGES, plans[0]->symbol);
   if (kind == CY_CODE_LL) {
     images[nimages++].bytes = print_source(&s);
     images[0].size = strlen(images[0].bytes);

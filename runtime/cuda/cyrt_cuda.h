@@ -39,6 +39,7 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuMemFreeHost, host_free, (void *ptr))                                                                             \
   X(cuMemcpyHtoDAsync_v2, copy_in_async, (cuda_ptr to, const void *from, size_t bytes, void *stream))                  \
   X(cuMemcpyDtoHAsync_v2, copy_out_async, (void *to, cuda_ptr from, size_t bytes, void *stream))                       \
+  X(cuMemsetD8Async, fill_async, (cuda_ptr to, uint8_t value, size_t bytes, void *stream))                             \
   X(cuMemcpy2DAsync_v2, copy_2d_async, (const void *copy, void *stream))                                               \
   X(cuPointerGetAttribute, pointer_attribute, (void *value, int32_t attribute, cuda_ptr ptr))                          \
   X(cuStreamCreate, stream_create, (void **stream, uint32_t flags))                                                    \

@@ -50,6 +50,15 @@ def samples():
                   graphs.port('g', np.float32, ['d0', *['e%d' % i for i in range(rank)], rank])], opset=20)
 
 
+def lookups():
+    """Checks of indices; and a convolution that cuDNN may compute, beside which the kernel stands that compares results."""
+    for kind in (np.int32, np.int64):
+        case('Gather %s' % kind.__name__, [h.make_node('Gather', ['x', 'i'], ['y'])],
+             [graphs.port('x', np.float32, ['n', 'm']), graphs.port('i', kind, ['a', 'b'])])
+    weights = [graphs.constant('w', np.ones((16, 8, 3, 3), np.float32))]
+    case('Conv', [h.make_node('Conv', ['x', 'w'], ['y'])], [graphs.port('x', np.float32, ['n', 8, 'h', 'w'])], weights)
+
+
 def check(args, work, model):
     path = os.path.join(work, 'm.onnx')
     with open(path, 'wb') as f:
@@ -65,7 +74,7 @@ def main():
     args = lib.arguments(__doc__)
     os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
     suite = lib.Suite(args)
-    for family in (resizes, samples):
+    for family in (resizes, samples, lookups):
         family()
     work = os.path.join(args.build, 'cuda-compiled')
     os.makedirs(work, exist_ok=True)

@@ -510,10 +510,21 @@ int cuMemcpy2DAsync_v2(const rows_copy *c, void *where) {
   return code;
 }
 
+typedef struct filling {
+  void *to;
+  size_t bytes;
+  unsigned char value;
+} filling;
+
+static int fill(const void *data) {
+  const filling *f = data;
+  memset(f->to, f->value, f->bytes);
+  return OK;
+}
+
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *where) {
-  (void)where;
-  memset((void *)(uintptr_t)to, value, bytes);
-  return refused();
+  const filling f = {(void *)(uintptr_t)to, bytes, value};
+  return submit(where, &(operation){.work = fill, .data = (void *)&f, .bytes = sizeof f});
 }
 
 int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, const uint64_t *extents,

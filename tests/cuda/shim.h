@@ -146,6 +146,7 @@ CY_INLINE u16 cy_enc_f16(f32 v) {
 }
 u32 cy_shfl32(u32 v, int mask);
 CY_INLINE int cy_uniform(int v) { return v; }
+CY_INLINE void cy_put_most(u32 *word, u32 v) { *word = *word < v ? v : *word; }
 CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) { *word = (*word & ~mask) | bits; }
 
 /* ---- shim_matrix.c ---- */
