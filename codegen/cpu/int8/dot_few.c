@@ -26,15 +26,16 @@ enum { UPPER = 4, LOW = 8, WORDS = 12 }; /* of a block's head, see emit_head */
 enum {
   VECTORS = 4, /* of a panel: what two rounds of unpack give */
   DIGITS = 3,
-  TOP = 0x7f7f00,     /* less than 127 * (2^16 + 2^8 + 1), by more than rounding adds */
-  MIDDLE = 0x808080,  /* makes digits of two's complement: they are bytes less 128 */
-  HEAD_BYTES = 16,    /* of a block, see emit_head */
-  AT_ONCE = 4,        /* groups of rows of bytes in a loop's body: 8 of k, 8 * 2 * 128 * 15 fits in 16 bits */
-  UNIT = 64,          /* columns; tasks have multiples of it */
-  LEAST_TASKS = 32,   /* if there are enough units */
-  MOST_UNITS = 8,     /* of a task */
-  RUN_COLUMNS = 4096, /* of tasks done as one: sums stay in the first-level cache */
-  AHEAD_BYTES = 4096, /* from what is multiplied to what is asked for */
+  TOP = 0x7f7f00,      /* less than 127 * (2^16 + 2^8 + 1), by more than rounding adds */
+  MIDDLE = 0x808080,   /* makes digits of two's complement: they are bytes less 128 */
+  HEAD_BYTES = 16,     /* of a block, see emit_head */
+  AT_ONCE = 4,         /* groups of rows of bytes in a loop's body: 8 of k, 8 * 2 * 128 * 15 fits in 16 bits */
+  UNIT = 64,           /* columns; tasks have multiples of it */
+  LEAST_TASKS = 32,    /* if there are enough units */
+  MOST_UNITS = 8,      /* of a task */
+  RUN_COLUMNS = 4096,  /* of tasks done as one: sums stay in the first-level cache */
+  AHEAD_BYTES = 16384, /* of codes, from what is multiplied to what is asked for */
+  LINE = 64,
   SHARE_BLOCKS = 1024 /* k of a task of the first phase, about */
 };
 
@@ -203,9 +204,23 @@ static void emit_rounded(cy_cg *cg, const plan *p, const char *name) {
 
 /* ---- the micro-kernel: a block of k, so many tiles of columns ---- */
 
-/* void (ptr digits, i64 rows, i64 row_bytes, ptr codes, ptr scales, ptr zeros, ptr sums, i64 tiles): all from the first
- * row, and from the first column on; row_bytes: from the digits of a row to those of the next. */
-enum { DIGITS_AT, ROWS, ROW_BYTES, CODES, SCALES, ZEROS, SUMS, TILES, KERNEL_ARGS };
+/* void (i64 rows, i64 row_bytes, i64 tiles, i64 same, ptr digits, ptr sums, then thrice codes, scales and zeros): digits and
+ * sums of the first row, from the first column on; row_bytes: from the digits of a row to those of the next. What is
+ * multiplied, and what is asked for meanwhile: less than `same` tiles from the first on, .. and behind them, both told as
+ * if from the first on. */
+enum {
+  ROWS,
+  ROW_BYTES,
+  TILES,
+  SAME,
+  FIRST_POINTER,
+  DIGITS_AT = FIRST_POINTER,
+  SUMS,
+  CODES,
+  AHEAD = CODES + 3,
+  LATER = AHEAD + 3,
+  KERNEL_ARGS = LATER + 3
+};
 
 typedef struct kernel {
   const plan *p;
@@ -388,14 +403,58 @@ static void emit_panel(cy_cg *cg, kernel *k) {
   cy_loop_end(cg, &r, NULL);
 }
 
-/* Asks for what lies a few tiles behind the one at hand. */
-static void emit_ahead(cy_cg *cg, const plan *p, V codes) {
-  for (int64_t i = 0; i < p->bytes && p->d->ints.tile == UNIT; i++)
-    cy_prefetch(cg, cy_gepc(cg, codes, AHEAD_BYTES + i * UNIT), false, CY_FIRST_LEVEL);
-}
-
 /* Panels of a tile that lie side by side; a tile of all columns is read panel by panel. */
 static int64_t panels_of_tile(const plan *p) { return p->d->ints.tile == UNIT ? p->unit : 1; }
+
+/* From the codes of a tile to those of the next. */
+static int64_t tile_bytes(const plan *p) { return p->d->ints.tile == UNIT ? p->bytes * UNIT : p->nr; }
+static int64_t tile_columns(const plan *p) { return panels_of_tile(p) * p->nr; }
+
+/* What is `tiles` behind a place. */
+static cy_dot_place place_behind(cy_cg *cg, const plan *p, cy_dot_place at, V tiles) {
+  V columns = cy_mulc(cg, tiles, tile_columns(p));
+  return (cy_dot_place){.codes = cy_gep(cg, at.codes, cy_mulc(cg, tiles, tile_bytes(p))),
+                        .scales = cy_gepf(cg, at.scales, columns),
+                        .zeros = at.zeros ? cy_gep(cg, at.zeros, columns) : NULL};
+}
+
+/* Asks for a tile: the hardware does not know where the next run of columns begins, nor that it is on another page. */
+static void emit_ahead(cy_cg *cg, const plan *p, cy_dot_place at) {
+  for (int64_t i = 0; i < p->bytes; i++)
+    cy_prefetch(cg, cy_gepc(cg, at.codes, i * p->d->ints.tile), false, CY_FIRST_LEVEL);
+  for (int64_t i = 0; i < tile_columns(p) * 4; i += LINE)
+    cy_prefetch(cg, cy_gepc(cg, at.scales, i), false, CY_FIRST_LEVEL);
+  if (at.zeros)
+    cy_prefetch(cg, at.zeros, false, CY_FIRST_LEVEL);
+}
+
+static cy_dot_place place_of_args(cy_cg *cg, const plan *p, unsigned first) {
+  cy_dot_place at = {.codes = LLVMGetParam(cg->fn, first), .scales = LLVMGetParam(cg->fn, first + 1)};
+  if (p->d->ints.zero_slot >= 0)
+    at.zeros = LLVMGetParam(cg->fn, first + 2);
+  return at;
+}
+
+/* A tile, and an order for the one that follows in so many. */
+static void emit_tile(cy_cg *cg, const plan *p, V tile) {
+  V fn = cg->fn, columns = cy_i64(cg, tile_columns(p));
+  cy_dot_place now = place_behind(cg, p, place_of_args(cg, p, CODES), tile), next = place_of_args(cg, p, AHEAD),
+               later = place_of_args(cg, p, LATER);
+  V same = cy_icmp(cg, LLVMIntSLT, tile, LLVMGetParam(fn, SAME));
+  next.codes = cy_select(cg, same, next.codes, later.codes);
+  next.scales = cy_select(cg, same, next.scales, later.scales);
+  next.zeros = next.zeros ? cy_select(cg, same, next.zeros, later.zeros) : NULL;
+  emit_ahead(cg, p, place_behind(cg, p, next, tile));
+  V sums = cy_gepf(cg, LLVMGetParam(fn, SUMS), cy_mul(cg, tile, columns));
+  cy_loop j;
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), columns, cy_i64(cg, p->nr), NULL, 0);
+  kernel k = {.p = p, .sums = cy_gepf(cg, sums, j.iv)};
+  k.at.codes = cy_gep(cg, now.codes, j.iv);
+  k.at.scales = cy_gepf(cg, now.scales, j.iv);
+  k.at.zeros = now.zeros ? cy_gep(cg, now.zeros, j.iv) : NULL;
+  emit_panel(cg, &k);
+  cy_loop_end(cg, &j, NULL);
+}
 
 static V kernel_of(cy_cg *cg, const plan *p) {
   const cy_gemm_desc *d = p->d;
@@ -406,23 +465,13 @@ static V kernel_of(cy_cg *cg, const plan *p) {
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  const LLVMTypeRef params[KERNEL_ARGS] = {cg->ptr, cg->i64, cg->i64, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64};
+  LLVMTypeRef params[KERNEL_ARGS];
+  for (int i = 0; i < KERNEL_ARGS; i++)
+    params[i] = i < FIRST_POINTER ? cg->i64 : cg->ptr;
   fn = cy_fn_begin(cg, name, cg->voidt, params, KERNEL_ARGS, CY_FN_SHARED | CY_FN_NOINLINE);
-  int64_t side = panels_of_tile(p), columns = side * p->nr;
-  cy_loop t, j;
+  cy_loop t;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), LLVMGetParam(fn, TILES), cy_i64(cg, 1), NULL, 0);
-  V codes =
-      cy_gep(cg, LLVMGetParam(fn, CODES), cy_mulc(cg, t.iv, side * p->nr * (d->ints.tile == UNIT ? p->bytes : 1)));
-  emit_ahead(cg, p, codes);
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), cy_i64(cg, columns), cy_i64(cg, p->nr), NULL, 0);
-  V col = cy_add(cg, cy_mulc(cg, t.iv, columns), j.iv);
-  kernel k = {.p = p, .at = {.codes = cy_gep(cg, codes, j.iv)}};
-  k.at.scales = cy_gepf(cg, LLVMGetParam(fn, SCALES), col);
-  if (d->ints.zero_slot >= 0)
-    k.at.zeros = cy_gep(cg, LLVMGetParam(fn, ZEROS), col);
-  k.sums = cy_gepf(cg, LLVMGetParam(fn, SUMS), col);
-  emit_panel(cg, &k);
-  cy_loop_end(cg, &j, NULL);
+  emit_tile(cg, p, t.iv);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
@@ -456,18 +505,33 @@ static V sums_at(cy_cg *cg, const frame *f, V q) {
   return cy_gep(cg, f->sums, cy_mulc(cg, cy_sub(cg, q, f->q0), f->p->nr * 4));
 }
 
-/* Panels [q, end), in whole tiles, of a block. */
+static void put_place(cy_cg *cg, V *args, cy_dot_place at) {
+  args[0] = at.codes;
+  args[1] = at.scales;
+  args[2] = at.zeros ? at.zeros : LLVMConstNull(cg->ptr);
+}
+
+static V at_least_one(cy_cg *cg, V v) { return cy_imax(cg, v, cy_i64(cg, 1)); }
+
+/* Panels [q, end), in whole tiles, of a block. As many tiles ahead as have AHEAD_BYTES lies another block as soon as the
+ * panels end. */
 static void emit_call(cy_cg *cg, const frame *f, V block, V q, V end) {
   const plan *p = f->p;
-  V fn = kernel_of(cg, p), args[KERNEL_ARGS] = {[ROWS] = f->m};
-  cy_dot_place at = cy_dot_place_of(cg, p->d, block, column_of(cg, p, q));
-  args[DIGITS_AT] = rounded_at(cg, p, f->first_row, block);
+  V fn = kernel_of(cg, p), args[KERNEL_ARGS] = {[ROWS] = f->m}, col = column_of(cg, p, q);
+  V tiles = cy_div(cg, cy_sub(cg, end, q), cy_i64(cg, panels_of_tile(p))), last = cy_i64(cg, p->count - 1);
+  int64_t bytes = p->bytes * tile_columns(p);
+  V some = at_least_one(cg, tiles), ahead = cy_i64(cg, bytes < AHEAD_BYTES ? AHEAD_BYTES / bytes : 1);
+  V blocks = cy_add(cg, block, cy_div(cg, ahead, some)), over = cy_mod(cg, ahead, some);
+  cy_dot_place next = cy_dot_place_of(cg, p->d, cy_imin(cg, last, blocks), col);
+  cy_dot_place later = cy_dot_place_of(cg, p->d, cy_imin(cg, last, cy_addc(cg, blocks, 1)), col);
   args[ROW_BYTES] = cy_i64(cg, p->count * p->block_bytes);
-  args[CODES] = at.codes;
-  args[SCALES] = at.scales;
-  args[ZEROS] = at.zeros ? at.zeros : LLVMConstNull(cg->ptr);
+  args[TILES] = tiles;
+  args[SAME] = cy_sub(cg, tiles, over);
+  args[DIGITS_AT] = rounded_at(cg, p, f->first_row, block);
   args[SUMS] = sums_at(cg, f, q);
-  args[TILES] = cy_div(cg, cy_sub(cg, end, q), cy_i64(cg, panels_of_tile(p)));
+  put_place(cg, args + CODES, cy_dot_place_of(cg, p->d, block, col));
+  put_place(cg, args + AHEAD, place_behind(cg, p, next, over));
+  put_place(cg, args + LATER, place_behind(cg, p, later, cy_sub(cg, over, tiles)));
   cy_call(cg, fn, args, KERNEL_ARGS);
 }
 
