@@ -225,7 +225,7 @@ enum {
 typedef struct kernel {
   const plan *p;
   unsigned first;        /* vector of the panel that sums begin with */
-  V row;                 /* block of a row */
+  V row, mask;           /* block of a row; the lower 4 bits of bytes */
   cy_dot_place at;       /* of a panel */
   V scale[VECTORS];      /* .. and in the order of sums .. */
   V zero[VECTORS], sums; /* .. as i32; NULL: there are none */
@@ -250,11 +250,11 @@ static void load_fours(cy_cg *cg, const kernel *k, V row, V *out) {
 }
 
 /* The code of 4 bits in each byte. */
-static V half_of(cy_cg *cg, V v, bool high) {
+static V half_of(cy_cg *cg, V v, V mask, bool high) {
   v = LLVMBuildBitCast(cg->b, v, cg->vi, "");
   if (high)
     v = LLVMBuildLShr(cg->b, v, cy_splat(cg, cy_i32(cg, 4), cg->W), "");
-  return LLVMBuildAnd(cg->b, v, cy_splat(cg, cy_i32(cg, 0x0f0f0f0f), cg->W), "");
+  return LLVMBuildAnd(cg->b, v, mask, "");
 }
 
 /* Four of the digits, `at` of all, in each lane. */
@@ -279,7 +279,7 @@ static void emit_group(cy_cg *cg, const kernel *k, V row, V *sum) {
   load_fours(cg, k, row, four);
   for (int high = 0; high < 2; high++) {
     for (unsigned j = 0; j < p->nv; j++)
-      half[j] = half_of(cg, four[j], high);
+      half[j] = half_of(cg, four[j], k->mask, high);
     for (int i = 0; i < DIGITS; i++) {
       V digits = load_digits(cg, k, cy_addc(cg, row, i * p->block + high * p->bytes));
       for (unsigned j = 0; j < p->nv; j++) {
@@ -288,8 +288,8 @@ static void emit_group(cy_cg *cg, const kernel *k, V row, V *sum) {
                       : LLVMBuildAdd(cg->b, *s, cy_dot_bytes_times(cg, half[j], digits), "");
       }
     }
+    fence_sums(cg, DIGITS * p->nv, sum);
   }
-  fence_sums(cg, DIGITS * p->nv, sum);
 }
 
 /* Up to AT_ONCE that divide all groups of rows of bytes. */
@@ -446,9 +446,11 @@ static void emit_tile(cy_cg *cg, const plan *p, V tile) {
   next.zeros = next.zeros ? cy_select(cg, same, next.zeros, later.zeros) : NULL;
   emit_ahead(cg, p, place_behind(cg, p, next, tile));
   V sums = cy_gepf(cg, LLVMGetParam(fn, SUMS), cy_mul(cg, tile, columns));
+  V mask = LLVMBuildBitCast(cg->b, cy_splat(cg, cy_i32(cg, 0x0f0f0f0f), cg->W), cg->vf, "");
+  cy_sums_fence(cg, 1, &mask);
   cy_loop j;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), columns, cy_i64(cg, p->nr), NULL, 0);
-  kernel k = {.p = p, .sums = cy_gepf(cg, sums, j.iv)};
+  kernel k = {.p = p, .sums = cy_gepf(cg, sums, j.iv), .mask = LLVMBuildBitCast(cg->b, mask, cg->vi, "")};
   k.at.codes = cy_gep(cg, now.codes, j.iv);
   k.at.scales = cy_gepf(cg, now.scales, j.iv);
   k.at.zeros = now.zeros ? cy_gep(cg, now.zeros, j.iv) : NULL;
