@@ -133,6 +133,7 @@ EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin
 CROSS_RUNS := $(patsubst %,$O/tests/emulate/cyto-run-%,$(filter-out %_windows,$(CROSS_ARCHES)))
 WINDOWS_RUNS := $(if $(and $(filter x86_64_windows,$(CROSS_ARCHES)),$(filter release,$(VARIANT))), \
   $O/tests/windows/run_list $O/tests/windows/run_list.exe)
+COUNTED := $(if $(filter x86_64,$(ARCH)),$(if $(filter release,$(VARIANT)),$O/tests/onnxruntime/counted.so))
 FAILING_ALLOC := $(if $(filter release,$(VARIANT)),$O/tests/failing_alloc.so)
 RUN_BINS := $(if $(LLVM_CONFIG),$O/tests/threads/run_many $O/tests/grown/run_steps)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/*_run.c))
@@ -184,6 +185,7 @@ tests: $(call ctest_bin,$(SRC_rttest) $(SRC_drivertest)) $(RUN_BINS) $(RT_MODELS
 	$Q $(if $(RUN_BINS),$(MAKE) --no-print-directory SAN= $B/cytoc)
 else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_BINS) $(EMULATOR_ROM) $(CROSS_RUNS) $(WINDOWS_RUNS) $(FAILING_ALLOC) \
+  $(COUNTED) \
   $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
@@ -386,6 +388,10 @@ $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LI
 $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
+
+$(COUNTED): tests/onnxruntime/counted.c integrations/onnxruntime/ort_abi.h
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -O2 $(WARN) -fPIC -shared -fvisibility=hidden -o $@ $< -ldl
 
 $(FAILING_ALLOC): tests/failing_alloc.c
 	$(call say,LINK,$@)

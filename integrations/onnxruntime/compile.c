@@ -190,13 +190,11 @@ static ort_status *add_attribute(new_attributes *to, const char *name, int32_t k
   return status;
 }
 
+/* Its name is the fused node's: that is how ONNX Runtime knows what it stands for. */
 static ort_status *make_node(walk *w, const unit *u, const char *fused, bool embed, const void *data, size_t bytes,
                              ort_node **out) {
   new_attributes a = {.w = w};
-  const char *prefix = w->ep->context_prefix;
   int64_t main_context = 1, mode = embed;
-  char name[512];
-  snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", fused);
   ort_status *status = add_attribute(&a, "main_context", ORT_ATTR_INT, &main_context, 1);
   if (!status)
     status = add_attribute(&a, "embed_mode", ORT_ATTR_INT, &mode, 1);
@@ -209,7 +207,7 @@ static ort_status *make_node(walk *w, const unit *u, const char *fused, bool emb
   if (!status)
     status = add_attribute(&a, "partition_name", ORT_ATTR_STRING, fused, strlen(fused));
   if (!status)
-    status = w->ort->CreateNode("EPContext", "com.microsoft", name, (const char *const *)u->inputs, u->n_inputs,
+    status = w->ort->CreateNode("EPContext", "com.microsoft", fused, (const char *const *)u->inputs, u->n_inputs,
                                 (const char *const *)u->outputs, u->n_outputs, a.made, a.n, out);
   for (size_t i = 0; status && i < a.n; i++) /* the node has them, else */
     w->ort->ReleaseOpAttr(a.made[i]);

@@ -92,6 +92,7 @@ static Onnx__TensorProto *tensor_of(writer *m, const char *name, const ort_value
   walk_check(w, w->ort->GetTensorData(value, &data));
   t->name = (char *)name;
   t->has_data_type = 1;
+  t->data_type = dtype_of_ort(t->data_type);
   t->n_dims = rank;
   t->dims = walk_take(w, rank, sizeof *t->dims);
   memcpy(t->dims, dims, rank * sizeof *dims);

@@ -133,8 +133,6 @@ static ort_status *read_entry(ep *e, const char *key, const char *value) {
     e->context_embed = !strcmp(value, "1");
   else if (!strcmp(key, "ep.context_file_path"))
     return set_text(e, &e->context_path, value);
-  else if (!strcmp(key, "ep.context_node_name_prefix"))
-    return set_text(e, &e->context_prefix, value);
   return NULL;
 }
 
@@ -192,6 +190,5 @@ void ep_release(ep *e) {
     free(e->words[i]);
   free(e->cache_dir);
   free(e->context_path);
-  free(e->context_prefix);
   free(e);
 }

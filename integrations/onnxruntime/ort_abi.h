@@ -106,7 +106,6 @@ typedef struct ort_factory ort_factory;
   X(331, 23, ValueInfo_IsConstantInitializer, ort_status *, (const ort_value_info *value, bool *answer))               \
   X(333, 23, Graph_GetName, ort_status *, (const ort_graph *graph, const char **name))                                 \
   X(334, 23, Graph_GetModelPath, ort_status *, (const ort_graph *graph, const char **path))                            \
-  X(335, 23, Graph_GetOnnxIRVersion, ort_status *, (const ort_graph *graph, int64_t *version))                         \
   X(336, 23, Graph_GetNumOperatorSets, ort_status *, (const ort_graph *graph, size_t *n))                              \
   X(337, 23, Graph_GetOperatorSets, ort_status *,                                                                      \
     (const ort_graph *graph, const char **domains, int64_t *versions, size_t n))                                       \

@@ -109,19 +109,22 @@ static void release_ep(ort_factory *self, ort_ep *e) {
 }
 
 /* Libraries carry what they need: what counts is the interface between them and the loader. */
-#define COMPATIBILITY_(abi) "cytoc library, interface " #abi
-#define COMPATIBILITY(abi) COMPATIBILITY_(abi)
-#define COMPATIBILITY_INFO COMPATIBILITY(CYTO_ABI_VERSION)
+#define COMPATIBILITY "cytoc library, interface %u"
 
 const char *ep_compatibility(ort_ep *self, const ort_graph *graph) {
-  (void)self, (void)graph;
-  return COMPATIBILITY_INFO;
+  (void)graph;
+  ep *e = (ep *)self;
+  snprintf(e->compatibility, sizeof e->compatibility, COMPATIBILITY, CYTO_ABI_VERSION);
+  return e->compatibility;
 }
 
 static ort_status *check_compatibility(ort_factory *self, const ort_hardware *const *devices, size_t n,
                                        const char *info, int32_t *answer) {
   (void)self, (void)devices, (void)n;
-  *answer = !info ? ORT_MODEL_NOT_FOR_US : strcmp(info, COMPATIBILITY_INFO) ? ORT_MODEL_UNSUPPORTED : ORT_MODEL_OPTIMAL;
+  unsigned version;
+  *answer = !info || sscanf(info, COMPATIBILITY, &version) != 1 ? ORT_MODEL_NOT_FOR_US
+            : version != CYTO_ABI_VERSION                       ? ORT_MODEL_UNSUPPORTED
+                                                                : ORT_MODEL_OPTIMAL;
   return NULL;
 }
 

@@ -53,8 +53,9 @@ typedef struct ep {
   int32_t threads; /* 0: those of the session */
   char *cache_dir; /* NULL: where the Python package has its own */
   bool context_enable, context_embed;
-  char *context_path, *context_prefix;
+  char *context_path;
   struct unit *units; /* all that was compiled or loaded */
+  char compatibility[64];
 } ep;
 
 ort_status *ep_create(const factory *f, const ort_session_options *options, const ort_logger *logger, ep **out);
@@ -113,6 +114,7 @@ typedef struct type {
   const char **symbols; /* "": without a name */
 } type;
 type walk_type(walk *w, const ort_value_info *value);
+int32_t dtype_of_ort(int32_t number); /* a cyto_dtype; 0: none */
 
 /* Names, each with a number. */
 typedef struct names {

@@ -180,7 +180,8 @@ static ort_status *bind_inputs(const compute *c, run *r) {
       memcpy(dims, v.dims, v.rank * sizeof *dims);
       r->planned = false;
     }
-    cyto_status bound = cyto_bind_input(r->context, (int32_t)i, v.dtype, (int32_t)v.rank, v.dims, v.data, &error);
+    int32_t dtype = dtype_of_ort(v.dtype);
+    cyto_status bound = cyto_bind_input(r->context, (int32_t)i, dtype, (int32_t)v.rank, v.dims, v.data, &error);
     if (bound)
       return failed(u, bound, &error);
   }

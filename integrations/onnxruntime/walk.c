@@ -204,9 +204,23 @@ bool walk_is_constant(walk *w, const ort_value_info *value) {
   return answer;
 }
 
-/* Those whose number is ONNX's, and which both compute with; no strings, no complex numbers. */
-static bool knows_dtype(int32_t dtype) {
-  return dtype >= CYTO_F32 && dtype <= CYTO_F4E2M1 && dtype != CYTO_STRING && dtype != CYTO_C64 && dtype != CYTO_C128;
+/* The numbers are ONNX's, but for the last, which came to both in another order. */
+int32_t dtype_of_ort(int32_t number) {
+  switch (number) {
+  case 24:
+    return CYTO_U2;
+  case 25:
+    return CYTO_I2;
+  case 26:
+    return CYTO_F8E8M0;
+  default:
+    return number < 24 ? number : 0;
+  }
+}
+
+/* No strings, no complex numbers. */
+static bool computes_with(int32_t dtype) {
+  return dtype && dtype != CYTO_STRING && dtype != CYTO_C64 && dtype != CYTO_C128;
 }
 
 type walk_type(walk *w, const ort_value_info *value) {
@@ -223,7 +237,8 @@ type walk_type(walk *w, const ort_value_info *value) {
   walk_check(w, w->ort->CastTypeInfoToTensorInfo(info, &tensor));
   walk_check(w, w->ort->GetTensorElementType(tensor, &t.dtype));
   walk_check(w, w->ort->GetDimensionsCount(tensor, &t.rank));
-  if (!knows_dtype(t.dtype))
+  t.dtype = dtype_of_ort(t.dtype);
+  if (!computes_with(t.dtype) || t.rank > CYTO_MAX_RANK)
     t.dtype = 0;
   /* 1.23 does not tell a scalar from what has no shape. */
   t.has_shape = w->ort->TensorTypeAndShape_HasShape ? w->ort->TensorTypeAndShape_HasShape(tensor) : t.rank > 0;
