@@ -266,20 +266,16 @@ static bool node_around(walk *w, const ort_graph *ort, node *out) {
   return around;
 }
 
-/* ONNX Runtime (1.32) checks bodies that came of a function which it inlined once more, and finds no operator set for nodes
- * that were fused in them. It is told by the names that inlining gives. */
-static bool is_of_function(walk *w, const node *around) {
-  static const char prefix[] = "_inlfunc_";
-  for (size_t i = 0; i < around->n_in; i++)
-    if (!strncmp(walk_name(w, around->in[i]), prefix, sizeof prefix - 1))
-      return true;
-  return false;
+/* Other nodes with bodies are functions, such as SequenceMap, which ONNX Runtime inlines: it would find no operator set for a
+ * node that is fused by then. */
+static bool keeps_bodies(const node *n) {
+  return !*n->domain && (!strcmp(n->op, "If") || !strcmp(n->op, "Loop") || !strcmp(n->op, "Scan"));
 }
 
 static void take_graph(walk *w, const ort_graph *ort, ort_support *support) {
   search s = {.w = w};
   node around;
-  if (node_around(w, ort, &around) && (can_take(w, &around) || is_of_function(w, &around)))
+  if (node_around(w, ort, &around) && (can_take(w, &around) || !keeps_bodies(&around)))
     return;
   walk_graph(w, ort, &s.g);
   s.taken = walk_take(w, s.g.n, sizeof *s.taken);

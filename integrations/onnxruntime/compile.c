@@ -215,17 +215,13 @@ static ort_status *make_node(walk *w, const unit *u, const char *fused, bool emb
 }
 
 static void make_context(walk *w, const ort_graph *ort, const unit *u, const node *fused, ort_node **out) {
-  void *bytes = NULL;
   size_t size = 0;
   if (!w->ort->CreateNode)
     walk_check(w, plugin_error(w->ort, ORT_EP_FAIL, "cytoc: this ONNX Runtime cannot make EPContext nodes"));
-  walk_check(w, unit_read(u, &bytes, &size));
-  void *owned = walk_take(w, size, 1);
-  memcpy(owned, bytes, size);
-  free(bytes);
+  walk_check(w, unit_read(u, &w->bytes, &size));
   bool embed = w->ep->context_embed;
-  const char *name = embed ? NULL : save_library(w, ort, u, owned, size);
-  walk_check(w, make_node(w, u, fused->name, embed, embed ? owned : name, embed ? size : strlen(name), out));
+  const char *name = embed ? NULL : save_library(w, ort, u, w->bytes, size);
+  walk_check(w, make_node(w, u, fused->name, embed, embed ? w->bytes : name, embed ? size : strlen(name), out));
 }
 
 /* ---- all of it ---- */

@@ -155,11 +155,11 @@ static void put_strings(walk *w, Onnx__AttributeProto *to, char *texts, size_t b
 static Onnx__GraphProto *body_of(writer *m, const graph *g);
 
 static void put_tensor(writer *m, Onnx__AttributeProto *to, const attribute *a) {
-  ort_value *value = NULL;
   walk *w = m->w;
-  walk_check(w, w->ort->OpAttr_GetTensorAttributeAsOrtValue(a->ort, &value));
-  to->t = tensor_of(m, "", value, false);
-  w->ort->ReleaseValue(value);
+  walk_check(w, w->ort->OpAttr_GetTensorAttributeAsOrtValue(a->ort, &w->value));
+  to->t = tensor_of(m, "", w->value, false);
+  w->ort->ReleaseValue(w->value);
+  w->value = NULL;
 }
 
 static Onnx__AttributeProto *attribute_of(writer *m, const attribute *a) {
@@ -424,6 +424,7 @@ static void put_key(const ep *e, model *m) {
     sum_add(&s, m->weights[i].data, m->weights[i].bytes);
   for (size_t i = 0; i < e->n_words; i++)
     sum_add(&s, e->words[i], strlen(e->words[i]));
+  sum_add(&s, &e->samples, sizeof e->samples);
   snprintf(m->key, sizeof m->key, "%016" PRIx64 "%016" PRIx64, s.a, s.b);
 }
 

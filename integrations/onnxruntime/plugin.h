@@ -54,7 +54,9 @@ typedef struct ep {
   char *cache_dir; /* NULL: where the Python package has its own */
   bool context_enable, context_embed;
   char *context_path;
-  struct unit *units; /* all that was compiled or loaded */
+  uint64_t samples;        /* of the option calibrate: a sum over names, sizes and times */
+  struct unit *units;      /* all that was compiled or loaded */
+  struct helpers *helpers; /* run.c */
   char compatibility[64];
 } ep;
 
@@ -72,6 +74,8 @@ typedef struct walk {
   jmp_buf failed;
   ort_status *status;
   struct walk_block *blocks;
+  ort_value *value; /* held, and released with the walk */
+  void *bytes;
 } walk;
 
 void walk_free(walk *w);
@@ -224,5 +228,6 @@ typedef struct compute {
 } compute;
 ort_status *compute_run(ort_compute *self, void *state, ort_kernel_context *context);
 void runs_release(unit *u);
+struct helpers *helpers_create(void);
 
 #endif

@@ -7,15 +7,28 @@
  *
  * A context belongs to one run at a time: a unit keeps those it has made, and makes another when all are in use. Threads
  * are the session's own, by KernelContext_ParallelFor(), so that both kinds of nodes share them; those of the runtime where
- * the option `threads` says how many.
+ * the option `threads` says how many.  How many a session has, the interface does not tell: work is cut for all CPUs at
+ * first, and for as many threads as were seen to take part after some launches.
  */
 #include "integrations/onnxruntime/plugin.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { LEARNING = 64 }; /* launches */
+
+/* Threads of the session's pool that were seen, the calling ones not counted. */
+struct helpers {
+  atomic_uint n, launches;
+  _Atomic(uintptr_t) ids[CYTO_MAX_THREADS];
+};
+
 struct run {
   run *next;
+  int32_t threads; /* that its context was made for */
+  pthread_t caller;
+  struct helpers *helpers;
   cyto_context *context;
   const ort_calls *ort;
   ort_kernel_context *now;
@@ -42,20 +55,47 @@ static ort_status *failed(const unit *u, cyto_status status, const cyto_error *e
 
 /* ---- threads ---- */
 
+struct helpers *helpers_create(void) {
+  return calloc(1, sizeof(struct helpers));
+}
+
+/* Two threads that come at once may both enter the same one: it counts once too often, and the work is cut smaller. */
+static void meet(struct helpers *h, pthread_t thread) {
+  uintptr_t id = (uintptr_t)thread;
+  unsigned n = atomic_load_explicit(&h->n, memory_order_acquire);
+  for (unsigned i = 0; i < n; i++)
+    if (atomic_load_explicit(&h->ids[i], memory_order_relaxed) == id)
+      return;
+  if (n + 1 < CYTO_MAX_THREADS && atomic_compare_exchange_strong(&h->n, &n, n + 1))
+    atomic_store_explicit(&h->ids[n], id, memory_order_relaxed);
+}
+
+/* For how many threads work is cut. */
+static int32_t threads_of(const ep *e) {
+  if (e->threads || atomic_load_explicit(&e->helpers->launches, memory_order_relaxed) < LEARNING)
+    return e->threads;
+  return (int32_t)atomic_load_explicit(&e->helpers->n, memory_order_relaxed) + 1;
+}
+
 typedef struct job {
+  const run *run;
   cyto_task task;
   void *data;
 } job;
 
 static void call_task(void *user, size_t i) {
   const job *j = user;
+  pthread_t self = pthread_self();
+  if (!pthread_equal(self, j->run->caller))
+    meet(j->run->helpers, self);
   j->task(j->data, (int64_t)i);
 }
 
 /* All tasks in this thread where the session's cannot be had. */
 static void in_session(void *user, int64_t n, cyto_task task, void *data) {
   const run *r = user;
-  job j = {task, data};
+  job j = {r, task, data};
+  atomic_fetch_add_explicit(&r->helpers->launches, 1, memory_order_relaxed);
   ort_status *status = r->ort->KernelContext_ParallelFor(r->now, call_task, (size_t)n, (size_t)n, &j);
   if (!status)
     return;
@@ -88,10 +128,12 @@ static ort_status *run_create(unit *u, run **out) {
   if (!r)
     return failed(u, status, &error);
   r->ort = u->ep->ort;
+  r->helpers = u->ep->helpers;
+  r->threads = threads_of(u->ep);
   r->dims = calloc(u->n_inputs + 1, CYTO_MAX_RANK * sizeof *r->dims);
   r->outputs = calloc(u->n_outputs + 1, sizeof *r->outputs);
-  cyto_options options = {.threads = u->ep->threads};
-  if (!options.threads) {
+  cyto_options options = {.threads = r->threads};
+  if (!u->ep->threads) {
     options.parallel = in_session;
     options.parallel_user = r;
   }
@@ -107,7 +149,11 @@ static ort_status *run_take(unit *u, run **out) {
   if (r)
     u->idle = r->next;
   pthread_mutex_unlock(&u->lock);
-  return r ? NULL : run_create(u, out);
+  if (r && r->threads == threads_of(u->ep))
+    return NULL;
+  if (r)
+    run_release(r);
+  return run_create(u, out);
 }
 
 static void run_give(unit *u, run *r) {
@@ -276,6 +322,7 @@ ort_status *compute_run(ort_compute *self, void *state, ort_kernel_context *cont
   if (status)
     return status;
   r->now = context;
+  r->caller = pthread_self();
   status = run_now(c, r);
   if (status)
     r->planned = false;

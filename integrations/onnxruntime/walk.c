@@ -22,6 +22,9 @@ typedef struct walk_block {
 } walk_block;
 
 void walk_free(walk *w) {
+  if (w->value)
+    w->ort->ReleaseValue(w->value);
+  free(w->bytes);
   while (w->blocks) {
     walk_block *b = w->blocks;
     w->blocks = b->next;

@@ -15,6 +15,7 @@ import lib
 import plugin
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PACKED = ('float4', 'int4', 'uint4', 'int2', 'uint2')
 PROTOS = {'tensor': (onnx.TensorProto, numpy_helper.to_array), 'seq': (onnx.SequenceProto, numpy_helper.to_list),
           'optional': (onnx.OptionalProto, numpy_helper.to_optional), 'map': (onnx.MapProto, numpy_helper.to_dict)}
 
@@ -31,7 +32,7 @@ def wrong(got, want, rtol, atol):
     if isinstance(want, (list, tuple)) and not isinstance(want, np.ndarray):
         return None if len(got) == len(want) and not any(wrong(g, w, rtol, atol) for g, w in zip(got, want)) else 'another sequence'
     got, want = np.asarray(got), np.asarray(want)
-    if want.dtype.name.startswith(('float8', 'float4')) and got.dtype == np.uint8:  # how ONNX Runtime's Python has them
+    if want.dtype.name.startswith('float8') and got.dtype == np.uint8:  # how ONNX Runtime's Python has them
         got = got.view(want.dtype)
     if got.shape != want.shape or got.dtype != want.dtype:
         return '%s %s, not %s %s' % (got.dtype, list(got.shape), want.dtype, list(want.shape))
@@ -77,6 +78,8 @@ def check(row, left_names):
         return 'run: %s' % str(e)[:300], taken
     if 'r' in outputs:
         return None, taken
+    if any(np.asarray(v).dtype.name.startswith(PACKED) for v in want if isinstance(v, np.ndarray)):
+        return False, taken  # ONNX Runtime's Python hands out their bytes under the tensor's shape
     rtol, atol = max(float(rtol), 1e-3), max(float(atol), 1e-5)
     return next((w for w in (wrong(g, v, rtol, atol) for g, v in zip(got, want)) if w), None), taken
 
