@@ -242,7 +242,7 @@ static void settle(search *s) {
   } while (s->changed);
 }
 
-static void offer(search *s, ort_support *support) {
+static void offer(search *s, ort_support *support, bool is_main) {
   const ort_node **nodes = walk_take(s->w, s->g.n, sizeof *nodes);
   ort_fusion fusion = {.version = ORT_OLDEST, .drop_constants = true};
   for (int level = 0; level < s->levels; level++) {
@@ -252,9 +252,14 @@ static void offer(search *s, ort_support *support) {
     if (s->n_taken)
       walk_check(s->w, s->w->ort->EpGraphSupportInfo_AddNodesToFuse(support, nodes, s->n_taken, &fusion));
   }
+  size_t n_left = 0;
   for (size_t i = 0; i < s->g.n; i++)
-    if (node_is_context(s->w, &s->g.nodes[i]))
+    if (!node_is_context(s->w, &s->g.nodes[i]))
+      n_left += !s->g.nodes[i].ours;
+    else
       walk_check(s->w, s->w->ort->EpGraphSupportInfo_AddNodesToFuse(support, &s->g.nodes[i].ort, 1, &fusion));
+  if (is_main)
+    ((ep *)s->w->ep)->alone = !n_left;
 }
 
 /* The node whose body the graph is; false: it is no body. */
@@ -275,7 +280,8 @@ static bool keeps_bodies(const node *n) {
 static void take_graph(walk *w, const ort_graph *ort, ort_support *support) {
   search s = {.w = w};
   node around;
-  if (node_around(w, ort, &around) && (can_take(w, &around) || !keeps_bodies(&around)))
+  bool nested = node_around(w, ort, &around);
+  if (nested && (can_take(w, &around) || !keeps_bodies(&around)))
     return;
   walk_graph(w, ort, &s.g);
   s.taken = walk_take(w, s.g.n, sizeof *s.taken);
@@ -283,7 +289,7 @@ static void take_graph(walk *w, const ort_graph *ort, ort_support *support) {
   for (size_t i = 0; i < s.g.n; i++)
     s.g.nodes[i].ours = can_take(w, &s.g.nodes[i]);
   settle(&s);
-  offer(&s, support);
+  offer(&s, support, !nested);
 }
 
 ort_status *capability(ort_ep *self, const ort_graph *ort, ort_support *support) {

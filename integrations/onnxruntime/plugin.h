@@ -54,6 +54,7 @@ typedef struct ep {
   char *cache_dir; /* NULL: where the Python package has its own */
   bool context_enable, context_embed;
   char *context_path;
+  bool alone;              /* no node of the main graph is ONNX Runtime's */
   uint64_t samples;        /* of the option calibrate: a sum over names, sizes and times */
   struct unit *units;      /* all that was compiled or loaded */
   struct helpers *helpers; /* run.c */

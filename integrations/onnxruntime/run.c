@@ -8,7 +8,8 @@
  * A context belongs to one run at a time: a unit keeps those it has made, and makes another when all are in use. Threads
  * are the session's own, by KernelContext_ParallelFor(), so that both kinds of nodes share them; those of the runtime where
  * the option `threads` says how many.  How many a session has, the interface does not tell: work is cut for all CPUs at
- * first, and for as many threads as were seen to take part after some launches.
+ * first, and then for as many threads as were seen to take part. Where ONNX Runtime has no nodes of its own, its threads
+ * have nothing else to do: once they are known, as many of the runtime's, which start faster, take their place.
  */
 #include "integrations/onnxruntime/plugin.h"
 
@@ -16,7 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEARNING = 64 }; /* launches */
+enum {
+  SEEN = 64,
+  SETTLED = 2048
+}; /* launches after which the threads that were seen count, and after which they are all */
 
 /* Threads of the session's pool that were seen, the calling ones not counted. */
 struct helpers {
@@ -24,9 +28,15 @@ struct helpers {
   _Atomic(uintptr_t) ids[CYTO_MAX_THREADS];
 };
 
+/* Who does the work of a run. threads 0: as many as there are CPUs. */
+typedef struct crew {
+  int32_t threads;
+  bool own; /* of the runtime's pool */
+} crew;
+
 struct run {
   run *next;
-  int32_t threads; /* that its context was made for */
+  crew crew; /* that its context was made for */
   pthread_t caller;
   struct helpers *helpers;
   cyto_context *context;
@@ -70,11 +80,14 @@ static void meet(struct helpers *h, pthread_t thread) {
     atomic_store_explicit(&h->ids[n], id, memory_order_relaxed);
 }
 
-/* For how many threads work is cut. */
-static int32_t threads_of(const ep *e) {
-  if (e->threads || atomic_load_explicit(&e->helpers->launches, memory_order_relaxed) < LEARNING)
-    return e->threads;
-  return (int32_t)atomic_load_explicit(&e->helpers->n, memory_order_relaxed) + 1;
+static crew crew_of(const ep *e) {
+  if (e->threads)
+    return (crew){e->threads, true};
+  unsigned launches = atomic_load_explicit(&e->helpers->launches, memory_order_relaxed);
+  int32_t seen = (int32_t)atomic_load_explicit(&e->helpers->n, memory_order_relaxed);
+  if (launches < (seen ? SEEN : SETTLED)) /* that nobody came may be because the machine was busy */
+    return (crew){0, false};
+  return (crew){seen + 1, e->alone && launches >= SETTLED};
 }
 
 typedef struct job {
@@ -129,11 +142,11 @@ static ort_status *run_create(unit *u, run **out) {
     return failed(u, status, &error);
   r->ort = u->ep->ort;
   r->helpers = u->ep->helpers;
-  r->threads = threads_of(u->ep);
+  r->crew = crew_of(u->ep);
   r->dims = calloc(u->n_inputs + 1, CYTO_MAX_RANK * sizeof *r->dims);
   r->outputs = calloc(u->n_outputs + 1, sizeof *r->outputs);
-  cyto_options options = {.threads = r->threads};
-  if (!u->ep->threads) {
+  cyto_options options = {.threads = r->crew.threads};
+  if (!r->crew.own) {
     options.parallel = in_session;
     options.parallel_user = r;
   }
@@ -149,7 +162,8 @@ static ort_status *run_take(unit *u, run **out) {
   if (r)
     u->idle = r->next;
   pthread_mutex_unlock(&u->lock);
-  if (r && r->threads == threads_of(u->ep))
+  crew wanted = crew_of(u->ep);
+  if (r && r->crew.threads == wanted.threads && r->crew.own == wanted.own)
     return NULL;
   if (r)
     run_release(r);
