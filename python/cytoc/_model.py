@@ -71,12 +71,15 @@ class _Context:
         self.handle = handle.value
         n = len(model._inputs)
         self.shapes: List[Any] = [None] * n           # of what is bound
+        self.addresses: List[Optional[int]] = [None] * n  # .. and where it is; None: another value
         self.dims = [(C.c_int64 * MAX_RANK)() for _ in range(n)]
         self.dims_at = [C.addressof(d) for d in self.dims]
         self.out_shapes: Optional[List[Any]] = None   # known for the bound shapes; None: they have to be asked for
         self.tensor = Tensor()
         self.tensor_ref = C.addressof(self.tensor)
-        self.bound_outputs = [False] * len(model._outputs)
+        self.out_addresses: List[Optional[int]] = [None] * len(model._outputs)  # where outputs are bound; None: nowhere
+        self.run_native, self.bind_input, self.bind_output = (self.native.cyto_run, self.native.cyto_bind_input,
+                                                              self.native.cyto_bind_output)
         self.nothing: Any = None  # memory of the device for tensors without elements
 
     def close(self) -> None:
@@ -86,6 +89,7 @@ class _Context:
 
     def fail(self, status: int) -> None:
         self.shapes = [None] * len(self.shapes)
+        self.addresses = [None] * len(self.addresses)
         self.out_shapes = None
         check(status, self.error, InputError if status in (1, 2, 3) else RunError)
 
@@ -133,10 +137,12 @@ class _Context:
                 self.dims[k][:len(shape)] = list(shape)
         if shape is not None and not address:  # tensors of no elements may have no address
             address = self.empty_address()
-        status = self.native.cyto_bind_input(self.handle, k, kind, len(shape or ()), self.dims_at[k],
-                                             None if shape is None else address, self.error_ref)
+        self.addresses[k] = None
+        status = self.bind_input(self.handle, k, kind, len(shape or ()), self.dims_at[k], None if shape is None else address,
+                                 self.error_ref)
         if status:
             self.fail(status)
+        self.addresses[k] = None if shape is None else address
 
     def converted(self, slot: _Slot, dtype: np.dtype[Any], x: Any) -> Any:
         """x as a dense array of that type, or borrowed; InputError where that would change its numbers' type."""
@@ -202,7 +208,7 @@ class _Context:
         held: List[Any] = []
         value = _values.value_in(x, slot.type, where, held)
         keep.append((value, held))
-        self.shapes[k], self.out_shapes = None, None
+        self.shapes[k], self.addresses[k], self.out_shapes = None, None, None
         status = self.native.cyto_bind_value(self.handle, k, C.byref(value), C.byref(self.error))
         if status:
             self.fail(status)
@@ -243,7 +249,7 @@ class _Context:
         for k, x in enumerate(inputs):
             self.bind(k, x, keep)
         shapes = self.out_shapes if self.out_shapes is not None else self.prepare_outputs()
-        native, results = self.native, []
+        results = []
         for k, slot in enumerate(self.model._outputs):
             shape, array = shapes[k], None
             if shape is not None and (wanted is None or k in wanted):
@@ -254,15 +260,15 @@ class _Context:
                     raise InputError("output '%s': the array given has shape %s, expected %s" % (slot.name, place.shape, shape))
                 else:
                     array, address, size = place.array, place.address, place.size
-                status = native.cyto_bind_output(self.handle, k, address, size, self.error_ref)
-                self.bound_outputs[k] = True
+                status = self.bind_output(self.handle, k, address, size, self.error_ref)
+                self.out_addresses[k] = address
                 if status:
                     self.fail(status)
-            elif self.bound_outputs[k]:
-                native.cyto_bind_output(self.handle, k, None, 0, self.error_ref)
-                self.bound_outputs[k] = False
+            elif self.out_addresses[k] is not None:
+                self.bind_output(self.handle, k, None, 0, self.error_ref)
+                self.out_addresses[k] = None
             results.append(array)
-        status = native.cyto_run(self.handle, self.error_ref)
+        status = self.run_native(self.handle, self.error_ref)
         if status:
             self.fail(status)
         if self.on_device:
@@ -271,6 +277,47 @@ class _Context:
             if results[k] is None and (wanted is None or k in wanted):
                 results[k] = self.fetch(k, slot)
         return results
+
+    def call(self, inputs: Sequence[Any]) -> Any:
+        """What run() does for all outputs, where it is often done: dense arrays of the sizes of the run before, in and out. What lies
+        where it lay then is bound already. The output, or a tuple of them."""
+        handle, error, shapes, addresses = self.handle, self.error_ref, self.out_shapes, self.addresses
+        if shapes is None or self.on_device:
+            results = self.run(inputs)
+            return results[0] if len(results) == 1 else tuple(results)
+        for k, slot in enumerate(self.model._inputs):
+            x = inputs[k]
+            if type(x) is not _ndarray or x.dtype is not slot.dtype or x.shape != self.shapes[k] or not _is_dense(x):
+                results = self.run(inputs)
+                return results[0] if len(results) == 1 else tuple(results)
+            address = _address(x)
+            if address != addresses[k]:
+                self.bind_raw(k, slot.kind, x.shape, address)
+        outputs: List[Any] = []
+        for k, slot in enumerate(self.model._outputs):
+            shape = shapes[k]
+            if shape is None:
+                outputs.append(None)
+                continue
+            if slot.dtype is None:
+                slot.dtype = _dtypes.numpy_type(slot.kind)
+            y: np.ndarray[Any, Any] = _empty(shape, slot.dtype)
+            address = _address(y)
+            if address != self.out_addresses[k]:
+                status = self.bind_output(handle, k, address, y.nbytes, error)
+                if status:
+                    self.fail(status)
+                self.out_addresses[k] = address
+            outputs.append(y)
+        status = self.run_native(handle, error)
+        if status:
+            self.fail(status)
+        if len(outputs) == 1 and shapes[0] is not None:
+            return outputs[0]
+        for k, slot in enumerate(self.model._outputs):
+            if outputs[k] is None:
+                outputs[k] = self.fetch(k, slot)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def fetch(self, k: int, slot: _Slot) -> Any:
         """A copy of an output that the context owns."""
@@ -291,10 +338,26 @@ class _Context:
 
     def unbind(self) -> None:
         """Forgets memory of the caller's."""
-        for k, bound in enumerate(self.bound_outputs):
-            if bound:
-                self.native.cyto_bind_output(self.handle, k, None, 0, self.error_ref)
-                self.bound_outputs[k] = False
+        for k, address in enumerate(self.out_addresses):
+            if address is not None:
+                self.bind_output(self.handle, k, None, 0, self.error_ref)
+                self.out_addresses[k] = None
+
+
+_ndarray, _empty, _addressof = np.ndarray, np.empty, C.addressof
+_first_byte: Any = C.c_char.from_buffer
+
+
+def _is_dense(x: np.ndarray[Any, Any]) -> bool:
+    flags = x.flags
+    return flags.c_contiguous and flags.aligned
+
+
+def _address(x: np.ndarray[Any, Any]) -> int:
+    try:
+        return _addressof(_first_byte(x))  # the fastest of many ways
+    except (TypeError, ValueError):  # nothing to write to, or no elements
+        return int(x.__array_interface__["data"][0])
 
 
 class _Given(NamedTuple):
@@ -485,12 +548,15 @@ class Model:
         if not self._handle:
             raise self._why_closed
         values = args if not named and len(args) == len(self._inputs) else self._arguments(args, named)
-        context = self._take(self._for_cuda and self._lie_on_device(values))
         try:
-            results = context.run(values)
+            context = self._take(True) if self._for_cuda and self._lie_on_device(values) else \
+                self._free.pop() if os.getpid() == self._pid else self._take()
+        except IndexError:
+            context = self._take()
+        try:
+            return context.call(values)
         finally:
-            self._give_back(context)
-        return results[0] if len(results) == 1 else tuple(results)
+            (self._free_on_device if context.on_device else self._free).append(context)
 
     def run(self, output_names: Optional[Sequence[str]], feeds: Mapping[str, Any], *,
             out: Optional[Mapping[str, Any]] = None) -> List[Any]:

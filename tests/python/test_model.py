@@ -25,6 +25,38 @@ def test_call_forms():
     equal(net(np.zeros((0, 3), np.float32)), np.zeros((0, 2), np.float32))
 
 
+def test_calls_one_after_the_other():
+    """What was bound by the call before is bound no more, wherever arrays lie: sizes, layouts, arrays written anew, memory used again."""
+    m = model([helper.make_node('Sub', ['a', 'b'], ['d']), helper.make_node('Cast', ['a'], ['c'], to=TensorProto.INT32)],
+              [port('a', 'float32', ['n', 3]), port('b', 'float32', ['k'])], [port('d', 'float32', ['n', 3]), port('c', 'int32', ['n', 3])])
+    net, rng = cytoc.compile(m), np.random.default_rng(4)
+    held, kept = np.empty((2, 3), np.float32), []
+    net.run(['d'], {'a': held, 'b': np.zeros(3, np.float32)})  # the other output was never asked for
+    for k in range(400):
+        a = held if k % 3 == 0 else np.empty((1 + k // 40 % 3, 3), np.float32)
+        a[:] = rng.integers(-9, 9, a.shape)
+        if k % 7 == 0:
+            a = np.asfortranarray(a)
+        if k % 11 == 0:
+            a.flags.writeable = False
+        b = rng.integers(-9, 9, 3 if k % 2 else 1).astype(np.float32)
+        if k % 50 == 17:
+            with raises(cytoc.InputError, 'sizes 3 and 9'):
+                net(a, np.zeros(9, np.float32))
+        if k % 50 == 23:
+            out = np.empty(a.shape, np.float32)
+            net.run(['d'], {'a': a, 'b': b}, out={'d': out})
+            equal(out, a - b)
+        d, c = net(a, b)
+        equal(d, a - b)
+        equal(c, a.astype(np.int32))
+        kept.append((d, d.copy()))
+        if a is held and not a.flags.writeable:
+            held = np.empty((2, 3), np.float32)
+    for d, copy in kept:
+        equal(d, copy)  # an output is the caller's own
+
+
 def test_several_outputs():
     m = model([helper.make_node('Add', ['a', 'b'], ['s']), helper.make_node('Sub', ['a', 'b'], ['d'])],
               [port('a', 'int32', ['n']), port('b', 'int32', ['n'])], [port('s', 'int32', ['n']), port('d', 'int32', ['n'])])
