@@ -2,6 +2,7 @@
 """cytoc.compile: what may be a model, options, errors, progress, the cache."""
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -114,11 +115,15 @@ def test_onnxscript():
     np.testing.assert_allclose(cytoc.compile(onnx_ir.load(path), cache=False)(x), f(x))  # its weights lie in that folder
 
 
+def memory_available():
+    with open('/proc/meminfo', encoding='utf-8') as f:
+        return 1024 * int(re.search(r'MemAvailable:\s*(\d+)', f.read())[1])
+
+
 def test_over_two_gigabytes():
     """A ModelProto that protobuf cannot write: its weights reach the compiler in a file. Some of them lie in external data as it is."""
     rows, columns = 2**15, 2**14 + 128
-    free = os.sysconf('SC_AVPHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-    if free < 12e9 or shutil.disk_usage(WORK).free < 12e9:
+    if memory_available() < 12e9 or shutil.disk_usage(WORK).free < 12e9:
         return 'it takes 12 GB of memory and of space'
     m = model([helper.make_node('MatMul', ['x', 'w'], ['z']), helper.make_node('Add', ['z', 'b'], ['a']), helper.make_node('Mul', ['a', 'c'], ['y'])],
               [port('x', 'float32', [1, rows])], [port('y', 'float32', [1, columns])], {'b': np.full(columns, 2, np.float32)})
@@ -156,6 +161,51 @@ def test_over_two_gigabytes():
     net.close()
     with cytoc.load(path) as again:
         np.testing.assert_allclose(again(x), expected)
+    shutil.rmtree(folder)
+
+
+def test_large_results_in_memory():
+    """From memory to memory, weights of more than 1.5 GB: they lie behind the library, which opens from memory and as a file."""
+    import ctypes as C
+    from cytoc import _native
+    rows, width = 400000, 1024
+    if memory_available() < 8e9 or shutil.disk_usage(WORK).free < 8e9:
+        return 'it takes 8 GB of memory and of space'
+    folder = os.path.join(WORK, 'in-memory')
+    os.makedirs(folder)
+    with open(os.path.join(folder, 'data'), 'wb') as f:  # sparse but for its last row
+        f.seek((rows - 1) * width * 4)
+        f.write(np.arange(width, dtype=np.float32).tobytes())
+    m = model([helper.make_node('Gather', ['table', 'i'], ['y'])], [port('i', 'int64', [2])], [port('y', 'float32', [2, width])])
+    table = m.graph.initializer.add(name='table', data_type=1, dims=[rows, width], data_location=1)
+    table.external_data.add(key='location', value='data')
+    data, native = m.SerializeToString(), _native.compiler()
+    job = _native.Job(struct_size=C.sizeof(_native.Job), model=C.cast(C.c_char_p(data), C.c_void_p), model_size=len(data),
+                      model_dir=os.fsencode(folder))
+    result, net, error = _native.Result(struct_size=C.sizeof(_native.Result)), C.c_void_p(), _native.Error()
+    assert not native.cytoc_compile(C.byref(job), C.byref(result)), result.message
+    assert result.library_size > rows * width * 4
+    load_memory = C.CDLL(_native.runtime().path).cyto_model_load_memory
+    load_memory.argtypes = [C.c_void_p, C.c_uint64, C.POINTER(C.c_void_p), C.POINTER(_native.Error)]
+    at = np.array([rows - 1, 0])
+    expected = np.stack([np.arange(width, dtype=np.float32), np.zeros(width, np.float32)])
+    assert load_memory(result.library, result.library_size - 1, C.byref(net), C.byref(error)) and b'weights' in error.message, error.message
+    assert not load_memory(result.library, result.library_size, C.byref(net), C.byref(error)), error.message
+    path = os.path.join(folder, 'written.so')
+    with open(path, 'wb') as f:
+        f.write((C.c_char * result.library_size).from_address(result.library))
+    native.cytoc_result_free(C.byref(result))
+    with cytoc.load(path) as written:
+        np.testing.assert_array_equal(written(at), expected)
+        written._handle, own = net.value, written._handle  # the same interface, on what was opened from memory
+        written._free = []
+        np.testing.assert_array_equal(written(at), expected)
+        written._free, written._handle = [], own
+    _native.runtime().cyto_model_unload(net)
+    with open(path, 'r+b') as f:
+        f.truncate(os.path.getsize(path) - 65536)
+    with raises(cytoc.LoadError, 'weights'):
+        cytoc.load(path)
     shutil.rmtree(folder)
 
 
