@@ -120,7 +120,7 @@ def run_compiler(source: Source, words: Sequence[str], output: str, progress: Op
     result = Result(struct_size=C.sizeof(Result))
     try:
         status = native.cytoc_compile(C.byref(job), C.byref(result))
-        message = decoded(result.message)
+        message, report = decoded(result.message), decoded(result.report)
     finally:
         native.cytoc_result_free(C.byref(result))
     if raised:
@@ -128,6 +128,8 @@ def run_compiler(source: Source, words: Sequence[str], output: str, progress: Op
     if status:
         name = decoded(native.cytoc_status_name(status))
         raise CompileError(message or name, name, said)
+    if report:
+        print(report, end="", flush=True)
     return said
 
 
@@ -173,7 +175,8 @@ def compile(model: Any, *, target: Optional[str] = None, int8: Union[None, bool,
     threads: how many a run may use (None: all CPUs of this process). device: number of the GPU, of models for CUDA.
     cache: keep the library for the next process that asks for the same (see cytoc.cache_folder()).
     progress: True for a bar (needs tqdm), or a function (stage, done, total) -> None; an exception of its cancels.
-    options: any other option of the command line: opt_level is O=2, explain is refused, fast_algorithms="off", ..
+    options: any other option of the command line: O=2, fast_algorithms="off"; with explain=True, stats=True or v=True the compiler
+        prints what it does on the command line, and does it anew.
 
     Raises CompileError, whose `diagnostics` has all that the compiler said; warnings of the compiler are CompileWarning.
     """
@@ -207,7 +210,8 @@ def compile(model: Any, *, target: Optional[str] = None, int8: Union[None, bool,
 
             file = "model.dll" if target and target.endswith("-windows") else "model.so"
             how: Dict[str, Any] = {"threads": threads, "device": device, "_elsewhere": target not in (None, "native")}
-            path = _cache.library(_key(source, words), file, build_kept) if cache else None
+            printed = any(options.get(name) for name in ("explain", "stats", "v"))
+            path = _cache.library(_key(source, words), file, build_kept) if cache and not printed else None
             if path:
                 return Model(path, **how)
             own = tempfile.mkdtemp(prefix="cytoc-")

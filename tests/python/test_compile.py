@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """cytoc.compile: what may be a model, options, errors, progress, the cache."""
+import contextlib
 import importlib.util
+import io
 import os
 import re
 import shutil
@@ -207,6 +209,19 @@ def test_large_results_in_memory():
     with raises(cytoc.LoadError, 'weights'):
         cytoc.load(path)
     shutil.rmtree(folder)
+
+
+def test_reports():
+    """What the compiler prints is printed, each time."""
+    m, _ = linear()
+    for _ in range(2):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            cytoc.compile(m, explain=True)
+        assert 'Gemm' in said.getvalue() or 'gemm' in said.getvalue(), said.getvalue()
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        cytoc.compile(m)
+    assert not said.getvalue()
 
 
 def test_diagnostics():
