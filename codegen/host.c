@@ -282,12 +282,15 @@ static LLVMValueRef breaks(cy_host *h, cy_require kind, LLVMValueRef a, LLVMValu
   return cy_icmp(cg, LLVMIntSGT, a, b);
 }
 
+const char *cy_host_node_text(cy_host *h, const cy_origin *origin) {
+  const char *name = cy_str_text(h->g, origin->name), *op = cy_str_text(h->g, origin->op);
+  return *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)origin->index, op);
+}
+
 static void check_requirement(cy_host *h, const cy_requirement *r) {
   LLVMValueRef a = r->kind == CY_REQUIRE_FITS ? cy_host_size(h, r->a) : cy_host_dim(h, r->a);
   LLVMValueRef b = cy_host_dim(h, r->b), bad = breaks(h, r->kind, a, b);
-  const char *name = cy_str_text(h->g, r->origin.name), *op = cy_str_text(h->g, r->origin.op);
-  const char *where = *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)r->origin.index, op);
-  LLVMValueRef args[3] = {cy_host_text(h, where), a, b};
+  LLVMValueRef args[3] = {cy_host_text(h, cy_host_node_text(h, &r->origin)), a, b};
   static const char *const text[] = {
       [CY_REQUIRE_EQUAL] =
           "node '%s': sizes %lld and %lld should be equal: the shapes of the inputs do not fit each other",
