@@ -177,7 +177,7 @@ $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
 # What only tests want, as far as it can be had.
-$B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
+$B/test-tools: tools/setup.sh tests/requirements-cuda.txt tests/python/requirements.txt | $B/config.mk
 	$Q tools/setup.sh tests && touch $@
 
 # Only the runtime and who calls the compiler have threads; models that are run are compiled by the release build.

@@ -171,7 +171,8 @@ static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to) {
     sum[i] = LLVMConstNull(LLVMVectorType(cg->i32, lanes));
   for (int64_t i = 0; i < p->block; i += lanes) {
     V x = cy_dot_load_floats(cg, cy_gepf(cg, from, cy_mulc(cg, stride, i)), stride, lanes);
-    emit_digits(cg, p, rounded(cg, x, inverse, lanes), cy_gepc(cg, to, HEAD_BYTES + i), sum, lanes);
+    V q = rounded(cg, x, inverse, lanes);
+    emit_digits(cg, p, q, cy_gepc(cg, to, HEAD_BYTES + i), sum, lanes);
   }
   emit_head(cg, p, step_of(cg, most, largest), sum, to);
 }
