@@ -197,7 +197,8 @@ static void emit_rounded(cy_cg *cg, const plan *p, const char *name) {
   V end = cy_imin(cg, cy_i64(cg, p->count), cy_addc(cg, first, p->share));
   cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
   V at = cy_mul(cg, cy_mulc(cg, b.iv, p->block), cy_size(cg, d->ak));
-  emit_rounded_block(cg, p, cy_gepf(cg, a, at), rounded_at(cg, p, row, b.iv));
+  V from = cy_gepf(cg, a, at);
+  emit_rounded_block(cg, p, from, rounded_at(cg, p, row, b.iv));
   cy_loop_end(cg, &b, NULL);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
