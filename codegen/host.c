@@ -286,9 +286,9 @@ static LLVMValueRef breaks(cy_host *h, cy_require kind, LLVMValueRef a, LLVMValu
 }
 
 #define OUT_OF_RANGE "node '%s': an index is out of range: %lld, or as far in front, of an axis of %lld elements"
-const char *cy_host_where(const cy_host *h, const cy_requirement *r) {
-  const char *name = cy_str_text(h->g, r->origin.name), *op = cy_str_text(h->g, r->origin.op);
-  return *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)r->origin.index, op);
+const char *cy_host_node_text(const cy_host *h, const cy_origin *origin) {
+  const char *name = cy_str_text(h->g, origin->name), *op = cy_str_text(h->g, origin->op);
+  return *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)origin->index, op);
 }
 
 const char *cy_host_demand(const cy_requirement *r) {
@@ -313,7 +313,7 @@ const char *cy_host_demand(const cy_requirement *r) {
 static void check_requirement(cy_host *h, const cy_requirement *r) {
   LLVMValueRef a = r->kind == CY_REQUIRE_FITS ? cy_host_size(h, r->a) : cy_host_dim(h, r->a);
   LLVMValueRef b = cy_host_dim(h, r->b), bad = breaks(h, r->kind, a, b);
-  LLVMValueRef args[3] = {cy_host_text(h, cy_host_where(h, r)), a, b};
+  LLVMValueRef args[3] = {cy_host_text(h, cy_host_node_text(h, &r->origin)), a, b};
   cy_host_fail_if(h, bad, cy_host_demand(r), args);
 }
 

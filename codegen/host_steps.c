@@ -332,6 +332,15 @@ static void make_room(cy_host *h, const cy_step *s) {
   }
 }
 
+/* Calls an operator of the runtime; its errors tell the node. */
+static void call_operator(cy_host *h, const cy_step *s, LLVMValueRef fn, LLVMValueRef *args) {
+  cy_cg *cg = h->cg;
+  LLVMTypeRef params[3] = {cg->ptr, cg->i32, cg->ptr};
+  const cy_origin *origin = &cy_node_of(h->g, s->node)->origin;
+  LLVMValueRef told[3] = {h->fn.frame, device_of(h)->call(h, fn, args), cy_host_text(h, cy_host_node_text(h, origin))};
+  cy_host_check(h, cy_call(cg, cy_host_declare(h, "cyrt_fail_at", cg->i32, params, 3, false), told, 3));
+}
+
 static void emit_call(cy_host *h, const cy_step *s) {
   cy_cg *cg = h->cg;
   char name[96];
@@ -347,12 +356,12 @@ static void emit_call(cy_host *h, const cy_step *s) {
   fill_tensors(h, s, h->fn.tensors_in, s->in, s->nin, false);
   if (has_sizes(h, s)) {
     fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, true);
-    cy_host_check(h, device_of(h)->call(h, fn, args));
+    call_operator(h, s, fn, args);
     take_sizes(h, s);
   }
   make_room(h, s);
   fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, false);
-  cy_host_check(h, device_of(h)->call(h, fn, args));
+  call_operator(h, s, fn, args);
 }
 
 /* ---- control flow ---- */

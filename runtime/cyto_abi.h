@@ -232,6 +232,8 @@ typedef struct cyrt_lifetime {
 uint64_t cyrt_plan_arena(uint64_t *offsets, const cyrt_lifetime *lives, uint32_t n);
 /* error.c: fills frame->error with the formatted text ("%s", "%lld" only) and returns code. */
 int32_t cyrt_fail(cyrt_frame *frame, int32_t code, const char *format, ...);
+/* error.c: what an operator of the runtime returned; where that is an error, "node 'NAME': " comes before its text. */
+int32_t cyrt_fail_at(cyrt_frame *frame, int32_t code, const char *node);
 
 /* A tensor as the runtime's operators see it: dense, row-major. */
 typedef struct cyrt_tensor {

@@ -172,7 +172,7 @@ static LLVMValueRef checks(cy_host *h) {
     cy_no_memory();
   for (uint32_t i = 0; i < n; i++) {
     const cy_requirement *r = &list[h->p->checks[i]];
-    LLVMValueRef row[2] = {cy_host_text(h, cy_host_where(h, r)), cy_host_text(h, cy_host_demand(r))};
+    LLVMValueRef row[2] = {cy_host_text(h, cy_host_node_text(h, &r->origin)), cy_host_text(h, cy_host_demand(r))};
     rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 2, 0);
   }
   if (n)
