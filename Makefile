@@ -90,7 +90,7 @@ SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c) tools/driver/%,$(call below,.
 SRC_driver := $(if $(filter fuzz,$(VARIANT)),,$(filter-out tools/driver/main.c,$(wildcard tools/driver/*.c)))
 TOOLS := cytoc $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
 SRC_plugin := $(wildcard integrations/onnxruntime/*.c)
-SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search found)
+SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture checks driver tools cudnn search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
@@ -141,7 +141,7 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check same golden fuzz bench install uninstall clean tests portable carry
+.PHONY: all help setup demo check same where golden fuzz bench install uninstall clean tests portable carry
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -157,7 +157,8 @@ help:
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
 	  'make check T=X    the tests of all suites whose names match the regular expression X' \
-	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
+	  'make where T=OP   the tests of an operator: node tests, goldens, programs, networks' \
+  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
 	  'make check-cuda   all of CUDA, on a GPU where there is one' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make same BASE=C  compare the libraries that commit C and this tree make of a corpus: bytes, then time' \
@@ -176,7 +177,7 @@ $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
 # What only tests want, as far as it can be had.
-$B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
+$B/test-tools: tools/setup.sh tests/requirements-cuda.txt tests/python/requirements.txt | $B/config.mk
 	$Q tools/setup.sh tests && touch $@
 
 # Only the runtime and who calls the compiler have threads; models that are run are compiled by the release build.
@@ -210,6 +211,10 @@ check-cuda: tests $B/test-tools
 # What two versions of the compiler make of a fixed corpus: make same BASE=COMMIT; SAME= gives names and options.
 same: all
 	$Q $(if $(BASE),,$(error make same needs BASE=COMMIT))$B/venv/bin/python tests/same.py --build $O --base $(BASE) $(SAME)
+
+# Where an operator is tested: make where T=TopK.
+where: $B/test-tools
+	$Q $B/venv/bin/python tests/where.py --build $O $(or $(T),$(error make where needs T=OPERATOR))
 
 golden: tests
 	$Q $(RUN_SUITES) --update

@@ -13,6 +13,7 @@ from typing import Any
 
 from ._cache import folder as cache_folder
 from ._compile import compile, version
+from ._cuda import DeviceArray
 from ._errors import CompileError, CompileWarning, CytocError, Diagnostic, InputError, LoadError, RunError
 from ._model import Binding, Model, Tensorinfo, load
 from ._session import (ExecutionMode, GraphOptimizationLevel, InferenceSession, IOBinding, NodeArg, OrtValue, RunOptions,
@@ -45,7 +46,7 @@ def ort_plugin() -> str:
     return path
 
 
-__all__ = ["Binding", "CompileError", "CompileWarning", "CytocError", "Diagnostic", "ExecutionMode", "GraphOptimizationLevel",
+__all__ = ["Binding", "CompileError", "CompileWarning", "CytocError", "DeviceArray", "Diagnostic", "ExecutionMode", "GraphOptimizationLevel",
            "IOBinding", "InferenceSession", "InputError", "LoadError", "Model", "NodeArg", "OrtValue", "RunError", "RunOptions",
            "SessionOptions", "Tensorinfo", "cache_folder", "compile", "export", "get_available_providers", "get_device", "load", "ort_plugin",
            "version"]
