@@ -283,12 +283,14 @@ bool cache_library(const char *folder, const char *key, int (*build)(void *ctx, 
     snprintf(why, 256, "its path is too long");
     return false;
   }
+  if (is_intact(place)) {                /* which needs no lock, and no permission to write */
+    utimensat(AT_FDCWD, stamp, NULL, 0); /* used now */
+    return true;
+  }
   int lock = lock_place(place, why);
   if (lock < 0)
     return false;
-  bool there = is_intact(place);
-  if (there)
-    utimensat(AT_FDCWD, stamp, NULL, 0); /* used now */
+  bool there = is_intact(place); /* another process has made it meanwhile */
   bool made = !there && make(place, build, ctx, why);
   close(lock);
   if (made)

@@ -75,6 +75,7 @@ typedef struct request {
   const model *m;
   refusal *r;
   cytoc_result result;
+  cytoc_status status;
 } request;
 
 /* Weights are where ONNX Runtime has them. */
@@ -123,7 +124,7 @@ static int build(void *ctx, const char *path) {
                    .output_path = path,
                    .ctx = q,
                    .on_diagnostic = on_diagnostic};
-  cytoc_status status = compiler.cytoc_compile(&job, &q->result);
+  cytoc_status status = q->status = compiler.cytoc_compile(&job, &q->result);
   if (status == CYTOC_OK)
     return 0;
   /* A model that cytoc makes a mistake with is one for ONNX Runtime, too. */
@@ -232,8 +233,13 @@ static bool find_library(request *q, char path[CACHE_PATH], bool *in_memory) {
   *in_memory = false;
   if (cache_library(q->e->cache_dir, key, build, q, path, why))
     return true;
-  if (!*why)
-    return false; /* the compiler's error */
+  if (!*why && q->status != CYTOC_IO_FAILURE)
+    return false;     /* the compiler's error */
+  if (q->r->status) { /* the folder is full */
+    snprintf(why, sizeof why, "%.200s", q->result.message);
+    q->e->ort->ReleaseStatus(q->r->status);
+    q->r->status = NULL;
+  }
   ep_log(q->e, ORT_LOG_WARNING, "compiled models are not kept: %s; the option cache_dir names another folder", why);
   compiler.cytoc_result_free(&q->result);
   *in_memory = true;

@@ -41,7 +41,7 @@ def test_layout_is_the_python_packages():
     """What one writes the other finds intact, and both trim."""
     place, m = os.path.join(WORK, 'shared-cache'), models.heavy(104)
     session(m, cache_dir=place)
-    code = 'import sys; from cytoc import _cache; print(_cache._intact(sys.argv[1]))'
+    code = 'import sys; from cytoc import _cache; print(_cache._intact(sys.argv[1], "model.so"))'
     env = dict(os.environ, PYTHONPATH='python', CYTOC_LIB_DIR=BUILD)
     said = subprocess.run([sys.executable, '-c', code, entry(place)], stdout=subprocess.PIPE, text=True, env=env, check=True).stdout
     assert said == 'True\n', said
@@ -80,3 +80,16 @@ def test_folder_that_cannot_be_used():
     written = os.path.join(WORK, 'uncached.onnx')
     session(m, {'ep.context_enable': '1', 'ep.context_file_path': written, 'ep.context_embed_mode': '1'}, cache_dir=os.path.join(path, 'x'))
     close(session(written).run(None, feeds), reference(m).run(None, feeds))
+
+
+def test_folder_that_can_only_be_read():
+    """What is there is used without its lock."""
+    place, m = os.path.join(WORK, 'read-cache'), models.heavy(88)
+    session(m, cache_dir=place)
+    stamp, lock = (os.path.join(entry(place), name) for name in ('ok', 'lock'))
+    os.utime(stamp, (1, 1))
+    os.remove(lock)
+    os.makedirs(lock)  # cannot be opened
+    feeds = random_feeds(reference(m), {'rows': 3})
+    close(session(m, cache_dir=place).run(None, feeds), reference(m).run(None, feeds))
+    assert os.stat(stamp).st_mtime > 1

@@ -31,7 +31,7 @@ def test_wheel():
     assert '-py3-none-linux_' in os.path.basename(wheel), wheel
     with zipfile.ZipFile(wheel) as f:
         names = set(f.namelist())
-    for file in ('py.typed', '_lib/libcyto.so', '_lib/libcytoc.so', '_lib/bin/cytoc', '_lib/bin/cyto-run', '_lib/bin/cyto-bench',
+    for file in ('py.typed', '_lib/libcyto.so', '_lib/libcytoc.so', '_lib/libcytoc_onnxruntime.so', '_lib/bin/cytoc', '_lib/bin/cyto-run', '_lib/bin/cyto-bench',
                  '_lib/include/cyto.h', '_lib/include/cyto.hpp', '_lib/include/cyto_abi.h', '_lib/include/cytoc.h', '_lib/lib/libcyto.a'):
         assert 'cytoc/' + file in names, file
     place = os.path.join(WORK, 'empty')

@@ -590,12 +590,12 @@ static void emit_panels(cy_cg *cg, frame *f) {
 /* Tasks [first, end) of columns of a matrix. */
 static void emit_columns(cy_cg *cg, frame *f, V first, V end) {
   const plan *p = f->p;
-  V panels = cy_i64(cg, p->panels);
+  V from = cy_mulc(cg, first, p->task * p->unit);
+  V to = cy_imin(cg, cy_i64(cg, p->panels), cy_mulc(cg, end, p->task * p->unit));
   cy_loop q;
-  cy_loop_begin(cg, &q, cy_mulc(cg, first, p->task * p->unit), cy_imin(cg, panels, cy_mulc(cg, end, p->task * p->unit)),
-                cy_i64(cg, RUN_COLUMNS / p->nr), NULL, 0);
+  cy_loop_begin(cg, &q, from, to, cy_i64(cg, RUN_COLUMNS / p->nr), NULL, 0);
   f->q0 = q.iv;
-  f->q1 = cy_imin(cg, cy_imin(cg, panels, cy_mulc(cg, end, p->task * p->unit)), cy_addc(cg, q.iv, RUN_COLUMNS / p->nr));
+  f->q1 = cy_imin(cg, to, cy_addc(cg, q.iv, RUN_COLUMNS / p->nr));
   emit_panels(cg, f);
   cy_loop_end(cg, &q, NULL);
 }
