@@ -51,7 +51,7 @@ int64_t cy_size_assumed(const cy_work *b, cy_sym s) {
   return s == b->p->workers || is_batch(b->g, s) ? 1 : TYPICAL_SIZE;
 }
 
-static int64_t *guess_sizes(cy_work *b) {
+int64_t *cy_sizes_assumed(cy_work *b) {
   int64_t *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
   if (!syms)
     cy_no_memory();
@@ -60,7 +60,7 @@ static int64_t *guess_sizes(cy_work *b) {
   return syms;
 }
 
-static void print_sizes(cy_work *b, const int64_t *syms, FILE *out) {
+void cy_sizes_print(cy_work *b, const int64_t *syms, FILE *out) {
   cy_sym *inputs;
   uint32_t n = cy_input_symbols(b->g, &inputs);
   for (uint32_t i = 0; i < n; i++)
@@ -238,10 +238,12 @@ cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_ke
   row r = {.plan = plan, .launch = launch};
   cy_arena *arena = cy_graph_arena(b->g);
   cy_launch_facts facts = {.assumed = CY_NEW_ARRAY(arena, cy_sym, cy_sym_count(b->g) + 1)};
-  int64_t *syms = guess_sizes(b);
+  int64_t *syms = cy_sizes_assumed(b);
   find_floor(b, &r, syms);
-  facts.floor_cycles = b->machine->flops_per_cycle > 0 ? r.floor_cycles : 0;
-  for (cy_sym s = 1; s <= cy_sym_count(b->g) && facts.floor_cycles > 0; s++)
+  facts.floor = b->machine->flops_per_cycle > 0 || b->machine->target->peak ? r.floor_cycles : 0;
+  facts.flops = r.cost.flops;
+  facts.bytes = r.cost.read_bytes + r.cost.write_bytes;
+  for (cy_sym s = 1; s <= cy_sym_count(b->g); s++)
     if (s != b->p->workers && floor_hangs_on(b, &r, syms, s))
       facts.assumed[facts.n_assumed++] = s;
   free(syms);
@@ -280,8 +282,8 @@ static void print_shares(const cy_work *b, FILE *out) {
 void cy_explain(cy_work *b, FILE *out) {
   double rate = cycles_per_second(b), flops = 0, bytes = 0, floor_s = 0;
   print_peak(b, rate, out);
-  int64_t *syms = guess_sizes(b);
-  print_sizes(b, syms, out);
+  int64_t *syms = cy_sizes_assumed(b);
+  cy_sizes_print(b, syms, out);
   row_list list = {b, syms, calloc(b->nplans + 1, sizeof(row)), 0, calloc(cy_sym_count(b->g) + 1, 1)};
   if (!list.rows || !list.by_sizes)
     cy_no_memory();

@@ -46,6 +46,7 @@ SUITES = [
     ('recurrent', 'tests/recurrent.py', False, False),
     ('costs', 'tests/costs.py', False, False),
     ('values', 'tests/values.py', False, False),
+    ('trace', 'tests/trace/run.py', False, False),
     ('examples', 'tests/examples.py', False, False),
     ('threads', 'tests/threads/run.py', False, False),
     ('libc', 'tests/libc/run.py', False, False),

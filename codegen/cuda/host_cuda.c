@@ -170,9 +170,11 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
   free(rows);
   int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
               (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
-  LLVMValueRef fields[4] = {cy_host_i32(h, n), cy_host_i32(h, flags), table,
-                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr)};
-  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 4, 0));
+  LLVMValueRef none = LLVMConstNull(h->cg->ptr);
+  LLVMValueRef fields[5] = {cy_host_i32(h, n), cy_host_i32(h, flags), table,
+                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : none,
+                            h->build->o->profile ? cy_host_external(h, "cyrt_cuda_trace") : none};
+  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 5, 0));
   *out_device = cy_host_external(h, "cyrt_cuda_device");
 }
 

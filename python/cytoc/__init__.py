@@ -14,7 +14,7 @@ from typing import Any
 from ._cache import folder as cache_folder
 from ._compile import compile, version
 from ._errors import CompileError, CompileWarning, CytocError, Diagnostic, InputError, LoadError, RunError
-from ._model import Binding, Model, Tensorinfo, load
+from ._model import Binding, Model, Tensorinfo, Trace, load
 from ._session import (ExecutionMode, GraphOptimizationLevel, InferenceSession, IOBinding, NodeArg, OrtValue, RunOptions,
                        SessionOptions, get_available_providers, get_device)
 

@@ -69,9 +69,11 @@ static const option_row rows[] = {
      "round where ONNX Runtime does: the state of DynamicQuantizeLSTM to 8 bits in every step (slower)", OPTION_ALL},
     {"--attention", OPTION_TEXT, AT(attention), "fused|plain",
      "plain: attention as products and softmax, always so at -O0", OPTION_MAIN},
-    {"--explain", OPTION_FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor", OPTION_ALL},
+    {"--explain", OPTION_OPTIONAL, AT(explain), "memory",
+     "print a table of kernels: ops, algorithm, work, floor; =memory: of the memory that a run takes, and what for",
+     OPTION_ALL},
     {"--profile", OPTION_FLAG, AT(profile), NULL,
-     "a library that counts the time of its kernels, for cyto-run --profile", OPTION_MAIN},
+     "a library that can record the time of its kernels, for cyto-run --profile and --trace", OPTION_MAIN},
     {"--stats", OPTION_OPTIONAL, AT(stats_file), "FILE", "print time per pass, sizes, peak memory; with =FILE as JSON",
      OPTION_MAIN},
     {"--dump", OPTION_TEXT, AT(dump), "PASS,..|all", "write the graph after these passes to NN-PASS.txt", OPTION_MAIN},
@@ -121,6 +123,9 @@ static int check(cytoc_options *out, char error[OPTIONS_ERROR]) {
   *error = 0;
   if (operands->count > 1)
     snprintf(error, OPTIONS_ERROR, "one model at a time: unexpected '%s'", operands->items[1]);
+  else if (out->explain && *out->explain && (strcmp(out->explain, "memory") || out->quantize))
+    snprintf(error, OPTIONS_ERROR, "option '--explain' expects %s, found '%s'",
+             out->quantize ? "no value here" : "nothing or 'memory'", out->explain);
   return *error ? -1 : 0;
 }
 

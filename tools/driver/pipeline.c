@@ -163,7 +163,8 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .diag = s->diag,
                           .stats = &s->report.code,
                           .profile = o->profile,
-                          .explain = o->explain ? stdout : NULL,
+                          .explain = o->explain && !*o->explain ? stdout : NULL,
+                          .explain_memory = o->explain && *o->explain ? stdout : NULL,
                           .progress = codegen_progress,
                           .progress_ctx = s};
   int status = cy_codegen(p, &c);
@@ -477,6 +478,9 @@ static int check_half_target(session *s, const cy_machine *machine) {
   return -1;
 }
 
+/* --explain, without a value: kernels, and what --int8 and --weights did to layers. */
+static bool explains_kernels(const cytoc_options *o) { return o->explain && !*o->explain; }
+
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
   if (quant) {
@@ -484,13 +488,13 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_quantise_check(quant, s->diag);
     cytoc_whole_check(&how, quant);
   }
-  if (quant && s->o->explain) {
+  if (quant && explains_kernels(s->o)) {
     cytoc_quantise_table(quant, s->o->int8 ? "int8" : cy_dtype_of(half_of(s->o))->name, stdout);
     cytoc_whole_table(quant, stdout);
   }
   if (small)
     cytoc_weights_check(small, s->diag);
-  if (small && s->o->explain)
+  if (small && explains_kernels(s->o))
     cytoc_weights_table(small, stdout);
 }
 
@@ -640,7 +644,7 @@ static int quantize(session *s) {
                  .skip = o->int8_skip,
                  .import = {o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count},
                  .calibrate = calibration(s),
-                 .explain = o->explain};
+                 .explain = o->explain != NULL};
   return qdq_write(&job);
 }
 
