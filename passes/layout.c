@@ -192,42 +192,10 @@ static bool gathers_rows(cy_graph *g, const cy_node_info *n) {
 }
 
 /* Reads and writes memory as a whole, in row-major order. */
-static bool wants_row_major(const cy_node_info *n) {
-  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  switch (n->op) {
-  case CY_OP_recurrent:
-  case CY_OP_write_rows:
-  case CY_OP_scatter_elements:
-  case CY_OP_scatter_nd:
-  case CY_OP_cumsum:
-  case CY_OP_cumprod:
-    return true;
-  default:
-    return cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL;
-  }
-}
+static bool wants_row_major(const cy_node_info *n) { return cy_node_op(n)->row_major; }
 
 /* Output axes are the input's, one to one (lengths may differ). */
-static bool keeps_axes(const cy_node_info *n) {
-  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  switch (n->op) {
-  case CY_OP_slice:
-  case CY_OP_pad:
-  case CY_OP_concat:
-  case CY_OP_identity:
-  case CY_OP_expand:
-  case CY_OP_resize:
-  case CY_OP_grid_sample:
-  case CY_OP_quantize:
-  case CY_OP_dequantize:
-  case CY_OP_softmax:
-  case CY_OP_log_softmax:
-  case CY_OP_normalize:
-    return true;
-  default:
-    return cls == CY_CLASS_EW || cls == CY_CLASS_REDUCE;
-  }
-}
+static bool keeps_axes(const cy_node_info *n) { return cy_node_op(n)->keeps_axes; }
 
 /* Strides of the output are strides of the input: its layout is not free. */
 static bool is_strided_view(const cy_node_info *n) { return n->op == CY_OP_slice || n->op == CY_OP_expand; }
@@ -399,7 +367,7 @@ static void add_more(chooser *c, cy_val v, double more) {
 /* Is input k of n a picture as its output is? Not so what is broadcast, and what a reduction has left. */
 static bool is_like_output(const chooser *c, const cy_node_info *n, uint32_t k) {
   const cy_type *from = n->in[k] ? cy_type_of(c->g, n->in[k]) : NULL, *to = cy_type_of(c->g, n->out[0]);
-  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
+  cy_op_class cls = cy_node_op(n)->cls;
   return from && from->rank == to->rank && !cy_value_of(c->g, n->in[k])->data.bytes && cls != CY_CLASS_REDUCE &&
          (cls != CY_CLASS_EW || cy_same_shape(from, to));
 }
@@ -423,7 +391,7 @@ static void mark_rows(chooser *c, const cy_node_info *n) {
   const cy_type *t = cy_type_of(c->g, n->out[0]);
   if (!dense_rows(c->g, t, &c->wishes[n->out[0]].o) && c->wishes[n->out[0]].weight == 1)
     c->wishes[n->out[0]].weight = 0;
-  if (cy_op_of((cy_op)n->op)->cls != CY_CLASS_EW && !goes_through_rows(n, t->rank))
+  if (cy_node_op(n)->cls != CY_CLASS_EW && !goes_through_rows(n, t->rank))
     return;
   for (uint32_t k = 0; k < n->nin; k++)
     if (n->in[k] && cy_same_shape(cy_type_of(c->g, n->in[k]), t))
@@ -598,7 +566,7 @@ static bool turns_rows(const chooser *c, const cy_node_info *n, const order *o) 
     return false;
   if (goes_through_rows(n, t->rank))
     return true;
-  for (uint32_t k = 0; k < n->nin && cy_op_of((cy_op)n->op)->cls == CY_CLASS_EW; k++) {
+  for (uint32_t k = 0; k < n->nin && cy_node_op(n)->cls == CY_CLASS_EW; k++) {
     const cy_value *v = cy_value_of(g, n->in[k]);
     if (!v->data.bytes && cy_same_shape(&v->type, t) && cy_layout_is_row_major(v))
       return true;

@@ -109,8 +109,6 @@ bool cy_axes_of(const cy_node_info *n, int rank, bool *out_axes); /* `axes` as f
 void cy_layout_reset(cy_value *v);                                /* row-major */
 bool cy_layout_is_row_major(const cy_value *v);
 bool cy_cast_lossless(cy_dtype from, cy_dtype to);
-/* fuse.c: vector operations per element, roughly */
-int cy_fuse_op_cost(cy_op op);
 
 /* attention_plain.c: is one kernel made for attention with heads as in q and v? */
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v);
