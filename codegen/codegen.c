@@ -139,6 +139,8 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
     cy_explain(b, b->o->explain);
   if (b->o->explain_memory)
     cy_explain_memory(b, b->o->explain_memory);
+  if (b->o->explain_json)
+    cy_explain_json(b, b->o->explain_json);
   return 0;
 }
 

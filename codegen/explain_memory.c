@@ -6,21 +6,10 @@
  * values that --explain assumes.
  */
 #define _GNU_SOURCE
-#include "codegen/work.h"
+#include "codegen/explain_int.h"
 #include "runtime/cyrt_place.h"
 
 #include <stdlib.h>
-
-typedef struct memory {
-  cy_work *b;
-  int64_t *syms;
-  int64_t *bytes;          /* [buffers] of the arena, else 0 */
-  const cy_step **maker;   /* [buffers] the first step that writes it */
-  const cy_step **steps;   /* [positions + 1] */
-  int64_t *alive;          /* [positions + 2] */
-  bool *scratch;           /* [buffers] */
-  int32_t positions, peak; /* the last position; that of the peak */
-} memory;
 
 static void *zeros(size_t n, size_t size) {
   void *p = calloc(n, size);
@@ -30,11 +19,11 @@ static void *zeros(size_t n, size_t size) {
 }
 
 static void note_position(void *ctx, cy_step *s) {
-  memory *m = ctx;
+  cy_memory *m = ctx;
   m->positions = s->position > m->positions ? s->position : m->positions;
 }
 
-static void note_maker(memory *m, uint32_t buffer, const cy_step *s, bool scratch) {
+static void note_maker(cy_memory *m, uint32_t buffer, const cy_step *s, bool scratch) {
   if (m->maker[buffer])
     return;
   m->maker[buffer] = s;
@@ -42,7 +31,7 @@ static void note_maker(memory *m, uint32_t buffer, const cy_step *s, bool scratc
 }
 
 static void note_step(void *ctx, cy_step *s) {
-  memory *m = ctx;
+  cy_memory *m = ctx;
   m->steps[s->position] = s;
   const cy_karg_info *args = NULL;
   uint32_t n = s->kind == CY_STEP_LAUNCH ? cy_kernel_args(s->kernel, &args) : 0;
@@ -57,7 +46,7 @@ static void note_step(void *ctx, cy_step *s) {
       note_maker(m, s->out[i].at.buffer, s, false);
 }
 
-static void measure(memory *m, int64_t workers) {
+static void measure(cy_memory *m, int64_t workers) {
   const cy_program *p = m->b->p;
   m->syms[p->workers] = workers;
   for (uint32_t i = 0; i < p->nbuffers; i++) {
@@ -67,7 +56,7 @@ static void measure(memory *m, int64_t workers) {
 }
 
 /* How large the arena is, as the library will place it. */
-static int64_t arena_bytes(memory *m, int64_t workers) {
+static int64_t arena_bytes(cy_memory *m, int64_t workers) {
   const cy_program *p = m->b->p;
   uint64_t *sizes = zeros(p->nbuffers + 1, sizeof *sizes);
   uint64_t *room = zeros((p->nbuffers + 1) * (CYRT_PLAN_WORDS - 1), sizeof *room);
@@ -86,7 +75,7 @@ static int64_t arena_bytes(memory *m, int64_t workers) {
   return total;
 }
 
-static void find_peak(memory *m) {
+static void find_peak(cy_memory *m) {
   for (uint32_t i = 0; i < m->b->p->nbuffers; i++)
     for (int32_t at = m->b->p->buffers[i].first; m->bytes[i] > 0 && at <= m->b->p->buffers[i].last; at++)
       m->alive[at] += m->bytes[i];
@@ -95,7 +84,7 @@ static void find_peak(memory *m) {
 }
 
 /* "m_k12_conv: conv add max from 'Conv_12'" */
-static void print_step(const memory *m, const cy_step *s, FILE *out) {
+static void print_step(const cy_memory *m, const cy_step *s, FILE *out) {
   if (s && s->kind == CY_STEP_LAUNCH) {
     const cy_kernel_plan *plan = cy_kernels_plan(m->b, s->kernel);
     cy_launch_facts facts = cy_launch_explain(m->b, s, plan);
@@ -119,7 +108,7 @@ static int larger_first(const void *a, const void *b) {
   return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : (x->buffer > y->buffer) - (x->buffer < y->buffer);
 }
 
-static void print_peak(const memory *m, FILE *out) {
+static void print_peak(const cy_memory *m, FILE *out) {
   const cy_program *p = m->b->p;
   part *parts = zeros(p->nbuffers + 1, sizeof *parts);
   uint32_t n = 0;
@@ -140,20 +129,20 @@ static void print_peak(const memory *m, FILE *out) {
   free(parts);
 }
 
-static void print_sums(memory *m, FILE *out) {
+static void print_sums(const cy_memory *m, FILE *out) {
   const cy_program *p = m->b->p;
-  int64_t two = arena_bytes(m, 2), one = arena_bytes(m, 1);
-  fprintf(out, "weights %.3f MB\narena %.3f MB", (double)p->weights_bytes / 1e6, (double)one / 1e6);
-  if (two > one && !m->b->machine->target->device)
-    fprintf(out, "; %.3f MB more for each thread behind the first, for its scratch", (double)(two - one) / 1e6);
+  fprintf(out, "weights %.3f MB\narena %.3f MB", (double)p->weights_bytes / 1e6, (double)m->one_thread / 1e6);
+  if (m->two_threads > m->one_thread && !m->b->machine->target->device)
+    fprintf(out, "; %.3f MB more for each thread behind the first, for its scratch",
+            (double)(m->two_threads - m->one_thread) / 1e6);
   fputc('\n', out);
   if (p->ndynamic)
     fprintf(out, "and %u tensors whose size depends on data\n", p->ndynamic);
 }
 
-void cy_explain_memory(cy_work *b, FILE *out) {
+cy_memory cy_memory_measure(cy_work *b) {
   uint32_t n = b->p->nbuffers + 1;
-  memory m = {.b = b, .syms = cy_sizes_assumed(b)};
+  cy_memory m = {.b = b, .syms = cy_sizes_assumed(b)};
   cy_steps_visit(b->p->steps, note_position, &m);
   size_t positions = (size_t)m.positions + 2;
   m.bytes = zeros(n, sizeof *m.bytes);
@@ -162,9 +151,25 @@ void cy_explain_memory(cy_work *b, FILE *out) {
   m.steps = zeros(positions, sizeof *m.steps);
   m.alive = zeros(positions, sizeof *m.alive);
   cy_steps_visit(b->p->steps, note_step, &m);
+  m.two_threads = arena_bytes(&m, 2);
+  m.one_thread = arena_bytes(&m, 1);
+  find_peak(&m);
+  return m;
+}
+
+void cy_memory_free(cy_memory *m) {
+  free(m->syms);
+  free(m->bytes);
+  free(m->maker);
+  free(m->scratch);
+  free(m->steps);
+  free(m->alive);
+}
+
+void cy_explain_memory(cy_work *b, FILE *out) {
+  cy_memory m = cy_memory_measure(b);
   cy_sizes_print(b, m.syms, out);
   print_sums(&m, out);
-  find_peak(&m);
   if (m.alive[m.peak])
     print_peak(&m, out);
   fprintf(out, "%6s %12s  %s\n", "step", "bytes alive", "kernel");
@@ -174,10 +179,5 @@ void cy_explain_memory(cy_work *b, FILE *out) {
     fprintf(out, "%6d %12lld%s ", at, (long long)m.alive[at], at == m.peak ? "*" : " ");
     print_step(&m, m.steps[at], out);
   }
-  free(m.syms);
-  free(m.bytes);
-  free(m.maker);
-  free(m.scratch);
-  free(m.steps);
-  free(m.alive);
+  cy_memory_free(&m);
 }

@@ -336,6 +336,7 @@ typedef struct cyto_trace_sums {
   double flops, bytes;     /* that it computes and moves at least, */
   double floor_ns;         /* .. and the shortest time of that on one core, or on the device; 0: not known */
   const char *assumed;     /* the sizes that these three are for: "batch=1, seq=64"; "": any */
+  int64_t position;        /* of the step in the program, as cytoc --explain=json tells it */
   int32_t other_sizes;     /* not 0: has run with others */
   int64_t runs, ns;        /* without those of each context's first run, */
   int64_t first_runs, first_ns; /* .. and these, which are cold */

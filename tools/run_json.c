@@ -4,7 +4,7 @@
  *   {"model": .., "target": .., "compiler": .., "ran_on": .., "inputs": [{"name", "dtype", "shape"}..], "outputs": [..],
  *    "first_ms": .., "runs": N, "min_ms": .., "mean_ms" .., "samples": .., "samples_per_second": ..,
  *    "memory": [{"name", "in_use", "peak"}..], "resident_bytes": .., "resident_growth": bytes,
- *    "kernels": [{"node", "ops", "algorithm", "kernel", "runs", "us", "flops", "bytes", "first_us", "floor_us": of one core,
+ *    "kernels": [{"step", "node", "ops", "algorithm", "kernel", "runs", "us", "flops", "bytes", "first_us", "floor_us": of one core,
  *                 "floor_of": sizes that it is for, "floor_fits": whether these were run}..]}
  *
  * Statistics are of the runs behind the first one, and stand there only if there were any; kernels only with --profile.
@@ -57,9 +57,9 @@ static json_t *kernels_json(const profile *p) {
     if (!runs)
       continue;
     json_t *kernel =
-        json_pack("{s:o, s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "node", text_json(step.node), "ops", step.ops, "algorithm",
-                  step.algorithm, "kernel", step.kernel, "runs", (json_int_t)runs, "us", (double)ns / (double)runs / 1e3,
-                  "flops", step.flops, "bytes", step.bytes);
+        json_pack("{s:I, s:o, s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "step", (json_int_t)step.position, "node",
+                  text_json(step.node), "ops", step.ops, "algorithm", step.algorithm, "kernel", step.kernel, "runs",
+                  (json_int_t)runs, "us", (double)ns / (double)runs / 1e3, "flops", step.flops, "bytes", step.bytes);
     if (step.floor_ns > 0)
       json_object_set_new(kernel, "floor_us", json_real(step.floor_ns / 1e3));
     json_object_set_new(kernel, "floor_of", text_json(step.assumed));

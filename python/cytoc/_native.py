@@ -74,7 +74,7 @@ class MemoryUse(C.Structure):
 
 class TraceSums(C.Structure):
     _fields_ = [("node", text), ("ops", text), ("algorithm", text), ("kernel", text), ("flops", C.c_double), ("bytes", C.c_double),
-                ("floor_ns", C.c_double), ("assumed", text), ("other_sizes", i32), ("runs", i64), ("ns", i64), ("first_runs", i64),
+                ("floor_ns", C.c_double), ("assumed", text), ("position", i64), ("other_sizes", i32), ("runs", i64), ("ns", i64), ("first_runs", i64),
                 ("first_ns", i64)]
 
 

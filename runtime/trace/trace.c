@@ -349,7 +349,8 @@ cyto_status cyto_trace_step(const cyto_model *model, int64_t index, cyto_trace_s
                                 .flops = row->flops,
                                 .bytes = row->bytes,
                                 .floor_ns = row->floor * t->cycle_ns,
-                                .assumed = row->assumed};
+                                .assumed = row->assumed,
+                                .position = row->position};
   for (const trace_recorder *r = atomic_load(&t->recorders); r; r = r->next) {
     const trace_sum *sum = &r->sums[index];
     out_sums->runs += sum->runs;

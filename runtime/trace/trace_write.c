@@ -251,6 +251,7 @@ static void put_step(writer *w, const document *d, const entry *x) {
   text_field(w, "ops", row->ops);
   text_field(w, "algorithm", row->algorithm);
   text_field(w, "kernel", row->kernel);
+  integer_field(w, "step", row->position);
   if (piece) {
     integer_field(w, "tasks", e->a);
     return;

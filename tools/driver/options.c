@@ -69,8 +69,9 @@ static const option_row rows[] = {
      "round where ONNX Runtime does: the state of DynamicQuantizeLSTM to 8 bits in every step (slower)", OPTION_ALL},
     {"--attention", OPTION_TEXT, AT(attention), "fused|plain",
      "plain: attention as products and softmax, always so at -O0", OPTION_MAIN},
-    {"--explain", OPTION_OPTIONAL, AT(explain), "memory",
-     "print a table of kernels: ops, algorithm, work, floor; =memory: of the memory that a run takes, and what for",
+    {"--explain", OPTION_OPTIONAL, AT(explain), "memory|json",
+     "print a table of kernels: ops, algorithm, work, floor; =memory: of the memory that a run takes, and what for; "
+     "=json: both, for programs",
      OPTION_ALL},
     {"--profile", OPTION_FLAG, AT(profile), NULL,
      "a library that can record the time of its kernels, for cyto-run --profile and --trace", OPTION_MAIN},
@@ -123,9 +124,9 @@ static int check(cytoc_options *out, char error[OPTIONS_ERROR]) {
   *error = 0;
   if (operands->count > 1)
     snprintf(error, OPTIONS_ERROR, "one model at a time: unexpected '%s'", operands->items[1]);
-  else if (out->explain && *out->explain && (strcmp(out->explain, "memory") || out->quantize))
+  else if (out->explain && *out->explain && ((strcmp(out->explain, "memory") && strcmp(out->explain, "json")) || out->quantize))
     snprintf(error, OPTIONS_ERROR, "option '--explain' expects %s, found '%s'",
-             out->quantize ? "no value here" : "nothing or 'memory'", out->explain);
+             out->quantize ? "no value here" : "nothing, 'memory' or 'json'", out->explain);
   return *error ? -1 : 0;
 }
 

@@ -88,6 +88,12 @@ static bool listed(const char *list, const char *kind) {
   return false;
 }
 
+/* Does --explain ask for this? "": for the kernels. */
+static bool explains(const cytoc_options *o, const char *what) { return o->explain && !strcmp(o->explain, what); }
+
+/* For what --int8 and --weights did to layers, too? */
+static bool explains_layers(const cytoc_options *o) { return explains(o, "") || explains(o, "json"); }
+
 static bool to_stdout(const session *s) { return s->o->output && !strcmp(s->o->output, "-"); }
 
 static FILE *open_text(session *s, const char *path) {
@@ -163,8 +169,9 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .diag = s->diag,
                           .stats = &s->report.code,
                           .profile = o->profile,
-                          .explain = o->explain && !*o->explain ? stdout : NULL,
-                          .explain_memory = o->explain && *o->explain ? stdout : NULL,
+                          .explain = explains(o, "") ? stdout : NULL,
+                          .explain_memory = explains(o, "memory") ? stdout : NULL,
+                          .explain_json = explains(o, "json") ? stdout : NULL,
                           .progress = codegen_progress,
                           .progress_ctx = s};
   int status = cy_codegen(p, &c);
@@ -478,9 +485,6 @@ static int check_half_target(session *s, const cy_machine *machine) {
   return -1;
 }
 
-/* --explain, without a value: kernels, and what --int8 and --weights did to layers. */
-static bool explains_kernels(const cytoc_options *o) { return o->explain && !*o->explain; }
-
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
   if (quant) {
@@ -488,13 +492,13 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_quantise_check(quant, s->diag);
     cytoc_whole_check(&how, quant);
   }
-  if (quant && explains_kernels(s->o)) {
+  if (quant && explains_layers(s->o)) {
     cytoc_quantise_table(quant, s->o->int8 ? "int8" : cy_dtype_of(half_of(s->o))->name, stdout);
     cytoc_whole_table(quant, stdout);
   }
   if (small)
     cytoc_weights_check(small, s->diag);
-  if (small && explains_kernels(s->o))
+  if (small && explains_layers(s->o))
     cytoc_weights_table(small, stdout);
 }
 
