@@ -137,7 +137,7 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check same golden fuzz bench install uninstall clean tests portable carry
+.PHONY: all help setup demo check same where golden fuzz bench install uninstall clean tests portable carry
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -153,7 +153,8 @@ help:
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
 	  'make check T=X    the tests of all suites whose names match the regular expression X' \
-	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
+	  'make where T=OP   the tests of an operator: node tests, goldens, programs, networks' \
+  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
 	  'make check-cuda   all of CUDA, on a GPU where there is one' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make same BASE=C  compare the libraries that commit C and this tree make of a corpus: bytes, then time' \
@@ -205,6 +206,10 @@ check-cuda: tests $B/test-tools
 # What two versions of the compiler make of a fixed corpus: make same BASE=COMMIT; SAME= gives names and options.
 same: all
 	$Q $(if $(BASE),,$(error make same needs BASE=COMMIT))$B/venv/bin/python tests/same.py --build $O --base $(BASE) $(SAME)
+
+# Where an operator is tested: make where T=TopK.
+where: $B/test-tools
+	$Q $B/venv/bin/python tests/where.py --build $O $(or $(T),$(error make where needs T=OPERATOR))
 
 golden: tests
 	$Q $(RUN_SUITES) --update

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shards.c - machine code for all kernels, by several processes.
  *
- * Kernels are dealt out to shards by estimated work; a shard is a module and an object file. Which kernel goes where
+ * Kernels are distributed over shards by estimated work; a shard is a module and an object file. Which kernel goes where
  * depends on the program alone, so the output is the same for any number of jobs. Each shard is compiled by a forked
  * child: the IR grows its tables while it is read and belongs to one thread, a child has its own copy for free. What
  * the parent needs to know (phases, scratch sizes, error texts) comes back through shared memory.
@@ -36,7 +36,7 @@ typedef struct report {
   cy_kernel_code code[];
 } report;
 
-/* ---- dealing out ---- */
+/* ---- distribution ---- */
 
 static int by_weight(const void *a, const void *b, void *build) {
   const cy_kernel_plan *plans = ((const cy_work *)build)->plans;
@@ -45,7 +45,7 @@ static int by_weight(const void *a, const void *b, void *build) {
   return wx != wy ? (wx < wy ? 1 : -1) : x < y ? -1 : x > y;
 }
 
-static int deal(cy_work *b, shard *shards) {
+static int distribute(cy_work *b, shard *shards) {
   uint64_t total = 0;
   uint32_t *order = malloc((b->nplans + 1) * sizeof *order);
   if (!order)
@@ -189,7 +189,7 @@ int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b)) 
   report *r = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (!shards || r == MAP_FAILED)
     cy_no_memory();
-  int n = b->nplans ? deal(b, shards) : 0;
+  int n = b->nplans ? distribute(b, shards) : 0;
   for (int i = 0; i < n; i++) {
     char name[32];
     snprintf(name, sizeof name, "kernels%d.%s", i, ending[kind]);

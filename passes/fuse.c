@@ -4,10 +4,10 @@
  * In:  a swept graph, layouts chosen (or all row-major). Out: `inlined` set; no node is changed.
  *
  * Lowering makes one kernel per stored value by composing the expressions of the inlined values behind it. Two steps:
- *   1. Epilogues. A contraction, reduction or row operation (the kernel's anchor) takes the element-wise ops behind it:
- *      from the anchor forward, ops of its shape are gathered as long as there is one last value, the target, through
- *      which everything leaves. `x * sigmoid(x)` and gelu read the anchor several times; it is computed once. Later
- *      anchors choose first, so a residual sum belongs to the branch that ends last.
+ *   1. Epilogues. A contraction, reduction or row operation (the root of the fusion) takes the element-wise ops behind it:
+ *      from the root forward, ops of its shape are gathered as long as there is one last value, the target, through
+ *      which everything leaves. `x * sigmoid(x)` and gelu read the root several times; it is computed once. Later
+ *      roots choose first, so a residual sum belongs to the branch that ends last.
  *   2. Prologues and chains, from the end to the start. A value is inlined if all its readers are in one kernel and
  *      read each element once (equal expressions are computed once, so several reads at the same index are one), or if
  *      computing it is cheaper than loading it. Views of stored values stay: lowering makes them strides, which cost
@@ -213,7 +213,7 @@ static void estimate(fuser *f) {
 
 /* ---- step 1: epilogues ------------------------------------------------------------------------------------------ */
 
-/* Does anchor a have the whole of a row at hand, as n wants it? */
+/* Does root a have the whole of a row at hand, as n wants it? */
 static bool has_rows_for(const fuser *f, const cy_node_info *a, const cy_node_info *n) {
   bool reduced[CY_MAX_RANK];
   int rank = cy_type_of(f->g, a->out[0])->rank, count = 0;
@@ -224,14 +224,14 @@ static bool has_rows_for(const fuser *f, const cy_node_info *a, const cy_node_in
   return count == 1 && reduced[rank - 1];
 }
 
-/* May node n join the epilogue of anchor a? One of its inputs is a member already. */
+/* May node n join the epilogue of root a? One of its inputs is a member already. */
 static bool can_join(const fuser *f, const cy_node_info *n, const cy_node_info *a) {
   const cy_type *t = cy_type_of(f->g, a->out[0]);
   bool converts = n->op == CY_OP_quantize || n->op == CY_OP_dequantize;
   if ((class_of(n) != CY_CLASS_EW && !converts && !has_rows_for(f, a, n)) || n->block != a->block ||
       f->pinned[n->out[0]] || !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
     return false;
-  for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the anchor */
+  for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the root */
     cy_node d = cy_value_of(f->g, n->in[k])->node;
     if (d && f->member[d] == f->mark &&
         (!cy_same_shape(cy_type_of(f->g, n->in[k]), t) || cy_node_of(f->g, d)->op == CY_OP_quantize_rows))
@@ -283,13 +283,13 @@ static bool widens(const fuser *f, cy_node target, cy_node open) {
          use_count(f, n->out[0]) == 1 && !ends_kernel(f, n);
 }
 
-static void gather_epilogue(fuser *f, cy_node anchor) {
+static void gather_epilogue(fuser *f, cy_node root) {
   cy_graph *g = f->g;
-  const cy_node_info *a = cy_node_of(g, anchor);
-  cy_node members[MAX_EPILOGUE + 1] = {anchor}, target = anchor;
+  const cy_node_info *a = cy_node_of(g, root);
+  cy_node members[MAX_EPILOGUE + 1] = {root}, target = root;
   int n = 1, whole = 1; /* everything in members[0 .. whole) leaves through target */
   f->mark++;
-  f->member[anchor] = f->mark;
+  f->member[root] = f->mark;
   while (n <= MAX_EPILOGUE) {
     cy_node u = next_member(f, members, n, a), open = 0;
     if (!u)

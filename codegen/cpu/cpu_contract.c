@@ -285,7 +285,7 @@ static cy_dot_desc dot_desc(const cy_kernel_plan *plan, const form *f) {
                    .again = f->again,
                    .winograd = f->winograd};
   if (d.conv)
-    memcpy(d.deal, c->deal, sizeof d.deal);
+    memcpy(d.shuffle, c->shuffle, sizeof d.shuffle);
   if (d.conv)
     d.window = conv_desc(plan);
   else
@@ -460,8 +460,8 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
                           (long long)l->band.outputs, (long long)l->band.step, (long long)l->band.inc);
     for (int i = 0; i < 3; i++)
       key = cy_arena_printf(arena, "%s %lld:%lld+%lld+%lld%s", key, (long long)l->order.taps[i],
-                            (long long)l->order.deal[i].pixels, (long long)l->order.deal[i].before,
-                            (long long)l->order.deal[i].behind, l->order.rows ? "r" : "");
+                            (long long)l->order.shuffle[i].pixels, (long long)l->order.shuffle[i].before,
+                            (long long)l->order.shuffle[i].behind, l->order.rows ? "r" : "");
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;
@@ -504,7 +504,7 @@ static bool float_panels(const pack_form *f, cy_panels *out) {
 
 static bool dot_panels(const pack_form *f, cy_panels *out) {
   const cy_dot_layout *l = &f->dot;
-  if (l->matrices != 1 || l->taps != 1 || l->depthwise || l->winograd || l->cut || cy_dot_order_deals(&l->order) ||
+  if (l->matrices != 1 || l->taps != 1 || l->depthwise || l->winograd || l->cut || cy_dot_order_shuffles(&l->order) ||
       f->bits != (l->wide ? 16 : 8))
     return false;
   cy_dot_runs r = cy_dot_runs_of(&l->order, 0);

@@ -6,7 +6,7 @@
  *
  *   items   a thread per item; an item is a task, one turn of the lane loop that is the kernel's whole body, or, of a
  *           copy that crosses axes, some turns of that loop for one of a loop inside
- *   groups  32 threads or a whole block per task: lane loops are dealt out to neighbouring threads, reductions are
+ *   groups  32 threads or a whole block per task: lane loops are distributed over neighbouring threads, reductions are
  *           combined by shuffles, statements outside of lane loops are done by all threads alike, their stores by one
  *   rows    a group of threads per row that the body passes over, which they hold in registers (rows.c)
  *   columns an item per few threads, which share its serial loops (columns.c)

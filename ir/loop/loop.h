@@ -13,7 +13,7 @@
 #ifndef CY_LOOP_H
 #define CY_LOOP_H
 
-#include "ir/deal.h"
+#include "ir/pixel_shuffle.h"
 #include "ir/ir.h"
 
 typedef uint32_t cy_expr;  /* 0: none */
@@ -141,7 +141,7 @@ typedef struct cy_contraction {
   int64_t kernel[CY_MAX_SPATIAL], stride[CY_MAX_SPATIAL], dilation[CY_MAX_SPATIAL], group;
   cy_dim channels_in, channels_out;
   cy_dim x_image, x_spatial[CY_MAX_SPATIAL], x_channel;  /* strides of a */
-  cy_deal_fill deal[CY_MAX_SPATIAL]; /* of channels that are dealt out: which taps they have, see deal.h */
+  cy_shuffle_fill shuffle[CY_MAX_SPATIAL]; /* of channels that become positions: which taps they have, see pixel_shuffle.h */
 } cy_contraction;
 
 typedef struct cy_kernel cy_kernel;

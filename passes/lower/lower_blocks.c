@@ -152,7 +152,7 @@ static cy_dim at_most(const blocks *s, cy_dim d, int64_t most) {
 }
 
 /* What is stored of all rows has room for `most`. */
-static void plain_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
+static void plain_rows(blocks *s, int64_t most, cy_val root_value, cy_val target) {
   bool zeros = s->zero || s->middle, single = cy_dim_is(s->l->g, s->w->dim[0], 1);
   s->few = at_most(s, s->rows, most);
   cy_place sums, parts;
@@ -177,7 +177,7 @@ static void plain_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
     all = cy_x_local(b.k, sum);
   }
   idx[s->x->rank - 1] = at[2];
-  cy_lower_finish(&b, target, anchor, idx, all);
+  cy_lower_finish(&b, target, root_value, idx, all);
   cy_kb_launch(&b, true);
 }
 
@@ -236,43 +236,43 @@ static bool build_product(cy_kb *b, const blocks *s, int64_t most, cy_expr *out_
   return has_generator(l, b->k, (cy_dtype)cy_attr_get_int(s->node, CY_ATTR_round, CY_NONE));
 }
 
-static void finish_product(cy_kb *b, cy_val anchor, cy_val target, const cy_expr *idx) {
-  cy_lower_finish(b, target, anchor, idx, cy_x_local(b->k, cy_kernel_contraction(b->k)->acc));
+static void finish_product(cy_kb *b, cy_val root_value, cy_val target, const cy_expr *idx) {
+  cy_lower_finish(b, target, root_value, idx, cy_x_local(b->k, cy_kernel_contraction(b->k)->acc));
   cy_kernel_fold_batches(b->k);
   cy_kb_launch(b, false);
 }
 
 static bool rounds_rows(const blocks *s) { return cy_attr_get_int(s->node, CY_ATTR_round, CY_NONE) == CY_I8; }
 
-static void few_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
+static void few_rows(blocks *s, int64_t most, cy_val root_value, cy_val target) {
   cy_expr idx[CY_MAX_RANK];
   cy_kb b;
   if (s->l->o->few_rows && build_product(&b, s, most, idx))
-    finish_product(&b, anchor, target, idx);
+    finish_product(&b, root_value, target, idx);
   else
-    plain_rows(s, most, anchor, target);
+    plain_rows(s, most, root_value, target);
 }
 
-void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   blocks s = blocks_of(l, cy_node_of(l->g, root));
   int64_t least, most, few = few_rows_of(&s);
   cy_dim_range(l->g, s.rows, &least, &most);
   cy_expr idx[CY_MAX_RANK];
   cy_kb b;
   if (rounds_rows(&s) && build_product(&b, &s, INT64_MAX, idx) && cy_kernel_contraction(b.k)->rounded == CY_I8) {
-    finish_product(&b, anchor, target, idx);
+    finish_product(&b, root_value, target, idx);
     return;
   }
   if (most <= few || !build_product(&b, &s, INT64_MAX, idx)) {
-    few_rows(&s, INT64_MAX, anchor, target);
+    few_rows(&s, INT64_MAX, root_value, target);
     return;
   }
   cy_branch many;
   bool always = cy_lower_branch_from(l, s.rows, few + 1, &many);
-  finish_product(&b, anchor, target, idx);
+  finish_product(&b, root_value, target, idx);
   if (always)
     return;
   cy_lower_otherwise(l, &many);
-  few_rows(&s, few, anchor, target);
+  few_rows(&s, few, root_value, target);
   cy_lower_join(l, &many);
 }

@@ -217,7 +217,7 @@ void ptx_wgmma_wait(int but, u32 *held, int nheld) {
 
 /* ---- registers of a block ---- */
 
-/* A block's registers are dealt out evenly when it begins; from then on its warps give and take, all of a warpgroup as
+/* A block's registers are divided evenly when it begins; from then on its warps give and take, all of a warpgroup as
  * many. Who takes waits until others have given, so the sum counts when all is done. */
 enum { REGISTERS = 64 << 10, REGISTERS_STEP = 8, WARP = 32, WARPS = SHIM_THREADS / WARP };
 static int block_threads, registers[WARPS]; /* of each thread of a warp */
