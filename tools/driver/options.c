@@ -103,7 +103,11 @@ static const options_command commands[] = {
      "Writes the model with QuantizeLinear and DequantizeLinear around what can be computed in integers; its options "
      "mean "
      "what they mean with --int8=static."},
+    {"report", "MODEL.onnx [-o PAGE.html] [--inputs DIR] [--against ort] [OPTION..]",
+     "Compiles the model, runs it, and writes a page that shows where time and memory go, with advice; options are those of "
+     "compiling. Needs the Python package: docs/report.md."},
 };
+enum { COMPILE, QUANTIZE, REPORT };
 
 const options_program cytoc_program = {.name = "cytoc",
                                        .title = "compiles ONNX models into native libraries",
@@ -119,14 +123,15 @@ static const cytoc_options defaults = {.target = "native", .opt_level = 3};
 /* What one row cannot say. */
 static int check(cytoc_options *out, char error[OPTIONS_ERROR]) {
   const options_list *operands = &out->parsed.operands;
-  out->quantize = out->parsed.command != commands;
+  out->quantize = out->parsed.command == &commands[QUANTIZE];
   out->input = operands->count ? operands->items[0] : NULL;
   *error = 0;
-  if (operands->count > 1)
+  if (out->parsed.command == &commands[REPORT])
+    snprintf(error, OPTIONS_ERROR, "'report' is the first word of its command line, and none of libcytoc");
+  else if (operands->count > 1)
     snprintf(error, OPTIONS_ERROR, "one model at a time: unexpected '%s'", operands->items[1]);
-  else if (out->explain && *out->explain && ((strcmp(out->explain, "memory") && strcmp(out->explain, "json")) || out->quantize))
-    snprintf(error, OPTIONS_ERROR, "option '--explain' expects %s, found '%s'",
-             out->quantize ? "no value here" : "nothing, 'memory' or 'json'", out->explain);
+  else if (out->quantize && out->explain && *out->explain)
+    snprintf(error, OPTIONS_ERROR, "option '--explain' takes no value here, found '%s'", out->explain);
   return *error ? -1 : 0;
 }
 
