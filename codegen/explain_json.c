@@ -4,7 +4,7 @@
  * In: a program whose kernels have their plans and whose memory is planned. Out: one line of JSON:
  *   {"target", "device": is it one, "clock_hz", "flops_per_cycle", "cache_bytes", "bytes_per_cycle": [cached, memory],
  *    "sizes": {symbol: assumed}, "weights_bytes", "arena_bytes", "arena_bytes_per_thread",
- *    "steps": [{"position", "kernel", "algorithm", "why", "ops", "nodes": [{"name", "op", "index"}..], "layout", "output",
+ *    "steps": [{"position", "kernel", "algorithm", "why", "ops", "nodes": [{"name", "op", "index", "graph"}..], "layout", "output",
  *               "shape", "dtype", "flops", "read_bytes", "write_bytes", "floor_us", "by_bytes", "reads": [buffer..],
  *               "writes": [..], "alive"}..],
  *    "buffers": [{"id", "kind", "name", "bytes", "first", "last", "scratch"}..]}
@@ -43,8 +43,9 @@ static json_t *nodes_json(cy_graph *g, const cy_node *list, uint32_t n) {
       seen = other->index == o->index && other->graph == o->graph;
     }
     if (!seen)
-      json_array_append_new(nodes, json_pack("{s:o, s:o, s:i}", "name", text(cy_str_text(g, o->name)), "op",
-                                             text(cy_str_text(g, o->op)), "index", (int)o->index));
+      json_array_append_new(nodes, json_pack("{s:o, s:o, s:i, s:o}", "name", text(cy_str_text(g, o->name)), "op",
+                                             text(cy_str_text(g, o->op)), "index", (int)o->index, "graph",
+                                             text(cy_str_text(g, o->graph))));
   }
   return nodes;
 }

@@ -144,6 +144,10 @@ def shown(args, work):
             colours.append(page.evaluate("[...document.querySelectorAll('#graph rect')].map((r) => r.style.fill).join()"))
         if len(set(colours)) != 3:
             return 'colours: %s' % colours
+        page.evaluate("c.value = 'time'; c.dispatchEvent(new Event('change')); document.querySelector('[data-graph=source]').click()")
+        filled = page.evaluate("[...document.querySelectorAll('#graph rect')].filter((r) => r.style.fill).length")
+        if filled != sum(len(s['nodes']) for s in data['program']['steps']):
+            return '%d nodes of the model have the colour of a kernel' % filled
         back = []
         for scheme in ('dark', 'light'):
             page.media(prefers_color_scheme=scheme)
@@ -253,8 +257,8 @@ def refused(args, work):
 
 
 TESTS = {'refused': refused, **{'advice ' + kind: advice(kind) for kind in ADVICE}, 'shown': shown, 'elsewhere': elsewhere, 'quantised': quantised,
-         'strange names': strange_names, 'chain of 1000': drawn(models.chain), 'swin': drawn(models.swin), 'resnet50': drawn(resnet50)}
-IN_BROWSER = {'shown', 'elsewhere', 'quantised', 'strange names', 'chain of 1000', 'swin', 'resnet50'}
+         'strange names': strange_names, 'chain of 1000': drawn(models.chain), 'swin': drawn(models.swin), 'nothing kept': drawn(models.elementwise), 'resnet50': drawn(resnet50)}
+IN_BROWSER = {'shown', 'elsewhere', 'quantised', 'strange names', 'chain of 1000', 'swin', 'nothing kept', 'resnet50'}
 
 
 def main():

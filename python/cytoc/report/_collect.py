@@ -307,7 +307,7 @@ def collect(model: str, options: Sequence[str], threads: int, inputs: Optional[s
         try:
             measure(job, library, data)
         except ReportError as e:
-            data["not_run"] = str(e)
+            data["not_run"] = str(e) + ("" if inputs else " (inputs were random; --inputs DIR gives it others)")
             return data
         try:
             compare(job, library, data, against)

@@ -135,7 +135,8 @@
     const stepOf = new Map();
     for (const l of layers)
       for (const n of l.nodes || [])
-        stepOf.set(n.index, l);
+        if (n.graph === g.name) // nodes of branches and functions have numbers of their own
+          stepOf.set(n.index, l);
     const about = (name) => g.tensors[name] || g.weights[name];
     const text = (name) => (about(name) ? `${name} ${about(name)[0]} ${shape(about(name)[1])}` : name);
     for (const name of g.inputs) {
@@ -144,6 +145,10 @@
     }
     g.nodes.forEach((n, i) => n.out.forEach((o) => made.set(o, `n${i}`)));
     g.nodes.forEach((n, i) => {
+      if (n.op === 'Constant') { // as little as a weight is
+        n.out.forEach((o) => made.delete(o));
+        return;
+      }
       const l = stepOf.get(i), attributes = Object.entries(n.attributes).map(([k, v]) => `${k}=${Array.isArray(v) ? `[${v}]` : v}`).join(', ');
       nodes.push({ key: `n${i}`, layer: l, lines: [n.op, n.name], details: { op: n.op, name: n.name, attributes, inputs: n.in.map(text).join('; '), outputs: n.out.map(text).join('; '),
         'computed in': l ? `${l.label} (${l.kernel})` : 'nothing of its own: folded, or a view', algorithm: l ? l.algorithm : '', 'time of that': l && known(l.us) ? `${digits(l.us)} µs` : '' } });
@@ -414,8 +419,10 @@
 
   // ---- memory ----
   const memory = () => {
-    if (!layers.length)
+    if (!layers.some((l) => l.alive > 0)) {
+      section('Memory', make('p', { id: 'memory' }, `Weights ${mega(program.weights_bytes)}; nothing between inputs and outputs is kept.`));
       return;
+    }
     const width = 1350, height = 180, most = Math.max(1, ...layers.map((l) => l.alive)), peak = layers.find((l) => l.alive === most), out = [];
     layers.forEach((l, i) => {
       const x = i / layers.length * width, h = l.alive / most * (height - 30);
