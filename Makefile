@@ -89,7 +89,7 @@ SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c) tools/driver/%,$(call below,.
 # The compiler as a library; of the other tools it takes what runs models to calibrate them.
 SRC_driver := $(if $(filter fuzz,$(VARIANT)),,$(filter-out tools/driver/main.c,$(wildcard tools/driver/*.c)))
 TOOLS := cytoc $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
-SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search found)
+SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture checks driver tools cudnn search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))

@@ -83,6 +83,7 @@ void cy_host_check(cy_host *h, LLVMValueRef code);   /* returns from the functio
 void cy_host_fail_if(cy_host *h, LLVMValueRef bad, const char *format, LLVMValueRef what[3]);
 LLVMValueRef cy_host_constant(cy_host *h, LLVMValueRef data); /* a private global that holds it */
 LLVMValueRef cy_host_text(cy_host *h, const char *text);
+const char *cy_host_node_text(const cy_host *h, const cy_origin *origin); /* how messages name a node */
 LLVMValueRef cy_host_external(cy_host *h, const char *symbol); /* the address of data in another object */
 const char *cy_host_symbol(const cy_host *h, const char *suffix); /* "<model><suffix>"; in the graph's arena */
 static inline LLVMValueRef cy_host_i32(const cy_host *h, int64_t v) { return cy_i32(h->cg, (int32_t)v); }
@@ -93,9 +94,14 @@ LLVMValueRef cy_host_slots(cy_host *h);
 void cy_host_size_slots(cy_host *h, const cy_kernel_plan *plan);
 LLVMValueRef cy_host_call_size(cy_host *h, const char *prefix, const char *suffix); /* i64 <prefix><suffix>(slots) */
 LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size_t offset);
+/* Is there any element that the launch writes? NULL: certainly. Where there is none, its grid may be huge all the same:
+ * [2^40, 0] has as many rows. */
+LLVMValueRef cy_host_writes_some(cy_host *h, const cy_step *s);
 /* Computes the symbols of a plan's scratch that hangs on data. */
 void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan);
 
+/* The format of what is said where a requirement is broken. */
+const char *cy_host_demand(const cy_requirement *r);
 /* Checks the requirements of the block whose symbols are all known by now and that were not checked yet. */
 void cy_host_requirements(cy_host *h);
 

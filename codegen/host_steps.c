@@ -87,9 +87,7 @@ static void call_by_work(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueR
   cy_if_end(cg, &branch);
 }
 
-/* Is there any element that the launch writes? NULL: certainly. Where there is none, its grid may be huge all the same:
- * [2^40, 0] has as many rows. */
-static LLVMValueRef writes_some(cy_host *h, const cy_step *s) {
+LLVMValueRef cy_host_writes_some(cy_host *h, const cy_step *s) {
   const cy_karg_info *args;
   LLVMValueRef some = NULL;
   uint32_t n = cy_kernel_args(s->kernel, &args);
@@ -165,7 +163,7 @@ static void emit_launch(cy_host *h, const cy_step *s) {
 /* ---- kernels that are functions of this program ---- */
 
 static void launch_phases(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
-  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel)), written = writes_some(h, s);
+  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel)), written = cy_host_writes_some(h, s);
   for (int i = 0; i < plan->code.nphases; i++)
     emit_phase(h, plan, &plan->code.phase[i], work, written);
 }
@@ -260,18 +258,9 @@ static void emit_shared(cy_host *h, const cy_step *s) {
 
 /* ---- runtime calls ---- */
 
-/* Symbol of a dim that is nothing but one, or 0. */
-static cy_sym plain_symbol(cy_graph *g, cy_dim d) {
-  const cy_term *t;
-  if (cy_dim_terms(g, d, &t) != 1 || t->natoms != 1 || t->coef != 1)
-    return 0;
-  const cy_atom *atom = cy_dim_atom(g, t->atoms[0]);
-  return atom->kind == CY_ATOM_SYM ? atom->sym : 0;
-}
-
 /* Is d a size that this very step finds out? */
 static cy_sym counted_by(cy_host *h, const cy_step *s, cy_dim d) {
-  cy_sym sym = plain_symbol(h->g, d);
+  cy_sym sym = cy_dim_symbol(h->g, d);
   if (!sym)
     return 0;
   const cy_sym_info *info = cy_sym_of(h->g, sym);
@@ -347,6 +336,15 @@ static void make_room(cy_host *h, const cy_step *s) {
   }
 }
 
+/* Calls an operator of the runtime; its errors tell the node. */
+static void call_operator(cy_host *h, const cy_step *s, LLVMValueRef fn, LLVMValueRef *args) {
+  cy_cg *cg = h->cg;
+  LLVMTypeRef params[3] = {cg->ptr, cg->i32, cg->ptr};
+  const cy_origin *origin = &cy_node_of(h->g, s->node)->origin;
+  LLVMValueRef told[3] = {h->fn.frame, device_of(h)->call(h, fn, args), cy_host_text(h, cy_host_node_text(h, origin))};
+  cy_host_check(h, cy_call(cg, cy_host_declare(h, "cyrt_fail_at", cg->i32, params, 3, false), told, 3));
+}
+
 static void emit_call(cy_host *h, const cy_step *s) {
   cy_cg *cg = h->cg;
   char name[96];
@@ -363,12 +361,12 @@ static void emit_call(cy_host *h, const cy_step *s) {
   fill_tensors(h, s, h->fn.tensors_in, s->in, s->nin, false);
   if (has_sizes(h, s)) {
     fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, true);
-    cy_host_check(h, device_of(h)->call(h, fn, args));
+    call_operator(h, s, fn, args);
     take_sizes(h, s);
   }
   make_room(h, s);
   fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, false);
-  cy_host_check(h, device_of(h)->call(h, fn, args));
+  call_operator(h, s, fn, args);
   cy_host_profile_stop(h, &timed);
 }
 

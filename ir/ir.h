@@ -234,6 +234,7 @@ cy_dim cy_dim_subst(cy_graph *g, cy_dim d, cy_sym s, cy_dim by);
 bool cy_dim_has_data_sym(const cy_graph *g, cy_dim d);                /* depends on a symbol that only running sets: neither INPUT nor ROOM */
 /* Calls visit for every symbol of d, each once. */
 void cy_dim_symbols(const cy_graph *g, cy_dim d, void (*visit)(void *ctx, cy_sym s), void *ctx);
+cy_sym cy_dim_symbol(const cy_graph *g, cy_dim d); /* of a dim that is nothing but one, or 0 */
 const char *cy_dim_text(cy_graph *g, cy_dim d);                       /* "2*seq+1"; lives in the graph's arena */
 cy_dim cy_dim_parse(cy_graph *g, const char *text, const char **out_end);
 
@@ -407,7 +408,8 @@ typedef enum cy_require {
   CY_REQUIRE_SOURCE,    /* b > 0 if a > 0: elements to read from, if any are to be made */
   CY_REQUIRE_SIZE,      /* 0 <= a */
   CY_REQUIRE_FITS,      /* a, a number of elements, is at most b, and computing it does not overflow */
-  CY_REQUIRE_INDEX      /* a < b: a is read from data, and what computes it is kept for this */
+  CY_REQUIRE_INDEX,     /* a < b: a is read from data, and what computes it is kept for this */
+  CY_REQUIRE_CLAMPED    /* the same of what kernels clamp, so that it may be told when the run has ended */
 } cy_require;
 typedef struct cy_requirement {
   cy_dim a, b;

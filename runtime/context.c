@@ -288,12 +288,12 @@ void cyrt_context_free(cyto_context *context) {
   const cyrt_model *code = context->model->code;
   cyto_model *model = context->model;
   cyto_allocator allocator = context->allocator;
+  cyrt_keep_end(context);
   if (context->device)
     code->device->close(context->device);
   cyrt_values_destroy(context->head.values);
   for (uint32_t i = 0; i < code->n_outputs; i++) {
     memory_give(&allocator, context->outputs[i].own, context->outputs[i].own_bytes);
-    memory_give(&allocator, context->outputs[i].kept, context->outputs[i].kept_bytes);
   }
   for (uint32_t i = 0; i < code->n_dynamic; i++)
     memory_give(&allocator, context->frame.dynamic[i].ptr, context->frame.dynamic[i].capacity);

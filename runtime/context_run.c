@@ -212,7 +212,7 @@ static cyto_status run_placed(cyto_context *context, cyrt_trace *trace, cyto_err
   if (!status && trace)
     trace->planned(trace, context);
   if (!status && context->wanted_room)
-    cyrt_keep_enter(context);
+    status = cyrt_keep_enter(context, error);
   if (!status && context->head.values)
     status = values_enter(context, error);
   if (!status)
@@ -253,7 +253,9 @@ cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_t
                           port->flags & CYRT_PORT_DYNAMIC ? "cyto_run()" : "cyto_context_prepare() or cyto_run()");
   memset(out_tensor, 0, sizeof *out_tensor);
   out_tensor->data =
-      cyrt_output_is_kept(context, (uint32_t)index) ? cyrt_keep_dense(context, (uint32_t)index) : output->ptr;
+      cyrt_output_is_kept(context, (uint32_t)index) ? cyrt_keep_dense(context, (uint32_t)index, error) : output->ptr;
+  if (!out_tensor->data && output->ptr && error && error->code)
+    return error->code;
   if (!out_tensor->data && output->ptr)
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "output '%s': no memory for a copy of what is kept", port->name);
   out_tensor->dtype = port->dtype;

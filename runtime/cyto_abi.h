@@ -35,7 +35,7 @@ extern "C" {
 #define CYRT_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
-#define CYTO_ABI_VERSION 9u
+#define CYTO_ABI_VERSION 10u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
 /* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */
@@ -105,6 +105,9 @@ typedef struct cyrt_frame {
   struct cyrt_context *context;
   /* 0, or how many elements outputs that continue inputs have room for along their axes: they lie where these inputs do */
   int64_t room;
+  /* Where kernels of a device keep what they find out of range: for each of the model's checks the first such number + 1 (0:
+     none), and what it should have been below. NULL: the host program checks */
+  int64_t *checks;
   int64_t *sizes; /* see cyrt_profile */
 } cyrt_frame;
 
@@ -139,6 +142,13 @@ typedef struct cyrt_device_request {
   void *stream;                 /* the application's, or NULL */
 } cyrt_device_request;
 
+/* Rows of `bytes` bytes to be copied, whose beginnings are so far from each other. */
+typedef struct cyrt_rows {
+  const void *from;
+  void *to;
+  uint64_t from_step, to_step, bytes, count;
+} cyrt_rows;
+
 /* A kind of device other than this CPU. Its functions are part of the model's library: whoever loads a model calls them
  * through this table and needs nothing of the device itself. A context's frame keeps what is in host memory; run()
  * shows generated code a frame of its own whose pointers are the device's. Codes as those of run() and plan(). */
@@ -154,6 +164,11 @@ typedef struct cyrt_device {
                    uint64_t capacity); /* in words: device, driver, what is used; capacity > 0 */
   /* What the state holds of the device's memory and of pinned memory, as cyto_memory_snapshot() does. */
   int32_t (*memory)(const void *state, struct cyto_memory_use *uses, int32_t room);
+  /* For outputs that a context keeps (context_keep.c): memory of the device, which run() takes inputs and outputs in without
+   * copying, and copies between memory of either kind, in the order of the runs; with `wait` they are done afterwards. */
+  int32_t (*keep_get)(void *state, uint64_t bytes, void **out, struct cyto_error *error);
+  void (*keep_give)(void *state, void *ptr);
+  int32_t (*keep_move)(void *state, const cyrt_rows *rows, int32_t wait, struct cyto_error *error);
 } cyrt_device;
 
 /* The model's own texts, numbered from 0, which is the empty one. */
@@ -222,6 +237,8 @@ typedef struct cyrt_lifetime {
 uint64_t cyrt_plan_arena(uint64_t *offsets, const cyrt_lifetime *lives, uint32_t n);
 /* error.c: fills frame->error with the formatted text ("%s", "%lld" only) and returns code. */
 int32_t cyrt_fail(cyrt_frame *frame, int32_t code, const char *format, ...);
+/* error.c: what an operator of the runtime returned; where that is an error, "node 'NAME': " comes before its text. */
+int32_t cyrt_fail_at(cyrt_frame *frame, int32_t code, const char *node);
 
 /* A tensor as the runtime's operators see it: dense, row-major. */
 typedef struct cyrt_tensor {
@@ -336,6 +353,12 @@ typedef struct cyrt_cuda_kernel {
   uint32_t then;                  /* the kernel launched behind it with the same parameters; 0: none */
 } cyrt_cuda_kernel;
 
+/* A number that kernels compare with its bound. */
+typedef struct cyrt_cuda_bound {
+  const char *node;
+  const char *format; /* of the error: the node as %s, number and bound as %lld */
+} cyrt_cuda_bound;
+
 struct cyrt_cuda_cudnn;
 struct cyrt_cuda_trace;
 typedef struct cyrt_cuda_model {
@@ -343,6 +366,9 @@ typedef struct cyrt_cuda_model {
   uint32_t flags; /* CYRT_CUDA_REPLAY, CYRT_CUDA_REQUIRE_CUDNN */
   const cyrt_cuda_kernel *kernels;
   const struct cyrt_cuda_cudnn *cudnn; /* NULL: no kernel may be cuDNN's */
+  uint64_t n_checks;
+  uint64_t agree;                      /* with cudnn: the number of the kernel that compares two results */
+  const cyrt_cuda_bound *checks;       /* [n_checks] those of cyrt_frame.checks, in the order of the launches */
   const struct cyrt_cuda_trace *trace; /* NULL: compiled without --profile */
 } cyrt_cuda_model;
 enum {

@@ -100,7 +100,7 @@ _Atomic(struct cyrt_pool *) *cyrt_os_pool(void) {
   for (int shift = 28; shift >= 0; shift -= 4)
     name[n++] = L"0123456789abcdef"[GetCurrentProcessId() >> shift & 15];
   name[n++] = L'-';
-  name[n++] = (wchar_t)(L'0' + CYTO_ABI_VERSION);
+  name[n++] = (wchar_t)(L'A' + CYTO_ABI_VERSION);
   name[n] = 0;
   HANDLE shared = CreateFileMappingW(INVALID_HANDLE_VALUE, NULL, PAGE_READWRITE, 0, sizeof *at, name);
   at = shared ? MapViewOfFile(shared, FILE_MAP_ALL_ACCESS, 0, 0, sizeof *at) : NULL;

@@ -1059,7 +1059,7 @@ def branch_left_out(folder, args):
         np.save(os.path.join(folder.root, 'c.npy'), np.bool_(taken))
         inputs = ['--input=%s=%s.npy' % (n, os.path.join(folder.root, n)) for n in 'xc']
         code, _, err = lib.run([args.cyto_run, library, *inputs, '--output-dir', folder.root])
-        if code != wanted or (not taken and 'a branch of an If that is not valid' not in err):
+        if code != wanted or (not taken and "node 'choice': the inputs lead into a branch of this If that is not valid" not in err):
             return 'condition %s: exit code %d, %s' % (taken, code, err)
     return None if (np.load(os.path.join(folder.root, 'out_0_y.npy')) == 4).all() else 'wrong result'
 

@@ -53,6 +53,7 @@ SUITES = [
     ('libc', 'tests/libc/run.py', False, False),
     ('windows', 'tests/windows/run.py', False, False),
     ('cuda', None, False, False),
+    ('cuda-compiled', 'tests/cuda/compiled.py', False, False),
     ('carry', 'tests/cuda/carried_test.py', False, False),
     ('emulate', 'tests/emulate/run.py', False, True),
     ('fuzz', 'tests/fuzz/run.py', False, True),

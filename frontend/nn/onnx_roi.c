@@ -299,6 +299,22 @@ static cy_val deform_product(cy_importer *im, const deform *p, cy_val samples, c
   return y ? shaped(im, cy_build_transpose(g, y, planes), out, 4) : 0;
 }
 
+/* Offsets are there for each position of the output, of which there are as many as of a convolution's. */
+static bool check_offsets(cy_importer *im, const cy_onnx_node *n, const cy_type *x, const cy_type *offset, const deform *p) {
+  uint32_t count;
+  const int64_t *pads = cy_onnx_ints(im, n, "pads", &count);
+  for (int i = 0; i < 2; i++) {
+    int64_t end = pads && count == 4 ? pads[2 + i] : 0, reach = p->dilation[i] * (p->kernel[i] - 1) + 1;
+    cy_dim free_steps = cy_dim_addi(im->g, x->dim[2 + i], p->pad[i] + end - reach);
+    cy_dim want = cy_dim_addi(im->g, cy_dim_div(im->g, free_steps, num(im, p->stride[i])), 1);
+    if (cy_onnx_clash(im, offset->dim[2 + i], want))
+      return cy_build_error(im->g, "input 'offset'", "expected %s positions along axis %d for an input %s, found %s",
+                            cy_dim_text(im->g, want), 2 + i, cy_type_text(im->g, x), cy_type_text(im->g, offset));
+    cy_graph_require(im->g, offset->dim[2 + i], want, CY_REQUIRE_EQUAL);
+  }
+  return true;
+}
+
 IMPORT(deform_conv) {
   const cy_type t = *cy_onnx_type(im, X), w = *cy_onnx_type(im, n->in[1]), o = *cy_onnx_type(im, n->in[2]);
   deform p = {.groups = cy_onnx_int(im, n, "group", 1),
@@ -310,7 +326,7 @@ IMPORT(deform_conv) {
                           "expected images, weights of known size and offsets, all of rank 4, found %s, %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &w), cy_type_text(im->g, &o));
   if (!pair_of(im, n, "strides", 1, p.stride) || !pair_of(im, n, "dilations", 1, p.dilation) ||
-      !pair_of(im, n, "pads", 0, p.pad))
+      !pair_of(im, n, "pads", 0, p.pad) || !check_offsets(im, n, &t, &o, &p))
     return false;
   memcpy(p.out, o.dim + 2, sizeof p.out);
   cy_val samples = deform_samples(im, n, &p), weights = CAST(n->in[1], p.dtype);

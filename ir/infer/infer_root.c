@@ -283,7 +283,10 @@ bool cy_infer_non_max_suppression(infer *i) {
       !cy_check_dim(i, "boxes that have scores", scores->dim[2], boxes->dim[1]))
     return false;
   for (uint32_t k = 0; k < i->n->nin; k++)
-    if (has_in(i, k) && !cy_check_dtype(i, k, k == 2 ? CY_I64 : CY_F32))
+    if (has_in(i, k) &&
+        (!cy_check_dtype(i, k, k == 2 ? CY_I64 : CY_F32) ||
+         (k >= 2 && !cy_check_dim(i, "numbers in an input that is one number", cy_type_elems(i->g, in_type(i, k)),
+                                  cy_dim_const(i->g, 1)))))
       return false;
   return (t->dtype == CY_I64 && t->rank == 2) || FAIL(i, "expected an output i64[count, 3], found %s", TEXT(i, t));
 }

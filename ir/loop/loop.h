@@ -290,7 +290,8 @@ typedef enum cy_buffer_kind {
   CY_BUF_INPUT,   /* model input `index` */
   CY_BUF_OUTPUT,  /* model output `index`, shape known before the run */
   CY_BUF_CONST,   /* constant `index` of the program */
-  CY_BUF_DYNAMIC  /* dynamic slot `index`: size depends on data */
+  CY_BUF_DYNAMIC, /* dynamic slot `index`: size depends on data */
+  CY_BUF_CHECKS   /* what kernels find out of range: two i64 for each of the program's checks, 0 when a run begins */
 } cy_buffer_kind;
 typedef struct cy_buffer {
   cy_buffer_kind kind;
@@ -392,6 +393,8 @@ typedef struct cy_program {
   uint32_t nshares, shares_cap;
   cy_memory_growth *growths;
   uint32_t ngrowths, growths_cap;
+  uint32_t *checks;    /* requirements (cy_graph_requirements) that kernels check, in the order of the steps */
+  uint32_t nchecks, checks_cap, checks_buffer;
   cy_sym room; /* of a step ROOM, where there are growths; else 0 */
   cy_dim arena_bytes; /* 0: not planned, or the library plans when it runs */
   uint32_t ndynamic;

@@ -428,7 +428,10 @@ void cy_lower_read_symbols(cy_lowering *l, cy_val v) {
         extent = 1;
       at.offset = cy_dim_add(l->g, at.offset, cy_dim_muli(l->g, at.stride[axis], rest % extent));
     }
-    cy_lower_read(l, &at, (cy_dtype)t->dtype, l->sym_list[i]);
+    if (l->in_kernel[l->sym_list[i]])
+      cy_lower_check_symbol(l, &at, (cy_dtype)t->dtype, l->sym_list[i]);
+    else
+      cy_lower_read(l, &at, (cy_dtype)t->dtype, l->sym_list[i]);
   }
 }
 
@@ -547,6 +550,7 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   l.place = CY_NEW_ARRAY(l.arena, cy_place, l.nplaces);
   l.uses = cy_graph_uses(g, l.arena);
   index_symbols(&l);
+  cy_lower_find_checks(&l);
   l.tail = &l.p->steps;
   place_inputs(&l);
   cy_lower_growing_places(&l);

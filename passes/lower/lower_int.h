@@ -34,6 +34,7 @@ typedef struct cy_lowering {
   cy_uses uses;
   uint32_t *sym_start;  /* data symbols by value: sym_list[sym_start[v] .. sym_start[v + 1]) */
   cy_sym *sym_list;
+  bool *in_kernel;      /* [symbols + 1] nothing asks for its value but requirements that a kernel checks */
   cy_node node;         /* being lowered, for steps and messages */
 } cy_lowering;
 
@@ -106,6 +107,9 @@ cy_expr cy_lower_behind(cy_kb *b, cy_val target, cy_val root_value, const cy_exp
 void cy_lower_finish(cy_kb *b, cy_val target, cy_val root_value, const cy_expr *idx, cy_expr value);
 void cy_lower_read(cy_lowering *l, const cy_place *p, cy_dtype dtype, cy_sym sym); /* sym = the first element there */
 void cy_lower_read_symbols(cy_lowering *l, cy_val v);               /* sets the symbols whose value stands in v */
+/* lower_checks.c: finds l->in_kernel; appends the checks of a number instead of reading its symbol. */
+void cy_lower_find_checks(cy_lowering *l);
+void cy_lower_check_symbol(cy_lowering *l, const cy_place *at, cy_dtype dtype, cy_sym sym);
 void cy_lower_steps(cy_lowering *l, cy_block block);                /* appends the steps of all nodes of a block */
 
 /* ---- lower_expr.c, lower_index.c, lower_reduce.c: expressions of one output element ---- */

@@ -53,7 +53,7 @@ static const option_row rows[] = {
     {"--cudnn", OPTION_TEXT, AT(cudnn), "auto|off|require",
      "CUDA: cuDNN for convolutions where found and faster (default: auto)", OPTION_MAIN},
     {"--unchecked", OPTION_FLAG, AT(unchecked), NULL,
-     "CPU: do not check indices at run time; those out of range read or write another element (never memory outside)",
+     "do not check indices at run time; those out of range read or write another element (never memory outside)",
      OPTION_MAIN},
     {"--tf32", OPTION_FLAG, AT(tf32), NULL,
      "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)", OPTION_MAIN},

@@ -57,7 +57,7 @@ static cy_graph *read_whole_model(session *s) {
   const cytoc_options *o = s->o;
   cy_import_options import = {
       o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
-      s->ask_ctx, o->strict, .unchecked = o->unchecked || s->on_device};
+      s->ask_ctx, o->strict, .unchecked = o->unchecked};
   if (s->model)
     return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
   if (!file_ends_with(o->input, ".txt"))
@@ -627,7 +627,6 @@ static int compile(session *s) {
   cy_machine *machine = cy_machine_open(s->o->target, s->diag);
   if (!machine)
     return blame_options(s);
-  s->on_device = cy_machine_has_device(machine);
   int status = set_machine(s, machine) ? blame_options(s) : compile_for(s, machine, mode, weights);
   cy_machine_close(machine);
   return status;
