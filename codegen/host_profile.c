@@ -8,6 +8,7 @@
  * wherever it is compiled. A step with other sizes than those that it was computed for says so.
  */
 #include "codegen/host_int.h"
+#include "runtime/cyrt.h"
 
 #include <stdlib.h>
 
@@ -56,6 +57,30 @@ static cy_launch_facts call_facts(cy_host *h, const cy_step *s) {
   return (cy_launch_facts){.ops = s->call, .node = node};
 }
 
+static LLVMValueRef call_start(cy_host *h, const char *name, LLVMValueRef row) {
+  LLVMTypeRef params[2] = {h->cg->ptr, h->cg->ptr};
+  LLVMValueRef args[2] = {h->fn.frame, row};
+  return cy_call(h->cg, cy_host_declare(h, name, h->cg->i64, params, 2, false), args, 2);
+}
+
+/* The same where there is a recorder, else 0: steps are not to pay for a call while nothing is recorded. */
+static LLVMValueRef start_if_recorded(cy_host *h, LLVMValueRef row) {
+  cy_cg *cg = h->cg;
+  LLVMValueRef context = cy_host_field(h, cg->ptr, h->fn.frame, offsetof(cyrt_frame, context));
+  LLVMValueRef recorder = cy_host_field(h, cg->ptr, context, offsetof(cyrt_context_head, recorder));
+  LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(cg->b)};
+  LLVMValueRef value[2] = {cy_i64(cg, 0)}, recorded = LLVMBuildIsNotNull(cg->b, recorder, "");
+  cy_if branch;
+  cy_if_begin(cg, &branch, recorded);
+  cy_if_rare(cg, &branch);
+  value[1] = call_start(h, "cyrt_profile_start", row);
+  from[1] = LLVMGetInsertBlock(cg->b);
+  cy_if_end(cg, &branch);
+  LLVMValueRef start = LLVMBuildPhi(cg->b, cg->i64, "");
+  LLVMAddIncoming(start, value, from, 2);
+  return start;
+}
+
 cy_host_timed cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_host_timed timed = {0};
   if (!h->build->o->profile)
@@ -70,10 +95,7 @@ cy_host_timed cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kerne
   timed.on_device = plan && h->build->machine->target->device;
   timed.row = row_create(h, timed.facts, s, plan);
   h->profile[h->n_profile++] = timed.row;
-  LLVMTypeRef params[2] = {h->cg->ptr, h->cg->ptr};
-  LLVMValueRef args[2] = {h->fn.frame, timed.row};
-  const char *name = timed.on_device ? "cyrt_cuda_profile_start" : "cyrt_profile_start";
-  timed.start = cy_call(h->cg, cy_host_declare(h, name, h->cg->i64, params, 2, false), args, 2);
+  timed.start = timed.on_device ? call_start(h, "cyrt_cuda_profile_start", timed.row) : start_if_recorded(h, timed.row);
   return timed;
 }
 
@@ -86,6 +108,7 @@ void cy_host_profile_stop(cy_host *h, const cy_host_timed *timed) {
   LLVMValueRef fn = cy_host_declare(h, name, cg->voidt, params, 4, false);
   cy_if branch;
   cy_if_begin(cg, &branch, cy_icmp(cg, LLVMIntNE, timed->start, cy_i64(cg, 0)));
+  cy_if_rare(cg, &branch);
   LLVMValueRef args[4] = {h->fn.frame, timed->row, timed->start, other_sizes(h, timed->facts)};
   cy_call(cg, fn, args, 4);
   cy_if_end(cg, &branch);
