@@ -21,8 +21,8 @@ except ImportError:  # older setuptools
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = ('cytoc', 'cyto-run', 'cyto-bench')
-LIBRARIES = ('libcyto.so', 'libcytoc.so')
-HEADERS = ('runtime/cyto.h', 'runtime/cyto_abi.h', 'tools/driver/cytoc.h')
+LIBRARIES = ('libcyto.so', 'libcytoc.so', 'libcytoc_onnxruntime.so')
+HEADERS = ('runtime/cyto.h', 'runtime/cyto.hpp', 'runtime/cyto_abi.h', 'tools/driver/cytoc.h')
 
 
 def version():

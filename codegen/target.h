@@ -44,7 +44,7 @@ struct cy_machine {
   const char *prefix; /* of the model's symbols, during emit() */
   bool hurry;         /* emit() makes code fast, not fast code: see cy_codegen_options.hurry */
   int threads;    /* that emit() may have at work at a time, 0: one */
-  _Atomic int64_t *parts; /* emit() counts here what it has done, [0], of all, [1], if one call takes long */
+  _Atomic int64_t *parts; /* emit() counts here what it has done, [0], of all, [1]; NULL: nobody asks */
   cy_kernel_compiler *compiled_by; /* emit() says so here; never NULL then */
   void *state;    /* the target's own */
 };

@@ -54,8 +54,11 @@ void cyrt_os_free(void *ptr);
 
 const char *cyrt_os_path_base(const char *path); /* behind its folder */
 int cyrt_os_readable(const char *path, char *why);
-/* Bytes of a file, read-only, and how many it has; NULL: *out_size is -1 if it cannot be opened. */
-void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why);
+/* Bytes of a file, read-only, the first or, with `last`, the last of it, which begin at a multiple of CYRT_MAP_ALIGN; and how
+ * many it has. NULL: *out_size is -1 if it cannot be opened. */
+#define CYRT_MAP_ALIGN 65536
+#define CYRT_WEIGHTS_MARK "cyto's weights" /* see load.c */
+void *cyrt_os_map(const char *path, uint64_t bytes, int last, int64_t *out_size, char *why);
 void cyrt_os_unmap(void *mapping, uint64_t bytes);
 void *cyrt_os_library_open(const char *path, char *why); /* NULL: why not */
 void *cyrt_os_library_symbol(void *library, const char *name);

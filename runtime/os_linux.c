@@ -253,7 +253,7 @@ const char *cyrt_os_path_base(const char *path) {
 
 int cyrt_os_readable(const char *path, char *why) { return !access(path, R_OK) || fails(why, strerror(errno)); }
 
-void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why) {
+void *cyrt_os_map(const char *path, uint64_t bytes, int last, int64_t *out_size, char *why) {
   void *mapping = NULL;
   int file = open(path, O_RDONLY | O_CLOEXEC);
   *out_size = -1;
@@ -265,7 +265,7 @@ void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why
   if (*out_size < 0)
     *out_size = 0;
   if ((uint64_t)*out_size >= bytes) {
-    mapping = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    mapping = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, last ? (off_t)((uint64_t)*out_size - bytes) : 0);
     if (mapping == MAP_FAILED) {
       fails(why, strerror(errno));
       mapping = NULL;

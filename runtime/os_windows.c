@@ -232,7 +232,7 @@ void cyrt_os_file_remove(const char *path) {
     DeleteFileW(wide);
 }
 
-void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why) {
+void *cyrt_os_map(const char *path, uint64_t bytes, int last, int64_t *out_size, char *why) {
   void *mapping = NULL;
   LARGE_INTEGER size;
   HANDLE file = file_open(path, why);
@@ -241,8 +241,9 @@ void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why
     return NULL;
   *out_size = GetFileSizeEx(file, &size) ? size.QuadPart : 0;
   if ((uint64_t)*out_size >= bytes) {
+    uint64_t from = last ? (uint64_t)*out_size - bytes : 0;
     HANDLE section = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
-    mapping = section ? MapViewOfFile(section, FILE_MAP_READ, 0, 0, bytes) : NULL;
+    mapping = section ? MapViewOfFile(section, FILE_MAP_READ, (DWORD)(from >> 32), (DWORD)from, bytes) : NULL;
     if (!mapping)
       last_error(why);
     if (section)

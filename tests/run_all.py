@@ -39,6 +39,7 @@ SUITES = [
     ('order', 'tests/order.py', False, False),
     ('docs', 'tests/docs.py', True, False),
     ('python', 'tests/python/run.py', False, False),
+    ('onnxruntime-plugin', 'tests/onnxruntime/run.py', False, False),
     ('cmake', 'tests/cmake.py', False, False),
     ('torch', 'tests/torch/run.py', False, False),
     ('spelled', 'tests/spelled.py', False, False),

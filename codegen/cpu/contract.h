@@ -146,6 +146,7 @@ typedef struct cy_gemm_desc {
     int bits;
     bool is_signed;
     bool bf16, rows8; /* bf16: both factors are rounded so, see dot_blocks.c; rows8: a to 8 bits, see dot_codes.c */
+    bool rows24;      /* a as integers of 24 bits, see dot_few.c */
     int64_t tile, block, middle;
     int scale_slot, zero_slot; /* zero_slot -1: middle */
   } ints;

@@ -55,6 +55,12 @@ static int64_t least_of(cy_kernel *k, cy_dim d) {
   return least;
 }
 
+static int64_t greatest_of(cy_kernel *k, cy_dim d) {
+  int64_t least, most;
+  cy_dim_range(cy_kernel_graph(k), d, &least, &most);
+  return most;
+}
+
 static cy_csize size_of(cy_kernel *k, cy_dim d) {
   int64_t v;
   if (!d || known(k, d, &v))
@@ -140,6 +146,8 @@ static bool blocks_supported(const cy_machine *m, cy_kernel *k, const cy_contrac
     return false;
   if (c->rounded == CY_I8)
     return cy_dot_codes_possible(m->state, c->b_bits, c->b_block, tile, n);
+  if (c->rounded == CY_I32)
+    return greatest_of(k, c->m) <= CY_DOT_FEW && cy_dot_few_possible(m->state, c->b_bits, c->b_block, tile, n);
   return !c->rounded || (c->rounded == CY_BF16 && cy_dot_blocks_possible(m->state, c->b_block, rows));
 }
 
@@ -199,6 +207,7 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   d.ints.is_signed = cy_kernel_arg_dtype(k, c->b) == CY_I8;
   d.ints.bf16 = c->rounded == CY_BF16;
   d.ints.rows8 = c->rounded == CY_I8;
+  d.ints.rows24 = c->rounded == CY_I32;
   d.ints.tile = cy_csize_known(d.bk);
   d.ints.block = c->b_block;
   d.ints.middle = c->b_middle;
@@ -628,9 +637,10 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
       gemm_pack_form(cg, plan, arena, f, matrices);
     if (d.ints.bits)
       return cy_arena_printf(arena, "gemm int%d weights%s", d.ints.bits,
-                             d.ints.bf16    ? " bf16 amx"
-                             : d.ints.rows8 ? " int8 rows"
-                                            : "");
+                             d.ints.bf16     ? " bf16 amx"
+                             : d.ints.rows8  ? " int8 rows"
+                             : d.ints.rows24 ? " int24 rows"
+                                             : "");
     name = gemm_algorithm(cg, &d);
   } else {
     conv_pack_form(cg, plan, arena, f);
@@ -691,7 +701,10 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   } else if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     d.epilogue = epilogue;
-    (d.ints.bf16 ? cy_dot_blocks_emit : d.ints.rows8 ? cy_dot_codes_emit : cy_gemm_emit)(cg, &d, &info);
+    (d.ints.bf16     ? cy_dot_blocks_emit
+     : d.ints.rows8  ? cy_dot_codes_emit
+     : d.ints.rows24 ? cy_dot_few_emit
+                     : cy_gemm_emit)(cg, &d, &info);
   } else {
     cy_conv_desc d = conv_desc(plan);
     d.epilogue = epilogue;

@@ -349,7 +349,8 @@ static void *work(void *data) {
   for (int i; (i = atomic_fetch_add(&all->next, 1)) < all->n;) {
     job *j = &all->job[i];
     j->rc = cy_nvrtc_compile(all->nvrtc, all->source, j->arch, j->ptx, all->check, &j->image, &j->error);
-    all->parts[0]++;
+    if (all->parts)
+      all->parts[0]++;
   }
   return NULL;
 }
@@ -411,7 +412,8 @@ static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_ima
     char *source = print_source(s);
     all.source = source;
     all.parts = m->parts;
-    all.parts[1] = all.n;
+    if (all.parts)
+      all.parts[1] = all.n;
     run_jobs(&all, m->threads);
     free(source);
     for (int i = 0; i < all.n; i++) {

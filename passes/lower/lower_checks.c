@@ -103,8 +103,9 @@ static void check_number(cy_lowering *l, const cy_place *at, cy_dtype dtype, cy_
   cy_local first = cy_kernel_add_local(b.k, CY_I64), bound = cy_kernel_add_local(b.k, CY_I64);
   cy_kernel_set(b.k, first, cy_x_select(b.k, out, cy_x_bin(b.k, CY_OP_add, number, one), old));
   cy_kernel_set(b.k, bound, cy_x_select(b.k, out, limit, cy_x_load(b.k, kept, cy_x_index(b.k, BOUND))));
-  cy_kernel_store(b.k, kept, cy_x_index(b.k, NUMBER), cy_x_local(b.k, first));
-  cy_kernel_store(b.k, kept, cy_x_index(b.k, BOUND), cy_x_local(b.k, bound));
+  cy_expr number_at = cy_x_index(b.k, NUMBER), bound_at = cy_x_index(b.k, BOUND);
+  cy_kernel_store(b.k, kept, number_at, cy_x_local(b.k, first));
+  cy_kernel_store(b.k, kept, bound_at, cy_x_local(b.k, bound));
   cy_kb_launch(&b, true);
 }
 

@@ -37,7 +37,7 @@ Type_._fields_ = [("kind", i32), ("dtype", i32), ("of", C.POINTER(Type_))]
 class Port(C.Structure):
     _fields_ = [("name", text), ("dtype", i32), ("rank", i32), ("dims", i64 * MAX_RANK), ("dim_names", text * MAX_RANK),
                 ("type", C.POINTER(Type_)), ("is_optional", i32), ("is_dynamic", i32), ("shared_input", i32),
-                ("reserved", C.c_uint8 * 256)]  # room for fields that later versions append
+                ("grown_input", i32), ("grown_axis", i32), ("reserved", C.c_uint8 * 256)]  # room for fields that later versions append
 
 
 class String(C.Structure):
@@ -111,6 +111,7 @@ _RUNTIME = {
     "cyto_cpu_count": (i32,), "cyto_context_create": (i32, ptr, P(Options), P(ptr), P(Error)),
     "cyto_context_destroy": (None, ptr), "cyto_context_describe": (None, ptr, text, u64),
     "cyto_bind_value": (i32, ptr, i32, P(Value), P(Error)), "cyto_context_prepare": (i32, ptr, P(Error)),
+    "cyto_context_keep": (i32, ptr, i64, P(Error)), "cyto_context_rewind": (i32, ptr, i64, P(Error)),
     "cyto_output_value": (i32, ptr, i32, P(Value), P(Error)),
     "cyto_memory_need": (i32, ptr, P(Options), P(P(i64)), P(Memory), P(Error)),
     "cyto_memory_snapshot": (i32, ptr, P(MemoryUse), i32),

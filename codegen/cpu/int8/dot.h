@@ -293,6 +293,24 @@ V cy_dot_load_floats(cy_cg *cg, V from, V stride, unsigned lanes); /* stride: fl
 bool cy_dot_codes_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
 void cy_dot_codes_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 
+/* Where weights of a block, from a column on, begin. */
+typedef struct cy_dot_place {
+  V codes, scales, zeros; /* zeros NULL: there are none */
+} cy_dot_place;
+cy_dot_place cy_dot_place_of(cy_cg *cg, const cy_gemm_desc *desc, V block, V col);
+/* Of vectors of 4 * W bytes: unpack of pairs of i8 or i16 in lanes of 128 bits. */
+V cy_dot_unpacked(cy_cg *cg, V a, V b, unsigned bytes, bool high);
+/* Of 4 * W columns, in the order that two rounds of unpack leave: vector i of the scales; all zero points, as bytes. */
+V cy_dot_turned_scales(cy_cg *cg, V scales, int i);
+V cy_dot_turned_zeros(cy_cg *cg, V zeros);
+
+/* ---- dot_few.c ---- */
+
+enum { CY_DOT_FEW = 4 }; /* rows, at most */
+/* Can up to so many rows be multiplied as integers of 24 bits? The weights as above. */
+bool cy_dot_few_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
+void cy_dot_few_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+
 /* ---- dot_fresh.c ---- */
 
 typedef struct cy_dot_fresh {
