@@ -449,7 +449,7 @@ $O/obj/codegen/link_files_$1.o: FILES := -DCY_FILE_runtime='"$4"' -DCY_FILE_quer
 endef
 # The runtime library of another architecture, always as released, and for tests a cyto-run, which runs in an emulator (of
 # Windows: run_list).
-CROSS_RUN := $(patsubst %,tools/%.c,cyto-run options options_text profile sizes statistics terminal values/npy \
+CROSS_RUN := $(patsubst %,tools/%.c,cyto-run options options_text profile resident sizes statistics terminal values/npy \
   values/tensor_value values/value) tests/emulate/npy_only.c
 define CROSS
 $O/obj/$1/libcyto.a: $(patsubst %.c,$O/obj/$1/%.o,$(call runtime_of,$1))

@@ -468,7 +468,6 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
   LLVMValueRef plan = emit_plan(h, "plan");
   cy_host_emit_run(h, "run");
   cy_host_emit_model(h, plan, LLVMGetNamedFunction(h->cg->module, "run"));
-  cy_host_profile_table(h);
   const char *path = cy_temps_file(b->temps, base[kind]);
   int rc = finish_module(h, kind, path);
   if (rc == 0)

@@ -50,8 +50,9 @@ struct cy_host {
   bool *known;           /* [symbols + 1] has its value where code is being emitted */
   bool *checked;         /* [requirements] */
   cy_block block;        /* whose steps are being emitted; 0: none of the graph's */
-  LLVMValueRef *profile; /* rows of the launches emitted */
+  LLVMValueRef *profile; /* rows of the steps emitted */
   uint32_t n_profile, profile_cap;
+  LLVMValueRef profile_row; /* of the launch being emitted, or NULL */
   cy_host_fn fn;
   /* values of dims in the code emitted since the last place where that might have become wrong */
   LLVMValueRef *memo;
@@ -107,11 +108,16 @@ void cy_host_requirements(cy_host *h);
 /* ---- host_steps.c: run() ---- */
 void cy_host_emit_run(cy_host *h, const char *name);
 
-/* ---- host_profile.c: the time of launches; nothing is emitted without --profile ---- */
-/* Begins a launch's time: the start and, by out_row, where it is counted. */
-LLVMValueRef cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel_plan *plan, LLVMValueRef *out_row);
-void cy_host_profile_stop(cy_host *h, LLVMValueRef row, LLVMValueRef start);
-void cy_host_profile_table(cy_host *h); /* cyto_model_profile() */
+/* ---- host_profile.c: recording the time of steps; nothing is emitted without --profile ---- */
+/* Begins a step's time. `plan` is NULL for a call of the runtime's. */
+typedef struct cy_host_timed {
+  LLVMValueRef row, start; /* NULL: not timed */
+  cy_launch_facts facts;
+  bool on_device;
+} cy_host_timed;
+cy_host_timed cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel_plan *plan);
+void cy_host_profile_stop(cy_host *h, const cy_host_timed *timed);
+LLVMValueRef cy_host_profile_table(cy_host *h); /* a cyrt_profile, or NULL */
 
 /* ---- host_model.c: cyrt_model, <name>_model, <name>_run, cyto_model_query ---- */
 void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run);

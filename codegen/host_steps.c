@@ -50,10 +50,12 @@ static void call_direct(cy_host *h, LLVMValueRef fn, LLVMValueRef n) {
 
 static void call_parallel(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueRef grain) {
   cy_cg *cg = h->cg;
-  LLVMTypeRef params[5] = {cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64};
-  LLVMValueRef parallel = cy_host_declare(h, "cyrt_parallel_for", cg->voidt, params, 5, false);
-  LLVMValueRef args[5] = {h->fn.frame, fn, h->fn.slots, n, grain};
-  cy_call(cg, parallel, args, 5);
+  LLVMTypeRef params[6] = {cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->ptr};
+  unsigned count = 5 + (h->profile_row != NULL);
+  const char *name = h->profile_row ? "cyrt_profile_parallel_for" : "cyrt_parallel_for";
+  LLVMValueRef parallel = cy_host_declare(h, name, cg->voidt, params, count, false);
+  LLVMValueRef args[6] = {h->fn.frame, fn, h->fn.slots, n, grain, h->profile_row};
+  cy_call(cg, parallel, args, count);
 }
 
 /* Tasks in a piece: n * PS_PIECE / work, at least 1; whole vectors where a task is one element. Both are positive. */
@@ -151,9 +153,11 @@ static void emit_launch(cy_host *h, const cy_step *s) {
   alloc_scratch(h, s, plan);
   fill_pointers(h, s, plan);
   cy_host_size_slots(h, plan);
-  LLVMValueRef row = NULL, start = cy_host_profile_start(h, s, plan, &row);
+  cy_host_timed timed = cy_host_profile_start(h, s, plan);
+  h->profile_row = timed.row;
   device_of(h)->launch(h, s, plan);
-  cy_host_profile_stop(h, row, start);
+  h->profile_row = NULL;
+  cy_host_profile_stop(h, &timed);
 }
 
 /* ---- kernels that are functions of this program ---- */
@@ -353,6 +357,7 @@ static void emit_call(cy_host *h, const cy_step *s) {
   }
   LLVMValueRef args[6] = {h->fn.frame,       h->fn.tensors_in,        cy_host_i32(h, s->nin),
                           h->fn.tensors_out, cy_host_i32(h, s->nout), call_attrs(h, s)};
+  cy_host_timed timed = cy_host_profile_start(h, s, NULL);
   fill_tensors(h, s, h->fn.tensors_in, s->in, s->nin, false);
   if (has_sizes(h, s)) {
     fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, true);
@@ -362,6 +367,7 @@ static void emit_call(cy_host *h, const cy_step *s) {
   make_room(h, s);
   fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, false);
   call_operator(h, s, fn, args);
+  cy_host_profile_stop(h, &timed);
 }
 
 /* ---- control flow ---- */

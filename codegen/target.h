@@ -76,6 +76,7 @@ typedef struct cy_kernel_plan {
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
   void *form;              /* the target's own notes, in the graph's arena */
   const char *algorithm;   /* for --explain */
+  const char *why;         /* .. and why it and not the next best, in a sentence; NULL: there is nothing to choose */
   uint64_t weight;         /* estimate of the work to compile it */
   cy_kernel_code code;     /* after emit */
 } cy_kernel_plan;

@@ -45,6 +45,9 @@ struct cyrt_context {
   int64_t wanted_room; /* of cyto_context_keep(); 0: outputs are not kept. frame.room: how much there is */
   int32_t apart; /* outputs overlap neither inputs nor each other; lost when other memory is bound */
   void *device; /* state of the model's device, or NULL */
+  uint64_t in_use, peak; /* bytes of the allocator's, with this block */
+  void *recorder;        /* what it had in its model's recording number `recording`; 0: in none */
+  uint64_t recording;
 };
 
 /* ---- context.c ---- */

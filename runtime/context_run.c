@@ -207,12 +207,10 @@ static void strings_leave(cyto_context *context) {
                          cyrt_count(code->outputs[i].rank, context->frame.outputs[i].dims));
 }
 
-cyto_status cyto_run(cyto_context *context, cyto_error *error) {
-  if (!context)
-    return cyrt_error_null(error, "cyto_run: no context");
-  cyrt_error_clear(error);
-  context->ran = 0;
+static cyto_status run_placed(cyto_context *context, cyrt_trace *trace, cyto_error *error) {
   cyto_status status = context->placed && context->apart ? CYTO_OK : context_prepare(context, error);
+  if (!status && trace)
+    trace->planned(trace, context);
   if (!status && context->wanted_room)
     status = cyrt_keep_enter(context, error);
   if (!status && context->head.values)
@@ -223,6 +221,20 @@ cyto_status cyto_run(cyto_context *context, cyto_error *error) {
     strings_leave(context);
   if (!status && context->wanted_room)
     cyrt_keep_leave(context);
+  return status;
+}
+
+cyto_status cyto_run(cyto_context *context, cyto_error *error) {
+  if (!context)
+    return cyrt_error_null(error, "cyto_run: no context");
+  cyrt_error_clear(error);
+  context->ran = 0;
+  cyrt_trace *trace = __atomic_load_n(&context->model->trace, __ATOMIC_ACQUIRE);
+  if (trace && !trace->enter(trace, context, cyrt_os_now_ns()))
+    trace = NULL;
+  cyto_status status = run_placed(context, trace, error);
+  if (trace)
+    trace->leave(trace, context, status, error);
   context->ran = !status;
   return status;
 }

@@ -180,6 +180,8 @@ void cyrt_model_retain(cyto_model *model) { __atomic_fetch_add(&model->reference
 void cyto_model_unload(cyto_model *model) {
   if (!model || __atomic_sub_fetch(&model->references, 1, __ATOMIC_ACQ_REL) > 0)
     return;
+  if (model->trace)
+    model->trace->release(model->trace);
   if (model->device_shared)
     model->code->device->release(model->device_shared);
   if (model->mapping)

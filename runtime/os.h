@@ -19,6 +19,7 @@ enum { CYRT_WHY = 800, CYRT_PATH = 4096 };
 int64_t cyrt_os_now_ns(void); /* since some moment */
 int64_t cyrt_os_ran_ns(void); /* how long this thread has had a CPU; -1: not known that well */
 void cyrt_os_sleep(int64_t ns);
+uint64_t cyrt_os_thread_number(void); /* of the calling thread, as the system's tools show it */
 /* Sleeps until cyrt_os_wake() of the word, or not at all if it has another value; may return for no reason, too. */
 void cyrt_os_wait(atomic_uint *word, uint32_t value);
 void cyrt_os_wake(atomic_uint *word); /* all that sleep */
@@ -66,6 +67,11 @@ void cyrt_os_library_close(void *library);
  * -1: why not. */
 int cyrt_os_memory_file(const void *bytes, uint64_t size, char path[CYRT_PATH], char *why);
 void cyrt_os_memory_file_close(int file);
+/* A file that is written anew. -1, and in what follows 0: why not. */
+int64_t cyrt_os_file_create(const char *path, char *why);
+int cyrt_os_file_write(int64_t file, const void *bytes, size_t n, char *why);
+int cyrt_os_file_close(int64_t file, char *why);
+void cyrt_os_file_remove(const char *path); /* if it is a regular one */
 /* The path of the library or program that has this address; 0: not known. */
 int cyrt_os_library_of(const void *address, char path[CYRT_PATH]);
 

@@ -47,6 +47,8 @@ SUITES = [
     ('recurrent', 'tests/recurrent.py', False, False),
     ('costs', 'tests/costs.py', False, False),
     ('values', 'tests/values.py', False, False),
+    ('trace', 'tests/trace/run.py', False, False),
+    ('report', 'tests/report/run.py', False, False),
     ('examples', 'tests/examples.py', False, False),
     ('threads', 'tests/threads/run.py', False, False),
     ('libc', 'tests/libc/run.py', False, False),

@@ -64,6 +64,7 @@ missing_for_tests() {
   { grep -q avx512_vnni /proc/cpuinfo || have bochs; } || echo bochs bochs-term
   ! have aarch64-linux-gnu-gcc || have qemu-aarch64 || echo qemu-user
   have musl-gcc || echo musl-tools
+  have chromium || have chromium-browser || have google-chrome || echo chromium
   have zsh || echo zsh
   have fish || echo fish
   ! have x86_64-w64-mingw32-gcc || have wine64 || have wine || [ -e /usr/lib/wine/wine64 ] || echo wine64
@@ -104,6 +105,7 @@ check_packages() { # what prints those that are missing
       llvm-19-dev) say "LLVM 17 or newer not found and not installable: the compiler is left out, everything else is built" ;;
       clang-19) say "no clang with libFuzzer found or installable: the fuzz targets are skipped" ;;
       bochs) say "no Bochs found or installable: code for AVX-512 is not run, which this CPU lacks" ;;
+      chromium) say "no Chromium found or installable: the pages of cytoc report are not tested" ;;
       cmake) say "no cmake found or installable: the CMake package is not tested" ;;
       pkg-config) say "no pkg-config found or installable: the test of an installation is skipped" ;;
       gcc-aarch64-linux-gnu) say "no compiler for 64-bit ARM found or installable: cytoc makes no code for it" ;;

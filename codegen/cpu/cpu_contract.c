@@ -615,6 +615,17 @@ static const char *dot_prepare(const cy_machine *m, cy_program *p, cy_kernel_pla
   return cy_dot_algorithm(m->state, &d);
 }
 
+/* Why a convolution of floats has its algorithm and no other; NULL: it could have no other. */
+static const char *conv_reason(const cy_cg *cg, cy_arena *arena, cy_conv_algo algo, const cy_conv_desc *d) {
+  double direct, winograd;
+  if (algo == CY_CONV_DEPTHWISE)
+    return "each channel has a filter of its own, there are no sums over channels to share";
+  if (!cy_conv_weigh(cg, d, &direct, &winograd))
+    return NULL;
+  const char *least = algo == CY_CONV_WINOGRAD ? "" : cg->no_fast ? "; --fast-algorithms=off" : "; less than 1.25 times as fast";
+  return cy_arena_printf(arena, "Winograd %.0f kcycles, direct %.0f, estimated%s", winograd / 1e3, direct / 1e3, least);
+}
+
 static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f, int64_t matrices) {
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
   cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
@@ -635,6 +646,7 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
     conv_pack_form(cg, plan, arena, f);
     cy_conv_desc d = conv_desc(plan);
     name = conv_algorithm(cg, f->algo, &d);
+    plan->why = conv_reason(cg, arena, f->algo, &d);
   }
   return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, cy_weights_suffix(weights) + 1);
 }

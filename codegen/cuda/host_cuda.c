@@ -206,14 +206,16 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
   free(rows);
   int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
               (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
-  LLVMValueRef fields[7] = {cy_host_i32(h, n),
+  LLVMValueRef none = LLVMConstNull(h->cg->ptr);
+  LLVMValueRef fields[8] = {cy_host_i32(h, n),
                             cy_host_i32(h, flags),
                             table,
-                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr),
+                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : none,
                             cy_i64(h->cg, h->p->nchecks),
                             cy_i64(h->cg, cudnn ? n - 1 : 0),
-                            checks(h)};
-  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 7, 0));
+                            checks(h),
+                            h->build->o->profile ? cy_host_external(h, "cyrt_cuda_trace") : none};
+  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 8, 0));
   *out_device = cy_host_external(h, "cyrt_cuda_device");
 }
 

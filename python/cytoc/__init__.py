@@ -15,7 +15,7 @@ from ._cache import folder as cache_folder
 from ._compile import compile, version
 from ._cuda import DeviceArray
 from ._errors import CompileError, CompileWarning, CytocError, Diagnostic, InputError, LoadError, RunError
-from ._model import Binding, Model, Tensorinfo, load
+from ._model import Binding, Model, Tensorinfo, Trace, load
 from ._session import (ExecutionMode, GraphOptimizationLevel, InferenceSession, IOBinding, NodeArg, OrtValue, RunOptions,
                        SessionOptions, get_available_providers, get_device)
 

@@ -9,16 +9,17 @@ which are used where an input does.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes as C
 import os
 import shutil
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _dlpack, _dtypes, _values
 from ._errors import CytocError, InputError, LoadError, RunError
-from ._native import (MAX_RANK, OUT_OF_MEMORY, Error, Options, Port, Tensor, Value, check, decoded, runtime)
+from ._native import (MAX_RANK, OUT_OF_MEMORY, Error, MemoryUse, Options, Port, Tensor, TraceSums, Value, check, decoded, runtime)
 
 Dim = Union[int, str]
 
@@ -336,6 +337,11 @@ class _Context:
         from ._cuda import driver
         driver().wait(self.model._device)
 
+    def memory_snapshot(self) -> Dict[str, Dict[str, int]]:
+        uses = (MemoryUse * 16)()
+        n = self.native.cyto_memory_snapshot(self.handle, uses, len(uses))
+        return {decoded(u.name): {"in_use": u.in_use, "peak": u.peak} for u in uses[:n]}
+
     def unbind(self) -> None:
         """Forgets memory of the caller's."""
         for k, address in enumerate(self.out_addresses):
@@ -633,6 +639,55 @@ class Model:
         return {key: getattr(memory, key) for key in ("weights", "arena", "outputs", "context")}
 
 
+    # -- looking inside
+
+    @contextlib.contextmanager
+    def trace(self, path: Optional[Union[str, "os.PathLike[str]"]] = None, *, events: int = 0) -> Iterator["Trace"]:
+        """Records what runs within the `with` do, in all threads, and writes it as a file that ui.perfetto.dev and chrome://tracing
+        open, also where one of them fails. The model must be compiled with profile=True.
+
+            with model.trace("t.json") as trace:
+                model(x)
+            print(trace.steps)      # sums: node, algorithm, runs, microseconds, floor ..
+
+        events: how many are kept (0: a million); what is beyond counts in the sums.
+        """
+        native, error = runtime(), Error()
+        check(native.cyto_trace_start(self._open(), events, C.byref(error)), error)
+        trace = Trace()
+        try:
+            yield trace
+        finally:
+            check(native.cyto_trace_stop(self._open(), C.byref(error)), error)
+            trace.steps = self._trace_steps()
+            if path is not None:
+                check(native.cyto_trace_write(self._open(), os.fsencode(os.fspath(path)), C.byref(error)), error)
+
+    def _trace_steps(self) -> List[Dict[str, Any]]:
+        native, found = runtime(), []
+        for k in range(native.cyto_trace_step_count(self._open())):
+            sums = TraceSums()
+            native.cyto_trace_step(self._handle, k, C.byref(sums))
+            step: Dict[str, Any] = {key: decoded(getattr(sums, key)) for key in ("node", "ops", "algorithm", "kernel", "assumed")}
+            step.update(flops=sums.flops, bytes=sums.bytes, floor_us=sums.floor_ns / 1e3, other_sizes=bool(sums.other_sizes),
+                        runs=sums.runs, us=sums.ns / 1e3, first_runs=sums.first_runs, first_us=sums.first_ns / 1e3)
+            found.append(step)
+        return found
+
+    def memory_snapshot(self) -> List[Dict[str, Dict[str, int]]]:
+        """What the model's contexts hold that are not running at the moment: for each {name: {"in_use": bytes, "peak": bytes}}, with
+        "weights", "arena", "outputs" .. and, the sum but for weights, "all of the context"."""
+        return [context.memory_snapshot() for context in list(self._free)]
+
+
+class Trace:
+    """What `Model.trace` gives: once the `with` is over, `steps` has a dict for each step of the program, in order. `us` and `runs` are
+    sums without each context's first run, which is cold and counts in `first_us` and `first_runs`; floor_us is that of one core."""
+
+    def __init__(self) -> None:
+        self.steps: List[Dict[str, Any]] = []
+
+
 class Binding:
     """Inputs and outputs bound to memory that stays, for runs that neither copy nor allocate. For one thread at a time.
 
@@ -713,6 +768,10 @@ class Binding:
             return self._held["o" + name].array
         slot = self._slot(name)
         return self._context().fetch(slot.number, slot)
+
+    def memory_snapshot(self) -> Dict[str, Dict[str, int]]:
+        """What the context holds: see Model.memory_snapshot."""
+        return self._context().memory_snapshot()
 
     def close(self) -> None:
         if self._made:

@@ -236,6 +236,8 @@ static void shared_release(void *data) {
   const cyrt_cuda_model *code = shared->model->device_data;
   if (code->cudnn)
     code->cudnn->release(shared);
+  if (code->trace)
+    code->trace->release(shared);
   cyrt_cuda_driver_close(&shared->driver);
   free(shared);
 }
@@ -249,6 +251,8 @@ static cyto_status shared_open(const cyrt_model *model, void **out_shared, cyto_
   cyto_status status = cyrt_cuda_driver_open(&shared->driver, model, error);
   if (!status && code->cudnn)
     status = code->cudnn->find(shared, error);
+  if (!status && code->trace)
+    code->trace->find(shared);
   if (status)
     shared_release(shared);
   else
@@ -336,6 +340,8 @@ static void state_close(void *data) {
     cyrt_cuda_forget_recordings(state);
     if (state->code->cudnn)
       state->code->cudnn->close(state);
+    if (state->code->trace)
+      state->code->trace->close(state);
     const cuda_ptr blocks[2] = {state->arena.ptr, state->io.ptr};
     for (int i = 0; i < 2; i++)
       if (blocks[i])
@@ -367,6 +373,8 @@ static void state_close(void *data) {
   free(state->frame.outputs);
   free(state->frame.dynamic);
   free(state->keys);
+  if (state->timeline) /* events went above, or there are none */
+    free(state->timeline);
   free(state);
 }
 
@@ -422,7 +430,7 @@ static int32_t state_open(const cyrt_device_request *request, void **shared, voi
   state->shared = *shared;
   state->model = request->model;
   state->code = request->model->device_data;
-  if (!state_tables(state))
+  if (!state_tables(state) || (state->code->trace && !state->code->trace->open(state)))
     status = cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for a context");
   if (!status)
     status = find_device(state->shared, request->device, request->weights, &state->device, error);
@@ -453,6 +461,33 @@ static void describe(void *data, char *text, uint64_t capacity) {
     state->code->cudnn->describe(state, text + n, capacity - (uint64_t)n);
 }
 
+static int32_t memory(const void *data, cyto_memory_use *uses, int32_t room) {
+  const cuda_state *state = data;
+  uint64_t outputs = 0, dynamic = 0, dynamic_held = 0;
+  for (uint32_t i = 0; i < state->model->n_outputs; i++)
+    outputs += state->outputs[i].bytes;
+  for (uint32_t i = 0; i < state->model->n_dynamic; i++) {
+    dynamic += state->frame.dynamic[i].bytes;
+    dynamic_held += state->frame.dynamic[i].capacity;
+  }
+  const cyto_memory_use all[] = {
+      {"device: weights", state->model->weights_bytes, state->model->weights_bytes},
+      {"device: arena", state->frame.arena_bytes, state->arena.bytes},
+      {"device: inputs and outputs", state->io.bytes + outputs, state->io.bytes + outputs},
+      {"device: tensors of data-dependent size", dynamic, dynamic_held},
+      {"pinned memory", state->staging_bytes, state->staging_bytes},
+  };
+  int32_t n = 0;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (!all[i].peak)
+      continue;
+    if (n < room)
+      uses[n] = all[i];
+    n++;
+  }
+  return n;
+}
+
 const cyrt_device cyrt_cuda_device = {
     .workers = WORKERS,
     .open = state_open,
@@ -461,6 +496,7 @@ const cyrt_device cyrt_cuda_device = {
     .prepare = cyrt_cuda_prepare,
     .run = cyrt_cuda_run,
     .describe = describe,
+    .memory = memory,
     .keep_get = cyrt_cuda_keep_get,
     .keep_give = cyrt_cuda_keep_give,
     .keep_move = cyrt_cuda_keep_move,

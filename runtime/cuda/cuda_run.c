@@ -220,21 +220,25 @@ static void stage_inputs(cuda_state *state) {
       memcpy(state->staging + state->io_offset[i], state->host->inputs[i], input_bytes(state, state->host, i));
 }
 
-/* Everything that the stream does for a run, in order: what is recorded. */
-static int32_t issue(void *data) {
-  cuda_state *state = data;
+static int32_t copy_inputs(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
-  const cyrt_model *model = state->model;
-  cyrt_frame *f = &state->frame;
-  for (uint32_t i = 0; i < model->n_inputs; i++) {
+  for (uint32_t i = 0; i < state->model->n_inputs; i++) {
     uint64_t bytes = is_staged(state, i, state->inputs[i]) ? input_bytes(state, state->host, i) : 0;
     cuda_code code = bytes ? driver->copy_in_async((cuda_ptr)(uintptr_t)state->inputs[i],
                                                    state->staging + state->io_offset[i], bytes, state->stream)
                            : 0;
     if (code)
-      return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", f->error);
+      return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", state->frame.error);
+    state->moved_in += bytes;
   }
-  int32_t status = model->run(f);
+  return CYTO_OK;
+}
+
+static int32_t copy_outputs(cuda_state *state) {
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_model *model = state->model;
+  cyrt_frame *f = &state->frame;
+  int32_t status = CYTO_OK;
   for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
     uint32_t slot = model->n_inputs + i;
     uint64_t bytes =
@@ -244,8 +248,30 @@ static int32_t issue(void *data) {
                                driver->copy_out_async(state->staging + state->io_offset[slot],
                                                       state->io.ptr + state->io_offset[slot], bytes, state->stream),
                                "cuMemcpyDtoHAsync", f->error);
+    state->moved_out += bytes;
   }
   return status ? status : cyrt_cuda_checks_issue(state);
+}
+
+/* Either of them, for those who watch. */
+static int32_t copy_watched(cuda_state *state, int back) {
+  const struct cyrt_cuda_trace *trace = state->stepwise ? state->code->trace : NULL;
+  const uint64_t *moved = back ? &state->moved_out : &state->moved_in;
+  uint64_t before = *moved;
+  int64_t begun = trace ? trace->copy_begin(state, back) : 0;
+  int32_t status = back ? copy_outputs(state) : copy_inputs(state);
+  if (trace && !status && *moved > before)
+    trace->copy_end(state, begun, *moved - before);
+  return status;
+}
+
+/* Everything that the stream does for a run, in order: what is recorded. */
+static int32_t issue(void *data) {
+  cuda_state *state = data;
+  int32_t status = copy_watched(state, 0);
+  if (!status)
+    status = state->model->run(&state->frame);
+  return status ? status : copy_watched(state, 1);
 }
 
 static cyto_status copy_dynamic(cuda_state *state, uint32_t index) {
@@ -256,6 +282,7 @@ static cyto_status copy_dynamic(cuda_state *state, uint32_t index) {
     return CYTO_OK;
   cuda_code code =
       driver->copy_out_async(out->ptr, (cuda_ptr)(uintptr_t)state->frame.outputs[index].ptr, bytes, state->stream);
+  state->moved_out += bytes;
   return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "cuMemcpyDtoHAsync",
                          state->host->error);
 }
@@ -405,7 +432,7 @@ static cyto_status run_here(cuda_state *state) {
   if (state->captured)
     return run_captured(state);
   stage_inputs(state);
-  if (!(state->code->flags & CYRT_CUDA_REPLAY))
+  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->stepwise)
     return run_eagerly(state);
   cuda_recording *r = find_recording(state);
   r->last = ++state->runs;
@@ -435,10 +462,14 @@ int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
     status = get_memory(state, frame, frame->error);
   if (!status)
     status = fill_frame(state, frame);
+  const struct cyrt_cuda_trace *trace = status ? NULL : state->code->trace;
+  state->stepwise = trace && trace->begin(state);
   if (!status && (status = run_here(state)))
     status = cyrt_cuda_checks_failed(state, status, frame->error);
   if (!status)
     status = finish(state);
+  if (trace)
+    trace->end(state);
   cyrt_cuda_leave(state->shared, &entry);
   return status;
 }
@@ -475,6 +506,7 @@ int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   cuda_code code = driver->copy_out_async(out, (cuda_ptr)(uintptr_t)at, (size_t)bytes, state->stream);
+  state->moved_out += (uint64_t)bytes;
   return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "reading from the device",
                          frame->error);
 }
@@ -507,6 +539,7 @@ static int32_t to_device(cyrt_frame *frame, const cyrt_tensor *from, const cyrt_
                   : 0;
     if (code)
       return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", frame->error);
+    state->moved_in += bytes > 0 ? (uint64_t)bytes : 0;
   }
   return cyrt_cuda_check(driver, driver->stream_wait(state->stream), "cuStreamSynchronize", frame->error);
 }

@@ -133,6 +133,9 @@ typedef struct cuda_shared {
   cuda_device *devices;
   struct cudnn *cudnn; /* NULL: not in use, */
   char why_not[400];   /* .. and why */
+  void *nvtx;          /* libnvToolsExt, or NULL; and what it has for libraries compiled with --profile */
+  int32_t (*nvtx_push)(const char *name);
+  int32_t (*nvtx_pop)(void);
 } cuda_shared;
 
 typedef struct cuda_block { /* memory that only grows */
@@ -192,6 +195,9 @@ typedef struct cuda_state {
   int32_t lent;             /* a graph of the application's uses the context's memory */
   cuda_kept *kept;          /* .. until the context ends */
   struct cuda_plans *plans; /* of cuda_cudnn.c; NULL: cuDNN is not in use */
+  struct cuda_timeline *timeline; /* of cuda_trace.c; NULL: compiled without --profile */
+  int32_t stepwise;               /* this run is launched step by step, as somebody watches */
+  uint64_t moved_in, moved_out;   /* bytes copied to the device and back, since a recorded run began */
 } cuda_state;
 
 static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
@@ -223,6 +229,19 @@ struct cyrt_cuda_cudnn {
   void (*settle)(cuda_state *state);              /* all launches of a run were made: choices are kept */
   int (*describe)(const cuda_state *state, char *text, uint64_t capacity);
   cyto_status (*follow)(cuda_state *state, cyto_error *error); /* state->stream is another one now */
+};
+
+/* ---- cuda_trace.c: only in libraries compiled with --profile ---- */
+
+struct cyrt_cuda_trace {
+  void (*find)(cuda_shared *shared); /* NVTX */
+  void (*release)(cuda_shared *shared);
+  int (*open)(cuda_state *state); /* 0: no memory */
+  void (*close)(cuda_state *state);
+  int (*begin)(cuda_state *state); /* of a run: does anyone watch it? */
+  int64_t (*copy_begin)(cuda_state *state, int back);
+  void (*copy_end)(cuda_state *state, int64_t begun, uint64_t bytes);
+  void (*end)(cuda_state *state);
 };
 
 /* ---- cuda_checks.c ---- */
