@@ -42,13 +42,13 @@ typedef struct calls {
 double seconds_of(const calls *c, void *context, int32_t rank, const int64_t *dims, const void *x, void *y, uint64_t bytes, long n) {
   struct timespec a, b;
   int bad = 0;
-  clock_gettime(CLOCK_MONOTONIC, &a);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
   for (long i = 0; i < n; i++) {
     bad |= c->bind_input(context, 0, 1, rank, dims, x, 0);
     bad |= c->bind_output(context, 0, y, bytes, 0);
     bad |= c->run(context, 0);
   }
-  clock_gettime(CLOCK_MONOTONIC, &b);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
   return bad ? -1 : (b.tv_sec - a.tv_sec) + (b.tv_nsec - a.tv_nsec) * 1e-9;
 }
 """
@@ -58,11 +58,11 @@ class CTable(C.Structure):
     _fields_ = [(name, C.c_void_p) for name in ('bind_input', 'bind_output', 'run')]
 
 
-def timed(call, n):
-    start = time.perf_counter()
+def timed(call, n, clock=time.thread_time):
+    start = clock()
     for _ in range(n):
         call()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def call_models():
@@ -190,7 +190,7 @@ def torch_contenders(module, inputs):
         off = ((found - want).abs().max() / want.abs().max()).item()
         if off > 1e-3:
             sys.exit('%s: %s is off by %g' % (type(module).__name__, name, off))
-    return {name: lambda n, call=call: timed(lambda: call(*inputs), n) for name, call in calls.items()}
+    return {name: lambda n, call=call: timed(lambda: call(*inputs), n, time.perf_counter) for name, call in calls.items()}
 
 
 # ---- workers -------------------------------------------------------------------------------------------------------------------
@@ -281,9 +281,10 @@ def torch_table(found):
 
 
 TABLES = {'calls': (calls_table, 'A call from Python',
-                    'Median of %d processes; C is what `model(x)` calls of cyto.h, in a loop in C.' % PROCESSES),
+                    'Median of %d processes; C is what `model(x)` calls of cyto.h, in a loop in C. Processor time of the calling thread, which does all\n'
+                    'the work: what else runs on the machine does not count.' % PROCESSES),
           'torch': (torch_table, 'torch.compile(backend="cytoc")',
-                    'Milliseconds a call, random weights, batch 1, one thread, `torch.inference_mode`-like; medians of %d processes, in which the three '
+                    'Milliseconds a call, random weights, batch 1, one thread, no gradients; medians of %d processes, in which the three '
                     'take turns.' % PROCESSES)}
 
 

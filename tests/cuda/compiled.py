@@ -70,6 +70,20 @@ def check(args, work, model):
     return None
 
 
+def few_columns(args, work):
+    """Few output channels and many pixels: rows enough for a large tile, which no other one would have fewer empty columns."""
+    path = os.path.join(work, 'm.onnx')
+    weights = [graphs.constant('w', np.ones((16, 16, 3, 3), np.float32))]
+    model = graphs.model_of([h.make_node('Conv', ['x', 'w'], ['y'], pads=[1, 1, 1, 1])], [graphs.port('x', np.float32, [1, 16, 256, 256])],
+                            [graphs.port('y', TensorProto.FLOAT, None)], weights)
+    with open(path, 'wb') as f:
+        f.write(model.SerializeToString())
+    said = []
+    why = network.compile_model(args, path, os.path.join(work, 'm.so'), '-O3',
+                                ['--target=sm_90a', '--fp16', '--explain', '--cudnn=off'], said=said)
+    return why or (None if 'matrix 128x64' in said[0] else 'no tile of 128x64: ' + said[0])
+
+
 def main():
     args = lib.arguments(__doc__)
     os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
@@ -86,6 +100,8 @@ def main():
             suite.skip(name, missing)
         else:
             suite.result(name, check(args, work, model))
+    if not missing and args.wanted('few columns'):
+        suite.result('few columns', few_columns(args, work))
     suite.done()
 
 
