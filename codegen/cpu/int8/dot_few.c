@@ -613,7 +613,8 @@ static void emit_products(cy_cg *cg, const plan *p) {
   V end = cy_imin(cg, cg->end, cy_add(cg, before, tasks));
   cy_batch_split(cg, d->batch, d->n_batch, matrix.iv, f.idx);
   f.first_row = cy_mul(cg, matrix.iv, f.m);
-  emit_columns(cg, &f, cy_sub(cg, begin, before), cy_sub(cg, end, before));
+  V first = cy_sub(cg, begin, before);
+  emit_columns(cg, &f, first, cy_sub(cg, end, before));
   cy_loop_end(cg, &matrix, NULL);
   cy_fn_end(cg, NULL);
 }
