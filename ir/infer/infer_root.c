@@ -99,6 +99,9 @@ bool cy_infer_conv(infer *i) {
   if (group < 1 || (is_const(i, w->dim[0], &o) && o % group != 0))
     return FAIL(i, "expected a number of groups that divides the %s output channels, found %lld",
                 cy_dim_text(i->g, w->dim[0]), (long long)group);
+  cy_dim per_group = cy_dim_div(i->g, w->dim[0], cy_dim_const(i->g, group));
+  if (!cy_check_dim(i, "output channels that all groups have", w->dim[0], cy_dim_muli(i->g, per_group, group)))
+    return false;
   if (!cy_check_dim(i, "input channels", x->dim[1], cy_dim_muli(i->g, w->dim[1], group)))
     return false;
   const int64_t *strides = cy_attr_find(i->n, CY_ATTR_strides)->ints, *pads = cy_attr_find(i->n, CY_ATTR_pads)->ints,
