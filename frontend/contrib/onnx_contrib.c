@@ -354,6 +354,8 @@ IMPORT(rotary_embedding) {
   const cy_type tx = *cy_onnx_type(im, x); /* [b, s, heads, d] */
   cy_val cs[2] = {cosine, sine};
   for (int i = 0; i < 2; i++) {
+    if (at && !cy_onnx_check_indices(im, at, cy_onnx_type(im, cs[i])->dim[0], false))
+      return false;
     if (at && !ms) {
       cs[i] = cy_build_gather(im->g, cs[i], at, 0);
     } else if (at) { /* one offset, or positions per token */
