@@ -397,6 +397,11 @@ IMPORT(max_unpool) {
     return SET(y);
   cy_dim pads[2 * CY_MAX_RANK];
   for (int i = 0; i < t.rank; i++) {
+    if (i < 2 && cy_onnx_clash(im, want[i], natural[i]))
+      return cy_build_error(im->g, "input 'output_shape'", "expected batch and channels of %s, found %s along axis %d",
+                            cy_type_text(im->g, &t), cy_dim_text(im->g, want[i]), i);
+    if (i < 2)
+      cy_graph_require(im->g, want[i], natural[i], CY_REQUIRE_EQUAL);
     pads[i] = num(im, 0);
     pads[t.rank + i] = cy_dim_sub(im->g, want[i], natural[i]);
   }

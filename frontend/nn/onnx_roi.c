@@ -200,7 +200,9 @@ IMPORT(max_roi_pool) {
       corner[k] = rounded(im, MUL(corner[k], LIKE(rois, scale)));
   }
   cy_val index = cy_build_squeeze(im->g, CAST(corner[0], CY_I64), 1);
-  cy_val x = index ? cy_build_gather(im->g, X, index, 0) : 0;
+  if (!index || !cy_onnx_check_indices(im, index, t.dim[0], false))
+    return false;
+  cy_val x = cy_build_gather(im->g, X, index, 0);
   x = max_by_bin(im, x, 3, in_bin(im, corner[1], corner[3], pooled[1], t.dim[3]), pooled[1]);
   x = max_by_bin(im, x, 2, in_bin(im, corner[2], corner[4], pooled[0], t.dim[2]), pooled[0]);
   x = x ? SELECT(BINARY(eq, x, LIKE(x, -INFINITY)), LIKE(x, 0), x) : 0;
