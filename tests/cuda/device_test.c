@@ -256,7 +256,7 @@ static bool launch_kernel(const char *symbol, const char *suffix, int threads, i
   void *function;
   snprintf(name, sizeof name, "%s%s", symbol, suffix);
   return said(driver.module_function(&function, modules[atoi(symbol + strlen("case")) % PARTS], name), name) &&
-         (shared <= 48 << 10 || said(driver.function_attribute(function, 8, shared), "cuFuncSetAttribute")) &&
+         (shared < 48 << 10 || said(driver.function_attribute(function, 8, shared), "cuFuncSetAttribute")) &&
          said(driver.launch(function, (uint32_t)blocks, 1, 1, (uint32_t)threads, 1, 1, (uint32_t)shared, NULL, params,
                             NULL),
               name);
@@ -311,6 +311,7 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
          launch_kernel(symbol, "", c->form->threads, blocks, cy_cuda_shared_bytes(c->form, *arch_of_device()), params);
   if (ok && case_combine_blocks(c))
     ok = launch_kernel(symbol, "_combine", CY_CUDA_COMBINE_THREADS, case_combine_blocks(c), 0, params);
+  ok = ok && said(driver.stream_wait(NULL), c->what); /* what is copied in lies where results go */
   for (int i = 0; i < n; i++) {
     ok = ok && said(driver.copy_out_async(memory->got[i], slots[i], memory->bytes[i], NULL), "cuMemcpyDtoHAsync");
     ok = ok && said(driver.stream_wait(NULL), c->what);
