@@ -89,7 +89,8 @@ SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c) tools/driver/%,$(call below,.
 # The compiler as a library; of the other tools it takes what runs models to calibrate them.
 SRC_driver := $(if $(filter fuzz,$(VARIANT)),,$(filter-out tools/driver/main.c,$(wildcard tools/driver/*.c)))
 TOOLS := cytoc $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
-SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture tools cudnn search found)
+SRC_plugin := $(wildcard integrations/onnxruntime/*.c)
+SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture checks driver tools cudnn search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
@@ -123,6 +124,8 @@ RUNTIME_LIB := $O/libcyto.a
 # Shared libraries: names, links and exports go by the version of the interface, which programs ask for.
 SO_VERSION := 0
 SHARED_LIBS := $(if $(LLVM_CONFIG),$O/libcytoc.so) $O/libcyto.so
+# ONNX Runtime opens it by its path: it has no version of its own.
+ORT_PLUGIN := $(if $(filter fuzz,$(VARIANT)),,$O/libcytoc_onnxruntime.so)
 TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
 UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_drivertest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
@@ -130,6 +133,7 @@ EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin
 CROSS_RUNS := $(patsubst %,$O/tests/emulate/cyto-run-%,$(filter-out %_windows,$(CROSS_ARCHES)))
 WINDOWS_RUNS := $(if $(and $(filter x86_64_windows,$(CROSS_ARCHES)),$(filter release,$(VARIANT))), \
   $O/tests/windows/run_list $O/tests/windows/run_list.exe)
+COUNTED := $(if $(filter x86_64,$(ARCH)),$(if $(filter release,$(VARIANT)),$O/tests/onnxruntime/counted.so))
 FAILING_ALLOC := $(if $(filter release,$(VARIANT)),$O/tests/failing_alloc.so)
 RUN_BINS := $(if $(LLVM_CONFIG),$O/tests/threads/run_many $O/tests/grown/run_steps)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/*_run.c))
@@ -137,23 +141,24 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check same golden fuzz bench install uninstall clean tests portable carry
+.PHONY: all help setup demo check same where golden fuzz bench install uninstall clean tests portable carry
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
 
-all: $(BINARIES) $(RUNTIME_LIB) $(COMPILER_LIB) $(CYTOC_LIB) $(SHARED_LIBS)
+all: $(BINARIES) $(RUNTIME_LIB) $(COMPILER_LIB) $(CYTOC_LIB) $(SHARED_LIBS) $(ORT_PLUGIN)
 ifeq ($(LLVM_CONFIG),)
 	@echo 'LLVM 17 or newer was not found: built without cytoc (apt-get install llvm-19-dev, then make setup)'
 endif
 
 help:
 	@printf '%s\n' \
-	  'make              build cytoc, cyto-run, cyto-bench, libcyto and libcytoc (.a, .so) into build/' \
+	  'make              build cytoc, cyto-run, cyto-bench, libcyto and libcytoc (.a, .so), the plugin for ONNX Runtime' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
 	  'make check T=X    the tests of all suites whose names match the regular expression X' \
-	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
+	  'make where T=OP   the tests of an operator: node tests, goldens, programs, networks' \
+  'make check-X      one suite of tests/README.md: unit golden cli onnx ..' \
 	  'make check-cuda   all of CUDA, on a GPU where there is one' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make same BASE=C  compare the libraries that commit C and this tree make of a corpus: bytes, then time' \
@@ -172,7 +177,7 @@ $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
 # What only tests want, as far as it can be had.
-$B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
+$B/test-tools: tools/setup.sh tests/requirements-cuda.txt tests/python/requirements.txt | $B/config.mk
 	$Q tools/setup.sh tests && touch $@
 
 # Only the runtime and who calls the compiler have threads; models that are run are compiled by the release build.
@@ -181,6 +186,7 @@ tests: $(call ctest_bin,$(SRC_rttest) $(SRC_drivertest)) $(RUN_BINS) $(RT_MODELS
 	$Q $(if $(RUN_BINS),$(MAKE) --no-print-directory SAN= $B/cytoc)
 else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_BINS) $(EMULATOR_ROM) $(CROSS_RUNS) $(WINDOWS_RUNS) $(FAILING_ALLOC) \
+  $(COUNTED) \
   $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so)) \
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
@@ -205,6 +211,10 @@ check-cuda: tests $B/test-tools
 # What two versions of the compiler make of a fixed corpus: make same BASE=COMMIT; SAME= gives names and options.
 same: all
 	$Q $(if $(BASE),,$(error make same needs BASE=COMMIT))$B/venv/bin/python tests/same.py --build $O --base $(BASE) $(SAME)
+
+# Where an operator is tested: make where T=TopK.
+where: $B/test-tools
+	$Q $B/venv/bin/python tests/where.py --build $O $(or $(T),$(error make where needs T=OPERATOR))
 
 golden: tests
 	$Q $(RUN_SUITES) --update
@@ -260,6 +270,11 @@ $O/libcytoc.so: $(call obj,$(SRC_driver)) $(CYTOC_LIB) $(RUNTIME_LIB)
 	$(call link_shared,cytoc,$^ $(COMPILER_LIBS))
 $O/libcyto.so: $(RUNTIME_LIB)
 	$(call link_shared,cyto,-Wl$(comma)--whole-archive $^ -Wl$(comma)--no-whole-archive $(RUNTIME_LIBS))
+# What it compiles with is libcytoc.so beside it, which it opens when it needs it.
+$O/libcytoc_onnxruntime.so: $(call obj,$(SRC_plugin)) $(PB_OBJ) $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F) -Wl,--exclude-libs,ALL $(if $(SANFLAGS),,-Wl,-z,defs) -o $@ $^ \
+	  -lprotobuf-c -lz $(RUNTIME_LIBS)
 # $1: the name behind lib, and what exported symbols begin with; $2: what is linked
 define link_shared
 $(call say,LINK,$@)
@@ -306,6 +321,11 @@ $O/portable/libcyto.so: $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -shared -Wl,-soname,$(@F) -o $@ \
 	  -Wl,--whole-archive $^ -Wl,--no-whole-archive $(RUNTIME_LIBS)
+
+$O/portable/libcytoc_onnxruntime.so: $(call obj,$(SRC_plugin)) $(PB_OBJ) $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -shared -static-libgcc -Wl,-soname,$(@F) -Wl,--exclude-libs,ALL,--gc-sections \
+	  -o $@ $^ -Wl,--as-needed $(PORTABLE_LIBS) $(RUNTIME_LIBS)
 
 # Compiler tests do not link the runtime, nor runtime tests the compiler.
 $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
@@ -374,6 +394,10 @@ $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
 
+$(COUNTED): tests/onnxruntime/counted.c integrations/onnxruntime/ort_abi.h
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -O2 $(WARN) -fPIC -shared -fvisibility=hidden -o $@ $< -ldl
+
 $(FAILING_ALLOC): tests/failing_alloc.c
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) -std=gnu11 -O2 $(WARN) -fPIC -shared -o $@ $< -ldl
@@ -425,7 +449,7 @@ $O/obj/codegen/link_files_$1.o: FILES := -DCY_FILE_runtime='"$4"' -DCY_FILE_quer
 endef
 # The runtime library of another architecture, always as released, and for tests a cyto-run, which runs in an emulator (of
 # Windows: run_list).
-CROSS_RUN := $(patsubst %,tools/%.c,cyto-run options options_text profile sizes statistics terminal values/npy \
+CROSS_RUN := $(patsubst %,tools/%.c,cyto-run options options_text profile resident sizes statistics terminal values/npy \
   values/tensor_value values/value) tests/emulate/npy_only.c
 define CROSS
 $O/obj/$1/libcyto.a: $(patsubst %.c,$O/obj/$1/%.o,$(call runtime_of,$1))
@@ -500,7 +524,7 @@ WHEEL_PYTHON := $B/wheel-venv/bin/python
 $(WHEEL_PYTHON): python/requirements-wheel.txt
 	$Q python3 -m venv $B/wheel-venv && $@ -m pip install -q --disable-pip-version-check -r $< && touch $@
 .PHONY: wheel
-wheel: all portable $O/portable/libcytoc.so $(WHEEL_PYTHON)
+wheel: all portable $O/portable/libcytoc.so $O/portable/libcytoc_onnxruntime.so $(WHEEL_PYTHON)
 	$Q rm -rf $B/wheel $B/python dist && CYTOC_BUILD=$(abspath $O/portable) $(WHEEL_PYTHON) -m pip wheel -q \
 	  --disable-pip-version-check --no-deps --no-build-isolation -w $B/wheel .
 	$Q PATH=$(abspath $B/wheel-venv/bin):$$PATH $(WHEEL_PYTHON) -m auditwheel repair -w dist $B/wheel/*.whl >$B/wheel/log 2>&1 || \
@@ -534,6 +558,7 @@ install: all
 	$Q $(foreach l,$(SHARED_LIBS),install -m 644 $l $(DESTDIR)$(PREFIX)/lib/$(notdir $l).$(CYTO_VERSION) && \
 	  ln -sf $(notdir $l).$(CYTO_VERSION) $(DESTDIR)$(PREFIX)/lib/$(notdir $l).$(SO_VERSION) && \
 	  ln -sf $(notdir $l).$(SO_VERSION) $(DESTDIR)$(PREFIX)/lib/$(notdir $l) && ) :
+	$Q $(if $(ORT_PLUGIN),install -m 644 $(ORT_PLUGIN) $(DESTDIR)$(PREFIX)/lib)
 	$Q $(foreach a,$(CROSS_ARCHES),install -D -m 644 $O/obj/$a/libcyto.a $(DESTDIR)$(PREFIX)/lib/cyto/$a/libcyto.a && ) :
 	$(file >$O/cyto.pc,$(call pkg_config,cyto,Opens and runs models compiled by cytoc,$(RUNTIME_LIBS) -lpthread,))
 	$(file >$O/cytoc.pc,$(call pkg_config,cytoc,Compiles ONNX models,,-lcyto $(COMPILER_LIBS) -lpthread))
@@ -552,7 +577,7 @@ uninstall:
 	$Q rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(patsubst %,bin/%,cytoc $(ALL_TOOLS)) \
 	  $(foreach l,$(RUNTIME_LIB) $(CYTOC_LIB),lib/$(notdir $l)) \
 	  $(foreach l,$(SHARED_LIBS),$(foreach v,$(CYTO_VERSION) $(SO_VERSION),lib/$(notdir $l).$v) lib/$(notdir $l)) \
-	  lib/pkgconfig/cyto.pc lib/pkgconfig/cytoc.pc include/cyto.h include/cyto.hpp include/cyto_abi.h include/cytoc.h \
+	  lib/libcytoc_onnxruntime.so lib/pkgconfig/cyto.pc lib/pkgconfig/cytoc.pc include/cyto.h include/cyto.hpp include/cyto_abi.h include/cytoc.h \
 	  $(foreach t,cytoc $(ALL_TOOLS),$(foreach f,$(TEXTS),$(call text_file,$f,$t))))
 	$Q rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,share/cyto lib/cyto lib/cmake/cyto)
 

@@ -4,6 +4,7 @@
 In:  the repository; CYTOC_BUILD, a folder of binaries to take instead of building (`make wheel` gives that of portable ones).
 Out: a wheel for every CPython from 3.9 on (py3-none): the native code is loaded by ctypes.
 """
+import importlib.util
 import os
 import re
 import shutil
@@ -20,8 +21,8 @@ except ImportError:  # older setuptools
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = ('cytoc', 'cyto-run', 'cyto-bench')
-LIBRARIES = ('libcyto.so', 'libcytoc.so')
-HEADERS = ('runtime/cyto.h', 'runtime/cyto_abi.h', 'tools/driver/cytoc.h')
+LIBRARIES = ('libcyto.so', 'libcytoc.so', 'libcytoc_onnxruntime.so')
+HEADERS = ('runtime/cyto.h', 'runtime/cyto.hpp', 'runtime/cyto_abi.h', 'tools/driver/cytoc.h')
 
 
 def version():
@@ -54,6 +55,12 @@ class Build(build_py):
             shutil.copy(os.path.join(ROOT, path), os.path.join(target, 'include'))
         for path in newest(r'bench_\w+\.py'):
             shutil.copy(path, os.path.join(target, 'share'))
+        layout = importlib.util.find_spec('netron')  # of pyproject.toml's requirements
+        if layout:
+            vendor = os.path.join(self.build_lib, 'cytoc', 'report', 'vendor')
+            os.makedirs(vendor, exist_ok=True)
+            shutil.copy(os.path.join(layout.submodule_search_locations[0], 'dagre.js'), vendor)
+            shutil.copy(os.path.join(ROOT, 'python', 'cytoc', 'report', 'NOTICE'), os.path.join(vendor, 'LICENSE'))
         archives = os.path.join(ROOT, 'build')
         shutil.copy(os.path.join(archives, 'libcyto.a'), os.path.join(target, 'lib'))
         for arch in os.listdir(os.path.join(archives, 'obj')):  # runtimes for other machines
@@ -77,5 +84,6 @@ class Native(Distribution):
         return True
 
 
-setup(version=version(), package_dir={'': 'python'}, packages=['cytoc'], package_data={'cytoc': ['py.typed']},
+setup(version=version(), package_dir={'': 'python'}, packages=['cytoc', 'cytoc.report'],
+      package_data={'cytoc': ['py.typed'], 'cytoc.report': ['page.css', 'page.js', 'NOTICE']},
       cmdclass={'build_py': Build, 'bdist_wheel': Wheel}, distclass=Native, options={'build': {'build_base': 'build/python'}})

@@ -137,6 +137,10 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   fill_stats(b, st);
   if (b->o->explain)
     cy_explain(b, b->o->explain);
+  if (b->o->explain_memory)
+    cy_explain_memory(b, b->o->explain_memory);
+  if (b->o->explain_json)
+    cy_explain_json(b, b->o->explain_json);
   return 0;
 }
 
@@ -217,11 +221,6 @@ static void work_deinit(cy_work *b) {
 }
 
 int cy_codegen(cy_program *p, const cy_codegen_options *o) {
-  if (o->profile && o->machine->target->device) {
-    cy_diag_add(o->diag, CY_ERROR, NULL, "option '--profile' expects a CPU as target, found '%s'", o->machine->text);
-    cy_diag_blame(o->diag, CY_CAUSE_OPTION);
-    return -1;
-  }
   cy_work b = {.p = p, .g = p->g, .o = o, .machine = o->machine, .diag = o->diag};
   b.temps = cy_temps_create(o->diag);
   if (!b.temps)

@@ -127,8 +127,10 @@ typedef struct cy_codegen_options {
   cy_codegen_stats *stats; /* may be NULL */
   bool hurry;              /* code that has little to do is made fast, whatever it takes to run: -O0 */
   bool few_runs;           /* so is any: the library runs a few times and is thrown away */
-  bool profile;            /* the library counts the time of every launch (CPU targets only) */
+  bool profile;            /* the library can record when its steps begin and end */
   FILE *explain;           /* a table of kernels goes here; may be NULL */
+  FILE *explain_memory;    /* and of the memory that a run takes; may be NULL */
+  FILE *explain_json;      /* and both and more for programs; may be NULL */
   /* Told as it goes, stage "kernels" or "link": so many parts of so many are done, 0 of 0: not known. May be NULL. */
   void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
   void *progress_ctx;

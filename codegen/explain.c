@@ -11,7 +11,7 @@
  * given values, printed too; a library that counts times (host_profile.c) is told which of them a floor hangs on.
  */
 #define _GNU_SOURCE
-#include "codegen/work.h"
+#include "codegen/explain_int.h"
 #include "ir/clock.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ int64_t cy_size_assumed(const cy_work *b, cy_sym s) {
   return s == b->p->workers || is_batch(b->g, s) ? 1 : TYPICAL_SIZE;
 }
 
-static int64_t *guess_sizes(cy_work *b) {
+int64_t *cy_sizes_assumed(cy_work *b) {
   int64_t *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
   if (!syms)
     cy_no_memory();
@@ -60,7 +60,7 @@ static int64_t *guess_sizes(cy_work *b) {
   return syms;
 }
 
-static void print_sizes(cy_work *b, const int64_t *syms, FILE *out) {
+void cy_sizes_print(cy_work *b, const int64_t *syms, FILE *out) {
   cy_sym *inputs;
   uint32_t n = cy_input_symbols(b->g, &inputs);
   for (uint32_t i = 0; i < n; i++)
@@ -125,8 +125,17 @@ static double advantage(const char *algorithm) {
   return 1;
 }
 
-/* On a device "cycles" are nanoseconds. */
 static double cycles_per_second(const cy_work *b) { return b->machine->target->peak ? 1e9 : cy_clock_rate(); }
+
+cy_rates cy_explain_rates(const cy_work *b) {
+  cy_rates r = {cycles_per_second(b), b->machine->flops_per_cycle, cache_bytes, bytes_per_cycle_cached,
+                bytes_per_cycle_memory};
+  if (b->machine->target->peak) {
+    cy_peak peak = b->machine->target->peak(b->machine, NULL);
+    r = (cy_rates){1e9, peak.flops / 1e9, 0, peak.bytes / 1e9, peak.bytes / 1e9};
+  }
+  return r;
+}
 
 static void find_floor(const cy_work *b, row *r, const int64_t *syms) {
   r->cost = cy_kernel_cost(r->plan->kernel, syms);
@@ -188,11 +197,11 @@ static void ops_text(cy_work *b, const row *r, char *text) {
     snprintf(text, TEXT, "%s", cy_kernel_name(r->plan->kernel));
 }
 
-/* Of the last node's result: "nhwc", or digits where the axes have no such names. */
-static const char *layout_text(cy_work *b, const row *r, char *text) {
-  if (!r->launch->nfused)
+/* Of the last node's result. */
+const char *cy_launch_layout(cy_work *b, const cy_step *launch, char text[CY_MAX_RANK + 1]) {
+  if (!launch->nfused)
     return "-";
-  const cy_node_info *node = cy_node_of(b->g, r->launch->fused[r->launch->nfused - 1]);
+  const cy_node_info *node = cy_node_of(b->g, launch->fused[launch->nfused - 1]);
   const cy_value *v = cy_value_of(b->g, node->out[0]);
   const char *names = v->type.rank == 4 ? "nchw" : v->type.rank == 5 ? "ncdhw" : v->type.rank == 3 ? "ncw" : NULL;
   bool plain = true;
@@ -216,7 +225,7 @@ static void print_row(cy_work *b, const row *r, double rate, const int64_t *syms
   sort_fused(b, r);
   ops_text(b, r, ops);
   fprintf(out, "%-34s %4u  %-24s %-6s %10.3f %9.3f %12s  %s", r->plan->symbol, r->launches, r->plan->algorithm,
-          layout_text(b, r, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6, floor, ops);
+          cy_launch_layout(b, r->launch, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6, floor, ops);
   const char *origin = origin_text(b, r);
   fprintf(out, *origin ? "  from '%s'\n" : "%s\n", origin);
   if (target->occupancy && target->occupancy(b->machine, r->plan, syms, occupancy, sizeof occupancy))
@@ -238,10 +247,13 @@ cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_ke
   row r = {.plan = plan, .launch = launch};
   cy_arena *arena = cy_graph_arena(b->g);
   cy_launch_facts facts = {.assumed = CY_NEW_ARRAY(arena, cy_sym, cy_sym_count(b->g) + 1)};
-  int64_t *syms = guess_sizes(b);
+  int64_t *syms = cy_sizes_assumed(b);
   find_floor(b, &r, syms);
-  facts.floor_cycles = b->machine->flops_per_cycle > 0 ? r.floor_cycles : 0;
-  for (cy_sym s = 1; s <= cy_sym_count(b->g) && facts.floor_cycles > 0; s++)
+  facts.floor = b->machine->flops_per_cycle > 0 || b->machine->target->peak ? r.floor_cycles : 0;
+  facts.by_bytes = r.by_bytes;
+  facts.flops = r.cost.flops;
+  facts.bytes = r.cost.read_bytes + r.cost.write_bytes;
+  for (cy_sym s = 1; s <= cy_sym_count(b->g); s++)
     if (s != b->p->workers && floor_hangs_on(b, &r, syms, s))
       facts.assumed[facts.n_assumed++] = s;
   free(syms);
@@ -280,8 +292,8 @@ static void print_shares(const cy_work *b, FILE *out) {
 void cy_explain(cy_work *b, FILE *out) {
   double rate = cycles_per_second(b), flops = 0, bytes = 0, floor_s = 0;
   print_peak(b, rate, out);
-  int64_t *syms = guess_sizes(b);
-  print_sizes(b, syms, out);
+  int64_t *syms = cy_sizes_assumed(b);
+  cy_sizes_print(b, syms, out);
   row_list list = {b, syms, calloc(b->nplans + 1, sizeof(row)), 0, calloc(cy_sym_count(b->g) + 1, 1)};
   if (!list.rows || !list.by_sizes)
     cy_no_memory();

@@ -56,22 +56,22 @@ char *cy_c_identifier(const char *text, size_t len) {
 }
 
 /* Makes ids[i] different from all before it by appending a number. */
-static char *unique(cy_graph *g, char **ids, uint32_t i, const char *wish) {
-  char *id = cy_arena_printf(cy_graph_arena(g), "%s", wish);
+static char *unique(cy_graph *g, char **ids, uint32_t i, const char *preferred) {
+  char *id = cy_arena_printf(cy_graph_arena(g), "%s", preferred);
   for (int number = 2;; number++) {
     uint32_t j = 0;
     while (j < i && strcmp(ids[j], id))
       j++;
     if (j == i)
       return id;
-    id = cy_arena_printf(cy_graph_arena(g), "%s_%d", wish, number);
+    id = cy_arena_printf(cy_graph_arena(g), "%s_%d", preferred, number);
   }
 }
 
 static char *identifier(cy_graph *g, char **ids, uint32_t i, const char *name) {
-  char *wish = cy_c_identifier(name, strlen(name));
-  char *id = unique(g, ids, i, wish);
-  free(wish);
+  char *preferred = cy_c_identifier(name, strlen(name));
+  char *id = unique(g, ids, i, preferred);
+  free(preferred);
   return id;
 }
 

@@ -157,6 +157,8 @@ static LLVMValueRef buffer_base(cy_host *h, uint32_t id) {
     return cy_gepc(cg, h->fn.weights, (int64_t)h->p->constants[b->index].offset);
   case CY_BUF_DYNAMIC:
     return cy_host_field(h, cg->ptr, h->fn.dynamic, b->index * sizeof(cyrt_dynamic) + offsetof(cyrt_dynamic, ptr));
+  case CY_BUF_CHECKS:
+    return cy_host_field(h, cg->ptr, h->fn.frame, offsetof(cyrt_frame, checks));
   }
   cy_bug("unknown kind of buffer");
 }
@@ -274,6 +276,7 @@ static LLVMValueRef breaks(cy_host *h, cy_require kind, LLVMValueRef a, LLVMValu
   case CY_REQUIRE_SIZE:
     return cy_icmp(cg, LLVMIntSLT, a, zero);
   case CY_REQUIRE_INDEX:
+  case CY_REQUIRE_CLAMPED:
     return cy_icmp(cg, LLVMIntSGE, a, b);
   case CY_REQUIRE_AT_MOST:
   case CY_REQUIRE_FITS:
@@ -282,12 +285,13 @@ static LLVMValueRef breaks(cy_host *h, cy_require kind, LLVMValueRef a, LLVMValu
   return cy_icmp(cg, LLVMIntSGT, a, b);
 }
 
-static void check_requirement(cy_host *h, const cy_requirement *r) {
-  LLVMValueRef a = r->kind == CY_REQUIRE_FITS ? cy_host_size(h, r->a) : cy_host_dim(h, r->a);
-  LLVMValueRef b = cy_host_dim(h, r->b), bad = breaks(h, r->kind, a, b);
-  const char *name = cy_str_text(h->g, r->origin.name), *op = cy_str_text(h->g, r->origin.op);
-  const char *where = *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)r->origin.index, op);
-  LLVMValueRef args[3] = {cy_host_text(h, where), a, b};
+#define OUT_OF_RANGE "node '%s': an index is out of range: %lld, or as far in front, of an axis of %lld elements"
+const char *cy_host_node_text(const cy_host *h, const cy_origin *origin) {
+  const char *name = cy_str_text(h->g, origin->name), *op = cy_str_text(h->g, origin->op);
+  return *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)origin->index, op);
+}
+
+const char *cy_host_demand(const cy_requirement *r) {
   static const char *const text[] = {
       [CY_REQUIRE_EQUAL] =
           "node '%s': sizes %lld and %lld should be equal: the shapes of the inputs do not fit each other",
@@ -300,9 +304,17 @@ static void check_requirement(cy_host *h, const cy_requirement *r) {
       [CY_REQUIRE_SIZE] = "node '%s': a size would be %lld: the sizes of the inputs do not fit this model",
       [CY_REQUIRE_FITS] = "node '%s': the size of a tensor overflows: %lld elements or more, where %lld are the most: "
                           "the sizes of the inputs are too large",
-      [CY_REQUIRE_INDEX] = "node '%s': an index is out of range: %lld, or as far in front, of an axis of %lld elements",
+      [CY_REQUIRE_INDEX] = OUT_OF_RANGE,
+      [CY_REQUIRE_CLAMPED] = OUT_OF_RANGE,
   };
-  cy_host_fail_if(h, bad, r->text ? r->text : text[r->kind], args);
+  return r->text ? r->text : text[r->kind];
+}
+
+static void check_requirement(cy_host *h, const cy_requirement *r) {
+  LLVMValueRef a = r->kind == CY_REQUIRE_FITS ? cy_host_size(h, r->a) : cy_host_dim(h, r->a);
+  LLVMValueRef b = cy_host_dim(h, r->b), bad = breaks(h, r->kind, a, b);
+  LLVMValueRef args[3] = {cy_host_text(h, cy_host_node_text(h, &r->origin)), a, b};
+  cy_host_fail_if(h, bad, cy_host_demand(r), args);
 }
 
 static void check_known(cy_host *h, bool fits) {
@@ -456,7 +468,6 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
   LLVMValueRef plan = emit_plan(h, "plan");
   cy_host_emit_run(h, "run");
   cy_host_emit_model(h, plan, LLVMGetNamedFunction(h->cg->module, "run"));
-  cy_host_profile_table(h);
   const char *path = cy_temps_file(b->temps, base[kind]);
   int rc = finish_module(h, kind, path);
   if (rc == 0)

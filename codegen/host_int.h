@@ -50,8 +50,9 @@ struct cy_host {
   bool *known;           /* [symbols + 1] has its value where code is being emitted */
   bool *checked;         /* [requirements] */
   cy_block block;        /* whose steps are being emitted; 0: none of the graph's */
-  LLVMValueRef *profile; /* rows of the launches emitted */
+  LLVMValueRef *profile; /* rows of the steps emitted */
   uint32_t n_profile, profile_cap;
+  LLVMValueRef profile_row; /* of the launch being emitted, or NULL */
   cy_host_fn fn;
   /* values of dims in the code emitted since the last place where that might have become wrong */
   LLVMValueRef *memo;
@@ -82,6 +83,7 @@ void cy_host_check(cy_host *h, LLVMValueRef code);   /* returns from the functio
 void cy_host_fail_if(cy_host *h, LLVMValueRef bad, const char *format, LLVMValueRef what[3]);
 LLVMValueRef cy_host_constant(cy_host *h, LLVMValueRef data); /* a private global that holds it */
 LLVMValueRef cy_host_text(cy_host *h, const char *text);
+const char *cy_host_node_text(const cy_host *h, const cy_origin *origin); /* how messages name a node */
 LLVMValueRef cy_host_external(cy_host *h, const char *symbol); /* the address of data in another object */
 const char *cy_host_symbol(const cy_host *h, const char *suffix); /* "<model><suffix>"; in the graph's arena */
 static inline LLVMValueRef cy_host_i32(const cy_host *h, int64_t v) { return cy_i32(h->cg, (int32_t)v); }
@@ -92,20 +94,30 @@ LLVMValueRef cy_host_slots(cy_host *h);
 void cy_host_size_slots(cy_host *h, const cy_kernel_plan *plan);
 LLVMValueRef cy_host_call_size(cy_host *h, const char *prefix, const char *suffix); /* i64 <prefix><suffix>(slots) */
 LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size_t offset);
+/* Is there any element that the launch writes? NULL: certainly. Where there is none, its grid may be huge all the same:
+ * [2^40, 0] has as many rows. */
+LLVMValueRef cy_host_writes_some(cy_host *h, const cy_step *s);
 /* Computes the symbols of a plan's scratch that hangs on data. */
 void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan);
 
+/* The format of what is said where a requirement is broken. */
+const char *cy_host_demand(const cy_requirement *r);
 /* Checks the requirements of the block whose symbols are all known by now and that were not checked yet. */
 void cy_host_requirements(cy_host *h);
 
 /* ---- host_steps.c: run() ---- */
 void cy_host_emit_run(cy_host *h, const char *name);
 
-/* ---- host_profile.c: the time of launches; nothing is emitted without --profile ---- */
-/* Begins a launch's time: the start and, by out_row, where it is counted. */
-LLVMValueRef cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel_plan *plan, LLVMValueRef *out_row);
-void cy_host_profile_stop(cy_host *h, LLVMValueRef row, LLVMValueRef start);
-void cy_host_profile_table(cy_host *h); /* cyto_model_profile() */
+/* ---- host_profile.c: recording the time of steps; nothing is emitted without --profile ---- */
+/* Begins a step's time. `plan` is NULL for a call of the runtime's. */
+typedef struct cy_host_timed {
+  LLVMValueRef row, start; /* NULL: not timed */
+  cy_launch_facts facts;
+  bool on_device;
+} cy_host_timed;
+cy_host_timed cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel_plan *plan);
+void cy_host_profile_stop(cy_host *h, const cy_host_timed *timed);
+LLVMValueRef cy_host_profile_table(cy_host *h); /* a cyrt_profile, or NULL */
 
 /* ---- host_model.c: cyrt_model, <name>_model, <name>_run, cyto_model_query ---- */
 void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run);

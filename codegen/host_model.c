@@ -312,7 +312,8 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
                            device_data,
                            texts_table(h),
                            cy_i64(h->cg, nmetadata),
-                           metadata_table(h, metadata, nmetadata)};
+                           metadata_table(h, metadata, nmetadata),
+                           b->o->profile ? cy_host_profile_table(h) : null_ptr(h)};
   LLVMValueRef data = LLVMConstStructInContext(h->cg->ctx, fields, sizeof fields / sizeof fields[0], 0);
   LLVMValueRef model = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), cy_host_symbol(h, "_cyrt_model"));
   LLVMSetInitializer(model, data);

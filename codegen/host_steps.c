@@ -50,10 +50,12 @@ static void call_direct(cy_host *h, LLVMValueRef fn, LLVMValueRef n) {
 
 static void call_parallel(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueRef grain) {
   cy_cg *cg = h->cg;
-  LLVMTypeRef params[5] = {cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64};
-  LLVMValueRef parallel = cy_host_declare(h, "cyrt_parallel_for", cg->voidt, params, 5, false);
-  LLVMValueRef args[5] = {h->fn.frame, fn, h->fn.slots, n, grain};
-  cy_call(cg, parallel, args, 5);
+  LLVMTypeRef params[6] = {cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->ptr};
+  unsigned count = 5 + (h->profile_row != NULL);
+  const char *name = h->profile_row ? "cyrt_profile_parallel_for" : "cyrt_parallel_for";
+  LLVMValueRef parallel = cy_host_declare(h, name, cg->voidt, params, count, false);
+  LLVMValueRef args[6] = {h->fn.frame, fn, h->fn.slots, n, grain, h->profile_row};
+  cy_call(cg, parallel, args, count);
 }
 
 /* Tasks in a piece: n * PS_PIECE / work, at least 1; whole vectors where a task is one element. Both are positive. */
@@ -85,9 +87,7 @@ static void call_by_work(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueR
   cy_if_end(cg, &branch);
 }
 
-/* Is there any element that the launch writes? NULL: certainly. Where there is none, its grid may be huge all the same:
- * [2^40, 0] has as many rows. */
-static LLVMValueRef writes_some(cy_host *h, const cy_step *s) {
+LLVMValueRef cy_host_writes_some(cy_host *h, const cy_step *s) {
   const cy_karg_info *args;
   LLVMValueRef some = NULL;
   uint32_t n = cy_kernel_args(s->kernel, &args);
@@ -153,15 +153,17 @@ static void emit_launch(cy_host *h, const cy_step *s) {
   alloc_scratch(h, s, plan);
   fill_pointers(h, s, plan);
   cy_host_size_slots(h, plan);
-  LLVMValueRef row = NULL, start = cy_host_profile_start(h, s, plan, &row);
+  cy_host_timed timed = cy_host_profile_start(h, s, plan);
+  h->profile_row = timed.row;
   device_of(h)->launch(h, s, plan);
-  cy_host_profile_stop(h, row, start);
+  h->profile_row = NULL;
+  cy_host_profile_stop(h, &timed);
 }
 
 /* ---- kernels that are functions of this program ---- */
 
 static void launch_phases(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
-  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel)), written = writes_some(h, s);
+  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel)), written = cy_host_writes_some(h, s);
   for (int i = 0; i < plan->code.nphases; i++)
     emit_phase(h, plan, &plan->code.phase[i], work, written);
 }
@@ -256,18 +258,9 @@ static void emit_shared(cy_host *h, const cy_step *s) {
 
 /* ---- runtime calls ---- */
 
-/* Symbol of a dim that is nothing but one, or 0. */
-static cy_sym plain_symbol(cy_graph *g, cy_dim d) {
-  const cy_term *t;
-  if (cy_dim_terms(g, d, &t) != 1 || t->natoms != 1 || t->coef != 1)
-    return 0;
-  const cy_atom *atom = cy_dim_atom(g, t->atoms[0]);
-  return atom->kind == CY_ATOM_SYM ? atom->sym : 0;
-}
-
 /* Is d a size that this very step finds out? */
 static cy_sym counted_by(cy_host *h, const cy_step *s, cy_dim d) {
-  cy_sym sym = plain_symbol(h->g, d);
+  cy_sym sym = cy_dim_symbol(h->g, d);
   if (!sym)
     return 0;
   const cy_sym_info *info = cy_sym_of(h->g, sym);
@@ -343,6 +336,15 @@ static void make_room(cy_host *h, const cy_step *s) {
   }
 }
 
+/* Calls an operator of the runtime; its errors tell the node. */
+static void call_operator(cy_host *h, const cy_step *s, LLVMValueRef fn, LLVMValueRef *args) {
+  cy_cg *cg = h->cg;
+  LLVMTypeRef params[3] = {cg->ptr, cg->i32, cg->ptr};
+  const cy_origin *origin = &cy_node_of(h->g, s->node)->origin;
+  LLVMValueRef told[3] = {h->fn.frame, device_of(h)->call(h, fn, args), cy_host_text(h, cy_host_node_text(h, origin))};
+  cy_host_check(h, cy_call(cg, cy_host_declare(h, "cyrt_fail_at", cg->i32, params, 3, false), told, 3));
+}
+
 static void emit_call(cy_host *h, const cy_step *s) {
   cy_cg *cg = h->cg;
   char name[96];
@@ -355,15 +357,17 @@ static void emit_call(cy_host *h, const cy_step *s) {
   }
   LLVMValueRef args[6] = {h->fn.frame,       h->fn.tensors_in,        cy_host_i32(h, s->nin),
                           h->fn.tensors_out, cy_host_i32(h, s->nout), call_attrs(h, s)};
+  cy_host_timed timed = cy_host_profile_start(h, s, NULL);
   fill_tensors(h, s, h->fn.tensors_in, s->in, s->nin, false);
   if (has_sizes(h, s)) {
     fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, true);
-    cy_host_check(h, device_of(h)->call(h, fn, args));
+    call_operator(h, s, fn, args);
     take_sizes(h, s);
   }
   make_room(h, s);
   fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, false);
-  cy_host_check(h, device_of(h)->call(h, fn, args));
+  call_operator(h, s, fn, args);
+  cy_host_profile_stop(h, &timed);
 }
 
 /* ---- control flow ---- */

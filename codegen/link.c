@@ -195,9 +195,9 @@ static int link_so(cy_work *b, const char *near) {
   char script[800];
   const char *script_path = cy_temps_file(b->temps, "exports"), *layout_path = cy_temps_file(b->temps, "layout");
   int n = snprintf(script, sizeof script,
-                   "{ global: cyto_model_query;%s %s_run; %s_create; %s_model; cyto_context_destroy; cyrt_process_pool; "
+                   "{ global: cyto_model_query; %s_run; %s_create; %s_model; cyto_context_destroy; cyrt_process_pool; "
                    "local: *; };\n",
-                   b->o->profile ? " " CYTO_MODEL_PROFILE ";" : "", b->name, b->name, b->name);
+                   b->name, b->name, b->name);
   if (write_file(b, script_path, script, (size_t)n) || write_file(b, layout_path, layout, sizeof layout - 1))
     return -1;
   static const char *const flags[] = {
@@ -221,9 +221,8 @@ static int link_so(cy_work *b, const char *near) {
 static int link_dll(cy_work *b, const char *near) {
   char exports[800];
   const char *path = cy_temps_file(b->temps, "exports.def");
-  int n = snprintf(exports, sizeof exports, "LIBRARY \"%.200s\"\nEXPORTS\n cyto_model_query\n %s_run\n %s_create\n %s_model\n cyto_context_destroy\n%s",
-                   cy_path_base(b->o->output), b->name, b->name, b->name,
-                   b->o->profile ? " " CYTO_MODEL_PROFILE "\n" : "");
+  int n = snprintf(exports, sizeof exports, "LIBRARY \"%.200s\"\nEXPORTS\n cyto_model_query\n %s_run\n %s_create\n %s_model\n cyto_context_destroy\n",
+                   cy_path_base(b->o->output), b->name, b->name, b->name);
   if (write_file(b, path, exports, (size_t)n))
     return -1;
   static const char *const flags[] = {"-shared", "--no-insert-timestamp", "-e", "cyrt_dll_main", NULL};

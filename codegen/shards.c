@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shards.c - machine code for all kernels, by several processes.
  *
- * Kernels are dealt out to shards by estimated work; a shard is a module and an object file. Which kernel goes where
+ * Kernels are distributed over shards by estimated work; a shard is a module and an object file. Which kernel goes where
  * depends on the program alone, so the output is the same for any number of jobs. Each shard is compiled by a forked
  * child: the IR grows its tables while it is read and belongs to one thread, a child has its own copy for free. What
  * the parent needs to know (phases, scratch sizes, error texts) comes back through shared memory.
@@ -36,7 +36,7 @@ typedef struct report {
   cy_kernel_code code[];
 } report;
 
-/* ---- dealing out ---- */
+/* ---- distribution ---- */
 
 static int by_weight(const void *a, const void *b, void *build) {
   const cy_kernel_plan *plans = ((const cy_work *)build)->plans;
@@ -45,7 +45,7 @@ static int by_weight(const void *a, const void *b, void *build) {
   return wx != wy ? (wx < wy ? 1 : -1) : x < y ? -1 : x > y;
 }
 
-static int deal(cy_work *b, shard *shards) {
+static int distribute(cy_work *b, shard *shards) {
   uint64_t total = 0;
   uint32_t *order = malloc((b->nplans + 1) * sizeof *order);
   if (!order)
@@ -82,7 +82,7 @@ _Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_cod
   machine.prefix = b->name;
   machine.hurry = b->hurry;
   machine.compiled_by = &r->compiled_by[index];
-  machine.parts = r->parts[index];
+  machine.parts = b->o->progress ? r->parts[index] : NULL;
   int rc = machine.target->emit(&machine, s->plans, s->n, kind, s->path, &error);
   if (rc)
     snprintf(r->error[index], ERROR_TEXT, "%s", error ? error : "unknown error");
@@ -125,8 +125,8 @@ static void explain(cy_work *b, const shard *s, int status, const char *error) {
   cy_diag_blame(b->diag, cause);
 }
 
-/* Waits for one child of ours and adds its kernels to *done; 0, or -1 after a diagnostic. */
-static int collect(cy_work *b, shard *shards, int n, report *r, int64_t *done) {
+/* Waits for one child of ours; 0, or -1 after a diagnostic. */
+static int collect(cy_work *b, shard *shards, int n, report *r) {
   pid_t running[MAX_SHARDS];
   int index[MAX_SHARDS], count = 0;
   for (int i = 0; i < n; i++)
@@ -137,26 +137,41 @@ static int collect(cy_work *b, shard *shards, int n, report *r, int64_t *done) {
   int i = index[cy_temps_ended(running, count)];
   int status = cy_temps_wait(shards[i].child);
   shards[i].child = -1;
-  *done += shards[i].n;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return 0;
   explain(b, &shards[i], status, r->error[i]);
   return -1;
 }
 
-/* Tells how far a single child is, which alone counts its parts, until it ends. */
-static void watch(cy_work *b, const shard *s, report *r) {
-  siginfo_t info = {0};
-  while (waitid(P_PID, (id_t)s->child, &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0) {
-    if (r->parts[0][1])
-      cy_work_progress(b, "kernels", r->parts[0][0], r->parts[0][1]);
-    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+/* How many kernels are done: all of shards that are, of others by what their children say. */
+static int64_t kernels_done(const shard *shards, int n, const report *r) {
+  int64_t done = 0;
+  for (int i = 0; i < n; i++) {
+    int64_t parts = r->parts[i][0], all = r->parts[i][1];
+    done += shards[i].child < 0 ? shards[i].n : all > 0 ? shards[i].n * (parts < all ? parts : all) / all : 0;
+  }
+  return done;
+}
+
+/* Tells how far the children are, until one of them has ended. */
+static void watch(cy_work *b, const shard *shards, int n, const report *r, int64_t *told) {
+  for (;;) {
+    for (int i = 0; i < n; i++) {
+      siginfo_t info = {0};
+      if (shards[i].child > 0 &&
+          (waitid(P_PID, (id_t)shards[i].child, &info, WEXITED | WNOWAIT | WNOHANG) || info.si_pid))
+        return;
+    }
+    int64_t done = kernels_done(shards, n, r);
+    if (done > *told)
+      cy_work_progress(b, "kernels", *told = done, b->nplans);
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
   }
 }
 
 static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_work *b)) {
   int jobs = b->o->jobs > 0 ? b->o->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN), running = 0, rc = 0, next = 0;
-  int64_t done = 0;
+  int64_t told = 0;
   int threads = n && jobs > n ? jobs / n : 1; /* what shards leave idle */
   cy_work_progress(b, "kernels", 0, b->nplans);
   for (; next < n && running < jobs && rc == 0; next++) {
@@ -166,13 +181,14 @@ static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *
   if (rc == 0 && meanwhile)
     rc = meanwhile(b);
   while (running > 0) {
-    if (n == 1 && b->o->progress && b->machine->target->device)
-      watch(b, &shards[0], r);
-    if (collect(b, shards, next, r, &done))
+    if (b->o->progress)
+      watch(b, shards, next, r, &told);
+    if (collect(b, shards, next, r))
       rc = -1;
     running--;
-    if (rc == 0)
-      cy_work_progress(b, "kernels", done, b->nplans);
+    int64_t done = kernels_done(shards, n, r);
+    if (rc == 0 && done > told)
+      cy_work_progress(b, "kernels", told = done, b->nplans);
     if (rc == 0 && next < n) {
       rc = start(b, &shards[next], next, threads, kind, r);
       next++;
@@ -189,7 +205,7 @@ int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b)) 
   report *r = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (!shards || r == MAP_FAILED)
     cy_no_memory();
-  int n = b->nplans ? deal(b, shards) : 0;
+  int n = b->nplans ? distribute(b, shards) : 0;
   for (int i = 0; i < n; i++) {
     char name[32];
     snprintf(name, sizeof name, "kernels%d.%s", i, ending[kind]);

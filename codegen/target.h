@@ -44,7 +44,7 @@ struct cy_machine {
   const char *prefix; /* of the model's symbols, during emit() */
   bool hurry;         /* emit() makes code fast, not fast code: see cy_codegen_options.hurry */
   int threads;    /* that emit() may have at work at a time, 0: one */
-  _Atomic int64_t *parts; /* emit() counts here what it has done, [0], of all, [1], if one call takes long */
+  _Atomic int64_t *parts; /* emit() counts here what it has done, [0], of all, [1]; NULL: nobody asks */
   cy_kernel_compiler *compiled_by; /* emit() says so here; never NULL then */
   void *state;    /* the target's own */
 };
@@ -76,6 +76,7 @@ typedef struct cy_kernel_plan {
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
   void *form;              /* the target's own notes, in the graph's arena */
   const char *algorithm;   /* for --explain */
+  const char *why;         /* .. and why it and not the next best, in a sentence; NULL: there is nothing to choose */
   uint64_t weight;         /* estimate of the work to compile it */
   cy_kernel_code code;     /* after emit */
 } cy_kernel_plan;

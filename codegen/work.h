@@ -62,12 +62,20 @@ void cy_explain(cy_work *b, FILE *out);
 /* What is told of one launch; texts live as long as the graph. */
 typedef struct cy_launch_facts {
   const char *ops, *node; /* fused ops; the ONNX node of the first of them, "" when there is none */
-  double floor_cycles;    /* of one core; 0: not known */
+  double flops, bytes;
+  bool by_bytes;          /* the floor is that of the bytes */
+  double floor;           /* cycles of one core, nanoseconds of a device; 0: not known */
   cy_sym *assumed;        /* it holds where these have the values of cy_size_assumed() */
   uint32_t n_assumed;
 } cy_launch_facts;
 int64_t cy_size_assumed(const cy_work *b, cy_sym s);
+int64_t *cy_sizes_assumed(cy_work *b); /* of all symbols; free() it */
+void cy_sizes_print(cy_work *b, const int64_t *syms, FILE *out); /* what of that is an assumption, if any */
 cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_kernel_plan *plan);
+
+/* ---- explain_memory.c, explain_json.c ---- */
+void cy_explain_memory(cy_work *b, FILE *out);
+void cy_explain_json(cy_work *b, FILE *out);
 
 /* ---- shards.c: machine code for all kernels; appends to b->objects. 0, or -1 after a diagnostic ---- */
 int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b));

@@ -121,7 +121,7 @@ static const struct {
      "has its weights in an order that one CPU wanted: take the model before ONNX Runtime optimised it, or saved at "
      "ORT_ENABLE_EXTENDED"},
     {"com.microsoft", "PagedAttention",
-     "has its keys and values in pages that a server deals out: have the model built with a cache for each sequence "
+     "has its keys and values in pages that a server hands out: have the model built with a cache for each sequence "
      "(onnxruntime-genai: without use_paged_attention, which gives GroupQueryAttention)"},
 };
 

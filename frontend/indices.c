@@ -131,7 +131,7 @@ static cy_dim farthest_read(cy_importer *im, cy_val v, bool from_end) {
   return d ? *d : 0;
 }
 
-static bool check_all(cy_importer *im, cy_val indices, cy_dim extent, bool from_end, const char *text) {
+static bool check_all(cy_importer *im, cy_val indices, cy_dim extent, bool from_end, cy_require kind, const char *text) {
   uint32_t count = 0;
   if (!indices || counts_below(im, indices, extent, 0))
     return true;
@@ -146,23 +146,23 @@ static bool check_all(cy_importer *im, cy_val indices, cy_dim extent, bool from_
   }
   cy_dim far = farthest_read(im, indices, from_end);
   if (far)
-    cy_graph_require_text(im->g, far, extent, CY_REQUIRE_INDEX, text);
+    cy_graph_require_text(im->g, far, extent, kind, text);
   return far != 0;
 }
 
 bool cy_onnx_check_indices(cy_importer *im, cy_val indices, cy_dim extent, bool from_end) {
-  return im->options->unchecked || check_all(im, indices, extent, from_end, NULL);
+  return im->options->unchecked || check_all(im, indices, extent, from_end, CY_REQUIRE_CLAMPED, NULL);
 }
 
 bool cy_onnx_check_lengths(cy_importer *im, cy_val lengths, cy_dim most) {
-  return im->options->unchecked || check_all(im, lengths, cy_dim_addi(im->g, most, 1), false,
+  return im->options->unchecked || check_all(im, lengths, cy_dim_addi(im->g, most, 1), false, CY_REQUIRE_CLAMPED,
                                              "node '%s': a length is out of range: %lld, or one below 0, is not below "
                                              "%lld");
 }
 
 /* Axes, steps and the like are few, and their reading does not matter beside that of the sizes which hang on them. */
 bool cy_onnx_check_axes(cy_importer *im, cy_val axes, int rank) {
-  return check_all(im, axes, num(im, rank), true,
+  return check_all(im, axes, num(im, rank), true, CY_REQUIRE_INDEX,
                    "node '%s': an axis is out of range: %lld, or as far in front, of a tensor of rank %lld");
 }
 
@@ -199,6 +199,6 @@ bool cy_onnx_check_tuples(cy_importer *im, cy_val indices, const cy_type *x, int
     far = cy_build_reshape(im->g, far, &depth, 1);
   const cy_dim *d = far ? cy_value_elems_or_read(im->g, far, &n) : NULL;
   for (uint32_t i = 0; d && i < n; i++)
-    cy_graph_require(im->g, d[i], x->dim[first + (int)i], CY_REQUIRE_INDEX);
+    cy_graph_require(im->g, d[i], x->dim[first + (int)i], CY_REQUIRE_CLAMPED);
   return d != NULL;
 }

@@ -100,6 +100,9 @@ IMPORT(one_hot) {
   cy_dim depth, d[CY_MAX_RANK], di[CY_MAX_RANK];
   if (t.rank + 1 > CY_MAX_RANK || tv->rank != 1)
     return cy_build_error(im->g, "input 'values'", "expected [off, on], found %s", cy_type_text(im->g, tv));
+  if (cy_onnx_clash(im, tv->dim[0], num(im, 2)))
+    return cy_build_error(im->g, "input 'values'", "expected two, [off, on], found %s", cy_type_text(im->g, tv));
+  cy_graph_require(im->g, tv->dim[0], num(im, 2), CY_REQUIRE_EQUAL);
   if (!cy_onnx_axis(im, cy_onnx_int(im, n, "axis", -1), t.rank + 1, &axis) || !depth_of(im, n, &depth))
     return false;
   for (int i = 0, from = 0; i <= t.rank; i++) {
@@ -394,6 +397,11 @@ IMPORT(max_unpool) {
     return SET(y);
   cy_dim pads[2 * CY_MAX_RANK];
   for (int i = 0; i < t.rank; i++) {
+    if (i < 2 && cy_onnx_clash(im, want[i], natural[i]))
+      return cy_build_error(im->g, "input 'output_shape'", "expected batch and channels of %s, found %s along axis %d",
+                            cy_type_text(im->g, &t), cy_dim_text(im->g, want[i]), i);
+    if (i < 2)
+      cy_graph_require(im->g, want[i], natural[i], CY_REQUIRE_EQUAL);
     pads[i] = num(im, 0);
     pads[t.rank + i] = cy_dim_sub(im->g, want[i], natural[i]);
   }

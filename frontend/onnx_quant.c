@@ -22,6 +22,20 @@ static cy_val per_tensor(cy_importer *im, cy_val v) {
   return v && cy_onnx_type(im, v)->rank && is_single(im, v) ? cy_build_reshape(im->g, v, NULL, 0) : v;
 }
 
+/* A parameter that may only be per tensor: a scalar, of what has one element when the model runs. */
+static cy_val single(cy_importer *im, cy_val v, const char *what) {
+  v = per_tensor(im, v);
+  if (!v || !cy_onnx_type(im, v)->rank)
+    return v;
+  cy_dim n = cy_type_elems(im->g, cy_onnx_type(im, v)), one = cy_dim_const(im->g, 1);
+  if (cy_onnx_clash(im, n, one)) {
+    cy_build_error(im->g, what, "expected one number, found %s", cy_type_text(im->g, cy_onnx_type(im, v)));
+    return 0;
+  }
+  cy_graph_require(im->g, n, one, CY_REQUIRE_EQUAL);
+  return cy_build_reshape(im->g, v, NULL, 0);
+}
+
 /* ---- checks ---- */
 
 /* Scales must be finite numbers, where they are known, and positive, except where they only multiply: weights of 4 bits
@@ -189,8 +203,8 @@ cy_val cy_onnx_dequantize(cy_importer *im, cy_val x, cy_val scale, cy_val zero) 
 }
 
 cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy_dtype dtype) {
-  cy_val in[3] = {y, scale ? per_tensor(im, scale) : 0, zero ? per_tensor(im, zero) : 0};
-  return y && check_scale(im, in[1]) && check_zero(im, in[2], dtype) ? quantize(im, in, 0, 0, 1, dtype) : 0;
+  cy_val in[3] = {y, single(im, scale, "a scale"), single(im, zero, "a zero point")};
+  return y && in[1] && (in[2] || !zero) && check_scale(im, in[1]) && check_zero(im, in[2], dtype) ? quantize(im, in, 0, 0, 1, dtype) : 0;
 }
 
 /* ---- products ---- */
@@ -276,8 +290,8 @@ IMPORT(dynamic_quantize_matmul) {
 static cy_val requantize(cy_importer *im, cy_val acc, cy_val ratio, cy_val zp) {
   if (!acc || !ratio || !zp)
     return 0;
-  cy_val in[3] = {MUL(CAST(acc, CY_F32), ratio), cy_build_scalar(im->g, CY_F32, 1), per_tensor(im, zp)};
-  return quantize(im, in, 0, 0, 1, cy_onnx_type(im, zp)->dtype);
+  cy_val in[3] = {MUL(CAST(acc, CY_F32), ratio), cy_build_scalar(im->g, CY_F32, 1), single(im, zp, "input 'y_zero_point'")};
+  return in[2] ? quantize(im, in, 0, 0, 1, cy_onnx_type(im, zp)->dtype) : 0;
 }
 
 IMPORT(qlinear_matmul) {
@@ -285,7 +299,7 @@ IMPORT(qlinear_matmul) {
     return false;
   cy_val acc = integer_matmul(im, X, n->in[3], n->in[2], n->in[5]);
   cy_val ratio = DIV(MUL(as_f32(im, left_parameter(im, n->in[1])), as_f32(im, per_tensor(im, n->in[4]))),
-                     as_f32(im, per_tensor(im, n->in[6])));
+                     as_f32(im, single(im, n->in[6], "input 'y_scale'")));
   return SET(requantize(im, acc, ratio, n->in[7]));
 }
 
@@ -304,6 +318,6 @@ IMPORT(qlinear_conv) {
   cy_val acc = integer_conv(im, n, X, n->in[3], n->in[2], n->in[5]);
   if (n->in[8])
     acc = ADD(acc, cy_onnx_per_channel(im, n->in[8], "input 'B'", acc, 1));
-  cy_val ratio = DIV(MUL(per_tensor(im, n->in[1]), per_tensor(im, n->in[4])), per_tensor(im, n->in[6]));
+  cy_val ratio = DIV(MUL(per_tensor(im, n->in[1]), per_tensor(im, n->in[4])), single(im, n->in[6], "input 'y_scale'"));
   return SET(requantize(im, acc, cy_onnx_channel(im, ratio, rank, 1), n->in[7]));
 }

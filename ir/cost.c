@@ -106,7 +106,7 @@ static void count_contraction(counter *c, double outputs) {
   } else {
     double taps = 1, in = 1, out = 1;
     for (int i = 0; i < t->nspatial; i++) {
-      const cy_deal_fill *f = &t->deal[i];
+      const cy_shuffle_fill *f = &t->shuffle[i];
       taps *= (double)t->kernel[i];
       taps -= f->pixels ? taps * (double)(f->before + f->behind) / (double)(t->kernel[i] * f->pixels) : 0;
       in *= eval(c, t->in[i]);

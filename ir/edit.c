@@ -124,7 +124,7 @@ static void keep_block(sweep *s, cy_block b) {
   for (uint32_t i = 0; i < info->nparams; i++)
     keep_type(s, &cy_value_of(s->g, info->params[i])->type);
   for (uint32_t i = 0; i < s->g->nrequirements; i++) /* indices that are looked at before they are used */
-    if (s->g->requirements[i].block == b && s->g->requirements[i].kind == CY_REQUIRE_INDEX)
+    if (s->g->requirements[i].block == b && s->g->requirements[i].kind >= CY_REQUIRE_INDEX)
       keep_dims(s, (cy_dim[]){s->g->requirements[i].a, s->g->requirements[i].b}, 2);
 }
 

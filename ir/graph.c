@@ -278,6 +278,7 @@ static bool holds(cy_graph *g, cy_dim a, cy_dim b, cy_require kind) {
     cy_dim_range(g, a, &low, &high);
     return cy_dim_is_const(g, b, &limit) && high <= limit;
   case CY_REQUIRE_INDEX:
+  case CY_REQUIRE_CLAMPED:
     return cy_dim_lt(g, a, b);
   }
   return false;

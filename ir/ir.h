@@ -42,7 +42,7 @@ typedef enum cy_op_class {
 
 typedef enum cy_op {
   CY_OP_NONE,
-#define OP(name, min_in, max_in, outs, cls, flags, attrs) CY_OP_##name,
+#define OP(name, min_in, max_in, outs, cls, flags, cost, attrs) CY_OP_##name,
 #include "ops.def"
 #undef OP
   CY_OP_COUNT
@@ -72,12 +72,14 @@ typedef struct cy_op_info {
   const char *name;
   int min_in, max_in, outs; /* -1: any number */
   cy_op_class cls;
-  bool commutative, idempotent, typed; /* typed: output type is given to cy_build */
+  bool commutative, idempotent, typed, exact, never_negative, passes_errors, expression, fusion_root, keeps_axes, row_major;
+  int cost;
   const char *attrs;
 } cy_op_info;
 
 const cy_dtype_info *cy_dtype_of(cy_dtype dtype);                     /* tables.c */
 const cy_op_info *cy_op_of(cy_op op);
+#define cy_node_op(n) cy_op_of((cy_op)(n)->op) /* the row of a node's op */
 cy_op cy_op_by_name(const char *name, size_t len);                    /* CY_OP_NONE when unknown */
 cy_dtype cy_dtype_by_name(const char *name, size_t len);
 const char *cy_attr_name(cy_attr_key key);
@@ -232,6 +234,7 @@ cy_dim cy_dim_subst(cy_graph *g, cy_dim d, cy_sym s, cy_dim by);
 bool cy_dim_has_data_sym(const cy_graph *g, cy_dim d);                /* depends on a symbol that only running sets: neither INPUT nor ROOM */
 /* Calls visit for every symbol of d, each once. */
 void cy_dim_symbols(const cy_graph *g, cy_dim d, void (*visit)(void *ctx, cy_sym s), void *ctx);
+cy_sym cy_dim_symbol(const cy_graph *g, cy_dim d); /* of a dim that is nothing but one, or 0 */
 const char *cy_dim_text(cy_graph *g, cy_dim d);                       /* "2*seq+1"; lives in the graph's arena */
 cy_dim cy_dim_parse(cy_graph *g, const char *text, const char **out_end);
 
@@ -405,7 +408,8 @@ typedef enum cy_require {
   CY_REQUIRE_SOURCE,    /* b > 0 if a > 0: elements to read from, if any are to be made */
   CY_REQUIRE_SIZE,      /* 0 <= a */
   CY_REQUIRE_FITS,      /* a, a number of elements, is at most b, and computing it does not overflow */
-  CY_REQUIRE_INDEX      /* a < b: a is read from data, and what computes it is kept for this */
+  CY_REQUIRE_INDEX,     /* a < b: a is read from data, and what computes it is kept for this */
+  CY_REQUIRE_CLAMPED    /* the same of what kernels clamp, so that it may be told when the run has ended */
 } cy_require;
 typedef struct cy_requirement {
   cy_dim a, b;
@@ -577,8 +581,6 @@ void cy_scalar_store(void *bytes, cy_dtype dtype, uint64_t index, cy_scalar v); 
 /* Where accumulating by op (add, mul, min, max, and, or, xor) begins: what changes nothing, infinite for min and max
  * of floats. */
 cy_scalar cy_scalar_neutral(cy_op op, cy_dtype dtype);
-/* Are results values of an operand, or exact? Then there is nothing to round in floats that are narrower than registers. */
-bool cy_op_is_exact(cy_op op);
 
 /* halves.c: arrays of n numbers between f32 and half precision (f16 or bf16), by cy_scalar_store and cy_scalar_load;
  * memory at any address. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scalar.c - one element of an element-wise op, exact per dtype; loading and storing of every element type.
  *
- * In: op, types, arguments widened to double / int64 / uint64. Out: the result, rounded or wrapped to the output type.
+ * In: the rows of elementwise.def, op, types, arguments widened to double / int64 / uint64. Out: the result, rounded or wrapped to the output type.
  * It is what folding and the loop interpreter compute with, hence the oracle of every backend.
  *
  * Floats are computed in double and rounded once: for + - * / sqrt on f32 and narrower that equals computing in the
@@ -255,51 +255,6 @@ static double float_mod(double a, double b) {
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-static double float_op(cy_op op, const cy_scalar *v) {
-  double x = v[0].f;
-  switch (op) {
-  case CY_OP_neg: return -x;
-  case CY_OP_abs: return fabs(x);
-  case CY_OP_sign: return isnan(x) ? x : (double)((x > 0) - (x < 0));
-  case CY_OP_floor: return floor(x);
-  case CY_OP_ceil: return ceil(x);
-  case CY_OP_round: return nearbyint(x);
-  case CY_OP_trunc: return trunc(x);
-  case CY_OP_sqrt: return sqrt(x);
-  case CY_OP_exp: return exp(x);
-  case CY_OP_log: return log(x);
-  case CY_OP_log1p:
-    return log1p(x);
-  case CY_OP_sin: return sin(x);
-  case CY_OP_cos: return cos(x);
-  case CY_OP_tan: return tan(x);
-  case CY_OP_asin: return asin(x);
-  case CY_OP_acos: return acos(x);
-  case CY_OP_atan: return atan(x);
-  case CY_OP_sinh: return sinh(x);
-  case CY_OP_cosh: return cosh(x);
-  case CY_OP_tanh: return tanh(x);
-  case CY_OP_asinh: return asinh(x);
-  case CY_OP_acosh: return acosh(x);
-  case CY_OP_atanh: return atanh(x);
-  case CY_OP_erf: return erf(x);
-  case CY_OP_erfc:
-    return erfc(x);
-  case CY_OP_sigmoid: return 1 / (1 + exp(-x));
-  case CY_OP_add: return x + v[1].f;
-  case CY_OP_sub: return x - v[1].f;
-  case CY_OP_mul: return x * v[1].f;
-  case CY_OP_div: return x / v[1].f;
-  case CY_OP_mod: return float_mod(x, v[1].f);
-  case CY_OP_fmod: return fmod(x, v[1].f);
-  case CY_OP_pow: return pow(x, v[1].f);
-  case CY_OP_min: return isnan(x) || isnan(v[1].f) ? NAN : x < v[1].f ? x : v[1].f;
-  case CY_OP_max: return isnan(x) || isnan(v[1].f) ? NAN : x > v[1].f ? x : v[1].f;
-  case CY_OP_fma: return x * v[1].f + v[2].f;
-  default: cy_bug("op '%s' on floats", cy_op_of(op)->name);
-  }
-}
-
 static uint64_t int_div(uint64_t a, uint64_t b, bool is_signed) {
   if (b == 0)
     return 0;
@@ -350,39 +305,39 @@ static int16_t logistic_q15(int16_t x) {
   return p;
 }
 
-static uint64_t int_op(cy_op op, const cy_scalar *v, const cy_dtype_info *t) {
-  bool is_signed = t->cls == 'I', is_bool = t->cls == 'B';
-  uint64_t x = v[0].u, y = cy_op_of(op)->min_in > 1 ? v[1].u : 0;
-  bool less = is_signed ? (int64_t)x < (int64_t)y : x < y;
+static bool int_less(uint64_t a, uint64_t b, bool sgn) { return sgn ? (int64_t)a < (int64_t)b : a < b; }
+
+static _Noreturn void no_form(cy_op op, const cy_dtype_info *t) {
+  cy_bug("op '%s' on elements of type %s", cy_op_of(op)->name, t->name);
+}
+#define NONE (no_form(op, t), 0)
+
+static double float_op(cy_op op, const cy_scalar *v, const cy_dtype_info *t) {
+  int n = cy_op_of(op)->min_in;
+  double x = v[0].f, y = n > 1 ? v[1].f : 0, z = n > 2 ? v[2].f : 0;
   switch (op) {
-  case CY_OP_neg: return 0 - x;
-  case CY_OP_abs: return is_signed && (int64_t)x < 0 ? 0 - x : x;
-  case CY_OP_sign: return is_signed && (int64_t)x < 0 ? UINT64_MAX : x != 0;
-  case CY_OP_floor:
-  case CY_OP_ceil:
-  case CY_OP_round:
-  case CY_OP_trunc: return x;
-  case CY_OP_not: return is_bool ? !x : ~x;
-  case CY_OP_add: return x + y;
-  case CY_OP_sub: return x - y;
-  case CY_OP_mul: return x * y;
-  case CY_OP_div: return int_div(x, y, is_signed);
-  case CY_OP_mod:
-  case CY_OP_fmod: return int_rem(x, y, is_signed, op == CY_OP_mod);
-  case CY_OP_pow: return int_pow(x, y, is_signed);
-  case CY_OP_min: return less ? x : y;
-  case CY_OP_max: return less ? y : x;
-  case CY_OP_and: return x & y;
-  case CY_OP_or: return x | y;
-  case CY_OP_xor: return x ^ y;
-  case CY_OP_shl:
-  case CY_OP_shr: return int_shift(op, x, y, t->bits, is_signed);
-  case CY_OP_fma: return x * y + v[2].u;
-  case CY_OP_mul_q15:
-    return (uint64_t)mul_q15((int16_t)x, (int16_t)y);
-  case CY_OP_logistic_q15:
-    return (uint64_t)logistic_q15((int16_t)x);
-  default: cy_bug("op '%s' on integers", cy_op_of(op)->name);
+#define EW_OP(name, inputs, flags, attributes, cost, real, ...)                                                        \
+  case CY_OP_##name:                                                                                                   \
+    return real;
+#include "elementwise.def"
+#undef EW_OP
+  default:
+    return NONE;
+  }
+}
+
+static uint64_t int_op(cy_op op, const cy_scalar *v, const cy_dtype_info *t) {
+  int n = cy_op_of(op)->min_in;
+  bool sgn = t->cls == 'I';
+  uint64_t x = v[0].u, y = n > 1 ? v[1].u : 0, z = n > 2 ? v[2].u : 0;
+  switch (op) {
+#define EW_OP(name, inputs, flags, attributes, cost, real, integer, ...)                                               \
+  case CY_OP_##name:                                                                                                   \
+    return integer;
+#include "elementwise.def"
+#undef EW_OP
+  default:
+    return NONE;
   }
 }
 
@@ -425,7 +380,7 @@ cy_scalar cy_scalar_eval(cy_op op, cy_dtype in_dtype, cy_dtype out_dtype, const 
     return s;
   }
   if (t->cls == 'F') {
-    s.f = rounded(out_dtype, float_op(op, args), true);
+    s.f = rounded(out_dtype, float_op(op, args, t), true);
     return s;
   }
   uint64_t r = int_op(op, args, t);
@@ -448,9 +403,4 @@ cy_scalar cy_scalar_neutral(cy_op op, cy_dtype dtype) {
   case CY_OP_and: return sgn ? (cy_scalar){.i = -1} : (cy_scalar){.u = ones};
   default: return (cy_scalar){.u = 0};
   }
-}
-
-bool cy_op_is_exact(cy_op op) {
-  return op == CY_OP_neg || op == CY_OP_abs || op == CY_OP_sign || op == CY_OP_min || op == CY_OP_max ||
-         op == CY_OP_floor || op == CY_OP_trunc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tables.c - ops.def, attrs.def and dtypes.def as arrays, and look-up by name.
+/* tables.c - ops.def (with elementwise.def), attrs.def and dtypes.def as arrays, and look-up by name.
  *
  * In: the X-macro tables. Out: const rows indexed by enumerator. Names are found by scanning: only the text parser
  * asks. Before editing: the rows live in the .def files; here is nothing to keep in step.
@@ -19,14 +19,17 @@ typedef struct raw_op {
   const char *name;
   int min_in, max_in, outs;
   cy_op_class cls;
-  const char *flags, *attrs;
+  const char *flags;
+  int cost;
+  const char *attrs;
 } raw_op;
 
 #define HAS(flags, c) (__builtin_strchr((flags), (c)) != NULL)
 static cy_op_info ops[CY_OP_COUNT];
 static const raw_op raw_ops[CY_OP_COUNT] = {
-    {"none", 0, 0, 0, CY_CLASS_VIEW, "", ""},
-#define OP(name, min_in, max_in, outs, cls, flags, attrs) {#name, min_in, max_in, outs, CY_CLASS_##cls, flags, attrs},
+    {"none", 0, 0, 0, CY_CLASS_VIEW, "", 0, ""},
+#define OP(name, min_in, max_in, outs, cls, flags, cost, attrs)                                                        \
+  {#name, min_in, max_in, outs, CY_CLASS_##cls, flags, cost, attrs},
 #include "ops.def"
 #undef OP
 };
@@ -43,6 +46,14 @@ __attribute__((constructor)) static void fill_ops(void) {
                           .commutative = HAS(r->flags, 'C'),
                           .idempotent = HAS(r->flags, 'I'),
                           .typed = HAS(r->flags, 'T'),
+                          .exact = HAS(r->flags, 'X'),
+                          .never_negative = HAS(r->flags, 'N'),
+                          .passes_errors = HAS(r->flags, 'L'),
+                          .expression = HAS(r->flags, 'E') || r->cls == CY_CLASS_EW,
+                          .fusion_root = HAS(r->flags, 'R') || r->cls == CY_CLASS_REDUCE,
+                          .keeps_axes = HAS(r->flags, 'A') || r->cls == CY_CLASS_EW || r->cls == CY_CLASS_REDUCE,
+                          .row_major = HAS(r->flags, 'W') || r->cls == CY_CLASS_CALL || r->cls == CY_CLASS_CTRL,
+                          .cost = r->cost,
                           .attrs = r->attrs};
   }
 }

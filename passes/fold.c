@@ -499,7 +499,7 @@ static tables find_tables(cy_pass *p) {
       if (!can_be_table(g, n, t.pure))
         continue;
       t.pure[n->out[0]] = true;
-      t.dear[n->out[0]] = cy_fuse_op_cost((cy_op)n->op) >= DEAR;
+      t.dear[n->out[0]] = cy_node_op(n)->cost >= DEAR;
       for (uint32_t k = 0; k < n->nin; k++)
         t.dear[n->out[0]] |= t.dear[n->in[k]];
     }

@@ -4,10 +4,10 @@
  * In:  a swept graph, layouts chosen (or all row-major). Out: `inlined` set; no node is changed.
  *
  * Lowering makes one kernel per stored value by composing the expressions of the inlined values behind it. Two steps:
- *   1. Epilogues. A contraction, reduction or row operation (the kernel's anchor) takes the element-wise ops behind it:
- *      from the anchor forward, ops of its shape are gathered as long as there is one last value, the target, through
- *      which everything leaves. `x * sigmoid(x)` and gelu read the anchor several times; it is computed once. Later
- *      anchors choose first, so a residual sum belongs to the branch that ends last.
+ *   1. Epilogues. A contraction, reduction or row operation (the root of the fusion) takes the element-wise ops behind it:
+ *      from the root forward, ops of its shape are gathered as long as there is one last value, the target, through
+ *      which everything leaves. `x * sigmoid(x)` and gelu read the root several times; it is computed once. Later
+ *      roots choose first, so a residual sum belongs to the branch that ends last.
  *   2. Prologues and chains, from the end to the start. A value is inlined if all its readers are in one kernel and
  *      read each element once (equal expressions are computed once, so several reads at the same index are one), or if
  *      computing it is cheaper than loading it. Views of stored values stay: lowering makes them strides, which cost
@@ -48,78 +48,7 @@ typedef struct fuser {
   uint32_t mark;
 } fuser;
 
-/* ---- costs ------------------------------------------------------------------------------------------------------ */
-
-int cy_fuse_op_cost(cy_op op) {
-  switch (op) {
-  case CY_OP_cast:
-  case CY_OP_bitcast:
-  case CY_OP_iota:
-  case CY_OP_dims:
-  case CY_OP_reshape:
-  case CY_OP_transpose:
-  case CY_OP_expand:
-  case CY_OP_slice:
-  case CY_OP_identity:
-    return 0;
-  case CY_OP_div:
-  case CY_OP_sqrt:
-  case CY_OP_mod:
-  case CY_OP_fmod:
-  case CY_OP_gather:
-  case CY_OP_gather_elements:
-    return 4;
-  case CY_OP_quantize:
-  case CY_OP_dequantize:
-    return 3;
-  case CY_OP_exp:
-  case CY_OP_log:
-  case CY_OP_sin:
-  case CY_OP_cos:
-    return 8;
-  case CY_OP_sigmoid:
-  case CY_OP_tanh:
-  case CY_OP_erf:
-  case CY_OP_log1p:
-  case CY_OP_tan:
-  case CY_OP_atan:
-  case CY_OP_sinh:
-  case CY_OP_cosh:
-    return 12;
-  case CY_OP_pow:
-  case CY_OP_erfc:
-  case CY_OP_asin:
-  case CY_OP_acos:
-  case CY_OP_asinh:
-  case CY_OP_acosh:
-  case CY_OP_atanh:
-    return 20;
-  default:
-    return 1;
-  }
-}
-
-static cy_op_class class_of(const cy_node_info *n) { return cy_op_of((cy_op)n->op)->cls; }
-
-/* Ops whose elements are expressions without loops: what can be inlined without being an anchor. */
-static bool is_expression(const cy_node_info *n) {
-  switch (n->op) {
-  case CY_OP_reshape:
-  case CY_OP_transpose:
-  case CY_OP_expand:
-  case CY_OP_slice:
-  case CY_OP_identity:
-  case CY_OP_iota:
-  case CY_OP_dims:
-  case CY_OP_gather:
-  case CY_OP_gather_elements:
-  case CY_OP_quantize:
-  case CY_OP_dequantize:
-    return true;
-  default:
-    return class_of(n) == CY_CLASS_EW;
-  }
-}
+static cy_op_class class_of(const cy_node_info *n) { return cy_node_op(n)->cls; }
 
 static uint32_t use_count(const fuser *f, cy_val v) { return f->uses.start[v + 1] - f->uses.start[v]; }
 
@@ -138,24 +67,6 @@ static bool is_chosen_pad(const fuser *f, const cy_node_info *n) {
 
 static bool is_pure_view(const cy_node_info *n) {
   return n->op == CY_OP_reshape || n->op == CY_OP_transpose || n->op == CY_OP_expand || n->op == CY_OP_slice;
-}
-
-static bool can_anchor(const cy_node_info *n) {
-  switch (n->op) {
-  case CY_OP_matmul:
-  case CY_OP_matmul_blocks:
-  case CY_OP_conv:
-  case CY_OP_conv_transpose:
-  case CY_OP_pool_max:
-  case CY_OP_pool_avg:
-  case CY_OP_softmax:
-  case CY_OP_log_softmax:
-  case CY_OP_normalize:
-  case CY_OP_attention:
-    return true;
-  default:
-    return class_of(n) == CY_CLASS_REDUCE;
-  }
 }
 
 /* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
@@ -257,7 +168,7 @@ static bool is_repeated(const fuser *f, const cy_node_info *n, cy_val v) {
 /* One index serves a whole matrix of what is gathered along an axis in front of two others. */
 static int own_cost(const cy_graph *g, const cy_node_info *n) {
   bool matrices = n->op == CY_OP_gather && cy_attr_get_int(n, CY_ATTR_axis, 0) + 2 < cy_type_of(g, n->in[0])->rank;
-  return matrices ? FREE : cy_fuse_op_cost((cy_op)n->op);
+  return matrices ? FREE : cy_node_op(n)->cost;
 }
 
 /* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large.
@@ -273,7 +184,8 @@ static void estimate(fuser *f) {
       struct operands set = {0, distinct};
       for (uint32_t k = 0; k < n->nin; k++) {
         const cy_node_info *d = cy_def(g, n->in[k]);
-        bool inner = d && (is_expression(d) || is_chosen_pad(f, d)) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
+        bool inner =
+            d && (cy_node_op(d)->expression || is_chosen_pad(f, d)) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
         if (inner && is_repeated(f, n, n->in[k])) {
           f->pinned[n->in[k]] = true;
           inner = false;
@@ -293,7 +205,7 @@ static void estimate(fuser *f) {
         f->cost[n->out[k]] = (uint16_t)(cost > 1000 ? 1000 : cost);
         f->visits[n->out[k]] = (uint16_t)(cut ? 1 : visits);
         f->loads[n->out[k]] = (uint16_t)(cut ? 1 : loads);
-        if (!cut && is_expression(n))
+        if (!cut && cy_node_op(n)->expression)
           keep_operands(f, n->out[k], &set);
       }
     }
@@ -301,7 +213,7 @@ static void estimate(fuser *f) {
 
 /* ---- step 1: epilogues ------------------------------------------------------------------------------------------ */
 
-/* Does anchor a have the whole of a row at hand, as n wants it? */
+/* Does root a have the whole of a row at hand, as n wants it? */
 static bool has_rows_for(const fuser *f, const cy_node_info *a, const cy_node_info *n) {
   bool reduced[CY_MAX_RANK];
   int rank = cy_type_of(f->g, a->out[0])->rank, count = 0;
@@ -312,14 +224,14 @@ static bool has_rows_for(const fuser *f, const cy_node_info *a, const cy_node_in
   return count == 1 && reduced[rank - 1];
 }
 
-/* May node n join the epilogue of anchor a? One of its inputs is a member already. */
+/* May node n join the epilogue of root a? One of its inputs is a member already. */
 static bool can_join(const fuser *f, const cy_node_info *n, const cy_node_info *a) {
   const cy_type *t = cy_type_of(f->g, a->out[0]);
   bool converts = n->op == CY_OP_quantize || n->op == CY_OP_dequantize;
   if ((class_of(n) != CY_CLASS_EW && !converts && !has_rows_for(f, a, n)) || n->block != a->block ||
       f->pinned[n->out[0]] || !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
     return false;
-  for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the anchor */
+  for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the root */
     cy_node d = cy_value_of(f->g, n->in[k])->node;
     if (d && f->member[d] == f->mark &&
         (!cy_same_shape(cy_type_of(f->g, n->in[k]), t) || cy_node_of(f->g, d)->op == CY_OP_quantize_rows))
@@ -371,13 +283,13 @@ static bool widens(const fuser *f, cy_node target, cy_node open) {
          use_count(f, n->out[0]) == 1 && !ends_kernel(f, n);
 }
 
-static void gather_epilogue(fuser *f, cy_node anchor) {
+static void gather_epilogue(fuser *f, cy_node root) {
   cy_graph *g = f->g;
-  const cy_node_info *a = cy_node_of(g, anchor);
-  cy_node members[MAX_EPILOGUE + 1] = {anchor}, target = anchor;
+  const cy_node_info *a = cy_node_of(g, root);
+  cy_node members[MAX_EPILOGUE + 1] = {root}, target = root;
   int n = 1, whole = 1; /* everything in members[0 .. whole) leaves through target */
   f->mark++;
-  f->member[anchor] = f->mark;
+  f->member[root] = f->mark;
   while (n <= MAX_EPILOGUE) {
     cy_node u = next_member(f, members, n, a), open = 0;
     if (!u)
@@ -408,7 +320,7 @@ static void epilogues(fuser *f, cy_block b) {
   const cy_block_info *block = cy_block_of(f->g, b);
   for (uint32_t i = block->nnodes; i-- > 0;) {
     const cy_node_info *n = cy_node_of(f->g, block->nodes[i]);
-    if (can_anchor(n))
+    if (cy_node_op(n)->fusion_root)
       gather_epilogue(f, block->nodes[i]);
   }
 }
@@ -493,8 +405,8 @@ static bool view_should(const fuser *f, const cy_node_info *d) {
     return false;
   if (d->op == CY_OP_reshape && !reshape_only_splits(f, d))
     return false;
-  if (before && is_expression(before) && !is_pure_view(before) && !f->pinned[d->in[0]] && use_count(f, d->in[0]) == 1 &&
-      before->block == d->block)
+  if (before && cy_node_op(before)->expression && !is_pure_view(before) && !f->pinned[d->in[0]] &&
+      use_count(f, d->in[0]) == 1 && before->block == d->block)
     return true;
   bool strided = before && is_pure_view(before);
   return d->op == CY_OP_reshape && (strided || !cy_layout_is_row_major(in));
@@ -507,7 +419,7 @@ static void decide(fuser *f, cy_node node) {
     return;
   f->kernel[node] = node;
   cy_val v = d->nout == 1 ? d->out[0] : 0;
-  if (!v || (!is_expression(d) && !is_chosen_pad(f, d)) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
+  if (!v || (!cy_node_op(d)->expression && !is_chosen_pad(f, d)) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
     return;
   cy_node kernel = 0;
   int limit = 1 << 20;

@@ -12,20 +12,20 @@
  *
  * Convolutions have a planar form, too, on some targets: both pictures row-major. It is taken where it costs less than
  * the other one with the conversions that this needs before and behind it. What row-major costs more than channels-last
- * (or less) is handed backwards with the wish, so that chains of convolutions choose one order where that is best
+ * (or less) is handed backwards with the preference, so that chains of convolutions choose one order where that is best
  * (cy_conv_cycles; costs_of).
  *
  * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given
- * the layout that makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of
+ * the layout that makes it a view, and a preference behind it is handed to what computes its input (which is how the heads of
  * attention are split and joined, and how graphs exported with channels last lose their transposes).
  *
- *   1. Backwards: wishes. From readers to what computes, through views and element-wise ops; convolutions outrank the
+ *   1. Backwards: preferred layouts. From readers to what computes, through views and element-wise ops; convolutions outrank the
  *      rest.
- *   2. Forwards: choices. A value takes the order of its largest input if that is not row-major, else the wish, else
+ *   2. Forwards: choices. A value takes the order of its largest input if that is not row-major, else the preferred one, else
  *      row-major. Needs that aren't met get their identity node.
  *
  * Rows of a product's first factor should be dense, or each product copies them: what products read, and what is added
- * or normalised on the way there, passes on no wish of borders for another order, and where orders meet, or rows are
+ * or normalised on the way there, passes on no preference of borders for another order, and where orders meet, or rows are
  * gone through in any case, it becomes row-major. So the residual stream of a transformer is turned once, where it
  * begins.
  */
@@ -39,15 +39,15 @@ typedef struct order {
   uint8_t axis[CY_MAX_RANK]; /* physical, outermost first */
 } order;
 
-typedef struct wish {
+typedef struct preference {
   int weight; /* 0: none, 1: reshapes and borders, 2: convolutions */
   order o;
-} wish;
+} preference;
 
 typedef struct chooser {
   cy_pass *p;
   cy_graph *g;
-  wish *wishes; /* [value], of those that exist at the start */
+  preference *preferred; /* [value], of those that exist at the start */
   bool *rows;   /* [value], likewise: a product sums along its last axis, or that of what is computed from it */
   uint32_t nvalues;
   cy_val *moved;        /* [value]: its copy in another layout */
@@ -192,42 +192,10 @@ static bool gathers_rows(cy_graph *g, const cy_node_info *n) {
 }
 
 /* Reads and writes memory as a whole, in row-major order. */
-static bool wants_row_major(const cy_node_info *n) {
-  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  switch (n->op) {
-  case CY_OP_recurrent:
-  case CY_OP_write_rows:
-  case CY_OP_scatter_elements:
-  case CY_OP_scatter_nd:
-  case CY_OP_cumsum:
-  case CY_OP_cumprod:
-    return true;
-  default:
-    return cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL;
-  }
-}
+static bool wants_row_major(const cy_node_info *n) { return cy_node_op(n)->row_major; }
 
 /* Output axes are the input's, one to one (lengths may differ). */
-static bool keeps_axes(const cy_node_info *n) {
-  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  switch (n->op) {
-  case CY_OP_slice:
-  case CY_OP_pad:
-  case CY_OP_concat:
-  case CY_OP_identity:
-  case CY_OP_expand:
-  case CY_OP_resize:
-  case CY_OP_grid_sample:
-  case CY_OP_quantize:
-  case CY_OP_dequantize:
-  case CY_OP_softmax:
-  case CY_OP_log_softmax:
-  case CY_OP_normalize:
-    return true;
-  default:
-    return cls == CY_CLASS_EW || cls == CY_CLASS_REDUCE;
-  }
-}
+static bool keeps_axes(const cy_node_info *n) { return cy_node_op(n)->keeps_axes; }
 
 /* Strides of the output are strides of the input: its layout is not free. */
 static bool is_strided_view(const cy_node_info *n) { return n->op == CY_OP_slice || n->op == CY_OP_expand; }
@@ -304,12 +272,12 @@ static bool through_reshape(const chooser *c, const cy_type *from, const cy_type
   return true;
 }
 
-/* ---- backwards: wishes ------------------------------------------------------------------------------------------ */
+/* ---- backwards: preferred layouts ------------------------------------------------------------------------------ */
 
 static void ask(chooser *c, cy_val v, int weight, const order *o) {
-  if (!v || cy_value_of(c->g, v)->data.bytes || c->wishes[v].weight >= weight)
+  if (!v || cy_value_of(c->g, v)->data.bytes || c->preferred[v].weight >= weight)
     return;
-  c->wishes[v] = (wish){weight, *o};
+  c->preferred[v] = (preference){weight, *o};
 }
 
 /* Is the last axis the one that lies closest in memory? Axes of length 1 don't matter. */
@@ -374,7 +342,7 @@ static bool costs_of(const chooser *c, const cy_node_info *n, conv_costs *out) {
   cy_conv_cycles t;
   if (n->op != CY_OP_conv || !o->conv_cycles || !o->conv_cycles(o->target, c->g, n, c->sizes, &t))
     return false;
-  const wish *w = &c->wishes[n->out[0]];
+  const preference *w = &c->preferred[n->out[0]];
   bool plain = is_row_major(c, cy_type_of(c->g, n->out[0]), &w->o);
   double behind = !w->weight ? 0 : c->more[n->out[0]] ? c->more[n->out[0]] : plain ? -t.turn_out : t.turn_out;
   behind = behind > t.turn_out ? t.turn_out : behind < -t.turn_out ? -t.turn_out : behind;
@@ -399,7 +367,7 @@ static void add_more(chooser *c, cy_val v, double more) {
 /* Is input k of n a picture as its output is? Not so what is broadcast, and what a reduction has left. */
 static bool is_like_output(const chooser *c, const cy_node_info *n, uint32_t k) {
   const cy_type *from = n->in[k] ? cy_type_of(c->g, n->in[k]) : NULL, *to = cy_type_of(c->g, n->out[0]);
-  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
+  cy_op_class cls = cy_node_op(n)->cls;
   return from && from->rank == to->rank && !cy_value_of(c->g, n->in[k])->data.bytes && cls != CY_CLASS_REDUCE &&
          (cls != CY_CLASS_EW || cy_same_shape(from, to));
 }
@@ -421,9 +389,9 @@ static void mark_rows(chooser *c, const cy_node_info *n) {
   if (n->nout != 1 || !c->rows[n->out[0]])
     return;
   const cy_type *t = cy_type_of(c->g, n->out[0]);
-  if (!dense_rows(c->g, t, &c->wishes[n->out[0]].o) && c->wishes[n->out[0]].weight == 1)
-    c->wishes[n->out[0]].weight = 0;
-  if (cy_op_of((cy_op)n->op)->cls != CY_CLASS_EW && !goes_through_rows(n, t->rank))
+  if (!dense_rows(c->g, t, &c->preferred[n->out[0]].o) && c->preferred[n->out[0]].weight == 1)
+    c->preferred[n->out[0]].weight = 0;
+  if (cy_node_op(n)->cls != CY_CLASS_EW && !goes_through_rows(n, t->rank))
     return;
   for (uint32_t k = 0; k < n->nin; k++)
     if (n->in[k] && cy_same_shape(cy_type_of(c->g, n->in[k]), t))
@@ -434,7 +402,7 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
   cy_graph *g = c->g;
   order plain = row_major(), o;
   mark_rows(c, n);
-  const wish *w = n->nout ? &c->wishes[n->out[0]] : NULL;
+  const preference *w = n->nout ? &c->preferred[n->out[0]] : NULL;
   if (pools_rows(g, n)) {
     const cy_type *t = cy_type_of(g, n->in[0]);
     order last = channels_last(t->rank);
@@ -470,7 +438,7 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
   }
 }
 
-static void collect_wishes(chooser *c) {
+static void collect_preferences(chooser *c) {
   cy_graph *g = c->g;
   order plain = row_major();
   for (cy_block b = cy_block_count(g); b >= 1; b--) {
@@ -556,7 +524,7 @@ static bool is_result(const cy_graph *g, const cy_node_info *n) {
 static bool mostly_plain(const chooser *c, const cy_node_info *n) {
   cy_graph *g = c->g;
   const cy_type *t = cy_type_of(g, n->out[0]);
-  const wish *w = &c->wishes[n->out[0]];
+  const preference *w = &c->preferred[n->out[0]];
   if (n->op != CY_OP_concat || !w->weight || !is_row_major(c, t, &w->o))
     return false;
   bool returns = n->block != 1 || is_result(g, n); /* of a loop, perhaps reordered */
@@ -594,11 +562,11 @@ static bool turns_rows(const chooser *c, const cy_node_info *n, const order *o) 
   cy_graph *g = c->g;
   cy_val out = n->out[0];
   const cy_type *t = cy_type_of(g, out);
-  if (n->nout != 1 || out > c->nvalues || !c->rows[out] || c->wishes[out].weight == 2 || dense_rows(g, t, o))
+  if (n->nout != 1 || out > c->nvalues || !c->rows[out] || c->preferred[out].weight == 2 || dense_rows(g, t, o))
     return false;
   if (goes_through_rows(n, t->rank))
     return true;
-  for (uint32_t k = 0; k < n->nin && cy_op_of((cy_op)n->op)->cls == CY_CLASS_EW; k++) {
+  for (uint32_t k = 0; k < n->nin && cy_node_op(n)->cls == CY_CLASS_EW; k++) {
     const cy_value *v = cy_value_of(g, n->in[k]);
     if (!v->data.bytes && cy_same_shape(&v->type, t) && cy_layout_is_row_major(v))
       return true;
@@ -608,7 +576,7 @@ static bool turns_rows(const chooser *c, const cy_node_info *n, const order *o) 
 
 /* A normalization goes through its picture once more in any case: the place to turn what planar convolutions read. */
 static bool turns_picture(const chooser *c, const cy_node_info *n) {
-  const wish *w = &c->wishes[n->out[0]];
+  const preference *w = &c->preferred[n->out[0]];
   return n->op == CY_OP_normalize && w->weight == 2 && c->more[n->out[0]] < 0 &&
          is_row_major(c, cy_type_of(c->g, n->out[0]), &w->o);
 }
@@ -617,7 +585,7 @@ static void choose_reshape(chooser *c, cy_node id) {
   cy_graph *g = c->g;
   const cy_node_info *n = cy_node_of(g, id);
   const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
-  const wish *w = &c->wishes[n->out[0]];
+  const preference *w = &c->preferred[n->out[0]];
   order in = get(c, n->in[0]), plain = row_major(), out;
   runs r;
   if (is_row_major(c, from, &in))
@@ -638,7 +606,7 @@ static void choose_node(chooser *c, cy_node id) {
   const cy_node_info *n = cy_node_of(g, id);
   if (!n->nout)
     return;
-  const wish *w = &c->wishes[n->out[0]];
+  const preference *w = &c->preferred[n->out[0]];
   order plain = row_major(), o = plain, in = n->nin && n->in[0] ? get(c, n->in[0]) : plain;
   if (pools_rows(g, n) && is_row_major(c, cy_type_of(g, n->in[0]), &in))
     return;
@@ -704,14 +672,14 @@ static void choose_block(chooser *c, cy_block b) {
 /* requires: swept   establishes: swept, placed   breaks: fused */
 int cy_pass_layout(cy_pass *p) {
   chooser c = {.p = p, .g = p->g, .nvalues = cy_value_count(p->g)};
-  c.wishes = CY_NEW_ARRAY(p->scratch, wish, c.nvalues + 1);
+  c.preferred = CY_NEW_ARRAY(p->scratch, preference, c.nvalues + 1);
   c.rows = CY_NEW_ARRAY(p->scratch, bool, c.nvalues + 1);
   c.moved = CY_NEW_ARRAY(p->scratch, cy_val, c.nvalues + 1);
   c.more = CY_NEW_ARRAY(p->scratch, double, c.nvalues + 1);
   c.sizes = guess_sizes(p->g, p->scratch);
   for (cy_val v = 1; v <= c.nvalues; v++)
     cy_layout_reset(cy_value_of(p->g, v));
-  collect_wishes(&c);
+  collect_preferences(&c);
   choose_block(&c, 1);
   cy_build_in(p->g, 1);
   uint64_t moved = 0;

@@ -38,7 +38,7 @@ int cy_pass_fold(cy_pass *p);
 int cy_pass_fold_quantised(cy_pass *p);
 int cy_pass_contractions(cy_pass *p);
 int cy_pass_fold_affine(cy_pass *p);
-int cy_pass_phases(cy_pass *p);
+int cy_pass_space_to_depth(cy_pass *p);
 int cy_pass_quantise(cy_pass *p);
 int cy_pass_weights(cy_pass *p);
 int cy_pass_to_half(cy_pass *p);
@@ -75,10 +75,10 @@ bool cy_rewrite_single_use(const cy_rewrite *rw, cy_val v); /* false for values 
 bool cy_rewrite_is_result(const cy_rewrite *rw, cy_val v);  /* a model output, block result, or read by a symbol */
 void cy_rewrite_origin(cy_pass *p, const cy_node_info *n);  /* nodes built from now on come from n and this pass */
 
-/* ---- simplify_deal.c ---- */
+/* ---- simplify_shuffle.c ---- */
 /* Can transposed convolution n be one of integers? x and w then are those, w as n's; zero: x's zero point, or 0. */
-bool cy_deal_possible(cy_graph *g, const cy_node_info *n);
-cy_val cy_deal_integers(cy_graph *g, const cy_node_info *n, cy_val x, cy_val w, cy_val zero);
+bool cy_shuffle_possible(cy_graph *g, const cy_node_info *n);
+cy_val cy_shuffle_integers(cy_graph *g, const cy_node_info *n, cy_val x, cy_val w, cy_val zero);
 
 /* ---- fold.c ---- */
 /* the constant that n computes; 0: not of constants, or too large */
@@ -109,8 +109,6 @@ bool cy_axes_of(const cy_node_info *n, int rank, bool *out_axes); /* `axes` as f
 void cy_layout_reset(cy_value *v);                                /* row-major */
 bool cy_layout_is_row_major(const cy_value *v);
 bool cy_cast_lossless(cy_dtype from, cy_dtype to);
-/* fuse.c: vector operations per element, roughly */
-int cy_fuse_op_cost(cy_op op);
 
 /* attention_plain.c: is one kernel made for attention with heads as in q and v? */
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v);

@@ -165,15 +165,10 @@ static bool never_negative(cy_graph *g, cy_val v, int depth) {
     return cy_value_is_splat(g, v, &splat) && splat >= 0;
   if (!n || !depth)
     return false;
+  if (cy_node_op(n)->never_negative)
+    return true;
 #define IS(k) never_negative(g, n->in[k], depth - 1)
   switch (n->op) {
-  case CY_OP_abs:
-  case CY_OP_exp:
-  case CY_OP_erfc:
-  case CY_OP_sqrt:
-  case CY_OP_sigmoid:
-  case CY_OP_softmax:
-    return true;
   case CY_OP_max:
     return IS(1) || IS(0); /* constants come second */
   case CY_OP_mul:

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resize_axes.c - antialiased resizing of pictures along one axis after the other.
+/* resize_axes.c - resizing by large windows along one axis after the other.
  *
- * In:  a swept graph. Out: a resize that shrinks along several axes with antialias, where every element is the sum of a
- * window, as one resize per axis: h + w taps instead of h * w. What lies between is in f32 (f64) for all types, so that
- * elements are rounded once.
+ * In:  a swept graph. Out: a resize that shrinks along several axes with antialias, or a cubic one of more than two axes,
+ * where every element is the sum of a window, as one resize per axis: h + w taps instead of h * w. Cubic windows of all
+ * four axes (sizes that are all known at run time alone) have 256 taps otherwise. What lies between is in f32 (f64) for
+ * all types, so that elements are rounded once.
  *
  * The order is that of least work. An axis that keeps a part f of its extent at t taps costs f t for each element that it
  * gets, and leaves f of them; of two, the one with the lesser f t / (1 - f) goes first, and axes that grow come last.
@@ -16,7 +17,7 @@
 
 #include <string.h>
 
-enum { CLOSEST = 3, UNKNOWN_TAPS = 4 };
+enum { CLOSEST = 3, UNKNOWN_TAPS = 4, MOST_AXES_AT_ONCE = 2 /* of a cubic window without antialias */ };
 #define UNKNOWN_PART 0.5
 
 /* What decides on the place of an axis in the order: growing ones behind shrinking ones, then by work. */
@@ -85,11 +86,12 @@ static cy_val one_after_the_other(cy_rewrite *rw, const cy_node_info *n) {
   int64_t mode = cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST);
   int axes[CY_MAX_RANK];
   bool whole = !cy_dtype_is_float(dtype);
-  if (mode == CY_RESIZE_NEAREST || (whole && mode == CY_RESIZE_CUBIC) || !cy_attr_get_int(n, CY_ATTR_antialias, 0) ||
+  bool antialias = cy_attr_get_int(n, CY_ATTR_antialias, 0) != 0;
+  if (mode == CY_RESIZE_NEAREST || (whole && mode == CY_RESIZE_CUBIC) || (mode == CY_RESIZE_LINEAR && !antialias) ||
       cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL) == CY_COORD_TF_CROP)
     return 0;
   int count = find_axes(g, n, axes);
-  if (count < 2)
+  if (count < (antialias ? 2 : MOST_AXES_AT_ONCE + 1))
     return 0;
   cy_val v = cy_build_cast(g, n->in[0], cy_dtype_real(dtype));
   for (int i = 0; i < count; i++)

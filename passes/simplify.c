@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simplify.c - local algebra on element-wise ops. Views have their rules in simplify_view.c, scatters in
- * simplify_scatter.c, transposed convolutions in simplify_deal.c, spelled-out dequantisation in weights_spelled.c; all
+ * simplify_scatter.c, transposed convolutions in simplify_shuffle.c, spelled-out dequantisation in weights_spelled.c; all
  * sets run together.
  *
  * In:  a swept graph. Out: the same results within rounding, fewer or cheaper ops, canonical spelling: constants
@@ -432,7 +432,7 @@ int cy_pass_simplify(cy_pass *p) {
                               cy_simplify_view_rules(),
                               cy_simplify_scatter_rules(),
                               cy_simplify_rows_rules(),
-                              cy_simplify_deal_rules(),
+                              cy_simplify_shuffle_rules(),
                               cy_weights_spelled_rules()};
   cy_rewrite_run(p, sets, sizeof sets / sizeof sets[0]);
   return 0;

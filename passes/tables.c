@@ -43,6 +43,7 @@ static const double NEAR = 1.0 / 512; /* of a row in f16, relative RMS: twice wh
 typedef struct table {
   cy_val v;             /* what is stored: all, or the windows that differ */
   cy_val stored, scale; /* scale: 0 where stored as halves */
+  cy_val zero;          /* of blocks in 4 bits, two rows of a block in each byte; else 0 */
   bool blocks;          /* stored and scale are those of a matmul_blocks, of which v's rows are columns */
   cy_val numbers;       /* of windows or columns, along `axis`; 0: all is stored */
   int axis;
@@ -180,32 +181,52 @@ static bool becomes_ints(cy_pass *p, const cy_uses *uses, cy_val v, table *t) {
 
 /* ---- the integers of a product ---- */
 
-/* The product that multiplies v, looked up here, in integers of 8 bits by blocks; NULL: none does. */
+/* Is n a product by constant blocks, in 8 bits or, with a zero point, in 4? */
+static bool multiplies_blocks(const cy_graph *g, const cy_node_info *n) {
+  if (n->op != CY_OP_matmul_blocks || !cy_value_is_const(g, n->in[2]))
+    return false;
+  cy_dtype t = (cy_dtype)cy_type_of(g, n->in[1])->dtype;
+  return n->nin == 3 ? t == CY_I8 : t == CY_U8 && cy_value_is_const(g, n->in[3]);
+}
+
+/* The product that multiplies v, looked up here, in integers by blocks; NULL: none does. */
 static const cy_node_info *product_of(const cy_pass *p, cy_val v) {
   const cy_graph *g = p->g;
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
-      if (n->op == CY_OP_matmul_blocks && n->nin == 3 && cy_type_of(g, n->in[1])->dtype == CY_I8 &&
-          cy_const_source(g, n->in[1]) == cy_const_source(g, v) && cy_value_is_const(g, n->in[2]))
+      if (multiplies_blocks(g, n) && cy_const_source(g, n->in[1]) == cy_const_source(g, v))
         return n;
     }
   return NULL;
 }
 
-/* Are integers q [blocks, columns / tile, rows, tile] with scales [blocks, columns] v, a column being a row of it? */
-static bool rounds_to(const cy_graph *g, const table *t, const int64_t *d, cy_val q, cy_val scales) {
-  const float *from = cy_value_of(g, t->v)->data.bytes, *scale = cy_value_of(g, scales)->data.bytes;
-  const int8_t *ints = cy_value_of(g, q)->data.bytes;
-  const int64_t n = d[1] * d[3], k = d[0] * d[2];
+/* Of integers q [blocks, columns / tile, rows, tile], d: element `at` of a column of a block, less its zero point. In 4
+ * bits, the second half of a block's elements are in the upper halves of bytes. */
+static int block_element(const cy_graph *g, const cy_node_info *product, const int64_t *d, int64_t block, int64_t column,
+                         int64_t at) {
+  const cy_value *q = cy_value_of(g, product->in[1]), *zero = product->nin > 3 ? cy_value_of(g, product->in[3]) : NULL;
+  const int64_t i = ((block * d[1] + column / d[3]) * d[2] + at % d[2]) * d[3] + column % d[3];
+  if (!zero)
+    return ((const int8_t *)q->data.bytes)[i];
+  const uint8_t *bytes = q->data.bytes, *zeros = zero->data.bytes;
+  return (bytes[i] >> at / d[2] * 4 & 15) - zeros[zero->type.rank ? block * d[1] * d[3] + column : 0];
+}
+
+/* Are the integers of a product, with its scales [blocks, columns], v, a column being a row of it? Those of 4 bits may
+ * saturate by a step. */
+static bool rounds_to(const cy_graph *g, const table *t, const int64_t *d, const cy_node_info *product) {
+  const float *from = cy_value_of(g, t->v)->data.bytes, *scale = cy_value_of(g, product->in[2])->data.bytes;
+  const bool halves = product->nin > 3;
+  const int64_t n = d[1] * d[3], each = halves ? 2 * d[2] : d[2], k = d[0] * each;
   if ((uint64_t)n != t->rows || (uint64_t)k != t->row || cy_type_of(g, t->v)->dtype != CY_F32)
     return false;
   for (int64_t i = 0; i < n * k; i++) {
-    int64_t row = i / k, block = i % k / d[2], at = i % k % d[2];
-    float s = scale[block * n + row];
-    float w = s * (float)ints[((block * d[1] + row / d[3]) * d[2] + at) * d[3] + row % d[3]], read;
+    int64_t row = i / k, block = i % k / each;
+    float s = scale[block * n + row], read;
+    float w = s * (float)block_element(g, product, d, block, row, i % k % each);
     memcpy(&read, from + i, sizeof read);
-    if (!(fabsf(w - read) <= 0.501f * s))
+    if (!(fabsf(w - read) <= (halves ? 1.001f : 0.501f) * fabsf(s)))
       return false;
   }
   return true;
@@ -216,10 +237,11 @@ static bool becomes_blocks(cy_pass *p, const cy_uses *uses, cy_val v, table *t) 
   cy_graph *g = p->g;
   const cy_node_info *n = product_of(p, v);
   int64_t d[CY_MAX_RANK];
-  if (!n || !cy_type_static(g, cy_type_of(g, n->in[1]), d) || !rounds_to(g, t, d, n->in[1], n->in[2]))
+  if (!n || !cy_type_static(g, cy_type_of(g, n->in[1]), d) || !rounds_to(g, t, d, n))
     return false;
   t->stored = n->in[1];
   t->scale = n->in[2];
+  t->zero = n->nin > 3 ? n->in[3] : 0;
   t->blocks = true;
   report(p, uses, v, -1, NULL);
   return true;
@@ -374,12 +396,13 @@ static cy_val times(cy_graph *g, cy_val x, int64_t by) {
   return cy_build_binary(g, CY_OP_mul, x, cy_build_scalar_int(g, CY_I64, by));
 }
 
-/* Where blocks w have the elements of columns `indices`: [.., block, row of it], as gather takes indices. */
-static cy_val blocks_places(cy_graph *g, const cy_type *w, cy_val indices) {
+/* Where blocks w have the elements of columns `indices`: [.., block, row of it], as gather takes indices; of `in_block` rows,
+ * some the second in their bytes. */
+static cy_val blocks_places(cy_graph *g, const cy_type *w, cy_val indices, cy_val in_block) {
   int64_t d[CY_MAX_RANK];
   cy_type_static(g, w, d);
   const int64_t n = d[1] * d[3];
-  const cy_dim dims[] = {w->dim[0], w->dim[2]};
+  const cy_dim dims[] = {w->dim[0], cy_dim_const(g, 1)};
   cy_val i = cy_build_cast(g, indices, CY_I64), zero = cy_build_scalar_int(g, CY_I64, 0);
   cy_val tile = cy_build_scalar_int(g, CY_I64, d[3]), all = cy_build_scalar_int(g, CY_I64, n);
   cy_val negative = cy_build_binary(g, CY_OP_lt, i, zero), behind = cy_build_binary(g, CY_OP_add, i, all);
@@ -391,19 +414,37 @@ static cy_val blocks_places(cy_graph *g, const cy_type *w, cy_val indices) {
   for (int k = 0; k < 2; k++)
     column = cy_build_unsqueeze(g, column, cy_type_of(g, column)->rank);
   cy_val block = times(g, cy_build_iota(g, CY_I64, dims, 2, 0), n * d[2]);
-  cy_val row = times(g, cy_build_iota(g, CY_I64, dims, 2, 1), d[3]);
+  cy_val row = times(g, cy_build_binary(g, CY_OP_mod, in_block, cy_build_scalar_int(g, CY_I64, d[2])), d[3]);
   return cy_build_binary(g, CY_OP_add, column, cy_build_binary(g, CY_OP_add, block, row));
+}
+
+/* Parameters [blocks, columns] of these columns: [.., block, 1]. */
+static cy_val of_columns(cy_graph *g, cy_val parameters, cy_val indices) {
+  static const int64_t transposed[] = {1, 0};
+  cy_val v = cy_build_gather(g, cy_build_transpose(g, parameters, transposed), indices, 0);
+  return cy_build_unsqueeze(g, v, cy_type_of(g, v)->rank);
+}
+
+/* The halves of bytes, rows [.., in_block], less their zero point. */
+static cy_val halves_widened(cy_graph *g, const table *t, cy_val bytes, cy_val in_block, int64_t rows, cy_val indices) {
+  cy_val up = times(g, cy_build_binary(g, CY_OP_div, in_block, cy_build_scalar_int(g, CY_I64, rows)), 4);
+  cy_val shifted = cy_build_binary(g, CY_OP_shr, cy_build_cast(g, bytes, CY_I32), cy_build_cast(g, up, CY_I32));
+  cy_val ints = cy_build_binary(g, CY_OP_and, shifted, cy_build_scalar_int(g, CY_I32, 15));
+  cy_val zero = cy_type_of(g, t->zero)->rank ? of_columns(g, t->zero, indices) : t->zero;
+  return cy_build_binary(g, CY_OP_sub, ints, cy_build_cast(g, zero, CY_I32));
 }
 
 /* Rows of v at these indices, from the columns of a product's blocks. */
 static cy_val blocks_widened(cy_graph *g, const table *t, cy_val indices) {
-  static const int64_t turned[] = {1, 0};
   const cy_type w = *cy_type_of(g, t->stored);
   const cy_dim count = cy_type_elems(g, &w);
-  cy_val flat = cy_build_reshape(g, t->stored, &count, 1), places = blocks_places(g, &w, indices);
-  cy_val ints = cy_build_cast(g, cy_build_gather(g, flat, places, 0), CY_F32);
-  cy_val scale = cy_build_gather(g, cy_build_transpose(g, t->scale, turned), indices, 0);
-  return cy_build_binary(g, CY_OP_mul, ints, cy_build_unsqueeze(g, scale, cy_type_of(g, scale)->rank));
+  const cy_dim in_block[] = {cy_dim_const(g, 1), t->zero ? cy_dim_muli(g, w.dim[2], 2) : w.dim[2]};
+  cy_val row = cy_build_iota(g, CY_I64, in_block, 2, 1), flat = cy_build_reshape(g, t->stored, &count, 1);
+  cy_val ints = cy_build_gather(g, flat, blocks_places(g, &w, indices, row), 0);
+  int64_t rows;
+  if (t->zero && cy_dim_is_const(g, w.dim[2], &rows))
+    ints = halves_widened(g, t, ints, row, rows, indices);
+  return cy_build_binary(g, CY_OP_mul, cy_build_cast(g, ints, CY_F32), of_columns(g, t->scale, indices));
 }
 
 /* What t stands for, at these indices along axis or (0) as a whole. */

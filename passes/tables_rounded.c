@@ -32,28 +32,6 @@ static bool rounds(const cy_graph *g, const cy_node_info *n) {
 /* Is an error in input v of n about as large in what n puts out? */
 static bool hands_on(const cy_graph *g, const cy_node_info *n, cy_val v) {
   switch (n->op) {
-  case CY_OP_neg:
-  case CY_OP_abs:
-  case CY_OP_tanh:
-  case CY_OP_erf:
-  case CY_OP_sigmoid:
-  case CY_OP_add:
-  case CY_OP_sub:
-  case CY_OP_mul:
-  case CY_OP_fma:
-  case CY_OP_min:
-  case CY_OP_max:
-  case CY_OP_round: /* before a cast to 8 bits */
-  case CY_OP_reshape:
-  case CY_OP_transpose:
-  case CY_OP_expand:
-  case CY_OP_slice:
-  case CY_OP_pad:
-  case CY_OP_concat:
-  case CY_OP_identity:
-  case CY_OP_reduce_sum:
-  case CY_OP_pool_avg:
-    return true;
   case CY_OP_div:
     return n->in[1] != v;
   case CY_OP_select:
@@ -61,7 +39,7 @@ static bool hands_on(const cy_graph *g, const cy_node_info *n, cy_val v) {
   case CY_OP_cast:
     return cy_dtype_is_float(cy_type_of(g, n->out[0])->dtype);
   default:
-    return false;
+    return cy_node_op(n)->passes_errors;
   }
 }
 

@@ -39,9 +39,15 @@ static void memory_give(const cyto_allocator *allocator, void *ptr, uint64_t byt
     allocator->release(allocator->user, ptr, bytes ? bytes : 1);
 }
 
-static void *context_alloc(cyto_context *context, uint64_t bytes) { return memory_get(&context->allocator, bytes); }
+static void *context_alloc(cyto_context *context, uint64_t bytes) {
+  void *ptr = memory_get(&context->allocator, bytes);
+  context->in_use += ptr ? bytes : 0;
+  context->peak = context->in_use > context->peak ? context->in_use : context->peak;
+  return ptr;
+}
 
 static void context_release(cyto_context *context, void *ptr, uint64_t bytes) {
+  context->in_use -= ptr ? bytes : 0;
   memory_give(&context->allocator, ptr, bytes);
 }
 
@@ -246,7 +252,7 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
                                       .output_alloc = context_output_alloc};
   context->model = model;
   context->allocator = allocator;
-  context->block_bytes = bytes;
+  context->block_bytes = context->in_use = context->peak = bytes;
   context->frame.inputs = context->pointers;
   context->frame.weights = model->weights;
   context->frame.context = context;
@@ -282,12 +288,12 @@ void cyrt_context_free(cyto_context *context) {
   const cyrt_model *code = context->model->code;
   cyto_model *model = context->model;
   cyto_allocator allocator = context->allocator;
+  cyrt_keep_end(context);
   if (context->device)
     code->device->close(context->device);
   cyrt_values_destroy(context->head.values);
   for (uint32_t i = 0; i < code->n_outputs; i++) {
     memory_give(&allocator, context->outputs[i].own, context->outputs[i].own_bytes);
-    memory_give(&allocator, context->outputs[i].kept, context->outputs[i].kept_bytes);
   }
   for (uint32_t i = 0; i < code->n_dynamic; i++)
     memory_give(&allocator, context->frame.dynamic[i].ptr, context->frame.dynamic[i].capacity);

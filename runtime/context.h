@@ -45,6 +45,9 @@ struct cyrt_context {
   int64_t wanted_room; /* of cyto_context_keep(); 0: outputs are not kept. frame.room: how much there is */
   int32_t apart; /* outputs overlap neither inputs nor each other; lost when other memory is bound */
   void *device; /* state of the model's device, or NULL */
+  uint64_t in_use, peak; /* bytes of the allocator's, with this block */
+  void *recorder;        /* what it had in its model's recording number `recording`; 0: in none */
+  uint64_t recording;
 };
 
 /* ---- context.c ---- */
@@ -59,11 +62,12 @@ int cyrt_output_is_kept(const cyto_context *context, uint32_t index);
 /* Makes room for kept outputs, whose dims are known: what is in it stays. */
 cyto_status cyrt_keep_place(cyto_context *context, cyto_error *error);
 /* Before a run: inputs that were bound are copied to where kept outputs continue them. */
-void cyrt_keep_enter(cyto_context *context);
+cyto_status cyrt_keep_enter(cyto_context *context, cyto_error *error);
 /* After a run: kept outputs are the inputs of the next one. */
 void cyrt_keep_leave(cyto_context *context);
-/* A kept output as a dense tensor, once it `ran`; NULL: no memory. */
-void *cyrt_keep_dense(cyto_context *context, uint32_t index);
+/* A kept output as a dense tensor of the host, once it `ran`; NULL: no memory, or an error of the device's. */
+void *cyrt_keep_dense(cyto_context *context, uint32_t index, cyto_error *error);
+void cyrt_keep_end(cyto_context *context); /* the context ends: what is kept is given back */
 
 /* ---- context_bind.c ---- */
 cyto_status cyrt_input_check_shape(const cyto_context *context, const cyrt_port *port, int32_t rank,

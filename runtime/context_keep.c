@@ -5,7 +5,8 @@
  * piece of memory in which both lie, laid out as if that axis had frame.room elements, so that a run only writes what is
  * new. There is one room for all of a model, which generated code reads from the frame. When a run needs more of it, all
  * pieces are made anew, twice as large, and what is in them moves; this is also how an input that the caller bound
- * comes in. The pointer of an input tells where it lies: in its piece, or with the caller.
+ * comes in. The pointer of an input tells where it lies: in its piece, or with the caller. Pieces are memory of the
+ * model's device where it has one, which then copies, too.
  */
 #include "context.h"
 
@@ -28,10 +29,33 @@ static int rows_of(const cyrt_port *port, const int64_t *dims, row_shape *out) {
   return inner >= 0 && outer >= 0;
 }
 
-static void move_rows(const row_shape *r, const void *from, uint64_t from_room, void *to, uint64_t to_room,
-                      uint64_t count) {
-  for (uint64_t i = 0; i < r->outer && count && r->bytes; i++)
-    memcpy((uint8_t *)to + i * to_room * r->bytes, (const uint8_t *)from + i * from_room * r->bytes, count * r->bytes);
+/* ---- memory: the context's, or the device's ---- */
+
+static cyto_status piece_get(cyto_context *context, uint64_t bytes, void **out, cyto_error *error) {
+  if (context->device)
+    return (cyto_status)context->model->code->device->keep_get(context->device, bytes, out, error);
+  *out = cyrt_memory_get(context, bytes);
+  return *out ? CYTO_OK : CYTO_OUT_OF_MEMORY;
+}
+
+static void piece_give(cyto_context *context, void *ptr, uint64_t bytes) {
+  if (context->device)
+    context->model->code->device->keep_give(context->device, ptr);
+  else
+    cyrt_memory_give(context, ptr, bytes);
+}
+
+/* `count` elements along the axis, from the beginning. `to` is the caller's to read at once when `wait`. */
+static cyto_status move_rows(const cyto_context *context, const row_shape *r, const void *from, uint64_t from_room,
+                             void *to, uint64_t to_room, uint64_t count, int wait, cyto_error *error) {
+  const cyrt_rows rows = {from, to, from_room * r->bytes, to_room * r->bytes, count * r->bytes, r->outer};
+  if (!rows.bytes || !rows.count)
+    return CYTO_OK;
+  if (context->device)
+    return (cyto_status)context->model->code->device->keep_move(context->device, &rows, wait, error);
+  for (uint64_t i = 0; i < rows.count; i++)
+    memcpy((uint8_t *)to + i * rows.to_step, (const uint8_t *)from + i * rows.from_step, rows.bytes);
+  return CYTO_OK;
 }
 
 /* ---- room ---- */
@@ -49,6 +73,8 @@ static int64_t needed_room(const cyto_context *context) {
 }
 
 static cyto_status no_room(const cyrt_port *port, int64_t room, cyto_error *error) {
+  if (error && error->code) /* the device said why */
+    return error->code;
   return cyrt_error_set(error, CYTO_OUT_OF_MEMORY,
                         "output '%s': no memory to keep it in, with room for %lld on axis %d", port->name,
                         (long long)room, port->axis);
@@ -69,44 +95,60 @@ static cyto_status get_piece(cyto_context *context, uint32_t i, int64_t room, vo
   if (state->kept && room == context->frame.room && state->kept_bytes >= bytes)
     return CYTO_OK;
   *out_bytes = bytes;
-  *out = cyrt_memory_get(context, bytes);
-  return *out ? CYTO_OK : no_room(port, room, error);
+  cyto_status status = piece_get(context, bytes, out, error);
+  return status == CYTO_OUT_OF_MEMORY ? no_room(port, room, error) : status;
 }
 
 /* Output i has a new piece: an input that lies in the old one moves. */
-static void take_piece(cyto_context *context, uint32_t i, int64_t room, void *piece, uint64_t bytes) {
+static cyto_status take_piece(cyto_context *context, uint32_t i, int64_t room, void *piece, uint64_t bytes,
+                              cyto_error *error) {
   const cyrt_port *port = &context->model->code->outputs[i];
   cyrt_output_state *state = &context->outputs[i];
   uint32_t input = (uint32_t)port->continues - 1;
   if (piece == state->kept)
-    return;
+    return CYTO_OK;
   if (state->kept && context->pointers[input] == state->kept) {
     row_shape r;
     rows_of(port, context->inputs[input].dims, &r);
-    move_rows(&r, state->kept, (uint64_t)context->frame.room, piece, (uint64_t)room,
-              (uint64_t)context->inputs[input].dims[port->axis]);
+    cyto_status status = move_rows(context, &r, state->kept, (uint64_t)context->frame.room, piece, (uint64_t)room,
+                                   (uint64_t)context->inputs[input].dims[port->axis], 0, error);
+    if (status)
+      return status;
     context->pointers[input] = piece;
   }
-  cyrt_memory_give(context, state->kept, state->kept_bytes);
+  piece_give(context, state->kept, state->kept_bytes);
   state->kept = piece;
   state->kept_bytes = bytes;
-}
-
-/* All new pieces are there. */
-static void swap_pieces(cyto_context *context, int64_t room) {
-  const cyrt_model *code = context->model->code;
-  for (uint32_t i = 0; i < code->n_outputs; i++)
-    if (code->outputs[i].continues)
-      take_piece(context, i, room, context->outputs[i].next, context->outputs[i].next_bytes);
-  context->frame.room = room;
+  return CYTO_OK;
 }
 
 static void drop_pieces(cyto_context *context, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     cyrt_output_state *state = &context->outputs[i];
     if (context->model->code->outputs[i].continues && state->next != state->kept)
-      cyrt_memory_give(context, state->next, state->next_bytes);
+      piece_give(context, state->next, state->next_bytes);
   }
+}
+
+static void stop_keeping(cyto_context *context);
+
+/* All new pieces are there. What a device cannot copy is lost: some pieces have the new room, others the old one. */
+static cyto_status swap_pieces(cyto_context *context, int64_t room, cyto_error *error) {
+  const cyrt_model *code = context->model->code;
+  int64_t wanted = context->wanted_room;
+  for (uint32_t i = 0; i < code->n_outputs; i++) {
+    cyrt_output_state *state = &context->outputs[i];
+    cyto_status status =
+        code->outputs[i].continues ? take_piece(context, i, room, state->next, state->next_bytes, error) : CYTO_OK;
+    if (status) {
+      drop_pieces(context, code->n_outputs);
+      stop_keeping(context);
+      context->wanted_room = wanted;
+      return status;
+    }
+  }
+  context->frame.room = room;
+  return CYTO_OK;
 }
 
 cyto_status cyrt_keep_place(cyto_context *context, cyto_error *error) {
@@ -125,13 +167,12 @@ cyto_status cyrt_keep_place(cyto_context *context, cyto_error *error) {
       return status;
     }
   }
-  swap_pieces(context, room);
-  return CYTO_OK;
+  return swap_pieces(context, room, error);
 }
 
 /* ---- a run ---- */
 
-void cyrt_keep_enter(cyto_context *context) {
+cyto_status cyrt_keep_enter(cyto_context *context, cyto_error *error) {
   const cyrt_model *code = context->model->code;
   for (uint32_t i = 0; i < code->n_outputs; i++) {
     const cyrt_port *port = &code->outputs[i];
@@ -141,10 +182,13 @@ void cyrt_keep_enter(cyto_context *context) {
       continue;
     const int64_t *dims = context->inputs[port->continues - 1].dims;
     rows_of(port, dims, &r);
-    move_rows(&r, context->pointers[port->continues - 1], (uint64_t)dims[port->axis], state->kept,
-              (uint64_t)context->frame.room, (uint64_t)dims[port->axis]);
+    cyto_status status = move_rows(context, &r, context->pointers[port->continues - 1], (uint64_t)dims[port->axis],
+                                   state->kept, (uint64_t)context->frame.room, (uint64_t)dims[port->axis], 0, error);
+    if (status)
+      return status;
     context->pointers[port->continues - 1] = state->kept;
   }
+  return CYTO_OK;
 }
 
 void cyrt_keep_leave(cyto_context *context) {
@@ -155,7 +199,7 @@ void cyrt_keep_leave(cyto_context *context) {
                            context->frame.outputs[i].dims);
 }
 
-void *cyrt_keep_dense(cyto_context *context, uint32_t index) {
+void *cyrt_keep_dense(cyto_context *context, uint32_t index, cyto_error *error) {
   const cyrt_port *port = &context->model->code->outputs[index];
   cyrt_output_state *state = &context->outputs[index];
   const int64_t *dims = context->frame.outputs[index].dims;
@@ -163,14 +207,14 @@ void *cyrt_keep_dense(cyto_context *context, uint32_t index) {
   row_shape r;
   if (bytes < 0 || !rows_of(port, dims, &r))
     return NULL;
-  if (r.outer == 1)
+  if (r.outer == 1 && !context->device)
     return state->kept;
   if (!cyrt_memory_grow(context, &state->own, &state->own_bytes, (uint64_t)bytes))
     return NULL;
-  if (context->ran)
-    move_rows(&r, state->kept, (uint64_t)context->frame.room, state->own, (uint64_t)dims[port->axis],
-              (uint64_t)dims[port->axis]);
-  return state->own;
+  cyto_status status = context->ran ? move_rows(context, &r, state->kept, (uint64_t)context->frame.room, state->own,
+                                                (uint64_t)dims[port->axis], (uint64_t)dims[port->axis], 1, error)
+                                    : CYTO_OK;
+  return status ? NULL : state->own;
 }
 
 /* ---- what the application calls ---- */
@@ -187,11 +231,17 @@ static void stop_keeping(cyto_context *context) {
       context->pointers[input] = NULL;
       context->inputs[input].has_shape = 0;
     }
-    cyrt_memory_give(context, state->kept, state->kept_bytes);
+    piece_give(context, state->kept, state->kept_bytes);
     state->kept = NULL;
     state->kept_bytes = 0;
   }
   context->wanted_room = context->frame.room = 0;
+}
+
+void cyrt_keep_end(cyto_context *context) {
+  for (uint32_t i = 0; i < context->model->code->n_outputs; i++)
+    if (context->outputs[i].kept)
+      piece_give(context, context->outputs[i].kept, context->outputs[i].kept_bytes);
 }
 
 cyto_status cyto_context_keep(cyto_context *context, int64_t room, cyto_error *error) {

@@ -207,14 +207,12 @@ static void strings_leave(cyto_context *context) {
                          cyrt_count(code->outputs[i].rank, context->frame.outputs[i].dims));
 }
 
-cyto_status cyto_run(cyto_context *context, cyto_error *error) {
-  if (!context)
-    return cyrt_error_null(error, "cyto_run: no context");
-  cyrt_error_clear(error);
-  context->ran = 0;
+static cyto_status run_placed(cyto_context *context, cyrt_trace *trace, cyto_error *error) {
   cyto_status status = context->placed && context->apart ? CYTO_OK : context_prepare(context, error);
+  if (!status && trace)
+    trace->planned(trace, context);
   if (!status && context->wanted_room)
-    cyrt_keep_enter(context);
+    status = cyrt_keep_enter(context, error);
   if (!status && context->head.values)
     status = values_enter(context, error);
   if (!status)
@@ -223,6 +221,20 @@ cyto_status cyto_run(cyto_context *context, cyto_error *error) {
     strings_leave(context);
   if (!status && context->wanted_room)
     cyrt_keep_leave(context);
+  return status;
+}
+
+cyto_status cyto_run(cyto_context *context, cyto_error *error) {
+  if (!context)
+    return cyrt_error_null(error, "cyto_run: no context");
+  cyrt_error_clear(error);
+  context->ran = 0;
+  cyrt_trace *trace = __atomic_load_n(&context->model->trace, __ATOMIC_ACQUIRE);
+  if (trace && !trace->enter(trace, context, cyrt_os_now_ns()))
+    trace = NULL;
+  cyto_status status = run_placed(context, trace, error);
+  if (trace)
+    trace->leave(trace, context, status, error);
   context->ran = !status;
   return status;
 }
@@ -241,7 +253,9 @@ cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_t
                           port->flags & CYRT_PORT_DYNAMIC ? "cyto_run()" : "cyto_context_prepare() or cyto_run()");
   memset(out_tensor, 0, sizeof *out_tensor);
   out_tensor->data =
-      cyrt_output_is_kept(context, (uint32_t)index) ? cyrt_keep_dense(context, (uint32_t)index) : output->ptr;
+      cyrt_output_is_kept(context, (uint32_t)index) ? cyrt_keep_dense(context, (uint32_t)index, error) : output->ptr;
+  if (!out_tensor->data && output->ptr && error && error->code)
+    return error->code;
   if (!out_tensor->data && output->ptr)
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "output '%s': no memory for a copy of what is kept", port->name);
   out_tensor->dtype = port->dtype;

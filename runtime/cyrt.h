@@ -52,6 +52,7 @@ struct cyto_model {
   int32_t references; /* the application's, and one per context; atomic */
   void *device_shared;   /* of code->device, or NULL */
   cyrt_lock device_lock; /* taken while a context is opened on a device */
+  struct cyrt_trace *trace; /* NULL: nothing was ever recorded; atomic */
 };
 
 void cyrt_model_retain(cyto_model *model);
@@ -111,7 +112,51 @@ typedef struct cyrt_context_head {
   uint64_t stash_bytes;
   const void *stash_tag;
   struct cyrt_values *values; /* NULL: the model has numbers only */
+  struct cyrt_recorder *recorder; /* during a run that is recorded; else NULL */
 } cyrt_context_head;
+
+/* ---- trace/: what a context's runs did, while the model is being recorded ---- */
+
+typedef enum cyrt_event_kind {
+  CYRT_EVENT_STEP,  /* a row's step, on the thread that runs the model or on a stream; a: bytes of the arena alive, b: of
+                       dynamic slots */
+  CYRT_EVENT_PIECE, /* what one thread did of it; a: tasks */
+  CYRT_EVENT_RUN,   /* a: number, from 0, of the context; b: a cyto_status */
+  CYRT_EVENT_IN,    /* copies to the device, by its stream; a: bytes */
+  CYRT_EVENT_OUT    /* .. and back */
+} cyrt_event_kind;
+typedef struct cyrt_event {
+  const cyrt_profile_row *row; /* STEP, PIECE */
+  int64_t start, end;          /* by cyrt_os_now_ns() */
+  uint64_t lane;               /* number of the thread; with `stream`, the stream */
+  int64_t a, b;
+  int16_t kind, stream, other, failed;
+} cyrt_event;
+
+/* What one thread has done of a step. */
+typedef struct cyrt_piece {
+  _Alignas(64) int64_t start;
+  int64_t end, tasks;
+  uint64_t lane;
+} cyrt_piece;
+
+/* What the generated code's side of a recording knows of it. One thread at a time uses it, that of the run. */
+typedef struct cyrt_recorder {
+  void (*record)(struct cyrt_recorder *r, const cyrt_event *event);
+  cyrt_piece *pieces; /* [workers of the context] */
+  const cyrt_profile_row *open; /* the step that has begun, and when */
+  int64_t open_start;
+  int64_t bytes_in, bytes_out;  /* moved to the device and back */
+} cyrt_recorder;
+
+/* A model's recording, as contexts see it. */
+typedef struct cyrt_trace {
+  /* Around a run, which began at `start`; 0: it is not recorded, and there is no leave(). */
+  int (*enter)(struct cyrt_trace *trace, struct cyrt_context *context, int64_t start);
+  void (*planned)(struct cyrt_trace *trace, struct cyrt_context *context); /* sizes are known */
+  void (*leave)(struct cyrt_trace *trace, struct cyrt_context *context, cyto_status status, const cyto_error *error);
+  void (*release)(struct cyrt_trace *trace); /* the model is unloaded */
+} cyrt_trace;
 
 /* Scratch memory for operators, 64-byte aligned; NULL when there is none. */
 void *cyrt_scratch_alloc(cyrt_frame *frame, uint64_t bytes);

@@ -285,6 +285,18 @@ typedef struct cyto_memory {
 CYTO_API cyto_status cyto_memory_need(cyto_model *model, const cyto_options *options, const int64_t *const *input_dims,
                                       cyto_memory *out_memory, cyto_error *error);
 
+/* What a context holds at the moment. */
+typedef struct cyto_memory_use {
+  const char *name;      /* "weights", "arena", "outputs", ..; lives as long as the model */
+  uint64_t in_use, peak; /* bytes: that its last sizes need, and that were got for the largest so far */
+} cyto_memory_use;
+
+/* Fills `uses`, which has room for `room` rows (CYTO_MEMORY_USES are enough), and returns how many rows there are. The last
+ * row, "all of the context", is what its allocator gave; weights belong to the model and are no part of it, nor is the
+ * memory of a device. Between runs. */
+#define CYTO_MEMORY_USES 16
+CYTO_API int32_t cyto_memory_snapshot(const cyto_context *context, cyto_memory_use *uses, int32_t room);
+
 /* One call for a linked model, which the generated <name>_run() makes. inputs[i] and outputs[i] as for the bind
  * functions (outputs large enough: their sizes are not checked; NULL: owned by the context); where a port is no tensor,
  * they are a const cyto_value * and a cyto_value *, which needs a cache. `symbols` has the values of the input symbols
@@ -302,6 +314,37 @@ typedef struct cyto_simple_options {
  * NULL: the default. */
 CYTO_API cyto_status cyto_create_simple(const cyrt_model *linked, cyto_context **cache,
                                         const cyto_simple_options *options, cyto_error *error);
+
+/* ---- recordings (trace/): of models compiled by cytoc --profile ---- */
+
+/* From now on runs of the model, in all of its contexts, are recorded: when each step began and ended, on which thread or
+ * stream. What was recorded before is given back. events: how many of these are kept (64 bytes each); 0: a million. -1:
+ * none, only what cyto_trace_step() tells. A model that is not being recorded runs as fast as without --profile. Runs on a
+ * device are launched step by step meanwhile. CYTO_INVALID_ARGUMENT: the model was compiled without --profile, or is being
+ * recorded. */
+CYTO_API cyto_status cyto_trace_start(cyto_model *model, int64_t events, cyto_error *error);
+/* Waits until runs that are being recorded are over: not to be called by what runs in them. */
+CYTO_API cyto_status cyto_trace_stop(cyto_model *model, cyto_error *error);
+/* Writes what was recorded up to cyto_trace_stop() as a file of Chrome's trace format, which ui.perfetto.dev and
+ * chrome://tracing show: a lane for each thread and stream, counters of the arena's memory in use. Of a context, the first
+ * run is named so, which is cold. Nothing is left of a file that cannot be written. */
+CYTO_API cyto_status cyto_trace_write(cyto_model *model, const char *path, cyto_error *error);
+
+/* A step of the program and the sums of what was recorded of it: a kernel, or an operator of the runtime. */
+typedef struct cyto_trace_sums {
+  const char *node, *ops, *algorithm, *kernel; /* node: the first ONNX node in it, or "" */
+  double flops, bytes;     /* that it computes and moves at least, */
+  double floor_ns;         /* .. and the shortest time of that on one core, or on the device; 0: not known */
+  const char *assumed;     /* the sizes that these three are for: "batch=1, seq=64"; "": any */
+  int64_t position;        /* of the step in the program, as cytoc --explain=json tells it */
+  int32_t other_sizes;     /* not 0: has run with others */
+  int64_t runs, ns;        /* without those of each context's first run, */
+  int64_t first_runs, first_ns; /* .. and these, which are cold */
+} cyto_trace_sums;
+
+CYTO_API int64_t cyto_trace_step_count(const cyto_model *model); /* in the order of the program; 0: no --profile */
+/* After cyto_trace_stop(). CYTO_INDEX_OUT_OF_RANGE leaves *out_sums alone. */
+CYTO_API cyto_status cyto_trace_step(const cyto_model *model, int64_t index, cyto_trace_sums *out_sums);
 
 #ifdef __cplusplus
 }

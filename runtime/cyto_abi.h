@@ -35,7 +35,7 @@ extern "C" {
 #define CYRT_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
-#define CYTO_ABI_VERSION 8u
+#define CYTO_ABI_VERSION 10u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
 /* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */
@@ -87,6 +87,7 @@ typedef struct cyrt_output {
 struct cyrt_pool;   /* the thread pool (threads.c) */
 struct cyrt_context; /* the runtime's side of a context (context.h) */
 struct cyto_error;  /* cyto.h */
+struct cyto_memory_use; /* cyto.h */
 
 /* What generated code sees of a context. */
 typedef struct cyrt_frame {
@@ -104,6 +105,10 @@ typedef struct cyrt_frame {
   struct cyrt_context *context;
   /* 0, or how many elements outputs that continue inputs have room for along their axes: they lie where these inputs do */
   int64_t room;
+  /* Where kernels of a device keep what they find out of range: for each of the model's checks the first such number + 1 (0:
+     none), and what it should have been below. NULL: the host program checks */
+  int64_t *checks;
+  int64_t *sizes; /* see cyrt_profile */
 } cyrt_frame;
 
 /* One graph input or output. */
@@ -137,6 +142,13 @@ typedef struct cyrt_device_request {
   void *stream;                 /* the application's, or NULL */
 } cyrt_device_request;
 
+/* Rows of `bytes` bytes to be copied, whose beginnings are so far from each other. */
+typedef struct cyrt_rows {
+  const void *from;
+  void *to;
+  uint64_t from_step, to_step, bytes, count;
+} cyrt_rows;
+
 /* A kind of device other than this CPU. Its functions are part of the model's library: whoever loads a model calls them
  * through this table and needs nothing of the device itself. A context's frame keeps what is in host memory; run()
  * shows generated code a frame of its own whose pointers are the device's. Codes as those of run() and plan(). */
@@ -150,6 +162,13 @@ typedef struct cyrt_device {
   int32_t (*run)(void *state, cyrt_frame *frame);
   void (*describe)(void *state, char *text,
                    uint64_t capacity); /* in words: device, driver, what is used; capacity > 0 */
+  /* What the state holds of the device's memory and of pinned memory, as cyto_memory_snapshot() does. */
+  int32_t (*memory)(const void *state, struct cyto_memory_use *uses, int32_t room);
+  /* For outputs that a context keeps (context_keep.c): memory of the device, which run() takes inputs and outputs in without
+   * copying, and copies between memory of either kind, in the order of the runs; with `wait` they are done afterwards. */
+  int32_t (*keep_get)(void *state, uint64_t bytes, void **out, struct cyto_error *error);
+  void (*keep_give)(void *state, void *ptr);
+  int32_t (*keep_move)(void *state, const cyrt_rows *rows, int32_t wait, struct cyto_error *error);
 } cyrt_device;
 
 /* The model's own texts, numbered from 0, which is the empty one. */
@@ -189,6 +208,7 @@ typedef struct cyrt_model {
   const cyrt_texts *texts;      /* NULL: a model of tensors of numbers alone, whose contexts have no store */
   uint64_t n_metadata;
   const cyrt_metadata *metadata; /* of equal keys the last counts */
+  const struct cyrt_profile *profile; /* NULL: compiled without --profile */
 } cyrt_model;
 
 /* A dlopen-able library exports exactly this (besides <name>_run and <name>_model of its header). Returns NULL if `version`
@@ -217,6 +237,8 @@ typedef struct cyrt_lifetime {
 uint64_t cyrt_plan_arena(uint64_t *offsets, const cyrt_lifetime *lives, uint32_t n);
 /* error.c: fills frame->error with the formatted text ("%s", "%lld" only) and returns code. */
 int32_t cyrt_fail(cyrt_frame *frame, int32_t code, const char *format, ...);
+/* error.c: what an operator of the runtime returned; where that is an error, "node 'NAME': " comes before its text. */
+int32_t cyrt_fail_at(cyrt_frame *frame, int32_t code, const char *node);
 
 /* A tensor as the runtime's operators see it: dense, row-major. */
 typedef struct cyrt_tensor {
@@ -235,24 +257,41 @@ typedef union cyrt_attr {
 typedef int32_t (*cyrt_op)(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
                            const cyrt_attr *attrs);
 
-/* ---- libraries that count the time of every launch (profile.c) ---- */
+/* ---- libraries compiled with --profile (trace/) ---- */
 
-/* One launch of the program. */
+/* One step of the program that takes time: a launch, or a call of an operator of the runtime. Read-only. */
 typedef struct cyrt_profile_row {
   const char *kernel, *algorithm, *ops, *node;
-  double floor_cycles; /* of one core; 0: not known */
-  const char *assumed; /* the sizes left open that the floor is for: "batch=1, seq=64"; "": any */
-  int64_t other;       /* not 0: has run with other sizes */
-  int64_t runs, ns;    /* of all contexts and threads */
+  double flops, bytes, floor; /* floor: cycles of one core, or nanoseconds of a device; 0: not known */
+  const char *assumed;        /* the sizes left open that these are for: "batch=1, seq=64"; "": any */
+  int64_t number;             /* in the table of the model's rows */
+  int64_t position;           /* of the step: see cyrt_profile_buffer */
 } cyrt_profile_row;
 
-/* What such a library exports besides: its rows, in the order of the program. */
-typedef cyrt_profile_row *const *(*cyto_model_profile_fn)(uint32_t version, int64_t *out_rows);
-#define CYTO_MODEL_PROFILE "cyto_model_profile"
+/* A part of the arena: alive from the first to the last of these steps, by position. */
+typedef struct cyrt_profile_buffer {
+  int64_t first, last;
+} cyrt_profile_buffer;
 
-/* Generated code calls these around a launch. */
-int64_t cyrt_profile_start(void);
-void cyrt_profile_stop(cyrt_profile_row *row, int64_t start);
+typedef struct cyrt_profile {
+  int64_t n_rows;
+  const cyrt_profile_row *const *rows; /* in the order of the program */
+  int64_t n_buffers;
+  const cyrt_profile_buffer *buffers;
+  int32_t (*sizes)(cyrt_frame *frame); /* writes the bytes of every buffer to frame->sizes */
+} cyrt_profile;
+
+/* Generated code calls these around a step. The start is 0 while nothing is recorded; then stop() is not called.
+ * other: not 0 where the sizes are not those that the row is for. */
+int64_t cyrt_profile_start(cyrt_frame *frame, const cyrt_profile_row *row);
+void cyrt_profile_stop(cyrt_frame *frame, const cyrt_profile_row *row, int64_t start, int64_t other);
+/* cyrt_parallel_for() for a step that is recorded: what every thread does is, too. */
+void cyrt_profile_parallel_for(cyrt_frame *frame, cyrt_kernel kernel, const cyrt_slot *args, int64_t n, int64_t grain,
+                               const cyrt_profile_row *row);
+/* cuda/cuda_trace.c: the same around a launch on a device; the answer is 0 while neither a recording nor a profiler of
+ * NVIDIA's wants to know. */
+int64_t cyrt_cuda_profile_start(cyrt_frame *frame, const cyrt_profile_row *row);
+void cyrt_cuda_profile_stop(cyrt_frame *frame, const cyrt_profile_row *row, int64_t start, int64_t other);
 
 /* Programs of string_match and string_tokens: instructions of three words, op and two operands; ranges lie behind them,
  * three words each, of which the third is not used. Instruction 0 is the first; what matches leads to CYRT_RX_MATCH. */
@@ -314,18 +353,30 @@ typedef struct cyrt_cuda_kernel {
   uint32_t then;                  /* the kernel launched behind it with the same parameters; 0: none */
 } cyrt_cuda_kernel;
 
+/* A number that kernels compare with its bound. */
+typedef struct cyrt_cuda_bound {
+  const char *node;
+  const char *format; /* of the error: the node as %s, number and bound as %lld */
+} cyrt_cuda_bound;
+
 struct cyrt_cuda_cudnn;
+struct cyrt_cuda_trace;
 typedef struct cyrt_cuda_model {
   uint32_t n_kernels;
   uint32_t flags; /* CYRT_CUDA_REPLAY, CYRT_CUDA_REQUIRE_CUDNN */
   const cyrt_cuda_kernel *kernels;
   const struct cyrt_cuda_cudnn *cudnn; /* NULL: no kernel may be cuDNN's */
+  uint64_t n_checks;
+  uint64_t agree;                      /* with cudnn: the number of the kernel that compares two results */
+  const cyrt_cuda_bound *checks;       /* [n_checks] those of cyrt_frame.checks, in the order of the launches */
+  const struct cyrt_cuda_trace *trace; /* NULL: compiled without --profile */
 } cyrt_cuda_model;
 enum {
   CYRT_CUDA_REPLAY = 1,       /* equal sizes of inputs mean equal launches: a run can be recorded */
   CYRT_CUDA_REQUIRE_CUDNN = 2 /* no context without it */
 };
 extern const struct cyrt_cuda_cudnn cyrt_cuda_cudnn CYRT_HIDDEN; /* cuda_cudnn.c */
+extern const struct cyrt_cuda_trace cyrt_cuda_trace CYRT_HIDDEN; /* cuda_trace.c */
 
 /* What cuDNN may compute in place of a kernel: an array of int64_t, which generated code fills in this order. */
 typedef struct cyrt_cuda_tensor { /* counted in elements; neighbours: channels, columns of a head, keys of a bias */

@@ -54,3 +54,11 @@ int32_t cyrt_fail(cyrt_frame *frame, int32_t code, const char *format, ...) {
   va_end(args);
   return code;
 }
+
+int32_t cyrt_fail_at(cyrt_frame *frame, int32_t code, const char *node) {
+  char text[sizeof frame->error->message];
+  if (!code || !frame->error)
+    return code;
+  snprintf(text, sizeof text, "%s", frame->error->message);
+  return cyrt_fail(frame, code, "node '%s': %s", node, text);
+}

@@ -39,7 +39,26 @@ static int side_file_path(const cyrt_model *code, const char *library, char path
   return length > 0 && length < CYRT_PATH;
 }
 
-static cyto_status map_weights(cyto_model *model, const char *library, cyto_error *error) {
+/* Behind the library itself, as it comes from memory to memory: at the end of its file, with a block before them that begins
+ * with CYRT_WEIGHTS_MARK and how many bytes they are. 0: they are not there. */
+static int map_behind(cyto_model *model, const char *file) {
+  char why[CYRT_WHY];
+  int64_t size;
+  uint64_t bytes = model->code->weights_bytes, total = bytes + CYRT_MAP_ALIGN;
+  char *base = file ? cyrt_os_map(file, total, 1, &size, why) : NULL;
+  size_t mark = sizeof CYRT_WEIGHTS_MARK;
+  if (base && (memcmp(base, CYRT_WEIGHTS_MARK, mark) || memcmp(base + mark, &bytes, sizeof bytes))) {
+    cyrt_os_unmap(base, total);
+    base = NULL;
+  }
+  model->mapping = base;
+  model->weights = base ? (uint8_t *)base + CYRT_MAP_ALIGN : NULL;
+  model->mapped_bytes = total;
+  return base != NULL;
+}
+
+/* file: of the library, NULL where it is linked; library: the same, NULL if that lies in memory. */
+static cyto_status map_weights(cyto_model *model, const char *file, const char *library, cyto_error *error) {
   const cyrt_model *code = model->code;
   char path[CYRT_PATH], why[CYRT_WHY];
   int64_t bytes;
@@ -47,14 +66,18 @@ static cyto_status map_weights(cyto_model *model, const char *library, cyto_erro
   if (code->weights || !code->weights_file || !code->weights_bytes)
     return CYTO_OK;
   if (model->library && !library)
-    return cyrt_error_set(error, CYTO_BAD_LIBRARY,
-                          "the weights of this library are in a file beside it, '%s': load it from its file",
-                          code->weights_file);
+    return map_behind(model, file)
+               ? CYTO_OK
+               : cyrt_error_set(
+                     error, CYTO_BAD_LIBRARY,
+                     "the weights of this library are in a file beside it, '%s': load it from its file (those "
+                     "behind it, of a library in memory, are not all there)",
+                     code->weights_file);
   if (cyrt_os_path_base(code->weights_file) != code->weights_file || !side_file_path(code, library, path))
     return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': not a name for a weights file", code->weights_file);
-  model->weights = model->mapping = cyrt_os_map(path, code->weights_bytes, &bytes, why);
+  model->weights = model->mapping = cyrt_os_map(path, code->weights_bytes, 0, &bytes, why);
   model->mapped_bytes = code->weights_bytes;
-  if (model->mapping)
+  if (model->mapping || (bytes < 0 && map_behind(model, library)))
     return CYTO_OK;
   if (bytes < 0)
     return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot open the model's weights: %s", path, why);
@@ -65,9 +88,10 @@ static cyto_status map_weights(cyto_model *model, const char *library, cyto_erro
                         (unsigned long long)code->weights_bytes, why);
 }
 
-/* Makes the handle; `library` is taken over also when this fails. path: of its file; NULL: linked, or from memory. */
-static cyto_status model_create(const cyrt_model *code, void *library, const char *path, cyto_model **out_model,
-                                cyto_error *error) {
+/* Makes the handle; `library` is taken over also when this fails. file: of it; NULL: linked. path: the same; NULL: linked, or
+ * from memory. */
+static cyto_status model_create(const cyrt_model *code, void *library, const char *file, const char *path,
+                                cyto_model **out_model, cyto_error *error) {
   cyto_status status = check_code(code, path ? path : code->name ? code->name : "model", error);
   cyto_model *model = status ? NULL : calloc(1, sizeof *model);
   if (!model) {
@@ -76,7 +100,7 @@ static cyto_status model_create(const cyrt_model *code, void *library, const cha
     return status ? status : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's handle");
   }
   *model = (cyto_model){.code = code, .library = library, .references = 1};
-  status = map_weights(model, path, error);
+  status = map_weights(model, file, path, error);
   if (status)
     cyto_model_unload(model);
   else
@@ -106,7 +130,7 @@ static cyto_status load(const char *file, const char *name, const char *path, cy
                           "'%s': model has another interface version, expected %u; compile it again", name,
                           CYTO_ABI_VERSION);
   }
-  return model_create(code, library, path, out_model, error);
+  return model_create(code, library, file, path, out_model, error);
 }
 
 cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error) {
@@ -148,7 +172,7 @@ cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_mo
     *out_model = NULL;
   if (!linked || !out_model)
     return cyrt_error_null(error, "cyto_model_from_linked: no model or no place for its handle");
-  return model_create(linked, NULL, NULL, out_model, error);
+  return model_create(linked, NULL, NULL, NULL, out_model, error);
 }
 
 void cyrt_model_retain(cyto_model *model) { __atomic_fetch_add(&model->references, 1, __ATOMIC_RELAXED); }
@@ -156,6 +180,8 @@ void cyrt_model_retain(cyto_model *model) { __atomic_fetch_add(&model->reference
 void cyto_model_unload(cyto_model *model) {
   if (!model || __atomic_sub_fetch(&model->references, 1, __ATOMIC_ACQ_REL) > 0)
     return;
+  if (model->trace)
+    model->trace->release(model->trace);
   if (model->device_shared)
     model->code->device->release(model->device_shared);
   if (model->mapping)

@@ -19,6 +19,7 @@ enum { CYRT_WHY = 800, CYRT_PATH = 4096 };
 int64_t cyrt_os_now_ns(void); /* since some moment */
 int64_t cyrt_os_ran_ns(void); /* how long this thread has had a CPU; -1: not known that well */
 void cyrt_os_sleep(int64_t ns);
+uint64_t cyrt_os_thread_number(void); /* of the calling thread, as the system's tools show it */
 /* Sleeps until cyrt_os_wake() of the word, or not at all if it has another value; may return for no reason, too. */
 void cyrt_os_wait(atomic_uint *word, uint32_t value);
 void cyrt_os_wake(atomic_uint *word); /* all that sleep */
@@ -53,8 +54,11 @@ void cyrt_os_free(void *ptr);
 
 const char *cyrt_os_path_base(const char *path); /* behind its folder */
 int cyrt_os_readable(const char *path, char *why);
-/* Bytes of a file, read-only, and how many it has; NULL: *out_size is -1 if it cannot be opened. */
-void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why);
+/* Bytes of a file, read-only, the first or, with `last`, the last of it, which begin at a multiple of CYRT_MAP_ALIGN; and how
+ * many it has. NULL: *out_size is -1 if it cannot be opened. */
+#define CYRT_MAP_ALIGN 65536
+#define CYRT_WEIGHTS_MARK "cyto's weights" /* see load.c */
+void *cyrt_os_map(const char *path, uint64_t bytes, int last, int64_t *out_size, char *why);
 void cyrt_os_unmap(void *mapping, uint64_t bytes);
 void *cyrt_os_library_open(const char *path, char *why); /* NULL: why not */
 void *cyrt_os_library_symbol(void *library, const char *name);
@@ -63,6 +67,11 @@ void cyrt_os_library_close(void *library);
  * -1: why not. */
 int cyrt_os_memory_file(const void *bytes, uint64_t size, char path[CYRT_PATH], char *why);
 void cyrt_os_memory_file_close(int file);
+/* A file that is written anew. -1, and in what follows 0: why not. */
+int64_t cyrt_os_file_create(const char *path, char *why);
+int cyrt_os_file_write(int64_t file, const void *bytes, size_t n, char *why);
+int cyrt_os_file_close(int64_t file, char *why);
+void cyrt_os_file_remove(const char *path); /* if it is a regular one */
 /* The path of the library or program that has this address; 0: not known. */
 int cyrt_os_library_of(const void *address, char path[CYRT_PATH]);
 

@@ -42,6 +42,8 @@ int64_t cyrt_os_ran_ns(void) {
   return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) ? -1 : t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
+uint64_t cyrt_os_thread_number(void) { return (uint64_t)syscall(SYS_gettid); }
+
 void cyrt_os_sleep(int64_t ns) {
   struct timespec t = {ns / 1000000000, ns % 1000000000};
   nanosleep(&t, NULL);
@@ -251,7 +253,7 @@ const char *cyrt_os_path_base(const char *path) {
 
 int cyrt_os_readable(const char *path, char *why) { return !access(path, R_OK) || fails(why, strerror(errno)); }
 
-void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why) {
+void *cyrt_os_map(const char *path, uint64_t bytes, int last, int64_t *out_size, char *why) {
   void *mapping = NULL;
   int file = open(path, O_RDONLY | O_CLOEXEC);
   *out_size = -1;
@@ -263,7 +265,7 @@ void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why
   if (*out_size < 0)
     *out_size = 0;
   if ((uint64_t)*out_size >= bytes) {
-    mapping = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    mapping = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, last ? (off_t)((uint64_t)*out_size - bytes) : 0);
     if (mapping == MAP_FAILED) {
       fails(why, strerror(errno));
       mapping = NULL;
@@ -274,6 +276,36 @@ void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why
 }
 
 void cyrt_os_unmap(void *mapping, uint64_t bytes) { munmap(mapping, bytes); }
+
+int64_t cyrt_os_file_create(const char *path, char *why) {
+  int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0)
+    fails(why, strerror(errno));
+  return file;
+}
+
+int cyrt_os_file_write(int64_t file, const void *bytes, size_t n, char *why) {
+  const char *at = bytes;
+  while (n) {
+    ssize_t written = write((int)file, at, n);
+    if (written < 0 && errno != EINTR)
+      return fails(why, strerror(errno));
+    at += written > 0 ? written : 0;
+    n -= written > 0 ? (size_t)written : 0;
+  }
+  return 1;
+}
+
+int cyrt_os_file_close(int64_t file, char *why) { return !close((int)file) || fails(why, strerror(errno)); }
+
+void cyrt_os_file_remove(const char *path) {
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0)
+    return;
+  if (cyrt_file_bytes(file) >= 0)
+    unlink(path);
+  close(file);
+}
 
 /* The dynamic linker takes a path that it knows for the library it has, and numbers of files are used again while
  * libraries stay: the number of the inode, bit for bit, tells the paths apart. */

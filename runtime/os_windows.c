@@ -29,6 +29,8 @@ int64_t cyrt_os_now_ns(void) {
 
 int64_t cyrt_os_ran_ns(void) { return -1; } /* it counts by ticks of 15 ms */
 
+uint64_t cyrt_os_thread_number(void) { return GetCurrentThreadId(); }
+
 void cyrt_os_sleep(int64_t ns) { Sleep((DWORD)(ns / 1000000)); }
 
 /* WaitOnAddress() would do, but is in no library that programs are linked with as a rule. Sleeping is rare. */
@@ -98,7 +100,7 @@ _Atomic(struct cyrt_pool *) *cyrt_os_pool(void) {
   for (int shift = 28; shift >= 0; shift -= 4)
     name[n++] = L"0123456789abcdef"[GetCurrentProcessId() >> shift & 15];
   name[n++] = L'-';
-  name[n++] = (wchar_t)(L'0' + CYTO_ABI_VERSION);
+  name[n++] = (wchar_t)(L'A' + CYTO_ABI_VERSION);
   name[n] = 0;
   HANDLE shared = CreateFileMappingW(INVALID_HANDLE_VALUE, NULL, PAGE_READWRITE, 0, sizeof *at, name);
   at = shared ? MapViewOfFile(shared, FILE_MAP_ALL_ACCESS, 0, 0, sizeof *at) : NULL;
@@ -197,7 +199,40 @@ int cyrt_os_readable(const char *path, char *why) {
   return 1;
 }
 
-void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why) {
+int64_t cyrt_os_file_create(const char *path, char *why) {
+  wchar_t wide[CYRT_PATH];
+  HANDLE file = INVALID_HANDLE_VALUE;
+  if (wide_path(path, wide))
+    file = CreateFileW(wide, GENERIC_WRITE, 0, NULL, CREATE_ALWAYS, 0, NULL);
+  if (file == INVALID_HANDLE_VALUE)
+    last_error(why);
+  return file == INVALID_HANDLE_VALUE ? -1 : (int64_t)(intptr_t)file;
+}
+
+int cyrt_os_file_write(int64_t file, const void *bytes, size_t n, char *why) {
+  const char *at = bytes;
+  for (DWORD written = 0; n; at += written, n -= written)
+    if (!WriteFile((HANDLE)(intptr_t)file, at, n < 1 << 30 ? (DWORD)n : 1 << 30, &written, NULL)) {
+      last_error(why);
+      return 0;
+    }
+  return 1;
+}
+
+int cyrt_os_file_close(int64_t file, char *why) {
+  int closed = CloseHandle((HANDLE)(intptr_t)file);
+  if (!closed)
+    last_error(why);
+  return closed;
+}
+
+void cyrt_os_file_remove(const char *path) {
+  wchar_t wide[CYRT_PATH];
+  if (wide_path(path, wide))
+    DeleteFileW(wide);
+}
+
+void *cyrt_os_map(const char *path, uint64_t bytes, int last, int64_t *out_size, char *why) {
   void *mapping = NULL;
   LARGE_INTEGER size;
   HANDLE file = file_open(path, why);
@@ -206,8 +241,9 @@ void *cyrt_os_map(const char *path, uint64_t bytes, int64_t *out_size, char *why
     return NULL;
   *out_size = GetFileSizeEx(file, &size) ? size.QuadPart : 0;
   if ((uint64_t)*out_size >= bytes) {
+    uint64_t from = last ? (uint64_t)*out_size - bytes : 0;
     HANDLE section = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
-    mapping = section ? MapViewOfFile(section, FILE_MAP_READ, 0, 0, bytes) : NULL;
+    mapping = section ? MapViewOfFile(section, FILE_MAP_READ, (DWORD)(from >> 32), (DWORD)from, bytes) : NULL;
     if (!mapping)
       last_error(why);
     if (section)

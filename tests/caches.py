@@ -6,18 +6,21 @@ In:  build/cytoc, build/cyto-run; names (regular expressions) to restrict it. Ou
 
 Each model is compiled at -O0 and -O3 and run for some steps, the caches of a step being those that the one before left. What
 `cyto-run --share` gives must be the same to the bit, and close to the other level's; `cyto-run --info` must name exactly the
-outputs that may share memory. Sequences of a batch have lengths of their own.
+outputs that may share memory. Caches that grow run for CUDA, too (by mocks of its libraries, tests/cuda). Sequences of a batch have lengths of their own.
 """
 import os
 import re
 import shutil
+import sys
 
 import numpy as np
 from onnx import TensorProto as T
 from onnx import helper as h
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'cuda'))
 import graphs
 import lib
+import mock
 import network
 from grown import llama
 
@@ -290,18 +293,21 @@ def growing():
 
 def check_grown(args, folder, path, continued, steps):
     os.makedirs(folder, exist_ok=True)
-    for level in ('-O0', '-O3'):
+    env = mock.environment(args)
+    for level, cuda in (('-O0', False), ('-O3', False), ('-O3', True)):
         library = os.path.join(folder, 'm%s.so' % level)
-        why = network.compile_model(args, path, library, level, ['--verify'])
-        if why:
-            return why
+        code, _, err = lib.run([args.cytoc, path, '-o', library, level, '--verify', *(mock.options(args) if cuda else [])],
+                               env=mock.compiling(env) if cuda else None)
+        level += ' for CUDA' * cuda
+        if code:
+            return '%s: %s' % (level, lib.reason(err, code))
         _, out, _ = lib.run([args.cyto_run, library, '--info'], 60)
         found = dict(re.findall(r"output \d+ '([\w.]+)'.* continues '([\w.]+)'", out))
         if found != continued:
             return '%s: continues %s' % (level, found)
-        for threads in ('1', '2') if found else ():
+        for threads in ('1', '2')[:1 if cuda else 2] if found else ():
             program = os.path.join(args.build, 'tests', 'grown', 'run_steps')
-            code, _, err = lib.run([program, library, '4', threads, 'batch=2', *steps], 60)
+            code, _, err = lib.run([program, library, '4', threads, 'batch=2', *steps], 60, env=env if cuda else None)
             if code:
                 return '%s, %s threads: %s' % (level, threads, lib.reason(err, code))
     return None
@@ -315,7 +321,7 @@ def check_decoder(args, folder, dtype):
 
 
 def main():
-    args = lib.arguments(__doc__)
+    args = lib.arguments(__doc__, device=dict(action='store_true'), target=mock.TARGET)
     suite = lib.Suite(args)
     shared_heads('shared heads, ragged', [9, 4, 0])
     shared_heads('shared heads, several rows', [3, 1], rows=3)

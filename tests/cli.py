@@ -12,6 +12,8 @@ import os
 import pty
 import re
 import resource
+import select
+import shlex
 import shutil
 import signal
 import stat
@@ -136,7 +138,10 @@ ROWS = [
     ('no winograd', [MODEL, '--dim', 'batch=1', '--fast-algorithms=off', '--explain', '-o', '%s/m.so'], 0, ['(?s)\\A(?!.*winograd).*conv direct'], ['m.h', 'm.so'], None),
     ('fast algorithms unknown', [MODEL, '--fast-algorithms=on', '-o', '%s/m.so'], 1, ["auto or off, found 'on'"], [], None),
     ('fast algorithms of a device', [MODEL, '--fast-algorithms=off', '--target=sm_80', '-o', '%s/m.so'], 1, ['for CPUs', '--cudnn=off'], [], None),
-    ('profile on a device', [MODEL, '--profile', '--target=sm_80', '-o', '%s/m.so'], 1, ['--profile', 'CPU', 'sm_80'], [], None),
+    ('profile on a device', [MODEL, '--profile', '--target=sm_80', '--emit=cu', '-o', '%s/m.cu'], 0, [], ['m.cu'], None),
+    ('explain memory', [MODEL, '--explain=memory', '--dim', 'batch=2', '-o', '%s/m.so'], 0,
+     ['weights [0-9.]+ MB', 'arena [0-9.]+ MB', 'at the peak, step', 'bytes alive'], ['m.h', 'm.so'], None),
+    ('explain unknown', [MODEL, '--explain=memories', '-o', '%s/m.so'], 1, ["expects memory or json, found 'memories'"], [], None),
     ('stats', [MODEL, '--stats', '-o', '%s/m.so'], 0, ['import', 'fuse', 'weights .* MB', 'peak memory'], ['m.h', 'm.so'], None),
     ('stats file', [MODEL, '--stats=%s/s.json', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so', 's.json'], json_stats),
     ('stats unwritable', [MODEL, '--stats=%s/no/s.json', '-o', '%s/m.so'], 1, ['no/s.json'], None, None),
@@ -758,6 +763,61 @@ COMP_WORDS=(); for w in "${words[@]}"; do
 COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _cytoc; printf '%s\\n' "${COMPREPLY[@]}" | sort
 """
 
+# What zsh offers, in a terminal: every list of matches that its completion functions add is written to $FOUND, and a dot behind the last.
+ZSHRC = r"""
+fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D
+compadd() {
+  local -a found
+  if [[ ${@[1,(i)(-|--)]} != *-(O|A|D)\ * ]]; then
+    builtin compadd -A found "$@"
+    (( $#found )) && print -rl -- "${found[@]}" >>$FOUND
+  fi
+  builtin compadd "$@"
+}
+complete-and-tell() { zle complete-word; print -r -- . >>$FOUND }
+zle -N complete-and-tell
+bindkey '^I' complete-and-tell
+"""
+
+
+def bash_offers(folder, script, line):
+    code, out, err = lib.run(['bash', '-c', COMPLETE, 'x', script, line], env=folder.env, cwd=folder.root)
+    return out.split() if not code else err
+
+
+def fish_offers(folder, script, line):
+    code, out, err = lib.run(['fish', '--no-config', '-c', 'source %s; complete -C %s' % (script, shlex.quote(line))], cwd=folder.root,
+                             env=dict(folder.env, HOME=folder.root))
+    if code or err:
+        return err
+    return sorted(word.split('\t')[0].rsplit('=', 1)[-1] for word in out.splitlines())
+
+
+def zsh_offers(folder, script, line):
+    place = os.path.join(folder.root, 'zsh')
+    os.makedirs(place, exist_ok=True)
+    shutil.copy(script, os.path.join(place, '_' + line.split()[0]))
+    open(os.path.join(place, 'm.onnx'), 'w').close()
+    found = os.path.join(place, 'found')
+    open(found, 'w').close()
+    with open(os.path.join(place, '.zshrc'), 'w', encoding='utf-8') as f:
+        f.write(ZSHRC)
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(place)
+        os.execvpe('zsh', ['zsh', '-d', '-i'], dict(folder.env, ZDOTDIR=place, HOME=place, FOUND=found, TERM='dumb'))
+    os.write(terminal, line.encode() + b'\t')
+    until, words = time.monotonic() + 30, []
+    while time.monotonic() < until and words[-1:] != ['.']:
+        if select.select([terminal], [], [], 0.05)[0]:
+            os.read(terminal, 65536)
+        with open(found, encoding='utf-8') as f:
+            words = f.read().split()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return sorted(words[:-1])
+
 
 def generated_texts(folder, args):
     """Man pages and completion, of every option that --help shows: roff without a warning, scripts that their shells read, completions
@@ -785,10 +845,11 @@ def generated_texts(folder, args):
             code, out, err = lib.run(command + [files[what]], env=folder.env) if shutil.which(command[0]) else (0, '', '')
             if code or out or err:
                 return '%s: %s' % (' '.join(command + [files[what]]), out + err)
-    for line, _, wanted in COMPLETIONS:
-        code, out, err = lib.run(['bash', '-c', COMPLETE, 'x', os.path.join(folder.root, 'cytoc.bash'), line], env=folder.env, cwd=folder.root)
-        if code or out.split() != wanted:
-            return 'completion of %r: %s' % (line, out + err)
+    for shell, offers in (('bash', bash_offers), ('zsh', zsh_offers), ('fish', fish_offers)):
+        for line, _, wanted in COMPLETIONS if shutil.which(shell) else ():
+            offered = offers(folder, os.path.join(folder.root, 'cytoc.' + shell), line)
+            if offered != wanted:
+                return 'completion of %r by %s: %s, expected %s' % (line, shell, offered, wanted)
     if args.variant != 'release':
         return None
     for goal in 'install', 'uninstall':
@@ -1056,7 +1117,7 @@ def branch_left_out(folder, args):
         np.save(os.path.join(folder.root, 'c.npy'), np.bool_(taken))
         inputs = ['--input=%s=%s.npy' % (n, os.path.join(folder.root, n)) for n in 'xc']
         code, _, err = lib.run([args.cyto_run, library, *inputs, '--output-dir', folder.root])
-        if code != wanted or (not taken and 'a branch of an If that is not valid' not in err):
+        if code != wanted or (not taken and "node 'choice': the inputs lead into a branch of this If that is not valid" not in err):
             return 'condition %s: exit code %d, %s' % (taken, code, err)
     return None if (np.load(os.path.join(folder.root, 'out_0_y.npy')) == 4).all() else 'wrong result'
 

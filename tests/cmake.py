@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
+
 import lib
 
 PROJECT = """cmake_minimum_required(VERSION 3.16)
@@ -91,6 +93,74 @@ def rebuilds(place):
     return why or build(True, 'another file')
 
 
+def calibrated(place):
+    """INT8 static CALIBRATE samples/: quantised, and compiled again when a sample changes, comes or goes."""
+    text = ('cyto_add_model(net MODEL digits.onnx TARGET x86-64-v3 INT8 static CALIBRATE samples/ OPTIONS --int8-prefer=size)\n'
+            'cyto_add_model(plain MODEL digits.onnx TARGET x86-64-v3)\nadd_executable(app main.c)\ntarget_link_libraries(app PRIVATE net plain)\n')
+    folder = place.project('calibrated', text, **{'main.c': MAIN})
+    rng = np.random.default_rng(0)
+    os.makedirs(os.path.join(folder, 'samples'))
+
+    def sample(k):
+        np.save(os.path.join(folder, 'samples', 'image_%d.npy' % k), rng.random((1, 1, 8, 8), dtype=np.float32))
+
+    def build(expected, what):
+        code, out = place.build('calibrated')
+        return tail(out) if code else None if ('Compiling model net' in out) == expected else \
+            '%s: the model is %scompiled' % (what, 'not ' if expected else '')
+    for k in range(3):
+        sample(k)
+    code, out = place.configure(folder, 'calibrated')
+    why = tail(out) if code else build(True, 'first') or build(False, 'again')
+    sizes = [os.path.getsize(os.path.join(place.work, 'calibrated', n + '.cyto', n + '.a')) for n in ('net', 'plain')] if not why else (0, 1)
+    why = why or (None if sizes[0] != sizes[1] else 'it is not quantised')
+    sample(1)
+    why = why or build(True, 'another sample') or build(False, 'again')
+    sample(3)
+    why = why or build(True, 'one sample more') or build(False, 'again')
+    os.remove(os.path.join(folder, 'samples', 'image_0.npy'))
+    return why or build(True, 'one sample less') or build(False, 'again')
+
+
+ALLOCATIONS = """
+#include <cyto.hpp>
+#include "net.h"
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+static long made;
+extern "C" void *__libc_malloc(std::size_t);
+extern "C" void *malloc(std::size_t n) { made++; return __libc_malloc(n); }
+int main() {
+  cyto::Model model;
+  if (!model.open(net_model())) return 2;
+  cyto::Context context(model, cyto::Options().threads(1));
+  float image[64] = {}, result[10];
+  long before = 0;
+  for (int k = 0; k < 110; k++) {
+    image[k % 64] += 1;
+    if (k == 10) before = made;
+    context.input("image", cyto::View<const float>(image, {1, 1, 8, 8})).output_to("probability", cyto::View<float>(result, {1, 10}));
+    context.run();
+    if (context.input("picture", cyto::View<const float>(image, {1, 1, 8, 8}), std::nothrow).code() != CYTO_NOT_FOUND) return 3;
+  }
+  long during = made - before;
+  std::printf("%ld allocations in 100 runs, %ld before\\n", during, before);
+  return during || before == 0;
+}
+"""
+
+
+def allocations(place):
+    """Nothing is allocated on the path of run()."""
+    folder = place.project('allocations', 'set(CMAKE_CXX_STANDARD 17)\ncyto_add_model(net MODEL digits.onnx)\nadd_executable(app main.cpp)\n'
+                           'target_link_libraries(app PRIVATE net cyto::cyto_static)', **{'main.cpp': ALLOCATIONS})
+    code, out = place.configure(folder, 'allocations')
+    code, out = (code, out) if code else place.build('allocations')
+    code, out = (code, out) if code else run(os.path.join(place.work, 'allocations', 'app'))
+    return tail(out) if code else None
+
+
 def refusals(place):
     for text, part in (('cyto_add_model(net MODEL nowhere.onnx)', "there is no model"), ('cyto_add_model(net)', 'MODEL names'),
                        ('cyto_add_model(net MODEL digits.onnx BANANA)', 'unknown arguments: BANANA'),
@@ -133,15 +203,26 @@ def crossed(place):
         return tail(out)
     with open(os.path.join(place.work, 'crossed', 'app'), 'rb') as f:
         machine = f.read(20)[18]
-    return None if machine == 183 else 'the program is for machine %d, not ARM' % machine
+    if machine != 183:
+        return 'the program is for machine %d, not ARM' % machine
+    if shutil.which('qemu-aarch64'):
+        code, out = run('qemu-aarch64', '-L', '/usr/aarch64-linux-gnu', os.path.join(place.work, 'crossed', 'app'))
+        return tail(out) or 'exit code %d' % code if code else None
+    return None
 
 
 def headers(place):
-    """cyto.hpp under strict flags; what it says when a type has no tensor."""
-    flags = ['-std=c++17', '-Wall', '-Wextra', '-Werror', '-fsyntax-only', '-Iruntime', '-x', 'c++']
+    """Headers, a generated one too, under strict flags."""
+    user = os.path.join(place.work, 'user.cpp')
+    with open(user, 'w', encoding='utf-8') as f:
+        f.write('#include <cyto.h>\n#include <cyto_abi.h>\n#include <cyto.hpp>\n#include <cytoc.h>\n#include "digits.h"\nint main() { return 0; }\n')
+    code, out = run(os.path.join(place.prefix, 'bin', 'cytoc'), 'examples/digits/digits.onnx', '-o', os.path.join(place.work, 'digits.so'))
+    if code:
+        return tail(out)
+    flags = ['-Wall', '-Wextra', '-pedantic-errors', '-Werror', '-fsyntax-only', '-I' + os.path.join(place.prefix, 'include'), user]
     for compiler in filter(shutil.which, ('g++', 'clang++', 'clang++-19')):
-        for more in ([], ['-fno-exceptions', '-DCYTO_NO_EXCEPTIONS']):
-            code, out = run(compiler, *flags, *more, '-include', 'runtime/cyto.hpp', '/dev/null')
+        for more in (['-std=c++17'], ['-std=c++20'], ['-std=c++17', '-fno-exceptions', '-DCYTO_NO_EXCEPTIONS']):
+            code, out = run(compiler, *more, *flags)
             if code:
                 return '%s: %s' % (compiler, tail(out))
     return None
@@ -151,7 +232,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     cases = {'example_debug': lambda p: example(p, 'Debug'), 'example_release': lambda p: example(p, 'Release'),
-             'rebuilds': rebuilds, 'refusals': refusals, 'runtimes': static_runtime, 'crossed': crossed, 'headers': headers}
+             'rebuilds': rebuilds, 'calibrated': calibrated, 'allocations': allocations, 'refusals': refusals, 'runtimes': static_runtime, 'crossed': crossed, 'headers': headers}
     cases = {name: test for name, test in cases.items() if args.wanted(name)}
     missing = next((tool for tool in ('cmake', 'g++') if not shutil.which(tool)), None)
     if cases and (missing or args.variant != 'release'):

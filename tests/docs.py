@@ -9,6 +9,7 @@ Out: with --update docs/operators.md and docs/options.md written anew; the closi
 import os
 import re
 import subprocess
+import sys
 
 import lib
 
@@ -169,6 +170,17 @@ def tutorial(args):
     return None if done.stdout.strip() == '0.5' else 'an image of zeros gives %r, expected 0.5' % done.stdout
 
 
+def index_of_tests(args):
+    """tests/where.py finds the tests of TopK, and offers it where a name is nearly that."""
+    ask = lambda name: lib.run([sys.executable, 'tests/where.py', '--build', args.build, name], timeout=120)
+    code, out, err = ask('topk')
+    for want in ('frontend/onnx_ops.def:', '  test_top_k_smallest', '  tests/passes/fold/search.txt', '  tests/edges.py:'):
+        if code or want not in out:
+            return 'where topk: expected %r, found %s' % (want, lib.reason(err, code) if code else out)
+    code, out, err = ask('TopQ')
+    return None if code == 1 and 'did you mean TopK' in err else 'where TopQ: %s%s' % (out, err)
+
+
 def difference(path, wanted):
     if not os.path.exists(path):
         return path + ' is missing'
@@ -190,6 +202,8 @@ def main():
         tests['links ' + path] = bad_link(path)
     if args.wanted('tutorial') and args.variant == 'release' and os.path.exists(args.cytoc):
         tests['tutorial'] = tutorial(args)
+    if args.wanted('where'):
+        tests['where'] = index_of_tests(args)
     for name, why in tests.items():
         if args.wanted(name):
             suite.result(name, why)

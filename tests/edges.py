@@ -298,6 +298,21 @@ def shrunk():
     shrink('volumes', (1, 2, 24, 20, 36), (1, 2, 11, 13, 9), mode='linear')
 
 
+def cubes():
+    """Cubic resizing along more axes than two, which ONNX Runtime has not: it does two and then two."""
+    rng = np.random.default_rng(12)
+    turn = [N('Transpose', ['p'], ['q'], perm=[2, 3, 0, 1])]
+    for name, attributes in (('plain', {}), ('without what is outside', {'exclude_outside': 1, 'cubic_coeff_a': -0.5}),
+                             ('to corners', {'coordinate_transformation_mode': 'align_corners'})):
+        for shape, to in (((3, 4, 6, 5), (5, 6, 9, 11)), ((1, 5, 7, 4), (2, 3, 4, 9)), ((4, 1, 1, 9), (3, 2, 4, 5))):
+            def half(x, y, size):
+                return N('Resize', [x, '', '', size], [y], mode='cubic', **attributes)
+            lists = [const('first', np.array([*shape[:2], *to[2:]])), const('second', np.array([*to[2:], *to[:2]]))]
+            oracle = [half('x', 'p', 'first'), *turn, half('q', 'r', 'second'), N('Transpose', ['r'], ['y'], perm=[2, 3, 0, 1])]
+            case('cubic along four axes, %s, to %s' % (name, 'x'.join(map(str, to))), [half('x', 'y', 'to')],
+                 [{'x': rng.standard_normal(shape).astype(f32), 'to': np.array(to)}], constants=lists, oracle=oracle)
+
+
 def counting_loops():
     """Loops that a counter ends, and some that only look as if one did."""
     def counting(name, cond, first, begin, given=('',), feeds=((3, 4), (1, 2), (2, 2)), within=False):
@@ -901,7 +916,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
-                  computed_weights, correlations, deformed, regions_without_area, quantised_zeros, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops, shrunk,
+                  computed_weights, correlations, deformed, regions_without_area, quantised_zeros, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops, shrunk, cubes,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]

@@ -5,9 +5,11 @@ what `make install` installs.
 Out: the closing line; an example passes when its make does.
 """
 import glob
+import importlib.util
 import os
 import re
 import shutil
+import sys
 import tempfile
 
 import lib
@@ -27,7 +29,7 @@ def installed(args, prefix):
                     [os.path.join(bin, 'cytoc'), digits[0], '-o', library],
                     [*cc, 'examples/loaded/main.c', loaded, 'cyto', archive], [loaded, library],
                     [*cc, 'examples/loaded/main.c', loaded, 'cyto', ''], [loaded, library],
-                    [*cc, 'examples/embedded/embedded.c', embedded, 'cytoc cyto', ''], [embedded, *digits]):
+                    [*cc, 'examples/embedded/embedded.c', embedded, 'cytoc cyto', ''], [embedded, *digits], *plugin(args, lib_folder)):
         code, out, err = lib.run(command, env=environment)
         if code:
             return lib.reason(err or out, code)
@@ -36,6 +38,14 @@ def installed(args, prefix):
         if [name for name in names if '[%s]' % name not in out]:
             return '%s does not need %s' % (program, ' and '.join(names))
     return exports(lib_folder)
+
+
+def plugin(args, folder):
+    """What runs a model by the installed plugin for ONNX Runtime."""
+    if args.variant != 'release' or not importlib.util.find_spec('onnxruntime'):
+        return []
+    library, model = os.path.join(folder, 'libcytoc_onnxruntime.so'), 'examples/digits/digits.onnx'
+    return [[sys.executable, 'tests/onnxruntime/scenario.py', 'compile', library, model]]
 
 
 def exports(folder):

@@ -144,11 +144,11 @@ def branches():
                  N('LSTM', ['seq', 'w', 'r'], ['', 'y'], hidden_size=3)]
         model = of(nodes, io, {'y': (F, None)}, one)
         case('squeezed in the %s branch, for an LSTM' % which, model, x)
-        refused('not to be squeezed, for an LSTM, %s' % which, 'a branch of an If that is not valid', model, x, {'x': real(2, 5, 3)})
+        refused('not to be squeezed, for an LSTM, %s' % which, 'a branch of this If that is not valid', model, x, {'x': real(2, 5, 3)})
         kept = [*test(swap), squeezed_if('c', 'x', 'u', swap), N('Conv', ['u', 'v'], ['y'])]
         model = of(kept, io, {'y': (F, None)}, [*one, const('v', real(4, 5, 2))])
         case('not squeezed, for a convolution, %s' % which, model, {'x': real(2, 5, 3)})
-        refused('squeezed, for a convolution, %s' % which, 'a branch of an If that is not valid', model, {'x': real(2, 5, 3)}, x)
+        refused('squeezed, for a convolution, %s' % which, 'a branch of this If that is not valid', model, {'x': real(2, 5, 3)}, x)
         decided = [*test(swap), squeezed_if('c', 'x', 'u', swap), N('Relu', ['u'], ['y'])]
         for rank, feed in ((2, x), (3, {'x': real(2, 5, 3)})):
             dims = ['b', 5, 't'][:rank]

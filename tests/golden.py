@@ -93,9 +93,19 @@ def test(args, path, kind, text, rules):
     return checked(out, rules, path[:-len('.txt')] + '.expected', args.update)
 
 
+def passes():
+    """Names of the passes, from the pipeline's table; what runs again later is one."""
+    with open('passes/pipeline.c', encoding='utf-8') as f:
+        return sorted(set(re.findall(r'^    \{"\w+", cy_pass_(\w+),', f.read(), re.M)))
+
+
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
+    for name in passes():
+        if args.wanted('pass ' + name):
+            found = len(glob.glob('tests/passes/%s/*.txt' % name))
+            suite.result('pass ' + name, None if found else 'expected graphs in tests/passes/%s, found none' % name)
     for path in sorted(glob.glob('tests/**/*.txt', recursive=True)):
         with open(path, encoding='utf-8', errors='replace') as f:
             if not re.match('; *(run:|error:|round trip)', f.readline()) or not args.wanted(path):

@@ -3,7 +3,7 @@
 the standard defines is computed.
 
 In:  the table below: for every operator that takes indices, lengths, sizes, axes or steps as tensors, feeds that fit and
-     feeds that do not. Each runs at -O0 and -O3.
+     feeds that do not. Each runs at -O0 and -O3, and for CUDA (by mocks of its libraries, tests/cuda).
 Out: the closing line. A case passes when feeds that fit give ONNX Runtime's values, feeds that do not end with an error
      that names the node and says what is wrong, where ONNX Runtime has an error, too, and the library still works
      afterwards. Indices once more with --unchecked: no error, and no end by a signal.
@@ -11,19 +11,22 @@ Out: the closing line. A case passes when feeds that fit give ONNX Runtime's val
 import os
 import re
 import shutil
+import sys
 
 import numpy as np
 import onnxruntime
 from onnx import TensorProto
 from onnx import helper as h
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'cuda'))
 import graphs
 import lib
+import mock
 import network
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 f32 = np.float32
-LEVELS = ('-O0', '-O3')
+BUILDS = (('-O0', False), ('-O3', False), ('-O3', True))  # level; is it for CUDA?
 CASES = []
 INDEX, LENGTH, AXIS = 'index is out of range', 'length is out of range', 'axis is out of range'
 
@@ -157,6 +160,14 @@ def refuses(session, feeds):
     return False
 
 
+def build(args, path, library, level, cuda, options=()):
+    """(what is wrong or None, the environment in which the library runs)."""
+    env = mock.environment(args) if cuda else None
+    more = [*mock.options(args), '--name=model'] if cuda else ['--verify']
+    code, _, err = lib.run([args.cytoc, path, '-o', library, level, *more, *options], env=env and mock.compiling(env))
+    return ('%s: compile: %s' % (level, lib.reason(err, code)) if code else None), env
+
+
 def check(args, work, model, fits, wrong, says, unchecked, ort):
     """What is wrong, or None."""
     data = model.SerializeToString()
@@ -165,14 +176,15 @@ def check(args, work, model, fits, wrong, says, unchecked, ort):
         f.write(data)
     session = network.ort_session(data)
     want = session.run(None, fits)
-    for level in LEVELS:
-        library = os.path.join(work, 'm%s.so' % level)
-        why = network.compile_model(args, path, library, level, ['--verify'])
+    for level, cuda in BUILDS:
+        library = os.path.join(work, 'm%s%s.so' % (level, cuda))
+        why, env = build(args, path, library, level, cuda)
+        level += ' for CUDA' * cuda
         if why:
             return why
         for change in (*wrong, {}):  # what fits comes last
             feeds = {**fits, **change}
-            code, err = network.run_feeds(args, work, library, feeds)
+            code, err = network.run_feeds(args, work, library, feeds, env=env)
             if not change:
                 if code:
                     return '%s: refuses what fits: %s' % (level, lib.reason(err, code))
@@ -185,14 +197,15 @@ def check(args, work, model, fits, wrong, says, unchecked, ort):
                 return '%s, %s: exit code %d, %s' % (level, change, code, err.strip()[:200] or 'no error')
             elif ort and not refuses(session, feeds):
                 return 'ONNX Runtime computes something for %s' % change
-    if unchecked:
+    for cuda in (False, True) if unchecked else ():
         library = os.path.join(work, 'u.so')
-        why = network.compile_model(args, path, library, '-O3', ['--unchecked'])
+        why, env = build(args, path, library, '-O3', cuda, ['--unchecked'])
         for change in () if why else wrong:
-            code, err = network.run_feeds(args, work, library, {**fits, **change})
+            code, err = network.run_feeds(args, work, library, {**fits, **change}, env=env)
             if code:
-                return '--unchecked: %s' % lib.reason(err, code)
-        return why
+                return '--unchecked%s: %s' % (' for CUDA' * cuda, lib.reason(err, code))
+        if why:
+            return why
     return None
 
 
@@ -215,7 +228,7 @@ def constants_out_of_range(args, suite):
 
 
 def main():
-    args = lib.arguments(__doc__)
+    args = lib.arguments(__doc__, device=dict(action='store_true'), target=mock.TARGET)
     suite = lib.Suite(args)
     for family in (indices, lengths, sizes, axes_and_steps):
         family()

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "ir/clock.h"
 #include "options.h"
+#include "resident.h"
 #include "run_json.h"
 #include "sizes.h"
 #include "tools/values/value_file.h"
@@ -26,7 +27,7 @@
 #include <sys/stat.h>
 
 typedef struct run_options {
-  const char *model, *inputs_dir, *output_dir, *format, *json;
+  const char *model, *inputs_dir, *output_dir, *format, *json, *trace;
   options_list inputs, shapes, dims; /* NAME=VALUE */
   int seed;                          /* -1: inputs without a file are an error */
   int random_dims;                   /* 0: sizes without a value are one, too */
@@ -55,10 +56,15 @@ static const option_row rows[] = {
     {"--share", OPTION_FLAG, AT(share), NULL,
      "has outputs written in the memory of the inputs that they may share it with (cyto.h)", OPTION_MAIN},
     {"--repeat", OPTION_NUMBER, AT(repeat), "N",
-     "runs N times more and prints statistics of their times; the first run, which is cold, is told apart",
+     "runs N times more and prints statistics of their times and by how much memory grew; the first run, which is cold, is "
+     "told apart",
      OPTION_RANGE(1, 0), OPTION_MAIN},
     {"--profile", OPTION_FLAG, AT(profile), NULL,
      "prints the time of every kernel of a library compiled by cytoc --profile", OPTION_MAIN},
+    {"--trace", OPTION_TEXT, AT(trace), "FILE",
+     "records when each step ran and on which thread or stream, of a library compiled by cytoc --profile; writes it for "
+     "ui.perfetto.dev",
+     OPTION_MAIN},
     {"--json", OPTION_TEXT, AT(json), "FILE", "writes sizes, times and, with --profile, kernels as JSON (-: to stdout)",
      OPTION_MAIN},
     {"--threads", OPTION_NUMBER, AT(threads), "N", "how many threads (0: all CPUs, the default)", OPTION_MAIN},
@@ -304,8 +310,14 @@ static int run_once(cyto_context *context, double *out_ms) {
 static int run_again(cyto_context *context, int repeat, run_times *times) {
   double *taken = malloc((size_t)repeat * sizeof *taken);
   int status = taken ? 0 : complain("no memory for the times of %d runs", repeat);
-  for (int i = 0; i < repeat && !status; i++)
+  resident_growth *growth = &times->growth;
+  growth->runs = repeat;
+  if (!status)
+    memset(taken, 0xff, (size_t)repeat * sizeof *taken); /* their pages are there from the beginning */
+  for (int i = 0; i < repeat && !status; i++) {
     status = run_once(context, &taken[i]);
+    resident_note(growth, i);
+  }
   if (!status)
     times->again = statistics_of(taken, (size_t)repeat);
   free(taken);
@@ -363,21 +375,39 @@ static void print_times(const run_times *times) {
   statistics_print(&times->again, times->samples, stdout);
 }
 
-/* What is measured: the first run, the others, the table of kernels. */
-static int measure(const run_options *options, const cyto_model *model, cyto_context *context,
-                   const cyto_value *values) {
-  run_times times = {.samples = samples_of(model, values)};
-  profile launches = {0};
-  bool to_stdout = options->json && !strcmp(options->json, "-");
-  int status = run_once(context, &times.first_ms);
-  if (!status && options->profile && profile_begin(options->model, &launches))
-    status = complain("'%s' does not count the time of its kernels: compile it by cytoc --profile", options->model);
+/* Ends a recording, and writes it where that was asked for: also one of a run that failed. */
+static int end_recording(const run_options *options, cyto_model *model) {
+  cyto_error error;
+  if (cyto_trace_stop(model, &error) || (options->trace && cyto_trace_write(model, options->trace, &error)))
+    return complain("%s", error.message);
+  return 0;
+}
+
+/* All runs, recorded if that is asked for. */
+static int run_all(const run_options *options, cyto_model *model, cyto_context *context, run_times *times) {
+  bool recorded = options->profile || options->trace;
+  cyto_error error;
+  if (recorded && cyto_trace_start(model, options->trace ? 0 : -1, &error))
+    return complain("'%s': %s", options->model, error.message);
+  int status = run_once(context, &times->first_ms);
   if (!status && options->repeat)
-    status = run_again(context, options->repeat, &times);
+    status = run_again(context, options->repeat, times);
+  int recording = recorded ? end_recording(options, model) : 0;
+  return status ? status : recording;
+}
+
+/* What is measured: the first run, the others, the table of kernels. */
+static int measure(const run_options *options, cyto_model *model, cyto_context *context, const cyto_value *values) {
+  run_times times = {.samples = samples_of(model, values)};
+  profile launches = {model, cyto_trace_step_count(model)};
+  bool to_stdout = options->json && !strcmp(options->json, "-");
+  int status = run_all(options, model, context, &times);
   if (!status && !to_stdout) {
     if (options->repeat || options->seed >= 0)
       print_sizes(model, values);
     print_times(&times);
+    if (options->repeat && !options->trace)
+      resident_print(&times.growth);
     if (options->profile)
       profile_print(&launches, options->threads, options->repeat);
     if (options->about)
@@ -389,7 +419,6 @@ static int measure(const run_options *options, const cyto_model *model, cyto_con
     if (run_json_write(options->json, &report, error))
       status = complain("%s", error);
   }
-  profile_end(&launches);
   return status;
 }
 

@@ -17,8 +17,9 @@ static inline cy_lower_options lower_options_of(const cy_machine *machine, int o
                             .cuts_rows = opt_level && cy_machine_cuts_rows(machine),
                             .planar = cy_machine_has_planar(machine),
                             .busy_parts = opt_level ? cy_machine_busy_parts(machine) : 0,
-                            .grows = !cy_machine_has_device(machine),
+                            .grows = true,
                             .searches = opt_level && cy_machine_has_device(machine),
+                            .late_checks = cy_machine_has_device(machine),
                             .few_rows = cy_machine_few_rows(machine),
                             .few_queries = cy_machine_few_queries(machine),
                             .tile_columns = cy_machine_tile_columns(machine)};

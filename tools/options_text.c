@@ -297,6 +297,8 @@ static void print_fish(const options_program *p, FILE *out) {
       fprintf(out, " -s %s", o->alias + 1);
     if (o->value && !is_optional(o))
       fputs(is_file(o) || is_folder(o) ? " -r" : " -x", out);
+    else if (options_has_choices(o)) /* a value that may be left out is no word of its own */
+      fputs(" -f", out);
     if (options_has_choices(o)) {
       fputs(" -a '", out);
       print_choices(out, o);

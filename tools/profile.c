@@ -1,36 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c - the table of cyto-run --profile: the mean time of every launch beside its floor.
+/* profile.c - the table of cyto-run --profile: the mean time of every step beside its floor.
  *
- * In: a library that was compiled by cytoc --profile, is loaded and has run. Out: a row per launch in the order of the
- * program: times run, microseconds, share of all, those of the first run, floor, floor as a part of the time, algorithm,
+ * In: a model that was compiled by cytoc --profile and was recorded. Out: a row per step in the order of the program:
+ * times run, microseconds, share of all, those of the first run, floor, floor as a part of the time, algorithm,
  * ops and node; then the sum. The first run reads weights from the file and gets memory from the system: it is no part
  * of times and shares where there are others. Floors are those of --explain, divided by the number of threads; of
- * launches with other sizes than --explain assumes, the floor stands in parentheses, and counts in the sum.
+ * steps with other sizes than --explain assumes, the floor stands in parentheses, and counts in the sum.
  */
-#define _GNU_SOURCE
 #include "profile.h"
 
-#include "ir/clock.h"
-
-#include <dlfcn.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-static cyrt_profile_row *const *rows_of(const char *library, int64_t *out_n) {
-  char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s%s", strchr(library, '/') ? "" : "./", library);
-  void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD), *symbol = handle ? dlsym(handle, CYTO_MODEL_PROFILE) : NULL;
-  cyto_model_profile_fn rows;
-  if (handle)
-    dlclose(handle); /* the model's own handle stays */
-  if (!symbol)
-    return NULL;
-  memcpy(&rows, &symbol, sizeof rows);
-  return rows(CYTO_ABI_VERSION, out_n);
-}
 
 /* other: it is for other sizes than these. */
 static void print_floor(double floor_us, double us, bool other) {
@@ -44,25 +25,11 @@ static void print_floor(double floor_us, double us, bool other) {
     printf(" %6s", "-");
 }
 
-int profile_begin(const char *library, profile *out) {
-  *out = (profile){0};
-  out->rows = rows_of(library, &out->n);
-  out->rate = cy_clock_rate();
-  out->first = out->rows ? malloc(((size_t)out->n + 1) * sizeof *out->first) : NULL;
-  for (int64_t i = 0; out->first && i < out->n; i++)
-    out->first[i] = *out->rows[i];
-  return out->first ? 0 : -1;
-}
-
-void profile_end(profile *p) {
-  free(p->first);
-  *p = (profile){0};
-}
-
-void profile_launch(const profile *p, int64_t i, int64_t *out_runs, int64_t *out_ns) {
-  bool more = p->rows[i]->runs > p->first[i].runs;
-  *out_runs = p->rows[i]->runs - (more ? p->first[i].runs : 0);
-  *out_ns = p->rows[i]->ns - (more ? p->first[i].ns : 0);
+void profile_step(const profile *p, int64_t i, cyto_trace_sums *out, int64_t *out_runs, int64_t *out_ns) {
+  memset(out, 0, sizeof *out);
+  cyto_trace_step(p->model, i, out);
+  *out_runs = out->runs ? out->runs : out->first_runs;
+  *out_ns = out->runs ? out->ns : out->first_ns;
 }
 
 /* "12.00", or "-" where there is no such number; to `width` columns. */
@@ -73,45 +40,43 @@ static void print_us(double ns, int64_t runs, int width) {
     printf(" %*s", width, "-");
 }
 
-static void print_row(const profile *p, int64_t i, double all_ns, double least) {
-  const cyrt_profile_row *r = p->rows[i];
-  int64_t runs, ns;
-  profile_launch(p, i, &runs, &ns);
+static void print_row(const cyto_trace_sums *r, int64_t runs, int64_t ns, double all_ns, double least) {
   double us = (double)ns / (double)runs / 1e3;
   printf("%8lld %10.2f %6.2f", (long long)runs, us, 100 * (double)ns / all_ns);
-  print_us((double)p->first[i].ns, p->first[i].runs, 10);
-  print_floor(least, us, r->other);
+  print_us((double)r->first_ns, r->first_runs, 10);
+  print_floor(least, us, r->other_sizes);
   printf("  %-18s %s", r->algorithm, r->ops);
   printf(*r->node ? " from '%s'\n" : "%s\n", r->node);
 }
 
 void profile_print(const profile *p, int threads, long runs) {
-  double cycles_us = p->rate / 1e6 * (threads > 1 ? threads : 1), all_ns = 0, first_ns = 0, floor_us = 0;
-  const cyrt_profile_row *other = NULL;
+  double all_ns = 0, first_ns = 0, floor_us = 0;
+  const char *assumed = NULL;
+  cyto_trace_sums r;
   int64_t n, ns;
   for (int64_t i = 0; i < p->n; i++) {
-    profile_launch(p, i, &n, &ns);
+    profile_step(p, i, &r, &n, &ns);
     all_ns += (double)ns;
-    first_ns += (double)p->first[i].ns;
+    first_ns += (double)r.first_ns;
   }
   printf("%8s %10s %6s %10s %10s %6s  %-18s %s\n", "runs", "us", "%", "first us", "floor us", "floor%", "algorithm",
          "ops fused");
   for (int64_t i = 0; i < p->n; i++) {
-    double least = p->rows[i]->floor_cycles / cycles_us;
-    profile_launch(p, i, &n, &ns);
+    profile_step(p, i, &r, &n, &ns);
+    double least = r.floor_ns / 1e3 / (threads > 1 ? threads : 1);
     if (!n)
       continue;
-    print_row(p, i, all_ns, least);
+    print_row(&r, n, ns, all_ns, least);
     floor_us += least * (double)n;
-    if (p->rows[i]->other && (!other || strlen(p->rows[i]->assumed) > strlen(other->assumed)))
-      other = p->rows[i];
+    if (r.other_sizes && (!assumed || strlen(r.assumed) > strlen(assumed)))
+      assumed = r.assumed;
   }
   long counted = runs ? runs : 1;
   printf("%8ld %10.2f %6.2f", counted, all_ns / 1e3 / (double)counted, 100.0);
   print_us(first_ns, 1, 10);
-  print_floor(floor_us / (double)counted, all_ns / 1e3 / (double)counted, other);
+  print_floor(floor_us / (double)counted, all_ns / 1e3 / (double)counted, assumed);
   printf(runs ? "  all launches of a run\n"
               : "  all launches of the first run, which is cold: --repeat=N for others\n");
-  if (other)
-    printf("(floors) are for %s: for these sizes fix them by cytoc --dim\n", other->assumed);
+  if (assumed)
+    printf("(floors) are for %s: for these sizes fix them by cytoc --dim\n", assumed);
 }

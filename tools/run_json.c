@@ -3,7 +3,8 @@
  *
  *   {"model": .., "target": .., "compiler": .., "ran_on": .., "inputs": [{"name", "dtype", "shape"}..], "outputs": [..],
  *    "first_ms": .., "runs": N, "min_ms": .., "mean_ms" .., "samples": .., "samples_per_second": ..,
- *    "kernels": [{"node", "ops", "algorithm", "runs", "us", "first_us", "floor_us": of one core,
+ *    "memory": [{"name", "in_use", "peak"}..], "resident_bytes": .., "resident_growth": bytes,
+ *    "kernels": [{"step", "node", "ops", "algorithm", "kernel", "runs", "us", "flops", "bytes", "first_us", "floor_us": of one core,
  *                 "floor_of": sizes that it is for, "floor_fits": whether these were run}..]}
  *
  * Statistics are of the runs behind the first one, and stand there only if there were any; kernels only with --profile.
@@ -50,21 +51,33 @@ static json_t *ports_json(const run_report *r, bool outputs) {
 static json_t *kernels_json(const profile *p) {
   json_t *list = json_array();
   for (int64_t i = 0; i < p->n; i++) {
-    const cyrt_profile_row *row = p->rows[i];
+    cyto_trace_sums step;
     int64_t runs, ns;
-    profile_launch(p, i, &runs, &ns);
+    profile_step(p, i, &step, &runs, &ns);
     if (!runs)
       continue;
-    json_t *kernel = json_pack("{s:o, s:s, s:s, s:I, s:f}", "node", text_json(row->node), "ops", row->ops, "algorithm",
-                               row->algorithm, "runs", (json_int_t)runs, "us", (double)ns / (double)runs / 1e3);
-    if (row->floor_cycles > 0)
-      json_object_set_new(kernel, "floor_us", json_real(row->floor_cycles / p->rate * 1e6));
-    json_object_set_new(kernel, "floor_of", text_json(row->assumed));
-    json_object_set_new(kernel, "floor_fits", json_boolean(!row->other));
-    if (p->first[i].runs)
-      json_object_set_new(kernel, "first_us", json_real((double)p->first[i].ns / (double)p->first[i].runs / 1e3));
+    json_t *kernel =
+        json_pack("{s:I, s:o, s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "step", (json_int_t)step.position, "node",
+                  text_json(step.node), "ops", step.ops, "algorithm", step.algorithm, "kernel", step.kernel, "runs",
+                  (json_int_t)runs, "us", (double)ns / (double)runs / 1e3, "flops", step.flops, "bytes", step.bytes);
+    if (step.floor_ns > 0)
+      json_object_set_new(kernel, "floor_us", json_real(step.floor_ns / 1e3));
+    json_object_set_new(kernel, "floor_of", text_json(step.assumed));
+    json_object_set_new(kernel, "floor_fits", json_boolean(!step.other_sizes));
+    if (step.first_runs)
+      json_object_set_new(kernel, "first_us", json_real((double)step.first_ns / (double)step.first_runs / 1e3));
     json_array_append_new(list, kernel);
   }
+  return list;
+}
+
+static json_t *memory_json(const cyto_context *context) {
+  cyto_memory_use uses[CYTO_MEMORY_USES];
+  json_t *list = json_array();
+  int32_t n = cyto_memory_snapshot(context, uses, CYTO_MEMORY_USES);
+  for (int32_t i = 0; i < n && i < CYTO_MEMORY_USES; i++)
+    json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "name", uses[i].name, "in_use", (json_int_t)uses[i].in_use,
+                                          "peak", (json_int_t)uses[i].peak));
   return list;
 }
 
@@ -83,6 +96,11 @@ static json_t *report_json(const run_report *r) {
 #undef X
     json_object_set_new(all, "samples_per_second", json_real(r->times->samples * 1e3 / s->mean));
   }
+  if (s->runs && r->times->growth.after >= 0) {
+    json_object_set_new(all, "resident_bytes", json_integer(r->times->growth.after));
+    json_object_set_new(all, "resident_growth", json_integer(resident_grown(&r->times->growth)));
+  }
+  json_object_set_new(all, "memory", memory_json(r->context));
   if (r->launches)
     json_object_set_new(all, "kernels", kernels_json(r->launches));
   return all;

@@ -5,12 +5,14 @@
 
 #include "tools/values/tensor_file.h"
 #include "tools/profile.h"
+#include "tools/resident.h"
 #include "tools/statistics.h"
 
 typedef struct run_times {
   double first_ms;
   statistics again; /* of the runs behind the first one; runs 0: there were none */
   double samples;   /* of a run */
+  resident_growth growth;
 } run_times;
 
 typedef struct run_report {

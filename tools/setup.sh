@@ -5,7 +5,7 @@
 # In:  tests/requirements.txt (pinned Python packages); the environment variables CYTO_NO_INSTALL=1 (look, install
 #      nothing) and LLVM_CONFIG (a llvm-config to use).
 # Out: missing Debian packages installed, build/venv filled, build/config.mk written for the Makefile to include.
-#      `setup.sh tests`, after that: what only tests want, tests/requirements-cuda.txt for one.
+#      `setup.sh tests`, after that: what only tests want, tests/requirements-cuda.txt and tests/python/requirements.txt.
 #
 # Safe to run again: each part first looks whether its result is there.  What may be absent: LLVM, without which the
 # Makefile builds everything except the compiler; C compilers for 64-bit ARM and for Windows, without which cytoc makes no
@@ -64,6 +64,9 @@ missing_for_tests() {
   { grep -q avx512_vnni /proc/cpuinfo || have bochs; } || echo bochs bochs-term
   ! have aarch64-linux-gnu-gcc || have qemu-aarch64 || echo qemu-user
   have musl-gcc || echo musl-tools
+  have chromium || have chromium-browser || have google-chrome || echo chromium
+  have zsh || echo zsh
+  have fish || echo fish
   ! have x86_64-w64-mingw32-gcc || have wine64 || have wine || [ -e /usr/lib/wine/wine64 ] || echo wine64
 }
 
@@ -102,11 +105,13 @@ check_packages() { # what prints those that are missing
       llvm-19-dev) say "LLVM 17 or newer not found and not installable: the compiler is left out, everything else is built" ;;
       clang-19) say "no clang with libFuzzer found or installable: the fuzz targets are skipped" ;;
       bochs) say "no Bochs found or installable: code for AVX-512 is not run, which this CPU lacks" ;;
+      chromium) say "no Chromium found or installable: the pages of cytoc report are not tested" ;;
       cmake) say "no cmake found or installable: the CMake package is not tested" ;;
       pkg-config) say "no pkg-config found or installable: the test of an installation is skipped" ;;
       gcc-aarch64-linux-gnu) say "no compiler for 64-bit ARM found or installable: cytoc makes no code for it" ;;
       gcc-mingw-w64-x86-64-win32) say "no MinGW found or installable: cytoc makes no code for Windows" ;;
       wine64) say "no Wine found or installable: code for Windows is not run" ;;
+      zsh | fish) say "no $missing found or installable: completion in it is not tested" ;;
       musl-tools) say "no musl-gcc found or installable: models are not run with musl" ;;
       qemu-user) say "no QEMU found or installable: code for 64-bit ARM is not run" ;;
       libclang-rt-19-dev | bochs-term | libc6-dev-arm64-cross) ;;
@@ -135,13 +140,12 @@ make_venv() {
     { tail -n 5 build/venv.log >&2; die "pip failed (build/venv.log)"; }
 }
 
-get_nvrtc() { # never fails
+get_for_tests() { # a file of requirements, what it is, what comes of it where it cannot be had; never fails
   [ -z "${CYTO_NO_INSTALL:-}" ] || return 0
-  python_ready tests/requirements-cuda.txt && return
-  say "installing NVRTC into build/venv"
-  build/venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 \
-    -r tests/requirements-cuda.txt >>build/venv.log 2>&1 ||
-    say "NVRTC cannot be had (build/venv.log): tests that compile CUDA kernels by it are skipped unless a toolkit has it"
+  python_ready "$1" && return
+  say "installing $2 into build/venv"
+  build/venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 -r "$1" >>build/venv.log 2>&1 ||
+    say "$2 cannot be had (build/venv.log): $3"
 }
 
 write_config() {
@@ -157,7 +161,9 @@ write_config() {
 
 if [ "${1:-}" = tests ]; then
   check_packages missing_for_tests
-  get_nvrtc
+  get_for_tests tests/requirements-cuda.txt NVRTC \
+    "tests that compile CUDA kernels by it are skipped unless a toolkit has it"
+  get_for_tests tests/python/requirements.txt "onnxscript and pyright" "tests of the Python package that use them are skipped"
 else
   check_packages missing_packages
   make_venv

@@ -146,6 +146,7 @@ typedef struct cy_gemm_desc {
     int bits;
     bool is_signed;
     bool bf16, rows8; /* bf16: both factors are rounded so, see dot_blocks.c; rows8: a to 8 bits, see dot_codes.c */
+    bool rows24;      /* a as integers of 24 bits, see dot_few.c */
     int64_t tile, block, middle;
     int scale_slot, zero_slot; /* zero_slot -1: middle */
   } ints;
@@ -191,6 +192,8 @@ static inline int64_t cy_conv_taps(const cy_conv_desc *desc) {
 
 /* The fastest algorithm by operations over peak and bytes over bandwidth. */
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
+/* Cycles on one core of both algorithms, where there is a choice. */
+bool cy_conv_weigh(const cy_cg *cg, const cy_conv_desc *desc, double *out_direct, double *out_winograd);
 /* Cycles of that on one core; not for CY_CONV_DEPTHWISE. */
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 /* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution

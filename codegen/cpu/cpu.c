@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <llvm-c/Support.h>
 #include <llvm-c/Target.h>
 
 /* ---- CPUs ---- */
@@ -109,6 +110,35 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
   return ok ? 0 : -1;
 }
 
+/* LLVM says of every function how large its stack frame is when it has chosen its instructions and registers: that counts
+ * functions, which nothing else in its C interface does. Errors are what they are without a handler. */
+static void count_function(LLVMDiagnosticInfoRef info, void *parts) {
+  LLVMDiagnosticSeverity severity = LLVMGetDiagInfoSeverity(info);
+  if (severity != LLVMDSRemark && severity != LLVMDSError)
+    return;
+  char *text = LLVMGetDiagInfoDescription(info);
+  if (!text)
+    cy_no_memory();
+  if (severity == LLVMDSError) {
+    fprintf(stderr, "error: %s\n", text);
+    exit(1);
+  }
+  if (strstr(text, "stack bytes in function"))
+    ++*(_Atomic int64_t *)parts;
+  LLVMDisposeMessage(text);
+}
+
+/* Once in a process: emit() is called in one of its own. */
+static void count_functions(const cy_machine *m, cy_cg *cg) {
+  static const char *const words[] = {"cytoc", "-pass-remarks-analysis=prologepilog"};
+  int64_t n = 0;
+  for (LLVMValueRef f = LLVMGetFirstFunction(cg->module); f; f = LLVMGetNextFunction(f))
+    n += !LLVMIsDeclaration(f);
+  LLVMParseCommandLineOptions(2, words, NULL);
+  LLVMContextSetDiagnosticHandler(cg->ctx, count_function, m->parts);
+  m->parts[1] = n;
+}
+
 static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,
                 char **out_error) {
   cy_cg *cg = cy_cg_create(m->cpu, out_error);
@@ -123,6 +153,8 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
     emit_kernel(cg, plans[i]);
   }
   int rc = cy_cg_verify(cg, out_error);
+  if (rc == 0 && m->parts)
+    count_functions(m, cg);
   if (rc == 0)
     rc = cy_cpu_finish(cg, CY_PASSES_LOOPS, kind, path, out_error);
   cy_cg_destroy(cg);

@@ -55,6 +55,12 @@ static int64_t least_of(cy_kernel *k, cy_dim d) {
   return least;
 }
 
+static int64_t greatest_of(cy_kernel *k, cy_dim d) {
+  int64_t least, most;
+  cy_dim_range(cy_kernel_graph(k), d, &least, &most);
+  return most;
+}
+
 static cy_csize size_of(cy_kernel *k, cy_dim d) {
   int64_t v;
   if (!d || known(k, d, &v))
@@ -140,6 +146,8 @@ static bool blocks_supported(const cy_machine *m, cy_kernel *k, const cy_contrac
     return false;
   if (c->rounded == CY_I8)
     return cy_dot_codes_possible(m->state, c->b_bits, c->b_block, tile, n);
+  if (c->rounded == CY_I32)
+    return greatest_of(k, c->m) <= CY_DOT_FEW && cy_dot_few_possible(m->state, c->b_bits, c->b_block, tile, n);
   return !c->rounded || (c->rounded == CY_BF16 && cy_dot_blocks_possible(m->state, c->b_block, rows));
 }
 
@@ -199,6 +207,7 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   d.ints.is_signed = cy_kernel_arg_dtype(k, c->b) == CY_I8;
   d.ints.bf16 = c->rounded == CY_BF16;
   d.ints.rows8 = c->rounded == CY_I8;
+  d.ints.rows24 = c->rounded == CY_I32;
   d.ints.tile = cy_csize_known(d.bk);
   d.ints.block = c->b_block;
   d.ints.middle = c->b_middle;
@@ -285,7 +294,7 @@ static cy_dot_desc dot_desc(const cy_kernel_plan *plan, const form *f) {
                    .again = f->again,
                    .winograd = f->winograd};
   if (d.conv)
-    memcpy(d.deal, c->deal, sizeof d.deal);
+    memcpy(d.shuffle, c->shuffle, sizeof d.shuffle);
   if (d.conv)
     d.window = conv_desc(plan);
   else
@@ -460,8 +469,8 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
                           (long long)l->band.outputs, (long long)l->band.step, (long long)l->band.inc);
     for (int i = 0; i < 3; i++)
       key = cy_arena_printf(arena, "%s %lld:%lld+%lld+%lld%s", key, (long long)l->order.taps[i],
-                            (long long)l->order.deal[i].pixels, (long long)l->order.deal[i].before,
-                            (long long)l->order.deal[i].behind, l->order.rows ? "r" : "");
+                            (long long)l->order.shuffle[i].pixels, (long long)l->order.shuffle[i].before,
+                            (long long)l->order.shuffle[i].behind, l->order.rows ? "r" : "");
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;
@@ -504,7 +513,7 @@ static bool float_panels(const pack_form *f, cy_panels *out) {
 
 static bool dot_panels(const pack_form *f, cy_panels *out) {
   const cy_dot_layout *l = &f->dot;
-  if (l->matrices != 1 || l->taps != 1 || l->depthwise || l->winograd || l->cut || cy_dot_order_deals(&l->order) ||
+  if (l->matrices != 1 || l->taps != 1 || l->depthwise || l->winograd || l->cut || cy_dot_order_shuffles(&l->order) ||
       f->bits != (l->wide ? 16 : 8))
     return false;
   cy_dot_runs r = cy_dot_runs_of(&l->order, 0);
@@ -606,6 +615,17 @@ static const char *dot_prepare(const cy_machine *m, cy_program *p, cy_kernel_pla
   return cy_dot_algorithm(m->state, &d);
 }
 
+/* Why a convolution of floats has its algorithm and no other; NULL: it could have no other. */
+static const char *conv_reason(const cy_cg *cg, cy_arena *arena, cy_conv_algo algo, const cy_conv_desc *d) {
+  double direct, winograd;
+  if (algo == CY_CONV_DEPTHWISE)
+    return "each channel has a filter of its own, there are no sums over channels to share";
+  if (!cy_conv_weigh(cg, d, &direct, &winograd))
+    return NULL;
+  const char *least = algo == CY_CONV_WINOGRAD ? "" : cg->no_fast ? "; --fast-algorithms=off" : "; less than 1.25 times as fast";
+  return cy_arena_printf(arena, "Winograd %.0f kcycles, direct %.0f, estimated%s", winograd / 1e3, direct / 1e3, least);
+}
+
 static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f, int64_t matrices) {
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
   cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
@@ -617,14 +637,16 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
       gemm_pack_form(cg, plan, arena, f, matrices);
     if (d.ints.bits)
       return cy_arena_printf(arena, "gemm int%d weights%s", d.ints.bits,
-                             d.ints.bf16    ? " bf16 amx"
-                             : d.ints.rows8 ? " int8 rows"
-                                            : "");
+                             d.ints.bf16     ? " bf16 amx"
+                             : d.ints.rows8  ? " int8 rows"
+                             : d.ints.rows24 ? " int24 rows"
+                                             : "");
     name = gemm_algorithm(cg, &d);
   } else {
     conv_pack_form(cg, plan, arena, f);
     cy_conv_desc d = conv_desc(plan);
     name = conv_algorithm(cg, f->algo, &d);
+    plan->why = conv_reason(cg, arena, f->algo, &d);
   }
   return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, cy_weights_suffix(weights) + 1);
 }
@@ -679,7 +701,10 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   } else if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     d.epilogue = epilogue;
-    (d.ints.bf16 ? cy_dot_blocks_emit : d.ints.rows8 ? cy_dot_codes_emit : cy_gemm_emit)(cg, &d, &info);
+    (d.ints.bf16     ? cy_dot_blocks_emit
+     : d.ints.rows8  ? cy_dot_codes_emit
+     : d.ints.rows24 ? cy_dot_few_emit
+                     : cy_gemm_emit)(cg, &d, &info);
   } else {
     cy_conv_desc d = conv_desc(plan);
     d.epilogue = epilogue;

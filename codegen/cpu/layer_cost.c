@@ -12,7 +12,7 @@
 #include "codegen/cpu/conv/conv_int.h"
 #include "codegen/cpu/cpu.h"
 #include "codegen/cpu/int8/dot.h"
-#include "ir/deal.h"
+#include "ir/pixel_shuffle.h"
 
 #include <string.h>
 
@@ -158,15 +158,15 @@ static bool sizes_are_known(const cy_graph *g, const cy_type *t) {
   return true;
 }
 
-/* A transposed convolution of one group, as one that deals out its channels. */
-static double dealt_cycles(const cy_cg *cg, const cy_conv_desc *d) {
-  cy_dot_desc dealt = {.conv = true, .window = *d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
-  cy_conv_desc *w = &dealt.window;
+/* A transposed convolution of one group, as one that shuffles its channels. */
+static double shuffled_cycles(const cy_cg *cg, const cy_conv_desc *d) {
+  cy_dot_desc shuffled = {.conv = true, .window = *d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
+  cy_conv_desc *w = &shuffled.window;
   double places = (double)d->batch.value;
   w->transposed = false;
   for (int i = 0; i < d->n_spatial; i++) {
-    cy_deal_axis a = cy_deal_axis_of(d->kernel[i], d->stride[i], d->pad[i]);
-    dealt.deal[i] = (cy_deal_fill){d->stride[i], a.before, a.behind};
+    cy_shuffle_axis a = cy_shuffle_axis_of(d->kernel[i], d->stride[i], d->pad[i]);
+    shuffled.shuffle[i] = (cy_shuffle_fill){d->stride[i], a.before, a.behind};
     w->out[i] = cy_cconst(cy_ceil(d->out[i].value, d->stride[i]));
     w->kernel[i] = a.taps;
     w->stride[i] = 1;
@@ -175,7 +175,7 @@ static double dealt_cycles(const cy_cg *cg, const cy_conv_desc *d) {
     places *= (double)d->out[i].value / (double)d->stride[i];
   }
   double taps = (double)cy_conv_taps(w), runs = taps > 1 ? taps / (double)w->kernel[d->n_spatial - 1] : 0;
-  return grouped_product(cg, BYTES, places, taps * (double)d->cin, (double)w->cout, runs, cy_dot_share(cg, &dealt));
+  return grouped_product(cg, BYTES, places, taps * (double)d->cin, (double)w->cout, runs, cy_dot_share(cg, &shuffled));
 }
 
 static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
@@ -196,7 +196,7 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     return cy_plain_cycles(cg, outputs * taps) +
            outputs * (r->float_depthwise + r->float_depthwise_input * strides) * wide;
   if (f == BYTES && d.transposed)
-    return dealt_cycles(cg, &d);
+    return shuffled_cycles(cg, &d);
   if (f == FLOATS || d.transposed)
     return cy_conv_cost(cg, &d) * (algorithm == CY_CONV_WINOGRAD ? r->winograd : r->plain) +
            outputs * r->float_output * wide;

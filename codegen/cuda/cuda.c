@@ -74,15 +74,12 @@ static bool add_named(cy_cuda_machine *c, const char *name, size_t len) {
 /* The architecture of the host program, if that is what the name is. */
 static const cy_arch *host_named(const char *name, size_t len) {
   for (const cy_arch *const *a = cy_arches; *a; a++)
-    if ((*a)->format == CY_ELF && cy_arch_named(*a, name, len) &&
-        cy_arch_carried(*a))
+    if ((*a)->format == CY_ELF && cy_arch_named(*a, name, len) && cy_arch_carried(*a))
       return *a;
   return NULL;
 }
 
-static void try_names(cy_nearest *nearest) {
-  cy_nearest_try(nearest, "cuda", 4);
-}
+static void try_names(cy_nearest *nearest) { cy_nearest_try(nearest, "cuda", 4); }
 
 static bool match(const char *spec, cy_machine *m, char **out_error) {
   if (strncmp(spec, "sm_", 3) && strncmp(spec, "cuda", 4))
@@ -159,6 +156,7 @@ typedef struct shard {
   cy_kernel_plan **plans;
   uint32_t n;
   cy_cuda_arch first; /* the architecture that --explain tells of */
+  bool cudnn;         /* cuDNN may compute one of them: results are compared */
 } shard;
 
 static char *print_source(const shard *s) {
@@ -175,6 +173,8 @@ static char *print_source(const shard *s) {
     cy_bug_context = s->plans[i]->symbol;
     cy_cuda_print(f, s->plans[i]->kernel, cy_cuda_form_of(s->plans[i]), s->plans[i]->symbol);
   }
+  if (s->cudnn)
+    cy_cuda_agree_print(f, s->plans[0]->symbol);
   if (fclose(f))
     cy_no_memory();
   return text;
@@ -250,6 +250,51 @@ static bool any_for_cudnn(const cy_machine *m, const cy_kernel_plan *plans, uint
   return false;
 }
 
+/* Architectures whose matrix units our kernels reach by mma.sync alone: the share of the data sheet's rate that this has at
+ * most (H100: published figures; B200: Ampere's rate per multiprocessor and cycle), and what to do. */
+static const struct {
+  cy_cuda_arch arch;
+  double part;
+  const char *advice;
+} synchronous[] = {
+    {{90, 0}, .62, "sm_90a has products of warpgroups (wgmma): name it, too, or instead"},
+    {{100, 0}, .25, "there are no kernels for its tensor memory (tcgen05) yet"},
+    {{100, 'a'}, .25, "there are no kernels for its tensor memory (tcgen05) yet"},
+    {{103, 0}, .25, "there are no kernels for its tensor memory (tcgen05) yet"},
+    {{110, 0}, .25, "there are no kernels for its tensor memory (tcgen05) yet"},
+};
+
+/* The row of an architecture, or -1. */
+static int synchronous_row(cy_cuda_arch arch) {
+  for (size_t i = 0; i < sizeof synchronous / sizeof *synchronous; i++)
+    if (synchronous[i].arch.number == arch.number && synchronous[i].arch.suffix == arch.suffix)
+      return (int)i;
+  return -1;
+}
+
+static bool multiplies_matrices(const cy_kernel_plan *plans, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (cy_cuda_form_of(&plans[i])->stages)
+      return true;
+  return false;
+}
+
+static bool has_arch(const cy_cuda_machine *c, int number, char suffix) {
+  for (int i = 0; i < c->narch; i++)
+    if (c->arch[i].number == number && c->arch[i].suffix == suffix)
+      return true;
+  return false;
+}
+
+static void warn_synchronous(const cy_cuda_machine *c, cy_cuda_arch arch, cy_diag_sink *diag) {
+  int row = synchronous_row(arch);
+  if (row < 0 || (arch.number == 90 && has_arch(c, 90, 'a')))
+    return;
+  cy_diag_add(diag, CY_WARNING, NULL,
+              "on sm_%d%.1s matrices are multiplied by mma.sync, at %.0f %% of the device's rate at most: %s",
+              arch.number, &arch.suffix, 100 * synchronous[row].part, synchronous[row].advice);
+}
+
 /* Architectures that were not asked for by name are left out of what they lack; a model that needs all of its kernels
  * then does not run there, which its users would learn only when they load it. */
 static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag) {
@@ -257,13 +302,16 @@ static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, c
   if (m->cudnn == CY_CUDNN_REQUIRE && !any_for_cudnn(m, plans, n))
     cy_diag_add(diag, CY_WARNING, NULL,
                 "--cudnn=require asks for nothing: no convolution and no attention has a form that cuDNN is given");
+  for (int i = 0; i < c->narch && multiplies_matrices(plans, n); i++)
+    warn_synchronous(c, c->arch[i], diag);
   for (int i = 0; i < c->narch; i++) {
     char *lack = NULL;
     for (uint32_t k = 0; k < n && !lack && c->optional[i]; k++)
       lack = lacks(&plans[k], c->arch[i]);
     if (lack)
-      cy_diag_add(diag, CY_WARNING, NULL, "the library will not run on sm_%d: %s, or name the architectures in --target",
-                  c->arch[i].number, lack);
+      cy_diag_add(diag, CY_WARNING, NULL,
+                  "the library will not run on sm_%d: %s, or name the architectures in --target", c->arch[i].number,
+                  lack);
     free(lack);
   }
 }
@@ -301,7 +349,8 @@ static void *work(void *data) {
   for (int i; (i = atomic_fetch_add(&all->next, 1)) < all->n;) {
     job *j = &all->job[i];
     j->rc = cy_nvrtc_compile(all->nvrtc, all->source, j->arch, j->ptx, all->check, &j->image, &j->error);
-    all->parts[0]++;
+    if (all->parts)
+      all->parts[0]++;
   }
   return NULL;
 }
@@ -363,7 +412,8 @@ static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_ima
     char *source = print_source(s);
     all.source = source;
     all.parts = m->parts;
-    all.parts[1] = all.n;
+    if (all.parts)
+      all.parts[1] = all.n;
     run_jobs(&all, m->threads);
     free(source);
     for (int i = 0; i < all.n; i++) {
@@ -404,11 +454,13 @@ static void describe_kernels(shard *s, const char *symbol) {
 
 static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,
                 char **out_error) {
-  shard s = {plans, n, ((const cy_cuda_machine *)m->state)->arch[0]};
+  shard s = {plans, n, ((const cy_cuda_machine *)m->state)->arch[0], false};
+  for (uint32_t i = 0; i < n; i++)
+    s.cudnn |= any_for_cudnn(m, plans[i], 1);
   cy_cuda_image images[18] = {{.bytes = NULL}};
   char symbol[128];
   int nimages = 0, rc = 0;
-  snprintf(symbol, sizeof symbol, "%s_images", plans[0]->symbol);
+  snprintf(symbol, sizeof symbol, "%s" CY_CUDA_IMAGES, plans[0]->symbol);
   if (kind == CY_CODE_LL) {
     images[nimages++].bytes = print_source(&s);
     images[0].size = strlen(images[0].bytes);
@@ -459,7 +511,9 @@ static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
   double flops = peaks[row].plain;
   if (plan && cy_cuda_form_of(plan)->stages) {
     cy_dtype t = factor_type(plan);
+    int slower = synchronous_row(c->arch[0]);
     flops = t == CY_F32 ? peaks[row].tf32 : cy_dtype_is_float(t) ? peaks[row].half : peaks[row].byte;
+    flops *= slower < 0 ? 1 : synchronous[slower].part;
   }
   return (cy_peak){peaks[row].device, flops * 1e12, peaks[row].bytes * 1e9};
 }

@@ -6,7 +6,7 @@
  *
  *   items   a thread per item; an item is a task, one turn of the lane loop that is the kernel's whole body, or, of a
  *           copy that crosses axes, some turns of that loop for one of a loop inside
- *   groups  32 threads or a whole block per task: lane loops are dealt out to neighbouring threads, reductions are
+ *   groups  32 threads or a whole block per task: lane loops are distributed over neighbouring threads, reductions are
  *           combined by shuffles, statements outside of lane loops are done by all threads alike, their stores by one
  *   rows    a group of threads per row that the body passes over, which they hold in registers (rows.c)
  *   columns an item per few threads, which share its serial loops (columns.c)
@@ -250,6 +250,9 @@ void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda
 uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
 
 /* ---- cudnn.c ---- */
+#define CY_CUDA_IMAGES "_images" /* ends the symbol of the images of some kernels, which begins as the first one's name */
+#define CY_CUDA_AGREE "_agree" /* ends the name of the kernel that compares two results (cudnn.c) */
+void cy_cuda_agree_print(FILE *out, const char *symbol);
 enum { CY_CUDA_PROBLEM_FIELDS = 67 };
 /* May cuDNN compute this kernel? Then the fields of a cyrt_cuda_problem. */
 bool cy_cuda_cudnn_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,

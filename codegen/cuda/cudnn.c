@@ -17,6 +17,31 @@ void cy_cu_problem_init(cy_graph *g, int kind, cy_dim field[CY_CUDA_PROBLEM_FIEL
   field[CY_CU_FIELD(kind)] = cy_dim_const(g, kind);
 }
 
+/* Two results of `n` elements (kind: CYTO_F32, F16, BF16): the bits of the largest number of the first one go to most[0], of the
+ * largest difference to most[1], both at least what stands there; infinite where the second one has no number. What is no
+ * number in the first one was not written. */
+static const char agree_text[] =
+    "CY_KERNEL(256) %s" CY_CUDA_AGREE "(const void *own, const void *other, u32 *most, i64 n, i64 kind) {\n"
+    "  f32 largest = 0, apart = 0;\n"
+    "  for (i64 i = CY_BLOCK * 256 + CY_TID; i < n; i += CY_BLOCKS * 256) {\n"
+    "    f32 two[2];\n"
+    "    for (int k = 0; k < 2; k++) {\n"
+    "      const void *const at = k ? other : own;\n"
+    "      two[k] = kind == %d ? ((const f32 *)at)[i] : kind == %d ? cy_dec_f16(((const u16 *)at)[i]) : \n"
+    "          cy_dec_bf16(((const u16 *)at)[i]);\n"
+    "    }\n"
+    "    const f32 size = fabsf(two[0]), d = two[0] - two[1], way = d == d ? fabsf(d) : cy_f32_bits(0x7f800000u);\n"
+    "    if (size < cy_f32_bits(0x7f800000u)) {\n"
+    "      largest = size > largest ? size : largest;\n"
+    "      apart = way > apart ? way : apart;\n"
+    "    }\n"
+    "  }\n"
+    "  cy_put_most(most, cy_bits_f32(largest));\n"
+    "  cy_put_most(most + 1, cy_bits_f32(apart));\n"
+    "}\n";
+
+void cy_cuda_agree_print(FILE *out, const char *symbol) { fprintf(out, agree_text, symbol, CYTO_F32, CYTO_F16); }
+
 void cy_cu_problem_tensor(cy_kernel *k, cy_dim *field, int which, cy_karg arg, cy_dim offset, const cy_dim stride[4]) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_karg_info *args;

@@ -79,10 +79,11 @@ static LLVMValueRef problem(cy_host *h, const cy_dim field[CY_CUDA_PROBLEM_FIELD
 static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
   cy_dim field[CY_CUDA_PROBLEM_FIELDS];
-  (void)s;
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   LLVMTypeRef params[7] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i64, cg->ptr, cg->ptr};
-  LLVMValueRef blocks = cy_host_dim(h, form->blocks);
+  LLVMValueRef blocks = cy_host_dim(h, form->blocks), written = cy_host_writes_some(h, s);
+  if (written)
+    blocks = cy_select(cg, written, blocks, cy_i64(cg, 0));
   LLVMValueRef then_blocks = form->shares ? cy_host_dim(h, form->combine_blocks) : cy_i64(cg, 0);
   LLVMValueRef args[7] = {h->fn.frame, cy_host_i32(h, plan - h->build->plans), cy_host_slots(h), blocks, then_blocks};
   args[5] = tma_kernel(h, plan);
@@ -137,42 +138,84 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
   return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
 }
 
+/* The kernel that compares results, of the images of a plan that may be cuDNN's. */
+static LLVMValueRef agree_row(cy_host *h, const cy_kernel_plan *plan) {
+  char symbol[sizeof plan->code.images + sizeof CY_CUDA_AGREE];
+  int length = (int)(strlen(plan->code.images) - strlen(CY_CUDA_IMAGES));
+  snprintf(symbol, sizeof symbol, "%.*s" CY_CUDA_AGREE, length, plan->code.images);
+  LLVMValueRef row[10] = {cy_host_text(h, symbol), cy_host_external(h, plan->code.images)};
+  const int64_t numbers[8] = {5, 256, 0, INT32_MAX, 0, 0, 0, 0}; /* slots, threads, .. as above */
+  for (int i = 0; i < 8; i++)
+    row[2 + i] = cy_host_i32(h, numbers[i]);
+  return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
+}
+
 /* Do equal input sizes and pointers always mean the same launches? Symbols are set from these as long as none is read. */
 static bool replayable(const cy_step *s) {
   for (; s; s = s->next) {
     bool loop = s->kind == CY_STEP_LOOP && !s->cond;
-    bool by_sizes = s->kind == CY_STEP_SET || s->kind == CY_STEP_IF || s->kind == CY_STEP_SHARED || loop;
+    bool by_sizes =
+        s->kind == CY_STEP_SET || s->kind == CY_STEP_IF || s->kind == CY_STEP_SHARED || s->kind == CY_STEP_ROOM || loop;
     if ((s->kind != CY_STEP_LAUNCH && !by_sizes) || !replayable(s->then_steps) || !replayable(s->else_steps))
       return false;
   }
   return true;
 }
 
+/* cyrt_cuda_bound rows of what kernels check, or a null pointer. */
+static LLVMValueRef checks(cy_host *h) {
+  const cy_requirement *list;
+  uint32_t n = h->p->nchecks;
+  cy_graph_requirements(h->g, &list);
+  LLVMValueRef *rows = calloc((size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  if (!rows)
+    cy_no_memory();
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_requirement *r = &list[h->p->checks[i]];
+    LLVMValueRef row[2] = {cy_host_text(h, cy_host_node_text(h, &r->origin)), cy_host_text(h, cy_host_demand(r))};
+    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 2, 0);
+  }
+  if (n)
+    table = cy_host_constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
+  free(rows);
+  return table;
+}
+
 static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data) {
   uint32_t nplans = h->build->nplans, n = nplans;
-  LLVMValueRef *rows = calloc(3 * (size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  LLVMValueRef *rows = calloc(3 * (size_t)n + 2, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  const cy_kernel_plan *compared = NULL;
   if (!rows)
     cy_no_memory();
   for (uint32_t i = 0; i < nplans; i++)
     rows[i] = kernel_row(h, &h->build->plans[i], "");
-  bool cudnn = false;
   for (uint32_t i = 0; i < nplans; i++) {
     const cy_kernel_plan *plan = &h->build->plans[i];
     cy_dim field[CY_CUDA_PROBLEM_FIELDS];
-    cudnn |= may_be_cudnn(h, plan, field);
+    compared = compared || !may_be_cudnn(h, plan, field) ? compared : plan;
     if (cy_cuda_form_of(plan)->shares)
       rows[n++] = kernel_row(h, plan, "_combine");
     if (further(plan) > (cy_cuda_form_of(plan)->shares > 0))
       rows[n++] = kernel_row(h, plan, "_tma");
   }
+  bool cudnn = compared != NULL;
+  if (cudnn)
+    rows[n++] = agree_row(h, compared);
   if (n)
     table = cy_host_constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
   free(rows);
   int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
               (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
-  LLVMValueRef fields[4] = {cy_host_i32(h, n), cy_host_i32(h, flags), table,
-                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr)};
-  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 4, 0));
+  LLVMValueRef none = LLVMConstNull(h->cg->ptr);
+  LLVMValueRef fields[8] = {cy_host_i32(h, n),
+                            cy_host_i32(h, flags),
+                            table,
+                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : none,
+                            cy_i64(h->cg, h->p->nchecks),
+                            cy_i64(h->cg, cudnn ? n - 1 : 0),
+                            checks(h),
+                            h->build->o->profile ? cy_host_external(h, "cyrt_cuda_trace") : none};
+  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 8, 0));
   *out_device = cy_host_external(h, "cyrt_cuda_device");
 }
 

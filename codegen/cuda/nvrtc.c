@@ -244,7 +244,7 @@ static char *find_fault(const char *log, const cy_nvrtc_check *check) {
   } warnings[] = {{"C7510", "matrix instructions were serialised"},
                   {"C7511", "matrix instructions were serialised"},
                   {"C7519", "matrix instructions were serialised"},
-                  {"'setmaxnreg' ignored", "registers are not dealt out to warpgroups"}};
+                  {"'setmaxnreg' ignored", "registers are not redistributed to warpgroups"}};
   char function[160];
   for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++) {
     const char *at = strstr(log, warnings[i].code);

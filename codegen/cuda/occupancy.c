@@ -3,13 +3,17 @@
  *
  * In: registers and shared memory as the compiler tells them, and the launch. Out: a line like
  *
- *   128 registers, 96.0 KB shared, 2 blocks of 256 threads per multiprocessor; 512 blocks, 1.9 waves of 264
+ *   128 registers, 96.0 KB shared, 2 blocks of 256 threads per multiprocessor; 512 blocks, 1.9 waves of 264;
+ *   multiplies 537 MFLOP
  *
+ * (the last for products and convolutions by tiles: what of their tiles is empty, and taps of transposed convolutions that
+ * hit nothing, are multiplied all the same)
  * for the data-sheet device of the first architecture: what a first run on one can be compared with.
  */
-#include "codegen/cuda/cuda_int.h"
+#include "codegen/cuda/matrix/contract_int.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum {
   REGISTERS = 65536 / 4, /* of a quarter of a multiprocessor; a warp takes them by 256 */
@@ -37,6 +41,20 @@ static int resident(size_t row, int registers, int shared, int threads) {
   return least(least(by_registers, by_shared), least(limits[row].threads / (warps * 32), limits[row].blocks));
 }
 
+/* Of products by tiles: what all tiles multiply, empty or not; else 0. */
+static double multiplied(const cy_kernel_plan *plan, const cy_cuda_form *form, const int64_t *syms) {
+  cy_graph *g = cy_kernel_graph(plan->kernel);
+  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
+  bool tma = plan->code.tma;
+  int64_t m = tma ? 128 : form->tile.m, n = tma ? form->tma_n : form->tile.n;
+  if (form->kind != CY_CUDA_TILES || c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || m < 1 || n < 1)
+    return 0;
+  cy_cu_sizes s = cy_cu_sizes_of(plan->kernel);
+  double rows = (double)cy_round_up(cy_dim_eval(g, s.m, syms), m),
+         columns = (double)cy_round_up(cy_dim_eval(g, s.n, syms), n);
+  return 2 * (double)cy_dim_eval(g, s.z, syms) * rows * columns * (double)cy_dim_eval(g, s.k, syms);
+}
+
 bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const int64_t *syms, char *text, size_t size) {
   const cy_cuda_machine *c = m->state;
   const cy_cuda_form *form = cy_cuda_form_of(plan);
@@ -55,5 +73,9 @@ bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const in
            "%d registers, %.1f KB shared, %d block%s of %d threads per multiprocessor; %.0f %s, %.1f waves of %d",
            code->registers, shared / 1024.0, per, per == 1 ? "" : "s", threads, blocks, code->tma ? "tiles" : "blocks",
            at_once ? blocks / at_once : 0, at_once);
+  double flop = multiplied(plan, form, syms);
+  size_t n = strlen(text);
+  if (flop > 0)
+    snprintf(text + n, size - n, "; multiplies %.3f MFLOP", flop / 1e6);
   return true;
 }

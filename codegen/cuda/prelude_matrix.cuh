@@ -356,6 +356,9 @@ CY_INLINE void cy_barrier_arrive_at(u64 *barrier, int rank) {
 /* All threads of the cluster meet. Of what they did to memory the others see barriers, which were published: to wait for
  * the rest, as results on their way to memory, is not worth the time. */
 #define CY_SYNC_CLUSTER() asm volatile("barrier.cluster.arrive.relaxed; barrier.cluster.wait.acquire;" ::: "memory")
+/* The same before a block ends whose shared memory the other one uses: arrivals at its barriers have happened, too, and do
+ * not reach a block that is gone. */
+#define CY_LEAVE_CLUSTER() asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory")
 /* Arrives, and has the phase wait for so many bytes of copies. */
 CY_INLINE void cy_barrier_expect(u64 *barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(cy_shared_address(barrier)), "r"(bytes)

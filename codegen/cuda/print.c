@@ -2,7 +2,7 @@
 /* print.c - a loop-IR kernel as a CUDA function: parameters, the thread's items or tasks, statements.
  *
  * In: a kernel and its form (schedule.c). Out: C text that needs prelude.cuh and nothing else. In a group all threads
- * walk the statements together; a lane loop is dealt out in steps of the group, its reductions go to partials p<i> that
+ * walk the statements together; a lane loop is distributed in steps of the group, its reductions go to partials p<i> that
  * are combined by shuffles (and, for a whole block, through shared memory) so that every thread has the result. Stores
  * outside of lane loops are done by one thread. What a kernel both writes and reads is fenced by barriers around the
  * writing statement. Names: a argument, d size, v loop variable, l local, t temporary, p partial.

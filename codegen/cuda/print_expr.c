@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print_expr.c - loop-IR expressions, loads and stores as C text.
+/* print_expr.c - loop-IR expressions, loads and stores as C text; arithmetic by the templates of ir/elementwise.def.
  *
  * Every operation becomes a temporary of its own, so shared parts are printed once; the compiler behind folds the rest.
  * In registers floats narrower than f32 are f32 values that the narrow type can hold, packed integers are 8 bits wide.
@@ -290,34 +290,70 @@ void cy_cu_store(cy_cu *p, cy_karg arg, const char *offset, const char *value) {
 /* A narrow float: v made representable. */
 static const char *rounded(cy_dtype t, const char *v) { return small_float(t) ? decoded(t, cy_cu_encoded(t, v)) : v; }
 
-static const char *libm(cy_op op, bool f64) {
-  const char *name = cy_op_of(op)->name;
-  if (op == CY_OP_round)
-    name = "rint";
-  if (op == CY_OP_abs)
-    name = "fabs";
-  return text("%s%s", name, f64 ? "" : "f");
+/* ---- the forms of elementwise.def ---- */
+
+typedef struct form {
+  const char *real, *integer;
+} form;
+
+static form form_of(cy_op op) {
+  switch (op) {
+#define EW_OP(name, inputs, flags, attributes, cost, real, integer, llvm_real, llvm_integer, cuda_real, cuda_integer)  \
+  case CY_OP_##name:                                                                                                   \
+    return (form){cuda_real, cuda_integer};
+#include "ir/elementwise.def"
+#undef EW_OP
+  default:
+    return (form){"", ""};
+  }
 }
 
-static const char *real_op(cy_op op, cy_dtype t, const char *const *a) {
-  bool f64 = t == CY_F64;
-  const char *suffix = f64 ? "f64" : "f32";
-  switch (op) {
-  case CY_OP_neg: return text("-%s", a[0]);
-  case CY_OP_add: return text("%s + %s", a[0], a[1]);
-  case CY_OP_sub: return text("%s - %s", a[0], a[1]);
-  case CY_OP_mul: return text("%s * %s", a[0], a[1]);
-  case CY_OP_div: return text("%s / %s", a[0], a[1]);
-  case CY_OP_fma: return text("fma%s(%s, %s, %s)", f64 ? "" : "f", a[0], a[1], a[2]);
-  case CY_OP_sign:
-  case CY_OP_sigmoid: return text("cy_%s_%s(%s)", cy_op_of(op)->name, suffix, a[0]);
-  case CY_OP_min:
-  case CY_OP_max:
-  case CY_OP_mod: return text("cy_%s_%s(%s, %s)", cy_op_of(op)->name, suffix, a[0], a[1]);
-  case CY_OP_fmod:
-  case CY_OP_pow: return text("%s(%s, %s)", libm(op, f64), a[0], a[1]);
-  default: return text("%s(%s)", libm(op, f64), a[0]);
+/* What $c stands for in an op's template, operands apart. */
+static const char *word_of(char c, cy_dtype t) {
+  bool sgn = class_of(t) == 'I', f64 = t == CY_F64;
+  int wide = bits_of(t) == 64 ? 64 : 32;
+  switch (c) {
+  case 'f':
+    return f64 ? "f64" : "f32";
+  case 'F':
+    return f64 ? "" : "f";
+  case 't':
+    return t == CY_BOOL ? "u32" : cy_cu_type(t);
+  case 'u':
+    return int_type(false, wide);
+  case 'w':
+    return int_type(sgn, wide);
+  case 's':
+    return sgn ? "i64" : "u64";
+  case 'b':
+    return text("%d", bits_of(t));
+  default:
+    cy_bug("$%c in an op's template", c);
   }
+}
+
+/* The operation of elements of type t by its template. */
+static const char *filled(cy_op op, cy_dtype t, const char *const *a) {
+  form f = form_of(op);
+  const char *from = class_of(t) == 'F' ? f.real : f.integer, *next;
+  if (!*from)
+    cy_bug("op '%s' on %s in a kernel", cy_op_of(op)->name, cy_dtype_of(t)->name);
+  for (int skip = class_of(t) == 'U' ? 1 : class_of(t) == 'B' ? 2 : 0; skip > 0 && (next = strchr(from, ';')); skip--)
+    from = next + 2;
+  char *out = fresh();
+  size_t n = 0;
+  for (; *from && *from != ';' && n < TEXT; from++) {
+    if (*from != '$') {
+      out[n++] = *from;
+      continue;
+    }
+    const char *word = *++from >= '0' && *from <= '2' ? a[*from - '0'] : word_of(*from, t);
+    n += (size_t)snprintf(out + n, TEXT - n, "%s", word);
+  }
+  if (n >= TEXT)
+    cy_bug("an expression of a kernel does not fit its line");
+  out[n] = '\0';
+  return out;
 }
 
 /* ---- integers ---- */
@@ -328,36 +364,6 @@ static const char *wrapped(cy_dtype t, const char *v) {
   if (!cy_cu_packed(t))
     return v;
   return class_of(t) == 'I' ? text("cy_sext(%s, %d)", v, bits_of(t)) : text("(%s) & %d", v, (1 << bits_of(t)) - 1);
-}
-
-static const char *int_op(cy_op op, cy_dtype t, const char *const *a) {
-  bool sgn = class_of(t) == 'I';
-  int wide = bits_of(t) == 64 ? 64 : 32;
-  const char *u = int_type(false, wide), *w = int_type(sgn, wide), *own = t == CY_BOOL ? "u32" : cy_cu_type(t);
-  switch (op) {
-  case CY_OP_neg: return text("(%s)(0 - (%s)%s)", own, u, a[0]);
-  case CY_OP_abs: return sgn ? text("%s < 0 ? (%s)(0 - (%s)%s) : %s", a[0], own, u, a[0], a[0]) : a[0];
-  case CY_OP_sign: return sgn ? text("(%s > 0) - (%s < 0)", a[0], a[0]) : text("%s != 0", a[0]);
-  case CY_OP_not: return t == CY_BOOL ? text("!%s", a[0]) : text("(%s)~(%s)%s", own, u, a[0]);
-  case CY_OP_add: return text("(%s)((%s)%s + (%s)%s)", own, u, a[0], u, a[1]);
-  case CY_OP_sub: return text("(%s)((%s)%s - (%s)%s)", own, u, a[0], u, a[1]);
-  case CY_OP_mul: return text("(%s)((%s)%s * (%s)%s)", own, u, a[0], u, a[1]);
-  case CY_OP_fma: return text("(%s)((%s)%s * (%s)%s + (%s)%s)", own, u, a[0], u, a[1], u, a[2]);
-  case CY_OP_mul_q15:
-    return text("(%s)(((int)%s * (int)%s + (1 << 14)) >> 15)", own, a[0], a[1]);
-  case CY_OP_div:
-  case CY_OP_mod:
-  case CY_OP_fmod: return text("(%s)cy_%s_%s(%s, %s)", own, cy_op_of(op)->name, w, a[0], a[1]);
-  case CY_OP_pow: return text("(%s)cy_pow_%s(%s, %s)", own, sgn ? "i64" : "u64", a[0], a[1]);
-  case CY_OP_min: return text("%s < %s ? %s : %s", a[0], a[1], a[0], a[1]);
-  case CY_OP_max: return text("%s > %s ? %s : %s", a[0], a[1], a[0], a[1]);
-  case CY_OP_and: return text("%s & %s", a[0], a[1]);
-  case CY_OP_or: return text("%s | %s", a[0], a[1]);
-  case CY_OP_xor: return text("%s ^ %s", a[0], a[1]);
-  case CY_OP_shl: return text("(%s)cy_shl((u64)%s, (u64)%s, %d)", own, a[0], a[1], bits_of(t));
-  case CY_OP_shr: return text("(%s)cy_shr_%s(%s, (u64)%s, %d)", own, sgn ? "i64" : "u64", a[0], a[1], bits_of(t));
-  default: return a[0]; /* floor, ceil, round, trunc */
-  }
 }
 
 /* i64 index arithmetic that cannot overflow: plain operators, in 32 bits where the result and the operands fit. */
@@ -429,10 +435,8 @@ static const char *op_text(cy_op op, cy_dtype in, cy_dtype out, const char *cons
     return class_of(in) == 'F' ? text("%s - %s != %s - %s && %s == %s", a[0], a[0], a[0], a[0], a[0], a[0]) : "0";
   if (op >= CY_OP_eq && op <= CY_OP_ge)
     return text("%s %s %s", a[0], compare[op - CY_OP_eq], a[1]);
-  if (class_of(in) != 'F')
-    return wrapped(in, int_op(op, in, a));
-  const char *v = real_op(op, in, a);
-  return cy_op_is_exact(op) ? v : rounded(out, v);
+  const char *v = filled(op, in, a);
+  return class_of(in) != 'F' ? wrapped(in, v) : cy_op_of(op)->exact ? v : rounded(out, v);
 }
 
 void cy_cu_combine(cy_cu *p, cy_op op, cy_dtype t, const char *a, const char *b, char *out, size_t cap) {

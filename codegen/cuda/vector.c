@@ -34,7 +34,7 @@ static bool is_multiple(cy_graph *g, cy_dim d, int64_t of) {
   return cy_dim_is(g, cy_dim_mod(g, d, cy_dim_const(g, of)), 0);
 }
 
-/* Is e lanes / n, or lanes % n, by a multiple of `of`? What deals out channels has these. */
+/* Is e lanes / n, or lanes % n, by a multiple of `of`? What shuffles channels has these. */
 static bool is_part(const study *s, cy_expr e, cy_op op, int64_t of) {
   const cy_expr_info *x = cy_expr_of(s->k, e), *v = x->op == op ? cy_expr_of(s->k, x->arg[0]) : NULL;
   int64_t n;

@@ -318,6 +318,9 @@ cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_
       return cy_build_error(im->g, i ? "input 'sin_cache'" : "input 'cos_cache'", "expected %s values for a position, found %s",
                             cy_dim_text(im->g, half), cy_type_text(im->g, t));
     cy_graph_require(im->g, t->dim[t->rank - 1], half, CY_REQUIRE_EQUAL);
+    for (int k = 0; k < 2; k++) /* batch, sequence */
+      if (k || !cy_dim_is(im->g, t->dim[0], 1))
+        cy_graph_require(im->g, t->dim[k], cy_onnx_type(im, x)->dim[k], CY_REQUIRE_EQUAL);
   }
   cy_val head = c && s ? cy_build_slice_axis(im->g, x, 3, cy_dim_const(im->g, 0), turn) : 0;
   cy_val y = head ? rotate(im, head, c, s, half, interleaved) : 0;
@@ -339,9 +342,8 @@ IMPORT(rotary_embedding) {
                           "expected [batch, heads, sequence, size], or three dimensions and num_heads, found %s",
                           cy_type_text(im->g, &t));
   if (t.rank == 3) {
-    cy_dim width = dims && heads ? cy_dim_div(im->g, t.dim[2], cy_dim_const(im->g, heads))
-                   : heads       ? cy_dim_div(im->g, t.dim[2], cy_dim_const(im->g, heads))
-                           : cy_dim_muli(im->g, cy_onnx_type(im, cosine)->dim[cy_onnx_type(im, cosine)->rank - 1], 2);
+    cy_dim width = heads ? cy_dim_div(im->g, t.dim[2], cy_dim_const(im->g, heads))
+                         : cy_dim_muli(im->g, cy_onnx_type(im, cosine)->dim[cy_onnx_type(im, cosine)->rank - 1], 2);
     cy_dim d[4] = {t.dim[0], t.dim[1], cy_dim_div(im->g, t.dim[2], width), width};
     x = cy_build_reshape(im->g, x, d, 4);
   } else {
@@ -352,6 +354,8 @@ IMPORT(rotary_embedding) {
   const cy_type tx = *cy_onnx_type(im, x); /* [b, s, heads, d] */
   cy_val cs[2] = {cosine, sine};
   for (int i = 0; i < 2; i++) {
+    if (at && !cy_onnx_check_indices(im, at, cy_onnx_type(im, cs[i])->dim[0], false))
+      return false;
     if (at && !ms) {
       cs[i] = cy_build_gather(im->g, cs[i], at, 0);
     } else if (at) { /* one offset, or positions per token */

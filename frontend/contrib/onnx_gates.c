@@ -127,6 +127,9 @@ IMPORT(multimodal_rotary) {
   const cy_type tx = *cy_onnx_type(im, x);
   cy_val which = position_of_pair(im, section, layout, half);
   bool interleaved = cy_onnx_int(im, n, "interleaved", 0) != 0;
+  for (int i = 2; i < 4; i++)
+    if (!cy_onnx_check_indices(im, n->in[1], cy_onnx_type(im, n->in[i])->dim[0], false))
+      return false;
   cy_val sine = turned_by(im, n->in[3], n->in[1], which, &tx), cosine = turned_by(im, n->in[2], n->in[1], which, &tx);
   cy_val y = cy_onnx_rotary(im, x, cosine, sine, num(im, 2 * half), interleaved);
   return y && SET(t.rank == 3 ? cy_build_reshape(im->g, y, t.dim, 3) : cy_onnx_move_axis(im, y, 1, 2));

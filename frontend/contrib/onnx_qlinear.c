@@ -173,6 +173,8 @@ IMPORT(gather_block_quantized) {
   if (n->in[3] && cy_onnx_type(im, n->in[3])->dtype != t.dtype)
     return cy_build_error(im->g, "input 'zero_points'", "expected the type of the data, found %s",
                           cy_type_text(im->g, cy_onnx_type(im, n->in[3])));
+  if (!cy_onnx_check_indices(im, n->in[1], whole[gather], true))
+    return false;
   bool late = gather == along || (packed && gather == t.rank - 1); /* then everything is dequantised first */
   cy_val in[3] = {late ? X : cy_build_gather(im->g, X, n->in[1], gather),
                   late ? n->in[2] : cy_build_gather(im->g, n->in[2], n->in[1], gather)};

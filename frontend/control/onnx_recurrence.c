@@ -171,6 +171,26 @@ static bool read_inputs(cy_importer *im, const cy_onnx_node *n, int rule, int64_
   return !delta || (r->beta = split_heads(im, n, 5, shared ? 1 : kv_heads));
 }
 
+/* Has v, if it is there, these dims in front? */
+static bool has_dims(cy_importer *im, cy_val v, const char *what, const cy_dim *want, int count) {
+  const cy_type *t = v ? cy_onnx_type(im, v) : NULL;
+  for (int k = 0; t && k < count; k++) {
+    if (cy_onnx_clash(im, t->dim[k], want[k]))
+      return cy_build_error(im->g, what, "expected %s along axis %d, found %s", cy_dim_text(im->g, want[k]), k,
+                            cy_type_text(im->g, t));
+    cy_graph_require(im->g, t->dim[k], want[k], CY_REQUIRE_EQUAL);
+  }
+  return true;
+}
+
+/* Keys, values and gates have the queries' batch and tokens, the state is a matrix for each of its sequences and heads. */
+static bool inputs_fit(cy_importer *im, const recurrence *r, cy_val state, const cy_dim *state_dims) {
+  const cy_dim *tokens = cy_onnx_type(im, r->q)->dim;
+  return has_dims(im, r->k, "input 'key'", tokens, 2) && has_dims(im, r->v, "input 'value'", tokens, 2) &&
+         has_dims(im, r->decay, "input 'decay'", tokens, 2) && has_dims(im, r->beta, "input 'beta'", tokens, 2) &&
+         has_dims(im, state, "input 'past_state'", state_dims, 4);
+}
+
 IMPORT(linear_attention) {
   int rule = cy_onnx_word(im, n, "update_rule", "gated_delta", "linear|gated|delta|gated_delta");
   int64_t heads = cy_onnx_int(im, n, "q_num_heads", 0), kv_heads = cy_onnx_int(im, n, "kv_num_heads", 0), size, window;
@@ -202,6 +222,8 @@ IMPORT(linear_attention) {
   cy_dim out[3] = {q.dim[0], q.dim[1], cy_dim_muli(im->g, v.dim[3], heads)};
   const int64_t batch_first[4] = {1, 0, 2, 3};
   cy_val past = last_slot(im, n->in[3], window);
+  if (!inputs_fit(im, &r, past, shape))
+    return false;
   cy_val state = past ? CAST(past, CY_F32) : cy_onnx_fill(im, cy_build_scalar(im->g, CY_F32, 0), shape, 4);
   cy_val y = state ? run_tokens(im, &r, state, &state) : 0;
   y = y ? cy_build_reshape(im->g, cy_build_transpose(im->g, y, batch_first), out, 3) : 0;

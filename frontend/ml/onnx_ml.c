@@ -198,7 +198,11 @@ IMPORT(array_feature_extractor) {
   if (!y)
     y = cy_build_reshape(im->g, n->in[1], all, 1);
   cy_val x = t->rank == 1 ? cy_build_unsqueeze(im->g, X, 0) : X;
-  return y && x && cy_importer_set(im, n, 0, cy_build_gather(im->g, x, y, cy_onnx_type(im, x)->rank - 1));
+  if (!y || !x)
+    return false;
+  const cy_type *tx = cy_onnx_type(im, x);
+  return cy_onnx_check_indices(im, y, tx->dim[tx->rank - 1], false) &&
+         cy_importer_set(im, n, 0, cy_build_gather(im->g, x, y, tx->rank - 1));
 }
 
 /* The first `columns` of x; zeros where it has fewer. */

@@ -72,6 +72,10 @@ static bool take_diagonals(cy_importer *im, operand *o) {
       if (o->label[k] != o->label[i])
         continue;
       const cy_type t = *cy_onnx_type(im, o->v);
+      if (cy_onnx_clash(im, t.dim[i], t.dim[k]))
+        return cy_build_error(im->g, NULL, "expected axes of one label to have one size, found %s and %s",
+                              cy_dim_text(im->g, t.dim[i]), cy_dim_text(im->g, t.dim[k]));
+      cy_graph_require(im->g, t.dim[i], t.dim[k], CY_REQUIRE_EQUAL);
       cy_val hit =
           BINARY(eq, cy_build_iota(im->g, CY_I64, t.dim, t.rank, i), cy_build_iota(im->g, CY_I64, t.dim, t.rank, k));
       int64_t axis = k;

@@ -43,6 +43,12 @@ typedef struct rnn {
   double alphas[2 * MAX_ACTS], betas[2 * MAX_ACTS];
 } rnn;
 
+/* RNN's default, which is two names whatever the direction, written out: what ONNX Runtime makes of a node without them. */
+static bool is_default(const rnn *r, const char *const *names, uint32_t n) {
+  return names && n == 2 && r->cell == CY_CELL_RNN && r->directions == 1 && !strcasecmp(names[0], "Tanh") &&
+         !strcasecmp(names[1], "Tanh");
+}
+
 static bool read_activations(rnn *r) {
   static const int usual[3][MAX_ACTS] = {[CY_CELL_RNN] = {CY_ACT_TANH},
                                          [CY_CELL_GRU] = {CY_ACT_SIGMOID, CY_ACT_TANH},
@@ -52,6 +58,8 @@ static bool read_activations(rnn *r) {
   const char *const *names = cy_onnx_strings(im, r->n, "activations", &found);
   const double *alphas = cy_onnx_floats(im, r->n, "activation_alpha", &na),
                *betas = cy_onnx_floats(im, r->n, "activation_beta", &nb);
+  if (is_default(r, names, found))
+    names = NULL;
   if (names && (int)found != r->nacts * r->directions)
     return cy_build_error(im->g, "attribute 'activations'", "expected %d names, found %u", r->nacts * r->directions,
                           found);

@@ -200,7 +200,9 @@ IMPORT(max_roi_pool) {
       corner[k] = rounded(im, MUL(corner[k], LIKE(rois, scale)));
   }
   cy_val index = cy_build_squeeze(im->g, CAST(corner[0], CY_I64), 1);
-  cy_val x = index ? cy_build_gather(im->g, X, index, 0) : 0;
+  if (!index || !cy_onnx_check_indices(im, index, t.dim[0], false))
+    return false;
+  cy_val x = cy_build_gather(im->g, X, index, 0);
   x = max_by_bin(im, x, 3, in_bin(im, corner[1], corner[3], pooled[1], t.dim[3]), pooled[1]);
   x = max_by_bin(im, x, 2, in_bin(im, corner[2], corner[4], pooled[0], t.dim[2]), pooled[0]);
   x = x ? SELECT(BINARY(eq, x, LIKE(x, -INFINITY)), LIKE(x, 0), x) : 0;
@@ -299,6 +301,22 @@ static cy_val deform_product(cy_importer *im, const deform *p, cy_val samples, c
   return y ? shaped(im, cy_build_transpose(g, y, planes), out, 4) : 0;
 }
 
+/* Offsets are there for each position of the output, of which there are as many as of a convolution's. */
+static bool check_offsets(cy_importer *im, const cy_onnx_node *n, const cy_type *x, const cy_type *offset, const deform *p) {
+  uint32_t count;
+  const int64_t *pads = cy_onnx_ints(im, n, "pads", &count);
+  for (int i = 0; i < 2; i++) {
+    int64_t end = pads && count == 4 ? pads[2 + i] : 0, reach = p->dilation[i] * (p->kernel[i] - 1) + 1;
+    cy_dim free_steps = cy_dim_addi(im->g, x->dim[2 + i], p->pad[i] + end - reach);
+    cy_dim want = cy_dim_addi(im->g, cy_dim_div(im->g, free_steps, num(im, p->stride[i])), 1);
+    if (cy_onnx_clash(im, offset->dim[2 + i], want))
+      return cy_build_error(im->g, "input 'offset'", "expected %s positions along axis %d for an input %s, found %s",
+                            cy_dim_text(im->g, want), 2 + i, cy_type_text(im->g, x), cy_type_text(im->g, offset));
+    cy_graph_require(im->g, offset->dim[2 + i], want, CY_REQUIRE_EQUAL);
+  }
+  return true;
+}
+
 IMPORT(deform_conv) {
   const cy_type t = *cy_onnx_type(im, X), w = *cy_onnx_type(im, n->in[1]), o = *cy_onnx_type(im, n->in[2]);
   deform p = {.groups = cy_onnx_int(im, n, "group", 1),
@@ -310,7 +328,7 @@ IMPORT(deform_conv) {
                           "expected images, weights of known size and offsets, all of rank 4, found %s, %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &w), cy_type_text(im->g, &o));
   if (!pair_of(im, n, "strides", 1, p.stride) || !pair_of(im, n, "dilations", 1, p.dilation) ||
-      !pair_of(im, n, "pads", 0, p.pad))
+      !pair_of(im, n, "pads", 0, p.pad) || !check_offsets(im, n, &t, &o, &p))
     return false;
   memcpy(p.out, o.dim + 2, sizeof p.out);
   cy_val samples = deform_samples(im, n, &p), weights = CAST(n->in[1], p.dtype);

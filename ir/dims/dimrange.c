@@ -275,6 +275,14 @@ void cy_dim_symbols(const cy_graph *g, cy_dim d, void (*visit)(void *ctx, cy_sym
     free(seen);
 }
 
+cy_sym cy_dim_symbol(const cy_graph *g, cy_dim d) {
+  const cy_term *t;
+  if (cy_dim_terms(g, d, &t) != 1 || t->natoms != 1 || t->coef != 1)
+    return 0;
+  const cy_atom *atom = cy_dim_atom(g, t->atoms[0]);
+  return atom->kind == CY_ATOM_SYM ? atom->sym : 0;
+}
+
 typedef struct data_query {
   const cy_graph *g;
   bool found;

@@ -270,7 +270,7 @@ bool cy_infer_identity(infer *i) { return set_type(i, 0, *in_type(i, 0)); }
 #define FUNCTION_CALL(name) cy_infer_##name
 #define FUNCTION_CTRL(name) cy_infer_##name
 static infer_function *const functions[CY_OP_COUNT] = {
-#define OP(name, min_in, max_in, outs, cls, flags, attrs) [CY_OP_##name] = FUNCTION_##cls(name),
+#define OP(name, min_in, max_in, outs, cls, flags, cost, attrs) [CY_OP_##name] = FUNCTION_##cls(name),
 #include "ir/ops.def"
 #undef OP
 };

@@ -194,12 +194,20 @@ bool cy_infer_grid_sample(infer *i) {
          set_type(i, 0, t);
 }
 
-/* dtype given, dims of the input */
+/* dtype given, dims of the input; a scale and zero point, or one for each element along an axis (of blocks: importer) */
 static bool rescale(infer *i) {
   cy_type t = *in_type(i, 0);
+  int64_t axis = int_attr(i, CY_ATTR_axis);
   t.dtype = out_type(i, 0)->dtype;
   if (cy_dtype_of((cy_dtype)t.dtype)->cls == 0)
     return FAIL(i, "expected an output type");
+  for (uint32_t k = 1; k < 3 && !int_attr(i, CY_ATTR_block_size); k++) {
+    const cy_type *list = has_in(i, k) ? in_type(i, k) : NULL;
+    if (list && list->rank == 1 &&
+        !(cy_check_axis(i, axis, t.rank) &&
+          cy_check_dim(i, k == 1 ? "scales along the axis" : "zero points along the axis", list->dim[0], t.dim[axis])))
+      return false;
+  }
   return set_type(i, 0, t);
 }
 

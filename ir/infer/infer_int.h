@@ -20,7 +20,7 @@ typedef bool infer_function(infer *i);
 #define INFER_ROOT(name) infer_function cy_infer_##name;
 #define INFER_CALL(name) infer_function cy_infer_##name;
 #define INFER_CTRL(name) infer_function cy_infer_##name;
-#define OP(name, min_in, max_in, outs, cls, flags, attrs) INFER_##cls(name)
+#define OP(name, min_in, max_in, outs, cls, flags, cost, attrs) INFER_##cls(name)
 #include "ir/ops.def"
 #undef OP
 

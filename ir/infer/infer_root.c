@@ -78,16 +78,16 @@ static bool windows_have_source(infer *i, const cy_type *made) {
   return true;
 }
 
-/* Channels dealt out: a number that divides them for each spatial axis, of one group, without zero points of theirs. */
-static bool deals_out(infer *i, const cy_attr *deal, int64_t group, cy_dim channels) {
+/* Channels of one group that become positions: a number that divides them for each spatial axis; no zero points of theirs. */
+static bool can_shuffle(infer *i, const cy_attr *shuffle, int64_t group, cy_dim channels) {
   int64_t n, parts = 1;
-  if (!cy_check_list(i, CY_ATTR_deal, in_type(i, 0)->rank - 2))
+  if (!cy_check_list(i, CY_ATTR_shuffle, in_type(i, 0)->rank - 2))
     return false;
-  for (uint32_t k = 0; k < deal->n && parts > 0 && parts < INT32_MAX; k++)
-    parts = deal->ints[k] < 1 ? 0 : parts * deal->ints[k];
+  for (uint32_t k = 0; k < shuffle->n && parts > 0 && parts < INT32_MAX; k++)
+    parts = shuffle->ints[k] < 1 ? 0 : parts * shuffle->ints[k];
   bool fits = parts > 0 && is_const(i, channels, &n) && n % parts == 0;
   return (fits && group == 1 && (i->n->nin < 4 || !i->n->in[3])) ||
-         FAIL(i, "expected channels of one group that can be dealt out as pixels, found %s",
+         FAIL(i, "expected channels of one group that can become spatial positions, found %s",
               cy_dim_text(i->g, channels));
 }
 
@@ -99,6 +99,9 @@ bool cy_infer_conv(infer *i) {
   if (group < 1 || (is_const(i, w->dim[0], &o) && o % group != 0))
     return FAIL(i, "expected a number of groups that divides the %s output channels, found %lld",
                 cy_dim_text(i->g, w->dim[0]), (long long)group);
+  cy_dim per_group = cy_dim_div(i->g, w->dim[0], cy_dim_const(i->g, group));
+  if (!cy_check_dim(i, "output channels that all groups have", w->dim[0], cy_dim_muli(i->g, per_group, group)))
+    return false;
   if (!cy_check_dim(i, "input channels", x->dim[1], cy_dim_muli(i->g, w->dim[1], group)))
     return false;
   const int64_t *strides = cy_attr_find(i->n, CY_ATTR_strides)->ints, *pads = cy_attr_find(i->n, CY_ATTR_pads)->ints,
@@ -106,8 +109,8 @@ bool cy_infer_conv(infer *i) {
   cy_type t = *x;
   t.dtype = out_type(i, 0)->dtype ? out_type(i, 0)->dtype : x->dtype;
   t.dim[1] = w->dim[0];
-  const cy_attr *deal = cy_attr_find(i->n, CY_ATTR_deal);
-  if (deal && !deals_out(i, deal, group, w->dim[0]))
+  const cy_attr *shuffle = cy_attr_find(i->n, CY_ATTR_shuffle);
+  if (shuffle && !can_shuffle(i, shuffle, group, w->dim[0]))
     return false;
   for (int k = 0; k < x->rank - 2; k++) {
     cy_graph *g = i->g;
@@ -120,9 +123,9 @@ bool cy_infer_conv(infer *i) {
     if (is_const(i, t.dim[k + 2], &d) && d < 0)
       return FAIL(i, "the kernel of %s is larger than the padded input %s (spatial axis %d)", TEXT(i, w), TEXT(i, x),
                   k);
-    if (deal) {
-      t.dim[1] = cy_dim_div(g, t.dim[1], cy_dim_const(g, deal->ints[k]));
-      t.dim[k + 2] = cy_dim_muli(g, t.dim[k + 2], deal->ints[k]);
+    if (shuffle) {
+      t.dim[1] = cy_dim_div(g, t.dim[1], cy_dim_const(g, shuffle->ints[k]));
+      t.dim[k + 2] = cy_dim_muli(g, t.dim[k + 2], shuffle->ints[k]);
     }
   }
   return windows_have_source(i, &t) && zero_points(i, t.dim[1]) && set_type(i, 0, t);
@@ -283,7 +286,10 @@ bool cy_infer_non_max_suppression(infer *i) {
       !cy_check_dim(i, "boxes that have scores", scores->dim[2], boxes->dim[1]))
     return false;
   for (uint32_t k = 0; k < i->n->nin; k++)
-    if (has_in(i, k) && !cy_check_dtype(i, k, k == 2 ? CY_I64 : CY_F32))
+    if (has_in(i, k) &&
+        (!cy_check_dtype(i, k, k == 2 ? CY_I64 : CY_F32) ||
+         (k >= 2 && !cy_check_dim(i, "numbers in an input that is one number", cy_type_elems(i->g, in_type(i, k)),
+                                  cy_dim_const(i->g, 1)))))
       return false;
   return (t->dtype == CY_I64 && t->rank == 2) || FAIL(i, "expected an output i64[count, 3], found %s", TEXT(i, t));
 }

@@ -128,7 +128,7 @@ static double block_weight(machine *m, int64_t k, int64_t n) {
 
 static double as_half(const cy_contraction *c, double v) {
   uint16_t half;
-  if (!c->rounded || c->rounded == CY_I8)
+  if (!c->rounded || c->rounded == CY_I8 || c->rounded == CY_I32)
     return v;
   cy_scalar_store(&half, c->rounded, 0, (cy_scalar){.f = v});
   return cy_scalar_load(&half, c->rounded, 0).f;

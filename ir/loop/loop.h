@@ -13,7 +13,7 @@
 #ifndef CY_LOOP_H
 #define CY_LOOP_H
 
-#include "ir/deal.h"
+#include "ir/pixel_shuffle.h"
 #include "ir/ir.h"
 
 typedef uint32_t cy_expr;  /* 0: none */
@@ -116,7 +116,8 @@ typedef struct cy_contraction {
   int b_bits;
   int64_t b_block, b_middle;
   cy_karg b_scale;
-  /* What a and b are rounded to; CY_I8: only a, to 127 steps of a block's largest; CY_NONE: nothing. */
+  /* What a and b are rounded to; CY_I8: only a, to 127 steps of a block's largest; CY_I32: only a, to some 2^23 steps, as
+   * fine as sums of f32 are; CY_NONE: nothing. */
   cy_dtype rounded;
   /* matmul */
   int nbatch;
@@ -141,7 +142,7 @@ typedef struct cy_contraction {
   int64_t kernel[CY_MAX_SPATIAL], stride[CY_MAX_SPATIAL], dilation[CY_MAX_SPATIAL], group;
   cy_dim channels_in, channels_out;
   cy_dim x_image, x_spatial[CY_MAX_SPATIAL], x_channel;  /* strides of a */
-  cy_deal_fill deal[CY_MAX_SPATIAL]; /* of channels that are dealt out: which taps they have, see deal.h */
+  cy_shuffle_fill shuffle[CY_MAX_SPATIAL]; /* of channels that become positions: which taps they have, see pixel_shuffle.h */
 } cy_contraction;
 
 typedef struct cy_kernel cy_kernel;
@@ -290,7 +291,8 @@ typedef enum cy_buffer_kind {
   CY_BUF_INPUT,   /* model input `index` */
   CY_BUF_OUTPUT,  /* model output `index`, shape known before the run */
   CY_BUF_CONST,   /* constant `index` of the program */
-  CY_BUF_DYNAMIC  /* dynamic slot `index`: size depends on data */
+  CY_BUF_DYNAMIC, /* dynamic slot `index`: size depends on data */
+  CY_BUF_CHECKS   /* what kernels find out of range: two i64 for each of the program's checks, 0 when a run begins */
 } cy_buffer_kind;
 typedef struct cy_buffer {
   cy_buffer_kind kind;
@@ -392,6 +394,8 @@ typedef struct cy_program {
   uint32_t nshares, shares_cap;
   cy_memory_growth *growths;
   uint32_t ngrowths, growths_cap;
+  uint32_t *checks;    /* requirements (cy_graph_requirements) that kernels check, in the order of the steps */
+  uint32_t nchecks, checks_cap, checks_buffer;
   cy_sym room; /* of a step ROOM, where there are growths; else 0 */
   cy_dim arena_bytes; /* 0: not planned, or the library plans when it runs */
   uint32_t ndynamic;

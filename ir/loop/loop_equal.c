@@ -152,9 +152,9 @@ static void put_contraction(cy_words *w, const cy_contraction *c) {
     put(w, (uint64_t)c->kernel[i]);
     put(w, (uint64_t)c->stride[i]);
     put(w, (uint64_t)c->dilation[i]);
-    put(w, (uint64_t)c->deal[i].pixels);
-    put(w, (uint64_t)c->deal[i].before);
-    put(w, (uint64_t)c->deal[i].behind);
+    put(w, (uint64_t)c->shuffle[i].pixels);
+    put(w, (uint64_t)c->shuffle[i].before);
+    put(w, (uint64_t)c->shuffle[i].behind);
   }
   put(w, (uint64_t)c->group);
 }

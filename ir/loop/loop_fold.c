@@ -153,7 +153,7 @@ static void drop_axis(cy_contraction *c, int i) {
   int64_t *sizes[] = {c->kernel, c->stride, c->dilation};
   for (int d = 0; d < 3; d++)
     memmove(&sizes[d][i], &sizes[d][i + 1], (size_t)behind * sizeof **sizes);
-  memmove(&c->deal[i], &c->deal[i + 1], (size_t)behind * sizeof *c->deal);
+  memmove(&c->shuffle[i], &c->shuffle[i + 1], (size_t)behind * sizeof *c->shuffle);
 }
 
 /* Spatial axes of one pixel, read by one tap, are none: those that are left are closer in memory. */
@@ -161,7 +161,7 @@ static void drop_single_axes(cy_kernel *k) {
   cy_contraction *c = &k->contraction;
   for (int i = c->nspatial - 1; c->kind == CY_CONTRACT_CONV && i >= 0 && c->nspatial > 1; i--)
     if (c->kernel[i] == 1 && cy_dim_is(k->g, c->in[i], 1) && cy_dim_is(k->g, c->out[i], 1) &&
-        cy_dim_is(k->g, c->pad[i], 0) && c->deal[i].pixels <= 1) {
+        cy_dim_is(k->g, c->pad[i], 0) && c->shuffle[i].pixels <= 1) {
       cy_kernel_subst_var(k, c->out_var[(c->planar ? 2 : 1) + i], cy_x_index(k, 0));
       drop_axis(c, i);
     }

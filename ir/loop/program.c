@@ -148,7 +148,7 @@ static void print_steps(cy_program *p, FILE *out, const cy_step *s, int depth) {
 }
 
 void cy_program_print(cy_program *p, FILE *out) {
-  static const char *const kinds[] = {"arena", "input", "output", "const", "dynamic"};
+  static const char *const kinds[] = {"arena", "input", "output", "const", "dynamic", "checks"};
   fprintf(out, "program %s: arena %s bytes, weights %llu bytes, workers {%s}\n", cy_graph_name(p->g),
           dim_text(p, p->arena_bytes), (unsigned long long)p->weights_bytes, sym_text(p, p->workers));
   for (uint32_t i = 0; i < p->nbuffers; i++) {
@@ -266,8 +266,8 @@ bool cy_program_verify(cy_program *p, char *out_text, size_t capacity) {
   for (uint32_t i = 0; i < p->nbuffers && !c.bad; i++) {
     const cy_buffer *b = &p->buffers[i];
     const uint32_t limit[] = {UINT32_MAX, count_ports(p->g, cy_graph_inputs), count_ports(p->g, cy_graph_outputs),
-                              p->nconstants, p->ndynamic};
-    if (b->kind > CY_BUF_DYNAMIC || b->index >= limit[b->kind])
+                              p->nconstants, p->ndynamic, 1};
+    if (b->kind > CY_BUF_CHECKS || b->index >= limit[b->kind])
       bad(&c, NULL, "buffer b%u: index %u is out of range", i, b->index);
     else if (!b->bytes && b->kind != CY_BUF_CONST)
       bad(&c, NULL, "buffer b%u has no size", i);

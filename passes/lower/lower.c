@@ -4,7 +4,7 @@
  *
  * In: a graph whose values are marked inlined or not (fuse.c) and laid out (layout.c). Out: a program.
  * A node whose outputs are all inlined makes no step: its users compose it. A node that only renames memory makes none
- * either. For everything else the *anchor* is looked for: the one reduction or contraction inlined into the value, if
+ * either. For everything else the *root value* is looked for: the one reduction or contraction inlined into the value, if
  * any; its own kernel form is then used, else a plain kernel with one grid axis per output axis. Symbols read from data
  * are set right behind the step that computes the data.
  */
@@ -317,14 +317,14 @@ static cy_expr composed(cy_kb *b, cy_val v, const cy_expr *idx, int rank) {
 }
 
 static cy_expr anchored(cy_kb *b) {
-  cy_node n = cy_value_of(b->l->g, b->anchor)->node;
+  cy_node n = cy_value_of(b->l->g, b->root_value)->node;
   if (n)
     note_fused(b, n);
-  return b->anchor_expr;
+  return b->root_expr;
 }
 
 cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx) {
-  if (v == b->anchor)
+  if (v == b->root_value)
     return anchored(b);
   cy_expr e;
   if (splat_value(b, v, &e))
@@ -336,7 +336,7 @@ cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx) {
 }
 
 cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx) {
-  if (v == b->anchor)
+  if (v == b->root_value)
     return anchored(b);
   const cy_value *val = cy_value_of(b->l->g, v);
   const cy_node_info *n = cy_node_of(b->l->g, val->node);
@@ -347,24 +347,24 @@ cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx) {
   return fn(b, val->node, val->output, idx);
 }
 
-cy_expr cy_lower_behind(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value) {
-  b->anchor = anchor;
-  b->anchor_expr = value;
+cy_expr cy_lower_behind(cy_kb *b, cy_val target, cy_val root_value, const cy_expr *idx, cy_expr value) {
+  b->root_value = root_value;
+  b->root_expr = value;
   b->memo = (cy_memo){0};
   cy_expr e = cy_lower_def(b, target, idx);
-  b->anchor = 0;
+  b->root_value = 0;
   b->memo = (cy_memo){0};
   return e;
 }
 
-void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value) {
+void cy_lower_finish(cy_kb *b, cy_val target, cy_val root_value, const cy_expr *idx, cy_expr value) {
   const cy_type *t = cy_lower_type(b->l, target);
-  cy_expr e = cy_lower_behind(b, target, anchor, idx, value);
+  cy_expr e = cy_lower_behind(b, target, root_value, idx, value);
   cy_kb_store(b, cy_lower_place(b->l, target), t->dtype, t->rank, idx, e);
 }
 
 /* The reduction or root inlined into v's expression, v's own included; 0 when there is none. */
-static cy_val find_anchor(cy_lowering *l, cy_val v) {
+static cy_val find_root(cy_lowering *l, cy_val v) {
   const cy_value *val = cy_value_of(l->g, v);
   if (!val->node)
     return 0;
@@ -375,27 +375,27 @@ static cy_val find_anchor(cy_lowering *l, cy_val v) {
   for (uint32_t i = 0; i < n->nin; i++) {
     if (!n->in[i] || !cy_value_of(l->g, n->in[i])->inlined || l->place[n->in[i]].placed)
       continue;
-    cy_val a = find_anchor(l, n->in[i]);
+    cy_val a = find_root(l, n->in[i]);
     if (a)
       return a;
   }
   return 0;
 }
 
-void cy_lower_element(cy_kb *b, cy_val anchor, cy_val target, const cy_expr *idx) {
+void cy_lower_element(cy_kb *b, cy_val root_value, cy_val target, const cy_expr *idx) {
   const cy_type *t = cy_lower_type(b->l, target);
   b->memo = (cy_memo){0};
-  if (anchor && anchor != target) { /* once, however often the chain behind it asks */
-    cy_expr value = cy_lower_def(b, anchor, idx);
-    cy_local held = cy_kernel_add_local(b->k, cy_compute_dtype((cy_dtype)cy_lower_type(b->l, anchor)->dtype));
+  if (root_value && root_value != target) { /* once, however often the chain behind it asks */
+    cy_expr value = cy_lower_def(b, root_value, idx);
+    cy_local held = cy_kernel_add_local(b->k, cy_compute_dtype((cy_dtype)cy_lower_type(b->l, root_value)->dtype));
     cy_kernel_set(b->k, held, value);
-    cy_lower_finish(b, target, anchor, idx, cy_x_local(b->k, held));
+    cy_lower_finish(b, target, root_value, idx, cy_x_local(b->k, held));
   } else {
     cy_kb_store(b, cy_lower_place(b->l, target), t->dtype, t->rank, idx, cy_lower_def(b, target, idx));
   }
 }
 
-void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *name, const cy_place *padded) {
+void cy_lower_plain(cy_lowering *l, cy_val root_value, cy_val target, const char *name, const cy_place *padded) {
   cy_kb b;
   cy_kb_init(&b, l, name);
   b.padded = padded;
@@ -403,7 +403,7 @@ void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *na
   cy_expr idx[CY_MAX_RANK];
   for (int i = 0; i < t->rank; i++)
     idx[i] = cy_kb_grid_index(&b, t->dim[i]);
-  cy_lower_element(&b, anchor, target, idx);
+  cy_lower_element(&b, root_value, target, idx);
   cy_kb_launch(&b, true);
 }
 
@@ -428,22 +428,25 @@ void cy_lower_read_symbols(cy_lowering *l, cy_val v) {
         extent = 1;
       at.offset = cy_dim_add(l->g, at.offset, cy_dim_muli(l->g, at.stride[axis], rest % extent));
     }
-    cy_lower_read(l, &at, (cy_dtype)t->dtype, l->sym_list[i]);
+    if (l->in_kernel[l->sym_list[i]])
+      cy_lower_check_symbol(l, &at, (cy_dtype)t->dtype, l->sym_list[i]);
+    else
+      cy_lower_read(l, &at, (cy_dtype)t->dtype, l->sym_list[i]);
   }
 }
 
 static void lower_value(cy_lowering *l, cy_node node, cy_val v) {
-  cy_val anchor = find_anchor(l, v);
-  cy_node root = anchor ? cy_value_of(l->g, anchor)->node : 0;
+  cy_val root_value = find_root(l, v);
+  cy_node root = root_value ? cy_value_of(l->g, root_value)->node : 0;
   const cy_node_info *n = cy_node_of(l->g, node);
   cy_lower_alloc(l, v);
   if (n->op == CY_OP_quantize_rows)
     cy_lower_alloc(l, n->out[1]);
   cy_root_fn fn = cy_lower_root_of(root ? cy_node_of(l->g, root)->op : n->op);
   if (fn)
-    fn(l, root ? root : node, anchor ? anchor : v, v);
-  else if (!root || !cy_lower_parted_reduce(l, root, anchor, v))
-    cy_lower_plain(l, anchor, v, cy_op_of(root ? cy_node_of(l->g, root)->op : n->op)->name, NULL);
+    fn(l, root ? root : node, root_value ? root_value : v, v);
+  else if (!root || !cy_lower_parted_reduce(l, root, root_value, v))
+    cy_lower_plain(l, root_value, v, cy_op_of(root ? cy_node_of(l->g, root)->op : n->op)->name, NULL);
 }
 
 static void lower_node(cy_lowering *l, cy_node node) {
@@ -547,6 +550,7 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   l.place = CY_NEW_ARRAY(l.arena, cy_place, l.nplaces);
   l.uses = cy_graph_uses(g, l.arena);
   index_symbols(&l);
+  cy_lower_find_checks(&l);
   l.tail = &l.p->steps;
   place_inputs(&l);
   cy_lower_growing_places(&l);

@@ -16,6 +16,7 @@ typedef struct cy_lower_options {
   int64_t busy_parts; /* see cy_pass_options: softmax of long rows takes as many tasks as are useful; 0: a task each */
   bool grows;     /* May outputs lie where the inputs are that they continue (lower_grow.c)? */
   bool searches;  /* Are top-k and the like kernels, not calls of the runtime, which only reaches the host's memory? */
+  bool late_checks; /* Do kernels check indices, and the run tells when it ends (lower_checks.c)? */
   int64_t few_rows;     /* cy_target.few_rows */
   int64_t few_queries;  /* cy_target.few_queries */
   int64_t tile_columns; /* see cy_machine_tile_columns */

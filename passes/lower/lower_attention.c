@@ -165,7 +165,7 @@ static void build_scores(cy_kb *b, const cy_attention *a, int rank, const cy_exp
 }
 
 /* A kernel without its scores and results; false: no generator has it. */
-static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int64_t most_rows, cy_val anchor,
+static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int64_t most_rows, cy_val root_value,
                             cy_expr *out_idx) {
   if (l->o->level == 0 || !l->o->supports || !cy_lower_is_stored(l, a->q) || !cy_lower_is_stored(l, a->k) ||
       !cy_lower_is_stored(l, a->v))
@@ -174,7 +174,7 @@ static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int
   if (!set_operands(b, a, most_rows, out_idx))
     return false;
   cy_contraction *c = cy_kernel_contraction(b->k);
-  cy_dtype dtype = cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype);
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)cy_lower_type(l, root_value)->dtype);
   c->acc = cy_kernel_add_local(b->k, dtype);
   c->score = cy_kernel_add_local(b->k, dtype);
   c->top = cy_kernel_add_local(b->k, dtype);
@@ -187,9 +187,9 @@ static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int
   return l->o->supports(l->o->target, b->k);
 }
 
-static void finish_generated(cy_kb *b, const cy_attention *a, cy_val anchor, cy_val target, const cy_expr *idx) {
-  build_scores(b, a, cy_lower_type(b->l, anchor)->rank, idx);
-  cy_lower_finish(b, target, anchor, idx, cy_x_local(b->k, cy_kernel_contraction(b->k)->acc));
+static void finish_generated(cy_kb *b, const cy_attention *a, cy_val root_value, cy_val target, const cy_expr *idx) {
+  build_scores(b, a, cy_lower_type(b->l, root_value)->rank, idx);
+  cy_lower_finish(b, target, root_value, idx, cy_x_local(b->k, cy_kernel_contraction(b->k)->acc));
   cy_kb_launch(b, false);
 }
 
@@ -204,23 +204,23 @@ static int64_t few_queries(cy_lowering *l, const cy_attention *a) {
   return least <= few && few < most ? few : 0;
 }
 
-static bool lower_generated(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_val target) {
+static bool lower_generated(cy_lowering *l, const cy_attention *a, cy_val root_value, cy_val target) {
   cy_expr idx[CY_MAX_RANK];
   cy_kb b;
   cy_branch many;
-  if (!build_generated(&b, l, a, 0, anchor, idx))
+  if (!build_generated(&b, l, a, 0, root_value, idx))
     return false;
   const cy_type *q = cy_lower_type(l, a->q);
   int64_t few = few_queries(l, a);
   if (few)
     cy_lower_branch_from(l, q->dim[q->rank - 2], few + 1, &many);
-  finish_generated(&b, a, anchor, target, idx);
+  finish_generated(&b, a, root_value, target, idx);
   if (!few)
     return true;
   cy_lower_otherwise(l, &many);
-  if (!build_generated(&b, l, a, few, anchor, idx))
+  if (!build_generated(&b, l, a, few, root_value, idx))
     cy_bug("attention of few rows has no generator");
-  finish_generated(&b, a, anchor, target, idx);
+  finish_generated(&b, a, root_value, target, idx);
   cy_lower_join(l, &many);
   return true;
 }
@@ -259,7 +259,7 @@ static cy_local dot(cy_kb *b, cy_dtype dtype, cy_dim extent, cy_val x, cy_expr *
   return sum;
 }
 
-static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_val target) {
+static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val root_value, cy_val target) {
   const cy_type *q = cy_lower_type(l, a->q), *kt = cy_lower_type(l, a->k), *vt = cy_lower_type(l, a->v);
   int r = q->rank;
   cy_dtype dtype = cy_compute_dtype((cy_dtype)q->dtype);
@@ -304,13 +304,13 @@ static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_
     cy_expr hidden_row = bin(&b, CY_OP_eq, greatest, cy_x_const(k, dtype, -__builtin_inf()));
     y = cy_x_select(k, hidden_row, cy_x_const(k, dtype, 0), y);
   }
-  cy_lower_finish(&b, target, anchor, idx, y);
+  cy_lower_finish(&b, target, root_value, idx, y);
   cy_kernel_end(k);
   cy_kb_launch(&b, true);
 }
 
-void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_attention(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   cy_attention a = cy_attention_of(cy_node_of(l->g, root));
-  if (!lower_generated(l, &a, anchor, target))
-    lower_nest(l, &a, anchor, target);
+  if (!lower_generated(l, &a, root_value, target))
+    lower_nest(l, &a, root_value, target);
 }

@@ -130,19 +130,19 @@ static bool is_zero(const char *p, size_t size) {
   return !size;
 }
 
-/* Along axis i of w, [deal.., o, c, taps..]: how many elements of all kernels are zeros in front and behind. Element
+/* Along axis i of w, [shuffle.., o, c, taps..]: how many elements of all kernels are zeros in front and behind. Element
  * tap * pixels + pixel, taps running backwards, is what the pixel of a place has at the tap. */
-static cy_deal_fill fill_of(cy_lowering *l, const cy_node_info *n, const cy_attr *deal, int axis) {
+static cy_shuffle_fill fill_of(cy_lowering *l, const cy_node_info *n, const cy_attr *shuffle, int axis) {
   const cy_type *t = cy_lower_type(l, n->in[1]);
   const char *bytes = cy_value_of(l->g, n->in[1])->data.bytes;
   size_t size = (size_t)cy_dtype_of((cy_dtype)t->dtype)->bits / 8;
-  int64_t d[CY_MAX_RANK], inner = 1, pixel = 1, pixels = deal->ints[axis], first = INT64_MAX, last = -1;
+  int64_t d[CY_MAX_RANK], inner = 1, pixel = 1, pixels = shuffle->ints[axis], first = INT64_MAX, last = -1;
   if (!bytes || !cy_type_static(l->g, t, d))
-    return (cy_deal_fill){pixels, 0, 0};
+    return (cy_shuffle_fill){pixels, 0, 0};
   int64_t taps = d[2 + axis], parts = 1;
-  for (uint32_t i = 0; i < deal->n; i++) {
-    parts *= deal->ints[i];
-    pixel *= (int)i > axis ? deal->ints[i] : 1; /* parts from a pixel to the next */
+  for (uint32_t i = 0; i < shuffle->n; i++) {
+    parts *= shuffle->ints[i];
+    pixel *= (int)i > axis ? shuffle->ints[i] : 1; /* parts from a pixel to the next */
   }
   for (int i = 3 + axis; i < t->rank; i++)
     inner *= d[i];
@@ -158,16 +158,16 @@ static cy_deal_fill fill_of(cy_lowering *l, const cy_node_info *n, const cy_attr
         last = at > last ? at : last;
       }
     }
-  return last < 0 ? (cy_deal_fill){pixels, 0, 0} : (cy_deal_fill){pixels, first, taps * pixels - 1 - last};
+  return last < 0 ? (cy_shuffle_fill){pixels, 0, 0} : (cy_shuffle_fill){pixels, first, taps * pixels - 1 - last};
 }
 
-/* Indices of places and dealt channels, [deal.., channel], become those of the output. */
-static void deal_out(cy_kb *b, const cy_attr *deal, cy_dim channels, cy_expr *idx) {
+/* Indices of places and shuffled channels, [shuffle.., channel], become those of the output. */
+static void shuffle_out(cy_kb *b, const cy_attr *shuffle, cy_dim channels, cy_expr *idx) {
   cy_kernel *k = b->k;
   cy_expr part = cy_x_bin(k, CY_OP_div, idx[1], cy_x_dim(k, channels));
   idx[1] = cy_x_bin(k, CY_OP_mod, idx[1], cy_x_dim(k, channels));
-  for (uint32_t i = deal->n; i-- > 0;) {
-    cy_expr pixels = cy_x_index(k, deal->ints[i]), at = i ? cy_x_bin(k, CY_OP_mod, part, pixels) : part;
+  for (uint32_t i = shuffle->n; i-- > 0;) {
+    cy_expr pixels = cy_x_index(k, shuffle->ints[i]), at = i ? cy_x_bin(k, CY_OP_mod, part, pixels) : part;
     idx[2 + i] = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, idx[2 + i], pixels), at);
     part = cy_x_bin(k, CY_OP_div, part, pixels);
   }
@@ -178,7 +178,7 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   cy_contraction *c = cy_kernel_contraction(b->k);
   const cy_type *tx = cy_lower_type(l, n->in[0]), *tw = cy_lower_type(l, n->in[1]), *t = cy_lower_type(l, n->out[0]);
   const cy_attr *strides = cy_attr_find(n, CY_ATTR_strides), *pads = cy_attr_find(n, CY_ATTR_pads);
-  const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations), *deal = cy_attr_find(n, CY_ATTR_deal);
+  const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations), *shuffle = cy_attr_find(n, CY_ATTR_shuffle);
   if (tx->rank - 2 > CY_MAX_SPATIAL)
     return false;
   cy_place *px, *pw;
@@ -190,7 +190,7 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   c->group = cy_attr_get_int(n, CY_ATTR_group, 1);
   c->images = t->dim[0];
   c->channels_in = tx->dim[1];
-  c->channels_out = deal ? tw->dim[0] : t->dim[1];
+  c->channels_out = shuffle ? tw->dim[0] : t->dim[1];
   c->x_image = px->stride[0];
   c->x_channel = px->stride[1];
   out_idx[0] = cy_x_var(b->k, out_var(b, t->dim[0]));
@@ -199,7 +199,7 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
     out_idx[1] = cy_x_var(b->k, out_var(b, c->channels_out));
   for (int i = 0; i < c->nspatial; i++) {
     c->in[i] = tx->dim[2 + i];
-    c->out[i] = deal ? cy_dim_div(l->g, t->dim[2 + i], cy_dim_const(l->g, deal->ints[i])) : t->dim[2 + i];
+    c->out[i] = shuffle ? cy_dim_div(l->g, t->dim[2 + i], cy_dim_const(l->g, shuffle->ints[i])) : t->dim[2 + i];
     c->pad[i] = cy_dim_const(l->g, pads->ints[i]);
     c->stride[i] = strides->ints[i];
     c->dilation[i] = dilations ? dilations->ints[i] : 1;
@@ -207,13 +207,13 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
     if (!cy_dim_is_const(l->g, tw->dim[2 + i], &c->kernel[i]))
       return false;
     out_idx[2 + i] = cy_x_var(b->k, out_var(b, c->out[i]));
-    if (deal)
-      c->deal[i] = fill_of(l, n, deal, i);
+    if (shuffle)
+      c->shuffle[i] = fill_of(l, n, shuffle, i);
   }
   if (!c->planar)
     out_idx[1] = cy_x_var(b->k, out_var(b, c->channels_out));
-  if (deal)
-    deal_out(b, deal, t->dim[1], out_idx);
+  if (shuffle)
+    shuffle_out(b, shuffle, t->dim[1], out_idx);
   return true;
 }
 
@@ -222,7 +222,7 @@ bool cy_lower_is_stored(cy_lowering *l, cy_val v) {
   return val->data.bytes || l->place[v].placed || !val->inlined;
 }
 
-static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor, cy_val target) {
+static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_value, cy_val target) {
   if (l->o->level == 0 || !l->o->supports)
     return false;
   for (uint32_t k = 0; k < n->nin; k++)
@@ -234,10 +234,10 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor
   if (!(n->op == CY_OP_matmul ? build_matmul(&b, n, idx) : build_conv(&b, n, idx)))
     return false;
   cy_contraction *c = cy_kernel_contraction(b.k);
-  c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype));
+  c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, root_value)->dtype));
   if (!l->o->supports(l->o->target, b.k))
     return false;
-  cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
+  cy_lower_finish(&b, target, root_value, idx, cy_x_local(b.k, c->acc));
   if (n->op == CY_OP_matmul)
     cy_kernel_fold_batches(b.k);
   else
@@ -288,13 +288,13 @@ static bool pads_anything(const cy_node_info *n) {
   return any;
 }
 
-void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
-  if (lower_generated(l, n, anchor, target) || cy_lower_unfolded(l, root, anchor, target))
+  if (lower_generated(l, n, root_value, target) || cy_lower_unfolded(l, root, root_value, target))
     return;
   cy_place padded;
   bool pads = n->op == CY_OP_conv && pads_anything(n);
   if (pads)
     padded = padded_input(l, n);
-  cy_lower_plain(l, anchor, target, cy_op_of((cy_op)n->op)->name, pads ? &padded : NULL);
+  cy_lower_plain(l, root_value, target, cy_op_of((cy_op)n->op)->name, pads ? &padded : NULL);
 }

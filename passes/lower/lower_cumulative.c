@@ -24,7 +24,7 @@ typedef struct running {
   cy_lowering *l;
   const cy_node_info *n;
   const cy_type *t;
-  cy_val target, anchor;
+  cy_val target, root_value;
   cy_dtype dtype;
   cy_op op;
   int axis;
@@ -79,7 +79,7 @@ static cy_expr element(const running *r, cy_kb *b, const line *w, cy_expr *idx, 
 static void give(const running *r, cy_kb *b, const line *w, const cy_expr *idx, cy_expr i, cy_expr value) {
   cy_expr at[CY_MAX_RANK];
   if (w->level == 0) {
-    cy_lower_finish(b, r->target, r->anchor, idx, value);
+    cy_lower_finish(b, r->target, r->root_value, idx, value);
     return;
   }
   int rank = in_parts(r, idx, i, at);
@@ -201,13 +201,13 @@ static void lower_line(const running *r, const line *w) {
   cy_lower_join(r->l, &parts);
 }
 
-void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
   running r = {.l = l,
                .n = n,
-               .t = cy_lower_type(l, anchor),
+               .t = cy_lower_type(l, root_value),
                .target = target,
-               .anchor = anchor,
+               .root_value = root_value,
                .op = n->op == CY_OP_cumprod ? CY_OP_mul : CY_OP_add,
                .axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0)};
   r.dtype = cy_compute_dtype((cy_dtype)r.t->dtype);

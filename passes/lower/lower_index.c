@@ -11,6 +11,7 @@
 
 enum {
   MOST_REPEATS = 1 << 20,
+  MOST_TAPS = 16,         /* of a window that is written out: more, and a GPU has no registers for them */
   MOST_INDICES = 1 << 20, /* of a constant that is searched for its extremes */
   MOST_STEPS = 8
 };
@@ -352,9 +353,10 @@ static cy_dim antialias_taps(cy_kb *b, const cy_node_info *n, int axis, int widt
   return cy_dim_max(g, by_sizes, cy_dim_const(g, width));
 }
 
-/* Shrinking with antialias: a kernel stretched by 1 / scale, its taps summed by a loop, weights normalised. */
-static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr *idx, const cy_expr *coord, int rank,
-                              cy_dtype dtype) {
+/* A window's taps summed by a loop for each axis: with antialias the window is stretched by 1 / scale when it shrinks, and
+ * weights are normalised. Without, these are the sums of weigh(), of windows that are too many elements to write out. */
+static cy_expr window_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr *idx, const cy_expr *coord, int rank,
+                           cy_dtype dtype) {
   while (axis < rank && !coord[axis])
     axis++;
   if (axis == rank)
@@ -363,15 +365,18 @@ static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr
   const cy_type *in = cy_lower_type(b->l, n->in[0]);
   bool cubic = cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_RESIZE_CUBIC;
   bool exclude = cy_attr_get_int(n, CY_ATTR_exclude_outside, 0) != 0;
-  cy_expr ratio = resize_scale(b, n, axis, dtype);
-  cy_expr scale = bin(b, CY_OP_min, ratio, like(b, ratio, 1));
+  bool stretch = cy_attr_get_int(n, CY_ATTR_antialias, 0) != 0;
+  cy_expr ratio = stretch ? resize_scale(b, n, axis, dtype) : cy_x_const(k, dtype, 1);
+  cy_expr scale = stretch ? bin(b, CY_OP_min, ratio, like(b, ratio, 1)) : ratio;
   cy_expr reach = bin(b, CY_OP_div, like(b, ratio, cubic ? 2 : 1), scale);
+  int width = cubic ? 4 : 2;
+  cy_dim taps = stretch ? antialias_taps(b, n, axis, width) : cy_dim_const(b->l->g, width);
   cy_expr first = cy_x_cast(
       k, cy_x_un(k, CY_OP_floor, bin(b, CY_OP_add, bin(b, CY_OP_sub, coord[axis], reach), like(b, ratio, 1))), CY_I64);
   cy_local sum = cy_kernel_add_local(k, dtype), norm = cy_kernel_add_local(k, dtype);
   cy_kernel_set(k, sum, like(b, ratio, 0));
   cy_kernel_set(k, norm, like(b, ratio, 0));
-  cy_expr at = bin(b, CY_OP_add, first, cy_kb_loop(b, antialias_taps(b, n, axis, cubic ? 4 : 2), false));
+  cy_expr at = bin(b, CY_OP_add, first, cy_kb_loop(b, taps, false));
   cy_expr d = cy_x_un(k, CY_OP_abs, bin(b, CY_OP_mul, bin(b, CY_OP_sub, coord[axis], cy_x_cast(k, at, dtype)), scale));
   cy_expr weight;
   if (cubic) {
@@ -396,11 +401,11 @@ static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr
   if (exclude)
     weight = cy_x_select(k, cy_lower_in_range(b, at, in->dim[axis]), weight, like(b, ratio, 0));
   idx[axis] = cy_lower_clamp(b, at, in->dim[axis]);
-  cy_kernel_accum(k, norm, CY_OP_add, weight);
-  cy_kernel_accum(k, sum, CY_OP_add,
-                  bin(b, CY_OP_mul, weight, antialias_axis(b, n, axis + 1, idx, coord, rank, dtype)));
+  if (stretch || exclude)
+    cy_kernel_accum(k, norm, CY_OP_add, weight);
+  cy_kernel_accum(k, sum, CY_OP_add, bin(b, CY_OP_mul, weight, window_axis(b, n, axis + 1, idx, coord, rank, dtype)));
   cy_kernel_end(k);
-  return bin(b, CY_OP_div, cy_x_local(k, sum), cy_x_local(k, norm));
+  return stretch || exclude ? bin(b, CY_OP_div, cy_x_local(k, sum), cy_x_local(k, norm)) : cy_x_local(k, sum);
 }
 
 cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
@@ -438,9 +443,12 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
                          cy_attr_get_int(n, CY_ATTR_exclude_outside, 0) != 0);
     }
   }
-  cy_expr value = cy_attr_get_int(n, CY_ATTR_antialias, 0) && mode != CY_RESIZE_NEAREST
-                      ? antialias_axis(b, n, 0, in_idx, coord, in->rank, dtype)
-                      : weigh(b, n->in[0], t, 0, in->rank, in_idx);
+  int elements = 1;
+  for (int i = 0; i < in->rank; i++)
+    elements *= t[i].n;
+  bool window = mode != CY_RESIZE_NEAREST && (cy_attr_get_int(n, CY_ATTR_antialias, 0) || elements > MOST_TAPS);
+  cy_expr value =
+      window ? window_axis(b, n, 0, in_idx, coord, in->rank, dtype) : weigh(b, n->in[0], t, 0, in->rank, in_idx);
   cy_dtype compute = cy_compute_dtype((cy_dtype)out->dtype);
   if (cy_dtype_is_int(compute) && mode != CY_RESIZE_NEAREST)
     value = cy_x_un(b->k, CY_OP_round, value);

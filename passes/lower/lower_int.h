@@ -5,7 +5,7 @@
  * index, composed into the kernels of its users). A kernel is made for each node that computes a placed value: axes of
  * the output become variables, cy_lower_def() composes the expression, a store ends it. Ops that need more than one
  * expression per element (softmax, products, scans) shape the kernel themselves and hand their result to the same
- * composition, as its *anchor*.
+ * composition, as its *root value*.
  *
  * Arithmetic never happens in half or float8: expressions of such values are f32, converted at loads and stores.
  */
@@ -34,6 +34,7 @@ typedef struct cy_lowering {
   cy_uses uses;
   uint32_t *sym_start;  /* data symbols by value: sym_list[sym_start[v] .. sym_start[v + 1]) */
   cy_sym *sym_list;
+  bool *in_kernel;      /* [symbols + 1] nothing asks for its value but requirements that a kernel checks */
   cy_node node;         /* being lowered, for steps and messages */
 } cy_lowering;
 
@@ -52,9 +53,9 @@ typedef struct cy_kb {
   cy_kernel *k;
   cy_bind *bind;        /* [argument] */
   uint32_t nbind, bind_cap;
-  cy_val anchor;        /* its elements are anchor_expr while composing; 0: none */
-  cy_expr anchor_expr;
-  cy_memo memo;         /* forgotten when the anchor changes */
+  cy_val root_value;        /* its elements are root_expr while composing; 0: none */
+  cy_expr root_expr;
+  cy_memo memo;         /* forgotten when the root_value changes */
   cy_node *fused;       /* nodes composed so far */
   uint32_t nfused, fused_cap;
   const cy_place *padded; /* zero-padded copy of a convolution's input, when the plain form reads one */
@@ -89,23 +90,26 @@ void cy_kb_store(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy
 cy_expr cy_kb_grid_index(cy_kb *b, cy_dim extent);                  /* a new grid variable; 0 for extent 1 */
 cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes);            /* opens a loop: always paired with cy_kernel_end() */
 void cy_kb_launch(cy_kb *b, bool schedule);                         /* finishes the kernel, appends the launch */
-/* Computes and stores element idx of target. anchor: as below. */
-void cy_lower_element(cy_kb *b, cy_val anchor, cy_val target, const cy_expr *idx);
-/* A kernel with one grid axis per axis of target, by composition alone. anchor: 0, or the value of the same shape to
+/* Computes and stores element idx of target. root_value: as below. */
+void cy_lower_element(cy_kb *b, cy_val root_value, cy_val target, const cy_expr *idx);
+/* A kernel with one grid axis per axis of target, by composition alone. root_value: 0, or the value of the same shape to
  * compute first. */
-void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *name, const cy_place *padded);
+void cy_lower_plain(cy_lowering *l, cy_val root_value, cy_val target, const char *name, const cy_place *padded);
 void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, const cy_type *t);
 
-/* Element idx of v: a load, the anchor, or the composed expression, in the compute type. */
+/* Element idx of v: a load, the root_value, or the composed expression, in the compute type. */
 cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx);
 /* As above, but always by the definition of v, not from its memory. */
 cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx);
-/* Element idx of target, given that anchor's element is `value`. */
-cy_expr cy_lower_behind(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value);
-/* The kernel's result: element idx of target, given that anchor's element is `value`, stored to target's place. */
-void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value);
+/* Element idx of target, given that root_value's element is `value`. */
+cy_expr cy_lower_behind(cy_kb *b, cy_val target, cy_val root_value, const cy_expr *idx, cy_expr value);
+/* The kernel's result: element idx of target, given that root_value's element is `value`, stored to target's place. */
+void cy_lower_finish(cy_kb *b, cy_val target, cy_val root_value, const cy_expr *idx, cy_expr value);
 void cy_lower_read(cy_lowering *l, const cy_place *p, cy_dtype dtype, cy_sym sym); /* sym = the first element there */
 void cy_lower_read_symbols(cy_lowering *l, cy_val v);               /* sets the symbols whose value stands in v */
+/* lower_checks.c: finds l->in_kernel; appends the checks of a number instead of reading its symbol. */
+void cy_lower_find_checks(cy_lowering *l);
+void cy_lower_check_symbol(cy_lowering *l, const cy_place *at, cy_dtype dtype, cy_sym sym);
 void cy_lower_steps(cy_lowering *l, cy_block block);                /* appends the steps of all nodes of a block */
 
 /* ---- lower_expr.c, lower_index.c, lower_reduce.c: expressions of one output element ---- */
@@ -123,7 +127,7 @@ cy_expr cy_lower_dequantize(cy_kb *b, cy_node n, uint32_t output, const cy_expr 
 cy_expr cy_lower_reduce(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 /* Steps for a reduction of rows whose length only the run tells, by parts where they turn out to be long; false: the
  * plain kernel is all that it takes. */
-bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
+bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);
 cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_pool(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
@@ -135,21 +139,21 @@ cy_expr cy_lower_in_range(cy_kb *b, cy_expr i, cy_dim extent);      /* 0 <= i < 
 
 /* ---- whole kernels ---- */
 
-/* `target` is the placed value, `anchor` (maybe the same) the root's output whose element the kernel computes. */
-typedef void (*cy_root_fn)(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
+/* `target` is the placed value, `root_value` (maybe the same) the root's output whose element the kernel computes. */
+typedef void (*cy_root_fn)(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);
 cy_root_fn cy_lower_root_of(cy_op op);                              /* NULL: a plain kernel will do */
-void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_rnn.c */
-void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_contract.c */
-bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val anchor,
+void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);   /* lower_rnn.c */
+void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val root_value, cy_val target); /* lower_contract.c */
+bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val root_value,
                        cy_val target); /* lower_unfold.c; false: not one for it */
-void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_blocks.c */
-void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_attention.c */
-void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
-void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_pieces.c */
-void cy_lower_pools(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);       /* lower_pieces.c */
-void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);     /* lower_write.c */
-void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);  /* lower_cumulative.c */
-void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);  /* lower_write.c */
+void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val root_value, cy_val target); /* lower_blocks.c */
+void cy_lower_attention(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);   /* lower_attention.c */
+void cy_lower_concat(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);      /* lower_memory.c */
+void cy_lower_pad(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);         /* lower_pieces.c */
+void cy_lower_pools(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);       /* lower_pieces.c */
+void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);     /* lower_write.c */
+void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);  /* lower_cumulative.c */
+void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val root_value, cy_val target);  /* lower_write.c */
 /* lower_write.c: drops those of the program's shares that would change what is read later. Steps are numbered. */
 void cy_lower_check_shares(cy_lowering *l);
 void cy_lower_growing_places(cy_lowering *l); /* lower_grow.c, before lowering: caches that grow, and their inputs */

@@ -344,9 +344,9 @@ static void copy_parts(cy_lowering *l, const part *parts, uint32_t n, int axis) 
   cy_kb_launch(&b, true);
 }
 
-void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_concat(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
-  if (anchor != target)
+  if (root_value != target)
     cy_bug("a concatenation cannot take an epilogue");
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   part *parts = CY_NEW_ARRAY(l->arena, part, n->nin);

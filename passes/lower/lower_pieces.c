@@ -59,7 +59,7 @@ static void grid_index(cy_kb *b, const box *x, int axis, cy_expr *idx) {
 }
 
 /* One kernel, a task of which is a row. */
-static void lower_rows(cy_lowering *l, cy_val anchor, cy_val target, const char *name, const box *x, const pieces *p) {
+static void lower_rows(cy_lowering *l, cy_val root_value, cy_val target, const char *name, const box *x, const pieces *p) {
   cy_kb b;
   cy_expr idx[CY_MAX_RANK];
   cy_kb_init(&b, l, name);
@@ -68,7 +68,7 @@ static void lower_rows(cy_lowering *l, cy_val anchor, cy_val target, const char 
       grid_index(&b, x, axis, idx);
   for (int i = 0; i < p->n; i++) {
     idx[p->axis] = index_in(&b, p->start[i], p->fixed[i], cy_kb_loop(&b, p->extent[i], !p->fixed[i]));
-    cy_lower_element(&b, anchor, target, idx);
+    cy_lower_element(&b, root_value, target, idx);
     cy_kernel_end(b.k);
   }
   cy_kb_launch(&b, true);
@@ -119,11 +119,11 @@ static int padded_axis(cy_lowering *l, const cy_node_info *n, bool *out_alone) {
   return cy_dtype_of((cy_dtype)t->dtype)->bits >= 8 ? axis : -1; /* smaller elements share bytes */
 }
 
-void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_pad(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
   bool alone = false;
   pieces p = {.axis = l->o->level > 0 ? padded_axis(l, n, &alone) : -1};
-  if (anchor != target)
+  if (root_value != target)
     cy_bug("a padding cannot take an epilogue");
   if (p.axis < 0 || !(alone || l->o->cuts_rows)) {
     cy_lower_plain(l, 0, target, "pad", NULL);
@@ -197,14 +197,14 @@ static bool runs_along(cy_lowering *l, const cy_node_info *n, cy_val target, int
 
 /* Rows are cut along the last axis; along those before it, what lies at a border gets kernels of its own, so that no
  * row in between asks. */
-void cy_lower_pools(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_pools(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
   int last = cy_lower_type(l, target)->rank - 1;
   const char *name = cy_op_of((cy_op)n->op)->name;
   cy_pool_cut cut;
-  if (!l->o->cuts_rows || anchor != n->out[0] || !runs_along(l, n, target, last) ||
+  if (!l->o->cuts_rows || root_value != n->out[0] || !runs_along(l, n, target, last) ||
       !cy_pool_cut_of(l->g, n, last - 2, &cut) || cut.first + cut.behind == 0) {
-    cy_lower_plain(l, anchor, target, name, NULL);
+    cy_lower_plain(l, root_value, target, name, NULL);
     return;
   }
   box all = box_of(l, target);
@@ -216,9 +216,9 @@ void cy_lower_pools(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) 
     for (int i = 0; i < p.n; i++)
       if (i != p.inner) {
         box border = box_piece(&all, &p, i);
-        lower_rows(l, anchor, target, name, &border, &rows);
+        lower_rows(l, root_value, target, name, &border, &rows);
       }
     all = box_piece(&all, &p, p.inner);
   }
-  lower_rows(l, anchor, target, name, &all, &rows);
+  lower_rows(l, root_value, target, name, &all, &rows);
 }

@@ -135,7 +135,7 @@ static void reduce_parts(const parted *p, cy_dim first, cy_dim count, cy_dim eac
   cy_kb_launch(&b, true);
 }
 
-static void join_parts(const parted *p, cy_dim parts, cy_val anchor, cy_val target) {
+static void join_parts(const parted *p, cy_dim parts, cy_val root_value, cy_val target) {
   const cy_type *t = cy_lower_type(p->l, target);
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1];
@@ -152,11 +152,11 @@ static void join_parts(const parted *p, cy_dim parts, cy_val anchor, cy_val targ
   at[rank] = cy_kb_loop(&b, parts, false);
   cy_kernel_accum(b.k, acc, p->op, cy_kb_load(&b, &p->sums, p->dtype, rank + 1, at));
   cy_kernel_end(b.k);
-  cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, acc));
+  cy_lower_finish(&b, target, root_value, idx, cy_x_local(b.k, acc));
   cy_kb_launch(&b, true);
 }
 
-bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   cy_graph *g = l->g;
   const cy_node_info *n = cy_node_of(g, root);
   if (!l->o->busy_parts || n->op < CY_OP_reduce_sum || n->op > CY_OP_reduce_max)
@@ -179,9 +179,9 @@ bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val anchor, cy_val 
   p.sums = cy_lower_temp(l, p.dtype, dims, rank + 1);
   reduce_parts(&p, cy_dim_const(g, 0), p.whole, each);
   reduce_parts(&p, p.whole, one, p.rest);
-  join_parts(&p, dims[rank], anchor, target);
+  join_parts(&p, dims[rank], root_value, target);
   cy_lower_otherwise(l, &parts);
-  cy_lower_plain(l, anchor, target, cy_op_of((cy_op)n->op)->name, NULL);
+  cy_lower_plain(l, root_value, target, cy_op_of((cy_op)n->op)->name, NULL);
   cy_lower_join(l, &parts);
   return true;
 }
@@ -497,20 +497,20 @@ cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node node, uint32_t output, const cy_
   return product_accum(b, acc, dtype, x, y, 1);
 }
 
-/* Where conv n computes what its output has at idx: another place and channel, if it deals these out. places: its output,
+/* Where conv n computes what its output has at idx: another place and channel, if it shuffles these. places: its output,
  * as it would be without. */
 static void gather_places(cy_kb *b, const cy_node_info *n, cy_type *places, const cy_expr *idx, cy_expr *out_idx) {
-  const cy_attr *deal = cy_attr_find(n, CY_ATTR_deal);
+  const cy_attr *shuffle = cy_attr_find(n, CY_ATTR_shuffle);
   cy_expr part = 0;
   for (int i = 0; i < places->rank; i++)
     out_idx[i] = idx[i];
-  for (uint32_t i = 0; deal && i < deal->n; i++) {
-    cy_expr pixels = cy_x_index(b->k, deal->ints[i]), at = bin(b, CY_OP_mod, idx[2 + i], pixels);
+  for (uint32_t i = 0; shuffle && i < shuffle->n; i++) {
+    cy_expr pixels = cy_x_index(b->k, shuffle->ints[i]), at = bin(b, CY_OP_mod, idx[2 + i], pixels);
     part = part ? bin(b, CY_OP_add, bin(b, CY_OP_mul, part, pixels), at) : at;
     out_idx[2 + i] = bin(b, CY_OP_div, idx[2 + i], pixels);
-    places->dim[2 + i] = cy_dim_div(b->l->g, places->dim[2 + i], cy_dim_const(b->l->g, deal->ints[i]));
+    places->dim[2 + i] = cy_dim_div(b->l->g, places->dim[2 + i], cy_dim_const(b->l->g, shuffle->ints[i]));
   }
-  if (deal)
+  if (shuffle)
     out_idx[1] = bin(b, CY_OP_add, bin(b, CY_OP_mul, part, cy_x_dim(b->k, places->dim[1])), idx[1]);
 }
 

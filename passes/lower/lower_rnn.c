@@ -354,8 +354,8 @@ static cy_dim product_wins(cy_lowering *l, const cy_rnn *r) {
   return r->large ? many : cy_dim_mul(l->g, many, alone);
 }
 
-void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
-  (void)anchor;
+void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
+  (void)root_value;
   (void)target;
   cy_rnn r = {.n = cy_node_of(l->g, root)};
   r.cell = (int)cy_attr_get_int(r.n, CY_ATTR_cell, CY_CELL_LSTM);

@@ -28,7 +28,7 @@ typedef struct soft {
   cy_lowering *l;
   const cy_node_info *n;
   const cy_type *t;
-  cy_val target, anchor;
+  cy_val target, root_value;
   cy_dtype dtype;
   int axis;
   bool log, lanes, skip[CY_MAX_RANK];
@@ -45,7 +45,7 @@ static cy_expr soft_last(const soft *s, cy_kb *b, cy_expr sum) {
 /* An element from exp(x - top), which a logarithm has no use for, and the row's soft_last(). */
 static void soft_finish(const soft *s, cy_kb *b, const cy_expr *idx, cy_expr e, cy_expr top, cy_expr last) {
   cy_expr v = s->log ? bin(b, CY_OP_sub, bin(b, CY_OP_sub, soft_at(s, b, idx), top), last) : bin(b, CY_OP_mul, e, last);
-  cy_lower_finish(b, s->target, s->anchor, idx, v);
+  cy_lower_finish(b, s->target, s->root_value, idx, v);
 }
 
 enum { ROW_KEPT = 2048 };
@@ -55,7 +55,7 @@ enum { ROW_KEPT = 2048 };
 static bool kept_in_output(const soft *s) {
   int64_t length;
   bool is_short = cy_dim_is_const(s->l->g, s->t->dim[s->axis], &length) && length < ROW_KEPT;
-  return !is_short && !s->l->o->busy_parts && s->target == s->anchor && s->t->dtype == s->dtype;
+  return !is_short && !s->l->o->busy_parts && s->target == s->root_value && s->t->dtype == s->dtype;
 }
 
 /* A task is a row. */
@@ -203,13 +203,13 @@ static void soft_of_parts(const soft *s, soft_parts *p) {
   cy_kb_launch(&b, true);
 }
 
-static void lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+static void lower_softmax(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = node_of(l, root);
   soft s = {.l = l,
             .n = n,
-            .t = cy_lower_type(l, anchor),
+            .t = cy_lower_type(l, root_value),
             .target = target,
-            .anchor = anchor,
+            .root_value = root_value,
             .axis = (int)cy_attr_get_int(n, CY_ATTR_axis, -1),
             .log = n->op == CY_OP_log_softmax};
   soft_parts parts = {0};
@@ -282,13 +282,13 @@ static void byte_rows_end(const byte_rows *r, cy_kb *b, cy_expr *idx, cy_expr fa
 }
 
 /* A task is a row. What is computed on the way is kept rather than computed twice. */
-static void lower_quantize_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+static void lower_quantize_rows(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = node_of(l, root);
   const cy_type *t = cy_lower_type(l, target);
   bool skip[CY_MAX_RANK] = {false};
   cy_kb b;
   cy_expr idx[CY_MAX_RANK];
-  (void)anchor; /* the same: nothing joins it */
+  (void)root_value; /* the same: nothing joins it */
   cy_kb_init(&b, l, cy_op_of(n->op)->name);
   skip[t->rank - 1] = true;
   grid_rows(&b, t, skip, idx);
@@ -306,7 +306,7 @@ typedef struct norm {
   cy_lowering *l;
   const cy_node_info *n;
   const cy_type *t;
-  cy_val target, anchor;
+  cy_val target, root_value;
   cy_dtype dtype;
   bool rms, lanes, reduced[CY_MAX_RANK];
   int axis[CY_MAX_RANK], naxes; /* the reduced ones as memory has them, outermost first */
@@ -314,17 +314,17 @@ typedef struct norm {
   cy_dim count; /* elements of a row */
 } norm;
 
-static norm norm_of(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+static norm norm_of(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = node_of(l, root);
   const cy_attr *axes = cy_attr_find(n, CY_ATTR_axes);
   norm m = {.l = l,
             .n = n,
-            .t = cy_lower_type(l, anchor),
+            .t = cy_lower_type(l, root_value),
             .target = target,
-            .anchor = anchor,
+            .root_value = root_value,
             .rms = cy_attr_get_int(n, CY_ATTR_rms, 0) != 0,
             .count = cy_dim_const(l->g, 1)};
-  const uint8_t *layout = cy_value_of(l->g, anchor)->layout;
+  const uint8_t *layout = cy_value_of(l->g, root_value)->layout;
   m.dtype = cy_compute_dtype((cy_dtype)m.t->dtype);
   for (uint32_t i = 0; i < axes->n; i++) {
     m.reduced[axes->ints[i]] = true;
@@ -408,7 +408,7 @@ static const char *norm_name(const norm *m) { return m->rms ? "rms_norm" : "norm
 static void finish_bytes(const norm *m, cy_kb *b, const part *all, cy_expr *idx, cy_expr mean, cy_expr scale) {
   byte_rows r = byte_rows_begin(b, m->bytes, true);
   open_part(m, b, all, idx);
-  cy_expr x = normalised(m, b, idx, mean, scale), v = cy_lower_behind(b, m->bytes->in[0], m->anchor, idx, x);
+  cy_expr x = normalised(m, b, idx, mean, scale), v = cy_lower_behind(b, m->bytes->in[0], m->root_value, idx, x);
   bool alone = v == x;
   byte_rows_take(&r, b, idx, alone ? centred(m, b, idx, mean) : v);
   close_row(m, b);
@@ -431,7 +431,7 @@ static void norm_of_rows(const norm *m) {
   } else {
     open_part(m, &b, &all, idx);
     cy_expr x = normalised(m, &b, idx, centre, factor);
-    cy_lower_finish(&b, m->target, m->anchor, idx, x);
+    cy_lower_finish(&b, m->target, m->root_value, idx, x);
     close_row(m, &b);
   }
   cy_kb_launch(&b, true);
@@ -634,12 +634,12 @@ static void norm_of_parts(const norm *m, const row_cut *cut) {
   row_place(m, 0, idx, row);
   cy_expr scale = cy_kb_load(&b, &s.scale, m->dtype, s.rank - 1, row);
   cy_expr x = normalised(m, &b, idx, cy_kb_load(&b, &s.mean, m->dtype, s.rank - 1, row), scale);
-  cy_lower_finish(&b, m->target, m->anchor, idx, x);
+  cy_lower_finish(&b, m->target, m->root_value, idx, x);
   cy_kb_launch(&b, true);
 }
 
-static void lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
-  norm m = norm_of(l, root, anchor, target);
+static void lower_normalize(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
+  norm m = norm_of(l, root, root_value, target);
   row_cut rows;
   if (m.bytes || !cut_row(&m, &rows)) {
     norm_of_rows(&m);

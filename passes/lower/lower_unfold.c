@@ -165,13 +165,13 @@ static bool build_product(unfold *u, cy_kb *b, cy_expr *idx) {
   return l->o->supports(l->o->target, b->k);
 }
 
-bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
   unfold u = {.l = l,
               .n = n,
               .x = cy_lower_type(l, n->in[0]),
               .w = cy_lower_type(l, n->in[1]),
-              .out = cy_lower_type(l, anchor)};
+              .out = cy_lower_type(l, root_value)};
   if (l->o->level == 0 || !l->o->supports || !takes(&u))
     return false;
   make_rows(&u);
@@ -180,7 +180,7 @@ bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val anchor, cy_val targe
   cy_expr idx[CY_MAX_RANK];
   if (!build_product(&u, &b, idx))
     cy_bug("a product of f32 has no generator");
-  cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, cy_kernel_contraction(b.k)->acc));
+  cy_lower_finish(&b, target, root_value, idx, cy_x_local(b.k, cy_kernel_contraction(b.k)->acc));
   cy_kernel_fold_batches(b.k);
   cy_kb_launch(&b, false);
   return true;

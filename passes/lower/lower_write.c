@@ -161,9 +161,9 @@ static void copy_base(cy_lowering *l, const cy_node_info *n, cy_val target) {
     cy_lower_join(l, &apart);
 }
 
-void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_write_rows(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = node_of(l, root);
-  if (anchor != target)
+  if (root_value != target)
     cy_bug("writing rows cannot take an epilogue");
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   copy_base(l, n, target);
@@ -247,16 +247,16 @@ static void scatter_nd_kernel(cy_lowering *l, const cy_node_info *n, const cy_pl
   cy_kb_launch(&b, true);
 }
 
-void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   const cy_node_info *n = node_of(l, root);
-  cy_lower_alloc(l, anchor);
-  const cy_place *to = cy_lower_place(l, anchor);
-  const cy_type *t = cy_lower_type(l, anchor);
-  copy_base(l, n, anchor);
+  cy_lower_alloc(l, root_value);
+  const cy_place *to = cy_lower_place(l, root_value);
+  const cy_type *t = cy_lower_type(l, root_value);
+  copy_base(l, n, root_value);
   if (n->op == CY_OP_scatter_nd)
     scatter_nd_kernel(l, n, to, t);
   else
     scatter_elements_kernel(l, n, to, t);
-  if (target != anchor)
+  if (target != root_value)
     cy_lower_plain(l, 0, target, "scatter_epilogue", NULL);
 }

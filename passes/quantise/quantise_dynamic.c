@@ -84,7 +84,7 @@ static cy_val contraction(dynamic *s, cy_node id) {
   cy_val scale, in[2] = {x->ints, cy_quant_weights(s->p, n, NULL, &scale)};
   cy_type type = *cy_type_of(g, n->out[0]);
   type.dtype = CY_I32;
-  cy_val sums = n->op == CY_OP_conv_transpose ? cy_deal_integers(g, n, in[0], in[1], 0)
+  cy_val sums = n->op == CY_OP_conv_transpose ? cy_shuffle_integers(g, n, in[0], in[1], 0)
                                               : cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, &type, 1);
   cy_val y = cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sums, CY_F32), x->scale);
   return cy_build_binary(g, CY_OP_mul, y, cy_quant_along_channels(g, n, scale));

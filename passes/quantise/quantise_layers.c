@@ -33,7 +33,7 @@ bool cy_quant_eligible(cy_graph *g, const cy_node_info *n) {
   const cy_type *x = cy_type_of(g, n->in[0]), *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
   return x->dtype == CY_F32 && w->dtype == CY_F32 && y->dtype == CY_F32 && cy_value_of(g, n->in[1])->data.bytes &&
          !cy_value_is_const(g, n->in[0]) && cy_type_count(g, w) > 0 &&
-         (n->op != CY_OP_conv_transpose || cy_deal_possible(g, n));
+         (n->op != CY_OP_conv_transpose || cy_shuffle_possible(g, n));
 }
 
 bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n) {

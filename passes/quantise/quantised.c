@@ -5,7 +5,7 @@
  * In:  a swept graph; run once before constants are folded (dequantised weights would be float constants then) and once
  *      after (biases are constants then). Out, by rules:
  *   contraction   conv, conv_transpose or matmul of two dequantised operands becomes one of their integers, times both
- *                 scales; a transposed one a conv that deals out its channels. The left operand's scale and zero point
+ *                 scales; a transposed one a conv that shuffles its channels. The left operand's scale and zero point
  *                 are scalars, the right one's may be per output channel. Constant weights, also those of products that
  *                 come as integers, lose their zero point: s8 where that fits; where the target multiplies bytes of any
  *                 signs (mixed_bytes) u8, or else they keep it. On other targets, large ones of a matmul become s8, too,
@@ -209,7 +209,7 @@ static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   type.dtype = CY_I32;
   cy_val sum;
   if (n->op == CY_OP_conv_transpose)
-    sum = in[3] ? 0 : cy_deal_integers(g, n, in[0], in[1], in[2]);
+    sum = in[3] ? 0 : cy_shuffle_integers(g, n, in[0], in[1], in[2]);
   else
     sum = cy_build(g, (cy_op)n->op, in, in[3] ? 4 : in[2] ? 3 : 2, n->attrs, n->nattrs, &type, 1);
   scale = cy_build_binary(g, CY_OP_mul, scalar(g, a.scale), scale);

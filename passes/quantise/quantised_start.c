@@ -9,7 +9,7 @@
  * A target that lets sums begin with these numbers adds nothing then, and a channel has 8 bytes of parameters instead of
  * 12.
  *
- * Refused: weights other than s8 constants; channels that are dealt out as pixels; sums that may leave 31 bits; biases
+ * Refused: weights other than s8 constants; channels that become spatial positions; sums that may leave 31 bits; biases
  * whose rounding would be more than a 64th of what one step of one input may change (half of s is compared with s times
  * the largest weight). A channel without weights may have any scale, and gets one that leaves its bias as it is.
  */
@@ -45,7 +45,7 @@ static bool read_sums(cy_rewrite *rw, cy_val v, sums *out) {
   const cy_node_info *n = cy_def(g, v);
   int64_t d[CY_MAX_RANK];
   if (!n || (n->op != CY_OP_conv && n->op != CY_OP_matmul) || (n->nin > 3 && n->in[3]) ||
-      cy_attr_find(n, CY_ATTR_deal))
+      cy_attr_find(n, CY_ATTR_shuffle))
     return false;
   const cy_type *tw = cy_type_of(g, n->in[1]);
   cy_dtype tx = (cy_dtype)cy_type_of(g, n->in[0])->dtype;

@@ -13,8 +13,9 @@ from typing import Any
 
 from ._cache import folder as cache_folder
 from ._compile import compile, version
+from ._cuda import DeviceArray
 from ._errors import CompileError, CompileWarning, CytocError, Diagnostic, InputError, LoadError, RunError
-from ._model import Binding, Model, Tensorinfo, load
+from ._model import Binding, Model, Tensorinfo, Trace, load
 from ._session import (ExecutionMode, GraphOptimizationLevel, InferenceSession, IOBinding, NodeArg, OrtValue, RunOptions,
                        SessionOptions, get_available_providers, get_device)
 
@@ -27,6 +28,25 @@ def export(module: Any, args: Any, path: Any, **options: Any) -> Model:
     return run(module, args, path, **options)
 
 
-__all__ = ["Binding", "CompileError", "CompileWarning", "CytocError", "Diagnostic", "ExecutionMode", "GraphOptimizationLevel",
+def ort_plugin() -> str:
+    """The path of the plugin that makes cytoc an execution provider of ONNX Runtime (1.23 or newer), "cytoc":
+
+        onnxruntime.register_execution_provider_library("cytoc", cytoc.ort_plugin())
+        devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == "cytoc"]
+        options.add_provider_for_devices(devices, {"int8": "dynamic"})
+
+    LoadError where the package lacks it."""
+    import os
+
+    from ._native import library_dir
+    path = os.path.join(library_dir(), "libcytoc_onnxruntime.so")
+    if not os.path.exists(path):
+        raise LoadError("the plugin for ONNX Runtime is missing: there is no '%s'; reinstall the package, or set CYTOC_LIB_DIR to a build "
+                        "folder of the same version" % path)
+    return path
+
+
+__all__ = ["Binding", "CompileError", "CompileWarning", "CytocError", "DeviceArray", "Diagnostic", "ExecutionMode", "GraphOptimizationLevel",
            "IOBinding", "InferenceSession", "InputError", "LoadError", "Model", "NodeArg", "OrtValue", "RunError", "RunOptions",
-           "SessionOptions", "Tensorinfo", "cache_folder", "compile", "export", "get_available_providers", "get_device", "load", "version"]
+           "SessionOptions", "Tensorinfo", "cache_folder", "compile", "export", "get_available_providers", "get_device", "load", "ort_plugin",
+           "version"]

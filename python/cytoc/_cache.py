@@ -17,7 +17,7 @@ import warnings
 import zlib
 from typing import Callable, Iterator, Optional
 
-LIBRARY, STAMP = "model.so", "ok"
+STAMP = "ok"
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -49,10 +49,10 @@ def _checksum(place: str) -> str:
     return "\n".join(words)
 
 
-def _intact(place: str) -> bool:
+def _intact(place: str, file: str) -> bool:
     try:
         with open(os.path.join(place, STAMP), encoding="utf-8") as f:
-            return os.path.exists(os.path.join(place, LIBRARY)) and f.read() == _checksum(place)
+            return os.path.exists(os.path.join(place, file)) and f.read() == _checksum(place)
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -85,39 +85,50 @@ def _trim(base: str, keep: str) -> None:
             total -= size
 
 
-def library(key: str, build: Callable[[str], None]) -> Optional[str]:
-    """The path of the library of this key; build(path) makes it where it is missing. None: the folder cannot be used (a warning says
-    why), and nothing was built."""
+def _fill(place: str, file: str, build: Callable[[str], None]) -> None:
+    """Makes an entry; what a process that was killed has left of it goes."""
+    for name in os.listdir(place):
+        if name.startswith("new-"):
+            shutil.rmtree(os.path.join(place, name))
+        elif name != "lock":
+            os.remove(os.path.join(place, name))
+    work = tempfile.mkdtemp(prefix="new-", dir=place)
+    try:
+        build(os.path.join(work, file))
+        for name in sorted(os.listdir(work)):
+            os.replace(os.path.join(work, name), os.path.join(place, name))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    stamp = os.path.join(place, STAMP)
+    text = _checksum(place)
+    with open(stamp + ".new", "w", encoding="utf-8") as f:
+        f.write(text)
+    os.replace(stamp + ".new", stamp)
+
+
+def library(key: str, file: str, build: Callable[[str], None]) -> Optional[str]:
+    """The path of the library of this key, under the name `file`; build(path) makes it where it is missing, and raises OSError where it
+    cannot write. None: the folder cannot be used, or is full, which a warning says, and there is no library."""
     base = folder()
     place = os.path.join(base, key)
+    limit()  # which may be no size
+    if _intact(place, file):
+        _touch(os.path.join(place, STAMP))
+        return os.path.join(place, file)
     try:
         os.makedirs(place, exist_ok=True)
-        lock = os.path.join(place, "lock")
-        open(lock, "a").close()
+        with _locked(os.path.join(place, "lock")):
+            if not _intact(place, file):  # else another process has made it meanwhile
+                _fill(place, file, build)
+        _trim(base, place)
     except OSError as e:
+        shutil.rmtree(place, ignore_errors=True)
         warnings.warn("compiled models are not kept: %s; CYTOC_CACHE_DIR names another folder" % e, stacklevel=4)
         return None
-    path = os.path.join(place, LIBRARY)
-    with _locked(lock):
-        if _intact(place):
-            os.utime(os.path.join(place, STAMP))
-            return path
-        for name in os.listdir(place):
-            if name.startswith("new-"):  # of a process that was killed
-                shutil.rmtree(os.path.join(place, name))
-            elif name != "lock":
-                os.remove(os.path.join(place, name))
-        work = tempfile.mkdtemp(prefix="new-", dir=place)
-        try:
-            build(os.path.join(work, LIBRARY))
-            for name in sorted(os.listdir(work)):
-                os.replace(os.path.join(work, name), os.path.join(place, name))
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        stamp = os.path.join(place, STAMP)
-        text = _checksum(place)
-        with open(stamp + ".new", "w", encoding="utf-8") as f:
-            f.write(text)
-        os.replace(stamp + ".new", stamp)
-    _trim(base, place)
-    return path
+    return os.path.join(place, file)
+
+
+def _touch(path: str) -> None:
+    """Used now; a folder that may be read alone does as well."""
+    with contextlib.suppress(OSError):
+        os.utime(path)

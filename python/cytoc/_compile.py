@@ -16,6 +16,7 @@ from ._native import DiagnosticFn, ExternalFn, Job, ProgressFn, Result, compiler
 from ._source import Source, source_of
 
 Progress = Callable[[str, int, int], Any]
+_FILES = "input or output failed", "no linker"  # names of statuses, of what may have found no space for a file
 _SEVERITIES = ("error", "warning", "note")
 
 
@@ -119,7 +120,7 @@ def run_compiler(source: Source, words: Sequence[str], output: str, progress: Op
     result = Result(struct_size=C.sizeof(Result))
     try:
         status = native.cytoc_compile(C.byref(job), C.byref(result))
-        message = decoded(result.message)
+        message, report = decoded(result.message), decoded(result.report)
     finally:
         native.cytoc_result_free(C.byref(result))
     if raised:
@@ -127,6 +128,8 @@ def run_compiler(source: Source, words: Sequence[str], output: str, progress: Op
     if status:
         name = decoded(native.cytoc_status_name(status))
         raise CompileError(message or name, name, said)
+    if report:
+        print(report, end="", flush=True)
     return said
 
 
@@ -155,7 +158,7 @@ def _files_digest(path: str) -> bytes:
 
 def compile(model: Any, *, target: Optional[str] = None, int8: Union[None, bool, str] = None, calibrate: Any = None, fp16: bool = False,
             bf16: bool = False, weights: Optional[str] = None, dims: Optional[Mapping[str, int]] = None,
-            shapes: Optional[Mapping[str, Sequence[Any]]] = None, threads: Optional[int] = None, cache: bool = True,
+            shapes: Optional[Mapping[str, Sequence[Any]]] = None, threads: Optional[int] = None, device: int = 0, cache: bool = True,
             progress: Union[None, bool, Progress] = None, args: Optional[Sequence[Any]] = None, dynamic_shapes: Any = None,
             input_names: Optional[Sequence[str]] = None, output_names: Optional[Sequence[str]] = None, **options: Any) -> Model:
     """Compiles a model into a library for this machine, and opens it.
@@ -163,15 +166,17 @@ def compile(model: Any, *, target: Optional[str] = None, int8: Union[None, bool,
     model: a path, the bytes of an ONNX file, an onnx.ModelProto (its external data loaded, or in the working folder), an onnx_ir or
         onnxscript model, or a torch.nn.Module, which is exported: then `args` are example inputs, and `dynamic_shapes`, `input_names`
         and `output_names` are those of torch.onnx.export.
-    target: a CPU or GPU, "native" by default: "x86-64-v3", "sm_89". Others than this machine's can be saved, and not run.
+    target: a CPU or GPU, "native" by default: "x86-64-v3", "sm_89", "aarch64". A model for another machine can be
+        saved, and neither run nor looked into here.
     int8: "static" or "dynamic" (True: by whether there are samples). calibrate: samples for "static": a path as the command line takes
         it, {input: arrays stacked along a first axis}, or a list of arrays or of {input: array}.
     fp16, bf16: operands of products in half precision. weights: "int8" or "int4": products' weights stored so.
     dims: {symbol: size} fixes sizes that the model leaves open; shapes: {input: shape}, None for what stays open.
-    threads: how many a run may use (None: all CPUs of this process).
+    threads: how many a run may use (None: all CPUs of this process). device: number of the GPU, of models for CUDA.
     cache: keep the library for the next process that asks for the same (see cytoc.cache_folder()).
     progress: True for a bar (needs tqdm), or a function (stage, done, total) -> None; an exception of its cancels.
-    options: any other option of the command line: opt_level is O=2, explain is refused, fast_algorithms="off", ..
+    options: any other option of the command line: O=2, fast_algorithms="off"; with explain=True, stats=True or v=True the compiler
+        prints what it does on the command line, and does it anew.
 
     Raises CompileError, whose `diagnostics` has all that the compiler said; warnings of the compiler are CompileWarning.
     """
@@ -195,13 +200,24 @@ def compile(model: Any, *, target: Optional[str] = None, int8: Union[None, bool,
                     if d.severity == "warning":
                         warnings.warn(str(d), CompileWarning, stacklevel=4)
 
-            path = _cache.library(_key(source, words), build) if cache else None
+            def build_kept(path: str) -> None:
+                try:
+                    build(path)
+                except CompileError as e:
+                    if e.status in _FILES:  # the cache's folder, it may be
+                        raise OSError(str(e)) from e
+                    raise
+
+            file = "model.dll" if target and target.endswith("-windows") else "model.so"
+            how: Dict[str, Any] = {"threads": threads, "device": device, "_elsewhere": target not in (None, "native")}
+            printed = any(options.get(name) for name in ("explain", "stats", "v"))
+            path = _cache.library(_key(source, words), file, build_kept) if cache and not printed else None
             if path:
-                return Model(path, threads=threads)
+                return Model(path, **how)
             own = tempfile.mkdtemp(prefix="cytoc-")
             try:
-                build(os.path.join(own, "model.so"))
-                return Model(os.path.join(own, "model.so"), threads=threads, _owned=own)
+                build(os.path.join(own, file))
+                return Model(os.path.join(own, file), _owned=own, **how)
             except BaseException:
                 import shutil
                 shutil.rmtree(own, ignore_errors=True)

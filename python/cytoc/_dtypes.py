@@ -21,7 +21,8 @@ _ROWS = {
 }
 _ORT_NAMES = {1: "float", 11: "double"}  # where ONNX Runtime's name is another
 _DLPACK = {(0, 8): 3, (0, 16): 5, (0, 32): 6, (0, 64): 7, (1, 8): 2, (1, 16): 4, (1, 32): 12, (1, 64): 13, (2, 16): 10, (2, 32): 1,
-           (2, 64): 11, (4, 16): 16, (6, 8): 9}  # (code, bits) of DLPack's DLDataType
+           (2, 64): 11, (4, 16): 16, (6, 8): 9, (10, 8): 17, (11, 8): 18, (12, 8): 19, (13, 8): 20,
+           (14, 8): 24}  # (code, bits) of DLPack's DLDataType
 _cache: dict[int, np.dtype[Any]] = {}
 
 
@@ -68,6 +69,14 @@ def number_of(dtype: np.dtype[Any]) -> Optional[int]:
 
 def number_of_dlpack(code: int, size: int) -> Optional[int]:
     return _DLPACK.get((code, size))
+
+
+def dlpack_of(number: int) -> tuple[int, int]:
+    """The reverse; BufferError: DLPack has no such type."""
+    found = next((row for row, n in _DLPACK.items() if n == number), None)
+    if found is None:
+        raise BufferError("DLPack has no %s" % name(number))
+    return found
 
 
 def pack(array: np.ndarray[Any, Any], number: int) -> np.ndarray[Any, Any]:

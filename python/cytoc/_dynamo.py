@@ -116,7 +116,8 @@ class _Compiled:
             self.order = [self.plan.tensors[self.names.index(info.name)] for info in self.model.inputs]
             self.versions = [x._version for x in self.constants]
         except CytocError as e:
-            self.eager = _fall_back("cannot be compiled", e, self.graph)
+            exported = getattr(e, "status", "") != "cannot be exported"
+            self.eager = _fall_back("cannot be %s" % ("compiled" if exported else "exported"), e.__cause__ if e.__cause__ else e, self.graph)
         except Exception as e:  # the exporter raises what it likes
             self.eager = _fall_back("cannot be exported", e, self.graph)
 
@@ -163,8 +164,11 @@ def export(module: Any, args: Union[Any, Sequence[Any]], path: Union[str, "os.Pa
     start = time.perf_counter()
     model = _compile(module, args=args, dynamic_shapes=dynamic_shapes, **options)
     model.save(path)
-    size = os.path.getsize(path)
+    size = sum(os.path.getsize(os.fspath(path) + ending) for ending in ("", ".weights") if os.path.exists(os.fspath(path) + ending))
     say("%s: %.1f MB in %.1f s, %s" % (os.fspath(path), size / 1e6, time.perf_counter() - start, model))
+    if not model.runs_here:
+        say("it is for another machine: nothing is compared")
+        return model
     module.eval()
     with torch.inference_mode():
         expected = module(*args)

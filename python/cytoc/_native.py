@@ -37,7 +37,7 @@ Type_._fields_ = [("kind", i32), ("dtype", i32), ("of", C.POINTER(Type_))]
 class Port(C.Structure):
     _fields_ = [("name", text), ("dtype", i32), ("rank", i32), ("dims", i64 * MAX_RANK), ("dim_names", text * MAX_RANK),
                 ("type", C.POINTER(Type_)), ("is_optional", i32), ("is_dynamic", i32), ("shared_input", i32),
-                ("reserved", C.c_uint8 * 256)]  # room for fields that later versions append
+                ("grown_input", i32), ("grown_axis", i32), ("reserved", C.c_uint8 * 256)]  # room for fields that later versions append
 
 
 class String(C.Structure):
@@ -66,6 +66,16 @@ class Options(C.Structure):
 
 class Memory(C.Structure):
     _fields_ = [("weights", u64), ("arena", u64), ("outputs", u64), ("context", u64)]
+
+
+class MemoryUse(C.Structure):
+    _fields_ = [("name", text), ("in_use", u64), ("peak", u64)]
+
+
+class TraceSums(C.Structure):
+    _fields_ = [("node", text), ("ops", text), ("algorithm", text), ("kernel", text), ("flops", C.c_double), ("bytes", C.c_double),
+                ("floor_ns", C.c_double), ("assumed", text), ("position", i64), ("other_sizes", i32), ("runs", i64), ("ns", i64), ("first_runs", i64),
+                ("first_ns", i64)]
 
 
 class Diagnostic(C.Structure):
@@ -101,8 +111,13 @@ _RUNTIME = {
     "cyto_cpu_count": (i32,), "cyto_context_create": (i32, ptr, P(Options), P(ptr), P(Error)),
     "cyto_context_destroy": (None, ptr), "cyto_context_describe": (None, ptr, text, u64),
     "cyto_bind_value": (i32, ptr, i32, P(Value), P(Error)), "cyto_context_prepare": (i32, ptr, P(Error)),
+    "cyto_context_keep": (i32, ptr, i64, P(Error)), "cyto_context_rewind": (i32, ptr, i64, P(Error)),
     "cyto_output_value": (i32, ptr, i32, P(Value), P(Error)),
     "cyto_memory_need": (i32, ptr, P(Options), P(P(i64)), P(Memory), P(Error)),
+    "cyto_memory_snapshot": (i32, ptr, P(MemoryUse), i32),
+    "cyto_trace_start": (i32, ptr, i64, P(Error)), "cyto_trace_stop": (i32, ptr, P(Error)),
+    "cyto_trace_write": (i32, ptr, text, P(Error)), "cyto_trace_step_count": (i64, ptr),
+    "cyto_trace_step": (i32, ptr, i64, P(TraceSums)),
     # on the path of a run, where ctypes converts fastest what is declared as a plain pointer
     "cyto_bind_input": (i32, ptr, i32, i32, i32, ptr, ptr, ptr), "cyto_bind_output": (i32, ptr, i32, ptr, u64, ptr),
     "cyto_run": (i32, ptr, ptr), "cyto_output": (i32, ptr, i32, ptr, ptr),

@@ -17,6 +17,7 @@ from . import _dtypes
 from ._compile import compile as _compile
 from ._errors import InputError
 from ._model import Model, Tensorinfo, load
+from ._source import header_fields
 
 _QUIET = {"enable_profiling", "log_severity_level", "log_verbosity_level", "logid", "enable_cpu_mem_arena", "enable_mem_pattern",
           "enable_mem_reuse", "execution_mode", "execution_order", "graph_optimization_level", "inter_op_num_threads",
@@ -63,11 +64,20 @@ class SessionOptions:
 
 
 class RunOptions:
-    """Accepted; has no effect but `terminate`, which cannot be honoured and is refused."""
+    """Accepted; what is set has no effect, which a warning says, but for `terminate`: it cannot be honoured, and is refused."""
 
     def __init__(self) -> None:
-        self.log_severity_level, self.log_verbosity_level, self.logid = 2, 0, ""
-        self.terminate = False
+        for name, value in {"log_severity_level": 2, "log_verbosity_level": 0, "logid": "", "terminate": False}.items():
+            object.__setattr__(self, name, value)
+
+    terminate: bool
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("log_severity_level", "log_verbosity_level", "logid", "training_mode", "only_execute_path_to_fetches"):
+            warnings.warn("RunOptions.%s has no effect in cytoc" % name, stacklevel=2)
+        elif name != "terminate":
+            raise AttributeError("RunOptions has no '%s'" % name)
+        object.__setattr__(self, name, value)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         warnings.warn("the run option '%s' has no effect in cytoc" % key, stacklevel=2)
@@ -96,11 +106,16 @@ def _ort_type(dtype: str) -> str:
 
 
 class ModelMetadata:
-    def __init__(self, model: Model) -> None:
+    """What the ONNX file says about itself; of a compiled library, the graph's name and metadata_props alone."""
+
+    def __init__(self, model: Model, fields: Mapping[str, Any]) -> None:
         self.graph_name = model.name
         self.custom_metadata_map = model.metadata
-        self.producer_name = self.domain = self.description = self.graph_description = ""
-        self.version = 0
+        self.producer_name: str = fields.get("producer_name", "")
+        self.domain: str = fields.get("domain", "")
+        self.description: str = fields.get("description", "")
+        self.graph_description: str = fields.get("graph_description", "")
+        self.version: int = fields.get("version", 0)
 
 
 class OrtValue:
@@ -113,7 +128,7 @@ class OrtValue:
     def ortvalue_from_numpy(array: np.ndarray[Any, Any], device_type: str = "cpu", device_id: int = 0) -> "OrtValue":
         if device_type != "cpu":
             raise InputError("OrtValue: cytoc's InferenceSession takes tensors on the CPU, found device '%s'" % device_type)
-        return OrtValue(np.ascontiguousarray(array))
+        return OrtValue(np.asarray(array, order="C"))  # which keeps scalars what they are
 
     @staticmethod
     def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any = np.float32, device_type: str = "cpu",
@@ -198,7 +213,7 @@ def _view(address: int, element_type: Any, shape: Sequence[int]) -> np.ndarray[A
     import ctypes
     dtype = np.dtype(element_type)
     count = int(np.prod(shape, dtype=np.int64))
-    buffer = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    buffer: Any = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
     return np.frombuffer(buffer, dtype, count).reshape(tuple(shape))
 
 
@@ -214,15 +229,19 @@ class InferenceSession:
         others = [n for n in names if n not in ("CPUExecutionProvider", "CytocExecutionProvider")]
         if others:
             warnings.warn("InferenceSession: cytoc computes everything itself, without %s" % ", ".join(others), stacklevel=2)
+        if any(provider_options or ()) or any(p[1] for p in providers or () if not isinstance(p, str)):
+            warnings.warn("InferenceSession: options of execution providers have no effect in cytoc", stacklevel=2)
         self._options = sess_options or SessionOptions()
+        self._fields: Dict[str, Any] = {}
         options: Dict[str, Any] = {}
         for key, value in self._options._entries.items():
             if key.startswith("cytoc."):
                 options[key[len("cytoc."):]] = True if value in ("", "true") else value
         threads = self._options.intra_op_num_threads or None
         if isinstance(path_or_bytes, (str, os.PathLike)) and os.fspath(path_or_bytes).endswith((".so", ".dll")):
-            self._model = load(os.fspath(path_or_bytes), threads=threads)
+            self._model, self._fields = load(os.fspath(path_or_bytes), threads=threads), {}
         else:
+            self._fields = header_fields(path_or_bytes)
             self._model = _compile(path_or_bytes, threads=threads, dims=self._options._dims or None, **options)
 
     def run(self, output_names: Optional[Sequence[str]], input_feed: Mapping[str, Any], run_options: Optional[RunOptions] = None) \
@@ -264,7 +283,7 @@ class InferenceSession:
         return []
 
     def get_modelmeta(self) -> ModelMetadata:
-        return ModelMetadata(self._model)
+        return ModelMetadata(self._model, self._fields)
 
     def get_providers(self) -> List[str]:
         return ["CytocExecutionProvider"]

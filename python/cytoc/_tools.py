@@ -19,6 +19,9 @@ def _run(name: str) -> NoReturn:
 
 
 def cytoc() -> NoReturn:
+    if sys.argv[1:2] == ["report"]:
+        from .report import main
+        sys.exit(main(sys.argv[2:]))
     _run("cytoc")
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that are no tensors of numbers (strings, sequences, maps, optional values) between Python and the runtime, and tensors of
-other frameworks through DLPack.
+"""Values that are no tensors of numbers (strings, sequences, maps, optional values) between Python and the runtime.
 
 Strings are str in and out; arrays of them have dtype object (or NumPy's own string types when given). Sequences are lists, maps dicts,
 optional values the value or None.
@@ -13,6 +12,7 @@ from typing import Any, Optional
 import numpy as np
 
 from . import _dtypes
+from ._dlpack import Borrowed
 from ._errors import InputError
 from ._native import MAP, OPTIONAL, SEQUENCE, TENSOR, String, Tensor, Type_, Value
 
@@ -26,54 +26,6 @@ def type_text(t: Type_) -> str:
 
 
 # ---- in ----------------------------------------------------------------------------------------------------------------------
-
-class Borrowed:
-    """A tensor of another framework: its memory, without a copy. Holds what keeps that memory alive."""
-    __slots__ = ("address", "dtype", "shape", "contiguous", "on_host", "keep")
-
-    def __init__(self, address: int, dtype: int, shape: tuple[int, ...], contiguous: bool, on_host: bool, keep: Any) -> None:
-        self.address, self.dtype, self.shape, self.contiguous, self.on_host, self.keep = \
-            address, dtype, shape, contiguous, on_host, keep
-
-
-class _DLTensor(C.Structure):
-    _fields_ = [("data", C.c_void_p), ("device_type", C.c_int32), ("device_id", C.c_int32), ("ndim", C.c_int32),
-                ("code", C.c_uint8), ("bits", C.c_uint8), ("lanes", C.c_uint16), ("shape", C.POINTER(C.c_int64)),
-                ("strides", C.POINTER(C.c_int64)), ("byte_offset", C.c_uint64)]
-
-
-_capsule_pointer = C.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype, _capsule_pointer.argtypes = C.c_void_p, [C.py_object, C.c_char_p]
-_HOST = (1, 3, 11, 13)  # kDLCPU, pinned and managed memory
-_DEVICE = (2,)          # kDLCUDA
-
-
-def is_dlpack(x: Any) -> bool:
-    return hasattr(x, "__dlpack__") and not isinstance(x, np.ndarray)
-
-
-def borrow(x: Any, where: str) -> Borrowed:
-    """What __dlpack__ shows. Tensors that need a gradient are taken without it, as far as the framework tells."""
-    if getattr(x, "requires_grad", False) and hasattr(x, "detach"):
-        x = x.detach()
-    try:
-        capsule = x.__dlpack__()
-    except Exception as e:
-        raise InputError("%s: the tensor of type %s cannot be read through DLPack: %s" % (where, type(x).__name__, e)) from e
-    t = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
-    number = _dtypes.number_of_dlpack(t.code, t.bits) if t.lanes == 1 else None
-    if number is None:
-        raise InputError("%s: a tensor of type %s has elements of DLPack type %d with %d bits, which no model takes" %
-                         (where, type(x).__name__, t.code, t.bits))
-    if t.device_type not in _HOST + _DEVICE:
-        raise InputError("%s: the tensor is on a device of DLPack type %d; copy it to the CPU" % (where, t.device_type))
-    shape = tuple(t.shape[k] for k in range(t.ndim))
-    expected, contiguous = 1, True
-    for size, k in zip(reversed(shape), range(t.ndim - 1, -1, -1)):
-        contiguous = contiguous and (not t.strides or size <= 1 or t.strides[k] == expected)
-        expected *= size
-    return Borrowed((t.data or 0) + t.byte_offset, number, shape, contiguous or expected == 0, t.device_type in _HOST, capsule)
-
 
 def _bytes_of(x: Any, where: str) -> bytes:
     if isinstance(x, str):
@@ -103,6 +55,8 @@ def _tensor_in(x: Any, dtype: int, where: str, keep: list[Any]) -> Value:
     else:
         wanted = _dtypes.numpy_type(dtype)
         array = np.asarray(x)
+        if array.dtype != wanted and array.dtype.newbyteorder("=") == wanted:
+            array = array.astype(wanted)
         if array.dtype != wanted:
             if not isinstance(x, (int, float, bool, list, tuple)):
                 raise InputError("%s: expected %s, found %s" % (where, wanted.name, array.dtype.name))

@@ -12,17 +12,22 @@
 
 enum {
   ATTRIBUTE_SHARED_BYTES = 8, /* of a function: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
-  UNASKED_SHARED = 48 << 10,
   UPLOAD_BYTES = 8 << 20,
   WORKERS = 512
 };
 
-cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error) {
-  return cyrt_cuda_check(&shared->driver, shared->driver.context_push(device->context), "cuCtxPushCurrent", error);
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cuda_entry *out, cyto_error *error) {
+  cuda_code code = shared->driver.context_push(device->context);
+  out->mode = CUDA_CAPTURE_RELAXED;
+  if (!code)
+    shared->driver.capture_mode(&out->mode);
+  return cyrt_cuda_check(&shared->driver, code, "cuCtxPushCurrent", error);
 }
 
-void cyrt_cuda_leave(const cuda_shared *shared) {
+void cyrt_cuda_leave(const cuda_shared *shared, const cuda_entry *entry) {
   void *context;
+  int32_t mode = entry->mode;
+  shared->driver.capture_mode(&mode);
   shared->driver.context_pop(&context);
 }
 
@@ -31,28 +36,26 @@ void cyrt_cuda_leave(const cuda_shared *shared) {
 /* What a kernel was found in. */
 typedef struct loaded {
   void *module;
+  const cyrt_cuda_image *image;
   int groups; /* of sm_90a, which has products of warpgroups */
 } loaded;
 
 static cyto_status load_images(cuda_shared *shared, cuda_device *device, const cyrt_cuda_images *images, loaded *out,
                                cyto_error *error) {
-  const cyrt_cuda_image *image = NULL;
-  cyto_status status = cyrt_cuda_image_choose(&shared->driver, device, images, &image, error);
-  if (!status)
-    status = cyrt_cuda_image_load(&shared->driver, images, image, &out->module, error);
+  cyto_status status = cyrt_cuda_image_load(&shared->driver, device, images, &out->image, &out->module, error);
   if (status)
     return status;
-  out->groups = !image->ptx && image->arch == 90 + CYRT_CUDA_SPECIFIC;
+  out->groups = !out->image->ptx && out->image->arch == 90 + CYRT_CUDA_SPECIFIC;
   device->modules[device->n_modules++] = out->module;
   return CYTO_OK;
 }
 
-/* More shared memory than every device gives without being asked. */
+/* Dynamic shared memory is asked for from 48 KB on, which every device gives without, but for what a kernel has of its own;
+ * so it always is. */
 static cyto_status allow_shared(cuda_shared *shared, const cuda_device *device, uint32_t kernel, cyto_error *error) {
   int32_t bytes = (int32_t)device->shared_bytes[kernel];
-  cuda_code got = bytes <= UNASKED_SHARED
-                      ? 0
-                      : shared->driver.function_attribute(device->functions[kernel], ATTRIBUTE_SHARED_BYTES, bytes);
+  cuda_code got =
+      bytes ? shared->driver.function_attribute(device->functions[kernel], ATTRIBUTE_SHARED_BYTES, bytes) : 0;
   return cyrt_cuda_check(&shared->driver, got, "cuFuncSetAttribute (shared memory of a block)", error);
 }
 
@@ -69,6 +72,7 @@ static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_e
         found_in[i] = found_in[j];
     if (!found_in[i].module && (status = load_images(shared, device, k->images, &found_in[i], error)))
       break;
+    device->images[i] = found_in[i].image;
     device->shared_bytes[i] = found_in[i].groups && k->group_shared_bytes ? k->group_shared_bytes : k->shared_bytes;
     cuda_code found = shared->driver.module_function(&device->functions[i], found_in[i].module, k->name);
     if (found && k->optional) {
@@ -143,18 +147,20 @@ static cyto_status load_weights(cuda_shared *shared, cuda_device *device, const 
 static void device_destroy(cuda_shared *shared, cuda_device *device) {
   const cuda_driver *driver = &shared->driver;
   const cyrt_cuda_model *code = shared->model->device_data;
+  cuda_entry entry;
   if (code->cudnn)
     code->cudnn->device_close(device);
-  if (device->context && !cyrt_cuda_enter(shared, device, NULL)) { /* else it is gone, and all with it */
+  if (device->context && !cyrt_cuda_enter(shared, device, &entry, NULL)) { /* else it is gone, and all with it */
     for (uint32_t i = 0; i < device->n_modules; i++)
       driver->module_unload(device->modules[i]);
     if (device->weights)
       driver->mem_free(device->weights);
-    cyrt_cuda_leave(shared);
+    cyrt_cuda_leave(shared, &entry);
   }
   if (device->context)
     driver->context_release(device->handle);
   free(device->modules);
+  free(device->images);
   free(device->functions);
   free(device->shared_bytes);
   free(device);
@@ -162,6 +168,7 @@ static void device_destroy(cuda_shared *shared, cuda_device *device) {
 
 static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const uint8_t *weights, cyto_error *error) {
   const cuda_driver *driver = &shared->driver;
+  cuda_entry entry;
   int32_t count = 0;
   cyto_status status = cyrt_cuda_check(driver, driver->device_count(&count), "cuDeviceGetCount", error);
   if (!status && count == 0)
@@ -176,7 +183,7 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const u
   driver->device_attribute(&device->multiprocessors, ATTRIBUTE_MULTIPROCESSORS, device->handle);
   if ((status = cyrt_cuda_check(driver, driver->context_retain(&device->context, device->handle),
                                 "cuDevicePrimaryCtxRetain", error)) ||
-      (status = cyrt_cuda_enter(shared, device, error)))
+      (status = cyrt_cuda_enter(shared, device, &entry, error)))
     return status;
   const cyrt_cuda_model *code = shared->model->device_data;
   status = load_kernels(shared, device, error);
@@ -184,7 +191,7 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const u
     status = load_weights(shared, device, weights, error);
   if (!status && code->cudnn)
     status = code->cudnn->device_open(shared, device, error);
-  cyrt_cuda_leave(shared);
+  cyrt_cuda_leave(shared, &entry);
   return status;
 }
 
@@ -201,9 +208,10 @@ static cyto_status find_device(cuda_shared *shared, int32_t number, const uint8_
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the tables of a device");
   d->number = number;
   d->modules = calloc(code->n_kernels + 1, sizeof *d->modules);
+  d->images = calloc(code->n_kernels + 1, sizeof *d->images);
   d->functions = calloc(code->n_kernels + 1, sizeof *d->functions);
   d->shared_bytes = calloc(code->n_kernels + 1, sizeof *d->shared_bytes);
-  cyto_status status = d->modules && d->functions && d->shared_bytes
+  cyto_status status = d->modules && d->images && d->functions && d->shared_bytes
                            ? device_fill(shared, d, weights, error)
                            : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the tables of a device");
   if (status) {
@@ -228,6 +236,8 @@ static void shared_release(void *data) {
   const cyrt_cuda_model *code = shared->model->device_data;
   if (code->cudnn)
     code->cudnn->release(shared);
+  if (code->trace)
+    code->trace->release(shared);
   cyrt_cuda_driver_close(&shared->driver);
   free(shared);
 }
@@ -241,6 +251,8 @@ static cyto_status shared_open(const cyrt_model *model, void **out_shared, cyto_
   cyto_status status = cyrt_cuda_driver_open(&shared->driver, model, error);
   if (!status && code->cudnn)
     status = code->cudnn->find(shared, error);
+  if (!status && code->trace)
+    code->trace->find(shared);
   if (status)
     shared_release(shared);
   else
@@ -271,6 +283,16 @@ static cyto_status keep(cuda_state *state, cuda_ptr ptr, cyto_error *error) {
   return CYTO_OK;
 }
 
+void cyrt_cuda_block_free(cuda_state *state, cuda_block *block) {
+  if (block->ptr && state->lent) {
+    keep(state, block->ptr, NULL);
+  } else if (block->ptr) { /* launches that use it may be under way */
+    state->shared->driver.stream_wait(state->stream);
+    state->shared->driver.mem_free(block->ptr);
+  }
+  *block = (cuda_block){0, 0};
+}
+
 cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
                                  cyto_error *error) {
   const cuda_driver *driver = &state->shared->driver;
@@ -280,11 +302,9 @@ cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t 
     cyto_status status = keep(state, block->ptr, error);
     if (status)
       return status;
-  } else if (block->ptr) { /* launches that use it may be under way */
-    driver->stream_wait(state->stream);
-    driver->mem_free(block->ptr);
+    block->ptr = 0;
   }
-  *block = (cuda_block){0, 0};
+  cyrt_cuda_block_free(state, block);
   cyto_status status = cyrt_cuda_get(driver, &block->ptr, bytes, what, error);
   block->bytes = status ? 0 : bytes;
   return status;
@@ -313,12 +333,15 @@ static void state_close(void *data) {
   if (!state)
     return;
   const cuda_driver *driver = &state->shared->driver;
-  if (state->device && !cyrt_cuda_enter(state->shared, state->device, NULL)) {
+  cuda_entry entry;
+  if (state->device && !cyrt_cuda_enter(state->shared, state->device, &entry, NULL)) {
     if (state->stream)
       driver->stream_wait(state->stream);
     cyrt_cuda_forget_recordings(state);
     if (state->code->cudnn)
       state->code->cudnn->close(state);
+    if (state->code->trace)
+      state->code->trace->close(state);
     const cuda_ptr blocks[2] = {state->arena.ptr, state->io.ptr};
     for (int i = 0; i < 2; i++)
       if (blocks[i])
@@ -333,9 +356,10 @@ static void state_close(void *data) {
       driver->mem_free(kept->ptr);
     if (state->staging)
       driver->host_free(state->staging);
+    cyrt_cuda_checks_close(state);
     if (state->own_stream)
       driver->stream_destroy(state->own_stream);
-    cyrt_cuda_leave(state->shared);
+    cyrt_cuda_leave(state->shared, &entry);
   }
   for (cuda_kept *kept = state->kept, *next; kept; kept = next) {
     next = kept->next;
@@ -344,26 +368,33 @@ static void state_close(void *data) {
   free(state->head.stash);
   free(state->io_offset);
   free(state->inputs);
+  free(state->grows);
   free(state->outputs);
   free(state->frame.outputs);
   free(state->frame.dynamic);
   free(state->keys);
+  if (state->timeline) /* events went above, or there are none */
+    free(state->timeline);
   free(state);
 }
 
 static int state_tables(cuda_state *state) {
   const cyrt_model *model = state->model;
-  state->key_words = model->n_input_syms + model->n_inputs + model->n_outputs + 4;
+  state->key_words = model->n_input_syms + model->n_inputs + model->n_outputs + 5;
   state->io_offset = calloc(model->n_inputs + model->n_outputs + 1, sizeof *state->io_offset);
   state->inputs = calloc(model->n_inputs + 1, sizeof *state->inputs);
+  state->grows = calloc(model->n_inputs + model->n_outputs + 1, sizeof *state->grows);
   state->outputs = calloc(model->n_outputs + 1, sizeof *state->outputs);
   state->frame.outputs = calloc(model->n_outputs + 1, sizeof *state->frame.outputs);
   state->frame.dynamic = calloc(model->n_dynamic + 1, sizeof *state->frame.dynamic);
   state->keys = calloc((CUDA_RECORDINGS + 1) * (size_t)state->key_words, sizeof *state->keys);
   for (uint32_t i = 0; i < CUDA_RECORDINGS && state->keys; i++)
     state->recordings[i].key = state->keys + i * state->key_words;
-  return state->io_offset && state->inputs && state->outputs && state->frame.outputs && state->frame.dynamic &&
-         state->keys;
+  for (uint32_t i = 0; i < model->n_outputs && state->grows; i++)
+    if (model->outputs[i].continues)
+      state->grows[model->outputs[i].continues - 1] = state->grows[model->n_inputs + i] = 1;
+  return state->io_offset && state->inputs && state->grows && state->outputs && state->frame.outputs &&
+         state->frame.dynamic && state->keys;
 }
 
 static cyto_status state_fill(cuda_state *state, const cyrt_device_request *request, cyto_error *error) {
@@ -374,15 +405,18 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
   state->frame.context = (struct cyrt_context *)state;
   state->frame.weights = (const uint8_t *)(uintptr_t)state->device->weights;
   state->device_memory = request->device_memory;
-  cyto_status status = cyrt_cuda_enter(state->shared, state->device, error);
+  cuda_entry entry;
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, error);
   if (status)
     return status;
   status = cyrt_cuda_check(driver, driver->stream_create(&state->own_stream, CUDA_STREAM_NON_BLOCKING),
                            "cuStreamCreate", error);
   state->stream = request->stream ? request->stream : state->own_stream;
+  if (!status)
+    status = cyrt_cuda_checks_open(state, error);
   if (!status && state->code->cudnn)
     status = state->code->cudnn->open(state, error);
-  cyrt_cuda_leave(state->shared);
+  cyrt_cuda_leave(state->shared, &entry);
   return status;
 }
 
@@ -396,7 +430,7 @@ static int32_t state_open(const cyrt_device_request *request, void **shared, voi
   state->shared = *shared;
   state->model = request->model;
   state->code = request->model->device_data;
-  if (!state_tables(state))
+  if (!state_tables(state) || (state->code->trace && !state->code->trace->open(state)))
     status = cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for a context");
   if (!status)
     status = find_device(state->shared, request->device, request->weights, &state->device, error);
@@ -412,18 +446,46 @@ static int32_t state_open(const cyrt_device_request *request, void **shared, voi
 static void describe(void *data, char *text, uint64_t capacity) {
   const cuda_state *state = data;
   const cuda_driver *driver = &state->shared->driver;
-  const cyrt_cuda_image *image = NULL;
   char name[100] = "?", held[CUDA_IMAGE_NAME] = "no kernels";
   int32_t version = 0;
   driver->device_name(name, sizeof name, state->device->handle);
   driver->driver_version(&version);
-  if (state->code->n_kernels &&
-      !cyrt_cuda_image_choose(driver, state->device, state->code->kernels[0].images, &image, NULL))
-    cyrt_cuda_image_name(image, held);
+  if (state->code->n_kernels)
+    cyrt_cuda_image_name(state->device->images[0], held);
   int n = snprintf(text, capacity, "device %d '%s' (sm_%u), driver for CUDA %d.%d, kernels: %s", state->device->number,
                    name, state->device->capability, version / 1000, version % 1000 / 10, held);
+  if (*state->why_eager && n > 0 && (uint64_t)n < capacity)
+    n += snprintf(text + n, capacity - (uint64_t)n,
+                  "; launched kernel by kernel, since recording a run as a graph failed: %s", state->why_eager);
   if (state->code->cudnn && n > 0 && (uint64_t)n < capacity)
     state->code->cudnn->describe(state, text + n, capacity - (uint64_t)n);
+}
+
+static int32_t memory(const void *data, cyto_memory_use *uses, int32_t room) {
+  const cuda_state *state = data;
+  uint64_t outputs = 0, dynamic = 0, dynamic_held = 0;
+  for (uint32_t i = 0; i < state->model->n_outputs; i++)
+    outputs += state->outputs[i].bytes;
+  for (uint32_t i = 0; i < state->model->n_dynamic; i++) {
+    dynamic += state->frame.dynamic[i].bytes;
+    dynamic_held += state->frame.dynamic[i].capacity;
+  }
+  const cyto_memory_use all[] = {
+      {"device: weights", state->model->weights_bytes, state->model->weights_bytes},
+      {"device: arena", state->frame.arena_bytes, state->arena.bytes},
+      {"device: inputs and outputs", state->io.bytes + outputs, state->io.bytes + outputs},
+      {"device: tensors of data-dependent size", dynamic, dynamic_held},
+      {"pinned memory", state->staging_bytes, state->staging_bytes},
+  };
+  int32_t n = 0;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (!all[i].peak)
+      continue;
+    if (n < room)
+      uses[n] = all[i];
+    n++;
+  }
+  return n;
 }
 
 const cyrt_device cyrt_cuda_device = {
@@ -434,4 +496,8 @@ const cyrt_device cyrt_cuda_device = {
     .prepare = cyrt_cuda_prepare,
     .run = cyrt_cuda_run,
     .describe = describe,
+    .memory = memory,
+    .keep_get = cyrt_cuda_keep_get,
+    .keep_give = cyrt_cuda_keep_give,
+    .keep_move = cyrt_cuda_keep_move,
 };

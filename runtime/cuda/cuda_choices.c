@@ -33,7 +33,7 @@ struct cuda_choices {
 };
 
 enum { LINE = 400, MOST_ROWS = 1 << 16 };
-#define HEAD "cytoc choices 1: "
+#define HEAD "cytoc choices 2: "
 
 /* ---- rows ---- */
 

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN = -1, WARM_UPS = 2, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512 };
+enum { OWN = -1, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512 };
 enum { TIMED_PLANS = 4, COMPILED_PLAN = 2 }; /* COMPILED_PLAN: as how many one counts that takes a second to make */
 
 /* One problem of the model with the sizes it had. */
@@ -170,16 +170,31 @@ static int32_t run_way(const way *w) {
 
 /* ---- timing ---- */
 
-static int32_t time_between(const way *w, void *from, void *to, double *out_us) {
+static int32_t run_often(void *data) {
+  const way *w = data;
+  int32_t status = CYTO_OK;
+  for (int i = 0; i < RUNS && !status; i++)
+    status = run_way(w);
+  return status;
+}
+
+/* Of what a way takes in the end: as part of a graph where runs are recorded, else as calls of the host. */
+static int32_t run_timed(way *w, void *graph) {
+  cuda_state *state = cuda_state_of(w->frame);
+  const cuda_driver *driver = &state->shared->driver;
+  if (!graph)
+    return run_often(w);
+  return cyrt_cuda_check(driver, driver->graph_launch(graph, state->stream), "cuGraphLaunch", w->frame->error);
+}
+
+static int32_t time_between(way *w, void *graph, void *from, void *to, double *out_us) {
   cuda_state *state = cuda_state_of(w->frame);
   const cuda_driver *driver = &state->shared->driver;
   float ms = 0;
-  int32_t status = CYTO_OK;
-  for (int i = 0; i < WARM_UPS && !status; i++)
-    status = run_way(w);
+  int32_t status = run_timed(w, graph); /* to warm up */
   cuda_code code = status ? 0 : driver->event_record(from, state->stream);
-  for (int i = 0; i < RUNS && !status; i++)
-    status = run_way(w);
+  if (!status)
+    status = run_timed(w, graph);
   if (status)
     return status;
   if (!code)
@@ -192,16 +207,33 @@ static int32_t time_between(const way *w, void *from, void *to, double *out_us) 
   return cyrt_cuda_check(driver, code, "choosing an algorithm", w->frame->error);
 }
 
-static int32_t time_way(const way *w, double *out_us) {
+/* A plan is of use for recorded runs only if it can be recorded; our own kernels can, or nothing is. */
+static int32_t record_way(way *w, void **out_graph) {
+  cuda_state *state = cuda_state_of(w->frame);
+  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->failed_recordings >= CUDA_MOST_FAILED)
+    return CYTO_OK;
+  int32_t status = run_way(w); /* what is made ready by the first run is not part of a graph */
+  if (status || !(status = (int32_t)cyrt_cuda_record(state, run_often, w, out_graph)) || w->plan)
+    return status;
+  state->failed_recordings = CUDA_MOST_FAILED;
+  cyrt_error_clear(w->frame->error);
+  return CYTO_OK;
+}
+
+static int32_t time_way(way *w, double *out_us) {
   cuda_state *state = cuda_state_of(w->frame);
   const cuda_driver *driver = &state->shared->driver;
-  void *events[2] = {NULL, NULL};
+  void *events[2] = {NULL, NULL}, *graph = NULL;
   cuda_code code = driver->event_create(&events[0], 0);
   if (!code)
     code = driver->event_create(&events[1], 0);
   int32_t status = cyrt_cuda_check(driver, code, "cuEventCreate", w->frame->error);
   if (!status)
-    status = time_between(w, events[0], events[1], out_us);
+    status = record_way(w, &graph);
+  if (!status)
+    status = time_between(w, graph, events[0], events[1], out_us);
+  if (graph)
+    driver->graph_exec_destroy(graph);
   for (int i = 0; i < 2; i++)
     if (events[i])
       driver->event_destroy(events[i]);
@@ -219,37 +251,8 @@ static uint64_t output_span(const cyrt_cuda_problem *p) {
   return (uint64_t)((last + 1) * cyrt_cudnn_element(p->tensor[CYRT_PROBLEM_OUT].dtype));
 }
 
-static float element(const void *data, int64_t at, int64_t dtype) {
-  if (dtype == CYTO_F32)
-    return ((const float *)data)[at];
-  uint16_t half = ((const uint16_t *)data)[at];
-  return dtype == CYTO_F16 ? cyrt_f16_to_f32(half) : cyrt_bf16_to_f32(half);
-}
-
-/* Are these two outputs the same but for rounding? What a plan does not write is NaN. */
-static int agree(const cyrt_cuda_problem *p, const void *own, const void *other) {
-  int64_t extent[CUDNN_RANK], stride[CUDNN_RANK], at[CUDNN_RANK] = {0}, offset = 0;
-  int64_t dtype = p->tensor[CYRT_PROBLEM_OUT].dtype;
-  double largest = 0, apart = 0;
-  cyrt_cudnn_kind(p)->output(p, extent, stride);
-  for (int axis = 0; axis >= 0;) {
-    float a = element(own, offset, dtype), b = element(other, offset, dtype);
-    if (isfinite(a) && !isfinite(b))
-      return 0;
-    if (isfinite(a)) {
-      largest = fmax(largest, fabsf(a));
-      apart = fmax(apart, fabs((double)a - (double)b));
-    }
-    for (axis = CUDNN_RANK - 1; axis >= 0; axis--) { /* the next element */
-      offset += stride[axis];
-      if (++at[axis] < extent[axis])
-        break;
-      offset -= extent[axis] * stride[axis];
-      at[axis] = 0;
-    }
-  }
-  return apart <= largest * (p->flags & CYRT_PROBLEM_EXACT ? 1e-3 : 5e-2);
-}
+/* How far the other result is from our own may be, relative to the largest number: rounding. */
+static double tolerance(const cyrt_cuda_problem *p) { return p->flags & CYRT_PROBLEM_EXACT ? 1e-3 : 5e-2; }
 
 /* ---- plans of one problem ---- */
 
@@ -259,8 +262,8 @@ typedef struct search {
   double own_us, best_us;
   int32_t best; /* OWN, or a candidate */
   cudnn_plan plan;
-  cuda_ptr scratch;
-  uint8_t *own, *other; /* results */
+  cuda_ptr own, other; /* results of our kernel and of the plan at hand, */
+  cuda_ptr most;       /* .. and how they compare: two floats */
 } search;
 
 static int32_t grow_workspace(search *s, int64_t bytes) {
@@ -270,22 +273,42 @@ static int32_t grow_workspace(search *s, int64_t bytes) {
                                            s->w.frame->error);
 }
 
-/* Times a way, which writes to the scratch output, and fetches what it wrote. */
-static int32_t try_way(search *s, double *out_us, uint8_t *result) {
+/* Where the output of the way is: what follows in the model reads the real one once. */
+static void write_to(search *s, cuda_ptr result) {
+  const cyrt_cuda_tensor *y = &s->w.problem->tensor[CYRT_PROBLEM_OUT];
+  ((cyrt_slot *)(uintptr_t)s->w.slots)[y->slot].ptr =
+      (void *)(uintptr_t)(result - (uint64_t)(y->offset * cyrt_cudnn_element(y->dtype)));
+  ((void **)(uintptr_t)s->w.pointers)[CYRT_PROBLEM_OUT] = (void *)(uintptr_t)result;
+}
+
+/* Times a way that writes to `result`, where NaN stands before. */
+static int32_t try_way(search *s, double *out_us, cuda_ptr result) {
   cuda_state *state = cuda_state_of(s->w.frame);
   const cuda_driver *driver = &state->shared->driver;
-  uint64_t bytes = output_span(s->w.problem);
-  memset(result, 0xff, bytes); /* NaN */
-  cuda_code code = driver->copy_in_async(s->scratch, result, bytes, state->stream);
-  int32_t status = cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", s->w.frame->error);
-  if (!status)
-    status = time_way(&s->w, out_us);
-  if (status)
-    return status;
-  code = driver->copy_out_async(result, s->scratch, bytes, state->stream);
-  if (!code)
-    code = driver->stream_wait(state->stream);
-  return cyrt_cuda_check(driver, code, "cuMemcpyDtoHAsync", s->w.frame->error);
+  cuda_code code = driver->fill_async(result, 0xff, output_span(s->w.problem), state->stream);
+  int32_t status = cyrt_cuda_check(driver, code, "cuMemsetD8Async", s->w.frame->error);
+  write_to(s, result);
+  return status ? status : time_way(&s->w, out_us);
+}
+
+/* Are the two results the same but for rounding? What a plan does not write is NaN. */
+static int agree(search *s) {
+  cuda_state *state = cuda_state_of(s->w.frame);
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_cuda_problem *p = s->w.problem;
+  int64_t dtype = p->tensor[CYRT_PROBLEM_OUT].dtype, blocks = 4 * (int64_t)state->device->multiprocessors;
+  int64_t n = (int64_t)output_span(p) / cyrt_cudnn_element(dtype);
+  float most[2] = {0, INFINITY};
+  cyrt_slot slots[5] = {{.ptr = (void *)(uintptr_t)s->own},
+                        {.ptr = (void *)(uintptr_t)s->other},
+                        {.ptr = (void *)(uintptr_t)s->most},
+                        {.size = n},
+                        {.size = dtype}};
+  if (driver->fill_async(s->most, 0, sizeof most, state->stream) ||
+      cyrt_cuda_launch(s->w.frame, (uint32_t)state->code->agree, slots, blocks > 0 ? blocks : 1, 0, NULL) ||
+      driver->copy_out_async(most, s->most, sizeof most, state->stream) || driver->stream_wait(state->stream))
+    return 0;
+  return most[1] <= most[0] * tolerance(p);
 }
 
 /* An engine that cannot make a plan, or whose plan fails, is passed over: there are others, and our own kernel. */
@@ -301,7 +324,7 @@ static int32_t try_candidate(search *s, int32_t candidate, int *timed) {
   s->w.graph = &s->graph;
   if (!status && !try_way(s, &us, s->other)) {
     *timed += s->graph.compiles[candidate] ? COMPILED_PLAN : 1;
-    if (us < s->best_us && agree(s->w.problem, s->own, s->other)) {
+    if (us < s->best_us && agree(s)) {
       cudnn_plan worse = s->plan;
       s->plan = plan;
       s->best = candidate;
@@ -329,36 +352,33 @@ static int32_t time_all(search *s) {
 }
 
 static int32_t get_results(search *s, uint64_t bytes) {
-  s->own = malloc(bytes);
-  s->other = malloc(bytes);
-  if (!s->own || !s->other)
-    return cyrt_fail(s->w.frame, CYTO_OUT_OF_MEMORY, "no memory for comparing algorithms");
-  return cyrt_cuda_get(&cuda_state_of(s->w.frame)->shared->driver, &s->scratch, bytes, "choosing an algorithm",
-                       s->w.frame->error);
+  const cuda_driver *driver = &cuda_state_of(s->w.frame)->shared->driver;
+  cyto_error *error = s->w.frame->error;
+  int32_t status = (int32_t)cyrt_cuda_get(driver, &s->own, bytes, "choosing an algorithm", error);
+  if (!status)
+    status = (int32_t)cyrt_cuda_get(driver, &s->other, bytes, "choosing an algorithm", error);
+  return status ? status : (int32_t)cyrt_cuda_get(driver, &s->most, 2 * sizeof(float), "choosing an algorithm", error);
 }
 
-/* The own kernel and the plans write to scratch memory meanwhile: what follows reads the output once. */
 static int32_t time_on_scratch(search *s) {
   cuda_state *state = cuda_state_of(s->w.frame);
-  const cyrt_cuda_tensor *y = &s->w.problem->tensor[CYRT_PROBLEM_OUT];
   cyrt_slot slots[MAX_SLOTS];
   void *pointers[CYRT_PROBLEM_TENSORS];
   int32_t status = get_results(s, output_span(s->w.problem));
   if (!status) {
     memcpy(slots, s->w.slots, state->code->kernels[s->w.kernel].slots * sizeof *slots);
     memcpy(pointers, s->w.pointers, sizeof pointers);
-    slots[y->slot].ptr = (void *)(uintptr_t)(s->scratch - (uint64_t)(y->offset * cyrt_cudnn_element(y->dtype)));
-    pointers[CYRT_PROBLEM_OUT] = (void *)(uintptr_t)s->scratch;
     way real = s->w;
     s->w.slots = slots;
     s->w.pointers = pointers;
     status = time_all(s);
     s->w = real;
   }
-  if (s->scratch)
-    state->shared->driver.mem_free(s->scratch);
-  free(s->own);
-  free(s->other);
+  state->shared->driver.stream_wait(state->stream); /* a way that failed may have left something under way */
+  const cuda_ptr got[3] = {s->own, s->other, s->most};
+  for (int i = 0; i < 3; i++)
+    if (got[i])
+      state->shared->driver.mem_free(got[i]);
   return status;
 }
 
@@ -367,14 +387,13 @@ static int32_t time_on_scratch(search *s) {
 /* What a choice rests on, besides the device and cuDNN: the problem, and our kernel's code. */
 static uint64_t key_of(const cuda_state *state, uint32_t kernel, const cyrt_cuda_problem *of) {
   const cyrt_cuda_kernel *k = &state->code->kernels[kernel];
-  const cyrt_cuda_image *image = NULL;
+  const cyrt_cuda_image *image = state->device->images[kernel];
   cyrt_cuda_problem problem = *of;
   uint64_t parts[3];
   for (int i = 0; i < CYRT_PROBLEM_TENSORS; i++) {
     problem.tensor[i].slot = problem.tensor[i].slot >= 0;
     problem.tensor[i].offset = 0;
   }
-  cyrt_cuda_image_choose(&state->shared->driver, state->device, k->images, &image, NULL);
   parts[0] = cyrt_cuda_checksum(&problem, sizeof problem);
   parts[1] = image ? image->checksum : 0;
   parts[2] = cyrt_cuda_checksum(k->name, strlen(k->name));
@@ -460,7 +479,7 @@ int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_s
   void *pointers[CYRT_PROBLEM_TENSORS];
   cyrt_cuda_problem p = *problem;
   way w = {frame, kernel, slots, blocks, then_blocks, tma, &p, pointers, NULL, NULL};
-  if (!state->plans || state->code->kernels[kernel].slots > MAX_SLOTS)
+  if (blocks <= 0 || !state->plans || state->code->kernels[kernel].slots > MAX_SLOTS)
     return run_way(&w);
   locate(slots, &p, pointers);
   if (!takes(&p) || !is_aligned(&p, pointers))

@@ -46,16 +46,19 @@ static cyto_status no_image(const cuda_driver *driver, const cuda_device *device
                         held, device->number, name, device->capability, device->capability);
 }
 
+/* The best of those that were not tried yet, or NULL. */
+static const cyrt_cuda_image *next_best(const cyrt_cuda_images *images, uint32_t capability, uint64_t tried) {
+  const cyrt_cuda_image *best = NULL;
+  for (uint64_t i = 0; i < images->count; i++)
+    if (!(i < 64 && tried >> i & 1) && fit(&images->image[i], capability) > (best ? fit(best, capability) : 0))
+      best = &images->image[i];
+  return best;
+}
+
 cyto_status cyrt_cuda_image_choose(const cuda_driver *driver, const cuda_device *device, const cyrt_cuda_images *images,
                                    const cyrt_cuda_image **out, cyto_error *error) {
-  int best = 0;
-  for (uint64_t i = 0; i < images->count; i++) {
-    int f = fit(&images->image[i], device->capability);
-    if (f > best)
-      *out = &images->image[i];
-    best = f > best ? f : best;
-  }
-  return best ? CYTO_OK : no_image(driver, device, images, error);
+  *out = next_best(images, device->capability, 0);
+  return *out ? CYTO_OK : no_image(driver, device, images, error);
 }
 
 uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle) {
@@ -143,8 +146,9 @@ static cyto_status open_image(const cyrt_cuda_images *images, const cyrt_cuda_im
   return CYTO_OK;
 }
 
-cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cyrt_cuda_images *images,
-                                 const cyrt_cuda_image *image, void **out_module, cyto_error *error) {
+/* out_code: what the driver said, if it was asked at all. */
+static cyto_status load_one(const cuda_driver *driver, const cyrt_cuda_images *images, const cyrt_cuda_image *image,
+                            void **out_module, cuda_code *out_code, cyto_error *error) {
   char log[600] = "", name[CUDA_IMAGE_NAME], call[120];
   const int32_t options[2] = {JIT_ERRORS, JIT_ERRORS_BYTES};
   void *values[2] = {log, (void *)(uintptr_t)(sizeof log - 1)};
@@ -153,7 +157,7 @@ cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cyrt_cuda_imag
   cyto_status status = open_image(images, image, &bytes, error);
   if (status)
     return status;
-  cuda_code code = driver->module_load(out_module, bytes, 2, options, values);
+  cuda_code code = *out_code = driver->module_load(out_module, bytes, 2, options, values);
   free(bytes);
   if (!code)
     return CYTO_OK;
@@ -166,4 +170,27 @@ cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cyrt_cuda_imag
   if (n)
     snprintf(error->message + n, sizeof error->message - n, ": %s", log);
   return status;
+}
+
+/* What is damaged is said, and memory that is missing is no less for another image. */
+static int may_try_another(cuda_code code) { return code && code != CUDA_OUT_OF_MEMORY; }
+
+cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cuda_device *device, const cyrt_cuda_images *images,
+                                 const cyrt_cuda_image **out, void **out_module, cyto_error *error) {
+  uint64_t tried = 0;
+  char said[sizeof error->message] = "";
+  cyto_error one = {0};
+  cyto_status status = cyrt_cuda_image_choose(driver, device, images, out, error);
+  for (const cyrt_cuda_image *image = *out; !status && image; image = next_best(images, device->capability, tried)) {
+    cuda_code code = 0;
+    cyrt_error_clear(&one);
+    cyto_status loaded = load_one(driver, images, image, out_module, &code, &one);
+    *out = image;
+    if (!loaded || !may_try_another(code) || image - images->image >= 64)
+      return loaded ? cyrt_error_set(error, loaded, "%s", one.message) : CYTO_OK;
+    tried |= (uint64_t)1 << (image - images->image);
+    size_t n = strlen(said);
+    snprintf(said + n, sizeof said - n, "%s%s", n ? "; " : "", one.message);
+  }
+  return status ? status : cyrt_error_set(error, one.code, "%s", said);
 }

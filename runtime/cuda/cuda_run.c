@@ -32,7 +32,7 @@ enum {
 
 /* ---- where tensors are ---- */
 
-static int on_device(const cuda_state *state, const void *ptr) {
+int cyrt_cuda_on_device(const cuda_state *state, const void *ptr) {
   uint32_t type = 0;
   cuda_code code = state->shared->driver.pointer_attribute(&type, ATTRIBUTE_MEMORY_TYPE, (cuda_ptr)(uintptr_t)ptr);
   return !code && type == MEMORY_DEVICE; /* memory that the driver does not know is the host's */
@@ -50,6 +50,11 @@ static cyto_status check_device(const cuda_state *state, const cyrt_port *port, 
   return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
                         "'%s' is bound to memory of device %d, expected memory of device %d, where the context runs",
                         port->name, number, state->device->number);
+}
+
+/* Does it lie in memory that the context keeps on the device? */
+static int is_kept(const cuda_state *state, const cyrt_frame *frame, uint32_t slot) {
+  return frame->room && state->grows[slot];
 }
 
 static uint64_t input_bytes(const cuda_state *state, const cyrt_frame *frame, uint32_t index) {
@@ -73,8 +78,7 @@ static uint64_t output_bytes(const cuda_state *state, const cyrt_frame *frame, u
 
 /* ---- runs that the application captures ---- */
 
-/* Asks whether it does so at the moment. */
-static cyto_status find_capture(cuda_state *state, cyto_error *error) {
+cyto_status cyrt_cuda_find_capture(cuda_state *state, cyto_error *error) {
   const cuda_driver *driver = &state->shared->driver;
   int32_t found = 0;
   cuda_code code = state->stream == state->own_stream ? 0 : driver->capture_status(state->stream, &found);
@@ -83,8 +87,7 @@ static cyto_status find_capture(cuda_state *state, cyto_error *error) {
                          error);
 }
 
-/* What a graph cannot have is refused before the driver is asked for it: that would spoil the capture. */
-static cyto_status refuse_capture(const cuda_state *state, const char *why, cyto_error *error) {
+cyto_status cyrt_cuda_refuse_capture(const cuda_state *state, const char *why, cyto_error *error) {
   char text[200];
   snprintf(text, sizeof text, "the run cannot become part of the captured graph, %s", why);
   return cyrt_cuda_check(&state->shared->driver, UNSUPPORTED, text, error);
@@ -109,17 +112,18 @@ static cyto_status get_memory(cuda_state *state, cyrt_frame *frame, cyto_error *
   uint64_t total = 0, inputs = state->model->n_inputs, n = inputs + state->model->n_outputs;
   for (uint32_t i = 0; i < n; i++) {
     uint32_t output = i - (uint32_t)inputs;
-    int staged = i < inputs ? !state->device_memory
-                            : !is_dynamic(state, output) &&
-                                  !(state->device_memory && on_device(state, frame->outputs[output].ptr));
+    int staged = is_kept(state, frame, i) ? 0
+                 : i < inputs             ? !state->device_memory
+                                          : !is_dynamic(state, output) &&
+                                    !(state->device_memory && cyrt_cuda_on_device(state, frame->outputs[output].ptr));
     uint64_t bytes = !staged ? 0 : i < inputs ? input_bytes(state, frame, i) : output_bytes(state, frame, output);
     state->io_offset[i] = staged ? total : CUDA_NOT_STAGED;
     total += (bytes + IO_ALIGN - 1) / IO_ALIGN * IO_ALIGN;
   }
   if (state->captured && total)
-    return refuse_capture(state, "tensors in host memory are copied", error);
+    return cyrt_cuda_refuse_capture(state, "tensors in host memory are copied", error);
   if (state->captured && (!state->arena.ptr || state->arena.bytes < frame->arena_bytes))
-    return refuse_capture(state, "it needs memory: prepare the context for these sizes before", error);
+    return cyrt_cuda_refuse_capture(state, "it needs memory: prepare the context for these sizes before", error);
   cyto_status status = cyrt_cuda_block_grow(state, &state->arena, frame->arena_bytes, "intermediate tensors", error);
   if (!status && total)
     status = cyrt_cuda_block_grow(state, &state->io, total, "inputs and outputs", error);
@@ -128,13 +132,14 @@ static cyto_status get_memory(cuda_state *state, cyrt_frame *frame, cyto_error *
 
 int32_t cyrt_cuda_prepare(void *data, cyrt_frame *frame) {
   cuda_state *state = data;
-  cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
+  cuda_entry entry;
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, frame->error);
   if (status)
     return status;
-  status = find_capture(state, frame->error);
+  status = cyrt_cuda_find_capture(state, frame->error);
   if (!status)
     status = get_memory(state, frame, frame->error);
-  cyrt_cuda_leave(state->shared);
+  cyrt_cuda_leave(state->shared, &entry);
   return status;
 }
 
@@ -148,7 +153,7 @@ int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t 
   const cyrt_output *out = &state->host->outputs[index];
   memcpy(frame->outputs[index].dims, out->dims, sizeof out->dims);
   frame->outputs[index].ptr = out->ptr;
-  if (on_device(state, out->ptr))
+  if (cyrt_cuda_on_device(state, out->ptr))
     return check_device(state, &state->model->outputs[index], out->ptr, frame->error);
   uint64_t bytes = output_bytes(state, state->host, index);
   status = cyrt_cuda_block_grow(state, &state->outputs[index], bytes, "an output", frame->error);
@@ -166,8 +171,12 @@ static cyto_status wrong_kind(const cyrt_port *port, int device, cyto_error *err
 
 static cyto_status place(cuda_state *state, const cyrt_port *port, const void *ptr, uint32_t slot, const void **out,
                          cyto_error *error) {
-  int device = ptr && on_device(state, ptr);
+  int device = ptr && cyrt_cuda_on_device(state, ptr);
   int is_input = slot < state->model->n_inputs;
+  if (is_kept(state, state->host, slot)) {
+    *out = ptr;
+    return CYTO_OK;
+  }
   if (ptr && ((device && !state->device_memory) || (!device && state->device_memory && is_input)))
     return wrong_kind(port, device, error);
   *out = !ptr ? NULL : device ? ptr : (const void *)(uintptr_t)(state->io.ptr + state->io_offset[slot]);
@@ -183,6 +192,7 @@ static cyto_status fill_frame(cuda_state *state, cyrt_frame *host) {
   f->syms = host->syms;
   f->offsets = host->offsets;
   f->workers = host->workers;
+  f->room = host->room;
   f->error = host->error;
   cyto_status status = CYTO_OK;
   for (uint32_t i = 0; i < model->n_inputs && !status; i++)
@@ -210,20 +220,25 @@ static void stage_inputs(cuda_state *state) {
       memcpy(state->staging + state->io_offset[i], state->host->inputs[i], input_bytes(state, state->host, i));
 }
 
-/* Everything that the stream does for a run, in order: what is recorded. */
-static int32_t issue(cuda_state *state) {
+static int32_t copy_inputs(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
-  const cyrt_model *model = state->model;
-  cyrt_frame *f = &state->frame;
-  for (uint32_t i = 0; i < model->n_inputs; i++) {
+  for (uint32_t i = 0; i < state->model->n_inputs; i++) {
     uint64_t bytes = is_staged(state, i, state->inputs[i]) ? input_bytes(state, state->host, i) : 0;
     cuda_code code = bytes ? driver->copy_in_async((cuda_ptr)(uintptr_t)state->inputs[i],
                                                    state->staging + state->io_offset[i], bytes, state->stream)
                            : 0;
     if (code)
-      return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", f->error);
+      return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", state->frame.error);
+    state->moved_in += bytes;
   }
-  int32_t status = model->run(f);
+  return CYTO_OK;
+}
+
+static int32_t copy_outputs(cuda_state *state) {
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_model *model = state->model;
+  cyrt_frame *f = &state->frame;
+  int32_t status = CYTO_OK;
   for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
     uint32_t slot = model->n_inputs + i;
     uint64_t bytes =
@@ -233,8 +248,30 @@ static int32_t issue(cuda_state *state) {
                                driver->copy_out_async(state->staging + state->io_offset[slot],
                                                       state->io.ptr + state->io_offset[slot], bytes, state->stream),
                                "cuMemcpyDtoHAsync", f->error);
+    state->moved_out += bytes;
   }
+  return status ? status : cyrt_cuda_checks_issue(state);
+}
+
+/* Either of them, for those who watch. */
+static int32_t copy_watched(cuda_state *state, int back) {
+  const struct cyrt_cuda_trace *trace = state->stepwise ? state->code->trace : NULL;
+  const uint64_t *moved = back ? &state->moved_out : &state->moved_in;
+  uint64_t before = *moved;
+  int64_t begun = trace ? trace->copy_begin(state, back) : 0;
+  int32_t status = back ? copy_outputs(state) : copy_inputs(state);
+  if (trace && !status && *moved > before)
+    trace->copy_end(state, begun, *moved - before);
   return status;
+}
+
+/* Everything that the stream does for a run, in order: what is recorded. */
+static int32_t issue(void *data) {
+  cuda_state *state = data;
+  int32_t status = copy_watched(state, 0);
+  if (!status)
+    status = state->model->run(&state->frame);
+  return status ? status : copy_watched(state, 1);
 }
 
 static cyto_status copy_dynamic(cuda_state *state, uint32_t index) {
@@ -245,6 +282,7 @@ static cyto_status copy_dynamic(cuda_state *state, uint32_t index) {
     return CYTO_OK;
   cuda_code code =
       driver->copy_out_async(out->ptr, (cuda_ptr)(uintptr_t)state->frame.outputs[index].ptr, bytes, state->stream);
+  state->moved_out += bytes;
   return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "cuMemcpyDtoHAsync",
                          state->host->error);
 }
@@ -262,6 +300,8 @@ static cyto_status finish(cuda_state *state) {
   if (wait)
     status = cyrt_cuda_check(driver, driver->stream_wait(state->stream), "running the model (cuStreamSynchronize)",
                              state->host->error);
+  if (wait && !status)
+    status = cyrt_cuda_checks_tell(state, state->host->error);
   for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
     uint32_t slot = model->n_inputs + i;
     if (is_dynamic(state, i))
@@ -278,7 +318,7 @@ static void forget(cuda_state *state, cuda_recording *r) {
   if (r->graph)
     state->shared->driver.graph_exec_destroy(r->graph);
   r->graph = NULL;
-  r->seen = r->large = 0;
+  r->seen = r->eager = 0;
 }
 
 void cyrt_cuda_forget_recordings(cuda_state *state) {
@@ -294,6 +334,7 @@ static void make_key(cuda_state *state, uint64_t *key) {
   key[n++] = state->io.ptr;
   key[n++] = (uintptr_t)state->staging;
   key[n++] = state->code->cudnn ? state->code->cudnn->workspace(state) : 0;
+  key[n++] = (uint64_t)state->host->room;
   for (uint32_t i = 0; i < model->n_input_syms; i++)
     key[n++] = (uint64_t)state->host->syms[i];
   for (uint32_t i = 0; i < model->n_inputs; i++)
@@ -326,7 +367,7 @@ static cyto_status use_stream(cuda_state *state, void *stream) {
   return change && state->code->cudnn ? state->code->cudnn->follow(state, state->host->error) : CYTO_OK;
 }
 
-static cyto_status capture(cuda_state *state, void **out_graph) {
+static cyto_status capture(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_graph) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_error *error = state->host->error;
   cyto_status status = cyrt_cuda_check(driver, driver->capture_begin(state->stream, CUDA_CAPTURE_THREAD_LOCAL),
@@ -334,23 +375,24 @@ static cyto_status capture(cuda_state *state, void **out_graph) {
   if (status)
     return status;
   state->recording = 1;
-  status = (cyto_status)issue(state);
+  status = (cyto_status)work(data);
   state->recording = 0;
   cuda_code ended = driver->capture_end(state->stream, out_graph);
   return status ? status : cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
 }
 
-static cyto_status record(cuda_state *state, cuda_recording *r) {
+cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_executable) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_error *error = state->host->error;
   void *graph = NULL, *stream = state->stream;
   cyto_status status = use_stream(state, state->own_stream);
   if (!status)
-    status = capture(state, &graph);
+    status = capture(state, work, data, &graph);
   cyto_status back = use_stream(state, stream);
   status = status ? status : back;
   if (!status)
-    status = cyrt_cuda_check(driver, driver->graph_instantiate(&r->graph, graph, 0), "cuGraphInstantiate", error);
+    status = cyrt_cuda_check(driver, driver->graph_instantiate(out_executable, graph, 0), "cuGraphInstantiate", error);
+  *out_executable = status ? NULL : *out_executable;
   if (graph)
     driver->graph_destroy(graph);
   return status;
@@ -363,10 +405,20 @@ static cyto_status run_eagerly(cuda_state *state) {
   return status;
 }
 
+/* The driver would not record the run: that is no fault of the model's. What is, shows again. */
+static cyto_status run_unrecorded(cuda_state *state, cuda_recording *r) {
+  cyto_error *error = state->host->error;
+  r->eager = 1;
+  state->failed_recordings++;
+  snprintf(state->why_eager, sizeof state->why_eager, "%.299s", error ? error->message : "?");
+  cyrt_error_clear(error);
+  return run_eagerly(state);
+}
+
 /* The graph has what a recording of our own has, but for copies of tensors. */
 static cyto_status run_captured(cuda_state *state) {
   if (!(state->code->flags & CYRT_CUDA_REPLAY))
-    return refuse_capture(state, "its steps depend on data", state->host->error);
+    return cyrt_cuda_refuse_capture(state, "its steps depend on data", state->host->error);
   state->lent = 1;
   state->recording = 1;
   cyto_status status = (cyto_status)issue(state);
@@ -380,40 +432,45 @@ static cyto_status run_here(cuda_state *state) {
   if (state->captured)
     return run_captured(state);
   stage_inputs(state);
-  if (!(state->code->flags & CYRT_CUDA_REPLAY))
+  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->stepwise)
     return run_eagerly(state);
   cuda_recording *r = find_recording(state);
   r->last = ++state->runs;
-  if (!r->seen || r->large) {
+  if (!r->seen || r->eager) {
     uint64_t before = state->launches;
     status = run_eagerly(state);
     make_key(state, r->key); /* choosing may have needed memory */
     r->seen = !status;
-    r->large = state->launches - before > CUDA_MOST_RECORDED;
+    r->eager |= state->launches - before > CUDA_MOST_RECORDED || state->failed_recordings >= CUDA_MOST_FAILED;
     return status;
   }
-  if (!r->graph)
-    status = record(state, r);
-  return status ? status
-                : cyrt_cuda_check(driver, driver->graph_launch(r->graph, state->stream), "cuGraphLaunch",
-                                  state->host->error);
+  if (!r->graph && cyrt_cuda_record(state, issue, state, &r->graph))
+    return run_unrecorded(state, r);
+  return cyrt_cuda_check(driver, driver->graph_launch(r->graph, state->stream), "cuGraphLaunch", state->host->error);
 }
 
 int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
   cuda_state *state = data;
-  cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
+  cuda_entry entry;
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, frame->error);
   if (status)
     return status;
-  status = find_capture(state, frame->error);
+  status = cyrt_cuda_find_capture(state, frame->error);
+  if (!status)
+    status = cyrt_cuda_checks_before(state, frame->error);
   if (!status)
     status = get_memory(state, frame, frame->error);
   if (!status)
     status = fill_frame(state, frame);
-  if (!status)
-    status = run_here(state);
+  const struct cyrt_cuda_trace *trace = status ? NULL : state->code->trace;
+  state->stepwise = trace && trace->begin(state);
+  if (!status && (status = run_here(state)))
+    status = cyrt_cuda_checks_failed(state, status, frame->error);
   if (!status)
     status = finish(state);
-  cyrt_cuda_leave(state->shared);
+  if (trace)
+    trace->end(state);
+  cyrt_cuda_leave(state->shared, &entry);
   return status;
 }
 
@@ -449,6 +506,7 @@ int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   cuda_code code = driver->copy_out_async(out, (cuda_ptr)(uintptr_t)at, (size_t)bytes, state->stream);
+  state->moved_out += (uint64_t)bytes;
   return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "reading from the device",
                          frame->error);
 }
@@ -481,6 +539,7 @@ static int32_t to_device(cyrt_frame *frame, const cyrt_tensor *from, const cyrt_
                   : 0;
     if (code)
       return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", frame->error);
+    state->moved_in += bytes > 0 ? (uint64_t)bytes : 0;
   }
   return cyrt_cuda_check(driver, driver->stream_wait(state->stream), "cuStreamSynchronize", frame->error);
 }

@@ -42,8 +42,8 @@ static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t 
     if (i + 1 < t->rank)
       strides[i] = (uint64_t)(t->stride[i] * element_of(t));
   }
-  return !driver->tensor_map(out, type_of(t), (uint32_t)t->rank, (void *)(uintptr_t)address,
-                             extents, strides, box, steps, 0, SWIZZLE_128, PROMOTE_128, 0);
+  return !driver->tensor_map(out, type_of(t), (uint32_t)t->rank, (void *)(uintptr_t)address, extents, strides, box,
+                             steps, 0, SWIZZLE_128, PROMOTE_128, 0);
 }
 
 /* As many blocks as there are tiles, or as can be had at a time. */

@@ -39,11 +39,14 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuMemFreeHost, host_free, (void *ptr))                                                                             \
   X(cuMemcpyHtoDAsync_v2, copy_in_async, (cuda_ptr to, const void *from, size_t bytes, void *stream))                  \
   X(cuMemcpyDtoHAsync_v2, copy_out_async, (void *to, cuda_ptr from, size_t bytes, void *stream))                       \
+  X(cuMemsetD8Async, fill_async, (cuda_ptr to, uint8_t value, size_t bytes, void *stream))                             \
+  X(cuMemcpy2DAsync_v2, copy_2d_async, (const void *copy, void *stream))                                               \
   X(cuPointerGetAttribute, pointer_attribute, (void *value, int32_t attribute, cuda_ptr ptr))                          \
   X(cuStreamCreate, stream_create, (void **stream, uint32_t flags))                                                    \
   X(cuStreamDestroy_v2, stream_destroy, (void *stream))                                                                \
   X(cuStreamSynchronize, stream_wait, (void *stream))                                                                  \
   X(cuStreamBeginCapture_v2, capture_begin, (void *stream, int32_t mode))                                              \
+  X(cuThreadExchangeStreamCaptureMode, capture_mode, (int32_t * mode))                                                 \
   X(cuStreamIsCapturing, capture_status, (void *stream, int32_t *status))                                              \
   X(cuStreamEndCapture, capture_end, (void *stream, void **graph))                                                     \
   X(cuGraphInstantiateWithFlags, graph_instantiate, (void **executable, void *graph, uint64_t flags))                  \
@@ -70,7 +73,8 @@ typedef struct cuda_driver {
 #undef X
 } cuda_driver;
 
-enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1 };
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1,
+       CUDA_CAPTURE_RELAXED = 2 };
 
 /* ---- cuda_driver.c ---- */
 
@@ -94,9 +98,11 @@ void cyrt_cuda_image_name(const cyrt_cuda_image *image, char out[CUDA_IMAGE_NAME
 /* The image that fits the device best; an error that says what there is when none does. */
 cyto_status cyrt_cuda_image_choose(const cuda_driver *driver, const struct cuda_device *device,
                                    const cyrt_cuda_images *images, const cyrt_cuda_image **out, cyto_error *error);
-/* Unpacks the image and has the driver load it. */
-cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cyrt_cuda_images *images,
-                                 const cyrt_cuda_image *image, void **out_module, cyto_error *error);
+/* Unpacks the image that fits best and has the driver load it; one that the driver refuses is followed by the next best,
+ * PTX last. An error has what was said of each. */
+cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const struct cuda_device *device,
+                                 const cyrt_cuda_images *images, const cyrt_cuda_image **out, void **out_module,
+                                 cyto_error *error);
 /* Unpacks an LZ4 block; how many bytes that gave, UINT64_MAX when it is none or is larger than `capacity`. */
 uint64_t cyrt_cuda_unpack(const uint8_t *packed, uint64_t packed_bytes, uint8_t *out, uint64_t capacity);
 uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 */
@@ -113,6 +119,7 @@ typedef struct cuda_device {
   int32_t multiprocessors;
   void *context;  /* the primary one */
   void **modules; /* [n_kernels]; as many as there are distinct images */
+  const cyrt_cuda_image **images; /* [n_kernels] in which each was found */
   uint32_t n_modules;
   void **functions; /* [n_kernels] */
   uint32_t *shared_bytes; /* [n_kernels] dynamic shared memory of a block */
@@ -126,6 +133,9 @@ typedef struct cuda_shared {
   cuda_device *devices;
   struct cudnn *cudnn; /* NULL: not in use, */
   char why_not[400];   /* .. and why */
+  void *nvtx;          /* libnvToolsExt, or NULL; and what it has for libraries compiled with --profile */
+  int32_t (*nvtx_push)(const char *name);
+  int32_t (*nvtx_pop)(void);
 } cuda_shared;
 
 typedef struct cuda_block { /* memory that only grows */
@@ -141,13 +151,14 @@ typedef struct cuda_kept { /* one that had to grow while a graph of the applicat
 /* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
 #define CUDA_NOT_STAGED UINT64_MAX
 enum {
+  CUDA_MOST_FAILED = 3,
   CUDA_RECORDINGS = 16,     /* the one that was not used for longest gives way */
   CUDA_MOST_RECORDED = 8192 /* launches: a graph of more takes long to make, and megabytes */
 };
 typedef struct cuda_recording {
   uint64_t *key; /* what its launches rest on, */
   int32_t seen;  /* runs with it; 0: not in use */
-  int32_t large; /* it would have too many launches */
+  int32_t eager; /* it would have too many launches, or was tried in vain */
   void *graph;   /* CUgraphExec, or NULL */
   uint64_t last; /* number of the last run */
 } cuda_recording;
@@ -165,20 +176,28 @@ typedef struct cuda_state {
   void *own_stream; /* .. our own, which waits for no other and on which runs are recorded */
   int32_t device_memory;
   cuda_block arena, io; /* io: inputs and outputs, one after the other */
+  cuda_block checks;    /* of cuda_checks.c: what kernels find, */
+  int64_t *found;       /* .. where the host looks (pinned, and as many zeros behind it); NULL: there are none */
   uint8_t *staging;     /* pinned, laid out like io */
   uint64_t staging_bytes;
   uint64_t *io_offset;      /* [n_inputs + n_outputs]; CUDA_NOT_STAGED: used where the caller has it */
   const void **inputs;      /* frame.inputs */
+  uint8_t *grows;           /* [n_inputs + n_outputs] is it an output that continues an input, or that input? */
   cuda_block *outputs;      /* [n_outputs] of data-dependent size */
   cuda_recording recordings[CUDA_RECORDINGS];
   uint64_t *keys; /* of the recordings, and the next one to be looked for */
   uint32_t key_words;
   uint64_t runs, launches;
+  uint32_t failed_recordings; /* from CUDA_MOST_FAILED on none is tried any more */
+  char why_eager[300];        /* what the driver said of the last one */
   int32_t recording;        /* launches are being recorded: by us, or */
   int32_t captured;         /* .. by the application, as the last call found the stream */
   int32_t lent;             /* a graph of the application's uses the context's memory */
   cuda_kept *kept;          /* .. until the context ends */
   struct cuda_plans *plans; /* of cuda_cudnn.c; NULL: cuDNN is not in use */
+  struct cuda_timeline *timeline; /* of cuda_trace.c; NULL: compiled without --profile */
+  int32_t stepwise;               /* this run is launched step by step, as somebody watches */
+  uint64_t moved_in, moved_out;   /* bytes copied to the device and back, since a recorded run began */
 } cuda_state;
 
 static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
@@ -186,9 +205,15 @@ static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state 
 /* Makes the block hold `bytes`; contents are lost when it grows. */
 cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
                                  cyto_error *error);
-/* Makes the device's context current, and the caller's again. */
-cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
-void cyrt_cuda_leave(const cuda_shared *shared);
+/* Gives its memory back, as soon as nothing uses it. */
+void cyrt_cuda_block_free(cuda_state *state, cuda_block *block);
+/* Makes the device's context current, and the caller's again. Meanwhile this thread may allocate, load and wait though
+ * another one captures a stream in global mode (PyTorch's default): that capture is not spoilt by it. */
+typedef struct cuda_entry {
+  int32_t mode; /* of the thread's calls while streams are captured, as it was */
+} cuda_entry;
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cuda_entry *out, cyto_error *error);
+void cyrt_cuda_leave(const cuda_shared *shared, const cuda_entry *entry);
 
 /* ---- cuda_cudnn.c: only in libraries with kernels that cuDNN can stand in for ---- */
 
@@ -206,15 +231,51 @@ struct cyrt_cuda_cudnn {
   cyto_status (*follow)(cuda_state *state, cyto_error *error); /* state->stream is another one now */
 };
 
+/* ---- cuda_trace.c: only in libraries compiled with --profile ---- */
+
+struct cyrt_cuda_trace {
+  void (*find)(cuda_shared *shared); /* NVTX */
+  void (*release)(cuda_shared *shared);
+  int (*open)(cuda_state *state); /* 0: no memory */
+  void (*close)(cuda_state *state);
+  int (*begin)(cuda_state *state); /* of a run: does anyone watch it? */
+  int64_t (*copy_begin)(cuda_state *state, int back);
+  void (*copy_end)(cuda_state *state, int64_t begun, uint64_t bytes);
+  void (*end)(cuda_state *state);
+};
+
+/* ---- cuda_checks.c ---- */
+cyto_status cyrt_cuda_checks_open(cuda_state *state, cyto_error *error); /* the device's context is current */
+void cyrt_cuda_checks_close(cuda_state *state);
+int32_t cyrt_cuda_checks_issue(cuda_state *state); /* the copy that ends a run */
+/* An error if the run that was waited for found something out of range; */
+cyto_status cyrt_cuda_checks_tell(cuda_state *state, cyto_error *error);
+/* .. or an earlier one that nobody waited for; */
+cyto_status cyrt_cuda_checks_before(cuda_state *state, cyto_error *error);
+/* .. or one that ended with `status`, which may be a consequence: the error that counts. */
+cyto_status cyrt_cuda_checks_failed(cuda_state *state, cyto_status status, cyto_error *error);
+
+/* ---- cuda_keep.c: cyrt_device.keep_.. ---- */
+int32_t cyrt_cuda_keep_get(void *state, uint64_t bytes, void **out, cyto_error *error);
+void cyrt_cuda_keep_give(void *state, void *ptr);
+int32_t cyrt_cuda_keep_move(void *state, const cyrt_rows *rows, int32_t wait, cyto_error *error);
+
 /* ---- cuda_tensor.c ---- */
 /* 0: the device or the tensors do not fit, nothing was launched. */
 int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status);
 
 /* ---- cuda_run.c ---- */
 enum { CUDA_MAX_SLOTS = 512 };
+int cyrt_cuda_on_device(const cuda_state *state, const void *ptr);
+/* Asks whether the application captures the stream at the moment: state->captured. */
+cyto_status cyrt_cuda_find_capture(cuda_state *state, cyto_error *error);
+/* What a graph cannot have is refused before the driver is asked for it: that would spoil the capture. */
+cyto_status cyrt_cuda_refuse_capture(const cuda_state *state, const char *why, cyto_error *error);
 int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
 int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
 void cyrt_cuda_forget_recordings(cuda_state *state);
+/* A graph of what `work` gives to the context's own stream. */
+cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_executable);
 int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,
                                int64_t elem_bytes);
 

@@ -379,7 +379,7 @@ int32_t cyrt_op_refuse(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, c
                        const cyrt_attr *attr) {
   (void)in, (void)n_in, (void)out, (void)n_out, (void)attr;
   return cyrt_fail(frame, CYTO_INVALID_ARGUMENT,
-                   "the inputs lead into a branch of an If that is not valid for this model (cytoc warned of it)");
+                   "the inputs lead into a branch of this If that is not valid for the model (cytoc warned of it)");
 }
 
 int32_t cyrt_op_require_found(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,

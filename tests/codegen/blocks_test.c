@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* blocks_test.c - products with weights in integers (core_widen.c) against sums in double precision, in the code for this
  * CPU and for AVX2, and of factors rounded to bf16 (dot_blocks.c) for one with AMX, functions being in the place of
- * instructions (tile_functions.h), and of rows in 8 bits (dot_codes.c), whose results are the same bytes everywhere: 4
- * and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows that only running
- * tells. Weights, scales and zero points end where a page ends behind which nothing may be read.
+ * instructions (tile_functions.h), and of rows in 8 bits (dot_codes.c) and in 24 (dot_few.c), whose results are the same
+ * bytes everywhere: 4 and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows
+ * that only running tells. Weights, scales and zero points end where a page ends behind which nothing may be read.
  */
 #include "tile_functions.h"
 
@@ -28,6 +28,9 @@ static const blocks_case cases[] = {
     {8, 0, 1, 0, 128, 200, 300, 384, 1, 0}, {8, 1, 0, 0, 1, 9, 16, 7, 0, 0},
     {8, 0, 1, 0, 97, 33, 7, 194, 0, 1},     {4, 0, 1, 0, 32, 70, 200, 160, 1, 1},
     {8, 1, 0, 0, 64, 17, 128, 512, 0, 0},   {4, 0, 1, 0, 16, 600, 40, 64, 1, 0},
+    {4, 0, 0, 8, 32, 1, 256, 352, 0, 0},    {4, 0, 1, 0, 16, 4, 64, 48, 1, 0},
+    {4, 0, 1, 0, 64, 1, 4224, 128, 0, 0},   {4, 0, 0, 5, 128, 3, 8269, 128, 0, 0},
+    {4, 0, 1, 0, 128, 2, 129, 384, 1, 1},   {4, 0, 0, 0, 24, 4, 127, 72, 0, 0},
 };
 
 #define TILES "sapphirerapids"
@@ -47,13 +50,13 @@ static void free_before_hole(void *p, size_t bytes) {
 }
 
 /* What a product does with its factors, on which CPU. */
-typedef enum rounding { AS_THEY_ARE, BF16, ROWS8 } rounding;
+typedef enum rounding { AS_THEY_ARE, BF16, ROWS8, ROWS24 } rounding;
 typedef struct variant {
   const char *cpu;
   rounding rounding;
   bool spelled; /* vpdpbusd, in plain instructions */
 } variant;
-static const char *const rounding_names[] = {"", ", bf16", ", rows in 8 bits"};
+static const char *const rounding_names[] = {"", ", bf16", ", rows in 8 bits", ", rows in 24 bits"};
 
 typedef struct setup {
   job j;
@@ -162,8 +165,8 @@ static void begin(setup *s, const blocks_case *c, const variant *v) {
                         .b_slot = 1,
                         .scratch_slot = 5,
                         .shared_slot = 6,
-                        .ints = {c->bits, c->is_signed, s->rounding == BF16, s->rounding == ROWS8, tile_of(c), c->block,
-                                 c->middle, 4, c->zeros ? 7 : -1},
+                        .ints = {c->bits, c->is_signed, s->rounding == BF16, s->rounding == ROWS8,
+                                 s->rounding == ROWS24, tile_of(c), c->block, c->middle, 4, c->zeros ? 7 : -1},
                         .epilogue = store_epilogue(&s->epilogue)};
 }
 
@@ -198,7 +201,9 @@ static void replace_rounding(cy_cg *cg) {
 
 static void emit(setup *s) {
   if (s->rounding != BF16) {
-    (s->rounding == ROWS8 ? cy_dot_codes_emit : cy_gemm_emit)(s->j.cg, &s->d, &s->j.info);
+    (s->rounding == ROWS8    ? cy_dot_codes_emit
+     : s->rounding == ROWS24 ? cy_dot_few_emit
+                             : cy_gemm_emit)(s->j.cg, &s->d, &s->j.info);
     return;
   }
   cy_dot_blocks_emit(s->j.cg, &s->d, &s->j.info);
@@ -232,10 +237,10 @@ static bool check(const blocks_case *c, const variant *v, float *out) {
   return ok;
 }
 
-/* Rows in 8 bits: every CPU gives the same bytes. Spelled out, the kernels take long to make: only those of few rows. */
+/* Rows in integers: every CPU gives the same bytes. Spelled out, the kernels take long to make: only those of few rows. */
 enum { FEW = 3 };
-static bool check_rows8(const blocks_case *c) {
-  static const variant all[] = {{"x86-64-v3", ROWS8, false}, {"native", ROWS8, false}, {"x86-64-v3", ROWS8, true}};
+static bool check_ints(const blocks_case *c, rounding rows) {
+  const variant all[] = {{"x86-64-v3", rows, false}, {"native", rows, false}, {"x86-64-v3", rows, true}};
   size_t bytes = (size_t)(c->m * c->n) * sizeof(float);
   float *out[2] = {malloc(bytes), malloc(bytes)};
   bool ok = out[0] && out[1];
@@ -261,9 +266,10 @@ static bool rounds_blocks(const blocks_case *c) {
   return yes;
 }
 
-static bool takes_rows8(const blocks_case *c) {
+static bool takes_ints(const blocks_case *c, rounding rows) {
   cy_cg *cg = cy_cg_create("x86-64-v3", NULL);
-  bool yes = cg && cy_dot_codes_possible(cg, c->bits, c->block, tile_of(c), c->n);
+  bool yes = cg && (rows == ROWS8 ? cy_dot_codes_possible(cg, c->bits, c->block, tile_of(c), c->n)
+                                  : c->m <= CY_DOT_FEW && cy_dot_few_possible(cg, c->bits, c->block, tile_of(c), c->n));
   cy_cg_destroy(cg);
   return yes;
 }
@@ -280,10 +286,11 @@ int main(void) {
       run++;
       passed += check(&cases[i], &tiles, NULL);
     }
-    if (takes_rows8(&cases[i])) {
-      run++;
-      passed += check_rows8(&cases[i]);
-    }
+    for (rounding rows = ROWS8; rows <= ROWS24; rows++)
+      if (takes_ints(&cases[i], rows)) {
+        run++;
+        passed += check_ints(&cases[i], rows);
+      }
   }
   printf("%d passed, %d failed, 0 skipped\n", passed, run - passed);
   return passed != run;

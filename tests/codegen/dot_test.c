@@ -8,7 +8,7 @@
  *                      has vdpbf16ps, put in its place a function that does the same; bytes and bf16 once more for a
  *                      CPU with AMX, with functions in the place of its instructions (tile_functions.h); with sums
  *                      that begin with given numbers, where they may; the
- *                      instructions chosen for several CPUs, and how many weights of dealt-out channels are packed
+ *                      instructions chosen for several CPUs, and how many weights of shuffled channels are packed
  * dot_test --bench    Gop/s of products and convolutions
  * dot_test FILTER     only cases whose line contains FILTER
  * Weights and inputs take the extreme values often: that is where 16-bit sums would overflow or saturate.
@@ -30,7 +30,7 @@ typedef struct dot_case {
   int64_t h, w, kh, kw, stride, pad, dilation, groups;
   int64_t depth,
       deep; /* of the input and of the kernel, where there is such an axis; padded where the kernel is deeper than 1 */
-  cy_deal_fill deal[3]; /* of the axes, where channels are dealt out: weights that fill up are 0 */
+  cy_shuffle_fill shuffle[3]; /* of the axes, where channels become positions: weights that fill up are 0 */
   bool largest;         /* products, all of them */
   bool started;         /* sums begin with numbers where they may */
 } dot_case;
@@ -113,23 +113,23 @@ static const dot_case cases[] = {
     CONV('u', 's', 9, 2, 12, 8, 9, 9, 3, 3, 1, 1, .depth = 3, .deep = 1),
     CONV('u', 's', 9, 1, 8, 8, 9, 9, 3, 3, 1, 0, .depth = 3, .deep = 3),
     CONV('u', 's', 9, 2, 9, 8, 9, 9, 3, 3, 1, 1, .dynamic = 1, .depth = 5, .deep = 3),
-    /* channels dealt out: phases that are whole panels, or reach over several; narrower panels for them; of one tap each;
+    /* channels that become positions: phases that are whole panels, or reach over several; narrower panels for them; of one tap each;
      * without any; runs that fill no group of k, or a tile of them; with three taps along an axis, not side by side */
-    CONV('u', 's', 9, 1, 128, 24, 5, 6, 2, 2, 1, 1, .depth = 4, .deep = 2, .deal = {{2, 1, 0}, {2, 1, 0}, {2, 1, 0}}),
-    CONV('s', 's', -5, 2, 96, 20, 5, 4, 2, 2, 1, 1, .depth = 3, .deep = 2, .deal = {{2, 0, 1}, {2, 1, 0}, {2, 0, 1}}),
-    CONV('u', 's', 130, 2, 256, 64, 9, 8, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 0, 1}}),
-    CONV('u', 's', 3, 1, 80, 33, 7, 9, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
-    CONV('s', 's', 7, 1, 160, 10, 8, 7, 3, 3, 1, 1, .deal = {{2, 1, 0}, {2, 0, 1}}),
-    CONV('u', 's', 5, 2, 144, 17, 9, 9, 2, 2, 1, 1, .deal = {{3, 2, 1}, {3, 1, 2}}),
-    CONV('u', 's', 5, 1, 128, 32, 9, 9, 1, 2, 1, 1, .deal = {{2, 0, 1}, {2, 1, 0}}),
-    CONV('u', 's', 0, 1, 64, 12, 1, 40, 1, 2, 1, 0, .deal = {{1, 0, 0}, {4, 1, 2}}),
-    CONV('s', 's', -5, 1, 256, 6, 6, 7, 3, 3, 1, 1, .depth = 5, .deep = 3, .deal = {{2, 1, 0}, {2, 0, 1}, {2, 1, 0}}),
-    CONV('u', 's', 9, 2, 192, 40, 9, 10, 2, 2, 1, 1, .dynamic = 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
-    CONV('u', 'w', 9, 1, 128, 9, 9, 10, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
-    CONV('u', 's', 9, 1, 16, 24, 6, 5, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
-    CONV('s', 's', 5, 1, 132, 16, 9, 7, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
-    CONV('u', 's', 9, 1, 512, 128, 9, 10, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}), /* prefetched */
-    CONV('u', 's', 9, 1, 128, 24, 6, 5, 2, 2, 1, 0, .deal = {{2, 1, 0}, {2, 0, 1}}),   /* where the picture lies */
+    CONV('u', 's', 9, 1, 128, 24, 5, 6, 2, 2, 1, 1, .depth = 4, .deep = 2, .shuffle = {{2, 1, 0}, {2, 1, 0}, {2, 1, 0}}),
+    CONV('s', 's', -5, 2, 96, 20, 5, 4, 2, 2, 1, 1, .depth = 3, .deep = 2, .shuffle = {{2, 0, 1}, {2, 1, 0}, {2, 0, 1}}),
+    CONV('u', 's', 130, 2, 256, 64, 9, 8, 2, 2, 1, 1, .shuffle = {{2, 1, 0}, {2, 0, 1}}),
+    CONV('u', 's', 3, 1, 80, 33, 7, 9, 2, 2, 1, 1, .shuffle = {{2, 1, 0}, {2, 1, 0}}),
+    CONV('s', 's', 7, 1, 160, 10, 8, 7, 3, 3, 1, 1, .shuffle = {{2, 1, 0}, {2, 0, 1}}),
+    CONV('u', 's', 5, 2, 144, 17, 9, 9, 2, 2, 1, 1, .shuffle = {{3, 2, 1}, {3, 1, 2}}),
+    CONV('u', 's', 5, 1, 128, 32, 9, 9, 1, 2, 1, 1, .shuffle = {{2, 0, 1}, {2, 1, 0}}),
+    CONV('u', 's', 0, 1, 64, 12, 1, 40, 1, 2, 1, 0, .shuffle = {{1, 0, 0}, {4, 1, 2}}),
+    CONV('s', 's', -5, 1, 256, 6, 6, 7, 3, 3, 1, 1, .depth = 5, .deep = 3, .shuffle = {{2, 1, 0}, {2, 0, 1}, {2, 1, 0}}),
+    CONV('u', 's', 9, 2, 192, 40, 9, 10, 2, 2, 1, 1, .dynamic = 1, .shuffle = {{2, 1, 0}, {2, 1, 0}}),
+    CONV('u', 'w', 9, 1, 128, 9, 9, 10, 2, 2, 1, 1, .shuffle = {{2, 1, 0}, {2, 1, 0}}),
+    CONV('u', 's', 9, 1, 16, 24, 6, 5, 2, 2, 1, 1, .shuffle = {{2, 1, 0}, {2, 1, 0}}),
+    CONV('s', 's', 5, 1, 132, 16, 9, 7, 2, 2, 1, 1, .shuffle = {{2, 1, 0}, {2, 1, 0}}),
+    CONV('u', 's', 9, 1, 512, 128, 9, 10, 2, 2, 1, 1, .shuffle = {{2, 1, 0}, {2, 1, 0}}), /* prefetched */
+    CONV('u', 's', 9, 1, 128, 24, 6, 5, 2, 2, 1, 0, .shuffle = {{2, 1, 0}, {2, 0, 1}}),   /* where the picture lies */
     /* by Winograd's algorithm: points of all tiles made first; those of all filters; neither; sums as large as may be */
     CONV('u', 's', 9, 2, 80, 64, 17, 22, 3, 3, 1, 1),
     CONV('s', 's', -7, 1, 48, 256, 14, 13, 3, 3, 1, 0),
@@ -164,7 +164,7 @@ static const char *line_of(const dot_case *c) {
            c->kind, c->a, c->b, c->dynamic, c->a_zero, c->b_zero, c->turned, (long long)c->m, (long long)c->n,
            (long long)c->k, (long long)c->h, (long long)c->w, (long long)c->kh, (long long)c->kw, (long long)c->stride,
            (long long)c->pad, (long long)c->dilation, (long long)c->groups, (long long)c->depth, (long long)c->deep,
-           c->deal[0].pixels ? " dealt" : "", c->started ? " started" : "");
+           c->shuffle[0].pixels ? " shuffled" : "", c->started ? " started" : "");
   return text;
 }
 
@@ -329,7 +329,7 @@ static cy_dot_source conv_setup(setup *s, const dot_case *c) {
     w->in_s[i] = axis == 2 ? cy_cconst(c->k) : size_of(s, c->dynamic, bytes);
   }
   w->in_n = size_of(s, c->dynamic, bytes);
-  memcpy(s->d.deal, c->deal, sizeof c->deal);
+  memcpy(s->d.shuffle, c->shuffle, sizeof c->shuffle);
   return (cy_dot_source){.gs = c->n / group_of(c) * cin * taps, .ns = cin * taps, .ts = 1, .cs = taps};
 }
 
@@ -339,9 +339,9 @@ static bool fills_up(const dot_case *c, int64_t n, int64_t t) {
   int64_t all = 1;
   int axes = c->depth ? 3 : 2;
   for (int i = 0; i < axes; i++)
-    all *= c->deal[i].pixels;
+    all *= c->shuffle[i].pixels;
   for (int i = axes - 1, part = (int)(n / (c->n / all)); i >= 0; i--) {
-    const cy_deal_fill *f = &c->deal[i];
+    const cy_shuffle_fill *f = &c->shuffle[i];
     int64_t taps = in.kernel[i + 3 - axes], element = (taps - 1 - t % taps) * f->pixels + part % f->pixels;
     if (element < f->before || element >= taps * f->pixels - f->behind)
       return true;
@@ -352,7 +352,7 @@ static bool fills_up(const dot_case *c, int64_t n, int64_t t) {
 }
 
 static void fill_up(const dot_case *c, char *weights, int64_t count, int64_t size) {
-  int64_t taps = c->deal[0].pixels ? solid_of(c).taps : 0;
+  int64_t taps = c->shuffle[0].pixels ? solid_of(c).taps : 0;
   for (int64_t i = 0; taps && i < count; i++)
     if (fills_up(c, i / taps / c->k, i % taps))
       memset(weights + i * size, 0, (size_t)size);
@@ -587,12 +587,12 @@ static void expect(const char *cpu, form as, char kind, const char *want, const 
 
 /* Of 3x3 taps by 2, which are filled up to 4x4, weights are packed for 9 of 16. */
 static void expect_left_out(const char *cpu) {
-  dot_case c = CONV('u', 's', 0, 1, 256, 64, 28, 28, 2, 2, 1, 1), dealt = c;
-  dealt.deal[0] = dealt.deal[1] = (cy_deal_fill){2, 1, 0};
+  dot_case c = CONV('u', 's', 0, 1, 256, 64, 28, 28, 2, 2, 1, 1), shuffled = c;
+  shuffled.shuffle[0] = shuffled.shuffle[1] = (cy_shuffle_fill){2, 1, 0};
   setup *s = setup_begin(&c, cpu, PAIRS);
   int64_t all = s->layout.bytes;
   setup_end(s);
-  s = setup_begin(&dealt, cpu, PAIRS);
+  s = setup_begin(&shuffled, cpu, PAIRS);
   n_run++;
   if (s->layout.bytes * 16 != all * 9) {
     n_failed++;
@@ -634,7 +634,7 @@ static const dot_case benches[] = {
     CONV('u', 's', 3, 1, 96, 16, 122, 122, 1, 1, 1, 0),
     CONV('u', 's', 3, 1, 24, 144, 61, 61, 1, 1, 1, 0),
     CONV('u', 's', 3, 1, 144, 144, 61, 61, 3, 3, 1, 1, .groups = 144),
-    CONV('u', 's', 3, 1, 256, 128, 28, 28, 2, 2, 1, 1, .deal = {{2, 1, 0}, {2, 1, 0}}),
+    CONV('u', 's', 3, 1, 256, 128, 28, 28, 2, 2, 1, 1, .shuffle = {{2, 1, 0}, {2, 1, 0}}),
 };
 
 int main(int argc, char **argv) {

@@ -16,7 +16,7 @@ static struct {
   int (*alloc)(uint64_t *, size_t), (*release)(uint64_t), (*push)(void *), (*pop)(void **);
   int (*stream_create)(void **, unsigned), (*stream_destroy)(void *);
   int (*begin)(void *, int), (*end)(void *, void **), (*instantiate)(void **, void *, unsigned long long);
-  int (*launch)(void *, void *), (*graph_destroy)(void *), (*exec_destroy)(void *);
+  int (*launch)(void *, void *), (*graph_destroy)(void *), (*exec_destroy)(void *), (*wait)(void *);
 } cu;
 static uint64_t in, out[2]; /* a model's rows, and places for its results */
 static void *stream;        /* which is captured */
@@ -27,7 +27,8 @@ static void open_device(void) {
   static const char *const names[] = {"cuMemAlloc_v2",           "cuMemFree_v2",       "cuCtxPushCurrent_v2",
                                       "cuCtxPopCurrent_v2",      "cuStreamCreate",     "cuStreamDestroy_v2",
                                       "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags",
-                                      "cuGraphLaunch",           "cuGraphDestroy",     "cuGraphExecDestroy"};
+                                      "cuGraphLaunch",           "cuGraphDestroy",     "cuGraphExecDestroy",
+                                      "cuStreamSynchronize"};
   for (int i = 0; i < CHECK_COUNT(names); i++) {
     void *symbol = dlsym(driver, names[i]);
     memcpy((void **)&cu + i, &symbol, sizeof symbol);
@@ -104,6 +105,7 @@ static void expect_refused(cyto_context *context, const char *why) {
 static void expect_results(cyto_context *cpu, int64_t rows, uint64_t at) {
   cyto_error error;
   cyto_tensor want;
+  CHECK_INT_EQ(cu.wait(stream), 0);
   CHECK_REQUIRE(!cyto_bind_input(cpu, 0, CYTO_F32, 2, (int64_t[]){rows, DEEP}, (void *)(uintptr_t)in, &error) &&
                 !cyto_run(cpu, &error) && !cyto_output(cpu, 0, &want, &error));
   for (int64_t i = 0; i < rows * WIDE; i++) {

@@ -2,8 +2,10 @@
 /* mock_cuda.c - a libcuda.so.1 without a GPU: memory is the host's, kernels run through the shim (shim.h).
  *
  * An image is the CUDA C text that mock_nvrtc.c handed on, or PTX, which ptx.py makes C of; loading one compiles it by
- * the machine's C compiler. Streams do everything at once, unless they are being captured: then operations are kept, and
- * a graph does them when it is launched. What a driver refuses while a stream is recorded is refused here, too, and
+ * the machine's C compiler. Streams do nothing before somebody waits for them: then each does what it was given, in order,
+ * and no other stream does anything, so that whatever relies on a wait that is missing finds old values, and what the host
+ * will be copied to is poisoned until then. With mock_cuda()->prompt all is done at once. While a stream is captured,
+ * operations are kept, and a graph does them when it is launched. What a driver refuses while a stream is recorded is refused here, too, and
  * spoils the recording. The test steers and looks through mock_cuda(), which is no part of the driver's interface.
  * Current contexts are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a
  * time.
@@ -54,14 +56,16 @@ typedef struct function {
   struct function *next;
   module *module;
   void (*entry)(void);
-  int nslots, nmaps; /* parameters: of 8 bytes, then tensor maps */
-  unsigned shared; /* dynamic shared memory that a launch may ask for */
+  int nslots, nmaps;            /* parameters: of 8 bytes, then tensor maps */
+  unsigned shared;              /* dynamic shared memory that a launch may ask for */
+  int asked;       /* .. is what it was set to */
   int own_shared, most_threads; /* as PTX says; else 0 and any number */
   int cluster;                  /* blocks that run together */
 } function;
 
 typedef struct operation {
   struct operation *next;
+  int device;                    /* whose context was current */
   function *kernel;              /* NULL: a copy, */
   int (*work)(const void *data); /* .. or another library's work on `data` */
   void *data;
@@ -80,14 +84,19 @@ typedef struct graph {
 } graph;
 
 typedef struct stream {
+  struct stream *next; /* of all that there are */
   graph *capture;
+  int mode; /* of the capture */
+  graph later;  /* what it has still to do */
+  int failed;   /* what that gave, which the next wait tells */
   int blocking; /* the legacy stream waits for it, and it for the legacy stream */
-  int spoilt; /* something that cannot be recorded was tried meanwhile */
+  int spoilt;   /* something that cannot be recorded was tried meanwhile */
 } stream;
 
 typedef struct event {
   double us;
   int recorded;
+  struct stream *stream;
 } event;
 
 static struct {
@@ -97,10 +106,14 @@ static struct {
 } blocks[MAX_BLOCKS];
 static mock_cuda_state mock = {
     .capability = 89, .devices = 1, .memory = (size_t)1 << 32, .driver_version = 13000, .kernel_us = 10};
+static stream legacy = {.blocking = 1, .later = {.last = &legacy.later.first}}, *streams = &legacy;
+enum { POISON = 0xbd };
 enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1, NON_BLOCKING = 1, ERROR_LOG = 5 };
 /* Devices of pushed contexts; in static thread-local storage, since LeakSanitizer (of GCC 12) fails to read any other. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) int stack[MAX_DEPTH], depth;
 static _Thread_local __attribute__((tls_model("initial-exec"))) stream *capturing; /* by this thread */
+enum { GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2 };
+static _Thread_local __attribute__((tls_model("initial-exec"))) int mode; /* of this thread's calls */
 static struct {
   char *at;
   size_t bytes;
@@ -187,11 +200,34 @@ int cuCtxPopCurrent_v2(void **context) {
 
 static int current(void) { return depth ? stack[depth - 1] : 0; }
 
-/* What calls come to that need a context and that no recording may hold: memory, modules, waiting. */
+/* What calls come to that do not go with a stream's capture, whatever the thread's mode is. */
 static int refused(void) {
   if (capturing)
     capturing->spoilt = 1;
   return !depth ? INVALID_CONTEXT : capturing ? CAPTURE_UNSUPPORTED : OK;
+}
+
+/* What calls come to that need a context and that may not happen while a stream is captured: memory, modules, waiting. In
+ * global mode, which threads begin in, those of all threads are spoilt that are captured in global mode; in relaxed mode
+ * all goes. */
+static int unsafe(void) {
+  int spoils = 0;
+  if (!depth)
+    return INVALID_CONTEXT;
+  pthread_mutex_lock(&mutex);
+  for (stream *s = streams; s; s = s->next)
+    if (s->capture && mode != RELAXED && (s == capturing || (mode == GLOBAL && s->mode == GLOBAL)))
+      spoils = s->spoilt = 1;
+  return unlocked(spoils ? CAPTURE_UNSUPPORTED : OK);
+}
+
+int cuThreadExchangeStreamCaptureMode(int *changed) {
+  int before = mode;
+  if (*changed < GLOBAL || *changed > RELAXED)
+    return INVALID_VALUE;
+  mode = *changed;
+  *changed = before;
+  return OK;
 }
 
 /* ---- memory ---- */
@@ -220,8 +256,9 @@ static void block_free(uintptr_t at, size_t bytes) {
 }
 
 int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   pthread_mutex_lock(&mutex);
   if (mock.used + bytes > mock.memory)
     return unlocked(OUT_OF_MEMORY);
@@ -243,8 +280,9 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
 }
 
 int cuMemFree_v2(uint64_t ptr) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at == ptr) {
@@ -269,8 +307,9 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   (void)flags;
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS && !(mock.host_limit && mock.pinned >= mock.host_limit); i++)
     if (!pinned[i].at) {
@@ -283,8 +322,9 @@ int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
 }
 
 int cuMemFreeHost(void *ptr) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (pinned[i].at == ptr) {
@@ -309,11 +349,11 @@ int cuPointerGetAttribute(void *out, int attribute, uint64_t ptr) {
 
 /* ---- operations ---- */
 
-/* Is it memory of the device whose context is current? The host's is of none. */
-static int is_elsewhere(const void *ptr) {
+/* Is it memory of another device? The host's is of none. */
+static int is_elsewhere(const void *ptr, int device) {
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
-      return blocks[i].device != current();
+      return blocks[i].device != device;
   return 0;
 }
 
@@ -330,12 +370,12 @@ static int perform(const operation *o) {
   if (o->work)
     return o->work(o->data);
   if (!o->kernel) {
-    if (is_elsewhere(o->to) || is_elsewhere(o->from))
+    if (is_elsewhere(o->to, o->device) || is_elsewhere(o->from, o->device))
       return 201;
     memcpy(o->to, o->from, o->bytes);
     return OK;
   }
-  if (o->kernel->module->device != current())
+  if (o->kernel->module->device != o->device)
     return 201;
   mock.launches++;
   uint64_t slots[514];
@@ -349,17 +389,17 @@ static int perform(const operation *o) {
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
+static int is_of_device(const void *ptr) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
+      return 1;
+  return 0;
+}
+
 /* Of a stream that can be recorded; NULL: it cannot. */
 static stream *stream_of(void *s) { return (uintptr_t)s == LEGACY ? NULL : s; }
 
-static int submit(void *where, const operation *o) {
-  stream *s = stream_of(where);
-  if (!s || !s->capture) {
-    pthread_mutex_lock(&mutex);
-    return unlocked(perform(o));
-  }
-  if (!o->work && !o->kernel && !(stays(o->to, o->bytes) && stays(o->from, o->bytes)))
-    return refused();
+static operation *copy_of(const operation *o) {
   operation *kept = malloc(sizeof *kept);
   *kept = *o;
   kept->next = NULL;
@@ -367,8 +407,59 @@ static int submit(void *where, const operation *o) {
     kept->data = malloc(o->bytes);
     memcpy(kept->data, o->data, o->bytes);
   }
-  *s->capture->last = kept;
-  s->capture->last = &kept->next;
+  return kept;
+}
+
+static void append(graph *g, operation *o) {
+  *g->last = o;
+  g->last = &o->next;
+}
+
+/* Everything that the stream was given; the first code that is no success. */
+static int catch_up(stream *s) {
+  int code = s->failed;
+  for (operation *o; (o = s->later.first);) {
+    if (!(s->later.first = o->next))
+      s->later.last = &s->later.first;
+    int got = perform(o);
+    code = code ? code : got;
+    free(o->work ? o->data : NULL);
+    free(o);
+  }
+  s->failed = 0;
+  return code;
+}
+
+/* The legacy stream and those that are blocking do what they were given before each other in the order of calls: here, at
+ * the latest when one of the others is given something. */
+static void keep_order(const stream *s) {
+  for (stream *other = streams; other; other = other->next)
+    if (other != s && (s == &legacy ? other->blocking : other == &legacy && s->blocking))
+      other->failed = catch_up(other);
+}
+
+/* Locked. Now or later. */
+static int give(stream *s, const operation *o) {
+  keep_order(s);
+  if (mock.prompt)
+    return perform(o);
+  append(&s->later, copy_of(o));
+  if (!o->work && !o->kernel && !is_of_device(o->to))
+    memset(o->to, POISON, o->bytes);
+  return OK;
+}
+
+static int submit(void *where, const operation *given) {
+  stream *s = stream_of(where);
+  operation here = *given, *o = &here;
+  o->device = current();
+  if (!s || !s->capture) {
+    pthread_mutex_lock(&mutex);
+    return unlocked(give(s ? s : &legacy, o));
+  }
+  if (!o->work && !o->kernel && !(stays(o->to, o->bytes) && stays(o->from, o->bytes)))
+    return refused();
+  append(s->capture, copy_of(o));
   return OK;
 }
 
@@ -391,10 +482,49 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *where) 
                 &(operation){.to = (void *)(uintptr_t)to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
 }
 
+/* As the driver has it (CUDA_MEMCPY2D); rows one by one, since they may be recorded. */
+typedef struct rows_copy {
+  size_t from_x, from_y;
+  int from_kind;
+  const void *from_host;
+  uint64_t from_device;
+  void *from_array;
+  size_t from_pitch, to_x, to_y;
+  int to_kind;
+  void *to_host;
+  uint64_t to_device;
+  void *to_array;
+  size_t to_pitch, width, height;
+} rows_copy;
+
+int cuMemcpy2DAsync_v2(const rows_copy *c, void *where) {
+  const char *from = c->from_kind == 2 ? (const char *)(uintptr_t)c->from_device : c->from_host;
+  char *to = c->to_kind == 2 ? (char *)(uintptr_t)c->to_device : c->to_host;
+  int code = !depth ? INVALID_CONTEXT : OK;
+  if (c->from_x || c->from_y || c->to_x || c->to_y || c->width > c->from_pitch || c->width > c->to_pitch ||
+      c->from_pitch > INT32_MAX || c->to_pitch > INT32_MAX || (c->from_kind == 2) != is_of_device(from) ||
+      (c->to_kind == 2) != is_of_device(to))
+    return INVALID_VALUE;
+  for (size_t i = 0; i < c->height && !code; i++)
+    code = submit(where, &(operation){.to = to + i * c->to_pitch, .from = from + i * c->from_pitch, .bytes = c->width});
+  return code;
+}
+
+typedef struct filling {
+  void *to;
+  size_t bytes;
+  unsigned char value;
+} filling;
+
+static int fill(const void *data) {
+  const filling *f = data;
+  memset(f->to, f->value, f->bytes);
+  return OK;
+}
+
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *where) {
-  (void)where;
-  memset((void *)(uintptr_t)to, value, bytes);
-  return refused();
+  const filling f = {(void *)(uintptr_t)to, bytes, value};
+  return submit(where, &(operation){.work = fill, .data = (void *)&f, .bytes = sizeof f});
 }
 
 int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, const uint64_t *extents,
@@ -430,8 +560,9 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   (void)extra;
   operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
   if (gx > INT32_MAX || gy > 65535 || gz > 65535 || !o.blocks || o.threads < 1 || o.threads > o.kernel->most_threads ||
-      shared > o.kernel->shared || gx % (unsigned)o.kernel->cluster)
+      shared > o.kernel->shared || (shared >= UNASKED_SHARED && !o.kernel->asked) || gx % (unsigned)o.kernel->cluster)
     return INVALID_VALUE;
+  mock.most_shared = (int)shared > mock.most_shared ? (int)shared : mock.most_shared;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
   for (int i = 0; i < o.kernel->nmaps; i++)
@@ -444,18 +575,31 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 int cuGraphDestroy(void *g);
 
 int cuStreamCreate(void **out, unsigned flags) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   stream *s = *out = calloc(1, sizeof(stream));
   s->blocking = !(flags & NON_BLOCKING);
+  s->later.last = &s->later.first;
+  pthread_mutex_lock(&mutex);
+  s->next = streams;
+  streams = s;
   mock.streams++;
-  return OK;
+  return unlocked(OK);
 }
 
+/* The driver lets it finish. */
 int cuStreamDestroy_v2(void *s) {
+  pthread_mutex_lock(&mutex);
+  catch_up(s);
+  for (stream **at = &streams; *at; at = &(*at)->next)
+    if (*at == s) {
+      *at = (*at)->next;
+      break;
+    }
   free(s);
   mock.streams--;
-  return OK;
+  return unlocked(OK);
 }
 
 int cuStreamSynchronize(void *s) {
@@ -464,18 +608,26 @@ int cuStreamSynchronize(void *s) {
   mock.wait_code = 0;
   if (code)
     return code;
-  return stream_of(s) && ((stream *)s)->capture ? refused() : OK;
+  if (stream_of(s) && ((stream *)s)->capture)
+    return refused();
+  pthread_mutex_lock(&mutex);
+  stream *of = stream_of(s) ? s : &legacy;
+  keep_order(of);
+  return unlocked(catch_up(of));
 }
 
-int cuStreamBeginCapture_v2(void *s, int mode) {
+int cuStreamBeginCapture_v2(void *s, int how) {
   if (!stream_of(s) || capturing || ((stream *)s)->capture)
     return CAPTURE_UNSUPPORTED;
+  if (mock.capture_code[0])
+    return mock.capture_code[0];
   graph *g = calloc(1, sizeof *g);
   g->last = &g->first;
   capturing = s;
   capturing->capture = g;
+  capturing->mode = how;
   capturing->spoilt = capturing->blocking && mock.legacy_busy;
-  return mode == 1 || mock.any_capture ? OK : INVALID_VALUE;
+  return how == THREAD_LOCAL || mock.any_capture ? OK : INVALID_VALUE;
 }
 
 int cuStreamIsCapturing(void *s, int *status) {
@@ -493,16 +645,18 @@ int cuStreamEndCapture(void *s, void **out) {
   *out = ended->capture;
   ended->capture = NULL;
   capturing = NULL;
-  if (!ended->spoilt)
+  if (!ended->spoilt && !mock.capture_code[1])
     return OK;
   cuGraphDestroy(*out);
   *out = NULL;
-  return CAPTURE_INVALIDATED;
+  return ended->spoilt ? CAPTURE_INVALIDATED : mock.capture_code[1];
 }
 
 /* The executable takes the operations over. */
 int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
   (void)flags;
+  if (mock.capture_code[2])
+    return mock.capture_code[2];
   graph *copy = malloc(sizeof *copy);
   *copy = *(graph *)g;
   ((graph *)g)->first = NULL;
@@ -518,7 +672,7 @@ int cuGraphLaunch(void *executable, void *s) {
   pthread_mutex_lock(&mutex);
   mock.replays++;
   for (const operation *o = ((graph *)executable)->first; o; o = o->next)
-    if (perform(o))
+    if (give(stream_of(s) ? s : &legacy, o))
       return unlocked(719);
   return unlocked(OK);
 }
@@ -549,14 +703,24 @@ int cuEventCreate(void **out, unsigned flags) {
   return OK;
 }
 
-int cuEventRecord(void *e, void *s) {
-  *(event *)e = (event){mock.clock_us, 1};
-  return stream_of(s) && ((stream *)s)->capture ? refused() : OK;
+static int note_time(const void *data) {
+  event *e = *(event *const *)data;
+  e->us = mock.clock_us;
+  return OK;
 }
 
-int cuEventSynchronize(void *event) {
-  (void)event;
-  return OK;
+int cuEventRecord(void *e, void *s) {
+  if (stream_of(s) && ((stream *)s)->capture)
+    return refused();
+  *(event *)e = (event){0, 1, stream_of(s) ? s : &legacy};
+  return submit(s, &(operation){.work = note_time, .data = &e, .bytes = sizeof e});
+}
+
+int cuEventSynchronize(void *e) {
+  pthread_mutex_lock(&mutex);
+  stream *s = ((event *)e)->stream;
+  int code = s ? catch_up(s) : OK;
+  return unlocked(code);
 }
 
 int cuEventElapsedTime(float *ms, void *from, void *to) {
@@ -565,10 +729,15 @@ int cuEventElapsedTime(float *ms, void *from, void *to) {
   return a->recorded && b->recorded ? OK : INVALID_HANDLE;
 }
 
-int cuEventDestroy_v2(void *event) {
-  free(event);
+/* Once the stream has come to it. */
+int cuEventDestroy_v2(void *e) {
+  pthread_mutex_lock(&mutex);
+  for (stream *s = streams; s; s = s->next)
+    if (s == ((event *)e)->stream)
+      s->failed = catch_up(s);
+  free(e);
   mock.events--;
-  return OK;
+  return unlocked(OK);
 }
 
 /* ---- modules ---- */
@@ -646,13 +815,18 @@ static void *load(const char *image) {
 }
 
 int cuModuleLoadDataEx(void **out, const void *image, unsigned n, const int *options, void **values) {
-  if (refused())
-    return refused();
+  int code = unsafe();
+  if (code)
+    return code;
   for (unsigned i = 0; i + 1 < n && mock.load_code && mock.load_log; i++)
     if (options[i] == ERROR_LOG)
       snprintf(values[i], (uintptr_t)values[i + 1], "%s", mock.load_log);
-  if (mock.load_code)
-    return mock.load_code;
+  mock.loads++;
+  if (mock.load_code) {
+    int refusal = mock.load_code;
+    mock.load_code = mock.load_refused && !--mock.load_refused ? 0 : refusal;
+    return refusal;
+  }
   void *library = strncmp(image, "/* prelude.cuh", 14) && !is_ptx(image) ? NULL : load(image);
   if (!library)
     return NO_BINARY;
@@ -692,6 +866,7 @@ int cuFuncSetAttribute(void *where, int attribute, int value) {
   if (attribute != 8 || value < 0 || value + f->own_shared > most_shared())
     return INVALID_VALUE;
   f->shared = (unsigned)value;
+  f->asked = 1;
   return OK;
 }
 

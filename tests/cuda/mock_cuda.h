@@ -9,6 +9,9 @@ typedef struct mock_cuda_state {
   /* what cuInit(), cuModuleLoadDataEx(), cuCtxPushCurrent() and the next wait return; 0: they do their work */
   int init_code, load_code, push_code, wait_code;
   const char *load_log; /* .. and why */
+  int load_refused;     /* so many are refused with load_code, the next ones are not; 0: all are */
+  int capture_code[3];  /* what begins and ends of captures and their instantiation give; 0: they do their work */
+  int prompt;           /* streams do at once what they are given */
   int any_capture;      /* the test captures, too, in other modes than the runtime's */
   int legacy_busy;      /* another thread uses the legacy stream whenever a stream is recorded */
   int devices;
@@ -24,6 +27,8 @@ typedef struct mock_cuda_state {
   int blocks, pinned, streams, modules, retained; /* alive */
   int events, graphs;                             /* alive */
   int launches, recordings, replays, copies_in, waits, maps; /* since the start; maps: of tensors */
+  int most_shared; /* dynamic shared memory that a launch had */
+  int loads;                                                 /* images that were given */
 } mock_cuda_state;
 
 mock_cuda_state *mock_cuda(void);

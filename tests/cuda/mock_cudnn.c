@@ -554,6 +554,7 @@ typedef struct tensor {
 enum { MAX_OPS = 24 };
 typedef struct job {
   int nops, wrong;
+  double *clock, us; /* what it takes */
   struct step {
     int type, mode;
     tensor in[OPERANDS], y;
@@ -702,6 +703,7 @@ static void *get_memory(const tensor *t) {
 
 static int run_job(const void *data) {
   job j = *(const job *)data;
+  *j.clock += j.us;
   for (int i = 0; i < j.nops; i++) {
     struct step *s = &j.op[i];
     for (int k = 0; k < OPERANDS; k++)
@@ -774,6 +776,15 @@ static mock_cuda_state *driver(int (**submit)(void *, int (*)(const void *), con
   return state();
 }
 
+static int is_captured(void *stream) {
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *symbol = dlsym(library, "cuStreamIsCapturing");
+  int (*ask)(void *, int *), status = 0;
+  memcpy(&ask, &symbol, sizeof symbol);
+  ask(stream, &status);
+  dlclose(library);
+  return status;
+}
+
 int cudnnBackendExecute(void *where, void *plan_at, void *pack_at) {
   descriptor *plan = plan_at, *pack = pack_at, *graph;
   job j = {.nops = 0};
@@ -791,6 +802,11 @@ int cudnnBackendExecute(void *where, void *plan_at, void *pack_at) {
     if (i == MAX_OPS || fill_step(ref(graph, CUDNN_GRAPH_OPS, i), pack, &j.op[i]))
       return BAD;
   mock.ran[plan->engine]++;
-  driver(&submit)->clock_us += mock.engine_us[plan->engine];
+  int captured = is_captured(((handle *)where)->stream);
+  if (captured && mock.not_recorded == plan->engine + 1)
+    return 5000;
+  *(captured ? &(double){0} : &driver(&submit)->clock_us) += mock.host_us;
+  j.clock = &driver(&submit)->clock_us;
+  j.us = mock.engine_us[plan->engine];
   return submit(((handle *)where)->stream, run_job, &j, sizeof j) ? 5000 : OK;
 }

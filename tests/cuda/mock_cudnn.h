@@ -14,6 +14,8 @@ typedef struct mock_cudnn_state {
   int plan_code;          /* .. finishing any plan, */
   int execute_code;       /* .. running one */
   double engine_us[MOCK_ENGINES];
+  double host_us;   /* that a call costs a stream which is not captured */
+  int not_recorded; /* 1 + an engine that fails while its stream is captured */
   size_t workspace; /* of each plan */
   int wrong;        /* an engine whose results are; -1: none is */
   /* counted */

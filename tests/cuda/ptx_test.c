@@ -372,6 +372,7 @@ static void test_traffic(void) {
   "[memory], "                                                                                                         \
   "[%d2, {%r2, %r2}], [barrier], " blocks ";\n"
 #define MET "barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;\n"
+#define LEFT "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;\n"
 #define MADE INIT "fence.mbarrier_init.release.cluster;\n" MET
 #define ARRIVE_AT(block)                                                                                               \
   "mov.u32 %r3, barrier;\nmapa.shared::cluster.u32 %r3, %r3, " block ";\n"                                             \
@@ -410,8 +411,10 @@ static const struct {
     {MADE "@%p1 st.shared.u32 [memory+64], %r1;\n" MET EXPECT COPY_TO("3") ARRIVED MET,
      "copy by a tensor map over what was written and not published: 0x40"},
     {INIT MET EXPECT COPY_TO("3") ARRIVED MET, "copy to a barrier that was not published"},
-    {MADE "xor.b32 %r4, %r5, 1;\n" ARRIVE_AT("%r4") ARRIVED MET, NULL},
-    {INIT MET "xor.b32 %r4, %r5, 1;\n" ARRIVE_AT("%r4") ARRIVED MET, "arrival at a barrier that was not published"},
+    {MADE "xor.b32 %r4, %r5, 1;\n" ARRIVE_AT("%r4") ARRIVED LEFT, NULL},
+    {MADE "xor.b32 %r4, %r5, 1;\n" ARRIVE_AT("%r4") ARRIVED MET,
+     "arrival at another block's barrier that a relaxed one at the cluster's does not order"},
+    {INIT MET "xor.b32 %r4, %r5, 1;\n" ARRIVE_AT("%r4") ARRIVED LEFT, "arrival at a barrier that was not published"},
     {MADE ARRIVE_AT("1") ARRIVED MET, "a barrier that not all threads reach"},
     {MADE ARRIVE_AT("2") ARRIVED MET, "a block that is not in the cluster: 0x2"},
     {MADE "xor.b32 %r4, %r5, 1;\n" ARRIVE_AT("%r4") ARRIVED, "a block may end while others use its shared memory"},

@@ -38,7 +38,7 @@ def barrier(c, m, x):
 @op(r'barrier\.cluster\.(?P<o>arrive\.(?:release|relaxed)|wait\.acquire)(?:\.aligned)?')
 def cluster_barrier(c, m, x):
     """What stands between arriving and waiting is done before."""
-    return 'ptx_cluster_%s();' % m.group('o').split('.')[0]
+    return 'ptx_cluster_%s(%s);' % (m.group('o').split('.')[0], '' if 'wait' in m.group('o') else int('release' in m.group('o')))
 
 
 @op(r'mapa\.shared::cluster\.u32')

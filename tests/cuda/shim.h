@@ -77,6 +77,7 @@ void *memset(void *, int, size_t);
 #define CY_SYNC() shim_wait(SHIM_BLOCK)
 #define CY_SYNC_WARP() shim_wait(SHIM_WARP)
 #define CY_SYNC_CLUSTER() shim_wait(SHIM_CLUSTER)
+#define CY_LEAVE_CLUSTER() shim_wait(SHIM_CLUSTER)
 
 /* ---- fibers ---- */
 
@@ -145,6 +146,7 @@ CY_INLINE u16 cy_enc_f16(f32 v) {
 }
 u32 cy_shfl32(u32 v, int mask);
 CY_INLINE int cy_uniform(int v) { return v; }
+CY_INLINE void cy_put_most(u32 *word, u32 v) { *word = *word < v ? v : *word; }
 CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) { *word = (*word & ~mask) | bits; }
 
 /* ---- shim_matrix.c ---- */

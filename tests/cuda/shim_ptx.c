@@ -217,7 +217,7 @@ void ptx_wgmma_wait(int but, u32 *held, int nheld) {
 
 /* ---- registers of a block ---- */
 
-/* A block's registers are dealt out evenly when it begins; from then on its warps give and take, all of a warpgroup as
+/* A block's registers are divided evenly when it begins; from then on its warps give and take, all of a warpgroup as
  * many. Who takes waits until others have given, so the sum counts when all is done. */
 enum { REGISTERS = 64 << 10, REGISTERS_STEP = 8, WARP = 32, WARPS = SHIM_THREADS / WARP };
 static int block_threads, registers[WARPS]; /* of each thread of a warp */
@@ -259,7 +259,11 @@ void ptx_barrier_init(u64 *barrier, int arrivals) {
 }
 void ptx_barriers_published(void) { published[shim_now->rank] = 1; }
 static b1 arrived[SHIM_THREADS]; /* at the cluster's barrier */
-void ptx_cluster_arrive(void) {
+static b1 afar[SHIM_THREADS];    /* arrived at another block's barrier, which no release has ordered since */
+void ptx_cluster_arrive(int release) {
+  if (!release && afar[SHIM_SELF])
+    shim_fault("arrival at another block's barrier that a relaxed one at the cluster's does not order", 0);
+  afar[SHIM_SELF] = 0;
   if (arrived[SHIM_SELF])
     shim_fault("arrival at the cluster's barrier, again", 0);
   arrived[SHIM_SELF] = 1;
@@ -282,6 +286,7 @@ void ptx_barrier_arrive_at(u64 at) {
   int given = (int)(at >> CLUSTER_RANK) - 1, rank = given < 0 ? shim_now->rank : given;
   if (!published[rank])
     shim_fault("arrival at a barrier that was not published, of the block", (u64)rank);
+  afar[SHIM_SELF] |= rank != shim_now->rank;
   cy_barrier_arrive_at((u64 *)ptx_shared(at & ((1u << CLUSTER_RANK) - 1), 8), rank);
 }
 void ptx_tensor_load(u32 blocks, void *to, const cy_tensor_map *map, const int at[5], u64 *barrier) {
@@ -296,6 +301,7 @@ int ptx_launch(void (*kernel)(), int threads, i64 blocks, int cluster, int share
                int schedule, unsigned seed) {
   ptx_shared_bytes = (u32)shared;
   memset(arrived, 0, sizeof arrived);
+  memset(afar, 0, sizeof afar);
   memset(published, 0, sizeof published);
   memset(products, 0, sizeof products);
   block_threads = threads;

@@ -162,7 +162,7 @@ void ptx_barrier_init(u64 *barrier, int arrivals);
 void ptx_barriers_published(void);
 void ptx_tensor_load(u32 blocks, void *to, const cy_tensor_map *map, const int at[5],
                      u64 *barrier); /* 0: the own one */
-void ptx_cluster_arrive(void);
+void ptx_cluster_arrive(int release);
 void ptx_cluster_wait(void);
 u64 ptx_map_shared(u64 at, u32 rank); /* mapa */
 void ptx_barrier_arrive_at(u64 at);   /* of any block of the cluster */

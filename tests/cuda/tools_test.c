@@ -72,7 +72,8 @@ static void test_compile_errors(void) {
   }
 }
 
-/* The usual architectures: those that lack something are left out of what needs it, and it is said. */
+/* The usual architectures: those that lack something are left out of what needs it, and it is said, as is what architectures
+ * have and kernels do not use. */
 static void test_left_out(void) {
   static const struct {
     const char *options, *text;
@@ -82,6 +83,13 @@ static void test_left_out(void) {
        "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it: leave out --tf32"},
       {"--target=cuda", NULL},
       {"--target=sm_80,sm_89 --tf32", NULL},
+      {"--target=sm_90 --fp16",
+       "warning: on sm_90 matrices are multiplied by mma.sync, at 62 % of the device's rate at most: "
+       "sm_90a has products of warpgroups (wgmma)"},
+      {"--target=sm_90", NULL}, /* products of f32 */
+      {"--target=sm_90,sm_90a --fp16", NULL},
+      {"--target=sm_120 --fp16", NULL},
+      {"--target=sm_100a --fp16", "warning: on sm_100a matrices are multiplied by mma.sync, at 25 % "},
   };
   setenv("CY_MOCK_NVRTC_LOG",
          "Function properties for k\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n", 1);
@@ -108,10 +116,10 @@ static void test_unknown_arch(void) {
   CHECK_INT_EQ(
       run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("older.so"), "cuda"), 0);
   unsetenv("CY_MOCK_NVRTC_LACKS");
-  snprintf(
-      command, sizeof command,
-      "CYTO_CUDNN= CY_MOCK_CAPABILITY=120 LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-run %s --random 1 --dim batch=1 --about 2>&1",
-      build, build, path_of("older.so"));
+  snprintf(command, sizeof command,
+           "CYTO_CUDNN= CY_MOCK_CAPABILITY=120 LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-run %s --random 1 --dim "
+           "batch=1 --about 2>&1",
+           build, build, path_of("older.so"));
   FILE *f = popen(command, "r");
   CHECK_REQUIRE(f);
   said[fread(said, 1, sizeof said - 1, f)] = 0;

@@ -406,6 +406,28 @@ static void progress(void) {
   CHECK_INT_EQ(h.wrong_thread, 0);
 }
 
+/* Kernels are counted one by one, though a process compiles several: in order, and not by as many as a process has. */
+static void progress_by_kernel(void) {
+  heard h = {0};
+  cytoc_result r;
+  cytoc_job job = job_of(&h);
+  const char *words[] = {"-j1"};
+  job.options = words;
+  job.option_count = 1;
+  job.model_path = "examples/decode/decode.onnx";
+  CHECK_INT_EQ(cytoc_compile(&job, &r), CYTOC_OK);
+  cytoc_result_free(&r);
+  int64_t steps = 0, total = 0, before = 0;
+  for (int i = 0; i < h.n_progress; i++) {
+    if (place_of_stage(h.progress[i].stage) != 2)
+      continue;
+    steps += h.progress[i].done > before;
+    before = h.progress[i].done;
+    total = h.progress[i].total;
+  }
+  CHECK(before == total && 3 * steps >= total); /* it is looked at a hundred times a second */
+}
+
 static void cancelled(void) {
   const char *folder = own_tmpdir();
   static const char *const stages[] = {"import", "passes", "kernels", "link"};
@@ -466,6 +488,7 @@ int main(int argc, char **argv) {
                                      {"diagnostic_fields", diagnostic_fields},
                                      {"warnings", warnings},
                                      {"progress", progress},
+                                     {"progress_by_kernel", progress_by_kernel},
                                      {"cancelled", cancelled},
                                      {"about", about}};
   const char *slash = strrchr(argv[0], '/');

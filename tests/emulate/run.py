@@ -159,11 +159,13 @@ def perceptron(rows):
     return build
 
 
-def integer_rows(folder):
+def integer_rows(rows):
     """A last panel that is not full."""
-    n = quantise.Network(4)
-    y = n.op('MatMul', 'x', n.weight(128, 199))
-    return n.save(os.path.join(folder, 'm.onnx'), [('x', [7, 128])], [(y, [7, 199])]), {'x': quantise.samples_of((7, 128), 1)[0]}
+    def build(folder):
+        n = quantise.Network(4)
+        y = n.op('MatMul', 'x', n.weight(128, 199))
+        return n.save(os.path.join(folder, 'm.onnx'), [('x', [rows, 128])], [(y, [rows, 199])]), {'x': quantise.samples_of((rows, 128), 1)[0]}
+    return build
 
 
 def encoder(folder):
@@ -216,7 +218,9 @@ def dynamic_convolutions(folder):
 
 for how in ('int8', 'int4', 'int8,asymmetric', 'int4,asymmetric,block=32'):
     CASES['weights_' + how] = Case(perceptron(1), ['--weights=' + how])
-    CASES['rows_and_weights_' + how] = Case(integer_rows, ['--weights=' + how, '--int8'], exact=True, bytes_only=True)
+    CASES['rows_and_weights_' + how] = Case(integer_rows(7), ['--weights=' + how, '--int8'], exact=True, bytes_only=True)
+CASES['few_rows_int4'] = Case(integer_rows(3), ['--weights=int4,block=32'], exact=True, bytes_only=True)
+CASES['few_rows_int4,asymmetric'] = Case(integer_rows(1), ['--weights=int4,asymmetric,block=64'], exact=True, bytes_only=True)
 CASES['dynamic'] = Case(perceptron(19), ['--int8=dynamic'], exact=True)
 CASES['dynamic_convolutions'] = Case(dynamic_convolutions, ['--int8=dynamic', '--int8-prefer=size'], exact=True)
 CASES['static'] = Case(residual, [*quantise.STATIC, '--calibrate=FOLDER/samples.npz'], exact=True)

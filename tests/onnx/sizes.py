@@ -384,12 +384,14 @@ def run_chunk(args, cases):
     verdicts, parts = {}, []
     runner = [os.path.join(args.build, 'tests', 'guard_run'), str(args.seconds)]
     for k in range(args.jobs):
-        text = ''.join('%d\t%s\t%s.in\t%s.out\n' % (i, c['library'], c['stem'], c['stem'])
-                       for i, c in enumerate(cases) if i % args.jobs == k)
-        p = subprocess.Popen(runner, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                             text=True, errors='replace', env=args.env)
-        p.stdin.write(text)
-        p.stdin.close()
+        listing = os.path.join(args.build, 'onnx-tests', 'sizes.%d.%d.list' % (os.getpid(), k))  # a pipe would fill up both ways
+        with open(listing, 'w', encoding='utf-8') as f:
+            f.writelines('%d\t%s\t%s.in\t%s.out\n' % (i, c['library'], c['stem'], c['stem'])
+                         for i, c in enumerate(cases) if i % args.jobs == k)
+        with open(listing, encoding='utf-8') as f:
+            p = subprocess.Popen(runner, stdin=f, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                 errors='replace', env=args.env)
+        os.remove(listing)
         parts.append(p)
     for p in parts:
         for line in p.stdout:

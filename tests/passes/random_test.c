@@ -477,16 +477,16 @@ static void make_graph(cy_graph *g) {
 /* ---- checks ----------------------------------------------------------------------------------------------------- */
 
 /* Anchors inlined into v's expression; views and other shapes on the way to one are illegal. */
-static int anchors_below(cy_graph *g, cy_val v, bool exact, bool *legal) {
+static int roots_below(cy_graph *g, cy_val v, bool exact, bool *legal) {
   cy_node def = cy_value_of(g, v)->node;
   if (!def)
     return 0;
   const cy_node_info *n = cy_node_of(g, def);
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  bool anchor = cls == CY_CLASS_ROOT || cls == CY_CLASS_REDUCE;
+  bool root = cls == CY_CLASS_ROOT || cls == CY_CLASS_REDUCE;
   cy_val seen[64];
-  int found = anchor, nseen = 0;
-  if (anchor && !exact)
+  int found = root, nseen = 0;
+  if (root && !exact)
     *legal = false;
   for (uint32_t k = 0; k < n->nin; k++) {
     if (!cy_value_of(g, n->in[k])->inlined)
@@ -495,7 +495,7 @@ static int anchors_below(cy_graph *g, cy_val v, bool exact, bool *legal) {
     bool same = cls == CY_CLASS_EW && a.rank == b.rank && !memcmp(a.dim, b.dim, a.rank * sizeof *a.dim);
     if (n->op == CY_OP_matmul || n->op == CY_OP_conv)
       *legal = false;
-    int below = anchors_below(g, n->in[k], exact && same && !anchor, legal);
+    int below = roots_below(g, n->in[k], exact && same && !root, legal);
     if (below && nseen < 64)
       seen[nseen++] = n->in[k];
     found += below && (nseen < 2 || seen[0] == n->in[k]) ? 1 : 0;
@@ -513,7 +513,7 @@ static bool fusion_is_legal(cy_graph *g) {
   for (uint32_t i = 0; i < b->nnodes; i++) {
     cy_val v = cy_node_of(g, b->nodes[i])->out[0];
     if (!cy_value_of(g, v)->inlined)
-      anchors_below(g, v, true, &legal);
+      roots_below(g, v, true, &legal);
   }
   return legal;
 }

@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), HERE]
 import lib
 
-MODULES = ('test_model', 'test_compile', 'test_session', 'test_backend', 'test_types')
+MODULES = ('test_model', 'test_compile', 'test_session', 'test_backend', 'test_types', 'test_cuda', 'test_wheel')
 
 
 def main():

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """cytoc.compile: what may be a model, options, errors, progress, the cache."""
+import contextlib
+import importlib.util
+import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -67,6 +71,157 @@ def test_options():
         exact = cytoc.compile(work_model(64, 2))
         error = np.abs(quantised(samples[0]) - exact(samples[0])).max() / np.abs(exact(samples[0])).max()
         assert 0 < error < 0.1, error
+
+
+def test_other_machines():
+    """What is compiled for another machine can be saved."""
+    m, _ = linear()
+    for target, ending, magic in (('aarch64', '.so', b'\x7fELF'), ('x86-64-v3-windows', '.dll', b'MZ')):
+        for cache in True, False:
+            try:
+                net = cytoc.compile(m, target=target, cache=cache)
+            except cytoc.CompileError as e:
+                if 'not built' in str(e) or 'C compiler' in str(e):
+                    return 'this cytoc makes no code for %s' % target
+                raise
+            assert not net.runs_here and 'another machine' in repr(net)
+            path = os.path.join(WORK, 'elsewhere' + ending)
+            net.save(path)
+            with open(path, 'rb') as f:
+                assert f.read(len(magic)) == magic
+            for use in (lambda: net(np.ones((1, 3), np.float32)), lambda: net.inputs, lambda: net.run(None, {}), net.bind):
+                with raises(cytoc.LoadError, 'another machine'):
+                    use()
+    with raises(cytoc.LoadError):
+        cytoc.load(os.path.join(WORK, 'elsewhere.so'))
+
+
+def test_onnxscript():
+    if not importlib.util.find_spec('onnxscript'):
+        return 'onnxscript is not installed'
+    import onnx_ir
+    import scripted
+    fresh_cache('cache-ir')
+    x = np.linspace(-2, 2, 8, dtype=np.float32)
+    np.testing.assert_allclose(cytoc.compile(scripted.twice_selu)(x), scripted.expected(x), rtol=1e-5)
+    m, f = linear()
+    x = np.ones((2, 3), np.float32)
+    ir = onnx_ir.from_proto(m)
+    first = cytoc.compile(ir)
+    np.testing.assert_allclose(first(x), f(x))
+    assert cytoc.compile(ir).path == first.path, 'compiled again'
+    folder = os.path.join(WORK, 'ir')
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, 'linear.onnx')
+    onnx.save(m, path, save_as_external_data=True, size_threshold=0, location='weights.bin')
+    np.testing.assert_allclose(cytoc.compile(onnx_ir.load(path), cache=False)(x), f(x))  # its weights lie in that folder
+
+
+def memory_available():
+    with open('/proc/meminfo', encoding='utf-8') as f:
+        return 1024 * int(re.search(r'MemAvailable:\s*(\d+)', f.read())[1])
+
+
+def test_over_two_gigabytes():
+    """A ModelProto that protobuf cannot write: its weights reach the compiler in a file. Some of them lie in external data as it is."""
+    rows, columns = 2**15, 2**14 + 128
+    if memory_available() < 12e9 or shutil.disk_usage(WORK).free < 12e9:
+        return 'it takes 12 GB of memory and of space'
+    m = model([helper.make_node('MatMul', ['x', 'w'], ['z']), helper.make_node('Add', ['z', 'b'], ['a']), helper.make_node('Mul', ['a', 'c'], ['y'])],
+              [port('x', 'float32', [1, rows])], [port('y', 'float32', [1, columns])], {'b': np.full(columns, 2, np.float32)})
+    weight = m.graph.initializer.add(name='w', data_type=1, dims=[rows, columns])
+    raw = np.zeros((rows, columns), np.float32)
+    raw[7, 5], raw[rows - 1, columns - 1] = 3, 4
+    weight.raw_data = raw.tobytes()
+    del raw
+    outside = m.graph.initializer.add(name='c', data_type=1, dims=[1], data_location=1)
+    outside.external_data.add(key='location', value='scale.bin')
+    here, folder = os.getcwd(), os.path.join(WORK, 'large')
+    os.makedirs(folder, exist_ok=True)
+    os.chdir(folder)
+    try:
+        np.array([10], np.float32).tofile('scale.bin')
+        try:
+            m.SerializeToString()
+            raise AssertionError('it is no model over 2 GB')
+        except AssertionError:
+            raise
+        except Exception:
+            pass
+        net = cytoc.compile(m, cache=False, target='x86-64-v3')
+    finally:
+        os.chdir(here)
+    del m, weight
+    x = np.zeros((1, rows), np.float32)
+    x[0, 7], x[0, rows - 1] = 1, 0.5
+    y = net(x)
+    expected = np.full((1, columns), 20, np.float32)
+    expected[0, 5], expected[0, columns - 1] = 50, 40
+    np.testing.assert_allclose(y, expected)
+    path = os.path.join(folder, 'large.so')
+    net.save(path)  # with the file of its weights
+    net.close()
+    with cytoc.load(path) as again:
+        np.testing.assert_allclose(again(x), expected)
+    shutil.rmtree(folder)
+
+
+def test_large_results_in_memory():
+    """From memory to memory, weights of more than 1.5 GB: they lie behind the library, which opens from memory and as a file."""
+    import ctypes as C
+    from cytoc import _native
+    rows, width = 400000, 1024
+    if memory_available() < 8e9 or shutil.disk_usage(WORK).free < 8e9:
+        return 'it takes 8 GB of memory and of space'
+    folder = os.path.join(WORK, 'in-memory')
+    os.makedirs(folder)
+    with open(os.path.join(folder, 'data'), 'wb') as f:  # sparse but for its last row
+        f.seek((rows - 1) * width * 4)
+        f.write(np.arange(width, dtype=np.float32).tobytes())
+    m = model([helper.make_node('Gather', ['table', 'i'], ['y'])], [port('i', 'int64', [2])], [port('y', 'float32', [2, width])])
+    table = m.graph.initializer.add(name='table', data_type=1, dims=[rows, width], data_location=1)
+    table.external_data.add(key='location', value='data')
+    data, native = m.SerializeToString(), _native.compiler()
+    job = _native.Job(struct_size=C.sizeof(_native.Job), model=C.cast(C.c_char_p(data), C.c_void_p), model_size=len(data),
+                      model_dir=os.fsencode(folder))
+    result, net, error = _native.Result(struct_size=C.sizeof(_native.Result)), C.c_void_p(), _native.Error()
+    assert not native.cytoc_compile(C.byref(job), C.byref(result)), result.message
+    assert result.library_size > rows * width * 4
+    load_memory = C.CDLL(_native.runtime().path).cyto_model_load_memory
+    load_memory.argtypes = [C.c_void_p, C.c_uint64, C.POINTER(C.c_void_p), C.POINTER(_native.Error)]
+    at = np.array([rows - 1, 0])
+    expected = np.stack([np.arange(width, dtype=np.float32), np.zeros(width, np.float32)])
+    assert load_memory(result.library, result.library_size - 1, C.byref(net), C.byref(error)) and b'weights' in error.message, error.message
+    assert not load_memory(result.library, result.library_size, C.byref(net), C.byref(error)), error.message
+    path = os.path.join(folder, 'written.so')
+    with open(path, 'wb') as f:
+        f.write((C.c_char * result.library_size).from_address(result.library))
+    native.cytoc_result_free(C.byref(result))
+    with cytoc.load(path) as written:
+        np.testing.assert_array_equal(written(at), expected)
+        written._handle, own = net.value, written._handle  # the same interface, on what was opened from memory
+        written._free = []
+        np.testing.assert_array_equal(written(at), expected)
+        written._free, written._handle = [], own
+    _native.runtime().cyto_model_unload(net)
+    with open(path, 'r+b') as f:
+        f.truncate(os.path.getsize(path) - 65536)
+    with raises(cytoc.LoadError, 'weights'):
+        cytoc.load(path)
+    shutil.rmtree(folder)
+
+
+def test_reports():
+    """What the compiler prints is printed, each time."""
+    m, _ = linear()
+    for _ in range(2):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            cytoc.compile(m, explain=True)
+        assert 'Gemm' in said.getvalue() or 'gemm' in said.getvalue(), said.getvalue()
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        cytoc.compile(m)
+    assert not said.getvalue()
 
 
 def test_diagnostics():
@@ -163,6 +318,34 @@ def test_cache_without_permission():
     assert any('CYTOC_CACHE_DIR' in str(w.message) for w in caught), [str(w.message) for w in caught]
 
 
+def test_cache_that_cannot_be_written():
+    """No permission, and no space: the model is compiled, with a warning; a folder that can be read alone serves what it has."""
+    if subprocess.run(['unshare', '-m', 'true'], stderr=subprocess.DEVNULL).returncode:
+        return 'file systems cannot be mounted here'
+    m, f = linear()
+    path, place = os.path.join(WORK, 'unwritable.onnx'), os.path.join(WORK, 'small')
+    onnx.save(m, path)
+    os.makedirs(place, exist_ok=True)
+    code = 'import sys, numpy, cytoc; net = cytoc.compile(sys.argv[1], O=int(sys.argv[2])); print(net.path, net(numpy.ones((1, 3), "f")).tolist())'
+
+    def run(script, level=2):
+        done = subprocess.run(['unshare', '-m', 'sh', '-c', 'mount -t tmpfs -o size=%s none "$CYTOC_CACHE_DIR" && ' % script[0] + script[1] +
+                               '"$@"', 'sh', sys.executable, '-c', code, path, str(level)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=dict(os.environ, CYTOC_CACHE_DIR=place))
+        assert done.returncode == 0 and str(f(np.ones((1, 3), np.float32)).tolist()) in done.stdout, done.stderr
+        return done.stdout.startswith(place), done.stderr
+    kept, said = run(('100m', ''))
+    assert kept and 'CYTOC_CACHE_DIR' not in said, said
+    for size in '4k', '32k':  # no room for the folder, for the library
+        kept, said = run((size, ''))
+        assert not kept and 'CYTOC_CACHE_DIR' in said, (size, kept, said)
+    kept, said = run(('100m', 'mount -o remount,ro "$CYTOC_CACHE_DIR" && '))
+    assert not kept and 'Read-only' in said, said
+    first = '%s -c \'%s\' %s 2 >/dev/null && mount -o remount,ro "$CYTOC_CACHE_DIR" && ' % (sys.executable, code, path)
+    kept, said = run(('100m', first))
+    assert kept and 'CYTOC_CACHE_DIR' not in said, said
+
+
 CHILD = '''
 import sys, numpy as np, cytoc, onnx
 net = cytoc.compile(sys.argv[1])
@@ -176,11 +359,12 @@ def test_processes_at_once():
     fresh_cache('cache-c')
     path = os.path.join(WORK, 'work.onnx')
     onnx.save(work_model(), path)
-    killed = subprocess.Popen([sys.executable, '-c', CHILD, path], stdout=subprocess.PIPE)
-    time.sleep(0.7)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    killed.stdout.close()
+    for seconds in 0.4, 0.6, 0.8:
+        killed = subprocess.Popen([sys.executable, '-c', CHILD, path], stdout=subprocess.PIPE)
+        time.sleep(seconds)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        killed.stdout.close()
     children = [subprocess.Popen([sys.executable, '-c', CHILD, path], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     paths = {c.communicate()[0] for c in children}
     assert all(c.returncode == 0 for c in children) and len(paths) == 1, paths

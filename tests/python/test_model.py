@@ -20,9 +20,41 @@ def test_call_forms():
     x = np.random.default_rng(1).standard_normal((4, 3)).astype(np.float32)
     for y in (net(x), net(x=x), net.run(None, {'x': x})[0], net.run(['y'], {'x': x})[0]):
         np.testing.assert_allclose(y, f(x), rtol=1e-6)
-    assert net.inputs == [('x', 'float32', ('batch', 3), False, False)], net.inputs
+    assert net.inputs == [('x', 'float32', ('batch', 3), False, False, '', '')], net.inputs
     assert net.outputs[0].shape[1] == 2
     equal(net(np.zeros((0, 3), np.float32)), np.zeros((0, 2), np.float32))
+
+
+def test_calls_one_after_the_other():
+    """What was bound by the call before is bound no more, wherever arrays lie: sizes, layouts, arrays written anew, memory used again."""
+    m = model([helper.make_node('Sub', ['a', 'b'], ['d']), helper.make_node('Cast', ['a'], ['c'], to=TensorProto.INT32)],
+              [port('a', 'float32', ['n', 3]), port('b', 'float32', ['k'])], [port('d', 'float32', ['n', 3]), port('c', 'int32', ['n', 3])])
+    net, rng = cytoc.compile(m), np.random.default_rng(4)
+    held, kept = np.empty((2, 3), np.float32), []
+    net.run(['d'], {'a': held, 'b': np.zeros(3, np.float32)})  # the other output was never asked for
+    for k in range(400):
+        a = held if k % 3 == 0 else np.empty((1 + k // 40 % 3, 3), np.float32)
+        a[:] = rng.integers(-9, 9, a.shape)
+        if k % 7 == 0:
+            a = np.asfortranarray(a)
+        if k % 11 == 0:
+            a.flags.writeable = False
+        b = rng.integers(-9, 9, 3 if k % 2 else 1).astype(np.float32)
+        if k % 50 == 17:
+            with raises(cytoc.InputError, 'sizes 3 and 9'):
+                net(a, np.zeros(9, np.float32))
+        if k % 50 == 23:
+            out = np.empty(a.shape, np.float32)
+            net.run(['d'], {'a': a, 'b': b}, out={'d': out})
+            equal(out, a - b)
+        d, c = net(a, b)
+        equal(d, a - b)
+        equal(c, a.astype(np.int32))
+        kept.append((d, d.copy()))
+        if a is held and not a.flags.writeable:
+            held = np.empty((2, 3), np.float32)
+    for d, copy in kept:
+        equal(d, copy)  # an output is the caller's own
 
 
 def test_several_outputs():
@@ -187,6 +219,137 @@ def test_bindings():
     with raises(cytoc.InputError, "output 'y'", 'shape'):
         net.run(None, {'x': x}, out={'y': np.empty((3, 2), np.float32)})
     np.testing.assert_allclose(net(x), f(x))
+
+
+def test_what_outputs_cannot_be_written_to():
+    m, f = linear()
+    net = cytoc.compile(m)
+    x = np.ones((2, 3), np.float32)
+    frozen = np.empty((2, 2), np.float32)
+    frozen.flags.writeable = False
+    for out in (frozen, np.empty((2, 2), '>f4'), np.empty((2, 4), np.float32)[:, ::2], np.empty((2, 2), np.float32, order='F'), [[0, 0], [0, 0]],
+                np.zeros(17, np.uint8)[1:].view(np.float32).reshape(2, 2)):
+        with raises(cytoc.InputError, "output 'y'", 'writable'):
+            net.run(None, {'x': x}, out={'y': out})
+        with raises(cytoc.InputError, "output 'y'", 'writable'):
+            net.bind().output('y', out)
+    np.testing.assert_allclose(net(x), f(x))
+
+
+def test_scalars_stay_scalars():
+    m = model([helper.make_node('Neg', ['a'], ['b'])], [port('a', 'float32', [])], [port('b', 'float32', [])])
+    net = cytoc.compile(m)
+    for a in (np.float32(2), np.array(2, np.float32), np.array(2, '>f4'), np.array([2, 3], np.float32)[0], 2.0, 2):
+        equal(net(a), np.float32(-2))
+    with raises(cytoc.InputError, "input 'a'", 'expected shape []'):
+        net(np.array([2], np.float32))
+    value = cytoc.OrtValue.ortvalue_from_numpy(np.array(2, np.float32))
+    assert value.shape() == []
+
+
+def test_odd_arrays_within_values():
+    """Sequences take the same arrays as inputs do."""
+    seq = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [None, None]))
+    m = model([helper.make_node('SequenceAt', ['s', 'k'], ['y'])], [helper.make_value_info('s', seq), port('k', 'int64', [])],
+              [port('y', 'float32', [None, None])])
+    net = cytoc.compile(m)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for a in (x, x.astype('>f4'), np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2], frozen):
+        equal(net([a], np.int64(0)), x)
+    equal(net([np.zeros((0, 3), np.float32), x], 0), np.zeros((0, 3), np.float32))
+    with raises(cytoc.InputError, "input 's'[0]", 'float64'):
+        net([x.astype(np.float64)], 0)
+    m = model([helper.make_node('Transpose', ['x'], ['y'], perm=[1, 0])], [port('x', 'int4', ['n', 3])], [port('y', 'int4', [3, 'n'])])
+    net = cytoc.compile(m)
+    x = np.arange(-6, 6).reshape(4, 3).astype(ml_dtypes.int4)
+    for a in (x, np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2], x[:0]):
+        equal(net(a), a.T)
+
+
+def cache_model(nodes, more=(), grow=False):
+    """present: past with new rows written (or behind it); y: the sum of them."""
+    shape = ['n', 4] if grow else [8, 4]
+    return model(nodes + [helper.make_node('ReduceSum', ['present'], ['y'], keepdims=0)],
+                 [port('past', 'float32', shape), port('new', 'float32', [1, 4]), *more],
+                 [port('present', 'float32', ['m', 4] if grow else shape), port('y', 'float32', [])])
+
+
+def test_caches_in_place():
+    net = cytoc.compile(cache_model([helper.make_node('ScatterND', ['past', 'at', 'new'], ['present'])], [port('at', 'int64', [1, 1])]))
+    assert net.outputs[0].shared_input == 'past' and net.outputs[1].shared_input == '', net.outputs
+    cache, at, expected = np.zeros((8, 4), np.float32), np.zeros((1, 1), np.int64), np.zeros((8, 4), np.float32)
+    new = np.ones((1, 4), np.float32)
+    step = net.bind().input('past', cache).input('new', new).input('at', at).output('present', cache)
+    for k in range(8):
+        at[:], new[:], expected[k] = k, k + 1, k + 1
+        step.run()
+        np.testing.assert_array_equal(cache, expected)
+        assert step.get('y') == expected.sum()
+    at[:], new[:], expected[0] = 0, 9, 9
+    assert net.run(None, {'past': cache, 'new': new, 'at': at}, out={'present': cache})[0] is cache
+    np.testing.assert_array_equal(cache, expected)
+    whole = np.zeros((9, 4), np.float32)  # overlapping, at another place
+    with raises(cytoc.RunError, 'overlap'):
+        net.run(None, {'past': whole[:8], 'new': new, 'at': at}, out={'present': whole[1:]})
+
+
+def test_caches_that_grow():
+    net = cytoc.compile(cache_model([helper.make_node('Concat', ['past', 'new'], ['present'], axis=0)], grow=True))
+    assert net.outputs[0].grown_input == 'past', net.outputs
+    new = np.ones((1, 4), np.float32)
+    steps = net.bind().keep(2).input('past', np.zeros((0, 4), np.float32)).input('new', new)
+    rows = []
+    for k in range(7):
+        new[:] = k
+        rows.append(new.copy())
+        steps.run()
+        assert steps.get('y') == np.concatenate(rows).sum()
+    np.testing.assert_array_equal(steps.get('present'), np.concatenate(rows))
+    steps.rewind(2).run()
+    np.testing.assert_array_equal(steps.get('present'), np.concatenate([*rows[:2], new]))
+    with raises(cytoc.InputError):
+        steps.rewind(100)
+    with raises(cytoc.InputError):
+        cytoc.compile(linear()[0]).bind().keep(4)
+
+
+def test_other_versions():
+    """A library of another version of the interface is refused; one that another compiler made works beside ours, with its own runtime."""
+    m, f = linear()
+    x = np.ones((2, 3), np.float32)
+    net = cytoc.compile(m)
+    with raises(cytoc.LoadError, 'version'):
+        cytoc.load(os.path.join(BUILD, 'tests/rt/rt_bad_abi.so'))
+    with open(net.path, 'rb') as f_in:
+        text = f_in.read()
+    ours = b'cytoc ' + cytoc.version().encode()
+    assert ours in text
+    other = os.path.join(WORK, 'older.so')
+    with open(other, 'wb') as f_out:
+        f_out.write(text.replace(ours, b'cytoc 0.0.9'))
+    code = """
+import ctypes, shutil, sys, numpy, cytoc
+from cytoc import _native
+a, b = cytoc.load(sys.argv[1]), cytoc.load(sys.argv[2])
+compiled_by = lambda m: _native.decoded(_native.runtime().cyto_model_compiler(m._handle))
+assert compiled_by(a) != compiled_by(b) == 'cytoc 0.0.9', (compiled_by(a), compiled_by(b))
+x = numpy.ones((2, 3), numpy.float32)
+for _ in range(20):
+    assert numpy.array_equal(a(x), b(x))
+shutil.copy(_native.runtime().path, sys.argv[3])  # another runtime in the same process
+again = _native._Library(sys.argv[3], _native._RUNTIME)
+handle, error = ctypes.c_void_p(), _native.Error()
+assert not again.cyto_model_load(sys.argv[1].encode(), ctypes.byref(handle), ctypes.byref(error)), error.message
+assert numpy.array_equal(a(x), b(x))
+again.cyto_model_unload(handle)
+b.close()
+print(a(x).tolist())
+"""
+    done = subprocess.run([sys.executable, '-c', code, net.path, other, os.path.join(WORK, 'runtime.so')], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == str(f(x).tolist()), done.stdout
 
 
 def test_threads_share_a_model():

@@ -79,6 +79,42 @@ def test_options():
         cytoc.InferenceSession(data, wrong)
 
 
+def test_metadata():
+    """As the real one reads it from the model's file."""
+    import onnxruntime
+    m, _ = linear()
+    m.producer_name, m.domain, m.model_version, m.doc_string, m.graph.doc_string = 'maker', 'org.example', 7, 'what it is', 'a layer'
+    m.metadata_props.add(key='labels', value='a,b')
+    path = os.path.join(WORK, 'metadata.onnx')
+    onnx.save(m, path)
+    want = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider']).get_modelmeta()
+    for form in (path, m.SerializeToString()):
+        found = cytoc.InferenceSession(form).get_modelmeta()
+        for name in 'producer_name', 'domain', 'version', 'description', 'graph_name', 'graph_description', 'custom_metadata_map':
+            assert getattr(found, name) == getattr(want, name), (name, getattr(found, name), getattr(want, name))
+
+
+def test_nothing_is_ignored_in_silence():
+    m, f = linear()
+    x = {'x': np.ones((2, 3), np.float32)}
+    for make, part in ((lambda: cytoc.InferenceSession(m.SerializeToString(), providers=[('CPUExecutionProvider', {'arena': '1'})]), 'options'),
+                       (lambda: cytoc.InferenceSession(m.SerializeToString(), provider_options=[{'arena': '1'}]), 'options'),
+                       (lambda: cytoc.InferenceSession(m.SerializeToString(), disabled_optimizers=['x']), 'disabled_optimizers'),
+                       (lambda: setattr(cytoc.RunOptions(), 'log_severity_level', 1), 'log_severity_level'),
+                       (lambda: cytoc.RunOptions().add_run_config_entry('memory.enable', '1'), 'memory.enable')):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            make()
+        assert any(part in str(w.message) for w in caught), (part, [str(w.message) for w in caught])
+    session, options = cytoc.InferenceSession(m.SerializeToString()), cytoc.RunOptions()
+    np.testing.assert_allclose(session.run(None, x, options)[0], f(x['x']))
+    with raises(AttributeError, 'no_such'):
+        options.no_such = 1
+    options.terminate = True
+    with raises(RuntimeError, 'terminate'):
+        session.run(None, x, options)
+
+
 def test_library_as_session():
     m, f = linear()
     path = os.path.join(WORK, 'session.so')

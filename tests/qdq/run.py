@@ -288,16 +288,16 @@ def qdq_windows(g):
 
 @case([T.FLOAT, T.FLOAT])
 def phases_of_pictures(g):
-    """Floats that are dealt out by phases in front of a convolution, in YOLO's order and by thirds."""
+    """Space-to-depth of floats in front of a convolution, in YOLO's order and by thirds."""
     found = []
     for (height, width), parts, weights, attributes in (
             ((2, 2), ((0, 0), (1, 0), (0, 1), (1, 1)), (16, 12, 3, 3), {'pads': [1] * 4}),
             ((1, 3), ((0, 1), (0, 0), (0, 2)), (5, 9, 3, 2), {'pads': [0, 1, 2, 0], 'strides': [1, 2]})):
         x = g.input('x%d' % len(found), (2, 3, 12, 18))
         ends, steps = g.const(np.array([100, 100])), g.const(np.array([height, width]))
-        dealt = [g.op('Slice', [x, g.const(np.array(start)), ends, g.const(np.array([2, 3])), steps]) for start in parts]
+        shuffled = [g.op('Slice', [x, g.const(np.array(start)), ends, g.const(np.array([2, 3])), steps]) for start in parts]
         w = g.const(g.rng.standard_normal(weights).astype(np.float32))
-        found.append(g.op('Conv', [g.op('Concat', dealt, axis=1), w], **attributes))
+        found.append(g.op('Conv', [g.op('Concat', shuffled, axis=1), w], **attributes))
     return found
 
 
@@ -327,10 +327,10 @@ def qdq_transposed_convolutions(g):
     sw = (0.002 + 0.004 * g.rng.random(10)).astype(np.float32)
     bias = g.dq(g.const(g.rng.integers(-3000, 3000, 10).astype(np.int32)), g.const((sw * np.float32(0.02)).astype(np.float32)),
                 g.const(np.zeros(10, np.int32)), axis=0)
-    dealt = g.dq(g.weights((6, 10, 2, 2)), g.const(sw), g.const(np.zeros(10, np.int8)), axis=1)
+    shuffled = g.dq(g.weights((6, 10, 2, 2)), g.const(sw), g.const(np.zeros(10, np.int8)), axis=1)
     lapped = g.dq(g.weights((6, 10, 4, 3)), g.f(0.003), g.const(np.int8(0)))
     grouped = g.dq(g.weights((6, 4, 3, 3)), g.f(0.004), g.const(np.int8(0)))
-    a = g.op('Relu', [g.op('ConvTranspose', [x, dealt, bias], strides=[2, 2])])
+    a = g.op('Relu', [g.op('ConvTranspose', [x, shuffled, bias], strides=[2, 2])])
     b = g.op('ConvTranspose', [x, lapped, bias], strides=[2, 1], pads=[1, 1, 1, 1])
     c = g.op('ConvTranspose', [x, grouped], strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1], group=2)
     return [g.q(a, g.f(0.012), g.u8(0)), g.q(b, g.f(0.03), g.u8(128)), g.q(c, g.f(0.02), g.u8(125))]
@@ -347,7 +347,7 @@ def transposed(g, x, scale, zero, dims, out, **attributes):
 
 @case([T.UINT8], kernel='conv int8')
 def qdq_decoder(g):
-    """As a U-Net has them: pixels dealt out beside those of the encoder."""
+    """As a U-Net has them: a pixel shuffle beside those of the encoder."""
     skip = conv(g, g.q(g.input('skip', (1, 3, 22, 18)), g.f(0.02), g.u8(128)), 0.02, 128, (32, 3, 3, 3), (0.03, 0), pads=[1] * 4)
     x = g.q(g.input('x', (1, 24, 11, 9)), g.f(0.02), g.u8(128))
     up = transposed(g, x, 0.02, 128, (24, 32, 2, 2), (0.03, 0), strides=[2, 2])
@@ -356,7 +356,7 @@ def qdq_decoder(g):
 
 
 @case([T.UINT8] * 10, kernel='conv int8')
-def qdq_dealt_pixels(g):
+def qdq_pixel_shuffle(g):
     """Channels that fill vectors, do not, or reach over several; kernels shorter and longer than strides; any number of
     axes; sizes that are no multiple of the stride, and strides that leave most of a kernel empty, stay in f32."""
     found = []

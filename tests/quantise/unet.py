@@ -10,7 +10,7 @@ from shared import STATIC, Network, samples_of, snr
 
 
 def unet(path, uneven=False):
-    """Two levels: pixels dealt out without overlap, and by a longer kernel; what was kept comes in by a concatenation or a
+    """Two levels: pixel shuffle without overlap, and by a longer kernel; what was kept comes in by a concatenation or a
     sum. uneven: channels of very different size meet the first one."""
     n = Network(23)
     up = lambda x, c, o, k, **way: n.op('ConvTranspose', x, n.weight(c, o, k, k, scale=c ** -0.5), n.weight(o, scale=0.1),
@@ -58,7 +58,7 @@ def unet_static(p):
         np.savez(p.path('c.npz'), x=samples_of((3, 32, 32), 8))
         options = [*STATIC, '--calibrate=' + p.path('c.npz')]
         text = p.cytoc(model, *options, '--stop-after=requantise_late')
-        for expression in (r'= conv .*deal=\[2,2\]\} : i32', r'= concat .*: u8'):
+        for expression in (r'= conv .*shuffle=\[2,2\]\} : i32', r'= concat .*: u8'):
             if not re.search(expression, text):
                 return "nothing like '%s' in the graph" % expression
         if 'conv_transpose' in text:

@@ -50,6 +50,26 @@ static void copy_kernel(const cyrt_slot *args, int64_t begin, int64_t end, int64
     out[i] = in[i];
 }
 
+/* As of a library compiled with --profile. */
+static const cyrt_profile_row add_row = {"add_kernel", "by hand", "add", "Add_0", 8, 64, 10, "batch=1", 0, 0},
+                              copy_row = {"copy_kernel", "by hand", "copy", "Copy_1", 0, 32, 10, "batch=1", 1, 1};
+static const cyrt_profile_row *const rows[] = {&add_row, &copy_row};
+static const cyrt_profile_buffer buffers[] = {{0, 1}, {0, 0}};
+static int32_t sizes(cyrt_frame *frame) {
+  frame->sizes[0] = frame->syms[0] * 16;
+  frame->sizes[1] = frame->workers * STRIPE * 8;
+  return CYTO_OK;
+}
+static const cyrt_profile profile = {2, rows, 2, buffers, sizes};
+
+static void launch(cyrt_frame *frame, const cyrt_profile_row *row, cyrt_kernel kernel, const cyrt_slot *args, int64_t n,
+                   int64_t grain) {
+  int64_t start = cyrt_profile_start(frame, row);
+  cyrt_profile_parallel_for(frame, kernel, args, n, grain, row);
+  if (start)
+    cyrt_profile_stop(frame, row, start, n != 1);
+}
+
 static int32_t plan(cyrt_frame *frame) {
   int64_t batch = frame->syms[0];
   if (batch == 13)
@@ -92,8 +112,8 @@ static int32_t run(cyrt_frame *frame) {
   cyrt_slot copy[] = {{.ptr = frame->arena + frame->offsets[0]}, {.ptr = frame->outputs[0].ptr}};
   for (int64_t w = 0; w < frame->workers; w++)
     done[w * STRIPE] = 0;
-  cyrt_parallel_for(frame, add_kernel, add, batch, 1);
-  cyrt_parallel_for(frame, copy_kernel, copy, batch, 3);
+  launch(frame, &add_row, add_kernel, add, batch, 1);
+  launch(frame, &copy_row, copy_kernel, copy, batch, 3);
   for (int64_t w = 0; w < frame->workers; w++)
     rows += done[w * STRIPE];
   if (rows != batch)
@@ -135,6 +155,7 @@ const cyrt_model MODEL_SYMBOL = {
     .run = run,
     .n_metadata = 3,
     .metadata = metadata,
+    .profile = &profile,
 };
 
 #ifdef PLUGIN_RUN /* as generated code has it */

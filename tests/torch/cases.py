@@ -207,6 +207,63 @@ def test_compile_module():
             raise AssertionError('nothing was raised')
 
 
+def test_module_that_cannot_be_exported():
+    class Eigen(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.eigvals(x)
+    for module, part in ((Eigen(), 'Eigen'), (torch.nn.Linear(4, 2), 'Linear')):  # an operator that ONNX has not; inputs that do not fit
+        try:
+            cytoc.compile(module, args=(torch.eye(3),))
+        except cytoc.CompileError as e:
+            assert 'cannot be exported' in str(e) and part in str(e) and '\x1b' not in str(e) and e.__cause__, e
+        else:
+            raise AssertionError('it was exported')
+        assert module.training
+
+
+def test_modules_are_kept():
+    """The same module is not compiled again; other weights are."""
+    net, x = torch.nn.Linear(300, 200).eval(), torch.rand(2, 300)  # so large that the exporter writes the weights to a file
+    first = cytoc.compile(net, args=(x,))
+    assert cytoc.compile(net, args=(x,)).path == first.path
+    with torch.no_grad():
+        net.weight += 1
+        changed = cytoc.compile(net, args=(x,))
+        assert changed.path != first.path
+        close(torch.from_numpy(changed(x)), net(x))
+
+
+def test_dlpack():
+    """Tensors as they lie: no copy of those that are dense."""
+    net = torch.nn.Linear(8, 4).eval()
+    model = cytoc.compile(net, args=(torch.rand(2, 8),), threads=1)
+    seen = []
+    bind = cytoc._model._Context.bind_raw
+
+    def spy(self, k, kind, shape, address):
+        seen.append(address)
+        return bind(self, k, kind, shape, address)
+    cytoc._model._Context.bind_raw = spy
+    try:
+        x = torch.rand(2, 8)
+        for given, same in ((x, True), (x.clone().requires_grad_(), True), (torch.rand(8, 2).T, False), (x[:, :].contiguous()[:], True)):
+            y = model(given)
+            assert (seen[-1] == given.data_ptr()) == same
+            close(torch.from_numpy(y), net(given).detach())
+    finally:
+        cytoc._model._Context.bind_raw = bind
+    half = cytoc.compile(torch.nn.Identity(), args=(torch.rand(2, 8).bfloat16(),)) if hasattr(torch, 'bfloat16') else None
+    try:
+        model(torch.rand(2, 8, device='meta'))
+    except cytoc.InputError as e:
+        assert 'DLPack' in str(e), e
+    else:
+        raise AssertionError('a tensor without memory was taken')
+    x = torch.rand(2, 8).bfloat16()
+    y = half(x)
+    assert (y.view('int16') == x.view(torch.int16).numpy()).all()
+
+
 def test_export():
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, 'net.so')

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - the command line of cytoc: parses argv, runs the pipeline in this process, prints what it has to say.
+/* main.c - the command line of cytoc: parses argv, runs the pipeline in this process, prints what it has to say. Commands
+ * that are no compilation are rows of a table.
  *
  * Exit code 0, or 1 after diagnostics; nothing is written then.
  */
+#define _GNU_SOURCE
+#include "codegen/temps.h"
 #include "options.h"
 #include "pipeline.h"
-#include "codegen/temps.h"
 #include "tools/batch.h"
 #include "tools/terminal.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void show_progress(void *ctx, const char *stage, int64_t done, int64_t total) {
   terminal_progress_show(ctx, stage, done, total);
@@ -47,7 +54,55 @@ static int compile_main(int argc, char **argv) {
   return status ? 1 : 0;
 }
 
+/* ---- cytoc report: part of the Python package ---- */
+
+static const char *python(void) {
+  const char *given = getenv("CYTO_PYTHON"); /* as for cyto-bench */
+  return given && *given ? given : "python3";
+}
+
+/* Can Python import the package? */
+static bool has_package(void) {
+  int status = -1;
+  pid_t child = fork();
+  if (child == 0) {
+    int nowhere = open("/dev/null", O_RDWR);
+    if (nowhere >= 0 && dup2(nowhere, 1) == 1 && dup2(nowhere, 2) == 2)
+      execlp(python(), python(), "-c", "import cytoc.report", (char *)NULL);
+    _exit(127);
+  }
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+    ;
+  return child > 0 && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+static int report_main(int argc, char **argv) {
+  char **words = calloc((size_t)argc + 3, sizeof *words);
+  if (words && has_package()) {
+    words[0] = (char *)python();
+    words[1] = "-m";
+    words[2] = "cytoc";
+    memcpy(words + 3, argv + 1, (size_t)(argc - 1) * sizeof *words);
+    execvp(words[0], words);
+  }
+  options_complain(
+      &cytoc_program,
+      "cytoc report is part of the Python package, which '%s' does not find: pip install . in cytoc's folder "
+      "(or its wheel), then python3 -m cytoc report MODEL.onnx; CYTO_PYTHON names another Python",
+      python());
+  free(words);
+  return 1;
+}
+
+static const struct {
+  const char *name;
+  int (*main)(int argc, char **argv); /* argv[1] is the name */
+} commands[] = {{"report", report_main}};
+
 int main(int argc, char **argv) {
   signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write(), here and in the linker */
+  for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
+    if (!strcmp(argv[1], commands[i].name))
+      return commands[i].main(argc, argv);
   return compile_main(argc, argv);
 }

@@ -53,7 +53,7 @@ static const option_row rows[] = {
     {"--cudnn", OPTION_TEXT, AT(cudnn), "auto|off|require",
      "CUDA: cuDNN for convolutions where found and faster (default: auto)", OPTION_MAIN},
     {"--unchecked", OPTION_FLAG, AT(unchecked), NULL,
-     "CPU: do not check indices at run time; those out of range read or write another element (never memory outside)",
+     "do not check indices at run time; those out of range read or write another element (never memory outside)",
      OPTION_MAIN},
     {"--tf32", OPTION_FLAG, AT(tf32), NULL,
      "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)", OPTION_MAIN},
@@ -69,9 +69,12 @@ static const option_row rows[] = {
      "round where ONNX Runtime does: the state of DynamicQuantizeLSTM to 8 bits in every step (slower)", OPTION_ALL},
     {"--attention", OPTION_TEXT, AT(attention), "fused|plain",
      "plain: attention as products and softmax, always so at -O0", OPTION_MAIN},
-    {"--explain", OPTION_FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor", OPTION_ALL},
+    {"--explain", OPTION_OPTIONAL, AT(explain), "memory|json",
+     "print a table of kernels: ops, algorithm, work, floor; =memory: of the memory that a run takes, and what for; "
+     "=json: both, for programs",
+     OPTION_ALL},
     {"--profile", OPTION_FLAG, AT(profile), NULL,
-     "a library that counts the time of its kernels, for cyto-run --profile", OPTION_MAIN},
+     "a library that can record the time of its kernels, for cyto-run --profile and --trace", OPTION_MAIN},
     {"--stats", OPTION_OPTIONAL, AT(stats_file), "FILE", "print time per pass, sizes, peak memory; with =FILE as JSON",
      OPTION_MAIN},
     {"--dump", OPTION_TEXT, AT(dump), "PASS,..|all", "write the graph after these passes to NN-PASS.txt", OPTION_MAIN},
@@ -100,7 +103,11 @@ static const options_command commands[] = {
      "Writes the model with QuantizeLinear and DequantizeLinear around what can be computed in integers; its options "
      "mean "
      "what they mean with --int8=static."},
+    {"report", "MODEL.onnx [-o PAGE.html] [--inputs DIR] [--against ort] [OPTION..]",
+     "Compiles the model, runs it, and writes a page that shows where time and memory go, with advice; options are those of "
+     "compiling. Needs the Python package: docs/report.md."},
 };
+enum { COMPILE, QUANTIZE, REPORT };
 
 const options_program cytoc_program = {.name = "cytoc",
                                        .title = "compiles ONNX models into native libraries",
@@ -116,11 +123,15 @@ static const cytoc_options defaults = {.target = "native", .opt_level = 3};
 /* What one row cannot say. */
 static int check(cytoc_options *out, char error[OPTIONS_ERROR]) {
   const options_list *operands = &out->parsed.operands;
-  out->quantize = out->parsed.command != commands;
+  out->quantize = out->parsed.command == &commands[QUANTIZE];
   out->input = operands->count ? operands->items[0] : NULL;
   *error = 0;
-  if (operands->count > 1)
+  if (out->parsed.command == &commands[REPORT])
+    snprintf(error, OPTIONS_ERROR, "'report' is the first word of its command line, and none of libcytoc");
+  else if (operands->count > 1)
     snprintf(error, OPTIONS_ERROR, "one model at a time: unexpected '%s'", operands->items[1]);
+  else if (out->quantize && out->explain && *out->explain)
+    snprintf(error, OPTIONS_ERROR, "option '--explain' takes no value here, found '%s'", out->explain);
   return *error ? -1 : 0;
 }
 

@@ -28,7 +28,8 @@ typedef struct cytoc_options {
   const char *cudnn;           /* "auto", "off", "require"; NULL: auto where the target is CUDA */
   bool unchecked;              /* no check of indices at run time */
   bool quantize;               /* `cytoc quantize`: write ONNX instead of a library */
-  bool verify, explain, profile, verbose;
+  const char *explain; /* "", "memory", "json"; NULL: nothing is */
+  bool verify, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
   options_words words;
   options_parsed parsed;

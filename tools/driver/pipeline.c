@@ -57,7 +57,7 @@ static cy_graph *read_whole_model(session *s) {
   const cytoc_options *o = s->o;
   cy_import_options import = {
       o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
-      s->ask_ctx, o->strict, .unchecked = o->unchecked || s->on_device};
+      s->ask_ctx, o->strict, .unchecked = o->unchecked};
   if (s->model)
     return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
   if (!file_ends_with(o->input, ".txt"))
@@ -87,6 +87,12 @@ static bool listed(const char *list, const char *kind) {
       return true;
   return false;
 }
+
+/* Does --explain ask for this? "": for the kernels. */
+static bool explains(const cytoc_options *o, const char *what) { return o->explain && !strcmp(o->explain, what); }
+
+/* For what --int8 and --weights did to layers, too? */
+static bool explains_layers(const cytoc_options *o) { return explains(o, "") || explains(o, "json"); }
 
 static bool to_stdout(const session *s) { return s->o->output && !strcmp(s->o->output, "-"); }
 
@@ -163,7 +169,9 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .diag = s->diag,
                           .stats = &s->report.code,
                           .profile = o->profile,
-                          .explain = o->explain ? stdout : NULL,
+                          .explain = explains(o, "") ? stdout : NULL,
+                          .explain_memory = explains(o, "memory") ? stdout : NULL,
+                          .explain_json = explains(o, "json") ? stdout : NULL,
                           .progress = codegen_progress,
                           .progress_ctx = s};
   int status = cy_codegen(p, &c);
@@ -484,13 +492,13 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_quantise_check(quant, s->diag);
     cytoc_whole_check(&how, quant);
   }
-  if (quant && s->o->explain) {
+  if (quant && explains_layers(s->o)) {
     cytoc_quantise_table(quant, s->o->int8 ? "int8" : cy_dtype_of(half_of(s->o))->name, stdout);
     cytoc_whole_table(quant, stdout);
   }
   if (small)
     cytoc_weights_check(small, s->diag);
-  if (small && s->o->explain)
+  if (small && explains_layers(s->o))
     cytoc_weights_table(small, stdout);
 }
 
@@ -619,7 +627,6 @@ static int compile(session *s) {
   cy_machine *machine = cy_machine_open(s->o->target, s->diag);
   if (!machine)
     return blame_options(s);
-  s->on_device = cy_machine_has_device(machine);
   int status = set_machine(s, machine) ? blame_options(s) : compile_for(s, machine, mode, weights);
   cy_machine_close(machine);
   return status;
@@ -640,7 +647,7 @@ static int quantize(session *s) {
                  .skip = o->int8_skip,
                  .import = {o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count},
                  .calibrate = calibration(s),
-                 .explain = o->explain};
+                 .explain = o->explain != NULL};
   return qdq_write(&job);
 }
 

@@ -19,7 +19,6 @@ typedef struct cytoc_session {
   void *ask_ctx;
   const char *folder; /* where the output goes when o->output is NULL; NULL: here */
   char *written;      /* set to its path; free() it */
-  bool on_device;     /* private: kernels run on a device, where reading a number back would cost a wait in every run */
 } cytoc_session;
 
 /* Runs s->o, with all of s but the report and what is private set. 0, or -1 after diagnostics: nothing is written then. */

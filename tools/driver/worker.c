@@ -16,6 +16,7 @@
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
 #include "pipeline.h"
+#include "runtime/os.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -211,13 +212,27 @@ static bool refused(cy_diag_sink *diag, const char *text) {
   return true;
 }
 
+static void append_weights(worker *w, off_t at, const char *path, cy_diag_sink *diag) {
+  static const char mark[] = CYRT_WEIGHTS_MARK;
+  struct stat st = {0};
+  stat(path, &st);
+  uint64_t bytes = (uint64_t)st.st_size;
+  int to = w->file[WORKER_LIBRARY];
+  if (pwrite(to, mark, sizeof mark, at) < 0 || pwrite(to, &bytes, sizeof bytes, at + (off_t)sizeof mark) < 0 ||
+      lseek(to, at + CYRT_MAP_ALIGN, SEEK_SET) < 0)
+    cy_no_memory();
+  copy_file(path, to, diag);
+}
+
 static void hand_over(worker *w, const cytoc_session *s) {
   char *header = cy_path_with_ending(s->written, "h"), *weights = NULL;
   if (asprintf(&weights, "%s.weights", s->written) < 0)
     cy_no_memory();
-  if (access(weights, F_OK) == 0)
-    refused(s->diag, "the weights are so large that they go into a file beside the library: set output_path");
   copy_file(s->written, w->file[WORKER_LIBRARY], s->diag);
+  if (access(weights, F_OK) == 0) { /* where runtime/load.c looks for them if there is no file beside the library */
+    off_t end = lseek(w->file[WORKER_LIBRARY], 0, SEEK_END);
+    append_weights(w, (end + CYRT_MAP_ALIGN - 1) / CYRT_MAP_ALIGN * CYRT_MAP_ALIGN, weights, s->diag);
+  }
   copy_file(header, w->file[WORKER_HEADER], s->diag);
   free(header);
   free(weights);

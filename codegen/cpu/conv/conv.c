@@ -717,6 +717,14 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   return work > loads ? work : loads;
 }
 
+bool cy_conv_weigh(const cy_cg *cg, const cy_conv_desc *d, double *out_direct, double *out_winograd) {
+  if (d->planar || !cy_winograd_possible(d) || (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d)))
+    return false;
+  *out_direct = direct_cost(cg, d);
+  *out_winograd = cy_winograd_cost(cg, d, UNKNOWN_PIXELS);
+  return true;
+}
+
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
   if (d->planar)
     return CY_CONV_PLANAR;

@@ -216,9 +216,9 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
     p.form.step *= each;
     p.tile = cy_dot_across_tile();
   }
-  unsigned dealt = each == 1 ? cy_dot_order_vectors(cg, &p) : 0;
-  if (dealt && dealt < p.tile.nv)
-    p.tile = tile_of(cg, &p, (int64_t)dealt * cg->W);
+  unsigned shuffled = each == 1 ? cy_dot_order_vectors(cg, &p) : 0;
+  if (shuffled && shuffled < p.tile.nv)
+    p.tile = tile_of(cg, &p, (int64_t)shuffled * cg->W);
   p.nr = (int64_t)p.tile.nv * cg->W / each;
   p.last = last_columns(cg, &p);
   int64_t k = p.k ? p.k : 512, most = rows_at_most(cg, &p, k);
@@ -245,7 +245,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.form.ahead = cy_dot_plain_avx512(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
   if (bytes_at_once(&p) && !rows_summed(&p))
     cy_dot_strip_plan(&p);
-  cy_dot_order_plan(&p, dealt);
+  cy_dot_order_plan(&p, shuffled);
   p.inlined = p.packed && !rows_summed(&p) && cy_dot_inline_pays(cg, p.form, p.rows, p.n, p.k, epilogue_of(&p));
   p.nb = p.nb / p.unit * p.unit;
   return p;
@@ -386,7 +386,7 @@ static V rows_bytes(cy_cg *cg, const plan *p) {
   if (p->strip)
     return cy_i64(cg, p->strip_bytes + cy_round_up((p->mb + p->tile.mr) * 8, 64));
   int64_t copied = only_last_copied(cg, p) ? p->tile.mr : keeps_rows(cg, p) ? p->rows + p->tile.mr : p->mb;
-  int64_t behind = p->form.dealt ? tile_k(p) * 2 : reach_bytes(p); /* the last run's last tile of k */
+  int64_t behind = p->form.shuffled ? tile_k(p) * 2 : reach_bytes(p); /* the last run's last tile of k */
   return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), copied), behind));
 }
 static V fresh_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }

@@ -23,19 +23,19 @@
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
  * nothing but rows at equal distances and packed panels of b. Fours of convolutions read rows of the picture instead
  * (dot_strip.c), whose padded copy is in scratch; groups of k begin anew with each row of the kernel then. Panels of
- * channels that are dealt out leave out the taps that they have only zeros for (dot_order.c).
+ * channels that are shuffled leave out the taps that they have only zeros for (dot_order.c).
  */
 #ifndef CY_CPU_DOT_H
 #define CY_CPU_DOT_H
 
 #include "codegen/cpu/conv/conv_int.h"
-#include "ir/deal.h"
+#include "ir/pixel_shuffle.h"
 
 typedef struct cy_dot_desc {
   bool conv;            /* which of the two below tells the sizes; strides count elements */
   cy_gemm_desc gemm;    /* name, slots and epilogue are those of the one in use */
   cy_conv_desc window;  /* not transposed */
-  cy_deal_fill deal[3]; /* of its axes, where channels are dealt out: taps that are zeros; pixels 0: they are not */
+  cy_shuffle_fill shuffle[3]; /* of its axes, where channels become positions: taps that are zeros; pixels 0: they are not */
   bool a_signed, b_signed;
   unsigned b_bits; /* 8, or 16 */
   bool bf16;       /* a and b are bf16, sums f32; b_bits is 16, b_signed set, there are no zero points */
@@ -53,13 +53,13 @@ typedef struct cy_dot_order {
   int64_t n, nr, c, taps[3];
   unsigned step, together; /* k of a group; a run has a multiple of so many */
   bool rows;               /* runs are rows of the kernel, those at the same height following each other */
-  cy_deal_fill deal[3];    /* pixels 0: all columns have all taps */
+  cy_shuffle_fill shuffle[3];    /* pixels 0: all columns have all taps */
 } cy_dot_order;
 typedef struct cy_dot_runs { /* of a panel: so many, each of so many taps side by side, in so many groups of k */
   int64_t runs, taps, groups;
   int64_t first[3], count[3]; /* along the axes */
 } cy_dot_runs;
-static inline bool cy_dot_order_deals(const cy_dot_order *o) { return o->deal[0].pixels != 0; }
+static inline bool cy_dot_order_shuffles(const cy_dot_order *o) { return o->shuffle[0].pixels != 0; }
 cy_dot_runs cy_dot_runs_of(const cy_dot_order *order, int64_t panel);
 /* The tap with which a run begins. */
 int64_t cy_dot_run_tap(const cy_dot_order *order, const cy_dot_runs *runs, int64_t run);
@@ -169,7 +169,7 @@ typedef struct cy_dot_form {
   bool far;                    /* amx: b lies beyond the first-level cache */
   bool starts;                 /* sums begin with numbers in memory, else with 0 */
   bool strip;                  /* k goes through several runs, one kernel row each */
-  bool dealt;                  /* .. or those that a table tells of each panel */
+  bool shuffled;                  /* .. or those that a table tells of each panel */
   bool ahead;                  /* not amx: other memory is prefetched meanwhile */
   unsigned step, together;     /* k of a group; groups come by so many */
 } cy_dot_form;
@@ -196,10 +196,10 @@ static inline unsigned cy_dot_together(const cy_cg *cg, cy_dot_form form, const 
  * with what c holds; first, again: of cut weights, from the first of the panels on, and from the beginning; runs, pitch: of
  * a strip, groups being those of a run, how many runs there are and the bytes from one to the next; ahead, step: with every
  * group a line is prefetched, so many bytes behind the one before; panels, runs: cy_dot_tables from the first panel on, where
- * form.dealt. */
+ * form.shuffled. */
 enum { CY_DOT_ARGS = 12, CY_DOT_MOST_ARGS = 16 };
 static inline unsigned cy_dot_args(cy_dot_form form) {
-  return CY_DOT_ARGS + (form.ahead ? 2 : 0) + (form.dealt ? 2 : 0);
+  return CY_DOT_ARGS + (form.ahead ? 2 : 0) + (form.shuffled ? 2 : 0);
 }
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
 /* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
@@ -232,7 +232,7 @@ typedef struct cy_dot_depth {
 void cy_dot_sums(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, const V *row, V b, V start,
                  const cy_dot_depth *depth, V *out);
 
-/* ---- dot_order.c: what code reads of panels whose runs differ, where form.dealt ---- */
+/* ---- dot_order.c: what code reads of panels whose runs differ, where form.shuffled ---- */
 
 typedef struct cy_dot_tables { /* addresses */
   V panels, runs;
@@ -243,7 +243,7 @@ V cy_dot_tables_before(cy_cg *cg, const cy_dot_tables *tables, V panel);
 cy_dot_depth cy_dot_tables_depth(cy_cg *cg, const cy_dot_tables *tables, V panel);
 /* The last two arguments of a kernel. */
 static inline cy_dot_tables cy_dot_tables_given(V fn, cy_dot_form form) {
-  if (!form.dealt)
+  if (!form.shuffled)
     return (cy_dot_tables){NULL, NULL};
   return (cy_dot_tables){LLVMGetParam(fn, cy_dot_args(form) - 2), LLVMGetParam(fn, cy_dot_args(form) - 1)};
 }
@@ -273,7 +273,7 @@ typedef struct cy_dot_inline {
   V a, row_table, rows, row0; /* the first one in scratch; how many; their number for the index */
   V b, start, col0;           /* of panel 0 */
   cy_dot_depth depth;
-  cy_dot_tables tables; /* where form.dealt */
+  cy_dot_tables tables; /* where form.shuffled */
 } cy_dot_inline;
 bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t rows, int64_t n, int64_t k,
                         const cy_epilogue *epilogue);
@@ -292,6 +292,24 @@ V cy_dot_load_floats(cy_cg *cg, V from, V stride, unsigned lanes); /* stride: fl
 /* Can such weights, stored in tiles of so many columns, be multiplied by rows in 8 bits? */
 bool cy_dot_codes_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
 void cy_dot_codes_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+
+/* Where weights of a block, from a column on, begin. */
+typedef struct cy_dot_place {
+  V codes, scales, zeros; /* zeros NULL: there are none */
+} cy_dot_place;
+cy_dot_place cy_dot_place_of(cy_cg *cg, const cy_gemm_desc *desc, V block, V col);
+/* Of vectors of 4 * W bytes: unpack of pairs of i8 or i16 in lanes of 128 bits. */
+V cy_dot_unpacked(cy_cg *cg, V a, V b, unsigned bytes, bool high);
+/* Of 4 * W columns, in the order that two rounds of unpack leave: vector i of the scales; all zero points, as bytes. */
+V cy_dot_turned_scales(cy_cg *cg, V scales, int i);
+V cy_dot_turned_zeros(cy_cg *cg, V zeros);
+
+/* ---- dot_few.c ---- */
+
+enum { CY_DOT_FEW = 4 }; /* rows, at most */
+/* Can up to so many rows be multiplied as integers of 24 bits? The weights as above. */
+bool cy_dot_few_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
+void cy_dot_few_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 
 /* ---- dot_fresh.c ---- */
 

@@ -128,7 +128,7 @@ static V emit_groups(cy_cg *cg, const kernel *k, V groups, V from, V b) {
 
 /* All of k of panel q. */
 static V emit_depth(cy_cg *cg, const kernel *k, V fn, V q, V b) {
-  if (!k->form.dealt)
+  if (!k->form.shuffled)
     return emit_groups(cg, k, LLVMGetParam(fn, 5), NULL, b);
   cy_dot_tables tables = cy_dot_tables_given(fn, k->form);
   cy_dot_depth depth = cy_dot_tables_depth(cg, &tables, q);
@@ -165,7 +165,7 @@ static V emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V b) {
 V cy_dot_amx_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
   char name[64];
   snprintf(name, sizeof name, "cyk_amx_%s_%ux%u_%lld%s%s%s", form.bf16 ? "bf16" : "u8s8", mr, nv * cg->W, (long long)nr,
-           onto ? "_onto" : "", form.far ? "_far" : "", form.dealt ? "_dealt" : "");
+           onto ? "_onto" : "", form.far ? "_far" : "", form.shuffled ? "_shuffled" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;

@@ -217,30 +217,24 @@ static void emit_rounded(cy_cg *cg, const plan *p, const char *name) {
 
 /* ---- a panel's block, turned: scales, zero points (i32), then vectors of fours: [digit][group][VECTORS] ---- */
 
-/* Where a panel's columns begin, in a block. */
-typedef struct place {
-  V codes, scales, zeros; /* zeros NULL: there are none */
-} place;
-
 typedef struct panel {
-  place at, ahead; /* ahead: what is turned next, to be asked for */
+  cy_dot_place at, ahead; /* ahead: what is turned next, to be asked for */
   V to;
 } panel;
 
-static place place_of(cy_cg *cg, const plan *p, V block, V col) {
-  const cy_gemm_desc *d = p->d;
-  V tile = cy_i64(cg, d->ints.tile), before = cy_mul(cg, cy_div(cg, col, tile), cy_mulc(cg, tile, p->bytes));
-  V at = cy_add(cg, cy_add(cg, cy_mulc(cg, block, p->bytes * p->n), before), cy_mod(cg, col, tile));
-  V number = cy_add(cg, cy_mulc(cg, block, p->n), col);
-  place to = {.codes = cy_gep(cg, cy_arg_ptr(cg, d->b_slot), at)};
+cy_dot_place cy_dot_place_of(cy_cg *cg, const cy_gemm_desc *d, V block, V col) {
+  int64_t bytes = d->ints.block * d->ints.bits / 8, n = cy_csize_known(d->n);
+  V tile = cy_i64(cg, d->ints.tile), before = cy_mul(cg, cy_div(cg, col, tile), cy_mulc(cg, tile, bytes));
+  V at = cy_add(cg, cy_add(cg, cy_mulc(cg, block, bytes * n), before), cy_mod(cg, col, tile));
+  V number = cy_add(cg, cy_mulc(cg, block, n), col);
+  cy_dot_place to = {.codes = cy_gep(cg, cy_arg_ptr(cg, d->b_slot), at)};
   to.scales = cy_gepf(cg, cy_arg_ptr(cg, d->ints.scale_slot), number);
   if (d->ints.zero_slot >= 0)
     to.zeros = cy_gep(cg, cy_arg_ptr(cg, d->ints.zero_slot), number);
   return to;
 }
 
-/* Vectors of 4 * W bytes: unpack of pairs of i8 or i16 in lanes of 128 bits. */
-static V unpacked(cy_cg *cg, V a, V b, unsigned bytes, bool high) {
+V cy_dot_unpacked(cy_cg *cg, V a, V b, unsigned bytes, bool high) {
   unsigned lanes = 4 * cg->W / bytes, part = 16 / bytes;
   LLVMTypeRef type = LLVMVectorType(bytes == 1 ? cg->i8 : cg->i16, lanes);
   int order[64];
@@ -262,9 +256,9 @@ static void load_fours(cy_cg *cg, const plan *p, const panel *q, V row, V *out) 
     cy_prefetch(cg, cy_gep(cg, q->ahead.codes, at), false, p->few ? CY_FIRST_LEVEL : CY_SECOND_LEVEL);
   }
   for (int i = 0; i < 2; i++) {
-    V first = unpacked(cg, line[0], line[1], 1, i), second = unpacked(cg, line[2], line[3], 1, i);
-    out[2 * i] = unpacked(cg, first, second, 2, false);
-    out[2 * i + 1] = unpacked(cg, first, second, 2, true);
+    V first = cy_dot_unpacked(cg, line[0], line[1], 1, i), second = cy_dot_unpacked(cg, line[2], line[3], 1, i);
+    out[2 * i] = cy_dot_unpacked(cg, first, second, 2, false);
+    out[2 * i + 1] = cy_dot_unpacked(cg, first, second, 2, true);
   }
 }
 
@@ -291,22 +285,20 @@ static void emit_turned_rows(cy_cg *cg, const plan *p, const panel *q) {
   cy_loop_end(cg, &r, NULL);
 }
 
-/* Vector i of a panel's scales. */
-static V load_scales(cy_cg *cg, const panel *q, int i) {
+V cy_dot_turned_scales(cy_cg *cg, V scales, int i) {
   unsigned count = cg->W / 4;
   V part[4];
   for (unsigned lane = 0; lane < count; lane++)
-    part[lane] = cy_load(cg, cy_vecf(cg, 4), cy_gepc(cg, q->at.scales, (16 * lane + 4 * i) * 4), 4);
+    part[lane] = cy_load(cg, cy_vecf(cg, 4), cy_gepc(cg, scales, (16 * lane + 4 * i) * 4), 4);
   for (; count > 1; count /= 2)
     for (unsigned lane = 0; lane < count / 2; lane++)
       part[lane] = cy_joined(cg, part[2 * lane], part[2 * lane + 1]);
   return part[0];
 }
 
-/* All of its zero points, in the order of sums, as bytes. */
-static V load_zeros(cy_cg *cg, const panel *q) {
+V cy_dot_turned_zeros(cy_cg *cg, V zeros) {
   int order[16];
-  V fours = cy_load(cg, cg->vi, q->at.zeros, 1);
+  V fours = cy_load(cg, cg->vi, zeros, 1);
   for (unsigned i = 0; i < cg->W; i++)
     order[i] = (int)(i % (cg->W / 4) * 4 + i / (cg->W / 4));
   fours = cy_shuffle(cg, fours, fours, order, cg->W);
@@ -314,10 +306,10 @@ static V load_zeros(cy_cg *cg, const panel *q) {
 }
 
 static void emit_turned_block(cy_cg *cg, const plan *p, const panel *q) {
-  V zeros = q->at.zeros ? load_zeros(cg, q) : NULL;
+  V zeros = q->at.zeros ? cy_dot_turned_zeros(cg, q->at.zeros) : NULL;
   for (int i = 0; i < VECTORS; i++) {
     V to = cy_gepc(cg, q->to, (int64_t)i * cg->W * 4);
-    cy_store(cg, load_scales(cg, q, i), to, 4);
+    cy_store(cg, cy_dot_turned_scales(cg, q->at.scales, i), to, 4);
     cy_prefetch(cg, cy_gepc(cg, q->ahead.scales, (int64_t)i * cg->W * 4), false, CY_SECOND_LEVEL);
     if (zeros) {
       V some = LLVMBuildZExt(cg->b, cy_some_lanes(cg, zeros, (unsigned)i * cg->W, cg->W), cg->vi, "");
@@ -489,8 +481,8 @@ static void emit_turned(cy_cg *cg, const frame *f, V q, V b0, V count) {
   V next_block = cy_select(cg, last, cy_addc(cg, b0, p->together), b0);
   cy_loop b;
   cy_loop_begin(cg, &b, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  panel block = {.at = place_of(cg, p, cy_add(cg, b0, b.iv), col)};
-  block.ahead = place_of(cg, p, cy_add(cg, next_block, b.iv), next_col);
+  panel block = {.at = cy_dot_place_of(cg, p->d, cy_add(cg, b0, b.iv), col)};
+  block.ahead = cy_dot_place_of(cg, p->d, cy_add(cg, next_block, b.iv), next_col);
   block.to = cy_gep(cg, f->turned, cy_mulc(cg, b.iv, p->turned_bytes));
   emit_turned_block(cg, p, &block);
   cy_loop_end(cg, &b, NULL);

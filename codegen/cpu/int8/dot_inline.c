@@ -57,7 +57,7 @@ static void emit_panel(cy_cg *cg, const cy_dot_inline *t, const V *row, V q, uns
   V v[CY_LOOP_MAX], col = cy_mulc(cg, q, t->nr), before = cy_mulc(cg, q, t->panel_bytes);
   V start = cy_gep(cg, t->start, cy_mulc(cg, col, 4));
   cy_dot_depth depth = t->depth;
-  if (t->form.dealt) {
+  if (t->form.shuffled) {
     before = cy_mulc(cg, cy_dot_tables_before(cg, &t->tables, q), cy_dot_group_bytes(t->form, t->nr));
     depth = cy_dot_tables_depth(cg, &t->tables, q);
   }

@@ -67,7 +67,7 @@ V cy_dot_elements_on(cy_cg *cg, const cy_dot_plan *p, V from, V elements);
 /* Vectors of columns that panels should have to leave out taps, the tile being chosen for all of k; 0: they should not. */
 unsigned cy_dot_order_vectors(const cy_cg *cg, const cy_dot_plan *p);
 /* The order of k, strips being decided. */
-void cy_dot_order_plan(cy_dot_plan *p, bool deals);
+void cy_dot_order_plan(cy_dot_plan *p, bool shuffles);
 double cy_dot_order_share(const cy_cg *cg, const cy_dot_plan *p); /* of all taps' time */
 cy_dot_tables cy_dot_tables_of(cy_cg *cg, const cy_dot_plan *p);
 

@@ -205,14 +205,14 @@ static void emit_groups(cy_cg *cg, const kernel *k, int64_t count, V from, V *v)
 static void emit_depth(cy_cg *cg, const kernel *k, const cy_dot_depth *depth, V *v) {
   unsigned n = carried(k);
   V next[CY_LOOP_MAX];
-  if (!k->form.strip && !k->form.dealt) {
+  if (!k->form.strip && !k->form.shuffled) {
     emit_loop(cg, k, depth->groups, NULL, NULL, v);
     return;
   }
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), depth->runs, cy_i64(cg, 1), v, n);
   memcpy(next, l.v, n * sizeof *next);
-  V from = k->form.dealt ? cy_load(cg, cg->i64, cy_gep(cg, depth->places, cy_mulc(cg, l.iv, 8)), 8)
+  V from = k->form.shuffled ? cy_load(cg, cg->i64, cy_gep(cg, depth->places, cy_mulc(cg, l.iv, 8)), 8)
                          : cy_mul(cg, l.iv, depth->pitch);
   int64_t groups;
   if (cy_is_const(depth->groups, &groups) && groups <= MOST_AT_ONCE)
@@ -238,7 +238,7 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   V c = cy_gep(cg, LLVMGetParam(fn, 3), cy_mulc(cg, q, k->nr * 4));
   cy_dot_tables tables = cy_dot_tables_given(fn, k->form);
   cy_dot_depth depth = {LLVMGetParam(fn, 5), LLVMGetParam(fn, 10), LLVMGetParam(fn, 11), NULL};
-  if (k->form.dealt)
+  if (k->form.shuffled)
     depth = cy_dot_tables_depth(cg, &tables, q);
   unsigned each = cy_dot_each(k->form), carried_on = k->step ? 2 : 1;
   if (each > 1) {
@@ -299,8 +299,8 @@ V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t n
            : form.fours ? "u8s8"
            : form.wide  ? "i16"
                         : "i16s8",
-           mr, nv * cg->W, (long long)nr, lanes, form.strip && !form.dealt ? "_strip" : "", form.dealt ? "_dealt" : "",
-           form.starts ? "_start" : "", form.ahead ? "_ahead" : "", onto ? "_onto" : "");
+           mr, nv * cg->W, (long long)nr, lanes, form.strip && !form.shuffled ? "_strip" : "",
+           form.shuffled ? "_shuffled" : "", form.starts ? "_start" : "", form.ahead ? "_ahead" : "", onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;

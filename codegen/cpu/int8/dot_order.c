@@ -4,7 +4,7 @@
  * Comes in: a cy_dot_order, which packing and code both make of the descriptor. Goes out: the runs of a panel, taps side
  * by side in the copied input whose channels its weights hold one after the other, each run from a new group of k on; for
  * code, tables of them. Without strips all of k is one run, with strips a run is a row of the kernel. Where channels
- * are dealt out as pixels (ir/deal.h), kernels are filled up with zeros, whole taps of a phase: a panel leaves out those
+ * become spatial positions (ir/pixel_shuffle.h), kernels are filled up with zeros, whole taps of a phase: a panel leaves out those
  * that all its phases have only zeros in. So panels are as narrow as leaves out most, for which phases need not be
  * multiples of them: columns of two phases go through the taps of both.
  */
@@ -20,9 +20,9 @@ typedef cy_dot_plan plan;
 
 /* Lets `runs` have the taps of phase `part`, too. */
 static void join_phase(const cy_dot_order *o, int64_t part, cy_dot_runs *runs) {
-  cy_deal_taps t[3];
-  for (int i = 2; i >= 0; part /= o->deal[i--].pixels) {
-    t[i] = cy_deal_taps_of(&o->deal[i], o->taps[i], part % o->deal[i].pixels);
+  cy_shuffle_taps t[3];
+  for (int i = 2; i >= 0; part /= o->shuffle[i--].pixels) {
+    t[i] = cy_shuffle_taps_of(&o->shuffle[i], o->taps[i], part % o->shuffle[i].pixels);
     if (!t[i].count)
       return;
   }
@@ -36,8 +36,8 @@ static void join_phase(const cy_dot_order *o, int64_t part, cy_dot_runs *runs) {
 
 cy_dot_runs cy_dot_runs_of(const cy_dot_order *o, int64_t panel) {
   cy_dot_runs r = {.count = {o->taps[0], o->taps[1], o->taps[2]}};
-  if (cy_dot_order_deals(o)) {
-    int64_t members = o->n / (o->deal[0].pixels * o->deal[1].pixels * o->deal[2].pixels), first = panel * o->nr;
+  if (cy_dot_order_shuffles(o)) {
+    int64_t members = o->n / (o->shuffle[0].pixels * o->shuffle[1].pixels * o->shuffle[2].pixels), first = panel * o->nr;
     int64_t last = (first + o->nr < o->n ? first + o->nr : o->n) - 1;
     r = (cy_dot_runs){.runs = 0};
     for (int64_t part = first / members; part <= last / members; part++)
@@ -102,19 +102,19 @@ static cy_dot_order order_of(const plan *p, bool rows) {
   return o;
 }
 
-static void deal_axes(const cy_dot_desc *d, cy_dot_order *o) {
+static void shuffle_axes(const cy_dot_desc *d, cy_dot_order *o) {
   int missing = 3 - d->window.n_spatial;
   for (int i = 0; i < 3; i++)
-    o->deal[i] = i < missing ? (cy_deal_fill){1, 0, 0} : d->deal[i - missing];
+    o->shuffle[i] = i < missing ? (cy_shuffle_fill){1, 0, 0} : d->shuffle[i - missing];
 }
 
 unsigned cy_dot_order_vectors(const cy_cg *cg, const plan *p) {
-  if (!p->d->conv || !p->d->deal[0].pixels || p->taps == 1 || p->form.bf16)
+  if (!p->d->conv || !p->d->shuffle[0].pixels || p->taps == 1 || p->form.bf16)
     return 0;
   cy_dot_order o = order_of(p, p->form.fours && !p->form.amx);
   double least = order_cost(cg, &o, p->tile.nv) * 0.95;
   unsigned best = 0;
-  deal_axes(p->d, &o);
+  shuffle_axes(p->d, &o);
   for (unsigned nv = p->tile.nv; nv > 0; nv--) {
     double cost = order_cost(cg, &o, nv);
     if (cost < least) {
@@ -125,18 +125,18 @@ unsigned cy_dot_order_vectors(const cy_cg *cg, const plan *p) {
   return best;
 }
 
-void cy_dot_order_plan(plan *p, bool deals) {
+void cy_dot_order_plan(plan *p, bool shuffles) {
   p->order = order_of(p, p->strip);
-  p->form.dealt = deals && (!p->in_picture || cy_csize_known(p->axis[1].in_stride));
-  if (p->form.dealt)
-    deal_axes(p->d, &p->order);
+  p->form.shuffled = shuffles && (!p->in_picture || cy_csize_known(p->axis[1].in_stride));
+  if (p->form.shuffled)
+    shuffle_axes(p->d, &p->order);
   if (p->n)
     p->groups_of_k = cy_dot_groups_before(&p->order, cy_ceil(p->n, p->nr));
 }
 
 double cy_dot_order_share(const cy_cg *cg, const plan *p) {
   cy_dot_order all = order_of(p, p->strip);
-  return p->form.dealt ? order_cost(cg, &p->order, p->tile.nv) / order_cost(cg, &all, p->tile.nv) : 1;
+  return p->form.shuffled ? order_cost(cg, &p->order, p->tile.nv) / order_cost(cg, &all, p->tile.nv) : 1;
 }
 
 /* ---- tables: of each panel four numbers, and those of one behind the last; of each run where it begins in a row ---- */
@@ -161,7 +161,7 @@ static V constant_table(cy_cg *cg, const plan *p, const char *what, V *number, i
 cy_dot_tables cy_dot_tables_of(cy_cg *cg, const plan *p) {
   const cy_dot_order *o = &p->order;
   int64_t panels = cy_ceil(p->n, p->nr), runs = 0, before = 0;
-  if (!p->form.dealt)
+  if (!p->form.shuffled)
     return (cy_dot_tables){NULL, NULL};
   V *panel = malloc((size_t)(panels + 1) * PANEL_NUMBERS * sizeof(V));
   V *run = malloc((size_t)(panels * o->taps[0] * o->taps[1] + 1) * sizeof(V));

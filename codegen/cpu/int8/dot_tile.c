@@ -45,14 +45,14 @@ cy_dot_depth cy_dot_depth_of(cy_cg *cg, const plan *p) {
 /* Bytes of the panels in front of panel q. */
 static V bytes_before(cy_cg *cg, const frame *f, V q) {
   const plan *p = f->p;
-  if (!p->form.dealt)
+  if (!p->form.shuffled)
     return cy_mul(cg, q, f->panel_bytes);
   return cy_mulc(cg, cy_dot_tables_before(cg, &f->tables, q), cy_dot_group_bytes(p->form, p->nr));
 }
 
 /* Groups of k of panels [q0, end). */
 static V groups_between(cy_cg *cg, const frame *f, V q0, V end) {
-  if (!f->p->form.dealt)
+  if (!f->p->form.shuffled)
     return cy_mul(cg, cy_dot_k_groups(cg, f->p), cy_sub(cg, end, q0));
   V before = cy_dot_tables_before(cg, &f->tables, q0);
   return cy_sub(cg, cy_dot_tables_before(cg, &f->tables, end), before);
@@ -87,7 +87,7 @@ static void emit_panels(cy_cg *cg, const frame *f, const cy_dot_tile *t, V q0, V
     args[CY_DOT_MOST_ARGS] = {t->a, t->table, b, c, t->ldc, d.groups, panels, start, first, f->again, d.runs, d.pitch};
   if (p->form.ahead)
     prefetch_args(cg, f, t, b, groups_between(cg, f, q0, end), args + CY_DOT_ARGS);
-  if (p->form.dealt) {
+  if (p->form.shuffled) {
     cy_dot_tables own = cy_dot_tables_from(cg, &f->tables, q0);
     args[cy_dot_args(p->form) - 2] = own.panels;
     args[cy_dot_args(p->form) - 1] = own.runs;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loops_ops.c - the arithmetic of loop IR on LLVM values, scalar or vector alike.
  *
- * In: operands in register form (see loops_int.h) and dtypes. Out: the result in register form. Follows ir/scalar.c in
+ * In: ir/elementwise.def's forms, operands in register form (see loops_int.h) and dtypes. Out: the result in register form. Follows ir/scalar.c in
  * every corner: integer division by zero is 0 and never traps, float to integer saturates with NaN as 0, minimum and
  * maximum propagate NaN, shifts by the width or more give 0 or the sign. Fast-math is limited to `contract` (a * b + c
  * may become one fma). Floats smaller than f32 are computed in f32 and rounded after every operation. Functions LLVM
@@ -235,33 +235,9 @@ static V real_sign(cy_cg *cg, V x) {
   return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, zero, ""), one, low, "");
 }
 
-static V real_op(cy_cg *cg, cy_op op, V *a, int nargs, unsigned n) {
-  LLVMBuilderRef b = cg->b;
-  switch (op) {
-  case CY_OP_neg: return LLVMBuildFNeg(b, a[0], "");
-  case CY_OP_abs: return real_intrinsic(cg, "llvm.fabs", a[0]);
-  case CY_OP_sign: return real_sign(cg, a[0]);
-  case CY_OP_floor: return real_intrinsic(cg, "llvm.floor", a[0]);
-  case CY_OP_ceil: return real_intrinsic(cg, "llvm.ceil", a[0]);
-  case CY_OP_round: return real_intrinsic(cg, "llvm.roundeven", a[0]);
-  case CY_OP_trunc: return real_intrinsic(cg, "llvm.trunc", a[0]);
-  case CY_OP_sqrt: return real_intrinsic(cg, "llvm.sqrt", a[0]);
-  case CY_OP_add: return contract(LLVMBuildFAdd(b, a[0], a[1], ""));
-  case CY_OP_sub: return contract(LLVMBuildFSub(b, a[0], a[1], ""));
-  case CY_OP_mul: return contract(LLVMBuildFMul(b, a[0], a[1], ""));
-  case CY_OP_div: return LLVMBuildFDiv(b, a[0], a[1], "");
-  case CY_OP_fma: return cy_fma(cg, a[0], a[1], a[2]);
-  case CY_OP_fmod: return LLVMBuildFRem(b, a[0], a[1], "");
-  case CY_OP_mod: return real_mod(cg, a[0], a[1]);
-  case CY_OP_min:
-  case CY_OP_max: return real_minmax(cg, op, a[0], a[1]);
-  case CY_OP_sigmoid: {
-    V minus = LLVMBuildFNeg(b, a[0], ""), one = real_like(a[0], 1);
-    return LLVMBuildFDiv(b, one, LLVMBuildFAdd(b, one, libm_call(cg, "exp", &minus, 1, n), ""), "");
-  }
-  default: /* exp, log, sin, .. and pow have libm's names */
-    return libm_call(cg, cy_op_of(op)->name, a, (unsigned)nargs, n);
-  }
+static V real_sigmoid(cy_cg *cg, V x, unsigned n) {
+  V minus = LLVMBuildFNeg(cg->b, x, ""), one = real_like(x, 1);
+  return LLVMBuildFDiv(cg->b, one, LLVMBuildFAdd(cg->b, one, libm_call(cg, "exp", &minus, 1, n), ""), "");
 }
 
 /* ---- integers ---- */
@@ -431,37 +407,40 @@ static V mul_q15(cy_cg *cg, V x, V y) {
   return part[0];
 }
 
-static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a) {
+/* ---- the forms of elementwise.def ---- */
+
+static _Noreturn void no_form(cy_op op, cy_dtype t) {
+  cy_bug("op '%s' on %s in a kernel", cy_op_of(op)->name, cy_dtype_of(t)->name);
+}
+#define NONE (no_form(op, t), NULL)
+
+static V real_op(cy_cg *cg, cy_op op, cy_dtype t, V *a, int nargs, unsigned n) {
   LLVMBuilderRef b = cg->b;
+  V x = a[0], y = nargs > 1 ? a[1] : NULL, z = nargs > 2 ? a[2] : NULL;
+  switch (op) {
+#define EW_OP(name, inputs, flags, attributes, cost, real, integer, llvm_real, ...)                                    \
+  case CY_OP_##name:                                                                                                   \
+    return llvm_real;
+#include "ir/elementwise.def"
+#undef EW_OP
+  default:
+    return NONE;
+  }
+}
+
+static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a, int nargs) {
+  LLVMBuilderRef b = cg->b;
+  V x = a[0], y = nargs > 1 ? a[1] : NULL, z = nargs > 2 ? a[2] : NULL;
   bool sgn = signed_int(t);
   int bits = t == CY_BOOL ? 1 : bits_of(t);
   switch (op) {
-  case CY_OP_neg: return LLVMBuildNeg(b, a[0], "");
-  case CY_OP_abs: return sgn ? int_abs(cg, a[0]) : a[0];
-  case CY_OP_sign: return t == CY_BOOL ? a[0] : int_sign(cg, sgn, a[0]);
-  case CY_OP_floor:
-  case CY_OP_ceil:
-  case CY_OP_round:
-  case CY_OP_trunc: return a[0];
-  case CY_OP_not: return LLVMBuildNot(b, a[0], "");
-  case CY_OP_add: return LLVMBuildAdd(b, a[0], a[1], "");
-  case CY_OP_sub: return LLVMBuildSub(b, a[0], a[1], "");
-  case CY_OP_mul: return LLVMBuildMul(b, a[0], a[1], "");
-  case CY_OP_fma: return LLVMBuildAdd(b, LLVMBuildMul(b, a[0], a[1], ""), a[2], "");
-  case CY_OP_mul_q15:
-    return mul_q15(cg, a[0], a[1]);
-  case CY_OP_div:
-  case CY_OP_mod:
-  case CY_OP_fmod: return int_divide(cg, op, sgn, a[0], a[1]);
-  case CY_OP_pow: return int_power(cg, sgn, bits, a[0], a[1]);
-  case CY_OP_min:
-  case CY_OP_max: return int_minmax(cg, op, sgn, a[0], a[1]);
-  case CY_OP_and: return LLVMBuildAnd(b, a[0], a[1], "");
-  case CY_OP_or: return LLVMBuildOr(b, a[0], a[1], "");
-  case CY_OP_xor: return LLVMBuildXor(b, a[0], a[1], "");
-  case CY_OP_shl:
-  case CY_OP_shr: return int_shift(cg, op, sgn, bits, a[0], a[1]);
-  default: cy_bug("op '%s' on %s in a kernel", cy_op_of(op)->name, cy_dtype_of(t)->name);
+#define EW_OP(name, inputs, flags, attributes, cost, real, integer, llvm_real, llvm_integer, ...)                      \
+  case CY_OP_##name:                                                                                                   \
+    return llvm_integer;
+#include "ir/elementwise.def"
+#undef EW_OP
+  default:
+    return NONE;
   }
 }
 
@@ -616,7 +595,7 @@ V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsi
   if (op >= CY_OP_eq && op <= CY_OP_ge)
     return compare(cg, op, in, a[0], a[1]);
   if (!cy_dtype_is_float(in))
-    return wrap_small(cg, int_op(cg, op, in, a), in);
-  V v = real_op(cg, op, a, nargs, n);
-  return small_float(out) && !cy_op_is_exact(op) ? round_small(cg, v, out, n) : v;
+    return wrap_small(cg, int_op(cg, op, in, a, nargs), in);
+  V v = real_op(cg, op, in, a, nargs, n);
+  return small_float(out) && !cy_op_of(op)->exact ? round_small(cg, v, out, n) : v;
 }

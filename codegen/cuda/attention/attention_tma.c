@@ -4,7 +4,7 @@
  * Beside the kernel of attention.c stands <symbol>_tma where there are many rows and scores stay as they are multiplied,
  * but for causality. A block has two warpgroups of 64 rows each and a third one that loads: one thread orders tiles of
  * keys and values, three warps fetch the next queries. There are at most as many blocks as multiprocessors, and each goes
- * through tiles of rows; so that causality leaves all blocks alike much to do, every other round of tiles is dealt out
+ * through tiles of rows; so that causality leaves all blocks alike much to do, every other round of tiles is distributed
  * backwards, and heads are taken some at a time, whose keys and values the second-level cache holds.
  *
  * A warpgroup orders the scores of the next keys and then the product of the last weights with their values, and turns

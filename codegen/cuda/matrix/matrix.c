@@ -107,6 +107,12 @@ static int shared_bytes(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
 
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
 
+/* Would most of a tile be empty, and of a later shape less? */
+static bool mostly_empty(int shape, double rows, double columns) {
+  const cy_cuda_tile *t = &shapes[shape], *last = &shapes[NSHAPES - 1];
+  return (rows <= t->m / 2 && last->m < t->m) || (columns <= t->n / 2 && last->n < t->n);
+}
+
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
 static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, bool singles) {
   cy_graph *g = cy_kernel_graph(k);
@@ -116,7 +122,7 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   int best = cy_cu_load_bytes(k, &shapes[0]) > 0, wanted = cy_cu_wanted_blocks(machine);
   while (best < NSHAPES - 1 &&
          (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
-          cy_cu_estimate(g, s.m, 512) <= shapes[best].m / 2 || cy_cu_estimate(g, s.n, 512) <= shapes[best].n / 2))
+          mostly_empty(best, cy_cu_estimate(g, s.m, 512), cy_cu_estimate(g, s.n, 512))))
     best++;
   form->kind = CY_CUDA_TILES;
   form->tile = singles && best == 0 ? large_single : shapes[best];

@@ -352,7 +352,7 @@ static const char results_text[] =
     "    }\n"
     "  }\n"
     "#if PAIRS\n"
-    "  CY_SYNC_CLUSTER(); /* the other block may still copy here, or arrive */\n"
+    "  CY_LEAVE_CLUSTER(); /* the other block may still copy here, or arrive */\n"
     "#endif\n";
 
 /* Rows of a factor that a copy brings. */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* phases.c - convolutions of pictures that were dealt out by phases, a quarter of the size with four times the
- * channels, read the picture itself.
+/* space_to_depth.c - convolutions of space-to-depth, a quarter of the size with four times the channels, read its input.
  *
  * In:  a swept graph. Out: conv(concat(x[.., 0::2, 0::2], x[.., 1::2, 0::2], ..), w), which YOLO begins with, as a
  * convolution of x with twice the stride and a filter of twice the height and width, in which each part's weights have
- * the places of its phase. Pads are as many phases as they were pixels. The parts may come in any order, but must be
- * all there. Only for targets that read pictures of few channels as fast as others: then f32 takes the same time, and
- * integers less, as no bytes are dealt out.
+ * the places of its phase. Pads are as many phases as they were positions. The parts may come in any order, but must be
+ * all there. Only for targets that read feature maps of few channels as fast as others: then f32 takes the same time,
+ * and integers less, as no bytes are moved.
  */
 #include "pass_int.h"
 
@@ -65,13 +64,13 @@ static cy_val spread_weights(cy_graph *g, const phases *p, cy_val w) {
   const cy_type *t = cy_type_of(g, w);
   cy_dim channels = cy_type_of(g, p->x)->dim[1], down = cy_dim_const(g, p->step[0]),
          across = cy_dim_const(g, p->step[1]);
-  cy_dim dealt[] = {t->dim[O], down, across, channels, t->dim[H], t->dim[W]};
+  cy_dim shape[] = {t->dim[O], down, across, channels, t->dim[H], t->dim[W]};
   cy_dim whole[] = {t->dim[O], channels, cy_dim_muli(g, t->dim[H], p->step[0]), cy_dim_muli(g, t->dim[W], p->step[1])};
   static const int64_t order[] = {0, 3, 4, 1, 5, 2};
   cy_val part[MOST_PHASES];
   for (uint32_t i = 0; i < p->count; i++)
     part[i] = cy_build_slice_axis(g, w, C, cy_dim_muli(g, channels, p->place[i]), channels);
-  cy_val all = cy_build_reshape(g, cy_build_concat(g, part, p->count, C), dealt, 6);
+  cy_val all = cy_build_reshape(g, cy_build_concat(g, part, p->count, C), shape, 6);
   return cy_build_reshape(g, cy_build_transpose(g, all, order), whole, 4);
 }
 
@@ -112,7 +111,7 @@ static cy_val conv_of_phases(cy_rewrite *rw, const cy_node_info *n) {
 static const cy_rule rules[] = {{CY_OP_conv, "convolution of phases", conv_of_phases}};
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
-int cy_pass_phases(cy_pass *p) {
+int cy_pass_space_to_depth(cy_pass *p) {
   const cy_rule_set set = {rules, sizeof rules / sizeof rules[0]};
   cy_rewrite_run(p, &set, 1);
   return 0;

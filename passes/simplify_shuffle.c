@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simplify_deal.c - transposed convolutions as convolutions whose channels are dealt out as pixels (ir/deal.h).
+/* simplify_shuffle.c - transposed convolutions as convolutions whose channels become spatial positions (ir/pixel_shuffle.h).
  *
  * In:  transposed convolutions without dilation, of a known kernel. Out:
- *   of floats     (a rule of the simplify pass) a convolution, and views that deal out its channels
- *   of integers   (called by the passes that make integers) a convolution that deals them out itself: attribute `deal`
+ *   of floats     (a rule of the simplify pass) a convolution, and views that shuffle its channels
+ *   of integers   (called by the passes that make integers) a convolution that shuffles them itself: attribute `shuffle`
  */
 #include "simplify.h"
 
-#include "ir/deal.h"
+#include "ir/pixel_shuffle.h"
 
 #include <string.h>
 
 /* A transposed convolution of stride s falls into s parts an axis, each with a kernel of its own. All of them together
- * are one product: a convolution of `taps` taps, as many as the kernel has strides, whose channels are then dealt out as
- * pixels, of which padding cuts some off. That is better where parts are more than MOST_PARTS, or have so few channels
- * that vectors would be mostly empty, and the kernel is as long as some strides. Where weights are computed, only
+ * are one product: a convolution of `taps` taps, as many as the kernel has strides, whose channels then become
+ * spatial positions (pixel shuffle), of which padding cuts some off. That is better where parts are more than
+ * MOST_PARTS, or have so few channels that vectors would be mostly empty, and the kernel is as long as some strides. Where weights are computed, only
  * convolutions have a generator: always; the kernel is filled up with zeros then. */
 enum { MOST_PARTS = 8, FEW_CHANNELS = 8 };
 
-typedef struct deal {
+typedef struct shuffle_plan {
   cy_graph *g;
   cy_type x, w, y;
   uint32_t spatial;
@@ -28,10 +28,10 @@ typedef struct deal {
   int64_t cut[CY_MAX_RANK];                        /* pixels in front of the output's first one */
   int64_t group, parts;
   cy_dim members, channels; /* outputs of a group, of the convolution */
-} deal;
+} shuffle_plan;
 
 /* A convolution whose every place the output wants, at least in part; `fixed`: no place that the input does not reach. */
-static bool plan_edges(deal *d, uint32_t i, bool fixed) {
+static bool plan_edges(shuffle_plan *d, uint32_t i, bool fixed) {
   cy_graph *g = d->g;
   int64_t stride = d->strides[i], last = d->taps[i] - 1, skip = d->pads[i] / stride, left;
   cy_dim all = cy_dim_muli(g, cy_dim_addi(g, d->x.dim[2 + i], last), stride);
@@ -57,7 +57,7 @@ static bool is_scaled_const(const cy_graph *g, cy_val v) {
   return cy_value_is_const(g, v);
 }
 
-static bool plan_deal(cy_rewrite *rw, const cy_node_info *n, deal *d) {
+static bool plan_shuffle(cy_rewrite *rw, const cy_node_info *n, shuffle_plan *d) {
   cy_graph *g = d->g;
   uint32_t count;
   bool fixed = is_scaled_const(g, n->in[1]), whole = fixed || rw->pass->options->no_fast;
@@ -88,7 +88,7 @@ static bool plan_deal(cy_rewrite *rw, const cy_node_info *n, deal *d) {
 
 /* [group * in, out, taps * strides ..] as a convolution's [group * strides .. * out, in, taps ..], whose taps run
  * backwards. Weights that are computed come to lie [taps .., in, group * strides .. * out], as its product wants them. */
-static cy_val dealt_weights(const deal *d, cy_val v) {
+static cy_val shuffled_weights(const shuffle_plan *d, cy_val v) {
   cy_graph *g = d->g;
   int s = (int)d->spatial, rank = 2 + s, at = d->group > 1; /* the groups: an axis of their own, in front */
   int64_t perm[CY_MAX_RANK], steps[CY_MAX_RANK], back[CY_MAX_RANK] = {s + 1, s};
@@ -123,12 +123,12 @@ static cy_val dealt_weights(const deal *d, cy_val v) {
   return cy_build_transpose(g, cy_build_slice(g, cy_build_reshape(g, v, to, rank), starts, steps, to), back);
 }
 
-static cy_val deal_out(cy_rewrite *rw, const cy_node_info *n) {
+static cy_val shuffle_out(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
-  deal d = {.g = rw->g};
-  if (!plan_deal(rw, n, &d))
+  shuffle_plan d = {.g = rw->g};
+  if (!plan_shuffle(rw, n, &d))
     return 0;
-  uint32_t s = d.spatial, at = 1 + (d.group > 1); /* where strides begin among the axes of what is dealt out */
+  uint32_t s = d.spatial, at = 1 + (d.group > 1); /* where strides begin among the axes of what is shuffled */
   int64_t perm[CY_MAX_RANK] = {0, 1}, ones[CY_MAX_RANK];
   cy_dim places[CY_MAX_RANK] = {d.x.dim[0], cy_dim_const(g, d.group)}, whole[CY_MAX_RANK] = {d.y.dim[0], d.y.dim[1]};
   cy_dim starts[CY_MAX_RANK] = {cy_dim_const(g, 0), cy_dim_const(g, 0)};
@@ -148,7 +148,7 @@ static cy_val deal_out(cy_rewrite *rw, const cy_node_info *n) {
   }
   cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, ones, s), cy_attr_ints(CY_ATTR_pads, d.edge, 2 * s),
                   cy_attr_ints(CY_ATTR_dilations, ones, s), cy_attr_int(CY_ATTR_group, d.group)};
-  cy_val in[2] = {n->in[0], dealt_weights(&d, n->in[1])};
+  cy_val in[2] = {n->in[0], shuffled_weights(&d, n->in[1])};
   cy_val all = cy_build(g, CY_OP_conv, in, 2, a, 4, &to, 1);
   all = cy_build_transpose(g, cy_build_reshape(g, all, places, (int)(at + 1 + 2 * s)), perm);
   return cy_build_slice(g, cy_build_reshape(g, all, whole, d.y.rank), starts, NULL, d.y.dim);
@@ -167,7 +167,7 @@ typedef struct places {
   cy_type y;
   uint32_t spatial;
   const int64_t *strides;
-  cy_deal_axis axis[CY_MAX_RANK];
+  cy_shuffle_axis axis[CY_MAX_RANK];
   int64_t kernel[CY_MAX_RANK], pads[2 * CY_MAX_RANK];
   int64_t parts, taps; /* of all axes together */
 } places;
@@ -199,7 +199,7 @@ static bool plan_places(cy_graph *g, const cy_node_info *n, places *p) {
     if (!cy_dim_is_const(g, w->dim[2 + i], &p->kernel[i]) || p->kernel[i] < 1 || pads[i] < 0 || pads[i] > MOST_STRIDE ||
         stride > MOST_STRIDE || (dilations && dilations[i] != 1))
       return false;
-    cy_deal_axis a = p->axis[i] = cy_deal_axis_of(p->kernel[i], stride, pads[i]);
+    cy_shuffle_axis a = p->axis[i] = cy_shuffle_axis_of(p->kernel[i], stride, pads[i]);
     cy_dim out = cy_dim_div(g, p->y.dim[2 + i], cy_dim_const(g, stride));
     if (cy_dim_muli(g, out, stride) != p->y.dim[2 + i] || a.edge < 0 ||
         !cy_dim_is_const(g, cy_dim_addi(g, cy_dim_sub(g, out, x->dim[2 + i]), a.taps - 1 - a.edge), behind) ||
@@ -216,7 +216,7 @@ static bool plan_places(cy_graph *g, const cy_node_info *n, places *p) {
 static int64_t tap_of(const places *p, int64_t flat, int64_t *out_part) {
   int64_t tap = 0, part = 0, taps = 1, parts = 1;
   for (uint32_t i = p->spatial; i-- > 0;) {
-    const cy_deal_axis *a = &p->axis[i];
+    const cy_shuffle_axis *a = &p->axis[i];
     int64_t at = flat % p->kernel[i] + a->before;
     flat /= p->kernel[i];
     tap += (a->taps - 1 - at / p->strides[i]) * taps;
@@ -257,12 +257,12 @@ static cy_val place_weights(cy_graph *g, const places *p, cy_val w) {
   return v;
 }
 
-bool cy_deal_possible(cy_graph *g, const cy_node_info *n) {
+bool cy_shuffle_possible(cy_graph *g, const cy_node_info *n) {
   places p;
   return plan_places(g, n, &p);
 }
 
-cy_val cy_deal_integers(cy_graph *g, const cy_node_info *n, cy_val x, cy_val w, cy_val zero) {
+cy_val cy_shuffle_integers(cy_graph *g, const cy_node_info *n, cy_val x, cy_val w, cy_val zero) {
   places p;
   cy_val in[3] = {x, plan_places(g, n, &p) ? place_weights(g, &p, w) : 0, zero};
   int64_t ones[CY_MAX_RANK];
@@ -272,7 +272,7 @@ cy_val cy_deal_integers(cy_graph *g, const cy_node_info *n, cy_val x, cy_val w, 
     ones[i] = 1;
   cy_attr a[5] = {cy_attr_ints(CY_ATTR_strides, ones, p.spatial), cy_attr_ints(CY_ATTR_pads, p.pads, 2 * p.spatial),
                   cy_attr_ints(CY_ATTR_dilations, ones, p.spatial), cy_attr_int(CY_ATTR_group, 1),
-                  cy_attr_ints(CY_ATTR_deal, p.strides, p.spatial)};
+                  cy_attr_ints(CY_ATTR_shuffle, p.strides, p.spatial)};
   p.y.dtype = CY_I32;
   return cy_build(g, CY_OP_conv, in, zero ? 3 : 2, a, 5, &p.y, 1);
 }
@@ -280,7 +280,7 @@ cy_val cy_deal_integers(cy_graph *g, const cy_node_info *n, cy_val x, cy_val w, 
 /* ---- the set ---------------------------------------------------------------------------------------------------- */
 
 static const cy_rule rules[] = {
-    {CY_OP_conv_transpose, "pixels dealt out", deal_out},
+    {CY_OP_conv_transpose, "pixel shuffle", shuffle_out},
 };
 
-cy_rule_set cy_simplify_deal_rules(void) { return (cy_rule_set){rules, sizeof rules / sizeof rules[0]}; }
+cy_rule_set cy_simplify_shuffle_rules(void) { return (cy_rule_set){rules, sizeof rules / sizeof rules[0]}; }
