@@ -450,7 +450,7 @@ endef
 # The runtime library of another architecture, always as released, and for tests a cyto-run, which runs in an emulator (of
 # Windows: run_list).
 CROSS_RUN := $(patsubst %,tools/%.c,cyto-run options options_text profile resident sizes statistics terminal values/npy \
-  values/tensor_value values/value) tests/emulate/npy_only.c
+  values/tensor_value values/value values/value_folder) tests/emulate/npy_only.c
 define CROSS
 $O/obj/$1/libcyto.a: $(patsubst %.c,$O/obj/$1/%.o,$(call runtime_of,$1))
 	$$(call say,AR,$$@)
@@ -563,7 +563,7 @@ install: all
 	$(file >$O/cyto.pc,$(call pkg_config,cyto,Opens and runs models compiled by cytoc,$(RUNTIME_LIBS) -lpthread,))
 	$(file >$O/cytoc.pc,$(call pkg_config,cytoc,Compiles ONNX models,,-lcyto $(COMPILER_LIBS) -lpthread))
 	$Q install -m 644 $O/cyto.pc $(if $(LLVM_CONFIG),$O/cytoc.pc) $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	$Q install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
+	$Q install -m 644 tools/bench_*.py tools/verify_python.py $(DESTDIR)$(PREFIX)/share/cyto
 	$Q install -d $(DESTDIR)$(PREFIX)/lib/cmake/cyto
 	$Q $(foreach f,cytoConfig cytoConfigVersion,sed 's/@VERSION@/$(CYTO_VERSION)/g; s/@SOVERSION@/$(SO_VERSION)/g; s/@ARCH@/$(ARCH)/g; \
 	  s/@MAJOR@/$(word 1,$(subst ., ,$(CYTO_VERSION)))/g; s/@MINOR@/$(word 2,$(subst ., ,$(CYTO_VERSION)))/g' \
