@@ -150,6 +150,11 @@ static bool check_all(cy_importer *im, cy_val indices, cy_dim extent, bool from_
   return far != 0;
 }
 
+bool cy_onnx_check_rows(cy_importer *im, cy_val indices, cy_val table) {
+  const cy_type *t = table ? cy_onnx_type(im, table) : NULL;
+  return !t || t->content || !t->rank || cy_onnx_check_indices(im, indices, t->dim[0], false);
+}
+
 bool cy_onnx_check_indices(cy_importer *im, cy_val indices, cy_dim extent, bool from_end) {
   return im->options->unchecked || check_all(im, indices, extent, from_end, CY_REQUIRE_CLAMPED, NULL);
 }

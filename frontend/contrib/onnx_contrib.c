@@ -65,7 +65,7 @@ IMPORT(embed_layer_norm) {
   cy_val at = n->in[8] ? n->in[8] : cy_build_iota(im->g, CY_I64, &t->dim[1], 1, 0);
   const cy_val looked_up[3] = {X, n->in[1], n->in[8]}, tables[3] = {n->in[2], n->in[4], n->in[3]};
   for (int i = 0; i < 3; i++)
-    if (looked_up[i] && tables[i] && !cy_onnx_check_indices(im, looked_up[i], cy_onnx_type(im, tables[i])->dim[0], false))
+    if (looked_up[i] && !cy_onnx_check_rows(im, looked_up[i], tables[i]))
       return false;
   cy_val sum = ADD(cy_build_gather(im->g, n->in[2], X, 0), cy_build_gather(im->g, n->in[3], at, 0));
   if (n->in[1] && n->in[4])
@@ -309,6 +309,10 @@ cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_
   cy_val c = cy_build_unsqueeze(im->g, cosine, 2), s = cy_build_unsqueeze(im->g, sine, 2);
   cy_dim rest = cy_dim_sub(im->g, cy_onnx_type(im, x)->dim[3], turn), half = cy_dim_div(im->g, turn, cy_dim_const(im->g, 2));
   const cy_type *tc = cy_onnx_type(im, cosine), *ts = cy_onnx_type(im, sine);
+  if (tc->rank != 3 || ts->rank != 3)
+    return cy_build_error(im->g, "inputs 'cos_cache', 'sin_cache'",
+                          "expected a row for each position, [batch, sequence, half of a head], found %s and %s",
+                          cy_type_text(im->g, tc), cy_type_text(im->g, ts));
   for (int i = 0; i < tc->rank && i < ts->rank; i++)
     cy_graph_require(im->g, tc->dim[i], ts->dim[i], CY_REQUIRE_EQUAL);
   cy_val given[2] = {cosine, sine};
@@ -354,7 +358,7 @@ IMPORT(rotary_embedding) {
   const cy_type tx = *cy_onnx_type(im, x); /* [b, s, heads, d] */
   cy_val cs[2] = {cosine, sine};
   for (int i = 0; i < 2; i++) {
-    if (at && !cy_onnx_check_indices(im, at, cy_onnx_type(im, cs[i])->dim[0], false))
+    if (at && !cy_onnx_check_rows(im, at, cs[i]))
       return false;
     if (at && !ms) {
       cs[i] = cy_build_gather(im->g, cs[i], at, 0);

@@ -128,7 +128,7 @@ IMPORT(multimodal_rotary) {
   cy_val which = position_of_pair(im, section, layout, half);
   bool interleaved = cy_onnx_int(im, n, "interleaved", 0) != 0;
   for (int i = 2; i < 4; i++)
-    if (!cy_onnx_check_indices(im, n->in[1], cy_onnx_type(im, n->in[i])->dim[0], false))
+    if (!cy_onnx_check_rows(im, n->in[1], n->in[i]))
       return false;
   cy_val sine = turned_by(im, n->in[3], n->in[1], which, &tx), cosine = turned_by(im, n->in[2], n->in[1], which, &tx);
   cy_val y = cy_onnx_rotary(im, x, cosine, sine, num(im, 2 * half), interleaved);

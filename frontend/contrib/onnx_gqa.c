@@ -130,7 +130,7 @@ static cy_val turn(cy_importer *im, const cy_onnx_node *n, const gqa *a, cy_val 
   cy_val at =
       n->in[9] ? n->in[9] : ADD(cy_build_iota(im->g, CY_I64, line, 2, 1), cy_build_reshape(im->g, a->first, flat, 2));
   for (int i = 7; i < 9 && n->in[9]; i++)
-    if (!cy_onnx_check_indices(im, n->in[9], cy_onnx_type(im, n->in[i])->dim[0], false))
+    if (!cy_onnx_check_rows(im, n->in[9], n->in[i]))
       return 0;
   cy_val cosine = at ? cy_build_gather(im->g, n->in[7], at, 0) : 0,
          sine = at ? cy_build_gather(im->g, n->in[8], at, 0) : 0;

@@ -174,6 +174,8 @@ static bool read_inputs(cy_importer *im, const cy_onnx_node *n, int rule, int64_
 /* Has v, if it is there, these dims in front? */
 static bool has_dims(cy_importer *im, cy_val v, const char *what, const cy_dim *want, int count) {
   const cy_type *t = v ? cy_onnx_type(im, v) : NULL;
+  if (t && (t->content || t->rank < count))
+    return cy_build_error(im->g, what, "expected a tensor of at least %d axes, found %s", count, cy_type_text(im->g, t));
   for (int k = 0; t && k < count; k++) {
     if (cy_onnx_clash(im, t->dim[k], want[k]))
       return cy_build_error(im->g, what, "expected %s along axis %d, found %s", cy_dim_text(im->g, want[k]), k,

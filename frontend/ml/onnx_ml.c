@@ -201,7 +201,8 @@ IMPORT(array_feature_extractor) {
   if (!y || !x)
     return false;
   const cy_type *tx = cy_onnx_type(im, x);
-  return cy_onnx_check_indices(im, y, tx->dim[tx->rank - 1], false) &&
+  bool tensor = tx->rank > 0 && !tx->content; /* else Gather says so */
+  return (!tensor || cy_onnx_check_indices(im, y, tx->dim[tx->rank - 1], false)) &&
          cy_importer_set(im, n, 0, cy_build_gather(im->g, x, y, tx->rank - 1));
 }
 

@@ -190,7 +190,7 @@ cyto_status cyrt_cuda_image_load(const cuda_driver *driver, const cuda_device *d
       return loaded ? cyrt_error_set(error, loaded, "%s", one.message) : CYTO_OK;
     tried |= (uint64_t)1 << (image - images->image);
     size_t n = strlen(said);
-    snprintf(said + n, sizeof said - n, "%s%s", n ? "; " : "", one.message);
+    snprintf(said + n, sizeof said - n, "%s%.*s", n ? "; " : "", (int)(sizeof said - n), one.message);
   }
   return status ? status : cyrt_error_set(error, one.code, "%s", said);
 }
