@@ -38,7 +38,9 @@ Made by `make golden` from the programs' own `--help`; do not edit. [quantisatio
 [troubleshooting.md](troubleshooting.md) say when to use which.
 """
 TOOLS = {'cytoc': 'The compiler.', 'cyto-run': 'Runs a compiled model on files of inputs.',
-         'cyto-bench': 'Compares a model with `-O0` and other frameworks, in processes that take turns.'}
+         'cyto-bench': 'Compares a model with `-O0` and other frameworks, in processes that take turns.',
+         'cyto-compare': 'Compares two libraries of one model: sizes, errors, times.',
+         'cytoc verify': 'Is it right? See [verify.md](verify.md).'}
 
 
 def rows():
@@ -129,7 +131,7 @@ def options_page(args):
     """What the tools say of themselves."""
     parts = [OPTIONS_HEAD]
     for tool, heading in TOOLS.items():
-        text = subprocess.run([os.path.join(args.build, tool), '--help'], check=True, stdout=subprocess.PIPE, text=True).stdout
+        text = subprocess.run([os.path.join(args.build, tool.split()[0]), *tool.split()[1:], '--help'], check=True, stdout=subprocess.PIPE, text=True).stdout
         parts.append('## %s\n\n%s\n\n```\n%s\n```\n' % (tool, heading, text.strip()))
     return '\n'.join(parts)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cytoc verify: figures that are known, verdicts, limits, random inputs, the layer that --bisect finds, bad input.
+"""cytoc verify and cyto-compare: figures that are known, verdicts, limits, random inputs, the layer that --bisect finds, bad input.
 
 In:  small models that are made here; a fake onnxruntime that is wrong at one layer, through CYTO_PYTHON.
 Out: the closing line.
@@ -397,6 +397,74 @@ def full_disk(test):
     assert code == 2 and 'is the disk full?' in err, (code, err)
     left = [n for n in os.listdir(test.args.tmp) if n.startswith('cytoc-')]
     assert not left, left
+
+
+def compare(test, a, b, *options, code=0):
+    report = test.file('compare.json')
+    if os.path.exists(report):
+        os.remove(report)
+    got, out, err = lib.run([os.path.join(test.args.build, 'cyto-compare'), a, b, '--json', report, *options], 120)
+    assert got == code, 'exit code %s instead of %s: %s%s' % (got, code, out, err)
+    return out + err, json.load(open(report, encoding='utf-8')) if os.path.exists(report) else None
+
+
+def library(test, model, name, *options):
+    path = test.file(name + '.so')
+    code, _, err = lib.run([test.args.cytoc, model, '-o', path, '-j', '1', *options], 120)
+    assert code == 0, err
+    return path
+
+
+@case
+def two_libraries(test):
+    """y = x + 1 beside x + 1.5: the errors that numpy says, for each sample and over all; float beside int8; times in turns."""
+    a, b = library(test, shifted(test.file('a.onnx'), 1), 'a'), library(test, shifted(test.file('b.onnx'), 1.5), 'b')
+    rng, ys = np.random.default_rng(6), []
+    for k in range(3):
+        os.makedirs(test.file('s/%d' % k))
+        x = rng.standard_normal((4, 8)).astype(f32) * 10 ** k
+        np.save(test.file('s/%d/in_0_x.npy' % k), x)
+        ys.append((x + f32(1)).astype(float))
+    text, report = compare(test, a, b, '--samples', test.file('s'), '--rounds=5')
+    row, whole = report['outputs'][0], np.concatenate(ys)
+    near(row['snr_db'], 10 * np.log10((whole ** 2).sum() / (0.25 * whole.size)))
+    near(row['rms'], 0.5)
+    for y, sample in zip(ys, row['samples']):
+        near(sample['snr_db'], 10 * np.log10((y ** 2).sum() / 8))
+        near(sample['largest'], 0.5)
+        assert sample['top'] == 1, sample
+    near(report['size'], os.path.getsize(b) / os.path.getsize(a))
+    near(report['time'], report['b']['median_ms'] / report['a']['median_ms'])
+    assert report['a']['runs'] == report['b']['runs'] == 15, report
+    expect(text, 'size: A ', 'time: B takes', 'output of B beside A', 's/2')
+    model = network(test.file('n.onnx'))
+    float_, small = library(test, model, 'f'), library(test, model, 'i', '--weights=int8')
+    _, report = compare(test, float_, small, '--rounds=0')
+    assert report['size'] < 0.95 and 25 < report['outputs'][0]['snr_db'] < 80 and 'time' not in report, report
+    half = library(test, model, 'h', '--fp16', '--half-io')  # of other widths
+    assert 40 < compare(test, float_, half)[1]['outputs'][0]['snr_db'] < 100
+    same = compare(test, float_, float_)[1]['outputs'][0]
+    assert same['largest'] == 0 and same['snr_db'] is None and same['equal'] == 1, same
+
+
+@case
+def two_that_differ(test):
+    """Interfaces that do not fit are told, not compared."""
+    a, c = library(test, shifted(test.file('a.onnx'), 1), 'a'), library(test, chain(test.file('c.onnx')), 'c')
+    text, report = compare(test, a, c, code=1)
+    expect(text, "input 0 is 'x' float32[4,8]", "'x' float32[batch,16]")
+    assert report is None
+    renamed = save(test.file('r.onnx'), [h.make_node('Neg', ['x'], ['z'])], [port('x', T.FLOAT, [4, 8])], [port('z', T.FLOAT, [4, 8])])
+    expect(compare(test, a, library(test, renamed, 'r'), code=1)[0], "output 0 is 'y' float32[4,8]", "'z' float32[4,8]")
+    more = save(test.file('m.onnx'), [h.make_node('Neg', ['x'], ['y']), h.make_node('Abs', ['x'], ['u'])], [port('x', T.FLOAT, [4, 8])],
+                [port('y', T.FLOAT, [4, 8]), port('u', T.FLOAT, [4, 8])])
+    expect(compare(test, a, library(test, more, 'm'), code=1)[0], 'has 1 outputs', 'has 2')
+    for words, part in (([a], 'expected two libraries, found 1'), ([a, 'none.so'], 'none.so'), ([a, a, '--samples=none'], "'none': No such file"),
+                        ([a, a, '--rounds=x'], '--rounds'), ([a, a, '--range', 'x=2:1'], 'expects INPUT=LO:HI')):
+        code, out, err = lib.run([os.path.join(test.args.build, 'cyto-compare'), *words], 60)
+        assert code == 1 and part in err, (code, out, err)
+    code, _, err = lib.run(['sh', '-c', '%s/cyto-compare %s %s >/dev/full' % (test.args.build, a, a)], 60)
+    assert code == 1 and 'cannot write' in err, (code, err)
 
 
 class Test:

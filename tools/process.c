@@ -84,7 +84,10 @@ void process_python(const char *folder, char out[PROCESS_PATH]) {
 }
 
 void process_script(const char *folder, const char *name, char out[PROCESS_PATH]) {
+  const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
   snprintf(out, PROCESS_PATH, "%s/../tools/%s", folder, name);
   if (access(out, R_OK) != 0)
-    snprintf(out, PROCESS_PATH, "%s/../share/cyto/%s", folder, name);
+    snprintf(out, PROCESS_PATH, "%s/../share/cyto/%s", folder, base);
+  if (access(out, R_OK) != 0) /* in the Python package */
+    snprintf(out, PROCESS_PATH, "%s/../share/%s", folder, base);
 }

@@ -26,7 +26,7 @@ void process_failure(char *out, size_t room, const char *what, int status, const
 int process_self(char self[PROCESS_PATH], char folder[PROCESS_PATH]);
 /* The interpreter: $CYTO_PYTHON, venv/bin/python in this folder, or python3 of the search path. */
 void process_python(const char *folder, char out[PROCESS_PATH]);
-/* Our script of that name: where it was built, or as installed. */
+/* Our script of that name in tools/: where it was built, or as installed, without its folder. */
 void process_script(const char *folder, const char *name, char out[PROCESS_PATH]);
 
 #endif

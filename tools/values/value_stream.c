@@ -2,7 +2,7 @@
 /* value_stream.c - values of every kind in a file that processes of this machine hand each other: see value_file.h.
  *
  * A value is a head of native numbers (`head` below), then a tensor's data, or the items of a sequence, map or optional. Of
- * strings the data are pairs of a length (uint64) and so many bytes. tools/verify_python.py reads and writes the same.
+ * strings the data are pairs of a length (uint64) and so many bytes. tools/verify/verify_python.py reads and writes the same.
  */
 #include "value_file.h"
 

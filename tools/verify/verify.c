@@ -25,9 +25,10 @@ typedef struct verification {
   cyto_model *ports; /* the library, for its inputs and outputs */
   verify_kind against;
   verify_limits limits;
+  inputs_wanted wanted;
   verify_engine ours, reference;
   bool ours_open, reference_open;
-  verify_samples samples;
+  input_samples samples;
   verify_result *expected, *is; /* by sample */
   value_errors *errors;         /* by output, over all samples */
   char (*beyond)[240];          /* by output: "", or the first sample that is beyond, and how */
@@ -99,7 +100,7 @@ static void results_alloc(verification *v) {
 static int refused(verification *v, int i, bool random) {
   char text[500];
   return complain(v, "%s cannot run the model on %s (%s): %s%s", verify_kind_name(v->against), v->samples.list[i].label,
-                  verify_shapes_text(v->ports, &v->samples.list[i], text, sizeof text), v->expected[i].error,
+                  input_shapes_text(v->ports, &v->samples.list[i], text, sizeof text), v->expected[i].error,
                   random ? "; give inputs that it takes by --inputs=DIR, sizes by --dim, values of integers by --range"
                          : "");
 }
@@ -128,10 +129,10 @@ static int run_given(verification *v) {
  * that did not are left out. */
 static int run_random(verification *v, int i, int *attempt) {
   char error[TENSOR_ERROR_SIZE];
-  int most = verify_attempts(v->model, v->ports);
+  int most = inputs_attempts(&v->wanted, v->ports);
   for (;; ++*attempt) {
-    verify_sample *s = &v->samples.list[i];
-    if (verify_sample_random(v->o, v->model, v->ports, i, *attempt, s, error))
+    input_sample *s = &v->samples.list[i];
+    if (input_sample_random(&v->wanted, v->ports, i, *attempt, s, error))
       return complain(v, "%s", error);
     if (verify_engine_run(&v->reference, s, 1, &v->expected[i]))
       return complain(v, "%s", v->reference.error);
@@ -140,13 +141,13 @@ static int run_random(verification *v, int i, int *attempt) {
     if (*attempt + 1 >= most)
       return refused(v, i, true);
     verify_results_free(&v->expected[i], 1);
-    verify_sample_free(s);
+    input_sample_free(s);
   }
 }
 
 static int run_randoms(verification *v) {
   int attempt = 0, status = 0;
-  v->samples.n = v->o->random ? v->o->random : verify_has_open_sizes(v->ports) ? OPEN_SAMPLES : SAMPLES;
+  v->samples.n = v->o->random ? v->o->random : inputs_have_open_sizes(v->ports) ? OPEN_SAMPLES : SAMPLES;
   v->samples.list = calloc((size_t)v->samples.n, sizeof *v->samples.list);
   if (!v->samples.list)
     cy_no_memory();
@@ -158,7 +159,7 @@ static int run_randoms(verification *v) {
 
 static int get_samples(verification *v) {
   char error[TENSOR_ERROR_SIZE];
-  if (v->o->inputs && verify_samples_read(v->o->inputs, v->ports, &v->samples, error))
+  if (v->o->inputs && input_samples_read(v->o->inputs, v->ports, &v->samples, error))
     return complain(v, "%s", error);
   choose_reference(v);
   if (v->against != VERIFY_FILES && open_reference(v))
@@ -227,7 +228,7 @@ static bool is_right(const verification *v) { return v->worst < 0; }
 static void print_all(const verification *v) {
   char text[600];
   for (int i = 0; i < v->samples.n; i++)
-    printf("%s: %s\n", v->samples.list[i].label, verify_shapes_text(v->ports, &v->samples.list[i], text, sizeof text));
+    printf("%s: %s\n", v->samples.list[i].label, input_shapes_text(v->ports, &v->samples.list[i], text, sizeof text));
   printf("%-32s %-8s %10s %10s %8s %9s %11s  beside %s\n", "output", "type", "largest", "RMS", "SNR dB", "cosine",
          "top/equal", verify_kind_name(v->against));
   for (int32_t k = 0; k < v->noutputs; k++)
@@ -312,11 +313,14 @@ static int check_ranges(verification *v) {
   return 0;
 }
 
+static int64_t bound_of(const void *model, const char *input) { return verify_model_bound(model, input); }
+
 static int verify(verification *v) {
   char error[TENSOR_ERROR_SIZE];
   v->model = verify_model_open(v->o->input, v->diag);
   if (!v->model)
     return NOT_SAID;
+  v->wanted = (inputs_wanted){.seed = v->o->seed, .ranges = &v->o->ranges, .bound = bound_of, .ctx = v->model};
   if (check_options(v) || (verify_limits_choose(v->o, v->model, &v->limits, error) && complain(v, "%s", error)))
     return NOT_SAID;
   if (open_ours(v) || check_ranges(v) || get_samples(v) || compare(v))
@@ -349,7 +353,7 @@ int cytoc_verify(const cytoc_options *o) {
   free(v.is);
   free(v.errors);
   free(v.beyond);
-  verify_samples_free(&v.samples);
+  input_samples_free(&v.samples);
   cyto_model_unload(v.ports);
   if (v.reference_open)
     verify_engine_close(&v.reference);

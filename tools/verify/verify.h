@@ -4,7 +4,6 @@
  * verify.c         the command: compiles, has both sides compute, compares, says what it found
  * verify_limits.c  which differences are allowed, by precision or as --tolerance says
  * verify_engine.c  one side that computes: a library in a process of its own, or Python with another framework
- * verify_inputs.c  samples: of files, or random ones that the model can take
  * verify_model.c   the ONNX model itself: what its integers index, pieces of it as models of their own
  * verify_bisect.c  the first layer that leaves the reference, and the smallest model that shows it
  */
@@ -12,6 +11,7 @@
 #define CYTOC_VERIFY_H
 
 #include "codegen/temps.h"
+#include "tools/calibrate/inputs.h"
 #include "tools/driver/options.h"
 #include "tools/values/errors.h"
 
@@ -35,32 +35,6 @@ int verify_limits_choose(const cytoc_options *o, const struct verify_model *mode
 /* NULL: within; or what is beyond, in a few words. */
 const char *verify_limits_beyond(const verify_limits *limits, const value_errors *e, char *text, size_t room);
 void verify_limits_text(const verify_limits *limits, char *text, size_t room);
-
-/* ---- verify_inputs.c ---- */
-
-typedef struct verify_sample {
-  char *label;        /* "random sample 0", or its folder */
-  cyto_value *inputs; /* [n]; those that stay out have no dtype */
-  int32_t n;
-  char *folder; /* with files of expected outputs; NULL: none */
-} verify_sample;
-
-typedef struct verify_samples {
-  verify_sample *list;
-  int n;
-} verify_samples;
-
-/* Of --inputs=DIR|FILE.npz. -1 with a text. */
-int verify_samples_read(const char *path, const cyto_model *model, verify_samples *out, char error[TENSOR_ERROR_SIZE]);
-/* Random sample i by --seed. Sizes that are open and integers whose range is not known may be wrong for the model: every
- * `attempt` from 0 to verify_attempts() - 1 has others. -1 with a text. */
-int verify_sample_random(const cytoc_options *o, const struct verify_model *m, const cyto_model *model, int i,
-                         int attempt, verify_sample *out, char error[TENSOR_ERROR_SIZE]);
-int verify_attempts(const struct verify_model *m, const cyto_model *model);
-bool verify_has_open_sizes(const cyto_model *model);
-const char *verify_shapes_text(const cyto_model *model, const verify_sample *s, char *text, size_t room);
-void verify_sample_free(verify_sample *s);
-void verify_samples_free(verify_samples *s);
 
 /* ---- verify_engine.c ---- */
 
@@ -96,11 +70,11 @@ const char *verify_kind_name(verify_kind kind); /* "ONNX Runtime" */
 int verify_engine_open(verify_engine *e, verify_kind kind, const cytoc_options *o, const char *source,
                        cy_diag_sink *diag);
 /* Runs all samples in one process. results: [n], to be freed whatever is returned. -1 with e->error when none could run. */
-int verify_engine_run(verify_engine *e, const verify_sample *samples, int n, verify_result *results);
+int verify_engine_run(verify_engine *e, const input_sample *samples, int n, verify_result *results);
 void verify_engine_close(verify_engine *e);
 void verify_results_free(verify_result *results, int n);
 /* Expected outputs of files, of the types that the model's have. */
-int verify_files_read(const verify_sample *s, const cyto_model *model, verify_result *out,
+int verify_files_read(const input_sample *s, const cyto_model *model, verify_result *out,
                       char error[TENSOR_ERROR_SIZE]);
 
 /* ---- verify_model.c ---- */
@@ -137,6 +111,6 @@ int verify_model_cut(const char *path, size_t first, size_t last, const char *wa
 
 /* The reproducer of what is beyond the limits on this sample, into a folder. 0; -1 after a diagnostic. */
 int verify_bisect(const cytoc_options *o, const verify_model *m, verify_kind reference, const verify_limits *limits,
-                  const cyto_model *model, const verify_sample *sample, const char *folder, cy_diag_sink *diag);
+                  const cyto_model *model, const input_sample *sample, const char *folder, cy_diag_sink *diag);
 
 #endif

@@ -23,7 +23,7 @@ typedef struct bisection {
   verify_kind reference;
   const verify_limits *limits;
   const cyto_model *model;
-  const verify_sample *sample;
+  const input_sample *sample;
   cy_diag_sink *diag;
   cy_temps *temps;
   const char *form; /* the model that is tried */
@@ -43,7 +43,7 @@ static int complain(bisection *b, const char *format, const char *text) {
 /* One side computes a form of the model. NO_MODEL: it takes no such model; FAILED: it does not run, or crashes. *out is to be
  * freed. */
 enum { COMPUTED, NO_MODEL, FAILED };
-static int compute(const bisection *b, verify_kind kind, const char *source, const verify_sample *s, verify_result *out,
+static int compute(const bisection *b, verify_kind kind, const char *source, const input_sample *s, verify_result *out,
                    char why[VERIFY_TEXT]) {
   verify_engine e;
   cytoc_options o = *b->o;
@@ -186,14 +186,14 @@ static size_t first_by_halves(bisection *b) {
 typedef struct part {
   size_t first, last, nodes;
   const char *wanted; /* NULL: all that is read outside */
-  verify_sample sample;
+  input_sample sample;
   verify_result expected;
 } part;
 
 static void part_free(part *p) {
   free(p->sample.inputs); /* the values are others' */
   verify_results_free(&p->expected, 1);
-  p->sample = (verify_sample){0};
+  p->sample = (input_sample){0};
 }
 
 /* The part as a model with inputs; what it gives in both. 1: beyond the limits. 0: within, or it is no model. */
@@ -329,7 +329,7 @@ static int bisect(bisection *b, const char *folder) {
 }
 
 int verify_bisect(const cytoc_options *o, const verify_model *m, verify_kind reference, const verify_limits *limits,
-                  const cyto_model *model, const verify_sample *sample, const char *folder, cy_diag_sink *diag) {
+                  const cyto_model *model, const input_sample *sample, const char *folder, cy_diag_sink *diag) {
   bisection b = {
       .o = o, .m = m, .reference = reference, .limits = limits, .model = model, .sample = sample, .diag = diag};
   b.temps = cy_temps_create(diag);

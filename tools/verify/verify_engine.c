@@ -4,7 +4,7 @@
  * In:  a model, samples. Out: for every sample its outputs, or why there are none.
  *
  * Libraries run in a forked process: one that crashes is a finding and not the end of the command. Other frameworks run in
- * Python (tools/verify_python.py). Values go there and back in files (value_stream_write), each sample's as a number of values
+ * Python (verify_python.py). Values go there and back in files (value_stream_write), each sample's as a number of values
  * and these, or -1, a length and a text.
  */
 #define _GNU_SOURCE
@@ -143,7 +143,7 @@ static int bind(cyto_context *context, int32_t k, const cyto_port *port, const c
   return cyto_bind_input(context, k, to.dtype, to.rank, to.dims, to.data, error); /* lives as long as this process */
 }
 
-static int bind_all(const cyto_model *model, cyto_context *context, const verify_sample *s, cyto_error *error) {
+static int bind_all(const cyto_model *model, cyto_context *context, const input_sample *s, cyto_error *error) {
   for (int32_t k = 0; k < cyto_model_input_count(model); k++) {
     cyto_port port;
     cyto_model_input(model, k, &port);
@@ -174,7 +174,7 @@ static bool put_outputs(const cyto_model *model, cyto_context *context, FILE *f)
  * no device, which the file says. */
 enum { SAID = 0, NOT_WRITTEN = 1, NOT_HERE = 2 };
 
-static int run_samples(const verify_engine *e, const verify_sample *samples, int n, FILE *f) {
+static int run_samples(const verify_engine *e, const input_sample *samples, int n, FILE *f) {
   cyto_model *model = NULL;
   cyto_context *context = NULL;
   cyto_error error = {0};
@@ -255,8 +255,7 @@ static void read_results(const char *path, int n, verify_result *results, const 
     fclose(f);
 }
 
-static int run_library(verify_engine *e, const verify_sample *samples, int n, const char *path,
-                       verify_result *results) {
+static int run_library(verify_engine *e, const input_sample *samples, int n, const char *path, verify_result *results) {
   fflush(NULL);
   pid_t child = cy_temps_fork();
   if (child < 0)
@@ -279,7 +278,7 @@ static int run_library(verify_engine *e, const verify_sample *samples, int n, co
 
 /* ---- Python ----------------------------------------------------------------------------------------------------- */
 
-static int write_job(verify_engine *e, const verify_sample *samples, int n, const char *path) {
+static int write_job(verify_engine *e, const input_sample *samples, int n, const char *path) {
   FILE *f = fopen(path, "wb");
   bool ok = f != NULL;
   for (int i = 0; ok && i < n; i++) {
@@ -292,7 +291,7 @@ static int write_job(verify_engine *e, const verify_sample *samples, int n, cons
   return ok ? 0 : fail(e, "cannot write the inputs to '%s': %s", path, strerror(errno));
 }
 
-static int run_python(verify_engine *e, const verify_sample *samples, int n, const char *path, verify_result *results) {
+static int run_python(verify_engine *e, const input_sample *samples, int n, const char *path, verify_result *results) {
   char self[PROCESS_PATH], folder[PROCESS_PATH], python[PROCESS_PATH], script[PROCESS_PATH], text[VERIFY_TEXT];
   char threads[16];
   const char *inputs = cy_temps_file(e->temps, "inputs.bin");
@@ -300,7 +299,7 @@ static int run_python(verify_engine *e, const verify_sample *samples, int n, con
   if (process_self(self, folder) || write_job(e, samples, n, inputs))
     return *e->error ? -1 : fail(e, "cannot find the folder of cytoc");
   process_python(folder, python);
-  process_script(folder, "verify_python.py", script);
+  process_script(folder, "verify/verify_python.py", script);
   snprintf(threads, sizeof threads, "%d", e->o->threads);
   const char *const words[] = {python, script, kinds[e->kind].word, e->source, inputs, path, threads};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -314,7 +313,7 @@ static int run_python(verify_engine *e, const verify_sample *samples, int n, con
   return 0;
 }
 
-int verify_engine_run(verify_engine *e, const verify_sample *samples, int n, verify_result *results) {
+int verify_engine_run(verify_engine *e, const input_sample *samples, int n, verify_result *results) {
   const char *path = cy_temps_file(e->temps, "outputs.bin");
   *e->error = 0;
   memset(results, 0, sizeof *results * (size_t)n);
@@ -326,7 +325,7 @@ int verify_engine_run(verify_engine *e, const verify_sample *samples, int n, ver
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
-int verify_files_read(const verify_sample *s, const cyto_model *model, verify_result *out,
+int verify_files_read(const input_sample *s, const cyto_model *model, verify_result *out,
                       char error[TENSOR_ERROR_SIZE]) {
   char path[PROCESS_PATH];
   out->n = cyto_model_output_count(model);

@@ -22,7 +22,7 @@ static const verify_limits rows[N_PRECISIONS] = {
     [BF16] = {"bf16", 25, 0.25, 0.9, true},
     [TF32] = {"tf32", 45, 0.03, 0.98, true},
     [FP16] = {"fp16", 45, 0.03, 0.98, true},
-    [QUANTISED] = {"a quantised model", 30, 0.15, 0.98, true},
+    [QUANTISED] = {"a quantised model", 25, 0.25, 0.98, true},
     [HALF] = {"a model of 16-bit floats", 40, 0.05, 0.98, true},
     [F32] = {"f32", 80, 1e-3, 0.999, false},
 };

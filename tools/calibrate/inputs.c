@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_inputs.c - the samples that `cytoc verify` and cyto-compare run on.
+/* inputs.c - the samples that `cytoc verify` and cyto-compare run models on: see inputs.h.
  *
  * In:  folders of files, an archive, or a seed; the model that takes them. Out: values for its inputs.
  *
  * Random samples must be ones that the model can take. Floats are uniform in [-1, 1); integers that index something lie within
- * it, as the model says (verify_model_bound); masks are mostly ones; sizes that are open are small, others for each sample, the
+ * it, as the caller knows; masks are mostly ones; sizes that are open are small, others for each sample, the
  * same for the same symbol, and sums of symbols where they are called so. What the model does not say is tried: an attempt
  * that the reference refuses is followed by one with other sizes and other integers.
  */
 #define _GNU_SOURCE
-#include "verify.h"
+#include "inputs.h"
 
-#include "tools/calibrate/calibrate.h"
+#include "calibrate.h"
 #include "tools/sizes.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -34,36 +35,39 @@ static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) {
   return -1;
 }
 
-void verify_sample_free(verify_sample *s) {
+void input_sample_free(input_sample *s) {
   for (int32_t k = 0; k < s->n; k++)
     host_value_free(&s->inputs[k]);
   free(s->inputs);
   free(s->label);
   free(s->folder);
-  *s = (verify_sample){0};
+  *s = (input_sample){0};
 }
 
-void verify_samples_free(verify_samples *s) {
+void input_samples_free(input_samples *s) {
   for (int i = 0; i < s->n; i++)
-    verify_sample_free(&s->list[i]);
+    input_sample_free(&s->list[i]);
   free(s->list);
-  *s = (verify_samples){0};
+  *s = (input_samples){0};
 }
 
-static verify_sample sample_new(const cyto_model *model, const char *label) {
-  verify_sample s = {.label = strdup(label), .n = cyto_model_input_count(model)};
-  s.inputs = calloc((size_t)s.n + 1, sizeof *s.inputs);
-  if (!s.label || !s.inputs)
-    cy_no_memory();
-  return s;
+static int no_memory(char error[TENSOR_ERROR_SIZE]) { return fail(error, "no memory for samples"); }
+
+static int sample_new(const cyto_model *model, const char *label, input_sample *out, char error[TENSOR_ERROR_SIZE]) {
+  *out = (input_sample){.label = strdup(label)};
+  out->inputs = calloc((size_t)cyto_model_input_count(model) + 1, sizeof *out->inputs);
+  out->n = out->inputs ? cyto_model_input_count(model) : 0;
+  return out->label && out->inputs ? 0 : no_memory(error);
 }
 
-static verify_sample *sample_add(verify_samples *list, const cyto_model *model, const char *label) {
-  list->list = realloc(list->list, sizeof *list->list * (size_t)(list->n + 1));
-  if (!list->list)
-    cy_no_memory();
-  list->list[list->n] = sample_new(model, label);
-  return &list->list[list->n++];
+/* NULL with a text. */
+static input_sample *sample_add(input_samples *list, const cyto_model *model, const char *label,
+                                char error[TENSOR_ERROR_SIZE]) {
+  input_sample *grown = realloc(list->list, sizeof *list->list * (size_t)(list->n + 1));
+  if (!grown)
+    return no_memory(error), NULL;
+  list->list = grown;
+  return sample_new(model, label, &list->list[list->n++], error) ? NULL : &list->list[list->n - 1];
 }
 
 static cyto_port input_of(const cyto_model *model, int32_t k) {
@@ -72,7 +76,7 @@ static cyto_port input_of(const cyto_model *model, int32_t k) {
   return port;
 }
 
-const char *verify_shapes_text(const cyto_model *model, const verify_sample *s, char *text, size_t room) {
+const char *input_shapes_text(const cyto_model *model, const input_sample *s, char *text, size_t room) {
   size_t n = 0;
   *text = 0;
   for (int32_t k = 0; k < s->n && n < room; k++) {
@@ -96,13 +100,12 @@ static bool is_numbered(const char *folder, int32_t ninputs) {
   return !ninputs && value_folder_find(folder, true, 0, path, sizeof path);
 }
 
-static int read_numbered(const char *folder, const cyto_model *model, verify_samples *out,
+static int read_numbered(const char *folder, const cyto_model *model, input_samples *out,
                          char error[TENSOR_ERROR_SIZE]) {
-  verify_sample *s = sample_add(out, model, folder);
+  input_sample *s = sample_add(out, model, folder, error);
   char path[PATH_MAX], why[TENSOR_ERROR_SIZE];
-  s->folder = strdup(folder);
-  if (!s->folder)
-    cy_no_memory();
+  if (!s || !(s->folder = strdup(folder)))
+    return s ? no_memory(error) : -1;
   for (int32_t k = 0; k < s->n; k++) {
     cyto_port port = input_of(model, k);
     if (!value_folder_find(folder, false, k, path, sizeof path)) {
@@ -124,7 +127,7 @@ static int by_version(const struct dirent **a, const struct dirent **b) {
 static int is_shown(const struct dirent *e) { return e->d_name[0] != '.'; }
 
 /* Folders in the folder that are samples. */
-static int read_folders(const char *path, const cyto_model *model, verify_samples *out, char error[TENSOR_ERROR_SIZE]) {
+static int read_folders(const char *path, const cyto_model *model, input_samples *out, char error[TENSOR_ERROR_SIZE]) {
   struct dirent **entries = NULL;
   int n = scandir(path, &entries, is_shown, by_version), status = 0;
   for (int i = 0; i < n; i++) {
@@ -139,15 +142,15 @@ static int read_folders(const char *path, const cyto_model *model, verify_sample
 }
 
 /* What calibration takes, too: an archive, files called after inputs. */
-static int read_set(const char *path, const cyto_model *model, verify_samples *out, char error[TENSOR_ERROR_SIZE]) {
+static int read_set(const char *path, const cyto_model *model, input_samples *out, char error[TENSOR_ERROR_SIZE]) {
   int32_t n = cyto_model_input_count(model);
   sample_set *set = samples_open(path, model, n, error);
   host_tensor *tensors = calloc((size_t)n + 1, sizeof *tensors);
   int status = set && tensors ? 0 : -1;
   for (int i = 0; !status && i < samples_count(set); i++) {
-    verify_sample *s = sample_add(out, model, samples_name(set, i));
+    input_sample *s = sample_add(out, model, samples_name(set, i), error);
     memset(tensors, 0, sizeof *tensors * (size_t)n);
-    status = samples_read(set, i, tensors, error);
+    status = s ? samples_read(set, i, tensors, error) : -1;
     for (int32_t k = 0; k < n; k++)
       if (tensors[k].data && !status)
         host_value_take(&s->inputs[k], &tensors[k]);
@@ -159,7 +162,7 @@ static int read_set(const char *path, const cyto_model *model, verify_samples *o
   return status;
 }
 
-int verify_samples_read(const char *path, const cyto_model *model, verify_samples *out, char error[TENSOR_ERROR_SIZE]) {
+int input_samples_read(const char *path, const cyto_model *model, input_samples *out, char error[TENSOR_ERROR_SIZE]) {
   struct stat st;
   if (stat(path, &st))
     return fail(error, "'%s': %s", path, strerror(errno));
@@ -171,7 +174,7 @@ int verify_samples_read(const char *path, const cyto_model *model, verify_sample
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------ */
 
-bool verify_has_open_sizes(const cyto_model *model) {
+bool inputs_have_open_sizes(const cyto_model *model) {
   for (int32_t k = 0; k < cyto_model_input_count(model); k++) {
     cyto_port port = input_of(model, k);
     for (int32_t i = 0; port.type->kind == CYTO_TENSOR && i < port.rank; i++)
@@ -233,7 +236,7 @@ static int64_t total_of(const symbols *s, const char *name) {
 
 /* Sizes to try: the first ones are small, feature maps want multiples of 32 as a rule. */
 static int64_t size_for(const char *name, int32_t axis, int32_t rank, int sample, int attempt) {
-  static const int64_t batches[] = {1, 2, 3}, rows[] = {16, 7, 32, 13, 64, 128, 1, 8},
+  static const int64_t batches[] = {1, 2, 3}, rows[] = {16, 7, 32, 13, 64, 512, 16000, 1},
                        maps[] = {64, 96, 128, 224, 256, 320, 32, 48};
   bool batch = has(name, "batch") && !has(name, "seq") && !has(name, "len");
   if (batch || !strcmp(name, "N") || axis == 0)
@@ -269,17 +272,19 @@ static bool is_wide_int(int32_t dtype) {
 
 enum { INT_WAYS = 3 }; /* of integers that nothing is known of: 0 and 1; 1; 0 */
 
-static bool has_unknown_ints(const verify_model *m, const cyto_model *model) {
+static int64_t bound_of(const inputs_wanted *o, const char *name) { return o->bound ? o->bound(o->ctx, name) : 0; }
+
+static bool has_unknown_ints(const inputs_wanted *o, const cyto_model *model) {
   for (int32_t k = 0; k < cyto_model_input_count(model); k++) {
     cyto_port port = input_of(model, k);
-    if (port.type->kind == CYTO_TENSOR && is_wide_int(port.dtype) && !(m && verify_model_bound(m, port.name)))
+    if (port.type->kind == CYTO_TENSOR && is_wide_int(port.dtype) && !bound_of(o, port.name))
       return true;
   }
   return false;
 }
 
-int verify_attempts(const verify_model *m, const cyto_model *model) {
-  return (has_unknown_ints(m, model) ? INT_WAYS : 1) * (verify_has_open_sizes(model) ? 8 : 1);
+int inputs_attempts(const inputs_wanted *o, const cyto_model *model) {
+  return (has_unknown_ints(o, model) ? INT_WAYS : 1) * (inputs_have_open_sizes(model) ? 8 : 1);
 }
 
 static uint64_t next(uint64_t *state) {
@@ -304,14 +309,14 @@ static void fill_mask(host_tensor *t, uint64_t *state) {
     host_tensor_set(t, i, next(state) % 8 != 0 || i % row == 0);
 }
 
-static int fill_by_kind(const cytoc_options *o, const verify_model *m, const cyto_port *port, int way, host_tensor *t,
-                        uint64_t *state, char error[TENSOR_ERROR_SIZE]) {
-  const char *range = options_value(&o->ranges, port->name, -1);
+static int fill_by_kind(const inputs_wanted *o, const cyto_port *port, int way, host_tensor *t, uint64_t *state,
+                        char error[TENSOR_ERROR_SIZE]) {
+  const char *range = options_value(o->ranges, port->name, -1);
   double low, high;
   char rest;
   if (range && (sscanf(range, "%lf:%lf%c", &low, &high, &rest) != 2 || !(low <= high)))
     return fail(error, "option '--range' expects INPUT=LO:HI, found '%.100s=%.100s'", port->name, range);
-  int64_t bound = m ? verify_model_bound(m, port->name) : 0;
+  int64_t bound = bound_of(o, port->name);
   if (range)
     fill(t, state, low, high);
   else if (!is_wide_int(port->dtype))
@@ -326,25 +331,22 @@ static int fill_by_kind(const cytoc_options *o, const verify_model *m, const cyt
 }
 
 /* The sizes of input k: those that are fixed, and for others what its symbols got. */
-static int choose_sizes(const cytoc_options *o, const cyto_port *port, const symbols *all, int sample, int attempt,
-                        host_tensor *t, char error[TENSOR_ERROR_SIZE]) {
+static void choose_sizes(const cyto_port *port, const symbols *all, int sample, int attempt, host_tensor *t) {
   t->rank = port->rank;
   for (int32_t i = 0; i < port->rank; i++) {
     int64_t size = find_symbol(all, port->dim_names[i], strlen(port->dim_names[i]));
     t->dims[i] = port->dims[i] >= 0 ? port->dims[i] : size >= 0 ? size : size_for("", i, port->rank, sample, attempt);
   }
-  if (!options_value(&o->shapes, port->name, -1) || !o->library)
-    return 0;
-  return sizes_choose(port, &(sizes_given){&o->dims, &o->shapes, 0}, &t->rank, t->dims, error);
 }
 
-int verify_sample_random(const cytoc_options *o, const verify_model *m, const cyto_model *model, int i, int attempt,
-                         verify_sample *out, char error[TENSOR_ERROR_SIZE]) {
+int input_sample_random(const inputs_wanted *o, const cyto_model *model, int i, int attempt, input_sample *out,
+                        char error[TENSOR_ERROR_SIZE]) {
   char label[40];
   symbols all = {0};
-  int ways = has_unknown_ints(m, model) ? INT_WAYS : 1;
+  int ways = has_unknown_ints(o, model) ? INT_WAYS : 1;
   snprintf(label, sizeof label, "random sample %d", i);
-  *out = sample_new(model, label);
+  if (sample_new(model, label, out, error))
+    return -1;
   choose_symbols(model, i, attempt / ways, &all);
   for (int32_t k = 0; k < out->n; k++) {
     cyto_port port = input_of(model, k);
@@ -354,9 +356,10 @@ int verify_sample_random(const cytoc_options *o, const verify_model *m, const cy
       continue;
     if (port.type->kind != CYTO_TENSOR || port.dtype == CYTO_STRING)
       return fail(error, "input '%s': only tensors of numbers can be random; give --inputs=DIR", port.name);
-    if (choose_sizes(o, &port, &all, i, attempt / ways, &t, error) || host_tensor_alloc(&t, error))
+    choose_sizes(&port, &all, i, attempt / ways, &t);
+    if (host_tensor_alloc(&t, error))
       return -1;
-    int status = fill_by_kind(o, m, &port, attempt % ways, &t, &state, error);
+    int status = fill_by_kind(o, &port, attempt % ways, &t, &state, error);
     host_value_take(&out->inputs[k], &t);
     if (status)
       return -1;
