@@ -77,7 +77,7 @@ below = $(foreach d,$2,$(wildcard $(foreach in,* */* */*/*,$d/$(in)$1)))
 # Fuzzing reads models and text: that needs no more.
 COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen)
 LLVM_DIRS := codegen/cpu
-ALL_TOOLS := cyto-run cyto-bench
+ALL_TOOLS := cyto-run cyto-bench cyto-compare
 
 SRC_compiler := $(call below,.c,$(COMPILER_DIRS))
 SRC_asm := $(filter-out codegen/link_files.S,$(call below,.S,$(COMPILER_DIRS)))
@@ -153,7 +153,7 @@ endif
 
 help:
 	@printf '%s\n' \
-	  'make              build cytoc, cyto-run, cyto-bench, libcyto and libcytoc (.a, .so), the plugin for ONNX Runtime' \
+	  'make              build cytoc, cyto-run, cyto-bench, cyto-compare, libcyto and libcytoc (.a, .so), the plugin for ONNX Runtime' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
 	  'make check T=X    the tests of all suites whose names match the regular expression X' \
@@ -287,13 +287,13 @@ comma := ,
 
 # Libraries that are not needed are left out: cyto-bench measures on machines that have neither.
 $O/cyto-run: $(PB_OBJ)
-$O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
+$O/cyto-run $O/cyto-bench $O/cyto-compare: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
 
 # Programs for machines that have glibc and nothing else: with LLVM and the other libraries in them where these come as
 # archives. carry.py puts what is left beside them, into lib.
-PORTABLE := cytoc cyto-run cyto-bench node_run device_test
+PORTABLE := cytoc cyto-run cyto-bench cyto-compare node_run device_test
 PORTABLE_LLVM = $(shell $(LLVM_CONFIG) --ldflags) \
   $(shell $(LLVM_CONFIG) --libs --link-static $(if $(filter aarch64,$(ARCH)),aarch64,x86) passes orcjit 2>/dev/null || \
     $(LLVM_CONFIG) --libs --link-shared)
@@ -309,7 +309,7 @@ $O/portable/libcytoc.so: $(call obj,$(SRC_driver)) $(CYTOC_LIB) $(RUNTIME_LIB) $
 	  -Wl,--version-script,$O/cytoc.exports,--exclude-libs,ALL,--gc-sections,--as-needed -o $@ $(filter-out %.so,$^) \
 	  $(PORTABLE_LLVM) $(PORTABLE_LIBS) $(RUNTIME_LIBS)
 $O/portable/cytoc: $O/obj/tools/driver/main.o $(TOOLS_LIB) $(CYTOC_LIB) $(RUNTIME_LIB)
-$O/portable/cyto-run $O/portable/cyto-bench: $O/portable/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
+$O/portable/cyto-run $O/portable/cyto-bench $O/portable/cyto-compare: $O/portable/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 $O/portable/node_run: $O/obj/tests/onnx/node_run.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 $O/portable/device_test: $O/obj/tests/cuda/device_test.o $(COMPILER_LIB) $(RUNTIME_LIB)
 $(PORTABLE:%=$O/portable/%):
@@ -450,7 +450,7 @@ endef
 # The runtime library of another architecture, always as released, and for tests a cyto-run, which runs in an emulator (of
 # Windows: run_list).
 CROSS_RUN := $(patsubst %,tools/%.c,cyto-run options options_text profile resident sizes statistics terminal values/npy \
-  values/tensor_value values/value) tests/emulate/npy_only.c
+  values/tensor_value values/value values/value_folder) tests/emulate/npy_only.c
 define CROSS
 $O/obj/$1/libcyto.a: $(patsubst %.c,$O/obj/$1/%.o,$(call runtime_of,$1))
 	$$(call say,AR,$$@)
@@ -563,7 +563,7 @@ install: all
 	$(file >$O/cyto.pc,$(call pkg_config,cyto,Opens and runs models compiled by cytoc,$(RUNTIME_LIBS) -lpthread,))
 	$(file >$O/cytoc.pc,$(call pkg_config,cytoc,Compiles ONNX models,,-lcyto $(COMPILER_LIBS) -lpthread))
 	$Q install -m 644 $O/cyto.pc $(if $(LLVM_CONFIG),$O/cytoc.pc) $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	$Q install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
+	$Q install -m 644 tools/bench_*.py tools/verify/verify_python.py $(DESTDIR)$(PREFIX)/share/cyto
 	$Q install -d $(DESTDIR)$(PREFIX)/lib/cmake/cyto
 	$Q $(foreach f,cytoConfig cytoConfigVersion,sed 's/@VERSION@/$(CYTO_VERSION)/g; s/@SOVERSION@/$(SO_VERSION)/g; s/@ARCH@/$(ARCH)/g; \
 	  s/@MAJOR@/$(word 1,$(subst ., ,$(CYTO_VERSION)))/g; s/@MINOR@/$(word 2,$(subst ., ,$(CYTO_VERSION)))/g' \

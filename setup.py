@@ -20,7 +20,7 @@ except ImportError:  # older setuptools
     from wheel.bdist_wheel import bdist_wheel
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
-PROGRAMS = ('cytoc', 'cyto-run', 'cyto-bench')
+PROGRAMS = ('cytoc', 'cyto-run', 'cyto-bench', 'cyto-compare')
 LIBRARIES = ('libcyto.so', 'libcytoc.so', 'libcytoc_onnxruntime.so')
 HEADERS = ('runtime/cyto.h', 'runtime/cyto.hpp', 'runtime/cyto_abi.h', 'tools/driver/cytoc.h')
 
@@ -31,7 +31,7 @@ def version():
 
 
 def newest(pattern):
-    """Scripts that cyto-bench runs, wherever they are."""
+    """Scripts that cyto-bench and cytoc verify run, wherever they are."""
     return [os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(ROOT, 'tools')) for name in names
             if re.fullmatch(pattern, name)]
 
@@ -53,7 +53,7 @@ class Build(build_py):
             shutil.copy(os.path.join(binaries, name), os.path.join(target, 'bin'))
         for path in HEADERS:
             shutil.copy(os.path.join(ROOT, path), os.path.join(target, 'include'))
-        for path in newest(r'bench_\w+\.py'):
+        for path in newest(r'(bench_\w+|verify_python)\.py'):
             shutil.copy(path, os.path.join(target, 'share'))
         layout = importlib.util.find_spec('netron')  # of pyproject.toml's requirements
         if layout:

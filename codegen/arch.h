@@ -2,7 +2,7 @@
 /* arch.h - what libraries can be made for: architectures of CPUs, all of them little-endian and 64-bit, and the operating
  * systems on them.
  *
- * A further one is a row in arch.c and a name in the Makefile's ARCHES; its CPUs are rows in cpu/cpus.c, what they have is
+ * A further one is a row in arch.c and a name in the Makefile's ARCHES; its CPUs are rows in cpu/machine.def, what they have is
  * asked in runtime/cpu.c, and what the runtime asks of the system is in runtime/os.h.
  */
 #ifndef CY_ARCH_H
@@ -32,7 +32,7 @@ typedef enum cy_object_format { CY_ELF, CY_COFF } cy_object_format;
 
 typedef struct cy_arch {
   const char *name;
-  const char *isa;       /* first word of its triples: what its CPUs are rows of in cpus.c */
+  const char *isa;       /* first word of its triples: what its CPUs are rows of in machine.def */
   const char *aliases;   /* other words for it, each with a blank on both sides */
   const char *suffix;    /* of CPUs' names: "-windows"; "": of Linux */
   const char *systems;   /* the rest of its triples, but for the vendor, in the same form */

@@ -38,7 +38,9 @@ Made by `make golden` from the programs' own `--help`; do not edit. [quantisatio
 [troubleshooting.md](troubleshooting.md) say when to use which.
 """
 TOOLS = {'cytoc': 'The compiler.', 'cyto-run': 'Runs a compiled model on files of inputs.',
-         'cyto-bench': 'Compares a model with `-O0` and other frameworks, in processes that take turns.'}
+         'cyto-bench': 'Compares a model with `-O0` and other frameworks, in processes that take turns.',
+         'cyto-compare': 'Compares two libraries of one model: sizes, errors, times.',
+         'cytoc verify': 'Is it right? See [verify.md](verify.md).'}
 
 
 def rows():
@@ -129,7 +131,7 @@ def options_page(args):
     """What the tools say of themselves."""
     parts = [OPTIONS_HEAD]
     for tool, heading in TOOLS.items():
-        text = subprocess.run([os.path.join(args.build, tool), '--help'], check=True, stdout=subprocess.PIPE, text=True).stdout
+        text = subprocess.run([os.path.join(args.build, tool.split()[0]), *tool.split()[1:], '--help'], check=True, stdout=subprocess.PIPE, text=True).stdout
         parts.append('## %s\n\n%s\n\n```\n%s\n```\n' % (tool, heading, text.strip()))
     return '\n'.join(parts)
 
@@ -181,6 +183,18 @@ def index_of_tests(args):
     return None if code == 1 and 'did you mean TopK' in err else 'where TopQ: %s%s' % (out, err)
 
 
+def cpu_names():
+    """Rows of machine.def have names of their own, which no condition elsewhere may ask for: what differs is a column."""
+    with open('codegen/cpu/machine.def', encoding='utf-8') as f:
+        names = re.findall(r'^CPU\("([^"]+)"', f.read(), re.M)
+    if len(names) < 20 or len(set(names)) != len(names):
+        return 'machine.def has %d rows of %d names' % (len(names), len(set(names)))
+    models = [n for n in names if not n.startswith('x86-64') and n != 'aarch64']
+    found = subprocess.run(['git', 'grep', '-nE', '"(%s)"' % '|'.join(models), '--', '*.c', '*.h', '*.def', ':!tests', ':!examples',
+                            ':!codegen/cpu/machine.def'], stdout=subprocess.PIPE, text=True).stdout
+    return found and 'a CPU by its name: ' + found.splitlines()[0] or None
+
+
 def difference(path, wanted):
     if not os.path.exists(path):
         return path + ' is missing'
@@ -202,6 +216,7 @@ def main():
         tests['links ' + path] = bad_link(path)
     if args.wanted('tutorial') and args.variant == 'release' and os.path.exists(args.cytoc):
         tests['tutorial'] = tutorial(args)
+    tests['cpu names'] = cpu_names()
     if args.wanted('where'):
         tests['where'] = index_of_tests(args)
     for name, why in tests.items():

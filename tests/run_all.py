@@ -47,6 +47,7 @@ SUITES = [
     ('recurrent', 'tests/recurrent.py', False, False),
     ('costs', 'tests/costs.py', False, False),
     ('values', 'tests/values.py', False, False),
+    ('verify', 'tests/verify.py', False, False),
     ('trace', 'tests/trace/run.py', False, False),
     ('report', 'tests/report/run.py', False, False),
     ('examples', 'tests/examples.py', False, False),

@@ -15,6 +15,7 @@
 
 #include "ir/clock.h"
 #include "tools/options.h"
+#include "tools/process.h"
 #include "tools/terminal.h"
 
 #include <errno.h>
@@ -31,8 +32,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-enum { MAX_ARGS = 200 };
 
 typedef struct options {
   const char *const *models;
@@ -52,11 +51,6 @@ typedef struct options {
   char command[4096];         /* the command line, for the record */
   char arch[16], device[200]; /* of CUDA; "": the CPU is measured */
 } options;
-
-typedef struct args {
-  const char *v[MAX_ARGS + 1];
-  int n;
-} args;
 
 #define AT(field) offsetof(options, field)
 static const option_row rows[] = {
@@ -104,47 +98,11 @@ static const options_program program = {.name = "cyto-bench",
 
 /* ---- starting processes ---- */
 
-static void arg_add(args *a, const char *text) {
-  if (a->n < MAX_ARGS)
-    a->v[a->n++] = text;
-  a->v[a->n] = NULL;
-}
-
-static void pairs_add(args *a, const cy_bench_pairs *pairs) {
+static void pairs_add(process_args *a, const cy_bench_pairs *pairs) {
   for (int i = 0; i < pairs->n; i++) {
-    arg_add(a, pairs->option[i]);
-    arg_add(a, pairs->text[i]);
+    process_arg(a, pairs->option[i]);
+    process_arg(a, pairs->text[i]);
   }
-}
-
-/* Runs a command to its end. `out` gets the start of its stdout; the end of its stderr instead when it fails. Returns the
- * status of waitpid(). */
-static int command_run(const args *a, char *out, size_t room) {
-  FILE *files[2] = {tmpfile(), tmpfile()};
-  int status = -1;
-  fflush(NULL);
-  pid_t pid = files[0] && files[1] ? fork() : -1;
-  if (pid == 0) {
-    dup2(fileno(files[0]), STDOUT_FILENO);
-    dup2(fileno(files[1]), STDERR_FILENO);
-    execvp(a->v[0], (char **)a->v);
-    fprintf(stderr, "cannot run '%s': %s\n", a->v[0], strerror(errno));
-    _exit(127);
-  }
-  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-    ;
-  FILE *from = status == 0 ? files[0] : files[1];
-  size_t n = 0;
-  if (from) {
-    if (status == 0 || fseek(from, -(long)(room - 1), SEEK_END) != 0)
-      rewind(from);
-    n = fread(out, 1, room - 1, from);
-  }
-  out[n] = 0;
-  for (int i = 0; i < 2; i++)
-    if (files[i])
-      fclose(files[i]);
-  return status;
 }
 
 /* ---- a busy neighbour ---- */
@@ -176,26 +134,6 @@ static void neighbour_stop(pid_t pid) {
   kill(pid, SIGKILL);
   while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
     ;
-}
-
-/* The last line that says something: of Python's traces the error itself. */
-static const char *last_line(const char *text, int *out_length) {
-  const char *best = text;
-  for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line != 0)
-    if (strspn(line, " \t\r\n") < strcspn(line, "\n"))
-      best = line;
-  *out_length = (int)strcspn(best, "\r\n");
-  return best;
-}
-
-static void failure_set(cy_bench_result *r, const char *what, int status, const char *text, bool last) {
-  int len = (int)strcspn(text, "\n");
-  if (last)
-    text = last_line(text, &len);
-  if (WIFSIGNALED(status))
-    snprintf(r->failure, sizeof r->failure, "%s: %s", what, strsignal(WTERMSIG(status)));
-  else
-    snprintf(r->failure, sizeof r->failure, "%s: %.*s", what, len > 200 ? 200 : len, text);
 }
 
 /* ---- contenders ---- */
@@ -246,34 +184,34 @@ static int can_measure(const char *model, cy_bench_contender c) {
 /* Compiles for one of our own contenders. Returns 0, or 1 with the result's failure set. */
 static int library_build(const options *o, const char *model, const cy_bench_pairs *pairs, cy_bench_result *r) {
   char library[PATH_MAX + 32], cytoc[PATH_MAX + 8], target[256], text[4096];
-  args a = {0};
+  process_args a = {0};
   library_path(o, model, r->contender, library, sizeof library);
   if (is_carried(model)) {
     r->size_kb = cy_bench_model_kb(library);
     return 0;
   }
   snprintf(cytoc, sizeof cytoc, "%s/cytoc", o->bin);
-  arg_add(&a, cytoc);
-  arg_add(&a, model);
-  arg_add(&a, "-o");
-  arg_add(&a, library);
-  arg_add(&a, r->contender == CY_BENCH_COMPILED ? "-O3" : "-O0");
+  process_arg(&a, cytoc);
+  process_arg(&a, model);
+  process_arg(&a, "-o");
+  process_arg(&a, library);
+  process_arg(&a, r->contender == CY_BENCH_COMPILED ? "-O3" : "-O0");
   if (o->target) {
     snprintf(target, sizeof target, "--target=%s", o->target);
-    arg_add(&a, target);
+    process_arg(&a, target);
   }
   for (int i = 0; i < pairs->n; i++) {
     if (strcmp(pairs->option[i], "--range") != 0) {
-      arg_add(&a, pairs->option[i]);
-      arg_add(&a, pairs->text[i]);
+      process_arg(&a, pairs->option[i]);
+      process_arg(&a, pairs->text[i]);
     }
   }
   double start = cy_clock_ms();
-  int status = command_run(&a, text, sizeof text);
+  int status = process_run(&a, text, sizeof text);
   r->compile_s = (cy_clock_ms() - start) * 1e-3;
   r->size_kb = cy_bench_model_kb(library);
   if (status)
-    failure_set(r, "not compiled", status, text, false);
+    process_failure(r->failure, sizeof r->failure, "not compiled", status, text, false);
   return status != 0;
 }
 
@@ -298,38 +236,36 @@ static int sample_read(cy_bench_result *r, const char *text) {
 
 /* One measured process. Returns 0, or 1 with the result's failure set. */
 static int sample_take(const options *o, const char *model, const cy_bench_pairs *pairs, cy_bench_result *r) {
-  char library[PATH_MAX + 32], python[PATH_MAX + 32], script[PATH_MAX + 32], threads[16], seconds[32], text[4096];
+  char library[PATH_MAX + 32], python[PROCESS_PATH], script[PROCESS_PATH], threads[16], seconds[32], text[4096];
   char source[PATH_MAX];
-  args a = {0};
+  process_args a = {0};
   snprintf(threads, sizeof threads, "%d", r->threads);
   snprintf(seconds, sizeof seconds, "%g", o->seconds);
   if (contenders[r->contender].script) {
-    snprintf(python, sizeof python, "%s/venv/bin/python", o->bin);
-    snprintf(script, sizeof script, "%s/../tools/%s", o->bin, contenders[r->contender].script);
-    if (access(script, R_OK) != 0)
-      snprintf(script, sizeof script, "%s/../share/cyto/%s", o->bin, contenders[r->contender].script);
-    arg_add(&a, getenv("CYTO_PYTHON") ? getenv("CYTO_PYTHON") : access(python, X_OK) == 0 ? python : "python3");
-    arg_add(&a, script);
+    process_python(o->bin, python);
+    process_script(o->bin, contenders[r->contender].script, script);
+    process_arg(&a, python);
+    process_arg(&a, script);
     if (contenders[r->contender].mode) {
-      arg_add(&a, r->device ? "cuda" : "cpu");
-      arg_add(&a, contenders[r->contender].mode);
+      process_arg(&a, r->device ? "cuda" : "cpu");
+      process_arg(&a, contenders[r->contender].mode);
     }
     source_path(model, source, sizeof source);
-    arg_add(&a, source);
+    process_arg(&a, source);
   } else {
     library_path(o, model, r->contender, library, sizeof library);
-    arg_add(&a, o->self);
-    arg_add(&a, "--child");
-    arg_add(&a, library);
+    process_arg(&a, o->self);
+    process_arg(&a, "--child");
+    process_arg(&a, library);
   }
-  arg_add(&a, threads);
-  arg_add(&a, seconds);
-  arg_add(&a, o->seed);
+  process_arg(&a, threads);
+  process_arg(&a, seconds);
+  process_arg(&a, o->seed);
   pairs_add(&a, pairs);
-  int status = command_run(&a, text, sizeof text);
+  int status = process_run(&a, text, sizeof text);
   if (status == 0 && sample_read(r, text) == 0)
     return 0;
-  failure_set(r, "not run", status, text, true);
+  process_failure(r->failure, sizeof r->failure, "not run", status, text, true);
   r->n_samples = 0;
   return 1;
 }
@@ -511,11 +447,8 @@ static int child_main(int argc, char **argv) {
 
 static int folders_find(options *o) {
   const char *tmp = getenv("TMPDIR");
-  ssize_t len = readlink("/proc/self/exe", o->self, sizeof o->self - 1);
-  if (len < 0)
+  if (process_self(o->self, o->bin))
     return 1;
-  memcpy(o->bin, o->self, (size_t)len + 1);
-  *strrchr(o->bin, '/') = 0;
   snprintf(o->work, sizeof o->work, "%s/cyto-bench.XXXXXX", tmp ? tmp : "/tmp");
   if (mkdtemp(o->work))
     return 0;
@@ -524,12 +457,12 @@ static int folders_find(options *o) {
 }
 
 static void work_remove(const options *o) {
-  args a = {0};
+  process_args a = {0};
   char text[64];
-  arg_add(&a, "rm");
-  arg_add(&a, "-rf");
-  arg_add(&a, o->work);
-  command_run(&a, text, sizeof text);
+  process_arg(&a, "rm");
+  process_arg(&a, "-rf");
+  process_arg(&a, o->work);
+  process_run(&a, text, sizeof text);
 }
 
 static int results_write(const options *o, const cy_bench_result *results, int n) {

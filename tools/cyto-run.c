@@ -15,7 +15,6 @@
 #include "sizes.h"
 #include "tools/values/value_file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -95,34 +94,7 @@ static const options_program program = {.name = "cyto-run",
 
 static int read_value(const char *path, const cyto_port *port, cyto_value *value) {
   char error[TENSOR_ERROR_SIZE];
-  host_tensor tensor = {0};
-  if (file_ends_with(path, ".json") || port->type->kind != CYTO_TENSOR) {
-    int failed = file_ends_with(path, ".json") ? value_json_read(path, port->type, value, error)
-                                               : value_pb_read(path, port->type, value, error);
-    return failed ? complain("input '%s': %s", port->name, error) : 0;
-  }
-  int failed = file_ends_with(path, ".pb") ? tensor_pb_read(path, &tensor, error) : npy_read(path, &tensor, error);
-  if (!failed && !(failed = host_tensor_adapt(&tensor, port->dtype, error)))
-    host_value_take(value, &tensor);
-  return failed ? complain("input '%s': %s", port->name, error) : 0;
-}
-
-/* The file of the folder that holds input number k; 0 when there is none. */
-static int find_in_folder(const char *folder, int32_t k, char path[PATH_MAX]) {
-  char numbered[32], plain[32];
-  DIR *dir = opendir(folder);
-  int found = 0;
-  snprintf(numbered, sizeof numbered, "in_%d_", k);
-  snprintf(plain, sizeof plain, "input_%d.pb", k);
-  for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
-    const char *name = entry->d_name;
-    int is_value = file_ends_with(name, ".npy") || file_ends_with(name, ".pb") || file_ends_with(name, ".json");
-    if ((is_value && !strncmp(name, numbered, strlen(numbered))) || !strcmp(name, plain))
-      found = snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
-  }
-  if (dir)
-    closedir(dir);
-  return found;
+  return value_file_read(path, port, value, error) ? complain("input '%s': %s", port->name, error) : 0;
 }
 
 static int random_tensor(const run_options *options, const cyto_port *port, int32_t index, host_tensor *tensor) {
@@ -151,7 +123,7 @@ static int load_input(const run_options *options, const cyto_port *port, int32_t
   int status;
   if (file)
     status = read_value(file, port, value);
-  else if (options->inputs_dir && find_in_folder(options->inputs_dir, index, path))
+  else if (options->inputs_dir && value_folder_find(options->inputs_dir, false, index, path, sizeof path))
     status = read_value(from = path, port, value);
   else if (port->is_optional)
     return 0;

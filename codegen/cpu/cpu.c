@@ -2,7 +2,7 @@
 /* cpu.c - the row of the CPU target: which --target specs are ours, and kernels to machine code.
  *
  * Plain loop kernels go to loops.c; contraction kernels to the generators, through cpu_contract.c. Code for a CPU may
- * use whatever that CPU has (cpus.c), so a model carries a list of features that the loader checks before anything
+ * use whatever that CPU has (machine.def), so a model carries a list of features that the loader checks before anything
  * runs; for `native`, those of this machine that LLVM makes use of.
  */
 #define _GNU_SOURCE

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpus.c - the CPUs that code can be made for, and what they have.
+/* cpus.c - looks the rows of machine.def up.
  *
- * Code for a CPU uses what that CPU has: the level of the architecture it implements, and what it has beyond. The same
- * list decides which instructions the generators choose (cy_cg_has), and is checked when a model is loaded. A further
- * CPU is one row. Beside it stand the size of its second-level cache, which block sizes are chosen for, and how many fma
- * a cycle runs, which algorithms are chosen by: an fma of 512 bits takes both pipes of some CPUs. Of 64-bit ARM's
- * many extensions, LLVM is told of those listed here only, and of the CPU for the order of instructions.
+ * In: the name of a CPU, or what this machine reports. Out: what code for it may use and what work takes on it. The same
+ * list decides which instructions the generators choose (cy_cg_has), and is checked when a model is loaded. Of 64-bit
+ * ARM's many extensions, LLVM is told of those listed here only, and of the CPU for the order of instructions.
  */
 #include "emit.h"
 #include "ir/ir.h"
@@ -14,59 +12,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEVEL2 "cx16,popcnt,sahf,sse3,ssse3,sse4.1,sse4.2"
-#define LEVEL3 LEVEL2 ",avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,xsave"
-#define LEVEL4 LEVEL3 ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
-#define AMX ",amx-tile,amx-int8,amx-bf16"
-#define ICELAKE LEVEL4 ",avx512vnni,avx512vbmi,avx512vbmi2,avx512ifma,avx512bitalg,avx512vpopcntdq,gfni"
+#define CORE(name, ...) static const cy_cpu_rates name = {__VA_ARGS__};
+#include "machine.def"
 
-#define X86 "x86_64"
-#define ARM "aarch64"
-#define ARM_V8 "neon"
-#define ARM_V82 ARM_V8 ",fullfp16,dotprod"
-#define ARM_V86 ARM_V82 ",i8mm,bf16"
-
+/* See machine.def. */
 typedef struct cpu_row {
-  const char *name, *features;
-  int64_t l2_kb;    /* 0: what is usual, 1024 with AVX-512, else 512 */
-  const char *arch; /* isa of its rows in arch.c */
-  unsigned fmas;    /* of its widest vectors, in a cycle */
+  const char *name, *arch, *features;
+  int64_t l2_kb;
+  unsigned fmas;
+  const cy_cpu_rates *rates;
 } cpu_row;
 
 static const cpu_row cpus[] = {
-    {"x86-64", "", 0, X86, 2},
-    {"x86-64-v2", LEVEL2, 0, X86, 2},
-    {"x86-64-v3", LEVEL3, 0, X86, 2},
-    {"x86-64-v4", LEVEL4, 0, X86, 2},
-    {"nehalem", LEVEL2, 0, X86, 2},
-    {"sandybridge", LEVEL2 ",avx,xsave", 0, X86, 2},
-    {"haswell", LEVEL3, 0, X86, 2},
-    {"broadwell", LEVEL3 ",adx", 0, X86, 2},
-    {"skylake", LEVEL3 ",adx", 0, X86, 2},
-    {"alderlake", LEVEL3 ",adx,avxvnni,gfni", 0, X86, 2},
-    {"skylake-avx512", LEVEL4 ",adx", 0, X86, 2},
-    {"cascadelake", LEVEL4 ",adx,avx512vnni", 0, X86, 2},
-    {"cooperlake", LEVEL4 ",adx,avx512vnni,avx512bf16", 0, X86, 2},
-    {"icelake-client", ICELAKE ",adx", 512, X86, 1},
-    {"icelake-server", ICELAKE ",adx", 1280, X86, 2},
-    {"tigerlake", ICELAKE ",adx", 1280, X86, 1},
-    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86, 2},
-    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86, 2},
-    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048, X86, 2},
-    {"znver1", LEVEL3 ",adx", 0, X86, 2},
-    {"znver2", LEVEL3 ",adx", 0, X86, 2},
-    {"znver3", LEVEL3 ",adx", 0, X86, 2},
-    {"znver4", ICELAKE ",adx,avx512bf16", 0, X86, 1},
-    {"znver5", ICELAKE ",adx,avx512bf16,avxvnni", 0, X86, 2},
-    {"aarch64", ARM_V8, 0, ARM, 2},
-    {"cortex-a53", ARM_V8, 0, ARM, 2},
-    {"cortex-a72", ARM_V8, 0, ARM, 2},
-    {"cortex-a76", ARM_V82, 0, ARM, 2},
-    {"cortex-a78", ARM_V82, 0, ARM, 2},
-    {"neoverse-n1", ARM_V82, 1024, ARM, 2},
-    {"neoverse-v1", ARM_V86, 1024, ARM, 2},
-    {"neoverse-n2", ARM_V86, 1024, ARM, 2},
-    {"neoverse-v2", ARM_V86, 2048, ARM, 2},
+#define CPU(name, arch, features, l2_kb, fmas, core) {name, arch, features, l2_kb, fmas, &core},
+#include "machine.def"
 };
 
 /* Of all that a machine may have, the features that LLVM uses by itself in code like ours, and those that generators
@@ -133,6 +92,11 @@ int64_t cy_cpu_l2_bytes(const char *name, bool avx512) {
 unsigned cy_cpu_fmas(const char *name) {
   const cpu_row *row;
   return find(name, &row) && row ? row->fmas : 2;
+}
+
+const cy_cpu_rates *cy_cpu_rates_of(const char *name, bool avx512) {
+  const cpu_row *row;
+  return !avx512 ? &vectors_of_8 : find(name, &row) && row ? row->rates : &vectors_of_16;
 }
 
 /* In a list of features that are on and off, "+a,-b": is `name` on? */

@@ -91,6 +91,7 @@ static void cpu_describe(cy_cg *cg) {
   cg->registers = cg->avx512 || cy_cg_has(cg, "neon") ? 32 : 16;
   cg->l2_bytes = cy_cpu_l2_bytes(cg->cpu, cg->avx512);
   cg->fmas = cy_cpu_fmas(cg->cpu);
+  cg->rates = cy_cpu_rates_of(cg->cpu, cg->avx512);
 }
 
 static void types_init(cy_cg *cg) {

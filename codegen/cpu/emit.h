@@ -26,6 +26,12 @@
 #include "ir/order.h"
 #include "ir/round.h"
 
+/* What layers take on a CPU, as far as the generators' estimates leave it open: the columns of machine.def. */
+typedef struct cy_cpu_rates {
+  double plain, winograd, pairs, fours, float_output, int_output, run, float_depthwise, float_depthwise_input,
+      int_depthwise_input, bands, image_rounding, margin;
+} cy_cpu_rates;
+
 typedef struct cy_cg {
   LLVMContextRef ctx;
   LLVMModuleRef module; /* being filled, see cy_cg_module() */
@@ -39,6 +45,7 @@ typedef struct cy_cg {
   unsigned registers; /* vector registers */
   bool fma, avx2, avx512;
   unsigned fmas; /* of vectors of W floats, in a cycle */
+  const cy_cpu_rates *rates;
   bool vnni;               /* sums of four products of bytes in one instruction: u8 by s8 .. */
   bool sdot;               /* .. or, as this says, s8 by s8 */
   bool bf16_dot;           /* vdpbf16ps on vectors of 512 bits, where nothing is faster */
@@ -59,7 +66,7 @@ typedef struct cy_cg {
   LLVMValueRef args, begin, end, worker; /* of a kernel; NULL in other functions */
 } cy_cg;
 
-/* cpu: "native" or a name of cpus.c, with the system's suffix. On failure returns NULL and, when out_error is not NULL, a
+/* cpu: "native" or a name of machine.def, with the system's suffix. On failure returns NULL and, when out_error is not NULL, a
  * malloc'ed text. */
 cy_cg *cy_cg_create(const char *cpu, char **out_error);
 void cy_cg_destroy(cy_cg *cg);
@@ -74,6 +81,7 @@ const cy_arch *cy_cpu_arch(const char *name);  /* NULL: it is no such name */
 const char *cy_cpu_base(const char *name);     /* without the suffix; NULL: native, or no such name */
 const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: the same */
 int64_t cy_cpu_l2_bytes(const char *name, bool avx512); /* of its second-level cache, per core */
+const cy_cpu_rates *cy_cpu_rates_of(const char *name, bool avx512);
 unsigned cy_cpu_fmas(const char *name); /* of its widest vectors, in a cycle; it is no such name: two */
 char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 

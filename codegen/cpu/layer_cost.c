@@ -14,7 +14,6 @@
 #include "codegen/cpu/int8/dot.h"
 #include "ir/pixel_shuffle.h"
 
-#include <string.h>
 
 /* Per output: to store a sum of bf16 in memory. Per element of a row that is copied for the kernels of groups, as i16
  * and as u8. */
@@ -28,34 +27,6 @@ static const double INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075;
 static const double BANDS = 0.35, BANDS_TAP = 0.02, BANDS_INPUT = 0.3;
 /* Per element: to find a row's largest element, and to round it. */
 static const double ROW_ROUNDING = 0.7;
-
-/* What differs by more than the width of vectors. */
-typedef struct rates {
-  double plain, winograd;                        /* products of floats: times what the generators' estimates say */
-  double pairs;                                  /* of bytes, times the rate of one fma per cycle and pipe */
-  double float_output;                           /* to store a sum from registers */
-  double int_output;                             /* .. of integers, from memory */
-  double run;                                    /* per run of elements side by side in a row that is copied */
-  double float_depthwise, float_depthwise_input; /* per output, per input element */
-  double int_depthwise_input;                    /* which is widened */
-  double fours;                                  /* of bytes by vpdpbusd, times four times the rate of fma */
-  double bands;                                  /* depthwise by fours, times what is said above */
-  double image_rounding;                         /* to find an image's largest element, and to round it */
-  double margin;                                 /* see cy_machine_rounding_margin */
-} rates;
-
-/* Caches do not keep up with vectors of 16 floats (Sapphire Rapids, where rounding an image took 0.6 to 1.1), except
- * where cores were made for them. */
-static const rates *rates_of(const cy_cg *cg) {
-  static const rates vectors_of_8 = {1, 1, 1.5, 0.1, 0.5, 11, 0.3, 0, 0.15, 0.9, 1, 0.9, 1.25},
-                     vectors_of_16 = {1.2, 1.2, 0.9, 0.6, 1.2, 5, 0.5, 0.6, 0.6, 0.9, 1, 0.9, 1.25},
-                     zen5 = {0.94, 1.05, 0.9, 0.1, 0.5, 1, 0.25, 0.3, 0.6, 0.95, 0.74, 0.32, 1.1},
-                     zen4 = {0.94, 1.1, 0.9, 0.2, 0.4, 3, 0.4, 0.5, 1.2, 0.98, 1.5, 0.5, 1.1};
-  return !cg->avx512                      ? &vectors_of_8
-         : strcmp(cg->cpu, "znver5") == 0 ? &zen5
-         : strcmp(cg->cpu, "znver4") == 0 ? &zen4
-                                          : &vectors_of_16;
-}
 
 /* Of a recurrence: weights per cycle, in float also where a product serves several batch elements, and what a unit of
  * its state takes to be rounded in a step. */
@@ -78,9 +49,9 @@ static double rate_of(const cy_cg *cg, form f) {
   if (f == BF16 ? cg->amx_bf16 : cg->amx_int8)
     return 2.0 * cg->W * (f == BF16 ? 16 : 32) * 0.6;
   return (double)cg->fmas * cg->W *
-         (f == BF16  ? 2 * 0.93 / rates_of(cg)->plain
-          : cg->vnni ? 4 * rates_of(cg)->fours
-                     : rates_of(cg)->pairs);
+         (f == BF16  ? 2 * 0.93 / cg->rates->plain
+          : cg->vnni ? 4 * cg->rates->fours
+                     : cg->rates->pairs);
 }
 
 static double larger(double a, double b) { return a > b ? a : b; }
@@ -101,8 +72,8 @@ static double grouped_product(const cy_cg *cg, form f, double rows, double depth
   int64_t whole = amx ? CY_AMX_GROUPS * (f == BF16 ? 2 : 4) : 1; /* of a tile's depth */
   double work = rows * (double)cy_round_up((int64_t)depth, whole) * columns / rate_of(cg, f),
          loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
-  double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * rates_of(cg)->run);
-  double output = f == BYTES ? rates_of(cg)->int_output : BF16_OUTPUT;
+  double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * cg->rates->run);
+  double output = f == BYTES ? cg->rates->int_output : BF16_OUTPUT;
   return larger(work, loads) * share + copies + rows * n * output * wide;
 }
 
@@ -115,7 +86,7 @@ static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_in
   if (f != FLOATS)
     return grouped_product(cg, f, rows, depth, columns, 0, 1);
   double work = cy_plain_cycles(cg, rows * depth * columns), loads = depth * columns * 4 / CY_BYTES_PER_CYCLE;
-  return larger(work, loads) * rates_of(cg)->plain + rows * columns * rates_of(cg)->float_output * 8 / cg->W;
+  return larger(work, loads) * cg->rates->plain + rows * columns * cg->rates->float_output * 8 / cg->W;
 }
 
 static bool is_conv(const cy_node_info *n) { return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose; }
@@ -188,7 +159,7 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     strides *= (double)d.stride[i];
   }
   double outputs = pixels * (double)d.cout;
-  const rates *r = rates_of(cg);
+  const cy_cpu_rates *r = cg->rates;
   cy_conv_algo algorithm = cy_conv_choose(cg, &d);
   cy_dot_desc integers = {
       .conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
@@ -290,7 +261,7 @@ static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node
   double rounded = cg->amx_bf16 ? ROUNDED_FACTOR : PAIRS_FACTOR;
   if (f == FLOATS)
     return heads * d[ROWS] * d[KEYS] *
-           (cy_plain_cycles(cg, d[SIZE] + d[COLUMNS]) * rates_of(cg)->plain + FLOAT_SCORE * wide);
+           (cy_plain_cycles(cg, d[SIZE] + d[COLUMNS]) * cg->rates->plain + FLOAT_SCORE * wide);
   double factors = d[ROWS] * d[SIZE] + d[KEYS] * (d[SIZE] + d[COLUMNS]);
   double products = whole[ROWS] * whole[KEYS] * (whole[SIZE] + whole[COLUMNS]);
   return heads * (products / rate_of(cg, BF16) + d[ROWS] * d[KEYS] * BF16_SCORE * wide + factors * rounded * wide) +
@@ -305,7 +276,7 @@ static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, 
                                     : 0;
 }
 
-double cy_cpu_rounding_margin(const cy_cg *cg) { return rates_of(cg)->margin; }
+double cy_cpu_rounding_margin(const cy_cg *cg) { return cg->rates->margin; }
 
 /* What n reads. */
 static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
@@ -313,7 +284,7 @@ static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_
   double elements = 1;
   for (int i = 0; i < t->rank; i++)
     elements *= (double)dim_of(g, t->dim[i], sizes);
-  return elements * (is_conv(n) ? rates_of(cg)->image_rounding : ROW_ROUNDING);
+  return elements * (is_conv(n) ? cg->rates->image_rounding : ROW_ROUNDING);
 }
 
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,

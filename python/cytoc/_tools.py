@@ -31,3 +31,7 @@ def cyto_run() -> NoReturn:
 
 def cyto_bench() -> NoReturn:
     _run("cyto-bench")
+
+
+def cyto_compare() -> NoReturn:
+    _run("cyto-compare")

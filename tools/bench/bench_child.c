@@ -84,47 +84,6 @@ static uint64_t hash(uint64_t x) {
   return x ^ x >> 31;
 }
 
-static uint16_t half_bits(float v, int is_bfloat) {
-  uint32_t b;
-  memcpy(&b, &v, 4);
-  if (is_bfloat)
-    return (uint16_t)(b >> 16);
-  int exp = (int)(b >> 23 & 255) - 112;
-  return (uint16_t)((b >> 16 & 0x8000) | (exp <= 0 ? 0 : exp > 30 ? 0x7bffu : (unsigned)exp << 10 | (b >> 13 & 1023)));
-}
-
-static void element_store(void *data, int32_t dtype, int64_t i, double v) {
-  switch (dtype) {
-  case CYTO_F32:
-    ((float *)data)[i] = (float)v;
-    break;
-  case CYTO_F64:
-    ((double *)data)[i] = v;
-    break;
-  case CYTO_F16:
-    ((uint16_t *)data)[i] = half_bits((float)v, 0);
-    break;
-  case CYTO_BF16:
-    ((uint16_t *)data)[i] = half_bits((float)v, 1);
-    break;
-  case CYTO_I64:
-  case CYTO_U64:
-    ((int64_t *)data)[i] = (int64_t)floor(v);
-    break;
-  case CYTO_I32:
-  case CYTO_U32:
-    ((int32_t *)data)[i] = (int32_t)floor(v);
-    break;
-  case CYTO_I16:
-  case CYTO_U16:
-    ((int16_t *)data)[i] = (int16_t)floor(v);
-    break;
-  default:
-    ((uint8_t *)data)[i] = (uint8_t)(int)floor(v);
-    break;
-  }
-}
-
 static int is_float(int32_t dtype) {
   return dtype == CYTO_F32 || dtype == CYTO_F64 || dtype == CYTO_F16 || dtype == CYTO_BF16;
 }
@@ -156,8 +115,9 @@ static int input_bind(cyto_context *context, int index, const cyto_port *port, u
     fprintf(stderr, "no memory for input '%s'\n", port->name);
     return 1;
   }
+  host_tensor tensor = {.dtype = port->dtype, .data = data};
   for (int64_t i = 0; i < count; i++)
-    element_store(data, port->dtype, i, low + (high - low) * (double)(hash(seed + (uint64_t)i) >> 11) * 0x1p-53);
+    host_tensor_set(&tensor, i, low + (high - low) * (double)(hash(seed + (uint64_t)i) >> 11) * 0x1p-53);
   return cyto_bind_input(context, index, port->dtype, rank, dims, data, error) != CYTO_OK;
 }
 

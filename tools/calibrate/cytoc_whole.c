@@ -16,6 +16,7 @@
  * end with all layers in float.
  */
 #include "cytoc_whole.h"
+#include "tools/values/errors.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -167,7 +168,7 @@ static bool holds(const cy_quant_output *o, double noise, double db) { return o-
 
 static double noise_of(const cy_quant_output *o) { return o->noise > 0 ? o->noise / o->signal : 0; }
 
-static double decibels(const cy_quant_output *o) { return -10 * log10(noise_of(o)); }
+static double decibels(const cy_quant_output *o) { return errors_decibels(1, noise_of(o)); }
 
 static bool all_hold(const cytoc_whole *w, double db) {
   for (uint32_t k = 0; k < w->noutputs; k++)
@@ -435,7 +436,7 @@ static void note_worst(cytoc_whole *w, const recorder *r) {
         break;
       below = most;
       text = cy_arena_printf(r->q->arena, "%s%s'%s' %.1f dB", text ? text : "", text ? ", " : "", w->layer[at].name,
-                             -10 * log10(most));
+                             errors_decibels(1, most));
     }
     w->output[k].before = noise_of(&w->output[k]);
     w->output[k].worst = text;
@@ -579,7 +580,7 @@ static void tell_floor(const cytoc_quantise *how, const cy_quant *q) {
       "output '%s' had a signal-to-noise ratio of %.1f dB on the samples; at least %g dB hold unless you ask for "
       "something else, so %u of %u layers are in float for that%s. Each by itself, these cost it most: %s. "
       "--int8-min-snr=off leaves all in integers",
-      worst->name, -10 * log10(worst->before), how->floor_snr, back, q->nlayers, cost_text(q),
+      worst->name, errors_decibels(1, worst->before), how->floor_snr, back, q->nlayers, cost_text(q),
       worst->worst ? worst->worst : "none alone");
 }
 

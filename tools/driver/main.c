@@ -10,6 +10,7 @@
 #include "pipeline.h"
 #include "tools/batch.h"
 #include "tools/terminal.h"
+#include "tools/verify/verify.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,9 +50,10 @@ static int compile_main(int argc, char **argv) {
   if (!status && o.batch && !o.done)
     status = cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
   else if (!status && !o.done)
-    status = compile(&o);
+    status = o.verifies ? cytoc_verify(&o) : compile(&o);
+  status = status < 0 ? o.verifies ? 2 : 1 : status; /* verify has more to say than yes or no */
   cytoc_options_free(&o);
-  return status ? 1 : 0;
+  return status;
 }
 
 /* ---- cytoc report: part of the Python package ---- */

@@ -15,8 +15,8 @@ typedef struct cytoc_options {
   const char *dump, *dump_dir, *passes, *stop_after, *disable;
   const char *name;
   const char *last_logits; /* an output of which only the last position is wanted; NULL: none */
-  const char *attention;  /* "fused", "plain"; NULL: fused where the target has a kernel for it */
-  const char *stats_file; /* "": as text on standard output; NULL: none */
+  const char *attention;   /* "fused", "plain"; NULL: fused where the target has a kernel for it */
+  const char *stats_file;  /* "": as text on standard output; NULL: none */
   const char *save_temps;
   const char *weights; /* "int8", "int4,block=32,asymmetric" */
   bool fp16, bf16, half_io;
@@ -27,8 +27,14 @@ typedef struct cytoc_options {
   const char *fast_algorithms; /* "auto", "off"; NULL: auto */
   const char *cudnn;           /* "auto", "off", "require"; NULL: auto where the target is CUDA */
   bool unchecked;              /* no check of indices at run time */
-  bool quantize;               /* `cytoc quantize`: write ONNX instead of a library */
-  const char *explain; /* "", "memory", "json"; NULL: nothing is */
+  /* of `cytoc verify` */
+  bool verifies;
+  const char *inputs, *against, *tolerance, *library, *json;
+  const char *bisect; /* "": into a folder called after the model; NULL: not asked for */
+  options_list ranges;
+  int random, seed, threads; /* random 0: as many as the model's sizes call for */
+  bool quantize;             /* `cytoc quantize`: write ONNX instead of a library */
+  const char *explain;       /* "", "memory", "json"; NULL: nothing is */
   bool verify, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
   options_words words;

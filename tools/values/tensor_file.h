@@ -50,6 +50,9 @@ void host_tensor_free(host_tensor *tensor);
 int64_t host_tensor_count(const host_tensor *tensor);
 /* Element i as a number (of a complex one the real part). */
 double host_tensor_get(const host_tensor *tensor, int64_t i);
+/* Makes element i this number: of integers what is below it, of halves what is nearest. Types of numbers with a byte or more
+ * that are not float8. */
+void host_tensor_set(host_tensor *tensor, int64_t i, double v);
 /* Fills with reproducible numbers: floats in [-1, 1), bytes of all values, wider integers in [0, 10). */
 void host_tensor_randomize(host_tensor *tensor, uint64_t *state);
 /* Takes what npy_read() gave for an input of `dtype` where numpy had no such dtype: reinterprets or packs. Other dtypes

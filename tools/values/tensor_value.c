@@ -116,6 +116,38 @@ double host_tensor_get(const host_tensor *tensor, int64_t i) {
   }
 }
 
+void host_tensor_set(host_tensor *tensor, int64_t i, double v) {
+  void *data = tensor->data;
+  switch (tensor->dtype) {
+  case CYTO_F32:
+    ((float *)data)[i] = (float)v;
+    break;
+  case CYTO_F64:
+    ((double *)data)[i] = v;
+    break;
+  case CYTO_F16:
+    ((uint16_t *)data)[i] = cyrt_f32_to_f16((float)v);
+    break;
+  case CYTO_BF16:
+    ((uint16_t *)data)[i] = cyrt_f32_to_bf16((float)v);
+    break;
+  case CYTO_I64:
+  case CYTO_U64:
+    ((int64_t *)data)[i] = (int64_t)floor(v);
+    break;
+  case CYTO_I32:
+  case CYTO_U32:
+    ((uint32_t *)data)[i] = (uint32_t)(int64_t)floor(v);
+    break;
+  case CYTO_I16:
+  case CYTO_U16:
+    ((uint16_t *)data)[i] = (uint16_t)(int64_t)floor(v);
+    break;
+  default:
+    ((uint8_t *)data)[i] = (uint8_t)(int64_t)floor(v);
+  }
+}
+
 /* splitmix64 */
 static uint64_t random_next(uint64_t *state) {
   uint64_t z = *state += 0x9e3779b97f4a7c15ull;

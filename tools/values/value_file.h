@@ -17,11 +17,24 @@
 
 #include "tensor_file.h"
 
+#include <stdio.h>
+
 /* Reads a value of this type. */
 int value_pb_read(const char *path, const cyto_type *type, cyto_value *out_value, char error[TENSOR_ERROR_SIZE]);
 int value_json_read(const char *path, const cyto_type *type, cyto_value *out_value, char error[TENSOR_ERROR_SIZE]);
 int value_json_write(const char *path, const cyto_value *value, char error[TENSOR_ERROR_SIZE]);
 void host_value_free(cyto_value *value);
+
+/* The file of a folder that holds input (or output) number k: in_K_*.npy, .json or .pb, or input_K.pb of an ONNX test case;
+ * out_K_*, output_K.pb. False: there is none. */
+bool value_folder_find(const char *folder, bool output, int32_t k, char *path, size_t room);
+/* A file of any of these kinds, for a port. */
+int value_file_read(const char *path, const cyto_port *port, cyto_value *value, char error[TENSOR_ERROR_SIZE]);
+
+/* Files that processes of one machine hand each other, one value behind the other. A tensor without a dtype is a value that
+ * is absent. False: errno says why. Reading: 0, or -1 with a text. */
+bool value_stream_write(FILE *f, const cyto_value *value);
+int value_stream_read(FILE *f, cyto_value *out_value, char error[TENSOR_ERROR_SIZE]);
 
 /* "seq(map(int64,float32))" */
 void type_text(const cyto_type *type, char *out_text, size_t size);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* process.c - see process.h. */
+#define _GNU_SOURCE
+#include "tools/process.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void process_arg(process_args *a, const char *text) {
+  if (a->n < PROCESS_ARGS)
+    a->v[a->n++] = text;
+  a->v[a->n] = NULL;
+}
+
+int process_run(const process_args *a, char *out, size_t room) {
+  FILE *files[2] = {tmpfile(), tmpfile()};
+  int status = -1;
+  fflush(NULL);
+  pid_t pid = files[0] && files[1] ? fork() : -1;
+  if (pid == 0) {
+    dup2(fileno(files[0]), STDOUT_FILENO);
+    dup2(fileno(files[1]), STDERR_FILENO);
+    execvp(a->v[0], (char **)a->v);
+    fprintf(stderr, "cannot run '%s': %s\n", a->v[0], strerror(errno));
+    fflush(stderr);
+    _exit(127);
+  }
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    ;
+  FILE *from = status == 0 ? files[0] : files[1];
+  size_t n = 0;
+  if (from) {
+    if (status == 0 || fseek(from, -(long)(room - 1), SEEK_END) != 0)
+      rewind(from);
+    n = fread(out, 1, room - 1, from);
+  }
+  out[n] = 0;
+  for (int i = 0; i < 2; i++)
+    if (files[i])
+      fclose(files[i]);
+  return status;
+}
+
+const char *process_last_line(const char *text, int *out_length) {
+  const char *best = text;
+  for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line != 0)
+    if (strspn(line, " \t\r\n") < strcspn(line, "\n"))
+      best = line;
+  *out_length = (int)strcspn(best, "\r\n");
+  return best;
+}
+
+void process_failure(char *out, size_t room, const char *what, int status, const char *text, int last) {
+  int len = (int)strcspn(text, "\n");
+  if (last)
+    text = process_last_line(text, &len);
+  if (status == -1)
+    snprintf(out, room, "%s: cannot start a process", what);
+  else if (WIFSIGNALED(status))
+    snprintf(out, room, "%s: %s", what, strsignal(WTERMSIG(status)));
+  else
+    snprintf(out, room, "%s: %.*s", what, len, text);
+}
+
+int process_self(char self[PROCESS_PATH], char folder[PROCESS_PATH]) {
+  ssize_t len = readlink("/proc/self/exe", self, PROCESS_PATH - 1);
+  if (len < 0)
+    return -1;
+  self[len] = 0;
+  memcpy(folder, self, (size_t)len + 1);
+  *strrchr(folder, '/') = 0;
+  return 0;
+}
+
+void process_python(const char *folder, char out[PROCESS_PATH]) {
+  const char *given = getenv("CYTO_PYTHON");
+  snprintf(out, PROCESS_PATH, "%s%s", given ? given : folder, given ? "" : "/venv/bin/python");
+  if (!given && access(out, X_OK) != 0)
+    snprintf(out, PROCESS_PATH, "python3");
+}
+
+void process_script(const char *folder, const char *name, char out[PROCESS_PATH]) {
+  const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+  snprintf(out, PROCESS_PATH, "%s/../tools/%s", folder, name);
+  if (access(out, R_OK) != 0)
+    snprintf(out, PROCESS_PATH, "%s/../share/cyto/%s", folder, base);
+  if (access(out, R_OK) != 0) /* in the Python package */
+    snprintf(out, PROCESS_PATH, "%s/../share/%s", folder, base);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* process.h - programs that the tools start, and where they find what belongs to them: cytoc beside themselves, a Python with
+ * other frameworks, the scripts that use these. */
+#ifndef CY_TOOLS_PROCESS_H
+#define CY_TOOLS_PROCESS_H
+
+#include <stddef.h>
+
+enum { PROCESS_ARGS = 200, PROCESS_PATH = 4096 };
+
+typedef struct process_args {
+  const char *v[PROCESS_ARGS + 1];
+  int n;
+} process_args;
+
+void process_arg(process_args *a, const char *text);
+/* Runs a command to its end. `out` gets the start of its stdout; the end of its stderr instead when it fails. The status of
+ * waitpid(). */
+int process_run(const process_args *a, char *out, size_t room);
+/* The last line of a text that says something, without its newline: of Python's traces the error itself. */
+const char *process_last_line(const char *text, int *out_length);
+/* "what: why", by the status and text of process_run(); `last`: the text's last line, not its first. */
+void process_failure(char *out, size_t room, const char *what, int status, const char *text, int last);
+
+/* This program's own path, and its folder. 0, or -1. */
+int process_self(char self[PROCESS_PATH], char folder[PROCESS_PATH]);
+/* The interpreter: $CYTO_PYTHON, venv/bin/python in this folder, or python3 of the search path. */
+void process_python(const char *folder, char out[PROCESS_PATH]);
+/* Our script of that name in tools/: where it was built, or as installed, without its folder. */
+void process_script(const char *folder, const char *name, char out[PROCESS_PATH]);
+
+#endif
