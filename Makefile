@@ -129,8 +129,8 @@ $O/libcytoc_onnxruntime.so: $(call obj,$(SRC_plugin)) $(PB_OBJ) $(RUNTIME_LIB)
 	$Q$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F) -Wl,--exclude-libs,ALL $(if $(SANFLAGS),,-Wl,-z,defs) -o $@ $^ \
 	  -lprotobuf-c -lz $(RUNTIME_LIBS)
 
-# Libraries that are not needed are left out: cyto-bench measures on machines that have neither.
-$O/cyto-run: $(PB_OBJ)
+# Libraries that are not needed are left out.
+$O/cyto-run $O/cyto-bench: $(PB_OBJ)
 $O/cyto-run $O/cyto-bench $O/cyto-compare: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)

@@ -1263,7 +1263,7 @@ def contenders(folder, args):
     found = re.sub(r'\S*/', '', read(calls)).splitlines()
     if code or found != want:
         return lib.reason(err, code) if code else 'these calls: ' + '; '.join(found)
-    got = {row['contender']: row.get('failure') or row['median']['median_ms'] for row in json.loads(read(rows))}
+    got = {row['contender']: row.get('failure') or row['median']['median_ms'] for row in json.loads(read(rows))['results']}
     del got['compiled -O3']
     if got != {'ONNX Runtime': 3.5, 'OpenVINO': 'not run: no openvino', 'torch.compile': 3.5}:
         return 'these rows: %s' % got
@@ -1348,7 +1348,7 @@ def statistics(folder, args):
         return 'unwritable: exit code %d: %s' % (code, err)
     code, out, err = lib.run([os.path.join(args.build, 'cyto-bench'), MODEL, '--dim', 'batch=4', '--seconds', '0.02', '--against',
                               'eager', '--json', path], env=folder.env)
-    rows = json.loads(read(path))
+    rows = json.loads(read(path))['results']
     for row in rows:
         m = row['median']
         if row['shapes'] != 'image 4x1x8x8' or row['samples'] != 4 or not m['min_ms'] <= m['median_ms'] <= m['p95_ms'] <= m['p99_ms'] or \
@@ -1375,7 +1375,7 @@ def sizes_on_disk(folder, args):
                       [weight('a', 'a.bin', 0), weight('b', 'a.bin', 256)])
     code, out, err = lib.run([os.path.join(args.build, 'cyto-bench'), model, '--seconds', '0.01', '--against', 'ort', '--json', rows],
                              env=dict(folder.env, CYTO_PYTHON='false'))
-    sizes = {r['contender']: r['size_kb'] for r in json.loads(read(rows))}
+    sizes = {r['contender']: r['size_kb'] for r in json.loads(read(rows))['results']}
     want = os.path.getsize(model) / 1024 + 50
     return None if not code and abs(sizes['ONNX Runtime'] - want) < 0.01 else 'exit code %d, %s, wanted %g: %s' % (code, sizes, want, out + err)
 

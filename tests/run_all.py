@@ -48,6 +48,7 @@ SUITES = [
     ('costs', 'tests/costs.py', False, False),
     ('values', 'tests/values.py', False, False),
     ('verify', 'tests/verify.py', False, False),
+    ('bench', 'tests/bench_tool.py', False, False),
     ('trace', 'tests/trace/run.py', False, False),
     ('report', 'tests/report/run.py', False, False),
     ('examples', 'tests/examples.py', False, False),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the contenders of cyto-bench that run in Python share: inputs (those of bench_child.c), timing, the line they print."""
 import math
+import os
 import resource
 import sys
 import time
@@ -12,8 +13,23 @@ TYPES = {1: np.float32, 11: np.float64, 10: np.float16, 7: np.int64, 6: np.int32
 
 
 def read_pairs(words):
-    """{(option, name): value} of [--dim NAME=N] [--shape NAME=AxB] [--range NAME=LO:HI] .."""
-    return {(o, t.rsplit('=', 1)[0]): t.rsplit('=', 1)[1] for o, t in zip(words[::2], words[1::2])}
+    """{(option, name): value} of [--dim NAME=N] [--shape NAME=AxB] [--range NAME=LO:HI] .., and {('--inputs', ''): FOLDER}."""
+    return {(o, '') if o == '--inputs' else (o, t.rsplit('=', 1)[0]): t if o == '--inputs' else t.rsplit('=', 1)[1]
+            for o, t in zip(words[::2], words[1::2])}
+
+
+def from_folder(pairs, number):
+    """Input of that number from the folder of inputs: in_K_NAME.npy, or a TensorProto. None: it is random."""
+    folder = pairs.get(('--inputs', ''))
+    names = sorted(os.listdir(folder)) if folder else []
+    for name in names:
+        path = os.path.join(folder, name)
+        if name.startswith('in_%d_' % number) and name.endswith('.npy'):
+            return np.load(path)
+        if name == 'input_%d.pb' % number or (name.startswith('in_%d_' % number) and name.endswith('.pb')):
+            import onnx.numpy_helper
+            return onnx.numpy_helper.to_array(onnx.load_tensor(path))
+    return None
 
 
 def port_type(port):
@@ -40,7 +56,11 @@ def sizes(name, dims, pairs):
     return [int(d) for d in given]
 
 
-def make(name, onnx_type, dims, seed, pairs):
+def make(name, onnx_type, dims, seed, pairs, number):
+    """Input `number` of a model: of the folder of inputs, else random."""
+    given = from_folder(pairs, number)
+    if given is not None:
+        return given
     dtype = TYPES[onnx_type]
     dims = sizes(name, dims, pairs)
     real = np.issubdtype(dtype, np.floating)
@@ -55,7 +75,7 @@ def make(name, onnx_type, dims, seed, pairs):
 def feeds_of(model, seed, pairs):
     """{name: array} for an ONNX model."""
     given = {t.name for t in model.graph.initializer}
-    return {p.name: make(p.name, *port_type(p), seed + i, pairs)
+    return {p.name: make(p.name, *port_type(p), seed + i, pairs, i)
             for i, p in enumerate(p for p in model.graph.input if p.name not in given)}
 
 

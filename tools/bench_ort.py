@@ -29,7 +29,7 @@ def main():
     before, start = bench_common.resident_kb(), time.perf_counter()
     session = ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])
     load = time.perf_counter() - start
-    feeds = {p.name: bench_common.make(p.name, NUMBERS[p.type[len('tensor('):-1]], p.shape, seed + i, pairs)
+    feeds = {p.name: bench_common.make(p.name, NUMBERS[p.type[len('tensor('):-1]], p.shape, seed + i, pairs, i)
              for i, p in enumerate(session.get_inputs())}
     start = time.perf_counter()
     session.run(None, feeds)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cyto-bench.c - measures compiled models against our own eager mode and against other frameworks.
  *
- * In:  models and options (the table below); cytoc beside this program, other frameworks through build/venv or $CYTO_PYTHON.
- *      A library that was compiled elsewhere is measured as it is, without cytoc; other frameworks run the model beside
- *      it, NAME.onnx, if there is one.
- * Out: a table on stdout; JSON, CSV and a section appended to a Markdown file where asked.
+ * In:  models and options (the table below), or a table of tasks; cytoc beside this program, other frameworks through
+ *      build/venv or $CYTO_PYTHON. A library that was compiled elsewhere is measured as it is, without cytoc; other
+ *      frameworks run the model beside it, NAME.onnx, if there is one.
+ * Out: a table on stdout; JSON, CSV and a section appended to a Markdown file where asked; what got slower since an older run.
  *
  * Every number comes from processes of their own. For each model, batch size and number of threads the contenders take
  * turns, process by process, so that a machine that changes speed changes it for all of them. A measured process is
@@ -13,43 +13,30 @@
 #define _GNU_SOURCE
 #include "tools/bench/bench.h"
 
-#include "ir/clock.h"
 #include "tools/options.h"
 #include "tools/process.h"
 #include "tools/terminal.h"
 
+#include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 typedef struct options {
   const char *const *models;
   int n_models;
-  const char *threads_text, *batch_text, *against_text;
+  const char *threads_text, *batch_text, *against_text, *search_text;
   int threads[CY_BENCH_MAX_LIST], n_threads;
   int batches[CY_BENCH_MAX_LIST], n_batches;
-  int against[CY_BENCH_N_CONTENDERS]; /* which contenders */
-  int processes, random_dims;
-  bool neighbour;
-  double seconds;
-  const char *seed, *target, *json, *csv, *results;
+  int random_dims;
+  bool skip_failed;
+  double memory; /* of --batch-search, in bytes */
+  const char *json, *csv, *results, *tasks_path, *compare;
   options_list dims, shapes, ranges; /* NAME=VALUE, with the number of models that stand before */
-  char bin[PATH_MAX];                /* the folder of this program */
-  char self[PATH_MAX];
-  char work[PATH_MAX];        /* a temporary folder for libraries */
-  char command[4096];         /* the command line, for the record */
-  char arch[16], device[200]; /* of CUDA; "": the CPU is measured */
+  char command[4096];                /* the command line, for the record */
+  cy_bench_setup setup;
+  cy_bench_tasks table; /* of --tasks */
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -69,21 +56,33 @@ static const option_row rows[] = {
     {"--random-dims", OPTION_NUMBER, AT(random_dims), "N", "all sizes that are open and not given", OPTION_RANGE(1, 0),
      OPTION_MAIN},
     {"--range", OPTION_PAIRS, AT(ranges), "INPUT=LO:HI", "values of an input", OPTION_MAIN},
-    {"--processes", OPTION_NUMBER, AT(processes), "N", "processes for each number, at least 5 (default: 5)",
+    {"--processes", OPTION_NUMBER, AT(setup.processes), "N", "processes for each number, at least 5 (default: 5)",
      OPTION_RANGE(5, CY_BENCH_MAX_PROCESSES), OPTION_MAIN},
-    {"--seconds", OPTION_REAL, AT(seconds), "S", "running time of each process (default: 0.5)", OPTION_MAIN},
-    {"--neighbour", OPTION_FLAG, AT(neighbour), NULL,
+    {"--seconds", OPTION_REAL, AT(setup.seconds), "S", "running time of each process (default: 0.5)", OPTION_MAIN},
+    {"--neighbour", OPTION_FLAG, AT(setup.neighbour), NULL,
      "while all of this is measured, another process keeps one CPU busy, and stays on it", OPTION_MAIN},
-    {"--seed", OPTION_TEXT, AT(seed), "N", "of the random inputs", OPTION_MAIN},
-    {"--target", OPTION_TEXT, AT(target), "T", "of the compiler (cuda: the device that is present)", OPTION_MAIN},
-    {"--json", OPTION_TEXT, AT(json), "FILE", "all measurements", OPTION_MAIN},
+    {"--seed", OPTION_TEXT, AT(setup.seed), "N", "of the random inputs", OPTION_MAIN},
+    {"--target", OPTION_TEXT, AT(setup.target), "T", "of the compiler (cuda: the device that is present)", OPTION_MAIN},
+    {"--tasks", OPTION_TEXT, AT(tasks_path), "FILE.csv",
+     "one row a task in place of models: columns model, name, options (of cytoc), shapes, dims, ranges, threads, "
+     "batch, "
+     "inputs (a folder), post (a command that gets the outputs' folder as $CYTO_OUTPUTS)",
+     OPTION_MAIN},
+    {"--skip-failed", OPTION_FLAG, AT(skip_failed), NULL,
+     "a task that fails is a row that says why; otherwise the first one ends it", OPTION_MAIN},
+    {"--batch-search", OPTION_TEXT, AT(search_text), "MEMORY",
+     "samples per second by size of the dim named 'batch', and the best below so much memory (2G, 500M)", OPTION_MAIN},
+    {"--compare", OPTION_TEXT, AT(compare), "FILE.json",
+     "says what got slower than in an earlier --json by more than the noise of both; exit code 1 if anything did",
+     OPTION_MAIN},
+    {"--json", OPTION_TEXT, AT(json), "FILE", "all measurements, and where they were made", OPTION_MAIN},
     {"--csv", OPTION_TEXT, AT(csv), "FILE", "one row a process", OPTION_MAIN},
     {"--results", OPTION_TEXT, AT(results), "FILE.md", "append a section", OPTION_MAIN},
     OPTIONS_COMMON,
 };
 
 static const options_command commands[] = {
-    {NULL, "MODEL.onnx|MODEL.so.. [OPTION..]",
+    {NULL, "MODEL.onnx|MODEL.so..|--tasks=FILE.csv [OPTION..]",
      "Measures compiled models against -O0 and against other frameworks, process by process in turns. A library that "
      "was "
      "compiled elsewhere is measured as it is; other frameworks run NAME.onnx beside it, if there is one."}};
@@ -95,267 +94,6 @@ static const options_program program = {.name = "cyto-bench",
                                         .n_commands = 1,
                                         .rows = rows,
                                         .n_rows = sizeof rows / sizeof *rows};
-
-/* ---- starting processes ---- */
-
-static void pairs_add(process_args *a, const cy_bench_pairs *pairs) {
-  for (int i = 0; i < pairs->n; i++) {
-    process_arg(a, pairs->option[i]);
-    process_arg(a, pairs->text[i]);
-  }
-}
-
-/* ---- a busy neighbour ---- */
-
-/* A process that computes without end on the last of the CPUs that this one may use, and ends with it at the latest. <= 0:
- * there is none. */
-static pid_t neighbour_start(void) {
-  cpu_set_t all, last;
-  int cpu = CPU_SETSIZE - 1;
-  if (sched_getaffinity(0, sizeof all, &all))
-    return -1;
-  while (cpu > 0 && !CPU_ISSET(cpu, &all))
-    cpu--;
-  pid_t parent = getpid(), pid = fork();
-  if (pid)
-    return pid;
-  CPU_ZERO(&last);
-  CPU_SET(cpu, &last);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (sched_setaffinity(0, sizeof last, &last) || getppid() != parent)
-    _exit(1);
-  for (volatile unsigned n = 0;; n++)
-    ;
-}
-
-static void neighbour_stop(pid_t pid) {
-  if (pid <= 0)
-    return;
-  kill(pid, SIGKILL);
-  while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-    ;
-}
-
-/* ---- contenders ---- */
-
-/* Its name in --against, what measures it besides ourselves, which of several ways that is asked for, and whether it
- * runs on a CPU and on a device. */
-enum { NEVER, ON_REQUEST, BY_DEFAULT };
-static const struct {
-  const char *name, *script, *mode;
-  int on_cpu, on_device;
-} contenders[CY_BENCH_N_CONTENDERS] = {
-    [CY_BENCH_COMPILED] = {NULL, NULL, NULL, BY_DEFAULT, BY_DEFAULT},
-    [CY_BENCH_EAGER] = {"eager", NULL, NULL, BY_DEFAULT, BY_DEFAULT},
-    [CY_BENCH_ORT] = {"ort", "bench_ort.py", NULL, BY_DEFAULT, NEVER},
-    [CY_BENCH_OPENVINO] = {"openvino", "bench_openvino.py", NULL, ON_REQUEST, NEVER},
-    [CY_BENCH_TORCH] = {"torch", "bench_torch.py", "eager", ON_REQUEST, BY_DEFAULT},
-    [CY_BENCH_TORCH_COMPILED] = {"torch-compile", "bench_torch.py", "compile", ON_REQUEST, BY_DEFAULT},
-    [CY_BENCH_TORCH_GRAPHED] = {"torch-graph", "bench_torch.py", "graphed", NEVER, BY_DEFAULT},
-};
-
-/* A library, compiled elsewhere? */
-static int is_carried(const char *model) {
-  size_t n = strlen(model);
-  return n > 3 && !strcmp(model + n - 3, ".so");
-}
-
-static void library_path(const options *o, const char *model, cy_bench_contender c, char *out, size_t room) {
-  if (is_carried(model))
-    snprintf(out, room, "%s%s", strchr(model, '/') ? "" : "./", model);
-  else
-    snprintf(out, room, "%s/model-%s.so", o->work, c == CY_BENCH_COMPILED ? "O3" : "O0");
-}
-
-/* The ONNX file for other frameworks; 0: there is none. */
-static int source_path(const char *model, char *out, size_t room) {
-  snprintf(out, room, "%s", model);
-  if (is_carried(model))
-    snprintf(out, room, "%.*s.onnx", (int)strlen(model) - 3, model);
-  return !is_carried(model) || access(out, R_OK) == 0;
-}
-
-static int can_measure(const char *model, cy_bench_contender c) {
-  char source[PATH_MAX];
-  return contenders[c].script ? source_path(model, source, sizeof source)
-                              : c == CY_BENCH_COMPILED || !is_carried(model);
-}
-
-/* Compiles for one of our own contenders. Returns 0, or 1 with the result's failure set. */
-static int library_build(const options *o, const char *model, const cy_bench_pairs *pairs, cy_bench_result *r) {
-  char library[PATH_MAX + 32], cytoc[PATH_MAX + 8], target[256], text[4096];
-  process_args a = {0};
-  library_path(o, model, r->contender, library, sizeof library);
-  if (is_carried(model)) {
-    r->size_kb = cy_bench_model_kb(library);
-    return 0;
-  }
-  snprintf(cytoc, sizeof cytoc, "%s/cytoc", o->bin);
-  process_arg(&a, cytoc);
-  process_arg(&a, model);
-  process_arg(&a, "-o");
-  process_arg(&a, library);
-  process_arg(&a, r->contender == CY_BENCH_COMPILED ? "-O3" : "-O0");
-  if (o->target) {
-    snprintf(target, sizeof target, "--target=%s", o->target);
-    process_arg(&a, target);
-  }
-  for (int i = 0; i < pairs->n; i++) {
-    if (strcmp(pairs->option[i], "--range") != 0) {
-      process_arg(&a, pairs->option[i]);
-      process_arg(&a, pairs->text[i]);
-    }
-  }
-  double start = cy_clock_ms();
-  int status = process_run(&a, text, sizeof text);
-  r->compile_s = (cy_clock_ms() - start) * 1e-3;
-  r->size_kb = cy_bench_model_kb(library);
-  if (status)
-    process_failure(r->failure, sizeof r->failure, "not compiled", status, text, false);
-  return status != 0;
-}
-
-/* The line of a process, and of ours the one behind it. */
-static int sample_read(cy_bench_result *r, const char *text) {
-  cy_bench_sample s = {0};
-  int n = 0, read = 0;
-#define X(name)                                                                                                        \
-  if (sscanf(text + n, "%lf%n", &s.name, &read) == 1)                                                                  \
-    n += read;                                                                                                         \
-  else                                                                                                                 \
-    s.name = -1;
-  CY_BENCH_SAMPLE_FIELDS(X)
-#undef X
-  if (s.peak_kb < 0) /* the first six must be there */
-    return 1;
-  if (sscanf(text + n, " %lf %511[^\n]", &r->per_run, r->shapes) < 1)
-    r->per_run = 0;
-  r->samples[r->n_samples++] = s;
-  return 0;
-}
-
-/* One measured process. Returns 0, or 1 with the result's failure set. */
-static int sample_take(const options *o, const char *model, const cy_bench_pairs *pairs, cy_bench_result *r) {
-  char library[PATH_MAX + 32], python[PROCESS_PATH], script[PROCESS_PATH], threads[16], seconds[32], text[4096];
-  char source[PATH_MAX];
-  process_args a = {0};
-  snprintf(threads, sizeof threads, "%d", r->threads);
-  snprintf(seconds, sizeof seconds, "%g", o->seconds);
-  if (contenders[r->contender].script) {
-    process_python(o->bin, python);
-    process_script(o->bin, contenders[r->contender].script, script);
-    process_arg(&a, python);
-    process_arg(&a, script);
-    if (contenders[r->contender].mode) {
-      process_arg(&a, r->device ? "cuda" : "cpu");
-      process_arg(&a, contenders[r->contender].mode);
-    }
-    source_path(model, source, sizeof source);
-    process_arg(&a, source);
-  } else {
-    library_path(o, model, r->contender, library, sizeof library);
-    process_arg(&a, o->self);
-    process_arg(&a, "--child");
-    process_arg(&a, library);
-  }
-  process_arg(&a, threads);
-  process_arg(&a, seconds);
-  process_arg(&a, o->seed);
-  pairs_add(&a, pairs);
-  int status = process_run(&a, text, sizeof text);
-  if (status == 0 && sample_read(r, text) == 0)
-    return 0;
-  process_failure(r->failure, sizeof r->failure, "not run", status, text, true);
-  r->n_samples = 0;
-  return 1;
-}
-
-/* A name for the table: the file's, or its folder's when the file is called model.onnx. */
-static void model_name(const char *path, char *out, size_t room) {
-  char copy[PATH_MAX];
-  snprintf(copy, sizeof copy, "%s", path);
-  char *base = basename(copy);
-  snprintf(out, room, "%.100s", base);
-  if (!strcmp(base, "model.onnx") && strchr(path, '/')) {
-    snprintf(copy, sizeof copy, "%s", path);
-    snprintf(out, room, "%.100s", basename(dirname(copy)));
-  }
-  char *dot = strrchr(out, '.');
-  if (dot && (!strcmp(dot, ".onnx") || !strcmp(dot, ".so")))
-    *dot = 0;
-}
-
-static void pair_append(cy_bench_pairs *pairs, const char *option, const char *text) {
-  if (pairs->n == CY_BENCH_MAX_PAIRS)
-    return;
-  pairs->option[pairs->n] = option;
-  pairs->text[pairs->n++] = text;
-}
-
-/* Those of all models, then those that stand behind this one, which come before them. */
-static void pairs_append(cy_bench_pairs *pairs, const char *option, const options_list *list, int index) {
-  for (int own = 0; own < 2; own++)
-    for (int i = 0; i < list->count; i++)
-      if (list->after[i] == (own ? index + 1 : 0))
-        pair_append(pairs, option, list->items[i]);
-}
-
-/* All contenders of one model and batch size, for every number of threads. Returns how many results it added. */
-static int model_measure(const options *o, int index, int batch, cy_bench_result *results,
-                         terminal_progress *progress) {
-  const char *model = o->models[index];
-  cy_bench_pairs pairs = {0};
-  char dim[32], rest[32], source[PATH_MAX];
-  int n = 0, done = 0, broken[CY_BENCH_N_CONTENDERS] = {0};
-  snprintf(dim, sizeof dim, "batch=%d", batch);
-  if (batch)
-    pair_append(&pairs, "--dim", dim);
-  snprintf(rest, sizeof rest, "*=%d", o->random_dims);
-  if (o->random_dims)
-    pair_append(&pairs, "--dim", rest);
-  pairs_append(&pairs, "--dim", &o->dims, index);
-  pairs_append(&pairs, "--shape", &o->shapes, index);
-  pairs_append(&pairs, "--range", &o->ranges, index);
-  for (int t = 0; t < o->n_threads; t++) {
-    for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++) {
-      if (!o->against[c] || !can_measure(model, (cy_bench_contender)c))
-        continue;
-      cy_bench_result *r = &results[n++];
-      *r = (cy_bench_result){.batch = batch,
-                             .threads = o->threads[t],
-                             .contender = (cy_bench_contender)c,
-                             .device = *o->device ? o->device : NULL};
-      model_name(model, r->model, sizeof r->model);
-      if (contenders[c].script)
-        r->size_kb = cy_bench_model_kb(source_path(model, source, sizeof source) ? source : model);
-      else if (t == 0)
-        broken[c] = library_build(o, model, &pairs, r);
-    }
-  }
-  int per_thread = n / o->n_threads;
-  for (int i = per_thread; i < n; i++) { /* the libraries are the same for every number of threads */
-    results[i].size_kb = results[i % per_thread].size_kb;
-    results[i].compile_s = results[i % per_thread].compile_s;
-    memcpy(results[i].failure, results[i % per_thread].failure, sizeof results[i].failure);
-  }
-  pid_t neighbour = o->neighbour ? neighbour_start() : 0;
-  if (neighbour < 0)
-    options_complain(&program, "--neighbour: cannot start a process: %s", strerror(errno));
-  for (int t = 0; t < o->n_threads; t++)
-    for (int k = 0; k < o->processes; k++)
-      for (int i = t * per_thread; i < (t + 1) * per_thread; i++)
-        if (!broken[results[i].contender]) {
-          terminal_progress_show(progress, "measurement", done++, o->processes * n);
-          broken[results[i].contender] = sample_take(o, model, &pairs, &results[i]);
-        }
-  neighbour_stop(neighbour);
-  for (int i = 0; i < n; i++) /* ours know the shapes, and they are the same for all */
-    for (int k = 0; k < n && !*results[i].shapes; k++) {
-      snprintf(results[i].shapes, sizeof results[i].shapes, "%s", results[k].shapes);
-      results[i].per_run = results[k].per_run;
-    }
-  return n;
-}
 
 /* ---- the command line ---- */
 
@@ -379,7 +117,7 @@ static int against_read(const char *text, int *out) {
     out[c] = 0;
   for (char *rest = copy, *word; (word = strsep(&rest, ",")) != NULL;) {
     int c = CY_BENCH_EAGER;
-    while (c < CY_BENCH_N_CONTENDERS && strcmp(word, contenders[c].name))
+    while (c < CY_BENCH_N_CONTENDERS && strcmp(word, cy_bench_contender_word((cy_bench_contender)c)))
       c++;
     if (c < CY_BENCH_N_CONTENDERS)
       out[c] = 1;
@@ -402,50 +140,83 @@ static int bad_value(const char *name, const char *expected, const char *found) 
   return 1;
 }
 
+/* "2G", "500M", "65536K", "1000000": bytes; < 0: neither. */
+static double memory_read(const char *text) {
+  static const char units[] = "KMGT";
+  char *end;
+  double bytes = strtod(text, &end);
+  const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+  for (const char *u = units; unit && u <= unit; u++)
+    bytes *= 1024;
+  end += unit != NULL;
+  end += unit && (*end == 'B' || *end == 'b');
+  return end == text || *end || !(bytes > 0) ? -1 : bytes;
+}
+
+/* Which of the options go together. */
+static int options_agree(const options *o) {
+  if (o->tasks_path && (o->n_models || o->threads_text || o->batch_text || o->search_text || o->dims.count ||
+                        o->shapes.count || o->ranges.count))
+    return options_complain(&program, "--tasks has models, threads, batch, dims, shapes and ranges in its file: they "
+                                      "can't be given beside it");
+  if (o->search_text && (o->batch_text || o->n_threads > 1))
+    return options_complain(&program, "--batch-search takes one number of threads and no --batch");
+  if (!o->n_models && !o->tasks_path)
+    return options_complain(&program, "no model given; cyto-bench --help lists the options");
+  return 0;
+}
+
 /* What the table of options cannot check. */
 static int options_check(options *o) {
+  char error[CY_BENCH_ERROR];
   if (o->threads_text && list_read(o->threads_text, o->threads, &o->n_threads))
     return bad_value("--threads", "numbers with commas between them", o->threads_text);
   if (o->batch_text && list_read(o->batch_text, o->batches, &o->n_batches))
     return bad_value("--batch", "numbers with commas between them", o->batch_text);
-  if (o->against_text && against_read(o->against_text, o->against))
+  if (o->against_text && against_read(o->against_text, o->setup.against))
     return bad_value("--against", "some of eager,ort,openvino,torch,torch-compile,torch-graph, or none",
                      o->against_text);
-  if (!o->n_models)
-    options_complain(&program, "no model given; cyto-bench --help lists the options");
-  return !o->n_models;
+  if (o->search_text && (o->memory = memory_read(o->search_text)) < 0)
+    return bad_value("--batch-search", "memory such as 500M or 2G", o->search_text);
+  if (options_agree(o))
+    return 1;
+  if (o->tasks_path && cy_bench_tasks_read(o->tasks_path, &o->table, error)) {
+    options_complain(&program, "%s", error);
+    return 1;
+  }
+  return 0;
 }
 
 /* --target=cuda is the device that is present. Contenders that do not run there, or here, are left out, and, unless
  * --against names them, those that nobody asked for. Returns 1 after a message. */
 static int device_choose(options *o) {
   char missing[1024];
-  int device = o->target && (!strncmp(o->target, "cuda", 4) || !strncmp(o->target, "sm_", 3));
+  cy_bench_setup *s = &o->setup;
+  bool device = s->target && (!strncmp(s->target, "cuda", 4) || !strncmp(s->target, "sm_", 3));
   for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++) {
-    int runs = device ? contenders[c].on_device : contenders[c].on_cpu;
-    o->against[c] = o->against_text && c != CY_BENCH_COMPILED ? o->against[c] && runs != NEVER : runs == BY_DEFAULT;
+    cy_bench_when runs = cy_bench_contender_when((cy_bench_contender)c, device);
+    s->against[c] = o->against_text && c != CY_BENCH_COMPILED ? s->against[c] && runs != CY_BENCH_NEVER
+                                                              : runs == CY_BENCH_BY_DEFAULT;
   }
   if (!device)
     return 0;
-  if (cy_bench_device(o->arch, o->device, missing)) {
+  if (cy_bench_device(s->arch, s->device, missing)) {
     options_complain(&program, "there is nothing to measure on: %s", missing);
     return 1;
   }
-  if (!strcmp(o->target, "cuda"))
-    o->target = o->arch;
+  if (!strcmp(s->target, "cuda"))
+    s->target = s->arch;
   return 0;
 }
 
 static int child_main(int argc, char **argv) {
   cy_bench_pairs pairs = {0};
-  for (int i = 6; i + 1 < argc && pairs.n < CY_BENCH_MAX_PAIRS; i += 2) {
-    pairs.option[pairs.n] = argv[i];
-    pairs.text[pairs.n++] = argv[i + 1];
-  }
+  for (int i = 6; i + 1 < argc; i += 2)
+    cy_bench_pair_add(&pairs, argv[i], argv[i + 1]);
   return cy_bench_child(argv[2], atoi(argv[3]), atof(argv[4]), strtoull(argv[5], NULL, 10), &pairs);
 }
 
-static int folders_find(options *o) {
+static int folders_find(cy_bench_setup *o) {
   const char *tmp = getenv("TMPDIR");
   if (process_self(o->self, o->bin))
     return 1;
@@ -456,7 +227,7 @@ static int folders_find(options *o) {
   return 1;
 }
 
-static void work_remove(const options *o) {
+static void work_remove(const cy_bench_setup *o) {
   process_args a = {0};
   char text[64];
   process_arg(&a, "rm");
@@ -465,43 +236,138 @@ static void work_remove(const options *o) {
   process_run(&a, text, sizeof text);
 }
 
+static bool ours_failed(const cy_bench_result *results, int n) {
+  for (int i = 0; i < n; i++)
+    if (!cy_bench_contender_is_foreign(results[i].contender) && !results[i].n_samples)
+      return true;
+  return false;
+}
+
 static int results_write(const options *o, const cy_bench_result *results, int n) {
-  int failed = 0;
+  int failed = !o->skip_failed && !o->search_text && ours_failed(results, n);
   cy_bench_write_shapes(stdout, results, n);
   cy_bench_write_table(stdout, results, n, 0);
   if (o->json)
-    failed |= cy_bench_write_json(o->json, results, n);
+    failed |= cy_bench_write_json(o->json, results, n, o->command);
   if (o->csv)
     failed |= cy_bench_write_csv(o->csv, results, n);
   if (o->results)
     failed |= cy_bench_append_results(o->results, results, n, o->command);
-  for (int i = 0; i < n; i++)
-    failed |= !contenders[results[i].contender].script && !results[i].n_samples;
+  if (o->compare)
+    failed |= cy_bench_compare(o->compare, results, n) != 0;
   return failed;
+}
+
+/* ---- what is measured ---- */
+
+/* Those of all models, then those that stand behind this one, which come before them. */
+static void pairs_append(cy_bench_pairs *pairs, const char *option, const options_list *list, int index) {
+  for (int own = 0; own < 2; own++)
+    for (int i = 0; i < list->count; i++)
+      if (list->after[i] == (own ? index + 1 : 0))
+        cy_bench_pair_add(pairs, option, list->items[i]);
+}
+
+/* A model of the command line as a task; dim and rest are room for texts that it points to. */
+static cy_bench_task model_task(const options *o, int index, int batch, char dim[32], char rest[32]) {
+  cy_bench_task task = {.model = o->models[index], .batch = batch, .n_threads = o->n_threads};
+  memcpy(task.threads, o->threads, sizeof task.threads);
+  cy_bench_model_name(task.model, task.name, sizeof task.name);
+  snprintf(dim, 32, "batch=%d", batch);
+  snprintf(rest, 32, "*=%d", o->random_dims);
+  if (batch)
+    cy_bench_pair_add(&task.pairs, "--dim", dim);
+  if (o->random_dims)
+    cy_bench_pair_add(&task.pairs, "--dim", rest);
+  pairs_append(&task.pairs, "--dim", &o->dims, index);
+  pairs_append(&task.pairs, "--shape", &o->shapes, index);
+  pairs_append(&task.pairs, "--range", &o->ranges, index);
+  return task;
+}
+
+static int models_measure(options *o, cy_bench_result *results, terminal_progress *progress) {
+  int n = 0;
+  for (int m = 0; m < o->n_models; m++) {
+    for (int b = 0; b < o->n_batches; b++) {
+      char dim[32], rest[32];
+      cy_bench_task task = model_task(o, m, o->batches[b], dim, rest);
+      progress->what = task.model;
+      terminal_progress_show(progress, "model", m * o->n_batches + b, o->n_models * o->n_batches);
+      n += cy_bench_measure(&o->setup, &task, results + n, progress);
+    }
+  }
+  return n;
+}
+
+/* Up to the first that fails, unless such are skipped. */
+static int tasks_measure(options *o, cy_bench_result *results, terminal_progress *progress) {
+  int n = 0;
+  for (int i = 0; i < o->table.n; i++) {
+    const cy_bench_task *task = &o->table.list[i];
+    progress->what = task->name;
+    terminal_progress_show(progress, "task", i, o->table.n);
+    int added = cy_bench_measure(&o->setup, task, results + n, progress);
+    bool failed = ours_failed(results + n, added);
+    n += added;
+    if (failed && !o->skip_failed) {
+      terminal_progress_end(progress);
+      options_complain(&program, "%s:%d: task '%s' failed; --skip-failed goes on to the others", o->tasks_path,
+                       task->line, task->name);
+      break;
+    }
+  }
+  return n;
+}
+
+static int search_measure(options *o, cy_bench_result *results, terminal_progress *progress, char *said, size_t room) {
+  int n = 0;
+  *said = 0;
+  for (int m = 0; m < o->n_models; m++) {
+    char dim[32], rest[32];
+    int best, before = n;
+    cy_bench_task task = model_task(o, m, 0, dim, rest);
+    progress->what = task.model;
+    n += cy_bench_search(&o->setup, &task, o->memory, results + n, &best, progress);
+    const cy_bench_result *r = &results[before + best];
+    size_t used = strlen(said);
+    if (best < 0)
+      snprintf(said + used, room - used, "%s: no batch fits into %s\n", task.name, o->search_text);
+    else
+      snprintf(said + used, room - used, "%s: best below %s: batch %d, %.1f samples/s, %.1f MB\n", task.name,
+               o->search_text, r->batch, r->batch * 1e3 / cy_bench_median(r).median_ms,
+               cy_bench_median(r).peak_kb / 1024);
+  }
+  return n;
+}
+
+static int results_room(const options *o) {
+  if (o->search_text)
+    return o->n_models * CY_BENCH_MAX_SEARCH;
+  return o->table.n ? o->table.n * CY_BENCH_N_CONTENDERS
+                    : o->n_models * o->n_batches * o->n_threads * CY_BENCH_N_CONTENDERS;
 }
 
 /* Everything of a command line that has been read. */
 static int measure(options *o) {
+  char said[4096] = "";
   if (device_choose(o))
     return 1;
-  int most = o->n_models * o->n_batches * o->n_threads * CY_BENCH_N_CONTENDERS, n = 0;
-  cy_bench_result *results = calloc((size_t)most, sizeof *results);
-  if (!results || folders_find(o)) {
+  cy_bench_result *results = calloc((size_t)results_room(o), sizeof *results);
+  if (!results || folders_find(&o->setup)) {
     free(results);
     return 1;
   }
   terminal_progress progress;
   terminal_progress_begin(&progress, NULL);
-  for (int m = 0; m < o->n_models; m++) {
-    for (int b = 0; b < o->n_batches; b++) {
-      progress.what = o->models[m];
-      terminal_progress_show(&progress, "model", m * o->n_batches + b, o->n_models * o->n_batches);
-      n += model_measure(o, m, o->batches[b], results + n, &progress);
-    }
-  }
+  int n = o->search_text ? search_measure(o, results, &progress, said, sizeof said)
+          : o->table.n   ? tasks_measure(o, results, &progress)
+                         : models_measure(o, results, &progress);
   terminal_progress_end(&progress);
-  work_remove(o);
+  work_remove(&o->setup);
   int failed = results_write(o, results, n);
+  fputs(said, stdout);
+  if (strstr(said, "no batch fits"))
+    failed = 1;
   free(results);
   return failed;
 }
@@ -510,9 +376,7 @@ int main(int argc, char **argv) {
   static options o = {.threads = {1},
                       .n_threads = 1,
                       .n_batches = 1,
-                      .processes = 5,
-                      .seconds = 0.5,
-                      .seed = "1",
+                      .setup = {.processes = 5, .seconds = 0.5, .seed = "1"},
                       .command = "cyto-bench"};
   if (argc >= 6 && !strcmp(argv[1], "--child"))
     return child_main(argc, argv);
@@ -525,6 +389,7 @@ int main(int argc, char **argv) {
     command_write(&o, argc, argv);
     failed = options_check(&o) ? 2 : measure(&o);
   }
+  cy_bench_tasks_free(&o.table);
   options_free(&program, &o, &parsed);
   options_words_free(&words);
   return failed;

@@ -80,9 +80,7 @@ static char *file_text(options_words *out, const char *path, char error[OPTIONS_
   return n >= 0 && strlen(text) == (size_t)n ? text : NULL;
 }
 
-/* Cuts the next word off, in place: blanks divide, '..' and ".." keep them, \ takes the next character as it is, # begins
- * a comment where a word would. NULL: there is none; *bad: a quote has no end. */
-static char *next_word(char **at, bool *bad) {
+char *options_next_word(char **at, bool *bad) {
   char *p = *at, *to, *word, quote = 0;
   for (;; p++) {
     if (*p == '#')
@@ -113,7 +111,7 @@ static int expand(const char *word, int depth, options_words *out, char error[OP
     return fail(error, "options files name each other more than %d deep: '%s'", MAX_DEPTH, word);
   char *text = file_text(out, word + 1, error);
   bool bad = false;
-  for (char *next; text && (next = next_word(&text, &bad));)
+  for (char *next; text && (next = options_next_word(&text, &bad));)
     if (bad)
       return fail(error, "a quote has no end in the options file '%s'", word + 1);
     else if (expand(next, depth + 1, out, error))

@@ -90,6 +90,9 @@ typedef struct options_words {
 /* Each 0, or -1 with a text in error; what was got by then is to be freed all the same. */
 int options_expand(const char *const *words, int n, options_words *out, char error[OPTIONS_ERROR]);
 int options_parse(const options_program *p, const char *const *words, int n, void *out, options_parsed *parsed);
+/* Cuts the next word of an options file off, in place: blanks divide, '..' and ".." keep them, \ takes the next character
+ * as it is, # begins a comment where a word would. NULL: there is none; *bad: a quote has no end. */
+char *options_next_word(char **at, bool *bad);
 void options_words_free(options_words *words);
 void options_free(const options_program *p, void *out, options_parsed *parsed); /* its lists */
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,8 @@ int process_run(const process_args *a, char *out, size_t room) {
   if (pid == 0) {
     dup2(fileno(files[0]), STDOUT_FILENO);
     dup2(fileno(files[1]), STDERR_FILENO);
+    if (a->data_kb > 0)
+      setrlimit(RLIMIT_DATA, &(struct rlimit){(rlim_t)(a->data_kb * 1024), (rlim_t)(a->data_kb * 1024)});
     execvp(a->v[0], (char **)a->v);
     fprintf(stderr, "cannot run '%s': %s\n", a->v[0], strerror(errno));
     fflush(stderr);

@@ -11,6 +11,7 @@ enum { PROCESS_ARGS = 200, PROCESS_PATH = 4096 };
 typedef struct process_args {
   const char *v[PROCESS_ARGS + 1];
   int n;
+  double data_kb; /* limit of its data (RLIMIT_DATA); 0: none */
 } process_args;
 
 void process_arg(process_args *a, const char *text);

@@ -78,7 +78,7 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.exists(figures):  # models that could not be run do not take the others' figures away
         with open(figures, encoding='utf-8') as f:
-            results.merge(json.load(f), os.path.join(args.build, 'cytoc'))
+            results.merge(json.load(f)['results'], os.path.join(args.build, 'cytoc'))
     sys.exit(code)
 
 

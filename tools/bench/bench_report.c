@@ -9,6 +9,7 @@
 #include "bench.h"
 
 #include "ir/clock.h"
+#include "revision.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -20,6 +21,8 @@
 
 static const char *const contender_names[CY_BENCH_N_CONTENDERS] = {
     "compiled -O3", "eager -O0", "ONNX Runtime", "OpenVINO", "PyTorch eager", "torch.compile", "PyTorch graphed"};
+
+const char *cy_bench_contender_name(cy_bench_contender c) { return contender_names[c]; }
 
 typedef struct field {
   const char *name;
@@ -35,8 +38,7 @@ enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 static double *field_of(cy_bench_sample *s, int f) { return (double *)((char *)s + fields[f].offset); }
 
-/* The median process of a result, field by field. */
-static cy_bench_sample median_sample(const cy_bench_result *result) {
+cy_bench_sample cy_bench_median(const cy_bench_result *result) {
   cy_bench_sample out = {0};
   for (int f = 0; f < N_FIELDS && result->n_samples; f++) {
     double values[CY_BENCH_MAX_PROCESSES];
@@ -54,14 +56,14 @@ static cy_bench_sample median_sample(const cy_bench_result *result) {
 static const cy_bench_result *base_of(const cy_bench_result *results, int n, const cy_bench_result *r) {
   for (int i = 0; i < n; i++)
     if (results[i].contender == CY_BENCH_COMPILED && results[i].batch == r->batch && results[i].threads == r->threads &&
-        !strcmp(results[i].model, r->model) && results[i].n_samples)
+        !strcmp(results[i].model, r->model) && results[i].options == r->options && results[i].n_samples)
       return &results[i];
   return NULL;
 }
 
 static double ratio_of(const cy_bench_result *results, int n, const cy_bench_result *r) {
   const cy_bench_result *base = base_of(results, n, r);
-  return base && r->n_samples ? median_sample(r).median_ms / median_sample(base).median_ms : 0;
+  return base && r->n_samples ? cy_bench_median(r).median_ms / cy_bench_median(base).median_ms : 0;
 }
 
 /* Columns of the table behind `contender`; Markdown has those that RESULTS.md compares. */
@@ -79,7 +81,7 @@ static double per_second(const cy_bench_result *r, const cy_bench_sample *s) {
 }
 
 static void write_cells(FILE *out, const cy_bench_result *r, double ratio, bool as_markdown) {
-  cy_bench_sample s = median_sample(r);
+  cy_bench_sample s = cy_bench_median(r);
   char cells[N_COLUMNS][24];
   const double numbers[N_COLUMNS] = {
       s.median_ms, s.min_ms,          ratio,     s.mean_ms,  s.deviation_ms,   s.p95_ms,
@@ -132,49 +134,88 @@ void cy_bench_write_shapes(FILE *out, const cy_bench_result *results, int n) {
 static json_t *sample_json(cy_bench_sample s) {
   json_t *object = json_object();
   for (int f = 0; f < N_FIELDS; f++)
-    json_object_set_new(object, fields[f].name, json_real(*field_of(&s, f)));
+    if (*field_of(&s, f) >= 0)
+      json_object_set_new(object, fields[f].name, json_real(*field_of(&s, f)));
   return object;
 }
 
-int cy_bench_write_json(const char *path, const cy_bench_result *results, int n) {
-  json_t *rows = json_array();
-  for (int i = 0; i < n; i++) {
-    const cy_bench_result *r = &results[i];
-    json_t *row =
-        json_pack("{s:s, s:i, s:i, s:s, s:f, s:f}", "model", r->model, "batch", r->batch, "threads", r->threads,
-                  "contender", contender_names[r->contender], "size_kb", r->size_kb, "compile_s", r->compile_s);
-    if (r->device)
-      json_object_set_new(row, "device", json_string(r->device));
-    if (*r->shapes) {
-      json_object_set_new(row, "shapes", json_string(r->shapes));
-      json_object_set_new(row, "samples", json_real(r->per_run));
+/* The processor's name and how many of it there are. */
+static void cpu_describe(char *out, size_t room) {
+  char line[512], name[256] = "unknown CPU";
+  int count = 0;
+  FILE *f = fopen("/proc/cpuinfo", "r");
+  while (f && fgets(line, sizeof line, f)) {
+    if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
+      snprintf(name, sizeof name, "%.250s", strchr(line, ':') + 2);
+      name[strcspn(name, "\n")] = 0;
+      count++;
     }
-    json_t *processes = json_array();
-    for (int k = 0; k < r->n_samples; k++)
-      json_array_append_new(processes, sample_json(r->samples[k]));
-    json_object_set_new(row, "processes", processes);
-    if (r->n_samples) {
-      cy_bench_sample median = median_sample(r);
-      json_object_set_new(row, "median", sample_json(median));
-      if (median.mean_ms > 0)
-        json_object_set_new(row, "samples_per_second", json_real(per_second(r, &median)));
-      json_object_set_new(row, "ratio", json_real(ratio_of(results, n, r)));
-    } else {
-      json_object_set_new(row, "failure", json_string(r->failure));
-    }
-    json_array_append_new(rows, row);
   }
-  int failed = json_dump_file(rows, path, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) != 0;
-  json_decref(rows);
+  if (f)
+    fclose(f);
+  snprintf(out, room, "%s, %d CPUs", name, count);
+}
+
+/* Where and by what it was measured. */
+static json_t *about_json(const cy_bench_result *results, int n, const char *command) {
+  char cpu[300], date[64];
+  time_t now = time(NULL);
+  cpu_describe(cpu, sizeof cpu);
+  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+  json_t *about = json_pack("{s:s, s:s, s:s, s:s, s:s}", "version", CYTO_VERSION, "sources", CYTOC_REVISION, "cpu", cpu,
+                            "date", date, "command", command);
+  if (n && results[0].device)
+    json_object_set_new(about, "device", json_string(results[0].device));
+  return about;
+}
+
+static json_t *row_json(const cy_bench_result *results, int n, const cy_bench_result *r) {
+  json_t *row = json_pack("{s:s, s:i, s:i, s:s, s:f, s:f}", "model", r->model, "batch", r->batch, "threads", r->threads,
+                          "contender", contender_names[r->contender], "size_kb", r->size_kb, "compile_s", r->compile_s);
+  if (r->options)
+    json_object_set_new(row, "options", json_string(r->options));
+  if (r->device)
+    json_object_set_new(row, "device", json_string(r->device));
+  if (*r->shapes) {
+    json_object_set_new(row, "shapes", json_string(r->shapes));
+    json_object_set_new(row, "samples", json_real(r->per_run));
+  }
+  json_t *processes = json_array();
+  for (int k = 0; k < r->n_samples; k++)
+    json_array_append_new(processes, sample_json(r->samples[k]));
+  json_object_set_new(row, "processes", processes);
+  if (!r->n_samples) {
+    json_object_set_new(row, "failure", json_string(r->failure));
+    return row;
+  }
+  cy_bench_sample median = cy_bench_median(r);
+  json_object_set_new(row, "median", sample_json(median));
+  if (median.mean_ms > 0)
+    json_object_set_new(row, "samples_per_second", json_real(per_second(r, &median)));
+  if (r->post_ms >= 0)
+    json_object_set_new(row, "post_ms", json_real(r->post_ms));
+  json_object_set_new(row, "ratio", json_real(ratio_of(results, n, r)));
+  return row;
+}
+
+int cy_bench_write_json(const char *path, const cy_bench_result *results, int n, const char *command) {
+  json_t *rows = json_array(), *file = json_object();
+  for (int i = 0; i < n; i++)
+    json_array_append_new(rows, row_json(results, n, &results[i]));
+  json_object_set_new(file, "about", about_json(results, n, command));
+  json_object_set_new(file, "results", rows);
+  errno = 0;
+  int failed = json_dump_file(file, path, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) != 0;
+  json_decref(file);
   if (failed)
-    fprintf(stderr, "cyto-bench: cannot write '%s'\n", path);
+    fprintf(stderr, "cyto-bench: error: cannot write '%s': %s\n", path, strerror(errno));
   return failed;
 }
 
 static FILE *file_open(const char *path, const char *mode) {
   FILE *f = fopen(path, mode);
   if (!f)
-    fprintf(stderr, "cyto-bench: cannot write '%s': %s\n", path, strerror(errno));
+    fprintf(stderr, "cyto-bench: error: cannot write '%s': %s\n", path, strerror(errno));
   return f;
 }
 
@@ -197,23 +238,6 @@ int cy_bench_write_csv(const char *path, const cy_bench_result *results, int n) 
     }
   }
   return fclose(out) != 0;
-}
-
-/* The processor's name and how many of it there are. */
-static void cpu_describe(char *out, size_t room) {
-  char line[512], name[256] = "unknown CPU";
-  int count = 0;
-  FILE *f = fopen("/proc/cpuinfo", "r");
-  while (f && fgets(line, sizeof line, f)) {
-    if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-      snprintf(name, sizeof name, "%.250s", strchr(line, ':') + 2);
-      name[strcspn(name, "\n")] = 0;
-      count++;
-    }
-  }
-  if (f)
-    fclose(f);
-  snprintf(out, room, "%s, %d CPUs", name, count);
 }
 
 int cy_bench_append_results(const char *path, const cy_bench_result *results, int n, const char *command) {

@@ -13,7 +13,7 @@ $B/gen/onnx.pb-c.h: $B/gen/onnx.pb-c.c ;
 REVISION_OF := $(sort $(foreach e,.c .h .S .def .cuh,$(call below,$e,$(COMPILER_DIRS) runtime tools)))
 $B/gen/revision.h: $(REVISION_OF)
 	$Q mkdir -p $(@D) && printf '#define CYTOC_REVISION "%.16s"\n' "$$(cat $^ | sha256sum)" >$@
-$O/obj/tools/driver/about.o: $B/gen/revision.h
+$O/obj/tools/driver/about.o $O/obj/tools/bench/bench_report.o: $B/gen/revision.h
 
 $(PB_OBJ): $B/gen/onnx.pb-c.c $O/flags
 	$(call say,CC,$<)
