@@ -22,7 +22,7 @@ except ImportError:  # older setuptools
 ROOT = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = ('cytoc', 'cyto-run', 'cyto-bench', 'cyto-compare')
 LIBRARIES = ('libcyto.so', 'libcytoc.so', 'libcytoc_onnxruntime.so')
-HEADERS = ('runtime/cyto.h', 'runtime/cyto.hpp', 'runtime/cyto_abi.h', 'tools/driver/cytoc.h')
+HEADERS = ('runtime/cyto.h', 'runtime/cyto.hpp', 'runtime/cyto_abi.h', 'runtime/cyto_pipeline.h', 'tools/driver/cytoc.h')
 
 
 def version():

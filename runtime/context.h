@@ -69,6 +69,11 @@ void cyrt_keep_leave(cyto_context *context);
 void *cyrt_keep_dense(cyto_context *context, uint32_t index, cyto_error *error);
 void cyrt_keep_end(cyto_context *context); /* the context ends: what is kept is given back */
 
+/* ---- context_run.c ---- */
+/* The first half of cyto_context_prepare(): the outputs' dims (but of dynamic ones) are in frame.outputs afterwards, and they
+ * have no memory yet. */
+cyto_status cyrt_context_plan(cyto_context *context, cyto_error *error);
+
 /* ---- context_bind.c ---- */
 cyto_status cyrt_input_check_shape(const cyto_context *context, const cyrt_port *port, int32_t rank,
                                    const int64_t *dims, cyto_error *error);

@@ -142,16 +142,23 @@ static cyto_status context_arena(cyto_context *context, cyto_error *error) {
                         (unsigned long long)context->frame.arena_bytes);
 }
 
-static cyto_status context_prepare(cyto_context *context, cyto_error *error) {
+cyto_status cyrt_context_plan(cyto_context *context, cyto_error *error) {
   cyto_status status;
-  if (!context->planned) {
-    if ((status = context_plan(context, error)))
-      return status;
-    if (!context->device && (status = context_arena(context, error)))
-      return status;
-    context->planned = 1;
-    context->ran = 0;
-  }
+  if (context->planned)
+    return CYTO_OK;
+  if ((status = context_plan(context, error)))
+    return status;
+  if (!context->device && (status = context_arena(context, error)))
+    return status;
+  context->planned = 1;
+  context->ran = 0;
+  return CYTO_OK;
+}
+
+static cyto_status context_prepare(cyto_context *context, cyto_error *error) {
+  cyto_status status = cyrt_context_plan(context, error);
+  if (status)
+    return status;
   if (context->wanted_room && !context->placed && (status = cyrt_keep_place(context, error)))
     return status;
   int placed = context->placed && context->apart;

@@ -73,7 +73,8 @@ extern "C" {
   X(CYTO_INDEX_OUT_OF_RANGE, 9, "index out of range")                                                                  \
   X(CYTO_NOT_READY, 10, "not ready")                                                                                   \
   X(CYTO_RUNTIME_FAILURE, 11, "failure while running")                                                                 \
-  X(CYTO_NO_DEVICE, 12, "no usable device")
+  X(CYTO_NO_DEVICE, 12, "no usable device")                                                                            \
+  X(CYTO_CANCELLED, 13, "cancelled")
 
 typedef enum cyto_status {
 #define X(name, number, text) name = number,

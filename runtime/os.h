@@ -22,6 +22,8 @@ void cyrt_os_sleep(int64_t ns);
 uint64_t cyrt_os_thread_number(void); /* of the calling thread, as the system's tools show it */
 /* Sleeps until cyrt_os_wake() of the word, or not at all if it has another value; may return for no reason, too. */
 void cyrt_os_wait(atomic_uint *word, uint32_t value);
+/* The same, for so long at most. */
+void cyrt_os_wait_for(atomic_uint *word, uint32_t value, int64_t ns);
 void cyrt_os_wake(atomic_uint *word); /* all that sleep */
 /* Starts a thread that takes no signals and is not waited for; 0: there is none. */
 int cyrt_os_thread(void (*main)(void *), void *data);

@@ -53,6 +53,11 @@ void cyrt_os_wait(atomic_uint *word, uint32_t value) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
+void cyrt_os_wait_for(atomic_uint *word, uint32_t value, int64_t ns) {
+  struct timespec time = {ns / 1000000000, ns % 1000000000};
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &time, NULL, 0);
+}
+
 void cyrt_os_wake(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
 typedef struct thread_start {

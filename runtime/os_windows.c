@@ -37,11 +37,18 @@ void cyrt_os_sleep(int64_t ns) { Sleep((DWORD)(ns / 1000000)); }
 static SRWLOCK sleep_lock = SRWLOCK_INIT;
 static CONDITION_VARIABLE sleep_over = CONDITION_VARIABLE_INIT;
 
-void cyrt_os_wait(atomic_uint *word, uint32_t value) {
+static void wait_ms(atomic_uint *word, uint32_t value, DWORD ms) {
   AcquireSRWLockExclusive(&sleep_lock);
   if (atomic_load(word) == value)
-    SleepConditionVariableSRW(&sleep_over, &sleep_lock, INFINITE, 0);
+    SleepConditionVariableSRW(&sleep_over, &sleep_lock, ms, 0);
   ReleaseSRWLockExclusive(&sleep_lock);
+}
+
+void cyrt_os_wait(atomic_uint *word, uint32_t value) { wait_ms(word, value, INFINITE); }
+
+void cyrt_os_wait_for(atomic_uint *word, uint32_t value, int64_t ns) {
+  int64_t ms = ns / 1000000 + (ns % 1000000 > 0);
+  wait_ms(word, value, (DWORD)(ms < 60000 ? ms : 60000));
 }
 
 void cyrt_os_wake(atomic_uint *word) {

@@ -18,7 +18,8 @@ i32, i64, u64, ptr, text = C.c_int32, C.c_int64, C.c_uint64, C.c_void_p, C.c_cha
 
 # cyto_status, by number
 STATUSES = ("ok", "invalid argument", "shape mismatch", "dtype mismatch", "out of memory", "buffer too small", "not found",
-            "bad library", "unsupported CPU", "index out of range", "not ready", "failure while running", "no usable device")
+            "bad library", "unsupported CPU", "index out of range", "not ready", "failure while running", "no usable device",
+            "cancelled")
 INVALID_ARGUMENT, SHAPE_MISMATCH, DTYPE_MISMATCH, OUT_OF_MEMORY = 1, 2, 3, 4
 TENSOR, SEQUENCE, OPTIONAL, MAP = range(4)  # cyto_kind
 

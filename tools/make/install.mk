@@ -42,14 +42,14 @@ install: all
 	  integrations/cmake/$f.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/cyto/$f.cmake && ) :
 	$Q $(foreach t,$(TOOLS),$(foreach f,$(TEXTS),install -d $(DESTDIR)$(PREFIX)/$(call text_folder,$f) && \
 	  $O/$t --generate=$f >$(DESTDIR)$(PREFIX)/$(call text_file,$f,$t) && )) :
-	$Q install -m 644 runtime/cyto.h runtime/cyto.hpp runtime/cyto_abi.h $(if $(LLVM_CONFIG),tools/driver/cytoc.h) $(DESTDIR)$(PREFIX)/include
+	$Q install -m 644 runtime/cyto.h runtime/cyto.hpp runtime/cyto_abi.h runtime/cyto_pipeline.h $(if $(LLVM_CONFIG),tools/driver/cytoc.h) $(DESTDIR)$(PREFIX)/include
 
 # All that `make install` with the same PREFIX and DESTDIR writes; folders of others stay.
 uninstall:
 	$Q rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(patsubst %,bin/%,cytoc $(ALL_TOOLS)) \
 	  $(foreach l,$(RUNTIME_LIB) $(CYTOC_LIB),lib/$(notdir $l)) \
 	  $(foreach l,$(SHARED_LIBS),$(foreach v,$(CYTO_VERSION) $(SO_VERSION),lib/$(notdir $l).$v) lib/$(notdir $l)) \
-	  lib/libcytoc_onnxruntime.so lib/pkgconfig/cyto.pc lib/pkgconfig/cytoc.pc include/cyto.h include/cyto.hpp include/cyto_abi.h include/cytoc.h \
+	  lib/libcytoc_onnxruntime.so lib/pkgconfig/cyto.pc lib/pkgconfig/cytoc.pc include/cyto.h include/cyto.hpp include/cyto_abi.h include/cyto_pipeline.h include/cytoc.h \
 	  $(foreach t,cytoc $(ALL_TOOLS),$(foreach f,$(TEXTS),$(call text_file,$f,$t))))
 	$Q rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,share/cyto lib/cyto lib/cmake/cyto)
 
