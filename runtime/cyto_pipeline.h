@@ -14,7 +14,7 @@
  * docs/pipeline.md explains the concepts; examples are in tests/rt/test_pipeline.c.
  *
  * Items.  What goes from stage to stage: a pointer of yours (data), and tensors. A model's stage takes the tensors as inputs and
- *   leaves its outputs in their place. Stages of yours find both and leave others.
+ *   leaves its outputs in their place; items without tensors pass it as they are. Stages of yours find both and leave others.
  * Ownership.  Data that a stage leaves is the pipeline's until the next stage, or cyto_pipeline_take(), gets it. Data that
  *   goes no further (a part that was joined, an item that failed and was freed, what waits when a run is cancelled) is given to
  *   cyto_pipeline_options.release, on any thread. Memory of tensors that you give must live as long as the data beside
@@ -94,7 +94,8 @@ typedef struct cyto_stage {
   cyto_stage_abandon abandon; /* may be NULL */
   /* CYTO_STAGE_MODEL */
   cyto_model *model;
-  const cyto_options *options; /* of the contexts; NULL: a thread for each context on up to 4 CPUs, else all CPUs */
+  const cyto_options *options; /* of the contexts; NULL: the default. threads 0: one where there are as many contexts as CPUs,
+                                  else all CPUs */
   int64_t batch;               /* rows that are run at once, at most; 0: the size that the model has fixed, or 1 */
   int64_t wait_ns;             /* how long the first item of a batch waits for others */
   double reuse; /* mean absolute difference of the first input to the last that was computed, below which that one's

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Sequence
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,19 @@ class RunError(CytocError):
 
 class InputError(RunError, ValueError):
     """Inputs that do not fit the model: number, names, element types or shapes."""
+
+
+class PipelineError(RunError):
+    """An item of a pipeline that failed: its `number` from 0, the `item` itself and the `stage` by name. __cause__ is what a function
+    raised, or None where a model's run failed."""
+
+    def __init__(self, message: str, number: int, item: Any, stage: str) -> None:
+        super().__init__(message, "failure while running")
+        self.number, self.item, self.stage = number, item, stage
+
+
+class PipelineCancelled(RunError):
+    """A pipeline that was cancelled while its results were waited for."""
 
 
 class CompileWarning(UserWarning):

@@ -64,7 +64,7 @@ class _Context:
         self.error = Error()
         self.error_ref = C.addressof(self.error)
         handle = C.c_void_p()
-        options = Options(threads=model._threads, device=model._device)
+        options = model._options()
         if on_device:
             from ._cuda import LEGACY_STREAM
             options.device_memory, options.stream = 1, LEGACY_STREAM
@@ -118,7 +118,7 @@ class _Context:
             if not (flags.c_contiguous and flags.aligned):
                 x = x.copy() if flags.c_contiguous else np.ascontiguousarray(x)
         else:
-            x = self.converted(slot, dtype, x)
+            x = converted(slot, dtype, x)
             if type(x) is _dlpack.Borrowed:
                 keep.append(x)
                 self.bind_raw(k, slot.kind, x.shape, x.address)
@@ -144,38 +144,6 @@ class _Context:
         if status:
             self.fail(status)
         self.addresses[k] = None if shape is None else address
-
-    def converted(self, slot: _Slot, dtype: np.dtype[Any], x: Any) -> Any:
-        """x as a dense array of that type, or borrowed; InputError where that would change its numbers' type."""
-        where = "input '%s'" % slot.name
-        if _dlpack.is_dlpack(x):
-            b = _dlpack.borrow(x, where)
-            if b.device is not None:
-                raise InputError("%s: the tensor is in the memory of CUDA device %d, and the model runs on the CPU; copy it there, "
-                                 "x.cpu() in PyTorch, or compile with target='cuda'" % (where, b.device))
-            if b.dtype != slot.kind:
-                raise InputError("%s: expected %s, found a %s" % (where, dtype.name, _values.describe(b)))
-            if b.contiguous:
-                return b
-            if hasattr(x, "contiguous"):  # PyTorch's
-                return _dlpack.borrow(x.contiguous(), where)
-            x = np.from_dlpack(x)
-        array = np.asarray(x)
-        if array.dtype != dtype:
-            if array.dtype.newbyteorder("=") == dtype:
-                array = array.astype(dtype)
-            elif isinstance(x, (int, float, bool, list, tuple)) and array.dtype.kind in "iufb":
-                with np.errstate(all="ignore"):
-                    cast = array.astype(dtype)
-                if array.dtype.kind in "iub" and not np.array_equal(cast.astype(array.dtype), array):
-                    raise InputError("%s: the numbers given do not fit %s" % (where, dtype.name))
-                if array.dtype.kind == "f" and dtype.kind in "iub":
-                    raise InputError("%s: expected %s, found numbers with fractions" % (where, dtype.name))
-                array = cast
-            else:
-                raise InputError("%s: expected %s of shape %s, found a %s; convert it with .astype('%s')" %
-                                 (where, dtype.name, shape_text(slot.info.shape), _values.describe(array), dtype.name))
-        return np.require(array, dtype, ["C", "A"])
 
     def on_the_device(self, slot: _Slot, x: Any) -> _dlpack.Borrowed:
         """A tensor of the model's device, borrowed; InputError for everything else."""
@@ -350,6 +318,39 @@ class _Context:
                 self.out_addresses[k] = None
 
 
+def converted(slot: _Slot, dtype: np.dtype[Any], x: Any) -> Any:
+    """x as a dense array of that type, or borrowed; InputError where that would change its numbers' type."""
+    where = "input '%s'" % slot.name
+    if _dlpack.is_dlpack(x):
+        b = _dlpack.borrow(x, where)
+        if b.device is not None:
+            raise InputError("%s: the tensor is in the memory of CUDA device %d, and the model runs on the CPU; copy it there, "
+                             "x.cpu() in PyTorch, or compile with target='cuda'" % (where, b.device))
+        if b.dtype != slot.kind:
+            raise InputError("%s: expected %s, found a %s" % (where, dtype.name, _values.describe(b)))
+        if b.contiguous:
+            return b
+        if hasattr(x, "contiguous"):  # PyTorch's
+            return _dlpack.borrow(x.contiguous(), where)
+        x = np.from_dlpack(x)
+    array = np.asarray(x)
+    if array.dtype != dtype:
+        if array.dtype.newbyteorder("=") == dtype:
+            array = array.astype(dtype)
+        elif isinstance(x, (int, float, bool, list, tuple)) and array.dtype.kind in "iufb":
+            with np.errstate(all="ignore"):
+                cast = array.astype(dtype)
+            if array.dtype.kind in "iub" and not np.array_equal(cast.astype(array.dtype), array):
+                raise InputError("%s: the numbers given do not fit %s" % (where, dtype.name))
+            if array.dtype.kind == "f" and dtype.kind in "iub":
+                raise InputError("%s: expected %s, found numbers with fractions" % (where, dtype.name))
+            array = cast
+        else:
+            raise InputError("%s: expected %s of shape %s, found a %s; convert it with .astype('%s')" %
+                             (where, dtype.name, shape_text(slot.info.shape), _values.describe(array), dtype.name))
+    return np.require(array, dtype, ["C", "A"])
+
+
 _ndarray, _empty, _addressof = np.ndarray, np.empty, C.addressof
 _first_byte: Any = C.c_char.from_buffer
 
@@ -411,6 +412,10 @@ class Model:
         self._outputs = self._slots(native.cyto_model_output_count, native.cyto_model_output, [slot.name for slot in self._inputs])
         self._for_cuda = self.target.startswith(("sm_", "cuda"))
         self._index = {slot.name: slot.number for slot in self._inputs}
+
+    def _options(self, threads: Optional[int] = None) -> Options:
+        """For a context."""
+        return Options(threads=threads or self._threads, device=self._device)
 
     def _slots(self, count: Any, get: Any, input_names: List[str]) -> List[_Slot]:
         found = []
@@ -634,7 +639,7 @@ class Model:
                 raise InputError("the model has no input '%s'" % name)
             held.append((C.c_int64 * max(len(shape), 1))(*shape))
             rows[self._index[name]] = C.cast(held[-1], C.POINTER(C.c_int64))
-        options = Options(threads=self._threads, device=self._device)
+        options = self._options()
         check(native.cyto_memory_need(self._open(), C.byref(options), rows, C.byref(memory), C.byref(error)), error, InputError)
         return {key: getattr(memory, key) for key in ("weights", "arena", "outputs", "context")}
 

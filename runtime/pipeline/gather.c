@@ -88,7 +88,10 @@ static cyto_status limits_init(stage *s, cyto_error *error) {
 
 static cyto_status contexts_init(stage *s, cyto_error *error) {
   size_t n = (size_t)s->batching.n_inputs + 1;
-  s->options = s->given.options ? *s->given.options : (cyto_options){.threads = s->threads >= cyto_cpu_count() ? 1 : 0};
+  if (s->given.options)
+    s->options = *s->given.options;
+  if (!s->options.threads && s->threads >= cyto_cpu_count())
+    s->options.threads = 1;
   for (int32_t k = 0; k < s->threads; k++) {
     worker *w = &s->workers[k];
     w->gathered = calloc(n, sizeof *w->gathered);
@@ -147,6 +150,8 @@ static void classify(stage *s, entry *e) {
   item *i = e->item;
   if (cyrt_pipe_passes(i))
     return;
+  if (!i->head.count && s->batching.n_inputs)
+    i->decided = 2; /* there is nothing to be run */
   if (!i->decided)
     i->decided = needs_model(s, i) ? 1 : 2;
   if (i->decided == 2)
