@@ -208,6 +208,14 @@ static cyto_status context_device(cyto_context *context, const cyto_options *opt
   return (cyto_status)status;
 }
 
+static cyto_status context_devices(cyto_context *context, const cyto_options *options, cyto_error *error) {
+  if (context->model->spread_open)
+    return context->model->spread_open(context, options, error);
+  return cyrt_error_set(
+      error, CYTO_INVALID_ARGUMENT,
+      "cyto_options.devices: the model is linked; several devices run those that cyto_model_load() opens");
+}
+
 static cyto_status context_pool(cyto_context *context, const cyto_options *options, cyto_error *error) {
   int32_t threads = options->threads ? options->threads : cyto_cpu_count();
   context->frame.workers = threads < CYTO_MAX_THREADS ? threads : CYTO_MAX_THREADS;
@@ -261,8 +269,9 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
     cyrt_context_free(context);
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's strings");
   }
-  cyto_status status =
-      model->code->device ? context_device(context, options, error) : context_pool(context, options, error);
+  cyto_status status = options->devices || options->device_count ? context_devices(context, options, error)
+                       : model->code->device                     ? context_device(context, options, error)
+                                                                 : context_pool(context, options, error);
   if (status)
     cyrt_context_free(context);
   else
@@ -277,7 +286,9 @@ void cyto_context_describe(const cyto_context *context, char *text, uint64_t cap
   if (!context)
     return;
   const cyrt_model *code = context->model->code;
-  if (context->device)
+  if (context->spread)
+    context->spread->describe(context->spread, text, capacity);
+  else if (context->device)
     code->device->describe(context->device, text, capacity);
   else
     snprintf(text, capacity, "%s, %lld thread%s", code->target, (long long)context->frame.workers,
@@ -289,6 +300,8 @@ void cyrt_context_free(cyto_context *context) {
   cyto_model *model = context->model;
   cyto_allocator allocator = context->allocator;
   cyrt_keep_end(context);
+  if (context->spread)
+    context->spread->close(context->spread);
   if (context->device)
     code->device->close(context->device);
   cyrt_values_destroy(context->head.values);

@@ -28,6 +28,13 @@ typedef struct cyrt_output_state {
   uint64_t next_bytes;
 } cyrt_output_state;
 
+/* A context over several devices. By pointers, so that only those who may need it are linked with context_spread.c. */
+typedef struct cyrt_spread {
+  cyto_status (*run)(cyto_context *context, cyto_error *error); /* outputs are placed */
+  void (*close)(struct cyrt_spread *spread);
+  void (*describe)(const struct cyrt_spread *spread, char *text, uint64_t capacity);
+} cyrt_spread;
+
 struct cyrt_context {
   cyrt_context_head head;
   cyrt_frame frame;
@@ -45,6 +52,7 @@ struct cyrt_context {
   int64_t wanted_room; /* of cyto_context_keep(); 0: outputs are not kept. frame.room: how much there is */
   int32_t apart; /* outputs overlap neither inputs nor each other; lost when other memory is bound */
   void *device; /* state of the model's device, or NULL */
+  cyrt_spread *spread; /* NULL: not over several devices */
   uint64_t in_use, peak; /* bytes of the allocator's, with this block */
   void *recorder;        /* what it had in its model's recording number `recording`; 0: in none */
   uint64_t recording;
@@ -68,6 +76,10 @@ void cyrt_keep_leave(cyto_context *context);
 /* A kept output as a dense tensor of the host, once it `ran`; NULL: no memory, or an error of the device's. */
 void *cyrt_keep_dense(cyto_context *context, uint32_t index, cyto_error *error);
 void cyrt_keep_end(cyto_context *context); /* the context ends: what is kept is given back */
+
+/* ---- context_spread.c ---- */
+/* Fills context->spread, of options->devices. */
+cyto_status cyrt_spread_open(cyto_context *context, const cyto_options *options, cyto_error *error);
 
 /* ---- context_run.c ---- */
 /* The first half of cyto_context_prepare(): the outputs' dims (but of dynamic ones) are in frame.outputs afterwards, and they

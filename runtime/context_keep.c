@@ -252,6 +252,8 @@ cyto_status cyto_context_keep(cyto_context *context, int64_t room, cyto_error *e
   int found = 0;
   if (room < 0)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_context_keep: room for %lld elements", (long long)room);
+  if (room && context->spread)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_context_keep: not with several devices");
   for (uint32_t i = 0; i < code->n_outputs; i++) {
     found |= code->outputs[i].continues;
     if (room && code->outputs[i].continues && context->outputs[i].bound)

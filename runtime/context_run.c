@@ -148,7 +148,7 @@ cyto_status cyrt_context_plan(cyto_context *context, cyto_error *error) {
     return CYTO_OK;
   if ((status = context_plan(context, error)))
     return status;
-  if (!context->device && (status = context_arena(context, error)))
+  if (!context->device && !context->spread && (status = context_arena(context, error)))
     return status;
   context->planned = 1;
   context->ran = 0;
@@ -223,7 +223,8 @@ static cyto_status run_placed(cyto_context *context, cyrt_trace *trace, cyto_err
   if (!status && context->head.values)
     status = values_enter(context, error);
   if (!status)
-    status = call_code(context, context->model->code->run, "running", error);
+    status = context->spread ? context->spread->run(context, error)
+                             : call_code(context, context->model->code->run, "running", error);
   if (!status && context->head.values)
     strings_leave(context);
   if (!status && context->wanted_room)

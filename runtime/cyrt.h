@@ -53,10 +53,19 @@ struct cyto_model {
   void *device_shared;   /* of code->device, or NULL */
   cyrt_lock device_lock; /* taken while a context is opened on a device */
   struct cyrt_trace *trace; /* NULL: nothing was ever recorded; atomic */
+  /* context_spread.c's, so that a linked model is not linked with that; NULL: it is linked */
+  cyto_status (*spread_open)(cyto_context *context, const cyto_options *options, cyto_error *error);
 };
 
 void cyrt_model_retain(cyto_model *model);
 void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_input, cyto_port *out_port);
+
+/* ---- batch_axis.c ---- */
+
+/* Does the port have the batch axis, the first one of the first input, `lead`? */
+int cyrt_batch_has(const cyto_port *lead, const cyto_port *port);
+/* Why its rows cannot be told apart; NULL: they can, or it is an input that all rows share. */
+const char *cyrt_batch_fault(const cyto_port *lead, const cyto_port *port, int is_output);
 
 /* ---- library.c, for os_linux.c ---- */
 

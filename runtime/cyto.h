@@ -210,7 +210,17 @@ typedef struct cyto_options {
                                stream of yours and all tensors on the device, cyto_run() returns before the results are
                                there. The default stream is (void *)1 (CU_STREAM_LEGACY). While you capture it, see
                                cyto_run() */
+  /* Several devices, which share the batch of each run by their speed; tensors lie in the host's memory. The first size of the
+   * first input must be open, all outputs must have it, and rows must not depend on each other. Models that are loaded, not
+   * linked. NULL: `device` alone */
+  const int32_t *devices;
+  int32_t device_count;  /* of them */
+  int32_t device_errors; /* cyto_device_errors: what a run does whose part on one of them fails */
 } cyto_options;
+
+/* AGAIN: the others do that part again, and that device gets no more; an error comes when all have failed. STOP: the run fails,
+ * with an error that names the device. */
+typedef enum cyto_device_errors { CYTO_DEVICE_ERRORS_AGAIN, CYTO_DEVICE_ERRORS_STOP } cyto_device_errors;
 
 #define CYTO_MAX_THREADS 256 /* more are not used */
 

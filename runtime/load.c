@@ -5,7 +5,7 @@
  * any of its code runs, the CPU is asked for the features it was compiled for. Weights lie in the library itself or in
  * a file beside it, which is mapped here. The handle counts its users: the application and every context.
  */
-#include "cyrt.h"
+#include "context.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,7 +130,10 @@ static cyto_status load(const char *file, const char *name, const char *path, cy
                           "'%s': model has another interface version, expected %u; compile it again", name,
                           CYTO_ABI_VERSION);
   }
-  return model_create(code, library, file, path, out_model, error);
+  cyto_status status = model_create(code, library, file, path, out_model, error);
+  if (!status)
+    (*out_model)->spread_open = cyrt_spread_open;
+  return status;
 }
 
 cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error) {

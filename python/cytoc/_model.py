@@ -386,12 +386,18 @@ class Model:
     output's array, or a tuple of them in the model's order. Threads may call one model at once.
     """
 
-    def __init__(self, path: str, *, threads: Optional[int] = None, device: int = 0, _owned: Optional[str] = None,
-                 _elsewhere: bool = False) -> None:
+    def __init__(self, path: str, *, threads: Optional[int] = None, device: int = 0, devices: Optional[Sequence[int]] = None,
+                 device_errors: str = "again", _owned: Optional[str] = None, _elsewhere: bool = False) -> None:
         self._handle: Optional[int] = None
         self._free: List[_Context] = []
         self._free_on_device: List[_Context] = []
         self._threads, self._device, self._owned = threads or 0, device, _owned
+        self._devices = None if devices is None else (C.c_int32 * max(len(devices), 1))(*devices)
+        self._device_errors = {"again": 0, "stop": 1}.get(device_errors, -1)
+        if self._device_errors < 0:
+            raise ValueError("device_errors: expected 'again' or 'stop', found %r" % (device_errors,))
+        if devices is not None and (not len(devices) or len(set(devices)) < len(devices)):
+            raise ValueError("devices: expected different numbers of devices, found %r" % (list(devices),))
         if self._threads < 0:
             raise ValueError("threads: expected a positive number or None, found %r" % threads)
         self.path = os.fspath(path)
@@ -415,7 +421,10 @@ class Model:
 
     def _options(self, threads: Optional[int] = None) -> Options:
         """For a context."""
-        return Options(threads=threads or self._threads, device=self._device)
+        options = Options(threads=threads or self._threads, device=self._device, device_errors=self._device_errors)
+        if self._devices is not None:
+            options.devices, options.device_count = C.cast(self._devices, C.POINTER(C.c_int32)), len(self._devices)
+        return options
 
     def _slots(self, count: Any, get: Any, input_names: List[str]) -> List[_Slot]:
         found = []
@@ -790,10 +799,13 @@ class Binding:
             pass
 
 
-def load(path: Union[str, "os.PathLike[str]"], *, threads: Optional[int] = None, device: int = 0) -> Model:
+def load(path: Union[str, "os.PathLike[str]"], *, threads: Optional[int] = None, device: int = 0, devices: Optional[Sequence[int]] = None,
+         device_errors: str = "again") -> Model:
     """Opens a library that cytoc compiled. It is code, which runs: open what you trust only.
 
-    threads: how many a run may use (None: all CPUs of this process). Raises LoadError for what is missing, damaged, of another version,
+    threads: how many a run may use (None: all CPUs of this process). device: number of the GPU. devices: of several GPUs, which share the
+    batch of each run by their speed; results are in order. device_errors: where one of them fails, the others do its part "again", and it
+    gets no more; or the run fails ("stop") with an error that names it. Raises LoadError for what is missing, damaged, of another version,
     or compiled for another CPU.
     """
-    return Model(os.fspath(path), threads=threads, device=device)
+    return Model(os.fspath(path), threads=threads, device=device, devices=devices, device_errors=device_errors)

@@ -11,31 +11,18 @@
 
 enum { FIRST_PATIENCE = 16 };
 
-/* ---- the model's batch axis: the first one of its first input ---- */
-
-static int is_batched(const batching *b, const cyto_port *port) {
-  const cyto_port *lead = &b->inputs[0];
-  if (!port->rank || !lead->rank || port->dims[0] != lead->dims[0])
-    return 0;
-  return port->dims[0] >= 0 || !strcmp(port->dim_names[0], lead->dim_names[0]);
-}
+/* ---- the model's batch axis ---- */
 
 /* Why items cannot be put together; NULL: they can. */
 static const char *why_alone(const batching *b, char *text, size_t room) {
   if (!b->n_inputs || !b->inputs[0].rank)
     return "its first input has no axis that could be the batch";
   for (int32_t k = 0; k < b->n_inputs + b->n_outputs; k++) {
-    int is_input = k < b->n_inputs;
-    const cyto_port *port = is_input ? &b->inputs[k] : &b->outputs[k - b->n_inputs];
-    const char *fault = is_input               ? NULL
-                        : port->is_dynamic     ? "has a size that depends on data"
-                        : !is_batched(b, port) ? "lacks the batch axis of the first input"
-                                               : NULL;
-    if (cyto_dtype_bits(port->dtype) < 8)
-      fault = "has elements smaller than a byte";
+    int is_output = k >= b->n_inputs;
+    const char *fault = cyrt_batch_fault(&b->inputs[0], &b->inputs[k], is_output);
     if (!fault)
       continue;
-    snprintf(text, room, "%s '%s' %s", is_input ? "input" : "output", port->name, fault);
+    snprintf(text, room, "%s '%s' %s", is_output ? "output" : "input", b->inputs[k].name, fault);
     return text;
   }
   return NULL;
@@ -62,7 +49,7 @@ static cyto_status ports_read(stage *s, cyto_error *error) {
       return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
                             "stage '%s': %s '%s' is no tensor of numbers: run the model in a map of yours", s->name,
                             is_input ? "input" : "output", port->name);
-    b->batched[k] = (uint8_t)is_batched(b, port);
+    b->batched[k] = (uint8_t)cyrt_batch_has(&b->inputs[0], port);
     b->is_dynamic |= !is_input && port->is_dynamic;
   }
   return CYTO_OK;

@@ -41,7 +41,7 @@ int32_t cyto_memory_snapshot(const cyto_context *context, cyto_memory_use *uses,
     dynamic_peak += context->frame.dynamic[i].capacity;
   }
   add(&r, "weights", code->weights_bytes, code->weights_bytes);
-  if (!context->device)
+  if (!context->device && !context->spread)
     add(&r, "arena", context->planned ? context->frame.arena_bytes : 0, context->arena_capacity);
   add(&r, "tensors of data-dependent size", dynamic, dynamic_peak);
   add_outputs(&r, context);

@@ -105,7 +105,7 @@ static struct {
   int device;
 } blocks[MAX_BLOCKS];
 static mock_cuda_state mock = {
-    .capability = 89, .devices = 1, .memory = (size_t)1 << 32, .driver_version = 13000, .kernel_us = 10};
+    .fail_device = -1, .capability = 89, .devices = 1, .memory = (size_t)1 << 32, .driver_version = 13000, .kernel_us = 10};
 static stream legacy = {.blocking = 1, .later = {.last = &legacy.later.first}}, *streams = &legacy;
 enum { POISON = 0xbd };
 enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1, NON_BLOCKING = 1, ERROR_LOG = 5 };
@@ -602,8 +602,24 @@ int cuStreamDestroy_v2(void *s) {
   return unlocked(OK);
 }
 
+/* A wait on the device whose context is current: what it is to fail with. */
+static int device_wait(void) {
+  int device = depth ? stack[depth - 1] - FIRST_DEVICE : 0, code = OK;
+  if (device < 0 || device >= MOCK_DEVICES)
+    return OK;
+  pthread_mutex_lock(&mutex);
+  mock.device_waits[device]++;
+  if (device == mock.fail_device && mock.fail_after-- <= 0)
+    code = mock.fail_code;
+  pthread_mutex_unlock(&mutex);
+  if (mock.wait_us[device])
+    usleep((unsigned)mock.wait_us[device]);
+  return code;
+}
+
 int cuStreamSynchronize(void *s) {
-  int code = mock.wait_code;
+  int code = device_wait();
+  code = code ? code : mock.wait_code;
   mock.waits++;
   mock.wait_code = 0;
   if (code)

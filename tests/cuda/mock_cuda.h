@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+enum { MOCK_DEVICES = 8 };
+
 typedef struct mock_cuda_state {
   /* what cuInit(), cuModuleLoadDataEx(), cuCtxPushCurrent() and the next wait return; 0: they do their work */
   int init_code, load_code, push_code, wait_code;
@@ -22,7 +24,10 @@ typedef struct mock_cuda_state {
   double clock_us, kernel_us; /* what events tell; what a launch takes */
   int managed;                /* the driver moves memory between devices */
   int host_limit;             /* more blocks of pinned memory than these are refused; 0: none are */
+  int fail_device, fail_after, fail_code; /* waits on this device fail with the code, but for so many; -1: on none */
+  int wait_us[MOCK_DEVICES];              /* how long a wait on each device takes, at least */
   /* counted */
+  int device_waits[MOCK_DEVICES];
   size_t used;
   int blocks, pinned, streams, modules, retained; /* alive */
   int events, graphs;                             /* alive */

@@ -172,6 +172,37 @@ def shapes():
     assert b.numpy().tolist() == [-1, -2] and c.dtype == 'bfloat16' and c.numpy().astype('f').tolist() == [1, 2]
 
 
+class Mock(C.Structure):
+    """The beginning of mock_cuda_state, up to how many devices there are."""
+    _fields_ = [('codes', C.c_int * 4), ('load_log', C.c_char_p), ('load_refused', C.c_int), ('capture_code', C.c_int * 3), ('prompt', C.c_int),
+                ('any_capture', C.c_int), ('legacy_busy', C.c_int), ('devices', C.c_int)]
+
+
+def devices():
+    """One model over four devices, alone and in a pipeline."""
+    library = C.CDLL('libcuda.so.1')
+    library.mock_cuda.restype = C.POINTER(Mock)
+    library.mock_cuda().contents.devices = 4
+    net = cytoc.compile(m, target='sm_80', cudnn='off')
+    several = cytoc.load(net.path, devices=[0, 1, 2, 3])
+    for rows in 1, 2, 3, 4, 7, 33, 0:
+        many = np.random.default_rng(rows).standard_normal((rows, 3)).astype(np.float32)
+        np.testing.assert_allclose(several(many), f(many), rtol=1e-5, atol=1e-6)
+    values = np.random.default_rng(5).standard_normal((50, 1, 3)).astype(np.float32)
+    found = list(cytoc.Pipeline(cytoc.Run(several, batch=16, wait=0.1, contexts=2), queue=32).run(values))
+    np.testing.assert_allclose(np.concatenate(found), f(values.reshape(50, 3)), rtol=1e-5, atol=1e-6)
+    with raises(cytoc.RunError, "cyto_options.devices", "host's memory"):
+        several(Foreign(x))
+    with raises(cytoc.RunError, 'device 7 does not exist'):
+        cytoc.load(net.path, devices=[0, 7])(x)
+    with raises(ValueError, 'devices', 'different'):
+        cytoc.load(net.path, devices=[1, 1])
+    with raises(ValueError, 'device_errors', 'again', 'later'):
+        cytoc.load(net.path, devices=[1], device_errors='later')
+    with raises(cytoc.RunError, 'for the CPU', '--target=cuda'):
+        cytoc.load(cytoc.compile(m).path, devices=[0, 1])(x)
+
+
 def no_driver():
     net = cytoc.compile(m, target='sm_80', cudnn='off')
     with raises(cytoc.RunError, 'NVIDIA driver was not found'):
