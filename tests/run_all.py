@@ -53,6 +53,7 @@ SUITES = [
     ('report', 'tests/report/run.py', False, False),
     ('examples', 'tests/examples.py', False, False),
     ('threads', 'tests/threads/run.py', False, False),
+    ('pipeline', 'tests/pipeline/run.py', False, False),
     ('libc', 'tests/libc/run.py', False, False),
     ('windows', 'tests/windows/run.py', False, False),
     ('cuda', None, False, False),

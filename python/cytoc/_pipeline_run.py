@@ -32,7 +32,8 @@ class _Value:
 
     def __init__(self, value: Any, item: Any) -> None:
         self.value, self.item = value, item
-        self.tagged, self.tag, self.held = False, None, None
+        self.tagged, self.tag = False, None
+        self.held: Optional[List[Any]] = None
 
 
 class _Memory:
@@ -209,9 +210,9 @@ class PipelineRun:
         value, v.tagged = v.value, isinstance(v.value, Tagged)
         if v.tagged:
             v.tag, value = v.value.tag, v.value.value
-        v.held = []
-        found = _tensors(self.stages[k + 1].model, value, v.held)
-        v.value = None
+        held: List[Any] = []
+        found = _tensors(self.stages[k + 1].model, value, held)
+        v.held, v.value = held, None
         return found
 
     def failed(self, number: int, error: int, exception: BaseException) -> int:
