@@ -939,7 +939,7 @@ def headers(folder, args):
         for compiler in compilers:
             if not shutil.which(compiler[0]):
                 continue
-            for header in ('cyto_abi.h', 'cyto.h', os.path.join(lib.ROOT, 'tools', 'driver', 'cytoc.h'), 'm.h'):
+            for header in ('cyto_abi.h', 'cyto.h', 'cyto_pipeline.h', os.path.join(lib.ROOT, 'tools', 'driver', 'cytoc.h'), 'm.h'):
                 user = os.path.join(folder.root, 'user.c')
                 with open(user, 'w', encoding='utf-8') as f:  # twice, and beside cyto.h
                     f.write('#include "%s"\n#include "cyto.h"\n#include "%s"\nint main(void) { return 0; }\n' % (header, header))

@@ -25,7 +25,6 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.dirname(HERE), HERE, os.path.join(ROOT, 'python')]
 
 PROCESSES, ROUNDS = 5, 7
-MARK = '<!-- %s:%s -->'
 
 
 # ---- a call: within a worker ---------------------------------------------------------------------------------------------------
@@ -288,20 +287,6 @@ TABLES = {'calls': (calls_table, 'A call from Python',
                     'take turns.' % PROCESSES)}
 
 
-def put(what, text):
-    """In RESULTS-python.md, between the marks of this table; what others have written there stays."""
-    path, (begin, end) = os.path.join(HERE, 'RESULTS-python.md'), (MARK % (what, 'begin'), MARK % (what, 'end'))
-    old = ''
-    if os.path.exists(path):
-        with open(path, encoding='utf-8') as f:
-            old = f.read()
-    if begin not in old:
-        old = (old or '# Python and ONNX Runtime\n') + '\n## %s\n\n%s\n%s\n' % (TABLES[what][1], begin, end)
-    before, after = old[:old.index(begin) + len(begin)], old[old.index(end):]
-    with open(path, 'w', encoding='utf-8') as f:
-        f.write(before + '\n' + text + '\n' + after)
-
-
 def versions(python, packages):
     text = 'from importlib.metadata import version; import sys; print(", ".join("%s %s" % (p, version(p)) for p in sys.argv[1:]))'
     return subprocess.run([python, '-c', text, *packages], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -331,7 +316,7 @@ def run(what, args):
                                                      *sys.version_info[:2], note, results.markdown(table(found)))
     print(text, flush=True)
     if args.update:
-        put(what, text)
+        results.put_table('python', 'Python and ONNX Runtime', what, TABLES[what][1], text)
 
 
 def main():

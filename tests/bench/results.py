@@ -48,6 +48,20 @@ def put_section(name, head, cytoc, text):
         f.write('\n## '.join([head, *(s.strip() + '\n' for s in sorted(sections))]))
 
 
+def put_table(name, title, what, heading, text):
+    """In RESULTS-name.md, between the marks of the table `what`; what others have written there stays."""
+    path, (begin, end) = os.path.join(HERE, 'RESULTS-%s.md' % name), ['<!-- %s:%s -->' % (what, side) for side in ('begin', 'end')]
+    old = ''
+    if os.path.exists(path):
+        with open(path, encoding='utf-8') as f:
+            old = f.read()
+    if begin not in old:
+        old = (old or '# %s\n' % title) + '\n## %s\n\n%s\n%s\n' % (heading, begin, end)
+    before, after = old[:old.index(begin) + len(begin)], old[old.index(end):]
+    with open(path, 'w', encoding='utf-8') as f:
+        f.write(before + '\n' + text + '\n' + after)
+
+
 def markdown(rows):
     """A table; the first of the rows are headings."""
     lines = ['| %s |' % ' | '.join(row) for row in rows]
