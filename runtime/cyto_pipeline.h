@@ -78,12 +78,23 @@ CYTO_API cyto_status cyto_emit(cyto_emitter *to, void *data, int32_t count, cons
 
 typedef enum cyto_stage_kind { CYTO_STAGE_MAP, CYTO_STAGE_SPLIT, CYTO_STAGE_JOIN, CYTO_STAGE_MODEL } cyto_stage_kind;
 
-/* All zero is the default of whatever the kind does not need. Copied, the name as well. */
+/* All zero is the default of whatever the kind does not need. Copied, the name as well; what `options` points to must live as
+ * long as the pipeline.
+ *
+ * threads       0: one. Of a model: contexts, which share its weights; 0: as many as CPUs on up to 4 of them, else two. A join
+ *               has one
+ * options       of the contexts; NULL: the default. Its threads 0: one where there are as many contexts as CPUs, else all CPUs
+ * batch         rows that are run at once, at most; 0: the size that the model has fixed, or 1
+ * wait_ns       how long the first item of a batch waits for others
+ * reuse         mean absolute difference of the first input to that of the last item that was computed, below which that one's
+ *               outputs are given again; 0: never
+ * keep_inputs   items keep their inputs, for a second model behind this one
+ * needs, sure   which items need the model: by the callback, or if sure is not 0, those whose first tensor, a float32, has no
+ *               element of that much or more. They get back the inputs that were kept; the others pass as they are
+ */
 typedef struct cyto_stage {
   int32_t kind; /* cyto_stage_kind */
-  int32_t
-      threads; /* 0: one; of a model, contexts that share its weights: 0: as many as CPUs on up to 4 of them, else two;
-                       a join always has one */
+  int32_t threads;
   int64_t queue;    /* items that may wait before it; 0: the pipeline's */
   const char *name; /* for messages and statistics; NULL: what the kind is called */
   void *user;       /* the callbacks' */
@@ -94,28 +105,23 @@ typedef struct cyto_stage {
   cyto_stage_abandon abandon; /* may be NULL */
   /* CYTO_STAGE_MODEL */
   cyto_model *model;
-  const cyto_options *options; /* of the contexts; NULL: the default. threads 0: one where there are as many contexts as CPUs,
-                                  else all CPUs */
-  int64_t batch;               /* rows that are run at once, at most; 0: the size that the model has fixed, or 1 */
-  int64_t wait_ns;             /* how long the first item of a batch waits for others */
-  double reuse; /* mean absolute difference of the first input to the last that was computed, below which that one's
-                          outputs are given again; 0: never */
-  int32_t keep_inputs;    /* items keep their inputs, for a second model behind this one */
-  cyto_stage_needs needs; /* NULL: */
-  double
-      sure; /* .. not 0: items whose first tensor, a float32, has an element of at least this much pass as they are. Of
-                  those that pass neither, kept inputs become the tensors again */
+  const cyto_options *options;
+  int64_t batch;
+  int64_t wait_ns;
+  double reuse;
+  int32_t keep_inputs;
+  cyto_stage_needs needs; /* may be NULL */
+  double sure;
 } cyto_stage;
 
+/* STOP: the first item that fails ends the run, when it is taken; items before it come first, and none is put any more. */
 typedef enum cyto_on_error { CYTO_ERRORS_STOP, CYTO_ERRORS_SKIP } cyto_on_error;
 
 typedef struct cyto_pipeline_options {
   int64_t queue;     /* items that may wait before each stage, and at the end; 0: 4 */
   int64_t in_flight; /* items between put and free, at most; 0: what the queues hold */
   int32_t unordered; /* 1: results as they come, not in the order of the items */
-  int32_t
-      on_error; /* cyto_on_error. STOP: the first item that fails ends the run, when it is taken; what is before it comes
-                        first, none is put any more */
+  int32_t on_error;  /* cyto_on_error */
   /* Data that goes no further; NULL: it is forgotten. */
   void (*release)(void *user, void *data);
   void *user;
@@ -162,8 +168,7 @@ typedef struct cyto_pipeline_statistics {
   int64_t items, failed; /* taken */
   int64_t ns;            /* from the first put to the last take, or until now */
   int32_t stages;
-  int32_t
-      bottleneck; /* number of the stage whose threads were busy for the largest part of the time; -1: nothing was done */
+  int32_t bottleneck; /* the stage whose threads were busy for the largest part of the time; -1: nothing was done */
 } cyto_pipeline_statistics;
 
 CYTO_API void cyto_pipeline_statistics_get(cyto_pipeline *pipeline, cyto_pipeline_statistics *out_statistics);

@@ -9,9 +9,13 @@ so that what a thread keeps (threading.local) stays from item to item.
 """
 from __future__ import annotations
 
+import atexit
 import ctypes as C
 import itertools
+import os
 import threading
+import time
+import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
@@ -24,6 +28,15 @@ from ._native import MAX_RANK, Error, Options, Tensor, check, decoded
 from ._pipeline import (NOTHING, Join, Pipeline, Result, Run, Split, Stage, StageStatistics, Statistics, Tagged, advice_on, item_name)
 
 _TICK_NS = 100_000_000  # how often a wait looks for signals, as Ctrl-C
+_END_SECONDS = 5.0      # that the interpreter's end waits for functions that are still called
+_live: "weakref.WeakSet[PipelineRun]" = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Before the interpreter goes down: afterwards no thread can call a function of Python's, and waiting for one would not end."""
+    for run in list(_live):
+        run.end()
 
 
 class _Value:
@@ -132,6 +145,9 @@ class PipelineRun:
         if isinstance(self.stages[0], Run):
             self.stages.insert(0, Stage(lambda value: value, name="input"))
         self.keep: List[Any] = []  # callbacks and structs
+        self.threads: List[threading.Thread] = []
+        self.taking = False
+        self.pid = os.getpid()
 
     # -- making
 
@@ -171,13 +187,17 @@ class PipelineRun:
         handle, error = C.c_void_p(), Error()
         check(self.native.cyto_pipeline_create(structs, len(structs), C.byref(options), C.byref(handle), C.byref(error)), error, InputError)
         self.handle, self.users = handle.value, 2
-        threading.Thread(target=self.feed, name="cytoc-items", daemon=True).start()
+        _live.add(self)
+        self.threads.append(threading.Thread(target=self.feed, name="cytoc-items", daemon=True))
+        self.threads[-1].start()
 
     def spawn(self, _user: int, main: int, data: int) -> int:
         try:
-            threading.Thread(target=_threads_main, args=(main, data), name="cytoc-stage", daemon=True).start()
+            thread = threading.Thread(target=_threads_main, args=(main, data), name="cytoc-stage", daemon=True)
+            thread.start()
         except RuntimeError:
             return 0
+        self.threads.append(thread)
         return 1
 
     # -- values
@@ -356,7 +376,9 @@ class PipelineRun:
         try:
             address, error = C.c_void_p(), Error()
             while True:
+                self.taking = True
                 status = self.native.cyto_pipeline_take(self.handle, _TICK_NS, C.byref(address), C.byref(error))
+                self.taking = False
                 if status == N.NOT_READY:
                     continue
                 if status == N.CANCELLED:
@@ -391,7 +413,7 @@ class PipelineRun:
 
     def cancel(self) -> None:
         with self.lock:
-            if self.handle:
+            if self.handle and os.getpid() == self.pid:  # the child of a fork has none of the threads
                 self.native.cyto_pipeline_cancel(self.handle)
 
     def leave(self) -> None:
@@ -401,7 +423,22 @@ class PipelineRun:
             self.users -= 1
             if self.users == 1:
                 self.last_statistics = self.read_statistics()
-            if self.users or not self.handle:
+            if self.users or not self.handle or os.getpid() != self.pid:
+                return
+            self.last_statistics = self.read_statistics()
+            handle, self.handle = self.handle, None
+        self.native.cyto_pipeline_destroy(handle)
+
+    def end(self) -> None:
+        """The interpreter ends: so do all threads, and then the handle, unless somebody is still using it."""
+        self.cancel()
+        until = time.monotonic() + _END_SECONDS
+        for thread in self.threads:
+            thread.join(max(until - time.monotonic(), 0))
+        while self.taking and time.monotonic() < until:
+            time.sleep(0.01)
+        with self.lock:
+            if not self.handle or self.taking or os.getpid() != self.pid or any(thread.is_alive() for thread in self.threads):
                 return
             self.last_statistics = self.read_statistics()
             handle, self.handle = self.handle, None

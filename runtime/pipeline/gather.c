@@ -83,7 +83,8 @@ static cyto_status contexts_init(stage *s, cyto_error *error) {
     worker *w = &s->workers[k];
     w->gathered = calloc(n, sizeof *w->gathered);
     w->gathered_bytes = calloc(n, sizeof *w->gathered_bytes);
-    if (!w->gathered || !w->gathered_bytes)
+    w->entries = malloc(2 * MOST_ENTRIES * sizeof *w->entries);
+    if (!w->gathered || !w->gathered_bytes || !w->entries)
       return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the pipeline");
     cyto_status status = cyto_context_create(s->given.model, &s->options, &w->context, error);
     if (status)
@@ -107,6 +108,7 @@ void cyrt_pipe_model_end(stage *s) {
       free(w->gathered[i]);
     free(w->gathered);
     free(w->gathered_bytes);
+    free(w->entries);
   }
   for (size_t k = 0; k < sizeof s->spare / sizeof *s->spare; k++)
     cyrt_pipe_block_give(s->spare[k]);
@@ -262,10 +264,8 @@ static void run_gathered(worker *w, entry *entries, int64_t n, entry *live) {
 }
 
 void cyrt_pipe_model_work(worker *w) {
-  entry *entries = malloc(2 * MOST_ENTRIES * sizeof *entries);
+  entry *entries = w->entries;
   int64_t n;
-  if (!entries)
-    return;
   while ((n = gather_alone(w, entries))) {
     run_gathered(w, entries, n, entries + MOST_ENTRIES);
     for (int64_t k = 0; k < n; k++) {
@@ -275,5 +275,4 @@ void cyrt_pipe_model_work(worker *w) {
     }
     cyrt_pipe_ticket_give(w);
   }
-  free(entries);
 }

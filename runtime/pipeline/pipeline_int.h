@@ -42,7 +42,7 @@ typedef struct origin {
 typedef struct group {
   int64_t refs, expected, arrived;
   int32_t closed, failed;
-  int32_t level; /* of its split among splits that enclose it; that of the join as well */
+  int32_t level;      /* of its split among splits that enclose it; that of the join as well */
   void *state;        /* the join's */
   struct item *whole; /* the item that was split, once it has come to the join */
   char *message;      /* of the first part that failed, or NULL */
@@ -85,6 +85,7 @@ typedef struct worker {
   cyto_context *context;
   void **gathered; /* [inputs] */
   uint64_t *gathered_bytes;
+  struct entry *entries; /* [2 * MOST_ENTRIES]: of its batch, and those of them that are run */
 } worker;
 
 /* Outputs that other items may get as well. */

@@ -363,6 +363,40 @@ def test_control_c():
         p.kill()
 
 
+LEFT = """
+import time, cytoc
+left = cytoc.Pipeline(cytoc.Stage(lambda k: k, threads=2), cytoc.Split(lambda k: iter(range(3))), cytoc.Stage(lambda k: time.sleep(0.01))).run(iter(int, 1))
+next(left)
+print('end', flush=True)
+"""
+
+
+def test_interpreter_ends():
+    """A run that nobody ended does not keep the process."""
+    done = subprocess.run([sys.executable, '-c', LEFT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout == 'end\n', done.stdout
+
+
+def test_fork():
+    """The child has none of the threads, and waits for none."""
+    results = Pipeline(Stage(lambda k: k)).run(iter(int, 1))
+    next(results)
+    child = os.fork()
+    if not child:
+        results.close()
+        os._exit(7)
+    for _ in range(300):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert pid and os.WEXITSTATUS(status) == 7
+    assert next(results) == 0
+
+
 def test_thread_locals():
     """A stage's threads stay: what one keeps, it has for the next item."""
     local, made = threading.local(), []
