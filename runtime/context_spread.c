@@ -82,7 +82,8 @@ static void part_run(part *p) {
     p->status = cyto_run(p->context, &p->error);
   double rate = (double)p->rows / (double)(cyrt_os_now_ns() - start + 1);
   if (!p->status && p->rows)
-    p->rate = p->rate > 0 ? 0.7 * p->rate + 0.3 * rate : rate;
+    p->rate =
+        p->rate > 0 ? 2 * p->rate * rate / (p->rate + rate) : rate; /* the mean of times: what is slow shows soon */
 }
 
 static void part_main(void *data) {

@@ -492,8 +492,8 @@ static void test_short_memory(void) {
     cyto_item_free(item);
     if (n == 150) { /* remembered: more was tried now and then, in vain */
       cyto_stage_statistics_get(f.pipeline, 0, &s);
-      CHECK(s.short_of_memory >= 2 && s.short_of_memory <= 4);
-      CHECK(s.batch == 4 || s.batch == 8);
+      CHECK(s.short_of_memory >= 2 && s.short_of_memory <= 8);
+      CHECK(s.batch <= 8); /* batches that were not full may have lowered it further */
       atomic_store(&memory_limit, 1 << 20);
     }
   }
