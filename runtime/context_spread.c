@@ -295,6 +295,7 @@ static cyto_status part_open(spread *s, int32_t k, cyto_context *owner, const cy
   part *p = &s->parts[k];
   cyto_options own = *options;
   own.device = p->device = options->devices[k];
+  own.allocator = (cyto_allocator){0}; /* the application's is for the thread that runs the context */
   own.devices = NULL;
   own.device_count = 0;
   p->owner = owner;

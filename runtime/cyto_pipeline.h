@@ -83,7 +83,8 @@ typedef enum cyto_stage_kind { CYTO_STAGE_MAP, CYTO_STAGE_SPLIT, CYTO_STAGE_JOIN
  *
  * threads       0: one. Of a model: contexts, which share its weights; 0: as many as CPUs on up to 4 of them, else two. A join
  *               has one
- * options       of the contexts; NULL: the default. Its threads 0: one where there are as many contexts as CPUs, else all CPUs
+ * options       of the contexts; NULL: the default. Its threads 0: one where there are as many contexts as CPUs, else all CPUs.
+ *               Its allocator is called by the threads of all contexts
  * batch         rows that are run at once, at most; 0: the size that the model has fixed, or 1
  * wait_ns       how long the first item of a batch waits for others
  * reuse         mean absolute difference of the first input to that of the last item that was computed, below which that one's

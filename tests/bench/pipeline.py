@@ -5,8 +5,8 @@ In:  --build DIR; unet2d_labelfree of ../shared/zoo; onnxruntime of build/venv; 
      DataLoader reads for ONNX Runtime in one of the contenders; without it that one is left out.
 Out: a table; with --update in tests/bench/RESULTS-scale.md.
 
-Contenders, which take turns in each of PROCESSES processes, in an order that turns as well; a figure is the median over processes, a ratio the
-median of the processes' ratios:
+Contenders, which take turns in each of PROCESSES processes, there and back, in an order that turns as well; a figure is the median over
+processes, a ratio the median of the processes' ratios. Processor time tells of a machine that others use what the clock does not:
     network    cyto_run() alone in a loop, one image in memory, all CPUs
     pipeline   cytoc.Pipeline: read (.npy, uint16), scale to float32, run, write (.npy, float16)
     one loop   the same functions and model, one after the other, as is written first
@@ -109,18 +109,19 @@ def work(args):
     calls = contenders(args, paths)
     names = list(calls)
     names = names[args.turn % len(names):] + names[:args.turn % len(names)]
-    seconds = {}
+    seconds, cpu = {}, {}
     few = paths[:4]
     for name in names:  # warm: files are in the cache, memory is there
         keep, paths[:] = paths[:], few
         calls[name]()
         paths[:] = keep
-    for name in names:
-        start = time.perf_counter()
+    for name in names + names[::-1]:  # there and back: what drifts meets all alike
+        start, used = time.perf_counter(), sum(os.times()[:4])
         calls[name]()
-        seconds[name] = time.perf_counter() - start
+        seconds[name] = seconds.get(name, 0) + time.perf_counter() - start
+        cpu[name] = cpu.get(name, 0) + sum(os.times()[:4]) - used
     stages = {s['name']: s['busy'] for s in calls['pipeline'].last.as_dict()['stages']}
-    print(json.dumps({'seconds': seconds, 'busy': stages, 'images': len(paths)}))
+    print(json.dumps({'seconds': seconds, 'cpu': cpu, 'busy': stages, 'images': 2 * len(paths)}))
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------------------
@@ -153,11 +154,13 @@ def measured(args, turn):
 
 
 def table(runs):
-    rows = [['200 images of 256x256' if runs[0]['images'] == 200 else '%d images of 256x256' % runs[0]['images'], 'items/s', 'of the network alone']]
+    rows = [['%d images of 256x256' % runs[0]['images'], 'items/s', 'of the network alone', 'CPU ms an item', 'of the network alone']]
     for name in runs[0]['seconds']:
         rate = statistics.median(r['images'] / r['seconds'][name] for r in runs)
         ratio = statistics.median(r['seconds']['network'] / r['seconds'][name] for r in runs)
-        rows.append([name, '%.1f' % rate, '%.3f' % ratio])
+        cpu = statistics.median(1e3 * r['cpu'][name] / r['images'] for r in runs)
+        cpu_ratio = statistics.median(r['cpu'][name] / r['cpu']['network'] for r in runs)
+        rows.append([name, '%.1f' % rate, '%.3f' % ratio, '%.1f' % cpu, '%.3f' % cpu_ratio])
     order = ['network', 'pipeline', 'one loop', 'DataLoader']
     return rows[:1] + sorted(rows[1:], key=lambda row: order.index(row[0]))
 
@@ -167,7 +170,7 @@ def main():
     parser.add_argument('--build', default=os.path.join(ROOT, 'build'))
     parser.add_argument('--torch', default=os.environ.get('CYTO_TORCH_PYTHON') or os.path.join(ROOT, 'build/torch-venv/bin/python'))
     parser.add_argument('--no-torch', action='store_true', help='without the DataLoader')
-    parser.add_argument('--images', type=int, default=200)
+    parser.add_argument('--images', type=int, default=100, help='each contender does them twice')
     parser.add_argument('--processes', type=int, default=PROCESSES)
     parser.add_argument('--update', action='store_true')
     for hidden in ('--folder', '--turn'):
@@ -193,9 +196,9 @@ def main():
             print('process %d of %d: %s' % (turn + 1, args.processes, ', '.join('%s %.2f s' % pair for pair in runs[-1]['seconds'].items())), flush=True)
     finally:
         shutil.rmtree(args.folder, ignore_errors=True)
-    beside = statistics.median((r['busy']['read'] + r['busy']['scale'] + r['busy']['write']) / r['seconds']['pipeline'] for r in runs)
-    note = ('%s, %d CPUs, %s. Medians of %d processes, in which the contenders take turns. Reading, scaling and writing take %.2f of a core.' %
-            (results.cpu_name(os.path.join(args.build, 'cytoc')), len(os.sched_getaffinity(0)), datetime.date.today(), len(runs), beside))
+    beside = statistics.median((r['busy']['read'] + r['busy']['scale'] + r['busy']['write']) / (r['seconds']['pipeline'] / 2) for r in runs)
+    note = ('%s, %d CPUs, %s. Medians of %d processes, in which the contenders take turns. Reading, scaling and writing take %.2f of a core; load average at the end: %.0f.' %
+            (results.cpu_name(os.path.join(args.build, 'cytoc')), len(os.sched_getaffinity(0)), datetime.date.today(), len(runs), beside, os.getloadavg()[0]))
     text = '%s\n\n%s' % (note, results.markdown(table(runs)))
     print(text, flush=True)
     if args.update:

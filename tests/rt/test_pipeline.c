@@ -801,6 +801,11 @@ static void test_bad(void) {
   CHECK_INT_EQ(cyto_pipeline_create(&cases[0].stage, 1, NULL, NULL, &error), CYTO_INVALID_ARGUMENT);
   CHECK_INT_EQ(cyto_pipeline_take(NULL, 0, NULL, &error), CYTO_INVALID_ARGUMENT);
   CHECK_INT_EQ(cyto_pipeline_put(NULL, NULL, NULL, 0, NULL, &error), CYTO_INVALID_ARGUMENT);
+  const int32_t devices[] = {0, 1};
+  cyto_options several = {.devices = devices, .device_count = 2};
+  cyto_stage over_devices = {.kind = CYTO_STAGE_MODEL, .model = model, .options = &several};
+  CHECK_INT_EQ(cyto_pipeline_create(&over_devices, 1, NULL, &p, &error), CYTO_INVALID_ARGUMENT);
+  CHECK_STR_HAS(error.message, "the model is linked");
   cyto_pipeline_destroy(NULL);
   cyto_item_free(NULL);
   cyto_model_unload(model);
