@@ -145,6 +145,6 @@ $O/obj/%.o: %.c $O/flags | $B/gen/onnx.pb-c.h
 	$(call say,CC,$<)
 	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-include $(addprefix tools/make/,generated.mk carried.mk portable.mk install.mk) tests/tests.mk
+include $(addprefix tools/make/,generated.mk carried.mk portable.mk triton.mk install.mk) tests/tests.mk
 
 -include $(shell find $O/obj -name '*.d' 2>/dev/null)
