@@ -52,7 +52,7 @@ SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c) tools/driver/%,$(call below,.
 # The compiler as a library; of the other tools it takes what runs models to calibrate them.
 SRC_driver := $(if $(filter fuzz,$(VARIANT)),,$(filter-out tools/driver/main.c,$(wildcard tools/driver/*.c)))
 TOOLS := cytoc $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
-SRC_plugin := $(wildcard integrations/onnxruntime/*.c)
+SRC_plugin := $(wildcard integrations/onnxruntime/*.c integrations/shared/*.c)
 
 ifeq ($(LLVM_CONFIG),)
 SRC_compiler := $(filter-out $(LLVM_DIRS:%=%/%),$(SRC_compiler))
@@ -145,6 +145,6 @@ $O/obj/%.o: %.c $O/flags | $B/gen/onnx.pb-c.h
 	$(call say,CC,$<)
 	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-include $(addprefix tools/make/,generated.mk carried.mk portable.mk install.mk) tests/tests.mk
+include $(addprefix tools/make/,generated.mk carried.mk portable.mk triton.mk install.mk) tests/tests.mk
 
 -include $(shell find $O/obj -name '*.d' 2>/dev/null)

@@ -40,6 +40,7 @@ SUITES = [
     ('docs', 'tests/docs.py', True, False),
     ('python', 'tests/python/run.py', False, False),
     ('onnxruntime-plugin', 'tests/onnxruntime/run.py', False, False),
+    ('triton', 'tests/triton/run.py', False, False),
     ('cmake', 'tests/cmake.py', False, False),
     ('torch', 'tests/torch/run.py', False, False),
     ('spelled', 'tests/spelled.py', False, False),

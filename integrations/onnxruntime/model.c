@@ -380,51 +380,14 @@ static void put_opsets(walk *w, const graph *from, const bool *taken, Onnx__Mode
 
 /* ---- the key ---- */
 
-/* Two sums of 64 bits over words, mixed by multiplication: for a key, not against who wants two models to have one. */
-typedef struct sum {
-  uint64_t a, b;
-} sum;
-
-static uint64_t mix(uint64_t h, uint64_t word, uint64_t factor) {
-  h = (h ^ word) * factor;
-  return h ^ (h >> 29);
-}
-
-static void sum_add(sum *s, const void *data, size_t bytes) {
-  const uint8_t *p = data;
-  sum lane[4];
-  for (int k = 0; k < 4; k++) /* lanes that do not wait for each other */
-    lane[k] = (sum){s->a + (uint64_t)k, s->b ^ (uint64_t)k << 32};
-  size_t i = 0;
-  for (; i + 32 <= bytes; i += 32)
-    for (int k = 0; k < 4; k++) {
-      uint64_t word;
-      memcpy(&word, p + i + 8 * k, sizeof word);
-      lane[k].a = mix(lane[k].a, word, 0x9e3779b97f4a7c15u);
-      lane[k].b = mix(lane[k].b, word, 0xd6e8feb86659fd93u);
-    }
-  for (; i < bytes; i += 8) {
-    uint64_t word = 0;
-    memcpy(&word, p + i, bytes - i < 8 ? bytes - i : 8);
-    lane[i / 8 % 4].a = mix(lane[i / 8 % 4].a, word, 0x9e3779b97f4a7c15u);
-    lane[i / 8 % 4].b = mix(lane[i / 8 % 4].b, word, 0xd6e8feb86659fd93u);
-  }
-  for (int k = 0; k < 4; k++) {
-    s->a = mix(s->a, lane[k].a, 0xc2b2ae3d27d4eb4fu);
-    s->b = mix(s->b, lane[k].b, 0x165667b19e3779f9u);
-  }
-  s->a = mix(s->a, bytes, 0xc2b2ae3d27d4eb4fu);
-  s->b = mix(s->b, bytes, 0x165667b19e3779f9u);
-}
-
 static void put_key(const ep *e, model *m) {
-  sum s = {1, 2};
-  sum_add(&s, m->bytes, m->size);
+  key_sum s = KEY_BEGIN;
+  key_add(&s, m->bytes, m->size);
   for (size_t i = 0; i < m->n_weights; i++)
-    sum_add(&s, m->weights[i].data, m->weights[i].bytes);
+    key_add(&s, m->weights[i].data, m->weights[i].bytes);
   for (size_t i = 0; i < e->n_words; i++)
-    sum_add(&s, e->words[i], strlen(e->words[i]));
-  sum_add(&s, &e->samples, sizeof e->samples);
+    key_add(&s, e->words[i], strlen(e->words[i]));
+  key_add(&s, &e->samples, sizeof e->samples);
   snprintf(m->key, sizeof m->key, "%016" PRIx64 "%016" PRIx64, s.a, s.b);
 }
 

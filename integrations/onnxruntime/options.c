@@ -8,12 +8,10 @@
 
 #include "ir/nearest.h"
 
-#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 void ep_log(const ep *e, int32_t severity, const char *format, ...) {
   char text[2048];
@@ -89,31 +87,8 @@ static ort_status *set_threads(ep *e, const char *name, const char *value) {
   return NULL;
 }
 
-/* A sum over the names, sizes and times of a file, or of all files of a folder: libraries of other samples are others. */
-static uint64_t sum_of(uint64_t sum, const char *path, int depth) {
-  struct stat st;
-  if (stat(path, &st) || depth > 8)
-    return sum;
-  const int64_t parts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
-  for (int i = 0; i < 3; i++)
-    sum = (sum ^ (uint64_t)parts[i]) * 1099511628211u;
-  for (const char *p = path; *p; p++)
-    sum = (sum ^ (unsigned char)*p) * 1099511628211u;
-  DIR *d = S_ISDIR(st.st_mode) ? opendir(path) : NULL;
-  uint64_t files = 0;
-  for (struct dirent *entry; d && (entry = readdir(d));) {
-    char below[4096];
-    int n = snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
-    if (entry->d_name[0] != '.' && n > 0 && n < (int)sizeof below)
-      files += sum_of(14695981039346656037u, below, depth + 1); /* in any order */
-  }
-  if (d)
-    closedir(d);
-  return sum ^ files;
-}
-
 static ort_status *set_calibrate(ep *e, const char *name, const char *value) {
-  e->samples = sum_of(14695981039346656037u, value, 0);
+  e->samples = key_of_files(value);
   return set_word(e, name, value);
 }
 
@@ -202,7 +177,7 @@ ort_status *ep_create(const factory *f, const ort_session_options *session, cons
   if (!status && !(e->helpers = helpers_create()))
     status = plugin_error(e->ort, ORT_FAIL, "cytoc: out of memory");
   if (!status && e->n_words)
-    status = compiler_check(e);
+    status = options_check(e);
   if (status) {
     ep_release(e);
     *out = NULL;

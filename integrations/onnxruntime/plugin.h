@@ -7,14 +7,16 @@
  *   capability.c which nodes are taken, in groups that are compiled as one
  *   model.c      a group of nodes as an ONNX model, whose weights stay where ONNX Runtime has them
  *   unit.c       a group, compiled: from the cache or by libcytoc; its library opened
- *   cache.c      the folder of compiled libraries, which the Python package uses, too
  *   compile.c    OrtEp::Compile, and models with EPContext nodes
  *   run.c        runs
+ *
+ * Compiling and keeping libraries is shared with other plugins: integrations/shared.
  */
 #ifndef CYTOC_ORT_PLUGIN_H
 #define CYTOC_ORT_PLUGIN_H
 
 #include "integrations/onnxruntime/ort_abi.h"
+#include "integrations/shared/shared.h"
 
 #include "runtime/cyto.h"
 #include "tools/driver/cytoc.h"
@@ -170,15 +172,6 @@ typedef struct model {
 /* taken[i]: node i is part of it. escaping: what is wanted of it. */
 void model_write(walk *w, const graph *g, const bool *taken, names *escaping, model *out);
 
-/* ---- cache.c ---- */
-
-enum { CACHE_PATH = 4096 };
-
-/* Makes the library of this key where it is missing, by build(ctx, path): 0, or not. path: of the library. false: it could
- * not be made, or (why is not "") the folder cannot be used. */
-bool cache_library(const char *folder, const char *key, int (*build)(void *ctx, const char *path), void *ctx,
-                   char path[CACHE_PATH], char why[256]);
-
 /* ---- unit.c ---- */
 
 typedef struct run run;
@@ -213,7 +206,7 @@ ort_status *unit_open(ep *e, const char *path, const void *bytes, size_t size, u
 ort_status *unit_read(const unit *u, void **bytes, size_t *size); /* the whole library; free() it */
 void unit_release(unit *u);
 /* Tells whether the compiler accepts the options. */
-ort_status *compiler_check(const ep *e);
+ort_status *options_check(const ep *e);
 
 /* ---- compile.c, run.c ---- */
 

@@ -4,73 +4,25 @@
  * In:  a serialized group, the options of the session.
  * Out: a unit: the library, from the cache or made by libcytoc, opened by the runtime. Or what the compiler said.
  *
- * libcytoc, which has LLVM in it, is opened when there is something to compile: sessions of EPContext models do without. It
- * is looked for beside this library, where `make`, `make install` and the wheel put it, and stays open.
+ * libcytoc is opened when there is something to compile: sessions of EPContext models do without.
  */
-#define _GNU_SOURCE
 #include "integrations/onnxruntime/plugin.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- libcytoc ---- */
-
-#define COMPILER_ROWS(X)                                                                                               \
-  X(cytoc_compile)                                                                                                     \
-  X(cytoc_result_free) X(cytoc_version) X(cytoc_native_target) X(cytoc_build_id)
-
-/* Written once, before anybody reads it. */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct compiler {
-#define X(name) __typeof__(name) *name;
-  COMPILER_ROWS(X)
-#undef X
-  char why[600]; /* it cannot be used; "": it can */
-} compiler;
-
-static void *open_beside(const char *name) {
-  Dl_info self;
-  char path[CACHE_PATH];
-  const char *slash = dladdr(&once, &self) && self.dli_fname ? strrchr(self.dli_fname, '/') : NULL;
-  if (!slash)
-    return NULL;
-  int n = snprintf(path, sizeof path, "%.*s/%s", (int)(slash - self.dli_fname), self.dli_fname, name);
-  return n > 0 && n < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-}
-
-static void compiler_open(void) {
-  static const char *const names[] = {"libcytoc.so.0", "libcytoc.so"};
-  void *library = NULL;
-  for (int i = 0; !library && i < 2; i++)
-    library = open_beside(names[i]);
-  if (!library)
-    library = dlopen(names[0], RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    snprintf(compiler.why, sizeof compiler.why, "the compiler cannot be opened: %.400s; it belongs beside this plugin",
-             dlerror());
-    return;
-  }
-#define X(name)                                                                                                        \
-  if (!(compiler.name = (__typeof__(name) *)dlsym(library, #name)))                                                    \
-    snprintf(compiler.why, sizeof compiler.why, "libcytoc.so has no %s: it is of another version", #name);
-  COMPILER_ROWS(X)
-#undef X
-  if (!*compiler.why && strcmp(compiler.cytoc_version(), CYTO_VERSION))
-    snprintf(compiler.why, sizeof compiler.why, "libcytoc.so is of version %.40s, this plugin of %s",
-             compiler.cytoc_version(), CYTO_VERSION);
-}
-
-static ort_status *compiler_get(const ort_calls *ort) {
-  pthread_once(&once, compiler_open);
-  return *compiler.why ? plugin_error(ort, ORT_EP_FAIL, "cytoc: %s", compiler.why) : NULL;
-}
-
 /* ---- compiling ---- */
 
+/* NULL: *out can be used. */
+static ort_status *compiler_get(const ort_calls *ort, const compiler **out) {
+  *out = compiler_open();
+  return *(*out)->why ? plugin_error(ort, ORT_EP_FAIL, "cytoc: %s", (*out)->why) : NULL;
+}
+
 typedef struct request {
+  const compiler *compiler;
   ep *e;
   const model *m;
   refusal *r;
@@ -124,7 +76,7 @@ static int build(void *ctx, const char *path) {
                    .output_path = path,
                    .ctx = q,
                    .on_diagnostic = on_diagnostic};
-  cytoc_status status = q->status = compiler.cytoc_compile(&job, &q->result);
+  cytoc_status status = q->status = q->compiler->cytoc_compile(&job, &q->result);
   if (status == CYTOC_OK)
     return 0;
   /* A model that cytoc makes a mistake with is one for ONNX Runtime, too. */
@@ -213,23 +165,10 @@ static ort_status *check_ports(const unit *u, const model *m) {
                       "cytoc: the library has other inputs or outputs than the nodes it was compiled from");
 }
 
-/* FNV-1a of what else decides what a library is. */
-static uint64_t compiler_hash(void) {
-  const char *const texts[] = {compiler.cytoc_build_id(), compiler.cytoc_native_target()};
-  uint64_t h = 14695981039346656037u;
-  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-    for (const char *p = texts[i];; p++) {
-      h = (h ^ (unsigned char)*p) * 1099511628211u;
-      if (!*p)
-        break;
-    }
-  return h;
-}
-
 /* The library of a key: its path, or its bytes in q->result. */
 static bool find_library(request *q, char path[CACHE_PATH], bool *in_memory) {
   char key[128], why[256];
-  snprintf(key, sizeof key, "ort-%s-%016llx", q->m->key, (unsigned long long)compiler_hash());
+  snprintf(key, sizeof key, "ort-%s-%016llx", q->m->key, (unsigned long long)compiler_hash(q->compiler));
   *in_memory = false;
   if (cache_library(q->e->cache_dir, key, build, q, path, why))
     return true;
@@ -241,7 +180,7 @@ static bool find_library(request *q, char path[CACHE_PATH], bool *in_memory) {
     q->r->status = NULL;
   }
   ep_log(q->e, ORT_LOG_WARNING, "compiled models are not kept: %s; the option cache_dir names another folder", why);
-  compiler.cytoc_result_free(&q->result);
+  q->compiler->cytoc_result_free(&q->result);
   *in_memory = true;
   return !build(q, NULL);
 }
@@ -250,9 +189,9 @@ unit *unit_of(ep *e, const model *m, refusal *r) {
   for (unit *u = e->units; u; u = u->next)
     if (!strcmp(u->key, m->key))
       return u;
-  if ((r->status = compiler_get(e->ort)))
-    return NULL;
   request q = {.e = e, .m = m, .r = r};
+  if ((r->status = compiler_get(e->ort, &q.compiler)))
+    return NULL;
   char path[CACHE_PATH];
   bool in_memory;
   unit *u = NULL;
@@ -262,7 +201,7 @@ unit *unit_of(ep *e, const model *m, refusal *r) {
     memcpy(u->bytes, q.result.library, q.result.library_size);
     u->size = q.result.library_size;
   }
-  compiler.cytoc_result_free(&q.result);
+  q.compiler->cytoc_result_free(&q.result);
   if (u && !(r->status = check_ports(u, m)))
     snprintf(u->key, sizeof u->key, "%s", m->key);
   return r->status ? NULL : u;
@@ -288,29 +227,14 @@ ort_status *unit_read(const unit *u, void **bytes, size_t *size) {
 
 /* ---- options ---- */
 
-/* Options are checked by compiling the smallest model there is, y = Identity(x). */
-static const uint8_t smallest[] = "\x08\x08"                                   /* IR version 8 */
-                                  "\x3a\x34"                                   /* graph */
-                                  "\x0a\x10\x0a\x01x\x12\x01y\x22\x08Identity" /* node */
-                                  "\x12\x02"
-                                  "io"                                                        /* name */
-                                  "\x5a\x0d\x0a\x01x\x12\x08\x0a\x06\x08\x01\x12\x02\x0a\x00" /* input: f32[?] */
-                                  "\x62\x0d\x0a\x01y\x12\x08\x0a\x06\x08\x01\x12\x02\x0a\x00" /* output */
-                                  "\x42\x02\x10\x11";                                         /* opset 17 */
-
-ort_status *compiler_check(const ep *e) {
-  ort_status *status = compiler_get(e->ort);
+ort_status *options_check(const ep *e) {
+  const compiler *c;
+  ort_status *status = compiler_get(e->ort, &c);
   if (status)
     return status;
-  cytoc_job job = {.struct_size = sizeof job,
-                   .model = smallest,
-                   .model_size = sizeof smallest - 1,
-                   .model_path = "options",
-                   .options = (const char *const *)e->words,
-                   .option_count = e->n_words};
   cytoc_result result;
-  if (compiler.cytoc_compile(&job, &result) == CYTOC_INVALID_OPTION)
+  if (compiler_check(c, (const char *const *)e->words, e->n_words, &result) == CYTOC_INVALID_OPTION)
     status = said_by_compiler(e->ort, ORT_INVALID_ARGUMENT, &result);
-  compiler.cytoc_result_free(&result);
+  c->cytoc_result_free(&result);
   return status;
 }

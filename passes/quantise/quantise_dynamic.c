@@ -52,7 +52,8 @@ typedef struct dynamic {
   cy_pass *p;
   cy_graph *g;
   cy_quant *q;
-  cy_uses uses;            /* as they are before any layer is replaced */
+  cy_uses uses;            /* as they are before any layer is replaced .. */
+  uint32_t values;         /* .. of values up to this one */
   const int64_t *sizes;    /* [symbol]: to estimate with */
   const bool *deciding;    /* [value]: see quantise_decide.c */
   const bool *amplified;   /* [value]: the same, however far; NULL: nobody asks */
@@ -96,6 +97,8 @@ static const double MARGIN = 1.03;
 /* Layer n's share of rounding what it reads. */
 static double rounding_cycles(const dynamic *s, const cy_node_info *n) {
   uint32_t sharing = 0;
+  if (n->in[0] > s->values) /* the result of a layer that was replaced */
+    return s->q->cycles(s->q->target, s->g, n, s->sizes, CY_LAYER_ROUNDING);
   for (uint32_t i = s->uses.start[n->in[0]]; i < s->uses.start[n->in[0] + 1]; i++) {
     const cy_node_info *other = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
     sharing += other && other->op == n->op && other->in[0] == n->in[0];
@@ -156,7 +159,12 @@ static void replace(dynamic *s, cy_node id, uint32_t layer, bool measure) {
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   cy_graph *g = p->g;
   uint32_t most = cy_node_count(g);
-  dynamic s = {.p = p, .g = g, .q = q, .uses = cy_graph_uses(g, p->scratch), .sizes = cy_quant_sizes(g, p->scratch)};
+  dynamic s = {.p = p,
+               .g = g,
+               .q = q,
+               .uses = cy_graph_uses(g, p->scratch),
+               .values = cy_value_count(g),
+               .sizes = cy_quant_sizes(g, p->scratch)};
   s.known = CY_NEW_ARRAY(p->scratch, cy_quant_rounded, most + 1);
   s.deciding = cy_quant_deciding(p, &s.uses, false);
   cy_quant_more_layers(q, most);

@@ -87,6 +87,20 @@ def given_rows(p):
     return None
 
 
+def chained(p):
+    """Products straight behind each other: what a layer reads is what came of the one before when it was replaced."""
+    g, n = Network(4), 512
+    y, weights = 'x', []
+    for _ in range(8):
+        weights.append((g.rng.standard_normal((n, n)) / n ** 0.5).astype(np.float32))
+        y = g.op('MatMul', y, g.const(weights[-1]))
+    library = p.library(g.save(p.path('m.onnx'), [('x', ['batch', n])], [(y, ['batch', n])]), 'chain', '--int8=dynamic')
+    x = g.rng.standard_normal((4, n)).astype(np.float32)
+    wanted = np.linalg.multi_dot([np.float64(x), *map(np.float64, weights)])
+    ratio = snr(wanted, p.run(library, x)[0])
+    return None if 20 < ratio < 100 else '%.1f dB' % ratio
+
+
 def few_rows(p):
     """One to five rows times 4 bits, in integers as exact as floats: blocks that lanes and groups divide or not, k that no block ends
     with, panels that are not full, one zero point and many, rows of large and small numbers, and what is not finite."""
@@ -350,5 +364,5 @@ def tiled_rows(p):
     return None
 
 
-TESTS = [given_rows, few_rows, dequantised_rows, spelled_rows, experts, own_rows, open_columns, rounded_rows, integer_rows, own_integer_rows, given_integer_rows,
+TESTS = [given_rows, chained, few_rows, dequantised_rows, spelled_rows, experts, own_rows, open_columns, rounded_rows, integer_rows, own_integer_rows, given_integer_rows,
          given_rows_measured, tiled_rows]

@@ -7,7 +7,7 @@
  * leak; whatever becomes of it, the caller's process is as it was.
  * Before editing: the caller may have threads, and any of their locks may be held here for ever: those of the C library's
  * malloc, streams and loader are set free by fork(), but nothing else of the caller's may be called: no callback, above
- * all. Everything that is open but not ours is closed first, lest pipes of the caller's stay open.
+ * all. What is open and not ours is closed first, lest pipes of the caller's stay open.
  */
 #define _GNU_SOURCE
 #include "worker.h"
@@ -56,8 +56,25 @@ static int done_socket; /* of this process, for done_at_last */
 
 /* ---- the surroundings ---- */
 
-/* Closes all but ours. */
-static void take_files(worker *w, const int files[WORKER_FILES]) {
+static bool is_ours(int fd, const int files[WORKER_FILES]) {
+  for (int i = 0; i < WORKER_FILES; i++)
+    if (files[i] == fd)
+      return true;
+  return fd <= STDERR_FILENO;
+}
+
+/* What others wait on by epoll(). Libraries such as gRPC start threads anew in a process that was forked, and end the process
+ * when that is closed. */
+static bool is_waited_on(int fd) {
+  static const char anonymous[] = "anon_inode:";
+  char path[64], what[sizeof anonymous];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  return readlink(path, what, sizeof what) >= (ssize_t)sizeof anonymous - 1 &&
+         !memcmp(what, anonymous, sizeof anonymous - 1);
+}
+
+/* Where there is no /proc: closes all but ours. */
+static void close_ranges(const int files[WORKER_FILES]) {
   unsigned from = STDERR_FILENO + 1;
   for (unsigned next; from != ~0u; from = next == ~0u ? next : next + 1) {
     next = ~0u;
@@ -67,6 +84,24 @@ static void take_files(worker *w, const int files[WORKER_FILES]) {
     if (next > from)
       close_range(from, next == ~0u ? next : next - 1, 0);
   }
+}
+
+static void close_others(const int files[WORKER_FILES]) {
+  DIR *all = opendir("/proc/self/fd");
+  if (!all) {
+    close_ranges(files);
+    return;
+  }
+  for (struct dirent *entry; (entry = readdir(all));) {
+    int fd = atoi(entry->d_name);
+    if (fd != dirfd(all) && !is_ours(fd, files) && !is_waited_on(fd))
+      close(fd);
+  }
+  closedir(all);
+}
+
+static void take_files(worker *w, const int files[WORKER_FILES]) {
+  close_others(files);
   memcpy(w->file, files, sizeof w->file);
   int null = open("/dev/null", O_RDONLY);
   dup2(null, STDIN_FILENO);

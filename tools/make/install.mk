@@ -31,6 +31,7 @@ install: all
 	  ln -sf $(notdir $l).$(CYTO_VERSION) $(DESTDIR)$(PREFIX)/lib/$(notdir $l).$(SO_VERSION) && \
 	  ln -sf $(notdir $l).$(SO_VERSION) $(DESTDIR)$(PREFIX)/lib/$(notdir $l) && ) :
 	$Q $(if $(ORT_PLUGIN),install -m 644 $(ORT_PLUGIN) $(DESTDIR)$(PREFIX)/lib)
+	$Q $(if $(TRITON_BACKEND),install -D -m 644 $(TRITON_BACKEND) -t $(DESTDIR)$(PREFIX)/lib/$(TRITON_PLACE))
 	$Q $(foreach a,$(CROSS_ARCHES),install -D -m 644 $O/obj/$a/libcyto.a $(DESTDIR)$(PREFIX)/lib/cyto/$a/libcyto.a && ) :
 	$(file >$O/cyto.pc,$(call pkg_config,cyto,Opens and runs models compiled by cytoc,$(RUNTIME_LIBS) -lpthread,))
 	$(file >$O/cytoc.pc,$(call pkg_config,cytoc,Compiles ONNX models,,-lcyto $(COMPILER_LIBS) -lpthread))
@@ -51,7 +52,7 @@ uninstall:
 	  $(foreach l,$(SHARED_LIBS),$(foreach v,$(CYTO_VERSION) $(SO_VERSION),lib/$(notdir $l).$v) lib/$(notdir $l)) \
 	  lib/libcytoc_onnxruntime.so lib/pkgconfig/cyto.pc lib/pkgconfig/cytoc.pc include/cyto.h include/cyto.hpp include/cyto_abi.h include/cyto_pipeline.h include/cytoc.h \
 	  $(foreach t,cytoc $(ALL_TOOLS),$(foreach f,$(TEXTS),$(call text_file,$f,$t))))
-	$Q rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,share/cyto lib/cyto lib/cmake/cyto)
+	$Q rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,share/cyto lib/cyto lib/cmake/cyto lib/$(TRITON_PLACE))
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.
 clean:

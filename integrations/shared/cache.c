@@ -8,7 +8,7 @@
  * key holds the lock, so that processes wait for the one that compiles; the system releases the lock of one that dies. What
  * was not used for longest goes when the whole is larger than CYTOC_CACHE_SIZE (4G).
  */
-#include "integrations/onnxruntime/plugin.h"
+#include "integrations/shared/shared.h"
 
 #include <dirent.h>
 #include <errno.h>
