@@ -109,6 +109,7 @@ class Blender:
         need = (int(np.prod(self.lead, dtype=np.int64)) + 1) * live * int(np.prod(self.shape[1:], dtype=np.int64)) * 4
         folder = (scratch or tempfile.gettempdir()) if memory is not None and need > memory else None
         self.in_file = folder is not None
+        self.piece = PIECE if memory is None else min(PIECE, memory // 4)
         self.sums = _Ring(self.lead, live, self.shape[1:], folder)
         self.counts = _Ring((), live, self.shape[1:], folder)
         self.scratch: Optional[Array] = None
@@ -163,7 +164,7 @@ class Blender:
         if not last:
             ready -= ready % self.step
         row = max(int(np.prod(self.lead + self.shape[1:], dtype=np.int64)) * 4, 1)
-        most = max(PIECE // row // self.step, 1) * self.step
+        most = max(self.piece // row // self.step, 1) * self.step
         while self.written < ready:
             stop = min(ready, self.written - self.written % self.step + most)
             piece = np.empty(self.lead + (stop - self.written,) + self.shape[1:], np.float32)
