@@ -18,35 +18,37 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from ._array import create_npy, create_safetensors, open_npy, open_safetensors
 from ._audio import create_audio, open_audio
-from ._base import ORDER, FormatError, Image, Scale, Writer
+from ._base import ORDER, ArrayImage, FormatError, Image, Scale, Writer, forget, reserve
 from ._nifti import create_nifti, open_nifti
 from ._picture import create_picture, open_picture
 from ._tiff import create_tiff, open_tiff
 from ._video import create_video, open_video
-from ._zarr import create_zarr, images_in, open_zarr
+from ._zarr import chunk_of, create_zarr, images_in, open_zarr
 
 
 class Format(NamedTuple):
     """A row of the table: its name on the command line, suffixes (the first is what is written), how it is opened and made. in_order:
-    its parts have to come in the order of its first axis. goes_on: a file that was begun can be gone on with. lossy: of what it holds."""
+    its parts have to come in the order of its first axis. goes_on: a file that was begun can be gone on with. lossy: what is written is not
+    what is read again."""
     name: str
     suffixes: Tuple[str, ...]
     open: Callable[[str], Image]
     create: Callable[[str, Sequence[int], Any, str, Scale, Dict[str, Any]], Writer]
     in_order: bool = False
+    goes_on: bool = False
     lossy: bool = False
 
 
 FORMATS = (
-    Format("tiff", (".ome.tif", ".ome.tiff", ".tif", ".tiff"), open_tiff, create_tiff),
-    Format("zarr", (".ome.zarr", ".zarr"), open_zarr, create_zarr),
+    Format("tiff", (".ome.tif", ".ome.tiff", ".tif", ".tiff"), open_tiff, create_tiff, goes_on=True),
+    Format("zarr", (".ome.zarr", ".zarr"), open_zarr, create_zarr, goes_on=True),
     Format("nifti", (".nii.gz", ".nii"), open_nifti, create_nifti),
     Format("png", (".png", ".bmp"), open_picture, create_picture),
     Format("jpeg", (".jpg", ".jpeg"), open_picture, create_picture, lossy=True),
     Format("wav", (".wav",), open_audio, create_audio, in_order=True),
     Format("flac", (".flac", ".ogg"), open_audio, create_audio, in_order=True),
     Format("video", (".mp4", ".mkv", ".mov", ".avi", ".webm"), open_video, create_video, in_order=True, lossy=True),
-    Format("npy", (".npy",), open_npy, create_npy),
+    Format("npy", (".npy",), open_npy, create_npy, goes_on=True),
     Format("safetensors", (".safetensors",), open_safetensors, create_safetensors),
 )
 
@@ -85,19 +87,25 @@ def open_image(path: str) -> Image:
 
 
 def create(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Optional[Scale] = None, *,
-           extra: Optional[Dict[str, Any]] = None, named: Optional[str] = None) -> Writer:
+           extra: Optional[Dict[str, Any]] = None, named: Optional[str] = None, goes_on: bool = False) -> Writer:
     """Makes a file. axes: a letter of TCZYX for each axis, in that order. named: the path that it will get, whose suffix tells the format,
-    where it is written under another name first. FormatError: the format does not hold that; OSError: the disk is full."""
+    where it is written under another name first. extra: of an image, for what its format and the new one have in common; "rows": {letter: n},
+    parts will have so many rows of that axis. goes_on: the file is there, and parts of it are written already. FormatError: the format does not hold that; OSError: the disk is full."""
     f, suffix = suffix_of(named or path)
     if f is None:
         raise FormatError("'%s': no format is known by that name: expected one of %s" % (named or path, " ".join(known_suffixes())))
     return f.create(path, shape, dtype, axes, dict(scale or {}), {**(extra or {}), "suffix": suffix, "packed": suffix.endswith(".gz"),
-                                                                  "name": os.path.basename(named or path)})
+                                                                  "name": os.path.basename(named or path), "goes_on": goes_on})
+
+
+def rows_at_once(space: str) -> int:
+    """In how many rows of the first of these axes it is best to write: what the chunks of Zarr have."""
+    return chunk_of(space)[space[0]]
 
 
 def known_suffixes() -> List[str]:
     return [s for f in FORMATS for s in f.suffixes]
 
 
-__all__ = ["FORMATS", "Format", "FormatError", "Image", "ORDER", "Scale", "Writer", "create", "format_named", "images_in", "known_suffixes",
-           "open_image", "suffix_of"]
+__all__ = ["ArrayImage", "FORMATS", "Format", "FormatError", "Image", "ORDER", "Scale", "Writer", "create", "forget", "format_named", "images_in",
+           "known_suffixes", "open_image", "reserve", "rows_at_once", "suffix_of"]

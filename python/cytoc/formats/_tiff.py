@@ -157,6 +157,8 @@ def _page_axes(shape: Sequence[int], chunks: Sequence[int]) -> List[int]:
 def create_tiff(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Scale, extra: Dict[str, Any]) -> Writer:
     """An OME-TIFF that is not compressed, so that its parts may be written in any order."""
     tifffile = library("tifffile", "images", path)
+    if extra.get("goes_on"):
+        return MappedWriter(path, tifffile.memmap(path, mode="r+").reshape(tuple(shape)), axes)
     shape = tuple(shape)
     dtype = np.dtype(np.uint8) if np.dtype(dtype) == np.bool_ else np.dtype(dtype)
     if dtype in (np.dtype(np.int64), np.dtype(np.uint64), np.dtype(np.float16)):

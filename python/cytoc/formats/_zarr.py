@@ -78,11 +78,12 @@ def open_zarr(path: str) -> Image:
     return _ZarrImage(path, array, axes, scale)
 
 
-def chunks_of(shape: Sequence[int], axes: str) -> List[int]:
-    """Some 2^20 voxels: 16 planes, and squares of them."""
-    side = {"Z": ROWS if "Y" in axes else CHUNK, "T": 1 if "X" in axes else CHUNK, "C": 1}
-    left = CHUNK // (ROWS if "Z" in axes else 1)
-    return [max(min(n, side.get(letter, int(left ** 0.5))), 1) for n, letter in zip(shape, axes)]
+def chunk_of(axes: str) -> Dict[str, int]:
+    """Sizes of chunks, some 2^20 voxels: 16 planes, and squares of them."""
+    if "X" not in axes:
+        return {"C": 1, "T": CHUNK}
+    side = int((CHUNK // (ROWS if "Z" in axes else 1)) ** 0.5)
+    return {"T": 1, "C": 1, "Z": ROWS, "Y": side, "X": side}
 
 
 class _ZarrWriter(Writer):
@@ -96,6 +97,9 @@ class _ZarrWriter(Writer):
 
 def create_zarr(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Scale, extra: Dict[str, Any]) -> Writer:
     zarr = library("zarr", "volumes", path)
+    if extra.get("goes_on"):
+        return _ZarrWriter(path, shape, dtype, axes, zarr.open_group(path, mode="r+")["0"])
+    chunk = {**chunk_of(axes), **extra.get("rows", {})}
     kinds = {"T": "time", "C": "channel"}
     described: List[Dict[str, str]] = []
     for letter in axes:
@@ -107,6 +111,6 @@ def create_zarr(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: S
     group.attrs["multiscales"] = [{
         "version": "0.4", "name": extra.get("name", name), "axes": described,
         "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [scale.get(a, (1.0, ""))[0] for a in axes]}]}]}]
-    array = group.create_array("0", shape=tuple(shape), dtype=np.dtype(dtype), chunks=tuple(chunks_of(shape, axes)),
+    array = group.create_array("0", shape=tuple(shape), dtype=np.dtype(dtype), chunks=tuple(min(chunk[a], n) for a, n in zip(axes, shape)),
                                chunk_key_encoding={"name": "v2", "separator": "/"})
     return _ZarrWriter(path, shape, dtype, axes, array)

@@ -13,8 +13,8 @@ or in parts, each of which may run elsewhere, as tiles are plain data:
     blender.finish()
 """
 from ._blend import BLENDING, Blender, needed, weights
-from ._grid import PADDING, Grid, Tile, read_tile
+from ._grid import PADDING, Grid, Tile, per_axis, read_tile
 from ._window import MERGING, batches, level_tile, merged, pyramid, shrink, sliding_window, stretch, zoom_of
 
-__all__ = ["BLENDING", "MERGING", "PADDING", "Blender", "Grid", "Tile", "batches", "level_tile", "merged", "needed", "pyramid", "read_tile", "shrink",
+__all__ = ["BLENDING", "MERGING", "PADDING", "Blender", "Grid", "Tile", "batches", "level_tile", "merged", "needed", "per_axis", "pyramid", "read_tile", "shrink",
            "sliding_window", "stretch", "weights", "zoom_of"]

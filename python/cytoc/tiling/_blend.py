@@ -131,6 +131,11 @@ class Blender:
             self._next += 1
 
     @property
+    def complete(self) -> bool:
+        """Have all tiles come?"""
+        return self._next == len(self)
+
+    @property
     def waiting(self) -> int:
         """Tiles that came early, and are kept."""
         return len(self._early)
