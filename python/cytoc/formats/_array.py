@@ -7,7 +7,7 @@ from typing import Any, Dict, Sequence
 
 import numpy as np
 
-from ._base import ArrayImage, FormatError, Image, MappedWriter, Scale, WholeWriter, Writer, guessed_axes, library, reserve
+from ._base import ArrayImage, FormatError, Image, MappedWriter, PlainImage, Scale, WholeWriter, Writer, guessed_axes, library, reserve
 
 TENSOR = "result"  # the name of what is written
 
@@ -15,10 +15,12 @@ TENSOR = "result"  # the name of what is written
 def open_npy(path: str) -> Image:
     if os.path.getsize(path) == 0:
         raise FormatError("'%s' is empty" % path)
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
     if array.dtype.kind not in "biuf":
         raise FormatError("'%s': expected numbers, found dtype %s" % (path, array.dtype))
-    return ArrayImage(path, array, guessed_axes(array.shape))
+    if not array.flags.c_contiguous or not array.size:
+        return ArrayImage(path, array, guessed_axes(array.shape))
+    return PlainImage(path, array.offset, array.shape, array.dtype, guessed_axes(array.shape))
 
 
 def create_npy(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Scale, extra: Dict[str, Any]) -> Writer:
@@ -55,8 +57,9 @@ class _SafetensorsImage(Image):
 
 class _SafetensorsWriter(WholeWriter):
     def close(self) -> None:
-        from safetensors.numpy import save_file
-        save_file({TENSOR: self.array}, self.path, {"axes": self.axes})
+        from safetensors.numpy import save
+        with open(self.path, "wb") as f:  # whose errors say what is wrong
+            f.write(save({TENSOR: self.array}, {"axes": self.axes}))
 
 
 def create_safetensors(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Scale, extra: Dict[str, Any]) -> Writer:

@@ -6,6 +6,7 @@ Axes are letters of OME's: T, C, Z, Y, X; audio has C and T. Sizes of voxels are
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 from typing import Any, Dict, Optional, Sequence, Tuple
 
@@ -79,7 +80,7 @@ class Image:
 
 
 class ArrayImage(Image):
-    """An array, in memory or mapped from a file. Of the latter, what a read has brought into the process goes again."""
+    """An array in memory."""
 
     def __init__(self, path: str, array: Array, axes: str, scale: Optional[Scale] = None, extra: Optional[Dict[str, Any]] = None) -> None:
         super().__init__(path, array.shape, array.dtype, axes, scale, extra)
@@ -88,15 +89,58 @@ class ArrayImage(Image):
     def read(self, start: Sequence[int], stop: Sequence[int]) -> Array:
         if self.array is None:
             raise FormatError("'%s' was closed" % self.path)
-        part = self.array[tuple(slice(a, b) for a, b in zip(start, stop))]
-        if not isinstance(self.array, np.memmap):
-            return part
-        found = np.array(part)
-        forget(self.array)
-        return found
+        return self.array[tuple(slice(a, b) for a, b in zip(start, stop))]
 
     def close(self) -> None:
         self.array = None
+
+
+class PlainImage(Image):
+    """An array that lies in a file as it is, in C order from `offset` on. Rows are read, and cut: mapping the file would bring more of it
+    into the process."""
+
+    def __init__(self, path: str, offset: int, shape: Sequence[int], dtype: Any, axes: str, scale: Optional[Scale] = None,
+                 extra: Optional[Dict[str, Any]] = None, file: Optional[str] = None) -> None:
+        super().__init__(path, shape, dtype, axes, scale, extra)
+        self.offset, self.handle = offset, os.open(file or path, os.O_RDONLY)
+        end, there = offset + int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize, os.fstat(self.handle).st_size
+        if end > there:
+            self.close()
+            raise FormatError("'%s' is truncated: expected %d bytes, found %d" % (path, end, there))
+
+    def read(self, start: Sequence[int], stop: Sequence[int]) -> Array:
+        found = np.empty([b - a for a, b in zip(start, stop)], self.dtype)
+        lead = max(self.ndim - 2, 0)
+        inner = self.shape[lead:]
+        columns = slice(start[-1], stop[-1])
+        for place in itertools.product(*(range(a, b) for a, b in zip(start[:lead], stop[:lead]))):
+            first = int(np.ravel_multi_index(place, self.shape[:lead])) * int(np.prod(inner)) if lead else 0
+            out = found[tuple(p - a for p, a in zip(place, start))]
+            if self.ndim == 1:
+                out[...] = self._bytes(first + start[0], stop[0] - start[0])
+            else:
+                rows, row = stop[lead] - start[lead], inner[1]
+                out[...] = self._bytes(first + start[lead] * row, rows * row).reshape(rows, row)[:, columns]
+        return found
+
+    def _bytes(self, first: int, count: int) -> Array:
+        buffer = np.empty(count, self.dtype)
+        view, done = memoryview(buffer.view(np.uint8).data), 0
+        while done < len(view):
+            n = os.preadv(self.handle, [view[done:]], self.offset + first * self.dtype.itemsize + done)
+            if n == 0:
+                raise FormatError("'%s' became shorter while it was read" % self.path)
+            done += n
+        return buffer
+
+    def close(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", -1) >= 0:
+            self.close()
 
 
 def forget(array: Any) -> None:

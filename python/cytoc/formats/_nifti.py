@@ -14,7 +14,7 @@ from typing import Any, Dict, Sequence
 
 import numpy as np
 
-from ._base import Array, ArrayImage, FormatError, Image, MappedWriter, Scale, Writer, library, reserve
+from ._base import Array, FormatError, Image, MappedWriter, PlainImage, Scale, Writer, library, reserve
 
 _UNITS = {"mm": "millimeter", "micron": "micrometer", "meter": "meter", "sec": "second", "msec": "millisecond", "usec": "microsecond"}
 _NAMES = {ours: theirs for theirs, ours in _UNITS.items()}
@@ -30,7 +30,7 @@ def open_nifti(path: str) -> Image:
         raise FormatError("'%s': not a NIfTI file that can be read: %s" % (path, e)) from None
     finally:
         if unpacked:
-            os.remove(unpacked)  # the mapping keeps what is in it
+            os.remove(unpacked)  # who has it open keeps it
     return found
 
 
@@ -48,15 +48,18 @@ def _unpack(path: str) -> str:
     return name
 
 
-class _ScaledImage(ArrayImage):
+class _ScaledImage(Image):
     """Whose numbers are to be multiplied and shifted: float32."""
 
-    def __init__(self, path: str, array: Array, axes: str, scale: Scale, extra: Dict[str, Any], slope: float, shift: float) -> None:
-        super().__init__(path, array, axes, scale, extra)
-        self.slope, self.shift, self.dtype = slope, shift, np.dtype(np.float32)
+    def __init__(self, stored: Image, slope: float, shift: float) -> None:
+        super().__init__(stored.path, stored.shape, np.float32, stored.axes, stored.scale, stored.extra)
+        self.stored, self.slope, self.shift = stored, np.float64(slope), np.float64(shift)
 
     def read(self, start: Sequence[int], stop: Sequence[int]) -> Array:
-        return (super().read(start, stop) * np.float64(self.slope) + self.shift).astype(np.float32)
+        return (self.stored.read(start, stop) * self.slope + self.shift).astype(np.float32)
+
+    def close(self) -> None:
+        self.stored.close()
 
 
 def _image(path: str, loaded: Any) -> Image:
@@ -65,11 +68,6 @@ def _image(path: str, loaded: Any) -> Image:
     dtype = header.get_data_dtype()
     if dtype.kind not in "iuf":
         raise FormatError("'%s': expected numbers, found %s" % (path, dtype))
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    there = os.path.getsize(proxy.file_like if isinstance(proxy.file_like, str) else proxy.file_like.name)
-    if proxy.offset + size > there:
-        raise FormatError("'%s' is truncated: expected %d bytes, found %d" % (path, proxy.offset + size, there))
-    array = np.memmap(proxy.file_like, dtype, "r", proxy.offset, shape[::-1])
     space, time = header.get_xyzt_units()
     axes = {1: "X", 2: "YX", 3: "ZYX", 4: ("T" if time != "unknown" else "C") + "ZYX", 5: "CTZYX"}.get(len(shape))
     if axes is None:
@@ -80,10 +78,10 @@ def _image(path: str, loaded: Any) -> Image:
             unit = time if letter == "T" else space
             scale[letter] = (float(step), _UNITS.get(unit, ""))
     slope, shift = proxy.slope, proxy.inter
+    file = proxy.file_like if isinstance(proxy.file_like, str) else proxy.file_like.name
     extra = {"nifti_header": header.copy(), "affine": loaded.affine}
-    if (slope, shift) in ((1.0, 0.0), (None, None)):
-        return ArrayImage(path, array, axes, scale, extra)
-    return _ScaledImage(path, array, axes, scale, extra, slope, shift)
+    stored = PlainImage(path, proxy.offset, shape[::-1], dtype, axes, scale, extra, file)
+    return stored if (slope, shift) in ((1.0, 0.0), (None, None)) else _ScaledImage(stored, slope, shift)
 
 
 class _NiftiWriter(MappedWriter):

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from ._base import Array, ArrayImage, FormatError, Image, MappedWriter, Scale, Writer, library, reserve
+from ._base import Array, FormatError, Image, MappedWriter, PlainImage, Scale, Writer, library, reserve
 
 KEPT = 64 << 20  # bytes of decoded strips and tiles that an image keeps
 _LETTERS = {"S": "C", "I": "Z", "Q": "Z", "Z": "Z", "C": "C", "T": "T", "Y": "Y", "X": "X"}  # tifffile's: ours
@@ -32,13 +32,9 @@ def open_tiff(path: str) -> Image:
     axes = _axes(path, series)
     scale = _ome_scale(f.ome_metadata or "", path)
     if series.dataoffset is not None and series.keyframe.dtype == series.dtype:
-        end = series.dataoffset + int(np.prod(series.shape, dtype=np.int64)) * series.dtype.itemsize
-        if end > os.path.getsize(path):
-            f.close()
-            raise FormatError("'%s' is truncated: its image ends at byte %d, the file at %d" % (path, end, os.path.getsize(path)))
-        array = np.memmap(path, np.dtype(f.byteorder + series.dtype.char), "r", series.dataoffset, series.shape)
+        offset, shape, dtype = series.dataoffset, series.shape, np.dtype(f.byteorder + series.dtype.char)
         f.close()
-        return ArrayImage(path, array, axes, scale)
+        return PlainImage(path, offset, shape, dtype, axes, scale)
     return _PagedImage(path, f, series, axes, scale)
 
 

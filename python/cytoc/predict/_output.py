@@ -28,7 +28,7 @@ class Output:
     def __init__(self, job: Job, first: Rows, goes_on: bool) -> None:
         plan, image = job.plan, job.image
         dtype = plan.after.result_type()
-        self.tensor = first.row < 0
+        self.tensor = not first.shape
         self.path = os.path.join(plan.folder, job.item.name + ".npy") if self.tensor else \
             output_of(job.item, plan.folder, plan.format, dtype.kind == "f")
         outer = [job.axes[k] for k in job.outer]
@@ -51,14 +51,17 @@ class Output:
         made = formats.suffix_of(self.path)[0]
         self.goes_on = not self.tensor and made is not None and made.goes_on
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        self.writer = formats.create(self.partial, [sizes[k] for k in self.order], dtype, self.axes, _scale(job, first), named=self.path,
-                                     extra={**image.extra, "rows": {job.space()[:1]: job.step}}, goes_on=goes_on)
+        extra = {**image.extra, "rows": {job.space()[:1]: job.step}}
+        try:
+            self.writer = formats.create(self.partial, [sizes[k] for k in self.order], dtype, self.axes, _scale(job, first), named=self.path,
+                                         extra=extra, goes_on=goes_on)
+        except BaseException:
+            remove(self.partial)
+            raise
 
     def write(self, rows: Rows) -> None:
         place = self.places[rows.position]
-        start: Tuple[int, ...] = place + (0,) * len(self.lead)
-        if not self.tensor:
-            start += (rows.row,) + (0,) * (len(rows.shape) - 1)
+        start: Tuple[int, ...] = place + (0,) * len(self.lead) + rows.start
         part = rows.values.reshape((1,) * len(place) + rows.values.shape).transpose(self.order)
         self.writer.write([start[k] for k in self.order], part)
 

@@ -112,11 +112,11 @@ class Predict:
         """What is on the disk for certain, now and then."""
         now = time.monotonic()
         last = self.checked.setdefault(job.item, now)
-        if now - last < self.machine.checkpoint or rows.row < 0 or not job.output.goes_on:
+        end = rows.complete_to()
+        if now - last < self.machine.checkpoint or end is None or not job.output.goes_on:
             return
         job.output.writer.sync()
         self.checked[job.item] = now
-        end = rows.row + rows.values.shape[rows.values.ndim - len(rows.shape)]
         self.journal.add_rows(job.item, job.output.partial, rows.position, end, rows.zoom)
 
     # -- the whole

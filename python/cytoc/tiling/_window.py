@@ -6,7 +6,6 @@ In:  an image, [leading axes.., spatial axes]; a function of a batch of tiles. O
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -83,24 +82,24 @@ def shrink(image: Array, factor: Sequence[int], channels: int = 1) -> Array:
     return found
 
 
-def stretch(image: Any, shape: Sequence[int], rows: Tuple[int, int], channels: int = 1) -> Array:
-    """Rows of the image stretched to a spatial shape by linear interpolation between the centres of voxels. float32.
+def stretch(image: Any, shape: Sequence[int], region: Box, channels: int = 1) -> Array:
+    """A region of the image stretched to a spatial shape, by linear interpolation between the centres of voxels. float32.
 
-    image: [leading axes.., spatial axes], coarser than shape. rows: start and stop along the first spatial axis of the result."""
-    found: Array = image
-    begin = [rows[0]] + [0] * (len(shape) - 1)
-    end = [rows[1]] + list(shape[1:])
-    for axis, (n, a, b) in enumerate(zip(shape, begin, end), channels):
-        coarse = image.shape[axis]
-        x = np.clip((np.arange(a, b) + 0.5) * coarse / n - 0.5, 0, coarse - 1)
-        low = np.floor(x).astype(np.int64)
-        high = np.minimum(low + 1, coarse - 1)
-        first = int(low[0]) if axis == channels else 0  # only the rows that are asked for are read
-        if axis == channels:
-            found = np.asarray(image[(slice(None),) * channels + (slice(first, int(high[-1]) + 1),)], np.float32)
-        part = (x - low).astype(np.float32).reshape((-1,) + (1,) * (image.ndim - 1 - axis))
-        found = np.take(found, low - first, axis) * (1 - part) + np.take(found, high - first, axis) * part
+    image: [leading axes.., spatial axes], coarser than shape, an array or what is sliced like one: only what the region needs is read.
+    region: (start, stop) of each spatial axis, of the result."""
+    lines = [_line(image.shape[axis], n, a, b) for axis, (n, (a, b)) in enumerate(zip(shape, region), channels)]
+    found = np.asarray(image[(slice(None),) * channels + tuple(slice(int(low[0]), int(high[-1]) + 1) for low, high, _ in lines)], np.float32)
+    for axis, (low, high, part) in enumerate(lines, channels):
+        by = part.reshape((-1,) + (1,) * (found.ndim - 1 - axis))
+        found = np.take(found, low - low[0], axis) * (1 - by) + np.take(found, high - low[0], axis) * by
     return found
+
+
+def _line(coarse: int, fine: int, start: int, stop: int) -> Tuple[Array, Array, Array]:
+    """For voxels start .. stop of a line stretched from `coarse` to `fine`: the two they lie between, and how near to the second."""
+    x = np.clip((np.arange(start, stop) + 0.5) * coarse / fine - 0.5, 0, coarse - 1)
+    low = np.floor(x).astype(np.int64)
+    return low, np.minimum(low + 1, coarse - 1), (x - low).astype(np.float32)
 
 
 def pyramid(image: Any, predictor: Predictor, tile: Any, scales: Sequence[Any], *, merge: str = "mean", channels: int = 1,
@@ -124,14 +123,11 @@ def pyramid(image: Any, predictor: Predictor, tile: Any, scales: Sequence[Any], 
         levels.append(sliding_window(level, predictor, window, channels=channels, **options))
     shape = max((level.shape for level in levels), key=lambda s: int(np.prod(s)))
     lead = len(shape) - rank
-    found = merged([partial(_rows, level, shape[lead:], lead) for level in levels], (0, shape[lead]), merge)
+    found = merged([level if level.shape == shape else stretch(level, shape[lead:], [(0, n) for n in shape[lead:]], lead) for level in levels],
+                   merge)
     if write:
         write(0, found)
     return found
-
-
-def _rows(level: Array, shape: Sequence[int], lead: int, start: int, stop: int) -> Array:
-    return stretch(level, shape, (start, stop), lead)
 
 
 def level_tile(tile: Sequence[int], shape: Sequence[int], align: int = 1) -> Tuple[int, ...]:
@@ -139,9 +135,9 @@ def level_tile(tile: Sequence[int], shape: Sequence[int], align: int = 1) -> Tup
     return tuple(min(t, -(-n // align) * align) if t else t for t, n in zip(tile, shape))
 
 
-def merged(levels: Sequence[Callable[[int, int], Array]], rows: Tuple[int, int], merge: str) -> Array:
-    """Rows of all scales, each of which a function gives at the result's size, made one."""
-    found = np.array(levels[0](*rows), np.float32)
+def merged(levels: Sequence[Array], merge: str) -> Array:
+    """Results of several scales, of one size, made one; the first is written to."""
+    found = levels[0] if levels[0].flags.writeable else levels[0].copy()
     for level in levels[1:]:
-        (np.maximum if merge == "max" else np.add)(found, level(*rows), out=found)
+        (np.maximum if merge == "max" else np.add)(found, level, out=found)
     return found if merge == "max" or len(levels) == 1 else np.multiply(found, np.float32(1 / len(levels)), out=found)
