@@ -296,7 +296,9 @@ def test_not_installed():
     code = ('import sys\nfor n in ("tifffile", "zarr", "nibabel", "imageio", "PIL", "soundfile", "av", "safetensors"): sys.modules[n] = None\n'
             'from cytoc import formats\n'
             'for p in sys.argv[1:]:\n    try: formats.open_image(p); print("opened", p)\n    except formats.FormatError as e: print(e)')
-    files = [path(n) for n in ('a0.ome.tif', 'a2.ome.zarr', 'a.nii', 'a.png', 'a.wav', 'a.mkv', 'two.safetensors')]
+    files = [path('not-installed' + s) for s in ('.ome.tif', '.ome.zarr', '.nii', '.png', '.wav', '.mkv', '.safetensors')]
+    for name in files:
+        open(name, 'w').close()
     out = subprocess.run([sys.executable, '-c', code, *files], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     wanted = ['images', 'volumes', 'volumes', 'images', 'audio', 'video', 'volumes']
     assert len(out) == 7 and all("pip install 'cytoc[%s]'" % w in line for w, line in zip(wanted, out)), out

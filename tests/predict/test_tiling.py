@@ -52,6 +52,11 @@ def test_monai():
             near(got, monai(x, tile, overlap, mode=mode), (shape, tile, overlap, mode))
 
 
+def test_no_channels():
+    x = image((30, 40))
+    near(tiling.sliding_window(x[0], network, 16, channels=0), monai(x, (16, 16), 0.25), 'no channels')
+
+
 def test_monai_padding():
     for padding in tiling.PADDING:
         for shape, tile in (((13, 30), (16, 16)), ((11, 12), (16, 20)), ((9, 13, 14), (12, 16, 8))):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from fractions import Fraction
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from ._items import Item
 from ._network import Network
 from ._numbers import After, Before
 from ._view import Raw, Ready, Shrunk, View
+
+
+KEPT = 64  # positions whose levels a job remembers
 
 
 class Plan(NamedTuple):
@@ -76,6 +80,8 @@ class Job:
         self.item, self.plan, self.begin = item, plan, begin
         self.image: Any = formats.open_image(item.path)
         self.mask: Any = None
+        self.lock = threading.Lock()
+        self.levels: Dict[int, List[Level]] = {}
         self.output: Any = None  # of _output, once there are rows
         self.step = 1            # in how many rows it is written
         self.tiles = 0           # given to the network so far
@@ -133,7 +139,15 @@ class Job:
         return view
 
     def levels_of(self, position: int) -> List[Level]:
-        """The coarsest first; the last has the result's size."""
+        """The coarsest first; the last has the result's size. Made once for all stages: --normalize may have to read the whole image."""
+        with self.lock:
+            if position not in self.levels:
+                while len(self.levels) >= KEPT:
+                    self.levels.pop(next(iter(self.levels)))
+                self.levels[position] = self._make_levels(position)
+            return self.levels[position]
+
+    def _make_levels(self, position: int) -> List[Level]:
         plan, view, found = self.plan, self.view(position), []
         rank = plan.network.rank
         for scale in plan.scales:
@@ -192,10 +206,6 @@ class Job:
     def space(self) -> str:
         """Letters of the image's axes that the network sees."""
         return "".join(self.axes[k] for k in self.order[1:] if k is not None)
-
-    def voxels(self) -> int:
-        """Of the image, for each channel."""
-        return len(self.positions) * int(np.prod([self.image.shape[k] for k in self.order[1:] if k is not None]))
 
     def close(self) -> None:
         self.image.close()

@@ -144,6 +144,8 @@ def parse(argv: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
         value: Optional[int] = getattr(args, name)
         if value is not None and value < least:
             raise InputError("--%s: expected %d or more, found %d" % (name, least, value))
+    if args.axes and (not set(args.axes.upper()) <= set(formats.ORDER) or len(set(args.axes.upper())) < len(args.axes)):
+        raise InputError("--axes: expected different letters of %s, found '%s'" % (formats.ORDER, args.axes))
     for o in args.overlap:
         if not 0 <= o < 1:
             raise InputError("--overlap: expected a part of the tile, from 0 to less than 1, found %g%s" %

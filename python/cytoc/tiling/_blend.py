@@ -209,11 +209,6 @@ class Blender:
         """Have all tiles come?"""
         return self._next == len(self)
 
-    @property
-    def waiting(self) -> int:
-        """Tiles that came early, and are kept."""
-        return len(self._early)
-
     def _sum(self, begin: Sequence[int], values: Array) -> None:
         region = [(max(o, 0), min(o + n, s)) for o, n, s in zip(begin, self.tile, self.shape)]
         first = max(region[0][0], self.written)  # rows before are there, of a run that was killed

@@ -39,8 +39,8 @@ def sliding_window(image: Any, predictor: Predictor, tile: Any, *, overlap: Any 
                    write: Optional[Write] = None, memory: Optional[int] = None, dtype: Any = np.float32) -> Array:
     """Runs predictor over an image tile by tile, and blends the results, as monai.inferers.sliding_window_inference does.
 
-    image: [leading axes.., spatial axes], `channels` of them leading (1: [C, H, W] or [C, D, H, W]; 0: spatial axes alone); an array, or
-        what is sliced like one. predictor: [n, leading axes.., *tile], of `dtype`, to [n, leading axes.., *size]; n is `batch` or less.
+    image: [leading axes.., spatial axes], `channels` of them leading (1: [C, H, W] or [C, D, H, W]; 0: spatial axes alone, to which tiles
+        add one channel); an array, or what is sliced like one. predictor: [n, leading axes.., *tile], of `dtype`, to [n, leading axes.., *size]; n is `batch` or less.
     tile, overlap, boxes, mask, align: see Grid. mode, sigma_scale, fill, memory: see Blender. padding, cval: see read_tile().
     write(row, rows): is given complete rows; then the result is empty. Else the result is float32 [leading axes.., spatial axes].
 
@@ -54,7 +54,7 @@ def sliding_window(image: Any, predictor: Predictor, tile: Any, *, overlap: Any 
     kept: List[Array] = []
     for group in batches(list(grid), batch):
         stack = np.stack([read_tile(image, t, padding=padding, cval=cval) for t in group]).astype(dtype, copy=False)
-        found = np.asarray(predictor(stack))
+        found = np.asarray(predictor(stack if channels else stack[:, None]))
         if found.shape[:1] != (len(group),):
             raise InputError("tiling: the network's result has shape %s for %d tiles" % (list(found.shape), len(group)))
         if blender is None:
