@@ -43,6 +43,7 @@ SUITES = [
     ('triton', 'tests/triton/run.py', False, False),
     ('cmake', 'tests/cmake.py', False, False),
     ('torch', 'tests/torch/run.py', False, False),
+    ('predict', 'tests/predict/run.py', False, False),
     ('spelled', 'tests/spelled.py', False, False),
     ('precision', 'tests/precision.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
@@ -75,7 +76,7 @@ SUITES = [
 FOLDERS = {'unit': ('codegen', 'driver', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
-LONGEST = ['torch', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
+LONGEST = ['torch', 'predict', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
            'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
            'codegen/dot_test']
 

@@ -4,29 +4,14 @@
     pip install -r requirements.txt
     python train.py
 """
-import ctypes
-import os
-import subprocess
 import tempfile
 
 import numpy as np
 import torch
+from maker import maker
 from torch import nn
 
 WIDTHS, TILE, BATCH, STEPS = (8, 16, 32), (16, 48, 48), 4, 500
-
-
-def maker(folder):
-    """volume_make() of volume.c, compiled into folder: (size, seed) to what is seen, and where cells are."""
-    path = os.path.join(folder, 'volume.so')
-    subprocess.run(['cc', '-O2', '-shared', '-fPIC', '-o', path, 'volume.c', '-lm'], check=True)
-    library = ctypes.CDLL(path)
-
-    def make(size, seed):
-        seen, cell = np.empty(size, np.float32), np.empty(size, np.uint8)
-        library.volume_make(*size, seed, seen.ctypes.data_as(ctypes.c_void_p), cell.ctypes.data_as(ctypes.c_void_p))
-        return seen, cell
-    return make
 
 
 def block(c, n):

@@ -22,6 +22,9 @@ def cytoc() -> NoReturn:
     if sys.argv[1:2] == ["report"]:
         from .report import main
         sys.exit(main(sys.argv[2:]))
+    if sys.argv[1:2] == ["predict"]:
+        from .predict import main as predict
+        sys.exit(predict(sys.argv[2:]))
     _run("cytoc")
 
 

@@ -12,32 +12,14 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import lib
-
-
-def ready(python):
-    return os.path.exists(python) and subprocess.run([python, '-c', 'import torch, onnxscript, torchvision, setuptools'],
-                                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
-
-
-def install(python, log):
-    """None, or why there is no PyTorch."""
-    if os.environ.get('CYTO_NO_INSTALL'):
-        return 'CYTO_NO_INSTALL is set'
-    folder = os.path.dirname(os.path.dirname(python))
-    with open(log, 'w') as f:
-        for command in ([sys.executable, '-m', 'venv', folder],
-                        [python, '-m', 'pip', 'install', '-q', '--disable-pip-version-check', '-r', os.path.join(HERE, 'requirements.txt')]):
-            if subprocess.run(command, stdout=f, stderr=f).returncode:
-                return 'it cannot be installed: %s' % log
-    return None
+import torch_venv
 
 
 def main():
     args = lib.arguments(__doc__)
-    python = os.environ.get('CYTO_TORCH_PYTHON') or os.path.join(lib.ROOT, 'build/torch-venv/bin/python')
     why = 'the package loads release builds' if args.variant != 'release' else None
-    if not why and not ready(python):
-        why = install(python, os.path.join(args.build, 'torch-venv.log'))
+    if not why:
+        python, why = torch_venv.prepare(args, ('torch', 'onnxscript', 'torchvision', 'setuptools'))
     if why:
         print('skipped: no PyTorch: %s\n0 passed, 0 failed, 1 skipped' % why)
         return

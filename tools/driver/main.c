@@ -56,21 +56,23 @@ static int compile_main(int argc, char **argv) {
   return status;
 }
 
-/* ---- cytoc report: part of the Python package ---- */
+/* ---- commands that are part of the Python package ---- */
 
 static const char *python(void) {
   const char *given = getenv("CYTO_PYTHON"); /* as for cyto-bench */
   return given && *given ? given : "python3";
 }
 
-/* Can Python import the package? */
-static bool has_package(void) {
+/* Can Python import the package's module of this command? */
+static bool has_package(const char *command) {
+  char statement[64];
+  snprintf(statement, sizeof statement, "import cytoc.%s", command);
   int status = -1;
   pid_t child = fork();
   if (child == 0) {
     int nowhere = open("/dev/null", O_RDWR);
     if (nowhere >= 0 && dup2(nowhere, 1) == 1 && dup2(nowhere, 2) == 2)
-      execlp(python(), python(), "-c", "import cytoc.report", (char *)NULL);
+      execlp(python(), python(), "-c", statement, (char *)NULL);
     _exit(127);
   }
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
@@ -78,9 +80,9 @@ static bool has_package(void) {
   return child > 0 && WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
-static int report_main(int argc, char **argv) {
+static int package_main(int argc, char **argv) {
   char **words = calloc((size_t)argc + 3, sizeof *words);
-  if (words && has_package()) {
+  if (words && has_package(argv[1])) {
     words[0] = (char *)python();
     words[1] = "-m";
     words[2] = "cytoc";
@@ -89,9 +91,9 @@ static int report_main(int argc, char **argv) {
   }
   options_complain(
       &cytoc_program,
-      "cytoc report is part of the Python package, which '%s' does not find: pip install . in cytoc's folder "
-      "(or its wheel), then python3 -m cytoc report MODEL.onnx; CYTO_PYTHON names another Python",
-      python());
+      "cytoc %s is part of the Python package, which '%s' does not find: pip install . in cytoc's folder "
+      "(or its wheel), then python3 -m cytoc %s MODEL.onnx ..; CYTO_PYTHON names another Python",
+      argv[1], python(), argv[1]);
   free(words);
   return 1;
 }
@@ -99,7 +101,7 @@ static int report_main(int argc, char **argv) {
 static const struct {
   const char *name;
   int (*main)(int argc, char **argv); /* argv[1] is the name */
-} commands[] = {{"report", report_main}};
+} commands[] = {{"predict", package_main}, {"report", package_main}};
 
 int main(int argc, char **argv) {
   signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write(), here and in the linker */

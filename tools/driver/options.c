@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Numbers of the commands below; what of them takes an option. */
-enum { COMPILE, QUANTIZE, REPORT, VERIFY };
+enum { COMPILE, QUANTIZE, PREDICT, REPORT, VERIFY };
 #define OPTION_COMPILE .commands = 1u << COMPILE | 1u << VERIFY
 #define OPTION_VERIFY .commands = 1u << VERIFY
 
@@ -131,6 +131,9 @@ static const options_command commands[] = {
      "Writes the model with QuantizeLinear and DequantizeLinear around what can be computed in integers; its options "
      "mean "
      "what they mean with --int8=static."},
+    {"predict", "MODEL INPUT.. -o FOLDER [--tile ZxYxX] [--overlap PART] [--resume] [OPTION..]",
+     "Runs a model over files: images, volumes, recordings, videos, larger than the network's input or than memory. Needs "
+     "the Python package: docs/predict.md."},
     {"report", "MODEL.onnx [-o PAGE.html] [--inputs DIR] [--against ort] [OPTION..]",
      "Compiles the model, runs it, and writes a page that shows where time and memory go, with advice; options are "
      "those of "
@@ -158,8 +161,9 @@ static int check(cytoc_options *out, char error[OPTIONS_ERROR]) {
   out->verifies = out->parsed.command == &commands[VERIFY];
   out->input = operands->count ? operands->items[0] : NULL;
   *error = 0;
-  if (out->parsed.command == &commands[REPORT])
-    snprintf(error, OPTIONS_ERROR, "'report' is the first word of its command line, and none of libcytoc");
+  if (out->parsed.command == &commands[REPORT] || out->parsed.command == &commands[PREDICT])
+    snprintf(error, OPTIONS_ERROR, "'%s' is the first word of its command line, and none of libcytoc",
+             out->parsed.command->name);
   else if (operands->count > 1)
     snprintf(error, OPTIONS_ERROR, "one model at a time: unexpected '%s'", operands->items[1]);
   else if (out->quantize && out->explain && *out->explain)

@@ -12,6 +12,7 @@ import sys
 from typing import Any, Dict, List, Optional, Sequence
 
 from .._errors import CytocError
+from .._words import split
 from ._advice import advise
 from ._collect import ReportError, collect
 from ._page import page
@@ -46,15 +47,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Optional[List[str]] = None) -> int:
     args, options = _parser().parse_known_args(argv)
-    joined: List[str] = []
-    for word in options:  # --dim NAME=N may come as two words
-        if joined and joined[-1] in ("--dim", "--shape", "--target", "--calibrate", "--int8-skip", "--weights", "-O"):
-            joined[-1] += "=" + word if joined[-1].startswith("--") else word
-        elif not word.startswith("-"):
-            print("cytoc report: error: one model at a time: unexpected '%s'" % word, file=sys.stderr)
-            return 1
-        else:
-            joined.append(word)
+    joined, other = split(options)
+    if other is not None:
+        print("cytoc report: error: one model at a time: unexpected '%s'" % other, file=sys.stderr)
+        return 1
     output = args.output or os.path.splitext(os.path.basename(args.model))[0] + ".html"
     try:
         data = report(args.model, output, joined, threads=args.threads, inputs=args.inputs, against=args.against, tries=not args.quick)

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all formats have in common: an Image is opened and read by regions, a Writer is made for a known shape and filled by regions.
+
+Axes are letters of OME's: T, C, Z, Y, X; audio has C and T. Sizes of voxels are {letter: (size, unit)}.
+"""
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+import numpy as np
+
+from .._errors import CytocError
+
+Array = np.ndarray[Any, Any]
+Scale = Dict[str, Tuple[float, str]]
+ORDER = "TCZYX"  # of axes in what is written
+
+
+class FormatError(CytocError):
+    """A file that cannot be read or written: which, why, and what to do."""
+
+
+def library(name: str, extra: str, path: str) -> Any:
+    """The library of a format. FormatError that says which extra of the package has it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise FormatError("'%s' needs the package %s: pip install 'cytoc[%s]'" % (path, name.split(".")[0], extra)) from None
+
+
+class Image:
+    """An image, volume, recording or video: slice it like an array, and that part alone is read where the format allows it.
+
+    path, shape, dtype; axes: a letter for each axis; scale: sizes of voxels, of axes where they are known; extra: what a writer of the
+    same format makes use of, such as a NIfTI file's header. Threads may read one image at once.
+    """
+
+    def __init__(self, path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Optional[Scale] = None,
+                 extra: Optional[Dict[str, Any]] = None) -> None:
+        self.path, self.shape, self.dtype, self.axes = path, tuple(int(n) for n in shape), np.dtype(dtype), axes
+        self.scale, self.extra = dict(scale or {}), dict(extra or {})
+        self.ndim = len(self.shape)
+        if len(axes) != self.ndim:
+            raise FormatError("'%s': %d axes, '%s', for a shape of %d, %s" % (path, len(axes), axes, self.ndim, list(self.shape)))
+
+    def read(self, start: Sequence[int], stop: Sequence[int]) -> Array:
+        """The region from start to before stop, of all axes."""
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> Array:
+        parts = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in parts:
+            k = parts.index(Ellipsis)
+            parts[k:k + 1] = [slice(None)] * (self.ndim - len(parts) + 1)
+        parts += [slice(None)] * (self.ndim - len(parts))
+        start, stop, dropped = [], [], []
+        for axis, (p, n) in enumerate(zip(parts, self.shape)):
+            if isinstance(p, slice):
+                a, b, _ = p.indices(n)
+            else:
+                a, b = int(p) % n, int(p) % n + 1
+                dropped.append(axis)
+            start.append(a)
+            stop.append(max(a, b))
+        empty = any(a >= b for a, b in zip(start, stop))
+        part = np.empty([b - a for a, b in zip(start, stop)], self.dtype) if empty else self.read(start, stop)
+        return np.squeeze(part, tuple(dropped)) if dropped else part
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> "Image":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+
+class ArrayImage(Image):
+    """An array in memory."""
+
+    def __init__(self, path: str, array: Array, axes: str, scale: Optional[Scale] = None, extra: Optional[Dict[str, Any]] = None) -> None:
+        super().__init__(path, array.shape, array.dtype, axes, scale, extra)
+        self.array: Optional[Array] = array
+
+    def read(self, start: Sequence[int], stop: Sequence[int]) -> Array:
+        if self.array is None:
+            raise FormatError("'%s' was closed" % self.path)
+        return self.array[tuple(slice(a, b) for a, b in zip(start, stop))]
+
+    def close(self) -> None:
+        self.array = None
+
+
+class PlainImage(Image):
+    """An array that lies in a file as it is, in C order from `offset` on. Rows are read, and cut: mapping the file would bring more of it
+    into the process."""
+
+    def __init__(self, path: str, offset: int, shape: Sequence[int], dtype: Any, axes: str, scale: Optional[Scale] = None,
+                 extra: Optional[Dict[str, Any]] = None, file: Optional[str] = None) -> None:
+        super().__init__(path, shape, dtype, axes, scale, extra)
+        self.offset, self.handle = offset, os.open(file or path, os.O_RDONLY)
+        end, there = offset + int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize, os.fstat(self.handle).st_size
+        if end > there:
+            self.close()
+            raise FormatError("'%s' is truncated: expected %d bytes, found %d" % (path, end, there))
+
+    def read(self, start: Sequence[int], stop: Sequence[int]) -> Array:
+        found = np.empty([b - a for a, b in zip(start, stop)], self.dtype)
+        lead = max(self.ndim - 2, 0)
+        inner = self.shape[lead:]
+        columns = slice(start[-1], stop[-1])
+        for place in itertools.product(*(range(a, b) for a, b in zip(start[:lead], stop[:lead]))):
+            first = int(np.ravel_multi_index(place, self.shape[:lead])) * int(np.prod(inner)) if lead else 0
+            out = found[tuple(p - a for p, a in zip(place, start))]
+            if self.ndim == 1:
+                out[...] = self._bytes(first + start[0], stop[0] - start[0])
+            else:
+                rows, row = stop[lead] - start[lead], inner[1]
+                out[...] = self._bytes(first + start[lead] * row, rows * row).reshape(rows, row)[:, columns]
+        return found
+
+    def _bytes(self, first: int, count: int) -> Array:
+        buffer = np.empty(count, self.dtype)
+        view, done = memoryview(buffer.view(np.uint8).data), 0
+        while done < len(view):
+            n = os.preadv(self.handle, [view[done:]], self.offset + first * self.dtype.itemsize + done)
+            if n == 0:
+                raise FormatError("'%s' became shorter while it was read" % self.path)
+            done += n
+        return buffer
+
+    def close(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", -1) >= 0:
+            self.close()
+
+
+def forget(array: Any) -> None:
+    """Pages of a mapped file need not stay in the process's memory: the system keeps what is worth it."""
+    import mmap
+    base = array
+    while base is not None and not isinstance(base, mmap.mmap):
+        base = getattr(base, "_mmap", None) if isinstance(base, np.memmap) else getattr(base, "base", None)
+    if base is not None and hasattr(base, "madvise"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+class Writer:
+    """A file under way. It is written at `path`, which is a temporary name: see formats.create()."""
+
+    def __init__(self, path: str, shape: Sequence[int], dtype: Any, axes: str) -> None:
+        self.path, self.shape, self.dtype, self.axes = path, tuple(int(n) for n in shape), np.dtype(dtype), axes
+
+    def write(self, start: Sequence[int], part: Array) -> None:
+        """Puts a part there; start: of all axes."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """What was written is on the disk when it returns: then it survives a machine that stops."""
+
+    def close(self) -> None:
+        """All parts are there."""
+
+    def abandon(self) -> None:
+        """Closes without finishing."""
+
+
+class MappedWriter(Writer):
+    """Into a file of known layout, mapped. Its place on the disk is taken beforehand: a full disk is an error, not a signal."""
+
+    def __init__(self, path: str, array: Any, axes: str) -> None:
+        super().__init__(path, array.shape, array.dtype, axes)
+        self.array: Any = array
+
+    def write(self, start: Sequence[int], part: Array) -> None:
+        self.array[tuple(slice(a, a + n) for a, n in zip(start, part.shape))] = part
+        forget(self.array)
+
+    def sync(self) -> None:
+        self.array.flush()
+
+    def close(self) -> None:
+        if self.array is not None:
+            self.array.flush()
+            self.array = None
+
+    def abandon(self) -> None:
+        self.array = None
+
+
+class WholeWriter(Writer):
+    """For formats that are written at once: the parts are gathered in memory."""
+
+    def __init__(self, path: str, shape: Sequence[int], dtype: Any, axes: str) -> None:
+        super().__init__(path, shape, dtype, axes)
+        self.array = np.zeros(self.shape, self.dtype)
+
+    def write(self, start: Sequence[int], part: Array) -> None:
+        self.array[tuple(slice(a, a + n) for a, n in zip(start, part.shape))] = part
+
+
+def reserve(path: str, size: int) -> None:
+    """Takes `size` bytes of the disk for a file that is there. OSError: the disk is full, or files may not be so large."""
+    with open(path, "r+b") as f:
+        os.posix_fallocate(f.fileno(), 0, max(size, 1))
+
+
+def guessed_axes(shape: Sequence[int]) -> str:
+    """Of files that do not say it: 'YX', 'ZYX', 'CZYX', 'TCZYX' by rank; the last of 3 axes is C where it has 3 or 4 values."""
+    if len(shape) == 3 and shape[-1] in (3, 4) and shape[0] > 4:
+        return "YXC"
+    return {1: "T", 2: "YX", 3: "ZYX", 4: "CZYX", 5: "TCZYX"}.get(len(shape), "?" * len(shape))

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files are meant, and where the result of each goes.
+
+In:  paths, folders and patterns of the command line, and those of --exclude. Out: items in a fixed order, each with a name of its own.
+"""
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from typing import List, NamedTuple, Optional, Sequence
+
+from .. import formats
+from .._errors import InputError
+
+FLOAT_HOLDERS = ("tiff", "zarr", "nifti", "npy", "safetensors", "wav", "flac")  # formats that hold float32
+
+
+class Item(NamedTuple):
+    """path: of what is read. name: of the result below the output folder, without suffix."""
+    path: str
+    name: str
+
+    def __str__(self) -> str:  # in messages of the pipeline
+        return self.path
+
+
+def _is_store(path: str) -> bool:
+    return os.path.isdir(path) and (path.rstrip("/").endswith(".zarr") or any(os.path.exists(os.path.join(path, n))
+                                                                           for n in (".zgroup", ".zarray", "zarr.json")))
+
+
+def _inside(folder: str) -> List[str]:
+    """Files of known formats in a folder, and in folders of it."""
+    found: List[str] = []
+    for root, folders, files in os.walk(folder):
+        stores = [d for d in folders if _is_store(os.path.join(root, d))]
+        found += [os.path.join(root, n) for n in stores + files if not n.startswith(".") and formats.suffix_of(n)[0]]
+        folders[:] = sorted(d for d in folders if d not in stores and not d.startswith("."))
+    return found
+
+
+def _one(pattern: str) -> List[str]:
+    if _is_store(pattern):
+        return formats.images_in(pattern.rstrip("/"))
+    if os.path.isdir(pattern):
+        found = _inside(pattern)
+        if not found:
+            raise InputError("there is no file of a known format in '%s': expected one of %s" %
+                             (pattern, " ".join(formats.known_suffixes())))
+        return found
+    if os.path.exists(pattern.partition("::")[0]):
+        return [pattern]
+    found = glob.glob(pattern, recursive=True)
+    if not found:
+        raise InputError(("nothing matches '%s'" if glob.has_magic(pattern) else "no such file: '%s'") % pattern)
+    return [path for match in found for path in (_inside(match) if os.path.isdir(match) and not _is_store(match) else [match])]
+
+
+def find(patterns: Sequence[str], exclude: Sequence[str] = ()) -> List[Item]:
+    """InputError: a pattern that matches nothing, or two files whose results would have one name."""
+    paths = sorted({os.path.normpath(p) for pattern in patterns for p in _one(pattern)}, key=_natural)
+    paths = [p for p in paths if not any(fnmatch.fnmatch(p, e) or fnmatch.fnmatch(os.path.basename(p), e) for e in exclude)]
+    if not paths:
+        raise InputError("nothing is left to do: --exclude excludes all files")
+    places = [p.partition("::")[0] for p in paths]
+    base = os.path.commonpath([os.path.dirname(os.path.abspath(p)) for p in places])
+    items, named = [], {}  # type: ignore[var-annotated]
+    for path, place in zip(paths, places):
+        f, suffix = formats.suffix_of(place)
+        name = os.path.relpath(os.path.abspath(place), base)
+        name = name[:len(name) - len(suffix)] if suffix else name.replace(".ome.zarr", "").replace(".zarr", "")
+        if named.setdefault(name, path) != path:  # a.tif and a.png
+            name = os.path.relpath(os.path.abspath(path), base).replace("::", "-")
+        items.append(Item(path, name))
+    return items
+
+
+def _natural(path: str) -> List[object]:
+    """a2 before a10."""
+    words: List[object] = []
+    for k, word in enumerate(_digits(path)):
+        words.append(int(word) if k % 2 else word)
+    return words
+
+
+def _digits(path: str) -> List[str]:
+    import re
+    return re.split(r"(\d+)", path)
+
+
+def output_of(item: Item, folder: str, chosen: Optional[str], is_float: bool) -> str:
+    """The result's path. chosen: a format's name, or None: that of the item, if it holds such numbers."""
+    f, suffix = formats.suffix_of(item.path)
+    assert f is not None or chosen
+    if chosen:
+        wanted = formats.format_named(chosen)
+        suffix = suffix if f is wanted and suffix else wanted.suffixes[0]
+    elif f is not None and (f.lossy or is_float and f.name not in FLOAT_HOLDERS):
+        suffix = ".png" if f.name == "jpeg" and not is_float else ".ome.tif"
+    elif not suffix:
+        suffix = ".ome.zarr"
+    return os.path.join(folder, item.name + {".tif": ".ome.tif", ".tiff": ".ome.tif", ".zarr": ".ome.zarr"}.get(suffix, suffix))

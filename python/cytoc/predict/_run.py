@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run: items through cytoc.Pipeline, from files to files.
+
+In:  the network, a Plan, items, a Journal. Out: files; the summary, a dict that --json writes.
+
+Stages: open (files), read (tiles), run (the network), blend (tiles to rows), after (numbers), write. What an item's stages share is its Job.
+"""
+from __future__ import annotations
+
+import errno
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from .._errors import CytocError
+from .._pipeline import EarlyExit, Join, Pipeline, Run, Split, Stage, Tagged
+from ._collect import Collector, Work
+from ._items import Item
+from ._job import Begin, Job, Plan
+from ._journal import Journal
+from ._output import Output
+from ._progress import ADVICE, Bar
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Full(CytocError):
+    """There is no room for results: it makes no sense to try other items."""
+
+
+class Machine(NamedTuple):
+    """What a run may use. rows: tiles of a run of the network. queue: tiles that wait."""
+    rows: int
+    workers: Optional[int]
+    threads: Optional[int]
+    readers: int
+    queue: int
+    reuse: Optional[float]
+    first: Any               # the cheap model of an early exit, or None
+    confident: float
+    checkpoint: float        # seconds between two entries of the journal for one item
+
+
+class Predict:
+    """One run."""
+
+    def __init__(self, plan: Plan, machine: Machine, items: Sequence[Item], journal: Journal) -> None:
+        self.plan, self.machine, self.journal = plan, machine, journal
+        self.items = [item for item in items if not journal.is_done(item)]
+        self.skipped = len(items) - len(self.items)
+        self.jobs: Dict[Item, Job] = {}
+        self.checked: Dict[Item, float] = {}  # when rows of an item were last put down in the journal
+        self.done: List[Dict[str, Any]] = []
+        self.failed: List[Dict[str, str]] = []
+        self.full: Optional[str] = None
+        self.pipeline = Pipeline(*self._stages(), queue=machine.queue, errors="skip", in_flight=machine.readers + 1)
+
+    def _stages(self) -> List[Any]:
+        m, plan = self.machine, self.plan
+        how: Dict[str, Any] = {"batch": m.rows, "contexts": m.workers, "threads": m.threads, "name": "run"}
+        if m.first is not None:
+            runs: Sequence[Any] = EarlyExit(m.first, plan.network.model, m.confident, **how)
+        else:
+            runs = [Run(plan.network.model, reuse=m.reuse, **how)]
+        return [Stage(self._open, name="open", queue=1), Split(self._read, name="read", threads=m.readers, queue=1), *runs,
+                Join(self._collector, name="blend"), Stage(self._after, name="after", queue=1), Stage(self._write, name="write", queue=1)]
+
+    # -- stages
+
+    def _open(self, item: Item) -> Job:
+        job = Job(item, self.plan, self.journal.begin(item) or Begin())
+        if job.is_complete():  # but for its name, which is soon made good
+            job.begin = Begin()
+        self.jobs[item] = job
+        return job
+
+    def _read(self, job: Job) -> Any:
+        for part, tag in job.parts():
+            yield Tagged(part, tag)
+
+    def _collector(self, item: Item) -> Collector:
+        return Collector(self.jobs[item])
+
+    def _after(self, work: Work) -> Work:
+        if work.rows is None or work.job.failed:
+            return work
+        return work._replace(rows=work.rows._replace(values=self.plan.after(work.rows.values)))
+
+    def _write(self, work: Work) -> Any:
+        """None, or at the end of an item the path of its result."""
+        job, rows = work.job, work.rows
+        if job.failed:
+            return None
+        try:
+            if rows is not None:
+                if job.output is None:
+                    job.output = Output(job, rows, job.begin != Begin())
+                job.output.write(rows)
+                self._checkpoint(job, rows)
+            if not work.last:
+                return None
+            job.output.close()
+        except BaseException as e:
+            job.failed = True
+            if isinstance(e, OSError) and e.errno in FULL:
+                self.full = "no room for the result of '%s' in '%s': %s" % (job.item, self.plan.folder, e.strerror)
+                self.pipeline.cancel()
+            raise
+        self.journal.add_done(job.item, job.output.path)
+        return job.output.path
+
+    def _checkpoint(self, job: Job, rows: Any) -> None:
+        """What is on the disk for certain, now and then."""
+        now = time.monotonic()
+        last = self.checked.setdefault(job.item, now)
+        end = rows.complete_to()
+        if now - last < self.machine.checkpoint or end is None or not job.output.goes_on:
+            return
+        job.output.writer.sync()
+        self.checked[job.item] = now
+        self.journal.add_rows(job.item, job.output.partial, rows.position, end, rows.zoom)
+
+    # -- the whole
+
+    def run(self) -> None:
+        """Fills done and failed. Full: the disk is. KeyboardInterrupt: what is complete stays, what was begun is gone on with."""
+        bar, failed = Bar(self._state), set()  # type: ignore[var-annotated]
+        try:
+            for result in self.pipeline.results(self.items):
+                if result.error is not None:
+                    if result.item not in failed:  # each part of it may say so
+                        self._fail(result.item, result.error, bar)
+                    failed.add(result.item)
+                elif result.value is not None:
+                    job = self.jobs.pop(result.item)
+                    job.close()
+                    self.done.append({"item": job.item.path, "output": result.value, "tiles": job.tiles})
+        except Exception:
+            if self.full is None:
+                raise
+        finally:
+            bar.close()
+            for job in self.jobs.values():
+                if self.full and job.output is not None:
+                    job.output.abandon()
+                job.close()
+        if self.full:
+            raise Full(self.full)
+
+    def _fail(self, item: Item, error: Any, bar: Bar) -> None:
+        cause = error.__cause__ if error.__cause__ is not None else error
+        text = str(cause) if isinstance(cause, (CytocError, OSError)) else "%s: %s" % (type(cause).__name__, cause)
+        text = text if item.path in text else "'" + item.path + "': " + text
+        job = self.jobs.pop(item, None)
+        if self.full is None:
+            bar.say("cytoc predict: skipped: " + text)
+            self.failed.append({"item": item.path, "error": text})
+        if job is not None:
+            job.failed = True
+            if job.output is not None:
+                job.output.abandon()
+            job.close()
+
+    def _state(self) -> Any:
+        statistics = self.pipeline.statistics()
+        tiles = sum(s.items for s in statistics.stages if s.name == "run")
+        return len(self.done), len(self.failed), len(self.items), tiles, statistics.bottleneck
+
+    def summary(self) -> Dict[str, Any]:
+        found = self.pipeline.statistics().as_dict()
+        seconds = max(found["seconds"], 1e-9)
+        tiles = sum(d["tiles"] for d in self.done)
+        bottleneck = found.get("bottleneck") or ""
+        return {"done": len(self.done), "failed": len(self.failed), "skipped": self.skipped, "seconds": found["seconds"],
+                "items_per_second": len(self.done) / seconds, "tiles_per_second": tiles / seconds, "tiles": tiles,
+                "bottleneck": bottleneck, "advice": ADVICE.get(bottleneck, found.get("advice", "")), "stages": found["stages"],
+                "outputs": self.done, "errors": self.failed}

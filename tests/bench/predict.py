@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cytoc predict` on volumes: what of the network's own speed is left from files to files, tiling and blending included.
+
+In:  --build DIR; unet3d_monai of ../shared/zoo; build/torch-venv with MONAI and the formats (tests/predict/requirements.txt).
+Out: a table; with --update in tests/bench/RESULTS-scale.md.
+
+Contenders, which take turns in each of PROCESSES processes, in an order that turns as well; a figure is the median over processes, a ratio the
+median of the processes' ratios:
+    network    cyto_run() alone in a loop, one tile in memory, all CPUs
+    predict    cytoc predict: OME-TIFF (uint8), tiles of 64x64x64 with overlap 0.25, Gaussian blending, argmax, OME-Zarr
+    MONAI      tifffile, monai.inferers.sliding_window_inference with PyTorch, the same tiles and weights, argmax, zarr; one after the other
+"""
+import argparse
+import datetime
+import glob
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [os.path.dirname(HERE), HERE, os.path.join(ROOT, 'python')]
+
+PROCESSES, NETWORK, TILE, SHAPE, OVERLAP = 5, 'unet3d_monai', (64, 64, 64), (64, 112, 112), 0.25
+SHARED = os.environ.get('CYTO_SHARED') or os.path.join(os.path.dirname(ROOT), 'shared')
+
+
+# ---- within a worker -----------------------------------------------------------------------------------------------------------
+
+def predictor(args, paths):
+    from cytoc.predict import predict
+
+    def run():
+        shutil.rmtree(args.folder + '/out', ignore_errors=True)
+        run.summary = predict([args.library, *paths, '-o', args.folder + '/out', '--overlap', str(OVERLAP), '--normalize', 'unit', '--argmax',
+                               '--format', 'zarr'])
+        assert run.summary['done'] == len(paths), run.summary['errors']
+    return run
+
+
+def monai(paths, folder):
+    """The same by MONAI and PyTorch."""
+    sys.path.insert(0, os.path.join(SHARED, 'zoo'))
+    import numpy as np
+    import tifffile
+    import torch
+    import zarr
+    import zoo
+    from monai.inferers import sliding_window_inference
+    net = zoo.UNet3d().eval()
+
+    def run():
+        with torch.no_grad():
+            for k, path in enumerate(paths):
+                x = torch.from_numpy(tifffile.imread(path).astype(np.float32) / 255)[None, None]
+                y = sliding_window_inference(x, TILE, 1, net, overlap=OVERLAP, mode='gaussian')
+                shutil.rmtree(folder + '/monai-%d.zarr' % k, ignore_errors=True)
+                zarr.save(folder + '/monai-%d.zarr' % k, y[0].argmax(0).numpy().astype(np.uint8))
+    return run
+
+
+def work(args):
+    import cytoc
+    from cytoc import tiling
+    import numpy as np
+    paths = sorted(glob.glob(args.folder + '/in/*.tif'))
+    tiles = len(tiling.Grid(SHAPE, TILE, OVERLAP)) * len(paths)
+    model = cytoc.load(args.library)
+    x = np.random.default_rng(0).random((1, 1) + TILE, np.float32)
+    binding = model.bind().input(model.inputs[0].name, x).output(model.outputs[0].name, model(x))
+    calls = {'network': lambda: [binding.run() for _ in range(tiles)], 'predict': predictor(args, paths)}
+    if not args.no_monai:
+        calls['MONAI'] = monai(paths, args.folder)
+    names = list(calls)[args.turn % len(calls):] + list(calls)[:args.turn % len(calls)]
+    binding.run()
+    predictor(args, paths[:1])()
+    if not args.no_monai:
+        monai(paths[:1], args.folder)()
+    seconds = {}
+    for name in names:
+        start = time.perf_counter()
+        calls[name]()
+        seconds[name] = time.perf_counter() - start
+    busy = {s['name']: s['busy'] for s in calls['predict'].summary['stages']}
+    print(json.dumps({'seconds': seconds, 'busy': busy, 'volumes': len(paths), 'tiles': tiles}))
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------------------
+
+def prepare(args):
+    """The model with weights, its library, and the volumes."""
+    import numpy as np
+    args.folder = tempfile.mkdtemp(prefix='cyto-predict-')
+    model = args.folder + '/m.onnx'
+    os.makedirs(args.folder + '/in')
+    venv = os.path.join(ROOT, 'build/venv/bin/python')
+    subprocess.run([venv, os.path.join(SHARED, 'zoo', 'materialize.py'), os.path.join(SHARED, 'zoo', NETWORK + '.onnx'), model], check=True,
+                   stdout=subprocess.DEVNULL)
+    subprocess.run([os.path.join(args.build, 'cytoc'), model, '-o', args.folder + '/m.so'], check=True, stdout=subprocess.DEVNULL)
+    make = ('import sys, numpy as np, tifffile\nrng = np.random.default_rng(0)\nfor k in range(%d): tifffile.imwrite("%s/in/v%%02d.ome.tif" %% k, '
+            'rng.integers(0, 255, %r, np.uint8), ome=True, metadata={"axes": "ZYX"})' % (args.volumes, args.folder, SHAPE))
+    subprocess.run([args.torch, '-c', make], check=True)
+
+
+def measured(args, turn):
+    env = dict(os.environ, CYTOC_LIB_DIR=args.build)
+    command = [args.torch, os.path.abspath(__file__), '--worker', '--build', args.build, '--folder', args.folder, '--turn', str(turn)]
+    command += ['--no-monai'] * args.no_monai
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout.splitlines()[-1])
+
+
+def table(runs):
+    rows = [['%d volumes of %s, %d tiles' % (runs[0]['volumes'], 'x'.join(map(str, SHAPE)), runs[0]['tiles']), 'tiles/s', 'volumes/s',
+             'of the network alone']]
+    for name in [n for n in ('network', 'predict', 'MONAI') if n in runs[0]['seconds']]:
+        rate = statistics.median(r['tiles'] / r['seconds'][name] for r in runs)
+        ratio = statistics.median(r['seconds']['network'] / r['seconds'][name] for r in runs)
+        rows.append([name, '%.2f' % rate, '%.2f' % (rate * runs[0]['volumes'] / runs[0]['tiles']), '%.3f' % ratio])
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--build', default=os.path.join(ROOT, 'build'))
+    parser.add_argument('--torch', default=os.environ.get('CYTO_TORCH_PYTHON') or os.path.join(ROOT, 'build/torch-venv/bin/python'))
+    parser.add_argument('--volumes', type=int, default=20)
+    parser.add_argument('--processes', type=int, default=PROCESSES)
+    parser.add_argument('--no-monai', action='store_true', help='without MONAI and PyTorch')
+    parser.add_argument('--update', action='store_true')
+    parser.add_argument('--folder', help=argparse.SUPPRESS)
+    parser.add_argument('--turn', type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument('--worker', action='store_true', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
+    if args.worker:
+        args.library = args.folder + '/m.so'
+        work(args)
+        return
+    import results
+    prepare(args)
+    try:
+        runs = []
+        for turn in range(args.processes):
+            runs.append(measured(args, turn))
+            print('process %d of %d: %s' % (turn + 1, args.processes, ', '.join('%s %.2f s' % pair for pair in runs[-1]['seconds'].items())), flush=True)
+    finally:
+        shutil.rmtree(args.folder, ignore_errors=True)
+    beside = statistics.median(sum(s for name, s in r['busy'].items() if name != 'run') / r['seconds']['predict'] for r in runs)
+    text = '%s, %d CPUs, %s. Medians of %d processes, in which the contenders take turns. All but the network takes %.2f of a core.\n\n%s' % (
+        results.cpu_name(os.path.join(args.build, 'cytoc')), len(os.sched_getaffinity(0)), datetime.date.today(), len(runs), beside,
+        results.markdown(table(runs)))
+    print(text, flush=True)
+    if args.update:
+        results.put_table('scale', 'From one picture to a warehouse of them', 'predict', 'Volumes through %s' % NETWORK, text)
+
+
+if __name__ == '__main__':
+    main()
