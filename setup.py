@@ -84,6 +84,6 @@ class Native(Distribution):
         return True
 
 
-setup(version=version(), package_dir={'': 'python'}, packages=['cytoc', 'cytoc.report', 'cytoc.tiling', 'cytoc.formats', 'cytoc.predict'],
+setup(version=version(), package_dir={'': 'python'}, packages=['cytoc', 'cytoc.report', 'cytoc.tiling', 'cytoc.formats', 'cytoc.predict', 'cytoc.ray'],
       package_data={'cytoc': ['py.typed'], 'cytoc.report': ['page.css', 'page.js', 'NOTICE']},
       cmdclass={'build_py': Build, 'bdist_wheel': Wheel}, distclass=Native, options={'build': {'build_base': 'build/python'}})

@@ -44,6 +44,7 @@ SUITES = [
     ('cmake', 'tests/cmake.py', False, False),
     ('torch', 'tests/torch/run.py', False, False),
     ('predict', 'tests/predict/run.py', False, False),
+    ('ray', 'tests/ray/run.py', False, False),
     ('spelled', 'tests/spelled.py', False, False),
     ('precision', 'tests/precision.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),

@@ -10,6 +10,7 @@ import argparse
 import json
 import logging
 import os
+import socket
 import sys
 import warnings
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -22,7 +23,7 @@ from ._cache import Cache
 from ._items import find
 from ._job import Job, Plan
 from ._journal import Journal, digest_of
-from ._network import Network, open_model
+from ._network import Network, open_model, tile_options
 from ._numbers import After, Before
 from ._options import parse
 from ._output import leftovers, remove
@@ -33,7 +34,7 @@ __all__ = ["main", "predict"]
 
 LEAST = 16 << 20      # bytes that rows under work get at least
 MOST_WAITING = 4      # batches of tiles
-_OWN = ("words", "output", "resume", "json", "quiet", "workers", "threads", "readers", "memory", "cache", "cache_size", "batch", "exclude",
+_OWN = ("words", "output", "resume", "json", "quiet", "workers", "threads", "readers", "ray", "memory", "cache", "cache_size", "batch", "exclude",
         "checkpoint")
 
 
@@ -54,6 +55,7 @@ def predict(argv: Sequence[str]) -> Dict[str, Any]:
     first = open_model(args.first, words, args.tile, args.batch, args.threads, None, False) if args.first else None
     if args.reuse is not None and first is not None:
         raise InputError("--reuse and --first cannot be had together")
+    cluster = _cluster(args, model, opened, words) if args.ray else None
     memory, queue = _memory(args, plan, rows, items)
     plan = plan._replace(memory=memory)
     settings = {"model": digest_of(model), "compiling": words, **{k: v for k, v in sorted(vars(args).items()) if k not in _OWN}}
@@ -62,12 +64,41 @@ def predict(argv: Sequence[str]) -> Dict[str, Any]:
         if not args.resume:
             for path in leftovers(args.output):
                 remove(path)
-        machine = Machine(rows, args.workers, args.threads, args.readers, queue, args.reuse, first, args.confident, args.checkpoint)
+        machine = Machine(rows, args.workers, args.threads, args.readers, queue, args.reuse, first, args.confident, args.checkpoint, cluster)
         run = Predict(plan, machine, items, journal)
         run.run()
         return run.summary()
     finally:
         journal.close()
+
+
+def _cluster(args: argparse.Namespace, model: str, opened: Any, words: List[str]) -> Any:
+    """Where the network runs: a cytoc.ray.Remote."""
+    if args.first or args.reuse is not None:
+        raise InputError("--ray cannot be had together with --first or --reuse: tiles are computed by themselves, on any machine")
+    try:
+        import ray
+
+        from ..ray import Remote
+        from ..ray._library import Library
+    except ImportError as e:
+        raise InputError("--ray: %s" % e) from None
+    if not ray.is_initialized():
+        try:
+            _reach(args.ray)
+            ray.init(None if args.ray == "local" else args.ray, logging_level="error", log_to_driver=False)
+        except (OSError, ValueError, RuntimeError) as e:
+            raise InputError("--ray %s: there is no such cluster: %s; start one with `ray start --head`, or give --ray local" %
+                             (args.ray, str(e).splitlines()[0])) from None
+    library = Library(model, {} if model.endswith((".so", ".dll")) else tile_options(model, words, args.tile, args.batch, len(args.scales) > 1))
+    return Remote(library, threads=args.threads, num_cpus=args.threads or 1, in_flight=args.workers)
+
+
+def _reach(address: str) -> None:
+    """OSError where nobody listens at HOST:PORT: Ray itself asks for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _pair(word: str) -> Tuple[str, str]:

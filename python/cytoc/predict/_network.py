@@ -156,13 +156,18 @@ def open_model(path: str, words: List[str], tile: Optional[Sequence[int]], batch
         if words:
             raise InputError("'%s' is compiled: options of compiling do not change it, found %s" % (path, " ".join(words)))
         return load(path, threads=threads)
+    return compile_model(path, threads=threads, progress=progress, **tile_options(path, words, tile, batch, open_sizes))
+
+
+def tile_options(path: str, words: List[str], tile: Optional[Sequence[int]], batch: int, open_sizes: bool) -> Dict[str, Any]:
+    """What cytoc.compile() is given: the options of the command line, and the tile's sizes."""
     options = _words.keywords(words)
     if tile is not None and not open_sizes and "dims" not in options and "shapes" not in options:
         from .._source import source_of
         fixed = _fixed(source_of(path), tile, batch)
         if fixed:
             options["shapes"] = fixed
-    return compile_model(path, threads=threads, progress=progress, **options)
+    return options
 
 
 def _fixed(source: Any, tile: Sequence[int], batch: int) -> Optional[Dict[str, List[Any]]]:

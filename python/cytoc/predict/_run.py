@@ -11,6 +11,8 @@ import errno
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from .._errors import CytocError
 from .._pipeline import EarlyExit, Join, Pipeline, Run, Split, Stage, Tagged
 from ._collect import Collector, Work
@@ -38,6 +40,7 @@ class Machine(NamedTuple):
     first: Any               # the cheap model of an early exit, or None
     confident: float
     checkpoint: float        # seconds between two entries of the journal for one item
+    cluster: Any = None      # a cytoc.ray.Remote: where the network runs; None: here
 
 
 class Predict:
@@ -56,12 +59,17 @@ class Predict:
 
     def _stages(self) -> List[Any]:
         m, plan = self.machine, self.plan
+        if m.cluster is not None:
+            return self._around([Stage(self._remote, name="run", threads=m.cluster.in_flight, queue=m.queue)])
         how: Dict[str, Any] = {"batch": m.rows, "contexts": m.workers, "threads": m.threads, "name": "run"}
         if m.first is not None:
             runs: Sequence[Any] = EarlyExit(m.first, plan.network.model, m.confident, **how)
         else:
             runs = [Run(plan.network.model, reuse=m.reuse, **how)]
-        return [Stage(self._open, name="open", queue=1), Split(self._read, name="read", threads=m.readers, queue=1), *runs,
+        return self._around(runs)
+
+    def _around(self, runs: Sequence[Any]) -> List[Any]:
+        return [Stage(self._open, name="open", queue=1), Split(self._read, name="read", threads=self.machine.readers, queue=1), *runs,
                 Join(self._collector, name="blend"), Stage(self._after, name="after", queue=1), Stage(self._write, name="write", queue=1)]
 
     # -- stages
@@ -76,6 +84,15 @@ class Predict:
     def _read(self, job: Job) -> Any:
         for part, tag in job.parts():
             yield Tagged(part, tag)
+
+    def _remote(self, tile: Tagged) -> Tagged:
+        """What Run does with a tile, on whichever machine of the cluster has room."""
+        network, found = self.plan.network, tile.value
+        rows = network.batch or 1
+        feeds = found if isinstance(found, dict) else {network.input.name: found}
+        outputs = self.machine.cluster.run({name: np.repeat(value[None], rows, 0) for name, value in feeds.items()})
+        single = [output[0] for output in outputs]
+        return Tagged(single[0] if len(single) == 1 else tuple(single), tile.tag)
 
     def _collector(self, item: Item) -> Collector:
         return Collector(self.jobs[item])

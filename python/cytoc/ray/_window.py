@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiles of one image on all machines: computed wherever there is room, blended where the image is.
+
+In:  an image, a Predictor. Out: the blended result. Tiles go to tasks, results come back, a bounded number of them at once; a task whose
+machine dies is done again by Ray on another. Sums are made in the order of the grid, so that the result is the same, bit for bit, however
+many machines there are and whichever of them die.
+"""
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Deque, List, Optional, Tuple
+
+import numpy as np
+import ray
+
+from .. import tiling
+from .._errors import InputError
+from ._library import Library
+from ._predictor import Predictor, _rows
+
+RETRIES = 5  # of a task whose machine has died
+
+
+@ray.remote(max_retries=RETRIES)
+def _compute(library: Library, threads: Optional[int], feeds: Any) -> Any:
+    """The outputs for a batch of tiles."""
+    return _rows(library.open(threads), feeds)
+
+
+class Remote:
+    """A model that runs on the cluster: submit() a batch, and ray.get() its outputs.
+
+    num_cpus, num_gpus: of each run. in_flight: runs that are under way or wait, at most (None: twice as many as the cluster
+    has room for at once)."""
+
+    def __init__(self, library: Library, *, threads: Optional[int] = None, num_cpus: float = 1, num_gpus: float = 0,
+                 in_flight: Optional[int] = None) -> None:
+        self.library, self.threads = ray.put(library), threads
+        self.task = _compute.options(num_cpus=num_cpus, num_gpus=num_gpus, scheduling_strategy="SPREAD")
+        there = ray.cluster_resources()
+        room = [int(there.get(kind, 0) / wanted) for kind, wanted in (("CPU", num_cpus), ("GPU", num_gpus)) if wanted]
+        if room and min(room) < 1:
+            raise InputError("the cluster has %g CPUs and %g GPUs: no room for a run with num_cpus=%g, num_gpus=%g" % (
+                there.get("CPU", 0), there.get("GPU", 0), num_cpus, num_gpus))
+        self.in_flight = in_flight or 2 * max(min(room, default=1), 1)
+
+    def submit(self, feeds: Any) -> Any:
+        return self.task.remote(self.library, self.threads, feeds)
+
+    def run(self, feeds: Any) -> List[Any]:
+        found: List[Any] = ray.get(self.submit(feeds))
+        return found
+
+
+def sliding_window(image: Any, predictor: Predictor, tile: Any, *, output: Optional[str] = None, in_flight: Optional[int] = None,
+                   num_cpus: float = 1, num_gpus: float = 0, **options: Any) -> Any:
+    """cytoc.tiling.sliding_window() whose tiles are computed all over the cluster.
+
+    image: as there, or a reference to it (ray.put()). It is read and blended in the process that calls this, so call it where the image
+    is: in a task of its own for each of many volumes. predictor: of a model with one input. output: which of several outputs. in_flight:
+    batches of tiles that are under way at once. num_cpus, num_gpus: of each run. options: of cytoc.tiling.sliding_window(): overlap,
+    batch, mode, padding, boxes, mask, write, memory, ..
+
+    Raises ray.exceptions.RayError when machines die more often than tasks are done again (5 times).
+    """
+    if isinstance(image, ray.ObjectRef):
+        image = ray.get(image)
+    model = predictor.library.open(1)
+    if len(model.inputs) != 1:
+        raise InputError("sliding_window: expected a model with one input, found %d: %s" % (
+            len(model.inputs), ", ".join("'%s'" % i.name for i in model.inputs)))
+    names = [o.name for o in model.outputs]
+    if output is not None and output not in names:
+        raise InputError("output: the model has no '%s'; it has %s" % (output, ", ".join("'%s'" % n for n in names)))
+    remote = Remote(predictor.library, threads=predictor.threads, num_cpus=num_cpus, num_gpus=num_gpus, in_flight=in_flight)
+    return _windows(image, remote, model.inputs[0], names.index(output) if output else 0, tile, **options)
+
+
+def _windows(image: Any, remote: Remote, info: Any, number: int, tile: Any, *, overlap: Any = 0.25, batch: int = 1, mode: str = "constant",
+             sigma_scale: Any = 0.125, padding: str = "constant", cval: float = 0.0, boxes: Any = None, mask: Any = None, fill: float = 0.0,
+             channels: int = 1, align: int = 1, write: Any = None, memory: Optional[int] = None) -> Any:
+    if batch < 1:
+        raise InputError("batch: expected 1 or more, found %d" % batch)
+    grid = tiling.Grid(tuple(image.shape[channels:]), tile, overlap, boxes=boxes, mask=mask, align=align)
+    if not len(grid):
+        raise InputError("region of interest: no tile touches it")
+    kept: List[Any] = []
+    blender: Optional[tiling.Blender] = None
+    under_way: Deque[Tuple[List[tiling.Tile], Any]] = deque()
+
+    def take() -> None:
+        nonlocal blender
+        group, reference = under_way.popleft()
+        found = ray.get(reference)[number]
+        if blender is None:
+            lead, zoom = tiling.zoom_of(found.shape[1:], grid.tile)
+            blender = tiling.Blender(grid, lead, write or (lambda row, rows: kept.append(rows)), mode=mode, sigma_scale=sigma_scale,
+                                     zoom=zoom, fill=fill, memory=memory)
+        for t, values in zip(group, found):
+            blender.add(t, values)
+
+    for group in tiling.batches(list(grid), batch):
+        if len(under_way) >= remote.in_flight:
+            take()
+        tiles = np.stack([tiling.read_tile(image, t, padding=padding, cval=cval) for t in group])
+        under_way.append((group, remote.submit({info.name: tiles.astype(info.dtype, copy=False)})))
+    while under_way:
+        take()
+    assert blender is not None
+    blender.finish()
+    axis = len(blender.lead)
+    return np.concatenate(kept, axis) if kept else np.empty(blender.lead + (0,) + blender.shape[1:], np.float32)
