@@ -4,10 +4,10 @@
  * In: registers and shared memory as the compiler tells them, and the launch. Out: a line like
  *
  *   128 registers, 96.0 KB shared, 2 blocks of 256 threads per multiprocessor; 512 blocks, 1.9 waves of 264;
- *   multiplies 537 MFLOP
+ *   multiplies 537 MFLOP; 64 blocks add shares
  *
- * (the last for products and convolutions by tiles: what of their tiles is empty, and taps of transposed convolutions that
- * hit nothing, are multiplied all the same)
+ * (multiplied: for products and convolutions by tiles: what of their tiles is empty, and taps of transposed convolutions that
+ * hit nothing, are multiplied all the same. Added: where blocks share k, by a second launch)
  * for the data-sheet device of the first architecture: what a first run on one can be compared with.
  */
 #include "codegen/cuda/matrix/contract_int.h"
@@ -76,6 +76,10 @@ bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const in
   double flop = multiplied(plan, form, syms);
   size_t n = strlen(text);
   if (flop > 0)
-    snprintf(text + n, size - n, "; multiplies %.3f MFLOP", flop / 1e6);
+    n += (size_t)snprintf(text + n, size - n, "; multiplies %.3f MFLOP", flop / 1e6);
+  int64_t adding = form->shares && !code->tma ? cy_dim_eval(g, form->combine_blocks, syms) : 0;
+  if (adding > 0 && n < size)
+    snprintf(text + n, size - n, "; %lld block%s add%s shares", (long long)adding, adding == 1 ? "" : "s",
+             adding == 1 ? "s" : "");
   return true;
 }
