@@ -6,8 +6,7 @@
  *   128 registers, 96.0 KB shared, 2 blocks of 256 threads per multiprocessor; 512 blocks, 1.9 waves of 264;
  *   multiplies 537 MFLOP; 64 blocks add shares
  *
- * (multiplied: for products and convolutions by tiles: what of their tiles is empty, and taps of transposed convolutions that
- * hit nothing, are multiplied all the same. Added: where blocks share k, by a second launch)
+ * (multiplied: for products and convolutions by tiles: what of their tiles is empty is multiplied all the same. Added: where blocks share k, by a second launch)
  * for the data-sheet device of the first architecture: what a first run on one can be compared with.
  */
 #include "codegen/cuda/matrix/contract_int.h"
@@ -52,7 +51,10 @@ static double multiplied(const cy_kernel_plan *plan, const cy_cuda_form *form, c
   cy_cu_sizes s = cy_cu_sizes_of(plan->kernel);
   double rows = (double)cy_round_up(cy_dim_eval(g, s.m, syms), m),
          columns = (double)cy_round_up(cy_dim_eval(g, s.n, syms), n);
-  return 2 * (double)cy_dim_eval(g, s.z, syms) * rows * columns * (double)cy_dim_eval(g, s.k, syms);
+  double k = (double)cy_dim_eval(g, s.k, syms);
+  if (cy_cu_has_phases(c)) /* each tap is of one phase */
+    k = (double)cy_dim_eval(g, cy_cu_depth(plan->kernel), syms) * (double)cy_cu_taps(c) / (double)cy_cu_phases(c);
+  return 2 * (double)cy_dim_eval(g, s.z, syms) * rows * columns * k;
 }
 
 bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const int64_t *syms, char *text, size_t size) {

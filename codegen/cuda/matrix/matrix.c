@@ -397,13 +397,13 @@ static const char tile_loop[] =
     "  cy_chunk *const tiles = (cy_chunk *)memory;\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
     "down));\n"
-    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), all_turns = (K + BK - 1) / BK;\n" CY_CU_SHARE_OF_BLOCK
+    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), all_turns = (ALL_K + BK - 1) / BK;\n" CY_CU_SHARE_OF_BLOCK
     "  const int strip = block / (RASTER * across) * RASTER;\n"
     "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
     "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN;\n"
     "  const int warp = CY_TID / 32, wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;\n"
     "  const int begin = share * share_turns;\n"
-    "  const int turns = all_turns - begin > share_turns ? share_turns : all_turns - begin;\n"
+    "  const int turns = own_turns - begin > share_turns ? share_turns : own_turns - begin;\n"
     "  $T acc[WM / FM][WN / 8][FE] CY_ALIGNED(8);\n"
     "  $S_sums sums = {{{0}}, {0}};\n"
     "#if A_TABLE\n"
@@ -472,7 +472,7 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
   else
     fprintf(f, "#define A_ZERO 0\n");
   if (c->has_b_zero)
-    fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero, cy_cu_is_conv(c) ? "(z) * N + " : "",
+    fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero, cy_cu_has_phases(c) ? "phase->z * N + " : cy_cu_is_conv(c) ? "(z) * N + " : "",
             (long long)c->b_zero_step);
   else
     fprintf(f, "#define B_ZERO(z, n) 0\n");
@@ -489,6 +489,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
   int a_row = a->turned ? t->m / chunk : t->k / chunk, b_row = b->turned ? t->n / chunk : t->k / chunk;
   int a_tile = t->m * t->k / chunk, b_tile = t->n * t->k / chunk;
   cy_cu_sizes s = cy_cu_sizes_of(q->p->k);
+  cy_dim depth = cy_cu_depth(q->p->k);
   const struct {
     const char *name;
     int value;
@@ -513,10 +514,10 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
       {"B_TILE", b_tile},
       {"TILE", a_tile + b_tile},
       {"ZEROS", has_zeros(q->c)},
-      {"FULL_K", cy_cu_multiple(q->p->g, s.k, t->k)},
-      {"A_WHOLE", cy_cu_multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
+      {"FULL_K", cy_cu_multiple(q->p->g, depth, t->k)},
+      {"A_WHOLE", cy_cu_multiple(q->p->g, a->turned ? s.m : depth, chunk)}, /* no chunk has an end of its rows inside */
       {"B_WHOLE",
-       q->p->form->packed_k || cy_cu_multiple(q->p->g, b->turned ? s.n : s.k, chunk)}, /* packed: filled up */
+       q->p->form->packed_k || cy_cu_multiple(q->p->g, b->turned ? s.n : depth, chunk)}, /* packed: filled up */
       {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
       {"A_DOWN", a->down},
       {"A_ROWS", a->turned || a->down || a->words ? 1 : a_tile / form->threads}};
@@ -584,8 +585,8 @@ static void print(cy_cu *p, const char *symbol) {
   else
     fputs("#define KERNEL CY_KERNEL\n", p->out);
   fprintf(p->out, "KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($P) {\n");
-  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
+  cy_cu_function_open(&q, "$S($Q) {\n");
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q.m, q.n, q.k);
   if (a.words) /* which need no other form */
     cy_cu_line(p, "const b1 wide_a = 1;");
   else

@@ -346,8 +346,8 @@ static void print_constants(const cy_cu_contract *q, const cy_cu_operand *a, con
               {"B_WORDS", b->words},
               {"A_ALIGNED", a->aligned},
               {"B_ALIGNED", b->aligned},
-              {"A_EVEN", cy_cu_multiple(g, a->turned ? s.m : s.k, elements)}, /* no word has an end of a run inside */
-              {"B_EVEN", cy_cu_multiple(g, b->turned ? s.n : s.k, elements)},
+              {"A_EVEN", cy_cu_multiple(g, a->turned ? s.m : cy_cu_depth(q->p->k), elements)}, /* no word has an end of a run inside */
+              {"B_EVEN", cy_cu_multiple(g, b->turned ? s.n : cy_cu_depth(q->p->k), elements)},
               {"B_DOWN", b->down}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %lld\n", rows[i].name, (long long)rows[i].value);
