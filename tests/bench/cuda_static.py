@@ -26,7 +26,7 @@ import cuda_sass
 HERE = os.path.dirname(os.path.abspath(__file__))
 ZOO = os.path.join(os.environ.get('CYTO_SHARED', os.path.join(HERE, '..', '..', '..', 'shared')), 'zoo')
 DECODE = ['sequence=1', 'past=128', 'batch=1']
-NETWORKS = [('resnet50 b1', 'resnet50', ['batch=1']), ('resnet50 b16', 'resnet50', ['batch=16']), ('vit_b_16', 'vit_b_16', []),
+NETWORKS = [('resnet50 b1', 'resnet50', []), ('resnet50 b16', 'resnet50', [], 16), ('vit_b_16', 'vit_b_16', []),
             ('bert_base b1', 'bert_base', ['batch=1', 'sequence=128']), ('bert_base b8', 'bert_base', ['batch=8', 'sequence=128']),
             ('unet2d', 'unet2d_labelfree', ['batch=1']), ('unet3d', 'unet3d_monai', []), ('gpt2 decode', 'gpt2_small', DECODE),
             ('llama decode', 'llama_160m_gqa', [*DECODE, 'total=129']), ('whisper encoder', 'whisper_tiny_encoder', []),
@@ -38,15 +38,20 @@ ROW = re.compile(r'^(\S+_k\d+_\S+)\s+(\d+)\s+(.*?)\s+([\d.]+)\s+([\d.]+)\s+([\d.
 TOTAL = re.compile(r'^all launches\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)', re.M)
 
 
-def materialized(name, folder):
-    """The network with weights."""
+def materialized(name, folder, images=0):
+    """The network with weights; images: of its first input, in place of one."""
     import onnx
     path = os.path.join(folder, name + '.onnx')
     if not os.path.exists(path):
         spec = importlib.util.spec_from_file_location('materialize', os.path.join(ZOO, 'materialize.py'))
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        onnx.save(module.materialize(onnx.load(os.path.join(ZOO, name + '.onnx'))), path)
+        model = module.materialize(onnx.load(os.path.join(ZOO, name + '.onnx')))
+        if images:
+            model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = images
+            del model.graph.value_info[:], model.graph.output[0].type.tensor_type.shape.dim[:]
+            model = onnx.shape_inference.infer_shapes(model)
+        onnx.save(model, path)
     return path
 
 
@@ -95,8 +100,8 @@ def explained(text, code, device, show):
     return out
 
 
-def measure(args, network, dims, arch, folder):
-    path = materialized(network, folder)
+def measure(args, network, dims, images, arch, folder):
+    path = materialized(network, folder, images)
     cubin = os.path.join(folder, 'k.cubin')
     command = [args.cytoc, path, '-o', cubin, '--emit=cubin', '--target=' + arch, '--cudnn=off', '--explain', *args.options]
     command += [word for dim in dims for word in ('--dim', dim)]
@@ -121,11 +126,11 @@ def main():
              '|---|---|---|---|---|---|---|---|---|---|---|']
     print('\n'.join(lines), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        for name, network, dims in NETWORKS:
+        for name, network, dims, *images in NETWORKS:
             if args.names and not any(re.fullmatch(n, name) for n in args.names):
                 continue
             for arch in args.target.split(','):
-                row, why = measure(args, network, dims, arch, folder)
+                row, why = measure(args, network, dims, sum(images), arch, folder)
                 line = '| %s | %s | ' % (name, arch) + (why if why else '%d | %d | %.1f | %.2f | %.2f | %d | %.2f | %.1f | %.1f |' % (
                     row['launches'], row['casts'], row['mb'], row['useful'] / 1e3, row['multiplied'] / 1e3, row['code'], row['executed'] / 1e6,
                     row['floor_us'], row['model_us']))

@@ -463,6 +463,8 @@ static void add_integers(void) {
       {{CY_CONTRACT_CONV_TRANSPOSE, 1, 24, 40, 2, 2, {5, 6}, {4, 3}, {2, 2}, {1, 2}, {1, 1}, false, CY_I8},
        {CY_U8, true, 2}},
       {{CY_CONTRACT_CONV_TRANSPOSE, 1, 8, 20, 2, 2, {6, 6}, {3, 3}, {2, 1}, {1, 1}, {1, 1}, false, CY_I16}, {CY_I8, true, 2}},
+      {{CY_CONTRACT_CONV, 1, 32, 12, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I8}, {CY_I8, true, 0}},
+      {{CY_CONTRACT_CONV, 1, 32, 28, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_I8, true, 1}},
       {{CY_CONTRACT_CONV, 1, 8, 20, 2, 2, {6, 6}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I16}, {CY_I8, true, 2}},
       {{CY_CONTRACT_CONV, 1, 32, 36, 1, 2, {7, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_U8, true, 0}},
       {{CY_CONTRACT_CONV, 2, 20, 24, 1, 2, {7, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_I8, true, 1}},
@@ -603,6 +605,14 @@ static void add_contractions(void) {
       {1, 70, 72, 60, false, false, false, CY_F32, CY_F32, true, false},
       {2, 70, 66, 33, true, true, true, CY_F32, CY_F32, true, false},
       {1, 5, 7, 9, false, false, false, CY_F16, CY_F32, false, false},
+      /* few columns: rows that end inside of a chunk, whole ones, columns of B, shares of k */
+      {1, 300, 3, 50, false, true, false, CY_F32, CY_F32, false, false},
+      {2, 140, 8, 64, false, false, true, CY_F32, CY_F32, false, false},
+      {1, 600, 2, 90, false, true, false, CY_F16, CY_F32, false, false},
+      {1, 40, 5, 2600, false, true, false, CY_F32, CY_F32, false, false},
+      {1, 200, 12, 72, false, true, false, CY_F16, CY_F32, false, true},
+      {1, 130, 30, 72, false, true, false, CY_BF16, CY_F32, false, true},
+      {1, 200, 15, 72, false, true, false, CY_F32, CY_F32, false, true},
       /* tiles by words: of whole ones or not, both ways round */
       {1, 66, 70, 61, true, false, false, CY_F16, CY_F32, false, true},
       {1, 67, 71, 40, true, true, false, CY_BF16, CY_F32, false, false},
@@ -645,6 +655,18 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 320, 24, 1, 1, {12}, {4}, {2}, {1}, {1}, false, CY_F32},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 20, 48, 2, 1, {40}, {5}, {3}, {2}, {4}, false, CY_F16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 8, 16, 2, 2, {6, 5}, {5, 2}, {3, 2}, {1, 1}, {2, 0}, false, CY_F32},
+      /* few result channels, on the ordinary units: of every type, all that is odd */
+      {CY_CONTRACT_CONV, 2, 16, 3, 1, 2, {12, 13}, {3, 3}, {2, 1}, {1, 2}, {1, 2}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 16, 1, 1, 3, {9, 8, 10}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV, 1, 520, 4, 1, 1, {20}, {2}, {1}, {1}, {0}, false, CY_BF16},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 32, 2, 1, 3, {6, 5, 4}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV_TRANSPOSE, 2, 16, 12, 2, 2, {6, 5}, {4, 2}, {2, 2}, {1, 1}, {1, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 8, 7, 1, 2, {6, 5}, {2, 2}, {3, 2}, {1, 1}, {0, 0}, false, CY_BF16},
+      /* .. and as many as small tiles of matrix instructions have */
+      {CY_CONTRACT_CONV, 1, 32, 10, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV, 1, 16, 30, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_BF16},
+      {CY_CONTRACT_CONV, 2, 16, 16, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 20, 13, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
       /* a filter for every channel: whole chunks or not, pieces of several sizes */
       {CY_CONTRACT_CONV, 2, 24, 24, 24, 2, {9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV, 1, 16, 16, 16, 2, {13, 12}, {5, 5}, {2, 2}, {1, 1}, {2, 2}, false, CY_F16},

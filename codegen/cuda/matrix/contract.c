@@ -590,7 +590,7 @@ uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, in
 
 /* ---- the generators ---- */
 
-static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_matrix, &cy_cu_singles,
+static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_narrow, &cy_cu_matrix, &cy_cu_singles,
                                                     &cy_cu_plain};
 
 static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {

@@ -69,6 +69,8 @@ void cy_cu_print_batch(cy_cu_contract *q, const cy_dim *strides);
 /* Prints const b1 <name> = can 16 bytes of an operand, `chunk` elements, be copied at once: if it `runs`, element by
  * element, and begins where all strides are multiples of that. */
 void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strides, int n, cy_karg arg, int64_t chunk);
+/* Prints a macro <name>(v) that makes an element of this type, as it is stored, a value in a register. */
+void cy_cu_print_decoding(cy_cu *p, const char *name, cy_dtype type);
 /* A function of C text: cy_cu_contract_text(head), indented statements with sizes at hand, } */
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
@@ -202,6 +204,7 @@ typedef struct cy_cu_generator {
 } cy_cu_generator;
 extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
 extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */
+extern const cy_cu_generator cy_cu_narrow;    /* narrow.c */
 extern const cy_cu_generator cy_cu_plain;  /* plain.c */
 extern const cy_cu_generator cy_cu_matrix, cy_cu_singles; /* matrix.c */
 extern const cy_cu_generator cy_cu_attention; /* attention.c */

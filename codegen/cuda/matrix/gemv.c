@@ -321,7 +321,7 @@ static const char along_k_text[] =
     "      $S_put($N, z, i, n0 + c, sum);\n"
     "  }\n";
 
-static void print_decoding(cy_cu *p, const char *name, cy_dtype type) {
+void cy_cu_print_decoding(cy_cu *p, const char *name, cy_dtype type) {
   char decode[96];
   cy_cu_decode(type, "v", decode, sizeof decode);
   fprintf(p->out, "#define %s(v) %s\n", name, decode);
@@ -350,8 +350,8 @@ static void print_constants(const cy_cu_contract *q, bool k) {
               {"APART", apart},
               {"STEP", apart ? 32 : 1}, /* of k */
               {"A_RUNS", runs && (ints || a == b)}};
-  print_decoding(q->p, "DECODE_A", p->args[q->c->a].dtype);
-  print_decoding(q->p, "DECODE", p->args[q->c->b].dtype);
+  cy_cu_print_decoding(q->p, "DECODE_A", p->args[q->c->a].dtype);
+  cy_cu_print_decoding(q->p, "DECODE", p->args[q->c->b].dtype);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   fputc('\n', p->out);

@@ -31,7 +31,7 @@ enum {
   ROW_BYTES = CY_CU_TILE_ROW_BYTES,
   CHUNK = CY_CU_CHUNK,
   RASTER = 8,
-  LEAST_SINGLE_COLUMNS = 24,
+  LEAST_SINGLE_COLUMNS = 8,
   TILES_BYTES = 49 << 10, /* of shared memory for tiles in flight */
   GROUP_TILES_BYTES = 81 << 10,
   LEAST_STAGES = 3,
@@ -39,11 +39,17 @@ enum {
   MOST_GATHERED_STAGES = 4
 };
 
-/* m, n, k (set by type), and of a warp */
+/* m, n, k (set by type), and of a warp; the first ones for few columns */
 static const cy_cuda_tile shapes[] = {
-    {128, 128, 0, 64, 32}, {128, 64, 0, 32, 32}, {64, 64, 0, 32, 32}, {32, 64, 0, 16, 32}};
+    {128, 16, 0, 16, 16}, {64, 16, 0, 16, 16},  {128, 32, 0, 32, 16}, {64, 32, 0, 32, 16}, {32, 32, 0, 16, 16},
+    {128, 128, 0, 64, 32}, {128, 64, 0, 32, 32}, {64, 64, 0, 32, 32},  {32, 64, 0, 16, 32}};
 static const cy_cuda_tile large_single = {128, 128, 0, 32, 64}; /* 8 x 8 results for a thread */
-enum { NSHAPES = sizeof shapes / sizeof *shapes };
+enum { LARGEST = 5, NSHAPES = sizeof shapes / sizeof *shapes };
+
+/* Of so many columns: the first and last shape. */
+static const struct {
+  int columns, first, last;
+} widths[] = {{16, 0, 1}, {32, 2, 4}, {INT32_MAX, LARGEST, NSHAPES - 1}};
 
 /* ---- choosing ---- */
 
@@ -107,25 +113,36 @@ static int shared_bytes(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
 
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
 
-/* Would most of a tile be empty, and of a later shape less? */
-static bool mostly_empty(int shape, double rows, double columns) {
-  const cy_cuda_tile *t = &shapes[shape], *last = &shapes[NSHAPES - 1];
-  return (rows <= t->m / 2 && last->m < t->m) || (columns <= t->n / 2 && last->n < t->n);
+/* Would most of a tile be empty, and of a later shape, up to `last`, less? */
+static bool mostly_empty(int shape, int last, double rows, double columns) {
+  const cy_cuda_tile *t = &shapes[shape], *least = &shapes[last];
+  return (rows <= t->m / 2 && least->m < t->m) || (columns <= t->n / 2 && least->n < t->n);
 }
 
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
+static int shape_of(const cy_machine *machine, cy_kernel *k) {
+  cy_graph *g = cy_kernel_graph(k);
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  double rows = cy_cu_estimate(g, s.m, 512), columns = cy_cu_estimate(g, s.n, 512);
+  int width = 0, wanted = cy_cu_wanted_blocks(machine);
+  while (columns > widths[width].columns)
+    width++;
+  /* the largest leaves sm_75 no shared memory for tables */
+  int best = widths[width].first, last = widths[width].last;
+  best += best == LARGEST && cy_cu_load_bytes(k, &shapes[best]) > 0;
+  while (best < last && (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
+                         mostly_empty(best, last, rows, columns)))
+    best++;
+  return best;
+}
+
 static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, bool singles) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  /* the largest leaves sm_75 no shared memory for tables */
-  int best = cy_cu_load_bytes(k, &shapes[0]) > 0, wanted = cy_cu_wanted_blocks(machine);
-  while (best < NSHAPES - 1 &&
-         (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
-          mostly_empty(best, cy_cu_estimate(g, s.m, 512), cy_cu_estimate(g, s.n, 512))))
-    best++;
+  int best = shape_of(machine, k);
   form->kind = CY_CUDA_TILES;
-  form->tile = singles && best == 0 ? large_single : shapes[best];
+  form->tile = singles && best == LARGEST ? large_single : shapes[best];
   form->tile.k = ROW_BYTES * 8 / cy_dtype_of(cy_cu_factor_type(k))->bits;
   form->threads = threads_of(&form->tile);
   form->warpgroups = cy_cu_factor_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
@@ -446,13 +463,13 @@ static const char tile_loop[] =
     "#if FE == 1\n"
     "        {\n"
     "          const int m = wm - above + i * FM + CY_TID % 32 / 8, n = wn + j * 8 + CY_TID % 8;\n"
-    "          results[m * BN + (n ^ (m & 3) << 3)] = acc[i][j][0];\n"
+    "          results[m * BN + (n ^ SWIZZLE(m))] = acc[i][j][0];\n"
     "        }\n"
     "#else\n"
     "          CY_UNROLL\n"
     "          for (int e = 0; e < FE; e += 2) {\n"
     "            const int m = wm - above + i * FM + CY_TID % 32 / 4 + e * 4, n = wn + j * 8 + CY_TID % 4 * 2;\n"
-    "            cy_move8(&results[m * BN + (n ^ (m & 3) << 3)], &acc[i][j][e]);\n"
+    "            cy_move8(&results[m * BN + (n ^ SWIZZLE(m))], &acc[i][j][e]);\n"
     "          }\n"
     "#endif\n"
     "    CY_SYNC();\n";
@@ -504,6 +521,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
       {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
       {"FE", form->stages ? 4 : 1},
       {"RASTER", RASTER},
+      {"SWIZZLED", t->n / 8 < 4 ? t->n / 8 - 1 : 3},
       {"A_TURNED", a->turned},
       {"B_TURNED", b->turned},
       {"A_RUNS", a->runs},
@@ -537,6 +555,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
     cy_cu_byte_constants(q);
   else
     fprintf(q->p->out, "#define A_ZERO 0\n");
+  fputs("#define SWIZZLE(m) (((m) & SWIZZLED) << 3)\n", q->p->out);
   fprintf(q->p->out, "#define PUT cy_chunk_put%d\n#define FETCH cy_fetch%d\n", bytes * 8, bytes * 8);
   fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
 }
@@ -547,7 +566,7 @@ static const char end_of_constants[] =
     "A_TURNED\n"
     "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
-    "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+    "#undef SWIZZLE\n#undef SWIZZLED\n#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
     "#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
     "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
     "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n#undef WE\n#undef A_WORDS\n#undef "
@@ -578,7 +597,7 @@ static void print(cy_cu *p, const char *symbol) {
   fputs("#endif\n", p->out);
   cy_cu_contract_text(&q, warpgroup_function);
   cy_cu_contract_text(&q, turns_function);
-  if (p->form->stages && p->form->tile.n == shapes[0].n)
+  if (p->form->stages && p->form->tile.n == shapes[LARGEST].n)
     fprintf(p->out,
             "#ifndef CY_ONE_BLOCK_%s\n#define KERNEL CY_KERNEL_OF_TWO\n#else\n#define KERNEL CY_KERNEL\n#endif\n",
             symbol);

@@ -105,7 +105,7 @@ void cy_cu_split_begin(cy_cu_contract *q) {
 void cy_cu_split_results(cy_cu_contract *q) {
   cy_cu_contract_text(q, "    for (int q = CY_TID * VECTOR; q < BM / PARTS * BN; q += NT * VECTOR) {\n"
                          "      const int m = q / BN, n = q % BN, row = m0 + above + m;\n"
-                         "      const $T *const from = &results[m * BN + (n ^ (m & 3) << 3)];\n"
+                         "      const $T *const from = &results[m * BN + (n ^ SWIZZLE(m))];\n"
                          "      $T sums[VECTOR] CY_ALIGNED(16);\n"
                          "#if VECTOR > 1\n"
                          "      CY_UNROLL\n"
