@@ -174,6 +174,10 @@ void cy_cu_decode(cy_dtype t, const char *raw, char *out, size_t cap);
 bool cy_cu_packed(cy_dtype t);
 void cy_cu_forget(cy_cu *p, uint32_t mark);
 
+/* ---- print_bounds.c ---- */
+/* Is the f32 divisor always such that its approximate inverse is precise? */
+bool cy_cu_inverse_is_near(cy_kernel *k, cy_expr divisor);
+
 /* ---- print.c ---- */
 void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char *symbol);
 void cy_cu_params(cy_cu *p, FILE *out, bool names_only); /* the slots as a parameter list, without parentheses */
