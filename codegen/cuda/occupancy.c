@@ -6,7 +6,8 @@
  *   128 registers, 96.0 KB shared, 2 blocks of 256 threads per multiprocessor; 512 blocks, 1.9 waves of 264;
  *   multiplies 537 MFLOP; 64 blocks add shares
  *
- * (multiplied: for products and convolutions by tiles: what of their tiles is empty is multiplied all the same. Added: where blocks share k, by a second launch)
+ * (multiplied: by products and convolutions in tiles, of which what is empty is multiplied all the same; added: by a second
+ * launch, where blocks share k)
  * for the data-sheet device of the first architecture: what a first run on one can be compared with.
  */
 #include "codegen/cuda/matrix/contract_int.h"
@@ -28,6 +29,22 @@ static const struct {
     {75, 64, 1024, 16, 40},   {80, 164, 2048, 32, 108},  {86, 100, 1536, 16, 72},   {89, 100, 1536, 24, 58},
     {90, 228, 2048, 32, 132}, {100, 228, 2048, 32, 148}, {120, 100, 1536, 24, 170},
 };
+
+/* The row of an architecture. */
+static size_t limits_of(int arch) {
+  size_t row = 0;
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    row = limits[i].arch <= arch ? i : row;
+  return row;
+}
+
+int cy_cuda_multiprocessors(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  int most = 0;
+  for (int i = 0; c && i < c->narch; i++)
+    most = limits[limits_of(c->arch[i].number)].count > most ? limits[limits_of(c->arch[i].number)].count : most;
+  return !most || c->wanted_blocks ? cy_cu_wanted_blocks(m) : most;
+}
 
 static int least(int a, int b) { return a < b ? a : b; }
 
@@ -62,9 +79,7 @@ bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const in
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   const cy_kernel_code *code = &plan->code;
   cy_graph *g = cy_kernel_graph(plan->kernel);
-  size_t row = 0;
-  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-    row = limits[i].arch <= c->arch[0].number ? i : row;
+  size_t row = limits_of(c->arch[0].number);
   if (!code->registers)
     return false;
   int threads = code->tma ? CY_CUDA_TMA_THREADS : form->threads;

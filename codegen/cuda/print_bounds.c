@@ -45,7 +45,8 @@ static bounds bounds_of(cy_kernel *k, cy_expr e, int *steps) {
     return unknown;
   if (x->op == CY_X_CONST)
     return of(x->c.f, x->c.f);
-  bool known = x->op == CY_OP_min || x->op == CY_OP_max || x->op == CY_OP_mul || x->op == CY_OP_add || x->op == CY_OP_fma;
+  bool known =
+      x->op == CY_OP_min || x->op == CY_OP_max || x->op == CY_OP_mul || x->op == CY_OP_add || x->op == CY_OP_fma;
   for (int i = 0; known && i < x->n; i++)
     a[i] = bounds_of(k, x->arg[i], steps);
   bounds times = known && x->arg[0] == x->arg[1] ? square(a[0]) : product(a[0], a[1]);

@@ -91,7 +91,8 @@ static void size_texts(cy_cu_contract *q, const cy_cu_sizes *s) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   int64_t v;
-  size_t at = (size_t)snprintf(q->z, sizeof q->z, "(i64)%lld", cy_cu_is_conv(c) ? (long long)(c->group * cy_cu_phases(c)) : 1LL);
+  long long products = cy_cu_is_conv(c) ? c->group * cy_cu_phases(c) : 1;
+  size_t at = (size_t)snprintf(q->z, sizeof q->z, "(i64)%lld", products);
   for (int i = 0; i < c->nbatch; i++)
     at += (size_t)snprintf(q->z + at, sizeof q->z - at, " * %s", cy_cu_dim(p, c->batch[i]));
   if (!cy_cu_is_conv(c)) {
@@ -335,8 +336,8 @@ static void print_b(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   cy_cu_function_open(q, "CY_INLINE i64 $S_b_inside($P, int z, int k, int n) {\n");
   if (p->form->packed_k) {
-    cy_cu_line(p, "const i64 at = ((i64)%s * %s + n) * %lld + %sk;", group_text(c), q->n, (long long)p->form->packed_k,
-               cy_cu_has_phases(c) ? "phase->base + " : "");
+    cy_cu_line(p, "const i64 at = ((i64)%s * %s + n) * %lld + %sk;", cy_cu_is_conv(c) ? group_text(c) : "0", q->n,
+               (long long)p->form->packed_k, cy_cu_has_phases(c) ? "phase->base + " : "");
   } else if (!cy_cu_is_conv(c)) {
     cy_cu_line(p, "i64 at = (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_k), cy_cu_dim(p, c->b_n));
     cy_cu_print_batch(q, c->b_batch);
@@ -491,7 +492,6 @@ static void write_packed(const cy_graph *g, cy_val value, const void *form, uint
         }
 }
 
-/* Can B be packed while compiling? Batches must share it. */
 static bool fill_packing(cy_kernel *k, packing *f) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -526,6 +526,11 @@ static bool fill_packing(cy_kernel *k, packing *f) {
   return true;
 }
 
+bool cy_cu_packable(cy_kernel *k) {
+  packing f;
+  return fill_packing(k, &f);
+}
+
 static int64_t packed_row(const cy_contraction *c, const packing *f) {
   int64_t chunk = 16 / f->bytes;
   return cy_cu_has_phases(c) ? cy_cu_phase_row(c, f->depth, chunk) : cy_round_up(f->taps * f->depth, chunk);
@@ -540,7 +545,7 @@ static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_fo
   /* cuDNN wants channels innermost, too */
   bool for_cudnn = cy_cu_is_conv(cy_kernel_contraction(k)) && cy_cu_taps(cy_kernel_contraction(k)) > 1 &&
                    m->cudnn != CY_CUDNN_OFF && cy_cu_conv_match(m, k, form, true, conv);
-  bool wanted = generator->wants_packed && generator->wants_packed(k);
+  bool wanted = generator->wants_packed && generator->wants_packed(form, k);
   if ((!wanted && !for_cudnn) || !fill_packing(k, &f))
     return;
   cy_kernel_args(k, &args);
@@ -590,8 +595,8 @@ uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, in
 
 /* ---- the generators ---- */
 
-static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_narrow, &cy_cu_matrix, &cy_cu_singles,
-                                                    &cy_cu_plain};
+static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv,    &cy_cu_narrow,
+                                                    &cy_cu_matrix,    &cy_cu_singles, &cy_cu_plain};
 
 static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION)

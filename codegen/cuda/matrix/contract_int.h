@@ -57,10 +57,10 @@ static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction
 
 /* Prints the functions. */
 void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
-/* Copies the text with $S symbol, $T accumulator type, $P parameters (and a phase, if there are phases), $N their names,
- * $Q parameters of a kernel, $F a statement of a kernel that fixes the phase, and K, of `z`, from ALL_K, $A $B the pointers to the
- * operands, $V that to the values of attention, $X $Y the storage types of A and B, $Z how many products there
- * are. */
+/* Copies the text with $S symbol, $T accumulator type, $P parameters (and a phase, if there are phases), $N their names, $Q
+ * and $M the same without a phase, as kernels have them, $F statements of a kernel that fix the phase and K of `z` (ALL_K is
+ * the largest), $A $B the pointers to the operands, $V that to the values of attention, $X $Y the storage types of A and B,
+ * $Z how many products there are. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
 /* Prints <symbol>_put and <symbol>_put_chunk alone. */
 void cy_cu_contract_put(cy_cu_contract *q);
@@ -74,6 +74,8 @@ void cy_cu_print_decoding(cy_cu *p, const char *name, cy_dtype type);
 /* A function of C text: cy_cu_contract_text(head), indented statements with sizes at hand, } */
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
+
+bool cy_cu_packable(cy_kernel *k); /* can B be packed while compiling? Batches must share it */
 
 /* ---- phases.c: transposed convolutions ---- */
 static inline bool cy_cu_has_phases(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV_TRANSPOSE; }
@@ -200,7 +202,7 @@ typedef struct cy_cu_generator {
   bool (*supports)(const cy_machine *m, cy_kernel *k);
   void (*schedule)(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
   void (*print)(cy_cu *p, const char *symbol);
-  bool (*wants_packed)(cy_kernel *k); /* would it be faster with B packed? NULL: never */
+  bool (*wants_packed)(const cy_cuda_form *form, cy_kernel *k); /* would it be faster with B packed? NULL: never */
 } cy_cu_generator;
 extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
 extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */

@@ -40,9 +40,9 @@ enum {
 };
 
 /* m, n, k (set by type), and of a warp; the first ones for few columns */
-static const cy_cuda_tile shapes[] = {
-    {128, 16, 0, 16, 16}, {64, 16, 0, 16, 16},  {128, 32, 0, 32, 16}, {64, 32, 0, 32, 16}, {32, 32, 0, 16, 16},
-    {128, 128, 0, 64, 32}, {128, 64, 0, 32, 32}, {64, 64, 0, 32, 32},  {32, 64, 0, 16, 32}};
+static const cy_cuda_tile shapes[] = {{128, 16, 0, 16, 16}, {64, 16, 0, 16, 16}, {128, 32, 0, 32, 16},
+                                      {64, 32, 0, 32, 16},  {32, 32, 0, 16, 16}, {128, 128, 0, 64, 32},
+                                      {128, 64, 0, 32, 32}, {64, 64, 0, 32, 32}, {32, 64, 0, 16, 32}};
 static const cy_cuda_tile large_single = {128, 128, 0, 32, 64}; /* 8 x 8 results for a thread */
 enum { LARGEST = 5, NSHAPES = sizeof shapes / sizeof *shapes };
 
@@ -115,8 +115,8 @@ static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n
 
 /* Would most of a tile be empty, and of a later shape, up to `last`, less? */
 static bool mostly_empty(int shape, int last, double rows, double columns) {
-  const cy_cuda_tile *t = &shapes[shape], *least = &shapes[last];
-  return (rows <= t->m / 2 && least->m < t->m) || (columns <= t->n / 2 && least->n < t->n);
+  const cy_cuda_tile *t = &shapes[shape], *smallest = &shapes[last];
+  return (rows <= t->m / 2 && smallest->m < t->m) || (columns <= t->n / 2 && smallest->n < t->n);
 }
 
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
@@ -164,7 +164,8 @@ static void schedule_singles(const cy_machine *machine, cy_kernel *k, cy_cuda_fo
 }
 
 /* Constant weights that cannot be copied in chunks as they lie. */
-static bool wants_packed(cy_kernel *k) {
+static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
+  (void)form;
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
   int64_t chunk = cy_cu_chunk_of(cy_cu_factor_type(k));
@@ -489,8 +490,8 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
   else
     fprintf(f, "#define A_ZERO 0\n");
   if (c->has_b_zero)
-    fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero, cy_cu_has_phases(c) ? "phase->z * N + " : cy_cu_is_conv(c) ? "(z) * N + " : "",
-            (long long)c->b_zero_step);
+    fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero,
+            cy_cu_has_phases(c) ? "phase->z * N + " : cy_cu_is_conv(c) ? "(z) * N + " : "", (long long)c->b_zero_step);
   else
     fprintf(f, "#define B_ZERO(z, n) 0\n");
 }
@@ -566,7 +567,8 @@ static const char end_of_constants[] =
     "A_TURNED\n"
     "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
-    "#undef SWIZZLE\n#undef SWIZZLED\n#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+    "#undef SWIZZLE\n#undef SWIZZLED\n"
+    "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
     "#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
     "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
     "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n#undef WE\n#undef A_WORDS\n#undef "

@@ -333,6 +333,7 @@ static const char load_function[] =
 static void print_constants(const cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
   cy_graph *g = q->p->g;
   cy_cu_sizes s = cy_cu_sizes_of(q->p->k);
+  cy_dim depth = cy_cu_depth(q->p->k);
   bool conv = cy_cu_is_conv(q->c);
   int elements = WORD * 8 / cy_dtype_of(cy_cu_factor_type(q->p->k))->bits;
   int64_t step = 0;
@@ -348,8 +349,8 @@ static void print_constants(const cy_cu_contract *q, const cy_cu_operand *a, con
               {"B_WORDS", b->words},
               {"A_ALIGNED", a->aligned},
               {"B_ALIGNED", b->aligned},
-              {"A_EVEN", cy_cu_multiple(g, a->turned ? s.m : cy_cu_depth(q->p->k), elements)}, /* no word has an end of a run inside */
-              {"B_EVEN", cy_cu_multiple(g, b->turned ? s.n : cy_cu_depth(q->p->k), elements)},
+              {"A_EVEN", cy_cu_multiple(g, a->turned ? s.m : depth, elements)}, /* no word has an end of a run inside */
+              {"B_EVEN", cy_cu_multiple(g, b->turned ? s.n : depth, elements)},
               {"B_DOWN", b->down}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %lld\n", rows[i].name, (long long)rows[i].value);

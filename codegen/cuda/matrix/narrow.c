@@ -50,7 +50,8 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_split_schedule(m, k, form);
 }
 
-static bool wants_packed(cy_kernel *k) {
+static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
+  (void)form;
   const cy_contraction *c = cy_kernel_contraction(k);
   return cy_cu_is_conv(c) && cy_cu_taps(c) > 1;
 }

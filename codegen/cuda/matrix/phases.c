@@ -54,7 +54,7 @@ int64_t cy_cu_phase_row(const cy_contraction *c, int64_t depth, int64_t chunk) {
 }
 
 int64_t cy_cu_phase_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk) {
-  int64_t before = 0, phase = 0, number = 0, all = 1, in_phase = 1;
+  int64_t before = 0, phase = 0, number = 0, all = 1;
   for (int i = 0; i < c->nspatial; i++) {
     int64_t unit = 1, s = c->stride[i];
     for (int j = i + 1; j < c->nspatial; j++)
@@ -70,7 +70,6 @@ int64_t cy_cu_phase_place(const cy_contraction *c, int64_t tap, int64_t depth, i
     all *= same;
     phase = phase * s + r;
     number = number * same + earlier;
-    in_phase *= same;
   }
   return cy_round_up(before * depth, chunk) + phase * slack(depth, chunk) + number * depth;
 }
@@ -138,7 +137,8 @@ static void print_digit(cy_cu_contract *q, int i) {
   if (least == most)
     cy_cu_line(p, "const int over%d = (int)((u32)rest / %lldu), digit%d = rest - over%d * %lld;", i, most, i, i, most);
   else
-    cy_cu_line(p, "const int over%d = (int)(phase->n[%d] == %lld ? (u32)rest / %lldu : (u32)rest / %lldu), digit%d = "
+    cy_cu_line(p,
+               "const int over%d = (int)(phase->n[%d] == %lld ? (u32)rest / %lldu : (u32)rest / %lldu), digit%d = "
                "rest - over%d * phase->n[%d];",
                i, i, most, most, least > 1 ? least : 1, i, i, i);
   cy_cu_line(p, "rest = over%d;", i);
@@ -188,8 +188,8 @@ void cy_cu_phase_coordinates(cy_cu_contract *q) {
     cy_var v = c->out_var[1 + i];
     const char *type = cy_cu_var_type(p, v);
     print_rows_of(q, i);
-    cy_cu_line(p, "const %s v%u = (%s)(rest %% rows%d * %lld + phase->q[%d]);", type, v, type, i, (long long)c->stride[i],
-               i);
+    cy_cu_line(p, "const %s v%u = (%s)(rest %% rows%d * %lld + phase->q[%d]);", type, v, type, i,
+               (long long)c->stride[i], i);
     cy_cu_line(p, "if (v%u >= %s)", v, cy_cu_dim(p, c->out[i]));
     cy_cu_line(p, "  return;");
     cy_cu_line(p, "rest /= rows%d;", i);
