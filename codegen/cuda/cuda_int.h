@@ -61,6 +61,7 @@ typedef struct cy_cuda_form {
   cy_dim tma_blocks; /* TILES: of the kernel that stands beside for sm_90a (matrix_tma.c), any number up to which do;
                             0: there is no such kernel */
   int tma_n, tma_patch[3]; /* .. columns of its tiles; of convolutions: images, lines and columns of the output */
+  bool turned;           /* TILES of few rows: B lies along n, but is packed along k (gemv.c) */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
   int shares;            /* TILES: blocks that share k (split.c), at most; 0: none do; */
   int share_blocks;      /* .. as many as make this many in all, */
@@ -173,6 +174,13 @@ const char *cy_cu_encoded(cy_dtype t, const char *v);
 void cy_cu_decode(cy_dtype t, const char *raw, char *out, size_t cap);
 bool cy_cu_packed(cy_dtype t);
 void cy_cu_forget(cy_cu *p, uint32_t mark);
+
+/* ---- occupancy.c ---- */
+int cy_cuda_multiprocessors(const cy_machine *m); /* of the largest device by the data sheets, or what tests want */
+
+/* ---- print_bounds.c ---- */
+/* Is the f32 divisor always such that its approximate inverse is precise? */
+bool cy_cu_inverse_is_near(cy_kernel *k, cy_expr divisor);
 
 /* ---- print.c ---- */
 void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char *symbol);

@@ -4,10 +4,10 @@
  * In: registers and shared memory as the compiler tells them, and the launch. Out: a line like
  *
  *   128 registers, 96.0 KB shared, 2 blocks of 256 threads per multiprocessor; 512 blocks, 1.9 waves of 264;
- *   multiplies 537 MFLOP
+ *   multiplies 537 MFLOP; 64 blocks add shares
  *
- * (the last for products and convolutions by tiles: what of their tiles is empty, and taps of transposed convolutions that
- * hit nothing, are multiplied all the same)
+ * (multiplied: by products and convolutions in tiles, of which what is empty is multiplied all the same; added: by a second
+ * launch, where blocks share k)
  * for the data-sheet device of the first architecture: what a first run on one can be compared with.
  */
 #include "codegen/cuda/matrix/contract_int.h"
@@ -29,6 +29,22 @@ static const struct {
     {75, 64, 1024, 16, 40},   {80, 164, 2048, 32, 108},  {86, 100, 1536, 16, 72},   {89, 100, 1536, 24, 58},
     {90, 228, 2048, 32, 132}, {100, 228, 2048, 32, 148}, {120, 100, 1536, 24, 170},
 };
+
+/* The row of an architecture. */
+static size_t limits_of(int arch) {
+  size_t row = 0;
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    row = limits[i].arch <= arch ? i : row;
+  return row;
+}
+
+int cy_cuda_multiprocessors(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  int most = 0;
+  for (int i = 0; c && i < c->narch; i++)
+    most = limits[limits_of(c->arch[i].number)].count > most ? limits[limits_of(c->arch[i].number)].count : most;
+  return !most || c->wanted_blocks ? cy_cu_wanted_blocks(m) : most;
+}
 
 static int least(int a, int b) { return a < b ? a : b; }
 
@@ -52,7 +68,10 @@ static double multiplied(const cy_kernel_plan *plan, const cy_cuda_form *form, c
   cy_cu_sizes s = cy_cu_sizes_of(plan->kernel);
   double rows = (double)cy_round_up(cy_dim_eval(g, s.m, syms), m),
          columns = (double)cy_round_up(cy_dim_eval(g, s.n, syms), n);
-  return 2 * (double)cy_dim_eval(g, s.z, syms) * rows * columns * (double)cy_dim_eval(g, s.k, syms);
+  double k = (double)cy_dim_eval(g, s.k, syms);
+  if (cy_cu_has_phases(c)) /* each tap is of one phase */
+    k = (double)cy_dim_eval(g, cy_cu_depth(plan->kernel), syms) * (double)cy_cu_taps(c) / (double)cy_cu_phases(c);
+  return 2 * (double)cy_dim_eval(g, s.z, syms) * rows * columns * k;
 }
 
 bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const int64_t *syms, char *text, size_t size) {
@@ -60,9 +79,7 @@ bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const in
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   const cy_kernel_code *code = &plan->code;
   cy_graph *g = cy_kernel_graph(plan->kernel);
-  size_t row = 0;
-  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-    row = limits[i].arch <= c->arch[0].number ? i : row;
+  size_t row = limits_of(c->arch[0].number);
   if (!code->registers)
     return false;
   int threads = code->tma ? CY_CUDA_TMA_THREADS : form->threads;
@@ -76,6 +93,10 @@ bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const in
   double flop = multiplied(plan, form, syms);
   size_t n = strlen(text);
   if (flop > 0)
-    snprintf(text + n, size - n, "; multiplies %.3f MFLOP", flop / 1e6);
+    n += (size_t)snprintf(text + n, size - n, "; multiplies %.3f MFLOP", flop / 1e6);
+  int64_t adding = form->shares && !code->tma ? cy_dim_eval(g, form->combine_blocks, syms) : 0;
+  if (adding > 0 && n < size)
+    snprintf(text + n, size - n, "; %lld block%s add%s shares", (long long)adding, adding == 1 ? "" : "s",
+             adding == 1 ? "s" : "");
   return true;
 }

@@ -85,7 +85,7 @@ static bool b_along_k(cy_graph *g, const cy_contraction *c) {
 static const char tile_loop[] =
     "  CY_SHARED $T sa[BK][BM + 1], sb[BK][BN + 1];\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)CY_BLOCK;\n"
-    "  const int n0 = block % across * BN, zs = block / across / down, all_turns = (K + BK - 1) / "
+    "  const int n0 = block % across * BN, zs = block / across / down, all_turns = (ALL_K + BK - 1) / "
     "BK;\n" CY_CU_SHARE_OF_BLOCK "  const int begin = share * share_turns * BK;\n"
     "  const int end = begin + share_turns * BK < K ? begin + share_turns * BK : K;\n"
     "  const int m0 = block / across % down * BM;\n"
@@ -149,7 +149,8 @@ static void print(cy_cu *p, const char *symbol) {
   if (q.c->has_a_zero)
     snprintf(zero_a, sizeof zero_a, "a%u[0]", q.c->a_zero);
   if (q.c->has_b_zero && !q.c->b_bits) /* by output column, which is counted over all groups */
-    snprintf(zero_b, sizeof zero_b, "a%u[(%s%s%sn) * %lld]", q.c->b_zero, cy_cu_is_conv(q.c) ? "z * " : "",
+    snprintf(zero_b, sizeof zero_b, "a%u[(%s%s%sn) * %lld]", q.c->b_zero,
+             cy_cu_has_phases(q.c) ? "phase->z * " : cy_cu_is_conv(q.c) ? "z * " : "",
              cy_cu_is_conv(q.c) ? q.n : "", cy_cu_is_conv(q.c) ? " + " : "", (long long)q.c->b_zero_step);
   print_element(&q, "CY_INLINE $T $S_a($P, const $S_row *r, int k) {\n", "  const i64 at = $S_a_at($N, r, k);\n",
                 q.c->a, zero_a);
@@ -163,12 +164,12 @@ static void print(cy_cu *p, const char *symbol) {
   }
   bool along = a_along_k(p->g, q.c);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($P) {\n");
+  cy_cu_function_open(&q, "$S($Q) {\n");
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, TM = %d, TN = %d, NT = %d, TX = BN / TN, TY = BM / TM };", t->m,
              t->n, t->k, t->thread_m, t->thread_n, p->form->threads);
   cy_cu_line(p, "enum { A_ALONG_K = %d, B_ALONG_K = %d, A_ROWS = %d };", along, b_along_k(p->g, q.c),
              along ? t->m * t->k / p->form->threads : 1);
-  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q.m, q.n, q.k);
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_function_close(&q);
   cy_cu_split_end(&q);

@@ -240,6 +240,17 @@ CY_INLINE f64 cy_mod_f64(f64 a, f64 b) {
 CY_INLINE f32 cy_sigmoid_f32(f32 x) { return 1.f / (1.f + expf(-x)); }
 CY_INLINE f64 cy_sigmoid_f64(f64 x) { return 1. / (1. + exp(-x)); }
 
+/* a / b to 2 ulp, where b is between 1 and 1e30. */
+#ifdef __CUDACC__
+CY_INLINE f32 cy_ratio(f32 a, f32 b) {
+  f32 inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+  return a * inverse;
+}
+#else
+CY_INLINE f32 cy_ratio(f32 a, f32 b) { return a * (1.f / b); }
+#endif
+
 /* To integers: towards zero, saturating, NaN to 0. */
 CY_INLINE i32 cy_clamp_f32(f32 x, i32 low, i32 high) {
   return x != x ? 0 : x <= (f32)low ? low : x >= (f32)high ? high : (i32)x;

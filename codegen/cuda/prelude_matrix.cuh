@@ -259,7 +259,8 @@ CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: 
 /* The warpgroup gives registers up (dec) or takes what others gave up (inc): n for each of its threads from here on. */
 #define CY_REGISTERS(how, n) asm volatile("setmaxnreg." #how ".sync.aligned.u32 " #n ";")
 /* The first so many registers of an instruction as text, and what they hold: c is "+f" or "+r". */
-#define CY_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define CY_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define CY_NAMES_16 CY_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define CY_NAMES_32 CY_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define CY_NAMES_64                                                                                                    \
   CY_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"                       \
@@ -271,6 +272,7 @@ CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: 
               ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define CY_REG4(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
 #define CY_REG16(c, d, i) CY_REG4(c, d, i), CY_REG4(c, d, i + 4), CY_REG4(c, d, i + 8), CY_REG4(c, d, i + 12)
+#define CY_REGS_8(c, d) CY_REG4(c, d, 0), CY_REG4(c, d, 4)
 #define CY_REGS_16(c, d) CY_REG16(c, d, 0)
 #define CY_REGS_32(c, d) CY_REGS_16(c, d), CY_REG16(c, d, 16)
 #define CY_REGS_64(c, d) CY_REGS_32(c, d), CY_REG16(c, d, 32), CY_REG16(c, d, 48)
@@ -301,10 +303,12 @@ CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: 
                  : CY_REGS_##results("+r", d)                                                                          \
                  : "l"(a), "l"(b));                                                                                    \
   }
+CY_WGMMA_HALVES(f16, 16, 8, 8, 9, 10, 11)
 CY_WGMMA_HALVES(f16, 32, 16, 16, 17, 18, 19)
 CY_WGMMA_HALVES(f16, 64, 32, 32, 33, 34, 35)
 CY_WGMMA_HALVES(f16, 128, 64, 64, 65, 66, 67)
 CY_WGMMA_HALVES(f16, 256, 128, 128, 129, 130, 131)
+CY_WGMMA_HALVES(bf16, 16, 8, 8, 9, 10, 11)
 CY_WGMMA_HALVES(bf16, 32, 16, 16, 17, 18, 19)
 CY_WGMMA_HALVES(bf16, 64, 32, 32, 33, 34, 35)
 CY_WGMMA_HALVES(bf16, 128, 64, 64, 65, 66, 67)
@@ -313,15 +317,23 @@ CY_WGMMA_HELD(f16, 64, 32, 32, 33, 34, 35, 36)
 CY_WGMMA_HELD(f16, 128, 64, 64, 65, 66, 67, 68)
 CY_WGMMA_HELD(bf16, 64, 32, 32, 33, 34, 35, 36)
 CY_WGMMA_HELD(bf16, 128, 64, 64, 65, 66, 67, 68)
+CY_WGMMA_BYTES(i8i8, "s8.s8", 16, 8, 8, 9)
+CY_WGMMA_BYTES(i8i8, "s8.s8", 32, 16, 16, 17)
 CY_WGMMA_BYTES(i8i8, "s8.s8", 64, 32, 32, 33)
 CY_WGMMA_BYTES(i8i8, "s8.s8", 128, 64, 64, 65)
 CY_WGMMA_BYTES(i8i8, "s8.s8", 256, 128, 128, 129)
+CY_WGMMA_BYTES(i8u8, "s8.u8", 16, 8, 8, 9)
+CY_WGMMA_BYTES(i8u8, "s8.u8", 32, 16, 16, 17)
 CY_WGMMA_BYTES(i8u8, "s8.u8", 64, 32, 32, 33)
 CY_WGMMA_BYTES(i8u8, "s8.u8", 128, 64, 64, 65)
 CY_WGMMA_BYTES(i8u8, "s8.u8", 256, 128, 128, 129)
+CY_WGMMA_BYTES(u8i8, "u8.s8", 16, 8, 8, 9)
+CY_WGMMA_BYTES(u8i8, "u8.s8", 32, 16, 16, 17)
 CY_WGMMA_BYTES(u8i8, "u8.s8", 64, 32, 32, 33)
 CY_WGMMA_BYTES(u8i8, "u8.s8", 128, 64, 64, 65)
 CY_WGMMA_BYTES(u8i8, "u8.s8", 256, 128, 128, 129)
+CY_WGMMA_BYTES(u8u8, "u8.u8", 16, 8, 8, 9)
+CY_WGMMA_BYTES(u8u8, "u8.u8", 32, 16, 16, 17)
 CY_WGMMA_BYTES(u8u8, "u8.u8", 64, 32, 32, 33)
 CY_WGMMA_BYTES(u8u8, "u8.u8", 128, 64, 64, 65)
 CY_WGMMA_BYTES(u8u8, "u8.u8", 256, 128, 128, 129)

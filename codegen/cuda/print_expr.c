@@ -532,6 +532,8 @@ static const char *computed(cy_cu *p, cy_expr e, const cy_expr_info *x) {
     v = load(p, x->id, a[0]);
   else if (x->dtype == CY_I64)
     v = index_op(p, x, range_of(p, e), a);
+  else if (x->op == CY_OP_div && x->dtype == CY_F32 && cy_cu_inverse_is_near(p->k, x->arg[1]))
+    v = text("cy_ratio(%s, %s)", a[0], a[1]);
   if (!v)
     v = op_text(x->op, cy_expr_of(p->k, x->arg[0])->dtype, x->dtype, a);
   uint32_t number = ++p->ntemps;

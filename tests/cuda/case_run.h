@@ -85,16 +85,36 @@ static int64_t blocks_for(const kernel_case *c) {
   return c->form->kind == CY_CUDA_GROUPS && n > 2 ? n - 1 : n;
 }
 
+/* A matrix of rows along n as columns. */
+static void pack_matrix(const kernel_case *c, const case_memory *m) {
+  const cy_contraction *t = cy_kernel_contraction(c->k);
+  size_t bytes = m->bytes[t->b] / (size_t)c->elems[t->b];
+  int64_t n = cy_dim_eval(g, t->n, c->syms);
+  memset(m->got[c->form->packed_arg], 0, m->bytes[c->form->packed_arg]);
+  for (int64_t i = 0; i < c->elems[t->b]; i++)
+    memcpy((char *)m->got[c->form->packed_arg] + (size_t)(i % n * c->form->packed_k + i / n) * bytes,
+           (const char *)m->got[t->b] + (size_t)i * bytes, bytes);
+}
+
 static void pack(const kernel_case *c, const case_memory *m) {
   const cy_contraction *t = cy_kernel_contraction(c->k);
   const cy_karg_info *args;
+  if (t->kind == CY_CONTRACT_MATMUL) {
+    pack_matrix(c, m);
+    return;
+  }
   int64_t channels = cy_dim_eval(g, t->channels_in, c->syms), filters = cy_dim_eval(g, t->channels_out, c->syms);
-  int64_t taps = c->elems[t->b] / channels / filters;
+  int64_t taps = cy_cu_taps(t);
   cy_kernel_args(c->k, &args);
   size_t bytes = (size_t)cy_dtype_of(args[t->b].dtype)->bits / 8;
   memset(m->got[c->form->packed_arg], 0, m->bytes[c->form->packed_arg]);
   for (int64_t i = 0; i < c->elems[t->b]; i++) {
     int64_t at = i / taps / channels * c->form->packed_k + i % taps * channels + i / taps % channels;
+    if (t->kind == CY_CONTRACT_CONV_TRANSPOSE) { /* [channel][filter of the group][tap] */
+      int64_t depth = channels / t->group, columns = filters / t->group, row = i / taps / columns;
+      at = (row / depth * columns + i / taps % columns) * c->form->packed_k +
+           cy_cu_phase_place(t, i % taps, depth, (int64_t)(16 / bytes)) + row % depth;
+    }
     memcpy((char *)m->got[c->form->packed_arg] + (size_t)at * bytes, (const char *)m->got[t->b] + (size_t)i * bytes,
            bytes);
   }

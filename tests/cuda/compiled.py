@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose kernels NVRTC must compile to machine code: cytoc refuses kernels that spill or have a stack.
+"""Models whose kernels NVRTC must compile to machine code: cytoc refuses kernels that spill or have a stack; and figures that
+--explain must show of some.
 
 In:  the table below: operators whose windows, lists or branches were or may be more than registers hold, with sizes that
      only the run tells. NVRTC of the active environment (requirements-cuda.txt), or any other that cytoc finds.
 Out: the closing line; a line for each model, at -O0 and -O3. Skipped without NVRTC.
 """
 import os
+import re
 import sys
 
 import numpy as np
@@ -70,18 +72,53 @@ def check(args, work, model):
     return None
 
 
-def few_columns(args, work):
-    """Few output channels and many pixels: rows enough for a large tile, which no other one would have fewer empty columns."""
+def explained(args, work, nodes, x, constants, options=('--fp16',)):
+    """(why not, what --explain says) of a model on sm_90a."""
     path = os.path.join(work, 'm.onnx')
-    weights = [graphs.constant('w', np.ones((16, 16, 3, 3), np.float32))]
-    model = graphs.model_of([h.make_node('Conv', ['x', 'w'], ['y'], pads=[1, 1, 1, 1])], [graphs.port('x', np.float32, [1, 16, 256, 256])],
-                            [graphs.port('y', TensorProto.FLOAT, None)], weights)
+    model = graphs.model_of(nodes, [x], [graphs.port('y', TensorProto.FLOAT, None)], constants)
     with open(path, 'wb') as f:
         f.write(model.SerializeToString())
     said = []
     why = network.compile_model(args, path, os.path.join(work, 'm.so'), '-O3',
-                                ['--target=sm_90a', '--fp16', '--explain', '--cudnn=off'], said=said)
-    return why or (None if 'matrix 128x64' in said[0] else 'no tile of 128x64: ' + said[0])
+                                ['--target=sm_90a', '--explain', '--cudnn=off', *options], said=said)
+    return why, said[0] if said else ''
+
+
+def few_columns(args, work):
+    """Few output channels and many pixels: rows enough for a large tile, of as many columns as there are; f32 has such, too."""
+    for channels, options, tile in ((16, ['--fp16'], 'matrix 128x16'), (32, ['--fp16'], 'matrix 128x32'), (16, [], 'fma 128x16'),
+                                    (3, [], 'narrow'), (3, ['--fp16'], 'narrow')):
+        weights = [graphs.constant('w', np.ones((channels, 16, 3, 3), np.float32))]
+        why, said = explained(args, work, [h.make_node('Conv', ['x', 'w'], ['y'], pads=[1, 1, 1, 1])],
+                              graphs.port('x', np.float32, [1, 16, 256, 256]), weights, options)
+        if why or tile not in said:
+            return why or 'no %s for %d channels: %s' % (tile, channels, said)
+    return None
+
+
+def transposed(args, work):
+    """Transposed convolutions multiply no more than 1.3 times what is useful."""
+    for channels, filters, size, kernel in ((32, 2, [32] * 3, 3), (64, 16, [16] * 3, 3), (128, 32, [8] * 3, 3), (256, 128, [16] * 2, 2),
+                                            (64, 32, [64] * 2, 4)):
+        weights = [graphs.constant('w', np.ones([channels, filters] + [kernel] * len(size), np.float32))]
+        pads = [(kernel - 1) // 2] * 2 * len(size)
+        node = h.make_node('ConvTranspose', ['x', 'w'], ['y'], strides=[2] * len(size), pads=pads, output_padding=[kernel % 2] * len(size))
+        why, said = explained(args, work, [node], graphs.port('x', np.float32, [1, channels, *size]), weights)
+        found = re.search(r'_conv_transpose .*?\s([\d.]+)\s+[\d.]+\s+[\d.]+ (?:mem|fma).*\n.*multiplies ([\d.]+) MFLOP', said)
+        if why or not found or float(found[2]) > 1.3 * float(found[1]):
+            return why or '%d -> %d of %s: %s' % (channels, filters, size, said)
+    return None
+
+
+def blocks(args, work):
+    """A product of one row has a block for each of the 132 multiprocessors where k allows."""
+    for n, k in ((768, 768), (768, 3072), (2304, 768), (4096, 4096), (1000, 768)):
+        weights = [graphs.constant('w', np.ones([k, n], np.float32))]
+        why, said = explained(args, work, [h.make_node('MatMul', ['x', 'w'], ['y'])], graphs.port('x', np.float32, [1, k]), weights)
+        found = re.search(r'gemv.*\n.*?(\d+) blocks, ', said)
+        if why or not found or int(found[1]) < 132:
+            return why or '%d x %d: %s' % (k, n, said)
+    return None
 
 
 def main():
@@ -100,8 +137,9 @@ def main():
             suite.skip(name, missing)
         else:
             suite.result(name, check(args, work, model))
-    if not missing and args.wanted('few columns'):
-        suite.result('few columns', few_columns(args, work))
+    for name, figures in (('few columns', few_columns), ('transposed convolutions', transposed), ('blocks of one row', blocks)):
+        if not missing and args.wanted(name):
+            suite.result(name, figures(args, work))
     suite.done()
 
 

@@ -367,6 +367,7 @@ static void add_blocks(const block_row *r) {
   q->atol = r->bits == 8 || r->zeros ? 16 * unit : unit;
 }
 
+#define TRANSPOSED CY_CONTRACT_CONV_TRANSPOSE
 typedef struct conv_row {
   cy_contraction_kind kind;
   int64_t images, channels_in, channels_out, group;
@@ -460,6 +461,12 @@ static void add_integers(void) {
       {{CY_CONTRACT_CONV, 2, 3, 40, 1, 2, {9, 70}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true, CY_U8}, {CY_I8, true, 0}},
       {{CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_U8},
        {CY_I8, true, 0}},
+      {{CY_CONTRACT_CONV_TRANSPOSE, 1, 24, 40, 2, 2, {5, 6}, {4, 3}, {2, 2}, {1, 2}, {1, 1}, false, CY_I8},
+       {CY_U8, true, 2}},
+      {{CY_CONTRACT_CONV_TRANSPOSE, 1, 8, 20, 2, 2, {6, 6}, {3, 3}, {2, 1}, {1, 1}, {1, 1}, false, CY_I16},
+       {CY_I8, true, 2}},
+      {{CY_CONTRACT_CONV, 1, 32, 12, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I8}, {CY_I8, true, 0}},
+      {{CY_CONTRACT_CONV, 1, 32, 28, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_I8, true, 1}},
       {{CY_CONTRACT_CONV, 1, 8, 20, 2, 2, {6, 6}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I16}, {CY_I8, true, 2}},
       {{CY_CONTRACT_CONV, 1, 32, 36, 1, 2, {7, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_U8, true, 0}},
       {{CY_CONTRACT_CONV, 2, 20, 24, 1, 2, {7, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_I8, true, 1}},
@@ -525,21 +532,32 @@ static void add_tensors(void) {
 }
 
 /* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (contract.c packs those of
- * models). */
+ * models); of transposed convolutions taps of a phase together. */
 static void add_packed(kernel_case *q, cy_cuda_form *form) {
   const cy_contraction *c = cy_kernel_contraction(q->k);
   const cy_karg_info *args;
   const cy_cu_generator *generator = form->generator;
   int64_t channels, filters;
-  if (c->kind != CY_CONTRACT_CONV ||
-      (!form->tma_blocks && (c->group > 1 || !generator->wants_packed || !generator->wants_packed(q->k))) ||
+  if (form->turned) {
+    cy_kernel_args(q->k, &args);
+    cy_dtype b = args[c->b].dtype;
+    form->packed_k = cy_round_up(cy_dim_eval(g, c->k, q->syms), 128 / cy_dtype_of(b)->bits);
+    form->packed_arg = cy_kernel_add_arg(q->k, CY_ARG_READ, b, 0);
+    q->elems[form->packed_arg] = cy_dim_eval(g, c->n, q->syms) * form->packed_k;
+    return;
+  }
+  bool transposed = c->kind == CY_CONTRACT_CONV_TRANSPOSE;
+  if (!cy_cu_is_conv(c) ||
+      (!form->tma_blocks &&
+       ((c->group > 1 && !transposed) || !generator->wants_packed || !generator->wants_packed(form, q->k))) ||
       !cy_dim_is_const(g, c->channels_in, &channels) || !cy_dim_is_const(g, c->channels_out, &filters))
     return;
   cy_kernel_args(q->k, &args);
   int64_t taps = 1, chunk = 128 / cy_dtype_of(args[c->b].dtype)->bits;
   for (int i = 0; i < c->nspatial; i++)
     taps *= c->kernel[i];
-  form->packed_k = (taps * channels + chunk - 1) / chunk * chunk;
+  form->packed_k =
+      transposed ? cy_cu_phase_row(c, channels / c->group, chunk) : (taps * channels + chunk - 1) / chunk * chunk;
   form->packed_arg = cy_kernel_add_arg(q->k, CY_ARG_READ, args[c->b].dtype, 0);
   q->elems[form->packed_arg] = filters * form->packed_k;
 }
@@ -599,6 +617,14 @@ static void add_contractions(void) {
       {1, 70, 72, 60, false, false, false, CY_F32, CY_F32, true, false},
       {2, 70, 66, 33, true, true, true, CY_F32, CY_F32, true, false},
       {1, 5, 7, 9, false, false, false, CY_F16, CY_F32, false, false},
+      /* few columns: rows that end inside of a chunk, whole ones, columns of B, shares of k */
+      {1, 300, 3, 50, false, true, false, CY_F32, CY_F32, false, false},
+      {2, 140, 8, 64, false, false, true, CY_F32, CY_F32, false, false},
+      {1, 600, 2, 90, false, true, false, CY_F16, CY_F32, false, false},
+      {1, 40, 5, 2600, false, true, false, CY_F32, CY_F32, false, false},
+      {1, 200, 12, 72, false, true, false, CY_F16, CY_F32, false, true},
+      {1, 130, 30, 72, false, true, false, CY_BF16, CY_F32, false, true},
+      {1, 200, 15, 72, false, true, false, CY_F32, CY_F32, false, true},
       /* tiles by words: of whole ones or not, both ways round */
       {1, 66, 70, 61, true, false, false, CY_F16, CY_F32, false, true},
       {1, 67, 71, 40, true, true, false, CY_BF16, CY_F32, false, false},
@@ -606,6 +632,17 @@ static void add_contractions(void) {
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++)
     add_matmul(&products[i], NULL);
+  /* few rows and columns of constants: packed along k; whole chunks or not, warps without any, several rows, products */
+  static const matmul_row turned[] = {
+      {1, 1, 40, 300, false, false, false, CY_F16, CY_F32, false, false},
+      {1, 3, 33, 77, false, false, false, CY_BF16, CY_F32, false, false},
+      {1, 4, 70, 2100, false, false, false, CY_F32, CY_F32, false, false},
+      {3, 2, 24, 130, false, false, false, CY_F16, CY_F32, false, false},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(turned); i++) {
+    add_matmul(&turned[i], NULL);
+    cy_kernel_contraction(cases[ncases - 1].k)->b_const = true;
+  }
   static const conv_row convs[] = {
       {CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV, 1, 16, 24, 2, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true, CY_F32},
@@ -631,6 +668,28 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 18, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_BF16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true, CY_F32},
+      /* phases: sizes that strides divide or not, dilations with a divisor of the stride, strides beyond the kernel, phases
+         without taps, as many taps in all, shares of k, several tiles */
+      {CY_CONTRACT_CONV_TRANSPOSE, 2, 16, 40, 1, 2, {7, 9}, {4, 4}, {2, 2}, {1, 1}, {1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 16, 24, 1, 2, {5, 6}, {3, 3}, {2, 4}, {2, 6}, {1, 3}, false, CY_F16},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 12, 33, 1, 2, {5, 4}, {2, 1}, {3, 2}, {1, 1}, {0, 0}, false, CY_BF16},
+      {TRANSPOSED, 2, 32, 16, 1, 3, {3, 4, 5}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}, false, CY_F16},
+      {TRANSPOSED, 1, 8, 40, 1, 3, {3, 2, 5}, {3, 2, 3}, {2, 2, 1}, {1, 1, 2}, {1, 0, 2}, false, CY_F32},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 320, 24, 1, 1, {12}, {4}, {2}, {1}, {1}, false, CY_F32},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 20, 48, 2, 1, {40}, {5}, {3}, {2}, {4}, false, CY_F16},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 8, 16, 2, 2, {6, 5}, {5, 2}, {3, 2}, {1, 1}, {2, 0}, false, CY_F32},
+      /* few result channels, on the ordinary units: of every type, all that is odd */
+      {CY_CONTRACT_CONV, 2, 16, 3, 1, 2, {12, 13}, {3, 3}, {2, 1}, {1, 2}, {1, 2}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 16, 1, 1, 3, {9, 8, 10}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV, 1, 520, 4, 1, 1, {20}, {2}, {1}, {1}, {0}, false, CY_BF16},
+      {TRANSPOSED, 1, 32, 2, 1, 3, {6, 5, 4}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV_TRANSPOSE, 2, 16, 12, 2, 2, {6, 5}, {4, 2}, {2, 2}, {1, 1}, {1, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 8, 7, 1, 2, {6, 5}, {2, 2}, {3, 2}, {1, 1}, {0, 0}, false, CY_BF16},
+      /* .. and as many as small tiles of matrix instructions have */
+      {CY_CONTRACT_CONV, 1, 32, 10, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV, 1, 16, 30, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_BF16},
+      {CY_CONTRACT_CONV, 2, 16, 16, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 20, 13, 1, 2, {14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
       /* a filter for every channel: whole chunks or not, pieces of several sizes */
       {CY_CONTRACT_CONV, 2, 24, 24, 24, 2, {9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV, 1, 16, 16, 16, 2, {13, 12}, {5, 5}, {2, 2}, {1, 1}, {2, 2}, false, CY_F16},

@@ -40,13 +40,17 @@ cy_cu_sizes cy_cu_sizes_of(cy_kernel *k) {
       s.z = cy_dim_mul(g, s.z, c->batch[i]);
     return s;
   }
-  s.z = cy_dim_const(g, c->group);
-  s.m = c->images;
-  for (int i = 0; i < c->nspatial; i++)
-    s.m = cy_dim_mul(g, s.m, c->out[i]);
+  s.z = cy_dim_const(g, c->group * cy_cu_phases(c));
+  s.m = cy_cu_phase_rows(g, c);
   s.n = cy_cu_per_group(g, c, c->channels_out);
-  s.k = cy_dim_muli(g, cy_cu_per_group(g, c, c->channels_in), cy_cu_taps(c));
+  s.k = cy_dim_muli(g, cy_cu_per_group(g, c, c->channels_in), cy_cu_phase_taps(c));
   return s;
+}
+
+cy_dim cy_cu_depth(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  return cy_cu_has_phases(c) ? cy_cu_per_group(g, c, c->channels_in) : cy_cu_sizes_of(k).k;
 }
 
 double cy_cu_estimate(cy_graph *g, cy_dim d, double otherwise) {
@@ -87,7 +91,8 @@ static void size_texts(cy_cu_contract *q, const cy_cu_sizes *s) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   int64_t v;
-  size_t at = (size_t)snprintf(q->z, sizeof q->z, "(i64)%lld", cy_cu_is_conv(c) ? (long long)c->group : 1LL);
+  long long products = cy_cu_is_conv(c) ? c->group * cy_cu_phases(c) : 1;
+  size_t at = (size_t)snprintf(q->z, sizeof q->z, "(i64)%lld", products);
   for (int i = 0; i < c->nbatch; i++)
     at += (size_t)snprintf(q->z + at, sizeof q->z - at, " * %s", cy_cu_dim(p, c->batch[i]));
   if (!cy_cu_is_conv(c)) {
@@ -97,18 +102,24 @@ static void size_texts(cy_cu_contract *q, const cy_cu_sizes *s) {
     return;
   }
   at = (size_t)snprintf(q->m, sizeof q->m, "((i64)%s", cy_cu_dim(p, c->images));
-  for (int i = 0; i < c->nspatial; i++)
-    at += (size_t)snprintf(q->m + at, sizeof q->m - at, " * %s", cy_cu_dim(p, c->out[i]));
+  for (int i = 0; i < c->nspatial; i++) {
+    long long s_i = cy_cu_has_phases(c) ? c->stride[i] : 1;
+    at += (size_t)snprintf(q->m + at, sizeof q->m - at, s_i > 1 ? " * ((%s + %lld) / %lld)" : " * %s",
+                           cy_cu_dim(p, c->out[i]), s_i - 1, s_i);
+  }
   snprintf(q->m + at, sizeof q->m - at, ")");
   snprintf(q->n, sizeof q->n, "(%s / %lld)", cy_cu_dim(p, c->channels_out), (long long)c->group);
   snprintf(q->k, sizeof q->k, "(%s / %lld * %lld)", cy_cu_dim(p, c->channels_in), (long long)c->group,
-           (long long)cy_cu_taps(c));
+           (long long)cy_cu_phase_taps(c));
   char *const text[3] = {q->m, q->n, q->k};
   const cy_dim dim[3] = {s->m, s->n, s->k};
   for (int i = 0; i < 3; i++)
     if (cy_dim_is_const(p->g, dim[i], &v))
       sprintf(text[i], "%lld", (long long)v);
 }
+
+static const char phase_of_kernel[] = "  const $S_phase own_phase = $S_phase_of($M, z), *const phase = &own_phase;\n"
+                                      "  const int K = phase->k;\n";
 
 void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
   for (; *text; text++) {
@@ -119,8 +130,17 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
     switch (*++text) {
     case 'S': fputs(q->symbol, q->p->out); break;
     case 'T': fputs(q->type, q->p->out); break;
-    case 'P': cy_cu_params(q->p, q->p->out, false); break;
-    case 'N': cy_cu_params(q->p, q->p->out, true); break;
+    case 'P':
+    case 'N':
+    case 'Q':
+    case 'M':
+      cy_cu_params(q->p, q->p->out, *text == 'N' || *text == 'M');
+      if ((*text == 'P' || *text == 'N') && cy_cu_has_phases(q->c))
+        fprintf(q->p->out, *text == 'N' ? ", phase" : ", const %s_phase *phase", q->symbol);
+      break;
+    case 'F':
+      cy_cu_contract_text(q, cy_cu_has_phases(q->c) ? phase_of_kernel : "  const int K = ALL_K;\n");
+      break;
     case 'A': fprintf(q->p->out, "a%u", q->c->a); break;
     case 'B': fprintf(q->p->out, "a%u", cy_cu_b_arg(q->p->form, q->c)); break;
     case 'V':
@@ -163,6 +183,9 @@ static void print_row_matmul(cy_cu_contract *q) {
   cy_cu_line(q->p, "r->base = at;");
 }
 
+/* Which group a product is of. */
+static const char *group_text(const cy_contraction *c) { return cy_cu_has_phases(c) ? "phase->z" : "z"; }
+
 static bool is_forward(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV; }
 
 /* Few channels that lie beside those of the next element of the last axis are part of that axis: with `channels` as many
@@ -183,21 +206,20 @@ static void print_row_conv(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   int64_t merged = merged_channels(q);
   cy_cu_line(p, "int rest = m;");
-  for (int i = c->nspatial; i-- > 0;) {
+  if (cy_cu_has_phases(c))
+    cy_cu_phase_window(q);
+  for (int i = c->nspatial; i-- > 0 && is_forward(c);) {
     const char *out = cy_cu_dim(p, c->out[i]), *pad = cy_cu_dim(p, c->pad[i]);
-    if (is_forward(c))
-      cy_cu_line(p, "r->at[%d] = rest %% (int)%s * %lld - (int)%s;", i, out, (long long)c->stride[i], pad);
-    else
-      cy_cu_line(p, "r->at[%d] = rest %% (int)%s + (int)%s;", i, out, pad);
+    cy_cu_line(p, "r->at[%d] = rest %% (int)%s * %lld - (int)%s;", i, out, (long long)c->stride[i], pad);
     cy_cu_line(p, "rest /= (int)%s;", out);
   }
-  cy_cu_line(p, "r->base = (i64)rest * %s + (i64)z * (%s / %lld) * %s;", cy_cu_dim(p, c->x_image),
+  cy_cu_line(p, "r->base = (i64)rest * %s + (i64)%s * (%s / %lld) * %s;", cy_cu_dim(p, c->x_image), group_text(c),
              cy_cu_dim(p, c->channels_in), (long long)c->group, cy_cu_dim(p, c->x_channel));
   if (merged > 1)
     cy_cu_line(p, "r->at[%d] *= %lld;", c->nspatial - 1, (long long)merged);
   if (merged > 1)
     cy_cu_line(p, "r->base += r->at[%d];", c->nspatial - 1);
-  for (int i = 0; i < c->nspatial - (merged > 1) && is_forward(c); i++)
+  for (int i = 0; i < c->nspatial - (merged > 1); i++)
     cy_cu_line(p, "r->base += (i64)r->at[%d] * %s;", i, cy_cu_dim(p, c->x_spatial[i]));
   cy_cu_line(p, "if (!r->inside)");
   cy_cu_line(p, "  r->at[0] = -0x40000000;");
@@ -250,25 +272,28 @@ static void print_tap_conv(cy_cu_contract *q) {
     cy_cu_line(p, "int rest = tap;");
     cy_cu_line(p, "%s offset = (%s)channel * (%s)%s;", type, type, type, cy_cu_dim(p, c->x_channel));
   }
-  for (int i = c->nspatial - (merged > 1); i-- > 0;) {
+  if (cy_cu_has_phases(c))
+    cy_cu_phase_tap(q, type);
+  for (int i = c->nspatial - (merged > 1); i-- > 0 && is_forward(c);) {
     if (i)
       cy_cu_line(p, "t->at[%d] = (int)((u32)rest %% %lldu) * %lld;", i, (long long)c->kernel[i],
                  (long long)c->dilation[i]);
     else
       cy_cu_line(p, "t->at[0] = rest * %lld;", (long long)c->dilation[0]);
-    if (is_forward(c))
-      cy_cu_line(p, "offset += t->at[%d] * (%s)%s;", i, type, cy_cu_dim(p, c->x_spatial[i]));
+    cy_cu_line(p, "offset += t->at[%d] * (%s)%s;", i, type, cy_cu_dim(p, c->x_spatial[i]));
     if (i)
       cy_cu_line(p, "rest = (int)((u32)rest / %lldu);", (long long)c->kernel[i]);
   }
   cy_cu_line(p, "t->offset = offset;");
 }
 
+static const char *size_of_k(const cy_cu_contract *q) { return cy_cu_has_phases(q->c) ? "phase->k" : q->k; }
+
 static void print_tap(cy_cu_contract *q) {
   fprintf(q->p->out, "typedef struct %s_tap {\n  %s offset;\n  int inside, at[%d];\n} CY_ALIGNED(16) %s_tap;\n\n",
           q->symbol, near(q) ? "int" : "i64", q->c->nspatial > 1 ? q->c->nspatial : 1, q->symbol);
   cy_cu_function_open(q, "CY_INLINE void $S_tap_at($P, int k0, int k, $S_tap *t) {\n");
-  cy_cu_line(q->p, "t->inside = k < %s;", q->k);
+  cy_cu_line(q->p, "t->inside = k < %s;", size_of_k(q));
   if (cy_cu_is_conv(q->c))
     print_tap_conv(q);
   else
@@ -280,22 +305,9 @@ static void print_tap(cy_cu_contract *q) {
 static void print_window(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  if (is_forward(c)) {
-    for (int i = 0; i < c->nspatial; i++)
-      cy_cu_line(p, "inside &= (u32)(r->at[%d] + t->at[%d]) < (u32)%s * %lldu;", i, i, cy_cu_dim(p, c->in[i]),
-                 (long long)(i == c->nspatial - 1 ? merged_channels(q) : 1));
-    return;
-  }
-  cy_cu_line(p, "int i;");
-  for (int i = 0; i < c->nspatial; i++) {
-    cy_cu_line(p, "i = r->at[%d] - t->at[%d];", i, i);
-    if (c->stride[i] > 1) {
-      cy_cu_line(p, "inside &= i >= 0 && i %% %lld == 0;", (long long)c->stride[i]);
-      cy_cu_line(p, "i /= %lld;", (long long)c->stride[i]);
-    }
-    cy_cu_line(p, "inside &= (u32)i < (u32)%s;", cy_cu_dim(p, c->in[i]));
-    cy_cu_line(p, "at += (i64)i * %s;", cy_cu_dim(p, c->x_spatial[i]));
-  }
+  for (int i = 0; i < c->nspatial; i++)
+    cy_cu_line(p, "inside &= (u32)(r->at[%d] + t->at[%d]) < (u32)%s * %lldu;", i, i, cy_cu_dim(p, c->in[i]),
+               (long long)(i == c->nspatial - 1 ? merged_channels(q) : 1));
 }
 
 static void print_a(cy_cu_contract *q) {
@@ -324,24 +336,28 @@ static void print_b(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   cy_cu_function_open(q, "CY_INLINE i64 $S_b_inside($P, int z, int k, int n) {\n");
   if (p->form->packed_k) {
-    cy_cu_line(p, "const i64 at = ((i64)z * %s + n) * %lld + k;", q->n, (long long)p->form->packed_k);
+    cy_cu_line(p, "const i64 at = ((i64)%s * %s + n) * %lld + %sk;", cy_cu_is_conv(c) ? group_text(c) : "0", q->n,
+               (long long)p->form->packed_k, cy_cu_has_phases(c) ? "phase->base + " : "");
   } else if (!cy_cu_is_conv(c)) {
     cy_cu_line(p, "i64 at = (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_k), cy_cu_dim(p, c->b_n));
     cy_cu_print_batch(q, c->b_batch);
   } else {
     cy_cu_line(p, "const int depth = (int)(%s / %lld);", cy_cu_dim(p, c->channels_in), (long long)c->group);
-    cy_cu_line(p, cy_cu_taps(c) == 1 ? "const int tap = 0, channel = k;" /* aligned behind the last one, too */
-                                     : "const int tap = k / depth, channel = k %% depth;");
-    if (is_forward(c))
+    if (cy_cu_has_phases(c)) {
+      cy_cu_line(p, "const int own = k / depth, channel = k %% depth;");
+      cy_cu_phase_flat_tap(q);
+      cy_cu_line(p, "const i64 row = ((i64)phase->z * depth + channel) * %s + n;", q->n);
+    } else {
+      cy_cu_line(p, cy_cu_taps(c) == 1 ? "const int tap = 0, channel = k;" /* aligned behind the last one, too */
+                                       : "const int tap = k / depth, channel = k %% depth;");
       cy_cu_line(p, "const i64 row = ((i64)z * %s + n) * depth + channel;", q->n);
-    else
-      cy_cu_line(p, "const i64 row = ((i64)z * depth + channel) * %s + n;", q->n);
+    }
     cy_cu_line(p, "const i64 at = row * %lld + tap;", (long long)cy_cu_taps(c));
   }
   cy_cu_line(p, "return at;");
   cy_cu_function_close(q);
   cy_cu_function_open(q, "CY_INLINE i64 $S_b_at($P, int z, int k, int n) {\n");
-  cy_cu_line(p, "return k < %s && n < %s ? ", q->k, q->n);
+  cy_cu_line(p, "return k < %s && n < %s ? ", size_of_k(q), q->n);
   cy_cu_contract_text(q, "$S_b_inside($N, z, k, n) : -1;\n");
   cy_cu_function_close(q);
 }
@@ -378,6 +394,10 @@ void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strid
 static void coordinates(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
+  if (cy_cu_has_phases(c)) {
+    cy_cu_phase_coordinates(q);
+    return;
+  }
   if (cy_cu_is_conv(c)) {
     cy_cu_unravel(p, c->out_var, (uint32_t)c->nspatial + 1, "m");
     return;
@@ -401,7 +421,7 @@ static void put(cy_cu_contract *q) {
   cy_var last = c->out_var[c->nout_vars - 1];
   const char *type = cy_cu_var_type(p, last);
   if (cy_cu_is_conv(c))
-    cy_cu_line(p, "const %s v%u = (%s)(z * %s + n);", type, last, type, q->n);
+    cy_cu_line(p, "const %s v%u = (%s)(%s * %s + n);", type, last, type, group_text(c), q->n);
   else
     cy_cu_line(p, "const %s v%u = (%s)n;", type, last, type);
   cy_cu_line(p, "l%u = acc;", c->acc);
@@ -419,7 +439,7 @@ static void put_chunk(cy_cu_contract *q) {
   cy_cu_locals(p);
   coordinates(q);
   if (conv)
-    cy_cu_line(p, "const %s first = (%s)(z * %s + n);", type, type, q->n);
+    cy_cu_line(p, "const %s first = (%s)(%s * %s + n);", type, type, group_text(c), q->n);
   else
     cy_cu_line(p, "const %s first = (%s)n;", type, type);
   snprintf(head, sizeof head, "l%u = acc[u];", c->acc);
@@ -440,6 +460,7 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol) {
   *q = (cy_cu_contract){.p = p, .c = c, .symbol = symbol, .type = cy_cu_type(cy_kernel_local_dtype(p->k, c->acc))};
   cy_cu_sizes size = cy_cu_sizes_of(p->k);
   size_texts(q, &size);
+  cy_cu_phase_print(q);
   print_row(q);
   print_a(q);
   print_b(q);
@@ -453,6 +474,7 @@ typedef struct packing {
   int64_t groups, columns, taps, depth;      /* extents; */
   int64_t group_s, column_s, tap_s, depth_s; /* strides of the model's form */
   int64_t row, offset, bytes;                /* elements of a packed row; of the first weight; bytes of an element */
+  int64_t *place;                            /* [taps] where a tap begins in a packed row; NULL: one behind the other */
 } packing;
 
 static void write_packed(const cy_graph *g, cy_val value, const void *form, uint32_t piece, void *out) {
@@ -466,11 +488,10 @@ static void write_packed(const cy_graph *g, cy_val value, const void *form, uint
       for (int64_t t = 0; t < f->taps; t++)
         for (int64_t c = 0; c < f->depth; c++) {
           int64_t at = f->offset + z * f->group_s + n * f->column_s + t * f->tap_s + c * f->depth_s;
-          memcpy(to + (t * f->depth + c) * f->bytes, from + at * f->bytes, (size_t)f->bytes);
+          memcpy(to + ((f->place ? f->place[t] : t * f->depth) + c) * f->bytes, from + at * f->bytes, (size_t)f->bytes);
         }
 }
 
-/* Can B be packed while compiling? Batches must share it. */
 static bool fill_packing(cy_kernel *k, packing *f) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -496,11 +517,23 @@ static bool fill_packing(cy_kernel *k, packing *f) {
   }
   f->groups = c->group;
   f->taps = cy_cu_taps(c);
-  f->depth = deep / f->taps;
+  if (!cy_dim_is_const(g, cy_cu_per_group(g, c, c->channels_in), &f->depth))
+    return false;
+  deep = f->depth * f->taps;
   f->group_s = f->columns * deep;
   f->column_s = c->kind == CY_CONTRACT_CONV ? deep : f->taps;
   f->depth_s = c->kind == CY_CONTRACT_CONV ? f->taps : f->columns * f->taps;
   return true;
+}
+
+bool cy_cu_packable(cy_kernel *k) {
+  packing f;
+  return fill_packing(k, &f);
+}
+
+static int64_t packed_row(const cy_contraction *c, const packing *f) {
+  int64_t chunk = 16 / f->bytes;
+  return cy_cu_has_phases(c) ? cy_cu_phase_row(c, f->depth, chunk) : cy_round_up(f->taps * f->depth, chunk);
 }
 
 static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
@@ -512,14 +545,13 @@ static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_fo
   /* cuDNN wants channels innermost, too */
   bool for_cudnn = cy_cu_is_conv(cy_kernel_contraction(k)) && cy_cu_taps(cy_kernel_contraction(k)) > 1 &&
                    m->cudnn != CY_CUDNN_OFF && cy_cu_conv_match(m, k, form, true, conv);
-  bool wanted = generator->wants_packed && generator->wants_packed(k);
+  bool wanted = generator->wants_packed && generator->wants_packed(form, k);
   if ((!wanted && !for_cudnn) || !fill_packing(k, &f))
     return;
-  int64_t chunk = 16 / f.bytes;
   cy_kernel_args(k, &args);
   plan->dead_arg = (int32_t)cy_kernel_contraction(k)->b;
   plan->reads_dead = cy_kernel_loads(k, cy_kernel_contraction(k)->b);
-  form->packed_k = cy_round_up(f.taps * f.depth, chunk);
+  form->packed_k = packed_row(cy_kernel_contraction(k), &f);
   form->packed_arg = cy_kernel_add_arg(k, CY_ARG_READ, args[plan->dead_arg].dtype, 0);
   plan->packed_arg = (int32_t)form->packed_arg;
 }
@@ -530,6 +562,19 @@ void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda
     form->tma_blocks = 0;
   cy_cuda_split_prepare(plan->kernel, form);
   plan->shared_arg = form->shares ? (int32_t)form->share_arg : -1;
+}
+
+/* Where taps of a transposed convolution begin; the key with what this depends on. */
+static const char *place_taps(const cy_contraction *c, packing *f, cy_arena *arena, const char *key) {
+  if (!cy_cu_has_phases(c))
+    return key;
+  f->place = CY_NEW_ARRAY(arena, int64_t, f->taps);
+  for (int64_t t = 0; t < f->taps; t++)
+    f->place[t] = cy_cu_phase_place(c, t, f->depth, 16 / f->bytes);
+  for (int i = 0; i < c->nspatial; i++)
+    key = cy_arena_printf(arena, "%s %lld/%lld/%lld", key, (long long)c->kernel[i], (long long)c->stride[i],
+                          (long long)c->dilation[i]);
+  return key;
 }
 
 uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
@@ -544,13 +589,14 @@ uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, in
       arena, "cuda %lld,%lld,%lld,%lld %lld,%lld,%lld,%lld %lld,%lld", (long long)f->groups, (long long)f->columns,
       (long long)f->taps, (long long)f->depth, (long long)f->group_s, (long long)f->column_s, (long long)f->tap_s,
       (long long)f->depth_s, (long long)f->row, (long long)f->offset);
+  key = place_taps(cy_kernel_contraction(plan->kernel), f, arena, key);
   return cy_program_add_constant(p, v, (uint64_t)(f->groups * f->columns * f->row * f->bytes), key, write_packed, f, 1);
 }
 
 /* ---- the generators ---- */
 
-static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_matrix, &cy_cu_singles,
-                                                    &cy_cu_plain};
+static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv,    &cy_cu_narrow,
+                                                    &cy_cu_matrix,    &cy_cu_singles, &cy_cu_plain};
 
 static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION)

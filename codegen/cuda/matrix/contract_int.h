@@ -13,6 +13,8 @@
  *   <symbol>_put   runs the epilogue for one result,
  *   <symbol>_put_chunk   .. for form->vector neighbours along n, where that can be
  *
+ * Of transposed convolutions z counts groups and phases (phases.c), and all of these functions take a <symbol>_phase.
+ *
  * B is read from its argument as the model has it, or packed: [z][n][k], k filled up with zeros to form->packed_k.
  */
 #ifndef CY_CUDA_CONTRACT_INT_H
@@ -36,13 +38,15 @@ typedef struct cy_cu_contract {
   cy_cu *p;
   const cy_contraction *c;
   const char *symbol, *type;  /* type: of the accumulator */
-  char z[160], m[160], n[96], k[160]; /* sizes as text */
+  char z[160], m[160], n[96], k[160]; /* sizes as text; of transposed convolutions k is the largest of a phase */
+  int64_t phase_unit[CY_MAX_SPATIAL]; /* phases.c: a phase's number counts its remainders by these */
 } cy_cu_contract;
 
 static inline bool cy_cu_is_conv(const cy_contraction *c) {
   return c->kind == CY_CONTRACT_CONV || c->kind == CY_CONTRACT_CONV_TRANSPOSE;
 }
 int64_t cy_cu_taps(const cy_contraction *c);
+cy_dim cy_cu_depth(cy_kernel *k); /* of which the size of k of any product is a multiple */
 /* A filter for every channel, one result channel each. */
 bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c);
 cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels);
@@ -53,9 +57,10 @@ static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction
 
 /* Prints the functions. */
 void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
-/* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names, $A $B the pointers to the
- * operands, $V that to the values of attention, $X $Y the storage types of A and B, $Z how many products there
- * are. */
+/* Copies the text with $S symbol, $T accumulator type, $P parameters (and a phase, if there are phases), $N their names, $Q
+ * and $M the same without a phase, as kernels have them, $F statements of a kernel that fix the phase and K of `z` (ALL_K is
+ * the largest), $A $B the pointers to the operands, $V that to the values of attention, $X $Y the storage types of A and B,
+ * $Z how many products there are. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
 /* Prints <symbol>_put and <symbol>_put_chunk alone. */
 void cy_cu_contract_put(cy_cu_contract *q);
@@ -64,9 +69,29 @@ void cy_cu_print_batch(cy_cu_contract *q, const cy_dim *strides);
 /* Prints const b1 <name> = can 16 bytes of an operand, `chunk` elements, be copied at once: if it `runs`, element by
  * element, and begins where all strides are multiples of that. */
 void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strides, int n, cy_karg arg, int64_t chunk);
+/* Prints a macro <name>(v) that makes an element of this type, as it is stored, a value in a register. */
+void cy_cu_print_decoding(cy_cu *p, const char *name, cy_dtype type);
 /* A function of C text: cy_cu_contract_text(head), indented statements with sizes at hand, } */
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
+
+bool cy_cu_packable(cy_kernel *k); /* can B be packed while compiling? Batches must share it */
+
+/* ---- phases.c: transposed convolutions ---- */
+static inline bool cy_cu_has_phases(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV_TRANSPOSE; }
+int64_t cy_cu_phases(const cy_contraction *c);     /* 1 of all else */
+int64_t cy_cu_phase_taps(const cy_contraction *c); /* most of a phase; of all else: all taps */
+cy_dim cy_cu_phase_rows(cy_graph *g, const cy_contraction *c);
+/* Elements of a packed row of weights, and where the channels of a tap begin in it. chunk: 16 bytes of elements. */
+int64_t cy_cu_phase_row(const cy_contraction *c, int64_t depth, int64_t chunk);
+int64_t cy_cu_phase_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk);
+void cy_cu_phase_print(cy_cu_contract *q); /* <symbol>_phase, <symbol>_phase_of; nothing where there are none */
+/* Statements of <symbol>_tap_at, `rest` its tap; the window of row `rest` in <symbol>_at; int tap, in the model's order, of
+ * number `own`; variables of a result of row m, which return where it is none. */
+void cy_cu_phase_tap(cy_cu_contract *q, const char *type);
+void cy_cu_phase_window(cy_cu_contract *q);
+void cy_cu_phase_flat_tap(cy_cu_contract *q);
+void cy_cu_phase_coordinates(cy_cu_contract *q);
 
 /* ---- split.c ---- */
 /* Has blocks share k where the form's tiles are too few. */
@@ -75,16 +100,18 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
  * shares, share_z, z, m, n, sums, M, N) ends VECTOR results, which are neighbours along n: share_z, the number of the share
  * and of the product, counts where there are several shares. */
 void cy_cu_split_begin(cy_cu_contract *q);
-/* Which z and share of k a block has, in a generator's text: of `across` x `down` tiles and all_turns turns, zs counts the
- * products and their shares. */
+/* Which z and share of k a block has, in a generator's text: of `across` x `down` tiles, ALL_K and all_turns turns, zs
+ * counts the products and their shares. own_turns are those of z. */
 #define CY_CU_SHARE_OF_BLOCK                                                                                           \
   "#if SHARES > 1\n"                                                                                                   \
   "  const int shares = $S_shares((i64)across * down * ($Z), all_turns);\n"                                            \
-  "  const int z = zs / shares, share = zs % shares, share_turns = (all_turns + shares - 1) / shares;\n"               \
+  "  const int z = zs / shares, share = zs % shares;\n"                                                               \
   "  const i64 share_z = share * ($Z) + z;\n"                                                                          \
   "#else\n"                                                                                                            \
-  "  const int shares = 1, z = zs, share = 0, share_turns = all_turns, share_z = 0;\n"                                 \
-  "#endif\n"
+  "  const int shares = 1, z = zs, share = 0, share_z = 0;\n"                                                          \
+  "#endif\n"                                                                                                          \
+  "$F"                                                                                                                \
+  "  const int own_turns = (K + BK - 1) / BK, share_turns = (own_turns + shares - 1) / shares;\n"
 /* Statements that end BM / PARTS x BN results of a block of NT threads, from row m0 + above on: $T *results in shared
  * memory, in an order that keeps groups of 8 neighbours together. */
 void cy_cu_split_results(cy_cu_contract *q);
@@ -175,10 +202,11 @@ typedef struct cy_cu_generator {
   bool (*supports)(const cy_machine *m, cy_kernel *k);
   void (*schedule)(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
   void (*print)(cy_cu *p, const char *symbol);
-  bool (*wants_packed)(cy_kernel *k); /* would it be faster with B packed? NULL: never */
+  bool (*wants_packed)(const cy_cuda_form *form, cy_kernel *k); /* would it be faster with B packed? NULL: never */
 } cy_cu_generator;
 extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
 extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */
+extern const cy_cu_generator cy_cu_narrow;    /* narrow.c */
 extern const cy_cu_generator cy_cu_plain;  /* plain.c */
 extern const cy_cu_generator cy_cu_matrix, cy_cu_singles; /* matrix.c */
 extern const cy_cu_generator cy_cu_attention; /* attention.c */

@@ -211,7 +211,8 @@ static void print(cy_cu *p, const char *symbol) {
   fputs(end_of_constants, p->out);
 }
 
-static bool wants_packed(cy_kernel *k) {
+static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
+  (void)form;
   (void)k;
   return true;
 }

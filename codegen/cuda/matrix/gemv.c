@@ -7,7 +7,8 @@
  *   along n   a thread has the V columns of a chunk, `lanes` neighbouring threads a run of memory, the others share k
  *   integers  (blocks.c) the same, but V = 4 columns: a warp still reads whole sectors, and a matrix of 4096 columns has
  *             a block for every multiprocessor; a thread has U rows of bytes on their way at a time
- *   along k   a warp goes along k for R columns, the warps of a block take different columns and share k
+ *   along k   a warp goes along k for R columns, the warps of a block take different columns and share k; also constant
+ *             matrices that lie along n and have too few columns for a block on every multiprocessor: they are packed
  *
  * The partial sums meet by shuffles, then in shared memory, and are added in the order of the warps.
  */
@@ -28,7 +29,7 @@ enum {
 
 static bool half_or_single(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
 
-static bool along_k(cy_kernel *k) {
+static bool lies_along_k(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   if (c->b_bits)
     return false;
@@ -54,42 +55,69 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
       cy_kernel_local_dtype(k, c->acc) != CY_F32 || c->kind == CY_CONTRACT_CONV_TRANSPOSE ||
       (cy_cu_is_conv(c) && (c->group != 1 || cy_cu_taps(c) != 1)))
     return false;
-  if (!along_k(k) && !cy_dim_is(g, c->b_n, 1))
+  if (!lies_along_k(k) && !cy_dim_is(g, c->b_n, 1))
     return false;
   return most_rows(k) <= CY_CUDA_FEW_ROWS && cy_cu_estimate(g, s.k, LEAST_K) >= LEAST_K &&
          cy_cu_estimate(g, s.n, LEAST_N) >= LEAST_N;
 }
 
+/* Lanes of the shortest run along n. */
+static int least_lanes(cy_kernel *k, int chunk) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return !c->b_bits && cy_cu_multiple(cy_kernel_graph(k), c->b_k, LEAST_LANES / 2 * chunk) ? LEAST_LANES / 2
+                                                                                           : LEAST_LANES;
+}
+
+static int chunk_of(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  return c->b_bits ? INT_COLUMNS : CHUNK * 8 / cy_dtype_of(args[c->b].dtype)->bits;
+}
+
+/* A constant matrix whose shortest runs along n make fewer blocks than there are multiprocessors. */
+static bool is_turned(const cy_machine *m, cy_kernel *k) {
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  return !cy_kernel_contraction(k)->b_bits && !lies_along_k(k) && cy_cu_packable(k) &&
+         cy_cu_tiles_estimate(k, &s, CY_CUDA_FEW_ROWS, least_lanes(k, chunk_of(k)) * chunk_of(k)) <
+             cy_cuda_multiprocessors(m);
+}
+
 /* As wide a piece of the result per block as leaves every multiprocessor two: along n longer runs of memory, along k
  * fewer sums to exchange. What is on its way from memory at a time decides how fast it comes, and a block has 16 or
- * 32 KB. The second one is not worth warps without anything of k. */
+ * 32 KB. The second one is not worth warps without anything of k, of which a block has no more than it can give some. */
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
-  const cy_karg_info *args;
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  cy_kernel_args(k, &args);
-  int bits = cy_kernel_contraction(k)->b_bits, wanted = cy_cu_wanted_blocks(m);
-  int chunk = bits ? INT_COLUMNS : CHUNK * 8 / cy_dtype_of(args[cy_kernel_contraction(k)->b].dtype)->bits;
-  int parts = along_k(k) ? WARPS : 32, least = along_k(k) ? 1 : LEAST_LANES;
-  if (!along_k(k) && !bits && cy_cu_multiple(g, cy_kernel_contraction(k)->b_k, LEAST_LANES / 2 * chunk))
-    least = LEAST_LANES / 2;
-  int each = along_k(k) ? COLUMNS : chunk, turns = bits ? INT_TURNS * 8 / bits : TURNS;
-  int run = along_k(k) ? 32 * chunk : turns;                            /* of k, for each part */
+  bool along = lies_along_k(k) || is_turned(m, k);
+  int bits = cy_kernel_contraction(k)->b_bits, wanted = along ? cy_cuda_multiprocessors(m) : cy_cu_wanted_blocks(m);
+  int chunk = chunk_of(k), parts = along ? WARPS : 32, least = along ? 1 : least_lanes(k, chunk);
+  int each = along ? COLUMNS : chunk, turns = bits ? INT_TURNS * 8 / bits : TURNS;
+  int run = along ? 32 * chunk : turns;                                 /* of k, for each part */
+  double deep = cy_cu_estimate(g, s.k, LEAST_K);
   cy_cu_sizes one = {cy_dim_const(g, 1), cy_dim_const(g, 1), s.n, s.k}; /* row, where symbols are bounded together */
   for (; parts > least; parts /= 2) {
     double blocks = cy_cu_tiles_estimate(k, bits ? &one : &s, CY_CUDA_FEW_ROWS, parts * each);
-    int shares = (along_k(k) ? WARPS : THREADS) / (parts / 2); /* of k, with half as many parts */
-    if (blocks >= wanted * (cy_cu_estimate(g, s.k, LEAST_K) >= (double)shares * run ? 2 : 1))
+    int shares = (along ? WARPS : THREADS) / (parts / 2); /* of k, with half as many parts */
+    if (blocks >= wanted * (deep >= (double)shares * run ? 2 : 1))
       break;
   }
   form->kind = CY_CUDA_TILES;
   form->threads = THREADS;
+  form->turned = along && !lies_along_k(k);
   bool few = bits && cy_cu_tiles_estimate(k, &one, CY_CUDA_FEW_ROWS, parts * each) < 2 * wanted;
-  if (few && cy_cu_estimate(g, s.k, LEAST_K) * bits / 8 >= 2 * THREADS / parts * INT_TURNS)
+  if (few && deep * bits / 8 >= 2 * THREADS / parts * INT_TURNS)
     form->threads = 2 * THREADS; /* whose rows are of single bytes: a block has 8 KB on their way */
+  while (form->turned && form->threads / 64 >= parts && form->threads / 64 / parts * run >= deep)
+    form->threads /= 2;
   form->tile = (cy_cuda_tile){.m = (int)most_rows(k), .n = parts * each, .thread_n = parts};
-  form->tile.k = along_k(k) ? WARPS / parts * 32 * chunk : form->threads / parts * turns;
+  form->tile.k = along ? form->threads / 32 / parts * run : form->threads / parts * turns;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
+}
+
+static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
+  (void)k;
+  return form->turned;
 }
 
 /* ---- printing ---- */
@@ -321,7 +349,7 @@ static const char along_k_text[] =
     "      $S_put($N, z, i, n0 + c, sum);\n"
     "  }\n";
 
-static void print_decoding(cy_cu *p, const char *name, cy_dtype type) {
+void cy_cu_print_decoding(cy_cu *p, const char *name, cy_dtype type) {
   char decode[96];
   cy_cu_decode(type, "v", decode, sizeof decode);
   fprintf(p->out, "#define %s(v) %s\n", name, decode);
@@ -335,7 +363,7 @@ static void print_constants(const cy_cu_contract *q, bool k) {
   bool ints = q->c->b_bits, runs = cy_dim_is(p->g, cy_cu_is_conv(q->c) ? q->c->x_channel : q->c->a_k, 1);
   int64_t stride;
   cy_dim step = cy_cu_is_conv(q->c) ? q->c->channels_in : k ? q->c->b_n : q->c->b_k;
-  bool apart = !ints && cy_dim_is_const(p->g, step, &stride) && stride * b % (8 * CHUNK);
+  bool apart = !ints && !p->form->turned && cy_dim_is_const(p->g, step, &stride) && stride * b % (8 * CHUNK);
   const struct {
     const char *name;
     int value;
@@ -344,14 +372,14 @@ static void print_constants(const cy_cu_contract *q, bool k) {
               {"L", t->thread_n},
               {"U", ints ? INT_TURNS : TURNS},
               {"R", COLUMNS},
-              {"KW", k ? WARPS / t->thread_n : 1},
+              {"KW", k ? p->form->threads / 32 / t->thread_n : 1},
               {"V", ints ? INT_COLUMNS : CHUNK * 8 / b}, /* neighbours that a thread reads at once: of B, */
               {"RUN", CHUNK * 8 / (ints ? a : b)},       /* of A, if it may */
               {"APART", apart},
               {"STEP", apart ? 32 : 1}, /* of k */
               {"A_RUNS", runs && (ints || a == b)}};
-  print_decoding(q->p, "DECODE_A", p->args[q->c->a].dtype);
-  print_decoding(q->p, "DECODE", p->args[q->c->b].dtype);
+  cy_cu_print_decoding(q->p, "DECODE_A", p->args[q->c->a].dtype);
+  cy_cu_print_decoding(q->p, "DECODE", p->args[q->c->b].dtype);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   fputc('\n', p->out);
@@ -360,7 +388,7 @@ static void print_constants(const cy_cu_contract *q, bool k) {
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   cy_cu_contract_begin(&q, p, symbol);
-  bool k = along_k(p->k), ints = q.c->b_bits;
+  bool k = lies_along_k(p->k) || p->form->turned, ints = q.c->b_bits;
   print_constants(&q, k);
   if (k)
     cy_cu_contract_text(&q, run_function);
@@ -386,4 +414,4 @@ static void print(cy_cu *p, const char *symbol) {
     cy_cu_blocks_end(&q);
 }
 
-const cy_cu_generator cy_cu_gemv = {"gemv", supports, schedule, print, NULL};
+const cy_cu_generator cy_cu_gemv = {"gemv", supports, schedule, print, wants_packed};

@@ -31,7 +31,7 @@ enum {
   ROW_BYTES = CY_CU_TILE_ROW_BYTES,
   CHUNK = CY_CU_CHUNK,
   RASTER = 8,
-  LEAST_SINGLE_COLUMNS = 24,
+  LEAST_SINGLE_COLUMNS = 8,
   TILES_BYTES = 49 << 10, /* of shared memory for tiles in flight */
   GROUP_TILES_BYTES = 81 << 10,
   LEAST_STAGES = 3,
@@ -39,11 +39,17 @@ enum {
   MOST_GATHERED_STAGES = 4
 };
 
-/* m, n, k (set by type), and of a warp */
-static const cy_cuda_tile shapes[] = {
-    {128, 128, 0, 64, 32}, {128, 64, 0, 32, 32}, {64, 64, 0, 32, 32}, {32, 64, 0, 16, 32}};
+/* m, n, k (set by type), and of a warp; the first ones for few columns */
+static const cy_cuda_tile shapes[] = {{128, 16, 0, 16, 16}, {64, 16, 0, 16, 16}, {128, 32, 0, 32, 16},
+                                      {64, 32, 0, 32, 16},  {32, 32, 0, 16, 16}, {128, 128, 0, 64, 32},
+                                      {128, 64, 0, 32, 32}, {64, 64, 0, 32, 32}, {32, 64, 0, 16, 32}};
 static const cy_cuda_tile large_single = {128, 128, 0, 32, 64}; /* 8 x 8 results for a thread */
-enum { NSHAPES = sizeof shapes / sizeof *shapes };
+enum { LARGEST = 5, NSHAPES = sizeof shapes / sizeof *shapes };
+
+/* Of so many columns: the first and last shape. */
+static const struct {
+  int columns, first, last;
+} widths[] = {{16, 0, 1}, {32, 2, 4}, {INT32_MAX, LARGEST, NSHAPES - 1}};
 
 /* ---- choosing ---- */
 
@@ -107,25 +113,36 @@ static int shared_bytes(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
 
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
 
-/* Would most of a tile be empty, and of a later shape less? */
-static bool mostly_empty(int shape, double rows, double columns) {
-  const cy_cuda_tile *t = &shapes[shape], *last = &shapes[NSHAPES - 1];
-  return (rows <= t->m / 2 && last->m < t->m) || (columns <= t->n / 2 && last->n < t->n);
+/* Would most of a tile be empty, and of a later shape, up to `last`, less? */
+static bool mostly_empty(int shape, int last, double rows, double columns) {
+  const cy_cuda_tile *t = &shapes[shape], *smallest = &shapes[last];
+  return (rows <= t->m / 2 && smallest->m < t->m) || (columns <= t->n / 2 && smallest->n < t->n);
 }
 
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
+static int shape_of(const cy_machine *machine, cy_kernel *k) {
+  cy_graph *g = cy_kernel_graph(k);
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  double rows = cy_cu_estimate(g, s.m, 512), columns = cy_cu_estimate(g, s.n, 512);
+  int width = 0, wanted = cy_cu_wanted_blocks(machine);
+  while (columns > widths[width].columns)
+    width++;
+  /* the largest leaves sm_75 no shared memory for tables */
+  int best = widths[width].first, last = widths[width].last;
+  best += best == LARGEST && cy_cu_load_bytes(k, &shapes[best]) > 0;
+  while (best < last && (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
+                         mostly_empty(best, last, rows, columns)))
+    best++;
+  return best;
+}
+
 static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, bool singles) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  /* the largest leaves sm_75 no shared memory for tables */
-  int best = cy_cu_load_bytes(k, &shapes[0]) > 0, wanted = cy_cu_wanted_blocks(machine);
-  while (best < NSHAPES - 1 &&
-         (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
-          mostly_empty(best, cy_cu_estimate(g, s.m, 512), cy_cu_estimate(g, s.n, 512))))
-    best++;
+  int best = shape_of(machine, k);
   form->kind = CY_CUDA_TILES;
-  form->tile = singles && best == 0 ? large_single : shapes[best];
+  form->tile = singles && best == LARGEST ? large_single : shapes[best];
   form->tile.k = ROW_BYTES * 8 / cy_dtype_of(cy_cu_factor_type(k))->bits;
   form->threads = threads_of(&form->tile);
   form->warpgroups = cy_cu_factor_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
@@ -147,7 +164,8 @@ static void schedule_singles(const cy_machine *machine, cy_kernel *k, cy_cuda_fo
 }
 
 /* Constant weights that cannot be copied in chunks as they lie. */
-static bool wants_packed(cy_kernel *k) {
+static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
+  (void)form;
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
   int64_t chunk = cy_cu_chunk_of(cy_cu_factor_type(k));
@@ -397,13 +415,13 @@ static const char tile_loop[] =
     "  cy_chunk *const tiles = (cy_chunk *)memory;\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
     "down));\n"
-    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), all_turns = (K + BK - 1) / BK;\n" CY_CU_SHARE_OF_BLOCK
+    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), all_turns = (ALL_K + BK - 1) / BK;\n" CY_CU_SHARE_OF_BLOCK
     "  const int strip = block / (RASTER * across) * RASTER;\n"
     "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
     "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN;\n"
     "  const int warp = CY_TID / 32, wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;\n"
     "  const int begin = share * share_turns;\n"
-    "  const int turns = all_turns - begin > share_turns ? share_turns : all_turns - begin;\n"
+    "  const int turns = own_turns - begin > share_turns ? share_turns : own_turns - begin;\n"
     "  $T acc[WM / FM][WN / 8][FE] CY_ALIGNED(8);\n"
     "  $S_sums sums = {{{0}}, {0}};\n"
     "#if A_TABLE\n"
@@ -446,13 +464,13 @@ static const char tile_loop[] =
     "#if FE == 1\n"
     "        {\n"
     "          const int m = wm - above + i * FM + CY_TID % 32 / 8, n = wn + j * 8 + CY_TID % 8;\n"
-    "          results[m * BN + (n ^ (m & 3) << 3)] = acc[i][j][0];\n"
+    "          results[m * BN + (n ^ SWIZZLE(m))] = acc[i][j][0];\n"
     "        }\n"
     "#else\n"
     "          CY_UNROLL\n"
     "          for (int e = 0; e < FE; e += 2) {\n"
     "            const int m = wm - above + i * FM + CY_TID % 32 / 4 + e * 4, n = wn + j * 8 + CY_TID % 4 * 2;\n"
-    "            cy_move8(&results[m * BN + (n ^ (m & 3) << 3)], &acc[i][j][e]);\n"
+    "            cy_move8(&results[m * BN + (n ^ SWIZZLE(m))], &acc[i][j][e]);\n"
     "          }\n"
     "#endif\n"
     "    CY_SYNC();\n";
@@ -472,8 +490,8 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
   else
     fprintf(f, "#define A_ZERO 0\n");
   if (c->has_b_zero)
-    fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero, cy_cu_is_conv(c) ? "(z) * N + " : "",
-            (long long)c->b_zero_step);
+    fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero,
+            cy_cu_has_phases(c) ? "phase->z * N + " : cy_cu_is_conv(c) ? "(z) * N + " : "", (long long)c->b_zero_step);
   else
     fprintf(f, "#define B_ZERO(z, n) 0\n");
 }
@@ -489,6 +507,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
   int a_row = a->turned ? t->m / chunk : t->k / chunk, b_row = b->turned ? t->n / chunk : t->k / chunk;
   int a_tile = t->m * t->k / chunk, b_tile = t->n * t->k / chunk;
   cy_cu_sizes s = cy_cu_sizes_of(q->p->k);
+  cy_dim depth = cy_cu_depth(q->p->k);
   const struct {
     const char *name;
     int value;
@@ -503,6 +522,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
       {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
       {"FE", form->stages ? 4 : 1},
       {"RASTER", RASTER},
+      {"SWIZZLED", t->n / 8 < 4 ? t->n / 8 - 1 : 3},
       {"A_TURNED", a->turned},
       {"B_TURNED", b->turned},
       {"A_RUNS", a->runs},
@@ -513,10 +533,10 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
       {"B_TILE", b_tile},
       {"TILE", a_tile + b_tile},
       {"ZEROS", has_zeros(q->c)},
-      {"FULL_K", cy_cu_multiple(q->p->g, s.k, t->k)},
-      {"A_WHOLE", cy_cu_multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
+      {"FULL_K", cy_cu_multiple(q->p->g, depth, t->k)},
+      {"A_WHOLE", cy_cu_multiple(q->p->g, a->turned ? s.m : depth, chunk)}, /* no chunk has an end of its rows inside */
       {"B_WHOLE",
-       q->p->form->packed_k || cy_cu_multiple(q->p->g, b->turned ? s.n : s.k, chunk)}, /* packed: filled up */
+       q->p->form->packed_k || cy_cu_multiple(q->p->g, b->turned ? s.n : depth, chunk)}, /* packed: filled up */
       {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
       {"A_DOWN", a->down},
       {"A_ROWS", a->turned || a->down || a->words ? 1 : a_tile / form->threads}};
@@ -536,6 +556,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
     cy_cu_byte_constants(q);
   else
     fprintf(q->p->out, "#define A_ZERO 0\n");
+  fputs("#define SWIZZLE(m) (((m) & SWIZZLED) << 3)\n", q->p->out);
   fprintf(q->p->out, "#define PUT cy_chunk_put%d\n#define FETCH cy_fetch%d\n", bytes * 8, bytes * 8);
   fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
 }
@@ -546,6 +567,7 @@ static const char end_of_constants[] =
     "A_TURNED\n"
     "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
+    "#undef SWIZZLE\n#undef SWIZZLED\n"
     "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
     "#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
     "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
@@ -577,15 +599,15 @@ static void print(cy_cu *p, const char *symbol) {
   fputs("#endif\n", p->out);
   cy_cu_contract_text(&q, warpgroup_function);
   cy_cu_contract_text(&q, turns_function);
-  if (p->form->stages && p->form->tile.n == shapes[0].n)
+  if (p->form->stages && p->form->tile.n == shapes[LARGEST].n)
     fprintf(p->out,
             "#ifndef CY_ONE_BLOCK_%s\n#define KERNEL CY_KERNEL_OF_TWO\n#else\n#define KERNEL CY_KERNEL\n#endif\n",
             symbol);
   else
     fputs("#define KERNEL CY_KERNEL\n", p->out);
   fprintf(p->out, "KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($P) {\n");
-  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
+  cy_cu_function_open(&q, "$S($Q) {\n");
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q.m, q.n, q.k);
   if (a.words) /* which need no other form */
     cy_cu_line(p, "const b1 wide_a = 1;");
   else

@@ -319,7 +319,9 @@ static const char load_function[] =
     "  $S_words_b($N, z, n0, N, K, k0, sb);\n"
     "#elif !W_BITS\n"
     "  CY_UNROLL\n"
-    "  for (int i = 0; i < B_TILE / NT; i++) {\n"
+    "  for (int i = 0; i < (B_TILE + NT - 1) / NT; i++) {\n"
+    "    if (B_TILE % NT && CY_TID + i * NT >= B_TILE)\n"
+    "      break;\n"
     "    const int q = CY_TID + i * NT, row = B_DOWN ? q % BN : q / B_CHUNKS, c = B_DOWN ? q / BN : q % B_CHUNKS;\n"
     "    const int n = n0 + (B_TURNED ? c * CH : row), k = k0 + (B_TURNED ? row : c * CH);\n"
     "    $S_chunk_b($N, wide_b, z, n, N, k, K, &sb[cy_place(row, c, B_CHUNKS, B_TILE / B_CHUNKS)]);\n"
@@ -331,6 +333,7 @@ static const char load_function[] =
 static void print_constants(const cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
   cy_graph *g = q->p->g;
   cy_cu_sizes s = cy_cu_sizes_of(q->p->k);
+  cy_dim depth = cy_cu_depth(q->p->k);
   bool conv = cy_cu_is_conv(q->c);
   int elements = WORD * 8 / cy_dtype_of(cy_cu_factor_type(q->p->k))->bits;
   int64_t step = 0;
@@ -346,8 +349,8 @@ static void print_constants(const cy_cu_contract *q, const cy_cu_operand *a, con
               {"B_WORDS", b->words},
               {"A_ALIGNED", a->aligned},
               {"B_ALIGNED", b->aligned},
-              {"A_EVEN", cy_cu_multiple(g, a->turned ? s.m : s.k, elements)}, /* no word has an end of a run inside */
-              {"B_EVEN", cy_cu_multiple(g, b->turned ? s.n : s.k, elements)},
+              {"A_EVEN", cy_cu_multiple(g, a->turned ? s.m : depth, elements)}, /* no word has an end of a run inside */
+              {"B_EVEN", cy_cu_multiple(g, b->turned ? s.n : depth, elements)},
               {"B_DOWN", b->down}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %lld\n", rows[i].name, (long long)rows[i].value);

@@ -105,7 +105,7 @@ void cy_cu_split_begin(cy_cu_contract *q) {
 void cy_cu_split_results(cy_cu_contract *q) {
   cy_cu_contract_text(q, "    for (int q = CY_TID * VECTOR; q < BM / PARTS * BN; q += NT * VECTOR) {\n"
                          "      const int m = q / BN, n = q % BN, row = m0 + above + m;\n"
-                         "      const $T *const from = &results[m * BN + (n ^ (m & 3) << 3)];\n"
+                         "      const $T *const from = &results[m * BN + (n ^ SWIZZLE(m))];\n"
                          "      $T sums[VECTOR] CY_ALIGNED(16);\n"
                          "#if VECTOR > 1\n"
                          "      CY_UNROLL\n"
@@ -121,7 +121,7 @@ void cy_cu_split_results(cy_cu_contract *q) {
 
 static const char combine_text[] = "  const i64 at = (CY_BLOCK * NT + CY_TID) * VECTOR, all = Z * M * N;\n"
                                    "  const i64 tiles = Z * ((M + BM - 1) / BM) * ((N + BN - 1) / BN);\n"
-                                   "  const int n_shares = $S_shares(tiles, (K + BK - 1) / BK);\n"
+                                   "  const int n_shares = $S_shares(tiles, (ALL_K + BK - 1) / BK);\n"
                                    "  $T sums[VECTOR] CY_ALIGNED(16), more[VECTOR] CY_ALIGNED(16);\n"
                                    "  if (at >= all)\n"
                                    "    return;\n"
@@ -142,6 +142,8 @@ static const char combine_text[] = "  const i64 at = (CY_BLOCK * NT + CY_TID) * 
                                    "      sums[u] += more[u];\n"
                                    "  }\n"
                                    "  const int z = (int)(at / N / M), m = (int)(at / N % M), n = (int)(at % N);\n"
+                                   "$F"
+                                   "  (void)K;\n"
                                    "#if VECTOR > 1\n"
                                    "  $S_put_chunk($N, z, m, n, sums);\n"
                                    "#else\n"
@@ -153,10 +155,10 @@ void cy_cu_split_end(cy_cu_contract *q) {
   const cy_cuda_form *f = p->form;
   if (f->shares) {
     fprintf(p->out, "CY_KERNEL(%d) ", CY_CUDA_COMBINE_THREADS);
-    cy_cu_function_open(q, "$S_combine($P) {\n");
+    cy_cu_function_open(q, "$S_combine($Q) {\n");
     cy_cu_line(p, "enum { NT = %d, BM = %d, BN = %d, BK = %d };", CY_CUDA_COMBINE_THREADS, f->tile.m, f->tile.n,
                f->tile.k);
-    cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
+    cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q->m, q->n, q->k);
     cy_cu_line(p, "const i64 Z = %s;", q->z);
     cy_cu_line(p, "const %s *const shares = a%u;", q->type, f->share_arg);
     cy_cu_contract_text(q, combine_text);

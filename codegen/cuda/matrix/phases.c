@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* phases.c - transposed convolutions: outputs whose places leave the same remainders by the strides, a phase, have the same
+ * taps, and no other tap hits them.
+ *
+ * In: a transposed convolution. Out: it as a product for each group and phase, which no tap is multiplied in for nothing.
+ * With stride s, dilation d and padding p, output o = j * s + q is of phase r = (o + p) % s; its taps t have t * d % s == r
+ * and lie s / gcd(s, d) apart; tap number i of them meets input j + in - i * d / gcd(s, d). So the window of a phase is that
+ * of a convolution with stride 1, whose taps go backwards.
+ *
+ * All phases have as many rows (j); of those that lie behind the end of the output nothing is stored. K is the phase's own
+ * number of taps, times channels. Packed weights have the taps of a phase together, and each phase begins where 16 bytes do.
+ */
+#include "contract_int.h"
+
+static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
+
+/* Distance of the taps of a phase along an axis, and of the inputs that they meet. */
+static int64_t tap_step(const cy_contraction *c, int i) {
+  return c->stride[i] / common_divisor(c->stride[i], c->dilation[i]);
+}
+static int64_t input_step(const cy_contraction *c, int i) {
+  return c->dilation[i] / common_divisor(c->stride[i], c->dilation[i]);
+}
+static int64_t most_taps(const cy_contraction *c, int i) { return cy_ceil(c->kernel[i], tap_step(c, i)); }
+
+int64_t cy_cu_phases(const cy_contraction *c) {
+  int64_t n = 1;
+  for (int i = 0; i < c->nspatial && cy_cu_has_phases(c); i++)
+    n *= c->stride[i];
+  return n;
+}
+
+int64_t cy_cu_phase_taps(const cy_contraction *c) {
+  int64_t n = 1;
+  for (int i = 0; i < c->nspatial; i++)
+    n *= cy_cu_has_phases(c) ? most_taps(c, i) : c->kernel[i];
+  return n;
+}
+
+cy_dim cy_cu_phase_rows(cy_graph *g, const cy_contraction *c) {
+  cy_dim m = c->images;
+  for (int i = 0; i < c->nspatial; i++)
+    m = cy_dim_mul(g, m, cy_cu_has_phases(c) ? cy_dim_cdiv(g, c->out[i], cy_dim_const(g, c->stride[i])) : c->out[i]);
+  return m;
+}
+
+/* ---- where packed weights lie ---- */
+
+/* Elements between chunks that phases may leave free: none where taps are whole chunks. */
+static int64_t slack(int64_t depth, int64_t chunk) { return depth % chunk ? chunk : 0; }
+
+int64_t cy_cu_phase_row(const cy_contraction *c, int64_t depth, int64_t chunk) {
+  return cy_round_up(cy_cu_taps(c) * depth, chunk) + cy_cu_phases(c) * slack(depth, chunk);
+}
+
+int64_t cy_cu_phase_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk) {
+  int64_t before = 0, phase = 0, number = 0, all = 1;
+  for (int i = 0; i < c->nspatial; i++) {
+    int64_t unit = 1, s = c->stride[i];
+    for (int j = i + 1; j < c->nspatial; j++)
+      unit *= c->kernel[j];
+    int64_t t = tap / unit % c->kernel[i], r = t * c->dilation[i] % s, smaller = 0, same = 0, earlier = 0;
+    for (int64_t u = 0; u < c->kernel[i]; u++) {
+      int64_t other = u * c->dilation[i] % s;
+      smaller += other < r;
+      same += other == r;
+      earlier += other == r && u < t;
+    }
+    before = before * c->kernel[i] + all * smaller;
+    all *= same;
+    phase = phase * s + r;
+    number = number * same + earlier;
+  }
+  return cy_round_up(before * depth, chunk) + phase * slack(depth, chunk) + number * depth;
+}
+
+/* ---- printing ---- */
+
+/* The taps of a phase along axis i, r its remainder. */
+static void print_axis(cy_cu_contract *q, int i) {
+  cy_cu *p = q->p;
+  const cy_contraction *c = q->c;
+  long long s = c->stride[i], d = c->dilation[i], kernel = c->kernel[i];
+  const char *pad = cy_cu_dim(p, c->pad[i]);
+  cy_cu_line(p, "r = rest / %lld %% %lld;", (long long)q->phase_unit[i], s);
+  cy_cu_line(p, "n = smaller = 0;");
+  cy_cu_line(p, "f.first[%d] = 0;", i);
+  cy_cu_line(p, "for (int t = %lld; t >= 0; t--) {", kernel - 1);
+  cy_cu_line(p, "  n += t * %lld %% %lld == r;", d, s);
+  cy_cu_line(p, "  smaller += t * %lld %% %lld < r;", d, s);
+  cy_cu_line(p, "  f.first[%d] = t * %lld %% %lld == r ? t : f.first[%d];", i, d, s, i);
+  cy_cu_line(p, "}");
+  cy_cu_line(p, "f.q[%d] = (r - (int)%s) %% %lld;", i, pad, s);
+  cy_cu_line(p, "f.q[%d] += f.q[%d] < 0 ? %lld : 0;", i, i, s);
+  cy_cu_line(p, "f.in[%d] = (f.q[%d] + (int)%s - f.first[%d] * %lld) / %lld;", i, i, pad, i, d, s);
+  cy_cu_line(p, "f.n[%d] = n > 0 ? n : 1;", i);
+  cy_cu_line(p, "before = before * %lld + f.k * smaller;", kernel);
+  cy_cu_line(p, "f.k *= n;");
+}
+
+void cy_cu_phase_print(cy_cu_contract *q) {
+  cy_cu *p = q->p;
+  const cy_contraction *c = q->c;
+  int64_t depth = 1, chunk = 16 * 8 / cy_dtype_of(p->args[c->b].dtype)->bits;
+  if (!cy_cu_has_phases(c))
+    return;
+  int64_t unit = 1;
+  for (int i = c->nspatial; i-- > 0; unit *= c->stride[i])
+    q->phase_unit[i] = unit;
+  cy_cu_contract_text(q, "typedef struct $S_phase {\n"
+                         "  int z, k, base; /* group, size of k, where packed weights begin */\n"
+                         "  int q[3], in[3], first[3], n[3]; /* output and input of row 0; taps */\n"
+                         "} $S_phase;\n\n");
+  cy_cu_function_open(q, "CY_INLINE $S_phase $S_phase_of($Q, int z) {\n");
+  cy_cu_line(p, "%s_phase f;", q->symbol);
+  cy_cu_line(p, "const int rest = z %% %lld, depth = (int)(%s / %lld);", (long long)unit, cy_cu_dim(p, c->channels_in),
+             (long long)c->group);
+  cy_cu_line(p, "int before = 0, r, n, smaller;");
+  cy_cu_line(p, "f.z = z / %lld;", (long long)unit);
+  cy_cu_line(p, "f.k = 1;");
+  for (int i = 0; i < c->nspatial; i++)
+    print_axis(q, i);
+  cy_cu_line(p, "f.k *= depth;");
+  if (cy_dim_is_const(p->g, cy_cu_per_group(p->g, c, c->channels_in), &depth) && p->form->packed_k)
+    cy_cu_line(p, "f.base = (before * depth + %lld) / %lld * %lld + rest * %lld;", (long long)chunk - 1,
+               (long long)chunk, (long long)chunk, (long long)slack(depth, chunk));
+  else
+    cy_cu_line(p, "f.base = 0;");
+  cy_cu_line(p, "return f;");
+  cy_cu_function_close(q);
+}
+
+/* const int digit<i> = rest % n and rest /= n, of the number of taps along axis i, which is one of two at most. */
+static void print_digit(cy_cu_contract *q, int i) {
+  cy_cu *p = q->p;
+  long long most = most_taps(q->c, i), least = q->c->kernel[i] / tap_step(q->c, i);
+  if (least == most)
+    cy_cu_line(p, "const int over%d = (int)((u32)rest / %lldu), digit%d = rest - over%d * %lld;", i, most, i, i, most);
+  else
+    cy_cu_line(p,
+               "const int over%d = (int)(phase->n[%d] == %lld ? (u32)rest / %lldu : (u32)rest / %lldu), digit%d = "
+               "rest - over%d * phase->n[%d];",
+               i, i, most, most, least > 1 ? least : 1, i, i, i);
+  cy_cu_line(p, "rest = over%d;", i);
+}
+
+void cy_cu_phase_tap(cy_cu_contract *q, const char *type) {
+  const cy_contraction *c = q->c;
+  for (int i = c->nspatial; i-- > 0;) {
+    print_digit(q, i);
+    cy_cu_line(q->p, "t->at[%d] = -digit%d * %lld;", i, i, (long long)input_step(c, i));
+    cy_cu_line(q->p, "offset += t->at[%d] * (%s)%s;", i, type, cy_cu_dim(q->p, c->x_spatial[i]));
+  }
+}
+
+void cy_cu_phase_flat_tap(cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  int64_t unit = 1;
+  cy_cu_line(q->p, "int rest = own, tap = 0;");
+  for (int i = c->nspatial; i-- > 0; unit *= c->kernel[i]) {
+    print_digit(q, i);
+    cy_cu_line(q->p, "tap += (phase->first[%d] + digit%d * %lld) * %lld;", i, i, (long long)tap_step(c, i),
+               (long long)unit);
+  }
+}
+
+/* Text of the number of rows along axis i. */
+static void print_rows_of(cy_cu_contract *q, int i) {
+  const char *out = cy_cu_dim(q->p, q->c->out[i]);
+  long long s = q->c->stride[i];
+  cy_cu_line(q->p, "const int rows%d = (int)((%s + %lld) / %lld);", i, out, s - 1, s);
+}
+
+void cy_cu_phase_window(cy_cu_contract *q) {
+  for (int i = q->c->nspatial; i-- > 0;) {
+    print_rows_of(q, i);
+    cy_cu_line(q->p, "r->at[%d] = rest %% rows%d + phase->in[%d];", i, i, i);
+    cy_cu_line(q->p, "rest /= rows%d;", i);
+  }
+}
+
+void cy_cu_phase_coordinates(cy_cu_contract *q) {
+  cy_cu *p = q->p;
+  const cy_contraction *c = q->c;
+  cy_var image = c->out_var[0];
+  cy_cu_line(p, "int rest = m;");
+  for (int i = c->nspatial; i-- > 0;) {
+    cy_var v = c->out_var[1 + i];
+    const char *type = cy_cu_var_type(p, v);
+    print_rows_of(q, i);
+    cy_cu_line(p, "const %s v%u = (%s)(rest %% rows%d * %lld + phase->q[%d]);", type, v, type, i,
+               (long long)c->stride[i], i);
+    cy_cu_line(p, "if (v%u >= %s)", v, cy_cu_dim(p, c->out[i]));
+    cy_cu_line(p, "  return;");
+    cy_cu_line(p, "rest /= rows%d;", i);
+  }
+  cy_cu_line(p, "const %s v%u = (%s)rest;", cy_cu_var_type(p, image), image, cy_cu_var_type(p, image));
+}
