@@ -89,11 +89,10 @@ static int package_main(int argc, char **argv) {
     memcpy(words + 3, argv + 1, (size_t)(argc - 1) * sizeof *words);
     execvp(words[0], words);
   }
-  options_complain(
-      &cytoc_program,
-      "cytoc %s is part of the Python package, which '%s' does not find: pip install . in cytoc's folder "
-      "(or its wheel), then python3 -m cytoc %s MODEL.onnx ..; CYTO_PYTHON names another Python",
-      argv[1], python(), argv[1]);
+  options_complain(&cytoc_program,
+                   "cytoc %s is part of the Python package, which '%s' does not find: pip install . in cytoc's folder "
+                   "(or its wheel), then python3 -m cytoc %s MODEL.onnx ..; CYTO_PYTHON names another Python",
+                   argv[1], python(), argv[1]);
   free(words);
   return 1;
 }
