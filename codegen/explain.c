@@ -128,7 +128,7 @@ static double advantage(const char *algorithm) {
 static double cycles_per_second(const cy_work *b) { return b->machine->target->peak ? 1e9 : cy_clock_rate(); }
 
 cy_rates cy_explain_rates(const cy_work *b) {
-  cy_rates r = {cycles_per_second(b), b->machine->flops_per_cycle, cache_bytes, bytes_per_cycle_cached,
+  cy_rates r = {cycles_per_second(b), b->machine->caps.flops_per_cycle, cache_bytes, bytes_per_cycle_cached,
                 bytes_per_cycle_memory};
   if (b->machine->target->peak) {
     cy_peak peak = b->machine->target->peak(b->machine, NULL);
@@ -146,7 +146,7 @@ static void find_floor(const cy_work *b, row *r, const int64_t *syms) {
     r->floor_cycles = 1e9 * (r->by_bytes ? bytes / peak.bytes : r->cost.flops / peak.flops);
     return;
   }
-  double work = r->cost.flops / advantage(r->plan->algorithm) / b->machine->flops_per_cycle;
+  double work = r->cost.flops / advantage(r->plan->algorithm) / b->machine->caps.flops_per_cycle;
   double cached = bytes < cache_bytes ? bytes : cache_bytes;
   double moves = cached / bytes_per_cycle_cached + (bytes - cached) / bytes_per_cycle_memory;
   r->by_bytes = moves > work;
@@ -220,12 +220,13 @@ static const char *origin_text(cy_work *b, const row *r) {
 static void print_row(cy_work *b, const row *r, double rate, const int64_t *syms, FILE *out) {
   const cy_target *target = b->machine->target;
   char occupancy[TEXT], ops[TEXT], layout[CY_MAX_RANK + 1], floor[32] = "-";
-  if (b->machine->flops_per_cycle > 0 || b->machine->target->peak)
+  if (b->machine->caps.flops_per_cycle > 0 || b->machine->target->peak)
     snprintf(floor, sizeof floor, "%.2f %s", r->floor_cycles / rate * 1e6, r->by_bytes ? "mem" : "fma");
   sort_fused(b, r);
   ops_text(b, r, ops);
   fprintf(out, "%-34s %4u  %-24s %-6s %10.3f %9.3f %12s  %s", r->plan->symbol, r->launches, r->plan->algorithm,
-          cy_launch_layout(b, r->launch, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6, floor, ops);
+          cy_launch_layout(b, r->launch, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6,
+          floor, ops);
   const char *origin = origin_text(b, r);
   fprintf(out, *origin ? "  from '%s'\n" : "%s\n", origin);
   if (target->occupancy && target->occupancy(b->machine, r->plan, syms, occupancy, sizeof occupancy))
@@ -249,7 +250,7 @@ cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_ke
   cy_launch_facts facts = {.assumed = CY_NEW_ARRAY(arena, cy_sym, cy_sym_count(b->g) + 1)};
   int64_t *syms = cy_sizes_assumed(b);
   find_floor(b, &r, syms);
-  facts.floor = b->machine->flops_per_cycle > 0 || b->machine->target->peak ? r.floor_cycles : 0;
+  facts.floor = b->machine->caps.flops_per_cycle > 0 || b->machine->target->peak ? r.floor_cycles : 0;
   facts.by_bytes = r.by_bytes;
   facts.flops = r.cost.flops;
   facts.bytes = r.cost.read_bytes + r.cost.write_bytes;
@@ -272,7 +273,7 @@ static void print_peak(const cy_work *b, double rate, FILE *out) {
     return;
   }
   fprintf(out, "target %s, one core: %.2f GHz, %.0f flop a cycle; %.0f bytes a cycle up to %.0f MB, %.0f beyond\n",
-          b->machine->text, rate / 1e9, b->machine->flops_per_cycle, bytes_per_cycle_cached, cache_bytes / 1e6,
+          b->machine->text, rate / 1e9, b->machine->caps.flops_per_cycle, bytes_per_cycle_cached, cache_bytes / 1e6,
           bytes_per_cycle_memory);
 }
 

@@ -13,7 +13,7 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
 
 /* ---- cpu_contract.c ---- */
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k);
-/* cy_target.int_rows */
+/* cy_target_caps.int_rows */
 bool cy_cpu_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n);
 /* cy_target.shared_form. */
 uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k);

@@ -121,7 +121,7 @@ static bool bf16_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 
 /* Heads of a known size, up to what a block's scratch is planned for. */
 static bool attention_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c) {
-  int64_t size, columns, most = m->target->most_head;
+  int64_t size, columns, most = m->caps.max_head;
   return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= most && columns > 0 &&
          columns <= most && cy_kernel_arg_dtype(k, c->v) == cy_kernel_arg_dtype(k, c->a) &&
          positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
@@ -133,7 +133,7 @@ static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64
 static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype b) {
   form f = {0};
   int64_t matrices;
-  if (c->kind == CY_CONTRACT_ATTENTION || !cy_machine_half_weights(m, b) || !c->b_const)
+  if (c->kind == CY_CONTRACT_ATTENTION || !cy_caps_half_weights(&m->caps, b) || !c->b_const)
     return false;
   return c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, &f, &matrices);
 }
@@ -622,7 +622,9 @@ static const char *conv_reason(const cy_cg *cg, cy_arena *arena, cy_conv_algo al
     return "each channel has a filter of its own, there are no sums over channels to share";
   if (!cy_conv_weigh(cg, d, &direct, &winograd))
     return NULL;
-  const char *least = algo == CY_CONV_WINOGRAD ? "" : cg->no_fast ? "; --fast-algorithms=off" : "; less than 1.25 times as fast";
+  const char *least = algo == CY_CONV_WINOGRAD ? ""
+                      : cg->no_fast            ? "; --fast-algorithms=off"
+                                               : "; less than 1.25 times as fast";
   return cy_arena_printf(arena, "Winograd %.0f kcycles, direct %.0f, estimated%s", winograd / 1e3, direct / 1e3, least);
 }
 
