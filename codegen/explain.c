@@ -18,10 +18,6 @@
 #include <string.h>
 
 enum { TEXT = 200, TYPICAL_SIZE = 64 };
-/* Zen 5 was seen to read 33 bytes a cycle from its second-level cache; a core of Sapphire Rapids got 19 GB/s, some 5 bytes
- * a cycle, from memory (core.h), and others should not come to more than 100 % of a floor. */
-static const double cache_bytes = 8e6, bytes_per_cycle_cached = 32, bytes_per_cycle_memory = 8;
-
 typedef struct row {
   const cy_kernel_plan *plan;
   const cy_step *launch;
@@ -128,8 +124,9 @@ static double advantage(const char *algorithm) {
 static double cycles_per_second(const cy_work *b) { return b->machine->target->peak ? 1e9 : cy_clock_rate(); }
 
 cy_rates cy_explain_rates(const cy_work *b) {
-  cy_rates r = {cycles_per_second(b), b->machine->caps.flops_per_cycle, cache_bytes, bytes_per_cycle_cached,
-                bytes_per_cycle_memory};
+  const cy_target_caps *c = &b->machine->caps;
+  cy_rates r = {cycles_per_second(b), c->flops_per_cycle, c->cached_bytes, c->bytes_per_cycle_cached,
+                c->bytes_per_cycle_memory};
   if (b->machine->target->peak) {
     cy_peak peak = b->machine->target->peak(b->machine, NULL);
     r = (cy_rates){1e9, peak.flops / 1e9, 0, peak.bytes / 1e9, peak.bytes / 1e9};
@@ -146,9 +143,10 @@ static void find_floor(const cy_work *b, row *r, const int64_t *syms) {
     r->floor_cycles = 1e9 * (r->by_bytes ? bytes / peak.bytes : r->cost.flops / peak.flops);
     return;
   }
-  double work = r->cost.flops / advantage(r->plan->algorithm) / b->machine->caps.flops_per_cycle;
-  double cached = bytes < cache_bytes ? bytes : cache_bytes;
-  double moves = cached / bytes_per_cycle_cached + (bytes - cached) / bytes_per_cycle_memory;
+  const cy_target_caps *c = &b->machine->caps;
+  double work = r->cost.flops / advantage(r->plan->algorithm) / c->flops_per_cycle;
+  double cached = bytes < c->cached_bytes ? bytes : c->cached_bytes;
+  double moves = cached / c->bytes_per_cycle_cached + (bytes - cached) / c->bytes_per_cycle_memory;
   r->by_bytes = moves > work;
   r->floor_cycles = r->by_bytes ? moves : work;
 }
@@ -266,6 +264,7 @@ cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_ke
 }
 
 static void print_peak(const cy_work *b, double rate, FILE *out) {
+  const cy_target_caps *c = &b->machine->caps;
   if (b->machine->target->peak) {
     cy_peak peak = b->machine->target->peak(b->machine, NULL);
     fprintf(out, "target %s; floors by the data sheet of %s: %.1f TFLOP/s in f32 (products of f16: more), %.0f GB/s\n",
@@ -273,8 +272,8 @@ static void print_peak(const cy_work *b, double rate, FILE *out) {
     return;
   }
   fprintf(out, "target %s, one core: %.2f GHz, %.0f flop a cycle; %.0f bytes a cycle up to %.0f MB, %.0f beyond\n",
-          b->machine->text, rate / 1e9, b->machine->caps.flops_per_cycle, bytes_per_cycle_cached, cache_bytes / 1e6,
-          bytes_per_cycle_memory);
+          b->machine->text, rate / 1e9, c->flops_per_cycle, c->bytes_per_cycle_cached, c->cached_bytes / 1e6,
+          c->bytes_per_cycle_memory);
 }
 
 /* Outputs that may be bound to the memory of inputs; the table counts the copies that this saves. */

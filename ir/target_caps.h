@@ -39,6 +39,8 @@ typedef struct cy_target_caps {
   bool words;       /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
 
   double flops_per_cycle; /* f32 peak of one core; 0: not known */
+  /* What a core reads at best in a cycle, of as many bytes as its caches hold, and from memory; 0: not known. */
+  double cached_bytes, bytes_per_cycle_cached, bytes_per_cycle_memory;
   /* How many times as fast as in floats a convolution or attention has to be by layer_cycles where it rounds what it
    * reads, as the estimates are no better; 0: not known. */
   double rounding_margin;

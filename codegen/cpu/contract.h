@@ -17,7 +17,7 @@
 #ifndef CY_CPU_CONTRACT_H
 #define CY_CPU_CONTRACT_H
 
-#include "emit.h"
+#include "cost.h"
 
 /* A size or stride in elements: a compile-time constant (slot < 0), or what args[slot].size holds. */
 typedef struct cy_csize {

@@ -59,9 +59,12 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   m->cpu = strdup(cpu);
   m->arch = arch;
   m->state = cg;
-  m->caps.flops_per_cycle = 2.0 * cg->W * (cg->fma ? cg->fmas : 1);
+  m->caps.flops_per_cycle = 2.0 * cg->W * (cg->fma ? cg->model.fmas : 1);
+  m->caps.cached_bytes = cg->model.last_level;
+  m->caps.bytes_per_cycle_cached = cg->model.l2_bytes_rate;
+  m->caps.bytes_per_cycle_memory = cg->model.floor_bytes;
   m->caps.tile_columns = 2 * cg->W;
-  m->caps.rounding_margin = cy_cpu_rounding_margin(cg);
+  m->caps.rounding_margin = cg->model.rounding_margin;
   m->caps.f16_weights = cy_cg_has(cg, "f16c") || cy_cg_has(cg, "neon"); /* widened by an instruction or two a vector */
   m->caps.bf16_weights = true;
   m->needs = strdup(cg->has);

@@ -698,10 +698,18 @@ static double inside_share(const cy_axis *a) {
   return in && out && a->count ? (double)inside / (double)(out * a->count) : 1;
 }
 
-/* Cycles of the direct form on one core: fma at 93 % of the peak, or weights from memory, whichever takes longer. */
+/* How many, where that is known; else as many as estimates take for it. */
+static double outputs_of(const cy_conv_desc *d) {
+  double pixels = (double)cy_conv_images(d);
+  for (int i = 0; i < d->n_spatial; i++)
+    pixels *= (double)cy_csize_known(d->out[i]);
+  return (pixels > 0 ? pixels : UNKNOWN_PIXELS) * (double)d->cout;
+}
+
+/* Cycles of the direct form on one core. */
 static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   cy_span span = cy_span_choose(cg, d);
-  double work = 0, loads = 0;
+  double work = 0, bytes = 0;
   for (int part = 0; part < part_count(cg, d); part++) {
     conv c = plan(cg, d, part);
     double pixels = (double)pixels_of(&c, cy_conv_images(d));
@@ -709,19 +717,23 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
     double products = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights;
     for (int i = 0; i < 3; i++)
       products *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
-    work += cy_plain_cycles(cg, products);
-    loads += weights * (double)cy_weight_bytes(d->weights) / CY_BYTES_PER_CYCLE;
+    work += cy_cost_fmas(cg, products);
+    bytes += weights * (double)cy_weight_bytes(d->weights);
   }
   if (span.products > 0)
-    work = cy_plain_cycles(cg, span.products * (double)(d->cin * cg->W * cy_conv_images(d)));
-  return work > loads ? work : loads;
+    work = cy_cost_fmas(cg, span.products * (double)(d->cin * cg->W * cy_conv_images(d)));
+  return cy_cost_plain(cg, work, bytes, outputs_of(d));
+}
+
+static double winograd_cost(const cy_cg *cg, const cy_conv_desc *d) {
+  return cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * cg->model.winograd + cy_cost_sums(cg, outputs_of(d));
 }
 
 bool cy_conv_weigh(const cy_cg *cg, const cy_conv_desc *d, double *out_direct, double *out_winograd) {
   if (d->planar || !cy_winograd_possible(d) || (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d)))
     return false;
   *out_direct = direct_cost(cg, d);
-  *out_winograd = cy_winograd_cost(cg, d, UNKNOWN_PIXELS);
+  *out_winograd = winograd_cost(cg, d);
   return true;
 }
 
@@ -730,12 +742,11 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
     return CY_CONV_PLANAR;
   if (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d))
     return CY_CONV_DEPTHWISE;
-  /* a clear gain only: the model does not know how many cores share the memory */
-  if (!cg->no_fast && cy_winograd_possible(d) && cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * 1.25 < direct_cost(cg, d))
+  if (!cg->no_fast && cy_winograd_possible(d) && cy_winograd_pays(cg, winograd_cost(cg, d), direct_cost(cg, d)))
     return CY_CONV_WINOGRAD;
   return CY_CONV_DIRECT;
 }
 
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  return cy_conv_choose(cg, d) == CY_CONV_WINOGRAD ? cy_winograd_cost(cg, d, UNKNOWN_PIXELS) : direct_cost(cg, d);
+  return cy_conv_choose(cg, d) == CY_CONV_WINOGRAD ? winograd_cost(cg, d) : direct_cost(cg, d);
 }

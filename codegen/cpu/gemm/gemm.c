@@ -110,9 +110,10 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
   int64_t panels = n ? cy_ceil(n, g.nr) : 0;
   g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), rows_likely(d, g.tile), panels, k ? k : 512);
-  if (!m && cg->avx512 && (d->weights != CY_WEIGHTS_F32 || g.form == FORM_INTS))
-    g.blocks.mb = g.blocks.mb < WIDENING_TILES * g.tile.mr ? WIDENING_TILES * g.tile.mr : g.blocks.mb;
-  if (g.form == FORM_INTS && cg->avx512)
+  int64_t least = (int64_t)cg->model.conversion_tiles * g.tile.mr;
+  if (!m && (d->weights != CY_WEIGHTS_F32 || g.form == FORM_INTS))
+    g.blocks.mb = g.blocks.mb < least ? least : g.blocks.mb;
+  if (g.form == FORM_INTS && cg->model.int_panels)
     g.blocks.nb = share_ints(panels, g.blocks.nb);
   g.copy_a = !cy_csize_is(d->ak, 1) && !cy_csize_is(d->k, 1);
   g.turned = g.copy_a && g.form == FORM_PACKED && m > g.tile.mr && m * k * 4 <= MOST_TURNED && known_batches(d) == 1 &&
@@ -396,7 +397,7 @@ static bool weights_stay(const cy_cg *cg, const gemm *g) {
   int64_t panel = g->nr * cy_csize_known(g->d->k) * cy_weight_bytes(g->d->weights), n = cy_csize_known(g->d->n);
   int64_t count = g->columns_outer ? g->blocks.nb : cy_ceil(n, g->nr);
   int64_t bytes = count * panel;
-  return bytes > 0 && bytes <= cg->l2_bytes / 2;
+  return bytes > 0 && bytes <= cy_l2_part(cg, 1, 2);
 }
 
 static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
