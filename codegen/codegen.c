@@ -139,6 +139,8 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   fill_stats(b, st);
   if (b->o->explain)
     cy_explain(b, b->o->explain);
+  if (b->o->explain_costs)
+    cy_explain_costs(b, b->o->explain_costs);
   if (b->o->explain_memory)
     cy_explain_memory(b, b->o->explain_memory);
   if (b->o->explain_json)

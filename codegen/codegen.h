@@ -15,6 +15,7 @@
 #ifndef CY_CODEGEN_H
 #define CY_CODEGEN_H
 
+#include "codegen/candidates.h"
 #include "ir/loop/loop.h"
 #include "ir/target_caps.h"
 
@@ -35,6 +36,9 @@ bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target
 /* Multiplies f32 as written from now on, without the algorithms that take fewer multiplications and round a little more
  * (Strassen's for products, Winograd's for convolutions). False: the target has none. */
 bool cy_machine_forgo_fast(cy_machine *m);
+/* From now on takes these candidates of layers (candidates.h); the list must live as long as the machine. False: the target
+ * has none. */
+bool cy_machine_choose(cy_machine *m, cy_choices *choices);
 /* Among forms of equal results takes the smaller from now on, where the faster one is larger. */
 void cy_machine_prefer_size(cy_machine *m);
 /* One line per target: what --target accepts; and one for what `native` is here. */
@@ -100,6 +104,7 @@ typedef struct cy_codegen_options {
   bool few_runs;           /* so is any: the library runs a few times and is thrown away */
   bool profile;            /* the library can record when its steps begin and end */
   FILE *explain;           /* a table of kernels goes here; may be NULL */
+  FILE *explain_costs;     /* what each layer was chosen of, with estimates; may be NULL */
   FILE *explain_memory;    /* and of the memory that a run takes; may be NULL */
   FILE *explain_json;      /* and both and more for programs; may be NULL */
   /* Told as it goes, stage "kernels" or "link": so many parts of so many are done, 0 of 0: not known. May be NULL. */

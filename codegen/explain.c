@@ -314,3 +314,29 @@ void cy_explain(cy_work *b, FILE *out) {
   free(list.by_sizes);
   free(syms);
 }
+
+/* A line for the layer, one for each candidate: the chosen one is marked, one that does not apply is in parentheses. */
+static void print_candidates(cy_work *b, const cy_kernel_plan *plan, FILE *out) {
+  const cy_candidates *c = plan->candidates;
+  const row r = {.plan = plan, .launch = plan->launch};
+  const char *node = plan->launch ? origin_text(b, &r) : "";
+  fprintf(out, *node ? "%s  %s  from '%s'\n" : "%s  %s\n", c->layer, plan->symbol, node);
+  for (int i = 0; i < c->n; i++) {
+    const cy_candidate *one = &c->of[i];
+    char name[32];
+    snprintf(name, sizeof name, one->applies ? "%s" : "(%s)", one->name);
+    fprintf(out, "  %c %-12s %12.1f kcycles", i == c->chosen ? '*' : ' ', name, one->cycles / 1e3);
+    fprintf(out, one->margin != 1 ? "  x %.2f to be chosen\n" : "\n", one->margin);
+  }
+}
+
+void cy_explain_costs(cy_work *b, FILE *out) {
+  uint32_t layers = 0;
+  for (uint32_t i = 0; i < b->nplans; i++)
+    if (b->plans[i].candidates) {
+      print_candidates(b, &b->plans[i], out);
+      layers++;
+    }
+  if (!layers)
+    fprintf(out, "no layer has candidates: nothing is multiplied, or target '%s' has no choice\n", b->machine->text);
+}

@@ -16,6 +16,7 @@
 #define CY_TARGET_H
 
 #include "codegen/arch.h"
+#include "codegen/candidates.h"
 #include "codegen/codegen.h"
 #include "ir/nearest.h"
 
@@ -74,6 +75,7 @@ typedef struct cy_kernel_plan {
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
   void *form;                      /* the target's own notes, in the graph's arena */
   const char *algorithm;           /* for --explain */
+  const cy_candidates *candidates; /* what it was chosen of, in the graph's arena; NULL: there is nothing to choose */
   const char *why;     /* .. and why it and not the next best, in a sentence; NULL: there is nothing to choose */
   uint64_t weight;     /* estimate of the work to compile it */
   cy_kernel_code code; /* after emit */
@@ -114,6 +116,7 @@ struct cy_target {
   bool (*match)(const char *spec, cy_machine *m, char **out_error);
   void (*try_names)(cy_nearest *nearest); /* what specs may be, for one that is not; NULL: none */
   void (*release)(cy_machine *m);
+  void (*choose)(cy_machine *m, cy_choices *choices); /* see cy_machine_choose; NULL: there are no candidates */
   void (*forgo_fast)(cy_machine *m); /* see cy_machine_forgo_fast; NULL: there is nothing to forgo */
   /* Kernels with numbers in them may share code where this is there: only those for which it says the same, before they
    * are prepared. NULL: not worth it, numbers are cheaper in the code than in memory. */

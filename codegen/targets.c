@@ -82,6 +82,12 @@ bool cy_machine_forgo_fast(cy_machine *m) {
   return m->target->forgo_fast;
 }
 
+bool cy_machine_choose(cy_machine *m, cy_choices *choices) {
+  if (m->target->choose)
+    m->target->choose(m, choices);
+  return m->target->choose;
+}
+
 void cy_machine_prefer_size(cy_machine *m) { m->smallest = true; }
 
 void cy_machine_list(FILE *out) {

@@ -92,4 +92,14 @@ double cy_cost_rounding(const cy_cg *cg, double elements, bool image);
 double cy_cost_attention(const cy_cg *cg, bool bf16, double scores, double products, double factors);
 double cy_cost_recurrent(const cy_cg *cg, bool ints, double steps, double weights, double units, bool batched);
 
+/* ---- choices.c ---- */
+
+/* The one that a line of the choices asks for, whether it applies or not; -1: none does. */
+int cy_candidates_asked(const cy_cg *cg, const cy_candidates *c);
+/* Sets and returns c->chosen: that one, if it applies, else the least estimate. */
+int cy_candidates_choose(const cy_cg *cg, cy_candidates *c);
+/* Appends to the layer's text; sizes as "56x56", -1: "?". */
+void cy_layer_text(cy_candidates *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void cy_layer_sizes(cy_candidates *c, const char *before, const int64_t *sizes, int n);
+
 #endif

@@ -75,6 +75,8 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
 
 static void release(cy_machine *m) { cy_cg_destroy(m->state); }
 
+static void choose(cy_machine *m, cy_choices *choices) { ((cy_cg *)m->state)->choices = choices; }
+
 static void forgo_fast(cy_machine *m) { ((cy_cg *)m->state)->no_fast = true; }
 
 /* ---- code ---- */
@@ -150,6 +152,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   if (!cg)
     return -1;
   cg->no_fast = ((const cy_cg *)m->state)->no_fast;
+  cg->choices = ((const cy_cg *)m->state)->choices;
   cg->prefix = m->prefix;
   cg->hurry = m->hurry;
   cy_cg_module(cg, plans[0]->symbol);
@@ -183,6 +186,7 @@ const cy_target cy_target_cpu = {
     .match = match,
     .try_names = cy_cpu_try_names,
     .release = release,
+    .choose = choose,
     .forgo_fast = forgo_fast,
     .shared_form = cy_cpu_contract_form,
     .prepare = prepare,

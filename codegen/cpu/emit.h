@@ -22,6 +22,7 @@
 #include <llvm-c/TargetMachine.h>
 
 #include "codegen/arch.h"
+#include "codegen/candidates.h"
 #include "ir/nearest.h"
 #include "ir/order.h"
 #include "ir/round.h"
@@ -57,6 +58,7 @@ typedef struct cy_cg {
   bool straight;     /* long code without loops, run once a call: spares LLVM's scheduler behind register allocation,
                         whose time grows with the square of a block */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
+  cy_choices *choices; /* NULL: estimates choose */
   const cy_arch *arch;
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   char *has;                  /* what code for the CPU may use, comma separated */

@@ -17,7 +17,9 @@ enum { WORTH_PACKING = 32, WORTH_TILES = 8 }; /* rows */
 static const cy_type *type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
 
 static int64_t dim_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
-  int64_t v = cy_dim_eval(g, d, sizes);
+  int64_t v = 0;
+  if (!cy_dim_is_const(g, d, &v) && sizes)
+    v = cy_dim_eval(g, d, sizes);
   return v > 0 ? v : 1;
 }
 
@@ -49,6 +51,12 @@ static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_in
 
 static bool is_conv(const cy_node_info *n) { return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose; }
 
+/* sizes NULL: those that are not constants are not known. */
+static cy_csize size_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
+  int64_t v;
+  return sizes || cy_dim_is_const(g, d, &v) ? cy_cconst(dim_of(g, d, sizes)) : cy_cslot(0);
+}
+
 static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
   const cy_type *x = type_of(g, n->in[0]), *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
   const cy_attr *strides = cy_attr_find(n, CY_ATTR_strides), *dilations = cy_attr_find(n, CY_ATTR_dilations);
@@ -59,14 +67,14 @@ static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int
                     .n_spatial = x->rank - 2,
                     .transposed = transposed,
                     .groups = groups,
-                    .batch = cy_cconst(dim_of(g, x->dim[0], sizes)),
+                    .batch = size_of(g, x->dim[0], sizes),
                     .cin = transposed ? dim_of(g, w->dim[0], sizes)
                                       : dim_of(g, w->dim[1], sizes) * groups, /* x may not say it */
                     .cout = dim_of(g, y->dim[1], sizes)};
   int64_t stride = d.cin;
   for (int i = d.n_spatial - 1; i >= 0; i--) {
-    d.in[i] = cy_cconst(dim_of(g, x->dim[2 + i], sizes));
-    d.out[i] = cy_cconst(dim_of(g, y->dim[2 + i], sizes));
+    d.in[i] = size_of(g, x->dim[2 + i], sizes);
+    d.out[i] = size_of(g, y->dim[2 + i], sizes);
     d.in_s[i] = cy_cconst(stride);
     d.kernel[i] = dim_of(g, w->dim[2 + i], sizes);
     d.stride[i] = strides->ints[i];
@@ -167,6 +175,21 @@ static bool looped_cycles(const cy_cg *cg, const cy_conv_desc *d, cy_conv_cycles
   return true;
 }
 
+/* A choice of this layer's candidate decides the layout, too. */
+static void follow_choice(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, cy_conv_cycles *out) {
+  static const double never = 1e15;
+  if (!cg->choices)
+    return;
+  cy_conv_desc d = describe(g, n, NULL);
+  cy_candidates c;
+  cy_conv_candidates(cg, &d, &c);
+  int asked = cy_candidates_asked(cg, &c);
+  if (asked < 0)
+    return;
+  bool planar = c.of[asked].name == cy_conv_name(CY_CONV_PLANAR);
+  *out = (cy_conv_cycles){planar ? 0 : never, planar ? never : 0, 0, 0};
+}
+
 bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                         cy_conv_cycles *out) {
   const cy_cg *cg = m->state;
@@ -180,6 +203,7 @@ bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_in
     return looped_cycles(cg, &d, out);
   out->planar = cy_planar_cost(cg, &d);
   out->channels = conv_cycles(cg, g, n, sizes, CY_FACTORS_F32);
+  follow_choice(cg, g, n, out);
   return true;
 }
 

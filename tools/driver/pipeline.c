@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "pipeline.h"
 
+#include "choices.h"
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
 #include "ir/loop/loop.h"
@@ -176,6 +177,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .stats = &s->report.code,
                           .profile = o->profile,
                           .explain = explains(o, "") ? stdout : NULL,
+                          .explain_costs = explains(o, "costs") ? stdout : NULL,
                           .explain_memory = explains(o, "memory") ? stdout : NULL,
                           .explain_json = explains(o, "json") ? stdout : NULL,
                           .progress = codegen_progress,
@@ -591,6 +593,17 @@ static int blame_options(session *s) {
   return -1;
 }
 
+static int take_choices(session *s, cy_machine *machine, cy_choices *choices) {
+  if (!s->o->choice)
+    return 0;
+  if (cytoc_choices_read(s->o->choice, choices, s->diag))
+    return -1;
+  if (cy_machine_choose(machine, choices))
+    return 0;
+  bad_option(s, "--choice is for CPUs: the kernels of '%s' have no candidates; leave it out", cy_machine_text(machine));
+  return blame_options(s);
+}
+
 static int compile(session *s) {
   cy_quant_mode mode;
   cy_weight_options weights;
@@ -599,8 +612,14 @@ static int compile(session *s) {
   cy_machine *machine = cy_machine_open(s->o->target, s->diag);
   if (!machine)
     return blame_options(s);
-  int status = set_machine(s, machine) ? blame_options(s) : compile_for(s, machine, mode, weights);
+  cy_choices choices = {0};
+  int status = set_machine(s, machine) ? blame_options(s) : take_choices(s, machine, &choices);
+  if (!status)
+    status = compile_for(s, machine, mode, weights);
+  if (!status && s->o->choice)
+    cytoc_choices_check(&choices, s->o->choice, s->diag);
   cy_machine_close(machine);
+  cytoc_choices_free(&choices);
   return status;
 }
 

@@ -612,15 +612,18 @@ static cy_blocks blocks_choose(const shape *s) {
 bool cy_strassen_choose(const cy_cg *cg, cy_tile t, cy_weights weights, int64_t outer, int64_t rows, int64_t panels,
                         int64_t k, cy_blocks plain, cy_strassen *out) {
   const int64_t most = 768;
-  if (cg->no_fast || !cg->model.strassen || k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
+  if (k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
   shape s = {cg, t, outer ? outer : 1, rows ? rows : MOST_ROWS, panels, k, k, false, 0};
-  double worth = weights == CY_WEIGHTS_F32 ? cg->model.strassen_worth : cg->model.strassen_worth_half;
   s.right_sum = weights == CY_WEIGHTS_F32 ? cg->model.strassen_right : cg->model.strassen_right_half;
   s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, most)), 16);
   s.k_block = s.k_block < k ? s.k_block : k;
   s.shared = rows && outer && outer * rows * k * 4 <= MOST_SUMS;
-  *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared, weights};
-  return out->blocks.mb && all_cycles(&s, out->blocks, true) < all_cycles(&s, plain, false) * worth &&
-         work_cycles(&s, out->blocks, true, 1) < work_cycles(&s, plain, false, 1) * worth;
+  *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared, weights, 0};
+  if (!out->blocks.mb)
+    return false;
+  double all = all_cycles(&s, out->blocks, true) / all_cycles(&s, plain, false);
+  double one = work_cycles(&s, out->blocks, true, 1) / work_cycles(&s, plain, false, 1);
+  out->share = all > one ? all : one;
+  return true;
 }

@@ -127,6 +127,8 @@ int64_t cy_dot_largest_sum(const cy_dot_layout *layout, const cy_dot_source *sou
 /* ---- dot_winograd.c ---- */
 bool cy_dot_winograd_possible(const cy_cg *cg, const cy_dot_desc *desc); /* if it is exact */
 /* On one core; 0: it is not possible, or not faster. */
+/* What it takes and what the direct form does, in cycles; false: it is not possible. */
+bool cy_dot_winograd_weigh(const cy_cg *cg, const cy_dot_desc *desc, double *with, double *without);
 double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *desc);
 bool cy_dot_winograd_exact(int64_t largest_sum);
 cy_dot_layout cy_dot_winograd_layout(const cy_cg *cg, const cy_dot_desc *desc);

@@ -102,12 +102,18 @@ bool cy_dot_winograd_possible(const cy_cg *cg, const cy_dot_desc *d) {
   return cy_csize_known(w->batch) && cy_csize_known(w->in_n);
 }
 
-double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *d) {
+bool cy_dot_winograd_weigh(const cy_cg *cg, const cy_dot_desc *d, double *with, double *without) {
   if (!cy_dot_winograd_possible(cg, d))
-    return 0;
+    return false;
   wino p = plan_of(cg, d);
-  double with = cycles(cg, &p);
-  return with < cg->model.int_winograd_worth * direct_cycles(cg, &p) * cy_dot_share(cg, d) ? with : 0;
+  *with = cycles(cg, &p);
+  *without = direct_cycles(cg, &p) * cy_dot_share(cg, d);
+  return true;
+}
+
+double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *d) {
+  double with, without;
+  return cy_dot_winograd_weigh(cg, d, &with, &without) && with < cg->model.int_winograd_worth * without ? with : 0;
 }
 
 bool cy_dot_winograd_exact(int64_t sum) { return 255 * sum < 1 << 25; }
