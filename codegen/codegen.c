@@ -63,10 +63,12 @@ static char *header_path(const cy_work *b) {
   if (o->header)
     return *o->header ? strdup(o->header) : NULL;
   switch (cy_emit_form_of(b)) {
-  case CY_FORM_HEADER: return strdup(o->output);
+  case CY_FORM_HEADER:
+    return strdup(o->output);
   case CY_FORM_LIBRARY:
     return cy_path_is_device(o->output) ? NULL : cy_path_with_ending(o->output, "h");
-  default: return NULL;
+  default:
+    return NULL;
   }
 }
 
@@ -94,7 +96,7 @@ static int check_kind(cy_work *b) {
     cy_diag_blame(b->diag, CY_CAUSE_OPTION);
     return -1;
   }
-  if (cy_emit_form_of(b) != CY_FORM_DEVICE || b->machine->target->device)
+  if (cy_emit_form_of(b) != CY_FORM_DEVICE || b->machine->caps.device)
     return 0;
   cy_diag_add(b->diag, CY_ERROR, NULL, "cu, ptx and cubin are code of CUDA devices: target '%s' has ll and asm",
               b->machine->target->name);
@@ -137,6 +139,8 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   fill_stats(b, st);
   if (b->o->explain)
     cy_explain(b, b->o->explain);
+  if (b->o->explain_costs)
+    cy_explain_costs(b, b->o->explain_costs);
   if (b->o->explain_memory)
     cy_explain_memory(b, b->o->explain_memory);
   if (b->o->explain_json)
@@ -158,7 +162,7 @@ static int check_output(cy_work *b) {
 
 /* The runtime's store is in host memory, which kernels of a device do not see. */
 static int check_values(cy_work *b) {
-  cy_val v = b->machine->target->device ? cy_graph_first_stored(b->g) : 0;
+  cy_val v = b->machine->caps.device ? cy_graph_first_stored(b->g) : 0;
   if (!v)
     return 0;
   const cy_value *value = cy_value_of(b->g, v);

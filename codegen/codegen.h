@@ -4,7 +4,7 @@
  * Used by tools/driver/pipeline.c, in this order:
  *
  *   cy_machine *m = cy_machine_open("native", diag);      the --target option
- *   ... lowering asks cy_machine_supports(m, kernel) before it makes a contraction kernel ...
+ *   ... passes and lowering ask cy_machine_caps(m) ...
  *   cy_codegen(program, &options);                        writes the file(s)
  *   cy_machine_close(m);
  *
@@ -15,7 +15,9 @@
 #ifndef CY_CODEGEN_H
 #define CY_CODEGEN_H
 
+#include "codegen/candidates.h"
 #include "ir/loop/loop.h"
+#include "ir/target_caps.h"
 
 typedef struct cy_machine cy_machine;
 
@@ -24,48 +26,21 @@ cy_machine *cy_machine_open(const char *spec, cy_diag_sink *diag);
 void cy_machine_close(cy_machine *m);
 /* "native (znver3)"; for people. */
 const char *cy_machine_text(const cy_machine *m);
-/* Can the target's generators compile this contraction kernel? If not, lowering makes plain loops of it. */
-bool cy_machine_supports(const cy_machine *m, cy_kernel *k);
-/* Are products of f16 or bf16 (`half`) multiplied as they are, summed in f32: n, and faster than those of f32? n NULL:
- * is any? sizes: the value of every symbol. */
-bool cy_machine_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
-                             const int64_t *sizes);
-bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */
-bool cy_machine_blocks_round(const cy_machine *m);                /* see cy_target.blocks_round */
-bool cy_machine_words(const cy_machine *m);                       /* see cy_target.words */
-bool cy_machine_mixed_bytes(const cy_machine *m);                 /* see cy_target.mixed_bytes */
-bool cy_machine_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n); /* see cy_target.int_rows */
-int64_t cy_machine_few_rows(const cy_machine *m);                 /* see cy_target.few_rows */
-int64_t cy_machine_few_queries(const cy_machine *m);              /* see cy_target.few_queries */
+/* What its target can do and what work costs there. Lives as long as the machine. */
+const cy_target_caps *cy_machine_caps(const cy_machine *m);
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
 bool cy_machine_allow_tf32(cy_machine *m);
 /* May libraries use cuDNN, where it is found when they are loaded and is faster? REQUIRE: no load without it. */
 typedef enum cy_cudnn_use { CY_CUDNN_AUTO, CY_CUDNN_OFF, CY_CUDNN_REQUIRE } cy_cudnn_use;
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target has no cuDNN */
-int64_t cy_machine_busy_parts(const cy_machine *m); /* see cy_pass_options */
-bool cy_machine_cuts_rows(const cy_machine *m);     /* see cy_target */
-bool cy_machine_has_device(const cy_machine *m);    /* see cy_target.device */
 /* Multiplies f32 as written from now on, without the algorithms that take fewer multiplications and round a little more
  * (Strassen's for products, Winograd's for convolutions). False: the target has none. */
 bool cy_machine_forgo_fast(cy_machine *m);
+/* From now on takes these candidates of layers (candidates.h); the list must live as long as the machine. False: the target
+ * has none. */
+bool cy_machine_choose(cy_machine *m, cy_choices *choices);
 /* Among forms of equal results takes the smaller from now on, where the faster one is larger. */
 void cy_machine_prefer_size(cy_machine *m);
-int64_t cy_machine_most_head(const cy_machine *m); /* attention of heads up to this size may stay one op; 0: none */
-/* Columns of a tile of sums, two vectors, of which a core's registers hold some beside each other; 0: lanes are threads
- * of a device. */
-int64_t cy_machine_tile_columns(const cy_machine *m);
-/* What node n, a conv or matmul of f32 with constant weights, takes on one core: as it is, in 8-bit integers with
- * 32-bit sums, or to round what it reads. sizes: the value of every symbol. Cycles; 0: not known. */
-double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                               cy_layer_form form);
-/* How many times as fast as in floats a convolution or attention has to be by these estimates where it rounds what it
- * reads, as they are no better; 0: not known. */
-double cy_machine_rounding_margin(const cy_machine *m);
-bool cy_machine_has_planar(const cy_machine *m); /* are there planar convolutions? */
-/* What conv n takes in either form, and what it takes to turn its pictures from one to the other. False: it has no
- * planar form. */
-bool cy_machine_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                            cy_conv_cycles *out);
 /* One line per target: what --target accepts; and one for what `native` is here. */
 void cy_machine_list(FILE *out);
 
@@ -107,7 +82,7 @@ typedef struct cy_stored_often {
 typedef struct cy_codegen_stats {
   uint32_t kernels, steps, constants;
   uint64_t weights_bytes, output_bytes;
-  int64_t arena_bytes; /* with one worker; -1: depends on the inputs' sizes */
+  int64_t arena_bytes;    /* with one worker; -1: depends on the inputs' sizes */
   cy_stored_often *often; /* in the graph's arena, the largest first */
   uint32_t noften;
   cy_kernel_compiler compiled_by;
@@ -116,12 +91,12 @@ typedef struct cy_codegen_stats {
 typedef struct cy_codegen_options {
   cy_machine *machine;
   cy_emit_kind emit;
-  const char *output;      /* path; "-" for text kinds: standard output */
-  const char *header;      /* path of the header beside a library; NULL: output with the ending .h; "": none */
-  const char *name;        /* C identifier and prefix of the symbols; NULL: made of the output's file name */
-  bool share_kernels;      /* those that differ in parameters alone become one: not at -O0 */
-  int jobs;                /* processes at once; 0: as many as there are CPUs */
-  const char *save_temps;  /* directory that keeps the intermediate files; NULL: none are kept */
+  const char *output;     /* path; "-" for text kinds: standard output */
+  const char *header;     /* path of the header beside a library; NULL: output with the ending .h; "": none */
+  const char *name;       /* C identifier and prefix of the symbols; NULL: made of the output's file name */
+  bool share_kernels;     /* those that differ in parameters alone become one: not at -O0 */
+  int jobs;               /* processes at once; 0: as many as there are CPUs */
+  const char *save_temps; /* directory that keeps the intermediate files; NULL: none are kept */
   int64_t (*plan_memory)(cy_program *p); /* cy_plan_memory of passes/ */
   cy_diag_sink *diag;
   cy_codegen_stats *stats; /* may be NULL */
@@ -129,6 +104,7 @@ typedef struct cy_codegen_options {
   bool few_runs;           /* so is any: the library runs a few times and is thrown away */
   bool profile;            /* the library can record when its steps begin and end */
   FILE *explain;           /* a table of kernels goes here; may be NULL */
+  FILE *explain_costs;     /* what each layer was chosen of, with estimates; may be NULL */
   FILE *explain_memory;    /* and of the memory that a run takes; may be NULL */
   FILE *explain_json;      /* and both and more for programs; may be NULL */
   /* Told as it goes, stage "kernels" or "link": so many parts of so many are done, 0 of 0: not known. May be NULL. */

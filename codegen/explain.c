@@ -18,10 +18,6 @@
 #include <string.h>
 
 enum { TEXT = 200, TYPICAL_SIZE = 64 };
-/* Zen 5 was seen to read 33 bytes a cycle from its second-level cache; a core of Sapphire Rapids got 19 GB/s, some 5 bytes
- * a cycle, from memory (core.h), and others should not come to more than 100 % of a floor. */
-static const double cache_bytes = 8e6, bytes_per_cycle_cached = 32, bytes_per_cycle_memory = 8;
-
 typedef struct row {
   const cy_kernel_plan *plan;
   const cy_step *launch;
@@ -128,8 +124,9 @@ static double advantage(const char *algorithm) {
 static double cycles_per_second(const cy_work *b) { return b->machine->target->peak ? 1e9 : cy_clock_rate(); }
 
 cy_rates cy_explain_rates(const cy_work *b) {
-  cy_rates r = {cycles_per_second(b), b->machine->flops_per_cycle, cache_bytes, bytes_per_cycle_cached,
-                bytes_per_cycle_memory};
+  const cy_target_caps *c = &b->machine->caps;
+  cy_rates r = {cycles_per_second(b), c->flops_per_cycle, c->cached_bytes, c->bytes_per_cycle_cached,
+                c->bytes_per_cycle_memory};
   if (b->machine->target->peak) {
     cy_peak peak = b->machine->target->peak(b->machine, NULL);
     r = (cy_rates){1e9, peak.flops / 1e9, 0, peak.bytes / 1e9, peak.bytes / 1e9};
@@ -146,9 +143,10 @@ static void find_floor(const cy_work *b, row *r, const int64_t *syms) {
     r->floor_cycles = 1e9 * (r->by_bytes ? bytes / peak.bytes : r->cost.flops / peak.flops);
     return;
   }
-  double work = r->cost.flops / advantage(r->plan->algorithm) / b->machine->flops_per_cycle;
-  double cached = bytes < cache_bytes ? bytes : cache_bytes;
-  double moves = cached / bytes_per_cycle_cached + (bytes - cached) / bytes_per_cycle_memory;
+  const cy_target_caps *c = &b->machine->caps;
+  double work = r->cost.flops / advantage(r->plan->algorithm) / c->flops_per_cycle;
+  double cached = bytes < c->cached_bytes ? bytes : c->cached_bytes;
+  double moves = cached / c->bytes_per_cycle_cached + (bytes - cached) / c->bytes_per_cycle_memory;
   r->by_bytes = moves > work;
   r->floor_cycles = r->by_bytes ? moves : work;
 }
@@ -220,12 +218,13 @@ static const char *origin_text(cy_work *b, const row *r) {
 static void print_row(cy_work *b, const row *r, double rate, const int64_t *syms, FILE *out) {
   const cy_target *target = b->machine->target;
   char occupancy[TEXT], ops[TEXT], layout[CY_MAX_RANK + 1], floor[32] = "-";
-  if (b->machine->flops_per_cycle > 0 || b->machine->target->peak)
+  if (b->machine->caps.flops_per_cycle > 0 || b->machine->target->peak)
     snprintf(floor, sizeof floor, "%.2f %s", r->floor_cycles / rate * 1e6, r->by_bytes ? "mem" : "fma");
   sort_fused(b, r);
   ops_text(b, r, ops);
   fprintf(out, "%-34s %4u  %-24s %-6s %10.3f %9.3f %12s  %s", r->plan->symbol, r->launches, r->plan->algorithm,
-          cy_launch_layout(b, r->launch, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6, floor, ops);
+          cy_launch_layout(b, r->launch, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6,
+          floor, ops);
   const char *origin = origin_text(b, r);
   fprintf(out, *origin ? "  from '%s'\n" : "%s\n", origin);
   if (target->occupancy && target->occupancy(b->machine, r->plan, syms, occupancy, sizeof occupancy))
@@ -249,7 +248,7 @@ cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_ke
   cy_launch_facts facts = {.assumed = CY_NEW_ARRAY(arena, cy_sym, cy_sym_count(b->g) + 1)};
   int64_t *syms = cy_sizes_assumed(b);
   find_floor(b, &r, syms);
-  facts.floor = b->machine->flops_per_cycle > 0 || b->machine->target->peak ? r.floor_cycles : 0;
+  facts.floor = b->machine->caps.flops_per_cycle > 0 || b->machine->target->peak ? r.floor_cycles : 0;
   facts.by_bytes = r.by_bytes;
   facts.flops = r.cost.flops;
   facts.bytes = r.cost.read_bytes + r.cost.write_bytes;
@@ -265,6 +264,7 @@ cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_ke
 }
 
 static void print_peak(const cy_work *b, double rate, FILE *out) {
+  const cy_target_caps *c = &b->machine->caps;
   if (b->machine->target->peak) {
     cy_peak peak = b->machine->target->peak(b->machine, NULL);
     fprintf(out, "target %s; floors by the data sheet of %s: %.1f TFLOP/s in f32 (products of f16: more), %.0f GB/s\n",
@@ -272,8 +272,8 @@ static void print_peak(const cy_work *b, double rate, FILE *out) {
     return;
   }
   fprintf(out, "target %s, one core: %.2f GHz, %.0f flop a cycle; %.0f bytes a cycle up to %.0f MB, %.0f beyond\n",
-          b->machine->text, rate / 1e9, b->machine->flops_per_cycle, bytes_per_cycle_cached, cache_bytes / 1e6,
-          bytes_per_cycle_memory);
+          b->machine->text, rate / 1e9, c->flops_per_cycle, c->bytes_per_cycle_cached, c->cached_bytes / 1e6,
+          c->bytes_per_cycle_memory);
 }
 
 /* Outputs that may be bound to the memory of inputs; the table counts the copies that this saves. */
@@ -313,4 +313,30 @@ void cy_explain(cy_work *b, FILE *out) {
   free(list.rows);
   free(list.by_sizes);
   free(syms);
+}
+
+/* A line for the layer, one for each candidate: the chosen one is marked, one that does not apply is in parentheses. */
+static void print_candidates(cy_work *b, const cy_kernel_plan *plan, FILE *out) {
+  const cy_candidates *c = plan->candidates;
+  const row r = {.plan = plan, .launch = plan->launch};
+  const char *node = plan->launch ? origin_text(b, &r) : "";
+  fprintf(out, *node ? "%s  %s  from '%s'\n" : "%s  %s\n", c->layer, plan->symbol, node);
+  for (int i = 0; i < c->n; i++) {
+    const cy_candidate *one = &c->of[i];
+    char name[32];
+    snprintf(name, sizeof name, one->applies ? "%s" : "(%s)", one->name);
+    fprintf(out, "  %c %-12s %12.1f kcycles", i == c->chosen ? '*' : ' ', name, one->cycles / 1e3);
+    fprintf(out, one->margin != 1 ? "  x %.2f to be chosen\n" : "\n", one->margin);
+  }
+}
+
+void cy_explain_costs(cy_work *b, FILE *out) {
+  uint32_t layers = 0;
+  for (uint32_t i = 0; i < b->nplans; i++)
+    if (b->plans[i].candidates) {
+      print_candidates(b, &b->plans[i], out);
+      layers++;
+    }
+  if (!layers)
+    fprintf(out, "no layer has candidates: nothing is multiplied, or target '%s' has no choice\n", b->machine->text);
 }

@@ -166,7 +166,7 @@ void cy_explain_json(cy_work *b, FILE *out) {
   cy_steps_visit(b->p->steps, add_step, &p);
   json_t *all =
       json_pack("{s:o, s:b, s:f, s:f, s:f, s:[f, f], s:o, s:I, s:I, s:I, s:o, s:o}", "target", text(b->machine->text),
-                "device", (int)b->machine->target->device, "clock_hz", rates.cycles_per_second, "flops_per_cycle",
+                "device", (int)b->machine->caps.device, "clock_hz", rates.cycles_per_second, "flops_per_cycle",
                 rates.flops_per_cycle, "cache_bytes", rates.cache_bytes, "bytes_per_cycle",
                 rates.bytes_per_cycle_cached, rates.bytes_per_cycle_memory, "sizes", sizes_json(&p), "weights_bytes",
                 (json_int_t)b->p->weights_bytes, "arena_bytes", (json_int_t)m.one_thread, "arena_bytes_per_thread",

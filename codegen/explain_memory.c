@@ -132,7 +132,7 @@ static void print_peak(const cy_memory *m, FILE *out) {
 static void print_sums(const cy_memory *m, FILE *out) {
   const cy_program *p = m->b->p;
   fprintf(out, "weights %.3f MB\narena %.3f MB", (double)p->weights_bytes / 1e6, (double)m->one_thread / 1e6);
-  if (m->two_threads > m->one_thread && !m->b->machine->target->device)
+  if (m->two_threads > m->one_thread && !m->b->machine->caps.device)
     fprintf(out, "; %.3f MB more for each thread behind the first, for its scratch",
             (double)(m->two_threads - m->one_thread) / 1e6);
   fputc('\n', out);

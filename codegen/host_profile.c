@@ -92,7 +92,7 @@ cy_host_timed cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kerne
       cy_no_memory();
   }
   timed.facts = plan ? cy_launch_explain(h->build, s, plan) : call_facts(h, s);
-  timed.on_device = plan && h->build->machine->target->device;
+  timed.on_device = plan && h->build->machine->caps.device;
   timed.row = row_create(h, timed.facts, s, plan);
   h->profile[h->n_profile++] = timed.row;
   timed.start = timed.on_device ? call_start(h, "cyrt_cuda_profile_start", timed.row) : start_if_recorded(h, timed.row);

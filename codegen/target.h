@@ -16,6 +16,7 @@
 #define CY_TARGET_H
 
 #include "codegen/arch.h"
+#include "codegen/candidates.h"
 #include "codegen/codegen.h"
 #include "ir/nearest.h"
 
@@ -33,20 +34,18 @@ struct cy_machine {
   const cy_target *target;
   char *cpu;           /* that runs the host program: LLVM's name */
   const cy_arch *arch; /* of that CPU */
-  char *text;     /* for people, and cyrt_model.target */
-  char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
-  double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
-  int64_t tile_columns;   /* see cy_machine_tile_columns */
-  double rounding_margin; /* see cy_machine_rounding_margin */
-  bool tf32;      /* f32 products may round their factors to TF32 */
+  char *text;          /* for people, and cyrt_model.target */
+  char *needs;         /* comma separated CPU features that the code needs, checked when a model is loaded */
+  cy_target_caps caps; /* the target's, and what match() found of this machine */
+  bool tf32;           /* f32 products may round their factors to TF32 */
   cy_cudnn_use cudnn;
-  bool smallest;  /* size before speed, among forms of equal results */
-  const char *prefix; /* of the model's symbols, during emit() */
-  bool hurry;         /* emit() makes code fast, not fast code: see cy_codegen_options.hurry */
-  int threads;    /* that emit() may have at work at a time, 0: one */
-  _Atomic int64_t *parts; /* emit() counts here what it has done, [0], of all, [1]; NULL: nobody asks */
+  bool smallest;                   /* size before speed, among forms of equal results */
+  const char *prefix;              /* of the model's symbols, during emit() */
+  bool hurry;                      /* emit() makes code fast, not fast code: see cy_codegen_options.hurry */
+  int threads;                     /* that emit() may have at work at a time, 0: one */
+  _Atomic int64_t *parts;          /* emit() counts here what it has done, [0], of all, [1]; NULL: nobody asks */
   cy_kernel_compiler *compiled_by; /* emit() says so here; never NULL then */
-  void *state;    /* the target's own */
+  void *state;                     /* the target's own */
 };
 
 /* What a kernel became. Plain data: it crosses a process boundary. */
@@ -58,9 +57,9 @@ typedef struct cy_phase_code {
 typedef struct cy_kernel_code {
   int32_t nphases;
   cy_phase_code phase[CY_MAX_PHASES];
-  int64_t worker_bytes; /* scratch per worker; -1: i64 <kernel symbol>_worker_bytes(args) tells */
-  int64_t shared_bytes; /* scratch once; -1: i64 <kernel symbol>_shared_bytes(args) tells */
-  char images[128];     /* CUDA: symbol of the device code that has the kernel */
+  int64_t worker_bytes;         /* scratch per worker; -1: i64 <kernel symbol>_worker_bytes(args) tells */
+  int64_t shared_bytes;         /* scratch once; -1: i64 <kernel symbol>_shared_bytes(args) tells */
+  char images[128];             /* CUDA: symbol of the device code that has the kernel */
   int registers, static_shared; /* CUDA: of a thread, of a block, by the first architecture's compiler; 0: not known */
   bool tma;                     /* .. of the kernel beside it that reads by tensor maps */
 } cy_kernel_code;
@@ -68,17 +67,18 @@ typedef struct cy_kernel_code {
 /* A kernel on its way to code. */
 typedef struct cy_kernel_plan {
   cy_kernel *kernel;
-  char symbol[80];         /* unique in the model, with the model's prefix */
-  const cy_step *launch;   /* the first step that launches it */
-  int32_t dead_arg;        /* argument that was replaced by its packed form, or -1 */
-  bool reads_dead;         /* ... but is read elsewhere in the kernel, too */
-  int32_t packed_arg;      /* appended: packed form of dead_arg's constant, or -1 */
+  char symbol[80];                 /* unique in the model, with the model's prefix */
+  const cy_step *launch;           /* the first step that launches it */
+  int32_t dead_arg;                /* argument that was replaced by its packed form, or -1 */
+  bool reads_dead;                 /* ... but is read elsewhere in the kernel, too */
+  int32_t packed_arg;              /* appended: packed form of dead_arg's constant, or -1 */
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
-  void *form;              /* the target's own notes, in the graph's arena */
-  const char *algorithm;   /* for --explain */
-  const char *why;         /* .. and why it and not the next best, in a sentence; NULL: there is nothing to choose */
-  uint64_t weight;         /* estimate of the work to compile it */
-  cy_kernel_code code;     /* after emit */
+  void *form;                      /* the target's own notes, in the graph's arena */
+  const char *algorithm;           /* for --explain */
+  const cy_candidates *candidates; /* what it was chosen of, in the graph's arena; NULL: there is nothing to choose */
+  const char *why;     /* .. and why it and not the next best, in a sentence; NULL: there is nothing to choose */
+  uint64_t weight;     /* estimate of the work to compile it */
+  cy_kernel_code code; /* after emit */
 } cy_kernel_plan;
 
 /* A packed matrix of which every element has a place of its own. Element (n, k), stored in panels of nr columns by blocks
@@ -104,41 +104,20 @@ typedef enum cy_code_kind { CY_CODE_OBJECT, CY_CODE_ASM, CY_CODE_LL, CY_CODE_CUB
 
 struct cy_host_device; /* host_int.h */
 
-/* name, specs, match, release, supports, prepare, pack and emit must be there; a field left 0 means that the target does
- * without. Devices need `host` as well. */
+/* name, specs, match, release, caps.supports, prepare, pack and emit must be there; a field left 0 means that the target
+ * does without. Devices need `host` as well. */
 struct cy_target {
   const char *name;
-  const char *specs; /* what --target accepts, for help and messages */
-  bool device;       /* kernels run on a CUDA device with memory of its own, else the host program calls them */
-  bool tf32, cudnn;  /* has both, if asked: see cy_machine_allow_tf32, cy_machine_set_cudnn */
-  int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
-  int64_t busy_parts; /* see cy_pass_options */
-  bool cuts_rows;     /* Is a task better a row, its ends apart, than an element that looks for itself where it lies? */
-  /* See cy_machine_half_factors; NULL: never. */
-  bool (*half_factors)(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
-                       const int64_t *sizes);
-  /* May weights be stored in half precision, f16 or bf16, for products of f32? NULL: no. */
-  bool (*half_weights)(const cy_machine *m, cy_dtype half);
-  /* Products of up to so many rows with weights in integers (cy_contraction.b_bits) have a generator of their own; 0:
-   * plain kernels are as good. */
-  int64_t few_rows;
-  /* The same of attention: of up to so many rows of queries that have the same keys; 0: there is one generator. */
-  int64_t few_queries;
-  /* Do such products take rows of f32 only, which they round to halves where matmul_blocks allows it? */
-  bool blocks_round;
-  /* Do products of bytes cost the same whatever the signs of both, and little more with a zero point of the weights? */
-  bool mixed_bytes;
-  bool words; /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
-  /* Does it multiply weights of so many bits in n columns, whose scales hold for `block` rows, by rows of f32 that it
-   * rounds to 8 bits by the same blocks? NULL: never. */
-  bool (*int_rows)(const cy_machine *m, int bits, int64_t block, int64_t n);
-  /* Fills m's cpu, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
-   * malloc'ed reason, when the spec looked like one. */
+  const char *specs;   /* what --target accepts, for help and messages */
+  cy_target_caps caps; /* of all its machines; match() fills in what depends on the spec */
+  bool tf32, cudnn;    /* has both, if asked: see cy_machine_allow_tf32, cy_machine_set_cudnn */
+  /* Fills m's cpu, text, needs and what is missing of caps if the spec is one of this target's. False: it is not; then
+   * out_error may get a malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);
   void (*try_names)(cy_nearest *nearest); /* what specs may be, for one that is not; NULL: none */
   void (*release)(cy_machine *m);
+  void (*choose)(cy_machine *m, cy_choices *choices); /* see cy_machine_choose; NULL: there are no candidates */
   void (*forgo_fast)(cy_machine *m); /* see cy_machine_forgo_fast; NULL: there is nothing to forgo */
-  bool (*supports)(const cy_machine *m, cy_kernel *k);
   /* Kernels with numbers in them may share code where this is there: only those for which it says the same, before they
    * are prepared. NULL: not worth it, numbers are cheaper in the code than in memory. */
   uint64_t (*shared_form)(const cy_machine *m, cy_program *p, cy_kernel *k);
@@ -158,16 +137,10 @@ struct cy_target {
   /* For --explain: how much of a device the compiled kernel takes, as a line of text. False or NULL: not known. */
   bool (*occupancy)(const cy_machine *m, const struct cy_kernel_plan *plan, const int64_t *syms, char *text,
                     size_t size);
-  /* See cy_machine_layer_cycles; NULL: not known. */
-  double (*layer_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                         cy_layer_form form);
-  /* See cy_machine_conv_cycles; NULL: the target has no planar convolutions. */
-  bool (*conv_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                      cy_conv_cycles *out);
   const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
 
-extern const cy_target cy_target_cpu;   /* cpu/cpu.c */
-extern const cy_target cy_target_cuda;  /* cuda/cuda.c */
+extern const cy_target cy_target_cpu;  /* cpu/cpu.c */
+extern const cy_target cy_target_cuda; /* cuda/cuda.c */
 
 #endif

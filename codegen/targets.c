@@ -22,8 +22,7 @@ static void no_such_target(const char *spec, const char *reason, cy_diag_sink *d
   if (reason)
     cy_diag_add(diag, CY_ERROR, NULL, "target '%s': %s; expected %s", spec, reason, list);
   else
-    cy_diag_add(diag, CY_ERROR, NULL, "unknown target '%s'; expected %s%s", spec, list,
-                cy_nearest_say(&nearest, near));
+    cy_diag_add(diag, CY_ERROR, NULL, "unknown target '%s'; expected %s%s", spec, list, cy_nearest_say(&nearest, near));
   cy_diag_blame(diag, CY_CAUSE_OPTION);
 }
 
@@ -32,11 +31,14 @@ static cy_machine *machine_match(const char *spec, char **out_reason) {
   cy_machine *m = calloc(1, sizeof *m);
   if (!m)
     cy_no_memory();
-  for (size_t i = 0; i < NTARGETS && !*out_reason; i++)
+  for (size_t i = 0; i < NTARGETS && !*out_reason; i++) {
+    m->caps = targets[i]->caps;
+    m->caps.machine = m;
     if (targets[i]->match(spec, m, out_reason)) {
       m->target = targets[i];
       return m;
     }
+  }
   cy_machine_close(m);
   return NULL;
 }
@@ -65,50 +67,7 @@ void cy_machine_close(cy_machine *m) {
 
 const char *cy_machine_text(const cy_machine *m) { return m->text; }
 
-int64_t cy_machine_busy_parts(const cy_machine *m) { return m->target->busy_parts; }
-
-bool cy_machine_cuts_rows(const cy_machine *m) { return m->target->cuts_rows; }
-
-bool cy_machine_has_device(const cy_machine *m) { return m->target->device; }
-
-int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head; }
-
-int64_t cy_machine_tile_columns(const cy_machine *m) { return m->tile_columns; }
-
-double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                               cy_layer_form form) {
-  return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, form) : 0;
-}
-
-double cy_machine_rounding_margin(const cy_machine *m) { return m->rounding_margin; }
-
-bool cy_machine_has_planar(const cy_machine *m) { return m->target->conv_cycles != NULL; }
-
-bool cy_machine_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                            cy_conv_cycles *out) {
-  return m->target->conv_cycles && m->target->conv_cycles(m, g, n, sizes, out);
-}
-
-bool cy_machine_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
-                             const int64_t *sizes) {
-  return m->target->half_factors && m->target->half_factors(m, half, g, n, sizes);
-}
-
-bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
-  return m->target->half_weights && m->target->half_weights(m, half);
-}
-
-bool cy_machine_blocks_round(const cy_machine *m) { return m->target->blocks_round; }
-bool cy_machine_words(const cy_machine *m) { return m->target->words; }
-bool cy_machine_mixed_bytes(const cy_machine *m) { return m->target->mixed_bytes; }
-
-bool cy_machine_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n) {
-  return m->target->int_rows && m->target->int_rows(m, bits, block, n);
-}
-
-int64_t cy_machine_few_rows(const cy_machine *m) { return m->target->few_rows; }
-
-int64_t cy_machine_few_queries(const cy_machine *m) { return m->target->few_queries; }
+const cy_target_caps *cy_machine_caps(const cy_machine *m) { return &m->caps; }
 
 bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target->tf32; }
 
@@ -123,9 +82,13 @@ bool cy_machine_forgo_fast(cy_machine *m) {
   return m->target->forgo_fast;
 }
 
-void cy_machine_prefer_size(cy_machine *m) { m->smallest = true; }
+bool cy_machine_choose(cy_machine *m, cy_choices *choices) {
+  if (m->target->choose)
+    m->target->choose(m, choices);
+  return m->target->choose;
+}
 
-bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->supports(m, k); }
+void cy_machine_prefer_size(cy_machine *m) { m->smallest = true; }
 
 void cy_machine_list(FILE *out) {
   for (size_t i = 0; i < NTARGETS; i++)

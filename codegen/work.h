@@ -59,6 +59,7 @@ cy_dim cy_kernel_work(cy_graph *g, cy_kernel *k);
 
 /* ---- explain.c: the table of kernels ---- */
 void cy_explain(cy_work *b, FILE *out);
+void cy_explain_costs(cy_work *b, FILE *out); /* layers with their candidates */
 /* What is told of one launch; texts live as long as the graph. */
 typedef struct cy_launch_facts {
   const char *ops, *node; /* fused ops; the ONNX node of the first of them, "" when there is none */

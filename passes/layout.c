@@ -48,7 +48,7 @@ typedef struct chooser {
   cy_pass *p;
   cy_graph *g;
   preference *preferred; /* [value], of those that exist at the start */
-  bool *rows;   /* [value], likewise: a product sums along its last axis, or that of what is computed from it */
+  bool *rows; /* [value], likewise: a product sums along its last axis, or that of what is computed from it */
   uint32_t nvalues;
   cy_val *moved;        /* [value]: its copy in another layout */
   const int64_t *sizes; /* [symbol]: what is taken for it */
@@ -340,7 +340,7 @@ static double lesser(const double cost[2]) { return cost[0] < cost[1] ? cost[0] 
 static bool costs_of(const chooser *c, const cy_node_info *n, conv_costs *out) {
   const cy_pass_options *o = c->p->options;
   cy_conv_cycles t;
-  if (n->op != CY_OP_conv || !o->conv_cycles || !o->conv_cycles(o->target, c->g, n, c->sizes, &t))
+  if (n->op != CY_OP_conv || o->few_runs || !cy_caps_conv_cycles(o->caps, c->g, n, c->sizes, &t))
     return false;
   const preference *w = &c->preferred[n->out[0]];
   bool plain = is_row_major(c, cy_type_of(c->g, n->out[0]), &w->o);

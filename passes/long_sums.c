@@ -5,7 +5,7 @@
  * In:  a swept graph. Out: two kernels in place of one, the first with a task for every part,
  *   - for images, on all targets: along all spatial axes but the first one, then along that. Where channels are
  *     innermost, a sum of f32 had as many terms one after the other as there are pixels, and all channels were one task;
- *   - for other rows where a reduction along neighbouring axes leaves fewer results than cy_pass_options.busy_parts.
+ *   - for other rows where a reduction along neighbouring axes leaves fewer results than cy_target_caps.busy_parts.
  * The parts and their order are the graph's: results do not depend on timing.
  *
  * Where results are few or rows lie together, argmax and argmin become a maximum first: of 64-bit keys that are in the
@@ -77,13 +77,19 @@ static uint32_t span(int64_t *axes, int from, int to) {
   return n;
 }
 
+/* Tasks that are wanted at work. */
+static int64_t busy_parts(const cy_rewrite *rw) {
+  const cy_pass_options *o = rw->pass->options;
+  return o->few_runs ? 0 : cy_caps_of(o->caps)->busy_parts;
+}
+
 /* Of [n, c, d, h, w]: [n, c, d] first. */
 static cy_val image_in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_type x = *cy_type_of(g, n->in[0]);
   const cy_attr *reduced = cy_attr_find(n, CY_ATTR_axes);
   int64_t axes[CY_MAX_RANK], length = 0, extent = 0;
-  int64_t least = rw->pass->options->busy_parts ? LEAST_BUSY_IMAGE : LEAST_IMAGE;
+  int64_t least = busy_parts(rw) ? LEAST_BUSY_IMAGE : LEAST_IMAGE;
   int first = x.rank - (reduced ? (int)reduced->n : 0);
   cy_dim count = cy_dim_const(g, 1);
   for (int i = first; i < x.rank; i++) {
@@ -113,8 +119,8 @@ static cy_val in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
     return image_in_two_steps(rw, n);
   for (int i = 0; i < out.rank; i++)
     count = cy_dim_mul(g, count, out.dim[i]);
-  if (!rw->pass->options->busy_parts || !axes_of(g, n, &first, &behind, &length) || length < LEAST_ROW ||
-      (cy_dim_is_const(g, count, &results) && results * 2 > rw->pass->options->busy_parts) ||
+  if (!busy_parts(rw) || !axes_of(g, n, &first, &behind, &length) || length < LEAST_ROW ||
+      (cy_dim_is_const(g, count, &results) && results * 2 > busy_parts(rw)) ||
       !find_cut(g, &x, first, behind, length, &c))
     return 0;
   for (int i = 0; i < x.rank; i++) {
@@ -204,7 +210,7 @@ static cy_val search(cy_rewrite *rw, const cy_node_info *n) {
   const cy_type t = *cy_type_of(g, x), out = *cy_type_of(g, n->out[0]);
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   bool last = cy_attr_get_int(n, CY_ATTR_select_last, 0) != 0, is_wide = cy_dtype_of((cy_dtype)t.dtype)->bits > 32;
-  if (!rw->pass->options->busy_parts || !is_long_search(g, &t, axis))
+  if (!busy_parts(rw) || !is_long_search(g, &t, axis))
     return 0;
   cy_val at = cy_build_iota(g, is_wide ? CY_I64 : CY_U32, t.dim, t.rank, axis);
   at = (is_wide ? by_value : by_keys)(g, x, at, axis, n->op == CY_OP_argmin, last, out.rank == t.rank);

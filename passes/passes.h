@@ -11,6 +11,7 @@
 #define CY_PASSES_H
 
 #include "ir/ir.h"
+#include "ir/target_caps.h"
 
 enum { CY_PASS_MAX_RUNS = 48, CY_PASS_MAX_COUNTERS = 40 };
 
@@ -30,42 +31,29 @@ typedef struct cy_weight_options {
 typedef struct cy_pass_options {
   int opt_level; /* 0: eager, every op its own kernel; 1: no layout choice, little fusion; 2: everything (default); 3:
                     as 2 */
-  const char *only;       /* "a,b": run exactly these, in this order, at any level; NULL: the table */
-  const char *stop_after; /* name of the last pass to run; NULL: all */
-  const char *disable;    /* "a,b": skip these; required ones can't be skipped */
-  const char *from;       /* of the table, the first to run: the graph has been through those in front; NULL: all */
-  const char *dump;       /* "a,b" or "all": write the graph after these passes; NULL: none */
-  const char *dump_dir;   /* where NN-PASS.txt go; NULL: the working directory */
-  int64_t most_head;      /* attention of larger heads becomes products and softmax; 0: all does, as at level 0 */
-  /* Reductions to fewer results take two steps, so that this many tasks are at work; 0: only those of images do. */
-  int64_t busy_parts;
+  const char *only;           /* "a,b": run exactly these, in this order, at any level; NULL: the table */
+  const char *stop_after;     /* name of the last pass to run; NULL: all */
+  const char *disable;        /* "a,b": skip these; required ones can't be skipped */
+  const char *from;           /* of the table, the first to run: the graph has been through those in front; NULL: all */
+  const char *dump;           /* "a,b" or "all": write the graph after these passes; NULL: none */
+  const char *dump_dir;       /* where NN-PASS.txt go; NULL: the working directory */
+  const cy_target_caps *caps; /* the target's; NULL: nothing is known of it */
+  bool plain_attention;       /* attention becomes products and softmax, as at level 0 */
+  bool few_runs; /* what is compiled runs a few times: nothing is done that only makes it faster by its layout or
+                             spread, and no constant gets another type */
   const cy_weight_options *weights; /* NULL: as bits 0 */
-  struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
+  struct cy_quant *quant;           /* quantise.h; NULL: nothing is quantised */
   /* Called once, in front of the pass that reads `quant` (cy_quant_pass), with the graph as that will see it: to learn its
    * ranges and errors from clones of it, which go on `from` there. 0, or -1 after a diagnostic. NULL: nothing is learnt. */
   int (*learn)(void *ctx, cy_graph *g);
   void *learn_ctx;
-  /* Does the target multiply f16 or bf16 (`half`) and add up in f32, faster than f32: in product n, with these values
-   * of symbols? Then it keeps half operands. n NULL: in any? NULL: never. */
-  bool (*half_factors)(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n,
-                       const int64_t *sizes);
-  const void *target;     /* .. its first argument */
   /* Nothing is multiplied by 0 that is not in the model: NaN times 0 is NaN. gelu takes erfc, which keeps its digits. */
   bool no_fast;
-  bool few_channels;      /* the target reads pictures of 3 channels as fast as those of 12 */
-  /* What convolution n takes, cy_machine_conv_cycles; NULL: channels always lie closest. */
-  bool (*conv_cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                      cy_conv_cycles *out);
-  bool blocks_round;      /* cy_target.blocks_round */
-  bool words;             /* cy_target.words */
-  bool mixed_bytes;       /* cy_target.mixed_bytes */
-  bool (*int_rows)(const void *target, int bits, int64_t block, int64_t n); /* cy_target.int_rows; NULL: never */
-  bool half_weights;      /* .. or takes constant factors so */
-  cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */
-  bool half_io;           /* inputs and outputs, too */
-  bool stores_f16;        /* constants may be f16: widening takes an instruction */
-  bool exact_f16;         /* half is 0: constant factors that f16 holds exactly are stored so */
-  bool verify;            /* check every invariant after every pass; a violation is a bug in the pass */
+  /* CY_F16 or CY_BF16: what operands of products become, where the target multiplies them so or takes weights so; 0: they
+   * stay, but constant factors that f16 holds exactly are stored so. */
+  cy_dtype half;
+  bool half_io; /* inputs and outputs, too */
+  bool verify;  /* check every invariant after every pass; a violation is a bug in the pass */
 } cy_pass_options;
 
 /* What one pass did. Strings are static. */

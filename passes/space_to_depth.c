@@ -98,7 +98,7 @@ static cy_val conv_of_phases(cy_rewrite *rw, const cy_node_info *n) {
   const cy_node_info *concat = cy_def_of(g, n->in[0], CY_OP_concat);
   const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations);
   phases p;
-  if (!rw->pass->options->few_channels || !concat || n->nin != 2 || !cy_value_is_const(g, n->in[1]) ||
+  if (!cy_caps_of(rw->pass->options->caps)->conv_cycles || !concat || n->nin != 2 || !cy_value_is_const(g, n->in[1]) ||
       cy_type_of(g, n->in[1])->rank != 4 || cy_attr_get_int(n, CY_ATTR_group, 1) != 1 ||
       !cy_rewrite_single_use(rw, n->in[0]) || !find_phases(g, concat, &p))
     return 0;

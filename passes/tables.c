@@ -203,8 +203,8 @@ static const cy_node_info *product_of(const cy_pass *p, cy_val v) {
 
 /* Of integers q [blocks, columns / tile, rows, tile], d: element `at` of a column of a block, less its zero point. In 4
  * bits, the second half of a block's elements are in the upper halves of bytes. */
-static int block_element(const cy_graph *g, const cy_node_info *product, const int64_t *d, int64_t block, int64_t column,
-                         int64_t at) {
+static int block_element(const cy_graph *g, const cy_node_info *product, const int64_t *d, int64_t block,
+                         int64_t column, int64_t at) {
   const cy_value *q = cy_value_of(g, product->in[1]), *zero = product->nin > 3 ? cy_value_of(g, product->in[3]) : NULL;
   const int64_t i = ((block * d[1] + column / d[3]) * d[2] + at % d[2]) * d[3] + column % d[3];
   if (!zero)
@@ -270,7 +270,8 @@ static bool rows_near(const cy_graph *g, cy_arena *scratch, const table *t) {
 
 static bool round_to_halves(cy_pass *p, table *t, cy_dtype half, bool exact) {
   t->scale = 0;
-  bool refused = (half == CY_F16 && !p->options->stores_f16) || (exact && t->rows > MOST_UNASKED / t->row);
+  bool refused =
+      (half == CY_F16 && !cy_caps_stores_f16(p->options->caps)) || (exact && t->rows > MOST_UNASKED / t->row);
   t->stored = refused ? 0 : cy_half_constant(p->g, t->v, half, exact);
   return t->stored && (exact || half != CY_F16 || rows_near(p->g, p->scratch, t));
 }

@@ -141,7 +141,7 @@ ROWS = [
     ('profile on a device', [MODEL, '--profile', '--target=sm_80', '--emit=cu', '-o', '%s/m.cu'], 0, [], ['m.cu'], None),
     ('explain memory', [MODEL, '--explain=memory', '--dim', 'batch=2', '-o', '%s/m.so'], 0,
      ['weights [0-9.]+ MB', 'arena [0-9.]+ MB', 'at the peak, step', 'bytes alive'], ['m.h', 'm.so'], None),
-    ('explain unknown', [MODEL, '--explain=memories', '-o', '%s/m.so'], 1, ["expects memory or json, found 'memories'"], [], None),
+    ('explain unknown', [MODEL, '--explain=memories', '-o', '%s/m.so'], 1, ["expects memory, costs or json, found 'memories'"], [], None),
     ('stats', [MODEL, '--stats', '-o', '%s/m.so'], 0, ['import', 'fuse', 'weights .* MB', 'peak memory'], ['m.h', 'm.so'], None),
     ('stats file', [MODEL, '--stats=%s/s.json', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so', 's.json'], json_stats),
     ('stats unwritable', [MODEL, '--stats=%s/no/s.json', '-o', '%s/m.so'], 1, ['no/s.json'], None, None),

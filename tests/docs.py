@@ -195,6 +195,24 @@ def cpu_names():
     return found and 'a CPU by its name: ' + found.splitlines()[0] or None
 
 
+# Files that select instructions may ask for AVX-512, the one that fills in what a CPU has may look at its model.
+SELECTING = ('loops/loops_ops.c', 'loops/loops_expr.c', 'loops/loops_lookup.c', 'loops/loops.c', 'attention/attention_softmax.c',
+             'attention/attention_int.h', 'gemm/core_run.c', 'gemm/core_weigh.c', 'gemm/core_widen.c', 'gemm/splats.c',
+             'int8/dot_kernel.c', 'int8/dot_rows.c', 'emit.c', 'emit.h')
+MODELLING = ('cost.c', 'cpus.c', 'cpu.c', 'emit.c', 'emit.h')
+
+
+def cpu_conditions():
+    """What differs between CPUs is a column of machine.def, of which cost.c makes time: no code asks for AVX-512 where it does not
+    select instructions, for fmas or for the size of a cache."""
+    def found(pattern, allowed):
+        text = subprocess.run(['git', 'grep', '-nE', pattern, '--', 'codegen/*.c', 'codegen/*.h', 'passes', 'tools', ':!codegen/cuda'] +
+                              [':!codegen/cpu/' + name for name in allowed], stdout=subprocess.PIPE, text=True).stdout
+        return text.splitlines()
+    lines = found(r'(->|\.)avx512\b', SELECTING) + found(r'model\.(fmas|l[123]_bytes)\b|(cg|cpu)->(fmas|l[123]_bytes)\b', MODELLING)
+    return lines and 'a property of a CPU in a condition: ' + lines[0] or None
+
+
 def difference(path, wanted):
     if not os.path.exists(path):
         return path + ' is missing'
@@ -217,6 +235,7 @@ def main():
     if args.wanted('tutorial') and args.variant == 'release' and os.path.exists(args.cytoc):
         tests['tutorial'] = tutorial(args)
     tests['cpu names'] = cpu_names()
+    tests['cpu conditions'] = cpu_conditions()
     if args.wanted('where'):
         tests['where'] = index_of_tests(args)
     for name, why in tests.items():

@@ -49,6 +49,7 @@ SUITES = [
     ('precision', 'tests/precision.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
     ('costs', 'tests/costs.py', False, False),
+    ('candidates', 'tests/candidates.py', False, False),
     ('values', 'tests/values.py', False, False),
     ('verify', 'tests/verify.py', False, False),
     ('bench', 'tests/bench_tool.py', False, False),

@@ -17,7 +17,7 @@
 #ifndef CY_CPU_CONTRACT_H
 #define CY_CPU_CONTRACT_H
 
-#include "emit.h"
+#include "cost.h"
 
 /* A size or stride in elements: a compile-time constant (slot < 0), or what args[slot].size holds. */
 typedef struct cy_csize {
@@ -155,7 +155,9 @@ typedef struct cy_gemm_desc {
 
 /* Layout of the constant B: source strides are ns = bn, cs = bk, gs = from matrix to matrix. matrices: how many. */
 cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *desc, int64_t matrices);
-/* Is it computed by Strassen's algorithm (strassen.c)? */
+/* The same of a product: "plain" and, where it could be computed by Strassen's algorithm (strassen.c), "strassen". */
+void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *desc, cy_candidates *out);
+/* Is it computed by Strassen's algorithm? */
 bool cy_gemm_strassen(const cy_cg *cg, const cy_gemm_desc *desc);
 void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 
@@ -192,8 +194,11 @@ static inline int64_t cy_conv_taps(const cy_conv_desc *desc) {
 
 /* The fastest algorithm by operations over peak and bytes over bandwidth. */
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
-/* Cycles on one core of both algorithms, where there is a choice. */
-bool cy_conv_weigh(const cy_cg *cg, const cy_conv_desc *desc, double *out_direct, double *out_winograd);
+/* All algorithms that could do it, and the choice; names are those of cy_conv_name. */
+void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *desc, cy_candidates *out);
+const char *cy_conv_name(cy_conv_algo algo);
+/* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
+void cy_conv_text(const cy_conv_desc *desc, const char *type, cy_candidates *c);
 /* Cycles of that on one core; not for CY_CONV_DEPTHWISE. */
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 /* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution

@@ -59,9 +59,14 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   m->cpu = strdup(cpu);
   m->arch = arch;
   m->state = cg;
-  m->flops_per_cycle = 2.0 * cg->W * (cg->fma ? cg->fmas : 1);
-  m->tile_columns = 2 * cg->W;
-  m->rounding_margin = cy_cpu_rounding_margin(cg);
+  m->caps.flops_per_cycle = 2.0 * cg->W * (cg->fma ? cg->model.fmas : 1);
+  m->caps.cached_bytes = cg->model.last_level;
+  m->caps.bytes_per_cycle_cached = cg->model.l2_bytes_rate;
+  m->caps.bytes_per_cycle_memory = cg->model.floor_bytes;
+  m->caps.tile_columns = 2 * cg->W;
+  m->caps.rounding_margin = cg->model.rounding_margin;
+  m->caps.f16_weights = cy_cg_has(cg, "f16c") || cy_cg_has(cg, "neon"); /* widened by an instruction or two a vector */
+  m->caps.bf16_weights = true;
   m->needs = strdup(cg->has);
   if (asprintf(&m->text, cy_cpu_base(cpu) ? "%s%s" : "native (%s%s)", cg->cpu, arch->suffix) < 0)
     cy_no_memory();
@@ -69,6 +74,8 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
 }
 
 static void release(cy_machine *m) { cy_cg_destroy(m->state); }
+
+static void choose(cy_machine *m, cy_choices *choices) { ((cy_cg *)m->state)->choices = choices; }
 
 static void forgo_fast(cy_machine *m) { ((cy_cg *)m->state)->no_fast = true; }
 
@@ -145,6 +152,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   if (!cg)
     return -1;
   cg->no_fast = ((const cy_cg *)m->state)->no_fast;
+  cg->choices = ((const cy_cg *)m->state)->choices;
   cg->prefix = m->prefix;
   cg->hurry = m->hurry;
   cy_cg_module(cg, plans[0]->symbol);
@@ -161,33 +169,29 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   return rc;
 }
 
-/* By one or two instructions a vector: conversions from f16 need F16C on x86-64. */
-static bool half_weights(const cy_machine *m, cy_dtype half) {
-  return half == CY_BF16 || (half == CY_F16 && (cy_cg_has(m->state, "f16c") || cy_cg_has(m->state, "neon")));
-}
-
 const cy_target cy_target_cpu = {
     .name = "cpu",
-    .specs = "native, x86-64-v3, x86-64-v4, aarch64 (arm64), a CPU name such as haswell, sapphirerapids, znver3, cortex-a76, "
+    .specs = "native, x86-64-v3, x86-64-v4, aarch64 (arm64), a CPU name such as haswell, sapphirerapids, znver3, "
+             "cortex-a76, "
              "each with -windows behind it for Windows on x86-64, or a triple such as x86_64-linux-gnu",
-    .most_head = 512,
-    .half_factors = cy_cpu_half_factors,
-    .half_weights = half_weights,
-    .blocks_round = true,
-    .words = true,
-    .int_rows = cy_cpu_int_rows,
+    .caps = {.max_head = 512,
+             .cuts_rows = true,
+             .blocks_round = true,
+             .words = true,
+             .supports = cy_cpu_contract_supports,
+             .half_factors = cy_cpu_half_factors,
+             .int_rows = cy_cpu_int_rows,
+             .layer_cycles = cy_cpu_layer_cycles,
+             .conv_cycles = cy_cpu_conv_cycles},
     .match = match,
     .try_names = cy_cpu_try_names,
     .release = release,
+    .choose = choose,
     .forgo_fast = forgo_fast,
-    .cuts_rows = true,
-    .supports = cy_cpu_contract_supports,
     .shared_form = cy_cpu_contract_form,
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
     .panels_of = cy_cpu_panels_of,
     .emit = emit,
-    .layer_cycles = cy_cpu_layer_cycles,
-    .conv_cycles = cy_cpu_conv_cycles,
     .host = &cy_host_cpu,
 };

@@ -13,7 +13,7 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
 
 /* ---- cpu_contract.c ---- */
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k);
-/* cy_target.int_rows */
+/* cy_target_caps.int_rows */
 bool cy_cpu_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n);
 /* cy_target.shared_form. */
 uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k);
@@ -27,7 +27,6 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan);
 /* ---- layer_cost.c ---- */
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                            cy_layer_form form);
-double cy_cpu_rounding_margin(const cy_cg *cg);
 bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                         cy_conv_cycles *out);
 /* Does n, of bf16, take less time than of f32? n NULL: is there an instruction for it? */

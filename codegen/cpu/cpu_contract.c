@@ -121,7 +121,7 @@ static bool bf16_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 
 /* Heads of a known size, up to what a block's scratch is planned for. */
 static bool attention_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c) {
-  int64_t size, columns, most = m->target->most_head;
+  int64_t size, columns, most = m->caps.max_head;
   return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= most && columns > 0 &&
          columns <= most && cy_kernel_arg_dtype(k, c->v) == cy_kernel_arg_dtype(k, c->a) &&
          positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
@@ -133,7 +133,7 @@ static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64
 static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype b) {
   form f = {0};
   int64_t matrices;
-  if (c->kind == CY_CONTRACT_ATTENTION || !cy_machine_half_weights(m, b) || !c->b_const)
+  if (c->kind == CY_CONTRACT_ATTENTION || !cy_caps_half_weights(&m->caps, b) || !c->b_const)
     return false;
   return c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, &f, &matrices);
 }
@@ -409,15 +409,29 @@ static int64_t most_of(cy_program *p, const cy_kernel_plan *plan, const pack_for
   return c.most;
 }
 
+/* Winograd's algorithm of integers beside their direct form: where weights are so small that it is exact. */
+static bool int_winograd_chosen(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan, const form *f,
+                                const cy_dot_desc *d) {
+  double with, without;
+  if (!cy_dot_winograd_weigh(cg, d, &with, &without))
+    return false;
+  cy_candidates *c = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), cy_candidates);
+  cy_conv_text(&d->window, "_int8", c);
+  bool exact = cy_dot_winograd_exact(most_of(p, plan, &f->pack, cy_dot_largest_sum));
+  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), without, 1, true});
+  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with, 1 / cg->model.int_winograd_worth, exact});
+  plan->candidates = c;
+  return cy_candidates_choose(cg, c) == 1;
+}
+
 /* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small; for Winograd's algorithm,
  * where they are so small that it is exact. */
-static void dot_form_choose(const cy_machine *m, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+static void dot_form_choose(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, form *f, int64_t matrices) {
   const cy_cg *cg = m->state;
   cy_dot_desc d = dot_desc(plan, f);
   f->cut = cy_dot_cut_possible(cg, &d);
   dot_pack_form(cg, plan, f, matrices);
-  f->winograd = f->pack.dot.matrices == 1 && cy_dot_winograd_cycles(cg, &d) > 0 &&
-                cy_dot_winograd_exact(most_of(p, plan, &f->pack, cy_dot_largest_sum));
+  f->winograd = f->pack.dot.matrices == 1 && int_winograd_chosen(cg, p, plan, f, &d);
   if (!f->cut && !f->winograd)
     return;
   if (f->cut) {
@@ -615,21 +629,36 @@ static const char *dot_prepare(const cy_machine *m, cy_program *p, cy_kernel_pla
   return cy_dot_algorithm(m->state, &d);
 }
 
-/* Why a convolution of floats has its algorithm and no other; NULL: it could have no other. */
-static const char *conv_reason(const cy_cg *cg, cy_arena *arena, cy_conv_algo algo, const cy_conv_desc *d) {
-  double direct, winograd;
-  if (algo == CY_CONV_DEPTHWISE)
+/* Why it is the chosen candidate; NULL: there is no other. */
+static const char *reason(const cy_cg *cg, cy_arena *arena, const cy_candidates *c) {
+  const cy_candidate *chosen = &c->of[c->chosen], *next = NULL;
+  for (const cy_candidate *x = c->of; x < c->of + c->n; x++)
+    if (x != chosen && (x->applies || cg->no_fast) && (!next || x->cycles * x->margin < next->cycles * next->margin))
+      next = x;
+  if (!strcmp(chosen->name, cy_conv_name(CY_CONV_DEPTHWISE)))
     return "each channel has a filter of its own, there are no sums over channels to share";
-  if (!cy_conv_weigh(cg, d, &direct, &winograd))
+  if (!next)
     return NULL;
-  const char *least = algo == CY_CONV_WINOGRAD ? "" : cg->no_fast ? "; --fast-algorithms=off" : "; less than 1.25 times as fast";
-  return cy_arena_printf(arena, "Winograd %.0f kcycles, direct %.0f, estimated%s", winograd / 1e3, direct / 1e3, least);
+  const char *text = cy_arena_printf(arena, "%s %.0f kcycles, %s %.0f, estimated", chosen->name, chosen->cycles / 1e3,
+                                     next->name, next->cycles / 1e3);
+  if (!next->applies)
+    return cy_arena_printf(arena, "%s; --fast-algorithms=off", text);
+  return next->cycles < chosen->cycles ? cy_arena_printf(arena, "%s; less than %.2f times as fast", text, next->margin)
+                                       : text;
+}
+
+static void keep_candidates(const cy_cg *cg, cy_arena *arena, cy_kernel_plan *plan, const cy_candidates *c) {
+  cy_candidates *kept = CY_NEW(arena, cy_candidates);
+  *kept = *c;
+  plan->candidates = kept;
+  plan->why = reason(cg, arena, kept);
 }
 
 static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f, int64_t matrices) {
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
   cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
   cy_weights weights = weights_of(plan->kernel);
+  cy_candidates candidates;
   const char *name;
   if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
@@ -641,12 +670,15 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
                              : d.ints.rows8  ? " int8 rows"
                              : d.ints.rows24 ? " int24 rows"
                                              : "");
+    cy_gemm_candidates(cg, &d, &candidates);
+    keep_candidates(cg, arena, plan, &candidates);
     name = gemm_algorithm(cg, &d);
   } else {
     conv_pack_form(cg, plan, arena, f);
     cy_conv_desc d = conv_desc(plan);
     name = conv_algorithm(cg, f->algo, &d);
-    plan->why = conv_reason(cg, arena, f->algo, &d);
+    cy_conv_candidates(cg, &d, &candidates);
+    keep_candidates(cg, arena, plan, &candidates);
   }
   return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, cy_weights_suffix(weights) + 1);
 }

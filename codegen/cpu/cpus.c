@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpus.c - looks the rows of machine.def up.
+/* cpus.c - looks rows of machine.def up, or the nearest.
  *
  * In: the name of a CPU, or what this machine reports. Out: what code for it may use and what work takes on it. The same
  * list decides which instructions the generators choose (cy_cg_has), and is checked when a model is loaded. Of 64-bit
@@ -8,25 +8,38 @@
 #include "emit.h"
 #include "ir/ir.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define CORE(name, ...) static const cy_cpu_rates name = {__VA_ARGS__};
+static void core_usual(cy_cpu_model *m) {
+#define COLUMN(name, unit, usual, meaning) m->name = usual;
 #include "machine.def"
+}
+#define V(column, number) m->column = number;
+#define CORE(name, base, ...)                                                                                          \
+  static void core_##name(cy_cpu_model *m) {                                                                           \
+    core_##base(m);                                                                                                    \
+    __VA_ARGS__                                                                                                        \
+  }
+#include "machine.def"
+#undef V
 
 /* See machine.def. */
 typedef struct cpu_row {
   const char *name, *arch, *features;
-  int64_t l2_kb;
+  int64_t l1_kb, l2_kb;
   unsigned fmas;
-  const cy_cpu_rates *rates;
+  void (*core)(cy_cpu_model *m);
 } cpu_row;
 
 static const cpu_row cpus[] = {
-#define CPU(name, arch, features, l2_kb, fmas, core) {name, arch, features, l2_kb, fmas, &core},
+#define CPU(name, arch, features, l1_kb, l2_kb, fmas, core) {name, arch, features, l1_kb, l2_kb, fmas, core_##core},
 #include "machine.def"
 };
+enum { CPUS = sizeof cpus / sizeof cpus[0] };
 
 /* Of all that a machine may have, the features that LLVM uses by itself in code like ours, and those that generators
  * use. */
@@ -42,7 +55,7 @@ static const char *const used[] = {"cx16",       "popcnt",      "sahf",       "s
 
 /* The row of a name's first n bytes, on that architecture. */
 static const cpu_row *row_of(const cy_arch *a, const char *name, size_t n) {
-  for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
+  for (size_t i = 0; i < CPUS; i++)
     if (strlen(cpus[i].name) == n && strncmp(cpus[i].name, name, n) == 0 && strcmp(cpus[i].arch, a->isa) == 0)
       return &cpus[i];
   return NULL;
@@ -62,7 +75,7 @@ static const cy_arch *find(const char *name, const cpu_row **out_row) {
 }
 
 void cy_cpu_try_names(cy_nearest *nearest) {
-  for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
+  for (size_t i = 0; i < CPUS; i++)
     cy_nearest_try(nearest, cpus[i].name, strlen(cpus[i].name));
   static const char *const words[] = {"native", "windows", "x86_64-linux-gnu", "aarch64-linux-gnu", "x86_64-windows"};
   for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -84,19 +97,80 @@ const char *cy_cpu_features(const char *name) {
   return find(name, &row) && row ? row->features : NULL;
 }
 
-int64_t cy_cpu_l2_bytes(const char *name, bool avx512) {
-  const cpu_row *row;
-  return find(name, &row) && row && row->l2_kb ? row->l2_kb << 10 : avx512 ? 1 << 20 : 512 << 10;
+/* Does a comma separated list have the feature, of n bytes? */
+static bool lists(const char *list, const char *feature, size_t n) {
+  for (const char *p = list; *p; p += *p == ',') {
+    size_t length = strcspn(p, ",");
+    if (length == n && strncmp(p, feature, n) == 0)
+      return true;
+    p += length;
+  }
+  return false;
 }
 
-unsigned cy_cpu_fmas(const char *name) {
-  const cpu_row *row;
-  return find(name, &row) && row ? row->fmas : 2;
+/* How many of `list` are not in `other`. */
+static unsigned missing(const char *list, const char *other) {
+  unsigned count = 0;
+  for (const char *p = list; *p; p += *p == ',') {
+    size_t length = strcspn(p, ",");
+    count += length && !lists(other, p, length);
+    p += length;
+  }
+  return count;
 }
 
-const cy_cpu_rates *cy_cpu_rates_of(const char *name, bool avx512) {
+static bool has_one(const char *list, const char *feature) { return lists(list, feature, strlen(feature)); }
+
+unsigned cy_cpu_lanes(const char *features) {
+  bool avx512 = has_one(features, "avx512f") && has_one(features, "avx512vl");
+  return avx512 ? 16 : has_one(features, "avx2") ? 8 : 4;
+}
+
+static void fill(const cpu_row *row, cy_cpu_model *out) {
+  row->core(out);
+  out->fmas = row->fmas;
+  out->l1_bytes = row->l1_kb << 10;
+  out->l2_bytes = row->l2_kb << 10;
+}
+
+/* Features that one has and the other lacks; a cache of twice or half the size counts as two of them. */
+static double distance(const cpu_row *row, const char *features, int64_t l1_bytes, int64_t l2_bytes) {
+  double d = missing(row->features, features) + missing(features, row->features);
+  if (l1_bytes > 0)
+    d += 2 * fabs(log2((double)l1_bytes / (double)(row->l1_kb << 10)));
+  return l2_bytes > 0 ? d + 2 * fabs(log2((double)l2_bytes / (double)(row->l2_kb << 10))) : d;
+}
+
+const char *cy_cpu_nearest(const char *isa, const char *features, unsigned W, int64_t l1_bytes, int64_t l2_bytes,
+                           cy_cpu_model *out) {
+  const cpu_row *best = NULL;
+  double least = 0;
+  for (size_t i = 0; i < CPUS; i++) {
+    double d = distance(&cpus[i], features, l1_bytes, l2_bytes);
+    if (strcmp(cpus[i].arch, isa) || cy_cpu_lanes(cpus[i].features) != W || (best && d >= least))
+      continue;
+    best = &cpus[i];
+    least = d;
+  }
+  if (!best)
+    cy_bug("machine.def has no CPU of %s with vectors of %u floats", isa, W);
+  fill(best, out);
+  if (l1_bytes > 0)
+    out->l1_bytes = l1_bytes;
+  if (l2_bytes > 0)
+    out->l2_bytes = l2_bytes;
+  return best->name;
+}
+
+const char *cy_cpu_model_of(const char *name, const char *features, unsigned W, cy_cpu_model *out) {
   const cpu_row *row;
-  return !avx512 ? &vectors_of_8 : find(name, &row) && row ? row->rates : &vectors_of_16;
+  const cy_arch *arch = find(name, &row);
+  if (arch && row && cy_cpu_lanes(row->features) == W) {
+    fill(row, out);
+    return row->name;
+  }
+  long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return cy_cpu_nearest((arch ? arch : cy_arch_here())->isa, features, W, l1, l2, out);
 }
 
 /* In a list of features that are on and off, "+a,-b": is `name` on? */
@@ -122,12 +196,5 @@ char *cy_cpu_features_on(const char *list) {
 }
 
 bool cy_cg_has(const cy_cg *cg, const char *feature) {
-  size_t n = strlen(feature);
-  for (const char *p = cg->has; *p; p += *p == ',') {
-    size_t length = strcspn(p, ",");
-    if (length == n && strncmp(p, feature, n) == 0)
-      return true;
-    p += length;
-  }
-  return false;
+  return has_one(cg->has, feature);
 }

@@ -87,11 +87,9 @@ static void cpu_describe(cy_cg *cg) {
   /* Updates of microcode make it slow on older CPUs of Intel's, and on AMD's it takes many operations. */
   cg->gathers = cg->avx512 && cy_cg_has(cg, "avx512fp16");
   cg->fma = cy_cg_has(cg, "fma") || cy_cg_has(cg, "neon");
-  cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
+  cg->W = cy_cpu_lanes(cg->has);
   cg->registers = cg->avx512 || cy_cg_has(cg, "neon") ? 32 : 16;
-  cg->l2_bytes = cy_cpu_l2_bytes(cg->cpu, cg->avx512);
-  cg->fmas = cy_cpu_fmas(cg->cpu);
-  cg->rates = cy_cpu_rates_of(cg->cpu, cg->avx512);
+  cy_cpu_model_of(cg->cpu, cg->has, cg->W, &cg->model);
 }
 
 static void types_init(cy_cg *cg) {

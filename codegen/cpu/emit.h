@@ -22,15 +22,18 @@
 #include <llvm-c/TargetMachine.h>
 
 #include "codegen/arch.h"
+#include "codegen/candidates.h"
 #include "ir/nearest.h"
 #include "ir/order.h"
 #include "ir/round.h"
 
-/* What layers take on a CPU, as far as the generators' estimates leave it open: the columns of machine.def. */
-typedef struct cy_cpu_rates {
-  double plain, winograd, pairs, fours, float_output, int_output, run, float_depthwise, float_depthwise_input,
-      int_depthwise_input, bands, image_rounding, margin;
-} cy_cpu_rates;
+/* A CPU as machine.def has it: cost.c makes times of it. */
+typedef struct cy_cpu_model {
+#define COLUMN(name, unit, usual, meaning) double name;
+#include "machine.def"
+  unsigned fmas; /* of vectors of cy_cg.W floats, in a cycle */
+  int64_t l1_bytes, l2_bytes; /* per core */
+} cy_cpu_model;
 
 typedef struct cy_cg {
   LLVMContextRef ctx;
@@ -44,8 +47,7 @@ typedef struct cy_cg {
   unsigned W;      /* f32 lanes of a vector register */
   unsigned registers; /* vector registers */
   bool fma, avx2, avx512;
-  unsigned fmas; /* of vectors of W floats, in a cycle */
-  const cy_cpu_rates *rates;
+  cy_cpu_model model;
   bool vnni;               /* sums of four products of bytes in one instruction: u8 by s8 .. */
   bool sdot;               /* .. or, as this says, s8 by s8 */
   bool bf16_dot;           /* vdpbf16ps on vectors of 512 bits, where nothing is faster */
@@ -56,7 +58,7 @@ typedef struct cy_cg {
   bool straight;     /* long code without loops, run once a call: spares LLVM's scheduler behind register allocation,
                         whose time grows with the square of a block */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
-  int64_t l2_bytes;  /* per core; what block sizes are chosen for */
+  cy_choices *choices; /* NULL: estimates choose */
   const cy_arch *arch;
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   char *has;                  /* what code for the CPU may use, comma separated */
@@ -78,11 +80,16 @@ void cy_cg_module(cy_cg *cg, const char *name);
 /* Names are "native", or a CPU's, and the suffix of the system (arch.h). */
 void cy_cpu_try_names(cy_nearest *nearest);    /* all of them, for a name that is none */
 const cy_arch *cy_cpu_arch(const char *name);  /* NULL: it is no such name */
+unsigned cy_cpu_lanes(const char *features);    /* floats of their widest vectors */
 const char *cy_cpu_base(const char *name);     /* without the suffix; NULL: native, or no such name */
 const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: the same */
-int64_t cy_cpu_l2_bytes(const char *name, bool avx512); /* of its second-level cache, per core */
-const cy_cpu_rates *cy_cpu_rates_of(const char *name, bool avx512);
-unsigned cy_cpu_fmas(const char *name); /* of its widest vectors, in a cycle; it is no such name: two */
+/* The model of the CPU of that name, whose features and vectors of W floats are known; of one without a row, or with other
+ * vectors than its row's, that of the nearest, with the caches that this machine reports, if it is this one. Returns the name
+ * of the row. */
+const char *cy_cpu_model_of(const char *name, const char *features, unsigned W, cy_cpu_model *out);
+/* The same by features and caches alone, 0: not known. */
+const char *cy_cpu_nearest(const char *isa, const char *features, unsigned W, int64_t l1_bytes, int64_t l2_bytes,
+                           cy_cpu_model *out);
 char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 
 /* ---- finishing a module (all return 0, or -1 with a malloc'ed text in *out_error) ---- */

@@ -3,78 +3,39 @@
  * leave layers in float that they would make slower.
  *
  * In:  a conv, matmul or recurrent of the graph with constant weights, before kernels exist. Out: cycles; the algorithm
- * is the one that the generators will choose. The figures behind the rates are measured on Zen 3 and, for vectors of 16
- * floats, Sapphire Rapids, Zen 4 and Zen 5, all in cycles per 8 floats, and hold for the layer without what fusion puts
- * into it, an activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it
- * either: whether that is needed depends on the layers around. For bf16 nothing is measured but the rate of the
- * instruction; of Zen 4's, that of bands is Zen 5's at half the speed.
+ * is the one that the generators will choose. What work takes, cost.c tells. That holds for the layer without what fusion
+ * puts into it, an activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it
+ * either: whether that is needed depends on the layers around.
  */
 #include "codegen/cpu/conv/conv_int.h"
 #include "codegen/cpu/cpu.h"
 #include "codegen/cpu/int8/dot.h"
 #include "ir/pixel_shuffle.h"
 
-
-/* Per output: to store a sum of bf16 in memory. Per element of a row that is copied for the kernels of groups, as i16
- * and as u8. */
-static const double BF16_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04;
-/* Attention: per score, besides the products, per element of q, k and v, which is rounded, and for the kernels that do
- * that. Measured on Sapphire Rapids; where pairs are multiplied, on Zen 5. */
-static const double FLOAT_SCORE = 1.6, BF16_SCORE = 1.2, ROUNDED_FACTOR = 1, PAIRS_FACTOR = 0.5, BF16_ATTENTION = 1500;
-/* Depthwise, of integers: per output and tap. */
-static const double INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075;
-/* .. by fours: and input element. */
-static const double BANDS = 0.35, BANDS_TAP = 0.02, BANDS_INPUT = 0.3;
-/* Per element: to find a row's largest element, and to round it. */
-static const double ROW_ROUNDING = 0.7;
-
-/* Of a recurrence: weights per cycle, in float also where a product serves several batch elements, and what a unit of
- * its state takes to be rounded in a step. */
-static const double FLOAT_WEIGHTS = 7, BATCHED_WEIGHTS = 14, INT_WEIGHTS = 20, ROUNDED_UNIT = 1;
-
 enum { WORTH_PACKING = 32, WORTH_TILES = 8 }; /* rows */
 
 static const cy_type *type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
 
 static int64_t dim_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
-  int64_t v = cy_dim_eval(g, d, sizes);
+  int64_t v = 0;
+  if (!cy_dim_is_const(g, d, &v) && sizes)
+    v = cy_dim_eval(g, d, sizes);
   return v > 0 ? v : 1;
 }
 
-typedef enum form { FLOATS, BYTES, BF16 } form;
-
-/* Products per cycle of kernels that take groups of k: pairs of bytes need an addition each where fma has its own, and
- * do not keep both pipes busy. */
-static double rate_of(const cy_cg *cg, form f) {
-  if (f == BF16 ? cg->amx_bf16 : cg->amx_int8)
-    return 2.0 * cg->W * (f == BF16 ? 16 : 32) * 0.6;
-  return (double)cg->fmas * cg->W *
-         (f == BF16  ? 2 * 0.93 / cg->rates->plain
-          : cg->vnni ? 4 * cg->rates->fours
-                     : cg->rates->pairs);
-}
-
-static double larger(double a, double b) { return a > b ? a : b; }
+typedef cy_factor_form form;
 
 /* With those that idle in vectors. Few columns share one (dot_across.c). */
 static double filled_columns(const cy_cg *cg, form f, int64_t n) {
-  unsigned least = f == BYTES && cg->vnni && !cg->amx_int8 ? cg->W / cy_dot_most_each(cg) : cg->W, columns = cg->W;
+  unsigned least = f == CY_FACTORS_BYTES && cg->vnni && !cg->amx_int8 ? cg->W / cy_dot_most_each(cg) : cg->W, columns = cg->W;
   while (columns > least && columns / 2 >= n)
     columns /= 2;
   return (double)cy_round_up(n, columns);
 }
 
-/* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces; share: of the
- * products, others are left out. */
+/* See cy_cost_grouped. */
 static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs, double share) {
-  bool amx = f == BF16 ? cg->amx_bf16 : cg->amx_int8;
-  double columns = filled_columns(cg, f, (int64_t)n), wide = 8.0 / cg->W;
-  int64_t whole = amx ? CY_AMX_GROUPS * (f == BF16 ? 2 : 4) : 1; /* of a tile's depth */
-  double work = rows * (double)cy_round_up((int64_t)depth, whole) * columns / rate_of(cg, f),
-         loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
-  double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * cg->rates->run);
-  double output = f == BYTES ? cg->rates->int_output : BF16_OUTPUT;
-  return larger(work, loads) * share + copies + rows * n * output * wide;
+  return cy_cost_grouped(cg, f, rows, depth, n, filled_columns(cg, f, (int64_t)n), runs, share);
 }
 
 static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
@@ -83,13 +44,18 @@ static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_in
          columns = w->rank > 1 ? (double)dim_of(g, w->dim[w->rank - 1], sizes) : 1;
   for (int i = 0; i + 1 < y->rank; i++)
     rows *= (double)dim_of(g, y->dim[i], sizes);
-  if (f != FLOATS)
+  if (f != CY_FACTORS_F32)
     return grouped_product(cg, f, rows, depth, columns, 0, 1);
-  double work = cy_plain_cycles(cg, rows * depth * columns), loads = depth * columns * 4 / CY_BYTES_PER_CYCLE;
-  return larger(work, loads) * cg->rates->plain + rows * columns * cg->rates->float_output * 8 / cg->W;
+  return cy_cost_plain(cg, cy_cost_fmas(cg, rows * depth * columns), depth * columns * 4, rows * columns);
 }
 
 static bool is_conv(const cy_node_info *n) { return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose; }
+
+/* sizes NULL: those that are not constants are not known. */
+static cy_csize size_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
+  int64_t v;
+  return sizes || cy_dim_is_const(g, d, &v) ? cy_cconst(dim_of(g, d, sizes)) : cy_cslot(0);
+}
 
 static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
   const cy_type *x = type_of(g, n->in[0]), *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
@@ -101,14 +67,14 @@ static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int
                     .n_spatial = x->rank - 2,
                     .transposed = transposed,
                     .groups = groups,
-                    .batch = cy_cconst(dim_of(g, x->dim[0], sizes)),
+                    .batch = size_of(g, x->dim[0], sizes),
                     .cin = transposed ? dim_of(g, w->dim[0], sizes)
                                       : dim_of(g, w->dim[1], sizes) * groups, /* x may not say it */
                     .cout = dim_of(g, y->dim[1], sizes)};
   int64_t stride = d.cin;
   for (int i = d.n_spatial - 1; i >= 0; i--) {
-    d.in[i] = cy_cconst(dim_of(g, x->dim[2 + i], sizes));
-    d.out[i] = cy_cconst(dim_of(g, y->dim[2 + i], sizes));
+    d.in[i] = size_of(g, x->dim[2 + i], sizes);
+    d.out[i] = size_of(g, y->dim[2 + i], sizes);
     d.in_s[i] = cy_cconst(stride);
     d.kernel[i] = dim_of(g, w->dim[2 + i], sizes);
     d.stride[i] = strides->ints[i];
@@ -146,36 +112,32 @@ static double shuffled_cycles(const cy_cg *cg, const cy_conv_desc *d) {
     places *= (double)d->out[i].value / (double)d->stride[i];
   }
   double taps = (double)cy_conv_taps(w), runs = taps > 1 ? taps / (double)w->kernel[d->n_spatial - 1] : 0;
-  return grouped_product(cg, BYTES, places, taps * (double)d->cin, (double)w->cout, runs, cy_dot_share(cg, &shuffled));
+  return grouped_product(cg, CY_FACTORS_BYTES, places, taps * (double)d->cin, (double)w->cout, runs, cy_dot_share(cg, &shuffled));
 }
 
 static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
   if (type_of(g, n->in[0])->rank > 5)
     return 0;
   cy_conv_desc d = describe(g, n, sizes);
-  double taps = (double)cy_conv_taps(&d), pixels = (double)d.batch.value, strides = 1, wide = 8.0 / cg->W;
+  double taps = (double)cy_conv_taps(&d), pixels = (double)d.batch.value, strides = 1;
   for (int i = 0; i < d.n_spatial; i++) {
     pixels *= (double)d.out[i].value;
     strides *= (double)d.stride[i];
   }
   double outputs = pixels * (double)d.cout;
-  const cy_cpu_rates *r = cg->rates;
-  cy_conv_algo algorithm = cy_conv_choose(cg, &d);
   cy_dot_desc integers = {
       .conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
-  if (f == FLOATS && algorithm == CY_CONV_DEPTHWISE)
-    return cy_plain_cycles(cg, outputs * taps) +
-           outputs * (r->float_depthwise + r->float_depthwise_input * strides) * wide;
-  if (f == BYTES && d.transposed)
+  if (f == CY_FACTORS_F32 && cy_conv_choose(cg, &d) == CY_CONV_DEPTHWISE)
+    return cy_cost_depthwise(cg, outputs, taps, strides);
+  if (f == CY_FACTORS_BYTES && d.transposed)
     return shuffled_cycles(cg, &d);
-  if (f == FLOATS || d.transposed)
-    return cy_conv_cost(cg, &d) * (algorithm == CY_CONV_WINOGRAD ? r->winograd : r->plain) +
-           outputs * r->float_output * wide;
-  if (f == BYTES && cy_dot_bands_possible(cg, &integers))
-    return outputs * (BANDS + BANDS_TAP * taps + BANDS_INPUT * strides) * wide * r->bands;
-  if (f == BYTES && cy_dot_depthwise_possible(&integers))
-    return outputs * (INT_DEPTHWISE + INT_DEPTHWISE_TAP * taps + r->int_depthwise_input * strides) * wide;
-  double winograd = f == BYTES && sizes_are_known(g, type_of(g, n->in[0])) ? cy_dot_winograd_cycles(cg, &integers) : 0;
+  if (f == CY_FACTORS_F32 || d.transposed)
+    return cy_conv_cost(cg, &d);
+  if (f == CY_FACTORS_BYTES && cy_dot_bands_possible(cg, &integers))
+    return cy_cost_int_bands(cg, outputs, taps, strides);
+  if (f == CY_FACTORS_BYTES && cy_dot_depthwise_possible(&integers))
+    return cy_cost_int_depthwise(cg, outputs, taps, strides);
+  double winograd = f == CY_FACTORS_BYTES && sizes_are_known(g, type_of(g, n->in[0])) ? cy_dot_winograd_cycles(cg, &integers) : 0;
   if (winograd > 0)
     return winograd;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
@@ -183,16 +145,12 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
          grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0, 1);
 }
 
-/* Cycles per element of a picture that is turned: through the second-level cache, and through memory. Measured on
- * Sapphire Rapids. */
-static const double TURNED = 2, TURNED_IN_MEMORY = 4;
-
 static double turning(const cy_cg *cg, const cy_graph *g, const cy_type *t, const int64_t *sizes) {
   double n = 1;
   for (int i = 0; i < t->rank; i++)
     n *= (double)dim_of(g, t->dim[i], sizes);
   bool alone = dim_of(g, t->dim[1], sizes) == 1; /* both orders are the same */
-  return alone ? 0 : n * (n * 8 < (double)cg->l2_bytes ? TURNED : TURNED_IN_MEMORY);
+  return alone ? 0 : cy_cost_transpose(cg, n);
 }
 
 /* A constant, or one that has been turned. */
@@ -202,21 +160,34 @@ static bool is_constant(const cy_graph *g, cy_val v) {
   return cy_value_is_const(g, v) || (n && n->op == CY_OP_transpose && is_constant(g, n->in[0]));
 }
 
-/* Cycles per multiplication of a convolution that no generator takes, as its weights come at run time and each group has
- * few outputs (else lower_unfold.c makes a product of it): lanes along rows read their neighbours, lanes along channels
- * weights that lie far apart. Measured on Zen 5, on the correlations of trackers. */
-static const double LOOPED_ROWS = 0.45, LOOPED_CHANNELS = 1.3;
+/* A convolution that no generator takes, as its weights come at run time and each group has few outputs (else
+ * lower_unfold.c makes a product of it), such as the correlations of trackers: lanes along rows read their neighbours, lanes
+ * along channels weights that lie far apart. */
 enum { FEW_OUTPUTS = 8, LEAST_ROW = 8 };
 
-static bool looped_cycles(const cy_conv_desc *d, cy_conv_cycles *out) {
+static bool looped_cycles(const cy_cg *cg, const cy_conv_desc *d, cy_conv_cycles *out) {
   if (d->cout / d->groups >= FEW_OUTPUTS || d->out[d->n_spatial - 1].value < LEAST_ROW)
     return false;
   double work = (double)d->batch.value * (double)d->cout * (double)(d->cin / d->groups);
   for (int i = 0; i < d->n_spatial; i++)
     work *= (double)(d->out[i].value * d->kernel[i]);
-  out->planar = work * LOOPED_ROWS;
-  out->channels = work * LOOPED_CHANNELS;
+  cy_cost_looped(cg, work, &out->planar, &out->channels);
   return true;
+}
+
+/* A choice of this layer's candidate decides the layout, too. */
+static void follow_choice(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, cy_conv_cycles *out) {
+  static const double never = 1e15;
+  if (!cg->choices)
+    return;
+  cy_conv_desc d = describe(g, n, NULL);
+  cy_candidates c;
+  cy_conv_candidates(cg, &d, &c);
+  int asked = cy_candidates_asked(cg, &c);
+  if (asked < 0)
+    return;
+  bool planar = c.of[asked].name == cy_conv_name(CY_CONV_PLANAR);
+  *out = (cy_conv_cycles){planar ? 0 : never, planar ? never : 0, 0, 0};
 }
 
 bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
@@ -229,54 +200,48 @@ bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_in
   cy_conv_desc d = describe(g, n, sizes);
   *out = (cy_conv_cycles){.turn_in = turning(cg, g, x, sizes), .turn_out = turning(cg, g, y, sizes)};
   if (!is_constant(g, n->in[1]))
-    return looped_cycles(&d, out);
+    return looped_cycles(cg, &d, out);
   out->planar = cy_planar_cost(cg, &d);
-  out->channels = conv_cycles(cg, g, n, sizes, FLOATS);
+  out->channels = conv_cycles(cg, g, n, sizes, CY_FACTORS_F32);
+  follow_choice(cg, g, n, out);
   return true;
 }
 
 /* Only the products with the state, which differ. */
-static double recurrent_cycles(const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
+static double recurrent_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
   const cy_type *x = type_of(g, n->in[0]), *w = type_of(g, n->in[1]);
   double batch = (double)dim_of(g, x->dim[1], sizes), steps = (double)dim_of(g, x->dim[0], sizes) * batch;
   double units = (double)dim_of(g, w->dim[1], sizes), weights = units * (double)dim_of(g, w->dim[0], sizes);
-  if (f == FLOATS)
-    return steps * weights / (batch >= 4 ? BATCHED_WEIGHTS : FLOAT_WEIGHTS);
-  return steps * (weights / INT_WEIGHTS + units * ROUNDED_UNIT);
+  return cy_cost_recurrent(cg, f != CY_FACTORS_F32, steps, weights, units, batch >= 4);
 }
 
-/* f not FLOATS: of q, k and v as bf16; AMX: in whole tiles. */
+/* f not CY_FACTORS_F32: of q, k and v as bf16; AMX: in whole tiles. */
 static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                                form f) {
   enum { ROWS, SIZE, KEYS, COLUMNS };
   const cy_type *q = type_of(g, n->in[0]), *v = type_of(g, n->in[2]);
   const cy_dim dims[] = {q->dim[q->rank - 2], q->dim[q->rank - 1], v->dim[v->rank - 2], v->dim[v->rank - 1]};
-  double heads = 1, d[4], whole[4], wide = 8.0 / cg->W;
+  double heads = 1, d[4], whole[4];
   for (int i = 0; i + 2 < q->rank; i++)
     heads *= (double)dim_of(g, q->dim[i], sizes);
   for (int i = 0; i < 4; i++) {
     d[i] = (double)dim_of(g, dims[i], sizes);
     whole[i] = cg->amx_bf16 ? (double)cy_round_up((int64_t)d[i], 2 * CY_AMX_ROWS) : d[i];
   }
-  double rounded = cg->amx_bf16 ? ROUNDED_FACTOR : PAIRS_FACTOR;
-  if (f == FLOATS)
-    return heads * d[ROWS] * d[KEYS] *
-           (cy_plain_cycles(cg, d[SIZE] + d[COLUMNS]) * cg->rates->plain + FLOAT_SCORE * wide);
-  double factors = d[ROWS] * d[SIZE] + d[KEYS] * (d[SIZE] + d[COLUMNS]);
+  double rows = d[ROWS], keys = d[KEYS], sizes_of = d[SIZE] + d[COLUMNS];
+  if (f == CY_FACTORS_F32)
+    return heads * cy_cost_attention(cg, false, rows * keys, rows * keys * sizes_of, 0);
   double products = whole[ROWS] * whole[KEYS] * (whole[SIZE] + whole[COLUMNS]);
-  return heads * (products / rate_of(cg, BF16) + d[ROWS] * d[KEYS] * BF16_SCORE * wide + factors * rounded * wide) +
-         BF16_ATTENTION;
+  return cy_cost_attention(cg, true, heads * rows * keys, heads * products, heads * (rows * d[SIZE] + keys * sizes_of));
 }
 
 static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
   return n->op == CY_OP_matmul      ? matmul_cycles(cg, g, n, sizes, f)
          : is_conv(n)               ? conv_cycles(cg, g, n, sizes, f)
-         : n->op == CY_OP_recurrent ? recurrent_cycles(g, n, sizes, f)
+         : n->op == CY_OP_recurrent ? recurrent_cycles(cg, g, n, sizes, f)
          : n->op == CY_OP_attention ? attention_cycles(cg, g, n, sizes, f)
                                     : 0;
 }
-
-double cy_cpu_rounding_margin(const cy_cg *cg) { return cg->rates->margin; }
 
 /* What n reads. */
 static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
@@ -284,14 +249,14 @@ static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_
   double elements = 1;
   for (int i = 0; i < t->rank; i++)
     elements *= (double)dim_of(g, t->dim[i], sizes);
-  return elements * (is_conv(n) ? cg->rates->image_rounding : ROW_ROUNDING);
+  return cy_cost_rounding(cg, elements, is_conv(n));
 }
 
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                            cy_layer_form form) {
   if (form == CY_LAYER_ROUNDING)
     return rounding_cycles(m->state, g, n, sizes);
-  return cycles(m->state, g, n, sizes, form == CY_LAYER_INTS ? BYTES : FLOATS);
+  return cycles(m->state, g, n, sizes, form == CY_LAYER_INTS ? CY_FACTORS_BYTES : CY_FACTORS_F32);
 }
 
 /* Is n's second factor known when compiling, or are there rows enough to pay for packing it at every run? */
@@ -323,6 +288,6 @@ bool cy_cpu_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, 
   if ((n->op != CY_OP_matmul && n->op != CY_OP_conv) || cy_attr_get_int(n, CY_ATTR_group, 1) != 1 ||
       !packing_pays(g, n, sizes))
     return false;
-  double taken = cycles(cg, g, n, sizes, BF16);
-  return taken > 0 && taken < cycles(cg, g, n, sizes, FLOATS);
+  double taken = cycles(cg, g, n, sizes, CY_FACTORS_BF16);
+  return taken > 0 && taken < cycles(cg, g, n, sizes, CY_FACTORS_F32);
 }

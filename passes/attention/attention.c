@@ -569,7 +569,7 @@ static const cy_rule rules[] = {
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_attention(cy_pass *p) {
   const cy_rule_set set = {rules, sizeof rules / sizeof rules[0]};
-  if (p->options->most_head)
+  if (!p->options->plain_attention && cy_caps_of(p->options->caps)->max_head)
     cy_rewrite_run(p, &set, 1);
   return 0;
 }

@@ -9,9 +9,9 @@
 
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v) {
   const cy_type *t[2] = {q, v};
-  int64_t size;
+  int64_t size, largest = p->options->plain_attention ? 0 : cy_caps_of(p->options->caps)->max_head;
   for (int k = 0; k < 2; k++)
-    if (!cy_dim_is_const(p->g, t[k]->dim[t[k]->rank - 1], &size) || size < 1 || size > p->options->most_head)
+    if (!cy_dim_is_const(p->g, t[k]->dim[t[k]->rank - 1], &size) || size < 1 || size > largest)
       return false;
   return p->options->opt_level > 0;
 }

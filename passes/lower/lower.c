@@ -231,7 +231,7 @@ cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes) {
 }
 
 void cy_kb_launch(cy_kb *b, bool schedule) {
-  if (schedule && b->l->o->level > 0 && b->l->o->cuts_rows)
+  if (schedule && b->l->cuts_rows)
     cy_kernel_share_addresses(b->k);
   if (schedule)
     cy_kernel_schedule(b->k);
@@ -457,7 +457,7 @@ static void lower_node(cy_lowering *l, cy_node node) {
   } else if (n->op == CY_OP_loop) {
     cy_lower_loop(l, node);
   } else if (cy_op_of(n->op)->cls == CY_CLASS_CALL) {
-    if (!l->o->searches || !cy_lower_search(l, node))
+    if (!(l->o->level > 0 && l->caps->device) || !cy_lower_search(l, node))
       cy_lower_call(l, node);
   } else if (n->op == CY_OP_recurrent) { /* one kernel, three outputs */
     cy_lower_recurrent(l, node, n->out[0], n->out[0]);
@@ -542,7 +542,9 @@ static void copy_outputs(cy_lowering *l) {
 static void number_step(void *next, cy_step *s) { s->position = (*(int32_t *)next)++; }
 
 cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
-  cy_lowering l = {.g = g, .o = o, .arena = cy_arena_create(), .p = cy_program_create(g)};
+  cy_lowering l = {.g = g, .o = o, .caps = cy_caps_of(o->caps), .arena = cy_arena_create(), .p = cy_program_create(g)};
+  l.busy_parts = o->level > 0 ? l.caps->busy_parts : 0;
+  l.cuts_rows = o->level > 0 && l.caps->cuts_rows;
   cy_graph_record(g, true);
   cy_graph_require_sizes(g);
   cy_graph_record(g, false);

@@ -48,9 +48,7 @@ static cy_expr changed_score(cy_kb *b, const cy_attention *a, int rank, const cy
   return s;
 }
 
-static cy_expr weight(cy_kb *b, cy_expr s, cy_expr top) {
-  return cy_x_exp_below(b->k, bin(b, CY_OP_sub, s, top));
-}
+static cy_expr weight(cy_kb *b, cy_expr s, cy_expr top) { return cy_x_exp_below(b->k, bin(b, CY_OP_sub, s, top)); }
 
 /* ---- the contraction ---- */
 
@@ -167,7 +165,7 @@ static void build_scores(cy_kb *b, const cy_attention *a, int rank, const cy_exp
 /* A kernel without its scores and results; false: no generator has it. */
 static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int64_t most_rows, cy_val root_value,
                             cy_expr *out_idx) {
-  if (l->o->level == 0 || !l->o->supports || !cy_lower_is_stored(l, a->q) || !cy_lower_is_stored(l, a->k) ||
+  if (!cy_lower_generates(l) || !cy_lower_is_stored(l, a->q) || !cy_lower_is_stored(l, a->k) ||
       !cy_lower_is_stored(l, a->v))
     return false;
   cy_kb_init(b, l, "attention");
@@ -184,7 +182,7 @@ static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int
   c->window = a->window;
   c->zero_hidden = a->zero_hidden;
   c->past = a->past ? a->past : cy_dim_const(l->g, 0);
-  return l->o->supports(l->o->target, b->k);
+  return cy_caps_supports(l->caps, b->k);
 }
 
 static void finish_generated(cy_kb *b, const cy_attention *a, cy_val root_value, cy_val target, const cy_expr *idx) {
@@ -198,7 +196,7 @@ static int64_t few_queries(cy_lowering *l, const cy_attention *a) {
   const cy_type *q = cy_lower_type(l, a->q), *k = cy_lower_type(l, a->k);
   head_axis h = heads_of(l, q, k);
   cy_dim together = h.shared ? h.shared : cy_dim_is(l->g, k->dim[h.axis], 1) ? q->dim[h.axis] : cy_dim_const(l->g, 1);
-  int64_t heads, least, most, few = l->o->few_queries;
+  int64_t heads, least, most, few = l->caps->few_queries;
   few = cy_dim_is_const(l->g, together, &heads) && heads > 0 ? few / heads : 0;
   cy_dim_range(l->g, q->dim[q->rank - 2], &least, &most);
   return least <= few && few < most ? few : 0;

@@ -8,7 +8,7 @@
  *   y[row, n] = sum over blocks of part
  *
  * For more, a contraction, for which the target makes floats of a panel of weights at a time; for few rows, too, where
- * the target has a generator of its own for these (cy_lower_options.few_rows). Where the number of rows is only known
+ * the target has a generator of its own for these (cy_target_caps.few_rows). Where the number of rows is only known
  * when the program runs, it has both. Targets without such a contraction, and level 0, have the plain kernels. Where
  * the op allows it, a contraction multiplies rounded factors, if the target has one that does; of rows in 8 bits, however
  * many they are. Few rows times weights of 4 bits may become integers that are as fine as sums of f32 are.
@@ -51,7 +51,7 @@ static blocks blocks_of(cy_lowering *l, const cy_node_info *n) {
 
 /* Up to so many rows are few. Plain kernels: tiles are read so well that already two rows are better a contraction. */
 static int64_t few_rows_of(const blocks *s) {
-  int64_t own = s->l->o->few_rows;
+  int64_t own = s->l->caps->few_rows;
   return own ? own : cy_dim_is(s->l->g, s->w->dim[1], 1) ? 2 : 1;
 }
 
@@ -190,17 +190,17 @@ static void plain_rows(blocks *s, int64_t most, cy_val root_value, cy_val target
 static bool has_generator(cy_lowering *l, cy_kernel *k, cy_dtype rounded) {
   cy_contraction *c = cy_kernel_contraction(k);
   c->rounded = rounded;
-  if (rounded && l->o->supports(l->o->target, k))
+  if (rounded && cy_caps_supports(l->caps, k))
     return true;
   c->rounded = CY_NONE;
-  return l->o->supports(l->o->target, k);
+  return cy_caps_supports(l->caps, k);
 }
 
 /* The contraction of up to `most` rows, but for what becomes of its sums. False: the target has no generator for it. */
 static bool build_product(cy_kb *b, const blocks *s, int64_t most, cy_dtype rounded, cy_expr *out_idx) {
   cy_lowering *l = s->l;
   cy_graph *g = l->g;
-  if (l->o->level == 0 || !l->o->supports || s->x->rank - 2 > CY_MAX_BATCH)
+  if (!cy_lower_generates(l) || s->x->rank - 2 > CY_MAX_BATCH)
     return false;
   cy_kb_init(b, l, "matmul_blocks");
   cy_contraction *c = cy_kernel_contraction(b->k);
@@ -259,7 +259,7 @@ static void few_rows(blocks *s, int64_t most, cy_val root_value, cy_val target) 
   cy_kb b;
   if (most <= INTEGER_ROWS && build_rounded(&b, s, most, CY_I32, idx))
     finish_product(&b, root_value, target, idx);
-  else if (s->l->o->few_rows && build_product(&b, s, most, rounding_of(s), idx))
+  else if (s->l->caps->few_rows && build_product(&b, s, most, rounding_of(s), idx))
     finish_product(&b, root_value, target, idx);
   else
     plain_rows(s, most, root_value, target);

@@ -71,7 +71,7 @@ void cy_lower_find_checks(cy_lowering *l) {
   uint32_t n = cy_graph_requirements(l->g, &list);
   sought s = {CY_NEW_ARRAY(l->arena, bool, cy_sym_count(l->g) + 1)};
   l->in_kernel = CY_NEW_ARRAY(l->arena, bool, cy_sym_count(l->g) + 1);
-  if (!l->o->late_checks)
+  if (!l->caps->device)
     return;
   use_blocks(l, &s);
   for (uint32_t i = 0; i < n; i++) {

@@ -116,8 +116,8 @@ static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
 static bool is_planar(cy_lowering *l, const cy_node_info *n, const cy_place *x) {
   const cy_graph *g = l->g;
   const cy_type *tx = cy_lower_type(l, n->in[0]), *t = cy_lower_type(l, n->out[0]);
-  if (!l->o->planar || n->op != CY_OP_conv || tx->dtype != CY_F32 || cy_lower_type(l, n->in[1])->dtype != CY_F32 ||
-      !cy_dim_is(g, x->stride[tx->rank - 1], 1))
+  if (!l->caps->conv_cycles || n->op != CY_OP_conv || tx->dtype != CY_F32 ||
+      cy_lower_type(l, n->in[1])->dtype != CY_F32 || !cy_dim_is(g, x->stride[tx->rank - 1], 1))
     return false;
   if (cy_dim_is(g, tx->dim[1], 1))
     return !cy_dim_is(g, t->dim[1], 1) && cy_layout_is_row_major(cy_value_of(g, n->out[0]));
@@ -223,7 +223,7 @@ bool cy_lower_is_stored(cy_lowering *l, cy_val v) {
 }
 
 static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_value, cy_val target) {
-  if (l->o->level == 0 || !l->o->supports)
+  if (!cy_lower_generates(l))
     return false;
   for (uint32_t k = 0; k < n->nin; k++)
     if (n->in[k] && !cy_lower_is_stored(l, n->in[k]))
@@ -235,7 +235,7 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_v
     return false;
   cy_contraction *c = cy_kernel_contraction(b.k);
   c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, root_value)->dtype));
-  if (!l->o->supports(l->o->target, b.k))
+  if (!cy_caps_supports(l->caps, b.k))
     return false;
   cy_lower_finish(&b, target, root_value, idx, cy_x_local(b.k, c->acc));
   if (n->op == CY_OP_matmul)

@@ -158,7 +158,7 @@ static bool may_cut(const running *r, const line *w) {
     rows *= i != r->axis && rows < ENOUGH_ROWS ? least : 1;
   }
   cy_dim_range(l->g, w->extent, &least, &most);
-  return l->o->level > 0 && l->o->busy_parts && most >= LEAST_ROW && rows < ENOUGH_ROWS && w->level < MOST_LEVELS &&
+  return l->busy_parts && most >= LEAST_ROW && rows < ENOUGH_ROWS && w->level < MOST_LEVELS &&
          (r->op == CY_OP_add || !cy_dtype_is_float(r->dtype));
 }
 

@@ -70,7 +70,7 @@ void cy_lower_growing_places(cy_lowering *l) {
   uint32_t n = cy_graph_outputs(l->g, &outputs);
   cy_graph_inputs(l->g, &inputs);
   cy_program *p = l->p;
-  for (uint32_t i = 0; i < n && l->o->grows; i++) {
+  for (uint32_t i = 0; i < n; i++) {
     cy_memory_growth growth = {.output = i};
     if (l->place[outputs[i].value].placed || !is_continued(l, outputs[i].value, &growth) ||
         input_taken(p, growth.input))

@@ -27,6 +27,9 @@ typedef struct cy_lowering {
   cy_graph *g;
   cy_program *p;
   const cy_lower_options *o;
+  const cy_target_caps *caps; /* o's; never NULL */
+  int64_t busy_parts;   /* caps', at level 0 none: what -O0 makes is plain */
+  bool cuts_rows;       /* .. nor this */
   cy_arena *arena;
   cy_place *place;      /* [value] */
   uint32_t nplaces;
@@ -37,6 +40,9 @@ typedef struct cy_lowering {
   bool *in_kernel;      /* [symbols + 1] nothing asks for its value but requirements that a kernel checks */
   cy_node node;         /* being lowered, for steps and messages */
 } cy_lowering;
+
+/* Are there generators of the target's that may be asked for kernels? */
+static inline bool cy_lower_generates(const cy_lowering *l) { return l->o->level > 0 && l->caps->supports; }
 
 /* Elements composed so far: element idx of an inlined value is composed once, however many paths lead to it. */
 typedef struct cy_memo {

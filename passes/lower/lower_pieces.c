@@ -59,7 +59,8 @@ static void grid_index(cy_kb *b, const box *x, int axis, cy_expr *idx) {
 }
 
 /* One kernel, a task of which is a row. */
-static void lower_rows(cy_lowering *l, cy_val root_value, cy_val target, const char *name, const box *x, const pieces *p) {
+static void lower_rows(cy_lowering *l, cy_val root_value, cy_val target, const char *name, const box *x,
+                       const pieces *p) {
   cy_kb b;
   cy_expr idx[CY_MAX_RANK];
   cy_kb_init(&b, l, name);
@@ -125,7 +126,7 @@ void cy_lower_pad(cy_lowering *l, cy_node root, cy_val root_value, cy_val target
   pieces p = {.axis = l->o->level > 0 ? padded_axis(l, n, &alone) : -1};
   if (root_value != target)
     cy_bug("a padding cannot take an epilogue");
-  if (p.axis < 0 || !(alone || l->o->cuts_rows)) {
+  if (p.axis < 0 || !(alone || l->cuts_rows)) {
     cy_lower_plain(l, 0, target, "pad", NULL);
     return;
   }
@@ -202,7 +203,7 @@ void cy_lower_pools(cy_lowering *l, cy_node root, cy_val root_value, cy_val targ
   int last = cy_lower_type(l, target)->rank - 1;
   const char *name = cy_op_of((cy_op)n->op)->name;
   cy_pool_cut cut;
-  if (!l->o->cuts_rows || root_value != n->out[0] || !runs_along(l, n, target, last) ||
+  if (!l->cuts_rows || root_value != n->out[0] || !runs_along(l, n, target, last) ||
       !cy_pool_cut_of(l->g, n, last - 2, &cut) || cut.first + cut.behind == 0) {
     cy_lower_plain(l, root_value, target, name, NULL);
     return;

@@ -85,7 +85,7 @@ typedef struct parted {
 static bool cut_reduction(parted *p, cy_dim *out_when) {
   cy_graph *g = p->l->g;
   const cy_attr *axes = cy_attr_find(p->n, CY_ATTR_axes);
-  int64_t enough = p->l->o->busy_parts / 2, least, most;
+  int64_t enough = p->l->busy_parts / 2, least, most;
   cy_dim length = cy_dim_const(g, 1), results = length;
   p->axis = -1;
   for (uint32_t i = 0; i < axes->n; i++)
@@ -159,7 +159,7 @@ static void join_parts(const parted *p, cy_dim parts, cy_val root_value, cy_val 
 bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   cy_graph *g = l->g;
   const cy_node_info *n = cy_node_of(g, root);
-  if (!l->o->busy_parts || n->op < CY_OP_reduce_sum || n->op > CY_OP_reduce_max)
+  if (!l->busy_parts || n->op < CY_OP_reduce_sum || n->op > CY_OP_reduce_max)
     return false;
   parted p = {.l = l, .n = n, .in = cy_lower_type(l, n->in[0]), .keep = cy_attr_get_int(n, CY_ATTR_keepdims, 0) != 0};
   cy_dim when, dims[CY_MAX_RANK + 1], one = cy_dim_const(g, 1), each = cy_dim_const(g, PART);
@@ -323,8 +323,8 @@ static cy_expr tap_count(cy_kb *b, const window *w, int i, cy_expr o, cy_dim low
   return bin(b, CY_OP_max, bin(b, CY_OP_sub, end, first), zero);
 }
 
-static cy_expr average_divisor(cy_kb *b, const cy_node_info *n, const window *w, const cy_type *in,
-                               const cy_type *out, const cy_expr *idx) {
+static cy_expr average_divisor(cy_kb *b, const cy_node_info *n, const window *w, const cy_type *in, const cy_type *out,
+                               const cy_expr *idx) {
   bool include = cy_attr_get_int(n, CY_ATTR_count_include_pad, 0) != 0;
   cy_graph *g = b->l->g;
   cy_expr count = cy_x_index(b->k, 1);

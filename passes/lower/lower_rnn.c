@@ -239,7 +239,7 @@ static bool build_product(cy_lowering *l, cy_rnn *r, bool panels) {
     c->out_var[c->nout_vars] = cy_kernel_add_var(k, extent[i]);
     idx[i] = cy_x_var(k, c->out_var[c->nout_vars++]);
   }
-  if (!l->o->supports(l->o->target, k))
+  if (!cy_caps_supports(l->caps, k))
     return false;
   if (panels)
     idx[2] = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, idx[0], cy_x_dim(k, r->panel)), idx[2]);
@@ -249,17 +249,17 @@ static bool build_product(cy_lowering *l, cy_rnn *r, bool panels) {
 
 /* Elements of the batch from which on a product is better than what has a row for each. */
 static int64_t product_batch(const cy_lowering *l, const cy_rnn *r) {
-  if (l->o->busy_parts)
-    return r->large ? 1 : l->o->busy_parts / 2;
-  return l->o->tile_columns ? CY_RNN_MOST_ROWS + 1 : 4;
+  if (l->busy_parts)
+    return r->large ? 1 : l->busy_parts / 2;
+  return l->caps->tile_columns ? CY_RNN_MOST_ROWS + 1 : 4;
 }
 
 /* May there be products, for batches of so many elements? */
 static bool product_choose(const cy_lowering *l, const cy_rnn *r, int64_t batch) {
   int64_t hidden, wide;
   const cy_value *weights = cy_value_of(l->g, r->n->in[CY_RNN_R]);
-  if (l->o->level == 0 || !l->o->supports || r->dtype != CY_F32 || weights->type.dtype != CY_F32 ||
-      !weights->data.bytes || !cy_dim_is_const(l->g, r->hidden, &hidden) || !cy_dim_is_const(l->g, r->wide, &wide))
+  if (!cy_lower_generates(l) || r->dtype != CY_F32 || weights->type.dtype != CY_F32 || !weights->data.bytes ||
+      !cy_dim_is_const(l->g, r->hidden, &hidden) || !cy_dim_is_const(l->g, r->wide, &wide))
     return false;
   if (r->cell == CY_CELL_GRU && !cy_rnn_resets_after(r))
     return false;
@@ -319,7 +319,7 @@ static void lower_rows(cy_lowering *l, cy_rnn *r, int rows, cy_dim count) {
 /* Tasks of a walk share the batch among the workers, those of steps the units. */
 static void lower_tasks(cy_lowering *l, cy_rnn *r) {
   cy_dim batch = r->x->dim[1], workers = cy_dim_sym(l->g, l->p->workers);
-  bool tiles = l->o->level > 0 && l->o->tile_columns;
+  bool tiles = l->o->level > 0 && l->caps->tile_columns;
   r->steps = steps_choose(l->g, r);
   lower_rows(l, r, tiles ? CY_RNN_MOST_ROWS : 1, r->steps ? batch : cy_dim_cdiv(l->g, batch, workers));
 }
@@ -335,9 +335,9 @@ static void lower_all_products(cy_lowering *l, cy_rnn *r, cy_dim rows, bool pane
 
 /* Products whatever the batch is: of few elements, too, where the target has a generator of its own for these. */
 static void lower_any_products(cy_lowering *l, cy_rnn *r) {
-  cy_dim batch = r->x->dim[1], few = cy_dim_min(l->g, batch, cy_dim_const(l->g, l->o->few_rows));
+  cy_dim batch = r->x->dim[1], few = cy_dim_min(l->g, batch, cy_dim_const(l->g, l->caps->few_rows));
   cy_branch many;
-  bool always = cy_lower_branch_from(l, batch, l->o->few_rows + 1, &many);
+  bool always = cy_lower_branch_from(l, batch, l->caps->few_rows + 1, &many);
   lower_all_products(l, r, batch, false);
   if (always)
     return;
@@ -370,12 +370,12 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val root_value, cy_val 
   r.large = is_large(l, &r);
   cy_rnn_place_weights(l, &r);
   int64_t batch, least = product_batch(l, &r);
-  bool known = cy_dim_is_const(l->g, r.x->dim[1], &batch), shared = l->o->tile_columns && r.panel != r.wide;
+  bool known = cy_dim_is_const(l->g, r.x->dim[1], &batch), shared = l->caps->tile_columns && r.panel != r.wide;
   bool product = product_choose(l, &r, known ? batch : least);
   cy_dim wins = product_wins(l, &r);
   if (product && known && batch >= least && (r.large || !shared)) {
     lower_all_products(l, &r, r.x->dim[1], false);
-  } else if (product && !known && l->o->busy_parts && r.large) {
+  } else if (product && !known && l->busy_parts && r.large) {
     lower_any_products(l, &r);
   } else if (!product || !shared || cy_dim_is(l->g, wins, 0)) {
     lower_tasks(l, &r);

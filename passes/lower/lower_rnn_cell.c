@@ -293,7 +293,7 @@ static void column_sums(cy_rnn *r, const column *columns, int n, cy_karg state) 
 
 /* Panels whose sums fit into registers at once. Where the target has no tiles, a panel fills them. */
 static int panels_at_once(const cy_rnn *r) {
-  int64_t tile = r->b.l->o->tile_columns, panel;
+  int64_t tile = r->b.l->caps->tile_columns, panel;
   if (!tile || !cy_dim_is_const(r->b.l->g, r->panel, &panel) || panel > tile)
     return 1;
   return (int)(MOST_SUMS * tile / (2 * panel * r->rows));
@@ -312,7 +312,7 @@ static void gate_products(cy_rnn *r, int first, int count, cy_karg state) {
     cy_kernel_end(k);
     return;
   }
-  if (r->b.l->o->busy_parts) { /* a thread for each */
+  if (r->b.l->busy_parts) { /* a thread for each */
     cy_expr n = cy_kb_loop(&r->b, cy_dim_muli(g, r->gate_part, count), true), width = cy_x_dim(k, r->panel);
     cy_expr q = bin(r, CY_OP_div, n, width);
     column c = column_at(r, first, q, bin(r, CY_OP_mod, n, width));

@@ -24,9 +24,9 @@ static void write_panels(const cy_graph *g, cy_val v, const void *form, uint32_t
 /* The widest panel of those that suit the target and divide a gate, which kernels per step need, or at least what one
  * pass over the gates covers; 0: none. A walk on a device has a thread for every column. */
 static int64_t panel_width(const cy_lowering *l, const cy_rnn *r, int64_t hidden) {
-  int64_t tile = l->o->tile_columns, widest = tile ? tile : 64, least = tile ? tile / 2 : 16;
+  int64_t tile = l->caps->tile_columns, widest = tile ? tile : 64, least = tile ? tile / 2 : 16;
   bool steps = r->large && (r->cell != CY_CELL_GRU || cy_rnn_resets_after(r));
-  if (l->o->busy_parts && !steps)
+  if (l->busy_parts && !steps)
     return 0;
   for (int64_t panel = widest; r->large && panel >= least; panel /= 2)
     if (hidden % panel == 0)
@@ -99,7 +99,9 @@ void cy_rnn_place_weights(cy_lowering *l, cy_rnn *r) {
   dims[2] = panel ? panel : dims[0];
   dims[3] = r->shift;
   uint32_t c = cy_program_add_constant(l->p, v, val->data.size,
-                                       r->pairs ? "pairs" : panel ? "panels" : "transposed",
+                                       r->pairs ? "pairs"
+                                       : panel  ? "panels"
+                                                : "transposed",
                                        r->pairs ? write_pairs : write_panels, dims, 1);
   r->weights.buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(g, (int64_t)val->data.size));
   r->weights.offset = cy_dim_const(g, 0);

@@ -55,7 +55,7 @@ enum { ROW_KEPT = 2048 };
 static bool kept_in_output(const soft *s) {
   int64_t length;
   bool is_short = cy_dim_is_const(s->l->g, s->t->dim[s->axis], &length) && length < ROW_KEPT;
-  return !is_short && !s->l->o->busy_parts && s->target == s->root_value && s->t->dtype == s->dtype;
+  return !is_short && !s->l->busy_parts && s->target == s->root_value && s->t->dtype == s->dtype;
 }
 
 /* A task is a row. */
@@ -109,7 +109,7 @@ static bool cut_soft(const soft *s, soft_parts *out) {
   cy_dim extent = s->t->dim[s->axis];
   int64_t least, most, each = SOFT_PART;
   cy_dim_range(g, extent, &least, &most);
-  if (!s->l->o->busy_parts || most < SOFT_ROW)
+  if (!s->l->busy_parts || most < SOFT_ROW)
     return false;
   if (least == most && cy_ceil(most, SOFT_PARTS) > each)
     each = cy_round_up(cy_ceil(most, SOFT_PARTS), SOFT_PART);
@@ -310,8 +310,8 @@ typedef struct norm {
   cy_dtype dtype;
   bool rms, lanes, reduced[CY_MAX_RANK];
   int axis[CY_MAX_RANK], naxes; /* the reduced ones as memory has them, outermost first */
-  const cy_node_info *bytes; /* what makes the target, where those are rows as bytes; else NULL */
-  cy_dim count; /* elements of a row */
+  const cy_node_info *bytes;    /* what makes the target, where those are rows as bytes; else NULL */
+  cy_dim count;                 /* elements of a row */
 } norm;
 
 static norm norm_of(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
@@ -484,10 +484,10 @@ static bool cut_row(const norm *m, row_cut *out) {
   for (int i = 0; i < m->t->rank; i++)
     if (!m->reduced[i])
       rows *= cy_dim_is_const(g, m->t->dim[i], &extent) ? extent : 1;
-  bool busy = m->l->o->busy_parts && !m->lanes && rows < FEW_CHANNELS;
+  bool busy = m->l->busy_parts && !m->lanes && rows < FEW_CHANNELS;
   int64_t least_row = busy ? LEAST_BUSY_ROW : LEAST_ROW, least_part = busy ? LEAST_BUSY_PART : LEAST_PART;
   if (m->l->o->level == 0 || (known && length < least_row) ||
-      (m->lanes && !known && !m->l->o->busy_parts && !has_known_parts(m)))
+      (m->lanes && !known && !m->l->busy_parts && !has_known_parts(m)))
     return false;
   if (m->lanes && rows >= ENOUGH_ROWS)
     return false;

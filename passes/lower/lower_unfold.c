@@ -162,7 +162,7 @@ static bool build_product(unfold *u, cy_kb *b, cy_expr *idx) {
   idx[2 + last] = cy_x_var(b->k, m);
   idx[1] = channel(b, group, cy_x_var(b->k, n), u->columns);
   c->acc = cy_kernel_add_local(b->k, CY_F32);
-  return l->o->supports(l->o->target, b->k);
+  return cy_caps_supports(l->caps, b->k);
 }
 
 bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
@@ -172,7 +172,7 @@ bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val root_value, cy_val t
               .x = cy_lower_type(l, n->in[0]),
               .w = cy_lower_type(l, n->in[1]),
               .out = cy_lower_type(l, root_value)};
-  if (l->o->level == 0 || !l->o->supports || !takes(&u))
+  if (!cy_lower_generates(l) || !takes(&u))
     return false;
   make_rows(&u);
   make_weights(&u);

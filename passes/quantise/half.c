@@ -13,7 +13,7 @@
  * What a dequantize of 8 bits gives is not rounded either, even where the model casts it (converters to half precision
  * leave quantisation in f32, between casts): products of it are those of integers then (quantised.c).
  *
- * For targets that multiply halves and add up in f32 (cy_pass_options.half_factors), products, convolutions and
+ * For targets that multiply halves and add up in f32 (cy_target_caps.half_factors), products, convolutions and
  * attention keep their half operands, where that is faster, and only their results are f32. What a product reads lies
  * in memory as half: its other readers take that, too, rounded as the model says, instead of having it stored twice.
  */
@@ -83,7 +83,7 @@ static bool is_dequantised(const cy_graph *g, cy_val v) {
 /* Does product n multiply v's halves as they are; n NULL: might any product? */
 static bool factors_stay(const widening *w, cy_val v, const cy_node_info *n) {
   const cy_pass_options *o = w->p->options;
-  return o->half_factors && o->half_factors(o->target, (cy_dtype)cy_type_of(w->g, v)->dtype, w->g, n, w->sizes);
+  return cy_caps_half_factors(o->caps, (cy_dtype)cy_type_of(w->g, v)->dtype, w->g, n, w->sizes);
 }
 
 /* One of floats, as far as is known yet. */
@@ -144,7 +144,7 @@ static bool wants(widening *w, const cy_node_info *n) {
   if (!moves_only(n))
     return true;
   if (factors)
-    return false; /* on their way to products */
+    return false;                       /* on their way to products */
   for (uint32_t i = 0; i < n->nin; i++) /* moves what has been computed in f32 */
     if (n->in[i] && wide_of(w, n->in[i])->value && cy_def(g, n->in[i]))
       return true;

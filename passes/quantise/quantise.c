@@ -658,7 +658,7 @@ int cy_pass_quantise(cy_pass *p) {
   start(&s);
   if (q->mode == CY_QUANT_OBSERVE)
     list_layers(&s);
-  if ((q->mode == CY_QUANT_OBSERVE || q->mode == CY_QUANT_STATIC) && q->cycles && !q->smallest)
+  if ((q->mode == CY_QUANT_OBSERVE || q->mode == CY_QUANT_STATIC) && q->caps && !q->smallest)
     keep_slow(&s);
   list_tensors(&s);
   if (q->mode == CY_QUANT_OBSERVE)

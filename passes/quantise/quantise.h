@@ -25,6 +25,7 @@
 #define CY_QUANTISE_H
 
 #include "ir/ir.h"
+#include "ir/target_caps.h"
 
 typedef enum cy_quant_mode {
   CY_QUANT_OBSERVE,
@@ -96,11 +97,7 @@ typedef struct cy_quant_output {
 
 typedef struct cy_quant {
   cy_quant_mode mode;
-  /* What node n takes, as cy_machine_layer_cycles(); NULL: nothing is known of time. */
-  double (*cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                   cy_layer_form form);
-  const void *target;
-  double margin;    /* cy_machine_rounding_margin() */
+  const cy_target_caps *caps; /* tells what layers take; NULL: nothing is known of time */
   bool smallest;    /* layers that gain no time are quantised all the same */
   const char *skip; /* "conv1,head.*": layers of these names stay in float; '*' and '?' as in file names */
   cy_arena *arena;

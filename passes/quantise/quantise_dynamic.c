@@ -103,7 +103,7 @@ static double rounding_cycles(const dynamic *s, const cy_node_info *n) {
     const cy_node_info *other = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
     sharing += other && other->op == n->op && other->in[0] == n->in[0];
   }
-  return s->q->cycles(s->q->target, s->g, n, s->sizes, CY_LAYER_ROUNDING) / (sharing ? sharing : 1);
+  return cy_caps_layer_cycles(s->q->caps, s->g, n, s->sizes, CY_LAYER_ROUNDING) / (sharing ? sharing : 1);
 }
 
 /* Where nothing is known of time, on a GPU: are there matrices to multiply? */
@@ -120,8 +120,9 @@ static bool is_dense(const dynamic *s, const cy_node_info *n) {
 static bool gains(const dynamic *s, const cy_quant_layer *l, const cy_node_info *n) {
   if (l->cycles[0] <= 0)
     return !cy_quant_is_conv(n) || is_dense(s, n);
-  bool wide = (cy_quant_is_conv(n) || n->op == CY_OP_attention) && s->q->margin > MARGIN;
-  return l->cycles[0] > l->cycles[1] * (wide ? s->q->margin : MARGIN);
+  double margin = cy_caps_of(s->q->caps)->rounding_margin;
+  bool wide = (cy_quant_is_conv(n) || n->op == CY_OP_attention) && margin > MARGIN;
+  return l->cycles[0] > l->cycles[1] * (wide ? margin : MARGIN);
 }
 
 static bool any_of(const cy_node_info *n, const bool *marked) {

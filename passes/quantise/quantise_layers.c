@@ -47,8 +47,8 @@ bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n) {
 bool cy_quant_is_attention(const cy_pass *p, const cy_quant *q, const cy_node_info *n, const int64_t *sizes) {
   const cy_pass_options *o = p->options;
   double cycles[2];
-  if (n->op != CY_OP_attention || cy_type_of(p->g, n->in[0])->dtype != CY_F32 || !o->half_factors ||
-      !o->half_factors(o->target, CY_BF16, p->g, n, sizes))
+  if (n->op != CY_OP_attention || cy_type_of(p->g, n->in[0])->dtype != CY_F32 ||
+      !cy_caps_half_factors(o->caps, CY_BF16, p->g, n, sizes))
     return false;
   cy_quant_cycles(q, p->g, n, sizes, cycles);
   return cycles[1] > 0;
@@ -272,7 +272,7 @@ double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes) {
 
 void cy_quant_cycles(const cy_quant *q, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, double out[2]) {
   for (int ints = 0; ints < 2; ints++)
-    out[ints] = q->cycles ? q->cycles(q->target, g, n, sizes, ints ? CY_LAYER_INTS : CY_LAYER_FLOATS) : 0;
+    out[ints] = cy_caps_layer_cycles(q->caps, g, n, sizes, ints ? CY_LAYER_INTS : CY_LAYER_FLOATS);
 }
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */

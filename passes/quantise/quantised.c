@@ -77,7 +77,7 @@ static cy_val scalar(cy_graph *g, cy_val v) {
 static cy_dtype weight_type(const cy_rewrite *rw, cy_dtype from, int64_t low, int64_t high) {
   if (low >= -128 && high <= 127)
     return CY_I8;
-  if (!rw->pass->options->mixed_bytes)
+  if (!cy_caps_of(rw->pass->options->caps)->mixed_bytes)
     return CY_I16;
   return low >= 0 && high <= 255 ? CY_U8 : cy_dtype_is_byte(from) ? CY_NONE : CY_I16;
 }
@@ -265,7 +265,7 @@ static cy_val integer_weights(cy_rewrite *rw, const cy_node_info *n) {
       return 0;
   }
   cy_val left = 0, in[3] = {n->in[0], without_zero(rw, n, &s, &left), n->nin > 2 ? n->in[2] : 0};
-  if (in[1] == s.x && left == s.zero && !rw->pass->options->mixed_bytes && stays_bytes(g, n, &s))
+  if (in[1] == s.x && left == s.zero && !cy_caps_of(rw->pass->options->caps)->mixed_bytes && stays_bytes(g, n, &s))
     return split_zero(g, n, &s);
   if (!in[1] || (in[1] == s.x && left == zero))
     return 0;
@@ -689,7 +689,7 @@ static cy_val silu(cy_rewrite *rw, const cy_node_info *n) {
   cy_val steps = 0, v = n->in[0];
   const cy_node_info *m = cy_def_of(g, v, CY_OP_mul);
   cy_dtype to = (cy_dtype)cy_type_of(g, n->out[0])->dtype;
-  if (!rw->pass->options->words || !is_byte(g, n->out[0]) || !positive(g, n->in[1], &scale) ||
+  if (!cy_caps_of(rw->pass->options->caps)->words || !is_byte(g, n->out[0]) || !positive(g, n->in[1], &scale) ||
       cy_attr_get_int(n, CY_ATTR_block_size, 0) || only_dequantized(rw, n->out[0]) ||
       (n->nin > 2 && n->in[2] && !(cy_value_is_const(g, n->in[2]) && cy_value_is_splat(g, n->in[2], &zero))))
     return 0;

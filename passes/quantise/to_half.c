@@ -93,7 +93,9 @@ static bool fits(cy_dtype half, const cy_data *d) { return half != CY_F16 || lar
 
 cy_val cy_half_constant(cy_graph *g, cy_val v, cy_dtype half, bool exact) {
   const cy_data *d = &cy_value_of(g, v)->data;
-  return (exact ? cy_halves_hold(half, d->bytes, d->size / sizeof(float)) : fits(half, d)) ? rounded_constant(g, v, half, half) : 0;
+  return (exact ? cy_halves_hold(half, d->bytes, d->size / sizeof(float)) : fits(half, d))
+             ? rounded_constant(g, v, half, half)
+             : 0;
 }
 
 /* v's values rounded to half precision; 0: they do not fit. */
@@ -192,11 +194,12 @@ static void narrow_product(narrowing *s, cy_node id, cy_node next) {
   cy_graph *g = s->g;
   cy_node_info *n = cy_node_of(g, id);
   const cy_pass_options *o = s->p->options;
-  bool both = !s->exact && o->half_factors && o->half_factors(o->target, s->half, g, n, s->sizes);
+  bool both = !s->exact && cy_caps_half_factors(o->caps, s->half, g, n, s->sizes);
   bool attends = both && n->op == CY_OP_attention && cy_type_of(g, n->in[0])->dtype == CY_F32;
   if (attends && !s->q)
     narrow_attention(s, n, id);
-  if (!is_product(g, n) || (!both && !((s->exact || o->half_weights) && has_weights(s, n))) || kept(s, id))
+  if (!is_product(g, n) || (!both && !((s->exact || cy_caps_half_weights(o->caps, s->half)) && has_weights(s, n))) ||
+      kept(s, id))
     return;
   if (s->q && s->q->mode == CY_QUANT_MEASURE_HALF) {
     measure_product(s, id, next, both);
@@ -228,8 +231,9 @@ static void narrow_blocks(narrowing *s, cy_node id) {
   cy_graph *g = s->g;
   cy_node_info *n = cy_node_of(g, id);
   const cy_pass_options *o = s->p->options;
-  if (s->exact || s->q || !o->half_factors || (o->blocks_round && cy_attr_find(n, CY_ATTR_round)) ||
-      cy_type_of(g, n->in[0])->dtype != CY_F32 || !o->half_factors(o->target, s->half, g, n, s->sizes))
+  bool rounds = cy_caps_of(o->caps)->blocks_round;
+  if (s->exact || s->q || (rounds && cy_attr_find(n, CY_ATTR_round)) || cy_type_of(g, n->in[0])->dtype != CY_F32 ||
+      !cy_caps_half_factors(o->caps, s->half, g, n, s->sizes))
     return;
   double most = s->half == CY_F16 ? largest(&cy_value_of(g, n->in[2])->data) * MOST_CODE : 0;
   if (most >= BEYOND_F16) {
@@ -238,7 +242,7 @@ static void narrow_blocks(narrowing *s, cy_node id) {
   }
   cy_build_before(g, id);
   cy_rewrite_origin(s->p, n);
-  if (o->blocks_round)
+  if (rounds)
     allow_rounding(s, id);
   else
     n->in[0] = narrowed(s, n->in[0], n);
@@ -354,7 +358,7 @@ static void narrow_outputs(narrowing *s) {
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_to_half(cy_pass *p) {
   const cy_pass_options *o = p->options;
-  if (o->half ? !o->half_factors && !o->half_weights : !o->exact_f16)
+  if (!o->half && (o->few_runs || !cy_caps_half_weights(o->caps, CY_F16)))
     return 0;
   narrowing s = {.p = p, .g = p->g, .half = o->half ? o->half : CY_F16, .exact = !o->half};
   s.sizes = cy_quant_sizes(p->g, p->scratch);

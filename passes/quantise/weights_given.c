@@ -88,8 +88,8 @@ static bool is_half(const cy_type *t) { return t->dtype == CY_F16 || t->dtype ==
 static bool multiplies(const cy_pass *p, const cy_type *x) {
   const cy_pass_options *o = p->options;
   const cy_node_info product = {.op = CY_OP_matmul_blocks};
-  return x->dtype == CY_F32 || (is_half(x) && !o->blocks_round && o->half_factors &&
-                                o->half_factors(o->target, (cy_dtype)x->dtype, p->g, &product, NULL));
+  return x->dtype == CY_F32 || (is_half(x) && !cy_caps_of(o->caps)->blocks_round &&
+                                cy_caps_half_factors(o->caps, (cy_dtype)x->dtype, p->g, &product, NULL));
 }
 
 static bool is_dense(const cy_graph *g, const cy_value *v, const char *classes, int bits) {
@@ -156,8 +156,8 @@ static bool rounds_rows(const cy_pass *p, const cy_given_weights *w) {
   const cy_pass_options *o = p->options;
   cy_weight_blocks s = w->blocks;
   s.bits = 4;
-  return o->int_rows && cy_weights_split(&s) && has_four_bits(p->g, w) &&
-         o->int_rows(o->target, s.bits, (int64_t)(s.block / s.split), (int64_t)s.n);
+  return cy_weights_split(&s) && has_four_bits(p->g, w) &&
+         cy_caps_int_rows(o->caps, s.bits, (int64_t)(s.block / s.split), (int64_t)s.n);
 }
 
 /* Is n a product of f32 that can read integers, and v its second factor only? */

@@ -47,11 +47,12 @@ static job job_begin(const char *name) {
   if (wide) {
     j.cg->avx512 = true;
     j.cg->W = 16;
-    j.cg->l2_bytes = 1 << 20;
     j.cg->vf = LLVMVectorType(j.cg->f32, 16);
     j.cg->vi = LLVMVectorType(j.cg->i32, 16);
   }
-  j.cg->fmas = fmas ? fmas : j.cg->fmas;
+  if (wide || fmas) /* the CPU whose vectors do as many fmas */
+    cy_cpu_model_of(j.cg->W < 16 ? "x86-64-v3" : fmas == 1 ? "icelake-client" : "x86-64-v4", j.cg->has, j.cg->W,
+                    &j.cg->model);
   cy_cg_module(j.cg, name);
   return j;
 }
@@ -245,7 +246,7 @@ static void gemm_check(const gemm_case *c) {
   gemm_setup_end(&g);
 }
 
-static bool uses_strassen(const cy_cg *cg) { return !cg->avx512 || cg->fmas == 1; }
+static bool uses_strassen(const cy_cg *cg) { return cg->model.strassen; }
 
 /* Rows that are not finite, or far larger or smaller than the others, leave these as exact as they would be alone. */
 static void strassen_rows_check(const gemm_case *c) {

@@ -339,7 +339,7 @@ static void test_conv(void) {
     at = cy_x_bin(k, CY_OP_add, at, cy_x_bin(k, CY_OP_mul, cy_x_var(k, c->out_var[i]), cy_x_index(k, strides[i])));
   }
   cy_kernel_store(k, out, at, cy_x_bin(k, CY_OP_max, cy_x_local(k, c->acc), cy_x_const(k, CY_F32, 0)));
-  CHECK(cy_machine_supports(machine, k));
+  CHECK(cy_caps_supports(cy_machine_caps(machine), k));
   uint32_t wc = cy_program_add_constant(m.p, wv, COUT * CIN * 9 * 4, "", NULL, NULL, 1);
   uint32_t buffers[3] = {buffer(&m, CY_BUF_INPUT, 0, num(&m, SIZE * SIZE * CIN), 4),
                          buffer(&m, CY_BUF_CONST, wc, num(&m, COUT * CIN * 9), 4),

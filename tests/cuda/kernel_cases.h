@@ -116,8 +116,8 @@ static void add_casts(void) {
 
 static void add_strides(void) {
   for (int s = 0; s < CHECK_COUNT(strides); s++)
-    set_elems(add_case(strides_kernel(&strides[s]), "strides %d", s), 9 * 80, strides[s].columns, 9 * strides[s].columns,
-              0);
+    set_elems(add_case(strides_kernel(&strides[s]), "strides %d", s), 9 * 80, strides[s].columns,
+              9 * strides[s].columns, 0);
 }
 
 static void add_crossings(void) {
@@ -739,7 +739,8 @@ static void add_searches(void) {
       "  %n = nonzero %y : i64[2,a]\n  %u, %f, %g, %h = unique %z {sorted=0} : f64[b], i64[b], i64[900], i64[b]\n"
       "  %p = non_max_suppression %b, %s, @most, @iou {center_point_box=1} : i64[c,3]\n"
       "  return %v, %i, %n, %u, %f, %g, %h, %p\n}\n";
-  const cy_lower_options options = {.level = 2, .searches = true, .verify = true};
+  const cy_target_caps device = {.device = true};
+  const cy_lower_options options = {.level = 2, .caps = &device, .verify = true};
   searches = cy_graph_parse(text, strlen(text), "searches", cy_graph_diag(g));
   cy_program *p = searches ? cy_lower(searches, &options) : NULL;
   if (!p)

@@ -13,8 +13,8 @@
 
 enum { MAX_FLOATS = 4096, MAX_INPUTS = 6 };
 
-static bool any_kernel(const void *target, cy_kernel *k) {
-  (void)target;
+static bool any_kernel(const struct cy_machine *m, cy_kernel *k) {
+  (void)m;
   (void)k;
   return true;
 }
@@ -25,8 +25,9 @@ static uint32_t noise(uint32_t *state) { return *state = *state * 1664525u + 101
 static float *evaluate(const char *text, bool plain, bool contraction, uint64_t *out_count) {
   cy_diag_sink *diag = cy_diag_create();
   cy_graph *g = cy_graph_parse(text, strlen(text), "test", diag);
-  cy_pass_options passes = {.opt_level = 2, .most_head = plain ? 0 : 512, .verify = true};
-  cy_lower_options lower = {.level = 2, .supports = contraction ? any_kernel : NULL, .verify = true};
+  const cy_target_caps caps = {.max_head = 512, .supports = contraction ? any_kernel : NULL};
+  cy_pass_options passes = {.opt_level = 2, .caps = &caps, .plain_attention = plain, .verify = true};
+  cy_lower_options lower = {.level = 2, .caps = &caps, .verify = true};
   cy_program *p = g && !cy_passes_run(g, &passes, NULL) ? cy_lower(g, &lower) : NULL;
   float *result = NULL;
   static float data[MAX_INPUTS][MAX_FLOATS];

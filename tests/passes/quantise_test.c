@@ -43,12 +43,14 @@ static cy_graph *graph_of(const char *text) {
   return known = text ? cy_graph_parse(text, strlen(text), "block.txt", diag) : NULL;
 }
 
+static const cy_target_caps caps = {.max_head = 512};
+
 /* The graph after the pass in q's mode, as text: free(). */
 static char *run(cy_quant *q, const char *text) {
   char *out = NULL;
   size_t size;
   cy_graph *from = graph_of(text), *g = from ? cy_graph_clone(from) : NULL;
-  cy_pass_options o = {.opt_level = 2, .most_head = 512, .only = "quantise", .verify = true, .quant = q};
+  cy_pass_options o = {.opt_level = 2, .caps = &caps, .only = "quantise", .verify = true, .quant = q};
   if (!g || cy_passes_run(g, &o, NULL))
     return NULL;
   FILE *f = open_memstream(&out, &size);
@@ -238,9 +240,9 @@ static const char convolutions_text[] =
     "  return %a, %e, %f\n}\n";
 
 /* Integers take half as long as floats, where the kernel is not of one channel; rounding, next to nothing. */
-static double half(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+static double half(const struct cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                    cy_layer_form form) {
-  (void)target, (void)sizes;
+  (void)m, (void)sizes;
   bool gains = form == CY_LAYER_INTS && !cy_dim_is(g, cy_value_of(g, n->in[1])->type.dim[1], 1);
   return form == CY_LAYER_ROUNDING ? 1e3 : gains ? 1e9 : 2e9;
 }
@@ -262,7 +264,8 @@ static void test_dynamic_convolutions(void) {
   out = run(&q, convolutions_text); /* nothing is known of time: dense ones only */
   CHECK(!q.layer[4].keep && q.layer[5].keep && !q.layer[6].keep);
   free(out);
-  q.cycles = half;
+  static const cy_target_caps halves = {.layer_cycles = half};
+  q.caps = &halves;
   out = run(&q, convolutions_text);
   CHECK(!q.layer[8].keep && q.layer[9].keep && !strcmp(q.layer[9].keep, CY_QUANT_NO_GAIN) && !q.layer[10].keep);
   CHECK(q.layer[8].cycles[0] == 2e9 && q.layer[8].cycles[1] > 1e9); /* rounding is in it */

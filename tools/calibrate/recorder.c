@@ -7,10 +7,11 @@
 #define _GNU_SOURCE
 #include "recorder.h"
 
+#include "codegen/codegen.h"
 #include "codegen/target.h"
 #include "codegen/temps.h"
+#include "passes/lower/lower.h"
 #include "passes/lower/memplan.h"
-#include "tools/lower_options.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -56,20 +57,17 @@ static cy_pass_options options_of(const recorder *r, const cy_machine *machine, 
   o.from = r->how->in_form ? NULL : cy_quant_pass(mode);
   o.quant = r->how->in_form ? NULL : r->q;
   if (r->how->in_form)
-    o.most_head = cy_machine_most_head(machine);
+    o.caps = cy_machine_caps(machine);
   if (o.weights) {
     *weights = *o.weights;
     weights->report = NULL; /* of the library that is written only */
     weights->bits = whole ? weights->bits : 0;
     o.weights = weights;
   }
-  o.conv_cycles = NULL;
-  o.busy_parts = 0;
-  o.exact_f16 = o.half_io = false;
-  if (!cy_quant_is_half(mode)) {
+  o.few_runs = true;
+  o.half_io = false;
+  if (!cy_quant_is_half(mode))
     o.half = (cy_dtype)0;
-    o.half_weights = false;
-  }
   return o;
 }
 
@@ -99,7 +97,7 @@ static int build(recorder *r, cy_machine *machine, const char *path) {
   cy_graph *g = r->how->form(r->how->ctx);
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
-    cy_lower_options lower = lower_options_of(machine, passes.opt_level);
+    cy_lower_options lower = {.level = passes.opt_level, .caps = cy_machine_caps(machine)};
     cy_program *p = cy_lower(g, &lower);
     r->too_much = p && r->brief ? too_much(r, p) : NULL;
     cy_codegen_options c = {.machine = machine,

@@ -74,9 +74,10 @@ static const option_row rows[] = {
      "round where ONNX Runtime does: the state of DynamicQuantizeLSTM to 8 bits in every step (slower)", OPTION_ALL},
     {"--attention", OPTION_TEXT, AT(attention), "fused|plain",
      "plain: attention as products and softmax, always so at -O0", OPTION_COMPILE},
-    {"--explain", OPTION_OPTIONAL, AT(explain), "memory|json",
+    {"--choice", OPTION_TEXT, AT(choice), "FILE", NULL, OPTION_COMPILE}, /* for tests, calibration and tuning */
+    {"--explain", OPTION_OPTIONAL, AT(explain), "memory|costs|json",
      "print a table of kernels: ops, algorithm, work, floor; =memory: of the memory that a run takes, and what for; "
-     "=json: both, for programs",
+     "=costs: what each layer was chosen of, with estimates; =json: kernels and memory, for programs",
      OPTION_ALL},
     {"--profile", OPTION_FLAG, AT(profile), NULL,
      "a library that can record the time of its kernels, for cyto-run --profile and --trace", OPTION_COMPILE},

@@ -34,7 +34,8 @@ typedef struct cytoc_options {
   options_list ranges;
   int random, seed, threads; /* random 0: as many as the model's sizes call for */
   bool quantize;             /* `cytoc quantize`: write ONNX instead of a library */
-  const char *explain;       /* "", "memory", "json"; NULL: nothing is */
+  const char *explain;       /* "", "memory", "costs", "json"; NULL: nothing is */
+  const char *choice;        /* file: candidates of layers; NULL: estimates choose */
   bool verify, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
   options_words words;

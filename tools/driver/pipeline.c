@@ -7,15 +7,16 @@
 #define _GNU_SOURCE
 #include "pipeline.h"
 
+#include "choices.h"
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
 #include "ir/loop/loop.h"
 #include "last_logits.h"
+#include "passes/lower/lower.h"
 #include "passes/lower/memplan.h"
 #include "passes/passes.h"
 #include "tools/calibrate/cytoc_quantise.h"
 #include "tools/calibrate/cytoc_whole.h"
-#include "tools/lower_options.h"
 #include "tools/qdq/qdq.h"
 
 #include <errno.h>
@@ -55,9 +56,15 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
 
 static cy_graph *read_whole_model(session *s) {
   const cytoc_options *o = s->o;
-  cy_import_options import = {
-      o->dims.items, (uint32_t)o->dims.count, o->shapes.items, (uint32_t)o->shapes.count, s->model_dir, s->ask,
-      s->ask_ctx, o->strict, .unchecked = o->unchecked};
+  cy_import_options import = {o->dims.items,
+                              (uint32_t)o->dims.count,
+                              o->shapes.items,
+                              (uint32_t)o->shapes.count,
+                              s->model_dir,
+                              s->ask,
+                              s->ask_ctx,
+                              o->strict,
+                              .unchecked = o->unchecked};
   if (s->model)
     return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
   if (!file_ends_with(o->input, ".txt"))
@@ -170,6 +177,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .stats = &s->report.code,
                           .profile = o->profile,
                           .explain = explains(o, "") ? stdout : NULL,
+                          .explain_costs = explains(o, "costs") ? stdout : NULL,
                           .explain_memory = explains(o, "memory") ? stdout : NULL,
                           .explain_json = explains(o, "json") ? stdout : NULL,
                           .progress = codegen_progress,
@@ -199,8 +207,7 @@ static const char *default_kind(session *s, const cy_machine *machine) {
 /* ---- the pipeline ---- */
 
 static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
-  cy_lower_options o = lower_options_of(machine, s->o->opt_level);
-  o.verify = s->o->verify;
+  cy_lower_options o = {.level = s->o->opt_level, .caps = cy_machine_caps(machine), .verify = s->o->verify};
   cytoc_report_stage(&s->report, "lower");
   return cy_lower(g, &o);
 }
@@ -317,34 +324,13 @@ static double table_error(const cytoc_quantise *how) {
   return how->min_snr > 0 ? fmin(most, pow(10, -(how->min_snr + TABLE_DECIBELS) / 20)) : most;
 }
 
-static double cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                     cy_layer_form form) {
-  return cy_machine_layer_cycles(machine, g, n, sizes, form);
-}
-
-static bool conv_cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                        cy_conv_cycles *out) {
-  return cy_machine_conv_cycles(machine, g, n, sizes, out);
-}
-
-static bool half_factors(const void *machine, cy_dtype half, const cy_graph *g, const cy_node_info *n,
-                         const int64_t *sizes) {
-  return cy_machine_half_factors(machine, half, g, n, sizes);
-}
-
-static bool int_rows(const void *machine, int bits, int64_t block, int64_t n) {
-  return cy_machine_int_rows(machine, bits, block, n);
-}
-
 static bool prefers_size(const cytoc_options *o) { return o->int8_prefer && !strcmp(o->int8_prefer, "size"); }
 
 /* What --int8 and --half-max-error say of themselves. */
 static void ask_quant(session *s, const cy_machine *machine, cy_quant *q) {
   const cytoc_options *o = s->o;
   cytoc_quantise how = calibration(s);
-  q->cycles = cycles;
-  q->target = machine;
-  q->margin = cy_machine_rounding_margin(machine);
+  q->caps = cy_machine_caps(machine);
   q->smallest = prefers_size(o);
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
@@ -476,8 +462,9 @@ static cy_dtype half_of(const cytoc_options *o) { return o->fp16 ? CY_F16 : o->b
 
 /* 0, or -1 where the target has no use for halves. */
 static int check_half_target(session *s, const cy_machine *machine) {
-  if (!half_of(s->o) || half_factors(machine, half_of(s->o), NULL, NULL, NULL) ||
-      cy_machine_half_weights(machine, half_of(s->o)))
+  const cy_target_caps *caps = cy_machine_caps(machine);
+  cy_dtype half = half_of(s->o);
+  if (!half || cy_caps_half_factors(caps, half, NULL, NULL, NULL) || cy_caps_half_weights(caps, half))
     return 0;
   cy_diag_add(s->diag, CY_ERROR, NULL,
               "--fp16 needs a CPU with F16C, expected x86-64-v3 or newer, found '%s'; --bf16 works on any",
@@ -504,30 +491,17 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
 
 static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *machine, cy_weight_options *weights,
                                     cy_quant *quant) {
-  bool plain = o->attention && !strcmp(o->attention, "plain");
   return (cy_pass_options){.opt_level = o->opt_level,
                            .only = o->passes,
                            .stop_after = o->stop_after,
                            .disable = o->disable,
                            .dump = o->dump,
                            .dump_dir = o->dump_dir,
-                           .half_factors = half_factors,
-                           .conv_cycles = conv_cycles,
+                           .caps = cy_machine_caps(machine),
+                           .plain_attention = o->attention && !strcmp(o->attention, "plain"),
                            .no_fast = o->fast_algorithms && !strcmp(o->fast_algorithms, "off"),
-                           .few_channels = cy_machine_has_planar(machine),
-                           .target = machine,
-                           .blocks_round = cy_machine_blocks_round(machine),
-                           .words = cy_machine_words(machine),
-                           .mixed_bytes = cy_machine_mixed_bytes(machine),
-                           .int_rows = int_rows,
-                           .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                            .half = half_of(o),
                            .half_io = o->half_io,
-                           .stores_f16 = cy_machine_half_weights(machine, CY_F16) ||
-                                         half_factors(machine, CY_F16, NULL, NULL, NULL),
-                           .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
-                           .most_head = plain ? 0 : cy_machine_most_head(machine),
-                           .busy_parts = cy_machine_busy_parts(machine),
                            .weights = weights,
                            .quant = quant,
                            .learn = learn,
@@ -619,6 +593,17 @@ static int blame_options(session *s) {
   return -1;
 }
 
+static int take_choices(session *s, cy_machine *machine, cy_choices *choices) {
+  if (!s->o->choice)
+    return 0;
+  if (cytoc_choices_read(s->o->choice, choices, s->diag))
+    return -1;
+  if (cy_machine_choose(machine, choices))
+    return 0;
+  bad_option(s, "--choice is for CPUs: the kernels of '%s' have no candidates; leave it out", cy_machine_text(machine));
+  return blame_options(s);
+}
+
 static int compile(session *s) {
   cy_quant_mode mode;
   cy_weight_options weights;
@@ -627,8 +612,14 @@ static int compile(session *s) {
   cy_machine *machine = cy_machine_open(s->o->target, s->diag);
   if (!machine)
     return blame_options(s);
-  int status = set_machine(s, machine) ? blame_options(s) : compile_for(s, machine, mode, weights);
+  cy_choices choices = {0};
+  int status = set_machine(s, machine) ? blame_options(s) : take_choices(s, machine, &choices);
+  if (!status)
+    status = compile_for(s, machine, mode, weights);
+  if (!status && s->o->choice)
+    cytoc_choices_check(&choices, s->o->choice, s->diag);
   cy_machine_close(machine);
+  cytoc_choices_free(&choices);
   return status;
 }
 

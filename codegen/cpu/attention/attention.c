@@ -53,7 +53,7 @@ static void plan_rows(const cy_cg *cg, att *a) {
   a->many = !a->few || a->rows == 0;
   a->qk = cy_tile_choose(cg, 0, 0);
   a->pv = cy_tile_choose(cg, a->many ? 0 : a->rows, d->columns);
-  a->block = (int64_t)(cg->avx512 && !cg->amx_bf16 ? AVX512_TILES : BLOCK_TILES) * a->qk.mr;
+  a->block = (cg->amx_bf16 ? BLOCK_TILES : (int64_t)cg->model.attention_rows) * a->qk.mr;
   int64_t rows = a->rows ? a->rows : UNKNOWN_ROWS * 4, parts = cy_ceil(WANTED_TASKS, outer);
   if (parts > rows / LEAST_ROWS)
     parts = rows / LEAST_ROWS;
@@ -69,14 +69,14 @@ static void plan_rows(const cy_cg *cg, att *a) {
  * Weights in the product with the values were not tried where AMX multiplies other types. */
 static void plan_scales(const cy_cg *cg, att *a) {
   const double scale = a->d->scale, log2_e = 1.4426950408889634;
-  bool powers = !cg->avx512 || cy_cg_has(cg, "avx512dq"), changed = a->d->scores.change;
+  bool powers = !cy_attention_scales(cg) || cy_cg_has(cg, "avx512dq"), changed = a->d->scores.change;
   bool with_unit = powers && a->half && !changed && scale > 0;
   a->unit = !powers ? 0 : with_unit ? scale * log2_e : changed || a->half ? log2_e : 1;
   a->scale_s = a->half && !with_unit ? scale : 1;
   a->scale_q = a->half ? 1 : a->unit == 1 ? scale * log2_e : scale;
   a->queries_stay = powers && !a->half && !a->shared && cy_csize_is(a->d->qd, 1) && cy_csize_known(a->d->qm);
   a->scale_k = a->queries_stay ? a->scale_q : 1;
-  a->late = powers && cg->avx512 && !a->half && a->many && !cg->amx_bf16;
+  a->late = powers && cy_attention_scales(cg) && !a->half && a->many && !cg->amx_bf16;
 }
 
 /* With AVX-512, vectors of values are shared out evenly to as few panels as hold them, the last one takes what is left: 80
@@ -84,7 +84,7 @@ static void plan_scales(const cy_cg *cg, att *a) {
  * values of few rows are read where they are, by whole ones. */
 static void plan_values(const cy_cg *cg, att *a) {
   int64_t columns = a->d->columns, vectors = cy_ceil(columns, cg->W);
-  if (cg->avx512)
+  if (cg->model.attention_values)
     a->pv.nv = (unsigned)cy_ceil(vectors, cy_ceil(vectors, a->pv.nv));
   else if (a->few)
     while (columns % ((int64_t)a->pv.nv * cg->W))
@@ -100,8 +100,8 @@ static bool values_lie_well(const cy_cg *cg, const att *a) {
   int64_t row = cy_csize_known(d->vj);
   if (d->columns == a->nr_v && row == a->nr_v)
     return true;
-  return cg->avx512 && !cg->amx_bf16 && d->columns % cg->W == 0 && row > 0 && a->keys > 0 &&
-         a->keys * row * 4 < cg->l2_bytes / 2;
+  return cg->model.attention_values && !cg->amx_bf16 && d->columns % cg->W == 0 && row > 0 && a->keys > 0 &&
+         a->keys * row * 4 < cy_l2_part(cg, 1, 2);
 }
 
 static att plan(const cy_cg *cg, const cy_attention_desc *d) {
@@ -116,7 +116,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   plan_scales(cg, &a);
   a.nr_k = (int64_t)a.qk.nv * cg->W;
   a.nr_v = (int64_t)a.pv.nv * cg->W;
-  int64_t most = cg->l2_bytes / 3 / (a.block * 4) / a.nr_k * a.nr_k;
+  int64_t most = cy_l2_part(cg, 1, 3) / (a.block * 4) / a.nr_k * a.nr_k;
   a.tile = most;
   if (a.keys) {
     int64_t tiles = cy_ceil(a.keys, most);
@@ -125,9 +125,9 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   a.tiled = !a.keys || a.keys > a.tile;
   a.all = a.keys && !a.tiled && !d->causal && !d->window;
   a.tops = a.all && a.keys >= a.nr_k && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
-  a.behind = a.all && !a.half && !a.few && a.keys >= a.nr_k && (a.late || !cg->avx512);
+  a.behind = a.all && !a.half && !a.few && a.keys >= a.nr_k && (a.late || !cy_attention_scales(cg));
   a.panels_v = cy_ceil(d->columns, a.nr_v);
-  a.last_v = cg->avx512 && !a.amx ? (unsigned)cy_ceil(d->columns - (a.panels_v - 1) * a.nr_v, cg->W) : a.pv.nv;
+  a.last_v = cg->model.attention_values && !a.amx ? (unsigned)cy_ceil(d->columns - (a.panels_v - 1) * a.nr_v, cg->W) : a.pv.nv;
   a.values_stay = !a.half && cy_csize_is(d->vn, 1) && values_lie_well(cg, &a);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
   a.ld_o = a.panels_v * a.nr_v;

@@ -5,6 +5,9 @@
 
 #include "codegen/cpu/gemm/core.h"
 
+/* Is there an instruction that multiplies by powers of two (vscalef)? */
+static inline bool cy_attention_scales(const cy_cg *cg) { return cg->avx512; }
+
 typedef struct att {
   const cy_attention_desc *d;
   int shared;           /* trailing batch axes of one key head */

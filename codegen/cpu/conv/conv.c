@@ -687,6 +687,9 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
 
 /* ---- the choice ---- */
 
+/* The direct form of what has a generator of its own was never faster; its estimate is a rough one. */
+static const double UNTRIED = 2;
+
 /* The share of an axis' taps that lie inside the picture. */
 static double inside_share(const cy_axis *a) {
   int64_t in = cy_csize_known(a->in), out = axis_out(a), inside = 0;
@@ -698,10 +701,18 @@ static double inside_share(const cy_axis *a) {
   return in && out && a->count ? (double)inside / (double)(out * a->count) : 1;
 }
 
-/* Cycles of the direct form on one core: fma at 93 % of the peak, or weights from memory, whichever takes longer. */
+/* How many, where that is known; else as many as estimates take for it. */
+static double outputs_of(const cy_conv_desc *d) {
+  double pixels = (double)cy_conv_images(d);
+  for (int i = 0; i < d->n_spatial; i++)
+    pixels *= (double)cy_csize_known(d->out[i]);
+  return (pixels > 0 ? pixels : UNKNOWN_PIXELS) * (double)d->cout;
+}
+
+/* Cycles of the direct form on one core. */
 static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   cy_span span = cy_span_choose(cg, d);
-  double work = 0, loads = 0;
+  double work = 0, bytes = 0;
   for (int part = 0; part < part_count(cg, d); part++) {
     conv c = plan(cg, d, part);
     double pixels = (double)pixels_of(&c, cy_conv_images(d));
@@ -709,33 +720,81 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
     double products = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights;
     for (int i = 0; i < 3; i++)
       products *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
-    work += cy_plain_cycles(cg, products);
-    loads += weights * (double)cy_weight_bytes(d->weights) / CY_BYTES_PER_CYCLE;
+    work += cy_cost_fmas(cg, products);
+    bytes += weights * (double)cy_weight_bytes(d->weights);
   }
   if (span.products > 0)
-    work = cy_plain_cycles(cg, span.products * (double)(d->cin * cg->W * cy_conv_images(d)));
-  return work > loads ? work : loads;
+    work = cy_cost_fmas(cg, span.products * (double)(d->cin * cg->W * cy_conv_images(d)));
+  return cy_cost_plain(cg, work, bytes, outputs_of(d));
 }
 
-bool cy_conv_weigh(const cy_cg *cg, const cy_conv_desc *d, double *out_direct, double *out_winograd) {
-  if (d->planar || !cy_winograd_possible(d) || (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d)))
-    return false;
-  *out_direct = direct_cost(cg, d);
-  *out_winograd = cy_winograd_cost(cg, d, UNKNOWN_PIXELS);
-  return true;
+static double winograd_cost(const cy_cg *cg, const cy_conv_desc *d) {
+  return cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * cg->model.winograd + cy_cost_sums(cg, outputs_of(d));
+}
+
+const char *cy_conv_name(cy_conv_algo algo) {
+  static const char *const names[] = {[CY_CONV_DIRECT] = "direct",
+                                      [CY_CONV_WINOGRAD] = "winograd",
+                                      [CY_CONV_DEPTHWISE] = "depthwise",
+                                      [CY_CONV_PLANAR] = "planar"};
+  return names[algo];
+}
+
+/* The layout is not in it: which one is better is a question about the layer. */
+void cy_conv_text(const cy_conv_desc *d, const char *type, cy_candidates *c) {
+  int64_t out[3];
+  for (int i = 0; i < d->n_spatial; i++)
+    out[i] = cy_csize_known(d->out[i]) ? cy_csize_known(d->out[i]) : -1;
+  int64_t batch = cy_csize_known(d->batch) ? cy_csize_known(d->batch) : -1;
+  cy_layer_text(c, "conv%s%s %lld->%lld", d->transposed ? "_transpose" : "", type, (long long)d->cin,
+                (long long)d->cout);
+  cy_layer_sizes(c, " k", d->kernel, d->n_spatial);
+  cy_layer_sizes(c, " s", d->stride, d->n_spatial);
+  cy_layer_sizes(c, " d", d->dilation, d->n_spatial);
+  cy_layer_sizes(c, " p", d->pad, d->n_spatial);
+  cy_layer_text(c, " g%lld", (long long)d->groups);
+  cy_layer_sizes(c, " to ", out, d->n_spatial);
+  cy_layer_sizes(c, " n", &batch, 1);
+}
+
+static double depthwise_cost(const cy_cg *cg, const cy_conv_desc *d) {
+  double strides = 1;
+  for (int i = 0; i < d->n_spatial; i++)
+    strides *= (double)d->stride[i];
+  return cy_cost_depthwise(cg, outputs_of(d), (double)(cy_conv_taps(d) * (d->cin / d->groups)), strides);
+}
+
+/* Of groups: vectors hold columns of one of them. */
+static double idle_share(const cy_cg *cg, const cy_conv_desc *d) {
+  int64_t columns = d->cout / d->groups;
+  return d->groups > 1 ? (double)cy_round_up(columns, cg->W) / (double)columns : 1;
+}
+
+void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *d, cy_candidates *c) {
+  bool floats = d->weights == CY_WEIGHTS_F32, channels = !d->planar, depthwise = floats && cy_depthwise_possible(cg, d);
+  *c = (cy_candidates){.n = 0};
+  cy_conv_text(d, cy_weights_suffix(d->weights), c);
+  if (depthwise)
+    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DEPTHWISE), depthwise_cost(cg, d), 1, channels});
+  double direct = direct_cost(cg, d) * idle_share(cg, d);
+  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), direct, depthwise ? UNTRIED : 1, channels});
+  if (!depthwise && cy_winograd_possible(d))
+    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), winograd_cost(cg, d), cg->model.winograd_margin,
+                                        channels && !cg->no_fast});
+  if (floats && !d->transposed)
+    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_PLANAR), cy_planar_cost(cg, d), 1, d->planar});
+  cy_candidates_choose(cg, c);
 }
 
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
-  if (d->planar)
-    return CY_CONV_PLANAR;
-  if (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d))
-    return CY_CONV_DEPTHWISE;
-  /* a clear gain only: the model does not know how many cores share the memory */
-  if (!cg->no_fast && cy_winograd_possible(d) && cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * 1.25 < direct_cost(cg, d))
-    return CY_CONV_WINOGRAD;
+  cy_candidates c;
+  cy_conv_candidates(cg, d, &c);
+  for (int algo = 0; algo <= CY_CONV_PLANAR && c.chosen >= 0; algo++)
+    if (c.of[c.chosen].name == cy_conv_name((cy_conv_algo)algo))
+      return (cy_conv_algo)algo;
   return CY_CONV_DIRECT;
 }
 
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  return cy_conv_choose(cg, d) == CY_CONV_WINOGRAD ? cy_winograd_cost(cg, d, UNKNOWN_PIXELS) : direct_cost(cg, d);
+  return cy_conv_choose(cg, d) == CY_CONV_WINOGRAD ? winograd_cost(cg, d) : direct_cost(cg, d);
 }

@@ -70,11 +70,6 @@ void cy_planar_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_i
 
 /* ---- costs ---- */
 
-#define CY_BYTES_PER_CYCLE 5.0 /* weights from memory, one core */
-
-/* What so many products take on one core: fma at 93 % of the peak. */
-static inline double cy_plain_cycles(const cy_cg *cg, double products) { return products / (cg->fmas * cg->W * 0.93); }
-
 /* How many images costs are compared for: one, when their number is unknown. */
 static inline int64_t cy_conv_images(const cy_conv_desc *desc) {
   return cy_csize_known(desc->batch) ? cy_csize_known(desc->batch) : 1;

@@ -49,19 +49,10 @@ typedef struct planar {
 
 static int64_t known_or(cy_csize s, int64_t unknown) { return cy_csize_known(s) ? cy_csize_known(s) : unknown; }
 
-/* Cycles for each row of a tile of sums, which begins in another page. */
-static const double SEGMENT = 16;
-
-/* Cycles per k: fma, a sum every four; vectors come from the second-level cache. */
-static double step_cycles(const cy_cg *cg, unsigned mr, unsigned nv) {
-  double fma = (double)(mr * nv) / cg->fmas, loads = mr * 0.5 + nv * 1.2, most = fma > loads ? fma : loads;
-  return (most > 4 ? most : 4) + nv * 0.1 + 0.3;
-}
-
 /* All tiles of a row. */
 static double tile_cycles(const cy_cg *cg, int64_t k, int64_t m, int64_t width, unsigned mr, unsigned nv) {
   double tiles = (double)(cy_ceil(m, mr) * cy_ceil(width, (int64_t)nv * cg->W));
-  return tiles * ((double)k * step_cycles(cg, mr, nv) + mr * SEGMENT);
+  return tiles * ((double)k * cy_cost_planar_step(cg, mr, nv) + mr * cg->model.planar_segment);
 }
 
 static cy_tile planar_tile(const cy_cg *cg, int64_t k, int64_t m, int64_t width) {
@@ -79,7 +70,7 @@ static int64_t outer_taps(const planar *p) { return p->axis[0].count * p->axis[1
 /* As much of a row as fits a share of the second-level cache, but tasks enough for some cores. */
 static int64_t piece_choose(const cy_cg *cg, const planar *p, int64_t width) {
   int64_t panel = (int64_t)p->nv * cg->W, floats = p->c * outer_taps(p) * p->phases;
-  int64_t most = cg->l2_bytes / 32 / floats, others = cy_conv_images(p->d) * p->groups;
+  int64_t most = cy_l2_part(cg, 1, 32) / floats, others = cy_conv_images(p->d) * p->groups;
   most = most < MOST_PIECE ? most : MOST_PIECE;
   for (int i = 0; i < 2; i++)
     others *= known_or(p->axis[i].out, UNKNOWN_ROWS);
@@ -109,7 +100,7 @@ static void rows_choose(const cy_cg *cg, planar *p, int64_t width) {
   for (int64_t rows = 1; rows <= MOST_ROWS && rows <= out; rows *= 2) {
     planar q = *p;
     set_rows(&q, rows);
-    if (rows > 1 && (kept_floats(&q) * 4 > cg->l2_bytes / KEPT_SHARE ||
+    if (rows > 1 && (kept_floats(&q) * 4 > cy_l2_part(cg, 1, KEPT_SHARE) ||
                      ((double)others * cy_ceil(out, rows) < ENOUGH_TASKS && (double)rows * row > WORTH_A_TASK)))
       break;
     double copied = (double)q.lines / (double)rows;
@@ -449,27 +440,21 @@ void cy_planar_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
 
 /* ---- the choice ---- */
 
-/* Cycles to copy a vector, also in phases, and a row; more for each row that is copied, shared by a task's rows: loads of
- * what was only just stored, at other places, wait for it. To hand a vector of sums on. Measured on Zen 4. */
-static const double COPIED = 2, PARTED = 3, ROW = 5, STALLED = 75, HANDED_ON = 6;
-/* To hand on a tile's row; what sums take, times step_cycles. Measured on Sapphire Rapids, and with both widths on Zen 4. */
-static double tile_row(const cy_cg *cg) { return cg->avx512 && cg->fmas > 1 ? 80 : 20; }
-static double slowed(const cy_cg *cg) { return cg->fmas == 1 ? 1.05 : cg->avx512 ? 1.3 : 1.15; }
-/* Weights are read again for every piece; a cycle brings so many bytes of those that stay in the cache. */
-static const double CACHED_BYTES = 32;
-
 double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *d) {
   planar p = plan(cg, d);
   double width = (double)known_or(p.axis[2].out, UNKNOWN_ROW), outer = (double)(cy_conv_images(d) * p.groups);
   for (int i = 0; i < 2; i++)
     outer *= (double)known_or(p.axis[i].out, UNKNOWN_ROWS);
   double k = (double)(p.taps * p.c), n = (double)cy_ceil((int64_t)width, p.piece);
-  double sums = tile_cycles(cg, p.taps * p.c, p.m, (int64_t)width, p.mr, p.nv);
-  double bytes = k * (double)p.m * 4;
-  double weights = n * bytes / (bytes * 4 < (double)cg->l2_bytes ? CACHED_BYTES : CY_BYTES_PER_CYCLE);
-  double parting = p.phases == 1 ? COPIED : parts_in_vectors(p.phases) ? COPIED + PARTED : COPIED + 2.0 * cg->W;
-  double kept = (double)(p.axis[0].count * p.lines * p.c) / (double)p.rows;
-  double copies = n * kept * (ROW + STALLED / (double)p.rows + (double)(p.row * p.phases) / cg->W * parting);
-  double outputs = (double)p.m * width / cg->W * HANDED_ON + n * (double)cy_ceil(p.m, p.mr) * tile_row(cg);
-  return outer * ((sums > weights ? sums : weights) * slowed(cg) + copies + outputs);
+  const cy_planar_work w = {.sums = tile_cycles(cg, p.taps * p.c, p.m, (int64_t)width, p.mr, p.nv),
+                            .pieces = n,
+                            .weight_bytes = k * (double)p.m * 4,
+                            .kept = (double)(p.axis[0].count * p.lines * p.c) / (double)p.rows,
+                            .vectors = (double)(p.row * p.phases) / cg->W,
+                            .phases = p.phases,
+                            .vector_phases = parts_in_vectors(p.phases),
+                            .rows = (double)p.rows,
+                            .output_vectors = (double)p.m * width / cg->W,
+                            .tile_rows = n * (double)cy_ceil(p.m, p.mr)};
+  return outer * cy_cost_planar(cg, &w);
 }

@@ -66,7 +66,7 @@ static V tile_count(cy_cg *cg, const wino *w) {
  * thousandths of what an output takes. */
 static V is_few(cy_cg *cg, const wino *w) {
   double fixed, tile = cy_winograd_tile_cost(cg, w, &fixed);
-  double output = cy_plain_cycles(cg, (double)(TAPS * w->c * w->panels * w->nr));
+  double output = cy_cost_fmas(cg, (double)(TAPS * w->c * w->panels * w->nr));
   V outputs = output_count(cg, w), most = cy_mulc(cg, tile_count(cg, w), (int64_t)(1000 * tile / output));
   most = cy_addc(cg, most, (int64_t)(1000 * fixed / output));
   V cheap = cy_icmp(cg, LLVMIntSLE, cy_mulc(cg, outputs, 1000), most);
@@ -270,7 +270,7 @@ static void emit_columns(cy_cg *cg, const wino *w, V table, V c, LLVMTypeRef typ
     V at = LLVMBuildIntToPtr(cg->b, cy_load(cg, cg->i64, cy_gepc(cg, column, i * 6 * 8), 8), cg->ptr, "");
     at = cy_gepf(cg, at, c);
     d[i] = cy_load(cg, type, at, 4);
-    if (cg->avx512) /* what the next patch reads there, which most often is that on the right */
+    if (cg->model.prefetch) /* what the next patch reads there, which most often is that on the right */
       cy_prefetch(cg, cy_gep(cg, at, right), false, CY_FIRST_LEVEL);
   }
   transform_in(cg, d, r);
@@ -282,7 +282,7 @@ static void emit_columns(cy_cg *cg, const wino *w, V table, V c, LLVMTypeRef typ
 /* The rows of a patch whose columns are transformed, to V. */
 static void emit_rows_in(cy_cg *cg, const wino *w, LLVMTypeRef type, lines half, V out) {
   int64_t point = v_floats(w) * 4;
-  emit_pass(cg, type, 6, half, transform_in, 6, plain_lines(out, 6 * point, point), cg->avx512 ? POINTS_AHEAD : 0);
+  emit_pass(cg, type, 6, half, transform_in, 6, plain_lines(out, 6 * point, point), cg->model.prefetch ? POINTS_AHEAD : 0);
 }
 
 /* F(2,3) along the first axis: slices of V are planes 0 - 2, 1 + 2, 2 - 1 and 1 - 3. */
@@ -475,7 +475,7 @@ static void emit_output(cy_cg *cg, const wino *w, V count, V col0, V points, V s
   cy_loop t;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   V spot = cy_gep(cg, spots, cy_mulc(cg, t.iv, spot_numbers(w) * 8));
-  if (cg->avx512 && w->d->epilogue.ahead) {
+  if (cg->model.prefetch && w->d->epilogue.ahead) {
     V next = cy_imin(cg, cy_addc(cg, t.iv, 1), cy_addc(cg, count, -1));
     emit_output_ahead(cg, w, cy_gep(cg, spots, cy_mulc(cg, next, spot_numbers(w) * 8)), col0);
   }

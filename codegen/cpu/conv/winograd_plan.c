@@ -42,46 +42,32 @@ static double unknown_tiles(const cy_conv_desc *d, double pixels) {
   return pixels * each / 3;
 }
 
-/* Cycles on vectors of W floats, measured on Zen 3, with AVX-512 on Sapphire Rapids: of the input transform, of the
- * rest of a task. Of a filter, 50 are arithmetic, the others push its points out of the first-level cache. */
-static double input_cost(const cy_cg *cg, int64_t tiles, int64_t c) {
-  return (double)tiles * (cg->W == 16 ? 300 : 150) * (double)c / cg->W;
-}
-static double output_cost(const cy_cg *cg, int64_t tiles, int64_t columns) {
-  return (double)tiles * (cg->W == 16 ? 200 : 150) * (double)columns / cg->W;
-}
-/* Pairs of planes: a slice of V is made of two planes, and each plane of outputs of three slices of sums. */
-static double input_work(const wino *w) { return w->pairs ? 1.1 : 1; }
-static double output_work(const wino *w) { return w->pairs ? 2 * 1.35 : 1; }
 static double task_cost(const cy_cg *cg, const wino *w, int64_t tiles, int64_t columns) {
-  static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see cy_next_rows; with AVX-512 no row idles */
+  static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see cy_next_rows; with 32 registers no row idles */
   double rows = cg->W == 16 ? (double)tiles : (double)(tiles / 6 * 6) + tail[tiles % 6];
-  double each = (double)(v_channels(w) * columns) / cg->W;
-  return (POINTS * rows / cg->fmas + (cg->W == 16 ? 240 : 100)) * each +
-         output_cost(cg, tiles, columns) * output_work(w);
+  return cy_cost_winograd_points(cg, rows, POINTS, v_channels(w), columns) +
+         cy_cost_winograd_output(cg, (double)tiles, columns, w->pairs);
 }
 
-/* The same where winograd_rows.c makes M (Sapphire Rapids): points of filters for every few tiles. */
+/* The same where winograd_rows.c makes M: points of filters for every few tiles. */
 static double rows_cost(const cy_cg *cg, cy_weights weights, int64_t tiles, int64_t columns, int64_t c) {
-  double each = (double)(c * columns) / cg->W,
-         loads = (double)(TAPS * cg->W * cy_weight_bytes(weights)) / CY_BYTES_PER_CYCLE;
-  double work = 48 * (double)tiles / cg->fmas + 36 * (double)cy_ceil(tiles, CY_ROWS_TILES);
-  return (work > loads ? work : loads) * each + output_cost(cg, tiles, columns);
+  double bytes = (double)(TAPS * cg->W * cy_weight_bytes(weights));
+  return cy_cost_winograd_few(cg, tiles, c, columns, bytes) + cy_cost_winograd_output(cg, (double)tiles, columns, false);
 }
 
 /* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. With
  * AVX-512, what comes from the third level takes longer than the arithmetic: V stays in the second level then, if tiles
  * enough to pay for their filters leave it there, and where U is made once, V and M leave its place alone. */
 static int64_t most_tiles(const cy_cg *cg, const wino *w) {
-  int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), least = cg->avx512 ? 48 : 24;
-  int64_t fit = (cg->avx512 ? cg->l2_bytes * 6 / 10 : MOST_BYTES) / (POINT_BYTES * v_channels(w));
+  int64_t most = cy_l2_part(cg, 9, 20) / (POINT_BYTES * w->nr), least = (int64_t)cg->model.winograd_tiles;
+  int64_t fit = (cg->model.winograd_in_l2 ? cy_l2_part(cg, 6, 10) : MOST_BYTES) / (POINT_BYTES * v_channels(w));
   if (w->filters_once)
-    return cg->l2_bytes * 7 / 20 / (POINT_BYTES * (v_channels(w) + w->nr * sum_slices(w)));
+    return cy_l2_part(cg, 7, 20) / (POINT_BYTES * (v_channels(w) + w->nr * sum_slices(w)));
   return w->shared || fit > most ? most : fit < least ? least : fit;
 }
 
 static double v_cost(const cy_cg *cg, const wino *w, int64_t tiles) {
-  return input_cost(cg, tiles, v_channels(w)) * input_work(w);
+  return cy_cost_winograd_input(cg, (double)tiles, v_channels(w), w->pairs);
 }
 
 /* The block sizes that are best on average for 1, 2, 4 and 8 workers. Returns what these take, added up. */
@@ -109,7 +95,7 @@ static double blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
  * still has sums enough to hide the latency of fma. */
 static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
   cy_tile t = cy_tile_choose(cg, total, cout);
-  if (cg->avx512 && (t.mr == 6 || t.mr == 8) && t.nv > 2 && cout > (int64_t)t.nv * cg->W)
+  if (cg->model.winograd_in_l2 && (t.mr == 6 || t.mr == 8) && t.nv > 2 && cout > (int64_t)t.nv * cg->W)
     t = (cy_tile){8, 2};
   int64_t nr = (int64_t)t.nv * cg->W, least = cy_round_up(cout, nr);
   for (unsigned nv = t.nv - 1; nv * t.mr >= 8; nv--) {
@@ -122,17 +108,12 @@ static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
   return t;
 }
 
-/* Tiles that winograd_rows.c is faster for: measured on Sapphire Rapids (2 MB of second-level cache) and Zen 5 (1 MB,
- * which points of filters are pushed out of sooner: 16 tiles of 256 channels in resnet50 540 -> 450 us, 9 of 128
- * 75 -> 67, but 25 of 128 156 -> 176). */
-static int64_t rows_most_tiles(const cy_cg *cg) { return cg->l2_bytes > 1 << 20 ? 8 : 16; }
-
 /* Do so many bytes of U leave V and M enough of the second-level cache? */
-static bool stays(const cy_cg *cg, int64_t bytes) { return bytes <= cg->l2_bytes * 6 / 10 && bytes <= ONCE_BYTES; }
+static bool stays(const cy_cg *cg, int64_t bytes) { return bytes <= cy_l2_part(cg, 6, 10) && bytes <= ONCE_BYTES; }
 
 /* Blocks of channels as deep as leaves U its place, a whole number for each slice, or at least whole vectors. */
 static void channels_choose(const cy_cg *cg, wino *w) {
-  int64_t most = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w->nr), all = sum_channels(w);
+  int64_t most = cy_l2_part(cg, 3, 10) / (POINT_BYTES * w->nr), all = sum_channels(w);
   int64_t blocks = w->filters_once ? 1 : cy_ceil(all, most);
   w->cb = w->rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(all, blocks), cg->W);
   w->slice = w->pairs ? cy_round_up(all, w->cb) : w->d->cin;
@@ -143,13 +124,13 @@ static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *
   wino w = {.d = d, .depth = depth, .pairs = pairs, .slices = pairs ? 4 : depth, .c = depth * d->cin, .slice = d->cin};
   cy_conv_axes(d, 0, w.axis);
   int64_t total = known_tiles(d, cy_csize_known(d->batch), tile_planes(&w));
-  w.rows = cg->avx512 && !pairs && total && total <= rows_most_tiles(cg);
+  w.rows = !pairs && total && total <= (int64_t)cg->model.winograd_few;
   w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
   bool apart = depth == 1 || d->cin % CY_TAP_CHANNELS == 0; /* no block of channels belongs to two taps in depth */
   w.by_tap = !total && d->weights == CY_WEIGHTS_F32 && apart;
-  w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
+  w.filters_once = cg->model.winograd_in_l2 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
   channels_choose(cg, &w);
   w.shared = total && POINT_BYTES * total * v_channels(&w) <= SHARED_BYTES && !w.filters_once;
   int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1, tile_planes(&w));

@@ -208,7 +208,7 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
   piece p = {e, idx, rows->n_idx, cy_gep(cg, c, cy_mul(cg, r.iv, ldc)), col0};
   cy_loop j;
   V from = cy_i64(cg, 0);
-  for (unsigned wide = e->wide; wide > 1; wide = cg->avx512 && !e->all_wide ? wide / 2 : 0) {
+  for (unsigned wide = e->wide; wide > 1; wide = cg->model.lone_vectors && !e->all_wide ? wide / 2 : 0) {
     V lanes = cy_i64(cg, wide * W), end = cy_mul(cg, cy_div(cg, cols, lanes), lanes);
     cy_loop_begin(cg, &j, from, end, lanes, NULL, 0);
     emit_piece(cg, &p, j.iv, wide * W);
@@ -311,7 +311,7 @@ static bool worth_prefetching(const cy_cg *cg, const cy_core *k) {
 /* Tiles of up to so many rows, which are or may be all there are, read such weights as streams. */
 static unsigned streaming_rows(const cy_cg *cg, const cy_core *k) {
   int64_t rows;
-  if (!cg->avx512 || !worth_prefetching(cg, k))
+  if (!cg->model.prefetch || !worth_prefetching(cg, k))
     return 0;
   return cy_is_const(k->rows, &rows) && rows <= k->tile.mr ? k->tile.mr : 2;
 }
@@ -422,7 +422,7 @@ static void emit_row_ahead(cy_cg *cg, const cy_core *k, const panel *p, unsigned
 static void emit_dense_steps(cy_cg *cg, const cy_core *k, const panel *p, unsigned nv, V r, V *row, V *v) {
   int64_t depth = 0, done = 0, mr = k->tile.mr;
   cy_is_const(k->c, &depth);
-  if (!cg->avx512 || !k->epilogue->ahead || depth <= UNROLLED) {
+  if (!cg->model.prefetch || !k->epilogue->ahead || depth <= UNROLLED) {
     emit_inline_steps(cg, k, p, nv, row, v);
     return;
   }
@@ -543,12 +543,12 @@ static panel group_panel(cy_cg *cg, const groups *g, V r, V mr, V q0, V q) {
  * 19.8 and 20.7 (Sapphire Rapids). NULL: not worth it. Only tried with AVX-512. */
 static V rows_step_choose(cy_cg *cg, const cy_core *k, int64_t group, bool many_weights) {
   int64_t c, panels, rows;
-  if (!cg->avx512 || k->in_place || !cy_core_single(k) || !cy_is_const(k->c, &c) || c <= UNROLLED ||
+  if (!cg->model.prefetch || k->in_place || !cy_core_single(k) || !cy_is_const(k->c, &c) || c <= UNROLLED ||
       k->row_bytes != c * 4)
     return NULL;
   if (many_weights && !(k->b_stays && k->a_bytes))
     return NULL;
-  if ((k->a_bytes && k->a_bytes < cg->l2_bytes / 2) || (cy_is_const(k->rows, &rows) && rows <= k->tile.mr))
+  if ((k->a_bytes && k->a_bytes < cy_l2_part(cg, 1, 2)) || (cy_is_const(k->rows, &rows) && rows <= k->tile.mr))
     return NULL;
   if (cy_is_const(k->panels, &panels) && panels < group)
     group = panels;
@@ -560,7 +560,7 @@ static V rows_step_choose(cy_cg *cg, const cy_core *k, int64_t group, bool many_
 static void emit_output_ahead(cy_cg *cg, const groups *g, const panel *p, V r, V mr) {
   const cy_core *k = g->k;
   V idx[16], col = cy_add(cg, k->col0, p->col);
-  if (!cg->avx512 || !k->epilogue->reads)
+  if (!cg->model.prefetch || !k->epilogue->reads)
     return;
   cy_if last;
   cy_loop i;
@@ -642,7 +642,7 @@ static V weights_step(cy_cg *cg, const cy_core *k) {
   const int64_t few = 10 * cy_weight_bytes(k->weights) / 4;
   V tiles = cy_div(cg, cy_addc(cg, k->rows, k->tile.mr - 1), cy_i64(cg, k->tile.mr));
   V step = cy_addc(cg, cy_div(cg, cy_i64(cg, row_bytes(cg, k) - 1), tiles), 1);
-  if (cg->fmas > 1)
+  if (cg->model.prefetch_few)
     return step;
   return cy_select(cg, cy_icmp(cg, LLVMIntSLT, k->rows, cy_i64(cg, few)), cy_i64(cg, 0), step);
 }
@@ -752,7 +752,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
 
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
-  bool next = cg->avx512 && p->ahead_sums;
+  bool next = cg->model.prefetch && p->ahead_sums;
   const cy_weighing *w = p->weighing;
   int flags = next ? CY_UK_NEXT : p->ahead ? CY_UK_AHEAD : p->tops ? CY_UK_TOPS : w ? CY_UK_WEIGH : 0;
   choice from = {p->tile, p->tails, 0, NULL, flags | (w && w->natural ? CY_UK_NATURAL : 0), 0};

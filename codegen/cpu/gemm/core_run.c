@@ -70,7 +70,7 @@ static void add_products(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights
  * rows: 34.8, 56.0 and 60.1 ms with one line, 29.1, 37.0 and 41.5 with two (Zen 4); many rows take the same time. Not
  * known where two fma run in a cycle. */
 static int lines_ahead(const cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights) {
-  return cg->avx512 && cg->fmas == 1 && mr >= 3 && nv * cg->W * (unsigned)cy_weight_bytes(weights) > 128 ? 2 : 1;
+  return mr >= 3 && nv * cg->W * (unsigned)cy_weight_bytes(weights) > 128 ? (int)cg->model.prefetch_lines : 1;
 }
 
 /* v[n] is B, and behind it may be what is prefetched: both move on. */

@@ -19,7 +19,7 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
     t = many ? many_registers[rows - 1] : few_registers[rows - 1];
   else if (many && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
     t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
-  else if (cg->avx512 && cg->fmas == 1 && (!rows || rows >= MANY_ROWS) && n && n <= NARROW &&
+  else if (cg->model.wide_tile && (!rows || rows >= MANY_ROWS) && n && n <= NARROW &&
            n % (3 * (int64_t)cg->W) == 0)
     t = (cy_tile){8, 3}; /* no slower, and more pairs of panels for the tasks of strassen.c */
   int64_t need = n ? cy_ceil(n, cg->W) : t.nv;
@@ -36,19 +36,9 @@ int64_t cy_last_room(const cy_cg *cg, int64_t last, cy_weights weights) {
   return (cy_round_up(last, cg->W) - last) * cy_weight_bytes(weights);
 }
 
-/* What a task costs: 300 ns, its products, and reading its weights, as much as so many rows of products. Workers that
- * are done wait for part of another's task. */
-typedef struct price {
-  double weights, per_ns, wait;
-} price;
-
-/* With AVX-512, products are so fast that weights, from beyond the second-level cache, had better be read few times than
- * be shared out finely (bert_base, 128 rows, on Sapphire Rapids: a tenth of the time). */
-static const price ymm_price = {2, 50, 0}, zmm_price = {6, 70, 0.5};
-
 /* Blocks of `least` to `most` such that 1, 2, 4 and 8 workers take least time. panel: multiplications of a row and
  * panel. */
-static cy_blocks blocks_even(cy_tile tile, const price *p, cy_blocks least, cy_blocks most, int64_t outer, int64_t rows,
+static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks least, cy_blocks most, int64_t outer, int64_t rows,
                              int64_t panels, double panel) {
   cy_blocks best = most;
   double best_cost = 1e300;
@@ -57,8 +47,8 @@ static cy_blocks blocks_even(cy_tile tile, const price *p, cy_blocks least, cy_b
       int64_t blocks = cy_ceil(rows, mb), splits = cy_ceil(panels, nb), tasks = outer * blocks * splits;
       double r = (double)rows / (double)blocks, n = (double)panels / (double)splits, sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
-        sum += (double)cy_round_up(tasks, workers) + (double)(workers - 1) * p->wait;
-      double cost = sum * ((r + p->weights) * (n + 0.05) * panel / p->per_ns + 300);
+        sum += (double)cy_round_up(tasks, workers) + (double)(workers - 1) * cg->model.task_wait;
+      double cost = sum * cy_cost_task(cg, r, n, panel);
       if (cost < best_cost) {
         best_cost = cost;
         best = (cy_blocks){mb, nb};
@@ -77,9 +67,9 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
   int64_t p = panels ? panels : 4 * nb;
   double panel = (double)(nr * k);
   nb = nb < p ? nb : p;
-  if (rows && cg->avx512) {
+  if (rows && cg->model.task_search) {
     mb = cy_round_up(rows < mb ? rows : mb, tile.mr);
-    return blocks_even(tile, &zmm_price, (cy_blocks){tile.mr, 1}, (cy_blocks){mb, nb}, outer, rows, p, panel);
+    return blocks_even(cg, tile, (cy_blocks){tile.mr, 1}, (cy_blocks){mb, nb}, outer, rows, p, panel);
   }
   if (rows)
     mb = cy_round_up(cy_ceil(rows, cy_ceil(rows, mb)), tile.mr);
@@ -95,14 +85,14 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
       mb = (mb / tile.mr + 1) / 2 * tile.mr;
   }
   cy_blocks least = {cy_ceil(mb, 2), cy_ceil(nb, 2)}, most = {mb, nb};
-  return rows ? blocks_even(tile, &ymm_price, least, most, outer, rows, p, panel) : most;
+  return rows ? blocks_even(cg, tile, least, most, outer, rows, p, panel) : most;
 }
 
-/* With AVX-512 so long a panel is half of the least second-level cache, and sums leave the registers less often. Halves
+/* A long panel is half of the least second-level cache, and sums leave the registers less often. Halves
  * become floats panel by panel, on the stack. */
 void cy_kblock_choose(const cy_cg *cg, cy_weights weights, int64_t taps, int64_t c, int64_t *out_tap_block,
                       int64_t *out_c_block) {
-  const int64_t KC = cg->avx512 && weights == CY_WEIGHTS_F32 ? 1024 : 512;
+  const int64_t KC = weights == CY_WEIGHTS_F32 ? (int64_t)cg->model.k_block : 512;
   *out_tap_block = 1;
   *out_c_block = c;
   if (taps * c <= KC * 3 / 2) {

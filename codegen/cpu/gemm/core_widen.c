@@ -21,7 +21,7 @@ int64_t cy_block_depth(const cy_core *k) {
 bool cy_widens(const cy_cg *cg, const cy_core *k) {
   int64_t bytes = cy_block_depth(k) * k->tile.nv * cg->W * 4;
   return k->ints.bits ||
-         (k->weights != CY_WEIGHTS_F32 && !k->direct && cg->avx512 && k->tile.mr >= 6 && bytes && bytes <= MOST_WIDENED);
+         (k->weights != CY_WEIGHTS_F32 && !k->direct && cg->model.widens && k->tile.mr >= 6 && bytes && bytes <= MOST_WIDENED);
 }
 
 /* ---- halves ---- */

@@ -15,6 +15,7 @@
 #include "core.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Weights up to this size stay in cache while workers go through them for one block of rows after the other. Then rows
  * are shared out, as in the kernels around, so that each worker finds in its own cache what it wrote before. */
@@ -24,9 +25,10 @@ enum { SHARED_BYTES = 1 << 20 };
 enum { MOST_TURNED = 4 << 20 };
 
 /* Tiles of rows, where only running tells how many there are. LEAST: no fewer are known to come, and tasks are made for
- * these. WIDENING: a task that makes weights floats has at least so many. WIDENED: for fewer, weights become floats tile by
+ * these. WIDENED: for fewer, weights become floats tile by
  * tile. */
-enum { LEAST_TILES = 4, WIDENING_TILES = 8, WIDENED_TILES = 4 };
+enum { UNKNOWN = 1024, NEVER = 100 }; /* what a size is taken for that is not known; a margin */
+enum { LEAST_TILES = 4, WIDENED_TILES = 4 };
 
 typedef enum form { FORM_PACKED, FORM_RUNTIME_PACK, FORM_IN_PLACE, FORM_DOTS, FORM_INTS } form;
 
@@ -94,6 +96,50 @@ static int64_t rows_likely(const cy_gemm_desc *d, cy_tile t) {
   return m ? m : d->m_least >= LEAST_TILES * t.mr ? d->m_least : 0;
 }
 
+static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
+
+static void describe(const cy_gemm_desc *d, cy_candidates *c) {
+  const int64_t m = cy_csize_known(d->m), batches = known_all(d) || !d->n_batch ? known_batches(d) : 0;
+  int64_t sizes[] = {m ? m : -1, cy_csize_known(d->n) ? cy_csize_known(d->n) : -1,
+                     cy_csize_known(d->k) ? cy_csize_known(d->k) : -1, batches ? batches : -1};
+  cy_layer_text(c, "matmul%s%s", cy_weights_suffix(d->weights), d->b_packed ? "" : "_ab");
+  cy_layer_sizes(c, " m", sizes, 1);
+  cy_layer_sizes(c, " n", sizes + 1, 1);
+  cy_layer_sizes(c, " k", sizes + 2, 1);
+  cy_layer_sizes(c, " b", sizes + 3, 1);
+}
+
+/* g: planned up to this choice. */
+static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *c) {
+  const cy_gemm_desc *d = g->d;
+  double m = known_or(d->m, UNKNOWN), n = known_or(d->n, UNKNOWN), k = known_or(d->k, UNKNOWN);
+  double batches = known_all(d) ? (double)known_batches(d) : 1;
+  double worth = d->weights == CY_WEIGHTS_F32 ? cg->model.strassen_worth : cg->model.strassen_worth_half;
+  *c = (cy_candidates){.n = 0};
+  describe(d, c);
+  double plain =
+      batches * cy_cost_plain(cg, cy_cost_fmas(cg, m * n * k), n * k * (double)cy_weight_bytes(d->weights), m * n);
+  cy_candidates_add(c, (cy_candidate){"plain", plain, 1, true});
+  if (possible)
+    cy_candidates_add(
+        c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : NEVER, !cg->no_fast});
+  cy_candidates_choose(cg, c);
+}
+
+static bool strassen_possible(const cy_cg *cg, gemm *g, int64_t outer, int64_t panels) {
+  int64_t m = cy_csize_known(g->d->m), k = cy_csize_known(g->d->k);
+  return g->form == FORM_PACKED && !g->copy_a && ((cg->model.strassen && !cg->no_fast) || cg->choices) &&
+         cy_strassen_choose(cg, g->tile, g->d->weights, outer, m, panels, k, g->blocks, &g->fast);
+}
+
+static bool strassen_chosen(const cy_cg *cg, gemm *g, int64_t outer, int64_t panels) {
+  cy_candidates c;
+  if (!strassen_possible(cg, g, outer, panels))
+    return false;
+  weigh(cg, g, true, &c);
+  return !strcmp(c.of[c.chosen].name, "strassen");
+}
+
 static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = {.d = d, .form = form_choose(cg, d)};
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
@@ -110,17 +156,17 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
   int64_t panels = n ? cy_ceil(n, g.nr) : 0;
   g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), rows_likely(d, g.tile), panels, k ? k : 512);
-  if (!m && cg->avx512 && (d->weights != CY_WEIGHTS_F32 || g.form == FORM_INTS))
-    g.blocks.mb = g.blocks.mb < WIDENING_TILES * g.tile.mr ? WIDENING_TILES * g.tile.mr : g.blocks.mb;
-  if (g.form == FORM_INTS && cg->avx512)
+  int64_t least = (int64_t)cg->model.conversion_tiles * g.tile.mr;
+  if (!m && (d->weights != CY_WEIGHTS_F32 || g.form == FORM_INTS))
+    g.blocks.mb = g.blocks.mb < least ? least : g.blocks.mb;
+  if (g.form == FORM_INTS && cg->model.int_panels)
     g.blocks.nb = share_ints(panels, g.blocks.nb);
   g.copy_a = !cy_csize_is(d->ak, 1) && !cy_csize_is(d->k, 1);
   g.turned = g.copy_a && g.form == FORM_PACKED && m > g.tile.mr && m * k * 4 <= MOST_TURNED && known_batches(d) == 1 &&
              known_all(d) && panels > g.blocks.nb;
   g.copy_a = g.copy_a && !g.turned;
   int64_t outer = known_all(d) ? known_batches(d) : 0;
-  if (g.form == FORM_PACKED && !g.copy_a &&
-      cy_strassen_choose(cg, g.tile, d->weights, outer, m, panels, k, g.blocks, &g.fast)) {
+  if (strassen_chosen(cg, &g, outer, panels)) {
     g.strassen = true;
     g.plain = g.blocks;
     g.blocks = g.fast.blocks;
@@ -130,6 +176,14 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
     g.last = cy_last_columns(n, g.nr);
   g.columns_outer = n && (m ? n > m : n >= 256) && n * (k ? k : 512) * 4 > SHARED_BYTES;
   return g;
+}
+
+void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *d, cy_candidates *out) {
+  gemm g = plan(cg, d);
+  int64_t outer = known_all(d) ? known_batches(d) : 0, n = cy_csize_known(d->n);
+  if (g.strassen)
+    g.blocks = g.plain;
+  weigh(cg, &g, strassen_possible(cg, &g, outer, n ? cy_ceil(n, g.nr) : 0), out);
 }
 
 bool cy_gemm_strassen(const cy_cg *cg, const cy_gemm_desc *d) { return plan(cg, d).strassen; }
@@ -396,7 +450,7 @@ static bool weights_stay(const cy_cg *cg, const gemm *g) {
   int64_t panel = g->nr * cy_csize_known(g->d->k) * cy_weight_bytes(g->d->weights), n = cy_csize_known(g->d->n);
   int64_t count = g->columns_outer ? g->blocks.nb : cy_ceil(n, g->nr);
   int64_t bytes = count * panel;
-  return bytes > 0 && bytes <= cg->l2_bytes / 2;
+  return bytes > 0 && bytes <= cy_l2_part(cg, 1, 2);
 }
 
 static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {

@@ -548,40 +548,33 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
 
 /* ---- the choice ---- */
 
-/* Not with two fma of AVX-512 a cycle: they leave the sums no time, which gain or lose up to 2 % of a network (Sapphire
- * Rapids, Zen 5), and round more for it. Cycles on one core, of vectors of W floats, measured on Zen 3, with AVX-512 on
- * Zen 4. The share of the peak that the micro-kernel reaches is less here, where it finds neither factor in the
- * first-level cache. Sums are counted by vectors stored; PAIR: what a pair of tiles and of panels takes besides, to begin
- * and end sums. */
-static const double PLAIN_RATE = 0.945, WIDE_PLAIN_RATE = 0.98, RATE = 0.93, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 250;
-static const double HALF_SUM = 3.25; /* RIGHT_SUM of weights in halves, with what makes floats of them */
-/* For less, rounding more is not worth it; beside the rounding of halves it does not count. */
-static const double WORTH = 0.96, HALF_WORTH = 0.98;
+/* Cycles on one core. The share of the peak that the micro-kernel reaches is less here, where it finds neither factor in the
+ * first-level cache. Sums are counted by vectors stored. */
 
 typedef struct shape {
   const cy_cg *cg;
   cy_tile tile;
   int64_t outer, rows, panels, k, k_block;
   bool shared;
-  double right_sum;
+  double right_sum; /* cycles */
 } shape;
 
 static double fmas_cycles(const shape *s, double rows, double panels, double rate) {
-  return rows * panels * s->tile.nv * (double)s->k / s->cg->fmas / rate;
+  return cy_cost_instructions(s->cg, rows * panels * s->tile.nv * (double)s->k, rate);
 }
 
 static double plain_cycles(const shape *s, double rows, double panels) {
-  return fmas_cycles(s, rows, panels, s->cg->avx512 ? WIDE_PLAIN_RATE : PLAIN_RATE);
+  return fmas_cycles(s, rows, panels, s->cg->model.strassen_plain);
 }
 
 /* Of a task of so many rows and panels. */
 static double fast_cycles(const shape *s, int64_t rows, double panels) {
   int64_t pair = 2 * s->tile.mr, pairs = rows / pair, rest = rows % pair;
   double k = (double)s->k, columns = panels * s->tile.nv, blocks = (double)cy_ceil(s->k, s->k_block);
-  double products = fmas_cycles(s, (double)(pairs * pair), panels, RATE) * PRODUCTS / 8;
-  double sums = k * columns * s->right_sum + (s->shared ? 0 : (double)rows * k / s->cg->W * LEFT_SUM);
+  double products = fmas_cycles(s, (double)(pairs * pair), panels, s->cg->model.strassen_fmas) * PRODUCTS / 8;
+  double sums = k * columns * s->right_sum + (s->shared ? 0 : (double)rows * k / s->cg->W * s->cg->model.strassen_left);
   double plain = plain_cycles(s, rest && rest < 4 ? 4 : (double)rest, panels);
-  return products + plain + sums + (double)pairs * panels / 2 * blocks * PAIR;
+  return products + plain + sums + (double)pairs * panels / 2 * blocks * s->cg->model.strassen_pair;
 }
 
 /* What so many workers take, together, for tasks of these blocks. */
@@ -590,7 +583,7 @@ static double work_cycles(const shape *s, cy_blocks b, bool fast, int64_t worker
   int64_t tasks = s->outer * rows * columns;
   double panels = (double)s->panels / (double)columns;
   double task = fast ? fast_cycles(s, s->rows / rows, panels) : plain_cycles(s, (double)s->rows / (double)rows, panels);
-  double once = fast && s->shared ? (double)(s->outer * s->rows) * (double)s->k / s->cg->W * LEFT_SUM : 0;
+  double once = fast && s->shared ? (double)(s->outer * s->rows) * (double)s->k / s->cg->W * s->cg->model.strassen_left : 0;
   return (double)cy_round_up(tasks, workers) * task + once;
 }
 
@@ -619,15 +612,18 @@ static cy_blocks blocks_choose(const shape *s) {
 bool cy_strassen_choose(const cy_cg *cg, cy_tile t, cy_weights weights, int64_t outer, int64_t rows, int64_t panels,
                         int64_t k, cy_blocks plain, cy_strassen *out) {
   const int64_t most = 768;
-  if (cg->no_fast || (cg->avx512 && cg->fmas > 1) || k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
+  if (k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
   shape s = {cg, t, outer ? outer : 1, rows ? rows : MOST_ROWS, panels, k, k, false, 0};
-  double worth = weights == CY_WEIGHTS_F32 ? WORTH : HALF_WORTH;
-  s.right_sum = weights == CY_WEIGHTS_F32 ? RIGHT_SUM : HALF_SUM;
+  s.right_sum = weights == CY_WEIGHTS_F32 ? cg->model.strassen_right : cg->model.strassen_right_half;
   s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, most)), 16);
   s.k_block = s.k_block < k ? s.k_block : k;
   s.shared = rows && outer && outer * rows * k * 4 <= MOST_SUMS;
-  *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared, weights};
-  return out->blocks.mb && all_cycles(&s, out->blocks, true) < all_cycles(&s, plain, false) * worth &&
-         work_cycles(&s, out->blocks, true, 1) < work_cycles(&s, plain, false, 1) * worth;
+  *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared, weights, 0};
+  if (!out->blocks.mb)
+    return false;
+  double all = all_cycles(&s, out->blocks, true) / all_cycles(&s, plain, false);
+  double one = work_cycles(&s, out->blocks, true, 1) / work_cycles(&s, plain, false, 1);
+  out->share = all > one ? all : one;
+  return true;
 }

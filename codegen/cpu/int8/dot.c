@@ -64,22 +64,13 @@ static void plan_gemm(plan *p) {
   p->dense = p->k && cy_csize_is(g->ak, 1) && cy_csize_is(g->am, p->k);
 }
 
-/* What a step of k takes a tile of mr rows. On vectors of 256 bits, two of them a row, it is measured on Zen 3: six
- * rows of pairs keep so many registers busy that their multiplications wait for each other; of cut fours, more than
- * there are. */
-static double step_cost(const cy_cg *cg, const plan *p, unsigned mr) {
-  bool most = !cg->avx512 && p->tile.nv == 2 && mr == 6;
-  if (p->form.cut)
-    return most ? 6.5 : mr + 0.3;
-  return most && !p->form.fours ? 8.4 : mr + (p->tile.nv == 2 ? 1.3 : 0.5);
-}
-
 /* The tile's rows that take the least time, those of the last tile that idle included. */
 static unsigned tile_rows(const cy_cg *cg, const plan *p) {
   unsigned best = p->tile.mr;
   double least = 0;
   for (unsigned mr = p->tile.mr; mr + 2 >= p->tile.mr && mr > 1; mr--) {
-    double tiles = p->rows ? (double)cy_ceil(p->rows, mr) : 1.0 / mr, cost = tiles * step_cost(cg, p, mr);
+    double tiles = p->rows ? (double)cy_ceil(p->rows, mr) : 1.0 / mr;
+    double cost = tiles * cy_cost_int_step(cg, mr, p->tile.nv, p->form.fours, p->form.cut);
     if (least == 0 || cost < least * 0.98) {
       least = cost;
       best = mr;
@@ -161,12 +152,12 @@ static const cy_epilogue *epilogue_of(const plan *p) {
 }
 
 /* Is only the last tile of a task copied, if it is not full? Scratch has no room for others then. */
-static bool only_last_copied(const cy_cg *cg, const plan *p) { return cy_dot_plain_avx512(cg) && rows_in_place(p); }
+static bool only_last_copied(const cy_cg *cg, const plan *p) { return cy_dot_rows_stay(cg) && rows_in_place(p); }
 
 /* Does scratch have room for the copies of all rows, whatever columns come in between? */
 static bool keeps_rows(const cy_cg *cg, const plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
-  bool copied = cy_dot_plain_avx512(cg) && !p->d->conv && p->packed && !rows_in_place(p), single = true;
+  bool copied = cy_dot_rows_stay(cg) && !p->d->conv && p->packed && !rows_in_place(p), single = true;
   for (int i = 0; i < g->n_batch; i++)
     single = single && cy_csize_is(g->batch[i], 1);
   return copied && single && bytes_at_once(p) && cy_dot_rows_as_wanted(p) && !rows_summed(p) && p->rows > p->mb &&
@@ -242,7 +233,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.unit = unit_choose(cg, &p);
   int64_t weights = p.n * p.k * (p.form.wide ? 2 : 1);
   bool many_rows = !p.rows || p.rows > p.tile.mr;
-  p.form.ahead = cy_dot_plain_avx512(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
+  p.form.ahead = cy_dot_rows_stay(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
   if (bytes_at_once(&p) && !rows_summed(&p))
     cy_dot_strip_plan(&p);
   cy_dot_order_plan(&p, shuffled);

@@ -127,6 +127,8 @@ int64_t cy_dot_largest_sum(const cy_dot_layout *layout, const cy_dot_source *sou
 /* ---- dot_winograd.c ---- */
 bool cy_dot_winograd_possible(const cy_cg *cg, const cy_dot_desc *desc); /* if it is exact */
 /* On one core; 0: it is not possible, or not faster. */
+/* What it takes and what the direct form does, in cycles; false: it is not possible. */
+bool cy_dot_winograd_weigh(const cy_cg *cg, const cy_dot_desc *desc, double *with, double *without);
 double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *desc);
 bool cy_dot_winograd_exact(int64_t largest_sum);
 cy_dot_layout cy_dot_winograd_layout(const cy_cg *cg, const cy_dot_desc *desc);
@@ -158,7 +160,7 @@ void cy_dot_as_integers(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, 
 /* Vectors of sums of bytes that an epilogue takes at once, where there are n columns. */
 enum { CY_DOT_WIDE = 4 };
 static inline unsigned cy_dot_wide(const cy_cg *cg, int64_t n) {
-  return n >= CY_DOT_WIDE * (int64_t)cg->W ? CY_DOT_WIDE : cg->avx512 && n >= 2 * (int64_t)cg->W ? 2 : 0;
+  return n >= CY_DOT_WIDE * (int64_t)cg->W ? CY_DOT_WIDE : cg->model.lone_vectors && n >= 2 * (int64_t)cg->W ? 2 : 0;
 }
 
 /* ---- dot_kernel.c ---- */
@@ -208,7 +210,7 @@ V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t n
 V cy_dot_amx_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
 void cy_dot_amx_begin(cy_cg *cg);
 void cy_dot_amx_end(cy_cg *cg);
-enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = 16 }; /* of a tile */
+enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = CY_AMX_STEP }; /* of a tile */
 /* What its tasks are made of; as for cy_tile_choose and cy_blocks_choose. row_bytes: a row's k; copied: to scratch. */
 cy_tile cy_dot_amx_tile(int64_t rows, int64_t n);
 cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied);

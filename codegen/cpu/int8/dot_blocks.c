@@ -40,7 +40,7 @@ static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   p.k_block = WEIGHT_BYTES / (p.group * p.nr * 2) / unit * unit;
   p.k_block = p.k_block ? p.k_block : unit;
   p.row_bytes = p.k * 2 + (p.k * 2 % 1024 ? 0 : 64); /* not all rows of a tile in the same sets of a cache */
-  int64_t most = cg->l2_bytes / 2 / p.row_bytes;
+  int64_t most = cy_l2_part(cg, 1, 2) / p.row_bytes;
   most = most < MOST_ROWS ? most : MOST_ROWS;
   most = rows && rows < most ? cy_round_up(rows, p.tile.mr) : most / p.tile.mr * p.tile.mr;
   p.mb = most ? most : p.tile.mr;

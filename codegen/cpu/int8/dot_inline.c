@@ -16,7 +16,7 @@ bool cy_dot_inline_pays(const cy_cg *cg, cy_dot_form form, int64_t rows, int64_t
   int64_t most = e->steps > SHORT_STEPS    ? (rows >= LONG_ROWS ? LONG_DEPTH : 0)
                  : n <= 2 * (int64_t)cg->W ? NARROW_DEPTH
                                            : MOST_DEPTH;
-  return cg->avx512 && form.fours && !form.amx && !form.cut && n && k && k <= most;
+  return cg->model.int_inline && form.fours && !form.amx && !form.cut && n && k && k <= most;
 }
 
 /* Lanes [0, lanes) of `count` vectors one behind the other. */

@@ -48,8 +48,8 @@ typedef struct cy_dot_frame {
   V idx[CY_GEMM_BATCH];
 } cy_dot_frame;
 
-/* AVX-512 with VNNI on CPUs without AMX: Zen 5, where what is done for these was measured. */
-static inline bool cy_dot_plain_avx512(const cy_cg *cg) { return cg->avx512 && cg->vnni && !cg->amx_int8; }
+/* Are rows read where they lie, products being made by vpdpbusd or the like? Measured on Zen 5. */
+static inline bool cy_dot_rows_stay(const cy_cg *cg) { return cg->model.int_rows_stay && cg->vnni && !cg->amx_int8; }
 
 /* ---- dot.c ---- */
 

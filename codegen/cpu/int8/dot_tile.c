@@ -15,7 +15,7 @@ static unsigned few_rows(const cy_cg *cg, const plan *p) {
   if (p->form.amx)
     return p->tile.mr > CY_AMX_ROWS ? CY_AMX_ROWS : 0;
   unsigned half = p->tile.mr / 2, rest = p->rows ? (unsigned)(p->rows % p->tile.mr) : half;
-  return cy_dot_plain_avx512(cg) && cy_dot_each(p->form) == 1 && rest <= half && p->rows < MANY_TILES * p->tile.mr
+  return cy_dot_rows_stay(cg) && cy_dot_each(p->form) == 1 && rest <= half && p->rows < MANY_TILES * p->tile.mr
              ? rest
              : 0;
 }

@@ -23,10 +23,6 @@ enum { LINE = 64 };                            /* bytes more from point to point
 enum { LEAST_BLOCKS = 8 };                     /* of tiles, whose tasks have all panels */
 enum { WANTED_TASKS = 16 };
 enum { ONCE_BYTES = 400 * 1024 }; /* of U that stays in the second-level cache beside the rest */
-/* Cycles, on Zen 5: of a patch's and a filter's transform for a vector of i16, of an output's for one of i32. */
-static const double PATCH = 170, FILTER = 50, OUTPUT = 200;
-static const double WORTH = 0.92; /* of the time without */
-
 typedef struct wino {
   const cy_dot_desc *d;
   const cy_conv_desc *w;
@@ -83,18 +79,19 @@ static int64_t blocks_of(const wino *p) { return cy_ceil(p->total, p->tiles); }
 static double direct_cycles(const cy_cg *cg, const wino *p) {
   double pixels =
       (double)(cy_csize_known(p->w->batch) * cy_csize_known(p->axis[1].out) * cy_csize_known(p->axis[2].out));
-  return pixels * (double)(TAPS * p->c * cy_round_up(p->n, cg->W)) / (4.0 * cg->fmas * cg->W);
+  return cy_cost_groups(cg, pixels * (double)(TAPS * p->c * cy_round_up(p->n, cg->W)), 4);
 }
 static double cycles(const cy_cg *cg, const wino *p) {
   double vectors = (double)p->c / (2.0 * cg->W), columns = (double)(p->panels * p->tile.nv), all = (double)p->total;
   double tiles = (double)(blocks_of(p) * p->rows), again = p->once ? 1 : (double)blocks_of(p);
-  double products = tiles * POINTS * (double)(p->c * p->panels * p->nr) / (2.0 * cg->fmas * cg->W);
-  return products + all * (vectors * PATCH + columns * OUTPUT) + again * (double)p->c / 2 * columns * FILTER;
+  double products = cy_cost_groups(cg, tiles * POINTS * (double)(p->c * p->panels * p->nr), 2);
+  return products +
+         cy_cost_int_winograd(cg, all * vectors, again * (double)p->c / 2 * columns, all * columns);
 }
 
 bool cy_dot_winograd_possible(const cy_cg *cg, const cy_dot_desc *d) {
   const cy_conv_desc *w = &d->window;
-  if (!d->conv || d->bf16 || d->b_bits != 8 || !d->b_signed || d->b_zero_slot >= 0 || !cg->avx512 || cg->amx_int8 ||
+  if (!d->conv || d->bf16 || d->b_bits != 8 || !d->b_signed || d->b_zero_slot >= 0 || !cg->model.int_winograd || cg->amx_int8 ||
       !(cg->vnni || cg->vnni_spelled) || w->n_spatial != 2 || w->transposed || w->groups != 1 || w->cin % (2 * cg->W) ||
       w->cout < (int64_t)cg->W || (w->cin > MOST_CHANNELS && w->cin % MOST_CHANNELS))
     return false;
@@ -105,12 +102,18 @@ bool cy_dot_winograd_possible(const cy_cg *cg, const cy_dot_desc *d) {
   return cy_csize_known(w->batch) && cy_csize_known(w->in_n);
 }
 
-double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *d) {
+bool cy_dot_winograd_weigh(const cy_cg *cg, const cy_dot_desc *d, double *with, double *without) {
   if (!cy_dot_winograd_possible(cg, d))
-    return 0;
+    return false;
   wino p = plan_of(cg, d);
-  double with = cycles(cg, &p);
-  return with < WORTH * direct_cycles(cg, &p) * cy_dot_share(cg, d) ? with : 0;
+  *with = cycles(cg, &p);
+  *without = direct_cycles(cg, &p) * cy_dot_share(cg, d);
+  return true;
+}
+
+double cy_dot_winograd_cycles(const cy_cg *cg, const cy_dot_desc *d) {
+  double with, without;
+  return cy_dot_winograd_weigh(cg, d, &with, &without) && with < cg->model.int_winograd_worth * without ? with : 0;
 }
 
 bool cy_dot_winograd_exact(int64_t sum) { return 255 * sum < 1 << 25; }

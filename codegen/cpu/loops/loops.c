@@ -398,10 +398,10 @@ static unsigned wide_lanes(const lane_loop *l, V count) {
   bool tile = l->info.sums > 1 && cy_is_const(count, &known) && known == 2 * (int64_t)lanes;
   bool light = l->info.loops && !l->info.reduces && l->info.weight <= 40;
   if (l->info.loops && l->info.sums && !l->info.reduces && (light || tile))
-    for (times = l->p->cg->avx512 ? WIDE : 2 * WIDE; times > 1 && times * (unsigned)l->info.sums > 2 * WIDE;)
+    for (times = 2 * (unsigned)l->p->cg->model.loop_vectors; times > 1 && times * (unsigned)l->info.sums > 2 * WIDE;)
       times /= 2;
   else if (light && l->info.carries && stays_near(l->p, l->body, l->var))
-    times = l->p->cg->avx512 ? WIDE : 2 * WIDE;
+    times = 2 * (unsigned)l->p->cg->model.loop_vectors;
   else if (!l->info.loops && l->info.bits >= 32 && l->info.weight > LONG_CHAIN)
     times = WIDE;
   while (times > 1 && (lanes * times > 64 || (cy_is_const(count, &known) && known < lanes * times)))

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* candidates.h - the ways in which a layer may be computed: one list, from which the generators choose, which
+ * --explain=costs prints, and which --choice overrules.
+ *
+ * A generator adds what it could do, with an estimate, and asks for the choice. Texts are static or live as long as the list.
+ */
+#ifndef CY_CANDIDATES_H
+#define CY_CANDIDATES_H
+
+#include <stdbool.h>
+
+typedef struct cy_candidate {
+  const char *name;
+  double cycles; /* estimate, for one core */
+  double margin; /* it has to be so many times as fast as another */
+  bool applies;  /* false: with its operands in another layout, which passes have decided; or it is not allowed */
+} cy_candidate;
+
+enum { CY_MAX_CANDIDATES = 6, CY_LAYER_TEXT = 160 };
+typedef struct cy_candidates {
+  char layer[CY_LAYER_TEXT]; /* what is computed: "conv 64->128 k3x3 s1x1 .."; layers of one text have one choice */
+  cy_candidate of[CY_MAX_CANDIDATES];
+  int n, chosen;
+} cy_candidates;
+
+/* Lines of a file of choices: the candidate for a layer, or for "*", all layers that have it. */
+typedef struct cy_choice {
+  const char *layer, *candidate;
+  int line;
+  bool found; /* some layer has that text; is set while layers are prepared */
+} cy_choice;
+typedef struct cy_choices {
+  cy_choice *list;
+  int n;
+} cy_choices;
+
+static inline void cy_candidates_add(cy_candidates *c, cy_candidate one) {
+  if (c->n < CY_MAX_CANDIDATES)
+    c->of[c->n++] = one;
+}
+
+/* The least estimate of those that apply; -1: none does. */
+static inline int cy_candidates_best(const cy_candidates *c) {
+  int best = -1;
+  for (int i = 0; i < c->n; i++)
+    if (c->of[i].applies && (best < 0 || c->of[i].cycles * c->of[i].margin < c->of[best].cycles * c->of[best].margin))
+      best = i;
+  return best;
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost.h - what work takes on the CPU of a cy_cg: the questions that generators, passes and --explain ask of machine.def.
+ *
+ * In: counts of work (products, vectors, tiles, bytes). Out: cycles of one core, or a size that suits its caches. Nobody
+ * else looks at cg->model.fmas or the caches' sizes; choices that are yes or no for a kind of core are columns of cg->model.
+ */
+#ifndef CY_CPU_COST_H
+#define CY_CPU_COST_H
+
+#include "emit.h"
+
+/* Groups of k that a tile of AMX holds. */
+enum { CY_AMX_STEP = 16 };
+
+/* ---- caches ---- */
+
+/* So much of the second-level cache, in bytes: parts / of. */
+int64_t cy_l2_part(const cy_cg *cg, int64_t parts, int64_t of);
+/* To read so many bytes: from memory. */
+double cy_cost_loads(const cy_cg *cg, double bytes);
+/* .. that are read again and again: from where they stay if `beside` times as many fit the second-level cache. */
+double cy_cost_reloads(const cy_cg *cg, double bytes, double beside);
+
+/* ---- f32 ---- */
+
+double cy_cost_fmas(const cy_cg *cg, double products); /* whose factors are near */
+/* The same at another share of the peak, of `fmas` instructions. */
+double cy_cost_instructions(const cy_cg *cg, double fmas, double share);
+/* A product, or a convolution of the direct form: fmas or weights from memory, whichever take longer; and `outputs` sums that
+ * are stored. */
+double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, double outputs);
+double cy_cost_sums(const cy_cg *cg, double outputs); /* to store them */
+double cy_cost_depthwise(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
+/* A convolution whose weights come at run time. */
+void cy_cost_looped(const cy_cg *cg, double products, double *out_rows, double *out_channels);
+/* A feature map that changes its layout. */
+double cy_cost_transpose(const cy_cg *cg, double elements);
+
+/* ---- Winograd's algorithm: its tiles, of vectors of channels; see machine.def ---- */
+
+double cy_cost_winograd_input(const cy_cg *cg, double tiles, int64_t channels, bool planes);
+double cy_cost_winograd_output(const cy_cg *cg, double tiles, int64_t columns, bool planes);
+/* The products of so many rows of points, and the filters' transform, of `channels` by `columns`. */
+double cy_cost_winograd_points(const cy_cg *cg, double rows, double points, int64_t channels, int64_t columns);
+/* The same of few tiles; weight_bytes: of a vector's nine taps. */
+double cy_cost_winograd_few(const cy_cg *cg, int64_t tiles, int64_t channels, int64_t columns, double weight_bytes);
+/* Is what takes so long, with the algorithm and without, worth it? */
+bool cy_winograd_pays(const cy_cg *cg, double with, double without);
+
+/* ---- planar convolutions ---- */
+
+double cy_cost_planar_step(const cy_cg *cg, unsigned mr, unsigned nv); /* of k, for a tile */
+/* All steps of a row of tiles, and those in full: copies, weights, outputs. */
+typedef struct cy_planar_work {
+  double sums;          /* cycles of the tiles of all rows, by cy_cost_planar_step */
+  double pieces;        /* of a row */
+  double weight_bytes;  /* of all taps */
+  double kept;          /* rows that are copied for a row of outputs */
+  double vectors;       /* of such a row, in all phases */
+  int64_t phases;
+  bool vector_phases;   /* can vectors be parted into phases by shuffles? */
+  double rows;          /* of a task */
+  double output_vectors, tile_rows;
+} cy_planar_work;
+double cy_cost_planar(const cy_cg *cg, const cy_planar_work *w);
+
+/* ---- tasks of products: to compare blocks ---- */
+
+/* A task of so many rows and columns of panels, a panel having `panel` products for a row. */
+double cy_cost_task(const cy_cg *cg, double rows, double panels, double panel);
+
+/* ---- integers and bf16 ---- */
+
+typedef enum cy_factor_form { CY_FACTORS_F32, CY_FACTORS_BYTES, CY_FACTORS_BF16 } cy_factor_form;
+/* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces; share: of the
+ * products, others are left out. filled: columns with those that idle in vectors. */
+double cy_cost_grouped(const cy_cg *cg, cy_factor_form f, double rows, double depth, double n, double filled, double runs,
+                       double share);
+/* Products of pairs or fours alone, without sums. group: 2 or 4. */
+double cy_cost_groups(const cy_cg *cg, double products, int group);
+/* A step of k for a tile of mr rows by nv vectors; split: of fours that are split against saturation. */
+double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool fours, bool split);
+/* The transforms of F(4x4,3x3): vectors of patches, of filters, of outputs. */
+double cy_cost_int_winograd(const cy_cg *cg, double inputs, double filters, double outputs);
+double cy_cost_int_depthwise(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
+double cy_cost_int_bands(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
+double cy_cost_rounding(const cy_cg *cg, double elements, bool image);
+
+/* ---- attention, recurrences ---- */
+
+/* rows and keys with those that fill up tiles where AMX multiplies; factors: elements of q, k and v. */
+double cy_cost_attention(const cy_cg *cg, bool bf16, double scores, double products, double factors);
+double cy_cost_recurrent(const cy_cg *cg, bool ints, double steps, double weights, double units, bool batched);
+
+/* ---- choices.c ---- */
+
+/* The one that a line of the choices asks for, whether it applies or not; -1: none does. */
+int cy_candidates_asked(const cy_cg *cg, const cy_candidates *c);
+/* Sets and returns c->chosen: that one, if it applies, else the least estimate. */
+int cy_candidates_choose(const cy_cg *cg, cy_candidates *c);
+/* Appends to the layer's text; sizes as "56x56", -1: "?". */
+void cy_layer_text(cy_candidates *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void cy_layer_sizes(cy_candidates *c, const char *before, const int64_t *sizes, int n);
+
+#endif

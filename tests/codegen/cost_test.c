@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost_test.c - machine.def and what is made of it: rows are whole, CPUs without a row get the nearest, times have the order
+ * that work has. */
+#include "codegen/cpu/cost.h"
+#include "tests/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const char *const names[] = {
+#define CPU(name, arch, features, l1_kb, l2_kb, fmas, core) name,
+#include "codegen/cpu/machine.def"
+};
+static const char *const arches[] = {
+#define CPU(name, arch, features, l1_kb, l2_kb, fmas, core) arch,
+#include "codegen/cpu/machine.def"
+};
+static const char *const features_of[] = {
+#define CPU(name, arch, features, l1_kb, l2_kb, fmas, core) features,
+#include "codegen/cpu/machine.def"
+};
+static const int64_t l2_kb[] = {
+#define CPU(name, arch, features, l1_kb, l2_kb, fmas, core) l2_kb,
+#include "codegen/cpu/machine.def"
+};
+enum { CPUS = sizeof names / sizeof names[0] };
+
+static void rows(void) {
+  for (int i = 0; i < CPUS; i++) {
+    cy_cpu_model m;
+    memset(&m, 0xff, sizeof m); /* every column is filled in */
+    const char *found = cy_cpu_nearest(arches[i], features_of[i], cy_cpu_lanes(features_of[i]), 0, l2_kb[i] << 10, &m);
+    CHECK(found != NULL && m.fmas >= 1 && m.fmas <= 4 && m.l1_bytes >= 1 << 14 && m.l2_bytes == l2_kb[i] << 10);
+#define COLUMN(name, unit, usual, meaning) CHECK(isfinite(m.name) && m.name >= 0);
+#include "codegen/cpu/machine.def"
+    CHECK(m.fma_share > 0 && m.memory_bytes > 0 && m.fours > 0 && m.pairs > 0 && m.task_products > 0);
+  }
+}
+
+static const char *nearest(const char *isa, const char *features, int64_t l1_kb, int64_t l2_size_kb) {
+  cy_cpu_model m;
+  return cy_cpu_nearest(isa, features, cy_cpu_lanes(features), l1_kb << 10, l2_size_kb << 10, &m);
+}
+
+/* Features that no row has, or a row without some of them: what remains decides, then the caches. */
+static void unknown_cpus(void) {
+  static const char level3[] = "cx16,popcnt,sahf,sse3,ssse3,sse4.1,sse4.2,avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,xsave,adx";
+  char text[512];
+  CHECK_STR_EQ(nearest("x86_64", level3, 32, 512), "broadwell");
+  snprintf(text, sizeof text, "%s,gfni,avxvnni", level3);
+  CHECK_STR_EQ(nearest("x86_64", text, 48, 1280), "alderlake");
+  snprintf(text, sizeof text, "%s,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni", level3);
+  CHECK_STR_EQ(nearest("x86_64", text, 32, 1024), "cascadelake");
+  snprintf(text, sizeof text,
+           "%s,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512vbmi2,avx512ifma,avx512bitalg,"
+           "avx512vpopcntdq,gfni,avx512bf16,avxvnni,avx512fp16",
+           level3); /* such as a Sapphire Rapids whose AMX a virtual machine hides */
+  CHECK_STR_EQ(nearest("x86_64", text, 48, 2048), "sapphirerapids");
+  CHECK_STR_EQ(nearest("x86_64", "", 0, 0), "x86-64");
+  CHECK_STR_EQ(nearest("aarch64", "neon,fullfp16,dotprod,i8mm,bf16", 64, 2048), "neoverse-v2");
+  CHECK_STR_EQ(nearest("aarch64", "neon", 32, 0), "aarch64");
+  cy_cpu_model m;
+  cy_cpu_nearest("aarch64", "neon,fullfp16,dotprod", 4, 0, 3 << 20, &m);
+  CHECK(m.l2_bytes == 3 << 20); /* what it reports, not the row's */
+}
+
+/* A virtual machine that hides AVX-512 has no use for a core that is described with it. */
+static void hidden_vectors(void) {
+  cy_cpu_model whole, hidden, avx2;
+  const char *found = cy_cpu_model_of("znver4", "avx512f,avx512vl", 16, &whole);
+  CHECK_STR_EQ(found, "znver4");
+  cy_cpu_model_of("znver3", "avx2", 8, &avx2);
+  found = cy_cpu_model_of("znver4", "cx16,popcnt,sse3,avx,avx2,fma,f16c,adx,xsave,bmi,bmi2", 8, &hidden);
+  CHECK(strcmp(found, "znver4") != 0 && hidden.fmas == 2 && hidden.k_block == avx2.k_block && whole.k_block != avx2.k_block);
+}
+
+/* More work takes longer, and cached bytes less than others, on every CPU. */
+static void order(void) {
+  static const char *const some[] = {"x86-64-v3", "znver4", "sapphirerapids", "cortex-a76"};
+  for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
+    char *error = NULL;
+    cy_cg *cg = cy_cg_create(some[i], &error);
+    CHECK(cg != NULL);
+    if (!cg) {
+      free(error);
+      continue;
+    }
+    CHECK(cy_cost_fmas(cg, 2e6) > cy_cost_fmas(cg, 1e6));
+    CHECK(cy_cost_plain(cg, 10, 1e6, 0) > cy_cost_plain(cg, 10, 1e5, 0));
+    CHECK(cy_cost_plain(cg, 10, 0, 1e6) > cy_cost_plain(cg, 10, 0, 1e5));
+    CHECK(cy_cost_reloads(cg, 1e4, 1) < cy_cost_loads(cg, 1e4) && cy_cost_reloads(cg, 1e9, 1) == cy_cost_loads(cg, 1e9));
+    CHECK(cy_cost_depthwise(cg, 1e4, 25, 1) > cy_cost_depthwise(cg, 1e4, 9, 1));
+    CHECK(cy_cost_task(cg, 12, 2, 1000) > cy_cost_task(cg, 6, 2, 1000));
+    CHECK(cy_cost_transpose(cg, 1e8) >= 1e4 * cy_cost_transpose(cg, 1e4));
+    CHECK(cy_l2_part(cg, 1, 2) * 2 == cy_l2_part(cg, 1, 1));
+    cy_cg_destroy(cg);
+  }
+}
+
+static const check_test tests[] = {{"rows", rows}, {"unknown_cpus", unknown_cpus}, {"hidden_vectors", hidden_vectors}, {"order", order}};
+
+int main(int argc, char **argv) { return check_main(argc, argv, tests, CHECK_COUNT(tests)); }
