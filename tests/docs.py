@@ -199,7 +199,7 @@ def cpu_names():
 SELECTING = ('loops/loops_ops.c', 'loops/loops_expr.c', 'loops/loops_lookup.c', 'loops/loops.c', 'attention/attention_softmax.c',
              'attention/attention_int.h', 'gemm/core_run.c', 'gemm/core_weigh.c', 'gemm/core_widen.c', 'gemm/splats.c',
              'int8/dot_kernel.c', 'int8/dot_rows.c', 'emit.c', 'emit.h')
-MODELLING = ('cost.c', 'cpus.c', 'cpu.c', 'emit.c', 'emit.h')
+MODELLING = ('cost.c', 'cost.h', 'cpus.c', 'cpu.c', 'emit.c', 'emit.h')
 
 
 def cpu_conditions():

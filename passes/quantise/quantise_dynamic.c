@@ -98,7 +98,7 @@ static const double MARGIN = 1.03;
 static double rounding_cycles(const dynamic *s, const cy_node_info *n) {
   uint32_t sharing = 0;
   if (n->in[0] > s->values) /* the result of a layer that was replaced */
-    return s->q->cycles(s->q->target, s->g, n, s->sizes, CY_LAYER_ROUNDING);
+    return cy_caps_layer_cycles(s->q->caps, s->g, n, s->sizes, CY_LAYER_ROUNDING);
   for (uint32_t i = s->uses.start[n->in[0]]; i < s->uses.start[n->in[0] + 1]; i++) {
     const cy_node_info *other = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
     sharing += other && other->op == n->op && other->in[0] == n->in[0];
