@@ -2,7 +2,7 @@
 # tests.mk - programs and data of the tests, and the goals that run them (README.md beside this file).
 #
 # In:  the lists, flags and libraries of the Makefile.
-# Out: tests, RUN_SUITES, check-SUITE, golden, same, where, bench, carry, fuzz.
+# Out: tests, RUN_SUITES, check-SUITE, golden, same, where, bench, calibrate-cpu, carry, fuzz.
 
 # ---- what there is
 
@@ -42,7 +42,7 @@ NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/*_run.c))
 
 # ---- goals
 
-.PHONY: tests check-cuda same where golden bench carry fuzz
+.PHONY: tests check-cuda same where golden bench calibrate-cpu carry fuzz
 
 # What only tests want, as far as it can be had.
 $B/test-tools: tools/setup.sh tests/requirements-cuda.txt tests/python/requirements.txt | $B/config.mk
@@ -94,6 +94,10 @@ carry: tests portable $B/test-tools
 
 bench: all
 	$Q $B/venv/bin/python tests/bench/run.py --build $O
+
+# Fits codegen/cpu/machine.def to this CPU: make calibrate-cpu prints the row, CALIBRATE=--write changes it.
+calibrate-cpu: all
+	$Q $B/venv/bin/python tests/bench/calibrate_cpu.py --build $O $(CALIBRATE)
 
 # ---- programs
 
