@@ -22,7 +22,7 @@
 #endif
 
 /* What cytoc carries for the linker: file name and bytes. The first two are those of all systems. */
-enum { CY_CARRIED_query, CY_CARRIED_runtime, CY_CARRIED_MOST = 6 };
+enum { CY_CARRIED_query, CY_CARRIED_runtime, CY_CARRIED_MAX = 6 };
 typedef struct cy_carried {
   const char *name, *bytes, *end;
 } cy_carried;
@@ -45,7 +45,7 @@ typedef struct cy_arch {
   bool unwinds;         /* the system wants to find its way up the stack from every function */
   const char *tools;    /* prefix of binutils for it where it is another, package of these, and of its C compiler */
   const char *package, *compiler;
-  cy_carried carried[CY_CARRIED_MOST + 1];
+  cy_carried carried[CY_CARRIED_MAX + 1];
 } cy_arch;
 
 extern const cy_arch *const cy_arches[]; /* up to NULL */

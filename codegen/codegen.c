@@ -128,7 +128,7 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   cy_kernels_prepare(b);
   if (b->machine->target->warn)
     b->machine->target->warn(b->machine, b->plans, b->nplans, b->diag);
-  b->hurry = b->o->few_runs || (b->o->hurry && little_to_do(b));
+  b->fast_codegen = b->o->few_runs || (b->o->fast_codegen && little_to_do(b));
   cy_weights_layout(b);
   if (cy_shards_emit(b, code, library ? cy_weights_write : NULL))
     return -1;

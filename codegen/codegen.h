@@ -35,7 +35,7 @@ typedef enum cy_cudnn_use { CY_CUDNN_AUTO, CY_CUDNN_OFF, CY_CUDNN_REQUIRE } cy_c
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target has no cuDNN */
 /* Multiplies f32 as written from now on, without the algorithms that take fewer multiplications and round a little more
  * (Strassen's for products, Winograd's for convolutions). False: the target has none. */
-bool cy_machine_forgo_fast(cy_machine *m);
+bool cy_machine_strict_fp(cy_machine *m);
 /* From now on takes these candidates of layers (candidates.h); the list must live as long as the machine. False: the target
  * has none. */
 bool cy_machine_choose(cy_machine *m, cy_choices *choices);
@@ -100,7 +100,7 @@ typedef struct cy_codegen_options {
   int64_t (*plan_memory)(cy_program *p); /* cy_plan_memory of passes/ */
   cy_diag_sink *diag;
   cy_codegen_stats *stats; /* may be NULL */
-  bool hurry;              /* code that has little to do is made fast, whatever it takes to run: -O0 */
+  bool fast_codegen;       /* code that has little to do is made fast, whatever it takes to run: -O0 */
   bool few_runs;           /* so is any: the library runs a few times and is thrown away */
   bool profile;            /* the library can record when its steps begin and end */
   FILE *explain;           /* a table of kernels goes here; may be NULL */

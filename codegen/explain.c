@@ -114,7 +114,7 @@ static double advantage(const char *algorithm) {
   } known[] = {{"int8 winograd", 8},   /* F(4x4,3x3): 36 multiplications for 144, two of 16 bits in a lane */
                {"winograd f2x4x4", 6}, /* along three axes: 144 for 864 */
                {"winograd", 4},        {"strassen", 8.0 / 7}, {"int8 amx", 32}, {"bf16 amx", 16},
-               {"int8 fours", 4},      {"int8", 2},           {"bf16 pairs", 2}};
+               {"int8 dot4", 4},       {"int8", 2},           {"bf16 dot2", 2}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strstr(algorithm, known[i].name))
       return known[i].times;

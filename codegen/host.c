@@ -430,7 +430,7 @@ static void host_deinit(cy_host *h) {
   free(h->checked);
   free(h->offset_index);
   free(h->memo);
-  free(h->memo_turn);
+  free(h->memo_round);
   free(h->profile);
 }
 
@@ -451,7 +451,7 @@ static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
 int cy_host_emit(cy_work *b, cy_code_kind kind) {
   static const char *const base[] = {"host.o", "host.s", "host.ll"};
   char *error = NULL;
-  cy_host host = {.build = b, .p = b->p, .g = b->g, .turn = 1}, *h = &host;
+  cy_host host = {.build = b, .p = b->p, .g = b->g, .round = 1}, *h = &host;
   h->cg = cy_cg_create(b->machine->cpu, &error);
   if (!h->cg) {
     cy_diag_add(b->diag, CY_ERROR, NULL, "no code can be made for '%s': %s", b->machine->cpu,
@@ -459,7 +459,7 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
     free(error);
     return -1;
   }
-  h->cg->hurry = b->o->hurry;
+  h->cg->fast_codegen = b->o->fast_codegen;
   h->cg->straight = true;
   number_symbols(h);
   number_offsets(h);

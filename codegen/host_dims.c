@@ -25,7 +25,7 @@ void cy_host_set_sym(cy_host *h, cy_sym s, LLVMValueRef v) {
   cy_host_forget(h);
 }
 
-void cy_host_forget(cy_host *h) { h->turn++; }
+void cy_host_forget(cy_host *h) { h->round++; }
 
 /* ---- expressions ---- */
 
@@ -119,11 +119,11 @@ static void memo_grow(cy_host *h, cy_dim d) {
   while (cap <= d)
     cap *= 2;
   h->memo = realloc(h->memo, cap * sizeof *h->memo);
-  h->memo_turn = realloc(h->memo_turn, cap * sizeof *h->memo_turn);
-  if (!h->memo || !h->memo_turn)
+  h->memo_round = realloc(h->memo_round, cap * sizeof *h->memo_round);
+  if (!h->memo || !h->memo_round)
     cy_no_memory();
   for (uint32_t i = h->memo_cap; i < cap; i++)
-    h->memo_turn[i] = 0;
+    h->memo_round[i] = 0;
   h->memo_cap = cap;
 }
 
@@ -131,13 +131,13 @@ LLVMValueRef cy_host_dim(cy_host *h, cy_dim d) {
   int64_t v;
   if (cy_dim_is_const(h->g, d, &v))
     return cy_i64(h->cg, v);
-  if (d < h->memo_cap && h->memo_turn[d] == h->turn)
+  if (d < h->memo_cap && h->memo_round[d] == h->round)
     return h->memo[d];
   LLVMValueRef value = polynomial(h, d);
   if (d >= h->memo_cap)
     memo_grow(h, d);
   h->memo[d] = value;
-  h->memo_turn[d] = h->turn;
+  h->memo_round[d] = h->round;
   return value;
 }
 

@@ -56,8 +56,8 @@ struct cy_host {
   cy_host_fn fn;
   /* values of dims in the code emitted since the last place where that might have become wrong */
   LLVMValueRef *memo;
-  uint32_t *memo_turn;
-  uint32_t memo_cap, turn;
+  uint32_t *memo_round;
+  uint32_t memo_cap, round;
 };
 
 /* ---- host_dims.c ---- */

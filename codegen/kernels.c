@@ -160,14 +160,14 @@ static void find_constants(cy_work *b) {
   }
 }
 
-static uint64_t shared_form(void *ctx, cy_kernel *k) {
+static uint64_t share_key(void *ctx, cy_kernel *k) {
   const cy_work *b = ctx;
-  return b->machine->target->shared_form(b->machine, b->p, k);
+  return b->machine->target->share_key(b->machine, b->p, k);
 }
 
 void cy_kernels_prepare(cy_work *b) {
-  if (b->machine->target->shared_form && b->o->share_kernels)
-    cy_program_share_kernels(b->p, shared_form, b);
+  if (b->machine->target->share_key && b->o->share_kernels)
+    cy_program_share_kernels(b->p, share_key, b);
   uint32_t n = b->p->nkernels, kept = 0;
   b->plans = calloc(n + 1, sizeof *b->plans);
   b->scratch_sym = calloc(2 * n + 2, sizeof *b->scratch_sym);

@@ -80,7 +80,7 @@ _Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_cod
   cy_machine machine = *b->machine;
   machine.threads = threads;
   machine.prefix = b->name;
-  machine.hurry = b->hurry;
+  machine.fast_codegen = b->fast_codegen;
   machine.compiled_by = &r->compiled_by[index];
   machine.parts = b->o->progress ? r->parts[index] : NULL;
   int rc = machine.target->emit(&machine, s->plans, s->n, kind, s->path, &error);

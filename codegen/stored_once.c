@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_SHARED = 1 << 14 }; /* bytes */
+enum { MIN_SHARED = 1 << 14 }; /* bytes */
 
 typedef struct sharing {
   cy_work *b;
@@ -92,7 +92,7 @@ static void find_all(sharing *s) {
   for (uint32_t i = 0; i < p->nconstants; i++) {
     const cy_constant *c = &p->constants[i];
     const cy_data *d = &cy_value_of(s->b->g, c->value)->data;
-    if (!c->write && c->size >= LEAST_SHARED && c->size == d->size && !is_default(s->b->g, c->value))
+    if (!c->write && c->size >= MIN_SHARED && c->size == d->size && !is_default(s->b->g, c->value))
       s->packed[i] = find_packed(s->b, i);
   }
 }
@@ -283,7 +283,7 @@ static uint32_t list_stored(const cy_work *b, stored *out) {
   for (uint32_t i = 0; i < b->p->nconstants; i++) {
     const cy_constant *c = &b->p->constants[i];
     cy_val source = cy_const_source(b->g, c->value);
-    if (b->constant_used[i] && c->size >= LEAST_SHARED / 4 &&
+    if (b->constant_used[i] && c->size >= MIN_SHARED / 4 &&
         2 * elements(b->g, c->value, source) > elements(b->g, source, source))
       out[n++] = (stored){c, source};
   }

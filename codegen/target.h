@@ -41,7 +41,7 @@ struct cy_machine {
   cy_cudnn_use cudnn;
   bool smallest;                   /* size before speed, among forms of equal results */
   const char *prefix;              /* of the model's symbols, during emit() */
-  bool hurry;                      /* emit() makes code fast, not fast code: see cy_codegen_options.hurry */
+  bool fast_codegen;               /* emit() makes code fast, not fast code: see cy_codegen_options.fast_codegen */
   int threads;                     /* that emit() may have at work at a time, 0: one */
   _Atomic int64_t *parts;          /* emit() counts here what it has done, [0], of all, [1]; NULL: nobody asks */
   cy_kernel_compiler *compiled_by; /* emit() says so here; never NULL then */
@@ -117,10 +117,10 @@ struct cy_target {
   void (*try_names)(cy_nearest *nearest); /* what specs may be, for one that is not; NULL: none */
   void (*release)(cy_machine *m);
   void (*choose)(cy_machine *m, cy_choices *choices); /* see cy_machine_choose; NULL: there are no candidates */
-  void (*forgo_fast)(cy_machine *m); /* see cy_machine_forgo_fast; NULL: there is nothing to forgo */
+  void (*strict_fp)(cy_machine *m);                   /* see cy_machine_strict_fp; NULL: there is nothing to forgo */
   /* Kernels with numbers in them may share code where this is there: only those for which it says the same, before they
    * are prepared. NULL: not worth it, numbers are cheaper in the code than in memory. */
-  uint64_t (*shared_form)(const cy_machine *m, cy_program *p, cy_kernel *k);
+  uint64_t (*share_key)(const cy_machine *m, cy_program *p, cy_kernel *k);
   void (*prepare)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
   /* Files what people should know of all prepared kernels before they are compiled; NULL: nothing. */
   void (*warn)(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag);

@@ -76,10 +76,10 @@ bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use) {
   return m->target->cudnn;
 }
 
-bool cy_machine_forgo_fast(cy_machine *m) {
-  if (m->target->forgo_fast)
-    m->target->forgo_fast(m);
-  return m->target->forgo_fast;
+bool cy_machine_strict_fp(cy_machine *m) {
+  if (m->target->strict_fp)
+    m->target->strict_fp(m);
+  return m->target->strict_fp;
 }
 
 bool cy_machine_choose(cy_machine *m, cy_choices *choices) {

@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MOST_COMPARED = 1 << 16 };
+enum { MAX_COMPARED = 1 << 16 };
 
 /* A power of two, 64 at most. Packed forms are read in whole vectors. */
 static uint64_t alignment(const cy_constant *c) {
@@ -53,7 +53,7 @@ static int by_place(const void *x, const void *y, void *work) {
 /* Large ones would have to be read to be compared. */
 static bool are_equal(const cy_data *a, const cy_data *c) {
   return a->size == c->size &&
-         (a->bytes == c->bytes || (a->size <= MOST_COMPARED && memcmp(a->bytes, c->bytes, a->size) == 0));
+         (a->bytes == c->bytes || (a->size <= MAX_COMPARED && memcmp(a->bytes, c->bytes, a->size) == 0));
 }
 
 static void join_equal(const cy_work *b, const uint32_t *list, uint32_t n, uint32_t *same) {
@@ -74,7 +74,7 @@ static uint32_t *find_equal(cy_work *b) {
     same[i] = i;
     if (!b->constant_used[i] || c->write || !c->size || c->size != data_of(b, i)->size)
       continue;
-    if (c->size <= MOST_COMPARED)
+    if (c->size <= MAX_COMPARED)
       list[n++] = i;
     else
       large[nlarge++] = i;

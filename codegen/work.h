@@ -29,7 +29,7 @@ typedef struct cy_work {
   uint32_t nobjects;
   char *weights_file;     /* base name of the side file, or NULL */
   bool has_weights;
-  bool hurry; /* see cy_codegen_options */
+  bool fast_codegen;              /* see cy_codegen_options */
   cy_kernel_compiler compiled_by; /* after emit */
 } cy_work;
 

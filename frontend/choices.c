@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { MOST_CHOICES = 64, MOST_ATTEMPTS = 256, MOST_NODES = 300000 };
+enum { MAX_CHOICES = 64, MAX_ATTEMPTS = 256, MAX_NODES = 300000 };
 
 typedef struct choice {
   uint32_t options, taken;
@@ -24,7 +24,7 @@ typedef struct choice {
 } choice;
 
 struct cy_choices {
-  choice list[MOST_CHOICES];
+  choice list[MAX_CHOICES];
   uint32_t n, asked; /* answers that are given; how many were asked for in this attempt */
   uint32_t misfits;  /* what did not turn out as the model has it, in this attempt */
   bool replay, abandoned;
@@ -33,7 +33,7 @@ struct cy_choices {
 cy_choices *cy_choices_create(cy_arena *arena) { return CY_NEW(arena, cy_choices); }
 
 int cy_choose(cy_choices *c, uint32_t options, bool single) {
-  if (c->asked == MOST_CHOICES || options < 2)
+  if (c->asked == MAX_CHOICES || options < 2)
     return options < 2 ? 0 : CY_UNDECIDED;
   choice *at = &c->list[c->asked++];
   if (c->asked > c->n) {
@@ -88,7 +88,7 @@ bool cy_choices_decide(cy_choices *c, cy_attempt attempt, void *context) {
   bool found = false;
   int rival = CY_UNDECIDED;
   uint64_t most = 0, all = 0, nodes;
-  for (uint32_t i = 0; i < MOST_ATTEMPTS && all < MOST_NODES; i++) {
+  for (uint32_t i = 0; i < MAX_ATTEMPTS && all < MAX_NODES; i++) {
     begin(c);
     bool ok = attempt(context, &nodes) && !c->abandoned;
     all += nodes;

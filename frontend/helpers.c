@@ -220,7 +220,7 @@ cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to) {
   return cy_build_transpose(im->g, x, perm);
 }
 
-cy_val cy_onnx_turn_channels(cy_importer *im, cy_val x, bool back) {
+cy_val cy_onnx_transpose_channels(cy_importer *im, cy_val x, bool back) {
   int last = x ? cy_onnx_type(im, x)->rank - 1 : 0;
   return last > 1 ? cy_onnx_move_axis(im, x, back ? 1 : last, back ? last : 1) : x;
 }

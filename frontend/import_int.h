@@ -238,13 +238,14 @@ bool cy_onnx_broadcasts_to(cy_importer *im, cy_val v, const char *item, cy_val x
 cy_val cy_onnx_mean(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, bool keepdims);
 cy_val cy_onnx_normalize(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, double epsilon, bool rms);
 cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);
-cy_val cy_onnx_turn_channels(cy_importer *im, cy_val x, bool back); /* [n, s.., c] to [n, c, s..], or back; 0 stays 0 */
+cy_val cy_onnx_transpose_channels(cy_importer *im, cy_val x,
+                                  bool back); /* [n, s.., c] to [n, c, s..], or back; 0 stays 0 */
 cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank);
 cy_val cy_onnx_gelu_tanh(cy_importer *im, cy_val x);                        /* onnx_math.c: the approximation */
 cy_val cy_onnx_softplus(cy_importer *im, cy_val x);                         /* log(1 + exp(x)) */
 cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
 /* onnx_contrib.c */
-cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved);
+cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim rotated, bool interleaved);
 cy_val cy_onnx_split_heads(cy_importer *im, cy_val x, int64_t heads); /* onnx_attention.c: [b, s, h * d] -> [b, h, s, d] */
 cy_val cy_onnx_join_heads(cy_importer *im, cy_val x);                /* and back; 0 stays 0 */
 cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_dtype dtype); /* onnx_nn.c */
@@ -279,7 +280,7 @@ cy_content cy_onnx_empty_sequence(cy_importer *im, cy_dtype dtype);
 cy_val cy_onnx_make_sequence(cy_importer *im, const cy_val *v, uint32_t count, cy_content content);
 /* Its elements; NULL: not known */
 const cy_val *cy_onnx_known_sequence(const cy_importer *im, cy_val v, uint32_t *out_count);
-cy_val cy_onnx_cut_sequence(cy_importer *im, cy_val x); /* of the slices of x along its first axis, which they lack */
+cy_val cy_onnx_split_sequence(cy_importer *im, cy_val x); /* of the slices of x along its first axis, which they lack */
 cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v);
 bool cy_onnx_is_sequence(const cy_importer *im, cy_val v);
 cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place); /* place: i64 scalar */

@@ -11,7 +11,7 @@
  */
 #include "frontend/import_int.h"
 
-enum { MOST_STEPS = 8, MOST_ELEMENTS = 16 };
+enum { MAX_STEPS = 8, MAX_ELEMENTS = 16 };
 
 static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
 
@@ -21,7 +21,7 @@ static bool at_most(cy_importer *im, cy_dim a, cy_dim b) { return cy_dim_le(im->
 static bool counts_below(cy_importer *im, cy_val v, cy_dim extent, int step) {
   const cy_value *value = cy_value_of(im->g, v);
   const cy_node_info *n = value->node ? cy_node_of(im->g, value->node) : NULL;
-  if (!n || step == MOST_STEPS)
+  if (!n || step == MAX_STEPS)
     return false;
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0);
   switch (n->op) {
@@ -46,7 +46,7 @@ static bool counts_below(cy_importer *im, cy_val v, cy_dim extent, int step) {
 
 /* Are these the places that NonZero found in a tensor of x's leading dims? */
 static bool names_places(cy_importer *im, cy_val v, const cy_type *x, int64_t count) {
-  for (int step = 0; step < MOST_STEPS; step++) {
+  for (int step = 0; step < MAX_STEPS; step++) {
     const cy_value *value = cy_value_of(im->g, v);
     const cy_node_info *n = value->node ? cy_node_of(im->g, value->node) : NULL;
     if (!n)
@@ -138,7 +138,7 @@ static bool check_all(cy_importer *im, cy_val indices, cy_dim extent, bool from_
   if (cy_value_of(im->g, indices)->data.bytes)
     return check_constant(im, indices, 0, 1, extent, from_end);
   const cy_dim *known = cy_value_elems(im->g, indices, &count);
-  if (known && count <= MOST_ELEMENTS) {
+  if (known && count <= MAX_ELEMENTS) {
     for (uint32_t i = 0; i < count; i++)
       if (!check_element(im, known[i], extent, from_end))
         return false;

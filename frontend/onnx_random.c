@@ -5,7 +5,7 @@
  * Element i of a node's draw is a hash of i and of the node's seed: a few integer operations of an index, like any other
  * expression, so it is fused, runs in parallel and on every target, and needs no state. A model therefore draws the same
  * numbers at every run, on every machine and at every optimisation level. Two nodes draw different ones: where the model
- * gives no seed, it is made from the node's name. What is drawn inside a loop is the same at each turn.
+ * gives no seed, it is made from the node's name. What is drawn inside a loop is the same at each iteration.
  */
 #include "frontend/import_int.h"
 

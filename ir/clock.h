@@ -31,9 +31,9 @@ static inline void cy_numbers_sort(double *numbers, size_t n) {
 
 /* Hertz: the time of a chain of multiplications and additions, four cycles a link on every x86-64 of this century. */
 static inline double cy_clock_rate(void) {
-  enum { LINKS = 100000, TURNS = 9 };
+  enum { LINKS = 100000, ROUNDS = 9 };
   double least = 1;
-  for (int turn = 0; turn < TURNS; turn++) {
+  for (int round = 0; round < ROUNDS; round++) {
     volatile uint64_t sink;
     double start = cy_clock_ms();
     uint64_t x = (uint64_t)start;

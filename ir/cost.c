@@ -25,17 +25,17 @@ static double extent(const counter *c, cy_var v) {
   return n > 0 ? (double)n : 0;
 }
 
-/* Distinct elements an access touches in `turns` executions. */
-static double touched(counter *c, cy_expr offset, double turns) {
+/* Distinct elements an access touches in `iterations` executions. */
+static double touched(counter *c, cy_expr offset, double iterations) {
   cy_affine a;
   if (!cy_expr_affine(c->k, offset, &a) || a.rest)
-    return turns;
+    return iterations;
   double span = 1;
   for (int i = 0; i < a.n; i++) {
     double coef = (double)cy_dim_eval(c->k->g, a.coef[i], c->syms);
     span += (coef < 0 ? -coef : coef) * (extent(c, a.var[i]) - 1);
   }
-  return span < turns ? span : turns;
+  return span < iterations ? span : iterations;
 }
 
 static void note(double *elems, double n) {
@@ -43,34 +43,34 @@ static void note(double *elems, double n) {
     *elems = n;
 }
 
-static void count_expr(counter *c, cy_expr e, double turns, bool index) {
+static void count_expr(counter *c, cy_expr e, double iterations, bool index) {
   if (c->seen[e])
     return;
   c->seen[e] = 1;
   const cy_expr_info *x = cy_expr_of(c->k, e);
   if (x->op == CY_X_LOAD)
-    note(&c->read[x->id], touched(c, x->arg[0], turns));
+    note(&c->read[x->id], touched(c, x->arg[0], iterations));
   else if (x->n && !index && x->op != CY_OP_cast && x->op != CY_OP_bitcast && x->op != CY_OP_select)
-    c->cost.flops += x->op == CY_OP_fma ? 2 * turns : turns;
+    c->cost.flops += x->op == CY_OP_fma ? 2 * iterations : iterations;
   for (int i = 0; i < x->n; i++)
-    count_expr(c, x->arg[i], turns, index || x->op == CY_X_LOAD);
+    count_expr(c, x->arg[i], iterations, index || x->op == CY_X_LOAD);
 }
 
 static void forget(counter *c) { memset(c->seen, 0, c->nseen); }
 
-static void count_list(counter *c, const cy_stmt *s, double turns) {
+static void count_list(counter *c, const cy_stmt *s, double iterations) {
   for (; s; s = s->next) {
     if (s->value || s->offset)
       forget(c);
     if (s->kind == CY_S_STORE) {
-      note(&c->write[s->arg], touched(c, s->offset, turns));
-      count_expr(c, s->offset, turns, true);
+      note(&c->write[s->arg], touched(c, s->offset, iterations));
+      count_expr(c, s->offset, iterations, true);
     }
     if (s->value)
-      count_expr(c, s->value, turns, false);
+      count_expr(c, s->value, iterations, false);
     if (s->kind == CY_S_ACCUM)
-      c->cost.flops += turns;
-    count_list(c, s->body, s->kind == CY_S_FOR ? turns * extent(c, s->var) : turns);
+      c->cost.flops += iterations;
+    count_list(c, s->body, s->kind == CY_S_FOR ? iterations * extent(c, s->var) : iterations);
   }
 }
 
@@ -108,7 +108,7 @@ static void count_contraction(counter *c, double outputs) {
     for (int i = 0; i < t->nspatial; i++) {
       const cy_shuffle_fill *f = &t->shuffle[i];
       taps *= (double)t->kernel[i];
-      taps -= f->pixels ? taps * (double)(f->before + f->behind) / (double)(t->kernel[i] * f->pixels) : 0;
+      taps -= f->positions ? taps * (double)(f->before + f->behind) / (double)(t->kernel[i] * f->positions) : 0;
       in *= eval(c, t->in[i]);
       out *= eval(c, t->out[i]);
     }
@@ -125,26 +125,26 @@ static void count_contraction(counter *c, double outputs) {
 
 cy_cost cy_kernel_cost(cy_kernel *k, const int64_t *syms) {
   counter c = {.k = k, .syms = syms};
-  double turns = (double)cy_kernel_tasks_eval(k, syms);
+  double iterations = (double)cy_kernel_tasks_eval(k, syms);
   c.read = calloc(k->nargs + 1, sizeof(double));
   c.write = calloc(k->nargs + 1, sizeof(double));
   if (!c.read || !c.write)
     cy_no_memory();
   if (k->contraction.kind != CY_CONTRACT_NONE)
-    count_contraction(&c, turns);
+    count_contraction(&c, iterations);
   c.nseen = cy_expr_count(k) + 1; /* what cy_expr_affine makes meanwhile is in no statement */
   c.seen = calloc(c.nseen, 1);
   if (!c.seen)
     cy_no_memory();
   const cy_stmt *body = k->body;
   if (k->contraction.kind == CY_CONTRACT_ATTENTION) { /* its loops over the keys run once per row, not per output */
-    double columns = eval(&c, k->contraction.n), rows = columns > 0 ? turns / columns : 0;
+    double columns = eval(&c, k->contraction.n), rows = columns > 0 ? iterations / columns : 0;
     for (const cy_stmt *s = body; s && s->kind == CY_S_FOR && s->var == k->contraction.key; s = s->next)
       count_list(&c, s->body, rows * eval(&c, k->contraction.keys));
     while (body && body->kind == CY_S_FOR && body->var == k->contraction.key)
       body = body->next;
   }
-  count_list(&c, body, turns);
+  count_list(&c, body, iterations);
   for (uint32_t i = 0; i < k->nargs; i++) {
     if (k->args[i].kind == CY_ARG_SCRATCH)
       continue;

@@ -248,7 +248,7 @@ uint64_t cy_dtype_bytes(cy_dtype dtype, uint64_t count) { return (count * (uint6
 /* ---- what sizes must fulfil ---- */
 
 /* Of a tensor: sums of products of an index and a stride stay far below 2^63, in bytes, too. */
-#define MOST_ELEMENTS ((int64_t)1 << 56)
+#define MAX_ELEMENTS ((int64_t)1 << 56)
 
 void cy_graph_record(cy_graph *g, bool on) { g->recording = on; }
 
@@ -306,7 +306,7 @@ void cy_graph_require_text(cy_graph *g, cy_dim a, cy_dim b, cy_require kind, con
 }
 
 static void require_type(cy_graph *g, const cy_type *t) {
-  cy_dim most = cy_dim_const(g, MOST_ELEMENTS), zero = cy_dim_const(g, 0), count = cy_dim_const(g, 1);
+  cy_dim most = cy_dim_const(g, MAX_ELEMENTS), zero = cy_dim_const(g, 0), count = cy_dim_const(g, 1);
   for (int i = 0; i < t->rank; i++) {
     cy_graph_require(g, t->dim[i], zero, CY_REQUIRE_SIZE);
     count = cy_dim_mul(g, count, t->dim[i]);

@@ -21,17 +21,18 @@ static float float_of(uint32_t bits) {
 }
 
 /* Half of the numbers lie on either side of what is cut off: to nearest, ties to even. */
-static uint32_t cut(uint32_t bits, int by) { return (bits + (1u << (by - 1)) - 1 + (bits >> by & 1)) >> by; }
+static uint32_t round_off(uint32_t bits, int by) { return (bits + (1u << (by - 1)) - 1 + (bits >> by & 1)) >> by; }
 
 static uint16_t to_bf16(uint32_t bits) {
   uint32_t magnitude = bits & 0x7fffffff;
-  return (uint16_t)(magnitude > 0x7f800000 ? 0x7fc0 : cut(bits, 16));
+  return (uint16_t)(magnitude > 0x7f800000 ? 0x7fc0 : round_off(bits, 16));
 }
 
 /* Below 2^-14, adding 0.5 leaves multiples of 2^-24 in the last bits. */
 static uint16_t to_f16(uint32_t bits) {
   uint32_t magnitude = bits & 0x7fffffff, sign = bits >> 16 & 0x8000;
-  uint32_t small = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f), normal = cut(magnitude, 13) - (112u << 10);
+  uint32_t small = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f),
+           normal = round_off(magnitude, 13) - (112u << 10);
   uint32_t half = magnitude < 0x38800000 ? small : normal;
   half = magnitude >= 0x477ff000 ? 0x7c00 : half; /* 65520 and more */
   return (uint16_t)(magnitude > 0x7f800000 ? 0x7e00 : sign | half);

@@ -335,12 +335,12 @@ typedef struct cy_origin {
 
 /* What cycles of a layer are asked for: as it is, in integers, or to round what it reads, each row (each image of a
  * convolution) by a scale of its own. */
-typedef enum cy_layer_form { CY_LAYER_FLOATS, CY_LAYER_INTS, CY_LAYER_ROUNDING } cy_layer_form;
+typedef enum cy_layer_arithmetic { CY_LAYER_FLOATS, CY_LAYER_INTS, CY_LAYER_ROUNDING } cy_layer_arithmetic;
 
-/* What a convolution takes on one core of a target, in cycles: where channel after channel lies in memory as a picture,
- * or where channels lie closest; and to turn its input or output from one order to the other. */
+/* What a convolution takes on one core of a target, in cycles: where channel after channel lies in memory as a feature
+ * map, or where channels lie closest; and to turn its input or output from one order to the other. */
 typedef struct cy_conv_cycles {
-  double planar, channels, turn_in, turn_out;
+  double planar, channels, transpose_in, transpose_out;
 } cy_conv_cycles;
 
 typedef struct cy_node_info {

@@ -23,7 +23,7 @@ typedef struct cy_target_caps {
   int64_t
       busy_parts; /* so many tasks are wanted at work: reductions to fewer results take two steps, softmax of long rows
                          as many tasks as are useful; 0: a row is a task, only reductions of images take two steps */
-  bool cuts_rows; /* is a task better a row, its ends apart, than an element that looks for itself where it lies? */
+  bool splits_rows; /* is a task better a row, its ends apart, than an element that looks for itself where it lies? */
   /* Products of up to so many rows with weights in integers (cy_contraction.b_bits) have a generator of their own; 0:
    * plain kernels are as good. */
   int64_t few_rows;
@@ -59,7 +59,7 @@ typedef struct cy_target_caps {
   /* What node n, a conv, matmul, recurrent or attention with constant weights, takes on one core in that form. Cycles; 0:
    * not known. */
   double (*layer_cycles)(const struct cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                         cy_layer_form form);
+                         cy_layer_arithmetic form);
   /* What conv n takes in either layout. False: it has no planar form. NULL: there are no planar convolutions. */
   bool (*conv_cycles)(const struct cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                       cy_conv_cycles *out);
@@ -94,7 +94,7 @@ static inline bool cy_caps_int_rows(const cy_target_caps *c, int bits, int64_t b
 }
 
 static inline double cy_caps_layer_cycles(const cy_target_caps *c, const cy_graph *g, const cy_node_info *n,
-                                          const int64_t *sizes, cy_layer_form form) {
+                                          const int64_t *sizes, cy_layer_arithmetic form) {
   return c && c->layer_cycles ? c->layer_cycles(c->machine, g, n, sizes, form) : 0;
 }
 

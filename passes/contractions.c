@@ -7,9 +7,9 @@
  *
  * Only constant weights of rank 2, of the same types, in the same block. If every product has one reader and that adds
  * a constant along the columns, the biases are merged as well, so that they stay in the epilogue. If only some do, the
- * products stay apart. Results that all become halves again (half.c) do so before they are cut apart. Products of short
- * rows of x, one of which an activation reads, stay apart, too: reading x again costs less than storing a result that the
- * activation would have taken as an epilogue.
+ * products stay apart. Results that all become halves again (widen_half.c) do so before they are cut apart. Products of
+ * short rows of x, one of which an activation reads, stay apart, too: reading x again costs less than storing a result
+ * that the activation would have taken as an epilogue.
  */
 #include "pass_int.h"
 

@@ -686,7 +686,7 @@ cy_val cy_fold_node(cy_graph *g, const cy_node_info *n) {
 
 /* ---- results that only others are made of ------------------------------------------------------------------------ */
 
-enum { LEAST_FREED = 1 << 18 };
+enum { MIN_FREED = 1 << 18 };
 
 /* A result, or (same: 1 + its number) another value with the bytes of one. */
 typedef struct made {
@@ -727,7 +727,7 @@ static void made_note(makings *m, const cy_node_info *n, cy_val v, cy_val by) {
   if (from && from->bytes == d->bytes) {
     from->readers += readers;
     next.same = (uint32_t)(from - m->list) + 1;
-  } else if (n->op == CY_OP_reshape || n->op == CY_OP_identity || d->size < LEAST_FREED) {
+  } else if (n->op == CY_OP_reshape || n->op == CY_OP_identity || d->size < MIN_FREED) {
     return;
   } else {
     next.bytes = (void *)(uintptr_t)d->bytes;

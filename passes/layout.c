@@ -10,10 +10,10 @@
  * row-major; a reshape that merges axes reads row-major, and so does a gather of many rows that would not be dense;
  * everything else takes any order, kernels read through strides. What sums windows of a row wants another axis closest.
  *
- * Convolutions have a planar form, too, on some targets: both pictures row-major. It is taken where it costs less than
- * the other one with the conversions that this needs before and behind it. What row-major costs more than channels-last
- * (or less) is handed backwards with the preference, so that chains of convolutions choose one order where that is best
- * (cy_conv_cycles; costs_of).
+ * Convolutions have a planar form, too, on some targets: both feature maps row-major. It is taken where it costs less
+ * than the other one with the conversions that this needs before and behind it. What row-major costs more than
+ * channels-last (or less) is handed backwards with the preference, so that chains of convolutions choose one order
+ * where that is best (cy_conv_cycles; costs_of).
  *
  * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given
  * the layout that makes it a view, and a preference behind it is handed to what computes its input (which is how the heads of
@@ -26,14 +26,14 @@
  *
  * Rows of a product's first factor should be dense, or each product copies them: what products read, and what is added
  * or normalised on the way there, passes on no preference of borders for another order, and where orders meet, or rows are
- * gone through in any case, it becomes row-major. So the residual stream of a transformer is turned once, where it
+ * gone through in any case, it becomes row-major. So the residual stream of a transformer is transposed once, where it
  * begins.
  */
 #include "pass_int.h"
 
 #include <string.h>
 
-enum { LEAST_CHANNELS = 8, ENOUGH_ROWS = 32 };
+enum { MIN_CHANNELS = 8, ENOUGH_ROWS = 32 };
 
 typedef struct order {
   uint8_t axis[CY_MAX_RANK]; /* physical, outermost first */
@@ -133,9 +133,9 @@ static bool wants_channels_last(const cy_node_info *n) {
 /* Is it a pool whose windows stay inside of the input along the axis that lies closest in memory, or most of them? Such a
  * one reads rows as well as channels, and a conversion would cost more than the pool. */
 static bool pools_rows(cy_graph *g, const cy_node_info *n) {
-  cy_pool_cut unused;
+  cy_pool_split unused;
   return (n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg) &&
-         cy_pool_cut_of(g, n, cy_type_of(g, n->in[0])->rank - 3, &unused);
+         cy_pool_split_of(g, n, cy_type_of(g, n->in[0])->rank - 3, &unused);
 }
 
 /* Interpolates along the axis that lies closest in memory, where neighbours come from anywhere: channels, if there are
@@ -149,7 +149,7 @@ static bool interpolates(const cy_graph *g, const cy_node_info *n) {
   if (n->op == CY_OP_resize && !cy_resizes_axis(n, x, y, x->rank - 1))
     return false;
   return x->rank >= 3 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] && cy_dim_is_const(g, x->dim[1], &channels) &&
-         channels >= LEAST_CHANNELS;
+         channels >= MIN_CHANNELS;
 }
 
 /* Does n sum windows along the axis that lies closest in memory in order o? */
@@ -160,8 +160,8 @@ static bool sums_closest(const cy_graph *g, const cy_node_info *n, const order *
          cy_resizes_axis(n, x, cy_type_of(g, n->out[0]), o->axis[x->rank - 1]);
 }
 
-/* The order that n wants for its picture and its result, when the picture comes in order `in`: rows that are summed are
- * read side by side, if there are no channels. */
+/* The order that n wants for its feature map and its result, when the feature map comes in order `in`: rows that are
+ * summed are read side by side, if there are no channels. */
 static bool order_wanted(const cy_graph *g, const cy_node_info *n, const order *in, order *out) {
   int rank = n->nin && n->in[0] ? cy_type_of(g, n->in[0])->rank : 0;
   int64_t rows;
@@ -187,7 +187,7 @@ static bool gathers_rows(cy_graph *g, const cy_node_info *n) {
     return false;
   const cy_type *t = cy_type_of(g, n->in[0]);
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0);
-  return axis + 1 < t->rank && cy_dim_is_const(g, t->dim[t->rank - 1], &columns) && columns >= LEAST_CHANNELS &&
+  return axis + 1 < t->rank && cy_dim_is_const(g, t->dim[t->rank - 1], &columns) && columns >= MIN_CHANNELS &&
          cy_dim_le(g, t->dim[axis], cy_type_elems(g, cy_type_of(g, n->in[1])));
 }
 
@@ -299,7 +299,7 @@ static bool goes_through_rows(const cy_node_info *n, int rank) {
 
 /* ---- convolutions ---- */
 
-/* What symbols are taken for: batches, lengths of sequences, sides of pictures. */
+/* What symbols are taken for: batches, lengths of sequences, sides of feature maps. */
 enum { ONE_IMAGE = 1, LONG_SEQUENCE = 4096, MIDDLING = 64 };
 
 typedef struct guess {
@@ -344,9 +344,10 @@ static bool costs_of(const chooser *c, const cy_node_info *n, conv_costs *out) {
     return false;
   const preference *w = &c->preferred[n->out[0]];
   bool plain = is_row_major(c, cy_type_of(c->g, n->out[0]), &w->o);
-  double behind = !w->weight ? 0 : c->more[n->out[0]] ? c->more[n->out[0]] : plain ? -t.turn_out : t.turn_out;
-  behind = behind > t.turn_out ? t.turn_out : behind < -t.turn_out ? -t.turn_out : behind;
-  *out = (conv_costs){{t.planar + behind, t.channels + t.turn_in}, {t.planar + behind + t.turn_in, t.channels}};
+  double behind = !w->weight ? 0 : c->more[n->out[0]] ? c->more[n->out[0]] : plain ? -t.transpose_out : t.transpose_out;
+  behind = behind > t.transpose_out ? t.transpose_out : behind < -t.transpose_out ? -t.transpose_out : behind;
+  *out =
+      (conv_costs){{t.planar + behind, t.channels + t.transpose_in}, {t.planar + behind + t.transpose_in, t.channels}};
   return true;
 }
 
@@ -364,7 +365,7 @@ static void add_more(chooser *c, cy_val v, double more) {
     c->more[v] += more;
 }
 
-/* Is input k of n a picture as its output is? Not so what is broadcast, and what a reduction has left. */
+/* Is input k of n a feature map as its output is? Not so what is broadcast, and what a reduction has left. */
 static bool is_like_output(const chooser *c, const cy_node_info *n, uint32_t k) {
   const cy_type *from = n->in[k] ? cy_type_of(c->g, n->in[k]) : NULL, *to = cy_type_of(c->g, n->out[0]);
   cy_op_class cls = cy_node_op(n)->cls;
@@ -406,8 +407,8 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
   if (pools_rows(g, n)) {
     const cy_type *t = cy_type_of(g, n->in[0]);
     order last = channels_last(t->rank);
-    bool pixels = w->weight && same_memory(g, t, &w->o, &last);
-    ask(c, n->in[0], pixels ? w->weight : 1, pixels ? &last : &plain);
+    bool positions = w->weight && same_memory(g, t, &w->o, &last);
+    ask(c, n->in[0], positions ? w->weight : 1, positions ? &last : &plain);
   } else if (order_wanted(g, n, &plain, &o)) {
     conv_costs t;
     double more = costs_of(c, n, &t) ? lesser(t.plain) - lesser(t.channels) : 0;
@@ -558,7 +559,7 @@ static bool inherited(const chooser *c, const cy_node_info *n, order *out) {
 }
 
 /* Should n's output, which products read by rows, rather be row-major than inherit order o? */
-static bool turns_rows(const chooser *c, const cy_node_info *n, const order *o) {
+static bool transposes_rows(const chooser *c, const cy_node_info *n, const order *o) {
   cy_graph *g = c->g;
   cy_val out = n->out[0];
   const cy_type *t = cy_type_of(g, out);
@@ -574,8 +575,9 @@ static bool turns_rows(const chooser *c, const cy_node_info *n, const order *o) 
   return false;
 }
 
-/* A normalization goes through its picture once more in any case: the place to turn what planar convolutions read. */
-static bool turns_picture(const chooser *c, const cy_node_info *n) {
+/* A normalization goes through its feature map once more in any case: the place to turn what planar convolutions read.
+ * */
+static bool transposes_map(const chooser *c, const cy_node_info *n) {
   const preference *w = &c->preferred[n->out[0]];
   return n->op == CY_OP_normalize && w->weight == 2 && c->more[n->out[0]] < 0 &&
          is_row_major(c, cy_type_of(c->g, n->out[0]), &w->o);
@@ -629,7 +631,7 @@ static void choose_node(chooser *c, cy_node id) {
     o = through_transpose(perm, (int)rank, &in);
     set(c, n->out[0], &o);
   } else if (keeps_axes(n) && !mostly_plain(c, n) && inherited(c, n, &o)) {
-    set(c, n->out[0], turns_rows(c, n, &o) || turns_picture(c, n) ? &plain : &o);
+    set(c, n->out[0], transposes_rows(c, n, &o) || transposes_map(c, n) ? &plain : &o);
   } else if (parts_rows(c, n, &in, w->weight ? &w->o : &plain)) {
     set(c, n->out[0], &in);
   } else if (w->weight && !is_strided_view(n) && n->nout == 1 && !sums_closest(g, n, &w->o)) {

@@ -4,7 +4,8 @@
  *
  * In:  a swept graph. Out: two kernels in place of one, the first with a task for every part,
  *   - for images, on all targets: along all spatial axes but the first one, then along that. Where channels are
- *     innermost, a sum of f32 had as many terms one after the other as there are pixels, and all channels were one task;
+ *     innermost, a sum of f32 had as many terms one after the other as there are positions, and all channels were one
+ * task;
  *   - for other rows where a reduction along neighbouring axes leaves fewer results than cy_target_caps.busy_parts.
  * The parts and their order are the graph's: results do not depend on timing.
  *
@@ -18,14 +19,14 @@
 #include "pass_int.h"
 
 enum {
-  LEAST_IMAGE = 1 << 14,
-  LEAST_BUSY_IMAGE = 1 << 13, /* .. where there are busy_parts */
-  LEAST_ROW = 1 << 17,
-  LEAST_PART = 1 << 12,
-  MOST_PARTS = 1024,
-  LEAST_PARTS = 8,
+  MIN_IMAGE = 1 << 14,
+  MIN_BUSY_IMAGE = 1 << 13, /* .. where there are busy_parts */
+  MIN_ROW = 1 << 17,
+  MIN_PART = 1 << 12,
+  MAX_PARTS = 1024,
+  MIN_PARTS = 8,
   WIDE = 8,
-  MOST_RANK = 3
+  MAX_RANK = 3
 };
 
 /* Neighbouring axes [*first, *behind) of a reduction whose extents' product is *length; false: they are not. */
@@ -51,15 +52,15 @@ static bool axes_of(cy_graph *g, const cy_node_info *n, int *first, int *behind,
 }
 
 /* How a row is cut: the outer axes whole, of axis `at` the outer `parts` (a divisor of its extent). */
-typedef struct cut {
+typedef struct row_parts {
   int at;
   int64_t parts, extent;
-} cut;
+} row_parts;
 
 /* As many parts as are useful; false: too few. What is read at once should not be cut. */
-static bool find_cut(cy_graph *g, const cy_type *t, int first, int behind, int64_t length, cut *out) {
-  int64_t most = length / LEAST_PART < MOST_PARTS ? length / LEAST_PART : MOST_PARTS, outer = 1;
-  *out = (cut){.at = first, .parts = 1};
+static bool find_split(cy_graph *g, const cy_type *t, int first, int behind, int64_t length, row_parts *out) {
+  int64_t most = length / MIN_PART < MAX_PARTS ? length / MIN_PART : MAX_PARTS, outer = 1;
+  *out = (row_parts){.at = first, .parts = 1};
   while (cy_dim_is_const(g, t->dim[out->at], &out->extent) && outer * out->extent <= most) {
     outer *= out->extent;
     out->at++;
@@ -67,7 +68,7 @@ static bool find_cut(cy_graph *g, const cy_type *t, int first, int behind, int64
   for (int wide = out->at == behind - 1 ? WIDE : 1; wide > 0 && out->parts == 1; wide -= WIDE - 1)
     for (out->parts = most / outer; out->parts > 1 && out->extent % (out->parts * wide);)
       out->parts--;
-  return outer * out->parts >= LEAST_PARTS;
+  return outer * out->parts >= MIN_PARTS;
 }
 
 static uint32_t span(int64_t *axes, int from, int to) {
@@ -89,7 +90,7 @@ static cy_val image_in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
   const cy_type x = *cy_type_of(g, n->in[0]);
   const cy_attr *reduced = cy_attr_find(n, CY_ATTR_axes);
   int64_t axes[CY_MAX_RANK], length = 0, extent = 0;
-  int64_t least = busy_parts(rw) ? LEAST_BUSY_IMAGE : LEAST_IMAGE;
+  int64_t least = busy_parts(rw) ? MIN_BUSY_IMAGE : MIN_IMAGE;
   int first = x.rank - (reduced ? (int)reduced->n : 0);
   cy_dim count = cy_dim_const(g, 1);
   for (int i = first; i < x.rank; i++) {
@@ -98,7 +99,7 @@ static cy_val image_in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
     count = cy_dim_mul(g, count, x.dim[i]);
   }
   if (x.rank - first < 2 || (cy_dim_is_const(g, count, &length) && length < least) ||
-      (cy_dim_is_const(g, x.dim[first], &extent) && extent < LEAST_PARTS))
+      (cy_dim_is_const(g, x.dim[first], &extent) && extent < MIN_PARTS))
     return 0;
   bool keep = cy_type_of(g, n->out[0])->rank == x.rank;
   uint32_t naxes = span(axes, first + 1, x.rank);
@@ -114,14 +115,14 @@ static cy_val in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
   cy_dim dims[CY_MAX_RANK + 1], count = cy_dim_const(g, 1);
   int64_t length, results, axes[CY_MAX_RANK + 1];
   int first, behind, rank = 0;
-  cut c;
-  if (x.rank > MOST_RANK)
+  row_parts c;
+  if (x.rank > MAX_RANK)
     return image_in_two_steps(rw, n);
   for (int i = 0; i < out.rank; i++)
     count = cy_dim_mul(g, count, out.dim[i]);
-  if (!busy_parts(rw) || !axes_of(g, n, &first, &behind, &length) || length < LEAST_ROW ||
+  if (!busy_parts(rw) || !axes_of(g, n, &first, &behind, &length) || length < MIN_ROW ||
       (cy_dim_is_const(g, count, &results) && results * 2 > busy_parts(rw)) ||
-      !find_cut(g, &x, first, behind, length, &c))
+      !find_split(g, &x, first, behind, length, &c))
     return 0;
   for (int i = 0; i < x.rank; i++) {
     if (i == c.at)
@@ -138,7 +139,7 @@ static cy_val in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
 /* ---- positions ---- */
 
 enum {
-  LEAST_SEARCH = 32,      /* elements of a row that lies together, */
+  MIN_SEARCH = 32,        /* elements of a row that lies together, */
   APART_SEARCH = 256,     /* .. of one that does not; */
   APART_RESULTS = 1 << 14 /* more of these have tasks enough */
 };
@@ -165,7 +166,7 @@ static cy_val in_order(cy_graph *g, cy_val x, bool opposite) {
 
 /* Is a search along `axis` better a maximum? Positions have 32 bits, beside elements of 64 bits as many. */
 static bool is_long_search(cy_graph *g, const cy_type *t, int axis) {
-  int64_t length = LEAST_SEARCH, extent, results = 1;
+  int64_t length = MIN_SEARCH, extent, results = 1;
   bool together = true, known_length = cy_dim_is_const(g, t->dim[axis], &length);
   int bits = cy_dtype_of((cy_dtype)t->dtype)->bits;
   if (bits <= 32 ? !known_length || length > INT32_MAX : bits > 64)
@@ -176,7 +177,7 @@ static bool is_long_search(cy_graph *g, const cy_type *t, int axis) {
     if (i != axis && known && results < APART_RESULTS)
       results *= extent;
   }
-  return together ? length >= LEAST_SEARCH : length >= APART_SEARCH && results < APART_RESULTS;
+  return together ? length >= MIN_SEARCH : length >= APART_SEARCH && results < APART_RESULTS;
 }
 
 /* The position by a maximum of keys, which have the element above the position. */

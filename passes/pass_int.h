@@ -114,13 +114,13 @@ bool cy_cast_lossless(cy_dtype from, cy_dtype to);
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v);
 /* lower_pieces.c: the windows of a pool along a spatial axis: the first few reach over the border in front, those from
  * `end` on, at most `behind`, over the one at the end. */
-typedef struct cy_pool_cut {
+typedef struct cy_pool_split {
   int64_t first;
   int behind;
   cy_dim end, size; /* size: of the output */
-} cy_pool_cut;
+} cy_pool_split;
 /* False where so many do that the pool is better not cut there. spatial: 0 is the first spatial axis. */
-bool cy_pool_cut_of(cy_graph *g, const cy_node_info *n, int spatial, cy_pool_cut *out);
+bool cy_pool_split_of(cy_graph *g, const cy_node_info *n, int spatial, cy_pool_split *out);
 /* A constant in the graph's arena, contents to be filled in by the caller before use. */
 void *cy_const_new(cy_graph *g, const cy_type *type, cy_val *out);
 /* Constant v holds the numbers of constant `from` in another form. */

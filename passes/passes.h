@@ -22,8 +22,9 @@ typedef struct cy_weight_options {
   bool asymmetric; /* with zero points */
   /* Kernels may round the rows that meet weights in integers to 8 bits: with bits 0, those that the model itself has in 4
    * bits, where few rows meet them or nobody knows how many. */
-  bool rows8;
-  /* With rows8 and quantisation: integer weights that the model itself has stay for products of any number of rows. */
+  bool quantised_rows;
+  /* With quantised_rows and quantisation: integer weights that the model itself has stay for products of any number of
+   * rows. */
   bool keeps_given;
   struct cy_quant *report; /* quantise.h: gets a layer for every product, `keep` says why it stays; NULL: not wanted */
 } cy_weight_options;
@@ -48,7 +49,7 @@ typedef struct cy_pass_options {
   int (*learn)(void *ctx, cy_graph *g);
   void *learn_ctx;
   /* Nothing is multiplied by 0 that is not in the model: NaN times 0 is NaN. gelu takes erfc, which keeps its digits. */
-  bool no_fast;
+  bool strict_fp;
   /* CY_F16 or CY_BF16: what operands of products become, where the target multiplies them so or takes weights so; 0: they
    * stay, but constant factors that f16 holds exactly are stored so. */
   cy_dtype half;

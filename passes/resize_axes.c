@@ -8,7 +8,8 @@
  *
  * The order is that of least work. An axis that keeps a part f of its extent at t taps costs f t for each element that it
  * gets, and leaves f of them; of two, the one with the lesser f t / (1 - f) goes first, and axes that grow come last.
- * Along the axis closest in memory, the picture is turned before and behind it (layout.c), which counts as more taps.
+ * Along the axis closest in memory, the feature map is transposed before and behind it (layout.c), which counts as more
+ * taps.
  *
  * Refused: crops, which have a value of their own outside; cubic windows of integers, whose sums may leave the type's
  * range before they are rounded.
@@ -17,7 +18,7 @@
 
 #include <string.h>
 
-enum { CLOSEST = 3, UNKNOWN_TAPS = 4, MOST_AXES_AT_ONCE = 2 /* of a cubic window without antialias */ };
+enum { CLOSEST = 3, UNKNOWN_TAPS = 4, MAX_AXES_AT_ONCE = 2 /* of a cubic window without antialias */ };
 #define UNKNOWN_PART 0.5
 
 /* What decides on the place of an axis in the order: growing ones behind shrinking ones, then by work. */
@@ -91,7 +92,7 @@ static cy_val one_after_the_other(cy_rewrite *rw, const cy_node_info *n) {
       cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL) == CY_COORD_TF_CROP)
     return 0;
   int count = find_axes(g, n, axes);
-  if (count < (antialias ? 2 : MOST_AXES_AT_ONCE + 1))
+  if (count < (antialias ? 2 : MAX_AXES_AT_ONCE + 1))
     return 0;
   cy_val v = cy_build_cast(g, n->in[0], cy_dtype_real(dtype));
   for (int i = 0; i < count; i++)

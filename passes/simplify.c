@@ -160,7 +160,7 @@ static cy_val spelled_sigmoid(cy_rewrite *rw, const cy_node_info *n) {
 static cy_val one_and_erf(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_node_info *erf = cy_def_of(g, n->in[0], CY_OP_erf);
-  if (!rw->pass->options->no_fast || !erf || !cy_splat_is(g, n->in[1], 1) || !cy_rewrite_single_use(rw, n->in[0]) ||
+  if (!rw->pass->options->strict_fp || !erf || !cy_splat_is(g, n->in[1], 1) || !cy_rewrite_single_use(rw, n->in[0]) ||
       !cy_same_shape(cy_type_of(g, n->in[0]), cy_type_of(g, n->out[0])))
     return 0;
   cy_val x = erf->in[0], minus = 0;

@@ -8,7 +8,7 @@
  */
 #include "simplify.h"
 
-enum { MOST_STEPS = 12 }; /* ops between the slice and the product */
+enum { MAX_STEPS = 12 }; /* ops between the slice and the product */
 
 typedef struct window {
   cy_dim start, size, whole;
@@ -26,17 +26,17 @@ static bool find_window(cy_graph *g, const cy_node_info *n, window *out) {
   uint32_t rank;
   const int64_t *steps = cy_attr_list(n, CY_ATTR_steps, &rank);
   const cy_dim *starts = cy_attr_dim_list(n, CY_ATTR_starts, &rank);
-  int cut = -1;
+  int cropped = -1;
   for (int i = 0; i < from->rank; i++) {
     if (steps[i] == 1 && from->dim[i] == to->dim[i])
       continue;
-    if (steps[i] != 1 || cut >= 0)
+    if (steps[i] != 1 || cropped >= 0)
       return false;
-    cut = i;
+    cropped = i;
   }
-  if (cut < 0)
+  if (cropped < 0)
     return false;
-  *out = (window){starts[cut], to->dim[cut], from->dim[cut], from->rank - cut};
+  *out = (window){starts[cropped], to->dim[cropped], from->dim[cropped], from->rank - cropped};
   return true;
 }
 
@@ -94,9 +94,9 @@ static cy_val windowed(cy_rewrite *rw, cy_val v, const window *w, int steps) {
 
 static cy_val rows_of_product(cy_rewrite *rw, const cy_node_info *n) {
   window w;
-  if (!find_window(rw->g, n, &w) || !reaches_product(rw, n->in[0], &w, MOST_STEPS))
+  if (!find_window(rw->g, n, &w) || !reaches_product(rw, n->in[0], &w, MAX_STEPS))
     return 0;
-  cy_val y = windowed(rw, n->in[0], &w, MOST_STEPS);
+  cy_val y = windowed(rw, n->in[0], &w, MAX_STEPS);
   return y && cy_type_equal(cy_type_of(rw->g, y), cy_type_of(rw->g, n->out[0])) ? y : 0;
 }
 

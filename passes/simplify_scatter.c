@@ -209,13 +209,13 @@ static cy_val rows_of_elements(cy_graph *g, cy_val indices, const cy_type *updat
 
 static cy_val transposed_rows(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
-  const cy_node_info *turn = cy_def_of(g, n->in[0], CY_OP_transpose);
+  const cy_node_info *transpose = cy_def_of(g, n->in[0], CY_OP_transpose);
   const cy_type data = *cy_type_of(g, n->in[0]), *tuples = cy_type_of(g, n->in[1]);
-  if (!turn || tuples->rank < 1 || !cy_dim_is(g, tuples->dim[tuples->rank - 1], 1))
+  if (!transpose || tuples->rank < 1 || !cy_dim_is(g, tuples->dim[tuples->rank - 1], 1))
     return 0;
   int64_t perm[CY_MAX_RANK], inverse[CY_MAX_RANK];
   uint32_t count;
-  memcpy(perm, cy_attr_list(turn, CY_ATTR_perm, &count), sizeof *perm * (size_t)data.rank);
+  memcpy(perm, cy_attr_list(transpose, CY_ATTR_perm, &count), sizeof *perm * (size_t)data.rank);
   cy_perm_invert(perm, data.rank, inverse);
   cy_dim dims[CY_MAX_RANK] = {cy_type_elems(g, tuples)};
   for (int i = 1; i < data.rank; i++)
@@ -225,7 +225,7 @@ static cy_val transposed_rows(cy_rewrite *rw, const cy_node_info *n) {
   if (!updates)
     return 0;
   const cy_type written = *cy_type_of(g, updates);
-  cy_val in[3] = {turn->in[0], rows_of_elements(g, n->in[1], &written, (int)perm[0]), updates};
+  cy_val in[3] = {transpose->in[0], rows_of_elements(g, n->in[1], &written, (int)perm[0]), updates};
   cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, perm[0]),
                   cy_attr_int(CY_ATTR_combine, cy_attr_get_int(n, CY_ATTR_combine, CY_COMBINE_SET))};
   cy_val y = in[1] ? cy_build(g, CY_OP_scatter_elements, in, 3, a, 2, NULL, 0) : 0;

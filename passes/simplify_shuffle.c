@@ -14,9 +14,9 @@
 /* A transposed convolution of stride s falls into s parts an axis, each with a kernel of its own. All of them together
  * are one product: a convolution of `taps` taps, as many as the kernel has strides, whose channels then become
  * spatial positions (pixel shuffle), of which padding cuts some off. That is better where parts are more than
- * MOST_PARTS, or have so few channels that vectors would be mostly empty, and the kernel is as long as some strides. Where weights are computed, only
- * convolutions have a generator: always; the kernel is filled up with zeros then. */
-enum { MOST_PARTS = 8, FEW_CHANNELS = 8 };
+ * MAX_PARTS, or have so few channels that vectors would be mostly empty, and the kernel is as long as some strides.
+ * Where weights are computed, only convolutions have a generator: always; the kernel is filled up with zeros then. */
+enum { MAX_PARTS = 8, FEW_CHANNELS = 8 };
 
 typedef struct shuffle_plan {
   cy_graph *g;
@@ -25,7 +25,7 @@ typedef struct shuffle_plan {
   const int64_t *strides, *pads;
   int64_t taps[CY_MAX_RANK], missing[CY_MAX_RANK]; /* elements that the kernel is short of taps * stride */
   int64_t edge[2 * CY_MAX_RANK];                   /* the convolution's pads */
-  int64_t cut[CY_MAX_RANK];                        /* pixels in front of the output's first one */
+  int64_t cropped[CY_MAX_RANK];                    /* positions in front of the output's first one */
   int64_t group, parts;
   cy_dim members, channels; /* outputs of a group, of the convolution */
 } shuffle_plan;
@@ -38,7 +38,7 @@ static bool plan_edges(shuffle_plan *d, uint32_t i, bool fixed) {
   cy_dim end = cy_dim_addi(g, d->y.dim[2 + i], d->pads[i]);
   skip = skip < last ? skip : last;
   d->edge[i] = last - skip;
-  d->cut[i] = d->pads[i] - skip * stride;
+  d->cropped[i] = d->pads[i] - skip * stride;
   if (!cy_dim_le(g, end, all)) {
     d->edge[d->spatial + i] = last + 1;
     return !fixed && cy_dim_le(g, end, cy_dim_addi(g, all, stride));
@@ -60,7 +60,7 @@ static bool is_scaled_const(const cy_graph *g, cy_val v) {
 static bool plan_shuffle(cy_rewrite *rw, const cy_node_info *n, shuffle_plan *d) {
   cy_graph *g = d->g;
   uint32_t count;
-  bool fixed = is_scaled_const(g, n->in[1]), whole = fixed || rw->pass->options->no_fast;
+  bool fixed = is_scaled_const(g, n->in[1]), whole = fixed || rw->pass->options->strict_fp;
   const int64_t *dilations = cy_attr_list(n, CY_ATTR_dilations, &count);
   d->x = *cy_type_of(g, n->in[0]), d->w = *cy_type_of(g, n->in[1]), d->y = *cy_type_of(g, n->out[0]);
   d->pads = cy_attr_list(n, CY_ATTR_pads, &count);
@@ -82,7 +82,7 @@ static bool plan_shuffle(cy_rewrite *rw, const cy_node_info *n, shuffle_plan *d)
   }
   d->members = d->w.dim[1];
   d->channels = cy_dim_muli(g, d->members, d->group * d->parts);
-  return !fixed || d->parts > MOST_PARTS ||
+  return !fixed || d->parts > MAX_PARTS ||
          (d->parts > 1 && cy_dim_le(g, d->members, cy_dim_const(g, FEW_CHANNELS - 1)));
 }
 
@@ -142,7 +142,7 @@ static cy_val shuffle_out(cy_rewrite *rw, const cy_node_info *n) {
         cy_dim_addi(g, d.x.dim[2 + i], d.edge[i] + d.edge[s + i] - (d.taps[i] - 1));
     places[at + i] = cy_dim_const(g, d.strides[i]);
     whole[2 + i] = cy_dim_muli(g, to.dim[2 + i], d.strides[i]);
-    starts[2 + i] = cy_dim_const(g, d.cut[i]);
+    starts[2 + i] = cy_dim_const(g, d.cropped[i]);
     perm[at + 1 + 2 * i] = at + 1 + (int64_t)(s + i);
     perm[at + 2 + 2 * i] = at + (int64_t)i;
   }
@@ -157,10 +157,10 @@ static cy_val shuffle_out(cy_rewrite *rw, const cy_node_info *n) {
 /* ---- of integers ------------------------------------------------------------------------------------------------ */
 
 /* Products with zeros that fill up kernels, for each other one: what generators may leave out, as they do for channels
- * that fill a vector, and what they compute where pixels that lie side by side share one. */
-static const double MOST_FILLED = 3, MOST_EMPTY = 1.5;
+ * that fill a vector, and what they compute where positions that lie side by side share one. */
+static const double MAX_FILLED = 3, MAX_EMPTY = 1.5;
 enum { VECTOR = 16 };
-enum { MOST_STRIDE = 1 << 15 }; /* products of three are numbers */
+enum { MAX_STRIDE = 1 << 15 }; /* products of three are numbers */
 
 /* A convolution of stride 1 whose places make all of the output, and nothing else. */
 typedef struct places {
@@ -172,9 +172,9 @@ typedef struct places {
   int64_t parts, taps; /* of all axes together */
 } places;
 
-/* Is there little enough to compute besides the kernel, of pixels with so many channels? */
+/* Is there little enough to compute besides the kernel, of positions with so many channels? */
 static bool has_few_zeros(const places *p, int64_t channels) {
-  int64_t sharing = (VECTOR + channels - 1) / channels; /* pixels */
+  int64_t sharing = (VECTOR + channels - 1) / channels; /* positions */
   double all = 1, left = 1;
   for (uint32_t i = p->spatial; i-- > 0;) {
     double filled = (double)(p->axis[i].taps * p->strides[i]) / (double)p->kernel[i];
@@ -182,7 +182,7 @@ static bool has_few_zeros(const places *p, int64_t channels) {
     left *= sharing > 1 ? filled : 1;
     sharing = (sharing + p->strides[i] - 1) / p->strides[i];
   }
-  return all <= 1 + MOST_FILLED && left <= 1 + MOST_EMPTY;
+  return all <= 1 + MAX_FILLED && left <= 1 + MAX_EMPTY;
 }
 
 static bool plan_places(cy_graph *g, const cy_node_info *n, places *p) {
@@ -196,8 +196,8 @@ static bool plan_places(cy_graph *g, const cy_node_info *n, places *p) {
     return false;
   for (uint32_t i = 0; i < p->spatial; i++) {
     int64_t stride = p->strides[i], *behind = &p->pads[p->spatial + i];
-    if (!cy_dim_is_const(g, w->dim[2 + i], &p->kernel[i]) || p->kernel[i] < 1 || pads[i] < 0 || pads[i] > MOST_STRIDE ||
-        stride > MOST_STRIDE || (dilations && dilations[i] != 1))
+    if (!cy_dim_is_const(g, w->dim[2 + i], &p->kernel[i]) || p->kernel[i] < 1 || pads[i] < 0 || pads[i] > MAX_STRIDE ||
+        stride > MAX_STRIDE || (dilations && dilations[i] != 1))
       return false;
     cy_shuffle_axis a = p->axis[i] = cy_shuffle_axis_of(p->kernel[i], stride, pads[i]);
     cy_dim out = cy_dim_div(g, p->y.dim[2 + i], cy_dim_const(g, stride));
@@ -212,7 +212,7 @@ static bool plan_places(cy_graph *g, const cy_node_info *n, places *p) {
   return has_few_zeros(p, cy_dim_is_const(g, w->dim[1], &channels) && channels > 0 ? channels : 1);
 }
 
-/* Which tap of the convolution, and which pixel of its place, tap `flat` of the transposed one is for. */
+/* Which tap of the convolution, and which position of its place, tap `flat` of the transposed one is for. */
 static int64_t tap_of(const places *p, int64_t flat, int64_t *out_part) {
   int64_t tap = 0, part = 0, taps = 1, parts = 1;
   for (uint32_t i = p->spatial; i-- > 0;) {

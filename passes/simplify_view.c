@@ -44,7 +44,7 @@ static cy_val unmerged_transpose(cy_rewrite *rw, const cy_node_info *n) {
   const cy_node_info *d = cy_def_of(g, n->in[0], CY_OP_transpose);
   if (!d || perm_of(d)[0] != 0 || !cy_def_of(g, d->in[0], CY_OP_reshape) || !cy_rewrite_single_use(rw, n->in[0]))
     return 0;
-  const cy_type *from = type_of(rw, d->in[0]), *turned = type_of(rw, n->in[0]), *to = type_of(rw, n->out[0]);
+  const cy_type *from = type_of(rw, d->in[0]), *transposed = type_of(rw, n->in[0]), *to = type_of(rw, n->out[0]);
   const int64_t *old = perm_of(d);
   int batch = to->rank - from->rank + 1;
   int64_t perm[CY_MAX_RANK];
@@ -59,7 +59,7 @@ static cy_val unmerged_transpose(cy_rewrite *rw, const cy_node_info *n) {
   if (all != from->dim[0])
     return 0;
   for (int i = 1; i < from->rank; i++) {
-    if (to->dim[batch - 1 + i] != turned->dim[i])
+    if (to->dim[batch - 1 + i] != transposed->dim[i])
       return 0;
     perm[batch - 1 + i] = batch - 1 + old[i];
     dims[batch - 1 + i] = from->dim[i];
@@ -353,9 +353,9 @@ static cy_val ew_of_transpose(cy_rewrite *rw, const cy_node_info *n) {
   cy_val in[3];
   for (uint32_t k = 0; k < n->nin; k++) {
     const cy_node_info *d = cy_def_of(g, n->in[k], CY_OP_transpose);
-    bool turned = d && type_of(rw, n->in[k])->rank == out->rank && !cy_value_is_const(g, n->in[k]) &&
-                  !memcmp(perm, perm_of(d), (size_t)out->rank * sizeof *perm);
-    in[k] = turned ? d->in[0] : turn_back(rw, n->in[k], perm, out->rank);
+    bool transposed = d && type_of(rw, n->in[k])->rank == out->rank && !cy_value_is_const(g, n->in[k]) &&
+                      !memcmp(perm, perm_of(d), (size_t)out->rank * sizeof *perm);
+    in[k] = transposed ? d->in[0] : turn_back(rw, n->in[k], perm, out->rank);
     if (!in[k])
       return 0;
   }

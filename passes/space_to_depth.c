@@ -9,12 +9,12 @@
  */
 #include "pass_int.h"
 
-enum { MOST_PHASES = 16 };
+enum { MAX_PHASES = 16 };
 
 typedef struct phases {
   cy_val x;
   int64_t step[2];             /* down and across */
-  uint32_t place[MOST_PHASES]; /* by phase, the lower ones first: which part it is */
+  uint32_t place[MAX_PHASES];  /* by phase, the lower ones first: which part it is */
   uint32_t count;
 } phases;
 
@@ -39,7 +39,7 @@ static bool take_part(cy_graph *g, phases *p, cy_val part, uint32_t k, uint32_t 
         at[i] >= p->step[i] || cy_dim_muli(g, to->dim[2 + i], p->step[i]) != from->dim[2 + i])
       return false;
   }
-  if (p->step[0] > MOST_PHASES || p->step[1] > MOST_PHASES || p->step[0] * p->step[1] != p->count)
+  if (p->step[0] > MAX_PHASES || p->step[1] > MAX_PHASES || p->step[0] * p->step[1] != p->count)
     return false;
   uint32_t phase = (uint32_t)(at[0] * p->step[1] + at[1]);
   p->place[phase] = k;
@@ -50,7 +50,7 @@ static bool take_part(cy_graph *g, phases *p, cy_val part, uint32_t k, uint32_t 
 static bool find_phases(cy_graph *g, const cy_node_info *concat, phases *out) {
   uint32_t seen = 0;
   *out = (phases){.count = concat->nin};
-  if (concat->nin < 2 || concat->nin > MOST_PHASES || cy_attr_get_int(concat, CY_ATTR_axis, 0) != 1)
+  if (concat->nin < 2 || concat->nin > MAX_PHASES || cy_attr_get_int(concat, CY_ATTR_axis, 0) != 1)
     return false;
   for (uint32_t k = 0; k < concat->nin; k++)
     if (!take_part(g, out, concat->in[k], k, &seen))
@@ -67,7 +67,7 @@ static cy_val spread_weights(cy_graph *g, const phases *p, cy_val w) {
   cy_dim shape[] = {t->dim[O], down, across, channels, t->dim[H], t->dim[W]};
   cy_dim whole[] = {t->dim[O], channels, cy_dim_muli(g, t->dim[H], p->step[0]), cy_dim_muli(g, t->dim[W], p->step[1])};
   static const int64_t order[] = {0, 3, 4, 1, 5, 2};
-  cy_val part[MOST_PHASES];
+  cy_val part[MAX_PHASES];
   for (uint32_t i = 0; i < p->count; i++)
     part[i] = cy_build_slice_axis(g, w, C, cy_dim_muli(g, channels, p->place[i]), channels);
   cy_val all = cy_build_reshape(g, cy_build_concat(g, part, p->count, C), shape, 6);

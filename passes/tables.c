@@ -14,7 +14,7 @@
  *                  mask is added to
  *
  *   windows        of what is read in place, equal matrices are stored once, asked for or not: masks of shifted windows
- *                  differ at the borders of the picture only
+ *                  differ at the borders of the feature map only
  *   columns        of what is read in place for many windows, columns that are equal in all matrices are stored once with
  *                  any of these options: biases that depend on where a key lies relative to its query. Their matrices are
  *                  stored again by every run, which is why nobody gets this unasked
@@ -34,10 +34,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEAST_ELEMENTS = 1 << 14, LEAST_ROW = 32 };
-enum { LEAST_WINDOW = 1 << 10, MOST_WINDOWS = 64 };                   /* elements; different ones */
-enum { LEAST_COLUMNS = 1 << 13, MOST_COLUMNS = 1 << 10, SPREAD = 8 }; /* elements; different ones; see is_spread() */
-enum { MOST_UNASKED = 1 << 26 }; /* elements: halves of more of them take memory that nobody expects of a compiler */
+enum { MIN_ELEMENTS = 1 << 14, MIN_ROW = 32 };
+enum { MIN_WINDOW = 1 << 10, MAX_WINDOWS = 64 };                   /* elements; different ones */
+enum { MIN_COLUMNS = 1 << 13, MAX_COLUMNS = 1 << 10, SPREAD = 8 }; /* elements; different ones; see is_spread() */
+enum { MAX_UNASKED = 1 << 26 }; /* elements: halves of more of them take memory that nobody expects of a compiler */
 static const double NEAR = 1.0 / 512; /* of a row in f16, relative RMS: twice what its digits give */
 
 typedef struct table {
@@ -93,7 +93,7 @@ static bool has_rows(const shrinking *s, const table *t, cy_val v) {
   for (uint32_t i = s->uses.start[v]; i < s->uses.start[v + 1]; i++)
     if (!may_round(s, cy_node_of(s->p->g, s->uses.list[i]), v))
       return false;
-  return t->row >= LEAST_ROW;
+  return t->row >= MIN_ROW;
 }
 
 /* ---- eight bits ---- */
@@ -270,8 +270,7 @@ static bool rows_near(const cy_graph *g, cy_arena *scratch, const table *t) {
 
 static bool round_to_halves(cy_pass *p, table *t, cy_dtype half, bool exact) {
   t->scale = 0;
-  bool refused =
-      (half == CY_F16 && !cy_caps_stores_f16(p->options->caps)) || (exact && t->rows > MOST_UNASKED / t->row);
+  bool refused = (half == CY_F16 && !cy_caps_stores_f16(p->options->caps)) || (exact && t->rows > MAX_UNASKED / t->row);
   t->stored = refused ? 0 : cy_half_constant(p->g, t->v, half, exact);
   return t->stored && (exact || half != CY_F16 || rows_near(p->g, p->scratch, t));
 }
@@ -306,13 +305,13 @@ static void find_windows(cy_pass *p, table *t) {
   cy_type_static(g, &type, d);
   while (axis < type.rank && d[axis] == 1)
     axis++;
-  if (axis + 2 >= type.rank || cy_type_count(g, &type) < (uint64_t)d[axis] * LEAST_WINDOW)
+  if (axis + 2 >= type.rank || cy_type_count(g, &type) < (uint64_t)d[axis] * MIN_WINDOW)
     return;
-  uint64_t count = (uint64_t)d[axis], *first = CY_NEW_ARRAY(p->scratch, uint64_t, MOST_WINDOWS);
+  uint64_t count = (uint64_t)d[axis], *first = CY_NEW_ARRAY(p->scratch, uint64_t, MAX_WINDOWS);
   cy_type each = cy_type_make(CY_I64, 1, &type.dim[axis]);
   cy_val index, parts;
   int64_t *numbers = cy_const_new(g, &each, &index);
-  uint64_t size = data.size / count, n = number_parts(data.bytes, size, count, MOST_WINDOWS, first, numbers);
+  uint64_t size = data.size / count, n = number_parts(data.bytes, size, count, MAX_WINDOWS, first, numbers);
   if (!n || n * 2 > count)
     return;
   type.dim[axis] = cy_dim_const(g, (int64_t)n);
@@ -369,13 +368,14 @@ static bool find_columns(cy_pass *p, table *t) {
     return false;
   uint64_t columns = (uint64_t)(d[type.rank - 2] * d[type.rank - 1]), matrices = t->rows * t->row / columns;
   const float *from = cy_value_of(g, t->v)->data.bytes;
-  float *turned = CY_NEW_ARRAY(p->scratch, float, t->rows * t->row);
+  float *transposed = CY_NEW_ARRAY(p->scratch, float, t->rows * t->row);
   for (uint64_t i = 0; i < t->rows * t->row; i++)
-    turned[i % columns * matrices + i / columns] = from[i];
-  uint64_t *first = CY_NEW_ARRAY(p->scratch, uint64_t, MOST_COLUMNS);
+    transposed[i % columns * matrices + i / columns] = from[i];
+  uint64_t *first = CY_NEW_ARRAY(p->scratch, uint64_t, MAX_COLUMNS);
   int64_t *numbers = CY_NEW_ARRAY(p->scratch, int64_t, columns);
-  uint64_t n = number_parts((const char *)turned, matrices * sizeof *turned, columns, MOST_COLUMNS, first, numbers);
-  uint64_t size = n * matrices * sizeof *turned + columns * (n <= 256 ? 1 : 2);
+  uint64_t n =
+      number_parts((const char *)transposed, matrices * sizeof *transposed, columns, MAX_COLUMNS, first, numbers);
+  uint64_t size = n * matrices * sizeof *transposed + columns * (n <= 256 ? 1 : 2);
   if (!n || size > t->rows * t->row)
     return false;
   t->numbers = store_numbers(g, &type.dim[type.rank - 2], numbers, columns, n);
@@ -383,7 +383,7 @@ static bool find_columns(cy_pass *p, table *t) {
   type.dim[t->axis] = cy_dim_const(g, (int64_t)n);
   float *to = cy_const_new(g, &type, &t->stored);
   for (uint64_t i = 0; i < n * matrices; i++)
-    to[i] = turned[first[i % n] * matrices + i / n];
+    to[i] = transposed[first[i % n] * matrices + i / n];
   return true;
 }
 
@@ -485,7 +485,7 @@ static void replace(cy_pass *p, const table *t, cy_val v, cy_node reader) {
 static const char *choose(const shrinking *s, cy_val v, reading r, table *t) {
   cy_pass *p = s->p;
   const cy_pass_options *o = p->options;
-  bool ints = asks_for_ints(o), large = t->rows * t->row >= LEAST_ELEMENTS;
+  bool ints = asks_for_ints(o), large = t->rows * t->row >= MIN_ELEMENTS;
   if (r == IN_PLACE && large)
     find_windows(p, t);
   if (r == IN_PLACE && !t->numbers && (ints || o->half) && all_spread(p->g, &s->uses, v) && find_columns(p, t))
@@ -537,7 +537,7 @@ int cy_pass_tables(cy_pass *p) {
     const cy_value *value = cy_value_of(g, v);
     cy_dtype d = (cy_dtype)value->type.dtype;
     if ((d != CY_F32 && d != CY_F16 && d != CY_BF16) || !value->data.bytes ||
-        cy_type_count(g, &value->type) < LEAST_COLUMNS)
+        cy_type_count(g, &value->type) < MIN_COLUMNS)
       continue;
     reading r = all_read(g, &s.uses, v);
     if (r != OTHERWISE)

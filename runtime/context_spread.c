@@ -20,7 +20,7 @@
 
 enum { IDLE, GO, QUIT, GONE };          /* part.word */
 enum { WORKS, HAS_FAILED, OUT };        /* part.health */
-enum { MOST_DEVICES = 64, PROBE = 32 }; /* runs after which a device without a share gets a row */
+enum { MAX_DEVICES = 64, PROBE = 32 };  /* runs after which a device without a share gets a row */
 
 typedef struct part {
   cyto_context *owner, *context; /* of all devices; on this one */
@@ -187,7 +187,7 @@ static void settle(spread *s, int ok) {
 static cyto_status run_rows(spread *s, int64_t from, int64_t rows, cyto_error *error) {
   struct {
     int64_t from, rows;
-  } again[MOST_DEVICES];
+  } again[MAX_DEVICES];
   int32_t n = 0;
   if (!cut(s, from, rows))
     return CYTO_NO_DEVICE; /* the error is that of who failed before */
@@ -282,7 +282,7 @@ static cyto_status batch_check(const cyto_context *context, uint8_t *batched, cy
 
 static cyto_status options_check(const cyto_context *context, const cyto_options *options, cyto_error *error) {
   const char *fault = !context->model->code->device ? "the model is for the CPU: compile it with --target=cuda"
-                      : options->device_count < 1 || !options->devices || options->device_count > MOST_DEVICES
+                      : options->device_count < 1 || !options->devices || options->device_count > MAX_DEVICES
                           ? "there must be 1 to 64 of them"
                       : options->device_memory || options->stream
                           ? "tensors lie in the host's memory, and each device has its own stream"

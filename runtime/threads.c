@@ -32,7 +32,7 @@
 enum { SPIN_NS = 300000, PIECES_PER_WORKER = 8 };
 /* Of a helper: how often it asks for its share of the core; time lost in a share that is too little (more than a
  * quarter of it, too); how long it rests, at first and at most; after how much time without loss that is forgotten. */
-static const int64_t SHARE_NS = 2000000, LOST_NS = 1000000, REST_NS = 10000000, MOST_REST_NS = 640000000,
+static const int64_t SHARE_NS = 2000000, LOST_NS = 1000000, REST_NS = 10000000, MAX_REST_NS = 640000000,
                      FORGET_NS = 100000000;
 enum { WHOLE_UNIT = 64 }; /* a grain of multiples of it means that tasks are elements: pieces begin at whole vectors */
 enum { RESETTING = 1, ALIVE = 2 }; /* *pool->alive; 0: this is a child of fork() */
@@ -197,7 +197,7 @@ static void share_check(core_share *s) {
   int64_t lost = wall - (cyrt_os_ran_ns() - s->ran);
   if (lost > LOST_NS && lost > wall / 4) {
     cyrt_os_sleep(s->rest);
-    s->rest = s->rest < MOST_REST_NS / 2 ? 2 * s->rest : MOST_REST_NS;
+    s->rest = s->rest < MAX_REST_NS / 2 ? 2 * s->rest : MAX_REST_NS;
     s->good = 0;
   } else if ((s->good += wall) > FORGET_NS) {
     s->rest = REST_NS;

@@ -164,7 +164,7 @@ static inline cy_kernel *softmax_kernel(cy_dim rows, cy_dim n, bool mirrored) {
  * lanes, turns j in a loop inside them: 3 * turns * columns * load, 3 * columns * step elements. */
 typedef struct crossing {
   cy_dtype type;
-  int64_t columns, turns, step, load;
+  int64_t columns, iterations, step, load;
 } crossing;
 static const crossing crossings[] = {
     {CY_F32, 21, 2, 2, 1}, {CY_F32, 16, 3, 3, 1},    {CY_F32, 21, 3, 12, 2},  {CY_I32, 19, 4, 4, 1},
@@ -178,9 +178,9 @@ static inline cy_kernel *crossing_kernel(const crossing *c) {
   cy_kernel *k = cy_kernel_create(g, "crossing");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, c->type, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, c->type, 0);
   cy_var row = cy_kernel_add_var(k, d(3)), i = cy_kernel_add_var(k, d(c->columns)),
-         j = cy_kernel_add_var(k, d(c->turns));
+         j = cy_kernel_add_var(k, d(c->iterations));
   cy_kernel_add_grid(k, row);
-  cy_expr from = sum(k, idx(k, row, c->turns * c->columns * c->load), idx(k, j, c->columns * c->load));
+  cy_expr from = sum(k, idx(k, row, c->iterations * c->columns * c->load), idx(k, j, c->columns * c->load));
   cy_expr to = sum(k, idx(k, row, c->columns * c->step), idx(k, i, c->step));
   cy_kernel_for(k, i, true);
   cy_kernel_for(k, j, false);

@@ -80,7 +80,7 @@ FOLDERS = {'unit': ('codegen', 'driver', 'passes', 'frontend', 'ir', 'rt'), 'cud
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
 LONGEST = ['torch', 'predict', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'decoding', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
            'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
-           'codegen/dot_test']
+           'codegen/int_gemm_test']
 
 
 def run_program(command, show):

@@ -32,14 +32,14 @@ static inline bool cy_csize_is(cy_csize s, int64_t v) { return s.slot < 0 && s.v
 /* What happens to finished values. `emit` gets acc, a vector of 1 .. W valid lanes, and the output index of its first
  * lane; the last index is the vector axis. It must store the result itself. `begin` (optional) is called at the entry
  * of every function that will call `emit`: the place to load what does not change (cg->args is set). A function may be
- * opened several times. `ahead` (optional) prefetches what `emit` will load from a cache line at that index, but what
- * all rows share, and with `stores` the line that it will write. */
+ * opened several times. `prefetch` (optional) prefetches what `emit` will load from a cache line at that index, but
+ * what all rows share, and with `stores` the line that it will write. */
 typedef struct cy_epilogue {
   void (*begin)(void *ctx, cy_cg *cg);
   void (*emit)(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
-  void (*ahead)(void *ctx, cy_cg *cg, const LLVMValueRef *idx, bool stores);
+  void (*prefetch)(void *ctx, cy_cg *cg, const LLVMValueRef *idx, bool stores);
   void *ctx;
-  bool reads; /* is there anything for `ahead` but what is written? */
+  bool reads; /* is there anything for `prefetch` but what is written? */
   bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
   unsigned steps; /* operations for a lane */
   unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
@@ -47,7 +47,8 @@ typedef struct cy_epilogue {
   /* Rows have so many columns, and `emit` takes several of them at once, as lanes from column 0 of the first one on; 0: it
    * does not. */
   unsigned flat;
-  bool pixels_join;  /* of a convolution: the last index but one may count all pixels, if those in front of it are 0 */
+  bool
+      positions_join; /* of a convolution: the last index but one may count all positions, if those in front of it are 0 */
   unsigned together; /* cy_epilogue_tile: so many rows, whose sums lie without gaps, go at once; 0: one */
 } cy_epilogue;
 
@@ -95,7 +96,7 @@ typedef struct cy_pack_layout {
   int winograd;  /* 1: [panel][channel][tap][NR]; 2: [panel][block][tap][channel][NR], CY_TAP_CHANNELS a block, the rest
                     in the last; floats are divided by 36 */
   int depthwise; /* 1: [tap][input of a group][output channel], channels padded to nr */
-  int across;    /* [tap][block of so many inputs][NR outputs][input of the block]; 0: not so */
+  int lane_reduce; /* [tap][block of so many inputs][NR outputs][input of the block]; 0: not so */
   cy_weights weights;
   int64_t bytes;
 } cy_pack_layout;
@@ -140,13 +141,14 @@ typedef struct cy_gemm_desc {
   int a_slot, b_slot, scratch_slot, shared_slot;
   bool b_packed; /* args[b_slot] is what cy_pack_run wrote; n and k must be constant */
   cy_weights weights; /* of a packed B */
-  /* B in integers with scales, as cy_int_weights in core.h has them; n and k must be constant, one matrix for all
-   * batches. bits 0: it is not. */
+  /* B in integers with scales, as cy_int_weights in microkernel.h has them; n and k must be constant, one matrix for
+   * all batches. bits 0: it is not. */
   struct {
     int bits;
     bool is_signed;
-    bool bf16, rows8; /* bf16: both factors are rounded so, see dot_blocks.c; rows8: a to 8 bits, see dot_codes.c */
-    bool rows24;      /* a as integers of 24 bits, see dot_few.c */
+    bool bf16,
+        quantised_rows; /* bf16: both factors are rounded so, see int_blocks.c; quantised_rows: a to 8 bits, see quantised_rows.c */
+    bool rows24; /* a as integers of 24 bits, see int_few_rows.c */
     int64_t tile, block, middle;
     int scale_slot, zero_slot; /* zero_slot -1: middle */
   } ints;
@@ -202,7 +204,7 @@ void cy_conv_text(const cy_conv_desc *desc, const char *type, cy_candidates *c);
 /* Cycles of that on one core; not for CY_CONV_DEPTHWISE. */
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 /* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution
- * with strides has one layout per sub-pixel phase, packed one after the other: n_parts of them. */
+ * with strides has one layout per sub-position phase, packed one after the other: n_parts of them. */
 int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo);
 /* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for cy_conv_map_size). */
 int64_t cy_conv_map_size(const cy_cg *cg, const cy_conv_desc *desc);

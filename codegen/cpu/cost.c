@@ -120,8 +120,8 @@ static double rate_of(const cy_cg *cg, cy_factor_form f) {
     return 2.0 * cg->W * (f == CY_FACTORS_BF16 ? 16 : 32) * m->amx;
   return (double)m->fmas * cg->W *
          (f == CY_FACTORS_BF16 ? 2 * m->bf16_products / m->plain
-          : cg->vnni           ? 4 * m->fours
-                               : m->pairs);
+          : cg->vnni           ? 4 * m->dot4
+                               : m->dot2);
 }
 
 double cy_cost_grouped(const cy_cg *cg, cy_factor_form f, double rows, double depth, double n, double filled,
@@ -139,8 +139,8 @@ double cy_cost_groups(const cy_cg *cg, double products, int group) {
   return products / ((double)group * cg->model.fmas * cg->W);
 }
 
-double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool fours, bool split) {
-  double full = nv != 2 || mr != 6 ? 0 : split ? cg->model.full_tile_cut : fours ? 0 : cg->model.full_tile_pairs;
+double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool dot4, bool split) {
+  double full = nv != 2 || mr != 6 ? 0 : split ? cg->model.full_tile_split : dot4 ? 0 : cg->model.full_tile_dot2;
   return full > 0 ? full : split ? mr + 0.3 : mr + (nv == 2 ? 1.3 : 0.5);
 }
 
@@ -155,9 +155,10 @@ double cy_cost_int_depthwise(const cy_cg *cg, double outputs, double taps, doubl
          by_eights(cg);
 }
 
-double cy_cost_int_bands(const cy_cg *cg, double outputs, double taps, double inputs_per_output) {
+double cy_cost_depthwise_dot4(const cy_cg *cg, double outputs, double taps, double inputs_per_output) {
   const cy_cpu_model *m = &cg->model;
-  return outputs * (m->bands_output + m->bands_tap * taps + m->bands_input * inputs_per_output) * by_eights(cg) * m->bands;
+  return outputs * (m->dot4_output + m->dot4_tap * taps + m->dot4_input * inputs_per_output) * by_eights(cg) *
+         m->depthwise_dot4;
 }
 
 double cy_cost_rounding(const cy_cg *cg, double elements, bool image) {
@@ -170,7 +171,7 @@ double cy_cost_attention(const cy_cg *cg, bool bf16, double scores, double produ
   const cy_cpu_model *m = &cg->model;
   if (!bf16)
     return cy_cost_fmas(cg, products) * m->plain + scores * m->score * by_eights(cg);
-  double rounded = cg->amx_bf16 ? m->factor_amx : m->factor_pairs;
+  double rounded = cg->amx_bf16 ? m->factor_amx : m->factor_dot2;
   return products / rate_of(cg, CY_FACTORS_BF16) + (scores * m->score_bf16 + factors * rounded) * by_eights(cg) +
          m->attention_bf16;
 }

@@ -76,14 +76,14 @@ typedef enum cy_factor_form { CY_FACTORS_F32, CY_FACTORS_BYTES, CY_FACTORS_BF16 
  * products, others are left out. filled: columns with those that idle in vectors. */
 double cy_cost_grouped(const cy_cg *cg, cy_factor_form f, double rows, double depth, double n, double filled, double runs,
                        double share);
-/* Products of pairs or fours alone, without sums. group: 2 or 4. */
+/* Products of pairs or dot4 alone, without sums. group: 2 or 4. */
 double cy_cost_groups(const cy_cg *cg, double products, int group);
-/* A step of k for a tile of mr rows by nv vectors; split: of fours that are split against saturation. */
-double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool fours, bool split);
+/* A step of k for a tile of mr rows by nv vectors; split: of dot4 that are split against saturation. */
+double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool dot4, bool split);
 /* The transforms of F(4x4,3x3): vectors of patches, of filters, of outputs. */
 double cy_cost_int_winograd(const cy_cg *cg, double inputs, double filters, double outputs);
 double cy_cost_int_depthwise(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
-double cy_cost_int_bands(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
+double cy_cost_depthwise_dot4(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
 double cy_cost_rounding(const cy_cg *cg, double elements, bool image);
 
 /* ---- attention, recurrences ---- */

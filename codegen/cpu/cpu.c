@@ -77,7 +77,7 @@ static void release(cy_machine *m) { cy_cg_destroy(m->state); }
 
 static void choose(cy_machine *m, cy_choices *choices) { ((cy_cg *)m->state)->choices = choices; }
 
-static void forgo_fast(cy_machine *m) { ((cy_cg *)m->state)->no_fast = true; }
+static void strict_fp(cy_machine *m) { ((cy_cg *)m->state)->strict_fp = true; }
 
 /* ---- code ---- */
 
@@ -151,10 +151,10 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   cy_cg *cg = cy_cg_create(m->cpu, out_error);
   if (!cg)
     return -1;
-  cg->no_fast = ((const cy_cg *)m->state)->no_fast;
+  cg->strict_fp = ((const cy_cg *)m->state)->strict_fp;
   cg->choices = ((const cy_cg *)m->state)->choices;
   cg->prefix = m->prefix;
-  cg->hurry = m->hurry;
+  cg->fast_codegen = m->fast_codegen;
   cy_cg_module(cg, plans[0]->symbol);
   for (uint32_t i = 0; i < n; i++) {
     cy_bug_context = plans[i]->symbol;
@@ -175,7 +175,7 @@ const cy_target cy_target_cpu = {
              "cortex-a76, "
              "each with -windows behind it for Windows on x86-64, or a triple such as x86_64-linux-gnu",
     .caps = {.max_head = 512,
-             .cuts_rows = true,
+             .splits_rows = true,
              .blocks_round = true,
              .words = true,
              .supports = cy_cpu_contract_supports,
@@ -187,8 +187,8 @@ const cy_target cy_target_cpu = {
     .try_names = cy_cpu_try_names,
     .release = release,
     .choose = choose,
-    .forgo_fast = forgo_fast,
-    .shared_form = cy_cpu_contract_form,
+    .strict_fp = strict_fp,
+    .share_key = cy_cpu_contract_share_key,
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
     .panels_of = cy_cpu_panels_of,

@@ -15,8 +15,8 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k);
 /* cy_target_caps.int_rows */
 bool cy_cpu_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n);
-/* cy_target.shared_form. */
-uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k);
+/* cy_target.share_key. */
+uint64_t cy_cpu_contract_share_key(const cy_machine *m, cy_program *p, cy_kernel *k);
 /* Chooses the algorithm; appends arguments for packed weights and scratch. */
 void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
 /* The program's constant with the packed form of v, whose matrix starts at byte `offset` of its contents. */
@@ -26,7 +26,7 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan);
 
 /* ---- layer_cost.c ---- */
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                           cy_layer_form form);
+                           cy_layer_arithmetic variant);
 bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                         cy_conv_cycles *out);
 /* Does n, of bf16, take less time than of f32? n NULL: is there an instruction for it? */

@@ -10,12 +10,12 @@
  * Appended arguments, in this order: packed weights, scratch per worker, shared scratch.
  */
 #include "codegen/cpu/cpu.h"
-#include "codegen/cpu/int8/dot.h"
+#include "codegen/cpu/int8/int_gemm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PARTS = 64, MOST_BLOCK = 256 };
+enum { MAX_PARTS = 64, MAX_BLOCK = 256 };
 
 /* How weights are packed: what write() needs, without the generators. */
 typedef struct part {
@@ -23,26 +23,26 @@ typedef struct part {
   int64_t offset; /* bytes, in the packed form */
   const int32_t *tap_map;
 } part;
-typedef struct pack_form {
+typedef struct pack_plan {
   int nparts;
   part *parts;
   int64_t bytes;
   cy_pack_source source; /* strides; w is set when packing */
   int64_t w_offset;      /* bytes from the start of the constant */
-  cy_dot_layout dot;     /* instead of parts, where `bits`: of a weight */
+  cy_int_gemm_layout ints; /* instead of parts, where `bits`: of a weight */
   unsigned bits;
   bool is_signed;
-} pack_form;
+} pack_plan;
 
 /* What prepare() decided. */
 typedef struct form {
   cy_conv_algo algo;
-  bool packed, dot; /* dot: by the generator of that name, which does bf16, too */
-  bool cut;         /* the 8-bit form of that name, and how many groups of k come again: see dot.h */
+  bool packed, ints; /* dot: by the generator of that name, which does bf16, too */
+  bool split;        /* the 8-bit form of that name, and how many groups of k come again: see int_gemm.h */
   int64_t again;
   bool winograd;                 /* of that name, too */
   int64_t b_batch[CY_MAX_BATCH]; /* matrices per step of a batch axis of packed weights */
-  pack_form pack;
+  pack_plan pack;
 } form;
 
 /* ---- sizes ---- */
@@ -142,17 +142,18 @@ static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 static bool blocks_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
   int64_t n, rows, tile;
   if (a != CY_F32 || !cy_dtype_is_byte(b) || !known(k, c->n, &n) || !known(k, c->k, &rows) ||
-      !known(k, c->b_k, &tile) || c->b_block > MOST_BLOCK || !matmul_supported(k, c))
+      !known(k, c->b_k, &tile) || c->b_block > MAX_BLOCK || !matmul_supported(k, c))
     return false;
   if (c->rounded == CY_I8)
-    return cy_dot_codes_possible(m->state, c->b_bits, c->b_block, tile, n);
+    return cy_quantised_rows_possible(m->state, c->b_bits, c->b_block, tile, n);
   if (c->rounded == CY_I32)
-    return greatest_of(k, c->m) <= CY_DOT_FEW && cy_dot_few_possible(m->state, c->b_bits, c->b_block, tile, n);
-  return !c->rounded || (c->rounded == CY_BF16 && cy_dot_blocks_possible(m->state, c->b_block, rows));
+    return greatest_of(k, c->m) <= CY_INT_GEMM_FEW &&
+           cy_int_gemm_few_possible(m->state, c->b_bits, c->b_block, tile, n);
+  return !c->rounded || (c->rounded == CY_BF16 && cy_int_gemm_blocks_possible(m->state, c->b_block, rows));
 }
 
 bool cy_cpu_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n) {
-  return cy_dot_codes_possible(m->state, bits, block, n, n);
+  return cy_quantised_rows_possible(m->state, bits, block, n, n);
 }
 
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
@@ -206,7 +207,7 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   d.ints.bits = c->b_bits;
   d.ints.is_signed = cy_kernel_arg_dtype(k, c->b) == CY_I8;
   d.ints.bf16 = c->rounded == CY_BF16;
-  d.ints.rows8 = c->rounded == CY_I8;
+  d.ints.quantised_rows = c->rounded == CY_I8;
   d.ints.rows24 = c->rounded == CY_I32;
   d.ints.tile = cy_csize_known(d.bk);
   d.ints.block = c->b_block;
@@ -277,22 +278,22 @@ static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
   return d;
 }
 
-static cy_dot_desc dot_desc(const cy_kernel_plan *plan, const form *f) {
+static cy_int_gemm_desc int_gemm_desc(const cy_kernel_plan *plan, const form *f) {
   const cy_contraction *c = cy_kernel_contraction(plan->kernel);
   cy_dtype a = cy_kernel_arg_dtype(plan->kernel, c->a), b = cy_kernel_arg_dtype(plan->kernel, c->b);
-  cy_dot_desc d = {.conv = c->kind != CY_CONTRACT_MATMUL,
-                   .a_signed = a == CY_I8,
-                   .b_signed = b != CY_U8,
-                   .b_bits = (unsigned)cy_dtype_of(b)->bits,
-                   .bf16 = a == CY_BF16,
-                   .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
-                   .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
-                   .b_zero_step = c->b_zero_step,
-                   .started = c->has_start,
-                   .start_slot = (int)c->start,
-                   .cut = f->cut,
-                   .again = f->again,
-                   .winograd = f->winograd};
+  cy_int_gemm_desc d = {.conv = c->kind != CY_CONTRACT_MATMUL,
+                        .a_signed = a == CY_I8,
+                        .b_signed = b != CY_U8,
+                        .b_bits = (unsigned)cy_dtype_of(b)->bits,
+                        .bf16 = a == CY_BF16,
+                        .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
+                        .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
+                        .b_zero_step = c->b_zero_step,
+                        .started = c->has_start,
+                        .start_slot = (int)c->start,
+                        .split = f->split,
+                        .again = f->again,
+                        .winograd = f->winograd};
   if (d.conv)
     memcpy(d.shuffle, c->shuffle, sizeof d.shuffle);
   if (d.conv)
@@ -331,7 +332,7 @@ static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64
   return true;
 }
 
-static void gemm_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f, int64_t matrices) {
+static void gemm_pack_choose(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f, int64_t matrices) {
   cy_gemm_desc d = gemm_desc(plan, f);
   f->pack.nparts = 1;
   f->pack.parts = CY_NEW(arena, part);
@@ -347,7 +348,7 @@ static cy_pack_source conv_source(const cy_conv_desc *d) {
                           .cs = d->transposed ? cout * taps : taps};
 }
 
-static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f) {
+static void conv_pack_choose(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f) {
   cy_conv_desc d = conv_desc(plan);
   f->algo = cy_conv_choose(cg, &d);
   f->pack.source = conv_source(&d);
@@ -363,27 +364,27 @@ static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena
   }
 }
 
-static void dot_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, form *f, int64_t matrices) {
-  cy_dot_desc d = dot_desc(plan, f);
+static void int_pack_choose(const cy_cg *cg, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+  cy_int_gemm_desc d = int_gemm_desc(plan, f);
   if (d.conv)
     f->pack.source = conv_source(&d.window);
   f->pack.bits = d.b_bits;
   f->pack.is_signed = d.b_signed;
-  f->pack.dot = cy_dot_layout_of(cg, &d, d.conv ? d.window.groups : matrices);
-  f->pack.bytes = f->pack.dot.bytes;
+  f->pack.ints = cy_int_gemm_layout_of(cg, &d, d.conv ? d.window.groups : matrices);
+  f->pack.bytes = f->pack.ints.bytes;
 }
 
 /* The weights at `bytes`, as the packed form's layout wants them. */
-static cy_dot_source dot_source(const pack_form *f, const void *bytes) {
+static cy_int_gemm_source int_gemm_source(const pack_plan *f, const void *bytes) {
   const cy_pack_source *s = &f->source;
-  return (cy_dot_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
+  return (cy_int_gemm_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
 }
 
 typedef struct measuring {
   cy_program *p;
   const cy_kernel_plan *plan;
-  const pack_form *form;
-  int64_t (*measure)(const cy_dot_layout *layout, const cy_dot_source *source);
+  const pack_plan *form;
+  int64_t (*measure)(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source);
   int64_t most;
 } measuring;
 
@@ -396,14 +397,14 @@ static void measure_step(void *ctx, cy_step *s) {
   const cy_value *v = cy_value_of(c->p->g, c->p->constants[c->p->buffers[b->buffer].index].value);
   if (b->offset && !cy_dim_is_const(c->p->g, b->offset, &offset))
     cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(s->kernel));
-  cy_dot_source source = dot_source(c->form, (const char *)v->data.bytes + offset);
-  int64_t here = c->measure(&c->form->dot, &source);
+  cy_int_gemm_source source = int_gemm_source(c->form, (const char *)v->data.bytes + offset);
+  int64_t here = c->measure(&c->form->ints, &source);
   c->most = here > c->most ? here : c->most;
 }
 
 /* The most that `measure` finds in the constants that launches of the kernel bind. */
-static int64_t most_of(cy_program *p, const cy_kernel_plan *plan, const pack_form *form,
-                       int64_t (*measure)(const cy_dot_layout *, const cy_dot_source *)) {
+static int64_t most_of(cy_program *p, const cy_kernel_plan *plan, const pack_plan *form,
+                       int64_t (*measure)(const cy_int_gemm_layout *, const cy_int_gemm_source *)) {
   measuring c = {p, plan, form, measure, 0};
   cy_steps_visit(p->steps, measure_step, &c);
   return c.most;
@@ -411,13 +412,13 @@ static int64_t most_of(cy_program *p, const cy_kernel_plan *plan, const pack_for
 
 /* Winograd's algorithm of integers beside their direct form: where weights are so small that it is exact. */
 static bool int_winograd_chosen(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan, const form *f,
-                                const cy_dot_desc *d) {
+                                const cy_int_gemm_desc *d) {
   double with, without;
-  if (!cy_dot_winograd_weigh(cg, d, &with, &without))
+  if (!cy_int_winograd_weigh(cg, d, &with, &without))
     return false;
   cy_candidates *c = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), cy_candidates);
   cy_conv_text(&d->window, "_int8", c);
-  bool exact = cy_dot_winograd_exact(most_of(p, plan, &f->pack, cy_dot_largest_sum));
+  bool exact = cy_int_winograd_exact(most_of(p, plan, &f->pack, cy_int_gemm_largest_sum));
   cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), without, 1, true});
   cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with, 1 / cg->model.int_winograd_worth, exact});
   plan->candidates = c;
@@ -428,22 +429,22 @@ static bool int_winograd_chosen(const cy_cg *cg, cy_program *p, cy_kernel_plan *
  * where they are so small that it is exact. */
 static void dot_form_choose(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, form *f, int64_t matrices) {
   const cy_cg *cg = m->state;
-  cy_dot_desc d = dot_desc(plan, f);
-  f->cut = cy_dot_cut_possible(cg, &d);
-  dot_pack_form(cg, plan, f, matrices);
-  f->winograd = f->pack.dot.matrices == 1 && int_winograd_chosen(cg, p, plan, f, &d);
-  if (!f->cut && !f->winograd)
+  cy_int_gemm_desc d = int_gemm_desc(plan, f);
+  f->split = cy_int_gemm_split_possible(cg, &d);
+  int_pack_choose(cg, plan, f, matrices);
+  f->winograd = f->pack.ints.matrices == 1 && int_winograd_chosen(cg, p, plan, f, &d);
+  if (!f->split && !f->winograd)
     return;
-  if (f->cut) {
-    f->again = most_of(p, plan, &f->pack, cy_dot_again);
-    f->cut = m->smallest ? f->again == 0 : cy_dot_cut_pays(&f->pack.dot, f->again);
-    f->again = f->cut ? f->again : 0;
+  if (f->split) {
+    f->again = most_of(p, plan, &f->pack, cy_int_gemm_again);
+    f->split = m->smallest ? f->again == 0 : cy_int_gemm_split_pays(&f->pack.ints, f->again);
+    f->again = f->split ? f->again : 0;
   }
-  dot_pack_form(cg, plan, f, matrices);
+  int_pack_choose(cg, plan, f, matrices);
 }
 
 /* Large weights are packed in pieces, by several threads and without all of them in memory. */
-static uint32_t piece_count(const pack_form *f) {
+static uint32_t piece_count(const pack_plan *f) {
   const int64_t piece_bytes = 8 << 20;
   int64_t units = INT64_MAX, pieces = f->bits ? 1 : f->bytes / piece_bytes + 1;
   for (int i = 0; i < f->nparts; i++)
@@ -453,11 +454,11 @@ static uint32_t piece_count(const pack_form *f) {
 
 /* The constant's writer: runs on any thread, needs nothing but the form. */
 static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t piece, void *out) {
-  const pack_form *f = arg;
+  const pack_plan *f = arg;
   cy_pack_source s = f->source;
   if (f->bits) {
-    cy_dot_source from = dot_source(f, cy_value_of(g, v)->data.bytes);
-    cy_dot_pack(&f->dot, &from, out);
+    cy_int_gemm_source from = int_gemm_source(f, cy_value_of(g, v)->data.bytes);
+    cy_int_gemm_pack(&f->ints, &from, out);
     return;
   }
   s.w = (const char *)cy_value_of(g, v)->data.bytes + f->w_offset;
@@ -470,27 +471,28 @@ static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t 
 }
 
 /* Equal texts mean equal packed bytes for the same constant. */
-static const char *pack_key(cy_arena *arena, const pack_form *f) {
+static const char *pack_key(cy_arena *arena, const pack_plan *f) {
   const char *key =
       cy_arena_printf(arena, "packed %lld %lld %lld %lld %lld", (long long)f->w_offset, (long long)f->source.gs,
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   if (f->bits) {
-    const cy_dot_layout *l = &f->dot;
+    const cy_int_gemm_layout *l = &f->ints;
     key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %d %lld %lld %lld %lld", key,
                           f->bits, f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n,
                           (long long)l->taps, (long long)l->row_taps, (long long)l->c, l->nr, l->step,
-                          l->wide * 2 + l->sums, l->depthwise, l->winograd, l->cut, (long long)l->again,
-                          (long long)l->band.outputs, (long long)l->band.step, (long long)l->band.inc);
+                          l->wide * 2 + l->sums, l->depthwise, l->winograd, l->split, (long long)l->again,
+                          (long long)l->row_block.outputs, (long long)l->row_block.step, (long long)l->row_block.inc);
     for (int i = 0; i < 3; i++)
       key = cy_arena_printf(arena, "%s %lld:%lld+%lld+%lld%s", key, (long long)l->order.taps[i],
-                            (long long)l->order.shuffle[i].pixels, (long long)l->order.shuffle[i].before,
+                            (long long)l->order.shuffle[i].positions, (long long)l->order.shuffle[i].before,
                             (long long)l->order.shuffle[i].behind, l->order.rows ? "r" : "");
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;
-    key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d %d %d", key, (long long)l->groups,
-                          (long long)l->n, (long long)l->taps, (long long)l->c, (long long)l->tap_block,
-                          (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise, l->across, l->weights);
+    key =
+        cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d %d %d", key, (long long)l->groups,
+                        (long long)l->n, (long long)l->taps, (long long)l->c, (long long)l->tap_block,
+                        (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise, l->lane_reduce, l->weights);
     for (int64_t t = 0; f->parts[i].tap_map && t < l->taps * (l->places ? l->places : l->depth ? l->depth : 1); t++)
       key = cy_arena_printf(arena, "%s,%d", key, f->parts[i].tap_map[t]);
   }
@@ -500,7 +502,7 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
 uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
   cy_arena *arena = cy_graph_arena(p->g);
   const form *f = plan->form;
-  pack_form *mine = CY_NEW(arena, pack_form);
+  pack_plan *mine = CY_NEW(arena, pack_plan);
   *mine = f->pack;
   mine->w_offset = offset;
   return cy_program_add_constant(p, v, (uint64_t)mine->bytes, pack_key(arena, mine), write_packed, mine,
@@ -509,11 +511,11 @@ uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int
 
 /* ---- where packed elements lie ---- */
 
-static bool float_panels(const pack_form *f, cy_panels *out) {
+static bool float_panels(const pack_plan *f, cy_panels *out) {
   const part *p = f->parts;
   const cy_pack_layout *l = &p->layout;
   if (f->nparts != 1 || p->offset || (p->tap_map && p->tap_map[0]) || l->groups != 1 || l->taps != 1 || l->places ||
-      l->merged > 1 || l->depth > 1 || l->winograd || l->depthwise || l->across)
+      l->merged > 1 || l->depth > 1 || l->winograd || l->depthwise || l->lane_reduce)
     return false;
   out->n = l->n;
   out->k = out->k_padded = l->c;
@@ -525,12 +527,12 @@ static bool float_panels(const pack_form *f, cy_panels *out) {
   return true;
 }
 
-static bool dot_panels(const pack_form *f, cy_panels *out) {
-  const cy_dot_layout *l = &f->dot;
-  if (l->matrices != 1 || l->taps != 1 || l->depthwise || l->winograd || l->cut || cy_dot_order_shuffles(&l->order) ||
-      f->bits != (l->wide ? 16 : 8))
+static bool int_gemm_panels(const pack_plan *f, cy_panels *out) {
+  const cy_int_gemm_layout *l = &f->ints;
+  if (l->matrices != 1 || l->taps != 1 || l->depthwise || l->winograd || l->split ||
+      cy_int_gemm_order_shuffles(&l->order) || f->bits != (l->wide ? 16 : 8))
     return false;
-  cy_dot_runs r = cy_dot_runs_of(&l->order, 0);
+  cy_int_gemm_runs r = cy_int_gemm_runs_of(&l->order, 0);
   if (r.runs != 1)
     return false;
   out->n = l->n;
@@ -544,8 +546,8 @@ static bool dot_panels(const pack_form *f, cy_panels *out) {
 }
 
 bool cy_cpu_panels_of(const cy_constant *packed, cy_panels *out) {
-  const pack_form *f = packed->form;
-  if (packed->write != write_packed || !(f->bits ? dot_panels : float_panels)(f, out))
+  const pack_plan *f = packed->form;
+  if (packed->write != write_packed || !(f->bits ? int_gemm_panels : float_panels)(f, out))
     return false;
   out->from = f->w_offset;
   out->from_n = f->source.ns;
@@ -586,16 +588,16 @@ static bool is_dot(cy_kernel *k) {
 
 /* Weights decide whether they are cut, or for Winograd's algorithm; all that a kernel is launched with have to be of one
  * form. */
-uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) {
+uint64_t cy_cpu_contract_share_key(const cy_machine *m, cy_program *p, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   form f = {0};
   int64_t matrices;
   if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !is_dot(k) || !is_packed(k, &f, &matrices))
     return 0;
   cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1};
-  f.packed = f.dot = true;
+  f.packed = f.ints = true;
   dot_form_choose(m, p, &plan, &f, matrices);
-  return f.winograd ? UINT64_MAX : f.cut ? 1 + (uint64_t)f.again : 0;
+  return f.winograd ? UINT64_MAX : f.split ? 1 + (uint64_t)f.again : 0;
 }
 
 static void attention_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
@@ -603,7 +605,7 @@ static void attention_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
   plan->form = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), form); /* nothing to decide */
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(plan->kernel, CY_ARG_SCRATCH, CY_F32, none);
   bool bf16 = cy_kernel_arg_dtype(plan->kernel, cy_kernel_contraction(plan->kernel)->a) == CY_BF16;
-  plan->algorithm = !bf16 ? "attention" : cg->amx_bf16 ? "attention bf16 amx" : "attention bf16 pairs";
+  plan->algorithm = !bf16 ? "attention" : cg->amx_bf16 ? "attention bf16 amx" : "attention bf16 dot2";
   plan->weight = 4000;
 }
 
@@ -623,17 +625,17 @@ static void append_arguments(cy_kernel_plan *plan, bool packed) {
 static const char *dot_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, form *f, int64_t matrices) {
   if (f->packed)
     dot_form_choose(m, p, plan, f, matrices);
-  cy_dot_desc d = dot_desc(plan, f);
-  if (cy_dot_starts(m->state, &d))
+  cy_int_gemm_desc d = int_gemm_desc(plan, f);
+  if (cy_int_gemm_starts(m->state, &d))
     cy_kernel_fold_start(plan->kernel);
-  return cy_dot_algorithm(m->state, &d);
+  return cy_int_gemm_algorithm(m->state, &d);
 }
 
 /* Why it is the chosen candidate; NULL: there is no other. */
 static const char *reason(const cy_cg *cg, cy_arena *arena, const cy_candidates *c) {
   const cy_candidate *chosen = &c->of[c->chosen], *next = NULL;
   for (const cy_candidate *x = c->of; x < c->of + c->n; x++)
-    if (x != chosen && (x->applies || cg->no_fast) && (!next || x->cycles * x->margin < next->cycles * next->margin))
+    if (x != chosen && (x->applies || cg->strict_fp) && (!next || x->cycles * x->margin < next->cycles * next->margin))
       next = x;
   if (!strcmp(chosen->name, cy_conv_name(CY_CONV_DEPTHWISE)))
     return "each channel has a filter of its own, there are no sums over channels to share";
@@ -663,18 +665,18 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
   if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     if (f->packed)
-      gemm_pack_form(cg, plan, arena, f, matrices);
+      gemm_pack_choose(cg, plan, arena, f, matrices);
     if (d.ints.bits)
       return cy_arena_printf(arena, "gemm int%d weights%s", d.ints.bits,
-                             d.ints.bf16     ? " bf16 amx"
-                             : d.ints.rows8  ? " int8 rows"
-                             : d.ints.rows24 ? " int24 rows"
-                                             : "");
+                             d.ints.bf16             ? " bf16 amx"
+                             : d.ints.quantised_rows ? " int8 rows"
+                             : d.ints.rows24         ? " int24 rows"
+                                                     : "");
     cy_gemm_candidates(cg, &d, &candidates);
     keep_candidates(cg, arena, plan, &candidates);
     name = gemm_algorithm(cg, &d);
   } else {
-    conv_pack_form(cg, plan, arena, f);
+    conv_pack_choose(cg, plan, arena, f);
     cy_conv_desc d = conv_desc(plan);
     name = conv_algorithm(cg, f->algo, &d);
     cy_conv_candidates(cg, &d, &candidates);
@@ -694,12 +696,12 @@ void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan 
   int64_t matrices;
   plan->form = f;
   plan->weight = 1500;
-  f->dot = is_dot(k);
+  f->ints = is_dot(k);
   f->packed = is_packed(k, f, &matrices);
   if (c->kind != CY_CONTRACT_MATMUL && !f->packed)
     cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
   append_arguments(plan, f->packed);
-  plan->algorithm = f->dot ? dot_prepare(m, p, plan, f, matrices) : float_prepare(m->state, plan, f, matrices);
+  plan->algorithm = f->ints ? dot_prepare(m, p, plan, f, matrices) : float_prepare(m->state, plan, f, matrices);
 }
 
 /* ---- emission ---- */
@@ -721,10 +723,10 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   cy_contract_info info = {0};
   cy_epilogue epilogue = cy_cpu_epilogue_create(cg, plan->kernel);
   cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
-  if (f->dot) {
-    cy_dot_desc d = dot_desc(plan, f);
+  if (f->ints) {
+    cy_int_gemm_desc d = int_gemm_desc(plan, f);
     *(d.conv ? &d.window.epilogue : &d.gemm.epilogue) = epilogue;
-    cy_dot_emit(cg, &d, &info);
+    cy_int_gemm_emit(cg, &d, &info);
   } else if (kind == CY_CONTRACT_ATTENTION) {
     cy_attention_desc d = attention_desc(plan);
     d.epilogue = epilogue;
@@ -733,10 +735,10 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   } else if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     d.epilogue = epilogue;
-    (d.ints.bf16     ? cy_dot_blocks_emit
-     : d.ints.rows8  ? cy_dot_codes_emit
-     : d.ints.rows24 ? cy_dot_few_emit
-                     : cy_gemm_emit)(cg, &d, &info);
+    (d.ints.bf16             ? cy_int_gemm_blocks_emit
+     : d.ints.quantised_rows ? cy_quantised_rows_emit
+     : d.ints.rows24         ? cy_int_gemm_few_emit
+                             : cy_gemm_emit)(cg, &d, &info);
   } else {
     cy_conv_desc d = conv_desc(plan);
     d.epilogue = epilogue;

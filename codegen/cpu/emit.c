@@ -163,9 +163,9 @@ static const char *llvm_cpu(const cy_cg *cg) { return cg->arch->lists_features ?
 
 /* Takes as long as code for a small kernel: made when there will be code. */
 static void machine_create(cy_cg *cg) {
-  LLVMCodeGenOptLevel level = cg->hurry      ? LLVMCodeGenLevelNone
-                              : cg->straight ? LLVMCodeGenLevelLess
-                                             : LLVMCodeGenLevelDefault;
+  LLVMCodeGenOptLevel level = cg->fast_codegen ? LLVMCodeGenLevelNone
+                              : cg->straight   ? LLVMCodeGenLevelLess
+                                               : LLVMCodeGenLevelDefault;
   cg->tm = LLVMCreateTargetMachine(cg->target, cg->arch->triple, llvm_cpu(cg), cg->features, level, LLVMRelocPIC,
                                    LLVMCodeModelDefault);
 }

@@ -52,12 +52,12 @@ typedef struct cy_cg {
   bool sdot;               /* .. or, as this says, s8 by s8 */
   bool bf16_dot;           /* vdpbf16ps on vectors of 512 bits, where nothing is faster */
   bool gathers;            /* floats from anywhere by an instruction, where that is faster than one by one */
-  bool amx_int8, amx_bf16; /* products of tiles, see dot_amx.c */
+  bool amx_int8, amx_bf16; /* products of tiles, see int_amx.c */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
-  bool hurry;        /* takes a fraction of the time to make code, which runs for some times as long */
+  bool fast_codegen; /* takes a fraction of the time to make code, which runs for some times as long */
   bool straight;     /* long code without loops, run once a call: spares LLVM's scheduler behind register allocation,
                         whose time grows with the square of a block */
-  bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
+  bool strict_fp;    /* algorithms of fewer multiplications are not wanted: see cy_machine_strict_fp */
   cy_choices *choices; /* NULL: estimates choose */
   const cy_arch *arch;
   char *cpu, *features;       /* as LLVM wants them; features may be "" */

@@ -9,7 +9,7 @@
  */
 #include "codegen/cpu/conv/conv_int.h"
 #include "codegen/cpu/cpu.h"
-#include "codegen/cpu/int8/dot.h"
+#include "codegen/cpu/int8/int_gemm.h"
 #include "ir/pixel_shuffle.h"
 
 enum { WORTH_PACKING = 32, WORTH_TILES = 8 }; /* rows */
@@ -23,22 +23,25 @@ static int64_t dim_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
   return v > 0 ? v : 1;
 }
 
-typedef cy_factor_form form;
+typedef cy_factor_form arithmetic;
 
-/* With those that idle in vectors. Few columns share one (dot_across.c). */
-static double filled_columns(const cy_cg *cg, form f, int64_t n) {
-  unsigned least = f == CY_FACTORS_BYTES && cg->vnni && !cg->amx_int8 ? cg->W / cy_dot_most_each(cg) : cg->W, columns = cg->W;
+/* With those that idle in vectors. Few columns share one (int_lane_reduce.c). */
+static double filled_columns(const cy_cg *cg, arithmetic f, int64_t n) {
+  unsigned least = f == CY_FACTORS_BYTES && cg->vnni && !cg->amx_int8 ? cg->W / cy_int_gemm_max_each(cg) : cg->W,
+           columns = cg->W;
   while (columns > least && columns / 2 >= n)
     columns /= 2;
   return (double)cy_round_up(n, columns);
 }
 
 /* See cy_cost_grouped. */
-static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs, double share) {
+static double grouped_product(const cy_cg *cg, arithmetic f, double rows, double depth, double n, double runs,
+                              double share) {
   return cy_cost_grouped(cg, f, rows, depth, n, filled_columns(cg, f, (int64_t)n), runs, share);
 }
 
-static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
+static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                            arithmetic f) {
   const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
   double rows = 1, depth = (double)dim_of(g, w->dim[w->rank > 1 ? w->rank - 2 : 0], sizes),
          columns = w->rank > 1 ? (double)dim_of(g, w->dim[w->rank - 1], sizes) : 1;
@@ -97,7 +100,8 @@ static bool sizes_are_known(const cy_graph *g, const cy_type *t) {
 
 /* A transposed convolution of one group, as one that shuffles its channels. */
 static double shuffled_cycles(const cy_cg *cg, const cy_conv_desc *d) {
-  cy_dot_desc shuffled = {.conv = true, .window = *d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
+  cy_int_gemm_desc shuffled = {
+      .conv = true, .window = *d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
   cy_conv_desc *w = &shuffled.window;
   double places = (double)d->batch.value;
   w->transposed = false;
@@ -112,20 +116,22 @@ static double shuffled_cycles(const cy_cg *cg, const cy_conv_desc *d) {
     places *= (double)d->out[i].value / (double)d->stride[i];
   }
   double taps = (double)cy_conv_taps(w), runs = taps > 1 ? taps / (double)w->kernel[d->n_spatial - 1] : 0;
-  return grouped_product(cg, CY_FACTORS_BYTES, places, taps * (double)d->cin, (double)w->cout, runs, cy_dot_share(cg, &shuffled));
+  return grouped_product(cg, CY_FACTORS_BYTES, places, taps * (double)d->cin, (double)w->cout, runs,
+                         cy_int_gemm_share(cg, &shuffled));
 }
 
-static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
+static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                          arithmetic f) {
   if (type_of(g, n->in[0])->rank > 5)
     return 0;
   cy_conv_desc d = describe(g, n, sizes);
-  double taps = (double)cy_conv_taps(&d), pixels = (double)d.batch.value, strides = 1;
+  double taps = (double)cy_conv_taps(&d), positions = (double)d.batch.value, strides = 1;
   for (int i = 0; i < d.n_spatial; i++) {
-    pixels *= (double)d.out[i].value;
+    positions *= (double)d.out[i].value;
     strides *= (double)d.stride[i];
   }
-  double outputs = pixels * (double)d.cout;
-  cy_dot_desc integers = {
+  double outputs = positions * (double)d.cout;
+  cy_int_gemm_desc integers = {
       .conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
   if (f == CY_FACTORS_F32 && cy_conv_choose(cg, &d) == CY_CONV_DEPTHWISE)
     return cy_cost_depthwise(cg, outputs, taps, strides);
@@ -133,19 +139,20 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     return shuffled_cycles(cg, &d);
   if (f == CY_FACTORS_F32 || d.transposed)
     return cy_conv_cost(cg, &d);
-  if (f == CY_FACTORS_BYTES && cy_dot_bands_possible(cg, &integers))
-    return cy_cost_int_bands(cg, outputs, taps, strides);
-  if (f == CY_FACTORS_BYTES && cy_dot_depthwise_possible(&integers))
+  if (f == CY_FACTORS_BYTES && cy_depthwise_dot4_possible(cg, &integers))
+    return cy_cost_depthwise_dot4(cg, outputs, taps, strides);
+  if (f == CY_FACTORS_BYTES && cy_int_depthwise_possible(&integers))
     return cy_cost_int_depthwise(cg, outputs, taps, strides);
-  double winograd = f == CY_FACTORS_BYTES && sizes_are_known(g, type_of(g, n->in[0])) ? cy_dot_winograd_cycles(cg, &integers) : 0;
+  double winograd =
+      f == CY_FACTORS_BYTES && sizes_are_known(g, type_of(g, n->in[0])) ? cy_int_winograd_cycles(cg, &integers) : 0;
   if (winograd > 0)
     return winograd;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
   return (double)d.groups *
-         grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0, 1);
+         grouped_product(cg, f, positions, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0, 1);
 }
 
-static double turning(const cy_cg *cg, const cy_graph *g, const cy_type *t, const int64_t *sizes) {
+static double transposing(const cy_cg *cg, const cy_graph *g, const cy_type *t, const int64_t *sizes) {
   double n = 1;
   for (int i = 0; i < t->rank; i++)
     n *= (double)dim_of(g, t->dim[i], sizes);
@@ -153,7 +160,7 @@ static double turning(const cy_cg *cg, const cy_graph *g, const cy_type *t, cons
   return alone ? 0 : cy_cost_transpose(cg, n);
 }
 
-/* A constant, or one that has been turned. */
+/* A constant, or one that has been transposed. */
 static bool is_constant(const cy_graph *g, cy_val v) {
   cy_node def = cy_value_of(g, v)->node;
   const cy_node_info *n = def ? cy_node_of(g, def) : NULL;
@@ -163,10 +170,10 @@ static bool is_constant(const cy_graph *g, cy_val v) {
 /* A convolution that no generator takes, as its weights come at run time and each group has few outputs (else
  * lower_unfold.c makes a product of it), such as the correlations of trackers: lanes along rows read their neighbours, lanes
  * along channels weights that lie far apart. */
-enum { FEW_OUTPUTS = 8, LEAST_ROW = 8 };
+enum { FEW_OUTPUTS = 8, MIN_ROW = 8 };
 
 static bool looped_cycles(const cy_cg *cg, const cy_conv_desc *d, cy_conv_cycles *out) {
-  if (d->cout / d->groups >= FEW_OUTPUTS || d->out[d->n_spatial - 1].value < LEAST_ROW)
+  if (d->cout / d->groups >= FEW_OUTPUTS || d->out[d->n_spatial - 1].value < MIN_ROW)
     return false;
   double work = (double)d->batch.value * (double)d->cout * (double)(d->cin / d->groups);
   for (int i = 0; i < d->n_spatial; i++)
@@ -198,7 +205,7 @@ bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_in
       y->dtype != CY_F32 || (dim_of(g, x->dim[1], sizes) == 1 && dim_of(g, y->dim[1], sizes) == 1))
     return false;
   cy_conv_desc d = describe(g, n, sizes);
-  *out = (cy_conv_cycles){.turn_in = turning(cg, g, x, sizes), .turn_out = turning(cg, g, y, sizes)};
+  *out = (cy_conv_cycles){.transpose_in = transposing(cg, g, x, sizes), .transpose_out = transposing(cg, g, y, sizes)};
   if (!is_constant(g, n->in[1]))
     return looped_cycles(cg, &d, out);
   out->planar = cy_planar_cost(cg, &d);
@@ -208,7 +215,8 @@ bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_in
 }
 
 /* Only the products with the state, which differ. */
-static double recurrent_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
+static double recurrent_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                               arithmetic f) {
   const cy_type *x = type_of(g, n->in[0]), *w = type_of(g, n->in[1]);
   double batch = (double)dim_of(g, x->dim[1], sizes), steps = (double)dim_of(g, x->dim[0], sizes) * batch;
   double units = (double)dim_of(g, w->dim[1], sizes), weights = units * (double)dim_of(g, w->dim[0], sizes);
@@ -217,7 +225,7 @@ static double recurrent_cycles(const cy_cg *cg, const cy_graph *g, const cy_node
 
 /* f not CY_FACTORS_F32: of q, k and v as bf16; AMX: in whole tiles. */
 static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                               form f) {
+                               arithmetic f) {
   enum { ROWS, SIZE, KEYS, COLUMNS };
   const cy_type *q = type_of(g, n->in[0]), *v = type_of(g, n->in[2]);
   const cy_dim dims[] = {q->dim[q->rank - 2], q->dim[q->rank - 1], v->dim[v->rank - 2], v->dim[v->rank - 1]};
@@ -235,7 +243,7 @@ static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node
   return cy_cost_attention(cg, true, heads * rows * keys, heads * products, heads * (rows * d[SIZE] + keys * sizes_of));
 }
 
-static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
+static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, arithmetic f) {
   return n->op == CY_OP_matmul      ? matmul_cycles(cg, g, n, sizes, f)
          : is_conv(n)               ? conv_cycles(cg, g, n, sizes, f)
          : n->op == CY_OP_recurrent ? recurrent_cycles(cg, g, n, sizes, f)
@@ -253,10 +261,10 @@ static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_
 }
 
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                           cy_layer_form form) {
-  if (form == CY_LAYER_ROUNDING)
+                           cy_layer_arithmetic arithmetic) {
+  if (arithmetic == CY_LAYER_ROUNDING)
     return rounding_cycles(m->state, g, n, sizes);
-  return cycles(m->state, g, n, sizes, form == CY_LAYER_INTS ? CY_FACTORS_BYTES : CY_FACTORS_F32);
+  return cycles(m->state, g, n, sizes, arithmetic == CY_LAYER_INTS ? CY_FACTORS_BYTES : CY_FACTORS_F32);
 }
 
 /* Is n's second factor known when compiling, or are there rows enough to pay for packing it at every run? */

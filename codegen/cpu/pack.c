@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Is there but one unit? */
-static bool is_whole(const cy_pack_layout *l) { return l->depthwise || l->across; }
+static bool is_whole(const cy_pack_layout *l) { return l->depthwise || l->lane_reduce; }
 
 int64_t cy_pack_units(const cy_pack_layout *l) { return is_whole(l) ? 1 : l->groups * cy_pack_panels(l); }
 
@@ -104,12 +104,12 @@ static void pack_depthwise(const cy_pack_layout *l, const cy_pack_source *s, cha
         put_weight(l, s, i / l->n, i % l->n, t, c, out + i * bytes);
 }
 
-static void pack_across(const cy_pack_layout *l, const cy_pack_source *s, char *out) {
+static void pack_lane_reduce(const cy_pack_layout *l, const cy_pack_source *s, char *out) {
   memset(out, 0, (size_t)l->bytes);
   for (int64_t t = 0; t < l->taps; t++)
-    for (int64_t c0 = 0; c0 < l->c; c0 += l->across)
+    for (int64_t c0 = 0; c0 < l->c; c0 += l->lane_reduce)
       for (int64_t n = 0; n < l->nr; n++)
-        for (int64_t c = c0; c < c0 + l->across; c++, out += cy_weight_bytes(l->weights))
+        for (int64_t c = c0; c < c0 + l->lane_reduce; c++, out += cy_weight_bytes(l->weights))
           if (n < l->n)
             put_weight(l, s, 0, n, t, c, out);
 }
@@ -117,7 +117,7 @@ static void pack_across(const cy_pack_layout *l, const cy_pack_source *s, char *
 void cy_pack_run(const cy_pack_layout *l, const cy_pack_source *s, int64_t begin, int64_t end, void *out) {
   if (is_whole(l)) {
     if (begin < end)
-      (l->across ? pack_across : pack_depthwise)(l, s, out);
+      (l->lane_reduce ? pack_lane_reduce : pack_depthwise)(l, s, out);
     return;
   }
   int64_t panels = cy_pack_panels(l);

@@ -3,7 +3,8 @@
  *
  * Weights are read as they are stored, once for all rows of a tile, and become floats on the way: products of few rows
  * hold a piece of them in registers (gemv.c); tiles of many rows get them into shared memory as halves or floats, where
- * they lie like any other B (matrix.c). A thread fetches what it will convert a turn ahead, so that it need not wait.
+ * they lie like any other B (matrix.c). A thread fetches what it will convert an iteration ahead, so that it need not
+ * wait.
  *
  * A byte of 4-bit weights holds rows i and i + half a block. A tile takes neighbouring bytes, and so its rows of k are
  * those of the lower halves of CH bytes, of the next CH, then of their upper halves: a sum over k may be in any order,
@@ -67,7 +68,7 @@ void cy_cu_blocks_element(cy_cu_contract *q) {
 }
 
 /* W_ITEMS of a thread, each CH bytes of a column; which k is the tile's j'th; codes of a tile to registers, and these to
- * shared memory; a turn: the tile whose codes are there, then the codes of the next one. */
+ * shared memory; an iteration: the tile whose codes are there, then the codes of the next one. */
 static const char tile_functions[] =
     "#define W_GROUPS (BK * W_BITS / 8 / CH)\n"
     "#define W_ITEMS ((W_GROUPS * BN + NT - 1) / NT)\n"
@@ -124,10 +125,11 @@ static const char tile_functions[] =
     "      sb[cy_place(n, c + W_GROUPS, B_CHUNKS, BN)] = $S_floats(from->code[i], 4, from->zero[i], from->scale[i]);\n"
     "  }\n"
     "}\n\n"
-    "CY_INLINE void $S_step($P, int n0, int N, int K, int begin, int t, int turns, cy_chunk *tile, $S_codes *codes) {\n"
-    "  if (t < turns)\n"
+    "CY_INLINE void $S_step($P, int n0, int N, int K, int begin, int t, int iterations, cy_chunk *tile, $S_codes "
+    "*codes) {\n"
+    "  if (t < iterations)\n"
     "    $S_spread(codes, tile + A_TILE);\n"
-    "  if (t + 1 < turns)\n"
+    "  if (t + 1 < iterations)\n"
     "    $S_fetch($N, n0, N, K, (begin + t + 1) * BK, codes);\n"
     "}\n\n";
 

@@ -223,14 +223,14 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
 static const cy_kernel_plan *most_demanding(const shard *s) {
   const cy_kernel_plan *most = s->plans[0];
   for (uint32_t i = 1; i < s->n; i++)
-    if (cy_cuda_form_of(s->plans[i])->least_arch > cy_cuda_form_of(most)->least_arch)
+    if (cy_cuda_form_of(s->plans[i])->min_arch > cy_cuda_form_of(most)->min_arch)
       most = s->plans[i];
   return most;
 }
 
 /* Does `arch` lack what the kernel multiplies by? Then a malloc'ed text. */
 static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
-  int least = cy_cuda_form_of(plan)->least_arch;
+  int least = cy_cuda_form_of(plan)->min_arch;
   char *text = NULL;
   if (arch.number >= least)
     return NULL;
@@ -333,12 +333,12 @@ typedef struct job {
   int rc;
 } job;
 
-enum { MOST_JOBS = 17 }; /* architectures, and PTX */
+enum { MAX_JOBS = 17 }; /* architectures, and PTX */
 typedef struct jobs {
   cy_nvrtc *nvrtc;
   const char *source;
   const cy_nvrtc_check *check;
-  job job[MOST_JOBS];
+  job job[MAX_JOBS];
   int n;
   atomic_int next;
   _Atomic int64_t *parts; /* of the machine */
@@ -357,7 +357,7 @@ static void *work(void *data) {
 
 /* By this thread and others beside it: NVRTC compiles several programs at a time. */
 static void run_jobs(jobs *all, int threads) {
-  pthread_t beside[MOST_JOBS];
+  pthread_t beside[MAX_JOBS];
   int n = 0;
   while (n + 1 < threads && n + 1 < all->n && pthread_create(&beside[n], NULL, work, all) == 0)
     n++;

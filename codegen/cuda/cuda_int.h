@@ -4,8 +4,9 @@
  * A kernel becomes one CUDA function whose parameters are its slots: a pointer per argument, then an i64 per size.
  * Which thread does what is a cy_cuda_form, chosen once (schedule.c) and used by the printer and by the launch:
  *
- *   items   a thread per item; an item is a task, one turn of the lane loop that is the kernel's whole body, or, of a
- *           copy that crosses axes, some turns of that loop for one of a loop inside
+ *   items   a thread per item; an item is a task, one iteration of the lane loop that is the kernel's whole body, or,
+ * of a
+ *           copy that crosses axes, some iterations of that loop for one of a loop inside
  *   groups  32 threads or a whole block per task: lane loops are distributed over neighbouring threads, reductions are
  *           combined by shuffles, statements outside of lane loops are done by all threads alike, their stores by one
  *   rows    a group of threads per row that the body passes over, which they hold in registers (rows.c)
@@ -41,8 +42,8 @@ typedef struct cy_cuda_form {
   int columns;          /* COLUMNS, SCATTER: items of a block */
   cy_dim blocks;        /* how many the launch wants */
   int64_t max_blocks;   /* how many it may want; 0: as many as a grid can have */
-  const cy_stmt *lanes; /* ITEMS, COLUMNS, SCATTER: the loop whose turns are items, or NULL */
-  const cy_stmt *strip; /* ITEMS: a loop around `lanes`, of which an item has `vector` turns, or NULL */
+  const cy_stmt *lanes; /* ITEMS, COLUMNS, SCATTER: the loop whose iterations are items, or NULL */
+  const cy_stmt *strip; /* ITEMS: a loop around `lanes`, of which an item has `vector` iterations, or NULL */
   int vector;           /* ITEMS, TILES: neighbouring elements that are done at once, 0: one; along vector_var */
   cy_var vector_var;
   const uint8_t *vector_load; /* [vector_exprs] loads that are done for all of them at once */
@@ -55,13 +56,13 @@ typedef struct cy_cuda_form {
   int weight_bits;       /* TILES: of integers that are made floats of (blocks.c); 0: there are none */
   int shared_bytes;      /* TILES: dynamic shared memory of a block, */
   int group_shared_bytes; /* .. of one of warpgroups; 0: the same */
-  int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
+  int min_arch;           /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
   bool warpgroups;       /* .. which sm_90a has for warpgroups: wgmma */
   cy_dim tma_blocks; /* TILES: of the kernel that stands beside for sm_90a (matrix_tma.c), any number up to which do;
                             0: there is no such kernel */
   int tma_n, tma_patch[3]; /* .. columns of its tiles; of convolutions: images, lines and columns of the output */
-  bool turned;           /* TILES of few rows: B lies along n, but is packed along k (gemv.c) */
+  bool transposed;         /* TILES of few rows: B lies along n, but is packed along k (gemv.c) */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
   int shares;            /* TILES: blocks that share k (split.c), at most; 0: none do; */
   int share_blocks;      /* .. as many as make this many in all, */
@@ -93,7 +94,7 @@ enum {
 typedef struct cy_cuda_tensor {
   cy_karg arg;
   cy_dtype type;
-  bool turned; /* rows of k */
+  bool transposed; /* rows of k */
   int rank;
   cy_dim extent[CY_CUDA_TMA_RANK], stride[CY_CUDA_TMA_RANK - 1];
   int box[CY_CUDA_TMA_RANK], step[CY_CUDA_TMA_RANK]; /* elements that one copy brings, and how far they are apart */
@@ -204,14 +205,14 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
 /* The same where lanes are a copy that crosses axes; false: they are none. */
 bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form);
-/* The same for the epilogue of a contraction along `var`: `vector` elements, of 32 bytes together at most, of `most_stored`
- * where they are stored; false: it cannot be. */
-bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int most_stored);
+/* The same for the epilogue of a contraction along `var`: `vector` elements, of 32 bytes together at most, of
+ * `max_stored` where they are stored; false: it cannot be. */
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int max_stored);
 /* i64 <name> = the offset where the variable is `at`. */
 void cy_cu_offset_at(cy_cu *p, const char *name, cy_expr offset, cy_var var, const char *at);
 /* The elements of an item from `first` on. */
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
-/* The same of an item that is turns of form->strip. */
+/* The same of an item that is iterations of form->strip. */
 void cy_cu_strip_items(cy_cu *p);
 
 /* ---- rows.c ---- */

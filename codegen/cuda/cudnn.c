@@ -36,8 +36,8 @@ static const char agree_text[] =
     "      apart = way > apart ? way : apart;\n"
     "    }\n"
     "  }\n"
-    "  cy_put_most(most, cy_bits_f32(largest));\n"
-    "  cy_put_most(most + 1, cy_bits_f32(apart));\n"
+    "  cy_put_max(most, cy_bits_f32(largest));\n"
+    "  cy_put_max(most + 1, cy_bits_f32(apart));\n"
     "}\n";
 
 void cy_cuda_agree_print(FILE *out, const char *symbol) { fprintf(out, agree_text, symbol, CYTO_F32, CYTO_F16); }

@@ -85,9 +85,9 @@ static bool b_along_k(cy_graph *g, const cy_contraction *c) {
 static const char tile_loop[] =
     "  CY_SHARED $T sa[BK][BM + 1], sb[BK][BN + 1];\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)CY_BLOCK;\n"
-    "  const int n0 = block % across * BN, zs = block / across / down, all_turns = (ALL_K + BK - 1) / "
-    "BK;\n" CY_CU_SHARE_OF_BLOCK "  const int begin = share * share_turns * BK;\n"
-    "  const int end = begin + share_turns * BK < K ? begin + share_turns * BK : K;\n"
+    "  const int n0 = block % across * BN, zs = block / across / down, all_iterations = (ALL_K + BK - 1) / "
+    "BK;\n" CY_CU_SHARE_OF_BLOCK "  const int begin = share * share_iterations * BK;\n"
+    "  const int end = begin + share_iterations * BK < K ? begin + share_iterations * BK : K;\n"
     "  const int m0 = block / across % down * BM;\n"
     "  const int tx = CY_TID % TX, ty = CY_TID / TX;\n"
     "  const int ak = A_ALONG_K ? CY_TID % BK : CY_TID / BM, am = A_ALONG_K ? CY_TID / BK : CY_TID % BM;\n"

@@ -64,7 +64,7 @@ CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) {
   atomicAnd(word, ~mask);
   atomicOr(word, bits);
 }
-CY_INLINE void cy_put_most(u32 *word, u32 v) { atomicMax(word, v); }
+CY_INLINE void cy_put_max(u32 *word, u32 v) { atomicMax(word, v); }
 #endif
 
 /* ---- several elements at once: addresses are multiples of the size ---- */

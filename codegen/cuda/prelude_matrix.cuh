@@ -118,7 +118,7 @@ CY_INLINE void cy_load_matrix(u32 *r, const cy_chunk *row) {
                : "r"(cy_shared_address(row))
                : "memory");
 }
-CY_INLINE void cy_load_matrix_turned(u32 *r, const cy_chunk *row) {
+CY_INLINE void cy_load_matrix_transposed(u32 *r, const cy_chunk *row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(cy_shared_address(row))
@@ -282,11 +282,11 @@ CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: 
   "{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned." shape " {" CY_NAMES_##results "}, "
 /* d (64 x n) += a * b, of halves: `results` of them in each thread, r0 .. r3 are the numbers behind those. */
 #define CY_WGMMA_HALVES(type, n, results, r0, r1, r2, r3)                                                              \
-  template <int turn_a, int turn_b> CY_INLINE void cy_wgmma_##type##_##n(f32 *d, u64 a, u64 b) {                       \
+  template <int transpose_a, int transpose_b> CY_INLINE void cy_wgmma_##type##_##n(f32 *d, u64 a, u64 b) {             \
     asm volatile(CY_WGMMA_TEXT("m64n" #n "k16.f32." #type "." #type, results) "%" #r0 ", %" #r1 ", p, 1, 1, %" #r2     \
-                 ", %" #r3 "; }"                                                                                       \
+                                                                              ", %" #r3 "; }"                          \
                  : CY_REGS_##results("+f", d)                                                                          \
-                 : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
+                 : "l"(a), "l"(b), "n"(transpose_a), "n"(transpose_b));                                                \
   }
 /* The same with a in registers, as fragments of mma.sync, and b turned. */
 #define CY_WGMMA_HELD(type, n, results, r0, r1, r2, r3, r4)                                                            \
@@ -298,7 +298,7 @@ CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: 
   }
 /* Of 8-bit integers, whose rows are always of k. */
 #define CY_WGMMA_BYTES(name, types, n, results, r0, r1)                                                                \
-  template <int turn_a, int turn_b> CY_INLINE void cy_wgmma_##name##_##n(i32 *d, u64 a, u64 b) {                       \
+  template <int transpose_a, int transpose_b> CY_INLINE void cy_wgmma_##name##_##n(i32 *d, u64 a, u64 b) {             \
     asm volatile(CY_WGMMA_TEXT("m64n" #n "k32.s32." types, results) "%" #r0 ", %" #r1 ", p; }"                         \
                  : CY_REGS_##results("+r", d)                                                                          \
                  : "l"(a), "l"(b));                                                                                    \
@@ -337,7 +337,7 @@ CY_WGMMA_BYTES(u8u8, "u8.u8", 32, 16, 16, 17)
 CY_WGMMA_BYTES(u8u8, "u8.u8", 64, 32, 32, 33)
 CY_WGMMA_BYTES(u8u8, "u8.u8", 128, 64, 64, 65)
 CY_WGMMA_BYTES(u8u8, "u8.u8", 256, 128, 128, 129)
-#define CY_WGMMA(name, turn_a, turn_b, d, a, b) name<turn_a, turn_b>(d, a, b)
+#define CY_WGMMA(name, transpose_a, transpose_b, d, a, b) name<transpose_a, transpose_b>(d, a, b)
 
 /* ---- sm_90a: tiles that come by tensor maps, and barriers in shared memory that tell when ---- */
 

@@ -229,7 +229,7 @@ static void print_fence(cy_cu *p) { cy_cu_line(p, p->group == 32 ? "CY_SYNC_WARP
 
 /* ---- statements ---- */
 
-static bool only_sums(const cy_stmt *s) {
+static bool only_accumulators(const cy_stmt *s) {
   for (; s; s = s->next)
     if (s->kind != CY_S_ACCUM)
       return false;
@@ -242,7 +242,7 @@ static void print_for(cy_cu *p, const cy_stmt *s) {
     return;
   }
   uint32_t mark = p->nlog;
-  if (p->form->kind == CY_CUDA_GROUPS && only_sums(s->body))
+  if (p->form->kind == CY_CUDA_GROUPS && only_accumulators(s->body))
     cy_cu_line(p, "CY_UNROLL_BY(%d)", LOADS_AHEAD);
   cy_cu_line(p, "for (%s v%u = 0; v%u < %s; v%u++) {", cy_cu_var_type(p, s->var), s->var, s->var,
              cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var);
@@ -329,18 +329,18 @@ static void print_vectors(cy_cu *p, const cy_var *grid, uint32_t n, const char *
   cy_cu_vector_items(p, form->lanes->body);
 }
 
-/* Items that are turns of a loop around the lanes: all first turns come first, so that neighbouring threads have
- * neighbouring lanes and tasks. */
+/* Items that are iterations of a loop around the lanes: all first iterations come first, so that neighbouring threads
+ * have neighbouring lanes and tasks. */
 static void print_strips(cy_cu *p, const cy_var *grid, uint32_t n) {
   const cy_cuda_form *form = p->form;
   const char *var = cy_cu_var_type(p, form->lanes->var), *first = cy_cu_var_type(p, form->vector_var);
-  const char *turns = cy_cu_dim(p, cy_kernel_var(p->k, form->strip->var)->extent);
+  const char *iterations = cy_cu_dim(p, cy_kernel_var(p->k, form->strip->var)->extent);
   const char *extent = cy_cu_dim(p, cy_kernel_var(p->k, form->lanes->var)->extent);
   cy_cu_count(p, "count", grid, n, form->lanes);
   cy_cu_line(p, "const i64 number = CY_BLOCK * %d + CY_TID;", form->threads);
   const char *type = p->wide ? "i64" : "int";
   cy_cu_line(p, "const %s first = (%s)(number / count * %d);", first, first, form->vector);
-  cy_cu_line(p, "if (first >= %s)", turns);
+  cy_cu_line(p, "if (first >= %s)", iterations);
   cy_cu_line(p, "  return;");
   cy_cu_line(p, "const %s item = (%s)(number %% count);", type, type);
   cy_cu_line(p, "const %s v%u = (%s)(item %% %s);", var, form->lanes->var, var, extent);

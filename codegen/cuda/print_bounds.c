@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { MOST_STEPS = 400 };
+enum { MAX_STEPS = 400 };
 static const double most = 1e30; /* whose inverse is no denormal number */
 
 typedef struct bounds {
@@ -41,7 +41,7 @@ static bounds sum(bounds a, bounds b) { return of(a.low + b.low, a.high + b.high
 static bounds bounds_of(cy_kernel *k, cy_expr e, int *steps) {
   const cy_expr_info *x = cy_expr_of(k, e);
   bounds a[3] = {unknown, unknown, unknown};
-  if (x->dtype != CY_F32 || ++*steps > MOST_STEPS)
+  if (x->dtype != CY_F32 || ++*steps > MAX_STEPS)
     return unknown;
   if (x->op == CY_X_CONST)
     return of(x->c.f, x->c.f);

@@ -229,12 +229,12 @@ static const struct group {
 enum {
   WARP_SIZE = 32,
   NGROUPS = sizeof groups / sizeof *groups,
-  SYMBOLIC_BLOCK = 256,     /* threads of a long row whose length is a symbol, */
-  SYMBOLIC_TURNS = 32,      /* .. elements that each holds, of no more than two registers */
-  BLOCK_THREADS = 128,      /* of a block of several rows */
-  SPLIT_TURNS = 512,        /* rows worth a block when there are few of them, */
-  MAYBE_SPLIT_TURNS = 2048, /* .. or may be */
-  LOOSE_CHUNKS = 16,        /* chunks for each thread when nothing is held */
+  SYMBOLIC_BLOCK = 256,          /* threads of a long row whose length is a symbol, */
+  SYMBOLIC_ITERATIONS = 32,      /* .. elements that each holds, of no more than two registers */
+  BLOCK_THREADS = 128,           /* of a block of several rows */
+  SPLIT_ITERATIONS = 512,        /* rows worth a block when there are few of them, */
+  MAYBE_SPLIT_ITERATIONS = 2048, /* .. or may be */
+  LOOSE_CHUNKS = 16,             /* chunks for each thread when nothing is held */
   MAX_VECTOR = 8,
   VECTOR_BYTES = 16
 };
@@ -244,7 +244,7 @@ static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int6
   int quarters = held_quarters(s);
   int64_t least, most;
   cy_dim_range(s->g, tasks, &least, &most);
-  bool few = least < cy_cu_wanted_blocks(m) && length >= (least < most ? MAYBE_SPLIT_TURNS : SPLIT_TURNS);
+  bool few = least < cy_cu_wanted_blocks(m) && length >= (least < most ? MAYBE_SPLIT_ITERATIONS : SPLIT_ITERATIONS);
   const struct group *chosen = NULL;
   for (int i = 0; i < NGROUPS; i++) {
     const struct group *c = &groups[i];
@@ -263,13 +263,13 @@ static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int6
 
 /* A warp for what it can hold, a block for the rest: as many blocks as the longer rows want, up to one per row. */
 static void choose_symbolic(const study *s, cy_dim tasks, cy_dim length, cy_cuda_form *f) {
-  int quarters = held_quarters(s), elements = quarters > 8 ? SYMBOLIC_TURNS * 8 / quarters : SYMBOLIC_TURNS;
+  int quarters = held_quarters(s), elements = quarters > 8 ? SYMBOLIC_ITERATIONS * 8 / quarters : SYMBOLIC_ITERATIONS;
   s->r->chunks = elements > s->r->vector ? elements / s->r->vector : 1;
   f->group = 0;
   f->threads = SYMBOLIC_BLOCK;
   cy_dim warps = cy_dim_cdiv(s->g, tasks, cy_dim_const(s->g, SYMBOLIC_BLOCK / WARP_SIZE));
-  cy_dim turns = cy_dim_const(s->g, (int64_t)WARP_SIZE * s->r->chunks * s->r->vector);
-  cy_dim more = cy_dim_div(s->g, cy_dim_mul(s->g, tasks, length), turns);
+  cy_dim iterations = cy_dim_const(s->g, (int64_t)WARP_SIZE * s->r->chunks * s->r->vector);
+  cy_dim more = cy_dim_div(s->g, cy_dim_mul(s->g, tasks, length), iterations);
   f->blocks = cy_dim_min(s->g, tasks, cy_dim_add(s->g, warps, more));
 }
 

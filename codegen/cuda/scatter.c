@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scatter.c - loops that store where data says, to what is there or in its place: ScatterElements, ScatterND.
  *
- * In: a kernel of items each of which goes through long serial loops around a single store, of which several turns may
- * hit one element: the last of them counts, or all of them add up in their order. Out: `columns` neighbouring items by a
- * block, of which `group` threads share the turns. Several blocks do this for the same items, and each element belongs
- * to one of them: all look where all turns store. From a tile of turns a block keeps those that store to elements of its
- * own, in their order; the first one to hit an element does all that hit it, one after the other.
+ * In: a kernel of items each of which goes through long serial loops around a single store, of which several iterations
+ * may hit one element: the last of them counts, or all of them add up in their order. Out: `columns` neighbouring items
+ * by a block, of which `group` threads share the iterations. Several blocks do this for the same items, and each
+ * element belongs to one of them: all look where all iterations store. From a tile of iterations a block keeps those
+ * that store to elements of its own, in their order; the first one to hit an element does all that hit it, one after
+ * the other.
  *
- * So results are those of the serial loop, bit by bit, whichever thread is first. A turn costs its loads once for every
- * owner, of which there are the more the fewer items there are, and a comparison with those it shares a list with. Where
- * all turns hit one element, a thread does them, from shared memory.
+ * So results are those of the serial loop, bit by bit, whichever thread is first. An iteration costs its loads once for
+ * every owner, of which there are the more the fewer items there are, and a comparison with those it shares a list
+ * with. Where all iterations hit one element, a thread does them, from shared memory.
  */
 #include "codegen/cuda/cuda_int.h"
 
 enum {
   THREADS = 256,
   WARPS = THREADS / 32,
-  EACH = 8,           /* turns of a tile that a thread looks at, whose loads are on their way at a time */
-  MANY = 1024,        /* items from which on blocks have neighbouring ones, .. */
-  NEIGHBOURS = 8,     /* .. so many, which are 32 bytes of f32 */
-  LEAST_TURNS = 64,   /* worth sharing, */
-  MAYBE_TURNS = 1024, /* .. if there may be many items */
-  ALL_BLOCKS = 1024,  /* for so many, which a large device has at a time, there are more owners: .. */
-  LEAST_OWNERS = 4,
-  MOST_OWNERS = 128,
+  EACH = 8,                /* iterations of a tile that a thread looks at, whose loads are on their way at a time */
+  MANY = 1024,             /* items from which on blocks have neighbouring ones, .. */
+  NEIGHBOURS = 8,          /* .. so many, which are 32 bytes of f32 */
+  MIN_ITERATIONS = 64,     /* worth sharing, */
+  MAYBE_ITERATIONS = 1024, /* .. if there may be many items */
+  ALL_BLOCKS = 1024,       /* for so many, which a large device has at a time, there are more owners: .. */
+  MIN_OWNERS = 4,
+  MAX_OWNERS = 128,
   ITEM_THREADS = 256 /* of a block of items (schedule.c) */
 };
 
@@ -82,9 +83,9 @@ static bool find_effect(cy_kernel *k, const cy_stmt *store, effect *out) {
 
 /* Blocks that share the elements of an item; the kernel computes the same of its sizes. */
 static cy_dim owners(cy_graph *g, cy_dim items) {
-  cy_dim blocks = cy_dim_const(g, ALL_BLOCKS), most = cy_dim_const(g, MOST_OWNERS);
+  cy_dim blocks = cy_dim_const(g, ALL_BLOCKS), most = cy_dim_const(g, MAX_OWNERS);
   cy_dim shares = cy_dim_cdiv(g, blocks, cy_dim_max(g, items, cy_dim_const(g, 1)));
-  return cy_dim_max(g, cy_dim_min(g, shares, most), cy_dim_const(g, LEAST_OWNERS));
+  return cy_dim_max(g, cy_dim_min(g, shares, most), cy_dim_const(g, MIN_OWNERS));
 }
 
 bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *f) {
@@ -92,7 +93,7 @@ bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
   const cy_stmt *store = only_store(body);
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
-  int64_t least, most, turns = 1;
+  int64_t least, most, iterations = 1;
   bool known = true;
   effect e;
   if (!store || store == body || !loads(k, store->offset, -1) || cy_dtype_of(args[store->arg].dtype)->bits < 8 ||
@@ -101,10 +102,11 @@ bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
   for (const cy_stmt *s = body; s != store; s = s->body) {
     int64_t extent;
     known &= cy_dim_is_const(g, cy_kernel_var(k, s->var)->extent, &extent);
-    turns = known && extent < INT32_MAX / (turns + 1) ? turns * extent : INT32_MAX;
+    iterations = known && extent < INT32_MAX / (iterations + 1) ? iterations * extent : INT32_MAX;
   }
   cy_dim_range(g, items, &least, &most);
-  if (least * 2 > (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS || turns < (least < most ? MAYBE_TURNS : LEAST_TURNS))
+  if (least * 2 > (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS ||
+      iterations < (least < most ? MAYBE_ITERATIONS : MIN_ITERATIONS))
     return false;
   f->kind = CY_CUDA_SCATTER;
   f->columns = least >= MANY ? NEIGHBOURS : 1;
@@ -122,9 +124,9 @@ static void print_places(cy_cu *p, const cy_stmt *store, const cy_var *vars, uin
   cy_cu_line(p, "CY_UNROLL");
   cy_cu_line(p, "for (int u = 0; u < %d; u++) {", EACH);
   cy_cu_open(p);
-  cy_cu_line(p, "const b1 inside = live && first + u < turns;");
-  cy_cu_line(p, "const %s turn = first + u < turns ? first + u : (%s)turns - 1;", type, type);
-  cy_cu_unravel(p, vars, n, "turn");
+  cy_cu_line(p, "const b1 inside = live && first + u < iterations;");
+  cy_cu_line(p, "const %s iteration = first + u < iterations ? first + u : (%s)iterations - 1;", type, type);
+  cy_cu_unravel(p, vars, n, "iteration");
   char place[192];
   snprintf(place, sizeof place, "%s", cy_cu_value(p, store->offset));
   cy_cu_line(p, "const u32 mixed = (u32)((u64)(%s) / %d) * 2654435761u >> 16;", place, p->form->columns);
@@ -170,8 +172,8 @@ static void print_list(cy_cu *p, cy_expr update, bool kept, const cy_var *vars, 
   cy_cu_line(p, "if (at[u] < 0)");
   cy_cu_line(p, "  continue;");
   if (kept) {
-    cy_cu_line(p, "const %s turn = first + u;", type);
-    cy_cu_unravel(p, vars, n, "turn");
+    cy_cu_line(p, "const %s iteration = first + u;", type);
+    cy_cu_unravel(p, vars, n, "iteration");
     cy_cu_line(p, "updates[next * %d + column] = %s;", columns, cy_cu_value(p, update));
   }
   cy_cu_line(p, "places[next++ * %d + column] = at[u];", columns);
@@ -180,8 +182,8 @@ static void print_list(cy_cu *p, cy_expr update, bool kept, const cy_var *vars, 
   cy_cu_line(p, "CY_SYNC();");
 }
 
-/* The turns that hit `place`: `element` is what is there, as it is stored. */
-static void print_turns(cy_cu *p, const cy_stmt *store, const effect *e, bool kept) {
+/* The iterations that hit `place`: `element` is what is there, as it is stored. */
+static void print_iterations(cy_cu *p, const cy_stmt *store, const effect *e, bool kept) {
   uint32_t mark = p->nlog;
   cy_dtype t = p->args[store->arg].dtype;
   char text[192];
@@ -218,7 +220,7 @@ static void print_stores(cy_cu *p, const cy_stmt *store, const effect *e, bool k
     cy_cu_line(p, "%s element = a%u[place];", type, store->arg);
   else
     cy_cu_line(p, "%s element = 0;", type);
-  print_turns(p, store, e, kept);
+  print_iterations(p, store, e, kept);
   cy_cu_line(p, "a%u[place] = element;", store->arg);
   cy_cu_close(p, p->nlog);
   cy_cu_line(p, "}");
@@ -234,13 +236,13 @@ void cy_cuda_scatter_print(cy_cu *p, const cy_stmt *body) {
     vars[n++] = s->var;
   bool kept = cy_expr_of(p->k, e.update)->op != CY_X_CONST;
   int tile = THREADS / p->form->columns * EACH;
-  cy_cu_count(p, "turns", vars, n, NULL);
+  cy_cu_count(p, "iterations", vars, n, NULL);
   const char *type = p->wide ? "i64" : "int";
   cy_cu_line(p, "CY_SHARED i64 places[%d];", THREADS * EACH);
   if (kept)
     cy_cu_line(p, "CY_SHARED %s updates[%d];", cy_cu_type(cy_expr_of(p->k, e.update)->dtype), THREADS * EACH);
   cy_cu_line(p, "CY_SHARED int counts[%d];", WARPS * p->form->columns);
-  cy_cu_line(p, "for (%s begin = 0; begin < turns; begin += %d) {", type, tile);
+  cy_cu_line(p, "for (%s begin = 0; begin < iterations; begin += %d) {", type, tile);
   cy_cu_open(p);
   cy_cu_line(p, "const %s first = begin + strand * %d;", type, EACH);
   cy_cu_line(p, "i64 at[%d];", EACH);
@@ -256,8 +258,8 @@ void cy_cuda_scatter_print(cy_cu *p, const cy_stmt *body) {
 void cy_cuda_scatter_items(cy_cu *p) {
   const cy_cuda_form *f = p->form;
   cy_cu_line(p, "const i64 shares = (%d + count - 1) / count, most = shares < %d ? shares : %d;", ALL_BLOCKS,
-             MOST_OWNERS, MOST_OWNERS);
-  cy_cu_line(p, "const int owners = (int)(most > %d ? most : %d);", LEAST_OWNERS, LEAST_OWNERS);
+             MAX_OWNERS, MAX_OWNERS);
+  cy_cu_line(p, "const int owners = (int)(most > %d ? most : %d);", MIN_OWNERS, MIN_OWNERS);
   cy_cu_line(p, "const int owner = (int)(CY_BLOCK %% owners), column = CY_TID %% %d, strand = CY_TID / %d;", f->columns,
              f->columns);
   cy_cu_line(p, "const i64 number = CY_BLOCK / owners * %d + column;", f->columns);

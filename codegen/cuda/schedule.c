@@ -2,9 +2,9 @@
 /* schedule.c - which thread does what: the form of a plain loop kernel on the GPU.
  *
  * In: a kernel whose lane loops lowering has chosen. Out: a cy_cuda_form. Thread per item wherever nothing is shared
- * between the turns of a lane loop (columns.c, scatter.c: several threads, where items are few and have long loops of
- * their own); a group of threads per task where a lane loop reduces, is followed by others, or works on scratch (rows.c,
- * if it can). Lanes always go to neighbouring threads, so what is contiguous along the lanes is coalesced.
+ * between the iterations of a lane loop (columns.c, scatter.c: several threads, where items are few and have long loops
+ * of their own); a group of threads per task where a lane loop reduces, is followed by others, or works on scratch
+ * (rows.c, if it can). Lanes always go to neighbouring threads, so what is contiguous along the lanes is coalesced.
  */
 #include "codegen/cuda/cuda_int.h"
 
@@ -13,10 +13,10 @@
 enum {
   ITEM_THREADS = 256,
   WARP = 32,
-  WARPS = 4,         /* tasks per block where a warp does one */
-  WARP_TURNS = 1024, /* lane loops of no more turns are a warp's */
+  WARPS = 4,              /* tasks per block where a warp does one */
+  WARP_ITERATIONS = 1024, /* lane loops of no more iterations are a warp's */
   BLOCK_THREADS = 256,
-  LONG_TURNS = 16384, /* from here on a block of LONG_THREADS */
+  LONG_ITERATIONS = 16384, /* from here on a block of LONG_THREADS */
   LONG_THREADS = 1024,
   SHARED_BYTES =
       40 << 10 /* scratch of a block in shared memory, at most: 48 KB without asking, some is the printer's */
@@ -25,8 +25,8 @@ enum {
 /* ---- what a body contains ---- */
 
 typedef struct contents {
-  bool lanes, deep;              /* deep: the turns of a lane loop have loops of their own */
-  int64_t turns;                 /* most of any lane loop; INT64_MAX: not known */
+  bool lanes, deep;              /* deep: the iterations of a lane loop have loops of their own */
+  int64_t iterations;            /* most of any lane loop; INT64_MAX: not known */
   uint64_t loaded[4], stored[4]; /* bits of arguments */
   uint8_t *seen;                 /* expressions that were looked at */
 } contents;
@@ -54,12 +54,12 @@ static bool has_loop(const cy_stmt *s) {
 static void scan(cy_kernel *k, const cy_stmt *s, contents *c) {
   for (; s; s = s->next) {
     if (s->kind == CY_S_FOR && s->lanes) {
-      int64_t turns;
-      if (!cy_dim_is_const(cy_kernel_graph(k), cy_kernel_var(k, s->var)->extent, &turns))
-        turns = INT64_MAX;
+      int64_t iterations;
+      if (!cy_dim_is_const(cy_kernel_graph(k), cy_kernel_var(k, s->var)->extent, &iterations))
+        iterations = INT64_MAX;
       c->lanes = true;
       c->deep |= has_loop(s->body);
-      c->turns = turns > c->turns ? turns : c->turns;
+      c->iterations = iterations > c->iterations ? iterations : c->iterations;
     }
     if (s->kind == CY_S_STORE)
       set_bit(c->stored, s->arg);
@@ -142,14 +142,14 @@ static void place_scratch(cy_kernel *k, cy_cuda_form *f) {
   }
 }
 
-/* Threads for a task: one for each turn, where turns are long. */
+/* Threads for a task: one for each iteration, where iterations are long. */
 static int group_for(const contents *c) {
   int threads = WARP;
-  if (c->turns == INT64_MAX)
+  if (c->iterations == INT64_MAX)
     return BLOCK_THREADS;
   if (!c->deep)
-    return c->turns <= WARP_TURNS ? WARP : c->turns < LONG_TURNS ? BLOCK_THREADS : LONG_THREADS;
-  while (threads < c->turns && threads < LONG_THREADS)
+    return c->iterations <= WARP_ITERATIONS ? WARP : c->iterations < LONG_ITERATIONS ? BLOCK_THREADS : LONG_THREADS;
+  while (threads < c->iterations && threads < LONG_THREADS)
     threads *= 2;
   return threads;
 }

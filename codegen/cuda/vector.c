@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vector.c - items of several neighbouring elements, so that memory is read and written 16 bytes at a time.
  *
- * In: a kernel of items whose lanes have a multiple of `vector` turns, whose stores are contiguous along the lanes and
- * begin at multiples of it. Out: form->vector and the loads that can be done for all elements of an item at once (the
- * others stay single). Whether the pointers are aligned is looked at when the kernel runs: if not, the same arrays are
- * filled element by element. Loads that a select may skip stay where they are.
+ * In: a kernel of items whose lanes have a multiple of `vector` iterations, whose stores are contiguous along the lanes
+ * and begin at multiples of it. Out: form->vector and the loads that can be done for all elements of an item at once
+ * (the others stay single). Whether the pointers are aligned is looked at when the kernel runs: if not, the same arrays
+ * are filled element by element. Loads that a select may skip stay where they are.
  *
  * A copy that crosses axes comes as a lane loop along what is loaded around a loop along what is stored. What is stored
  * must be contiguous in a warp: a store moves whole sectors or parts of them, and no cache gathers these before the
@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-enum { VECTOR_BYTES = 16, SECTOR_BYTES = 32, LEAST_CROSSED = 8 /* turns of a loop along what is stored */ };
+enum { VECTOR_BYTES = 16, SECTOR_BYTES = 32, MIN_CROSSED = 8 /* iterations of a loop along what is stored */ };
 
 typedef struct study {
   cy_kernel *k;
@@ -26,7 +26,7 @@ typedef struct study {
   int64_t vector;
   uint8_t *load, *seen; /* by expression */
   uint32_t n;
-  int most, most_stored; /* bytes of an item's neighbours: in one tensor; in one that is stored */
+  int most, max_stored;  /* bytes of an item's neighbours: in one tensor; in one that is stored */
   int widest;            /* bytes of an element that is loaded or stored contiguously */
 } study;
 
@@ -108,7 +108,7 @@ static bool simple(study *s, const cy_stmt *body) {
       continue;
     if (!bytes_of(s, t->arg) || !contiguous(s, t->offset, s->vector))
       return false;
-    if (s->vector * bytes_of(s, t->arg) > s->most_stored)
+    if (s->vector * bytes_of(s, t->arg) > s->max_stored)
       return false;
     s->widest = bytes_of(s, t->arg) > s->widest ? bytes_of(s, t->arg) : s->widest;
     if (cy_kernel_loads(s->k, t->arg))
@@ -128,11 +128,11 @@ static bool fits(study *s, const cy_stmt *body) {
   return s->vector * s->widest <= s->most;
 }
 
-static void begin(study *s, cy_kernel *k, cy_var lanes, int most, int most_stored) {
+static void begin(study *s, cy_kernel *k, cy_var lanes, int most, int max_stored) {
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(k));
   *s = (study){.k = k, .g = cy_kernel_graph(k), .lanes = lanes, .n = cy_expr_count(k) + 1};
   s->most = most;
-  s->most_stored = most_stored;
+  s->max_stored = max_stored;
   cy_kernel_args(k, &s->args);
   s->load = CY_NEW_ARRAY(arena, uint8_t, s->n);
   s->seen = CY_NEW_ARRAY(arena, uint8_t, s->n);
@@ -149,9 +149,9 @@ static bool try_vector(study *s, cy_cuda_form *form, const cy_stmt *body, int ve
   return true;
 }
 
-bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int most_stored) {
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int max_stored) {
   study s;
-  begin(&s, k, var, 2 * VECTOR_BYTES, most_stored);
+  begin(&s, k, var, 2 * VECTOR_BYTES, max_stored);
   return try_vector(&s, form, cy_cu_epilogue(k), vector);
 }
 
@@ -180,7 +180,7 @@ static const cy_stmt *crossing_loop(cy_kernel *k, const cy_stmt *lanes) {
   cy_dim_range(cy_kernel_graph(k), cy_kernel_var(k, in->var)->extent, &least, &most);
   for (int i = 0; i < a.n; i++)
     along |= a.var[i] == in->var && cy_dim_is(cy_kernel_graph(k), a.coef[i], 1);
-  return along && most >= LEAST_CROSSED && !(a.rest && cy_expr_uses_var(k, a.rest, in->var)) ? in : NULL;
+  return along && most >= MIN_CROSSED && !(a.rest && cy_expr_uses_var(k, a.rest, in->var)) ? in : NULL;
 }
 
 bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form) {
@@ -304,7 +304,7 @@ void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
 
 void cy_cu_strip_items(cy_cu *p) {
   const cy_cuda_form *form = p->form;
-  cy_dim turns = cy_kernel_var(p->k, form->strip->var)->extent;
+  cy_dim iterations = cy_kernel_var(p->k, form->strip->var)->extent;
   const char *type = cy_cu_var_type(p, form->vector_var);
   uint32_t mark = p->nlog;
   print_wide(p, form->lanes->body);
@@ -313,8 +313,8 @@ void cy_cu_strip_items(cy_cu *p) {
   cy_cu_line(p, "for (int u = 0; u < %d; u++) {", form->vector);
   cy_cu_open(p);
   cy_cu_line(p, "const %s v%u = (%s)(first + u);", type, form->vector_var, type);
-  if (!is_multiple(p->g, turns, form->vector))
-    cy_cu_line(p, "if (v%u < %s) {", form->vector_var, cy_cu_dim(p, turns));
+  if (!is_multiple(p->g, iterations, form->vector))
+    cy_cu_line(p, "if (v%u < %s) {", form->vector_var, cy_cu_dim(p, iterations));
   else
     cy_cu_line(p, "{");
   cy_cu_open(p);

@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CACHES = 64 };
+enum { MAX_CACHES = 64 };
 
 typedef struct decoder {
   cyto_model *model;
   cyto_context *context;
   cyto_error error;
-  void *caches[MOST_CACHES];
+  void *caches[MAX_CACHES];
   int32_t ids, lengths, total, scores; /* numbers of inputs and of the output */
 } decoder;
 
@@ -34,7 +34,7 @@ static int open_decoder(decoder *d, const char *path) {
 
 /* Memory for `room` tokens of one sequence: for every output that may be made in the memory of an input. */
 static int bind_caches(decoder *d, int64_t room) {
-  for (int32_t i = 0; i < cyto_model_output_count(d->model) && i < MOST_CACHES; i++) {
+  for (int32_t i = 0; i < cyto_model_output_count(d->model) && i < MAX_CACHES; i++) {
     cyto_port output, input;
     cyto_model_output(d->model, i, &output);
     if (output.shared_input < 0)
@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "decode: %s\n", *d.error.message ? d.error.message : "no memory, or no prompt that fits");
   cyto_context_destroy(d.context);
   cyto_model_unload(d.model);
-  for (int i = 0; i < MOST_CACHES; i++)
+  for (int i = 0; i < MAX_CACHES; i++)
     free(d.caches[i]);
   return failed;
 }

@@ -178,9 +178,9 @@ static cy_val filled_up(cy_importer *im, cy_val x, int64_t given, int64_t k) {
 static cy_val product_of(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val w, cy_dtype dtype) {
   if (cy_onnx_int(im, n, "accuracy_level", 0) != 4 || !x || !w || cy_onnx_type(im, x)->rank < 2)
     return cy_onnx_matmul(im, x, w, dtype);
-  const cy_attr rows8 = cy_attr_int(CY_ATTR_round, CY_I8);
+  const cy_attr quantised_rows = cy_attr_int(CY_ATTR_round, CY_I8);
   const cy_type type = {.dtype = (uint8_t)dtype};
-  return cy_build(im->g, CY_OP_matmul, (cy_val[]){x, w}, 2, &rows8, 1, &type, 1);
+  return cy_build(im->g, CY_OP_matmul, (cy_val[]){x, w}, 2, &quantised_rows, 1, &type, 1);
 }
 
 /* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix
@@ -302,12 +302,13 @@ static cy_val rotate(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_d
   return cy_build_reshape(im->g, cy_build_concat(im->g, v, 2, t.rank), t.dim, t.rank);
 }
 
-/* x [b, s, heads, size], of which the first `turn` are turned; cosine and sine [b, s, turn / 2], b may be 1. */
-cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved) {
+/* x [b, s, heads, size], of which the first `rotated` are rotated; cosine and sine [b, s, turn / 2], b may be 1. */
+cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim rotated, bool interleaved) {
   if (!x || !cosine || !sine)
     return 0;
   cy_val c = cy_build_unsqueeze(im->g, cosine, 2), s = cy_build_unsqueeze(im->g, sine, 2);
-  cy_dim rest = cy_dim_sub(im->g, cy_onnx_type(im, x)->dim[3], turn), half = cy_dim_div(im->g, turn, cy_dim_const(im->g, 2));
+  cy_dim rest = cy_dim_sub(im->g, cy_onnx_type(im, x)->dim[3], rotated),
+         half = cy_dim_div(im->g, rotated, cy_dim_const(im->g, 2));
   const cy_type *tc = cy_onnx_type(im, cosine), *ts = cy_onnx_type(im, sine);
   if (tc->rank != 3 || ts->rank != 3)
     return cy_build_error(im->g, "inputs 'cos_cache', 'sin_cache'",
@@ -326,11 +327,11 @@ cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_
       if (k || !cy_dim_is(im->g, t->dim[0], 1))
         cy_graph_require(im->g, t->dim[k], cy_onnx_type(im, x)->dim[k], CY_REQUIRE_EQUAL);
   }
-  cy_val head = c && s ? cy_build_slice_axis(im->g, x, 3, cy_dim_const(im->g, 0), turn) : 0;
+  cy_val head = c && s ? cy_build_slice_axis(im->g, x, 3, cy_dim_const(im->g, 0), rotated) : 0;
   cy_val y = head ? rotate(im, head, c, s, half, interleaved) : 0;
   if (!y || cy_dim_is(im->g, rest, 0))
     return y;
-  cy_val both[2] = {y, cy_build_slice_axis(im->g, x, 3, turn, rest)};
+  cy_val both[2] = {y, cy_build_slice_axis(im->g, x, 3, rotated, rest)};
   return both[1] ? cy_build_concat(im->g, both, 2, 3) : 0;
 }
 
@@ -376,7 +377,7 @@ IMPORT(rotary_embedding) {
     if (!cs[i])
       return false;
   }
-  cy_dim turn = dims ? cy_dim_const(im->g, dims) : tx.dim[3];
-  cy_val y = cy_onnx_rotary(im, x, cs[0], cs[1], turn, cy_onnx_int(im, n, "interleaved", 0) != 0);
+  cy_dim rotated = dims ? cy_dim_const(im->g, dims) : tx.dim[3];
+  cy_val y = cy_onnx_rotary(im, x, cs[0], cs[1], rotated, cy_onnx_int(im, n, "interleaved", 0) != 0);
   return SET(t.rank == 3 ? cy_build_reshape(im->g, y, t.dim, 3) : cy_onnx_move_axis(im, y, 1, 2));
 }

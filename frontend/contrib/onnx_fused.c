@@ -98,14 +98,14 @@ IMPORT(fused_conv) {
   bool last = n->arg != 0;
   uint32_t count;
   const double *parameters = cy_onnx_floats(im, n, "activation_params", &count);
-  cy_val x = last ? cy_onnx_turn_channels(im, X, false) : X, w = n->in[1];
+  cy_val x = last ? cy_onnx_transpose_channels(im, X, false) : X, w = n->in[1];
   if (n->arg == NHWC_CONV)
-    w = cy_onnx_turn_channels(im, w, false);
+    w = cy_onnx_transpose_channels(im, w, false);
   cy_val y = cy_onnx_conv(im, n, x, w, cy_onnx_type(im, X)->dtype);
   if (y && n->in[2])
     y = ADD(y, cy_onnx_per_channel(im, n->in[2], "input 'B'", y, 1));
   if (last)
-    y = cy_onnx_turn_channels(im, y, true);
+    y = cy_onnx_transpose_channels(im, y, true);
   return SET(activate(im, n, n->in[3] ? ADD(y, n->in[3]) : y, parameters, count));
 }
 
@@ -116,9 +116,9 @@ IMPORT(channels_last) {
   cy_onnx_inner_init(&q, n);
   memcpy(q.in, n->in, sizeof q.in);
   if (last)
-    q.in[0] = cy_onnx_turn_channels(im, X, false);
+    q.in[0] = cy_onnx_transpose_channels(im, X, false);
   return q.in[0] && import_as(im, &q.n, pool ? "MaxPool" : n->op, 12) &&
-         SET(last ? cy_onnx_turn_channels(im, q.out[0], true) : q.out[0]);
+         SET(last ? cy_onnx_transpose_channels(im, q.out[0], true) : q.out[0]);
 }
 
 /* ---- what diffusion networks are made of ---- */
@@ -160,15 +160,15 @@ IMPORT(ms_group_norm) {
       return false;
   }
   cy_val y = CAST(x, CY_F32);
-  y = last ? cy_onnx_turn_channels(im, y, false) : y;
+  y = last ? cy_onnx_transpose_channels(im, y, false) : y;
   if (!y)
     return false;
-  const cy_type turned = *cy_onnx_type(im, y);
+  const cy_type transposed = *cy_onnx_type(im, y);
   y = cy_onnx_group_normalize(im, y, groups, cy_onnx_float(im, n, "epsilon", 1e-5));
-  y = y ? cy_build_reshape(im->g, y, turned.dim, turned.rank) : 0;
+  y = y ? cy_build_reshape(im->g, y, transposed.dim, transposed.rank) : 0;
   cy_val shift = CAST(n->in[2], CY_F32);
   y = per_channel(im, y, CAST(n->in[1], CY_F32), shift, 1);
-  y = last ? cy_onnx_turn_channels(im, y, true) : y;
+  y = last ? cy_onnx_transpose_channels(im, y, true) : y;
   if (y && activation)
     y = SILU(y);
   return SET(y ? CAST(y, (cy_dtype)t.dtype) : 0);
@@ -239,9 +239,9 @@ IMPORT(relative_position_bias) {
   if (farthest <= buckets / (both_ways ? 4 : 2))
     return cy_build_error(im->g, "attribute 'max_distance'", "expected more than the exact buckets, found %lld",
                           (long long)farthest);
-  cy_dim turned[2] = {t.dim[1], t.dim[0]};
+  cy_dim transposed[2] = {t.dim[1], t.dim[0]};
   cy_val at = distance_buckets(im, size[0][0], size[1][0], buckets, farthest, both_ways);
-  cy_val y = at ? cy_build_gather(im->g, cy_build_reshape(im->g, X, turned, 2), at, 1) : 0;
+  cy_val y = at ? cy_build_gather(im->g, cy_build_reshape(im->g, X, transposed, 2), at, 1) : 0;
   return SET(y ? cy_build_unsqueeze(im->g, y, 0) : 0);
 }
 

@@ -88,7 +88,7 @@ static cy_val position_of_pair(cy_importer *im, const int64_t *section, int64_t 
 }
 
 /* A table [positions, half] read at positions [3, b, s]: [b, s, half], where pair i is from position `which`[i]. */
-static cy_val turned_by(cy_importer *im, cy_val table, cy_val at, cy_val which, const cy_type *t) {
+static cy_val rotated_by(cy_importer *im, cy_val table, cy_val at, cy_val which, const cy_type *t) {
   static const int64_t last[4] = {1, 2, 3, 0};
   cy_dim d[4] = {t->dim[0], t->dim[1], cy_onnx_type(im, table)->dim[1], num(im, 1)};
   cy_val all = cy_build_gather(im->g, table, at, 0); /* [3, b, s, half] */
@@ -130,7 +130,7 @@ IMPORT(multimodal_rotary) {
   for (int i = 2; i < 4; i++)
     if (!cy_onnx_check_rows(im, n->in[1], n->in[i]))
       return false;
-  cy_val sine = turned_by(im, n->in[3], n->in[1], which, &tx), cosine = turned_by(im, n->in[2], n->in[1], which, &tx);
+  cy_val sine = rotated_by(im, n->in[3], n->in[1], which, &tx), cosine = rotated_by(im, n->in[2], n->in[1], which, &tx);
   cy_val y = cy_onnx_rotary(im, x, cosine, sine, num(im, 2 * half), interleaved);
   return y && SET(t.rank == 3 ? cy_build_reshape(im->g, y, t.dim, 3) : cy_onnx_move_axis(im, y, 1, 2));
 }

@@ -482,7 +482,7 @@ static bool step_inputs(const generation *q, const cy_search_state *state, cy_di
   return given[MASK] && given[POSITIONS];
 }
 
-static bool fill_turn(cy_importer *im, void *context, const cy_val *carried, cy_val *results) {
+static bool fill_iteration(cy_importer *im, void *context, const cy_val *carried, cy_val *results) {
   const generation *q = context;
   const cy_val *past = carried + q->nstates;
   cy_search_state state = {0};
@@ -503,7 +503,8 @@ static bool fill_turn(cy_importer *im, void *context, const cy_val *carried, cy_
   return results[0] != 0;
 }
 
-/* Tokens behind the first one. Out: the state at the end, and scores [turns, batch, beams, vocab] if they are wanted. */
+/* Tokens behind the first one. Out: the state at the end, and scores [iterations, batch, beams, vocab] if they are
+ * wanted. */
 static bool run_loop(generation *q, cy_search_state *state, const cy_val *caches, cy_val *out_scores) {
   cy_importer *im = q->im;
   const cy_search *s = &q->search;
@@ -515,13 +516,13 @@ static bool run_loop(generation *q, cy_search_state *state, const cy_val *caches
   for (uint32_t i = 0; i < q->nstates; i++)
     initial[i] = state->v[q->states[i]];
   memcpy(initial + q->nstates, caches, sizeof *caches * q->next.caches);
-  cy_dim turns = cy_dim_addi(im->g, cy_dim_sub(im->g, s->length, s->prompt), -1);
-  cy_loop loop = {.trips = cy_build_dim_scalar(im->g, turns),
+  cy_dim iterations = cy_dim_addi(im->g, cy_dim_sub(im->g, s->length, s->prompt), -1);
+  cy_loop loop = {.trips = cy_build_dim_scalar(im->g, iterations),
                   .cond = cy_search_goes_on(s, state),
                   .ncarried = count,
                   .nscans = q->wants_scores,
                   .initial = initial,
-                  .fill = fill_turn,
+                  .fill = fill_iteration,
                   .context = q};
   q->counts = cy_search_rows(&q->search, q->counts);
   q->mask = cy_search_rows(&q->search, q->mask);
@@ -533,19 +534,19 @@ static bool run_loop(generation *q, cy_search_state *state, const cy_val *caches
   return true;
 }
 
-/* Scores of all turns, those that did not take place as zeros. */
+/* Scores of all iterations, those that did not take place as zeros. */
 static cy_val all_scores(const generation *q, cy_val first, cy_val later) {
   cy_importer *im = q->im;
   const cy_search *s = &q->search;
-  cy_dim turns = cy_dim_sub(im->g, s->length, s->prompt), none = num(im, 0), pads[8] = {none, none, none, none};
+  cy_dim iterations = cy_dim_sub(im->g, s->length, s->prompt), none = num(im, 0), pads[8] = {none, none, none, none};
   cy_val both[2] = {cy_build_unsqueeze(im->g, first, 0), later};
   cy_val all = cy_build_concat(im->g, both, 2, 0);
   if (!all)
     return 0;
-  pads[4] = cy_dim_sub(im->g, turns, dim_of(im, all, 0));
+  pads[4] = cy_dim_sub(im->g, iterations, dim_of(im, all, 0));
   pads[5] = pads[6] = pads[7] = none;
   all = cy_build_pad(im->g, all, pads, CY_PAD_CONSTANT, 0);
-  return cy_build_reshape(im->g, all, (cy_dim[]){turns, s->batch, s->beams, s->vocab}, 4);
+  return cy_build_reshape(im->g, all, (cy_dim[]){iterations, s->batch, s->beams, s->vocab}, 4);
 }
 
 static bool check_vocabulary(generation *q, cy_val logits) {

@@ -124,8 +124,8 @@ static bool read_slide(cy_importer *im, const cy_onnx_node *n, gqa *a, int64_t w
   return a->kept && a->length;
 }
 
-/* x [b, h, s, d], turned by the positions of its tokens. */
-static cy_val turn(cy_importer *im, const cy_onnx_node *n, const gqa *a, cy_val x) {
+/* x [b, h, s, d], rotated by the positions of its tokens. */
+static cy_val rotate(cy_importer *im, const cy_onnx_node *n, const gqa *a, cy_val x) {
   cy_dim line[2] = {num(im, 1), a->rows}, flat[2] = {a->batch, num(im, 1)};
   cy_val at =
       n->in[9] ? n->in[9] : ADD(cy_build_iota(im->g, CY_I64, line, 2, 1), cy_build_reshape(im->g, a->first, flat, 2));
@@ -362,8 +362,8 @@ IMPORT(group_query_attention) {
   if (rotary) {
     if (!n->in[9] && !cy_onnx_at_most(im, "input 'cos_cache'", a.longest, dim_of(im, n->in[7], 0)))
       return false;
-    a.q = turn(im, n, &a, a.q);
-    a.k = a.q && !a.borrowed ? turn(im, n, &a, a.k) : a.k;
+    a.q = rotate(im, n, &a, a.q);
+    a.k = a.q && !a.borrowed ? rotate(im, n, &a, a.k) : a.k;
   }
   a.k = stored(im, &keys, a.k);
   a.v = stored(im, &values, a.v);

@@ -49,9 +49,9 @@ static cy_val gates(const moe *m, cy_val scores, int64_t k) {
 
 /* Of all experts, [experts, to, from], as one matrix [experts * to, from]; of fc2, [experts * from, to]. */
 static cy_val together(const moe *m, cy_val v, int which) {
-  static const int64_t turn[3] = {0, 2, 1};
+  static const int64_t transpose[3] = {0, 2, 1};
   cy_importer *im = m->im;
-  v = v && which == 1 ? cy_build_transpose(im->g, v, turn) : v;
+  v = v && which == 1 ? cy_build_transpose(im->g, v, transpose) : v;
   if (!v)
     return 0;
   const cy_type t = *cy_onnx_type(im, v);
@@ -101,9 +101,9 @@ static cy_val contract(const moe *m, cy_val h) {
 }
 
 /* One of the two that lie side by side, or take turns. */
-static cy_val half(const moe *m, cy_val y, int which, bool turns) {
+static cy_val half(const moe *m, cy_val y, int which, bool interleaved) {
   cy_importer *im = m->im;
-  if (!turns)
+  if (!interleaved)
     return cy_build_slice_axis(im->g, y, 2, which ? m->width : cy_dim_const(im->g, 0), m->width);
   cy_dim pairs[4] = {m->tokens, m->experts, m->width, cy_dim_const(im->g, 2)};
   y = cy_build_reshape(im->g, y, pairs, 4);

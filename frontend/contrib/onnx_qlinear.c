@@ -38,7 +38,7 @@ IMPORT(qlinear_unary) {
   bool last = cy_onnx_int(im, n, "channels_last", 0) != 0, ok = false;
   q.in[0] = real(im, n, 0, 1, 2);
   /* Pools may have their channels last. */
-  if (!q.in[0] || (last && !(q.in[0] = cy_onnx_turn_channels(im, q.in[0], false))))
+  if (!q.in[0] || (last && !(q.in[0] = cy_onnx_transpose_channels(im, q.in[0], false))))
     return false;
   switch (n->arg) {
   case Q_SIGMOID:
@@ -64,7 +64,7 @@ IMPORT(qlinear_unary) {
     ok = cy_import_reduce(im, &q.n);
     break;
   }
-  return ok && put(im, n, last ? cy_onnx_turn_channels(im, q.out[0], true) : q.out[0], 3, 4, X);
+  return ok && put(im, n, last ? cy_onnx_transpose_channels(im, q.out[0], true) : q.out[0], 3, 4, X);
 }
 
 /* The output's scale and zero point, then every input with its own. */
@@ -98,9 +98,10 @@ IMPORT(qgemm) {
   if (cy_onnx_type(im, X)->rank != 2 || cy_onnx_type(im, n->in[3])->rank != 2)
     return cy_build_error(im->g, NULL, "expected two matrices, found %s and %s",
                           cy_type_text(im->g, cy_onnx_type(im, X)), cy_type_text(im->g, cy_onnx_type(im, n->in[3])));
-  bool turn_b = cy_onnx_int(im, n, "transB", 0) != 0;
+  bool transpose_b = cy_onnx_int(im, n, "transB", 0) != 0;
   cy_val a = transposed(im, real(im, n, 0, 1, 2), cy_onnx_int(im, n, "transA", 0) != 0);
-  cy_val b = transposed(im, cy_onnx_dequantize_along(im, n->in[3], n->in[4], n->in[5], turn_b ? 0 : 1), turn_b);
+  cy_val b =
+      transposed(im, cy_onnx_dequantize_along(im, n->in[3], n->in[4], n->in[5], transpose_b ? 0 : 1), transpose_b);
   cy_val y = a && b ? cy_build_matmul(im->g, a, b, CY_F32) : 0;
   if (y && n->in[6])
     y = ADD(y, MUL(CAST(n->in[6], CY_F32), MUL(cy_onnx_per_tensor(im, n->in[1]), cy_onnx_per_tensor(im, n->in[4]))));

@@ -3,7 +3,7 @@
  *
  * Random numbers are those of ONNX Runtime on Linux, so that the same seed gives the same text: a linear congruential
  * generator, of which two steps make a number in [0, 1), and all elements of the batch take turns. Every element begins
- * where its first turn is, and jumps over those of the others.
+ * where its first iteration is, and jumps over those of the others.
  */
 #include "generate.h"
 

@@ -26,8 +26,9 @@ void cy_new_syms_bind(cy_importer *im, const cy_new_syms *s, cy_val first); /* f
 bool cy_dim_is_inner(cy_importer *im, cy_dim d, cy_sym newest);
 void cy_outer_dims(cy_importer *im, cy_type *t, cy_sym newest);
 
-/* A loop whose body an importer builds. `fill` gets what is carried into a turn and gives: whether another one follows (a
- * bool scalar), what is carried on, what is scanned. It may be called several times, as the body of a Loop is imported. */
+/* A loop whose body an importer builds. `fill` gets what is carried into an iteration and gives: whether another one
+ * follows (a bool scalar), what is carried on, what is scanned. It may be called several times, as the body of a Loop
+ * is imported. */
 typedef struct cy_loop {
   cy_val trips, cond; /* 0: no limit; always true at first */
   uint32_t ncarried, nscans;
@@ -49,13 +50,13 @@ typedef struct cy_counter {
   cy_dim start;
   int64_t step;
 } cy_counter;
-cy_dim cy_counter_at(cy_importer *im, const cy_counter *c, cy_dim turn);
+cy_dim cy_counter_at(cy_importer *im, const cy_counter *c, cy_dim iteration);
 /* Fills in what the body counts ([as b->initial], zeroed). Returns how often the body runs at most by its condition, or
  * exactly; 0 where that does not follow from these. */
 cy_dim cy_count_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop_body *b, cy_counter *out_counters,
                      bool *out_exactly);
 
-/* The number of the turn or the condition, as the body declares it. */
+/* The number of the iteration or the condition, as the body declares it. */
 cy_val cy_loop_param(cy_importer *im, const Onnx__ValueInfoProto *input, cy_val v);
 
 /* Out: the carried values at the end, then the scans, stacked. */

@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loop_counters.c - what a Loop counts, and how often it runs where that ends it.
  *
- * In:  a Loop's body, not yet imported. Out: carried integers that every turn changes by the same number, as formulas over
- * the turn's number; the number of turns, where a comparison of such numbers is the condition: scripted models and
- * TensorFlow write `while i < n`. Then slices from i to i + 1 have one element, and what is scanned has a known length.
- * Only the nodes that counters and condition are made of are imported, with what is carried as symbols, into a block that
- * nothing uses afterwards; when that fails, nothing is known, and the import of the whole body says why.
+ * In:  a Loop's body, not yet imported. Out: carried integers that every iteration changes by the same number, as
+ * formulas over the iteration's number; the number of iterations, where a comparison of such numbers is the condition:
+ * scripted models and TensorFlow write `while i < n`. Then slices from i to i + 1 have one element, and what is scanned
+ * has a known length. Only the nodes that counters and condition are made of are imported, with what is carried as
+ * symbols, into a block that nothing uses afterwards; when that fails, nothing is known, and the import of the whole
+ * body says why.
  *
- * The condition is taken apart into differences that must be positive. One of a - c * i, c > 0, i the number of the turn
- * before, allows another turn while it is. The first condition is the same one turn earlier, or always true. Where there
- * is more in the condition, as in `while i < n and not done`, this is how often the loop runs at most.
+ * The condition is taken apart into differences that must be positive. One of a - c * i, c > 0, i the number of the
+ * iteration before, allows another iteration while it is. The first condition is the same one iteration earlier, or
+ * always true. Where there is more in the condition, as in `while i < n and not done`, this is how often the loop runs
+ * at most.
  */
 #include "control.h"
 
 #include <string.h>
 
-enum { MOST_NODES = 64, MOST_PARTS = 4, MOST_STEP = 1 << 16 };
+enum { MAX_NODES = 64, MAX_PARTS = 4, MAX_STEP = 1 << 16 };
 
 typedef struct probe {
   cy_importer *im;
   const cy_onnx_node *n;
   const cy_loop_body *b;
   cy_sym newest;            /* before the probe */
-  bool *readable;           /* [inputs of the body] known to the probe as they are in every turn */
+  bool *readable;           /* [inputs of the body] known to the probe as they are in every iteration */
   bool *wanted;             /* [nodes of the body] */
   uint32_t count;           /* of nodes wanted */
   cy_val *params, *results; /* of the body; those of the probe's block, 0: not imported */
-  cy_dim turn;
+  cy_dim iteration;
   cy_dim *carried; /* [inputs of the body] as symbols; 0: not an integer */
 } probe;
 
@@ -51,7 +53,7 @@ static bool want(probe *p, const char *name) {
       continue;
     if (p->wanted[i])
       return true;
-    if (p->count++ >= MOST_NODES)
+    if (p->count++ >= MAX_NODES)
       return false;
     p->wanted[i] = true;
     for (size_t k = 0; k < n->n_attribute; k++)
@@ -70,7 +72,7 @@ static bool make_params(probe *p, cy_block block) {
   for (uint32_t k = 0; k < p->b->graph->n_input; k++) {
     cy_val same = k < 2 ? 0 : p->b->unchanged[k - 2], initial = k < 2 || same ? 0 : p->b->initial[kept++];
     cy_type t = k == 0 ? cy_type_make(CY_I64, 0, NULL) : initial ? *cy_onnx_type(p->im, initial) : (cy_type){0};
-    if (k == 1) /* there is no turn otherwise */
+    if (k == 1) /* there is no iteration otherwise */
       same = cy_build_scalar_int(g, CY_BOOL, 1);
     cy_val v = same ? same : cy_block_add_param(g, block, &t, NULL);
     bool integer = k == 0 || (one_integer(p->im, initial) && t.rank <= 1 && (t.dtype == CY_I32 || t.dtype == CY_I64));
@@ -81,7 +83,7 @@ static bool make_params(probe *p, cy_block block) {
     if (!p->params[k])
       return false;
   }
-  p->turn = p->carried[0];
+  p->iteration = p->carried[0];
   return true;
 }
 
@@ -128,13 +130,13 @@ static bool import_outputs(probe *p) {
 
 /* ---- counters ---- */
 
-/* What a turn adds to the carried integer that is input k of the body. */
+/* What an iteration adds to the carried integer that is input k of the body. */
 static bool step_of(probe *p, size_t k, int64_t *out) {
   cy_graph *g = p->im->g;
   const cy_dim *next = p->carried[k] && k > 1 ? one_integer(p->im, p->results[k - 1]) : NULL;
   if (!next || !cy_type_equal(cy_onnx_type(p->im, p->results[k - 1]), cy_onnx_type(p->im, p->params[k])))
     return false;
-  return cy_dim_is_const(g, cy_dim_sub(g, next[0], p->carried[k]), out) && *out >= -MOST_STEP && *out <= MOST_STEP;
+  return cy_dim_is_const(g, cy_dim_sub(g, next[0], p->carried[k]), out) && *out >= -MAX_STEP && *out <= MAX_STEP;
 }
 
 static void find_counters(probe *p, cy_counter *out) {
@@ -149,14 +151,14 @@ static void find_counters(probe *p, cy_counter *out) {
   }
 }
 
-cy_dim cy_counter_at(cy_importer *im, const cy_counter *c, cy_dim turn) {
-  return cy_dim_add(im->g, c->start, cy_dim_muli(im->g, turn, c->step));
+cy_dim cy_counter_at(cy_importer *im, const cy_counter *c, cy_dim iteration) {
+  return cy_dim_add(im->g, c->start, cy_dim_muli(im->g, iteration, c->step));
 }
 
 /* ---- the condition ---- */
 
 typedef struct parts { /* dims that all must be positive */
-  cy_dim d[MOST_PARTS];
+  cy_dim d[MAX_PARTS];
   uint32_t n;
   bool more; /* .. but not only they */
 } parts;
@@ -165,7 +167,7 @@ typedef struct parts { /* dims that all must be positive */
 static void take_comparison(cy_importer *im, const cy_node_info *n, parts *out) {
   const cy_dim *a = one_integer(im, n->in[0]), *b = one_integer(im, n->in[1]);
   bool less = n->op == CY_OP_lt || n->op == CY_OP_le, equal = n->op == CY_OP_le || n->op == CY_OP_ge;
-  if (!a || !b || out->n == MOST_PARTS) {
+  if (!a || !b || out->n == MAX_PARTS) {
     out->more = true;
     return;
   }
@@ -201,8 +203,8 @@ static void take_apart(cy_importer *im, cy_val v, parts *out) {
   }
 }
 
-/* d with counters as what they are in a turn: begin - c * (turn + 1). */
-static bool over_turns(probe *p, const cy_counter *counters, cy_dim d, cy_dim *out_begin, int64_t *out_c) {
+/* d with counters as what they are in an iteration: begin - c * (turn + 1). */
+static bool over_iterations(probe *p, const cy_counter *counters, cy_dim d, cy_dim *out_begin, int64_t *out_c) {
   cy_graph *g = p->im->g;
   const cy_term *term;
   uint32_t kept = 0;
@@ -211,15 +213,15 @@ static bool over_turns(probe *p, const cy_counter *counters, cy_dim d, cy_dim *o
       continue;
     const cy_counter *c = &counters[kept++];
     if (c->start && cy_dim_terms(g, p->carried[k], &term) == 1)
-      d = cy_dim_subst(g, d, cy_dim_atom(g, term->atoms[0])->sym, cy_counter_at(p->im, c, p->turn));
+      d = cy_dim_subst(g, d, cy_dim_atom(g, term->atoms[0])->sym, cy_counter_at(p->im, c, p->iteration));
   }
-  if (cy_dim_terms(g, p->turn, &term) != 1)
+  if (cy_dim_terms(g, p->iteration, &term) != 1)
     return false;
-  cy_sym turn = cy_dim_atom(g, term->atoms[0])->sym;
-  cy_dim at_first = cy_dim_subst(g, d, turn, cy_dim_const(g, 0));
-  cy_dim change = cy_dim_sub(g, at_first, cy_dim_subst(g, d, turn, cy_dim_const(g, 1)));
+  cy_sym iteration = cy_dim_atom(g, term->atoms[0])->sym;
+  cy_dim at_first = cy_dim_subst(g, d, iteration, cy_dim_const(g, 0));
+  cy_dim change = cy_dim_sub(g, at_first, cy_dim_subst(g, d, iteration, cy_dim_const(g, 1)));
   if (!cy_dim_is_const(g, change, out_c) || *out_c < 1 || cy_dim_is_inner(p->im, at_first, p->newest) ||
-      d != cy_dim_sub(g, at_first, cy_dim_muli(g, p->turn, *out_c)))
+      d != cy_dim_sub(g, at_first, cy_dim_muli(g, p->iteration, *out_c)))
     return false;
   *out_begin = cy_dim_addi(g, at_first, *out_c);
   return true;
@@ -233,9 +235,9 @@ static bool among(const parts *list, cy_dim d) {
 }
 
 /* How often the body runs by its condition, at most; 0: that is not known. */
-static cy_dim count_turns(probe *p, const cy_counter *counters, bool *out_exactly) {
+static cy_dim count_iterations(probe *p, const cy_counter *counters, bool *out_exactly) {
   cy_graph *g = p->im->g;
-  cy_dim turns = 0, zero = cy_dim_const(g, 0), begin;
+  cy_dim iterations = 0, zero = cy_dim_const(g, 0), begin;
   const cy_dim *known = one_integer(p->im, p->b->cond);
   bool always = !p->b->cond || (known && cy_dim_is(g, known[0], 1));
   parts first = {.n = 0}, next = {.n = 0}, begins = {.n = 0};
@@ -247,18 +249,18 @@ static cy_dim count_turns(probe *p, const cy_counter *counters, bool *out_exactl
     take_apart(p->im, p->b->cond, &first);
   *out_exactly = !first.more && !next.more;
   for (uint32_t i = 0; i < next.n; i++) {
-    if (!over_turns(p, counters, next.d[i], &begin, &c) ||
+    if (!over_iterations(p, counters, next.d[i], &begin, &c) ||
         !(always || among(&first, begin) || cy_dim_lt(g, zero, begin))) {
       *out_exactly = false;
       continue;
     }
     begins.d[begins.n++] = begin;
     cy_dim allowed = cy_dim_cdiv(g, begin, cy_dim_const(g, c));
-    turns = turns ? cy_dim_min(g, turns, allowed) : allowed;
+    iterations = iterations ? cy_dim_min(g, iterations, allowed) : allowed;
   }
   for (uint32_t i = 0; i < first.n; i++)
     *out_exactly = *out_exactly && among(&begins, first.d[i]);
-  return turns ? cy_dim_max(g, turns, always ? cy_dim_const(g, 1) : zero) : 0;
+  return iterations ? cy_dim_max(g, iterations, always ? cy_dim_const(g, 1) : zero) : 0;
 }
 
 cy_dim cy_count_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop_body *b, cy_counter *out_counters,
@@ -287,5 +289,5 @@ cy_dim cy_count_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop_body 
   if (!ok)
     return 0;
   find_counters(&p, out_counters);
-  return count_turns(&p, out_counters, out_exactly);
+  return count_iterations(&p, out_counters, out_exactly);
 }

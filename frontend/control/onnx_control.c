@@ -6,7 +6,7 @@
  * shapes of the initial values first; dims that come out different become symbols and the body is imported again, until
  * nothing changes. A loop of few known iterations that fills a sequence becomes one body behind the other, so that the
  * elements are known; a sequence that a longer one fills with tensors of one shape is a scanned output. A loop that a
- * counter ends is one of a known number of turns (loop_counters.c). What a Loop
+ * counter ends is one of a known number of iterations (loop_counters.c). What a Loop
  * carries unchanged, as loops of TensorFlow carry their weights, is no carried value but one of the enclosing graph. Scan
  * is a loop whose body takes slices of the scanned inputs.
  */
@@ -27,7 +27,7 @@ typedef struct loop_plan {
   const char **names, **leave; /* what a Loop's body calls its carried values, and their results */
   const cy_val *unchanged;     /* Loop only: [the node's carried values] the value at all times, 0: carried */
   cy_counter *counters;        /* Loop only: [carried] */
-  cy_dim turns;                /* Loop only: it has no more; 0: not known */
+  cy_dim iterations;           /* Loop only: it has no more; 0: not known */
   bool counted;                /* Loop only: `trips` alone says when it ends */
   bool (*fill)(cy_importer *im, const struct loop_plan *p, const cy_val *params, cy_val *results);
   const cy_loop *built;  /* by another importer */
@@ -44,11 +44,11 @@ typedef struct loop_plan {
   bool *varying;        /* [carried * CY_MAX_RANK] */
 } loop_plan;
 
-/* No turn's number is as large as `turns`. */
-static void bound_iteration(cy_importer *im, cy_sym_info *info, cy_dim turns) {
+/* No iteration's number is as large as `iterations`. */
+static void bound_iteration(cy_importer *im, cy_sym_info *info, cy_dim iterations) {
   int64_t count;
-  if (!cy_dim_is_const(im->g, turns, &count))
-    info->most = cy_dim_addi(im->g, turns, -1);
+  if (!cy_dim_is_const(im->g, iterations, &count))
+    info->most = cy_dim_addi(im->g, iterations, -1);
   else if (count <= info->max)
     info->max = count > 0 ? count - 1 : 0;
 }
@@ -62,19 +62,19 @@ static void know_iteration(cy_importer *im, const loop_plan *p) {
   info->min = 0;
   if (limit)
     bound_iteration(im, info, limit[0]);
-  if (p->turns)
-    bound_iteration(im, info, p->turns);
+  if (p->iterations)
+    bound_iteration(im, info, p->iterations);
 }
 
-/* What counters are in a turn. */
+/* What counters are in an iteration. */
 static void know_counters(cy_importer *im, const loop_plan *p) {
   uint32_t count;
-  const cy_dim *turn = cy_value_elems(im->g, p->params[0], &count);
+  const cy_dim *iteration = cy_value_elems(im->g, p->params[0], &count);
   for (uint32_t k = 0; k < p->ncarried && p->counters; k++) {
     if (!p->counters[k].start)
       continue;
     cy_dim *e = CY_NEW_ARRAY(cy_graph_arena(im->g), cy_dim, 1);
-    e[0] = cy_counter_at(im, &p->counters[k], turn[0]);
+    e[0] = cy_counter_at(im, &p->counters[k], iteration[0]);
     cy_value_of(im->g, p->params[2 + k])->elems = e;
   }
 }
@@ -375,15 +375,15 @@ static bool find_carried(cy_importer *im, loop_plan *p) {
   return true;
 }
 
-/* Finds counters; where they end the loop, it becomes one of a known number of turns. */
+/* Finds counters; where they end the loop, it becomes one of a known number of iterations. */
 static bool find_counters(cy_importer *im, loop_plan *p) {
   cy_loop_body b = {p->body, p->cond, p->unchanged, p->initial};
   p->counters = CY_NEW_ARRAY(im->arena, cy_counter, p->ncarried + 1);
-  p->turns = cy_count_loop(im, p->n, &b, p->counters, &p->counted);
-  p->counted = p->counted && p->turns;
+  p->iterations = cy_count_loop(im, p->n, &b, p->counters, &p->counted);
+  p->counted = p->counted && p->iterations;
   if (!p->counted)
     return true;
-  cy_val limit = cy_build_dim_scalar(im->g, p->turns);
+  cy_val limit = cy_build_dim_scalar(im->g, p->iterations);
   p->trips = p->trips ? MIN(p->trips, limit) : limit;
   p->cond = 0;
   return p->trips != 0;
@@ -428,8 +428,8 @@ static bool unroll(cy_importer *im, const loop_plan *p, int64_t trips, cy_val *o
 
 /* ---- sequences that a loop fills ---- */
 
-/* A loop that puts one tensor behind a sequence in each turn, and does nothing else with it, as a loop that scans these
- * tensors instead. */
+/* A loop that puts one tensor behind a sequence in each iteration, and does nothing else with it, as a loop that scans
+ * these tensors instead. */
 typedef struct collecting {
   loop_plan scans; /* first: what is handed to collect() */
   const loop_plan *loop;
@@ -452,7 +452,8 @@ static bool only_appends(cy_importer *im, const loop_plan *p, uint32_t k) {
   return false;
 }
 
-/* The body of the scanning loop: that of the other one, on sequences that are empty in each turn, has sequences of one. */
+/* The body of the scanning loop: that of the other one, on sequences that are empty in each iteration, has sequences of
+ * one. */
 static bool collect(cy_importer *im, const loop_plan *scans, const cy_val *params, cy_val *results) {
   const collecting *c = (const collecting *)scans;
   const loop_plan *p = c->loop;
@@ -477,7 +478,8 @@ static bool collect(cy_importer *im, const loop_plan *scans, const cy_val *param
   return true;
 }
 
-/* Have all elements of the sequences the same shape? Dims known in the body only may differ from turn to turn. */
+/* Have all elements of the sequences the same shape? Dims known in the body only may differ from one iteration to the
+ * next. */
 static bool same_shapes(cy_importer *im, const collecting *c) {
   const loop_plan *p = &c->scans;
   for (uint32_t k = 0; k < p->nscans - c->loop->nscans; k++) {
@@ -520,7 +522,7 @@ static bool collect_loop(cy_importer *im, const loop_plan *p, cy_val *values, bo
     return false;
   const cy_val *scan = out + c.scans.ncarried;
   for (uint32_t k = 0; k < p->ncarried; k++)
-    if (!(values[k] = c.collected[k] ? cy_onnx_cut_sequence(im, *scan++) : *out++))
+    if (!(values[k] = c.collected[k] ? cy_onnx_split_sequence(im, *scan++) : *out++))
       return false;
   memcpy(values + p->ncarried, scan, sizeof *scan * p->nscans);
   *out_done = true;
@@ -641,7 +643,7 @@ static bool scan_once(cy_importer *im, const cy_onnx_node *n, loop_plan p, cy_va
   return true;
 }
 
-/* Opset 8: everything has a batch axis in front, and each element its own number of turns. */
+/* Opset 8: everything has a batch axis in front, and each element its own number of iterations. */
 typedef struct batch_scan {
   loop_plan once; /* the Scan of one element */
   const cy_val *in;
@@ -767,7 +769,7 @@ IMPORT(scan) {
 
 /* ---- SequenceMap ---- */
 
-/* The body's inputs for one turn: elements of the sequences, and the tensors as they are. */
+/* The body's inputs for one iteration: elements of the sequences, and the tensors as they are. */
 static bool map_inputs(cy_importer *im, const cy_onnx_node *n, cy_val at, cy_val *out) {
   for (uint32_t k = 0; k < n->nin; k++) {
     bool sequence = cy_onnx_is_sequence(im, n->in[k]);

@@ -2,8 +2,8 @@
 /* onnx_recurrence.c - LinearAttention, CausalConvWithState, TensorScatter: what sequence models with a state are made of.
  *
  * Linear attention is a loop over the tokens, built as the `loop` node that a Scan would give: the state [batch, heads,
- * key size, value size] is carried in f32, every turn decays it, adds the outer product of key and value, and reads it
- * with the query. The caches of the other two are plain compositions of concat, conv, gather and select.
+ * key size, value size] is carried in f32, every iteration decays it, adds the outer product of key and value, and
+ * reads it with the query. The caches of the other two are plain compositions of concat, conv, gather and select.
  */
 #include "frontend/import_int.h"
 

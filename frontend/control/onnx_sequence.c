@@ -136,7 +136,7 @@ static bool known_position(cy_importer *im, cy_val v, int64_t count, int64_t las
   return true;
 }
 
-cy_val cy_onnx_cut_sequence(cy_importer *im, cy_val x) {
+cy_val cy_onnx_split_sequence(cy_importer *im, cy_val x) {
   cy_type t = *cy_onnx_type(im, x);
   memmove(t.dim, t.dim + 1, sizeof *t.dim * (size_t)--t.rank);
   t = cy_type_ref(cy_onnx_holding(im, CY_CONTENT_SEQUENCE, &t));
@@ -268,7 +268,7 @@ IMPORT(sequence_at) { return check_sequence(im, X) && SET(cy_onnx_sequence_at(im
 /* ---- joining and cutting ----------------------------------------------------------------------------------------- */
 
 /* Slices of x along axis `from` joined along `axis`, a new one or not: x with its axes in another order. */
-static cy_val join_cut(cy_importer *im, cy_val x, int from, int axis, bool stack) {
+static cy_val join_parts(cy_importer *im, cy_val x, int from, int axis, bool stack) {
   int64_t perm[CY_MAX_RANK];
   int rank = cy_onnx_type(im, x)->rank, other = 0;
   for (int i = 0; i < rank; i++)
@@ -312,7 +312,7 @@ IMPORT(concat_from_sequence) {
   bool keep;
   cy_val whole = cut_from(im, X, &from, &keep);
   if (whole && (!keep || (!stack && from == axis)))
-    return SET(keep ? whole : join_cut(im, whole, from, axis, stack));
+    return SET(keep ? whole : join_parts(im, whole, from, axis, stack));
   if (stack)
     memmove(t.dim + axis + 1, t.dim + axis, sizeof *t.dim * (size_t)(t.rank++ - axis));
   cy_sym s = cy_sym_new(im->g, NULL, CY_SYM_COUNT); /* along the axis the element's size tells nothing */

@@ -208,11 +208,11 @@ static cy_val round_of(cy_importer *im, const coupling *c, cy_val p, cy_val *out
 /* Probabilities [rows, k] of the classes from those of the pairs, r [rows, k, k]. */
 static cy_val coupled(cy_importer *im, cy_val r, uint32_t k) {
   cy_graph *g = im->g;
-  const int64_t turned[3] = {0, 2, 1};
+  const int64_t transposed[3] = {0, 2, 1};
   cy_dim d[2] = {cy_onnx_type(im, r)->dim[0], cy_dim_const(g, k)}, square_dims[2] = {d[1], d[1]};
   coupling c = {.k = k, .diagonal = sum_last(im, MUL(r, r), 1, false)};
   cy_val same = BINARY(eq, cy_build_iota(g, CY_I64, square_dims, 2, 0), cy_build_iota(g, CY_I64, square_dims, 2, 1));
-  c.q = SELECT(same, cy_build_unsqueeze(g, c.diagonal, 2), UNARY(neg, MUL(r, cy_build_transpose(g, r, turned))));
+  c.q = SELECT(same, cy_build_unsqueeze(g, c.diagonal, 2), UNARY(neg, MUL(r, cy_build_transpose(g, r, transposed))));
   cy_val first = cy_onnx_fill(im, cy_build_scalar(g, CY_F32, 1.0 / k), d, 2);
   if (!c.q || !first)
     return 0;

@@ -5,8 +5,8 @@
  * repeated label is a diagonal). Then operands are joined from left to right by one batched matrix product each: labels
  * of both that are still needed are batch, labels of both that are not are contracted, labels of one that are no longer
  * needed are summed away before. At the end the labels are permuted into the order of the output: the factors of the
- * last product stand in the order of their labels there, so that it need not be turned. An ellipsis stands for labels
- * of its own, aligned at the right.
+ * last product stand in the order of their labels there, so that it need not be transposed. An ellipsis stands for
+ * labels of its own, aligned at the right.
  */
 #include "frontend/import_int.h"
 

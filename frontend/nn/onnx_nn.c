@@ -317,8 +317,8 @@ static cy_val average(cy_importer *im, cy_val x, const window *w, bool count_pad
   return cy_build(im->g, CY_OP_pool_avg, &x, 1, a, na, &type, 1);
 }
 
-/* One channel of one picture as large as x's, of ones: its average under padding that counts is the share of a window
- * that lies inside. */
+/* One channel of one feature map as large as x's, of ones: its average under padding that counts is the share of a
+ * window that lies inside. */
 static cy_val ones_like_plane(cy_importer *im, cy_val x) {
   cy_type t = *cy_onnx_type(im, x);
   t.dim[0] = t.dim[1] = num(im, 1);

@@ -227,7 +227,7 @@ static bool step(const steps *s, cy_val t, cy_val *h, cy_val *c, cy_val *out_y) 
 }
 
 /* y turned around along the time. */
-static cy_val turned(const rnn *r, cy_val y) {
+static cy_val reversed(const rnn *r, cy_val y) {
   cy_importer *im = r->im;
   cy_val last = cy_build_dim_scalar(im->g, cy_dim_addi(im->g, r->time, -1));
   cy_val at = SUB(last, cy_build_iota(im->g, CY_I64, &r->time, 1, 0));
@@ -266,7 +266,7 @@ static bool walk(const steps *s, cy_val out[3]) {
   for (uint32_t k = 0; first && k < 3; k++)
     out[k] = cy_build_output(g, first, (k + 2) % 3); /* the last one is what the steps put out */
   if (first && back)
-    out[0] = turned(r, out[0]);
+    out[0] = reversed(r, out[0]);
   return first && out[0];
 }
 

@@ -53,32 +53,32 @@ static cy_val roi_edge(cy_importer *im, const roi_plan *p, cy_val rois, int k) {
 /* How many samples a bin of each region has along the axis, as [rois, 1]; and room for the most of them. Where the model
  * leaves the number open, bins of larger regions have more, how many is found at run time; those of a region without
  * area, which half pixels allow, have none. */
-static cy_val roi_samples(cy_importer *im, const roi_plan *p, cy_val bin, cy_dim *out_most) {
+static cy_val roi_samples(cy_importer *im, const roi_plan *p, cy_val bin, cy_dim *out_max) {
   static const int64_t all[2] = {0, 1};
   uint32_t count;
-  *out_most = num(im, p->ratio);
+  *out_max = num(im, p->ratio);
   if (p->ratio)
     return LIKE(bin, (double)p->ratio);
   cy_val each = MAX(UNARY(ceil, bin), LIKE(bin, 0));
   cy_val most = each ? cy_build_reduce(im->g, CY_OP_reduce_max, each, all, 2, false) : 0;
   most = most ? CAST(MIN(MAX(most, LIKE(most, 1)), LIKE(most, 4096)), CY_I64) : 0;
   const cy_dim *e = most ? cy_value_elems_or_read(im->g, most, &count) : NULL;
-  *out_most = e ? cy_dim_max(im->g, e[0], num(im, 1)) : 0;
+  *out_max = e ? cy_dim_max(im->g, e[0], num(im, 1)) : 0;
   return e ? each : 0;
 }
 
 /* Samples along axis 0 (y) or 1 (x), as [rois, samples, 1] or [rois, 1, samples], bin by bin; their weights sum up to the
  * mean over a bin's samples. Where a region has fewer than there is room for, its last one stands again with weight 0. */
-static bool roi_axis(cy_importer *im, const roi_plan *p, cy_val rois, int axis, cy_dim extent, cy_dim *out_most,
+static bool roi_axis(cy_importer *im, const roi_plan *p, cy_val rois, int axis, cy_dim extent, cy_dim *out_max,
                      neighbours *out) {
   cy_val start = roi_edge(im, p, rois, axis ? 0 : 1), length = SUB(roi_edge(im, p, rois, axis ? 2 : 3), start);
   if (!p->half_pixel)
     length = MAX(length, LIKE(rois, 1));
-  cy_val bin = DIV(length, LIKE(rois, (double)p->pooled[axis])), each = bin ? roi_samples(im, p, bin, out_most) : 0;
+  cy_val bin = DIV(length, LIKE(rois, (double)p->pooled[axis])), each = bin ? roi_samples(im, p, bin, out_max) : 0;
   if (!each)
     return false;
-  cy_dim count = cy_dim_mul(im->g, num(im, p->pooled[axis]), *out_most);
-  cy_val i = cy_build_iota(im->g, CY_I64, &count, 1, 0), room = size_of(im, *out_most);
+  cy_dim count = cy_dim_mul(im->g, num(im, p->pooled[axis]), *out_max);
+  cy_val i = cy_build_iota(im->g, CY_I64, &count, 1, 0), room = size_of(im, *out_max);
   cy_dtype dtype = cy_onnx_type(im, rois)->dtype;
   cy_val place = CAST(BINARY(mod, i, room), dtype), half = cy_build_scalar(im->g, dtype, 0.5);
   cy_val used = BINARY(lt, place, each), some = BINARY(gt, each, LIKE(each, 0)), divisor = MAX(each, LIKE(each, 1));

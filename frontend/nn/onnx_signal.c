@@ -42,8 +42,8 @@ static bool waves(cy_importer *im, cy_dim rows, cy_dim columns, cy_dim length, c
                   cy_val *out_sin) {
   cy_dim d[2] = {rows, columns};
   cy_val product = MUL(cy_build_iota(im->g, CY_I64, d, 2, 0), cy_build_iota(im->g, CY_I64, d, 2, 1));
-  cy_val len = cy_build_dim_scalar(im->g, length), turn = CAST(BINARY(mod, product, len), CY_F64);
-  cy_val angle = MUL(turn, DIV(cy_build_scalar(im->g, CY_F64, 2 * M_PI), CAST(len, CY_F64)));
+  cy_val len = cy_build_dim_scalar(im->g, length), angle_share = CAST(BINARY(mod, product, len), CY_F64);
+  cy_val angle = MUL(angle_share, DIV(cy_build_scalar(im->g, CY_F64, 2 * M_PI), CAST(len, CY_F64)));
   if (!angle)
     return false;
   *out_cos = CAST(UNARY(cos, angle), dtype);
@@ -83,21 +83,21 @@ static cy_val complex_matrix(cy_importer *im, cy_val c, cy_val s, bool from_comp
 }
 
 /* The last two axes exchanged. */
-static cy_val turned(cy_importer *im, cy_val x) {
+static cy_val transposed(cy_importer *im, cy_val x) {
   int rank = x ? cy_onnx_type(im, x)->rank : 0;
   return x ? cy_onnx_move_axis(im, x, rank - 2, rank - 1) : 0;
 }
 
 /* Is `length` long, and f[0] * f[1]? */
 static bool two_factors(cy_importer *im, cy_dim length, int64_t f[2]) {
-  const int64_t least_length = 512, least_gain = 4;
+  const int64_t min_length = 512, min_gain = 4;
   int64_t n;
-  if (!cy_dim_is_const(im->g, length, &n) || n < least_length)
+  if (!cy_dim_is_const(im->g, length, &n) || n < min_length)
     return false;
   for (f[0] = (int64_t)sqrt((double)n); n % f[0];)
     f[0]--;
   f[1] = n / f[0];
-  return (f[0] + f[1]) * least_gain <= n / 2;
+  return (f[0] + f[1]) * min_gain <= n / 2;
 }
 
 /* As transform, with n = f[1] n1 + n2 and k = k1 + f[0] k2: transforms over n1, a turn of each by n2 k1 / length, and
@@ -117,15 +117,15 @@ static cy_val transform_factored(cy_importer *im, cy_val re, cy_val image, const
   t.dim[last] = n1;
   t.dim[last + 1] = n2;
   for (int i = 0; i < 1 + (image != 0); i++)
-    if (!(x[i] = turned(im, cy_build_reshape(im->g, in[i], t.dim, last + 2))))
+    if (!(x[i] = transposed(im, cy_build_reshape(im->g, in[i], t.dim, last + 2))))
       return 0;
   cy_val y = image ? cy_build_concat(im->g, x, 2, last + 1) : x[0]; /* [.., n2, parts * n1] */
   y = cy_onnx_matmul(im, y, complex_matrix(im, c[0], s[0], image != 0, false), dtype);
   for (int i = 0; i < 2; i++)
     if (!(x[i] = y ? cy_build_slice_axis(im->g, y, last + 1, num(im, i * f[0]), n1) : 0))
       return 0;
-  z[0] = turned(im, ADD(MUL(x[0], c[1]), MUL(x[1], s[1])));
-  z[1] = turned(im, SUB(MUL(x[1], c[1]), MUL(x[0], s[1])));
+  z[0] = transposed(im, ADD(MUL(x[0], c[1]), MUL(x[1], s[1])));
+  z[1] = transposed(im, SUB(MUL(x[1], c[1]), MUL(x[0], s[1])));
   y = z[0] && z[1] ? cy_build_concat(im->g, z, 2, last + 1) : 0; /* [.., k1, 2 * n2] */
   y = cy_onnx_matmul(im, y, complex_matrix(im, c[2], s[2], true, true), dtype);
   t.dim[last + 1] = k2;

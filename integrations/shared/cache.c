@@ -25,7 +25,7 @@
 #define STAMP "ok"
 #define LOCK "lock"
 
-enum { NAME_BYTES = 256, STAMP_BYTES = 4096, MOST_FILES = 16 };
+enum { NAME_BYTES = 256, STAMP_BYTES = 4096, MAX_FILES = 16 };
 
 /* false: it is too long. */
 static bool path_of(char out[CACHE_PATH], const char *folder, const char *name) {
@@ -36,13 +36,13 @@ static bool path_of(char out[CACHE_PATH], const char *folder, const char *name) 
 static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 
 /* Names of the files in a folder, in order; -1: there are too many, or it cannot be read. */
-static int list(const char *folder, char names[MOST_FILES][NAME_BYTES]) {
+static int list(const char *folder, char names[MAX_FILES][NAME_BYTES]) {
   DIR *d = opendir(folder);
   int n = 0;
   for (struct dirent *entry; d && n >= 0 && (entry = readdir(d));) {
     if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
       continue;
-    if (n == MOST_FILES)
+    if (n == MAX_FILES)
       n = -2;
     else
       memcpy(names[n], entry->d_name, strlen(entry->d_name) + 1);
@@ -75,7 +75,7 @@ static bool add_file(const char *path, const char *name, char text[STAMP_BYTES])
 }
 
 static bool describe(const char *place, char text[STAMP_BYTES]) {
-  char names[MOST_FILES][NAME_BYTES], path[CACHE_PATH];
+  char names[MAX_FILES][NAME_BYTES], path[CACHE_PATH];
   int n = list(place, names);
   text[0] = 0;
   for (int i = 0; i < n; i++)
@@ -217,7 +217,7 @@ static bool make_folders(char *path) {
 }
 
 static bool move_files(const char *from, const char *to) {
-  char names[MOST_FILES][NAME_BYTES], old[CACHE_PATH], new[CACHE_PATH];
+  char names[MAX_FILES][NAME_BYTES], old[CACHE_PATH], new[CACHE_PATH];
   int n = list(from, names);
   for (int i = 0; i < n; i++)
     if (!path_of(old, from, names[i]) || !path_of(new, to, names[i]) || rename(old, new))

@@ -259,13 +259,13 @@ void cy_kernel_share_addresses(cy_kernel *k);
 /* loop_fold.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a
  * product of few rows reads all of B for each of them. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_batches(cy_kernel *k);
-/* loop_fold.c: takes spatial axes of one pixel and one tap from a convolution, and makes one of single pixels a matrix
- * product whose rows are all pixels, where the epilogue treats them as one axis. Run by lowering once the epilogue is
- * there. */
-void cy_kernel_fold_pixels(cy_kernel *k);
+/* loop_fold.c: takes spatial axes of one position and one tap from a convolution, and makes one of single positions a
+ * matrix product whose rows are all positions, where the epilogue treats them as one axis. Run by lowering once the
+ * epilogue is there. */
+void cy_kernel_fold_positions(cy_kernel *k);
 /* Of a convolution: does the epilogue treat images and spatial axes as one? It is the same then where all of these
- * indices are 0 but the last, which counts all pixels. */
-bool cy_kernel_pixels_join(cy_kernel *k);
+ * indices are 0 but the last, which counts all positions. */
+bool cy_kernel_positions_join(cy_kernel *k);
 /* loop_fold.c: where the epilogue begins with adding an i32 per column to the sums, has them begin with it. Called by
  * targets that can do that. */
 void cy_kernel_fold_start(cy_kernel *k);

@@ -53,7 +53,7 @@ static void survey_expr(survey *s, record *r, cy_expr e) {
     survey_expr(s, r, x.arg[i]);
 }
 
-double cy_survey_turns(const cy_kernel *k, cy_var v) {
+double cy_survey_iterations(const cy_kernel *k, cy_var v) {
   int64_t n;
   return cy_dim_is_const(k->g, cy_kernel_var(k, v)->extent, &n) ? (double)n : 64;
 }
@@ -65,7 +65,7 @@ static void survey_list(survey *s, const cy_stmt *st, record *outer) {
       if (r.nloops == NEST)
         cy_bug("kernel '%s' nests too deeply", s->k->name);
       r.loop[r.nloops++] = st->var;
-      r.turns *= cy_survey_turns(s->k, st->var);
+      r.iterations *= cy_survey_iterations(s->k, st->var);
     } else {
       for (uint32_t i = 0; i < s->nseen; i++)
         s->seen[i] = false;
@@ -89,7 +89,7 @@ survey cy_survey_make(cy_kernel *k) {
   s.seen = calloc(s.nseen, 1);
   if (!s.loose || !s.seen)
     cy_no_memory();
-  record outer = {.turns = 1};
+  record outer = {.iterations = 1};
   survey_list(&s, k->body, &outer);
   return s;
 }

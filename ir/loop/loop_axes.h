@@ -16,7 +16,7 @@ typedef struct access {
 typedef struct record { /* a statement with work */
   cy_var loop[NEST];    /* around it, outermost first */
   int nloops;
-  double turns; /* per task */
+  double iterations; /* per task */
   int ops;
   uint32_t first, last; /* its accesses; the store's is the first */
   bool store;
@@ -35,7 +35,7 @@ typedef struct survey {
 
 survey cy_survey_make(cy_kernel *k); /* of the kernel as it is now; released by cy_survey_free() */
 void cy_survey_free(survey *s);
-double cy_survey_turns(const cy_kernel *k, cy_var v); /* the extent, a guess where it is symbolic */
+double cy_survey_iterations(const cy_kernel *k, cy_var v);         /* the extent, a guess where it is symbolic */
 cy_dim cy_survey_coef(const survey *s, const access *a, cy_var v); /* elements per step of v */
 /* Does every access treat the two as one axis? */
 bool cy_survey_mergeable(const survey *s, cy_var outer, cy_var inner);

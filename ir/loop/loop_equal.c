@@ -35,7 +35,7 @@ bool cy_param_whole(const cy_expr_info *c) { return !cy_dtype_is_float(c->dtype)
 static bool is_hole(const cy_kernel *k, cy_expr user, int operand, const cy_expr_info *c) {
   double v = cy_dtype_is_float(c->dtype) ? c->c.f : (double)c->c.i;
   int unused;
-  if (c->op != CY_X_CONST || !(fabs(v) < CY_PARAM_MOST) || (v == 0 && signbit(v)))
+  if (c->op != CY_X_CONST || !(fabs(v) < CY_PARAM_MAX) || (v == 0 && signbit(v)))
     return false;
   bool is_float = c->dtype == CY_F32 || c->dtype == CY_F64;
   if (c->dtype == CY_I16) /* zero points of bytes, no coefficients */
@@ -152,7 +152,7 @@ static void put_contraction(cy_words *w, const cy_contraction *c) {
     put(w, (uint64_t)c->kernel[i]);
     put(w, (uint64_t)c->stride[i]);
     put(w, (uint64_t)c->dilation[i]);
-    put(w, (uint64_t)c->shuffle[i].pixels);
+    put(w, (uint64_t)c->shuffle[i].positions);
     put(w, (uint64_t)c->shuffle[i].before);
     put(w, (uint64_t)c->shuffle[i].behind);
   }

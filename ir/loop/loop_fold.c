@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loop_fold.c - makes contractions simpler where their epilogue allows it: batch axes that become rows, axes of
- * convolutions that are none, convolutions of single pixels that become matrix products, additions in i32 with which sums
- * may begin.
+ * convolutions that are none, convolutions of single positions that become matrix products, additions in i32 with which
+ * sums may begin.
  *
  * In: a contraction kernel with its epilogue, before the target sees it. Out: the same results, fewer axes.
  */
@@ -64,7 +64,7 @@ void cy_kernel_fold_batches(cy_kernel *k) {
       i = k->contraction.nbatch;
 }
 
-/* Does a pixel of the output read the pixel of the input at the same place, and nothing else? */
+/* Does a position of the output read the position of the input at the same place, and nothing else? */
 static bool is_pointwise(const cy_kernel *k) {
   const cy_contraction *c = &k->contraction;
   if (c->kind != CY_CONTRACT_CONV || cy_kernel_local_dtype(k, c->acc) != CY_F32)
@@ -76,7 +76,7 @@ static bool is_pointwise(const cy_kernel *k) {
 }
 
 /* The output's axes but for the channel, outermost first: extents, strides of the input. */
-static int pixel_axes(const cy_contraction *c, cy_dim *extent, cy_dim *stride) {
+static int position_axes(const cy_contraction *c, cy_dim *extent, cy_dim *stride) {
   extent[0] = c->images;
   stride[0] = c->x_image;
   for (int i = 0; i < c->nspatial; i++) {
@@ -111,7 +111,7 @@ static bool join_axes(cy_kernel *k, cy_dim *extent, cy_dim *stride, int at) {
   return same;
 }
 
-bool cy_kernel_pixels_join(cy_kernel *k) {
+bool cy_kernel_positions_join(cy_kernel *k) {
   const cy_contraction *c = &k->contraction;
   if (c->kind != CY_CONTRACT_CONV || c->planar)
     return false;
@@ -156,18 +156,18 @@ static void drop_axis(cy_contraction *c, int i) {
   memmove(&c->shuffle[i], &c->shuffle[i + 1], (size_t)behind * sizeof *c->shuffle);
 }
 
-/* Spatial axes of one pixel, read by one tap, are none: those that are left are closer in memory. */
+/* Spatial axes of one position, read by one tap, are none: those that are left are closer in memory. */
 static void drop_single_axes(cy_kernel *k) {
   cy_contraction *c = &k->contraction;
   for (int i = c->nspatial - 1; c->kind == CY_CONTRACT_CONV && i >= 0 && c->nspatial > 1; i--)
     if (c->kernel[i] == 1 && cy_dim_is(k->g, c->in[i], 1) && cy_dim_is(k->g, c->out[i], 1) &&
-        cy_dim_is(k->g, c->pad[i], 0) && c->shuffle[i].pixels <= 1) {
+        cy_dim_is(k->g, c->pad[i], 0) && c->shuffle[i].positions <= 1) {
       cy_kernel_subst_var(k, c->out_var[(c->planar ? 2 : 1) + i], cy_x_index(k, 0));
       drop_axis(c, i);
     }
 }
 
-void cy_kernel_fold_pixels(cy_kernel *k) {
+void cy_kernel_fold_positions(cy_kernel *k) {
   cy_contraction *c = &k->contraction;
   cy_dim extent[1 + CY_MAX_SPATIAL], stride[1 + CY_MAX_SPATIAL];
   drop_single_axes(k);
@@ -179,7 +179,7 @@ void cy_kernel_fold_pixels(cy_kernel *k) {
   }
   if (c->group != 1 || !cy_dim_is(k->g, c->x_channel, 1))
     return;
-  int n = pixel_axes(c, extent, stride), left = n;
+  int n = position_axes(c, extent, stride), left = n;
   cy_var channel = c->out_var[n];
   while (left > 1 && join_axes(k, extent, stride, left - 1))
     left--;

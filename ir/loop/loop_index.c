@@ -169,7 +169,8 @@ static bool expr_bounds(cy_kernel *k, cy_expr e, cy_dim *out_lo, cy_dim *out_hi)
   return sum_of(k, e, cy_dim_const(k->g, 1), &s) && sum_bounds(k, &s, out_lo, out_hi);
 }
 
-/* Bounds of one atom as dims, both inclusive; *out_hi may be 0: unknown. A loop of no turns makes any bound true. */
+/* Bounds of one atom as dims, both inclusive; *out_hi may be 0: unknown. A loop of no iterations makes any bound true.
+ * */
 static bool atom_bounds(cy_kernel *k, cy_expr e, cy_dim *out_lo, cy_dim *out_hi) {
   const cy_expr_info *x = cy_expr_of(k, e);
   cy_dim lo, hi, d, zero = cy_dim_const(k->g, 0);
@@ -199,7 +200,7 @@ static bool atom_bounds(cy_kernel *k, cy_expr e, cy_dim *out_lo, cy_dim *out_hi)
 }
 
 /* Is d > 0 wherever s is computed, because d is the extent, or a multiple of the extent, of a variable in s? */
-static bool has_turns(cy_kernel *k, const sum *s, cy_dim d) {
+static bool has_iterations(cy_kernel *k, const sum *s, cy_dim d) {
   cy_dim q;
   int64_t v;
   for (int i = 0; i < s->n; i++) {
@@ -218,7 +219,7 @@ static bool sum_bounds(cy_kernel *k, const sum *s, cy_dim *out_lo, cy_dim *out_h
     cy_dim alo, ahi;
     if (!atom_bounds(k, s->atom[i], &alo, &ahi))
       return false;
-    bool up = nonnegative(k, s->coef[i]) || has_turns(k, s, s->coef[i]);
+    bool up = nonnegative(k, s->coef[i]) || has_iterations(k, s, s->coef[i]);
     minus = cy_dim_muli(k->g, s->coef[i], -1);
     if (!up && (!nonnegative(k, minus) || !ahi))
       return false;
@@ -242,7 +243,7 @@ static bool divides(cy_kernel *k, cy_dim c, cy_dim d, cy_dim *out_q) { return cy
  * does not run. A constant 0 is left alone: nobody runs what it would make simpler. */
 static bool positive_at(cy_kernel *k, const sum *s, cy_dim d) {
   cy_dim unused;
-  if (positive(k, d) || has_turns(k, s, d))
+  if (positive(k, d) || has_iterations(k, s, d))
     return true;
   for (int i = 0; i < s->n && nonnegative(k, d) && !cy_dim_is(k->g, d, 0); i++) {
     const cy_expr_info *x = cy_expr_of(k, s->atom[i]);

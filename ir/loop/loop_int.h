@@ -68,7 +68,7 @@ cy_expr cy_index_op(cy_kernel *k, cy_op op, const cy_expr *args);
 
 /* loop_equal.c: a kernel as words: equal words, equal kernels. With holes, numbers that a parameter may stand for count
  * by their dtype, and what casts ask of them, alone. */
-enum { CY_PARAM_MOST = 1000000000 }; /* parameters are smaller */
+enum { CY_PARAM_MAX = 1000000000 }; /* parameters are smaller */
 typedef struct cy_hole {
   cy_stmt *stmt;
   cy_expr user; /* whose operand it is; 0: the statement's value */

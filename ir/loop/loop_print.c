@@ -138,11 +138,11 @@ static void print_ints(FILE *out, const char *label, const int64_t *v, int n) {
     fprintf(out, "%c%lld", i ? ',' : '=', (long long)v[i]);
 }
 
-/* Pixels of a place, and the zeros around its kernel's elements. */
+/* Positions of a place, and the zeros around its kernel's elements. */
 static void print_shuffle(FILE *out, const cy_contraction *c) {
   for (int i = 0; i < c->nspatial; i++)
-    fprintf(out, "%s%lld+%lld+%lld", i ? "," : " shuffle=", (long long)c->shuffle[i].pixels, (long long)c->shuffle[i].before,
-            (long long)c->shuffle[i].behind);
+    fprintf(out, "%s%lld+%lld+%lld", i ? "," : " shuffle=", (long long)c->shuffle[i].positions,
+            (long long)c->shuffle[i].before, (long long)c->shuffle[i].behind);
 }
 
 static void print_attention(cy_kernel *k, FILE *out) {
@@ -204,7 +204,7 @@ static void print_contraction(cy_kernel *k, FILE *out) {
     print_ints(out, "stride", c->stride, c->nspatial);
     print_ints(out, "dilation", c->dilation, c->nspatial);
     print_ints(out, "group", &c->group, 1);
-    if (c->shuffle[0].pixels)
+    if (c->shuffle[0].positions)
       print_shuffle(out, c);
   }
   fputc('\n', out);

@@ -40,7 +40,7 @@ static double access_cost(const survey *s, const access *a, cy_var v, double vec
 }
 
 static double vector_share(const cy_kernel *k, cy_var v) {
-  double n = cy_survey_turns(k, v);
+  double n = cy_survey_iterations(k, v);
   return n >= LANES ? 1.0 / LANES : n > 1 ? 1 / n : 1;
 }
 
@@ -48,7 +48,7 @@ static double record_cost(const survey *s, const record *r, cy_var v) {
   double vector = v ? vector_share(s->k, v) : 1, cost = r->ops * vector;
   for (uint32_t i = r->first; i < r->last; i++)
     cost += v ? access_cost(s, &s->access[i], v, vector) : 1;
-  return cost * r->turns;
+  return cost * r->iterations;
 }
 
 static double grid_cost(const survey *s, cy_var v) {
@@ -233,7 +233,7 @@ static bool loads_walk(const survey *s, cy_var v) {
   return walks;
 }
 
-/* Are 2 to 4 elements, along `store`, put behind one another for every turn of `loads`? */
+/* Are 2 to 4 elements, along `store`, put behind one another for every iteration of `loads`? */
 static bool joins(const survey *s, cy_var loads, cy_var store) {
   int64_t c, n;
   return cy_dim_is_const(s->k->g, cy_kernel_var(s->k, store)->extent, &n) && n >= 2 && n <= 4 &&
@@ -301,16 +301,17 @@ static bool compete(const survey *s, cy_var v, int bits) {
   return !coef_known(s, &s->access[0], v, &c) || c * bits / 8 % WAY_BYTES == 0;
 }
 
-/* Many store rows at once would not stay in the first cache: short strips of both then, else long ones. Where each turn of
- * the grid stores but a piece of a line, the next turn goes on with it. */
+/* Many store rows at once would not stay in the first cache: short strips of both then, else long ones. Where each
+ * iteration of the grid stores but a piece of a line, the next iteration goes on with it. */
 static bool cross_on_grid(cy_kernel *k, const survey *s) {
   cy_var loads, store;
   int64_t n = 0, rows = 0; /* 0: a symbol */
   if (!crossed_axes(s, &loads, &store))
     return false;
-  int bits = cy_dtype_of(k->args[k->body->arg].dtype)->bits, line = LINE_BITS / bits, turns = bits == 8 ? 16 : LANES;
+  int bits = cy_dtype_of(k->args[k->body->arg].dtype)->bits, line = LINE_BITS / bits,
+      iterations = bits == 8 ? 16 : LANES;
   bool known = cy_dim_is_const(k->g, cy_kernel_var(k, loads)->extent, &n);
-  if (known && n < (joins(s, loads, store) ? LANES : turns))
+  if (known && n < (joins(s, loads, store) ? LANES : iterations))
     return false;
   bool few = cy_dim_is_const(k->g, cy_kernel_var(k, store)->extent, &rows) && rows <= STRIP;
   cy_var rest = few ? line_rest(s, loads, store, rows, line) : 0;
@@ -325,7 +326,7 @@ static bool cross_on_grid(cy_kernel *k, const survey *s) {
   if (few)
     grid_remove(k, store);
   else /* fastest: successive tasks use the rest of the lines */
-    store = (rows && rows % turns == 0 ? split : split_over)(k, store, turns, k->ngrid - 1);
+    store = (rows && rows % iterations == 0 ? split : split_over)(k, store, iterations, k->ngrid - 1);
   if (rest) {
     grid_remove(k, rest);
     cy_kernel_add_grid(k, rest);
@@ -365,7 +366,7 @@ static void choose_lanes(cy_kernel *k) {
 
 /* ---- addresses for several rows ---- */
 
-enum { ADDRESS_OPS = 4, ROWS = 32, COLUMNS = 64, LEAST_ROWS = 4 };
+enum { ADDRESS_OPS = 4, ROWS = 32, COLUMNS = 64, MIN_ROWS = 4 };
 
 /* Is e ADDRESS_OPS operations or more, none of which loads anything? */
 static bool is_arithmetic(const cy_kernel *k, cy_expr e) {
@@ -395,7 +396,7 @@ static bool has_address(const cy_kernel *k, cy_expr e, cy_var v, cy_var u) {
 
 static bool shares_addresses(const survey *s, cy_var v, cy_var u) {
   int64_t n;
-  if (cy_dim_is_const(s->k->g, cy_kernel_var(s->k, u)->extent, &n) && n < LEAST_ROWS)
+  if (cy_dim_is_const(s->k->g, cy_kernel_var(s->k, u)->extent, &n) && n < MIN_ROWS)
     return false;
   for (uint32_t i = 1; i < s->naccess; i++)
     if (s->access[i].regular && s->access[i].at.rest && has_address(s->k, s->access[i].at.rest, v, u))

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PARAMS = 24, MOST_CLASSES = 8 };
+enum { MAX_PARAMS = 24, MAX_CLASSES = 8 };
 
 /* A kernel, and the others that are equal to it but for numbers. */
 typedef struct member {
@@ -32,7 +32,7 @@ typedef struct params {
   struct param {
     size_t hole; /* the first that it stands for */
     int cls, index;
-  } param[MOST_PARAMS];
+  } param[MAX_PARAMS];
   int nparams;
   /* an argument for each dtype, and for whole numbers apart */
   struct cls {
@@ -40,7 +40,7 @@ typedef struct params {
     bool whole;
     cy_karg arg;
     int count;
-  } cls[MOST_CLASSES];
+  } cls[MAX_CLASSES];
   int nclasses;
 } params;
 
@@ -74,7 +74,7 @@ static int class_of(params *q, size_t hole) {
     whole &= cy_param_whole(value_at(q->m[j], hole));
   while (i < q->nclasses && (q->cls[i].dtype != x->dtype || q->cls[i].whole != whole))
     i++;
-  if (i == q->nclasses && i < MOST_CLASSES)
+  if (i == q->nclasses && i < MAX_CLASSES)
     q->cls[q->nclasses++] = (struct cls){.dtype = x->dtype, .whole = whole};
   return i;
 }
@@ -92,7 +92,7 @@ static bool find_params(params *q) {
     if (i < q->nparams)
       continue;
     int cls = class_of(q, h);
-    if (i == MOST_PARAMS || cls == MOST_CLASSES)
+    if (i == MAX_PARAMS || cls == MAX_CLASSES)
       return false;
     q->param[q->nparams++] = (struct param){h, cls, q->cls[cls].count++};
   }
@@ -189,7 +189,7 @@ static void launch_instead(cy_program *p, cy_step *s, const cy_kernel *old, cy_k
 }
 
 static bool share(cy_program *p, params *q) {
-  uint32_t blocks[MOST_CLASSES];
+  uint32_t blocks[MAX_CLASSES];
   if (!find_params(q))
     return false;
   for (uint32_t i = 0; i < q->n; i++) { /* first the one kept: later its launches are those of others, too */

@@ -11,16 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct host {
+typedef struct runner {
   cy_program *p;
   const void *const *inputs;
   int64_t *syms;
   char **memory; /* of buffers */
   bool *owned;
   char *arena;
-} host;
+} runner;
 
-static int64_t eval(const host *h, cy_dim d) { return d ? cy_dim_eval(h->p->g, d, h->syms) : 0; }
+static int64_t eval(const runner *h, cy_dim d) { return d ? cy_dim_eval(h->p->g, d, h->syms) : 0; }
 
 static char *allocate(int64_t bytes) {
   char *m = calloc(bytes > 0 ? (size_t)bytes + 64 : 64, 1);
@@ -29,7 +29,7 @@ static char *allocate(int64_t bytes) {
   return m;
 }
 
-static char *constant_memory(const host *h, const cy_constant *c) {
+static char *constant_memory(const runner *h, const cy_constant *c) {
   char *m = allocate((int64_t)c->size);
   const cy_data *data = &cy_value_of(h->p->g, c->value)->data;
   for (uint32_t i = 0; c->write && i < c->pieces; i++)
@@ -39,7 +39,7 @@ static char *constant_memory(const host *h, const cy_constant *c) {
   return m;
 }
 
-static char *buffer_memory(host *h, uint32_t index) {
+static char *buffer_memory(runner *h, uint32_t index) {
   const cy_buffer *b = &h->p->buffers[index];
   if (b->kind == CY_BUF_INPUT)
     return (char *)h->inputs[b->index];
@@ -56,14 +56,14 @@ static char *buffer_memory(host *h, uint32_t index) {
   return h->memory[index];
 }
 
-static void renew(host *h, uint32_t index) {
+static void renew(runner *h, uint32_t index) {
   if (h->owned[index])
     free(h->memory[index]);
   h->memory[index] = allocate(eval(h, h->p->buffers[index].bytes));
   h->owned[index] = true;
 }
 
-static void launch(host *h, const cy_step *s) {
+static void launch(runner *h, const cy_step *s) {
   void **args = calloc(s->nbind ? s->nbind : 1, sizeof *args);
   if (!args)
     cy_no_memory();
@@ -79,7 +79,7 @@ static void launch(host *h, const cy_step *s) {
   free(args);
 }
 
-static void swap(host *h, uint32_t a, uint32_t b) {
+static void swap(runner *h, uint32_t a, uint32_t b) {
   char *memory = h->memory[a];
   bool owned = h->owned[a];
   h->memory[a] = h->memory[b];
@@ -88,20 +88,20 @@ static void swap(host *h, uint32_t a, uint32_t b) {
   h->owned[b] = owned;
 }
 
-static void output_ready(host *h, uint32_t output) {
+static void output_ready(runner *h, uint32_t output) {
   for (uint32_t i = 0; i < h->p->nbuffers; i++)
     if (h->p->buffers[i].kind == CY_BUF_OUTPUT && h->p->buffers[i].index == output)
       renew(h, i);
 }
 
-static int64_t read_element(host *h, const cy_step *s) {
+static int64_t read_element(runner *h, const cy_step *s) {
   cy_scalar v = cy_scalar_load(buffer_memory(h, s->bind->buffer) + eval(h, s->bind->offset), s->dtype, 0);
   return cy_dtype_is_float(s->dtype) ? (int64_t)v.f : v.i;
 }
 
-static int run_steps(host *h, const cy_step *s);
+static int run_steps(runner *h, const cy_step *s);
 
-static int run_loop(host *h, const cy_step *s) {
+static int run_loop(runner *h, const cy_step *s) {
   for (h->syms[s->sym] = 0; h->syms[s->sym] < eval(h, s->limit); h->syms[s->sym]++) {
     if (s->cond && !h->syms[s->cond])
       break;
@@ -111,7 +111,7 @@ static int run_loop(host *h, const cy_step *s) {
   return 0;
 }
 
-static int run_steps(host *h, const cy_step *s) {
+static int run_steps(runner *h, const cy_step *s) {
   for (; s; s = s->next)
     switch (s->kind) {
     case CY_STEP_LAUNCH: launch(h, s); break;
@@ -140,7 +140,7 @@ static int run_steps(host *h, const cy_step *s) {
 }
 
 /* Hands over the memory of output `index`; its dims become constants. */
-static void take_output(host *h, uint32_t index, const cy_port_info *port, void **out_data, cy_type *out_type) {
+static void take_output(runner *h, uint32_t index, const cy_port_info *port, void **out_data, cy_type *out_type) {
   *out_type = cy_value_of(h->p->g, port->value)->type;
   for (int i = 0; i < out_type->rank; i++)
     out_type->dim[i] = cy_dim_const(h->p->g, eval(h, out_type->dim[i]));
@@ -156,7 +156,7 @@ static void take_output(host *h, uint32_t index, const cy_port_info *port, void 
 int cy_program_interpret(cy_program *p, const void *const *inputs, const int64_t *input_syms, void **out_data,
                          cy_type *out_types) {
   uint32_t nsyms = cy_sym_count(p->g) + 1, n = p->nbuffers ? p->nbuffers : 1;
-  host h = {p, inputs, calloc(nsyms, sizeof(int64_t)), calloc(n, sizeof(char *)), calloc(n, sizeof(bool)), NULL};
+  runner h = {p, inputs, calloc(nsyms, sizeof(int64_t)), calloc(n, sizeof(char *)), calloc(n, sizeof(bool)), NULL};
   if (!h.syms || !h.memory || !h.owned)
     cy_no_memory();
   for (uint32_t s = 1; s < nsyms; s++)

@@ -7,7 +7,8 @@
  * q and k any number of
  *   scales, additions of something that broadcasts, selects against a constant, softcap (c * tanh(s / c)), reshapes
  *   that leave rows and keys alone (nn.MultiheadAttention, shifted windows), additions between a reshape that gives rows
- *   and keys axes of their own and one back (relative positions in pictures), and a largest of a number so low that it
+ *   and keys axes of their own and one back (relative positions in feature maps), and a largest of a number so low that
+ * it
  *   only keeps masks finite, which biases take instead.
  * Each value in between has one reader: otherwise the scores would be computed twice. Scales outside of a bias multiply
  * it; factors of heads or rows (cosine attention's, Swin v2) become q's, if no bias or mask is inside; factors of q and
@@ -32,8 +33,8 @@
  * Scores may be put together from parts of themselves, to one of which something was added (attention_windows.c); softmax
  * then may stand in front of a transpose of such parts.
  *
- * Where products multiply halves and add up in f32 (half.c), weights are rounded in front of the second product; such
- * attention is found only if one kernel does it.
+ * Where products multiply halves and add up in f32 (widen_half.c), weights are rounded in front of the second product;
+ * such attention is found only if one kernel does it.
  *
  * Refused: anything else between the products, other axes of softmax, batch axes along which q is repeated, another
  * finite fill with a bias behind it.
@@ -165,7 +166,7 @@ static bool swaps_rows(const cy_node_info *n) {
 }
 
 /* The last two axes of x exchanged. */
-static cy_val turned(cy_graph *g, cy_val x) {
+static cy_val transposed(cy_graph *g, cy_val x) {
   const cy_node_info *n = cy_def(g, x);
   if (swaps_rows(n))
     return n->in[0];
@@ -249,21 +250,21 @@ static bool keep_operand(match *m, cy_attention *a, const addend *x, const cy_ty
 /* ---- sinks ---- */
 
 /* Everything of x but the last column: x; else `weights`. */
-static cy_val uncut(const match *m, cy_val weights) {
+static cy_val unsliced(const match *m, cy_val weights) {
   cy_graph *g = m->g;
-  const cy_node_info *cut = cy_def_of(g, weights, CY_OP_slice);
+  const cy_node_info *slice = cy_def_of(g, weights, CY_OP_slice);
   uint32_t n;
-  if (!cut || !cy_rewrite_single_use(m->rw, weights))
+  if (!slice || !cy_rewrite_single_use(m->rw, weights))
     return weights;
-  const cy_dim *starts = cy_attr_dim_list(cut, CY_ATTR_starts, &n);
-  const int64_t *steps = cy_attr_list(cut, CY_ATTR_steps, &n);
-  const cy_type *t = cy_type_of(g, weights), *whole = cy_type_of(g, cut->in[0]);
+  const cy_dim *starts = cy_attr_dim_list(slice, CY_ATTR_starts, &n);
+  const int64_t *steps = cy_attr_list(slice, CY_ATTR_steps, &n);
+  const cy_type *t = cy_type_of(g, weights), *whole = cy_type_of(g, slice->in[0]);
   int last = t->rank - 1;
   for (int i = 0; i <= last; i++)
     if (!cy_dim_is(g, starts[i], 0) || steps[i] != 1 ||
         whole->dim[i] != (i == last ? cy_dim_addi(g, t->dim[i], 1) : t->dim[i]))
       return weights;
-  return cut->in[0];
+  return slice->in[0];
 }
 
 /* x = [scores, sink], the last column by itself: the scores, and the sink is kept; else 0. */
@@ -425,14 +426,15 @@ static cy_val unmasked(const match *m, cy_val weights) {
 }
 
 /* transpose(softmax(x)) that leaves keys alone, x put together from parts of the scores: x, transposed; else 0. */
-static cy_val turned_scores(const match *m, const cy_node_info *turn) {
+static cy_val transposed_scores(const match *m, const cy_node_info *transpose) {
   cy_graph *g = m->g;
   uint32_t rank;
-  const int64_t *perm = turn && turn->op == CY_OP_transpose ? cy_attr_list(turn, CY_ATTR_perm, &rank) : NULL;
-  const cy_node_info *soft = perm && perm[rank - 1] == rank - 1 ? cy_def_of(g, turn->in[0], CY_OP_softmax) : NULL;
+  const int64_t *perm =
+      transpose && transpose->op == CY_OP_transpose ? cy_attr_list(transpose, CY_ATTR_perm, &rank) : NULL;
+  const cy_node_info *soft = perm && perm[rank - 1] == rank - 1 ? cy_def_of(g, transpose->in[0], CY_OP_softmax) : NULL;
   bool parts = soft && cy_attr_get_int(soft, CY_ATTR_axis, -1) == (int)rank - 1 &&
-               cy_def_of(g, soft->in[0], CY_OP_concat) && cy_rewrite_single_use(m->rw, turn->in[0]) &&
-               cy_rewrite_single_use(m->rw, turn->out[0]) && cy_rewrite_single_use(m->rw, soft->in[0]);
+               cy_def_of(g, soft->in[0], CY_OP_concat) && cy_rewrite_single_use(m->rw, transpose->in[0]) &&
+               cy_rewrite_single_use(m->rw, transpose->out[0]) && cy_rewrite_single_use(m->rw, soft->in[0]);
   return parts ? cy_build_transpose(g, soft->in[0], perm) : 0;
 }
 
@@ -447,11 +449,11 @@ typedef struct ends {
 static bool find_scores(match *m, cy_val weights, cy_val v, const cy_type *result, ends *out) {
   cy_graph *g = m->g;
   cy_val wide = unrounded(m, weights, v, result), rows = unviewed(m, wide), whole = unmasked(m, rows);
-  cy_val cut = unguarded(m, whole), plain = uncut(m, cut);
+  cy_val slice = unguarded(m, whole), plain = unsliced(m, slice);
   bool masked = whole != rows;
-  *out = (ends){.halves = wide != weights, .guarded = masked || cut != whole};
+  *out = (ends){.halves = wide != weights, .guarded = masked || slice != whole};
   const cy_node_info *soft = cy_def(g, unviewed(m, plain));
-  cy_val scores = plain == weights ? turned_scores(m, soft) : 0;
+  cy_val scores = plain == weights ? transposed_scores(m, soft) : 0;
   if (scores) {
     out->weights = *cy_type_of(g, scores);
     return cy_dtype_is_float((cy_dtype)out->weights.dtype) && cy_attention_walk(m, scores) &&
@@ -460,10 +462,10 @@ static bool find_scores(match *m, cy_val weights, cy_val v, const cy_type *resul
   if (!soft || soft->op != CY_OP_softmax ||
       (!(out->guarded && soft->out[0] == plain) && !cy_rewrite_single_use(m->rw, soft->out[0])))
     return false;
-  cy_val top = plain == cut ? soft->in[0] : without_sink(m, soft->in[0]);
-  if (!top || (plain != cut && out->guarded))
+  cy_val top = plain == slice ? soft->in[0] : without_sink(m, soft->in[0]);
+  if (!top || (plain != slice && out->guarded))
     return false;
-  const cy_type *w = cy_type_of(g, plain == cut ? soft->out[0] : top);
+  const cy_type *w = cy_type_of(g, plain == slice ? soft->out[0] : top);
   out->weights = *w;
   if (cy_attr_get_int(soft, CY_ATTR_axis, -1) != w->rank - 1 || !cy_dtype_is_float((cy_dtype)w->dtype) ||
       !cy_attention_walk(m, top) || (masked && m->nmask != 1))
@@ -484,7 +486,7 @@ static bool give_factors(match *m, cy_attention *a, cy_val v, const cy_type *res
     return false;
   a->scale = m->softcap != 0 ? m->factor * m->softcap : m->factor;
   q = with_batch_of(g, unscaled(m, q, &a->scale), &scores);
-  k = with_batch_of(g, turned(g, unscaled(m, k, &a->scale)), &scores);
+  k = with_batch_of(g, transposed(g, unscaled(m, k, &a->scale)), &scores);
   v = with_batch_of(g, v, result);
   cy_val single_k = view->rank == scores.rank ? unrepeated(g, k) : 0, single_v = single_k ? unrepeated(g, v) : 0;
   bool shared =
@@ -545,10 +547,10 @@ static cy_val weights_times_v(cy_rewrite *rw, const cy_node_info *n) {
 /* v^T * softmax(..)^T: the same, transposed */
 static cy_val v_times_weights(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
-  const cy_node_info *turn = cy_def(g, n->in[1]);
-  if (!swaps_rows(turn) || !cy_rewrite_single_use(rw, n->in[1]))
+  const cy_node_info *transpose = cy_def(g, n->in[1]);
+  if (!swaps_rows(transpose) || !cy_rewrite_single_use(rw, n->in[1]))
     return 0;
-  const cy_node_info *soft = cy_def(g, turn->in[0]);
+  const cy_node_info *soft = cy_def(g, transpose->in[0]);
   if (!soft || soft->op != CY_OP_softmax)
     return 0;
   cy_type result = *cy_type_of(g, n->out[0]);
@@ -556,8 +558,8 @@ static cy_val v_times_weights(cy_rewrite *rw, const cy_node_info *n) {
   cy_dim columns = result.dim[r - 1];
   result.dim[r - 1] = result.dim[r - 2];
   result.dim[r - 2] = columns;
-  cy_val y = attention(rw, turn->in[0], turned(g, n->in[0]), &result);
-  return y ? turned(g, y) : 0;
+  cy_val y = attention(rw, transpose->in[0], transposed(g, n->in[0]), &result);
+  return y ? transposed(g, y) : 0;
 }
 
 static const cy_rule rules[] = {

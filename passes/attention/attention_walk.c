@@ -169,7 +169,7 @@ static bool walk_rows(match *m, const cy_node_info *n, int depth) {
 }
 
 /* reshape(reshape(s) + a + ..), of s's shape: what is added where rows and keys have axes of their own (positions in a
- * picture) becomes a bias of s. */
+ * feature map) becomes a bias of s. */
 static bool walk_grid(match *m, const cy_node_info *back, int depth) {
   cy_graph *g = m->g;
   cy_val v = back->in[0], added[CY_ATTENTION_BIASES], sum;

@@ -231,7 +231,7 @@ cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes) {
 }
 
 void cy_kb_launch(cy_kb *b, bool schedule) {
-  if (schedule && b->l->cuts_rows)
+  if (schedule && b->l->splits_rows)
     cy_kernel_share_addresses(b->k);
   if (schedule)
     cy_kernel_schedule(b->k);
@@ -544,7 +544,7 @@ static void number_step(void *next, cy_step *s) { s->position = (*(int32_t *)nex
 cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   cy_lowering l = {.g = g, .o = o, .caps = cy_caps_of(o->caps), .arena = cy_arena_create(), .p = cy_program_create(g)};
   l.busy_parts = o->level > 0 ? l.caps->busy_parts : 0;
-  l.cuts_rows = o->level > 0 && l.caps->cuts_rows;
+  l.splits_rows = o->level > 0 && l.caps->splits_rows;
   cy_graph_record(g, true);
   cy_graph_require_sizes(g);
   cy_graph_record(g, false);

@@ -106,8 +106,8 @@ static bool set_batch(cy_kb *b, const cy_type *const *t, cy_place *const *p, cy_
   return true;
 }
 
-/* most_rows: of queries, 0: any number. */
-static bool set_operands(cy_kb *b, const cy_attention *a, int64_t most_rows, cy_expr *out_idx) {
+/* max_rows: of queries, 0: any number. */
+static bool set_operands(cy_kb *b, const cy_attention *a, int64_t max_rows, cy_expr *out_idx) {
   cy_lowering *l = b->l;
   cy_contraction *c = cy_kernel_contraction(b->k);
   const cy_val in[3] = {a->q, a->k, a->v};
@@ -125,7 +125,7 @@ static bool set_operands(cy_kb *b, const cy_attention *a, int64_t most_rows, cy_
   c->a = arg[0];
   c->b = arg[1];
   c->v = arg[2];
-  c->m = most_rows ? cy_dim_min(l->g, t[0]->dim[r - 2], cy_dim_const(l->g, most_rows)) : t[0]->dim[r - 2];
+  c->m = max_rows ? cy_dim_min(l->g, t[0]->dim[r - 2], cy_dim_const(l->g, max_rows)) : t[0]->dim[r - 2];
   c->k = t[0]->dim[r - 1];
   c->keys = t[1]->dim[r - 2];
   c->n = t[2]->dim[r - 1];
@@ -163,13 +163,13 @@ static void build_scores(cy_kb *b, const cy_attention *a, int rank, const cy_exp
 }
 
 /* A kernel without its scores and results; false: no generator has it. */
-static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int64_t most_rows, cy_val root_value,
+static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int64_t max_rows, cy_val root_value,
                             cy_expr *out_idx) {
   if (!cy_lower_generates(l) || !cy_lower_is_stored(l, a->q) || !cy_lower_is_stored(l, a->k) ||
       !cy_lower_is_stored(l, a->v))
     return false;
   cy_kb_init(b, l, "attention");
-  if (!set_operands(b, a, most_rows, out_idx))
+  if (!set_operands(b, a, max_rows, out_idx))
     return false;
   cy_contraction *c = cy_kernel_contraction(b->k);
   cy_dtype dtype = cy_compute_dtype((cy_dtype)cy_lower_type(l, root_value)->dtype);

@@ -51,13 +51,13 @@ static cy_dim batch_stride(cy_lowering *l, const cy_type *t, const cy_place *p, 
 }
 
 /* A product with one column is better one with one row: sums of dense rows of a, in place, by vectors. */
-enum { LEAST_DENSE = 16 };
+enum { MIN_DENSE = 16 };
 
 static bool is_dense_column(cy_kb *b, const cy_contraction *c, const cy_type *ta, const cy_type *tb) {
   const cy_graph *g = b->l->g;
   int64_t k;
   return cy_dim_is(g, c->n, 1) && !cy_dim_is(g, c->m, 1) && cy_dim_is(g, c->a_k, 1) && cy_dim_is(g, c->b_k, 1) &&
-         cy_dim_is_const(g, c->k, &k) && k >= LEAST_DENSE && ta->dtype == CY_F32 && tb->dtype == CY_F32;
+         cy_dim_is_const(g, c->k, &k) && k >= MIN_DENSE && ta->dtype == CY_F32 && tb->dtype == CY_F32;
 }
 
 static void swap_dims(cy_dim *a, cy_dim *b) {
@@ -112,7 +112,7 @@ static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   return true;
 }
 
-/* Do rows of both pictures lie together, and not channels? Of a picture with one channel that says nothing. */
+/* Do rows of both feature maps lie together, and not channels? Of a feature map with one channel that says nothing. */
 static bool is_planar(cy_lowering *l, const cy_node_info *n, const cy_place *x) {
   const cy_graph *g = l->g;
   const cy_type *tx = cy_lower_type(l, n->in[0]), *t = cy_lower_type(l, n->out[0]);
@@ -131,18 +131,18 @@ static bool is_zero(const char *p, size_t size) {
 }
 
 /* Along axis i of w, [shuffle.., o, c, taps..]: how many elements of all kernels are zeros in front and behind. Element
- * tap * pixels + pixel, taps running backwards, is what the pixel of a place has at the tap. */
+ * tap * positions + position, taps running backwards, is what the position of a place has at the tap. */
 static cy_shuffle_fill fill_of(cy_lowering *l, const cy_node_info *n, const cy_attr *shuffle, int axis) {
   const cy_type *t = cy_lower_type(l, n->in[1]);
   const char *bytes = cy_value_of(l->g, n->in[1])->data.bytes;
   size_t size = (size_t)cy_dtype_of((cy_dtype)t->dtype)->bits / 8;
-  int64_t d[CY_MAX_RANK], inner = 1, pixel = 1, pixels = shuffle->ints[axis], first = INT64_MAX, last = -1;
+  int64_t d[CY_MAX_RANK], inner = 1, position = 1, positions = shuffle->ints[axis], first = INT64_MAX, last = -1;
   if (!bytes || !cy_type_static(l->g, t, d))
-    return (cy_shuffle_fill){pixels, 0, 0};
+    return (cy_shuffle_fill){positions, 0, 0};
   int64_t taps = d[2 + axis], parts = 1;
   for (uint32_t i = 0; i < shuffle->n; i++) {
     parts *= shuffle->ints[i];
-    pixel *= (int)i > axis ? shuffle->ints[i] : 1; /* parts from a pixel to the next */
+    position *= (int)i > axis ? shuffle->ints[i] : 1; /* parts from a position to the next */
   }
   for (int i = 3 + axis; i < t->rank; i++)
     inner *= d[i];
@@ -151,14 +151,15 @@ static cy_shuffle_fill fill_of(cy_lowering *l, const cy_node_info *n, const cy_a
     rows *= d[i];
   for (int64_t row = 0; row < parts * rows; row++)
     for (int64_t tap = 0; tap < taps; tap++) {
-      int64_t at = (taps - 1 - tap) * pixels + row / rows / pixel % pixels;
+      int64_t at = (taps - 1 - tap) * positions + row / rows / position % positions;
       if ((at < first || at > last) &&
           !is_zero(bytes + (row * taps + tap) * inner * (int64_t)size, (size_t)inner * size)) {
         first = at < first ? at : first;
         last = at > last ? at : last;
       }
     }
-  return last < 0 ? (cy_shuffle_fill){pixels, 0, 0} : (cy_shuffle_fill){pixels, first, taps * pixels - 1 - last};
+  return last < 0 ? (cy_shuffle_fill){positions, 0, 0}
+                  : (cy_shuffle_fill){positions, first, taps * positions - 1 - last};
 }
 
 /* Indices of places and shuffled channels, [shuffle.., channel], become those of the output. */
@@ -167,9 +168,9 @@ static void shuffle_out(cy_kb *b, const cy_attr *shuffle, cy_dim channels, cy_ex
   cy_expr part = cy_x_bin(k, CY_OP_div, idx[1], cy_x_dim(k, channels));
   idx[1] = cy_x_bin(k, CY_OP_mod, idx[1], cy_x_dim(k, channels));
   for (uint32_t i = shuffle->n; i-- > 0;) {
-    cy_expr pixels = cy_x_index(k, shuffle->ints[i]), at = i ? cy_x_bin(k, CY_OP_mod, part, pixels) : part;
-    idx[2 + i] = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, idx[2 + i], pixels), at);
-    part = cy_x_bin(k, CY_OP_div, part, pixels);
+    cy_expr positions = cy_x_index(k, shuffle->ints[i]), at = i ? cy_x_bin(k, CY_OP_mod, part, positions) : part;
+    idx[2 + i] = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, idx[2 + i], positions), at);
+    part = cy_x_bin(k, CY_OP_div, part, positions);
   }
 }
 
@@ -241,7 +242,7 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_v
   if (n->op == CY_OP_matmul)
     cy_kernel_fold_batches(b.k);
   else
-    cy_kernel_fold_pixels(b.k);
+    cy_kernel_fold_positions(b.k);
   cy_kb_launch(&b, false);
   return true;
 }

@@ -2,9 +2,9 @@
 /* lower_control.c - branches, loops and runtime calls as host steps.
  *
  * Blocks read outer values where they lie. What leaves a block is copied into the places of the op's outputs; what a
- * loop carries lives in one buffer per value. Each turn's results are copied there at its end, if they are not made there
- * (as caches are that grow), or lie in a slot that can become that buffer. Sizes that change from turn to turn are symbols
- * of kind COUNT, set by steps of their own.
+ * loop carries lives in one buffer per value. Each iteration's results are copied there at its end, if they are not
+ * made there (as caches are that grow), or lie in a slot that can become that buffer. Sizes that change from one
+ * iteration to the next are symbols of kind COUNT, set by steps of their own.
  */
 #include "lower_int.h"
 #include "passes/pass_int.h"
@@ -117,7 +117,7 @@ void cy_lower_join(cy_lowering *l, cy_branch *b) { l->tail = b->after; }
 
 /* ---- loops ---- */
 
-enum { FIRST_TURNS = 256 }; /* room of a scan output at first */
+enum { FIRST_ITERATIONS = 256 }; /* room of a scan output at first */
 
 static void store_scalar(cy_lowering *l, const cy_place *to, cy_dtype dtype, cy_dim value) {
   cy_kb b;
@@ -135,22 +135,22 @@ static cy_dim trip_limit(cy_lowering *l, const cy_node_info *n) {
   return cy_dim_max(l->g, limit, cy_dim_const(l->g, 0));
 }
 
-/* A scan output collects one element per turn; it is dense over [turns, ..]. Where a condition may end the loop, it has
- * room for some turns first, and for twice as many whenever they are used up. Sizes of its elements that only running
- * tells are those of the first turn. */
+/* A scan output collects one element per iteration; it is dense over [iterations, ..]. Where a condition may end the
+ * loop, it has room for some iterations first, and for twice as many whenever they are used up. Sizes of its elements
+ * that only running tells are those of the first iteration. */
 static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   const cy_type *t = cy_lower_type(l, v);
-  cy_sym turns = cy_lower_count_symbol(l, t->dim[0], v);
+  cy_sym iterations = cy_lower_count_symbol(l, t->dim[0], v);
   place_joined(l, v);
-  if (turns)
-    set_symbol(l, turns, cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_TURNS)))->guess = true;
+  if (iterations)
+    set_symbol(l, iterations, cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_ITERATIONS)))->guess = true;
   for (int i = 1; i < t->rank; i++)
     if (cy_lower_count_symbol(l, t->dim[i], v))
       set_symbol(l, cy_lower_count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0))->guess = true;
   cy_lower_size(l, &l->place[v]);
 }
 
-/* In the first turn: what its element (of type ft) tells of the sizes of scan output v. */
+/* In the first iteration: what its element (of type ft) tells of the sizes of scan output v. */
 static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counter) {
   const cy_type *t = cy_lower_type(l, v);
   bool unknown = false;
@@ -168,24 +168,24 @@ static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counte
   cy_lower_join(l, &first);
 }
 
-/* Makes room for turn `counter` of scan output v. */
+/* Makes room for iteration `counter` of scan output v. */
 static void grow_scan(cy_lowering *l, cy_val v, cy_dim limit, cy_sym counter) {
   cy_graph *g = l->g;
   const cy_type *t = cy_lower_type(l, v);
-  cy_sym turns = cy_lower_count_symbol(l, t->dim[0], v);
-  if (!turns)
+  cy_sym iterations = cy_lower_count_symbol(l, t->dim[0], v);
+  if (!iterations)
     return;
   cy_sym used = cy_sym_new(g, NULL, CY_SYM_FREE);
   cy_dim zero = cy_dim_const(g, 0), one = cy_dim_const(g, 1);
-  cy_dim left = cy_dim_sub(g, cy_dim_sym(g, turns), cy_dim_sym(g, counter));
+  cy_dim left = cy_dim_sub(g, cy_dim_sym(g, iterations), cy_dim_sym(g, counter));
   cy_branch full;
   cy_lower_branch(l, cy_dim_sub(g, one, cy_dim_min(g, one, cy_dim_max(g, left, zero))), &full);
   cy_type old = *t;
-  set_symbol(l, used, cy_dim_sym(g, turns));
+  set_symbol(l, used, cy_dim_sym(g, iterations));
   old.dim[0] = cy_dim_sym(g, used);
   cy_place copy = cy_lower_temp(l, (cy_dtype)old.dtype, old.dim, old.rank);
   cy_lower_copy(l, &l->place[v], &copy, &old);
-  set_symbol(l, turns, cy_dim_min(g, limit, cy_dim_muli(g, old.dim[0], 2)));
+  set_symbol(l, iterations, cy_dim_min(g, limit, cy_dim_muli(g, old.dim[0], 2)));
   cy_lower_size(l, &l->place[v]);
   cy_lower_copy(l, &copy, &l->place[v], &old);
   cy_lower_join(l, &full);
@@ -214,12 +214,12 @@ static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_dim limit, cy_
 
 /* ---- what a loop carries ---- */
 
-/* How a carried value becomes what the next turn gets. A growing one has a buffer with room for more along an axis: new
- * elements go behind those that are there. Where they are gathered on their way, that fills a second buffer with as much
- * room, and the two change places. */
+/* How a carried value becomes what the next iteration gets. A growing one has a buffer with room for more along an
+ * axis: new elements go behind those that are there. Where they are gathered on their way, that fills a second buffer
+ * with as much room, and the two change places. */
 typedef enum carriage {
   MOVED,   /* copied */
-  SWAPPED, /* the turn's result has a dynamic slot of its own, which changes places with the value's */
+  SWAPPED, /* the iteration's result has a dynamic slot of its own, which changes places with the value's */
   WRITTEN, /* the result is made where the value lies */
   GROWING
 } carriage;
@@ -230,7 +230,7 @@ typedef struct carried {
   /* GROWING */
   cy_val joined; /* param with more behind it: result, or what result is gathered from */
   int axis;
-  int64_t more; /* in every turn */
+  int64_t more; /* in every iteration */
   cy_sym room;
 } carried;
 
@@ -312,8 +312,8 @@ static void enter_carried(cy_lowering *l, const carried *c, cy_val initial, cy_d
     return;
   }
   const cy_type *t = cy_lower_type(l, c->param), *ft = cy_lower_type(l, initial);
-  cy_dim turns = cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_TURNS));
-  set_symbol(l, c->room, cy_dim_add(l->g, ft->dim[c->axis], cy_dim_muli(l->g, turns, c->more)));
+  cy_dim iterations = cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_ITERATIONS));
+  set_symbol(l, c->room, cy_dim_add(l->g, ft->dim[c->axis], cy_dim_muli(l->g, iterations, c->more)));
   for (int i = 0; i < t->rank; i++)
     if (cy_lower_count_symbol(l, t->dim[i], c->param))
       set_symbol(l, cy_lower_count_symbol(l, t->dim[i], c->param), ft->dim[i]);
@@ -321,7 +321,7 @@ static void enter_carried(cy_lowering *l, const carried *c, cy_val initial, cy_d
   cy_lower_copy(l, cy_lower_place(l, initial), &l->place[c->param], t);
 }
 
-/* At the beginning of a turn: room for what it adds. */
+/* At the beginning of an iteration: room for what it adds. */
 static void make_room(cy_lowering *l, const carried *c) {
   cy_graph *g = l->g;
   const cy_type *t = cy_lower_type(l, c->param);
@@ -356,7 +356,8 @@ static void choose_swaps(cy_lowering *l, carried *list, uint32_t n, cy_block blo
   }
 }
 
-/* Where a turn's result lies; one that is a carried value's own buffer is saved first, before the moves overwrite it.
+/* Where an iteration's result lies; one that is a carried value's own buffer is saved first, before the moves overwrite
+ * it.
  */
 static cy_place staged_result(cy_lowering *l, cy_val result, const cy_block_info *body) {
   cy_place at = *cy_lower_place(l, result);
@@ -371,16 +372,17 @@ static cy_place staged_result(cy_lowering *l, cy_val result, const cy_block_info
   return at;
 }
 
-/* The symbols of sizes of what a loop carries, and what keeps their values of this turn while the moves set them. */
-typedef struct turn {
+/* The symbols of sizes of what a loop carries, and what keeps their values of this iteration while the moves set them.
+ * */
+typedef struct iteration {
   cy_sym *sym;
   cy_dim *kept;
   uint32_t n;
-} turn;
+} iteration;
 
-static turn keep_sizes(cy_lowering *l, const cy_block_info *body) {
+static iteration keep_sizes(cy_lowering *l, const cy_block_info *body) {
   uint32_t most = body->nparams * CY_MAX_RANK;
-  turn kept = {CY_NEW_ARRAY(l->arena, cy_sym, most + 1), CY_NEW_ARRAY(l->arena, cy_dim, most + 1), 0};
+  iteration kept = {CY_NEW_ARRAY(l->arena, cy_sym, most + 1), CY_NEW_ARRAY(l->arena, cy_dim, most + 1), 0};
   for (uint32_t k = 0; k < body->nparams; k++) {
     const cy_type *t = cy_lower_type(l, body->params[k]);
     for (int i = 0; i < t->rank; i++) {
@@ -396,19 +398,19 @@ static turn keep_sizes(cy_lowering *l, const cy_block_info *body) {
   return kept;
 }
 
-static cy_dim of_turn(cy_lowering *l, const turn *kept, cy_dim d) {
+static cy_dim of_iteration(cy_lowering *l, const iteration *kept, cy_dim d) {
   for (uint32_t i = 0; i < kept->n; i++)
     d = cy_dim_subst(l->g, d, kept->sym[i], kept->kept[i]);
   return d;
 }
 
-/* The sizes of v become those of type ft, as they were in this turn. */
-static void resize_carried(cy_lowering *l, const turn *kept, cy_val v, const cy_type *ft) {
+/* The sizes of v become those of type ft, as they were in this iteration. */
+static void resize_carried(cy_lowering *l, const iteration *kept, cy_val v, const cy_type *ft) {
   const cy_type *t = cy_lower_type(l, v);
   for (int i = 0; i < t->rank; i++) {
     cy_sym size = cy_lower_count_symbol(l, t->dim[i], v);
     if (size)
-      set_symbol(l, size, of_turn(l, kept, ft->dim[i]));
+      set_symbol(l, size, of_iteration(l, kept, ft->dim[i]));
   }
 }
 
@@ -427,15 +429,15 @@ static void move_carried(cy_lowering *l, const cy_block_info *body, const carrie
   for (uint32_t i = 0; i < n; i++)
     if (list[i].how == MOVED)
       results[i] = staged_result(l, list[i].result, body);
-  turn kept = keep_sizes(l, body);
+  iteration kept = keep_sizes(l, body);
   for (uint32_t i = 0; i < n; i++) {
     if (list[i].how != MOVED)
       continue;
     cy_type type = *cy_lower_type(l, list[i].result);
-    results[i].offset = of_turn(l, &kept, results[i].offset);
+    results[i].offset = of_iteration(l, &kept, results[i].offset);
     for (int k = 0; k < type.rank; k++) {
-      type.dim[k] = of_turn(l, &kept, type.dim[k]);
-      results[i].stride[k] = of_turn(l, &kept, results[i].stride[k]);
+      type.dim[k] = of_iteration(l, &kept, type.dim[k]);
+      results[i].stride[k] = of_iteration(l, &kept, results[i].stride[k]);
     }
     move_place(l, list[i].param, &type, results[i]);
   }
@@ -451,7 +453,7 @@ static void move_carried(cy_lowering *l, const cy_block_info *body, const carrie
 /* Behind the loop: v is the value; where nothing reads it, its sizes are all that may be asked for. */
 static void leave_carried(cy_lowering *l, cy_val v, const carried *c) {
   if (c->how == GROWING && l->uses.start[v] == l->uses.start[v + 1])
-    resize_carried(l, &(turn){NULL, NULL, 0}, v, cy_lower_type(l, c->param));
+    resize_carried(l, &(iteration){NULL, NULL, 0}, v, cy_lower_type(l, c->param));
   else
     move_into(l, v, c->param);
 }
@@ -461,13 +463,13 @@ static bool is_true(const cy_lowering *l, cy_val v) {
   return x->data.bytes && *(const uint8_t *)x->data.bytes;
 }
 
-/* Is there a turn after each, whatever is computed? Then nothing waits for the condition. */
+/* Is there an iteration after each, whatever is computed? Then nothing waits for the condition. */
 static bool goes_on(const cy_lowering *l, const cy_block_info *body) {
   return body->results[0] == body->params[1] || is_true(l, body->results[0]);
 }
 
-/* Number and condition of the turn, for what reads them; symbols that stand for them are known without. */
-static void begin_turn(cy_lowering *l, const cy_step *loop, const cy_block_info *body) {
+/* Number and condition of the iteration, for what reads them; symbols that stand for them are known without. */
+static void begin_iteration(cy_lowering *l, const cy_step *loop, const cy_block_info *body) {
   const cy_dim values[2] = {cy_dim_sym(l->g, loop->sym), cy_dim_const(l->g, 1)};
   for (int i = 0; i < 2; i++) {
     cy_val v = body->params[i];
@@ -478,11 +480,11 @@ static void begin_turn(cy_lowering *l, const cy_step *loop, const cy_block_info 
   }
 }
 
-/* A turn of loop n: what it carries for the next one and whether there is one; elements of scanned outputs. */
-static void lower_turn(cy_lowering *l, const cy_node_info *n, const cy_step *loop, carried *list) {
+/* An iteration of loop n: what it carries for the next one and whether there is one; elements of scanned outputs. */
+static void lower_iteration(cy_lowering *l, const cy_node_info *n, const cy_step *loop, carried *list) {
   const cy_block_info *body = cy_block_of(l->g, loop->then_block);
   uint32_t count = n->nin - 2;
-  begin_turn(l, loop, body);
+  begin_iteration(l, loop, body);
   for (uint32_t i = 2; i < body->nparams; i++)
     cy_lower_read_symbols(l, body->params[i]);
   for (uint32_t i = 0; i < count; i++)
@@ -533,7 +535,7 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   step->then_block = block;
   cy_step **after = l->tail;
   l->tail = &step->then_steps;
-  lower_turn(l, n, step, list);
+  lower_iteration(l, n, step, list);
   l->tail = after;
   l->node = node;
 

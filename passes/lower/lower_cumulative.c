@@ -12,12 +12,12 @@
 #define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 enum {
-  LEAST_ROW = 256, /* worth cutting: into parts of .. */
-  LEAST_PART = 32,
+  MIN_ROW = 256, /* worth cutting: into parts of .. */
+  MIN_PART = 32,
   PART = 64,
-  MOST_PART = 96,
+  MAX_PART = 96,
   ENOUGH_ROWS = 1 << 15, /* which keep a device busy as they are */
-  MOST_LEVELS = 2
+  MAX_LEVELS = 2
 };
 
 typedef struct running {
@@ -40,9 +40,9 @@ typedef struct line {
 } line;
 
 /* A line cut into `whole` parts of `each` elements and one of `rest`, which may be 0. */
-typedef struct cut {
+typedef struct row_parts {
   cy_dim whole, each, rest;
-} cut;
+} row_parts;
 
 /* ---- elements ---- */
 
@@ -94,7 +94,7 @@ static cy_expr neutral(const running *r, cy_kb *b) {
 /* ---- kernels ---- */
 
 /* Along `count` parts of `each` elements from part `first` on; `starts`: what lies before each, NULL: nothing. */
-static void go_along(const running *r, const line *w, cy_dim first, cy_dim count, const cut *c, cy_dim each,
+static void go_along(const running *r, const line *w, cy_dim first, cy_dim count, const row_parts *c, cy_dim each,
                      const cy_place *starts) {
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK], begin = 0;
@@ -120,7 +120,7 @@ static void go_along(const running *r, const line *w, cy_dim first, cy_dim count
 }
 
 /* What the elements of each whole part give together. */
-static void add_parts(const running *r, const line *w, const cut *c, const cy_place *to) {
+static void add_parts(const running *r, const line *w, const row_parts *c, const cy_place *to) {
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK];
   open_rows(r, &b, idx);
@@ -139,18 +139,18 @@ static void add_parts(const running *r, const line *w, const cut *c, const cy_pl
 /* ---- the choice ---- */
 
 /* Into parts of equal length, if there is a fitting one. */
-static cut cut_line(cy_graph *g, const line *w) {
-  int64_t length = 0, each = MOST_PART;
+static row_parts split_line(cy_graph *g, const line *w) {
+  int64_t length = 0, each = MAX_PART;
   bool known = cy_dim_is_const(g, w->extent, &length);
-  while (known && each >= LEAST_PART && length % each)
+  while (known && each >= MIN_PART && length % each)
     each--;
-  cut c = {.each = cy_dim_const(g, known && each >= LEAST_PART ? each : PART)};
+  row_parts c = {.each = cy_dim_const(g, known && each >= MIN_PART ? each : PART)};
   c.whole = cy_dim_div(g, w->extent, c.each);
   c.rest = cy_dim_mod(g, w->extent, c.each);
   return c;
 }
 
-static bool may_cut(const running *r, const line *w) {
+static bool may_split(const running *r, const line *w) {
   const cy_lowering *l = r->l;
   int64_t rows = 1, least, most;
   for (int i = 0; i < r->t->rank; i++) {
@@ -158,7 +158,7 @@ static bool may_cut(const running *r, const line *w) {
     rows *= i != r->axis && rows < ENOUGH_ROWS ? least : 1;
   }
   cy_dim_range(l->g, w->extent, &least, &most);
-  return l->busy_parts && most >= LEAST_ROW && rows < ENOUGH_ROWS && w->level < MOST_LEVELS &&
+  return l->busy_parts && most >= MIN_ROW && rows < ENOUGH_ROWS && w->level < MAX_LEVELS &&
          (r->op == CY_OP_add || !cy_dtype_is_float(r->dtype));
 }
 
@@ -166,7 +166,7 @@ static void lower_line(const running *r, const line *w);
 
 static void lower_parts(const running *r, const line *w) {
   cy_lowering *l = r->l;
-  cut c = cut_line(l->g, w);
+  row_parts c = split_line(l->g, w);
   bool rest = !cy_dim_is(l->g, c.rest, 0);
   cy_dim more = cy_dim_addi(l->g, cy_dim_div(l->g, c.whole, cy_dim_const(l->g, PART)), 1);
   line next = {.extent = rest ? cy_dim_muli(l->g, more, PART) : c.whole, .level = w->level + 1};
@@ -187,12 +187,12 @@ static void lower_parts(const running *r, const line *w) {
 
 static void lower_line(const running *r, const line *w) {
   cy_dim none = cy_dim_const(r->l->g, 0), one = cy_dim_const(r->l->g, 1);
-  if (!may_cut(r, w)) {
+  if (!may_split(r, w)) {
     go_along(r, w, none, one, NULL, w->extent, NULL);
     return;
   }
   cy_branch parts;
-  bool always = cy_lower_branch_from(r->l, w->extent, LEAST_ROW, &parts);
+  bool always = cy_lower_branch_from(r->l, w->extent, MIN_ROW, &parts);
   lower_parts(r, w);
   if (always)
     return;

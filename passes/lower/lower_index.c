@@ -10,10 +10,10 @@
 #include <math.h>
 
 enum {
-  MOST_REPEATS = 1 << 20,
-  MOST_TAPS = 16,         /* of a window that is written out: more, and a GPU has no registers for them */
-  MOST_INDICES = 1 << 20, /* of a constant that is searched for its extremes */
-  MOST_STEPS = 8
+  MAX_REPEATS = 1 << 20,
+  MAX_TAPS = 16,         /* of a window that is written out: more, and a GPU has no registers for them */
+  MAX_INDICES = 1 << 20, /* of a constant that is searched for its extremes */
+  MAX_STEPS = 8
 };
 
 static const cy_node_info *node_of(cy_kb *b, cy_node n) { return cy_node_of(b->l->g, n); }
@@ -26,7 +26,7 @@ typedef struct range {
 } range;
 
 static bool constant_range(const cy_value *v, uint64_t count, range *r) {
-  if ((v->type.dtype != CY_I64 && v->type.dtype != CY_I32) || !count || count > MOST_INDICES)
+  if ((v->type.dtype != CY_I64 && v->type.dtype != CY_I32) || !count || count > MAX_INDICES)
     return false;
   *r = (range){INT64_MAX, INT64_MIN};
   for (uint64_t i = 0; i < count; i++) {
@@ -48,7 +48,7 @@ static bool range_of(cy_lowering *l, cy_val v, int step, range *r) {
     *r = (range){0, 1};
     return true;
   }
-  if (!n || step == MOST_STEPS)
+  if (!n || step == MAX_STEPS)
     return false;
   switch (n->op) {
   case CY_OP_gather:
@@ -314,7 +314,7 @@ static int64_t repeats(cy_kb *b, const cy_node_info *n, int axis) {
   int64_t coord = cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL), how = cy_attr_get_int(n, CY_ATTR_nearest, 0),
           factor;
   if ((n->nin > 1 && n->in[1]) || cy_dim_is(g, in, 0) || !cy_dim_is_const(g, cy_dim_div(g, out, in), &factor) ||
-      factor < 2 || factor > MOST_REPEATS || cy_dim_muli(g, in, factor) != out)
+      factor < 2 || factor > MAX_REPEATS || cy_dim_muli(g, in, factor) != out)
     return 0;
   if (scales && (int)scales->n > axis && scales->floats[axis] > 0 && scales->floats[axis] != (double)factor)
     return 0;
@@ -446,7 +446,7 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   int elements = 1;
   for (int i = 0; i < in->rank; i++)
     elements *= t[i].n;
-  bool window = mode != CY_RESIZE_NEAREST && (cy_attr_get_int(n, CY_ATTR_antialias, 0) || elements > MOST_TAPS);
+  bool window = mode != CY_RESIZE_NEAREST && (cy_attr_get_int(n, CY_ATTR_antialias, 0) || elements > MAX_TAPS);
   cy_expr value =
       window ? window_axis(b, n, 0, in_idx, coord, in->rank, dtype) : weigh(b, n->in[0], t, 0, in->rank, in_idx);
   cy_dtype compute = cy_compute_dtype((cy_dtype)out->dtype);
@@ -461,7 +461,7 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
 
 /* ---- grid_sample ---- */
 
-/* What coordinates and sums are computed in: pixels' or the grid's precision, whichever is higher, f32 at least. */
+/* What coordinates and sums are computed in: positions' or the grid's precision, whichever is higher, f32 at least. */
 static cy_dtype sample_dtype(cy_kb *b, const cy_node_info *n) {
   bool wide = cy_lower_type(b->l, n->in[0])->dtype == CY_F64 || cy_lower_type(b->l, n->in[1])->dtype == CY_F64;
   return wide ? CY_F64 : CY_F32;

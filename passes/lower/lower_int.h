@@ -29,7 +29,7 @@ typedef struct cy_lowering {
   const cy_lower_options *o;
   const cy_target_caps *caps; /* o's; never NULL */
   int64_t busy_parts;   /* caps', at level 0 none: what -O0 makes is plain */
-  bool cuts_rows;       /* .. nor this */
+  bool splits_rows;     /* .. nor this */
   cy_arena *arena;
   cy_place *place;      /* [value] */
   uint32_t nplaces;

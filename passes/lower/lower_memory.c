@@ -299,7 +299,7 @@ static void copy_part(cy_lowering *l, const part *p) {
   cy_kb_launch(&b, true);
 }
 
-enum { NARROW = 8, LANES = 8, MOST_PARTS = 16 };
+enum { NARROW = 8, LANES = 8, MAX_PARTS = 16 };
 
 /* The axis whose neighbours lie closest in memory, apart from `axis`; long enough for vectors, or -1. */
 static int near_axis(cy_lowering *l, const cy_place *p, const cy_type *t, int axis) {
@@ -321,7 +321,7 @@ static bool narrow(cy_lowering *l, const part *parts, uint32_t n, int axis) {
         width > NARROW || cy_dtype_of((cy_dtype)t->dtype)->bits != 32)
       return false;
   }
-  return n > 1 && n <= MOST_PARTS && near_axis(l, &parts[0].place, cy_lower_type(l, parts[0].v), axis) >= 0;
+  return n > 1 && n <= MAX_PARTS && near_axis(l, &parts[0].place, cy_lower_type(l, parts[0].v), axis) >= 0;
 }
 
 /* All parts by one kernel, element by element of the other axes. */

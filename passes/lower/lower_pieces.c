@@ -10,12 +10,12 @@
 #include "lower_int.h"
 #include "passes/pass_int.h"
 
-enum { MOST_PIECES = 12, MOST_BORDER = 4, LEAST_INNER = 16 };
+enum { MAX_PIECES = 12, MAX_BORDER = 4, MIN_INNER = 16 };
 
 typedef struct pieces {
   int axis, n, inner;                             /* inner: the piece between the borders */
-  cy_dim start[MOST_PIECES], extent[MOST_PIECES]; /* an extent below 0 is one of 0 */
-  bool fixed[MOST_PIECES];                        /* extent is at most 1 */
+  cy_dim start[MAX_PIECES], extent[MAX_PIECES];   /* an extent below 0 is one of 0 */
+  bool fixed[MAX_PIECES];                         /* extent is at most 1 */
 } pieces;
 
 static void add_piece(pieces *p, cy_dim start, cy_dim extent) {
@@ -126,7 +126,7 @@ void cy_lower_pad(cy_lowering *l, cy_node root, cy_val root_value, cy_val target
   pieces p = {.axis = l->o->level > 0 ? padded_axis(l, n, &alone) : -1};
   if (root_value != target)
     cy_bug("a padding cannot take an epilogue");
-  if (p.axis < 0 || !(alone || l->cuts_rows)) {
+  if (p.axis < 0 || !(alone || l->splits_rows)) {
     cy_lower_plain(l, 0, target, "pad", NULL);
     return;
   }
@@ -145,7 +145,7 @@ void cy_lower_pad(cy_lowering *l, cy_node root, cy_val root_value, cy_val target
 
 /* ---- pooling ---- */
 
-bool cy_pool_cut_of(cy_graph *g, const cy_node_info *n, int i, cy_pool_cut *out) {
+bool cy_pool_split_of(cy_graph *g, const cy_node_info *n, int i, cy_pool_split *out) {
   const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations);
   const cy_type *x = &cy_value_of(g, n->in[0])->type, *y = &cy_value_of(g, n->out[0])->type;
   int64_t kernel = cy_attr_find(n, CY_ATTR_kernel)->ints[i], stride = cy_attr_find(n, CY_ATTR_strides)->ints[i];
@@ -156,14 +156,14 @@ bool cy_pool_cut_of(cy_graph *g, const cy_node_info *n, int i, cy_pool_cut *out)
   out->first = (pad + stride - 1) / stride;
   out->end = cy_dim_min(g, cy_dim_addi(g, cy_dim_div(g, room, cy_dim_const(g, stride)), 1), size);
   out->behind = 0;
-  while (out->behind <= MOST_BORDER && !cy_dim_le(g, cy_dim_addi(g, size, -out->behind), out->end))
+  while (out->behind <= MAX_BORDER && !cy_dim_le(g, cy_dim_addi(g, size, -out->behind), out->end))
     out->behind++;
   if (out->first + out->behind == 0)
     return true;
   if (cy_dim_is_const(g, cy_dim_addi(g, out->end, -out->first), &inner))
-    return out->first + out->behind <= MOST_BORDER && inner >= LEAST_INNER;
+    return out->first + out->behind <= MAX_BORDER && inner >= MIN_INNER;
   /* whether sizes are below the window's is asked for every tap; a large one's maximum is found axis by axis */
-  return out->first + out->behind <= (n->op == CY_OP_pool_max ? 2 : MOST_BORDER);
+  return out->first + out->behind <= (n->op == CY_OP_pool_max ? 2 : MAX_BORDER);
 }
 
 /* 1 if element `from` is below `size`, else 0. */
@@ -178,14 +178,14 @@ static void add_fixed(pieces *p, cy_dim at, cy_dim one) {
 }
 
 /* Each of the few windows that reach over the border, and all others. */
-static pieces cut_pieces(cy_graph *g, int axis, const cy_pool_cut *cut) {
+static pieces split_pieces(cy_graph *g, int axis, const cy_pool_split *row_parts) {
   pieces p = {.axis = axis};
-  for (int64_t i = 0; i < cut->first; i++)
-    add_fixed(&p, cy_dim_const(g, i), one_below(g, i, cut->size));
+  for (int64_t i = 0; i < row_parts->first; i++)
+    add_fixed(&p, cy_dim_const(g, i), one_below(g, i, row_parts->size));
   p.inner = p.n;
-  add_piece(&p, cy_dim_const(g, cut->first), cy_dim_addi(g, cut->end, -cut->first));
-  for (int i = cut->behind; i > 0; i--)
-    add_fixed(&p, cy_dim_addi(g, cut->size, -i), one_below(g, i - 1, cut->size));
+  add_piece(&p, cy_dim_const(g, row_parts->first), cy_dim_addi(g, row_parts->end, -row_parts->first));
+  for (int i = row_parts->behind; i > 0; i--)
+    add_fixed(&p, cy_dim_addi(g, row_parts->size, -i), one_below(g, i - 1, row_parts->size));
   return p;
 }
 
@@ -202,18 +202,18 @@ void cy_lower_pools(cy_lowering *l, cy_node root, cy_val root_value, cy_val targ
   const cy_node_info *n = cy_node_of(l->g, root);
   int last = cy_lower_type(l, target)->rank - 1;
   const char *name = cy_op_of((cy_op)n->op)->name;
-  cy_pool_cut cut;
-  if (!l->cuts_rows || root_value != n->out[0] || !runs_along(l, n, target, last) ||
-      !cy_pool_cut_of(l->g, n, last - 2, &cut) || cut.first + cut.behind == 0) {
+  cy_pool_split row_parts;
+  if (!l->splits_rows || root_value != n->out[0] || !runs_along(l, n, target, last) ||
+      !cy_pool_split_of(l->g, n, last - 2, &row_parts) || row_parts.first + row_parts.behind == 0) {
     cy_lower_plain(l, root_value, target, name, NULL);
     return;
   }
   box all = box_of(l, target);
-  pieces rows = cut_pieces(l->g, last, &cut);
+  pieces rows = split_pieces(l->g, last, &row_parts);
   for (int axis = 2; axis < last; axis++) {
-    if (!cy_pool_cut_of(l->g, n, axis - 2, &cut))
+    if (!cy_pool_split_of(l->g, n, axis - 2, &row_parts))
       continue;
-    pieces p = cut_pieces(l->g, axis, &cut);
+    pieces p = split_pieces(l->g, axis, &row_parts);
     for (int i = 0; i < p.n; i++)
       if (i != p.inner) {
         box border = box_piece(&all, &p, i);

@@ -67,7 +67,7 @@ cy_expr cy_lower_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
 
 /* ---- rows whose length only the run tells ---- */
 
-enum { LEAST_ROW = 1 << 17, PART = 1 << 12 }; /* elements, as in long_sums.c */
+enum { MIN_ROW = 1 << 17, PART = 1 << 12 }; /* elements, as in long_sums.c */
 
 typedef struct parted {
   cy_lowering *l;
@@ -82,7 +82,7 @@ typedef struct parted {
 } parted;
 
 /* Is there an axis to cut, and may there be few results of many elements? *out_when: not 0 where that is so. */
-static bool cut_reduction(parted *p, cy_dim *out_when) {
+static bool split_reduction(parted *p, cy_dim *out_when) {
   cy_graph *g = p->l->g;
   const cy_attr *axes = cy_attr_find(p->n, CY_ATTR_axes);
   int64_t enough = p->l->busy_parts / 2, least, most;
@@ -99,13 +99,13 @@ static bool cut_reduction(parted *p, cy_dim *out_when) {
   if (p->axis < 0)
     return false;
   cy_dim_range(g, length, &least, &most);
-  if (most < LEAST_ROW)
+  if (most < MIN_ROW)
     return false;
   cy_dim_range(g, results, &least, &most);
   if (least > enough)
     return false;
   cy_dim few = cy_dim_max(g, cy_dim_sub(g, cy_dim_const(g, enough + 1), results), cy_dim_const(g, 0));
-  *out_when = cy_dim_mul(g, cy_dim_div(g, length, cy_dim_const(g, LEAST_ROW)), few);
+  *out_when = cy_dim_mul(g, cy_dim_div(g, length, cy_dim_const(g, MIN_ROW)), few);
   return true;
 }
 
@@ -163,7 +163,7 @@ bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val root_value, cy_
     return false;
   parted p = {.l = l, .n = n, .in = cy_lower_type(l, n->in[0]), .keep = cy_attr_get_int(n, CY_ATTR_keepdims, 0) != 0};
   cy_dim when, dims[CY_MAX_RANK + 1], one = cy_dim_const(g, 1), each = cy_dim_const(g, PART);
-  if (!cut_reduction(&p, &when))
+  if (!split_reduction(&p, &when))
     return false;
   p.dtype = cy_compute_dtype((cy_dtype)p.in->dtype);
   p.op = reduce_op((cy_op)n->op, p.dtype);
@@ -186,13 +186,13 @@ bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val root_value, cy_
   return true;
 }
 
-enum { LEAST_VECTOR = 8 };
+enum { MIN_VECTOR = 8 };
 
 /* Do the elements that an argmax along `axis` compares lie side by side, and are they enough for vectors? */
 static bool lies_in_row(cy_kb *b, const cy_node_info *n, int axis) {
   int64_t length;
   const cy_place *p = &b->l->place[n->in[0]];
-  bool few = cy_dim_is_const(b->l->g, cy_lower_type(b->l, n->in[0])->dim[axis], &length) && length < LEAST_VECTOR;
+  bool few = cy_dim_is_const(b->l->g, cy_lower_type(b->l, n->in[0])->dim[axis], &length) && length < MIN_VECTOR;
   return b->l->o->level > 0 && p->placed && cy_dim_is(b->l->g, p->stride[axis], 1) && !few;
 }
 
@@ -505,9 +505,9 @@ static void gather_places(cy_kb *b, const cy_node_info *n, cy_type *places, cons
   for (int i = 0; i < places->rank; i++)
     out_idx[i] = idx[i];
   for (uint32_t i = 0; shuffle && i < shuffle->n; i++) {
-    cy_expr pixels = cy_x_index(b->k, shuffle->ints[i]), at = bin(b, CY_OP_mod, idx[2 + i], pixels);
-    part = part ? bin(b, CY_OP_add, bin(b, CY_OP_mul, part, pixels), at) : at;
-    out_idx[2 + i] = bin(b, CY_OP_div, idx[2 + i], pixels);
+    cy_expr positions = cy_x_index(b->k, shuffle->ints[i]), at = bin(b, CY_OP_mod, idx[2 + i], positions);
+    part = part ? bin(b, CY_OP_add, bin(b, CY_OP_mul, part, positions), at) : at;
+    out_idx[2 + i] = bin(b, CY_OP_div, idx[2 + i], positions);
     places->dim[2 + i] = cy_dim_div(b->l->g, places->dim[2 + i], cy_dim_const(b->l->g, shuffle->ints[i]));
   }
   if (shuffle)

@@ -17,8 +17,8 @@
 #include "lower_rnn.h"
 
 enum {
-  LARGE_R = 512 << 10,     /* bytes */
-  LEAST_PRODUCT = 1 << 16, /* multiplications, from which on a launch more is nothing */
+  LARGE_R = 512 << 10,   /* bytes */
+  MIN_PRODUCT = 1 << 16, /* multiplications, from which on a launch more is nothing */
 };
 
 /* ---- a walk ---- */
@@ -251,7 +251,7 @@ static bool build_product(cy_lowering *l, cy_rnn *r, bool panels) {
 static int64_t product_batch(const cy_lowering *l, const cy_rnn *r) {
   if (l->busy_parts)
     return r->large ? 1 : l->busy_parts / 2;
-  return l->caps->tile_columns ? CY_RNN_MOST_ROWS + 1 : 4;
+  return l->caps->tile_columns ? CY_RNN_MAX_ROWS + 1 : 4;
 }
 
 /* May there be products, for batches of so many elements? */
@@ -263,7 +263,7 @@ static bool product_choose(const cy_lowering *l, const cy_rnn *r, int64_t batch)
     return false;
   if (r->cell == CY_CELL_GRU && !cy_rnn_resets_after(r))
     return false;
-  return batch * hidden * wide >= LEAST_PRODUCT;
+  return batch * hidden * wide >= MIN_PRODUCT;
 }
 
 static void lower_product(cy_lowering *l, cy_rnn *r, bool panels) {
@@ -321,7 +321,7 @@ static void lower_tasks(cy_lowering *l, cy_rnn *r) {
   cy_dim batch = r->x->dim[1], workers = cy_dim_sym(l->g, l->p->workers);
   bool tiles = l->o->level > 0 && l->caps->tile_columns;
   r->steps = steps_choose(l->g, r);
-  lower_rows(l, r, tiles ? CY_RNN_MOST_ROWS : 1, r->steps ? batch : cy_dim_cdiv(l->g, batch, workers));
+  lower_rows(l, r, tiles ? CY_RNN_MAX_ROWS : 1, r->steps ? batch : cy_dim_cdiv(l->g, batch, workers));
 }
 
 static void lower_all_products(cy_lowering *l, cy_rnn *r, cy_dim rows, bool panels) {

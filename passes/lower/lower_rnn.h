@@ -11,7 +11,7 @@
 #include "lower_int.h"
 
 enum { CY_RNN_X, CY_RNN_R, CY_RNN_RB, CY_RNN_H0, CY_RNN_C0, CY_RNN_PEEPHOLE, CY_RNN_LENS, CY_RNN_SCALE, CY_RNN_ZERO };
-enum { CY_RNN_MOST_ROWS = 4 };
+enum { CY_RNN_MAX_ROWS = 4 };
 
 typedef struct cy_rnn {
   cy_kb b;

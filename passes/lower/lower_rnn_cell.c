@@ -10,7 +10,7 @@
  */
 #include "lower_rnn.h"
 
-enum { MOST_SUMS = 8 }; /* vectors of sums: registers hold these, and fma's latency hides behind them */
+enum { MAX_ACCUMULATORS = 8 }; /* vectors of sums: registers hold these, and fma's latency hides behind them */
 
 #define bin(r, op, x, y) cy_x_bin((r)->b.k, op, x, y)
 static cy_expr number(cy_rnn *r, double v) { return cy_x_const(r->b.k, r->dtype, v); }
@@ -264,7 +264,7 @@ static column column_at(cy_rnn *r, int first, cy_expr q, cy_expr lane) {
 /* gate = R * state in n columns, for all rows; of pairs, the state is what round_state made of it. */
 static void column_sums(cy_rnn *r, const column *columns, int n, cy_karg state) {
   cy_kernel *k = r->b.k;
-  cy_local sum[MOST_SUMS];
+  cy_local sum[MAX_ACCUMULATORS];
   cy_dtype stored = r->pairs ? CY_I16 : (cy_dtype)cy_lower_type(r->b.l, r->n->in[CY_RNN_R])->dtype;
   for (int s = 0; s < n * r->rows; s++) {
     sum[s] = cy_kernel_add_local(k, r->pairs ? CY_I32 : r->dtype);
@@ -296,7 +296,7 @@ static int panels_at_once(const cy_rnn *r) {
   int64_t tile = r->b.l->caps->tile_columns, panel;
   if (!tile || !cy_dim_is_const(r->b.l->g, r->panel, &panel) || panel > tile)
     return 1;
-  return (int)(MOST_SUMS * tile / (2 * panel * r->rows));
+  return (int)(MAX_ACCUMULATORS * tile / (2 * panel * r->rows));
 }
 
 /* gate[first ..) of all rows = R * state, for `count` gates. */
@@ -324,19 +324,19 @@ static void gate_products(cy_rnn *r, int first, int count, cy_karg state) {
   if (!cy_dim_is_const(g, cy_dim_div(g, cy_dim_muli(g, r->gate_part, count), r->panel), &panels))
     cy_bug("panels of a matrix of unknown size");
   for (int n = panels_at_once(r); n > 0; n /= 2) {
-    int64_t turns = (panels - done) / n;
-    if (!turns)
+    int64_t iterations = (panels - done) / n;
+    if (!iterations)
       continue;
-    cy_expr turn = cy_kb_loop(&r->b, cy_dim_const(g, turns), false), lane = cy_kb_loop(&r->b, r->panel, true);
-    column columns[MOST_SUMS];
+    cy_expr iteration = cy_kb_loop(&r->b, cy_dim_const(g, iterations), false), lane = cy_kb_loop(&r->b, r->panel, true);
+    column columns[MAX_ACCUMULATORS];
     for (int i = 0; i < n; i++) {
-      cy_expr q = bin(r, CY_OP_add, bin(r, CY_OP_mul, turn, cy_x_index(k, n)), cy_x_index(k, done + i));
+      cy_expr q = bin(r, CY_OP_add, bin(r, CY_OP_mul, iteration, cy_x_index(k, n)), cy_x_index(k, done + i));
       columns[i] = column_at(r, first, q, lane);
     }
     column_sums(r, columns, n, state);
     cy_kernel_end(k);
     cy_kernel_end(k);
-    done += turns * n;
+    done += iterations * n;
   }
 }
 

@@ -104,7 +104,7 @@ typedef struct soft_parts {
 } soft_parts;
 
 /* May a row be more than a block of a device holds, so that one block would read it again and again while others idle? */
-static bool cut_soft(const soft *s, soft_parts *out) {
+static bool split_soft(const soft *s, soft_parts *out) {
   cy_graph *g = s->l->g;
   cy_dim extent = s->t->dim[s->axis];
   int64_t least, most, each = SOFT_PART;
@@ -216,18 +216,18 @@ static void lower_softmax(cy_lowering *l, cy_node root, cy_val root_value, cy_va
   s.dtype = cy_compute_dtype((cy_dtype)s.t->dtype);
   s.skip[s.axis] = true;
   s.lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[s.axis], 1);
-  if (!cut_soft(&s, &parts)) {
+  if (!split_soft(&s, &parts)) {
     soft_of_rows(&s);
     return;
   }
-  cy_branch cut;
-  bool always = cy_lower_branch_from(l, s.t->dim[s.axis], SOFT_ROW, &cut);
+  cy_branch row_parts;
+  bool always = cy_lower_branch_from(l, s.t->dim[s.axis], SOFT_ROW, &row_parts);
   soft_of_parts(&s, &parts);
   if (always)
     return;
-  cy_lower_otherwise(l, &cut);
+  cy_lower_otherwise(l, &row_parts);
   soft_of_rows(&s);
-  cy_lower_join(l, &cut);
+  cy_lower_join(l, &row_parts);
 }
 
 /* ---- rows as bytes ---- */
@@ -438,46 +438,46 @@ static void norm_of_rows(const norm *m) {
 }
 
 enum {
-  LEAST_ROW = 1 << 14,
-  LEAST_PART = 1 << 11,
-  MOST_PARTS = 256,
-  LEAST_PARTS = 8,
+  MIN_ROW = 1 << 14,
+  MIN_PART = 1 << 11,
+  MAX_PARTS = 256,
+  MIN_PARTS = 8,
   ENOUGH_ROWS = 64,
-  LEAST_RUN = 64 /* elements of a part side by side: fewer waste what comes with them into the cache */
+  MIN_RUN = 64 /* elements of a part side by side: fewer waste what comes with them into the cache */
 };
 
 /* .. of few channels that are innermost, on devices, where a block has some of them */
-enum { LEAST_BUSY_ROW = 1 << 12, LEAST_BUSY_PART = 1 << 8, FEW_CHANNELS = 512 };
+enum { MIN_BUSY_ROW = 1 << 12, MIN_BUSY_PART = 1 << 8, FEW_CHANNELS = 512 };
 
 /* Has a row whose length is not known parts whose length is, each index of its outermost axis one? */
 static bool has_known_parts(const norm *m) {
   int64_t run;
   cy_dim part = cy_dim_div(m->l->g, m->count, m->t->dim[m->axis[0]]);
-  return cy_dim_is_const(m->l->g, part, &run) && run >= LEAST_RUN;
+  return cy_dim_is_const(m->l->g, part, &run) && run >= MIN_RUN;
 }
 
 /* How rows are cut: along `axis` into `whole` parts of `each` indices and one of `rest`, which may be 0. */
-typedef struct row_cut {
+typedef struct row_split {
   int axis;
   cy_dim whole, each, rest;
-} row_cut;
+} row_split;
 
-static row_cut cut_evenly(const norm *m, int axis, cy_dim parts) {
+static row_split split_evenly(const norm *m, int axis, cy_dim parts) {
   cy_graph *g = m->l->g;
   cy_dim each = cy_dim_div(g, m->t->dim[axis], parts);
-  return (row_cut){axis, parts, each, cy_dim_const(g, 0)};
+  return (row_split){axis, parts, each, cy_dim_const(g, 0)};
 }
 
-static row_cut cut_with_rest(const norm *m, int axis, int64_t each) {
+static row_split split_with_rest(const norm *m, int axis, int64_t each) {
   cy_graph *g = m->l->g;
   cy_dim extent = m->t->dim[axis], of = cy_dim_const(g, each), whole = cy_dim_div(g, extent, of);
-  return (row_cut){axis, whole, of, cy_dim_mod(g, extent, of)};
+  return (row_split){axis, whole, of, cy_dim_mod(g, extent, of)};
 }
 
 /* Are rows, or may they be, so long that their statistics are better made part by part? Of rows that lanes are not
  * along, lest a sum of f32 has too many terms one after the other, and few tasks are all there is; of others for the
  * tasks alone: where lengths are not known, on devices by lines, or where those of parts are. */
-static bool cut_row(const norm *m, row_cut *out) {
+static bool split_row(const norm *m, row_split *out) {
   cy_graph *g = m->l->g;
   int64_t length = 0, rows = 1, extent;
   bool known = cy_dim_is_const(g, m->count, &length);
@@ -485,31 +485,31 @@ static bool cut_row(const norm *m, row_cut *out) {
     if (!m->reduced[i])
       rows *= cy_dim_is_const(g, m->t->dim[i], &extent) ? extent : 1;
   bool busy = m->l->busy_parts && !m->lanes && rows < FEW_CHANNELS;
-  int64_t least_row = busy ? LEAST_BUSY_ROW : LEAST_ROW, least_part = busy ? LEAST_BUSY_PART : LEAST_PART;
-  if (m->l->o->level == 0 || (known && length < least_row) ||
+  int64_t min_row = busy ? MIN_BUSY_ROW : MIN_ROW, min_part = busy ? MIN_BUSY_PART : MIN_PART;
+  if (m->l->o->level == 0 || (known && length < min_row) ||
       (m->lanes && !known && !m->l->busy_parts && !has_known_parts(m)))
     return false;
   if (m->lanes && rows >= ENOUGH_ROWS)
     return false;
   for (int i = 0; i < m->naxes; i++) {
     int axis = m->axis[i];
-    int64_t run = m->lanes && i == m->naxes - 1 ? LEAST_RUN : 1;
+    int64_t run = m->lanes && i == m->naxes - 1 ? MIN_RUN : 1;
     bool fixed = cy_dim_is_const(g, m->t->dim[axis], &extent), alone = m->t->dim[axis] == m->count;
-    *out = cut_evenly(m, axis, m->t->dim[axis]);
+    *out = split_evenly(m, axis, m->t->dim[axis]);
     if (m->lanes && !known)
-      return !alone && (!fixed || extent >= LEAST_PARTS);
+      return !alone && (!fixed || extent >= MIN_PARTS);
     if (!fixed && alone)
-      *out = cut_with_rest(m, axis, LEAST_PART);
+      *out = split_with_rest(m, axis, MIN_PART);
     if (!fixed)
       return true;
-    int64_t most = extent < MOST_PARTS ? extent : MOST_PARTS, parts = most;
-    while (parts >= LEAST_PARTS && (extent % parts || extent / parts < run || (known && length / parts < least_part)))
+    int64_t most = extent < MAX_PARTS ? extent : MAX_PARTS, parts = most;
+    while (parts >= MIN_PARTS && (extent % parts || extent / parts < run || (known && length / parts < min_part)))
       parts--;
-    *out = cut_evenly(m, axis, cy_dim_const(g, parts));
-    if (parts >= LEAST_PARTS)
+    *out = split_evenly(m, axis, cy_dim_const(g, parts));
+    if (parts >= MIN_PARTS)
       return true;
-    if (known && !m->lanes && extent >= LEAST_ROW) { /* no divisor fits */
-      *out = cut_with_rest(m, axis, cy_ceil(extent, most) > LEAST_PART ? cy_ceil(extent, most) : LEAST_PART);
+    if (known && !m->lanes && extent >= MIN_ROW) { /* no divisor fits */
+      *out = split_with_rest(m, axis, cy_ceil(extent, most) > MIN_PART ? cy_ceil(extent, most) : MIN_PART);
       return true;
     }
   }
@@ -528,7 +528,7 @@ static void row_place(const norm *m, cy_expr first, const cy_expr *idx, cy_expr 
 
 /* Statistics on their way: of parts, [parts, rows..]; of rows. */
 typedef struct part_places {
-  row_cut cut;
+  row_split row_parts;
   int rank; /* of those of parts */
   cy_place means, squares, mean, scale;
 } part_places;
@@ -538,7 +538,7 @@ typedef struct equal_parts {
   cy_dim first, count, extent;
 } equal_parts;
 
-static int equal_parts_of(cy_graph *g, const row_cut *c, equal_parts out[2]) {
+static int equal_parts_of(cy_graph *g, const row_split *c, equal_parts out[2]) {
   out[0] = (equal_parts){cy_dim_const(g, 0), c->whole, c->each};
   out[1] = (equal_parts){c->whole, cy_dim_min(g, c->rest, cy_dim_const(g, 1)), c->rest};
   return cy_dim_is(g, c->rest, 0) ? 1 : 2;
@@ -557,8 +557,8 @@ static void make_parts(const norm *m, const part_places *s, const equal_parts *e
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1];
   cy_local mean, squares;
-  int axis = s->cut.axis;
-  part p = {.t = *m->t, .axis = axis, .apart = s->cut.each};
+  int axis = s->row_parts.axis;
+  part p = {.t = *m->t, .axis = axis, .apart = s->row_parts.each};
   p.t.dim[axis] = e->extent;
   cy_kb_init(&b, m->l, norm_name(m));
   p.number = cy_kb_grid_index(&b, e->count);
@@ -576,7 +576,7 @@ static cy_expr open_parts(const norm *m, cy_kb *b, const part_places *s, const e
                           cy_expr *at) {
   cy_expr number = cy_kb_loop(b, e->count, false);
   row_place(m, bin(b, CY_OP_add, number, cy_x_dim(b->k, e->first)), idx, at);
-  return cy_x_cast(b->k, cy_x_dim(b->k, elements_of(m, s->cut.axis, e)), m->dtype);
+  return cy_x_cast(b->k, cy_x_dim(b->k, elements_of(m, s->row_parts.axis, e)), m->dtype);
 }
 
 static void join_parts(const norm *m, const part_places *s, const equal_parts *e, int n) {
@@ -610,15 +610,15 @@ static void join_parts(const norm *m, const part_places *s, const equal_parts *e
 
 /* Three kernels: mean and squares of parts; those of rows from them (Chan, Golub, LeVeque: Updating formulae and a
  * pairwise algorithm for computing sample variances, 1979), kept as mean and scale; elements. */
-static void norm_of_parts(const norm *m, const row_cut *cut) {
+static void norm_of_parts(const norm *m, const row_split *row_parts) {
   static const bool none[CY_MAX_RANK];
   cy_lowering *l = m->l;
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], row[CY_MAX_RANK];
   equal_parts e[2];
-  int n = equal_parts_of(l->g, cut, e);
-  cy_dim dims[CY_MAX_RANK + 1] = {n > 1 ? cy_dim_addi(l->g, cut->whole, 1) : cut->whole};
-  part_places s = {.cut = *cut, .rank = 1};
+  int n = equal_parts_of(l->g, row_parts, e);
+  cy_dim dims[CY_MAX_RANK + 1] = {n > 1 ? cy_dim_addi(l->g, row_parts->whole, 1) : row_parts->whole};
+  part_places s = {.row_parts = *row_parts, .rank = 1};
   for (int i = 0; i < m->t->rank; i++)
     if (!m->reduced[i])
       dims[s.rank++] = m->t->dim[i];
@@ -640,19 +640,19 @@ static void norm_of_parts(const norm *m, const row_cut *cut) {
 
 static void lower_normalize(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   norm m = norm_of(l, root, root_value, target);
-  row_cut rows;
-  if (m.bytes || !cut_row(&m, &rows)) {
+  row_split rows;
+  if (m.bytes || !split_row(&m, &rows)) {
     norm_of_rows(&m);
     return;
   }
-  cy_branch cut;
-  bool always = !m.lanes || cy_lower_branch_from(l, m.count, LEAST_ROW, &cut);
+  cy_branch row_parts;
+  bool always = !m.lanes || cy_lower_branch_from(l, m.count, MIN_ROW, &row_parts);
   norm_of_parts(&m, &rows);
   if (always)
     return;
-  cy_lower_otherwise(l, &cut);
+  cy_lower_otherwise(l, &row_parts);
   norm_of_rows(&m);
-  cy_lower_join(l, &cut);
+  cy_lower_join(l, &row_parts);
 }
 
 cy_root_fn cy_lower_root_of(cy_op op) {

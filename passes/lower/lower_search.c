@@ -8,7 +8,7 @@
  */
 #include "lower_int.h"
 
-enum { PART = 64, FEW = 1024, DEEPEST = 3, MOST_BITS = 40 };
+enum { PART = 64, FEW = 1024, DEEPEST = 3, MAX_BITS = 40 };
 
 #define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 #define add(b, x, y) bin(b, CY_OP_add, x, y)
@@ -107,13 +107,13 @@ static cy_place starts_of(cy_lowering *l, const numbers *x, int depth) {
 /* The last i < n with starts[i] <= c, where starts[0] <= c. */
 static cy_expr last_start(cy_kb *b, const cy_place *starts, cy_dim n, cy_expr c) {
   cy_kernel *k = b->k;
-  int64_t least, most, turns = 0;
+  int64_t least, most, iterations = 0;
   cy_dim_range(b->l->g, n, &least, &most);
-  while (turns < MOST_BITS && (most - 1) >> turns > 0)
-    turns++;
+  while (iterations < MAX_BITS && (most - 1) >> iterations > 0)
+    iterations++;
   cy_local at = local_set(b, CY_I64, cy_x_index(k, 0)),
-           step = local_set(b, CY_I64, cy_x_index(k, (int64_t)1 << (turns ? turns - 1 : 0)));
-  cy_kb_loop(b, cy_dim_const(b->l->g, turns), false);
+           step = local_set(b, CY_I64, cy_x_index(k, (int64_t)1 << (iterations ? iterations - 1 : 0)));
+  cy_kb_loop(b, cy_dim_const(b->l->g, iterations), false);
   cy_expr next = add(b, local(b, at), local(b, step)), inside = cy_lower_clamp(b, next, n);
   cy_expr fits =
       bin(b, CY_OP_and, bin(b, CY_OP_eq, next, inside), bin(b, CY_OP_le, load(b, starts, CY_I64, inside), c));
@@ -180,7 +180,7 @@ static bool nonzero(cy_lowering *l, const cy_node_info *n) {
 
 /* ---- non-maximum suppression: for each batch and class (a row) ---- */
 
-enum { TOP, LEFT, BOTTOM, RIGHT, AREA, SIDES, WORD = 32, MOST_SQUARES = 1 << 17 /* of WORD words: 16 MB */ };
+enum { TOP, LEFT, BOTTOM, RIGHT, AREA, SIDES, WORD = 32, MAX_SQUARES = 1 << 17 /* of WORD words: 16 MB */ };
 
 typedef struct nms {
   cy_lowering *l;
@@ -471,7 +471,7 @@ static void keep(const nms *s, const cy_place *kept, cy_dim room, const cy_place
   cy_dim words = cy_dim_cdiv(g, s->most, cy_dim_const(g, WORD)), one = cy_dim_const(g, 1);
   cy_dim squares = cy_dim_max(g, cy_dim_mul(g, s->rows, cy_dim_mul(g, words, words)), one);
   cy_branch fits;
-  cy_lower_branch(l, cy_dim_div(g, cy_dim_const(g, MOST_SQUARES), squares), &fits);
+  cy_lower_branch(l, cy_dim_div(g, cy_dim_const(g, MAX_SQUARES), squares), &fits);
   keep_by_bits(s, words, kept, counts);
   cy_lower_otherwise(l, &fits);
   keep_best(s, kept, room, counts);

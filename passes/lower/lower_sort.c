@@ -113,7 +113,7 @@ static cy_expr before(cy_kb *b, cy_expr theirs, cy_expr mine, cy_expr in_front) 
 
 static runs sort_parts(const sorting *s) {
   cy_graph *g = s->l->g;
-  cy_dim n = s->from->n, turns = cy_dim_min(g, n, number(s, s->part));
+  cy_dim n = s->from->n, iterations = cy_dim_min(g, n, number(s, s->part));
   runs to = room(s, n, s->part, number(s, s->part));
   cy_kb b;
   cy_kb_init(&b, s->l, "sort_parts");
@@ -125,7 +125,7 @@ static runs sort_parts(const sorting *s) {
     first = bin(&b, CY_OP_mul, bin(&b, CY_OP_div, i, cy_x_index(k, s->part)), cy_x_index(k, s->part));
   cy_local smaller = cy_kernel_add_local(k, s->at_type);
   cy_kernel_set(k, smaller, cy_x_int(k, s->at_type, 0));
-  cy_expr j = bin(&b, CY_OP_add, first, cy_kb_loop(&b, turns, false));
+  cy_expr j = bin(&b, CY_OP_add, first, cy_kb_loop(&b, iterations, false));
   cy_expr inside = whole ? j : cy_lower_clamp(&b, j, n);
   cy_expr earlier = bin(&b, CY_OP_lt, j, i), theirs = load(&b, &s->from->place, s->from->type, row, inside);
   cy_expr counts = before(&b, theirs, mine, earlier);
@@ -144,13 +144,13 @@ static runs sort_parts(const sorting *s) {
 static void bisect(const sorting *s, cy_kb *b, const runs *from, cy_expr row, cy_expr first, cy_expr length,
                    int64_t most, cy_expr mine, cy_expr in_front, cy_local pos) {
   cy_kernel *k = b->k;
-  int64_t turns = 0;
-  while (most >> turns)
-    turns++;
+  int64_t iterations = 0;
+  while (most >> iterations)
+    iterations++;
   cy_local step = cy_kernel_add_local(k, CY_I64);
   cy_kernel_set(k, pos, cy_x_index(k, 0));
-  cy_kernel_set(k, step, cy_x_index(k, (int64_t)1 << (turns ? turns - 1 : 0)));
-  cy_kb_loop(b, number(s, turns), false);
+  cy_kernel_set(k, step, cy_x_index(k, (int64_t)1 << (iterations ? iterations - 1 : 0)));
+  cy_kb_loop(b, number(s, iterations), false);
   cy_expr next = bin(b, CY_OP_add, cy_x_local(k, pos), cy_x_local(k, step)), one = cy_x_index(k, 1);
   cy_expr last = bin(b, CY_OP_max, bin(b, CY_OP_min, next, length), one); /* never outside of the row */
   cy_expr theirs = load(b, &from->key, s->from->type, row, bin(b, CY_OP_sub, bin(b, CY_OP_add, first, last), one));
@@ -178,8 +178,8 @@ static runs merge(const sorting *s, const runs *from) {
   cy_expr group = all ? cy_x_index(k, 0) : bin(&b, CY_OP_div, run, cy_x_index(k, MERGED));
   cy_local smaller = cy_kernel_add_local(k, CY_I64), pos = cy_kernel_add_local(k, CY_I64);
   cy_kernel_set(k, smaller, p);
-  cy_expr turn = cy_kb_loop(&b, merged, false);
-  cy_expr other = bin(&b, CY_OP_add, bin(&b, CY_OP_mul, group, cy_x_index(k, MERGED)), turn);
+  cy_expr iteration = cy_kb_loop(&b, merged, false);
+  cy_expr other = bin(&b, CY_OP_add, bin(&b, CY_OP_mul, group, cy_x_index(k, MERGED)), iteration);
   cy_expr left = bin(&b, CY_OP_sub, cy_x_dim(k, from->total), bin(&b, CY_OP_mul, other, width));
   cy_expr length = bin(&b, CY_OP_max, bin(&b, CY_OP_min, left, width), cy_x_index(k, 0));
   length = cy_x_select(k, bin(&b, CY_OP_eq, other, run), cy_x_index(k, 0), length); /* p are known to be before it */

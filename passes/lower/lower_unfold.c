@@ -4,14 +4,15 @@
  * Generators for convolutions want weights that are packed while compiling; those for products pack when they run. In:
  * a convolution of floats with enough channels. Out: three kernels.
  *   rows      [image, group, o.., x, k.., c]: the input, padded, with the kernel's taps along all axes but the last one
- *             side by side. What a pixel of the output needs, all taps and channels, is one run of it: kernel size times
+ *             side by side. What a position of the output needs, all taps and channels, is one run of it: kernel size
+ * times
  *             the input's memory, less the last axis' part.
  *   weights   [group, (x tap, other taps, c), o]
- *   product   batches image, group, o..; a row of it is a pixel along the last axis.
+ *   product   batches image, group, o..; a row of it is a position along the last axis.
  */
 #include "lower_int.h"
 
-enum { LEAST_COLUMNS = 8, LEAST_DEPTH = 16 };
+enum { MIN_COLUMNS = 8, MIN_DEPTH = 16 };
 
 typedef struct unfold {
   cy_lowering *l;
@@ -53,7 +54,7 @@ static bool takes(unfold *u) {
   u->depth = cy_dim_const(g, depth);
   u->width =
       cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, u->out->dim[2 + last], -1), u->stride[last]), u->kernel[last]);
-  return u->dilation[last] == 1 && columns >= LEAST_COLUMNS && depth >= LEAST_DEPTH;
+  return u->dilation[last] == 1 && columns >= MIN_COLUMNS && depth >= MIN_DEPTH;
 }
 
 /* o * stride + tap * dilation - pad along an axis; *inout_inside: does it lie in the input, as well as what was asked

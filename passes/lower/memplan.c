@@ -3,10 +3,10 @@
  *
  * In: a program whose ARENA buffers have sizes. Out: their lifetimes; where all sizes are numbers, their offsets and
  * p->arena_bytes, both multiples of 64.
- * Lifetimes are ranges of step positions (pre-order). What lives across the turns of a loop, because it is used outside
- * too or read before it is written, lives as long as the whole loop. Sizes that are polynomials cannot be ordered
- * before their symbols have values. Then only lifetimes are known here, and plan() of the library places the buffers by
- * the same method (runtime/cyrt_place.h) whenever sizes change: as tight as for numbers.
+ * Lifetimes are ranges of step positions (pre-order). What lives across the iterations of a loop, because it is used
+ * outside too or read before it is written, lives as long as the whole loop. Sizes that are polynomials cannot be
+ * ordered before their symbols have values. Then only lifetimes are known here, and plan() of the library places the
+ * buffers by the same method (runtime/cyrt_place.h) whenever sizes change: as tight as for numbers.
  */
 #include "memplan.h"
 
@@ -71,7 +71,7 @@ static void first_access(const cy_step *s, uint8_t *state, bool certain) {
   }
 }
 
-/* Buffers of a loop that must survive from turn to turn live as long as the loop. */
+/* Buffers of a loop that must survive from one iteration to the next live as long as the loop. */
 static void extend_over_loop(planner *m, const cy_step *loop, int32_t end) {
   uint8_t *state = calloc(m->p->nbuffers + 1, 1);
   if (!state)

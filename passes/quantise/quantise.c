@@ -47,9 +47,10 @@ static bool moves(const cy_node_info *n) {
          (does & CY_QUANT_MOVES_NEAREST && cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_RESIZE_NEAREST);
 }
 
-/* A sum over the picture, as global pooling has it: other sums are statistics of normalisations, which want precision.
+/* A sum over the feature map, as global pooling has it: other sums are statistics of normalisations, which want
+ * precision.
  */
-static bool sums_picture(const cy_graph *g, const cy_node_info *n) {
+static bool sums_feature_map(const cy_graph *g, const cy_node_info *n) {
   uint32_t count;
   const int64_t *axes = cy_attr_list(n, CY_ATTR_axes, &count);
   if (n->op != CY_OP_reduce_sum || cy_type_of(g, n->in[0])->rank < 4)
@@ -62,7 +63,7 @@ static bool sums_picture(const cy_graph *g, const cy_node_info *n) {
 
 /* Ops in front of which integers save memory traffic, whatever they compute with inside. */
 static bool reads_integers(const cy_graph *g, const cy_node_info *n) {
-  return moves(n) || cy_quant_op_does((cy_op)n->op) & CY_QUANT_READS || sums_picture(g, n);
+  return moves(n) || cy_quant_op_does((cy_op)n->op) & CY_QUANT_READS || sums_feature_map(g, n);
 }
 
 /* Inputs that are data, not sizes, indices or fillings. */
@@ -137,24 +138,24 @@ static void walk_cone(placer *s, cy_val v, leaves *out) {
 static bool is_normalised(const placer *s, cy_val v) {
   for (uint32_t i = s->uses.start[v]; i < s->uses.start[v + 1]; i++) {
     const cy_node_info *n = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
-    if (n && cy_op_of((cy_op)n->op)->cls == CY_CLASS_REDUCE && !sums_picture(s->g, n))
+    if (n && cy_op_of((cy_op)n->op)->cls == CY_CLASS_REDUCE && !sums_feature_map(s->g, n))
       return true;
   }
   return false;
 }
 
 /* The value whose kernel will compute the cone: the last one that only the cone reads. */
-static cy_val host_of(const placer *s, const leaves *l, cy_val v) {
-  cy_val host = 0;
+static cy_val root_of(const placer *s, const leaves *l, cy_val v) {
+  cy_val root = 0;
   for (uint32_t i = 0; i < l->n; i++) {
     cy_node d = def_here(s, l->list[i]);
     cy_op_class cls = d ? cy_op_of((cy_op)cy_node_of(s->g, d)->op)->cls : CY_CLASS_CALL;
     if (d && cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL &&
         cy_same_shape(cy_type_of(s->g, l->list[i]), cy_type_of(s->g, v)) &&
-        (l->list[i] == v || only_inside(s, l->list[i])) && (!host || s->pos[d] > s->pos[def_here(s, host)]))
-      host = l->list[i];
+        (l->list[i] == v || only_inside(s, l->list[i])) && (!root || s->pos[d] > s->pos[def_here(s, root)]))
+      root = l->list[i];
   }
-  return host;
+  return root;
 }
 
 /* Does a matrix product in integers read v? */
@@ -170,13 +171,13 @@ static void needed_by(placer *s, cy_val v, leaves *out) {
   cy_graph *g = s->g;
   leaves l = {.n = 0};
   walk_cone(s, v, &l);
-  cy_val host = host_of(s, &l, v);
-  bool product = host ? cy_def_of(g, host, CY_OP_matmul) != 0 : read_by_product(s, v);
+  cy_val root = root_of(s, &l, v);
+  bool product = root ? cy_def_of(g, root, CY_OP_matmul) != 0 : read_by_product(s, v);
   for (uint32_t i = 0; i < l.n && !product; i++)
-    if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)) &&
+    if (l.list[i] != root && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)) &&
         !is_normalised(s, l.list[i]) && !cy_quant_feeds_log(g, &s->uses, l.list[i]))
       add_leaf(out, l.list[i]);
-  const cy_node_info *n = host ? cy_def(g, host) : NULL;
+  const cy_node_info *n = root ? cy_def(g, root) : NULL;
   if (n && reads_integers(g, n))
     for (uint32_t k = 0; k < data_inputs(n); k++)
       add_leaf(out, n->in[k]);
@@ -291,9 +292,9 @@ static const double ROUNDING = 0.3, STORED = 0.1, MOVED = 0.25, BACK = 0.5, MARG
 static uint32_t layer_making(placer *s, cy_val v) {
   leaves l = {.n = 0};
   walk_cone(s, v, &l);
-  cy_val host = host_of(s, &l, v);
-  for (uint32_t i = 0; host && i < s->q->nlayers; i++)
-    if (s->q->layer[i].node == def_here(s, host))
+  cy_val root = root_of(s, &l, v);
+  for (uint32_t i = 0; root && i < s->q->nlayers; i++)
+    if (s->q->layer[i].node == def_here(s, root))
       return i + 1;
   return 0;
 }

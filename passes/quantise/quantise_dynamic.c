@@ -24,7 +24,7 @@
 enum { MIN_DEPTH = 32, MIN_WIDTH = 16, MIN_WEIGHTS = 4096 };
 
 /* What sums of so many products of 8 bits may reach stays below 2^31. */
-enum { MOST_DEPTH = 65000, MOST_RANK = 5 };
+enum { MAX_DEPTH = 65000, MAX_RANK = 5 };
 
 /* size: rather small than fast */
 static const char *why_not(cy_pass *p, const cy_node_info *n, bool size) {
@@ -36,11 +36,11 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, bool size) {
   if (n->op == CY_OP_recurrent)
     return d[0] * d[1] < MIN_WEIGHTS && !size ? "too small to gain" : NULL;
   bool conv = cy_quant_is_conv(n);
-  for (int i = 0; i < w->rank && depth <= MOST_DEPTH; i++)
+  for (int i = 0; i < w->rank && depth <= MAX_DEPTH; i++)
     depth *= i == cy_quant_weight_axis(p->g, n) ? 1 : d[i];
-  if (conv && (w->rank < 3 || w->rank > MOST_RANK))
+  if (conv && (w->rank < 3 || w->rank > MAX_RANK))
     return "no kernel has so many axes";
-  if ((conv ? depth : d[w->rank - 2]) > MOST_DEPTH)
+  if ((conv ? depth : d[w->rank - 2]) > MAX_DEPTH)
     return "its sums may leave 31 bits";
   if (!conv && !size &&
       (d[w->rank - 2] < MIN_DEPTH || d[w->rank - 1] < MIN_WIDTH || d[w->rank - 2] * d[w->rank - 1] < MIN_WEIGHTS))

@@ -73,11 +73,11 @@ typedef struct cy_weight_column {
 } cy_weight_column;
 typedef void (*cy_weight_reader)(const cy_weight_blocks *s, const void *from, uint64_t b, uint64_t c,
                                  cy_weight_column *out);
-/* Integers that a model gives, as dequantize reads them: q is [k, n], or [n, k] where turned. */
+/* Integers that a model gives, as dequantize reads them: q is [k, n], or [n, k] where transposed. */
 typedef struct cy_given_weights {
   cy_weight_blocks blocks;
   const cy_value *q, *scale, *zero; /* zero: NULL */
-  bool turned;
+  bool transposed;
   uint64_t scale_step[2], zero_step[2]; /* elements from block to block, from column to column */
   int more;                             /* added to codes and zero points to make them unsigned */
 } cy_given_weights;
@@ -92,7 +92,7 @@ bool cy_weights_read(const cy_pass *p, const cy_node_info *n, const cy_uses *use
 void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
                              cy_weight_column *out);
 
-/* ---- to_half.c ---- */
+/* ---- round_to_half.c ---- */
 /* The constant v of f32 as halves; 0: they do not hold its values, or with `exact` not each of them. */
 cy_val cy_half_constant(cy_graph *g, cy_val v, cy_dtype half, bool exact);
 
@@ -104,9 +104,9 @@ const bool *cy_tables_rounded(cy_pass *p, const cy_uses *uses);
 /* The constant w of f32 as s8 times a scale for each of `axis`; 0: its elements are no multiples of such scales. */
 cy_val cy_weights_on_grid(cy_graph *g, cy_val w, int axis, cy_val *out_scale);
 
-/* ---- quantised_start.c ---- */
+/* ---- qdq_starts.c ---- */
 /* Makes zero points and biases of integer contractions what their sums begin with. */
-void cy_quantised_starts(cy_pass *p);
+void cy_qdq_starts(cy_pass *p);
 
 /* ---- quantise_choose.c ---- */
 #define CY_QUANT_MUST ((int64_t)1 << 60)
@@ -140,7 +140,7 @@ typedef struct cy_quant_rounded {
 cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_t *sizes);
 
 /* ---- quantise_single.c ---- */
-enum { CY_QUANT_MOST_OUTPUTS = 3 }; /* of a layer: those of a recurrence */
+enum { CY_QUANT_MAX_OUTPUTS = 3 }; /* of a layer: those of a recurrence */
 typedef struct cy_quant_singles {
   cy_val which; /* the input */
   struct {

@@ -69,10 +69,10 @@ static bool only_factors(const cy_graph *g, const cy_uses *uses, cy_val v, int d
   return true;
 }
 
-enum { MOST_FACTORS = 3, MOST_VIEWS = 8 };
+enum { MAX_FACTORS = 3, MAX_VIEWS = 8 };
 typedef struct halves {
   cy_uses uses;
-  cy_val from[MOST_FACTORS], to[MOST_FACTORS]; /* casts */
+  cy_val from[MAX_FACTORS], to[MAX_FACTORS]; /* casts */
   int n;
 } halves;
 
@@ -89,7 +89,7 @@ static cy_val cast_once(cy_pass *p, halves *h, cy_val v) {
 static cy_val halved(cy_pass *p, halves *h, cy_val v) {
   cy_graph *g = p->g;
   const cy_node_info *n = cy_def(g, v);
-  if (!is_view(n) || !only_factors(g, &h->uses, n->in[0], MOST_VIEWS))
+  if (!is_view(n) || !only_factors(g, &h->uses, n->in[0], MAX_VIEWS))
     return cast_once(p, h, v);
   cy_val *in = CY_NEW_ARRAY(p->scratch, cy_val, n->nin + 1);
   memcpy(in, n->in, n->nin * sizeof *in);
@@ -105,7 +105,7 @@ cy_val cy_quant_attention(cy_pass *p, const cy_node_info *n) {
   halves h = {.uses = cy_graph_uses(p->g, p->scratch)};
   cy_val *factor[] = {&a.q, &a.k, &a.v};
   cy_rewrite_origin(p, n);
-  for (int i = 0; i < MOST_FACTORS; i++)
+  for (int i = 0; i < MAX_FACTORS; i++)
     *factor[i] = halved(p, &h, *factor[i]);
   a.wide = true;
   return cy_build_attention(p->g, &a);
@@ -288,7 +288,7 @@ void cy_quant_u8(double low, double high, float *out_scale, int *out_zero) {
   *out_zero = zero > 255 ? 255 : (int)zero;
 }
 
-enum { MOST_TAPS = 64 };
+enum { MAX_TAPS = 64 };
 
 /* Neighbours are alike, so what a filter's taps make of an input channel depends on their sum most of all: those that were
  * nearest to being rounded the other way are, until the sum is off by half a step at most. */
@@ -330,7 +330,7 @@ void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t
       float x = rintf(w[r * inner + i] / out_scale[r % channels]);
       out[r * inner + i] = (int8_t)(x > 127 ? 127 : x >= -127 ? x : -127);
     }
-  for (uint64_t i = 0; i < outer * channels * inner && taps > 1 && taps <= MOST_TAPS; i += taps)
+  for (uint64_t i = 0; i < outer * channels * inner && taps > 1 && taps <= MAX_TAPS; i += taps)
     keep_sum(w + i, out_scale[i / inner % channels], taps, out + i);
 }
 

@@ -13,7 +13,7 @@ void cy_quant_singles_start(cy_pass *p, cy_quant_singles *s, uint32_t nlayers) {
   const cy_dim count = cy_dim_const(p->g, nlayers ? nlayers : 1);
   const cy_type flags = cy_type_make(CY_BOOL, 1, &count);
   *s = (cy_quant_singles){.which = cy_graph_add_input(p->g, "cytoc.quantise.layers", &flags)};
-  s->made = cy_arena_alloc(p->scratch, (CY_QUANT_MOST_OUTPUTS * (size_t)nlayers + 1) * sizeof *s->made);
+  s->made = cy_arena_alloc(p->scratch, (CY_QUANT_MAX_OUTPUTS * (size_t)nlayers + 1) * sizeof *s->made);
 }
 
 /* The node once more, in float. */
@@ -33,7 +33,7 @@ void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, cy
   cy_graph *g = p->g;
   cy_val chosen = cy_build_squeeze(g, cy_build_slice_axis(g, s->which, 0, cy_dim_const(g, i), cy_dim_const(g, 1)), 0);
   cy_val plain = again(p, id);
-  for (uint32_t k = 0; k < cy_node_of(g, id)->nout && k < CY_QUANT_MOST_OUTPUTS; k++) {
+  for (uint32_t k = 0; k < cy_node_of(g, id)->nout && k < CY_QUANT_MAX_OUTPUTS; k++) {
     cy_val with = k ? cy_build_output(g, y, k) : y, without = cy_build_output(g, plain, k);
     s->made[s->nmade].old = cy_node_of(g, id)->out[k];
     s->made[s->nmade++].now = cy_build_select(g, chosen, with, without);

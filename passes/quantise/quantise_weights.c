@@ -26,9 +26,9 @@
 #include <math.h>
 
 enum {
-  LEAST_WEIGHTS = 1 << 14,
-  MOST_ROWS = 128, /* of a block as it is stored: products of many rows make floats of no less of a column at a time */
-  LEAST_ROWS = 16,
+  MIN_WEIGHTS = 1 << 14,
+  MAX_ROWS = 128, /* of a block as it is stored: products of many rows make floats of no less of a column at a time */
+  MIN_ROWS = 16,
   LINE = 64
 };
 
@@ -63,9 +63,9 @@ static void store_part(const cy_weight_blocks *s, const int *code, uint64_t part
 
 bool cy_weights_split(cy_weight_blocks *s) {
   for (uint64_t split = 1; split <= s->block; split++)
-    if (s->block % split == 0 && s->block / split <= MOST_ROWS && (s->bits == 8 || s->block / split % 2 == 0)) {
+    if (s->block % split == 0 && s->block / split <= MAX_ROWS && (s->bits == 8 || s->block / split % 2 == 0)) {
       s->split = split;
-      return s->block / split >= LEAST_ROWS || s->block < LEAST_ROWS;
+      return s->block / split >= MIN_ROWS || s->block < MIN_ROWS;
     }
   return false;
 }
@@ -109,7 +109,8 @@ static cy_val new_constant(cy_graph *g, cy_dtype dtype, const uint64_t *dims, in
 static bool rounds_rows(const cy_pass *p, const cy_node_info *n) {
   const cy_weight_options *o = p->options->weights;
   const cy_quant *q = p->options->quant;
-  return cy_attr_get_int(n, CY_ATTR_round, CY_NONE) == CY_I8 || (o && o->rows8 && !(q && cy_quant_skipped(q, p->g, n)));
+  return cy_attr_get_int(n, CY_ATTR_round, CY_NONE) == CY_I8 ||
+         (o && o->quantised_rows && !(q && cy_quant_skipped(q, p->g, n)));
 }
 
 /* x with as many columns as the weights have rows, where x's type leaves their number open. */
@@ -132,7 +133,7 @@ static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_block
   uint8_t *q, *zero = NULL;
   float *scale;
   cy_val in[4] = {columns_known(g, n->in[0], s->k)};
-  const cy_attr rows8 = cy_attr_int(CY_ATTR_round, CY_I8);
+  const cy_attr quantised_rows = cy_attr_int(CY_ATTR_round, CY_I8);
   bool rounds = rounds_rows(p, n);
   in[1] = new_constant(g, s->bits == 8 && !s->zeros && !s->zero ? CY_I8 : CY_U8, dims, 4, &q);
   in[2] = new_constant(g, CY_F32, flat, 2, &scale);
@@ -143,12 +144,12 @@ static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_block
   store_all(p, s, read, from, q, scale, zero);
   if (cy_value_is_const(g, n->in[1]))
     cy_const_made_of(g, in[1], n->in[1]);
-  return cy_build(g, CY_OP_matmul_blocks, in, in[3] ? 4 : 3, &rows8, rounds, NULL, 0);
+  return cy_build(g, CY_OP_matmul_blocks, in, in[3] ? 4 : 3, &quantised_rows, rounds, NULL, 0);
 }
 
 /* As why_not, of a recurrence. */
 static const char *why_not_recurrence(cy_pass *p, const cy_node_info *n) {
-  if (cy_type_count(p->g, cy_type_of(p->g, n->in[1])) < LEAST_WEIGHTS)
+  if (cy_type_count(p->g, cy_type_of(p->g, n->in[1])) < MIN_WEIGHTS)
     return "too small to gain";
   if (!cy_quant_finite(&cy_value_of(p->g, n->in[1])->data))
     return "weights are not finite";
@@ -172,7 +173,7 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, cy_weight_blocks *
   out->count = out->k / out->block;
   if (count != out->k * out->n)
     return "a stack of matrices";
-  if (count < LEAST_WEIGHTS)
+  if (count < MIN_WEIGHTS)
     return "too small to gain";
   if (!cy_weights_split(out))
     return out->bits != 8 && out->block % 2 ? "an odd number of rows in each block"
@@ -198,7 +199,7 @@ static void shrink_recurrence(cy_pass *p, cy_node id) {
 bool cy_weights_take(cy_pass *p, const cy_node_info *n) {
   const cy_weight_options *o = p->options->weights;
   cy_weight_blocks s;
-  return o && o->bits && o->rows8 && n->op == CY_OP_matmul && cy_quant_eligible(p->g, n) && !why_not(p, n, &s);
+  return o && o->bits && o->quantised_rows && n->op == CY_OP_matmul && cy_quant_eligible(p->g, n) && !why_not(p, n, &s);
 }
 
 static void report(cy_pass *p, cy_node id, const char *keep) {

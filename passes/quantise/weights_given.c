@@ -19,7 +19,7 @@
 #include <string.h>
 
 enum {
-  LEAST_WEIGHTS = 1 << 18, /* what a cache has room for beside all the others, in floats */
+  MIN_WEIGHTS = 1 << 18, /* what a cache has room for beside all the others, in floats */
   FEW_ROWS = 8 /* that read codes of 4 bits by blocks (one: 1.5 to 1.9 times) faster than of 8 bits by channels; AMX
                   multiplies 128 rows by the latter 2.3 times as fast */
 };
@@ -28,7 +28,7 @@ enum {
 static bool find_steps(const cy_graph *g, const cy_node_info *d, const cy_value *v, cy_given_weights *w,
                        uint64_t *step) {
   uint64_t elements = cy_type_count(g, &v->type);
-  bool rows = cy_attr_get_int(d, CY_ATTR_axis, 0) == (w->turned ? 1 : 0);
+  bool rows = cy_attr_get_int(d, CY_ATTR_axis, 0) == (w->transposed ? 1 : 0);
   int64_t block = cy_attr_get_int(d, CY_ATTR_block_size, 0);
   step[0] = step[1] = 0;
   if (elements == 1)
@@ -41,8 +41,8 @@ static bool find_steps(const cy_graph *g, const cy_node_info *d, const cy_value 
   if (!rows || w->blocks.k % (uint64_t)block)
     return false;
   w->blocks.count = w->blocks.k / (uint64_t)block;
-  step[0] = w->turned ? 1 : w->blocks.n;
-  step[1] = w->turned ? w->blocks.count : 1;
+  step[0] = w->transposed ? 1 : w->blocks.n;
+  step[1] = w->transposed ? w->blocks.count : 1;
   return elements == w->blocks.count * w->blocks.n;
 }
 
@@ -84,7 +84,7 @@ static void choose_codes(const cy_graph *g, cy_given_weights *w) {
 
 static bool is_half(const cy_type *t) { return t->dtype == CY_F16 || t->dtype == CY_BF16; }
 
-/* Half operands stay where the target multiplies them (half.c), with weights that become halves in its tiles. */
+/* Half operands stay where the target multiplies them (widen_half.c), with weights that become halves in its tiles. */
 static bool multiplies(const cy_pass *p, const cy_type *x) {
   const cy_pass_options *o = p->options;
   const cy_node_info product = {.op = CY_OP_matmul_blocks};
@@ -98,16 +98,16 @@ static bool is_dense(const cy_graph *g, const cy_value *v, const char *classes, 
 }
 
 /* What dequantize d reads, as weights [k, n]. */
-static bool read_matrix(const cy_graph *g, const cy_node_info *d, bool turned, cy_given_weights *w) {
+static bool read_matrix(const cy_graph *g, const cy_node_info *d, bool transposed, cy_given_weights *w) {
   int64_t dim[CY_MAX_RANK];
   cy_val zero = d->nin > 2 ? d->in[2] : 0;
-  *w = (cy_given_weights){.q = cy_value_of(g, d->in[0]), .scale = cy_value_of(g, d->in[1]), .turned = turned};
+  *w = (cy_given_weights){.q = cy_value_of(g, d->in[0]), .scale = cy_value_of(g, d->in[1]), .transposed = transposed};
   w->zero = zero ? cy_value_of(g, zero) : NULL;
   if (w->q->type.rank != 2 || !cy_type_static(g, &w->q->type, dim) || !is_dense(g, w->q, "IU", 8) ||
       !is_dense(g, w->scale, "F", 32) || (zero && !is_dense(g, w->zero, "IU", 8)))
     return false;
-  w->blocks.k = w->blocks.block = (uint64_t)dim[turned];
-  w->blocks.n = (uint64_t)dim[!turned];
+  w->blocks.k = w->blocks.block = (uint64_t)dim[transposed];
+  w->blocks.n = (uint64_t)dim[!transposed];
   w->blocks.count = 1;
   w->blocks.bits = 8;
   return find_steps(g, d, w->scale, w, w->scale_step) && (!zero || find_steps(g, d, w->zero, w, w->zero_step)) &&
@@ -133,7 +133,7 @@ static bool has_few_rows(const cy_pass *p, const cy_type *x) {
   for (int i = 0; i < x->rank - 1; i++)
     rows = cy_dim_mul(g, rows, x->dim[i]);
   cy_dim_range(g, rows, &least, &most);
-  return o && o->rows8 && least <= FEW_ROWS;
+  return o && o->quantised_rows && least <= FEW_ROWS;
 }
 
 /* Are codes and zero points of 4 bits, whatever holds them? Looks no further than to the first that is not. */
@@ -169,10 +169,10 @@ static bool is_product(const cy_pass *p, const cy_node_info *n, cy_val v) {
       cy_type_of(g, n->out[0])->dtype != CY_F32 || !cy_dim_is_const(g, w->dim[0], &k) || k < 1 ||
       (only_few_rows(p) && !has_few_rows(p, x)))
     return false;
-  return cy_type_count(g, w) >= LEAST_WEIGHTS;
+  return cy_type_count(g, w) >= MIN_WEIGHTS;
 }
 
-static bool turns(const cy_node_info *n) {
+static bool transposes(const cy_node_info *n) {
   uint32_t rank;
   const int64_t *perm = n->op == CY_OP_transpose ? cy_attr_list(n, CY_ATTR_perm, &rank) : NULL;
   return perm && rank == 2 && perm[0] == 1;
@@ -182,54 +182,54 @@ static bool narrows(const cy_graph *g, const cy_node_info *n) {
   return n->op == CY_OP_cast && cy_type_of(g, n->in[0])->dtype == CY_F32 && is_half(cy_type_of(g, n->out[0]));
 }
 
-/* Is v read by such products alone, or by what moves and casts it for them? *out_turned: transposed. */
-static bool read_by_products(const cy_pass *p, const cy_uses *uses, cy_val v, bool *out_turned) {
+/* Is v read by such products alone, or by what moves and casts it for them? *out_transposed: transposed. */
+static bool read_by_products(const cy_pass *p, const cy_uses *uses, cy_val v, bool *out_transposed) {
   const cy_graph *g = p->g;
   bool some = uses->start[v] < uses->start[v + 1];
   for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
     const cy_node_info *n = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
-    bool turned = false, turn = n && turns(n);
-    if (!n || !(turn || narrows(g, n) ? read_by_products(p, uses, n->out[0], &turned) : is_product(p, n, v)) ||
-        (turn && turned) || (i > uses->start[v] && (turn || turned) != *out_turned))
+    bool transposed = false, transpose = n && transposes(n);
+    if (!n || !(transpose || narrows(g, n) ? read_by_products(p, uses, n->out[0], &transposed) : is_product(p, n, v)) ||
+        (transpose && transposed) || (i > uses->start[v] && (transpose || transposed) != *out_transposed))
       return false;
-    *out_turned = turn || turned;
+    *out_transposed = transpose || transposed;
   }
   return some;
 }
 
 bool cy_weights_wanted(const cy_pass *p, cy_val v, const cy_uses *uses) {
-  bool turned;
-  return read_by_products(p, uses, v, &turned);
+  bool transposed;
+  return read_by_products(p, uses, v, &transposed);
 }
 
 bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *uses) {
   cy_given_weights w;
-  bool turned;
+  bool transposed;
   return n->op == CY_OP_dequantize && cy_type_of(p->g, n->out[0])->rank == 2 &&
-         read_by_products(p, uses, n->out[0], &turned) && read_matrix(p->g, n, turned, &w) &&
+         read_by_products(p, uses, n->out[0], &transposed) && read_matrix(p->g, n, transposed, &w) &&
          (!only_few_rows(p) || rounds_rows(p, &w));
 }
 
 /* What makes floats of n's weights, where these stay; NULL: they do not. */
 static const cy_node_info *dequantize_of(const cy_pass *p, const cy_node_info *n, const cy_uses *uses,
-                                         bool *out_turned) {
+                                         bool *out_transposed) {
   const cy_graph *g = p->g;
   const cy_node_info *d = n->op == CY_OP_matmul ? cy_def(g, n->in[1]) : NULL;
-  *out_turned = false;
-  for (; d && (turns(d) || narrows(g, d)); d = cy_def(g, d->in[0]))
-    *out_turned |= turns(d);
+  *out_transposed = false;
+  for (; d && (transposes(d) || narrows(g, d)); d = cy_def(g, d->in[0]))
+    *out_transposed |= transposes(d);
   return d && cy_weights_stay(p, d, uses) ? d : NULL;
 }
 
 bool cy_weights_read(const cy_pass *p, const cy_node_info *n, const cy_uses *uses) {
-  bool turned;
-  return dequantize_of(p, n, uses, &turned) != NULL;
+  bool transposed;
+  return dequantize_of(p, n, uses, &transposed) != NULL;
 }
 
 bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *uses, cy_given_weights *out) {
-  bool turned;
-  const cy_node_info *d = dequantize_of(p, n, uses, &turned);
-  if (!d || !read_matrix(p->g, d, turned, out))
+  bool transposed;
+  const cy_node_info *d = dequantize_of(p, n, uses, &transposed);
+  if (!d || !read_matrix(p->g, d, transposed, out))
     return false;
   choose_codes(p->g, out);
   return true;
@@ -238,7 +238,7 @@ bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *us
 void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
                              cy_weight_column *out) {
   const cy_given_weights *w = given;
-  uint64_t first = w->turned ? c * s->k + b * s->block : b * s->block * s->n + c, step = w->turned ? 1 : s->n;
+  uint64_t first = w->transposed ? c * s->k + b * s->block : b * s->block * s->n + c, step = w->transposed ? 1 : s->n;
   for (uint64_t i = 0; i < s->block; i++)
     out->code[i] = (int)cy_scalar_load(w->q->data.bytes, (cy_dtype)w->q->type.dtype, first + i * step).i + w->more;
   out->scale = (float)cy_scalar_load(w->scale->data.bytes, (cy_dtype)w->scale->type.dtype,

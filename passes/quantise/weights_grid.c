@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { MOST_STEPS = 128 };
+enum { MAX_STEPS = 128 };
 static const double off =
     1e-4; /* of a step: what the rounding of 127 steps to f32, and of a factor, come to, many times */
 
@@ -39,7 +39,7 @@ static double step_of(const channel *c) {
   }
   if (most == 0 || !isfinite(most) || most < 1e-30)
     return most == 0;
-  for (int k = 1; k <= MOST_STEPS; k++)
+  for (int k = 1; k <= MAX_STEPS; k++)
     if (on_grid(c, most / k))
       return most / k;
   return 0;

@@ -32,7 +32,7 @@ struct cuda_choices {
   char about[300], path[600]; /* path "": nowhere */
 };
 
-enum { LINE = 400, MOST_ROWS = 1 << 16 };
+enum { LINE = 400, MAX_ROWS = 1 << 16 };
 #define HEAD "cytoc choices 2: "
 
 /* ---- rows ---- */
@@ -45,7 +45,7 @@ static const row *find(const cuda_choices *c, uint64_t key) {
 }
 
 static int add(cuda_choices *c, row r) {
-  if (find(c, r.key) || c->n == MOST_ROWS)
+  if (find(c, r.key) || c->n == MAX_ROWS)
     return 0;
   if (c->n == c->capacity) {
     uint32_t capacity = c->capacity ? 2 * c->capacity : 64;

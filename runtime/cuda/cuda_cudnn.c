@@ -210,12 +210,12 @@ static int32_t time_between(way *w, void *graph, void *from, void *to, double *o
 /* A plan is of use for recorded runs only if it can be recorded; our own kernels can, or nothing is. */
 static int32_t record_way(way *w, void **out_graph) {
   cuda_state *state = cuda_state_of(w->frame);
-  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->failed_recordings >= CUDA_MOST_FAILED)
+  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->failed_recordings >= CUDA_MAX_FAILED)
     return CYTO_OK;
   int32_t status = run_way(w); /* what is made ready by the first run is not part of a graph */
   if (status || !(status = (int32_t)cyrt_cuda_record(state, run_often, w, out_graph)) || w->plan)
     return status;
-  state->failed_recordings = CUDA_MOST_FAILED;
+  state->failed_recordings = CUDA_MAX_FAILED;
   cyrt_error_clear(w->frame->error);
   return CYTO_OK;
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, LEAST_COPY = 4, JIT_ERRORS = 5, JIT_ERRORS_BYTES = 6 };
+enum { ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, MIN_COPY = 4, JIT_ERRORS = 5, JIT_ERRORS_BYTES = 6 };
 
 /* ---- choosing ---- */
 
@@ -106,9 +106,9 @@ uint64_t cyrt_cuda_unpack(const uint8_t *packed, uint64_t packed_bytes, uint8_t 
     uint64_t distance = (uint64_t)r.at[0] | (uint64_t)r.at[1] << 8;
     r.at += 2;
     uint64_t copy = length(&r, token & 15);
-    if (!distance || distance > n || copy > capacity || copy + LEAST_COPY > capacity - n)
+    if (!distance || distance > n || copy > capacity || copy + MIN_COPY > capacity - n)
       return UINT64_MAX;
-    for (copy += LEAST_COPY; copy; copy--, n++) /* may overlap what it writes */
+    for (copy += MIN_COPY; copy; copy--, n++) /* may overlap what it writes */
       out[n] = out[n - distance];
   }
   return UINT64_MAX; /* the last sequence ends behind its literals */

@@ -24,7 +24,7 @@ typedef struct rows_copy {
   size_t to_pitch;
   size_t width, height;
 } rows_copy;
-enum { HOST = 1, DEVICE = 2, MOST_PITCH = INT32_MAX };
+enum { HOST = 1, DEVICE = 2, MAX_PITCH = INT32_MAX };
 
 static cyto_status enter(cuda_state *state, const char *why_not, cuda_entry *out, cyto_error *error) {
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, out, error);
@@ -88,7 +88,7 @@ int32_t cyrt_cuda_keep_move(void *data, const cyrt_rows *r, int32_t wait, cyto_e
   cyto_status status = enter(state, "what is kept moves, or is copied: run the context before", &entry, error);
   if (status)
     return status;
-  int whole = r->from_step <= MOST_PITCH && r->to_step <= MOST_PITCH; /* what the driver takes in one copy */
+  int whole = r->from_step <= MAX_PITCH && r->to_step <= MAX_PITCH; /* what the driver takes in one copy */
   cuda_code code = 0;
   for (uint64_t i = 0; i < (whole ? 1 : r->count) && !code; i++)
     code = copy_rows(state, r, i, whole ? r->count : 1);

@@ -441,7 +441,7 @@ static cyto_status run_here(cuda_state *state) {
     status = run_eagerly(state);
     make_key(state, r->key); /* choosing may have needed memory */
     r->seen = !status;
-    r->eager |= state->launches - before > CUDA_MOST_RECORDED || state->failed_recordings >= CUDA_MOST_FAILED;
+    r->eager |= state->launches - before > CUDA_MAX_RECORDED || state->failed_recordings >= CUDA_MAX_FAILED;
     return status;
   }
   if (!r->graph && cyrt_cuda_record(state, issue, state, &r->graph))

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { RANK = 4, MOST_SIZE = 256, WIDE = 8 }; /* WIDE: elements that are read at once, 16 bytes of halves */
+enum { RANK = 4, MAX_SIZE = 256, WIDE = 8 }; /* WIDE: elements that are read at once, 16 bytes of halves */
 
 static int is_wide(const cyrt_cuda_tensor *t, const int64_t extent[RANK - 1]) {
   for (int i = 0; i < RANK - 1; i++)
@@ -25,7 +25,7 @@ static int takes(const cyrt_cuda_problem *p) {
   const cyrt_cuda_attention *a = &p->attention;
   const int64_t of_rows[] = {a->batch, a->heads, a->rows}, of_keys[] = {a->batch, a->key_heads, a->keys};
   if (a->batch < 1 || a->heads < 1 || a->key_heads < 1 || a->rows < 1 || a->keys < 1 || a->heads % a->key_heads ||
-      a->size > MOST_SIZE || a->columns > MOST_SIZE || a->size % WIDE || a->columns % WIDE)
+      a->size > MAX_SIZE || a->columns > MAX_SIZE || a->size % WIDE || a->columns % WIDE)
     return 0;
   /* rows that see no key: in front of the first, behind the window of the last */
   if (((p->flags & CYRT_ATTENTION_CAUSAL) || a->window) && (a->past < 0 || a->past > INT32_MAX))

@@ -151,9 +151,9 @@ typedef struct cuda_kept { /* one that had to grow while a graph of the applicat
 /* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
 #define CUDA_NOT_STAGED UINT64_MAX
 enum {
-  CUDA_MOST_FAILED = 3,
-  CUDA_RECORDINGS = 16,     /* the one that was not used for longest gives way */
-  CUDA_MOST_RECORDED = 8192 /* launches: a graph of more takes long to make, and megabytes */
+  CUDA_MAX_FAILED = 3,
+  CUDA_RECORDINGS = 16,    /* the one that was not used for longest gives way */
+  CUDA_MAX_RECORDED = 8192 /* launches: a graph of more takes long to make, and megabytes */
 };
 typedef struct cuda_recording {
   uint64_t *key; /* what its launches rest on, */
@@ -188,7 +188,7 @@ typedef struct cuda_state {
   uint64_t *keys; /* of the recordings, and the next one to be looked for */
   uint32_t key_words;
   uint64_t runs, launches;
-  uint32_t failed_recordings; /* from CUDA_MOST_FAILED on none is tried any more */
+  uint32_t failed_recordings; /* from CUDA_MAX_FAILED on none is tried any more */
   char why_eager[300];        /* what the driver said of the last one */
   int32_t recording;        /* launches are being recorded: by us, or */
   int32_t captured;         /* .. by the application, as the last call found the stream */

@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-enum { MOST_PATIENCE = 4096 };
+enum { MAX_PATIENCE = 4096 };
 
 /* ---- rows ---- */
 
@@ -300,7 +300,7 @@ static void limit_lower(stage *s, int64_t rows) {
   if (rows / 2 < s->limit)
     s->limit = rows > 1 ? rows / 2 : 1;
   if (s->good < s->patience && s->has_risen) /* too early */
-    s->patience = s->patience * 2 < MOST_PATIENCE ? s->patience * 2 : MOST_PATIENCE;
+    s->patience = s->patience * 2 < MAX_PATIENCE ? s->patience * 2 : MAX_PATIENCE;
   s->good = 0;
   cyrt_pipe_unlock(s->pipeline);
 }

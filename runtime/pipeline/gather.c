@@ -83,7 +83,7 @@ static cyto_status contexts_init(stage *s, cyto_error *error) {
     worker *w = &s->workers[k];
     w->gathered = calloc(n, sizeof *w->gathered);
     w->gathered_bytes = calloc(n, sizeof *w->gathered_bytes);
-    w->entries = malloc(2 * MOST_ENTRIES * sizeof *w->entries);
+    w->entries = malloc(2 * MAX_ENTRIES * sizeof *w->entries);
     if (!w->gathered || !w->gathered_bytes || !w->entries)
       return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the pipeline");
     cyto_status status = cyto_context_create(s->given.model, &s->options, &w->context, error);
@@ -202,7 +202,7 @@ static int64_t gather(worker *w, entry *entries) {
   stage *s = w->stage;
   int64_t n = 0, rows = 0, deadline = -1;
   const entry *first = NULL;
-  while (n < MOST_ENTRIES && rows < s->limit) {
+  while (n < MAX_ENTRIES && rows < s->limit) {
     entry e = {.item = next_item(s, n, rows, deadline)};
     if (!e.item)
       break;
@@ -267,7 +267,7 @@ void cyrt_pipe_model_work(worker *w) {
   entry *entries = w->entries;
   int64_t n;
   while ((n = gather_alone(w, entries))) {
-    run_gathered(w, entries, n, entries + MOST_ENTRIES);
+    run_gathered(w, entries, n, entries + MAX_ENTRIES);
     for (int64_t k = 0; k < n; k++) {
       cyrt_pipe_result_give(entries[k].leads);
       cyrt_pipe_result_give(entries[k].follows);

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { MOST_STAGES = 64, USUAL_QUEUE = 4, MANY_CPUS = 4, CONTEXTS_ON_MANY = 2 };
+enum { MAX_STAGES = 64, USUAL_QUEUE = 4, MANY_CPUS = 4, CONTEXTS_ON_MANY = 2 };
 
 static const char *const kind_names[] = {
     [CYTO_STAGE_MAP] = "map", [CYTO_STAGE_SPLIT] = "split", [CYTO_STAGE_JOIN] = "join", [CYTO_STAGE_MODEL] = "model"};
@@ -36,9 +36,9 @@ static const char *stage_fault(const cyto_stage *g, int32_t open) {
 
 static cyto_status stages_check(const cyto_stage *stages, int32_t count, cyto_error *error) {
   int32_t open = 0;
-  if (count < 1 || count > MOST_STAGES || !stages)
+  if (count < 1 || count > MAX_STAGES || !stages)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_pipeline_create: %d stages, expected 1 to %d", count,
-                          MOST_STAGES);
+                          MAX_STAGES);
   for (int32_t k = 0; k < count; k++) {
     const cyto_stage *g = &stages[k];
     const char *fault = stage_fault(g, open);

@@ -6,7 +6,7 @@
  *   it to be held unless their comment says otherwise. Who waits sleeps on the event of what has to change.
  * Order.  Whoever takes an item from a stage's queue gets a ticket, and what comes of it enters the next queue with
  *   that. `turn` of a queue is the lowest ticket that its producers still have: what has a higher one waits in the
- *   queue, sorted, until its turn. With `unordered` every item's turn is when it comes.
+ *   queue, sorted, until its iteration. With `unordered` every item's turn is when it comes.
  * Parts.  Behind the parts of a split comes the item that was split, closing its group. A join counts the parts, and is
  *   finished when the group is closed and all parts are there. Failed items go through all queues as others do, so
  *   that the count is right and results stay in order.
@@ -85,7 +85,7 @@ typedef struct worker {
   cyto_context *context;
   void **gathered; /* [inputs] */
   uint64_t *gathered_bytes;
-  struct entry *entries; /* [2 * MOST_ENTRIES]: of its batch, and those of them that are run */
+  struct entry *entries; /* [2 * MAX_ENTRIES]: of its batch, and those of them that are run */
 } worker;
 
 /* Outputs that other items may get as well. */
@@ -194,7 +194,7 @@ typedef struct entry {
   int32_t bare; /* its tensors lack the batch axis */
   result *leads, *follows;
 } entry;
-enum { MOST_ENTRIES = 1024 };
+enum { MAX_ENTRIES = 1024 };
 /* Checks the model against what is asked of its stage, and makes the contexts. */
 cyto_status cyrt_pipe_model_init(stage *s, cyto_error *error);
 void cyrt_pipe_model_end(stage *s); /* without the lock, once all threads are gone */

@@ -2,7 +2,7 @@
 /* queue.c - bounded queues between stages, whose items come out in order; and sleeping and waking.
  *
  * A queue has room for `capacity` items whose turn it is. Those that came before their turn have room for as many again: who
- * has the turn can therefore always go on, however many others wait for it.
+ * has the iteration can therefore always go on, however many others wait for it.
  */
 #include "pipeline_int.h"
 

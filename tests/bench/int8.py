@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy, size and time of quantised networks beside their float form; writes tests/bench/RESULTS-int8.md.
 
-In:  examples/digits and, where present, trained networks of ../shared/models. Inputs are made here: pictures of slow light
+In:  examples/digits and, where present, trained networks of ../shared/models. Inputs are made here: images of slow light
      with edges (1/f noise and rectangles), sounds (voiced pulses in noise), bytes of files that are made up; 16 samples to
      calibrate with and 4 others to judge by. Options of cytoc that follow the names are passed on to static quantisation.
 Out: a row per network: signal-to-noise ratio of the outputs or right answers, library sizes, times; the table of
@@ -34,7 +34,7 @@ def slow(rng, *shape):
     return np.fft.ifftn(np.fft.fftn(rng.standard_normal(shape)) / f ** 1.2).real
 
 
-def picture(low, high):
+def image(low, high):
     """Of any number of axes."""
     def make(rng, shape):
         c, *sizes = shape[1:]
@@ -80,19 +80,19 @@ def file_bytes(rng, shape):
 
 # network: its inputs' shapes and makers, in order
 NETWORKS = {
-    'yolox_nano': [((1, 3, 416, 416), picture(0, 255))],
-    'ultraface_rfb320': [((1, 3, 240, 320), picture(-1, 1))],
-    'ultraface_slim320_simplified': [((1, 3, 240, 320), picture(-1, 1))],
-    'hand_landmark_lite': [((1, 3, 224, 224), picture(0, 1))],
-    'face_landmark_mp': [((1, 3, 192, 192), picture(0, 1))],
-    'vit_cifar_ibp_3_3_8': [((1, 3, 32, 32), picture(-2, 2))],
+    'yolox_nano': [((1, 3, 416, 416), image(0, 255))],
+    'ultraface_rfb320': [((1, 3, 240, 320), image(-1, 1))],
+    'ultraface_slim320_simplified': [((1, 3, 240, 320), image(-1, 1))],
+    'hand_landmark_lite': [((1, 3, 224, 224), image(0, 1))],
+    'face_landmark_mp': [((1, 3, 192, 192), image(0, 1))],
+    'vit_cifar_ibp_3_3_8': [((1, 3, 32, 32), image(-2, 2))],
     'silero_vad_v5_ifless': [((1, 576), sound), ((), always(16000, np.int64)), ((2, 1, 128), small(0.3))],
     'magika_v3_3': [((1, 2048), file_bytes)],
     'oww_timer': [((1, 34, 96), small(10))],
 }
 
 
-# networks that read the pictures of examples/digits
+# networks that read the images of examples/digits
 DIGITS = [('digits', 'examples/digits/digits.onnx', False), ('a small vision transformer', 'tests/quantise/vit/vit.onnx', True)]
 
 
@@ -157,7 +157,7 @@ class Bench:
 
 
 def digits(args, name, path, shifts):
-    """Right answers on all 360 pictures, and layers in integers; every third calibrates. shifts: each comes in nine places, a
+    """Right answers on all 360 images, and layers in integers; every third calibrates. shifts: each comes in nine places, a
     pixel apart: so the vision transformer has learned them."""
     data = np.fromfile(os.path.join(lib.ROOT, 'examples', 'digits', 'digits.bin'), np.uint8).reshape(-1, 65)
     images, labels = np.float32(data[:, 1:].reshape(-1, 1, 8, 8)) / 16, data[:, 0]
@@ -178,7 +178,7 @@ def digits(args, name, path, shifts):
         got, _ = b.outputs(library)
         right[kind] = str(int((got[0][0].reshape(len(labels), -1).argmax(1) == labels).sum())) + (layers and ' (%s)' % layers)
     shutil.rmtree(b.root, ignore_errors=True)
-    return '%s, %d test pictures: %s right.' % (name, len(labels), ', '.join('%s %s' % r for r in right.items()))
+    return '%s, %d test images: %s right.' % (name, len(labels), ', '.join('%s %s' % r for r in right.items()))
 
 
 HEAD = ['network', 'float ms', 'MB', 'static: layers', 'dB', 'ms', 'size', 'dynamic: layers', 'dB', 'ms', 'size', 'smallest',
@@ -204,7 +204,7 @@ def main():
             print(' | '.join(rows[-1]), flush=True)
     text = '\n'.join(digits(args, *network) for network in DIGITS) if not args.names else ''
     print(text)
-    convolutional, products = int8_networks.tables(args, picture, extra)
+    convolutional, products = int8_networks.tables(args, image, extra)
     if not args.write:
         return
     head = ('# Quantised networks\n\n`tests/bench/int8.py --write%s`, one thread. First networks of their own: the least of %d runs; '

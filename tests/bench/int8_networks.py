@@ -71,12 +71,12 @@ class Network:
     def path(self, *names):
         return os.path.join(self.root, *names)
 
-    def add_samples(self, picture):
-        """To calibrate with; the first is what is run. picture: function: generator of random numbers, shape -> sample."""
+    def add_samples(self, image):
+        """To calibrate with; the first is what is run. image: function: generator of random numbers, shape -> sample."""
         rng = np.random.default_rng(1)
         shape = self.entry['inputs'][0]['test_shape'] if self.entry else (1, 3, 416, 416)
         for i in range(SAMPLES):
-            np.save(self.path('samples', 's%d.npy' % i), picture(rng, shape))
+            np.save(self.path('samples', 's%d.npy' % i), image(rng, shape))
         shutil.copy(self.path('samples', 's0.npy'), self.path('inputs', 'in_0_.npy'))
 
     def add_inputs(self):
@@ -113,9 +113,9 @@ def cells(name, network, libraries, models, notes=()):
     return found
 
 
-def static_row(args, name, picture, extra):
+def static_row(args, name, image, extra):
     n = Network(args, name)
-    n.add_samples(picture)
+    n.add_samples(image)
     calibrate = '--calibrate=' + n.path('samples')
     plain, _ = n.compile('float.so', *(option for option in extra if option.startswith('--target=')))
     made = [n.compile('dynamic.so', '--int8=dynamic', *extra), n.compile('static.so', '--int8=static', calibrate, *extra)]
@@ -147,7 +147,7 @@ def table(args, head, names, make):
     return found
 
 
-def tables(args, picture, extra):
-    """Of convolutional networks, and of networks of products. picture: function: low, high -> what makes a sample."""
-    return (table(args, HEAD, NETWORKS, lambda name: static_row(args, name, picture(*NETWORKS[name]), extra)),
+def tables(args, image, extra):
+    """Of convolutional networks, and of networks of products. image: function: low, high -> what makes a sample."""
+    return (table(args, HEAD, NETWORKS, lambda name: static_row(args, name, image(*NETWORKS[name]), extra)),
             table(args, PRODUCTS_HEAD, PRODUCTS, lambda name: products_row(args, name, extra)))

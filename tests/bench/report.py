@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the speed tables of docs/speed.md and their picture, speed.svg, from the newest figures of each network in RESULTS.md.
+"""Writes the speed tables of docs/speed.md and their chart, speed.svg, from the newest figures of each network in RESULTS.md.
 
 In:  RESULTS.md, written by run.py with --against ort, openvino ..; below, ROWS: which networks it shows, and what to
      call them, MACHINES: on which CPUs, where there are figures of all of these, and OTHERS: beside what else.
@@ -86,7 +86,7 @@ def bar(y, ratio, style):
     return out + '<text x="%.1f" y="%d">%.2f</text>' % (LEFT + wide + 4, y + BAR, ratio)
 
 
-def picture(rows, labels):
+def chart(rows, labels):
     """Bars of speed over ONNX Runtime's, fastest first."""
     rows = sorted(rows, key=lambda row: -row[2][0][0].its / row[2][0][0].ours)
     high = TOP + 12 + ROW * len(rows)
@@ -136,7 +136,7 @@ def main():
     machines = [cpu for cpu in MACHINES if all((cpu, name, 2, 'ONNX Runtime') in found for name in ROWS)]
     rows, labels = times(found, machines), [MACHINES[cpu] for cpu in machines]
     with open(os.path.join(HERE, 'speed.svg'), 'w', encoding='utf-8') as f:
-        f.write(picture(rows, labels))
+        f.write(chart(rows, labels))
     replace_between(PAGE, (('speed', table(rows, labels)), ('others', others(found))))
     replace_between(README, [('speed', short_table(rows, labels))])
 

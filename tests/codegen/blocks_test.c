@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks_test.c - products with weights in integers (core_widen.c) against sums in double precision, in the code for this
- * CPU and for AVX2, and of factors rounded to bf16 (dot_blocks.c) for one with AMX, functions being in the place of
- * instructions (tile_functions.h), and of rows in 8 bits (dot_codes.c) and in 24 (dot_few.c), whose results are the same
- * bytes everywhere: 4 and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows
- * that only running tells. Weights, scales and zero points end where a page ends behind which nothing may be read.
+/* blocks_test.c - products with weights in integers (microkernel_widen.c) against sums in double precision, in the code
+ * for this CPU and for AVX2, and of factors rounded to bf16 (int_blocks.c) for one with AMX, functions being in the
+ * place of instructions (tile_functions.h), and of rows in 8 bits (quantised_rows.c) and in 24 (int_few_rows.c), whose
+ * results are the same bytes everywhere: 4 and 8 bits, signed, with a zero for all and with zero points, panels that
+ * are not full, and rows that only running tells. Weights, scales and zero points end where a page ends behind which
+ * nothing may be read.
  */
 #include "tile_functions.h"
 
-#include "codegen/cpu/int8/dot.h"
+#include "codegen/cpu/int8/int_gemm.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@ typedef struct blocks_case {
   int bits, is_signed, zeros;
   int64_t middle, block, m, n, k;
   int dynamic; /* m comes from a slot */
-  int turned;  /* A is [k][m] */
+  int transposed; /* A is [k][m] */
 } blocks_case;
 
 static const blocks_case cases[] = {
@@ -50,7 +51,7 @@ static void free_before_hole(void *p, size_t bytes) {
 }
 
 /* What a product does with its factors, on which CPU. */
-typedef enum rounding { AS_THEY_ARE, BF16, ROWS8, ROWS24 } rounding;
+typedef enum rounding { AS_THEY_ARE, BF16, QUANTISED_ROWS, ROWS24 } rounding;
 typedef struct variant {
   const char *cpu;
   rounding rounding;
@@ -92,12 +93,12 @@ static double weight(const setup *s, const blocks_case *c, int64_t k, int64_t n)
 }
 
 static float element(const setup *s, const blocks_case *c, int64_t m, int64_t k) {
-  return s->a[c->turned ? k * c->m + m : m * c->k + k];
+  return s->a[c->transposed ? k * c->m + m : m * c->k + k];
 }
 
 static double factor(const setup *s, const blocks_case *c, int64_t m, int64_t k) {
   float a = element(s, c, m, k), most = 0;
-  if (s->rounding != ROWS8)
+  if (s->rounding != QUANTISED_ROWS)
     return s->rounding == BF16 ? as_bf16(a) : a;
   for (int64_t i = k / c->block * c->block; i < (k / c->block + 1) * c->block; i++)
     most = fmaxf(most, fabsf(element(s, c, m, i)));
@@ -157,15 +158,15 @@ static void begin(setup *s, const blocks_case *c, const variant *v) {
                         .m = c->dynamic ? cy_cslot(8) : cy_cconst(c->m),
                         .n = cy_cconst(c->n),
                         .k = cy_cconst(c->k),
-                        .am = cy_cconst(c->turned ? 1 : c->k),
-                        .ak = c->turned && c->dynamic ? cy_cslot(8) : cy_cconst(c->turned ? c->m : 1),
+                        .am = cy_cconst(c->transposed ? 1 : c->k),
+                        .ak = c->transposed && c->dynamic ? cy_cslot(8) : cy_cconst(c->transposed ? c->m : 1),
                         .bk = cy_cconst(tile_of(c)),
                         .bn = cy_cconst(1),
                         .a_slot = 0,
                         .b_slot = 1,
                         .scratch_slot = 5,
                         .shared_slot = 6,
-                        .ints = {c->bits, c->is_signed, s->rounding == BF16, s->rounding == ROWS8,
+                        .ints = {c->bits, c->is_signed, s->rounding == BF16, s->rounding == QUANTISED_ROWS,
                                  s->rounding == ROWS24, tile_of(c), c->block, c->middle, 4, c->zeros ? 7 : -1},
                         .epilogue = store_epilogue(&s->epilogue)};
 }
@@ -201,12 +202,12 @@ static void replace_rounding(cy_cg *cg) {
 
 static void emit(setup *s) {
   if (s->rounding != BF16) {
-    (s->rounding == ROWS8    ? cy_dot_codes_emit
-     : s->rounding == ROWS24 ? cy_dot_few_emit
-                             : cy_gemm_emit)(s->j.cg, &s->d, &s->j.info);
+    (s->rounding == QUANTISED_ROWS ? cy_quantised_rows_emit
+     : s->rounding == ROWS24       ? cy_int_gemm_few_emit
+                                   : cy_gemm_emit)(s->j.cg, &s->d, &s->j.info);
     return;
   }
-  cy_dot_blocks_emit(s->j.cg, &s->d, &s->j.info);
+  cy_int_gemm_blocks_emit(s->j.cg, &s->d, &s->j.info);
   replace_rounding(s->j.cg);
   if (!tile_functions_replace(s->j.cg->module))
     die("bf16", "the code has no tiles");
@@ -261,15 +262,16 @@ static bool check_ints(const blocks_case *c, rounding rows) {
 /* Does code for a CPU with AMX round weights in such blocks? */
 static bool rounds_blocks(const blocks_case *c) {
   cy_cg *cg = cy_cg_create(TILES, NULL);
-  bool yes = cg && cy_dot_blocks_possible(cg, c->block, c->k);
+  bool yes = cg && cy_int_gemm_blocks_possible(cg, c->block, c->k);
   cy_cg_destroy(cg);
   return yes;
 }
 
 static bool takes_ints(const blocks_case *c, rounding rows) {
   cy_cg *cg = cy_cg_create("x86-64-v3", NULL);
-  bool yes = cg && (rows == ROWS8 ? cy_dot_codes_possible(cg, c->bits, c->block, tile_of(c), c->n)
-                                  : c->m <= CY_DOT_FEW && cy_dot_few_possible(cg, c->bits, c->block, tile_of(c), c->n));
+  bool yes = cg && (rows == QUANTISED_ROWS
+                        ? cy_quantised_rows_possible(cg, c->bits, c->block, tile_of(c), c->n)
+                        : c->m <= CY_INT_GEMM_FEW && cy_int_gemm_few_possible(cg, c->bits, c->block, tile_of(c), c->n));
   cy_cg_destroy(cg);
   return yes;
 }
@@ -286,7 +288,7 @@ int main(void) {
       run++;
       passed += check(&cases[i], &tiles, NULL);
     }
-    for (rounding rows = ROWS8; rows <= ROWS24; rows++)
+    for (rounding rows = QUANTISED_ROWS; rows <= ROWS24; rows++)
       if (takes_ints(&cases[i], rows)) {
         run++;
         passed += check_ints(&cases[i], rows);

@@ -11,24 +11,26 @@
 typedef enum gemm_form { GEMM_PACKED, GEMM_PACKED_TN, GEMM_NN, GEMM_NT, GEMM_TN, GEMM_TT } gemm_form;
 
 typedef struct gemm_case {
-  gemm_form form;
+  gemm_form variant;
   int64_t b0, b1, m, n, k;
   int dynamic;                  /* 0: all sizes constant; 1: batch and m from slots; 2: everything */
   int a_broadcast, b_broadcast; /* bit i: along batch axis i */
 } gemm_case;
 
-static inline int gemm_packed(const gemm_case *c) { return c->form == GEMM_PACKED || c->form == GEMM_PACKED_TN; }
+static inline int gemm_packed(const gemm_case *c) { return c->variant == GEMM_PACKED || c->variant == GEMM_PACKED_TN; }
 
 typedef struct gemm_strides {
   int64_t a[2], b[2], am, ak, bk, bn;
 } gemm_strides;
 
 static inline gemm_strides gemm_strides_of(const gemm_case *c) {
-  int a_turned = c->form == GEMM_TN || c->form == GEMM_TT || c->form == GEMM_PACKED_TN,
-      b_turned = c->form == GEMM_NT || c->form == GEMM_TT;
+  int a_transposed = c->variant == GEMM_TN || c->variant == GEMM_TT || c->variant == GEMM_PACKED_TN,
+      b_transposed = c->variant == GEMM_NT || c->variant == GEMM_TT;
   int64_t as = c->m * c->k, bs = c->k * c->n;
-  gemm_strides s = {.am = a_turned ? 1 : c->k, .ak = a_turned ? c->m : 1, .bk = b_turned ? 1 : c->n,
-                    .bn = b_turned ? c->k : 1};
+  gemm_strides s = {.am = a_transposed ? 1 : c->k,
+                    .ak = a_transposed ? c->m : 1,
+                    .bk = b_transposed ? 1 : c->n,
+                    .bn = b_transposed ? c->k : 1};
   s.a[1] = c->a_broadcast & 2 ? 0 : as;
   s.a[0] = c->a_broadcast & 1 ? 0 : c->a_broadcast & 2 ? as : as * c->b1;
   s.b[1] = c->b_broadcast & 2 ? 0 : bs;
@@ -38,7 +40,7 @@ static inline gemm_strides gemm_strides_of(const gemm_case *c) {
 
 static inline const char *gemm_form_name(const gemm_case *c) {
   static const char *const names[] = {"packed", "packed tn", "nn", "nt", "tn", "tt"};
-  return names[c->form];
+  return names[c->variant];
 }
 
 static const gemm_case gemm_cases[] = {

@@ -192,12 +192,12 @@ static inline void store_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned l
   cy_store(cg, LLVMBuildFAdd(cg->b, acc, bias, ""), store_at(s, cg, idx), 4);
 }
 
-static inline void store_ahead(void *ctx, cy_cg *cg, const LLVMValueRef *idx, bool stores) {
+static inline void store_prefetch(void *ctx, cy_cg *cg, const LLVMValueRef *idx, bool stores) {
   cy_prefetch(cg, store_at(ctx, cg, idx), stores, CY_FIRST_LEVEL);
 }
 
 static inline cy_epilogue store_epilogue(store *s) {
-  return (cy_epilogue){.begin = store_begin, .emit = store_emit, .ahead = store_ahead, .ctx = s, .reads = true};
+  return (cy_epilogue){.begin = store_begin, .emit = store_emit, .prefetch = store_prefetch, .ctx = s, .reads = true};
 }
 
 /* ---- buffers ---- */

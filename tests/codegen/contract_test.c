@@ -289,7 +289,7 @@ static void strassen_check(const gemm_case *c, int allowed, int want) {
     return;
   gemm_setup g;
   gemm_setup_begin(&g, c);
-  g.j.cg->no_fast = !allowed;
+  g.j.cg->strict_fp = !allowed;
   report(line, cy_gemm_strassen(g.j.cg, &g.d) != (want && uses_strassen(g.j.cg)), 0, 1, 0);
   gemm_setup_end(&g);
 }
@@ -298,11 +298,11 @@ static void strassen_check(const gemm_case *c, int allowed, int want) {
 
 typedef struct conv_shape {
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3]; /* three axes, absent outer ones 1 */
-  int64_t taps, pixel, channel, image;                              /* floats of the input from one to the next */
+  int64_t taps, position, channel, image;                           /* floats of the input from one to the next */
 } conv_shape;
 
 static conv_shape shape_of(const conv_case *c) {
-  conv_shape s = {.taps = 1, .pixel = c->algo == PLANAR ? 1 : c->cin + c->gap, .channel = 1};
+  conv_shape s = {.taps = 1, .position = c->algo == PLANAR ? 1 : c->cin + c->gap, .channel = 1};
   for (int i = 0, missing = 3 - c->n_spatial; i < 3; i++) {
     int j = i - missing, there = j >= 0;
     s.in[i] = there ? c->in[j] : 1;
@@ -334,8 +334,8 @@ static int64_t input_at(const conv_case *c, const conv_shape *s, int axis, int64
 }
 
 /* One pixel: its cout sums, onto sums[0], sums[step], ... Weights are w[cout][taps][cin / groups]. */
-static void conv_pixel(const conv_case *c, const conv_shape *s, const float *image, const float *w, const int64_t o[3],
-                       double *sums, int64_t step) {
+static void conv_position(const conv_case *c, const conv_shape *s, const float *image, const float *w,
+                          const int64_t o[3], double *sums, int64_t step) {
   int64_t cg = c->cin / c->groups, ng = c->cout / c->groups;
   for (int64_t t = 0; t < s->taps; t++) {
     int64_t i0 = input_at(c, s, 0, o[0], t / (s->kernel[1] * s->kernel[2]));
@@ -343,7 +343,7 @@ static void conv_pixel(const conv_case *c, const conv_shape *s, const float *ima
             i2 = input_at(c, s, 2, o[2], t % s->kernel[2]);
     if (i0 < 0 || i1 < 0 || i2 < 0)
       continue;
-    const float *x = image + ((i0 * s->in[1] + i1) * s->in[2] + i2) * s->pixel;
+    const float *x = image + ((i0 * s->in[1] + i1) * s->in[2] + i2) * s->position;
     for (int64_t n = 0; n < c->cout; n++) {
       const float *from = x + n / ng * cg * s->channel, *by = w + (n * s->taps + t) * cg;
       double sum = 0;
@@ -358,14 +358,14 @@ static void conv_reference(const conv_case *c, const conv_shape *s, const float 
                            double *out) {
   int64_t o[3], area = s->out[0] * s->out[1] * s->out[2];
   bool planar = c->algo == PLANAR;
-  int64_t pixel = planar ? 1 : c->cout, channel = planar ? area : 1;
+  int64_t position = planar ? 1 : c->cout, channel = planar ? area : 1;
   for (int64_t b = 0; b < c->batch; b++, out += planar ? (c->cout - 1) * area : 0)
     for (o[0] = 0; o[0] < s->out[0]; o[0]++)
       for (o[1] = 0; o[1] < s->out[1]; o[1]++)
-        for (o[2] = 0; o[2] < s->out[2]; o[2]++, out += pixel) {
+        for (o[2] = 0; o[2] < s->out[2]; o[2]++, out += position) {
           for (int64_t n = 0; n < c->cout; n++)
             out[n * channel] = bias[n];
-          conv_pixel(c, s, a + b * s->image, w, o, out, channel);
+          conv_position(c, s, a + b * s->image, w, o, out, channel);
         }
 }
 
@@ -436,7 +436,7 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
                       .in_c = size_of(j, &slot, dyn, s->channel),
                       .epilogue = store_epilogue(&g->epilogue)};
   g->epilogue = (store){.n_idx = c->n_spatial + 2, .out_slot = 2, .bias_slot = 3};
-  int64_t in_stride = s->pixel, out_stride = c->algo == PLANAR ? 1 : c->cout;
+  int64_t in_stride = s->position, out_stride = c->algo == PLANAR ? 1 : c->cout;
   int first = c->algo == PLANAR ? 2 : 1; /* index of the first spatial axis */
   for (int i = c->n_spatial - 1; i >= 0; i--) {
     int k = i + missing;

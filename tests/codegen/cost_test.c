@@ -33,7 +33,7 @@ static void rows(void) {
     CHECK(found != NULL && m.fmas >= 1 && m.fmas <= 4 && m.l1_bytes >= 1 << 14 && m.l2_bytes == l2_kb[i] << 10);
 #define COLUMN(name, unit, usual, meaning) CHECK(isfinite(m.name) && m.name >= 0);
 #include "codegen/cpu/machine.def"
-    CHECK(m.fma_share > 0 && m.memory_bytes > 0 && m.fours > 0 && m.pairs > 0 && m.task_products > 0);
+    CHECK(m.fma_share > 0 && m.memory_bytes > 0 && m.dot4 > 0 && m.dot2 > 0 && m.task_products > 0);
   }
 }
 

@@ -399,11 +399,11 @@ static void test_control(void) {
   m.tail = after;
   run_fixed_fn *run = build(&m, "control");
   CHECK(run != NULL);
-  for (int64_t turns = -1; turns < 9 && run; turns++) {
+  for (int64_t iterations = -1; iterations < 9 && run; iterations++) {
     float x4[4] = {1, -2, 3, 0.5f}, y4[4], want[4];
     for (int e = 0; e < 4; e++)
-      want[e] = x4[e] * 2 + 1 + x4[e] * (float)(turns == 7 || turns < 0 ? 0 : turns);
-    const void *in[2] = {&turns, x4}, *out[1] = {y4};
+      want[e] = x4[e] * 2 + 1 + x4[e] * (float)(iterations == 7 || iterations < 0 ? 0 : iterations);
+    const void *in[2] = {&iterations, x4}, *out[1] = {y4};
     CHECK_INT_EQ(run(NULL, in, out, NULL), 0);
     CHECK(near(y4, want, 4));
   }

@@ -225,27 +225,27 @@ static void test_pairs(void) {
 static void test_division(void) {
   static const cy_dtype types[] = {CY_I8, CY_U8, CY_I16, CY_U16, CY_I32, CY_U32, CY_I64};
   static const cy_op ops[] = {CY_OP_div, CY_OP_mod, CY_OP_fmod};
-  enum { PAIRS = 1 << 16 };
+  enum { DOT2 = 1 << 16 };
   for (size_t m = 0; m < CHECK_COUNT(types) * CHECK_COUNT(ops); m++) {
     cy_dtype t = types[m / CHECK_COUNT(ops)];
     int bits = cy_dtype_of(t)->bits;
     cy_kernel *k = cy_kernel_create(g, "division");
     cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, t, 0), to = cy_kernel_add_arg(k, CY_ARG_WRITE, t, 0);
-    cy_var i = cy_kernel_add_var(k, d(PAIRS));
+    cy_var i = cy_kernel_add_var(k, d(DOT2));
     cy_kernel_add_grid(k, i);
     cy_kernel_set_grid_lanes(k, true);
     cy_expr at = cy_x_var(k, i), a = at, b = cy_x_bin(k, CY_OP_shr, at, cy_x_index(k, 8));
     if (bits > 8) { /* random bits, of which b has fewer and fewer */
       a = cy_x_load(k, x, at);
       cy_expr by = cy_x_cast(k, cy_x_bin(k, CY_OP_mod, at, cy_x_index(k, bits)), t);
-      b = cy_x_bin(k, CY_OP_shr, cy_x_load(k, x, cy_x_bin(k, CY_OP_sub, cy_x_index(k, PAIRS - 1), at)), by);
+      b = cy_x_bin(k, CY_OP_shr, cy_x_load(k, x, cy_x_bin(k, CY_OP_sub, cy_x_index(k, DOT2 - 1), at)), by);
       cy_expr odd = cy_x_bin(k, CY_OP_eq, cy_x_bin(k, CY_OP_mod, at, cy_x_index(k, 5)), cy_x_index(k, 0));
       a = cy_x_select(k, odd, cy_x_int(k, t, cy_dtype_of(t)->cls == 'I' ? (int64_t)(UINT64_MAX << (bits - 1)) : -1), a);
     }
     cy_kernel_store(k, to, at, cy_x_bin(k, ops[m % CHECK_COUNT(ops)], cy_x_cast(k, a, t), cy_x_cast(k, b, t)));
     char what[80];
     snprintf(what, sizeof what, "%s of %s", cy_op_of(ops[m % CHECK_COUNT(ops)])->name, cy_dtype_of(t)->name);
-    jit_case c = {.what = what, .elems = {PAIRS, PAIRS}};
+    jit_case c = {.what = what, .elems = {DOT2, DOT2}};
     CHECK_INT_EQ(jit_check(j, k, &c), 0);
   }
 }
@@ -260,7 +260,7 @@ static void test_strides(void) {
 static void test_crossings(void) {
   for (int i = 0; i < CHECK_COUNT(crossings); i++) {
     const crossing *c = &crossings[i];
-    jit_case q = {.what = "crossing", .elems = {3 * c->turns * c->columns * c->load, 3 * c->columns * c->step}};
+    jit_case q = {.what = "crossing", .elems = {3 * c->iterations * c->columns * c->load, 3 * c->columns * c->step}};
     CHECK_INT_EQ(jit_check(j, crossing_kernel(c), &q), 0);
   }
 }

@@ -107,8 +107,8 @@ static void test_corners(void) {
   }
 }
 
-/* Angles of many turns, among them those that come nearest to a multiple of pi/2; beside others that have few of them, as
- * lanes of one vector. */
+/* Angles of many iterations, among them those that come nearest to a multiple of pi/2; beside others that have few of
+ * them, as lanes of one vector. */
 static void test_far(void) {
   enum { N = 4096 };
   static const cy_op ops[] = {CY_OP_sin, CY_OP_cos, CY_OP_tan};

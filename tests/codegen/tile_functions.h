@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_functions.h - AMX in plain C, for running code that was made for it on a CPU without it; for dot_test.c
+/* tile_functions.h - AMX in plain C, for running code that was made for it on a CPU without it; for int_gemm_test.c
  * and blocks_test.c.
  *
  * tile_functions_replace() puts the functions below in the place of the instructions in a module. They follow Intel's

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { MOST_ROWS = 9, DEEP = 64, WIDE = 40, GLOBAL = 0 };
+enum { MAX_ROWS = 9, DEEP = 64, WIDE = 40, GLOBAL = 0 };
 
 /* What an application does with the driver itself. */
 static struct {
@@ -34,9 +34,9 @@ static void open_device(void) {
     memcpy((void **)&cu + i, &symbol, sizeof symbol);
   }
   cu.push((void *)40);
-  cu.alloc(&in, MOST_ROWS * DEEP * 4);
+  cu.alloc(&in, MAX_ROWS * DEEP * 4);
   for (int i = 0; i < 2; i++)
-    cu.alloc(&out[i], MOST_ROWS * WIDE * 4);
+    cu.alloc(&out[i], MAX_ROWS * WIDE * 4);
   cu.stream_create(&stream, 1);
   mock->any_capture = 1;
 }
@@ -53,7 +53,7 @@ static void close_device(void) {
 }
 
 static void new_rows(unsigned seed) {
-  for (int i = 0; i < MOST_ROWS * DEEP; i++) {
+  for (int i = 0; i < MAX_ROWS * DEEP; i++) {
     seed = seed * 1664525u + 1013904223u;
     ((float *)(uintptr_t)in)[i] = (float)(seed >> 8) / 16777216.f - .5f;
   }
@@ -75,7 +75,7 @@ static cyto_context *on_stream(cyto_model *model) {
 static void bind(cyto_context *context, int64_t rows, uint64_t to) {
   cyto_error error;
   if (cyto_bind_input(context, 0, CYTO_F32, 2, (int64_t[]){rows, DEEP}, (void *)(uintptr_t)in, &error) ||
-      cyto_bind_output(context, 0, (void *)(uintptr_t)to, to ? MOST_ROWS * WIDE * 4 : 0, &error))
+      cyto_bind_output(context, 0, (void *)(uintptr_t)to, to ? MAX_ROWS * WIDE * 4 : 0, &error))
     CHECK_FAIL("%s", error.message);
 }
 
@@ -127,10 +127,10 @@ static void test_captured(void) {
   void *graph = NULL, *exec = NULL;
   cyto_error error;
   CHECK_REQUIRE(context && cpu);
-  bind(context, MOST_ROWS, out[0]);
+  bind(context, MAX_ROWS, out[0]);
   CHECK_INT_EQ(cyto_context_prepare(context, &error), 0);
   new_rows(1);
-  memset((void *)(uintptr_t)out[0], 0, MOST_ROWS * WIDE * 4);
+  memset((void *)(uintptr_t)out[0], 0, MAX_ROWS * WIDE * 4);
   int waits = mock->waits, blocks = mock->blocks, launches = mock->launches;
   CHECK_INT_EQ(cu.begin(stream, GLOBAL), 0);
   expect_run(context);
@@ -145,7 +145,7 @@ static void test_captured(void) {
   for (unsigned i = 0; i < 3; i++) {
     new_rows(i);
     CHECK_INT_EQ(cu.launch(exec, stream), 0);
-    expect_results(cpu, MOST_ROWS, out[0]);
+    expect_results(cpu, MAX_ROWS, out[0]);
     expect_results(cpu, 3, out[1]);
   }
   cu.graph_destroy(graph);
@@ -176,11 +176,11 @@ static void test_between_runs(void) {
   CHECK_INT_EQ(mock->recordings, recordings);
   CHECK_REQUIRE(graph && !cu.instantiate(&exec, graph, 0));
   int blocks = mock->blocks;
-  bind(context, MOST_ROWS, out[1]);
+  bind(context, MAX_ROWS, out[1]);
   for (int i = 0; i < 3; i++)
     expect_run(context);
   CHECK_INT_EQ(mock->blocks - blocks, 1);
-  expect_results(cpu, MOST_ROWS, out[1]);
+  expect_results(cpu, MAX_ROWS, out[1]);
   new_rows(6);
   CHECK_INT_EQ(cu.launch(exec, stream), 0);
   expect_results(cpu, 2, out[0]);
@@ -203,7 +203,7 @@ static void test_refused(void) {
   bind(context, 4, out[0]);
   expect_refused(context, "it needs memory: prepare the context for these sizes before");
   expect_run(context);
-  bind(context, MOST_ROWS, out[0]);
+  bind(context, MAX_ROWS, out[0]);
   expect_refused(context, "it needs memory: prepare the context for these sizes before");
   bind(context, 4, 0);
   CHECK_INT_EQ(cyto_context_prepare(context, &error), 0);

@@ -14,7 +14,7 @@ typedef struct case_memory {
   void *got[MAX_ARGS], *want[MAX_ARGS];
   size_t bytes[MAX_ARGS];
 } case_memory;
-/* Runs the kernel on memory->got, for the turn'th time; false after a message. */
+/* Runs the kernel on memory->got, for the iteration'th time; false after a message. */
 typedef bool case_launch(const kernel_case *c, const char *symbol, int turn, case_memory *memory, int64_t blocks,
                          const uint64_t *sizes, int nsizes);
 
@@ -184,8 +184,8 @@ static int compare_results(const kernel_case *c, const case_memory *m) {
   return bad;
 }
 
-/* How many results are wrong, in the first of so many turns in which some are; the interpreter runs once. */
-static int case_run(const kernel_case *c, const char *symbol, int turns, case_launch *launch_case) {
+/* How many results are wrong, in the first of so many iterations in which some are; the interpreter runs once. */
+static int case_run(const kernel_case *c, const char *symbol, int iterations, case_launch *launch_case) {
   const cy_dim *dims;
   uint64_t sizes[48];
   case_memory m;
@@ -196,7 +196,7 @@ static int case_run(const kernel_case *c, const char *symbol, int turns, case_la
   for (uint32_t i = 0; i < ndims; i++)
     sizes[i] = (uint64_t)cy_dim_eval(g, dims[i], c->syms);
   cy_kernel_interpret(c->k, m.want, c->syms, 0, cy_kernel_tasks_eval(c->k, c->syms));
-  for (int turn = 0; turn < turns && !bad; turn++) {
+  for (int turn = 0; turn < iterations && !bad; turn++) {
     if (turn)
       forget_results(c, &m);
     bad = !launch_case(c, symbol, turn, &m, blocks, sizes, (int)ndims) + compare_results(c, &m);

@@ -46,7 +46,7 @@ static bool stack_allowed(void *ctx, const char *function) {
 
 /* Kernels that the architecture can have, and whose inputs may be any: search_test.c runs those that sort and search. */
 static bool fits(const kernel_case *c, int arch) {
-  return c->form->least_arch <= arch && strncmp(c->what, "search ", 7) && !strncmp(c->what, only, strlen(only)) &&
+  return c->form->min_arch <= arch && strncmp(c->what, "search ", 7) && !strncmp(c->what, only, strlen(only)) &&
          (c - cases) % shards == shard;
 }
 

@@ -5,8 +5,8 @@
 #define _GNU_SOURCE
 #include "tests/cuda/models.h"
 
-enum { DEVICES = 4, MOST_ROWS = 32, PIXELS = 8 * 8, CLASSES = 10 };
-static float images[MOST_ROWS * PIXELS], expected[MOST_ROWS * CLASSES];
+enum { DEVICES = 4, MAX_ROWS = 32, PIXELS = 8 * 8, CLASSES = 10 };
+static float images[MAX_ROWS * PIXELS], expected[MAX_ROWS * CLASSES];
 static const int32_t all[] = {0, 1, 2, 3};
 
 static cyto_status run(cyto_context *context, int64_t rows, float *out, cyto_error *error) {
@@ -25,7 +25,7 @@ static cyto_status run(cyto_context *context, int64_t rows, float *out, cyto_err
 }
 
 static void check_run(cyto_context *context, int64_t rows) {
-  static float found[MOST_ROWS * CLASSES];
+  static float found[MAX_ROWS * CLASSES];
   cyto_error error;
   memset(found, 0x55, sizeof found);
   if (run(context, rows, found, &error)) {
@@ -61,10 +61,10 @@ static void mock_reset(void) {
 static void expect_rows(void) {
   cyto_model *cpu = load("cpu.so");
   cyto_context *context = NULL;
-  for (int k = 0; k < MOST_ROWS * PIXELS; k++)
+  for (int k = 0; k < MAX_ROWS * PIXELS; k++)
     images[k] = (float)((k * 7919 + k / PIXELS * 31) % 256) / 255;
   CHECK_REQUIRE(cpu && !cyto_context_create(cpu, NULL, &context, NULL));
-  CHECK(!run(context, MOST_ROWS, expected, NULL));
+  CHECK(!run(context, MAX_ROWS, expected, NULL));
   cyto_context_destroy(context);
   cyto_model_unload(cpu);
 }
@@ -75,11 +75,11 @@ static void test_shares(void) {
   CHECK_REQUIRE(model);
   cyto_context *context = open_all(model, 0);
   CHECK_REQUIRE(context);
-  for (int64_t rows = 1; rows <= MOST_ROWS; rows = rows * 2 + 1)
+  for (int64_t rows = 1; rows <= MAX_ROWS; rows = rows * 2 + 1)
     for (int turn = 0; turn < 3; turn++)
       check_run(context, rows);
   check_run(context, 0);
-  check_run(context, MOST_ROWS);
+  check_run(context, MAX_ROWS);
   for (int k = 0; k < DEVICES; k++)
     CHECK(mock->device_waits[k] > 0);
   char said[2000];
@@ -120,10 +120,10 @@ static void test_speeds(void) {
   cyto_context *context = NULL;
   CHECK_REQUIRE(model &&
                 !cyto_context_create(model, &(cyto_options){.devices = two, .device_count = 2}, &context, NULL));
-  check_run(context, MOST_ROWS);
+  check_run(context, MAX_ROWS);
   mock->wait_us[1] = 300000; /* far more than its rows take */
   for (int turn = 0; turn < 6; turn++)
-    check_run(context, MOST_ROWS);
+    check_run(context, MAX_ROWS);
   int slow = mock->device_waits[1], fast = mock->device_waits[0];
   mock->wait_us[1] = 0;
   check_run(context, 2); /* the share of a few rows is the fast one's alone */
@@ -138,14 +138,14 @@ static void test_one_fails(void) {
   cyto_model *model = load("cuda.so");
   cyto_context *context = model ? open_all(model, CYTO_DEVICE_ERRORS_AGAIN) : NULL;
   CHECK_REQUIRE(context);
-  check_run(context, MOST_ROWS);
+  check_run(context, MAX_ROWS);
   mock->fail_device = 2;
   mock->fail_after = 1; /* in the middle */
   mock->fail_code = 719;
   for (int turn = 0; turn < 5; turn++)
-    check_run(context, MOST_ROWS);
+    check_run(context, MAX_ROWS);
   int waits = mock->device_waits[2];
-  check_run(context, MOST_ROWS);
+  check_run(context, MAX_ROWS);
   CHECK_INT_EQ(mock->device_waits[2], waits); /* it gets nothing more */
   char said[2000];
   cyto_context_describe(context, said, sizeof said);
@@ -153,15 +153,15 @@ static void test_one_fails(void) {
   for (int other = 0; other < DEVICES; other++) { /* one after the other, until none is left */
     mock->fail_device = other;
     mock->fail_after = 0;
-    static float out[MOST_ROWS * CLASSES];
+    static float out[MAX_ROWS * CLASSES];
     cyto_error error = {0};
-    cyto_status status = run(context, MOST_ROWS, out, &error);
+    cyto_status status = run(context, MAX_ROWS, out, &error);
     CHECK_INT_EQ(status, other == 3 ? CYTO_RUNTIME_FAILURE : CYTO_OK);
     if (other == 3)
       CHECK_STR_HAS(error.message, "device 3: ");
   }
   mock_reset(); /* the last one is not out: its rows may have been at fault */
-  check_run(context, MOST_ROWS);
+  check_run(context, MAX_ROWS);
   cyto_context_destroy(context);
   cyto_model_unload(model);
 }
@@ -171,16 +171,16 @@ static void test_stop(void) {
   cyto_model *model = load("cuda.so");
   cyto_context *context = model ? open_all(model, CYTO_DEVICE_ERRORS_STOP) : NULL;
   CHECK_REQUIRE(context);
-  check_run(context, MOST_ROWS);
+  check_run(context, MAX_ROWS);
   mock->fail_device = 1;
   mock->fail_after = 0;
   mock->fail_code = 719;
-  static float out[MOST_ROWS * CLASSES];
+  static float out[MAX_ROWS * CLASSES];
   cyto_error error = {0};
-  CHECK_INT_EQ(run(context, MOST_ROWS, out, &error), CYTO_RUNTIME_FAILURE);
+  CHECK_INT_EQ(run(context, MAX_ROWS, out, &error), CYTO_RUNTIME_FAILURE);
   CHECK_STR_HAS(error.message, "device 1: ");
   mock_reset();
-  check_run(context, MOST_ROWS);
+  check_run(context, MAX_ROWS);
   cyto_context_destroy(context);
   cyto_model_unload(model);
 }
@@ -194,11 +194,11 @@ static void test_short_memory(void) {
   mock->fail_device = 3;
   mock->fail_after = 0;
   mock->fail_code = 2;
-  check_run(context, MOST_ROWS);
+  check_run(context, MAX_ROWS);
   mock_reset();
   int waits = mock->device_waits[3];
   for (int turn = 0; turn < 3; turn++)
-    check_run(context, MOST_ROWS);
+    check_run(context, MAX_ROWS);
   CHECK(mock->device_waits[3] > waits);
   cyto_context_destroy(context);
   cyto_model_unload(model);

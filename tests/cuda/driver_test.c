@@ -181,12 +181,12 @@ static void test_shared_memory(void) {
   cyto_model *model = load("halves.so");
   cyto_context *context = context_of(model);
   CHECK_REQUIRE(context);
-  int largest = mock->most_shared;
+  int largest = mock->max_shared;
   if (cyto_bind_input(context, 0, CYTO_F32, 2, (int64_t[]){256, 256}, x, &error) || cyto_run(context, &error) ||
       cyto_output(context, 0, &y, &error))
     CHECK_FAIL("%s", error.message);
   CHECK(largest <= 48 << 10);
-  CHECK_INT_EQ(mock->most_shared, 48 << 10);
+  CHECK_INT_EQ(mock->max_shared, 48 << 10);
   cyto_context_destroy(context);
   cyto_model_unload(model);
 }

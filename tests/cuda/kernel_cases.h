@@ -86,7 +86,7 @@ static void add_ops(void) {
     }
 }
 
-/* As arithmetic; one element in three is an angle of many turns. */
+/* As arithmetic; one element in three is an angle of many iterations. */
 static void add_angles(void) {
   for (cy_op op = CY_OP_sin; op <= CY_OP_tan; op++) {
     cy_kernel *k = cy_kernel_create(g, "angles");
@@ -98,7 +98,7 @@ static void add_angles(void) {
     cy_expr is_far = cy_x_bin(k, CY_OP_eq, third, cy_x_index(k, 0)), far = cy_x_bin(k, CY_OP_mul, x, f32(k, 1e30));
     cy_kernel_store(k, to, var(k, i), cy_x_un(k, op, cy_x_select(k, is_far, far, x)));
     cy_kernel_expand_math(k);
-    set_elems(add_case(k, "%s of many turns", cy_op_of(op)->name), 90, 90, 0, 0);
+    set_elems(add_case(k, "%s of many iterations", cy_op_of(op)->name), 90, 90, 0, 0);
   }
 }
 
@@ -123,7 +123,7 @@ static void add_strides(void) {
 static void add_crossings(void) {
   for (int i = 0; i < CHECK_COUNT(crossings); i++) {
     const crossing *c = &crossings[i];
-    set_elems(add_case(crossing_kernel(c), "crossing %d", i), 3 * c->turns * c->columns * c->load,
+    set_elems(add_case(crossing_kernel(c), "crossing %d", i), 3 * c->iterations * c->columns * c->load,
               3 * c->columns * c->step, 0, 0);
   }
 }
@@ -255,7 +255,7 @@ static void out_var(cy_kernel *k, cy_contraction *c, cy_dim extent) {
 enum { ROWS = 2 };
 typedef struct matmul_row {
   int64_t batch, m, n, k;
-  bool a_turned, b_turned;
+  bool a_transposed, b_transposed;
   int symbolic; /* true: rows and k; ROWS: these alone */
   cy_dtype in, acc;
   bool tf32, large; /* large: the largest tile that is not mostly empty */
@@ -296,7 +296,7 @@ static void add_matmul(const matmul_row *r, const integers *i) {
   cy_kernel *k = cy_kernel_create(g, "matmul");
   kernel_case *q =
       add_case(k, "matmul %dx%dx%dx%d %s%s%s%s%s", (int)r->batch, (int)r->m, (int)r->n, (int)r->k, r->tf32 ? "t" : "",
-               cy_dtype_of(r->in)->name, r->a_turned ? " A turned" : "", r->b_turned ? " B turned" : "",
+               cy_dtype_of(r->in)->name, r->a_transposed ? " A transposed" : "", r->b_transposed ? " B transposed" : "",
                r->symbolic == ROWS ? " rows symbolic"
                : r->symbolic       ? " symbolic"
                                    : "");
@@ -317,10 +317,10 @@ static void add_matmul(const matmul_row *r, const integers *i) {
   c->batch[0] = d(r->batch);
   c->a_batch[0] = cy_dim_mul(g, c->m, c->k);
   c->b_batch[0] = d(0);
-  c->a_m = r->a_turned ? d(1) : c->k;
-  c->a_k = r->a_turned ? c->m : d(1);
-  c->b_k = r->b_turned ? d(1) : c->n;
-  c->b_n = r->b_turned ? c->k : d(1);
+  c->a_m = r->a_transposed ? d(1) : c->k;
+  c->a_k = r->a_transposed ? c->m : d(1);
+  c->b_k = r->b_transposed ? d(1) : c->n;
+  c->b_n = r->b_transposed ? c->k : d(1);
   c->acc = cy_kernel_add_local(k, r->acc);
   if (c->nbatch)
     out_var(k, c, d(r->batch));
@@ -335,7 +335,7 @@ static void add_matmul(const matmul_row *r, const integers *i) {
 
 /* B in integers with scales by blocks. */
 typedef struct block_row {
-  matmul_row row; /* b_turned means nothing */
+  matmul_row row; /* b_transposed means nothing */
   int bits;
   int64_t block, tile; /* columns that lie together, 0: all */
   cy_dtype b;
@@ -538,7 +538,7 @@ static void add_packed(kernel_case *q, cy_cuda_form *form) {
   const cy_karg_info *args;
   const cy_cu_generator *generator = form->generator;
   int64_t channels, filters;
-  if (form->turned) {
+  if (form->transposed) {
     cy_kernel_args(q->k, &args);
     cy_dtype b = args[c->b].dtype;
     form->packed_k = cy_round_up(cy_dim_eval(g, c->k, q->syms), 128 / cy_dtype_of(b)->bits);
@@ -633,14 +633,14 @@ static void add_contractions(void) {
   for (size_t i = 0; i < CHECK_COUNT(products); i++)
     add_matmul(&products[i], NULL);
   /* few rows and columns of constants: packed along k; whole chunks or not, warps without any, several rows, products */
-  static const matmul_row turned[] = {
+  static const matmul_row transposed[] = {
       {1, 1, 40, 300, false, false, false, CY_F16, CY_F32, false, false},
       {1, 3, 33, 77, false, false, false, CY_BF16, CY_F32, false, false},
       {1, 4, 70, 2100, false, false, false, CY_F32, CY_F32, false, false},
       {3, 2, 24, 130, false, false, false, CY_F16, CY_F32, false, false},
   };
-  for (size_t i = 0; i < CHECK_COUNT(turned); i++) {
-    add_matmul(&turned[i], NULL);
+  for (size_t i = 0; i < CHECK_COUNT(transposed); i++) {
+    add_matmul(&transposed[i], NULL);
     cy_kernel_contraction(cases[ncases - 1].k)->b_const = true;
   }
   static const conv_row convs[] = {
@@ -774,7 +774,7 @@ static cy_kernel *scatter_kernel(cy_dim items, cy_dim outer, int64_t inner, int6
 }
 
 /* One item, few, and so many that neighbours share a block; every element hit once or so, many hit often, one only. Bits
- * are those of turns in their order. */
+ * are those of iterations in their order. */
 static void add_scatters(void) {
   static const struct {
     int64_t items, outer, inner, places;
@@ -785,17 +785,17 @@ static void add_scatters(void) {
               {2, 33, 5, 7, false, CY_I32, CY_OP_identity}, {1028, 45, 3, 9, false, CY_F32, CY_OP_mul},
               {1, 1, 1300, 1, true, CY_BF16, CY_OP_add},    {1030, 70, 1, 50, false, CY_U8, CY_OP_identity},
               {1, 200, 2, 90, false, CY_F64, CY_OP_max},    {5, 300, 1, 30, false, CY_I64, CY_OP_add}};
-  cy_sym items = cy_sym_by_name(g, "rows"), turns = cy_sym_by_name(g, "cols");
+  cy_sym items = cy_sym_by_name(g, "rows"), iterations = cy_sym_by_name(g, "cols");
   for (size_t i = 0; i < CHECK_COUNT(rows); i++) {
     int64_t all = rows[i].outer * rows[i].inner;
     cy_dim tasks = rows[i].symbolic ? cy_dim_sym(g, items) : d(rows[i].items);
-    cy_dim outer = rows[i].symbolic ? cy_dim_sym(g, turns) : d(rows[i].outer);
+    cy_dim outer = rows[i].symbolic ? cy_dim_sym(g, iterations) : d(rows[i].outer);
     cy_kernel *k = scatter_kernel(tasks, outer, rows[i].inner, rows[i].places, rows[i].type, rows[i].op);
     kernel_case *q = add_case(k, "scatter %s %s %dx%d", cy_op_of(rows[i].op)->name, cy_dtype_of(rows[i].type)->name,
                               (int)rows[i].items, (int)all);
     q->syms = calloc(64, sizeof *q->syms);
     q->syms[items] = rows[i].items;
-    q->syms[turns] = rows[i].outer;
+    q->syms[iterations] = rows[i].outer;
     set_elems(q, all, all * rows[i].items, rows[i].places * rows[i].items, 0);
     q->rtol = 0;
     q->ints = true;

@@ -70,9 +70,9 @@ static void run_variant(const char *prefix, int variant) {
     char symbol[32];
     snprintf(symbol, sizeof symbol, "case%d", i);
     cy_cuda_form_kind kind = cases[i].form->kind;
-    int turns = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_GROUPS ? 5 : 3;
-    how.shifted = turns; /* once more */
-    int bad = case_run(&cases[i], symbol, turns + 1, launch_shim);
+    int iterations = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_GROUPS ? 5 : 3;
+    how.shifted = iterations; /* once more */
+    int bad = case_run(&cases[i], symbol, iterations + 1, launch_shim);
     ran[variant]++;
     if (bad)
       CHECK_FAIL("%s (kernel %s%s): %d wrong", cases[i].what, symbol,
@@ -122,7 +122,8 @@ static const struct {
     {"scatter add f32 1x2100", "      if (j < i)\n        continue;\n", "", COMMON},
     {"scatter add f32 1x2100", "== owner ?", ">= owner ?", COMMON},
     {"scatter add f32 1x2100", "begin + strand * 8", "begin + (255 - strand) * 8", COMMON},
-    {"matmul 1x34x64x700 f16 B turned rows", "each = (turns + some - 1) / some", "each = turns / some", COMMON},
+    {"matmul 1x34x64x700 f16 B transposed rows", "each = (iterations + some - 1) / some", "each = iterations / some",
+     COMMON},
     {"attention f16 1x4/2 2x900", "*lo += share * part", "*lo += share * BN", COMMON},
     {"attention f16 1x4/2 2x900", "share = WEIGH(z, r % M, 0, part[DV], top == none ? 0 : top)", "share = 1", COMMON},
 };

@@ -59,7 +59,7 @@ typedef struct function {
   int nslots, nmaps;            /* parameters: of 8 bytes, then tensor maps */
   unsigned shared;              /* dynamic shared memory that a launch may ask for */
   int asked;       /* .. is what it was set to */
-  int own_shared, most_threads; /* as PTX says; else 0 and any number */
+  int own_shared, max_threads;  /* as PTX says; else 0 and any number */
   int cluster;                  /* blocks that run together */
 } function;
 
@@ -559,10 +559,10 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
                    unsigned shared, void *where, void **params, void **extra) {
   (void)extra;
   operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
-  if (gx > INT32_MAX || gy > 65535 || gz > 65535 || !o.blocks || o.threads < 1 || o.threads > o.kernel->most_threads ||
+  if (gx > INT32_MAX || gy > 65535 || gz > 65535 || !o.blocks || o.threads < 1 || o.threads > o.kernel->max_threads ||
       shared > o.kernel->shared || (shared >= UNASKED_SHARED && !o.kernel->asked) || gx % (unsigned)o.kernel->cluster)
     return INVALID_VALUE;
-  mock.most_shared = (int)shared > mock.most_shared ? (int)shared : mock.most_shared;
+  mock.max_shared = (int)shared > mock.max_shared ? (int)shared : mock.max_shared;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
   for (int i = 0; i < o.kernel->nmaps; i++)
@@ -872,14 +872,14 @@ int cuModuleUnload(void *where) {
 }
 
 /* Bytes that a block may have when it asks. */
-static int most_shared(void) {
+static int max_shared(void) {
   int c = mock.capability;
   return (c < 80 ? 64 : c == 80 || c == 87 ? 163 : c < 90 || c >= 120 ? 99 : 227) << 10;
 }
 
 int cuFuncSetAttribute(void *where, int attribute, int value) {
   function *f = where;
-  if (attribute != 8 || value < 0 || value + f->own_shared > most_shared())
+  if (attribute != 8 || value < 0 || value + f->own_shared > max_shared())
     return INVALID_VALUE;
   f->shared = (unsigned)value;
   f->asked = 1;
@@ -918,12 +918,12 @@ int cuModuleGetFunction(void **out, void *where, const char *name) {
     free(f);
     return NOT_FOUND;
   }
-  f->most_threads = 1024;
+  f->max_threads = 1024;
   if (!m->source) {
     f->nmaps = number(m, name, "maps");
     f->nslots = number(m, name, "params") - f->nmaps;
     f->own_shared = number(m, name, "shared");
-    f->most_threads = number(m, name, "threads");
+    f->max_threads = number(m, name, "threads");
   }
   f->cluster = number(m, name, "cluster");
   f->cluster = f->cluster ? f->cluster : 1;

@@ -32,7 +32,7 @@ typedef struct mock_cuda_state {
   int blocks, pinned, streams, modules, retained; /* alive */
   int events, graphs;                             /* alive */
   int launches, recordings, replays, copies_in, waits, maps; /* since the start; maps: of tensors */
-  int most_shared; /* dynamic shared memory that a launch had */
+  int max_shared;                                            /* dynamic shared memory that a launch had */
   int loads;                                                 /* images that were given */
 } mock_cuda_state;
 

@@ -204,12 +204,13 @@ static void test_recordings(void) {
   cyto_error error;
   int before = mock->recordings;
   CHECK_REQUIRE(cuda && !cyto_context_create(cuda, &options, &context, &error));
-  static const int turns[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 16, 0, 17, 2, 1};
-  for (int i = 0; i < CHECK_COUNT(turns); i++)
+  static const int iterations[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 16, 0, 17, 2, 1};
+  for (int i = 0; i < CHECK_COUNT(iterations); i++)
     for (int twice = 0; twice < 2; twice++) {
-      CHECK_INT_EQ(cyto_bind_output(context, 0, (void *)(uintptr_t)(out + 256u * (unsigned)turns[i]), 256, &error), 0);
+      CHECK_INT_EQ(cyto_bind_output(context, 0, (void *)(uintptr_t)(out + 256u * (unsigned)iterations[i]), 256, &error),
+                   0);
       CHECK_INT_EQ(run(context, cuda, 1, (void *)(uintptr_t)in, &result, &error), 0);
-      CHECK(result.data == (void *)(uintptr_t)(out + 256u * (unsigned)turns[i]));
+      CHECK(result.data == (void *)(uintptr_t)(out + 256u * (unsigned)iterations[i]));
       CHECK(!memcmp(result.data, (void *)(uintptr_t)out, CLASSES * 4));
     }
   CHECK_INT_EQ(mock->graphs, KEPT);

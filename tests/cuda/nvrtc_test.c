@@ -179,8 +179,8 @@ static const struct {
 
 /* Attention of as many rows and keys, behind them. For 16 rows and 8 keys a thread has four scores, for each of which an
  * ideal loop needs a maximum, an FMA, an exponential and a sum, and half a conversion: 18 instructions for 8 products
- * with heads of 64 columns, and half a matrix load for each product. What is not run in most turns (tiles that are cut,
- * copies of single elements) is counted, too. */
+ * with heads of 64 columns, and half a matrix load for each product. What is not run in most iterations (tiles that are
+ * cut, copies of single elements) is counted, too. */
 static const struct {
   attention_row attention;
   int most[LARGE_COLUMNS];
@@ -253,7 +253,7 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
   if (i >= first_large || *what == 'p')
     return i >= first_large && *what == 'p';
   if (!strncmp(c->what, "attention", 9))
-    return *what == 'a' && c->form->least_arch <= arch.number;
+    return *what == 'a' && c->form->min_arch <= arch.number;
   if (*what == 'a')
     return false;
   for (int n = 0; n < CHECK_COUNT(loops); n++)
@@ -261,7 +261,7 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
   if (*what == 'c')
     return contraction && !c->form->stages;
   if (*what == 'm' || *what == 'i')
-    return c->form->stages && c->form->least_arch <= arch.number && c->ints == (*what == 'i');
+    return c->form->stages && c->form->min_arch <= arch.number && c->ints == (*what == 'i');
   if (*what == 'l')
     return loop && i % (!strncmp(c->what, "scatter", 7)  ? 1
                         : !strncmp(c->what, "search", 6) ? 2
@@ -283,12 +283,12 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
 }
 
 /* A kernel whose warpgroups redistribute registers has as many as they take, and its shared memory fits a block. */
-enum { TAKEN = 40 * 128 + 232 * 256, MOST_REGISTERS = 64 << 10, MOST_SHARED = 227 << 10 };
+enum { TAKEN = 40 * 128 + 232 * 256, MAX_REGISTERS = 64 << 10, MAX_SHARED = 227 << 10 };
 static char unfit[200];
 static void check_resources(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared) {
   int all = registers * CY_CUDA_TMA_THREADS;
   (void)ctx, (void)arch;
-  if (strstr(function, "_tma") && (all < TAKEN || all > MOST_REGISTERS || shared + CY_CUDA_TMA_SHARED > MOST_SHARED))
+  if (strstr(function, "_tma") && (all < TAKEN || all > MAX_REGISTERS || shared + CY_CUDA_TMA_SHARED > MAX_SHARED))
     snprintf(unfit, sizeof unfit, "%s has %d registers and %d bytes of shared memory of its own", function, registers,
              shared);
 }

@@ -34,7 +34,7 @@ static const struct {
     /* arithmetic, the functions behind it with tables, arrays and calls, conversions, bits in words */
     {"exp f32", SM_75},
     {"sin f32", SM_75 | SM_120},
-    {"tan of many turns", SM_80},
+    {"tan of many iterations", SM_80},
     {"cos f64", SM_75},
     {"pow f64", SM_120},
     {"log f16", SM_80},
@@ -73,9 +73,9 @@ static const struct {
     /* by matrix instructions: both ways round, single elements, copies of parts */
     {"matmul 1x37x41x50 f16", SM_75 | SM_80},
     {"matmul 1x200x136x256 f16", SM_75},
-    {"matmul 1x72x64x40 f16 A turned", SM_75 | SM_120},
-    {"matmul 1x136x200x72 f16 B turned", SM_80},
-    {"matmul 1x136x80x200 bf16 A turned B turned symbolic", SM_80},
+    {"matmul 1x72x64x40 f16 A transposed", SM_75 | SM_120},
+    {"matmul 1x136x200x72 f16 B transposed", SM_80},
+    {"matmul 1x136x80x200 bf16 A transposed B transposed symbolic", SM_80},
     {"matmul 3x50x72x24 bf16", SM_120},
     {"matmul 1x70x72x60 tf32", SM_80},
     {"matmul 1x37x41x50 i8", SM_75},
@@ -96,7 +96,7 @@ static const struct {
     {"attention f32 1x4/2 2x70", SM_120},
     /* of warpgroups, also by tensor maps: more steps than stages, both ways round, bytes */
     {"matmul 1x72x264x328 bf16", SM_90A},
-    {"matmul 1x72x136x136 f16 A turned", SM_90A},
+    {"matmul 1x72x136x136 f16 A transposed", SM_90A},
     {"matmul 2x192x264x128 f16", SM_90A},
     {"matmul 1x80x136x288 u8", SM_90A},
     {"conv 2d 64 -> 33 group 1 f16", SM_90A},
@@ -104,11 +104,12 @@ static const struct {
     {"attention f16 1x1/1 130x270", SM_90A}, /* .. heads of 128, causality, by tensor maps */
 };
 
-/* Most turns of shared memory for each that is needed, and least share of the sectors that are moved which would do, in
- * percent, of cases whose names begin so: the first row counts. Ends of rows that are shorter than a sector cost some. */
+/* Most iterations of shared memory for each that is needed, and least share of the sectors that are moved which would
+ * do, in percent, of cases whose names begin so: the first row counts. Ends of rows that are shorter than a sector cost
+ * some. */
 static const struct {
   const char *what;
-  int turns, sectors;
+  int iterations, sectors;
 } ceilings[] = {
     /* odd strides: copies of words, or words put together from single elements */
     {"matmul 1x37x41x50", 105, 62},
@@ -150,7 +151,7 @@ static bool verbose;  /* of any case that is asked for traffic is printed, and n
 
 /* The ptx_traffic of shim_ptx.h. */
 typedef struct traffic {
-  uint64_t shared_turns, shared_least, sectors, sectors_least;
+  uint64_t shared_iterations, shared_min, sectors, sectors_min;
 } traffic;
 static const traffic *(*read_traffic)(void);
 
@@ -162,7 +163,7 @@ static bool has_stack(void *ctx, const char *function) {
 
 /* Those of searches want contents that fit each other (search_test.c). */
 static bool fits(const kernel_case *c, cy_cuda_arch arch) {
-  return c->form->least_arch <= arch.number && strncmp(c->what, "search", 6);
+  return c->form->min_arch <= arch.number && strncmp(c->what, "search", 6);
 }
 static bool has_tensors(const kernel_case *c, cy_cuda_arch arch) { return arch.suffix && c->form->tma_blocks; }
 
@@ -311,7 +312,7 @@ static void test_instructions(void) {
   write_instructions(f);
   fclose(f);
   CHECK_REQUIRE(open_ptx(path));
-  how.most_shared = 0;
+  how.max_shared = 0;
   CHECK(shim_launch("one", 32, 1, 0, &slot, 1));
   for (int i = 0; i < CHECK_COUNT(instructions); i++)
     if (got[i] != instructions[i].want)
@@ -341,13 +342,13 @@ static void test_traffic(void) {
       "ld.global.u32 %%r5, [%%d3];\nret;\n}\n");
   fclose(f);
   CHECK_REQUIRE(open_ptx(path));
-  how.most_shared = 0;
+  how.max_shared = 0;
   CHECK(shim_launch("one", 32, 1, 512, &slot, 1));
   const traffic *t = read_traffic();
-  CHECK_INT_EQ(t->shared_turns, 6);
-  CHECK_INT_EQ(t->shared_least, 5);
+  CHECK_INT_EQ(t->shared_iterations, 6);
+  CHECK_INT_EQ(t->shared_min, 5);
   CHECK_INT_EQ(t->sectors, 32);
-  CHECK_INT_EQ(t->sectors_least, 4);
+  CHECK_INT_EQ(t->sectors_min, 4);
   dlclose(how.library);
 }
 
@@ -467,7 +468,7 @@ static void test_faults(void) {
   write_faults(f);
   fclose(f);
   CHECK_REQUIRE(open_ptx(path));
-  how.most_shared = 0;
+  how.max_shared = 0;
   for (int i = 0; i < CHECK_COUNT(faults); i++) {
     bool passes = fault_passes(i, log);
     f = fopen(log, "r");
@@ -515,7 +516,7 @@ static void test_unknown(void) {
 /* ---- running ---- */
 
 /* Shared memory that a block may have; any of a kernel that is made for other architectures. */
-static int most_shared(const kernel_case *c, cy_cuda_arch arch) {
+static int max_shared(const kernel_case *c, cy_cuda_arch arch) {
   const cy_cuda_machine *m = c->machine.state;
   bool own = !m || !m->narch;
   int most = 0;
@@ -530,27 +531,28 @@ static int most_shared(const kernel_case *c, cy_cuda_arch arch) {
 /* Of the first blocks of the last launch. */
 static void check_traffic(const kernel_case *c, cy_cuda_arch arch) {
   const traffic *t = read_traffic();
-  int row = 0, most, turns = t->shared_least ? (int)(t->shared_turns * 100 / t->shared_least) : 100,
-      sectors = t->sectors ? (int)(t->sectors_least * 100 / t->sectors) : 100;
+  int row = 0, most, iterations = t->shared_min ? (int)(t->shared_iterations * 100 / t->shared_min) : 100,
+      sectors = t->sectors ? (int)(t->sectors_min * 100 / t->sectors) : 100;
   while (strncmp(c->what, ceilings[row].what, strlen(ceilings[row].what)))
     row++;
-  most = ceiling_with(nvrtc, ceilings[row].turns);
+  most = ceiling_with(nvrtc, ceilings[row].iterations);
   if (verbose)
-    fprintf(stderr, "  sm_%d%.1s: %s: %d %% of the turns of shared memory, %d %% of the sectors needed\n", arch.number,
-            &arch.suffix, c->what, turns, sectors);
-  else if (turns > most || sectors < ceilings[row].sectors)
-    CHECK_FAIL("sm_%d%.1s: %s: %d %% of the turns of shared memory that are needed (at most %d), of all sectors %d %% "
-               "are needed (at least %d)",
-               arch.number, &arch.suffix, c->what, turns, most, sectors, ceilings[row].sectors);
+    fprintf(stderr, "  sm_%d%.1s: %s: %d %% of the iterations of shared memory, %d %% of the sectors needed\n",
+            arch.number, &arch.suffix, c->what, iterations, sectors);
+  else if (iterations > most || sectors < ceilings[row].sectors)
+    CHECK_FAIL(
+        "sm_%d%.1s: %s: %d %% of the iterations of shared memory that are needed (at most %d), of all sectors %d %% "
+        "are needed (at least %d)",
+        arch.number, &arch.suffix, c->what, iterations, most, sectors, ceilings[row].sectors);
 }
 
-static void run_case(int i, cy_cuda_arch arch, bool tensors, int turns) {
+static void run_case(int i, cy_cuda_arch arch, bool tensors, int iterations) {
   char symbol[32];
   snprintf(symbol, sizeof symbol, "case%d", i);
   how.arch = arch;
   how.tensors = tensors;
-  how.most_shared = most_shared(&cases[i], arch);
-  int bad = case_run(&cases[i], symbol, turns, launch_shim);
+  how.max_shared = max_shared(&cases[i], arch);
+  int bad = case_run(&cases[i], symbol, iterations, launch_shim);
   ran++;
   check_traffic(&cases[i], arch);
   if (bad)
@@ -558,7 +560,7 @@ static void run_case(int i, cy_cuda_arch arch, bool tensors, int turns) {
                tensors ? ", tensors" : "", bad);
 }
 
-static void run_chosen(cy_cuda_arch arch, const int *chosen, int n, int turns) {
+static void run_chosen(cy_cuda_arch arch, const int *chosen, int n, int iterations) {
   char path[300];
   snprintf(path, sizeof path, "%s/sm_%d_%d.ptx", dir, arch.number, n ? chosen[0] : 0);
   if (!write_ptx(path, arch, chosen, n) || !open_ptx(path))
@@ -566,9 +568,9 @@ static void run_chosen(cy_cuda_arch arch, const int *chosen, int n, int turns) {
   for (int i = 0; i < n; i++) {
     const kernel_case *c = &cases[chosen[i]];
     if (!c->form->packed_k || !c->form->tma_blocks)
-      run_case(chosen[i], arch, false, c->form->kind == CY_CUDA_ITEMS ? 1 : turns);
+      run_case(chosen[i], arch, false, c->form->kind == CY_CUDA_ITEMS ? 1 : iterations);
     if (has_tensors(c, arch))
-      run_case(chosen[i], arch, true, turns);
+      run_case(chosen[i], arch, true, iterations);
   }
   dlclose(how.library);
 }

@@ -187,7 +187,7 @@ static void test_topk(void) {
 static void test_nonzero(void) {
   static const search rows[] = {
       {"a few", {1}, "sym s = count(%y, 1)\ngraph @g(%x: f32[3,40]) {\n  %y = nonzero %x : i64[2,s]\n  return %y\n}\n"},
-      {"any number, turned",
+      {"any number, transposed",
        {1, 30, 20000},
        "sym s = count(%y, 1)\ngraph @g(%x: f32[n,7]) {\n"
        "  %t = transpose %x {perm=[1,0]}\n  %y = nonzero %t : i64[2,s]\n"

@@ -82,7 +82,7 @@ void *memset(void *, int, size_t);
 /* ---- fibers ---- */
 
 enum { SHIM_READY, SHIM_WARP, SHIM_BLOCK, SHIM_CLUSTER, SHIM_BARRIER, SHIM_DONE };
-enum { SHIM_THREADS = 1024, SHIM_RANKS = 4, SHIM_MOST_SHARED = 228 << 10 }; /* threads of a cluster, its blocks */
+enum { SHIM_THREADS = 1024, SHIM_RANKS = 4, SHIM_MAX_SHARED = 228 << 10 }; /* threads of a cluster, its blocks */
 
 typedef struct shim_fiber {
   void *stack_pointer, *fake_stack;
@@ -146,7 +146,7 @@ CY_INLINE u16 cy_enc_f16(f32 v) {
 }
 u32 cy_shfl32(u32 v, int mask);
 CY_INLINE int cy_uniform(int v) { return v; }
-CY_INLINE void cy_put_most(u32 *word, u32 v) { *word = *word < v ? v : *word; }
+CY_INLINE void cy_put_max(u32 *word, u32 v) { *word = *word < v ? v : *word; }
 CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) { *word = (*word & ~mask) | bits; }
 
 /* ---- shim_matrix.c ---- */
@@ -169,7 +169,7 @@ void cy_copy_word_if(u32 *to, const void *from, b1 inside);
 void cy_copy_commit(void);
 void CY_COPY_WAIT(int n);
 void cy_load_matrix(u32 *r, const cy_chunk *row);
-void cy_load_matrix_turned(u32 *r, const cy_chunk *row);
+void cy_load_matrix_transposed(u32 *r, const cy_chunk *row);
 void cy_mma_f16(f32 *c, const u32 *a, const u32 *b);
 void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b);
 void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b);
@@ -198,14 +198,14 @@ f32 shim_f16(u32 word, int half);
 f32 shim_bf16(u32 word, int half);
 u32 shim_i8(u32 word, int i);
 u32 shim_u8(u32 word, int i);
-void shim_wgmma(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32 *d, u64 a, u64 b);
-void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int turn_a, int turn_b, i32 *d,
-                      u64 a, u64 b);
+void shim_wgmma(int columns, f32 (*value)(u32, int), int transpose_a, int transpose_b, f32 *d, u64 a, u64 b);
+void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int transpose_a, int transpose_b,
+                      i32 *d, u64 a, u64 b);
 void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b);
 CY_INLINE void cy_warpgroup_begin(void) {}
 #define cy_keep(d, n) ((void)(d), (void)(n))
 #define CY_REGISTERS(how, n) (void)0
-#define CY_WGMMA(name, turn_a, turn_b, d, a, b) name(turn_a, turn_b, d, a, b)
+#define CY_WGMMA(name, transpose_a, transpose_b, d, a, b) name(transpose_a, transpose_b, d, a, b)
 #define cy_wgmma_f16_16(...) shim_wgmma(16, shim_f16, __VA_ARGS__)
 #define cy_wgmma_f16_32(...) shim_wgmma(32, shim_f16, __VA_ARGS__)
 #define cy_wgmma_f16_64(...) shim_wgmma(64, shim_f16, __VA_ARGS__)

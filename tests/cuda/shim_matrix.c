@@ -26,7 +26,7 @@ enum { SHIM_COPIES = 512, SHIM_GROUPS = 8 };
 typedef struct shim_product { /* of a warpgroup, this thread's part; results are i32 where there is byte_a, else f32 */
   u32 *d, was[128];
   u64 a, b;
-  int columns, turn_a, turn_b;
+  int columns, transpose_a, transpose_b;
   const u32 *held; /* A is in registers: this thread's, as they were, and the two rows that its results need */
   u32 held_was[4], row[2][8];
   f32 (*value)(u32, int);
@@ -50,7 +50,7 @@ static struct shim_orders {        /* what the first of its threads has ordered 
 } shim_orders[SHIM_THREADS / GROUP];
 static shim_queue *shim_queues; /* [SHIM_THREADS], made when first needed */
 
-static u16 shim_writer[SHIM_RANKS][SHIM_MOST_SHARED / 16]; /* by block and chunk of dynamic shared memory */
+static u16 shim_writer[SHIM_RANKS][SHIM_MAX_SHARED / 16]; /* by block and chunk of dynamic shared memory */
 
 static shim_queue *shim_my_queue(void) {
   if (!shim_queues)
@@ -133,28 +133,28 @@ static const u16 *shim_rows[SHIM_THREADS];
 static u32 shim_loaded[SHIM_THREADS][4];
 
 /* All lanes read at once: the first that goes on does it for them. */
-static void shim_load_warp(int warp, int turned) {
+static void shim_load_warp(int warp, int transposed) {
   for (int lane = 0; lane < 32; lane++)
     for (int j = 0; j < 4; j++) {
       const u16 *const *rows = &shim_rows[warp + j * 8];
       u32 *to = &shim_loaded[warp + lane][j];
-      if (turned)
+      if (transposed)
         *to = rows[lane % 4 * 2][lane / 4] | (u32)rows[lane % 4 * 2 + 1][lane / 4] << 16;
       else
         memcpy(to, rows[lane / 4] + lane % 4 * 2, 4);
     }
 }
-static void shim_load_matrix(u32 *r, const void *row, int turned) {
+static void shim_load_matrix(u32 *r, const void *row, int transposed) {
   if ((uintptr_t)row % 16)
     abort();
   shim_rows[SHIM_SELF] = row;
   CY_SYNC_WARP();
   if (shim_goes_first())
-    shim_load_warp(SHIM_SELF & ~31, turned);
+    shim_load_warp(SHIM_SELF & ~31, transposed);
   memcpy(r, shim_loaded[SHIM_SELF], sizeof shim_loaded[0]);
 }
 void cy_load_matrix(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 0); }
-void cy_load_matrix_turned(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 1); }
+void cy_load_matrix_transposed(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 1); }
 
 f32 shim_f16(u32 word, int half) { return cy_dec_f16((u16)(word >> half * 16)); }
 f32 shim_bf16(u32 word, int half) { return cy_f32_bits(word >> half * 16 << 16); }
@@ -165,7 +165,7 @@ static f32 shim_tf32(u32 word, int half) {
 }
 
 /* Every lane decodes its own words, `per_word` numbers each, so that each is decoded once; result i of a lane is of a row
- * of A and a column of B. Inlined, so that neither decoding nor the counts of turns are left to run time. */
+ * of A and a column of B. Inlined, so that neither decoding nor the counts of iterations are left to run time. */
 #define SHIM_INLINE static inline __attribute__((always_inline))
 static f32 shim_as[SHIM_PLACES][SHIM_THREADS][8], shim_bs[SHIM_PLACES][SHIM_THREADS][4];
 SHIM_INLINE void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*value)(u32, int)) {
@@ -250,11 +250,11 @@ void cy_warpgroup_commit(void) {
 
 /* `size` bytes of a factor that hold element (row, k): addresses as PTX has them for swizzled rows, k or rows
  * contiguous. What its writer has not published yet is something else. */
-SHIM_INLINE u32 shim_factor(u64 matrix, int turned, int row, int k, int size) {
+SHIM_INLINE u32 shim_factor(u64 matrix, int transposed, int row, int k, int size) {
   u64 start = (matrix & 0x3fff) << 4, blocks = (matrix >> 16 & 0x3fff) << 4, rows = (matrix >> 32 & 0x3fff) << 4, at;
   int wide = (int)(matrix >> 62) == 1;
   u32 v = 0;
-  if (turned)
+  if (transposed)
     at = start + (u64)(row / 64) * blocks + (u64)(k / 8) * rows + (u64)(k % 8 * 128 + row % 64 * 2);
   else
     at = start + (u64)(row / 8) * rows + (u64)(row % 8 * (wide ? 128 : 64) + k * size);
@@ -264,13 +264,13 @@ SHIM_INLINE u32 shim_factor(u64 matrix, int turned, int row, int k, int size) {
 }
 /* Bits that mean nothing are 0; the pattern of swizzled rows begins at a multiple of its own size, since its offset is
  * not told, and so do groups of 8 rows and blocks. */
-static void shim_check_matrix(u64 matrix, int turned) {
+static void shim_check_matrix(u64 matrix, int transposed) {
   u64 start = (matrix & 0x3fff) << 4, blocks = (matrix >> 16 & 0x3fff) << 4, rows = (matrix >> 32 & 0x3fff) << 4;
   int mode = (int)(matrix >> 62);
   u64 row = mode == 1 ? 128 : 64, pattern = row * 8;
-  if (matrix & 0x3fffc000c000c000 || (mode != 1 && (mode != 2 || turned)))
+  if (matrix & 0x3fffc000c000c000 || (mode != 1 && (mode != 2 || transposed)))
     shim_fault("descriptor of a matrix", matrix);
-  if (start % pattern >= row || rows % pattern || (turned && blocks % pattern))
+  if (start % pattern >= row || rows % pattern || (transposed && blocks % pattern))
     shim_fault("descriptor of a matrix whose swizzled rows begin elsewhere", matrix);
 }
 
@@ -302,18 +302,18 @@ static shim_product *shim_order(int columns, void *d, u64 a, u64 b) {
     p->d[i] = 0xffbadbad;
   return p;
 }
-void shim_wgmma(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32 *d, u64 a, u64 b) {
+void shim_wgmma(int columns, f32 (*value)(u32, int), int transpose_a, int transpose_b, f32 *d, u64 a, u64 b) {
   shim_product *p = shim_order(columns, d, a, b);
-  shim_check_matrix(a, turn_a);
-  shim_check_matrix(b, turn_b);
-  p->turn_a = turn_a;
-  p->turn_b = turn_b;
+  shim_check_matrix(a, transpose_a);
+  shim_check_matrix(b, transpose_b);
+  p->transpose_a = transpose_a;
+  p->transpose_b = transpose_b;
   p->value = value;
 }
-void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int turn_a, int turn_b, i32 *d,
-                      u64 a, u64 b) {
+void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int transpose_a, int transpose_b,
+                      i32 *d, u64 a, u64 b) {
   shim_product *p = shim_order(columns, d, a, b);
-  if (turn_a || turn_b)
+  if (transpose_a || transpose_b)
     abort();
   shim_check_matrix(a, 0);
   shim_check_matrix(b, 0);
@@ -326,7 +326,7 @@ void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, 
   int lane = SHIM_SELF % 32, first = SHIM_SELF - lane + lane / 4 * 4;
   shim_product *p = shim_order(columns, d, 0, b);
   shim_check_matrix(b, 1);
-  p->turn_b = 1;
+  p->transpose_b = 1;
   p->value = value;
   p->held = a;
   memcpy(p->held_was, a, sizeof p->held_was);
@@ -339,8 +339,9 @@ void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, 
 /* Element k of row `row` of A or (of_a false) column `row` of B: the number, of floats as f32. half: which of the rows
  * of a thread that is. */
 SHIM_INLINE u32 shim_decoded(const shim_product *p, int of_a, int half, int row, int k) {
-  u32 raw = of_a && p->held ? p->row[half][k / 2] >> k % 2 * 16 & 0xffff
-                            : shim_factor(of_a ? p->a : p->b, of_a ? p->turn_a : p->turn_b, row, k, p->byte_a ? 1 : 2);
+  u32 raw = of_a && p->held
+                ? p->row[half][k / 2] >> k % 2 * 16 & 0xffff
+                : shim_factor(of_a ? p->a : p->b, of_a ? p->transpose_a : p->transpose_b, row, k, p->byte_a ? 1 : 2);
   /* By name, so that they are inlined: this is most of the time that a product takes. */
   if (p->byte_a)
     return (of_a ? p->byte_a : p->byte_b) == shim_i8 ? shim_i8(raw, 0) : shim_u8(raw, 0);

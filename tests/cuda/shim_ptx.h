@@ -171,7 +171,7 @@ void ptx_barrier_arrive_at(u64 at);   /* of any block of the cluster */
 
 /* Of the first blocks of the last launch: what requests cost, and the least that they could. */
 typedef struct ptx_traffic {
-  u64 shared_turns, shared_least, sectors, sectors_least;
+  u64 shared_iterations, shared_min, sectors, sectors_min;
 } ptx_traffic;
 void ptx_note(u32 line, b1 shared, u64 at, u32 bytes);
 void ptx_round(void); /* of a loop of the thread at hand has ended, and another one follows */

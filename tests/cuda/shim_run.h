@@ -19,10 +19,10 @@ static struct {
   launch_fn *launch;
   cy_cuda_arch arch; /* that the kernels are made for */
   bool tensors;    /* the kernels with tensor maps run in place of those beside them */
-  int most_shared; /* bytes that a block may have; 0: any number */
+  int max_shared;  /* bytes that a block may have; 0: any number */
   int schedule;
   unsigned seed;
-  int shifted; /* the turn from which on tensors begin at multiples of an element alone; 0: none */
+  int shifted; /* the iteration from which on tensors begin at multiples of an element alone; 0: none */
 } how;
 
 /* Opens a library, which has a launch_fn of this name; NULL after a message. */
@@ -34,7 +34,7 @@ static void *open_library(const char *path, const char *name, launch_fn **out_la
   return entry ? library : NULL;
 }
 
-/* Each turn has a schedule of its own, later ones the random ones again. */
+/* Each iteration has a schedule of its own, later ones the random ones again. */
 static void choose_schedule(const kernel_case *c, int turn) {
   how.schedule = turn < 3 ? turn : turn - 2;
   how.seed = (unsigned)(turn + 7 * (c - cases));
@@ -54,7 +54,7 @@ static bool shim_launch(const char *symbol, int threads, int64_t blocks, int sha
   void *entry = dlsym(how.library, symbol);
   memcpy(&kernel, &entry, sizeof kernel);
   shared += kernel_number(symbol, "shared", 0);
-  if (!entry || threads > kernel_number(symbol, "threads", threads) || (how.most_shared && shared > how.most_shared)) {
+  if (!entry || threads > kernel_number(symbol, "threads", threads) || (how.max_shared && shared > how.max_shared)) {
     fprintf(stderr, "no device launches %s with %d threads and %d bytes of shared memory\n", symbol, threads, shared);
     return false;
   }

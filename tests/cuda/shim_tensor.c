@@ -46,7 +46,7 @@ void shim_check_barriers(void) {
 
 /* The barrier of that block at the place that has this address in the block at hand. */
 static struct shim_barrier *shim_barrier_of(const u64 *address, int rank) {
-  u64 offset = (u64)address - (u64)shim_dynamic, at = offset < SHIM_MOST_SHARED ? offset : (u64)address;
+  u64 offset = (u64)address - (u64)shim_dynamic, at = offset < SHIM_MAX_SHARED ? offset : (u64)address;
   for (int i = 0; i < shim_nbarriers; i++)
     if (shim_barriers[i].at == at && shim_barriers[i].rank == rank)
       return &shim_barriers[i];
@@ -69,7 +69,7 @@ void cy_barrier_init(u64 *barrier, int arrivals) {
   if (shim_nbarriers == SHIM_BARRIERS || (uintptr_t)barrier % 8)
     abort();
   shim_barriers[shim_nbarriers++] = (struct shim_barrier){.rank = shim_now->rank,
-                                                          .at = offset < SHIM_MOST_SHARED ? offset : (u64)barrier,
+                                                          .at = offset < SHIM_MAX_SHARED ? offset : (u64)barrier,
                                                           .arrivals = arrivals,
                                                           .left = arrivals,
                                                           .made = shim_syncs};

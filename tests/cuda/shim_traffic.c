@@ -6,14 +6,14 @@
  * bodies of loops), those who have gone round loops equally often until then are. The first blocks of a launch are counted.
  *
  * Shared memory has 32 banks of 4 bytes; a request of 8 bytes a thread goes by half a warp, of 16 by a quarter, and each
- * such part takes as many turns as the bank that most different words are wanted of. Global memory moves sectors of
- * 32 bytes.
+ * such part takes as many iterations as the bank that most different words are wanted of. Global memory moves sectors
+ * of 32 bytes.
  */
 #include "tests/cuda/shim_ptx.h"
 
 #include <stdlib.h>
 
-enum { BLOCKS = 2, BANKS = 32, SECTOR = 32, WARP = 32, MOST_NOTES = 1 << 21 };
+enum { BLOCKS = 2, BANKS = 32, SECTOR = 32, WARP = 32, MAX_NOTES = 1 << 21 };
 
 typedef struct note {
   u64 at;
@@ -54,7 +54,7 @@ static int by_request(const void *a, const void *b) {
 static int by_address(const void *a, const void *b) { return ORDER(((const note *)a)->at, ((const note *)b)->at); }
 
 /* Turns that the threads of one part of a warp take; n of them. */
-static u32 part_turns(const note *part, int n) {
+static u32 part_iterations(const note *part, int n) {
   u64 words[BANKS][BANKS];
   u32 count[BANKS] = {0}, most = 0;
   for (int i = 0; i < n; i++)
@@ -74,8 +74,8 @@ static void count_shared(const note *request, int n) {
   for (int i = 0, end; i < n; i = end) {
     for (end = i + 1; end < n && request[end].thread / threads == request[i].thread / threads;)
       end++;
-    traffic.shared_turns += part_turns(request + i, end - i);
-    traffic.shared_least++;
+    traffic.shared_iterations += part_iterations(request + i, end - i);
+    traffic.shared_min++;
   }
 }
 
@@ -94,7 +94,7 @@ static void count_global(note *request, int n) {
       bytes += end - (request[i].at > behind ? request[i].at : behind);
     behind = end > behind ? end : behind;
   }
-  traffic.sectors_least += (bytes + SECTOR - 1) / SECTOR;
+  traffic.sectors_min += (bytes + SECTOR - 1) / SECTOR;
 }
 
 /* Numbers the notes [from, to) of a warp and a line. */
@@ -150,7 +150,7 @@ void ptx_note(u32 line, b1 shared, u64 at, u32 bytes) {
   if (shim_first != noted_first)
     count_notes();
   noted_first = shim_first;
-  if (nnotes == MOST_NOTES)
+  if (nnotes == MAX_NOTES)
     return;
   if (nnotes == capacity) {
     capacity = capacity ? 2 * capacity : 1 << 12;

@@ -21,7 +21,7 @@ __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 #endif
 
-enum { JOBS_ROWS = 4, JOBS_COLUMNS = 3, JOBS_MOST = 400 };
+enum { JOBS_ROWS = 4, JOBS_COLUMNS = 3, MAX_JOBS = 400 };
 
 typedef struct bytes {
   uint8_t *data;
@@ -163,7 +163,7 @@ typedef struct heard {
   struct {
     char stage[16];
     int64_t done, total;
-  } progress[JOBS_MOST];
+  } progress[MAX_JOBS];
   int n_progress;
   const char *cancel_at; /* stage; NULL: never */
   int external_calls, external_code;
@@ -194,7 +194,7 @@ static inline void hear_diagnostic(void *ctx, const cytoc_diagnostic *d) {
 static inline int hear_progress(void *ctx, const char *stage, int64_t done, int64_t total) {
   heard *h = ctx;
   h->wrong_thread += !pthread_equal(pthread_self(), h->thread);
-  if (h->n_progress < JOBS_MOST) {
+  if (h->n_progress < MAX_JOBS) {
     snprintf(h->progress[h->n_progress].stage, 16, "%s", stage);
     h->progress[h->n_progress].done = done;
     h->progress[h->n_progress++].total = total;

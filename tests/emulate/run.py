@@ -144,7 +144,7 @@ def requantised_network(g):
 
 
 # those with a softmax or sums of floats in them
-INEXACT = ('qlinear_softmax', 'qattention', 'qdq_float_kernels', 'phases_of_pictures', 'weight_only_blocks', 'weights_in_integers')
+INEXACT = ('qlinear_softmax', 'qattention', 'qdq_float_kernels', 'phases_of_feature_maps', 'weight_only_blocks', 'weights_in_integers')
 for seed, (name, function, outputs, _, opset, _) in enumerate(qdq.CASES):
     CASES[name] = Case(quantised_graph(function, outputs, opset, seed), exact=name not in INEXACT)
 

@@ -166,9 +166,9 @@ static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   case 13: { /* each channel's become neighbours */
     int64_t far[3] = {s[1], 1, which == 12 ? 1024 : s[0] * s[1]}, near[3] = {s[1] * s[2], 1, s[1]};
     const int64_t *by = which == 13 ? near : far;
-    cy_expr turned = add(k, mulc(k, add(k, mulc(k, i[1], s[0]), i[0]), s[2]), i[2]),
+    cy_expr transposed = add(k, mulc(k, add(k, mulc(k, i[1], s[0]), i[0]), s[2]), i[2]),
             at = add(k, add(k, mulc(k, i[0], by[0]), mulc(k, i[1], by[1])), mulc(k, i[2], by[2]));
-    cy_kernel_store(k, y, at, cy_x_load(k, x, which == 13 ? row : turned));
+    cy_kernel_store(k, y, at, cy_x_load(k, x, which == 13 ? row : transposed));
     break;
   }
   default: cy_kernel_store(k, y, row, cy_x_un(k, CY_OP_abs, cy_x_load(k, x, row)));
@@ -229,10 +229,10 @@ static void test_shapes_of_schedules(void) {
   for (int which = 7; which <= 9; which++) { /* lanes along the loads, inside them a loop along the store */
     k = build(which, &in, &out);
     cy_kernel_schedule(k);
-    const cy_stmt *lanes = cy_kernel_body(k), *turns = lanes->body;
-    CHECK(lanes->lanes && turns->kind == CY_S_FOR && !turns->lanes && turns->body->kind == CY_S_STORE);
+    const cy_stmt *lanes = cy_kernel_body(k), *iterations = lanes->body;
+    CHECK(lanes->lanes && iterations->kind == CY_S_FOR && !iterations->lanes && iterations->body->kind == CY_S_STORE);
     CHECK(cy_dim_is(g, cy_kernel_var(k, lanes->var)->extent, which == 7 ? 16 : which == 8 ? 128 : 29));
-    CHECK(cy_dim_is(g, cy_kernel_var(k, turns->var)->extent, which == 7 ? 8 : which == 8 ? 3 : 2));
+    CHECK(cy_dim_is(g, cy_kernel_var(k, iterations->var)->extent, which == 7 ? 8 : which == 8 ? 3 : 2));
   }
   for (int which = 11; which <= 13; which++) { /* few lanes, the rest of their cache lines coming next; or all */
     k = build(which, &in, &out);
@@ -320,19 +320,19 @@ static void test_fold_batches(void) {
   }
 }
 
-typedef struct pixels {
+typedef struct positions {
   int64_t images, height, width, kernel, stride; /* of a 1-pixel convolution unless kernel and stride say otherwise */
   int64_t x_row, out_row, out_image;             /* floats from row to row, image to image; a pixel has 5 in, 4 out */
   int64_t left, rows;                            /* what must come of it: batch axes (-1: still a convolution), rows */
   int64_t tall, pad, axes; /* if tall is not 0: of the kernel's height; above and below; axes that must be left */
   bool planar;             /* channels lie apart; there are no gaps */
-} pixels;
+} positions;
 
 /* out[n][h][w][o] = sum of x[n][h][w][c] * f[o][c]. */
-static cy_kernel *pointwise(const pixels *p) {
+static cy_kernel *pointwise(const positions *p) {
   cy_kernel *k = cy_kernel_create(g, "pointwise");
   cy_contraction *c = cy_kernel_contraction(k);
-  int64_t tall = p->tall ? p->tall : p->kernel, picture = p->height * p->width;
+  int64_t tall = p->tall ? p->tall : p->kernel, map = p->height * p->width;
   int64_t oh = (p->height + 2 * p->pad - tall) / p->stride + 1, ow = (p->width - p->kernel) / p->stride + 1;
   const cy_dim extent[4] = {d(p->images), d(oh), d(ow), d(4)};
   const int64_t stride[4] = {p->out_image, p->planar ? ow : p->out_row, p->planar ? 1 : 4, p->planar ? oh * ow : 1};
@@ -345,8 +345,8 @@ static cy_kernel *pointwise(const pixels *p) {
   c->group = 1;
   c->images = extent[0];
   c->planar = p->planar;
-  c->x_image = d(p->planar ? 5 * picture : p->x_row * p->height);
-  c->x_channel = d(p->planar ? picture : 1);
+  c->x_image = d(p->planar ? 5 * map : p->x_row * p->height);
+  c->x_channel = d(p->planar ? map : 1);
   c->channels_in = d(5);
   c->channels_out = extent[3];
   for (int i = 0; i < 2; i++) {
@@ -369,9 +369,9 @@ static cy_kernel *pointwise(const pixels *p) {
   return k;
 }
 
-static void test_pixels_join(void) {
+static void test_positions_join(void) {
   static const struct {
-    pixels p;
+    positions p;
     bool join;
   } cases[] = {
       {{2, 3, 4, 1, 1, 20, 16, 48, 0, 0, 0, 0, 0, false}, true},   /* dense */
@@ -384,14 +384,14 @@ static void test_pixels_join(void) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     cy_kernel *k = pointwise(&cases[i].p);
-    CHECK_INT_EQ(cy_kernel_pixels_join(k), cases[i].join);
+    CHECK_INT_EQ(cy_kernel_positions_join(k), cases[i].join);
     cy_kernel_store(k, 2, cy_x_index(k, 0), cy_x_cast(k, cy_x_var(k, cy_kernel_contraction(k)->out_var[2]), CY_F32));
-    CHECK(!cy_kernel_pixels_join(k)); /* a value that tells where it is */
+    CHECK(!cy_kernel_positions_join(k)); /* a value that tells where it is */
   }
 }
 
-static void test_fold_pixels(void) {
-  static const pixels cases[] = {
+static void test_fold_positions(void) {
+  static const positions cases[] = {
       {2, 3, 4, 1, 1, 20, 16, 48, 0, 24, 0, 0, 0, false},  /* dense: one axis */
       {2, 3, 4, 1, 1, 20, 16, 100, 1, 12, 0, 0, 0, false}, /* a gap between the images of the output */
       {1, 3, 4, 1, 1, 20, 16, 999, 0, 12, 0, 0, 0, false}, /* one image: its stride means nothing */
@@ -412,9 +412,9 @@ static void test_fold_pixels(void) {
   for (int i = 0; i < 80; i++)
     f[i] = (float)(i % 7) - 2;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const pixels *p = &cases[i];
+    const positions *p = &cases[i];
     cy_kernel *before = pointwise(p), *k = pointwise(p);
-    cy_kernel_fold_pixels(k);
+    cy_kernel_fold_positions(k);
     const cy_contraction *c = cy_kernel_contraction(k);
     CHECK_INT_EQ(c->kind, p->left < 0 ? CY_CONTRACT_CONV : CY_CONTRACT_MATMUL);
     if (p->left >= 0) {
@@ -558,8 +558,8 @@ static const check_test tests[] = {{"folding", test_folding},
                                    {"shapes", test_shapes_of_schedules},
                                    {"cost", test_cost},
                                    {"fold_batches", test_fold_batches},
-                                   {"pixels_join", test_pixels_join},
-                                   {"fold_pixels", test_fold_pixels},
+                                   {"positions_join", test_positions_join},
+                                   {"fold_positions", test_fold_positions},
                                    {"share_kernels", test_share_kernels},
                                    {"verify_program", test_verify_program}};
 

@@ -181,7 +181,7 @@ static void test_too_large(void) {
   CHECK(cyrt_place(sizes, lives, 2, room) > CYRT_PLACE_LIMIT);
 }
 
-/* Outside a loop, in it, and carried from turn to turn. */
+/* Outside a loop, in it, and carried from one iteration to the next. */
 static void test_loops(void) {
   model m = model_create(1);
   cy_step **tail = &m.p->steps, **inside;
@@ -190,7 +190,7 @@ static void test_loops(void) {
            after = arena_buffer(&m, size);
   launch(&m, &tail, before, before);                /* 0 */
   inside = &loop(&m, &tail)->then_steps;            /* 1 */
-  launch(&m, &inside, carried, inner);              /* 2: read in the first turn as the last one left it */
+  launch(&m, &inside, carried, inner);              /* 2: read in the first iteration as the last one left it */
   launch(&m, &inside, inner, carried);              /* 3 */
   launch(&m, &inside, before, inner);               /* 4 */
   launch(&m, &tail, carried, after);                /* 5 */

@@ -158,7 +158,7 @@ static void test_precise_beside_moved(void) {
 }
 
 /* Factors per channel pass through a slice that leaves channels where they are, not through one that turns them round. */
-static void test_turned_channels(void) {
+static void test_transposed_channels(void) {
   static const struct {
     const char *starts, *steps;
     int axis;
@@ -241,7 +241,7 @@ static const char convolutions_text[] =
 
 /* Integers take half as long as floats, where the kernel is not of one channel; rounding, next to nothing. */
 static double half(const struct cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                   cy_layer_form form) {
+                   cy_layer_arithmetic form) {
   (void)m, (void)sizes;
   bool gains = form == CY_LAYER_INTS && !cy_dim_is(g, cy_value_of(g, n->in[1])->type.dim[1], 1);
   return form == CY_LAYER_ROUNDING ? 1e3 : gains ? 1e9 : 2e9;
@@ -377,7 +377,7 @@ static void test_choose(void) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"residual_block", test_residual_block},
                                      {"precise_beside_moved", test_precise_beside_moved},
-                                     {"turned-channels", test_turned_channels},
+                                     {"turned-channels", test_transposed_channels},
                                      {"skip", test_skip},
                                      {"stream", test_stream},
                                      {"nothing", test_nothing},

@@ -287,7 +287,7 @@ def qdq_windows(g):
 
 
 @case([T.FLOAT, T.FLOAT])
-def phases_of_pictures(g):
+def phases_of_feature_maps(g):
     """Space-to-depth of floats in front of a convolution, in YOLO's order and by thirds."""
     found = []
     for (height, width), parts, weights, attributes in (

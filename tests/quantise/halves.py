@@ -95,7 +95,7 @@ def half_pairs(p):
         port.type.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
     onnx.save(model, p.path('halves.onnx'))
     sizes = ['--dim', 'batch=2', '--dim', 'length=64']
-    for target, way, instruction in (('cooperlake', 'pairs', 'vdpbf16ps'), ('znver4', 'pairs', 'vdpbf16ps'),
+    for target, way, instruction in (('cooperlake', 'dot2', 'vdpbf16ps'), ('znver4', 'dot2', 'vdpbf16ps'),
                                      ('graniterapids', 'amx', 'tdpbf16ps'), ('icelake-server', None, 'bf16ps')):
         conv, gemm = 'conv bf16 %s' % way, 'gemm bf16 %s' % way
         convs = 2 if way == 'amx' else 1  # Winograd is faster than pairs
@@ -106,7 +106,7 @@ def half_pairs(p):
             found = {k: table.count(k) for k in (conv, gemm) if k in table}
             if found != (kinds if way else {}) or (instruction in table) != bool(way and kinds):
                 return '%s %s %s: %s' % (target, os.path.basename(model), ' '.join(options), found)
-            if model == image and way == 'pairs' and kinds and ('winograd f4x3 bf16' not in table or 'depthwise' not in table):
+            if model == image and way == 'dot2' and kinds and ('winograd f4x3 bf16' not in table or 'depthwise' not in table):
                 return 'Winograd and depthwise convolutions do not stay'
             if ('attention bf16 %s' % way in table) != (way is not None and model != image):
                 return '%s: attention is not where it is expected' % target
@@ -118,7 +118,7 @@ def half_beside_int8(p):
     model, sizes = encoder(p.path('text.onnx')), ['--dim', 'batch=2', '--dim', 'length=64']
     x = samples_of((2, 5, 64), 1)[0], samples_of((2, 5, 96), 1, 5)[0]
     for target, kinds in (('graniterapids', ('gemm int8 amx', 'attention bf16 amx')),
-                          ('znver5', ('gemm int8 fours', 'attention bf16 pairs')), ('x86-64-v3', ('gemm int8', 'attention '))):
+                          ('znver5', ('gemm int8 dot4', 'attention bf16 dot2')), ('x86-64-v3', ('gemm int8', 'attention '))):
         table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, '--int8', '--bf16', *sizes)
         if any(kind not in table for kind in kinds):
             return '%s: no %s' % (target, ' or no '.join(kinds))
@@ -133,7 +133,7 @@ def attention_beside_int8(p):
     """--int8 rounds what attention multiplies to bf16 where AMX or vdpbf16ps does that; it is a layer like others, to be
     skipped or measured."""
     model, sizes = encoder(p.path('text.onnx')), ['--dim', 'batch=2', '--dim', 'length=64']
-    for target, expected in (('graniterapids', 'amx'), ('znver4', 'pairs'), ('icelake-server', None), ('x86-64-v3', None)):
+    for target, expected in (('graniterapids', 'amx'), ('znver4', 'dot2'), ('icelake-server', None), ('x86-64-v3', None)):
         table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, '--int8', *sizes)
         rows = re.findall(r'^(\S+) +heads of .* bf16$', table, re.M)
         found = bool(rows), 'attention bf16 %s' % expected in table, 'in int8 or bf16' in table

@@ -3,7 +3,7 @@
 files that are written (qdq_files.py); weights in half precision (halves.py); products of any number of rows (rows.py);
 what libraries store (stored.py, tables.py); the outputs of the whole (whole.py), estimated (estimate.py); models quantised in part (mixed.py).
 
-In:  examples/digits, vit/vit.onnx (trained by vit/train.py on the same pictures), networks made here with fixed random
+In:  examples/digits, vit/vit.onnx (trained by vit/train.py on the same images), networks made here with fixed random
      numbers (shared.py). Out: the closing line.
 
 A float library of the same model is what errors are measured against, as signal-to-noise ratio in dB.
@@ -42,12 +42,12 @@ def shifted(images, labels):
     return np.concatenate([wide[:, :, y:y + 8, x:x + 8] for y in range(3) for x in range(3)]), np.tile(labels, 9)
 
 
-def loses(p, model, least, options, pictures=lambda *test: test):
+def loses(p, model, least, options, images=lambda *test: test):
     """Right answers of the static and of the dynamic library: at most 0.5 and 1 % fewer, of `least` layers in integers each. Every
-    third picture is for calibration, all are for testing."""
+    third image is for calibration, all are for testing."""
     images, labels = digits()
     np.savez(p.path('c.npz'), image=images[::3])
-    images, labels = pictures(images, labels)
+    images, labels = images(images, labels)
     wanted = top1(p, p.library(model, 'f'), images, labels)
     for name, allowed, more in (('static', 0.005, [*STATIC, '--calibrate=' + p.path('c.npz')]),
                                 ('dynamic', 0.01, ['--int8=dynamic', *options])):
@@ -258,7 +258,7 @@ def forms_of_samples(p):
 def one_input_files(p):
     model = residual(p.path('m.onnx'))
     for i, x in enumerate(samples_of((1, 3, 32, 32), 3)):
-        np.save(p.path('flat', 'picture-%d.npy' % i), x)
+        np.save(p.path('flat', 'image-%d.npy' % i), x)
     one = p.cytoc(model, '-o', p.path('m.so'), '--int8', '--int8-prefer=size', '--calibrate=' + p.path('flat'), '--explain')
     return None if re.search(r'^Conv_0 .* int8$', one, re.M) else '--int8 with samples is not static'
 
@@ -591,7 +591,7 @@ def smallest(p):
     graphs.save_model(p.path('i.onnx'), [helper.make_node('MatMulInteger', ['x', 'w'], ['y'], 'product')],
                       [graphs.port('x', np.uint8, [40, 256])], [graphs.port('y', np.int32, [40, 64])], [graphs.constant('w', w)])
     x = np.random.default_rng(6).integers(0, 256, (40, 256)).astype(np.uint8)
-    for options, algorithm in (([], 'gemm int8 cut'), (['--int8', '--int8-prefer=size'], 'gemm int8 pairs')):
+    for options, algorithm in (([], 'gemm int8 split'), (['--int8', '--int8-prefer=size'], 'gemm int8 dot2')):
         if algorithm not in p.cytoc(p.path('i.onnx'), '-o', p.path('i.so'), '--target=x86-64-v3', '--explain', *options):
             return 'no ' + algorithm
         if not np.array_equal(p.run(p.path('i.so'), x)[0], np.int32(x) @ np.int32(w)):

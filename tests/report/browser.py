@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page in headless Chromium, by the DevTools protocol over a pipe: what it logs, what its scripts answer, a picture of it.
+"""A page in headless Chromium, by the DevTools protocol over a pipe: what it logs, what its scripts answer, a screenshot of it.
 
     with Browser() as b:
         page = b.open('file:///..')     # once it is loaded
@@ -129,7 +129,7 @@ class Page:
         self.call('Emulation.setEmulatedMedia', media=features.pop('media', ''),
                   features=[{'name': k.replace('_', '-'), 'value': v} for k, v in features.items()])
 
-    def picture(self, path, height=None):
+    def screenshot(self, path, height=None):
         extra = {'clip': {'x': 0, 'y': 0, 'width': self.browser.size[0], 'height': height, 'scale': 1}} if height else {}
         data = self.call('Page.captureScreenshot', format='png', captureBeyondViewport=True, **extra)['data']
         with open(path, 'wb') as f:

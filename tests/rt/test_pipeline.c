@@ -20,7 +20,7 @@ enum { WIDTH = 4, ROW_ARENA = 1024, MOST = 1200 };
 
 /* ---- the model ---- */
 
-static atomic_int runs, rows_run, most_rows, padded_with_last;
+static atomic_int runs, rows_run, max_rows, padded_with_last;
 static float bonus; /* added to y: tells two models apart */
 
 static int32_t plan(cyrt_frame *frame) {
@@ -36,8 +36,8 @@ static int32_t compute(cyrt_frame *frame, int64_t batch) {
   float *y = frame->outputs[0].ptr;
   atomic_fetch_add(&runs, 1);
   atomic_fetch_add(&rows_run, (int)batch);
-  if (batch > atomic_load(&most_rows))
-    atomic_store(&most_rows, (int)batch);
+  if (batch > atomic_load(&max_rows))
+    atomic_store(&max_rows, (int)batch);
   for (int64_t r = 0; r < batch; r++) {
     if (x[r * WIDTH] == -1)
       return cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "row %lld is bad", (long long)r);
@@ -86,7 +86,7 @@ static cyto_model *model_open(const cyrt_model *code) {
   CHECK(!cyto_model_from_linked(code, &model, &error));
   atomic_store(&runs, 0);
   atomic_store(&rows_run, 0);
-  atomic_store(&most_rows, 0);
+  atomic_store(&max_rows, 0);
   return model;
 }
 
@@ -366,7 +366,7 @@ static void test_batch_time(void) {
   CHECK_REQUIRE(flow_start(&f, stages, 1, (cyto_pipeline_options){.queue = 64}, 12, 2, 20000));
   CHECK_INT_EQ(take_doubles(&f, 2), 12);
   CHECK(atomic_load(&runs) >= 2 && atomic_load(&runs) <= 11); /* about 4 items in 60 ms */
-  CHECK(atomic_load(&most_rows) >= 2);
+  CHECK(atomic_load(&max_rows) >= 2);
   flow_end(&f);
   cyto_model_unload(model);
 }

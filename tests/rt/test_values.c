@@ -413,13 +413,13 @@ static int32_t versions_body(cyrt_frame *frame) {
   return cyrt_output_alloc(frame, OUT_ANY, &zero, 1, sizeof(int32_t));
 }
 
-static int64_t bytes_held, most_bytes;
+static int64_t bytes_held, max_bytes;
 
 static void *counting_alloc(void *user, size_t bytes, size_t alignment) {
   void *ptr;
   (void)user;
   bytes_held += (int64_t)bytes;
-  most_bytes = bytes_held > most_bytes ? bytes_held : most_bytes;
+  max_bytes = bytes_held > max_bytes ? bytes_held : max_bytes;
   return posix_memalign(&ptr, alignment, bytes) ? NULL : ptr;
 }
 
@@ -475,13 +475,13 @@ static void test_versions(void) {
 static void test_long_loops(void) {
   cyto_options options = {.threads = 1, .allocator = {counting_alloc, counting_release, NULL}};
   fixture f;
-  bytes_held = most_bytes = 0;
+  bytes_held = max_bytes = 0;
   CHECK_REQUIRE(open_fixture(&f, &options));
   body = loops_body;
   clock_t start = clock();
   CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
   CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 5);
-  CHECK(most_bytes < (int64_t)70000 * 1024);
+  CHECK(max_bytes < (int64_t)70000 * 1024);
   close_fixture(&f);
   CHECK_INT_EQ(bytes_held, 0);
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BATCH = 65536 };
+enum { MAX_BATCH = 65536 };
 
 typedef struct search {
   const cy_bench_setup *setup;
@@ -86,7 +86,7 @@ int cy_bench_search(const cy_bench_setup *o, const cy_bench_task *task, double m
   setup.limit_kb = 2 * s.limit_kb + (256 << 10); /* for code and tables, which are no part of the peak */
   for (int c = CY_BENCH_EAGER; c < CY_BENCH_N_CONTENDERS; c++)
     setup.against[c] = 0;
-  for (int batch = 1; batch <= MOST_BATCH && batch_try(&s, batch);)
+  for (int batch = 1; batch <= MAX_BATCH && batch_try(&s, batch);)
     batch *= 2;
   for (int step = 0, best = best_of(&s); best >= 0 && step < 6; step++) {
     int batch = results[best].batch, before = best;

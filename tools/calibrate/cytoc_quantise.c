@@ -89,8 +89,8 @@ static int see_histograms(recorder *r, int sample, void *ctx) {
   return 0;
 }
 
-/* Are its channels pictures, so that each has many values in a sample? */
-static bool has_pictures(recorder *r, const cy_quant_tensor *x) {
+/* Are its channels images, so that each has many values in a sample? */
+static bool has_feature_maps(recorder *r, const cy_quant_tensor *x) {
   cyto_tensor data;
   return x->axis >= 0 && !recorder_output(r, x->output, &data) && x->axis + 1 < data.rank;
 }
@@ -103,11 +103,11 @@ static void balance(recorder *r, observed *o) {
   for (uint32_t t = 0; t < r->q->ntensors; t++) {
     cy_quant_tensor *x = &r->q->tensor[t];
     x->most = CY_NEW_ARRAY(r->q->arena, double, x->channels + 1);
-    bool pictures = has_pictures(r, x);
+    bool images = has_feature_maps(r, x);
     for (uint32_t c = 0; c < x->channels; c++) {
       const range_stats *seen = &o->channel[t][c];
       double end[2] = {fmin(seen->low, 0), fmax(seen->high, 0)};
-      if (pictures)
+      if (images)
         range_expect(seen, end);
       x->most[c] = fmax(-end[0], end[1]);
     }
@@ -179,7 +179,7 @@ typedef struct measured {
 
 /* A layer that makes outputs of the model all by itself stays in float if one of them would lose more than this: a
  * signal-to-noise ratio of 26 dB. */
-static const double MOST_AT_END = 0.05;
+static const double MAX_AT_END = 0.05;
 
 typedef struct measuring {
   measured *layer;    /* [nlayers] */
@@ -216,7 +216,7 @@ static double relative(double error, double reference) {
 static void judge_ends(const recorder *r, cy_quant_layer *l, const measured *m) {
   for (uint32_t k = 0; k < l->nends && !l->keep; k++) {
     double error = relative(m->end[k][0], m->end[k][1]);
-    if (!(error <= MOST_AT_END))
+    if (!(error <= MAX_AT_END))
       l->keep = cy_arena_printf(r->q->arena, "alone it changes output '%s' by %.1f %%", l->end[k], error * 100);
   }
 }
@@ -316,12 +316,12 @@ int cytoc_measure(const cytoc_quantise *how, cy_quant *q) {
 
 /* What takes about half a second: runs in float and in integers. */
 static const double ESTIMATE_CYCLES = 2e9;
-enum { MOST_RANDOM = 4, MOST_GIVEN = 32 };
+enum { MAX_RANDOM = 4, MAX_GIVEN = 32 };
 
 /* With the library open that chooses layers; random samples have axes of `size` where these are open. */
 static int estimate(recorder *r, int64_t size) {
   double most = ESTIMATE_CYCLES / (2 * RECORDER_HASTE * recorder_cycles(r->q));
-  int room = r->how->samples ? MOST_GIVEN : MOST_RANDOM;
+  int room = r->how->samples ? MAX_GIVEN : MAX_RANDOM;
   int status = recorder_open_samples(r, size);
   cytoc_whole *whole = status ? NULL : cytoc_whole_create(r);
   if (whole)

@@ -11,7 +11,7 @@
  * again, which corrects the factor.
  *
  * If the user set no limit, time counts as well: only a share of what was gained is given up, and the time that is left
- * grows by a share of itself at most, since labels rarely suffer from errors that would show in a picture. If that is too
+ * grows by a share of itself at most, since labels rarely suffer from errors that would show in a image. If that is too
  * little to reach the limit, all layers stay as they were, unless that is below the floor: this holds at any cost, in the
  * end with all layers in float.
  */
@@ -25,11 +25,11 @@
 /* How far above the limit layers are chosen for: on samples other than those that ranges were chosen by, the ratio is a
  * little lower. */
 static const double MARGIN_DB = 1;
-static const double MOST_LOST = 0.4, MOST_ADDED = 0.5; /* of the time that integers gain; of that which they take */
+static const double MAX_LOST = 0.4, MAX_ADDED = 0.5;   /* of the time that integers gain; of that which they take */
 static const double SINGLES_CYCLES = 1e10;             /* for what layers do one at a time, as estimated, on one core */
 static const double ESTIMATED_SINGLES = 4e9;           /* the same, to estimate: about a second */
-enum { MOST_ROUNDS = 4, MOST_WORST = 3, LEAST_VALUES = 16 };
-enum { MOST_BYTES = 1 << 28 }; /* of outputs that are remembered */
+enum { MAX_ROUNDS = 4, MAX_WORST = 3, MIN_VALUES = 16 };
+enum { MAX_BYTES = 1 << 28 }; /* of outputs that are remembered */
 
 typedef struct values {
   float *value;
@@ -111,7 +111,7 @@ static uint64_t count_of(const cyto_tensor *t) {
 }
 
 int cytoc_whole_remember(cytoc_whole *w, recorder *r, int sample) {
-  if (w->bytes > MOST_BYTES || sample != w->nsamples)
+  if (w->bytes > MAX_BYTES || sample != w->nsamples)
     return 0;
   w->nsamples++;
   for (uint32_t k = 0; k < w->noutputs; k++) {
@@ -279,7 +279,7 @@ static double most_lost(const cytoc_whole *w, bool firm) {
     gained += w->ints[i] ? gain_of(&w->layer[i]) : 0;
     taken += w->layer[i].cycles[w->ints[i]];
   }
-  return firm ? INFINITY : taken > 0 ? fmin(gained * MOST_LOST, taken * MOST_ADDED) : gained * MOST_LOST;
+  return firm ? INFINITY : taken > 0 ? fmin(gained * MAX_LOST, taken * MAX_ADDED) : gained * MAX_LOST;
 }
 
 static int few_samples(const cytoc_whole *w) {
@@ -397,7 +397,7 @@ static bool give_up_layers(cytoc_whole *w, const recorder *r, double db, double 
 /* Puts layers back until all outputs have db, for `most` of the time that is gained. */
 static int reach(cytoc_whole *w, recorder *r, cy_quant_mode mode, double db, double most) {
   double lost = 0;
-  for (int round = 0; round < MOST_ROUNDS && !all_hold(w, db); round++) {
+  for (int round = 0; round < MAX_ROUNDS && !all_hold(w, db); round++) {
     double until_now = lost;
     correct(w);
     if (!give_up_layers(w, r, db + MARGIN_DB, &lost, most) || lost == until_now)
@@ -424,7 +424,7 @@ static void note_worst(cytoc_whole *w, const recorder *r) {
   for (uint32_t k = 0; k < w->noutputs; k++) {
     char *text = NULL;
     double below = INFINITY;
-    for (int n = 0; n < MOST_WORST; n++) {
+    for (int n = 0; n < MAX_WORST; n++) {
       double most = 0;
       uint32_t at = w->nlayers;
       for (uint32_t i = 0; i < w->nlayers; i++) {
@@ -517,7 +517,7 @@ static void pass_over_few(cytoc_whole *w) {
     uint64_t count = 0;
     for (int i = 0; i < w->nsamples; i++)
       count += w->reference[(size_t)i * w->noutputs + k].count;
-    if (!w->output[k].odd && count < LEAST_VALUES)
+    if (!w->output[k].odd && count < MIN_VALUES)
       w->output[k].odd = "too few numbers to tell by random inputs";
   }
 }

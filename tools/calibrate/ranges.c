@@ -71,7 +71,7 @@ void range_end_sample(range_stats *r) {
 }
 
 /* The extremes to expect: those seen, widened by HEADROOM standard deviations of the extremes of single samples. Few
- * samples of few values say little about the extremes; those of many samples, or of large pictures, differ little. */
+ * samples of few values say little about the extremes; those of many samples, or of large images, differ little. */
 void range_expect(const range_stats *r, double out[2]) {
   static const double HEADROOM = 2;
   for (int i = 0; i < 2; i++) {

@@ -136,8 +136,8 @@ void recorder_stop(recorder *r) {
 
 int recorder_start(recorder *r) {
   cy_machine *machine = cy_machine_open("native", r->how->diag);
-  if (machine && r->how->passes.no_fast)
-    cy_machine_forgo_fast(machine);
+  if (machine && r->how->passes.strict_fp)
+    cy_machine_strict_fp(machine);
   cy_temps *temps = machine ? cy_temps_create(r->how->diag) : NULL;
   int status = -1;
   if (temps) {

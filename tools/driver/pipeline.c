@@ -169,7 +169,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .output = s->written,
                           .name = o->name,
                           .share_kernels = o->opt_level > 0,
-                          .hurry = o->opt_level == 0,
+                          .fast_codegen = o->opt_level == 0,
                           .jobs = o->jobs,
                           .save_temps = o->save_temps && !*o->save_temps ? "." : o->save_temps,
                           .plan_memory = cy_plan_memory,
@@ -269,7 +269,7 @@ static int check_emit(session *s) {
 }
 
 /* Signal-to-noise ratio of outputs, in dB: the default where there are samples; and more than integers can give. */
-static const double MIN_DECIBELS = 25, MOST_DECIBELS = 200;
+static const double MIN_DECIBELS = 25, MAX_DECIBELS = 200;
 /* .. and below which no default goes. */
 static const double FLOOR_DECIBELS = 20;
 
@@ -284,9 +284,9 @@ static double percent(const char *text) {
 static double decibels(const char *text) {
   char *end;
   double v = strtod(text, &end);
-  return !strcmp(text, "off")                                                            ? 0
-         : end == text || !(v >= 0 && v <= MOST_DECIBELS) || (*end && strcmp(end, "dB")) ? -1
-                                                                                         : v;
+  return !strcmp(text, "off")                                                           ? 0
+         : end == text || !(v >= 0 && v <= MAX_DECIBELS) || (*end && strcmp(end, "dB")) ? -1
+                                                                                        : v;
 }
 
 static bool is_static(const cytoc_options *o) {
@@ -499,7 +499,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .dump_dir = o->dump_dir,
                            .caps = cy_machine_caps(machine),
                            .plain_attention = o->attention && !strcmp(o->attention, "plain"),
-                           .no_fast = o->fast_algorithms && !strcmp(o->fast_algorithms, "off"),
+                           .strict_fp = o->fast_algorithms && !strcmp(o->fast_algorithms, "off"),
                            .half = half_of(o),
                            .half_io = o->half_io,
                            .weights = weights,
@@ -531,7 +531,7 @@ static int check_fast(session *s, cy_machine *machine) {
     return 0;
   if (strcmp(word, "off"))
     return bad_option(s, "option '--fast-algorithms' expects auto or off, found '%s'", word);
-  if (cy_machine_forgo_fast(machine))
+  if (cy_machine_strict_fp(machine))
     return 0;
   return bad_option(s,
                     "option '--fast-algorithms' is for CPUs: the kernels of '%s' have none to turn off (cuDNN has: "
@@ -551,8 +551,8 @@ static int set_machine(session *s, cy_machine *machine) {
 static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_weight_options weights) {
   const cytoc_options *o = s->o;
   bool measured = o->int8 || o->half_max_error;
-  weights.rows8 = o->int8 && mode == CY_QUANT_DYNAMIC;
-  weights.keeps_given = weights.rows8 && weights.bits;
+  weights.quantised_rows = o->int8 && mode == CY_QUANT_DYNAMIC;
+  weights.keeps_given = weights.quantised_rows && weights.bits;
   cy_quant quant = {0};
   if (measured) {
     cy_quant_init(&quant, mode);

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_OUTSIDE = 1024, ALIGNED = 64 }; /* bytes: tensors that go into the other file, and where they begin */
+enum { MIN_OUTSIDE = 1024, ALIGNED = 64 }; /* bytes: tensors that go into the other file, and where they begin */
 
 static bool is_external(const Onnx__TensorProto *t) {
   return t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
@@ -153,7 +153,7 @@ static int write_data(const qdq_writer *w, const tensors *all, const char *locat
     Onnx__TensorProto *t = all->list[i];
     uint64_t bytes = t->has_raw_data ? t->raw_data.len : 0, gap = -at % ALIGNED;
     const void *data = t->raw_data.data;
-    if (!is_external(t) && bytes < LEAST_OUTSIDE)
+    if (!is_external(t) && bytes < MIN_OUTSIDE)
       continue;
     if (is_external(t) && !(data = qdq_external(w, t, &bytes)))
       return -1;

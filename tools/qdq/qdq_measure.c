@@ -176,7 +176,7 @@ static int measure_layer(qdq_writer *w, uint32_t i, const measuring *m) {
 }
 
 /* Pairs of the tensors that are inputs of the model (n = NULL), or that n makes. */
-static void add_pairs(qdq_writer *w, const Onnx__NodeProto *n) {
+static void add_dot2(qdq_writer *w, const Onnx__NodeProto *n) {
   for (uint32_t t = 0; t < w->ntensors; t++)
     if (w->tensors[t].rounded && w->tensors[t].maker == n)
       qdq_add_pair(w, &w->tensors[t]);
@@ -186,10 +186,10 @@ int qdq_build_measuring(qdq_writer *w) {
   const Onnx__GraphProto *g = w->graph;
   measuring m = {g->n_output, qdq_name(w, "cytoc.quantise.one", ""), CY_NEW_ARRAY(w->arena, renamed, w->nnames + 2)};
   add_ints(w, m.one, (const int64_t[]){1}, 1);
-  add_pairs(w, NULL);
+  add_dot2(w, NULL);
   for (size_t at = 0; at < g->n_node; at++) {
     qdq_grow(w, (void ***)&w->nodes, &w->nnodes, g->node[at]);
-    add_pairs(w, g->node[at]);
+    add_dot2(w, g->node[at]);
   }
   for (uint32_t i = 0; i < w->nlayers; i++)
     if (!w->quant.layer[i].keep && measure_layer(w, i, &m))
@@ -250,14 +250,14 @@ static int add_choice(qdq_writer *w, uint32_t i, Onnx__NodeProto *n, char *flags
 int qdq_build_single(qdq_writer *w) {
   const Onnx__GraphProto *g = w->graph;
   char *flags = add_flags(w);
-  add_pairs(w, NULL);
+  add_dot2(w, NULL);
   for (size_t at = 0; at < g->n_node; at++) {
     Onnx__NodeProto *n = qdq_copy_node(w, g->node[at]);
     qdq_grow(w, (void ***)&w->nodes, &w->nnodes, n);
     for (uint32_t i = 0; i < w->nlayers; i++)
       if (w->layers[i].node == g->node[at] && !w->quant.layer[i].keep && add_choice(w, i, n, flags))
         return -1;
-    add_pairs(w, g->node[at]);
+    add_dot2(w, g->node[at]);
   }
   return 0;
 }

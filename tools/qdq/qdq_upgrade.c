@@ -2,7 +2,7 @@
 /* qdq_upgrade.c - a model of operator set 7 to 12 as one of 13, the first with a scale per channel in QuantizeLinear.
  *
  * In:  a graph as it was read. Out: the same in the newer operators: attributes that became inputs are initializers;
- * Upsample is Resize, Scatter is ScatterElements; Softmax over several axes is one over the flattened picture. What
+ * Upsample is Resize, Scatter is ScatterElements; Softmax over several axes is one over the flattened feature map. What
  * cannot be said without knowing more of the model is refused, with the node.
  */
 #include "qdq_int.h"
@@ -65,7 +65,7 @@ static void move_attributes(qdq_writer *w, Onnx__NodeProto *n, const struct move
 }
 
 /* Resize of set 10, and Upsample: X, scales -> X, no region, scales. Corners coincide; the nearest element is the one
- * before, or behind where the picture becomes smaller. */
+ * before, or behind where the feature map becomes smaller. */
 static int upgrade_resize(qdq_writer *w, Onnx__NodeProto *n) {
   uint64_t count = 0;
   if (n->n_input < 2)

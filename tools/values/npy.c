@@ -143,11 +143,11 @@ static void copy_fortran(const host_tensor *tensor, const uint8_t *from, size_t 
 
 /* ---- reading strings ---- */
 
-enum { MOST_CODE = 0x10ffff, UTF8_MOST = 4 };
+enum { MAX_CODE = 0x10ffff, UTF8_MAX = 4 };
 
 /* Bytes of a code point as UTF-8; 0: it is none. */
-static size_t utf8_put(uint32_t code, uint8_t out[UTF8_MOST]) {
-  if (code > MOST_CODE || (code >= 0xd800 && code < 0xe000))
+static size_t utf8_put(uint32_t code, uint8_t out[UTF8_MAX]) {
+  if (code > MAX_CODE || (code >= 0xd800 && code < 0xe000))
     return 0;
   size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
   static const uint8_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
@@ -310,7 +310,7 @@ static size_t utf8_get(const uint8_t *at, size_t left, uint32_t *out_code) {
     code = code << 6 | (at[i] & 0x3f);
   }
   *out_code = code;
-  return code < least[n] || code > MOST_CODE || (code >= 0xd800 && code < 0xe000) ? 0 : n;
+  return code < least[n] || code > MAX_CODE || (code >= 0xd800 && code < 0xe000) ? 0 : n;
 }
 
 /* Code points of a text; -1: it is no UTF-8. */

@@ -18,7 +18,7 @@
 #include <zlib.h>
 
 enum { END_BYTES = 22, CENTRAL_BYTES = 46, LOCAL_BYTES = 30, STORED = 0, DEFLATED = 8 };
-enum { MOST_GROWTH = 1032 }; /* bytes out of one deflated byte: a match of 258 from two bits */
+enum { MAX_GROWTH = 1032 }; /* bytes out of one deflated byte: a match of 258 from two bits */
 
 typedef struct archive {
   const char *path;
@@ -97,7 +97,7 @@ static int check_entry(const archive *a, const entry *e) {
                 e->method);
   if (e->packed == UINT32_MAX || e->bytes == UINT32_MAX || e->local == UINT32_MAX)
     return fail(a, "'%.100s' has 4 GB or more: use a folder of .npy files", e->name);
-  bool possible = e->method == STORED ? e->bytes == e->packed : e->bytes / MOST_GROWTH <= e->packed;
+  bool possible = e->method == STORED ? e->bytes == e->packed : e->bytes / MAX_GROWTH <= e->packed;
   return possible ? 0 : fail(a, "damaged archive: '%.100s' cannot be %u bytes out of %u", e->name, e->bytes, e->packed);
 }
 

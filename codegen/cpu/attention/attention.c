@@ -7,7 +7,7 @@
  * or 18:
  *   scaled copy of the queries -> scores = q k^T -> change, top, weights, sum -> out += weights v -> epilogue / sum
  * With AVX-512 (not that of CPUs with AMX), scores become weights only within the last product, a few steps before they are
- * multiplied: core_weigh.c.
+ * multiplied: microkernel_weigh.c.
  * The scores of a block lie in the worker's scratch, sized for the second-level cache; where all keys do not fit there,
  * they come by tiles, and sums and outputs so far are scaled down when a greater score turns up. Keys that causality or
  * a window hide from all rows of a block are not looked at. Up to four rows are not worth packing: their scores are dot
@@ -18,7 +18,7 @@
  * rounded to bf16 where values are multiplied by them, their sum is that of f32.
  */
 #include "attention_int.h"
-#include "codegen/cpu/int8/dot.h"
+#include "codegen/cpu/int8/int_gemm.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,14 +26,7 @@
 
 /* The first-level cache should have a block's scores. AVX512_TILES: Zen 5 takes up to 5 % longer by fewer; AMX tells
  * Sapphire Rapids. */
-enum {
-  FEW = 4,
-  BLOCK_TILES = 2,
-  AVX512_TILES = 3,
-  WANTED_TASKS = 24,
-  LEAST_ROWS = 64,
-  UNKNOWN_ROWS = 256
-};
+enum { FEW = 4, BLOCK_TILES = 2, AVX512_TILES = 3, WANTED_TASKS = 24, MIN_ROWS = 64, UNKNOWN_ROWS = 256 };
 
 /* ---- the plan ---- */
 
@@ -55,8 +48,8 @@ static void plan_rows(const cy_cg *cg, att *a) {
   a->pv = cy_tile_choose(cg, a->many ? 0 : a->rows, d->columns);
   a->block = (cg->amx_bf16 ? BLOCK_TILES : (int64_t)cg->model.attention_rows) * a->qk.mr;
   int64_t rows = a->rows ? a->rows : UNKNOWN_ROWS * 4, parts = cy_ceil(WANTED_TASKS, outer);
-  if (parts > rows / LEAST_ROWS)
-    parts = rows / LEAST_ROWS;
+  if (parts > rows / MIN_ROWS)
+    parts = rows / MIN_ROWS;
   if (a->rows && parts <= 1) {
     int64_t blocks = cy_ceil(a->rows, a->block);
     a->block = cy_round_up(cy_ceil(a->rows, blocks), a->qk.mr);
@@ -597,7 +590,7 @@ static void emit_entry(cy_cg *cg, const att *a) {
   V nothing = LLVMConstReal(cg->f32, 0), hidden = d->zero_hidden ? nothing : LLVMConstReal(cg->f32, NAN);
   w.empty = LLVMBuildSelect(cg->b, any, hidden, nothing, "");
   if (a->amx)
-    cy_dot_amx_begin(cg);
+    cy_int_gemm_amx_begin(cg);
   V before = a->late ? cy_attention_flush_begin(cg) : NULL; /* setting it takes too long for each block */
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
@@ -606,7 +599,7 @@ static void emit_entry(cy_cg *cg, const att *a) {
   if (a->late)
     cy_attention_flush_end(cg, before);
   if (a->amx)
-    cy_dot_amx_end(cg);
+    cy_int_gemm_amx_end(cg);
   cy_fn_end(cg, NULL);
 }
 

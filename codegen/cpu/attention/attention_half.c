@@ -4,12 +4,12 @@
  *
  * Comes in: the plan and place of attention.c, which calls these in place of what it does for floats. Goes out: packed
  * keys and values, scores, outputs. The first product's b are keys by panels, pairs of their elements in the order of
- * dot.h: a transposition of 32-bit words; the second one's are values by panels of columns, rows of two keys woven into
- * each other. Keys are filled up to whole tiles, or a pair, with values of 0, whose weights are 0, too. Kernels take
- * whole tiles of rows, of whatever content: scratch has so many.
+ * int_gemm.h: a transposition of 32-bit words; the second one's are values by panels of columns, rows of two keys woven
+ * into each other. Keys are filled up to whole tiles, or a pair, with values of 0, whose weights are 0, too. Kernels
+ * take whole tiles of rows, of whatever content: scratch has so many.
  */
 #include "attention_int.h"
-#include "codegen/cpu/int8/dot.h"
+#include "codegen/cpu/int8/int_gemm.h"
 
 /* PAIR_ROWS: a multiple of the rows of all tiles. */
 enum { AMX_KEYS = 32, BLOCK_ROWS = 2 * CY_AMX_ROWS, PAIR_ROWS = 24, TILE_ELEMENTS = 2 * CY_AMX_GROUPS, LANES = 16 };
@@ -30,8 +30,9 @@ void cy_attention_half_plan(const cy_cg *cg, att *a) {
   a->filled = cy_round_up(a->d->size, a->amx ? TILE_ELEMENTS : 2);
 }
 
-static cy_dot_form form(const att *a) {
-  return (cy_dot_form){.wide = true, .bf16 = true, .amx = a->amx, .step = 2, .together = a->amx ? CY_AMX_GROUPS : 1};
+static cy_int_gemm_variant variant(const att *a) {
+  return (cy_int_gemm_variant){
+      .wide = true, .bf16 = true, .amx = a->amx, .step = 2, .together = a->amx ? CY_AMX_GROUPS : 1};
 }
 
 static V round_keys(cy_cg *cg, const att *a, V n) {
@@ -193,23 +194,23 @@ static void call_kernel(cy_cg *cg, const product *x, V a, V c, V fn, LLVMTypeRef
 
 static void multiply_tiles(cy_cg *cg, const work *w, const product *x) {
   V few = cy_icmp(cg, LLVMIntSLE, w->rows, cy_i64(cg, CY_AMX_ROWS)), fn[2];
-  cy_dot_form f = form(w->a);
+  cy_int_gemm_variant f = variant(w->a);
   for (int onto = 0; onto < 2; onto++) {
-    V less = cy_dot_amx_kernel(cg, f, CY_AMX_ROWS, x->tile.nv, x->nr, onto);
-    fn[onto] = cy_select(cg, few, less, cy_dot_amx_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, onto));
+    V less = cy_int_gemm_amx_kernel(cg, f, CY_AMX_ROWS, x->tile.nv, x->nr, onto);
+    fn[onto] = cy_select(cg, few, less, cy_int_gemm_amx_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, onto));
     if (!x->onto)
       break;
   }
-  LLVMTypeRef type = LLVMGlobalGetValueType(cy_dot_amx_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, false));
+  LLVMTypeRef type = LLVMGlobalGetValueType(cy_int_gemm_amx_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, false));
   call_kernel(cg, x, x->a, x->c, x->onto ? cy_select(cg, x->onto, fn[1], fn[0]) : fn[0], type);
 }
 
-static void multiply_pairs(cy_cg *cg, const work *w, const product *x) {
-  cy_dot_form f = form(w->a);
-  V fn = cy_dot_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, false);
+static void multiply_dot2(cy_cg *cg, const work *w, const product *x) {
+  cy_int_gemm_variant f = variant(w->a);
+  V fn = cy_int_gemm_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, false);
   LLVMTypeRef type = LLVMGlobalGetValueType(fn);
   if (x->onto)
-    fn = cy_select(cg, x->onto, cy_dot_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, true), fn);
+    fn = cy_select(cg, x->onto, cy_int_gemm_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, true), fn);
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, x->tile.mr), NULL, 0);
   V a = element(cg, x->a, cy_mulc(cg, r.iv, x->lda)), c = cy_gepf(cg, x->c, cy_mulc(cg, r.iv, x->ldc));
@@ -226,7 +227,7 @@ static void multiply_panels(cy_cg *cg, const work *w, const product *all, V j, V
   cy_loop_begin(cg, &p, j, end, cy_i64(cg, x.nr), NULL, 0);
   x.b = element(cg, all->b, cy_mulc(cg, p.iv, w->a->filled));
   x.c = cy_gepf(cg, all->c, p.iv);
-  multiply_pairs(cg, w, &x);
+  multiply_dot2(cg, w, &x);
   cy_loop_end(cg, &p, NULL);
 }
 
@@ -274,7 +275,7 @@ void cy_attention_half_outputs(cy_cg *cg, const work *w, V j0, V n, V accumulate
                  .ldc = a->ld_o,
                  .nr = a->nr_v,
                  .tile = {a->pv.mr, p + 1 < a->panels_v ? a->pv.nv : a->last_v}};
-    (a->amx ? multiply_tiles : multiply_pairs)(cg, w, &x);
+    (a->amx ? multiply_tiles : multiply_dot2)(cg, w, &x);
   }
 }
 

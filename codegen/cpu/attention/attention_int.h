@@ -3,7 +3,7 @@
 #ifndef CY_CPU_ATTENTION_INT_H
 #define CY_CPU_ATTENTION_INT_H
 
-#include "codegen/cpu/gemm/core.h"
+#include "codegen/cpu/gemm/microkernel.h"
 
 /* Is there an instruction that multiplies by powers of two (vscalef)? */
 static inline bool cy_attention_scales(const cy_cg *cg) { return cg->avx512; }
@@ -24,8 +24,8 @@ typedef struct att {
   unsigned last_v; /* vectors of the last panel of values that there are columns for */
   bool few, many; /* forms to emit: rows up to FEW, more */
   bool behind;    /* a block is finished between the products of the next one: see multiply_keys */
-  bool late;      /* scores of many rows become weights in the product with the values, see core_weigh.c */
-  bool half, amx; /* q, k, v are bf16, multiplied by tiles of AMX or by pairs; of these forms: */
+  bool late;      /* scores of many rows become weights in the product with the values, see microkernel_weigh.c */
+  bool half, amx; /* q, k, v are bf16, multiplied by tiles of AMX or by dot2; of these forms: */
   int64_t filled; /* elements of a head in scratch, whole tiles */
   int64_t ld_w;   /* bf16 between rows of weights */
   /* Operands that lie as the products of many rows want them; not scaled, and no panels to make. */

@@ -4,8 +4,8 @@
  * Comes in: scores of keys [j0, j0 + n) in the worker's scratch, greatest scores and sums of the tiles before. Goes out:
  * weights in their place (as bf16 in a place of their own), not divided by their sum yet; greatest scores and sums; outputs
  * so far scaled down where a greater score turned up. Beside that each row asks for some of the memory that the task's
- * outputs and the next task will need. Where scores become weights within the second product (core_weigh.c), only the
- * greatest scores are found here, and behind that product the sums.
+ * outputs and the next task will need. Where scores become weights within the second product (microkernel_weigh.c),
+ * only the greatest scores are found here, and behind that product the sums.
  */
 #include "attention_int.h"
 
@@ -22,7 +22,7 @@ static V minus_infinity(cy_cg *cg, unsigned lanes) { return cy_splatf(cg, -INFIN
 typedef V combine(cy_cg *cg, V a, V b);
 static V sum_of(cy_cg *cg, V a, V b) { return LLVMBuildFAdd(cg->b, a, b, ""); }
 
-static V across(cy_cg *cg, V v, unsigned lanes, combine *op) {
+static V reduce_lanes(cy_cg *cg, V v, unsigned lanes, combine *op) {
   for (unsigned n = lanes / 2; n >= 1; n /= 2) {
     V high = cy_some_lanes(cg, v, n, n);
     v = op(cg, cy_some_lanes(cg, v, 0, n), high);
@@ -101,7 +101,7 @@ static V top_of_line(cy_cg *cg, const work *w, line *l, V r) {
     V whole = cy_i64(cg, w->a->keys / w->a->nr_k * w->a->nr_k);
     V known = cy_load(cg, cg->vf, cy_gepf(cg, w->tops, cy_mulc(cg, r, W)), 4);
     known = change_run(cg, w, l, &whole, l->n, W, known);
-    return across(cg, change_rest(cg, w, l, whole, known), W, cy_fmax);
+    return reduce_lanes(cg, change_rest(cg, w, l, whole, known), W, cy_fmax);
   }
   V at = cy_i64(cg, 0), wide = change_run(cg, w, l, &at, l->n, WIDE * W, minus_infinity(cg, WIDE * W)), best = NULL;
   for (unsigned i = 0; i < WIDE; i++) {
@@ -109,7 +109,7 @@ static V top_of_line(cy_cg *cg, const work *w, line *l, V r) {
     best = best ? cy_fmax(cg, part, best) : part;
   }
   best = change_run(cg, w, l, &at, l->n, W, best);
-  return across(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
+  return reduce_lanes(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
 }
 
 /* The polynomial c[n - 1] + c[n - 2] f + .. + c[0] f^(n - 1) of `count` vectors, step by step. */
@@ -245,7 +245,7 @@ static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
   sum = weigh_run(cg, w, l, whole, l->n, 1, shift, sum);
   if (w->a->half)
     cy_attention_half_weights_end(cg, l->weights, l->n);
-  return across(cg, sum, cg->W, sum_of);
+  return reduce_lanes(cg, sum, cg->W, sum_of);
 }
 
 static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
@@ -258,7 +258,7 @@ static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
 }
 
 /* Keys, and values, of the next task that are asked for with every row of this one; 0: none. */
-static int64_t keys_ahead(const att *a) {
+static int64_t keys_to_prefetch(const att *a) {
   enum { MOST = 8 };
   if (!cy_csize_is(a->d->kd, 1) || !cy_csize_is(a->d->vn, 1))
     return 0;
@@ -273,18 +273,18 @@ static void prefetch_row(cy_cg *cg, V p, int64_t bytes) {
 
 /* Row r of the block, which l is, asks for what the task's outputs and the next task will need. Without weights to make
  * between them, so many orders in a row only wait for each other: 1 % of the time of 256 or 1024 keys (Zen 5). */
-static void emit_ahead(cy_cg *cg, const work *w, line *l, V r) {
+static void emit_prefetch(cy_cg *cg, const work *w, line *l, V r) {
   const cy_attention_desc *d = w->a->d;
-  int64_t size = w->a->half ? 2 : 4, count = keys_ahead(w->a);
+  int64_t size = w->a->half ? 2 : 4, count = keys_to_prefetch(w->a);
   V first = cy_mulc(cg, r, count * size);
   for (int64_t i = 0; i < count; i++) {
     V key = cy_addc(cg, first, i * size);
     prefetch_row(cg, cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, d->kj))), d->size * size);
     prefetch_row(cg, cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, d->vj))), d->columns * size);
   }
-  for (int64_t at = 0; count && d->epilogue.ahead && at < d->columns; at += cg->W) {
+  for (int64_t at = 0; count && d->epilogue.prefetch && at < d->columns; at += cg->W) {
     l->idx[d->n_batch + 1] = cy_i64(cg, at);
-    d->epilogue.ahead(d->epilogue.ctx, cg, l->idx, true);
+    d->epilogue.prefetch(d->epilogue.ctx, cg, l->idx, true);
   }
 }
 
@@ -344,7 +344,7 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n) {
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   line l = line_of(cg, w, r.iv, j0, n);
   if (!w->a->late)
-    emit_ahead(cg, w, &l, r.iv);
+    emit_prefetch(cg, w, &l, r.iv);
   V top = safe_top(cg, w->a, cy_load(cg, cg->f32, cy_gepf(cg, w->top, r.iv), 4)), at_sum = cy_gepf(cg, w->sum, r.iv);
   V sum = weigh_line(cg, w, &l, top);
   if (w->a->tiled)
@@ -406,7 +406,7 @@ void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first, bool few
   int outer = w->a->d->n_batch - w->a->shared;
   int64_t size = w->a->half ? 2 : 4;
   V is_few = LLVMConstInt(cg->i1, few, 0);
-  V key = cy_mulc(cg, cy_sub(cg, w->row0, w->begin), keys_ahead(w->a) * size);
+  V key = cy_mulc(cg, cy_sub(cg, w->row0, w->begin), keys_to_prefetch(w->a) * size);
   V next_k = cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, w->a->d->kj)));
   V next_v = cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, w->a->d->vj)));
   V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top, w->sum, w->rows, w->row0,  j0, n,
@@ -416,7 +416,7 @@ void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first, bool few
 }
 
 V cy_attention_sum(cy_cg *cg, const work *w, V row) {
-  return across(cg, cy_load(cg, cg->vf, cy_gepf(cg, w->sums, cy_mulc(cg, row, cg->W)), 4), cg->W, sum_of);
+  return reduce_lanes(cg, cy_load(cg, cg->vf, cy_gepf(cg, w->sums, cy_mulc(cg, row, cg->W)), 4), cg->W, sum_of);
 }
 
 void cy_attention_sums(cy_cg *cg, const work *w) {

@@ -2,35 +2,35 @@
 /* conv.c - convolution as implicit matrix product: any kernel, stride, dilation, padding, groups, 1 to 3 axes,
  * transposed too.
  *
- * Comes in: a cy_conv_desc. Goes out: one phase, tasks being (group, block of output pixels, block of output channels).
- * A task writes a table of input addresses, one per tap and pixel, taps outside the input pointing at zeros, and runs
- * the blocked loops of core.c over it. Blocks of pixels run across rows and images, so small pictures fill tiles too.
- * Two ways to read the input:
- *   pixels  a tap is one pixel's channels, read where they lie;
+ * Comes in: a cy_conv_desc. Goes out: one phase, tasks being (group, block of output positions, block of output
+ * channels). A task writes a table of input addresses, one per tap and position, taps outside the input pointing at
+ * zeros, and runs the blocked loops of microkernel.c over it. Blocks of positions run across rows and images, so small
+ * feature maps fill tiles too. Two ways to read the input:
+ *   positions  a tap is one position's channels, read where they lie;
  *   runs    few channels: a tap is a whole row of the kernel, KW * C floats; unless padding is known not to be needed,
  *           the input rows, of long ones what a task reads, are first copied to the worker's scratch with their
  *           borders.
- * Pixels also lie in the index table, as the epilogue needs them. Where output channels are few, "pixel" means a block
- * of outputs (conv_span.c), or vectors hold input channels and conv_across.c has the loops.
+ * Positions also lie in the index table, as the epilogue needs them. Where output channels are few, "position" means a
+ * block of outputs (conv_output_block.c), or vectors hold input channels and conv_lane_reduce.c has the loops.
  */
 #include "conv_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define UNKNOWN_PIXELS 1600 /* what a picture of unknown size is taken for */
-#define LONG_ROW 256        /* pixels; longer ones are shared out and copied piece by piece */
+#define UNKNOWN_POSITIONS 1600 /* what a feature map of unknown size is taken for */
+#define LONG_ROW 256           /* positions; longer ones are shared out and copied piece by piece */
 
-typedef enum mode { MODE_PIXELS, MODE_RUNS, MODE_RUNS_COPIED } mode;
+typedef enum mode { MODE_POSITIONS, MODE_RUNS, MODE_RUNS_COPIED } mode;
 
 typedef struct conv {
   const cy_conv_desc *d;
-  cy_span span;
+  cy_output_block output_block;
   cy_axis axis[3];
   mode mode;
   cy_tile tile;
-  cy_blocks blocks;             /* mb: pixels of a task, in copied mode rows * known width */
-  int64_t row_block, piece;     /* copied mode: output rows of a task; of one, up to so many pixels */
+  cy_blocks blocks;             /* mb: positions of a task, in copied mode rows * known width */
+  int64_t row_block, piece;     /* copied mode: output rows of a task; of one, up to so many positions */
   int64_t groups, c, n, merged; /* after merging; per group */
   int64_t nr, last, taps, klen; /* as the micro-kernel sees them */
   int64_t tap_block, c_block;
@@ -116,7 +116,7 @@ static int64_t axis_out(const cy_axis *a) {
 
 static int part_count(const cy_cg *cg, const cy_conv_desc *d) {
   int n = 1;
-  bool phases = d->transposed && cy_span_choose(cg, d).count == 1;
+  bool phases = d->transposed && cy_output_block_choose(cg, d).count == 1;
   for (int i = 0; i < d->n_spatial && phases; i++)
     n *= (int)d->stride[i];
   return n;
@@ -127,7 +127,7 @@ static int part_count(const cy_cg *cg, const cy_conv_desc *d) {
 /* Groups of few outputs share a vector: that costs nothing, since their lanes would lie idle. */
 static int64_t merge_choose(const cy_cg *cg, const cy_conv_desc *d) {
   int64_t n = d->cout / d->groups, merged = 1;
-  if (cg->no_fast) /* NaN times a weight of zero is NaN */
+  if (cg->strict_fp) /* NaN times a weight of zero is NaN */
     return 1;
   while (n * merged * 2 <= cg->W && d->groups % (merged * 2) == 0)
     merged *= 2;
@@ -144,57 +144,59 @@ static bool runs_in_place(const conv *c) {
 
 static mode mode_choose(const conv *c) {
   const cy_axis *w = &c->axis[2];
-  if (c->groups > 1 || c->d->transposed || c->span.across.lanes || c->c >= 16 || w->count == 1 || w->inc != 1)
-    return MODE_PIXELS;
+  if (c->groups > 1 || c->d->transposed || c->output_block.lane_reduce.lanes || c->c >= 16 || w->count == 1 ||
+      w->inc != 1)
+    return MODE_POSITIONS;
   return runs_in_place(c) ? MODE_RUNS : MODE_RUNS_COPIED;
 }
 
-static int64_t pixels_of(const conv *c, int64_t images) {
+static int64_t positions_of(const conv *c, int64_t images) {
   int64_t n = images;
   for (int i = 0; i < 3; i++)
     n *= axis_out(&c->axis[i]);
   return n;
 }
 
-static int64_t known_pixels(const conv *c) { return pixels_of(c, cy_csize_known(c->d->batch)); }
+static int64_t known_positions(const conv *c) { return positions_of(c, cy_csize_known(c->d->batch)); }
 
 static int64_t panel_count(const conv *c) { return cy_ceil(c->n, c->nr); }
 
 static void blocks_choose(const cy_cg *cg, conv *c) {
-  int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
+  int64_t positions = known_positions(c), width = axis_out(&c->axis[2]);
   int64_t k = c->taps * c->klen;
-  if (c->span.across.lanes) /* its tiles have vectors for some of k */
+  if (c->output_block.lane_reduce.lanes) /* its tiles have vectors for some of k */
     k = cy_ceil(k * c->n, cg->W);
-  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, panel_count(c), k);
+  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, positions, panel_count(c), k);
   c->row_block = 1;
   c->piece = cy_round_up(c->blocks.mb > LONG_ROW ? c->blocks.mb : LONG_ROW, c->tile.mr);
   if (c->mode == MODE_RUNS_COPIED && width)
     c->row_block = c->blocks.mb > width ? c->blocks.mb / width : 1;
-  int64_t weights = c->taps * c->klen * c->n, input = pixels * c->c * c->axis[2].step;
-  c->columns_outer = pixels && weights > input;
+  int64_t weights = c->taps * c->klen * c->n, input = positions * c->c * c->axis[2].step;
+  c->columns_outer = positions && weights > input;
 }
 
 static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
-  conv c = {.d = d, .span = cy_span_choose(cg, d), .merged = merge_choose(cg, d), .n_idx = 1 + d->n_spatial};
+  conv c = {
+      .d = d, .output_block = cy_output_block_choose(cg, d), .merged = merge_choose(cg, d), .n_idx = 1 + d->n_spatial};
   cy_conv_axes(d, part, c.axis);
-  if (c.span.count > 1)
-    cy_span_axes(d, &c.span, c.axis);
+  if (c.output_block.count > 1)
+    cy_output_block_axes(d, &c.output_block, c.axis);
   c.groups = d->groups / c.merged;
   c.c = d->cin / c.groups;
-  c.n = d->cout / c.groups * c.span.count;
+  c.n = d->cout / c.groups * c.output_block.count;
   c.mode = mode_choose(&c);
-  c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_PIXELS ? c.axis[2].count : 1);
-  c.klen = c.c * (c.mode == MODE_PIXELS ? 1 : c.axis[2].count);
-  c.tile = cy_tile_choose(cg, known_pixels(&c), c.n);
-  const cy_across *across = c.span.across.lanes ? &c.span.across : NULL;
-  if (across)
-    c.tile = (cy_tile){cy_across_rows(cg, across, c.n), 1};
+  c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_POSITIONS ? c.axis[2].count : 1);
+  c.klen = c.c * (c.mode == MODE_POSITIONS ? 1 : c.axis[2].count);
+  c.tile = cy_tile_choose(cg, known_positions(&c), c.n);
+  const cy_lane_reduce *lane_reduce = c.output_block.lane_reduce.lanes ? &c.output_block.lane_reduce : NULL;
+  if (lane_reduce)
+    c.tile = (cy_tile){cy_lane_reduce_rows(cg, lane_reduce, c.n), 1};
   c.nr = (int64_t)c.tile.nv * cg->W;
-  c.last = across ? 0 : cy_last_columns(c.n, c.nr);
+  c.last = lane_reduce ? 0 : cy_last_columns(c.n, c.nr);
   cy_kblock_choose(cg, d->weights, c.taps, c.klen, &c.tap_block, &c.c_block);
-  if (c.mode != MODE_PIXELS || across)
+  if (c.mode != MODE_POSITIONS || lane_reduce)
     c.c_block = c.klen;
-  if (across)
+  if (lane_reduce)
     c.tap_block = c.taps;
   if (c.taps == 0)
     c.tap_block = 1;
@@ -204,7 +206,7 @@ static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
 
 static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int part) {
   conv c = plan(cg, d, part);
-  int64_t per_tap = c.mode == MODE_PIXELS ? 1 : c.axis[2].count;
+  int64_t per_tap = c.mode == MODE_POSITIONS ? 1 : c.axis[2].count;
   cy_pack_layout l = {.groups = c.groups,
                       .n = c.n,
                       .taps = c.taps * per_tap,
@@ -213,16 +215,16 @@ static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int 
                       .c_block = per_tap > 1 ? c.c : c.c_block,
                       .nr = (unsigned)c.nr,
                       .last = (unsigned)c.last,
-                      .places = c.span.count > 1 ? (int)c.span.count : 0,
+                      .places = c.output_block.count > 1 ? (int)c.output_block.count : 0,
                       .merged = (int)c.merged,
                       .weights = d->weights};
   l.bytes = c.groups * cy_pack_columns(&l) * l.taps * l.c * cy_weight_bytes(d->weights);
   l.bytes += cy_last_room(cg, c.last, d->weights);
-  const cy_across *across = &c.span.across;
-  if (across->lanes) {
-    l.across = (int)(across->lanes / across->outputs);
-    l.nr = across->outputs > 1 ? across->outputs : (unsigned)c.n;
-    l.bytes = cy_across_weights(across, d, l.taps);
+  const cy_lane_reduce *lane_reduce = &c.output_block.lane_reduce;
+  if (lane_reduce->lanes) {
+    l.lane_reduce = (int)(lane_reduce->lanes / lane_reduce->outputs);
+    l.nr = lane_reduce->outputs > 1 ? lane_reduce->outputs : (unsigned)c.n;
+    l.bytes = cy_lane_reduce_weights(lane_reduce, d, l.taps);
   }
   return l;
 }
@@ -249,8 +251,8 @@ int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo) {
 }
 
 int64_t cy_conv_map_size(const cy_cg *cg, const cy_conv_desc *d) {
-  cy_span s = cy_span_choose(cg, d);
-  return s.count > 1 ? cy_span_map_size(d, &s) : cy_conv_taps(d);
+  cy_output_block s = cy_output_block_choose(cg, d);
+  return s.count > 1 ? cy_output_block_map_size(d, &s) : cy_conv_taps(d);
 }
 
 cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, int part, int64_t *out_offset,
@@ -265,9 +267,9 @@ cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *d, cy_conv_al
     cy_planar_map(d, tap_map);
     return cy_planar_layout(cg, d);
   }
-  cy_span s = cy_span_choose(cg, d);
+  cy_output_block s = cy_output_block_choose(cg, d);
   if (s.count > 1)
-    cy_span_map(d, &s, tap_map);
+    cy_output_block_map(d, &s, tap_map);
   *out_offset = part_offset(cg, d, part);
   return direct_layout(cg, d, part);
 }
@@ -280,8 +282,8 @@ static V row_count(cy_cg *cg, const conv *c) {
   return cy_mul(cg, rows, cy_mul(cg, outputs_along(cg, &c->axis[0]), outputs_along(cg, &c->axis[1])));
 }
 
-/* Pixels of a full task. */
-static V block_pixels(cy_cg *cg, const conv *c) {
+/* Positions of a full task. */
+static V block_positions(cy_cg *cg, const conv *c) {
   if (c->mode != MODE_RUNS_COPIED)
     return cy_i64(cg, c->blocks.mb);
   return cy_mulc(cg, cy_imin(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece)), c->row_block);
@@ -292,7 +294,7 @@ static V row_pieces(cy_cg *cg, const conv *c) {
   return cy_ceil_div(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece));
 }
 
-static V pixel_blocks(cy_cg *cg, const conv *c) {
+static V position_blocks(cy_cg *cg, const conv *c) {
   V rows = row_count(cg, c), width = outputs_along(cg, &c->axis[2]);
   if (c->mode != MODE_RUNS_COPIED)
     return cy_ceil_div(cg, cy_mul(cg, rows, width), cy_i64(cg, c->blocks.mb));
@@ -303,7 +305,7 @@ static int64_t column_blocks(const conv *c) { return cy_ceil(panel_count(c), c->
 
 static V task_count(cy_cg *cg, void *ctx) {
   const conv *c = ctx;
-  return cy_mulc(cg, pixel_blocks(cg, c), c->groups * column_blocks(c));
+  return cy_mulc(cg, position_blocks(cg, c), c->groups * column_blocks(c));
 }
 
 /* Input columns that so many outputs of a row read. */
@@ -322,30 +324,30 @@ typedef struct regions {
 static int64_t table_lanes(const cy_cg *cg) { return cg->W / 2; }
 
 /* Numbers in a row of the tables. */
-static V table_row(cy_cg *cg, const conv *c) { return cy_addc(cg, block_pixels(cg, c), table_lanes(cg)); }
+static V table_row(cy_cg *cg, const conv *c) { return cy_addc(cg, block_positions(cg, c), table_lanes(cg)); }
 
 /* What decides how many bytes a task's weights take as floats. */
-static cy_core core_shape(cy_cg *cg, const conv *c) {
-  return (cy_core){.tile = c->tile,
-                   .weights = c->d->weights,
-                   .taps = cy_i64(cg, c->taps),
-                   .c = cy_i64(cg, c->klen),
-                   .tap_block = c->tap_block,
-                   .c_block = c->c_block,
-                   .cbuf_panels = c->blocks.nb};
+static cy_microkernel micro_shape(cy_cg *cg, const conv *c) {
+  return (cy_microkernel){.tile = c->tile,
+                          .weights = c->d->weights,
+                          .taps = cy_i64(cg, c->taps),
+                          .c = cy_i64(cg, c->klen),
+                          .tap_block = c->tap_block,
+                          .c_block = c->c_block,
+                          .cbuf_panels = c->blocks.nb};
 }
 
 static regions regions_of(cy_cg *cg, const conv *c) {
   regions r;
-  cy_core core = core_shape(cg, c);
-  V pixels = block_pixels(cg, c);
+  cy_microkernel micro = micro_shape(cg, c);
+  V positions = block_positions(cg, c);
   bool single = c->taps <= c->tap_block && c->klen <= c->c_block;
   V row = table_row(cg, c);
   r.index = cy_i64(cg, 0);
   r.table = cy_round64(cg, cy_mulc(cg, row, c->n_idx * 8));
   r.cbuf = cy_round64(cg, cy_add(cg, r.table, cy_mulc(cg, row, c->taps * 8)));
-  r.widened = cy_round64(cg, cy_add(cg, r.cbuf, cy_mulc(cg, pixels, single ? 0 : c->blocks.nb * c->nr * 4)));
-  r.rows = cy_addc(cg, r.widened, c->span.across.lanes ? 0 : cy_widened_bytes(cg, &core));
+  r.widened = cy_round64(cg, cy_add(cg, r.cbuf, cy_mulc(cg, positions, single ? 0 : c->blocks.nb * c->nr * 4)));
+  r.rows = cy_addc(cg, r.widened, c->output_block.lane_reduce.lanes ? 0 : cy_widened_bytes(cg, &micro));
   r.padded_width =
       cy_mulc(cg, columns_of(cg, c, cy_imin(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece))), c->c);
   V copied = cy_mulc(cg, r.padded_width, c->mode == MODE_RUNS_COPIED ? c->row_block * c->taps * 4 : 0);
@@ -374,7 +376,7 @@ typedef struct frame {
   V row;                               /* numbers in one of the tables */
 } frame;
 
-/* Output row `flat`, cut to its position; first pixel x0, n of them; r0: their first row of the tables. */
+/* Output row `flat`, cut to its position; first position x0, n of them; r0: their first row of the tables. */
 typedef struct segment {
   V n, o[3], x0, count, r0, row; /* row: number within the task, copied mode */
 } segment;
@@ -392,7 +394,7 @@ static V series(cy_cg *cg, V first, V by) {
   return LLVMBuildAdd(cg->b, splat64(cg, first), steps, "");
 }
 
-/* Row `number` of the index table, for the pixels from `row` on. */
+/* Row `number` of the index table, for the positions from `row` on. */
 static V index_at(cy_cg *cg, const frame *f, int number, V row) {
   V at = cy_add(cg, cy_mulc(cg, f->row, number), row);
   return cy_gep(cg, f->scratch, cy_add(cg, f->r.index, cy_mulc(cg, at, 8)));
@@ -419,7 +421,7 @@ static V table_at(cy_cg *cg, const frame *f, V tap, V row) {
 static V inside(cy_cg *cg, V i, V size) { return cy_icmp(cg, LLVMIntULT, i, size); }
 
 /* The entries of one tap for a segment. row: address of the input row; ok: it exists; x: input column of the first
- * pixel. */
+ * position. */
 static void emit_entries(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok, V x, bool sideways) {
   V to = table_at(cg, f, tap, s->r0), zeros = splat64(cg, f->zeros);
   const cy_axis *w = &f->c->axis[2];
@@ -437,7 +439,7 @@ static void emit_entries(cy_cg *cg, const frame *f, const segment *s, V tap, V r
   cy_loop_end(cg, &l, NULL);
 }
 
-/* What a segment reads of one row, copied: left border, pixels, right border. Returns its address. */
+/* What a segment reads of one row, copied: left border, positions, right border. Returns its address. */
 static V emit_row_copy(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok) {
   const conv *c = f->c;
   V number = cy_add(cg, cy_mulc(cg, s->row, c->taps), tap), zero = cy_i64(cg, 0);
@@ -455,8 +457,8 @@ static V emit_row_copy(cy_cg *cg, const frame *f, const segment *s, V tap, V row
   } else {
     cy_loop l;
     cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_div(cg, have, cy_i64(cg, c->c)), cy_i64(cg, 1), NULL, 0);
-    V pixel = cy_gep(cg, from, cy_mul(cg, l.iv, f->in_stride[2]));
-    cy_copy_floats(cg, cy_gepf(cg, body, cy_mulc(cg, l.iv, c->c)), pixel, cy_i64(cg, c->c));
+    V position = cy_gep(cg, from, cy_mul(cg, l.iv, f->in_stride[2]));
+    cy_copy_floats(cg, cy_gepf(cg, body, cy_mulc(cg, l.iv, c->c)), position, cy_i64(cg, c->c));
     cy_loop_end(cg, &l, NULL);
   }
   V done = cy_add(cg, left, have), rest = cy_sub(cg, width, done);
@@ -505,7 +507,7 @@ static void emit_segment(cy_cg *cg, const frame *f, const segment *s) {
   cy_loop_end(cg, &l[0], NULL);
 }
 
-/* Fills the tables for `count` pixels from number p0 on, row by row. */
+/* Fills the tables for `count` positions from number p0 on, row by row. */
 static void emit_tables(cy_cg *cg, const frame *f, V p0, V count) {
   V width = f->out[2], first = cy_div(cg, p0, width), end = cy_add(cg, p0, count);
   V last = cy_ceil_div(cg, end, width);
@@ -534,10 +536,10 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
     idx[i] = cy_load(cg, cg->i64, index_at(cg, f, i, row), 8);
 }
 
-/* Is it worth asking whether all pixels of a tile lie outside the picture? */
-static bool may_skip(const conv *c) { return c->mode == MODE_PIXELS && c->taps > 1 && c->klen >= 16; }
+/* Is it worth asking whether all positions of a tile lie outside the feature map? */
+static bool may_skip(const conv *c) { return c->mode == MODE_POSITIONS && c->taps > 1 && c->klen >= 16; }
 
-static cy_share pixels_of_block(cy_cg *cg, const frame *f, V block) {
+static cy_share positions_of_block(cy_cg *cg, const frame *f, V block) {
   const conv *c = f->c;
   V rows = row_count(cg, c);
   if (c->mode != MODE_RUNS_COPIED)
@@ -547,58 +549,58 @@ static cy_share pixels_of_block(cy_cg *cg, const frame *f, V block) {
     cy_share s = cy_share_rows(cg, c->tile, f->out[2], c->piece, cy_mod(cg, block, pieces));
     return (cy_share){cy_add(cg, first, s.begin), cy_add(cg, first, s.end)};
   }
-  cy_share s = cy_share_of(cg, rows, pixel_blocks(cg, c), block);
+  cy_share s = cy_share_of(cg, rows, position_blocks(cg, c), block);
   return (cy_share){cy_mul(cg, s.begin, f->out[2]), cy_mul(cg, s.end, f->out[2])};
 }
 
 static unsigned tails_of_blocks(const conv *c) {
-  int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
-  if (c->mode != MODE_RUNS_COPIED || !pixels)
-    return cy_share_tails(c->tile, pixels, c->blocks.mb);
+  int64_t positions = known_positions(c), width = axis_out(&c->axis[2]);
+  if (c->mode != MODE_RUNS_COPIED || !positions)
+    return cy_share_tails(c->tile, positions, c->blocks.mb);
   if (c->row_block == 1)
     return cy_share_tails(c->tile, width, c->piece);
-  int64_t rows = pixels / width, blocks = cy_ceil(rows, c->row_block), few = rows / blocks * width;
+  int64_t rows = positions / width, blocks = cy_ceil(rows, c->row_block), few = rows / blocks * width;
   return cy_tails(c->tile, few, few) | (rows % blocks ? cy_tails(c->tile, few + width, few + width) : 0);
 }
 
 static void emit_task(cy_cg *cg, const frame *f, V task) {
   const conv *c = f->c;
-  V rb = pixel_blocks(cg, c), cb = cy_i64(cg, column_blocks(c)), both = cy_mul(cg, rb, cb);
+  V rb = position_blocks(cg, c), cb = cy_i64(cg, column_blocks(c)), both = cy_mul(cg, rb, cb);
   V group = c->groups > 1 ? cy_div(cg, task, both) : cy_i64(cg, 0), t = c->groups > 1 ? cy_mod(cg, task, both) : task;
   V inner = c->columns_outer ? rb : cb, slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner);
-  cy_share p = pixels_of_block(cg, f, c->columns_outer ? fast : slow);
+  cy_share p = positions_of_block(cg, f, c->columns_outer ? fast : slow);
   cy_share q = cy_share_of(cg, cy_i64(cg, panel_count(c)), cb, c->columns_outer ? slow : fast);
   V count = cy_sub(cg, p.end, p.begin);
   emit_tables(cg, f, p.begin, count);
   V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);
   int64_t group_bytes = c->taps * c->klen * cy_panel_columns(c->n, c->nr, c->last) * cy_weight_bytes(c->d->weights);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
-  cy_span_outputs outputs = {c->d, c->span};
-  cy_epilogue places = cy_span_epilogue(&outputs);
-  cy_core core = core_shape(cg, c);
-  core.b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes));
-  core.ldb = cy_i64(cg, c->nr * cy_weight_bytes(c->d->weights));
-  core.last = c->last;
-  core.n = cy_i64(cg, c->n);
-  core.panels = cy_i64(cg, panel_count(c));
-  core.p0 = q.begin;
-  core.p1 = q.end;
-  core.rows = count;
-  core.tails = tails_of_blocks(c);
-  core.tab = cy_gep(cg, f->scratch, f->r.table);
-  core.tab_stride = cy_mulc(cg, f->row, 8);
-  core.base = cy_mulc(cg, group, c->c * 4);
-  core.skip = may_skip(c) ? f->zeros : NULL;
-  core.cbuf = cy_gep(cg, f->scratch, f->r.cbuf);
-  core.widened = cy_gep(cg, f->scratch, f->r.widened);
-  core.col0 = cy_mulc(cg, group, c->n);
-  core.tail_lanes = (unsigned)(c->n % cg->W);
-  core.epilogue = c->span.count > 1 ? &places : &c->d->epilogue;
-  core.index = &index;
-  if (c->span.across.lanes)
-    cy_across_emit(cg, &core, &c->span.across);
+  cy_output_block_outputs outputs = {c->d, c->output_block};
+  cy_epilogue places = cy_output_block_epilogue(&outputs);
+  cy_microkernel micro = micro_shape(cg, c);
+  micro.b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes));
+  micro.ldb = cy_i64(cg, c->nr * cy_weight_bytes(c->d->weights));
+  micro.last = c->last;
+  micro.n = cy_i64(cg, c->n);
+  micro.panels = cy_i64(cg, panel_count(c));
+  micro.p0 = q.begin;
+  micro.p1 = q.end;
+  micro.rows = count;
+  micro.tails = tails_of_blocks(c);
+  micro.tab = cy_gep(cg, f->scratch, f->r.table);
+  micro.tab_stride = cy_mulc(cg, f->row, 8);
+  micro.base = cy_mulc(cg, group, c->c * 4);
+  micro.skip = may_skip(c) ? f->zeros : NULL;
+  micro.cbuf = cy_gep(cg, f->scratch, f->r.cbuf);
+  micro.widened = cy_gep(cg, f->scratch, f->r.widened);
+  micro.col0 = cy_mulc(cg, group, c->n);
+  micro.tail_lanes = (unsigned)(c->n % cg->W);
+  micro.epilogue = c->output_block.count > 1 ? &places : &c->d->epilogue;
+  micro.index = &index;
+  if (c->output_block.lane_reduce.lanes)
+    cy_lane_reduce_emit(cg, &micro, &c->output_block.lane_reduce);
   else
-    cy_core_emit(cg, &core);
+    cy_microkernel_emit(cg, &micro);
 }
 
 static V address(cy_cg *cg, V p) { return LLVMBuildPtrToInt(cg->b, p, cg->i64, ""); }
@@ -610,7 +612,7 @@ static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
   frame f = {.c = c, .r = regions_of(cg, c), .row = table_row(cg, c)};
   f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)d));
   f.input = address(cg, cy_arg_ptr(cg, d->a_slot));
-  f.zeros = address(cg, cy_zeros(cg, (c->mode == MODE_PIXELS ? d->cin : c->klen) * 4));
+  f.zeros = address(cg, cy_zeros(cg, (c->mode == MODE_POSITIONS ? d->cin : c->klen) * 4));
   f.in_n = cy_mulc(cg, cy_size(cg, d->in_n), 4);
   for (int i = 0; i < 3; i++) {
     f.in[i] = cy_size(cg, c->axis[i].in);
@@ -690,7 +692,7 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
 /* The direct form of what has a generator of its own was never faster; its estimate is a rough one. */
 static const double UNTRIED = 2;
 
-/* The share of an axis' taps that lie inside the picture. */
+/* The share of an axis' taps that lie inside the feature map. */
 static double inside_share(const cy_axis *a) {
   int64_t in = cy_csize_known(a->in), out = axis_out(a), inside = 0;
   for (int64_t o = 0; in && o < out; o++)
@@ -703,33 +705,33 @@ static double inside_share(const cy_axis *a) {
 
 /* How many, where that is known; else as many as estimates take for it. */
 static double outputs_of(const cy_conv_desc *d) {
-  double pixels = (double)cy_conv_images(d);
+  double positions = (double)cy_conv_images(d);
   for (int i = 0; i < d->n_spatial; i++)
-    pixels *= (double)cy_csize_known(d->out[i]);
-  return (pixels > 0 ? pixels : UNKNOWN_PIXELS) * (double)d->cout;
+    positions *= (double)cy_csize_known(d->out[i]);
+  return (positions > 0 ? positions : UNKNOWN_POSITIONS) * (double)d->cout;
 }
 
 /* Cycles of the direct form on one core. */
 static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  cy_span span = cy_span_choose(cg, d);
+  cy_output_block output_block = cy_output_block_choose(cg, d);
   double work = 0, bytes = 0;
   for (int part = 0; part < part_count(cg, d); part++) {
     conv c = plan(cg, d, part);
-    double pixels = (double)pixels_of(&c, cy_conv_images(d));
+    double positions = (double)positions_of(&c, cy_conv_images(d));
     double weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
-    double products = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights;
+    double products = (positions > 0 ? positions : UNKNOWN_POSITIONS) * weights;
     for (int i = 0; i < 3; i++)
       products *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
     work += cy_cost_fmas(cg, products);
     bytes += weights * (double)cy_weight_bytes(d->weights);
   }
-  if (span.products > 0)
-    work = cy_cost_fmas(cg, span.products * (double)(d->cin * cg->W * cy_conv_images(d)));
+  if (output_block.products > 0)
+    work = cy_cost_fmas(cg, output_block.products * (double)(d->cin * cg->W * cy_conv_images(d)));
   return cy_cost_plain(cg, work, bytes, outputs_of(d));
 }
 
 static double winograd_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  return cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * cg->model.winograd + cy_cost_sums(cg, outputs_of(d));
+  return cy_winograd_cost(cg, d, UNKNOWN_POSITIONS) * cg->model.winograd + cy_cost_sums(cg, outputs_of(d));
 }
 
 const char *cy_conv_name(cy_conv_algo algo) {
@@ -780,7 +782,7 @@ void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *d, cy_candidates *c
   cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), direct, depthwise ? UNTRIED : 1, channels});
   if (!depthwise && cy_winograd_possible(d))
     cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), winograd_cost(cg, d), cg->model.winograd_margin,
-                                        channels && !cg->no_fast});
+                                        channels && !cg->strict_fp});
   if (floats && !d->transposed)
     cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_PLANAR), cy_planar_cost(cg, d), 1, d->planar});
   cy_candidates_choose(cg, c);

@@ -2,13 +2,13 @@
 /* conv_int.h - what conv.c, winograd*.c and depthwise.c share.
  *
  * A convolution is seen with three spatial axes, absent outer ones having size 1. A transposed convolution with strides
- * falls into parts, one per sub-pixel phase, each of which is a plain convolution of stride 1 over a subset of the taps
- * writing every stride-th output; a plain convolution is one part.
+ * falls into parts, one per sub-position phase, each of which is a plain convolution of stride 1 over a subset of the
+ * taps writing every stride-th output; a plain convolution is one part.
  */
 #ifndef CY_CPU_CONV_INT_H
 #define CY_CPU_CONV_INT_H
 
-#include "codegen/cpu/gemm/core.h"
+#include "codegen/cpu/gemm/microkernel.h"
 
 /* Along one axis, output o' reads input o' * step + start + t * inc for its taps t < count, and is output o' * scale +
  * phase. */
@@ -21,43 +21,43 @@ typedef struct cy_axis {
 
 void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
 
-/* ---- conv_across.c ---- */
+/* ---- conv_lane_reduce.c ---- */
 
 /* Vectors that hold input channels: so many lanes, shared by so many outputs; 0: none. */
-typedef struct cy_across {
+typedef struct cy_lane_reduce {
   unsigned lanes, outputs;
-} cy_across;
+} cy_lane_reduce;
 /* The best form, if there is one, and what it takes: products of vectors for each input channel. outputs: single ones, each
  * of so many taps, all channels of which are computed. */
-cy_across cy_across_choose(const cy_cg *cg, const cy_conv_desc *desc, double outputs, double taps,
-                           double *out_products);
-int64_t cy_across_weights(const cy_across *across, const cy_conv_desc *desc, int64_t taps); /* bytes */
-unsigned cy_across_rows(const cy_cg *cg, const cy_across *across, int64_t n);               /* of a tile */
+cy_lane_reduce cy_lane_reduce_choose(const cy_cg *cg, const cy_conv_desc *desc, double outputs, double taps,
+                                     double *out_products);
+int64_t cy_lane_reduce_weights(const cy_lane_reduce *lane_reduce, const cy_conv_desc *desc, int64_t taps); /* bytes */
+unsigned cy_lane_reduce_rows(const cy_cg *cg, const cy_lane_reduce *lane_reduce, int64_t n); /* of a tile */
 
-/* ---- conv_span.c ---- */
+/* ---- conv_output_block.c ---- */
 
 /* A block of neighbouring outputs whose channels are columns of one row. */
-typedef struct cy_span {
+typedef struct cy_output_block {
   int64_t along[3]; /* outputs, by the axes of the desc */
   int64_t count;    /* of all axes together; 1: rows are single outputs */
-  cy_across across; /* these, summed up in vectors that hold input channels, too; no lanes: not so */
+  cy_lane_reduce lane_reduce; /* these, summed up in vectors that hold input channels, too; no lanes: not so */
   double products;  /* of vectors for each input channel, for all outputs of an image; 0: rows are plain ones */
-} cy_span;
-cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *desc);
+} cy_output_block;
+cy_output_block cy_output_block_choose(const cy_cg *cg, const cy_conv_desc *desc);
 /* The axes that desc has, along which such blocks are outputs. */
-void cy_span_axes(const cy_conv_desc *desc, const cy_span *span, cy_axis axis[3]);
+void cy_output_block_axes(const cy_conv_desc *desc, const cy_output_block *output_block, cy_axis axis[3]);
 /* cy_pack_source.tap_map of such rows, and how long it is. */
-void cy_span_map(const cy_conv_desc *desc, const cy_span *span, int32_t *map);
-int64_t cy_span_map_size(const cy_conv_desc *desc, const cy_span *span);
+void cy_output_block_map(const cy_conv_desc *desc, const cy_output_block *output_block, int32_t *map);
+int64_t cy_output_block_map_size(const cy_conv_desc *desc, const cy_output_block *output_block);
 /* Hands rows on to the epilogue of d. */
-typedef struct cy_span_outputs {
+typedef struct cy_output_block_outputs {
   const cy_conv_desc *d;
-  cy_span span;
-} cy_span_outputs;
-cy_epilogue cy_span_epilogue(const cy_span_outputs *outputs);
+  cy_output_block output_block;
+} cy_output_block_outputs;
+cy_epilogue cy_output_block_epilogue(const cy_output_block_outputs *outputs);
 
-/* cy_core_emit of a core with weights of cy_pack_layout.across, single, and constant n and c. */
-void cy_across_emit(cy_cg *cg, const cy_core *core, const cy_across *across);
+/* cy_microkernel_emit of a core with weights of cy_pack_layout.across, single, and constant n and c. */
+void cy_lane_reduce_emit(cy_cg *cg, const cy_microkernel *micro, const cy_lane_reduce *lane_reduce);
 
 /* ---- conv_planar.c ---- */
 
@@ -76,8 +76,8 @@ static inline int64_t cy_conv_images(const cy_conv_desc *desc) {
 }
 
 void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
-/* Cycles on one core. unknown_pixels: what to take for outputs of unknown size. */
-double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *desc, double unknown_pixels);
+/* Cycles on one core. unknown_positions: what to take for outputs of unknown size. */
+double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *desc, double unknown_positions);
 cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *desc);
 bool cy_winograd_possible(const cy_conv_desc *desc);
 bool cy_winograd_pairs(const cy_cg *cg, const cy_conv_desc *desc); /* of planes: F(2x4x4,3x3x3) */
@@ -96,7 +96,7 @@ typedef struct cy_winograd_rows {
   int64_t v_point, m_point; /* bytes from point to point */
   LLVMValueRef channels;
   LLVMValueRef accumulate; /* i1 */
-  LLVMValueRef ahead;      /* the filters behind these */
+  LLVMValueRef prefetch;   /* the filters behind these */
 } cy_winograd_rows;
 void cy_winograd_rows_emit(cy_cg *cg, const cy_winograd_rows *p);
 

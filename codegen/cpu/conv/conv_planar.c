@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_planar.c - convolutions of pictures that lie channel by channel: lanes are neighbouring outputs of a row.
+/* conv_planar.c - convolutions of feature maps that lie channel by channel: lanes are neighbouring outputs of a row.
  *
  * Comes in: a cy_conv_desc that is planar. Goes out: one phase, tasks being (image, group, some output rows that follow
  * each other, piece of these). A task copies what its piece reads to the worker's scratch, row by row of each channel,
  * with the borders as zeros and, for strides, cut into phases, of which neighbouring outputs read neighbours; what
  * several of its rows read it copies once. Then MR output channels times NV vectors of outputs are a tile, whose sums
  * stay in registers: for each tap and input channel NV vectors of the copy, from where the tap begins, and MR weights,
- * each for a whole vector. Nothing is unfolded, and neither picture has to be turned.
- * Where channels are few, or the layers around have pictures in this order, that costs less than conv.c's form between
- * two conversions; cy_planar_cost is for the pass that decides.
+ * each for a whole vector. Nothing is unfolded, and neither feature map has to be transposed.
+ * Where channels are few, or the layers around have feature maps in this order, that costs less than conv.c's form
+ * between two conversions; cy_planar_cost is for the pass that decides.
  */
 #include "conv_int.h"
 #include "ir/ir.h"
@@ -17,9 +17,9 @@
 #include <stdlib.h>
 
 enum {
-  MOST_TILE = 16,    /* rows or vectors */
-  MOST_PIECE = 2048, /* outputs */
-  MOST_ROWS = 16,
+  MAX_TILE = 16,    /* rows or vectors */
+  MAX_PIECE = 2048, /* outputs */
+  MAX_ROWS = 16,
   KEPT_SHARE = 8, /* .. of the second-level cache */
   LINE = 16,      /* floats */
   HALF_L1 = 16 * 1024,
@@ -27,7 +27,7 @@ enum {
   ENOUGH_TASKS = 16,
   WORTH_A_TASK = 20000, /* cycles */
   UNKNOWN_ROW = 4096,   /* what a row of unknown length is taken for */
-  UNKNOWN_ROWS = 64     /* likewise, rows of a picture */
+  UNKNOWN_ROWS = 64     /* likewise, rows of a feature map */
 };
 
 typedef struct planar {
@@ -58,7 +58,7 @@ static double tile_cycles(const cy_cg *cg, int64_t k, int64_t m, int64_t width, 
 static cy_tile planar_tile(const cy_cg *cg, int64_t k, int64_t m, int64_t width) {
   cy_tile best = {1, 1};
   unsigned registers = cg->registers;
-  for (unsigned mr = 1; mr <= MOST_TILE; mr++)
+  for (unsigned mr = 1; mr <= MAX_TILE; mr++)
     for (unsigned nv = 1; mr * nv + nv + 1 <= registers; nv++)
       if (tile_cycles(cg, k, m, width, mr, nv) < tile_cycles(cg, k, m, width, best.mr, best.nv))
         best = (cy_tile){mr, nv};
@@ -71,7 +71,7 @@ static int64_t outer_taps(const planar *p) { return p->axis[0].count * p->axis[1
 static int64_t piece_choose(const cy_cg *cg, const planar *p, int64_t width) {
   int64_t panel = (int64_t)p->nv * cg->W, floats = p->c * outer_taps(p) * p->phases;
   int64_t most = cy_l2_part(cg, 1, 32) / floats, others = cy_conv_images(p->d) * p->groups;
-  most = most < MOST_PIECE ? most : MOST_PIECE;
+  most = most < MAX_PIECE ? most : MAX_PIECE;
   for (int i = 0; i < 2; i++)
     others *= known_or(p->axis[i].out, UNKNOWN_ROWS);
   double work = (double)others * tile_cycles(cg, p->taps * p->c, p->m, width, p->mr, p->nv);
@@ -97,7 +97,7 @@ static void rows_choose(const cy_cg *cg, planar *p, int64_t width) {
   others *= known_or(p->axis[0].out, UNKNOWN_ROWS);
   double row = tile_cycles(cg, p->taps * p->c, p->m, width < p->piece ? width : p->piece, p->mr, p->nv), least = 0;
   set_rows(p, 1);
-  for (int64_t rows = 1; rows <= MOST_ROWS && rows <= out; rows *= 2) {
+  for (int64_t rows = 1; rows <= MAX_ROWS && rows <= out; rows *= 2) {
     planar q = *p;
     set_rows(&q, rows);
     if (rows > 1 && (kept_floats(&q) * 4 > cy_l2_part(cg, 1, KEPT_SHARE) ||
@@ -214,7 +214,7 @@ static void copy_columns(cy_cg *cg, V to, V row, V exists, V columns, V first, i
 
 /* v[0 .. n) hold elements in turn of so many phases: makes v[i] a vector of phase i. n: a power of two. */
 static void part_vectors(cy_cg *cg, V *v, unsigned n) {
-  V parted[MOST_TILE];
+  V parted[MAX_TILE];
   int even[16], odd[16];
   if (n == 1)
     return;
@@ -234,7 +234,7 @@ static void part_vectors(cy_cg *cg, V *v, unsigned n) {
   }
 }
 
-static bool parts_in_vectors(int64_t phases) { return phases <= MOST_TILE && (phases & (phases - 1)) == 0; }
+static bool parts_in_vectors(int64_t phases) { return phases <= MAX_TILE && (phases & (phases - 1)) == 0; }
 
 /* phases * row floats as they lie in the input, to `phases` rows. */
 static void part_row(cy_cg *cg, const planar *p, V to, V from) {
@@ -243,7 +243,7 @@ static void part_row(cy_cg *cg, const planar *p, V to, V from) {
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, p->row), cy_i64(cg, W), NULL, 0);
   V at = cy_gepf(cg, from, cy_mulc(cg, l.iv, n)), out = cy_gepf(cg, to, l.iv);
   if (W > 1) {
-    V v[MOST_TILE];
+    V v[MAX_TILE];
     for (unsigned i = 0; i < n; i++)
       v[i] = cy_load(cg, cg->vf, cy_gepc(cg, at, (int64_t)i * W * 4), 4);
     part_vectors(cg, v, n);
@@ -322,7 +322,7 @@ static V tap_offsets(cy_cg *cg, const planar *p) {
 /* One k: v: the sums, then where its weights lie, then its vectors. */
 static void emit_step(cy_cg *cg, const planar *p, V *v) {
   unsigned n = p->mr * p->nv;
-  V x[MOST_TILE * 2];
+  V x[MAX_TILE * 2];
   for (unsigned j = 0; j < p->nv; j++)
     x[j] = cy_load(cg, cg->vf, cy_gepc(cg, v[n + 1], (int64_t)j * cg->W * 4), 4);
   for (unsigned i = 0; i < p->mr; i++) {
@@ -359,7 +359,7 @@ static void emit_sums(cy_cg *cg, const frame *f, V weights, V from, V to) {
       v[i] = c.out[i];
   }
   cy_loop_end(cg, &t, v);
-  cy_sums_store(cg, p->mr, p->nv, to, cy_i64(cg, (int64_t)p->nv * cg->W * 4), t.out);
+  cy_accumulators_store(cg, p->mr, p->nv, to, cy_i64(cg, (int64_t)p->nv * cg->W * 4), t.out);
 }
 
 /* ---- tasks ---- */

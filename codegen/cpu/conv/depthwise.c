@@ -14,11 +14,11 @@
 #include "conv_int.h"
 
 #define CHUNK 256
-#define MOST_TAPS 32 /* along a row */
-#define MOST_TW 14
-#define MOST_COLUMNS 160
-#define MOST_OUTPUTS 8 /* of a group; its inputs are unrolled */
-#define MOST_LANES 16
+#define MAX_TAPS 32 /* along a row */
+#define MAX_TW 14
+#define MAX_COLUMNS 160
+#define MAX_OUTPUTS 8 /* of a group; its inputs are unrolled */
+#define MAX_LANES 16
 
 typedef struct dw {
   const cy_conv_desc *d;
@@ -33,15 +33,15 @@ typedef struct dw {
 bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *d) {
   int w = d->n_spatial - 1;
   int64_t gin = d->cin / d->groups, gout = d->cout / d->groups;
-  return d->groups > 1 && gin <= gout && gout <= MOST_OUTPUTS && cg->W % gout == 0 && !d->transposed &&
-         d->kernel[w] <= MOST_TAPS && (MOST_TW - 1) * d->stride[w] + (d->kernel[w] - 1) * d->dilation[w] < MOST_COLUMNS;
+  return d->groups > 1 && gin <= gout && gout <= MAX_OUTPUTS && cg->W % gout == 0 && !d->transposed &&
+         d->kernel[w] <= MAX_TAPS && (MAX_TW - 1) * d->stride[w] + (d->kernel[w] - 1) * d->dilation[w] < MAX_COLUMNS;
 }
 
 /* ---- the plan ---- */
 
 /* The tile width that wastes least of a row; wider is better among equals. */
 static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
-  int most = cg->registers == 32 ? MOST_TW : kernel > 5 ? 7 : 8, best = most;
+  int most = cg->registers == 32 ? MAX_TW : kernel > 5 ? 7 : 8, best = most;
   double waste = 1e9;
   for (int tw = most; ow && tw >= 4; tw--) {
     double w = (double)(cy_round_up(ow, tw)) + (most - tw) * 0.02 * (double)ow;
@@ -62,7 +62,7 @@ static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
   p.tw = width_choose(cg, ow, w->count);
   p.columns = (int)((p.tw - 1) * w->step + (w->count - 1) * w->inc + 1);
   double ns = (double)(p.axis[0].count * p.axis[1].count * w->count * width * p.c * p.gin) / 20;
-  p.row_block = 1 + (int64_t)(4000 / (ns + 1)); /* ns of a task: small pictures are shared out, too */
+  p.row_block = 1 + (int64_t)(4000 / (ns + 1)); /* ns of a task: small feature maps are shared out, too */
   return p;
 }
 
@@ -105,8 +105,8 @@ typedef enum check { CHECK_NONE, CHECK_KNOWN, CHECK_RUN } check;
 typedef struct columns {
   int outputs;
   check check;
-  V offset[MOST_COLUMNS], ok[MOST_COLUMNS];
-  bool absent[MOST_COLUMNS];
+  V offset[MAX_COLUMNS], ok[MAX_COLUMNS];
+  bool absent[MAX_COLUMNS];
   LLVMTypeRef type; /* of a vector of channels */
   V x0;             /* the first output */
 } columns;
@@ -122,7 +122,7 @@ static V column_load(cy_cg *cg, const dw *p, const line *l, const columns *c, in
   unsigned lanes = LLVMGetVectorSize(c->type), inputs = lanes / (unsigned)p->gout * (unsigned)p->gin;
   V first = cy_mulc(cg, cy_div(cg, channel, cy_i64(cg, p->gout)), p->gin);
   V v = cy_load(cg, cy_vecf(cg, inputs), cy_gepf(cg, at, first), 4);
-  int from[MOST_LANES];
+  int from[MAX_LANES];
   for (unsigned i = 0; i < lanes; i++)
     from[i] = (int)(i / p->gout * p->gin) + q;
   return cy_shuffle(cg, v, v, from, lanes);
@@ -132,7 +132,7 @@ static V column_load(cy_cg *cg, const dw *p, const line *l, const columns *c, in
 static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns *c, V row, V weights, V channel, int q,
                             V *sums) {
   const cy_axis *w = &p->axis[2];
-  V tap[MOST_TAPS];
+  V tap[MAX_TAPS];
   for (int k = 0; k < w->count; k++)
     tap[k] = cy_load(cg, c->type, cy_gepc(cg, weights, (k * p->gin + q) * p->width * 4), 4);
   for (int x = 0; x < p->columns; x++) {
@@ -160,7 +160,7 @@ static unsigned line_index(cy_cg *cg, const dw *p, const line *l, V x0, V x, V *
 
 /* All taps for one vector of channels; results to the buffer, or with `to` NULL through the epilogue. */
 static void emit_sums(cy_cg *cg, const dw *p, const line *l, const columns *c, V channel, V to) {
-  V sums[MOST_TW];
+  V sums[MAX_TW];
   cy_loop k[2];
   unsigned n = (unsigned)c->outputs;
   for (unsigned i = 0; i < n; i++)

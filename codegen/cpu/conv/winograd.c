@@ -8,29 +8,29 @@
  *   1. 6x6 patches become 36 points, V[block of channels][36][tile][channel]. A task does so for its tiles in the
  * worker's scratch; where V of all tiles is small, a phase of its own does it once for all tasks, in shared scratch.
  *   2. Panel by panel, block of channels by block of channels: 3x3 filters become 36 points, U[36][channel][NR], and
- *      M[36][tile][NR] += V * U by the micro-kernels of core.c. Where all of U is small, it is made once for all
+ *      M[36][tile][NR] += V * U by the micro-kernels of microkernel.c. Where all of U is small, it is made once for all
  *      tasks of a call.
- *   3. M becomes 4x4 outputs, cut at the picture's edge, which are handed to the epilogue.
+ *   3. M becomes 4x4 outputs, cut at the feature map's edge, which are handed to the epilogue.
  * U and M of a panel stay in the second-level cache. Filters are transformed here and not while compiling, since their
  * points are four times the weights: many tiles pay for the arithmetic, and where tiles are few, bringing the points
  * from memory would take longer than making them. Blocks of tiles run across rows and images. A patch reads through 36
- * addresses, those outside the picture pointing at zeros, so borders need no copy. Points lie 64 bytes more than a
+ * addresses, those outside the feature map pointing at zeros, so borders need no copy. Points lie 64 bytes more than a
  * round number apart: else 36 streams would fall into the same cache set.
  * Pairs of planes: of three axes with three taps each, F(2,3) along the first one. V and U have four slices, which are
  * sums and differences of two planes and of three taps; M has four, too, and a plane of outputs is made of three of these:
  * 144 products for 32 outputs instead of 864. So two planes are transformed for each plane of outputs instead of three.
  * Where tiles are few and registers many, points of filters are not even stored: winograd_rows.c.
- * Where only running tells the size of the picture, a few outputs (up to FEW, of a deep layer that sees a small image)
- * would pay for the points of all filters, and are computed plainly instead, block of channels by block, tap by tap.
- * For both forms, weights lie in that order then.
+ * Where only running tells the size of the feature map, a few outputs (up to FEW, of a deep layer that sees a small
+ * image) would pay for the points of all filters, and are computed plainly instead, block of channels by block, tap by
+ * tap. For both forms, weights lie in that order then.
  */
 #include "winograd_int.h"
 
 #include <stdio.h>
 
 #define SPOT 6             /* numbers kept of a tile: image, row, column, rows, columns; of three axes, the plane */
-#define FILTERS_AHEAD 2048 /* bytes from the filters that are transformed to those that are prefetched */
-#define POINTS_AHEAD 128   /* bytes from the points that are written to those that are prefetched */
+#define FILTERS_PREFETCH 2048 /* bytes from the filters that are transformed to those that are prefetched */
+#define POINTS_PREFETCH 128   /* bytes from the points that are written to those that are prefetched */
 #define FEW 64             /* outputs that may be computed plainly */
 #define FILTER_SCALE (1.0 / 36) /* of filters whose points are made without it; packed ones in f32 have it (pack.c) */
 
@@ -43,14 +43,14 @@ static V output_count(cy_cg *cg, const wino *w) {
   return count;
 }
 
-/* Of the largest of the pictures that dilation makes, and of all of them. */
-static V picture_tiles(cy_cg *cg, const wino *w, int axis) {
+/* Of the largest of the feature maps that dilation makes, and of all of them. */
+static V map_tiles(cy_cg *cg, const wino *w, int axis) {
   V rows = cy_ceil_div(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, w->axis[axis].inc));
   return cy_ceil_div(cg, rows, cy_i64(cg, 4));
 }
 static V tiles_along(cy_cg *cg, const wino *w, int axis) {
-  V pictures = cy_imin(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, w->axis[axis].inc));
-  return cy_mul(cg, picture_tiles(cg, w, axis), pictures);
+  V maps = cy_imin(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, w->axis[axis].inc));
+  return cy_mul(cg, map_tiles(cg, w, axis), maps);
 }
 static V planes_along(cy_cg *cg, const wino *w) {
   return cy_ceil_div(cg, cy_size(cg, w->d->out[0]), cy_i64(cg, tile_planes(w)));
@@ -155,7 +155,7 @@ static V tile_start(cy_cg *cg, const wino *w, int axis, V t) {
   int64_t dilation = w->axis[axis].inc;
   if (dilation == 1)
     return cy_mulc(cg, t, 4);
-  V each = picture_tiles(cg, w, axis);
+  V each = map_tiles(cg, w, axis);
   return cy_add(cg, cy_div(cg, t, each), cy_mulc(cg, cy_mod(cg, t, each), 4 * dilation));
 }
 
@@ -175,7 +175,7 @@ static spot emit_spot(cy_cg *cg, const wino *w, V tile) {
   return s;
 }
 
-/* How many of a tile's four outputs along an axis exist, the first being `at`; none where a picture is smaller than
+/* How many of a tile's four outputs along an axis exist, the first being `at`; none where a feature map is smaller than
  * others. */
 static V tile_outputs(cy_cg *cg, const wino *w, int axis, V at) {
   V left = cy_addc(cg, cy_sub(cg, cy_size(cg, w->axis[axis].out), at), w->axis[axis].inc - 1);
@@ -237,11 +237,11 @@ static V load_value(cy_cg *cg, LLVMTypeRef type, const lines *in, V line, int i)
   return cy_fma(cg, in->sign, sum, v);
 }
 
-/* Along one axis, `count` lines become lines of `results`; what lies `ahead` bytes behind these, if not 0, is prefetched,
- * to be written later. Such passes are loops, since 36 values do not fit the registers anyway: less code, compiled
- * sooner. */
+/* Along one axis, `count` lines become lines of `results`; what lies `prefetch` bytes behind these, if not 0, is
+ * prefetched, to be written later. Such passes are loops, since 36 values do not fit the registers anyway: less code,
+ * compiled sooner. */
 static void emit_pass(cy_cg *cg, LLVMTypeRef type, int count, lines in,
-                      void (*transform)(cy_cg *cg, const V *values, V *out), int results, lines out, int64_t ahead) {
+                      void (*transform)(cy_cg *cg, const V *values, V *out), int results, lines out, int64_t prefetch) {
   cy_loop l;
   V d[6], r[6];
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, count), cy_i64(cg, 1), NULL, 0);
@@ -252,8 +252,8 @@ static void emit_pass(cy_cg *cg, LLVMTypeRef type, int count, lines in,
   for (int i = 0; i < results; i++) {
     V at = cy_gepc(cg, to, i * out.step);
     cy_store(cg, r[i], at, 4);
-    if (ahead)
-      cy_prefetch(cg, cy_gepc(cg, at, ahead), true, CY_FIRST_LEVEL);
+    if (prefetch)
+      cy_prefetch(cg, cy_gepc(cg, at, prefetch), true, CY_FIRST_LEVEL);
   }
   cy_loop_end(cg, &l, NULL);
 }
@@ -282,7 +282,8 @@ static void emit_columns(cy_cg *cg, const wino *w, V table, V c, LLVMTypeRef typ
 /* The rows of a patch whose columns are transformed, to V. */
 static void emit_rows_in(cy_cg *cg, const wino *w, LLVMTypeRef type, lines half, V out) {
   int64_t point = v_floats(w) * 4;
-  emit_pass(cg, type, 6, half, transform_in, 6, plain_lines(out, 6 * point, point), cg->model.prefetch ? POINTS_AHEAD : 0);
+  emit_pass(cg, type, 6, half, transform_in, 6, plain_lines(out, 6 * point, point),
+            cg->model.prefetch ? POINTS_PREFETCH : 0);
 }
 
 /* F(2,3) along the first axis: slices of V are planes 0 - 2, 1 + 2, 2 - 1 and 1 - 3. */
@@ -449,7 +450,7 @@ static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V h
 
 /* What the epilogue will read and write of a tile, in the panel that begins at output channel col0: most outputs are
  * larger than the second-level cache, and stores wait for the lines that they overwrite. */
-static void emit_output_ahead(cy_cg *cg, const wino *w, V table, V col0) {
+static void emit_output_prefetch(cy_cg *cg, const wino *w, V table, V col0) {
   const cy_conv_desc *d = w->d;
   V s[SPOT] = {0}, idx[SPOT];
   cy_loop plane, y, x;
@@ -461,7 +462,7 @@ static void emit_output_ahead(cy_cg *cg, const wino *w, V table, V col0) {
   row_index(&at, cg, x.iv, idx);
   for (unsigned j = 0; j < w->tile.nv; j++) {
     idx[1 + d->n_spatial] = cy_addc(cg, col0, j * cg->W);
-    d->epilogue.ahead(d->epilogue.ctx, cg, idx, true);
+    d->epilogue.prefetch(d->epilogue.ctx, cg, idx, true);
   }
   cy_loop_end(cg, &x, NULL);
   cy_loop_end(cg, &y, NULL);
@@ -475,9 +476,9 @@ static void emit_output(cy_cg *cg, const wino *w, V count, V col0, V points, V s
   cy_loop t;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   V spot = cy_gep(cg, spots, cy_mulc(cg, t.iv, spot_numbers(w) * 8));
-  if (cg->model.prefetch && w->d->epilogue.ahead) {
+  if (cg->model.prefetch && w->d->epilogue.prefetch) {
     V next = cy_imin(cg, cy_addc(cg, t.iv, 1), cy_addc(cg, count, -1));
-    emit_output_ahead(cg, w, cy_gep(cg, spots, cy_mulc(cg, next, spot_numbers(w) * 8)), col0);
+    emit_output_prefetch(cg, w, cy_gep(cg, spots, cy_mulc(cg, next, spot_numbers(w) * 8)), col0);
   }
   emit_output_tile(cg, w, spot, cy_gepf(cg, points, cy_mulc(cg, t.iv, w->nr)), col0, half, buffer);
   cy_loop_end(cg, &t, NULL);
@@ -529,10 +530,10 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, const V *fact
 
 /* Filters come from memory at half the speed at which they are transformed, unless they are asked for in time. They lie
  * in the order in which they are read, those of the next block and panel, too. */
-static void emit_filters_ahead(cy_cg *cg, const wino *w, V from) {
+static void emit_filters_prefetch(cy_cg *cg, const wino *w, V from) {
   int64_t filter = TAPS * w->nr * cy_weight_bytes(w->d->weights);
   for (int64_t line = 0; line < filter; line += 64)
-    cy_prefetch(cg, cy_gepc(cg, from, (w->by_tap ? CY_TAP_CHANNELS * filter : FILTERS_AHEAD) + line), false,
+    cy_prefetch(cg, cy_gepc(cg, from, (w->by_tap ? CY_TAP_CHANNELS * filter : FILTERS_PREFETCH) + line), false,
                 CY_SECOND_LEVEL);
 }
 
@@ -568,7 +569,7 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V slice, V c0, V n) {
   V panel = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, q, w->c * TAPS * row));
   cy_loop_begin(cg, &i, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
   V c = cy_add(cg, c0, i.iv), filters = cy_gep(cg, panel, cy_mulc(cg, c, TAPS * row)), apart = cy_i64(cg, row);
-  emit_filters_ahead(cg, w, filters);
+  emit_filters_prefetch(cg, w, filters);
   if (w->by_tap) {
     V within = cy_mod(cg, c, cy_i64(cg, CY_TAP_CHANNELS));
     filters = cy_gep(cg, filters, cy_mulc(cg, within, (1 - TAPS) * row));
@@ -588,7 +589,7 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V slice, V c0, V n) {
 /* M += V * U over channels [c0, c0 + n) of a slice. V of all tiles is larger than the second-level cache and its rows are short,
  * so each point's are prefetched while those of the point before are multiplied; with AVX-512, also M, which comes from
  * the second level. */
-static void emit_products(cy_cg *cg, const task *t, V slice, V c0, V n) {
+static void emit_gemm(cy_cg *cg, const task *t, V slice, V c0, V n) {
   const wino *w = t->w;
   cy_loop e;
   int64_t total;
@@ -601,10 +602,10 @@ static void emit_products(cy_cg *cg, const task *t, V slice, V c0, V n) {
                   .rows = t->count,
                   .tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles),
                   .a = a,
-                  .ahead = cy_gepc(cg, a, v_floats(w) * 4),
+                  .prefetch = cy_gepc(cg, a, v_floats(w) * 4),
                   .b = cy_gep(cg, u, cy_mulc(cg, e.iv, u_floats(w) * 4)),
                   .c = cy_gep(cg, m, cy_mulc(cg, e.iv, m_floats(w) * 4)),
-                  .ahead_sums = cy_gep(cg, m, cy_mulc(cg, cy_addc(cg, e.iv, 1), m_floats(w) * 4)),
+                  .next_accumulators = cy_gep(cg, m, cy_mulc(cg, cy_addc(cg, e.iv, 1), m_floats(w) * 4)),
                   .tab = t->tab,
                   .row_bytes = w->cb * 4,
                   .ldc = w->nr * 4,
@@ -629,7 +630,7 @@ static void emit_rows(cy_cg *cg, const task *t, V q, V c0, V n) {
                         .m_point = m_floats(w) * 4,
                         .channels = n,
                         .accumulate = cy_icmp(cg, LLVMIntNE, c0, cy_i64(cg, 0)),
-                        .ahead = cy_gep(cg, filters, cy_mulc(cg, n, filter))};
+                        .prefetch = cy_gep(cg, filters, cy_mulc(cg, n, filter))};
   cy_winograd_rows_emit(cg, &p);
 }
 
@@ -646,7 +647,7 @@ static void emit_sums(cy_cg *cg, const task *t, V q) {
   } else {
     if (!w->filters_once)
       emit_filters(cg, t, q, slice.iv, c.iv, n);
-    emit_products(cg, t, slice.iv, c.iv, n);
+    emit_gemm(cg, t, slice.iv, c.iv, n);
   }
   cy_loop_end(cg, &c, NULL);
   cy_loop_end(cg, &slice, NULL);

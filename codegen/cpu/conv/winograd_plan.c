@@ -7,15 +7,15 @@
 #include "winograd_int.h"
 
 #define POINT_BYTES (POINTS * 4)
-#define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
+#define MAX_BYTES (4 << 20)    /* of V in a worker's scratch */
 #define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
 #define ONCE_BYTES (628 << 10) /* of U that is made at once for all tasks of a call; more has not been tried */
 
-/* With dilation D, outputs and inputs D apart form D*D pictures of their own, fewer where there are fewer outputs, each
- * cut into tiles. Tiles along an axis of `out` outputs: */
+/* With dilation D, outputs and inputs D apart form D*D feature maps of their own, fewer where there are fewer outputs,
+ * each cut into tiles. Tiles along an axis of `out` outputs: */
 static int64_t axis_tiles(int64_t out, int64_t dilation) {
-  int64_t pictures = out < dilation ? out : dilation;
-  return pictures * (cy_ceil(cy_ceil(out, dilation), 4));
+  int64_t maps = out < dilation ? out : dilation;
+  return maps * (cy_ceil(cy_ceil(out, dilation), 4));
 }
 
 /* Of so many planes each. */
@@ -26,9 +26,9 @@ static int64_t known_tiles(const cy_conv_desc *d, int64_t images, int64_t each) 
          axis_tiles(cy_csize_known(d->out[y + 1]), d->dilation[y + 1]);
 }
 
-/* What so many pixels of pictures take whose size is not known, or along one axis only; where they are small, dilation
- * leaves most tiles nearly empty. */
-static double unknown_tiles(const cy_conv_desc *d, double pixels) {
+/* What so many positions of feature maps take whose size is not known, or along one axis only; where they are small,
+ * dilation leaves most tiles nearly empty. */
+static double unknown_tiles(const cy_conv_desc *d, double positions) {
   static const int64_t sides[] = {12, 20, 40};
   double each = 0;
   for (int i = 0; i < 3; i++) {
@@ -39,7 +39,7 @@ static double unknown_tiles(const cy_conv_desc *d, double pixels) {
     }
     each += tiles;
   }
-  return pixels * each / 3;
+  return positions * each / 3;
 }
 
 static double task_cost(const cy_cg *cg, const wino *w, int64_t tiles, int64_t columns) {
@@ -58,9 +58,9 @@ static double rows_cost(const cy_cg *cg, cy_weights weights, int64_t tiles, int6
 /* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. With
  * AVX-512, what comes from the third level takes longer than the arithmetic: V stays in the second level then, if tiles
  * enough to pay for their filters leave it there, and where U is made once, V and M leave its place alone. */
-static int64_t most_tiles(const cy_cg *cg, const wino *w) {
+static int64_t max_tiles(const cy_cg *cg, const wino *w) {
   int64_t most = cy_l2_part(cg, 9, 20) / (POINT_BYTES * w->nr), least = (int64_t)cg->model.winograd_tiles;
-  int64_t fit = (cg->model.winograd_in_l2 ? cy_l2_part(cg, 6, 10) : MOST_BYTES) / (POINT_BYTES * v_channels(w));
+  int64_t fit = (cg->model.winograd_in_l2 ? cy_l2_part(cg, 6, 10) : MAX_BYTES) / (POINT_BYTES * v_channels(w));
   if (w->filters_once)
     return cy_l2_part(cg, 7, 20) / (POINT_BYTES * (v_channels(w) + w->nr * sum_slices(w)));
   return w->shared || fit > most ? most : fit < least ? least : fit;
@@ -73,7 +73,7 @@ static double v_cost(const cy_cg *cg, const wino *w, int64_t tiles) {
 /* The block sizes that are best on average for 1, 2, 4 and 8 workers. Returns what these take, added up. */
 static double blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
   double best = 1e300;
-  for (int64_t tiles = 4, most = most_tiles(cg, w); tiles <= most; tiles++)
+  for (int64_t tiles = 4, most = max_tiles(cg, w); tiles <= most; tiles++)
     for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
       int64_t nb = cy_ceil(w->panels, split), tasks = cy_ceil(total, tiles) * cy_ceil(w->panels, nb);
       int64_t here = tiles < total ? tiles : total;
@@ -133,7 +133,7 @@ static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *
   w.filters_once = cg->model.winograd_in_l2 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
   channels_choose(cg, &w);
   w.shared = total && POINT_BYTES * total * v_channels(&w) <= SHARED_BYTES && !w.filters_once;
-  int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1, tile_planes(&w));
+  int64_t most = max_tiles(cg, &w), image = known_tiles(d, 1, tile_planes(&w));
   *out_cost = blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
   w.tiles = total ? w.tiles : most;
   if (w.rows) {
@@ -174,10 +174,10 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
                           .bytes = TAPS * w.panels * w.nr * w.c * cy_weight_bytes(d->weights)};
 }
 
-double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
+double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_positions) {
   wino w = cy_winograd_plan(cg, d);
   int64_t tiles = known_tiles(d, cy_conv_images(d), tile_planes(&w)), columns = w.panels * w.nr;
-  tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels) / tile_planes(&w);
+  tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_positions) / tile_planes(&w);
   double task = w.rows ? rows_cost(cg, d->weights, tiles, columns, w.c) : task_cost(cg, &w, tiles, columns);
   return task + v_cost(cg, &w, tiles);
 }

@@ -8,8 +8,8 @@
  * channels of a block. The rows of points are made again for every four tiles, which is some 30 cycles more. Filters
  * and V of a block stay in the first-level cache meanwhile; those of the block behind it are prefetched.
  */
+#include "codegen/cpu/gemm/microkernel.h"
 #include "conv_int.h"
-#include "codegen/cpu/gemm/core.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static void emit_points(cy_cg *cg, cy_weights weights, int y, V filter, V out[SI
 }
 
 /* The share of row y of a channel's filters that is prefetched. */
-static void emit_ahead(cy_cg *cg, cy_weights weights, int y, V filter) {
+static void emit_prefetch(cy_cg *cg, cy_weights weights, int y, V filter) {
   int64_t bytes = TAPS * tap_bytes(cg, weights), lines = cy_ceil(bytes, LINE);
   for (int64_t i = lines * y / SIDE; i < lines * (y + 1) / SIDE; i++)
     cy_prefetch(cg, cy_gepc(cg, filter, i * LINE), false, CY_SECOND_LEVEL);
@@ -54,7 +54,7 @@ static V kernel(cy_cg *cg, cy_weights weights, unsigned tiles, int y) {
     arg[i] = LLVMGetParam(fn, i);
   int64_t filter = TAPS * tap_bytes(cg, weights);
   cy_loop c;
-  cy_sums_begin(cg, SIDE, tiles, arg[4], arg[5], arg[6], sum);
+  cy_accumulators_begin(cg, SIDE, tiles, arg[4], arg[5], arg[6], sum);
   cy_loop_begin(cg, &c, cy_i64(cg, 0), arg[3], cy_i64(cg, 1), sum, SIDE * tiles);
   emit_points(cg, weights, y, cy_gep(cg, arg[2], cy_mulc(cg, c.iv, filter)), point);
   for (unsigned x = 0; x < SIDE; x++)
@@ -63,9 +63,9 @@ static V kernel(cy_cg *cg, cy_weights weights, unsigned tiles, int y) {
       V a = cy_splat(cg, cy_load(cg, cg->f32, at, 4), cg->W);
       sum[x * tiles + t] = cy_fma(cg, a, point[x], c.v[x * tiles + t]);
     }
-  emit_ahead(cg, weights, y, cy_gep(cg, arg[7], cy_mulc(cg, c.iv, filter)));
+  emit_prefetch(cg, weights, y, cy_gep(cg, arg[7], cy_mulc(cg, c.iv, filter)));
   cy_loop_end(cg, &c, sum);
-  cy_sums_store(cg, SIDE, tiles, arg[4], arg[5], c.out);
+  cy_accumulators_store(cg, SIDE, tiles, arg[4], arg[5], c.out);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
   return fn;
@@ -83,7 +83,7 @@ void cy_winograd_rows_emit(cy_cg *cg, const cy_winograd_rows *p) {
                       cy_gepc(cg, p->m, y * SIDE * p->m_point + first * (int64_t)cg->W * 4),
                       cy_i64(cg, p->m_point),
                       p->accumulate,
-                      p->ahead};
+                      p->prefetch};
       cy_call(cg, kernel(cg, p->weights, tiles, y), args, ARGS);
       first = end;
     }

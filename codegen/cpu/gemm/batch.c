@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* batch.c - the batch axes of products: numbers of matrices to indices, offsets, and back.
  *
- * In: sizes and strides of the axes, outermost first. Out: values for gemm.c, dot.c and attention.c. Axes along which B
- * stands still (stride 0) do not count among its matrices, which are numbered in the order of the others.
+ * In: sizes and strides of the axes, outermost first. Out: values for gemm.c, int_gemm.c and attention.c. Axes along
+ * which B stands still (stride 0) do not count among its matrices, which are numbered in the order of the others.
  */
-#include "core.h"
+#include "microkernel.h"
 
 V cy_batch_count(cy_cg *cg, const cy_csize *sizes, int n) {
   V count = cy_i64(cg, 1);

@@ -5,14 +5,15 @@
  * before, phases may make once what all tasks want of A: A dense along k, and sums of A for strassen.c, which does
  * blocked products by fewer multiplications where that is faster.
  * Three forms, chosen from what is constant:
- *   blocked     tasks are (matrix, block of rows, block of panels) around the micro-kernels of core.c; B is packed (at
+ *   blocked     tasks are (matrix, block of rows, block of panels) around the micro-kernels of microkernel.c; B is
+ * packed (at
  *               compile time, or by the first phase), or read in place when its columns are dense and too few rows
  *               would pay for packing;
  *   streaming   the same with all rows in one tile: few rows, many columns, B at memory speed, parallel over columns;
  *   dots        few rows and B dense along k: dot products, eight columns at a time.
  * A is read in place when dense along k, else each task copies its rows into its worker's scratch.
  */
-#include "core.h"
+#include "microkernel.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,24 +23,24 @@
 enum { SHARED_BYTES = 1 << 20 };
 
 /* Bytes of A, at most, that are made dense along k for all tasks. */
-enum { MOST_TURNED = 4 << 20 };
+enum { MAX_TRANSPOSED = 4 << 20 };
 
 /* Tiles of rows, where only running tells how many there are. LEAST: no fewer are known to come, and tasks are made for
  * these. WIDENED: for fewer, weights become floats tile by
  * tile. */
 enum { UNKNOWN = 1024, NEVER = 100 }; /* what a size is taken for that is not known; a margin */
-enum { LEAST_TILES = 4, WIDENED_TILES = 4 };
+enum { MIN_TILES = 4, WIDENED_TILES = 4 };
 
-typedef enum form { FORM_PACKED, FORM_RUNTIME_PACK, FORM_IN_PLACE, FORM_DOTS, FORM_INTS } form;
+typedef enum kind { GEMM_PACKED, GEMM_RUNTIME_PACK, GEMM_IN_PLACE, GEMM_DOTS, GEMM_INTS } kind;
 
 typedef struct gemm {
   const cy_gemm_desc *d;
-  form form;
+  kind kind;
   cy_tile tile;
   cy_blocks blocks;
   int64_t nr, last, k_block; /* last: columns of the last panel, as cy_last_columns tells */
   bool copy_a, columns_outer;
-  bool turned;      /* A is made dense along k once, by a phase of its own, in shared scratch */
+  bool transposed;  /* A is made dense along k once, by a phase of its own, in shared scratch */
   bool direct;      /* halves become floats tile by tile */
   bool strassen;    /* blocks of rows and panels go to strassen.c, as .. */
   cy_strassen fast; /* .. this says */
@@ -60,17 +61,17 @@ static bool known_all(const cy_gemm_desc *d) {
   return true;
 }
 
-static form form_choose(const cy_cg *cg, const cy_gemm_desc *d) {
+static kind kind_choose(const cy_cg *cg, const cy_gemm_desc *d) {
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n);
   if (d->ints.bits)
-    return FORM_INTS;
+    return GEMM_INTS;
   if (d->b_packed)
-    return FORM_PACKED;
+    return GEMM_PACKED;
   if (cy_csize_is(d->bn, 1) && n && n % cg->W == 0 && ((m && m <= 64) || n <= 128))
-    return FORM_IN_PLACE;
+    return GEMM_IN_PLACE;
   if (cy_csize_is(d->bk, 1) && m && m <= 4 && cy_csize_is(d->ak, 1))
-    return FORM_DOTS;
-  return FORM_RUNTIME_PACK;
+    return GEMM_DOTS;
+  return GEMM_RUNTIME_PACK;
 }
 
 /* Panels of a task whose weights are integers. Its rows come by short runs, a block of k at a time, and had better not come
@@ -90,10 +91,10 @@ static void share_columns(cy_tile *tile, int64_t batches, int64_t m, int64_t n, 
     tile->nv = (tile->nv + 1) / 2;
 }
 
-/* What tasks are made for. 0: not known. A picture or more of an unknown number of them is known to be that. */
+/* What tasks are made for. 0: not known. A feature map or more of an unknown number of them is known to be that. */
 static int64_t rows_likely(const cy_gemm_desc *d, cy_tile t) {
   int64_t m = cy_csize_known(d->m);
-  return m ? m : d->m_least >= LEAST_TILES * t.mr ? d->m_least : 0;
+  return m ? m : d->m_least >= MIN_TILES * t.mr ? d->m_least : 0;
 }
 
 static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
@@ -122,13 +123,13 @@ static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *
   cy_candidates_add(c, (cy_candidate){"plain", plain, 1, true});
   if (possible)
     cy_candidates_add(
-        c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : NEVER, !cg->no_fast});
+        c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : NEVER, !cg->strict_fp});
   cy_candidates_choose(cg, c);
 }
 
 static bool strassen_possible(const cy_cg *cg, gemm *g, int64_t outer, int64_t panels) {
   int64_t m = cy_csize_known(g->d->m), k = cy_csize_known(g->d->k);
-  return g->form == FORM_PACKED && !g->copy_a && ((cg->model.strassen && !cg->no_fast) || cg->choices) &&
+  return g->kind == GEMM_PACKED && !g->copy_a && ((cg->model.strassen && !cg->strict_fp) || cg->choices) &&
          cy_strassen_choose(cg, g->tile, g->d->weights, outer, m, panels, k, g->blocks, &g->fast);
 }
 
@@ -141,30 +142,30 @@ static bool strassen_chosen(const cy_cg *cg, gemm *g, int64_t outer, int64_t pan
 }
 
 static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
-  gemm g = {.d = d, .form = form_choose(cg, d)};
+  gemm g = {.d = d, .kind = kind_choose(cg, d)};
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
   g.tile = cy_tile_choose(cg, m, n);
-  if (g.form == FORM_PACKED && known_all(d))
+  if (g.kind == GEMM_PACKED && known_all(d))
     share_columns(&g.tile, known_batches(d), m, n, k, cg->W);
   g.nr = (int64_t)g.tile.nv * cg->W;
   cy_kblock_choose(cg, d->weights, 1, c, &taps, &g.k_block);
   if (!k)
     g.k_block = 512;
-  else if (g.form == FORM_INTS)
+  else if (g.kind == GEMM_INTS)
     g.k_block = d->ints.block < CY_INTS_ROWS ? CY_INTS_ROWS / d->ints.block * d->ints.block : d->ints.block;
   else if (m && m <= g.tile.mr)
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
   int64_t panels = n ? cy_ceil(n, g.nr) : 0;
   g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), rows_likely(d, g.tile), panels, k ? k : 512);
   int64_t least = (int64_t)cg->model.conversion_tiles * g.tile.mr;
-  if (!m && (d->weights != CY_WEIGHTS_F32 || g.form == FORM_INTS))
+  if (!m && (d->weights != CY_WEIGHTS_F32 || g.kind == GEMM_INTS))
     g.blocks.mb = g.blocks.mb < least ? least : g.blocks.mb;
-  if (g.form == FORM_INTS && cg->model.int_panels)
+  if (g.kind == GEMM_INTS && cg->model.int_panels)
     g.blocks.nb = share_ints(panels, g.blocks.nb);
   g.copy_a = !cy_csize_is(d->ak, 1) && !cy_csize_is(d->k, 1);
-  g.turned = g.copy_a && g.form == FORM_PACKED && m > g.tile.mr && m * k * 4 <= MOST_TURNED && known_batches(d) == 1 &&
-             known_all(d) && panels > g.blocks.nb;
-  g.copy_a = g.copy_a && !g.turned;
+  g.transposed = g.copy_a && g.kind == GEMM_PACKED && m > g.tile.mr && m * k * 4 <= MAX_TRANSPOSED &&
+                 known_batches(d) == 1 && known_all(d) && panels > g.blocks.nb;
+  g.copy_a = g.copy_a && !g.transposed;
   int64_t outer = known_all(d) ? known_batches(d) : 0;
   if (strassen_chosen(cg, &g, outer, panels)) {
     g.strassen = true;
@@ -172,7 +173,7 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
     g.blocks = g.fast.blocks;
     g.k_block = g.fast.k_block;
   }
-  if (g.form == FORM_PACKED && !g.strassen)
+  if (g.kind == GEMM_PACKED && !g.strassen)
     g.last = cy_last_columns(n, g.nr);
   g.columns_outer = n && (m ? n > m : n >= 256) && n * (k ? k : 512) * 4 > SHARED_BYTES;
   return g;
@@ -221,21 +222,21 @@ static V matrix_bytes(cy_cg *cg, const gemm *g) {
 }
 
 /* What decides how many bytes a task's weights take as floats. */
-static cy_core core_shape(cy_cg *cg, const gemm *g) {
-  return (cy_core){.tile = g->tile,
-                   .weights = g->d->weights,
-                   .direct = g->direct,
-                   .ints.bits = g->form == FORM_INTS ? g->d->ints.bits : 0,
-                   .in_place = g->form == FORM_IN_PLACE,
-                   .taps = cy_i64(cg, 1),
-                   .c = cy_size(cg, g->d->k),
-                   .tap_block = 1,
-                   .c_block = g->k_block,
-                   .cbuf_panels = g->blocks.nb};
+static cy_microkernel micro_shape(cy_cg *cg, const gemm *g) {
+  return (cy_microkernel){.tile = g->tile,
+                          .weights = g->d->weights,
+                          .direct = g->direct,
+                          .ints.bits = g->kind == GEMM_INTS ? g->d->ints.bits : 0,
+                          .in_place = g->kind == GEMM_IN_PLACE,
+                          .taps = cy_i64(cg, 1),
+                          .c = cy_size(cg, g->d->k),
+                          .tap_block = 1,
+                          .c_block = g->k_block,
+                          .cbuf_panels = g->blocks.nb};
 }
 
 /* Where only running tells the rows, the form for fewer of them than are returned; 0: there is none. */
-static int64_t few_form(cy_cg *cg, const gemm *g, gemm *out) {
+static int64_t few_rows_plan(cy_cg *cg, const gemm *g, gemm *out) {
   *out = *g;
   if (cy_csize_known(g->d->m))
     return 0;
@@ -244,8 +245,8 @@ static int64_t few_form(cy_cg *cg, const gemm *g, gemm *out) {
     out->blocks = g->plain;
     return CY_STRASSEN_ROWS;
   }
-  cy_core core = core_shape(cg, g);
-  if (g->form != FORM_PACKED || !cy_widens(cg, &core))
+  cy_microkernel micro = micro_shape(cg, g);
+  if (g->kind != GEMM_PACKED || !cy_widens(cg, &micro))
     return 0;
   out->direct = true;
   out->blocks.mb = WIDENED_TILES * g->tile.mr;
@@ -260,14 +261,14 @@ static V has_fewer(cy_cg *cg, const gemm *g, int64_t rows) {
 static V task_count(cy_cg *cg, void *ctx) {
   const gemm *g = ctx;
   gemm few;
-  int64_t enough = few_form(cg, g, &few);
+  int64_t enough = few_rows_plan(cg, g, &few);
   V count = cy_mul(cg, batches(cg, g), cy_mul(cg, row_blocks(cg, g), column_blocks(cg, g)));
   return enough ? cy_select(cg, has_fewer(cg, g, enough), task_count(cg, &few), count) : count;
 }
 
 /* Of A, in front of what else is shared. */
-static int64_t turned_bytes(const gemm *g) {
-  return g->turned ? cy_round_up(cy_csize_known(g->d->m) * cy_csize_known(g->d->k) * 4, 64) : 0;
+static int64_t transposed_bytes(const gemm *g) {
+  return g->transposed ? cy_round_up(cy_csize_known(g->d->m) * cy_csize_known(g->d->k) * 4, 64) : 0;
 }
 
 static bool shares_sums(const gemm *g) { return g->strassen && g->fast.shared; }
@@ -284,9 +285,9 @@ static V pack_count(cy_cg *cg, void *ctx) {
 }
 static V shared_bytes(cy_cg *cg, void *ctx) {
   const gemm *g = ctx;
-  if (g->form == FORM_RUNTIME_PACK)
+  if (g->kind == GEMM_RUNTIME_PACK)
     return cy_mul(cg, cy_gemm_b_count(cg, g->d), matrix_bytes(cg, g));
-  return cy_addc(cg, cy_mulc(cg, pair_count(cg, ctx), shares_sums(g) ? sums_bytes(g) : 0), turned_bytes(g));
+  return cy_addc(cg, cy_mulc(cg, pair_count(cg, ctx), shares_sums(g) ? sums_bytes(g) : 0), transposed_bytes(g));
 }
 
 static bool single_block(const gemm *g) { return cy_csize_known(g->d->k) && cy_csize_known(g->d->k) <= g->k_block; }
@@ -294,19 +295,19 @@ static int64_t cbuf_bytes(const gemm *g) { return single_block(g) ? 0 : g->block
 
 /* Scratch: partial sums, weights as floats, then a task's rows of A, or Strassen's sums. */
 static int64_t copy_at(cy_cg *cg, const gemm *g) {
-  cy_core core = core_shape(cg, g);
-  return cbuf_bytes(g) + cy_widened_bytes(cg, &core);
+  cy_microkernel micro = micro_shape(cg, g);
+  return cbuf_bytes(g) + cy_widened_bytes(cg, &micro);
 }
 
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const gemm *g = ctx;
-  if (g->form == FORM_DOTS)
+  if (g->kind == GEMM_DOTS)
     return cy_i64(cg, 0);
   V a = g->copy_a ? cy_mulc(cg, cy_size(cg, g->d->k), g->blocks.mb * 4) : cy_i64(cg, 0);
   int64_t sums = g->strassen ? cy_strassen_bytes(cg, g->tile, &g->fast, cy_csize_known(g->d->k)) : 0;
   V bytes = cy_round64(cg, cy_addc(cg, a, copy_at(cg, g) + sums));
   gemm few;
-  return few_form(cg, g, &few) ? cy_imax(cg, bytes, worker_bytes(cg, &few)) : bytes;
+  return few_rows_plan(cg, g, &few) ? cy_imax(cg, bytes, worker_bytes(cg, &few)) : bytes;
 }
 
 /* ---- one task's place ---- */
@@ -364,27 +365,27 @@ static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
 
 static V emit_b_base(cy_cg *cg, const gemm *g, const place *p) {
   const cy_gemm_desc *d = g->d;
-  if (g->form == FORM_INTS)
+  if (g->kind == GEMM_INTS)
     return cy_arg_ptr(cg, d->b_slot);
-  if (g->form == FORM_IN_PLACE)
+  if (g->kind == GEMM_IN_PLACE)
     return cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), offset_of(cg, g, p, d->b_batch));
-  V all = cy_arg_ptr(cg, g->form == FORM_PACKED ? d->b_slot : d->shared_slot);
+  V all = cy_arg_ptr(cg, g->kind == GEMM_PACKED ? d->b_slot : d->shared_slot);
   return cy_gep(cg, all, cy_mul(cg, cy_gemm_b_number(cg, g->d, p->idx), matrix_bytes(cg, g)));
 }
 
 /* ---- A, made dense along k once for all tasks ---- */
 
-enum { TURNED_ROWS = 8 }; /* of a task: what a square of vectors has */
+enum { TRANSPOSED_ROWS = 8 }; /* of a task: what a square of vectors has */
 
-static V turn_count(cy_cg *cg, void *ctx) {
+static V transpose_count(cy_cg *cg, void *ctx) {
   const gemm *g = ctx;
-  return cy_i64(cg, cy_ceil(cy_csize_known(g->d->m), TURNED_ROWS));
+  return cy_i64(cg, cy_ceil(cy_csize_known(g->d->m), TRANSPOSED_ROWS));
 }
 
-static void emit_turn(cy_cg *cg, const gemm *g, const char *name) {
+static void emit_transpose(cy_cg *cg, const gemm *g, const char *name) {
   const cy_gemm_desc *d = g->d;
   cy_kernel_begin(cg, name, 0);
-  V rows = cy_i64(cg, TURNED_ROWS), row = cy_mul(cg, cg->begin, rows), end = cy_mul(cg, cg->end, rows);
+  V rows = cy_i64(cg, TRANSPOSED_ROWS), row = cy_mul(cg, cg->begin, rows), end = cy_mul(cg, cg->end, rows);
   V m = cy_size(cg, d->m), k = cy_size(cg, d->k), am = cy_size(cg, d->am);
   V to = cy_gepf(cg, cy_arg_ptr(cg, d->shared_slot), cy_mul(cg, row, k));
   V from = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_mul(cg, row, am));
@@ -396,18 +397,18 @@ static void emit_turn(cy_cg *cg, const gemm *g, const char *name) {
 /* Row `row` of A as tasks find it, but in a copy of their own; floats between rows, there too. */
 static V a_at(cy_cg *cg, const gemm *g, const place *p, V row) {
   const cy_gemm_desc *d = g->d;
-  if (g->turned)
+  if (g->transposed)
     return cy_gepf(cg, cy_arg_ptr(cg, d->shared_slot), cy_mul(cg, row, cy_size(cg, d->k)));
   V at = cy_add(cg, offset_of(cg, g, p, d->a_batch), cy_mul(cg, row, cy_size(cg, d->am)));
   return cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), at);
 }
-static cy_csize row_stride(const gemm *g) { return g->turned || g->copy_a ? g->d->k : g->d->am; }
+static cy_csize row_stride(const gemm *g) { return g->transposed || g->copy_a ? g->d->k : g->d->am; }
 
 /* ---- Strassen's sums of A, shared ---- */
 
 static V sums_at(cy_cg *cg, const gemm *g, V matrix, V row) {
   V pair = cy_add(cg, cy_mul(cg, matrix, pairs_of(cg, g)), cy_div(cg, row, cy_i64(cg, 2 * g->tile.mr)));
-  V first = cy_gepc(cg, cy_arg_ptr(cg, g->d->shared_slot), turned_bytes(g));
+  V first = cy_gepc(cg, cy_arg_ptr(cg, g->d->shared_slot), transposed_bytes(g));
   return cy_gep(cg, first, cy_mulc(cg, pair, sums_bytes(g)));
 }
 
@@ -422,12 +423,12 @@ static void emit_sums(cy_cg *cg, const gemm *g, const char *name) {
   V matrix = cy_div(cg, t.iv, pairs), row = cy_mulc(cg, cy_mod(cg, t.iv, pairs), rows);
   split_batch(cg, g, matrix, &p);
   V a = a_at(cg, g, &p, row);
-  cy_core core = {.tile = g->tile,
-                  .tab = tab,
-                  .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
-                  .c = cy_size(cg, d->k),
-                  .c_block = g->k_block};
-  cy_strassen_sums_emit(cg, &core, sums_at(cg, g, matrix, row));
+  cy_microkernel micro = {.tile = g->tile,
+                          .tab = tab,
+                          .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
+                          .c = cy_size(cg, d->k),
+                          .c_block = g->k_block};
+  cy_strassen_sums_emit(cg, &micro, sums_at(cg, g, matrix, row));
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
 }
@@ -475,42 +476,42 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   }
   cy_rows index = {row_index, &p, p.n + 1};
   int64_t n = cy_csize_known(d->n), m_known = cy_csize_known(d->m);
-  cy_core core = core_shape(cg, g);
-  core.b = emit_b_base(cg, g, &p);
-  core.n = cy_size(cg, d->n);
-  core.panels = np;
-  core.p0 = q.begin;
-  core.p1 = q.end;
-  core.rows = rows;
-  core.tails = g->strassen ? cy_strassen_tails(g->tile, m_known, cy_ceil(n, g->nr))
-                           : cy_share_tails(g->tile, m_known, g->blocks.mb);
-  core.tab = tab;
-  core.tab_stride = cy_i64(cg, 0);
-  core.base = LLVMBuildPtrToInt(cg->b, a, cg->i64, "");
-  core.row_bytes = cy_csize_known(row_stride(g)) * 4;
-  core.a_bytes = m_known * cy_csize_known(row_stride(g)) * 4;
-  core.b_stays = weights_stay(cg, g);
-  core.cbuf = scratch;
-  core.widened = cy_widens(cg, &core) ? cy_gepc(cg, scratch, cbuf_bytes(g)) : NULL;
-  core.col0 = cy_i64(cg, 0);
-  core.tail_lanes = n ? (unsigned)(n % cg->W) : cg->W;
-  core.epilogue = &d->epilogue;
-  core.index = &index;
-  if (g->form == FORM_INTS)
-    core.ints = cy_gemm_ints(cg, d);
-  core.last = g->last;
-  core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
+  cy_microkernel micro = micro_shape(cg, g);
+  micro.b = emit_b_base(cg, g, &p);
+  micro.n = cy_size(cg, d->n);
+  micro.panels = np;
+  micro.p0 = q.begin;
+  micro.p1 = q.end;
+  micro.rows = rows;
+  micro.tails = g->strassen ? cy_strassen_tails(g->tile, m_known, cy_ceil(n, g->nr))
+                            : cy_share_tails(g->tile, m_known, g->blocks.mb);
+  micro.tab = tab;
+  micro.tab_stride = cy_i64(cg, 0);
+  micro.base = LLVMBuildPtrToInt(cg->b, a, cg->i64, "");
+  micro.row_bytes = cy_csize_known(row_stride(g)) * 4;
+  micro.a_bytes = m_known * cy_csize_known(row_stride(g)) * 4;
+  micro.b_stays = weights_stay(cg, g);
+  micro.cbuf = scratch;
+  micro.widened = cy_widens(cg, &micro) ? cy_gepc(cg, scratch, cbuf_bytes(g)) : NULL;
+  micro.col0 = cy_i64(cg, 0);
+  micro.tail_lanes = n ? (unsigned)(n % cg->W) : cg->W;
+  micro.epilogue = &d->epilogue;
+  micro.index = &index;
+  if (g->kind == GEMM_INTS)
+    micro.ints = cy_gemm_ints(cg, d);
+  micro.last = g->last;
+  micro.ldb = micro.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
   if (g->strassen) {
     V sums = shares_sums(g) ? sums_at(cg, g, flat, p.row0) : NULL;
-    cy_strassen_emit(cg, &core, &g->fast, cy_gepc(cg, scratch, copy_at(cg, g)), sums);
+    cy_strassen_emit(cg, &micro, &g->fast, cy_gepc(cg, scratch, copy_at(cg, g)), sums);
   } else {
-    cy_core_emit(cg, &core);
+    cy_microkernel_emit(cg, &micro);
   }
 }
 
 static void emit_tasks(cy_cg *cg, const gemm *g, V scratch) {
   gemm few;
-  int64_t enough = few_form(cg, g, &few);
+  int64_t enough = few_rows_plan(cg, g, &few);
   cy_if fewer;
   if (enough) {
     cy_if_begin(cg, &fewer, has_fewer(cg, g, enough));
@@ -621,26 +622,26 @@ void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *d, cy_contract_info *info) {
   gemm g = plan(cg, d);
   char name[120];
   info->n_phases = 0;
-  if (g.form == FORM_RUNTIME_PACK) {
+  if (g.kind == GEMM_RUNTIME_PACK) {
     snprintf(name, sizeof name, "%s_pack", d->name);
     emit_pack(cg, &g, name);
     cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pack_count, &g));
   }
-  if (g.turned) {
+  if (g.transposed) {
     snprintf(name, sizeof name, "%s_rows", d->name);
-    emit_turn(cg, &g, name);
-    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", turn_count, &g));
+    emit_transpose(cg, &g, name);
+    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", transpose_count, &g));
   }
   if (shares_sums(&g)) {
     snprintf(name, sizeof name, "%s_sums", d->name);
     emit_sums(cg, &g, name);
     cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pair_count, &g));
   }
-  if (g.form == FORM_DOTS)
+  if (g.kind == GEMM_DOTS)
     emit_dots(cg, &g);
   else
     emit_blocked(cg, &g);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", g.form == FORM_DOTS ? dots_count : task_count, &g));
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", g.kind == GEMM_DOTS ? dots_count : task_count, &g));
   info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, &g);
   info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, &g);
 }

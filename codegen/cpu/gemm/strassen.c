@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* strassen.c - products of many rows and constant columns by seven multiplications of quarters in place of eight.
  *
- * Comes in: a cy_core with one tap and packed weights, as cy_core_emit takes it. Goes out: code for one task that
- * computes the same sums; for some, a phase before it. The algorithm is Strassen's (Gaussian elimination is not optimal,
- * 1969) with the fifteen additions of Winograd (On multiplication of 2x2 matrices, 1971), one level of it. Quarters are
- * not those of the whole matrices: A is two tiles of rows by the halves of a block of K, B a pair of panels by these
- * halves.
+ * Comes in: a cy_microkernel with one tap and packed weights, as cy_microkernel_emit takes it. Goes out: code for one
+ * task that computes the same sums; for some, a phase before it. The algorithm is Strassen's (Gaussian elimination is
+ * not optimal, 1969) with the fifteen additions of Winograd (On multiplication of 2x2 matrices, 1971), one level of it.
+ * Quarters are not those of the whole matrices: A is two tiles of rows by the halves of a block of K, B a pair of
+ * panels by these halves.
  *
  *   left    S1 = A21+A22  S2 = S1-A11  S3 = A11-A21  S4 = A12-S2
  *   right   T1 = B12-B11  T2 = B22-T1  T3 = B22-B12  T4 = B21-T2
@@ -17,7 +17,7 @@
  *   2. Pair of panels by pair of panels: the right factor's sums, which all rows of the task share, and of weights in
  *      half precision also floats; then for each pair of tiles the seven products by one micro-kernel, which keeps in
  *      registers what quarters of C have in common. Rows that fill no pair of tiles are multiplied plainly while the
- *      panels are near; a panel without a partner by cy_core_emit.
+ *      panels are near; a panel without a partner by cy_microkernel_emit.
  *   3. The epilogue, over several pairs of panels at once, so that it meets long runs of each row.
  * The micro-kernel finds neither factor in the first-level cache, and prefetches what comes next: left sums of the next
  * pair of tiles, and the next pair of panels.
@@ -29,19 +29,19 @@
  * Rounding: with factors of random normal data, relative RMS error against double, here and plainly: 10.8e-7, 5.0e-7
  * (rows, k, columns 197, 768, 768), 11.0e-7, 9.9e-7 (197, 3072, 768), 9.0e-7, 5.7e-7 (512, 1024, 512).
  */
-#include "core.h"
+#include "microkernel.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { LEFT_SUMS = 4, RIGHT_SUMS = 4, PRODUCTS = 7 };
 enum {
-  GROUP = 4,           /* pairs of panels between epilogues */
-  MOST_ROWS = 384,     /* of a task */
-  MOST_PANELS = 48,    /* of a task; half, where K has several blocks and sums wait in memory */
-  MOST_SUMS = 3 << 20, /* bytes of shared left sums */
-  MOST_APART = 6,      /* binary orders of magnitude between two rows of a pair of tiles */
-  PAD = 320            /* bytes between right sums, which else fell into the same sets of the first-level cache */
+  GROUP = 4,                  /* pairs of panels between epilogues */
+  MAX_ROWS = 384,             /* of a task */
+  MAX_PANELS = 48,            /* of a task; half, where K has several blocks and sums wait in memory */
+  MAX_ACCUMULATORS = 3 << 20, /* bytes of shared left sums */
+  MAX_APART = 6,              /* binary orders of magnitude between two rows of a pair of tiles */
+  PAD = 320 /* bytes between right sums, which else fell into the same sets of the first-level cache */
 };
 
 /* ---- sizes ---- */
@@ -87,7 +87,7 @@ unsigned cy_strassen_tails(cy_tile t, int64_t rows, int64_t panels) {
 /* ---- code for one task ---- */
 
 typedef struct frame {
-  const cy_core *k;
+  const cy_microkernel *k;
   int64_t nr, half, blocks; /* columns of a panel; floats of a row of left sums; of K */
   V pairs;                  /* of tiles */
   V left, right;
@@ -97,7 +97,7 @@ typedef struct frame {
   V accumulate, last, b, panel_bytes;
   V c; /* of panel p0, or of the group's first one */
   int64_t ldc;
-  V ahead; /* bytes per k to prefetch of the next pair of panels, or NULL */
+  V prefetch; /* bytes per k to prefetch of the next pair of panels, or NULL */
 } frame;
 
 static V add(cy_cg *cg, V a, V b) { return LLVMBuildFAdd(cg->b, a, b, ""); }
@@ -153,7 +153,7 @@ static void emit_left_piece(cy_cg *cg, const frame *f, const V row[2], V to, V a
 /* i32, 1: what rounds away beside the larger of these rows' magnitudes (bits) would be felt in the other row. */
 static V too_far_apart(cy_cg *cg, V most[2]) {
   V high = cy_intrinsic(cg, "llvm.umax", cg->i32, most, 2), low = cy_intrinsic(cg, "llvm.umin", cg->i32, most, 2);
-  V far = cy_icmp(cg, LLVMIntUGT, cy_sub(cg, high, low), cy_i32(cg, MOST_APART << 23));
+  V far = cy_icmp(cg, LLVMIntUGT, cy_sub(cg, high, low), cy_i32(cg, MAX_APART << 23));
   V infinite = cy_icmp(cg, LLVMIntUGE, high, cy_i32(cg, 0x7f800000));
   return LLVMBuildZExt(cg->b, LLVMBuildOr(cg->b, far, infinite, ""), cg->i32, "");
 }
@@ -234,7 +234,7 @@ static void emit_right(cy_cg *cg, const frame *f, V q) {
 
 /* Arguments of their micro-kernel. */
 enum {
-  BASE, /* 2*MR rows, as of a micro-kernel of core.c */
+  BASE, /* 2*MR rows, as of a micro-kernel of microkernel.c */
   TAB,
   LEFT,      /* the left sums of this pair of tiles */
   LEFT_ROW,  /* bytes of a row of one */
@@ -245,10 +245,10 @@ enum {
   RIGHT_BYTES,
   HALF, /* of the block of K */
   C,
-  LDC,   /* bytes of a row */
-  ADD,   /* i1: to what C holds? */
-  AHEAD, /* weights to prefetch, .. */
-  STEP,  /* .. so many bytes with every k of the rows of A */
+  LDC,      /* bytes of a row */
+  ADD,      /* i1: to what C holds? */
+  PREFETCH, /* weights to prefetch, .. */
+  STEP,     /* .. so many bytes with every k of the rows of A */
   N_ARGS
 };
 
@@ -256,15 +256,15 @@ typedef struct kernel {
   cy_tile tile;
   int64_t nr;
   V arg[N_ARGS];
-  V ahead; /* the weights to prefetch next */
+  V prefetch; /* the weights to prefetch next */
   V v[CY_LOOP_MAX];
 } kernel;
 
-/* sums += rows at `row` times b, while `ahead` is prefetched; returns what comes behind that. */
-static V emit_run(cy_cg *cg, kernel *k, const V *row, V b, V ahead, V step) {
+/* sums += rows at `row` times b, while `prefetch` is prefetched; returns what comes behind that. */
+static V emit_run(cy_cg *cg, kernel *k, const V *row, V b, V prefetch, V step) {
   unsigned n = k->tile.mr * k->tile.nv;
   k->v[n] = b;
-  k->v[n + 1] = ahead;
+  k->v[n + 1] = prefetch;
   cy_run_emit(cg, k->tile.mr, k->tile.nv, CY_WEIGHTS_F32, row, k->arg[HALF], cy_i64(cg, k->nr * 4), step, k->v);
   return k->v[n + 1];
 }
@@ -277,7 +277,7 @@ static void emit_rows_run(cy_cg *cg, kernel *k, unsigned first, bool second, V b
     row[i] = pointer(cg, cy_add(cg, k->arg[BASE], entry));
     row[i] = second ? cy_gepf(cg, row[i], k->arg[HALF]) : row[i];
   }
-  k->ahead = emit_run(cg, k, row, b, k->ahead, k->arg[STEP]);
+  k->prefetch = emit_run(cg, k, row, b, k->prefetch, k->arg[STEP]);
 }
 
 /* sums += S(i + 1) times b. */
@@ -361,14 +361,15 @@ static V kernel_of(cy_cg *cg, cy_tile t) {
   LLVMTypeRef params[N_ARGS];
   for (int i = 0; i < N_ARGS; i++)
     params[i] = cg->i64;
-  params[TAB] = params[LEFT] = params[LEFT_NEXT] = params[PANEL] = params[RIGHT] = params[C] = params[AHEAD] = cg->ptr;
+  params[TAB] = params[LEFT] = params[LEFT_NEXT] = params[PANEL] = params[RIGHT] = params[C] = params[PREFETCH] =
+      cg->ptr;
   params[ADD] = cg->i1;
   cy_fn_state state = cy_fn_save(cg);
   kernel k = {.tile = t, .nr = (int64_t)t.nv * cg->W};
   fn = cy_fn_begin(cg, name, cg->voidt, params, N_ARGS, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
   for (int i = 0; i < N_ARGS; i++)
     k.arg[i] = LLVMGetParam(fn, (unsigned)i);
-  k.ahead = k.arg[AHEAD];
+  k.prefetch = k.arg[PREFETCH];
   emit_chains(cg, &k);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
@@ -376,11 +377,11 @@ static V kernel_of(cy_cg *cg, cy_tile t) {
 }
 
 /* Pair of tiles t, panels q and q + 1. */
-static void emit_products(cy_cg *cg, const frame *f, V t, V q, V c) {
-  const cy_core *k = f->k;
+static void emit_gemm(cy_cg *cg, const frame *f, V t, V q, V c) {
+  const cy_microkernel *k = f->k;
   int64_t floats = floats_of_panel(cg, f);
-  V weights = panel_at(cg, f, cy_addc(cg, q, 2)), step = f->ahead ? f->ahead : cy_i64(cg, 0);
-  if (f->ahead)
+  V weights = panel_at(cg, f, cy_addc(cg, q, 2)), step = f->prefetch ? f->prefetch : cy_i64(cg, 0);
+  if (f->prefetch)
     weights = cy_gep(cg, weights, cy_mul(cg, cy_mulc(cg, t, PRODUCTS - LEFT_SUMS), cy_mul(cg, f->h, step)));
   V args[N_ARGS] = {[BASE] = cy_add(cg, k->base, cy_mulc(cg, f->c0, 4)),
                     [TAB] = cy_gep(cg, k->tab, cy_mulc(cg, t, 2 * k->tile.mr * 8)),
@@ -395,7 +396,7 @@ static void emit_products(cy_cg *cg, const frame *f, V t, V q, V c) {
                     [C] = c,
                     [LDC] = cy_i64(cg, f->ldc),
                     [ADD] = f->accumulate,
-                    [AHEAD] = weights,
+                    [PREFETCH] = weights,
                     [STEP] = step};
   V fn = kernel_of(cg, k->tile);
   LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, N_ARGS, "");
@@ -403,7 +404,7 @@ static void emit_products(cy_cg *cg, const frame *f, V t, V q, V c) {
 
 /* `rows` rows from row0 on, of panels q and q + 1, without the sums; c: of row 0. */
 static void emit_plain(cy_cg *cg, const frame *f, V row0, V rows, unsigned tails, V q, V c) {
-  const cy_core *k = f->k;
+  const cy_microkernel *k = f->k;
   int64_t none;
   if (cy_is_const(rows, &none) && !none)
     return;
@@ -424,7 +425,7 @@ static void emit_plain(cy_cg *cg, const frame *f, V row0, V rows, unsigned tails
 }
 
 static void emit_epilogue(cy_cg *cg, const frame *f, V q0, V end, V c) {
-  const cy_core *k = f->k;
+  const cy_microkernel *k = f->k;
   V col = cy_mulc(cg, q0, f->nr), cols = cy_sub(cg, cy_imin(cg, k->n, cy_mulc(cg, end, f->nr)), col);
   int64_t always;
   cy_if s;
@@ -439,9 +440,9 @@ static void emit_epilogue(cy_cg *cg, const frame *f, V q0, V end, V c) {
 
 /* Panels [q0, end), an even number of them. */
 static void emit_group(cy_cg *cg, const frame *f, V q0, V end) {
-  const cy_core *k = f->k;
+  const cy_microkernel *k = f->k;
   int64_t pair = 2 * k->tile.mr;
-  V c = cy_core_single(k) ? f->c : cy_gep(cg, f->c, cy_mulc(cg, cy_sub(cg, q0, k->p0), f->nr * 4));
+  V c = cy_microkernel_single(k) ? f->c : cy_gep(cg, f->c, cy_mulc(cg, cy_sub(cg, q0, k->p0), f->nr * 4));
   cy_loop q, t;
   cy_loop_begin(cg, &q, q0, end, cy_i64(cg, 2), NULL, 0);
   V here = cy_gep(cg, c, cy_mulc(cg, cy_sub(cg, q.iv, q0), f->nr * 4));
@@ -452,7 +453,7 @@ static void emit_group(cy_cg *cg, const frame *f, V q0, V end) {
   cy_if_begin(cg, &apart, cy_icmp(cg, LLVMIntNE, flag, cy_i32(cg, 0)));
   emit_plain(cg, f, row0, cy_i64(cg, pair), 1u << k->tile.mr, q.iv, here);
   cy_if_else(cg, &apart);
-  emit_products(cg, f, t.iv, q.iv, cy_gep(cg, here, cy_mulc(cg, row0, f->ldc)));
+  emit_gemm(cg, f, t.iv, q.iv, cy_gep(cg, here, cy_mulc(cg, row0, f->ldc)));
   cy_if_end(cg, &apart);
   cy_loop_end(cg, &t, NULL);
   row0 = cy_mulc(cg, f->pairs, pair);
@@ -463,7 +464,7 @@ static void emit_group(cy_cg *cg, const frame *f, V q0, V end) {
 
 /* ---- blocks of K ---- */
 
-static frame frame_of(const cy_cg *cg, const cy_core *k) {
+static frame frame_of(const cy_cg *cg, const cy_microkernel *k) {
   int64_t c = 0;
   cy_is_const(k->c, &c);
   int64_t half = half_of(c, k->c_block);
@@ -476,7 +477,7 @@ static frame frame_of(const cy_cg *cg, const cy_core *k) {
 
 /* A loop over them; none where there is but one. left: sums of the first of them. */
 static void blocks_begin(cy_cg *cg, frame *f, cy_loop *l, V left) {
-  const cy_core *k = f->k;
+  const cy_microkernel *k = f->k;
   V zero = cy_i64(cg, 0), step = cy_i64(cg, k->c_block);
   if (f->blocks > 1)
     cy_loop_begin(cg, l, zero, k->c, step, NULL, 0);
@@ -493,7 +494,7 @@ static void blocks_end(cy_cg *cg, frame *f, cy_loop *l) {
     cy_loop_end(cg, l, NULL);
 }
 
-void cy_strassen_sums_emit(cy_cg *cg, const cy_core *k, V to) {
+void cy_strassen_sums_emit(cy_cg *cg, const cy_microkernel *k, V to) {
   frame f = frame_of(cg, k);
   cy_loop l;
   f.pairs = cy_i64(cg, 1);
@@ -504,7 +505,7 @@ void cy_strassen_sums_emit(cy_cg *cg, const cy_core *k, V to) {
 
 /* Bytes per k to prefetch, where weights come from beyond the second-level cache: a pair of panels, by the products
  * that do not prefetch left sums. */
-static V ahead_choose(cy_cg *cg, const frame *f) {
+static V prefetch_choose(cy_cg *cg, const frame *f) {
   int64_t c = 0, panels = 0;
   cy_is_const(f->k->c, &c);
   cy_is_const(f->k->panels, &panels);
@@ -514,7 +515,7 @@ static V ahead_choose(cy_cg *cg, const frame *f) {
   return cy_addc(cg, cy_div(cg, cy_i64(cg, 4 * row_bytes(f) - 1), products), 1);
 }
 
-void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scratch, V sums) {
+void cy_strassen_emit(cy_cg *cg, const cy_microkernel *k, const cy_strassen *s, V scratch, V sums) {
   int64_t mr = k->tile.mr, group = group_of(k->cbuf_panels), panels = 0;
   frame f = frame_of(cg, k);
   f.right = cy_gepc(cg, scratch, s->shared ? 0 : s->blocks.mb / (2 * mr) * f.left_pair);
@@ -522,7 +523,7 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
   f.ldc = (f.blocks > 1 ? k->cbuf_panels : group) * f.nr * 4;
   f.floats = cy_gepc(cg, f.right, RIGHT_SUMS * right_bytes(cg, k->tile, f.half));
   f.c = f.blocks > 1 ? k->cbuf : cy_gepc(cg, f.floats, 2 * floats_of_panel(cg, &f));
-  f.ahead = ahead_choose(cg, &f);
+  f.prefetch = prefetch_choose(cg, &f);
   V two = cy_i64(cg, 2), end = cy_add(cg, k->p0, cy_mul(cg, cy_div(cg, cy_sub(cg, k->p1, k->p0), two), two));
   cy_loop l, g;
   blocks_begin(cg, &f, &l, s->shared ? sums : scratch);
@@ -541,9 +542,9 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
   cy_is_const(k->panels, &panels);
   if (panels % 2 == 0)
     return;
-  cy_core odd = *k;
+  cy_microkernel odd = *k;
   odd.p0 = end;
-  cy_core_emit(cg, &odd);
+  cy_microkernel_emit(cg, &odd);
 }
 
 /* ---- the choice ---- */
@@ -596,8 +597,8 @@ static double all_cycles(const shape *s, cy_blocks b, bool fast) {
 }
 
 static cy_blocks blocks_choose(const shape *s) {
-  int64_t pair = 2 * s->tile.mr, most = MOST_ROWS / pair * pair;
-  int64_t panels = s->k > s->k_block ? MOST_PANELS / 2 : MOST_PANELS;
+  int64_t pair = 2 * s->tile.mr, most = MAX_ROWS / pair * pair;
+  int64_t panels = s->k > s->k_block ? MAX_PANELS / 2 : MAX_PANELS;
   int64_t least = cy_ceil(s->rows, most);
   cy_blocks best = {0};
   for (int64_t blocks = least; blocks <= 2 * least; blocks++)
@@ -614,11 +615,11 @@ bool cy_strassen_choose(const cy_cg *cg, cy_tile t, cy_weights weights, int64_t 
   const int64_t most = 768;
   if (k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
-  shape s = {cg, t, outer ? outer : 1, rows ? rows : MOST_ROWS, panels, k, k, false, 0};
+  shape s = {cg, t, outer ? outer : 1, rows ? rows : MAX_ROWS, panels, k, k, false, 0};
   s.right_sum = weights == CY_WEIGHTS_F32 ? cg->model.strassen_right : cg->model.strassen_right_half;
   s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, most)), 16);
   s.k_block = s.k_block < k ? s.k_block : k;
-  s.shared = rows && outer && outer * rows * k * 4 <= MOST_SUMS;
+  s.shared = rows && outer && outer * rows * k * 4 <= MAX_ACCUMULATORS;
   *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared, weights, 0};
   if (!out->blocks.mb)
     return false;

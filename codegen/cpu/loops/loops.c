@@ -144,7 +144,7 @@ static void lane_free(lane_body *b) {
   free(b->stores);
 }
 
-/* May a turn be run twice? Not where it reads what it has written. */
+/* May an iteration be run twice? Not where it reads what it has written. */
 static bool repeatable(const cy_lp *p, const lane_body *b) {
   for (uint32_t i = 0; i < p->nargs; i++)
     if (b->loads[i] && b->stores[i])
@@ -221,8 +221,8 @@ static void fold_parts(lane_loop *l, cy_local local, cy_op op) {
   LLVMBuildStore(cg->b, cy_lp_op(cg, op, t, t, pair, 2, 1), l->p->slot[local]);
 }
 
-/* One turn at `lanes` lanes starting at `first`. */
-static void lane_turn(lane_loop *l, unsigned lanes, unsigned copy, V first) {
+/* One iteration at `lanes` lanes starting at `first`. */
+static void lane_iteration(lane_loop *l, unsigned lanes, unsigned copy, V first) {
   cy_lp *p = l->p;
   p->var[l->var] = first;
   p->lanes = lanes;
@@ -239,11 +239,11 @@ static void lane_turn(lane_loop *l, unsigned lanes, unsigned copy, V first) {
   memset(p->vary, 0, p->nexprs);
 }
 
-/* Are so many turns of vectors laid out flat, so that what one loop over a short row reads is still in registers for the
- * next, and nothing stands between the rows? */
-static bool flat_lanes(const lane_loop *l, unsigned lanes, int64_t turns) {
-  enum { MOST_TURNS = 8, MOST_WEIGHT = 200 };
-  return lanes > 1 && !l->info.loops && turns <= MOST_TURNS && turns * l->info.weight <= MOST_WEIGHT;
+/* Are so many iterations of vectors laid out flat, so that what one loop over a short row reads is still in registers
+ * for the next, and nothing stands between the rows? */
+static bool flat_lanes(const lane_loop *l, unsigned lanes, int64_t iterations) {
+  enum { MAX_ITERATIONS = 8, MAX_WEIGHT = 200 };
+  return lanes > 1 && !l->info.loops && iterations <= MAX_ITERATIONS && iterations * l->info.weight <= MAX_WEIGHT;
 }
 
 /* From lo on in steps of lanes * copies while a whole step fits; returns where it stopped. */
@@ -258,13 +258,13 @@ static V lane_piece(lane_loop *l, V lo, V hi, unsigned lanes, unsigned copies) {
     return stop;
   if (cy_is_const(whole, &b) && flat_lanes(l, lanes, b / lanes)) {
     for (int64_t i = 0; i < b / lanes; i++)
-      lane_turn(l, lanes, (unsigned)(i % copies), cy_addc(cg, lo, i * lanes));
+      lane_iteration(l, lanes, (unsigned)(i % copies), cy_addc(cg, lo, i * lanes));
     return stop;
   }
   cy_loop loop;
   cy_loop_begin(cg, &loop, lo, stop, cy_i64(cg, step), NULL, 0);
   for (unsigned c = 0; c < copies; c++)
-    lane_turn(l, lanes, c, cy_addc(cg, loop.iv, (int64_t)c * lanes));
+    lane_iteration(l, lanes, c, cy_addc(cg, loop.iv, (int64_t)c * lanes));
   cy_loop_end(cg, &loop, NULL);
   return stop;
 }
@@ -282,9 +282,9 @@ static void lane_tail(lane_loop *l, V lo, V hi) {
   V first = cy_addc(cg, hi, -(int64_t)l->lanes);
   l->p->lanes = l->lanes;
   V numbers = cy_lp_lane_numbers(l->p, first), bound = cy_splat(cg, lo, l->lanes);
-  l->p->fresh = LLVMBuildICmp(cg->b, LLVMIntSGE, numbers, bound, "");
-  lane_turn(l, l->lanes, 0, first);
-  l->p->fresh = NULL;
+  l->p->new_lanes = LLVMBuildICmp(cg->b, LLVMIntSGE, numbers, bound, "");
+  lane_iteration(l, l->lanes, 0, first);
+  l->p->new_lanes = NULL;
 }
 
 /* Elements [lo, hi), fewer than a vector, of a loop that began at `start`. */
@@ -351,7 +351,7 @@ static void copies_choose(lane_loop *l, V count) {
     l->copies /= 2; /* short: combining partial results would cost more than it saves */
 }
 
-/* Does an offset move by at most an element from one turn of v to the next? */
+/* Does an offset move by at most an element from one iteration of v to the next? */
 static bool is_near(cy_lp *p, cy_expr offset, cy_var v) {
   cy_affine a;
   int64_t least = 0, most = 0;
@@ -388,10 +388,10 @@ static bool stays_near(cy_lp *p, const cy_stmt *s, cy_var v) {
   return near;
 }
 
-/* How many lanes most turns take at once. A loop inside that walks memory in other directions uses more of each cache
- * line, and has independent sums, when it takes several vectors, as many as registers hold of all sums; so do long
- * chains of arithmetic, whose instructions else wait for each other until nothing behind them fits into the processor's
- * window. */
+/* How many lanes most iterations take at once. A loop inside that walks memory in other directions uses more of each
+ * cache line, and has independent sums, when it takes several vectors, as many as registers hold of all sums; so do
+ * long chains of arithmetic, whose instructions else wait for each other until nothing behind them fits into the
+ * processor's window. */
 static unsigned wide_lanes(const lane_loop *l, V count) {
   unsigned lanes = l->lanes, times = 1;
   int64_t known = 0;
@@ -409,7 +409,7 @@ static unsigned wide_lanes(const lane_loop *l, V count) {
   return lanes * times;
 }
 
-/* Whole turns of so many lanes from lo on; returns where they stopped. */
+/* Whole iterations of so many lanes from lo on; returns where they stopped. */
 static V wide_pieces(lane_loop *l, unsigned lanes, V lo, V hi) {
   l->lanes = lanes;
   open_parts(l);
@@ -439,9 +439,9 @@ static void emit_lanes(cy_lp *p, cy_var var, const cy_stmt *body, V lo, V hi) {
 
 /* ---- statements ---- */
 
-/* Short loops of a known number of turns are laid out flat: pooling windows, for one. */
-static bool flat(cy_lp *p, const cy_stmt *s, int64_t turns) {
-  if (turns > 4)
+/* Short loops of a known number of iterations are laid out flat: pooling windows, for one. */
+static bool flat(cy_lp *p, const cy_stmt *s, int64_t iterations) {
+  if (iterations > 4)
     return false;
   lane_body b = lane_scan(p, s->body);
   bool yes = b.weight <= 40;
@@ -461,8 +461,9 @@ static const cy_stmt *sums_inside(const cy_stmt *s) {
   return s;
 }
 
-/* How often s turns: not at all where a loop that is all there is in it does not. [2^40, 0] has as many rows of nothing. */
-static V turns_of(cy_lp *p, const cy_stmt *s) {
+/* How often s iterations: not at all where a loop that is all there is in it does not. [2^40, 0] has as many rows of
+ * nothing. */
+static V iterations_of(cy_lp *p, const cy_stmt *s) {
   V n = cy_lp_dim(p, cy_kernel_var(p->k, s->var)->extent), zero = cy_i64(p->cg, 0);
   int64_t known;
   for (const cy_stmt *in = s->body; in && !in->next && in->kind == CY_S_FOR; in = in->body) {
@@ -473,7 +474,7 @@ static V turns_of(cy_lp *p, const cy_stmt *s) {
   return n;
 }
 
-static void sum_turns(lane_loop *l, const cy_stmt *s, const cy_stmt *inner, V n) {
+static void sum_iterations(lane_loop *l, const cy_stmt *s, const cy_stmt *inner, V n) {
   cy_cg *cg = l->p->cg;
   V zero = cy_i64(cg, 0);
   if (s == inner) {
@@ -481,9 +482,9 @@ static void sum_turns(lane_loop *l, const cy_stmt *s, const cy_stmt *inner, V n)
     return;
   }
   cy_loop loop;
-  cy_loop_begin(cg, &loop, zero, turns_of(l->p, s), cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &loop, zero, iterations_of(l->p, s), cy_i64(cg, 1), NULL, 0);
   l->p->var[s->var] = loop.iv;
-  sum_turns(l, s->body, inner, n);
+  sum_iterations(l, s->body, inner, n);
   cy_loop_end(cg, &loop, NULL);
 }
 
@@ -497,7 +498,7 @@ static void emit_sums(cy_lp *p, const cy_stmt *s, const cy_stmt *inner) {
   l.lanes = lane_width(p, &l.info, n);
   copies_choose(&l, n);
   open_parts(&l);
-  sum_turns(&l, s, inner, n);
+  sum_iterations(&l, s, inner, n);
   close_parts(&l);
   lane_free(&l.info);
 }
@@ -508,16 +509,16 @@ static void emit_for(cy_lp *p, const cy_stmt *s) {
     emit_sums(p, s, sums);
     return;
   }
-  V n = turns_of(p, s);
-  int64_t turns;
+  V n = iterations_of(p, s);
+  int64_t iterations;
   if (s->lanes && p->lanes == 1) {
-    if (!cy_is_const(n, &turns))
+    if (!cy_is_const(n, &iterations))
       n = cy_imax(p->cg, n, cy_i64(p->cg, 0));
     emit_lanes(p, s->var, s->body, cy_i64(p->cg, 0), n);
   } else if (cy_lp_crosses(p, s)) {
     cy_lp_cross(p, s, n);
-  } else if (cy_is_const(n, &turns) && flat(p, s, turns)) {
-    for (int64_t i = 0; i < turns; i++) {
+  } else if (cy_is_const(n, &iterations) && flat(p, s, iterations)) {
+    for (int64_t i = 0; i < iterations; i++) {
       p->var[s->var] = cy_i64(p->cg, i);
       emit_list(p, s->body);
     }
@@ -538,8 +539,8 @@ static void emit_set(cy_lp *p, const cy_stmt *s) {
   cy_dtype t = cy_kernel_local_dtype(p->k, s->local);
   V slot = p->lanes > 1 ? p->lane_slot[s->local] : p->slot[s->local], v = cy_lp_value(p, s->value);
   if (s->kind == CY_S_ACCUM) {
-    if (p->fresh && p->lanes > 1 && !p->set[s->local])
-      v = LLVMBuildSelect(b, p->fresh, v, cy_lp_const(p->cg, t, cy_scalar_neutral(s->op, t), p->lanes), "");
+    if (p->new_lanes && p->lanes > 1 && !p->set[s->local])
+      v = LLVMBuildSelect(b, p->new_lanes, v, cy_lp_const(p->cg, t, cy_scalar_neutral(s->op, t), p->lanes), "");
     V pair[2] = {LLVMBuildLoad2(b, cy_lp_reg(p->cg, t, p->lanes), slot, ""), v};
     v = cy_lp_op(p->cg, s->op, t, t, pair, 2, p->lanes);
   }
@@ -681,7 +682,7 @@ static V run_body(cy_lp *p, const cy_stmt *body, cy_var var, V first, unsigned l
     v = cy_lp_lane(p->cg, v, 0, 2);
   V slot = lanes > 1 ? l.part[0][local] : p->slot[local];
   LLVMBuildStore(p->cg->b, v, slot);
-  lane_turn(&l, lanes, 0, first);
+  lane_iteration(&l, lanes, 0, first);
   free(l.part[0]);
   lane_free(&l.info);
   return slot;
@@ -763,10 +764,10 @@ static int arithmetic(const cy_kernel *k, unsigned *out_all) {
   return n;
 }
 
-static void epilogue_ahead(void *ctx, cy_cg *cg, const V *idx, bool stores) {
+static void epilogue_prefetch(void *ctx, cy_cg *cg, const V *idx, bool stores) {
   (void)cg;
   epilogue *e = ctx;
-  cy_lp_ahead(&e->lp, idx, stores);
+  cy_lp_prefetch_all(&e->lp, idx, stores);
 }
 
 /* Long chains of arithmetic wait for each other less when several vectors go through them side by side. */
@@ -785,13 +786,13 @@ cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
     e->part = cy_lp_part_lanes(k, cg->W);
   return (cy_epilogue){.begin = epilogue_begin,
                        .emit = epilogue_emit,
-                       .ahead = plain ? epilogue_ahead : NULL,
+                       .prefetch = plain ? epilogue_prefetch : NULL,
                        .ctx = e,
-                       .reads = plain && cy_lp_reads_ahead(k),
+                       .reads = plain && cy_lp_reads_to_prefetch(k),
                        .heavy = heavy,
                        .steps = steps,
                        .flat = e->flat,
-                       .pixels_join = cy_kernel_pixels_join(k),
+                       .positions_join = cy_kernel_positions_join(k),
                        .wide = heavy && many ? WIDE : 0};
 }
 

@@ -173,11 +173,11 @@ static V load_packed(cy_lp *p, cy_karg arg, V offset) {
   return LLVMBuildAnd(p->cg->b, shifted, ones, "");
 }
 
-void cy_lp_prefetch(cy_lp *p, cy_karg arg, cy_expr offset, int64_t ahead, bool write) {
+void cy_lp_prefetch(cy_lp *p, cy_karg arg, cy_expr offset, int64_t prefetch, bool write) {
   V by = NULL;
   int64_t one;
   if (cy_lp_affine(p, offset, &by) && by && cy_is_const(by, &one) && one == 1)
-    cy_prefetch(p->cg, cy_gepc(p->cg, address(p, arg, cy_lp_uniform(p, offset)), ahead), write, CY_FIRST_LEVEL);
+    cy_prefetch(p->cg, cy_gepc(p->cg, address(p, arg, cy_lp_uniform(p, offset)), prefetch), write, CY_FIRST_LEVEL);
 }
 
 /* `lanes` elements that lie side by side, in storage form. */

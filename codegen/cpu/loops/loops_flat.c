@@ -5,7 +5,7 @@
  * In: the body of a contraction kernel. Out: whether neighbouring rows may go through it as lanes of one vector: what it
  * stores must lie row behind row without gaps, and what it loads too, or be the same for all rows, like a bias. It then
  * begins at column 0 of a row, and goes on with the next row behind the last column. Or: how many columns, from any
- * multiple of these on, lie side by side, as those of a pixel do where channels become spatial positions.
+ * multiple of these on, lie side by side, as those of a position do where channels become spatial positions.
  */
 #include "loops_int.h"
 

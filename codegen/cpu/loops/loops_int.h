@@ -30,7 +30,7 @@ typedef struct cy_lp {
   unsigned lanes;       /* 1 outside */
   unsigned wrap;        /* lanes go through rows of so many columns: see loops_flat.c; 0: they do not */
   unsigned part;        /* at a multiple of so many begins the lane variable, lanes being at most these; 0: anywhere */
-  V fresh;              /* lanes that were not done before, NULL: all (see lane_tail) */
+  V new_lanes;          /* lanes that were not done before, NULL: all (see lane_tail) */
   const uint8_t *set;   /* locals that the lane loop sets: those are not reductions */
   uint8_t *vary;        /* of expressions: 0 not known yet, 1 uniform, 2 varying */
   V *uniform, *varying; /* values computed for the current statement */
@@ -67,7 +67,7 @@ V cy_lp_value(cy_lp *p, cy_expr e);   /* in the current number of lanes: uniform
 V cy_lp_uniform(cy_lp *p, cy_expr e); /* a scalar: of a uniform expression, or of the first lane of an affine one */
 void cy_lp_store(cy_lp *p, cy_karg arg, cy_expr offset, V value);
 /* What lies so many bytes behind an element; only where lanes lie side by side. */
-void cy_lp_prefetch(cy_lp *p, cy_karg arg, cy_expr offset, int64_t ahead, bool write);
+void cy_lp_prefetch(cy_lp *p, cy_karg arg, cy_expr offset, int64_t prefetch, bool write);
 V cy_lp_dim(cy_lp *p, cy_dim d);
 bool cy_lp_affine(cy_lp *p, cy_expr e, V *out_step); /* does e move by one step per lane? NULL: it does not move */
 V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
@@ -77,10 +77,10 @@ V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
 bool cy_lp_short_index(const cy_lp *p, cy_dtype t, cy_expr varying);
 V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying); /* in storage form; at: of the table's first element */
 
-/* loops_ahead.c */
-bool cy_lp_reads_ahead(cy_kernel *k);                               /* is there a load to be prefetched? */
-void cy_lp_ahead(cy_lp *p, const V *idx, bool stores);
-void cy_lp_stream(cy_lp *p, const cy_stmt *loop); /* in a turn of a loop inside a lane loop */
+/* loops_prefetch.c */
+bool cy_lp_reads_to_prefetch(cy_kernel *k); /* is there a load to be prefetched? */
+void cy_lp_prefetch_all(cy_lp *p, const V *idx, bool stores);
+void cy_lp_stream(cy_lp *p, const cy_stmt *loop); /* in an iteration of a loop inside a lane loop */
 
 /* loops_flat.c */
 unsigned cy_lp_flat_columns(cy_kernel *k);          /* of rows that may be lanes of one vector; 0: they may not */
@@ -93,6 +93,6 @@ bool cy_lp_rows_same(cy_kernel *k, cy_expr offset); /* is a load of such a kerne
 
 /* loops_cross.c */
 bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop);    /* does a loop inside a lane loop store across the lanes? */
-void cy_lp_cross(cy_lp *p, const cy_stmt *loop, V n); /* its n turns */
+void cy_lp_cross(cy_lp *p, const cy_stmt *loop, V n); /* its n iterations */
 
 #endif

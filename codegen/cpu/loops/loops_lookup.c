@@ -7,7 +7,7 @@
  */
 #include "loops_int.h"
 
-enum { MOST_VECTORS = 4 };
+enum { MAX_VECTORS = 4 };
 
 /* e without casts that do not change an index. */
 static cy_expr index_of(const cy_lp *p, cy_expr e) {
@@ -87,14 +87,14 @@ bool cy_lp_short_index(const cy_lp *p, cy_dtype t, cy_expr varying) {
   int64_t last;
   unsigned lanes = p->cg->W;
   return p->cg->avx2 && !p->guard && !cy_lp_packed(t) && cy_lp_bytes(t) == 4 && p->lanes % 8 == 0 &&
-         is_clamped(p, varying, &last) && last < (p->lanes % lanes ? 8 : lanes) * MOST_VECTORS;
+         is_clamped(p, varying, &last) && last < (p->lanes % lanes ? 8 : lanes) * MAX_VECTORS;
 }
 
 V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying) {
   cy_cg *cg = p->cg;
   unsigned lanes = p->lanes % cg->W ? 8 : cg->W;
   int64_t last = 0;
-  V table[MOST_VECTORS], index = cy_lp_value(p, index_of(p, varying));
+  V table[MAX_VECTORS], index = cy_lp_value(p, index_of(p, varying));
   is_clamped(p, varying, &last);
   load_table(cg, at, last + 1, lanes, table);
   index = LLVMBuildTruncOrBitCast(cg->b, index, LLVMVectorType(cg->i32, p->lanes), "");

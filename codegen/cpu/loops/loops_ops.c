@@ -310,7 +310,7 @@ typedef struct power {
 } power;
 
 /* One bit of the exponent. */
-static power power_turn(cy_cg *cg, power p) {
+static power power_iteration(cy_cg *cg, power p) {
   LLVMBuilderRef b = cg->b;
   V one = int_like(p.square, 1);
   V take = LLVMBuildICmp(b, LLVMIntNE, LLVMBuildAnd(b, p.exponent, one, ""), int_like(one, 0), "");
@@ -329,20 +329,20 @@ static V exponent_bits(cy_cg *cg, V exponent) {
   return cy_sub(cg, cy_i64(cg, LLVMGetIntTypeWidth(type)), zeros);
 }
 
-/* As many turns as the exponents at hand need; those that are known are laid out flat, for LLVM to simplify. */
+/* As many iterations as the exponents at hand need; those that are known are laid out flat, for LLVM to simplify. */
 static V int_power(cy_cg *cg, bool sgn, int bits, V base, V exponent) {
   LLVMBuilderRef b = cg->b;
   V one = int_like(base, 1), zero = int_like(base, 0), minus = LLVMConstAllOnes(LLVMTypeOf(base)), r;
   power p = {one, base, exponent};
   if (LLVMIsConstant(exponent)) {
     for (int i = 0; i < bits; i++)
-      p = power_turn(cg, p);
+      p = power_iteration(cg, p);
     r = p.result;
   } else {
     cy_loop l;
     V init[3] = {p.result, p.square, p.exponent};
     cy_loop_begin(cg, &l, cy_i64(cg, 0), exponent_bits(cg, exponent), cy_i64(cg, 1), init, 3);
-    p = power_turn(cg, (power){l.v[0], l.v[1], l.v[2]});
+    p = power_iteration(cg, (power){l.v[0], l.v[1], l.v[2]});
     cy_loop_end(cg, &l, (V[]){p.result, p.square, p.exponent});
     r = l.out[0];
   }

@@ -33,12 +33,12 @@
 
 enum {
   CHUNK = 16,
-  MOST_SIZE = 256,
+  MAX_SIZE = 256,
   THREADS = 256,
   MANY_ROWS = 64, /* and keys, of most shapes */
-  MOST_SHARES = 32,
-  LEAST_TILES = 2, /* of keys, for each share */
-  FEW_EACH = 2     /* blocks of a multiprocessor, where they have few rows: those wait for memory, others multiply */
+  MAX_SHARES = 32,
+  MIN_TILES = 2, /* of keys, for each share */
+  FEW_EACH = 2   /* blocks of a multiprocessor, where they have few rows: those wait for memory, others multiply */
 };
 
 /* ---- the kernel as rows and keys ---- */
@@ -79,7 +79,7 @@ static bool view_of(cy_kernel *k, bool tf32, view *out) {
   return (out->type == CY_F16 || out->type == CY_BF16 || out->type == CY_F32) && args[c->b].dtype == out->type &&
          args[c->v].dtype == out->type && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
          cy_dim_is_const(g, c->k, &out->size) && cy_dim_is_const(g, c->n, &out->columns) && out->size > 0 &&
-         out->size <= MOST_SIZE && out->columns > 0 && out->columns <= MOST_SIZE;
+         out->size <= MAX_SIZE && out->columns > 0 && out->columns <= MAX_SIZE;
 }
 
 static bool supports(const cy_machine *m, cy_kernel *k) {
@@ -130,7 +130,7 @@ static const struct {
   int arch, shared;
 } memories[] = {{75, 64}, {80, 81}, {86, 99}, {87, 81}, {88, 99}, {90, 113}, {120, 99}};
 
-static int most_shared(const cy_machine *m) {
+static int max_shared(const cy_machine *m) {
   const cy_cuda_machine *c = m->state;
   int most = c && c->narch ? INT32_MAX : memories[0].shared;
   for (int i = 0; c && i < c->narch; i++) {
@@ -147,7 +147,7 @@ static const shape *choose_many(const cy_machine *m, cy_kernel *k, const view *v
   cy_graph *g = cy_kernel_graph(k);
   double rows = cy_cu_estimate(g, v->rows, 512), heads = cy_cu_estimate(g, v->heads, 8);
   for (size_t i = 0; v->matrix && i < sizeof matrix_many / sizeof *matrix_many; i++)
-    if (shared_bytes(v, &matrix_many[i]) <= most_shared(m) &&
+    if (shared_bytes(v, &matrix_many[i]) <= max_shared(m) &&
         heads * floor(rows / matrix_many[i].rows) >= cy_cu_wanted_blocks(m))
       return &matrix_many[i];
   return NULL;
@@ -162,7 +162,7 @@ static bool few_rows(const cy_machine *m, cy_kernel *k, const view *v) {
     return true;
   return cy_dim_is_const(g, v->rows, &rows) && cy_dim_is_const(g, v->heads, &heads) &&
          cy_dim_is_const(g, cy_kernel_contraction(k)->keys, &keys) &&
-         heads * cy_ceil(rows, MANY_ROWS) * (1 + keys / (2 * MANY_ROWS * LEAST_TILES)) * 4 <= cy_cu_wanted_blocks(m);
+         heads * cy_ceil(rows, MANY_ROWS) * (1 + keys / (2 * MANY_ROWS * MIN_TILES)) * 4 <= cy_cu_wanted_blocks(m);
 }
 
 static const shape *choose(const cy_machine *m, cy_kernel *k, const view *v) {
@@ -193,9 +193,9 @@ static cy_dim shares_of(const cy_machine *m, cy_kernel *k, const cy_cuda_form *f
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_dim one = cy_dim_const(g, 1), blocks = cy_dim_const(g, share_blocks(m, form));
   cy_dim seen = c->window ? cy_dim_min(g, c->keys, cy_dim_const(g, c->window + form->tile.m)) : c->keys;
-  cy_dim most = cy_dim_div(g, seen, cy_dim_const(g, (int64_t)form->tile.n * LEAST_TILES));
+  cy_dim most = cy_dim_div(g, seen, cy_dim_const(g, (int64_t)form->tile.n * MIN_TILES));
   cy_dim wanted = cy_dim_div(g, blocks, cy_dim_max(g, form->blocks, one));
-  return cy_dim_max(g, cy_dim_min(g, cy_dim_min(g, wanted, most), cy_dim_const(g, MOST_SHARES)), one);
+  return cy_dim_max(g, cy_dim_min(g, cy_dim_min(g, wanted, most), cy_dim_const(g, MAX_SHARES)), one);
 }
 
 /* Has blocks share keys; how many there are where they need not: those the kernel by tensor maps may do. */
@@ -254,7 +254,7 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->threads = v.matrix ? s->warps_m * s->warps_n * 32 : THREADS;
   form->stages = s->stages;
   form->warpgroups = by_warpgroup(&v, &form->tile);
-  form->least_arch = v.matrix && v.type != CY_F16 ? 80 : 0;
+  form->min_arch = v.matrix && v.type != CY_F16 ? 80 : 0;
   form->shared_bytes = shared_bytes(&v, s);
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_dim_mul(g, v.heads, cy_dim_cdiv(g, v.rows, cy_dim_const(g, s->rows)));
@@ -448,7 +448,7 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
               {"WN", v->matrix ? t->n / t->thread_n : 0},
               {"SHARES", form->shares ? form->shares : 1},
               {"SHARE_BLOCKS", form->share_blocks},
-              {"SHARE_KEYS", (long long)t->n * LEAST_TILES},
+              {"SHARE_KEYS", (long long)t->n * MIN_TILES},
               {"CAUSAL", q->c->causal},
               {"WINDOW", q->c->window}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -15,7 +15,7 @@
 enum {
   ROWS = 128,
   KEYS = 128,
-  MOST_AXES = CY_CUDA_TMA_RANK - 2,
+  MAX_AXES = CY_CUDA_TMA_RANK - 2,
   CACHED = 24 << 20, /* bytes of keys and values that are in use at a time */
   STAGING = ROWS * CY_CUDA_TMA_PART * 4
 };
@@ -34,7 +34,7 @@ void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared,
   int64_t size = size_of(k);
   if (!cy_cuda_has_warpgroups(m) || !form->warpgroups || cy_dim_is(g, blocks, 0) || form->tile.m != ROWS ||
       !cy_dim_is(g, c->n, size) || (size != 64 && size != 128) || !cy_dim_is(g, c->b_k, 1) ||
-      !cy_dim_is(g, c->v_n, 1) || c->nbatch - shared > MOST_AXES)
+      !cy_dim_is(g, c->v_n, 1) || c->nbatch - shared > MAX_AXES)
     return;
   form->tma_blocks = blocks;
   form->tma_n = KEYS;
@@ -56,7 +56,7 @@ void cy_cu_attention_tma_tensor(cy_kernel *k, bool values, cy_cuda_tensor *out) 
   out->extent[0] = values ? c->n : c->k;
   out->extent[1] = c->keys;
   out->stride[0] = values ? c->v_k : c->b_n;
-  for (int i = 0; i < MOST_AXES; i++) { /* the last one first */
+  for (int i = 0; i < MAX_AXES; i++) { /* the last one first */
     bool there = i < axes;
     out->extent[2 + i] = there ? c->batch[axes - 1 - i] : cy_dim_const(g, 1);
     out->stride[1 + i] = there ? batch[axes - 1 - i] : out->stride[0];
@@ -172,14 +172,14 @@ static const char tiles_begin[] =
     "      int head, r0, lo, hi;\n"
     "      $S_tma_place(tile, down, heads, group, &head, &r0);\n"
     "      $S_range(1, 0, r0, M, R, keys, past, &lo, &hi);\n"
-    "      const int turns = hi > lo ? (hi - lo + BN - 1) / BN : 0, z = head * S;\n";
+    "      const int iterations = hi > lo ? (hi - lo + BN - 1) / BN : 0, z = head * S;\n";
 static const char tiles_end[] = "    }\n";
 
 static const char bring_text[] =
     "      int axis[3];\n"
     "      $S_tma_axes($N, head, axis);\n"
     "      CY_UNROLL_BY(1)\n"
-    "      for (int t = 0; t < turns; t++, step++) {\n"
+    "      for (int t = 0; t < iterations; t++, step++) {\n"
     "        const int stage = step % STAGES, key = lo + t * BN;\n"
     "        if (step >= STAGES)\n"
     "          cy_barrier_wait(&empty_k[stage], step / STAGES - 1);\n"
@@ -225,7 +225,7 @@ static const char multiply_text[] =
     "      for (int i = 0; i < D / 2; i++)\n"
     "        o[i] = 0;\n"
     "      cy_barrier_wait(&full_q[passed % 2], passed / 2);\n"
-    "      if (turns > 0) {\n"
+    "      if (iterations > 0) {\n"
     "        cy_barrier_wait(&full_k[step % STAGES], step / STAGES);\n"
     "        cy_barrier_wait(&turn[me], mine++);\n"
     "        $S_tma_scores(queries, k_first + (u64)(step % STAGES * (TILE / 16)), s);\n"
@@ -237,10 +237,10 @@ static const char multiply_text[] =
     "          cy_barrier_arrive(&empty_k[step % STAGES]);\n"
     "        $S_tma_weights(lo, keys, past, rm, s, top, sum, down_by);\n"
     "        $S_tma_pack(s, w);\n"
-    "        if (turns > 1)\n"
+    "        if (iterations > 1)\n"
     "          cy_barrier_wait(&full_k[(step + 1) % STAGES], (step + 1) / STAGES);\n"
     "        CY_UNROLL_BY(1)\n"
-    "        for (int t = 1; t < turns; t++, step++) {\n"
+    "        for (int t = 1; t < iterations; t++, step++) {\n"
     "          const int stage = step % STAGES, next = (step + 1) % STAGES;\n"
     "          cy_barrier_wait(&turn[me], mine++);\n"
     "          $S_tma_scores(queries, k_first + (u64)(next * (TILE / 16)), s);\n"
@@ -254,7 +254,8 @@ static const char multiply_text[] =
     "            cy_barrier_arrive(&empty_k[next]);\n"
     "          $S_tma_weights(lo + t * BN, keys, past, rm, s, top, sum, down_by);\n"
     "          cy_keep(s, BN / 2);\n"
-    "          if (t + 1 < turns) /* the compiler keeps what stands in front of this jump in front of the next wait "
+    "          if (t + 1 < iterations) /* the compiler keeps what stands in front of this jump in front of the next "
+    "wait "
     "*/\n"
     "            cy_barrier_wait(&full_k[(step + 2) % STAGES], (step + 2) / STAGES);\n"
     "          cy_warpgroup_wait();\n"
@@ -333,7 +334,7 @@ static const char consumer_head[] = "    const int warp = CY_TID / 32, lane = CY
                                     "    const u64 k_first = cy_matrix_at(tiles_k, 128, 1024, 0), v_first = "
                                     "cy_matrix_at(tiles_v, 128, 1024, BN * 128);\n"
                                     "    f32 *const own = (f32 *)(tiles_v + STAGES * TILE) + warp * 16 * PART;\n"
-                                    "    int passed = 0, mine = 0; /* tiles of rows; turns */\n"
+                                    "    int passed = 0, mine = 0; /* tiles of rows; iterations */\n"
                                     "    if (me == 1 && lane == 0)\n"
                                     "      cy_barrier_arrive(&turn[0]);\n";
 
@@ -342,7 +343,7 @@ static void print_axes(cy_cu_contract *q) {
   cy_cu *p = q->p;
   cy_cu_function_open(q, "CY_INLINE void $S_tma_axes($P, int head, int axis[3]) {\n");
   int axes = q->c->nbatch - cy_cu_attention_shared(p->k);
-  for (int i = 0; i < MOST_AXES; i++) {
+  for (int i = 0; i < MAX_AXES; i++) {
     const char *n = i < axes ? cy_cu_dim(p, q->c->batch[axes - 1 - i]) : "1";
     cy_cu_line(p, "axis[%d] = head %% (int)%s;", i, n);
     cy_cu_line(p, "head /= (int)%s;", n);

@@ -2,65 +2,65 @@
 /* columns.c - reductions across the contiguous axis: pooling of whole images, normalisations of channels-last tensors.
  *
  * In: a kernel of items each of which goes through long serial loops that only add up and store. Out: a block of
- * `columns` neighbouring items, so that what a warp reads is contiguous, times `strands` threads that share the turns
- * of their loops. Each strand has a partial sum; they meet in shared memory and are added in the order of the strands.
- * One multiprocessor's share of the bandwidth is what bounds a block: it takes few columns where there are few of them,
- * as many threads as it can have, and several turns' loads are on their way at a time.
+ * `columns` neighbouring items, so that what a warp reads is contiguous, times `strands` threads that share the
+ * iterations of their loops. Each strand has a partial sum; they meet in shared memory and are added in the order of
+ * the strands. One multiprocessor's share of the bandwidth is what bounds a block: it takes few columns where there are
+ * few of them, as many threads as it can have, and several iterations' loads are on their way at a time.
  */
 #include "codegen/cuda/cuda_int.h"
 
 enum {
   COLUMNS = 32,
   FEW_COLUMNS = 8, /* where items are few: what memory moves at once, of f32 */
-  LEAST_COLUMNS = 4,
-  LEAST_TURNS = 64, /* of a loop worth sharing */
-  STRAND_TURNS = 8, /* that a strand should have */
+  MIN_COLUMNS = 4,
+  MIN_ITERATIONS = 64,   /* of a loop worth sharing */
+  STRAND_ITERATIONS = 8, /* that a strand should have */
   MAX_THREADS = 1024,
   ITEM_THREADS = 256 /* of a block of items (schedule.c) */
 };
 
-static bool only_sums(const cy_stmt *s) {
+static bool only_accumulators(const cy_stmt *s) {
   for (; s; s = s->next)
-    if (s->kind == CY_S_SET || (s->kind == CY_S_FOR && (s->lanes || !only_sums(s->body))))
+    if (s->kind == CY_S_SET || (s->kind == CY_S_FOR && (s->lanes || !only_accumulators(s->body))))
       return false;
   return true;
 }
 
-/* The least and greatest number of turns of the loops; false: one of them cannot be shared. */
-static bool loops_fit(cy_kernel *k, const cy_stmt *body, int64_t *out_turns) {
-  *out_turns = 0;
+/* The least and greatest number of iterations of the loops; false: one of them cannot be shared. */
+static bool loops_fit(cy_kernel *k, const cy_stmt *body, int64_t *out_iterations) {
+  *out_iterations = 0;
   for (const cy_stmt *s = body; s; s = s->next) {
     int64_t least, most;
-    if (s->kind == CY_S_ACCUM || (s->kind == CY_S_FOR && (s->lanes || !only_sums(s->body))))
+    if (s->kind == CY_S_ACCUM || (s->kind == CY_S_FOR && (s->lanes || !only_accumulators(s->body))))
       return false;
     if (s->kind != CY_S_FOR)
       continue;
     cy_dim_range(cy_kernel_graph(k), cy_kernel_var(k, s->var)->extent, &least, &most);
-    most = most == INT64_MAX ? LEAST_TURNS * STRAND_TURNS : most;
-    *out_turns = most > *out_turns ? most : *out_turns;
+    most = most == INT64_MAX ? MIN_ITERATIONS * STRAND_ITERATIONS : most;
+    *out_iterations = most > *out_iterations ? most : *out_iterations;
   }
-  return *out_turns >= LEAST_TURNS;
+  return *out_iterations >= MIN_ITERATIONS;
 }
 
 /* Items alone fill a device when there are some of its threads' number; if there may be fewer, strands make up for it.
  */
 bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *f) {
   cy_graph *g = cy_kernel_graph(k);
-  int64_t turns, least, most, wanted = (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS;
-  if (!loops_fit(k, body, &turns))
+  int64_t iterations, least, most, wanted = (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS;
+  if (!loops_fit(k, body, &iterations))
     return false;
   cy_dim_range(g, items, &least, &most);
   if (least * 2 > wanted)
     return false;
   f->kind = CY_CUDA_COLUMNS;
   f->columns = COLUMNS;
-  while (f->columns / 2 >= most && f->columns > LEAST_COLUMNS)
+  while (f->columns / 2 >= most && f->columns > MIN_COLUMNS)
     f->columns /= 2;
   while (f->columns > FEW_COLUMNS && least < (int64_t)f->columns * cy_cu_wanted_blocks(m))
     f->columns /= 2;
   f->group = 2;
   while (f->group * f->columns < MAX_THREADS && f->group * (least > 0 ? least : 1) < wanted &&
-         f->group * STRAND_TURNS * 2 <= turns)
+         f->group * STRAND_ITERATIONS * 2 <= iterations)
     f->group *= 2;
   f->threads = f->columns * f->group;
   f->blocks = cy_dim_cdiv(g, items, cy_dim_const(g, f->columns));

@@ -96,22 +96,22 @@ void cy_cu_phase_coordinates(cy_cu_contract *q);
 /* ---- split.c ---- */
 /* Has blocks share k where the form's tiles are too few. */
 void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
-/* Around a kernel's text. SHARES (at most), SHARE_BLOCKS, VECTOR: macros; <symbol>_shares(tiles, turns); <symbol>_end(..,
- * shares, share_z, z, m, n, sums, M, N) ends VECTOR results, which are neighbours along n: share_z, the number of the share
- * and of the product, counts where there are several shares. */
+/* Around a kernel's text. SHARES (at most), SHARE_BLOCKS, VECTOR: macros; <symbol>_shares(tiles, iterations);
+ * <symbol>_end(.., shares, share_z, z, m, n, sums, M, N) ends VECTOR results, which are neighbours along n: share_z,
+ * the number of the share and of the product, counts where there are several shares. */
 void cy_cu_split_begin(cy_cu_contract *q);
-/* Which z and share of k a block has, in a generator's text: of `across` x `down` tiles, ALL_K and all_turns turns, zs
- * counts the products and their shares. own_turns are those of z. */
+/* Which z and share of k a block has, in a generator's text: of `across` x `down` tiles, ALL_K and all_iterations
+ * iterations, zs counts the products and their shares. own_turns are those of z. */
 #define CY_CU_SHARE_OF_BLOCK                                                                                           \
   "#if SHARES > 1\n"                                                                                                   \
-  "  const int shares = $S_shares((i64)across * down * ($Z), all_turns);\n"                                            \
-  "  const int z = zs / shares, share = zs % shares;\n"                                                               \
+  "  const int shares = $S_shares((i64)across * down * ($Z), all_iterations);\n"                                       \
+  "  const int z = zs / shares, share = zs % shares;\n"                                                                \
   "  const i64 share_z = share * ($Z) + z;\n"                                                                          \
   "#else\n"                                                                                                            \
   "  const int shares = 1, z = zs, share = 0, share_z = 0;\n"                                                          \
-  "#endif\n"                                                                                                          \
-  "$F"                                                                                                                \
-  "  const int own_turns = (K + BK - 1) / BK, share_turns = (own_turns + shares - 1) / shares;\n"
+  "#endif\n"                                                                                                           \
+  "$F"                                                                                                                 \
+  "  const int own_turns = (K + BK - 1) / BK, share_iterations = (own_turns + shares - 1) / shares;\n"
 /* Statements that end BM / PARTS x BN results of a block of NT threads, from row m0 + above on: $T *results in shared
  * memory, in an order that keeps groups of 8 neighbours together. */
 void cy_cu_split_results(cy_cu_contract *q);
@@ -138,11 +138,11 @@ static inline bool cy_cu_multiple(cy_graph *g, cy_dim d, int64_t of) {
   return cy_dim_is_const(g, d, &v) && v % of == 0;
 }
 cy_dtype cy_cu_factor_type(cy_kernel *k); /* of A */
-/* One operand: its tile has rows of k, or rows of m or n that are turned; the elements of a chunk are contiguous or not,
- * then those of neighbouring rows may be (`down`); 16 bytes can be copied at once if all of `strides` are multiples of a
- * chunk. `words`: that is never so; `aligned`: but they are multiples of 4 bytes. */
+/* One operand: its tile has rows of k, or rows of m or n that are transposed; the elements of a chunk are contiguous or
+ * not, then those of neighbouring rows may be (`down`); 16 bytes can be copied at once if all of `strides` are
+ * multiples of a chunk. `words`: that is never so; `aligned`: but they are multiples of 4 bytes. */
 typedef struct cy_cu_operand {
-  bool turned, runs, down, words, aligned;
+  bool transposed, runs, down, words, aligned;
   cy_dim strides[CY_MAX_BATCH + CY_MAX_SPATIAL + 4];
   int nstrides;
 } cy_cu_operand;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv_tma.c - sm_90a: convolutions whose tiles the tensor memory accelerator brings (matrix_tma.c has the kernel).
  *
- * The 128 rows of a tile are a patch of the output: lines and columns of one image, or of several where pictures are
- * small. Of a patch, one tap of the window reads a box of the input, shifted by the tap, with every stride-th element
- * of lines and columns; what lies outside of the picture comes as zeros, which is the padding. So a step of k is a tap
- * and as many channels as a row of shared memory has, and one copy brings it. The map has five axes whatever the
- * convolution has: channels, columns, lines, planes, images. Weights are packed by the tap (contract.c): their axes are
- * channels, taps, filters, so that channels behind the last one are zeros in both factors.
+ * The 128 rows of a tile are a patch of the output: lines and columns of one image, or of several where feature maps
+ * are small. Of a patch, one tap of the window reads a box of the input, shifted by the tap, with every stride-th
+ * element of lines and columns; what lies outside of the feature map comes as zeros, which is the padding. So a step of
+ * k is a tap and as many channels as a row of shared memory has, and one copy brings it. The map has five axes whatever
+ * the convolution has: channels, columns, lines, planes, images. Weights are packed by the tap (contract.c): their axes
+ * are channels, taps, filters, so that channels behind the last one are zeros in both factors.
  *
- * Taken are convolutions of channels-last pictures, without groups, of several steps of k, which the channels nearly
- * fill, and whose output patches nearly tile.
+ * Taken are convolutions of channels-last feature maps, without groups, of several steps of k, which the channels
+ * nearly fill, and whose output patches nearly tile.
  */
 #include "contract_int.h"
 
-enum { MAX_STEP = 8, MAX_BOX = 256, LEAST_COLUMNS = 32 };
+enum { MAX_STEP = 8, MAX_BOX = 256, MIN_COLUMNS = 32 };
 
 /* Axis `from_last` of the spatial ones, counted from the last; `otherwise` where there are fewer. */
 static cy_dim axis(cy_graph *g, const cy_contraction *c, const cy_dim *d, int from_last, int64_t otherwise) {
@@ -76,7 +76,7 @@ void cy_cu_conv_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *fo
   int patch[3];
   cy_kernel_args(k, &args);
   double columns = cy_cu_estimate(g, c->channels_out, 0);
-  if (!takes(g, c, cy_cu_tma_depth(args[c->a].dtype)) || columns <= LEAST_COLUMNS || !choose_patch(g, c, patch))
+  if (!takes(g, c, cy_cu_tma_depth(args[c->a].dtype)) || columns <= MIN_COLUMNS || !choose_patch(g, c, patch))
     return;
   cy_dim count = patches(g, c, patch);
   int n = columns > 128 ? 256 : columns > 64 ? 128 : 64;
@@ -166,7 +166,7 @@ void cy_cu_conv_tma_places(cy_cu_contract *q) {
                (long long)factor(c, c->stride, i), names[i], (long long)factor(c, c->dilation, i));
     cy_cu_line(p, "const int P%c = (int)%s;", names[i], i < c->nspatial ? cy_cu_dim(p, axis(p->g, c, c->pad, i, 0)) : "0");
   }
-  cy_cu_line(p, "const int deep = (%s + BK - 1) / BK, turns = KX * KY * KZ * deep;", cy_cu_dim(p, c->channels_in));
+  cy_cu_line(p, "const int deep = (%s + BK - 1) / BK, iterations = KX * KY * KZ * deep;", cy_cu_dim(p, c->channels_in));
   cy_cu_line(p, "const int left = (OX + TX - 1) / TX, up = (OY + TY - 1) / TY;");
   cy_cu_line(p, "const int down = left * up * OZ * (((int)%s + TI - 1) / TI);", cy_cu_dim(p, c->images));
 }

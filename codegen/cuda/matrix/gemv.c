@@ -17,14 +17,14 @@
 enum {
   THREADS = 256,
   WARPS = THREADS / 32,
-  LEAST_K = 64,
-  LEAST_N = 8,
-  CHUNK = 16,  /* bytes */
-  COLUMNS = 4, /* of a warp, along k */
-  TURNS = 8,   /* rows of a step, along n */
+  MIN_K = 64,
+  MIN_N = 8,
+  CHUNK = 16,     /* bytes */
+  COLUMNS = 4,    /* of a warp, along k */
+  ITERATIONS = 8, /* rows of a step, along n */
   INT_COLUMNS = 4,
-  INT_TURNS = 8,  /* .. rows of bytes */
-  LEAST_LANES = 8 /* of a run: 128 bytes, what memory moves at once; of 64 where rows begin at multiples of them */
+  INT_ITERATIONS = 8, /* .. rows of bytes */
+  MIN_LANES = 8       /* of a run: 128 bytes, what memory moves at once; of 64 where rows begin at multiples of them */
 };
 
 static bool half_or_single(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
@@ -37,7 +37,7 @@ static bool lies_along_k(cy_kernel *k) {
 }
 
 /* How many rows there are at most. */
-static int64_t most_rows(cy_kernel *k) {
+static int64_t max_rows(cy_kernel *k) {
   int64_t least, most;
   cy_dim_range(cy_kernel_graph(k), cy_cu_sizes_of(k).m, &least, &most);
   return most;
@@ -51,21 +51,20 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   if (!half_or_single(args[c->a].dtype) ||
-      (c->b_bits ? !cy_cu_blocks_fit(k, INT_TURNS) : !half_or_single(args[c->b].dtype)) ||
+      (c->b_bits ? !cy_cu_blocks_fit(k, INT_ITERATIONS) : !half_or_single(args[c->b].dtype)) ||
       cy_kernel_local_dtype(k, c->acc) != CY_F32 || c->kind == CY_CONTRACT_CONV_TRANSPOSE ||
       (cy_cu_is_conv(c) && (c->group != 1 || cy_cu_taps(c) != 1)))
     return false;
   if (!lies_along_k(k) && !cy_dim_is(g, c->b_n, 1))
     return false;
-  return most_rows(k) <= CY_CUDA_FEW_ROWS && cy_cu_estimate(g, s.k, LEAST_K) >= LEAST_K &&
-         cy_cu_estimate(g, s.n, LEAST_N) >= LEAST_N;
+  return max_rows(k) <= CY_CUDA_FEW_ROWS && cy_cu_estimate(g, s.k, MIN_K) >= MIN_K &&
+         cy_cu_estimate(g, s.n, MIN_N) >= MIN_N;
 }
 
 /* Lanes of the shortest run along n. */
 static int least_lanes(cy_kernel *k, int chunk) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  return !c->b_bits && cy_cu_multiple(cy_kernel_graph(k), c->b_k, LEAST_LANES / 2 * chunk) ? LEAST_LANES / 2
-                                                                                           : LEAST_LANES;
+  return !c->b_bits && cy_cu_multiple(cy_kernel_graph(k), c->b_k, MIN_LANES / 2 * chunk) ? MIN_LANES / 2 : MIN_LANES;
 }
 
 static int chunk_of(cy_kernel *k) {
@@ -76,7 +75,7 @@ static int chunk_of(cy_kernel *k) {
 }
 
 /* A constant matrix whose shortest runs along n make fewer blocks than there are multiprocessors. */
-static bool is_turned(const cy_machine *m, cy_kernel *k) {
+static bool is_transposed(const cy_machine *m, cy_kernel *k) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   return !cy_kernel_contraction(k)->b_bits && !lies_along_k(k) && cy_cu_packable(k) &&
          cy_cu_tiles_estimate(k, &s, CY_CUDA_FEW_ROWS, least_lanes(k, chunk_of(k)) * chunk_of(k)) <
@@ -89,12 +88,12 @@ static bool is_turned(const cy_machine *m, cy_kernel *k) {
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  bool along = lies_along_k(k) || is_turned(m, k);
+  bool along = lies_along_k(k) || is_transposed(m, k);
   int bits = cy_kernel_contraction(k)->b_bits, wanted = along ? cy_cuda_multiprocessors(m) : cy_cu_wanted_blocks(m);
   int chunk = chunk_of(k), parts = along ? WARPS : 32, least = along ? 1 : least_lanes(k, chunk);
-  int each = along ? COLUMNS : chunk, turns = bits ? INT_TURNS * 8 / bits : TURNS;
-  int run = along ? 32 * chunk : turns;                                 /* of k, for each part */
-  double deep = cy_cu_estimate(g, s.k, LEAST_K);
+  int each = along ? COLUMNS : chunk, iterations = bits ? INT_ITERATIONS * 8 / bits : ITERATIONS;
+  int run = along ? 32 * chunk : iterations; /* of k, for each part */
+  double deep = cy_cu_estimate(g, s.k, MIN_K);
   cy_cu_sizes one = {cy_dim_const(g, 1), cy_dim_const(g, 1), s.n, s.k}; /* row, where symbols are bounded together */
   for (; parts > least; parts /= 2) {
     double blocks = cy_cu_tiles_estimate(k, bits ? &one : &s, CY_CUDA_FEW_ROWS, parts * each);
@@ -104,20 +103,20 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   }
   form->kind = CY_CUDA_TILES;
   form->threads = THREADS;
-  form->turned = along && !lies_along_k(k);
+  form->transposed = along && !lies_along_k(k);
   bool few = bits && cy_cu_tiles_estimate(k, &one, CY_CUDA_FEW_ROWS, parts * each) < 2 * wanted;
-  if (few && deep * bits / 8 >= 2 * THREADS / parts * INT_TURNS)
+  if (few && deep * bits / 8 >= 2 * THREADS / parts * INT_ITERATIONS)
     form->threads = 2 * THREADS; /* whose rows are of single bytes: a block has 8 KB on their way */
-  while (form->turned && form->threads / 64 >= parts && form->threads / 64 / parts * run >= deep)
+  while (form->transposed && form->threads / 64 >= parts && form->threads / 64 / parts * run >= deep)
     form->threads /= 2;
-  form->tile = (cy_cuda_tile){.m = (int)most_rows(k), .n = parts * each, .thread_n = parts};
-  form->tile.k = along ? form->threads / 32 / parts * run : form->threads / parts * turns;
+  form->tile = (cy_cuda_tile){.m = (int)max_rows(k), .n = parts * each, .thread_n = parts};
+  form->tile.k = along ? form->threads / 32 / parts * run : form->threads / parts * iterations;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
 }
 
 static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
   (void)k;
-  return form->turned;
+  return form->transposed;
 }
 
 /* ---- printing ---- */
@@ -363,14 +362,14 @@ static void print_constants(const cy_cu_contract *q, bool k) {
   bool ints = q->c->b_bits, runs = cy_dim_is(p->g, cy_cu_is_conv(q->c) ? q->c->x_channel : q->c->a_k, 1);
   int64_t stride;
   cy_dim step = cy_cu_is_conv(q->c) ? q->c->channels_in : k ? q->c->b_n : q->c->b_k;
-  bool apart = !ints && !p->form->turned && cy_dim_is_const(p->g, step, &stride) && stride * b % (8 * CHUNK);
+  bool apart = !ints && !p->form->transposed && cy_dim_is_const(p->g, step, &stride) && stride * b % (8 * CHUNK);
   const struct {
     const char *name;
     int value;
   } rows[] = {{"NT", p->form->threads},
               {"GM", t->m},
               {"L", t->thread_n},
-              {"U", ints ? INT_TURNS : TURNS},
+              {"U", ints ? INT_ITERATIONS : ITERATIONS},
               {"R", COLUMNS},
               {"KW", k ? p->form->threads / 32 / t->thread_n : 1},
               {"V", ints ? INT_COLUMNS : CHUNK * 8 / b}, /* neighbours that a thread reads at once: of B, */
@@ -388,7 +387,7 @@ static void print_constants(const cy_cu_contract *q, bool k) {
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   cy_cu_contract_begin(&q, p, symbol);
-  bool k = lies_along_k(p->k) || p->form->turned, ints = q.c->b_bits;
+  bool k = lies_along_k(p->k) || p->form->transposed, ints = q.c->b_bits;
   print_constants(&q, k);
   if (k)
     cy_cu_contract_text(&q, run_function);

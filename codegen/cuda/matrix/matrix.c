@@ -31,12 +31,12 @@ enum {
   ROW_BYTES = CY_CU_TILE_ROW_BYTES,
   CHUNK = CY_CU_CHUNK,
   RASTER = 8,
-  LEAST_SINGLE_COLUMNS = 8,
+  MIN_SINGLE_COLUMNS = 8,
   TILES_BYTES = 49 << 10, /* of shared memory for tiles in flight */
   GROUP_TILES_BYTES = 81 << 10,
-  LEAST_STAGES = 3,
-  MOST_STAGES = 8,
-  MOST_GATHERED_STAGES = 4
+  MIN_STAGES = 3,
+  MAX_STAGES = 8,
+  MAX_GATHERED_STAGES = 4
 };
 
 /* m, n, k (set by type), and of a warp; the first ones for few columns */
@@ -87,7 +87,7 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
   (void)m;
   if (args[c->a].dtype != CY_F32 || (!c->b_bits && args[c->b].dtype != CY_F32) ||
       cy_kernel_local_dtype(k, c->acc) != CY_F32 ||
-      cy_cu_estimate(g, cy_cu_sizes_of(k).n, LEAST_SINGLE_COLUMNS) < LEAST_SINGLE_COLUMNS)
+      cy_cu_estimate(g, cy_cu_sizes_of(k).n, MIN_SINGLE_COLUMNS) < MIN_SINGLE_COLUMNS)
     return false;
   if (c->b_bits)
     return cy_dim_is(g, c->a_k, 1) && cy_cu_blocks_fit(k, cy_cu_chunk_of(CY_F32));
@@ -99,11 +99,12 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
 /* Tiles of both factors in flight. TILES_BYTES of them are what two blocks find room for wherever a multiprocessor has 100
  * KB: one multiplies while the other begins, ends or waits. Small tiles are those of small products, which wait for memory:
  * the more of them in flight, the better. Warpgroups, which are one tile behind, are only where there are 228 KB. What
- * goes through registers is fetched one turn ahead, and what comes in front of the first turn is not hidden at all. */
+ * goes through registers is fetched one iteration ahead, and what comes in front of the first iteration is not hidden
+ * at all. */
 static int stages_of(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
   int n = ((by_groups ? GROUP_TILES_BYTES : TILES_BYTES) - cy_cu_load_bytes(k, t)) / ((t->m + t->n) * ROW_BYTES);
-  int most = cy_cu_operand_a(k).runs && !cy_kernel_contraction(k)->b_bits ? MOST_STAGES : MOST_GATHERED_STAGES;
-  return n < LEAST_STAGES ? LEAST_STAGES : n < most ? n : most;
+  int most = cy_cu_operand_a(k).runs && !cy_kernel_contraction(k)->b_bits ? MAX_STAGES : MAX_GATHERED_STAGES;
+  return n < MIN_STAGES ? MIN_STAGES : n < most ? n : most;
 }
 
 /* .. and of what a block needs in all. */
@@ -147,7 +148,7 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->threads = threads_of(&form->tile);
   form->warpgroups = cy_cu_factor_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
   form->stages = singles ? 0 : stages_of(k, &form->tile, false);
-  form->least_arch = singles || cy_cu_factor_type(k) == CY_F16 || cy_dtype_is_byte(cy_cu_factor_type(k)) ? 0 : 80;
+  form->min_arch = singles || cy_cu_factor_type(k) == CY_F16 || cy_dtype_is_byte(cy_cu_factor_type(k)) ? 0 : 80;
   form->shared_bytes = shared_bytes(k, &form->tile, false);
   form->group_shared_bytes = form->warpgroups ? shared_bytes(k, &form->tile, true) : 0;
   form->max_blocks = INT32_MAX / 128;
@@ -192,16 +193,16 @@ static const char multiply_function[] =
     "    CY_UNROLL\n"
     "    for (int i = 0; i < WM / 16; i++) {\n"
     "      const int m = wm + i * 16 + mid * 8;\n"
-    "      if (A_TURNED)\n"
-    "        cy_load_matrix_turned(a[i], &sa[cy_place(s * 2 * CH + low + high * 8, m / 8, A_CHUNKS, BK)]);\n"
+    "      if (A_TRANSPOSED)\n"
+    "        cy_load_matrix_transposed(a[i], &sa[cy_place(s * 2 * CH + low + high * 8, m / 8, A_CHUNKS, BK)]);\n"
     "      else\n"
     "        cy_load_matrix(a[i], &sa[cy_place(m + low, s * 2 + high, A_CHUNKS, BM)]);\n"
     "    }\n"
     "    CY_UNROLL\n"
     "    for (int j = 0; j < WN / 16; j++) {\n"
     "      const int n = wn + j * 16 + high * 8;\n"
-    "      if (B_TURNED)\n"
-    "        cy_load_matrix_turned(b[j], &sb[cy_place(s * 2 * CH + low + mid * 8, n / 8, B_CHUNKS, BK)]);\n"
+    "      if (B_TRANSPOSED)\n"
+    "        cy_load_matrix_transposed(b[j], &sb[cy_place(s * 2 * CH + low + mid * 8, n / 8, B_CHUNKS, BK)]);\n"
     "      else\n"
     "        cy_load_matrix(b[j], &sb[cy_place(n + low, s * 2 + mid, B_CHUNKS, BN)]);\n"
     "    }\n"
@@ -311,17 +312,17 @@ static const char warpgroup_function[] =
     "#if WARPGROUPS\n"
     "CY_INLINE void $S_multiply_begin(const cy_chunk *sa, $T acc[WM / 16][WN / 8][4]) {\n"
     "  const int group = cy_uniform(CY_TID / 128);\n"
-    "  const unsigned char *const a = (const unsigned char *)sa + group * (A_TURNED ? BK * 128 : 64 * BK * EB);\n"
+    "  const unsigned char *const a = (const unsigned char *)sa + group * (A_TRANSPOSED ? BK * 128 : 64 * BK * EB);\n"
     "  const unsigned char *const b = (const unsigned char *)(sa + A_TILE);\n"
     "  cy_keep(&acc[0][0][0], WN / 2);\n"
     "  cy_warpgroup_begin();\n"
     "  CY_UNROLL\n"
     "  for (int s = 0; s < STEPS; s++) {\n"
-    "    const u64 at_a = A_TURNED ? cy_matrix_at(a + s * 16 * 128, 128, 1024, BK * 128)\n"
+    "    const u64 at_a = A_TRANSPOSED ? cy_matrix_at(a + s * 16 * 128, 128, 1024, BK * 128)\n"
     "                              : cy_matrix_at(a + s * 32, BK * EB, 8 * BK * EB, 0);\n"
-    "    const u64 at_b = B_TURNED ? cy_matrix_at(b + s * 16 * 128, 128, 1024, BK * 128)\n"
+    "    const u64 at_b = B_TRANSPOSED ? cy_matrix_at(b + s * 16 * 128, 128, 1024, BK * 128)\n"
     "                              : cy_matrix_at(b + s * 32, BK * EB, 8 * BK * EB, 0);\n"
-    "    CY_WGMMA(WGMMA, A_TURNED, B_TURNED, &acc[0][0][0], at_a, at_b);\n"
+    "    CY_WGMMA(WGMMA, A_TRANSPOSED, B_TRANSPOSED, &acc[0][0][0], at_a, at_b);\n"
     "  }\n"
     "  cy_warpgroup_commit();\n"
     "}\n"
@@ -330,14 +331,15 @@ static const char warpgroup_function[] =
 /* All steps of k. The kernel has it twice: copying by 16 bytes alone needs a third of the instructions. Unrolled, which
  * a compiler does where it knows how many there are, the addresses of all steps take up all registers.
  *
- * Warpgroups begin a turn's products before they wait for those of the turn before. Behind the barrier of a turn, all
- * are done with the turn before the last one: its tile is the next that may be filled. */
-static const char turns_function[] =
-    "CY_INLINE void $S_turns($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row *rows, "
-    "int begin, int turns, int wm, int wn, cy_chunk *tiles, $T acc[WM / FM][WN / 8][FE], $S_sums *sums) {\n"
+ * Warpgroups begin an iteration's products before they wait for those of the iteration before. Behind the barrier of an
+ * iteration, all are done with the iteration before the last one: its tile is the next that may be filled. */
+static const char iterations_function[] =
+    "CY_INLINE void $S_iterations($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row "
+    "*rows, "
+    "int begin, int iterations, int wm, int wn, cy_chunk *tiles, $T acc[WM / FM][WN / 8][FE], $S_sums *sums) {\n"
     "#if W_BITS\n"
     "  $S_codes codes;\n"
-    "  if (turns > 0)\n"
+    "  if (iterations > 0)\n"
     "    $S_fetch($N, n0, N, K, begin * BK, &codes);\n"
     "#endif\n"
     "#if !A_RUNS\n"
@@ -348,24 +350,24 @@ static const char turns_function[] =
     "#if !A_RUNS\n"
     "    $S_table($N, (begin + t) * BK, taps);\n"
     "    CY_SYNC();\n"
-    "    if (t < turns) {\n"
+    "    if (t < iterations) {\n"
     "      $S_gather($N, rows, (begin + t) * BK, taps, held);\n"
     "      $S_place(held, tiles + t * TILE);\n"
     "    }\n"
     "#endif\n"
-    "    if (t < turns)\n"
+    "    if (t < iterations)\n"
     "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
     "    cy_copy_commit();\n"
     "#if W_BITS\n"
-    "    $S_step($N, n0, N, K, begin, t, turns, tiles + t * TILE, &codes);\n"
+    "    $S_step($N, n0, N, K, begin, t, iterations, tiles + t * TILE, &codes);\n"
     "#endif\n"
     "  }\n"
     "  int full = 0, before = (STAGES - 1) * TILE, empty = AHEAD * TILE; /* tiles */\n"
     "  CY_UNROLL_BY(1)\n"
-    "  for (int t = 0; t < turns; t++) {\n"
+    "  for (int t = 0; t < iterations; t++) {\n"
     "    const int next = t + AHEAD;\n"
     "#if !A_RUNS\n"
-    "    if (next < turns)\n"
+    "    if (next < iterations)\n"
     "      $S_table($N, (begin + next) * BK, taps);\n"
     "#endif\n"
     "    CY_COPY_WAIT(AHEAD - 1);\n"
@@ -377,14 +379,14 @@ static const char turns_function[] =
     "    CY_SYNC();\n"
     "#endif\n"
     "#if !A_RUNS\n"
-    "    if (next < turns)\n"
+    "    if (next < iterations)\n"
     "      $S_gather($N, rows, (begin + next) * BK, taps, held);\n"
     "#endif\n"
-    "    if (next < turns)\n"
+    "    if (next < iterations)\n"
     "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + empty);\n"
     "    cy_copy_commit();\n"
     "#if W_BITS\n"
-    "    $S_step($N, n0, N, K, begin, next, turns, tiles + empty, &codes);\n"
+    "    $S_step($N, n0, N, K, begin, next, iterations, tiles + empty, &codes);\n"
     "#endif\n"
     "#if WARPGROUPS\n"
     "#if ZEROS\n"
@@ -396,7 +398,7 @@ static const char turns_function[] =
     "    $S_multiply(tiles + full, wm, wn, acc, sums);\n"
     "#endif\n"
     "#if !A_RUNS\n"
-    "    if (next < turns)\n"
+    "    if (next < iterations)\n"
     "      $S_place(held, tiles + empty);\n"
     "#endif\n"
     "    empty = WARPGROUPS ? before : full;\n"
@@ -415,13 +417,13 @@ static const char tile_loop[] =
     "  cy_chunk *const tiles = (cy_chunk *)memory;\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
     "down));\n"
-    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), all_turns = (ALL_K + BK - 1) / BK;\n" CY_CU_SHARE_OF_BLOCK
-    "  const int strip = block / (RASTER * across) * RASTER;\n"
+    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), all_iterations = (ALL_K + BK - 1) / "
+    "BK;\n" CY_CU_SHARE_OF_BLOCK "  const int strip = block / (RASTER * across) * RASTER;\n"
     "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
     "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN;\n"
     "  const int warp = CY_TID / 32, wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;\n"
-    "  const int begin = share * share_turns;\n"
-    "  const int turns = own_turns - begin > share_turns ? share_turns : own_turns - begin;\n"
+    "  const int begin = share * share_iterations;\n"
+    "  const int iterations = own_turns - begin > share_iterations ? share_iterations : own_turns - begin;\n"
     "  $T acc[WM / FM][WN / 8][FE] CY_ALIGNED(8);\n"
     "  $S_sums sums = {{{0}}, {0}};\n"
     "#if A_TABLE\n"
@@ -433,7 +435,7 @@ static const char tile_loop[] =
     "  $S_row rows[A_ROWS];\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_ROWS; i++)\n"
-    "    $S_at($N, z, m0 + (A_WORDS ? 0 : A_TURNED ? CY_TID % A_CHUNKS * CH : A_DOWN ? CY_TID % BM : CY_TID / "
+    "    $S_at($N, z, m0 + (A_WORDS ? 0 : A_TRANSPOSED ? CY_TID % A_CHUNKS * CH : A_DOWN ? CY_TID % BM : CY_TID / "
     "A_CHUNKS + i * (NT / A_CHUNKS)), &rows[i]);\n"
     "#endif\n"
     "  CY_UNROLL\n"
@@ -444,9 +446,9 @@ static const char tile_loop[] =
     "      for (int e = 0; e < FE; e++)\n"
     "        acc[i][j][e] = 0;\n"
     "  if ((wide_a || !A_RUNS) && wide_b)\n"
-    "    $S_turns($N, 1, 1, z, m0, n0, M, N, K, rows, begin, turns, wm, wn, tiles, acc, &sums);\n"
+    "    $S_iterations($N, 1, 1, z, m0, n0, M, N, K, rows, begin, iterations, wm, wn, tiles, acc, &sums);\n"
     "  else\n"
-    "    $S_turns($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, begin, turns, wm, wn, tiles, acc, &sums);\n"
+    "    $S_iterations($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, begin, iterations, wm, wn, tiles, acc, &sums);\n"
     "  CY_COPY_WAIT(0);\n"
     "  CY_SYNC();\n"
     "#if ZEROS\n"
@@ -504,42 +506,42 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
   const cy_cuda_tile *t = &form->tile;
   cy_dtype type = q->p->args[q->c->a].dtype;
   int bytes = cy_dtype_of(type)->bits / 8, chunk = CHUNK / bytes;
-  int a_row = a->turned ? t->m / chunk : t->k / chunk, b_row = b->turned ? t->n / chunk : t->k / chunk;
+  int a_row = a->transposed ? t->m / chunk : t->k / chunk, b_row = b->transposed ? t->n / chunk : t->k / chunk;
   int a_tile = t->m * t->k / chunk, b_tile = t->n * t->k / chunk;
   cy_cu_sizes s = cy_cu_sizes_of(q->p->k);
   cy_dim depth = cy_cu_depth(q->p->k);
   const struct {
     const char *name;
     int value;
-  } rows[] = {
-      {"BM", t->m},
-      {"BN", t->n},
-      {"BK", t->k},
-      {"NT", form->threads},
-      {"EB", bytes},
-      {"CH", chunk},
-      {"STEPS", t->k * bytes / 32},
-      {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
-      {"FE", form->stages ? 4 : 1},
-      {"RASTER", RASTER},
-      {"SWIZZLED", t->n / 8 < 4 ? t->n / 8 - 1 : 3},
-      {"A_TURNED", a->turned},
-      {"B_TURNED", b->turned},
-      {"A_RUNS", a->runs},
-      {"B_RUNS", b->runs},
-      {"A_CHUNKS", a_row},
-      {"B_CHUNKS", b_row},
-      {"A_TILE", a_tile},
-      {"B_TILE", b_tile},
-      {"TILE", a_tile + b_tile},
-      {"ZEROS", has_zeros(q->c)},
-      {"FULL_K", cy_cu_multiple(q->p->g, depth, t->k)},
-      {"A_WHOLE", cy_cu_multiple(q->p->g, a->turned ? s.m : depth, chunk)}, /* no chunk has an end of its rows inside */
-      {"B_WHOLE",
-       q->p->form->packed_k || cy_cu_multiple(q->p->g, b->turned ? s.n : depth, chunk)}, /* packed: filled up */
-      {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
-      {"A_DOWN", a->down},
-      {"A_ROWS", a->turned || a->down || a->words ? 1 : a_tile / form->threads}};
+  } rows[] = {{"BM", t->m},
+              {"BN", t->n},
+              {"BK", t->k},
+              {"NT", form->threads},
+              {"EB", bytes},
+              {"CH", chunk},
+              {"STEPS", t->k * bytes / 32},
+              {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
+              {"FE", form->stages ? 4 : 1},
+              {"RASTER", RASTER},
+              {"SWIZZLED", t->n / 8 < 4 ? t->n / 8 - 1 : 3},
+              {"A_TRANSPOSED", a->transposed},
+              {"B_TRANSPOSED", b->transposed},
+              {"A_RUNS", a->runs},
+              {"B_RUNS", b->runs},
+              {"A_CHUNKS", a_row},
+              {"B_CHUNKS", b_row},
+              {"A_TILE", a_tile},
+              {"B_TILE", b_tile},
+              {"TILE", a_tile + b_tile},
+              {"ZEROS", has_zeros(q->c)},
+              {"FULL_K", cy_cu_multiple(q->p->g, depth, t->k)},
+              {"A_WHOLE", cy_cu_multiple(q->p->g, a->transposed ? s.m : depth,
+                                         chunk)}, /* no chunk has an end of its rows inside */
+              {"B_WHOLE", q->p->form->packed_k ||
+                              cy_cu_multiple(q->p->g, b->transposed ? s.n : depth, chunk)}, /* packed: filled up */
+              {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
+              {"A_DOWN", a->down},
+              {"A_ROWS", a->transposed || a->down || a->words ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   /* results of so many parts of the rows fit where the tiles were */
@@ -564,8 +566,8 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
 static const char end_of_constants[] =
     "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
     "#undef CH\n#undef STEPS\n#undef STAGES\n#undef KERNEL\n#undef AHEAD\n#undef PARTS\n#undef RASTER\n#undef "
-    "A_TURNED\n"
-    "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
+    "A_TRANSPOSED\n"
+    "#undef B_TRANSPOSED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
     "#undef SWIZZLE\n#undef SWIZZLED\n"
     "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
@@ -598,7 +600,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, p->form->stages ? multiply_function : multiply_singles);
   fputs("#endif\n", p->out);
   cy_cu_contract_text(&q, warpgroup_function);
-  cy_cu_contract_text(&q, turns_function);
+  cy_cu_contract_text(&q, iterations_function);
   if (p->form->stages && p->form->tile.n == shapes[LARGEST].n)
     fprintf(p->out,
             "#ifndef CY_ONE_BLOCK_%s\n#define KERNEL CY_KERNEL_OF_TWO\n#else\n#define KERNEL CY_KERNEL\n#endif\n",

@@ -20,12 +20,12 @@
  */
 #include "contract_int.h"
 
-enum { CHUNK = CY_CU_CHUNK, WORD = 4, MOST_TAP_BYTES = 32, ROW_BYTES = 24 }; /* ROW_BYTES: of a <symbol>_row */
+enum { CHUNK = CY_CU_CHUNK, WORD = 4, MAX_TAP_BYTES = 32, ROW_BYTES = 24 }; /* ROW_BYTES: of a <symbol>_row */
 
 /* ---- how the operands lie ---- */
 
-/* Rows of m or n to be turned, of the operand with this stride along them and that along k. */
-static bool is_turned(cy_graph *g, cy_dim along_k, cy_dim other, int64_t chunk) {
+/* Rows of m or n to be transposed, of the operand with this stride along them and that along k. */
+static bool is_transposed(cy_graph *g, cy_dim along_k, cy_dim other, int64_t chunk) {
   return chunk == 8 && !cy_dim_is(g, along_k, 1) && cy_dim_is(g, other, 1);
 }
 
@@ -59,10 +59,10 @@ static void set_words(cy_graph *g, cy_cu_operand *o, int64_t chunk) {
 
 static cy_cu_operand matrix_operand(cy_kernel *k, int64_t chunk, cy_dim along_k, cy_dim other, const cy_dim *batch) {
   cy_graph *g = cy_kernel_graph(k);
-  cy_cu_operand o = {.turned = is_turned(g, along_k, other, chunk)};
-  o.runs = o.turned || cy_dim_is(g, along_k, 1);
+  cy_cu_operand o = {.transposed = is_transposed(g, along_k, other, chunk)};
+  o.runs = o.transposed || cy_dim_is(g, along_k, 1);
   o.down = !o.runs && cy_dim_is(g, other, 1);
-  add_stride(&o, o.turned ? along_k : other);
+  add_stride(&o, o.transposed ? along_k : other);
   for (int i = 0; i < cy_kernel_contraction(k)->nbatch; i++)
     add_stride(&o, batch[i]);
   if (o.runs)
@@ -112,7 +112,7 @@ int cy_cu_load_bytes(cy_kernel *k, const cy_cuda_tile *tile) {
   cy_cu_operand a = cy_cu_operand_a(k);
   if (a.words)
     return cy_cu_is_conv(cy_kernel_contraction(k)) ? tile->m * ROW_BYTES : 0;
-  return a.runs ? 0 : 2 * (tile->k + CY_CU_TILE_ROW_BYTES / CHUNK) * MOST_TAP_BYTES;
+  return a.runs ? 0 : 2 * (tile->k + CY_CU_TILE_ROW_BYTES / CHUNK) * MAX_TAP_BYTES;
 }
 
 /* ---- printing ---- */
@@ -124,7 +124,7 @@ static const char chunk_functions[] =
     "cy_chunk *to) {\n"
     "  b1 inside = 1;\n"
     "  const i64 at = $S_a_tap($N, r, tap, &inside);\n"
-    "  const int left = A_WHOLE ? CH : A_TURNED ? M - m : K - k, n = !inside ? 0 : left < CH ? left : CH;\n"
+    "  const int left = A_WHOLE ? CH : A_TRANSPOSED ? M - m : K - k, n = !inside ? 0 : left < CH ? left : CH;\n"
     "  cy_chunk v = {{0, 0, 0, 0}};\n"
     "  if (A_FILLED && !inside) {\n"
     "    CY_UNROLL\n"
@@ -152,7 +152,7 @@ static const char chunk_functions[] =
     "CY_INLINE void $S_chunk_b($P, b1 wide, int z, int n, int N, int k, int K, cy_chunk *to) {\n"
     "  const b1 inside = (FULL_K || k < K) && n < N;\n"
     "  const i64 at = B_RUNS ? $S_b_inside($N, z, k, n) : 0;\n"
-    "  const int left = B_WHOLE ? CH : B_TURNED ? N - n : K - k, count = !inside ? 0 : left < CH ? left : CH;\n"
+    "  const int left = B_WHOLE ? CH : B_TRANSPOSED ? N - n : K - k, count = !inside ? 0 : left < CH ? left : CH;\n"
     "  if (wide) {\n"
     "    if (B_WHOLE)\n"
     "      cy_copy_async_if(to, $B + at, inside);\n"
@@ -174,9 +174,9 @@ static const char chunk_functions[] =
 /* Chunks of A whose elements are not all neighbours: of images with few channels, or with channels outermost, neighbouring
  * threads have neighbouring rows of the tile, so that an element of all of them is a run of memory where positions of a
  * line are; of images with many channels, but no whole chunks of them, they have the chunks of a row. Which tap and
- * channel a k is, all rows share: it is looked up in a table of the tile's k, which a few threads fill a turn ahead (two
- * tables take turns; a place between chunks keeps them in different banks). What is fetched in front of the products of
- * a turn waits in registers until these are done. */
+ * channel a k is, all rows share: it is looked up in a table of the tile's k, which a few threads fill an iteration
+ * ahead (two tables take turns; a place between chunks keeps them in different banks). What is fetched in front of the
+ * products of an iteration waits in registers until these are done. */
 static const char gather_functions[] =
     "#if !A_RUNS\n"
     "CY_INLINE void $S_table($P, int k0, $S_tap *taps) {\n"
@@ -222,8 +222,8 @@ static const char word_functions[] =
     "#if A_WORDS\n"
     "CY_INLINE void $S_word_a($P, b1 copy, int i, int m0, int M, int K, const $S_row *rows, int k0, cy_chunk *sa) {\n"
     "  const int q = CY_TID + i * NT, row = q / (A_CHUNKS * 4), w = q % (A_CHUNKS * 4);\n"
-    "  const int m = A_TURNED ? w * WE : row, k = A_ORDER(k0, A_TURNED ? row : w * WE);\n"
-    "  const int left = A_EVEN ? WE : A_TURNED ? M - m0 - m : K - k, n = left < WE ? left : WE;\n"
+    "  const int m = A_TRANSPOSED ? w * WE : row, k = A_ORDER(k0, A_TRANSPOSED ? row : w * WE);\n"
+    "  const int left = A_EVEN ? WE : A_TRANSPOSED ? M - m0 - m : K - k, n = left < WE ? left : WE;\n"
     "  u32 *const to = (u32 *)&sa[cy_place(row, w / 4, A_CHUNKS, A_TILE / A_CHUNKS)] + w % 4;\n"
     "  $S_row own = rows[A_TABLE ? m : 0];\n"
     "  $S_tap tap;\n"
@@ -264,9 +264,9 @@ static const char word_functions[] =
     "#if B_WORDS\n"
     "CY_INLINE void $S_word_b($P, b1 copy, int i, int z, int n0, int N, int K, int k0, cy_chunk *sb) {\n"
     "  const int q = CY_TID + i * NT, row = q / (B_CHUNKS * 4), w = q % (B_CHUNKS * 4);\n"
-    "  const int n = n0 + (B_TURNED ? w * WE : row), k = k0 + (B_TURNED ? row : w * WE);\n"
+    "  const int n = n0 + (B_TRANSPOSED ? w * WE : row), k = k0 + (B_TRANSPOSED ? row : w * WE);\n"
     "  const b1 inside = (FULL_K || k < K) && n < N;\n"
-    "  const int left = B_EVEN ? WE : B_TURNED ? N - n : K - k, count = !inside ? 0 : left < WE ? left : WE;\n"
+    "  const int left = B_EVEN ? WE : B_TRANSPOSED ? N - n : K - k, count = !inside ? 0 : left < WE ? left : WE;\n"
     "  const i64 at = $S_b_inside($N, z, k, n);\n"
     "  u32 *const to = (u32 *)&sb[cy_place(row, w / 4, B_CHUNKS, B_TILE / B_CHUNKS)] + w % 4;\n"
     "  cy_chunk v = {{0, 0, 0, 0}};\n"
@@ -306,12 +306,13 @@ static const char load_function[] =
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_TILE / NT; i++) {\n"
     "    const int q = CY_TID + i * NT, row = q / A_CHUNKS, c = q % A_CHUNKS;\n"
-    "    const int m = m0 + (A_TURNED ? c * CH : row), k = A_ORDER(k0, A_TURNED ? row : c * CH);\n"
+    "    const int m = m0 + (A_TRANSPOSED ? c * CH : row), k = A_ORDER(k0, A_TRANSPOSED ? row : c * CH);\n"
     "    $S_tap tap;\n"
     "    $S_tap_at($N, k0, k, &tap);\n"
     "    if (FULL_K)\n"
     "      tap.inside = 1;\n"
-    "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], &tap, k, K, &sa[cy_place(row, c, A_CHUNKS, A_TILE / "
+    "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TRANSPOSED ? 0 : i], &tap, k, K, &sa[cy_place(row, c, A_CHUNKS, "
+    "A_TILE / "
     "A_CHUNKS)]);\n"
     "  }\n"
     "#endif\n"
@@ -323,7 +324,7 @@ static const char load_function[] =
     "    if (B_TILE % NT && CY_TID + i * NT >= B_TILE)\n"
     "      break;\n"
     "    const int q = CY_TID + i * NT, row = B_DOWN ? q % BN : q / B_CHUNKS, c = B_DOWN ? q / BN : q % B_CHUNKS;\n"
-    "    const int n = n0 + (B_TURNED ? c * CH : row), k = k0 + (B_TURNED ? row : c * CH);\n"
+    "    const int n = n0 + (B_TRANSPOSED ? c * CH : row), k = k0 + (B_TRANSPOSED ? row : c * CH);\n"
     "    $S_chunk_b($N, wide_b, z, n, N, k, K, &sb[cy_place(row, c, B_CHUNKS, B_TILE / B_CHUNKS)]);\n"
     "  }\n"
     "#endif\n"
@@ -342,16 +343,17 @@ static void print_constants(const cy_cu_contract *q, const cy_cu_operand *a, con
   const struct {
     const char *name;
     int64_t value;
-  } rows[] = {{"WE", elements},
-              {"A_TABLE", a->words && conv},
-              {"A_STEP", step},
-              {"A_WORDS", a->words},
-              {"B_WORDS", b->words},
-              {"A_ALIGNED", a->aligned},
-              {"B_ALIGNED", b->aligned},
-              {"A_EVEN", cy_cu_multiple(g, a->turned ? s.m : depth, elements)}, /* no word has an end of a run inside */
-              {"B_EVEN", cy_cu_multiple(g, b->turned ? s.n : depth, elements)},
-              {"B_DOWN", b->down}};
+  } rows[] = {
+      {"WE", elements},
+      {"A_TABLE", a->words && conv},
+      {"A_STEP", step},
+      {"A_WORDS", a->words},
+      {"B_WORDS", b->words},
+      {"A_ALIGNED", a->aligned},
+      {"B_ALIGNED", b->aligned},
+      {"A_EVEN", cy_cu_multiple(g, a->transposed ? s.m : depth, elements)}, /* no word has an end of a run inside */
+      {"B_EVEN", cy_cu_multiple(g, b->transposed ? s.n : depth, elements)},
+      {"B_DOWN", b->down}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %lld\n", rows[i].name, (long long)rows[i].value);
   fputc('\n', q->p->out);

@@ -28,23 +28,23 @@
 enum {
   BM = CY_CU_TMA_M,
   BN = 256, /* at most */
-  LEAST_COLUMNS = 64,
+  MIN_COLUMNS = 64,
   CONSUMERS = 256,
-  LEAST_TURNS = 2,
+  MIN_ITERATIONS = 2,
   RASTER = 16,
-  LEAST_SHARED = 128
+  MIN_SHARED = 128
 };
 
 /* Enough tiles of so many columns? */
-static double least_tiles(const cy_machine *m, int columns) {
-  return cy_cu_wanted_blocks(m) * (columns > LEAST_COLUMNS ? 0.75 : 0.4);
+static double min_tiles(const cy_machine *m, int columns) {
+  return cy_cu_wanted_blocks(m) * (columns > MIN_COLUMNS ? 0.75 : 0.4);
 }
 
 /* Columns of the widest tile of which there are enough; 0: of none. Wider ones move fewer bytes for their products; of the
  * narrowest, fewer will do: half of the multiprocessors multiply faster by them than all do by other instructions. */
 static int columns_of(const cy_machine *m, cy_kernel *k, const cy_cu_sizes *s) {
-  for (int n = BN; n >= LEAST_COLUMNS; n /= 2) {
-    if (cy_cu_tiles_estimate(k, s, BM, n) >= least_tiles(m, n) && cy_cu_estimate(cy_kernel_graph(k), s->n, BN) > n / 2)
+  for (int n = BN; n >= MIN_COLUMNS; n /= 2) {
+    if (cy_cu_tiles_estimate(k, s, BM, n) >= min_tiles(m, n) && cy_cu_estimate(cy_kernel_graph(k), s->n, BN) > n / 2)
       return n;
   }
   return 0;
@@ -52,7 +52,7 @@ static int columns_of(const cy_machine *m, cy_kernel *k, const cy_cu_sizes *s) {
 
 /* Where only the run tells how many tiles there are, too few of them are left to blocks that share k. */
 cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form) {
-  int64_t least = (int64_t)ceil(least_tiles(m, form->tma_n));
+  int64_t least = (int64_t)ceil(min_tiles(m, form->tma_n));
   if (!form->shares_vary)
     return tiles;
   return cy_dim_mul(g, tiles, cy_dim_min(g, cy_dim_div(g, tiles, cy_dim_const(g, least)), cy_dim_const(g, 1)));
@@ -75,7 +75,7 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
     return;
   int columns = columns_of(m, k, &s);
   if (!columns || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
-      cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * cy_cu_tma_depth(t))
+      cy_cu_estimate(g, s.k, 4096) < MIN_ITERATIONS * cy_cu_tma_depth(t))
     return;
   form->tma_n = columns;
   form->tma_blocks = cy_cu_tma_enough(m, g, cy_cu_tiles(g, &s, BM, columns), form);
@@ -98,7 +98,7 @@ static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
 
 /* A copy for two instead of two copies saves little where the shared factor is narrow. */
 int cy_cuda_tma_cluster(cy_kernel *k, const cy_cuda_form *form) {
-  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && form->tma_n >= LEAST_SHARED ? 2 : 1;
+  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && form->tma_n >= MIN_SHARED ? 2 : 1;
 }
 
 bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form) { return form->tma_blocks && b_fits(k, form); }
@@ -115,21 +115,21 @@ void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_
     cy_cu_conv_tma_tensor(k, form, b, out);
     return;
   }
-  bool packed = b && form->packed_k, turned = !cy_dim_is(g, b ? c->b_k : c->a_k, 1) && !packed;
+  bool packed = b && form->packed_k, transposed = !cy_dim_is(g, b ? c->b_k : c->a_k, 1) && !packed;
   cy_dim rows = b ? c->n : c->m, one = cy_dim_const(g, 1);
-  cy_dim row = packed ? cy_dim_const(g, form->packed_k) : turned ? (b ? c->b_k : c->a_k) : (b ? c->b_n : c->a_m);
+  cy_dim row = packed ? cy_dim_const(g, form->packed_k) : transposed ? (b ? c->b_k : c->a_k) : (b ? c->b_n : c->a_m);
   cy_dim step = c->nbatch && !packed ? (b ? c->b_batch[0] : c->a_batch[0]) : cy_dim_const(g, 0);
   bool batched = c->nbatch && !cy_dim_is(g, step, 0);
   cy_kernel_args(k, &args);
-  *out = (cy_cuda_tensor){.arg = b ? cy_cu_b_arg(form, c) : c->a, .turned = turned, .rank = batched ? 3 : 2};
+  *out = (cy_cuda_tensor){.arg = b ? cy_cu_b_arg(form, c) : c->a, .transposed = transposed, .rank = batched ? 3 : 2};
   out->type = args[out->arg].dtype;
-  out->extent[0] = turned ? rows : c->k;
-  out->extent[1] = turned ? c->k : rows;
+  out->extent[0] = transposed ? rows : c->k;
+  out->extent[1] = transposed ? c->k : rows;
   out->extent[2] = batched ? c->batch[0] : one;
   out->stride[0] = row;
   out->stride[1] = step;
   out->box[0] = cy_cu_tma_depth(out->type); /* as many of m or n as of k */
-  out->box[1] = turned ? out->box[0] : (b ? form->tma_n : BM) / 2; /* halves: of a pair, each block brings one */
+  out->box[1] = transposed ? out->box[0] : (b ? form->tma_n : BM) / 2; /* halves: of a pair, each block brings one */
   for (int i = 2; i < CY_CUDA_TMA_RANK; i++)
     out->box[i] = 1;
   for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
@@ -220,7 +220,7 @@ static const char head_text[] =
 
 static const char bring_text[] =
     "      CY_UNROLL_BY(1)\n"
-    "      for (int t = 0; t < turns; t++, step++) {\n"
+    "      for (int t = 0; t < iterations; t++, step++) {\n"
     "        unsigned char *const to_a = memory + step % STAGES * STAGE, *const to_b = to_a + BM * 128;\n"
     "        u64 *const ready = &full[step % STAGES];\n"
     "        if (step >= STAGES)\n"
@@ -239,12 +239,14 @@ static const char bring_text[] =
     "        for (int i = 0; i < A_PARTS; i++)\n"
     "          if (pair != ROW || i * 2 / A_PARTS == rank)\n"
     "            CY_TENSOR_LOAD(pair == ROW, A_BATCHED, to_a + i * A_PART * 128, map_a,\n"
-    "                           A_TURNED ? m0 + i * A_PART : t * BK, A_TURNED ? t * BK : m0 + i * A_PART, z, ready);\n"
+    "                           A_TRANSPOSED ? m0 + i * A_PART : t * BK, A_TRANSPOSED ? t * BK : m0 + i * A_PART, z, "
+    "ready);\n"
     "        CY_UNROLL\n"
     "        for (int i = 0; i < B_PARTS; i++)\n"
     "          if (pair != COLUMN || i * 2 / B_PARTS == rank)\n"
     "            CY_TENSOR_LOAD(pair == COLUMN, B_BATCHED, to_b + i * B_PART * 128, map_b,\n"
-    "                           B_TURNED ? n0 + i * B_PART : t * BK, B_TURNED ? t * BK : n0 + i * B_PART, z, ready);\n"
+    "                           B_TRANSPOSED ? n0 + i * B_PART : t * BK, B_TRANSPOSED ? t * BK : n0 + i * B_PART, z, "
+    "ready);\n"
     "#endif\n"
     "      }\n"
     "    }\n"
@@ -253,8 +255,8 @@ static const char bring_text[] =
     "    CY_REGISTERS(inc, 232);\n"
     "    const int warp = CY_TID / 32, lane = CY_TID % 32;\n"
     "    const u64 first_a = cy_matrix_at(memory + cy_uniform(CY_TID / 128) * 64 * 128, 128, 1024,\n"
-    "                                     A_TURNED ? BK * 128 : 0);\n"
-    "    const u64 first_b = cy_matrix_at(memory + BM * 128, 128, 1024, B_TURNED ? BK * 128 : 0);\n"
+    "                                     A_TRANSPOSED ? BK * 128 : 0);\n"
+    "    const u64 first_b = cy_matrix_at(memory + BM * 128, 128, 1024, B_TRANSPOSED ? BK * 128 : 0);\n"
     "    $T *const own = ($T *)(memory + STAGES * STAGE) + warp * 16 * PART; /* 16 rows of a part of the columns */\n"
     "    $T acc[BN / 2] CY_ALIGNED(8);\n"
     "    int step = 0;\n"
@@ -272,15 +274,15 @@ static const char multiply_text[] =
     "      for (int i = 0; i < BN / 2; i++)\n"
     "        acc[i] = 0;\n"
     "      CY_UNROLL_BY(1)\n"
-    "      for (int t = 0; t < turns; t++, step++) {\n"
+    "      for (int t = 0; t < iterations; t++, step++) {\n"
     "        const int at = step % STAGES * (STAGE / 16);\n"
     "        cy_barrier_wait(&full[step % STAGES], step / STAGES);\n"
     "        cy_keep(acc, BN / 2);\n"
     "        cy_warpgroup_begin();\n"
     "        CY_UNROLL\n"
     "        for (int s = 0; s < 4; s++) /* 32 bytes of each row */\n"
-    "          CY_WGMMA(WGMMA, A_TURNED, B_TURNED, acc, first_a + (u64)(at + s * (A_TURNED ? 128 : 2)),\n"
-    "                   first_b + (u64)(at + s * (B_TURNED ? 128 : 2)));\n"
+    "          CY_WGMMA(WGMMA, A_TRANSPOSED, B_TRANSPOSED, acc, first_a + (u64)(at + s * (A_TRANSPOSED ? 128 : 2)),\n"
+    "                   first_b + (u64)(at + s * (B_TRANSPOSED ? 128 : 2)));\n"
     "        cy_warpgroup_commit();\n"
     "#if ZEROS\n"
     "        const unsigned char *const rows = memory + step % STAGES * STAGE;\n"
@@ -356,7 +358,7 @@ static const char results_text[] =
     "#endif\n";
 
 /* Rows of a factor that a copy brings. */
-static int part_of(const cy_cuda_tensor *t) { return t->turned ? t->box[0] : t->box[1]; }
+static int part_of(const cy_cuda_tensor *t) { return t->transposed ? t->box[0] : t->box[1]; }
 
 static void print_body(cy_cu_contract *q) {
   const char *const text[] = {head_text, place_text, bring_text, place_text, multiply_text, results_text};
@@ -394,13 +396,13 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cu_line(p, "enum { ALONE, COLUMN, ROW, FEW = %d }; /* what the tiles of a pair of blocks are of */", RASTER);
   cy_cu_line(p, "enum { A_PART = %d, B_PART = %d, A_PARTS = BM / A_PART, B_PARTS = BN / B_PART };", part_of(&a),
              conv ? b.box[2] : part_of(&b));
-  cy_cu_line(p, "enum { A_TURNED = %d, B_TURNED = %d, A_BATCHED = %d, B_BATCHED = %d };", a.turned, b.turned,
-             a.rank == 3, b.rank == 3);
+  cy_cu_line(p, "enum { A_TRANSPOSED = %d, B_TRANSPOSED = %d, A_BATCHED = %d, B_BATCHED = %d };", a.transposed,
+             b.transposed, a.rank == 3, b.rank == 3);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
   if (conv)
     cy_cu_conv_tma_places(q);
   else
-    cy_cu_line(p, "const int down = (M + BM - 1) / BM, turns = (K + BK - 1) / BK;");
+    cy_cu_line(p, "const int down = (M + BM - 1) / BM, iterations = (K + BK - 1) / BK;");
   cy_cu_line(p, "const int Z = %s;", batched ? cy_cu_dim(p, q->c->batch[0]) : "1");
   print_body(q);
   cy_cu_function_close(q);

@@ -11,7 +11,7 @@ enum {
   THREADS = 128,
   COLUMNS = 8,
   HALF_COLUMNS = 4, /* of halves, which matrix instructions multiply far faster; transposed convolutions: COLUMNS */
-  MOST_ROWS = 4,
+  MAX_ROWS = 4,
   DEEP = 256 /* k of a tile, at most */
 };
 
@@ -30,14 +30,14 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
     return false;
   bool half = args[c->a].dtype != CY_F32 && !cy_cu_has_phases(c);
   cy_cu_operand a = cy_cu_operand_a(k);
-  return columns_of(k) <= (half ? HALF_COLUMNS : COLUMNS) && columns_of(k) > 0 && a.runs && !a.turned && !a.words;
+  return columns_of(k) <= (half ? HALF_COLUMNS : COLUMNS) && columns_of(k) > 0 && a.runs && !a.transposed && !a.words;
 }
 
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
   int64_t deep;
-  int rows = MOST_ROWS, columns = (int)columns_of(k);
+  int rows = MAX_ROWS, columns = (int)columns_of(k);
   while (rows > 1 && cy_cu_tiles_estimate(k, &s, THREADS * rows, columns) < cy_cu_wanted_blocks(m))
     rows /= 2;
   form->kind = CY_CUDA_TILES;
@@ -82,9 +82,9 @@ static const char row_function[] =
 static const char body[] =
     "  CY_SHARED f32 weights[BN][BK] CY_ALIGNED(16);\n"
     "  const int across = 1, down = (M + BM - 1) / BM, block = (int)CY_BLOCK;\n"
-    "  const int zs = block / down, all_turns = (ALL_K + BK - 1) / BK;\n" CY_CU_SHARE_OF_BLOCK
-    "  const int begin = share * share_turns * BK;\n"
-    "  const int end = begin + share_turns * BK < K ? begin + share_turns * BK : K;\n"
+    "  const int zs = block / down, all_iterations = (ALL_K + BK - 1) / BK;\n" CY_CU_SHARE_OF_BLOCK
+    "  const int begin = share * share_iterations * BK;\n"
+    "  const int end = begin + share_iterations * BK < K ? begin + share_iterations * BK : K;\n"
     "  const int m0 = block % down * BM + CY_TID;\n"
     "  $S_row rows[R];\n"
     "  f32 acc[R][BN];\n"

@@ -10,7 +10,7 @@
 #include "contract_int.h"
 
 enum {
-  LEAST_TURNS = 4, /* of k, for each share: fewer would not hide the way to memory */
+  MIN_ITERATIONS = 4, /* of k, for each share: fewer would not hide the way to memory */
   MAX_SHARES = 16,
   BLOCKS_EACH = 2 /* of a multiprocessor */
 };
@@ -22,10 +22,10 @@ static int64_t const_of(cy_graph *g, cy_dim d) {
 
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Form: of `most` shares at most, which of `turns` turns each has some. */
-static void set_shares(cy_graph *g, const cy_cu_sizes *s, int64_t blocks, int64_t turns, int64_t most,
+/* Form: of `most` shares at most, which of `iterations` iterations each has some. */
+static void set_shares(cy_graph *g, const cy_cu_sizes *s, int64_t blocks, int64_t iterations, int64_t most,
                        cy_cuda_form *form) {
-  cy_dim one = cy_dim_const(g, 1), all = cy_dim_const(g, turns);
+  cy_dim one = cy_dim_const(g, 1), all = cy_dim_const(g, iterations);
   cy_dim shares = cy_dim_div(g, cy_dim_const(g, blocks), cy_dim_max(g, form->blocks, one));
   shares = cy_dim_max(g, cy_dim_min(g, shares, cy_dim_const(g, most)), one);
   shares = cy_dim_cdiv(g, all, cy_dim_cdiv(g, all, shares));
@@ -49,21 +49,21 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  int64_t tiles, most_tiles, wanted = cy_cu_wanted_blocks(m), turns = cy_ceil(const_of(g, s.k), form->tile.k);
-  cy_dim_range(g, form->blocks, &tiles, &most_tiles);
-  bool known = tiles == most_tiles; /* else the least operands are those of one tile's rows */
+  int64_t tiles, max_tiles, wanted = cy_cu_wanted_blocks(m), iterations = cy_ceil(const_of(g, s.k), form->tile.k);
+  cy_dim_range(g, form->blocks, &tiles, &max_tiles);
+  bool known = tiles == max_tiles; /* else the least operands are those of one tile's rows */
   int64_t rows = known ? const_of(g, s.m) : form->tile.m, columns = const_of(g, s.n), z = known ? const_of(g, s.z) : 1;
   cy_kernel_args(k, &args);
   int64_t bits = cy_dtype_of(args[c->a].dtype)->bits, sum_bits = cy_dtype_of(cy_kernel_local_dtype(k, c->acc))->bits;
   int64_t operands = (rows + columns) * const_of(g, s.k) * z * bits / 8, results = rows * columns * z;
   tiles = tiles > 0 || known ? tiles : 1;
-  if (!tiles || !turns || !results || results > INT32_MAX || tiles > wanted || c->has_a_zero ||
+  if (!tiles || !iterations || !results || results > INT32_MAX || tiles > wanted || c->has_a_zero ||
       (c->has_b_zero && !c->b_bits))
     return;
   int64_t shares = least_of(wanted * BLOCKS_EACH / tiles, operands / (2 * results * sum_bits / 8));
-  shares = least_of(least_of(shares, turns / LEAST_TURNS), MAX_SHARES);
+  shares = least_of(least_of(shares, iterations / MIN_ITERATIONS), MAX_SHARES);
   if (shares >= 2)
-    set_shares(g, &s, wanted * BLOCKS_EACH, turns, shares, form);
+    set_shares(g, &s, wanted * BLOCKS_EACH, iterations, shares, form);
 }
 
 void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form) {
@@ -73,10 +73,10 @@ void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form) {
 
 static const char shares_text[] =
     "/* Blocks that share k, of so many tiles. */\n"
-    "CY_INLINE int $S_shares(i64 tiles, int turns) {\n"
+    "CY_INLINE int $S_shares(i64 tiles, int iterations) {\n"
     "  const i64 n = SHARE_BLOCKS / tiles;\n"
-    "  const int some = n > SHARES ? SHARES : n < 1 ? 1 : (int)n, each = (turns + some - 1) / some;\n"
-    "  return (turns + each - 1) / each;\n"
+    "  const int some = n > SHARES ? SHARES : n < 1 ? 1 : (int)n, each = (iterations + some - 1) / some;\n"
+    "  return (iterations + each - 1) / each;\n"
     "}\n\n";
 
 /* Macros that a generator's text has while its kernel lasts: how many blocks share k, the end of VECTOR results. */

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* microkernel_tiles.c - how rows and columns are shared out: tiles of the micro-kernel, blocks of a task, who does
+ * which.
+ *
+ * Comes in: sizes, 0 where only running tells. Goes out: constants for the generators, and code where it takes the
+ * sizes.
+ */
+#include "microkernel.h"
+
+enum { MANY_ROWS = 64, NARROW = 1024 };
+
+cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
+  /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
+  static const cy_tile many_registers[] = {{1, 8}, {2, 8}, {3, 6}, {4, 4}, {5, 4}, {6, 4}, {7, 3}, {8, 2}};
+  static const cy_tile few_registers[] = {{1, 8}, {2, 4}, {3, 3}, {4, 3}, {5, 2}, {6, 2}};
+  bool many = cg->registers == 32;
+  int most = many ? 8 : 6;
+  cy_tile t = many ? (cy_tile){6, 4} : (cy_tile){6, 2};
+  if (rows > 0 && rows < most)
+    t = many ? many_registers[rows - 1] : few_registers[rows - 1];
+  else if (many && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
+    t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
+  else if (cg->model.wide_tile && (!rows || rows >= MANY_ROWS) && n && n <= NARROW &&
+           n % (3 * (int64_t)cg->W) == 0)
+    t = (cy_tile){8, 3}; /* no slower, and more pairs of panels for the tasks of strassen.c */
+  int64_t need = n ? cy_ceil(n, cg->W) : t.nv;
+  if (need < t.nv)
+    t.nv = (unsigned)need;
+  if ((many ? t.nv <= 2 : t.nv == 1) && (rows == 0 || rows >= 8))
+    t.mr = 8; /* narrow: more rows, to have enough sums in flight */
+  return t;
+}
+
+int64_t cy_last_columns(int64_t n, int64_t nr) { return cy_round_up(n % nr, 4) % nr; }
+
+int64_t cy_last_room(const cy_cg *cg, int64_t last, cy_weights weights) {
+  return (cy_round_up(last, cg->W) - last) * cy_weight_bytes(weights);
+}
+
+/* Blocks of `least` to `most` such that 1, 2, 4 and 8 workers take least time. panel: multiplications of a row and
+ * panel. */
+static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks least, cy_blocks most, int64_t outer, int64_t rows,
+                             int64_t panels, double panel) {
+  cy_blocks best = most;
+  double best_cost = 1e300;
+  for (int64_t mb = most.mb; mb >= least.mb; mb -= tile.mr)
+    for (int64_t nb = most.nb; nb >= least.nb; nb--) {
+      int64_t blocks = cy_ceil(rows, mb), splits = cy_ceil(panels, nb), tasks = outer * blocks * splits;
+      double r = (double)rows / (double)blocks, n = (double)panels / (double)splits, sum = 0;
+      for (int64_t workers = 1; workers <= 8; workers *= 2)
+        sum += (double)cy_round_up(tasks, workers) + (double)(workers - 1) * cg->model.task_wait;
+      double cost = sum * cy_cost_task(cg, r, n, panel);
+      if (cost < best_cost) {
+        best_cost = cost;
+        best = (cy_blocks){mb, nb};
+      }
+    }
+  return best;
+}
+
+cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
+  const int64_t enough = 32;     /* tasks that keep up to 16 workers evenly busy */
+  const double least_ns = 20000; /* a task worth splitting */
+  int64_t nr = (int64_t)tile.nv * cg->W, mb = 16 * tile.mr, nb = 16;
+  if (panels * nr * k * 4 >= CY_MANY_WEIGHTS) /* read each of them but once */
+    mb = 144 / tile.mr * tile.mr;
+  int64_t m = rows ? rows : 4 * mb;
+  int64_t p = panels ? panels : 4 * nb;
+  double panel = (double)(nr * k);
+  nb = nb < p ? nb : p;
+  if (rows && cg->model.task_search) {
+    mb = cy_round_up(rows < mb ? rows : mb, tile.mr);
+    return blocks_even(cg, tile, (cy_blocks){tile.mr, 1}, (cy_blocks){mb, nb}, outer, rows, p, panel);
+  }
+  if (rows)
+    mb = cy_round_up(cy_ceil(rows, cy_ceil(rows, mb)), tile.mr);
+  for (;;) {
+    int64_t tasks = outer * cy_ceil(m, mb) * cy_ceil(p, nb), columns = nb * nr;
+    int64_t r = mb < m ? mb : m;
+    double ns = (double)columns * (double)k * (2.0 * (double)r / 50 + 4.0 / 15);
+    if (tasks >= enough || ns < least_ns || (nb == 1 && mb <= 2 * tile.mr))
+      break;
+    if (nb > 2 || mb <= 2 * tile.mr)
+      nb = (nb + 1) / 2;
+    else
+      mb = (mb / tile.mr + 1) / 2 * tile.mr;
+  }
+  cy_blocks least = {cy_ceil(mb, 2), cy_ceil(nb, 2)}, most = {mb, nb};
+  return rows ? blocks_even(cg, tile, least, most, outer, rows, p, panel) : most;
+}
+
+/* A long panel is half of the least second-level cache, and sums leave the registers less often. Halves
+ * become floats panel by panel, on the stack. */
+void cy_kblock_choose(const cy_cg *cg, cy_weights weights, int64_t taps, int64_t c, int64_t *out_tap_block,
+                      int64_t *out_c_block) {
+  const int64_t KC = weights == CY_WEIGHTS_F32 ? (int64_t)cg->model.k_block : 512;
+  *out_tap_block = 1;
+  *out_c_block = c;
+  if (taps * c <= KC * 3 / 2) {
+    *out_tap_block = taps;
+  } else if (c <= KC) {
+    *out_tap_block = cy_ceil(taps, cy_ceil(taps * c, KC));
+  } else if (c > KC * 3 / 2) {
+    *out_c_block = cy_round_up(cy_ceil(c, cy_ceil(c, KC)), 8);
+  }
+}
+
+/* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */
+static unsigned tile_cycles(unsigned mr, unsigned nv) {
+  unsigned n = (mr * nv + 1) / 2;
+  return n > 4 ? n : 4;
+}
+
+/* When up to this many rows remain behind a full tile, both are better cut in two halves. */
+static unsigned split_limit(cy_tile t) {
+  unsigned limit = 0;
+  for (unsigned rest = 1; rest < t.mr; rest++) {
+    unsigned half = (t.mr + rest) / 2, other = t.mr + rest - half;
+    if (tile_cycles(half, t.nv) + tile_cycles(other, t.nv) < tile_cycles(t.mr, t.nv) + tile_cycles(rest, t.nv))
+      limit = rest;
+  }
+  return limit;
+}
+
+V cy_next_rows(cy_cg *cg, cy_tile t, V left) {
+  V MR = cy_i64(cg, t.mr), mr = cy_imin(cg, MR, left);
+  unsigned limit = split_limit(t);
+  if (!limit)
+    return mr;
+  V above = cy_icmp(cg, LLVMIntSGT, left, MR), below = cy_icmp(cg, LLVMIntSLE, left, cy_i64(cg, t.mr + limit));
+  V half = cy_div(cg, cy_addc(cg, left, 1), cy_i64(cg, 2));
+  return cy_select(cg, LLVMBuildAnd(cg->b, above, below, ""), half, mr);
+}
+
+/* Row counts of the tiles that `left` rows are cut into. */
+static unsigned tails_of(cy_tile t, int64_t left) {
+  unsigned set = 0, limit = split_limit(t);
+  while (left > 0) {
+    int64_t mr = left < t.mr ? left : left > t.mr && left <= t.mr + limit ? (left + 1) / 2 : t.mr;
+    set |= 1u << mr;
+    left -= mr;
+  }
+  return set;
+}
+
+unsigned cy_tails(cy_tile t, int64_t rows, int64_t mb) {
+  if (!rows)
+    return (1u << t.mr) - 1;
+  return tails_of(t, rows >= mb ? mb : 0) | tails_of(t, rows % mb);
+}
+
+unsigned cy_share_tails(cy_tile t, int64_t rows, int64_t mb) {
+  if (!rows)
+    return (1u << t.mr) - 1;
+  int64_t blocks = cy_ceil(rows, mb), last = cy_ceil(rows, t.mr) * (blocks - 1) / blocks * t.mr;
+  return (last ? 1u << t.mr : 0) | tails_of(t, rows - last);
+}
+
+cy_share cy_share_of(cy_cg *cg, V total, V parts, V i) {
+  V begin = cy_div(cg, cy_mul(cg, total, i), parts);
+  return (cy_share){begin, cy_div(cg, cy_mul(cg, total, cy_addc(cg, i, 1)), parts)};
+}
+
+cy_share cy_share_rows(cy_cg *cg, cy_tile t, V rows, int64_t mb, V i) {
+  V tiles = cy_ceil_div(cg, rows, cy_i64(cg, t.mr)), blocks = cy_ceil_div(cg, rows, cy_i64(cg, mb));
+  cy_share s = cy_share_of(cg, tiles, blocks, i);
+  return (cy_share){cy_mulc(cg, s.begin, t.mr), cy_imin(cg, rows, cy_mulc(cg, s.end, t.mr))};
+}

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* int_depthwise_dot4.c - convolution of each channel of 8-bit integers with its own filter, by instructions that add up
+ * dot4.
+ *
+ * Comes in: a cy_int_gemm_desc with cy_depthwise_dot4_possible. Goes out: one phase, a task being some row blocks of an
+ * image. A row block is a few output rows and the input rows that they read, in groups of four: the u8 of four rows are
+ * interleaved, so that one vpdpbusd does up to four taps of a kernel column for a vector of channels. What is
+ * interleaved once serves all output rows of the row block and all columns of the kernel. Padding is the zero point,
+ * which takes its share in what the sums begin with; see dot4 in int_gemm.h.
+ * Weights are packed by vectors of channels, tap by tap. An output row meets them by dot4 of a kernel column, at places
+ * of its own in the row block's groups: a task puts them there, block by block, in scratch. The library would have them
+ * up to 8 times over.
+ * For a block of 4 * W channels at a time, the row block's groups go to scratch as [group][vector][column][W][4], a
+ * tile of outputs is summed up vector by vector, and the epilogue gets the channels of the block in their own order:
+ * interleaving works on 128 bits at a time, for which they are permuted as they are loaded.
+ */
+#include "int_gemm.h"
+
+#include <stdio.h>
+
+enum { MAX_OUTPUTS = 4, MAX_ACCUMULATORS = 16 };      /* of a row block; registers of a tile */
+enum { TASK_NS = 20000, WORTH_SHARING = 4000 };       /* WORTH_SHARING: ns of a feature map */
+enum { VECTORS = CY_INT_GEMM_WIDE };                  /* of a block */
+static const double INTERLEAVED = 12, MULTIPLIED = 2; /* cycles of a block's column and group; of a use and tap */
+static const double OUTPUTS_PER_NS = 4;               /* about */
+
+typedef struct depthwise {
+  const cy_int_gemm_desc *d;
+  const cy_conv_desc *w;
+  cy_axis axis[3];
+  cy_row_block row_block;
+  int64_t c, tile, per_task; /* tile: outputs of a row; row blocks of a task */
+  cy_int_gemm_variant variant;
+} depthwise;
+
+/* ---- the plan ---- */
+
+static int place_of(const cy_row_block *b, int64_t row) {
+  int i = 0;
+  while (i < b->rows && b->row[i] < row)
+    i++;
+  return i;
+}
+
+static bool add_row(cy_row_block *b, int64_t row) {
+  int at = place_of(b, row);
+  if (at < b->rows && b->row[at] == row)
+    return true;
+  if (b->rows == CY_ROW_BLOCK_ROWS)
+    return false;
+  for (int i = b->rows++; i > at; i--)
+    b->row[i] = b->row[i - 1];
+  b->row[at] = row;
+  return true;
+}
+
+/* false: more input rows than a row block may have. */
+static bool row_block_of(int64_t outputs, int64_t height, int64_t step, int64_t inc, cy_row_block *b) {
+  *b = (cy_row_block){.outputs = outputs, .step = step, .inc = inc};
+  for (int64_t i = 0; i < outputs * height; i++)
+    if (!add_row(b, i / height * step + i % height * inc))
+      return false;
+  b->groups = (int)cy_ceil(b->rows, 4);
+  for (int64_t o = 0; o < outputs; o++)
+    for (int g = 0; g < b->groups; g++) {
+      cy_int_gemm_use use = {(int)o, g, {-1, -1, -1, -1}};
+      bool any = false;
+      for (int64_t k = 0; k < height; k++) {
+        int at = place_of(b, o * step + k * inc);
+        if (at / 4 == g) {
+          use.tap[at % 4] = (int)k;
+          any = true;
+        }
+      }
+      if (any)
+        b->use[b->uses++] = use;
+    }
+  return true;
+}
+
+/* The row block that takes the least time for an output row. */
+static bool row_block_choose(const cy_axis *h, const cy_axis *w, cy_row_block *best) {
+  int64_t height = cy_csize_known(h->out);
+  double least = 0;
+  for (int64_t outputs = 1; outputs <= MAX_OUTPUTS && (!height || outputs <= height); outputs++) {
+    cy_row_block b;
+    if (!row_block_of(outputs, h->count, h->step, h->inc, &b))
+      break;
+    double cycles = INTERLEAVED * b.groups * (double)w->step + MULTIPLIED * b.uses * (double)w->count;
+    double blocks = height ? (double)cy_ceil(height, outputs) : 1.0 / (double)outputs;
+    if (least == 0 || cycles * blocks < least) {
+      least = cycles * blocks;
+      *best = b;
+    }
+  }
+  return least > 0;
+}
+
+bool cy_depthwise_dot4_possible(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  cy_axis axis[3];
+  cy_row_block b;
+  if (!((cg->vnni && !cg->sdot) || cg->vnni_spelled) || d->b_bits != 8 || !d->b_signed || !cy_int_depthwise_possible(d))
+    return false;
+  cy_conv_axes(&d->window, 0, axis);
+  return axis[1].count > 1 && row_block_choose(&axis[1], &axis[2], &b);
+}
+
+/* Outputs of a row that are summed up together: few of the last tile's idle. */
+static int64_t tile_choose(const cy_row_block *b, int64_t width) {
+  int64_t most = MAX_ACCUMULATORS / b->outputs < 8 ? MAX_ACCUMULATORS / b->outputs : 8, best = most;
+  for (int64_t t = most; width && t > most / 2; t--)
+    if (cy_round_up(width, t) < cy_round_up(width, best))
+      best = t;
+  return best;
+}
+
+static depthwise plan(const cy_int_gemm_desc *d) {
+  depthwise p = {.d = d, .w = &d->window, .c = d->window.cin, .variant = {.dot4 = true, .step = 4}};
+  cy_conv_axes(p.w, 0, p.axis);
+  row_block_choose(&p.axis[1], &p.axis[2], &p.row_block);
+  int64_t width = cy_csize_known(p.axis[2].out), height = cy_csize_known(p.axis[1].out);
+  p.tile = tile_choose(&p.row_block, width);
+  double ns = (double)((width ? width : 64) * p.c * p.row_block.outputs) / OUTPUTS_PER_NS;
+  int64_t all = height ? cy_ceil(height, p.row_block.outputs) : 0;
+  p.per_task = 1 + (int64_t)(TASK_NS / (ns + 1));
+  if (all && ns * (double)all > WORTH_SHARING && p.per_task > (all + 1) / 2)
+    p.per_task = (all + 1) / 2;
+  if (all) /* evenly */
+    p.per_task = cy_ceil(all, cy_ceil(all, p.per_task));
+  return p;
+}
+
+static int64_t block_channels(const cy_cg *cg) { return VECTORS * (int64_t)cg->W; }
+/* Bytes of a vector of channels: as packed; in their places, and of a block. */
+static int64_t packed_weights(const cy_cg *cg, const depthwise *p) {
+  return p->axis[2].count * p->axis[1].count * cg->W;
+}
+static int64_t vector_weights(const cy_cg *cg, const depthwise *p) {
+  return p->row_block.uses * p->axis[2].count * cg->W * 4;
+}
+static int64_t block_weights(const cy_cg *cg, const depthwise *p) { return VECTORS * vector_weights(cg, p); }
+
+cy_int_gemm_layout cy_depthwise_dot4_layout(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  depthwise p = plan(d);
+  int64_t bytes = cy_ceil(p.c, cg->W) * packed_weights(cg, &p);
+  return (cy_int_gemm_layout){.matrices = 1,
+                              .n = p.c,
+                              .taps = p.axis[1].count * p.axis[2].count,
+                              .c = 1,
+                              .nr = (unsigned)block_channels(cg),
+                              .step = 4,
+                              .row_taps = p.axis[2].count,
+                              .depthwise = true,
+                              .row_block = p.row_block,
+                              .matrix_bytes = bytes,
+                              .bytes = bytes};
+}
+
+static V row_block_count(cy_cg *cg, const depthwise *p) {
+  return cy_ceil_div(cg, cy_size(cg, p->axis[1].out), cy_i64(cg, p->row_block.outputs));
+}
+static V row_block_groups(cy_cg *cg, const depthwise *p) {
+  return cy_ceil_div(cg, row_block_count(cg, p), cy_i64(cg, p->per_task));
+}
+static V task_count(cy_cg *cg, void *ctx) {
+  const depthwise *p = ctx;
+  V images = cy_mul(cg, cy_size(cg, p->w->batch), cy_size(cg, p->axis[0].out));
+  return cy_mul(cg, images, row_block_groups(cg, p));
+}
+
+/* Columns in scratch: enough for whole tiles. */
+static V scratch_width(cy_cg *cg, const depthwise *p) {
+  const cy_axis *a = &p->axis[2];
+  V outputs = cy_mulc(cg, cy_ceil_div(cg, cy_size(cg, a->out), cy_i64(cg, p->tile)), p->tile);
+  return cy_addc(cg, cy_mulc(cg, outputs, a->step), (a->count - 1) * a->inc + 1 - a->step);
+}
+
+static V worker_bytes(cy_cg *cg, void *ctx) {
+  const depthwise *p = ctx;
+  V columns = cy_mulc(cg, scratch_width(cg, p), p->row_block.groups * VECTORS * block_channels(cg));
+  return cy_addc(cg, columns, block_weights(cg, p));
+}
+
+/* ---- emission ---- */
+
+typedef struct frame {
+  const depthwise *p;
+  cy_int_gemm_rows convert;
+  V scratch, width, vector_bytes;  /* vector_bytes: of all columns of a group's vector */
+  V blank, start, buffer;          /* a position that counts as 0; of the block: what sums begin with; sums of a tile */
+  V weights, placed;               /* as packed; the block's in their places, in scratch */
+  V left, right;                   /* columns of scratch that are in the feature map */
+  V image, depth, y0, c0;          /* of the task, the row block, and the block */
+} frame;
+
+static V bytes_at(cy_cg *cg, V p) { return cy_load(cg, LLVMVectorType(cg->i8, 4 * cg->W), p, 1); }
+
+/* The block's channels of a position, of which so many exist. */
+static V position_load(cy_cg *cg, V from, int64_t channels) {
+  unsigned lanes = 4 * cg->W, unit = channels % 4 ? 1 : 4;
+  if (channels == (int64_t)lanes)
+    return bytes_at(cg, from);
+  LLVMTypeRef type = unit == 4 ? cg->vi : LLVMVectorType(cg->i8, lanes), types[2] = {type, cg->ptr};
+  V there[64];
+  for (unsigned i = 0; i < lanes / unit; i++)
+    there[i] = LLVMConstInt(cg->i1, (int64_t)(i * unit) < channels, 0);
+  V args[4] = {from, cy_i32(cg, 1), LLVMConstVector(there, lanes / unit), LLVMConstNull(type)};
+  V v = cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4);
+  return LLVMBuildBitCast(cg->b, v, LLVMVectorType(cg->i8, lanes), "");
+}
+
+/* .. as u8, in an order that interleaving turns into their own. */
+static V position_of(cy_cg *cg, const frame *f, V from, int64_t channels) {
+  int order[16], parts = (int)cg->W / 4; /* of 128 bits */
+  V v = position_load(cg, from, channels);
+  if (f->convert.is_signed)
+    v = LLVMBuildXor(cg->b, v, cy_splat(cg, LLVMConstInt(cg->i8, 0x80, 0), 4 * cg->W), "");
+  for (int i = 0; i < (int)cg->W; i++)
+    order[i] = i % 4 * parts + i / 4;
+  V words = LLVMBuildBitCast(cg->b, v, cg->vi, "");
+  return cy_shuffle(cg, words, words, order, cg->W);
+}
+
+/* Elements of `size` bytes from the lower (half 0) or upper 64 of each 128 bits of a and b in turn. */
+static V interleave(cy_cg *cg, V a, V b, unsigned size, int half) {
+  LLVMTypeRef type = LLVMVectorType(size == 1 ? cg->i8 : cg->i16, 4 * cg->W / size);
+  int lanes[64], n = (int)(4 * cg->W / size), part = (int)(16 / size);
+  for (int i = 0; i < n; i++)
+    lanes[i] = i / part * part + half * part / 2 + i % part / 2 + (i & 1 ? n : 0);
+  V x = LLVMBuildBitCast(cg->b, a, type, "");
+  return cy_shuffle(cg, x, LLVMBuildBitCast(cg->b, b, type, ""), lanes, (unsigned)n);
+}
+
+/* Columns of a group to scratch. Rows that do not exist are read from the blank position again and again. */
+static void emit_group(cy_cg *cg, const frame *f, int g, int64_t channels) {
+  const depthwise *p = f->p;
+  const cy_axis *h = &p->axis[1], *w = &p->axis[2];
+  V stride = cy_size(cg, w->in_stride), none = cy_i64(cg, 0), row[4], next[4], v[4];
+  V src = cy_gep(cg, cy_arg_ptr(cg, p->w->a_slot), cy_mul(cg, f->image, cy_size(cg, p->w->in_n)));
+  src = cy_gep(cg, src, cy_add(cg, cy_mul(cg, f->depth, cy_size(cg, p->axis[0].in_stride)), f->c0));
+  src = cy_gep(cg, src, cy_mul(cg, cy_addc(cg, f->left, w->start), stride));
+  V top = cy_addc(cg, cy_mulc(cg, f->y0, h->step), h->start), steps[4];
+  for (int i = 0; i < 4; i++) {
+    row[i] = f->blank;
+    steps[i] = none;
+    if (4 * g + i >= p->row_block.rows)
+      continue;
+    V line = cy_addc(cg, top, p->row_block.row[4 * g + i]), there = cy_icmp(cg, LLVMIntULT, line, cy_size(cg, h->in));
+    row[i] = cy_select(cg, there, cy_gep(cg, src, cy_mul(cg, line, cy_size(cg, h->in_stride))), f->blank);
+    steps[i] = cy_select(cg, there, stride, none);
+  }
+  V to = cy_gep(cg, f->scratch, cy_mulc(cg, f->vector_bytes, g * VECTORS));
+  cy_loop x;
+  cy_loop_begin(cg, &x, f->left, f->right, cy_i64(cg, 1), row, 4);
+  for (int i = 0; i < 4; i++) {
+    v[i] = position_of(cg, f, x.v[i], channels);
+    next[i] = cy_gep(cg, x.v[i], steps[i]);
+  }
+  V column = cy_gep(cg, to, cy_mulc(cg, x.iv, block_channels(cg)));
+  for (int i = 0; i * (int)cg->W < channels; i++) {
+    V upper = interleave(cg, v[0], v[1], 1, i / 2), lower = interleave(cg, v[2], v[3], 1, i / 2);
+    cy_store(cg, interleave(cg, upper, lower, 2, i % 2), cy_gep(cg, column, cy_mulc(cg, f->vector_bytes, i)), 64);
+  }
+  cy_loop_end(cg, &x, next);
+}
+
+/* Columns [first, end) of all groups, which lie beside the feature map, whatever the row block. */
+static void emit_border(cy_cg *cg, const frame *f, V first, V end) {
+  V bytes = cy_mulc(cg, cy_sub(cg, end, first), block_channels(cg));
+  V to = cy_gep(cg, f->scratch, cy_mulc(cg, first, block_channels(cg)));
+  for (int i = 0; i < f->p->row_block.groups * VECTORS; i++)
+    cy_int_gemm_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, f->vector_bytes, i)), bytes);
+}
+
+/* Bytes of an output's sums for the block, which has so many channels. */
+static int64_t sums_bytes(const cy_cg *cg, int64_t channels) { return cy_round_up(channels, cg->W) * 4; }
+
+/* The sums of a tile for a vector of channels. at: scratch of its first column. */
+static void emit_sums(cy_cg *cg, const frame *f, V at, V vector, int64_t channels) {
+  const depthwise *p = f->p;
+  const cy_axis *w = &p->axis[2];
+  V sums[MAX_ACCUMULATORS], bytes = cy_i64(cg, vector_weights(cg, p));
+  V begin = cy_load(cg, cg->vi, cy_gep(cg, f->start, cy_mulc(cg, vector, cg->W * 4)), 4);
+  at = cy_gep(cg, at, cy_mul(cg, vector, f->vector_bytes));
+  V weights = cy_gep(cg, f->placed, cy_mul(cg, vector, bytes));
+  for (int64_t i = 0; i < p->row_block.outputs * p->tile; i++)
+    sums[i] = begin;
+  for (int64_t x = 0; x <= (p->tile - 1) * w->step + (w->count - 1) * w->inc; x++)
+    for (int g = 0; g < p->row_block.groups; g++) {
+      V column = cy_gepc(cg, cy_gep(cg, at, cy_mulc(cg, f->vector_bytes, g * VECTORS)), x * block_channels(cg)),
+        a = NULL;
+      for (int u = 0; u < p->row_block.uses; u++)
+        for (int64_t k = 0; p->row_block.use[u].group == g && k < w->count; k++) {
+          int64_t from = x - k * w->inc;
+          if (from < 0 || from % w->step || from / w->step >= p->tile)
+            continue;
+          a = a ? a : cy_load(cg, cg->vi, column, 4);
+          V b = cy_load(cg, cg->vi, cy_gepc(cg, weights, (u * w->count + k) * cg->W * 4), 4);
+          V *sum = &sums[p->row_block.use[u].output * p->tile + from / w->step];
+          *sum = cy_int_gemm_add(cg, p->variant, *sum, a, b);
+        }
+    }
+  V to = cy_gep(cg, f->buffer, cy_mulc(cg, vector, cg->W * 4));
+  for (int64_t i = 0; i < p->row_block.outputs * p->tile; i++)
+    cy_store(cg, sums[i], cy_gepc(cg, to, i * sums_bytes(cg, channels)), 4);
+}
+
+/* The epilogue of a tile, of which so many rows and columns exist. */
+static void emit_tile_end(cy_cg *cg, const frame *f, V x0, V rows, V columns, int64_t channels) {
+  const depthwise *p = f->p;
+  bool whole = channels == block_channels(cg);
+  cy_epilogue epilogue = {.emit = cy_int_gemm_as_integers,
+                          .ctx = (void *)&p->w->epilogue,
+                          .wide = cy_int_gemm_wide(cg, channels),
+                          .all_wide = whole};
+  epilogue.flat = p->w->epilogue.flat;
+  epilogue.together = cy_int_gemm_together(cg, p->variant, &p->w->epilogue, channels);
+  V row_bytes = cy_i64(cg, sums_bytes(cg, channels));
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), rows, cy_i64(cg, 1), NULL, 0);
+  cy_int_gemm_line line = {p->w->n_spatial, f->image, f->depth, cy_add(cg, f->y0, r.iv), x0};
+  cy_rows index = cy_int_gemm_line_rows(&line);
+  V sums = cy_gep(cg, f->buffer, cy_mulc(cg, r.iv, p->tile * sums_bytes(cg, channels)));
+  cy_epilogue_tile(cg, &epilogue, &index, sums, row_bytes, columns, cy_i64(cg, 0), cy_i64(cg, channels), f->c0,
+                   (unsigned)(channels % cg->W));
+  cy_loop_end(cg, &r, NULL);
+}
+
+static void emit_row_block(cy_cg *cg, const frame *f, int64_t channels) {
+  const depthwise *p = f->p;
+  V out = cy_size(cg, p->axis[2].out), height = cy_size(cg, p->axis[1].out);
+  V rows = cy_imin(cg, cy_i64(cg, p->row_block.outputs), cy_sub(cg, height, f->y0));
+  cy_loop x, v;
+  for (int g = 0; g < p->row_block.groups; g++)
+    emit_group(cg, f, g, channels);
+  cy_loop_begin(cg, &x, cy_i64(cg, 0), out, cy_i64(cg, p->tile), NULL, 0);
+  V at = cy_gep(cg, f->scratch, cy_mulc(cg, x.iv, p->axis[2].step * block_channels(cg)));
+  cy_loop_begin(cg, &v, cy_i64(cg, 0), cy_i64(cg, cy_ceil(channels, cg->W)), cy_i64(cg, 1), NULL, 0);
+  emit_sums(cg, f, at, v.iv, channels);
+  cy_loop_end(cg, &v, NULL);
+  V columns = cy_imin(cg, cy_i64(cg, p->tile), cy_sub(cg, out, x.iv));
+  emit_tile_end(cg, f, x.iv, rows, columns, channels);
+  cy_loop_end(cg, &x, NULL);
+}
+
+/* ---- weights to their places ---- */
+
+/* The tap that the first row of a group is to a use, negative ones included, where its rows are consecutive taps and
+ * those beside the kernel are of no other; else false. */
+static bool is_run(const cy_int_gemm_use *use, int64_t height, int *out_first) {
+  int r = 0;
+  while (use->tap[r] < 0)
+    r++;
+  *out_first = use->tap[r] - r;
+  for (int i = 0; i < 4; i++) {
+    int tap = *out_first + i;
+    if (use->tap[i] != (tap >= 0 && tap < height ? tap : -1))
+      return false;
+  }
+  return true;
+}
+
+static V shifted(cy_cg *cg, V v, int bytes) { /* towards higher rows, or lower ones */
+  V by = cy_splat(cg, cy_i32(cg, 8 * (bytes < 0 ? -bytes : bytes)), cg->W);
+  return bytes == 0 ? v : bytes > 0 ? LLVMBuildShl(cg->b, v, by, "") : LLVMBuildLShr(cg->b, v, by, "");
+}
+
+/* The four bytes of a use in each lane. dot4: a column's taps, `count` vectors of them, 0 beyond the kernel. */
+static V placed(cy_cg *cg, const cy_int_gemm_use *use, int64_t height, const V *dot4, int count) {
+  int first;
+  if (is_run(use, height, &first)) {
+    int at = first < 0 ? 0 : first / 4, rest = first < 0 ? first : first % 4;
+    V low = shifted(cg, dot4[at], -rest);
+    return rest > 0 && at + 1 < count ? LLVMBuildOr(cg->b, low, shifted(cg, dot4[at + 1], 4 - rest), "") : low;
+  }
+  V all = LLVMConstNull(cg->vi), byte = cy_splat(cg, cy_i32(cg, 255), cg->W);
+  for (int r = 0; r < 4; r++)
+    if (use->tap[r] >= 0) {
+      V one = LLVMBuildAnd(cg->b, shifted(cg, dot4[use->tap[r] / 4], -(use->tap[r] % 4)), byte, "");
+      all = LLVMBuildOr(cg->b, all, shifted(cg, one, r), "");
+    }
+  return all;
+}
+
+/* Taps [row, row + 4) of a kernel column, as far as there are so many, as the bytes of each lane. from: the column's first
+ * one; step: bytes from tap to tap. */
+static V four_of(cy_cg *cg, V from, int64_t step, int64_t row, int64_t rows) {
+  V all = NULL;
+  for (int i = 0; i < 4 && row + i < rows; i++) {
+    V bytes = cy_load(cg, LLVMVectorType(cg->i8, cg->W), cy_gepc(cg, from, (row + i) * step), 1);
+    V tap = shifted(cg, LLVMBuildZExt(cg->b, bytes, cg->vi, ""), i);
+    all = all ? LLVMBuildOr(cg->b, all, tap, "") : tap;
+  }
+  return all;
+}
+
+/* void (ptr packed, ptr placed, i64 vectors, i32 zero, ptr start): the weights of so many vectors of channels, and what
+ * their sums begin with: less what the zero point will add. */
+static V place_function(cy_cg *cg, const depthwise *p) {
+  const cy_axis *h = &p->axis[1], *w = &p->axis[2];
+  const cy_row_block *b = &p->row_block;
+  int dot4 = (int)cy_ceil(h->count, 4);
+  char name[80];
+  snprintf(name, sizeof name, "cyk_bands_%lldx%lld_%lldx%lld_%lld", (long long)h->count, (long long)w->count,
+           (long long)b->outputs, (long long)b->step, (long long)b->inc);
+  V fn = cy_shared_find(cg, name), four[4];
+  if (fn)
+    return fn;
+  cy_fn_state state = cy_fn_save(cg);
+  LLVMTypeRef params[] = {cg->ptr, cg->ptr, cg->i64, cg->i32, cg->ptr};
+  fn = cy_fn_begin(cg, name, cg->voidt, params, 5, CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  V ones = cy_splat(cg, cy_i32(cg, 0x01010101), cg->W), sum = LLVMConstNull(cg->vi);
+  cy_loop v, k;
+  cy_loop_begin(cg, &v, cy_i64(cg, 0), LLVMGetParam(fn, 2), cy_i64(cg, 1), NULL, 0);
+  V from = cy_gep(cg, LLVMGetParam(fn, 0), cy_mulc(cg, v.iv, packed_weights(cg, p)));
+  V to = cy_gep(cg, LLVMGetParam(fn, 1), cy_mulc(cg, v.iv, vector_weights(cg, p)));
+  cy_loop_begin(cg, &k, cy_i64(cg, 0), cy_i64(cg, w->count), cy_i64(cg, 1), &sum, 1);
+  sum = k.v[0];
+  for (int i = 0; i < dot4; i++) {
+    four[i] = four_of(cg, cy_gep(cg, from, cy_mulc(cg, k.iv, cg->W)), w->count * cg->W, 4 * i, h->count);
+    sum = cy_int_gemm_add(cg, p->variant, sum, ones, four[i]);
+  }
+  for (int u = 0; u < b->uses; u++) {
+    V at = cy_mulc(cg, cy_addc(cg, k.iv, u * w->count), cg->W * 4);
+    cy_store(cg, placed(cg, &b->use[u], h->count, four, dot4), cy_gep(cg, to, at), 4);
+  }
+  cy_loop_end(cg, &k, &sum);
+  V less = cy_splat(cg, LLVMBuildNeg(cg->b, LLVMGetParam(fn, 3), ""), cg->W);
+  cy_store(cg, LLVMBuildMul(cg->b, less, k.out[0], ""), cy_gep(cg, LLVMGetParam(fn, 4), cy_mulc(cg, v.iv, cg->W * 4)),
+           4);
+  cy_loop_end(cg, &v, NULL);
+  cy_fn_end(cg, NULL);
+  cy_fn_restore(cg, state);
+  return fn;
+}
+
+static void emit_places(cy_cg *cg, const frame *f, int64_t channels) {
+  V fn = place_function(cg, f->p), number = cy_div(cg, f->c0, cy_i64(cg, cg->W));
+  V from = cy_gep(cg, f->weights, cy_mulc(cg, number, packed_weights(cg, f->p)));
+  V zero = LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, "");
+  V args[] = {from, f->placed, cy_i64(cg, cy_ceil(channels, cg->W)), zero, f->start};
+  LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, 5, "");
+  if (!f->p->d->started)
+    return;
+  V given = cy_gep(cg, cy_arg_ptr(cg, f->p->d->start_slot), cy_mulc(cg, f->c0, 4));
+  for (int64_t at = 0; at < channels; at += cg->W) {
+    unsigned lanes = channels - at < cg->W ? (unsigned)(channels - at) : cg->W;
+    V to = cy_gepc(cg, f->start, at * 4), more = cy_int_gemm_load_first(cg, cy_gepc(cg, given, at * 4), lanes);
+    cy_store(cg, LLVMBuildAdd(cg->b, cy_load(cg, cg->vi, to, 4), more, ""), to, 4);
+  }
+}
+
+/* ---- tasks ---- */
+
+/* A block's channels of row blocks [first, end). */
+static void emit_block(cy_cg *cg, frame *f, V first, V end, int64_t channels) {
+  const depthwise *p = f->p;
+  cy_loop b;
+  emit_places(cg, f, channels);
+  cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
+  f->y0 = cy_mulc(cg, b.iv, p->row_block.outputs);
+  emit_row_block(cg, f, channels);
+  cy_loop_end(cg, &b, NULL);
+}
+
+static void emit_task(cy_cg *cg, frame *f, V task) {
+  const depthwise *p = f->p;
+  V blocks = row_block_groups(cg, p), image = cy_div(cg, task, blocks), depth = cy_size(cg, p->axis[0].out);
+  V first = cy_mulc(cg, cy_mod(cg, task, blocks), p->per_task);
+  V end = cy_imin(cg, cy_addc(cg, first, p->per_task), row_block_count(cg, p));
+  int64_t block = block_channels(cg), whole = p->c / block * block;
+  f->image = cy_div(cg, image, depth);
+  f->depth = cy_mod(cg, image, depth);
+  cy_loop c;
+  if (whole) {
+    cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, whole), cy_i64(cg, block), NULL, 0);
+    f->c0 = c.iv;
+    emit_block(cg, f, first, end, block);
+    cy_loop_end(cg, &c, NULL);
+  }
+  if (whole < p->c) {
+    f->c0 = cy_i64(cg, whole);
+    emit_block(cg, f, first, end, p->c - whole);
+  }
+}
+
+/* Scratch column x is input column x + start. */
+static void emit_borders(cy_cg *cg, frame *f) {
+  const cy_axis *w = &f->p->axis[2];
+  f->left = cy_imin(cg, cy_i64(cg, w->start < 0 ? -w->start : 0), f->width);
+  f->right = cy_imax(cg, f->left, cy_imin(cg, f->width, cy_addc(cg, cy_size(cg, w->in), -w->start)));
+  emit_border(cg, f, cy_i64(cg, 0), f->left);
+  emit_border(cg, f, f->right, f->width);
+}
+
+void cy_depthwise_dot4_emit(cy_cg *cg, const cy_int_gemm_desc *d, cy_contract_info *info) {
+  depthwise p = plan(d);
+  int64_t block = block_channels(cg);
+  cy_kernel_begin(cg, p.w->name, 0);
+  cy_epilogue_open(&p.w->epilogue, cg);
+  frame f = {.p = &p, .convert = cy_int_gemm_rows_begin(cg, p.variant, d), .width = scratch_width(cg, &p)};
+  f.placed = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
+  f.scratch = cy_gepc(cg, f.placed, block_weights(cg, &p));
+  f.vector_bytes = cy_mulc(cg, f.width, block);
+  f.blank = cy_alloca(cg, block);
+  f.start = cy_alloca(cg, block * 4);
+  f.buffer = cy_alloca(cg, p.row_block.outputs * p.tile * block * 4);
+  f.weights = cy_arg_ptr(cg, p.w->b_slot);
+  V zero = f.convert.zero, shift = LLVMConstInt(cg->i8, 0x80, 0);
+  zero = f.convert.is_signed ? LLVMBuildXor(cg->b, zero, shift, "") : zero;
+  LLVMBuildMemSet(cg->b, f.blank, zero, cy_i64(cg, block), 64);
+  emit_borders(cg, &f);
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_task(cg, &f, t.iv);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+  info->n_phases = 0;
+  cy_phase_add(info, p.w->name, cy_size_fn(cg, p.w->name, "_tasks", task_count, &p));
+  info->worker_bytes = cy_size_fn(cg, p.w->name, "_worker_bytes", worker_bytes, &p);
+  info->shared_bytes = 0;
+}

@@ -1,0 +1,634 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* int_few_rows.c - a few rows of f32 times weights of 4 bits, as exact as sums of f32, by instructions for bytes.
+ *
+ * Comes in: a cy_gemm_desc of up to CY_INT_GEMM_FEW rows with `ints` of 4 bits. Goes out: two phases. Few rows wait for
+ * weights, and where these are not read from memory fast, for making floats of them: a conversion and an fma for 16
+ * (AVX2: 8) of them. So the first phase makes integers of 24 bits of the rows instead, by the blocks that weights have,
+ * each as three digits of 8 bits, which vpdpbusd, vpmaddubsw or ARM's usdot and sdot multiply 64 (32) at a time:
+ *
+ *   x = step * (high * 2^16 + middle * 2^8 + low),  |x / step| up to TOP, the largest of the block
+ *
+ * Sums of a block are exact, digit by digit, less zero points, too; they are joined in f32. What rounding x loses is less
+ * than a 2^23rd of the block's largest, which f32 loses in adding up as well.
+ *
+ * A task of the second phase has a group of columns. It goes through all blocks of k, and in each through its columns, in
+ * the order that weights lie in. A panel of 4 * W columns interleaved  into dot4 of k in registers, in the order that
+ * quantised_rows.c tells, in which sums stay till the epilogue. vpmaddubsw adds up pairs in 16 bits, which hold 8
+ * groups of k. The last panel of columns that do not fill it begins so early that it ends with them.
+ */
+#include "int_gemm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { UPPER = 4, LOW = 8, WORDS = 12 }; /* of a block's head, see emit_head */
+
+enum {
+  VECTORS = 4, /* of a panel: what two rounds of unpack give */
+  DIGITS = 3,
+  TOP = 0x7f7f00,         /* less than 127 * (2^16 + 2^8 + 1), by more than rounding adds */
+  MIDDLE = 0x808080,      /* makes digits of two's complement: they are bytes less 128 */
+  HEAD_BYTES = 16,        /* of a block, see emit_head */
+  AT_ONCE = 4,            /* groups of rows of bytes in a loop's body: 8 of k, 8 * 2 * 128 * 15 fits in 16 bits */
+  UNIT = 64,              /* columns; tasks have multiples of it */
+  MIN_TASKS = 32,         /* if there are enough units */
+  MAX_UNITS = 8,          /* of a task */
+  RUN_COLUMNS = 4096,     /* of tasks done as one: sums stay in the first-level cache */
+  PREFETCH_BYTES = 16384, /* of codes, from what is multiplied to what is asked for */
+  LINE = 64,
+  SHARE_BLOCKS = 1024 /* k of a task of the first phase, about */
+};
+
+typedef struct plan {
+  const cy_gemm_desc *d;
+  bool dot4;                  /* vpdpbusd or the like; else vpmaddubsw */
+  unsigned nv;                /* vectors of a panel that are added up at a time */
+  int64_t n, k, block, count; /* count: of blocks */
+  int64_t bytes;              /* rows of bytes in a block */
+  int64_t nr, panels;         /* columns of a panel */
+  int64_t unit;               /* panels of a unit */
+  int64_t share;              /* blocks of a task of the first phase */
+  int64_t block_bytes;        /* of a rounded row */
+  int64_t sums_bytes, task;   /* of a row of sums; units of a task */
+} plan;
+
+bool cy_int_gemm_few_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n) {
+  return bits == 4 && cy_quantised_rows_possible(cg, bits, block, tile, n);
+}
+
+static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
+  plan p = {.d = d,
+            .dot4 = cg->vnni || cg->vnni_spelled,
+            .nv = cg->registers == 32 ? VECTORS : VECTORS / 2,
+            .n = cy_csize_known(d->n),
+            .k = cy_csize_known(d->k),
+            .block = d->ints.block,
+            .bytes = d->ints.block / 2,
+            .nr = VECTORS * (int64_t)cg->W,
+            .block_bytes = HEAD_BYTES + DIGITS * d->ints.block};
+  p.count = p.k / p.block;
+  p.panels = cy_ceil(p.n, p.nr);
+  p.unit = UNIT / p.nr;
+  p.share = p.block < SHARE_BLOCKS ? SHARE_BLOCKS / p.block : 1;
+  p.sums_bytes = (RUN_COLUMNS + 2 * p.nr) * 4;
+  int64_t units = cy_ceil(p.n, UNIT) / MIN_TASKS;
+  p.task = units < 1 ? 1 : units < MAX_UNITS ? units : MAX_UNITS;
+  return p;
+}
+
+/* ---- sizes ---- */
+
+static V batches(cy_cg *cg, const plan *p) { return cy_batch_count(cg, p->d->batch, p->d->n_batch); }
+static V all_rows(cy_cg *cg, const plan *p) { return cy_mul(cg, batches(cg, p), cy_size(cg, p->d->m)); }
+static int64_t shares(const plan *p) { return cy_ceil(p->count, p->share); }
+static int64_t column_tasks(const plan *p) { return cy_ceil(p->n, UNIT * p->task); }
+
+static V rounded_count(cy_cg *cg, void *ctx) { return cy_mulc(cg, all_rows(cg, ctx), shares(ctx)); }
+static V task_count(cy_cg *cg, void *ctx) { return cy_mulc(cg, batches(cg, ctx), column_tasks(ctx)); }
+static V shared_bytes(cy_cg *cg, void *ctx) {
+  const plan *p = ctx;
+  return cy_mulc(cg, all_rows(cg, p), p->count * p->block_bytes);
+}
+static V worker_bytes(cy_cg *cg, void *ctx) {
+  const plan *p = ctx;
+  return cy_i64(cg, CY_INT_GEMM_FEW * p->sums_bytes);
+}
+
+/* ---- rows of a: for each block its head, then the digits: [digit, low ones first][k] ---- */
+
+static V ints_of(cy_cg *cg, V floats, unsigned lanes) {
+  return LLVMBuildBitCast(cg->b, floats, LLVMVectorType(cg->i32, lanes), "");
+}
+
+static V reduced(cy_cg *cg, const char *how, V v) { return cy_intrinsic(cg, how, LLVMTypeOf(v), &v, 1); }
+
+/* The largest magnitude of a block, as bits: they compare like floats do, and NaN is above all. */
+static V largest_of(cy_cg *cg, const plan *p, V from, V stride, unsigned lanes) {
+  V most = LLVMConstNull(LLVMVectorType(cg->i32, lanes)), mask = cy_splat(cg, cy_i32(cg, INT32_MAX), lanes);
+  for (int64_t i = 0; i < p->block; i += lanes) {
+    V x = cy_int_gemm_load_floats(cg, cy_gepf(cg, from, cy_mulc(cg, stride, i)), stride, lanes);
+    V args[2] = {most, LLVMBuildAnd(cg->b, ints_of(cg, x, lanes), mask, "")};
+    most = cy_intrinsic(cg, "llvm.smax", LLVMTypeOf(mask), args, 2);
+  }
+  return LLVMBuildBitCast(cg->b, reduced(cg, "llvm.vector.reduce.smax", most), cg->f32, "");
+}
+
+/* x by that, rounded to an integer, whatever x is. */
+static V rounded(cy_cg *cg, V x, V inverse, unsigned lanes) {
+  V args[2] = {LLVMBuildFMul(cg->b, x, inverse, ""), cy_splatf(cg, -TOP - 1, lanes)};
+  args[0] = cy_intrinsic(cg, "llvm.maxnum", cy_vecf(cg, lanes), args, 2);
+  args[1] = cy_splatf(cg, TOP + 1, lanes);
+  V near = cy_intrinsic(cg, "llvm.minnum", cy_vecf(cg, lanes), args, 2);
+  near = cy_intrinsic(cg, "llvm.rint", cy_vecf(cg, lanes), &near, 1);
+  return LLVMBuildFPToSI(cg->b, near, LLVMVectorType(cg->i32, lanes), "");
+}
+
+/* Digits of `lanes` integers, to each plane, and onto sums. */
+static void emit_digits(cy_cg *cg, const plan *p, V v, V to, V *sum, unsigned lanes) {
+  LLVMTypeRef bytes = LLVMVectorType(cg->i8, lanes);
+  V flip = cy_splat(cg, LLVMConstInt(cg->i8, 0x80, 0), lanes);
+  v = LLVMBuildAdd(cg->b, v, cy_splat(cg, cy_i32(cg, MIDDLE), lanes), "");
+  for (int i = 0; i < DIGITS; i++) {
+    V part = i ? LLVMBuildLShr(cg->b, v, cy_splat(cg, cy_i32(cg, 8 * i), lanes), "") : v;
+    V digit = LLVMBuildXor(cg->b, LLVMBuildTrunc(cg->b, part, bytes, ""), flip, "");
+    cy_store(cg, digit, cy_gepc(cg, to, i * p->block), 1);
+    sum[i] = LLVMBuildAdd(cg->b, sum[i], LLVMBuildSExt(cg->b, digit, LLVMTypeOf(sum[i]), ""), "");
+  }
+}
+
+/* NaN where something is not finite. */
+static V step_of(cy_cg *cg, V most, V largest) {
+  V wrong = LLVMBuildFSub(cg->b, most, most, "");
+  return LLVMBuildFAdd(cg->b, LLVMBuildFDiv(cg->b, largest, LLVMConstReal(cg->f32, TOP), ""), wrong, "");
+}
+
+/* The step, and minus the sums of digits, by which zero points count: 256 * high + middle, low, both times the zero point
+ * where all weights have one; behind them, where zero points are read, the first two as words, middle ones first. */
+static void emit_head(cy_cg *cg, const plan *p, V step, const V *sum, V to) {
+  V less[DIGITS], weight = cy_i32(cg, (int32_t)(p->d->ints.zero_slot < 0 ? -p->d->ints.middle : -1));
+  V byte = cy_i32(cg, 8), word = cy_i32(cg, 16);
+  for (int i = 0; i < DIGITS; i++)
+    less[i] = LLVMBuildMul(cg->b, reduced(cg, "llvm.vector.reduce.add", sum[i]), weight, "");
+  V upper = LLVMBuildAdd(cg->b, LLVMBuildShl(cg->b, less[2], byte, ""), less[1], "");
+  V middle = LLVMBuildAnd(cg->b, less[1], cy_i32(cg, 0xffff), "");
+  cy_store(cg, step, to, 4);
+  cy_store(cg, upper, cy_gepc(cg, to, UPPER), 4);
+  cy_store(cg, less[0], cy_gepc(cg, to, LOW), 4);
+  cy_store(cg, LLVMBuildOr(cg->b, LLVMBuildShl(cg->b, less[2], word, ""), middle, ""), cy_gepc(cg, to, WORDS), 4);
+}
+
+/* A block of a row. Numbers below `least` are as coarse as its own: TOP by them might not be finite. Where there is
+ * something that is not finite, the step is NaN. */
+static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to) {
+  const double least = 1e-30;
+  unsigned lanes = p->block % cg->W == 0 ? cg->W : p->block % 8 == 0 ? 8 : 4;
+  V stride = cy_size(cg, p->d->ak), most = largest_of(cg, p, from, stride, lanes),
+    floor = LLVMConstReal(cg->f32, least);
+  V top = LLVMConstReal(cg->f32, TOP), sum[DIGITS];
+  V largest = cy_select(cg, LLVMBuildFCmp(cg->b, LLVMRealOLT, most, floor, ""), floor, most);
+  V inverse = cy_splat(cg, LLVMBuildFDiv(cg->b, top, largest, ""), lanes);
+  for (int i = 0; i < DIGITS; i++)
+    sum[i] = LLVMConstNull(LLVMVectorType(cg->i32, lanes));
+  for (int64_t i = 0; i < p->block; i += lanes) {
+    V x = cy_int_gemm_load_floats(cg, cy_gepf(cg, from, cy_mulc(cg, stride, i)), stride, lanes);
+    V q = rounded(cg, x, inverse, lanes);
+    emit_digits(cg, p, q, cy_gepc(cg, to, HEAD_BYTES + i), sum, lanes);
+  }
+  emit_head(cg, p, step_of(cg, most, largest), sum, to);
+}
+
+/* Where block `block` of a row lies, rows being counted over all matrices. */
+static V rounded_at(cy_cg *cg, const plan *p, V row, V block) {
+  V number = cy_add(cg, cy_mulc(cg, row, p->count), block);
+  return cy_gep(cg, cy_arg_ptr(cg, p->d->shared_slot), cy_mulc(cg, number, p->block_bytes));
+}
+
+static void emit_rounded(cy_cg *cg, const plan *p, const char *name) {
+  const cy_gemm_desc *d = p->d;
+  V idx[CY_GEMM_BATCH];
+  cy_kernel_begin(cg, name, 0);
+  V m = cy_size(cg, d->m), parts = cy_i64(cg, shares(p));
+  cy_loop t, b;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  V row = cy_div(cg, t.iv, parts), first = cy_mulc(cg, cy_mod(cg, t.iv, parts), p->share);
+  cy_batch_split(cg, d->batch, d->n_batch, cy_div(cg, row, m), idx);
+  V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_batch_offset(cg, idx, d->a_batch, d->n_batch));
+  a = cy_gepf(cg, a, cy_mul(cg, cy_mod(cg, row, m), cy_size(cg, d->am)));
+  V end = cy_imin(cg, cy_i64(cg, p->count), cy_addc(cg, first, p->share));
+  cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
+  V at = cy_mul(cg, cy_mulc(cg, b.iv, p->block), cy_size(cg, d->ak));
+  V from = cy_gepf(cg, a, at);
+  emit_rounded_block(cg, p, from, rounded_at(cg, p, row, b.iv));
+  cy_loop_end(cg, &b, NULL);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+/* ---- the micro-kernel: a block of k, so many tiles of columns ---- */
+
+/* void (i64 rows, i64 row_bytes, i64 tiles, i64 same, ptr digits, ptr sums, then thrice codes, scales and zeros): digits and
+ * sums of the first row, from the first column on; row_bytes: from the digits of a row to those of the next. What is
+ * multiplied, and what is asked for meanwhile: less than `same` tiles from the first on, .. and behind them, both told as
+ * if from the first on. */
+enum {
+  ROWS,
+  ROW_BYTES,
+  TILES,
+  SAME,
+  FIRST_POINTER,
+  DIGITS_AT = FIRST_POINTER,
+  SUMS,
+  CODES,
+  PREFETCH = CODES + 3,
+  LATER = PREFETCH + 3,
+  KERNEL_ARGS = LATER + 3
+};
+
+typedef struct kernel {
+  const plan *p;
+  unsigned first;        /* vector of the panel that sums begin with */
+  V row, mask;           /* block of a row; the lower 4 bits of bytes */
+  cy_int_gemm_place at;  /* of a panel */
+  V scale[VECTORS];      /* .. and in the order of sums .. */
+  V zero[VECTORS], sums; /* .. as i32; NULL: there are none */
+} kernel;
+
+/* What is added up of a vector of columns: low digits, then middle and high ones, or 256 * high + middle ones. */
+static unsigned sums_of(const kernel *k) { return (k->p->dot4 ? DIGITS : 2) * k->p->nv; }
+
+/* Rows [row, row + 4) of bytes, interleaved into dot4: vectors from the first on. */
+static void load_dot4(cy_cg *cg, const kernel *k, V row, V *out) {
+  LLVMTypeRef type = LLVMVectorType(cg->i8, 4 * cg->W);
+  V line[4];
+  for (int i = 0; i < 4; i++) {
+    V at = cy_gep(cg, k->at.codes, cy_mulc(cg, cy_addc(cg, row, i), k->p->d->ints.tile));
+    line[i] = cy_load(cg, type, at, 1);
+  }
+  for (unsigned i = k->first / 2; 2 * i < k->first + k->p->nv; i++, out += 2) {
+    V first = cy_int_gemm_unpacked(cg, line[0], line[1], 1, i),
+      second = cy_int_gemm_unpacked(cg, line[2], line[3], 1, i);
+    out[0] = cy_int_gemm_unpacked(cg, first, second, 2, false);
+    out[1] = cy_int_gemm_unpacked(cg, first, second, 2, true);
+  }
+}
+
+/* The code of 4 bits in each byte. */
+static V half_of(cy_cg *cg, V v, V mask, bool high) {
+  v = LLVMBuildBitCast(cg->b, v, cg->vi, "");
+  if (high)
+    v = LLVMBuildLShr(cg->b, v, cy_splat(cg, cy_i32(cg, 4), cg->W), "");
+  return LLVMBuildAnd(cg->b, v, mask, "");
+}
+
+/* Four of the digits, `at` of all, in each lane. */
+static V load_digits(cy_cg *cg, const kernel *k, V at) {
+  return cy_splat(cg, cy_load(cg, cg->i32, cy_gepc(cg, cy_gep(cg, k->row, at), HEAD_BYTES), 1), cg->W);
+}
+
+/* Otherwise LLVM adds up products of several groups first, for which there are no registers. */
+static void fence_sums(cy_cg *cg, unsigned n, V *sum) {
+  LLVMTypeRef type = LLVMTypeOf(sum[0]);
+  for (unsigned i = 0; i < n; i++)
+    sum[i] = LLVMBuildBitCast(cg->b, sum[i], cg->vf, "");
+  cy_accumulators_fence(cg, n, sum);
+  for (unsigned i = 0; i < n; i++)
+    sum[i] = LLVMBuildBitCast(cg->b, sum[i], type, "");
+}
+
+/* Rows [row, row + 4) of bytes, with the digits that they meet. */
+static void emit_group(cy_cg *cg, const kernel *k, V row, V *sum) {
+  const plan *p = k->p;
+  V four[VECTORS], half[VECTORS];
+  load_dot4(cg, k, row, four);
+  for (int high = 0; high < 2; high++) {
+    for (unsigned j = 0; j < p->nv; j++)
+      half[j] = half_of(cg, four[j], k->mask, high);
+    for (int i = 0; i < DIGITS; i++) {
+      V digits = load_digits(cg, k, cy_addc(cg, row, i * p->block + high * p->bytes));
+      for (unsigned j = 0; j < p->nv; j++) {
+        V *s = &sum[(unsigned)i * p->nv + j];
+        *s = p->dot4 ? cy_int_gemm_add(cg, (cy_int_gemm_variant){.dot4 = true, .step = 4}, *s, half[j], digits)
+                     : LLVMBuildAdd(cg->b, *s, cy_int_gemm_bytes_times(cg, half[j], digits), "");
+      }
+    }
+    fence_sums(cg, DIGITS * p->nv, sum);
+  }
+}
+
+/* Up to AT_ONCE that divide all groups of rows of bytes. */
+static int64_t groups_at_once(const plan *p) {
+  int64_t n = AT_ONCE;
+  while (p->bytes / 4 % n)
+    n--;
+  return n;
+}
+
+/* Sums of 16 bits, each of which weighs so much, onto `sum`. */
+static V add_words(cy_cg *cg, V sum, V words, int64_t weight) {
+  V by = cy_splat(cg, LLVMConstInt(cg->i16, (uint64_t)weight, 0), 2 * cg->W);
+  return LLVMBuildAdd(cg->b, sum, cy_int_gemm_dot2_times(cg, words, by), "");
+}
+
+/* Some groups without a loop. */
+static void emit_groups(cy_cg *cg, const kernel *k, V row, V *sum) {
+  unsigned nv = k->p->nv;
+  V part[DIGITS * VECTORS];
+  for (unsigned i = 0; i < DIGITS * nv; i++)
+    part[i] = k->p->dot4 ? sum[i] : LLVMConstNull(LLVMVectorType(cg->i16, 2 * cg->W));
+  for (int64_t i = 0; i < groups_at_once(k->p); i++)
+    emit_group(cg, k, cy_addc(cg, row, 4 * i), part);
+  if (k->p->dot4) {
+    memcpy(sum, part, DIGITS * nv * sizeof *sum);
+    return;
+  }
+  for (unsigned j = 0; j < nv; j++) {
+    sum[j] = add_words(cg, sum[j], part[j], 1);
+    sum[nv + j] = add_words(cg, add_words(cg, sum[nv + j], part[nv + j], 1), part[2 * nv + j], 256);
+  }
+}
+
+static void emit_depth(cy_cg *cg, const kernel *k, V *sum) {
+  int64_t once = groups_at_once(k->p) * 4;
+  unsigned n = sums_of(k);
+  if (once == k->p->bytes) {
+    emit_groups(cg, k, cy_i64(cg, 0), sum);
+    return;
+  }
+  cy_loop g;
+  cy_loop_begin(cg, &g, cy_i64(cg, 0), cy_i64(cg, k->p->bytes), cy_i64(cg, once), sum, n);
+  memcpy(sum, g.v, n * sizeof *sum);
+  emit_groups(cg, k, g.iv, sum);
+  cy_loop_end(cg, &g, sum);
+  memcpy(sum, g.out, n * sizeof *sum);
+}
+
+/* Minus the sum of digits times the zero point, of low ones or of the others. On x86, k->zero has words, zero and
+ * 256 * zero, by which it multiplies faster. */
+static V less_zero(cy_cg *cg, const kernel *k, bool low, V zero) {
+  V less = cy_load(cg, cg->i32, cy_gepc(cg, k->row, low ? LOW : cg->avx2 && zero ? WORDS : UPPER), 4);
+  if (low && cg->avx2 && zero)
+    less = LLVMBuildAnd(cg->b, less, cy_i32(cg, 0xffff), "");
+  less = cy_splat(cg, less, cg->W);
+  return !zero ? less : cg->avx2 ? cy_int_gemm_dot2_times(cg, zero, less) : LLVMBuildMul(cg->b, zero, less, "");
+}
+
+static void emit_begin(cy_cg *cg, const kernel *k, V *sum) {
+  unsigned nv = k->p->nv;
+  for (unsigned j = 0; j < nv; j++) {
+    V zero = k->zero[k->first + j];
+    sum[j] = less_zero(cg, k, true, zero);
+    sum[nv + j] = less_zero(cg, k, false, zero);
+    if (k->p->dot4)
+      sum[2 * nv + j] = LLVMConstNull(cg->vi);
+  }
+}
+
+/* Onto the sums of a row: step * scale * what the digits gave. */
+static void emit_end(cy_cg *cg, const kernel *k, V sums, const V *sum) {
+  unsigned nv = k->p->nv;
+  V step = cy_splat(cg, cy_load(cg, cg->f32, k->row, 4), cg->W), eight = cy_splat(cg, cy_i32(cg, 8), cg->W);
+  for (unsigned j = 0; j < nv; j++) {
+    V upper = sum[nv + j];
+    if (k->p->dot4)
+      upper = LLVMBuildAdd(cg->b, LLVMBuildShl(cg->b, sum[2 * nv + j], eight, ""), upper, "");
+    V low = LLVMBuildSIToFP(cg->b, sum[j], cg->vf, "");
+    V all = cy_fma(cg, LLVMBuildSIToFP(cg->b, upper, cg->vf, ""), cy_splatf(cg, 256, cg->W), low);
+    V at = cy_gepc(cg, sums, (int64_t)(k->first + j) * cg->W * 4);
+    V factor = LLVMBuildFMul(cg->b, step, k->scale[k->first + j], "");
+    cy_store(cg, cy_fma(cg, all, factor, cy_load(cg, cg->vf, at, 4)), at, 4);
+  }
+}
+
+/* See less_zero. */
+static V zero_of(cy_cg *cg, V bytes) {
+  V zero = LLVMBuildZExt(cg->b, bytes, cg->vi, "");
+  if (!cg->avx2)
+    return zero;
+  return LLVMBuildOr(cg->b, zero, LLVMBuildShl(cg->b, zero, cy_splat(cg, cy_i32(cg, 24), cg->W), ""), "");
+}
+
+/* A panel: all rows, which find its codes in the first-level cache. */
+static void emit_panel(cy_cg *cg, kernel *k) {
+  const plan *p = k->p;
+  V fn = cg->fn, sum[CY_LOOP_MAX], zeros = k->at.zeros ? cy_int_gemm_interleaved_zeros(cg, k->at.zeros) : NULL;
+  for (unsigned i = 0; i < VECTORS; i++) {
+    k->scale[i] = cy_int_gemm_interleaved_scales(cg, k->at.scales, (int)i);
+    k->zero[i] = zeros ? zero_of(cg, cy_some_lanes(cg, zeros, i * cg->W, cg->W)) : NULL;
+  }
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), LLVMGetParam(fn, ROWS), cy_i64(cg, 1), NULL, 0);
+  k->row = cy_gep(cg, LLVMGetParam(fn, DIGITS_AT), cy_mul(cg, r.iv, LLVMGetParam(fn, ROW_BYTES)));
+  for (k->first = 0; k->first < VECTORS; k->first += p->nv) {
+    emit_begin(cg, k, sum);
+    emit_depth(cg, k, sum);
+    emit_end(cg, k, cy_gep(cg, k->sums, cy_mulc(cg, r.iv, p->sums_bytes)), sum);
+  }
+  cy_loop_end(cg, &r, NULL);
+}
+
+/* Panels of a tile that lie side by side; a tile of all columns is read panel by panel. */
+static int64_t panels_of_tile(const plan *p) { return p->d->ints.tile == UNIT ? p->unit : 1; }
+
+/* From the codes of a tile to those of the next. */
+static int64_t tile_bytes(const plan *p) { return p->d->ints.tile == UNIT ? p->bytes * UNIT : p->nr; }
+static int64_t tile_columns(const plan *p) { return panels_of_tile(p) * p->nr; }
+
+/* What is `tiles` behind a place. */
+static cy_int_gemm_place place_behind(cy_cg *cg, const plan *p, cy_int_gemm_place at, V tiles) {
+  V columns = cy_mulc(cg, tiles, tile_columns(p));
+  return (cy_int_gemm_place){.codes = cy_gep(cg, at.codes, cy_mulc(cg, tiles, tile_bytes(p))),
+                             .scales = cy_gepf(cg, at.scales, columns),
+                             .zeros = at.zeros ? cy_gep(cg, at.zeros, columns) : NULL};
+}
+
+/* Asks for a tile: the hardware does not know where the next run of columns begins, nor that it is on another page. */
+static void emit_prefetch(cy_cg *cg, const plan *p, cy_int_gemm_place at) {
+  for (int64_t i = 0; i < p->bytes; i++)
+    cy_prefetch(cg, cy_gepc(cg, at.codes, i * p->d->ints.tile), false, CY_FIRST_LEVEL);
+  for (int64_t i = 0; i < tile_columns(p) * 4; i += LINE)
+    cy_prefetch(cg, cy_gepc(cg, at.scales, i), false, CY_FIRST_LEVEL);
+  if (at.zeros)
+    cy_prefetch(cg, at.zeros, false, CY_FIRST_LEVEL);
+}
+
+static cy_int_gemm_place place_of_args(cy_cg *cg, const plan *p, unsigned first) {
+  cy_int_gemm_place at = {.codes = LLVMGetParam(cg->fn, first), .scales = LLVMGetParam(cg->fn, first + 1)};
+  if (p->d->ints.zero_slot >= 0)
+    at.zeros = LLVMGetParam(cg->fn, first + 2);
+  return at;
+}
+
+/* A tile, and an order for the one that follows in so many. */
+static void emit_tile(cy_cg *cg, const plan *p, V tile) {
+  V fn = cg->fn, columns = cy_i64(cg, tile_columns(p));
+  cy_int_gemm_place now = place_behind(cg, p, place_of_args(cg, p, CODES), tile), next = place_of_args(cg, p, PREFETCH),
+                    later = place_of_args(cg, p, LATER);
+  V same = cy_icmp(cg, LLVMIntSLT, tile, LLVMGetParam(fn, SAME));
+  next.codes = cy_select(cg, same, next.codes, later.codes);
+  next.scales = cy_select(cg, same, next.scales, later.scales);
+  next.zeros = next.zeros ? cy_select(cg, same, next.zeros, later.zeros) : NULL;
+  emit_prefetch(cg, p, place_behind(cg, p, next, tile));
+  V sums = cy_gepf(cg, LLVMGetParam(fn, SUMS), cy_mul(cg, tile, columns));
+  V mask = LLVMBuildBitCast(cg->b, cy_splat(cg, cy_i32(cg, 0x0f0f0f0f), cg->W), cg->vf, "");
+  cy_accumulators_fence(cg, 1, &mask);
+  cy_loop j;
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), columns, cy_i64(cg, p->nr), NULL, 0);
+  kernel k = {.p = p, .sums = cy_gepf(cg, sums, j.iv), .mask = LLVMBuildBitCast(cg->b, mask, cg->vi, "")};
+  k.at.codes = cy_gep(cg, now.codes, j.iv);
+  k.at.scales = cy_gepf(cg, now.scales, j.iv);
+  k.at.zeros = now.zeros ? cy_gep(cg, now.zeros, j.iv) : NULL;
+  emit_panel(cg, &k);
+  cy_loop_end(cg, &j, NULL);
+}
+
+static V kernel_of(cy_cg *cg, const plan *p) {
+  const cy_gemm_desc *d = p->d;
+  char name[80];
+  snprintf(name, sizeof name, "cyk_few%s%s_%lld_%lld_%lld", d->ints.zero_slot < 0 ? "" : "z", p->dot4 ? "" : "_words",
+           (long long)p->nr, (long long)p->block, (long long)d->ints.tile);
+  V fn = cy_shared_find(cg, name);
+  if (fn)
+    return fn;
+  cy_fn_state state = cy_fn_save(cg);
+  LLVMTypeRef params[KERNEL_ARGS];
+  for (int i = 0; i < KERNEL_ARGS; i++)
+    params[i] = i < FIRST_POINTER ? cg->i64 : cg->ptr;
+  fn = cy_fn_begin(cg, name, cg->voidt, params, KERNEL_ARGS, CY_FN_SHARED | CY_FN_NOINLINE);
+  cy_loop t;
+  cy_loop_begin(cg, &t, cy_i64(cg, 0), LLVMGetParam(fn, TILES), cy_i64(cg, 1), NULL, 0);
+  emit_tile(cg, p, t.iv);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+  cy_fn_restore(cg, state);
+  return fn;
+}
+
+/* ---- the product of a task ---- */
+
+typedef struct frame {
+  const plan *p;
+  V sums;                             /* behind room for a panel */
+  V idx[CY_GEMM_BATCH], first_row, m; /* of the matrix */
+  V q0, q1;                           /* panels; the last one may begin early */
+} frame;
+
+static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
+  const frame *f = ctx;
+  int n = f->p->d->n_batch;
+  for (int i = 0; i < n; i++)
+    idx[i] = f->idx[i];
+  idx[n] = row;
+  (void)cg;
+}
+
+static V column_of(cy_cg *cg, const plan *p, V panel) {
+  return cy_imin(cg, cy_mulc(cg, panel, p->nr), cy_i64(cg, p->n - p->nr));
+}
+
+/* Where the sums of a panel lie, in the first row. */
+static V sums_at(cy_cg *cg, const frame *f, V q) {
+  return cy_gep(cg, f->sums, cy_mulc(cg, cy_sub(cg, q, f->q0), f->p->nr * 4));
+}
+
+static void put_place(cy_cg *cg, V *args, cy_int_gemm_place at) {
+  args[0] = at.codes;
+  args[1] = at.scales;
+  args[2] = at.zeros ? at.zeros : LLVMConstNull(cg->ptr);
+}
+
+static V at_least_one(cy_cg *cg, V v) { return cy_imax(cg, v, cy_i64(cg, 1)); }
+
+/* Panels [q, end), in whole tiles, of a block. As many tiles ahead as have PREFETCH_BYTES lies another block as soon as
+ * the panels end. */
+static void emit_call(cy_cg *cg, const frame *f, V block, V q, V end) {
+  const plan *p = f->p;
+  V fn = kernel_of(cg, p), args[KERNEL_ARGS] = {[ROWS] = f->m}, col = column_of(cg, p, q);
+  V tiles = cy_div(cg, cy_sub(cg, end, q), cy_i64(cg, panels_of_tile(p))), last = cy_i64(cg, p->count - 1);
+  int64_t bytes = p->bytes * tile_columns(p);
+  V some = at_least_one(cg, tiles), prefetch = cy_i64(cg, bytes < PREFETCH_BYTES ? PREFETCH_BYTES / bytes : 1);
+  V blocks = cy_add(cg, block, cy_div(cg, prefetch, some)), over = cy_mod(cg, prefetch, some);
+  cy_int_gemm_place next = cy_int_gemm_place_of(cg, p->d, cy_imin(cg, last, blocks), col);
+  cy_int_gemm_place later = cy_int_gemm_place_of(cg, p->d, cy_imin(cg, last, cy_addc(cg, blocks, 1)), col);
+  args[ROW_BYTES] = cy_i64(cg, p->count * p->block_bytes);
+  args[TILES] = tiles;
+  args[SAME] = cy_sub(cg, tiles, over);
+  args[DIGITS_AT] = rounded_at(cg, p, f->first_row, block);
+  args[SUMS] = sums_at(cg, f, q);
+  put_place(cg, args + CODES, cy_int_gemm_place_of(cg, p->d, block, col));
+  put_place(cg, args + PREFETCH, place_behind(cg, p, next, over));
+  put_place(cg, args + LATER, place_behind(cg, p, later, cy_sub(cg, over, tiles)));
+  cy_call(cg, fn, args, KERNEL_ARGS);
+}
+
+/* Sums of a row's panel, which lie in the order of turning, to where its columns belong. */
+static void emit_ordered(cy_cg *cg, const frame *f, V row, V q) {
+  const plan *p = f->p;
+  V v[VECTORS], first = cy_mulc(cg, f->q0, p->nr), line = cy_mulc(cg, row, p->sums_bytes);
+  V from = cy_gep(cg, sums_at(cg, f, q), line);
+  V to = cy_gep(cg, cy_gepf(cg, f->sums, cy_sub(cg, column_of(cg, p, q), first)), line);
+  for (int i = 0; i < VECTORS; i++)
+    v[i] = cy_load(cg, cg->vf, cy_gepc(cg, from, (int64_t)i * cg->W * 4), 4);
+  for (int i = 0; i < VECTORS; i++)
+    for (unsigned lane = 0; lane < cg->W / 4; lane++)
+      cy_store(cg, cy_some_lanes(cg, v[i], 4 * lane, 4), cy_gepc(cg, to, (16 * lane + 4 * i) * 4), 4);
+}
+
+static void emit_epilogue(cy_cg *cg, frame *f) {
+  const plan *p = f->p;
+  cy_loop r, q;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->m, cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &q, f->q0, f->q1, cy_i64(cg, 1), NULL, 0);
+  emit_ordered(cg, f, r.iv, q.iv);
+  cy_loop_end(cg, &q, NULL);
+  cy_loop_end(cg, &r, NULL);
+  V col = cy_mulc(cg, f->q0, p->nr), end = cy_imin(cg, cy_i64(cg, p->n), cy_mulc(cg, f->q1, p->nr));
+  cy_rows index = {row_index, f, (unsigned)p->d->n_batch + 1};
+  cy_epilogue_tile(cg, &p->d->epilogue, &index, f->sums, cy_i64(cg, p->sums_bytes), f->m, cy_i64(cg, 0),
+                   cy_sub(cg, end, col), col, (unsigned)(p->n % cg->W));
+}
+
+/* Panels [q0, q1) of the frame, all blocks of k. */
+static void emit_panels(cy_cg *cg, frame *f) {
+  const plan *p = f->p;
+  V full = cy_i64(cg, p->n / p->nr), whole = cy_imin(cg, f->q1, full);
+  cy_loop r, b;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->m, cy_i64(cg, 1), NULL, 0);
+  V line = cy_gep(cg, f->sums, cy_mulc(cg, r.iv, p->sums_bytes));
+  cy_fill_zero(cg, line, cy_mulc(cg, cy_sub(cg, f->q1, f->q0), p->nr));
+  cy_loop_end(cg, &r, NULL);
+  cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_i64(cg, p->count), cy_i64(cg, 1), NULL, 0);
+  emit_call(cg, f, b.iv, f->q0, whole);
+  if (p->n % p->nr) {
+    cy_if last;
+    cy_if_begin(cg, &last, cy_icmp(cg, LLVMIntSGT, f->q1, full));
+    emit_call(cg, f, b.iv, full, f->q1);
+    cy_if_end(cg, &last);
+  }
+  cy_loop_end(cg, &b, NULL);
+  emit_epilogue(cg, f);
+}
+
+/* Tasks [first, end) of columns of a matrix. */
+static void emit_columns(cy_cg *cg, frame *f, V first, V end) {
+  const plan *p = f->p;
+  V from = cy_mulc(cg, first, p->task * p->unit);
+  V to = cy_imin(cg, cy_i64(cg, p->panels), cy_mulc(cg, end, p->task * p->unit));
+  cy_loop q;
+  cy_loop_begin(cg, &q, from, to, cy_i64(cg, RUN_COLUMNS / p->nr), NULL, 0);
+  f->q0 = q.iv;
+  f->q1 = cy_imin(cg, to, cy_addc(cg, q.iv, RUN_COLUMNS / p->nr));
+  emit_panels(cg, f);
+  cy_loop_end(cg, &q, NULL);
+}
+
+static void emit_gemm(cy_cg *cg, const plan *p) {
+  const cy_gemm_desc *d = p->d;
+  cy_kernel_begin(cg, d->name, 0);
+  cy_epilogue_open(&d->epilogue, cg);
+  frame f = {.p = p, .m = cy_size(cg, d->m)};
+  f.sums = cy_gepc(cg, cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)p)), p->nr * 4);
+  V tasks = cy_i64(cg, column_tasks(p)), low = cy_div(cg, cg->begin, tasks), high = cy_ceil_div(cg, cg->end, tasks);
+  cy_loop matrix;
+  cy_loop_begin(cg, &matrix, low, high, cy_i64(cg, 1), NULL, 0);
+  V before = cy_mul(cg, matrix.iv, tasks), begin = cy_imax(cg, cg->begin, before);
+  V end = cy_imin(cg, cg->end, cy_add(cg, before, tasks));
+  cy_batch_split(cg, d->batch, d->n_batch, matrix.iv, f.idx);
+  f.first_row = cy_mul(cg, matrix.iv, f.m);
+  V first = cy_sub(cg, begin, before);
+  emit_columns(cg, &f, first, cy_sub(cg, end, before));
+  cy_loop_end(cg, &matrix, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+void cy_int_gemm_few_emit(cy_cg *cg, const cy_gemm_desc *d, cy_contract_info *info) {
+  plan p = plan_of(cg, d);
+  char name[120];
+  info->n_phases = 0;
+  snprintf(name, sizeof name, "%s_rows", d->name);
+  emit_rounded(cg, &p, name);
+  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, &p));
+  emit_gemm(cg, &p);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &p));
+  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, &p);
+  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, &p);
+}

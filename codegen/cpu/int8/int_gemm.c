@@ -1,0 +1,775 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* int_gemm.c - matrix products and convolutions of 8-bit integers and bf16: the plan and the tasks; the forms are told
+ * in int_gemm.h.
+ *
+ * Comes in: a cy_int_gemm_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is
+ * (matrix or group of channels, block of rows, block of panels): it copies its rows of a to scratch (int_copy.c), then,
+ * by groups of panels that stay in cache, tile by tile (int_tile.c), runs micro-kernels over all of k and the epilogue
+ * over long runs of each row, or both on sums in registers (int_inline.c). A row of a convolution is an output
+ * position; its k are the taps, padding included. Sums of integers are exact, those of bf16 run over all of k in order:
+ * neither depends on blocks or threads.
+ */
+#include "int_gemm_int.h"
+
+#include <stdio.h>
+
+enum { PACKED_B_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task packs */
+enum { COPIED_BYTES = 256 * 1024 }; /* rows of a task, which stay in the second-level cache beside weights */
+enum { KEPT_BYTES = 1024 * 1024 };  /* rows of all tasks, of which a worker then copies each but once */
+enum { NEAR_BYTES = 768 * 1024 };   /* weights that the second-level cache about keeps */
+enum { FAR_BYTES = 32 * 1024 };     /* weights that the first-level cache does not keep beside other data */
+enum { WIDE = CY_INT_GEMM_WIDE };
+
+typedef cy_int_gemm_plan plan;
+typedef cy_int_gemm_frame frame;
+
+/* ---- the plan ---- */
+
+/* Does the output of a convolution of one tap lie on the input position by position? */
+static bool positions_coincide(const plan *p) {
+  int64_t stride = p->c;
+  for (int i = 2; i >= 0; i--) {
+    const cy_axis *a = &p->axis[i];
+    int64_t in = cy_csize_known(a->in);
+    if (a->count != 1 || a->step != 1 || a->start != 0 || !in || in != cy_csize_known(a->out) ||
+        (in > 1 && !cy_csize_is(a->in_stride, stride)))
+      return false;
+    stride *= in;
+  }
+  return p->groups == 1 && (cy_csize_is(p->d->window.batch, 1) || cy_csize_is(p->d->window.in_n, stride));
+}
+
+static void plan_conv(plan *p) {
+  const cy_conv_desc *w = &p->d->window;
+  cy_conv_axes(w, 0, p->axis);
+  p->groups = w->groups;
+  p->c = w->cin / w->groups;
+  p->n = w->cout / w->groups;
+  p->taps = p->axis[0].count * p->axis[1].count * p->axis[2].count;
+  p->k = p->taps * p->c;
+  p->image = cy_csize_known(p->axis[0].out) * cy_csize_known(p->axis[1].out) * cy_csize_known(p->axis[2].out);
+  p->rows = cy_csize_known(w->batch) * p->image;
+  p->dense = positions_coincide(p);
+}
+
+static void plan_gemm(plan *p) {
+  const cy_gemm_desc *g = &p->d->gemm;
+  p->groups = 1;
+  for (int i = 0; i < g->n_batch; i++)
+    p->groups *= cy_csize_known(g->batch[i]) ? cy_csize_known(g->batch[i]) : 1;
+  p->n = cy_csize_known(g->n);
+  p->k = p->c = cy_csize_known(g->k);
+  p->taps = 1;
+  p->rows = cy_csize_known(g->m);
+  p->dense = p->k && cy_csize_is(g->ak, 1) && cy_csize_is(g->am, p->k);
+}
+
+/* The tile's rows that take the least time, those of the last tile that idle included. */
+static unsigned tile_rows(const cy_cg *cg, const plan *p) {
+  unsigned best = p->tile.mr;
+  double least = 0;
+  for (unsigned mr = p->tile.mr; mr + 2 >= p->tile.mr && mr > 1; mr--) {
+    double tiles = p->rows ? (double)cy_ceil(p->rows, mr) : 1.0 / mr;
+    double cost = tiles * cy_cost_int_step(cg, mr, p->tile.nv, p->variant.dot4, p->variant.split);
+    if (least == 0 || cost < least * 0.98) {
+      least = cost;
+      best = mr;
+    }
+  }
+  return best;
+}
+
+/* Columns of the last panel as packed: by dot4, which loads want, or by whole tiles. A last panel of as many vectors as
+ * all others is like them, so that they share code. */
+static int64_t last_columns(const cy_cg *cg, const plan *p) {
+  int64_t rest = p->n % p->nr, vectors = cy_ceil(rest, cg->W);
+  if (!p->packed || p->variant.split || !rest || (vectors == p->tile.nv && p->n > p->nr) ||
+      cy_int_gemm_each(p->variant) > 1)
+    return p->nr;
+  return cy_round_up(rest, p->variant.amx ? cg->W : 4);
+}
+
+/* Does no other task read the panels of a block of b? */
+static bool read_once(const plan *p) {
+  const cy_gemm_desc *g = &p->d->gemm;
+  for (int i = 0; i < g->n_batch; i++)
+    if (cy_csize_is(g->b_batch[i], 0) && !cy_csize_is(g->batch[i], 1))
+      return false;
+  return !p->packed && p->rows && p->rows <= p->mb;
+}
+
+/* Panels done for a tile of rows before the next: their weights stay in the second-level cache. */
+static int64_t group_choose(const plan *p) {
+  int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->variant.wide ? 2 : 1), group = 160 * 1024 / bytes;
+  int64_t most = (p->variant.amx ? 128 : 256) / p->nr; /* sums of a tile's rows stay in the first-level cache */
+  group = group < most ? group : most;
+  group = group < p->nb ? group : p->nb;
+  return group < 1 ? 1 : group / p->unit * p->unit;
+}
+
+/* Where columns fill wide vectors, tasks take panels by as many as make one: the epilogue needs no other form then. */
+static int64_t unit_choose(const cy_cg *cg, const plan *p) {
+  int64_t wide = WIDE * (int64_t)cg->W, unit = wide / p->nr;
+  bool fills = p->packed && !p->pack_b && !p->variant.bf16 && p->n && p->n % wide == 0 && wide % p->nr == 0;
+  return fills && group_choose(p) >= unit ? unit : 1;
+}
+
+static int64_t tile_k(const plan *p) { return p->variant.step * p->variant.together; }
+
+/* Tiles of bytes may reach into the rows behind: what they read there meets weights of 0. NaN times 0 is none. */
+static bool rows_reach(const plan *p) { return p->variant.amx && p->variant.dot4 && p->dense; }
+
+/* Do rows lie in memory as they would in scratch, all of them one run? */
+bool cy_int_gemm_rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
+
+/* Products of bytes by one instruction, outside of tiles; split ones need so much more time that they gain nothing. */
+static bool bytes_at_once(const plan *p) { return p->variant.dot4 && !p->variant.amx && !p->variant.split; }
+
+/* Fours: are sums of rows needed? Zero points of b take them away, and so does making u8 signed while packing them. */
+static bool rows_summed(const plan *p) {
+  return p->variant.dot4 && (p->d->b_zero_slot >= 0 || (!p->packed && !p->d->b_signed));
+}
+
+/* .. and of columns? */
+static bool columns_summed(const plan *p) { return p->variant.dot4 && (p->d->a_zero_slot >= 0 || p->shifted); }
+
+/* Rows of bytes and bf16 are read where they lie, except for a last tile that is not full, or would reach too far; so are
+ * those of AMX, which may lie at any distance. */
+static bool rows_in_place(const plan *p) {
+  bool as_stored = p->variant.amx || p->variant.bf16 || bytes_at_once(p);
+  return as_stored && cy_int_gemm_rows_as_wanted(p) && !p->shifted && !rows_summed(p);
+}
+static int64_t reach_bytes(const plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
+
+enum { WORTH_A_TILE = 24 }; /* k: less of it would leave most of a tile of k empty */
+
+static bool amx_fits(const cy_cg *cg, const plan *p) {
+  bool worth = !p->k || p->k >= WORTH_A_TILE;
+  return p->variant.bf16 ? cg->amx_bf16 : p->variant.dot4 && cg->amx_int8 && worth;
+}
+
+static const cy_epilogue *epilogue_of(const plan *p) {
+  return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
+}
+
+/* Is only the last tile of a task copied, if it is not full? Scratch has no room for others then. */
+static bool only_last_copied(const cy_cg *cg, const plan *p) { return cy_int_gemm_rows_stay(cg) && rows_in_place(p); }
+
+/* Does scratch have room for the copies of all rows, whatever columns come in between? */
+static bool keeps_rows(const cy_cg *cg, const plan *p) {
+  const cy_gemm_desc *g = &p->d->gemm;
+  bool copied = cy_int_gemm_rows_stay(cg) && !p->d->conv && p->packed && !rows_in_place(p), single = true;
+  for (int i = 0; i < g->n_batch; i++)
+    single = single && cy_csize_is(g->batch[i], 1);
+  return copied && single && bytes_at_once(p) && cy_int_gemm_rows_as_wanted(p) && !rows_summed(p) && p->rows > p->mb &&
+         p->rows * p->k <= KEPT_BYTES;
+}
+
+/* Of a task: copies stay in the second-level cache beside weights; without, the more rows share weights the better. */
+static int64_t rows_at_most(const cy_cg *cg, const plan *p, int64_t k) {
+  int64_t fit = bytes_at_once(p) ? COPIED_BYTES / k : 192 * 1024 / (k * 2);
+  return only_last_copied(cg, p) ? INT64_MAX : fit / p->tile.mr * p->tile.mr;
+}
+
+/* Where there are so many columns. */
+static cy_tile tile_of(const cy_cg *cg, plan *p, int64_t n) {
+  p->tile = p->variant.amx ? cy_int_gemm_amx_tile(p->rows, n) : cy_tile_choose(cg, p->rows, n);
+  if (p->rows != 1 && !p->variant.amx)
+    p->tile.mr = tile_rows(cg, p);
+  return p->tile;
+}
+
+static plan plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
+  p.a_slot = d->conv ? d->window.a_slot : d->gemm.a_slot;
+  p.b_slot = d->conv ? d->window.b_slot : d->gemm.b_slot;
+  p.scratch_slot = d->conv ? d->window.scratch_slot : d->gemm.scratch_slot;
+  p.shared_slot = d->conv ? d->window.shared_slot : d->gemm.shared_slot;
+  p.packed = d->conv || d->gemm.b_packed;
+  bool narrow = p.packed && d->b_bits == 8 && d->b_signed;
+  p.variant.bf16 = d->bf16;
+  bool fits = narrow || (!p.packed && d->b_bits == 8);
+  p.variant.dot4 = d->split || (fits && (cg->vnni || cg->vnni_spelled));
+  p.variant.split = d->split;
+  p.variant.wide = !narrow && !p.variant.dot4;
+  p.variant.step = p.variant.dot4 ? 4 : 2;
+  p.shifted = p.variant.dot4 && d->a_signed != cg->sdot;
+  p.variant.starts = columns_summed(&p) || d->started;
+  if (d->conv)
+    plan_conv(&p);
+  else
+    plan_gemm(&p);
+  p.variant.amx = amx_fits(cg, &p);
+  p.variant.far = p.variant.amx && p.packed && p.n * p.k * (d->bf16 ? 2 : 1) >= FAR_BYTES;
+  p.variant.together = p.variant.amx ? CY_AMX_GROUPS : 1;
+  p.tile = tile_of(cg, &p, p.n);
+  unsigned each = bytes_at_once(&p) && !rows_summed(&p) ? cy_int_lane_reduce_choose(cg, &p) : 1;
+  if (each > 1) {
+    p.variant.step *= each;
+    p.tile = cy_int_lane_reduce_tile();
+  }
+  unsigned shuffled = each == 1 ? cy_int_gemm_order_vectors(cg, &p) : 0;
+  if (shuffled && shuffled < p.tile.nv)
+    p.tile = tile_of(cg, &p, (int64_t)shuffled * cg->W);
+  p.nr = (int64_t)p.tile.nv * cg->W / each;
+  p.last = last_columns(cg, &p);
+  int64_t k = p.k ? p.k : 512, most = rows_at_most(cg, &p, k);
+  int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
+  cy_blocks b;
+  if (p.variant.amx) {
+    b = cy_int_gemm_amx_blocks(p.tile, p.groups, likely, panels, cy_ceil(k, p.variant.step) * 4, !rows_in_place(&p));
+  } else {
+    b = cy_blocks_choose(cg, p.tile, p.groups, likely, panels, (k + 1) / 2);
+    b.mb = b.mb <= most ? b.mb : most > p.tile.mr ? most : p.tile.mr;
+  }
+  p.nb = b.nb;
+  p.mb = b.mb;
+  p.pack_b = read_once(&p);
+  p.unit = 1;
+  if (p.pack_b) { /* panels wait in the second-level cache */
+    int64_t fit = PACKED_B_BYTES / (k * p.nr * (p.variant.dot4 ? 1 : 2));
+    p.nb = fit < p.nb ? fit : p.nb;
+    p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
+  }
+  p.unit = unit_choose(cg, &p);
+  int64_t weights = p.n * p.k * (p.variant.wide ? 2 : 1);
+  bool many_rows = !p.rows || p.rows > p.tile.mr;
+  p.variant.prefetch = cy_int_gemm_rows_stay(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
+  if (bytes_at_once(&p) && !rows_summed(&p))
+    cy_int_row_block_plan(&p);
+  cy_int_gemm_order_plan(&p, shuffled);
+  p.inlined = p.packed && !rows_summed(&p) && cy_int_gemm_inline_pays(cg, p.variant, p.rows, p.n, p.k, epilogue_of(&p));
+  p.nb = p.nb / p.unit * p.unit;
+  return p;
+}
+
+/* What a group of k of the last panel lacks to the bytes of the others'. */
+static int64_t gap_bytes(const plan *p) {
+  return cy_int_gemm_group_bytes(p->variant, p->nr) - cy_int_gemm_group_bytes(p->variant, p->last);
+}
+/* Sums of a matrix' columns, n being known: whole vectors. */
+static int64_t sum_columns(const cy_cg *cg, const plan *p) {
+  return cy_round_up(cy_ceil(p->n, p->nr) * p->nr - (p->nr - p->last) / cg->W * cg->W, cg->W);
+}
+
+/* Of k, in panels for row blocks. */
+static int64_t row_block_groups(const plan *p) { return p->axis[0].count * p->axis[1].count * p->run_groups; }
+
+static int64_t head_bytes(const plan *p) {
+  return p->variant.split ? cy_int_gemm_head_bytes(cy_ceil(p->n, p->nr), p->d->again) : 0;
+}
+
+/* Of a matrix, n and k being known. */
+static int64_t packed_bytes(const plan *p) {
+  cy_int_gemm_runs last = cy_int_gemm_runs_of(&p->order, cy_ceil(p->n, p->nr) - 1);
+  int64_t groups = p->groups_of_k + p->d->again;
+  return head_bytes(p) + groups * cy_int_gemm_group_bytes(p->variant, p->nr) - gap_bytes(p) * last.runs * last.groups;
+}
+
+cy_int_gemm_layout cy_int_gemm_layout_of(const cy_cg *cg, const cy_int_gemm_desc *d, int64_t matrices) {
+  if (d->winograd)
+    return cy_int_winograd_layout(cg, d);
+  if (cy_int_depthwise_possible(d))
+    return cy_int_depthwise_layout(cg, d);
+  plan p = plan_of(cg, d);
+  cy_int_gemm_layout l = {.matrices = matrices,
+                          .n = p.n,
+                          .taps = p.taps,
+                          .c = p.c,
+                          .nr = (unsigned)p.nr,
+                          .last = (unsigned)p.last,
+                          .step = p.variant.step,
+                          .order = p.order,
+                          .wide = p.variant.wide,
+                          .sums = columns_summed(&p),
+                          .split = d->split,
+                          .again = d->again};
+  l.matrix_bytes = packed_bytes(&p);
+  l.sum_columns = sum_columns(cg, &p);
+  l.bytes = matrices * (l.matrix_bytes + (l.sums ? l.sum_columns * 4 : 0));
+  return l;
+}
+
+bool cy_int_gemm_split_possible(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  if (d->bf16 || !cg->avx2 || cg->vnni || cg->vnni_spelled || cy_int_depthwise_possible(d))
+    return false;
+  plan p = plan_of(cg, d);
+  return p.packed && p.rows != 1; /* one row waits for its weights either way */
+}
+
+bool cy_int_gemm_starts(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  if (d->bf16 || d->winograd || !(d->conv || d->gemm.b_packed))
+    return false;
+  return !cy_int_depthwise_possible(d) || cy_depthwise_dot4_possible(cg, d);
+}
+
+double cy_int_gemm_share(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  plan p = plan_of(cg, d);
+  return cy_int_gemm_order_share(cg, &p);
+}
+
+const char *cy_int_gemm_algorithm(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  if (!d->bf16 && cy_int_depthwise_possible(d))
+    return "conv int8 depthwise";
+  if (d->winograd)
+    return "conv int8 winograd f4x3";
+  plan p = plan_of(cg, d);
+  if (p.variant.amx)
+    return d->bf16 ? (d->conv ? "conv bf16 amx" : "gemm bf16 amx") : d->conv ? "conv int8 amx" : "gemm int8 amx";
+  if (d->bf16)
+    return d->conv ? "conv bf16 dot2" : "gemm bf16 dot2";
+  if (d->conv)
+    return p.variant.split ? "conv int8 split" : p.variant.dot4 ? "conv int8 dot4" : "conv int8 dot2";
+  return p.variant.split  ? "gemm int8 split"
+         : p.variant.dot4 ? "gemm int8 dot4"
+         : p.packed       ? "gemm int8 dot2"
+                          : "gemm int8";
+}
+
+/* ---- sizes ---- */
+
+V cy_int_gemm_k_size(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
+/* Groups of k, with those that fill up the last tile. */
+V cy_int_gemm_k_groups(cy_cg *cg, const plan *p) {
+  if (p->row_block)
+    return cy_i64(cg, row_block_groups(p));
+  V there = cy_ceil_div(cg, cy_int_gemm_k_size(cg, p), cy_i64(cg, p->variant.step));
+  return cy_mulc(cg, cy_ceil_div(cg, there, cy_i64(cg, p->variant.together)), p->variant.together);
+}
+
+/* Between rows in scratch. Those of a tile do not all fall into the same sets of the first-level cache, except where
+ * they lie as wanted anyway. */
+static V row_bytes(cy_cg *cg, const plan *p) {
+  V bytes = cy_mulc(cg, cy_int_gemm_k_groups(cg, p), cy_int_gemm_row_group(p->variant));
+  if (rows_reach(p))
+    return cy_i64(cg, p->k);
+  if (!p->variant.amx || cy_int_gemm_rows_as_wanted(p))
+    return bytes;
+  V together = cy_icmp(cg, LLVMIntEQ, cy_mod(cg, bytes, cy_i64(cg, 1024)), cy_i64(cg, 0));
+  return cy_select(cg, together, cy_addc(cg, bytes, 64), bytes);
+}
+static V columns(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->n) : cy_size(cg, p->d->gemm.n); }
+static V panels(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, columns(cg, p), cy_i64(cg, p->nr)); }
+
+static V rows(cy_cg *cg, const plan *p) {
+  if (!p->d->conv)
+    return cy_size(cg, p->d->gemm.m);
+  V n = cy_size(cg, p->d->window.batch);
+  for (int i = 0; i < 3; i++)
+    n = cy_mul(cg, n, cy_size(cg, p->axis[i].out));
+  return n;
+}
+
+/* How many products there are, of all batch axes or groups. */
+static V products(cy_cg *cg, const plan *p) {
+  return p->d->conv ? cy_i64(cg, p->groups) : cy_batch_count(cg, p->d->gemm.batch, p->d->gemm.n_batch);
+}
+
+static V panel_bytes(cy_cg *cg, const plan *p) {
+  return cy_mulc(cg, cy_int_gemm_k_groups(cg, p), cy_int_gemm_group_bytes(p->variant, p->nr));
+}
+static V matrix_bytes(cy_cg *cg, const plan *p) {
+  return p->packed ? cy_i64(cg, packed_bytes(p)) : cy_mul(cg, panels(cg, p), panel_bytes(cg, p));
+}
+static V row_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
+static V column_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
+
+static V task_count(cy_cg *cg, void *ctx) {
+  return cy_mul(cg, products(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
+}
+static V rows_bytes(cy_cg *cg, const plan *p) {
+  if (p->row_block)
+    return cy_i64(cg, p->row_block_bytes + cy_round_up((p->mb + p->tile.mr) * 8, 64));
+  int64_t copied = only_last_copied(cg, p) ? p->tile.mr : keeps_rows(cg, p) ? p->rows + p->tile.mr : p->mb;
+  int64_t behind = p->variant.shuffled ? tile_k(p) * 2 : reach_bytes(p); /* the last run's last tile of k */
+  return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), copied), behind));
+}
+static V packed_b_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
+/* Of a panel's columns, where they are needed. */
+static int64_t sums_bytes(const plan *p) { return columns_summed(p) ? p->nr * 4 : 0; }
+static V worker_bytes(cy_cg *cg, void *ctx) {
+  const plan *p = ctx;
+  V pack_b = p->pack_b ? cy_addc(cg, packed_b_bytes(cg, p), sums_bytes(p) * p->nb) : cy_i64(cg, 0);
+  return cy_add(cg, rows_bytes(cg, p), pack_b);
+}
+static V pack_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
+static V pack_count(cy_cg *cg, void *ctx) {
+  const plan *p = ctx;
+  return cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), pack_blocks(cg, p));
+}
+static V shared_bytes(cy_cg *cg, void *ctx) {
+  const plan *p = ctx;
+  V bytes = cy_add(cg, matrix_bytes(cg, p), cy_mulc(cg, panels(cg, p), sums_bytes(p)));
+  return p->packed || p->pack_b ? cy_i64(cg, 0) : cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), bytes);
+}
+
+/* ---- packing b at run time ---- */
+
+static cy_int_pack_b pack_b_of(cy_cg *cg, const plan *p) {
+  return (cy_int_pack_b){.d = p->d,
+                         .variant = p->variant,
+                         .b_slot = p->b_slot,
+                         .n = p->n,
+                         .k = p->k,
+                         .nr = p->nr,
+                         .columns = columns(cg, p),
+                         .depth = cy_int_gemm_k_size(cg, p),
+                         .panel_bytes = panel_bytes(cg, p)};
+}
+
+/* Where a matrix' sums of columns begin behind all matrices. */
+static V all_sums(cy_cg *cg, const plan *p, V all, V matrix) {
+  V matrices = p->d->conv ? cy_i64(cg, p->groups) : cy_gemm_b_count(cg, &p->d->gemm);
+  V sums = p->packed ? cy_i64(cg, sum_columns(cg, p)) : cy_mulc(cg, panels(cg, p), p->nr);
+  V before = cy_mulc(cg, cy_mul(cg, matrix, sums), 4);
+  return cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), before));
+}
+
+static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
+  cy_kernel_begin(cg, name, 0);
+  V blocks = pack_blocks(cg, p);
+  cy_int_pack_b pack_b = pack_b_of(cg, p);
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  V matrix = cy_div(cg, t.iv, blocks), p0 = cy_mulc(cg, cy_mod(cg, t.iv, blocks), TOGETHER);
+  V at = cy_add(cg, cy_mul(cg, matrix, matrix_bytes(cg, p)), cy_mul(cg, p0, panel_bytes(cg, p)));
+  V shared = cy_arg_ptr(cg, p->shared_slot), to = cy_gep(cg, shared, at);
+  V p1 = cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER));
+  cy_int_pack_b_emit(cg, &pack_b, matrix, p0, p1, to);
+  if (columns_summed(p))
+    cy_int_pack_b_sums(cg, &pack_b, p0, p1, to,
+                       cy_gep(cg, all_sums(cg, p, shared, matrix), cy_mulc(cg, p0, sums_bytes(p))));
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+/* ---- one task's place ---- */
+
+/* Output position `flat` of a convolution: image, then the axes. */
+void cy_int_gemm_split_position(cy_cg *cg, const plan *p, V flat, V *image, V *o) {
+  for (int i = 2; i >= 0; i--) {
+    V size = cy_size(cg, p->axis[i].out);
+    bool whole = cy_csize_is(p->axis[i].out, 1);
+    o[i] = whole ? cy_i64(cg, 0) : cy_mod(cg, flat, size);
+    flat = whole ? flat : cy_div(cg, flat, size);
+  }
+  *image = cy_csize_is(p->d->window.batch, 1) ? cy_i64(cg, 0) : flat;
+}
+
+/* The element of a so many behind the one at `from`. */
+V cy_int_gemm_elements_on(cy_cg *cg, const plan *p, V from, V elements) {
+  return cy_gep(cg, from, cy_int_gemm_source_bytes(cg, p->variant, elements));
+}
+
+static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
+  const frame *f = ctx;
+  const plan *p = f->p;
+  row = cy_add(cg, f->row0, row);
+  if (p->d->conv && epilogue_of(p)->positions_join) {
+    for (int i = 0; i < p->d->window.n_spatial; i++)
+      idx[i] = cy_i64(cg, 0);
+    idx[p->d->window.n_spatial] = row;
+    return;
+  }
+  if (p->d->conv) {
+    V o[3];
+    cy_int_gemm_split_position(cg, p, row, &idx[0], o);
+    for (int i = 0; i < p->d->window.n_spatial; i++)
+      idx[1 + i] = o[3 - p->d->window.n_spatial + i];
+    return;
+  }
+  int n = p->d->gemm.n_batch;
+  for (int i = 0; i < n; i++)
+    idx[i] = f->idx[i];
+  idx[n] = row;
+}
+
+static void find_operands(cy_cg *cg, frame *f) {
+  const plan *p = f->p;
+  const cy_gemm_desc *g = &p->d->gemm;
+  V a = cy_arg_ptr(cg, p->a_slot);
+  if (!p->d->conv)
+    cy_batch_split(cg, g->batch, g->n_batch, f->product, f->idx);
+  V first = p->d->conv ? cy_mulc(cg, f->product, p->c) : cy_batch_offset(cg, f->idx, g->a_batch, g->n_batch);
+  f->a = cy_int_gemm_elements_on(cg, p, a, first);
+  V number = p->d->conv ? f->product : cy_gemm_b_number(cg, g, f->idx);
+  V all = cy_arg_ptr(cg, p->packed ? p->b_slot : p->shared_slot);
+  f->matrix = number;
+  f->first = cy_gep(cg, all, cy_mul(cg, number, matrix_bytes(cg, p)));
+  f->again = cy_gep(cg, f->first, cy_mulc(cg, cy_addc(cg, panels(cg, p), 1), 4));
+  f->b = cy_gepc(cg, f->first, head_bytes(p));
+  f->col0 = p->d->conv ? cy_mulc(cg, f->product, p->n) : cy_i64(cg, 0);
+  f->sums = all_sums(cg, p, all, number);
+}
+
+/* Of `count` rows of a task: those of whole tiles with what they reach behind them. */
+static V rows_to_stay(cy_cg *cg, const frame *f, V count) {
+  const plan *p = f->p;
+  if (!rows_in_place(p))
+    return cy_i64(cg, 0);
+  V behind = cy_sub(cg, rows(cg, p), f->row0), most = behind;
+  if (reach_bytes(p))
+    most = cy_imax(cg, cy_i64(cg, 0), cy_addc(cg, behind, -cy_ceil(reach_bytes(p), p->k)));
+  return cy_mulc(cg, cy_div(cg, cy_imin(cg, count, most), cy_i64(cg, p->tile.mr)), p->tile.mr);
+}
+
+/* ---- the product of a task ---- */
+
+/* The epilogue of dot4 and pairs. */
+typedef struct finish {
+  const cy_epilogue *inner;
+  unsigned column; /* which of the indices */
+  V start;         /* what is still to be added to the sums, from output index 0 on; NULL: nothing */
+  V row_sums;      /* .. and what zero points of b have added, from row 0 on; NULL: nothing */
+  cy_int_pack_b pack_b;
+} finish;
+
+/* The epilogue on i32 sums, which come as bits of floats; those of bf16 are floats. */
+static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
+  const finish *f = ctx;
+  LLVMTypeRef type = LLVMVectorType(cg->i32, lanes);
+  V sums = LLVMBuildBitCast(cg->b, acc, type, "");
+  if (f->start)
+    sums = LLVMBuildAdd(cg->b, sums, cy_load(cg, type, cy_gep(cg, f->start, cy_mulc(cg, idx[f->column], 4)), 4), "");
+  if (f->row_sums) {
+    V row_sum = cy_gep(cg, f->row_sums, cy_mulc(cg, idx[f->column - 1], 4));
+    sums = cy_int_pack_b_less(cg, &f->pack_b, sums, row_sum, idx[f->column], lanes);
+  }
+  f->inner->emit(f->inner->ctx, cg, sums, lanes, idx);
+}
+
+/* A vector of the numbers that the descriptor gives, from column `first` of the task's matrix on. */
+static V given_start(cy_cg *cg, const frame *f, V first) {
+  const plan *p = f->p;
+  V from = cy_gep(cg, cy_arg_ptr(cg, p->d->start_slot), cy_mulc(cg, cy_add(cg, f->col0, first), 4)), lane[16];
+  if (p->n % p->nr == 0 && p->nr >= cg->W)
+    return cy_load(cg, cg->vi, from, 4);
+  for (unsigned i = 0; i < cg->W; i++)
+    lane[i] = cy_i32(cg, i);
+  V left = LLVMBuildTrunc(cg->b, cy_sub(cg, cy_i64(cg, p->n), first), cg->i32, "");
+  V there = cy_icmp(cg, LLVMIntSLT, LLVMConstVector(lane, cg->W), cy_splat(cg, left, cg->W));
+  LLVMTypeRef types[2] = {cg->vi, cg->ptr};
+  V args[4] = {from, cy_i32(cg, 4), there, LLVMConstNull(cg->vi)};
+  return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4);
+}
+
+/* What the sums of panels [p0, p1) begin with: what is given, less what zero point and shift will add. */
+static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
+  const plan *p = f->p;
+  V zero = NULL;
+  if (columns_summed(p))
+    zero = cy_splat(cg, LLVMBuildNeg(cg->b, cy_int_gemm_widened(cg, f->convert.zero), ""), cg->W);
+  V sums = cy_gep(cg, f->sums, cy_mulc(cg, p0, p->nr * 4));
+  V first = cy_mulc(cg, p0, p->nr), end = cy_mulc(cg, p1, p->nr);
+  if (p->last < p->nr)
+    end = cy_imin(cg, end, cy_i64(cg, sum_columns(cg, p)));
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, cy_sub(cg, end, first), 4), cy_i64(cg, cg->W * 4), NULL, 0);
+  V v = LLVMConstNull(cg->vi);
+  if (columns_summed(p))
+    v = LLVMBuildMul(cg->b, zero, cy_load(cg, cg->vi, cy_gep(cg, sums, l.iv), 4), "");
+  if (p->d->started)
+    v = LLVMBuildAdd(cg->b, v, given_start(cg, f, cy_add(cg, first, cy_div(cg, l.iv, cy_i64(cg, 4)))), "");
+  cy_store(cg, v, cy_gep(cg, f->start, l.iv), 4);
+  cy_loop_end(cg, &l, NULL);
+}
+
+/* Can tiles, the last one, too, be cut into so many rows each? */
+static bool fits_tiles(const plan *p, unsigned rows) {
+  return rows && p->rows && p->rows % rows == 0 && p->tile.mr % rows == 0;
+}
+
+/* What cy_int_gemm_tile_emit() does, and the epilogue; row0: the tile's first row in the task, whose first panel is p0;
+ * together: as many rows may go through the epilogue at once. */
+static void emit_inlined(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, const cy_rows *index, unsigned together,
+                         V row0, V p0, V q0, V end) {
+  const plan *p = f->p;
+  cy_int_gemm_inline tile = {.variant = p->variant,
+                             .tile = p->tile,
+                             .nr = p->nr,
+                             .last = p->last,
+                             .n = p->n,
+                             .panel_bytes = (p->row_block ? row_block_groups(p) : cy_ceil(p->k, p->variant.step)) *
+                                            cy_int_gemm_group_bytes(p->variant, p->nr),
+                             .epilogue = epilogue_of(p),
+                             .index = index,
+                             .together = fits_tiles(p, together) ? together : 1,
+                             .full = p->rows && p->rows % p->tile.mr == 0,
+                             .a = t->a,
+                             .row_table = t->table,
+                             .rows = t->rows,
+                             .row0 = row0,
+                             .b = f->b,
+                             .depth = cy_int_gemm_depth_of(cg, p),
+                             .tables = f->tables,
+                             .col0 = f->col0};
+  tile.start = cy_gep(cg, f->start, cy_mulc(cg, p0, -p->nr * 4));
+  cy_int_gemm_inline_emit(cg, &tile, q0, end);
+}
+
+static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
+  const plan *p = f->p;
+  int64_t group = group_choose(p);
+  V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4),
+    MR = cy_i64(cg, p->tile.mr);
+  cy_rows index = {row_index, (void *)f,
+                   p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
+  cy_epilogue epilogue = *epilogue_of(p);
+  finish ints = {epilogue_of(p), index.n_idx, NULL, NULL, pack_b_of(cg, p)};
+  if (p->variant.amx && p->variant.starts) {
+    V before = cy_add(cg, f->col0, cy_mulc(cg, p0, p->nr));
+    ints.start = cy_gep(cg, f->start, cy_mulc(cg, before, -4));
+  }
+  if (rows_summed(p))
+    ints.row_sums = cy_gep(cg, f->row_sums, cy_mulc(cg, f->row0, -4));
+  if (!p->variant.bf16)
+    epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = cy_int_gemm_wide(cg, p->n)};
+  if (!p->variant.bf16 && !p->variant.amx && p->nr == p->n && !ints.row_sums) {
+    epilogue.flat = ints.inner->flat;
+    epilogue.together = cy_int_gemm_together(cg, p->variant, ints.inner, p->n);
+  }
+  epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
+  unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
+  cy_loop g, r;
+  cy_loop_begin(cg, &g, p0, p1, cy_i64(cg, group), NULL, 0);
+  V end = cy_imin(cg, p1, cy_addc(cg, g.iv, group)), col = cy_mulc(cg, g.iv, p->nr);
+  V cols = cy_sub(cg, cy_imin(cg, columns(cg, p), cy_mulc(cg, end, p->nr)), col);
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), count, MR, NULL, 0);
+  V col0 = cy_add(cg, f->col0, col), rows = cy_imin(cg, MR, cy_sub(cg, count, r.iv));
+  cy_int_gemm_tile t = {.table = f->row_table, .rows = rows, .sums = sums, .ldc = ldc, .end = end};
+  if (p->variant.prefetch) {
+    t.number = cy_div(cg, r.iv, MR);
+    t.tiles = cy_ceil_div(cg, count, MR);
+  }
+  if (p->row_block) {
+    t.a = p->in_input ? f->a : f->scratch;
+    t.table = cy_gep(cg, f->offsets, cy_mulc(cg, r.iv, 8));
+  } else {
+    t.a = cy_gep(cg, f->rows, cy_mul(cg, r.iv, f->row_bytes));
+  }
+  if (rows_in_place(p)) {
+    V there = cy_int_gemm_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
+    t.a = cy_select(cg, cy_icmp(cg, LLVMIntSLT, r.iv, f->stay), there, t.a);
+  }
+  if (p->inlined) {
+    emit_inlined(cg, f, &t, &index, epilogue.together, r.iv, p0, g.iv, end);
+  } else {
+    cy_int_gemm_tile_emit(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
+    cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
+  }
+  cy_loop_end(cg, &r, NULL);
+  cy_loop_end(cg, &g, NULL);
+}
+
+/* Packs panels [p0, p1) behind the rows. */
+static void emit_pack_b(cy_cg *cg, frame *f, V p0, V p1) {
+  const plan *p = f->p;
+  V to = cy_gep(cg, f->scratch, rows_bytes(cg, p));
+  cy_int_pack_b pack_b = pack_b_of(cg, p);
+  cy_int_pack_b_emit(cg, &pack_b, f->matrix, p0, p1, to);
+  if (columns_summed(p)) {
+    V sums = cy_gep(cg, to, packed_b_bytes(cg, p));
+    cy_int_pack_b_sums(cg, &pack_b, p0, p1, to, sums);
+    f->sums = cy_gep(cg, sums, cy_mulc(cg, p0, -sums_bytes(p)));
+  }
+  f->b = cy_gep(cg, to, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, p0, f->panel_bytes)));
+}
+
+static cy_share share_of_panels(cy_cg *cg, const plan *p, V all, V parts, V i) {
+  cy_share s = cy_share_of(cg, cy_div(cg, all, cy_i64(cg, p->unit)), parts, i);
+  return (cy_share){cy_mulc(cg, s.begin, p->unit), cy_mulc(cg, s.end, p->unit)};
+}
+
+/* Copies the task's rows, those of this number, unless the task before had the same, or they are kept. */
+static void emit_copy(cy_cg *cg, const frame *f, V number, V count) {
+  cy_if s;
+  V last = keeps_rows(cg, f->p) ? cy_gep(cg, f->copied, cy_mulc(cg, number, 8)) : f->copied;
+  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntNE, cy_load(cg, cg->i64, last, 8), number));
+  cy_int_gemm_copy_rows(cg, f, count);
+  cy_store(cg, number, last, 8);
+  cy_if_end(cg, &s);
+}
+
+/* Do tasks that follow each other have the same columns? Else they have the same rows, which is better where copying
+ * these takes longer than reading weights again. */
+static bool weights_outer(const plan *p) {
+  if (bytes_at_once(p) && p->taps > 1 && p->n * p->k <= NEAR_BYTES)
+    return false;
+  return p->n && p->rows ? p->n > p->rows : p->n >= 256;
+}
+
+static void emit_task(cy_cg *cg, frame *f, V task) {
+  const plan *p = f->p;
+  V rb = row_blocks(cg, p), cb = column_blocks(cg, p), both = cy_mul(cg, rb, cb), np = panels(cg, p);
+  bool columns_outer = weights_outer(p);
+  V t = cy_mod(cg, task, both), inner = columns_outer ? rb : cb, slow = cy_div(cg, t, inner),
+    fast = cy_mod(cg, t, inner);
+  f->product = cy_div(cg, task, both);
+  cy_share r = cy_share_rows(cg, p->tile, rows(cg, p), p->mb, columns_outer ? fast : slow);
+  cy_share q = share_of_panels(cg, p, np, cb, columns_outer ? slow : fast);
+  f->row0 = r.begin;
+  find_operands(cg, f);
+  V count = cy_sub(cg, r.end, r.begin);
+  f->stay = rows_to_stay(cg, f, count);
+  f->rows = f->scratch;
+  if (only_last_copied(cg, p))
+    f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, LLVMBuildNeg(cg->b, f->row_bytes, "")));
+  else if (keeps_rows(cg, p))
+    f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->row0, f->row_bytes));
+  emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), columns_outer ? fast : slow), count);
+  if (p->pack_b)
+    emit_pack_b(cg, f, q.begin, q.end);
+  if (p->variant.starts)
+    emit_start(cg, f, q.begin, q.end);
+  if (rows_summed(p)) {
+    cy_int_pack_b pack_b = pack_b_of(cg, p);
+    cy_int_pack_b_rows(cg, &pack_b, f->convert.zero, f->scratch, f->row_bytes, count, f->row_sums);
+  }
+  emit_product(cg, f, count, q.begin, q.end);
+}
+
+void cy_int_gemm_emit(cy_cg *cg, const cy_int_gemm_desc *d, cy_contract_info *info) {
+  if (d->winograd) {
+    cy_int_winograd_emit(cg, d, info);
+    return;
+  }
+  if (cy_int_depthwise_possible(d)) {
+    cy_int_depthwise_emit(cg, d, info);
+    return;
+  }
+  plan p = plan_of(cg, d);
+  const cy_epilogue *e = epilogue_of(&p);
+  info->n_phases = 0;
+  if (!p.packed && !p.pack_b) {
+    char name[120];
+    snprintf(name, sizeof name, "%s_pack", p.name);
+    emit_pack(cg, &p, name);
+    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pack_count, &p));
+  }
+  cy_kernel_begin(cg, p.name, 0);
+  cy_epilogue_open(e, cg);
+  frame f = {.p = &p, .convert = cy_int_gemm_rows_begin(cg, p.variant, d), .row_bytes = row_bytes(cg, &p)};
+  f.scratch = cy_scratch(cg, p.scratch_slot, worker_bytes(cg, &p));
+  f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
+  f.offsets = cy_gepc(cg, f.scratch, p.row_block_bytes);
+  f.panel_bytes = panel_bytes(cg, &p);
+  f.tables = cy_int_gemm_tables_of(cg, &p);
+  f.start = cy_alloca(cg, p.variant.starts ? cy_round_up(p.nb * p.nr, cg->W) * 4 : 4);
+  f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);
+  int64_t kept = keeps_rows(cg, &p) ? cy_ceil(p.rows, p.mb) : 1;
+  f.copied = cy_alloca(cg, kept * 8);
+  for (int64_t i = 0; i < kept; i++)
+    cy_store(cg, cy_i64(cg, -1), cy_gepc(cg, f.copied, i * 8), 8);
+  if (p.variant.amx)
+    cy_int_gemm_amx_begin(cg);
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_task(cg, &f, t.iv);
+  cy_loop_end(cg, &t, NULL);
+  if (p.variant.amx)
+    cy_int_gemm_amx_end(cg);
+  cy_fn_end(cg, NULL);
+  cy_phase_add(info, p.name, cy_size_fn(cg, p.name, "_tasks", task_count, &p));
+  info->worker_bytes = cy_size_fn(cg, p.name, "_worker_bytes", worker_bytes, &p);
+  info->shared_bytes = cy_size_fn(cg, p.name, "_shared_bytes", shared_bytes, &p);
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* int_gemm.h - contractions by instructions that add up groups of k: matrix products and convolutions of 8-bit integers
+ * with exact i32 sums, and of bf16 with f32 sums.
+ *
+ * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
+ * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Forms:
+ *   pairs   a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
+ *           where it fits, else as i16
+ *   dot4   a as u8, b as s8, vpdpbusd: where the CPU has it; a constant b is s8. What a's zero point and shifting s8 to
+ *           u8 add is a constant per column, taken from the sums of b's columns, where there is a zero point or a
+ *           shift: sums begin with it. What zero points of
+ *           b add, which is packed at run time, is taken away from the sums in the end
+ *   cut     dot4 by vpmaddubsw on other CPUs. Its sums of two products saturate at 16 bits, so weights are cut into
+ *           parts that add up to them, 255 * (|w| + |w'|) being at most 32767 for all pairs of a part. A group of k
+ *           that has a second part for one of a panel's columns comes again at the panel's end, with that part. Where
+ *           few do, this takes less time than pairs; whether they do, the weights tell (cy_int_gemm_again)
+ *   bf16    a and b as bf16 in the places of pairs, vdpbf16ps, which takes denormals for zeros and adds the products of
+ *           a pair one after the other: where the CPU has it (cg->bf16_dot)
+ *   winograd  3x3 convolutions by dot2 of what F(4x4,3x3) makes of patches and filters (int_winograd.c)
+ * A filter per channel is applied by dot2 (int_depthwise.c) or dot4 (int_depthwise_dot4.c).
+ * Where the CPU has AMX, dot4 and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
+ * (int_amx.c); k is then filled up to whole tiles.
+ * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
+ * nothing but rows at equal distances and packed panels of b. Fours of convolutions read rows of the feature map
+ * instead (int_row_block.c), whose padded copy is in scratch; groups of k begin anew with each row of the kernel then.
+ * Panels of channels that are shuffled leave out the taps that they have only zeros for (int_order.c).
+ */
+#ifndef CY_CPU_DOT_H
+#define CY_CPU_DOT_H
+
+#include "codegen/cpu/conv/conv_int.h"
+#include "ir/pixel_shuffle.h"
+
+typedef struct cy_int_gemm_desc {
+  bool conv;            /* which of the two below tells the sizes; strides count elements */
+  cy_gemm_desc gemm;    /* name, slots and epilogue are those of the one in use */
+  cy_conv_desc window;  /* not transposed */
+  cy_shuffle_fill
+      shuffle[3]; /* of its axes, where channels become positions: taps that are zeros; positions 0: they are not */
+  bool a_signed, b_signed;
+  unsigned b_bits; /* 8, or 16 */
+  bool bf16;       /* a and b are bf16, sums f32; b_bits is 16, b_signed set, there are no zero points */
+  bool split;      /* b is constant, and cut; again: how many groups of k of a matrix may come again */
+  int64_t again;
+  bool winograd;                /* by F(4x4,3x3) in 16 bits, which b is known to allow */
+  int a_zero_slot, b_zero_slot; /* -1: none. With a b_zero, b is packed at run time */
+  int64_t b_zero_step;          /* 1: one per column, 0: one for all */
+  bool started;                 /* sums begin with an i32 per column, which lie at start_slot; see cy_int_gemm_starts */
+  int start_slot;
+} cy_int_gemm_desc;
+
+/* In which order the columns of a panel go through k, by runs: see int_order.c. */
+typedef struct cy_int_gemm_order {
+  int64_t n, nr, c, taps[3];
+  unsigned step, together; /* k of a group; a run has a multiple of so many */
+  bool rows;               /* runs are rows of the kernel, those at the same height following each other */
+  cy_shuffle_fill shuffle[3]; /* positions 0: all columns have all taps */
+} cy_int_gemm_order;
+typedef struct cy_int_gemm_runs { /* of a panel: so many, each of so many taps side by side, in so many groups of k */
+  int64_t runs, taps, groups;
+  int64_t first[3], count[3]; /* along the axes */
+} cy_int_gemm_runs;
+static inline bool cy_int_gemm_order_shuffles(const cy_int_gemm_order *o) { return o->shuffle[0].positions != 0; }
+cy_int_gemm_runs cy_int_gemm_runs_of(const cy_int_gemm_order *order, int64_t panel);
+/* The tap with which a run begins. */
+int64_t cy_int_gemm_run_tap(const cy_int_gemm_order *order, const cy_int_gemm_runs *runs, int64_t run);
+int64_t cy_int_gemm_groups_before(const cy_int_gemm_order *order, int64_t panel);
+
+/* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. The last
+ * panel may have fewer columns than NR. A split matrix begins with i32 first[panels + 1]: how many groups come again in
+ * the panels before; i32 offset[again]: their places in a row of a, in bytes; up to a whole cache line. ---- */
+
+/* Depthwise by dot4: a few output rows, and the input rows that they read, which come in groups of four. */
+enum { CY_ROW_BLOCK_ROWS = 16, CY_ROW_BLOCK_USES = 16 };
+typedef struct cy_int_gemm_use { /* of a group by an output row */
+  int output, group;
+  int tap[4]; /* row of the kernel that meets each of the group's rows, -1: none does */
+} cy_int_gemm_use;
+typedef struct cy_row_block {
+  int64_t outputs, step, inc; /* outputs: 0: another form */
+  int rows, groups, uses;
+  int64_t row[CY_ROW_BLOCK_ROWS]; /* from the first one on */
+  cy_int_gemm_use use[CY_ROW_BLOCK_USES];
+} cy_row_block;
+
+typedef struct cy_int_gemm_layout {
+  int64_t matrices, n, taps, c; /* k runs over taps, then channels */
+  int64_t row_taps;             /* of a kernel row, if depthwise */
+  unsigned nr, last, step;      /* last: NR of the last panel; step: 2 or 4 values of k lie together */
+  bool wide, sums, depthwise;   /* i16; i32[matrix][sum_columns] behind the rest; see int_depthwise.c */
+  int64_t sum_columns;
+  cy_int_gemm_order order;
+  bool split;
+  int64_t again;
+  bool winograd;    /* [panel][pair of channels][tap][NR][2] */
+  cy_row_block row_block; /* depthwise by dot4: [vector of nr / 4 channels][tap][channel] */
+  int64_t matrix_bytes, bytes;
+} cy_int_gemm_layout;
+
+/* Where an element lies: [matrix * gs + n * ns + tap * ts + c * cs] of 8 or 16 bits. */
+typedef struct cy_int_gemm_source {
+  const void *w;
+  bool is_signed;
+  unsigned bits;
+  int64_t gs, ns, ts, cs;
+} cy_int_gemm_source;
+
+/* matrices: how many the constant holds; of a convolution, its groups. */
+cy_int_gemm_layout cy_int_gemm_layout_of(const cy_cg *cg, const cy_int_gemm_desc *desc, int64_t matrices);
+void cy_int_gemm_pack(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source, void *out);
+/* Cut weights: bytes in front of a matrix; groups of k that come again in the matrix with most of them. */
+int64_t cy_int_gemm_head_bytes(int64_t panels, int64_t again);
+int64_t cy_int_gemm_again(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source);
+/* Could they be cut; is that faster when so many groups come again? */
+bool cy_int_gemm_split_possible(const cy_cg *cg, const cy_int_gemm_desc *desc);
+bool cy_int_gemm_split_pays(const cy_int_gemm_layout *layout, int64_t again);
+/* May sums begin with numbers that are given? Then the epilogue need not add them. */
+bool cy_int_gemm_starts(const cy_cg *cg, const cy_int_gemm_desc *desc);
+/* Of what all taps would take, where some are left out. */
+double cy_int_gemm_share(const cy_cg *cg, const cy_int_gemm_desc *desc);
+void cy_int_gemm_emit(cy_cg *cg, const cy_int_gemm_desc *desc, cy_contract_info *out_info);
+const char *cy_int_gemm_algorithm(const cy_cg *cg, const cy_int_gemm_desc *desc);
+
+/* The larger of two sums, over the column of b for which it is the largest: that of what is positive, and that of what is
+ * negative. */
+int64_t cy_int_gemm_largest_sum(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source);
+
+/* ---- int_winograd.c ---- */
+bool cy_int_winograd_possible(const cy_cg *cg, const cy_int_gemm_desc *desc); /* if it is exact */
+/* On one core; 0: it is not possible, or not faster. */
+/* What it takes and what the direct form does, in cycles; false: it is not possible. */
+bool cy_int_winograd_weigh(const cy_cg *cg, const cy_int_gemm_desc *desc, double *with, double *without);
+double cy_int_winograd_cycles(const cy_cg *cg, const cy_int_gemm_desc *desc);
+bool cy_int_winograd_exact(int64_t largest_sum);
+cy_int_gemm_layout cy_int_winograd_layout(const cy_cg *cg, const cy_int_gemm_desc *desc);
+void cy_int_winograd_emit(cy_cg *cg, const cy_int_gemm_desc *desc, cy_contract_info *out_info);
+
+/* ---- int_depthwise.c ---- */
+bool cy_int_depthwise_possible(const cy_int_gemm_desc *desc);
+cy_int_gemm_layout cy_int_depthwise_layout(const cy_cg *cg, const cy_int_gemm_desc *desc);
+void cy_int_depthwise_emit(cy_cg *cg, const cy_int_gemm_desc *desc, cy_contract_info *out_info);
+/* Pair and place in it of tap (y, x) of a kernel of height x width. */
+int64_t cy_int_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place);
+/* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
+int64_t cy_int_depthwise_slot(int64_t n, int64_t lanes);
+
+/* ---- int_depthwise_dot4.c: the same by dot4 ---- */
+bool cy_depthwise_dot4_possible(const cy_cg *cg, const cy_int_gemm_desc *desc);
+cy_int_gemm_layout cy_depthwise_dot4_layout(const cy_cg *cg, const cy_int_gemm_desc *desc);
+void cy_depthwise_dot4_emit(cy_cg *cg, const cy_int_gemm_desc *desc, cy_contract_info *out_info);
+
+/* Outputs of a row of an image from x0 on, as an epilogue's rows. */
+typedef struct cy_int_gemm_line {
+  int spatial; /* axes */
+  LLVMValueRef image, depth, y, x0;
+} cy_int_gemm_line;
+cy_rows cy_int_gemm_line_rows(cy_int_gemm_line *line);
+/* An epilogue for sums that lie in memory as bits of floats, which calls that of integers, ctx; see int_gemm.c. */
+void cy_int_gemm_as_integers(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
+
+/* Vectors of sums of bytes that an epilogue takes at once, where there are n columns. */
+enum { CY_INT_GEMM_WIDE = 4 };
+static inline unsigned cy_int_gemm_wide(const cy_cg *cg, int64_t n) {
+  return n >= CY_INT_GEMM_WIDE * (int64_t)cg->W              ? CY_INT_GEMM_WIDE
+         : cg->model.lone_vectors && n >= 2 * (int64_t)cg->W ? 2
+                                                             : 0;
+}
+
+/* ---- int_kernel.c ---- */
+
+typedef struct cy_int_gemm_variant {
+  bool dot4, wide, split, bf16; /* wide: b is packed in 16 bits; split: dot4, too; bf16: wide, too */
+  bool amx;                     /* dot4 or bf16 */
+  bool far;                    /* amx: b lies beyond the first-level cache */
+  bool starts;                 /* sums begin with numbers in memory, else with 0 */
+  bool row_block;              /* k goes through several runs, one kernel row each */
+  bool shuffled;                  /* .. or those that a table tells of each panel */
+  bool prefetch;                  /* not amx: other memory is prefetched meanwhile */
+  unsigned step, together;     /* k of a group; groups come by so many */
+} cy_int_gemm_variant;
+
+/* Lanes that a column has: each takes four k of a group. */
+static inline unsigned cy_int_gemm_each(cy_int_gemm_variant variant) { return variant.dot4 ? variant.step / 4 : 1; }
+/* Bytes of a row's group in scratch. */
+static inline unsigned cy_int_gemm_row_group(cy_int_gemm_variant variant) { return 4 * cy_int_gemm_each(variant); }
+
+/* Rows of n columns that an epilogue takes together, if inner, the one that it is handed to, has all columns; 0: it does
+ * not. */
+enum { CY_INT_LANE_REDUCE_ROWS = 8 };
+static inline unsigned cy_int_gemm_together(const cy_cg *cg, cy_int_gemm_variant variant, const cy_epilogue *inner,
+                                            int64_t n) {
+  unsigned lanes = CY_INT_GEMM_WIDE * cg->W;
+  bool fills = n > 0 && (n % cg->W == 0 || cy_int_gemm_each(variant) > 1) && lanes % n == 0 && lanes > n;
+  if (!cg->avx2 || !fills || inner->flat != n)
+    return 0;
+  return cy_int_gemm_each(variant) > 1 && lanes / n > CY_INT_LANE_REDUCE_ROWS ? CY_INT_LANE_REDUCE_ROWS
+                                                                              : (unsigned)(lanes / n);
+}
+
+/* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
+ * i64 runs, i64 pitch [, ptr ahead, i64 step] [, ptr panels, ptr runs]): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr
+ * rows times its first columns; of lanes beyond nr, whatever. start: what the sums begin with, where form.starts; or, onto,
+ * with what c holds; first, again: of split weights, from the first of the panels on, and from the beginning; runs,
+ * pitch: of a row block, groups being those of a run, how many runs there are and the bytes from one to the next;
+ * ahead, step: with every group a line is prefetched, so many bytes behind the one before; panels, runs:
+ * cy_int_gemm_tables from the first panel on, where form.shuffled. */
+enum { CY_INT_GEMM_ARGS = 12, CY_INT_GEMM_MAX_ARGS = 16 };
+static inline unsigned cy_int_gemm_args(cy_int_gemm_variant variant) {
+  return CY_INT_GEMM_ARGS + (variant.prefetch ? 2 : 0) + (variant.shuffled ? 2 : 0);
+}
+V cy_int_gemm_kernel(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, bool onto);
+/* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
+ * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, sums begin
+ * with 0 or, onto, with what c holds. A thread calls it between cy_int_gemm_amx_begin and cy_int_gemm_amx_end. */
+V cy_int_gemm_amx_kernel(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, bool onto);
+void cy_int_gemm_amx_begin(cy_cg *cg);
+void cy_int_gemm_amx_end(cy_cg *cg);
+enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = CY_AMX_STEP }; /* of a tile */
+/* What its tasks are made of; as for cy_tile_choose and cy_blocks_choose. row_bytes: a row's k; copied: to scratch. */
+cy_tile cy_int_gemm_amx_tile(int64_t rows, int64_t n);
+cy_blocks cy_int_gemm_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes,
+                                 bool copied);
+V cy_int_gemm_load_first(cy_cg *cg, V p, unsigned lanes); /* of an i32 vector; the others are 0 */
+V cy_int_gemm_kernel_begin(cy_cg *cg, const char *name, cy_int_gemm_variant variant); /* begins one of either kind */
+/* Bytes of a panel's NR columns for one group of `step` k. */
+int64_t cy_int_gemm_group_bytes(cy_int_gemm_variant variant, int64_t nr);
+/* acc + a * b over the pairs or dot4 of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */
+V cy_int_gemm_add(cy_cg *cg, cy_int_gemm_variant variant, V acc, V a, V b);
+/* Sums of two products: of i16, in i32; of u8 and s8, in i16, where they must fit. Any vectors of W * 4 bytes. */
+V cy_int_gemm_dot2_times(cy_cg *cg, V a, V b);
+V cy_int_gemm_bytes_times(cy_cg *cg, V a, V b);
+
+/* Groups of k, all of them or those of a run; of a row block, how many runs there are, and bytes between them, or where
+ * each begins. */
+typedef struct cy_int_gemm_depth {
+  V groups, runs, pitch, places;
+} cy_int_gemm_depth;
+
+/* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
+void cy_int_gemm_sums(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, const V *row, V b,
+                      V start, const cy_int_gemm_depth *depth, V *out);
+
+/* ---- int_order.c: what code reads of panels whose runs differ, where form.shuffled ---- */
+
+typedef struct cy_int_gemm_tables { /* addresses */
+  V panels, runs;
+} cy_int_gemm_tables;
+cy_int_gemm_tables cy_int_gemm_tables_from(cy_cg *cg, const cy_int_gemm_tables *tables, V panel);
+/* Groups of k in the panels before. */
+V cy_int_gemm_tables_before(cy_cg *cg, const cy_int_gemm_tables *tables, V panel);
+cy_int_gemm_depth cy_int_gemm_tables_depth(cy_cg *cg, const cy_int_gemm_tables *tables, V panel);
+/* The last two arguments of a kernel. */
+static inline cy_int_gemm_tables cy_int_gemm_tables_given(V fn, cy_int_gemm_variant variant) {
+  if (!variant.shuffled)
+    return (cy_int_gemm_tables){NULL, NULL};
+  return (cy_int_gemm_tables){LLVMGetParam(fn, cy_int_gemm_args(variant) - 2),
+                              LLVMGetParam(fn, cy_int_gemm_args(variant) - 1)};
+}
+
+/* ---- int_lane_reduce.c ---- */
+
+static inline unsigned cy_int_gemm_max_each(const cy_cg *cg) { return cg->W >= 8 ? 8 : 1; }
+/* Lanes from memory, `lanes` of them again and again. */
+V cy_int_lane_reduce_load(cy_cg *cg, V at, unsigned lanes);
+/* Of mr vectors of sums in which each column has so many lanes: mr / each vectors, in which rows follow each other; start
+ * is added, if it is not NULL. */
+void cy_int_lane_reduce_fold(cy_cg *cg, unsigned each, unsigned mr, V start, V *v);
+/* A row of those, `lanes` columns. */
+V cy_int_lane_reduce_row(cy_cg *cg, unsigned each, const V *v, unsigned row, unsigned lanes);
+
+/* ---- int_inline.c ---- */
+
+/* A tile of rows. */
+typedef struct cy_int_gemm_inline {
+  cy_int_gemm_variant variant;
+  cy_tile tile;
+  int64_t nr, last, n, panel_bytes; /* last: nr of the last panel */
+  const cy_epilogue *epilogue;      /* of i32 */
+  const cy_rows *index;
+  unsigned together;          /* so many rows go at once; 1: each of its own */
+  bool full;                  /* there are always mr of them */
+  V a, row_table, rows, row0; /* the first one in scratch; how many; their number for the index */
+  V b, start, col0;           /* of panel 0 */
+  cy_int_gemm_depth depth;
+  cy_int_gemm_tables tables; /* where form.shuffled */
+} cy_int_gemm_inline;
+bool cy_int_gemm_inline_pays(const cy_cg *cg, cy_int_gemm_variant variant, int64_t rows, int64_t n, int64_t k,
+                             const cy_epilogue *epilogue);
+/* Panels [q0, end) through all of k and the epilogue. */
+void cy_int_gemm_inline_emit(cy_cg *cg, const cy_int_gemm_inline *tile, V q0, V end);
+
+/* ---- int_blocks.c ---- */
+
+/* Can weights in integers, in blocks of so many rows, become bf16 for AMX? */
+bool cy_int_gemm_blocks_possible(const cy_cg *cg, int64_t block, int64_t k);
+void cy_int_gemm_blocks_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+V cy_int_gemm_load_floats(cy_cg *cg, V from, V stride, unsigned lanes); /* stride: floats from one to the next */
+
+/* ---- quantised_rows.c ---- */
+
+/* Can such weights, stored in tiles of so many columns, be multiplied by rows in 8 bits? */
+bool cy_quantised_rows_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
+void cy_quantised_rows_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+
+/* Where weights of a block, from a column on, begin. */
+typedef struct cy_int_gemm_place {
+  V codes, scales, zeros; /* zeros NULL: there are none */
+} cy_int_gemm_place;
+cy_int_gemm_place cy_int_gemm_place_of(cy_cg *cg, const cy_gemm_desc *desc, V block, V col);
+/* Of vectors of 4 * W bytes: unpack of pairs of i8 or i16 in lanes of 128 bits. */
+V cy_int_gemm_unpacked(cy_cg *cg, V a, V b, unsigned bytes, bool high);
+/* Of 4 * W columns, in the order that two rounds of unpack leave: vector i of the scales; all zero points, as bytes. */
+V cy_int_gemm_interleaved_scales(cy_cg *cg, V scales, int i);
+V cy_int_gemm_interleaved_zeros(cy_cg *cg, V zeros);
+
+/* ---- int_few_rows.c ---- */
+
+enum { CY_INT_GEMM_FEW = 4 }; /* rows, at most */
+/* Can up to so many rows be multiplied as integers of 24 bits? The weights as above. */
+bool cy_int_gemm_few_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
+void cy_int_gemm_few_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+
+/* ---- int_pack_b.c ---- */
+
+typedef struct cy_int_pack_b {
+  const cy_int_gemm_desc *d;
+  cy_int_gemm_variant variant;
+  int b_slot;
+  int64_t n, k, nr;              /* n, k: 0 when not known */
+  V columns, depth, panel_bytes; /* n and k as they are, bytes of a packed panel */
+} cy_int_pack_b;
+/* Packs panels [p0, p1) of the matrix of this number to dst. */
+void cy_int_pack_b_emit(cy_cg *cg, const cy_int_pack_b *pack_b, V matrix, V p0, V p1, V dst);
+/* Fours. sums: of the columns of packed panels [p0, p1), i32. */
+void cy_int_pack_b_sums(cy_cg *cg, const cy_int_pack_b *pack_b, V p0, V p1, V panels, V sums);
+/* Those of `count` rows in scratch, less a's zero point k times. */
+void cy_int_pack_b_rows(cy_cg *cg, const cy_int_pack_b *pack_b, V zero, V rows, V row_bytes, V count, V sums);
+/* Sums of products of a row, from column col on, without what b's zero points have added. */
+V cy_int_pack_b_less(cy_cg *cg, const cy_int_pack_b *pack_b, V sums, V row_sum, V col, unsigned lanes);
+
+/* ---- int_rows.c: a's elements on their way to scratch ---- */
+
+typedef struct cy_int_gemm_rows {
+  cy_int_gemm_variant variant;
+  bool is_signed;
+  bool shifted; /* dot4: by 128, to the other kind of byte */
+  V zero;       /* i16 (pairs), i8 perhaps shifted (dot4) */
+} cy_int_gemm_rows;
+cy_int_gemm_rows cy_int_gemm_rows_begin(cy_cg *cg, cy_int_gemm_variant variant, const cy_int_gemm_desc *desc);
+/* A byte of a as dot4 have it, as i32. */
+static inline V cy_int_gemm_widened(cy_cg *cg, V byte) {
+  return cg->sdot ? LLVMBuildSExt(cg->b, byte, cg->i32, "") : LLVMBuildZExt(cg->b, byte, cg->i32, "");
+}
+/* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
+void cy_int_gemm_run(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V src, V n);
+/* The same at once for few elements, room being how many may be written; what comes behind them is written later.
+ * false: has done nothing. */
+bool cy_int_gemm_run_over(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V src, int64_t n, int64_t room);
+/* As cy_int_gemm_run, elements `stride` bytes apart. */
+void cy_int_gemm_gather(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V src, V n, V stride);
+/* n elements that count as 0. */
+void cy_int_gemm_blank(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V n);
+/* Bytes of n elements of a in memory. */
+V cy_int_gemm_source_bytes(cy_cg *cg, cy_int_gemm_variant variant, V n);
+/* .. and in scratch. */
+V cy_int_gemm_bytes(cy_cg *cg, cy_int_gemm_variant variant, V n);
+
+#endif
