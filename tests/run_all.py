@@ -37,6 +37,7 @@ SUITES = [
     ('qdq', 'tests/qdq/run.py', False, False),
     ('golden', 'tests/golden.py', True, False),
     ('order', 'tests/order.py', False, False),
+    ('circles', 'tests/circles.py', False, False),
     ('docs', 'tests/docs.py', True, False),
     ('python', 'tests/python/run.py', False, False),
     ('onnxruntime-plugin', 'tests/onnxruntime/run.py', False, False),

@@ -5,19 +5,20 @@
  * run one after the other, each over its own number of tasks. The generator chooses tiles, blocks and algorithm; what
  * becomes of a finished value (bias, activation, residual, rounding, layout of the store) is the caller's epilogue.
  *
- *   descriptor --cy_*_layout--> cy_pack_layout --cy_pack_run--> packed weights   (data, at compile time)
- *   descriptor --cy_*_emit----> cy_contract_info: phases, tasks, scratch         (code)
+ *   descriptor --plan--> plan --pack--> cy_packing --cy_pack_run--> packed weights   (data, at compile time)
+ *                             --emit--> cy_contract_info: phases, tasks, scratch     (code)
  *
- * Both sides derive their plan from the descriptor and cg, so they agree. All data is float, but packed weights may be
- * stored as halves (cy_weights), which become floats as they are loaded; strides count elements.
+ * A plan is made once and stored; packing, naming and emission read it, so they agree. All data is float, but packed
+ * weights may be stored as halves (cy_weights), which become floats as they are loaded; strides count elements.
  * Scratch: slot `scratch_slot` holds worker_bytes for each worker, one stripe after the other; slot `shared_slot` holds
  * shared_bytes once. Both 64-byte aligned, contents undefined, alive during the phases of one launch.
- * Nothing here knows the compiler's IR: the descriptors speak of sizes, strides and argument slots only.
+ * Generators do not read the compiler's IR: the descriptors speak of sizes, strides and argument slots only.
  */
 #ifndef CY_CPU_CONTRACT_H
 #define CY_CPU_CONTRACT_H
 
 #include "cost.h"
+#include "ir/ir.h"
 
 /* A size or stride in elements: a compile-time constant (slot < 0), or what args[slot].size holds. */
 typedef struct cy_csize {
@@ -125,6 +126,47 @@ int64_t cy_pack_units(const cy_pack_layout *layout);
 void cy_pack_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end,
                  void *out_packed);
 
+/* A piece of a constant's packed weights: bytes from the beginning, and the taps of the source (cy_pack_source). */
+typedef struct cy_pack_part {
+  cy_pack_layout layout;
+  int64_t offset;
+  const int32_t *tap_map;
+} cy_pack_part;
+
+/* The packed form of a constant operand. */
+typedef struct cy_packing {
+  int64_t bytes;
+  int n_parts;
+  cy_pack_part *part;
+  struct cy_int_gemm_layout *ints; /* instead of parts: int8/int_gemm.h */
+} cy_packing;
+/* That of one part at offset 0. */
+void cy_packing_single(cy_packing *out, cy_arena *arena, cy_pack_layout layout, const int32_t *tap_map);
+
+/* ---- generators ---- */
+
+/* What makes code of contractions of one kind. To add one: its file, its name below, and where it is chosen
+ * (cpu_contract.c). desc: of the type that the generator is for; it must live as long as the plan, and its epilogue be
+ * set before emit(). Plans are in the arena. */
+typedef struct cy_generator {
+  void *(*plan)(const cy_cg *cg, const void *desc, cy_arena *arena);
+  /* matrices: how many the constant holds. NULL: no operand is packed when compiling. */
+  void (*pack)(const cy_cg *cg, const void *plan, int64_t matrices, cy_arena *arena, cy_packing *out);
+  const char *(*name)(const void *plan); /* for --explain */
+  void (*emit)(cy_cg *cg, const void *plan, cy_contract_info *out_info);
+} cy_generator;
+
+/* Of a cy_gemm_desc: floats, and B in integers with scales. */
+extern const cy_generator cy_gemm_generator, cy_int_blocks_generator, cy_quantised_rows_generator,
+    cy_few_rows_generator;
+/* Of a cy_conv_desc. */
+extern const cy_generator cy_direct_generator, cy_winograd_generator, cy_depthwise_generator, cy_planar_generator;
+/* Of a cy_int_gemm_desc (int8/int_gemm.h). */
+extern const cy_generator cy_int_gemm_generator, cy_int_winograd_generator, cy_int_depthwise_generator,
+    cy_depthwise_dot4_generator;
+/* Of a cy_attention_desc. */
+extern const cy_generator cy_attention_generator;
+
 /* ---- matrix product (gemm.c): C[b..][m][n] = sum over k of A[b..][m][k] * B[b..][k][n]; epilogue index: b.., m, n
  * ---- */
 
@@ -155,13 +197,9 @@ typedef struct cy_gemm_desc {
   cy_epilogue epilogue;
 } cy_gemm_desc;
 
-/* Layout of the constant B: source strides are ns = bn, cs = bk, gs = from matrix to matrix. matrices: how many. */
-cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *desc, int64_t matrices);
-/* The same of a product: "plain" and, where it could be computed by Strassen's algorithm (strassen.c), "strassen". */
+/* Source strides of the constant B are ns = bn, cs = bk, gs = from matrix to matrix. */
+/* Candidates: "plain" and, where it could be computed by Strassen's algorithm (strassen.c), "strassen". */
 void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *desc, cy_candidates *out);
-/* Is it computed by Strassen's algorithm? */
-bool cy_gemm_strassen(const cy_cg *cg, const cy_gemm_desc *desc);
-void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 
 /* ---- convolution (conv.c, conv_planar.c, winograd.c, depthwise.c); epilogue index: n, [od, [oh,]] ow, oc; of planar
  * ones: n, oc, [od, [oh,]] ow ---- */
@@ -198,19 +236,14 @@ static inline int64_t cy_conv_taps(const cy_conv_desc *desc) {
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
 /* All algorithms that could do it, and the choice; names are those of cy_conv_name. */
 void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *desc, cy_candidates *out);
+cy_conv_algo cy_conv_chosen(const cy_candidates *candidates);
 const char *cy_conv_name(cy_conv_algo algo);
 /* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
 void cy_conv_text(const cy_conv_desc *desc, const char *type, cy_candidates *c);
 /* Cycles of that on one core; not for CY_CONV_DEPTHWISE. */
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
-/* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution
- * with strides has one layout per sub-position phase, packed one after the other: n_parts of them. */
-int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo);
-/* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for cy_conv_map_size). */
-int64_t cy_conv_map_size(const cy_cg *cg, const cy_conv_desc *desc);
-cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, int part,
-                              int64_t *out_offset, int32_t *tap_map);
-void cy_conv_emit(cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, cy_contract_info *out_info);
+const cy_generator *cy_conv_generator(cy_conv_algo algo);
+/* Their source is w[group][n][taps][c], taps in row-major kernel order. */
 
 /* ---- attention (attention.c; the form: CY_CONTRACT_ATTENTION in ir/loop/loop.h); epilogue index: b.., m, n ---- */
 
@@ -237,9 +270,9 @@ typedef struct cy_attention_desc {
   int64_t window;
   cy_csize past;
   bool zero_hidden; /* rows whose scores are all -infinity are 0, else NaN */
-  cy_scores scores;
+  bool changes_scores; /* scores.change will be set */
+  cy_scores scores;    /* set with the epilogue */
   cy_epilogue epilogue;
 } cy_attention_desc;
-void cy_attention_emit(cy_cg *cg, const cy_attention_desc *desc, cy_contract_info *out_info);
 
 #endif

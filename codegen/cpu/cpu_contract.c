@@ -17,33 +17,33 @@
 
 enum { MAX_PARTS = 64, MAX_BLOCK = 256 };
 
-/* How weights are packed: what write() needs, without the generators. */
-typedef struct part {
-  cy_pack_layout layout;
-  int64_t offset; /* bytes, in the packed form */
-  const int32_t *tap_map;
-} part;
-typedef struct pack_plan {
-  int nparts;
-  part *parts;
-  int64_t bytes;
+/* A constant's packed form: what write_packed() needs, without the generators. */
+typedef struct packed_weights {
+  cy_packing packing;
   cy_pack_source source; /* strides; w is set when packing */
   int64_t w_offset;      /* bytes from the start of the constant */
-  cy_int_gemm_layout ints; /* instead of parts, where `bits`: of a weight */
-  unsigned bits;
+  unsigned bits;         /* of a weight, where packing.ints is set */
   bool is_signed;
-} pack_plan;
+} packed_weights;
 
-/* What prepare() decided. */
-typedef struct form {
-  cy_conv_algo algo;
-  bool packed, ints; /* dot: by the generator of that name, which does bf16, too */
-  bool split;        /* the 8-bit form of that name, and how many groups of k come again: see int_gemm.h */
+/* What prepare() decided, cy_kernel_plan.form: which generator, and what it planned for which descriptor. Made once, read
+ * by packing, naming and emission. */
+typedef struct contraction_plan {
+  const cy_generator *by;
+  const void *plan; /* the generator's own, of .. */
+  union {
+    cy_gemm_desc gemm;
+    cy_conv_desc conv;
+    cy_int_gemm_desc ints;
+    cy_attention_desc attention;
+  } desc;
+  bool packed, ints;
+  bool split, winograd; /* of weights in integers, as the descriptor has them: see int_gemm.h */
   int64_t again;
-  bool winograd;                 /* of that name, too */
+  int64_t matrices;              /* of the constant */
   int64_t b_batch[CY_MAX_BATCH]; /* matrices per step of a batch axis of packed weights */
-  pack_plan pack;
-} form;
+  packed_weights weights;
+} contraction_plan;
 
 /* ---- sizes ---- */
 
@@ -127,15 +127,14 @@ static bool attention_supported(const cy_machine *m, cy_kernel *k, const cy_cont
          positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
 }
 
-static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64_t *out_matrices);
+static bool packs(cy_kernel *k, const cy_contraction *c, contraction_plan *f);
 
 /* Weights in half precision become floats in the micro-kernels: only packed ones, where one instruction does it. */
 static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype b) {
-  form f = {0};
-  int64_t matrices;
+  contraction_plan f = {0};
   if (c->kind == CY_CONTRACT_ATTENTION || !cy_caps_half_weights(&m->caps, b) || !c->b_const)
     return false;
-  return c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, &f, &matrices);
+  return c->kind != CY_CONTRACT_MATMUL || packs(k, c, &f);
 }
 
 /* Weights in integers with scales; what a panel has of them begins and ends with a block. */
@@ -186,7 +185,7 @@ static cy_weights weights_of(cy_kernel *k) {
   return b == CY_F16 ? CY_WEIGHTS_F16 : b == CY_BF16 ? CY_WEIGHTS_BF16 : CY_WEIGHTS_F32;
 }
 
-static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
+static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const contraction_plan *f) {
   cy_kernel *k = plan->kernel;
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_gemm_desc d = {.name = plan->symbol, .n_batch = c->nbatch, .b_packed = f->packed, .weights = weights_of(k)};
@@ -239,7 +238,8 @@ static cy_attention_desc attention_desc(const cy_kernel_plan *plan) {
                          .causal = c->causal,
                          .window = c->window,
                          .past = size_of(k, c->past),
-                         .zero_hidden = c->zero_hidden};
+                         .zero_hidden = c->zero_hidden,
+                         .changes_scores = cy_cpu_changes_scores(k)};
   for (int i = 0; i < c->nbatch; i++) {
     d.batch[i] = size_of(k, c->batch[i]);
     d.q_batch[i] = size_of(k, c->a_batch[i]);
@@ -278,7 +278,7 @@ static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
   return d;
 }
 
-static cy_int_gemm_desc int_gemm_desc(const cy_kernel_plan *plan, const form *f) {
+static cy_int_gemm_desc int_gemm_desc(const cy_kernel_plan *plan, const contraction_plan *f) {
   const cy_contraction *c = cy_kernel_contraction(plan->kernel);
   cy_dtype a = cy_kernel_arg_dtype(plan->kernel, c->a), b = cy_kernel_arg_dtype(plan->kernel, c->b);
   cy_int_gemm_desc d = {.conv = c->kind != CY_CONTRACT_MATMUL,
@@ -307,7 +307,7 @@ static cy_int_gemm_desc int_gemm_desc(const cy_kernel_plan *plan, const form *f)
 
 /* May B, a constant, be packed? Needs constant sizes, and matrices at equal distances in the order of the batch axes.
  */
-static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64_t *out_matrices) {
+static bool packs(cy_kernel *k, const cy_contraction *c, contraction_plan *f) {
   int64_t n, kk, bn, bk, distance = 0, matrices = 1;
   if (!known(k, c->n, &n) || !known(k, c->k, &kk) || !known(k, c->b_n, &bn) || !known(k, c->b_k, &bk))
     return false;
@@ -327,17 +327,9 @@ static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64
     f->b_batch[i] = matrices;
     matrices *= extent;
   }
-  f->pack.source = (cy_pack_source){.gs = distance, .ns = bn, .cs = bk};
-  *out_matrices = matrices;
+  f->weights.source = (cy_pack_source){.gs = distance, .ns = bn, .cs = bk};
+  f->matrices = matrices;
   return true;
-}
-
-static void gemm_pack_choose(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f, int64_t matrices) {
-  cy_gemm_desc d = gemm_desc(plan, f);
-  f->pack.nparts = 1;
-  f->pack.parts = CY_NEW(arena, part);
-  f->pack.parts->layout = cy_gemm_layout(cg, &d, matrices);
-  f->pack.bytes = f->pack.parts->layout.bytes;
 }
 
 static cy_pack_source conv_source(const cy_conv_desc *d) {
@@ -348,34 +340,28 @@ static cy_pack_source conv_source(const cy_conv_desc *d) {
                           .cs = d->transposed ? cout * taps : taps};
 }
 
-static void conv_pack_choose(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f) {
-  cy_conv_desc d = conv_desc(plan);
-  f->algo = cy_conv_choose(cg, &d);
-  f->pack.source = conv_source(&d);
-  f->pack.nparts = cy_conv_parts(cg, &d, f->algo);
-  f->pack.parts = CY_NEW_ARRAY(arena, part, f->pack.nparts);
-  for (int i = 0; i < f->pack.nparts; i++) {
-    int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_map_size(cg, &d));
-    part *p = &f->pack.parts[i];
-    p->layout = cy_conv_layout(cg, &d, f->algo, i, &p->offset, map);
-    p->tap_map = map;
-    if (p->offset + p->layout.bytes > f->pack.bytes)
-      f->pack.bytes = p->offset + p->layout.bytes;
-  }
+/* Plans by the generator that is chosen, for the descriptor that is set; packs b as that wants it. */
+static void plan_by(const cy_cg *cg, contraction_plan *f, const cy_generator *by, cy_arena *arena) {
+  f->by = by;
+  f->plan = by->plan(cg, &f->desc, arena);
+  if (f->packed)
+    by->pack(cg, f->plan, f->matrices, arena, &f->weights.packing);
 }
 
-static void int_pack_choose(const cy_cg *cg, const cy_kernel_plan *plan, form *f, int64_t matrices) {
-  cy_int_gemm_desc d = int_gemm_desc(plan, f);
-  if (d.conv)
-    f->pack.source = conv_source(&d.window);
-  f->pack.bits = d.b_bits;
-  f->pack.is_signed = d.b_signed;
-  f->pack.ints = cy_int_gemm_layout_of(cg, &d, d.conv ? d.window.groups : matrices);
-  f->pack.bytes = f->pack.ints.bytes;
+static void plan_ints(const cy_cg *cg, const cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
+  cy_int_gemm_desc *d = &f->desc.ints;
+  *d = int_gemm_desc(plan, f);
+  if (d->conv) {
+    f->weights.source = conv_source(&d->window);
+    f->matrices = d->window.groups;
+  }
+  f->weights.bits = d->b_bits;
+  f->weights.is_signed = d->b_signed;
+  plan_by(cg, f, cy_int_generator(cg, d), arena);
 }
 
 /* The weights at `bytes`, as the packed form's layout wants them. */
-static cy_int_gemm_source int_gemm_source(const pack_plan *f, const void *bytes) {
+static cy_int_gemm_source int_gemm_source(const packed_weights *f, const void *bytes) {
   const cy_pack_source *s = &f->source;
   return (cy_int_gemm_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
 }
@@ -383,7 +369,7 @@ static cy_int_gemm_source int_gemm_source(const pack_plan *f, const void *bytes)
 typedef struct measuring {
   cy_program *p;
   const cy_kernel_plan *plan;
-  const pack_plan *form;
+  const packed_weights *weights;
   int64_t (*measure)(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source);
   int64_t most;
 } measuring;
@@ -397,28 +383,28 @@ static void measure_step(void *ctx, cy_step *s) {
   const cy_value *v = cy_value_of(c->p->g, c->p->constants[c->p->buffers[b->buffer].index].value);
   if (b->offset && !cy_dim_is_const(c->p->g, b->offset, &offset))
     cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(s->kernel));
-  cy_int_gemm_source source = int_gemm_source(c->form, (const char *)v->data.bytes + offset);
-  int64_t here = c->measure(&c->form->ints, &source);
+  cy_int_gemm_source source = int_gemm_source(c->weights, (const char *)v->data.bytes + offset);
+  int64_t here = c->measure(c->weights->packing.ints, &source);
   c->most = here > c->most ? here : c->most;
 }
 
 /* The most that `measure` finds in the constants that launches of the kernel bind. */
-static int64_t most_of(cy_program *p, const cy_kernel_plan *plan, const pack_plan *form,
+static int64_t most_of(cy_program *p, const cy_kernel_plan *plan, const packed_weights *weights,
                        int64_t (*measure)(const cy_int_gemm_layout *, const cy_int_gemm_source *)) {
-  measuring c = {p, plan, form, measure, 0};
+  measuring c = {p, plan, weights, measure, 0};
   cy_steps_visit(p->steps, measure_step, &c);
   return c.most;
 }
 
 /* Winograd's algorithm of integers beside their direct form: where weights are so small that it is exact. */
-static bool int_winograd_chosen(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan, const form *f,
+static bool int_winograd_chosen(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan, const contraction_plan *f,
                                 const cy_int_gemm_desc *d) {
   double with, without;
   if (!cy_int_winograd_weigh(cg, d, &with, &without))
     return false;
   cy_candidates *c = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), cy_candidates);
   cy_conv_text(&d->window, "_int8", c);
-  bool exact = cy_int_winograd_exact(most_of(p, plan, &f->pack, cy_int_gemm_largest_sum));
+  bool exact = cy_int_winograd_exact(most_of(p, plan, &f->weights, cy_int_gemm_largest_sum));
   cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), without, 1, true});
   cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with, 1 / cg->model.int_winograd_worth, exact});
   plan->candidates = c;
@@ -427,43 +413,44 @@ static bool int_winograd_chosen(const cy_cg *cg, cy_program *p, cy_kernel_plan *
 
 /* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small; for Winograd's algorithm,
  * where they are so small that it is exact. */
-static void dot_form_choose(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, form *f, int64_t matrices) {
+static void choose_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, contraction_plan *f,
+                        cy_arena *arena) {
   const cy_cg *cg = m->state;
   cy_int_gemm_desc d = int_gemm_desc(plan, f);
   f->split = cy_int_gemm_split_possible(cg, &d);
-  int_pack_choose(cg, plan, f, matrices);
-  f->winograd = f->pack.ints.matrices == 1 && int_winograd_chosen(cg, p, plan, f, &d);
+  plan_ints(cg, plan, f, arena);
+  f->winograd = f->weights.packing.ints->matrices == 1 && int_winograd_chosen(cg, p, plan, f, &d);
   if (!f->split && !f->winograd)
     return;
   if (f->split) {
-    f->again = most_of(p, plan, &f->pack, cy_int_gemm_again);
-    f->split = m->smallest ? f->again == 0 : cy_int_gemm_split_pays(&f->pack.ints, f->again);
+    f->again = most_of(p, plan, &f->weights, cy_int_gemm_again);
+    f->split = m->smallest ? f->again == 0 : cy_int_gemm_split_pays(f->weights.packing.ints, f->again);
     f->again = f->split ? f->again : 0;
   }
-  int_pack_choose(cg, plan, f, matrices);
+  plan_ints(cg, plan, f, arena);
 }
 
 /* Large weights are packed in pieces, by several threads and without all of them in memory. */
-static uint32_t piece_count(const pack_plan *f) {
+static uint32_t piece_count(const packed_weights *f) {
   const int64_t piece_bytes = 8 << 20;
-  int64_t units = INT64_MAX, pieces = f->bits ? 1 : f->bytes / piece_bytes + 1;
-  for (int i = 0; i < f->nparts; i++)
-    units = cy_pack_units(&f->parts[i].layout) < units ? cy_pack_units(&f->parts[i].layout) : units;
+  int64_t units = INT64_MAX, pieces = f->packing.ints ? 1 : f->packing.bytes / piece_bytes + 1;
+  for (int i = 0; i < f->packing.n_parts; i++)
+    units = cy_pack_units(&f->packing.part[i].layout) < units ? cy_pack_units(&f->packing.part[i].layout) : units;
   return (uint32_t)(pieces < units ? pieces : units > 0 ? units : 1);
 }
 
-/* The constant's writer: runs on any thread, needs nothing but the form. */
+/* The constant's writer: runs on any thread, needs nothing but the packed form. */
 static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t piece, void *out) {
-  const pack_plan *f = arg;
+  const packed_weights *f = arg;
   cy_pack_source s = f->source;
-  if (f->bits) {
+  if (f->packing.ints) {
     cy_int_gemm_source from = int_gemm_source(f, cy_value_of(g, v)->data.bytes);
-    cy_int_gemm_pack(&f->ints, &from, out);
+    cy_int_gemm_pack(f->packing.ints, &from, out);
     return;
   }
   s.w = (const char *)cy_value_of(g, v)->data.bytes + f->w_offset;
-  for (int i = 0; i < f->nparts; i++) {
-    const part *p = &f->parts[i];
+  for (int i = 0; i < f->packing.n_parts; i++) {
+    const cy_pack_part *p = &f->packing.part[i];
     int64_t units = cy_pack_units(&p->layout), pieces = piece_count(f);
     s.tap_map = p->tap_map;
     cy_pack_run(&p->layout, &s, units * piece / pieces, units * (piece + 1) / pieces, (char *)out + p->offset);
@@ -471,12 +458,12 @@ static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t 
 }
 
 /* Equal texts mean equal packed bytes for the same constant. */
-static const char *pack_key(cy_arena *arena, const pack_plan *f) {
+static const char *pack_key(cy_arena *arena, const packed_weights *f) {
   const char *key =
       cy_arena_printf(arena, "packed %lld %lld %lld %lld %lld", (long long)f->w_offset, (long long)f->source.gs,
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
-  if (f->bits) {
-    const cy_int_gemm_layout *l = &f->ints;
+  if (f->packing.ints) {
+    const cy_int_gemm_layout *l = f->packing.ints;
     key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %d %lld %lld %lld %lld", key,
                           f->bits, f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n,
                           (long long)l->taps, (long long)l->row_taps, (long long)l->c, l->nr, l->step,
@@ -487,35 +474,38 @@ static const char *pack_key(cy_arena *arena, const pack_plan *f) {
                             (long long)l->order.shuffle[i].positions, (long long)l->order.shuffle[i].before,
                             (long long)l->order.shuffle[i].behind, l->order.rows ? "r" : "");
   }
-  for (int i = 0; i < f->nparts; i++) {
-    const cy_pack_layout *l = &f->parts[i].layout;
+  for (int i = 0; i < f->packing.n_parts; i++) {
+    const cy_pack_layout *l = &f->packing.part[i].layout;
     key =
         cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d %d %d", key, (long long)l->groups,
                         (long long)l->n, (long long)l->taps, (long long)l->c, (long long)l->tap_block,
                         (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise, l->lane_reduce, l->weights);
-    for (int64_t t = 0; f->parts[i].tap_map && t < l->taps * (l->places ? l->places : l->depth ? l->depth : 1); t++)
-      key = cy_arena_printf(arena, "%s,%d", key, f->parts[i].tap_map[t]);
+    for (int64_t t = 0; f->packing.part[i].tap_map && t < l->taps * (l->places  ? l->places
+                                                                     : l->depth ? l->depth
+                                                                                : 1);
+         t++)
+      key = cy_arena_printf(arena, "%s,%d", key, f->packing.part[i].tap_map[t]);
   }
   return key;
 }
 
 uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
   cy_arena *arena = cy_graph_arena(p->g);
-  const form *f = plan->form;
-  pack_plan *mine = CY_NEW(arena, pack_plan);
-  *mine = f->pack;
+  const contraction_plan *f = plan->form;
+  packed_weights *mine = CY_NEW(arena, packed_weights);
+  *mine = f->weights;
   mine->w_offset = offset;
-  return cy_program_add_constant(p, v, (uint64_t)mine->bytes, pack_key(arena, mine), write_packed, mine,
+  return cy_program_add_constant(p, v, (uint64_t)mine->packing.bytes, pack_key(arena, mine), write_packed, mine,
                                  piece_count(mine));
 }
 
 /* ---- where packed elements lie ---- */
 
-static bool float_panels(const pack_plan *f, cy_panels *out) {
-  const part *p = f->parts;
+static bool float_panels(const packed_weights *f, cy_panels *out) {
+  const cy_pack_part *p = f->packing.part;
   const cy_pack_layout *l = &p->layout;
-  if (f->nparts != 1 || p->offset || (p->tap_map && p->tap_map[0]) || l->groups != 1 || l->taps != 1 || l->places ||
-      l->merged > 1 || l->depth > 1 || l->winograd || l->depthwise || l->lane_reduce)
+  if (f->packing.n_parts != 1 || p->offset || (p->tap_map && p->tap_map[0]) || l->groups != 1 || l->taps != 1 ||
+      l->places || l->merged > 1 || l->depth > 1 || l->winograd || l->depthwise || l->lane_reduce)
     return false;
   out->n = l->n;
   out->k = out->k_padded = l->c;
@@ -527,8 +517,8 @@ static bool float_panels(const pack_plan *f, cy_panels *out) {
   return true;
 }
 
-static bool int_gemm_panels(const pack_plan *f, cy_panels *out) {
-  const cy_int_gemm_layout *l = &f->ints;
+static bool int_gemm_panels(const packed_weights *f, cy_panels *out) {
+  const cy_int_gemm_layout *l = f->packing.ints;
   if (l->matrices != 1 || l->taps != 1 || l->depthwise || l->winograd || l->split ||
       cy_int_gemm_order_shuffles(&l->order) || f->bits != (l->wide ? 16 : 8))
     return false;
@@ -546,8 +536,8 @@ static bool int_gemm_panels(const pack_plan *f, cy_panels *out) {
 }
 
 bool cy_cpu_panels_of(const cy_constant *packed, cy_panels *out) {
-  const pack_plan *f = packed->form;
-  if (packed->write != write_packed || !(f->bits ? int_gemm_panels : float_panels)(f, out))
+  const packed_weights *f = packed->form;
+  if (packed->write != write_packed || !(f->packing.ints ? int_gemm_panels : float_panels)(f, out))
     return false;
   out->from = f->w_offset;
   out->from_n = f->source.ns;
@@ -557,31 +547,15 @@ bool cy_cpu_panels_of(const cy_constant *packed, cy_panels *out) {
 
 /* ---- preparing ---- */
 
-/* May b be packed when compiling? out_matrices: of the constant. */
-static bool is_packed(cy_kernel *k, form *f, int64_t *out_matrices) {
+/* May b be packed when compiling? */
+static bool is_packed(cy_kernel *k, contraction_plan *f) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  *out_matrices = 1;
-  return c->b_const && !c->has_b_zero && (c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, f, out_matrices));
+  f->matrices = 1;
+  return c->b_const && !c->has_b_zero && (c->kind != CY_CONTRACT_MATMUL || packs(k, c, f));
 }
 
-static const char *gemm_algorithm(const cy_cg *cg, const cy_gemm_desc *d) {
-  return cy_gemm_strassen(cg, d) ? "gemm strassen" : d->b_packed ? "gemm packed" : "gemm";
-}
-
-static const char *conv_algorithm(const cy_cg *cg, cy_conv_algo algo, const cy_conv_desc *d) {
-  switch (algo) {
-  case CY_CONV_WINOGRAD:
-    return cy_winograd_pairs(cg, d) ? "conv winograd f2x4x4" : "conv winograd f4x3";
-  case CY_CONV_DEPTHWISE:
-    return "conv depthwise";
-  case CY_CONV_PLANAR:
-    return "conv planar";
-  default:
-    return d->transposed ? "conv transposed" : "conv direct";
-  }
-}
-
-static bool is_dot(cy_kernel *k) {
+/* Is it multiplied by instructions that add up groups of k: integers, bf16? */
+static bool by_groups(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   return cy_kernel_local_dtype(k, c->acc) == CY_I32 || cy_kernel_arg_dtype(k, c->a) == CY_BF16;
 }
@@ -590,23 +564,15 @@ static bool is_dot(cy_kernel *k) {
  * form. */
 uint64_t cy_cpu_contract_share_key(const cy_machine *m, cy_program *p, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  form f = {0};
-  int64_t matrices;
-  if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !is_dot(k) || !is_packed(k, &f, &matrices))
+  contraction_plan f = {0};
+  if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !by_groups(k) || !is_packed(k, &f))
     return 0;
   cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1};
+  cy_arena *arena = cy_arena_create();
   f.packed = f.ints = true;
-  dot_form_choose(m, p, &plan, &f, matrices);
+  choose_ints(m, p, &plan, &f, arena);
+  cy_arena_destroy(arena);
   return f.winograd ? UINT64_MAX : f.split ? 1 + (uint64_t)f.again : 0;
-}
-
-static void attention_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
-  cy_dim none = cy_dim_const(cy_kernel_graph(plan->kernel), 0);
-  plan->form = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), form); /* nothing to decide */
-  plan->scratch_arg = (int32_t)cy_kernel_add_arg(plan->kernel, CY_ARG_SCRATCH, CY_F32, none);
-  bool bf16 = cy_kernel_arg_dtype(plan->kernel, cy_kernel_contraction(plan->kernel)->a) == CY_BF16;
-  plan->algorithm = !bf16 ? "attention" : cg->amx_bf16 ? "attention bf16 amx" : "attention bf16 dot2";
-  plan->weight = 4000;
 }
 
 /* Appends what packed weights and scratch are bound to. */
@@ -619,16 +585,19 @@ static void append_arguments(cy_kernel_plan *plan, bool packed) {
     plan->packed_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   }
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(cy_kernel_graph(k), 0));
-  plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  if (c->kind != CY_CONTRACT_ATTENTION)
+    plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
 }
 
-static const char *dot_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, form *f, int64_t matrices) {
+/* Weights decide how they are packed; then what accumulators begin with becomes part of the descriptor. */
+static void prepare_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, contraction_plan *f,
+                         cy_arena *arena) {
   if (f->packed)
-    dot_form_choose(m, p, plan, f, matrices);
+    choose_ints(m, p, plan, f, arena);
   cy_int_gemm_desc d = int_gemm_desc(plan, f);
   if (cy_int_gemm_starts(m->state, &d))
     cy_kernel_fold_start(plan->kernel);
-  return cy_int_gemm_algorithm(m->state, &d);
+  plan_ints(m->state, plan, f, arena);
 }
 
 /* Why it is the chosen candidate; NULL: there is no other. */
@@ -656,52 +625,74 @@ static void keep_candidates(const cy_cg *cg, cy_arena *arena, cy_kernel_plan *pl
   plan->why = reason(cg, arena, kept);
 }
 
-static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f, int64_t matrices) {
-  cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
-  cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
-  cy_weights weights = weights_of(plan->kernel);
+static const cy_generator *gemm_generator(const cy_gemm_desc *d) {
+  return d->ints.bf16             ? &cy_int_blocks_generator
+         : d->ints.quantised_rows ? &cy_quantised_rows_generator
+         : d->ints.rows24         ? &cy_few_rows_generator
+                                  : &cy_gemm_generator;
+}
+
+static void prepare_conv(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
+  cy_conv_desc *d = &f->desc.conv;
+  *d = conv_desc(plan);
   cy_candidates candidates;
-  const char *name;
-  if (kind == CY_CONTRACT_MATMUL) {
-    cy_gemm_desc d = gemm_desc(plan, f);
-    if (f->packed)
-      gemm_pack_choose(cg, plan, arena, f, matrices);
-    if (d.ints.bits)
-      return cy_arena_printf(arena, "gemm int%d weights%s", d.ints.bits,
-                             d.ints.bf16             ? " bf16 amx"
-                             : d.ints.quantised_rows ? " int8 rows"
-                             : d.ints.rows24         ? " int24 rows"
-                                                     : "");
-    cy_gemm_candidates(cg, &d, &candidates);
-    keep_candidates(cg, arena, plan, &candidates);
-    name = gemm_algorithm(cg, &d);
-  } else {
-    conv_pack_choose(cg, plan, arena, f);
-    cy_conv_desc d = conv_desc(plan);
-    name = conv_algorithm(cg, f->algo, &d);
-    cy_conv_candidates(cg, &d, &candidates);
-    keep_candidates(cg, arena, plan, &candidates);
+  cy_conv_candidates(cg, d, &candidates);
+  keep_candidates(cg, arena, plan, &candidates);
+  f->weights.source = conv_source(d);
+  plan_by(cg, f, cy_conv_generator(cy_conv_chosen(&candidates)), arena);
+}
+
+static void prepare_gemm(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
+  cy_gemm_desc *d = &f->desc.gemm;
+  *d = gemm_desc(plan, f);
+  plan_by(cg, f, gemm_generator(d), arena);
+  if (d->ints.bits)
+    return;
+  cy_candidates candidates;
+  cy_gemm_candidates(cg, d, &candidates);
+  keep_candidates(cg, arena, plan, &candidates);
+}
+
+static void prepare_floats(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
+  switch (cy_kernel_contraction(plan->kernel)->kind) {
+  case CY_CONTRACT_ATTENTION:
+    f->desc.attention = attention_desc(plan);
+    plan_by(cg, f, &cy_attention_generator, arena);
+    return;
+  case CY_CONTRACT_MATMUL:
+    prepare_gemm(cg, plan, f, arena);
+    return;
+  default:
+    prepare_conv(cg, plan, f, arena);
   }
-  return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, cy_weights_suffix(weights) + 1);
+}
+
+/* For --explain. */
+static const char *algorithm_of(cy_kernel *k, const contraction_plan *f, cy_arena *arena) {
+  const char *name = f->by->name(f->plan);
+  cy_weights weights = weights_of(k);
+  bool plain = f->ints || weights == CY_WEIGHTS_F32 || cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION;
+  return plain ? name : cy_arena_printf(arena, "%s %s", name, cy_weights_suffix(weights) + 1);
 }
 
 void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   cy_kernel *k = plan->kernel;
   const cy_contraction *c = cy_kernel_contraction(k);
-  if (c->kind == CY_CONTRACT_ATTENTION) {
-    attention_prepare(m->state, plan);
-    return;
-  }
-  form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), form);
-  int64_t matrices;
+  bool attention = c->kind == CY_CONTRACT_ATTENTION;
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(k));
+  contraction_plan *f = CY_NEW(arena, contraction_plan);
   plan->form = f;
-  plan->weight = 1500;
-  f->ints = is_dot(k);
-  f->packed = is_packed(k, f, &matrices);
-  if (c->kind != CY_CONTRACT_MATMUL && !f->packed)
+  plan->weight = attention ? 4000 : 1500;
+  f->ints = !attention && by_groups(k);
+  f->packed = !attention && is_packed(k, f);
+  if (!attention && c->kind != CY_CONTRACT_MATMUL && !f->packed)
     cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
   append_arguments(plan, f->packed);
-  plan->algorithm = f->ints ? dot_prepare(m, p, plan, f, matrices) : float_prepare(m->state, plan, f, matrices);
+  if (f->ints)
+    prepare_ints(m, p, plan, f, arena);
+  else
+    prepare_floats(m->state, plan, f, arena);
+  plan->algorithm = algorithm_of(k, f, arena);
 }
 
 /* ---- emission ---- */
@@ -718,32 +709,24 @@ static void take_code(const cy_contract_info *info, cy_kernel_code *code) {
   code->shared_bytes = info->shared_bytes;
 }
 
+static void set_epilogue(contraction_plan *f, cy_contraction_kind kind, const cy_epilogue *e) {
+  if (f->ints) {
+    cy_int_gemm_desc *d = &f->desc.ints;
+    *(d->conv ? &d->window.epilogue : &d->gemm.epilogue) = *e;
+  } else if (kind == CY_CONTRACT_ATTENTION) {
+    f->desc.attention.epilogue = *e;
+    f->desc.attention.scores = cy_cpu_scores_of(e);
+  } else {
+    *(kind == CY_CONTRACT_MATMUL ? &f->desc.gemm.epilogue : &f->desc.conv.epilogue) = *e;
+  }
+}
+
 void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
-  const form *f = plan->form;
+  contraction_plan *f = plan->form;
   cy_contract_info info = {0};
   cy_epilogue epilogue = cy_cpu_epilogue_create(cg, plan->kernel);
-  cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
-  if (f->ints) {
-    cy_int_gemm_desc d = int_gemm_desc(plan, f);
-    *(d.conv ? &d.window.epilogue : &d.gemm.epilogue) = epilogue;
-    cy_int_gemm_emit(cg, &d, &info);
-  } else if (kind == CY_CONTRACT_ATTENTION) {
-    cy_attention_desc d = attention_desc(plan);
-    d.epilogue = epilogue;
-    d.scores = cy_cpu_scores_of(&epilogue);
-    cy_attention_emit(cg, &d, &info);
-  } else if (kind == CY_CONTRACT_MATMUL) {
-    cy_gemm_desc d = gemm_desc(plan, f);
-    d.epilogue = epilogue;
-    (d.ints.bf16             ? cy_int_gemm_blocks_emit
-     : d.ints.quantised_rows ? cy_quantised_rows_emit
-     : d.ints.rows24         ? cy_int_gemm_few_emit
-                             : cy_gemm_emit)(cg, &d, &info);
-  } else {
-    cy_conv_desc d = conv_desc(plan);
-    d.epilogue = epilogue;
-    cy_conv_emit(cg, &d, f->algo, &info);
-  }
+  set_epilogue(f, cy_kernel_contraction(plan->kernel)->kind, &epilogue);
+  f->by->emit(cg, f->plan, &info);
   cy_cpu_epilogue_destroy(&epilogue);
   take_code(&info, &plan->code);
 }

@@ -124,3 +124,8 @@ void cy_pack_run(const cy_pack_layout *l, const cy_pack_source *s, int64_t begin
   for (int64_t u = begin; u < end; u++)
     pack_panel(l, s, u / panels, u % panels, out);
 }
+
+void cy_packing_single(cy_packing *out, cy_arena *arena, cy_pack_layout layout, const int32_t *tap_map) {
+  cy_pack_part part = {layout, 0, tap_map};
+  *out = (cy_packing){.bytes = layout.bytes, .n_parts = 1, .part = cy_arena_copy(arena, &part, sizeof part)};
+}

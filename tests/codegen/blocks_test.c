@@ -202,12 +202,13 @@ static void replace_rounding(cy_cg *cg) {
 
 static void emit(setup *s) {
   if (s->rounding != BF16) {
-    (s->rounding == QUANTISED_ROWS ? cy_quantised_rows_emit
-     : s->rounding == ROWS24       ? cy_int_gemm_few_emit
-                                   : cy_gemm_emit)(s->j.cg, &s->d, &s->j.info);
+    const cy_generator *by = s->rounding == QUANTISED_ROWS ? &cy_quantised_rows_generator
+                             : s->rounding == ROWS24       ? &cy_few_rows_generator
+                                                           : &cy_gemm_generator;
+    job_generate(&s->j, by, &s->d);
     return;
   }
-  cy_int_gemm_blocks_emit(s->j.cg, &s->d, &s->j.info);
+  job_generate(&s->j, &cy_int_blocks_generator, &s->d);
   replace_rounding(s->j.cg);
   if (!tile_functions_replace(s->j.cg->module))
     die("bf16", "the code has no tiles");

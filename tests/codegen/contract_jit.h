@@ -27,6 +27,7 @@ typedef struct job {
   cy_cg *cg;
   LLVMOrcLLJITRef jit;
   cy_contract_info info;
+  cy_arena *arena; /* of plans */
   cyrt_slot args[JOB_SLOTS];
   int scratch_slot, shared_slot;
   char *scratch, *shared;
@@ -36,6 +37,21 @@ typedef struct job {
   int64_t tasks[CY_CONTRACT_PHASES];
   double compile_ms;
 } job;
+
+/* What a generator plans for a descriptor; how it packs the constant operand, of so many matrices. */
+static inline const void *job_plan(job *j, const cy_generator *by, const void *desc) {
+  j->arena = j->arena ? j->arena : cy_arena_create();
+  return by->plan(j->cg, desc, j->arena);
+}
+static inline cy_packing job_packing(job *j, const cy_generator *by, const void *desc, int64_t matrices) {
+  cy_packing p = {0};
+  const void *plan = job_plan(j, by, desc);
+  by->pack(j->cg, plan, matrices, j->arena, &p);
+  return p;
+}
+static inline void job_generate(job *j, const cy_generator *by, const void *desc) {
+  by->emit(j->cg, job_plan(j, by, desc), &j->info);
+}
 
 /* Of this thread alone: what else runs on the machine does not count. */
 static double cpu_seconds(void) {
@@ -158,6 +174,8 @@ static void job_end(job *j) {
   if (j->jit)
     LLVMOrcDisposeLLJIT(j->jit);
   cy_cg_destroy(j->cg);
+  if (j->arena)
+    cy_arena_destroy(j->arena);
 }
 
 /* ---- the epilogue of all tests: out[sum idx * stride] = acc + bias[last idx] ---- */

@@ -145,7 +145,7 @@ typedef struct gemm_setup {
 } gemm_setup;
 
 static void gemm_pack(gemm_setup *g, const gemm_case *c) {
-  cy_pack_layout l = cy_gemm_layout(g->j.cg, &g->d, g->matrices);
+  cy_pack_layout l = job_packing(&g->j, &cy_gemm_generator, &g->d, g->matrices).part->layout;
   uint16_t *halves;
   cy_pack_source source = {weights_source(g->b, g->n_b, &halves), c->k * c->n, g->s.bn, 0, g->s.bk, NULL};
   g->packed = nan_floats((l.bytes + 3) / 4);
@@ -218,7 +218,7 @@ static void gemm_compile(gemm_setup *g, const gemm_case *c) {
   if (gemm_packed(c))
     gemm_pack(g, c);
   double t = cpu_seconds();
-  cy_gemm_emit(g->j.cg, &g->d, &g->j.info);
+  job_generate(&g->j, &cy_gemm_generator, &g->d);
   job_finish(&g->j);
   g->j.compile_ms = (cpu_seconds() - t) * 1e3;
 }
@@ -246,6 +246,11 @@ static void gemm_check(const gemm_case *c) {
   gemm_setup_end(&g);
 }
 
+static bool by_strassen(gemm_setup *g) {
+  const void *plan = job_plan(&g->j, &cy_gemm_generator, &g->d);
+  return !strcmp(cy_gemm_generator.name(plan), "gemm strassen");
+}
+
 static bool uses_strassen(const cy_cg *cg) { return cg->model.strassen; }
 
 /* Rows that are not finite, or far larger or smaller than the others, leave these as exact as they would be alone. */
@@ -268,7 +273,7 @@ static void strassen_rows_check(const gemm_case *c) {
   gemm_compile(&g, c);
   job_prepare(&g.j, "gemm", 1);
   job_run(&g.j);
-  double *want = malloc((size_t)g.n_out * sizeof *want), worst = cy_gemm_strassen(g.j.cg, &g.d) ? 0 : INFINITY;
+  double *want = malloc((size_t)g.n_out * sizeof *want), worst = by_strassen(&g) ? 0 : INFINITY;
   gemm_reference(c, g.a, g.b, g.bias, &g.s, want);
   for (int64_t m = 0; m < c->m; m++)
     if (isfinite(want[m * c->n])) {
@@ -290,7 +295,7 @@ static void strassen_check(const gemm_case *c, int allowed, int want) {
   gemm_setup g;
   gemm_setup_begin(&g, c);
   g.j.cg->strict_fp = !allowed;
-  report(line, cy_gemm_strassen(g.j.cg, &g.d) != (want && uses_strassen(g.j.cg)), 0, 1, 0);
+  report(line, by_strassen(&g) != (want && uses_strassen(g.j.cg)), 0, 1, 0);
   gemm_setup_end(&g);
 }
 
@@ -379,21 +384,17 @@ typedef struct conv_setup {
 } conv_setup;
 
 static void conv_pack(conv_setup *g, const conv_case *c) {
-  cy_cg *cg = g->j.cg;
-  int64_t total = 0, offset, cgroup = c->cin / c->groups;
-  int32_t map[cy_conv_map_size(cg, &g->d)];
-  int parts = cy_conv_parts(cg, &g->d, c->algo);
-  for (int i = 0; i < parts; i++) {
-    cy_pack_layout l = cy_conv_layout(cg, &g->d, c->algo, i, &offset, map);
-    total = offset + l.bytes;
-  }
+  int64_t cgroup = c->cin / c->groups;
+  cy_packing p = job_packing(&g->j, cy_conv_generator(c->algo), &g->d, 1);
+  int64_t total = p.bytes;
   g->packed = nan_floats((total + 3) / 4);
   uint16_t *halves;
   const void *w = weights_source(g->w, c->cout * g->s.taps * cgroup, &halves);
-  for (int i = 0; i < parts; i++) {
-    cy_pack_layout l = cy_conv_layout(cg, &g->d, c->algo, i, &offset, map);
-    cy_pack_source source = {w, g->s.taps * cgroup * (c->cout / c->groups), g->s.taps * cgroup, cgroup, 1, map};
-    cy_pack_run(&l, &source, 0, cy_pack_units(&l), g->packed + offset / 4);
+  for (int i = 0; i < p.n_parts; i++) {
+    const cy_pack_layout *l = &p.part[i].layout;
+    int64_t group = g->s.taps * cgroup * (c->cout / c->groups);
+    cy_pack_source source = {w, group, g->s.taps * cgroup, cgroup, 1, p.part[i].tap_map};
+    cy_pack_run(l, &source, 0, cy_pack_units(l), g->packed + p.part[i].offset / 4);
   }
   free(halves);
   if (!guard_ok((char *)g->packed, (total + 3) / 4 * 4))
@@ -467,7 +468,7 @@ static void conv_setup_end(conv_setup *g) {
 static void conv_compile(conv_setup *g, const conv_case *c) {
   conv_pack(g, c);
   double t = cpu_seconds();
-  cy_conv_emit(g->j.cg, &g->d, c->algo, &g->j.info);
+  job_generate(&g->j, cy_conv_generator(c->algo), &g->d);
   job_finish(&g->j);
   g->j.compile_ms = (cpu_seconds() - t) * 1e3;
 }

@@ -463,6 +463,10 @@ static void replace_instructions(cy_cg *cg, variant as) {
   code_for_this_cpu(cg);
 }
 
+static cy_int_gemm_layout layout_of(setup *s, int64_t matrices) {
+  return *job_packing(&s->j, cy_int_generator(s->j.cg, &s->d), &s->d, matrices).ints;
+}
+
 static setup *setup_begin(const dot_case *c, const char *cpu, variant as) {
   static setup all;
   setup *s = &all;
@@ -505,15 +509,15 @@ static setup *setup_begin(const dot_case *c, const char *cpu, variant as) {
     source.is_signed = c->b != 'u';
     source.bits = s->d.b_bits;
     s->d.split = as == SPLIT && cy_int_gemm_split_possible(s->j.cg, &s->d);
-    s->layout = cy_int_gemm_layout_of(s->j.cg, &s->d, matrices);
+    s->layout = layout_of(s, matrices);
     if (s->d.split) {
       s->d.again = cy_int_gemm_again(&s->layout, &source);
-      s->layout = cy_int_gemm_layout_of(s->j.cg, &s->d, matrices);
+      s->layout = layout_of(s, matrices);
     }
     s->d.winograd = as == WINOGRAD && cy_int_winograd_possible(s->j.cg, &s->d) &&
                     cy_int_winograd_exact(cy_int_gemm_largest_sum(&s->layout, &source));
     if (s->d.winograd)
-      s->layout = cy_int_gemm_layout_of(s->j.cg, &s->d, matrices);
+      s->layout = layout_of(s, matrices);
     s->packed = guarded(s->layout.bytes);
     cy_int_gemm_pack(&s->layout, &source, s->packed);
   }
@@ -524,7 +528,7 @@ static setup *setup_begin(const dot_case *c, const char *cpu, variant as) {
   s->j.args[B_ZERO_SLOT].ptr = s->b_zero;
   s->j.args[START_SLOT].ptr = s->start;
   s->d.started = c->started && cy_int_gemm_starts(s->j.cg, &s->d);
-  cy_int_gemm_emit(s->j.cg, &s->d, &s->j.info);
+  job_generate(&s->j, cy_int_generator(s->j.cg, &s->d), &s->d);
   return s;
 }
 

@@ -62,7 +62,7 @@ static void plan_rows(const cy_cg *cg, att *a) {
  * Weights in the product with the values were not tried where AMX multiplies other types. */
 static void plan_scales(const cy_cg *cg, att *a) {
   const double scale = a->d->scale, log2_e = 1.4426950408889634;
-  bool powers = !cy_attention_scales(cg) || cy_cg_has(cg, "avx512dq"), changed = a->d->scores.change;
+  bool powers = !cy_attention_scales(cg) || cy_cg_has(cg, "avx512dq"), changed = a->d->changes_scores;
   bool with_unit = powers && a->half && !changed && scale > 0;
   a->unit = !powers ? 0 : with_unit ? scale * log2_e : changed || a->half ? log2_e : 1;
   a->scale_s = a->half && !with_unit ? scale : 1;
@@ -97,7 +97,7 @@ static bool values_lie_well(const cy_cg *cg, const att *a) {
          a->keys * row * 4 < cy_l2_part(cg, 1, 2);
 }
 
-static att plan(const cy_cg *cg, const cy_attention_desc *d) {
+static att plan_of(const cy_cg *cg, const cy_attention_desc *d) {
   att a = {.d = d, .keys = cy_csize_known(d->keys)};
   while (a.shared < d->n_batch && cy_csize_is(d->k_batch[d->n_batch - 1 - a.shared], 0) &&
          cy_csize_is(d->v_batch[d->n_batch - 1 - a.shared], 0))
@@ -117,7 +117,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   }
   a.tiled = !a.keys || a.keys > a.tile;
   a.all = a.keys && !a.tiled && !d->causal && !d->window;
-  a.tops = a.all && a.keys >= a.nr_k && !a.half && !a.few && !d->scores.change && a.scale_s == 1;
+  a.tops = a.all && a.keys >= a.nr_k && !a.half && !a.few && !d->changes_scores && a.scale_s == 1;
   a.behind = a.all && !a.half && !a.few && a.keys >= a.nr_k && (a.late || !cy_attention_scales(cg));
   a.panels_v = cy_ceil(d->columns, a.nr_v);
   a.last_v = cg->model.attention_values && !a.amx ? (unsigned)cy_ceil(d->columns - (a.panels_v - 1) * a.nr_v, cg->W) : a.pv.nv;
@@ -142,7 +142,7 @@ static V row_count(cy_cg *cg, const att *a) {
 }
 
 static V chunk_count(cy_cg *cg, const att *a) { return cy_ceil_div(cg, row_count(cg, a), cy_i64(cg, a->chunk)); }
-static V task_count(cy_cg *cg, void *ctx) { return cy_mul(cg, outer_count(cg, ctx), chunk_count(cg, ctx)); }
+static V task_count(cy_cg *cg, const void *ctx) { return cy_mul(cg, outer_count(cg, ctx), chunk_count(cg, ctx)); }
 
 static V panels_k(cy_cg *cg, const att *a) { return cy_ceil_div(cg, cy_size(cg, a->d->keys), cy_i64(cg, a->nr_k)); }
 
@@ -174,23 +174,9 @@ static areas place_areas(cy_cg *cg, const att *a) {
   return r;
 }
 
-static V worker_bytes(cy_cg *cg, void *ctx) { return place_areas(cg, ctx).end; }
+static V worker_bytes(cy_cg *cg, const void *ctx) { return place_areas(cg, ctx).end; }
 
 /* ---- one task's place ---- */
-
-void cy_attention_row_indices(cy_cg *cg, const work *w, V r, V *idx) {
-  const cy_attention_desc *d = w->a->d;
-  int outer = d->n_batch - w->a->shared;
-  memcpy(idx, w->idx, (size_t)outer * sizeof *idx);
-  V m = cy_size(cg, d->m), rest = r;
-  idx[d->n_batch] = w->a->shared ? cy_mod(cg, r, m) : r;
-  rest = w->a->shared ? cy_div(cg, r, m) : r;
-  for (int i = d->n_batch - 1; i >= outer; i--) {
-    V extent = cy_size(cg, d->batch[i]);
-    idx[i] = i > outer ? cy_mod(cg, rest, extent) : rest;
-    rest = i > outer ? cy_div(cg, rest, extent) : rest;
-  }
-}
 
 /* The first key that rows [r0, r1) may see, a multiple of a panel, and the one behind the last. */
 static void key_range(cy_cg *cg, const work *w, V r0, V r1, V *out_lo, V *out_hi) {
@@ -603,11 +589,24 @@ static void emit_entry(cy_cg *cg, const att *a) {
   cy_fn_end(cg, NULL);
 }
 
-void cy_attention_emit(cy_cg *cg, const cy_attention_desc *d, cy_contract_info *info) {
-  att a = plan(cg, d);
+static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  att a = plan_of(cg, desc);
+  return cy_arena_copy(arena, &a, sizeof a);
+}
+
+static const char *name_of(const void *of) {
+  const att *a = of;
+  return !a->d->bf16 ? "attention" : a->amx ? "attention bf16 amx" : "attention bf16 dot2";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const att *a = of;
+  const cy_attention_desc *d = a->d;
   info->n_phases = 0;
-  emit_entry(cg, &a);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &a));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, &a);
+  emit_entry(cg, a);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, a));
+  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, a);
   info->shared_bytes = 0;
 }
+
+const cy_generator cy_attention_generator = {.plan = plan, .name = name_of, .emit = emit};

@@ -55,7 +55,7 @@ typedef struct work {
   V inverse;                                      /* of the sum of the epilogue's row */
 } work;
 
-/* ---- attention.c ---- */
+/* ---- attention_rows.c ---- */
 /* Row r of the run: its batch and row indices. */
 void cy_attention_row_indices(cy_cg *cg, const work *w, V r, V *idx);
 

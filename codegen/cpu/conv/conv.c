@@ -16,9 +16,7 @@
 #include "conv_int.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#define UNKNOWN_POSITIONS 1600 /* what a feature map of unknown size is taken for */
 #define LONG_ROW 256           /* positions; longer ones are shared out and copied piece by piece */
 
 typedef enum mode { MODE_POSITIONS, MODE_RUNS, MODE_RUNS_COPIED } mode;
@@ -38,69 +36,6 @@ typedef struct conv {
   int n_idx;
   bool columns_outer;
 } conv;
-
-/* ---- axes and parts ---- */
-
-static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
-static int64_t floor_mod(int64_t a, int64_t b) { return (a % b + b) % b; }
-
-static cy_axis plain_axis(const cy_conv_desc *d, int i) {
-  return (cy_axis){.count = d->kernel[i],
-                   .step = d->stride[i],
-                   .start = -d->pad[i],
-                   .inc = d->dilation[i],
-                   .scale = 1,
-                   .kernel = d->kernel[i],
-                   .tap_inc = 1,
-                   .in = d->in[i],
-                   .out = d->out[i],
-                   .in_stride = d->in_s[i]};
-}
-
-/* Output o = o' * s + phase gets input i through tap k when i * s = o + pad - k * dilation. */
-static cy_axis phase_axis(const cy_conv_desc *d, int i, int64_t phase) {
-  int64_t s = d->stride[i], dil = d->dilation[i], every = s / gcd(s, dil), k0 = 0;
-  while (k0 < every && floor_mod(phase + d->pad[i] - k0 * dil, s))
-    k0++;
-  cy_axis a = {.step = 1,
-               .scale = s,
-               .phase = phase,
-               .kernel = d->kernel[i],
-               .tap0 = k0,
-               .tap_inc = every,
-               .in = d->in[i],
-               .out = d->out[i],
-               .in_stride = d->in_s[i]};
-  if (k0 < every && k0 < d->kernel[i]) {
-    a.count = cy_ceil(d->kernel[i] - k0, every);
-    a.start = (phase + d->pad[i] - k0 * dil) / s;
-    a.inc = -every * dil / s;
-  }
-  return a;
-}
-
-void cy_conv_axes(const cy_conv_desc *d, int part, cy_axis axis[3]) {
-  int missing = 3 - d->n_spatial;
-  for (int i = 2; i >= 0; i--) {
-    int at = i - missing;
-    if (at < 0) {
-      axis[i] = (cy_axis){.count = 1,
-                          .step = 1,
-                          .inc = 1,
-                          .scale = 1,
-                          .kernel = 1,
-                          .tap_inc = 1,
-                          .in = cy_cconst(1),
-                          .out = cy_cconst(1),
-                          .in_stride = cy_cconst(0)};
-    } else if (d->transposed) {
-      axis[i] = phase_axis(d, at, part % d->stride[at]);
-      part /= (int)d->stride[at];
-    } else {
-      axis[i] = plain_axis(d, at);
-    }
-  }
-}
 
 /* How many outputs of this part lie along the axis. */
 static V outputs_along(cy_cg *cg, const cy_axis *a) {
@@ -175,7 +110,7 @@ static void blocks_choose(const cy_cg *cg, conv *c) {
   c->columns_outer = positions && weights > input;
 }
 
-static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
+static conv part_plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   conv c = {
       .d = d, .output_block = cy_output_block_choose(cg, d), .merged = merge_choose(cg, d), .n_idx = 1 + d->n_spatial};
   cy_conv_axes(d, part, c.axis);
@@ -204,74 +139,74 @@ static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   return c;
 }
 
-static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int part) {
-  conv c = plan(cg, d, part);
-  int64_t per_tap = c.mode == MODE_POSITIONS ? 1 : c.axis[2].count;
-  cy_pack_layout l = {.groups = c.groups,
-                      .n = c.n,
-                      .taps = c.taps * per_tap,
-                      .c = c.c,
-                      .tap_block = c.tap_block * per_tap,
-                      .c_block = per_tap > 1 ? c.c : c.c_block,
-                      .nr = (unsigned)c.nr,
-                      .last = (unsigned)c.last,
-                      .places = c.output_block.count > 1 ? (int)c.output_block.count : 0,
-                      .merged = (int)c.merged,
+static cy_pack_layout part_layout(const cy_cg *cg, const conv *c) {
+  const cy_conv_desc *d = c->d;
+  int64_t per_tap = c->mode == MODE_POSITIONS ? 1 : c->axis[2].count;
+  cy_pack_layout l = {.groups = c->groups,
+                      .n = c->n,
+                      .taps = c->taps * per_tap,
+                      .c = c->c,
+                      .tap_block = c->tap_block * per_tap,
+                      .c_block = per_tap > 1 ? c->c : c->c_block,
+                      .nr = (unsigned)c->nr,
+                      .last = (unsigned)c->last,
+                      .places = c->output_block.count > 1 ? (int)c->output_block.count : 0,
+                      .merged = (int)c->merged,
                       .weights = d->weights};
-  l.bytes = c.groups * cy_pack_columns(&l) * l.taps * l.c * cy_weight_bytes(d->weights);
-  l.bytes += cy_last_room(cg, c.last, d->weights);
-  const cy_lane_reduce *lane_reduce = &c.output_block.lane_reduce;
+  l.bytes = c->groups * cy_pack_columns(&l) * l.taps * l.c * cy_weight_bytes(d->weights);
+  l.bytes += cy_last_room(cg, c->last, d->weights);
+  const cy_lane_reduce *lane_reduce = &c->output_block.lane_reduce;
   if (lane_reduce->lanes) {
     l.lane_reduce = (int)(lane_reduce->lanes / lane_reduce->outputs);
-    l.nr = lane_reduce->outputs > 1 ? lane_reduce->outputs : (unsigned)c.n;
+    l.nr = lane_reduce->outputs > 1 ? lane_reduce->outputs : (unsigned)c->n;
     l.bytes = cy_lane_reduce_weights(lane_reduce, d, l.taps);
   }
   return l;
 }
 
-static void tap_map_fill(const cy_conv_desc *d, int part, int32_t *map) {
-  cy_axis a[3];
-  cy_conv_axes(d, part, a);
-  for (int64_t i = 0; i < a[0].count; i++)
-    for (int64_t j = 0; j < a[1].count; j++)
-      for (int64_t k = 0; k < a[2].count; k++)
-        *map++ = (int32_t)(((a[0].tap0 + i * a[0].tap_inc) * a[1].kernel + a[1].tap0 + j * a[1].tap_inc) * a[2].kernel +
-                           a[2].tap0 + k * a[2].tap_inc);
-}
+/* The plan of all parts. */
+typedef struct direct {
+  const cy_conv_desc *d;
+  int parts;
+  conv *part;
+} direct;
 
-static int64_t part_offset(const cy_cg *cg, const cy_conv_desc *d, int part) {
+static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  direct *p = CY_NEW(arena, direct);
+  *p = (direct){.d = desc, .parts = part_count(cg, desc)};
+  p->part = CY_NEW_ARRAY(arena, conv, p->parts);
   int64_t offset = 0;
-  for (int i = 0; i < part; i++)
-    offset += cy_round_up(direct_layout(cg, d, i).bytes, 64);
-  return offset;
-}
-
-int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo) {
-  return algo == CY_CONV_DIRECT ? part_count(cg, d) : 1;
-}
-
-int64_t cy_conv_map_size(const cy_cg *cg, const cy_conv_desc *d) {
-  cy_output_block s = cy_output_block_choose(cg, d);
-  return s.count > 1 ? cy_output_block_map_size(d, &s) : cy_conv_taps(d);
-}
-
-cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, int part, int64_t *out_offset,
-                              int32_t *tap_map) {
-  *out_offset = 0;
-  tap_map_fill(d, part, tap_map);
-  if (algo == CY_CONV_WINOGRAD)
-    return cy_winograd_layout(cg, d);
-  if (algo == CY_CONV_DEPTHWISE)
-    return cy_depthwise_layout(cg, d);
-  if (algo == CY_CONV_PLANAR) {
-    cy_planar_map(d, tap_map);
-    return cy_planar_layout(cg, d);
+  for (int i = 0; i < p->parts; i++) {
+    p->part[i] = part_plan(cg, desc, i);
+    p->part[i].weights_at = offset;
+    offset += cy_round_up(part_layout(cg, &p->part[i]).bytes, 64);
   }
-  cy_output_block s = cy_output_block_choose(cg, d);
-  if (s.count > 1)
-    cy_output_block_map(d, &s, tap_map);
-  *out_offset = part_offset(cg, d, part);
-  return direct_layout(cg, d, part);
+  return p;
+}
+
+static const int32_t *part_map(const direct *p, int part, cy_arena *arena) {
+  const cy_output_block *s = &p->part[part].output_block;
+  bool blocks = s->count > 1;
+  int32_t *map = CY_NEW_ARRAY(arena, int32_t, blocks ? cy_output_block_map_size(p->d, s) : cy_conv_taps(p->d));
+  if (blocks)
+    cy_output_block_map(p->d, s, map);
+  else
+    cy_conv_tap_map(p->d, part, map);
+  return map;
+}
+
+static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
+  (void)matrices; /* groups are in the descriptor */
+  const direct *p = of;
+  *out = (cy_packing){.n_parts = p->parts, .part = CY_NEW_ARRAY(arena, cy_pack_part, p->parts)};
+  for (int i = 0; i < p->parts; i++) {
+    out->part[i] = (cy_pack_part){part_layout(cg, &p->part[i]), p->part[i].weights_at, part_map(p, i, arena)};
+    out->bytes = out->part[i].offset + out->part[i].layout.bytes;
+  }
+}
+
+static const char *name_of(const void *of) {
+  return ((const direct *)of)->d->transposed ? "conv transposed" : "conv direct";
 }
 
 /* ---- sizes ---- */
@@ -303,7 +238,7 @@ static V position_blocks(cy_cg *cg, const conv *c) {
 
 static int64_t column_blocks(const conv *c) { return cy_ceil(panel_count(c), c->blocks.nb); }
 
-static V task_count(cy_cg *cg, void *ctx) {
+static V task_count(cy_cg *cg, const void *ctx) {
   const conv *c = ctx;
   return cy_mulc(cg, position_blocks(cg, c), c->groups * column_blocks(c));
 }
@@ -355,13 +290,11 @@ static regions regions_of(cy_cg *cg, const conv *c) {
   return r;
 }
 
-static V worker_bytes(cy_cg *cg, void *ctx) {
-  const cy_conv_desc *d = ctx;
+static V worker_bytes(cy_cg *cg, const void *ctx) {
+  const direct *p = ctx;
   V most = cy_i64(cg, 0);
-  for (int i = 0; i < part_count(cg, d); i++) {
-    conv c = plan(cg, d, i);
-    most = cy_imax(cg, most, regions_of(cg, &c).end);
-  }
+  for (int i = 0; i < p->parts; i++)
+    most = cy_imax(cg, most, regions_of(cg, &p->part[i]).end);
   return most;
 }
 
@@ -605,12 +538,12 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
 
 static V address(cy_cg *cg, V p) { return LLVMBuildPtrToInt(cg->b, p, cg->i64, ""); }
 
-static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
+static void emit_part(cy_cg *cg, const direct *p, const conv *c, const char *name, int flags) {
   const cy_conv_desc *d = c->d;
   cy_kernel_begin(cg, name, flags);
   cy_epilogue_open(&d->epilogue, cg);
   frame f = {.c = c, .r = regions_of(cg, c), .row = table_row(cg, c)};
-  f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)d));
+  f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p));
   f.input = address(cg, cy_arg_ptr(cg, d->a_slot));
   f.zeros = address(cg, cy_zeros(cg, (c->mode == MODE_POSITIONS ? d->cin : c->klen) * 4));
   f.in_n = cy_mulc(cg, cy_size(cg, d->in_n), 4);
@@ -626,35 +559,30 @@ static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
   cy_fn_end(cg, NULL);
 }
 
-static V all_tasks(cy_cg *cg, void *ctx) {
-  const cy_conv_desc *d = ctx;
+static V all_tasks(cy_cg *cg, const void *ctx) {
+  const direct *p = ctx;
   V sum = cy_i64(cg, 0);
-  for (int i = 0; i < part_count(cg, d); i++) {
-    conv c = plan(cg, d, i);
-    sum = cy_add(cg, sum, task_count(cg, &c));
-  }
+  for (int i = 0; i < p->parts; i++)
+    sum = cy_add(cg, sum, task_count(cg, &p->part[i]));
   return sum;
 }
 
 /* Tasks of all parts behind each other: each part runs what falls to it. */
-static void emit_parts(cy_cg *cg, const cy_conv_desc *d) {
-  int parts = part_count(cg, d);
+static void emit_parts(cy_cg *cg, const direct *p) {
+  const char *kernel = p->d->name;
   char name[160];
-  for (int i = 0; i < parts; i++) {
-    conv c = plan(cg, d, i);
-    c.weights_at = part_offset(cg, d, i);
-    snprintf(name, sizeof name, "%s_part%d", d->name, i);
-    emit_part(cg, &c, name, CY_FN_INTERNAL | CY_FN_NOINLINE);
+  for (int i = 0; i < p->parts; i++) {
+    snprintf(name, sizeof name, "%s_part%d", kernel, i);
+    emit_part(cg, p, &p->part[i], name, CY_FN_INTERNAL | CY_FN_NOINLINE);
   }
-  cy_kernel_begin(cg, d->name, 0);
+  cy_kernel_begin(cg, kernel, 0);
   V base = cy_i64(cg, 0);
-  for (int i = 0; i < parts; i++) {
-    conv c = plan(cg, d, i);
-    V count = task_count(cg, &c), lo = cy_imax(cg, cy_sub(cg, cg->begin, base), cy_i64(cg, 0));
+  for (int i = 0; i < p->parts; i++) {
+    V count = task_count(cg, &p->part[i]), lo = cy_imax(cg, cy_sub(cg, cg->begin, base), cy_i64(cg, 0));
     V args[4] = {cg->args, lo, cy_imin(cg, cy_sub(cg, cg->end, base), count), cg->worker};
     cy_if some;
     cy_if_begin(cg, &some, cy_icmp(cg, LLVMIntSLT, lo, args[2]));
-    snprintf(name, sizeof name, "%s_part%d", d->name, i);
+    snprintf(name, sizeof name, "%s_part%d", kernel, i);
     cy_call(cg, LLVMGetNamedFunction(cg->module, name), args, 4);
     cy_if_end(cg, &some);
     base = cy_add(cg, base, count);
@@ -662,35 +590,22 @@ static void emit_parts(cy_cg *cg, const cy_conv_desc *d) {
   cy_fn_end(cg, NULL);
 }
 
-void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contract_info *info) {
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const direct *p = of;
+  const char *name = p->d->name;
   info->n_phases = 0;
-  if (algo == CY_CONV_WINOGRAD) {
-    cy_winograd_emit(cg, d, info);
-    return;
-  }
-  if (algo == CY_CONV_DEPTHWISE) {
-    cy_depthwise_emit(cg, d, info);
-    return;
-  }
-  if (algo == CY_CONV_PLANAR) {
-    cy_planar_emit(cg, d, info);
-    return;
-  }
   info->shared_bytes = 0;
-  if (part_count(cg, d) > 1) {
-    emit_parts(cg, d);
-  } else {
-    conv c = plan(cg, d, 0);
-    emit_part(cg, &c, d->name, 0);
-  }
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", all_tasks, (void *)d));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, (void *)d);
+  if (p->parts > 1)
+    emit_parts(cg, p);
+  else
+    emit_part(cg, p, p->part, name, 0);
+  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", all_tasks, p));
+  info->worker_bytes = cy_size_fn(cg, name, "_worker_bytes", worker_bytes, p);
 }
 
-/* ---- the choice ---- */
+const cy_generator cy_direct_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
 
-/* The direct form of what has a generator of its own was never faster; its estimate is a rough one. */
-static const double UNTRIED = 2;
+/* ---- cost ---- */
 
 /* The share of an axis' taps that lie inside the feature map. */
 static double inside_share(const cy_axis *a) {
@@ -704,22 +619,22 @@ static double inside_share(const cy_axis *a) {
 }
 
 /* How many, where that is known; else as many as estimates take for it. */
-static double outputs_of(const cy_conv_desc *d) {
+double cy_conv_outputs(const cy_conv_desc *d) {
   double positions = (double)cy_conv_images(d);
   for (int i = 0; i < d->n_spatial; i++)
     positions *= (double)cy_csize_known(d->out[i]);
-  return (positions > 0 ? positions : UNKNOWN_POSITIONS) * (double)d->cout;
+  return (positions > 0 ? positions : CY_UNKNOWN_POSITIONS) * (double)d->cout;
 }
 
 /* Cycles of the direct form on one core. */
-static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
+double cy_direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   cy_output_block output_block = cy_output_block_choose(cg, d);
   double work = 0, bytes = 0;
   for (int part = 0; part < part_count(cg, d); part++) {
-    conv c = plan(cg, d, part);
+    conv c = part_plan(cg, d, part);
     double positions = (double)positions_of(&c, cy_conv_images(d));
     double weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
-    double products = (positions > 0 ? positions : UNKNOWN_POSITIONS) * weights;
+    double products = (positions > 0 ? positions : CY_UNKNOWN_POSITIONS) * weights;
     for (int i = 0; i < 3; i++)
       products *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
     work += cy_cost_fmas(cg, products);
@@ -727,76 +642,5 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   }
   if (output_block.products > 0)
     work = cy_cost_fmas(cg, output_block.products * (double)(d->cin * cg->W * cy_conv_images(d)));
-  return cy_cost_plain(cg, work, bytes, outputs_of(d));
-}
-
-static double winograd_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  return cy_winograd_cost(cg, d, UNKNOWN_POSITIONS) * cg->model.winograd + cy_cost_sums(cg, outputs_of(d));
-}
-
-const char *cy_conv_name(cy_conv_algo algo) {
-  static const char *const names[] = {[CY_CONV_DIRECT] = "direct",
-                                      [CY_CONV_WINOGRAD] = "winograd",
-                                      [CY_CONV_DEPTHWISE] = "depthwise",
-                                      [CY_CONV_PLANAR] = "planar"};
-  return names[algo];
-}
-
-/* The layout is not in it: which one is better is a question about the layer. */
-void cy_conv_text(const cy_conv_desc *d, const char *type, cy_candidates *c) {
-  int64_t out[3];
-  for (int i = 0; i < d->n_spatial; i++)
-    out[i] = cy_csize_known(d->out[i]) ? cy_csize_known(d->out[i]) : -1;
-  int64_t batch = cy_csize_known(d->batch) ? cy_csize_known(d->batch) : -1;
-  cy_layer_text(c, "conv%s%s %lld->%lld", d->transposed ? "_transpose" : "", type, (long long)d->cin,
-                (long long)d->cout);
-  cy_layer_sizes(c, " k", d->kernel, d->n_spatial);
-  cy_layer_sizes(c, " s", d->stride, d->n_spatial);
-  cy_layer_sizes(c, " d", d->dilation, d->n_spatial);
-  cy_layer_sizes(c, " p", d->pad, d->n_spatial);
-  cy_layer_text(c, " g%lld", (long long)d->groups);
-  cy_layer_sizes(c, " to ", out, d->n_spatial);
-  cy_layer_sizes(c, " n", &batch, 1);
-}
-
-static double depthwise_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  double strides = 1;
-  for (int i = 0; i < d->n_spatial; i++)
-    strides *= (double)d->stride[i];
-  return cy_cost_depthwise(cg, outputs_of(d), (double)(cy_conv_taps(d) * (d->cin / d->groups)), strides);
-}
-
-/* Of groups: vectors hold columns of one of them. */
-static double idle_share(const cy_cg *cg, const cy_conv_desc *d) {
-  int64_t columns = d->cout / d->groups;
-  return d->groups > 1 ? (double)cy_round_up(columns, cg->W) / (double)columns : 1;
-}
-
-void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *d, cy_candidates *c) {
-  bool floats = d->weights == CY_WEIGHTS_F32, channels = !d->planar, depthwise = floats && cy_depthwise_possible(cg, d);
-  *c = (cy_candidates){.n = 0};
-  cy_conv_text(d, cy_weights_suffix(d->weights), c);
-  if (depthwise)
-    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DEPTHWISE), depthwise_cost(cg, d), 1, channels});
-  double direct = direct_cost(cg, d) * idle_share(cg, d);
-  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), direct, depthwise ? UNTRIED : 1, channels});
-  if (!depthwise && cy_winograd_possible(d))
-    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), winograd_cost(cg, d), cg->model.winograd_margin,
-                                        channels && !cg->strict_fp});
-  if (floats && !d->transposed)
-    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_PLANAR), cy_planar_cost(cg, d), 1, d->planar});
-  cy_candidates_choose(cg, c);
-}
-
-cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
-  cy_candidates c;
-  cy_conv_candidates(cg, d, &c);
-  for (int algo = 0; algo <= CY_CONV_PLANAR && c.chosen >= 0; algo++)
-    if (c.of[c.chosen].name == cy_conv_name((cy_conv_algo)algo))
-      return (cy_conv_algo)algo;
-  return CY_CONV_DIRECT;
-}
-
-double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  return cy_conv_choose(cg, d) == CY_CONV_WINOGRAD ? winograd_cost(cg, d) : direct_cost(cg, d);
+  return cy_cost_plain(cg, work, bytes, cy_conv_outputs(d));
 }

@@ -19,7 +19,20 @@ typedef struct cy_axis {
   cy_csize in, out, in_stride;
 } cy_axis;
 
+/* ---- conv_axes.c ---- */
+
 void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
+/* cy_pack_source.tap_map of a part: as many as it has taps. */
+void cy_conv_tap_map(const cy_conv_desc *desc, int part, int32_t *map);
+
+/* ---- conv.c ---- */
+
+#define CY_UNKNOWN_POSITIONS 1600 /* what a feature map of unknown size is taken for */
+
+/* Outputs of all channels, where their number is known; else as many as estimates take for it. */
+double cy_conv_outputs(const cy_conv_desc *desc);
+/* Cycles on one core. */
+double cy_direct_cost(const cy_cg *cg, const cy_conv_desc *desc);
 
 /* ---- conv_lane_reduce.c ---- */
 
@@ -63,10 +76,6 @@ void cy_lane_reduce_emit(cy_cg *cg, const cy_microkernel *micro, const cy_lane_r
 
 /* Of a desc that is, or might be, planar. */
 double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *desc); /* cycles on one core */
-cy_pack_layout cy_planar_layout(const cy_cg *cg, const cy_conv_desc *desc);
-/* cy_pack_source.tap_map of it. */
-void cy_planar_map(const cy_conv_desc *desc, int32_t *map);
-void cy_planar_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
 
 /* ---- costs ---- */
 
@@ -75,13 +84,15 @@ static inline int64_t cy_conv_images(const cy_conv_desc *desc) {
   return cy_csize_known(desc->batch) ? cy_csize_known(desc->batch) : 1;
 }
 
-void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
+/* ---- winograd_plan.c ---- */
+
 /* Cycles on one core. unknown_positions: what to take for outputs of unknown size. */
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *desc, double unknown_positions);
-cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *desc);
 bool cy_winograd_possible(const cy_conv_desc *desc);
-bool cy_winograd_pairs(const cy_cg *cg, const cy_conv_desc *desc); /* of planes: F(2x4x4,3x3x3) */
-/* One axis of the filter transform: 3 values to 6. */
+
+/* ---- winograd_transform.c: one axis, of floats or integers ---- */
+
+void cy_winograd_input(cy_cg *cg, const LLVMValueRef d[6], LLVMValueRef out[6]);
 void cy_winograd_filter(cy_cg *cg, const LLVMValueRef g[3], LLVMValueRef out[6]);
 
 /* ---- winograd_rows.c ---- */
@@ -100,8 +111,8 @@ typedef struct cy_winograd_rows {
 } cy_winograd_rows;
 void cy_winograd_rows_emit(cy_cg *cg, const cy_winograd_rows *p);
 
-void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
-cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *desc);
+/* ---- depthwise.c ---- */
+
 bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *desc);
 
 #endif

@@ -111,7 +111,7 @@ static void rows_choose(const cy_cg *cg, planar *p, int64_t width) {
   }
 }
 
-static planar plan(const cy_cg *cg, const cy_conv_desc *d) {
+static planar plan_of(const cy_cg *cg, const cy_conv_desc *d) {
   planar p = {.d = d, .groups = d->groups, .c = d->cin / d->groups, .m = d->cout / d->groups};
   cy_conv_axes(d, 0, p.axis);
   const cy_axis *w = &p.axis[2];
@@ -144,24 +144,30 @@ static void order_taps(const cy_axis axis[3], int32_t *out) {
     out[i] = (int32_t)(out[i - w->count] + w->count);
 }
 
-void cy_planar_map(const cy_conv_desc *d, int32_t *map) {
+static void planar_map(const cy_conv_desc *d, int32_t *map) {
   cy_axis axis[3];
   cy_conv_axes(d, 0, axis);
   order_taps(axis, map);
 }
 
-cy_pack_layout cy_planar_layout(const cy_cg *cg, const cy_conv_desc *d) {
-  planar p = plan(cg, d);
-  return (cy_pack_layout){.groups = p.groups,
-                          .n = p.m,
-                          .taps = p.taps,
-                          .c = p.c,
-                          .tap_block = p.taps,
-                          .c_block = p.c,
-                          .nr = p.mr,
-                          .merged = 1,
-                          .weights = d->weights,
-                          .bytes = p.groups * cy_round_up(p.m, p.mr) * p.taps * p.c * 4};
+static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
+  (void)matrices; /* groups are in the descriptor */
+  (void)cg;
+  const planar *p = of;
+  const cy_conv_desc *d = p->d;
+  int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(d));
+  planar_map(d, map);
+  cy_pack_layout l = {.groups = p->groups,
+                      .n = p->m,
+                      .taps = p->taps,
+                      .c = p->c,
+                      .tap_block = p->taps,
+                      .c_block = p->c,
+                      .nr = p->mr,
+                      .merged = 1,
+                      .weights = d->weights,
+                      .bytes = p->groups * cy_round_up(p->m, p->mr) * p->taps * p->c * 4};
+  cy_packing_single(out, arena, l, map);
 }
 
 /* ---- sizes ---- */
@@ -174,7 +180,7 @@ static V row_blocks(cy_cg *cg, const planar *p) {
   return cy_ceil_div(cg, cy_size(cg, p->axis[1].out), cy_i64(cg, p->rows));
 }
 
-static V task_count(cy_cg *cg, void *ctx) {
+static V task_count(cy_cg *cg, const void *ctx) {
   const planar *p = ctx;
   V rows = cy_mul(cg, cy_size(cg, p->axis[0].out), row_blocks(cg, p));
   return cy_mul(cg, cy_mul(cg, cy_mulc(cg, cy_size(cg, p->d->batch), p->groups), rows), pieces(cg, p));
@@ -412,36 +418,49 @@ static V next_digit(cy_cg *cg, V *number, V base) {
   return digit;
 }
 
-void cy_planar_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
-  planar p = plan(cg, d);
+static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  planar p = plan_of(cg, desc);
+  return cy_arena_copy(arena, &p, sizeof p);
+}
+
+static const char *name_of(const void *of) {
+  (void)of;
+  return "conv planar";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const planar *p = of;
+  const cy_conv_desc *d = p->d;
   info->shared_bytes = 0;
-  info->worker_bytes = worker_bytes(&p);
+  info->worker_bytes = worker_bytes(p);
   cy_kernel_begin(cg, d->name, 0);
   cy_epilogue_open(&d->epilogue, cg);
-  frame f = {.p = &p, .input = cy_arg_ptr(cg, d->a_slot), .offsets = tap_offsets(cg, &p)};
-  f.scratch = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&p)));
-  V sums = cy_alloca(cg, (int64_t)p.mr * p.nv * cg->W * 4);
+  frame f = {.p = p, .input = cy_arg_ptr(cg, d->a_slot), .offsets = tap_offsets(cg, p)};
+  f.scratch = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(p)));
+  V sums = cy_alloca(cg, (int64_t)p->mr * p->nv * cg->W * 4);
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   V number = t.iv;
-  f.x0 = cy_mulc(cg, next_digit(cg, &number, pieces(cg, &p)), p.piece);
-  f.o[1] = cy_mulc(cg, next_digit(cg, &number, row_blocks(cg, &p)), p.rows);
-  f.o[0] = next_digit(cg, &number, cy_size(cg, p.axis[0].out));
-  f.group = next_digit(cg, &number, cy_i64(cg, p.groups));
+  f.x0 = cy_mulc(cg, next_digit(cg, &number, pieces(cg, p)), p->piece);
+  f.o[1] = cy_mulc(cg, next_digit(cg, &number, row_blocks(cg, p)), p->rows);
+  f.o[0] = next_digit(cg, &number, cy_size(cg, p->axis[0].out));
+  f.group = next_digit(cg, &number, cy_i64(cg, p->groups));
   f.n = number;
-  f.count = cy_imin(cg, cy_i64(cg, p.piece), cy_sub(cg, cy_size(cg, p.axis[2].out), f.x0));
-  f.rows = cy_imin(cg, cy_i64(cg, p.rows), cy_sub(cg, cy_size(cg, p.axis[1].out), f.o[1]));
+  f.count = cy_imin(cg, cy_i64(cg, p->piece), cy_sub(cg, cy_size(cg, p->axis[2].out), f.x0));
+  f.rows = cy_imin(cg, cy_i64(cg, p->rows), cy_sub(cg, cy_size(cg, p->axis[1].out), f.o[1]));
   copy_rows(cg, &f);
   emit_rows(cg, &f, sums);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &p));
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
 }
+
+const cy_generator cy_planar_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
 
 /* ---- the choice ---- */
 
 double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  planar p = plan(cg, d);
+  planar p = plan_of(cg, d);
   double width = (double)known_or(p.axis[2].out, UNKNOWN_ROW), outer = (double)(cy_conv_images(d) * p.groups);
   for (int i = 0; i < 2; i++)
     outer *= (double)known_or(p.axis[i].out, UNKNOWN_ROWS);

@@ -53,7 +53,7 @@ static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
   return ow && ow < best ? (int)ow : best;
 }
 
-static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
+static dw plan_of(const cy_cg *cg, const cy_conv_desc *d) {
   dw p = {.d = d, .c = d->cout, .gin = d->cin / d->groups, .gout = d->cout / d->groups};
   p.width = cy_round_up(d->cout, cg->W);
   cy_conv_axes(d, 0, p.axis);
@@ -66,25 +66,30 @@ static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
   return p;
 }
 
-cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *d) {
-  dw p = plan(cg, d);
-  int64_t taps = p.axis[0].count * p.axis[1].count * p.axis[2].count;
-  return (cy_pack_layout){.groups = d->groups,
-                          .n = p.gout,
-                          .taps = taps,
-                          .c = p.gin,
-                          .tap_block = taps,
-                          .c_block = p.gin,
-                          .nr = cg->W,
-                          .merged = 1,
-                          .depthwise = 1,
-                          .bytes = taps * p.gin * p.width * 4};
+static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
+  (void)matrices; /* groups are in the descriptor */
+  const dw *p = of;
+  const cy_conv_desc *d = p->d;
+  int64_t taps = p->axis[0].count * p->axis[1].count * p->axis[2].count;
+  cy_pack_layout l = {.groups = d->groups,
+                      .n = p->gout,
+                      .taps = taps,
+                      .c = p->gin,
+                      .tap_block = taps,
+                      .c_block = p->gin,
+                      .nr = cg->W,
+                      .merged = 1,
+                      .depthwise = 1,
+                      .bytes = taps * p->gin * p->width * 4};
+  int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(d));
+  cy_conv_tap_map(d, 0, map);
+  cy_packing_single(out, arena, l, map);
 }
 
 static V row_count(cy_cg *cg, const dw *p) {
   return cy_mul(cg, cy_size(cg, p->d->batch), cy_mul(cg, cy_size(cg, p->axis[0].out), cy_size(cg, p->axis[1].out)));
 }
-static V task_count(cy_cg *cg, void *ctx) {
+static V task_count(cy_cg *cg, const void *ctx) {
   const dw *p = ctx;
   return cy_ceil_div(cg, row_count(cg, p), cy_i64(cg, p->row_block));
 }
@@ -327,24 +332,37 @@ static void emit_row(cy_cg *cg, const dw *p, line *l, V input, V row) {
     emit_unknown_row(cg, p, l);
 }
 
-void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
-  dw p = plan(cg, d);
+static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  dw p = plan_of(cg, desc);
+  return cy_arena_copy(arena, &p, sizeof p);
+}
+
+static const char *name_of(const void *of) {
+  (void)of;
+  return "conv depthwise";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const dw *p = of;
+  const cy_conv_desc *d = p->d;
   cy_kernel_begin(cg, d->name, 0);
   cy_epilogue_open(&d->epilogue, cg);
-  line l = {.out_width = cy_size(cg, p.axis[2].out),
-            .in_width = cy_size(cg, p.axis[2].in),
+  line l = {.out_width = cy_size(cg, p->axis[2].out),
+            .in_width = cy_size(cg, p->axis[2].in),
             .weights = cy_arg_ptr(cg, d->b_slot),
-            .buffer = cy_alloca(cg, p.tw * CHUNK * 4)};
+            .buffer = cy_alloca(cg, p->tw * CHUNK * 4)};
   for (int i = 0; i < 3; i++)
-    l.stride[i] = cy_mulc(cg, cy_size(cg, p.axis[i].in_stride), 4);
-  l.zeros = LLVMBuildPtrToInt(cg->b, cy_zeros(cg, p.width * 4), cg->i64, "");
+    l.stride[i] = cy_mulc(cg, cy_size(cg, p->axis[i].in_stride), 4);
+  l.zeros = LLVMBuildPtrToInt(cg->b, cy_zeros(cg, p->width * 4), cg->i64, "");
   V input = LLVMBuildPtrToInt(cg->b, cy_arg_ptr(cg, d->a_slot), cg->i64, "");
-  V lo = cy_mulc(cg, cg->begin, p.row_block), hi = cy_imin(cg, cy_mulc(cg, cg->end, p.row_block), row_count(cg, &p));
+  V lo = cy_mulc(cg, cg->begin, p->row_block), hi = cy_imin(cg, cy_mulc(cg, cg->end, p->row_block), row_count(cg, p));
   cy_loop r;
   cy_loop_begin(cg, &r, lo, hi, cy_i64(cg, 1), NULL, 0);
-  emit_row(cg, &p, &l, input, r.iv);
+  emit_row(cg, p, &l, input, r.iv);
   cy_loop_end(cg, &r, NULL);
   cy_fn_end(cg, NULL);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &p));
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
   info->worker_bytes = info->shared_bytes = 0;
 }
+
+const cy_generator cy_depthwise_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};

@@ -74,7 +74,7 @@ static V is_few(cy_cg *cg, const wino *w) {
 }
 
 static int64_t column_blocks(const wino *w) { return cy_ceil(w->panels, w->nb); }
-static V task_count(cy_cg *cg, void *ctx) {
+static V task_count(cy_cg *cg, const void *ctx) {
   const wino *w = ctx;
   V many = cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), column_blocks(w));
   return w->by_tap ? cy_select(cg, is_few(cg, w), cy_i64(cg, w->panels), many) : many;
@@ -103,21 +103,8 @@ static V mad(cy_cg *cg, double k, V a, V b) {
 
 static V msub(cy_cg *cg, double k, V a, V b) { return mad(cg, k, a, LLVMBuildFNeg(cg->b, b, "")); }
 
-/* The points of a filter are -6 and 24 times those of the textbook, to save multiplications, those of the input and the
- * rest as there; the output transform makes up for it, but for a factor of 6 an axis that is taken out of the weights
- * while they are packed, or loaded. */
-
-/* One axis of the input transform: 6 values to 6. */
-static void transform_in(cy_cg *cg, const V d[6], V out[6]) {
-  V even = mad(cg, -4, d[2], d[4]), odd = mad(cg, -4, d[1], d[3]);
-  V even2 = fsub(cg, d[4], d[2]), odd2 = fsub(cg, d[3], d[1]);
-  out[0] = mad(cg, 4, d[0], mad(cg, -5, d[2], d[4]));
-  out[1] = fadd(cg, even, odd);
-  out[2] = fsub(cg, even, odd);
-  out[3] = mad(cg, 2, odd2, even2);
-  out[4] = mad(cg, -2, odd2, even2);
-  out[5] = mad(cg, 4, d[1], mad(cg, -5, d[3], d[5]));
-}
+/* Points of filters are larger than the textbook's (winograd_transform.c): this makes up for it, but for a factor of 6 an
+ * axis that is taken out of the weights while they are packed, or loaded. */
 
 /* One axis of the output transform: 6 values to 4. */
 static void transform_out(cy_cg *cg, const V m[6], V out[4]) {
@@ -133,16 +120,6 @@ static void transform_out_scaled(cy_cg *cg, const V m[6], V out[4]) {
   transform_out(cg, m, out);
   for (int i = 0; i < 4; i++)
     out[i] = LLVMBuildFMul(cg->b, out[i], cy_splatf(cg, FILTER_SCALE, cg->W), "");
-}
-
-void cy_winograd_filter(cy_cg *cg, const V g[3], V out[6]) {
-  V ends = fadd(cg, g[0], g[2]), wide = mad(cg, 4, g[2], g[0]);
-  out[0] = g[0];
-  out[1] = fadd(cg, ends, g[1]);
-  out[2] = fsub(cg, ends, g[1]);
-  out[3] = mad(cg, 2, g[1], wide);
-  out[4] = mad(cg, -2, g[1], wide);
-  out[5] = g[2];
 }
 
 /* A tile's place in the output; od: of three axes. */
@@ -273,7 +250,7 @@ static void emit_columns(cy_cg *cg, const wino *w, V table, V c, LLVMTypeRef typ
     if (cg->model.prefetch) /* what the next patch reads there, which most often is that on the right */
       cy_prefetch(cg, cy_gep(cg, at, right), false, CY_FIRST_LEVEL);
   }
-  transform_in(cg, d, r);
+  cy_winograd_input(cg, d, r);
   for (int i = 0; i < 6; i++)
     cy_store(cg, r[i], cy_gepc(cg, to, i * 6 * vector), 4);
   cy_loop_end(cg, &x, NULL);
@@ -282,7 +259,7 @@ static void emit_columns(cy_cg *cg, const wino *w, V table, V c, LLVMTypeRef typ
 /* The rows of a patch whose columns are transformed, to V. */
 static void emit_rows_in(cy_cg *cg, const wino *w, LLVMTypeRef type, lines half, V out) {
   int64_t point = v_floats(w) * 4;
-  emit_pass(cg, type, 6, half, transform_in, 6, plain_lines(out, 6 * point, point),
+  emit_pass(cg, type, 6, half, cy_winograd_input, 6, plain_lines(out, 6 * point, point),
             cg->model.prefetch ? POINTS_PREFETCH : 0);
 }
 
@@ -750,36 +727,73 @@ static void emit_few(cy_cg *cg, const task *t) {
   cy_loop_end(cg, &q, NULL);
 }
 
-void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
-  wino w = cy_winograd_plan(cg, d);
-  if (w.shared)
-    emit_shared_input(cg, &w, info);
+/* ---- the generator ---- */
+
+static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  wino w = cy_winograd_plan(cg, desc);
+  return cy_arena_copy(arena, &w, sizeof w);
+}
+
+static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
+  (void)matrices; /* groups are in the descriptor */
+  (void)cg;
+  const wino *w = of;
+  const cy_conv_desc *d = w->d;
+  int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(d));
+  cy_conv_tap_map(d, 0, map);
+  cy_pack_layout l = {.groups = 1,
+                      .n = d->cout,
+                      .taps = TAPS,
+                      .c = w->c,
+                      .tap_block = TAPS,
+                      .c_block = w->c,
+                      .depth = (int)w->depth,
+                      .winograd = w->by_tap ? 2 : 1,
+                      .nr = (unsigned)w->nr,
+                      .merged = 1,
+                      .weights = d->weights,
+                      .bytes = TAPS * w->panels * w->nr * w->c * cy_weight_bytes(d->weights)};
+  cy_packing_single(out, arena, l, map);
+}
+
+static const char *name_of(const void *of) {
+  return ((const wino *)of)->pairs ? "conv winograd f2x4x4" : "conv winograd f4x3";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const wino *w = of;
+  const cy_conv_desc *d = w->d;
+  info->n_phases = 0;
+  if (w->shared)
+    emit_shared_input(cg, w, info);
   cy_kernel_begin(cg, d->name, 0);
   cy_epilogue_open(&d->epilogue, cg);
-  task t = {.w = &w, .v = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&w)))};
-  t.u = cy_gepc(cg, t.v, w.shared ? 0 : v_bytes(&w));
-  t.m = cy_gepc(cg, t.u, u_slices(&w) * POINTS * u_floats(&w) * 4);
-  t.spots = cy_gepc(cg, t.m, m_bytes(&w));
-  t.tab = cy_row_table(cg, w.tile.mr, cy_i64(cg, w.cb * 4));
+  task t = {.w = w, .v = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(w)))};
+  t.u = cy_gepc(cg, t.v, w->shared ? 0 : v_bytes(w));
+  t.m = cy_gepc(cg, t.u, u_slices(w) * POINTS * u_floats(w) * 4);
+  t.spots = cy_gepc(cg, t.m, m_bytes(w));
+  t.tab = cy_row_table(cg, w->tile.mr, cy_i64(cg, w->cb * 4));
   cy_loop i, slice;
   cy_if few;
-  if (w.by_tap) {
-    cy_if_begin(cg, &few, is_few(cg, &w));
+  if (w->by_tap) {
+    cy_if_begin(cg, &few, is_few(cg, w));
     emit_few(cg, &t);
     cy_if_else(cg, &few);
   }
-  if (w.filters_once) {
-    cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(&w)), cy_i64(cg, 1), NULL, 0);
-    emit_filters(cg, &t, cy_i64(cg, 0), slice.iv, cy_i64(cg, 0), cy_i64(cg, sum_channels(&w)));
+  if (w->filters_once) {
+    cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(w)), cy_i64(cg, 1), NULL, 0);
+    emit_filters(cg, &t, cy_i64(cg, 0), slice.iv, cy_i64(cg, 0), cy_i64(cg, sum_channels(w)));
     cy_loop_end(cg, &slice, NULL);
   }
   cy_loop_begin(cg, &i, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &t, i.iv);
   cy_loop_end(cg, &i, NULL);
-  if (w.by_tap)
+  if (w->by_tap)
     cy_if_end(cg, &few);
   cy_fn_end(cg, NULL);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &w));
-  info->worker_bytes = worker_bytes(&w);
-  info->shared_bytes = w.shared ? v_bytes(&w) : 0;
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, w));
+  info->worker_bytes = worker_bytes(w);
+  info->shared_bytes = w->shared ? v_bytes(w) : 0;
 }
+
+const cy_generator cy_winograd_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};

@@ -156,24 +156,6 @@ wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d) {
   return known && cost <= paired_cost ? w : paired;
 }
 
-bool cy_winograd_pairs(const cy_cg *cg, const cy_conv_desc *d) { return cy_winograd_plan(cg, d).pairs; }
-
-cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
-  wino w = cy_winograd_plan(cg, d);
-  return (cy_pack_layout){.groups = 1,
-                          .n = d->cout,
-                          .taps = TAPS,
-                          .c = w.c,
-                          .tap_block = TAPS,
-                          .c_block = w.c,
-                          .depth = (int)w.depth,
-                          .winograd = w.by_tap ? 2 : 1,
-                          .nr = (unsigned)w.nr,
-                          .merged = 1,
-                          .weights = d->weights,
-                          .bytes = TAPS * w.panels * w.nr * w.c * cy_weight_bytes(d->weights)};
-}
-
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_positions) {
   wino w = cy_winograd_plan(cg, d);
   int64_t tiles = known_tiles(d, cy_conv_images(d), tile_planes(&w)), columns = w.panels * w.nr;

@@ -99,7 +99,7 @@ static int64_t rows_likely(const cy_gemm_desc *d, cy_tile t) {
 
 static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
 
-static void describe(const cy_gemm_desc *d, cy_candidates *c) {
+static void describe_layer(const cy_gemm_desc *d, cy_candidates *c) {
   const int64_t m = cy_csize_known(d->m), batches = known_all(d) || !d->n_batch ? known_batches(d) : 0;
   int64_t sizes[] = {m ? m : -1, cy_csize_known(d->n) ? cy_csize_known(d->n) : -1,
                      cy_csize_known(d->k) ? cy_csize_known(d->k) : -1, batches ? batches : -1};
@@ -117,7 +117,7 @@ static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *
   double batches = known_all(d) ? (double)known_batches(d) : 1;
   double worth = d->weights == CY_WEIGHTS_F32 ? cg->model.strassen_worth : cg->model.strassen_worth_half;
   *c = (cy_candidates){.n = 0};
-  describe(d, c);
+  describe_layer(d, c);
   double plain =
       batches * cy_cost_plain(cg, cy_cost_fmas(cg, m * n * k), n * k * (double)cy_weight_bytes(d->weights), m * n);
   cy_candidates_add(c, (cy_candidate){"plain", plain, 1, true});
@@ -141,7 +141,7 @@ static bool strassen_chosen(const cy_cg *cg, gemm *g, int64_t outer, int64_t pan
   return !strcmp(c.of[c.chosen].name, "strassen");
 }
 
-static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
+static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = {.d = d, .kind = kind_choose(cg, d)};
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
   g.tile = cy_tile_choose(cg, m, n);
@@ -180,30 +180,29 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
 }
 
 void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *d, cy_candidates *out) {
-  gemm g = plan(cg, d);
+  gemm g = plan_of(cg, d);
   int64_t outer = known_all(d) ? known_batches(d) : 0, n = cy_csize_known(d->n);
   if (g.strassen)
     g.blocks = g.plain;
   weigh(cg, &g, strassen_possible(cg, &g, outer, n ? cy_ceil(n, g.nr) : 0), out);
 }
 
-bool cy_gemm_strassen(const cy_cg *cg, const cy_gemm_desc *d) { return plan(cg, d).strassen; }
-
-cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *d, int64_t matrices) {
-  gemm g = plan(cg, d);
+static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
+  const gemm *g = of;
+  const cy_gemm_desc *d = g->d;
   cy_pack_layout l = {.groups = matrices,
                       .n = d->n.value,
                       .taps = 1,
                       .c = d->k.value,
                       .tap_block = 1,
-                      .c_block = g.k_block,
-                      .nr = (unsigned)g.nr,
-                      .last = (unsigned)g.last,
+                      .c_block = g->k_block,
+                      .nr = (unsigned)g->nr,
+                      .last = (unsigned)g->last,
                       .merged = 1,
                       .weights = d->weights};
   l.bytes = matrices * cy_pack_columns(&l) * l.c * cy_weight_bytes(d->weights);
-  l.bytes += cy_last_room(cg, g.last, d->weights);
-  return l;
+  l.bytes += cy_last_room(cg, g->last, d->weights);
+  cy_packing_single(out, arena, l, NULL);
 }
 
 /* ---- sizes ---- */
@@ -258,7 +257,7 @@ static V has_fewer(cy_cg *cg, const gemm *g, int64_t rows) {
   return cy_icmp(cg, LLVMIntSLT, cy_size(cg, g->d->m), cy_i64(cg, rows));
 }
 
-static V task_count(cy_cg *cg, void *ctx) {
+static V task_count(cy_cg *cg, const void *ctx) {
   const gemm *g = ctx;
   gemm few;
   int64_t enough = few_rows_plan(cg, g, &few);
@@ -278,12 +277,12 @@ static int64_t sums_bytes(const gemm *g) {
 
 /* Pairs of tiles in a matrix; in all. */
 static V pairs_of(cy_cg *cg, const gemm *g) { return cy_div(cg, cy_size(cg, g->d->m), cy_i64(cg, 2 * g->tile.mr)); }
-static V pair_count(cy_cg *cg, void *ctx) { return cy_mul(cg, batches(cg, ctx), pairs_of(cg, ctx)); }
-static V pack_count(cy_cg *cg, void *ctx) {
+static V pair_count(cy_cg *cg, const void *ctx) { return cy_mul(cg, batches(cg, ctx), pairs_of(cg, ctx)); }
+static V pack_count(cy_cg *cg, const void *ctx) {
   const gemm *g = ctx;
   return cy_mul(cg, cy_gemm_b_count(cg, g->d), panels(cg, g));
 }
-static V shared_bytes(cy_cg *cg, void *ctx) {
+static V shared_bytes(cy_cg *cg, const void *ctx) {
   const gemm *g = ctx;
   if (g->kind == GEMM_RUNTIME_PACK)
     return cy_mul(cg, cy_gemm_b_count(cg, g->d), matrix_bytes(cg, g));
@@ -299,7 +298,7 @@ static int64_t copy_at(cy_cg *cg, const gemm *g) {
   return cbuf_bytes(g) + cy_widened_bytes(cg, &micro);
 }
 
-static V worker_bytes(cy_cg *cg, void *ctx) {
+static V worker_bytes(cy_cg *cg, const void *ctx) {
   const gemm *g = ctx;
   if (g->kind == GEMM_DOTS)
     return cy_i64(cg, 0);
@@ -377,7 +376,7 @@ static V emit_b_base(cy_cg *cg, const gemm *g, const place *p) {
 
 enum { TRANSPOSED_ROWS = 8 }; /* of a task: what a square of vectors has */
 
-static V transpose_count(cy_cg *cg, void *ctx) {
+static V transpose_count(cy_cg *cg, const void *ctx) {
   const gemm *g = ctx;
   return cy_i64(cg, cy_ceil(cy_csize_known(g->d->m), TRANSPOSED_ROWS));
 }
@@ -531,7 +530,7 @@ static void emit_blocked(cy_cg *cg, const gemm *g) {
   const cy_gemm_desc *d = g->d;
   cy_kernel_begin(cg, d->name, 0);
   cy_epilogue_open(&d->epilogue, cg);
-  V bytes = worker_bytes(cg, (void *)g), scratch = NULL;
+  V bytes = worker_bytes(cg, g), scratch = NULL;
   int64_t none;
   if (!cy_is_const(bytes, &none) || none)
     scratch = cy_scratch(cg, d->scratch_slot, bytes);
@@ -543,7 +542,7 @@ static void emit_blocked(cy_cg *cg, const gemm *g) {
 
 #define DOT_COLUMNS 64 /* of a task */
 
-static V dots_count(cy_cg *cg, void *ctx) {
+static V dots_count(cy_cg *cg, const void *ctx) {
   const gemm *g = ctx;
   return cy_mul(cg, batches(cg, g), cy_ceil_div(cg, cy_size(cg, g->d->n), cy_i64(cg, DOT_COLUMNS)));
 }
@@ -618,30 +617,45 @@ static void emit_dots(cy_cg *cg, const gemm *g) {
   cy_fn_end(cg, NULL);
 }
 
-void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *d, cy_contract_info *info) {
-  gemm g = plan(cg, d);
+static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  gemm g = plan_of(cg, desc);
+  return cy_arena_copy(arena, &g, sizeof g);
+}
+
+static const char *name_of(const void *of) {
+  const gemm *g = of;
+  if (g->kind == GEMM_INTS)
+    return g->d->ints.bits == 8 ? "gemm int8 weights" : "gemm int4 weights";
+  return g->strassen ? "gemm strassen" : g->d->b_packed ? "gemm packed" : "gemm";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const gemm *g = of;
+  const cy_gemm_desc *d = g->d;
   char name[120];
   info->n_phases = 0;
-  if (g.kind == GEMM_RUNTIME_PACK) {
+  if (g->kind == GEMM_RUNTIME_PACK) {
     snprintf(name, sizeof name, "%s_pack", d->name);
-    emit_pack(cg, &g, name);
-    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pack_count, &g));
+    emit_pack(cg, g, name);
+    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pack_count, g));
   }
-  if (g.transposed) {
+  if (g->transposed) {
     snprintf(name, sizeof name, "%s_rows", d->name);
-    emit_transpose(cg, &g, name);
-    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", transpose_count, &g));
+    emit_transpose(cg, g, name);
+    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", transpose_count, g));
   }
-  if (shares_sums(&g)) {
+  if (shares_sums(g)) {
     snprintf(name, sizeof name, "%s_sums", d->name);
-    emit_sums(cg, &g, name);
-    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pair_count, &g));
+    emit_sums(cg, g, name);
+    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pair_count, g));
   }
-  if (g.kind == GEMM_DOTS)
-    emit_dots(cg, &g);
+  if (g->kind == GEMM_DOTS)
+    emit_dots(cg, g);
   else
-    emit_blocked(cg, &g);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", g.kind == GEMM_DOTS ? dots_count : task_count, &g));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, &g);
-  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, &g);
+    emit_blocked(cg, g);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", g->kind == GEMM_DOTS ? dots_count : task_count, g));
+  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, g);
+  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, g);
 }
+
+const cy_generator cy_gemm_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};

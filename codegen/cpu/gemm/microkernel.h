@@ -265,7 +265,8 @@ V cy_row_table(cy_cg *cg, int64_t rows, V stride_bytes);
 V cy_size(cy_cg *cg, cy_csize s);
 /* Emits `i64 <name><suffix>(ptr args)` returning formula(); returns the value when it is constant (no function then),
  * or -1. */
-int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)(cy_cg *cg, void *ctx), void *ctx);
+int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)(cy_cg *cg, const void *ctx),
+                   const void *ctx);
 /* This worker's stripe of scratch. */
 V cy_scratch(cy_cg *cg, int slot, V worker_bytes);
 void cy_phase_add(cy_contract_info *info, const char *name, int64_t tasks);

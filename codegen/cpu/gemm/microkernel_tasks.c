@@ -10,7 +10,8 @@
 
 V cy_size(cy_cg *cg, cy_csize s) { return s.slot < 0 ? cy_i64(cg, s.value) : cy_arg_size(cg, s.slot); }
 
-int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)(cy_cg *cg, void *ctx), void *ctx) {
+int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)(cy_cg *cg, const void *ctx),
+                   const void *ctx) {
   char full[160];
   snprintf(full, sizeof full, "%s%s", name, suffix);
   cy_fn_state state = cy_fn_save(cg);

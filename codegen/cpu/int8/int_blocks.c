@@ -60,19 +60,19 @@ static int64_t sum_bytes(const plan *p) { return p->group * p->nr * 4; } /* of a
 static V whole_rows(cy_cg *cg, const plan *p) {
   return cy_mulc(cg, cy_ceil_div(cg, cy_size(cg, p->d->m), cy_i64(cg, p->tile.mr)), p->tile.mr);
 }
-static V rounded_count(cy_cg *cg, void *ctx) {
+static V rounded_count(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   return cy_mul(cg, batches(cg, p), cy_ceil_div(cg, cy_size(cg, p->d->m), cy_i64(cg, ROUNDED_ROWS)));
 }
-static V task_count(cy_cg *cg, void *ctx) {
+static V task_count(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   return cy_mulc(cg, cy_mul(cg, batches(cg, p), row_blocks(cg, p)), groups(p));
 }
-static V shared_bytes(cy_cg *cg, void *ctx) {
+static V shared_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   return cy_mulc(cg, cy_mul(cg, batches(cg, p), whole_rows(cg, p)), p->row_bytes);
 }
-static V worker_bytes(cy_cg *cg, void *ctx) {
+static V worker_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   return cy_i64(cg, weight_bytes(p) + p->mb * sum_bytes(p));
 }
@@ -208,7 +208,7 @@ static void emit_gemm(cy_cg *cg, const plan *p) {
   const cy_gemm_desc *d = p->d;
   cy_kernel_begin(cg, d->name, 0);
   cy_epilogue_open(&d->epilogue, cg);
-  frame f = {.p = p, .to = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)p))};
+  frame f = {.p = p, .to = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p))};
   f.sums = cy_gepc(cg, f.to, weight_bytes(p));
   f.row_table = cy_row_table(cg, 2, cy_i64(cg, p->row_bytes));
   f.weights = (cy_microkernel){
@@ -222,15 +222,27 @@ static void emit_gemm(cy_cg *cg, const plan *p) {
   cy_fn_end(cg, NULL);
 }
 
-void cy_int_gemm_blocks_emit(cy_cg *cg, const cy_gemm_desc *d, cy_contract_info *info) {
-  plan p = plan_of(cg, d);
+static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  plan p = plan_of(cg, desc);
+  return cy_arena_copy(arena, &p, sizeof p);
+}
+
+static const char *name_of(const void *of) {
+  return ((const plan *)of)->d->ints.bits == 8 ? "gemm int8 weights bf16 amx" : "gemm int4 weights bf16 amx";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const plan *p = of;
+  const cy_gemm_desc *d = p->d;
   char name[120];
   info->n_phases = 0;
   snprintf(name, sizeof name, "%s_rows", d->name);
-  emit_rounded(cg, &p, name);
-  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, &p));
-  emit_gemm(cg, &p);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &p));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, &p);
-  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, &p);
+  emit_rounded(cg, p, name);
+  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, p));
+  emit_gemm(cg, p);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
+  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, p);
+  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, p);
 }
+
+const cy_generator cy_int_blocks_generator = {.plan = plan_make, .name = name_of, .emit = emit};

@@ -62,7 +62,7 @@ static int64_t reach(const cy_axis *a, int64_t outputs) {
   return (outputs - 1) * a->step + (a->count - 1) * a->inc + 1;
 }
 
-static dw plan(const cy_cg *cg, const cy_int_gemm_desc *d) {
+static dw plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
   dw p = {.d = d, .w = &d->window, .c = d->window.cin, .variant = {.wide = true, .step = 2}};
   p.chunk = p.c < CHUNK ? whole_blocks(cg, p.c) : CHUNK;
   cy_conv_axes(p.w, 0, p.axis);
@@ -85,27 +85,27 @@ static dw plan(const cy_cg *cg, const cy_int_gemm_desc *d) {
   return p;
 }
 
-cy_int_gemm_layout cy_int_depthwise_layout(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  if (cy_depthwise_dot4_possible(cg, d))
-    return cy_depthwise_dot4_layout(cg, d);
-  dw p = plan(cg, d);
-  return (cy_int_gemm_layout){.matrices = 1,
-                              .n = p.c,
-                              .taps = p.taps,
-                              .c = 1,
-                              .nr = 2 * cg->W,
-                              .step = 2,
-                              .row_taps = p.axis[2].count,
-                              .wide = !p.narrow,
-                              .depthwise = true,
-                              .bytes = p.weights * (p.narrow ? 1 : 2)};
+static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
+  (void)matrices;
+  const dw *p = of;
+  cy_int_gemm_layout l = {.matrices = 1,
+                          .n = p->c,
+                          .taps = p->taps,
+                          .c = 1,
+                          .nr = 2 * cg->W,
+                          .step = 2,
+                          .row_taps = p->axis[2].count,
+                          .wide = !p->narrow,
+                          .depthwise = true,
+                          .bytes = p->weights * (p->narrow ? 1 : 2)};
+  *out = (cy_packing){.bytes = l.bytes, .ints = cy_arena_copy(arena, &l, sizeof l)};
 }
 
 static V row_blocks(cy_cg *cg, const dw *p) {
   return cy_ceil_div(cg, cy_size(cg, p->axis[1].out), cy_i64(cg, p->row_block));
 }
 static V images(cy_cg *cg, const dw *p) { return cy_mul(cg, cy_size(cg, p->w->batch), cy_size(cg, p->axis[0].out)); }
-static V task_count(cy_cg *cg, void *ctx) { return cy_mul(cg, images(cg, ctx), row_blocks(cg, ctx)); }
+static V task_count(cy_cg *cg, const void *ctx) { return cy_mul(cg, images(cg, ctx), row_blocks(cg, ctx)); }
 
 /* Columns of a row in scratch: enough for whole tiles. */
 static V scratch_width(cy_cg *cg, const dw *p) {
@@ -119,7 +119,7 @@ static V rows_bytes(cy_cg *cg, const dw *p) {
   return cy_round64(cg, cy_mulc(cg, scratch_width(cg, p), reach(&p->axis[1], p->row_block) * p->chunk * 2));
 }
 
-static V worker_bytes(cy_cg *cg, void *ctx) {
+static V worker_bytes(cy_cg *cg, const void *ctx) {
   const dw *p = ctx;
   return cy_round64(cg, cy_addc(cg, rows_bytes(cg, p), p->narrow ? p->weights * 2 : 0));
 }
@@ -333,26 +333,36 @@ static V wide_weights(cy_cg *cg, const dw *p, V scratch) {
   return to;
 }
 
-void cy_int_depthwise_emit(cy_cg *cg, const cy_int_gemm_desc *d, cy_contract_info *info) {
-  if (cy_depthwise_dot4_possible(cg, d)) {
-    cy_depthwise_dot4_emit(cg, d, info);
-    return;
-  }
-  dw p = plan(cg, d);
-  cy_kernel_begin(cg, p.w->name, 0);
-  cy_epilogue_open(&p.w->epilogue, cg);
-  frame f = {.p = &p, .convert = cy_int_gemm_rows_begin(cg, p.variant, d), .width = scratch_width(cg, &p)};
-  f.scratch = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
-  f.row_bytes = cy_mulc(cg, f.width, p.chunk * 2);
+/* ---- the generator ---- */
+
+static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  dw p = plan_of(cg, desc);
+  return cy_arena_copy(arena, &p, sizeof p);
+}
+
+static const char *name_of(const void *of) {
+  (void)of;
+  return "conv int8 depthwise";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const dw *p = of;
+  cy_kernel_begin(cg, p->w->name, 0);
+  cy_epilogue_open(&p->w->epilogue, cg);
+  frame f = {.p = p, .convert = cy_int_gemm_rows_begin(cg, p->variant, p->d), .width = scratch_width(cg, p)};
+  f.scratch = cy_scratch(cg, p->w->scratch_slot, worker_bytes(cg, p));
+  f.row_bytes = cy_mulc(cg, f.width, p->chunk * 2);
   f.buffer = cy_alloca(cg, TILE * CHUNK * 4);
-  f.weights = wide_weights(cg, &p, f.scratch);
+  f.weights = wide_weights(cg, p, f.scratch);
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &f, t.iv);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
   info->n_phases = 0;
-  cy_phase_add(info, p.w->name, cy_size_fn(cg, p.w->name, "_tasks", task_count, &p));
-  info->worker_bytes = cy_size_fn(cg, p.w->name, "_worker_bytes", worker_bytes, &p);
+  cy_phase_add(info, p->w->name, cy_size_fn(cg, p->w->name, "_tasks", task_count, p));
+  info->worker_bytes = cy_size_fn(cg, p->w->name, "_worker_bytes", worker_bytes, p);
   info->shared_bytes = 0;
 }
+
+const cy_generator cy_int_depthwise_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};

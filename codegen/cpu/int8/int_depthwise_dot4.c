@@ -114,7 +114,7 @@ static int64_t tile_choose(const cy_row_block *b, int64_t width) {
   return best;
 }
 
-static depthwise plan(const cy_int_gemm_desc *d) {
+static depthwise plan_of(const cy_int_gemm_desc *d) {
   depthwise p = {.d = d, .w = &d->window, .c = d->window.cin, .variant = {.dot4 = true, .step = 4}};
   cy_conv_axes(p.w, 0, p.axis);
   row_block_choose(&p.axis[1], &p.axis[2], &p.row_block);
@@ -140,20 +140,22 @@ static int64_t vector_weights(const cy_cg *cg, const depthwise *p) {
 }
 static int64_t block_weights(const cy_cg *cg, const depthwise *p) { return VECTORS * vector_weights(cg, p); }
 
-cy_int_gemm_layout cy_depthwise_dot4_layout(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  depthwise p = plan(d);
-  int64_t bytes = cy_ceil(p.c, cg->W) * packed_weights(cg, &p);
-  return (cy_int_gemm_layout){.matrices = 1,
-                              .n = p.c,
-                              .taps = p.axis[1].count * p.axis[2].count,
-                              .c = 1,
-                              .nr = (unsigned)block_channels(cg),
-                              .step = 4,
-                              .row_taps = p.axis[2].count,
-                              .depthwise = true,
-                              .row_block = p.row_block,
-                              .matrix_bytes = bytes,
-                              .bytes = bytes};
+static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
+  (void)matrices;
+  const depthwise *p = of;
+  int64_t bytes = cy_ceil(p->c, cg->W) * packed_weights(cg, p);
+  cy_int_gemm_layout l = {.matrices = 1,
+                          .n = p->c,
+                          .taps = p->axis[1].count * p->axis[2].count,
+                          .c = 1,
+                          .nr = (unsigned)block_channels(cg),
+                          .step = 4,
+                          .row_taps = p->axis[2].count,
+                          .depthwise = true,
+                          .row_block = p->row_block,
+                          .matrix_bytes = bytes,
+                          .bytes = bytes};
+  *out = (cy_packing){.bytes = l.bytes, .ints = cy_arena_copy(arena, &l, sizeof l)};
 }
 
 static V row_block_count(cy_cg *cg, const depthwise *p) {
@@ -162,7 +164,7 @@ static V row_block_count(cy_cg *cg, const depthwise *p) {
 static V row_block_groups(cy_cg *cg, const depthwise *p) {
   return cy_ceil_div(cg, row_block_count(cg, p), cy_i64(cg, p->per_task));
 }
-static V task_count(cy_cg *cg, void *ctx) {
+static V task_count(cy_cg *cg, const void *ctx) {
   const depthwise *p = ctx;
   V images = cy_mul(cg, cy_size(cg, p->w->batch), cy_size(cg, p->axis[0].out));
   return cy_mul(cg, images, row_block_groups(cg, p));
@@ -175,7 +177,7 @@ static V scratch_width(cy_cg *cg, const depthwise *p) {
   return cy_addc(cg, cy_mulc(cg, outputs, a->step), (a->count - 1) * a->inc + 1 - a->step);
 }
 
-static V worker_bytes(cy_cg *cg, void *ctx) {
+static V worker_bytes(cy_cg *cg, const void *ctx) {
   const depthwise *p = ctx;
   V columns = cy_mulc(cg, scratch_width(cg, p), p->row_block.groups * VECTORS * block_channels(cg));
   return cy_addc(cg, columns, block_weights(cg, p));
@@ -493,19 +495,32 @@ static void emit_borders(cy_cg *cg, frame *f) {
   emit_border(cg, f, f->right, f->width);
 }
 
-void cy_depthwise_dot4_emit(cy_cg *cg, const cy_int_gemm_desc *d, cy_contract_info *info) {
-  depthwise p = plan(d);
+/* ---- the generator ---- */
+
+static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  (void)cg;
+  depthwise p = plan_of(desc);
+  return cy_arena_copy(arena, &p, sizeof p);
+}
+
+static const char *name_of(const void *of) {
+  (void)of;
+  return "conv int8 depthwise";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const depthwise *p = of;
   int64_t block = block_channels(cg);
-  cy_kernel_begin(cg, p.w->name, 0);
-  cy_epilogue_open(&p.w->epilogue, cg);
-  frame f = {.p = &p, .convert = cy_int_gemm_rows_begin(cg, p.variant, d), .width = scratch_width(cg, &p)};
-  f.placed = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
-  f.scratch = cy_gepc(cg, f.placed, block_weights(cg, &p));
+  cy_kernel_begin(cg, p->w->name, 0);
+  cy_epilogue_open(&p->w->epilogue, cg);
+  frame f = {.p = p, .convert = cy_int_gemm_rows_begin(cg, p->variant, p->d), .width = scratch_width(cg, p)};
+  f.placed = cy_scratch(cg, p->w->scratch_slot, worker_bytes(cg, p));
+  f.scratch = cy_gepc(cg, f.placed, block_weights(cg, p));
   f.vector_bytes = cy_mulc(cg, f.width, block);
   f.blank = cy_alloca(cg, block);
   f.start = cy_alloca(cg, block * 4);
-  f.buffer = cy_alloca(cg, p.row_block.outputs * p.tile * block * 4);
-  f.weights = cy_arg_ptr(cg, p.w->b_slot);
+  f.buffer = cy_alloca(cg, p->row_block.outputs * p->tile * block * 4);
+  f.weights = cy_arg_ptr(cg, p->w->b_slot);
   V zero = f.convert.zero, shift = LLVMConstInt(cg->i8, 0x80, 0);
   zero = f.convert.is_signed ? LLVMBuildXor(cg->b, zero, shift, "") : zero;
   LLVMBuildMemSet(cg->b, f.blank, zero, cy_i64(cg, block), 64);
@@ -516,7 +531,9 @@ void cy_depthwise_dot4_emit(cy_cg *cg, const cy_int_gemm_desc *d, cy_contract_in
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
   info->n_phases = 0;
-  cy_phase_add(info, p.w->name, cy_size_fn(cg, p.w->name, "_tasks", task_count, &p));
-  info->worker_bytes = cy_size_fn(cg, p.w->name, "_worker_bytes", worker_bytes, &p);
+  cy_phase_add(info, p->w->name, cy_size_fn(cg, p->w->name, "_tasks", task_count, p));
+  info->worker_bytes = cy_size_fn(cg, p->w->name, "_worker_bytes", worker_bytes, p);
   info->shared_bytes = 0;
 }
+
+const cy_generator cy_depthwise_dot4_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};

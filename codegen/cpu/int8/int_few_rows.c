@@ -83,13 +83,13 @@ static V all_rows(cy_cg *cg, const plan *p) { return cy_mul(cg, batches(cg, p), 
 static int64_t shares(const plan *p) { return cy_ceil(p->count, p->share); }
 static int64_t column_tasks(const plan *p) { return cy_ceil(p->n, UNIT * p->task); }
 
-static V rounded_count(cy_cg *cg, void *ctx) { return cy_mulc(cg, all_rows(cg, ctx), shares(ctx)); }
-static V task_count(cy_cg *cg, void *ctx) { return cy_mulc(cg, batches(cg, ctx), column_tasks(ctx)); }
-static V shared_bytes(cy_cg *cg, void *ctx) {
+static V rounded_count(cy_cg *cg, const void *ctx) { return cy_mulc(cg, all_rows(cg, ctx), shares(ctx)); }
+static V task_count(cy_cg *cg, const void *ctx) { return cy_mulc(cg, batches(cg, ctx), column_tasks(ctx)); }
+static V shared_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   return cy_mulc(cg, all_rows(cg, p), p->count * p->block_bytes);
 }
-static V worker_bytes(cy_cg *cg, void *ctx) {
+static V worker_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   return cy_i64(cg, CY_INT_GEMM_FEW * p->sums_bytes);
 }
@@ -606,7 +606,7 @@ static void emit_gemm(cy_cg *cg, const plan *p) {
   cy_kernel_begin(cg, d->name, 0);
   cy_epilogue_open(&d->epilogue, cg);
   frame f = {.p = p, .m = cy_size(cg, d->m)};
-  f.sums = cy_gepc(cg, cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)p)), p->nr * 4);
+  f.sums = cy_gepc(cg, cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p)), p->nr * 4);
   V tasks = cy_i64(cg, column_tasks(p)), low = cy_div(cg, cg->begin, tasks), high = cy_ceil_div(cg, cg->end, tasks);
   cy_loop matrix;
   cy_loop_begin(cg, &matrix, low, high, cy_i64(cg, 1), NULL, 0);
@@ -620,15 +620,27 @@ static void emit_gemm(cy_cg *cg, const plan *p) {
   cy_fn_end(cg, NULL);
 }
 
-void cy_int_gemm_few_emit(cy_cg *cg, const cy_gemm_desc *d, cy_contract_info *info) {
-  plan p = plan_of(cg, d);
+static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  plan p = plan_of(cg, desc);
+  return cy_arena_copy(arena, &p, sizeof p);
+}
+
+static const char *name_of(const void *of) {
+  return ((const plan *)of)->d->ints.bits == 8 ? "gemm int8 weights int24 rows" : "gemm int4 weights int24 rows";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const plan *p = of;
+  const cy_gemm_desc *d = p->d;
   char name[120];
   info->n_phases = 0;
   snprintf(name, sizeof name, "%s_rows", d->name);
-  emit_rounded(cg, &p, name);
-  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, &p));
-  emit_gemm(cg, &p);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &p));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, &p);
-  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, &p);
+  emit_rounded(cg, p, name);
+  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, p));
+  emit_gemm(cg, p);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
+  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, p);
+  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, p);
 }
+
+const cy_generator cy_few_rows_generator = {.plan = plan_make, .name = name_of, .emit = emit};

@@ -114,14 +114,6 @@ static int64_t unit_choose(const cy_cg *cg, const plan *p) {
   return fills && group_choose(p) >= unit ? unit : 1;
 }
 
-static int64_t tile_k(const plan *p) { return p->variant.step * p->variant.together; }
-
-/* Tiles of bytes may reach into the rows behind: what they read there meets weights of 0. NaN times 0 is none. */
-static bool rows_reach(const plan *p) { return p->variant.amx && p->variant.dot4 && p->dense; }
-
-/* Do rows lie in memory as they would in scratch, all of them one run? */
-bool cy_int_gemm_rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
-
 /* Products of bytes by one instruction, outside of tiles; split ones need so much more time that they gain nothing. */
 static bool bytes_at_once(const plan *p) { return p->variant.dot4 && !p->variant.amx && !p->variant.split; }
 
@@ -139,7 +131,9 @@ static bool rows_in_place(const plan *p) {
   bool as_stored = p->variant.amx || p->variant.bf16 || bytes_at_once(p);
   return as_stored && cy_int_gemm_rows_as_wanted(p) && !p->shifted && !rows_summed(p);
 }
-static int64_t reach_bytes(const plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
+static int64_t reach_bytes(const plan *p) {
+  return cy_int_gemm_rows_reach(p) ? cy_round_up(p->k, cy_int_gemm_tile_k(p)) - p->k : 0;
+}
 
 enum { WORTH_A_TILE = 24 }; /* k: less of it would leave most of a tile of k empty */
 
@@ -238,7 +232,6 @@ static plan plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
   if (bytes_at_once(&p) && !rows_summed(&p))
     cy_int_row_block_plan(&p);
   cy_int_gemm_order_plan(&p, shuffled);
-  p.inlined = p.packed && !rows_summed(&p) && cy_int_gemm_inline_pays(cg, p.variant, p.rows, p.n, p.k, epilogue_of(&p));
   p.nb = p.nb / p.unit * p.unit;
   return p;
 }
@@ -252,9 +245,6 @@ static int64_t sum_columns(const cy_cg *cg, const plan *p) {
   return cy_round_up(cy_ceil(p->n, p->nr) * p->nr - (p->nr - p->last) / cg->W * cg->W, cg->W);
 }
 
-/* Of k, in panels for row blocks. */
-static int64_t row_block_groups(const plan *p) { return p->axis[0].count * p->axis[1].count * p->run_groups; }
-
 static int64_t head_bytes(const plan *p) {
   return p->variant.split ? cy_int_gemm_head_bytes(cy_ceil(p->n, p->nr), p->d->again) : 0;
 }
@@ -266,28 +256,25 @@ static int64_t packed_bytes(const plan *p) {
   return head_bytes(p) + groups * cy_int_gemm_group_bytes(p->variant, p->nr) - gap_bytes(p) * last.runs * last.groups;
 }
 
-cy_int_gemm_layout cy_int_gemm_layout_of(const cy_cg *cg, const cy_int_gemm_desc *d, int64_t matrices) {
-  if (d->winograd)
-    return cy_int_winograd_layout(cg, d);
-  if (cy_int_depthwise_possible(d))
-    return cy_int_depthwise_layout(cg, d);
-  plan p = plan_of(cg, d);
+static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
+  const plan *p = of;
+  const cy_int_gemm_desc *d = p->d;
   cy_int_gemm_layout l = {.matrices = matrices,
-                          .n = p.n,
-                          .taps = p.taps,
-                          .c = p.c,
-                          .nr = (unsigned)p.nr,
-                          .last = (unsigned)p.last,
-                          .step = p.variant.step,
-                          .order = p.order,
-                          .wide = p.variant.wide,
-                          .sums = columns_summed(&p),
+                          .n = p->n,
+                          .taps = p->taps,
+                          .c = p->c,
+                          .nr = (unsigned)p->nr,
+                          .last = (unsigned)p->last,
+                          .step = p->variant.step,
+                          .order = p->order,
+                          .wide = p->variant.wide,
+                          .sums = columns_summed(p),
                           .split = d->split,
                           .again = d->again};
-  l.matrix_bytes = packed_bytes(&p);
-  l.sum_columns = sum_columns(cg, &p);
+  l.matrix_bytes = packed_bytes(p);
+  l.sum_columns = sum_columns(cg, p);
   l.bytes = matrices * (l.matrix_bytes + (l.sums ? l.sum_columns * 4 : 0));
-  return l;
+  *out = (cy_packing){.bytes = l.bytes, .ints = cy_arena_copy(arena, &l, sizeof l)};
 }
 
 bool cy_int_gemm_split_possible(const cy_cg *cg, const cy_int_gemm_desc *d) {
@@ -297,51 +284,19 @@ bool cy_int_gemm_split_possible(const cy_cg *cg, const cy_int_gemm_desc *d) {
   return p.packed && p.rows != 1; /* one row waits for its weights either way */
 }
 
-bool cy_int_gemm_starts(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  if (d->bf16 || d->winograd || !(d->conv || d->gemm.b_packed))
-    return false;
-  return !cy_int_depthwise_possible(d) || cy_depthwise_dot4_possible(cg, d);
-}
-
 double cy_int_gemm_share(const cy_cg *cg, const cy_int_gemm_desc *d) {
   plan p = plan_of(cg, d);
   return cy_int_gemm_order_share(cg, &p);
 }
 
-const char *cy_int_gemm_algorithm(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  if (!d->bf16 && cy_int_depthwise_possible(d))
-    return "conv int8 depthwise";
-  if (d->winograd)
-    return "conv int8 winograd f4x3";
-  plan p = plan_of(cg, d);
-  if (p.variant.amx)
-    return d->bf16 ? (d->conv ? "conv bf16 amx" : "gemm bf16 amx") : d->conv ? "conv int8 amx" : "gemm int8 amx";
-  if (d->bf16)
-    return d->conv ? "conv bf16 dot2" : "gemm bf16 dot2";
-  if (d->conv)
-    return p.variant.split ? "conv int8 split" : p.variant.dot4 ? "conv int8 dot4" : "conv int8 dot2";
-  return p.variant.split  ? "gemm int8 split"
-         : p.variant.dot4 ? "gemm int8 dot4"
-         : p.packed       ? "gemm int8 dot2"
-                          : "gemm int8";
-}
 
 /* ---- sizes ---- */
-
-V cy_int_gemm_k_size(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
-/* Groups of k, with those that fill up the last tile. */
-V cy_int_gemm_k_groups(cy_cg *cg, const plan *p) {
-  if (p->row_block)
-    return cy_i64(cg, row_block_groups(p));
-  V there = cy_ceil_div(cg, cy_int_gemm_k_size(cg, p), cy_i64(cg, p->variant.step));
-  return cy_mulc(cg, cy_ceil_div(cg, there, cy_i64(cg, p->variant.together)), p->variant.together);
-}
 
 /* Between rows in scratch. Those of a tile do not all fall into the same sets of the first-level cache, except where
  * they lie as wanted anyway. */
 static V row_bytes(cy_cg *cg, const plan *p) {
   V bytes = cy_mulc(cg, cy_int_gemm_k_groups(cg, p), cy_int_gemm_row_group(p->variant));
-  if (rows_reach(p))
+  if (cy_int_gemm_rows_reach(p))
     return cy_i64(cg, p->k);
   if (!p->variant.amx || cy_int_gemm_rows_as_wanted(p))
     return bytes;
@@ -374,30 +329,30 @@ static V matrix_bytes(cy_cg *cg, const plan *p) {
 static V row_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
 static V column_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
 
-static V task_count(cy_cg *cg, void *ctx) {
+static V task_count(cy_cg *cg, const void *ctx) {
   return cy_mul(cg, products(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
 }
 static V rows_bytes(cy_cg *cg, const plan *p) {
   if (p->row_block)
     return cy_i64(cg, p->row_block_bytes + cy_round_up((p->mb + p->tile.mr) * 8, 64));
   int64_t copied = only_last_copied(cg, p) ? p->tile.mr : keeps_rows(cg, p) ? p->rows + p->tile.mr : p->mb;
-  int64_t behind = p->variant.shuffled ? tile_k(p) * 2 : reach_bytes(p); /* the last run's last tile of k */
+  int64_t behind = p->variant.shuffled ? cy_int_gemm_tile_k(p) * 2 : reach_bytes(p); /* the last run's last tile of k */
   return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), copied), behind));
 }
 static V packed_b_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)); }
 /* Of a panel's columns, where they are needed. */
 static int64_t sums_bytes(const plan *p) { return columns_summed(p) ? p->nr * 4 : 0; }
-static V worker_bytes(cy_cg *cg, void *ctx) {
+static V worker_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   V pack_b = p->pack_b ? cy_addc(cg, packed_b_bytes(cg, p), sums_bytes(p) * p->nb) : cy_i64(cg, 0);
   return cy_add(cg, rows_bytes(cg, p), pack_b);
 }
 static V pack_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
-static V pack_count(cy_cg *cg, void *ctx) {
+static V pack_count(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   return cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), pack_blocks(cg, p));
 }
-static V shared_bytes(cy_cg *cg, void *ctx) {
+static V shared_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   V bytes = cy_add(cg, matrix_bytes(cg, p), cy_mulc(cg, panels(cg, p), sums_bytes(p)));
   return p->packed || p->pack_b ? cy_i64(cg, 0) : cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), bytes);
@@ -444,22 +399,6 @@ static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
 }
 
 /* ---- one task's place ---- */
-
-/* Output position `flat` of a convolution: image, then the axes. */
-void cy_int_gemm_split_position(cy_cg *cg, const plan *p, V flat, V *image, V *o) {
-  for (int i = 2; i >= 0; i--) {
-    V size = cy_size(cg, p->axis[i].out);
-    bool whole = cy_csize_is(p->axis[i].out, 1);
-    o[i] = whole ? cy_i64(cg, 0) : cy_mod(cg, flat, size);
-    flat = whole ? flat : cy_div(cg, flat, size);
-  }
-  *image = cy_csize_is(p->d->window.batch, 1) ? cy_i64(cg, 0) : flat;
-}
-
-/* The element of a so many behind the one at `from`. */
-V cy_int_gemm_elements_on(cy_cg *cg, const plan *p, V from, V elements) {
-  return cy_gep(cg, from, cy_int_gemm_source_bytes(cg, p->variant, elements));
-}
 
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   const frame *f = ctx;
@@ -589,8 +528,9 @@ static void emit_inlined(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, c
                              .nr = p->nr,
                              .last = p->last,
                              .n = p->n,
-                             .panel_bytes = (p->row_block ? row_block_groups(p) : cy_ceil(p->k, p->variant.step)) *
-                                            cy_int_gemm_group_bytes(p->variant, p->nr),
+                             .panel_bytes =
+                                 (p->row_block ? cy_int_gemm_row_block_groups(p) : cy_ceil(p->k, p->variant.step)) *
+                                 cy_int_gemm_group_bytes(p->variant, p->nr),
                              .epilogue = epilogue_of(p),
                              .index = index,
                              .together = fits_tiles(p, together) ? together : 1,
@@ -728,16 +668,37 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   emit_product(cg, f, count, q.begin, q.end);
 }
 
-void cy_int_gemm_emit(cy_cg *cg, const cy_int_gemm_desc *d, cy_contract_info *info) {
-  if (d->winograd) {
-    cy_int_winograd_emit(cg, d, info);
-    return;
-  }
-  if (cy_int_depthwise_possible(d)) {
-    cy_int_depthwise_emit(cg, d, info);
-    return;
-  }
-  plan p = plan_of(cg, d);
+/* ---- the generator ---- */
+
+static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  plan p = plan_of(cg, desc);
+  return cy_arena_copy(arena, &p, sizeof p);
+}
+
+static const char *name_of(const void *of) {
+  const plan *p = of;
+  const cy_int_gemm_desc *d = p->d;
+  if (p->variant.amx)
+    return d->bf16 ? (d->conv ? "conv bf16 amx" : "gemm bf16 amx") : d->conv ? "conv int8 amx" : "gemm int8 amx";
+  if (d->bf16)
+    return d->conv ? "conv bf16 dot2" : "gemm bf16 dot2";
+  if (d->conv)
+    return p->variant.split ? "conv int8 split" : p->variant.dot4 ? "conv int8 dot4" : "conv int8 dot2";
+  return p->variant.split  ? "gemm int8 split"
+         : p->variant.dot4 ? "gemm int8 dot4"
+         : p->packed       ? "gemm int8 dot2"
+                           : "gemm int8";
+}
+
+/* Do sums go through the epilogue, which a plan does not know, from registers? */
+static bool is_inlined(const cy_cg *cg, const plan *p) {
+  return p->packed && !rows_summed(p) && cy_int_gemm_inline_pays(cg, p->variant, p->rows, p->n, p->k, epilogue_of(p));
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  plan p = *(const plan *)of;
+  const cy_int_gemm_desc *d = p.d;
+  p.inlined = is_inlined(cg, &p);
   const cy_epilogue *e = epilogue_of(&p);
   info->n_phases = 0;
   if (!p.packed && !p.pack_b) {
@@ -773,3 +734,5 @@ void cy_int_gemm_emit(cy_cg *cg, const cy_int_gemm_desc *d, cy_contract_info *in
   info->worker_bytes = cy_size_fn(cg, p.name, "_worker_bytes", worker_bytes, &p);
   info->shared_bytes = cy_size_fn(cg, p.name, "_shared_bytes", shared_bytes, &p);
 }
+
+const cy_generator cy_int_gemm_generator = {.plan = plan_make, .pack = pack, .name = name_of, .emit = emit};

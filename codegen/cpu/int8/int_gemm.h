@@ -105,8 +105,8 @@ typedef struct cy_int_gemm_source {
   int64_t gs, ns, ts, cs;
 } cy_int_gemm_source;
 
-/* matrices: how many the constant holds; of a convolution, its groups. */
-cy_int_gemm_layout cy_int_gemm_layout_of(const cy_cg *cg, const cy_int_gemm_desc *desc, int64_t matrices);
+/* The generator of a descriptor. */
+const cy_generator *cy_int_generator(const cy_cg *cg, const cy_int_gemm_desc *desc);
 void cy_int_gemm_pack(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source, void *out);
 /* Cut weights: bytes in front of a matrix; groups of k that come again in the matrix with most of them. */
 int64_t cy_int_gemm_head_bytes(int64_t panels, int64_t again);
@@ -118,8 +118,6 @@ bool cy_int_gemm_split_pays(const cy_int_gemm_layout *layout, int64_t again);
 bool cy_int_gemm_starts(const cy_cg *cg, const cy_int_gemm_desc *desc);
 /* Of what all taps would take, where some are left out. */
 double cy_int_gemm_share(const cy_cg *cg, const cy_int_gemm_desc *desc);
-void cy_int_gemm_emit(cy_cg *cg, const cy_int_gemm_desc *desc, cy_contract_info *out_info);
-const char *cy_int_gemm_algorithm(const cy_cg *cg, const cy_int_gemm_desc *desc);
 
 /* The larger of two sums, over the column of b for which it is the largest: that of what is positive, and that of what is
  * negative. */
@@ -132,13 +130,9 @@ bool cy_int_winograd_possible(const cy_cg *cg, const cy_int_gemm_desc *desc); /*
 bool cy_int_winograd_weigh(const cy_cg *cg, const cy_int_gemm_desc *desc, double *with, double *without);
 double cy_int_winograd_cycles(const cy_cg *cg, const cy_int_gemm_desc *desc);
 bool cy_int_winograd_exact(int64_t largest_sum);
-cy_int_gemm_layout cy_int_winograd_layout(const cy_cg *cg, const cy_int_gemm_desc *desc);
-void cy_int_winograd_emit(cy_cg *cg, const cy_int_gemm_desc *desc, cy_contract_info *out_info);
 
 /* ---- int_depthwise.c ---- */
 bool cy_int_depthwise_possible(const cy_int_gemm_desc *desc);
-cy_int_gemm_layout cy_int_depthwise_layout(const cy_cg *cg, const cy_int_gemm_desc *desc);
-void cy_int_depthwise_emit(cy_cg *cg, const cy_int_gemm_desc *desc, cy_contract_info *out_info);
 /* Pair and place in it of tap (y, x) of a kernel of height x width. */
 int64_t cy_int_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place);
 /* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
@@ -146,8 +140,6 @@ int64_t cy_int_depthwise_slot(int64_t n, int64_t lanes);
 
 /* ---- int_depthwise_dot4.c: the same by dot4 ---- */
 bool cy_depthwise_dot4_possible(const cy_cg *cg, const cy_int_gemm_desc *desc);
-cy_int_gemm_layout cy_depthwise_dot4_layout(const cy_cg *cg, const cy_int_gemm_desc *desc);
-void cy_depthwise_dot4_emit(cy_cg *cg, const cy_int_gemm_desc *desc, cy_contract_info *out_info);
 
 /* Outputs of a row of an image from x0 on, as an epilogue's rows. */
 typedef struct cy_int_gemm_line {
@@ -293,14 +285,12 @@ void cy_int_gemm_inline_emit(cy_cg *cg, const cy_int_gemm_inline *tile, V q0, V 
 
 /* Can weights in integers, in blocks of so many rows, become bf16 for AMX? */
 bool cy_int_gemm_blocks_possible(const cy_cg *cg, int64_t block, int64_t k);
-void cy_int_gemm_blocks_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 V cy_int_gemm_load_floats(cy_cg *cg, V from, V stride, unsigned lanes); /* stride: floats from one to the next */
 
 /* ---- quantised_rows.c ---- */
 
 /* Can such weights, stored in tiles of so many columns, be multiplied by rows in 8 bits? */
 bool cy_quantised_rows_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
-void cy_quantised_rows_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 
 /* Where weights of a block, from a column on, begin. */
 typedef struct cy_int_gemm_place {
@@ -318,7 +308,6 @@ V cy_int_gemm_interleaved_zeros(cy_cg *cg, V zeros);
 enum { CY_INT_GEMM_FEW = 4 }; /* rows, at most */
 /* Can up to so many rows be multiplied as integers of 24 bits? The weights as above. */
 bool cy_int_gemm_few_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
-void cy_int_gemm_few_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 
 /* ---- int_pack_b.c ---- */
 

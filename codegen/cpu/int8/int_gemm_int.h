@@ -27,7 +27,7 @@ typedef struct cy_int_gemm_plan {
   int64_t pitch, row_block_bytes; /* from a row of the row block to the next; of all of them, at most */
   cy_int_gemm_order order;
   int64_t groups_of_k; /* of all panels of a matrix together; 0: not known */
-  bool inlined;        /* sums go through the epilogue from registers */
+  bool inlined;        /* sums go through the epilogue from registers; emission decides it */
   bool pack_b;         /* b is packed by the task that multiplies with it, the only one to do so */
 } cy_int_gemm_plan;
 
@@ -53,7 +53,17 @@ static inline bool cy_int_gemm_rows_stay(const cy_cg *cg) {
   return cg->model.int_rows_stay && cg->vnni && !cg->amx_int8;
 }
 
-/* ---- int_gemm.c ---- */
+/* ---- int_plan.c ---- */
+
+static inline int64_t cy_int_gemm_tile_k(const cy_int_gemm_plan *p) { return p->variant.step * p->variant.together; }
+/* Tiles of bytes may reach into the rows behind: what they read there meets weights of 0. NaN times 0 is none. */
+static inline bool cy_int_gemm_rows_reach(const cy_int_gemm_plan *p) {
+  return p->variant.amx && p->variant.dot4 && p->dense;
+}
+/* Of k, in panels for row blocks. */
+static inline int64_t cy_int_gemm_row_block_groups(const cy_int_gemm_plan *p) {
+  return p->axis[0].count * p->axis[1].count * p->run_groups;
+}
 
 V cy_int_gemm_k_size(cy_cg *cg, const cy_int_gemm_plan *p);
 V cy_int_gemm_k_groups(cy_cg *cg, const cy_int_gemm_plan *p); /* with those that fill up the last tile */

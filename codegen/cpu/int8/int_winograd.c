@@ -119,15 +119,6 @@ double cy_int_winograd_cycles(const cy_cg *cg, const cy_int_gemm_desc *d) {
 
 bool cy_int_winograd_exact(int64_t sum) { return 255 * sum < 1 << 25; }
 
-cy_int_gemm_layout cy_int_winograd_layout(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  wino p = plan_of(cg, d);
-  cy_int_gemm_layout l = {
-      .matrices = 1, .n = p.n, .taps = TAPS, .c = p.c, .nr = (unsigned)p.nr, .step = 2, .winograd = true};
-  l.last = l.nr;
-  l.bytes = l.matrix_bytes = p.panels * p.c * TAPS * p.nr;
-  return l;
-}
-
 /* ---- sizes, in bytes ---- */
 
 static int64_t v_rows(const wino *p) { return p->shared ? blocks_of(p) * p->rows : p->rows; }
@@ -146,28 +137,6 @@ static V times(cy_cg *cg, V a, int64_t k) {
   LLVMTypeRef type = LLVMTypeOf(a);
   V factor = LLVMConstInt(LLVMGetElementType(type), (unsigned long long)k, 1);
   return LLVMBuildMul(cg->b, a, cy_splat(cg, factor, LLVMGetVectorSize(type)), "");
-}
-
-static void transform_in(cy_cg *cg, const V d[SIDE], V out[SIDE]) {
-  V even = sub(cg, d[4], times(cg, d[2], 4)), odd = sub(cg, d[3], times(cg, d[1], 4));
-  V even2 = sub(cg, d[4], d[2]), odd2 = sub(cg, d[3], d[1]), odd4 = twice(cg, odd2);
-  out[0] = add(cg, times(cg, sub(cg, d[0], d[2]), 4), even2);
-  out[1] = add(cg, even, odd);
-  out[2] = sub(cg, even, odd);
-  out[3] = add(cg, even2, odd4);
-  out[4] = sub(cg, even2, odd4);
-  V ends = sub(cg, d[5], d[3]);
-  out[5] = sub(cg, ends, twice(cg, odd4));
-}
-
-static void transform_filter(cy_cg *cg, const V g[3], V out[SIDE]) {
-  V ends = add(cg, g[0], g[2]), far = add(cg, g[0], times(cg, g[2], 4)), middle = twice(cg, g[1]);
-  out[0] = g[0];
-  out[1] = add(cg, ends, g[1]);
-  out[2] = sub(cg, ends, g[1]);
-  out[3] = add(cg, far, middle);
-  out[4] = sub(cg, far, middle);
-  out[5] = g[2];
 }
 
 /* 3 << shifts[i] times output i. */
@@ -243,7 +212,7 @@ static void emit_patch(cy_cg *cg, const frame *f, V table, V c, V out) {
       d[y] = f->p->d->a_signed ? LLVMBuildSExt(cg->b, b, words, "") : LLVMBuildZExt(cg->b, b, words, "");
       d[y] = sub(cg, d[y], f->zero);
     }
-    transform_in(cg, d, r);
+    cy_winograd_input(cg, d, r);
     for (int y = 0; y < SIDE; y++)
       cy_store(cg, r[y], cy_gepc(cg, f->half, (y * SIDE + x) * vector), 64);
   }
@@ -251,7 +220,7 @@ static void emit_patch(cy_cg *cg, const frame *f, V table, V c, V out) {
     V d[SIDE], r[SIDE];
     for (int x = 0; x < SIDE; x++)
       d[x] = cy_load(cg, words, cy_gepc(cg, f->half, (y * SIDE + x) * vector), 64);
-    transform_in(cg, d, r);
+    cy_winograd_input(cg, d, r);
     for (int x = 0; x < SIDE; x++)
       cy_store(cg, r[x], cy_gepc(cg, out, (y * SIDE + x) * v_point(f->p)), 64);
   }
@@ -294,9 +263,9 @@ static void emit_filters(cy_cg *cg, const frame *f, V filters, V u) {
       g[t] = LLVMBuildSExt(cg->b, b, words, "");
     }
     for (int x = 0; x < 3; x++)
-      transform_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
+      cy_winograd_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
     for (int y = 0; y < SIDE; y++) {
-      transform_filter(cg, (V[3]){half[0][y], half[1][y], half[2][y]}, row);
+      cy_winograd_filter(cg, (V[3]){half[0][y], half[1][y], half[2][y]}, row);
       for (int x = 0; x < SIDE; x++)
         cy_store(cg, row[x], cy_gepc(cg, to, (y * SIDE + x) * u_point(p) + j * cg->W * 4), 64);
     }
@@ -451,34 +420,60 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   cy_loop_end(cg, &q, NULL);
 }
 
-void cy_int_winograd_emit(cy_cg *cg, const cy_int_gemm_desc *d, cy_contract_info *info) {
-  wino p = plan_of(cg, d);
+/* ---- the generator ---- */
+
+static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  wino p = plan_of(cg, desc);
+  return cy_arena_copy(arena, &p, sizeof p);
+}
+
+static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
+  (void)cg;
+  (void)matrices;
+  const wino *p = of;
+  cy_int_gemm_layout l = {
+      .matrices = 1, .n = p->n, .taps = TAPS, .c = p->c, .nr = (unsigned)p->nr, .step = 2, .winograd = true};
+  l.last = l.nr;
+  l.bytes = l.matrix_bytes = p->panels * p->c * TAPS * p->nr;
+  *out = (cy_packing){.bytes = l.bytes, .ints = cy_arena_copy(arena, &l, sizeof l)};
+}
+
+static const char *name_of(const void *of) {
+  (void)of;
+  return "conv int8 winograd f4x3";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const wino *p = of;
+  const cy_int_gemm_desc *d = p->d;
   const cy_epilogue *inner = &d->window.epilogue;
-  int64_t own = p.shared ? 0 : v_bytes(&p), filters = cy_round_up(u_bytes(&p) * (p.once ? p.panels : 1), 64);
+  int64_t own = p->shared ? 0 : v_bytes(p), filters = cy_round_up(u_bytes(p) * (p->once ? p->panels : 1), 64);
   info->n_phases = 0;
-  info->worker_bytes = own + filters + cy_round_up(POINTS * m_point(&p), 64);
-  info->shared_bytes = p.shared ? v_bytes(&p) : 0;
-  if (p.shared)
-    emit_shared_input(cg, &p, info);
-  cy_kernel_begin(cg, p.w->name, 0);
+  info->worker_bytes = own + filters + cy_round_up(POINTS * m_point(p), 64);
+  info->shared_bytes = p->shared ? v_bytes(p) : 0;
+  if (p->shared)
+    emit_shared_input(cg, p, info);
+  cy_kernel_begin(cg, p->w->name, 0);
   cy_epilogue_open(inner, cg);
-  frame f = {.epilogue = {.emit = cy_int_gemm_as_integers, .ctx = (void *)inner, .wide = p.n >= p.nr ? 2 : 0}};
-  frame_begin(cg, &p, &f);
-  f.v = cy_scratch(cg, p.w->scratch_slot, cy_i64(cg, info->worker_bytes));
+  frame f = {.epilogue = {.emit = cy_int_gemm_as_integers, .ctx = (void *)inner, .wide = p->n >= p->nr ? 2 : 0}};
+  frame_begin(cg, p, &f);
+  f.v = cy_scratch(cg, p->w->scratch_slot, cy_i64(cg, info->worker_bytes));
   f.u = cy_gepc(cg, f.v, own);
   f.m = cy_gepc(cg, f.u, filters);
-  f.table = cy_row_table(cg, p.tile.mr, cy_i64(cg, p.cb * 2));
-  f.sums = cy_alloca(cg, OUT * OUT * p.nr * 4);
+  f.table = cy_row_table(cg, p->tile.mr, cy_i64(cg, p->cb * 2));
+  f.sums = cy_alloca(cg, OUT * OUT * p->nr * 4);
   cy_loop q, t;
-  if (p.once) {
-    cy_loop_begin(cg, &q, cy_i64(cg, 0), cy_i64(cg, p.panels), cy_i64(cg, 1), NULL, 0);
-    V filters = filters_at(cg, &p, q.iv, cy_i64(cg, 0));
-    emit_filters(cg, &f, filters, cy_gep(cg, f.u, cy_mulc(cg, q.iv, u_bytes(&p))));
+  if (p->once) {
+    cy_loop_begin(cg, &q, cy_i64(cg, 0), cy_i64(cg, p->panels), cy_i64(cg, 1), NULL, 0);
+    V filters = filters_at(cg, p, q.iv, cy_i64(cg, 0));
+    emit_filters(cg, &f, filters, cy_gep(cg, f.u, cy_mulc(cg, q.iv, u_bytes(p))));
     cy_loop_end(cg, &q, NULL);
   }
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &f, t.iv);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
-  cy_phase_add(info, p.w->name, blocks_of(&p) * p.parts);
+  cy_phase_add(info, p->w->name, blocks_of(p) * p->parts);
 }
+
+const cy_generator cy_int_winograd_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};

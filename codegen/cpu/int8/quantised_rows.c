@@ -122,16 +122,16 @@ static int64_t line_bytes(const plan *p) { return p->blocks.nb * p->nr * 4; } /*
 static int64_t sum_bytes(const plan *p) { return p->run * line_bytes(p); }
 static int64_t interleaved_bytes(const plan *p) { return cy_round_up(p->together * p->interleaved_bytes, 64); }
 
-static V rounded_count(cy_cg *cg, void *ctx) { return all_rows(cg, ctx); }
-static V task_count(cy_cg *cg, void *ctx) {
+static V rounded_count(cy_cg *cg, const void *ctx) { return all_rows(cg, ctx); }
+static V task_count(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   return cy_mulc(cg, cy_mul(cg, batches(cg, p), row_blocks(cg, p)), panel_blocks(p));
 }
-static V shared_bytes(cy_cg *cg, void *ctx) {
+static V shared_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
   return cy_mulc(cg, all_rows(cg, p), p->row_bytes);
 }
-static V worker_bytes(cy_cg *cg, void *ctx) {
+static V worker_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx, few = for_few(p);
   int64_t one = interleaved_bytes(p) + p->blocks.mb * sum_bytes(p);
   int64_t other = interleaved_bytes(&few) + few.blocks.mb * sum_bytes(&few);
@@ -610,7 +610,7 @@ static void emit_gemm(cy_cg *cg, const plan *p) {
   plan few = for_few(p);
   cy_kernel_begin(cg, d->name, 0);
   cy_epilogue_open(&d->epilogue, cg);
-  V scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)p));
+  V scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p));
   cy_if choice;
   if (cy_csize_known(d->m)) {
     emit_tasks(cg, always_few(p) ? &few : p, scratch);
@@ -624,15 +624,27 @@ static void emit_gemm(cy_cg *cg, const plan *p) {
   cy_fn_end(cg, NULL);
 }
 
-void cy_quantised_rows_emit(cy_cg *cg, const cy_gemm_desc *d, cy_contract_info *info) {
-  plan p = plan_of(cg, d);
+static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {
+  plan p = plan_of(cg, desc);
+  return cy_arena_copy(arena, &p, sizeof p);
+}
+
+static const char *name_of(const void *of) {
+  return ((const plan *)of)->d->ints.bits == 8 ? "gemm int8 weights int8 rows" : "gemm int4 weights int8 rows";
+}
+
+static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+  const plan *p = of;
+  const cy_gemm_desc *d = p->d;
   char name[120];
   info->n_phases = 0;
   snprintf(name, sizeof name, "%s_rows", d->name);
-  emit_rounded(cg, &p, name);
-  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, &p));
-  emit_gemm(cg, &p);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &p));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, &p);
-  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, &p);
+  emit_rounded(cg, p, name);
+  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, p));
+  emit_gemm(cg, p);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
+  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, p);
+  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, p);
 }
+
+const cy_generator cy_quantised_rows_generator = {.plan = plan_make, .name = name_of, .emit = emit};

@@ -742,10 +742,11 @@ static V scores_weigh(void *ctx, cy_cg *cg, V score, V top, unsigned lanes) {
   return run_scores(e, cg, cy_kernel_body(e->k)->next, score, lanes, cy_i64(cg, 0));
 }
 
+bool cy_cpu_changes_scores(const cy_kernel *k) { return cy_kernel_body(k)->body != NULL; }
+
 cy_scores cy_cpu_scores_of(const cy_epilogue *e) {
   const epilogue *own = e->ctx;
-  bool changes = cy_kernel_body(own->k)->body != NULL;
-  return (cy_scores){changes ? scores_change : NULL, scores_weigh, e->ctx};
+  return (cy_scores){cy_cpu_changes_scores(own->k) ? scores_change : NULL, scores_weigh, e->ctx};
 }
 
 /* Operations for one element, returned those on floats; a kernel has expressions that nothing uses any more, too. */

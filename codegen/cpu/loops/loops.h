@@ -26,5 +26,6 @@ cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k);
 void cy_cpu_epilogue_destroy(cy_epilogue *e);
 /* The loops over the keys of an attention kernel, whose epilogue e is. */
 cy_scores cy_cpu_scores_of(const cy_epilogue *e);
+bool cy_cpu_changes_scores(const cy_kernel *k); /* will scores.change be set? */
 
 #endif

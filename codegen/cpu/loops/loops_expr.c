@@ -294,7 +294,7 @@ static V load_scattered(cy_lp *p, cy_karg arg, cy_expr offset) {
   cy_dtype t = p->args[arg].dtype;
   cy_expr term = varying_term(p, offset);
   if (term && cy_lp_short_index(p, t, term))
-    return cy_lp_lookup(p, t, base, term);
+    return cy_lp_lookup(p, t, base, term, cy_lp_value(p, cy_lp_lookup_index(p, term)));
   if (gathers(p, t)) {
     T types[2] = {cy_lp_mem(p->cg, t, p->lanes), LLVMVectorType(p->cg->ptr, p->lanes)};
     V at = LLVMBuildGEP2(p->cg->b, cy_lp_mem(p->cg, t, 1), base, &varying, 1, "");

@@ -42,19 +42,25 @@ typedef struct cy_lp {
   V guard;            /* loads happen only where this is true; NULL: everywhere */
 } cy_lp;
 
-/* loops_ops.c: arithmetic on registers; n lanes, 1 = scalars */
+/* loops_types.c: types of n lanes, 1 = scalars; constants and lanes */
+static inline T lanes_of(T t, unsigned n) { return n > 1 ? LLVMVectorType(t, n) : t; }
+static inline T lane_type(T t) { return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t; }
+static inline bool small_float(cy_dtype t) { return cy_dtype_is_float(t) && cy_dtype_of(t)->bits < 32; }
 T cy_lp_reg(cy_cg *cg, cy_dtype t, unsigned n);
 T cy_lp_mem(cy_cg *cg, cy_dtype t, unsigned n); /* storage form */
 unsigned cy_lp_bytes(cy_dtype t);
-bool cy_lp_packed(cy_dtype t); /* several elements in a byte */
+bool cy_lp_packed(cy_dtype t);   /* several elements in a byte */
+V cy_lp_in_lanes(T type, V one); /* the constant in all lanes of a type */
+V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n);
+V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n); /* scalar */
+V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i);
+
+/* loops_ops.c: arithmetic on registers; n lanes, 1 = scalars */
 V cy_lp_from_mem(cy_cg *cg, V v, cy_dtype t, unsigned n);
 V cy_lp_to_mem(cy_cg *cg, V v, cy_dtype t, unsigned n);
-V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n);
 V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsigned n);
 V cy_lp_cast_unsaturated(cy_cg *cg, V v, cy_dtype in, cy_dtype out, unsigned n);
 void cy_lp_is_number(cy_cg *cg, V load); /* what it loads is no NaN */
-V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n);          /* scalar */
-V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i);
 
 /* loops_f8.c */
 V cy_lp_small_float_decode(cy_cg *cg, V bits, cy_dtype t, unsigned n); /* i8 codes -> f32 */
@@ -75,7 +81,9 @@ V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
 /* loops_lookup.c */
 /* Is the lane's part of an offset an index that a short table of elements t is looked up by? */
 bool cy_lp_short_index(const cy_lp *p, cy_dtype t, cy_expr varying);
-V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying); /* in storage form; at: of the table's first element */
+/* In storage form; at: of the table's first element; index: the value of cy_lp_lookup_index(). */
+cy_expr cy_lp_lookup_index(const cy_lp *p, cy_expr varying);
+V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying, V index);
 
 /* loops_prefetch.c */
 bool cy_lp_reads_to_prefetch(cy_kernel *k); /* is there a load to be prefetched? */

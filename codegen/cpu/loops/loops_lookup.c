@@ -10,7 +10,7 @@
 enum { MAX_VECTORS = 4 };
 
 /* e without casts that do not change an index. */
-static cy_expr index_of(const cy_lp *p, cy_expr e) {
+cy_expr cy_lp_lookup_index(const cy_lp *p, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   while (x->op == CY_OP_cast && x->dtype == CY_I64 && cy_expr_of(p->k, x->arg[0])->dtype == CY_I32) {
     e = x->arg[0];
@@ -36,11 +36,11 @@ static bool with_constant(const cy_lp *p, cy_expr e, cy_op op, int64_t *out_c, c
 static bool is_clamped(const cy_lp *p, cy_expr e, int64_t *out_last) {
   int64_t least;
   cy_expr inner, innermost;
-  e = index_of(p, e);
+  e = cy_lp_lookup_index(p, e);
   cy_dtype t = (cy_dtype)cy_expr_of(p->k, e)->dtype;
   if ((t != CY_I32 && t != CY_I64) || !with_constant(p, e, CY_OP_min, out_last, &inner))
     return false;
-  inner = index_of(p, inner);
+  inner = cy_lp_lookup_index(p, inner);
   return with_constant(p, inner, CY_OP_max, &least, &innermost) ||
          with_constant(p, inner, CY_OP_and, &least, &innermost);
 }
@@ -90,11 +90,11 @@ bool cy_lp_short_index(const cy_lp *p, cy_dtype t, cy_expr varying) {
          is_clamped(p, varying, &last) && last < (p->lanes % lanes ? 8 : lanes) * MAX_VECTORS;
 }
 
-V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying) {
+V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying, V index) {
   cy_cg *cg = p->cg;
   unsigned lanes = p->lanes % cg->W ? 8 : cg->W;
   int64_t last = 0;
-  V table[MAX_VECTORS], index = cy_lp_value(p, index_of(p, varying));
+  V table[MAX_VECTORS];
   is_clamped(p, varying, &last);
   load_table(cg, at, last + 1, lanes, table);
   index = LLVMBuildTruncOrBitCast(cg->b, index, LLVMVectorType(cg->i32, p->lanes), "");

@@ -15,73 +15,18 @@
 
 #include <llvm-c/Analysis.h>
 
-/* ---- types ---- */
-
-static T lanes_of(T t, unsigned n) { return n > 1 ? LLVMVectorType(t, n) : t; }
-
-static bool small_float(cy_dtype t) { return cy_dtype_is_float(t) && cy_dtype_of(t)->bits < 32; }
 static bool signed_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I'; }
 static int bits_of(cy_dtype t) { return cy_dtype_of(t)->bits; }
-
-T cy_lp_reg(cy_cg *cg, cy_dtype t, unsigned n) {
-  char cls = cy_dtype_of(t)->cls;
-  if (cls == 'B')
-    return lanes_of(cg->i1, n);
-  if (cls == 'F')
-    return lanes_of(t == CY_F64 ? cg->f64 : cg->f32, n);
-  if (cls != 'I' && cls != 'U')
-    cy_bug("elements of type %s in a kernel", cy_dtype_of(t)->name);
-  return lanes_of(LLVMIntTypeInContext(cg->ctx, bits_of(t) < 8 ? 8 : (unsigned)bits_of(t)), n);
-}
-
-bool cy_lp_packed(cy_dtype t) { return bits_of(t) < 8; }
-unsigned cy_lp_bytes(cy_dtype t) { return bits_of(t) < 8 ? 1 : (unsigned)bits_of(t) / 8; }
-
-T cy_lp_mem(cy_cg *cg, cy_dtype t, unsigned n) {
-  if (t == CY_BF16)
-    return lanes_of(cg->i16, n);
-  if (t == CY_F16)
-    return lanes_of(cg->f16, n);
-  if (t == CY_BOOL || small_float(t))
-    return lanes_of(cg->i8, n);
-  return cy_lp_reg(cg, t, n);
-}
-
-static T lane_type(T t) { return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t; }
-
-/* The constant in all lanes of a type. */
-static V in_lanes(T type, V one) {
-  if (LLVMGetTypeKind(type) != LLVMVectorTypeKind)
-    return one;
-  V e[64];
-  unsigned n = LLVMGetVectorSize(type);
-  for (unsigned i = 0; i < n; i++)
-    e[i] = one;
-  return LLVMConstVector(e, n);
-}
 
 /* A constant in the type of `like`. */
 static V int_like(V like, uint64_t c) {
   T t = LLVMTypeOf(like);
-  return in_lanes(t, LLVMConstInt(lane_type(t), c, 0));
+  return cy_lp_in_lanes(t, LLVMConstInt(lane_type(t), c, 0));
 }
 
 static V real_like(V like, double c) {
   T t = LLVMTypeOf(like);
-  return in_lanes(t, LLVMConstReal(lane_type(t), c));
-}
-
-V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n) {
-  T type = cy_lp_reg(cg, t, n), lane = lane_type(type);
-  return in_lanes(type, cy_dtype_is_float(t) ? LLVMConstReal(lane, c.f) : LLVMConstInt(lane, c.u, 0));
-}
-
-V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n) {
-  return n == 1 ? v : LLVMBuildExtractElement(cg->b, v, cy_i32(cg, (int)i), "");
-}
-
-V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i) {
-  return LLVMBuildInsertElement(cg->b, v, x, cy_i32(cg, (int)i), "");
+  return cy_lp_in_lanes(t, LLVMConstReal(lane_type(t), c));
 }
 
 static V contract(V v) {

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do the files of a folder call each other in circles? Whoever changes one file of a circle has to know all of them.
+
+In:  the objects of the build, by folder. Out: a line for each circle, with the symbols that close it; the closing line: a
+     folder passes when what its files call can be put into an order. What a table of functions calls counts as called by
+     the table.
+"""
+import glob
+import os
+import subprocess
+
+import lib
+
+FOLDERS = ('codegen/cpu',)
+
+
+def symbols(path):
+    """(defined, used) external symbols of an object."""
+    text = subprocess.run(['nm', '-P', path], check=True, stdout=subprocess.PIPE, text=True).stdout
+    rows = [line.split()[:2] for line in text.splitlines() if line]
+    return {n for n, kind in rows if kind in 'TDBRVWC'}, {n for n, kind in rows if kind == 'U'}
+
+
+def circles(edges):
+    """Strongly connected components of several nodes, by Tarjan's algorithm. edges: {node: set of nodes}"""
+    order, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        order[node] = low[node] = len(order)
+        stack.append(node)
+        for other in sorted(edges[node]):
+            if other not in order:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == order[node]:
+            at = stack.index(node)
+            part, stack[at:] = stack[at:], []
+            found.append(sorted(part))
+
+    for node in sorted(edges):
+        if node not in order:
+            visit(node)
+    return [part for part in found if len(part) > 1]
+
+
+def check(root, folder):
+    """Lines about a folder's circles."""
+    sources = glob.glob(os.path.join(folder, '**', '*.c'), recursive=True)
+    objects = {path[:-2]: symbols(os.path.join(root, 'obj', path[:-2] + '.o')) for path in sources}
+    home = {name: path for path, (defined, _) in objects.items() for name in defined}
+    edges = {path: {home[name] for name in used if name in home} - {path} for path, (_, used) in objects.items()}
+    for part in circles(edges):
+        calls = ['%s -> %s: %s' % (a, b, ' '.join(sorted(n for n in objects[a][1] if home.get(n) == b)))
+                 for a in part for b in sorted(edges[a]) if b in part]
+        yield '%s: %d files in a circle\n    %s' % (folder, len(part), '\n    '.join(calls))
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    for folder in FOLDERS:
+        if args.wanted(folder):
+            suite.result(folder, '; '.join(check(args.build, folder)) or None)
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
