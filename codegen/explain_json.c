@@ -4,7 +4,7 @@
  * In: a program whose kernels have their plans and whose memory is planned. Out: one line of JSON:
  *   {"target", "device": is it one, "clock_hz", "flops_per_cycle", "cache_bytes", "bytes_per_cycle": [cached, memory],
  *    "sizes": {symbol: assumed}, "weights_bytes", "arena_bytes", "arena_bytes_per_thread",
- *    "steps": [{"position", "kernel", "algorithm", "why", "ops", "nodes": [{"name", "op", "index", "graph"}..], "layout", "output",
+ *    "steps": [{"position", "kernel", "algorithm", "blocks", "why", "ops", "nodes": [{"name", "op", "index", "graph"}..], "layout", "output",
  *               "shape", "dtype", "flops", "read_bytes", "write_bytes", "floor_us", "by_bytes", "reads": [buffer..],
  *               "writes": [..], "alive"}..],
  *    "buffers": [{"id", "kind", "name", "bytes", "first", "last", "scratch"}..]}
@@ -88,6 +88,7 @@ static void add_launch(printer *p, json_t *step, const cy_step *s) {
   char layout[CY_MAX_RANK + 1];
   json_object_set_new(step, "kernel", text(plan->symbol));
   json_object_set_new(step, "algorithm", text(plan->algorithm));
+  json_object_set_new(step, "blocks", text(plan->blocks));
   json_object_set_new(step, "why", text(plan->why));
   json_object_set_new(step, "ops", text(facts.ops));
   json_object_set_new(step, "nodes", nodes_json(p->b->g, s->fused, s->nfused));

@@ -75,6 +75,7 @@ typedef struct cy_kernel_plan {
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
   void *form;                      /* the target's own notes, in the graph's arena */
   const char *algorithm;           /* for --explain */
+  const char *blocks;              /* .. tiles and tasks in words; NULL: of plain loops */
   const cy_candidates *candidates; /* what it was chosen of, in the graph's arena; NULL: there is nothing to choose */
   const char *why;     /* .. and why it and not the next best, in a sentence; NULL: there is nothing to choose */
   uint64_t weight;     /* estimate of the work to compile it */

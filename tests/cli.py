@@ -139,6 +139,7 @@ ROWS = [
     ('fast algorithms unknown', [MODEL, '--fast-algorithms=on', '-o', '%s/m.so'], 1, ["auto or off, found 'on'"], [], None),
     ('fast algorithms of a device', [MODEL, '--fast-algorithms=off', '--target=sm_80', '-o', '%s/m.so'], 1, ['for CPUs', '--cudnn=off'], [], None),
     ('profile on a device', [MODEL, '--profile', '--target=sm_80', '--emit=cu', '-o', '%s/m.cu'], 0, [], ['m.cu'], None),
+    ('explain blocks', [MODEL, '--explain=json', '--dim', 'batch=1', '-o', '%s/m.so'], 0, ['"blocks": ?"tile [0-9]+x[0-9]+, tasks of [0-9]+'], ['m.h', 'm.so'], None),
     ('explain memory', [MODEL, '--explain=memory', '--dim', 'batch=2', '-o', '%s/m.so'], 0,
      ['weights [0-9.]+ MB', 'arena [0-9.]+ MB', 'at the peak, step', 'bytes alive'], ['m.h', 'm.so'], None),
     ('explain unknown', [MODEL, '--explain=memories', '-o', '%s/m.so'], 1, ["expects memory, costs or json, found 'memories'"], [], None),

@@ -152,7 +152,9 @@ typedef struct cy_generator {
   void *(*plan)(const cy_cg *cg, const void *desc, cy_arena *arena);
   /* matrices: how many the constant holds. NULL: no operand is packed when compiling. */
   void (*pack)(const cy_cg *cg, const void *plan, int64_t matrices, cy_arena *arena, cy_packing *out);
-  const char *(*name)(const void *plan); /* for --explain */
+  const char *(*name)(const void *plan); /* for --explain, as is .. */
+  /* .. the plan in words, into text: tile, what a task does. */
+  void (*describe)(const void *plan, char *text, size_t size);
   void (*emit)(cy_cg *cg, const void *plan, cy_contract_info *out_info);
 } cy_generator;
 

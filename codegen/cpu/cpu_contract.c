@@ -692,6 +692,9 @@ void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan 
     prepare_ints(m, p, plan, f, arena);
   else
     prepare_floats(m->state, plan, f, arena);
+  char text[160];
+  f->by->describe(f->plan, text, sizeof text);
+  plan->blocks = cy_arena_printf(arena, "%s", text);
   plan->algorithm = algorithm_of(k, f, arena);
 }
 

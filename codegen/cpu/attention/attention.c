@@ -609,4 +609,10 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->shared_bytes = 0;
 }
 
-const cy_generator cy_attention_generator = {.plan = plan, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const att *a = of;
+  snprintf(text, size, "tasks of %lld rows by blocks of %lld, keys by %lld", (long long)a->chunk, (long long)a->block,
+           (long long)a->tile);
+}
+
+const cy_generator cy_attention_generator = {.plan = plan, .name = name_of, .describe = describe, .emit = emit};

@@ -603,7 +603,15 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->worker_bytes = cy_size_fn(cg, name, "_worker_bytes", worker_bytes, p);
 }
 
-const cy_generator cy_direct_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const direct *p = of;
+  const conv *c = p->part;
+  snprintf(text, size, "tile %ux%lld, tasks of %lld positions and %lld panels, %d parts", c->tile.mr, (long long)c->nr,
+           (long long)c->blocks.mb, (long long)c->blocks.nb, p->parts);
+}
+
+const cy_generator cy_direct_generator = {
+    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
 
 /* ---- cost ---- */
 

@@ -455,7 +455,14 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
 }
 
-const cy_generator cy_planar_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const planar *p = of;
+  snprintf(text, size, "tile %ux%u vectors, tasks of %lld rows, %lld outputs each", p->mr, p->nv, (long long)p->rows,
+           (long long)p->piece);
+}
+
+const cy_generator cy_planar_generator = {
+    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
 
 /* ---- the choice ---- */
 

@@ -13,6 +13,8 @@
  */
 #include "conv_int.h"
 
+#include <stdio.h>
+
 #define CHUNK 256
 #define MAX_TAPS 32 /* along a row */
 #define MAX_TW 14
@@ -365,4 +367,10 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->worker_bytes = info->shared_bytes = 0;
 }
 
-const cy_generator cy_depthwise_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const dw *p = of;
+  snprintf(text, size, "tile of %d outputs, tasks of %lld rows", p->tw, (long long)p->row_block);
+}
+
+const cy_generator cy_depthwise_generator = {
+    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};

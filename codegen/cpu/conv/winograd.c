@@ -796,4 +796,11 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->shared_bytes = w->shared ? v_bytes(w) : 0;
 }
 
-const cy_generator cy_winograd_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const wino *w = of;
+  snprintf(text, size, "tile %ux%lld, tasks of %lld tiles and %lld panels, channels by %lld", w->tile.mr,
+           (long long)w->nr, (long long)w->tiles, (long long)w->nb, (long long)w->cb);
+}
+
+const cy_generator cy_winograd_generator = {
+    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};

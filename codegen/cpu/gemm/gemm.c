@@ -658,4 +658,11 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, g);
 }
 
-const cy_generator cy_gemm_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const gemm *g = of;
+  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels, k by %lld", g->tile.mr, (long long)g->nr,
+           (long long)g->blocks.mb, (long long)g->blocks.nb, (long long)g->k_block);
+}
+
+const cy_generator cy_gemm_generator = {
+    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};

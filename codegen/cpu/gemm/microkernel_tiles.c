@@ -9,16 +9,31 @@
 
 enum { MANY_ROWS = 64, NARROW = 1024 };
 
+/* That of the table for so many rows, or for many. */
+static cy_tile tile_of_rows(unsigned registers, int64_t rows) {
+#define CY_FLOAT_TILE(registers, rows, mr, nv) {registers, rows, {mr, nv}},
+  static const struct {
+    unsigned registers;
+    int64_t rows;
+    cy_tile tile;
+  } all[] = {
+#include "codegen/cpu/microkernels.def"
+  };
+  cy_tile many = {1, 1};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (all[i].registers == registers && all[i].rows == rows)
+      return all[i].tile;
+    if (all[i].registers == registers && all[i].rows == 0)
+      many = all[i].tile;
+  }
+  return many;
+}
+
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
-  /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
-  static const cy_tile many_registers[] = {{1, 8}, {2, 8}, {3, 6}, {4, 4}, {5, 4}, {6, 4}, {7, 3}, {8, 2}};
-  static const cy_tile few_registers[] = {{1, 8}, {2, 4}, {3, 3}, {4, 3}, {5, 2}, {6, 2}};
   bool many = cg->registers == 32;
   int most = many ? 8 : 6;
-  cy_tile t = many ? (cy_tile){6, 4} : (cy_tile){6, 2};
-  if (rows > 0 && rows < most)
-    t = many ? many_registers[rows - 1] : few_registers[rows - 1];
-  else if (many && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
+  cy_tile t = tile_of_rows(many ? 32 : 16, rows > 0 && rows < most ? rows : 0);
+  if (many && rows >= most && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
     t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
   else if (cg->model.wide_tile && (!rows || rows >= MANY_ROWS) && n && n <= NARROW &&
            n % (3 * (int64_t)cg->W) == 0)

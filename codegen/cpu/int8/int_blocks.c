@@ -34,7 +34,9 @@ bool cy_int_gemm_blocks_possible(const cy_cg *cg, int64_t block, int64_t k) {
 static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   int64_t rows = cy_csize_known(d->m), unit = d->ints.block > TILE_K ? d->ints.block : TILE_K;
   plan p = {.d = d, .n = cy_csize_known(d->n), .k = cy_csize_known(d->k), .tile = cy_int_gemm_amx_tile(rows, p.n)};
-  p.variant = (cy_int_gemm_variant){.wide = true, .bf16 = true, .amx = true, .step = 2, .together = CY_AMX_GROUPS};
+  p.variant = cy_group_kernel_of(CY_GROUP_BF16);
+  p.variant.amx = true;
+  p.variant.together = CY_AMX_GROUPS;
   p.nr = (int64_t)p.tile.nv * cg->W;
   p.group = p.nr < GROUP_COLUMNS ? GROUP_COLUMNS / p.nr : 1;
   p.k_block = WEIGHT_BYTES / (p.group * p.nr * 2) / unit * unit;
@@ -245,4 +247,10 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, p);
 }
 
-const cy_generator cy_int_blocks_generator = {.plan = plan_make, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const plan *p = of;
+  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels, k by %lld", p->tile.mr, (long long)p->nr,
+           (long long)p->mb, (long long)p->group, (long long)p->k_block);
+}
+
+const cy_generator cy_int_blocks_generator = {.plan = plan_make, .name = name_of, .describe = describe, .emit = emit};

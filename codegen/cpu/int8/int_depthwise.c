@@ -13,6 +13,8 @@
  */
 #include "int_gemm.h"
 
+#include <stdio.h>
+
 enum { CHUNK = 64, TILE = 4, MAX_TAPS = 64, ROWS_BYTES = 96 * 1024 };
 enum { MIN_ROWS = 4, WORTH_SHARING = 4000 }; /* ns of a feature map */
 
@@ -63,7 +65,7 @@ static int64_t reach(const cy_axis *a, int64_t outputs) {
 }
 
 static dw plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  dw p = {.d = d, .w = &d->window, .c = d->window.cin, .variant = {.wide = true, .step = 2}};
+  dw p = {.d = d, .w = &d->window, .c = d->window.cin, .variant = cy_group_kernel_of(CY_GROUP_DOT2)};
   p.chunk = p.c < CHUNK ? whole_blocks(cg, p.c) : CHUNK;
   cy_conv_axes(p.w, 0, p.axis);
   p.taps = p.axis[1].count * p.axis[2].count;
@@ -365,4 +367,11 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->shared_bytes = 0;
 }
 
-const cy_generator cy_int_depthwise_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const dw *p = of;
+  snprintf(text, size, "tile of %d outputs, tasks of %lld rows, channels by %lld", TILE, (long long)p->row_block,
+           (long long)p->chunk);
+}
+
+const cy_generator cy_int_depthwise_generator = {
+    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};

@@ -115,7 +115,7 @@ static int64_t tile_choose(const cy_row_block *b, int64_t width) {
 }
 
 static depthwise plan_of(const cy_int_gemm_desc *d) {
-  depthwise p = {.d = d, .w = &d->window, .c = d->window.cin, .variant = {.dot4 = true, .step = 4}};
+  depthwise p = {.d = d, .w = &d->window, .c = d->window.cin, .variant = cy_group_kernel_of(CY_GROUP_DOT4)};
   cy_conv_axes(p.w, 0, p.axis);
   row_block_choose(&p.axis[1], &p.axis[2], &p.row_block);
   int64_t width = cy_csize_known(p.axis[2].out), height = cy_csize_known(p.axis[1].out);
@@ -536,4 +536,11 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->shared_bytes = 0;
 }
 
-const cy_generator cy_depthwise_dot4_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const depthwise *p = of;
+  snprintf(text, size, "tile of %lld outputs of %lld rows, tasks of %lld such blocks", (long long)p->tile,
+           (long long)p->row_block.outputs, (long long)p->per_task);
+}
+
+const cy_generator cy_depthwise_dot4_generator = {
+    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};

@@ -287,7 +287,7 @@ static void emit_group(cy_cg *cg, const kernel *k, V row, V *sum) {
       V digits = load_digits(cg, k, cy_addc(cg, row, i * p->block + high * p->bytes));
       for (unsigned j = 0; j < p->nv; j++) {
         V *s = &sum[(unsigned)i * p->nv + j];
-        *s = p->dot4 ? cy_int_gemm_add(cg, (cy_int_gemm_variant){.dot4 = true, .step = 4}, *s, half[j], digits)
+        *s = p->dot4 ? cy_int_gemm_add(cg, cy_group_kernel_of(CY_GROUP_DOT4), *s, half[j], digits)
                      : LLVMBuildAdd(cg->b, *s, cy_int_gemm_bytes_times(cg, half[j], digits), "");
       }
     }
@@ -643,4 +643,10 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, p);
 }
 
-const cy_generator cy_few_rows_generator = {.plan = plan_make, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const plan *p = of;
+  snprintf(text, size, "up to %d rows, tasks of %lld columns, k by %lld", CY_INT_GEMM_FEW, (long long)(UNIT * p->task),
+           (long long)p->block);
+}
+
+const cy_generator cy_few_rows_generator = {.plan = plan_make, .name = name_of, .describe = describe, .emit = emit};

@@ -181,12 +181,12 @@ static plan plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
   p.shared_slot = d->conv ? d->window.shared_slot : d->gemm.shared_slot;
   p.packed = d->conv || d->gemm.b_packed;
   bool narrow = p.packed && d->b_bits == 8 && d->b_signed;
-  p.variant.bf16 = d->bf16;
   bool fits = narrow || (!p.packed && d->b_bits == 8);
-  p.variant.dot4 = d->split || (fits && (cg->vnni || cg->vnni_spelled));
-  p.variant.split = d->split;
-  p.variant.wide = !narrow && !p.variant.dot4;
-  p.variant.step = p.variant.dot4 ? 4 : 2;
+  p.variant = cy_group_kernel_of(d->bf16                                  ? CY_GROUP_BF16
+                                 : d->split                               ? CY_GROUP_SPLIT
+                                 : fits && (cg->vnni || cg->vnni_spelled) ? CY_GROUP_DOT4
+                                 : narrow                                 ? CY_GROUP_DOT2_S8
+                                                                          : CY_GROUP_DOT2);
   p.shifted = p.variant.dot4 && d->a_signed != cg->sdot;
   p.variant.starts = columns_summed(&p) || d->started;
   if (d->conv)
@@ -676,18 +676,17 @@ static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {
 }
 
 static const char *name_of(const void *of) {
+#define CY_GROUP_KERNEL(id, symbol, text, ...) {"gemm " text, "conv " text},
+  static const char *const names[][2] = {
+#include "codegen/cpu/microkernels.def"
+  };
   const plan *p = of;
-  const cy_int_gemm_desc *d = p->d;
+  bool conv = p->d->conv, bf16 = p->variant.bf16;
   if (p->variant.amx)
-    return d->bf16 ? (d->conv ? "conv bf16 amx" : "gemm bf16 amx") : d->conv ? "conv int8 amx" : "gemm int8 amx";
-  if (d->bf16)
-    return d->conv ? "conv bf16 dot2" : "gemm bf16 dot2";
-  if (d->conv)
-    return p->variant.split ? "conv int8 split" : p->variant.dot4 ? "conv int8 dot4" : "conv int8 dot2";
-  return p->variant.split  ? "gemm int8 split"
-         : p->variant.dot4 ? "gemm int8 dot4"
-         : p->packed       ? "gemm int8 dot2"
-                           : "gemm int8";
+    return bf16 ? (conv ? "conv bf16 amx" : "gemm bf16 amx") : conv ? "conv int8 amx" : "gemm int8 amx";
+  if (!conv && !p->packed && !bf16 && !p->variant.dot4)
+    return "gemm int8";
+  return names[cy_group_kernel_id(p->variant)][conv];
 }
 
 /* Do sums go through the epilogue, which a plan does not know, from registers? */
@@ -735,4 +734,11 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->shared_bytes = cy_size_fn(cg, p.name, "_shared_bytes", shared_bytes, &p);
 }
 
-const cy_generator cy_int_gemm_generator = {.plan = plan_make, .pack = pack, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const plan *p = of;
+  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels", p->tile.mr, (long long)p->nr,
+           (long long)p->mb, (long long)p->nb);
+}
+
+const cy_generator cy_int_gemm_generator = {
+    .plan = plan_make, .pack = pack, .name = name_of, .describe = describe, .emit = emit};

@@ -171,6 +171,14 @@ typedef struct cy_int_gemm_variant {
   unsigned step, together;     /* k of a group; groups come by so many */
 } cy_int_gemm_variant;
 
+/* The rows of microkernels.def. */
+typedef enum cy_group_kernel {
+#define CY_GROUP_KERNEL(id, symbol, text, step, wide, dot4, split, bf16) CY_GROUP_##id,
+#include "codegen/cpu/microkernels.def"
+} cy_group_kernel;
+cy_int_gemm_variant cy_group_kernel_of(cy_group_kernel kernel);
+cy_group_kernel cy_group_kernel_id(cy_int_gemm_variant variant);
+
 /* Lanes that a column has: each takes four k of a group. */
 static inline unsigned cy_int_gemm_each(cy_int_gemm_variant variant) { return variant.dot4 ? variant.step / 4 : 1; }
 /* Bytes of a row's group in scratch. */

@@ -13,6 +13,29 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- the table ---- */
+
+#define CY_GROUP_KERNEL(id, symbol, text, step_, wide_, dot4_, split_, bf16_)                                          \
+  {symbol, {.dot4 = dot4_, .wide = wide_, .split = split_, .bf16 = bf16_, .step = step_}},
+static const struct {
+  const char *symbol;
+  cy_int_gemm_variant variant;
+} kernels[] = {
+#include "codegen/cpu/microkernels.def"
+};
+
+cy_int_gemm_variant cy_group_kernel_of(cy_group_kernel kernel) { return kernels[kernel].variant; }
+
+cy_group_kernel cy_group_kernel_id(cy_int_gemm_variant v) {
+  unsigned i = 0;
+  for (unsigned n = sizeof kernels / sizeof *kernels; i + 1 < n; i++) {
+    const cy_int_gemm_variant *k = &kernels[i].variant;
+    if (k->dot4 == v.dot4 && k->wide == v.wide && k->split == v.split && k->bf16 == v.bf16)
+      break;
+  }
+  return (cy_group_kernel)i;
+}
+
 int64_t cy_int_gemm_group_bytes(cy_int_gemm_variant f, int64_t nr) { return nr * f.step * (f.wide ? 2 : 1); }
 
 /* Every `every`-th lane of v from `first` on, as i32. */
@@ -295,13 +318,8 @@ V cy_int_gemm_kernel(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsign
   char lanes[16] = "";
   if (cy_int_gemm_each(variant) > 1)
     snprintf(lanes, sizeof lanes, "_by%u", cy_int_gemm_each(variant));
-  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s%s%s%s",
-           variant.bf16    ? "bf16"
-           : variant.split ? "u8cut"
-           : variant.dot4  ? "u8s8"
-           : variant.wide  ? "i16"
-                           : "i16s8",
-           mr, nv * cg->W, (long long)nr, lanes, variant.row_block && !variant.shuffled ? "_strip" : "",
+  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s%s%s%s", kernels[cy_group_kernel_id(variant)].symbol, mr,
+           nv * cg->W, (long long)nr, lanes, variant.row_block && !variant.shuffled ? "_strip" : "",
            variant.shuffled ? "_shuffled" : "", variant.starts ? "_start" : "", variant.prefetch ? "_ahead" : "",
            onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);

@@ -50,7 +50,8 @@ static unsigned rows_choose(int64_t tiles) {
 }
 
 static wino plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  wino p = {.d = d, .w = &d->window, .variant = {.wide = true, .step = 2, .together = 1}};
+  wino p = {.d = d, .w = &d->window, .variant = cy_group_kernel_of(CY_GROUP_DOT2)};
+  p.variant.together = 1;
   cy_conv_axes(p.w, 0, p.axis);
   p.c = p.w->cin;
   p.n = p.w->cout;
@@ -476,4 +477,11 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   cy_phase_add(info, p->w->name, blocks_of(p) * p->parts);
 }
 
-const cy_generator cy_int_winograd_generator = {.plan = plan, .pack = pack, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const wino *p = of;
+  snprintf(text, size, "tile %ux%lld, tasks of %lld tiles, channels by %lld", p->tile.mr, (long long)p->nr,
+           (long long)p->tiles, (long long)p->cb);
+}
+
+const cy_generator cy_int_winograd_generator = {
+    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};

@@ -349,7 +349,7 @@ static void emit_group(cy_cg *cg, const kernel *k, V at, V row_at, int64_t i, V 
     V a = cy_splat(cg, cy_load(cg, cg->i32, code, 1), cg->W);
     for (int j = 0; j < VECTORS; j++) {
       V *s = &sum[r * VECTORS + j];
-      *s = k->p->dot4 ? cy_int_gemm_add(cg, (cy_int_gemm_variant){.dot4 = true, .step = 4}, *s, b[j], a)
+      *s = k->p->dot4 ? cy_int_gemm_add(cg, cy_group_kernel_of(CY_GROUP_DOT4), *s, b[j], a)
                       : LLVMBuildAdd(cg->b, *s, cy_int_gemm_bytes_times(cg, b[j], a), "");
     }
   }
@@ -647,4 +647,11 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, p);
 }
 
-const cy_generator cy_quantised_rows_generator = {.plan = plan_make, .name = name_of, .emit = emit};
+static void describe(const void *of, char *text, size_t size) {
+  const plan *p = of;
+  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels, k by %lld", p->tile.mr, (long long)p->nr,
+           (long long)p->blocks.mb, (long long)p->blocks.nb, (long long)p->block);
+}
+
+const cy_generator cy_quantised_rows_generator = {
+    .plan = plan_make, .name = name_of, .describe = describe, .emit = emit};
