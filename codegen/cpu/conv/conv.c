@@ -498,11 +498,10 @@ static unsigned tails_of_blocks(const conv *c) {
 
 static void emit_task(cy_cg *cg, const frame *f, V task) {
   const conv *c = f->c;
-  V rb = position_blocks(cg, c), cb = cy_i64(cg, column_blocks(c)), both = cy_mul(cg, rb, cb);
-  V group = c->groups > 1 ? cy_div(cg, task, both) : cy_i64(cg, 0), t = c->groups > 1 ? cy_mod(cg, task, both) : task;
-  V inner = c->columns_outer ? rb : cb, slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner);
-  cy_share p = positions_of_block(cg, f, c->columns_outer ? fast : slow);
-  cy_share q = cy_share_of(cg, cy_i64(cg, panel_count(c)), cb, c->columns_outer ? slow : fast);
+  V cb = cy_i64(cg, column_blocks(c));
+  cy_task_place at = cy_task_split(cg, task, position_blocks(cg, c), cb, c->groups > 1, c->columns_outer);
+  cy_share p = positions_of_block(cg, f, at.rows), q = cy_share_of(cg, cy_i64(cg, panel_count(c)), cb, at.columns);
+  V group = at.product;
   V count = cy_sub(cg, p.end, p.begin);
   emit_tables(cg, f, p.begin, count);
   V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);

@@ -6,6 +6,8 @@
  */
 #include "microkernel.h"
 
+#include <string.h>
+
 V cy_batch_count(cy_cg *cg, const cy_csize *sizes, int n) {
   V count = cy_i64(cg, 1);
   for (int i = 0; i < n; i++)
@@ -57,3 +59,17 @@ V cy_gemm_b_offset(cy_cg *cg, const cy_gemm_desc *d, V number) {
   }
   return offset;
 }
+
+cy_matrix_rows cy_matrix_rows_at(cy_cg *cg, const cy_gemm_desc *d, V matrix, V row0) {
+  cy_matrix_rows r = {.row0 = row0, .n = (unsigned)d->n_batch};
+  cy_batch_split(cg, d->batch, d->n_batch, matrix, r.idx);
+  return r;
+}
+
+static void matrix_row(void *ctx, cy_cg *cg, V row, V *idx) {
+  const cy_matrix_rows *r = ctx;
+  memcpy(idx, r->idx, r->n * sizeof *idx);
+  idx[r->n] = cy_add(cg, r->row0, row);
+}
+
+cy_rows cy_matrix_rows_index(const cy_matrix_rows *r) { return (cy_rows){matrix_row, (void *)r, r->n + 1}; }

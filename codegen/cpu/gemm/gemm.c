@@ -311,24 +311,7 @@ static V worker_bytes(cy_cg *cg, const void *ctx) {
 
 /* ---- one task's place ---- */
 
-typedef struct place {
-  V idx[CY_GEMM_BATCH]; /* batch indices */
-  V row0;               /* first row */
-  unsigned n;
-} place;
-
-/* The epilogue's row index: the batch indices, then m. */
-static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
-  const place *p = ctx;
-  for (unsigned i = 0; i < p->n; i++)
-    idx[i] = p->idx[i];
-  idx[p->n] = cy_add(cg, p->row0, row);
-}
-
-static void split_batch(cy_cg *cg, const gemm *g, V flat, place *p) {
-  p->n = (unsigned)g->d->n_batch;
-  cy_batch_split(cg, g->d->batch, g->d->n_batch, flat, p->idx);
-}
+typedef cy_matrix_rows place;
 
 static V offset_of(cy_cg *cg, const gemm *g, const place *p, const cy_csize *strides) {
   return cy_batch_offset(cg, p->idx, strides, g->d->n_batch);
@@ -418,9 +401,8 @@ static void emit_sums(cy_cg *cg, const gemm *g, const char *name) {
   V tab = cy_row_table(cg, rows, cy_mulc(cg, cy_size(cg, row_stride(g)), 4)), pairs = pairs_of(cg, g);
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  place p;
   V matrix = cy_div(cg, t.iv, pairs), row = cy_mulc(cg, cy_mod(cg, t.iv, pairs), rows);
-  split_batch(cg, g, matrix, &p);
+  place p = cy_matrix_rows_at(cg, d, matrix, NULL);
   V a = a_at(cg, g, &p, row);
   cy_microkernel micro = {.tile = g->tile,
                           .tab = tab,
@@ -455,16 +437,12 @@ static bool weights_stay(const cy_cg *cg, const gemm *g) {
 
 static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   const cy_gemm_desc *d = g->d;
-  V rb = row_blocks(cg, g), cb = column_blocks(cg, g), both = cy_mul(cg, rb, cb), m = cy_size(cg, d->m);
-  V flat = cy_div(cg, task, both), t = cy_mod(cg, task, both), inner = g->columns_outer ? rb : cb;
-  V slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner), np = panels(cg, g);
-  place p;
-  split_batch(cg, g, flat, &p);
-  V nth_rows = g->columns_outer ? fast : slow, nth_panels = g->columns_outer ? slow : fast;
-  cy_share r = g->strassen ? cy_strassen_rows(cg, g->tile, m, g->blocks.mb, nth_rows)
-                           : cy_share_rows(cg, g->tile, m, g->blocks.mb, nth_rows);
-  cy_share q = g->strassen ? cy_strassen_panels(cg, np, cb, nth_panels) : cy_share_of(cg, np, cb, nth_panels);
-  p.row0 = r.begin;
+  V cb = column_blocks(cg, g), m = cy_size(cg, d->m), np = panels(cg, g);
+  cy_task_place at = cy_task_split(cg, task, row_blocks(cg, g), cb, true, g->columns_outer);
+  cy_share r = g->strassen ? cy_strassen_rows(cg, g->tile, m, g->blocks.mb, at.rows)
+                           : cy_share_rows(cg, g->tile, m, g->blocks.mb, at.rows);
+  cy_share q = g->strassen ? cy_strassen_panels(cg, np, cb, at.columns) : cy_share_of(cg, np, cb, at.columns);
+  place p = cy_matrix_rows_at(cg, d, at.product, r.begin);
   V rows = cy_sub(cg, r.end, r.begin), k = cy_size(cg, d->k);
   V a = a_at(cg, g, &p, p.row0);
   if (g->copy_a) {
@@ -473,7 +451,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
     cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), ak, rows, k, 1);
     a = copy;
   }
-  cy_rows index = {row_index, &p, p.n + 1};
+  cy_rows index = cy_matrix_rows_index(&p);
   int64_t n = cy_csize_known(d->n), m_known = cy_csize_known(d->m);
   cy_microkernel micro = micro_shape(cg, g);
   micro.b = emit_b_base(cg, g, &p);
@@ -501,7 +479,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   micro.last = g->last;
   micro.ldb = micro.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
   if (g->strassen) {
-    V sums = shares_sums(g) ? sums_at(cg, g, flat, p.row0) : NULL;
+    V sums = shares_sums(g) ? sums_at(cg, g, at.product, p.row0) : NULL;
     cy_strassen_emit(cg, &micro, &g->fast, cy_gepc(cg, scratch, copy_at(cg, g)), sums);
   } else {
     cy_microkernel_emit(cg, &micro);
@@ -583,8 +561,7 @@ static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
   V n = cy_size(cg, d->n), k = cy_size(cg, d->k), am = cy_size(cg, d->am), bn = cy_size(cg, d->bn),
     eight = cy_i64(cg, 8);
   V blocks = cy_ceil_div(cg, n, cy_i64(cg, DOT_COLUMNS)), col0 = cy_mulc(cg, cy_mod(cg, task, blocks), DOT_COLUMNS);
-  place p = {.row0 = cy_i64(cg, 0)};
-  split_batch(cg, g, cy_div(cg, task, blocks), &p);
+  place p = cy_matrix_rows_at(cg, d, cy_div(cg, task, blocks), cy_i64(cg, 0));
   V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), offset_of(cg, g, &p, d->a_batch));
   V b = cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), offset_of(cg, g, &p, d->b_batch));
   V cols = cy_imin(cg, cy_i64(cg, DOT_COLUMNS), cy_sub(cg, n, col0)), ld = cy_i64(cg, DOT_COLUMNS * 4), col[8];
@@ -599,7 +576,7 @@ static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
   cy_store(cg, sums, cy_gepf(cg, cy_gep(cg, tile, cy_mul(cg, i.iv, ld)), j.iv), 4);
   cy_loop_end(cg, &i, NULL);
   cy_loop_end(cg, &j, NULL);
-  cy_rows index = {row_index, &p, p.n + 1};
+  cy_rows index = cy_matrix_rows_index(&p);
   int64_t known_n = cy_csize_known(d->n);
   cy_epilogue_tile(cg, &d->epilogue, &index, tile, ld, cy_size(cg, d->m), cy_i64(cg, 0), cols, col0,
                    known_n ? (unsigned)(known_n % cg->W) : cg->W);

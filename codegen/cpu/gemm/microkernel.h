@@ -252,6 +252,13 @@ void cy_strassen_sums_emit(cy_cg *cg, const cy_microkernel *micro, V to);
 V cy_batch_count(cy_cg *cg, const cy_csize *sizes, int n);
 void cy_batch_split(cy_cg *cg, const cy_csize *sizes, int n, V flat, V *idx); /* row-major number to indices */
 V cy_batch_offset(cy_cg *cg, const V *idx, const cy_csize *strides, int n);
+/* Rows from row0 on of the matrix with these batch indices, n of them, as the epilogue's rows. */
+typedef struct cy_matrix_rows {
+  V idx[CY_GEMM_BATCH], row0;
+  unsigned n;
+} cy_matrix_rows;
+cy_matrix_rows cy_matrix_rows_at(cy_cg *cg, const cy_gemm_desc *desc, V matrix, V row0);
+cy_rows cy_matrix_rows_index(const cy_matrix_rows *rows);
 /* Matrices B of a product: how many there are to be packed at run time; the number of that for these batch indices;
  * where the one with a number begins, in elements. */
 V cy_gemm_b_count(cy_cg *cg, const cy_gemm_desc *desc);
@@ -267,6 +274,12 @@ V cy_size(cy_cg *cg, cy_csize s);
  * or -1. */
 int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)(cy_cg *cg, const void *ctx),
                    const void *ctx);
+/* What a task has: the number of a product, a block of its rows and one of its columns, of `rows` and `columns` there are.
+ * several: is there more than one product? columns_outer: tasks that follow each other have the same columns. */
+typedef struct cy_task_place {
+  V product, rows, columns;
+} cy_task_place;
+cy_task_place cy_task_split(cy_cg *cg, V task, V rows, V columns, bool several, bool columns_outer);
 /* This worker's stripe of scratch. */
 V cy_scratch(cy_cg *cg, int slot, V worker_bytes);
 void cy_phase_add(cy_contract_info *info, const char *name, int64_t tasks);

@@ -111,3 +111,10 @@ void cy_emit_gather2(cy_cg *cg, V dst, V ld, V src, V si, V sk, V ni, V nk, doub
   }
   emit_scalar(cg, &c, fi, ni, zero, nk);
 }
+
+cy_task_place cy_task_split(cy_cg *cg, V task, V rows, V columns, bool several, bool columns_outer) {
+  V both = cy_mul(cg, rows, columns), product = several ? cy_div(cg, task, both) : cy_i64(cg, 0);
+  V rest = several ? cy_mod(cg, task, both) : task, inner = columns_outer ? rows : columns;
+  V slow = cy_div(cg, rest, inner), fast = cy_mod(cg, rest, inner);
+  return columns_outer ? (cy_task_place){product, fast, slow} : (cy_task_place){product, slow, fast};
+}

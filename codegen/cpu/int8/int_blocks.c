@@ -139,16 +139,8 @@ typedef struct frame {
   const plan *p;
   cy_microkernel weights; /* what microkernel_widen.c wants to know */
   V to, sums, row_table;
-  V idx[CY_GEMM_BATCH], row0; /* of the task */
+  cy_matrix_rows rows; /* of the task */
 } frame;
-
-static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
-  const frame *f = ctx;
-  int n = f->p->d->n_batch;
-  for (int i = 0; i < n; i++)
-    idx[i] = f->idx[i];
-  idx[n] = cy_add(cg, f->row0, row);
-}
 
 /* The micro-kernel for `left` rows and more, to be called with the first block of k, or with one behind it. */
 static V kernel_of(cy_cg *cg, const plan *p, V left, V is_first, LLVMTypeRef *type) {
@@ -193,14 +185,13 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   V matrix = cy_div(cg, rows_of_all, rb), q0 = cy_mulc(cg, cy_mod(cg, task, cb), p->group), m = cy_size(cg, d->m);
   cy_share r = cy_share_rows(cg, p->tile, m, p->mb, cy_mod(cg, rows_of_all, rb));
   V end = cy_imin(cg, cy_i64(cg, panels(p)), cy_addc(cg, q0, p->group)), rows = cy_sub(cg, r.end, r.begin);
-  cy_batch_split(cg, d->batch, d->n_batch, matrix, f->idx);
-  f->row0 = r.begin;
+  f->rows = cy_matrix_rows_at(cg, d, matrix, r.begin);
   V a = rounded_at(cg, p, matrix, r.begin), col = cy_mulc(cg, q0, p->nr);
   cy_loop k;
   cy_loop_begin(cg, &k, cy_i64(cg, 0), cy_i64(cg, p->k), cy_i64(cg, p->k_block), NULL, 0);
   emit_k_block(cg, f, a, rows, q0, end, k.iv);
   cy_loop_end(cg, &k, NULL);
-  cy_rows index = {row_index, f, (unsigned)d->n_batch + 1};
+  cy_rows index = cy_matrix_rows_index(&f->rows);
   V cols = cy_imin(cg, cy_sub(cg, cy_i64(cg, p->n), col), cy_i64(cg, p->group * p->nr));
   cy_epilogue_tile(cg, &d->epilogue, &index, f->sums, cy_i64(cg, sum_bytes(p)), rows, cy_i64(cg, 0), cols, col,
                    (unsigned)(p->n % cg->W));

@@ -488,18 +488,10 @@ static V kernel_of(cy_cg *cg, const plan *p) {
 typedef struct frame {
   const plan *p;
   V sums;                             /* behind room for a panel */
-  V idx[CY_GEMM_BATCH], first_row, m; /* of the matrix */
+  cy_matrix_rows at;                  /* of the matrix */
+  V first_row, m;
   V q0, q1;                           /* panels; the last one may begin early */
 } frame;
-
-static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
-  const frame *f = ctx;
-  int n = f->p->d->n_batch;
-  for (int i = 0; i < n; i++)
-    idx[i] = f->idx[i];
-  idx[n] = row;
-  (void)cg;
-}
 
 static V column_of(cy_cg *cg, const plan *p, V panel) {
   return cy_imin(cg, cy_mulc(cg, panel, p->nr), cy_i64(cg, p->n - p->nr));
@@ -562,7 +554,7 @@ static void emit_epilogue(cy_cg *cg, frame *f) {
   cy_loop_end(cg, &q, NULL);
   cy_loop_end(cg, &r, NULL);
   V col = cy_mulc(cg, f->q0, p->nr), end = cy_imin(cg, cy_i64(cg, p->n), cy_mulc(cg, f->q1, p->nr));
-  cy_rows index = {row_index, f, (unsigned)p->d->n_batch + 1};
+  cy_rows index = cy_matrix_rows_index(&f->at);
   cy_epilogue_tile(cg, &p->d->epilogue, &index, f->sums, cy_i64(cg, p->sums_bytes), f->m, cy_i64(cg, 0),
                    cy_sub(cg, end, col), col, (unsigned)(p->n % cg->W));
 }
@@ -612,7 +604,7 @@ static void emit_gemm(cy_cg *cg, const plan *p) {
   cy_loop_begin(cg, &matrix, low, high, cy_i64(cg, 1), NULL, 0);
   V before = cy_mul(cg, matrix.iv, tasks), begin = cy_imax(cg, cg->begin, before);
   V end = cy_imin(cg, cg->end, cy_add(cg, before, tasks));
-  cy_batch_split(cg, d->batch, d->n_batch, matrix.iv, f.idx);
+  f.at = cy_matrix_rows_at(cg, d, matrix.iv, cy_i64(cg, 0));
   f.first_row = cy_mul(cg, matrix.iv, f.m);
   V first = cy_sub(cg, begin, before);
   emit_columns(cg, &f, first, cy_sub(cg, end, before));

@@ -640,13 +640,11 @@ static bool weights_outer(const plan *p) {
 
 static void emit_task(cy_cg *cg, frame *f, V task) {
   const plan *p = f->p;
-  V rb = row_blocks(cg, p), cb = column_blocks(cg, p), both = cy_mul(cg, rb, cb), np = panels(cg, p);
-  bool columns_outer = weights_outer(p);
-  V t = cy_mod(cg, task, both), inner = columns_outer ? rb : cb, slow = cy_div(cg, t, inner),
-    fast = cy_mod(cg, t, inner);
-  f->product = cy_div(cg, task, both);
-  cy_share r = cy_share_rows(cg, p->tile, rows(cg, p), p->mb, columns_outer ? fast : slow);
-  cy_share q = share_of_panels(cg, p, np, cb, columns_outer ? slow : fast);
+  V rb = row_blocks(cg, p), cb = column_blocks(cg, p);
+  cy_task_place at = cy_task_split(cg, task, rb, cb, true, weights_outer(p));
+  f->product = at.product;
+  cy_share r = cy_share_rows(cg, p->tile, rows(cg, p), p->mb, at.rows);
+  cy_share q = share_of_panels(cg, p, panels(cg, p), cb, at.columns);
   f->row0 = r.begin;
   find_operands(cg, f);
   V count = cy_sub(cg, r.end, r.begin);
@@ -656,7 +654,7 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
     f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, LLVMBuildNeg(cg->b, f->row_bytes, "")));
   else if (keeps_rows(cg, p))
     f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->row0, f->row_bytes));
-  emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), columns_outer ? fast : slow), count);
+  emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), at.rows), count);
   if (p->pack_b)
     emit_pack_b(cg, f, q.begin, q.end);
   if (p->variant.starts)

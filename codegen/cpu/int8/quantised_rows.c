@@ -451,18 +451,11 @@ static V kernel_of(cy_cg *cg, const plan *p, unsigned mr) {
 typedef struct frame {
   const plan *p;
   V interleaved, sums, offsets, line;
-  V idx[CY_GEMM_BATCH], row0, rows; /* of the task */
+  cy_matrix_rows at;                /* of the task, .. */
+  V rows;                           /* .. so many */
   V codes;                          /* of its first row */
   V q0, q1;                         /* panels */
 } frame;
-
-static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
-  const frame *f = ctx;
-  int n = f->p->d->n_batch;
-  for (int i = 0; i < n; i++)
-    idx[i] = f->idx[i];
-  idx[n] = cy_add(cg, f->row0, row);
-}
 
 static V column_of(cy_cg *cg, const plan *p, V panel) {
   return cy_imin(cg, cy_mulc(cg, panel, p->nr), cy_i64(cg, p->n - p->nr));
@@ -534,7 +527,7 @@ static void emit_ordered(cy_cg *cg, const frame *f, V row, V q, V first) {
 static void emit_line(cy_cg *cg, frame *f, V row, V q0, V q1) {
   const plan *p = f->p;
   V col = cy_mulc(cg, q0, p->nr), end = cy_imin(cg, cy_i64(cg, p->n), cy_mulc(cg, q1, p->nr));
-  cy_rows index = {row_index, f, (unsigned)p->d->n_batch + 1};
+  cy_rows index = cy_matrix_rows_index(&f->at);
   cy_loop q;
   cy_loop_begin(cg, &q, q0, q1, cy_i64(cg, 1), NULL, 0);
   emit_ordered(cg, f, row, q.iv, q0);
@@ -581,8 +574,7 @@ static void emit_block_tasks(cy_cg *cg, frame *f, V above, V first, V end) {
   V rb = row_blocks(cg, p), m = cy_size(cg, d->m), matrix = cy_div(cg, above, rb);
   V before = cy_mulc(cg, above, panel_blocks(p));
   cy_share r = cy_share_rows(cg, p->tile, m, p->blocks.mb, cy_mod(cg, above, rb));
-  cy_batch_split(cg, d->batch, d->n_batch, matrix, f->idx);
-  f->row0 = r.begin;
+  f->at = cy_matrix_rows_at(cg, d, matrix, r.begin);
   f->rows = cy_sub(cg, r.end, r.begin);
   f->codes = rounded_at(cg, p, cy_add(cg, cy_mul(cg, matrix, m), r.begin));
   V share = cy_sub(cg, first, before), stop = cy_sub(cg, end, before);
