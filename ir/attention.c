@@ -28,6 +28,7 @@ cy_attention cy_attention_of(const cy_node_info *n) {
                         .causal = cy_attr_get_int(n, CY_ATTR_causal, 0) != 0,
                         .window = cy_attr_get_int(n, CY_ATTR_window, 0),
                         .zero_hidden = cy_attr_get_int(n, CY_ATTR_zero_hidden, 0) != 0,
+                        .round = (cy_dtype)cy_attr_get_int(n, CY_ATTR_round, CY_NONE),
                         .past = past && past->n == 1 ? past->dims[0] : 0};
 }
 
@@ -35,7 +36,7 @@ cy_val cy_build_attention(cy_graph *g, const cy_attention *a) {
   if (!a->q || !a->k || !a->v)
     return 0;
   cy_val in[6] = {a->q, a->k, a->v, a->bias, a->mask, a->lengths};
-  cy_attr attrs[7] = {cy_attr_float(CY_ATTR_scale, a->scale)};
+  cy_attr attrs[8] = {cy_attr_float(CY_ATTR_scale, a->scale)};
   uint32_t n = 6, count = 1;
   while (!in[n - 1])
     n--;
@@ -51,6 +52,8 @@ cy_val cy_build_attention(cy_graph *g, const cy_attention *a) {
     attrs[count++] = cy_attr_dims(CY_ATTR_past, &a->past, 1);
   if (a->zero_hidden)
     attrs[count++] = cy_attr_int(CY_ATTR_zero_hidden, 1);
+  if (a->round)
+    attrs[count++] = cy_attr_int(CY_ATTR_round, a->round);
   const cy_type wide = {.dtype = CY_F32};
   return cy_build(g, CY_OP_attention, in, n, attrs, count, a->wide ? &wide : NULL, a->wide);
 }
@@ -111,14 +114,25 @@ static bool check_attributes(infer *i) {
   return true;
 }
 
+/* q, k and v are of one type; if they are to be rounded to halves, each of f32 or of these. */
+static bool check_factors(infer *i) {
+  cy_dtype first = (cy_dtype)in_type(i, 0)->dtype, round = (cy_dtype)cy_attr_get_int(i->n, CY_ATTR_round, CY_NONE);
+  if (!cy_dtype_is_float(first))
+    return FAIL(i, "expected floating-point tensors, found %s", TEXT(i, in_type(i, 0)));
+  if (!round)
+    return cy_check_dtype(i, 1, first) && cy_check_dtype(i, 2, first);
+  for (uint32_t k = 0; k < 3; k++)
+    if ((round != CY_F16 && round != CY_BF16) || (in_type(i, k)->dtype != CY_F32 && in_type(i, k)->dtype != round))
+      return FAIL(i, "input %u: expected f32 or what it is rounded to, f16 or bf16, found %s", k,
+                  TEXT(i, in_type(i, k)));
+  return true;
+}
+
 bool cy_infer_attention(infer *i) {
   const cy_type *q = in_type(i, 0), *k = in_type(i, 1), *v = in_type(i, 2);
   if (!cy_check_rank(i, 0, 3, CY_MAX_RANK) || !cy_check_rank(i, 1, q->rank, q->rank) ||
-      !cy_check_rank(i, 2, q->rank, q->rank) || !cy_check_dtype(i, 1, (cy_dtype)q->dtype) ||
-      !cy_check_dtype(i, 2, (cy_dtype)q->dtype) || !check_attributes(i))
+      !cy_check_rank(i, 2, q->rank, q->rank) || !check_factors(i) || !check_attributes(i))
     return false;
-  if (!cy_dtype_is_float((cy_dtype)q->dtype))
-    return FAIL(i, "expected floating-point tensors, found %s", TEXT(i, q));
   int r = q->rank;
   if (!check_batch(i, 1) || !check_batch(i, 2) || !cy_check_dim(i, "heads of v", v->dim[r - 3], k->dim[r - 3]) ||
       !cy_check_dim(i, "size of a head of k", k->dim[r - 1], q->dim[r - 1]) ||
@@ -126,7 +140,8 @@ bool cy_infer_attention(infer *i) {
     return false;
   cy_attention a = cy_attention_of(i->n);
   cy_type scores = cy_attention_scores(i->g, &a), out = *q;
-  out.dtype = out_type(i, 0)->dtype == CY_F32 ? CY_F32 : q->dtype; /* halves may be added up, and changed, in f32 */
+  bool wide = out_type(i, 0)->dtype == CY_F32 || cy_attr_find(i->n, CY_ATTR_round);
+  out.dtype = wide ? CY_F32 : q->dtype; /* halves may be added up, and changed, in f32 */
   if (has_in(i, 3) && (!cy_check_dtype(i, 3, (cy_dtype)out.dtype) || !check_scores(i, 3, &scores)))
     return false;
   if (has_in(i, 4) && (!cy_check_dtype(i, 4, CY_BOOL) || !check_scores(i, 4, &scores)))
@@ -197,9 +212,25 @@ static cy_val zero_hidden(cy_graph *g, cy_val s, cy_val w) {
   return hidden ? cy_build_select(g, hidden, cy_build_like(g, w, 0), w) : 0;
 }
 
+/* x as f32, rounded to `half`. */
+static cy_val rounded(cy_graph *g, cy_val x, cy_dtype half) {
+  return cy_build_cast(g, cy_build_cast(g, x, half), CY_F32);
+}
+
+static cy_val build_rounded_plain(cy_graph *g, const cy_attention *a, cy_dtype softmax, cy_attention_parts *out_parts) {
+  cy_attention wide = *a;
+  wide.q = rounded(g, a->q, a->round);
+  wide.k = rounded(g, a->k, a->round);
+  wide.v = rounded(g, a->v, a->round);
+  wide.round = CY_NONE;
+  return cy_build_attention_plain(g, &wide, softmax, out_parts);
+}
+
 cy_val cy_build_attention_plain(cy_graph *g, const cy_attention *a, cy_dtype softmax, cy_attention_parts *out_parts) {
   if (!a->q || !a->k || !a->v)
     return 0;
+  if (a->round)
+    return build_rounded_plain(g, a, softmax, out_parts);
   cy_dtype dtype = (cy_dtype)cy_value_of(g, a->q)->type.dtype;
   int rank = cy_value_of(g, a->q)->type.rank;
   cy_dim heads = cy_value_of(g, a->q)->type.dim[rank - 3];

@@ -533,6 +533,8 @@ typedef struct cy_attention {
   int64_t window; /* query i sees keys above i + past - window; 0: all */
   cy_dim past;    /* 0 is zero */
   bool zero_hidden; /* rows that see no key are 0 */
+  cy_dtype
+      round; /* CY_F16, CY_BF16: q, k and v are rounded to it, unless they are; the rest is f32. CY_NONE: nothing is */
   bool wide;      /* q, k and v are halves; scores, bias and result are f32. For cy_build_attention() only */
 } cy_attention;
 typedef struct cy_attention_parts { /* the values of the composition */

@@ -35,6 +35,10 @@ typedef struct cy_target_caps {
   bool f16_weights, bf16_weights; /* may weights be stored so, for products of f32? */
   bool
       blocks_round; /* products by weights in blocks take rows of f32 only, which they round where the node allows it */
+  bool attention_rounds; /* attention takes factors of f32 that it rounds to halves, where the node says so */
+  /* In dynamic quantisation, convolutions of one tap are better given a scale for each place, by one kernel, than for each
+   * image, by several. */
+  bool scales_per_place;
   bool mixed_bytes; /* products of bytes cost the same whatever the signs of both, and little more with a zero point */
   bool words;       /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
 

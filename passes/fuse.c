@@ -107,11 +107,12 @@ static bool converts_while_reading(const cy_node_info *n, uint32_t k, const cy_n
   return reads && k == 0 && d->op == CY_OP_dequantize;
 }
 
-/* A reduction, or what only that reads? */
+/* A reduction, or what only that reads? So is what finds a scale for every row. */
 static bool is_reduced(const fuser *f, const cy_node_info *n) {
-  while (class_of(n) == CY_CLASS_EW && use_count(f, n->out[0]) == 1 && f->uses.list[f->uses.start[n->out[0]]])
+  while ((class_of(n) == CY_CLASS_EW || n->op == CY_OP_transpose) && use_count(f, n->out[0]) == 1 &&
+         f->uses.list[f->uses.start[n->out[0]]])
     n = cy_node_of(f->g, f->uses.list[f->uses.start[n->out[0]]]);
-  return class_of(n) == CY_CLASS_REDUCE;
+  return class_of(n) == CY_CLASS_REDUCE || n->op == CY_OP_quantize_rows;
 }
 
 /* Does the user read v at the index of its own elements, so that several such reads are one? */
@@ -373,6 +374,16 @@ static bool per_score(const fuser *f, const cy_node_info *n, cy_val v) {
   return cy_same_shape(cy_type_of(f->g, v), &t);
 }
 
+/* What may be computed again for each element that a broadcast value meets. A division by what an image has one of costs a
+ * GPU less than the kernel that would do it once. */
+static int broadcast_limit(const fuser *f, cy_val v) {
+  const cy_type *t = cy_type_of(f->g, v);
+  for (int i = 1; i < t->rank; i++)
+    if (!cy_dim_is(f->g, t->dim[i], 1))
+      return 2;
+  return cy_caps_of(f->p->options->caps)->device && t->rank > 0 ? CHEAP : 2;
+}
+
 /* May the user have v inside its kernel? Lowers *limit to what v may cost there. */
 static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
   const cy_node_info *n = cy_node_of(f->g, user), *d = cy_def(f->g, v);
@@ -390,8 +401,8 @@ static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
     bool broadcast = class_of(n) == CY_CLASS_EW
                          ? !cy_same_shape(cy_type_of(f->g, n->out[0]), cy_type_of(f->g, v))
                          : n->op == CY_OP_expand || (n->op == CY_OP_attention && !per_score(f, n, v));
-    if (broadcast && *limit > 2)
-      *limit = 2;
+    if (broadcast && *limit > broadcast_limit(f, v))
+      *limit = broadcast_limit(f, v);
   }
   return true;
 }

@@ -160,6 +160,8 @@ bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   cy_dtype a = cy_kernel_arg_dtype(k, c->a), b = cy_kernel_arg_dtype(k, c->b);
   if (c->b_bits)
     return blocks_supported(m, k, c, a, b);
+  if (c->rounded)
+    return false;
   bool floats =
       a == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 && (b == CY_F32 || half_supported(m, k, c, b));
   if (!floats && !bf16_supported(m, k, c, a, b) && !dot_supported(k, c, a, b))

@@ -201,7 +201,8 @@ static bool may_use_stack(void *ctx, const char *function) {
 static cy_dtype factor_type(const cy_kernel_plan *plan) {
   const cy_karg_info *args;
   cy_kernel_args(plan->kernel, &args);
-  return args[cy_kernel_contraction(plan->kernel)->a].dtype;
+  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
+  return c->rounded ? c->rounded : args[c->a].dtype;
 }
 
 static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
@@ -535,6 +536,8 @@ const cy_target cy_target_cuda = {
              .mixed_bytes = true,
              .few_rows = CY_CUDA_FEW_ROWS,
              .few_queries = CY_CUDA_FEW_QUERIES,
+             .attention_rounds = true,
+             .scales_per_place = true,
              .supports = cy_cuda_contract_supports,
              .half_factors = half_factors},
     .peak = peak,

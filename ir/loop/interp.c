@@ -220,8 +220,8 @@ static double product(machine *m, cy_karg a, int64_t at_a, int64_t step_a, cy_ka
   cy_dtype ta = m->k->args[a].dtype, tb = m->k->args[b].dtype;
   double sum = 0;
   for (int64_t i = 0; i < n; i++)
-    sum += cy_scalar_load(m->args[a], ta, (uint64_t)(at_a + i * step_a)).f *
-           cy_scalar_load(m->args[b], tb, (uint64_t)(at_b + i * step_b)).f;
+    sum += as_half(&m->k->contraction, cy_scalar_load(m->args[a], ta, (uint64_t)(at_a + i * step_a)).f) *
+           as_half(&m->k->contraction, cy_scalar_load(m->args[b], tb, (uint64_t)(at_b + i * step_b)).f);
   return sum;
 }
 
@@ -278,7 +278,8 @@ static void run_attention(machine *m, row *r, int64_t task) {
   r->number = task / columns;
   double sum = 0;
   for (int64_t j = 0; j < r->keys; j++)
-    sum += r->weight[j] * cy_scalar_load(m->args[c->v], m->k->args[c->v].dtype, (uint64_t)(v + j * size(m, c->v_k))).f;
+    sum += r->weight[j] *
+           as_half(c, cy_scalar_load(m->args[c->v], m->k->args[c->v].dtype, (uint64_t)(v + j * size(m, c->v_k))).f);
   bool hidden = c->zero_hidden && m->local[c->top].f == -__builtin_inf();
   m->local[c->acc] = rounded(m, c->acc, hidden ? 0 : sum / r->sum);
   run_list(m, m->k->body->next->next);

@@ -117,7 +117,7 @@ typedef struct cy_contraction {
   int64_t b_block, b_middle;
   cy_karg b_scale;
   /* What a and b are rounded to; CY_I8: only a, to 127 steps of a block's largest; CY_I32: only a, to some 2^23 steps, as
-   * fine as sums of f32 are; CY_NONE: nothing. */
+   * fine as sums of f32 are; CY_NONE: nothing. Attention rounds a, b and v, to halves. */
   cy_dtype rounded;
   /* matmul */
   int nbatch;

@@ -138,6 +138,7 @@ static void put_contraction(cy_words *w, const cy_contraction *c) {
     const cy_dim more[] = {c->keys, c->v_k, c->v_n, c->past};
     cy_scalar scale = {.f = c->scale};
     put(w, (uint64_t)c->v << 32 | c->key);
+    put(w, c->rounded);
     put(w, (uint64_t)c->score << 32 | c->top);
     put(w, scale.u);
     put(w, (uint64_t)c->window << 2 | (uint64_t)c->zero_hidden << 1 | c->causal);

@@ -181,6 +181,7 @@ static bool build_generated(cy_kb *b, cy_lowering *l, const cy_attention *a, int
   c->causal = a->causal;
   c->window = a->window;
   c->zero_hidden = a->zero_hidden;
+  c->rounded = a->round;
   c->past = a->past ? a->past : cy_dim_const(l->g, 0);
   return cy_caps_supports(l->caps, b->k);
 }
@@ -242,16 +243,18 @@ static cy_local local_set(cy_kb *b, cy_dtype dtype, double v) {
   return l;
 }
 
-static cy_expr at_dtype(cy_kb *b, cy_val v, const cy_expr *idx, cy_dtype dtype) {
-  return cy_x_cast(b->k, cy_lower_at(b, v, idx), dtype);
+/* A factor, rounded to halves where that is not CY_NONE. */
+static cy_expr factor_at(cy_kb *b, cy_val v, const cy_expr *idx, cy_dtype round, cy_dtype dtype) {
+  cy_expr x = cy_lower_at(b, v, idx);
+  return cy_x_cast(b->k, round ? cy_x_cast(b->k, x, round) : x, dtype);
 }
 
 /* sum over an inner loop of x at xi * y at yi, whose index `axis` runs. */
-static cy_local dot(cy_kb *b, cy_dtype dtype, cy_dim extent, cy_val x, cy_expr *xi, int x_axis, cy_val y, cy_expr *yi,
-                    int y_axis) {
+static cy_local dot(cy_kb *b, cy_dtype round, cy_dtype dtype, cy_dim extent, cy_val x, cy_expr *xi, int x_axis,
+                    cy_val y, cy_expr *yi, int y_axis) {
   cy_local sum = local_set(b, dtype, 0);
   xi[x_axis] = yi[y_axis] = cy_kb_loop(b, extent, false);
-  cy_expr product = bin(b, CY_OP_mul, at_dtype(b, x, xi, dtype), at_dtype(b, y, yi, dtype));
+  cy_expr product = bin(b, CY_OP_mul, factor_at(b, x, xi, round, dtype), factor_at(b, y, yi, round, dtype));
   cy_kernel_accum(b->k, sum, CY_OP_add, product);
   cy_kernel_end(b->k);
   return sum;
@@ -260,7 +263,7 @@ static cy_local dot(cy_kb *b, cy_dtype dtype, cy_dim extent, cy_val x, cy_expr *
 static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val root_value, cy_val target) {
   const cy_type *q = cy_lower_type(l, a->q), *kt = cy_lower_type(l, a->k), *vt = cy_lower_type(l, a->v);
   int r = q->rank;
-  cy_dtype dtype = cy_compute_dtype((cy_dtype)q->dtype);
+  cy_dtype dtype = a->round ? CY_F32 : cy_compute_dtype((cy_dtype)q->dtype);
   cy_dim keys = kt->dim[r - 2];
   cy_kb b;
   cy_kb_init(&b, l, "attention_rows");
@@ -274,7 +277,7 @@ static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val root_value,
 
   cy_local top = local_set(&b, dtype, -__builtin_inf());
   idx[r - 1] = ki[r - 2] = cy_kb_loop(&b, keys, false);
-  cy_local raw = dot(&b, dtype, q->dim[r - 1], a->q, qi, r - 1, a->k, ki, r - 1);
+  cy_local raw = dot(&b, a->round, dtype, q->dim[r - 1], a->q, qi, r - 1, a->k, ki, r - 1);
   cy_expr scaled = bin(&b, CY_OP_mul, cy_x_local(k, raw), cy_x_const(k, dtype, a->scale));
   cy_local held = cy_kernel_add_local(k, dtype);
   cy_kernel_set(k, held, changed_score(&b, a, r, idx, scaled));
@@ -295,7 +298,8 @@ static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val root_value,
   idx[r - 1] = vi[r - 1] = cy_kb_loop(&b, vt->dim[r - 1], false);
   cy_local out = local_set(&b, dtype, 0);
   vi[r - 2] = j = cy_kb_loop(&b, keys, false);
-  cy_kernel_accum(k, out, CY_OP_add, bin(&b, CY_OP_mul, cy_x_load(k, row, j), at_dtype(&b, a->v, vi, dtype)));
+  cy_kernel_accum(k, out, CY_OP_add,
+                  bin(&b, CY_OP_mul, cy_x_load(k, row, j), factor_at(&b, a->v, vi, a->round, dtype)));
   cy_kernel_end(k);
   cy_expr y = bin(&b, CY_OP_div, cy_x_local(k, out), cy_x_local(k, sum));
   if (a->zero_hidden) {

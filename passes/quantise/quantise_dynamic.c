@@ -5,7 +5,8 @@
  * In:  a folded graph in f32. Out: every matmul or convolution of computed values with constant weights, in any block
  * from a first one on, that is large enough, gains and is not skipped, as
  *
- *   ints, scale = x rounded (quantise_round.c): a scale per row of a product, per image of a convolution
+ *   ints, scale = x rounded (quantise_round.c): a scale per row of a product, per image of a convolution; where the target
+ *                 prefers it, and no convolution of more taps reads x, per place of an image
  *   y           = cast<f32>(matmul or conv(ints, wq)) * scale * wscale[channel]
  *
  * which fusion makes kernels of: the largest elements, the rounding, the contraction with both scales in its epilogue.
@@ -62,16 +63,58 @@ typedef struct dynamic {
   cy_quant_singles *single; /* NULL: layers are not quantised one at a time */
 } dynamic;
 
+/* A convolution that reads one place for each that it gives, and no padding? */
+static bool has_one_tap(const cy_graph *g, const cy_node_info *n) {
+  const cy_type *w = cy_type_of(g, n->in[1]);
+  uint32_t npads = 0;
+  const int64_t *pads = cy_attr_list(n, CY_ATTR_pads, &npads);
+  bool one = n->op == CY_OP_conv;
+  for (int i = 2; i < w->rank; i++)
+    one &= cy_dim_is(g, w->dim[i], 1);
+  for (uint32_t i = 0; i < npads; i++)
+    one &= pads[i] == 0;
+  return one;
+}
+
+static cy_quant_scales scales_of(const dynamic *s, const cy_node_info *n) {
+  if (!cy_quant_is_conv(n))
+    return CY_QUANT_PER_ROW;
+  for (uint32_t i = s->uses.start[n->in[0]]; i < s->uses.start[n->in[0] + 1]; i++) {
+    const cy_node_info *other = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
+    if (other && cy_quant_is_conv(other) && other->in[0] == n->in[0] && !has_one_tap(s->g, other))
+      return CY_QUANT_PER_IMAGE;
+  }
+  return cy_caps_of(s->p->options->caps)->scales_per_place ? CY_QUANT_PER_PLACE : CY_QUANT_PER_IMAGE;
+}
+
 static const cy_quant_rounded *rounded(dynamic *s, const cy_node_info *n) {
-  bool images = cy_quant_is_conv(n);
+  cy_quant_scales scales = scales_of(s, n);
   uint32_t r = 0;
-  while (r < s->nknown && (s->known[r].x != n->in[0] || s->known[r].block != n->block || s->known[r].images != images))
+  while (r < s->nknown && (s->known[r].x != n->in[0] || s->known[r].block != n->block || s->known[r].scales != scales))
     r++;
   if (r == s->nknown) {
-    s->known[s->nknown++] = cy_quant_round(s->g, n->in[0], images, s->sizes);
+    s->known[s->nknown++] = cy_quant_round(s->g, n->in[0], scales, s->sizes);
     s->known[r].block = n->block;
+    s->known[r].scales = scales;
   }
   return &s->known[r];
+}
+
+/* The scales of the places that n reads: all, or one in so many along each axis. */
+static cy_val scales_read(dynamic *s, const cy_node_info *n, const cy_quant_rounded *x) {
+  cy_dim starts[CY_MAX_RANK], sizes[CY_MAX_RANK];
+  int64_t steps[CY_MAX_RANK];
+  uint32_t nstrides = 0;
+  const int64_t *strides = cy_attr_list(n, CY_ATTR_strides, &nstrides);
+  const cy_type t = *cy_type_of(s->g, x->scale), *y = cy_type_of(s->g, n->out[0]);
+  bool all = true;
+  for (int i = 0; i < t.rank; i++) {
+    starts[i] = cy_dim_const(s->g, 0);
+    steps[i] = i >= 2 && (uint32_t)i - 2 < nstrides ? strides[i - 2] : 1;
+    sizes[i] = i < 2 ? t.dim[i] : y->dim[i];
+    all &= steps[i] == 1;
+  }
+  return x->scales != CY_QUANT_PER_PLACE || all ? x->scale : cy_build_slice(s->g, x->scale, starts, steps, sizes);
 }
 
 /* What layer `id` puts out, from integers, built here. */
@@ -87,7 +130,8 @@ static cy_val contraction(dynamic *s, cy_node id) {
   type.dtype = CY_I32;
   cy_val sums = n->op == CY_OP_conv_transpose ? cy_shuffle_integers(g, n, in[0], in[1], 0)
                                               : cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, &type, 1);
-  cy_val y = cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sums, CY_F32), x->scale);
+  cy_val each = scales_read(s, n, x);
+  cy_val y = cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sums, CY_F32), each);
   return cy_build_binary(g, CY_OP_mul, y, cy_quant_along_channels(g, n, scale));
 }
 

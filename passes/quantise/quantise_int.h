@@ -96,6 +96,10 @@ void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint6
 /* The constant v of f32 as halves; 0: they do not hold its values, or with `exact` not each of them. */
 cy_val cy_half_constant(cy_graph *g, cy_val v, cy_dtype half, bool exact);
 
+/* half_sink.c: moves casts of f32 to `half` to what computes the values. share: where others compute with them, too, these
+ * read the halves. */
+void cy_half_sink(cy_pass *p, cy_dtype half, bool share);
+
 /* ---- tables_rounded.c ---- */
 /* For each value: does every way from it to an output round it to 8 bits, or normalise it? In scratch memory. */
 const bool *cy_tables_rounded(cy_pass *p, const cy_uses *uses);
@@ -131,13 +135,15 @@ cy_quant_end *cy_quant_ends(cy_pass *p, const cy_node *nodes, uint32_t nnodes, u
                             cy_val to, uint32_t *out_count);
 
 /* ---- quantise_round.c ---- */
+typedef enum cy_quant_scales { CY_QUANT_PER_ROW, CY_QUANT_PER_IMAGE, CY_QUANT_PER_PLACE } cy_quant_scales;
 typedef struct cy_quant_rounded {
-  cy_val x, ints, scale; /* scale: per row or per image */
+  cy_val x, ints, scale;
   cy_block block;
-  bool images;
+  cy_quant_scales scales;
 } cy_quant_rounded;
-/* x [.., k], or [n, c, s..] with `images`, rounded to 8 bits by what it holds when the model runs; built here. */
-cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_t *sizes);
+/* x, [.., k] per row, else [n, c, s..], rounded to 8 bits by what it holds when the model runs; built here. Fills all but
+ * block and scales. */
+cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, cy_quant_scales scales, const int64_t *sizes);
 
 /* ---- quantise_single.c ---- */
 enum { CY_QUANT_MAX_OUTPUTS = 3 }; /* of a layer: those of a recurrence */

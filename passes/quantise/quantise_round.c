@@ -6,6 +6,8 @@
  *   for products       one scale per row        s8, by quantize_rows: one kernel, perhaps that of what it reads
  *   for convolutions   one scale per image      s8, or u8 where the graph says that no element is negative: those
  *                                               behind a ReLU have 255 steps then, and not 127
+ *   .. of one tap,     one scale per place      s8, as for products, whose rows the channels of a place are: one kernel
+ *   on a GPU                                    finds the scales and rounds, where images need three or four
  *
  * Images:
  *
@@ -48,9 +50,24 @@ static cy_quant_rounded round_rows(cy_graph *g, cy_val x) {
   return (cy_quant_rounded){.x = x, .ints = ints, .scale = cy_build_output(g, ints, 1)};
 }
 
-cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_t *sizes) {
-  if (!images)
-    return round_rows(g, x);
+/* x [n, c, s..]: the scale is [n, 1, s..]. */
+static cy_quant_rounded round_places(cy_graph *g, cy_val x) {
+  int rank = cy_type_of(g, x)->rank;
+  int64_t last[CY_MAX_RANK], back[CY_MAX_RANK]; /* channels last, and back */
+  for (int i = 0; i < rank; i++) {
+    last[i] = i == 0 ? 0 : i + 1 < rank ? i + 1 : 1;
+    back[last[i]] = i;
+  }
+  cy_quant_rounded r = round_rows(g, cy_build_transpose(g, x, last));
+  r.x = x;
+  r.ints = cy_build_transpose(g, r.ints, back);
+  r.scale = cy_build_transpose(g, r.scale, back);
+  return r;
+}
+
+cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, cy_quant_scales scales, const int64_t *sizes) {
+  if (scales != CY_QUANT_PER_IMAGE)
+    return scales == CY_QUANT_PER_ROW ? round_rows(g, x) : round_places(g, x);
   bool positive = cy_never_negative(g, x);
   double steps = positive ? 255 : 127;
   cy_val bits = cy_build_bitcast(g, cy_build_unary(g, CY_OP_abs, x), CY_I32);
@@ -60,6 +77,5 @@ cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_
   cy_val whole = cy_build_unary(g, CY_OP_round, cy_build_binary(g, CY_OP_mul, x, up));
   return (cy_quant_rounded){.x = x,
                             .ints = cy_build_cast(g, whole, positive ? CY_U8 : CY_I8),
-                            .scale = cy_build_binary(g, CY_OP_mul, most, cy_build_scalar(g, CY_F32, 1 / steps)),
-                            .images = true};
+                            .scale = cy_build_binary(g, CY_OP_mul, most, cy_build_scalar(g, CY_F32, 1 / steps))};
 }

@@ -22,8 +22,7 @@
  * in a warning, and its products stay as they are. With half_io, inputs and outputs of the model that are f32 are
  * halves, too.
  *
- * What a product reads lies in memory as halves then; where all its other readers are element-wise, they take that, too
- * (a residual connection), instead of having it stored twice.
+ * Where the casts stand in the end, and who else reads halves, is half_sink.c's.
  *
  * Left alone: products of integers, convolutions with a filter per channel (their kernels are bound by the input),
  * weights so small that it does not matter, and products in which nothing is constant where the target multiplies
@@ -34,7 +33,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { MIN_WEIGHTS = 64, BEYOND_F16 = 65520 /* what is less is rounded to 65504 at most */, MAX_CODE = 255 };
+enum {
+  MIN_WEIGHTS = 64,
+  BEYOND_F16 = 65520 /* what is less is rounded to 65504 at most */,
+  MAX_CODE = 255,
+  FEW_QUERIES = 64
+};
 
 /* A value in half precision: 0 if it cannot be or has not been looked at. */
 typedef struct narrow {
@@ -268,59 +272,68 @@ static void narrow_block(narrowing *s, cy_block b) {
   }
 }
 
-/* ---- other readers of what products read ---- */
+/* ---- attention that rounds its factors itself ---- */
 
-static bool is_computed(const cy_graph *g, cy_val v) {
-  const cy_node_info *n = cy_def(g, v);
-  cy_op_class cls = n ? cy_op_of((cy_op)n->op)->cls : CY_CLASS_VIEW;
-  return cls == CY_CLASS_EW || cls == CY_CLASS_ROOT;
+/* What is cast to v; 0: v is no cast of f32. */
+static cy_val cast_source(const narrowing *s, cy_val v) {
+  const cy_node_info *cast = cy_def_of(s->g, v, CY_OP_cast);
+  return cast && cy_type_of(s->g, cast->in[0])->dtype == CY_F32 ? cast->in[0] : 0;
 }
 
-/* The readers of v in f32, when all of them are element-wise and behind the cast; how many. */
-static uint32_t other_readers(const narrowing *s, cy_uses uses, cy_val v, const uint32_t *place, cy_node *out) {
-  uint32_t count = 0;
-  cy_node cast = cy_value_of(s->g, s->of[v].value)->node;
-  for (uint32_t i = uses.start[v]; i < uses.start[v + 1]; i++) {
-    cy_node id = uses.list[i]; /* 0: an output of the model or of a block */
-    const cy_node_info *n = id ? cy_node_of(s->g, id) : NULL;
-    if (id == cast)
-      continue;
-    if (!n || cy_op_of((cy_op)n->op)->cls != CY_CLASS_EW || n->block != 1 || place[id] < place[cast])
-      return 0;
-    out[count++] = id;
-  }
-  return count;
+/* The same, if it lies in memory for others, too: a cache, a result. */
+static cy_val stored_source(const narrowing *s, cy_uses uses, cy_val v) {
+  cy_val source = cast_source(s, v);
+  const cy_node_info *from = source ? cy_def(s->g, source) : NULL;
+  cy_op_class cls = from ? cy_op_of((cy_op)from->op)->cls : CY_CLASS_VIEW;
+  bool alone = source && uses.start[source + 1] - uses.start[source] == 1;
+  return alone && (cls == CY_CLASS_EW || cls == CY_CLASS_ROOT) ? 0 : source;
 }
 
-static void widen_readers(narrowing *s, cy_val v, const cy_node *readers, uint32_t n) {
-  cy_node first = readers[0];
-  cy_build_before(s->g, first);
-  cy_rewrite_origin(s->p, cy_node_of(s->g, first));
-  cy_val wide = cy_build_cast(s->g, s->of[v].value, CY_F32);
-  for (uint32_t i = 0; i < n; i++) {
-    cy_node_info *reader = cy_node_of(s->g, readers[i]);
-    for (uint32_t k = 0; k < reader->nin; k++)
-      if (reader->in[k] == v)
-        reader->in[k] = wide;
-  }
-  cy_pass_count(s->p, "residuals", 1);
+/* Is v what a model keeps from run to run, maybe moved? */
+static bool is_cache(const narrowing *s, cy_val v) {
+  const cy_node_info *n = cy_def(s->g, v);
+  while (n && (n->op == CY_OP_reshape || n->op == CY_OP_transpose || n->op == CY_OP_expand || n->op == CY_OP_slice))
+    n = cy_def(s->g, n->in[0]);
+  return n && (n->op == CY_OP_concat || n->op == CY_OP_write_rows);
 }
 
-/* nvalues: how many there were at the beginning. */
-static void share_halves(narrowing *s, uint32_t nvalues) {
-  cy_graph *g = s->g;
-  const cy_block_info *body = cy_block_of(g, 1);
-  cy_uses uses = cy_graph_uses(g, s->p->scratch);
-  uint32_t *place = CY_NEW_ARRAY(s->p->scratch, uint32_t, cy_node_count(g) + 1);
-  cy_node *readers = CY_NEW_ARRAY(s->p->scratch, cy_node, cy_node_count(g) + 1);
-  for (uint32_t i = 0; i < body->nnodes; i++)
-    place[body->nodes[i]] = i;
-  for (cy_val v = 1; v <= nvalues; v++) {
-    if (!s->of[v].value || s->of[v].block != 1 || cy_value_is_const(g, v) || !is_computed(g, v))
-      continue;
-    uint32_t n = other_readers(s, uses, v, place, readers);
-    if (n)
-      widen_readers(s, v, readers, n);
+/* Is attention bound by the memory that it reads? Else it gains more from halves that are copied as they are than a cast
+ * takes. */
+static bool waits_for_memory(const narrowing *s, const cy_attention *a) {
+  const cy_type *q = cy_type_of(s->g, a->q);
+  cy_val keys = cast_source(s, a->k);
+  int64_t queries;
+  return (keys && is_cache(s, keys)) ||
+         (cy_dim_is_const(s->g, q->dim[q->rank - 2], &queries) && queries <= FEW_QUERIES);
+}
+
+/* Factors of f32 that are stored anyway are read so: no kernel casts them first. Keys and values have one type. */
+static void read_wide(narrowing *s, cy_uses uses, cy_node id) {
+  cy_attention a = cy_attention_of(cy_node_of(s->g, id));
+  cy_val q = stored_source(s, uses, a.q), k = cast_source(s, a.k), v = cast_source(s, a.v);
+  bool both = k && v && (stored_source(s, uses, a.k) || stored_source(s, uses, a.v));
+  if ((!q && !both) || !waits_for_memory(s, &a))
+    return;
+  a.q = q ? q : a.q;
+  a.k = both ? k : a.k;
+  a.v = both ? v : a.v;
+  a.round = s->half;
+  cy_build_before(s->g, id);
+  cy_rewrite_origin(s->p, cy_node_of(s->g, id));
+  cy_val y = cy_build_attention(s->g, &a);
+  cy_graph_replace(s->g, cy_node_of(s->g, id)->out[0], y);
+  cy_pass_count(s->p, "attention read in f32", 1);
+}
+
+static void read_all_wide(narrowing *s) {
+  cy_uses uses = cy_graph_uses(s->g, s->p->scratch);
+  for (cy_block b = 1; b <= cy_block_count(s->g); b++) {
+    uint32_t count;
+    const cy_node *nodes = cy_pass_walk(s->p, b, &count);
+    for (uint32_t i = 0; i < count; i++)
+      if (cy_node_of(s->g, nodes[i])->op == CY_OP_attention &&
+          cy_type_of(s->g, cy_node_of(s->g, nodes[i])->out[0])->dtype == CY_F32)
+        read_wide(s, uses, nodes[i]);
   }
 }
 
@@ -367,15 +380,21 @@ int cy_pass_to_half(cy_pass *p) {
     s.q = o->quant;
     s.q->layer = CY_NEW_ARRAY(s.q->arena, cy_quant_layer, cy_node_count(p->g) + 1);
   }
-  uint32_t nvalues = cy_value_count(p->g);
   narrow_block(&s, 1);
-  if (!s.exact && !s.q)
-    share_halves(&s, nvalues);
   if (o->half_io) {
     narrow_inputs(&s);
     narrow_outputs(&s);
   }
   cy_build_in(p->g, 1);
   cy_graph_sweep(p->g);
+  if (!s.exact) {
+    cy_half_sink(p, s.half, !s.q);
+    cy_build_in(p->g, 1);
+    cy_graph_sweep(p->g);
+    if (cy_caps_of(o->caps)->attention_rounds && !s.q)
+      read_all_wide(&s);
+    cy_build_in(p->g, 1);
+    cy_graph_sweep(p->g);
+  }
   return 0;
 }

@@ -11,7 +11,7 @@ Out: a Markdown table (--append FILE: to a file, too) with a row for each networ
      the most of what is multiplied (in f16), what moves, and what is executed (one instruction a clock for each quarter of a
      multiprocessor), of an architecture in DEVICES.
      --kernels: a line for each kernel instead: launches, blocks, MFLOP useful and multiplied, warp instructions.
-A decoding step is one token behind 128.
+A decoding step is one token behind 128. --converted: networks are converted to f16 beforehand, as ONNX Runtime's tools do it.
 """
 import argparse
 import importlib.util
@@ -100,8 +100,18 @@ def explained(text, code, device, show):
     return out
 
 
+def converted(path):
+    """The same network in f16."""
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+    half = path[:-5] + '.f16.onnx'
+    onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=False), half)
+    return half
+
+
 def measure(args, network, dims, images, arch, folder):
     path = materialized(network, folder, images)
+    path = converted(path) if args.converted else path
     cubin = os.path.join(folder, 'k.cubin')
     command = [args.cytoc, path, '-o', cubin, '--emit=cubin', '--target=' + arch, '--cudnn=off', '--explain', *args.options]
     command += [word for dim in dims for word in ('--dim', dim)]
@@ -118,6 +128,7 @@ def main():
     parser.add_argument('--cytoc', default='build/cytoc')
     parser.add_argument('--target', default='sm_89,sm_90a')
     parser.add_argument('--options', default='--fp16', type=str.split)
+    parser.add_argument('--converted', action='store_true')
     parser.add_argument('--kernels', action='store_true', help='a line for each kernel, too')
     parser.add_argument('--append', help='a file that gets the table, too')
     args = parser.parse_args()

@@ -17,11 +17,13 @@ enum {
   TURNED = 128,
   SYMBOLIC = 256,
   TF32 = 512,
-  FILLED = 1024, /* a block or two fill the device: they have many rows */
-  HOPPER = 2048, /* .. which is of sm_90a */
-  FOUR = 4096,   /* the device is of sm_90a, and four blocks fill it */
-  WIDE = 8192,   /* .. some more than these kernels have; else three */
-  ZERO = 16384   /* rows that see no key are 0, not NaN */
+  FILLED = 1024,  /* a block or two fill the device: they have many rows */
+  HOPPER = 2048,  /* .. which is of sm_90a */
+  FOUR = 4096,    /* the device is of sm_90a, and four blocks fill it */
+  WIDE = 8192,    /* .. some more than these kernels have; else three */
+  ZERO = 16384,   /* rows that see no key are 0, not NaN */
+  WIDE_Q = 32768, /* queries are floats, which the kernel rounds to the type */
+  WIDE_KV = 65536 /* .. keys and values are */
 };
 
 typedef struct attention_row {
@@ -132,9 +134,11 @@ static void add_attention(const attention_row *r) {
                                                              : &one_block;
   q->syms = calloc(64, sizeof *q->syms);
   c->kind = CY_CONTRACT_ATTENTION;
-  c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->type, 0);
-  c->b = cy_kernel_add_arg(k, CY_ARG_READ, r->type, 0);
-  c->v = cy_kernel_add_arg(k, CY_ARG_READ, r->type, 0);
+  cy_dtype keys = r->what & WIDE_KV ? CY_F32 : r->type;
+  c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->what & WIDE_Q ? CY_F32 : r->type, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, keys, 0);
+  c->v = cy_kernel_add_arg(k, CY_ARG_READ, keys, 0);
+  c->rounded = r->what & (WIDE_Q | WIDE_KV) ? r->type : CY_NONE;
   cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
   c->m = named("m", r->m, symbolic, q);
   c->keys = named("keys", r->keys, symbolic, q);
@@ -232,6 +236,12 @@ static void add_varying_attentions(void) {
       /* rows in tiles of few, so that there are more blocks */
       {CY_F16, 1, 2, 1, 70, 100, 64, 64, CAUSAL | TOKENS | WIDE, 0, 30},
       {CY_F32, 1, 2, 1, 40, 70, 40, 24, WIDE, 0, 0},
+      /* factors of f32, rounded where they are read */
+      {CY_F16, 1, 4, 2, 1, 150, 64, 64, CAUSAL | SYMBOLIC | WIDE | WIDE_Q | WIDE_KV, 0, 149},
+      {CY_F16, 2, 2, 1, 70, 130, 40, 24, MASK | WIDE_Q | WIDE_KV, 0, 0},
+      {CY_F16, 1, 2, 1, 70, 70, 64, 64, CAUSAL | TOKENS | WIDE_KV, 0, 0},
+      {CY_BF16, 1, 2, 2, 9, 50, 33, 17, TURNED | WIDE_KV, 0, 0},
+      {CY_BF16, 1, 2, 1, 65, 80, 128, 128, CAUSAL | TOKENS | WIDE_Q, 0, 20},
       /* in one of two by tensor maps */
       {CY_F16, 1, 1, 1, 140, 200, 64, 64, CAUSAL | SYMBOLIC | FOUR, 0, 60},
       {CY_F16, 1, 1, 1, 100, 390, 64, 64, CAUSAL | SYMBOLIC | FOUR, 0, 290},

@@ -5,7 +5,8 @@ In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `mad
      size of the first input (1x3x32x32), behind it sizes in constants that change with it (320>32), of
      tables that are cut, too (table:197>10), those of sizes that
      only the run tells (batch=2; else 1), until:TENSOR where it ends, `half` (converted to f16), `cpu` (see below), an
-     architecture other than sm_80, has:PATTERN that --explain must show, `nvrtc` (NVRTC's PTX runs, see mock.py), options
+     architecture other than sm_80, has:PATTERN that --explain must show, casts:N kernels at most that
+     only cast, launches:N at most, within:E (the relative RMS error allowed), `nvrtc` (NVRTC's PTX runs, see mock.py), options
      for cytoc; --int8=static is calibrated on the inputs.
 Out: the closing line; a line for each network.
 
@@ -184,6 +185,7 @@ def test(args, name, work, words):
     env = mock.environment(args, arch, args.nvrtc or 'nvrtc' in words)
     library, outputs, inputs = (os.path.join(work, file) for file in ('model.so', 'out', 'in'))
     limit = 2e-2 if {'half', '--fp16', '--bf16'} & set(words) else 1e-2 if 'cpu' in words else 5e-3 if '--tf32' in words else 1e-4
+    limit = next((float(w[7:]) for w in words if w.startswith('within:')), limit)
     model = prepare(words[0], words[1:], work)
     options = [w for w in words[1:] if w.startswith('--')]
     if '--int8=static' in options:
@@ -198,6 +200,12 @@ def test(args, name, work, words):
     lacks = [w[4:] for w in words if w.startswith('has:') and not re.search(w[4:], text)]
     if lacks and not args.device:
         return 'no kernel is ' + lacks[0]
+    rows = re.findall(r'^\S+_k\d+_\S+ +(\d+) .* (?:mem|fma)  (.*)$', text, re.M)
+    found = {'launches': sum(int(runs) for runs, ops in rows),
+             'casts': sum(int(runs) for runs, ops in rows if re.match(r'(reshape )?cast( *$|  )', ops))}
+    for what, most in (w.split(':') for w in words if re.fullmatch(r'(casts|launches):\d+', w)):
+        if found[what] > int(most) or not rows:
+            return '%d %s, expected %s at most' % (found[what], what, most)
     return network.execute(args, library, inputs, outputs, '1', args.limit, env) or \
         network.compare(outputs, os.path.join(work, 'ref'), lambda name: limit)
 

@@ -69,15 +69,18 @@ static bool view_of(cy_kernel *k, bool tf32, view *out) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
-  *out = (view){.rows = c->m, .heads = cy_dim_const(g, 1), .type = args[c->a].dtype};
+  *out = (view){.rows = c->m, .heads = cy_dim_const(g, 1), .type = c->rounded ? c->rounded : args[c->a].dtype};
   out->matrix = tf32 || out->type != CY_F32;
   out->shared = cy_cu_attention_shared(k);
   for (int i = 0; i < c->nbatch; i++) {
     cy_dim *of = i < c->nbatch - out->shared ? &out->heads : &out->rows;
     *of = cy_dim_mul(g, *of, c->batch[i]);
   }
-  return (out->type == CY_F16 || out->type == CY_BF16 || out->type == CY_F32) && args[c->b].dtype == out->type &&
-         args[c->v].dtype == out->type && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
+  bool rounds = c->rounded && args[c->a].dtype == CY_F32;
+  return (out->type == CY_F16 || out->type == CY_BF16 || out->type == CY_F32) &&
+         (rounds || args[c->a].dtype == out->type) &&
+         (args[c->b].dtype == out->type || (c->rounded && args[c->b].dtype == CY_F32)) &&
+         args[c->v].dtype == args[c->b].dtype && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
          cy_dim_is_const(g, c->k, &out->size) && cy_dim_is_const(g, c->n, &out->columns) && out->size > 0 &&
          out->size <= MAX_SIZE && out->columns > 0 && out->columns <= MAX_SIZE;
 }
@@ -260,7 +263,7 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->blocks = cy_dim_mul(g, v.heads, cy_dim_cdiv(g, v.rows, cy_dim_const(g, s->rows)));
   cy_dim alone = share(m, k, &v, form);
   bool hides;
-  if (v.matrix && weighs_by_exp(k) && scores_raw(k, &hides))
+  if (v.matrix && !cy_kernel_contraction(k)->rounded && weighs_by_exp(k) && scores_raw(k, &hides))
     cy_cu_attention_tma_schedule(m, k, v.shared, alone, form);
 }
 
@@ -380,8 +383,8 @@ static const char combine_body[] =
     "  $S_put($N, z, r % M, n, top == none ? EMPTY : value / sum);\n";
 
 /* Chunk c of a row of `size` elements, which lie `step` apart. */
-static const char chunk_function[] =
-    "CY_INLINE void $S_chunk(b1 wide, const $X *row, i64 step, int c, int size, b1 inside, cy_chunk *to) {\n"
+static const char chunk_body[] =
+    "i64 step, int c, int size, b1 inside, cy_chunk *to) {\n"
     "  const int left = inside ? size - c * CH : 0, n = left < 0 ? 0 : left < CH ? left : CH;\n"
     "  if (wide) {\n"
     "    if (size % CH == 0)\n"
@@ -398,6 +401,28 @@ static const char chunk_function[] =
     "  cy_chunk_store(to, v);\n"
     "}\n\n";
 
+/* The same of floats that are rounded to halves: CH of those are two chunks here. */
+static const char rounded_chunk_body[] =
+    "i64 step, int c, int size, b1 inside, cy_chunk *to) {\n"
+    "  const int left = inside ? size - c * CH : 0, n = left < 0 ? 0 : left < CH ? left : CH;\n"
+    "  cy_chunk v = {{0, 0, 0, 0}};\n"
+    "  if (wide && n == CH) {\n"
+    "    const cy_chunk a = cy_chunk_load((const cy_chunk *)(row + c * CH)),\n"
+    "                   b = cy_chunk_load((const cy_chunk *)(row + c * CH + 4));\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < 2; i++) {\n"
+    "      v.word[i] = PACK(cy_f32_bits(a.word[i * 2]), cy_f32_bits(a.word[i * 2 + 1]));\n"
+    "      v.word[i + 2] = PACK(cy_f32_bits(b.word[i * 2]), cy_f32_bits(b.word[i * 2 + 1]));\n"
+    "    }\n"
+    "  } else {\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < CH; e += 2)\n"
+    "      if (e < n)\n"
+    "        v.word[e / 2] = PACK(row[(c * CH + e) * step], e + 1 < n ? row[(c * CH + e + 1) * step] : 0.0f);\n"
+    "  }\n"
+    "  cy_chunk_store(to, v);\n"
+    "}\n\n";
+
 /* What both forms begin with: the block's rows, and its queries on their way. */
 static const char block_head[] =
     "  CY_DYNAMIC(memory);\n"
@@ -410,12 +435,12 @@ static const char block_head[] =
     "#endif\n"
     "  const int tile = (int)(CY_BLOCK / shares), z = tile / down * S;\n"
     "  const int r0 = (down - 1 - tile % down) * BM; /* with causality the longest come first */\n"
-    "  const $X *const k = $B + $S_k_at($N, z, 0), *const v = $V + $S_v_at($N, z, 0);\n"
+    "  const $Y *const k = $B + $S_k_at($N, z, 0), *const v = $V + $S_v_at($N, z, 0);\n"
     "  int lo, hi;\n"
     "  $S_range(shares, share, r0, M, R, keys, past, &lo, &hi);\n"
     "  for (int q = CY_TID; q < BM * (DP / CH); q += NT) {\n"
     "    const int row = q / (DP / CH), r = r0 + row < R ? r0 + row : R - 1;\n"
-    "    $S_chunk(wide_q, $A + $S_q_at($N, z + r / M, r % M), q_step, q % (DP / CH), D, r0 + row < R,\n"
+    "    Q_CHUNK(wide_q, $A + $S_q_at($N, z + r / M, r % M), q_step, q % (DP / CH), D, r0 + row < R,\n"
     "             &queries[PLACE(row, q % (DP / CH), QC, BM)]);\n"
     "  }\n";
 
@@ -464,6 +489,7 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
   else
     fprintf(f, "#define MMA cy_mma_%s\n#define PACK cy_pack_%s\n#define PUT cy_chunk_put16\n#define BITS(v) (v)\n",
             name, name);
+  fprintf(f, "#define ROUNDS %d\n", q->p->args[q->c->b].dtype != v->type);
   fprintf(f, "#define WGMMA cy_wgmma_%s_%d\n#define WGMMA_HELD cy_wgmma_held_%s_%d\n", name, t->n, name,
           up(v->columns, whole));
   if (form->shares)
@@ -491,7 +517,7 @@ static const char end_of_constants[] =
     "PARTS\n#undef CAUSAL\n#undef WINDOW\n"
     "#undef WARPGROUPS\n#undef PLACE\n#undef WGMMA\n#undef WGMMA_HELD\n"
     "#undef RAW\n#undef HIDES\n#undef CHANGED\n#undef UNIT\n#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef "
-    "BITS\n#undef WEIGH\n#undef EMPTY\n\n";
+    "BITS\n#undef ROUNDS\n#undef Q_CHUNK\n#undef WEIGH\n#undef EMPTY\n\n";
 
 /* const b1 wide_<name> = can 16 bytes of it be copied at once; its steps from row to row and element to element */
 static void print_operand(cy_cu_contract *q, const char *name, cy_karg arg, cy_dim row, cy_dim step, const cy_dim *batch) {
@@ -533,6 +559,20 @@ void cy_cu_attention_sizes(cy_cu_contract *q) {
   print_operand(q, "q", c->a, c->a_m, c->a_k, c->a_batch);
 }
 
+static void print_chunk(cy_cu_contract *q, const view *v, const char *head, cy_karg arg) {
+  cy_cu_contract_text(q, head);
+  cy_cu_contract_text(q, q->p->args[arg].dtype == v->type ? chunk_body : rounded_chunk_body);
+}
+
+/* What puts chunks of keys, values and queries into shared memory. */
+static void print_chunks(cy_cu_contract *q, const view *v) {
+  bool same = q->p->args[q->c->a].dtype == q->p->args[q->c->b].dtype;
+  print_chunk(q, v, "CY_INLINE void $S_chunk(b1 wide, const $Y *row, ", q->c->b);
+  if (!same)
+    print_chunk(q, v, "CY_INLINE void $S_q_chunk(b1 wide, const $X *row, ", q->c->a);
+  cy_cu_contract_text(q, same ? "#define Q_CHUNK $S_chunk\n" : "#define Q_CHUNK $S_q_chunk\n");
+}
+
 static void print_combine(cy_cu_contract *q, const view *v) {
   fprintf(q->p->out, "#undef NT\n#define NT %d\nCY_KERNEL(NT) ", CY_CUDA_COMBINE_THREADS);
   cy_cu_function_open(q, "$S_combine($P) {\n");
@@ -552,7 +592,7 @@ static void print(cy_cu *p, const char *symbol) {
     cy_cu_contract_text(&q, shares_function);
   cy_cu_contract_text(&q, range_function);
   cy_cu_contract_text(&q, end_function);
-  cy_cu_contract_text(&q, chunk_function);
+  print_chunks(&q, &v);
   cy_cu_contract_text(&q, text->functions);
   if (text->warpgroup) {
     fputs("#if WARPGROUPS\n", p->out);

@@ -11,13 +11,13 @@
 
 /* Rows of a tile from a key on. Those of whole chunks, when none is missing, by threads that keep their column. */
 static const char matrix_load[] =
-    "CY_INLINE void $S_rows(b1 wide, const $X *rows, i64 row_step, i64 step, int size, int width, int chunks, int "
+    "CY_INLINE void $S_rows(b1 wide, const $Y *rows, i64 row_step, i64 step, int size, int width, int chunks, int "
     "left,\n"
     "                       cy_chunk *to) {\n"
     "  const int row0 = CY_TID / width, c0 = CY_TID % width, by = NT / width;\n"
-    "  if (wide && left >= BN && size == width * CH && NT % width == 0 && BN * width % NT == 0 &&\n"
+    "  if (!ROUNDS && wide && left >= BN && size == width * CH && NT % width == 0 && BN * width % NT == 0 &&\n"
     "      (!WARPGROUPS || by % 8 == 0)) {\n"
-    "    const $X *const from = rows + row0 * row_step + c0 * CH;\n"
+    "    const $Y *const from = rows + row0 * row_step + c0 * CH;\n"
     "    cy_chunk *const place = to + PLACE(row0, c0, chunks, BN);\n"
     "    CY_UNROLL\n"
     "    for (int u = 0; u < BN * width / NT; u++)\n"
@@ -29,7 +29,7 @@ static const char matrix_load[] =
     "    $S_chunk(wide, rows + q / width * row_step, step, q % width, size, q / width < left,\n"
     "             to + PLACE(q / width, q % width, chunks, BN));\n"
     "}\n\n"
-    "CY_INLINE void $S_load(b1 wide_k, b1 wide_v, const $X *k, const $X *v, i64 k_row, i64 k_step, i64 v_row,\n"
+    "CY_INLINE void $S_load(b1 wide_k, b1 wide_v, const $Y *k, const $Y *v, i64 k_row, i64 k_step, i64 v_row,\n"
     "                       i64 v_step, int key, int keys, cy_chunk *to) {\n"
     "  $S_rows(wide_k, k + key * k_row, k_row, k_step, D, DP / CH, QC, keys - key, to);\n"
     "  $S_rows(wide_v, v + key * v_row, v_row, v_step, DV, DVP / CH, VC, keys - key, to + BN * QC);\n"

@@ -607,9 +607,10 @@ static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   return NULL;
 }
 
-/* What is rounded here, comes rounded. */
+/* What products of integers are rounded to, comes rounded; attention rounds itself. */
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) {
-  return !cy_kernel_contraction(k)->rounded && generator_of(m, k) != NULL;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return (!c->rounded || c->kind == CY_CONTRACT_ATTENTION) && generator_of(m, k) != NULL;
 }
 
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
