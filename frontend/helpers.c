@@ -107,6 +107,11 @@ bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b) {
   return true;
 }
 
+void cy_onnx_require_sizes(cy_importer *im, const cy_dim *d, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    cy_graph_require(im->g, d[i], cy_dim_const(im->g, 0), CY_REQUIRE_SIZE);
+}
+
 bool cy_onnx_fits_into(cy_importer *im, const char *item, cy_val v, cy_val into) {
   const cy_type *t = cy_onnx_type(im, v), *y = cy_onnx_type(im, into);
   for (int i = 1; i <= t->rank && i <= y->rank; i++) {

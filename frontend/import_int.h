@@ -223,6 +223,7 @@ bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int6
 bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b); /* both are known, and differ */
 /* Or else an error, at run time at the latest. */
 bool cy_onnx_at_most(cy_importer *im, const char *item, cy_dim a, cy_dim b);
+void cy_onnx_require_sizes(cy_importer *im, const cy_dim *d, uint32_t n); /* none is below 0 when the model runs */
 /* Broadcasting that goes one way: v does not make `into` larger. */
 bool cy_onnx_fits_into(cy_importer *im, const char *item, cy_val v, cy_val into);
 /* Where elements of `made` are computed from an axis of that size, it is not 0. */

@@ -214,6 +214,7 @@ IMPORT(topk) {
   if (cy_dim_is_const(im->g, k, &kv) && (kv < 0 || (cy_dim_is_const(im->g, t.dim[axis], &extent) && kv > extent)))
     return cy_build_error(im->g, "input 'K'", "%lld elements of axis %d of %s", (long long)kv, axis,
                           cy_type_text(im->g, &t));
+  cy_onnx_require_sizes(im, &k, 1);
   cy_type types[2] = {t, t};
   types[0].dim[axis] = types[1].dim[axis] = k;
   types[1].dtype = CY_I64;

@@ -116,6 +116,7 @@ IMPORT(constant_of_shape) {
     return false;
   if (rank > CY_MAX_RANK)
     return cy_build_error(im->g, NULL, "tensors of rank %u are not supported, %d is the most", rank, CY_MAX_RANK);
+  cy_onnx_require_sizes(im, dims, rank);
   const Onnx__AttributeProto *a = ATTR(TENSOR, "value");
   cy_val v = a && a->t ? cy_import_tensor(im, a->t, "attribute 'value'") : cy_build_scalar(im->g, CY_F32, 0);
   return SET(cy_onnx_fill(im, v, dims, (int)rank));

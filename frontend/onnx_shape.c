@@ -70,14 +70,19 @@ static int wildcard(cy_importer *im, const cy_dim *want, uint32_t rank) {
   return unknowns == 1 ? unknown : -1;
 }
 
-/* An element that may be -1 (what is left), 0 (keep) or a size when the model runs: then it is what is left, too. */
-static void require_wild(cy_importer *im, cy_dim want, cy_dim left) {
+/* An element that may be -1 (what is left), 0 (keep, which `kept` is then) or a size when the model runs: then it is what is
+ * left, too. */
+static void require_wild(cy_importer *im, cy_dim want, cy_dim left, cy_dim kept) {
   static const char *const differs = "node '%s': the new shape does not fit: a size of %lld where %lld was expected";
-  cy_dim size = cy_dim_max(im->g, want, num(im, 0)), given = cy_dim_min(im->g, size, num(im, 1));
+  cy_dim zero = num(im, 0), one = num(im, 1), size = cy_dim_max(im->g, want, zero),
+         given = cy_dim_min(im->g, size, one);
+  cy_dim known = cy_dim_min(im->g, cy_dim_addi(im->g, want, 1), one); /* 0: it is -1 */
+  cy_dim found = cy_dim_add(im->g, size, cy_dim_mul(im->g, cy_dim_sub(im->g, known, given), kept));
+  cy_dim right = cy_dim_mul(im->g, known, left);
   cy_graph_require_text(im->g, num(im, -1), want, CY_REQUIRE_AT_MOST,
                         "node '%s': the new shape must have no element below %lld, found %lld");
-  cy_graph_require_text(im->g, size, left, CY_REQUIRE_AT_MOST, differs);
-  cy_graph_require_text(im->g, cy_dim_mul(im->g, given, left), size, CY_REQUIRE_AT_MOST, differs);
+  cy_graph_require_text(im->g, found, right, CY_REQUIRE_AT_MOST, differs);
+  cy_graph_require_text(im->g, right, found, CY_REQUIRE_AT_MOST, differs);
 }
 
 IMPORT(reshape) {
@@ -118,7 +123,7 @@ IMPORT(reshape) {
     if (cy_dim_is(im->g, others, 0))
       return cy_build_error(im->g, "input 'shape'", "-1 cannot be computed: the other dimensions' product is 0");
     d[wild] = cy_dim_div(im->g, cy_type_elems(im->g, &t), others);
-    require_wild(im, want[wild], d[wild]);
+    require_wild(im, want[wild], d[wild], allow_zero || wild >= t.rank ? num(im, 0) : t.dim[wild]);
   }
   return SET(cy_build_reshape(im->g, X, d, (int)rank));
 }
@@ -268,8 +273,7 @@ IMPORT(expand) {
     return false;
   cy_type t = *cy_onnx_type(im, X), shape = cy_type_make(t.dtype, (int)rank, want);
   cy_dim d[CY_MAX_RANK];
-  for (uint32_t i = 0; i < rank; i++)
-    cy_graph_require(im->g, want[i], num(im, 0), CY_REQUIRE_SIZE);
+  cy_onnx_require_sizes(im, want, rank);
   int out = cy_build_broadcast(im->g, &t, &shape, d);
   return out >= 0 && SET(cy_build_expand(im->g, X, d, out));
 }
@@ -312,7 +316,10 @@ IMPORT(tile) {
   const cy_dim *want = cy_onnx_elems(im, n, 1, &count);
   if (want && (int)count != rank)
     return cy_build_error(im->g, "input 'repeats'", "expected %d numbers, found %u", rank, count);
-  return want && SET(tile(im, X, want));
+  if (!want)
+    return false;
+  cy_onnx_require_sizes(im, want, count);
+  return SET(tile(im, X, want));
 }
 
 /* ---- slice, split, concat, pad ---- */

@@ -218,6 +218,27 @@ const cy_dim *cy_onnx_pads_run_time(cy_importer *im, const cy_onnx_node *n, uint
   return both ? cy_value_elems_or_read(im->g, both, &unused) : NULL;
 }
 
+/* Is the target shape one by the standard? At most one -1 (what is left), 0 (keep) only where the input has a dimension, and with
+ * allowzero not beside -1. */
+static bool target_check(cy_importer *im, cy_val want, int rank, int input_rank, bool allow_zero) {
+  cy_val zero = int_like(im, 0), below = BINARY(lt, want, zero), none = BINARY(eq, want, zero);
+  cy_val wild = sum_rows(im, CAST(below, CY_I64)),
+         kept = none && !allow_zero && rank > input_rank
+                    ? cy_build_slice_axis(im->g, none, 0, num(im, input_rank), num(im, rank - input_rank))
+                    : 0;
+  return cy_onnx_check_below(
+             im, UNARY(neg, MAX(want, int_like(im, -INT64_MAX))), 2,
+             "node '%s': the new shape has an element of -%lld: expected a size, 0 (keep) or -1 (what is left)") &&
+         (rank == 1 ||
+          cy_onnx_check_below(im, wild, 2, "node '%s': at most one element of the new shape may be -1, found %lld")) &&
+         (!kept || cy_onnx_check_below(
+                       im, CAST(kept, CY_I64), 1,
+                       "node '%s': the new shape has a 0 (keep) for a dimension that the input does not have")) &&
+         (!allow_zero ||
+          cy_onnx_check_below(im, MUL(wild, CAST(none, CY_I64)), 1,
+                              "node '%s': the new shape has both 0 and -1, which cannot be computed then"));
+}
+
 cy_val cy_onnx_reshape_run_time(cy_importer *im, cy_val x, cy_val shape, int rank, bool allow_zero) {
   const cy_type t = *cy_onnx_type(im, x);
   const int64_t axis = 0;
@@ -225,6 +246,8 @@ cy_val cy_onnx_reshape_run_time(cy_importer *im, cy_val x, cy_val shape, int ran
   for (int i = 0; i < rank; i++)
     old[i] = i < t.rank ? t.dim[i] : num(im, 0);
   cy_val want = CAST(shape, CY_I64), zero = int_like(im, 0), unit = int_like(im, 1);
+  if (!want || !target_check(im, want, rank, t.rank, allow_zero))
+    return 0;
   if (!allow_zero)
     want = SELECT(BINARY(eq, want, zero), cy_build_dims(im->g, old, (uint32_t)rank), want);
   cy_val open = BINARY(lt, want, zero), others = SELECT(open, unit, want);

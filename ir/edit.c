@@ -3,7 +3,7 @@
  *
  * Replacing follows the value's use list (see ir_int.h), so its cost is that of its uses. Sweeping starts from what
  * must stay: results of live blocks and values that live symbols read; a symbol is live when it occurs in the type,
- * layout or attributes of something live. Removed nodes keep their ids; they are only in no block any more (block 0).
+ * layout or attributes of something live, or in a requirement of a live block. Removed nodes keep their ids; they are only in no block any more (block 0).
  */
 #include "ir_int.h"
 
@@ -123,9 +123,11 @@ static void keep_block(sweep *s, cy_block b) {
     keep_value(s, info->results[i]);
   for (uint32_t i = 0; i < info->nparams; i++)
     keep_type(s, &cy_value_of(s->g, info->params[i])->type);
-  for (uint32_t i = 0; i < s->g->nrequirements; i++) /* indices that are looked at before they are used */
-    if (s->g->requirements[i].block == b && s->g->requirements[i].kind >= CY_REQUIRE_INDEX)
-      keep_dims(s, (cy_dim[]){s->g->requirements[i].a, s->g->requirements[i].b}, 2);
+  for (uint32_t i = 0; i < s->g->nrequirements; i++) { /* the model asks for these, whatever is computed in the end */
+    const cy_requirement *r = &s->g->requirements[i];
+    if (r->block == b)
+      keep_dims(s, (cy_dim[]){r->a, r->b}, 2);
+  }
 }
 
 static void keep_node(sweep *s, cy_node n) {

@@ -335,3 +335,5 @@ uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_lis
   *out_list = g->requirements;
   return g->nrequirements;
 }
+
+void cy_graph_requirements_cut(cy_graph *g, uint32_t n) { g->nrequirements = n; }

@@ -399,8 +399,8 @@ uint32_t cy_node_count(const cy_graph *g);
 uint32_t cy_block_count(const cy_graph *g);
 
 /* What sizes must fulfil for a node: found by shape inference, and said by importers, between cy_graph_record(g, true) and
- * (g, false), where dims are not numbers; checked by the library when it runs the node's block. Not part of the text
- * form. */
+ * (g, false), where dims are not numbers; checked by the library when it runs the node's block. What computes a and b is
+ * kept for this, even where passes drop the node. Not part of the text form. */
 typedef enum cy_require {
   CY_REQUIRE_EQUAL,
   CY_REQUIRE_BROADCAST, /* equal, or one of them is 1 */
@@ -408,7 +408,7 @@ typedef enum cy_require {
   CY_REQUIRE_SOURCE,    /* b > 0 if a > 0: elements to read from, if any are to be made */
   CY_REQUIRE_SIZE,      /* 0 <= a */
   CY_REQUIRE_FITS,      /* a, a number of elements, is at most b, and computing it does not overflow */
-  CY_REQUIRE_INDEX,     /* a < b: a is read from data, and what computes it is kept for this */
+  CY_REQUIRE_INDEX,     /* a < b: a is read from data */
   CY_REQUIRE_CLAMPED    /* the same of what kernels clamp, so that it may be told when the run has ended */
 } cy_require;
 typedef struct cy_requirement {
@@ -428,6 +428,7 @@ void cy_graph_require_text(cy_graph *g, cy_dim a, cy_dim b, cy_require kind, con
 /* For all values of the graph: no size below 0, and numbers of elements that fit. */
 void cy_graph_require_sizes(cy_graph *g);
 uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_list);
+void cy_graph_requirements_cut(cy_graph *g, uint32_t n); /* to the first n: nodes built since then are not used */
 
 /* Model inputs and outputs (block 1's params and results are the same values). */
 uint32_t cy_graph_inputs(const cy_graph *g, const cy_port_info **out_ports);

@@ -46,15 +46,16 @@ def ints(*values):
 def case(name, node, fits, *wrong, says, opset=21, out=F, symbolic=True, unchecked=False, ort=True, constants=()):
     """fits: a feed; wrong: what is different in those that are refused, by `says`. unchecked: --unchecked computes
     something. ort: does ONNX Runtime refuse it, too?"""
+    nodes = node if isinstance(node, list) else [node]
     ports = []
     for port, value in fits.items():
         value = np.asarray(value)
         known = not symbolic or value.dtype == np.int64 and value.ndim == 1 and port in 'sn'
-        depth = value.ndim - 1 if node.op_type == 'GatherND' and port == 'i' else -1  # decides a rank
+        depth = value.ndim - 1 if nodes[-1].op_type == 'GatherND' and port == 'i' else -1  # decides a rank
         ports.append(graphs.port(port, value.dtype, [n if known or i == depth else '%s%d' % (port, i)
                                                      for i, n in enumerate(value.shape)]))
-    outputs = [graphs.port(o, out, None) for o in node.output if o in 'yz']
-    CASES.append((name, graphs.model_of([node], ports, outputs, constants, opset=opset), fits, wrong, says, unchecked, ort))
+    outputs = [graphs.port(o, out, None) for o in nodes[-1].output if o in 'yz']
+    CASES.append((name, graphs.model_of(nodes, ports, outputs, constants, opset=opset), fits, wrong, says, unchecked, ort))
 
 
 def indices():
@@ -113,7 +114,27 @@ def sizes():
     case('Reshape to a list', N('Reshape', 'xs'), {'x': x, 's': ints(12)}, {'s': ints(6)}, {'s': ints(13)}, {'s': ints(-2)},
          says='the new shape')
     case('Reshape, one left', N('Reshape', 'xs'), {'x': x, 's': ints(-1, 6)}, {'s': ints(-1, 5)}, {'s': ints(-1, -1)},
-         says='should be equal|size')
+         says='should be equal|at most one')
+    case('Reshape, below -1', N('Reshape', 'xs'), {'x': x, 's': ints(-1, 3)}, {'s': ints(-2, 3)}, {'s': ints(4, -3)},
+         {'s': ints(np.iinfo(np.int64).min, 3)}, says='the new shape has an element of -')
+    case('Reshape, two left', N('Reshape', 'xs'), {'x': real(1, 6), 's': ints(6, 1)}, {'s': ints(-1, -1)},
+         says='at most one element of the new shape may be -1, found 2')
+    case('Reshape, two left of three', N('Reshape', 'xs'), {'x': real(1, 6), 's': ints(6, -1, 1)}, {'s': ints(-1, 6, -1)},
+         says='at most one element of the new shape may be -1, found 2')
+    case('Reshape, kept', N('Reshape', 'xs'), {'x': x, 's': ints(0, 1, -1)}, {'s': ints(4, 3, 0)},
+         says='0 .keep. for a dimension that the input does not have')
+    case('Reshape of nothing, kept', N('Reshape', 'xs'), {'x': real(0, 3), 's': ints(0, 3, 1)}, {'s': ints(3, 1, 0)},
+         says='0 .keep. for a dimension that the input does not have')
+    case('Reshape, allowzero', N('Reshape', 'xs', allowzero=1), {'x': real(0, 3), 's': ints(2, 0)}, {'s': ints(-1, 0)},
+         {'s': ints(0, -2)}, says='both 0 and -1|an element of -', ort=False)
+    case('Reshape of batches', [h.make_node('Concat', ['s', 'c'], ['d'], axis=0), N('Reshape', 'xd')], {'x': x, 's': ints(6)}, {'s': ints(-1)},
+         {'s': ints(-3)}, {'s': ints(5)}, says='the new shape|should be equal|a size would be', constants=[graphs.constant('c', [-1])])
+    case('Reshape of batches, a size behind', [h.make_node('Concat', ['s', 'c'], ['d'], axis=0), N('Reshape', 'xd')], {'x': x, 's': ints(-1)},
+         {'s': ints(-2)}, {'s': ints(3)}, says='the new shape', constants=[graphs.constant('c', [3])],
+         ort=False)  # its optimiser makes the first size -1
+    case('Reshape, kept, a size behind', [h.make_node('Concat', ['s', 'c'], ['d'], axis=0), N('Reshape', 'xd')], {'x': x, 's': ints(0)},
+         {'s': ints(0), 'x': real(6, 2)}, says='the new shape', constants=[graphs.constant('c', [3])],
+         ort=False)  # its optimiser makes the first size -1
     case('Tile', N('Tile', 'xs'), {'x': x, 's': ints(2, 0)}, {'s': ints(-1, 1)}, says='a size would be')
     case('ConstantOfShape', N('ConstantOfShape', 's'), {'s': ints(2, 3)}, {'s': ints(-2, 3)}, says='a size would be')
     case('Split', N('Split', 'xs', ['y', 'z'], axis=0), {'x': x, 's': ints(1, 3)}, {'s': ints(1, 2)}, {'s': ints(3, 3)},
@@ -131,6 +152,66 @@ def sizes():
     case('Pad, cropped away', N('Pad', 'xs'), pads, {'s': ints(-3, 0, -2, 0)}, says='a size would be', ort=False)
     case('OneHot', N('OneHot', 'isv'), {'i': ints(0, 7, -1), 's': ints(4), 'v': np.array([0, 1], f32)}, {'s': ints(-1)},
          says='a size would be')
+
+
+def unused_sizes():
+    """Numbers that the output does not hang on at -O3: what the nodes ask of them holds nevertheless."""
+    x, row, three = real(4, 3), real(1, 3), graphs.constant('c', [3])
+    feed = {'x': x, 'w': row, 's': ints(4)}
+    grown = [h.make_node('Concat', ['s', 'c'], ['d'], axis=0), h.make_node('Expand', ['w', 'd'], ['e'])]
+
+    def fixed(name, nodes, *wrong, says, fits=feed, constants=(), **options):
+        case('unused: ' + name, nodes, fits, *wrong, says=says, symbolic=False, constants=[three, *constants], **options)
+
+    for operator in ('Add', 'Mul', 'Max', 'Sum', 'Pow'):
+        base = {**feed, 'x': abs(x)}
+        fixed(operator, [*grown, N(operator, 'xe')], {'s': ints(5)}, {'s': ints(0)}, says='do not broadcast', fits=base)
+    fixed('Add of one row', [*grown, N('Add', 'xe')], {'s': ints(2)}, says='do not broadcast', fits={**feed, 's': ints(1)})
+    fixed('Where', [*grown, N('Where', ['b', 'x', 'e'])], {'s': ints(5)}, says='do not broadcast',
+          constants=[graphs.constant('b', [True])])
+    fixed('MatMul of batches', [h.make_node('Concat', ['s', 'k'], ['d'], axis=0), h.make_node('Expand', ['m', 'd'], ['e']),
+                                N('MatMul', 'xe')], {'s': ints(3)}, says='do not broadcast',
+          fits={'x': real(2, 4, 3), 'm': real(1, 3, 5), 's': ints(2)}, constants=[graphs.constant('k', [3, 5])])
+    fixed('Concat', [*grown, N('Concat', 'xe', ['j'], axis=1), h.make_node('Slice', ['j', 'zero', 'c', 'one'], ['y'])],
+          {'s': ints(5)}, {'s': ints(1)}, says='should be equal',
+          constants=[graphs.constant('zero', [0]), graphs.constant('one', [1])])
+    fixed('Reshape', [h.make_node('Concat', ['s', 'c'], ['d'], axis=0), N('Reshape', 'xd', ['r']),
+                      h.make_node('Reshape', ['r', 'all'], ['y'])],
+          {'s': ints(5)}, {'s': ints(3)}, says='the new shape|should be equal', fits={'x': x, 's': ints(4)},
+          constants=[graphs.constant('all', [12])], ort=False)  # its optimiser makes one of both
+    fixed('PRelu', [*grown, N('PRelu', 'xe')], {'s': ints(5)}, {'s': ints(2)}, says='elements are asked for|do not broadcast')
+    fixed('Gemm', [*grown, N('Gemm', ['x', 'v', 'e'])], {'s': ints(5)}, says='elements are asked for|do not broadcast',
+          constants=[graphs.constant('v', real(3, 3))])
+    fixed('Gather', [*grown, N('Gather', ['e', 'zero'], ['r']), h.make_node('Add', ['x', 'r'], ['y'])], {'s': ints(0)},
+          says=INDEX + '|elements are asked for', constants=[graphs.constant('zero', [0])])
+    fixed('Shape', [*grown, N('Add', 'xe', 'a'), h.make_node('Shape', ['a'], ['y'])], {'s': ints(5)}, says='do not broadcast',
+          out=I, ort=False)  # its optimiser leaves the addition out
+    read = h.make_node('Neg', ['x'], ['y'])  # nobody reads the other one
+    fixed('Add that nobody reads', [*grown, N('Add', 'xe', 'a'), read], {'s': ints(5)}, says='do not broadcast')
+    fixed('GatherElements that nobody reads', [*grown, h.make_node('Cast', ['e'], ['i'], to=I),
+                                               N('GatherElements', 'xi', 'a', axis=1), read],
+          {'s': ints(5)}, says='elements are asked for', fits={**feed, 'w': np.zeros((1, 3), f32)})
+    fixed('Tile that nobody reads', [h.make_node('Concat', ['s', 'one'], ['d'], axis=0), N('Tile', 'wd', 'a'), read],
+          {'s': ints(-1)}, says='a size would be', fits=feed, constants=[graphs.constant('one', [1])])
+    fixed('ConstantOfShape that nobody reads', [h.make_node('Concat', ['s', 'c'], ['d'], axis=0),
+                                                N('ConstantOfShape', 'd', 'a'), read],
+          {'s': ints(-1)}, says='a size would be', fits={'x': x, 's': ints(4)})
+    fixed('TopK that nobody reads', [N('TopK', 'xs', 'ab', axis=0), read], {'s': ints(5)}, {'s': ints(-1)},
+          says='are asked for|a size would be', fits={'x': x, 's': ints(4)})
+    fixed('Resize of nothing that nobody reads', [*grown, N('Resize', ['e', '', '', 'two'], 'a', mode='linear'), read],
+          {'s': ints(0)}, says='of 0 elements', constants=[graphs.constant('two', [2, 6])], ort=False)
+    unused_in_a_branch(x, row, three)
+
+
+def unused_in_a_branch(x, row, three):
+    """Only the branch that is taken asks."""
+    then = h.make_graph([N('Add', 'xe', ['t'])], 'then', [], [graphs.port('t', F, None)])
+    other = h.make_graph([h.make_node('Neg', ['x'], ['u'])], 'else', [], [graphs.port('u', F, None)])
+    nodes = [h.make_node('Concat', ['s', 'c'], ['d'], axis=0), h.make_node('Expand', ['w', 'd'], ['e']),
+             h.make_node('If', ['b'], ['y'], then_branch=then, else_branch=other)]
+    for taken, size, wrong in ((True, 4, [{'s': ints(5)}]), (False, 5, [])):
+        case('unused: a branch, %s' % taken, nodes, {'x': x, 'w': row, 's': ints(size), 'b': np.array(taken)}, *wrong,
+             says='do not broadcast', symbolic=False, constants=[three])
 
 
 def axes_and_steps():
@@ -230,7 +311,7 @@ def constants_out_of_range(args, suite):
 def main():
     args = lib.arguments(__doc__, device=dict(action='store_true'), target=mock.TARGET)
     suite = lib.Suite(args)
-    for family in (indices, lengths, sizes, axes_and_steps):
+    for family in (indices, lengths, sizes, unused_sizes, axes_and_steps):
         family()
     constants_out_of_range(args, suite)
     for name, *rest in CASES:

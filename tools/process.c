@@ -79,18 +79,28 @@ int process_self(char self[PROCESS_PATH], char folder[PROCESS_PATH]) {
   return 0;
 }
 
+/* "FOLDER/BELOW/NAME" in `out`; is it there? */
+static int found(char out[PROCESS_PATH], const char *folder, const char *below, const char *name, int mode) {
+  int n = snprintf(out, PROCESS_PATH, "%s/%s%s", folder, below, name);
+  return n > 0 && n < PROCESS_PATH && access(out, mode) == 0;
+}
+
 void process_python(const char *folder, char out[PROCESS_PATH]) {
   const char *given = getenv("CYTO_PYTHON");
-  snprintf(out, PROCESS_PATH, "%s%s", given ? given : folder, given ? "" : "/venv/bin/python");
-  if (!given && access(out, X_OK) != 0)
+  if (given)
+    snprintf(out, PROCESS_PATH, "%s", given);
+  else if (!found(out, folder, "", "venv/bin/python", X_OK) && !found(out, folder, "../", "venv/bin/python", X_OK))
     snprintf(out, PROCESS_PATH, "python3");
 }
 
 void process_script(const char *folder, const char *name, char out[PROCESS_PATH]) {
+  /* a build; one of another variant, a folder below; what is installed; the Python package */
+  static const struct {
+    const char *below;
+    int flat; /* without the folder in tools */
+  } places[] = {{"../tools/", 0}, {"../../tools/", 0}, {"../share/cyto/", 1}, {"../share/", 1}};
   const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
-  snprintf(out, PROCESS_PATH, "%s/../tools/%s", folder, name);
-  if (access(out, R_OK) != 0)
-    snprintf(out, PROCESS_PATH, "%s/../share/cyto/%s", folder, base);
-  if (access(out, R_OK) != 0) /* in the Python package */
-    snprintf(out, PROCESS_PATH, "%s/../share/%s", folder, base);
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+    if (found(out, folder, places[i].below, places[i].flat ? base : name, R_OK))
+      return;
 }

@@ -44,6 +44,12 @@ typedef struct loop_plan {
   bool *varying;        /* [carried * CY_MAX_RANK] */
 } loop_plan;
 
+/* memcpy() does not take the null pointers of empty lists. */
+static void copy_values(cy_val *to, const cy_val *from, uint32_t n) {
+  for (uint32_t k = 0; k < n; k++)
+    to[k] = from[k];
+}
+
 /* No iteration's number is as large as `iterations`. */
 static void bound_iteration(cy_importer *im, cy_sym_info *info, cy_dim iterations) {
   int64_t count;
@@ -277,7 +283,7 @@ static bool finish_loop(cy_importer *im, const loop_plan *p, cy_val *out) {
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + 2);
   in[0] = p->trips;
   in[1] = p->cond;
-  memcpy(in + 2, p->initial, sizeof(cy_val) * p->ncarried);
+  copy_values(in + 2, p->initial, p->ncarried);
   cy_attr a = cy_attr_block(CY_ATTR_body, p->block);
   cy_val first = cy_build(im->g, CY_OP_loop, in, p->ncarried + 2, &a, 1, types, nout);
   if (!first)
@@ -409,7 +415,7 @@ static bool unroll(cy_importer *im, const loop_plan *p, int64_t trips, cy_val *o
   cy_val *params = CY_NEW_ARRAY(im->arena, cy_val, 2 + p->ncarried);
   cy_val *results = CY_NEW_ARRAY(im->arena, cy_val, 1 + p->ncarried);
   params[1] = cy_build_scalar_int(im->g, CY_BOOL, 1);
-  memcpy(params + 2, p->initial, sizeof(cy_val) * p->ncarried);
+  copy_values(params + 2, p->initial, p->ncarried);
   *out_done = false;
   for (int64_t i = 0; i < trips; i++) {
     uint32_t count;
@@ -419,9 +425,9 @@ static bool unroll(cy_importer *im, const loop_plan *p, int64_t trips, cy_val *o
     const cy_dim *next = cy_value_elems(im->g, results[0], &count);
     if (!next || !cy_dim_is(im->g, next[0], 1))
       return true;
-    memcpy(params + 2, results + 1, sizeof(cy_val) * p->ncarried);
+    copy_values(params + 2, results + 1, p->ncarried);
   }
-  memcpy(out, params + 2, sizeof(cy_val) * p->ncarried);
+  copy_values(out, params + 2, p->ncarried);
   *out_done = true;
   return true;
 }
@@ -474,7 +480,7 @@ static bool collect(cy_importer *im, const loop_plan *scans, const cy_val *param
     else
       *results++ = out[k];
   }
-  memcpy(scan, out + p->ncarried, sizeof *out * p->nscans);
+  copy_values(scan, out + p->ncarried, p->nscans);
   return true;
 }
 
@@ -524,7 +530,7 @@ static bool collect_loop(cy_importer *im, const loop_plan *p, cy_val *values, bo
   for (uint32_t k = 0; k < p->ncarried; k++)
     if (!(values[k] = c.collected[k] ? cy_onnx_split_sequence(im, *scan++) : *out++))
       return false;
-  memcpy(values + p->ncarried, scan, sizeof *scan * p->nscans);
+  copy_values(values + p->ncarried, scan, p->nscans);
   *out_done = true;
   return true;
 }
@@ -559,10 +565,14 @@ IMPORT(loop) {
   if (!find_carried(im, &p) || !find_counters(im, &p))
     return false;
   cy_val *out = CY_NEW_ARRAY(im->arena, cy_val, p.ncarried + p.nscans + 1);
+  const cy_requirement *unused;
+  uint32_t required = cy_graph_requirements(im->g, &unused);
   int64_t trips = few_trips(im, &p);
   bool done = false;
   if (trips >= 0 && !unroll(im, &p, trips, out, &done))
     return false;
+  if (!done)
+    cy_graph_requirements_cut(im->g, required);
   if (!done && (!collect_loop(im, &p, out, &done) || (!done && !build_loop(im, &p, out))))
     return false;
   for (uint32_t k = 0; k < n->nout; k++)
@@ -575,7 +585,7 @@ IMPORT(loop) {
 
 static bool fill_scan(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + p->nscanned + 1);
-  memcpy(in, params + 2, sizeof(cy_val) * p->ncarried);
+  copy_values(in, params + 2, p->ncarried);
   for (uint32_t k = 0; k < p->nscanned; k++) {
     cy_val at = params[0];
     cy_dim last = cy_dim_addi(im->g, cy_onnx_type(im, p->scanned[k])->dim[p->axes[k]], -1);
@@ -755,7 +765,7 @@ IMPORT(scan) {
     return cy_build_error(im->g, "attribute 'body'", "expected %u inputs and %u outputs, found %zu and %zu", count,
                           n->nout, p.body->n_input, p.body->n_output);
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, count + 1), *out = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
-  memcpy(in, n->in + skip, sizeof(cy_val) * count);
+  copy_values(in, n->in + skip, count);
   for (uint32_t k = 0; k < count; k++)
     if (!in[k])
       return cy_build_error(im->g, NULL, "input %u is missing", k);

@@ -242,24 +242,32 @@ static void settle(search *s) {
   } while (s->changed);
 }
 
+static void fuse(search *s, ort_support *support, const ort_node *const *nodes, size_t n, bool drop_constants) {
+  const ort_fusion fusion = {.version = ORT_OLDEST, .drop_constants = drop_constants};
+  walk_check(s->w, s->w->ort->EpGraphSupportInfo_AddNodesToFuse(support, nodes, n, &fusion));
+}
+
+/* Constants of a group are in its library, and ONNX Runtime may release its own: but for those of bodies of which it saves the
+ * nodes as they were (models with EPContext nodes have these in the main graph only), and for what an EPContext node reads,
+ * which may have become one since the model was saved: a graph input with a value that nobody gave. */
 static void offer(search *s, ort_support *support, bool is_main) {
   const ort_node **nodes = walk_take(s->w, s->g.n, sizeof *nodes);
-  ort_fusion fusion = {.version = ORT_OLDEST, .drop_constants = true};
+  ep *e = (ep *)s->w->ep;
   for (int level = 0; level < s->levels; level++) {
     take_level(s, level);
     for (size_t i = 0; i < s->n_taken; i++)
       nodes[i] = s->g.nodes[s->at[i]].ort;
     if (s->n_taken)
-      walk_check(s->w, s->w->ort->EpGraphSupportInfo_AddNodesToFuse(support, nodes, s->n_taken, &fusion));
+      fuse(s, support, nodes, s->n_taken, is_main || !e->context_enable);
   }
   size_t n_left = 0;
   for (size_t i = 0; i < s->g.n; i++)
     if (!node_is_context(s->w, &s->g.nodes[i]))
       n_left += !s->g.nodes[i].ours;
     else
-      walk_check(s->w, s->w->ort->EpGraphSupportInfo_AddNodesToFuse(support, &s->g.nodes[i].ort, 1, &fusion));
+      fuse(s, support, &s->g.nodes[i].ort, 1, false);
   if (is_main)
-    ((ep *)s->w->ep)->alone = !n_left;
+    e->alone = !n_left;
 }
 
 /* The node whose body the graph is; false: it is no body. */

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,7 +147,8 @@ static const char **names_of(walk *w, const ort_value_info **values, size_t n) {
 /* ---- writing EPContext nodes ---- */
 
 static void write_file(walk *w, const char *path, const void *bytes, size_t size) {
-  char *written = walk_format(w, "%s.%ld.new", path, (long)getpid());
+  static atomic_uint turn; /* threads may save models of one group at once */
+  char *written = walk_format(w, "%s.%ld.%u.new", path, (long)getpid(), atomic_fetch_add(&turn, 1));
   FILE *f = fopen(written, "wb");
   bool whole = f && fwrite(bytes, 1, size, f) == size;
   if (f)

@@ -88,13 +88,18 @@ static ort_status *set_threads(ep *e, const char *name, const char *value) {
 }
 
 static ort_status *set_calibrate(ep *e, const char *name, const char *value) {
-  e->samples = key_of_files(value);
-  return set_word(e, name, value);
+  char path[CACHE_PATH];
+  if (!path_expand(path, value))
+    return invalid(e, name, "a path that is not so long", value);
+  e->samples = key_of_files(path);
+  return set_word(e, name, path);
 }
 
 static ort_status *set_cache_dir(ep *e, const char *name, const char *value) {
-  (void)name;
-  return *value ? set_text(e, &e->cache_dir, value) : NULL;
+  char path[CACHE_PATH];
+  if (!path_expand(path, value))
+    return invalid(e, name, "a path that is not so long", value);
+  return *path ? set_text(e, &e->cache_dir, path) : NULL;
 }
 
 static const struct option {

@@ -80,11 +80,42 @@ static uint32_t get_vendor_id(const ort_factory *self) {
   return 0; /* of no maker of hardware */
 }
 
+/* Registered under several names, the library offers its device once: with two, an application that takes all devices of the
+ * name "cytoc" would be refused by ONNX Runtime. The first factory of each copy of ONNX Runtime in the process has it. */
+static pthread_mutex_t factories_lock = PTHREAD_MUTEX_INITIALIZER;
+static factory *factories;
+
+static bool is_first(const factory *f) {
+  bool first = true;
+  pthread_mutex_lock(&factories_lock);
+  for (const factory *other = f->next; other; other = other->next)
+    first = first && other->api != f->api; /* what stands behind was made before */
+  pthread_mutex_unlock(&factories_lock);
+  return first;
+}
+
+static void factory_enter(factory *f) {
+  pthread_mutex_lock(&factories_lock);
+  f->next = factories;
+  factories = f;
+  pthread_mutex_unlock(&factories_lock);
+}
+
+static void factory_leave(factory *f) {
+  pthread_mutex_lock(&factories_lock);
+  factory **at = &factories;
+  while (*at && *at != f)
+    at = &(*at)->next;
+  if (*at)
+    *at = f->next;
+  pthread_mutex_unlock(&factories_lock);
+}
+
 static ort_status *get_devices(ort_factory *self, const ort_hardware *const *devices, size_t n, ort_ep_device **ours,
                                size_t room, size_t *n_ours) {
   const ort_calls *ort = &((factory *)self)->ort;
   *n_ours = 0;
-  for (size_t i = 0; i < n && *n_ours < room; i++)
+  for (size_t i = 0; is_first((const factory *)self) && i < n && *n_ours < room; i++)
     if (ort->HardwareDevice_Type(devices[i]) == ORT_DEVICE_CPU) {
       ort_status *status = ort->CreateEpDevice(self, devices[i], NULL, NULL, &ours[*n_ours]);
       if (status)
@@ -189,13 +220,15 @@ ort_status *CreateEpFactories(const char *registered_name, const ort_api_base *b
   factory *f = room ? malloc(sizeof *f) : NULL;
   if (!f)
     return plugin_error(&ort, ORT_FAIL, room ? "cytoc: out of memory" : "cytoc: no room for its factory");
-  *f = (factory){.base = functions, .ort = ort, .version = version};
+  *f = (factory){.base = functions, .ort = ort, .api = api, .version = version};
+  factory_enter(f);
   factories[0] = &f->base;
   *n = 1;
   return NULL;
 }
 
 ort_status *ReleaseEpFactory(ort_factory *f) {
+  factory_leave((factory *)f);
   free(f);
   return NULL;
 }

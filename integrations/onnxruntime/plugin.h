@@ -31,7 +31,9 @@
 typedef struct factory {
   ort_factory base;
   ort_calls ort;
-  uint32_t version; /* of the runtime at hand */
+  const void *api;      /* the runtime's table, one of each copy of it */
+  uint32_t version;     /* of the runtime at hand */
+  struct factory *next; /* made before */
 } factory;
 
 /* An error of ours for the runtime; format and arguments as printf has them. */

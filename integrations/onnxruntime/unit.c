@@ -52,7 +52,7 @@ static void on_diagnostic(void *ctx, const cytoc_diagnostic *d) {
   if (d->severity == CYTOC_ERROR && q->r->on_diagnostic)
     q->r->on_diagnostic(q->r->ctx, d);
   else if (d->severity == CYTOC_WARNING)
-    ep_log(q->e, ORT_LOG_INFO, "%s", d->line);
+    ep_log(q->e, ORT_LOG_WARNING, "%s", d->line);
 }
 
 /* Its messages begin with its name, or with the model's. */

@@ -263,11 +263,18 @@ static int lock_place(char place[CACHE_PATH], char why[256]) {
   return -1;
 }
 
+bool path_expand(char out[CACHE_PATH], const char *path) {
+  const char *home = path[0] == '~' && (!path[1] || path[1] == '/') ? getenv("HOME") : NULL;
+  int n = snprintf(out, CACHE_PATH, "%s%s", home ? home : "", path + (home != NULL));
+  return n >= 0 && n < CACHE_PATH;
+}
+
 static bool default_folder(char out[CACHE_PATH]) {
   const char *own = getenv("CYTOC_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  int n = own && *own   ? snprintf(out, CACHE_PATH, "%s", own)
-          : xdg && *xdg ? snprintf(out, CACHE_PATH, "%s/cytoc/models", xdg)
-                        : snprintf(out, CACHE_PATH, "%s/.cache/cytoc/models", home ? home : "");
+  if (own && *own)
+    return path_expand(out, own);
+  int n = xdg && *xdg ? snprintf(out, CACHE_PATH, "%s/cytoc/models", xdg)
+                      : snprintf(out, CACHE_PATH, "%s/.cache/cytoc/models", home ? home : "");
   return n > 0 && n < CACHE_PATH;
 }
 

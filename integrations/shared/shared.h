@@ -17,6 +17,9 @@
 
 enum { CACHE_PATH = 4096 };
 
+/* A ~ in front is the user's home, as in a shell, which has not seen what an application gives. false: it is too long. */
+bool path_expand(char out[CACHE_PATH], const char *path);
+
 /* Makes the library of this key where it is missing, by build(ctx, path): 0, or not. path: of the library. folder NULL: where
  * the Python package keeps its own. false: it could not be made, or (why is not "") the folder cannot be used. */
 bool cache_library(const char *folder, const char *key, int (*build)(void *ctx, const char *path), void *ctx,

@@ -13,9 +13,10 @@ import contextlib
 import os
 import shutil
 import tempfile
-import warnings
 import zlib
 from typing import Callable, Iterator, Optional
+
+from ._errors import warn
 
 STAMP = "ok"
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -23,7 +24,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 def folder() -> str:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.environ.get("CYTOC_CACHE_DIR") or os.path.join(base, "cytoc", "models")
+    return os.path.expanduser(os.environ.get("CYTOC_CACHE_DIR") or os.path.join(base, "cytoc", "models"))
 
 
 def limit() -> int:
@@ -123,7 +124,7 @@ def library(key: str, file: str, build: Callable[[str], None]) -> Optional[str]:
         _trim(base, place)
     except OSError as e:
         shutil.rmtree(place, ignore_errors=True)
-        warnings.warn("compiled models are not kept: %s; CYTOC_CACHE_DIR names another folder" % e, stacklevel=4)
+        warn("compiled models are not kept: %s; CYTOC_CACHE_DIR names another folder" % e)
         return None
     return os.path.join(place, file)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes as C
 import os
 import tempfile
-import warnings
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import _cache
-from ._errors import CompileError, CompileWarning, Diagnostic
+from ._errors import CompileError, CompileWarning, Diagnostic, warn
 from ._model import Model
 from ._native import Diagnostic as NativeDiagnostic
 from ._native import DiagnosticFn, ExternalFn, Job, ProgressFn, Result, compiler, decoded
@@ -198,7 +197,7 @@ def compile(model: Any, *, target: Optional[str] = None, int8: Union[None, bool,
             def build(path: str) -> None:
                 for d in run_compiler(source, words, path, tell):
                     if d.severity == "warning":
-                        warnings.warn(str(d), CompileWarning, stacklevel=4)
+                        warn(str(d), CompileWarning)
 
             def build_kept(path: str) -> None:
                 try:

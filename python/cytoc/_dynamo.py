@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from ._compile import compile as _compile
-from ._errors import CytocError
+from ._errors import CytocError, warn
 from ._model import Model
 
 try:
@@ -29,8 +28,7 @@ def _fall_back(what: str, why: BaseException, graph: Any) -> Callable[..., Any]:
     key = what + (text[0] if text else "")
     if key not in _warned:
         _warned.add(key)
-        warnings.warn("cytoc: a graph runs in eager mode, since it %s: %s" % (what, text[0] if text else type(why).__name__),
-                      stacklevel=2)
+        warn("cytoc: a graph runs in eager mode, since it %s: %s" % (what, text[0] if text else type(why).__name__))
     forward: Callable[..., Any] = graph.forward
     return forward
 

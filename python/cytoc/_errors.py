@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions of the package: what was refused, by whom, with the compiler's diagnostics."""
+"""Exceptions and warnings of the package: what was refused, by whom, with the compiler's diagnostics."""
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Sequence, Type
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,14 @@ class PipelineCancelled(RunError):
 
 class CompileWarning(UserWarning):
     """What the compiler warns of."""
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def warn(text: str, category: Type[Warning] = UserWarning) -> None:
+    """A warning that points to the line that called the package, however deep in it this is."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)

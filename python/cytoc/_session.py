@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
 from . import _dtypes
 from ._compile import compile as _compile
-from ._errors import InputError
+from ._errors import InputError, warn
 from ._model import Model, Tensorinfo, load
 from ._source import header_fields
 
@@ -43,14 +42,14 @@ class SessionOptions:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _QUIET:
-            warnings.warn("SessionOptions.%s has no effect in cytoc" % name, stacklevel=2)
+            warn("SessionOptions.%s has no effect in cytoc" % name)
         elif name not in ("intra_op_num_threads", "_entries", "_dims"):
             raise AttributeError("SessionOptions has no '%s'" % name)
         object.__setattr__(self, name, value)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         if not key.startswith("cytoc."):
-            warnings.warn("the session option '%s' has no effect in cytoc" % key, stacklevel=2)
+            warn("the session option '%s' has no effect in cytoc" % key)
         self._entries[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
@@ -74,13 +73,13 @@ class RunOptions:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("log_severity_level", "log_verbosity_level", "logid", "training_mode", "only_execute_path_to_fetches"):
-            warnings.warn("RunOptions.%s has no effect in cytoc" % name, stacklevel=2)
+            warn("RunOptions.%s has no effect in cytoc" % name)
         elif name != "terminate":
             raise AttributeError("RunOptions has no '%s'" % name)
         object.__setattr__(self, name, value)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        warnings.warn("the run option '%s' has no effect in cytoc" % key, stacklevel=2)
+        warn("the run option '%s' has no effect in cytoc" % key)
 
 
 class NodeArg:
@@ -224,13 +223,13 @@ class InferenceSession:
                  providers: Optional[Sequence[Any]] = None, provider_options: Optional[Sequence[Mapping[str, Any]]] = None,
                  **kwargs: Any) -> None:
         if kwargs:
-            warnings.warn("InferenceSession: %s have no effect in cytoc" % ", ".join(kwargs), stacklevel=2)
+            warn("InferenceSession: %s have no effect in cytoc" % ", ".join(kwargs))
         names = [p if isinstance(p, str) else p[0] for p in providers or ()]
         others = [n for n in names if n not in ("CPUExecutionProvider", "CytocExecutionProvider")]
         if others:
-            warnings.warn("InferenceSession: cytoc computes everything itself, without %s" % ", ".join(others), stacklevel=2)
+            warn("InferenceSession: cytoc computes everything itself, without %s" % ", ".join(others))
         if any(provider_options or ()) or any(p[1] for p in providers or () if not isinstance(p, str)):
-            warnings.warn("InferenceSession: options of execution providers have no effect in cytoc", stacklevel=2)
+            warn("InferenceSession: options of execution providers have no effect in cytoc")
         self._options = sess_options or SessionOptions()
         self._fields: Dict[str, Any] = {}
         options: Dict[str, Any] = {}
@@ -295,7 +294,7 @@ class InferenceSession:
         return self._options
 
     def set_providers(self, providers: Optional[Sequence[Any]] = None, provider_options: Any = None) -> None:
-        warnings.warn("set_providers has no effect in cytoc", stacklevel=2)
+        warn("set_providers has no effect in cytoc")
 
     def end_profiling(self) -> str:
         raise NotImplementedError("compile with profile=True and use cyto-run --profile")

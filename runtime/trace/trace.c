@@ -333,15 +333,9 @@ int64_t cyto_trace_step_count(const cyto_model *model) {
   return model && model->code->profile ? model->code->profile->n_rows : 0;
 }
 
-cyto_status cyto_trace_step(const cyto_model *model, int64_t index, cyto_trace_sums *out_sums) {
-  trace *t = model ? (trace *)__atomic_load_n(&model->trace, __ATOMIC_ACQUIRE) : NULL;
-  if (!model || !out_sums)
-    return CYTO_INVALID_ARGUMENT;
-  if (index < 0 || index >= cyto_trace_step_count(model))
-    return CYTO_INDEX_OUT_OF_RANGE;
-  if (!t || !t->ended || atomic_load(&t->recording))
-    return CYTO_NOT_READY;
-  const cyrt_profile_row *row = model->code->profile->rows[index];
+/* With the lock held: a recording that begins forgets these. */
+static void add_sums(trace *t, int64_t index, cyto_trace_sums *out_sums) {
+  const cyrt_profile_row *row = t->code->profile->rows[index];
   *out_sums = (cyto_trace_sums){.node = row->node,
                                 .ops = row->ops,
                                 .algorithm = row->algorithm,
@@ -359,5 +353,20 @@ cyto_status cyto_trace_step(const cyto_model *model, int64_t index, cyto_trace_s
     out_sums->first_ns += sum->first_ns;
     out_sums->other_sizes |= sum->other;
   }
-  return CYTO_OK;
+}
+
+cyto_status cyto_trace_step(const cyto_model *model, int64_t index, cyto_trace_sums *out_sums) {
+  trace *t = model ? (trace *)__atomic_load_n(&model->trace, __ATOMIC_ACQUIRE) : NULL;
+  if (!model || !out_sums)
+    return CYTO_INVALID_ARGUMENT;
+  if (index < 0 || index >= cyto_trace_step_count(model))
+    return CYTO_INDEX_OUT_OF_RANGE;
+  if (!t)
+    return CYTO_NOT_READY;
+  cyrt_lock_take(&t->lock);
+  int ready = t->ended && !atomic_load(&t->recording);
+  if (ready)
+    add_sums(t, index, out_sums);
+  cyrt_lock_give(&t->lock);
+  return ready ? CYTO_OK : CYTO_NOT_READY;
 }

@@ -401,15 +401,19 @@ cyto_status cyto_trace_write(cyto_model *model, const char *path, cyto_error *er
   if (!model || !path || !*path)
     return cyrt_error_null(error, "cyto_trace_write: no model or no path");
   trace *t = (trace *)__atomic_load_n(&model->trace, __ATOMIC_ACQUIRE);
-  if (!t || atomic_load(&t->recording))
-    return cyrt_error_set(error, CYTO_NOT_READY,
-                          "there is no recording that is over: call cyto_trace_start(), run the "
-                          "model, and call cyto_trace_stop()");
-  cyrt_lock_take(&t->lock);
+  cyto_status status = CYTO_NOT_READY;
   document d = {.t = t};
-  cyto_status status = write_file(&d, path, error);
+  if (t)
+    cyrt_lock_take(&t->lock);
+  if (t && !atomic_load(&t->recording)) /* nor does one begin meanwhile */
+    status = write_file(&d, path, error);
+  else
+    cyrt_error_set(error, CYTO_NOT_READY,
+                   "there is no recording that is over: call cyto_trace_start(), run the model, and call "
+                   "cyto_trace_stop()");
+  if (t)
+    cyrt_lock_give(&t->lock);
   free(d.entries);
   free(d.lanes);
-  cyrt_lock_give(&t->lock);
   return status;
 }

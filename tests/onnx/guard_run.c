@@ -12,6 +12,9 @@
  * Every case runs in a forked child, twice. First inputs, outputs and the context's memory end where a PROT_NONE page
  * begins (memory of the context is aligned, so that it ends up to 63 bytes before); then they begin where one ends. Both
  * runs must give the same bytes. Tensors without elements lie on a forbidden page altogether.
+ *
+ * A case may use 6 GB. Sanitizers reserve more than a limit of the process could allow; with them tensors may take 2 GB and
+ * one allocation of anything else 2 GB. What a case may not have is what a machine does not have: the library's error.
  */
 #define _GNU_SOURCE
 #include "runtime/cyto.h"
@@ -31,6 +34,21 @@
 enum { MAX_PORTS = 64, PAGE = 4096, DONE = 0, REFUSED = 1, FAULT = 2 };
 
 static unsigned time_limit_s = 20;
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { SANITIZED = 1 };
+static const size_t MOST_BYTES = (size_t)2 << 30; /* between forbidden pages */
+
+/* A report ends the child by a signal: an exit code could be taken for the library's refusal. */
+const char *__asan_default_options(void) {
+  return "abort_on_error=1:allocator_may_return_null=1:max_allocation_size_mb=2048:detect_leaks=0";
+}
+const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stacktrace=1"; }
+const char *__tsan_default_options(void) { return "abort_on_error=1:allocator_may_return_null=1"; }
+#else
+enum { SANITIZED = 0 };
+static const size_t MOST_BYTES = (size_t)1 << 40;
+#endif
 
 typedef struct test_case {
   char *name, *library, *inputs, *outputs;
@@ -56,10 +74,12 @@ static _Noreturn void end(int how, const char *format, ...) {
 
 /* ---- memory between forbidden pages ---- */
 
+static size_t in_use;
+
 /* `bytes` of memory that end where a forbidden page begins (in_front false: but for what the alignment costs), or begin
  * where one ends. NULL when there is no memory. */
 static void *guarded(size_t bytes, size_t alignment, bool in_front) {
-  if (bytes > (size_t)1 << 40)
+  if (bytes > MOST_BYTES - in_use)
     return NULL;
   size_t room = (bytes + PAGE - 1) / PAGE * PAGE;
   char *base = mmap(NULL, room + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -69,6 +89,7 @@ static void *guarded(size_t bytes, size_t alignment, bool in_front) {
     munmap(base, room + 2 * PAGE);
     return NULL;
   }
+  in_use += bytes;
   if (room && room <= (size_t)1 << 24)
     memset(base + PAGE, 0xa5, room); /* what nobody wrote is no zero */
   size_t at = in_front ? 0 : (room - bytes) / alignment * alignment;
@@ -82,8 +103,11 @@ static void *context_alloc(void *in_front, size_t bytes, size_t alignment) {
 static void context_free(void *user, void *data, size_t bytes) { /* nor may it be used from now on */
   (void)user;
   uintptr_t from = (uintptr_t)data / PAGE * PAGE, to = ((uintptr_t)data + bytes + PAGE - 1) / PAGE * PAGE;
-  if (bytes)
+  in_use -= bytes;
+  if (bytes) {
+    madvise((void *)from, to - from, MADV_DONTNEED);
     mprotect((void *)from, to - from, PROT_NONE);
+  }
 }
 
 /* ---- files ---- */
@@ -206,25 +230,41 @@ static void case_run(const test_case *c) {
   tensors_write(c->outputs, out[0], n);
 }
 
-/* Reads what the child says until it ends, then its fate. */
+/* Of what the child said: what a sanitizer found, or the first line. */
+static const char *first_line(char *text) {
+  static const char *const marks[] = {"ERROR: AddressSanitizer", "runtime error", "WARNING: ThreadSanitizer"};
+  char *line = text;
+  for (size_t i = 0; SANITIZED && i < sizeof marks / sizeof marks[0]; i++) {
+    char *found = strstr(text, marks[i]);
+    while (found && found > text && found[-1] != '\n')
+      found--;
+    line = found ? found : line;
+  }
+  line[strcspn(line, "\n")] = 0;
+  return line;
+}
+
+/* Reads what the child says until it ends, then its fate. What does not fit is read, too: the child must not wait. */
 static void case_judge(const test_case *c, int from, pid_t pid) {
-  char text[1024];
+  char text[4096], more[4096];
   size_t used = 0;
   for (ssize_t n; used < sizeof text - 1 && (n = read(from, text + used, sizeof text - 1 - used)) > 0;)
     used += (size_t)n;
+  while (read(from, more, sizeof more) > 0)
+    ;
   text[used] = 0;
-  text[strcspn(text, "\n")] = 0;
+  const char *line = first_line(text);
   close(from);
   int status = 0;
   waitpid(pid, &status, 0);
   if (WIFEXITED(status) && WEXITSTATUS(status) == DONE)
     printf("DONE %s\n", c->name);
   else if (WIFEXITED(status) && WEXITSTATUS(status) == REFUSED)
-    printf("REFUSED %s %s\n", c->name, text);
+    printf("REFUSED %s %s\n", c->name, line);
   else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
     printf("SLOW %s no end within %u s\n", c->name, time_limit_s);
   else
-    printf("FAULT %s %s\n", c->name, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : text);
+    printf("FAULT %s %s %s\n", c->name, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "", line);
   fflush(stdout);
 }
 
@@ -239,10 +279,11 @@ static void case_fork(const test_case *c) {
   if (pid == 0) {
     struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they reserve more */
     struct rlimit some = {(rlim_t)6 << 30, (rlim_t)6 << 30};
-    setrlimit(RLIMIT_AS, &some);
-#endif
+    if (SANITIZED)
+      dup2(ends[1], STDERR_FILENO);
+    else
+      setrlimit(RLIMIT_AS, &some);
     dup2(ends[1], STDOUT_FILENO);
     close(ends[0]);
     close(ends[1]);

@@ -87,6 +87,37 @@ def with_sequence():
     return g.model([graphs.port('x', F, [2, 4])], [graphs.port('y', F, [1, 4])])
 
 
+def with_default():
+    """Weights that are a graph input with a value: whoever runs the model may give others."""
+    g = graphs.Graph(11)
+    w = g.const(g.rng.standard_normal((4, 4)), F)
+    g.op('MatMul', 'x', w, out='y')
+    return g.model([graphs.port('x', F, ['n', 4]), graphs.port(w, F, [4, 4])], [graphs.port('y', F, ['n', 4])])
+
+
+def partly(loop=False):
+    """Bodies with constants of their own, of which strings keep a part in ONNX Runtime."""
+    def words(x, y, name):
+        return [helper.make_node('Cast', [x], [name], to=TensorProto.STRING), helper.make_node('Cast', [name], [y], to=TensorProto.FLOAT)]
+
+    def branch(name, kind):
+        nodes = [helper.make_node(kind, ['x', name + '_c'], [name + '_t']), *words(name + '_t', name, name + '_s')]
+        return helper.make_graph(nodes, name + '_graph', [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)],
+                                 [graphs.constant(name + '_c', np.arange(4, dtype=F))])
+
+    g = graphs.Graph(12)
+    if loop:
+        body = helper.make_graph(
+            [helper.make_node('Mul', ['s', 'half'], ['m']), *words('m', 's_out', 'w'), helper.make_node('Identity', ['c'], ['c_out'])],
+            'body', [graphs.port('i', I, []), graphs.port('c', B, []), graphs.port('s', F, ['n', 4])],
+            [graphs.port('c_out', B, []), graphs.port('s_out', F, ['n', 4])], [graphs.constant('half', np.full(4, 0.5, F))])
+        g.nodes.append(helper.make_node('Loop', [g.ints(3), '', 'x'], ['y'], 'loop', body=body))
+    else:
+        condition = g.op('Greater', g.op('ReduceSum', 'x', keepdims=0), g.const(0, F))
+        g.op('If', condition, out='y', then_branch=branch('a', 'Add'), else_branch=branch('b', 'Mul'))
+    return g.model([graphs.port('x', F, ['n', 4])], [graphs.port('y', F, ['n', 4])])
+
+
 def two_inputs():
     """Both have the same symbol."""
     g = graphs.Graph(8)

@@ -7,6 +7,8 @@
   reload PLUGIN                    registered, used, unregistered, three times
   context PLUGIN MODEL             a session of an EPContext model: milliseconds, and whether libcytoc was loaded
   compile PLUGIN MODEL             a session
+  calibrated PLUGIN MODEL SAMPLES  a session with int8=static; its warnings go to stderr
+  twice PLUGIN MODEL               registered under two names: how many devices there are, and a session
 """
 import ctypes
 import os
@@ -90,6 +92,17 @@ def compile(library, model):
     s = plugin.session(model)
     s.run(None, plugin.random_feeds(s, {'batch': 3}))
     print('ok')
+
+
+def calibrated(library, model, samples):
+    plugin.register(library)
+    plugin.session(model, severity=2, int8='static', calibrate=samples)
+    print('ok')
+
+
+def twice(library, model):
+    plugin.register(library)
+    print(len(plugin.register(library, 'another')), len(plugin.groups(plugin.session(model))))
 
 
 if __name__ == '__main__':

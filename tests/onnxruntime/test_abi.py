@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 
+import onnx
 import onnxruntime as ort
+import models
 import plugin
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -12,10 +14,15 @@ RARE = {'ReleaseOpAttr'}  # after failures that cannot be had here
 
 
 def scenario(*words, **env):
+    return scenario_said(*words, **env)[0]
+
+
+def scenario_said(*words, **env):
+    """What went to stdout, and to stderr."""
     done = subprocess.run([sys.executable, os.path.join(HERE, 'scenario.py'), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, env={**os.environ, 'WORK': WORK, **env})
     assert done.returncode == 0, '%s ended with %d: %s' % (words[0], done.returncode, (done.stderr or done.stdout)[-1500:])
-    return done.stdout
+    return done.stdout, done.stderr
 
 
 def counted():
@@ -72,3 +79,9 @@ def test_python_package_names_it():
     env['CYTOC_LIB_DIR'] = WORK
     done = subprocess.run([sys.executable, '-c', code], stderr=subprocess.PIPE, text=True, env=env)
     assert done.returncode and 'LoadError' in done.stderr and 'libcytoc_onnxruntime.so' in done.stderr, done.stderr
+
+
+def test_registered_under_two_names():
+    path = os.path.join(WORK, 'twice.onnx')
+    onnx.save(models.two_inputs(), path)
+    assert scenario('twice', LIBRARY, path).split() == ['1', '1']

@@ -71,6 +71,23 @@ def test_processes_at_once():
     assert files(entry(place)) == ['lock', 'model.h', 'model.so', 'ok']
 
 
+def test_home():
+    """Nobody else expands a ~ here."""
+    home, m, path = os.path.join(WORK, 'home'), models.two_inputs(), os.path.join(WORK, 'home.onnx')
+    os.makedirs(home)
+    onnx.save(m, path)
+    command = [sys.executable, os.path.join(HERE, 'scenario.py'), 'compile', LIBRARY, path]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=dict(os.environ, HOME=home, CYTOC_CACHE_DIR='~/from-variable'))
+    before = os.environ['HOME']
+    os.environ['HOME'] = home
+    try:
+        session(m, cache_dir='~/from-option')
+    finally:
+        os.environ['HOME'] = before
+    found = [name for name in files(home) if not name.startswith('.')]
+    assert found == ['from-option', 'from-variable'] and not os.path.exists('~'), found
+
+
 def test_folder_that_cannot_be_used():
     path = os.path.join(WORK, 'a-file')
     open(path, 'w').close()

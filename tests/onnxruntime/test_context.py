@@ -56,6 +56,28 @@ def test_groups_and_what_is_between():
     close(session(os.path.join(place, 'net.onnx')).run(None, feeds), reference(models.with_strings()).run(None, feeds))
 
 
+def saved_and_loaded(name, model, rows=(1, 3)):
+    """The model that was written."""
+    for embed in '01':
+        path = os.path.join(folder('%s-%s' % (name, embed)), 'net.onnx')
+        made = write(path, model, embed)
+        for n in rows:
+            feeds = {'x': np.linspace(-1, 2, 4 * n, dtype=np.float32).reshape(n, 4)}
+            close(session(path).run(None, feeds), reference(model).run(None, feeds))
+    return made
+
+
+def test_initializer_that_is_an_input():
+    saved_and_loaded('context-default', models.with_default())
+
+
+def test_bodies_that_are_taken_in_parts():
+    """ONNX Runtime saves their nodes as they were: their constants belong to them."""
+    made = saved_and_loaded('context-if', models.partly())
+    assert sorted(n.op_type for n in made.graph.node) == ['EPContext', 'If']
+    saved_and_loaded('context-loop', models.partly(loop=True))
+
+
 def test_model_in_memory():
     place = folder('context-memory')
     write(os.path.join(place, 'a.onnx'), models.network(), '0')

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is taken and what is left; sizes, options, threads, errors."""
+import os
+import re
 import threading
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import models
 import plugin
+import test_abi
 from plugin import close, groups, left, raises, random_feeds, reference, session
 
 
@@ -151,3 +155,18 @@ def test_sessions_made_at_once():
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert not wrong, wrong[0]
+
+
+def test_samples_that_cannot_be_used():
+    """The session says so, with the reason, at the default level of its log."""
+    test_abi.WORK, path = WORK, os.path.join(WORK, 'calibrated.onnx')
+    onnx.save(models.network(), path)
+    sample = np.ones((1, 3, 16, 16), np.float32)
+    for name, x, says in (('nan', sample * np.nan, "the sample for input 'x' has NaN in it|has NaN at element"),
+                          ('shape', sample[:, :2], 'expects float32'), ('zero', sample * 0, 'nothing was quantised'),
+                          ('nothing', sample[:0], 'nothing was quantised'), ('large', sample * 3e38, 'its input has NaN or infinity')):
+        folder = os.path.join(WORK, 'samples-' + name)
+        os.makedirs(folder)
+        np.save(os.path.join(folder, 'x.npy'), x)
+        said, warned = test_abi.scenario_said('calibrated', LIBRARY, path, folder)
+        assert said == 'ok\n' and re.search(says, warned), (name, warned)

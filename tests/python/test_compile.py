@@ -392,10 +392,30 @@ def test_two_threads_compile():
 def test_warnings():
     m = model([helper.make_node('Squeeze', ['x'], ['y'])], [port('x', 'float32', ['a', 1, 'b'])],
               [helper.make_tensor_value_info('y', onnx.TensorProto.FLOAT, None)])
+    place = os.environ['CYTOC_CACHE_DIR']
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
         cytoc.compile(m, cache=False)
-    assert any(issubclass(w.category, cytoc.CompileWarning) for w in caught), [str(w.message) for w in caught]
+        cytoc.compile(m)  # through the cache
+        cytoc.InferenceSession(m.SerializeToString(), providers=['CUDAExecutionProvider'])
+        cytoc.SessionOptions().add_session_config_entry('other', '1')
+        os.environ['CYTOC_CACHE_DIR'] = '/proc/no-such-place'
+        cytoc.compile(m, O=1)
+    os.environ['CYTOC_CACHE_DIR'] = place
+    kinds = [w for w in caught if issubclass(w.category, cytoc.CompileWarning)]
+    assert len(kinds) >= 3 and len(caught) >= 6, [str(w.message) for w in caught]
+    assert all(w.filename == __file__ for w in caught), [(w.filename, w.lineno) for w in caught]
+    assert len({w.lineno for w in caught}) == 5, 'all point to their calls'
+
+
+def test_cache_at_home():
+    """CYTOC_CACHE_DIR as a service or a container has it, where no shell expands it."""
+    home, before = os.path.join(WORK, 'home'), {k: os.environ[k] for k in ('HOME', 'CYTOC_CACHE_DIR')}
+    os.environ.update(HOME=home, CYTOC_CACHE_DIR='~/models')
+    try:
+        assert cytoc.cache_folder() == os.path.join(home, 'models')
+    finally:
+        os.environ.update(before)
 
 
 def test_command_line():

@@ -143,6 +143,54 @@ static void test_threads(void) {
   fixture_close(&f);
 }
 
+typedef struct reader {
+  cyto_model *model;
+  atomic_int *over;
+  int failed, read;
+} reader;
+
+/* Asks for sums and writes files whenever it can: of a recording that is over, or of none. */
+static void *read_on(void *data) {
+  reader *r = data;
+  while (!atomic_load(r->over)) {
+    cyto_trace_sums add = {0};
+    cyto_error error;
+    cyto_status sums = cyto_trace_step(r->model, 0, &add), file = cyto_trace_write(r->model, "/dev/null", &error);
+    r->failed |= (sums && sums != CYTO_NOT_READY) || (file && file != CYTO_NOT_READY);
+    r->failed |= !sums && add.runs + add.first_runs != 2;
+    r->read += !sums && !file;
+  }
+  return NULL;
+}
+
+/* A recording that begins frees the one that is being read only when that is done. */
+static void test_readers(void) {
+  enum { READERS = 2 };
+  atomic_int over = 0;
+  pthread_t threads[READERS];
+  reader readers[READERS];
+  fixture f;
+  CHECK_REQUIRE(fixture_open(&f, NULL, NULL));
+  for (int i = 0; i < READERS; i++) {
+    readers[i] = (reader){f.model, &over, 0, 0};
+    CHECK_REQUIRE(!pthread_create(&threads[i], NULL, read_on, &readers[i]));
+  }
+  for (int i = 0; i < RECORDINGS; i++) {
+    CHECK_INT_EQ(cyto_trace_start(f.model, 0, &f.error), CYTO_OK);
+    CHECK(!cyto_run(f.context, &f.error) && !cyto_run(f.context, &f.error));
+    CHECK_INT_EQ(cyto_trace_stop(f.model, &f.error), CYTO_OK);
+    usleep(i % 2 ? 2000 : 0);
+  }
+  usleep(50000);
+  atomic_store(&over, 1);
+  for (int i = 0; i < READERS; i++) {
+    pthread_join(threads[i], NULL);
+    CHECK_INT_EQ(readers[i].failed, 0);
+    CHECK(readers[i].read > 0);
+  }
+  fixture_close(&f);
+}
+
 static void test_snapshot(void) {
   cyto_memory_use uses[CYTO_MEMORY_USES];
   fixture f;
@@ -213,10 +261,7 @@ static void test_growth(void) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"sums", test_sums},
-                                     {"failure", test_failure},
-                                     {"threads", test_threads},
-                                     {"snapshot", test_snapshot},
-                                     {"growth", test_growth}};
+  static const check_test tests[] = {{"sums", test_sums},       {"failure", test_failure},   {"threads", test_threads},
+                                     {"readers", test_readers}, {"snapshot", test_snapshot}, {"growth", test_growth}};
   return check_main(argc, argv, tests, CHECK_COUNT(tests));
 }

@@ -239,8 +239,8 @@ static bool read_result(FILE *f, verify_result *out) {
   return true;
 }
 
-/* Results of those samples that have any; of the others it is `otherwise` that says why. A failure of loading stands for
- * all. */
+/* Results of those samples that have any; of the others it is `otherwise` that says why, or NULL: the first one's failure, of
+ * loading the model, which stands for all. */
 static void read_results(const char *path, int n, verify_result *results, const char *otherwise) {
   FILE *f = fopen(path, "rb");
   for (int i = 0; i < n; i++) {
@@ -249,7 +249,9 @@ static void read_results(const char *path, int n, verify_result *results, const 
     if (f)
       fclose(f);
     f = NULL;
-    results[i].error = copy_text(i && results[0].error && !results[0].n ? results[0].error : otherwise);
+    results[i].error = copy_text(otherwise               ? otherwise
+                                 : i && results[0].error ? results[0].error
+                                                         : "there is no result");
   }
   if (f)
     fclose(f);
@@ -270,7 +272,7 @@ static int run_library(verify_engine *e, const input_sample *samples, int n, con
     snprintf(why, sizeof why, "the process was ended by a signal: %s", strsignal(WTERMSIG(status)));
   else if (WEXITSTATUS(status) != SAID && WEXITSTATUS(status) != NOT_HERE)
     return fail(e, "cannot write the outputs to '%s': is the disk full? TMPDIR says where", path);
-  read_results(path, n, results, why);
+  read_results(path, n, results, WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE ? NULL : why);
   return WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE && results[0].error
              ? fail(e, "it cannot run here: %s", results[0].error)
              : 0;
@@ -309,7 +311,7 @@ static int run_python(verify_engine *e, const input_sample *samples, int n, cons
     process_failure(e->error, sizeof e->error, kinds[e->kind].name, status, text, 1);
     return -1;
   }
-  read_results(path, n, results, "the script gave no result");
+  read_results(path, n, results, NULL);
   return 0;
 }
 

@@ -61,8 +61,9 @@ static int64_t declared_dim(const Onnx__ValueInfoProto *v, const char *name, int
              : 0;
 }
 
-/* A size of a value, where it is known without computing; 0: it is not. */
-static int64_t dim_of(const qdq_writer *w, const char *name, int64_t axis) {
+/* A size of a value that a node in front of node `end` makes, where it is known without computing; 0: it is not. The model has
+ * not been checked yet: a value may be made from itself. */
+static int64_t dim_of(const qdq_writer *w, const char *name, int64_t axis, size_t end) {
   const Onnx__GraphProto *g = w->graph;
   const Onnx__TensorProto *t = qdq_initializer(w, name);
   int64_t size = t ? tensor_dim(t, axis) : 0;
@@ -70,7 +71,7 @@ static int64_t dim_of(const qdq_writer *w, const char *name, int64_t axis) {
     size = declared_dim(g->input[i], name, axis);
   for (size_t i = 0; !size && i < g->n_value_info; i++)
     size = declared_dim(g->value_info[i], name, axis);
-  for (size_t i = 0; !size && i < g->n_node; i++) {
+  for (size_t i = 0; !size && i < end; i++) {
     const Onnx__NodeProto *n = g->node[i];
     if (!n->n_output || strcmp(n->output[0], name))
       continue;
@@ -78,7 +79,7 @@ static int64_t dim_of(const qdq_writer *w, const char *name, int64_t axis) {
     if (!strcmp(n->op_type, "Constant") && value && value->t)
       return tensor_dim(value->t, axis);
     if (n->n_input && qdq_is_one_of(n->op_type, "Identity Cast DequantizeLinear"))
-      return dim_of(w, n->input[0], axis);
+      return dim_of(w, n->input[0], axis, i);
   }
   return size;
 }
@@ -126,11 +127,12 @@ static void find_bounds(verify_model *m) {
     for (size_t k = 0; k < sizeof lookups / sizeof *lookups; k++)
       if (!strcmp(n->op_type, lookups[k].op) && n->n_input > lookups[k].index && n->n_input > lookups[k].data) {
         int64_t axis = lookups[k].axis == -100 ? qdq_int_attribute(n, "axis", 0) : lookups[k].axis;
-        add_bound(m, n->input[lookups[k].index], dim_of(&m->w, n->input[lookups[k].data], axis));
+        add_bound(m, n->input[lookups[k].index], dim_of(&m->w, n->input[lookups[k].data], axis, i));
       }
     int64_t size = n->n_output ? verify_model_bound(m, n->output[0]) : 0;
-    if (size && qdq_is_one_of(n->op_type, "Cast Reshape Unsqueeze Squeeze Identity Flatten Transpose Expand Slice Tile "
-                                          "Gather Max Min"))
+    if (size && n->n_input &&
+        qdq_is_one_of(n->op_type, "Cast Reshape Unsqueeze Squeeze Identity Flatten Transpose Expand Slice Tile "
+                                  "Gather Max Min"))
       add_bound(m, n->input[0], size);
     for (size_t k = 0; size && k < n->n_input && !strcmp(n->op_type, "Concat"); k++)
       add_bound(m, n->input[k], size);
