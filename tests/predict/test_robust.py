@@ -96,6 +96,8 @@ def test_resume_within():
         a, b = (zarr.open_group(p + name, mode='r')['0'][...] if kind == 'zarr' else np.load(p + name) if kind == 'npy' else tifffile.imread(p + name)
                 for p in (out + '/', f + '/whole/'))
         assert np.array_equal(a, b), kind
+        if kind == 'tiff':
+            assert open(out + '/' + name, 'rb').read() == open(f + '/whole/' + name, 'rb').read()
 
 
 def test_journal():
@@ -220,6 +222,43 @@ def test_files():
     assert 'too few for the network' in wrong['sound.wav'] and 'no voxels' in wrong['none.npy'] and 'truncated' in wrong['v.nii.gz']
     near(tifffile.imread(f + '-out/good.ome.tif'), nets.expected(x[None], same, (16, 16)))
     assert sorted(n for n in os.listdir(f + '-out') if n != JOURNAL) == ['good.ome.tif', 'whole.ome.tif']
+
+
+def test_output_among_inputs():
+    """No result takes the place of an input; results in a folder below the inputs are no inputs of the next run."""
+    f = folder('among')
+    net, _ = nets.conv(f + '/net.onnx')
+    os.makedirs(f + '/in')
+    x = numbers((40, 41), np.float32)
+    np.save(f + '/in/a.npy', x)
+    imageio.imwrite(f + '/in/b.png', numbers((40, 41), np.uint8))
+    fails(net, f + '/in', '-o', f + '/in', '--tile', 16, says=["would replace the input '%s/in/a.npy'" % f, 'choose another folder'])
+    os.symlink(f + '/in', f + '/link')
+    fails(net, f + '/in/a.npy', '-o', f + '/link', '--tile', 16, says=['would replace the input'])
+    fails(net, f + '/in/b.png', f + '/in/a.npy', '-o', f + '/in', '--format', 'npy', '--tile', 16, says=['would replace the input'])
+    assert np.array_equal(np.load(f + '/in/a.npy'), x) and sorted(os.listdir(f + '/in')) == ['a.npy', 'b.png']
+    for _ in range(2):
+        _, summary = run(net, f + '/in', '-o', f + '/in/out', '--tile', 16)
+        assert summary['done'] == 2, summary
+    run(net, f + '/in/b.png', '-o', f + '/in', '--tile', 16)  # b.ome.tif
+
+
+def test_sizes_without_sense():
+    """An error before anything is run, and no traceback."""
+    f = folder('sense')
+    net, _ = nets.conv(f + '/net.onnx')
+    np.save(f + '/a.npy', numbers((40, 40), np.float32))
+    for words, says in ((['--tile', '100000x100000', '--memory', '500M'], ['500 MB are not enough for one run', '100000x100000']),
+                        (['--tile', '16', '--batch', '100000000'], ['make --tile or --batch smaller']),
+                        (['--memory', '0'], ['--memory: expected 1 or more']), (['--memory', '1K'], ['are taken by the network', 'at least']),
+                        (['--sigma', '0'], ['--sigma', 'found 0']), (['--sigma', 'nan'], ['--sigma', 'found nan']), (['--std', '0'], ['no --std of 0']),
+                        (['--mean', 'nan'], ['finite numbers']), (['--checkpoint', '-1'], ['--checkpoint: expected seconds']),
+                        (['--readers', '100000'], ['--readers: expected 256 or less']), (['--box', '5:5,0:3'], ['start < stop', '5:5,0:3']),
+                        (['--box', '0:3'], ['expected 2 ranges', 'found 1'])):
+        fails(net, f + '/a.npy', '-o', f + '/out', *words, says=says)
+    process = start(net, f + '/a.npy', '-o', f + '/out', '--json', f + '/none/x.json')
+    assert b'--json: expected a file in a folder' in process.communicate()[1] and process.returncode == 1
+    assert not os.path.exists(f + '/out/a.npy')
 
 
 def test_options():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import uuid
 import threading
 from collections import OrderedDict
 from typing import Any, Dict, List, Sequence, Tuple
@@ -159,7 +160,8 @@ def create_tiff(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: S
     dtype = np.dtype(np.uint8) if np.dtype(dtype) == np.bool_ else np.dtype(dtype)
     if dtype in (np.dtype(np.int64), np.dtype(np.uint64), np.dtype(np.float16)):
         raise FormatError("'%s': OME-TIFF has no %s; choose another --dtype or --format" % (path, dtype))
-    metadata: Dict[str, Any] = {"axes": axes}
+    about = "%s %s %s %s" % (os.path.basename(path), axes, list(shape), dtype)
+    metadata: Dict[str, Any] = {"axes": axes, "UUID": str(uuid.uuid5(uuid.NAMESPACE_URL, about))}  # not a random one: same run, same bytes
     for letter, (size, unit) in scale.items():
         name = {"X": "PhysicalSizeX", "Y": "PhysicalSizeY", "Z": "PhysicalSizeZ", "T": "TimeIncrement"}.get(letter)
         if name and letter in axes:

@@ -20,7 +20,7 @@ import numpy as np
 from .. import tiling
 from .._errors import CytocError, InputError
 from ._cache import Cache
-from ._items import find
+from ._items import find, keep_inputs
 from ._job import Job, Plan
 from ._journal import Journal, digest_of
 from ._network import Network, open_model, tile_options
@@ -41,7 +41,9 @@ _OWN = ("words", "output", "resume", "json", "quiet", "workers", "threads", "rea
 def predict(argv: Sequence[str]) -> Dict[str, Any]:
     """Does it; the summary. CytocError, OSError or KeyboardInterrupt for what main() makes exit codes of."""
     args, words = parse(argv)
-    items = find(args.words[1:], args.exclude)
+    items = find(args.words[1:], args.exclude, args.output)
+    result_type = After(args.activation, args.argmax, args.threshold, args.dtype).result_type()
+    keep_inputs(items, args.output, args.format, result_type.kind == "f")
     os.makedirs(args.output, exist_ok=True)
     model = args.words[0]
     if not os.path.exists(model):
@@ -113,6 +115,10 @@ def _plan(args: argparse.Namespace, network: Network, tile: Tuple[int, ...]) -> 
     after = After(args.activation, args.argmax, args.threshold, args.dtype)
     overlap: Any = args.overlap[0] if len(args.overlap) == 1 else args.overlap
     tiling.per_axis(overlap, network.rank, "--overlap")
+    for box in args.box:
+        if len(box) != network.rank:
+            raise InputError("--box: expected %d ranges, one for each axis of %s behind N and C, found %d" % (
+                network.rank, network.layout, len(box)))
     for t in tile:
         if t % args.align:
             raise InputError("--tile: expected multiples of --align %d, found %s" % (args.align, "x".join(map(str, tile))))
@@ -154,11 +160,18 @@ def _memory(args: argparse.Namespace, plan: Plan, rows: int, items: Sequence[Any
     known."""
     network, limit = plan.network, args.memory or _available() // 2
     tile = network.tile(args.tile)
-    if not all(tile):
-        return max((limit - _resident()) // 3, LEAST), 1  # tiles are as large as the images: one at a time
+    if not all(tile):  # tiles are as large as the images: one at a time
+        if args.memory and limit - _resident() < 3 * LEAST:
+            raise InputError("--memory: %d MB are not enough: %d MB are taken by the network and its libraries; at least --memory %dM" % (
+                limit >> 20, _resident() >> 20, (_resident() + 3 * LEAST >> 20) + 1))
+        return max((limit - _resident()) // 3, LEAST), 1
     channels = network.channels or (len(args.channels) if args.channels else _channels_of(plan, items))
+    voxels = float(np.prod(np.asarray(tile, float)))
+    least = rows * channels * voxels * network.dtype.itemsize
+    if least > limit:
+        raise InputError("--memory: %d MB are not enough for one run: its %d tiles of %s take %.0f MB; make --tile or --batch smaller" % (
+            limit >> 20, rows, "x".join(map(str, tile)), least / (1 << 20)))
     lead, zoom = network.probe(channels, tile, rows)
-    voxels = float(np.prod(tile))
     result = float(np.prod(lead)) * (voxels * float(np.prod([float(z) for z in zoom])) if zoom else 1.0) * 4
     batch = int(rows * (channels * voxels * network.dtype.itemsize + result))
     workers = args.workers or min(os.cpu_count() or 1, 4)
@@ -198,6 +211,9 @@ def main(argv: Optional[List[str]] = None) -> int:
         print("cytoc predict: error: " + "\n".join(str(e).splitlines()[-20:]), file=sys.stderr)
         if isinstance(e, Full):
             print("make room, and go on with --resume", file=sys.stderr)
+        return 1
+    except MemoryError as e:
+        print("cytoc predict: error: out of memory: %s; make --tile, --batch or --workers smaller" % (str(e) or "no room"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ncytoc predict: interrupted; --resume goes on", file=sys.stderr)

@@ -30,21 +30,22 @@ def _is_store(path: str) -> bool:
                                                                            for n in (".zgroup", ".zarray", "zarr.json")))
 
 
-def _inside(folder: str) -> List[str]:
-    """Files of known formats in a folder, and in folders of it."""
+def _inside(folder: str, results: str) -> List[str]:
+    """Files of known formats in a folder, and in folders of it; results of an earlier run, in a folder of it, are no inputs."""
     found: List[str] = []
     for root, folders, files in os.walk(folder):
+        folders[:] = [d for d in folders if os.path.realpath(os.path.join(root, d)) != results]
         stores = [d for d in folders if _is_store(os.path.join(root, d))]
         found += [os.path.join(root, n) for n in stores + files if not n.startswith(".") and formats.suffix_of(n)[0]]
         folders[:] = sorted(d for d in folders if d not in stores and not d.startswith("."))
     return found
 
 
-def _one(pattern: str) -> List[str]:
+def _one(pattern: str, results: str) -> List[str]:
     if _is_store(pattern):
         return formats.images_in(pattern.rstrip("/"))
     if os.path.isdir(pattern):
-        found = _inside(pattern)
+        found = _inside(pattern, results)
         if not found:
             raise InputError("there is no file of a known format in '%s': expected one of %s" %
                              (pattern, " ".join(formats.known_suffixes())))
@@ -54,12 +55,13 @@ def _one(pattern: str) -> List[str]:
     found = glob.glob(pattern, recursive=True)
     if not found:
         raise InputError(("nothing matches '%s'" if glob.has_magic(pattern) else "no such file: '%s'") % pattern)
-    return [path for match in found for path in (_inside(match) if os.path.isdir(match) and not _is_store(match) else [match])]
+    return [path for match in found for path in (_inside(match, results) if os.path.isdir(match) and not _is_store(match) else [match])]
 
 
-def find(patterns: Sequence[str], exclude: Sequence[str] = ()) -> List[Item]:
-    """InputError: a pattern that matches nothing, or two files whose results would have one name."""
-    paths = sorted({os.path.normpath(p) for pattern in patterns for p in _one(pattern)}, key=_natural)
+def find(patterns: Sequence[str], exclude: Sequence[str] = (), output: str = "") -> List[Item]:
+    """output: the folder of the results. InputError: a pattern that matches nothing."""
+    results = os.path.realpath(output) if output else ""
+    paths = sorted({os.path.normpath(p) for pattern in patterns for p in _one(pattern, results)}, key=_natural)
     paths = [p for p in paths if not any(fnmatch.fnmatch(p, e) or fnmatch.fnmatch(os.path.basename(p), e) for e in exclude)]
     if not paths:
         raise InputError("nothing is left to do: --exclude excludes all files")
@@ -101,3 +103,14 @@ def output_of(item: Item, folder: str, chosen: Optional[str], is_float: bool) ->
     elif not suffix:
         suffix = ".ome.zarr"
     return os.path.join(folder, item.name + {".tif": ".ome.tif", ".tiff": ".ome.tif", ".zarr": ".ome.zarr"}.get(suffix, suffix))
+
+
+def keep_inputs(items: Sequence[Item], folder: str, chosen: Optional[str], is_float: bool) -> None:
+    """InputError: a result would take the place of a file that is read."""
+    places = {os.path.realpath(item.path.partition("::")[0]): item for item in items}
+    for item in items:
+        for result in (output_of(item, folder, chosen, is_float), os.path.join(folder, item.name + ".npy")):
+            place = os.path.realpath(result)
+            for path, other in places.items() if os.path.isdir(place) else [(place, places.get(place))]:
+                if other is not None and (path == place or path.startswith(place + os.sep)):
+                    raise InputError("-o %s: the result of '%s' would replace the input '%s'; choose another folder" % (folder, item, other))

@@ -156,9 +156,6 @@ class Job:
             shape = level.shape[1:]
             tile = plan.tile if all(plan.network.fixed) else tiling.level_tile(plan.tile, shape, plan.align) if max(factor) > 1 else plan.tile
             boxes = [[(a // f, -(-b // f)) for (a, b), f in zip(box, factor)] for box in plan.boxes]
-            for box in boxes:
-                if len(box) != rank:
-                    raise InputError("--box: expected %d ranges, found %d" % (rank, len(box)))
             grid = tiling.Grid(shape, tile, plan.overlap, boxes=boxes or None, mask=self._mask(position), align=plan.align)
             found.append(Level(level, grid, factor))
         found.sort(key=lambda level: -int(np.prod(level.factor)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 from typing import Any, List, NoReturn, Optional, Sequence, Tuple
@@ -13,6 +14,7 @@ from .._values import similar
 from ._numbers import ACTIVATIONS, NORMALIZING
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+MOST_THREADS = 256  # CYTO_MAX_THREADS: of a stage, and of a run
 DTYPES = ("uint8", "uint16", "int16", "int32", "float16", "float32")
 
 
@@ -142,10 +144,7 @@ def parse(argv: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
         raise InputError("no input given: files, folders or patterns behind the model '%s'" % args.words[0])
     if not args.output:
         raise InputError("no output folder given: -o FOLDER")
-    for name, least in (("workers", 1), ("threads", 1), ("readers", 1), ("align", 1), ("batch", 0)):
-        value: Optional[int] = getattr(args, name)
-        if value is not None and value < least:
-            raise InputError("--%s: expected %d or more, found %d" % (name, least, value))
+    _check_numbers(args)
     if args.axes and (not set(args.axes.upper()) <= set(formats.ORDER) or len(set(args.axes.upper())) < len(args.axes)):
         raise InputError("--axes: expected different letters of %s, found '%s'" % (formats.ORDER, args.axes))
     for o in args.overlap:
@@ -154,7 +153,29 @@ def parse(argv: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
                              (o, "; did you mean %g?" % (o / 100) if 1 < o < 100 else ""))
     if args.argmax and args.threshold is not None:
         raise InputError("--argmax and --threshold are two ways to make labels: choose one")
+    if args.json not in (None, "-") and (os.path.isdir(args.json) or not os.path.isdir(os.path.dirname(args.json) or ".")):
+        raise InputError("--json: expected a file in a folder that is there, found '%s'" % args.json)
     return args, others
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    """Those that argparse takes and that make no sense."""
+    for name, least in (("workers", 1), ("threads", 1), ("readers", 1), ("align", 1), ("batch", 0), ("memory", 1)):
+        value: Optional[int] = getattr(args, name)
+        if value is not None and value < least:
+            raise InputError("--%s: expected %d or more, found %d" % (name, least, value))
+        if value is not None and name in ("workers", "threads", "readers") and value > MOST_THREADS:
+            raise InputError("--%s: expected %d or less, found %d" % (name, MOST_THREADS, value))
+    if not 0 < args.sigma < math.inf:
+        raise InputError("--sigma: expected a part of the tile, more than 0, found %g" % args.sigma)
+    if not 0 <= args.checkpoint < math.inf:
+        raise InputError("--checkpoint: expected seconds, 0 or more, found %g" % args.checkpoint)
+    if not all(map(math.isfinite, args.mean)) or not all(s and math.isfinite(s) for s in args.std):
+        raise InputError("--mean, --std: expected finite numbers, and no --std of 0; found %s" % ", ".join(
+            "%g" % v for v in args.mean + args.std))
+    for box in args.box:
+        if any(a >= b for a, b in box):
+            raise InputError("--box: expected start < stop in each range, found %s" % ",".join("%d:%d" % side for side in box))
 
 
 def _is_compiling(name: str) -> bool:
