@@ -25,6 +25,7 @@ import nodes
 import cytoc
 import cytoc.ray
 from cytoc import predict, tiling
+from cytoc.ray import _library as library
 
 WORK = ''
 
@@ -132,6 +133,16 @@ def test_tiles_of_rows():
         np.testing.assert_array_equal(got, tiling.sliding_window(image, model, 16, overlap=0.5, mode='gaussian', batch=3))
 
 
+def test_bad_tiling():
+    """Of a Predictor when it is made, not in every worker."""
+    path = conv('bad3')
+    for words, text in (({'tile': 8, 'overlap': 1}, 'overlap: .*less than 1'), ({'tile': (8, 8, 8)}, 'tile: expected one value, or 2'),
+                        ({'tile': 9, 'align': 2}, 'multiple of 2'), ({'tile': 8, 'mode': 'gauss'}, 'mode: .*gaussian'),
+                        ({'tile': 8, 'padding': 'none'}, 'padding: .*reflect'), ({'tile': 8, 'batch': 0}, 'batch: '), ({'threads': 0}, 'threads: ')):
+        raises(cytoc.InputError, text, lambda: cytoc.ray.Predictor(path, **words))
+    raises(FileNotFoundError, "no such model: 'none.onnx'", cytoc.ray.Predictor, 'none.onnx')
+
+
 def test_bad_columns():
     path = two('bad')
     predictor = cytoc.ray.Predictor(path)
@@ -177,6 +188,23 @@ def test_cpus_of_several_kinds():
         np.testing.assert_allclose(ray.get(opened.remote(predictor, kind, image)), want, rtol=1e-5, atol=1e-6)
 
 
+def test_keys():
+    """Libraries that differ in their samples alone are not taken for each other; a CPU without a name is sent none."""
+    path = save('keys', [helper.make_node('MatMul', ['x', 'w'], ['y'])], [port('x', ['batch', 512])], [port('y', ['batch', 2048])],
+                [('w', numbers((512, 2048)))])
+    wide, narrow = numbers((64, 512)), numbers((64, 512))
+    wide[30, 200:300] *= 9  # in what repr() leaves out
+    assert repr(wide) == repr(narrow)
+    first, second = (cytoc.ray.Predictor(path, int8='static', calibrate={'x': x}).library for x in (wide, narrow))
+    assert first.key != second.key and first.key == cytoc.ray.Predictor(path, int8='static', calibrate={'x': wide}).library.key
+    kind = library.native_kind
+    library.native_kind = lambda: 'native'
+    try:
+        assert 'native' not in cytoc.ray.Predictor(path).library.files
+    finally:
+        library.native_kind = kind
+
+
 def test_compiled_library():
     path = os.path.join(WORK, 'ready.so')
     model = cytoc.compile(conv('ready'))
@@ -200,6 +228,10 @@ def test_window():
     task = ray.remote(num_cpus=0)(cytoc.ray.sliding_window)
     np.testing.assert_array_equal(ray.get(task.remote(ray.put(volume), predictor, (8, 16, 16), **how)), want)
     raises(cytoc.InputError, 'no room for a run with num_cpus=500', cytoc.ray.sliding_window, volume, predictor, (8, 16, 16), num_cpus=500)
+    np.testing.assert_array_equal(cytoc.ray.sliding_window(volume[0], predictor, (8, 16, 16), channels=0, **how), want)
+    raises(cytoc.InputError, 'in_flight: expected 1', cytoc.ray.sliding_window, volume, predictor, (8, 16, 16), in_flight=-1)
+    raises(cytoc.InputError, 'expected a cytoc.ray.Predictor, found str', cytoc.ray.sliding_window, volume, path, (8, 16, 16))
+    raises(cytoc.InputError, r"^input 'x': expected shape", cytoc.ray.sliding_window, np.concatenate([volume] * 2), predictor, (8, 16, 16))
     raises(cytoc.InputError, "output: the model has no 'z'", cytoc.ray.sliding_window, volume, predictor, (8, 16, 16), output='z')
     raises(cytoc.InputError, 'one input, found 2', cytoc.ray.sliding_window, volume, cytoc.ray.Predictor(two('two')), 8)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 import threading
 from typing import Any, Dict, List, Optional
@@ -34,9 +35,7 @@ def native_kind() -> str:
     return str(decoded(compiler().cytoc_native_target()))
 
 
-@ray.remote(num_cpus=0, max_retries=0)
-def _kind_of_node() -> str:
-    return native_kind()
+_kind_of_node = ray.remote(num_cpus=0, max_retries=0)(native_kind)
 
 
 def kinds_of_cluster() -> List[str]:
@@ -53,8 +52,8 @@ def kinds_of_cluster() -> List[str]:
 
 
 def _contents(path: str) -> Dict[str, Any]:
-    """{ending: reference to the bytes} of a library's files."""
-    return {ending: ray.put(np.fromfile(path + ending, np.uint8)) for ending in _FILES if os.path.exists(path + ending)}
+    """{ending: bytes} of a library's files."""
+    return {ending: np.fromfile(path + ending, np.uint8) for ending in _FILES if os.path.exists(path + ending)}
 
 
 class Library:
@@ -67,19 +66,18 @@ class Library:
         self.options = dict(options)
         self.files: Dict[str, Dict[str, Any]] = {}  # by the kind of CPU; "": any
         self.source: Any = None
-        digest = hashlib.sha256(repr(sorted(options.items())).encode())
+        self.digest = hashlib.sha256(repr(sorted(options)).encode())
         if path and path.endswith((".so", ".dll")):
             if options:
                 raise LoadError("'%s' is compiled: options of compiling do not change it, found %s" % (path, ", ".join(sorted(options))))
             self.local: Optional[Model] = load(path)
-            self.files[""] = _contents(path)
-            digest.update(np.fromfile(path, np.uint8))
+            self._add("", path)
         else:
             source = source_of(model)
-            digest.update(source.digest().digest())
+            self.digest.update(source.digest().digest())
             self._compile(model)
             self.source = ray.put(source.data) if source.data is not None else os.path.abspath(str(source.path))
-        self.key = digest.hexdigest()[:32]
+        self.key = self.digest.hexdigest()[:32]
 
     def _compile(self, model: Any) -> None:
         """For every kind of CPU there is; where a target is given, for that."""
@@ -94,10 +92,20 @@ class Library:
             with tempfile.TemporaryDirectory(prefix="cytoc-ray-") as folder:
                 place = os.path.join(folder, "model.so")
                 compiled.save(place)
-                self.files["" if given else kind] = _contents(place)
+                self._add("" if given else kind, place)
+
+    def _add(self, kind: str, path: str) -> None:
+        """The key is made of what was compiled: all that options and samples change is in it. "native" is no kind: two CPUs without a
+        name may differ, and each compiles for itself."""
+        contents = _contents(path)
+        for ending, data in contents.items():
+            self.digest.update(("%s %s %d " % (kind, ending, data.size)).encode())
+            self.digest.update(data)
+        if kind != "native":
+            self.files[kind] = {ending: ray.put(data) for ending, data in contents.items()}
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "local": None}
+        return {**self.__dict__, "local": None, "digest": None}
 
     def open(self, threads: Optional[int] = None) -> Model:
         """The model in this process, whichever that is; one for all calls. threads: of a run (None: the CPUs that Ray gave)."""
@@ -121,8 +129,12 @@ class Library:
         if kept:
             return load(kept, threads=threads)
         own = tempfile.mkdtemp(prefix="cytoc-ray-")
-        build(os.path.join(own, "model.so"))
-        return load(os.path.join(own, "model.so"), threads=threads)
+        try:
+            build(os.path.join(own, "model.so"))
+            return Model(os.path.join(own, "model.so"), threads=threads, _owned=own)
+        except BaseException:
+            shutil.rmtree(own, ignore_errors=True)
+            raise
 
     def _compiled_here(self, threads: int) -> Model:
         source = ray.get(self.source) if isinstance(self.source, ray.ObjectRef) else self.source

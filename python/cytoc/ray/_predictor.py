@@ -49,6 +49,23 @@ class Predictor:
                        "align": align, "channels": channels}
         if tile is not None and (len(local.inputs) != 1 or len(self.outputs or local.outputs) != 1):
             raise InputError("tile: expected a model with one input and one output; name the output that is wanted with outputs={..}")
+        if threads is not None and threads < 1:
+            raise InputError("threads: expected 1 or more, found %d" % threads)
+        if tile is not None:
+            self._check_tiling(local)
+
+    def _check_tiling(self, local: Model) -> None:
+        """What does not fit is an error here, not in every worker."""
+        how, shape = self.tiling, local.inputs[0].shape
+        rank = len(shape) - 1 - max(int(how["channels"]), 1)
+        if rank < 1:
+            raise InputError("tile: the model's input '%s' has no axes of space: its shape is %s" % (local.inputs[0].name, shape_text(shape)))
+        tiling.Grid((1,) * rank, self.tile, how["overlap"], align=how["align"])
+        for name, known in (("mode", tiling.BLENDING), ("padding", tuple(tiling.PADDING))):
+            if how[name] not in known:
+                raise InputError("%s: expected one of %s, found '%s'" % (name, ", ".join(known), how[name]))
+        if how["batch"] < 1:
+            raise InputError("batch: expected 1 or more, found %d" % how["batch"])
 
     def __call__(self, columns: Mapping[str, Any]) -> Columns:
         model = self.library.open(self.threads)

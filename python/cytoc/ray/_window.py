@@ -14,27 +14,34 @@ import numpy as np
 import ray
 
 from .. import tiling
-from .._errors import InputError
+from .._errors import CytocError, InputError
 from ._library import Library
 from ._predictor import Predictor, _rows
 
 RETRIES = 5  # of a task whose machine has died
 
 
-@ray.remote(max_retries=RETRIES)
-def _compute(library: Library, threads: Optional[int], feeds: Any) -> Any:
-    """The outputs for a batch of tiles."""
-    return _rows(library.open(threads), feeds)
+def _outputs(library: Library, threads: Optional[int], feeds: Any) -> Any:
+    """The outputs for a batch of tiles; or the error, as a value: Ray would log the trace of each that is not asked for."""
+    try:
+        return _rows(library.open(threads), feeds)
+    except CytocError as e:
+        return e
+
+
+_compute = ray.remote(max_retries=RETRIES)(_outputs)
 
 
 class Remote:
-    """A model that runs on the cluster: submit() a batch, and ray.get() its outputs.
+    """A model that runs on the cluster: submit() a batch, and result() gives its outputs.
 
     num_cpus, num_gpus: of each run. in_flight: runs that are under way or wait, at most (None: twice as many as the cluster
     has room for at once)."""
 
     def __init__(self, library: Library, *, threads: Optional[int] = None, num_cpus: float = 1, num_gpus: float = 0,
                  in_flight: Optional[int] = None) -> None:
+        if in_flight is not None and in_flight < 1:
+            raise InputError("in_flight: expected 1 or more, found %d" % in_flight)
         self.library, self.threads = ray.put(library), threads
         self.task = _compute.options(num_cpus=num_cpus, num_gpus=num_gpus, scheduling_strategy="SPREAD")
         there = ray.cluster_resources()
@@ -48,8 +55,16 @@ class Remote:
         return self.task.remote(self.library, self.threads, feeds)
 
     def run(self, feeds: Any) -> List[Any]:
-        found: List[Any] = ray.get(self.submit(feeds))
-        return found
+        return result(self.submit(feeds))
+
+
+def result(reference: Any) -> List[Any]:
+    """What submit() referred to; raises what the model complained of."""
+    found: Any = ray.get(reference)
+    if isinstance(found, CytocError):
+        raise found
+    outputs: List[Any] = found
+    return outputs
 
 
 def sliding_window(image: Any, predictor: Predictor, tile: Any, *, output: Optional[str] = None, in_flight: Optional[int] = None,
@@ -63,6 +78,8 @@ def sliding_window(image: Any, predictor: Predictor, tile: Any, *, output: Optio
 
     Raises ray.exceptions.RayError when machines die more often than tasks are done again (5 times).
     """
+    if not isinstance(predictor, Predictor):
+        raise InputError("sliding_window: expected a cytoc.ray.Predictor, found %s" % type(predictor).__name__)
     if isinstance(image, ray.ObjectRef):
         image = ray.get(image)
     model = predictor.library.open(1)
@@ -91,7 +108,9 @@ def _windows(image: Any, remote: Remote, info: Any, number: int, tile: Any, *, o
     def take() -> None:
         nonlocal blender
         group, reference = under_way.popleft()
-        found = ray.get(reference)[number]
+        found = result(reference)[number]
+        if found.shape[:1] != (len(group),):
+            raise InputError("tiling: the network's result has shape %s for %d tiles" % (list(found.shape), len(group)))
         if blender is None:
             lead, zoom = tiling.zoom_of(found.shape[1:], grid.tile)
             blender = tiling.Blender(grid, lead, write or (lambda row, rows: kept.append(rows)), mode=mode, sigma_scale=sigma_scale,
@@ -102,9 +121,9 @@ def _windows(image: Any, remote: Remote, info: Any, number: int, tile: Any, *, o
     for group in tiling.batches(list(grid), batch):
         if len(under_way) >= remote.in_flight:
             take()
-        tiles = np.stack([tiling.read_tile(image, t, padding=padding, cval=cval) for t in group])
-        under_way.append((group, remote.submit({info.name: tiles.astype(info.dtype, copy=False)})))
-    while under_way:
+        tiles = np.stack([tiling.read_tile(image, t, padding=padding, cval=cval) for t in group]).astype(info.dtype, copy=False)
+        under_way.append((group, remote.submit({info.name: tiles if channels else tiles[:, None]})))
+    while under_way:  # after an error they end by themselves: ray.cancel() of a task that is just ending aborts the driver (Ray 2.60)
         take()
     assert blender is not None
     blender.finish()
