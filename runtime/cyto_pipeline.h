@@ -69,8 +69,8 @@ typedef int32_t (*cyto_stage_add)(void *user, void **state, cyto_item *part, cyt
 typedef int32_t (*cyto_stage_finish)(void *user, void **state, cyto_item *whole, cyto_error *error);
 /* Gives *state back where finish() is not called: a part failed, or the run was cancelled. Called when there is a state. */
 typedef void (*cyto_stage_abandon)(void *user, void **state);
-/* Does this item need the model? 0: it passes as it is. */
-typedef int32_t (*cyto_stage_needs)(void *user, const cyto_item *item);
+/* Does this item need the model? 1: yes; 0: it passes as it is; negative: it fails, with the text that `error` was given. */
+typedef int32_t (*cyto_stage_needs)(void *user, const cyto_item *item, cyto_error *error);
 
 /* From a split or add: an item goes on. Waits for room in the queue. The data is the pipeline's in any case. Not CYTO_OK
  * (CYTO_CANCELLED, CYTO_OUT_OF_MEMORY): the callback should return this. */

@@ -10,6 +10,7 @@ file has what users write down; _pipeline_run.py runs it. docs/pipeline.md expla
 """
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import asdict, dataclass
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
@@ -37,9 +38,14 @@ class _Nothing:
 NOTHING = _Nothing()  # the value of an item that needs nothing more: stages behind pass it by, Pipeline.run() leaves it out
 
 
+MOST = 2**31 - 1     # items, rows, threads
+MOST_SECONDS = 1e9   # to wait
+
+
 def _positive(what: str, value: Any, least: int = 1) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise ValueError("%s: expected a whole number of at least %d, found %r" % (what, least, value))
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST):
+        raise ValueError("%s: expected a whole number of at least %d%s, found %r" % (
+            what, least, " and at most %d" % MOST if isinstance(value, int) and value > MOST else "", value))
 
 
 def _callable(what: str, value: Any) -> None:
@@ -47,9 +53,10 @@ def _callable(what: str, value: Any) -> None:
         raise TypeError("%s: expected a function, found %s" % (what, type(value).__name__))
 
 
-def _seconds(what: str, value: Any) -> None:
-    if not isinstance(value, (int, float)) or not value >= 0:
-        raise ValueError("%s: expected a number that is not negative, found %r" % (what, value))
+def _not_negative(what: str, value: Any, most: float = math.inf) -> None:
+    if not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise ValueError("%s: expected a number that is not negative%s, found %r" % (
+            what, ", of at most %g" % most if most < math.inf else "", value))
 
 
 def _name(name: Optional[str], function: Any) -> str:
@@ -107,9 +114,9 @@ class Run:
             raise TypeError("Run: expected a model of cytoc.load() or cytoc.compile(), found %s" % type(model).__name__)
         for what, value in (("batch", batch), ("contexts", contexts), ("threads", threads), ("queue", queue)):
             _positive(what, value)
-        _seconds("wait", wait)
+        _not_negative("wait", wait, MOST_SECONDS)
         if reuse is not None:
-            _seconds("reuse", reuse)
+            _not_negative("reuse", reuse)
         if unless is not None and not callable(unless) and (not isinstance(unless, (int, float)) or unless == 0):
             raise ValueError("unless: expected a number other than 0 or a function, found %r" % (unless,))
         self.model, self.batch, self.wait, self.contexts, self.run_threads = model, batch, wait, contexts, threads
@@ -122,7 +129,8 @@ class Run:
 
 def EarlyExit(cheap: Model, dear: Model, confident: Union[float, Callable[[Any], bool]] = 0.9, **options: Any) -> Tuple[Run, Run]:
     """Two stages: all items through the cheap model, and those that it is not sure of through the dear one, whose inputs are the same.
-    confident: the highest value of the cheap model's first output from which on its results are taken; or a function of its results.
+    confident: the highest value of the cheap model's first output from which on its results are taken; or a function of its results:
+    where it raises, the item fails.
     options: those of Run, for both."""
     name = options.pop("name", None) or "run"
     return (Run(cheap, keep_inputs=True, name="%s, cheap" % name, **options), Run(dear, unless=confident, name="%s, dear" % name, **options))

@@ -121,6 +121,14 @@ def _tensors(model: Model, value: Any, held: List[Any]) -> Any:
     return (Tensor * max(len(found), 1))(*found)
 
 
+def _bytes_of(name: str) -> bytes:
+    """Names of files may hold bytes that are no UTF-8, which Python has as surrogates; other surrogates are no part of any name."""
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "backslashreplace")
+
+
 def _threads_main(main: int, data: int) -> None:
     N.ThreadMain(main)(data)
 
@@ -237,7 +245,12 @@ class PipelineRun:
 
     def failed(self, number: int, error: int, exception: BaseException) -> int:
         self.causes.setdefault(number, exception)
-        text = "%s: %s" % (type(exception).__name__, exception) if str(exception) else type(exception).__name__
+        name = type(exception).__name__
+        try:
+            said = str(exception)
+        except Exception:  # of classes whose __str__ fails
+            said = ""
+        text = "%s: %s" % (name, said) if said else name
         found = Error.from_address(error)
         found.code = N.RUNTIME_FAILURE
         found.message = text.encode("utf-8", "replace")[:1000]
@@ -344,14 +357,14 @@ class PipelineRun:
             end()
 
     def needs_of(self, sure: Callable[[Any], bool]) -> Callable[..., int]:
-        def call(_user: int, address: int) -> int:
+        def call(_user: int, address: int, error: int) -> int:
             item = N.Item.from_address(address)
-            memory = _Memory(self.native.cyto_tensors_keep(address), self.native.cyto_tensors_release)
-            arrays = [_array(item.tensors[i], memory, True) for i in range(item.count)]
             try:
+                memory = _Memory(self.native.cyto_tensors_keep(address), self.native.cyto_tensors_release)
+                arrays = [_array(item.tensors[i], memory, True) for i in range(item.count)]
                 return not sure(arrays[0] if len(arrays) == 1 else tuple(arrays))
-            except Exception:  # cannot be told: the dear model decides, and a fault in the function shows in the statistics
-                return 1
+            except BaseException as e:
+                return -self.failed(item.number, error, e)
         return call
 
     # -- items in, results out
@@ -361,8 +374,7 @@ class PipelineRun:
         try:
             for item in self.items:
                 number, _ = self.new_value(item, item)
-                if self.native.cyto_pipeline_put(self.handle, item_name(item).encode("utf-8", "surrogateescape"), number, 0, None,
-                                                 C.byref(error)):
+                if self.native.cyto_pipeline_put(self.handle, _bytes_of(item_name(item)), number, 0, None, C.byref(error)):
                     self.values.pop(number, None)
                     break
         except BaseException as e:

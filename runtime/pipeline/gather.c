@@ -120,19 +120,45 @@ void cyrt_pipe_model_end(stage *s) {
 
 /* ---- what an item is for the stage ---- */
 
-/* An item that needs the model, by the application's or the cheap model's word, gets back the inputs that were kept. */
+/* An item that needs the model, by the application's or the cheap model's word, gets back the inputs that were kept.
+ * Negative: it has failed. */
 static int needs_model(stage *s, item *i) {
   int needed = 1;
   if (s->given.needs) {
+    cyto_error error;
+    cyrt_error_clear(&error);
     cyrt_pipe_unlock(s->pipeline);
-    needed = s->given.needs(s->given.user, &i->head) != 0;
+    needed = s->given.needs(s->given.user, &i->head, &error);
     cyrt_pipe_lock(s->pipeline);
+    if (needed < 0)
+      cyrt_pipe_fail(i, s, CYTO_RUNTIME_FAILURE, error.message[0] ? error.message : "`needs` failed");
   } else if (s->given.sure != 0 && i->head.count) {
     needed = cyrt_pipe_highest(&i->tensors[0]) < s->given.sure;
   }
-  if (needed && i->inputs && (s->given.needs || s->given.sure != 0))
+  if (needed > 0 && i->inputs && (s->given.needs || s->given.sure != 0))
     cyrt_pipe_inputs_restore(i);
   return needed;
+}
+
+/* Why cyrt_pipe_rows() refuses an item. */
+static void explain_misfit(const batching *b, const item *i, char *text, size_t size) {
+  int32_t bare = 0;
+  snprintf(text, size, "has %d tensors, and the model %d inputs", i->head.count, b->n_inputs);
+  for (int32_t k = 0; i->head.count <= b->n_inputs && k < i->head.count; k++) {
+    const cyto_tensor *t = &i->tensors[k];
+    int32_t rank = b->inputs[k].rank;
+    if (!k)
+      bare = b->batched[k] && t->rank == rank - 1;
+    if (!b->batched[k] || !t->data || t->rank == rank - bare)
+      continue;
+    if (!k)
+      snprintf(text, size, "input '%s': expected rank %d, or %d without the batch axis, found %d", b->inputs[k].name,
+               rank, rank - 1, t->rank);
+    else
+      snprintf(text, size, "input '%s': expected rank %d, %s the batch axis as input '%s' is, found %d",
+               b->inputs[k].name, rank - bare, bare ? "without" : "with", b->inputs[0].name, t->rank);
+    return;
+  }
 }
 
 static void classify(stage *s, entry *e) {
@@ -142,17 +168,15 @@ static void classify(stage *s, entry *e) {
   if (!i->head.count && s->batching.n_inputs)
     i->decided = 2; /* there is nothing to be run */
   if (!i->decided)
-    i->decided = needs_model(s, i) ? 1 : 2;
+    i->decided = needs_model(s, i) > 0 ? 1 : 2;
   if (i->decided == 2)
     return;
   e->rows = cyrt_pipe_rows(&s->batching, i, &e->bare);
   if (e->rows >= 0)
     return;
-  char text[200];
+  char text[300];
   e->rows = 0;
-  snprintf(text, sizeof text,
-           "has %d tensors, the model %d inputs; or their ranks are neither the inputs' nor one less", i->head.count,
-           s->batching.n_inputs);
+  explain_misfit(&s->batching, i, text, sizeof text);
   cyrt_pipe_fail(i, s, CYTO_INVALID_ARGUMENT, text);
 }
 

@@ -126,14 +126,15 @@ void cyto_item_free(cyto_item *head) {
 /* ---- failing ---- */
 
 static char *explain(const item *i, const stage *s, int32_t status, const char *text) {
+  const char *name = i->origin->name;
   char part[40] = "";
-  size_t room = sizeof((cyto_error *)0)->message + strlen(i->origin->name) + sizeof s->name + 100;
+  size_t room = sizeof((cyto_error *)0)->message + strlen(name) + sizeof s->name + 100;
   char *out = malloc(room);
   if (i->head.part >= 0)
     snprintf(part, sizeof part, ", part %lld", (long long)i->head.part);
   if (out)
-    snprintf(out, room, "item '%s' (number %lld%s), stage '%s': %s", i->origin->name, (long long)i->head.number, part,
-             s->name, text && text[0] ? text : cyto_status_name(status));
+    snprintf(out, room, "item %s%s%s(number %lld%s), stage '%s': %s", name[0] ? "'" : "", name, name[0] ? "' " : "",
+             (long long)i->head.number, part, s->name, text && text[0] ? text : cyto_status_name(status));
   return out;
 }
 

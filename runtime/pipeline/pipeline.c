@@ -136,6 +136,9 @@ cyto_status cyto_pipeline_create(const cyto_stage *stages, int32_t count, const 
     return cyrt_error_null(error, "cyto_pipeline_create: no place for the pipeline");
   *out_pipeline = NULL;
   cyto_status status = stages_check(stages, count, error);
+  if (!status && options && (options->queue < 0 || options->in_flight < 0))
+    status =
+        cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_pipeline_create: queue and in_flight must not be negative");
   if (status)
     return status;
   cyto_pipeline *p = calloc(1, sizeof *p);

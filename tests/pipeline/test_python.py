@@ -174,9 +174,37 @@ def test_errors_in_every_stage():
     results = list(bad.results(['a.tif', 'b.tif', 'c.tif']))
     assert [r.item for r in results] == ['a.tif', 'b.tif', 'c.tif'] and [r.error is None for r in results] == [True, False, True]
     assert "item 'b.tif' (number 1), stage 'net': input 'x'" in str(results[1].error), results[1].error
+    rank = list(Pipeline(Run(net(), name='net'), errors='skip').results([np.ones((2, 2, 2, 3), np.float32)]))
+    assert "item (number 0), stage 'net': input 'x': expected rank 2, or 1 without the batch axis, found 4" in str(rank[0].error), rank
+    a, c = np.ones((1, 3), np.float32), np.ones(3, np.float32)
+    mixed = list(Pipeline(Run(net('two'), name='net'), errors='skip').results([(a, a[0], c)]))
+    assert "input 'b': expected rank 2, with the batch axis as input 'a' is, found 1" in str(mixed[0].error), mixed
     wrong = Pipeline(Stage(lambda k: np.ones((1, 3)), name='read'), Run(net()))
     with raises(cytoc.PipelineError, "stage 'read'", "input 'x'", 'float32', 'float64', 'astype'):
         list(wrong.run([1]))
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError('in __str__')
+
+
+def test_odd_errors():
+    """What raises while its text is made, what is raised by `confident`, names that are none."""
+    def fail(_):
+        raise Mute
+    results = list(Pipeline(Stage(fail, name='s'), errors='skip').results(range(3)))
+    assert [str(r.error) for r in results] == ["item (number %d), stage 's': Mute" % k for k in range(3)], results
+    assert all(isinstance(r.error.__cause__, Mute) for r in results)
+
+    def confident(y):
+        if y.max() > 4:
+            raise ValueError('not to be told')
+        return True
+    results = list(Pipeline(Stage(x_of), *EarlyExit(net('double'), net('double'), confident), errors='skip').results(range(4)))
+    assert [r.error is None for r in results] == [True, True, True, False], results
+    assert "'run, dear': ValueError: not to be told" in str(results[3].error) and isinstance(results[3].error.__cause__, ValueError)
+    assert list(Pipeline(Stage(lambda k: k)).run(['\ud800', 'a', b'\xff'])) == ['\ud800', 'a', b'\xff']
 
 
 def test_errors_of_items():
@@ -503,6 +531,14 @@ def test_bad():
         Pipeline(Stage(len), errors='ignore')
     with raises(ValueError, 'batch'):
         Run(net(), batch=0)
+    for much in 2**31, 2**40, 2**63, 2**70:  # more than the native side's numbers hold
+        for make in (lambda n: Stage(len, threads=n), lambda n: Run(net(), batch=n), lambda n: Pipeline(Stage(len), queue=n),
+                     lambda n: Pipeline(Stage(len), in_flight=n)):
+            with raises(ValueError, 'at most 2147483647', str(much)):
+                make(much)
+    for wait in float('inf'), float('nan'), 1e12, -1:
+        with raises(ValueError, 'wait: expected a number that is not negative, of at most 1e+09'):
+            Run(net(), wait=wait)
     with raises(cytoc.InputError, "stage 'run'", "input 's' is no tensor of numbers"):
         list(Pipeline(Run(text)).run([['a']]))
     with raises(cytoc.InputError, "output 'b' has a size that depends on data", 'batch 1'):

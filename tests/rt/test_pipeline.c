@@ -409,7 +409,7 @@ static void test_shapes(void) {
     CHECK_INT_EQ(item->status != 0, k == 1);
     CHECK_INT_EQ(item->count, k != 6); /* nothing to run: it passes */
     if (k == 1)
-      CHECK_STR_HAS(item->message, "item '' (number 1), stage 'model': input 'x'");
+      CHECK_STR_HAS(item->message, "item (number 1), stage 'model': input 'x'");
     if (k == 0 || k == 5)
       CHECK_CLOSE(((const float *)item->tensors[0].data)[7], 16, 0);
     if (k == 4)
@@ -553,9 +553,34 @@ static void test_reuse(void) {
   cyto_model_unload(model);
 }
 
-static int32_t is_odd(void *user, const cyto_item *item) {
+static int32_t is_odd(void *user, const cyto_item *item, cyto_error *error) {
   (void)user;
+  (void)error;
   return number_of(item) % 2;
+}
+
+static int32_t is_unsure(void *user, const cyto_item *item, cyto_error *error) {
+  (void)user;
+  if (number_of(item) != 3)
+    return 0;
+  snprintf(error->message, sizeof error->message, "not to be told");
+  return -1;
+}
+
+static void test_needs_fails(void) {
+  cyto_model *model = model_open(&open_code);
+  cyto_stage stages[] = {{.kind = CYTO_STAGE_MODEL, .model = model, .threads = 1, .keep_inputs = 1},
+                         {.kind = CYTO_STAGE_MODEL, .name = "dear", .model = model, .threads = 1, .needs = is_unsure}};
+  flow f;
+  CHECK_REQUIRE(flow_start(&f, stages, 2, (cyto_pipeline_options){.on_error = CYTO_ERRORS_SKIP}, 6, 2, 0));
+  for (cyto_item *item; (item = flow_take(&f));) {
+    CHECK_INT_EQ(item->status, item->number == 3 ? CYTO_RUNTIME_FAILURE : CYTO_OK);
+    if (item->status)
+      CHECK_STR_HAS(item->message, "stage 'dear': not to be told");
+    cyto_item_free(item);
+  }
+  flow_end(&f);
+  cyto_model_unload(model);
 }
 
 static void test_early_exit(void) {
@@ -797,6 +822,11 @@ static void test_bad(void) {
     CHECK_STR_HAS(error.message, cases[k].text);
     CHECK(!p);
   }
+  const cyto_pipeline_options negative[] = {{.queue = -1}, {.in_flight = -1}};
+  for (int k = 0; k < CHECK_COUNT(negative); k++) {
+    CHECK_INT_EQ(cyto_pipeline_create(&(cyto_stage){.map = plain}, 1, &negative[k], &p, &error), CYTO_INVALID_ARGUMENT);
+    CHECK_STR_HAS(error.message, "queue and in_flight must not be negative");
+  }
   CHECK_INT_EQ(cyto_pipeline_create(NULL, 0, NULL, &p, &error), CYTO_INVALID_ARGUMENT);
   CHECK_INT_EQ(cyto_pipeline_create(&cases[0].stage, 1, NULL, NULL, &error), CYTO_INVALID_ARGUMENT);
   CHECK_INT_EQ(cyto_pipeline_take(NULL, 0, NULL, &error), CYTO_INVALID_ARGUMENT);
@@ -849,6 +879,7 @@ int main(int argc, char **argv) {
                                      {"short_memory", test_short_memory},
                                      {"reuse", test_reuse},
                                      {"early_exit", test_early_exit},
+                                     {"needs_fails", test_needs_fails},
                                      {"split_join", test_split_join},
                                      {"emitting_join", test_emitting_join},
                                      {"cancel", test_cancel},
