@@ -389,8 +389,10 @@ class PipelineRun:
             address, error = C.c_void_p(), Error()
             while True:
                 self.taking = True
-                status = self.native.cyto_pipeline_take(self.handle, _TICK_NS, C.byref(address), C.byref(error))
-                self.taking = False
+                try:  # Ctrl-C comes out of the call
+                    status = self.native.cyto_pipeline_take(self.handle, _TICK_NS, C.byref(address), C.byref(error))
+                finally:
+                    self.taking = False
                 if status == N.NOT_READY:
                     continue
                 if status == N.CANCELLED:

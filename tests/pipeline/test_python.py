@@ -389,6 +389,18 @@ def test_control_c():
         assert p.wait(30) == 0
     finally:
         p.kill()
+    endless = "import cytoc\nfor k in cytoc.Pipeline(cytoc.Stage(lambda k: print('one', flush=True), queue=1), cytoc.Split(lambda k: iter(int, 1)), " \
+              "cytoc.Join(type('J', (), {'__init__': lambda *_: None, 'add': lambda *_: None}))).run([1]): pass"
+    p = subprocess.Popen([sys.executable, '-c', endless], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:  # nobody catches it: the interpreter's end waits for nothing
+        assert p.stdout.readline() == 'one\n'
+        time.sleep(0.2)
+        begun = time.monotonic()
+        p.send_signal(signal.SIGINT)
+        assert 'KeyboardInterrupt' in p.communicate(timeout=30)[1]
+        assert time.monotonic() - begun < 4.5, 'it took %.1f s' % (time.monotonic() - begun)
+    finally:
+        p.kill()
 
 
 LEFT = """
