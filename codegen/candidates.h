@@ -8,12 +8,14 @@
 #define CY_CANDIDATES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef struct cy_candidate {
   const char *name;
   double cycles; /* estimate, for one core */
   double margin; /* it has to be so many times as fast as another */
   bool applies;  /* false: with its operands in another layout, which passes have decided; or it is not allowed */
+  bool refused;  /* it is not allowed: by --fast-algorithms=off, or as it would not be exact */
 } cy_candidate;
 
 enum { CY_MAX_CANDIDATES = 6, CY_LAYER_TEXT = 160 };
@@ -23,16 +25,28 @@ typedef struct cy_candidates {
   int n, chosen;
 } cy_candidates;
 
-/* Lines of a file of choices: the candidate for a layer, or for "*", all layers that have it. */
+/* What it took on the machine at hand; cycles 0: it cannot be measured. */
+typedef struct cy_measured {
+  const char *name;
+  double cycles; /* on one core */
+} cy_measured;
+
+/* Lines of a file of choices: the candidate for a layer, or for "*", all layers that have it. With measured candidates,
+ * these take the place of estimates, also where layouts are chosen; without, the candidate is forced. */
 typedef struct cy_choice {
   const char *layer, *candidate;
   int line;
   bool found; /* some layer has that text; is set while layers are prepared */
+  cy_measured of[CY_MAX_CANDIDATES];
+  int n;
 } cy_choice;
 typedef struct cy_choices {
   cy_choice *list;
   int n;
 } cy_choices;
+
+/* Told of each layer with candidates before code is generated. launches: how often a run does it. */
+typedef void cy_layer_visit(void *ctx, const cy_candidates *layer, uint32_t launches);
 
 static inline void cy_candidates_add(cy_candidates *c, cy_candidate one) {
   if (c->n < CY_MAX_CANDIDATES)

@@ -122,10 +122,26 @@ static bool little_to_do(const cy_work *b) {
   return sum <= most;
 }
 
+static uint32_t launches_of(const cy_step *s, const cy_kernel *k) {
+  uint32_t n = 0;
+  for (; s; s = s->next)
+    n += (s->kind == CY_STEP_LAUNCH && s->kernel == k) + launches_of(s->then_steps, k) + launches_of(s->else_steps, k);
+  return n;
+}
+
+static void visit_layers(const cy_work *b) {
+  for (uint32_t i = 0; b->o->visit && i < b->nplans; i++)
+    if (b->plans[i].candidates)
+      b->o->visit(b->o->visit_ctx, b->plans[i].candidates, launches_of(b->p->steps, b->plans[i].kernel));
+}
+
 static int build_objects(cy_work *b, cy_codegen_stats *st) {
   cy_code_kind code = kinds[b->o->emit].code;
   bool library = cy_emit_form_of(b) == CY_FORM_LIBRARY;
   cy_kernels_prepare(b);
+  visit_layers(b);
+  if (b->o->plan_only)
+    return 0;
   if (b->machine->target->warn)
     b->machine->target->warn(b->machine, b->plans, b->nplans, b->diag);
   b->fast_codegen = b->o->few_runs || (b->o->fast_codegen && little_to_do(b));
@@ -178,7 +194,11 @@ static int check_values(cy_work *b) {
 static int build(cy_work *b) {
   cy_codegen_stats none = {0}, *st = b->o->stats ? b->o->stats : &none;
   memset(st, 0, sizeof *st);
-  if (check_kind(b) || check_values(b) || check_output(b))
+  if (check_kind(b) || check_values(b))
+    return -1;
+  if (b->o->plan_only)
+    return build_objects(b, st);
+  if (check_output(b))
     return -1;
   if (b->o->emit != CY_EMIT_H) {
     if (build_objects(b, st))

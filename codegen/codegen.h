@@ -105,8 +105,11 @@ typedef struct cy_codegen_options {
   bool profile;            /* the library can record when its steps begin and end */
   FILE *explain;           /* a table of kernels goes here; may be NULL */
   FILE *explain_costs;     /* what each layer was chosen of, with estimates; may be NULL */
-  FILE *explain_memory;    /* and of the memory that a run takes; may be NULL */
-  FILE *explain_json;      /* and both and more for programs; may be NULL */
+  cy_layer_visit *visit;   /* told of layers with candidates; may be NULL */
+  void *visit_ctx;
+  bool plan_only;       /* nothing is generated, and nothing written */
+  FILE *explain_memory; /* and of the memory that a run takes; may be NULL */
+  FILE *explain_json;   /* and both and more for programs; may be NULL */
   /* Told as it goes, stage "kernels" or "link": so many parts of so many are done, 0 of 0: not known. May be NULL. */
   void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
   void *progress_ctx;

@@ -51,6 +51,7 @@ SUITES = [
     ('recurrent', 'tests/recurrent.py', False, False),
     ('costs', 'tests/costs.py', False, False),
     ('candidates', 'tests/candidates.py', False, False),
+    ('tune', 'tests/tune.py', False, False),
     ('values', 'tests/values.py', False, False),
     ('verify', 'tests/verify.py', False, False),
     ('bench', 'tests/bench_tool.py', False, False),

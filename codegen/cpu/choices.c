@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* choices.c - which candidate of a layer is taken: the one with the least estimate, or what a file of choices says.
  *
- * In: lists of candidates, from the generators; lines "layer <tab> candidate". Out: the number of the chosen one.
+ * In: lists of candidates, from the generators; lines "layer <tab> candidate [<tab> times]". Out: the number of the chosen one.
  */
 #include "cost.h"
 
@@ -10,25 +10,68 @@
 #include <string.h>
 
 /* The line for this layer that names a candidate of it; lines for all layers come last. */
-int cy_candidates_asked(const cy_cg *cg, const cy_candidates *c) {
+static const cy_choice *line_of(const cy_cg *cg, const cy_candidates *c, int *out_candidate) {
   cy_choices *choices = cg->choices;
-  int found = -1;
-  for (int pass = 0; pass < 2 && found < 0 && choices; pass++)
+  const cy_choice *found = NULL;
+  for (int pass = 0; pass < 2 && !found && choices; pass++)
     for (cy_choice *x = choices->list; x < choices->list + choices->n; x++) {
       if (strcmp(x->layer, pass ? "*" : c->layer))
         continue;
       for (int i = 0; i < c->n; i++)
         if (!strcmp(c->of[i].name, x->candidate)) {
           x->found = true;
-          found = i;
+          found = x;
+          *out_candidate = i;
         }
     }
   return found;
 }
 
+static double measured_cycles(const cy_choice *x, const char *name) {
+  for (const cy_measured *m = x->of; m < x->of + x->n; m++)
+    if (!strcmp(m->name, name))
+      return m->cycles;
+  return 0;
+}
+
+double cy_candidates_measured(const cy_cg *cg, const cy_candidates *c, bool (*wanted)(const char *name)) {
+  int asked;
+  const cy_choice *x = line_of(cg, c, &asked);
+  double least = 0;
+  for (int i = 0; x && i < c->n; i++) {
+    double cycles = wanted(c->of[i].name) && !c->of[i].refused ? measured_cycles(x, c->of[i].name) : 0;
+    if (cycles > 0 && (least <= 0 || cycles < least))
+      least = cycles;
+  }
+  return least;
+}
+
+int cy_candidates_asked(const cy_cg *cg, const cy_candidates *c) {
+  int asked = -1;
+  const cy_choice *x = line_of(cg, c, &asked);
+  return x && !x->n ? asked : -1;
+}
+
+/* Of those that apply and were measured; -1: none was. */
+static int best_measured(const cy_choice *x, const cy_candidates *c) {
+  int best = -1;
+  double least = 0;
+  for (int i = 0; i < c->n; i++) {
+    double cycles = c->of[i].applies ? measured_cycles(x, c->of[i].name) : 0;
+    if (cycles > 0 && (best < 0 || cycles < least)) {
+      best = i;
+      least = cycles;
+    }
+  }
+  return best;
+}
+
 int cy_candidates_choose(const cy_cg *cg, cy_candidates *c) {
-  int asked = cy_candidates_asked(cg, c);
-  return c->chosen = asked >= 0 && c->of[asked].applies ? asked : cy_candidates_best(c);
+  int asked = -1;
+  const cy_choice *x = line_of(cg, c, &asked);
+  if (!x || !c->of[asked].applies)
+    asked = x && x->n ? best_measured(x, c) : -1;
+  return c->chosen = asked >= 0 ? asked : cy_candidates_best(c);
 }
 
 void cy_layer_text(cy_candidates *c, const char *format, ...) {

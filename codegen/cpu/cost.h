@@ -94,9 +94,12 @@ double cy_cost_recurrent(const cy_cg *cg, bool ints, double steps, double weight
 
 /* ---- choices.c ---- */
 
-/* The one that a line of the choices asks for, whether it applies or not; -1: none does. */
+/* The least measured cycles of those that are wanted, in whatever layout; 0: none was measured. */
+double cy_candidates_measured(const cy_cg *cg, const cy_candidates *c, bool (*wanted)(const char *name));
+/* The one that a line of the choices forces, whether it applies or not; -1: none does. */
 int cy_candidates_asked(const cy_cg *cg, const cy_candidates *c);
-/* Sets and returns c->chosen: that one, if it applies, else the least estimate. */
+/* Sets and returns c->chosen: what a line asks for, if it applies, else the least of what was measured, else the least
+ * estimate. */
 int cy_candidates_choose(const cy_cg *cg, cy_candidates *c);
 /* Appends to the layer's text; sizes as "56x56", -1: "?". */
 void cy_layer_text(cy_candidates *c, const char *format, ...) __attribute__((format(printf, 2, 3)));

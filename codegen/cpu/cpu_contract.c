@@ -407,8 +407,9 @@ static bool int_winograd_chosen(const cy_cg *cg, cy_program *p, cy_kernel_plan *
   cy_candidates *c = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), cy_candidates);
   cy_conv_text(&d->window, "_int8", c);
   bool exact = cy_int_winograd_exact(most_of(p, plan, &f->weights, cy_int_gemm_largest_sum));
-  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), without, 1, true});
-  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with, 1 / cg->model.int_winograd_worth, exact});
+  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), without, 1, true, false});
+  cy_candidates_add(
+      c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with, 1 / cg->model.int_winograd_worth, exact, !exact});
   plan->candidates = c;
   return cy_candidates_choose(cg, c) == 1;
 }

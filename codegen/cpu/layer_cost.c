@@ -182,7 +182,10 @@ static bool looped_cycles(const cy_cg *cg, const cy_conv_desc *d, cy_conv_cycles
   return true;
 }
 
-/* A choice of this layer's candidate decides the layout, too. */
+static bool is_planar(const char *name) { return name == cy_conv_name(CY_CONV_PLANAR); }
+static bool is_channels(const char *name) { return !is_planar(name); }
+
+/* A candidate that is forced decides the layout, too; measured ones take the place of estimates. */
 static void follow_choice(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, cy_conv_cycles *out) {
   static const double never = 1e15;
   if (!cg->choices)
@@ -190,10 +193,15 @@ static void follow_choice(const cy_cg *cg, const cy_graph *g, const cy_node_info
   cy_conv_desc d = describe(g, n, NULL);
   cy_candidates c;
   cy_conv_candidates(cg, &d, &c);
+  double planes = cy_candidates_measured(cg, &c, is_planar), channels = cy_candidates_measured(cg, &c, is_channels);
+  if (planes > 0 && channels > 0) {
+    out->planar = planes;
+    out->channels = channels;
+  }
   int asked = cy_candidates_asked(cg, &c);
   if (asked < 0)
     return;
-  bool planar = c.of[asked].name == cy_conv_name(CY_CONV_PLANAR);
+  bool planar = is_planar(c.of[asked].name);
   *out = (cy_conv_cycles){planar ? 0 : never, planar ? never : 0, 0, 0};
 }
 

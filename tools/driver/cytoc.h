@@ -87,7 +87,8 @@ typedef struct cytoc_job {
                                     result.library */
   void *ctx;                     /* for the functions below and `external` */
   void (*on_diagnostic)(void *ctx, const cytoc_diagnostic *diagnostic); /* in the caller's thread; may be NULL */
-  /* Progress: `stage` ("import", "passes", "kernels", "link", in this order; with samples "calibrate" and "passes" again
+  /* Progress: `stage` ("import", "passes", "kernels", "link", in this order, with
+   * --tune behind "tune"; with samples "calibrate" and "passes" again
    * behind the first "passes"; where several kinds are written, the last two again for each), `done` of `total` parts of
    * it (total 0: not known). In the caller's thread, at the beginning of a stage and several times a second. Another
    * number than 0 cancels. May be NULL. */

@@ -74,7 +74,14 @@ static const option_row rows[] = {
      "round where ONNX Runtime does: the state of DynamicQuantizeLSTM to 8 bits in every step (slower)", OPTION_ALL},
     {"--attention", OPTION_TEXT, AT(attention), "fused|plain",
      "plain: attention as products and softmax, always so at -O0", OPTION_COMPILE},
-    {"--choice", OPTION_TEXT, AT(choice), "FILE", NULL, OPTION_COMPILE}, /* for tests, calibration and tuning */
+    {"--choice", OPTION_TEXT, AT(choice), "FILE", NULL, OPTION_COMPILE}, /* for tests and calibration */
+    {"--tune", OPTION_OPTIONAL, AT(tune), "FILE",
+     "measure on this CPU by which algorithm and layout each layer is fastest, and keep it in FILE (default: in the "
+     "user's cache), which later compilations read; docs/tuning.md",
+     OPTION_MAIN},
+    {"--tune-seconds", OPTION_NUMBER, AT(tune_seconds), "N",
+     "with --tune: measure for N seconds at most; what is left goes by estimates", OPTION_RANGE(1, 1000000),
+     OPTION_MAIN},
     {"--explain", OPTION_OPTIONAL, AT(explain), "memory|costs|json",
      "print a table of kernels: ops, algorithm, work, floor; =memory: of the memory that a run takes, and what for; "
      "=costs: what each layer was chosen of, with estimates; =json: kernels and memory, for programs",
@@ -133,7 +140,8 @@ static const options_command commands[] = {
      "mean "
      "what they mean with --int8=static."},
     {"predict", "MODEL INPUT.. -o FOLDER [--tile ZxYxX] [--overlap PART] [--resume] [OPTION..]",
-     "Runs a model over files: images, volumes, recordings, videos, larger than the network's input or than memory. Needs "
+     "Runs a model over files: images, volumes, recordings, videos, larger than the network's input or than memory. "
+     "Needs "
      "the Python package: docs/predict.md."},
     {"report", "MODEL.onnx [-o PAGE.html] [--inputs DIR] [--against ort] [OPTION..]",
      "Compiles the model, runs it, and writes a page that shows where time and memory go, with advice; options are "
@@ -169,6 +177,12 @@ static int check(cytoc_options *out, char error[OPTIONS_ERROR]) {
     snprintf(error, OPTIONS_ERROR, "one model at a time: unexpected '%s'", operands->items[1]);
   else if (out->quantize && out->explain && *out->explain)
     snprintf(error, OPTIONS_ERROR, "option '--explain' takes no value here, found '%s'", out->explain);
+  else if (out->tune && out->choice)
+    snprintf(error, OPTIONS_ERROR, "options '--tune' and '--choice' exclude each other: both say what layers do");
+  else if (out->tune_seconds && !out->tune)
+    snprintf(error, OPTIONS_ERROR, "option '--tune-seconds' belongs to '--tune'");
+  else if (out->tune && !out->opt_level)
+    snprintf(error, OPTIONS_ERROR, "option '--tune' needs -O1 or more: at -O0 there is nothing to choose");
   return *error ? -1 : 0;
 }
 

@@ -36,6 +36,8 @@ typedef struct cytoc_options {
   bool quantize;             /* `cytoc quantize`: write ONNX instead of a library */
   const char *explain;       /* "", "memory", "costs", "json"; NULL: nothing is */
   const char *choice;        /* file: candidates of layers; NULL: estimates choose */
+  const char *tune;          /* file of measured times; "": the user's; NULL: nothing is measured */
+  int tune_seconds;          /* measure no longer; 0: until all is */
   bool verify, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
   options_words words;

@@ -18,6 +18,7 @@
 #include "tools/calibrate/cytoc_quantise.h"
 #include "tools/calibrate/cytoc_whole.h"
 #include "tools/qdq/qdq.h"
+#include "tune.h"
 
 #include <errno.h>
 #include <math.h>
@@ -65,6 +66,8 @@ static cy_graph *read_whole_model(session *s) {
                               s->ask_ctx,
                               o->strict,
                               .unchecked = o->unchecked};
+  if (s->make)
+    return s->make(s->make_ctx, s->diag);
   if (s->model)
     return cy_import_memory(s->model, s->model_size, o->input, &import, s->diag);
   if (!file_ends_with(o->input, ".txt"))
@@ -178,6 +181,9 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                           .profile = o->profile,
                           .explain = explains(o, "") ? stdout : NULL,
                           .explain_costs = explains(o, "costs") ? stdout : NULL,
+                          .visit = s->visit,
+                          .visit_ctx = s->visit_ctx,
+                          .plan_only = s->plan_only,
                           .explain_memory = explains(o, "memory") ? stdout : NULL,
                           .explain_json = explains(o, "json") ? stdout : NULL,
                           .progress = codegen_progress,
@@ -594,13 +600,14 @@ static int blame_options(session *s) {
 }
 
 static int take_choices(session *s, cy_machine *machine, cy_choices *choices) {
-  if (!s->o->choice)
+  if (!s->choices && !s->o->choice)
     return 0;
-  if (cytoc_choices_read(s->o->choice, choices, s->diag))
+  if (!s->choices && cytoc_choices_read(s->o->choice, choices, s->diag))
     return -1;
-  if (cy_machine_choose(machine, choices))
+  if (cy_machine_choose(machine, s->choices ? s->choices : choices))
     return 0;
-  bad_option(s, "--choice is for CPUs: the kernels of '%s' have no candidates; leave it out", cy_machine_text(machine));
+  cy_diag_add(s->diag, CY_ERROR, NULL, "%s is for CPUs: the kernels of '%s' have no candidates; leave it out",
+              s->choices ? "--tune" : "--choice", cy_machine_text(machine));
   return blame_options(s);
 }
 
@@ -644,5 +651,15 @@ static int quantize(session *s) {
 
 int cytoc_session_run(cytoc_session *s) {
   s->report.verbose = s->o->verbose;
-  return s->o->quantize ? quantize(s) : compile(s);
+  if (s->o->quantize)
+    return quantize(s);
+  cy_choices tuned = {0};
+  int status = s->o->tune ? cytoc_tune(s, &tuned) : 0;
+  if (s->o->tune)
+    s->choices = &tuned;
+  status = status ? status : compile(s);
+  if (s->o->tune)
+    s->choices = NULL;
+  cytoc_choices_free(&tuned);
+  return status;
 }

@@ -3,6 +3,7 @@
 #ifndef CYTOC_PIPELINE_H
 #define CYTOC_PIPELINE_H
 
+#include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "options.h"
 #include "report.h"
@@ -17,8 +18,14 @@ typedef struct cytoc_session {
   const char *model_dir; /* of external data; NULL: as cy_import_options */
   cy_ask_external *ask;  /* NULL: files */
   void *ask_ctx;
-  const char *folder; /* where the output goes when o->output is NULL; NULL: here */
-  char *written;      /* set to its path; free() it */
+  const char *folder;    /* where the output goes when o->output is NULL; NULL: here */
+  char *written;         /* set to its path; free() it */
+  cy_choices *choices;   /* of candidates, in place of o->choice; NULL: none */
+  cy_layer_visit *visit; /* told of layers with candidates; NULL: nobody is */
+  void *visit_ctx;
+  bool plan_only;                                   /* nothing is written */
+  cy_graph *(*make)(void *ctx, cy_diag_sink *diag); /* makes the graph, in place of a file; NULL: none does */
+  void *make_ctx;
 } cytoc_session;
 
 /* Runs s->o, with all of s but the report and what is private set. 0, or -1 after diagnostics: nothing is written then. */

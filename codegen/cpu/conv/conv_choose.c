@@ -55,14 +55,14 @@ void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *d, cy_candidates *c
   *c = (cy_candidates){.n = 0};
   cy_conv_text(d, cy_weights_suffix(d->weights), c);
   if (depthwise)
-    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DEPTHWISE), depthwise_cost(cg, d), 1, channels});
+    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DEPTHWISE), depthwise_cost(cg, d), 1, channels, false});
   double direct = cy_direct_cost(cg, d) * idle_share(cg, d);
-  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), direct, depthwise ? UNTRIED : 1, channels});
+  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), direct, depthwise ? UNTRIED : 1, channels, false});
   if (!depthwise && cy_winograd_possible(d))
     cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), winograd_cost(cg, d), cg->model.winograd_margin,
-                                        channels && !cg->strict_fp});
+                                        channels && !cg->strict_fp, cg->strict_fp});
   if (floats && !d->transposed)
-    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_PLANAR), cy_planar_cost(cg, d), 1, d->planar});
+    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_PLANAR), cy_planar_cost(cg, d), 1, d->planar, false});
   cy_candidates_choose(cg, c);
 }
 

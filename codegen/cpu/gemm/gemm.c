@@ -120,10 +120,10 @@ static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *
   describe_layer(d, c);
   double plain =
       batches * cy_cost_plain(cg, cy_cost_fmas(cg, m * n * k), n * k * (double)cy_weight_bytes(d->weights), m * n);
-  cy_candidates_add(c, (cy_candidate){"plain", plain, 1, true});
+  cy_candidates_add(c, (cy_candidate){"plain", plain, 1, true, false});
   if (possible)
-    cy_candidates_add(
-        c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : NEVER, !cg->strict_fp});
+    cy_candidates_add(c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : NEVER,
+                                        !cg->strict_fp, cg->strict_fp});
   cy_candidates_choose(cg, c);
 }
 
