@@ -2,9 +2,10 @@
 """What Ray costs on one machine: a volume through a network tile by tile, by cytoc.tiling in one process, by cytoc.Pipeline with two
 contexts, and by cytoc.ray with two CPUs.
 
-In:  --build DIR; build/ray-venv of the suite `ray`. Out: a table;
+In:  --build DIR; build/ray-venv of the suite `ray`. Out: a table; with --update in RESULTS-scale.md.
 Contenders take turns, medians of --rounds rounds.
 """
+import datetime
 import os
 import statistics
 import subprocess
@@ -88,6 +89,12 @@ def measure(args):
         lines.append('| %s | %.0f | %.2f | %.2fx |' % (name, t * 1e3, t * 1e3 / tiles, t / base))
     print('\n'.join(lines))
     os.remove(path)
+    ray.shutdown()
+    if args.update:
+        import results
+        text = '%s, %s. Medians of %s rounds, in which the contenders take turns; %d tiles of %s, %s layers of 24 channels.\n\n%s' % (
+            results.cpu_name(args.cytoc), datetime.date.today(), args.rounds, tiles, 'x'.join(map(str, TILE)), args.layers, '\n'.join(lines))
+        results.put_table('scale', 'Many items, many clients, many machines', 'ray', 'What Ray costs on one machine', text)
 
 
 def main():
@@ -97,7 +104,7 @@ def main():
     env = dict(os.environ, CYTOC_LIB_DIR=args.build, PYTHONPATH=os.path.join(lib.ROOT, 'python'), RAY_USAGE_STATS_ENABLED='0')
     python = os.path.join(lib.ROOT, 'build', 'ray-venv', 'bin', 'python')
     return sys.exit(subprocess.run([python, os.path.abspath(__file__), '--inside', '--build', args.build, '--rounds', args.rounds, '--layers',
-                                    args.layers], env=env).returncode)
+                                    args.layers] + ['--update'] * args.update, env=env).returncode)
 
 
 if __name__ == '__main__':
