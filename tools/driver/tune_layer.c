@@ -2,7 +2,7 @@
 /* tune_layer.c - a layer by itself, made from its description.
  *
  * In: "conv 64->128 k3x3 s1x1 d1x1 p1x1 g1 to 56x56 n1", "matmul m196 n768 k768 b1", as --explain=costs prints them. Out: a
- * graph with that layer alone. What the description leaves open (padding behind, the picture's last rows that no window
+ * graph with that layer alone. What the description leaves open (padding behind, the feature map's last rows that no window
  * reaches) is made up; types other than f32 come from the options of compiling. Whether the layer became what was meant
  * shows in the description that it has then.
  */
