@@ -118,7 +118,7 @@ struct cy_target {
   void (*try_names)(cy_nearest *nearest); /* what specs may be, for one that is not; NULL: none */
   void (*release)(cy_machine *m);
   void (*choose)(cy_machine *m, cy_choices *choices); /* see cy_machine_choose; NULL: there are no candidates */
-  void (*strict_fp)(cy_machine *m);                   /* see cy_machine_strict_fp; NULL: the target has nothing that is not strict */
+  void (*strict_fp)(cy_machine *m);                   /* see cy_machine_strict_fp; NULL: nothing to switch off */
   /* Kernels with numbers in them may share code where this is there: only those for which it says the same, before they
    * are prepared. NULL: not worth it, numbers are cheaper in the code than in memory. */
   uint64_t (*share_key)(const cy_machine *m, cy_program *p, cy_kernel *k);
