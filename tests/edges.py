@@ -565,6 +565,15 @@ def computed_weights():
              constants=[const('w', weights), const('b', rng.standard_normal(outputs).astype(f32))])
 
 
+def constants_by_themselves():
+    """Convolutions and products whose operands are one constant: what is packed must stay as it is, too."""
+    rng = np.random.default_rng(6)
+    for name, operator, shape in (('2-D', 'Conv', (8, 8, 3, 3)), ('1x1', 'Conv', (16, 16, 1, 1)), ('1-D', 'Conv', (24, 24, 5)),
+                                  ('product', 'MatMul', (24, 24)), ('batched', 'MatMul', (3, 16, 16))):
+        case('a constant by itself, ' + name, [N(operator, ['w', 'w'], ['c']), N('Add', ['c', 'x'], ['y'])],
+             [{'x': np.ones(1, f32)}], constants=[const('w', rng.standard_normal(shape).astype(f32))])
+
+
 def correlations():
     """Convolutions of one input with another, as trackers have them: few outputs per group, between layers and alone."""
     rng = np.random.default_rng(9)
@@ -916,7 +925,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, known_to_be_empty, shapes, broadcasts, numbers, windows, borders, backwards, beyond_the_end, slices_beyond, places, crossings,
-                  computed_weights, correlations, deformed, regions_without_area, quantised_zeros, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops, shrunk, cubes,
+                  computed_weights, constants_by_themselves, correlations, deformed, regions_without_area, quantised_zeros, sorted_weights, pixels_that_are_no_numbers, long_rows, tokens, transforms, control_flow, counting_loops, shrunk, cubes,
                   sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]

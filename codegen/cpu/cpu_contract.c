@@ -584,7 +584,7 @@ static void append_arguments(cy_kernel_plan *plan, bool packed) {
   const cy_contraction *c = cy_kernel_contraction(k);
   if (packed) {
     plan->dead_arg = (int32_t)c->b;
-    plan->reads_dead = cy_kernel_loads(k, c->b);
+    plan->reads_dead = cy_kernel_rereads_b(k);
     plan->packed_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   }
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(cy_kernel_graph(k), 0));

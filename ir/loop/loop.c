@@ -48,6 +48,11 @@ bool cy_kernel_loads(const cy_kernel *k, cy_karg arg) {
   return false;
 }
 
+bool cy_kernel_rereads_b(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return c->a == c->b || cy_kernel_loads(k, c->b);
+}
+
 cy_var cy_kernel_add_var(cy_kernel *k, cy_dim extent) {
   k->nvars++;
   CY_LOOP_ROOM(k, k->vars, k->nvars, k->vars_cap);

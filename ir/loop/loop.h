@@ -158,6 +158,8 @@ cy_karg cy_kernel_add_arg(cy_kernel *k, cy_karg_kind kind, cy_dtype dtype, cy_di
 uint32_t cy_kernel_args(const cy_kernel *k, const cy_karg_info **out_args);
 cy_dtype cy_kernel_arg_dtype(const cy_kernel *k, cy_karg arg);
 bool cy_kernel_loads(const cy_kernel *k, cy_karg arg); /* does any expression? */
+/* Is the contraction's b read otherwise, too: by an expression, or as its a (a constant multiplied by itself)? */
+bool cy_kernel_rereads_b(cy_kernel *k);
 cy_var cy_kernel_add_var(cy_kernel *k, cy_dim extent);
 cy_var_info *cy_kernel_var(const cy_kernel *k, cy_var v);
 uint32_t cy_kernel_var_count(const cy_kernel *k);

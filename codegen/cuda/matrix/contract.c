@@ -550,7 +550,7 @@ static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_fo
     return;
   cy_kernel_args(k, &args);
   plan->dead_arg = (int32_t)cy_kernel_contraction(k)->b;
-  plan->reads_dead = cy_kernel_loads(k, cy_kernel_contraction(k)->b);
+  plan->reads_dead = cy_kernel_rereads_b(k);
   form->packed_k = packed_row(cy_kernel_contraction(k), &f);
   form->packed_arg = cy_kernel_add_arg(k, CY_ARG_READ, args[plan->dead_arg].dtype, 0);
   plan->packed_arg = (int32_t)form->packed_arg;
