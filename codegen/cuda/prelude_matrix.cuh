@@ -234,7 +234,7 @@ CY_INLINE void cy_chunk_put32(cy_chunk *to, int i, u32 bits) { to->word[i] = bit
 #if defined(__CUDACC__) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define CY_WARPGROUPS 1
 /* A matrix in shared memory for wgmma: where it begins, the swizzle of its rows (64 or 128 bytes), the distances in bytes
- * between groups of 8 rows and between blocks of 128 bytes (turned matrices). */
+ * between groups of 8 rows and between blocks of 128 bytes (transposed matrices). */
 CY_INLINE u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int blocks) {
   return (u64)((cy_shared_address(p) & 0x3ffffu) >> 4) | (u64)(blocks >> 4) << 16 | (u64)(rows >> 4) << 32 |
          (u64)(row_bytes == 128 ? 1 : 2) << 62;
@@ -288,7 +288,7 @@ CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: 
                  : CY_REGS_##results("+f", d)                                                                          \
                  : "l"(a), "l"(b), "n"(transpose_a), "n"(transpose_b));                                                \
   }
-/* The same with a in registers, as fragments of mma.sync, and b turned. */
+/* The same with a in registers, as fragments of mma.sync, and b transposed. */
 #define CY_WGMMA_HELD(type, n, results, r0, r1, r2, r3, r4)                                                            \
   CY_INLINE void cy_wgmma_held_##type##_##n(f32 *d, const u32 *a, u64 b) {                                             \
     asm volatile(CY_WGMMA_TEXT("m64n" #n "k16.f32." #type "." #type, results) "{%" #r0 ", %" #r1 ", %" #r2 ", %" #r3   \

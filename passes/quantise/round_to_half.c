@@ -37,7 +37,7 @@ enum {
   MIN_WEIGHTS = 64,
   BEYOND_F16 = 65520 /* what is less is rounded to 65504 at most */,
   MAX_CODE = 255,
-  FEW_QUERIES = 64
+  FEW_QUERIES = 4
 };
 
 /* A value in half precision: 0 if it cannot be or has not been looked at. */

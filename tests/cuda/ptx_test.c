@@ -205,6 +205,8 @@ static bool open_ptx(const char *path) {
     return false;
   }
   how.library = open_library(library, "ptx_launch", &how.launch);
+  if (!how.library)
+    CHECK_FAIL("cannot open %s", library);
   void *symbol = how.library ? dlsym(how.library, "ptx_traffic_read") : NULL;
   memcpy(&read_traffic, &symbol, sizeof symbol);
   return symbol != NULL;

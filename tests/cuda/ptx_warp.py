@@ -84,10 +84,10 @@ def vote(c, m, x):
 
 # ---- matrices of a warp ----
 
-@op(r'ldmatrix\.sync\.aligned\.m8n8\.x4(?P<turned>\.trans)?\.shared(?:::cta)?\.b16')
+@op(r'ldmatrix\.sync\.aligned\.m8n8\.x4(?P<transposed>\.trans)?\.shared(?:::cta)?\.b16')
 def load_matrix(c, m, x):
     count(c, x[0], 4)
-    return '{ u32 r[4]; cy_load_matrix%s(r, (void *)%s); %s }' % ('_turned' if m.group('turned') else '',
+    return '{ u32 r[4]; cy_load_matrix%s(r, (void *)%s); %s }' % ('_transposed' if m.group('transposed') else '',
                                                             c.address(x[1], 'shared', 16, False), scatter(c, 'r', x[0]))
 
 
@@ -197,7 +197,7 @@ def product_wait(c, m, x):
 
 @op(r'wgmma\.mma_async\.sync\.aligned\.m64n(?P<n>\d+)k(?P<k>16|32)\.(?P<d>f32|s32)\.(?P<a>\w+)\.(?P<b>\w+)')
 def product(c, m, x):
-    """d, a, b, scale-d, and of halves: signs of a and b, is a turned (unless it lies in registers), is b turned."""
+    """d, a, b, scale-d, and of halves: signs of a and b, is a transposed (unless it lies in registers), is b transposed."""
     n, a, b = int(m.group('n')), m.group('a'), m.group('b')
     halves, in_registers = m.group('d') == 'f32', x[1][0] == '{'
     if not (a == b and a in ('f16', 'bf16') and m.group('k') == '16' if halves else
@@ -216,7 +216,7 @@ def product(c, m, x):
         text = '%s shim_wgmma_held(%d, shim_%s, (f32 *)sums, ptx_wgmma_kept(a), %s);' % (
             gather(c, 'a', x[1]), n, a, c.value(x[2], 'u64'))
         if turns != [1]:
-            raise Unknown('a second factor that is not turned, behind one in registers')
+            raise Unknown('a second factor that is not transposed, behind one in registers')
     elif halves:
         text = 'shim_wgmma(%d, shim_%s, %d, %d, (f32 *)sums, %s, %s);' % (
             n, a, turns[0], turns[1], c.value(x[1], 'u64'), c.value(x[2], 'u64'))

@@ -42,12 +42,12 @@ def shifted(images, labels):
     return np.concatenate([wide[:, :, y:y + 8, x:x + 8] for y in range(3) for x in range(3)]), np.tile(labels, 9)
 
 
-def loses(p, model, least, options, images=lambda *test: test):
+def loses(p, model, least, options, variants=lambda *test: test):
     """Right answers of the static and of the dynamic library: at most 0.5 and 1 % fewer, of `least` layers in integers each. Every
     third image is for calibration, all are for testing."""
     images, labels = digits()
     np.savez(p.path('c.npz'), image=images[::3])
-    images, labels = images(images, labels)
+    images, labels = variants(images, labels)
     wanted = top1(p, p.library(model, 'f'), images, labels)
     for name, allowed, more in (('static', 0.005, [*STATIC, '--calibrate=' + p.path('c.npz')]),
                                 ('dynamic', 0.01, ['--int8=dynamic', *options])):

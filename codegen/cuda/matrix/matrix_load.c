@@ -5,7 +5,7 @@
  * _place those of A whose elements have to be collected.
  *
  * A tile lies in shared memory in the direction in which the operand is contiguous: rows of k (as mma wants), or rows
- * of m or n, turned while they are loaded. It comes by the first of these ways that can be:
+ * of m or n, transposed while they are loaded. It comes by the first of these ways that can be:
  *
  *   chunks    asynchronous copies of 16 bytes, which strides and pointers must be multiples of
  *   words     where strides are constants that are no such multiples: neighbouring threads have neighbours of a run.
