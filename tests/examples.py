@@ -50,13 +50,15 @@ def plugin(args, folder):
 
 def exports(folder):
     """What the shared libraries export is declared in their headers, and the other way round. None, or a reason."""
-    for name, header in (('cyto', 'runtime/cyto.h'), ('cytoc', 'tools/driver/cytoc.h')):
-        with open(header) as f:
-            declared = set(re.findall(r'_API\s[^;(]*?\b(%s_\w+)\(' % name, f.read()))
+    for name, headers in (('cyto', ('runtime/cyto.h', 'runtime/cyto_pipeline.h')), ('cytoc', ('tools/driver/cytoc.h',))):
+        declared = set()
+        for header in headers:
+            with open(header) as f:
+                declared |= set(re.findall(r'_API\s[^;(]*?\b(%s_\w+)\(' % name, f.read()))
         out = lib.run(['nm', '-D', '--defined-only', os.path.join(folder, 'lib%s.so' % name)])[1]
         found = {line.split()[-1] for line in out.splitlines() if line.split()[-2] != 'A'}
         if found != declared or not declared:
-            return 'lib%s.so exports other names than %s declares: %s' % (name, header, ' '.join(sorted(found ^ declared)))
+            return 'lib%s.so exports other names than %s: %s' % (name, ' and '.join(headers), ' '.join(sorted(found ^ declared)))
     return None
 
 
