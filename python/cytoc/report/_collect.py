@@ -110,6 +110,10 @@ def worst_snr(rows: List[Dict[str, Any]]) -> Optional[float]:
     return min(known) if known else None
 
 
+# a row of the table: name, shape (of several words), MFLOP, kilocycles of floats and of integers, error in percent, verdict
+LAYER = re.compile(r"(?P<name>.{40}) .*? +\S+ +\S+ +\S+ +(?P<error>[\d.]+|-|inf|nan)  (?P<verdict>\S.*)$")
+
+
 def quantised_layers(text: str) -> Dict[str, Dict[str, str]]:
     """The table that --int8 --explain prints, by layer."""
     rows: Dict[str, Dict[str, str]] = {}
@@ -120,9 +124,9 @@ def quantised_layers(text: str) -> Dict[str, Dict[str, str]]:
         elif inside and re.match(r"\d+ of \d+ layers", line):
             inside = False
         elif inside:
-            words = line.split()
-            if len(words) >= 7:
-                rows[words[0]] = {"error": words[5], "verdict": " ".join(words[6:])}
+            found = LAYER.match(line)
+            if found:
+                rows[found["name"].strip()] = {"error": found["error"], "verdict": found["verdict"]}
     return rows
 
 
