@@ -199,6 +199,7 @@ def main():
         sys.exit('there is no %s: `make check-triton` makes it' % python)
     if os.path.realpath(sys.prefix) != os.path.realpath(os.path.dirname(os.path.dirname(python))):
         sys.exit(subprocess.run([python, *sys.argv]).returncode)
+    args.build = os.path.abspath(args.build)
     work = os.path.join(args.build, 'triton-bench')
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
