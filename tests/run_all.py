@@ -3,9 +3,10 @@
 
 In:  names of suites (none: all of them), --build DIR, --variant, --update (each suite rewrites what it expects), --only
      PATTERN (a regular expression: programs whose name has it run whole, of others the tests whose names have it).
-Out: each suite's own output and time; "N passed, N failed, N skipped" over all; exit code 1 when anything failed or a
-     suite ended without its closing line.
+Out: each suite's own output and time; the programs that took longest; those that failed, with the end of their output; "N passed,
+     N failed, N skipped" over all; exit code 1 when anything failed or a suite ended without its closing line.
 """
+import collections
 import glob
 import itertools
 import os
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import lib
 
+LAST_LINES, SLOWEST = 12, 12
 CLOSING = re.compile(r'^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$', re.M)
 
 # name, its program, whether that takes --update, whether it keeps all cores busy. Programs of the others run two at a time,
@@ -104,7 +106,22 @@ def show_now(text):
     sys.stdout.flush()
 
 
+ENDED = {}  # {name: (seconds, failed, the last lines)} of the programs
+
+
 def counted(command, name, show=show_now):
+    start, last = time.time(), collections.deque(maxlen=LAST_LINES)
+
+    def keep(text):
+        last.append(text)
+        show(text)
+
+    counts = judged(command, name, keep)
+    ENDED[name] = (time.time() - start, counts[1], list(last))
+    return counts
+
+
+def judged(command, name, show):
     code, counts = run_program(command, show)
     if counts is None:
         counts = [1, 0, 0] if code == 0 else [0, 1, 0]
@@ -173,7 +190,7 @@ class Beside:
         self.start = self.start or time.time()
         counts = counted(command, name, lines.append)
         if name != self.name:
-            lines.append('  %-24s %d passed, %d failed\n' % (name, counts[0], counts[1]))
+            lines.append('  %-24s %d passed, %d failed  (%.0f s)\n' % (name, counts[0], counts[1], ENDED[name][0]))
         with self.lock:
             self.counts = [sum(pair) for pair in zip(self.counts, counts)]
             self.left -= 1
@@ -206,6 +223,16 @@ def chosen(args):
     return [suite for suite in SUITES if not args.names or suite[0] in args.names]
 
 
+def summary(args):
+    """What a reader of a long log looks for, at its end."""
+    slow = sorted(ENDED, key=lambda name: -ENDED[name][0])[:SLOWEST]
+    if len(slow) > 1 and not args.only:
+        yield 'longest: %s\n' % ', '.join('%s %.0f s' % (name, ENDED[name][0]) for name in slow)
+    for name in (name for name in ENDED if ENDED[name][1]):
+        yield 'FAILED %s: %d; its last lines:\n' % (name, ENDED[name][1])
+        yield from ENDED[name][2]
+
+
 def main():
     args = lib.arguments(__doc__, only={'default': ''})
     os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
@@ -215,6 +242,7 @@ def main():
         alone = busy or (len(suites) == 1 and suites[0][1])
         all_counts += [run_suite(args, suite) for suite in suites] if alone else [run_beside(args, suites)]
     total = [sum(column) for column in zip(*all_counts)]
+    show_now(''.join(summary(args)))
     print('%d passed, %d failed, %d skipped' % tuple(total), flush=True)
     sys.exit(1 if total[1] else 0)
 
