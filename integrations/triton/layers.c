@@ -14,7 +14,9 @@
 #include <string.h>
 #include <time.h>
 
-/* One family of a name in a process: it lives as long as there is a model that uses it. */
+/* One family of a name in a process: it lives as long as there is a model that uses it. The lock is held while metrics are made
+ * and deleted, too: a model that is loaded again meets itself while it is unloaded, with the same labels, and in the server
+ * (2.51, and the newest of 2026) a metric that is made while its last user deletes it is one whose memory was freed. */
 static struct {
   pthread_mutex_t lock;
   int users;
@@ -77,7 +79,9 @@ static triton_error *metric_new(triton_metric **out, triton_family *family, cons
   const triton_parameter *labels[LABELS] = {NULL};
   for (int i = 0; i < LABELS; i++)
     labels[i] = TRITONSERVER_ParameterNew(names[i], TRITON_PARAMETER_STRING, values[i]);
+  pthread_mutex_lock(&families.lock);
   triton_error *error = TRITONSERVER_MetricNew(out, family, labels, LABELS);
+  pthread_mutex_unlock(&families.lock);
   for (int i = 0; i < LABELS; i++)
     TRITONSERVER_ParameterDelete((triton_parameter *)labels[i]);
   return error;
@@ -174,9 +178,11 @@ triton_error *layers_start(model *m) {
 }
 
 static void metrics_delete(triton_metric **metrics, int64_t n) {
+  pthread_mutex_lock(&families.lock);
   for (int64_t k = 0; metrics && k < n; k++)
     if (metrics[k])
       ignore(TRITONSERVER_MetricDelete(metrics[k]));
+  pthread_mutex_unlock(&families.lock);
   free(metrics);
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """clients.py http|grpc PORT N SECONDS: N clients, each a thread with a connection of its own, ask for models of test_load.py without
-rest, and compare every answer.
+rest, once at least, and compare every answer.
 
 Out: the number of requests; exit code 1 with the first error.
 """
@@ -13,7 +13,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 import nets
-from server import HOST, infer
+from server import HOST, PATIENCE, infer
 
 kind, port, n, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 counts, wrong = [0] * n, []
@@ -41,13 +41,16 @@ def sequence(client, k, random):
 def run(k):
     module = http_client if kind == 'http' else grpc_client
     random = np.random.RandomState(k)
-    client = module.InferenceServerClient('%s:%d' % (HOST, port))
+    limits = {'connection_timeout': PATIENCE, 'network_timeout': PATIENCE} if kind == 'http' else {}
+    client = module.InferenceServerClient('%s:%d' % (HOST, port), **limits)
     until = time.time() + seconds
     try:
-        while time.time() < until and not wrong:
+        while not wrong:
             check(client, random)
             sequence(client, k, random)
             counts[k] += 5
+            if time.time() > until:
+                break
     except Exception as e:
         wrong.append('%s client %d, request %d: %s' % (kind, k, counts[k], e))
     client.close()

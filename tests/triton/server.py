@@ -21,7 +21,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 HOST = '127.0.0.1'
-START_SECONDS = 120
+PATIENCE = 300  # seconds, for whatever a server or client does: a machine that runs many suites at once may take long
 TRITON = os.path.join(sys.prefix, 'lib', 'python%d.%d' % sys.version_info[:2], 'site-packages', 'pytriton', 'tritonserver')
 
 
@@ -70,6 +70,13 @@ def parameters(**values):
     return ''.join('\nparameters { key: "%s" value: { string_value: "%s" } }\n' % item for item in values.items())
 
 
+def wait_until(function):
+    until = time.time() + PATIENCE
+    while not function():
+        assert time.time() < until, 'it takes more than %d s' % PATIENCE
+        time.sleep(0.01)
+
+
 def die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
@@ -98,14 +105,14 @@ class Server:
         return self
 
     def wait(self):
-        until = time.time() + START_SECONDS
+        until = time.time() + PATIENCE
         while time.time() < until:
             if self.process.poll() is not None:
                 raise RuntimeError('the server ended with %s: %s' % (self.process.returncode, self.log()[-2000:]))
             if self.is_ready():
                 return
             time.sleep(0.05)
-        raise RuntimeError('the server is not ready after %d s: %s' % (START_SECONDS, self.log()[-2000:]))
+        raise RuntimeError('the server is not ready after %d s: %s' % (PATIENCE, self.log()[-2000:]))
 
     def is_ready(self):
         try:
@@ -120,7 +127,7 @@ class Server:
         if self.process and self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(30)
+                self.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise RuntimeError('the server does not end: %s' % self.log()[-2000:]) from None
@@ -148,7 +155,8 @@ class Server:
             return f.read()
 
     def http(self, **options):
-        self.clients.append(http_client.InferenceServerClient('%s:%d' % (HOST, self.ports[0]), network_timeout=120, **options))
+        self.clients.append(http_client.InferenceServerClient('%s:%d' % (HOST, self.ports[0]), connection_timeout=PATIENCE,
+                                                              network_timeout=PATIENCE, **options))
         return self.clients[-1]
 
     def grpc(self):
@@ -157,13 +165,31 @@ class Server:
 
     def metrics(self):
         """{'name{labels}': value}"""
-        text = urllib.request.urlopen('http://%s:%d/metrics' % (HOST, self.ports[2]), timeout=10).read().decode()
+        text = urllib.request.urlopen('http://%s:%d/metrics' % (HOST, self.ports[2]), timeout=PATIENCE).read().decode()
         return {m.group(1): float(m.group(2)) for m in re.finditer(r'^([^#\s].*) (\S+)$', text, re.M)}
 
     def memory(self):
         """Bytes that are its own: pages of files that are mapped are left out."""
         with open('/proc/%d/status' % self.process.pid) as f:
             return int(re.search(r'RssAnon:\s+(\d+)', f.read()).group(1)) << 10
+
+    def is_at_rest(self):
+        """No thread of it runs or could run."""
+        tasks = '/proc/%d/task' % self.process.pid
+        try:
+            return not any(open('%s/%s/stat' % (tasks, t)).read().rpartition(')')[2].split()[0] == 'R' for t in os.listdir(tasks))
+        except OSError:  # a thread that ended meanwhile
+            return False
+
+    def unload(self, client, model):
+        """Unloads a model, and waits until nothing of it is left.
+
+        Triton 2.51 ends (SIGSEGV) where a model is unloaded before the thread of an instance is back from what made it ready or from its
+        last request, and hangs where it is loaded again before it is gone: with any backend, also with one that does nothing."""
+        wait_until(self.is_at_rest)
+        client.unload_model(model)
+        wait_until(lambda: all(m.get('reason') == 'unloaded' for m in client.get_model_repository_index() if m['name'] == model))
+        wait_until(self.is_at_rest)
 
     def threads(self):
         return len(os.listdir('/proc/%d/task' % self.process.pid))

@@ -10,11 +10,11 @@ import urllib.request
 import numpy as np
 
 import nets
-from server import HOST, Repository, Server, error_of, grpc_client, infer, inputs_of, parameters
+from server import HOST, PATIENCE, Repository, Server, error_of, grpc_client, infer, inputs_of, parameters
 
 
 def config_of(server, name):
-    return json.load(urllib.request.urlopen('http://%s:%d/v2/models/%s/config' % (HOST, server.ports[0], name), timeout=10))
+    return json.load(urllib.request.urlopen('http://%s:%d/v2/models/%s/config' % (HOST, server.ports[0], name), timeout=PATIENCE))
 
 
 def test_completed():
@@ -134,7 +134,7 @@ def test_one_of_a_batch():
             client.async_infer('picky', inputs_of(grpc_client, {'i': index}), lambda result, error, k=k: answers.put((k, result, error)))
         seen = {}
         for _ in range(8):
-            k, result, error = answers.get(timeout=30)
+            k, result, error = answers.get(timeout=PATIENCE)
             seen[k] = error.message() if error else result.as_numpy('y')
         stats = server.http().get_inference_statistics('picky')['model_stats'][0]
     assert isinstance(seen[3], str) and 'cytoc' in seen[3], seen[3]

@@ -3,13 +3,12 @@
 import os
 import shutil
 import socket
-import time
 
 import numpy as np
 
 import cytoc
 import nets
-from server import HOST, Repository, Server, infer, parameters
+from server import HOST, PATIENCE, Repository, Server, infer, parameters, wait_until
 
 X = nets.weights(2, 16)
 
@@ -34,11 +33,11 @@ def test_clients_vanish():
     request, slow = http_request('mlp', X), http_request('wide', nets.weights(4, 1024))
     with Server(repository, ARGS.build) as server:
         for k in range(100):
-            with socket.create_connection((HOST, server.ports[0]), timeout=10) as s:
+            with socket.create_connection((HOST, server.ports[0]), timeout=PATIENCE) as s:
                 s.sendall(request[:len(request) * k // 99])
         # Whole requests to a model that takes longer, of clients that do not wait for it.
         for k in range(50):
-            with socket.create_connection((HOST, server.ports[0]), timeout=10) as s:
+            with socket.create_connection((HOST, server.ports[0]), timeout=PATIENCE) as s:
                 s.sendall(slow)
         assert infer(server.http(), 'wide', {'x': nets.weights(4, 1024)}, ['y'])['y'].shape == (4, 1024)
         assert works(server)
@@ -53,10 +52,7 @@ def test_kill():
     first.kill()
     repository.add('wide', nets.wide(1024, 12))
     again = Server(repository, ARGS.build, ports=first.ports).start(wait=False)
-    until = time.time() + 60
-    while "model 'wide': compiling" not in again.log():
-        assert time.time() < until, again.log()
-        time.sleep(0.01)
+    wait_until(lambda: "model 'wide': compiling" in again.log())
     again.kill()
     with Server(repository, ARGS.build, ports=first.ports) as last:
         assert works(last)

@@ -13,7 +13,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 
 import nets
-from server import HOST, Repository, Server, infer
+from server import HOST, PATIENCE, Repository, Server, infer
 
 MUTANTS = 5000  # by either protocol
 X = nets.weights(2, 16)
@@ -72,7 +72,7 @@ class Connection:
         head = ('POST /v2/models/%s/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n' %
                 (model, len(header), len(header) + len(body)))
         try:
-            self.socket = self.socket or socket.create_connection((HOST, self.port), timeout=20)
+            self.socket = self.socket or socket.create_connection((HOST, self.port), timeout=PATIENCE)
             self.socket.sendall(head.encode() + header + body)
             return self.read_answer()
         except ConnectionError:
@@ -164,10 +164,10 @@ def test_grpc():
             call = channel.unary_unary('/inference.GRPCInferenceService/ModelInfer', request_serializer=None, response_deserializer=None)
             valid = grpc_requests()
             for request in valid:
-                call(request, timeout=20)
+                call(request, timeout=PATIENCE)
             for k in range(MUTANTS):
                 try:
-                    call(mutate(rng, valid[k % len(valid)]), timeout=20)
+                    call(mutate(rng, valid[k % len(valid)]), timeout=PATIENCE)
                     code = 'OK'
                 except grpc.RpcError as e:
                     code = e.code().name

@@ -7,11 +7,10 @@ import time
 import urllib.request
 
 import lib
-from server import HOST, Repository, Server, die_with_parent, free_ports
+from server import HOST, PATIENCE, Repository, Server, die_with_parent, free_ports
 
 EXAMPLE = os.path.join(lib.ROOT, 'examples', 'serve')
 MLSERVER = 'import sys; from mlserver.cli import main; sys.argv[0] = "mlserver"; main()'
-SECONDS = 120
 
 
 def find_python():
@@ -35,11 +34,11 @@ def run_client(port):
 
 
 def wait_ready(process, port, log):
-    until = time.time() + SECONDS
+    until = time.time() + PATIENCE
     while True:
         assert process.poll() is None and time.time() < until, open(log).read()[-1500:]
         try:
-            urllib.request.urlopen('http://%s:%d/v2/models/digits/ready' % (HOST, port), timeout=2)
+            urllib.request.urlopen('http://%s:%d/v2/models/digits/ready' % (HOST, port), timeout=PATIENCE)
             return
         except OSError:
             time.sleep(0.1)
@@ -61,7 +60,7 @@ def test_mlserver():
         run_client(ports[0])
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(PATIENCE)
 
 
 def test_same_client():
