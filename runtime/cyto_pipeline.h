@@ -177,6 +177,36 @@ CYTO_API void cyto_pipeline_statistics_get(cyto_pipeline *pipeline, cyto_pipelin
 CYTO_API cyto_status cyto_stage_statistics_get(cyto_pipeline *pipeline, int32_t stage,
                                                cyto_stage_statistics *out_statistics);
 
+/* ---- tiles: what a join makes of a network's results for windows that overlap. Any thread, also without a pipeline. ---- */
+
+typedef enum cyto_blend_kind {
+  CYTO_BLEND_MEANS, /* float32 [lead, region..] */
+  CYTO_BLEND_ARGMAX, /* uint8 [region..]: the channel with the highest mean, the first of equal ones; NaN is the highest */
+  CYTO_BLEND_ABOVE /* uint8 [lead, region..]: 1 where the mean is above `threshold` */
+} cyto_blend_kind;
+
+typedef struct cyto_blend {
+  int32_t rank; /* axes of space */
+  int32_t kind; /* cyto_blend_kind */
+  int64_t lead; /* channels; up to 256 for ARGMAX */
+  int64_t tile[CYTO_MAX_RANK];
+  const float *weights; /* [tile..], above 0 */
+  float fill;           /* the mean where no tile lies */
+  float threshold;
+} cyto_blend;
+
+/* The result of a window. values: [lead, tile..], aligned as a float is. origin: its first voxel's place in the image, which may be
+ * negative. */
+typedef struct cyto_tile {
+  const float *values;
+  int64_t origin[CYTO_MAX_RANK];
+} cyto_tile;
+
+/* Blends the tiles over the region from start to before stop: sum of weight * value / sum of weights, added up in the order of
+ * the tiles. `out` has room for what the kind says. The same numbers on every machine. */
+CYTO_API cyto_status cyto_tiles_blend(const cyto_blend *how, const cyto_tile *tiles, int64_t count,
+                                      const int64_t *start, const int64_t *stop, void *out, cyto_error *error);
+
 #ifdef __cplusplus
 }
 #endif

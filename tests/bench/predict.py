@@ -7,7 +7,11 @@ Out: a table; with --update in tests/bench/RESULTS-scale.md.
 Contenders, which take turns in each of PROCESSES processes, in an order that turns as well; a figure is the median over processes, a ratio the
 median of the processes' ratios:
     network    cyto_run() alone in a loop, one tile in memory, all CPUs
-    predict    cytoc predict: OME-TIFF (uint8), tiles of 64x64x64 with overlap 0.25, Gaussian blending, argmax, OME-Zarr
+    at once    the same by a context of one thread for each CPU, which is how the pipeline runs it
+    predict    cytoc predict: OME-TIFF (uint8), tiles of 64x64x64 with overlap 0.25, Gaussian blending, argmax, OME-Zarr; from the first file
+               to the last result (what comes before, as loading the model, is told below the table)
+    limit      what `predict` would reach if both CPUs were busy all the time: with the CPU time that the network takes "at once", and what
+               `predict` takes besides
     MONAI      tifffile, monai.inferers.sliding_window_inference with PyTorch, the same tiles and weights, argmax, zarr; one after the other
 """
 import argparse
@@ -20,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -36,10 +41,28 @@ def predictor(args, paths):
     from cytoc.predict import predict
 
     def run():
-        shutil.rmtree(args.folder + '/out', ignore_errors=True)
-        run.summary = predict([args.library, *paths, '-o', args.folder + '/out', '--overlap', str(OVERLAP), '--normalize', 'unit', '--argmax',
-                               '--format', 'zarr'])
+        folder = tempfile.mkdtemp(dir=args.folder)  # files that were removed just now make it slow to create others
+        run.summary = predict([args.library, *paths, '-o', folder, '--overlap', str(OVERLAP), '--normalize', 'unit', '--argmax', '--format', 'zarr'])
         assert run.summary['done'] == len(paths), run.summary['errors']
+    return run
+
+
+def at_once(args, x, runs):
+    """So many runs, by a context of one thread for each CPU."""
+    import cytoc
+    model = cytoc.load(args.library, threads=1)
+    bindings = [model.bind().input(model.inputs[0].name, x).output(model.outputs[0].name, model(x)) for _ in os.sched_getaffinity(0)]
+
+    def loop(binding, n):
+        for _ in range(n):
+            binding.run()
+
+    def run():
+        threads = [threading.Thread(target=loop, args=(b, runs // len(bindings))) for b in bindings]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
     return run
 
 
@@ -73,21 +96,30 @@ def work(args):
     model = cytoc.load(args.library)
     x = np.random.default_rng(0).random((1, 1) + TILE, np.float32)
     binding = model.bind().input(model.inputs[0].name, x).output(model.outputs[0].name, model(x))
-    calls = {'network': lambda: [binding.run() for _ in range(tiles)], 'predict': predictor(args, paths)}
+    calls = {'network': lambda: [binding.run() for _ in range(tiles)], 'at once': at_once(args, x, tiles), 'predict': predictor(args, paths)}
     if not args.no_monai:
         calls['MONAI'] = monai(paths, args.folder)
     names = list(calls)[args.turn % len(calls):] + list(calls)[:args.turn % len(calls)]
     binding.run()
     predictor(args, paths[:1])()
+    cpu = time.process_time()
+    predictor(args, paths[:1])()
+    of_one = time.process_time() - cpu
     if not args.no_monai:
         monai(paths[:1], args.folder)()
-    seconds = {}
+    seconds, spent = {}, {}
     for name in names:
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         calls[name]()
-        seconds[name] = time.perf_counter() - start
-    busy = {s['name']: s['busy'] for s in calls['predict'].summary['stages']}
-    print(json.dumps({'seconds': seconds, 'busy': busy, 'volumes': len(paths), 'tiles': tiles}))
+        seconds[name], spent[name] = time.perf_counter() - start, time.process_time() - cpu
+    summary = calls['predict'].summary
+    start_up = seconds['predict'] - summary['seconds']
+    seconds['predict'] = summary['seconds']
+    in_pipeline = (spent['predict'] - of_one) * len(paths) / (len(paths) - 1)  # without the start-up
+    besides = in_pipeline - spent['at once']
+    seconds['limit'] = in_pipeline / len(os.sched_getaffinity(0))
+    print(json.dumps({'seconds': seconds, 'busy': {s['name']: s['busy'] for s in summary['stages']}, 'volumes': len(paths), 'tiles': tiles,
+                      'start_up': start_up, 'besides': besides}))
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------------------
@@ -117,7 +149,7 @@ def measured(args, turn):
 def table(runs):
     rows = [['%d volumes of %s, %d tiles' % (runs[0]['volumes'], 'x'.join(map(str, SHAPE)), runs[0]['tiles']), 'tiles/s', 'volumes/s',
              'of the network alone']]
-    for name in [n for n in ('network', 'predict', 'MONAI') if n in runs[0]['seconds']]:
+    for name in [n for n in ('network', 'at once', 'limit', 'predict', 'MONAI') if n in runs[0]['seconds']]:
         rate = statistics.median(r['tiles'] / r['seconds'][name] for r in runs)
         ratio = statistics.median(r['seconds']['network'] / r['seconds'][name] for r in runs)
         rows.append([name, '%.2f' % rate, '%.2f' % (rate * runs[0]['volumes'] / runs[0]['tiles']), '%.3f' % ratio])
@@ -150,10 +182,13 @@ def main():
             print('process %d of %d: %s' % (turn + 1, args.processes, ', '.join('%s %.2f s' % pair for pair in runs[-1]['seconds'].items())), flush=True)
     finally:
         shutil.rmtree(args.folder, ignore_errors=True)
-    beside = statistics.median(sum(s for name, s in r['busy'].items() if name != 'run') / r['seconds']['predict'] for r in runs)
-    text = '%s, %d CPUs, %s. Medians of %d processes, in which the contenders take turns. All but the network takes %.2f of a core.\n\n%s' % (
-        results.cpu_name(os.path.join(args.build, 'cytoc')), len(os.sched_getaffinity(0)), datetime.date.today(), len(runs), beside,
-        results.markdown(table(runs)))
+    stages = ', '.join('%s %.2f' % (name, 1e3 * statistics.median(r['busy'][name] / r['tiles'] for r in runs)) for name in runs[0]['busy'])
+    text = ('%s, %d CPUs, %s. Medians of %d processes, in which the contenders take turns; load average at the end: %.0f.\n\n%s\n\n'
+            'All but the network takes %.2f of a core. A stage is busy (waiting for the disk and for a CPU included) for so '
+            'many ms a tile: %s. Start-up: %.2f s.') % (
+        results.cpu_name(os.path.join(args.build, 'cytoc')), len(os.sched_getaffinity(0)), datetime.date.today(), len(runs), os.getloadavg()[0],
+        results.markdown(table(runs)), statistics.median(r['besides'] / r['seconds']['predict'] for r in runs), stages,
+        statistics.median(r['start_up'] for r in runs))
     print(text, flush=True)
     if args.update:
         results.put_table('scale', 'From one picture to a warehouse of them', 'predict', 'Volumes through %s' % NETWORK, text)

@@ -55,6 +55,8 @@ for_size = $(if $(filter $(SMALL:%=runtime/%.c),$1),-Os)
 $O/obj/runtime/%.o: CFLAGS += $(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$(ARCH)) \
   $(if $(filter release,$(VARIANT)),$(RUNTIME_RELEASE))
 $(SMALL:%=$O/obj/runtime/%.o): CFLAGS += $(if $(filter release,$(VARIANT)),-Os)
+# Loops over voxels; every product and sum is rounded, on each machine.
+$O/obj/runtime/pipeline/blend.o: CFLAGS += $(if $(filter release,$(VARIANT)),-O3) -ffp-contract=off
 $O/obj/codegen/%.o $O/obj/tools/driver/about.o: CPPFLAGS += $(LLVM_CPPFLAGS)
 
 # $1: the name behind lib, and what exported symbols begin with; $2: what is linked

@@ -98,9 +98,9 @@ def create(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Option
                                                                   "name": os.path.basename(named or path), "goes_on": goes_on})
 
 
-def rows_at_once(space: str) -> int:
+def rows_at_once(space: str, shape: Sequence[int]) -> int:
     """In how many rows of the first of these axes it is best to write: what the chunks of Zarr have."""
-    return chunk_of(space)[space[0]]
+    return chunk_of(space, shape)[space[0]]
 
 
 def known_suffixes() -> List[str]:

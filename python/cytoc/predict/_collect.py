@@ -20,12 +20,14 @@ from ._view import Array
 
 class Rows(NamedTuple):
     """Complete rows of a position's result, [C, rows, rest..] or without C, or a part of them. start: of it, along the axes of space, ()
-    where the result has none. shape: of all the result's axes of space. zoom: by the image's, of the first axis."""
+    where the result has none. shape: of all the result's axes of space. zoom: by the image's, of the first axis. decided: values are
+    labels already."""
     position: int
     start: Tuple[int, ...]
     values: Array
     shape: Tuple[int, ...]
     zoom: Fraction
+    decided: bool = False
 
     def complete_to(self) -> Optional[int]:
         """The row up to which all is there with this; None: only a part of its rows is."""
@@ -92,10 +94,11 @@ class Collector:
             return
         shape = tuple(-(-n * z.numerator // z.denominator) for n, z in zip(grid.shape, zoom))
         row = int(np.prod(lead + shape[1:], dtype=np.int64)) * 4
-        job.step = max(min(formats.rows_at_once(job.space()), plan.memory // 4 // max(row, 1)), 1)
+        job.step = max(min(formats.rows_at_once(job.space(), shape), plan.memory // 4 // max(row, 1)), 1)
         self.kept = None if last else self._file(lead + shape)
         self.blender = tiling.Blender(grid, lead, split=True, mode=plan.blend, sigma_scale=plan.sigma, zoom=zoom, step=job.step,
-                                      first=job.first_row(tag.position, last), memory=plan.memory, scratch=plan.folder)
+                                      first=job.first_row(tag.position, last), memory=plan.memory, scratch=plan.folder,
+                                      decide=plan.after.decides() if len(self.levels) == 1 else None, copy=False)
 
     def _one_result(self, tag: Tag, found: Array) -> Iterator[Work]:
         grid = self.levels[tag.level].grid
@@ -126,4 +129,4 @@ class Collector:
             for array in self.coarse:
                 formats.forget(array)
         assert self.at is not None
-        yield Work(self.job, Rows(self.at[0], start, values, blender.shape, blender.zoom[0]), False)
+        yield Work(self.job, Rows(self.at[0], start, values, blender.shape, blender.zoom[0], blender.decides), False)

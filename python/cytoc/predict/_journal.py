@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from fractions import Fraction
 from typing import Any, Dict, List, Optional
 
@@ -18,6 +19,7 @@ from ._items import Item
 from ._job import Begin
 
 NAME = ".cytoc-predict.jsonl"
+SAFE_SECONDS = 1.0
 
 
 def stamp(path: str) -> List[int]:
@@ -45,6 +47,7 @@ class Journal:
         except OSError:
             self.file.close()
             raise InputError("another cytoc predict writes to '%s'" % folder) from None
+        self.safe = -SAFE_SECONDS  # when it was last
         self.done: Dict[str, Dict[str, Any]] = {}
         self.rows: Dict[str, Dict[str, Any]] = {}
         if resume:
@@ -76,9 +79,12 @@ class Journal:
                 self.done[entry["item"]] = entry
 
     def _append(self, entry: Dict[str, Any]) -> None:
+        """A kill leaves what is written; for machines that stop it is made safe every second: what is lost then is done again."""
         self.file.write(json.dumps(entry) + "\n")
         self.file.flush()
-        os.fsync(self.file.fileno())
+        if time.monotonic() - self.safe > SAFE_SECONDS:
+            os.fsync(self.file.fileno())
+            self.safe = time.monotonic()
 
     def is_done(self, item: Item) -> bool:
         entry = self.done.get(item.path)
@@ -98,4 +104,6 @@ class Journal:
         self._append({"item": item.path, "stamp": stamp(item.path), "partial": partial, "position": position, "rows": rows, "zoom": str(zoom)})
 
     def close(self) -> None:
+        if not self.file.closed:
+            os.fsync(self.file.fileno())
         self.file.close()

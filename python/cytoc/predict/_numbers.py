@@ -2,7 +2,7 @@
 """What happens to numbers before the network, and after it: --normalize, --mean, --std; --activation, --argmax, --threshold, --dtype."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -79,6 +79,12 @@ class After(NamedTuple):
 
     def result_type(self) -> np.dtype[Any]:
         return np.dtype(self.dtype or ("uint8" if self.argmax or self.threshold is not None else "float32"))
+
+    def decides(self) -> Union[None, str, float]:
+        """What tiling.Blender can do of it: "argmax", or a threshold; None: the rest is for __call__()."""
+        if self.activation != "none" or self.result_type() != np.uint8:
+            return None
+        return "argmax" if self.argmax else self.threshold
 
     def lead(self, lead: Sequence[int]) -> Tuple[int, ...]:
         """Leading axes of the result, for those of the network's output."""

@@ -98,7 +98,7 @@ class Predict:
         return Collector(self.jobs[item])
 
     def _after(self, work: Work) -> Work:
-        if work.rows is None or work.job.failed:
+        if work.rows is None or work.rows.decided or work.job.failed:
             return work
         return work._replace(rows=work.rows._replace(values=self.plan.after(work.rows.values)))
 

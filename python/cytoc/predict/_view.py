@@ -46,8 +46,9 @@ class View:
         found = self.raw(tuple(parts) + (slice(None),) * (len(self.shape) - len(parts)))
         if self.constants is not None:
             shift, scale = self.constants
-            found = np.subtract(found, shift, dtype=np.float32)
-            np.divide(found, scale, out=found)
+            if shift.any():
+                found = np.subtract(found, shift, dtype=np.float32)
+            found = np.divide(found, scale, dtype=np.float32)
         return found.astype(self.dtype, copy=False)
 
 
