@@ -21,8 +21,12 @@
 static const char *const names[] = {"model.so", "model.dll", "model.onnx", "model.cytoc"};
 enum { NAMES = sizeof names / sizeof names[0] };
 
+/* By what is in it; whatever is called .so or .dll is meant to be one. */
 static bool is_library(const char *path) {
   char begin[4] = "";
+  const char *dot = strrchr(path, '.');
+  if (dot && (!strcmp(dot, ".so") || !strcmp(dot, ".dll")))
+    return true;
   FILE *f = fopen(path, "rb");
   bool read = f && fread(begin, 1, sizeof begin, f) == sizeof begin;
   if (f)

@@ -79,6 +79,26 @@ def test_tiff_is_lazy():
     image.close()
 
 
+def parts_of_chunks():
+    """Zarr: parts that cover chunks in part, chunks at borders, chunks of zeros, numbers of other types; read by zarr."""
+    rng = np.random.default_rng(2)
+    for dtype in ('uint8', '<f4', '>i2', 'bool', 'float16'):
+        x = (rng.random((40, 300, 301)) * 3).astype(dtype)
+        x[16:32, :256, :256] = 0
+        writer = formats.create(path('p.ome.zarr'), x.shape, x.dtype, 'ZYX')
+        for z in range(0, 40, 7):
+            for y in range(0, 300, 130):
+                writer.write([z, y, 0], x[z:z + 7, y:y + 130])
+        again = formats.create(path('p.ome.zarr'), x.shape, x.dtype, 'ZYX', goes_on=True)
+        again.write([16, 0, 0], x[16:20] * 0)
+        again.write([16, 0, 0], x[16:20])
+        again.close()
+        array = zarr.open_group(path('p.ome.zarr'), mode='r')['0']
+        assert array.dtype == x.dtype.newbyteorder('<') and array.chunks == (16, 256, 256), (array.dtype, array.chunks)
+        assert np.array_equal(array[:], x), dtype
+        assert not os.path.exists(path('p.ome.zarr/0/1/0/0')) and os.path.exists(path('p.ome.zarr/0/1/1/0')), 'chunks of zeros have no file'
+
+
 def test_zarr():
     x = numbers((2, 3, 10, 33, 35))
     for version in (2, 3):
@@ -188,6 +208,7 @@ def test_written():
     check(path('w.ome.tif'), x, 'ZYX', SCALE)
     fill(formats.create(path('w.ome.zarr'), x.shape, x.dtype, 'ZYX', SCALE), x, 'ZYX')
     group = zarr.open_group(path('w.ome.zarr'), mode='r')
+    parts_of_chunks()
     assert np.array_equal(group['0'][...], x) and [a['name'] for a in group.attrs['multiscales'][0]['axes']] == ['z', 'y', 'x']
     check(path('w.ome.zarr'), x, 'ZYX', SCALE)
     for name in ('w.nii', 'w.nii.gz'):

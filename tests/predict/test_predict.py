@@ -217,6 +217,22 @@ def test_layouts():
     near(tifffile.imread(f + '/out/a.ome.tif'), x.reshape(20, 2, 25, 2, 3).mean((1, 3)).transpose(2, 0, 1), 'half')
 
 
+def test_output_layout():
+    """An output whose axes lie otherwise than the input's: channels last, space in another order."""
+    f = folder('output-layout')
+    x = numbers((40, 50, 3), np.uint8)
+    imageio.imwrite(f + '/a.png', x)
+    for layout, order in (('NHWC', [0, 2, 3, 1]), ('NWCH', [0, 3, 1, 2])):
+        net = nets.save(f + '/%s.onnx' % layout, [nets.helper.make_node('Transpose', ['x'], ['y'], perm=order)], [nets.port('x', ['n', 3, 'h', 'w'])],
+                        [nets.port('y', ['a', 'b', 'c', 'd'])])
+        words = [net, f + '/a.png', '-o', f + '/out', '--tile', '16x24']
+        run(*words, '--output-layout', layout)
+        near(tifffile.imread(f + '/out/a.ome.tif'), x.transpose(2, 0, 1), layout)
+        fails(*words, '--output-layout', 'NHW', says=['--output-layout', "4 axes of output 'y'", "found 'NHW'"])
+    said, _ = run(f + '/NWCH.onnx', f + '/a.png', '-o', f + '/out', '--tile', '16x24', code=2)
+    assert '--output-layout' in said, said
+
+
 def test_whole_images():
     """A network that gives numbers for an image: an array for each."""
     f = folder('whole')

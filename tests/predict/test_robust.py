@@ -277,7 +277,8 @@ def test_options():
     fails(f + '/a.npy', f + '/a.npy', '-o', f + '/out', says=['a.npy'])
     for words, says in ((['--overlap', 1], ['less than 1', 'found 1']), (['--overlap', 50], ['did you mean 0.5?']), (['--overlap', '-0.5'], ['--overlap']),
                         (['--tile', '16x16x16'], ['expected 2 sizes', 'found 3']), (['--tile', 'big'], ['such as 64x256x256', "found 'big'"]),
-                        (['--tile', '16', '--align', '5'], ['multiples of --align 5']), (['--memory', 'lots'], ['such as 500M']),
+                        (['--tile', '16', '--align', '5'], ['multiples of --align 5']),
+                        (['--align', str(1 << 40)], ['--align: expected', 'up to 4096']), (['--memory', 'lots'], ['such as 500M']),
                         (['--box', '0:5'], ['expected 2 ranges']), (['--box', '5:0,1:2'], ['start < stop']), (['--batch', '-1'], ['--batch']),
                         (['--workers', '0'], ['--workers: expected 1']), (['--argmax', '--threshold', '1'], ['choose one']), (['--layout', 'NHC'], ['--layout', '4 axes']),
                         (['--axes', 'QYX'], ['axes']), (['--channels', '3'], ['names channel 3']), (['--set', 'y=1'], ["no input 'y'"]),
@@ -289,6 +290,15 @@ def test_options():
     fails(fixed, f + '/a.npy', '-o', f + '/out', '--tile', 32, says=['fixed shape', 'expected 16x16, found 32x32'])
     fails(fixed, f + '/a.npy', '-o', f + '/out', '--batch', 3, says=['fixed batch 2'])
     run(fixed, f + '/a.npy', '-o', f + '/out')
+
+
+def test_names_in_errors():
+    """Of a format that does not hold the numbers: the result's own name, not that of the file under way."""
+    f = folder('names')
+    net, _ = nets.conv(f + '/net.onnx')
+    np.save(f + '/a.npy', numbers((40, 40), np.float32))
+    said, _ = run(net, f + '/a.npy', '-o', f + '/out', '--tile', 16, '--format', 'png', code=2)
+    assert f + '/out/a.png' in said and '.partial' not in said, said
 
 
 def run_any(*words):

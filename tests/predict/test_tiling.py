@@ -189,6 +189,36 @@ def test_in_file():
     assert most > 17 * 500 * 500 * 3 * 4 and peak < 14 << 20, (most, peak)
 
 
+def test_decide():
+    """Labels in place of means: what NumPy makes of these, to the same bits, in memory and in a ring of sums, whatever the order."""
+    x = image((23, 70, 300))
+    grid = tiling.Grid(x.shape[1:], (8, 32, 64), 0.25, boxes=[((0, 12), (0, 40), (0, 200)), ((3, 23), (50, 70), (100, 300))])
+    results = {t.number: network(tiling.read_tile(x, t)[None])[0] for t in grid}
+
+    def run(decide, memory=None, order=1, copy=True):
+        rows = []
+        blender = tiling.Blender(grid, (2,), lambda row, values: rows.append(values), mode='gaussian', decide=decide, memory=memory, fill=0.5, copy=copy)
+        for t in list(grid)[::order]:
+            values = results[t.number].copy()
+            blender.add(t, values)
+            if copy:
+                values[:] = np.nan  # it was copied
+        blender.finish()
+        return np.concatenate(rows, -3), blender
+    means, in_memory = run(None)
+    ring, in_ring = run(None, memory=1 << 22)
+    in_file = run(None, memory=1 << 18)[0]
+    assert type(in_memory.rows) is not type(in_ring.rows), 'one way for both'
+    assert np.array_equal(means, ring) and np.array_equal(means, in_file)
+    assert (means == 0.5).any() and (means != 0.5).any()
+    for decide, wanted in (('argmax', means.argmax(0)), (0.25, means > np.float32(0.25)), (None, means)):
+        for options in ({}, {'order': -1}, {'copy': False}):
+            got, blender = run(decide, **options)
+            assert np.array_equal(got, wanted) and blender.decides == (decide is not None), (decide, options)
+            assert got.dtype == (np.float32 if decide is None else np.uint8)
+    assert not run('argmax', memory=1 << 20)[1].decides
+
+
 def test_lazy():
     """Of what can be sliced, the tile alone is read."""
     class Image:

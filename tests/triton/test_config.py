@@ -78,6 +78,7 @@ def test_refused():
     repository.add('garbage', b'\x08\x07 this is no model' * 50)
     repository.add('truncated', nets.wide()[:100000])
     repository.add('library', b'\x7fELF' + bytes(5000), file='model.so')
+    repository.add('named', b'neither library nor model', file='model.so')
     index = {}
     with Server(repository, ARGS.build) as server:
         http = server.http()
@@ -88,8 +89,9 @@ def test_refused():
     assert not wrong, wrong
     for name, (_, _, words) in REFUSED.items():
         assert words in index[name]['reason'], '%s: %s' % (name, index[name]['reason'])
-    for name in ('empty', 'garbage', 'truncated', 'library'):
+    for name in ('empty', 'garbage', 'truncated', 'library', 'named'):
         assert 'cytoc' in index[name]['reason'], index[name]
+    assert 'no shared library' in index['named']['reason'], index['named']
 
 
 def test_batches():

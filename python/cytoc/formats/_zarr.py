@@ -16,7 +16,7 @@ import numpy as np
 from ._base import Array, FormatError, Image, Scale, Writer, guessed_axes, library
 
 CHUNK = 1 << 20    # voxels of a chunk, about
-ROWS = 16          # along Z
+ROWS, MOST_ROWS = 16, 32  # along Z
 
 
 def _open(path: str) -> Any:
@@ -84,13 +84,13 @@ def open_zarr(path: str) -> Image:
 
 
 def chunk_of(axes: str, shape: Sequence[int]) -> Dict[str, int]:
-    """Sizes of chunks, some 2^20 voxels: squares of 16 planes, or more planes where these are smaller."""
+    """Sizes of chunks, some 2^20 voxels: squares of 16 planes, or up to 32 planes where these are smaller."""
     if "X" not in axes:
         return {"C": 1, "T": CHUNK}
     side = int((CHUNK // (ROWS if "Z" in axes else 1)) ** 0.5)
     sizes = dict(zip(axes, shape))
     plane = max(min(side, sizes["X"]) * min(side, sizes.get("Y", 1)), 1)
-    return {"T": 1, "C": 1, "Z": max(CHUNK // plane, ROWS), "Y": side, "X": side}
+    return {"T": 1, "C": 1, "Z": min(max(CHUNK // plane, ROWS), MOST_ROWS), "Y": side, "X": side}
 
 
 class _ZarrWriter(Writer):
@@ -150,7 +150,7 @@ def _put(path: str, about: Dict[str, Any]) -> None:
 
 def create_zarr(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Scale, extra: Dict[str, Any]) -> Writer:
     codecs = library("numcodecs", "volumes", path)  # zarr has it
-    dtype = np.dtype(dtype)
+    dtype = np.dtype(dtype).newbyteorder("<")
     if extra.get("goes_on"):
         with open(os.path.join(path, "0", ".zarray"), encoding="utf-8") as f:
             there = json.load(f)
@@ -172,6 +172,6 @@ def create_zarr(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: S
         "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [scale.get(a, (1.0, ""))[0] for a in axes]}]}]}]})
     _put(os.path.join(path, "0", ".zattrs"), {})
     _put(os.path.join(path, "0", ".zarray"), {
-        "zarr_format": 2, "shape": [int(n) for n in shape], "chunks": chunks, "dtype": dtype.newbyteorder("<").str, "fill_value": 0, "order": "C",
+        "zarr_format": 2, "shape": [int(n) for n in shape], "chunks": chunks, "dtype": dtype.str, "fill_value": 0, "order": "C",
         "filters": None, "dimension_separator": "/", "compressor": codec.get_config()})
-    return _ZarrWriter(path, shape, dtype.newbyteorder("<"), axes, chunks, codec)
+    return _ZarrWriter(path, shape, dtype, axes, chunks, codec)

@@ -50,7 +50,7 @@ def predict(argv: Sequence[str]) -> Dict[str, Any]:
         raise InputError("no such model: '%s'" % model)
     given = dict(_pair(word) for word in args.set)
     opened = open_model(model, words, args.tile, args.batch, args.threads, _compiling(), len(args.scales) > 1)
-    network = Network(opened, args.input, args.result, given, args.layout)
+    network = Network(opened, args.input, args.result, given, args.layout, args.output_layout)
     tile = network.tile(args.tile)
     rows = network.rows(args.batch, tile)
     plan = _plan(args, network, tile)

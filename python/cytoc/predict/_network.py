@@ -25,7 +25,8 @@ class Network:
     """input: what the image is given to; others: values of the other inputs, by name. layout: see above. fixed: the tile's size along
     each axis, 0 where the model leaves it open. channels: of the image, 0 where that is open. batch: rows of a run, 0: open."""
 
-    def __init__(self, model: Model, name: Optional[str], output: Optional[str], given: Dict[str, Any], layout: Optional[str]) -> None:
+    def __init__(self, model: Model, name: Optional[str], output: Optional[str], given: Dict[str, Any], layout: Optional[str],
+                 output_layout: Optional[str] = None) -> None:
         self.model = model
         self.input = _chosen_input(model, name, given)
         self.others = {info.name: _constant(info, given[info.name]) for info in model.inputs if info.name in given}
@@ -39,7 +40,7 @@ class Network:
         self.fixed = tuple(shape[k] for k in self.spatial)
         self.rank = len(self.spatial)
         self.dtype = np.dtype(self.input.dtype)
-        self.cast = False  # see probe()
+        self.output_order = _output_order(model.outputs[self.output], self.layout, output_layout)
 
     def feed(self, batch: Any) -> Any:
         """Tiles, [n, C, spatial..] or [C, spatial..], as the input has its axes; with the other inputs, if there are any."""
@@ -55,6 +56,8 @@ class Network:
     def result(self, found: Any) -> Any:
         """What a run gave for one tile, the chosen output of it, channels first."""
         part = found[self.output] if isinstance(found, tuple) else found
+        if self.output_order is not None:
+            return part.transpose(self.output_order)
         if self.has_channels and self.layout[1] != "C" and part.ndim == self.rank + 1:
             part = np.moveaxis(part, self.layout.index("C") - 1, 0)
         return part
@@ -114,7 +117,10 @@ def _constant(info: Tensorinfo, text: str) -> Any:
     except (OSError, ValueError) as e:
         raise InputError("--set %s: expected a number or a file .npy, found '%s': %s" % (info.name, text, e)) from None
     if not info.shape or not all(isinstance(d, int) for d in shape):
-        raise InputError("--set %s: expected an input with a batch and a fixed shape behind it, found %s" % (info.name, shape_text(info.shape)))
+        raise InputError("--set %s: expected an input with a batch and a fixed shape behind it, found %s. An input as large as the image cannot be "
+                         "set: put both into one file, as channels, and let a model with one input split them (onnx.compose), or call "
+                         "cytoc.tiling.sliding_window from Python with an image that has the channels of both" %
+                         (info.name, shape_text(info.shape)))
     if value.shape not in ((), shape, (1,) + tuple(shape)):
         raise InputError("--set %s: expected shape %s, found %s" % (info.name, shape_text(shape), list(value.shape)))
     return np.ascontiguousarray(np.broadcast_to(value.reshape(value.shape[-len(shape):] if value.shape else ()), shape).astype(info.dtype))
@@ -129,6 +135,17 @@ def _chosen_output(model: Model, name: Optional[str]) -> int:
         raise InputError("the model has no output '%s'%s; its outputs are %s" %
                          (name, ": did you mean '%s'?" % meant if meant else "", ", ".join(names)))
     return names.index(name)
+
+
+def _output_order(info: Tensorinfo, layout: str, given: Optional[str]) -> Optional[List[int]]:
+    """Which axes of a tile's result, without N, are its channels and the input's axes of space, in their order; None: as the input's."""
+    if not given:
+        return None
+    wanted, space = given.upper(), [letter for letter in layout if letter not in "NC"]
+    if len(wanted) != len(info.shape) or wanted[:1] != "N" or sorted(wanted.replace("C", "")) != sorted(["N"] + space) or wanted.count("C") > 1:
+        raise InputError("--output-layout: expected N, then %s and, if there are channels, C in the order of the %d axes of output '%s', %s; "
+                         "found '%s'" % (", ".join(space), len(info.shape), info.name, shape_text(info.shape), given))
+    return [wanted.index(letter) - 1 for letter in (["C"] if "C" in wanted else []) + space]
 
 
 def _layout(info: Tensorinfo, given: Optional[str]) -> str:

@@ -14,6 +14,7 @@ from .._values import similar
 from ._numbers import ACTIVATIONS, NORMALIZING
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+MOST_ALIGN = 1 << 12
 MOST_THREADS = 256  # CYTO_MAX_THREADS: of a stage, and of a run
 DTYPES = ("uint8", "uint16", "int16", "int32", "float16", "float32")
 
@@ -119,6 +120,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--resume", action="store_true", help="go on where a run was killed; what is done stays")
     p.add_argument("--input", metavar="NAME", help="the input that takes the image, of several")
     p.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of another input: a number, or a file .npy")
+    p.add_argument("--output-layout", metavar="NHWC", help="of the output, where its axes lie otherwise than the input's")
     p.add_argument("--output", dest="result", metavar="NAME", help="which of several outputs (the first)")
     p.add_argument("--json", metavar="FILE", help="write the summary as JSON (-: to stdout)")
     p.add_argument("--quiet", action="store_true", help="no table at the end")
@@ -166,6 +168,9 @@ def _check_numbers(args: argparse.Namespace) -> None:
             raise InputError("--%s: expected %d or more, found %d" % (name, least, value))
         if value is not None and name in ("workers", "threads", "readers") and value > MOST_THREADS:
             raise InputError("--%s: expected %d or less, found %d" % (name, MOST_THREADS, value))
+    if args.align > MOST_ALIGN:
+        raise InputError("--align: expected what sizes are multiples of, such as 16 for a network that halves them four times, up to %d; found %d" %
+                         (MOST_ALIGN, args.align))
     if not 0 < args.sigma < math.inf:
         raise InputError("--sigma: expected a part of the tile, more than 0, found %g" % args.sigma)
     if not 0 <= args.checkpoint < math.inf:

@@ -55,8 +55,10 @@ class Output:
         try:
             self.writer = formats.create(self.partial, [sizes[k] for k in self.order], dtype, self.axes, _scale(job, first), named=self.path,
                                          extra=extra, goes_on=goes_on)
-        except BaseException:
+        except BaseException as e:
             remove(self.partial)
+            if isinstance(e, formats.FormatError):  # it knows the temporary name alone
+                raise formats.FormatError(str(e).replace(self.partial, self.path)) from None
             raise
 
     def write(self, rows: Rows) -> None:

@@ -3,7 +3,7 @@
 
     import cytoc.ray, ray
     ds = ray.data.read_images("plates/")
-    ds = ds.map_batches(cytoc.ray.Predictor("unet.onnx", int8=True), concurrency=8, num_cpus=1)
+    ds = ds.map_batches(cytoc.ray.Predictor("unet.onnx", int8=True), compute=ray.data.TaskPoolStrategy(size=8), num_cpus=1)
 
     labels = cytoc.ray.sliding_window(volume, cytoc.ray.Predictor("unet.onnx"), (64, 256, 256), overlap=0.25)   # tiles anywhere
 

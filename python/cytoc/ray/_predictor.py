@@ -20,7 +20,7 @@ Columns = Dict[str, Any]
 
 
 class Predictor:
-    """A model for `Dataset.map_batches(Predictor("unet.onnx"), concurrency=N, num_cpus=..)`.
+    """A model for `Dataset.map_batches(Predictor("unet.onnx"), compute=TaskPoolStrategy(size=N), num_cpus=..)`.
 
     model: an ONNX file, its bytes, a ModelProto, or a library that cytoc compiled. **options: of cytoc.compile(): int8, bf16, target..
     inputs: {input of the model: column}; without it inputs are columns of their names, or a model's only input is the only column

@@ -7,10 +7,8 @@ many machines there are and whichever of them die.
 """
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Deque, List, Optional, Tuple
+from typing import Any, List, Optional
 
-import numpy as np
 import ray
 
 from .. import tiling
@@ -90,42 +88,7 @@ def sliding_window(image: Any, predictor: Predictor, tile: Any, *, output: Optio
     if output is not None and output not in names:
         raise InputError("output: the model has no '%s'; it has %s" % (output, ", ".join("'%s'" % n for n in names)))
     remote = Remote(predictor.library, threads=predictor.threads, num_cpus=num_cpus, num_gpus=num_gpus, in_flight=in_flight)
-    return _windows(image, remote, model.inputs[0], names.index(output) if output else 0, tile, **options)
-
-
-def _windows(image: Any, remote: Remote, info: Any, number: int, tile: Any, *, overlap: Any = 0.25, batch: int = 1, mode: str = "constant",
-             sigma_scale: Any = 0.125, padding: str = "constant", cval: float = 0.0, boxes: Any = None, mask: Any = None, fill: float = 0.0,
-             channels: int = 1, align: int = 1, write: Any = None, memory: Optional[int] = None) -> Any:
-    if batch < 1:
-        raise InputError("batch: expected 1 or more, found %d" % batch)
-    grid = tiling.Grid(tuple(image.shape[channels:]), tile, overlap, boxes=boxes, mask=mask, align=align)
-    if not len(grid):
-        raise InputError("region of interest: no tile touches it")
-    kept: List[Any] = []
-    blender: Optional[tiling.Blender] = None
-    under_way: Deque[Tuple[List[tiling.Tile], Any]] = deque()
-
-    def take() -> None:
-        nonlocal blender
-        group, reference = under_way.popleft()
-        found = result(reference)[number]
-        if found.shape[:1] != (len(group),):
-            raise InputError("tiling: the network's result has shape %s for %d tiles" % (list(found.shape), len(group)))
-        if blender is None:
-            lead, zoom = tiling.zoom_of(found.shape[1:], grid.tile)
-            blender = tiling.Blender(grid, lead, write or (lambda row, rows: kept.append(rows)), mode=mode, sigma_scale=sigma_scale,
-                                     zoom=zoom, fill=fill, memory=memory)
-        for t, values in zip(group, found):
-            blender.add(t, values)
-
-    for group in tiling.batches(list(grid), batch):
-        if len(under_way) >= remote.in_flight:
-            take()
-        tiles = np.stack([tiling.read_tile(image, t, padding=padding, cval=cval) for t in group]).astype(info.dtype, copy=False)
-        under_way.append((group, remote.submit({info.name: tiles if channels else tiles[:, None]})))
-    while under_way:  # after an error they end by themselves: ray.cancel() of a task that is just ending aborts the driver (Ray 2.60)
-        take()
-    assert blender is not None
-    blender.finish()
-    axis = len(blender.lead)
-    return np.concatenate(kept, axis) if kept else np.empty(blender.lead + (0,) + blender.shape[1:], np.float32)
+    info, number = model.inputs[0], names.index(output) if output else 0
+    # after an error tasks end by themselves: ray.cancel() of one that is just ending aborts the driver (Ray 2.60)
+    return tiling.windows(image, lambda tiles: remote.submit({info.name: tiles}), lambda reference: result(reference)[number], remote.in_flight, tile,
+                          dtype=info.dtype, **options)

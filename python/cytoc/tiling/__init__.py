@@ -14,7 +14,7 @@ or in parts, each of which may run elsewhere, as tiles are plain data:
 """
 from ._blend import BLENDING, Blender, needed, weights
 from ._grid import PADDING, Grid, Tile, per_axis, read_tile
-from ._window import MERGING, batches, level_tile, merged, pyramid, shrink, sliding_window, stretch, zoom_of
+from ._window import MERGING, batches, level_tile, merged, pyramid, shrink, sliding_window, stretch, windows, zoom_of
 
 __all__ = ["BLENDING", "MERGING", "PADDING", "Blender", "Grid", "Tile", "batches", "level_tile", "merged", "needed", "per_axis", "pyramid", "read_tile", "shrink",
-           "sliding_window", "stretch", "weights", "zoom_of"]
+           "sliding_window", "stretch", "weights", "windows", "zoom_of"]

@@ -181,6 +181,6 @@ def needed(grid: Grid, first: int, zoom: Any = 1) -> List[Tile]:
 def _whole(value: Any, what: str, size: int, zoom: Fraction) -> int:
     if value.denominator != 1:
         raise InputError("tiling: the network's output is %s of its input, which makes no whole number of the %s %d; "
-                         "use align=%d (--align %d), unless the output's axes are in another order than the input's" %
+                         "use align=%d (--align %d), or, where the output's axes are in another order than the input's, say which (--output-layout NHWC)" %
                          (zoom, what, size, zoom.denominator, zoom.denominator))
     return int(value)

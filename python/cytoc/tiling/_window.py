@@ -5,8 +5,9 @@ In:  an image, [leading axes.., spatial axes]; a function of a batch of tiles. O
 """
 from __future__ import annotations
 
+from collections import deque
 from fractions import Fraction
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -46,15 +47,29 @@ def sliding_window(image: Any, predictor: Predictor, tile: Any, *, overlap: Any 
 
     A predictor may be a cytoc.Model. What it gives may be smaller or larger than the tile by a constant factor for each axis.
     """
+    return windows(image, predictor, np.asarray, 1, tile, overlap=overlap, batch=batch, mode=mode, sigma_scale=sigma_scale, padding=padding, cval=cval,
+                   boxes=boxes, mask=mask, fill=fill, channels=channels, align=align, write=write, memory=memory, dtype=dtype)
+
+
+def windows(image: Any, submit: Callable[[Array], Any], result: Callable[[Any], Array], in_flight: int, tile: Any, *, overlap: Any = 0.25,
+            batch: int = 1, mode: str = "constant", sigma_scale: Any = 0.125, padding: str = "constant", cval: float = 0.0, boxes: Any = None,
+            mask: Any = None, fill: float = 0.0, channels: int = 1, align: int = 1, write: Optional[Write] = None, memory: Optional[int] = None,
+            dtype: Any = np.float32) -> Array:
+    """sliding_window() where batches are computed elsewhere: submit(batch) begins one, result(what that gave) has its outcome. in_flight: how
+    many are under way at once, at most."""
     if batch < 1:
         raise InputError("batch: expected 1 or more, found %d" % batch)
-    shape = tuple(image.shape[channels:])
-    grid = Grid(shape, tile, overlap, boxes=boxes, mask=mask, align=align)
+    grid = Grid(tuple(image.shape[channels:]), tile, overlap, boxes=boxes, mask=mask, align=align)
+    if not len(grid):
+        raise InputError("region of interest: no tile touches it")
     blender: Optional[Blender] = None
     kept: List[Array] = []
-    for group in batches(list(grid), batch):
-        stack = np.stack([read_tile(image, t, padding=padding, cval=cval) for t in group]).astype(dtype, copy=False)
-        found = np.asarray(predictor(stack if channels else stack[:, None]))
+    under_way: Deque[Tuple[List[Tile], Any]] = deque()
+
+    def take() -> None:
+        nonlocal blender
+        group, begun = under_way.popleft()
+        found = result(begun)
         if found.shape[:1] != (len(group),):
             raise InputError("tiling: the network's result has shape %s for %d tiles" % (list(found.shape), len(group)))
         if blender is None:
@@ -63,8 +78,15 @@ def sliding_window(image: Any, predictor: Predictor, tile: Any, *, overlap: Any 
                               fill=fill, memory=memory)
         for t, values in zip(group, found):
             blender.add(t, values)
-    if blender is None:
-        raise InputError("region of interest: no tile touches it")
+
+    for group in batches(list(grid), batch):
+        if len(under_way) >= in_flight:
+            take()
+        stack = np.stack([read_tile(image, t, padding=padding, cval=cval) for t in group]).astype(dtype, copy=False)
+        under_way.append((group, submit(stack if channels else stack[:, None])))
+    while under_way:
+        take()
+    assert blender is not None
     blender.finish()
     axis = len(blender.lead)
     return np.concatenate(kept, axis) if kept else np.empty(blender.lead + (0,) + blender.shape[1:], np.float32)
