@@ -65,10 +65,11 @@ RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 check-%: tests $B/test-tools
 	$Q $(RUN_SUITES) $*
 
-# What takes longer still: 64 clients of Triton for a minute.
+# What takes longer still: all models of the suite `sizes`; 64 clients of Triton for a minute.
 .PHONY: check-long
 check-long: tests $B/test-tools
-	$Q $B/venv/bin/python tests/triton/run.py --build $O --variant $(VARIANT) --long test_load
+	$Q $B/venv/bin/python tests/onnx/sizes.py --build $O --variant $(VARIANT) --every 1
+	$Q $(if $(filter release,$(VARIANT)),$B/venv/bin/python tests/triton/run.py --build $O --long test_load)
 
 # What needs no GPU, and where there is one, the node tests and networks on it, too (DEVICE= leaves these out).
 DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),1)

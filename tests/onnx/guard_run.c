@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* guard_run.c - runs a library on inputs of any size with nothing but forbidden pages around every tensor.
  *
- * In:  on stdin one case a line, tab-separated: name, library, file with the inputs, file for the outputs.
+ * In:  on stdin one case a line, tab-separated: name, library, file with the inputs, file for the outputs, seconds.
  * Out: on stdout one line a case: "DONE name", "REFUSED name reason" where the library refuses the run with an error, or
  *      "FAULT name reason" where it ends by a signal, takes too long, or gives other values in its second run.
  *
  * Both files: i32 count; for each tensor i32 dtype (0: absent), i32 rank, i64 dims[rank], then its bytes.
  *
- * Argument: the time limit of a case in seconds.
+ * The seconds are the case's own on a core, whatever else runs; ten times as many may pass. Cases of one library stand one
+ * after the other: a child loads it once, and each case is a fork of that child.
  *
- * Every case runs in a forked child, twice. First inputs, outputs and the context's memory end where a PROT_NONE page
+ * A case runs twice. First inputs, outputs and the context's memory end where a PROT_NONE page
  * begins (memory of the context is aligned, so that it ends up to 63 bytes before); then they begin where one ends. Both
  * runs must give the same bytes. Tensors without elements lie on a forbidden page altogether.
  *
@@ -28,12 +29,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { MAX_PORTS = 64, PAGE = 4096, DONE = 0, REFUSED = 1, FAULT = 2 };
-
-static unsigned time_limit_s = 20;
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 enum { SANITIZED = 1 };
@@ -52,6 +52,7 @@ static const size_t MOST_BYTES = (size_t)1 << 40;
 
 typedef struct test_case {
   char *name, *library, *inputs, *outputs;
+  int seconds;
 } test_case;
 
 typedef struct tensor {
@@ -214,12 +215,9 @@ static int run_once(cyto_model *model, const tensor *in, int n_in, bool in_front
   return n;
 }
 
-static void case_run(const test_case *c) {
+static void case_run(const test_case *c, cyto_model *model) {
   static tensor in[MAX_PORTS], out[2][MAX_PORTS];
-  cyto_error error = {0};
-  cyto_model *model = NULL;
   int n_in = tensors_read(c->inputs, in), n = 0;
-  RUN(cyto_model_load(c->library, &model, &error));
   if (cyto_model_input_count(model) != n_in || cyto_model_output_count(model) > MAX_PORTS)
     end(FAULT, "the library has %d inputs, the model %d", cyto_model_input_count(model), n_in);
   for (int side = 0; side < 2; side++)
@@ -257,18 +255,35 @@ static void case_judge(const test_case *c, int from, pid_t pid) {
   close(from);
   int status = 0;
   waitpid(pid, &status, 0);
+  int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   if (WIFEXITED(status) && WEXITSTATUS(status) == DONE)
     printf("DONE %s\n", c->name);
   else if (WIFEXITED(status) && WEXITSTATUS(status) == REFUSED)
     printf("REFUSED %s %s\n", c->name, line);
-  else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-    printf("SLOW %s no end within %u s\n", c->name, time_limit_s);
+  else if (signal == SIGALRM || signal == SIGPROF)
+    printf("SLOW %s no end within %d s\n", c->name, c->seconds);
   else
-    printf("FAULT %s %s %s\n", c->name, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "", line);
-  fflush(stdout);
+    printf("FAULT %s %s %s\n", c->name, signal ? strsignal(signal) : "", line);
 }
 
-static void case_fork(const test_case *c) {
+/* Limits of a child, whose output goes to the pipe. */
+static void child_begin(const int *ends, int seconds) {
+  struct rlimit none = {0, 0}, some = {(rlim_t)6 << 30, (rlim_t)6 << 30};
+  struct itimerval on_a_core = {.it_value = {.tv_sec = seconds}};
+  setrlimit(RLIMIT_CORE, &none);
+  if (SANITIZED)
+    dup2(ends[1], STDERR_FILENO);
+  else
+    setrlimit(RLIMIT_AS, &some);
+  dup2(ends[1], STDOUT_FILENO);
+  close(ends[0]);
+  close(ends[1]);
+  setitimer(ITIMER_PROF, &on_a_core, NULL);
+  alarm((unsigned)seconds * 10);
+}
+
+/* model: NULL where its library was refused, and why. */
+static void case_fork(const test_case *c, cyto_model *model, const char *refused) {
   int ends[2];
   fflush(stdout);
   if (pipe(ends) != 0) {
@@ -277,42 +292,78 @@ static void case_fork(const test_case *c) {
   }
   pid_t pid = fork();
   if (pid == 0) {
-    struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    struct rlimit some = {(rlim_t)6 << 30, (rlim_t)6 << 30};
-    if (SANITIZED)
-      dup2(ends[1], STDERR_FILENO);
-    else
-      setrlimit(RLIMIT_AS, &some);
-    dup2(ends[1], STDOUT_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    alarm(time_limit_s);
-    case_run(c);
+    child_begin(ends, c->seconds);
+    if (!model)
+      end(REFUSED, "%s", refused);
+    case_run(c, model);
     _exit(DONE);
   }
   close(ends[1]);
   case_judge(c, ends[0], pid);
+  fflush(stdout);
 }
 
-int main(int argc, char **argv) {
+/* In a child: what loading says holds for each of the cases. */
+static _Noreturn void library_run(const test_case *cases, size_t n) {
+  cyto_error error = {0};
+  cyto_model *model = NULL;
+  alarm((unsigned)cases->seconds * 10);
+  if (cyto_model_load(cases->library, &model, &error) != CYTO_OK)
+    model = NULL;
+  alarm(0);
+  for (size_t i = 0; i < n; i++)
+    case_fork(&cases[i], model, error.message);
+  _exit(DONE);
+}
+
+/* All cases of one library. It ends by itself only while it is loaded: then no case has a verdict yet. */
+static void library_fork(const test_case *cases, size_t n) {
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid == 0)
+    library_run(cases, n);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  for (size_t i = 0; (!WIFEXITED(status) || WEXITSTATUS(status) != DONE) && i < n; i++)
+    printf("FAULT %s while it was loaded: %s\n", cases[i].name,
+           WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "it exited");
+}
+
+/* Returns false where a line lacks a field. The case keeps the line. */
+static bool case_read(char *line, test_case *c) {
+  char *fields[5] = {0}, *rest = line;
+  line[strcspn(line, "\n")] = 0;
+  for (int n = 0; n < 5; n++)
+    if ((fields[n] = strsep(&rest, "\t")) == NULL)
+      return false;
+  *c = (test_case){fields[0], fields[1], fields[2], fields[3], atoi(fields[4])};
+  return c->seconds > 0;
+}
+
+/* All of stdin, before the first fork: children would move the place where it is read. */
+static size_t cases_read(test_case **out) {
+  size_t n = 0, most = 0, room = 0;
   char *line = NULL;
-  size_t room = 0;
-  if (argc > 1)
-    time_limit_s = (unsigned)atoi(argv[1]);
-  for (ssize_t len; (len = getline(&line, &room, stdin)) > 0;) {
-    line[strcspn(line, "\n")] = 0;
-    char *fields[4] = {0}, *rest = line;
-    int n = 0;
-    while (n < 4 && (fields[n] = strsep(&rest, "\t")) != NULL)
-      n++;
-    if (n < 4) {
-      fprintf(stderr, "guard_run: a line needs 4 fields, this one has %d\n", n);
-      return 2;
+  for (; getline(&line, &room, stdin) > 0; line = NULL, room = 0) {
+    if (n == most)
+      *out = realloc(*out, (most = most * 2 + 64) * sizeof **out);
+    if (!*out || !case_read(line, &(*out)[n++])) {
+      fprintf(stderr, "guard_run: a line needs 5 fields, the last of which is a number of seconds: line %zu\n", n);
+      exit(2);
     }
-    test_case c = {fields[0], fields[1], fields[2], fields[3]};
-    case_fork(&c);
   }
   free(line);
+  return n;
+}
+
+int main(void) {
+  test_case *cases = NULL;
+  size_t n = cases_read(&cases);
+  for (size_t from = 0, to; from < n; from = to) {
+    for (to = from + 1; to < n && !strcmp(cases[to].library, cases[from].library);)
+      to++;
+    library_fork(&cases[from], to - from);
+  }
+  free(cases);
   return 0;
 }
