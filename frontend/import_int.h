@@ -318,6 +318,8 @@ bool cy_onnx_check_lengths(cy_importer *im, cy_val lengths, cy_dim most); /* in 
 bool cy_onnx_check_axes(cy_importer *im, cy_val axes, int rank); /* in [-rank, rank) */
 /* Numbers that come at run time are below `bound`; the text as for cy_graph_require_text(), with the largest and bound. */
 bool cy_onnx_check_below(cy_importer *im, cy_val numbers, int64_t bound, const char *text);
+/* All of `right`, booleans that may come at run time, are true; text: without a number. */
+bool cy_onnx_check_true(cy_importer *im, cy_val right, const char *text);
 /* Tuples [.., count]: coordinate i indexes axis first + i of x, from its end, too. */
 bool cy_onnx_check_tuples(cy_importer *im, cy_val indices, const cy_type *x, int first, int64_t count);
 

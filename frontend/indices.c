@@ -11,6 +11,8 @@
  */
 #include "frontend/import_int.h"
 
+#include <string.h>
+
 enum { MAX_STEPS = 8, MAX_ELEMENTS = 16 };
 
 static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
@@ -131,7 +133,8 @@ static cy_dim farthest_read(cy_importer *im, cy_val v, bool from_end) {
   return d ? *d : 0;
 }
 
-static bool check_all(cy_importer *im, cy_val indices, cy_dim extent, bool from_end, cy_require kind, const char *text) {
+static bool check_all(cy_importer *im, cy_val indices, cy_dim extent, bool from_end, cy_require kind,
+                      const char *text) {
   uint32_t count = 0;
   if (!indices || counts_below(im, indices, extent, 0))
     return true;
@@ -171,6 +174,12 @@ bool cy_onnx_check_axes(cy_importer *im, cy_val axes, int rank) {
                    "node '%s': an axis is out of range: %lld, or as far in front, of a tensor of rank %lld");
 }
 
+/* What a requirement's text says without "node 'name': ", which stands before every error of the compiler, too. */
+static const char *without_node(const char *text) {
+  static const char node[] = "node '%s': ";
+  return strncmp(text, node, sizeof node - 1) ? text : text + sizeof node - 1;
+}
+
 bool cy_onnx_check_below(cy_importer *im, cy_val numbers, int64_t bound, const char *text) {
   uint32_t one;
   cy_val far = numbers ? CAST(numbers, CY_I64) : 0;
@@ -180,10 +189,16 @@ bool cy_onnx_check_below(cy_importer *im, cy_val numbers, int64_t bound, const c
   const cy_dim *d = far ? cy_value_elems_or_read(im->g, far, &one) : NULL;
   int64_t known;
   if (d && cy_dim_is_const(im->g, *d, &known) && known >= bound)
-    return cy_build_error(im->g, NULL, "a number that must be below %lld is %lld", (long long)bound, (long long)known);
+    return cy_build_error(im->g, NULL, without_node(text), (long long)known, (long long)bound);
   if (d)
     cy_graph_require_text(im->g, *d, num(im, bound), CY_REQUIRE_INDEX, text);
   return d != NULL;
+}
+
+bool cy_onnx_check_true(cy_importer *im, cy_val right, const char *text) {
+  cy_val wrong = right ? UNARY(not, right) : 0;
+  const cy_type *t = wrong ? cy_onnx_type(im, wrong) : NULL;
+  return t && (cy_dim_is(im->g, cy_type_elems(im->g, t), 0) || cy_onnx_check_below(im, wrong, 1, text));
 }
 
 bool cy_onnx_check_tuples(cy_importer *im, cy_val indices, const cy_type *x, int first, int64_t count) {

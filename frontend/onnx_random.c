@@ -142,6 +142,10 @@ static cy_val kept(cy_importer *im, const cy_onnx_node *n) {
   cy_val ratio = n->in[1] ? CAST(n->in[1], CY_F32) : cy_build_scalar(im->g, CY_F32, 0.5);
   cy_val keep = u && ratio ? BINARY(ge, u, ratio) : 0;
   cy_val training = keep ? CAST(n->in[2], CY_BOOL) : 0;
+  cy_val right = BINARY(and, BINARY(ge, ratio, LIKE(ratio, 0)), BINARY(lt, ratio, LIKE(ratio, 1)));
+  if (n->in[1] && training && right &&
+      !cy_onnx_check_true(im, BINARY(or, right, UNARY(not, training)), "node '%s': expected a ratio from 0 to below 1"))
+    return 0;
   return training ? BINARY(or, keep, UNARY(not, training)) : 0;
 }
 

@@ -106,6 +106,47 @@ def lengths():
          {'l': ints(4, -1)}, says=LENGTH, unchecked=True)
 
 
+def tokens():
+    """Lengths and positions of attention and its caches."""
+    q, k, v, new = real(2, 2, 3, 4), real(2, 2, 5, 4), real(2, 2, 5, 4), {'domain': 'com.microsoft'}
+    case('Attention', N('Attention', ['q', 'k', 'v', '', '', '', 'l']), {'q': q, 'k': k, 'v': v, 'l': ints(5, 2)}, {'l': ints(6, 1)},
+         {'l': ints(-1, 2)}, says=LENGTH, opset=24, unchecked=True, symbolic=False)
+    case('Attention of com.microsoft', N('Attention', 'xwbm', num_heads=2, **new), {'x': real(2, 3, 8), 'm': np.int32([3, 2])},
+         {'m': np.int32([-1, 3])}, says='a length in mask_index is below 0', symbolic=False,
+         constants=[graphs.constant('w', real(8, 24)), graphs.constant('b', real(24))])
+    write = {'x': real(2, 5, 2), 'u': real(2, 2, 2), 'w': ints(0, 3)}
+    case('TensorScatter', N('TensorScatter', 'xuw', axis=1), write, {'w': ints(0, 4)}, {'w': ints(-1, 0)}, says=LENGTH, opset=24,
+         unchecked=True)
+    case('TensorScatter in a circle', N('TensorScatter', 'xuw', axis=1, mode='circular'), {**write, 'w': ints(0, 6)},
+         {'w': ints(-1, 0)}, {'w': ints(0, np.iinfo(np.int64).min)}, says='a write index is below 0', opset=24)
+    angles = [graphs.constant('c', real(6, 4)), graphs.constant('d', real(6, 4))]
+    for name, at, wrong in (('positions', [[0, 1, 5]], ([[0, 1, 6]], [[-1, 0, 1]])), ('an offset', [3], ([4], [-1]))):
+        case('RotaryEmbedding, ' + name, N('RotaryEmbedding', 'xpcd', **new), {'x': real(1, 2, 3, 8), 'p': np.array(at)},
+             *({'p': np.array(w)} for w in wrong), says=INDEX, unchecked=True, constants=angles, symbolic=False)
+    step = {'q': real(1, 2, 16), 'k': real(1, 2, 8), 'v': real(1, 2, 8), 'pk': real(1, 1, 3, 8), 'pv': real(1, 1, 3, 8),
+            'l': np.int32([4]), 't': np.array(5, np.int32)}
+    node = N('GroupQueryAttention', ['q', 'k', 'v', 'pk', 'pv', 'l', 't'], ['y', 'nk', 'nv'], num_heads=2, kv_num_heads=1, scale=0.3, **new)
+    case('GroupQueryAttention', node, step, {'l': np.int32([5])}, {'l': np.int32([-1])}, says=INDEX, unchecked=True)
+    case('GroupQueryAttention, all keys', node, step, {'t': np.array(6, np.int32)}, says='6 of 5 elements are asked for')
+
+
+def numbers():
+    """Numbers that are no sizes."""
+    boxes = {'b': abs(real(1, 5, 4)), 'p': real(1, 2, 5), 'm': ints(3), 'i': f32([0.5]), 't': f32([0])}
+    case('NonMaxSuppression', N('NonMaxSuppression', 'bpmit'), boxes, *({'i': f32([v])} for v in (1.5, -0.1, np.nan)),
+         says='expected an iou_threshold from 0 to 1', out=I)
+    resize = N('Resize', ['x', '', 'f'], mode='linear')
+    case('Resize, scales', resize, {'x': real(3, 4), 'f': f32([2, 0.5])}, *({'f': f32([v, 1])} for v in (0, -0.5, np.nan)),
+         says='expected scales above 0')
+    mels = {k: np.array(v) for k, v in dict(m=8, l=16, r=8192, a=f32(0), b=f32(4096)).items()}
+    case('MelWeightMatrix', N('MelWeightMatrix', 'mlrab'), mels, *({k: np.array(v, mels[k].dtype)} for k, v in (
+        ('r', 0), ('r', -8192), ('a', 5000), ('a', -1), ('b', 9000))), says='expected edges from 0 hertz')
+    case('STFT', N('STFT', ['x', 'j', '', 'l']), {'x': real(1, 16, 1), 'j': np.array(4), 'l': np.array(8)}, {'j': np.array(0)},
+         {'j': np.array(-4)}, says='expected a frame_step of 1 or more|a size would be', symbolic=False)
+    case('Dropout', N('Dropout', 'xrt'), {'x': real(4, 3), 'r': np.array(0, f32), 't': np.array(True)},
+         *({'r': np.array(v, f32)} for v in (1, 1.5, -1)), says='expected a ratio from 0 to below 1')
+
+
 def sizes():
     x = real(4, 3)
     case('Expand', N('Expand', 'xs'), {'x': x, 's': ints(1, 3)}, {'s': ints(2, 3)}, says='do not broadcast')
@@ -311,7 +352,7 @@ def constants_out_of_range(args, suite):
 def main():
     args = lib.arguments(__doc__, device=dict(action='store_true'), target=mock.TARGET)
     suite = lib.Suite(args)
-    for family in (indices, lengths, sizes, unused_sizes, axes_and_steps):
+    for family in (indices, lengths, tokens, numbers, sizes, unused_sizes, axes_and_steps):
         family()
     constants_out_of_range(args, suite)
     for name, *rest in CASES:

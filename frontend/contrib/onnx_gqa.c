@@ -95,6 +95,13 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
   return a->before != 0;
 }
 
+/* No sequence has more keys than there are, and no more are asked for than the cache and the new ones together. */
+static bool check_lengths(cy_importer *im, const cy_onnx_node *n, const gqa *a) {
+  cy_dim most = a->borrowed ? a->capacity : cy_dim_add(im->g, a->capacity, a->rows);
+  return cy_onnx_check_indices(im, n->in[5], a->kept ? a->longest : a->total, false) &&
+         (a->kept || cy_onnx_at_most(im, "input 'total_sequence_length'", a->longest, most));
+}
+
 /* How many of so many tokens are in a cache that slides. */
 static cy_val resident(cy_importer *im, const gqa *a, cy_val tokens, int64_t window) {
   cy_val capacity = cy_build_dim_scalar(im->g, a->capacity), last = cy_build_scalar_int(im->g, CY_I64, window - 1);
@@ -349,7 +356,8 @@ IMPORT(group_query_attention) {
   bool rotary = cy_onnx_int(im, n, "do_rotary", 0) != 0, causal = cy_onnx_int(im, n, "causal", 1) != 0;
   cy_dtype dtype = cy_onnx_type(im, X)->dtype;
   if (!check_inputs(im, n, rotary) || !split_inputs(im, n, &a) || !read_lengths(im, n, &a) ||
-      !read_slide(im, n, &a, window) || !read_storage(im, n, &a, "k_quant_type", n->in[12], n->in[3], &keys) ||
+      !read_slide(im, n, &a, window) || !check_lengths(im, n, &a) ||
+      !read_storage(im, n, &a, "k_quant_type", n->in[12], n->in[3], &keys) ||
       !read_storage(im, n, &a, "v_quant_type", n->in[13], n->in[4], &values))
     return false;
   double scale = cy_onnx_float(im, n, "scale", 0);

@@ -339,6 +339,9 @@ IMPORT(tensor_scatter) {
   cy_dim one = num(im, 1), room = cy_dim_sub(im->g, t.dim[axis], u.dim[axis]);
   if (mode == 0 && n->in[2] && !cy_onnx_check_lengths(im, n->in[2], room))
     return false;
+  if (mode == 1 && n->in[2] &&
+      !cy_onnx_check_true(im, BINARY(ge, n->in[2], LIKE(n->in[2], 0)), "node '%s': a write index is below 0"))
+    return false;
   cy_val starts = n->in[2] ? n->in[2] : cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_I64, 0), &one, 1);
   return cy_importer_set(
       im, n, 0,

@@ -187,6 +187,8 @@ IMPORT(attention) {
                           (long long)a.softmax);
   a.op.k = append(im, n->in[4], a.op.k);
   a.op.v = append(im, n->in[5], a.op.v);
+  if (a.op.k && a.op.lengths && !cy_onnx_check_lengths(im, a.op.lengths, dim_of(im, a.op.k, 2)))
+    return false;
   if (!a.op.k || !a.op.v || (a.op.mask && !(a.op.mask = widen_mask(im, a.op.mask, dim_of(im, a.op.k, 2)))))
     return false;
   if (a.op.mask && cy_onnx_type(im, a.op.mask)->dtype != CY_BOOL) {
@@ -247,6 +249,8 @@ static bool ms_mask(cy_importer *im, const cy_onnx_node *n, cy_val mask, attenti
       return cy_build_error(im->g, "input 'mask_index'",
                             "expected one length per sequence, or all ends and starts, found %s",
                             cy_type_text(im->g, &t));
+    if (!cy_onnx_check_true(im, BINARY(ge, mask, LIKE(mask, 0)), "node '%s': a length in mask_index is below 0"))
+      return false;
     cy_val end = batch_part(im, mask, 0, batch), start = both ? batch_part(im, mask, 1, batch) : 0;
     return end && (start || !both) && set_range(im, end, start, a);
   }

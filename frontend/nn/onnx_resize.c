@@ -94,7 +94,8 @@ static bool read_scales(cy_importer *im, cy_val scales, const int64_t *axes, uin
   uint32_t count;
   for (uint32_t i = 0; i < naxes; i++)
     extents[i] = t->dim[axes[i]];
-  if (!(scales = CAST(scales, CY_F32)))
+  if (!(scales = CAST(scales, CY_F32)) ||
+      !cy_onnx_check_true(im, BINARY(lt, LIKE(scales, 0), scales), "node '%s': expected scales above 0"))
     return false;
   cy_val sizes = CAST(UNARY(floor, MUL(CAST(cy_build_dims(im->g, extents, naxes), CY_F32), scales)), CY_I64);
   const cy_dim *e = sizes ? cy_value_elems_or_read(im->g, sizes, &count) : NULL;

@@ -319,6 +319,8 @@ IMPORT(stft) {
     cy_dim_range(im->g, step[0], &low, &high);
   if (!length || !step || count != 1 || high < 1)
     return cy_build_error(im->g, "input 'frame_step'", "expected a positive step, and a window or a frame length");
+  cy_graph_require_text(im->g, num(im, 1), step[0], CY_REQUIRE_AT_MOST,
+                        "node '%s': expected a frame_step of %lld or more, found %lld");
   cy_dim frames = cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_sub(im->g, t.dim[1], length[0]), step[0]), 1);
   cy_dim grid[2] = {frames, length[0]};
   cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_dim_scalar(im->g, step[0])),
@@ -367,6 +369,10 @@ IMPORT(mel_weight_matrix) {
     return false;
   cy_dim grid[2] = {cy_dim_addi(im->g, cy_dim_div(im->g, length[0], num(im, 2)), 1), mels[0]};
   cy_val edges = mel_edges(im, n, mels[0]), bin = cy_build_iota(im->g, CY_F64, grid, 2, 0), edge[3];
+  cy_val last = cy_build_dim_scalar(im->g, cy_dim_addi(im->g, grid[0], -1));
+  cy_val inside = edges ? BINARY(and, BINARY(ge, edges, LIKE(edges, 0)), BINARY(le, edges, CAST(last, CY_F64))) : 0;
+  if (!cy_onnx_check_true(im, inside, "node '%s': expected edges from 0 hertz to half of a sample_rate above 0"))
+    return false;
   for (int i = 0; i < 3; i++)
     edge[i] = cy_build_slice_axis(im->g, edges, 0, num(im, i), mels[0]);
   cy_val rise = DIV(SUB(bin, edge[0]), SUB(edge[1], edge[0])), fall = DIV(SUB(edge[2], bin), SUB(edge[2], edge[1]));
