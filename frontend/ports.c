@@ -341,9 +341,12 @@ static bool import_input(cy_importer *im, cy_scope *scope, const Onnx__ValueInfo
   return true;
 }
 
-/* "'batch', 'seq'": what --dim could have named. */
+/* "'batch', 'seq'": what --dim could have named, or did. */
 static const char *dimension_names(cy_importer *im) {
   const char *list = "";
+  for (uint32_t i = 0; i < im->nfixed; i++)
+    if (im->fixed[i].used && strcmp(im->fixed[i].name, "*") != 0)
+      list = cy_arena_printf(im->arena, "%s%s'%s'", list, *list ? ", " : "", im->fixed[i].name);
   for (cy_sym s = 1; s <= cy_sym_count(im->g); s++) {
     const cy_sym_info *info = cy_sym_of(im->g, s);
     if (info->kind == CY_SYM_INPUT)
@@ -363,6 +366,9 @@ static const char *input_names(cy_importer *im) {
 
 static cy_nearest near_dimension(cy_importer *im, const char *name) {
   cy_nearest n = cy_nearest_of(name, strlen(name));
+  for (uint32_t i = 0; i < im->nfixed; i++)
+    if (im->fixed[i].used)
+      cy_nearest_try(&n, im->fixed[i].name, strlen(im->fixed[i].name));
   for (cy_sym s = 1; s <= cy_sym_count(im->g); s++) {
     const cy_sym_info *info = cy_sym_of(im->g, s);
     if (info->kind == CY_SYM_INPUT)

@@ -89,7 +89,7 @@ static void write_cells(FILE *out, const cy_bench_result *r, double ratio, bool 
   static const char *const formats[N_COLUMNS] = {"%.4f", "%.4f", "%.2fx", "%.4f", "%.4f", "%.4f",
                                                  "%.4f", "%.1f", "%.2f",  "%.2f", "%.1f", "%.0f"};
   for (int c = 0; c < N_COLUMNS; c++) {
-    bool known = c < 3 || c > 7 || s.mean_ms > 0;
+    bool known = c == 2 ? ratio > 0 : c < 2 || c > 7 || s.mean_ms > 0;
     snprintf(cells[c], sizeof cells[c], known ? formats[c] : "-", numbers[c]);
     if (!as_markdown || columns[c].in_markdown)
       fprintf(out, "%s%*s", as_markdown ? " | " : "  ", columns[c].width, cells[c]);
@@ -194,7 +194,8 @@ static json_t *row_json(const cy_bench_result *results, int n, const cy_bench_re
     json_object_set_new(row, "samples_per_second", json_real(per_second(r, &median)));
   if (r->post_ms >= 0)
     json_object_set_new(row, "post_ms", json_real(r->post_ms));
-  json_object_set_new(row, "ratio", json_real(ratio_of(results, n, r)));
+  if (ratio_of(results, n, r) > 0)
+    json_object_set_new(row, "ratio", json_real(ratio_of(results, n, r)));
   return row;
 }
 
