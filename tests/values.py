@@ -127,7 +127,7 @@ def tokens():
             'l': np.int32([4]), 't': np.array(5, np.int32)}
     node = N('GroupQueryAttention', ['q', 'k', 'v', 'pk', 'pv', 'l', 't'], ['y', 'nk', 'nv'], num_heads=2, kv_num_heads=1, scale=0.3, **new)
     case('GroupQueryAttention', node, step, {'l': np.int32([5])}, {'l': np.int32([-1])}, says=INDEX, unchecked=True)
-    case('GroupQueryAttention, all keys', node, step, {'t': np.array(6, np.int32)}, says='6 of 5 elements are asked for')
+    case('GroupQueryAttention, all keys', node, step, {'t': np.array(6, np.int32)}, says='total_sequence_length is 6, more than the 5 keys')
 
 
 def numbers():

@@ -98,8 +98,10 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
 /* No sequence has more keys than there are, and no more are asked for than the cache and the new ones together. */
 static bool check_lengths(cy_importer *im, const cy_onnx_node *n, const gqa *a) {
   cy_dim most = a->borrowed ? a->capacity : cy_dim_add(im->g, a->capacity, a->rows);
-  return cy_onnx_check_indices(im, n->in[5], a->kept ? a->longest : a->total, false) &&
-         (a->kept || cy_onnx_at_most(im, "input 'total_sequence_length'", a->longest, most));
+  if (!a->kept)
+    cy_graph_require_text(im->g, a->longest, most, CY_REQUIRE_AT_MOST,
+                          "node '%s': total_sequence_length is %lld, more than the %lld keys of the cache and new ones");
+  return cy_onnx_check_indices(im, n->in[5], a->kept ? a->longest : a->total, false);
 }
 
 /* How many of so many tokens are in a cache that slides. */
