@@ -3,7 +3,7 @@
 
 In:  small networks of convolutions and products, made here. Out: the closing line. Results are compared with those of -O0,
      within what the algorithm rounds; the table says that what was asked for was taken. Files of choices that are wrong end
-     with the line and what to do.
+     with the line and what to do. The forms of codegen/cpu/forms.def can be switched off.
 """
 import os
 import re
@@ -123,10 +123,39 @@ def check_all_of_them(args, folder):
     return 'not winograd: %s' % wrong if wrong or not any(c == 'winograd' for _, c in layers.values()) else None
 
 
+def forms():
+    """Names of codegen/cpu/forms.def."""
+    with open(os.path.join('codegen', 'cpu', 'forms.def'), encoding='utf-8') as f:
+        return re.findall(r'^FORM\(\w+, "(\w+)"', f.read(), re.M)
+
+
+def check_without_forms(args, folder, make, target):
+    """With all forms switched off, results are those of -O0, and no line of the file is unknown."""
+    model = make()
+    os.makedirs(folder, exist_ok=True)
+    path, library, choice = (os.path.join(folder, name) for name in ('m.onnx', 'm.so', 'choice.txt'))
+    onnx.save(model, path)
+    with open(choice, 'w', encoding='utf-8') as f:
+        f.writelines('*\t-%s\n' % name for name in forms())
+    port = model.graph.input[0]
+    shape = [d.dim_value for d in port.type.tensor_type.shape.dim]
+    feeds = {port.name: np.random.default_rng(2).standard_normal(shape).astype(np.float32)}
+    results = []
+    for options in (['-O0'], ['--choice=' + choice]):
+        code, out, err = lib.run([args.cytoc, path, '-o', library, '--explain=costs', *target, *options])
+        got, why = result(args, folder, feeds, model.graph.output[0].name) if not code else (None, lib.reason(err, code))
+        if why or err:
+            return why or err
+        results.append(got)
+    wrong = re.search(r'\* (winograd|planar|strassen)', out)
+    return wrong.group() if wrong else lib.difference(model.graph.output[0].name, results[1], results[0], 1e-5)
+
+
 BAD = (('conv 1\n', 1, 'line 1: expected a layer, a tab and the name of a candidate'),
        ('*\tdirect\nx\ta\nx\tb\n', 1, 'line 3: this layer has a candidate already'),
        ('\tdirect\n', 1, 'line 1: expected a layer'),
        ('conv 9->9\tdirect\n', 0, "line 1: no layer 'conv 9->9' that 'direct' could compute"),
+       ('*\t-fft\n', 0, "line 1: no layer '\\*' that '-fft' could compute"),
        ('*\tfft\n', 0, "line 1: no layer '\\*' that 'fft' could compute"),
        (None, 1, 'cannot read the file'))
 
@@ -153,6 +182,8 @@ def main():
     suite, folder = lib.Suite(args), os.path.join(args.build, 'candidates')
     tests = [('%s %s' % (name, ' '.join(target) or 'native'), check_network, make, target)
              for name, make in NETWORKS.items() for target in TARGETS]
+    tests += [('%s %s without forms' % (name, ' '.join(target) or 'native'), check_without_forms, make, target)
+              for name, make in NETWORKS.items() for target in TARGETS]
     for name, check, *more in tests + [('all', check_all_of_them), ('bad', check_bad)]:
         if args.wanted(name):
             suite.result(name, check(args, folder, *more))

@@ -1,13 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* choices.c - which candidate of a layer is taken: the one with the least estimate, or what a file of choices says.
  *
- * In: lists of candidates, from the generators; lines "layer <tab> candidate [<tab> times]". Out: the number of the chosen one.
+ * In: lists of candidates, from the generators; lines "layer <tab> candidate [<tab> times]", "* <tab> -form". Out: the number of
+ * the chosen one; the forms that are switched off.
  */
 #include "cost.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+uint32_t cy_forms_off(cy_choices *choices) {
+  static const char *const names[] = {
+#define FORM(id, name, what) name,
+#include "codegen/cpu/forms.def"
+  };
+  uint32_t off = 0;
+  for (cy_choice *x = choices->list; x < choices->list + choices->n; x++)
+    for (unsigned i = 0; i < sizeof names / sizeof *names && *x->candidate == '-'; i++)
+      if (!strcmp(x->layer, "*") && !strcmp(x->candidate + 1, names[i])) {
+        x->found = true;
+        off |= 1u << i;
+      }
+  return off;
+}
 
 /* The line for this layer that names a candidate of it; lines for all layers come last. */
 static const cy_choice *line_of(const cy_cg *cg, const cy_candidates *c, int *out_candidate) {

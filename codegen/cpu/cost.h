@@ -52,14 +52,14 @@ bool cy_winograd_pays(const cy_cg *cg, double with, double without);
 double cy_cost_planar_step(const cy_cg *cg, unsigned mr, unsigned nv); /* of k, for a tile */
 /* All steps of a row of tiles, and those in full: copies, weights, outputs. */
 typedef struct cy_planar_work {
-  double sums;          /* cycles of the tiles of all rows, by cy_cost_planar_step */
-  double pieces;        /* of a row */
-  double weight_bytes;  /* of all taps */
-  double kept;          /* rows that are copied for a row of outputs */
-  double vectors;       /* of such a row, in all phases */
+  double sums;         /* cycles of the tiles of all rows, by cy_cost_planar_step */
+  double pieces;       /* of a row */
+  double weight_bytes; /* of all taps */
+  double kept;         /* rows that are copied for a row of outputs */
+  double vectors;      /* of such a row, in all phases */
   int64_t phases;
-  bool vector_phases;   /* can vectors be parted into phases by shuffles? */
-  double rows;          /* of a task */
+  bool vector_phases; /* can vectors be parted into phases by shuffles? */
+  double rows;        /* of a task */
   double output_vectors, tile_rows;
 } cy_planar_work;
 double cy_cost_planar(const cy_cg *cg, const cy_planar_work *w);
@@ -74,8 +74,8 @@ double cy_cost_task(const cy_cg *cg, double rows, double panels, double panel);
 typedef enum cy_factor_form { CY_FACTORS_F32, CY_FACTORS_BYTES, CY_FACTORS_BF16 } cy_factor_form;
 /* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces; share: of the
  * products, others are left out. filled: columns with those that idle in vectors. */
-double cy_cost_grouped(const cy_cg *cg, cy_factor_form f, double rows, double depth, double n, double filled, double runs,
-                       double share);
+double cy_cost_grouped(const cy_cg *cg, cy_factor_form f, double rows, double depth, double n, double filled,
+                       double runs, double share);
 /* Products of pairs or dot4 alone, without sums. group: 2 or 4. */
 double cy_cost_groups(const cy_cg *cg, double products, int group);
 /* A step of k for a tile of mr rows by nv vectors; split: of dot4 that are split against saturation. */
@@ -93,6 +93,8 @@ double cy_cost_attention(const cy_cg *cg, bool bf16, double scores, double produ
 double cy_cost_recurrent(const cy_cg *cg, bool ints, double steps, double weights, double units, bool batched);
 
 /* ---- choices.c ---- */
+/* Of the lines "*, tab, -NAME" that name forms: cy_cg.forms_off. */
+uint32_t cy_forms_off(cy_choices *choices);
 
 /* The least measured cycles of those that are wanted, in whatever layout; 0: none was measured. */
 double cy_candidates_measured(const cy_cg *cg, const cy_candidates *c, bool (*wanted)(const char *name));

@@ -75,7 +75,11 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
 
 static void release(cy_machine *m) { cy_cg_destroy(m->state); }
 
-static void choose(cy_machine *m, cy_choices *choices) { ((cy_cg *)m->state)->choices = choices; }
+static void choose(cy_machine *m, cy_choices *choices) {
+  cy_cg *cg = m->state;
+  cg->choices = choices;
+  cg->forms_off = choices ? cy_forms_off(choices) : 0;
+}
 
 static void strict_fp(cy_machine *m) { ((cy_cg *)m->state)->strict_fp = true; }
 
@@ -153,6 +157,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
     return -1;
   cg->strict_fp = ((const cy_cg *)m->state)->strict_fp;
   cg->choices = ((const cy_cg *)m->state)->choices;
+  cg->forms_off = ((const cy_cg *)m->state)->forms_off;
   cg->prefix = m->prefix;
   cg->fast_codegen = m->fast_codegen;
   cy_cg_module(cg, plans[0]->symbol);

@@ -31,9 +31,15 @@
 typedef struct cy_cpu_model {
 #define COLUMN(name, unit, usual, meaning) double name;
 #include "machine.def"
-  unsigned fmas; /* of vectors of cy_cg.W floats, in a cycle */
+  unsigned fmas;              /* of vectors of cy_cg.W floats, in a cycle */
   int64_t l1_bytes, l2_bytes; /* per core */
 } cy_cpu_model;
+
+/* Forms that may be switched off. */
+typedef enum cy_form {
+#define FORM(id, name, what) CY_FORM_##id,
+#include "codegen/cpu/forms.def"
+} cy_form;
 
 typedef struct cy_cg {
   LLVMContextRef ctx;
@@ -42,9 +48,9 @@ typedef struct cy_cg {
   LLVMTargetRef target;
   LLVMTargetMachineRef tm; /* NULL before the first module */
   LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, voidt;
-  LLVMTypeRef vf;  /* <W x float> */
-  LLVMTypeRef vi;  /* <W x i32> */
-  unsigned W;      /* f32 lanes of a vector register */
+  LLVMTypeRef vf;     /* <W x float> */
+  LLVMTypeRef vi;     /* <W x i32> */
+  unsigned W;         /* f32 lanes of a vector register */
   unsigned registers; /* vector registers */
   bool fma, avx2, avx512;
   cy_cpu_model model;
@@ -53,20 +59,24 @@ typedef struct cy_cg {
   bool bf16_dot;           /* vdpbf16ps on vectors of 512 bits, where nothing is faster */
   bool gathers;            /* floats from anywhere by an instruction, where that is faster than one by one */
   bool amx_int8, amx_bf16; /* products of tiles, see int_amx.c */
-  bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
-  bool fast_codegen; /* takes a fraction of the time to make code, which runs for some times as long */
-  bool straight;     /* long code without loops, run once a call: spares LLVM's scheduler behind register allocation,
+  bool vnni_spelled;       /* tests: what vpdpbusd does, in plain instructions */
+  bool fast_codegen;       /* takes a fraction of the time to make code, which runs for some times as long */
+  bool straight;       /* long code without loops, run once a call: spares LLVM's scheduler behind register allocation,
                         whose time grows with the square of a block */
-  bool strict_fp;    /* algorithms of fewer multiplications are not wanted: see cy_machine_strict_fp */
+  bool strict_fp;      /* algorithms of fewer multiplications are not wanted: see cy_machine_strict_fp */
   cy_choices *choices; /* NULL: estimates choose */
+  uint32_t forms_off;  /* bits: see cy_form_on */
   const cy_arch *arch;
-  char *cpu, *features;       /* as LLVM wants them; features may be "" */
-  char *has;                  /* what code for the CPU may use, comma separated */
-  const char *prefix; /* of names that objects share: the caller's. NULL: they share nothing, there is one module */
+  char *cpu, *features; /* as LLVM wants them; features may be "" */
+  char *has;            /* what code for the CPU may use, comma separated */
+  const char *prefix;   /* of names that objects share: the caller's. NULL: they share nothing, there is one module */
   /* the function being emitted */
   LLVMValueRef fn;
   LLVMValueRef args, begin, end, worker; /* of a kernel; NULL in other functions */
 } cy_cg;
+
+/* Is that form allowed? Lines of the choices may switch it off: forms.def. */
+static inline bool cy_form_on(const cy_cg *cg, cy_form form) { return !(cg->forms_off >> form & 1); }
 
 /* cpu: "native" or a name of machine.def, with the system's suffix. On failure returns NULL and, when out_error is not NULL, a
  * malloc'ed text. */
@@ -80,7 +90,7 @@ void cy_cg_module(cy_cg *cg, const char *name);
 /* Names are "native", or a CPU's, and the suffix of the system (arch.h). */
 void cy_cpu_try_names(cy_nearest *nearest);    /* all of them, for a name that is none */
 const cy_arch *cy_cpu_arch(const char *name);  /* NULL: it is no such name */
-unsigned cy_cpu_lanes(const char *features);    /* floats of their widest vectors */
+unsigned cy_cpu_lanes(const char *features);   /* floats of their widest vectors */
 const char *cy_cpu_base(const char *name);     /* without the suffix; NULL: native, or no such name */
 const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: the same */
 /* The model of the CPU of that name, whose features and vectors of W floats are known; of one without a row, or with other
@@ -90,7 +100,7 @@ const char *cy_cpu_model_of(const char *name, const char *features, unsigned W, 
 /* The same by features and caches alone, 0: not known. */
 const char *cy_cpu_nearest(const char *isa, const char *features, unsigned W, int64_t l1_bytes, int64_t l2_bytes,
                            cy_cpu_model *out);
-char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
+char *cy_cpu_features_on(const char *list); /* the same of a machine with "+a,-b,.."; free() it */
 
 /* ---- finishing a module (all return 0, or -1 with a malloc'ed text in *out_error) ---- */
 #define CY_PASSES_LIGHT                                                                                                \

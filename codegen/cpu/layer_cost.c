@@ -12,6 +12,7 @@
 #include "codegen/cpu/int8/int_gemm.h"
 #include "ir/pixel_shuffle.h"
 
+static const double NEVER = 1e15;             /* cycles */
 enum { WORTH_PACKING = 32, WORTH_TILES = 8 }; /* rows */
 
 static const cy_type *type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
@@ -187,7 +188,6 @@ static bool is_channels(const char *name) { return !is_planar(name); }
 
 /* A candidate that is forced decides the layout, too; measured ones take the place of estimates. */
 static void follow_choice(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, cy_conv_cycles *out) {
-  static const double never = 1e15;
   if (!cg->choices)
     return;
   cy_conv_desc d = describe(g, n, NULL);
@@ -202,7 +202,7 @@ static void follow_choice(const cy_cg *cg, const cy_graph *g, const cy_node_info
   if (asked < 0)
     return;
   bool planar = is_planar(c.of[asked].name);
-  *out = (cy_conv_cycles){planar ? 0 : never, planar ? never : 0, 0, 0};
+  *out = (cy_conv_cycles){planar ? 0 : NEVER, planar ? NEVER : 0, 0, 0};
 }
 
 bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
@@ -216,7 +216,7 @@ bool cy_cpu_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_in
   *out = (cy_conv_cycles){.transpose_in = transposing(cg, g, x, sizes), .transpose_out = transposing(cg, g, y, sizes)};
   if (!is_constant(g, n->in[1]))
     return looped_cycles(cg, &d, out);
-  out->planar = cy_planar_cost(cg, &d);
+  out->planar = cy_form_on(cg, CY_FORM_PLANAR) ? cy_planar_cost(cg, &d) : NEVER;
   out->channels = conv_cycles(cg, g, n, sizes, CY_FACTORS_F32);
   follow_choice(cg, g, n, out);
   return true;

@@ -69,7 +69,7 @@ static void plan_scales(const cy_cg *cg, att *a) {
   a->scale_q = a->half ? 1 : a->unit == 1 ? scale * log2_e : scale;
   a->queries_stay = powers && !a->half && !a->shared && cy_csize_is(a->d->qd, 1) && cy_csize_known(a->d->qm);
   a->scale_k = a->queries_stay ? a->scale_q : 1;
-  a->late = powers && cy_attention_scales(cg) && !a->half && a->many && !cg->amx_bf16;
+  a->late = cy_form_on(cg, CY_FORM_WEIGH) && powers && cy_attention_scales(cg) && !a->half && a->many && !cg->amx_bf16;
 }
 
 /* With AVX-512, vectors of values are shared out evenly to as few panels as hold them, the last one takes what is left: 80
@@ -120,7 +120,8 @@ static att plan_of(const cy_cg *cg, const cy_attention_desc *d) {
   a.tops = a.all && a.keys >= a.nr_k && !a.half && !a.few && !d->changes_scores && a.scale_s == 1;
   a.behind = a.all && !a.half && !a.few && a.keys >= a.nr_k && (a.late || !cy_attention_scales(cg));
   a.panels_v = cy_ceil(d->columns, a.nr_v);
-  a.last_v = cg->model.attention_values && !a.amx ? (unsigned)cy_ceil(d->columns - (a.panels_v - 1) * a.nr_v, cg->W) : a.pv.nv;
+  a.last_v =
+      cg->model.attention_values && !a.amx ? (unsigned)cy_ceil(d->columns - (a.panels_v - 1) * a.nr_v, cg->W) : a.pv.nv;
   a.values_stay = !a.half && cy_csize_is(d->vn, 1) && values_lie_well(cg, &a);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
   a.ld_o = a.panels_v * a.nr_v;
@@ -130,9 +131,7 @@ static att plan_of(const cy_cg *cg, const cy_attention_desc *d) {
 
 /* ---- sizes ---- */
 
-static V outer_count(cy_cg *cg, const att *a) {
-  return cy_batch_count(cg, a->d->batch, a->d->n_batch - a->shared);
-}
+static V outer_count(cy_cg *cg, const att *a) { return cy_batch_count(cg, a->d->batch, a->d->n_batch - a->shared); }
 
 static V row_count(cy_cg *cg, const att *a) {
   V n = cy_size(cg, a->d->m);

@@ -17,7 +17,7 @@
 
 #include <stdio.h>
 
-#define LONG_ROW 256           /* positions; longer ones are shared out and copied piece by piece */
+#define LONG_ROW 256 /* positions; longer ones are shared out and copied piece by piece */
 
 typedef enum mode { MODE_POSITIONS, MODE_RUNS, MODE_RUNS_COPIED } mode;
 
@@ -77,10 +77,10 @@ static bool runs_in_place(const conv *c) {
          w->in_stride.value == c->c;
 }
 
-static mode mode_choose(const conv *c) {
+static mode mode_choose(const cy_cg *cg, const conv *c) {
   const cy_axis *w = &c->axis[2];
-  if (c->groups > 1 || c->d->transposed || c->output_block.lane_reduce.lanes || c->c >= 16 || w->count == 1 ||
-      w->inc != 1)
+  if (!cy_form_on(cg, CY_FORM_RUNS) || c->groups > 1 || c->d->transposed || c->output_block.lane_reduce.lanes ||
+      c->c >= 16 || w->count == 1 || w->inc != 1)
     return MODE_POSITIONS;
   return runs_in_place(c) ? MODE_RUNS : MODE_RUNS_COPIED;
 }
@@ -119,7 +119,7 @@ static conv part_plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   c.groups = d->groups / c.merged;
   c.c = d->cin / c.groups;
   c.n = d->cout / c.groups * c.output_block.count;
-  c.mode = mode_choose(&c);
+  c.mode = mode_choose(cg, &c);
   c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_POSITIONS ? c.axis[2].count : 1);
   c.klen = c.c * (c.mode == MODE_POSITIONS ? 1 : c.axis[2].count);
   c.tile = cy_tile_choose(cg, known_positions(&c), c.n);

@@ -58,7 +58,7 @@ void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *d, cy_candidates *c
     cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DEPTHWISE), depthwise_cost(cg, d), 1, channels, false});
   double direct = cy_direct_cost(cg, d) * idle_share(cg, d);
   cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), direct, depthwise ? UNTRIED : 1, channels, false});
-  if (!depthwise && cy_winograd_possible(d))
+  if (!depthwise && cy_winograd_possible(d) && cy_form_on(cg, CY_FORM_WINOGRAD))
     cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), winograd_cost(cg, d), cg->model.winograd_margin,
                                         channels && !cg->strict_fp, cg->strict_fp});
   if (floats && !d->transposed)

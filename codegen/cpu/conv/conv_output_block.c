@@ -13,9 +13,9 @@
  */
 #include "conv_int.h"
 
-#define GAIN 1.5        /* of products, at least: there are more outputs to cut rows into */
+#define GAIN 1.5             /* of products, at least: there are more outputs to cut rows into */
 #define LANE_REDUCE_GAIN 1.2 /* likewise, of vectors of input channels */
-#define UNKNOWN_AXIS 48 /* outputs along an axis of unknown size */
+#define UNKNOWN_AXIS 48      /* outputs along an axis of unknown size */
 
 /* Does output q of a block read through tap k along axis i, and where, from the block's first input on? */
 static bool reads(const cy_conv_desc *d, int i, int64_t q, int64_t k, int64_t *out_at) {
@@ -88,8 +88,8 @@ static cy_output_block lane_reduce_or(const cy_cg *cg, const cy_conv_desc *d, cy
                                       double least) {
   double outputs = outputs_of(d), taps = plain_products(d) / outputs, most;
   cy_lane_reduce lane_reduce = cy_lane_reduce_choose(cg, d, outputs, taps, &most);
-  if (!lane_reduce.lanes || cy_lane_reduce_weights(&lane_reduce, d, cy_conv_taps(d)) >= CY_MANY_WEIGHTS ||
-      most * LANE_REDUCE_GAIN >= least)
+  if (!cy_form_on(cg, CY_FORM_LANE_REDUCE) || !lane_reduce.lanes ||
+      cy_lane_reduce_weights(&lane_reduce, d, cy_conv_taps(d)) >= CY_MANY_WEIGHTS || most * LANE_REDUCE_GAIN >= least)
     return output_block;
   return (cy_output_block){.along = {1, 1, 1}, .count = 1, .lane_reduce = lane_reduce, .products = most};
 }
@@ -101,7 +101,9 @@ cy_output_block cy_output_block_choose(const cy_cg *cg, const cy_conv_desc *d) {
   if (d->groups > 1 || most < 2)
     return best;
   for (int i = 0; i < 3; i++)
-    ends[i] = cg->strict_fp ? 0 : i < d->n_spatial ? most : 1; /* NaN times a weight of zero is NaN */
+    ends[i] = cg->strict_fp || !cy_form_on(cg, CY_FORM_OUTPUT_BLOCK) ? 0
+              : i < d->n_spatial                                     ? most
+                                                                     : 1; /* NaN times a weight of zero is NaN */
   for (s.along[0] = step_of(d, 0); s.along[0] <= ends[0]; s.along[0] += step_of(d, 0))
     for (s.along[1] = step_of(d, 1); s.along[1] <= ends[1]; s.along[1] += step_of(d, 1))
       for (s.along[2] = step_of(d, 2); s.along[2] <= ends[2]; s.along[2] += step_of(d, 2)) {

@@ -52,7 +52,8 @@ static double task_cost(const cy_cg *cg, const wino *w, int64_t tiles, int64_t c
 /* The same where winograd_rows.c makes M: points of filters for every few tiles. */
 static double rows_cost(const cy_cg *cg, cy_weights weights, int64_t tiles, int64_t columns, int64_t c) {
   double bytes = (double)(TAPS * cg->W * cy_weight_bytes(weights));
-  return cy_cost_winograd_few(cg, tiles, c, columns, bytes) + cy_cost_winograd_output(cg, (double)tiles, columns, false);
+  return cy_cost_winograd_few(cg, tiles, c, columns, bytes) +
+         cy_cost_winograd_output(cg, (double)tiles, columns, false);
 }
 
 /* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. With
@@ -124,13 +125,14 @@ static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *
   wino w = {.d = d, .depth = depth, .pairs = pairs, .slices = pairs ? 4 : depth, .c = depth * d->cin, .slice = d->cin};
   cy_conv_axes(d, 0, w.axis);
   int64_t total = known_tiles(d, cy_csize_known(d->batch), tile_planes(&w));
-  w.rows = !pairs && total && total <= (int64_t)cg->model.winograd_few;
+  w.rows = cy_form_on(cg, CY_FORM_WINOGRAD_ROWS) && !pairs && total && total <= (int64_t)cg->model.winograd_few;
   w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
   bool apart = depth == 1 || d->cin % CY_TAP_CHANNELS == 0; /* no block of channels belongs to two taps in depth */
-  w.by_tap = !total && d->weights == CY_WEIGHTS_F32 && apart;
-  w.filters_once = cg->model.winograd_in_l2 && !w.rows && w.panels == 1 && stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
+  w.by_tap = cy_form_on(cg, CY_FORM_WINOGRAD_FEW) && !total && d->weights == CY_WEIGHTS_F32 && apart;
+  w.filters_once = cy_form_on(cg, CY_FORM_WINOGRAD_ONCE) && cg->model.winograd_in_l2 && !w.rows && w.panels == 1 &&
+                   stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
   channels_choose(cg, &w);
   w.shared = total && POINT_BYTES * total * v_channels(&w) <= SHARED_BYTES && !w.filters_once;
   int64_t most = max_tiles(cg, &w), image = known_tiles(d, 1, tile_planes(&w));
@@ -149,7 +151,8 @@ static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *
 wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d) {
   double cost, paired_cost;
   wino w = plan_of(cg, d, false, &cost);
-  if (w.rows || !is_deep(d) || d->kernel[0] != 3 || d->dilation[0] != 1 || cy_csize_known(d->out[0]) == 1)
+  if (!cy_form_on(cg, CY_FORM_WINOGRAD_PAIRS) || w.rows || !is_deep(d) || d->kernel[0] != 3 || d->dilation[0] != 1 ||
+      cy_csize_known(d->out[0]) == 1)
     return w;
   wino paired = plan_of(cg, d, true, &paired_cost);
   bool known = known_tiles(d, cy_csize_known(d->batch), 1) > 0;

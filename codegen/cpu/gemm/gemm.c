@@ -69,7 +69,7 @@ static kind kind_choose(const cy_cg *cg, const cy_gemm_desc *d) {
     return GEMM_PACKED;
   if (cy_csize_is(d->bn, 1) && n && n % cg->W == 0 && ((m && m <= 64) || n <= 128))
     return GEMM_IN_PLACE;
-  if (cy_csize_is(d->bk, 1) && m && m <= 4 && cy_csize_is(d->ak, 1))
+  if (cy_form_on(cg, CY_FORM_GEMM_DOTS) && cy_csize_is(d->bk, 1) && m && m <= 4 && cy_csize_is(d->ak, 1))
     return GEMM_DOTS;
   return GEMM_RUNTIME_PACK;
 }
@@ -129,7 +129,8 @@ static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *
 
 static bool strassen_possible(const cy_cg *cg, gemm *g, int64_t outer, int64_t panels) {
   int64_t m = cy_csize_known(g->d->m), k = cy_csize_known(g->d->k);
-  return g->kind == GEMM_PACKED && !g->copy_a && ((cg->model.strassen && !cg->strict_fp) || cg->choices) &&
+  return cy_form_on(cg, CY_FORM_STRASSEN) && g->kind == GEMM_PACKED && !g->copy_a &&
+         ((cg->model.strassen && !cg->strict_fp) || cg->choices) &&
          cy_strassen_choose(cg, g->tile, g->d->weights, outer, m, panels, k, g->blocks, &g->fast);
 }
 

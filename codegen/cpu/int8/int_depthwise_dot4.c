@@ -99,7 +99,8 @@ static bool row_block_choose(const cy_axis *h, const cy_axis *w, cy_row_block *b
 bool cy_depthwise_dot4_possible(const cy_cg *cg, const cy_int_gemm_desc *d) {
   cy_axis axis[3];
   cy_row_block b;
-  if (!((cg->vnni && !cg->sdot) || cg->vnni_spelled) || d->b_bits != 8 || !d->b_signed || !cy_int_depthwise_possible(d))
+  if (!cy_form_on(cg, CY_FORM_INT_DEPTHWISE_DOT4) || !((cg->vnni && !cg->sdot) || cg->vnni_spelled) || d->b_bits != 8 ||
+      !d->b_signed || !cy_int_depthwise_possible(d))
     return false;
   cy_conv_axes(&d->window, 0, axis);
   return axis[1].count > 1 && row_block_choose(&axis[1], &axis[2], &b);
@@ -188,11 +189,11 @@ static V worker_bytes(cy_cg *cg, const void *ctx) {
 typedef struct frame {
   const depthwise *p;
   cy_int_gemm_rows convert;
-  V scratch, width, vector_bytes;  /* vector_bytes: of all columns of a group's vector */
-  V blank, start, buffer;          /* a position that counts as 0; of the block: what sums begin with; sums of a tile */
-  V weights, placed;               /* as packed; the block's in their places, in scratch */
-  V left, right;                   /* columns of scratch that are in the feature map */
-  V image, depth, y0, c0;          /* of the task, the row block, and the block */
+  V scratch, width, vector_bytes; /* vector_bytes: of all columns of a group's vector */
+  V blank, start, buffer;         /* a position that counts as 0; of the block: what sums begin with; sums of a tile */
+  V weights, placed;              /* as packed; the block's in their places, in scratch */
+  V left, right;                  /* columns of scratch that are in the feature map */
+  V image, depth, y0, c0;         /* of the task, the row block, and the block */
 } frame;
 
 static V bytes_at(cy_cg *cg, V p) { return cy_load(cg, LLVMVectorType(cg->i8, 4 * cg->W), p, 1); }

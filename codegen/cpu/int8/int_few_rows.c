@@ -53,7 +53,7 @@ typedef struct plan {
 } plan;
 
 bool cy_int_gemm_few_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n) {
-  return bits == 4 && cy_quantised_rows_possible(cg, bits, block, tile, n);
+  return cy_form_on(cg, CY_FORM_INT_FEW_ROWS) && bits == 4 && cy_quantised_rows_possible(cg, bits, block, tile, n);
 }
 
 static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
@@ -487,10 +487,10 @@ static V kernel_of(cy_cg *cg, const plan *p) {
 
 typedef struct frame {
   const plan *p;
-  V sums;                             /* behind room for a panel */
-  cy_matrix_rows at;                  /* of the matrix */
+  V sums;            /* behind room for a panel */
+  cy_matrix_rows at; /* of the matrix */
   V first_row, m;
-  V q0, q1;                           /* panels; the last one may begin early */
+  V q0, q1; /* panels; the last one may begin early */
 } frame;
 
 static V column_of(cy_cg *cg, const plan *p, V panel) {

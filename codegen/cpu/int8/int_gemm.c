@@ -229,7 +229,7 @@ static plan plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
   int64_t weights = p.n * p.k * (p.variant.wide ? 2 : 1);
   bool many_rows = !p.rows || p.rows > p.tile.mr;
   p.variant.prefetch = cy_int_gemm_rows_stay(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
-  if (bytes_at_once(&p) && !rows_summed(&p))
+  if (cy_form_on(cg, CY_FORM_INT_ROW_BLOCK) && bytes_at_once(&p) && !rows_summed(&p))
     cy_int_row_block_plan(&p);
   cy_int_gemm_order_plan(&p, shuffled);
   p.nb = p.nb / p.unit * p.unit;
@@ -278,7 +278,8 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
 }
 
 bool cy_int_gemm_split_possible(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  if (d->bf16 || !cg->avx2 || cg->vnni || cg->vnni_spelled || cy_int_depthwise_possible(d))
+  if (!cy_form_on(cg, CY_FORM_INT_SPLIT) || d->bf16 || !cg->avx2 || cg->vnni || cg->vnni_spelled ||
+      cy_int_depthwise_possible(d))
     return false;
   plan p = plan_of(cg, d);
   return p.packed && p.rows != 1; /* one row waits for its weights either way */
@@ -288,7 +289,6 @@ double cy_int_gemm_share(const cy_cg *cg, const cy_int_gemm_desc *d) {
   plan p = plan_of(cg, d);
   return cy_int_gemm_order_share(cg, &p);
 }
-
 
 /* ---- sizes ---- */
 

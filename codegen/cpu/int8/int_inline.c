@@ -17,7 +17,8 @@ bool cy_int_gemm_inline_pays(const cy_cg *cg, cy_int_gemm_variant variant, int64
   int64_t most = e->steps > SHORT_STEPS    ? (rows >= LONG_ROWS ? LONG_DEPTH : 0)
                  : n <= 2 * (int64_t)cg->W ? NARROW_DEPTH
                                            : MAX_DEPTH;
-  return cg->model.int_inline && variant.dot4 && !variant.amx && !variant.split && n && k && k <= most;
+  return cy_form_on(cg, CY_FORM_INT_INLINE) && cg->model.int_inline && variant.dot4 && !variant.amx && !variant.split &&
+         n && k && k <= most;
 }
 
 /* Lanes [0, lanes) of `count` vectors one behind the other. */

@@ -24,7 +24,7 @@ unsigned cy_int_lane_reduce_choose(const cy_cg *cg, const cy_int_gemm_plan *p) {
   unsigned best = 1, most = 1;
   while (p->n && p->n * most * 2 <= cg->W)
     most *= 2;
-  if (!p->packed || !p->k || (p->rows && p->rows < ROWS))
+  if (!cy_form_on(cg, CY_FORM_INT_LANE_REDUCE) || !p->packed || !p->k || (p->rows && p->rows < ROWS))
     return 1;
   for (unsigned each = 2; each <= most && each <= cy_int_gemm_max_each(cg); each *= 2)
     if (tile_cycles(runs, run, each) < tile_cycles(runs, run, best))

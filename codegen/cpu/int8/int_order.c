@@ -110,7 +110,8 @@ static void shuffle_axes(const cy_int_gemm_desc *d, cy_int_gemm_order *o) {
 }
 
 unsigned cy_int_gemm_order_vectors(const cy_cg *cg, const plan *p) {
-  if (!p->d->conv || !p->d->shuffle[0].positions || p->taps == 1 || p->variant.bf16)
+  if (!cy_form_on(cg, CY_FORM_INT_ORDER) || !p->d->conv || !p->d->shuffle[0].positions || p->taps == 1 ||
+      p->variant.bf16)
     return 0;
   cy_int_gemm_order o = order_of(p, p->variant.dot4 && !p->variant.amx);
   double least = order_cost(cg, &o, p->tile.nv) * 0.95;

@@ -19,9 +19,9 @@
 
 enum { SIDE = 6, POINTS = SIDE * SIDE, OUT = 4, TAPS = 9 };
 enum { INVERSE_OF_9 = 954437177 };
-enum { MAX_TILES = 64, MAX_CHANNELS = 128 };   /* of a block */
-enum { LINE = 64 };                            /* bytes more from point to point: not all in one set of a cache */
-enum { MIN_BLOCKS = 8 };                       /* of tiles, whose tasks have all panels */
+enum { MAX_TILES = 64, MAX_CHANNELS = 128 }; /* of a block */
+enum { LINE = 64 };                          /* bytes more from point to point: not all in one set of a cache */
+enum { MIN_BLOCKS = 8 };                     /* of tiles, whose tasks have all panels */
 enum { WANTED_TASKS = 16 };
 enum { ONCE_BYTES = 400 * 1024 }; /* of U that stays in the second-level cache beside the rest */
 typedef struct wino {
@@ -87,15 +87,15 @@ static double cycles(const cy_cg *cg, const wino *p) {
   double vectors = (double)p->c / (2.0 * cg->W), columns = (double)(p->panels * p->tile.nv), all = (double)p->total;
   double tiles = (double)(blocks_of(p) * p->rows), again = p->once ? 1 : (double)blocks_of(p);
   double products = cy_cost_groups(cg, tiles * POINTS * (double)(p->c * p->panels * p->nr), 2);
-  return products +
-         cy_cost_int_winograd(cg, all * vectors, again * (double)p->c / 2 * columns, all * columns);
+  return products + cy_cost_int_winograd(cg, all * vectors, again * (double)p->c / 2 * columns, all * columns);
 }
 
 bool cy_int_winograd_possible(const cy_cg *cg, const cy_int_gemm_desc *d) {
   const cy_conv_desc *w = &d->window;
-  if (!d->conv || d->bf16 || d->b_bits != 8 || !d->b_signed || d->b_zero_slot >= 0 || !cg->model.int_winograd ||
-      cg->amx_int8 || !(cg->vnni || cg->vnni_spelled) || w->n_spatial != 2 || w->transposed || w->groups != 1 ||
-      w->cin % (2 * cg->W) || w->cout < (int64_t)cg->W || (w->cin > MAX_CHANNELS && w->cin % MAX_CHANNELS))
+  if (!cy_form_on(cg, CY_FORM_INT_WINOGRAD) || !d->conv || d->bf16 || d->b_bits != 8 || !d->b_signed ||
+      d->b_zero_slot >= 0 || !cg->model.int_winograd || cg->amx_int8 || !(cg->vnni || cg->vnni_spelled) ||
+      w->n_spatial != 2 || w->transposed || w->groups != 1 || w->cin % (2 * cg->W) || w->cout < (int64_t)cg->W ||
+      (w->cin > MAX_CHANNELS && w->cin % MAX_CHANNELS))
     return false;
   for (int i = 0; i < 2; i++)
     if (w->kernel[i] != 3 || w->stride[i] != 1 || w->dilation[i] != 1 || !cy_csize_known(w->in[i]) ||

@@ -43,8 +43,9 @@ bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop) {
   const cy_stmt *s = loop->body;
   int64_t by, iterations = 0;
   V step;
-  if (p->lanes < GROUP || !s || s->next || s->kind != CY_S_STORE || bits_of(p, s) < 8 ||
-      !coefficient(p->k, s->offset, loop->var, &by) || by != 1 || !cy_lp_affine(p, s->offset, &step) || !step)
+  if (!cy_form_on(p->cg, CY_FORM_CROSS) || p->lanes < GROUP || !s || s->next || s->kind != CY_S_STORE ||
+      bits_of(p, s) < 8 || !coefficient(p->k, s->offset, loop->var, &by) || by != 1 ||
+      !cy_lp_affine(p, s->offset, &step) || !step)
     return false;
   if (cy_is_const(cy_lp_dim(p, cy_kernel_var(p->k, loop->var)->extent), &iterations) &&
       joins_small(bits_of(p, s), iterations, step))

@@ -86,8 +86,8 @@ static void load_table(cy_cg *cg, V at, int64_t count, unsigned lanes, V *out) {
 bool cy_lp_short_index(const cy_lp *p, cy_dtype t, cy_expr varying) {
   int64_t last;
   unsigned lanes = p->cg->W;
-  return p->cg->avx2 && !p->guard && !cy_lp_packed(t) && cy_lp_bytes(t) == 4 && p->lanes % 8 == 0 &&
-         is_clamped(p, varying, &last) && last < (p->lanes % lanes ? 8 : lanes) * MAX_VECTORS;
+  return cy_form_on(p->cg, CY_FORM_LOOKUP) && p->cg->avx2 && !p->guard && !cy_lp_packed(t) && cy_lp_bytes(t) == 4 &&
+         p->lanes % 8 == 0 && is_clamped(p, varying, &last) && last < (p->lanes % lanes ? 8 : lanes) * MAX_VECTORS;
 }
 
 V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying, V index) {
