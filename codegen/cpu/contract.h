@@ -6,7 +6,7 @@
  * becomes of a finished value (bias, activation, residual, rounding, layout of the store) is the caller's epilogue.
  *
  *   descriptor --plan--> plan --pack--> cy_packing --cy_pack_run--> packed weights   (data, at compile time)
- *                             --emit--> cy_contract_info: phases, tasks, scratch     (code)
+ *            --cy_generator_emit--> cy_contract_info: phases, tasks, scratch     (code)
  *
  * A plan is made once and stored; packing, naming and emission read it, so they agree. All data is float, but packed
  * weights may be stored as halves (cy_weights), which become floats as they are loaded; strides count elements.
@@ -40,11 +40,11 @@ typedef struct cy_epilogue {
   void (*emit)(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
   void (*prefetch)(void *ctx, cy_cg *cg, const LLVMValueRef *idx, bool stores);
   void *ctx;
-  bool reads; /* is there anything for `prefetch` but what is written? */
-  bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
+  bool reads;     /* is there anything for `prefetch` but what is written? */
+  bool heavy;     /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
   unsigned steps; /* operations for a lane */
-  unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
-  bool all_wide; /* columns always come in multiples of that */
+  unsigned wide;  /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
+  bool all_wide;  /* columns always come in multiples of that */
   /* Rows have so many columns, and `emit` takes several of them at once, as lanes from column 0 of the first one on; 0: it
    * does not. */
   unsigned flat;
@@ -91,9 +91,9 @@ typedef struct cy_pack_layout {
   int64_t groups, n, taps, c; /* per group */
   int64_t tap_block, c_block;
   unsigned nr, last; /* last: NR of the last panel; 0: nr */
-  int places;    /* so many outputs' columns lie side by side, each with taps of its own: tap_map; 0: one */
-  int merged;    /* so many groups of the source are one group here, block-diagonally */
-  int depth;     /* so many taps of an outer axis count as channels, [depth][c / depth]; 0: one */
+  int places;        /* so many outputs' columns lie side by side, each with taps of its own: tap_map; 0: one */
+  int merged;        /* so many groups of the source are one group here, block-diagonally */
+  int depth;         /* so many taps of an outer axis count as channels, [depth][c / depth]; 0: one */
   int winograd;  /* 1: [panel][channel][tap][NR]; 2: [panel][block][tap][channel][NR], CY_TAP_CHANNELS a block, the rest
                     in the last; floats are divided by 36 */
   int depthwise; /* 1: [tap][input of a group][output channel], channels padded to nr */
@@ -145,18 +145,33 @@ void cy_packing_single(cy_packing *out, cy_arena *arena, cy_pack_layout layout, 
 
 /* ---- generators ---- */
 
+typedef LLVMValueRef cy_formula(cy_cg *cg, const void *plan); /* an i64, made of constants and args */
+
+/* One of a plan's phases: code that does tasks [cg->begin, cg->end), in a function of this name. */
+typedef struct cy_phase_form {
+  const char *suffix;               /* of the name, behind the kernel's */
+  bool (*wanted)(const void *plan); /* NULL: always */
+  void (*emit)(cy_cg *cg, const void *plan, const char *name);
+  cy_formula *tasks;
+} cy_phase_form;
+
 /* What makes code of contractions of one kind. To add one: its file, its name below, and where it is chosen
  * (cpu_contract.c). desc: of the type that the generator is for; it must live as long as the plan, and its epilogue be
- * set before emit(). Plans are in the arena. */
+ * set before code is emitted. Plans are in the arena. */
 typedef struct cy_generator {
   void *(*plan)(const cy_cg *cg, const void *desc, cy_arena *arena);
   /* matrices: how many the constant holds. NULL: no operand is packed when compiling. */
   void (*pack)(const cy_cg *cg, const void *plan, int64_t matrices, cy_arena *arena, cy_packing *out);
-  const char *(*name)(const void *plan); /* for --explain, as is .. */
+  const char *text;                      /* for --explain, .. */
+  const char *(*name)(const void *plan); /* .. where it is not one for all plans; as is .. */
   /* .. the plan in words, into text: tile, what a task does. */
   void (*describe)(const void *plan, char *text, size_t size);
-  void (*emit)(cy_cg *cg, const void *plan, cy_contract_info *out_info);
+  cy_phase_form phase[CY_CONTRACT_PHASES];
+  cy_formula *worker_bytes, *shared_bytes; /* NULL: 0 */
 } cy_generator;
+
+/* Emits all phases of a kernel of that name. */
+void cy_generator_emit(cy_cg *cg, const cy_generator *by, const void *plan, const char *kernel, cy_contract_info *out);
 
 /* Of a cy_gemm_desc: floats, and B in integers with scales. */
 extern const cy_generator cy_gemm_generator, cy_int_blocks_generator, cy_quantised_rows_generator,
@@ -180,10 +195,10 @@ typedef struct cy_gemm_desc {
   cy_csize a_batch[CY_GEMM_BATCH]; /* strides, 0 broadcasts */
   cy_csize b_batch[CY_GEMM_BATCH]; /* strides; with packed B they count whole packed matrices */
   cy_csize m, n, k;
-  int64_t m_least; /* m is no less */
+  int64_t m_least;         /* m is no less */
   cy_csize am, ak, bk, bn; /* strides of A and B; those of a packed B are ignored */
   int a_slot, b_slot, scratch_slot, shared_slot;
-  bool b_packed; /* args[b_slot] is what cy_pack_run wrote; n and k must be constant */
+  bool b_packed;      /* args[b_slot] is what cy_pack_run wrote; n and k must be constant */
   cy_weights weights; /* of a packed B */
   /* B in integers with scales, as cy_int_weights in microkernel.h has them; n and k must be constant, one matrix for
    * all batches. bits 0: it is not. */
@@ -217,10 +232,10 @@ typedef struct cy_conv_desc {
   cy_weights weights; /* halves: CY_CONV_DIRECT or CY_CONV_WINOGRAD */
   cy_csize batch, in[3], out[3];
   int64_t kernel[3], stride[3], dilation[3];
-  int64_t pad[3];                                /* at the beginning of each axis; the end follows from the sizes */
-  int64_t groups, cin, cout;                     /* channels of all groups together */
-  cy_csize in_n, in_s[3];                        /* strides of the input; channels are dense, or, .. */
-  bool planar;                                   /* .. rows are, and in_c from channel to channel: CY_CONV_PLANAR */
+  int64_t pad[3];            /* at the beginning of each axis; the end follows from the sizes */
+  int64_t groups, cin, cout; /* channels of all groups together */
+  cy_csize in_n, in_s[3];    /* strides of the input; channels are dense, or, .. */
+  bool planar;               /* .. rows are, and in_c from channel to channel: CY_CONV_PLANAR */
   cy_csize in_c;
   int a_slot, b_slot, scratch_slot, shared_slot; /* b_slot: packed weights */
   cy_epilogue epilogue;
@@ -271,7 +286,7 @@ typedef struct cy_attention_desc {
   bool causal; /* keys beyond row + past may be left out */
   int64_t window;
   cy_csize past;
-  bool zero_hidden; /* rows whose scores are all -infinity are 0, else NaN */
+  bool zero_hidden;    /* rows whose scores are all -infinity are 0, else NaN */
   bool changes_scores; /* scores.change will be set */
   cy_scores scores;    /* set with the epilogue */
   cy_epilogue epilogue;

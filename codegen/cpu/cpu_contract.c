@@ -672,7 +672,7 @@ static void prepare_floats(const cy_cg *cg, cy_kernel_plan *plan, contraction_pl
 
 /* For --explain. */
 static const char *algorithm_of(cy_kernel *k, const contraction_plan *f, cy_arena *arena) {
-  const char *name = f->by->name(f->plan);
+  const char *name = f->by->name ? f->by->name(f->plan) : f->by->text;
   cy_weights weights = weights_of(k);
   bool plain = f->ints || weights == CY_WEIGHTS_F32 || cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION;
   return plain ? name : cy_arena_printf(arena, "%s %s", name, cy_weights_suffix(weights) + 1);
@@ -732,7 +732,7 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   cy_contract_info info = {0};
   cy_epilogue epilogue = cy_cpu_epilogue_create(cg, plan->kernel);
   set_epilogue(f, cy_kernel_contraction(plan->kernel)->kind, &epilogue);
-  f->by->emit(cg, f->plan, &info);
+  cy_generator_emit(cg, f->by, f->plan, plan->symbol, &info);
   cy_cpu_epilogue_destroy(&epilogue);
   take_code(&info, &plan->code);
 }

@@ -16,7 +16,7 @@
 typedef struct blocks_case {
   int bits, is_signed, zeros;
   int64_t middle, block, m, n, k;
-  int dynamic; /* m comes from a slot */
+  int dynamic;    /* m comes from a slot */
   int transposed; /* A is [k][m] */
 } blocks_case;
 
@@ -205,10 +205,10 @@ static void emit(setup *s) {
     const cy_generator *by = s->rounding == QUANTISED_ROWS ? &cy_quantised_rows_generator
                              : s->rounding == ROWS24       ? &cy_few_rows_generator
                                                            : &cy_gemm_generator;
-    job_generate(&s->j, by, &s->d);
+    job_generate(&s->j, by, &s->d, s->d.name);
     return;
   }
-  job_generate(&s->j, &cy_int_blocks_generator, &s->d);
+  job_generate(&s->j, &cy_int_blocks_generator, &s->d, s->d.name);
   replace_rounding(s->j.cg);
   if (!tile_functions_replace(s->j.cg->module))
     die("bf16", "the code has no tiles");

@@ -49,8 +49,8 @@ static inline cy_packing job_packing(job *j, const cy_generator *by, const void 
   by->pack(j->cg, plan, matrices, j->arena, &p);
   return p;
 }
-static inline void job_generate(job *j, const cy_generator *by, const void *desc) {
-  by->emit(j->cg, job_plan(j, by, desc), &j->info);
+static inline void job_generate(job *j, const cy_generator *by, const void *desc, const char *name) {
+  cy_generator_emit(j->cg, by, job_plan(j, by, desc), name, &j->info);
 }
 
 /* Of this thread alone: what else runs on the machine does not count. */

@@ -51,8 +51,10 @@ static job job_begin(const char *name) {
     j.cg->vi = LLVMVectorType(j.cg->i32, 16);
   }
   if (wide || fmas) /* the CPU whose vectors do as many fmas */
-    cy_cpu_model_of(j.cg->W < 16 ? "x86-64-v3" : fmas == 1 ? "icelake-client" : "x86-64-v4", j.cg->has, j.cg->W,
-                    &j.cg->model);
+    cy_cpu_model_of(j.cg->W < 16 ? "x86-64-v3"
+                    : fmas == 1  ? "icelake-client"
+                                 : "x86-64-v4",
+                    j.cg->has, j.cg->W, &j.cg->model);
   cy_cg_module(j.cg, name);
   return j;
 }
@@ -218,7 +220,7 @@ static void gemm_compile(gemm_setup *g, const gemm_case *c) {
   if (gemm_packed(c))
     gemm_pack(g, c);
   double t = cpu_seconds();
-  job_generate(&g->j, &cy_gemm_generator, &g->d);
+  job_generate(&g->j, &cy_gemm_generator, &g->d, g->d.name);
   job_finish(&g->j);
   g->j.compile_ms = (cpu_seconds() - t) * 1e3;
 }
@@ -468,7 +470,7 @@ static void conv_setup_end(conv_setup *g) {
 static void conv_compile(conv_setup *g, const conv_case *c) {
   conv_pack(g, c);
   double t = cpu_seconds();
-  job_generate(&g->j, cy_conv_generator(c->algo), &g->d);
+  job_generate(&g->j, cy_conv_generator(c->algo), &g->d, g->d.name);
   job_finish(&g->j);
   g->j.compile_ms = (cpu_seconds() - t) * 1e3;
 }

@@ -528,7 +528,7 @@ static setup *setup_begin(const dot_case *c, const char *cpu, variant as) {
   s->j.args[B_ZERO_SLOT].ptr = s->b_zero;
   s->j.args[START_SLOT].ptr = s->start;
   s->d.started = c->started && cy_int_gemm_starts(s->j.cg, &s->d);
-  job_generate(&s->j, cy_int_generator(s->j.cg, &s->d), &s->d);
+  job_generate(&s->j, cy_int_generator(s->j.cg, &s->d), &s->d, s->d.conv ? s->d.window.name : s->d.gemm.name);
   return s;
 }
 

@@ -521,7 +521,8 @@ static void place_head(cy_cg *cg, const att *a, const V *idx, V *out_k, V *out_v
   *out_v = cy_gep(cg, cy_arg_ptr(cg, d->v_slot), cy_mulc(cg, cy_batch_offset(cg, idx, d->v_batch, outer), size));
 }
 
-static void emit_task(cy_cg *cg, work *w, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, V task) {
+  work *w = frame_of;
   const att *a = w->a;
   const cy_attention_desc *d = a->d;
   int outer = d->n_batch - a->shared;
@@ -545,10 +546,11 @@ static void emit_task(cy_cg *cg, work *w, V task) {
   cy_if_end(cg, &choice);
 }
 
-static void emit_entry(cy_cg *cg, const att *a) {
+static void emit(cy_cg *cg, const void *of, const char *name) {
+  const att *a = of;
   const cy_attention_desc *d = a->d;
   work w = {.a = a, .rows_fn = cy_attention_softmax_emit(cg, a)};
-  cy_kernel_begin(cg, d->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&d->epilogue, cg);
   areas at = place_areas(cg, a);
   V scratch = cy_scratch(cg, d->scratch_slot, at.end);
@@ -577,10 +579,7 @@ static void emit_entry(cy_cg *cg, const att *a) {
   if (a->amx)
     cy_int_gemm_amx_begin(cg);
   V before = a->late ? cy_attention_flush_begin(cg) : NULL; /* setting it takes too long for each block */
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, &w, t.iv);
-  cy_loop_end(cg, &t, NULL);
+  cy_tasks_emit(cg, emit_task, &w);
   if (a->late)
     cy_attention_flush_end(cg, before);
   if (a->amx)
@@ -598,20 +597,14 @@ static const char *name_of(const void *of) {
   return !a->d->bf16 ? "attention" : a->amx ? "attention bf16 amx" : "attention bf16 dot2";
 }
 
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
-  const att *a = of;
-  const cy_attention_desc *d = a->d;
-  info->n_phases = 0;
-  emit_entry(cg, a);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, a));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, a);
-  info->shared_bytes = 0;
-}
-
 static void describe(const void *of, char *text, size_t size) {
   const att *a = of;
   snprintf(text, size, "tasks of %lld rows by blocks of %lld, keys by %lld", (long long)a->chunk, (long long)a->block,
            (long long)a->tile);
 }
 
-const cy_generator cy_attention_generator = {.plan = plan, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_attention_generator = {.plan = plan,
+                                             .name = name_of,
+                                             .describe = describe,
+                                             .phase = {{"", NULL, emit, task_count}},
+                                             .worker_bytes = worker_bytes};

@@ -496,7 +496,8 @@ static unsigned tails_of_blocks(const conv *c) {
   return cy_tails(c->tile, few, few) | (rows % blocks ? cy_tails(c->tile, few + width, few + width) : 0);
 }
 
-static void emit_task(cy_cg *cg, const frame *f, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, V task) {
+  const frame *f = frame_of;
   const conv *c = f->c;
   V cb = cy_i64(cg, column_blocks(c));
   cy_task_place at = cy_task_split(cg, task, position_blocks(cg, c), cb, c->groups > 1, c->columns_outer);
@@ -551,10 +552,7 @@ static void emit_part(cy_cg *cg, const direct *p, const conv *c, const char *nam
     f.in_stride[i] = cy_mulc(cg, cy_size(cg, c->axis[i].in_stride), 4);
     f.out[i] = outputs_along(cg, &c->axis[i]);
   }
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, &f, t.iv);
-  cy_loop_end(cg, &t, NULL);
+  cy_tasks_emit(cg, emit_task, &f);
   cy_fn_end(cg, NULL);
 }
 
@@ -567,8 +565,7 @@ static V all_tasks(cy_cg *cg, const void *ctx) {
 }
 
 /* Tasks of all parts behind each other: each part runs what falls to it. */
-static void emit_parts(cy_cg *cg, const direct *p) {
-  const char *kernel = p->d->name;
+static void emit_parts(cy_cg *cg, const direct *p, const char *kernel) {
   char name[160];
   for (int i = 0; i < p->parts; i++) {
     snprintf(name, sizeof name, "%s_part%d", kernel, i);
@@ -589,17 +586,12 @@ static void emit_parts(cy_cg *cg, const direct *p) {
   cy_fn_end(cg, NULL);
 }
 
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+static void emit(cy_cg *cg, const void *of, const char *name) {
   const direct *p = of;
-  const char *name = p->d->name;
-  info->n_phases = 0;
-  info->shared_bytes = 0;
   if (p->parts > 1)
-    emit_parts(cg, p);
+    emit_parts(cg, p, name);
   else
     emit_part(cg, p, p->part, name, 0);
-  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", all_tasks, p));
-  info->worker_bytes = cy_size_fn(cg, name, "_worker_bytes", worker_bytes, p);
 }
 
 static void describe(const void *of, char *text, size_t size) {
@@ -609,8 +601,12 @@ static void describe(const void *of, char *text, size_t size) {
            (long long)c->blocks.mb, (long long)c->blocks.nb, p->parts);
 }
 
-const cy_generator cy_direct_generator = {
-    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_direct_generator = {.plan = plan,
+                                          .pack = pack,
+                                          .name = name_of,
+                                          .describe = describe,
+                                          .phase = {{"", NULL, emit, all_tasks}},
+                                          .worker_bytes = worker_bytes};
 
 /* ---- cost ---- */
 

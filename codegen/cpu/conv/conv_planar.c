@@ -187,8 +187,9 @@ static V task_count(cy_cg *cg, const void *ctx) {
 }
 
 /* Scratch: what is kept of each row, and, where there are phases, a row as it was. */
-static int64_t worker_bytes(const planar *p) {
-  return cy_round_up((kept_floats(p) + (p->phases > 1 ? p->phases * p->row : 0)) * 4, 64);
+static V worker_bytes(cy_cg *cg, const void *of) {
+  const planar *p = of;
+  return cy_i64(cg, cy_round_up((kept_floats(p) + (p->phases > 1 ? p->phases * p->row : 0)) * 4, 64));
 }
 
 /* ---- copying rows ---- */
@@ -199,6 +200,7 @@ typedef struct frame {
   V input, scratch, offsets;
   V n, group, o[2], x0; /* of the first output */
   V count, rows;        /* outputs of a row, rows */
+  V sums;               /* of a tile */
 } frame;
 
 /* Columns [first, first + n) of a row of the input, if that exists at all. n: in whole vectors. */
@@ -381,7 +383,7 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
 }
 
 /* All outputs of a row of the task. */
-static void emit_row(cy_cg *cg, const frame *f, V kept, V sums) {
+static void emit_row(cy_cg *cg, const frame *f, V kept) {
   const planar *p = f->p;
   int64_t panel = (int64_t)p->nv * cg->W, block = p->taps * p->c * p->mr * 4, out = cy_csize_known(p->axis[2].out);
   V weights = cy_gep(cg, cy_arg_ptr(cg, p->d->b_slot), cy_mulc(cg, f->group, cy_ceil(p->m, p->mr) * block));
@@ -394,21 +396,21 @@ static void emit_row(cy_cg *cg, const frame *f, V kept, V sums) {
       cy_loop_begin(cg, j, cy_i64(cg, 0), f->count, cy_i64(cg, panel), NULL, 0);
   V row0 = cy_mulc(cg, i->iv, p->mr), rows = cy_imin(cg, cy_i64(cg, p->mr), cy_sub(cg, cy_i64(cg, p->m), row0));
   V here = cy_gep(cg, weights, cy_mulc(cg, i->iv, block)), from = cy_gepf(cg, kept, j->iv);
-  emit_sums(cg, f, here, from, sums);
+  emit_sums(cg, f, here, from, f->sums);
   V columns = cy_imin(cg, cy_i64(cg, panel), cy_sub(cg, f->count, j->iv));
-  cy_epilogue_tile(cg, &p->d->epilogue, &index, sums, cy_i64(cg, panel * 4), rows, row0, columns,
+  cy_epilogue_tile(cg, &p->d->epilogue, &index, f->sums, cy_i64(cg, panel * 4), rows, row0, columns,
                    cy_add(cg, f->x0, j->iv), out ? (unsigned)(out % cg->W) : cg->W);
   for (int k = 1; k >= 0; k--)
     cy_loop_end(cg, &l[k], NULL);
 }
 
-static void emit_rows(cy_cg *cg, const frame *f, V sums) {
+static void emit_rows(cy_cg *cg, const frame *f) {
   const planar *p = f->p;
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, 1), NULL, 0);
   frame row = *f;
   row.o[1] = cy_add(cg, f->o[1], r.iv);
-  emit_row(cg, &row, cy_gepf(cg, f->scratch, cy_mulc(cg, r.iv, p->axis[1].step * p->c * p->channel)), sums);
+  emit_row(cg, &row, cy_gepf(cg, f->scratch, cy_mulc(cg, r.iv, p->axis[1].step * p->c * p->channel)));
   cy_loop_end(cg, &r, NULL);
 }
 
@@ -418,41 +420,35 @@ static V next_digit(cy_cg *cg, V *number, V base) {
   return digit;
 }
 
+static void emit_task(cy_cg *cg, void *of, V number) {
+  frame *f = of;
+  const planar *p = f->p;
+  f->x0 = cy_mulc(cg, next_digit(cg, &number, pieces(cg, p)), p->piece);
+  f->o[1] = cy_mulc(cg, next_digit(cg, &number, row_blocks(cg, p)), p->rows);
+  f->o[0] = next_digit(cg, &number, cy_size(cg, p->axis[0].out));
+  f->group = next_digit(cg, &number, cy_i64(cg, p->groups));
+  f->n = number;
+  f->count = cy_imin(cg, cy_i64(cg, p->piece), cy_sub(cg, cy_size(cg, p->axis[2].out), f->x0));
+  f->rows = cy_imin(cg, cy_i64(cg, p->rows), cy_sub(cg, cy_size(cg, p->axis[1].out), f->o[1]));
+  copy_rows(cg, f);
+  emit_rows(cg, f);
+}
+
+static void emit(cy_cg *cg, const void *of, const char *name) {
+  const planar *p = of;
+  const cy_conv_desc *d = p->d;
+  cy_kernel_begin(cg, name, 0);
+  cy_epilogue_open(&d->epilogue, cg);
+  frame f = {.p = p, .input = cy_arg_ptr(cg, d->a_slot), .offsets = tap_offsets(cg, p)};
+  f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p));
+  f.sums = cy_alloca(cg, (int64_t)p->mr * p->nv * cg->W * 4);
+  cy_tasks_emit(cg, emit_task, &f);
+  cy_fn_end(cg, NULL);
+}
+
 static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
   planar p = plan_of(cg, desc);
   return cy_arena_copy(arena, &p, sizeof p);
-}
-
-static const char *name_of(const void *of) {
-  (void)of;
-  return "conv planar";
-}
-
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
-  const planar *p = of;
-  const cy_conv_desc *d = p->d;
-  info->shared_bytes = 0;
-  info->worker_bytes = worker_bytes(p);
-  cy_kernel_begin(cg, d->name, 0);
-  cy_epilogue_open(&d->epilogue, cg);
-  frame f = {.p = p, .input = cy_arg_ptr(cg, d->a_slot), .offsets = tap_offsets(cg, p)};
-  f.scratch = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(p)));
-  V sums = cy_alloca(cg, (int64_t)p->mr * p->nv * cg->W * 4);
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  V number = t.iv;
-  f.x0 = cy_mulc(cg, next_digit(cg, &number, pieces(cg, p)), p->piece);
-  f.o[1] = cy_mulc(cg, next_digit(cg, &number, row_blocks(cg, p)), p->rows);
-  f.o[0] = next_digit(cg, &number, cy_size(cg, p->axis[0].out));
-  f.group = next_digit(cg, &number, cy_i64(cg, p->groups));
-  f.n = number;
-  f.count = cy_imin(cg, cy_i64(cg, p->piece), cy_sub(cg, cy_size(cg, p->axis[2].out), f.x0));
-  f.rows = cy_imin(cg, cy_i64(cg, p->rows), cy_sub(cg, cy_size(cg, p->axis[1].out), f.o[1]));
-  copy_rows(cg, &f);
-  emit_rows(cg, &f, sums);
-  cy_loop_end(cg, &t, NULL);
-  cy_fn_end(cg, NULL);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
 }
 
 static void describe(const void *of, char *text, size_t size) {
@@ -461,8 +457,12 @@ static void describe(const void *of, char *text, size_t size) {
            (long long)p->piece);
 }
 
-const cy_generator cy_planar_generator = {
-    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_planar_generator = {.plan = plan,
+                                          .pack = pack,
+                                          .text = "conv planar",
+                                          .describe = describe,
+                                          .phase = {{"", NULL, emit, task_count}},
+                                          .worker_bytes = worker_bytes};
 
 /* ---- the choice ---- */
 

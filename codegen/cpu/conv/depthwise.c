@@ -339,15 +339,10 @@ static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
   return cy_arena_copy(arena, &p, sizeof p);
 }
 
-static const char *name_of(const void *of) {
-  (void)of;
-  return "conv depthwise";
-}
-
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+static void emit(cy_cg *cg, const void *of, const char *name) {
   const dw *p = of;
   const cy_conv_desc *d = p->d;
-  cy_kernel_begin(cg, d->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&d->epilogue, cg);
   line l = {.out_width = cy_size(cg, p->axis[2].out),
             .in_width = cy_size(cg, p->axis[2].in),
@@ -363,8 +358,6 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   emit_row(cg, p, &l, input, r.iv);
   cy_loop_end(cg, &r, NULL);
   cy_fn_end(cg, NULL);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
-  info->worker_bytes = info->shared_bytes = 0;
 }
 
 static void describe(const void *of, char *text, size_t size) {
@@ -372,5 +365,8 @@ static void describe(const void *of, char *text, size_t size) {
   snprintf(text, size, "tile of %d outputs, tasks of %lld rows", p->tw, (long long)p->row_block);
 }
 
-const cy_generator cy_depthwise_generator = {
-    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_depthwise_generator = {.plan = plan,
+                                             .pack = pack,
+                                             .text = "conv depthwise",
+                                             .describe = describe,
+                                             .phase = {{"", NULL, emit, task_count}}};

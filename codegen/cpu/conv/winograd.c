@@ -28,10 +28,11 @@
 
 #include <stdio.h>
 
-#define SPOT 6             /* numbers kept of a tile: image, row, column, rows, columns; of three axes, the plane */
+#define SPOT 6                /* numbers kept of a tile: image, row, column, rows, columns; of three axes, the plane */
 #define FILTERS_PREFETCH 2048 /* bytes from the filters that are transformed to those that are prefetched */
 #define POINTS_PREFETCH 128   /* bytes from the points that are written to those that are prefetched */
-#define FEW 64             /* outputs that may be computed plainly */
+#define LINE 64               /* bytes of a cache line */
+#define FEW 64                /* outputs that may be computed plainly */
 #define FILTER_SCALE (1.0 / 36) /* of filters whose points are made without it; packed ones in f32 have it (pack.c) */
 
 /* ---- sizes ---- */
@@ -73,25 +74,30 @@ static V is_few(cy_cg *cg, const wino *w) {
   return LLVMBuildAnd(cg->b, cheap, cy_icmp(cg, LLVMIntSLE, outputs, cy_i64(cg, FEW)), "");
 }
 
-static int64_t column_blocks(const wino *w) { return cy_ceil(w->panels, w->nb); }
-static V task_count(cy_cg *cg, const void *ctx) {
+V cy_winograd_task_count(cy_cg *cg, const void *ctx) {
   const wino *w = ctx;
-  V many = cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), column_blocks(w));
+  V many = cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), w->parts);
   return w->by_tap ? cy_select(cg, is_few(cg, w), cy_i64(cg, w->panels), many) : many;
 }
 static int spot_numbers(const wino *w) { return is_deep(w->d) ? SPOT : SPOT - 1; }
-/* Floats of a point: of V in a block of channels, of U, of M; with a cache line more. */
-static int64_t v_floats(const wino *w) { return w->v_tiles * w->cb + 16; }
-static int64_t u_floats(const wino *w) { return w->rows ? 0 : w->nr * w->cb + 16; }
-static int64_t m_floats(const wino *w) { return w->tiles * w->nr + 16; }
+/* Bytes of a point: of V in a block of channels, of U, of M; with a cache line more. */
+static int64_t v_point(const wino *w) { return w->v_tiles * w->cb * w->element + LINE; }
+static int64_t u_point(const wino *w) { return w->rows ? 0 : w->nr * w->cb * w->element + LINE; }
+static int64_t m_point(const wino *w) { return w->m_tiles * w->nr * 4 + LINE; }
 static int64_t v_blocks(const wino *w) { return cy_ceil(v_channels(w), w->cb); }
-static int64_t m_bytes(const wino *w) { return sum_slices(w) * POINTS * m_floats(w) * 4; }
-static int64_t v_bytes(const wino *w) { return POINTS * v_blocks(w) * v_floats(w) * 4; }
-static int64_t u_slices(const wino *w) { return w->filters_once ? sum_slices(w) : 1; } /* kept at a time */
-static int64_t worker_bytes(const wino *w) {
+static int64_t m_bytes(const wino *w) { return sum_slices(w) * POINTS * m_point(w); }
+static int64_t v_bytes(const wino *w) { return POINTS * v_blocks(w) * v_point(w); }
+static int64_t u_bytes(const wino *w) { return POINTS * u_point(w); } /* of a slice, and of a panel */
+static int64_t u_kept(const wino *w) { return w->filters_once ? sum_slices(w) * w->panels : 1; } /* at a time */
+V cy_winograd_worker_bytes(cy_cg *cg, const void *of) {
+  const wino *w = of;
   int64_t spots = w->tiles * (int64_t)sizeof(int64_t) * spot_numbers(w);
-  return ((w->shared ? 0 : v_bytes(w)) + u_slices(w) * POINTS * u_floats(w) * 4 + m_bytes(w) + spots) / 64 * 64 + 64;
+  int64_t bytes = (w->shared ? 0 : v_bytes(w)) + u_kept(w) * u_bytes(w) + m_bytes(w) + spots;
+  return cy_i64(cg, bytes / 64 * 64 + 64);
 }
+bool cy_winograd_shares(const void *of) { return ((const wino *)of)->shared; }
+V cy_winograd_shared_bytes(cy_cg *cg, const void *of) { return cy_i64(cg, cy_winograd_shares(of) ? v_bytes(of) : 0); }
+V cy_winograd_input_count(cy_cg *cg, const void *of) { return tile_count(cg, of); }
 
 /* ---- transforms ---- */
 
@@ -162,31 +168,32 @@ static V tile_outputs(cy_cg *cg, const wino *w, int axis, V at) {
 
 /* The addresses of a patch of side x side inputs of one tap in depth, as i64 in `table`, `apart` bytes from each
  * other. */
-static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V tap, int side, V table, int64_t apart) {
-  const cy_conv_desc *d = w->d;
+static void emit_addresses(cy_cg *cg, const task *t, const spot *s, V tap, int side, V table, int64_t apart) {
+  const cy_conv_desc *d = t->w->d;
+  int64_t size = t->w->ints ? 1 : 4;
   int iy = row_axis(d), ix = iy + 1;
-  V zeros = LLVMBuildPtrToInt(cg->b, cy_zeros(cg, d->cin * 4), cg->i64, ""), column[6], column_ok[6], plane_ok = NULL;
+  V column[6], column_ok[6], plane_ok = NULL;
   V image = LLVMBuildPtrToInt(cg->b, cy_arg_ptr(cg, d->a_slot), cg->i64, "");
-  image = cy_add(cg, image, cy_mul(cg, s->n, cy_mulc(cg, cy_size(cg, d->in_n), 4)));
+  image = cy_add(cg, image, cy_mul(cg, s->n, cy_mulc(cg, cy_size(cg, d->in_n), size)));
   if (is_deep(d)) {
     V id = cy_add(cg, s->od, cy_addc(cg, cy_mulc(cg, tap, d->dilation[0]), -d->pad[0]));
     plane_ok = cy_icmp(cg, LLVMIntULT, id, cy_size(cg, d->in[0]));
-    image = cy_add(cg, image, cy_mul(cg, id, cy_mulc(cg, cy_size(cg, d->in_s[0]), 4)));
+    image = cy_add(cg, image, cy_mul(cg, id, cy_mulc(cg, cy_size(cg, d->in_s[0]), size)));
   }
   for (int x = 0; x < side; x++) {
     V iw = cy_addc(cg, s->ow, x * d->dilation[ix] - d->pad[ix]);
     column_ok[x] = cy_icmp(cg, LLVMIntULT, iw, cy_size(cg, d->in[ix]));
-    column[x] = cy_mul(cg, iw, cy_mulc(cg, cy_size(cg, d->in_s[ix]), 4));
+    column[x] = cy_mul(cg, iw, cy_mulc(cg, cy_size(cg, d->in_s[ix]), size));
   }
   for (int y = 0; y < side; y++) {
     V ih = cy_addc(cg, s->oh, y * d->dilation[iy] - d->pad[iy]);
     V ok = cy_icmp(cg, LLVMIntULT, ih, cy_size(cg, d->in[iy]));
-    V row = cy_add(cg, image, cy_mul(cg, ih, cy_mulc(cg, cy_size(cg, d->in_s[iy]), 4)));
+    V row = cy_add(cg, image, cy_mul(cg, ih, cy_mulc(cg, cy_size(cg, d->in_s[iy]), size)));
     if (plane_ok)
       ok = LLVMBuildAnd(cg->b, ok, plane_ok, "");
     for (int x = 0; x < side; x++) {
       V both = LLVMBuildAnd(cg->b, ok, column_ok[x], "");
-      V address = cy_select(cg, both, cy_add(cg, row, column[x]), zeros);
+      V address = cy_select(cg, both, cy_add(cg, row, column[x]), t->padding);
       cy_store(cg, address, cy_gepc(cg, table, (y * side + x) * apart), 8);
     }
   }
@@ -235,8 +242,12 @@ static void emit_pass(cy_cg *cg, LLVMTypeRef type, int count, lines in,
   cy_loop_end(cg, &l, NULL);
 }
 
+/* Only tried with floats. */
+static bool prefetches(const cy_cg *cg, const wino *w) { return cg->model.prefetch && !w->ints; }
+
 /* The columns of a patch, whose addresses are in `table`, a vector of channels. half: 36 vectors. */
-static void emit_columns(cy_cg *cg, const wino *w, V table, V c, LLVMTypeRef type, V half) {
+static void emit_columns(cy_cg *cg, const task *t, V table, V c, LLVMTypeRef type, V half) {
+  const wino *w = t->w;
   int64_t vector = cg->W * 4;
   cy_loop x;
   int ix = row_axis(w->d) + 1;
@@ -245,9 +256,9 @@ static void emit_columns(cy_cg *cg, const wino *w, V table, V c, LLVMTypeRef typ
   V column = cy_gep(cg, table, cy_mulc(cg, x.iv, 8)), to = cy_gep(cg, half, cy_mulc(cg, x.iv, vector));
   for (int i = 0; i < 6; i++) {
     V at = LLVMBuildIntToPtr(cg->b, cy_load(cg, cg->i64, cy_gepc(cg, column, i * 6 * 8), 8), cg->ptr, "");
-    at = cy_gepf(cg, at, c);
-    d[i] = cy_load(cg, type, at, 4);
-    if (cg->model.prefetch) /* what the next patch reads there, which most often is that on the right */
+    at = w->ints ? cy_gep(cg, at, c) : cy_gepf(cg, at, c);
+    d[i] = w->ints ? w->ints->load(cg, t, at) : cy_load(cg, type, at, 4);
+    if (prefetches(cg, w)) /* what the next patch reads there, which most often is that on the right */
       cy_prefetch(cg, cy_gep(cg, at, right), false, CY_FIRST_LEVEL);
   }
   cy_winograd_input(cg, d, r);
@@ -258,9 +269,9 @@ static void emit_columns(cy_cg *cg, const wino *w, V table, V c, LLVMTypeRef typ
 
 /* The rows of a patch whose columns are transformed, to V. */
 static void emit_rows_in(cy_cg *cg, const wino *w, LLVMTypeRef type, lines half, V out) {
-  int64_t point = v_floats(w) * 4;
+  int64_t point = v_point(w);
   emit_pass(cg, type, 6, half, cy_winograd_input, 6, plain_lines(out, 6 * point, point),
-            cg->model.prefetch ? POINTS_PREFETCH : 0);
+            prefetches(cg, w) ? POINTS_PREFETCH : 0);
 }
 
 /* F(2,3) along the first axis: slices of V are planes 0 - 2, 1 + 2, 2 - 1 and 1 - 3. */
@@ -272,12 +283,13 @@ static V pair_plane(cy_cg *cg, V slice, const int of[4]) {
 }
 
 /* All slices of V, a vector of channels: the columns of each plane are transformed once. half: 36 vectors of each. */
-static void emit_slices(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V half, V out) {
-  int64_t vector = cg->W * 4, plane = POINTS * vector, slice = POINTS * (w->slice / w->cb) * v_floats(w) * 4;
+static void emit_slices(cy_cg *cg, const task *t, V table, V c, unsigned lanes, V half, V out) {
+  const wino *w = t->w;
+  int64_t vector = cg->W * 4, plane = POINTS * vector, slice = POINTS * (w->slice / w->cb) * v_point(w);
   cy_loop p, s;
   cy_loop_begin(cg, &p, cy_i64(cg, 0), cy_i64(cg, 4), cy_i64(cg, 1), NULL, 0);
   V at = cy_gep(cg, table, cy_mulc(cg, p.iv, POINTS * 8)), to = cy_gep(cg, half, cy_mulc(cg, p.iv, plane));
-  emit_columns(cg, w, at, c, cy_vecf(cg, lanes), to);
+  emit_columns(cg, t, at, c, cy_vecf(cg, lanes), to);
   cy_loop_end(cg, &p, NULL);
   cy_loop_begin(cg, &s, cy_i64(cg, 0), cy_i64(cg, 4), cy_i64(cg, 1), NULL, 0);
   lines of =
@@ -290,38 +302,43 @@ static void emit_slices(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, 
 }
 
 /* A vector of channels of a tile, of one tap in depth or of pairs of planes. */
-static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V half, V out) {
-  if (w->pairs) {
-    emit_slices(cg, w, table, c, lanes, half, out);
+static void emit_patch(cy_cg *cg, const task *t, V table, V c, unsigned lanes, V half, V out) {
+  if (t->w->pairs) {
+    emit_slices(cg, t, table, c, lanes, half, out);
     return;
   }
   int64_t vector = cg->W * 4;
-  emit_columns(cg, w, table, c, cy_vecf(cg, lanes), half);
-  emit_rows_in(cg, w, cy_vecf(cg, lanes), plain_lines(half, 6 * vector, vector), out);
+  LLVMTypeRef type = t->w->ints ? LLVMVectorType(cg->i16, lanes) : cy_vecf(cg, lanes);
+  emit_columns(cg, t, table, c, type, half);
+  emit_rows_in(cg, t->w, type, plain_lines(half, 6 * vector, vector), out);
 }
 
 /* Where channel c of tile t stands in V. */
 static V v_at(cy_cg *cg, const wino *w, V points, V t, V c) {
-  V cb = cy_i64(cg, w->cb), block = cy_mulc(cg, cy_div(cg, c, cb), POINTS * v_floats(w));
-  return cy_gepf(cg, points, cy_add(cg, cy_add(cg, block, cy_mul(cg, t, cb)), cy_mod(cg, c, cb)));
+  V cb = cy_i64(cg, w->cb), block = cy_mulc(cg, cy_div(cg, c, cb), POINTS * v_point(w) / w->element);
+  V number = cy_add(cg, cy_add(cg, block, cy_mul(cg, t, cb)), cy_mod(cg, c, cb));
+  return w->ints ? cy_gep(cg, points, cy_mulc(cg, number, w->element)) : cy_gepf(cg, points, number);
 }
 
 /* What tile t reads, of one tap in depth or of pairs of planes, its addresses in `table`. */
-static void emit_patches(cy_cg *cg, const wino *w, V table, V t, V tap, V half, V points) {
+static void emit_patches(cy_cg *cg, const task *f, V table, V t, V tap, V half, V points) {
+  const wino *w = f->w;
   cy_loop c;
-  int64_t cin = w->d->cin, whole = cin / cg->W * cg->W;
+  unsigned lanes = cg->W * 4 / (unsigned)w->element;
+  int64_t cin = w->d->cin, whole = cin / lanes * lanes;
   V before = cy_mulc(cg, tap, cin);
   if (whole) {
-    cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, whole), cy_i64(cg, cg->W), NULL, 0);
-    emit_patch(cg, w, table, c.iv, cg->W, half, v_at(cg, w, points, t, cy_add(cg, before, c.iv)));
+    cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, whole), cy_i64(cg, lanes), NULL, 0);
+    emit_patch(cg, f, table, c.iv, lanes, half, v_at(cg, w, points, t, cy_add(cg, before, c.iv)));
     cy_loop_end(cg, &c, NULL);
   }
   if (cin > whole)
-    emit_patch(cg, w, table, cy_i64(cg, whole), (unsigned)(cin - whole), half,
+    emit_patch(cg, f, table, cy_i64(cg, whole), (unsigned)(cin - whole), half,
                v_at(cg, w, points, t, cy_addc(cg, before, whole)));
 }
 
-static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
+static void emit_input(cy_cg *cg, const task *f, V first, V count, V points) {
+  const wino *w = f->w;
   int64_t patches = w->pairs ? 4 : 1; /* at a time */
   V table = cy_alloca(cg, patches * POINTS * 8), half = cy_alloca(cg, patches * POINTS * cg->W * 4);
   cy_loop t, p;
@@ -329,20 +346,24 @@ static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
   spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
   cy_loop_begin(cg, &p, cy_i64(cg, 0), cy_i64(cg, w->slices), cy_i64(cg, 1), NULL, 0);
   if (w->pairs) {
-    emit_addresses(cg, w, &s, p.iv, 6, cy_gep(cg, table, cy_mulc(cg, p.iv, POINTS * 8)), 8);
+    emit_addresses(cg, f, &s, p.iv, 6, cy_gep(cg, table, cy_mulc(cg, p.iv, POINTS * 8)), 8);
   } else {
-    emit_addresses(cg, w, &s, p.iv, 6, table, 8);
-    emit_patches(cg, w, table, t.iv, p.iv, half, points);
+    emit_addresses(cg, f, &s, p.iv, 6, table, 8);
+    emit_patches(cg, f, table, t.iv, p.iv, half, points);
   }
   cy_loop_end(cg, &p, NULL);
   if (w->pairs)
-    emit_patches(cg, w, table, t.iv, cy_i64(cg, 0), half, points);
+    emit_patches(cg, f, table, t.iv, cy_i64(cg, 0), half, points);
   cy_loop_end(cg, &t, NULL);
 }
 
 /* sign: of pairs of planes, a vector: 1 for the first plane, whose slices of M begin at `in`, -1 for the second one. */
 static void emit_unpatch(cy_cg *cg, const wino *w, V in, V sign, V half, V out) {
-  int64_t vector = cg->W * 4, point = m_floats(w) * 4, row = w->nr * 4;
+  if (w->ints) {
+    w->ints->unpatch(cg, w, in, m_point(w), half, out);
+    return;
+  }
+  int64_t vector = cg->W * 4, point = m_point(w), row = w->nr * 4;
   V second = sign ? cy_gepc(cg, in, POINTS * point) : NULL, third = sign ? cy_gepc(cg, in, 2 * POINTS * point) : NULL;
   emit_pass(cg, cg->vf, 6, (lines){in, point, 6 * point, sign, {second, third}}, transform_out, 4,
             plain_lines(half, vector, 6 * vector), 0);
@@ -399,7 +420,8 @@ static void begin_planes(cy_cg *cg, const wino *w, V s[SPOT], cy_loop *l) {
 }
 
 /* One tile, all columns of the panel that begins at output channel col0. */
-static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V half, V buffer) {
+static void emit_output_tile(cy_cg *cg, const task *t, V table, V m, V col0, V half, V buffer) {
+  const wino *w = t->w;
   const cy_conv_desc *d = w->d;
   V cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0)), s[SPOT] = {0}, sign = NULL;
   cy_loop plane, j, y;
@@ -408,7 +430,7 @@ static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V h
   if (w->pairs) {
     V first = cy_icmp(cg, LLVMIntEQ, plane.iv, cy_i64(cg, 0));
     sign = cy_splat(cg, cy_select(cg, first, LLVMConstReal(cg->f32, 1), LLVMConstReal(cg->f32, -1)), cg->W);
-    m = cy_gep(cg, m, cy_mulc(cg, plane.iv, POINTS * m_floats(w) * 4));
+    m = cy_gep(cg, m, cy_mulc(cg, plane.iv, POINTS * m_point(w)));
   }
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, cy_i64(cg, cg->W), NULL, 0);
   V to = cy_gepf(cg, buffer, j.iv);
@@ -418,7 +440,7 @@ static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V h
   output_row at = output_row_of(cg, w, s, y.iv);
   cy_rows rows = {row_index, &at, 1 + (unsigned)d->n_spatial};
   V from = cy_gep(cg, buffer, cy_mulc(cg, y.iv, 4 * w->nr * 4));
-  cy_epilogue_tile(cg, &d->epilogue, &rows, from, cy_i64(cg, w->nr * 4), s[4], cy_i64(cg, 0), cols, col0,
+  cy_epilogue_tile(cg, &t->epilogue, &rows, from, cy_i64(cg, w->nr * 4), s[4], cy_i64(cg, 0), cols, col0,
                    (unsigned)(d->cout % cg->W));
   cy_loop_end(cg, &y, NULL);
   if (w->pairs)
@@ -448,35 +470,33 @@ static void emit_output_prefetch(cy_cg *cg, const wino *w, V table, V col0) {
 }
 
 /* Only with AVX-512 is the rest so fast that it pays to ask for a tile's outputs while the one before is transformed. */
-static void emit_output(cy_cg *cg, const wino *w, V count, V col0, V points, V spots) {
+static void emit_output(cy_cg *cg, const task *f, V col0) {
+  const wino *w = f->w;
   V buffer = cy_alloca(cg, 16 * w->nr * 4), half = cy_alloca(cg, POINTS * cg->W * 4);
   cy_loop t;
-  cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  V spot = cy_gep(cg, spots, cy_mulc(cg, t.iv, spot_numbers(w) * 8));
-  if (cg->model.prefetch && w->d->epilogue.prefetch) {
-    V next = cy_imin(cg, cy_addc(cg, t.iv, 1), cy_addc(cg, count, -1));
-    emit_output_prefetch(cg, w, cy_gep(cg, spots, cy_mulc(cg, next, spot_numbers(w) * 8)), col0);
+  cy_loop_begin(cg, &t, cy_i64(cg, 0), f->count, cy_i64(cg, 1), NULL, 0);
+  V spot = cy_gep(cg, f->spots, cy_mulc(cg, t.iv, spot_numbers(w) * 8));
+  if (prefetches(cg, w) && w->d->epilogue.prefetch) {
+    V next = cy_imin(cg, cy_addc(cg, t.iv, 1), cy_addc(cg, f->count, -1));
+    emit_output_prefetch(cg, w, cy_gep(cg, f->spots, cy_mulc(cg, next, spot_numbers(w) * 8)), col0);
   }
-  emit_output_tile(cg, w, spot, cy_gepf(cg, points, cy_mulc(cg, t.iv, w->nr)), col0, half, buffer);
+  emit_output_tile(cg, f, spot, cy_gepf(cg, f->m, cy_mulc(cg, t.iv, w->nr)), col0, half, buffer);
   cy_loop_end(cg, &t, NULL);
 }
 
 /* ---- products ---- */
 
-/* What the loops of a task hand down. */
-typedef struct task {
-  const wino *w;
-  V count;          /* tiles */
-  V v, u, m, spots; /* V, U, M; where tiles go */
-  V tab;            /* entries of rows for the micro-kernels */
-} task;
-
+/* Channels whose weights lie side by side; bytes of these, of a column. */
+static int64_t units(const wino *w) { return w->ints ? 2 : 1; }
+static int64_t tap_bytes(const wino *w) { return w->ints ? 2 : cy_weight_bytes(w->d->weights); }
 /* Bytes from a tap in depth of a filter to the next one. */
 static int64_t depth_bytes(const wino *w) { return w->d->cin * TAPS * w->nr * cy_weight_bytes(w->d->weights); }
 
 /* A tap of a filter, a vector of columns; where there are factors, vectors, of three taps in depth. */
 static V load_tap(cy_cg *cg, const wino *w, V from, const V *factor) {
   cy_weights weights = w->d->weights;
+  if (w->ints)
+    return w->ints->tap(cg, from);
   V g = cy_weights_load(cg, weights, from);
   if (!factor)
     return weights == CY_WEIGHTS_F32 ? g : LLVMBuildFMul(cg->b, g, cy_splatf(cg, FILTER_SCALE, cg->W), "");
@@ -486,9 +506,11 @@ static V load_tap(cy_cg *cg, const wino *w, V from, const V *factor) {
   return g;
 }
 
-/* Where U of a slice lies. */
-static V u_of(cy_cg *cg, const task *t, V slice) {
-  return t->w->filters_once ? cy_gep(cg, t->u, cy_mulc(cg, slice, POINTS * u_floats(t->w) * 4)) : t->u;
+/* Where U of a slice and a panel lies. */
+static V u_of(cy_cg *cg, const task *t, V q, V slice) {
+  const wino *w = t->w;
+  V number = w->panels > 1 ? cy_add(cg, cy_mulc(cg, q, sum_slices(w)), slice) : slice;
+  return w->filters_once ? cy_gep(cg, t->u, cy_mulc(cg, number, u_bytes(w))) : t->u;
 }
 
 /* A vector of columns: 9 taps, each `apart` bytes behind the one before, to 36 points. */
@@ -501,14 +523,14 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, const V *fact
   for (int y = 0; y < 6; y++) {
     cy_winograd_filter(cg, (V[3]){half[0][y], half[1][y], half[2][y]}, row);
     for (int x = 0; x < 6; x++)
-      cy_store(cg, row[x], cy_gepc(cg, to, (y * 6 + x) * u_floats(w) * 4), 4);
+      cy_store(cg, row[x], cy_gepc(cg, to, (y * 6 + x) * u_point(w)), 4);
   }
 }
 
 /* Filters come from memory at half the speed at which they are transformed, unless they are asked for in time. They lie
  * in the order in which they are read, those of the next block and panel, too. */
 static void emit_filters_prefetch(cy_cg *cg, const wino *w, V from) {
-  int64_t filter = TAPS * w->nr * cy_weight_bytes(w->d->weights);
+  int64_t filter = TAPS * w->nr * tap_bytes(w);
   for (int64_t line = 0; line < filter; line += 64)
     cy_prefetch(cg, cy_gepc(cg, from, (w->by_tap ? CY_TAP_CHANNELS * filter : FILTERS_PREFETCH) + line), false,
                 CY_SECOND_LEVEL);
@@ -540,11 +562,12 @@ static void emit_pair_filter(cy_cg *cg, const wino *w, V slice, V from, V apart,
 /* U of channels [c0, c0 + n) of panel q, of a slice. */
 static void emit_filters(cy_cg *cg, const task *t, V q, V slice, V c0, V n) {
   const wino *w = t->w;
-  int64_t bytes = cy_weight_bytes(w->d->weights), row = w->nr * bytes;
-  V u = u_of(cg, t, slice);
+  int64_t bytes = tap_bytes(w), row = w->nr * bytes, unit = units(w);
+  V u = u_of(cg, t, q, slice);
   cy_loop i, j;
-  V panel = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, q, w->c * TAPS * row));
-  cy_loop_begin(cg, &i, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
+  V panel = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, q, w->c / unit * TAPS * row));
+  c0 = cy_div(cg, c0, cy_i64(cg, unit));
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_div(cg, n, cy_i64(cg, unit)), cy_i64(cg, 1), NULL, 0);
   V c = cy_add(cg, c0, i.iv), filters = cy_gep(cg, panel, cy_mulc(cg, c, TAPS * row)), apart = cy_i64(cg, row);
   emit_filters_prefetch(cg, w, filters);
   if (w->by_tap) {
@@ -563,32 +586,43 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V slice, V c0, V n) {
   cy_loop_end(cg, &i, NULL);
 }
 
+/* Filters of panel q from channel c0 on, one unit after the other. */
+static V filters_at(cy_cg *cg, const task *t, V q, V c0) {
+  const wino *w = t->w;
+  V unit = cy_div(cg, cy_add(cg, cy_mulc(cg, q, w->c), c0), cy_i64(cg, units(w)));
+  return cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, unit, TAPS * w->nr * tap_bytes(w)));
+}
+
 /* M += V * U over channels [c0, c0 + n) of a slice. V of all tiles is larger than the second-level cache and its rows are short,
  * so each point's are prefetched while those of the point before are multiplied; with AVX-512, also M, which comes from
  * the second level. */
-static void emit_gemm(cy_cg *cg, const task *t, V slice, V c0, V n) {
+static void emit_gemm(cy_cg *cg, const task *t, V q, V slice, V c0, V n) {
   const wino *w = t->w;
   cy_loop e;
   int64_t total;
   V number = cy_add(cg, cy_mulc(cg, slice, w->slice / w->cb), cy_div(cg, c0, cy_i64(cg, w->cb)));
-  V v = cy_gep(cg, t->v, cy_mulc(cg, number, POINTS * v_floats(w) * 4)), u = u_of(cg, t, slice);
-  V m = cy_gep(cg, t->m, cy_mulc(cg, slice, POINTS * m_floats(w) * 4));
+  V v = cy_gep(cg, t->v, cy_mulc(cg, number, POINTS * v_point(w))), u = u_of(cg, t, q, slice);
+  V m = cy_gep(cg, t->m, cy_mulc(cg, slice, POINTS * m_point(w)));
   cy_loop_begin(cg, &e, cy_i64(cg, 0), cy_i64(cg, POINTS), cy_i64(cg, 1), NULL, 0);
-  V a = cy_gep(cg, v, cy_mulc(cg, e.iv, v_floats(w) * 4));
+  V a = cy_gep(cg, v, cy_mulc(cg, e.iv, v_point(w)));
+  V b = cy_gep(cg, u, cy_mulc(cg, e.iv, u_point(w))), c = cy_gep(cg, m, cy_mulc(cg, e.iv, m_point(w)));
   cy_product p = {.tile = w->tile,
                   .rows = t->count,
                   .tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles),
                   .a = a,
-                  .prefetch = cy_gepc(cg, a, v_floats(w) * 4),
-                  .b = cy_gep(cg, u, cy_mulc(cg, e.iv, u_floats(w) * 4)),
-                  .c = cy_gep(cg, m, cy_mulc(cg, e.iv, m_floats(w) * 4)),
-                  .next_accumulators = cy_gep(cg, m, cy_mulc(cg, cy_addc(cg, e.iv, 1), m_floats(w) * 4)),
+                  .prefetch = cy_gepc(cg, a, v_point(w)),
+                  .b = b,
+                  .c = c,
+                  .next_accumulators = cy_gep(cg, m, cy_mulc(cg, cy_addc(cg, e.iv, 1), m_point(w))),
                   .tab = t->tab,
-                  .row_bytes = w->cb * 4,
+                  .row_bytes = w->cb * w->element,
                   .ldc = w->nr * 4,
                   .k = n,
                   .accumulate = cy_icmp(cg, LLVMIntNE, c0, cy_i64(cg, 0))};
-  cy_product_emit(cg, &p);
+  if (w->ints)
+    w->ints->product(cg, t, &p, e.iv, filters_at(cg, t, q, c0));
+  else
+    cy_product_emit(cg, &p);
   cy_loop_end(cg, &e, NULL);
 }
 
@@ -596,15 +630,15 @@ static void emit_gemm(cy_cg *cg, const task *t, V slice, V c0, V n) {
 static void emit_rows(cy_cg *cg, const task *t, V q, V c0, V n) {
   const wino *w = t->w;
   int64_t filter = TAPS * w->nr * cy_weight_bytes(w->d->weights);
-  V block = cy_mulc(cg, cy_div(cg, c0, cy_i64(cg, w->cb)), POINTS * v_floats(w) * 4);
+  V block = cy_mulc(cg, cy_div(cg, c0, cy_i64(cg, w->cb)), POINTS * v_point(w));
   V filters = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, cy_add(cg, cy_mulc(cg, q, w->c), c0), filter));
   cy_winograd_rows p = {.weights = w->d->weights,
                         .tiles = w->tiles,
                         .v = cy_gep(cg, t->v, block),
                         .filters = filters,
                         .m = t->m,
-                        .v_point = v_floats(w) * 4,
-                        .m_point = m_floats(w) * 4,
+                        .v_point = v_point(w),
+                        .m_point = m_point(w),
                         .channels = n,
                         .accumulate = cy_icmp(cg, LLVMIntNE, c0, cy_i64(cg, 0)),
                         .prefetch = cy_gep(cg, filters, cy_mulc(cg, n, filter))};
@@ -624,37 +658,53 @@ static void emit_sums(cy_cg *cg, const task *t, V q) {
   } else {
     if (!w->filters_once)
       emit_filters(cg, t, q, slice.iv, c.iv, n);
-    emit_gemm(cg, t, slice.iv, c.iv, n);
+    emit_gemm(cg, t, q, slice.iv, c.iv, n);
   }
   cy_loop_end(cg, &c, NULL);
   cy_loop_end(cg, &slice, NULL);
 }
 
-/* The phase that makes V of all tiles; a task is a tile. */
-static void emit_shared_input(cy_cg *cg, const wino *w, cy_contract_info *info) {
-  char name[sizeof info->phase->name];
-  snprintf(name, sizeof name, "%s_input", w->d->name);
-  cy_kernel_begin(cg, name, 0);
-  V points = cy_gepf(cg, cy_arg_ptr(cg, w->d->shared_slot), cy_mulc(cg, cg->begin, w->cb));
-  emit_input(cg, w, cg->begin, cy_sub(cg, cg->end, cg->begin), points);
-  cy_fn_end(cg, NULL);
-  cy_phase_add(info, name, w->v_tiles);
+/* What all functions begin with. */
+static task task_begin(cy_cg *cg, const wino *w) {
+  task t = {.w = w, .epilogue = w->d->epilogue};
+  if (w->ints)
+    w->ints->begin(cg, &t);
+  else
+    t.padding = LLVMBuildPtrToInt(cg->b, cy_zeros(cg, w->d->cin * 4), cg->i64, "");
+  return t;
 }
 
-static void emit_task(cy_cg *cg, task *t, V number) {
+/* V of tile `first` in shared scratch. */
+static V shared_points(cy_cg *cg, const wino *w, V first) {
+  V points = cy_arg_ptr(cg, w->d->shared_slot), number = cy_mulc(cg, first, w->cb);
+  return w->ints ? cy_gep(cg, points, cy_mulc(cg, number, w->element)) : cy_gepf(cg, points, number);
+}
+
+/* The phase that makes V of all tiles; a task is a tile. */
+void cy_winograd_emit_input(cy_cg *cg, const void *of, const char *name) {
+  const wino *w = of;
+  cy_kernel_begin(cg, name, 0);
+  task t = task_begin(cg, w);
+  V points = shared_points(cg, w, cg->begin);
+  emit_input(cg, &t, cg->begin, cy_sub(cg, cg->end, cg->begin), points);
+  cy_fn_end(cg, NULL);
+}
+
+static void emit_task(cy_cg *cg, void *of, V number) {
+  task *t = of;
   const wino *w = t->w;
-  V splits = cy_i64(cg, column_blocks(w)), first = cy_mulc(cg, cy_div(cg, number, splits), w->tiles);
+  V splits = cy_i64(cg, w->parts), first = cy_mulc(cg, cy_div(cg, number, splits), w->tiles);
   cy_share panels = cy_share_of(cg, cy_i64(cg, w->panels), splits, cy_mod(cg, number, splits));
   cy_loop q;
   t->count = cy_imin(cg, cy_i64(cg, w->tiles), cy_sub(cg, tile_count(cg, w), first));
   if (w->shared)
-    t->v = cy_gepf(cg, cy_arg_ptr(cg, w->d->shared_slot), cy_mulc(cg, first, w->cb));
+    t->v = shared_points(cg, w, first);
   else
-    emit_input(cg, w, first, t->count, t->v);
+    emit_input(cg, t, first, t->count, t->v);
   emit_spots(cg, w, first, t->count, t->spots);
   cy_loop_begin(cg, &q, panels.begin, panels.end, cy_i64(cg, 1), NULL, 0);
   emit_sums(cg, t, q.iv);
-  emit_output(cg, w, t->count, cy_mulc(cg, q.iv, w->nr), t->m, t->spots);
+  emit_output(cg, t, cy_mulc(cg, q.iv, w->nr));
   cy_loop_end(cg, &q, NULL);
 }
 
@@ -717,7 +767,7 @@ static void emit_few(cy_cg *cg, const task *t) {
   spot s = few_spot(cg, w, p.iv);
   V at = cy_gep(cg, table, cy_mulc(cg, p.iv, 8));
   for (int64_t tap = 0; tap < w->depth; tap++)
-    emit_addresses(cg, w, &s, cy_i64(cg, tap), 3, cy_gepc(cg, at, tap * FEW_TABLE), FEW * 8);
+    emit_addresses(cg, t, &s, cy_i64(cg, tap), 3, cy_gepc(cg, at, tap * FEW_TABLE), FEW * 8);
   cy_loop_end(cg, &p, NULL);
   cy_loop_begin(cg, &q, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_few_sums(cg, t, q.iv, outputs, table);
@@ -760,20 +810,18 @@ static const char *name_of(const void *of) {
   return ((const wino *)of)->pairs ? "conv winograd f2x4x4" : "conv winograd f4x3";
 }
 
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+void cy_winograd_emit(cy_cg *cg, const void *of, const char *name) {
   const wino *w = of;
   const cy_conv_desc *d = w->d;
-  info->n_phases = 0;
-  if (w->shared)
-    emit_shared_input(cg, w, info);
-  cy_kernel_begin(cg, d->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&d->epilogue, cg);
-  task t = {.w = w, .v = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(w)))};
+  task t = task_begin(cg, w);
+  t.v = cy_scratch(cg, d->scratch_slot, cy_winograd_worker_bytes(cg, w));
   t.u = cy_gepc(cg, t.v, w->shared ? 0 : v_bytes(w));
-  t.m = cy_gepc(cg, t.u, u_slices(w) * POINTS * u_floats(w) * 4);
+  t.m = cy_gepc(cg, t.u, u_kept(w) * u_bytes(w));
   t.spots = cy_gepc(cg, t.m, m_bytes(w));
-  t.tab = cy_row_table(cg, w->tile.mr, cy_i64(cg, w->cb * 4));
-  cy_loop i, slice;
+  t.tab = cy_row_table(cg, w->tile.mr, cy_i64(cg, w->cb * w->element));
+  cy_loop slice;
   cy_if few;
   if (w->by_tap) {
     cy_if_begin(cg, &few, is_few(cg, w));
@@ -781,26 +829,25 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
     cy_if_else(cg, &few);
   }
   if (w->filters_once) {
-    cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(w)), cy_i64(cg, 1), NULL, 0);
-    emit_filters(cg, &t, cy_i64(cg, 0), slice.iv, cy_i64(cg, 0), cy_i64(cg, sum_channels(w)));
+    cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(w) * w->panels), cy_i64(cg, 1), NULL, 0);
+    V panels = cy_i64(cg, sum_slices(w)), q = cy_div(cg, slice.iv, panels), of_panel = cy_mod(cg, slice.iv, panels);
+    if (w->panels == 1) {
+      q = cy_i64(cg, 0);
+      of_panel = slice.iv;
+    }
+    emit_filters(cg, &t, q, of_panel, cy_i64(cg, 0), cy_i64(cg, sum_channels(w)));
     cy_loop_end(cg, &slice, NULL);
   }
-  cy_loop_begin(cg, &i, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, &t, i.iv);
-  cy_loop_end(cg, &i, NULL);
+  cy_tasks_emit(cg, emit_task, &t);
   if (w->by_tap)
     cy_if_end(cg, &few);
   cy_fn_end(cg, NULL);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, w));
-  info->worker_bytes = worker_bytes(w);
-  info->shared_bytes = w->shared ? v_bytes(w) : 0;
 }
 
-static void describe(const void *of, char *text, size_t size) {
+void cy_winograd_describe(const void *of, char *text, size_t size) {
   const wino *w = of;
   snprintf(text, size, "tile %ux%lld, tasks of %lld tiles and %lld panels, channels by %lld", w->tile.mr,
            (long long)w->nr, (long long)w->tiles, (long long)w->nb, (long long)w->cb);
 }
 
-const cy_generator cy_winograd_generator = {
-    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_winograd_generator = {CY_WINOGRAD_PHASES, .plan = plan, .pack = pack, .name = name_of};

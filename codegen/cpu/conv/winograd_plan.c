@@ -143,6 +143,9 @@ static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *
     w.nb = 1;
   }
   w.v_tiles = w.shared ? total : w.tiles;
+  w.m_tiles = w.tiles;
+  w.parts = cy_ceil(w.panels, w.nb);
+  w.element = 4;
   return w;
 }
 

@@ -271,7 +271,10 @@ static int64_t transposed_bytes(const gemm *g) {
   return g->transposed ? cy_round_up(cy_csize_known(g->d->m) * cy_csize_known(g->d->k) * 4, 64) : 0;
 }
 
-static bool shares_sums(const gemm *g) { return g->strassen && g->fast.shared; }
+static bool shares_sums(const void *of) {
+  const gemm *g = of;
+  return g->strassen && g->fast.shared;
+}
 static int64_t sums_bytes(const gemm *g) {
   return cy_strassen_sums_bytes(g->tile, cy_csize_known(g->d->k), g->k_block);
 }
@@ -320,7 +323,8 @@ static V offset_of(cy_cg *cg, const gemm *g, const place *p, const cy_csize *str
 
 /* ---- packing B at run time ---- */
 
-static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
+static void emit_pack(cy_cg *cg, const void *of, const char *name) {
+  const gemm *g = of;
   const cy_gemm_desc *d = g->d;
   cy_kernel_begin(cg, name, 0);
   V k = cy_size(cg, d->k), np = panels(cg, g), bk = cy_size(cg, d->bk), bn = cy_size(cg, d->bn), NR = cy_i64(cg, g->nr);
@@ -365,7 +369,8 @@ static V transpose_count(cy_cg *cg, const void *ctx) {
   return cy_i64(cg, cy_ceil(cy_csize_known(g->d->m), TRANSPOSED_ROWS));
 }
 
-static void emit_transpose(cy_cg *cg, const gemm *g, const char *name) {
+static void emit_transpose(cy_cg *cg, const void *of, const char *name) {
+  const gemm *g = of;
   const cy_gemm_desc *d = g->d;
   cy_kernel_begin(cg, name, 0);
   V rows = cy_i64(cg, TRANSPOSED_ROWS), row = cy_mul(cg, cg->begin, rows), end = cy_mul(cg, cg->end, rows);
@@ -395,7 +400,8 @@ static V sums_at(cy_cg *cg, const gemm *g, V matrix, V row) {
   return cy_gep(cg, first, cy_mulc(cg, pair, sums_bytes(g)));
 }
 
-static void emit_sums(cy_cg *cg, const gemm *g, const char *name) {
+static void emit_sums(cy_cg *cg, const void *of, const char *name) {
+  const gemm *g = of;
   const cy_gemm_desc *d = g->d;
   int64_t rows = 2 * g->tile.mr;
   cy_kernel_begin(cg, name, 0);
@@ -505,9 +511,9 @@ static void emit_tasks(cy_cg *cg, const gemm *g, V scratch) {
     cy_if_end(cg, &fewer);
 }
 
-static void emit_blocked(cy_cg *cg, const gemm *g) {
+static void emit_blocked(cy_cg *cg, const gemm *g, const char *name) {
   const cy_gemm_desc *d = g->d;
-  cy_kernel_begin(cg, d->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&d->epilogue, cg);
   V bytes = worker_bytes(cg, g), scratch = NULL;
   int64_t none;
@@ -583,9 +589,9 @@ static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
                    known_n ? (unsigned)(known_n % cg->W) : cg->W);
 }
 
-static void emit_dots(cy_cg *cg, const gemm *g) {
+static void emit_dots(cy_cg *cg, const gemm *g, const char *name) {
   const cy_gemm_desc *d = g->d;
-  cy_kernel_begin(cg, d->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&d->epilogue, cg);
   V tile = cy_alloca(cg, cy_csize_known(d->m) * DOT_COLUMNS * 4);
   cy_loop t;
@@ -593,6 +599,12 @@ static void emit_dots(cy_cg *cg, const gemm *g) {
   emit_dots_task(cg, g, t.iv, tile);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
+}
+
+static bool packs_b(const void *of) { return ((const gemm *)of)->kind == GEMM_RUNTIME_PACK; }
+static bool transposes(const void *of) { return ((const gemm *)of)->transposed; }
+static V all_tasks(cy_cg *cg, const void *of) {
+  return (((const gemm *)of)->kind == GEMM_DOTS ? dots_count : task_count)(cg, of);
 }
 
 static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
@@ -607,33 +619,9 @@ static const char *name_of(const void *of) {
   return g->strassen ? "gemm strassen" : g->d->b_packed ? "gemm packed" : "gemm";
 }
 
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+static void emit(cy_cg *cg, const void *of, const char *name) {
   const gemm *g = of;
-  const cy_gemm_desc *d = g->d;
-  char name[120];
-  info->n_phases = 0;
-  if (g->kind == GEMM_RUNTIME_PACK) {
-    snprintf(name, sizeof name, "%s_pack", d->name);
-    emit_pack(cg, g, name);
-    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pack_count, g));
-  }
-  if (g->transposed) {
-    snprintf(name, sizeof name, "%s_rows", d->name);
-    emit_transpose(cg, g, name);
-    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", transpose_count, g));
-  }
-  if (shares_sums(g)) {
-    snprintf(name, sizeof name, "%s_sums", d->name);
-    emit_sums(cg, g, name);
-    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pair_count, g));
-  }
-  if (g->kind == GEMM_DOTS)
-    emit_dots(cg, g);
-  else
-    emit_blocked(cg, g);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", g->kind == GEMM_DOTS ? dots_count : task_count, g));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, g);
-  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, g);
+  (g->kind == GEMM_DOTS ? emit_dots : emit_blocked)(cg, g, name);
 }
 
 static void describe(const void *of, char *text, size_t size) {
@@ -642,5 +630,13 @@ static void describe(const void *of, char *text, size_t size) {
            (long long)g->blocks.mb, (long long)g->blocks.nb, (long long)g->k_block);
 }
 
-const cy_generator cy_gemm_generator = {
-    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_gemm_generator = {.plan = plan,
+                                        .pack = pack,
+                                        .name = name_of,
+                                        .describe = describe,
+                                        .phase = {{"_pack", packs_b, emit_pack, pack_count},
+                                                  {"_rows", transposes, emit_transpose, transpose_count},
+                                                  {"_sums", shares_sums, emit_sums, pair_count},
+                                                  {"", NULL, emit, all_tasks}},
+                                        .worker_bytes = worker_bytes,
+                                        .shared_bytes = shared_bytes};

@@ -135,7 +135,7 @@ enum { CY_INTS_ROWS = 128, CY_INTS_BYTES = 32 * 1024 };
 /* Weights in integers, [blocks][n / tile][rows of bytes][tile]: 4 bits have rows i and i + block / 2 of a block in one
  * byte. */
 typedef struct cy_int_weights {
-  int bits; /* 8 or 4; 0: there are none */
+  int bits;                    /* 8 or 4; 0: there are none */
   bool is_signed, bf16;        /* bf16: they become that: see cy_widen_emit */
   int64_t tile, block, middle; /* columns; rows that share a scale; what stands for zero, but where .. */
   V scales, zeros;             /* .. zeros are not NULL; both [blocks][n] */
@@ -144,11 +144,11 @@ cy_int_weights cy_gemm_ints(cy_cg *cg, const cy_gemm_desc *desc); /* gemm.c: tho
 
 typedef struct cy_microkernel {
   cy_tile tile;
-  V b;   /* packed weights of this group, or B in place */
-  V ldb; /* bytes between k of B; those of NR weights when packed */
-  int64_t last;       /* columns that the last packed panel has in memory; 0: NR */
-  cy_weights weights; /* of packed B */
-  bool direct;        /* halves do not become floats for a whole group of panels */
+  V b;                 /* packed weights of this group, or B in place */
+  V ldb;               /* bytes between k of B; those of NR weights when packed */
+  int64_t last;        /* columns that the last packed panel has in memory; 0: NR */
+  cy_weights weights;  /* of packed B */
+  bool direct;         /* halves do not become floats for a whole group of panels */
   cy_int_weights ints; /* .. or of one that is not packed, and becomes panels of floats block by block */
   bool in_place;
   V n, panels;       /* columns and their panels */
@@ -203,12 +203,12 @@ V cy_bf16_pairs(cy_cg *cg, V first, V second, unsigned lanes);
 typedef struct cy_product {
   cy_tile tile;
   V rows, a, b, c, tab, k;
-  V ldb;        /* bytes between k of b; NULL: a packed panel's */
-  V accumulate; /* i1: onto what c holds; NULL: no */
-  bool whole_tab; /* tab has an entry for every row, and row_bytes is 0 */
-  V prefetch;     /* the a of the product that follows, of dense rows, prefetched meanwhile; NULL: nothing */
+  V ldb;               /* bytes between k of b; NULL: a packed panel's */
+  V accumulate;        /* i1: onto what c holds; NULL: no */
+  bool whole_tab;      /* tab has an entry for every row, and row_bytes is 0 */
+  V prefetch;          /* the a of the product that follows, of dense rows, prefetched meanwhile; NULL: nothing */
   V next_accumulators; /* its c; with AVX-512 they are prefetched tile by tile, its own first; NULL: not */
-  V tops;         /* [rows][W] floats, of which each becomes the greatest of it and the sums in its lane; NULL: no */
+  V tops; /* [rows][W] floats, of which each becomes the greatest of it and the sums in its lane; NULL: no */
   const cy_weighing *weighing; /* of a's rows; NULL: they are what is multiplied */
   unsigned tails;
   int64_t taps, tab_stride; /* 0: one tap */
@@ -282,7 +282,8 @@ typedef struct cy_task_place {
 cy_task_place cy_task_split(cy_cg *cg, V task, V rows, V columns, bool several, bool columns_outer);
 /* This worker's stripe of scratch. */
 V cy_scratch(cy_cg *cg, int slot, V worker_bytes);
-void cy_phase_add(cy_contract_info *info, const char *name, int64_t tasks);
+/* One task after the other, in a function of a phase: the loop over its tasks. frame: what they share. */
+void cy_tasks_emit(cy_cg *cg, void (*task)(cy_cg *cg, void *frame, V number), void *frame);
 /* Bytes rounded up to whole cache lines. */
 V cy_round64(cy_cg *cg, V bytes);
 

@@ -30,12 +30,33 @@ V cy_scratch(cy_cg *cg, int slot, V worker_bytes) {
   return cy_gep(cg, cy_arg_ptr(cg, slot), cy_mul(cg, cg->worker, worker_bytes));
 }
 
-void cy_phase_add(cy_contract_info *info, const char *name, int64_t tasks) {
+static void phase_add(cy_contract_info *info, const char *name, int64_t tasks) {
   if (info->n_phases == CY_CONTRACT_PHASES)
     cy_bug("kernel '%s' has more than %d phases", name, CY_CONTRACT_PHASES);
   cy_phase *p = &info->phase[info->n_phases++];
   snprintf(p->name, sizeof p->name, "%s", name);
   p->tasks = tasks;
+}
+
+void cy_generator_emit(cy_cg *cg, const cy_generator *by, const void *plan, const char *kernel, cy_contract_info *out) {
+  *out = (cy_contract_info){0};
+  for (const cy_phase_form *p = by->phase; p < by->phase + CY_CONTRACT_PHASES && p->emit; p++) {
+    char name[sizeof out->phase->name];
+    if (p->wanted && !p->wanted(plan))
+      continue;
+    snprintf(name, sizeof name, "%s%s", kernel, p->suffix);
+    p->emit(cg, plan, name);
+    phase_add(out, name, cy_size_fn(cg, name, "_tasks", p->tasks, plan));
+  }
+  out->worker_bytes = by->worker_bytes ? cy_size_fn(cg, kernel, "_worker_bytes", by->worker_bytes, plan) : 0;
+  out->shared_bytes = by->shared_bytes ? cy_size_fn(cg, kernel, "_shared_bytes", by->shared_bytes, plan) : 0;
+}
+
+void cy_tasks_emit(cy_cg *cg, void (*task)(cy_cg *cg, void *frame, V number), void *frame) {
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  task(cg, frame, t.iv);
+  cy_loop_end(cg, &t, NULL);
 }
 
 V cy_round64(cy_cg *cg, V bytes) { return cy_mulc(cg, cy_div(cg, cy_addc(cg, bytes, 63), cy_i64(cg, 64)), 64); }

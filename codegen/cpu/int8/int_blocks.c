@@ -115,7 +115,8 @@ static V rounded_at(cy_cg *cg, const plan *p, V matrix, V row) {
   return cy_gep(cg, cy_arg_ptr(cg, p->d->shared_slot), cy_mulc(cg, number, p->row_bytes));
 }
 
-static void emit_rounded(cy_cg *cg, const plan *p, const char *name) {
+static void emit_rounded(cy_cg *cg, const void *of, const char *name) {
+  const plan *p = of;
   const cy_gemm_desc *d = p->d;
   V idx[CY_GEMM_BATCH];
   cy_kernel_begin(cg, name, 0);
@@ -178,7 +179,8 @@ static void emit_k_block(cy_cg *cg, const frame *f, V a, V rows, V q0, V end, V 
 }
 
 /* Groups of columns follow each other, on the same rows. */
-static void emit_task(cy_cg *cg, frame *f, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, V task) {
+  frame *f = frame_of;
   const plan *p = f->p;
   const cy_gemm_desc *d = p->d;
   V rb = row_blocks(cg, p), cb = cy_i64(cg, groups(p)), rows_of_all = cy_div(cg, task, cb);
@@ -197,9 +199,10 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
                    (unsigned)(p->n % cg->W));
 }
 
-static void emit_gemm(cy_cg *cg, const plan *p) {
+static void emit_gemm(cy_cg *cg, const void *of, const char *name) {
+  const plan *p = of;
   const cy_gemm_desc *d = p->d;
-  cy_kernel_begin(cg, d->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&d->epilogue, cg);
   frame f = {.p = p, .to = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p))};
   f.sums = cy_gepc(cg, f.to, weight_bytes(p));
@@ -207,10 +210,7 @@ static void emit_gemm(cy_cg *cg, const plan *p) {
   f.weights = (cy_microkernel){
       .tile = p->tile, .b = cy_arg_ptr(cg, d->b_slot), .ints = cy_gemm_ints(cg, d), .n = cy_i64(cg, p->n)};
   cy_int_gemm_amx_begin(cg);
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, &f, t.iv);
-  cy_loop_end(cg, &t, NULL);
+  cy_tasks_emit(cg, emit_task, &f);
   cy_int_gemm_amx_end(cg);
   cy_fn_end(cg, NULL);
 }
@@ -224,24 +224,16 @@ static const char *name_of(const void *of) {
   return ((const plan *)of)->d->ints.bits == 8 ? "gemm int8 weights bf16 amx" : "gemm int4 weights bf16 amx";
 }
 
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
-  const plan *p = of;
-  const cy_gemm_desc *d = p->d;
-  char name[120];
-  info->n_phases = 0;
-  snprintf(name, sizeof name, "%s_rows", d->name);
-  emit_rounded(cg, p, name);
-  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, p));
-  emit_gemm(cg, p);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, p);
-  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, p);
-}
-
 static void describe(const void *of, char *text, size_t size) {
   const plan *p = of;
   snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels, k by %lld", p->tile.mr, (long long)p->nr,
            (long long)p->mb, (long long)p->group, (long long)p->k_block);
 }
 
-const cy_generator cy_int_blocks_generator = {.plan = plan_make, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_int_blocks_generator = {
+    .plan = plan_make,
+    .name = name_of,
+    .describe = describe,
+    .phase = {{"_rows", NULL, emit_rounded, rounded_count}, {"", NULL, emit_gemm, task_count}},
+    .worker_bytes = worker_bytes,
+    .shared_bytes = shared_bytes};

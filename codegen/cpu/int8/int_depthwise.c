@@ -299,7 +299,8 @@ static void emit_chunk(cy_cg *cg, const frame *f, V count, int64_t channels) {
   cy_loop_end(cg, &y, NULL);
 }
 
-static void emit_task(cy_cg *cg, frame *f, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, V task) {
+  frame *f = frame_of;
   const dw *p = f->p;
   V blocks = row_blocks(cg, p), image = cy_div(cg, task, blocks), depth = cy_size(cg, p->axis[0].out);
   f->y0 = cy_mulc(cg, cy_mod(cg, task, blocks), p->row_block);
@@ -342,29 +343,17 @@ static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
   return cy_arena_copy(arena, &p, sizeof p);
 }
 
-static const char *name_of(const void *of) {
-  (void)of;
-  return "conv int8 depthwise";
-}
-
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+static void emit(cy_cg *cg, const void *of, const char *name) {
   const dw *p = of;
-  cy_kernel_begin(cg, p->w->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&p->w->epilogue, cg);
   frame f = {.p = p, .convert = cy_int_gemm_rows_begin(cg, p->variant, p->d), .width = scratch_width(cg, p)};
   f.scratch = cy_scratch(cg, p->w->scratch_slot, worker_bytes(cg, p));
   f.row_bytes = cy_mulc(cg, f.width, p->chunk * 2);
   f.buffer = cy_alloca(cg, TILE * CHUNK * 4);
   f.weights = wide_weights(cg, p, f.scratch);
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, &f, t.iv);
-  cy_loop_end(cg, &t, NULL);
+  cy_tasks_emit(cg, emit_task, &f);
   cy_fn_end(cg, NULL);
-  info->n_phases = 0;
-  cy_phase_add(info, p->w->name, cy_size_fn(cg, p->w->name, "_tasks", task_count, p));
-  info->worker_bytes = cy_size_fn(cg, p->w->name, "_worker_bytes", worker_bytes, p);
-  info->shared_bytes = 0;
 }
 
 static void describe(const void *of, char *text, size_t size) {
@@ -373,5 +362,9 @@ static void describe(const void *of, char *text, size_t size) {
            (long long)p->chunk);
 }
 
-const cy_generator cy_int_depthwise_generator = {
-    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_int_depthwise_generator = {.plan = plan,
+                                                 .pack = pack,
+                                                 .text = "conv int8 depthwise",
+                                                 .describe = describe,
+                                                 .phase = {{"", NULL, emit, task_count}},
+                                                 .worker_bytes = worker_bytes};

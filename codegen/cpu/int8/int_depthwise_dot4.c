@@ -466,7 +466,8 @@ static void emit_block(cy_cg *cg, frame *f, V first, V end, int64_t channels) {
   cy_loop_end(cg, &b, NULL);
 }
 
-static void emit_task(cy_cg *cg, frame *f, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, V task) {
+  frame *f = frame_of;
   const depthwise *p = f->p;
   V blocks = row_block_groups(cg, p), image = cy_div(cg, task, blocks), depth = cy_size(cg, p->axis[0].out);
   V first = cy_mulc(cg, cy_mod(cg, task, blocks), p->per_task);
@@ -504,15 +505,10 @@ static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
   return cy_arena_copy(arena, &p, sizeof p);
 }
 
-static const char *name_of(const void *of) {
-  (void)of;
-  return "conv int8 depthwise";
-}
-
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
+static void emit(cy_cg *cg, const void *of, const char *name) {
   const depthwise *p = of;
   int64_t block = block_channels(cg);
-  cy_kernel_begin(cg, p->w->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&p->w->epilogue, cg);
   frame f = {.p = p, .convert = cy_int_gemm_rows_begin(cg, p->variant, p->d), .width = scratch_width(cg, p)};
   f.placed = cy_scratch(cg, p->w->scratch_slot, worker_bytes(cg, p));
@@ -526,15 +522,8 @@ static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
   zero = f.convert.is_signed ? LLVMBuildXor(cg->b, zero, shift, "") : zero;
   LLVMBuildMemSet(cg->b, f.blank, zero, cy_i64(cg, block), 64);
   emit_borders(cg, &f);
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, &f, t.iv);
-  cy_loop_end(cg, &t, NULL);
+  cy_tasks_emit(cg, emit_task, &f);
   cy_fn_end(cg, NULL);
-  info->n_phases = 0;
-  cy_phase_add(info, p->w->name, cy_size_fn(cg, p->w->name, "_tasks", task_count, p));
-  info->worker_bytes = cy_size_fn(cg, p->w->name, "_worker_bytes", worker_bytes, p);
-  info->shared_bytes = 0;
 }
 
 static void describe(const void *of, char *text, size_t size) {
@@ -543,5 +532,9 @@ static void describe(const void *of, char *text, size_t size) {
            (long long)p->row_block.outputs, (long long)p->per_task);
 }
 
-const cy_generator cy_depthwise_dot4_generator = {
-    .plan = plan, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_depthwise_dot4_generator = {.plan = plan,
+                                                  .pack = pack,
+                                                  .text = "conv int8 depthwise",
+                                                  .describe = describe,
+                                                  .phase = {{"", NULL, emit, task_count}},
+                                                  .worker_bytes = worker_bytes};

@@ -183,7 +183,8 @@ static V rounded_at(cy_cg *cg, const plan *p, V row, V block) {
   return cy_gep(cg, cy_arg_ptr(cg, p->d->shared_slot), cy_mulc(cg, number, p->block_bytes));
 }
 
-static void emit_rounded(cy_cg *cg, const plan *p, const char *name) {
+static void emit_rounded(cy_cg *cg, const void *of, const char *name) {
+  const plan *p = of;
   const cy_gemm_desc *d = p->d;
   V idx[CY_GEMM_BATCH];
   cy_kernel_begin(cg, name, 0);
@@ -593,9 +594,10 @@ static void emit_columns(cy_cg *cg, frame *f, V first, V end) {
   cy_loop_end(cg, &q, NULL);
 }
 
-static void emit_gemm(cy_cg *cg, const plan *p) {
+static void emit_gemm(cy_cg *cg, const void *of, const char *name) {
+  const plan *p = of;
   const cy_gemm_desc *d = p->d;
-  cy_kernel_begin(cg, d->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&d->epilogue, cg);
   frame f = {.p = p, .m = cy_size(cg, d->m)};
   f.sums = cy_gepc(cg, cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p)), p->nr * 4);
@@ -621,24 +623,16 @@ static const char *name_of(const void *of) {
   return ((const plan *)of)->d->ints.bits == 8 ? "gemm int8 weights int24 rows" : "gemm int4 weights int24 rows";
 }
 
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
-  const plan *p = of;
-  const cy_gemm_desc *d = p->d;
-  char name[120];
-  info->n_phases = 0;
-  snprintf(name, sizeof name, "%s_rows", d->name);
-  emit_rounded(cg, p, name);
-  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, p));
-  emit_gemm(cg, p);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, p);
-  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, p);
-}
-
 static void describe(const void *of, char *text, size_t size) {
   const plan *p = of;
   snprintf(text, size, "up to %d rows, tasks of %lld columns, k by %lld", CY_INT_GEMM_FEW, (long long)(UNIT * p->task),
            (long long)p->block);
 }
 
-const cy_generator cy_few_rows_generator = {.plan = plan_make, .name = name_of, .describe = describe, .emit = emit};
+const cy_generator cy_few_rows_generator = {
+    .plan = plan_make,
+    .name = name_of,
+    .describe = describe,
+    .phase = {{"_rows", NULL, emit_rounded, rounded_count}, {"", NULL, emit_gemm, task_count}},
+    .worker_bytes = worker_bytes,
+    .shared_bytes = shared_bytes};

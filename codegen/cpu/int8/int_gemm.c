@@ -380,7 +380,8 @@ static V all_sums(cy_cg *cg, const plan *p, V all, V matrix) {
   return cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), before));
 }
 
-static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
+static void emit_pack(cy_cg *cg, const void *of, const char *name) {
+  const plan *p = of;
   cy_kernel_begin(cg, name, 0);
   V blocks = pack_blocks(cg, p);
   cy_int_pack_b pack_b = pack_b_of(cg, p);
@@ -547,6 +548,11 @@ static void emit_inlined(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, c
   cy_int_gemm_inline_emit(cg, &tile, q0, end);
 }
 
+/* Do sums go through the epilogue, which a plan does not know, from registers? */
+static bool is_inlined(const cy_cg *cg, const plan *p) {
+  return p->packed && !rows_summed(p) && cy_int_gemm_inline_pays(cg, p->variant, p->rows, p->n, p->k, epilogue_of(p));
+}
+
 static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   const plan *p = f->p;
   int64_t group = group_choose(p);
@@ -591,7 +597,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
     V there = cy_int_gemm_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
     t.a = cy_select(cg, cy_icmp(cg, LLVMIntSLT, r.iv, f->stay), there, t.a);
   }
-  if (p->inlined) {
+  if (is_inlined(cg, p)) {
     emit_inlined(cg, f, &t, &index, epilogue.together, r.iv, p0, g.iv, end);
   } else {
     cy_int_gemm_tile_emit(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
@@ -638,7 +644,8 @@ static bool weights_outer(const plan *p) {
   return p->n && p->rows ? p->n > p->rows : p->n >= 256;
 }
 
-static void emit_task(cy_cg *cg, frame *f, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, V task) {
+  frame *f = frame_of;
   const plan *p = f->p;
   V rb = row_blocks(cg, p), cb = column_blocks(cg, p);
   cy_task_place at = cy_task_split(cg, task, rb, cb, true, weights_outer(p));
@@ -668,6 +675,8 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
 
 /* ---- the generator ---- */
 
+static bool packs_b(const void *of) { return !((const plan *)of)->packed && !((const plan *)of)->pack_b; }
+
 static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {
   plan p = plan_of(cg, desc);
   return cy_arena_copy(arena, &p, sizeof p);
@@ -687,49 +696,28 @@ static const char *name_of(const void *of) {
   return names[cy_group_kernel_id(p->variant)][conv];
 }
 
-/* Do sums go through the epilogue, which a plan does not know, from registers? */
-static bool is_inlined(const cy_cg *cg, const plan *p) {
-  return p->packed && !rows_summed(p) && cy_int_gemm_inline_pays(cg, p->variant, p->rows, p->n, p->k, epilogue_of(p));
-}
-
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
-  plan p = *(const plan *)of;
-  const cy_int_gemm_desc *d = p.d;
-  p.inlined = is_inlined(cg, &p);
-  const cy_epilogue *e = epilogue_of(&p);
-  info->n_phases = 0;
-  if (!p.packed && !p.pack_b) {
-    char name[120];
-    snprintf(name, sizeof name, "%s_pack", p.name);
-    emit_pack(cg, &p, name);
-    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pack_count, &p));
-  }
-  cy_kernel_begin(cg, p.name, 0);
-  cy_epilogue_open(e, cg);
-  frame f = {.p = &p, .convert = cy_int_gemm_rows_begin(cg, p.variant, d), .row_bytes = row_bytes(cg, &p)};
-  f.scratch = cy_scratch(cg, p.scratch_slot, worker_bytes(cg, &p));
-  f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
-  f.offsets = cy_gepc(cg, f.scratch, p.row_block_bytes);
-  f.panel_bytes = panel_bytes(cg, &p);
-  f.tables = cy_int_gemm_tables_of(cg, &p);
-  f.start = cy_alloca(cg, p.variant.starts ? cy_round_up(p.nb * p.nr, cg->W) * 4 : 4);
-  f.row_sums = cy_alloca(cg, rows_summed(&p) ? p.mb * 4 : 4);
-  int64_t kept = keeps_rows(cg, &p) ? cy_ceil(p.rows, p.mb) : 1;
+static void emit(cy_cg *cg, const void *of, const char *name) {
+  const plan *p = of;
+  cy_kernel_begin(cg, name, 0);
+  cy_epilogue_open(epilogue_of(p), cg);
+  frame f = {.p = p, .convert = cy_int_gemm_rows_begin(cg, p->variant, p->d), .row_bytes = row_bytes(cg, p)};
+  f.scratch = cy_scratch(cg, p->scratch_slot, worker_bytes(cg, p));
+  f.row_table = cy_row_table(cg, p->tile.mr, f.row_bytes);
+  f.offsets = cy_gepc(cg, f.scratch, p->row_block_bytes);
+  f.panel_bytes = panel_bytes(cg, p);
+  f.tables = cy_int_gemm_tables_of(cg, p);
+  f.start = cy_alloca(cg, p->variant.starts ? cy_round_up(p->nb * p->nr, cg->W) * 4 : 4);
+  f.row_sums = cy_alloca(cg, rows_summed(p) ? p->mb * 4 : 4);
+  int64_t kept = keeps_rows(cg, p) ? cy_ceil(p->rows, p->mb) : 1;
   f.copied = cy_alloca(cg, kept * 8);
   for (int64_t i = 0; i < kept; i++)
     cy_store(cg, cy_i64(cg, -1), cy_gepc(cg, f.copied, i * 8), 8);
-  if (p.variant.amx)
+  if (p->variant.amx)
     cy_int_gemm_amx_begin(cg);
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, &f, t.iv);
-  cy_loop_end(cg, &t, NULL);
-  if (p.variant.amx)
+  cy_tasks_emit(cg, emit_task, &f);
+  if (p->variant.amx)
     cy_int_gemm_amx_end(cg);
   cy_fn_end(cg, NULL);
-  cy_phase_add(info, p.name, cy_size_fn(cg, p.name, "_tasks", task_count, &p));
-  info->worker_bytes = cy_size_fn(cg, p.name, "_worker_bytes", worker_bytes, &p);
-  info->shared_bytes = cy_size_fn(cg, p.name, "_shared_bytes", shared_bytes, &p);
 }
 
 static void describe(const void *of, char *text, size_t size) {
@@ -739,4 +727,10 @@ static void describe(const void *of, char *text, size_t size) {
 }
 
 const cy_generator cy_int_gemm_generator = {
-    .plan = plan_make, .pack = pack, .name = name_of, .describe = describe, .emit = emit};
+    .plan = plan_make,
+    .pack = pack,
+    .name = name_of,
+    .describe = describe,
+    .phase = {{"_pack", packs_b, emit_pack, pack_count}, {"", NULL, emit, task_count}},
+    .worker_bytes = worker_bytes,
+    .shared_bytes = shared_bytes};

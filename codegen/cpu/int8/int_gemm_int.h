@@ -23,11 +23,10 @@ typedef struct cy_int_gemm_plan {
   bool dense;              /* rows follow each other without gaps, as do their k */
   bool row_block;          /* see int_row_block.c; in_input: there is none, positions lie where they are wanted */
   bool in_input;
-  int64_t run_groups;         /* of k, of a kernel row */
+  int64_t run_groups;             /* of k, of a kernel row */
   int64_t pitch, row_block_bytes; /* from a row of the row block to the next; of all of them, at most */
   cy_int_gemm_order order;
   int64_t groups_of_k; /* of all panels of a matrix together; 0: not known */
-  bool inlined;        /* sums go through the epilogue from registers; emission decides it */
   bool pack_b;         /* b is packed by the task that multiplies with it, the only one to do so */
 } cy_int_gemm_plan;
 

@@ -42,13 +42,13 @@ enum {
 typedef struct plan {
   const cy_gemm_desc *d;
   bool dot4;
-  unsigned digits;                 /* of 4 bits, that weights are multiplied by one after the other; 1: whole codes */
-  int64_t flip;                    /* what codes are more when they are read as the instruction takes them */
-  int64_t n, k, block, count;      /* count: of blocks */
-  int64_t groups, bytes;           /* of 4 k in a block; rows of bytes */
-  int64_t nr, panels, together;    /* columns of a panel; blocks that are interleaved at a time */
+  unsigned digits;              /* of 4 bits, that weights are multiplied by one after the other; 1: whole codes */
+  int64_t flip;                 /* what codes are more when they are read as the instruction takes them */
+  int64_t n, k, block, count;   /* count: of blocks */
+  int64_t groups, bytes;        /* of 4 k in a block; rows of bytes */
+  int64_t nr, panels, together; /* columns of a panel; blocks that are interleaved at a time */
   int64_t row_bytes, interleaved_bytes; /* of a rounded row; of a panel's block */
-  bool few;                        /* rows; run: tasks that are done as one */
+  bool few;                             /* rows; run: tasks that are done as one */
   int64_t run;
   cy_tile tile;
   cy_blocks blocks;
@@ -196,7 +196,8 @@ static V rounded_at(cy_cg *cg, const plan *p, V row) {
 /* What a rounded row has behind its codes. */
 static int64_t steps_at(const plan *p) { return cy_round_up(p->k, 8); }
 
-static void emit_rounded(cy_cg *cg, const plan *p, const char *name) {
+static void emit_rounded(cy_cg *cg, const void *of, const char *name) {
+  const plan *p = of;
   const cy_gemm_desc *d = p->d;
   V idx[CY_GEMM_BATCH];
   cy_kernel_begin(cg, name, 0);
@@ -451,10 +452,10 @@ static V kernel_of(cy_cg *cg, const plan *p, unsigned mr) {
 typedef struct frame {
   const plan *p;
   V interleaved, sums, offsets, line;
-  cy_matrix_rows at;                /* of the task, .. */
-  V rows;                           /* .. so many */
-  V codes;                          /* of its first row */
-  V q0, q1;                         /* panels */
+  cy_matrix_rows at; /* of the task, .. */
+  V rows;            /* .. so many */
+  V codes;           /* of its first row */
+  V q0, q1;          /* panels */
 } frame;
 
 static V column_of(cy_cg *cg, const plan *p, V panel) {
@@ -597,10 +598,11 @@ static void emit_tasks(cy_cg *cg, const plan *p, V scratch) {
   cy_loop_end(cg, &above, NULL);
 }
 
-static void emit_gemm(cy_cg *cg, const plan *p) {
+static void emit_gemm(cy_cg *cg, const void *of, const char *name) {
+  const plan *p = of;
   const cy_gemm_desc *d = p->d;
   plan few = for_few(p);
-  cy_kernel_begin(cg, d->name, 0);
+  cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&d->epilogue, cg);
   V scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p));
   cy_if choice;
@@ -625,20 +627,6 @@ static const char *name_of(const void *of) {
   return ((const plan *)of)->d->ints.bits == 8 ? "gemm int8 weights int8 rows" : "gemm int4 weights int8 rows";
 }
 
-static void emit(cy_cg *cg, const void *of, cy_contract_info *info) {
-  const plan *p = of;
-  const cy_gemm_desc *d = p->d;
-  char name[120];
-  info->n_phases = 0;
-  snprintf(name, sizeof name, "%s_rows", d->name);
-  emit_rounded(cg, p, name);
-  cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", rounded_count, p));
-  emit_gemm(cg, p);
-  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, p));
-  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, p);
-  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, p);
-}
-
 static void describe(const void *of, char *text, size_t size) {
   const plan *p = of;
   snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels, k by %lld", p->tile.mr, (long long)p->nr,
@@ -646,4 +634,9 @@ static void describe(const void *of, char *text, size_t size) {
 }
 
 const cy_generator cy_quantised_rows_generator = {
-    .plan = plan_make, .name = name_of, .describe = describe, .emit = emit};
+    .plan = plan_make,
+    .name = name_of,
+    .describe = describe,
+    .phase = {{"_rows", NULL, emit_rounded, rounded_count}, {"", NULL, emit_gemm, task_count}},
+    .worker_bytes = worker_bytes,
+    .shared_bytes = shared_bytes};
