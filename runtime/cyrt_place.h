@@ -80,7 +80,7 @@ static inline uint32_t cyrt_spot_find(uint64_t at, const cyrt_block *blocks, con
   return low;
 }
 
-/* Replaces the n sizes by offsets, both multiples of 64; sizes below 0 count as 0. `room` has CYRT_PLAN_WORDS - 1 words
+/* Replaces the n sizes by offsets, both multiples of 64; sizes below 0 count as 0. `room` has CYRT_PLAN_WORDS - 2 words
  * for each. Returns how many bytes it takes, more than CYRT_PLACE_LIMIT when one block does. */
 static inline uint64_t cyrt_place(uint64_t *sizes, const cyrt_lifetime *lives, uint32_t n, uint64_t *room) {
   cyrt_block *blocks = (cyrt_block *)(void *)room;

@@ -232,8 +232,8 @@ typedef struct cyrt_lifetime {
   int32_t first, last;
 } cyrt_lifetime;
 /* place.c: n sizes at offsets[0 .. n) become offsets in the arena, which has the returned number of bytes. offsets has
- * room for CYRT_PLAN_WORDS * n. */
-#define CYRT_PLAN_WORDS 6u
+ * room for CYRT_PLAN_WORDS * n; the last n of them become the sizes, none below 0. */
+#define CYRT_PLAN_WORDS 7u
 uint64_t cyrt_plan_arena(uint64_t *offsets, const cyrt_lifetime *lives, uint32_t n);
 /* error.c: fills frame->error with the formatted text ("%s", "%lld" only) and returns code. */
 int32_t cyrt_fail(cyrt_frame *frame, int32_t code, const char *format, ...);
@@ -351,6 +351,9 @@ typedef struct cyrt_cuda_kernel {
   uint32_t group_shared_bytes;    /* .. in an image of sm_90a; 0: the same */
   uint32_t optional;              /* 1: not all images have it */
   uint32_t then;                  /* the kernel launched behind it with the same parameters; 0: none */
+  /* [slots] 1: may change from step to step of a sequence; then one more parameter follows the slots: NULL, or where in the
+     device's memory a record lies: how many blocks have work, and for each slot what is to be added. NULL: none changes */
+  const uint8_t *varying;
 } cyrt_cuda_kernel;
 
 /* A number that kernels compare with its bound. */
@@ -370,6 +373,7 @@ typedef struct cyrt_cuda_model {
   uint64_t agree;                      /* with cudnn: the number of the kernel that compares two results */
   const cyrt_cuda_bound *checks;       /* [n_checks] those of cyrt_frame.checks, in the order of the launches */
   const struct cyrt_cuda_trace *trace; /* NULL: compiled without --profile */
+  uint64_t lengths; /* bit i: the i-th symbol of the inputs may change from step to step of a sequence */
 } cyrt_cuda_model;
 enum {
   CYRT_CUDA_REPLAY = 1,       /* equal sizes of inputs mean equal launches: a run can be recorded */

@@ -136,7 +136,6 @@ static const char *algorithm(const cy_machine *m, const cy_cuda_form *form, cy_a
 }
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
-  (void)p;
   const cy_cuda_machine *c = m->state;
   cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
@@ -144,6 +143,7 @@ static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   cy_dim field[CY_CUDA_PROBLEM_FIELDS];
   if (form->kind == CY_CUDA_TILES)
     cy_cuda_contract_prepare(m, plan, form);
+  cy_cuda_lengths_prepare(p, plan->kernel, form);
   plan->algorithm = algorithm(m, form, arena);
   if (cy_cuda_cudnn_match(m, plan->kernel, form, field))
     plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);

@@ -71,6 +71,9 @@ typedef struct cy_cuda_form {
   int64_t share_elems;   /* .. how many those are, */
   cy_dim combine_blocks; /* .. and the blocks of CY_CUDA_COMBINE_THREADS that add them */
   int64_t packed_k;      /* .. with rows of this many elements; 0: it is read as the model has it */
+  const uint8_t *varying; /* [symbols + 1] those that may change from step to step of a sequence, which the kernel reads
+                             from memory; NULL: it depends on none (lengths.c) */
+  uint64_t varying_args;  /* bit i: argument i begins at a place that may change */
 } cy_cuda_form;
 
 /* "89" is {89, 0}, "90a" is {90, 'a'}. */
@@ -182,6 +185,15 @@ int cy_cuda_multiprocessors(const cy_machine *m); /* of the largest device by th
 /* ---- print_bounds.c ---- */
 /* Is the f32 divisor always such that its approximate inverse is precise? */
 bool cy_cu_inverse_is_near(cy_kernel *k, cy_expr divisor);
+
+/* ---- lengths.c ---- */
+/* Bit i: the i-th symbol of the inputs may change from step to step of a sequence. */
+uint64_t cy_cuda_lengths(cy_program *p);
+void cy_cuda_lengths_prepare(cy_program *p, cy_kernel *k, cy_cuda_form *form);
+bool cy_cuda_slot_varies(cy_kernel *k, const cy_cuda_form *form, uint32_t slot);
+/* The parameter behind the slots, and statements that begin the kernel with what it says: nothing for most kernels. */
+void cy_cu_lengths_param(cy_cu *p, FILE *out);
+void cy_cu_lengths_read(cy_cu *p);
 
 /* ---- print.c ---- */
 void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char *symbol);

@@ -87,6 +87,8 @@ static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   LLVMValueRef then_blocks = form->shares ? cy_host_dim(h, form->combine_blocks) : cy_i64(cg, 0);
   LLVMValueRef args[7] = {h->fn.frame, cy_host_i32(h, plan - h->build->plans), cy_host_slots(h), blocks, then_blocks};
   args[5] = tma_kernel(h, plan);
+  if (plan->dead_arg >= 0 && !plan->reads_dead) /* launches are compared slot by slot */
+    cy_store(cg, LLVMConstNull(cg->ptr), cy_gepc(cg, args[2], (int64_t)sizeof(cyrt_slot) * plan->dead_arg), 8);
   bool cudnn = may_be_cudnn(h, plan, field);
   if (cudnn)
     args[6] = problem(h, field);
@@ -113,6 +115,19 @@ static LLVMValueRef call(cy_host *h, LLVMValueRef op, LLVMValueRef *a) {
 
 /* ---- tables ---- */
 
+/* A byte for each slot: may it change from step to step? A null pointer where none may. */
+static LLVMValueRef varying_slots(cy_host *h, const cy_kernel_plan *plan, uint32_t slots) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  char *bytes = calloc(slots + 1, 1);
+  if (!bytes)
+    cy_no_memory();
+  for (uint32_t i = 0; i < slots; i++)
+    bytes[i] = (char)cy_cuda_slot_varies(plan->kernel, form, i);
+  LLVMValueRef data = LLVMConstStringInContext2(h->cg->ctx, bytes, slots, 1);
+  free(bytes);
+  return form->varying ? cy_host_constant(h, data) : LLVMConstNull(h->cg->ptr);
+}
+
 /* A cyrt_cuda_kernel. suffix: "" for the plan's own, else of a further one. */
 static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const char *suffix) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
@@ -121,7 +136,7 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
   uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
   bool own = !*suffix, tma = !strcmp(suffix, "_tma");
   snprintf(symbol, sizeof symbol, "%s%s", plan->symbol, suffix);
-  LLVMValueRef row[10] = {cy_host_text(h, symbol),
+  LLVMValueRef row[11] = {cy_host_text(h, symbol),
                           cy_host_external(h, plan->code.images),
                           cy_host_i32(h, slots),
                           cy_host_i32(h, own   ? form->threads
@@ -134,8 +149,9 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
                                                : 0),
                           cy_host_i32(h, own ? form->group_shared_bytes : 0),
                           cy_host_i32(h, tma),
-                          cy_host_i32(h, own && form->shares ? first_further(h, plan) : 0)};
-  return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
+                          cy_host_i32(h, own && form->shares ? first_further(h, plan) : 0),
+                          tma ? LLVMConstNull(h->cg->ptr) : varying_slots(h, plan, slots)};
+  return LLVMConstStructInContext(h->cg->ctx, row, 11, 0);
 }
 
 /* The kernel that compares results, of the images of a plan that may be cuDNN's. */
@@ -143,11 +159,12 @@ static LLVMValueRef agree_row(cy_host *h, const cy_kernel_plan *plan) {
   char symbol[sizeof plan->code.images + sizeof CY_CUDA_AGREE];
   int length = (int)(strlen(plan->code.images) - strlen(CY_CUDA_IMAGES));
   snprintf(symbol, sizeof symbol, "%.*s" CY_CUDA_AGREE, length, plan->code.images);
-  LLVMValueRef row[10] = {cy_host_text(h, symbol), cy_host_external(h, plan->code.images)};
+  LLVMValueRef row[11] = {cy_host_text(h, symbol), cy_host_external(h, plan->code.images)};
   const int64_t numbers[8] = {5, 256, 0, INT32_MAX, 0, 0, 0, 0}; /* slots, threads, .. as above */
   for (int i = 0; i < 8; i++)
     row[2 + i] = cy_host_i32(h, numbers[i]);
-  return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
+  row[10] = LLVMConstNull(h->cg->ptr);
+  return LLVMConstStructInContext(h->cg->ctx, row, 11, 0);
 }
 
 /* Do equal input sizes and pointers always mean the same launches? Symbols are set from these as long as none is read. */
@@ -207,15 +224,16 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
   int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
               (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
   LLVMValueRef none = LLVMConstNull(h->cg->ptr);
-  LLVMValueRef fields[8] = {cy_host_i32(h, n),
+  LLVMValueRef fields[9] = {cy_host_i32(h, n),
                             cy_host_i32(h, flags),
                             table,
                             cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : none,
                             cy_i64(h->cg, h->p->nchecks),
                             cy_i64(h->cg, cudnn ? n - 1 : 0),
                             checks(h),
-                            h->build->o->profile ? cy_host_external(h, "cyrt_cuda_trace") : none};
-  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 8, 0));
+                            h->build->o->profile ? cy_host_external(h, "cyrt_cuda_trace") : none,
+                            cy_i64(h->cg, (int64_t)cy_cuda_lengths(h->p))};
+  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 9, 0));
   *out_device = cy_host_external(h, "cyrt_cuda_device");
 }
 

@@ -164,7 +164,7 @@ static void print(cy_cu *p, const char *symbol) {
   }
   bool along = a_along_k(p->g, q.c);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($Q) {\n");
+  cy_cu_function_open(&q, "$S($Q$L) {\n");
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, TM = %d, TN = %d, NT = %d, TX = BN / TN, TY = BM / TM };", t->m,
              t->n, t->k, t->thread_m, t->thread_n, p->form->threads);
   cy_cu_line(p, "enum { A_ALONG_K = %d, B_ALONG_K = %d, A_ROWS = %d };", along, b_along_k(p->g, q.c),

@@ -439,8 +439,10 @@ void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char
   }
   fprintf(out, "CY_KERNEL(%d) %s(", form->threads, symbol);
   cy_cu_params(&p, out, false);
+  cy_cu_lengths_param(&p, out);
   fprintf(out, ") {\n");
   cy_cu_open(&p);
+  cy_cu_lengths_read(&p);
   cy_cu_narrow_dims(&p);
   for (uint32_t i = 0; form->kind == CY_CUDA_ITEMS && i < p.nargs; i++)
     if (is_scratch(&p, i))

@@ -16,19 +16,37 @@ enum {
   WORKERS = 512
 };
 
-cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cuda_entry *out, cyto_error *error) {
-  cuda_code code = shared->driver.context_push(device->context);
-  out->mode = CUDA_CAPTURE_RELAXED;
-  if (!code)
-    shared->driver.capture_mode(&out->mode);
+cyto_status cyrt_cuda_enter_calmly(const cuda_shared *shared, const cuda_device *device, cuda_entry *out,
+                                   cyto_error *error) {
+  void *current = NULL;
+  cuda_code code = shared->driver.context_current(&current);
+  *out = (cuda_entry){.pushed = code || current != device->context};
+  code = out->pushed ? shared->driver.context_push(device->context) : 0;
   return cyrt_cuda_check(&shared->driver, code, "cuCtxPushCurrent", error);
+}
+
+void cyrt_cuda_relax(const cuda_shared *shared, cuda_entry *entry) {
+  if (!entry || entry->relaxed)
+    return;
+  entry->relaxed = 1;
+  entry->mode = CUDA_CAPTURE_RELAXED;
+  shared->driver.capture_mode(&entry->mode);
+}
+
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cuda_entry *out, cyto_error *error) {
+  cyto_status status = cyrt_cuda_enter_calmly(shared, device, out, error);
+  if (!status)
+    cyrt_cuda_relax(shared, out);
+  return status;
 }
 
 void cyrt_cuda_leave(const cuda_shared *shared, const cuda_entry *entry) {
   void *context;
   int32_t mode = entry->mode;
-  shared->driver.capture_mode(&mode);
-  shared->driver.context_pop(&context);
+  if (entry->relaxed)
+    shared->driver.capture_mode(&mode);
+  if (entry->pushed)
+    shared->driver.context_pop(&context);
 }
 
 /* ---- kernels ---- */
@@ -373,6 +391,7 @@ static void state_close(void *data) {
   free(state->frame.outputs);
   free(state->frame.dynamic);
   free(state->keys);
+  cyrt_cuda_steps_close(state);
   if (state->timeline) /* events went above, or there are none */
     free(state->timeline);
   free(state);
@@ -380,7 +399,7 @@ static void state_close(void *data) {
 
 static int state_tables(cuda_state *state) {
   const cyrt_model *model = state->model;
-  state->key_words = model->n_input_syms + model->n_inputs + model->n_outputs + 5;
+  state->key_words = model->n_input_syms + model->n_inputs + model->n_outputs + 6;
   state->io_offset = calloc(model->n_inputs + model->n_outputs + 1, sizeof *state->io_offset);
   state->inputs = calloc(model->n_inputs + 1, sizeof *state->inputs);
   state->grows = calloc(model->n_inputs + model->n_outputs + 1, sizeof *state->grows);
@@ -394,7 +413,7 @@ static int state_tables(cuda_state *state) {
     if (model->outputs[i].continues)
       state->grows[model->outputs[i].continues - 1] = state->grows[model->n_inputs + i] = 1;
   return state->io_offset && state->inputs && state->grows && state->outputs && state->frame.outputs &&
-         state->frame.dynamic && state->keys;
+         state->frame.dynamic && state->keys && cyrt_cuda_steps_open(state);
 }
 
 static cyto_status state_fill(cuda_state *state, const cyrt_device_request *request, cyto_error *error) {

@@ -89,6 +89,7 @@ cyto_status cyrt_cuda_checks_before(cuda_state *state, cyto_error *error) {
   if (!state->found || state->captured || !first_found(state))
     return CYTO_OK;
   const cuda_driver *driver = &state->shared->driver;
+  cyrt_cuda_relax(state->shared, state->entry);
   cyto_status status = cyrt_cuda_check(driver, driver->stream_wait(state->stream), "cuStreamSynchronize", error);
   return status ? status : tell(state, ", in an earlier run on this stream, which nothing had waited for", error);
 }

@@ -479,7 +479,10 @@ int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_s
   void *pointers[CYRT_PROBLEM_TENSORS];
   cyrt_cuda_problem p = *problem;
   way w = {frame, kernel, slots, blocks, then_blocks, tma, &p, pointers, NULL, NULL};
-  if (blocks <= 0 || !state->plans || state->code->kernels[kernel].slots > MAX_SLOTS)
+  if (cyrt_cuda_steps_note(frame, kernel, slots, blocks, then_blocks, tma))
+    return CYTO_OK;
+  if (blocks <= 0 || !state->plans || cyrt_cuda_steps_taking(state, kernel) ||
+      state->code->kernels[kernel].slots > MAX_SLOTS)
     return run_way(&w);
   locate(slots, &p, pointers);
   if (!takes(&p) || !is_aligned(&p, pointers))

@@ -38,6 +38,18 @@ int cyrt_cuda_on_device(const cuda_state *state, const void *ptr) {
   return !code && type == MEMORY_DEVICE; /* memory that the driver does not know is the host's */
 }
 
+static cuda_seen *seen_of(cuda_state *state, const void *ptr) {
+  return &state->seen[((uintptr_t)ptr >> CUDA_PIECE_BITS) % CUDA_SEEN];
+}
+
+static int is_seen(const cuda_seen *seen, const void *ptr) { return seen->piece == (uintptr_t)ptr >> CUDA_PIECE_BITS; }
+
+/* The same of a tensor, which mostly lies close to where others lay. */
+static int lies_on_device(cuda_state *state, const void *ptr) {
+  const cuda_seen *seen = seen_of(state, ptr);
+  return ptr && (is_seen(seen, ptr) ? seen->on_device : cyrt_cuda_on_device(state, ptr));
+}
+
 /* Memory of another device is out of this one's reach, unless the driver moves it between them. */
 static cyto_status check_device(const cuda_state *state, const cyrt_port *port, const void *ptr, cyto_error *error) {
   const cuda_driver *driver = &state->shared->driver;
@@ -108,18 +120,31 @@ static cyto_status grow_staging(cuda_state *state, uint64_t bytes, cyto_error *e
   return status;
 }
 
-static cyto_status get_memory(cuda_state *state, cyrt_frame *frame, cyto_error *error) {
+/* Where tensors are staged; how many bytes that takes. */
+static uint64_t place_staged(cuda_state *state, const cyrt_frame *frame) {
   uint64_t total = 0, inputs = state->model->n_inputs, n = inputs + state->model->n_outputs;
   for (uint32_t i = 0; i < n; i++) {
     uint32_t output = i - (uint32_t)inputs;
     int staged = is_kept(state, frame, i) ? 0
                  : i < inputs             ? !state->device_memory
                                           : !is_dynamic(state, output) &&
-                                    !(state->device_memory && cyrt_cuda_on_device(state, frame->outputs[output].ptr));
+                                    !(state->device_memory && lies_on_device(state, frame->outputs[output].ptr));
     uint64_t bytes = !staged ? 0 : i < inputs ? input_bytes(state, frame, i) : output_bytes(state, frame, output);
     state->io_offset[i] = staged ? total : CUDA_NOT_STAGED;
     total += (bytes + IO_ALIGN - 1) / IO_ALIGN * IO_ALIGN;
   }
+  return total;
+}
+
+static int has_memory(const cuda_state *state, const cyrt_frame *frame, uint64_t staged) {
+  return state->arena.ptr && state->arena.bytes >= frame->arena_bytes &&
+         (!staged || (state->io.bytes >= staged && state->staging_bytes >= staged));
+}
+
+static cyto_status get_memory(cuda_state *state, const cyrt_frame *frame, cyto_error *error) {
+  uint64_t total = place_staged(state, frame);
+  if (!has_memory(state, frame, total))
+    cyrt_cuda_relax(state->shared, state->entry);
   if (state->captured && total)
     return cyrt_cuda_refuse_capture(state, "tensors in host memory are copied", error);
   if (state->captured && (!state->arena.ptr || state->arena.bytes < frame->arena_bytes))
@@ -133,6 +158,8 @@ static cyto_status get_memory(cuda_state *state, cyrt_frame *frame, cyto_error *
 int32_t cyrt_cuda_prepare(void *data, cyrt_frame *frame) {
   cuda_state *state = data;
   cuda_entry entry;
+  if (has_memory(state, frame, place_staged(state, frame)))
+    return CYTO_OK;
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, frame->error);
   if (status)
     return status;
@@ -171,26 +198,32 @@ static cyto_status wrong_kind(const cyrt_port *port, int device, cyto_error *err
 
 static cyto_status place(cuda_state *state, const cyrt_port *port, const void *ptr, uint32_t slot, const void **out,
                          cyto_error *error) {
-  int device = ptr && cyrt_cuda_on_device(state, ptr);
   int is_input = slot < state->model->n_inputs;
   if (is_kept(state, state->host, slot)) {
     *out = ptr;
     return CYTO_OK;
   }
+  cuda_seen *seen = seen_of(state, ptr);
+  int known = is_seen(seen, ptr), device = lies_on_device(state, ptr);
   if (ptr && ((device && !state->device_memory) || (!device && state->device_memory && is_input)))
     return wrong_kind(port, device, error);
   *out = !ptr ? NULL : device ? ptr : (const void *)(uintptr_t)(state->io.ptr + state->io_offset[slot]);
-  return device ? check_device(state, port, ptr, error) : CYTO_OK;
+  cyto_status status = device && !known ? check_device(state, port, ptr, error) : CYTO_OK;
+  *seen = (cuda_seen){status ? 0 : (uintptr_t)ptr >> CUDA_PIECE_BITS, device};
+  return status;
 }
 
-static cyto_status fill_frame(cuda_state *state, cyrt_frame *host) {
+/* `layout`: as the arena is laid out. */
+static cyto_status fill_frame(cuda_state *state, cyrt_frame *host, const cyrt_frame *layout) {
   const cyrt_model *model = state->model;
   cyrt_frame *f = &state->frame;
   state->host = host;
+  state->layout = layout;
+  state->sized = host;
   f->arena = (uint8_t *)(uintptr_t)state->arena.ptr;
-  f->arena_bytes = host->arena_bytes;
+  f->arena_bytes = layout->arena_bytes;
   f->syms = host->syms;
-  f->offsets = host->offsets;
+  f->offsets = layout->offsets;
   f->workers = host->workers;
   f->room = host->room;
   f->error = host->error;
@@ -223,7 +256,7 @@ static void stage_inputs(cuda_state *state) {
 static int32_t copy_inputs(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
   for (uint32_t i = 0; i < state->model->n_inputs; i++) {
-    uint64_t bytes = is_staged(state, i, state->inputs[i]) ? input_bytes(state, state->host, i) : 0;
+    uint64_t bytes = is_staged(state, i, state->inputs[i]) ? input_bytes(state, state->sized, i) : 0;
     cuda_code code = bytes ? driver->copy_in_async((cuda_ptr)(uintptr_t)state->inputs[i],
                                                    state->staging + state->io_offset[i], bytes, state->stream)
                            : 0;
@@ -242,7 +275,7 @@ static int32_t copy_outputs(cuda_state *state) {
   for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
     uint32_t slot = model->n_inputs + i;
     uint64_t bytes =
-        !is_dynamic(state, i) && is_staged(state, slot, f->outputs[i].ptr) ? output_bytes(state, state->host, i) : 0;
+        !is_dynamic(state, i) && is_staged(state, slot, f->outputs[i].ptr) ? output_bytes(state, state->sized, i) : 0;
     if (bytes)
       status = cyrt_cuda_check(driver,
                                driver->copy_out_async(state->staging + state->io_offset[slot],
@@ -268,7 +301,9 @@ static int32_t copy_watched(cuda_state *state, int back) {
 /* Everything that the stream does for a run, in order: what is recorded. */
 static int32_t issue(void *data) {
   cuda_state *state = data;
-  int32_t status = copy_watched(state, 0);
+  int32_t status = cyrt_cuda_steps_issue(state);
+  if (!status)
+    status = copy_watched(state, 0);
   if (!status)
     status = state->model->run(&state->frame);
   return status ? status : copy_watched(state, 1);
@@ -288,15 +323,23 @@ static cyto_status copy_dynamic(cuda_state *state, uint32_t index) {
 }
 
 /* With a stream of the caller and all outputs on the device nothing is waited for. */
-static cyto_status finish(cuda_state *state) {
-  const cuda_driver *driver = &state->shared->driver;
+static int waits(const cuda_state *state) {
   const cyrt_model *model = state->model;
-  cyto_status status = CYTO_OK;
   int wait = state->stream == state->own_stream;
   for (uint32_t i = 0; i < model->n_outputs; i++)
     wait |= state->frame.outputs[i].ptr != state->host->outputs[i].ptr;
   for (uint32_t i = 0; i < model->n_inputs; i++)
     wait |= is_staged(state, i, state->inputs[i]);
+  return wait;
+}
+
+static cyto_status finish(cuda_state *state) {
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_model *model = state->model;
+  cyto_status status = CYTO_OK;
+  int wait = waits(state);
+  if (wait)
+    cyrt_cuda_relax(state->shared, state->entry);
   if (wait)
     status = cyrt_cuda_check(driver, driver->stream_wait(state->stream), "running the model (cuStreamSynchronize)",
                              state->host->error);
@@ -314,16 +357,20 @@ static cyto_status finish(cuda_state *state) {
 
 /* ---- recording ---- */
 
-static void forget(cuda_state *state, cuda_recording *r) {
+void cyrt_cuda_forget_recording(cuda_state *state, cuda_recording *r) {
+  if (r->graph || r->served)
+    cyrt_cuda_relax(state->shared, state->entry);
   if (r->graph)
     state->shared->driver.graph_exec_destroy(r->graph);
+  cyrt_cuda_served_free(state, r->served);
   r->graph = NULL;
+  r->served = NULL;
   r->seen = r->eager = 0;
 }
 
 void cyrt_cuda_forget_recordings(cuda_state *state) {
   for (int i = 0; i < CUDA_RECORDINGS; i++)
-    forget(state, &state->recordings[i]);
+    cyrt_cuda_forget_recording(state, &state->recordings[i]);
 }
 
 /* All that the launches of a run rest on. */
@@ -335,8 +382,9 @@ static void make_key(cuda_state *state, uint64_t *key) {
   key[n++] = (uintptr_t)state->staging;
   key[n++] = state->code->cudnn ? state->code->cudnn->workspace(state) : 0;
   key[n++] = (uint64_t)state->host->room;
+  key[n++] = state->layout != state->host;
   for (uint32_t i = 0; i < model->n_input_syms; i++)
-    key[n++] = (uint64_t)state->host->syms[i];
+    key[n++] = (uint64_t)state->layout->syms[i];
   for (uint32_t i = 0; i < model->n_inputs; i++)
     key[n++] = (uintptr_t)state->inputs[i];
   for (uint32_t i = 0; i < model->n_outputs; i++)
@@ -355,7 +403,7 @@ static cuda_recording *find_recording(cuda_state *state) {
       return r;
     oldest = r->last < oldest->last ? r : oldest;
   }
-  forget(state, oldest);
+  cyrt_cuda_forget_recording(state, oldest);
   memcpy(oldest->key, key, bytes);
   return oldest;
 }
@@ -399,6 +447,7 @@ cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), voi
 }
 
 static cyto_status run_eagerly(cuda_state *state) {
+  cyrt_cuda_relax(state->shared, state->entry);
   cyto_status status = (cyto_status)issue(state);
   if (state->code->cudnn)
     state->code->cudnn->settle(state);
@@ -417,6 +466,7 @@ static cyto_status run_unrecorded(cuda_state *state, cuda_recording *r) {
 
 /* The graph has what a recording of our own has, but for copies of tensors. */
 static cyto_status run_captured(cuda_state *state) {
+  cyrt_cuda_relax(state->shared, state->entry);
   if (!(state->code->flags & CYRT_CUDA_REPLAY))
     return cyrt_cuda_refuse_capture(state, "its steps depend on data", state->host->error);
   state->lent = 1;
@@ -424,6 +474,23 @@ static cyto_status run_captured(cuda_state *state) {
   cyto_status status = (cyto_status)issue(state);
   state->recording = 0;
   return status;
+}
+
+/* A step of a sequence, by the recording for a range of lengths. */
+static cyto_status run_step(cuda_state *state) {
+  cuda_recording *r = find_recording(state);
+  int launched = 0;
+  cyto_status status = CYTO_OK;
+  r->last = ++state->runs;
+  r->seen = 1;
+  if (!r->eager) {
+    state->sized = state->layout;
+    status = cyrt_cuda_steps_run(state, r, issue, waits(state), &launched);
+    state->sized = state->host;
+  }
+  if (status && !r->graph && r->served) /* recording failed */
+    return run_unrecorded(state, r);
+  return status || launched ? status : run_eagerly(state);
 }
 
 static cyto_status run_here(cuda_state *state) {
@@ -434,6 +501,8 @@ static cyto_status run_here(cuda_state *state) {
   stage_inputs(state);
   if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->stepwise)
     return run_eagerly(state);
+  if (state->layout != state->host)
+    return run_step(state);
   cuda_recording *r = find_recording(state);
   r->last = ++state->runs;
   if (!r->seen || r->eager) {
@@ -444,6 +513,8 @@ static cyto_status run_here(cuda_state *state) {
     r->eager |= state->launches - before > CUDA_MAX_RECORDED || state->failed_recordings >= CUDA_MAX_FAILED;
     return status;
   }
+  if (!r->graph)
+    cyrt_cuda_relax(state->shared, state->entry);
   if (!r->graph && cyrt_cuda_record(state, issue, state, &r->graph))
     return run_unrecorded(state, r);
   return cyrt_cuda_check(driver, driver->graph_launch(r->graph, state->stream), "cuGraphLaunch", state->host->error);
@@ -452,29 +523,44 @@ static cyto_status run_here(cuda_state *state) {
 int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
   cuda_state *state = data;
   cuda_entry entry;
-  cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, frame->error);
+  cyto_status status = cyrt_cuda_enter_calmly(state->shared, state->device, &entry, frame->error);
   if (status)
     return status;
+  state->entry = &entry;
   status = cyrt_cuda_find_capture(state, frame->error);
   if (!status)
     status = cyrt_cuda_checks_before(state, frame->error);
+  const cyrt_frame *layout = status ? NULL : cyrt_cuda_steps_layout(state, frame);
+  if (layout && get_memory(state, layout, NULL)) {
+    cyrt_cuda_steps_stop(state);
+    layout = NULL;
+  }
+  if (!status && !layout)
+    status = get_memory(state, layout = frame, frame->error);
   if (!status)
-    status = get_memory(state, frame, frame->error);
-  if (!status)
-    status = fill_frame(state, frame);
+    status = fill_frame(state, frame, layout);
   const struct cyrt_cuda_trace *trace = status ? NULL : state->code->trace;
   state->stepwise = trace && trace->begin(state);
-  if (!status && (status = run_here(state)))
+  if (trace)
+    cyrt_cuda_relax(state->shared, &entry);
+  if (!status && (status = run_here(state))) {
+    cyrt_cuda_relax(state->shared, &entry);
     status = cyrt_cuda_checks_failed(state, status, frame->error);
+  }
   if (!status)
     status = finish(state);
   if (trace)
     trace->end(state);
+  state->entry = NULL;
   cyrt_cuda_leave(state->shared, &entry);
   return status;
 }
 
 /* ---- what generated code calls ---- */
+
+int64_t cyrt_cuda_blocks(const cyrt_frame *frame, const cyrt_cuda_kernel *k, int64_t wanted) {
+  return k->stripes && wanted > frame->workers / k->stripes ? frame->workers / k->stripes : wanted;
+}
 
 int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
                          int64_t then_blocks, const cyrt_cuda_tma *tma) {
@@ -483,18 +569,22 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
   const cyrt_cuda_kernel *k = &state->code->kernels[kernel];
   void *params[CUDA_MAX_SLOTS];
   int32_t status;
+  cuda_ptr lengths;
+  if (cyrt_cuda_steps_note(frame, kernel, slots, blocks, then_blocks, tma))
+    return CYTO_OK;
+  int taken = cyrt_cuda_steps_take(state, k, &blocks, &lengths);
   if (blocks <= 0)
     return CYTO_OK;
   state->launches++;
-  if (tma && cyrt_cuda_launch_tma(frame, slots, tma, &status))
+  if (tma && !taken && cyrt_cuda_launch_tma(frame, slots, tma, &status))
     return status;
-  if (k->stripes && blocks > frame->workers / k->stripes)
-    blocks = frame->workers / k->stripes;
-  if (blocks > k->max_blocks || k->slots > CUDA_MAX_SLOTS)
+  blocks = cyrt_cuda_blocks(frame, k, blocks);
+  if (blocks > k->max_blocks || k->slots >= CUDA_MAX_SLOTS)
     return cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "kernel '%s' cannot be launched: %lld blocks, %lld parameters",
                      k->name, (long long)blocks, (long long)k->slots);
   for (uint32_t i = 0; i < k->slots; i++)
     params[i] = (void *)(uintptr_t)&slots[i];
+  params[k->slots] = &lengths;
   cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1,
                                   state->device->shared_bytes[kernel], state->stream, params, NULL);
   if (code)

@@ -26,6 +26,7 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuDevicePrimaryCtxRetain, context_retain, (void **context, int32_t device))                                        \
   X(cuDevicePrimaryCtxRelease_v2, context_release, (int32_t device))                                                   \
   X(cuCtxPushCurrent_v2, context_push, (void *context))                                                                \
+  X(cuCtxGetCurrent, context_current, (void **context))                                                                \
   X(cuCtxPopCurrent_v2, context_pop, (void **context))                                                                 \
   X(cuModuleLoadDataEx, module_load,                                                                                   \
     (void **module, const void *image, uint32_t n, const int32_t *options, void **values))                             \
@@ -110,7 +111,7 @@ uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 
 /* ---- cuda.c ---- */
 
 /* A model on one device: kernels and weights. Lives until the model is unloaded. */
-enum { ATTRIBUTE_MULTIPROCESSORS = 16 };
+enum { ATTRIBUTE_MULTIPROCESSORS = 16, CUDA_PIECE_BITS = 21, CUDA_SEEN = 256 };
 typedef struct cuda_device {
   struct cuda_device *next;
   struct cuda_choices *choices; /* what timing said; NULL: cuDNN is not in use */
@@ -143,10 +144,19 @@ typedef struct cuda_block { /* memory that only grows */
   uint64_t bytes;
 } cuda_block;
 
+typedef struct cuda_entry cuda_entry;
+
 typedef struct cuda_kept { /* one that had to grow while a graph of the application's was using it */
   struct cuda_kept *next;
   cuda_ptr ptr;
 } cuda_kept;
+
+/* Where the driver said that a piece of the address space lies. It is not asked again: drivers give memory of devices in
+ * pieces of 2 MiB, of which the host has no part. */
+typedef struct cuda_seen {
+  uintptr_t piece; /* its number; 0: none */
+  int32_t on_device;
+} cuda_seen;
 
 /* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
 #define CUDA_NOT_STAGED UINT64_MAX
@@ -160,6 +170,7 @@ typedef struct cuda_recording {
   int32_t seen;  /* runs with it; 0: not in use */
   int32_t eager; /* it would have too many launches, or was tried in vain */
   void *graph;   /* CUgraphExec, or NULL */
+  struct cuda_served *served; /* of cuda_steps.c: the graph serves a range of lengths; else NULL */
   uint64_t last; /* number of the last run */
 } cuda_recording;
 
@@ -171,8 +182,11 @@ typedef struct cuda_state {
   const cyrt_model *model;
   const cyrt_cuda_model *code;
   cyrt_frame frame; /* what generated code sees: pointers of the device */
-  cyrt_frame *host; /* the context's frame, while running */
+  cyrt_frame *host; /* the context's frame, while running; */
+  const cyrt_frame *layout; /* .. that, or as it is for the end of a range of lengths: what memory is laid out for, */
+  const cyrt_frame *sized;  /* .. and copies of tensors are made for */
   void *stream;     /* that runs use: the caller's, or */
+  cuda_entry *entry; /* of the run, while there is one */
   void *own_stream; /* .. our own, which waits for no other and on which runs are recorded */
   int32_t device_memory;
   cuda_block arena, io; /* io: inputs and outputs, one after the other */
@@ -194,6 +208,8 @@ typedef struct cuda_state {
   int32_t captured;         /* .. by the application, as the last call found the stream */
   int32_t lent;             /* a graph of the application's uses the context's memory */
   cuda_kept *kept;          /* .. until the context ends */
+  struct cuda_steps *steps; /* of cuda_steps.c; NULL: the model has no lengths */
+  cuda_seen seen[CUDA_SEEN]; /* by the last bits of their numbers */
   struct cuda_plans *plans; /* of cuda_cudnn.c; NULL: cuDNN is not in use */
   struct cuda_timeline *timeline; /* of cuda_trace.c; NULL: compiled without --profile */
   int32_t stepwise;               /* this run is launched step by step, as somebody watches */
@@ -207,12 +223,18 @@ cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t 
                                  cyto_error *error);
 /* Gives its memory back, as soon as nothing uses it. */
 void cyrt_cuda_block_free(cuda_state *state, cuda_block *block);
-/* Makes the device's context current, and the caller's again. Meanwhile this thread may allocate, load and wait though
- * another one captures a stream in global mode (PyTorch's default): that capture is not spoilt by it. */
-typedef struct cuda_entry {
+/* Makes the device's context current, and the caller's again. Between them, and once it is relaxed, this thread may allocate,
+ * load and wait though another one captures a stream in global mode (PyTorch's default): that capture is not spoilt by it. */
+struct cuda_entry {
+  int32_t pushed;  /* the context was not current before */
+  int32_t relaxed;
   int32_t mode; /* of the thread's calls while streams are captured, as it was */
-} cuda_entry;
+};
 cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cuda_entry *out, cyto_error *error);
+/* The same, not relaxed yet: enough to launch a graph. */
+cyto_status cyrt_cuda_enter_calmly(const cuda_shared *shared, const cuda_device *device, cuda_entry *out,
+                                   cyto_error *error);
+void cyrt_cuda_relax(const cuda_shared *shared, cuda_entry *entry);
 void cyrt_cuda_leave(const cuda_shared *shared, const cuda_entry *entry);
 
 /* ---- cuda_cudnn.c: only in libraries with kernels that cuDNN can stand in for ---- */
@@ -260,6 +282,26 @@ int32_t cyrt_cuda_keep_get(void *state, uint64_t bytes, void **out, cyto_error *
 void cyrt_cuda_keep_give(void *state, void *ptr);
 int32_t cyrt_cuda_keep_move(void *state, const cyrt_rows *rows, int32_t wait, cyto_error *error);
 
+/* ---- cuda_steps.c ---- */
+int cyrt_cuda_steps_open(cuda_state *state); /* 0: no memory */
+void cyrt_cuda_steps_close(cuda_state *state);
+/* Is the run a step of a sequence? Then the frame as it is at the end of the range of lengths; else NULL. */
+const cyrt_frame *cyrt_cuda_steps_layout(cuda_state *state, const cyrt_frame *frame);
+void cyrt_cuda_steps_stop(cuda_state *state); /* there is no memory for ends of ranges */
+/* Replays the recording for such a step, made before if need be of what `issue` does; 0 in *out_launched: nothing was
+ * launched, the run is to be launched one by one. waits: the host will wait for the run. */
+cyto_status cyrt_cuda_steps_run(cuda_state *state, cuda_recording *r, int32_t (*issue)(void *data), int waits,
+                                int *out_launched);
+int32_t cyrt_cuda_steps_issue(cuda_state *state); /* what such a recording begins with */
+/* A launch that is only noted: 1. */
+int cyrt_cuda_steps_note(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                         int64_t then_blocks, const cyrt_cuda_tma *tma);
+/* While such a recording is made: 1, and blocks and record of the next launch that lengths reach; else 0. */
+int cyrt_cuda_steps_take(cuda_state *state, const cyrt_cuda_kernel *k, int64_t *out_grid, cuda_ptr *out_record);
+/* Is the kernel part of such a recording with what its table says? */
+int cyrt_cuda_steps_taking(const cuda_state *state, uint32_t kernel);
+void cyrt_cuda_served_free(cuda_state *state, struct cuda_served *served);
+
 /* ---- cuda_tensor.c ---- */
 /* 0: the device or the tensors do not fit, nothing was launched. */
 int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status);
@@ -274,6 +316,9 @@ cyto_status cyrt_cuda_refuse_capture(const cuda_state *state, const char *why, c
 int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
 int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
 void cyrt_cuda_forget_recordings(cuda_state *state);
+void cyrt_cuda_forget_recording(cuda_state *state, cuda_recording *r);
+/* Of a launch that wants so many: no more than there are pieces of scratch for. */
+int64_t cyrt_cuda_blocks(const cyrt_frame *frame, const cyrt_cuda_kernel *k, int64_t wanted);
 /* A graph of what `work` gives to the context's own stream. */
 cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_executable);
 int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,

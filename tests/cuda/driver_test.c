@@ -195,7 +195,11 @@ static void test_shared_memory(void) {
 static void test_late(void) {
   uint64_t block;
   void *stream[2], *popped;
-  int number = 7, found = 7, other = 9;
+  int number = 7, found = 7, other = 9, late = 9, *pinned = NULL;
+  int (*pin)(void **, size_t, unsigned), (*unpin)(void *);
+  void *symbols[2] = {dlsym(driver, "cuMemHostAlloc"), dlsym(driver, "cuMemFreeHost")};
+  memcpy(&pin, &symbols[0], sizeof pin);
+  memcpy(&unpin, &symbols[1], sizeof unpin);
   open_driver();
   cu.push((void *)40);
   CHECK_REQUIRE(!cu.alloc(&block, 4) && !cu.stream_create(&stream[0], 1) && !cu.stream_create(&stream[1], 1));
@@ -205,9 +209,15 @@ static void test_late(void) {
   CHECK_INT_EQ(cu.out(&other, block, 4, stream[1]), 0);
   CHECK_INT_EQ(cu.wait(stream[1]), 0);
   CHECK(other != 7 && other != 9); /* before the copy that nobody ordered in front of it */
-  number = 8;                      /* pageable memory would do; pinned is read late */
+  CHECK_REQUIRE(!pin((void **)&pinned, sizeof *pinned, 0));
+  *pinned = 7;
+  CHECK_INT_EQ(cu.in(block, pinned, 4, stream[0]), 0);
+  CHECK_INT_EQ(cu.out(&late, block, 4, stream[0]), 0);
+  number = *pinned = 8; /* pageable memory was read when the copy was asked for, pinned is read late */
   CHECK_INT_EQ(cu.wait(stream[0]), 0);
-  CHECK_INT_EQ(found, 8);
+  CHECK_INT_EQ(found, 7);
+  CHECK_INT_EQ(late, 8);
+  unpin(pinned);
   cu.release(block);
   cu.stream_destroy(stream[0]);
   cu.stream_destroy(stream[1]);

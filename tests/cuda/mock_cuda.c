@@ -77,6 +77,7 @@ typedef struct operation {
   void *to;
   const void *from;
   size_t bytes;
+  void *read; /* what it is copied from, if that was read when the copy was asked for: memory of the host that may move */
 } operation;
 
 typedef struct graph {
@@ -125,11 +126,14 @@ static int unlocked(int code) {
   return code;
 }
 
+static void count_call(void) { __atomic_add_fetch(&mock.calls, 1, __ATOMIC_RELAXED); }
+
 mock_cuda_state *mock_cuda(void) { return &mock; }
 
 /* ---- driver, devices, contexts ---- */
 
 int cuInit(unsigned flags) {
+  count_call();
   (void)flags;
   if (getenv("CY_MOCK_CAPABILITY"))
     mock.capability = atoi(getenv("CY_MOCK_CAPABILITY"));
@@ -137,11 +141,13 @@ int cuInit(unsigned flags) {
 }
 
 int cuDriverGetVersion(int *version) {
+  count_call();
   *version = mock.driver_version;
   return OK;
 }
 
 int cuGetErrorName(int code, const char **name) {
+  count_call();
   *name = code == 100             ? "CUDA_ERROR_NO_DEVICE"
           : code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
                                   : "CUDA_ERROR_OTHER";
@@ -149,40 +155,47 @@ int cuGetErrorName(int code, const char **name) {
 }
 
 int cuDeviceGetCount(int *count) {
+  count_call();
   *count = mock.devices;
   return OK;
 }
 
 int cuDeviceGet(int *device, int number) {
+  count_call();
   *device = number + FIRST_DEVICE;
   return number < mock.devices ? OK : INVALID_DEVICE;
 }
 
 int cuDeviceGetName(char *name, int length, int device) {
+  count_call();
   (void)device;
   snprintf(name, (size_t)length, "Mock GPU");
   return OK;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  count_call();
   (void)device;
   *value = attribute == 75 ? mock.capability / 10 : attribute == 76 ? mock.capability % 10 : attribute == 16 ? 58 : 0;
   return OK;
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
+  count_call();
   *context = (void *)(uintptr_t)device;
   mock.retained++;
   return OK;
 }
 
 int cuDevicePrimaryCtxRelease_v2(int device) {
+  count_call();
   (void)device;
   mock.retained--;
   return OK;
 }
 
 int cuCtxPushCurrent_v2(void *context) {
+  count_call();
   if (mock.push_code)
     return mock.push_code;
   if (!context || depth == MAX_DEPTH)
@@ -191,7 +204,14 @@ int cuCtxPushCurrent_v2(void *context) {
   return OK;
 }
 
+int cuCtxGetCurrent(void **context) {
+  count_call();
+  *context = depth ? (void *)(uintptr_t)stack[depth - 1] : NULL;
+  return OK;
+}
+
 int cuCtxPopCurrent_v2(void **context) {
+  count_call();
   if (!depth)
     return INVALID_VALUE;
   *context = (void *)(uintptr_t)stack[--depth];
@@ -222,6 +242,7 @@ static int unsafe(void) {
 }
 
 int cuThreadExchangeStreamCaptureMode(int *changed) {
+  count_call();
   int before = mode;
   if (*changed < GLOBAL || *changed > RELAXED)
     return INVALID_VALUE;
@@ -234,13 +255,13 @@ int cuThreadExchangeStreamCaptureMode(int *changed) {
 
 /* Where the environment has CY_MOCK_GUARD, memory lies between pages that nobody may touch, and ends less than 256 bytes
  * before the second one. */
-enum { PAGE = 4096 };
+enum { PAGE = 4096, PIECE = 2 << 20 }; /* PIECE: what a driver gives whole, the host has no part of */
 
 static size_t guarded_room(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
 static void *block_alloc(size_t bytes) {
   if (!getenv("CY_MOCK_GUARD"))
-    return aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return aligned_alloc(PIECE, (bytes + PIECE) / PIECE * PIECE);
   size_t room = guarded_room(bytes);
   char *base = mmap(NULL, room + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED || (room && mprotect(base + PAGE, room, PROT_READ | PROT_WRITE)))
@@ -256,6 +277,7 @@ static void block_free(uintptr_t at, size_t bytes) {
 }
 
 int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
+  count_call();
   int code = unsafe();
   if (code)
     return code;
@@ -280,6 +302,7 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
 }
 
 int cuMemFree_v2(uint64_t ptr) {
+  count_call();
   int code = unsafe();
   if (code)
     return code;
@@ -298,6 +321,7 @@ int cuMemFree_v2(uint64_t ptr) {
 }
 
 int cuMemGetInfo_v2(size_t *available, size_t *total) {
+  count_call();
   if (!depth)
     return INVALID_CONTEXT;
   *available = mock.memory - mock.used;
@@ -306,6 +330,7 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
 }
 
 int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+  count_call();
   (void)flags;
   int code = unsafe();
   if (code)
@@ -322,6 +347,7 @@ int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
 }
 
 int cuMemFreeHost(void *ptr) {
+  count_call();
   int code = unsafe();
   if (code)
     return code;
@@ -337,6 +363,7 @@ int cuMemFreeHost(void *ptr) {
 }
 
 int cuPointerGetAttribute(void *out, int attribute, uint64_t ptr) {
+  count_call();
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at && ptr >= blocks[i].at && ptr < blocks[i].at + blocks[i].bytes) {
@@ -424,6 +451,7 @@ static int catch_up(stream *s) {
     int got = perform(o);
     code = code ? code : got;
     free(o->work ? o->data : NULL);
+    free(o->read);
     free(o);
   }
   s->failed = 0;
@@ -443,8 +471,11 @@ static int give(stream *s, const operation *o) {
   keep_order(s);
   if (mock.prompt)
     return perform(o);
-  append(&s->later, copy_of(o));
-  if (!o->work && !o->kernel && !is_of_device(o->to))
+  operation *kept = copy_of(o);
+  if (!o->work && !o->kernel && !stays(o->from, o->bytes))
+    kept->from = kept->read = memcpy(malloc(o->bytes + 1), o->from, o->bytes);
+  append(&s->later, kept);
+  if (!o->work && !o->kernel && !mock.unpoisoned && !is_of_device(o->to))
     memset(o->to, POISON, o->bytes);
   return OK;
 }
@@ -468,16 +499,19 @@ int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *da
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *where) {
+  count_call();
   int code = submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
   __atomic_add_fetch(&mock.copies_in, code == OK, __ATOMIC_RELAXED);
   return code;
 }
 
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
+  count_call();
   return submit(where, &(operation){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
 }
 
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *where) {
+  count_call();
   return submit(where,
                 &(operation){.to = (void *)(uintptr_t)to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
 }
@@ -498,6 +532,7 @@ typedef struct rows_copy {
 } rows_copy;
 
 int cuMemcpy2DAsync_v2(const rows_copy *c, void *where) {
+  count_call();
   const char *from = c->from_kind == 2 ? (const char *)(uintptr_t)c->from_device : c->from_host;
   char *to = c->to_kind == 2 ? (char *)(uintptr_t)c->to_device : c->to_host;
   int code = !depth ? INVALID_CONTEXT : OK;
@@ -523,6 +558,7 @@ static int fill(const void *data) {
 }
 
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *where) {
+  count_call();
   const filling f = {(void *)(uintptr_t)to, bytes, value};
   return submit(where, &(operation){.work = fill, .data = (void *)&f, .bytes = sizeof f});
 }
@@ -530,6 +566,7 @@ int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *where)
 int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, const uint64_t *extents,
                            const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
                            int swizzle, int promotion, int outside) {
+  count_call();
   shim_map m = {.address = (uintptr_t)address,
                 .extent = {1, 1, 1, 1, 1},
                 .stride = {type ? 2 : 1},
@@ -557,6 +594,7 @@ int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, co
 
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *where, void **params, void **extra) {
+  count_call();
   (void)extra;
   operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
   if (gx > INT32_MAX || gy > 65535 || gz > 65535 || !o.blocks || o.threads < 1 || o.threads > o.kernel->max_threads ||
@@ -575,6 +613,7 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 int cuGraphDestroy(void *g);
 
 int cuStreamCreate(void **out, unsigned flags) {
+  count_call();
   int code = unsafe();
   if (code)
     return code;
@@ -590,6 +629,7 @@ int cuStreamCreate(void **out, unsigned flags) {
 
 /* The driver lets it finish. */
 int cuStreamDestroy_v2(void *s) {
+  count_call();
   pthread_mutex_lock(&mutex);
   catch_up(s);
   for (stream **at = &streams; *at; at = &(*at)->next)
@@ -618,6 +658,7 @@ static int device_wait(void) {
 }
 
 int cuStreamSynchronize(void *s) {
+  count_call();
   int code = device_wait();
   code = code ? code : mock.wait_code;
   mock.waits++;
@@ -633,6 +674,7 @@ int cuStreamSynchronize(void *s) {
 }
 
 int cuStreamBeginCapture_v2(void *s, int how) {
+  count_call();
   if (!stream_of(s) || capturing || ((stream *)s)->capture)
     return CAPTURE_UNSUPPORTED;
   if (mock.capture_code[0])
@@ -647,6 +689,7 @@ int cuStreamBeginCapture_v2(void *s, int how) {
 }
 
 int cuStreamIsCapturing(void *s, int *status) {
+  count_call();
   if (!stream_of(s))
     return capturing && capturing->blocking ? CAPTURE_IMPLICIT : (*status = 0, OK);
   const stream *of = s;
@@ -655,6 +698,7 @@ int cuStreamIsCapturing(void *s, int *status) {
 }
 
 int cuStreamEndCapture(void *s, void **out) {
+  count_call();
   stream *ended = s;
   if (!stream_of(s) || ended != capturing)
     return CAPTURE_UNMATCHED;
@@ -670,6 +714,7 @@ int cuStreamEndCapture(void *s, void **out) {
 
 /* The executable takes the operations over. */
 int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
+  count_call();
   (void)flags;
   if (mock.capture_code[2])
     return mock.capture_code[2];
@@ -683,6 +728,7 @@ int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
 }
 
 int cuGraphLaunch(void *executable, void *s) {
+  count_call();
   if (!depth || (stream_of(s) && ((stream *)s)->capture))
     return refused();
   pthread_mutex_lock(&mutex);
@@ -694,6 +740,7 @@ int cuGraphLaunch(void *executable, void *s) {
 }
 
 int cuGraphDestroy(void *g) {
+  count_call();
   for (operation *o = ((graph *)g)->first, *next; o; o = next) {
     next = o->next;
     free(o->data);
@@ -704,6 +751,7 @@ int cuGraphDestroy(void *g) {
 }
 
 int cuGraphExecDestroy(void *executable) {
+  count_call();
   mock.graphs--;
   return cuGraphDestroy(executable);
 }
@@ -711,6 +759,7 @@ int cuGraphExecDestroy(void *executable) {
 /* ---- events: what the mock's clock says ---- */
 
 int cuEventCreate(void **out, unsigned flags) {
+  count_call();
   (void)flags;
   if (!depth)
     return INVALID_CONTEXT;
@@ -726,6 +775,7 @@ static int note_time(const void *data) {
 }
 
 int cuEventRecord(void *e, void *s) {
+  count_call();
   if (stream_of(s) && ((stream *)s)->capture)
     return refused();
   *(event *)e = (event){0, 1, stream_of(s) ? s : &legacy};
@@ -733,6 +783,7 @@ int cuEventRecord(void *e, void *s) {
 }
 
 int cuEventSynchronize(void *e) {
+  count_call();
   pthread_mutex_lock(&mutex);
   stream *s = ((event *)e)->stream;
   int code = s ? catch_up(s) : OK;
@@ -740,6 +791,7 @@ int cuEventSynchronize(void *e) {
 }
 
 int cuEventElapsedTime(float *ms, void *from, void *to) {
+  count_call();
   const event *a = from, *b = to;
   *ms = (float)((b->us - a->us) / 1000);
   return a->recorded && b->recorded ? OK : INVALID_HANDLE;
@@ -747,6 +799,7 @@ int cuEventElapsedTime(float *ms, void *from, void *to) {
 
 /* Once the stream has come to it. */
 int cuEventDestroy_v2(void *e) {
+  count_call();
   pthread_mutex_lock(&mutex);
   for (stream *s = streams; s; s = s->next)
     if (s == ((event *)e)->stream)
@@ -831,6 +884,7 @@ static void *load(const char *image) {
 }
 
 int cuModuleLoadDataEx(void **out, const void *image, unsigned n, const int *options, void **values) {
+  count_call();
   int code = unsafe();
   if (code)
     return code;
@@ -859,6 +913,7 @@ int cuModuleLoadDataEx(void **out, const void *image, unsigned n, const int *opt
 
 /* Functions go with their module. */
 int cuModuleUnload(void *where) {
+  count_call();
   module *m = where;
   for (function *f = m->functions, *next; f; f = next) {
     next = f->next;
@@ -878,6 +933,7 @@ static int max_shared(void) {
 }
 
 int cuFuncSetAttribute(void *where, int attribute, int value) {
+  count_call();
   function *f = where;
   if (attribute != 8 || value < 0 || value + f->own_shared > max_shared())
     return INVALID_VALUE;
@@ -911,6 +967,7 @@ static int number(const module *m, const char *name, const char *what) {
 }
 
 int cuModuleGetFunction(void **out, void *where, const char *name) {
+  count_call();
   module *m = where;
   void *entry = dlsym(m->library, name);
   function *f = calloc(1, sizeof *f);

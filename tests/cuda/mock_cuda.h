@@ -13,6 +13,7 @@ typedef struct mock_cuda_state {
   const char *load_log; /* .. and why */
   int load_refused;     /* so many are refused with load_code, the next ones are not; 0: all are */
   int capture_code[3];  /* what begins and ends of captures and their instantiation give; 0: they do their work */
+  int unpoisoned;       /* memory of the host stays as it is until it is copied to */
   int prompt;           /* streams do at once what they are given */
   int any_capture;      /* the test captures, too, in other modes than the runtime's */
   int legacy_busy;      /* another thread uses the legacy stream whenever a stream is recorded */
@@ -33,6 +34,7 @@ typedef struct mock_cuda_state {
   int events, graphs;                             /* alive */
   int launches, recordings, replays, copies_in, waits, maps; /* since the start; maps: of tensors */
   int max_shared;                                            /* dynamic shared memory that a launch had */
+  int calls;                                                 /* of any function of the driver */
   int loads;                                                 /* images that were given */
 } mock_cuda_state;
 

@@ -575,7 +575,7 @@ static void print_chunks(cy_cu_contract *q, const view *v) {
 
 static void print_combine(cy_cu_contract *q, const view *v) {
   fprintf(q->p->out, "#undef NT\n#define NT %d\nCY_KERNEL(NT) ", CY_CUDA_COMBINE_THREADS);
-  cy_cu_function_open(q, "$S_combine($P) {\n");
+  cy_cu_function_open(q, "$S_combine($P$L) {\n");
   print_sizes(q, v);
   cy_cu_contract_text(q, combine_body);
   cy_cu_function_close(q);
@@ -603,7 +603,7 @@ static void print(cy_cu *p, const char *symbol) {
   if (text->warpgroup)
     fputs("#endif\n", p->out);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($P) {\n");
+  cy_cu_function_open(&q, "$S($P$L) {\n");
   print_sizes(&q, &v);
   print_operands(&q);
   cy_cu_contract_text(&q, block_head);

@@ -138,6 +138,7 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
       if ((*text == 'P' || *text == 'N') && cy_cu_has_phases(q->c))
         fprintf(q->p->out, *text == 'N' ? ", phase" : ", const %s_phase *phase", q->symbol);
       break;
+    case 'L': cy_cu_lengths_param(q->p, q->p->out); break;
     case 'F':
       cy_cu_contract_text(q, cy_cu_has_phases(q->c) ? phase_of_kernel : "  const int K = ALL_K;\n");
       break;
@@ -158,6 +159,8 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
 void cy_cu_function_open(cy_cu_contract *q, const char *head) {
   cy_cu_contract_text(q, head);
   cy_cu_open(q->p);
+  if (strstr(head, "$L"))
+    cy_cu_lengths_read(q->p);
   cy_cu_narrow_dims(q->p);
 }
 

@@ -60,7 +60,7 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 /* Copies the text with $S symbol, $T accumulator type, $P parameters (and a phase, if there are phases), $N their names, $Q
  * and $M the same without a phase, as kernels have them, $F statements of a kernel that fix the phase and K of `z` (ALL_K is
  * the largest), $A $B the pointers to the operands, $V that to the values of attention, $X $Y the storage types of A and B,
- * $Z how many products there are. */
+ * $Z how many products there are; $L the parameter of lengths.c, at the end of a kernel's: statements that read it follow. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
 /* Prints <symbol>_put and <symbol>_put_chunk alone. */
 void cy_cu_contract_put(cy_cu_contract *q);

@@ -204,7 +204,7 @@ static void print(cy_cu *p, const char *symbol) {
   fprintf(p->out, "#define DECODE(v) %s\n\n", decode);
   cy_cu_contract_text(&q, load_functions);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($P) {\n");
+  cy_cu_function_open(&q, "$S($P$L) {\n");
   print_sizes(&q);
   cy_cu_contract_text(&q, body_text);
   cy_cu_function_close(&q);

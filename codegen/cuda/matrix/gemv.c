@@ -396,7 +396,7 @@ static void print(cy_cu *p, const char *symbol) {
     cy_cu_contract_text(&q, ints_functions);
   }
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($P) {\n");
+  cy_cu_function_open(&q, "$S($P$L) {\n");
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
   if (!k) {
     cy_cu_line(p, "const i64 stride = %s;", cy_cu_dim(p, q.c->b_k));

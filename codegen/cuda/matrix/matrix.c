@@ -608,7 +608,7 @@ static void print(cy_cu *p, const char *symbol) {
   else
     fputs("#define KERNEL CY_KERNEL\n", p->out);
   fprintf(p->out, "KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($Q) {\n");
+  cy_cu_function_open(&q, "$S($Q$L) {\n");
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q.m, q.n, q.k);
   if (a.words) /* which need no other form */
     cy_cu_line(p, "const b1 wide_a = 1;");

@@ -144,7 +144,7 @@ static void print(cy_cu *p, const char *symbol) {
   fprintf(p->out, "#define CH %d\n", chunk);
   cy_cu_contract_text(&q, row_function);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($Q) {\n");
+  cy_cu_function_open(&q, "$S($Q$L) {\n");
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, R = %d, NT = %d };", t->m, t->n, t->k, t->thread_m, p->form->threads);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q.m, q.n, q.k);
   cy_cu_print_wide(p, "wide", true, a.strides, a.nstrides, q.c->a, chunk);

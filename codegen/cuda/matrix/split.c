@@ -155,7 +155,7 @@ void cy_cu_split_end(cy_cu_contract *q) {
   const cy_cuda_form *f = p->form;
   if (f->shares) {
     fprintf(p->out, "CY_KERNEL(%d) ", CY_CUDA_COMBINE_THREADS);
-    cy_cu_function_open(q, "$S_combine($Q) {\n");
+    cy_cu_function_open(q, "$S_combine($Q$L) {\n");
     cy_cu_line(p, "enum { NT = %d, BM = %d, BN = %d, BK = %d };", CY_CUDA_COMBINE_THREADS, f->tile.m, f->tile.n,
                f->tile.k);
     cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q->m, q->n, q->k);
