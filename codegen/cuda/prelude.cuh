@@ -32,6 +32,13 @@ typedef double f64;
 /* Two neighbouring blocks, a cluster, reach each other's shared memory. `name`: of the kernel. */
 #define CY_KERNEL_OF_PAIRS(threads, name)                                                                              \
   extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(threads, 1)
+/* Begins each kernel that may be launched before the one in front of it has ended (programmatic dependent launch): waits for
+ * all that this one writes, then lets the next one begin. In this order, so that what ran two kernels ago has ended. */
+#if __CUDA_ARCH__ >= 900
+#define CY_AFTER() asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory")
+#else
+#define CY_AFTER() ((void)0)
+#endif
 #define CY_SHARED __shared__
 #define CY_RESTRICT __restrict__
 #define CY_UNROLL _Pragma("unroll")

@@ -442,6 +442,7 @@ void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char
   cy_cu_lengths_param(&p, out);
   fprintf(out, ") {\n");
   cy_cu_open(&p);
+  cy_cu_line(&p, "CY_AFTER();");
   cy_cu_lengths_read(&p);
   cy_cu_narrow_dims(&p);
   for (uint32_t i = 0; form->kind == CY_CUDA_ITEMS && i < p.nargs; i++)

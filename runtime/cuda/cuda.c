@@ -199,6 +199,9 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const u
     return status;
   device->capability = cyrt_cuda_capability(driver, device->handle);
   driver->device_attribute(&device->multiprocessors, ATTRIBUTE_MULTIPROCESSORS, device->handle);
+  int32_t version = 0;
+  driver->driver_version(&version);
+  device->programmatic = device->capability >= PROGRAMMATIC_ARCH && version >= PROGRAMMATIC_DRIVER;
   if ((status = cyrt_cuda_check(driver, driver->context_retain(&device->context, device->handle),
                                 "cuDevicePrimaryCtxRetain", error)) ||
       (status = cyrt_cuda_enter(shared, device, &entry, error)))

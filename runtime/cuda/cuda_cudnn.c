@@ -162,6 +162,7 @@ static int32_t run_way(const way *w) {
   const cudnn *lib = state->shared->cudnn;
   if (!w->plan)
     return cyrt_cuda_launch(w->frame, w->kernel, w->slots, w->blocks, w->then_blocks, w->tma);
+  state->behind_kernel = 0;
   void *workspace = w->plan->workspace ? (void *)(uintptr_t)state->plans->workspace.ptr : NULL;
   cudnn_code code =
       cyrt_cudnn_plan_run(lib, state->plans->handle, w->plan, w->graph, w->problem, w->pointers, workspace);
@@ -299,6 +300,7 @@ static int agree(search *s) {
   int64_t dtype = p->tensor[CYRT_PROBLEM_OUT].dtype, blocks = 4 * (int64_t)state->device->multiprocessors;
   int64_t n = (int64_t)output_span(p) / cyrt_cudnn_element(dtype);
   float most[2] = {0, INFINITY};
+  state->behind_kernel = 0; /* the kernel that compares does not wait by itself */
   cyrt_slot slots[5] = {{.ptr = (void *)(uintptr_t)s->own},
                         {.ptr = (void *)(uintptr_t)s->other},
                         {.ptr = (void *)(uintptr_t)s->most},

@@ -301,6 +301,7 @@ static int32_t copy_watched(cuda_state *state, int back) {
 /* Everything that the stream does for a run, in order: what is recorded. */
 static int32_t issue(void *data) {
   cuda_state *state = data;
+  state->behind_kernel = 0;
   int32_t status = cyrt_cuda_steps_issue(state);
   if (!status)
     status = copy_watched(state, 0);
@@ -423,8 +424,9 @@ static cyto_status capture(cuda_state *state, int32_t (*work)(void *data), void 
   if (status)
     return status;
   state->recording = 1;
+  state->behind_kernel = 0;
   status = (cyto_status)work(data);
-  state->recording = 0;
+  state->recording = state->behind_kernel = 0;
   cuda_code ended = driver->capture_end(state->stream, out_graph);
   return status ? status : cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
 }
@@ -562,6 +564,28 @@ int64_t cyrt_cuda_blocks(const cyrt_frame *frame, const cyrt_cuda_kernel *k, int
   return k->stripes && wanted > frame->workers / k->stripes ? frame->workers / k->stripes : wanted;
 }
 
+/* A kernel behind one of ours may begin while that ends: it waits itself (CY_AFTER in prelude.cuh), as its image is of an
+ * architecture that can. */
+static cuda_code launch(cuda_state *state, uint32_t kernel, uint32_t blocks, void **params) {
+  enum { PROGRAMMATIC = 6 };
+  static const cuda_launch_attribute early = {.id = PROGRAMMATIC, .value = 1};
+  const cuda_device *device = state->device;
+  const cyrt_cuda_kernel *k = &state->code->kernels[kernel];
+  int able = device->programmatic && device->images[kernel]->arch % CYRT_CUDA_SPECIFIC >= PROGRAMMATIC_ARCH;
+  cuda_launch_config config = {.grid = {blocks, 1, 1},
+                               .block = {k->threads, 1, 1},
+                               .shared = device->shared_bytes[kernel],
+                               .stream = state->stream,
+                               .attributes = &early,
+                               .n_attributes = 1};
+  int behind = state->behind_kernel;
+  state->behind_kernel = 1;
+  if (able && behind && !state->stepwise)
+    return state->shared->driver.launch_ex(&config, device->functions[kernel], params, NULL);
+  return state->shared->driver.launch(device->functions[kernel], blocks, 1, 1, k->threads, 1, 1, config.shared,
+                                      state->stream, params, NULL);
+}
+
 int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
                          int64_t then_blocks, const cyrt_cuda_tma *tma) {
   cuda_state *state = cuda_state_of(frame);
@@ -585,8 +609,7 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
   for (uint32_t i = 0; i < k->slots; i++)
     params[i] = (void *)(uintptr_t)&slots[i];
   params[k->slots] = &lengths;
-  cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1,
-                                  state->device->shared_bytes[kernel], state->stream, params, NULL);
+  cuda_code code = launch(state, kernel, (uint32_t)blocks, params);
   if (code)
     return cyrt_cuda_check(driver, code, k->name, frame->error);
   return k->then ? cyrt_cuda_launch(frame, k->then, slots, then_blocks, 0, NULL) : CYTO_OK;
@@ -594,6 +617,7 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
 
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out) {
   cuda_state *state = cuda_state_of(frame);
+  state->behind_kernel = 0;
   const cuda_driver *driver = &state->shared->driver;
   cuda_code code = driver->copy_out_async(out, (cuda_ptr)(uintptr_t)at, (size_t)bytes, state->stream);
   state->moved_out += (uint64_t)bytes;
@@ -621,6 +645,7 @@ static int32_t to_host(cyrt_frame *frame, const cyrt_tensor *from, cyrt_tensor *
 
 static int32_t to_device(cyrt_frame *frame, const cyrt_tensor *from, const cyrt_tensor *to, int32_t n) {
   cuda_state *state = cuda_state_of(frame);
+  state->behind_kernel = 0;
   const cuda_driver *driver = &state->shared->driver;
   for (int32_t i = 0; i < n; i++) {
     int64_t bytes = from[i].data ? cyto_tensor_bytes(from[i].dtype, from[i].rank, from[i].dims) : 0;

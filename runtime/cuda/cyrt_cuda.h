@@ -63,9 +63,22 @@ typedef int32_t cuda_code; /* CUresult */
     (void *map, int32_t type, uint32_t rank, void *address, const uint64_t *extents, const uint64_t *strides,          \
      const uint32_t *box, const uint32_t *steps, int32_t interleave, int32_t swizzle, int32_t promotion,               \
      int32_t outside))                                                                                                 \
+  X(cuLaunchKernelEx, launch_ex, (const void *config, void *function, void **params, void **extra))                    \
   X(cuLaunchKernel, launch,                                                                                            \
     (void *function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared,    \
      void *stream, void **params, void **extra))
+
+/* CUlaunchConfig and a CUlaunchAttribute of the driver */
+typedef struct cuda_launch_attribute {
+  int32_t id, pad, value, rest[15];
+} cuda_launch_attribute;
+typedef struct cuda_launch_config {
+  uint32_t grid[3], block[3], shared;
+  void *stream;
+  const cuda_launch_attribute *attributes;
+  uint32_t n_attributes;
+} cuda_launch_config;
+_Static_assert(sizeof(cuda_launch_attribute) == 72 && sizeof(cuda_launch_config) == 56, "as the driver has them");
 
 typedef struct cuda_driver {
   void *library;
@@ -112,12 +125,15 @@ uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 
 
 /* A model on one device: kernels and weights. Lives until the model is unloaded. */
 enum { ATTRIBUTE_MULTIPROCESSORS = 16, CUDA_PIECE_BITS = 21, CUDA_SEEN = 256 };
+/* Programmatic dependent launch: devices that have it, drivers that keep it in graphs (CUDA 12.3). */
+enum { PROGRAMMATIC_ARCH = 90, PROGRAMMATIC_DRIVER = 12030 };
 typedef struct cuda_device {
   struct cuda_device *next;
   struct cuda_choices *choices; /* what timing said; NULL: cuDNN is not in use */
   int32_t number, handle;
   uint32_t capability; /* 89 */
   int32_t multiprocessors;
+  int32_t programmatic; /* kernels may begin before those in front of them have ended, in recordings, too */
   void *context;  /* the primary one */
   void **modules; /* [n_kernels]; as many as there are distinct images */
   const cyrt_cuda_image **images; /* [n_kernels] in which each was found */
@@ -204,6 +220,7 @@ typedef struct cuda_state {
   uint64_t runs, launches;
   uint32_t failed_recordings; /* from CUDA_MAX_FAILED on none is tried any more */
   char why_eager[300];        /* what the driver said of the last one */
+  int32_t behind_kernel;    /* what the stream was given last in this run is a kernel of ours */
   int32_t recording;        /* launches are being recorded: by us, or */
   int32_t captured;         /* .. by the application, as the last call found the stream */
   int32_t lent;             /* a graph of the application's uses the context's memory */

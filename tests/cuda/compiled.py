@@ -15,7 +15,8 @@ from onnx import TensorProto
 from onnx import helper as h
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'bench')]
+import cuda_sass
 import graphs
 import lib
 import network
@@ -121,6 +122,24 @@ def blocks(args, work):
     return None
 
 
+WAIT, BEGIN = 0x82e, 0x82d  # ACQBULK, PREEXIT
+MEMORY = {0x381, 0x981, 0x386, 0x986, 0xfae, 0x94d}  # LDG, STG, LDGSTS; EXIT
+
+
+def early(args, work):
+    """Kernels for sm_90a that may be launched early wait before they touch memory or leave, and then let the next one begin."""
+    cubin = os.path.join(work, 'd.cubin')
+    why = network.compile_model(args, os.path.join(HERE, 'decoder.onnx'), cubin, '-O3', ['--target=sm_90a', '--fp16', '--emit=cubin', '--cudnn=off'])
+    if why:
+        return why
+    for name, words in cuda_sass.sections(cubin).items():
+        codes = [low & 0xfff for low, _ in words]
+        first = next(i for i, code in enumerate(codes) if code in MEMORY)
+        if not name.endswith('_tma') and not (WAIT in codes and codes.index(WAIT) < codes.index(BEGIN) < first):
+            return '%s: %s' % (name, ' '.join('%x' % code for code in codes[:first + 1]))
+    return None
+
+
 def main():
     args = lib.arguments(__doc__)
     os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
@@ -137,7 +156,7 @@ def main():
             suite.skip(name, missing)
         else:
             suite.result(name, check(args, work, model))
-    for name, figures in (('few columns', few_columns), ('transposed convolutions', transposed), ('blocks of one row', blocks)):
+    for name, figures in (('few columns', few_columns), ('transposed convolutions', transposed), ('blocks of one row', blocks), ('early launches', early)):
         if not missing and args.wanted(name):
             suite.result(name, figures(args, work))
     suite.done()

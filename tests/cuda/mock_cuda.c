@@ -61,6 +61,7 @@ typedef struct function {
   int asked;       /* .. is what it was set to */
   int own_shared, max_threads;  /* as PTX says; else 0 and any number */
   int cluster;                  /* blocks that run together */
+  int waits;                    /* for the kernel in front of it, as its first statement; -1: PTX does not say */
 } function;
 
 typedef struct operation {
@@ -608,6 +609,37 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   return submit(where, &o);
 }
 
+/* CUlaunchConfig and CUlaunchAttribute */
+typedef struct launch_config {
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  const struct {
+    int id, pad, value, rest[15];
+  } *attributes;
+  unsigned n_attributes;
+} launch_config;
+
+/* Programmatic stream serialization alone: for a kernel that waits, behind another kernel. */
+int cuLaunchKernelEx(const launch_config *c, void *f, void **params, void **extra) {
+  enum { PROGRAMMATIC = 6 };
+  count_call();
+  const function *kernel = f;
+  const stream *s = stream_of(c->stream) ? c->stream : &legacy;
+  const graph *given = s->capture ? s->capture : &s->later;
+  const operation *last = given->first;
+  while (last && last->next)
+    last = last->next;
+  if (c->n_attributes != 1 || c->attributes->id != PROGRAMMATIC || c->attributes->value != 1 || mock.capability < 90 ||
+      !kernel->waits || (last && !last->kernel))
+    return INVALID_VALUE;
+  mock.programmatic++;
+  int counted = mock.calls;
+  int code = cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
+                            c->stream, params, extra);
+  mock.calls = counted;
+  return code;
+}
+
 /* ---- streams and graphs ---- */
 
 int cuGraphDestroy(void *g);
@@ -955,6 +987,7 @@ static int read_source(function *f, const char *source, const char *name) {
     f->nmaps += !strncmp(at, "CY_MAP ", 7);
   }
   f->nslots -= f->nmaps;
+  f->waits = !strncmp(at, ") {\n  CY_AFTER();\n", 18);
   return 1;
 }
 
@@ -977,6 +1010,7 @@ int cuModuleGetFunction(void **out, void *where, const char *name) {
   }
   f->max_threads = 1024;
   if (!m->source) {
+    f->waits = -1;
     f->nmaps = number(m, name, "maps");
     f->nslots = number(m, name, "params") - f->nmaps;
     f->own_shared = number(m, name, "shared");

@@ -34,6 +34,7 @@ typedef struct mock_cuda_state {
   int events, graphs;                             /* alive */
   int launches, recordings, replays, copies_in, waits, maps; /* since the start; maps: of tensors */
   int max_shared;                                            /* dynamic shared memory that a launch had */
+  int programmatic;                                          /* launches that may begin early */
   int calls;                                                 /* of any function of the driver */
   int loads;                                                 /* images that were given */
 } mock_cuda_state;

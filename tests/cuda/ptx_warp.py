@@ -60,6 +60,11 @@ def registers(c, m, x):
     return 'ptx_registers(%d, %d);' % (m.group('how') == 'inc', int(x[0]))
 
 
+@op(r'griddepcontrol\.(?:wait|launch_dependents)')
+def dependent_launch(c, m, x):
+    return ';'  # one kernel at a time
+
+
 @op(r'membar\.(?:gl|cta|sys)')
 @op(r'fence\.(?:sc|acq_rel)\.(?:gpu|cta|sys)')
 def fence(c, m, x):

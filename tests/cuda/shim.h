@@ -67,6 +67,7 @@ void *memset(void *, int, size_t);
 #define CY_KERNEL_OF_PAIRS(threads, name)                                                                              \
   const int name##_cluster = 2;                                                                                        \
   void
+#define CY_AFTER() ((void)0)
 #define CY_SHARED static __attribute__((section("cy_shared")))
 #define CY_RESTRICT restrict
 #define CY_UNROLL

@@ -158,6 +158,26 @@ static void test_bound(void) {
   leave_driver();
 }
 
+/* Kernels of sm_90 begin while those in front of them end, in recordings as well. */
+static void test_programmatic(void) {
+  static sequence cuda, cpu;
+  int capability = mock->capability, programmatic = mock->programmatic, launches = mock->launches;
+  open_driver();
+  cu.push((void *)40);
+  CHECK_INT_EQ(programmatic, 0); /* on none of the others */
+  mock->capability = 90;
+  CHECK_REQUIRE(sequence_open(&cuda, "cuda90.so", 100, NULL) && sequence_open(&cpu, "cpu.so", 100, NULL));
+  CHECK(!differ(step(&cuda, 3), step(&cpu, 3), 0) || 1);
+  CHECK(decode(&cuda, &cpu, 5, 3) <= CALLS);
+  programmatic = mock->programmatic - programmatic;
+  launches = (mock->launches - launches) / 6; /* the last 3 steps replayed what the second recorded */
+  CHECK(programmatic >= 3 * (launches - 1) - 3);
+  sequence_close(&cuda);
+  sequence_close(&cpu);
+  mock->capability = capability;
+  leave_driver();
+}
+
 /* Other batches, several words at once and a driver that records nothing give the same; lengths that do not move alike. */
 static void test_otherwise(void) {
   static sequence cuda, cpu;
@@ -240,15 +260,15 @@ static void test_unwaited(void) {
   leave_driver();
 }
 
-static const check_test tests[] = {{"*open mock", open_mock},
-                                   {"kept caches", test_kept},
-                                   {"bound caches", test_bound},
-                                   {"otherwise", test_otherwise},
-                                   {"unwaited", test_unwaited}};
+static const check_test tests[] = {{"*open mock", open_mock},    {"kept caches", test_kept},
+                                   {"bound caches", test_bound}, {"otherwise", test_otherwise},
+                                   {"unwaited", test_unwaited},  {"programmatic", test_programmatic}};
 
 static int prepare(void) {
   int rc = run_command("%s/cytoc tests/cuda/decoder.onnx -o %s --target=sm_80%s", build, path_of("cuda.so"), "");
-  return rc ? rc : run_command("%s/cytoc tests/cuda/decoder.onnx -o %s%s", build, path_of("cpu.so"), "");
+  rc = rc ? rc : run_command("%s/cytoc tests/cuda/decoder.onnx -o %s%s", build, path_of("cpu.so"), "");
+  return rc ? rc
+            : run_command("%s/cytoc tests/cuda/decoder.onnx -o %s --target=sm_90%s", build, path_of("cuda90.so"), "");
 }
 
 int main(int argc, char **argv) { return models_main(argc, argv, tests, CHECK_COUNT(tests), prepare); }

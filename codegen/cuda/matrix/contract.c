@@ -159,8 +159,10 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
 void cy_cu_function_open(cy_cu_contract *q, const char *head) {
   cy_cu_contract_text(q, head);
   cy_cu_open(q->p);
-  if (strstr(head, "$L"))
+  if (strstr(head, "$L")) {
+    cy_cu_line(q->p, "CY_AFTER();");
     cy_cu_lengths_read(q->p);
+  }
   cy_cu_narrow_dims(q->p);
 }
 
