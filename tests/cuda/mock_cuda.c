@@ -7,6 +7,7 @@
  * will be copied to is poisoned until then. With mock_cuda()->prompt all is done at once. While a stream is captured,
  * operations are kept, and a graph does them when it is launched. What a driver refuses while a stream is recorded is refused here, too, and
  * spoils the recording. The test steers and looks through mock_cuda(), which is no part of the driver's interface.
+ * Where the environment has CY_MOCK_IDLE, kernels are neither compiled nor run: for counting calls.
  * Current contexts are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a
  * time.
  */
@@ -130,6 +131,8 @@ static int unlocked(int code) {
 static void count_call(void) { __atomic_add_fetch(&mock.calls, 1, __ATOMIC_RELAXED); }
 
 mock_cuda_state *mock_cuda(void) { return &mock; }
+int mock_cuda_calls(void) { return mock.calls; }
+int mock_cuda_launches(void) { return mock.launches; }
 
 /* ---- driver, devices, contexts ---- */
 
@@ -394,6 +397,8 @@ static int stays(const char *ptr, size_t bytes) {
   return 0;
 }
 
+static int is_idle(void);
+
 static int perform(const operation *o) {
   if (o->work)
     return o->work(o->data);
@@ -411,6 +416,8 @@ static int perform(const operation *o) {
   for (int i = 0; i < o->kernel->nmaps; i++)
     slots[o->kernel->nslots + i] = (uintptr_t)&o->maps[i];
   mock.clock_us += mock.kernel_us;
+  if (is_idle())
+    return OK;
   int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->kernel->cluster,
                                         o->kernel->own_shared + o->shared, slots, o->kernel->nslots + o->kernel->nmaps,
                                         mock.schedule, 7);
@@ -874,6 +881,8 @@ static void cached(const char *image, char *out, size_t capacity) {
       (unsigned long long)hash(hash(h, mock.capability == 90 ? CY_SHIM_FLAGS "warpgroups" : CY_SHIM_FLAGS), image));
 }
 
+static int is_idle(void) { return getenv("CY_MOCK_IDLE") != NULL; }
+
 static int is_ptx(const char *image) { return !strncmp(image, "//", 2); }
 
 static int compile(const char *image, const char *to) {
@@ -929,12 +938,12 @@ int cuModuleLoadDataEx(void **out, const void *image, unsigned n, const int *opt
     mock.load_code = mock.load_refused && !--mock.load_refused ? 0 : refusal;
     return refusal;
   }
-  void *library = strncmp(image, "/* prelude.cuh", 14) && !is_ptx(image) ? NULL : load(image);
-  if (!library)
+  void *library = is_idle() || (strncmp(image, "/* prelude.cuh", 14) && !is_ptx(image)) ? NULL : load(image);
+  if (!library && !is_idle())
     return NO_BINARY;
   module *m = calloc(1, sizeof *m);
   m->library = library;
-  void *launch = dlsym(m->library, is_ptx(image) ? "ptx_launch" : "cy_shim_launch");
+  void *launch = is_idle() ? NULL : dlsym(m->library, is_ptx(image) ? "ptx_launch" : "cy_shim_launch");
   memcpy(&m->launch, &launch, sizeof launch);
   m->source = is_ptx(image) ? NULL : strdup(image);
   m->device = current();
@@ -951,7 +960,8 @@ int cuModuleUnload(void *where) {
     next = f->next;
     free(f);
   }
-  dlclose(m->library);
+  if (m->library)
+    dlclose(m->library);
   free(m->source);
   free(m);
   mock.modules--;
@@ -1002,9 +1012,9 @@ static int number(const module *m, const char *name, const char *what) {
 int cuModuleGetFunction(void **out, void *where, const char *name) {
   count_call();
   module *m = where;
-  void *entry = dlsym(m->library, name);
+  void *entry = is_idle() ? NULL : dlsym(m->library, name);
   function *f = calloc(1, sizeof *f);
-  if (!entry || (m->source && !read_source(f, m->source, name))) {
+  if ((!entry && !is_idle()) || (m->source && !read_source(f, m->source, name))) {
     free(f);
     return NOT_FOUND;
   }
@@ -1016,7 +1026,7 @@ int cuModuleGetFunction(void **out, void *where, const char *name) {
     f->own_shared = number(m, name, "shared");
     f->max_threads = number(m, name, "threads");
   }
-  f->cluster = number(m, name, "cluster");
+  f->cluster = is_idle() ? 0 : number(m, name, "cluster");
   f->cluster = f->cluster ? f->cluster : 1;
   f->module = m;
   f->next = m->functions;

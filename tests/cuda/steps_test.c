@@ -142,6 +142,37 @@ static void test_kept(void) {
   leave_driver();
 }
 
+/* Steps of fixed sizes, as models with StaticCache have them: the second is recorded, those behind it are replayed. */
+static void test_fixed(void) {
+  enum { ROWS = 5, COLUMNS = 3, LOOKUPS = 4 };
+  static float table[ROWS * COLUMNS];
+  static int64_t rows[LOOKUPS] = {1, 2, 3, 4};
+  const int64_t table_dims[2] = {ROWS, COLUMNS}, rows_dims[1] = {LOOKUPS};
+  cyto_context *context = NULL;
+  cyto_error error;
+  cyto_tensor out;
+  open_driver();
+  cu.push((void *)40);
+  cyto_model *model = load("lookups.so");
+  CHECK_REQUIRE(model && !cyto_context_create(model, NULL, &context, &error));
+  for (int i = 0; i < 4; i++)
+    CHECK_INT_EQ(i % 3 ? cyto_bind_input(context, i, CYTO_I64, 1, rows_dims, rows, &error)
+                       : cyto_bind_input(context, i, CYTO_F32, 2, table_dims, table, &error),
+                 0);
+  for (int i = 0; i < 20; i++) {
+    int before = mock->calls;
+    table[3] = (float)i;
+    if (cyto_run(context, &error) || cyto_output(context, 0, &out, &error))
+      CHECK_FAIL("%s", error.message);
+    else
+      CHECK(*(float *)out.data == 2 * (float)i);
+    CHECK(i < 2 || mock->calls - before <= CALLS);
+  }
+  cyto_context_destroy(context);
+  cyto_model_unload(model);
+  leave_driver();
+}
+
 /* Caches that are inputs and outputs in memory of the host. */
 static void test_bound(void) {
   static sequence cuda, cpu;
@@ -260,15 +291,20 @@ static void test_unwaited(void) {
   leave_driver();
 }
 
-static const check_test tests[] = {{"*open mock", open_mock},    {"kept caches", test_kept},
-                                   {"bound caches", test_bound}, {"otherwise", test_otherwise},
-                                   {"unwaited", test_unwaited},  {"programmatic", test_programmatic}};
+static const check_test tests[] = {{"*open mock", open_mock},          {"kept caches", test_kept},
+                                   {"bound caches", test_bound},       {"fixed sizes", test_fixed},
+                                   {"otherwise", test_otherwise},      {"unwaited", test_unwaited},
+                                   {"programmatic", test_programmatic}};
+
+static int compile(const char *model, const char *library, const char *options) {
+  char command[3 * PATH_MAX];
+  snprintf(command, sizeof command, "%s/cytoc tests/cuda/%s.onnx -o %s %s", build, model, path_of(library), options);
+  return system(command);
+}
 
 static int prepare(void) {
-  int rc = run_command("%s/cytoc tests/cuda/decoder.onnx -o %s --target=sm_80%s", build, path_of("cuda.so"), "");
-  rc = rc ? rc : run_command("%s/cytoc tests/cuda/decoder.onnx -o %s%s", build, path_of("cpu.so"), "");
-  return rc ? rc
-            : run_command("%s/cytoc tests/cuda/decoder.onnx -o %s --target=sm_90%s", build, path_of("cuda90.so"), "");
+  return compile("decoder", "cuda.so", "--target=sm_80") || compile("decoder", "cuda90.so", "--target=sm_90") ||
+         compile("decoder", "cpu.so", "") || compile("lookups", "lookups.so", "--target=sm_80");
 }
 
 int main(int argc, char **argv) { return models_main(argc, argv, tests, CHECK_COUNT(tests), prepare); }
