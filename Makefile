@@ -40,7 +40,7 @@ below = $(foreach d,$2,$(wildcard $(foreach in,* */* */*/*,$d/$(in)$1)))
 # Fuzzing reads models and text: that needs no more.
 COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen)
 LLVM_DIRS := codegen/cpu
-ALL_TOOLS := cyto-run cyto-bench cyto-compare
+ALL_TOOLS := cyto-run cyto-bench cyto-compare cyto-tune
 
 SRC_compiler := $(call below,.c,$(COMPILER_DIRS))
 SRC_asm := $(filter-out codegen/link_files.S,$(call below,.S,$(COMPILER_DIRS)))
@@ -130,8 +130,8 @@ $O/libcytoc_onnxruntime.so: $(call obj,$(SRC_plugin)) $(PB_OBJ) $(RUNTIME_LIB)
 	  -lprotobuf-c -lz $(RUNTIME_LIBS)
 
 # Libraries that are not needed are left out.
-$O/cyto-run $O/cyto-bench: $(PB_OBJ)
-$O/cyto-run $O/cyto-bench $O/cyto-compare: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
+$O/cyto-run $O/cyto-bench $O/cyto-tune: $(PB_OBJ)
+$O/cyto-run $O/cyto-bench $O/cyto-compare $O/cyto-tune: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
 

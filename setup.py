@@ -20,7 +20,7 @@ except ImportError:  # older setuptools
     from wheel.bdist_wheel import bdist_wheel
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
-PROGRAMS = ('cytoc', 'cyto-run', 'cyto-bench', 'cyto-compare')
+PROGRAMS = ('cytoc', 'cyto-run', 'cyto-bench', 'cyto-compare', 'cyto-tune')
 LIBRARIES = ('libcyto.so', 'libcytoc.so', 'libcytoc_onnxruntime.so')
 HEADERS = ('runtime/cyto.h', 'runtime/cyto.hpp', 'runtime/cyto_abi.h', 'runtime/cyto_pipeline.h', 'tools/driver/cytoc.h')
 

@@ -326,6 +326,22 @@ typedef struct cyto_simple_options {
 CYTO_API cyto_status cyto_create_simple(const cyrt_model *linked, cyto_context **cache,
                                         const cyto_simple_options *options, cyto_error *error);
 
+/* ---- measured settings (tuned.c): of `cyto-tune model.so` ---- */
+
+#define CYTO_TUNED_VERSION 1
+typedef struct cyto_tuned {
+  int32_t threads;   /* of each context: cyto_options.threads */
+  int32_t contexts;  /* that run side by side, each by a thread of its own */
+  int64_t batch;     /* size of the dim `symbol` for each run; 0: the model fixes it */
+  int32_t cpus;      /* cyto_cpu_count() where it was measured: with another number of them, measure again */
+  char symbol[64];   /* "batch"; "": the model fixes it */
+} cyto_tuned;
+
+/* Reads what cyto-tune chose. model: refuses a file of a model of another name or target; NULL: any will do.
+ * CYTO_NOT_FOUND: there is no such file; CYTO_INVALID_ARGUMENT: it is damaged, of another version or model, or nothing that
+ * was measured was within the limits. *out_tuned is zeros then. */
+CYTO_API cyto_status cyto_tuned_read(const char *path, const cyto_model *model, cyto_tuned *out_tuned, cyto_error *error);
+
 /* ---- recordings (trace/): of models compiled by cytoc --profile ---- */
 
 /* From now on runs of the model, in all of its contexts, are recorded: when each step began and ended, on which thread or

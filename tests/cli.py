@@ -824,7 +824,7 @@ def generated_texts(folder, args):
     """Man pages and completion, of every option that --help shows: roff without a warning, scripts that their shells read, completions
     that are right. `make install` puts them in place, `make uninstall` leaves nothing."""
     open(os.path.join(folder.root, 'm.onnx'), 'w').close()
-    for tool in 'cytoc', 'cyto-run', 'cyto-bench', 'cyto-compare':
+    for tool in 'cytoc', 'cyto-run', 'cyto-bench', 'cyto-compare', 'cyto-tune':
         program, files = os.path.join(args.build, tool), {}
         code, out, err = lib.run([program, '-h'], env=folder.env)
         shown = set(re.findall(r'^  (?:-\w, )?(-[-\w]+)', out, re.M))

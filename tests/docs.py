@@ -40,6 +40,7 @@ Made by `make golden` from the programs' own `--help`; do not edit. [quantisatio
 TOOLS = {'cytoc': 'The compiler.', 'cyto-run': 'Runs a compiled model on files of inputs.',
          'cyto-bench': 'Compares a model with `-O0` and other frameworks, in processes that take turns.',
          'cyto-compare': 'Compares two libraries of one model: sizes, errors, times.',
+         'cyto-tune': 'Finds threads, batch and contexts for a model. See [tuning.md](tuning.md#how-it-is-run-cyto-tune).',
          'cytoc verify': 'Is it right? See [verify.md](verify.md).'}
 
 

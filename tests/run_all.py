@@ -54,6 +54,7 @@ SUITES = [
     ('costs', 'tests/costs.py', False, False),
     ('candidates', 'tests/candidates.py', False, False),
     ('tune', 'tests/tune.py', False, False),
+    ('settings', 'tests/settings.py', False, False),
     ('values', 'tests/values.py', False, False),
     ('verify', 'tests/verify.py', False, False),
     ('bench', 'tests/bench_tool.py', False, False),

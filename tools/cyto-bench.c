@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include "tools/bench/bench.h"
 
+#include "runtime/cyto.h"
 #include "tools/options.h"
 #include "tools/process.h"
 #include "tools/terminal.h"
@@ -26,7 +27,8 @@
 typedef struct options {
   const char *const *models;
   int n_models;
-  const char *threads_text, *batch_text, *against_text, *search_text;
+  const char *threads_text, *batch_text, *against_text, *search_text, *tuned;
+  char tuned_dim[100];
   int threads[CY_BENCH_MAX_LIST], n_threads;
   int batches[CY_BENCH_MAX_LIST], n_batches;
   int random_dims;
@@ -43,6 +45,9 @@ typedef struct options {
 static const option_row rows[] = {
     {"--threads", OPTION_TEXT, AT(threads_text), "1,2", "numbers of threads (default: 1)", OPTION_MAIN},
     {"--batch", OPTION_TEXT, AT(batch_text), "1,8", "sizes for the dim named 'batch'", OPTION_MAIN},
+    {"--tuned", OPTION_TEXT, AT(tuned), "FILE.json",
+     "threads and batch as cyto-tune has chosen them, of one context; --threads, --batch and --dim count more",
+     OPTION_MAIN},
     {"--against", OPTION_TEXT, AT(against_text), "LIST",
      "contenders beside compiled -O3: eager (-O0), ort, openvino, torch, torch-compile (default eager,ort; 'none'); "
      "CUDA: eager, torch, torch-compile, torch-graph (all)",
@@ -155,14 +160,31 @@ static double memory_read(const char *text) {
 
 /* Which of the options go together. */
 static int options_agree(const options *o) {
-  if (o->tasks_path && (o->n_models || o->threads_text || o->batch_text || o->search_text || o->dims.count ||
-                        o->shapes.count || o->ranges.count))
+  if (o->tasks_path && (o->n_models || o->tuned || o->threads_text || o->batch_text || o->search_text ||
+                        o->dims.count || o->shapes.count || o->ranges.count))
     return options_complain(&program, "--tasks has models, threads, batch, dims, shapes and ranges in its file: they "
                                       "can't be given beside it");
   if (o->search_text && (o->batch_text || o->n_threads > 1))
     return options_complain(&program, "--batch-search takes one number of threads and no --batch");
   if (!o->n_models && !o->tasks_path)
     return options_complain(&program, "no model given; cyto-bench --help lists the options");
+  return 0;
+}
+
+/* Of --tuned: what the command line does not say. */
+static int tuned_take(options *o) {
+  cyto_tuned tuned;
+  cyto_error error;
+  if (cyto_tuned_read(o->tuned, NULL, &tuned, &error))
+    return options_complain(&program, "%s", error.message);
+  if (tuned.cpus != cyto_cpu_count())
+    fprintf(stderr, "cyto-bench: warning: '%s' was measured with %d CPUs, and here are %d: run cyto-tune again\n",
+            o->tuned, tuned.cpus, cyto_cpu_count());
+  if (!o->threads_text)
+    o->threads[0] = tuned.threads;
+  snprintf(o->tuned_dim, sizeof o->tuned_dim, "%s=%lld", tuned.symbol, (long long)tuned.batch);
+  if (tuned.batch && !o->batch_text && !o->search_text && !options_value(&o->dims, tuned.symbol, -1))
+    return options_list_add(&o->dims, o->tuned_dim, 0);
   return 0;
 }
 
@@ -178,7 +200,7 @@ static int options_check(options *o) {
                      o->against_text);
   if (o->search_text && (o->memory = memory_read(o->search_text)) < 0)
     return bad_value("--batch-search", "memory such as 500M or 2G", o->search_text);
-  if (options_agree(o))
+  if (options_agree(o) || (o->tuned && tuned_take(o)))
     return 1;
   if (o->tasks_path && cy_bench_tasks_read(o->tasks_path, &o->table, error)) {
     options_complain(&program, "%s", error);

@@ -26,7 +26,7 @@
 #include <sys/stat.h>
 
 typedef struct run_options {
-  const char *model, *inputs_dir, *output_dir, *format, *json, *trace;
+  const char *model, *inputs_dir, *output_dir, *format, *json, *trace, *tuned;
   options_list inputs, shapes, dims; /* NAME=VALUE */
   int seed;                          /* -1: inputs without a file are an error */
   int random_dims;                   /* 0: sizes without a value are one, too */
@@ -55,18 +55,23 @@ static const option_row rows[] = {
     {"--share", OPTION_FLAG, AT(share), NULL,
      "has outputs written in the memory of the inputs that they may share it with (cyto.h)", OPTION_MAIN},
     {"--repeat", OPTION_NUMBER, AT(repeat), "N",
-     "runs N times more and prints statistics of their times and by how much memory grew; the first run, which is cold, is "
+     "runs N times more and prints statistics of their times and by how much memory grew; the first run, which is "
+     "cold, is "
      "told apart",
      OPTION_RANGE(1, 0), OPTION_MAIN},
     {"--profile", OPTION_FLAG, AT(profile), NULL,
      "prints the time of every kernel of a library compiled by cytoc --profile", OPTION_MAIN},
     {"--trace", OPTION_TEXT, AT(trace), "FILE",
-     "records when each step ran and on which thread or stream, of a library compiled by cytoc --profile; writes it for "
+     "records when each step ran and on which thread or stream, of a library compiled by cytoc --profile; writes it "
+     "for "
      "ui.perfetto.dev",
      OPTION_MAIN},
     {"--json", OPTION_TEXT, AT(json), "FILE", "writes sizes, times and, with --profile, kernels as JSON (-: to stdout)",
      OPTION_MAIN},
     {"--threads", OPTION_NUMBER, AT(threads), "N", "how many threads (0: all CPUs, the default)", OPTION_MAIN},
+    {"--tuned", OPTION_TEXT, AT(tuned), "FILE.json",
+     "takes threads, and the batch of random inputs, as cyto-tune has chosen them; what is given beside it counts more",
+     OPTION_MAIN},
     {"--device", OPTION_NUMBER, AT(device), "N", "models for CUDA: the device's number (0, the default)", OPTION_MAIN},
     {"--about", OPTION_FLAG, AT(about), NULL,
      "prints what it ran on: threads, or the device, its driver and cuDNN's share", OPTION_MAIN},
@@ -425,9 +430,26 @@ static int run_model(const run_options *options, cyto_model *model) {
   return status;
 }
 
-static int load_and_run(const run_options *options) {
+/* Of --tuned: what the command line does not say. dim: room for a text. */
+static int take_tuned(run_options *options, const cyto_model *model, char dim[100]) {
+  cyto_tuned tuned;
+  cyto_error error;
+  if (cyto_tuned_read(options->tuned, model, &tuned, &error))
+    return complain("%s", error.message);
+  if (tuned.cpus != cyto_cpu_count())
+    fprintf(stderr, "cyto-run: warning: '%s' was measured with %d CPUs, and here are %d: run cyto-tune again\n",
+            options->tuned, tuned.cpus, cyto_cpu_count());
+  if (!options->threads)
+    options->threads = tuned.threads;
+  snprintf(dim, 100, "%s=%lld", tuned.symbol, (long long)tuned.batch);
+  bool batch = tuned.batch && !options_value(&options->dims, tuned.symbol, -1);
+  return batch && options_list_add(&options->dims, dim, 0) ? complain("no memory") : 0;
+}
+
+static int load_and_run(run_options *options) {
   cyto_model *model = NULL;
   cyto_error error;
+  char dim[100];
   int status = 0;
   if (cyto_model_load(options->model, &model, &error))
     return file_ends_with(options->model, ".onnx")
@@ -436,7 +458,7 @@ static int load_and_run(const run_options *options) {
                : complain("%s", error.message);
   if (options->info)
     print_info(model);
-  else
+  else if (!options->tuned || !(status = take_tuned(options, model, dim)))
     status = run_model(options, model);
   cyto_model_unload(model);
   if (fflush(stdout))

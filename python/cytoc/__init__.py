@@ -16,7 +16,7 @@ from ._compile import compile, version
 from ._cuda import DeviceArray
 from ._errors import (CompileError, CompileWarning, CytocError, Diagnostic, InputError, LoadError, PipelineCancelled, PipelineError,
                       RunError)
-from ._model import Binding, Model, Tensorinfo, Trace, load
+from ._model import Binding, Model, Tensorinfo, Trace, Tuned, load
 from ._pipeline import (NOTHING, EarlyExit, Join, Pipeline, Result, Run, Split, Stage, StageStatistics, Statistics, Tagged)
 from ._session import (ExecutionMode, GraphOptimizationLevel, InferenceSession, IOBinding, NodeArg, OrtValue, RunOptions,
                        SessionOptions, get_available_providers, get_device)
@@ -51,5 +51,5 @@ def ort_plugin() -> str:
 __all__ = ["Binding", "CompileError", "CompileWarning", "CytocError", "DeviceArray", "Diagnostic", "EarlyExit", "ExecutionMode",
            "GraphOptimizationLevel", "IOBinding", "InferenceSession", "InputError", "Join", "LoadError", "Model", "NOTHING", "NodeArg",
            "OrtValue", "Pipeline", "PipelineCancelled", "PipelineError", "Result", "Run", "RunError", "RunOptions", "SessionOptions",
-           "Split", "Stage", "StageStatistics", "Statistics", "Tagged", "Tensorinfo", "cache_folder", "compile", "export", "get_available_providers", "get_device", "load", "ort_plugin",
+           "Split", "Stage", "StageStatistics", "Statistics", "Tagged", "Tensorinfo", "Tuned", "cache_folder", "compile", "export", "get_available_providers", "get_device", "load", "ort_plugin",
            "version"]

@@ -13,13 +13,14 @@ import contextlib
 import ctypes as C
 import os
 import shutil
+import warnings
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _dlpack, _dtypes, _values
 from ._errors import CytocError, InputError, LoadError, RunError
-from ._native import (MAX_RANK, OUT_OF_MEMORY, Error, MemoryUse, Options, Port, Tensor, TraceSums, Value, check, decoded, runtime)
+from ._native import (MAX_RANK, OUT_OF_MEMORY, Error, MemoryUse, Options, Port, Tensor, TraceSums, TunedStruct, Value, check, decoded, runtime)
 
 Dim = Union[int, str]
 
@@ -367,6 +368,16 @@ def _address(x: np.ndarray[Any, Any]) -> int:
         return int(x.__array_interface__["data"][0])
 
 
+class Tuned(NamedTuple):
+    """What `cyto-tune` has chosen for a model: threads of each run, runs side by side, and the size of the dim `symbol` for each of them (0
+    and "": the model fixes it). cpus: of the machine that it was measured on."""
+    threads: int
+    contexts: int
+    batch: int
+    cpus: int
+    symbol: str
+
+
 class _Given(NamedTuple):
     """Memory of the caller's for an output, and what it belongs to."""
     array: Any
@@ -387,8 +398,10 @@ class Model:
     """
 
     def __init__(self, path: str, *, threads: Optional[int] = None, device: int = 0, devices: Optional[Sequence[int]] = None,
-                 device_errors: str = "again", _owned: Optional[str] = None, _elsewhere: bool = False) -> None:
+                 device_errors: str = "again", tuned: Optional[Union[str, "os.PathLike[str]"]] = None, _owned: Optional[str] = None,
+                 _elsewhere: bool = False) -> None:
         self._handle: Optional[int] = None
+        self.tuned: Optional[Tuned] = None
         self._free: List[_Context] = []
         self._free_on_device: List[_Context] = []
         self._threads, self._device, self._owned = threads or 0, device, _owned
@@ -417,7 +430,18 @@ class Model:
         self._inputs = self._slots(native.cyto_model_input_count, native.cyto_model_input, [])
         self._outputs = self._slots(native.cyto_model_output_count, native.cyto_model_output, [slot.name for slot in self._inputs])
         self._for_cuda = self.target.startswith(("sm_", "cuda"))
+        if tuned is not None:
+            self._take_tuned(os.fspath(tuned))
         self._index = {slot.name: slot.number for slot in self._inputs}
+
+    def _take_tuned(self, path: str) -> None:
+        native, error, found = runtime(), Error(), TunedStruct()
+        check(native.cyto_tuned_read(os.fsencode(path), self._handle, C.byref(found), C.byref(error)), error, LoadError)
+        self.tuned = Tuned(found.threads, found.contexts, found.batch, found.cpus, decoded(found.symbol))
+        cpus = native.cyto_cpu_count()
+        if cpus != found.cpus:
+            warnings.warn("'%s' was measured with %d CPUs, and here are %d: run cyto-tune again" % (path, found.cpus, cpus), stacklevel=4)
+        self._threads = self._threads or found.threads
 
     def _options(self, threads: Optional[int] = None) -> Options:
         """For a context."""
@@ -800,12 +824,13 @@ class Binding:
 
 
 def load(path: Union[str, "os.PathLike[str]"], *, threads: Optional[int] = None, device: int = 0, devices: Optional[Sequence[int]] = None,
-         device_errors: str = "again") -> Model:
+         device_errors: str = "again", tuned: Optional[Union[str, "os.PathLike[str]"]] = None) -> Model:
     """Opens a library that cytoc compiled. It is code, which runs: open what you trust only.
 
     threads: how many a run may use (None: all CPUs of this process). device: number of the GPU. devices: of several GPUs, which share the
     batch of each run by their speed; results are in order. device_errors: where one of them fails, the others do its part "again", and it
-    gets no more; or the run fails ("stop") with an error that names it. Raises LoadError for what is missing, damaged, of another version,
-    or compiled for another CPU.
+    gets no more; or the run fails ("stop") with an error that names it. tuned: the file of `cyto-tune`, which says how many threads, where
+    `threads` does not; `model.tuned` has all of it, and cytoc.Run takes batch and contexts from there. Raises LoadError for what is
+    missing, damaged, of another version, compiled for another CPU, or, of `tuned`, made for another model.
     """
-    return Model(os.fspath(path), threads=threads, device=device, devices=devices, device_errors=device_errors)
+    return Model(os.fspath(path), threads=threads, device=device, devices=devices, device_errors=device_errors, tuned=tuned)

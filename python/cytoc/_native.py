@@ -74,6 +74,10 @@ class MemoryUse(C.Structure):
     _fields_ = [("name", text), ("in_use", u64), ("peak", u64)]
 
 
+class TunedStruct(C.Structure):
+    _fields_ = [("threads", i32), ("contexts", i32), ("batch", i64), ("cpus", i32), ("symbol", C.c_char * 64)]
+
+
 class TraceSums(C.Structure):
     _fields_ = [("node", text), ("ops", text), ("algorithm", text), ("kernel", text), ("flops", C.c_double), ("bytes", C.c_double),
                 ("floor_ns", C.c_double), ("assumed", text), ("position", i64), ("other_sizes", i32), ("runs", i64), ("ns", i64), ("first_runs", i64),
@@ -117,6 +121,7 @@ _RUNTIME = {
     "cyto_output_value": (i32, ptr, i32, P(Value), P(Error)),
     "cyto_memory_need": (i32, ptr, P(Options), P(P(i64)), P(Memory), P(Error)),
     "cyto_memory_snapshot": (i32, ptr, P(MemoryUse), i32),
+    "cyto_tuned_read": (i32, text, ptr, P(TunedStruct), P(Error)),
     "cyto_trace_start": (i32, ptr, i64, P(Error)), "cyto_trace_stop": (i32, ptr, P(Error)),
     "cyto_trace_write": (i32, ptr, text, P(Error)), "cyto_trace_step_count": (i64, ptr),
     "cyto_trace_step": (i32, ptr, i64, P(TraceSums)),

@@ -102,7 +102,8 @@ class Run:
 
     batch: how many rows are run at once at most (None: the size that the model has fixed, or 1); only items of equal shapes go together.
     wait: seconds that the first item of a batch waits for others. contexts: runs at once, which share the weights (None: as many as CPUs
-    on up to 4 of them, else 2). threads: of each run (None: one where there are as many contexts as CPUs, else all CPUs).
+    on up to 4 of them, else 2). threads: of each run (None: one where there are as many contexts as CPUs, else all CPUs). A model loaded
+    with `tuned` has values of its own for these where they are None.
     reuse: mean absolute difference of the first input to that of the last computed item, below which that one's results are given
     again, as arrays that cannot be written to. keep_inputs, unless: see EarlyExit.
     """
@@ -119,6 +120,9 @@ class Run:
             _not_negative("reuse", reuse)
         if unless is not None and not callable(unless) and (not isinstance(unless, (int, float)) or unless == 0):
             raise ValueError("unless: expected a number other than 0 or a function, found %r" % (unless,))
+        if model.tuned is not None:
+            contexts, threads = contexts or model.tuned.contexts, threads or (None if contexts else model.tuned.threads)
+            batch = batch or model.tuned.batch or None
         self.model, self.batch, self.wait, self.contexts, self.run_threads = model, batch, wait, contexts, threads
         self.name, self.queue, self.reuse, self.keep_inputs, self.unless = name or "run", queue, reuse, keep_inputs, unless
 

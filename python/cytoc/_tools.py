@@ -38,3 +38,7 @@ def cyto_bench() -> NoReturn:
 
 def cyto_compare() -> NoReturn:
     _run("cyto-compare")
+
+
+def cyto_tune() -> NoReturn:
+    _run("cyto-tune")

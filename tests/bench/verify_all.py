@@ -3,7 +3,7 @@
 
 In:  --build DIR; names (regular expressions) to restrict it; --limit MB: leaves out networks of the zoo above it; --options:
      of compiling, such as --int8 (default: none, f32).
-Out: lines as they come; with --write, RESULTS-verify.md. A network of ../shared/models is verified beside the outputs
+Out: lines as they come; with --write, RESULTS-verify.md, which is written anew after each of them. A network of ../shared/models is verified beside the outputs
      recorded with its inputs and, on random inputs, beside ONNX Runtime; one of the zoo, whose weights are made anew here,
      beside ONNX Runtime at its test shapes. Exit code 1: something is beyond the limits.
 """
@@ -95,6 +95,16 @@ def row_of(args, folder, name, reference, words):
     return '| %s | %s | %s | %s |' % (name, reference, ' | '.join(cells), said.replace('|', '/').replace(lib.SHARED, '..')), code
 
 
+def closing(counts):
+    return '%d right, %d beyond, %d cannot be said' % (counts[0], counts[1], counts[2])
+
+
+def write(args, rows, counts):
+    what = ' with `%s`' % args.options if args.options else ', f32'
+    results.put_section('verify', HEAD, args.cytoc, '%d comparisons%s: %s.\n\n| network | beside | worst output | largest | SNR dB | '
+                        'top or equal | |\n|---|---|---|---:|---:|---:|---|\n%s\n' % (len(rows), what, closing(counts), '\n'.join(rows)))
+
+
 def main():
     args = lib.arguments(__doc__, limit={'default': ''}, options={'default': ''}, write={'action': 'store_true'})
     os.environ.setdefault('CYTO_PYTHON', sys.executable)
@@ -107,13 +117,10 @@ def main():
             row, code = row_of(args, folder, name, reference, words)
             rows.append(row)
             counts[code if code in counts else 1] += 1
+            if args.write:
+                write(args, rows, counts)
     shutil.rmtree(folder, ignore_errors=True)
-    closing = '%d right, %d beyond, %d cannot be said' % (counts[0], counts[1], counts[2])
-    print(closing)
-    if args.write:
-        what = ' with `%s`' % args.options if args.options else ', f32'
-        results.put_section('verify', HEAD, args.cytoc, '%d comparisons%s: %s.\n\n| network | beside | worst output | largest | SNR dB | '
-                            'top or equal | |\n|---|---|---|---:|---:|---:|---|\n%s\n' % (len(rows), what, closing, '\n'.join(rows)))
+    print(closing(counts))
     sys.exit(1 if counts[1] else 0)
 
 

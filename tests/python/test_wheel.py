@@ -31,7 +31,7 @@ def test_wheel():
     assert '-py3-none-linux_' in os.path.basename(wheel), wheel
     with zipfile.ZipFile(wheel) as f:
         names = set(f.namelist())
-    for file in ('py.typed', '_lib/libcyto.so', '_lib/libcytoc.so', '_lib/libcytoc_onnxruntime.so', '_lib/bin/cytoc', '_lib/bin/cyto-run', '_lib/bin/cyto-bench', '_lib/bin/cyto-compare', '_lib/share/verify_python.py',
+    for file in ('py.typed', '_lib/libcyto.so', '_lib/libcytoc.so', '_lib/libcytoc_onnxruntime.so', '_lib/bin/cytoc', '_lib/bin/cyto-run', '_lib/bin/cyto-bench', '_lib/bin/cyto-compare', '_lib/bin/cyto-tune', '_lib/share/verify_python.py',
                  '_lib/include/cyto.h', '_lib/include/cyto.hpp', '_lib/include/cyto_abi.h', '_lib/include/cytoc.h', '_lib/lib/libcyto.a'):
         assert 'cytoc/' + file in names, file
     place = os.path.join(WORK, 'empty')
@@ -55,7 +55,7 @@ def test_wheel():
     assert done.returncode == 0 and 'saved and loaded: equal' in done.stdout, done.stdout
     done = run(python, example, PATH='/nowhere', CYTOC_CACHE_DIR=os.path.join(WORK, 'other-cache'))
     assert done.returncode and "install the package 'binutils'" in done.stdout, done.stdout
-    for tool in 'cytoc', 'cyto-run', 'cyto-bench', 'cyto-compare':
+    for tool in 'cytoc', 'cyto-run', 'cyto-bench', 'cyto-compare', 'cyto-tune':
         done = run(os.path.join(place, 'bin', tool), '--version')
         assert done.returncode == 0 and done.stdout.startswith(tool + ' '), done.stdout
     done = run(python, '-m', 'cytoc', os.path.join(lib.ROOT, 'examples/digits/digits.onnx'), '-o', os.path.join(WORK, 'digits.a'), '-j1')

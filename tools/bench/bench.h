@@ -155,6 +155,8 @@ void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int 
 /* The process in the middle, field by field. */
 cy_bench_sample cy_bench_median(const cy_bench_result *result);
 const char *cy_bench_contender_name(cy_bench_contender c); /* "ONNX Runtime" */
+/* The processor's name and how many of it there are. */
+void cy_bench_cpu(char *out, size_t room);
 /* Each returns 0, or prints why the file could not be written and returns 1. JSON: {"about": .., "results": [..]}. */
 int cy_bench_write_json(const char *path, const cy_bench_result *results, int n, const char *command);
 int cy_bench_write_csv(const char *path, const cy_bench_result *results, int n);

@@ -139,8 +139,7 @@ static json_t *sample_json(cy_bench_sample s) {
   return object;
 }
 
-/* The processor's name and how many of it there are. */
-static void cpu_describe(char *out, size_t room) {
+void cy_bench_cpu(char *out, size_t room) {
   char line[512], name[256] = "unknown CPU";
   int count = 0;
   FILE *f = fopen("/proc/cpuinfo", "r");
@@ -160,7 +159,7 @@ static void cpu_describe(char *out, size_t room) {
 static json_t *about_json(const cy_bench_result *results, int n, const char *command) {
   char cpu[300], date[64];
   time_t now = time(NULL);
-  cpu_describe(cpu, sizeof cpu);
+  cy_bench_cpu(cpu, sizeof cpu);
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
   json_t *about = json_pack("{s:s, s:s, s:s, s:s, s:s}", "version", CYTO_VERSION, "sources", CYTOC_REVISION, "cpu", cpu,
                             "date", date, "command", command);
@@ -247,7 +246,7 @@ int cy_bench_append_results(const char *path, const cy_bench_result *results, in
   FILE *out = file_open(path, "a");
   if (!out)
     return 1;
-  cpu_describe(cpu, sizeof cpu);
+  cy_bench_cpu(cpu, sizeof cpu);
   strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&now));
   fprintf(out, "\n## %s\n\n%s%s%s. `%s`\n\n", date, n && results[0].device ? results[0].device : "",
           n && results[0].device ? "; " : "", cpu, command);

@@ -7,7 +7,7 @@
 # Programs for machines that have glibc and nothing else: with LLVM and the other libraries in them where these come as
 # archives. carry.py puts what is left beside them, into lib.
 .PHONY: portable
-PORTABLE := cytoc cyto-run cyto-bench cyto-compare node_run device_test
+PORTABLE := cytoc cyto-run cyto-bench cyto-compare cyto-tune node_run device_test
 PORTABLE_LLVM = $(shell $(LLVM_CONFIG) --ldflags) \
   $(shell $(LLVM_CONFIG) --libs --link-static $(if $(filter aarch64,$(ARCH)),aarch64,x86) passes orcjit 2>/dev/null || \
     $(LLVM_CONFIG) --libs --link-shared)
@@ -23,7 +23,7 @@ $O/portable/libcytoc.so: $(call obj,$(SRC_driver)) $(CYTOC_LIB) $(RUNTIME_LIB) $
 	  -Wl,--version-script,$O/cytoc.exports,--exclude-libs,ALL,--gc-sections,--as-needed -o $@ $(filter-out %.so,$^) \
 	  $(PORTABLE_LLVM) $(PORTABLE_LIBS) $(RUNTIME_LIBS)
 $O/portable/cytoc: $O/obj/tools/driver/main.o $(TOOLS_LIB) $(CYTOC_LIB) $(RUNTIME_LIB)
-$O/portable/cyto-run $O/portable/cyto-bench $O/portable/cyto-compare: $O/portable/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
+$O/portable/cyto-run $O/portable/cyto-bench $O/portable/cyto-compare $O/portable/cyto-tune: $O/portable/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 $O/portable/node_run: $O/obj/tests/onnx/node_run.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 $O/portable/device_test: $O/obj/tests/cuda/device_test.o $(COMPILER_LIB) $(RUNTIME_LIB)
 $(PORTABLE:%=$O/portable/%):
