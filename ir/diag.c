@@ -143,9 +143,15 @@ void cy_diag_forget(cy_diag_sink *sink, size_t from) {
 
 void cy_diag_each(const cy_diag_sink *sink, void (*print)(void *ctx, const char *line), void *ctx) {
   char more[60];
-  size_t shown = sink->n < SHOWN ? sink->n : SHOWN;
-  for (size_t i = 0; i < shown; i++)
-    print(ctx, sink->entries[i].d.line);
+  size_t shown = sink->n < SHOWN ? sink->n : SHOWN, errors = (size_t)sink->errors < shown ? (size_t)sink->errors : shown;
+  size_t others = shown - errors; /* errors are shown first of all, but in their places */
+  for (size_t i = 0; i < sink->n; i++) {
+    size_t *left = sink->entries[i].d.severity == CY_ERROR ? &errors : &others;
+    if (*left) {
+      --*left;
+      print(ctx, sink->entries[i].d.line);
+    }
+  }
   snprintf(more, sizeof more, "cytoc: %zu more not shown", sink->n - shown);
   if (sink->n > shown)
     print(ctx, more);

@@ -386,6 +386,38 @@ def refusals(test):
 
 
 @case
+def left_out(test):
+    """Sizes that the reference refuses are left out where it takes others; what was asked for is not."""
+    model = save(test.file('m.onnx'), [h.make_node('Reshape', ['x', 's'], ['y'])], [port('x', T.FLOAT, [1, 'n'])],
+                 [port('y', T.FLOAT, [2, 8])], {'s': np.array([2, 8])})
+    text, report = verify(test, model, '--against', 'ort')
+    expect(text, 'left out, as ONNX Runtime refuses the sizes (x 1x', 'right: 1 output of ')
+    assert report['right'] and 1 <= report['samples'] < 3, report
+    text, _ = verify(test, model, '--against', 'ort', '--random', '3', code=2)
+    expect(text, 'ONNX Runtime cannot run the model on random sample', 'sizes by --dim')
+
+
+@case
+def optional_values(test):
+    """ONNX Runtime hands a value out where ours is an optional one that is there."""
+    kind = h.make_optional_type_proto(h.make_sequence_type_proto(h.make_tensor_type_proto(T.FLOAT, [3])))
+    model = save(test.file('m.onnx'), [h.make_node('SequenceConstruct', ['x', 'x'], ['s']), h.make_node('Optional', ['s'], ['y'])],
+                 [port('x', T.FLOAT, [3])], [h.make_value_info('y', kind)], opset=18)
+    expect(verify(test, model, '--against', 'ort')[0], 'right: 1 output of 2 samples')
+
+
+@case
+def many_warnings(test):
+    """However many warnings there are, the errors are shown."""
+    nodes = [h.make_node('Constant', [], ['c%d' % (i % 30)], value_float=float(i)) for i in range(60)]
+    nodes += [h.make_node('Add', ['x', 'c0'], ['z']), h.make_node('Add', ['z', 'b'], ['y'])]
+    model = save(test.file('m.onnx'), nodes, [port('x', T.FLOAT, [3])], [port('y', T.FLOAT, [3])], {'b': np.ones(4, f32)})
+    text, _ = verify(test, model, code=2)
+    expect(text, 'two constants have the name', 'expected shapes that broadcast', 'more not shown')
+    assert 20 <= len(text.splitlines()) <= 22, text
+
+
+@case
 def full_disk(test):
     model = chain(test.file('m.onnx'))
     command = '%s verify %s >/dev/full' % (test.args.cytoc, model)

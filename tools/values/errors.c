@@ -149,6 +149,10 @@ static void add_tensors(value_errors *e, const cyto_tensor *is, const cyto_tenso
 void errors_add(value_errors *e, const cyto_value *is, const cyto_value *expected) {
   static const char *const names[] = {"a tensor", "a sequence", "an optional value", "a map"};
   char counts[2][24];
+  if (is->kind != expected->kind && is->kind == CYTO_OPTIONAL && is->count == 1)
+    is = is->items; /* other tools do not tell a value from an optional one that is there */
+  else if (is->kind != expected->kind && expected->kind == CYTO_OPTIONAL && expected->count == 1)
+    expected = expected->items;
   if (is->kind != expected->kind) {
     differ(e, "it is", names[is->kind & 3], names[expected->kind & 3]);
     return;
