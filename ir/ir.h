@@ -335,7 +335,14 @@ typedef struct cy_origin {
 
 /* What cycles of a layer are asked for: as it is, in integers, or to round what it reads, each row (each image of a
  * convolution) by a scale of its own. */
-typedef enum cy_layer_arithmetic { CY_LAYER_FLOATS, CY_LAYER_INTS, CY_LAYER_ROUNDING } cy_layer_arithmetic;
+typedef enum cy_layer_arithmetic {
+  CY_LAYER_FLOATS,
+  CY_LAYER_INTS,
+  CY_LAYER_ROUNDING,
+  CY_LAYER_BF16,         /* both factors */
+  CY_LAYER_F16_WEIGHTS,  /* products only: weights that become f32 as they are read */
+  CY_LAYER_INT4_WEIGHTS, /* the same */
+} cy_layer_arithmetic;
 
 /* What a convolution takes on one core of a target, in cycles: where channel after channel lies in memory as a feature
  * map, or where channels lie closest; and to turn its input or output from one order to the other. */

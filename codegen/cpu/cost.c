@@ -36,6 +36,12 @@ double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, do
   return larger(fma_cycles, cy_cost_loads(cg, weight_bytes)) * cg->model.plain + cy_cost_sums(cg, outputs);
 }
 
+/* Instructions that make floats of a vector of codes, and bytes of a weight with its share of a block's scale. */
+double cy_cost_narrow_weights(const cy_cg *cg, double products, double weights, int bits, double outputs) {
+  double widening = bits == 16 ? 1 : 8, bytes = bits == 16 ? 2 : 0.625;
+  return cy_cost_plain(cg, cy_cost_fmas(cg, products + widening * weights), bytes * weights, outputs);
+}
+
 double cy_cost_depthwise(const cy_cg *cg, double outputs, double taps, double inputs_per_output) {
   const cy_cpu_model *m = &cg->model;
   return cy_cost_fmas(cg, outputs * taps) +

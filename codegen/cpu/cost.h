@@ -29,6 +29,8 @@ double cy_cost_instructions(const cy_cg *cg, double fmas, double share);
 /* A product, or a convolution of the direct form: fmas or weights from memory, whichever take longer; and `outputs` sums that
  * are stored. */
 double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, double outputs);
+/* A product whose weights are stored in `bits`, 16 or 4, and become f32 as they are read. */
+double cy_cost_narrow_weights(const cy_cg *cg, double products, double weights, int bits, double outputs);
 double cy_cost_sums(const cy_cg *cg, double outputs); /* to store them */
 double cy_cost_depthwise(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
 /* A convolution whose weights come at run time. */

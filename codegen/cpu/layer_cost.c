@@ -268,11 +268,33 @@ static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_
   return cy_cost_rounding(cg, elements, is_conv(n));
 }
 
+/* A product whose weights are stored in so many bits. */
+static double narrow_weights_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                                    int bits) {
+  const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
+  if (n->op != CY_OP_matmul || w->rank < 2)
+    return 0;
+  double outputs = 1, depth = (double)dim_of(g, w->dim[w->rank - 2], sizes),
+         columns = (double)dim_of(g, w->dim[w->rank - 1], sizes);
+  for (int i = 0; i < y->rank; i++)
+    outputs *= (double)dim_of(g, y->dim[i], sizes);
+  return cy_cost_narrow_weights(cg, outputs * depth, depth * columns, bits, outputs);
+}
+
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                            cy_layer_arithmetic arithmetic) {
-  if (arithmetic == CY_LAYER_ROUNDING)
+  switch (arithmetic) {
+  case CY_LAYER_ROUNDING:
     return rounding_cycles(m->state, g, n, sizes);
-  return cycles(m->state, g, n, sizes, arithmetic == CY_LAYER_INTS ? CY_FACTORS_BYTES : CY_FACTORS_F32);
+  case CY_LAYER_F16_WEIGHTS:
+    return narrow_weights_cycles(m->state, g, n, sizes, 16);
+  case CY_LAYER_INT4_WEIGHTS:
+    return narrow_weights_cycles(m->state, g, n, sizes, 4);
+  case CY_LAYER_BF16:
+    return cycles(m->state, g, n, sizes, CY_FACTORS_BF16);
+  default:
+    return cycles(m->state, g, n, sizes, arithmetic == CY_LAYER_INTS ? CY_FACTORS_BYTES : CY_FACTORS_F32);
+  }
 }
 
 /* Is n's second factor known when compiling, or are there rows enough to pay for packing it at every run? */

@@ -567,10 +567,9 @@ static void apply(placer *s) {
 
 /* ---- measuring -------------------------------------------------------------------------------------------------- */
 
-/* Layer i once more, quantised by itself; built behind it. */
-static cy_val quantised_layer(placer *s, uint32_t i) {
+/* Layer l once more, quantised by itself; built behind it. */
+static cy_val quantised_layer(placer *s, const cy_quant_layer *l) {
   cy_graph *g = s->g;
-  cy_quant_layer *l = &s->q->layer[i];
   const cy_node_info *n = cy_node_of(g, l->node);
   const cy_quant_tensor *x = &s->q->tensor[root(s, s->tensor[l->input] - 1)];
   float scale;
@@ -583,6 +582,10 @@ static cy_val quantised_layer(placer *s, uint32_t i) {
   return cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
 }
 
+static cy_val make_static(void *ctx, const cy_quant_layer *l) { return quantised_layer(ctx, l); }
+
+static void go_behind(void *ctx, cy_val v) { build_behind(ctx, v); }
+
 /* How the output of each layer differs when it is quantised by itself. */
 static void measure(placer *s) {
   const cy_port_info *ports;
@@ -592,7 +595,7 @@ static void measure(placer *s) {
     cy_node_info *n = cy_node_of(s->g, s->q->layer[i].node);
     if (s->q->layer[i].keep)
       continue;
-    cy_val from = n->out[0], y = quantised_layer(s, i);
+    cy_val from = n->out[0], y = quantised_layer(s, &s->q->layer[i]);
     uint32_t nends;
     cy_build_in(s->g, 1);
     const cy_quant_end *ends = cy_quant_ends(s->p, s->nodes, s->nnodes, noutputs, from, y, &nends);
@@ -609,12 +612,38 @@ static void single(placer *s) {
     const cy_quant_layer *l = &s->q->layer[i];
     if (l->keep)
       continue;
-    cy_val y = quantised_layer(s, i);
+    cy_val y = quantised_layer(s, l);
     if (l->correct)
       y = cy_build_binary(s->g, CY_OP_add, y, channel_constant(s, cy_node_of(s->g, l->node), l->correct, l->channels));
-    cy_quant_single(s->p, &made, i, l->node, y);
+    cy_quant_single(s->p, &made, i, l->node, &y, 1);
   }
   cy_quant_singles_end(s->p, &made);
+}
+
+/* ---- several precisions ------------------------------------------------------------------------------------------ */
+
+static void offer(placer *s) {
+  const cy_quant_maker m = {make_static, go_behind, s};
+  share_scales(s);
+  cy_quant_offer(s->p, s->q, &m, s->nodes, s->nnodes);
+}
+
+/* The layers that the plan has in integers of fixed ranges. Those that gain nothing so, beside what else they may be, become
+ * that. */
+static void follow_plan(placer *s) {
+  cy_quant *q = s->q;
+  for (uint32_t i = 0; i < q->nlayers; i++) {
+    cy_quant_layer *l = &q->layer[i];
+    l->precise = !l->keep && q->plan[l->node] != CY_PRECISION_STATIC;
+    if (l->precise)
+      l->keep = "as planned";
+  }
+  keep_slow(s);
+  for (uint32_t i = 0; i < q->nlayers; i++) {
+    const cy_quant_layer *l = &q->layer[i];
+    if (l->keep && q->plan[l->node] == CY_PRECISION_STATIC)
+      q->plan[l->node] = q->fallback[l->node];
+  }
 }
 
 /* ---- the pass --------------------------------------------------------------------------------------------------- */
@@ -649,7 +678,8 @@ int cy_pass_quantise(cy_pass *p) {
   cy_quant *q = p->options->quant;
   if (!q || cy_quant_is_half(q->mode))
     return 0;
-  if (!cy_quant_is_static(q->mode)) {
+  bool planned = q->mode == CY_QUANT_PLAN, offers = q->mode == CY_QUANT_OFFER;
+  if (!cy_quant_is_static(q->mode) && !planned && !offers) {
     cy_quant_dynamic(p, q, 1);
     cy_build_in(p->g, 1);
     cy_graph_sweep(p->g);
@@ -661,6 +691,8 @@ int cy_pass_quantise(cy_pass *p) {
     list_layers(&s);
   if ((q->mode == CY_QUANT_OBSERVE || q->mode == CY_QUANT_STATIC) && q->caps && !q->smallest)
     keep_slow(&s);
+  if (planned)
+    follow_plan(&s);
   list_tensors(&s);
   if (q->mode == CY_QUANT_OBSERVE)
     observe(&s);
@@ -668,10 +700,14 @@ int cy_pass_quantise(cy_pass *p) {
     measure(&s);
   else if (q->mode == CY_QUANT_SINGLE)
     single(&s);
+  else if (offers)
+    offer(&s);
   else
     apply(&s);
   if (q->mode == CY_QUANT_STATIC) /* bodies of loops and branches: their tensors can't be observed from outside */
     cy_quant_dynamic(p, q, 2);
+  if (planned)
+    cy_quant_dynamic_planned(p, q);
   cy_build_in(p->g, 1);
   cy_graph_sweep(p->g);
   return 0;

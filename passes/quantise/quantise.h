@@ -19,6 +19,12 @@
  *
  * HALF and MEASURE_HALF are the same for products in half precision, which the pass `to_half` makes.
  *
+ * A budget of accuracy (--accuracy) has layers in several precisions:
+ *
+ *   OFFER         lists every layer in each precision that gains time on the target, an entry of `layer` each, adds what
+ *                 MEASURE adds for each, and SINGLE's input: a bool for each entry.
+ *   PLAN          makes of every layer what `plan` says: statically quantised ones need the ranges of OBSERVE.
+ *
  * Everything in a cy_quant lives in its arena.
  */
 #ifndef CY_QUANTISE_H
@@ -35,13 +41,35 @@ typedef enum cy_quant_mode {
   CY_QUANT_DYNAMIC,
   CY_QUANT_MEASURE_DYNAMIC,
   CY_QUANT_SINGLE_DYNAMIC,
+  CY_QUANT_OFFER,
+  CY_QUANT_PLAN,
   CY_QUANT_HALF,
   CY_QUANT_MEASURE_HALF
 } cy_quant_mode;
 
+/* What a layer computes with: name, as tables and options have it; what it is. */
+#define CY_PRECISION_TABLE(X)                                                                                          \
+  X(F32, "f32")                                                                                                        \
+  X(F16, "fp16")        /* weights; f32 as they are read */                                                            \
+  X(BF16, "bf16")       /* both factors, sums in f32 */                                                                \
+  X(STATIC, "int8 static")                                                                                             \
+  X(DYNAMIC, "int8 dynamic")                                                                                           \
+  X(INT4, "int4") /* weights by blocks of 32 rows; f32 as they are read */
+typedef enum cy_precision {
+#define CY_PRECISION(id, name) CY_PRECISION_##id,
+  CY_PRECISION_TABLE(CY_PRECISION)
+#undef CY_PRECISION
+      CY_PRECISIONS
+} cy_precision;
+const char *cy_precision_name(cy_precision p);
+
 static inline bool cy_quant_is_static(cy_quant_mode mode) { return mode <= CY_QUANT_STATIC; }
 static inline bool cy_quant_is_single(cy_quant_mode mode) {
   return mode == CY_QUANT_SINGLE || mode == CY_QUANT_SINGLE_DYNAMIC;
+}
+/* Has the model an input that chooses layers? */
+static inline bool cy_quant_has_choice(cy_quant_mode mode) {
+  return cy_quant_is_single(mode) || mode == CY_QUANT_OFFER;
 }
 static inline bool cy_quant_is_half(cy_quant_mode mode) { return mode >= CY_QUANT_HALF; }
 /* The pass that does it. */
@@ -74,6 +102,7 @@ typedef struct cy_quant_layer {
   bool product;          /* of rows: the channels that it reads are its input's last axis, else axis 1 */
   bool depthwise;        /* a filter per channel */
   bool amplified;        /* SINGLE_DYNAMIC: something is chosen further on by what comes of it, which small errors change */
+  cy_precision precision; /* OFFER: which this entry is about */
   const char *form;      /* what it becomes in the place of 8-bit integers; NULL: it becomes these */
   uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3 + 2 * nends] the sum of squared
                       differences, that of squared values, elements per channel, and both sums for every end;
@@ -110,6 +139,12 @@ typedef struct cy_quant {
   uint32_t noutputs;
   const bool *chosen; /* SINGLE_DYNAMIC: [output of the model]: it was chosen by what layers make, so that errors change its order */
   const char *unseen; /* why outputs were not compared with those of float; NULL: they were, or nobody asked */
+  /* PLAN: [nplan]: what each node becomes, those behind nothing; and statically quantised ones whose conversions cost more
+   * than they gain. OFFER: which precisions may be offered, as bits. */
+  cy_precision *plan, *fallback;
+  uint32_t nplan;
+  unsigned offered;
+  bool shares_halves; /* PLAN: what computes with a value that a product reads as halves may read them, too */
   double table_error; /* the greatest that tables of 8 bits may have, relative RMS */
   bool limited; /* errors are limited: layers that can't be measured, those in control flow, stay in float */
 } cy_quant;

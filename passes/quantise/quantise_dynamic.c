@@ -49,7 +49,7 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, bool size) {
   return NULL;
 }
 
-typedef struct dynamic {
+struct cy_quant_dynamics {
   cy_pass *p;
   cy_graph *g;
   cy_quant *q;
@@ -61,7 +61,8 @@ typedef struct dynamic {
   cy_quant_rounded *known; /* what has been rounded */
   uint32_t nknown;
   cy_quant_singles *single; /* NULL: layers are not quantised one at a time */
-} dynamic;
+};
+typedef cy_quant_dynamics dynamic;
 
 /* A convolution that reads one place for each that it gives, and no padding? */
 static bool has_one_tap(const cy_graph *g, const cy_node_info *n) {
@@ -193,13 +194,72 @@ static void replace(dynamic *s, cy_node id, uint32_t layer, bool measure) {
   bool recurrence = cy_quant_is_recurrence(s->g, cy_node_of(s->g, id));
   cy_val y = recurrence ? cy_quant_recurrence(s->p, id, measure) : contraction(s, id);
   if (s->single)
-    cy_quant_single(s->p, s->single, layer, id, y);
+    cy_quant_single(s->p, s->single, layer, id, &y, 1);
   else if (measure)
     cy_quant_compare(s->g, s->q, layer, y, NULL, 0);
   else if (!recurrence)
     cy_graph_replace(s->g, cy_node_of(s->g, id)->out[0], y);
   cy_pass_count(s->p, "layers", 1);
 }
+
+/* ---- layer by layer ---- */
+
+cy_quant_dynamics *cy_quant_dynamics_open(cy_pass *p, cy_quant *q) {
+  dynamic *s = CY_NEW_ARRAY(p->scratch, dynamic, 1);
+  *s = (dynamic){.p = p,
+                 .g = p->g,
+                 .q = q,
+                 .uses = cy_graph_uses(p->g, p->scratch),
+                 .values = cy_value_count(p->g),
+                 .sizes = cy_quant_sizes(p->g, p->scratch)};
+  s->known = CY_NEW_ARRAY(p->scratch, cy_quant_rounded, cy_node_count(p->g) + 1);
+  s->deciding = cy_quant_deciding(p, &s->uses, false);
+  return s;
+}
+
+static bool is_layer(dynamic *s, const cy_node_info *n) {
+  return cy_quant_eligible(s->g, n) || cy_quant_is_recurrence(s->g, n) ||
+         cy_quant_is_attention(s->p, s->q, n, s->sizes);
+}
+
+/* Sets the estimates of layer l, node n of block b, and why it stays in float. */
+static void judge(dynamic *s, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
+  cy_quant_cycles(s->q, s->g, n, s->sizes, l->cycles);
+  if (l->cycles[1] > 0 && n->op != CY_OP_recurrent && n->op != CY_OP_attention)
+    l->cycles[1] += rounding_cycles(s, n);
+  if (!l->keep)
+    l->keep = reason(s, l, n, b);
+  if (!l->keep && !s->q->smallest && !gains(s, l, n))
+    l->keep = CY_QUANT_NO_GAIN;
+}
+
+bool cy_quant_dynamics_offered(cy_quant_dynamics *s, cy_node id, cy_quant_layer *l) {
+  const cy_node_info *n = cy_node_of(s->g, id);
+  if (!is_layer(s, n))
+    return false;
+  judge(s, l, n, n->block);
+  return true;
+}
+
+cy_val cy_quant_dynamics_form(cy_quant_dynamics *s, cy_node id) {
+  return cy_quant_is_recurrence(s->g, cy_node_of(s->g, id)) ? cy_quant_recurrence(s->p, id, true) : contraction(s, id);
+}
+
+void cy_quant_dynamic_planned(cy_pass *p, cy_quant *q) {
+  dynamic *s = cy_quant_dynamics_open(p, q);
+  uint32_t count;
+  const cy_node *nodes = cy_pass_walk(p, 1, &count);
+  for (uint32_t i = 0; i < count; i++) {
+    const cy_node_info *n = cy_node_of(p->g, nodes[i]);
+    cy_precision as = cy_quant_planned(p, n, nodes[i]);
+    if (as != CY_PRECISION_DYNAMIC && !(as == CY_PRECISION_BF16 && n->op == CY_OP_attention))
+      continue;
+    cy_build_before(p->g, nodes[i]);
+    replace(s, nodes[i], 0, false);
+  }
+}
+
+/* ---- all of a graph ---- */
 
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   cy_graph *g = p->g;
@@ -227,8 +287,7 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
     for (uint32_t i = 0; i < count; i++) {
       const cy_node_info *n = cy_node_of(g, nodes[i]);
       bool given = cy_weights_read(p, n, &s.uses);
-      if (!given && !cy_quant_eligible(g, n) && !cy_quant_is_recurrence(g, n) &&
-          !cy_quant_is_attention(p, q, n, s.sizes))
+      if (!given && !is_layer(&s, n))
         continue;
       cy_quant_layer *l = &q->layer[q->nlayers++];
       cy_quant_describe(q, g, nodes[i], l);
@@ -237,13 +296,7 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
         l->keep = cy_quant_skipped(q, g, n) ? CY_QUANT_SKIPPED : CY_QUANT_BLOCKS;
         continue;
       }
-      cy_quant_cycles(q, g, n, s.sizes, l->cycles);
-      if (l->cycles[1] > 0 && n->op != CY_OP_recurrent && n->op != CY_OP_attention)
-        l->cycles[1] += rounding_cycles(&s, n);
-      if (!l->keep)
-        l->keep = reason(&s, l, n, b);
-      if (!l->keep && !q->smallest && !gains(&s, l, n))
-        l->keep = CY_QUANT_NO_GAIN;
+      judge(&s, l, n, b);
       if (l->keep)
         continue;
       if (measure && i + 1 == count)

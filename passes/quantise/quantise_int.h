@@ -155,12 +155,38 @@ typedef struct cy_quant_singles {
   uint32_t nmade;
 } cy_quant_singles;
 void cy_quant_singles_start(cy_pass *p, cy_quant_singles *s, uint32_t nlayers);
-/* For layer i, node id: y and what follows it if the node has more outputs, where that is chosen. Built here. */
-void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, cy_val y);
+/* For node id: y[k] and what follows it if the node has more outputs, where layer i + k is chosen. Built here. */
+void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, const cy_val *y, uint32_t count);
 /* When all have been built: readers get the new values. */
 void cy_quant_singles_end(cy_pass *p, const cy_quant_singles *s);
 
+/* ---- quantise_offer.c ---- */
+/* What n becomes; F32 unless a plan says otherwise. */
+cy_precision cy_quant_planned(const cy_pass *p, const cy_node_info *n, cy_node id);
+/* For mode OFFER: what makes layer l's output in its precision, behind it. */
+typedef struct cy_quant_maker {
+  cy_val (*make)(void *ctx, const cy_quant_layer *l); /* of static quantisation */
+  void (*behind)(void *ctx, cy_val v); /* builds behind what makes v from now on */
+  void *ctx;
+} cy_quant_maker;
+/* The layers of block 1 in all precisions, in the place of q->layer, which has those that may be static. */
+void cy_quant_offer(cy_pass *p, cy_quant *q, const cy_quant_maker *m, const cy_node *nodes, uint32_t nnodes);
+
+/* ---- round_to_half.c, quantise_weights.c ---- */
+/* Does n gain by factors in bf16, or weights in f16, as products take them? */
+bool cy_half_offered(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes);
+/* n's output from rounded factors, computed in f32; built here. */
+cy_val cy_half_form(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes);
+bool cy_weights_offered(cy_pass *p, const cy_node_info *n);
+cy_val cy_weights_form(cy_pass *p, const cy_node_info *n); /* n's output from weights of 4 bits, as f32; built here */
+
 /* ---- quantise_dynamic.c ---- */
+typedef struct cy_quant_dynamics cy_quant_dynamics;
+cy_quant_dynamics *cy_quant_dynamics_open(cy_pass *p, cy_quant *q);
+/* Sets l->cycles and l->keep of node id; false: it is no such layer. */
+bool cy_quant_dynamics_offered(cy_quant_dynamics *s, cy_node id, cy_quant_layer *l);
+cy_val cy_quant_dynamics_form(cy_quant_dynamics *s, cy_node id); /* its output from integers; built here */
+void cy_quant_dynamic_planned(cy_pass *p, cy_quant *q);
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */
 
 #endif

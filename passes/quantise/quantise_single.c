@@ -16,7 +16,7 @@ void cy_quant_singles_start(cy_pass *p, cy_quant_singles *s, uint32_t nlayers) {
   s->made = cy_arena_alloc(p->scratch, (CY_QUANT_MAX_OUTPUTS * (size_t)nlayers + 1) * sizeof *s->made);
 }
 
-/* The node once more, in float. */
+/* The node once more, in float: what it puts out is replaced by what is chosen. */
 static cy_val again(cy_pass *p, cy_node id) {
   const cy_node_info *n = cy_node_of(p->g, id);
   cy_val *in = CY_NEW_ARRAY(p->scratch, cy_val, n->nin + 1);
@@ -29,14 +29,19 @@ static cy_val again(cy_pass *p, cy_node id) {
   return cy_build(p->g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? types : NULL, n->nout);
 }
 
-void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, cy_val y) {
+static cy_val is_chosen(cy_graph *g, const cy_quant_singles *s, uint32_t i) {
+  return cy_build_squeeze(g, cy_build_slice_axis(g, s->which, 0, cy_dim_const(g, i), cy_dim_const(g, 1)), 0);
+}
+
+void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, const cy_val *y, uint32_t count) {
   cy_graph *g = p->g;
-  cy_val chosen = cy_build_squeeze(g, cy_build_slice_axis(g, s->which, 0, cy_dim_const(g, i), cy_dim_const(g, 1)), 0);
   cy_val plain = again(p, id);
   for (uint32_t k = 0; k < cy_node_of(g, id)->nout && k < CY_QUANT_MAX_OUTPUTS; k++) {
-    cy_val with = k ? cy_build_output(g, y, k) : y, without = cy_build_output(g, plain, k);
+    cy_val v = cy_build_output(g, plain, k);
+    for (uint32_t c = 0; c < count; c++)
+      v = cy_build_select(g, is_chosen(g, s, i + c), k ? cy_build_output(g, y[c], k) : y[c], v);
     s->made[s->nmade].old = cy_node_of(g, id)->out[k];
-    s->made[s->nmade++].now = cy_build_select(g, chosen, with, without);
+    s->made[s->nmade++].now = v;
   }
 }
 

@@ -157,9 +157,8 @@ static const char *why_not_recurrence(cy_pass *p, const cy_node_info *n) {
 }
 
 /* Why product n stays as it is; NULL: it does not, and its blocks are set. */
-static const char *why_not(cy_pass *p, const cy_node_info *n, cy_weight_blocks *out) {
+static const char *why_not(cy_pass *p, const cy_node_info *n, const cy_weight_options *o, cy_weight_blocks *out) {
   const cy_graph *g = p->g;
-  const cy_weight_options *o = p->options->weights;
   const cy_type *t = cy_type_of(g, n->in[1]);
   int64_t d[CY_MAX_RANK];
   uint64_t count = cy_type_count(g, t);
@@ -196,10 +195,50 @@ static void shrink_recurrence(cy_pass *p, cy_node id) {
   cy_pass_count(p, "recurrences of integers", 1);
 }
 
+/* ---- 4 bits for the layers that a plan has so ---- */
+
+/* What --weights=int4 takes. */
+static const cy_weight_options offered_blocks = {.bits = 4, .block = 32};
+
+static bool has_plan(const cy_pass *p) { return p->options->quant && p->options->quant->mode == CY_QUANT_PLAN; }
+
+bool cy_weights_offered(cy_pass *p, const cy_node_info *n) {
+  cy_weight_blocks s;
+  return n->op == CY_OP_matmul && cy_quant_eligible(p->g, n) && !why_not(p, n, &offered_blocks, &s);
+}
+
+cy_val cy_weights_form(cy_pass *p, const cy_node_info *n) {
+  cy_graph *g = p->g;
+  cy_weight_blocks s;
+  if (why_not(p, n, &offered_blocks, &s))
+    return n->out[0];
+  cy_val w, in[2] = {n->in[0]};
+  const void *from = cy_value_of(g, n->in[1])->data.bytes;
+  float *to = cy_const_new(g, cy_type_of(g, n->in[1]), &w);
+  cy_weight_column column = {.code = CY_NEW_ARRAY(p->scratch, int, s.block)};
+  for (uint64_t b = 0; b < s.count; b++)
+    for (uint64_t c = 0; c < s.n; c++) {
+      round_column(&s, from, b, c, &column);
+      for (uint64_t i = 0; i < s.block; i++)
+        to[(b * s.block + i) * s.n + c] = (float)(column.code[i] - column.zero) * column.scale;
+    }
+  in[1] = w;
+  return cy_build(g, CY_OP_matmul, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
+}
+
+static void shrink_planned(cy_pass *p, cy_node id) {
+  cy_weight_blocks s;
+  const cy_node_info *n = cy_node_of(p->g, id);
+  if (cy_quant_planned(p, n, id) == CY_PRECISION_INT4 && n->op == CY_OP_matmul && cy_quant_eligible(p->g, n) &&
+      !why_not(p, n, &offered_blocks, &s))
+    shrink(p, id, &s, round_column, cy_value_of(p->g, n->in[1])->data.bytes);
+}
+
 bool cy_weights_take(cy_pass *p, const cy_node_info *n) {
   const cy_weight_options *o = p->options->weights;
   cy_weight_blocks s;
-  return o && o->bits && o->quantised_rows && n->op == CY_OP_matmul && cy_quant_eligible(p->g, n) && !why_not(p, n, &s);
+  return o && o->bits && o->quantised_rows && n->op == CY_OP_matmul && cy_quant_eligible(p->g, n) &&
+         !why_not(p, n, o, &s);
 }
 
 static void report(cy_pass *p, cy_node id, const char *keep) {
@@ -217,7 +256,7 @@ static void visit(cy_pass *p, cy_node id) {
   bool recurrence = cy_quant_is_recurrence(g, n);
   if (!recurrence && (n->op != CY_OP_matmul || !cy_quant_eligible(g, n)))
     return;
-  const char *keep = recurrence ? why_not_recurrence(p, n) : why_not(p, n, &s);
+  const char *keep = recurrence ? why_not_recurrence(p, n) : why_not(p, n, p->options->weights, &s);
   if (p->options->weights->report)
     report(p, id, keep);
   if (!keep && recurrence)
@@ -243,6 +282,8 @@ int cy_pass_weights(cy_pass *p) {
         shrink(p, nodes[i], &given.blocks, cy_weights_given_column, &given);
       else if (asked)
         visit(p, nodes[i]);
+      else if (has_plan(p))
+        shrink_planned(p, nodes[i]);
     }
   }
   cy_build_in(g, 1);

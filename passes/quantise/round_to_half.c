@@ -52,6 +52,7 @@ typedef struct narrowing {
   cy_graph *g;
   cy_dtype half;
   bool exact;           /* only what loses nothing */
+  bool planned;         /* only the products that the plan has in `half`; attention it has made itself */
   cy_quant *q;          /* NULL: errors are not limited */
   const int64_t *sizes; /* [symbol]: to estimate with */
   narrow *of;           /* [value], of those that there were at the beginning */
@@ -146,6 +147,41 @@ static bool has_weights(const narrowing *s, const cy_node_info *n) {
          cy_type_count(s->g, w) >= MIN_WEIGHTS;
 }
 
+/* v as a product in half precision sees it, in f32. */
+static cy_val as_rounded(narrowing *s, cy_val v) {
+  cy_val source = bytes_behind(s->g, v);
+  if (!source)
+    return cy_build_cast(s->g, cy_build_cast(s->g, v, s->half), CY_F32);
+  cy_val r = rounded_constant(s->g, source, s->half, CY_F32);
+  return source == v ? r : cy_build_transpose(s->g, r, cy_attr_find(cy_def(s->g, v), CY_ATTR_perm)->ints);
+}
+
+/* ---- of the layers that a plan has so ---- */
+
+bool cy_half_offered(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes) {
+  const cy_pass_options *o = p->options;
+  const narrowing s = {.p = p, .g = p->g, .half = half};
+  if (!is_product(p->g, n))
+    return false;
+  return half == CY_BF16 ? cy_caps_half_factors(o->caps, half, p->g, n, sizes)
+                         : cy_caps_half_weights(o->caps, half) && n->op == CY_OP_matmul && has_weights(&s, n) &&
+                               fits(half, &cy_value_of(p->g, bytes_behind(p->g, n->in[1]))->data);
+}
+
+cy_val cy_half_form(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes) {
+  narrowing s = {.p = p, .g = p->g, .half = half, .sizes = sizes};
+  bool both = cy_caps_half_factors(p->options->caps, half, p->g, n, sizes);
+  cy_node_info copy = *n;
+  cy_val in[2] = {both ? as_rounded(&s, copy.in[0]) : copy.in[0], as_rounded(&s, copy.in[1])};
+  return cy_build(p->g, (cy_op)copy.op, in, 2, copy.attrs, copy.nattrs, cy_type_of(p->g, copy.out[0]), 1);
+}
+
+/* Does the plan, if there is one, have something else of the node? */
+static bool planned_otherwise(const narrowing *s, const cy_node_info *n, cy_node id) {
+  cy_precision as = cy_quant_planned(s->p, n, id);
+  return s->planned && as != (s->half == CY_BF16 ? CY_PRECISION_BF16 : CY_PRECISION_F16);
+}
+
 /* Attention multiplies twice: q and k, weights and v. */
 static void narrow_attention(narrowing *s, cy_node_info *n, cy_node id) {
   cy_val half[3];
@@ -170,15 +206,6 @@ static bool kept(narrowing *s, cy_node id) {
   return l->keep;
 }
 
-/* v as a product in half precision sees it, in f32. */
-static cy_val as_rounded(narrowing *s, cy_val v) {
-  cy_val source = bytes_behind(s->g, v);
-  if (!source)
-    return cy_build_cast(s->g, cy_build_cast(s->g, v, s->half), CY_F32);
-  cy_val r = rounded_constant(s->g, source, s->half, CY_F32);
-  return source == v ? r : cy_build_transpose(s->g, r, cy_attr_find(cy_def(s->g, v), CY_ATTR_perm)->ints);
-}
-
 /* The product once more, of rounded operands, in front of node `next` (0: at the end), and how it differs. */
 static void measure_product(narrowing *s, cy_node id, cy_node next, bool both) {
   cy_graph *g = s->g;
@@ -200,10 +227,10 @@ static void narrow_product(narrowing *s, cy_node id, cy_node next) {
   const cy_pass_options *o = s->p->options;
   bool both = !s->exact && cy_caps_half_factors(o->caps, s->half, g, n, s->sizes);
   bool attends = both && n->op == CY_OP_attention && cy_type_of(g, n->in[0])->dtype == CY_F32;
-  if (attends && !s->q)
+  if (attends && !s->q && !s->planned)
     narrow_attention(s, n, id);
   if (!is_product(g, n) || (!both && !((s->exact || cy_caps_half_weights(o->caps, s->half)) && has_weights(s, n))) ||
-      kept(s, id))
+      planned_otherwise(s, n, id) || kept(s, id))
     return;
   if (s->q && s->q->mode == CY_QUANT_MEASURE_HALF) {
     measure_product(s, id, next, both);
@@ -236,8 +263,8 @@ static void narrow_blocks(narrowing *s, cy_node id) {
   cy_node_info *n = cy_node_of(g, id);
   const cy_pass_options *o = s->p->options;
   bool rounds = cy_caps_of(o->caps)->blocks_round;
-  if (s->exact || s->q || (rounds && cy_attr_find(n, CY_ATTR_round)) || cy_type_of(g, n->in[0])->dtype != CY_F32 ||
-      !cy_caps_half_factors(o->caps, s->half, g, n, s->sizes))
+  if (s->exact || s->q || s->planned || (rounds && cy_attr_find(n, CY_ATTR_round)) ||
+      cy_type_of(g, n->in[0])->dtype != CY_F32 || !cy_caps_half_factors(o->caps, s->half, g, n, s->sizes))
     return;
   double most = s->half == CY_F16 ? largest(&cy_value_of(g, n->in[2])->data) * MAX_CODE : 0;
   if (most >= BEYOND_F16) {
@@ -368,9 +395,28 @@ static void narrow_outputs(narrowing *s) {
       cy_graph_set_output(g, i, cy_build_cast(g, ports[i].value, s->half));
 }
 
+static void tidy(cy_pass *p) {
+  cy_build_in(p->g, 1);
+  cy_graph_sweep(p->g);
+}
+
+/* What the plan has in each half precision. */
+static void follow_plan(cy_pass *p, cy_dtype half) {
+  narrowing s = {.p = p, .g = p->g, .half = half, .planned = true, .sizes = cy_quant_sizes(p->g, p->scratch)};
+  s.of = CY_NEW_ARRAY(p->scratch, narrow, cy_value_count(p->g) + 1);
+  narrow_block(&s, 1);
+  tidy(p);
+  cy_half_sink(p, half, p->options->quant->shares_halves);
+  tidy(p);
+}
+
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_to_half(cy_pass *p) {
   const cy_pass_options *o = p->options;
+  if (o->quant && o->quant->mode == CY_QUANT_PLAN) {
+    follow_plan(p, CY_BF16);
+    follow_plan(p, CY_F16);
+  }
   if (!o->half && (o->few_runs || !cy_caps_half_weights(o->caps, CY_F16)))
     return 0;
   narrowing s = {.p = p, .g = p->g, .half = o->half ? o->half : CY_F16, .exact = !o->half};
@@ -385,16 +431,13 @@ int cy_pass_to_half(cy_pass *p) {
     narrow_inputs(&s);
     narrow_outputs(&s);
   }
-  cy_build_in(p->g, 1);
-  cy_graph_sweep(p->g);
+  tidy(p);
   if (!s.exact) {
     cy_half_sink(p, s.half, !s.q);
-    cy_build_in(p->g, 1);
-    cy_graph_sweep(p->g);
+    tidy(p);
     if (cy_caps_of(o->caps)->attention_rounds && !s.q)
       read_all_wide(&s);
-    cy_build_in(p->g, 1);
-    cy_graph_sweep(p->g);
+    tidy(p);
   }
   return 0;
 }

@@ -274,11 +274,17 @@ static int find_all_errors(recorder *r, cy_quant_mode mode) {
   return status;
 }
 
-static int run(recorder *r) {
+int cytoc_observe(recorder *r) {
+  r->q->mode = CY_QUANT_OBSERVE;
   int status = recorder_start(r);
   if (!status && r->model)
     status = recorder_open_samples(r, 1) || choose_ranges(r) ? -1 : 0;
   recorder_stop(r);
+  return status;
+}
+
+static int run(recorder *r) {
+  int status = cytoc_observe(r);
   if (!status && r->q->ntensors) {
     r->q->mode = CY_QUANT_MEASURE;
     status = recorder_start(r);
@@ -291,7 +297,6 @@ static int run(recorder *r) {
 
 int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q) {
   recorder r = {.how = how, .q = q};
-  q->mode = CY_QUANT_OBSERVE;
   int status = run(&r);
   q->mode = CY_QUANT_STATIC;
   return status;

@@ -28,7 +28,8 @@ static const double MARGIN_DB = 1;
 static const double MAX_LOST = 0.4, MAX_ADDED = 0.5;   /* of the time that integers gain; of that which they take */
 static const double SINGLES_CYCLES = 1e10;             /* for what layers do one at a time, as estimated, on one core */
 static const double ESTIMATED_SINGLES = 4e9;           /* the same, to estimate: about a second */
-enum { MAX_ROUNDS = 4, MAX_WORST = 3, MIN_VALUES = 16 };
+static const double NEAR_DB = 1;                       /* so much more than was asked for is near enough */
+enum { MAX_ROUNDS = 4, MAX_CLOSER = 5, MAX_WORST = 3, MIN_VALUES = 16 };
 enum { MAX_BYTES = 1 << 28 }; /* of outputs that are remembered */
 
 typedef struct values {
@@ -48,6 +49,10 @@ struct cytoc_whole {
   bool *ints;    /* [nlayers]: in integers, when the model ran last */
   double *alone; /* [nlayers][noutputs]: noise over signal of a layer by itself */
   double *times; /* [noutputs]: the noise of the whole over the sum of those */
+  struct {
+    uint32_t layer, output;
+  } * given;      /* [ngiven]: layers that went back to float, in their order, and for which output */
+  uint32_t ngiven;
   bool *chosen;  /* what the library that is open reads to choose layers; NULL: one is compiled for every choice */
 };
 
@@ -155,12 +160,21 @@ static int add_difference(recorder *r, const cytoc_whole *w, int sample, uint32_
   return 0;
 }
 
-static int see_outputs(recorder *r, int sample, void *ctx) {
-  cytoc_whole *w = ctx;
+int cytoc_whole_add(const cytoc_whole *w, recorder *r, int sample, cy_quant_output *sums) {
   for (uint32_t k = 0; k < w->noutputs; k++)
-    if (add_difference(r, w, sample, k, &w->output[k]))
+    if (add_difference(r, w, sample, k, &sums[k]))
       return -1;
   return 0;
+}
+
+const cy_quant_output *cytoc_whole_outputs(const cytoc_whole *w, uint32_t *out_count) {
+  *out_count = w->noutputs;
+  return w->output;
+}
+
+static int see_outputs(recorder *r, int sample, void *ctx) {
+  cytoc_whole *w = ctx;
+  return cytoc_whole_add(w, r, sample, w->output);
 }
 
 /* Does this noise over the signal hold the ratio? */
@@ -204,6 +218,7 @@ static void save(cytoc_whole *w, cy_quant *q) {
   w->ints = CY_NEW_ARRAY(q->arena, bool, w->nlayers + 1);
   w->alone = CY_NEW_ARRAY(q->arena, double, (size_t)w->nlayers * w->noutputs + 1);
   w->times = CY_NEW_ARRAY(q->arena, double, w->noutputs + 1);
+  w->given = cy_arena_alloc(q->arena, (w->nlayers + 1) * sizeof *w->given);
 }
 
 /* .. in a library of its own. */
@@ -273,13 +288,13 @@ static double gain_of(const cy_quant_layer *l) {
 }
 
 /* The most time that may be given up, as gain_of() has it. */
-static double most_lost(const cytoc_whole *w, bool firm) {
+static double most_lost(const cytoc_whole *w) {
   double gained = 0, taken = 0;
   for (uint32_t i = 0; i < w->nlayers; i++) {
     gained += w->ints[i] ? gain_of(&w->layer[i]) : 0;
     taken += w->layer[i].cycles[w->ints[i]];
   }
-  return firm ? INFINITY : taken > 0 ? fmin(gained * MAX_LOST, taken * MAX_ADDED) : gained * MAX_LOST;
+  return taken > 0 ? fmin(gained * MAX_LOST, taken * MAX_ADDED) : gained * MAX_LOST;
 }
 
 static int few_samples(const cytoc_whole *w) {
@@ -292,18 +307,6 @@ static int few_samples(const cytoc_whole *w) {
   return most < 1 ? 1 : most < w->nsamples ? (int)most : w->nsamples;
 }
 
-/* Binds the further input of the library that is open: no layer is quantised yet. NULL after a diagnostic. */
-static bool *bind_choice(recorder *r) {
-  cyto_error error;
-  cyto_port port;
-  cyto_model_input(r->model, r->ninputs, &port);
-  bool *chosen = CY_NEW_ARRAY(r->q->arena, bool, port.dims[0] + 1);
-  if (!cyto_bind_input(r->context, r->ninputs, CYTO_BOOL, 1, port.dims, chosen, &error))
-    return chosen;
-  recorder_fail(r, "%s", error.message);
-  return NULL;
-}
-
 /* Finds w->alone. */
 static int run_singles(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
   size_t n = (size_t)w->nlayers * w->noutputs;
@@ -314,7 +317,7 @@ static int run_singles(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
   if (!w->chosen) {
     restore(w, r->q, cy_quant_is_static(mode) ? CY_QUANT_SINGLE : CY_QUANT_SINGLE_DYNAMIC);
     status = recorder_start(r);
-    s.chosen = status ? NULL : bind_choice(r);
+    s.chosen = status ? NULL : recorder_choice(r);
   }
   if (s.chosen)
     memset(s.chosen, 0, w->nlayers);
@@ -382,6 +385,17 @@ static void leave_in_float(cytoc_whole *w, const recorder *r, uint32_t i, uint32
   w->ints[i] = false;
 }
 
+/* Leaves `count` of the layers that were given up in float, the others not. */
+static void give_up_first(cytoc_whole *w, const recorder *r, uint32_t count) {
+  for (uint32_t i = 0; i < w->ngiven; i++) {
+    cy_quant_layer *l = &w->layer[w->given[i].layer];
+    l->keep = NULL;
+    l->precise = false;
+    if (i < count)
+      leave_in_float(w, r, w->given[i].layer, w->given[i].output);
+  }
+}
+
 /* Chooses further layers to be in float. False: it would cost more time than `most`. */
 static bool give_up_layers(cytoc_whole *w, const recorder *r, double db, double *lost, double most) {
   bool *bad = CY_NEW_ARRAY(r->q->arena, bool, w->noutputs + 1);
@@ -389,6 +403,8 @@ static bool give_up_layers(cytoc_whole *w, const recorder *r, double db, double 
     *lost += gain_of(&w->layer[i]);
     if (*lost > most)
       return false;
+    w->given[w->ngiven].layer = i;
+    w->given[w->ngiven++].output = k;
     leave_in_float(w, r, i, k);
   }
   return true;
@@ -406,6 +422,35 @@ static int reach(cytoc_whole *w, recorder *r, cy_quant_mode mode, double db, dou
       return -1;
   }
   return 0;
+}
+
+/* The least ratio of all outputs. */
+static double least_decibels(const cytoc_whole *w) {
+  double least = INFINITY;
+  for (uint32_t k = 0; k < w->noutputs; k++)
+    least = w->output[k].odd ? least : fmin(least, decibels(&w->output[k]));
+  return least;
+}
+
+/* reach(), and then as few of these layers as do: by bisection of the order that they were given up in, as errors that are
+ * estimated one by one do not add up to that of the whole. */
+static int reach_closely(cytoc_whole *w, recorder *r, cy_quant_mode mode, double db) {
+  if (reach(w, r, mode, db, INFINITY))
+    return -1;
+  uint32_t few = 0, enough = w->ngiven, now = enough;
+  bool near = !all_hold(w, db) || least_decibels(w) <= db + NEAR_DB;
+  for (int round = 0; round < MAX_CLOSER && !near && enough - few > 1; round++) {
+    now = few + (enough - few) / 2;
+    give_up_first(w, r, now);
+    if (run_whole(w, r, mode))
+      return -1;
+    *(all_hold(w, db) ? &enough : &few) = now;
+    near = now == enough && least_decibels(w) <= db + NEAR_DB;
+  }
+  if (now == enough)
+    return 0;
+  give_up_first(w, r, enough);
+  return run_whole(w, r, mode);
 }
 
 /* All layers in float, as those that were found to do harm were not enough. */
@@ -458,9 +503,11 @@ static int improve(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
     return -1;
   note_worst(w, r);
   cytoc_whole before = copy_of(w, r);
-  if (reach(w, r, mode, how->min_snr, most_lost(w, how->firm_snr)))
+  if (how->firm_snr)
+    return reach_closely(w, r, mode, how->min_snr);
+  if (reach(w, r, mode, how->min_snr, most_lost(w)))
     return -1;
-  if (how->firm_snr || all_hold(w, how->min_snr))
+  if (all_hold(w, how->min_snr))
     return 0;
   *w = before;
   if (!all_hold(w, how->floor_snr) && reach(w, r, mode, how->floor_snr, INFINITY))
@@ -504,7 +551,7 @@ static int improve_chosen(cytoc_whole *w, recorder *r) {
   if (leave_amplified(w, r) && run_whole(w, r, r->q->mode))
     return -1;
   cytoc_whole before = copy_of(w, r);
-  if (reach(w, r, r->q->mode, db, most_lost(w, false)))
+  if (reach(w, r, r->q->mode, db, most_lost(w)))
     return -1;
   if (!all_hold(w, db))
     *w = before;
@@ -527,7 +574,7 @@ int cytoc_whole_estimate(cytoc_whole *w, recorder *r, int most) {
   q->measured = q->layer;
   q->nmeasured = q->nlayers;
   save(w, q);
-  w->chosen = bind_choice(r);
+  w->chosen = recorder_choice(r);
   int status = w->chosen ? recorder_run(r, "estimating", most, remember, w) : -1;
   if (!r->how->samples)
     pass_over_few(w);

@@ -10,6 +10,10 @@ typedef struct cytoc_whole cytoc_whole;
 cytoc_whole *cytoc_whole_create(const recorder *r);
 /* Keeps the outputs of the sample that r has just run. 0, or -1 after a diagnostic. */
 int cytoc_whole_remember(cytoc_whole *w, recorder *r, int sample);
+/* The outputs that are compared, with reasons why some are not. */
+const cy_quant_output *cytoc_whole_outputs(const cytoc_whole *w, uint32_t *out_count);
+/* Adds to sums[of these] how outputs differ from those that were kept of the sample which r has just run; 0 or -1. */
+int cytoc_whole_add(const cytoc_whole *w, recorder *r, int sample, cy_quant_output *sums);
 /* Runs the quantised model, sets r->q->output, and leaves layers in float until outputs hold r->how->min_snr. Nothing is
  * open when it is called; r->q->mode is CY_QUANT_STATIC, or _DYNAMIC with its measured layers. */
 int cytoc_whole_compare(cytoc_whole *w, recorder *r);

@@ -37,8 +37,8 @@ int recorder_fail(const recorder *r, const char *format, ...) {
 
 /* Is there anything to see when the model runs? */
 static bool has_work(const cy_quant *q) {
-  if (cy_quant_is_static(q->mode))
-    return q->ntensors > 0;
+  if (cy_quant_is_static(q->mode) || q->mode == CY_QUANT_PLAN)
+    return q->ntensors > 0 || q->mode == CY_QUANT_PLAN;
   for (uint32_t i = 0; i < q->nlayers; i++)
     if (!q->layer[i].keep)
       return true;
@@ -64,7 +64,7 @@ static cy_pass_options options_of(const recorder *r, const cy_machine *machine, 
     weights->bits = whole ? weights->bits : 0;
     o.weights = weights;
   }
-  o.few_runs = true;
+  o.few_runs = mode != CY_QUANT_PLAN; /* which is seen as it will be */
   o.half_io = false;
   if (!cy_quant_is_half(mode))
     o.half = (cy_dtype)0;
@@ -136,7 +136,7 @@ void recorder_stop(recorder *r) {
 
 int recorder_start(recorder *r) {
   cy_machine *machine = cy_machine_open("native", r->how->diag);
-  if (machine && r->how->passes.strict_fp)
+  if (machine && (r->how->passes.strict_fp || r->plain))
     cy_machine_strict_fp(machine);
   cy_temps *temps = machine ? cy_temps_create(r->how->diag) : NULL;
   int status = -1;
@@ -183,7 +183,7 @@ static int run_sample(recorder *r, int i) {
 
 int recorder_open_samples(recorder *r, int64_t size) {
   char text[TENSOR_ERROR_SIZE];
-  r->ninputs = cyto_model_input_count(r->model) - cy_quant_is_single(r->q->mode);
+  r->ninputs = cyto_model_input_count(r->model) - cy_quant_has_choice(r->q->mode);
   r->inputs = calloc((size_t)r->ninputs + 1, sizeof *r->inputs);
   if (r->inputs)
     r->samples = r->how->samples ? samples_open(r->how->samples, r->model, r->ninputs, text)
@@ -222,6 +222,17 @@ int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder 
     free_inputs(r);
   }
   return status;
+}
+
+bool *recorder_choice(recorder *r) {
+  cyto_error error;
+  cyto_port port;
+  cyto_model_input(r->model, r->ninputs, &port);
+  bool *chosen = CY_NEW_ARRAY(r->q->arena, bool, port.dims[0] + 1);
+  if (!cyto_bind_input(r->context, r->ninputs, CYTO_BOOL, 1, port.dims, chosen, &error))
+    return chosen;
+  recorder_fail(r, "%s", error.message);
+  return NULL;
 }
 
 int recorder_output(recorder *r, uint32_t index, cyto_tensor *out) {

@@ -15,6 +15,7 @@ typedef struct recorder {
   host_tensor *inputs; /* [ninputs]: of the sample at hand */
   int32_t ninputs;     /* of the model itself, which come first */
   bool brief;          /* the model is only compiled if that and a few runs take about a second; else.. */
+  bool plain;          /* f32 is computed without fast algorithms */
   const char *too_much; /* .. why it is not */
 } recorder;
 
@@ -35,6 +36,13 @@ void recorder_close_samples(recorder *r);
 void recorder_close(recorder *r);
 /* Runs the first `most` samples (all, if there are fewer); visit sees the outputs of each. `what`: of the progress. */
 int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder *r, int sample, void *ctx), void *ctx);
+/* Binds the further input of the model that is open (cy_quant_has_choice), a bool for each layer: none is chosen yet. NULL
+ * after a diagnostic. */
+bool *recorder_choice(recorder *r);
 int recorder_output(recorder *r, uint32_t index, cyto_tensor *out);
+
+/* cytoc_quantise.c: opens the samples, and finds ranges of tensors and which layers may be static. Nothing is open then. 0,
+ * or -1 after a diagnostic. */
+int cytoc_observe(recorder *r);
 
 #endif

@@ -30,6 +30,12 @@ static const option_row rows[] = {
      OPTION_ALL},
     {"--last-logits", OPTION_TEXT, AT(last_logits), "OUTPUT",
      "of this output compute the last position only: [.., positions, words] becomes [.., 1, words]", OPTION_COMPILE},
+    {"--accuracy", OPTION_TEXT, AT(accuracy), "DB|top1:P%",
+     "choose the precision of every layer, the fastest that keeps every output so close to f32 on the samples of "
+     "--calibrate: 30dB, or top1:0.5% of right answers lost; docs/quantisation.md",
+     OPTION_COMPILE},
+    {"--labels", OPTION_TEXT, AT(labels), "FILE",
+     "with --accuracy=top1: the class of every sample, as .npy, .npz, .txt or .csv", OPTION_COMPILE},
     {"--int8", OPTION_OPTIONAL, AT(int8), "static|dynamic", "compute in 8-bit integers; static needs --calibrate",
      OPTION_COMPILE},
     {"--calibrate", OPTION_TEXT, AT(calibrate), "DIR|FILE.npz",

@@ -22,6 +22,7 @@ typedef struct cytoc_options {
   bool fp16, bf16, half_io;
   const char *int8; /* "": by whether there are samples; "static", "dynamic"; NULL: float */
   const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_min_snr, *int8_prefer, *half_max_error;
+  const char *accuracy, *labels; /* budget of error over the whole; the right answers of samples */
   const char *batch; /* list of command lines to run instead */
   bool tf32, strict;
   const char *fast_algorithms; /* "auto", "off"; NULL: auto */

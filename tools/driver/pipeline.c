@@ -15,6 +15,7 @@
 #include "passes/lower/lower.h"
 #include "passes/lower/memplan.h"
 #include "passes/passes.h"
+#include "tools/calibrate/cytoc_budget.h"
 #include "tools/calibrate/cytoc_quantise.h"
 #include "tools/calibrate/cytoc_whole.h"
 #include "tools/qdq/qdq.h"
@@ -345,9 +346,27 @@ static void ask_quant(session *s, const cy_machine *machine, cy_quant *q) {
 
 typedef struct learning {
   session *s;
+  cy_machine *machine;
+  cytoc_budget *budget; /* NULL: none is given */
   const cy_pass_options *passes;
   bool begun; /* the passes have come to the one that quantises */
 } learning;
+
+/* --accuracy: finds the plan. */
+static int learn_plan(learning *l, const cytoc_quantise *how) {
+  session *s = l->s;
+  if (!s->o->calibrate)
+    cy_diag_add(s->diag, CY_WARNING, NULL,
+                "--accuracy=%s goes by random inputs, which may have little in common with yours, and leaves out int8 "
+                "with fixed ranges: name samples by --calibrate=DIR|FILE.npz",
+                s->o->accuracy);
+  cytoc_report_stage(&s->report, "accuracy");
+  int status = cytoc_budget_find(how, l->budget, l->passes->quant);
+  if (!status && l->budget->strict)
+    cy_machine_strict_fp(l->machine);
+  cytoc_report_stage(&s->report, "passes");
+  return status;
+}
 
 static cy_graph *clone_graph(void *g) { return cy_graph_clone(g); }
 
@@ -359,11 +378,14 @@ static int learn(void *ctx, cy_graph *g) {
   cytoc_quantise how = calibration(s);
   l->begun = true;
   bool plain = is_estimated(s->o);
-  if (plain ? l->passes->weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
+  if (!l->budget &&
+      (plain ? l->passes->weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0))
     return 0; /* weights in blocks are most of what there is, and no business of the estimate */
   how.form = clone_graph;
   how.ctx = g;
   how.passes = *l->passes;
+  if (l->budget)
+    return learn_plan(l, &how);
   cytoc_report_stage(&s->report, "calibrate");
   int status = q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q)
                : plain                    ? cytoc_estimate(&how, q)
@@ -385,10 +407,47 @@ static int check_limits(session *s) {
              : 0;
 }
 
+/* --accuracy against the others, and its budget. */
+static int check_accuracy(session *s, cytoc_budget *b) {
+  const cytoc_options *o = s->o;
+  if (!o->accuracy)
+    return o->labels ? bad_option(s, "option '--labels' belongs to '--accuracy=top1:P%%'%s", "") : 0;
+  const char *other = o->int8             ? "--int8"
+                      : o->fp16           ? "--fp16"
+                      : o->bf16           ? "--bf16"
+                      : o->weights        ? "--weights"
+                      : o->int8_min_snr   ? "--int8-min-snr"
+                      : o->int8_max_error ? "--int8-max-error"
+                      : o->int8_prefer    ? "--int8-prefer"
+                                          : NULL;
+  if (other)
+    return bad_option(s,
+                      "options '--accuracy' and '%s' exclude each other: --accuracy chooses the precision of every "
+                      "layer by itself; leave the other out",
+                      other);
+  const char *expected = cytoc_budget_parse(o->accuracy, b);
+  if (expected) {
+    cy_diag_add(s->diag, CY_ERROR, NULL, "option '--accuracy' expects %s; found '%s'", expected, o->accuracy);
+    return -1;
+  }
+  bool top = b->db <= 0;
+  b->labels = o->labels;
+  if (!o->opt_level)
+    return bad_option(s, "option '--accuracy' needs -O1 or more: at -O0 no pass changes the graph%s", "");
+  if (top && (!o->labels || !o->calibrate))
+    return bad_option(s, "option '--accuracy=top1' counts right answers: '%s' is missing",
+                      o->labels ? "--calibrate=DIR|FILE.npz" : "--labels=FILE");
+  if (!top && o->labels)
+    return bad_option(s, "option '--labels' belongs to '--accuracy=top1:P%%', found '--accuracy=%s'", o->accuracy);
+  return check_limits(s);
+}
+
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */
 static int check_int8(session *s, cy_quant_mode *out_mode) {
   const cytoc_options *o = s->o;
-  *out_mode = is_static(o) ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
+  *out_mode = o->accuracy ? CY_QUANT_PLAN : is_static(o) ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
+  if (o->accuracy)
+    return 0;
   if (!o->int8 && o->half_max_error) {
     *out_mode = CY_QUANT_HALF;
     return o->calibration || o->int8_skip || o->int8_max_error || o->int8_min_snr || o->int8_prefer
@@ -495,6 +554,12 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_weights_table(small, stdout);
 }
 
+static void report_budget(session *s, const cytoc_budget *b) {
+  cytoc_budget_tell(b, s->diag);
+  if (explains_layers(s->o))
+    cytoc_budget_table(b, stdout);
+}
+
 static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *machine, cy_weight_options *weights,
                                     cy_quant *quant) {
   return (cy_pass_options){.opt_level = o->opt_level,
@@ -554,9 +619,10 @@ static int set_machine(session *s, cy_machine *machine) {
   return check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine) ? -1 : 0;
 }
 
-static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_weight_options weights) {
+static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_weight_options weights,
+                       cytoc_budget *budget) {
   const cytoc_options *o = s->o;
-  bool measured = o->int8 || o->half_max_error;
+  bool measured = o->int8 || o->half_max_error || budget;
   weights.quantised_rows = o->int8 && mode == CY_QUANT_DYNAMIC;
   weights.keeps_given = weights.quantised_rows && weights.bits;
   cy_quant quant = {0};
@@ -570,7 +636,7 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
     weights.report = &small;
   }
   cy_pass_options passes = pass_options(s->o, machine, &weights, measured ? &quant : NULL);
-  learning learnt = {.s = s, .passes = &passes};
+  learning learnt = {.s = s, .machine = machine, .budget = budget, .passes = &passes};
   passes.learn_ctx = &learnt;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = read_model(s);
@@ -582,7 +648,9 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
-  if (!status)
+  if (!status && budget)
+    report_budget(s, budget);
+  else if (!status)
     report_quantised(s, learnt.begun ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
@@ -611,10 +679,24 @@ static int take_choices(session *s, cy_machine *machine, cy_choices *choices) {
   return blame_options(s);
 }
 
+/* Without times there is nothing to weigh errors against. */
+static int check_budget_target(session *s, const cy_machine *machine) {
+  if (!s->o->accuracy || !cy_machine_caps(machine)->device)
+    return 0;
+  cy_diag_add(
+      s->diag, CY_ERROR, NULL,
+      "--accuracy is for CPUs: no times are known for '%s'; there, --fp16 or --bf16 with --half-max-error=1%%, or "
+      "--int8=static with --int8-min-snr=30, limit errors",
+      cy_machine_text(machine));
+  return blame_options(s);
+}
+
 static int compile(session *s) {
   cy_quant_mode mode;
   cy_weight_options weights;
-  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights) || check_half(s))
+  cytoc_budget budget;
+  if (check_emit(s) || check_accuracy(s, &budget) || check_int8(s, &mode) || parse_weights(s, &weights) ||
+      check_half(s))
     return blame_options(s);
   cy_machine *machine = cy_machine_open(s->o->target, s->diag);
   if (!machine)
@@ -622,7 +704,9 @@ static int compile(session *s) {
   cy_choices choices = {0};
   int status = set_machine(s, machine) ? blame_options(s) : take_choices(s, machine, &choices);
   if (!status)
-    status = compile_for(s, machine, mode, weights);
+    status = check_budget_target(s, machine) || compile_for(s, machine, mode, weights, s->o->accuracy ? &budget : NULL)
+                 ? -1
+                 : 0;
   if (!status && s->o->choice)
     cytoc_choices_check(&choices, s->o->choice, s->diag);
   cy_machine_close(machine);

@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cytoc_budget.c - --accuracy: which precision every layer gets, so that the whole is as fast as a budget of error allows.
+ *
+ * In:  the graph, samples, the target's estimates of time, and a budget: decibels that every output keeps beside f32, or
+ * right answers that may be lost. Out: the plan of a cy_quant, which was verified on the samples.
+ *
+ *   1. observe   ranges of tensors, where there are samples (cytoc_quantise.c)
+ *   2. offer     one library that computes every layer in every precision that gains time, and puts out how each differs;
+ *                which is used is chosen when it runs. With nothing chosen it is the reference: f32, no fast algorithms
+ *   3. measure   what each layer alone, in the coarsest of its precisions, does to the outputs. Those of its other
+ *                precisions do as much less as its own output differs less
+ *   4. order     from all layers at their fastest to all in f32, a layer's next precision at a time: first what takes most
+ *                error off for the time it costs. This order is the same for every budget, so that a looser one never
+ *                makes a slower library by the estimates
+ *   5. search    along that order by bisection, with the library of step 2; then what is found is compiled as it will be,
+ *                run on all samples, and moved along the order until it holds the budget, and not by far more
+ *
+ * Nothing depends on a clock: the same inputs make the same plan.
+ */
+#include "cytoc_budget.h"
+
+#include "cytoc_whole.h"
+#include "tools/values/errors.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So much above the budget is near enough, and so much more than needed is aimed at when what was found did not hold. */
+static const double NEAR_DB = 1, SPARE_DB = 0.2;
+/* Estimated cycles, on one core, of measuring layers one by one, and of the search. */
+static const double SINGLES_CYCLES = 2e10, SEARCH_CYCLES = 2e10;
+enum { MAX_VERIFIED = 7, MAX_SAMPLES = 32, NONE = -1 };
+
+/* Entries of the offer that are about the same layer, and the one that counts now. */
+typedef struct group {
+  uint32_t first, count;
+  int fastest;
+} group;
+
+/* From one precision of a layer to a more exact one; NONE: f32. */
+typedef struct step {
+  uint32_t group, number;
+  int to;
+  double ratio; /* error that it takes off, for a cycle */
+} step;
+
+/* What a run over samples is compared by. */
+typedef struct score {
+  cy_quant_output *sums; /* [noutputs] */
+  int64_t right, rows;
+  double value; /* dB, or right answers */
+  uint32_t worst;
+} score;
+
+typedef struct search {
+  const cytoc_quantise *how;
+  cytoc_budget *b;
+  cy_quant *q;
+  recorder offer, real;
+  cytoc_whole *whole;
+  uint32_t noutputs;
+  cy_quant_layer *entry, *fixed; /* of the offer; and those that may be static */
+  uint32_t nentries, nfixed, nnodes;
+  group *group;
+  uint32_t ngroups;
+  double *noise; /* [nentries]: see cytoc_budget_layer */
+  step *step;
+  uint32_t nsteps;
+  double *seen;                        /* [nsteps + 1]: values by the library of the offer; NAN: not known */
+  bool *chosen;                        /* what that reads */
+  int64_t *label, nlabels, *first_row; /* first_row[sample] */
+  uint32_t classes;                    /* output whose classes count */
+  int nsearched;                       /* samples that the search runs on */
+  double needed;
+  score *now;
+} search;
+
+static bool by_classes(const search *s) { return s->b->db <= 0; }
+
+static void progress(const search *s, const char *what, int64_t done, int64_t total) {
+  if (s->how->progress)
+    s->how->progress(s->how->progress_ctx, what, done, total);
+}
+
+/* ---- scores ----------------------------------------------------------------------------------------------------- */
+
+static score new_score(const search *s) {
+  score c = {.sums = CY_NEW_ARRAY(s->q->arena, cy_quant_output, s->noutputs + 1)};
+  uint32_t n;
+  const cy_quant_output *outputs = cytoc_whole_outputs(s->whole, &n);
+  for (uint32_t k = 0; k < s->noutputs; k++)
+    c.sums[k] = (cy_quant_output){.name = outputs[k].name, .odd = outputs[k].odd};
+  return c;
+}
+
+/* Rows and classes of an output: [rows, classes], with nothing else but axes of 1; false: it has none. */
+static bool class_rows(const cyto_tensor *t, int64_t *rows, int64_t *classes) {
+  int64_t count = 1;
+  for (int32_t i = 0; i < t->rank; i++)
+    count *= t->dims[i];
+  *rows = t->rank > 1 ? t->dims[0] : 1;
+  *classes = t->rank > 1 ? t->dims[1] : t->rank ? t->dims[0] : 0;
+  return t->dtype == CYTO_F32 && *classes > 1 && *rows * *classes == count;
+}
+
+/* Counts the right answers of a sample. */
+static int add_answers(const search *s, recorder *r, int sample, score *c) {
+  cyto_tensor t;
+  int64_t rows, classes;
+  if (recorder_output(r, s->classes, &t))
+    return -1;
+  if (!class_rows(&t, &rows, &classes))
+    return recorder_fail(r, "the classes of output '%s' differ between samples", c->sums[s->classes].name);
+  for (int64_t i = 0; i < rows; i++) {
+    const float *x = (const float *)t.data + i * classes;
+    int64_t top = 0;
+    for (int64_t k = 1; k < classes; k++)
+      top = x[k] > x[top] ? k : top;
+    c->right += top == s->label[s->first_row[sample] + i];
+  }
+  c->rows += rows;
+  return 0;
+}
+
+static int see(recorder *r, int sample, void *ctx) {
+  search *s = ctx;
+  if (cytoc_whole_add(s->whole, r, sample, s->now->sums))
+    return -1;
+  return by_classes(s) ? add_answers(s, r, sample, s->now) : 0;
+}
+
+static double decibels_of(const cy_quant_output *o) {
+  bool tells = !o->odd && (o->signal > 0 || !(o->noise > 0));
+  return !tells ? INFINITY : isnan(o->noise) ? -INFINITY : errors_decibels(o->signal, o->noise);
+}
+
+/* Of sums that are complete. */
+static void finish(const search *s, score *c) {
+  c->value = INFINITY;
+  for (uint32_t k = 0; k < s->noutputs; k++)
+    if (decibels_of(&c->sums[k]) < c->value)
+      c->value = decibels_of(&c->sums[k]), c->worst = k;
+  if (by_classes(s))
+    c->value = (double)c->right, c->worst = s->classes;
+}
+
+static int run_score(search *s, recorder *r, const char *what, int samples, score *out) {
+  *out = new_score(s);
+  s->now = out;
+  int status = recorder_run(r, what, samples, see, s);
+  finish(s, out);
+  return status;
+}
+
+/* ---- the reference, and layers alone ---------------------------------------------------------------------------- */
+
+static int see_reference(recorder *r, int sample, void *ctx) {
+  search *s = ctx;
+  if (cytoc_whole_remember(s->whole, r, sample))
+    return -1;
+  for (uint32_t i = 0; i < s->nentries; i++) {
+    cyto_tensor sums;
+    if (recorder_output(r, s->entry[i].output, &sums))
+      return -1;
+    const float *x = sums.data;
+    s->noise[i] += x[1] > 0 ? x[0] / (double)x[1] : x[0] > 0 ? INFINITY : 0;
+  }
+  return 0;
+}
+
+/* Finds the output with classes, and which labels belong to each sample. */
+static int see_classes(recorder *r, int sample, void *ctx) {
+  search *s = ctx;
+  for (uint32_t k = s->classes; k < s->noutputs; k++) {
+    cyto_tensor t;
+    int64_t rows, classes;
+    if (recorder_output(r, k, &t))
+      return -1;
+    if (!class_rows(&t, &rows, &classes))
+      continue;
+    s->classes = k;
+    s->first_row[sample + 1] = s->first_row[sample] + rows;
+    for (int64_t i = s->first_row[sample]; i < s->first_row[sample + 1] && i < s->nlabels; i++)
+      if (s->label[i] >= classes)
+        return recorder_fail(r, "'%s': label %lld is %lld, but output '%s' has %lld classes, from 0", s->b->labels,
+                             (long long)i, (long long)s->label[i], s->now->sums[k].name, (long long)classes);
+    return 0;
+  }
+  return recorder_fail(r,
+                       "--accuracy=%s counts right classes, but no output of the model has classes: expected f32 of "
+                       "[rows, classes]; --accuracy=30dB limits the error of any output",
+                       s->b->text);
+}
+
+static int find_classes(search *s, recorder *r) {
+  char error[TENSOR_ERROR_SIZE];
+  int n = samples_count(r->samples);
+  score names = new_score(s);
+  if (cytoc_labels_read(s->b->labels, &s->label, &s->nlabels, error))
+    return recorder_fail(r, "%s", error);
+  s->first_row = CY_NEW_ARRAY(s->q->arena, int64_t, n + 2);
+  s->now = &names;
+  if (recorder_run(r, "classes", INT_MAX, see_classes, s))
+    return -1;
+  if (s->first_row[n] != s->nlabels)
+    return recorder_fail(r, "'%s' has %lld labels, but the samples '%s' have %lld rows: expected a label for each",
+                         s->b->labels, (long long)s->nlabels, s->how->samples, (long long)s->first_row[n]);
+  score all;
+  if (run_score(s, r, "classes", INT_MAX, &all))
+    return -1;
+  s->b->right = all.rows ? (double)all.right / (double)all.rows : 0;
+  s->needed = (double)all.right - floor(s->b->loss * (double)all.rows + 1e-9);
+  return 0;
+}
+
+/* Is anything to be seen of the outputs? */
+static int check_outputs(const search *s, recorder *r) {
+  const char *why = "they are of no floats";
+  uint32_t n;
+  const cy_quant_output *outputs = cytoc_whole_outputs(s->whole, &n);
+  for (uint32_t k = 0; k < n; k++) {
+    if (!outputs[k].odd)
+      return 0;
+    why = outputs[k].odd;
+  }
+  return recorder_fail(r, "--accuracy=%s compares outputs with those of f32, but none can be: %s", s->b->text, why);
+}
+
+static int find_reference(search *s, recorder *r) {
+  s->noise = CY_NEW_ARRAY(s->q->arena, double, s->nentries + 1);
+  if (check_outputs(s, r) || recorder_run(r, "reference", INT_MAX, see_reference, s))
+    return -1;
+  for (uint32_t i = 0; i < s->nentries; i++)
+    s->noise[i] /= samples_count(r->samples);
+  s->needed = s->b->db;
+  return by_classes(s) ? find_classes(s, r) : 0;
+}
+
+/* The entry of a layer whose output differs most, and does not fail. */
+static int coarsest(const search *s, const group *g) {
+  int best = NONE;
+  for (uint32_t i = g->first; i < g->first + g->count; i++)
+    if (isfinite(s->noise[i]) && (best < 0 || s->noise[i] > s->noise[best]))
+      best = (int)i;
+  return best;
+}
+
+/* Estimated cycles of a run of the offer's library. */
+static double offer_cycles(const search *s) {
+  double sum = 1;
+  for (uint32_t g = 0; g < s->ngroups; g++)
+    sum += s->entry[s->group[g].first].cycles[0];
+  for (uint32_t i = 0; i < s->nentries; i++)
+    sum += s->entry[i].cycles[1];
+  return sum * 2; /* it is not laid out for speed */
+}
+
+static int within(double most, int samples) {
+  int n = samples < MAX_SAMPLES ? samples : MAX_SAMPLES;
+  return most < 1 ? 1 : most < n ? (int)most : n;
+}
+
+/* Makes s->noise, which is of layers' own outputs until now, that of the model's. */
+static int measure_layers(search *s, recorder *r) {
+  int samples = within(SINGLES_CYCLES / (offer_cycles(s) * (s->ngroups + 1)), samples_count(r->samples));
+  for (uint32_t g = 0; g < s->ngroups; g++) {
+    int at = coarsest(s, &s->group[g]);
+    score c;
+    progress(s, "layers", g, s->ngroups);
+    if (at < 0)
+      continue;
+    s->chosen[at] = true;
+    int status = run_score(s, r, "layers", samples, &c);
+    s->chosen[at] = false;
+    if (status)
+      return -1;
+    double most = 0, own = s->noise[at];
+    for (uint32_t k = 0; k < s->noutputs; k++)
+      if (c.sums[k].signal > 0 && !c.sums[k].odd)
+        most = fmax(most, c.sums[k].noise / c.sums[k].signal);
+    for (uint32_t i = s->group[g].first; i < s->group[g].first + s->group[g].count; i++)
+      s->noise[i] = own > 0 ? most * (s->noise[i] / own) : 0;
+  }
+  return 0;
+}
+
+/* ---- the order -------------------------------------------------------------------------------------------------- */
+
+static double cycles_of(const search *s, const group *g, int entry) {
+  return entry < 0 ? s->entry[g->first].cycles[0] : s->entry[entry].cycles[1];
+}
+
+static double noise_of(const search *s, int entry) { return entry < 0 ? 0 : s->noise[entry]; }
+
+/* The next precision of a layer behind `at`: the one that takes most error off for a cycle. False: there is none. */
+static bool next_of(const search *s, const group *g, int at, int *out, double *ratio) {
+  bool any = false;
+  for (int i = NONE; i < (int)g->count; i++) {
+    int to = i < 0 ? NONE : (int)g->first + i;
+    double less = noise_of(s, at) - noise_of(s, to), more = cycles_of(s, g, to) - cycles_of(s, g, at);
+    if (at == to || at == NONE || (to >= 0 && !(less > 0)) || more < 0)
+      continue;
+    double each = fmax(less, 0) / fmax(more, 1);
+    if (!any || each > *ratio)
+      *ratio = each, *out = to, any = true;
+  }
+  return any;
+}
+
+static int by_ratio(const void *a, const void *b) {
+  const step *x = a, *y = b;
+  return x->ratio != y->ratio ? (x->ratio < y->ratio ? 1 : -1) : x->number < y->number ? -1 : x->number > y->number;
+}
+
+static void find_order(search *s) {
+  s->step = CY_NEW_ARRAY(s->q->arena, step, s->nentries + 1);
+  for (uint32_t k = 0; k < s->ngroups; k++) {
+    group *g = &s->group[k];
+    g->fastest = NONE;
+    for (uint32_t i = g->first; i < g->first + g->count; i++)
+      if (isfinite(s->noise[i]) && cycles_of(s, g, (int)i) < cycles_of(s, g, g->fastest))
+        g->fastest = (int)i;
+    double ratio = 0, last = INFINITY;
+    for (int at = g->fastest, to; next_of(s, g, at, &to, &ratio); at = to, last = ratio)
+      s->step[s->nsteps] = (step){k, s->nsteps, to, ratio = fmin(ratio, last)}, s->nsteps++;
+  }
+  qsort(s->step, s->nsteps, sizeof *s->step, by_ratio);
+  s->seen = CY_NEW_ARRAY(s->q->arena, double, s->nsteps + 2);
+  for (uint32_t i = 0; i <= s->nsteps; i++)
+    s->seen[i] = NAN;
+}
+
+/* Each layer's entry with so many steps taken, in the arena. */
+static int *entries_at(const search *s, uint32_t steps) {
+  int *at = CY_NEW_ARRAY(s->q->arena, int, s->ngroups + 1);
+  for (uint32_t k = 0; k < s->ngroups; k++)
+    at[k] = s->group[k].fastest;
+  for (uint32_t i = 0; i < steps; i++)
+    at[s->step[i].group] = s->step[i].to;
+  return at;
+}
+
+/* ---- the search ------------------------------------------------------------------------------------------------- */
+
+/* The value that the offer's library has after so many steps; NAN: it failed. */
+static double value_at(search *s, uint32_t steps) {
+  if (!isnan(s->seen[steps]))
+    return s->seen[steps];
+  const int *at = entries_at(s, steps);
+  score c;
+  memset(s->chosen, 0, s->nentries);
+  for (uint32_t k = 0; k < s->ngroups; k++)
+    if (at[k] >= 0)
+      s->chosen[at[k]] = true;
+  if (run_score(s, &s->offer, "search", s->nsearched, &c))
+    return NAN;
+  return s->seen[steps] = c.value;
+}
+
+/* The fewest steps that have it. -1: the model failed. */
+static int64_t least_steps(search *s, double value) {
+  int64_t low = -1, high = s->nsteps;
+  while (high - low > 1) {
+    int64_t middle = low + (high - low) / 2;
+    double is = value_at(s, (uint32_t)middle);
+    if (isnan(is))
+      return -1;
+    *(is >= value ? &high : &low) = middle;
+  }
+  return high;
+}
+
+/* What a layer becomes if integers of fixed ranges gain nothing beside their conversions: the fastest that is as exact. */
+static int other_than_static(const search *s, const group *g, int entry) {
+  int best = NONE;
+  for (uint32_t i = g->first; i < g->first + g->count; i++)
+    if ((int)i != entry && s->entry[i].precision != CY_PRECISION_STATIC && s->noise[i] <= s->noise[entry] &&
+        cycles_of(s, g, (int)i) < cycles_of(s, g, best))
+      best = (int)i;
+  return best;
+}
+
+static cy_precision precision_of(const search *s, int entry) {
+  return entry < 0 ? CY_PRECISION_F32 : s->entry[entry].precision;
+}
+
+/* Makes q->plan and q->layer what they are after so many steps. */
+static void plan(const search *s, cy_quant *q, uint32_t steps) {
+  const int *at = entries_at(s, steps);
+  q->mode = CY_QUANT_PLAN;
+  q->nplan = s->nnodes;
+  q->plan = CY_NEW_ARRAY(q->arena, cy_precision, s->nnodes + 1);
+  q->fallback = CY_NEW_ARRAY(q->arena, cy_precision, s->nnodes + 1);
+  q->layer = cy_arena_copy(q->arena, s->fixed, (s->nfixed + 1) * sizeof *s->fixed);
+  q->nlayers = s->nfixed;
+  q->shares_halves = true;
+  for (uint32_t k = 0; k < s->ngroups; k++) {
+    const group *g = &s->group[k];
+    cy_node id = s->entry[g->first].node;
+    q->plan[id] = precision_of(s, at[k]);
+    q->shares_halves &= at[k] >= 0;
+    if (q->plan[id] != CY_PRECISION_STATIC)
+      continue;
+    int other = other_than_static(s, g, at[k]);
+    q->fallback[id] = precision_of(s, other);
+    for (uint32_t i = 0; i < q->nlayers; i++)
+      if (q->layer[i].node == id)
+        q->layer[i].cycles[0] = cycles_of(s, g, other);
+  }
+}
+
+/* Compiles and runs that; *out is what it has. */
+static int verify(search *s, uint32_t steps, cy_quant *q, score *out) {
+  *q = *s->q;
+  plan(s, q, steps);
+  s->real = s->offer;
+  s->real.q = q;
+  s->real.model = NULL;
+  s->real.context = NULL;
+  s->real.plain = s->b->strict;
+  int status = recorder_start(&s->real) || run_score(s, &s->real, "verifying", INT_MAX, out) ? -1 : 0;
+  recorder_stop(&s->real);
+  return status;
+}
+
+typedef struct found {
+  int64_t low, high; /* steps that do not hold it; that do */
+  cy_quant q;        /* of `high` */
+  score score;
+  bool any;
+} found;
+
+/* Where to look next, between both. */
+static int64_t next_steps(search *s, const found *f, int64_t at, const score *c) {
+  int64_t middle = f->low + (f->high - f->low) / 2, next = middle;
+  if (!by_classes(s) && isfinite(c->value)) {
+    double more = value_at(s, (uint32_t)at) - c->value;
+    next = isfinite(more) ? least_steps(s, s->needed + more + SPARE_DB) : middle;
+    next = c->value < s->needed && next <= at ? at + 1 : next;
+  }
+  return next <= f->low || next >= f->high ? middle : next;
+}
+
+static int repair(search *s, found *f) {
+  int64_t at = least_steps(s, s->needed);
+  for (int round = 0; at >= 0 && round < MAX_VERIFIED; round++) {
+    cy_quant q;
+    score c;
+    progress(s, "verifying", round, MAX_VERIFIED);
+    if (verify(s, (uint32_t)at, &q, &c))
+      return -1;
+    if (c.value >= s->needed)
+      f->high = at, f->q = q, f->score = c, f->any = true;
+    else
+      f->low = at;
+    bool near = f->any && f->high == at && !by_classes(s) && c.value - s->needed <= NEAR_DB;
+    if (f->high - f->low <= 1 || near)
+      break;
+    at = next_steps(s, f, at, &c);
+  }
+  return at < 0 ? -1 : 0;
+}
+
+/* All layers in f32, and if that does not do, without fast algorithms. */
+static int take_floats(search *s, found *f) {
+  for (int strict = 0; strict < 2 && !f->any; strict++) {
+    s->b->strict = strict;
+    if (verify(s, s->nsteps, &f->q, &f->score))
+      return -1;
+    f->any = f->score.value >= s->needed;
+  }
+  if (f->any)
+    return 0;
+  if (by_classes(s))
+    return recorder_fail(&s->offer, "--accuracy=%s cannot be met: %lld of %lld answers are right in f32, %g are needed",
+                         s->b->text, (long long)f->score.right, (long long)f->score.rows, s->needed);
+  return recorder_fail(&s->offer,
+                       "--accuracy=%s cannot be met: output '%s' has %.1f dB with every layer in f32 and without fast "
+                       "algorithms, as sums in another order differ so much. --accuracy=%ddB can be had",
+                       s->b->text, f->score.sums[f->score.worst].name, f->score.value, (int)floor(f->score.value));
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------------- */
+
+static void note_layers(search *s, const found *f) {
+  cytoc_budget *b = s->b;
+  b->layer = CY_NEW_ARRAY(s->q->arena, cytoc_budget_layer, s->ngroups + 1);
+  b->nlayers = s->ngroups;
+  for (uint32_t k = 0; k < s->ngroups; k++) {
+    const group *g = &s->group[k];
+    const cy_quant_layer *l = &s->entry[g->first];
+    int at = NONE;
+    for (uint32_t i = g->first; i < g->first + g->count; i++)
+      at = s->entry[i].precision == f->q.plan[l->node] ? (int)i : at;
+    b->layer[k] = (cytoc_budget_layer){
+        l->name, l->shape, l->macs, {l->cycles[0], cycles_of(s, g, at)}, precision_of(s, at), noise_of(s, at)};
+  }
+}
+
+static void note_answer(search *s, const found *f) {
+  cytoc_budget *b = s->b;
+  b->samples = samples_count(s->offer.samples);
+  b->output = f->score.sums[f->score.worst].name;
+  b->reached = by_classes(s) ? (double)f->score.right / (double)(f->score.rows ? f->score.rows : 1) : f->score.value;
+  note_layers(s, f);
+}
+
+static void list_groups(search *s) {
+  s->group = CY_NEW_ARRAY(s->q->arena, group, s->nentries + 1);
+  for (uint32_t i = 0; i < s->nentries; i++) {
+    if (!i || s->entry[i].node != s->entry[i - 1].node)
+      s->group[s->ngroups++] = (group){.first = i};
+    s->group[s->ngroups - 1].count++;
+  }
+}
+
+/* With the library of the offer open, whose samples run. */
+static int find_plan(search *s) {
+  recorder *r = &s->offer;
+  found f = {.low = -1};
+  s->chosen = recorder_choice(r);
+  s->whole = s->chosen ? cytoc_whole_create(r) : NULL;
+  if (!s->chosen)
+    return -1;
+  if (!s->whole)
+    return recorder_fail(r, "--accuracy=%s compares outputs of floats, but the model has none", s->b->text);
+  cytoc_whole_outputs(s->whole, &s->noutputs);
+  if (find_reference(s, r) || measure_layers(s, r))
+    return -1;
+  find_order(s);
+  s->nsearched = within(SEARCH_CYCLES / (10 * offer_cycles(s)), samples_count(r->samples));
+  f.high = (int64_t)s->nsteps + 1;
+  if (repair(s, &f) || (!f.any && take_floats(s, &f)))
+    return -1;
+  plan(s, s->q, f.high <= s->nsteps ? (uint32_t)f.high : s->nsteps);
+  note_answer(s, &f);
+  return 0;
+}
+
+/* Compiles the offer and opens samples for it; random ones have axes of `size` where these are open. */
+static int open_offer(search *s, int64_t size) {
+  recorder *r = &s->offer;
+  s->fixed = s->q->layer;
+  s->nfixed = s->q->nlayers;
+  s->q->mode = CY_QUANT_OFFER;
+  s->q->offered = s->b->offered & ~(s->how->samples ? 0 : 1u << CY_PRECISION_STATIC);
+  r->plain = true;
+  if (recorder_start(r))
+    return -1;
+  s->entry = s->q->layer;
+  s->nentries = s->q->nlayers;
+  s->nnodes = s->q->nplan;
+  list_groups(s);
+  return r->model && !r->samples ? recorder_open_samples(r, size) : 0;
+}
+
+static void keep_f32(search *s) {
+  found f = {.q = {.plan = NULL}};
+  plan(s, s->q, 0);
+  f.q.plan = s->q->plan;
+  note_layers(s, &f);
+  cy_diag_add(
+      s->how->diag, CY_WARNING, NULL,
+      "--accuracy=%s: the model has no layer that is faster in another precision on this target; it stays in f32",
+      s->b->text);
+}
+
+int cytoc_budget_find(const cytoc_quantise *how, cytoc_budget *b, cy_quant *q) {
+  search s = {.how = how, .b = b, .q = q, .offer = {.how = how, .q = q}};
+  bool fixed = how->samples && b->offered >> CY_PRECISION_STATIC & 1;
+  int status = fixed ? cytoc_observe(&s.offer) : 0;
+  if (!status)
+    status = open_offer(&s, 1);
+  if (!status && !s.nentries)
+    keep_f32(&s);
+  else if (!status)
+    status = find_plan(&s);
+  cytoc_whole_destroy(s.whole);
+  recorder_close(&s.offer);
+  free(s.label);
+  return status;
+}
