@@ -28,6 +28,7 @@ SUITES = [
     ('unit', None, False, False),
     ('attention', 'tests/attention.py', False, False),
     ('quantise', 'tests/quantise/run.py', False, False),
+    ('accuracy', 'tests/quantise/accuracy.py', False, False),
     ('fused', 'tests/fused.py', False, False),
     ('decoding', 'tests/decoding.py', False, False),
     ('caches', 'tests/caches.py', False, False),

@@ -22,7 +22,8 @@
  * A budget of accuracy (--accuracy) has layers in several precisions:
  *
  *   OFFER         lists every layer in each precision that gains time on the target, an entry of `layer` each, adds what
- *                 MEASURE adds for each, and SINGLE's input: a bool for each entry.
+ *                 MEASURE adds for each, SINGLE's input, a bool for each entry, and one more: what is added to the
+ *                 channels of statically quantised layers.
  *   PLAN          makes of every layer what `plan` says: statically quantised ones need the ranges of OBSERVE.
  *
  * Everything in a cy_quant lives in its arena.
@@ -103,6 +104,7 @@ typedef struct cy_quant_layer {
   bool depthwise;        /* a filter per channel */
   bool amplified;        /* SINGLE_DYNAMIC: something is chosen further on by what comes of it, which small errors change */
   cy_precision precision; /* OFFER: which this entry is about */
+  uint32_t correction;    /* OFFER, static: where its corrections begin, one a channel */
   const char *form;      /* what it becomes in the place of 8-bit integers; NULL: it becomes these */
   uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3 + 2 * nends] the sum of squared
                       differences, that of squared values, elements per channel, and both sums for every end;
@@ -143,6 +145,7 @@ typedef struct cy_quant {
    * than they gain. OFFER: which precisions may be offered, as bits. */
   cy_precision *plan, *fallback;
   uint32_t nplan;
+  uint32_t ncorrections; /* OFFER: of all entries; the input behind the choice has one more */
   unsigned offered;
   bool shares_halves; /* PLAN: what computes with a value that a product reads as halves may read them, too */
   double table_error; /* the greatest that tables of 8 bits may have, relative RMS */

@@ -35,6 +35,7 @@ typedef struct offering {
   const cy_quant_layer *fixed; /* [nfixed]: layers that may be static */
   uint32_t nfixed;
   const int64_t *sizes;
+  cy_val corrections; /* an input */
 } offering;
 
 static const cy_quant_layer *fixed_layer(const offering *s, cy_node id) {
@@ -105,10 +106,9 @@ static bool is_layer(const offering *s, const cy_node_info *n) {
          n->op == CY_OP_attention || n->op == CY_OP_recurrent;
 }
 
-/* Lists the precisions of a node; how many there are. */
-static uint32_t list(offering *s, cy_node id) {
+/* Lists the precisions of a node. */
+static void list(offering *s, cy_node id) {
   cy_quant *q = s->q;
-  uint32_t first = q->nlayers;
   cy_quant_layer l;
   cy_quant_describe(q, s->p->g, id, &l);
   l.keep = cy_quant_skipped(q, s->p->g, cy_node_of(s->p->g, id)) ? CY_QUANT_SKIPPED : l.keep;
@@ -116,23 +116,38 @@ static uint32_t list(offering *s, cy_node id) {
     cy_quant_layer *x = &q->layer[q->nlayers];
     *x = l;
     x->precision = (cy_precision)as;
-    q->nlayers += may_be(s, x->precision) && is_offered(s, x);
+    if (!may_be(s, x->precision) || !is_offered(s, x))
+      continue;
+    q->nlayers++;
+    if (x->precision == CY_PRECISION_STATIC) {
+      x->correction = q->ncorrections;
+      q->ncorrections += x->channels;
+    }
   }
-  return q->nlayers - first;
 }
 
-/* The entries of a layer, which are the last `count`: what they make, how it differs, and the choice. */
-static void build(offering *s, const cy_quant_maker *m, cy_quant_singles *made, uint32_t count) {
+/* y with the mean of its error taken off, as static quantisation does in biases. */
+static cy_val corrected(offering *s, const cy_quant_layer *l, cy_val y) {
+  cy_graph *g = s->p->g;
+  if (l->precision != CY_PRECISION_STATIC)
+    return y;
+  cy_val c = cy_build_slice_axis(g, s->corrections, 0, cy_dim_const(g, l->correction), cy_dim_const(g, l->channels));
+  return cy_build_binary(g, CY_OP_add, y, cy_quant_along_channels(g, cy_node_of(g, l->node), c));
+}
+
+/* `count` entries from `first` on, of one layer: what they make, how it differs, and the choice. */
+static void build(offering *s, const cy_quant_maker *m, cy_quant_singles *made, uint32_t first, uint32_t count) {
   cy_quant *q = s->q;
-  uint32_t first = q->nlayers - count;
   cy_node id = q->layer[first].node;
-  cy_val y[CY_PRECISIONS];
+  cy_val y[CY_PRECISIONS], better[CY_PRECISIONS];
   for (uint32_t k = 0; k < count; k++) {
     m->behind(m->ctx, cy_node_of(s->p->g, id)->out[0]);
     y[k] = form(s, m, &q->layer[first + k]);
+    m->behind(m->ctx, cy_node_of(s->p->g, id)->out[0]);
+    better[k] = corrected(s, &q->layer[first + k], y[k]);
   }
   m->behind(m->ctx, cy_node_of(s->p->g, id)->out[0]);
-  cy_quant_single(s->p, made, first, id, y, count);
+  cy_quant_single(s->p, made, first, id, better, count);
   for (uint32_t k = 0; k < count; k++) /* with what is chosen, which is f32 when this is looked at */
     cy_quant_compare(s->p->g, q, first + k, y[k], NULL, 0);
   cy_pass_count(s->p, "precisions", count);
@@ -145,17 +160,22 @@ void cy_quant_offer(cy_pass *p, cy_quant *q, const cy_quant_maker *m, const cy_n
                 .fixed = q->layer,
                 .nfixed = q->nlayers,
                 .sizes = cy_quant_sizes(p->g, p->scratch)};
-  uint32_t most = nnodes * CY_PRECISIONS;
-  cy_quant_singles made;
-  q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, most + 1);
-  q->nlayers = 0;
+  q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, nnodes * CY_PRECISIONS + 1);
+  q->nlayers = q->ncorrections = 0;
   q->chosen = cy_quant_chosen_outputs(p, q->arena);
-  cy_quant_singles_start(p, &made, most);
   q->nplan = cy_node_count(p->g) + 1;
-  for (uint32_t i = 0; i < nnodes; i++) {
-    uint32_t count = is_layer(&s, cy_node_of(p->g, nodes[i])) ? list(&s, nodes[i]) : 0;
-    if (count)
-      build(&s, m, &made, count);
+  for (uint32_t i = 0; i < nnodes; i++)
+    if (is_layer(&s, cy_node_of(p->g, nodes[i])))
+      list(&s, nodes[i]);
+  cy_quant_singles made;
+  cy_quant_singles_start(p, &made, q->nlayers);
+  const cy_dim count = cy_dim_const(p->g, q->ncorrections + 1);
+  const cy_type type = cy_type_make(CY_F32, 1, &count);
+  s.corrections = cy_graph_add_input(p->g, "cytoc.quantise.corrections", &type);
+  for (uint32_t first = 0, next; first < q->nlayers; first = next) {
+    for (next = first + 1; next < q->nlayers && q->layer[next].node == q->layer[first].node;)
+      next++;
+    build(&s, m, &made, first, next - first);
   }
   cy_quant_singles_end(p, &made);
 }

@@ -68,8 +68,11 @@ typedef struct search {
   double *noise; /* [nentries]: see cytoc_budget_layer */
   step *step;
   uint32_t nsteps;
-  double *seen;                        /* [nsteps + 1]: values by the library of the offer; NAN: not known */
-  bool *chosen;                        /* what that reads */
+  double *seen; /* [nsteps + 1]: values by the library of the offer; NAN: not known */
+  bool *chosen; /* what that reads .. */
+  float *correction;
+  double *difference;                  /* [.. as many]: of static layers, sums over samples */
+  double *signal, *elements;           /* [nentries]: of a layer's own output; elements of a channel */
   int64_t *label, nlabels, *first_row; /* first_row[sample] */
   uint32_t classes;                    /* output whose classes count */
   int nsearched;                       /* samples that the search runs on */
@@ -161,13 +164,33 @@ static int see_reference(recorder *r, int sample, void *ctx) {
   if (cytoc_whole_remember(s->whole, r, sample))
     return -1;
   for (uint32_t i = 0; i < s->nentries; i++) {
-    cyto_tensor sums;
-    if (recorder_output(r, s->entry[i].output, &sums))
+    const cy_quant_layer *l = &s->entry[i];
+    cyto_tensor sums, differences;
+    if (recorder_output(r, l->output, &sums) || recorder_output(r, l->output + 1, &differences))
       return -1;
     const float *x = sums.data;
-    s->noise[i] += x[1] > 0 ? x[0] / (double)x[1] : x[0] > 0 ? INFINITY : 0;
+    s->noise[i] += x[0];
+    s->signal[i] += x[1];
+    s->elements[i] += x[2];
+    for (uint32_t c = 0; c < l->channels && l->precision == CY_PRECISION_STATIC; c++)
+      s->difference[l->correction + c] += ((const float *)differences.data)[c];
   }
   return 0;
+}
+
+/* Of the static entry i and the layer that it will be: the mean of its error is taken off its bias. */
+static void correct(search *s, uint32_t i) {
+  const cy_quant_layer *l = &s->entry[i];
+  float *correct = CY_NEW_ARRAY(s->q->arena, float, l->channels + 1);
+  for (uint32_t c = 0; c < l->channels; c++) {
+    double mean = s->elements[i] > 0 ? s->difference[l->correction + c] / s->elements[i] : 0;
+    correct[c] = isfinite(mean) ? (float)-mean : 0;
+    s->correction[l->correction + c] = correct[c];
+    s->noise[i] -= isfinite(mean) ? mean * mean * s->elements[i] : 0;
+  }
+  for (uint32_t k = 0; k < s->nfixed; k++)
+    if (s->fixed[k].node == l->node)
+      s->fixed[k].correct = correct;
 }
 
 /* Finds the output with classes, and which labels belong to each sample. */
@@ -230,10 +253,16 @@ static int check_outputs(const search *s, recorder *r) {
 
 static int find_reference(search *s, recorder *r) {
   s->noise = CY_NEW_ARRAY(s->q->arena, double, s->nentries + 1);
+  s->signal = CY_NEW_ARRAY(s->q->arena, double, s->nentries + 1);
+  s->elements = CY_NEW_ARRAY(s->q->arena, double, s->nentries + 1);
+  s->difference = CY_NEW_ARRAY(s->q->arena, double, s->q->ncorrections + 1);
   if (check_outputs(s, r) || recorder_run(r, "reference", INT_MAX, see_reference, s))
     return -1;
-  for (uint32_t i = 0; i < s->nentries; i++)
-    s->noise[i] /= samples_count(r->samples);
+  for (uint32_t i = 0; i < s->nentries; i++) {
+    if (s->entry[i].precision == CY_PRECISION_STATIC)
+      correct(s, i);
+    s->noise[i] = s->signal[i] > 0 ? fmax(s->noise[i], 0) / s->signal[i] : s->noise[i] > 0 ? INFINITY : 0;
+  }
   s->needed = s->b->db;
   return by_classes(s) ? find_classes(s, r) : 0;
 }
@@ -393,7 +422,9 @@ static void plan(const search *s, cy_quant *q, uint32_t steps) {
   q->nplan = s->nnodes;
   q->plan = CY_NEW_ARRAY(q->arena, cy_precision, s->nnodes + 1);
   q->fallback = CY_NEW_ARRAY(q->arena, cy_precision, s->nnodes + 1);
-  q->layer = cy_arena_copy(q->arena, s->fixed, (s->nfixed + 1) * sizeof *s->fixed);
+  q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, s->nfixed + 1);
+  if (s->nfixed)
+    memcpy(q->layer, s->fixed, s->nfixed * sizeof *s->fixed);
   q->nlayers = s->nfixed;
   q->shares_halves = true;
   for (uint32_t k = 0; k < s->ngroups; k++) {
@@ -521,8 +552,9 @@ static int find_plan(search *s) {
   recorder *r = &s->offer;
   found f = {.low = -1};
   s->chosen = recorder_choice(r);
-  s->whole = s->chosen ? cytoc_whole_create(r) : NULL;
-  if (!s->chosen)
+  s->correction = recorder_corrections(r);
+  s->whole = s->chosen && s->correction ? cytoc_whole_create(r) : NULL;
+  if (!s->chosen || !s->correction)
     return -1;
   if (!s->whole)
     return recorder_fail(r, "--accuracy=%s compares outputs of floats, but the model has none", s->b->text);

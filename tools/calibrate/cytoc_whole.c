@@ -29,7 +29,7 @@ static const double MAX_LOST = 0.4, MAX_ADDED = 0.5;   /* of the time that integ
 static const double SINGLES_CYCLES = 1e10;             /* for what layers do one at a time, as estimated, on one core */
 static const double ESTIMATED_SINGLES = 4e9;           /* the same, to estimate: about a second */
 static const double NEAR_DB = 1;                       /* so much more than was asked for is near enough */
-enum { MAX_ROUNDS = 4, MAX_CLOSER = 5, MAX_WORST = 3, MIN_VALUES = 16 };
+enum { MAX_ROUNDS = 4, MAX_CLOSER = 7, MAX_WORST = 3, MIN_VALUES = 16 };
 enum { MAX_BYTES = 1 << 28 }; /* of outputs that are remembered */
 
 typedef struct values {

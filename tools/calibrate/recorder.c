@@ -183,7 +183,8 @@ static int run_sample(recorder *r, int i) {
 
 int recorder_open_samples(recorder *r, int64_t size) {
   char text[TENSOR_ERROR_SIZE];
-  r->ninputs = cyto_model_input_count(r->model) - cy_quant_has_choice(r->q->mode);
+  r->ninputs = cyto_model_input_count(r->model) - cy_quant_has_choice(r->q->mode) -
+               (r->q->mode == CY_QUANT_OFFER);
   r->inputs = calloc((size_t)r->ninputs + 1, sizeof *r->inputs);
   if (r->inputs)
     r->samples = r->how->samples ? samples_open(r->how->samples, r->model, r->ninputs, text)
@@ -224,16 +225,21 @@ int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder 
   return status;
 }
 
-bool *recorder_choice(recorder *r) {
+/* Binds what the model has behind its own inputs: zeros in the arena. */
+static void *bind_behind(recorder *r, int32_t more, int32_t dtype, size_t size) {
   cyto_error error;
   cyto_port port;
-  cyto_model_input(r->model, r->ninputs, &port);
-  bool *chosen = CY_NEW_ARRAY(r->q->arena, bool, port.dims[0] + 1);
-  if (!cyto_bind_input(r->context, r->ninputs, CYTO_BOOL, 1, port.dims, chosen, &error))
-    return chosen;
+  cyto_model_input(r->model, r->ninputs + more, &port);
+  void *x = CY_NEW_ARRAY(r->q->arena, uint8_t, ((size_t)port.dims[0] + 1) * size);
+  if (!cyto_bind_input(r->context, r->ninputs + more, dtype, 1, port.dims, x, &error))
+    return x;
   recorder_fail(r, "%s", error.message);
   return NULL;
 }
+
+bool *recorder_choice(recorder *r) { return bind_behind(r, 0, CYTO_BOOL, sizeof(bool)); }
+
+float *recorder_corrections(recorder *r) { return bind_behind(r, 1, CYTO_F32, sizeof(float)); }
 
 int recorder_output(recorder *r, uint32_t index, cyto_tensor *out) {
   cyto_error error;

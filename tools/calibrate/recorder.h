@@ -39,6 +39,7 @@ int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder 
 /* Binds the further input of the model that is open (cy_quant_has_choice), a bool for each layer: none is chosen yet. NULL
  * after a diagnostic. */
 bool *recorder_choice(recorder *r);
+float *recorder_corrections(recorder *r); /* the same of what is behind that (CY_QUANT_OFFER): zeros */
 int recorder_output(recorder *r, uint32_t index, cyto_tensor *out);
 
 /* cytoc_quantise.c: opens the samples, and finds ranges of tensors and which layers may be static. Nothing is open then. 0,

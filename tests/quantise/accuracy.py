@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--accuracy: the precision of every layer by a budget of error.
+
+In:  networks of fixed random numbers, examples/digits with its labels. Out: the closing line.
+
+Budgets are checked by ONNX Runtime: what the library computes on the samples, beside what that computes of the model in
+f32. Estimates, precisions and the ratio that was reached are read from the note that every such compilation prints.
+"""
+import os
+import re
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+
+import numpy as np
+import onnxruntime
+
+import graphs
+import lib
+from shared import DIGITS, Network, Place, digits, encoder, residual, samples_of, snr
+
+NOTE = re.compile(r"note: --accuracy=\S+: output '([^']+)' has (\S+) dB on (\d+) samples; estimated ([0-9.]+) times as fast as f32, "
+                  r"of layers: (.*)")
+
+
+def theirs(model, *inputs):
+    session = onnxruntime.InferenceSession(model)
+    return session.run(None, {i.name: x for i, x in zip(session.get_inputs(), inputs)})
+
+
+def layers(text):
+    """{precision: how many}"""
+    return {name: int(n) for n, name in re.findall(r'(\d+) ([^,]+)', text)}
+
+
+def chosen(p, model, budget, *more, out='m.so'):
+    """(dB, times as fast, {precision: layers}) of the note; the library is `out`."""
+    text = p.cytoc(model, '-o', p.path(out), '--accuracy=' + budget, *more)
+    found = NOTE.search(text)
+    if not found:
+        raise RuntimeError('no note: ' + text[-300:])
+    return float(found.group(2)), float(found.group(4)), layers(found.group(5))
+
+
+def perceptron(path):
+    """Wide products of one row, which wait for their weights, and narrow ones."""
+    n, x, width = Network(7), 'x', 96
+    for k in (256, 256, 512, 256, 64, 32):
+        x = n.op('Tanh', n.op('Add', n.op('MatMul', x, n.weight(width, k, scale=1.5 / width ** 0.5)), n.weight(k, scale=0.1)))
+        width = k
+    return n.save(path, [('x', [1, 96])], [(x, [1, 32])])
+
+
+def tower(path, depth=14):
+    """Many convolutions alike, so that there is a precision for every budget."""
+    n = Network(9)
+    x = n.op('Relu', n.conv('x', 3, 32))
+    for _ in range(depth):
+        x = n.op('Relu', n.op('Add', x, n.conv(x, 32, 32)))
+        x = n.op('Mul', x, n.constant(0.6))
+    x = n.op('GlobalAveragePool', n.conv(x, 32, 20, k=1))
+    return n.save(path, [('x', [1, 3, 24, 24])], [(x, [1, 20, 1, 1])])
+
+
+def kept(p, model, budgets, xs):
+    """Each budget holds on the samples, nearly on others; a looser one is no slower by estimate."""
+    half, before = len(xs[0]) // 2, None
+    names = [i.name for i in onnxruntime.InferenceSession(model).get_inputs()]
+    np.savez(p.path('c.npz'), **{n: x[:half] for n, x in zip(names, xs)})
+    for budget in budgets:
+        db, speed, by = chosen(p, model, '%gdB' % budget, '--calibrate=' + p.path('c.npz'))
+        found = []
+        for part in (slice(None, half), slice(half, None)):
+            pairs = [(theirs(model, *one)[0], p.run(p.path('m.so'), *one)[0]) for one in zip(*(x[part] for x in xs))]
+            found.append(snr(*(np.stack(side) for side in zip(*pairs))))
+        if found[0] < budget - 0.1 or found[1] < budget - 8 or (found[0] < 90 and abs(found[0] - db) > 0.3):
+            return '%g dB: %.1f dB said, %.1f on the samples, %.1f on others' % (budget, db, *found)
+        if speed < 1 or (before and speed > before):
+            return '%g dB: %.2f times as fast, %s times with a looser budget' % (budget, speed, before)
+        if budget < 25 and by.get('f32', 0) == sum(by.values()):
+            return '%g dB: all layers in f32' % budget
+        before = speed
+    return None
+
+
+def budgets_of_products(p):
+    xs = np.stack(samples_of((1, 96), 64))
+    return kept(p, perceptron(p.path('m.onnx')), (20, 33, 50, 75), [xs])
+
+
+def budgets_of_convolutions(p):
+    xs = np.concatenate(samples_of((4, 1, 3, 32, 32), 2))
+    return kept(p, residual(p.path('m.onnx')), (20, 40, 55), [xs])
+
+
+def budgets_of_attention(p):
+    xs = [np.stack(samples_of((1, 48, width), 8, seed)) for width, seed in ((64, 3), (96, 4))]
+    return kept(p, encoder(p.path('m.onnx')), (24, 38, 55), xs)
+
+
+def near(p):
+    """What is reached is not far above the budget: by no more than a layer makes, in a network of many layers alike, whatever lies
+    between all at their fastest and all in f32. The ratio with --int8-min-snr neither."""
+    model = tower(p.path('m.onnx'))
+    np.savez(p.path('c.npz'), x=np.stack(samples_of((3, 24, 24), 6)))
+    samples = '--calibrate=' + p.path('c.npz')
+    least, fastest, _ = chosen(p, model, '5dB', samples)
+    mixed = 0
+    for budget in (least + 8, least + 14):
+        db, speed, by = chosen(p, model, '%.1fdB' % budget, samples)
+        if not budget <= db <= budget + 6 or speed > fastest:
+            return '%.1f dB asked for, %.1f reached, %s' % (budget, db, by)
+        mixed += len(by) > 1
+    if not mixed:
+        return 'the network is no test: no mixture of precisions'
+    text = p.cytoc(model, '-o', p.path('q.so'), '--int8=static', '--int8-prefer=size', samples, '--explain',
+                   '--int8-min-snr=%.1f' % (least + 4))
+    db = float(re.search(r'signal-to-noise ratio ([0-9.]+) dB', text).group(1))
+    return None if least + 4 <= db <= least + 10 else '--int8-min-snr=%.1f: %.1f dB' % (least + 4, db)
+
+
+def same_bytes(p):
+    """Whatever runs beside it, and with whichever number of processes."""
+    model, found = perceptron(p.path('m.onnx')), []
+    np.savez(p.path('c.npz'), x=np.stack(samples_of((96,), 8)))
+    for more in ([], ['-j', '1']):
+        chosen(p, model, '30dB', '--calibrate=' + p.path('c.npz'), *more)
+        with open(p.path('m.so'), 'rb') as f:
+            found.append(f.read())
+    return None if found[0] == found[1] else 'different libraries'
+
+
+def right_answers(p):
+    """top1: of labelled digits, as ONNX Runtime counts them; from every kind of file."""
+    model, (images, labels) = os.path.join(DIGITS, 'digits.onnx'), digits()
+    images, labels = images[:120], labels[:120]
+    np.savez(p.path('c.npz'), image=images)
+    np.save(p.path('l.npy'), labels)
+    np.savez(p.path('l.npz'), labels)
+    with open(p.path('l.txt'), 'w') as f:
+        f.writelines('%d\n' % x for x in labels)
+    with open(p.path('l.csv'), 'w') as f:
+        f.writelines(['file,label,size\n', *('%03d.png,%d,8\n' % (i, x) for i, x in enumerate(labels))])
+    wanted = (theirs(model, images)[0].reshape(len(labels), -1).argmax(1) == labels).sum()
+    said = set()
+    for file in ('l.npy', 'l.npz', 'l.txt', 'l.csv'):
+        text = p.cytoc(model, '-o', p.path('m.so'), '--accuracy=top1:1%', '--calibrate=' + p.path('c.npz'), '--labels=' + p.path(file))
+        said |= set(re.findall(r"([0-9.]+) % of the answers of output '\w+' are right, ([0-9.]+) % in f32", text))
+    got = (p.run(p.path('m.so'), images)[0].reshape(len(labels), -1).argmax(1) == labels).sum()
+    if got < wanted - 1 or said != {('%.2f' % (100 * got / 120), '%.2f' % (100 * wanted / 120))}:
+        return '%d right, %d in f32; said: %s' % (got, wanted, said)
+    return None
+
+
+def other_cpus(p):
+    """Plans for CPUs that are not here: their estimates choose, this one's arithmetic measures. Without instructions for bf16
+    nothing is in bf16. A GPU, of which no times are known, is refused."""
+    model = perceptron(p.path('m.onnx'))
+    np.savez(p.path('c.npz'), x=np.stack(samples_of((96,), 4)))
+    for target in ('x86-64-v3', 'sapphirerapids'):
+        db, _, by = chosen(p, model, '40dB', '--calibrate=' + p.path('c.npz'), '--target=' + target)
+        if db < 40 or (target == 'x86-64-v3' and 'bf16' in by):
+            return '%s: %.1f dB, %s' % (target, db, by)
+    code, out, err = lib.run([p.args.cytoc, model, '-o', p.path('g.so'), '--accuracy=40dB', '--target=sm_89'])
+    return None if code == 1 and '--half-max-error' in err else 'a GPU: code %d, %s' % (code, err)
+
+
+def random_inputs(p):
+    """Without samples a warning says so, and no ranges are fixed by random numbers."""
+    text = p.cytoc(perceptron(p.path('m.onnx')), '-o', p.path('m.so'), '--accuracy=20dB', '--explain')
+    by = layers(NOTE.search(text).group(5))
+    if 'warning' not in text or 'random inputs' not in text or 'int8 static' in by:
+        return text[-500:]
+    rows = re.findall(r'^MatMul_\d+ .* (f32|fp16|bf16|int8 dynamic|int4)$', text, re.M)
+    return None if len(rows) == sum(by.values()) else 'rows of --explain: %s, in the note %s' % (rows, by)
+
+
+def skipped(p):
+    """Layers that --int8-skip names stay in f32."""
+    text = p.cytoc(perceptron(p.path('m.onnx')), '-o', p.path('m.so'), '--accuracy=20dB', '--explain', '--int8-skip=MatMul_*')
+    return None if 'no layer that is faster' in text else text[-400:]
+
+
+def nothing_to_choose(p):
+    n = Network(3)
+    n.op('Sin', 'x')
+    model = n.save(p.path('m.onnx'), [('x', [4])], [(n.nodes[-1].output[0], [4])])
+    text = p.cytoc(model, '-o', p.path('m.so'), '--accuracy=20dB')
+    x = np.float32([0, 1, 2, 3])
+    return None if 'no layer that is faster' in text and np.allclose(p.run(p.path('m.so'), x)[0], np.sin(x)) else text
+
+
+def refused(p):
+    """What is wrong is said, with what to do; nothing is written."""
+    model = perceptron(p.path('m.onnx'))
+    xs = np.stack(samples_of((96,), 4))
+    np.savez(p.path('c.npz'), x=xs)
+    xs[2, 5] = np.inf
+    np.savez(p.path('inf.npz'), x=xs)
+    np.save(p.path('three.npy'), np.int64([0, 1, 2]))
+    np.save(p.path('far.npy'), np.int64([0, 1, 2, 32]))
+    np.save(p.path('half.npy'), np.float32([0, 1, 2.5, 3]))
+    for name, text in (('words.txt', '0\n1\ncat\n2\n'), ('labels.json', '[0]')):
+        with open(p.path(name), 'w') as f:
+            f.write(text)
+    n = Network(3)
+    plain = n.save(p.path('plain.onnx'), [('x', [1, 96])], [(n.op('MatMul', n.op('MatMul', 'x', n.weight(96, 256)), n.weight(256, 1)), [1, 1])])
+    n = Network(4)
+    far = n.op('ArgMax', n.op('MatMul', n.op('MatMul', 'x', n.weight(96, 256)), n.weight(256, 64)), axis=1)
+    ports = [[graphs.port('x', np.float32, [1, 96])], [graphs.port(far, np.int64, [1, 1])]]
+    whole = graphs.Graph.save(n, p.path('whole.onnx'), *ports, opset=17)
+    samples, top = '--calibrate=' + p.path('c.npz'), '--accuracy=top1:1%'
+    cases = [(model, ['--accuracy=abc'], ['abc', '30dB', 'top1:0.5%']),
+             (model, ['--accuracy=-3'], ['-3', 'above 0']),
+             (model, ['--accuracy=0'], ['above 0']),
+             (model, ['--accuracy=nan'], ['nan', '30dB']),
+             (model, ['--accuracy=200dB'], ['140 dB']),
+             (model, ['--accuracy=30%'], ['30%', '30dB']),
+             (model, ['--accuracy=top1', samples], ['top1:0.5%']),
+             (model, ['--accuracy=top1:-1%', samples], ['-1%']),
+             (model, [top, samples], ['--labels=FILE']),
+             (model, [top, '--labels=' + p.path('far.npy')], ['--calibrate']),
+             (model, ['--accuracy=30', samples, '--labels=x.npy'], ['--labels', 'top1']),
+             (model, ['--labels=x.npy'], ['--accuracy=top1']),
+             (model, ['--accuracy=30', '--int8'], ["'--int8'", 'exclude', 'leave the other out']),
+             (model, ['--accuracy=30', '--bf16'], ["'--bf16'"]),
+             (model, ['--accuracy=30', '--weights=int4'], ["'--weights'"]),
+             (model, ['--accuracy=30', '-O0'], ['-O1']),
+             (model, ['--accuracy=30', '--calibrate=' + p.path('inf.npz')], ['infinity', 'finite']),
+             (model, ['--accuracy=30', '--calibrate=' + p.path('none.npz')], ['none.npz']),
+             (model, [top, samples, '--labels=' + p.path('three.npy')], ['3 labels', '4 rows']),
+             (model, [top, samples, '--labels=' + p.path('far.npy')], ['label 3 is 32', '32 classes']),
+             (model, [top, samples, '--labels=' + p.path('half.npy')], ['label 2 is 2.5']),
+             (model, [top, samples, '--labels=' + p.path('words.txt')], ['line 3', 'cat']),
+             (model, [top, samples, '--labels=' + p.path('labels.json')], ['.npy', '.csv']),
+             (plain, [top, samples, '--labels=' + p.path('far.npy')], ['no output of the model has classes', '--accuracy=30dB']),
+             (whole, ['--accuracy=30', samples], ['compare'])]
+    for number, (path, options, words) in enumerate(cases):
+        code, _, err = lib.run([p.args.cytoc, path, '-o', p.path('none.so'), *options])
+        missing = [w for w in words if w not in err]
+        if code != 1 or missing or os.path.exists(p.path('none.so')):
+            return '%s: code %d, without %s: %s' % (options, code, missing, err)
+    return None
+
+
+def unmet(p):
+    """Sums in another order differ: what can be had is said, with a figure, and can be had."""
+    n = Network(5)
+    x = n.op('Relu', n.conv('x', 8, 64))
+    x = n.conv(n.op('Relu', n.conv(x, 64, 64)), 64, 64)
+    model = n.save(p.path('m.onnx'), [('x', [1, 8, 24, 24])], [(x, [1, 64, 24, 24])])
+    np.savez(p.path('c.npz'), x=np.stack(samples_of((8, 24, 24), 2)))
+    code, _, err = lib.run([p.args.cytoc, model, '-o', p.path('m.so'), '--accuracy=140dB', '--calibrate=' + p.path('c.npz')])
+    if not code and 'has inf dB' in err:
+        return None  # this machine's kernels add up in one order
+    found = re.search(r'cannot be met: .* has ([0-9.]+) dB .* --accuracy=(\d+)dB can be had', err)
+    if code != 1 or not found or not 90 < float(found.group(1)) < 140:
+        return 'code %d: %s' % (code, err)
+    db, _, by = chosen(p, model, found.group(2) + 'dB', '--calibrate=' + p.path('c.npz'))
+    return None if db >= float(found.group(2)) and set(by) == {'f32 without fast algorithms'} else '%.1f dB, %s' % (db, by)
+
+
+TESTS = [budgets_of_products, budgets_of_convolutions, budgets_of_attention, near, same_bytes, right_answers, other_cpus, random_inputs,
+         skipped, nothing_to_choose, refused, unmet]
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    for test in TESTS:
+        if not args.wanted(test.__name__):
+            continue
+        place = Place(args, 'accuracy_' + test.__name__)
+        try:
+            why = test(place)
+        except RuntimeError as e:
+            why = str(e)
+        suite.result(test.__name__, why)
+        place.remove()
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
