@@ -184,10 +184,14 @@ def main():
         shutil.rmtree(args.folder, ignore_errors=True)
     stages = ', '.join('%s %.2f' % (name, 1e3 * statistics.median(r['busy'][name] / r['tiles'] for r in runs)) for name in runs[0]['busy'])
     text = ('%s, %d CPUs, %s. Medians of %d processes, in which the contenders take turns; load average at the end: %.0f.\n\n%s\n\n'
-            'All but the network takes %.2f of a core. A stage is busy (waiting for the disk and for a CPU included) for so '
+            '*At once*: a context of one thread for each CPU, which is how the pipeline runs the network. *Limit*: both CPUs busy all the time with '
+            'that and with the rest, which takes %.2f ms of CPU time a tile, %.2f of a core: who spends c of two cores besides the network cannot '
+            'reach more than 1 - c/2 of it; predict reaches %.2f of this limit. A stage is busy (waiting for the disk and for a CPU included) for so '
             'many ms a tile: %s. Start-up: %.2f s.') % (
         results.cpu_name(os.path.join(args.build, 'cytoc')), len(os.sched_getaffinity(0)), datetime.date.today(), len(runs), os.getloadavg()[0],
-        results.markdown(table(runs)), statistics.median(r['besides'] / r['seconds']['predict'] for r in runs), stages,
+        results.markdown(table(runs)), statistics.median(1e3 * r['besides'] / r['tiles'] for r in runs),
+        statistics.median(r['besides'] / r['seconds']['predict'] for r in runs),
+        statistics.median(r['seconds']['limit'] / r['seconds']['predict'] for r in runs), stages,
         statistics.median(r['start_up'] for r in runs))
     print(text, flush=True)
     if args.update:

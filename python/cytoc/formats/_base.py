@@ -114,8 +114,8 @@ class PlainImage(Image):
         rest = int(np.prod(self.shape[1:], dtype=np.int64))
         count = (stop[0] - start[0]) * rest
         if wanted and (count == wanted or count * self.dtype.itemsize <= AT_ONCE and count <= 8 * wanted):
-            rows = self._bytes(start[0] * rest, count).reshape((stop[0] - start[0],) + self.shape[1:])
-            return rows[(slice(None),) + tuple(slice(a, b) for a, b in zip(start[1:], stop[1:]))]
+            there = self._bytes(start[0] * rest, count).reshape((stop[0] - start[0],) + self.shape[1:])
+            return there[(slice(None),) + tuple(slice(a, b) for a, b in zip(start[1:], stop[1:]))]
         found = np.empty([b - a for a, b in zip(start, stop)], self.dtype)
         lead = max(self.ndim - 2, 0)
         inner = self.shape[lead:]
