@@ -48,9 +48,21 @@ INLINE void sums_add(float *restrict sums, const float *restrict values, const f
     sums[x] += values[x] * weights[x];
 }
 
+INLINE void counts_begin(float *restrict counts, const float *restrict a, const float *restrict b, int64_t n) {
+  for (int64_t x = 0; x < n; x++)
+    counts[x] = a[x] + b[x];
+}
+
 INLINE void counts_add(float *restrict counts, const float *restrict weights, int64_t n) {
   for (int64_t x = 0; x < n; x++)
     counts[x] += weights[x];
+}
+
+/* Where one tile lies, its weights are the counts. */
+INLINE void means_of_one(float *restrict means, const float *restrict values, const float *restrict weights,
+                         int64_t n) {
+  for (int64_t x = 0; x < n; x++)
+    means[x] = (0.0f + values[x] * weights[x]) / weights[x];
 }
 
 INLINE void divide(float *restrict sums, const float *restrict counts, int64_t n) {
@@ -78,44 +90,56 @@ INLINE void write_above(uint8_t *restrict to, const float *restrict means, float
     to[x] = means[x] > threshold;
 }
 
+/* The sums of weights of voxels x .. of a line, in `room` or where they lie already. */
+INLINE const float *counts_of(const blending *b, int64_t n, int64_t x, float *room, int64_t length) {
+  const float *first = n ? b->how->weights + b->offsets[0] + x : NULL;
+  if (n < 2)
+    return first;
+  counts_begin(room, first, b->how->weights + b->offsets[1] + x, length);
+  for (int64_t k = 2; k < n; k++)
+    counts_add(room, b->how->weights + b->offsets[k] + x, length);
+  return room;
+}
+
 INLINE void means_of(const blending *b, const cyto_tile *const *tiles, int64_t n, int64_t channel, int64_t x,
                      const float *counts, float *means, int64_t length) {
   for (int64_t k = 0; k < n; k++) {
     int64_t at = b->offsets[k] + x;
     const float *values = tiles[k]->values + channel * b->tile_size + at;
-    if (k)
+    if (n == 1)
+      means_of_one(means, values, counts, length);
+    else if (k)
       sums_add(means, values, b->how->weights + at, length);
     else
       sums_begin(means, values, b->how->weights + at, length);
   }
-  divide(means, counts, length);
+  if (n > 1)
+    divide(means, counts, length);
+  for (int64_t k = 0; !n && k < length; k++)
+    means[k] = b->how->fill;
 }
 
 /* Up to LINE voxels from x on of a line, which begins at `to` in the region. No tiles: means are `fill`. */
 INLINE void part_of_line(const blending *b, const cyto_tile *const *tiles, int64_t n, int64_t to, int64_t x,
                          int64_t length) {
-  float counts[LINE], means[LINE], best[LINE];
+  float room[LINE], means[LINE], best[LINE];
   int32_t label[LINE];
   const cyto_blend *how = b->how;
-  for (int64_t k = 0; k < length; k++) {
-    counts[k] = 0;
-    means[k] = how->fill;
-    label[k] = 0;
-  }
-  for (int64_t k = 0; k < n; k++)
-    counts_add(counts, how->weights + b->offsets[k] + x, length);
+  const float *counts = counts_of(b, n, x, room, length);
   for (int64_t channel = 0; channel < how->lead; channel++) {
     int64_t at = to + x + (how->kind == CYTO_BLEND_ARGMAX ? 0 : channel * b->region_size);
-    if (n)
+    if (how->kind == CYTO_BLEND_MEANS) {
+      means_of(b, tiles, n, channel, x, counts, (float *)b->out + at, length);
+    } else if (how->kind == CYTO_BLEND_ABOVE) {
       means_of(b, tiles, n, channel, x, counts, means, length);
-    if (how->kind == CYTO_BLEND_MEANS)
-      memcpy((float *)b->out + at, means, (size_t)length * sizeof *means);
-    else if (how->kind == CYTO_BLEND_ABOVE)
       write_above((uint8_t *)b->out + at, means, how->threshold, length);
-    else if (!channel)
-      memcpy(best, means, (size_t)length * sizeof *means);
-    else
+    } else if (!channel) {
+      means_of(b, tiles, n, channel, x, counts, best, length);
+      memset(label, 0, (size_t)length * sizeof *label);
+    } else {
+      means_of(b, tiles, n, channel, x, counts, means, length);
       keep_best(best, label, means, (int32_t)channel, length);
+    }
   }
   if (how->kind == CYTO_BLEND_ARGMAX)
     write_labels((uint8_t *)b->out + to + x, label, length);
