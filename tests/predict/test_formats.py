@@ -89,7 +89,11 @@ def parts_of_chunks():
         for z in range(0, 40, 7):
             for y in range(0, 300, 130):
                 writer.write([z, y, 0], x[z:z + 7, y:y + 130])
+        with open(path('p.ome.zarr/0/0/1/0'), 'r+b') as f:
+            f.truncate(10)  # of a run that was killed while it wrote
         again = formats.create(path('p.ome.zarr'), x.shape, x.dtype, 'ZYX', goes_on=True)
+        again.write([0, 256, 0], x[:9, 256:])
+        again.write([9, 256, 0], x[9:16, 256:])
         again.write([16, 0, 0], x[16:20] * 0)
         again.write([16, 0, 0], x[16:20])
         again.close()

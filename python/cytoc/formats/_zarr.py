@@ -139,7 +139,10 @@ class _ZarrWriter(Writer):
                 data = f.read()
         except FileNotFoundError:
             return np.zeros(self.chunks, self.dtype)
-        return np.frombuffer(self.codec.decode(data), self.dtype).reshape(self.chunks).copy()
+        try:
+            return np.frombuffer(self.codec.decode(data), self.dtype).reshape(self.chunks).copy()
+        except (RuntimeError, ValueError):  # cut, of a run that was killed: then all of it is written again
+            return np.zeros(self.chunks, self.dtype)
 
 
 def _put(path: str, about: Dict[str, Any]) -> None:

@@ -50,6 +50,8 @@ class Tiles:
     def piece(self, start: Sequence[int], stop: Sequence[int]) -> Array:
         region = tuple(b - a for a, b in zip(start, stop))
         out = np.empty(region if self.labels else self.lead + region, np.uint8 if self.decides else np.float32)
+        if not out.size:
+            return out
         touching = [(o, v) for o, v in self.kept if o[0] < stop[0] and o[0] + self.tile[0] > start[0]]
         table = np.zeros(len(touching), _TILE)
         for row, (origin, values) in zip(table, touching):
