@@ -105,7 +105,7 @@ bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
     iterations = known && extent < INT32_MAX / (iterations + 1) ? iterations * extent : INT32_MAX;
   }
   cy_dim_range(g, items, &least, &most);
-  if (least * 2 > (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS ||
+  if (least > (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS / 2 ||
       iterations < (least < most ? MAYBE_ITERATIONS : MIN_ITERATIONS))
     return false;
   f->kind = CY_CUDA_SCATTER;

@@ -73,7 +73,7 @@ static cyto_status tell(cuda_state *state, const char *when, cyto_error *error) 
     return CYTO_OK;
   const cyrt_cuda_bound *row = &state->code->checks[(found - state->found) / WORDS];
   cyto_status status = cyrt_error_set(error, CYTO_SHAPE_MISMATCH, row->format, row->node,
-                                      (long long)(found[NUMBER] - 1), (long long)found[BOUND]);
+                                      (long long)((uint64_t)found[NUMBER] - 1), (long long)found[BOUND]);
   size_t n = error ? strlen(error->message) : 0;
   if (n)
     strncat(error->message, when, sizeof error->message - n - 1);

@@ -50,7 +50,7 @@ bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
   if (!loops_fit(k, body, &iterations))
     return false;
   cy_dim_range(g, items, &least, &most);
-  if (least * 2 > wanted)
+  if (least > wanted / 2)
     return false;
   f->kind = CY_CUDA_COLUMNS;
   f->columns = COLUMNS;
