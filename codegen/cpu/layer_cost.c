@@ -281,6 +281,21 @@ static double narrow_weights_cycles(const cy_cg *cg, const cy_graph *g, const cy
   return cy_cost_narrow_weights(cg, outputs * depth, depth * columns, bits, outputs);
 }
 
+static bool is_any(const char *name) {
+  (void)name;
+  return true;
+}
+
+/* What the fastest form of convolution n in f32 was measured to take; 0: it was not. */
+static double measured_conv(const cy_cg *cg, const cy_graph *g, const cy_node_info *n) {
+  if (!cg->choices || n->op != CY_OP_conv || type_of(g, n->in[0])->rank > 5)
+    return 0;
+  cy_conv_desc d = describe(g, n, NULL);
+  cy_candidates c;
+  cy_conv_candidates(cg, &d, &c);
+  return cy_candidates_measured(cg, &c, is_any);
+}
+
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                            cy_layer_arithmetic arithmetic) {
   switch (arithmetic) {
@@ -290,10 +305,14 @@ double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node
     return narrow_weights_cycles(m->state, g, n, sizes, 16);
   case CY_LAYER_INT4_WEIGHTS:
     return narrow_weights_cycles(m->state, g, n, sizes, 4);
+  case CY_LAYER_FLOATS: {
+    double measured = measured_conv(m->state, g, n);
+    return measured > 0 ? measured : cycles(m->state, g, n, sizes, CY_FACTORS_F32);
+  }
   case CY_LAYER_BF16:
     return cycles(m->state, g, n, sizes, CY_FACTORS_BF16);
   default:
-    return cycles(m->state, g, n, sizes, arithmetic == CY_LAYER_INTS ? CY_FACTORS_BYTES : CY_FACTORS_F32);
+    return cycles(m->state, g, n, sizes, CY_FACTORS_BYTES);
   }
 }
 

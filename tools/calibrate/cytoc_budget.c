@@ -31,7 +31,7 @@
 static const double NEAR_DB = 1, SPARE_DB = 0.2;
 /* Estimated cycles, on one core, of measuring layers one by one, and of the search. */
 static const double SINGLES_CYCLES = 2e10, SEARCH_CYCLES = 2e10;
-enum { MAX_VERIFIED = 7, MAX_SAMPLES = 32, NONE = -1 };
+enum { MAX_VERIFIED = 7, MAX_SAMPLES = 32, RANDOM_SIZE = 64, NONE = -1 };
 
 /* Entries of the offer that are about the same layer, and the one that counts now. */
 typedef struct group {
@@ -301,7 +301,7 @@ static int measure_layers(search *s, recorder *r) {
     if (at < 0)
       continue;
     s->chosen[at] = true;
-    int status = run_score(s, r, "layers", samples, &c);
+    int status = run_score(s, r, NULL, samples, &c);
     s->chosen[at] = false;
     if (status)
       return -1;
@@ -383,7 +383,8 @@ static double value_at(search *s, uint32_t steps) {
   for (uint32_t k = 0; k < s->ngroups; k++)
     if (at[k] >= 0)
       s->chosen[at[k]] = true;
-  if (run_score(s, &s->offer, "search", s->nsearched, &c))
+  progress(s, "search", 0, 0);
+  if (run_score(s, &s->offer, NULL, s->nsearched, &c))
     return NAN;
   return s->seen[steps] = c.value;
 }
@@ -479,7 +480,6 @@ static int repair(search *s, found *f) {
   for (int round = 0; at >= 0 && round < MAX_VERIFIED; round++) {
     cy_quant q;
     score c;
-    progress(s, "verifying", round, MAX_VERIFIED);
     if (verify(s, (uint32_t)at, &q, &c))
       return -1;
     if (c.value >= s->needed)
@@ -547,15 +547,42 @@ static void list_groups(search *s) {
   }
 }
 
-/* With the library of the offer open, whose samples run. */
+static int see_nothing(recorder *r, int sample, void *ctx) {
+  (void)r, (void)sample, (void)ctx;
+  return 0;
+}
+
+/* Opens samples for the library of the offer, and binds what it has behind its own inputs. */
+static int open_samples(search *s, int64_t size) {
+  recorder *r = &s->offer;
+  if (!r->samples && recorder_open_samples(r, size))
+    return -1;
+  s->chosen = recorder_choice(r);
+  s->correction = recorder_corrections(r);
+  return s->chosen && s->correction ? 0 : -1;
+}
+
+/* Random samples have axes of a middling size where these are open, or of 1 if the model does not run so. */
+static int find_samples(search *s) {
+  recorder *r = &s->offer;
+  size_t before = cy_diag_count(s->how->diag);
+  if (s->how->samples || (!open_samples(s, RANDOM_SIZE) && !recorder_run(r, NULL, 1, see_nothing, NULL)))
+    return s->how->samples ? open_samples(s, 1) : 0;
+  cy_diag_forget(s->how->diag, before);
+  recorder_close_samples(r);
+  if (!open_samples(s, 1) && !recorder_run(r, NULL, 1, see_nothing, NULL))
+    return 0;
+  return recorder_fail(r, "--accuracy=%s: the model does not run on random inputs; name samples by --calibrate",
+                       s->b->text);
+}
+
+/* With the library of the offer open. */
 static int find_plan(search *s) {
   recorder *r = &s->offer;
   found f = {.low = -1};
-  s->chosen = recorder_choice(r);
-  s->correction = recorder_corrections(r);
-  s->whole = s->chosen && s->correction ? cytoc_whole_create(r) : NULL;
-  if (!s->chosen || !s->correction)
+  if (find_samples(s))
     return -1;
+  s->whole = cytoc_whole_create(r);
   if (!s->whole)
     return recorder_fail(r, "--accuracy=%s compares outputs of floats, but the model has none", s->b->text);
   cytoc_whole_outputs(s->whole, &s->noutputs);
@@ -571,8 +598,8 @@ static int find_plan(search *s) {
   return 0;
 }
 
-/* Compiles the offer and opens samples for it; random ones have axes of `size` where these are open. */
-static int open_offer(search *s, int64_t size) {
+/* Compiles the offer. */
+static int open_offer(search *s) {
   recorder *r = &s->offer;
   s->fixed = s->q->layer;
   s->nfixed = s->q->nlayers;
@@ -585,7 +612,7 @@ static int open_offer(search *s, int64_t size) {
   s->nentries = s->q->nlayers;
   s->nnodes = s->q->nplan;
   list_groups(s);
-  return r->model && !r->samples ? recorder_open_samples(r, size) : 0;
+  return 0;
 }
 
 static void keep_f32(search *s) {
@@ -595,8 +622,9 @@ static void keep_f32(search *s) {
   note_layers(s, &f);
   cy_diag_add(
       s->how->diag, CY_WARNING, NULL,
-      "--accuracy=%s: the model has no layer that is faster in another precision on this target; it stays in f32",
-      s->b->text);
+      "--accuracy=%s: no layer outside of loops and branches is faster in another precision on this target; the "
+      "model stays in f32%s",
+      s->b->text, s->how->samples ? "" : ". With samples (--calibrate), static int8 is tried as well");
 }
 
 int cytoc_budget_find(const cytoc_quantise *how, cytoc_budget *b, cy_quant *q) {
@@ -604,7 +632,7 @@ int cytoc_budget_find(const cytoc_quantise *how, cytoc_budget *b, cy_quant *q) {
   bool fixed = how->samples && b->offered >> CY_PRECISION_STATIC & 1;
   int status = fixed ? cytoc_observe(&s.offer) : 0;
   if (!status)
-    status = open_offer(&s, 1);
+    status = open_offer(&s);
   if (!status && !s.nentries)
     keep_f32(&s);
   else if (!status)

@@ -76,8 +76,8 @@ void cytoc_budget_tell(const cytoc_budget *b, cy_diag_sink *diag) {
                                            : "");
   reached_text(b, reached, sizeof reached);
   cy_diag_add(diag, CY_NOTE, NULL,
-              "--accuracy=%s: %s on %d samples; estimated %.2f times as fast as f32, of layers: %s", b->text, reached,
-              b->samples, cycles[1] > 0 ? cycles[0] / cycles[1] : 1, parts);
+              "--accuracy=%s: %s on %d sample%s; estimated %.2f times as fast as f32, of layers: %s", b->text, reached,
+              b->samples, b->samples == 1 ? "" : "s", cycles[1] > 0 ? cycles[0] / cycles[1] : 1, parts);
 }
 
 void cytoc_budget_table(const cytoc_budget *b, FILE *out) {

@@ -161,7 +161,7 @@ static int add_difference(recorder *r, const cytoc_whole *w, int sample, uint32_
 }
 
 int cytoc_whole_add(const cytoc_whole *w, recorder *r, int sample, cy_quant_output *sums) {
-  for (uint32_t k = 0; k < w->noutputs; k++)
+  for (uint32_t k = 0; k < w->noutputs && sample < w->nsamples; k++)
     if (add_difference(r, w, sample, k, &sums[k]))
       return -1;
   return 0;

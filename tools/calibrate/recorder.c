@@ -215,7 +215,7 @@ int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder 
   int n = samples_count(r->samples), status = 0;
   n = n < most ? n : most;
   for (int i = 0; i < n && !status; i++) {
-    if (r->how->progress)
+    if (r->how->progress && what)
       r->how->progress(r->how->progress_ctx, what, i, n);
     status = run_sample(r, i);
     if (!status)

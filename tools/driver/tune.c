@@ -104,6 +104,8 @@ static void plan(tuning *t) {
   cytoc_options o = *t->s->o;
   o.tune = o.explain = o.stats_file = o.dump = o.stop_after = o.passes = o.save_temps = NULL;
   o.tune_seconds = 0;
+  if (o.accuracy) /* what it chooses by is of layers in f32 */
+    o.accuracy = o.labels = o.calibrate = o.calibration = o.int8_skip = NULL;
   o.emit = "so";
   o.output = "layers.so"; /* nothing is written */
   o.verbose = false;

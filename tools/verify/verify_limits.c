@@ -14,8 +14,21 @@
 #include <string.h>
 
 /* The first row that applies: the coarsest precision there is. */
-typedef enum precision { WEIGHTS4, INT8, WEIGHTS8, BF16, TF32, FP16, QUANTISED, HALF, F32, N_PRECISIONS } precision;
+typedef enum precision {
+  BUDGET,
+  WEIGHTS4,
+  INT8,
+  WEIGHTS8,
+  BF16,
+  TF32,
+  FP16,
+  QUANTISED,
+  HALF,
+  F32,
+  N_PRECISIONS
+} precision;
 static const verify_limits rows[N_PRECISIONS] = {
+    [BUDGET] = {"--accuracy", 20, 0, 0.8, true},
     [WEIGHTS4] = {"weights of 4 bits", 10, 0, 0.5, true},
     [INT8] = {"int8", 20, 0, 0.8, true},
     [WEIGHTS8] = {"weights of 8 bits", 25, 0.25, 0.9, true},
@@ -27,8 +40,13 @@ static const verify_limits rows[N_PRECISIONS] = {
     [F32] = {"f32", 80, 1e-3, 0.999, false},
 };
 
+/* A budget holds on the samples that it was found with; on others the ratio may be so much lower. */
+static const double OTHER_SAMPLES_DB = 6;
+
 static bool applies(precision p, const cytoc_options *o, const verify_model *m) {
   switch (p) {
+  case BUDGET:
+    return o->accuracy;
   case WEIGHTS4:
     return o->weights && !strncmp(o->weights, "int4", 4);
   case INT8:
@@ -76,6 +94,8 @@ int verify_limits_choose(const cytoc_options *o, const verify_model *model, veri
   while (!applies(p, o, model))
     p++;
   *out = rows[p];
+  if (p == BUDGET && strtod(o->accuracy, NULL) > OTHER_SAMPLES_DB)
+    out->snr = strtod(o->accuracy, NULL) - OTHER_SAMPLES_DB;
   if (!o->tolerance)
     return 0;
   out->name = "--tolerance";
