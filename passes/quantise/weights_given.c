@@ -114,9 +114,10 @@ static bool read_matrix(const cy_graph *g, const cy_node_info *d, bool transpose
          cy_weights_split(&w->blocks);
 }
 
+/* A plan is about layers in f32: such weights stay as they are then. */
 static bool asked_for_layers(const cy_pass *p) {
   const cy_quant *q = p->options->quant;
-  return q && !cy_quant_is_half(q->mode);
+  return q && !cy_quant_is_half(q->mode) && q->mode != CY_QUANT_PLAN && q->mode != CY_QUANT_OFFER;
 }
 
 /* Are layers quantised, and --weights not asked for: then these are for products of few rows alone. */

@@ -183,8 +183,7 @@ static int run_sample(recorder *r, int i) {
 
 int recorder_open_samples(recorder *r, int64_t size) {
   char text[TENSOR_ERROR_SIZE];
-  r->ninputs = cyto_model_input_count(r->model) - cy_quant_has_choice(r->q->mode) -
-               (r->q->mode == CY_QUANT_OFFER);
+  r->ninputs = cyto_model_input_count(r->model) - cy_quant_has_choice(r->q->mode) - (r->q->mode == CY_QUANT_OFFER);
   r->inputs = calloc((size_t)r->ninputs + 1, sizeof *r->inputs);
   if (r->inputs)
     r->samples = r->how->samples ? samples_open(r->how->samples, r->model, r->ninputs, text)
