@@ -18,7 +18,7 @@ typedef struct cy_candidate {
   bool refused;  /* it is not allowed: by --fast-algorithms=off, or as it would not be exact */
 } cy_candidate;
 
-enum { CY_MAX_CANDIDATES = 6, CY_LAYER_TEXT = 160 };
+enum { CY_MAX_CANDIDATES = 10, CY_LAYER_TEXT = 160 };
 typedef struct cy_candidates {
   char layer[CY_LAYER_TEXT]; /* what is computed: "conv 64->128 k3x3 s1x1 .."; layers of one text have one choice */
   cy_candidate of[CY_MAX_CANDIDATES];

@@ -51,7 +51,7 @@ def layers_of(text):
     """{layer: ({candidate}, the chosen one)} of --explain=costs."""
     layers, layer = {}, None
     for line in text.splitlines():
-        found = re.match(r'  ([* ]) \(?(\w+)\)? +[\d.]+ kcycles', line)
+        found = re.match(r'  ([* ]) \(?([\w-]+)\)? +[\d.]+ kcycles', line)
         if found and layer:
             names, chosen = layers[layer]
             layers[layer] = (names | {found[2]}, found[2] if found[1] == '*' else chosen)

@@ -63,6 +63,8 @@ void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *d, cy_candidates *c
                                         channels && !cg->strict_fp, cg->strict_fp});
   if (floats && !d->transposed)
     cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_PLANAR), cy_planar_cost(cg, d), 1, d->planar, false});
+  if (!depthwise && !d->transposed)
+    cy_direct_tiles(cg, d, channels, direct, c);
   cy_candidates_choose(cg, c);
 }
 

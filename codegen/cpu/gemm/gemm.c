@@ -124,6 +124,8 @@ static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *
   if (possible)
     cy_candidates_add(c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : NEVER,
                                         !cg->strict_fp, cg->strict_fp});
+  if (g->kind == GEMM_PACKED && d->weights == CY_WEIGHTS_F32)
+    cy_tiles_add(cg, false, true, g->tile, cy_csize_known(d->m), cy_csize_known(d->n), plain, c);
   cy_candidates_choose(cg, c);
 }
 
@@ -142,11 +144,12 @@ static bool strassen_chosen(const cy_cg *cg, gemm *g, int64_t outer, int64_t pan
   return !strcmp(c.of[c.chosen].name, "strassen");
 }
 
-static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
+/* tile NULL: the one that suits the sizes. */
+static gemm plan_with(const cy_cg *cg, const cy_gemm_desc *d, const cy_tile *tile) {
   gemm g = {.d = d, .kind = kind_choose(cg, d)};
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
-  g.tile = cy_tile_choose(cg, m, n);
-  if (g.kind == GEMM_PACKED && known_all(d))
+  g.tile = tile ? *tile : cy_tile_choose(cg, m, n);
+  if (g.kind == GEMM_PACKED && known_all(d) && !tile)
     share_columns(&g.tile, known_batches(d), m, n, k, cg->W);
   g.nr = (int64_t)g.tile.nv * cg->W;
   cy_kblock_choose(cg, d->weights, 1, c, &taps, &g.k_block);
@@ -168,7 +171,7 @@ static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
                  known_batches(d) == 1 && known_all(d) && panels > g.blocks.nb;
   g.copy_a = g.copy_a && !g.transposed;
   int64_t outer = known_all(d) ? known_batches(d) : 0;
-  if (strassen_chosen(cg, &g, outer, panels)) {
+  if (!tile && strassen_chosen(cg, &g, outer, panels)) {
     g.strassen = true;
     g.plain = g.blocks;
     g.blocks = g.fast.blocks;
@@ -181,11 +184,19 @@ static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
 }
 
 void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *d, cy_candidates *out) {
-  gemm g = plan_of(cg, d);
+  gemm g = plan_with(cg, d, NULL);
   int64_t outer = known_all(d) ? known_batches(d) : 0, n = cy_csize_known(d->n);
   if (g.strassen)
     g.blocks = g.plain;
   weigh(cg, &g, strassen_possible(cg, &g, outer, n ? cy_ceil(n, g.nr) : 0), out);
+}
+
+static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
+  cy_candidates c = {.chosen = -1};
+  cy_tile tile;
+  if (cg->choices)
+    cy_gemm_candidates(cg, d, &c);
+  return plan_with(cg, d, cy_tile_asked(&c, &tile) ? &tile : NULL);
 }
 
 static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {

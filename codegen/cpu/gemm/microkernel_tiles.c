@@ -35,8 +35,7 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   cy_tile t = tile_of_rows(many ? 32 : 16, rows > 0 && rows < most ? rows : 0);
   if (many && rows >= most && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
     t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
-  else if (cg->model.wide_tile && (!rows || rows >= MANY_ROWS) && n && n <= NARROW &&
-           n % (3 * (int64_t)cg->W) == 0)
+  else if (cg->model.wide_tile && (!rows || rows >= MANY_ROWS) && n && n <= NARROW && n % (3 * (int64_t)cg->W) == 0)
     t = (cy_tile){8, 3}; /* no slower, and more pairs of panels for the tasks of strassen.c */
   int64_t need = n ? cy_ceil(n, cg->W) : t.nv;
   if (need < t.nv)
@@ -44,6 +43,63 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   if ((many ? t.nv <= 2 : t.nv == 1) && (rows == 0 || rows >= 8))
     t.mr = 8; /* narrow: more rows, to have enough sums in flight */
   return t;
+}
+
+/* ---- tiles that --tune tries ---- */
+
+typedef struct tried {
+  unsigned registers;
+  cy_tile tile;
+  const char *plain, *direct;
+} tried;
+
+static const tried all_tried[] = {
+#define CY_FLOAT_TILE_TRIED(registers, mr, nv) {registers, {mr, nv}, "plain-" #mr "x" #nv, "direct-" #mr "x" #nv},
+#include "codegen/cpu/microkernels.def"
+};
+
+/* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */
+static unsigned tile_cycles(unsigned mr, unsigned nv) {
+  unsigned n = (mr * nv + 1) / 2;
+  return n > 4 ? n : 4;
+}
+
+/* Cycles per k of a whole product: tiles at the end of rows and of columns are as small as they can be. */
+static double product_cycles(const cy_cg *cg, cy_tile t, int64_t rows, int64_t n) {
+  int64_t panels = n / (t.nv * cg->W), rest = cy_ceil(n % (t.nv * cg->W), cg->W);
+  double sum = 0;
+  for (int last = 0; last < 2; last++) {
+    unsigned nv = last ? (unsigned)rest : t.nv;
+    int64_t tiles = rows / t.mr, left = rows % t.mr;
+    double column = (double)tiles * tile_cycles(t.mr, nv) + (left ? tile_cycles((unsigned)left, nv) : 0);
+    sum += nv ? column * (last ? 1 : (double)panels) : 0;
+  }
+  return sum;
+}
+
+void cy_tiles_add(const cy_cg *cg, bool conv, bool applies, cy_tile chosen, int64_t rows, int64_t n, double cycles,
+                  cy_candidates *c) {
+  const double never = 100, worse = 1.1; /* a margin; what is worse by so much is not tried */
+  double base = rows > 1 && n ? product_cycles(cg, chosen, rows, n) : 0;
+  unsigned registers = cg->registers == 32 ? 32 : 16;
+  for (size_t i = 0; base > 0 && i < sizeof all_tried / sizeof *all_tried; i++) {
+    const tried *t = &all_tried[i];
+    if (t->registers != registers || t->tile.mr > rows || (t->tile.nv > 1 && (t->tile.nv - 1) * cg->W >= n) ||
+        (t->tile.mr == chosen.mr && t->tile.nv == chosen.nv))
+      continue;
+    double ratio = product_cycles(cg, t->tile, rows, n) / base;
+    if (ratio <= worse)
+      cy_candidates_add(c, (cy_candidate){conv ? t->direct : t->plain, cycles * ratio, never, applies, false});
+  }
+}
+
+bool cy_tile_asked(const cy_candidates *c, cy_tile *out) {
+  for (size_t i = 0; c->chosen >= 0 && i < sizeof all_tried / sizeof *all_tried; i++)
+    if (c->of[c->chosen].name == all_tried[i].plain || c->of[c->chosen].name == all_tried[i].direct) {
+      *out = all_tried[i].tile;
+      return true;
+    }
+  return false;
 }
 
 int64_t cy_last_columns(int64_t n, int64_t nr) { return cy_round_up(n % nr, 4) % nr; }
@@ -54,8 +110,8 @@ int64_t cy_last_room(const cy_cg *cg, int64_t last, cy_weights weights) {
 
 /* Blocks of `least` to `most` such that 1, 2, 4 and 8 workers take least time. panel: multiplications of a row and
  * panel. */
-static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks least, cy_blocks most, int64_t outer, int64_t rows,
-                             int64_t panels, double panel) {
+static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks least, cy_blocks most, int64_t outer,
+                             int64_t rows, int64_t panels, double panel) {
   cy_blocks best = most;
   double best_cost = 1e300;
   for (int64_t mb = most.mb; mb >= least.mb; mb -= tile.mr)
@@ -118,12 +174,6 @@ void cy_kblock_choose(const cy_cg *cg, cy_weights weights, int64_t taps, int64_t
   } else if (c > KC * 3 / 2) {
     *out_c_block = cy_round_up(cy_ceil(c, cy_ceil(c, KC)), 8);
   }
-}
-
-/* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */
-static unsigned tile_cycles(unsigned mr, unsigned nv) {
-  unsigned n = (mr * nv + 1) / 2;
-  return n > 4 ? n : 4;
 }
 
 /* When up to this many rows remain behind a full tile, both are better cut in two halves. */
