@@ -25,7 +25,19 @@ HEAD = '''# Is it right? Every network beside a reference
 
 `tests/bench/verify_all.py --write`: `cytoc verify` (docs/verify.md) of ../shared/models and ../shared/zoo. Of each network, the
 output that is worst: greatest difference, signal-to-noise ratio, arg-max or equal elements. "Cannot be said": the reference
-refuses the model or its inputs, with its words.
+refuses the model or its inputs, with its words; models called neg_ are there to be refused by us.
+
+What is beyond, and why:
+
+- gpt2_embed_attn_fused: ONNX Runtime does not follow the specification (tests/models/spec.py); `-O0` and `-O3` agree to 92 dB.
+- magika_v3_3: ONNX Runtime's results for a batch differ by 45 dB from its own for one row at a time, which ours equal to 107 dB.
+- light_squeezenet: its weights are constants, so that all logits are equal and huge; `-O0` and `-O1` keep them equal, and so does ONNX
+  Runtime, but not algorithms that add up in another order for another channel. rw_light_squeezenet of the suite `models` is right.
+- attention_past_u8s8: the random size of one for `weight_scale`, which the library takes for one for each column; `--dim C=1` says so.
+- optional_of_sequence: the comparison took an optional value for another kind than the value itself; it does not any more.
+- ppocr_det, style_candy_old: random inputs in [-1, 1) are no images: outputs of 1e-7 beside 0, and normalisation by tiny variances.
+  Recorded inputs agree to 114 and 108 dB; algorithms that round more (`--fast-algorithms=off`) have no part in it.
+- fcn_resnet50: rounding of 50 layers with random weights, 72 dB; 79 with `--fast-algorithms=off`, where 80 are asked for.
 '''
 
 

@@ -28,6 +28,12 @@ def few_channels(path):
     return g.save(path, [port('x', F, [1, 64, 128, 128])], [port('y', F, [1, 2, 128, 128])])
 
 
+def short(path):
+    g = graphs.Graph(8)
+    g.op('Relu', 'x', out='y')
+    return g.save(path, [port('x', F, ['n', 4])], [port('y', F, ['n', 4])])
+
+
 def open_sizes(path):
     """Rows that are short, and of a length that is open."""
     g = graphs.Graph(3)

@@ -261,7 +261,30 @@ def refused(args, work):
     return None if code == 0 and '--against' in out else 'by cytoc: exit code %d: %s' % (code, err)
 
 
-TESTS = {'refused': refused, **{'advice ' + kind: advice(kind) for kind in ADVICE}, 'shown': shown, 'elsewhere': elsewhere, 'quantised': quantised,
+def whole_or_not(args, work):
+    """A page that cannot be written to its end leaves the one that was there."""
+    path = os.path.join(work, 'r.html')
+    with open(path, 'w', encoding='utf-8') as f:
+        f.write('old')
+    script = ('import resource, signal, sys\nfrom cytoc.report import _write\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n'
+              'resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n'
+              'try:\n  _write(sys.argv[1], "x" * 5000)\nexcept OSError as e:\n  print(e.filename, e.strerror)')
+    code, out, err = lib.run([sys.executable, '-c', script, path], env=environment(args))
+    with open(path, encoding='utf-8') as f:
+        left = f.read()
+    names = os.listdir(work)
+    os.remove(path)
+    return None if code == 0 and out.startswith(path) and left == 'old' and not any(n.endswith('.tmp') for n in names) else \
+        'exit code %d, %s%s, left %r, %s' % (code, out, err, left[:20], names)
+
+
+def short_run(args, work):
+    """A run that is hardly more than a call gets no advice."""
+    found = advice_of(args, work, models.short, True)
+    return None if not found else 'advice: %s' % found
+
+
+TESTS = {'refused': refused, 'whole or not': whole_or_not, 'short': short_run, **{'advice ' + kind: advice(kind) for kind in ADVICE}, 'shown': shown, 'elsewhere': elsewhere, 'quantised': quantised,
          'strange names': strange_names, 'chain of 1000': drawn(models.chain), 'swin': drawn(models.swin), 'nothing kept': drawn(models.elementwise), 'resnet50': drawn(resnet50)}
 IN_BROWSER = {'shown', 'elsewhere', 'quantised', 'strange names', 'chain of 1000', 'swin', 'nothing kept', 'resnet50'}
 

@@ -25,10 +25,22 @@ def report(model: str, output: str, options: Sequence[str] = (), *, threads: int
     """Writes the page, and returns what is in it."""
     data = collect(model, options, threads, inputs, against, tries)
     data["advice"] = advise(data)
-    text = page(data)
-    with open(output, "w", encoding="utf-8") as f:
-        f.write(text)
+    _write(output, page(data))
     return data
+
+
+def _write(path: str, text: str) -> None:
+    """A file as a whole or not at all; what is there and is no file (a pipe, a device) is written to."""
+    beside = path if os.path.exists(path) and not os.path.isfile(path) else "%s.%d.tmp" % (path, os.getpid())
+    try:
+        with open(beside, "w", encoding="utf-8") as f:
+            f.write(text)
+        if beside != path:
+            os.replace(beside, path)
+    except OSError as e:
+        if beside != path and os.path.exists(beside):
+            os.remove(beside)
+        raise OSError(e.errno, e.strerror, path) from e
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,8 +67,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     try:
         data = report(args.model, output, joined, threads=args.threads, inputs=args.inputs, against=args.against, tries=not args.quick)
         if args.json:
-            with open(args.json, "w", encoding="utf-8") as f:
-                json.dump(data, f)
+            _write(args.json, json.dumps(data))
     except (ReportError, CytocError) as e:
         print("\n".join(str(e).splitlines()[-20:]), file=sys.stderr)
         return 1

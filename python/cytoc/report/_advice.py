@@ -14,6 +14,7 @@ Found = Iterator[Tuple[str, List[int]]]
 SHARE, OF_FLOOR = 0.1, 0.4
 WORTH = 1.1      # times as fast: what a change must gain
 MIN_SNR = 20.0   # dB
+LEAST_US = 1.0   # a run of less is not worth advice: a call alone takes some of that
 MOVES = {"transpose", "identity", "concat", "slice", "pad", "split", "reshape", "depth_to_space", "space_to_depth", "unfold", "expand",
          "reverse"}
 
@@ -134,6 +135,6 @@ KINDS: Dict[str, Callable[[Dict[str, Any]], Found]] = {
 
 
 def advise(data: Dict[str, Any]) -> List[Dict[str, Any]]:
-    if "not_run" in data:
+    if "not_run" in data or sum(s["us"] for s in _steps(data)) < LEAST_US:
         return []
     return [{"kind": kind, "text": text, "steps": steps} for kind, find in KINDS.items() for text, steps in find(data)]
