@@ -136,10 +136,8 @@ void cy_cu_lengths_read(cy_cu *p) {
     return;
   cy_cu_line(p, "if (lengths) {");
   cy_cu_open(p);
-  if (!takes_turns) {
-    cy_cu_line(p, "if (CY_BLOCK >= lengths[0])");
-    cy_cu_line(p, "  return;");
-  }
+  cy_cu_line(p, takes_turns ? "if (lengths[0] == 0)" : "if (CY_BLOCK >= lengths[0])");
+  cy_cu_line(p, "  return;");
   for (uint32_t i = 0; i < p->nargs + p->ndims; i++) {
     if (!cy_cuda_slot_varies(p->k, form, i))
       continue;

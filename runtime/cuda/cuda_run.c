@@ -490,7 +490,7 @@ static cyto_status run_step(cuda_state *state) {
     status = cyrt_cuda_steps_run(state, r, issue, waits(state), &launched);
     state->sized = state->host;
   }
-  if (status && !r->graph && r->served) /* recording failed */
+  if (launched < 0)
     return run_unrecorded(state, r);
   return status || launched ? status : run_eagerly(state);
 }

@@ -395,8 +395,10 @@ cyto_status cyrt_cuda_steps_run(cuda_state *state, cuda_recording *r, int32_t (*
   }
   if (!r->graph || !serves(state, r->served))
     status = record(state, r, issue, waits);
-  if (status)
+  if (status) {
+    *out_launched = -1;
     return status;
+  }
   *out_launched = 1;
   fill_table(state, r->served);
   if (!r->served->pinned && (status = copy_table(state, r->served)))

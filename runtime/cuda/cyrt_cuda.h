@@ -306,7 +306,7 @@ void cyrt_cuda_steps_close(cuda_state *state);
 const cyrt_frame *cyrt_cuda_steps_layout(cuda_state *state, const cyrt_frame *frame);
 void cyrt_cuda_steps_stop(cuda_state *state); /* there is no memory for ends of ranges */
 /* Replays the recording for such a step, made before if need be of what `issue` does; 0 in *out_launched: nothing was
- * launched, the run is to be launched one by one. waits: the host will wait for the run. */
+ * launched, the run is to be launched one by one; so it is with -1, as the driver did not record it. waits: the host will wait for the run. */
 cyto_status cyrt_cuda_steps_run(cuda_state *state, cuda_recording *r, int32_t (*issue)(void *data), int waits,
                                 int *out_launched);
 int32_t cyrt_cuda_steps_issue(cuda_state *state); /* what such a recording begins with */

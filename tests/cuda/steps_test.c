@@ -17,7 +17,7 @@ typedef struct sequence {
   cyto_model *model;
   cyto_context *context;
   int64_t ids[LONGEST], mask[LONGEST], positions[LONGEST], length;
-  float cache[CACHES][LONGEST * SIZE], logits[LONGEST * WORDS];
+  float cache[CACHES][LONGEST * SIZE], longer[CACHES][LONGEST * SIZE], logits[LONGEST * WORDS];
   int keeps;
 } sequence;
 
@@ -73,6 +73,9 @@ static int bind_all(sequence *s, int64_t fresh, cyto_error *error) {
     return 1;
   for (int i = 0; i < CACHES && (!s->keeps || !first); i++)
     if (cyto_bind_input(s->context, PAST + i, CYTO_F32, 4, past, first ? s->cache[i] : NULL, error))
+      return 1;
+  for (int i = 0; i < CACHES && !s->keeps; i++)
+    if (cyto_bind_output(s->context, 1 + i, s->longer[i], sizeof s->longer[i], error))
       return 1;
   return 0;
 }
