@@ -84,11 +84,6 @@ double cy_cost_winograd_few(const cy_cg *cg, int64_t tiles, int64_t channels, in
   return larger(work, cy_cost_loads(cg, weight_bytes)) * each;
 }
 
-/* A clear gain only: estimates do not know how many cores share the memory. */
-bool cy_winograd_pays(const cy_cg *cg, double with, double without) {
-  return with * cg->model.winograd_margin < without;
-}
-
 /* ---- planar convolutions ---- */
 
 /* A sum takes an fma every four cycles. */

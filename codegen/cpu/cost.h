@@ -46,8 +46,6 @@ double cy_cost_winograd_output(const cy_cg *cg, double tiles, int64_t columns, b
 double cy_cost_winograd_points(const cy_cg *cg, double rows, double points, int64_t channels, int64_t columns);
 /* The same of few tiles; weight_bytes: of a vector's nine taps. */
 double cy_cost_winograd_few(const cy_cg *cg, int64_t tiles, int64_t channels, int64_t columns, double weight_bytes);
-/* Is what takes so long, with the algorithm and without, worth it? */
-bool cy_winograd_pays(const cy_cg *cg, double with, double without);
 
 /* ---- planar convolutions ---- */
 

@@ -12,7 +12,7 @@
  * than a 2^23rd of the block's largest, which f32 loses in adding up as well.
  *
  * A task of the second phase has a group of columns. It goes through all blocks of k, and in each through its columns, in
- * the order that weights lie in. A panel of 4 * W columns interleaved  into dot4 of k in registers, in the order that
+ * the order that weights lie in. A panel of 4 * W columns is interleaved into dot4 of k in registers, in the order that
  * quantised_rows.c tells, in which sums stay till the epilogue. vpmaddubsw adds up pairs in 16 bits, which hold 8
  * groups of k. The last panel of columns that do not fill it begins so early that it ends with them.
  */
@@ -96,23 +96,6 @@ static V worker_bytes(cy_cg *cg, const void *ctx) {
 
 /* ---- rows of a: for each block its head, then the digits: [digit, low ones first][k] ---- */
 
-static V ints_of(cy_cg *cg, V floats, unsigned lanes) {
-  return LLVMBuildBitCast(cg->b, floats, LLVMVectorType(cg->i32, lanes), "");
-}
-
-static V reduced(cy_cg *cg, const char *how, V v) { return cy_intrinsic(cg, how, LLVMTypeOf(v), &v, 1); }
-
-/* The largest magnitude of a block, as bits: they compare like floats do, and NaN is above all. */
-static V largest_of(cy_cg *cg, const plan *p, V from, V stride, unsigned lanes) {
-  V most = LLVMConstNull(LLVMVectorType(cg->i32, lanes)), mask = cy_splat(cg, cy_i32(cg, INT32_MAX), lanes);
-  for (int64_t i = 0; i < p->block; i += lanes) {
-    V x = cy_int_gemm_load_floats(cg, cy_gepf(cg, from, cy_mulc(cg, stride, i)), stride, lanes);
-    V args[2] = {most, LLVMBuildAnd(cg->b, ints_of(cg, x, lanes), mask, "")};
-    most = cy_intrinsic(cg, "llvm.smax", LLVMTypeOf(mask), args, 2);
-  }
-  return LLVMBuildBitCast(cg->b, reduced(cg, "llvm.vector.reduce.smax", most), cg->f32, "");
-}
-
 /* x by that, rounded to an integer, whatever x is. */
 static V rounded(cy_cg *cg, V x, V inverse, unsigned lanes) {
   V args[2] = {LLVMBuildFMul(cg->b, x, inverse, ""), cy_splatf(cg, -TOP - 1, lanes)};
@@ -148,7 +131,7 @@ static void emit_head(cy_cg *cg, const plan *p, V step, const V *sum, V to) {
   V less[DIGITS], weight = cy_i32(cg, (int32_t)(p->d->ints.zero_slot < 0 ? -p->d->ints.middle : -1));
   V byte = cy_i32(cg, 8), word = cy_i32(cg, 16);
   for (int i = 0; i < DIGITS; i++)
-    less[i] = LLVMBuildMul(cg->b, reduced(cg, "llvm.vector.reduce.add", sum[i]), weight, "");
+    less[i] = LLVMBuildMul(cg->b, cy_rounded_sum(cg, sum[i]), weight, "");
   V upper = LLVMBuildAdd(cg->b, LLVMBuildShl(cg->b, less[2], byte, ""), less[1], "");
   V middle = LLVMBuildAnd(cg->b, less[1], cy_i32(cg, 0xffff), "");
   cy_store(cg, step, to, 4);
@@ -162,7 +145,7 @@ static void emit_head(cy_cg *cg, const plan *p, V step, const V *sum, V to) {
 static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to) {
   const double least = 1e-30;
   unsigned lanes = p->block % cg->W == 0 ? cg->W : p->block % 8 == 0 ? 8 : 4;
-  V stride = cy_size(cg, p->d->ak), most = largest_of(cg, p, from, stride, lanes),
+  V stride = cy_size(cg, p->d->ak), most = cy_rounded_largest(cg, p->block, from, stride, lanes),
     floor = LLVMConstReal(cg->f32, least);
   V top = LLVMConstReal(cg->f32, TOP), sum[DIGITS];
   V largest = cy_select(cg, LLVMBuildFCmp(cg->b, LLVMRealOLT, most, floor, ""), floor, most);
@@ -183,26 +166,14 @@ static V rounded_at(cy_cg *cg, const plan *p, V row, V block) {
   return cy_gep(cg, cy_arg_ptr(cg, p->d->shared_slot), cy_mulc(cg, number, p->block_bytes));
 }
 
+static void round_block(cy_cg *cg, const void *of, V from, V row, V block) {
+  emit_rounded_block(cg, of, from, rounded_at(cg, of, row, block));
+}
+
 static void emit_rounded(cy_cg *cg, const void *of, const char *name) {
   const plan *p = of;
-  const cy_gemm_desc *d = p->d;
-  V idx[CY_GEMM_BATCH];
-  cy_kernel_begin(cg, name, 0);
-  V m = cy_size(cg, d->m), parts = cy_i64(cg, shares(p));
-  cy_loop t, b;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  V row = cy_div(cg, t.iv, parts), first = cy_mulc(cg, cy_mod(cg, t.iv, parts), p->share);
-  cy_batch_split(cg, d->batch, d->n_batch, cy_div(cg, row, m), idx);
-  V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_batch_offset(cg, idx, d->a_batch, d->n_batch));
-  a = cy_gepf(cg, a, cy_mul(cg, cy_mod(cg, row, m), cy_size(cg, d->am)));
-  V end = cy_imin(cg, cy_i64(cg, p->count), cy_addc(cg, first, p->share));
-  cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
-  V at = cy_mul(cg, cy_mulc(cg, b.iv, p->block), cy_size(cg, d->ak));
-  V from = cy_gepf(cg, a, at);
-  emit_rounded_block(cg, p, from, rounded_at(cg, p, row, b.iv));
-  cy_loop_end(cg, &b, NULL);
-  cy_loop_end(cg, &t, NULL);
-  cy_fn_end(cg, NULL);
+  const cy_rounded_rows rows = {p->d, p->count, p->share, round_block};
+  cy_rounded_rows_emit(cg, &rows, p, name);
 }
 
 /* ---- the micro-kernel: a block of k, so many tiles of columns ---- */
@@ -494,10 +465,6 @@ typedef struct frame {
   V q0, q1; /* panels; the last one may begin early */
 } frame;
 
-static V column_of(cy_cg *cg, const plan *p, V panel) {
-  return cy_imin(cg, cy_mulc(cg, panel, p->nr), cy_i64(cg, p->n - p->nr));
-}
-
 /* Where the sums of a panel lie, in the first row. */
 static V sums_at(cy_cg *cg, const frame *f, V q) {
   return cy_gep(cg, f->sums, cy_mulc(cg, cy_sub(cg, q, f->q0), f->p->nr * 4));
@@ -515,7 +482,7 @@ static V at_least_one(cy_cg *cg, V v) { return cy_imax(cg, v, cy_i64(cg, 1)); }
  * the panels end. */
 static void emit_call(cy_cg *cg, const frame *f, V block, V q, V end) {
   const plan *p = f->p;
-  V fn = kernel_of(cg, p), args[KERNEL_ARGS] = {[ROWS] = f->m}, col = column_of(cg, p, q);
+  V fn = kernel_of(cg, p), args[KERNEL_ARGS] = {[ROWS] = f->m}, col = cy_panel_column(cg, p->n, p->nr, q);
   V tiles = cy_div(cg, cy_sub(cg, end, q), cy_i64(cg, panels_of_tile(p))), last = cy_i64(cg, p->count - 1);
   int64_t bytes = p->bytes * tile_columns(p);
   V some = at_least_one(cg, tiles), prefetch = cy_i64(cg, bytes < PREFETCH_BYTES ? PREFETCH_BYTES / bytes : 1);
@@ -533,17 +500,13 @@ static void emit_call(cy_cg *cg, const frame *f, V block, V q, V end) {
   cy_call(cg, fn, args, KERNEL_ARGS);
 }
 
-/* Sums of a row's panel, which lie in the order of turning, to where its columns belong. */
+/* Sums of a row's panel, which lie in the order of interleaving, to where its columns belong. */
 static void emit_ordered(cy_cg *cg, const frame *f, V row, V q) {
   const plan *p = f->p;
-  V v[VECTORS], first = cy_mulc(cg, f->q0, p->nr), line = cy_mulc(cg, row, p->sums_bytes);
+  V first = cy_mulc(cg, f->q0, p->nr), line = cy_mulc(cg, row, p->sums_bytes);
   V from = cy_gep(cg, sums_at(cg, f, q), line);
-  V to = cy_gep(cg, cy_gepf(cg, f->sums, cy_sub(cg, column_of(cg, p, q), first)), line);
-  for (int i = 0; i < VECTORS; i++)
-    v[i] = cy_load(cg, cg->vf, cy_gepc(cg, from, (int64_t)i * cg->W * 4), 4);
-  for (int i = 0; i < VECTORS; i++)
-    for (unsigned lane = 0; lane < cg->W / 4; lane++)
-      cy_store(cg, cy_some_lanes(cg, v[i], 4 * lane, 4), cy_gepc(cg, to, (16 * lane + 4 * i) * 4), 4);
+  V to = cy_gep(cg, cy_gepf(cg, f->sums, cy_sub(cg, cy_panel_column(cg, p->n, p->nr, q), first)), line);
+  cy_interleaved_order(cg, from, to);
 }
 
 static void emit_epilogue(cy_cg *cg, frame *f) {

@@ -32,9 +32,9 @@
 #include "ir/pixel_shuffle.h"
 
 typedef struct cy_int_gemm_desc {
-  bool conv;            /* which of the two below tells the sizes; strides count elements */
-  cy_gemm_desc gemm;    /* name, slots and epilogue are those of the one in use */
-  cy_conv_desc window;  /* not transposed */
+  bool conv;           /* which of the two below tells the sizes; strides count elements */
+  cy_gemm_desc gemm;   /* name, slots and epilogue are those of the one in use */
+  cy_conv_desc window; /* not transposed */
   cy_shuffle_fill
       shuffle[3]; /* of its axes, where channels become positions: taps that are zeros; positions 0: they are not */
   bool a_signed, b_signed;
@@ -52,8 +52,8 @@ typedef struct cy_int_gemm_desc {
 /* In which order the columns of a panel go through k, by runs: see int_order.c. */
 typedef struct cy_int_gemm_order {
   int64_t n, nr, c, taps[3];
-  unsigned step, together; /* k of a group; a run has a multiple of so many */
-  bool rows;               /* runs are rows of the kernel, those at the same height following each other */
+  unsigned step, together;    /* k of a group; a run has a multiple of so many */
+  bool rows;                  /* runs are rows of the kernel, those at the same height following each other */
   cy_shuffle_fill shuffle[3]; /* positions 0: all columns have all taps */
 } cy_int_gemm_order;
 typedef struct cy_int_gemm_runs { /* of a panel: so many, each of so many taps side by side, in so many groups of k */
@@ -92,7 +92,7 @@ typedef struct cy_int_gemm_layout {
   cy_int_gemm_order order;
   bool split;
   int64_t again;
-  bool winograd;    /* [panel][pair of channels][tap][NR][2] */
+  bool winograd;          /* [panel][pair of channels][tap][NR][2] */
   cy_row_block row_block; /* depthwise by dot4: [vector of nr / 4 channels][tap][channel] */
   int64_t matrix_bytes, bytes;
 } cy_int_gemm_layout;
@@ -163,12 +163,12 @@ static inline unsigned cy_int_gemm_wide(const cy_cg *cg, int64_t n) {
 typedef struct cy_int_gemm_variant {
   bool dot4, wide, split, bf16; /* wide: b is packed in 16 bits; split: dot4, too; bf16: wide, too */
   bool amx;                     /* dot4 or bf16 */
-  bool far;                    /* amx: b lies beyond the first-level cache */
-  bool starts;                 /* sums begin with numbers in memory, else with 0 */
-  bool row_block;              /* k goes through several runs, one kernel row each */
-  bool shuffled;                  /* .. or those that a table tells of each panel */
-  bool prefetch;                  /* not amx: other memory is prefetched meanwhile */
-  unsigned step, together;     /* k of a group; groups come by so many */
+  bool far;                     /* amx: b lies beyond the first-level cache */
+  bool starts;                  /* sums begin with numbers in memory, else with 0 */
+  bool row_block;               /* k goes through several runs, one kernel row each */
+  bool shuffled;                /* .. or those that a table tells of each panel */
+  bool prefetch;                /* not amx: other memory is prefetched meanwhile */
+  unsigned step, together;      /* k of a group; groups come by so many */
 } cy_int_gemm_variant;
 
 /* The rows of microkernels.def. */
@@ -299,6 +299,21 @@ V cy_int_gemm_load_floats(cy_cg *cg, V from, V stride, unsigned lanes); /* strid
 
 /* Can such weights, stored in tiles of so many columns, be multiplied by rows in 8 bits? */
 bool cy_quantised_rows_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
+
+/* The phase in which rows of a become integers, block by block of k: tasks are `share` of a row's `count` blocks. */
+typedef struct cy_rounded_rows {
+  const cy_gemm_desc *d;
+  int64_t count, share;
+  void (*block)(cy_cg *cg, const void *plan, V from, V row,
+                V block); /* from: the block's floats; row: of all matrices */
+} cy_rounded_rows;
+void cy_rounded_rows_emit(cy_cg *cg, const cy_rounded_rows *rows, const void *plan, const char *name);
+V cy_rounded_largest(cy_cg *cg, int64_t block, V from, V stride, unsigned lanes); /* magnitude of a block */
+V cy_rounded_sum(cy_cg *cg, V v);                                                 /* of all lanes */
+/* The column that a panel of nr begins with: the last one ends with the last of n columns. */
+V cy_panel_column(cy_cg *cg, int64_t n, int64_t nr, V panel);
+/* Sums of a panel of interleaved columns, in their own order; from and to may overlap, to being in front. */
+void cy_interleaved_order(cy_cg *cg, V from, V to);
 
 /* Where weights of a block, from a column on, begin. */
 typedef struct cy_int_gemm_place {

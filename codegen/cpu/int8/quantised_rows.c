@@ -34,7 +34,7 @@ enum {
   MAX_PANELS = 8,         /* of a task, and .. */
   MIN_TASKS = 16,         /* .. so many tasks, if there are enough panels */
   FEW_RUN = 16,           /* few rows: tasks done as one, at most, and .. */
-  FEW_PREFETCH = 256,     /* .. rows of bytes from the panel that interleaved  to the one that is asked for */
+  FEW_PREFETCH = 256,     /* .. rows of bytes from the panel that is interleaved to the one that is asked for */
   EXACT_GROUPS = 8,       /* 8 * 2 * 127 * 15 fits in 16 bits, .. */
   MAX_BLOCK = 128         /* .. as does 128 * 127 */
 };
@@ -144,18 +144,19 @@ static V ints_of(cy_cg *cg, V floats, unsigned lanes) {
   return LLVMBuildBitCast(cg->b, floats, LLVMVectorType(cg->i32, lanes), "");
 }
 
-static V reduced(cy_cg *cg, const char *how, V v) { return cy_intrinsic(cg, how, LLVMTypeOf(v), &v, 1); }
+V cy_rounded_sum(cy_cg *cg, V v) { return cy_intrinsic(cg, "llvm.vector.reduce.add", LLVMTypeOf(v), &v, 1); }
 
-/* The largest magnitude of a block, as bits: they compare like floats do, and NaN is above all. */
-static V largest_of(cy_cg *cg, const plan *p, V from, V stride, unsigned lanes) {
+/* Bits of magnitudes compare like floats do, and NaN is above all. */
+V cy_rounded_largest(cy_cg *cg, int64_t block, V from, V stride, unsigned lanes) {
   V most = LLVMConstNull(LLVMVectorType(cg->i32, lanes)), mask = cy_splat(cg, cy_i32(cg, INT32_MAX), lanes);
   cy_loop i;
-  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, p->block), cy_i64(cg, lanes), &most, 1);
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, block), cy_i64(cg, lanes), &most, 1);
   V x = cy_int_gemm_load_floats(cg, cy_gepf(cg, from, cy_mul(cg, i.iv, stride)), stride, lanes);
   V args[2] = {i.v[0], LLVMBuildAnd(cg->b, ints_of(cg, x, lanes), mask, "")};
   most = cy_intrinsic(cg, "llvm.smax", LLVMTypeOf(mask), args, 2);
   cy_loop_end(cg, &i, &most);
-  return LLVMBuildBitCast(cg->b, reduced(cg, "llvm.vector.reduce.smax", i.out[0]), cg->f32, "");
+  most = cy_intrinsic(cg, "llvm.vector.reduce.smax", LLVMTypeOf(mask), &i.out[0], 1);
+  return LLVMBuildBitCast(cg->b, most, cg->f32, "");
 }
 
 /* x * inverse, rounded: as bits of a float whose last ones count units. Stores codes; returns `sum` and their sum. */
@@ -173,7 +174,7 @@ static V emit_codes(cy_cg *cg, V x, V inverse, V to, V sum, unsigned lanes) {
 static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to, V more) {
   const double least = 1e-36;
   unsigned lanes = p->block % cg->W == 0 ? cg->W : p->block % 8 == 0 ? 8 : 4;
-  V stride = cy_size(cg, p->d->ak), most = largest_of(cg, p, from, stride, lanes);
+  V stride = cy_size(cg, p->d->ak), most = cy_rounded_largest(cg, p->block, from, stride, lanes);
   V tiny = LLVMBuildFCmp(cg->b, LLVMRealOLT, most, LLVMConstReal(cg->f32, least), "");
   V top = LLVMConstReal(cg->f32, 127), inverse = LLVMBuildFDiv(cg->b, top, most, "");
   V factor = cy_splat(cg, cy_select(cg, tiny, LLVMConstReal(cg->f32, 0), inverse), lanes);
@@ -184,7 +185,7 @@ static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to, V more) {
   sum = emit_codes(cg, x, factor, cy_gep(cg, to, i.iv), i.v[0], lanes);
   cy_loop_end(cg, &i, &sum);
   V weight = cy_i32(cg, (int32_t)(p->d->ints.zero_slot < 0 ? -(p->d->ints.middle + p->flip) : -1));
-  sum = LLVMBuildMul(cg->b, reduced(cg, "llvm.vector.reduce.add", i.out[0]), weight, "");
+  sum = LLVMBuildMul(cg->b, cy_rounded_sum(cg, i.out[0]), weight, "");
   cy_store(cg, LLVMBuildFDiv(cg->b, most, top, ""), more, 4);
   cy_store(cg, sum, cy_gepc(cg, more, 4), 4);
 }
@@ -196,31 +197,43 @@ static V rounded_at(cy_cg *cg, const plan *p, V row) {
 /* What a rounded row has behind its codes. */
 static int64_t steps_at(const plan *p) { return cy_round_up(p->k, 8); }
 
-static void emit_rounded(cy_cg *cg, const void *of, const char *name) {
+/* Block b of row `row`, whose floats are at `from`. */
+static void round_block(cy_cg *cg, const void *of, V from, V row, V b) {
   const plan *p = of;
-  const cy_gemm_desc *d = p->d;
+  V to = rounded_at(cg, p, row), step = cy_gep(cg, cy_gepc(cg, to, steps_at(p)), cy_mulc(cg, b, 8));
+  emit_rounded_block(cg, p, from, cy_gep(cg, to, cy_mulc(cg, b, p->block)), step);
+}
+
+void cy_rounded_rows_emit(cy_cg *cg, const cy_rounded_rows *r, const void *plan, const char *name) {
+  const cy_gemm_desc *d = r->d;
   V idx[CY_GEMM_BATCH];
   cy_kernel_begin(cg, name, 0);
-  V m = cy_size(cg, d->m);
+  V m = cy_size(cg, d->m), parts = cy_i64(cg, cy_ceil(r->count, r->share));
   cy_loop t, b;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  cy_batch_split(cg, d->batch, d->n_batch, cy_div(cg, t.iv, m), idx);
+  V row = cy_div(cg, t.iv, parts), first = cy_mulc(cg, cy_mod(cg, t.iv, parts), r->share);
+  cy_batch_split(cg, d->batch, d->n_batch, cy_div(cg, row, m), idx);
   V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_batch_offset(cg, idx, d->a_batch, d->n_batch));
-  a = cy_gepf(cg, a, cy_mul(cg, cy_mod(cg, t.iv, m), cy_size(cg, d->am)));
-  V to = rounded_at(cg, p, t.iv), more = cy_gepc(cg, to, steps_at(p));
-  cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_i64(cg, p->count), cy_i64(cg, 1), NULL, 0);
-  V at = cy_mulc(cg, b.iv, p->block), from = cy_gepf(cg, a, cy_mul(cg, at, cy_size(cg, d->ak)));
-  V step = cy_gep(cg, more, cy_mulc(cg, b.iv, 8));
-  emit_rounded_block(cg, p, from, cy_gep(cg, to, at), step);
+  a = cy_gepf(cg, a, cy_mul(cg, cy_mod(cg, row, m), cy_size(cg, d->am)));
+  V end = cy_imin(cg, cy_i64(cg, r->count), cy_addc(cg, first, r->share));
+  cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
+  V at = cy_mul(cg, cy_mulc(cg, b.iv, d->ints.block), cy_size(cg, d->ak));
+  r->block(cg, plan, cy_gepf(cg, a, at), row, b.iv);
   cy_loop_end(cg, &b, NULL);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
 }
 
+static void emit_rounded(cy_cg *cg, const void *of, const char *name) {
+  const plan *p = of;
+  const cy_rounded_rows rows = {p->d, p->count, p->count, round_block};
+  cy_rounded_rows_emit(cg, &rows, p, name);
+}
+
 /* ---- a panel's block, interleaved: scales, zero points (i32), then vectors of dot4: [digit][group][VECTORS] ---- */
 
 typedef struct panel {
-  cy_int_gemm_place at, prefetch; /* prefetch: what interleaved  next, to be asked for */
+  cy_int_gemm_place at, prefetch; /* prefetch: what is interleaved next, to be prefetched */
   V to;
 } panel;
 
@@ -458,8 +471,8 @@ typedef struct frame {
   V q0, q1;          /* panels */
 } frame;
 
-static V column_of(cy_cg *cg, const plan *p, V panel) {
-  return cy_imin(cg, cy_mulc(cg, panel, p->nr), cy_i64(cg, p->n - p->nr));
+V cy_panel_column(cy_cg *cg, int64_t n, int64_t nr, V panel) {
+  return cy_imin(cg, cy_mulc(cg, panel, nr), cy_i64(cg, n - nr));
 }
 
 /* Where the sums of a panel lie, in the first row. */
@@ -472,8 +485,8 @@ static void emit_interleaved(cy_cg *cg, const frame *f, V q, V b0, V count) {
   const plan *p = f->p;
   int64_t prefetch = p->few && p->bytes < FEW_PREFETCH ? FEW_PREFETCH / p->bytes : 1;
   V panels = cy_sub(cg, f->q1, f->q0), step = cy_imin(cg, cy_i64(cg, prefetch), panels);
-  V next = cy_add(cg, q, step), last = cy_icmp(cg, LLVMIntSGE, next, f->q1), col = column_of(cg, p, q);
-  V next_col = column_of(cg, p, cy_select(cg, last, cy_sub(cg, next, panels), next));
+  V next = cy_add(cg, q, step), last = cy_icmp(cg, LLVMIntSGE, next, f->q1), col = cy_panel_column(cg, p->n, p->nr, q);
+  V next_col = cy_panel_column(cg, p->n, p->nr, cy_select(cg, last, cy_sub(cg, next, panels), next));
   V next_block = cy_select(cg, last, cy_addc(cg, b0, p->together), b0);
   cy_loop b;
   cy_loop_begin(cg, &b, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
@@ -511,17 +524,22 @@ static void emit_rows(cy_cg *cg, const frame *f, V sums, V b0, V count) {
   cy_loop_end(cg, &r, NULL);
 }
 
+void cy_interleaved_order(cy_cg *cg, V from, V to) {
+  V v[VECTORS];
+  for (int i = 0; i < VECTORS; i++)
+    v[i] = cy_load(cg, cg->vf, cy_gepc(cg, from, (int64_t)i * cg->W * 4), 4);
+  for (int i = 0; i < VECTORS; i++)
+    for (unsigned lane = 0; lane < cg->W / 4; lane++)
+      cy_store(cg, cy_some_lanes(cg, v[i], 4 * lane, 4), cy_gepc(cg, to, (16 * lane + 4 * i) * 4), 4);
+}
+
 /* A panel's sums of a row, in the order of columns, to the line that the epilogue takes, which begins with panel `first`.
  */
 static void emit_ordered(cy_cg *cg, const frame *f, V row, V q, V first) {
   const plan *p = f->p;
   V from = cy_gep(cg, sums_at(cg, f, q), cy_mulc(cg, row, sum_bytes(p)));
-  V before = cy_sub(cg, column_of(cg, p, q), cy_mulc(cg, first, p->nr)), to = cy_gepf(cg, f->line, before);
-  for (int i = 0; i < VECTORS; i++) {
-    V v = cy_load(cg, cg->vf, cy_gepc(cg, from, (int64_t)i * cg->W * 4), 4);
-    for (unsigned lane = 0; lane < cg->W / 4; lane++)
-      cy_store(cg, cy_some_lanes(cg, v, 4 * lane, 4), cy_gepc(cg, to, (16 * lane + 4 * i) * 4), 4);
-  }
+  V before = cy_sub(cg, cy_panel_column(cg, p->n, p->nr, q), cy_mulc(cg, first, p->nr));
+  cy_interleaved_order(cg, from, cy_gepf(cg, f->line, before));
 }
 
 /* Of panels [q0, q1), as many as the line has room for. */
