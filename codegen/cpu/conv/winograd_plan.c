@@ -44,7 +44,7 @@ static double unknown_tiles(const cy_conv_desc *d, double positions) {
 
 static double task_cost(const cy_cg *cg, const wino *w, int64_t tiles, int64_t columns) {
   static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see cy_next_rows; with 32 registers no row idles */
-  double rows = cg->W == 16 ? (double)tiles : (double)(tiles / 6 * 6) + tail[tiles % 6];
+  double rows = cg->registers == 32 ? (double)tiles : (double)(tiles / 6 * 6) + tail[tiles % 6];
   return cy_cost_winograd_points(cg, rows, POINTS, v_channels(w), columns) +
          cy_cost_winograd_output(cg, (double)tiles, columns, w->pairs);
 }
