@@ -15,13 +15,17 @@ import time
 import numpy as np
 
 try:
-    import onnx
     import torch
     import torch.nn.functional as F
-    from onnx import numpy_helper
     from torch import fx
 except ImportError as problem:
     sys.exit('%s is not installed in this Python' % problem.name)
+try:
+    import onnx
+    from onnx import numpy_helper
+except ImportError:
+    import bench_onnx as onnx
+    from bench_onnx import numpy_helper
 
 import bench_common
 

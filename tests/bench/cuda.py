@@ -2,13 +2,18 @@
 """Measures compiled models on this machine's CUDA device beside PyTorch, and writes tests/bench/RESULTS-cuda.md.
 
     cuda.py [NAMES] [--out FILE] [--seconds N] [--profile]     measures; FILE gets a JSON object a line, at once
+    cuda.py --prepare ARCH [NAMES]                             only writes models and libraries into --work; their
+                                                               weights repeat themselves, so that they pack well
+    cuda.py --ready [NAMES]                                    measures those: needs neither cytoc nor onnx
     cuda.py --report FILE                                      adds what a FILE has to RESULTS-cuda.md (--results)
 
 In:  --build DIR (cytoc, portable/libcyto.so: `make portable`), the cases of cuda_cases.py, PyTorch where it is
      installed. --small with the mocks of tests/cuda tries it all out without a device.
-Out: lines of `kind` "speed" (a contender on a case), "kernel" (--profile: its time beside its floor), "failure".
-     Libraries are compiled side by side, while nothing is measured; each case is a process with a time limit (--limit),
-     so that one that hangs costs no other.
+Out: lines of `kind` "speed" (a contender on a case), "kernel" (--profile: ours beside its floor, and PyTorch's operators
+     with the kernels of cuBLAS and cuDNN behind them), "failure". Libraries are compiled side by side, while nothing is
+     measured. First all cases are measured beside PyTorch's eager and graphed code, then those of COMPILED beside
+     torch.compile. Each is a process of its own, forked where PyTorch is imported already, with a time limit (--limit), so
+     that one that hangs costs no other.
 
 Method. Inputs are random and the same for all, in the device's memory, as are the outputs. All contenders of a case run
 in one process, on one stream, and take turns; those that PyTorch has to compile come last, beside ours again, so that
@@ -21,10 +26,12 @@ f16 sums in f32 on both sides, TF32 only where the case says so. Clocks are as t
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -40,6 +47,8 @@ import mock
 
 FLUSH = 256 << 20  # bytes
 COMPILE_SECONDS = 100  # for torch.compile
+COMPILED = r'resnet50|vit|bert|unet|gpt2|mobilenet|nerf|softmax|layer_norm|gelu'  # products alone call the same kernels
+MODE = 'max-autotune'
 DEVICE = os.environ.get('CYTO_TORCH_DEVICE', 'cuda')  # cpu: PyTorch's part is tried out without a device
 LEAST_ROUNDS = 7
 LEGACY_STREAM = 1  # there runs are not recorded: CUPTI tells the kernels of a graph by themselves only sometimes
@@ -48,42 +57,38 @@ FIRST = 10  # cases that are compiled and measured before the rest is compiled
 
 # ---- models ----
 
-def files(args, case, variant):
+def files(args, case):
     """The model and its library."""
-    name = case.name + ('_own' if 'no cuDNN' in variant else '')
-    return os.path.join(args.work, case.name + '.onnx'), os.path.join(args.work, name + '.so')
+    return [os.path.join(args.work, case.name + end) for end in ('.onnx', '.so')]
 
 
 def compile_case(args, case, arch):
-    """[line] of what went wrong."""
-    failures = []
-    for variant, options in case.variants().items():
-        model, library = files(args, case, variant)
-        if os.path.exists(library) and os.path.getmtime(library) > os.path.getmtime(args.cytoc):
-            continue
-        try:
-            why = None if os.path.exists(model) else case.write(model)
-        except Exception as problem:
-            why = '%s: %s' % (type(problem).__name__, problem)
-        if not why:
-            command = [args.cytoc, model, '-o', library, '--target=' + arch, '--explain', *options]
-            code, text, err = lib.run(command, args.limit, env=mock.compiling(args.env))
-            why = lib.reason(err, code) if code else None
-            with open(library + '.txt', 'w', encoding='utf-8') as f:
-                f.write(text)
-        if why:
-            failures.append({'kind': 'failure', 'case': case.name, 'contender': variant, 'why': 'compile: ' + why})
-    return failures
+    """None, or why there is no library. Beside it lies what --explain printed."""
+    model, library = files(args, case)
+    if os.path.exists(library) and (args.ready or os.path.getmtime(library) > os.path.getmtime(args.cytoc)):
+        return None
+    if args.ready:
+        return 'there is no %s' % library
+    try:
+        why = None if os.path.exists(model) else case.write(model, bool(args.prepare))
+    except Exception as problem:
+        why = '%s: %s' % (type(problem).__name__, problem)
+    if why:
+        return why
+    command = [args.cytoc, model, '-o', library, '--target=' + arch, '--explain', *case.options]
+    code, text, err = lib.run(command, args.limit, env=mock.compiling(args.env))
+    with open(library + '.txt', 'w', encoding='utf-8') as f:
+        f.write(text)
+    return 'compile: ' + lib.reason(err, code) if code else None
 
 
 # ---- one case, in a process of its own ----
 
 def feeds_of(case, path):
     """[(name, ONNX's type, array)]; bf16 as bits."""
-    import onnx
     import bench_common
     if case.network:
-        model = onnx.load(path)
+        model = load_model(path)
         kinds = {p.name: bench_common.port_type(p)[0] for p in model.graph.input}
         return [(name, kinds[name], array) for name, array in bench_common.feeds_of(model, 1, {}).items()]
     rng, feeds = np.random.default_rng(1), []
@@ -96,6 +101,14 @@ def feeds_of(case, path):
     return feeds
 
 
+def load_model(path):
+    try:
+        from onnx import load
+    except ImportError:
+        from bench_onnx import load
+    return cuda_cases.fill(load(path))
+
+
 class Bench:
     """The contenders of a case, and what was measured of them."""
 
@@ -105,7 +118,7 @@ class Bench:
         self.torch = import_torch(case)
         self.torch_stream = self.torch.cuda.Stream() if self.torch and DEVICE == 'cuda' else None
         self.stream = self.torch_stream.cuda_stream if self.torch_stream else self.driver.stream()
-        self.feeds = feeds_of(case, files(args, case, 'cytoc')[0])
+        self.feeds = feeds_of(case, files(args, case)[0])
         self.tensors = [as_torch(self.torch, kind, array) for _, kind, array in self.feeds] if self.torch else []
         self.at = [t.data_ptr() for t in self.tensors] if self.torch_stream else [
             self.driver.upload(array) for _, _, array in self.feeds]
@@ -119,8 +132,15 @@ class Bench:
              'why': ('%s: %s' % (type(problem).__name__, text[0]))[:600]})
 
     def add_ours(self, variant):
-        library = files(self.args, self.case, variant)[1]
-        model = cuda_device.Model(self.driver, os.path.join(self.args.build, 'portable', 'libcyto.so'), library, self.stream)
+        library = files(self.args, self.case)[1]
+        cudnn = os.environ.get('CYTO_CUDNN')
+        if 'no cuDNN' in variant:
+            os.environ['CYTO_CUDNN'] = ''
+        try:
+            model = cuda_device.Model(self.driver, os.path.join(self.args.build, 'portable', 'libcyto.so'), library, self.stream)
+        finally:
+            os.environ.pop('CYTO_CUDNN', None)
+            os.environ.update({'CYTO_CUDNN': cudnn} if cudnn is not None else {})
         for at, (name, kind, array) in zip(self.at, self.feeds):
             model.bind(name, kind, array.shape, at)
         outputs = model.bind_outputs()
@@ -136,10 +156,8 @@ class Bench:
         import bench_torch
         inputs = self.tensors
         if self.case.network:
-            import onnx
-            path = files(self.args, self.case, 'cytoc')[0]
             arrays = {name: array for name, _, array in self.feeds}
-            module, inputs = bench_torch.build(onnx.load(path), arrays, DEVICE)
+            module, inputs = bench_torch.build(load_model(files(self.args, self.case)[0]), arrays, DEVICE)
         else:
             def module(*x):
                 return self.case.torch(torch, *x)
@@ -194,6 +212,11 @@ class Bench:
                  'bytes': self.case.bytes, 'launches': self.case.launches, 'flushed': bool(self.flush),
                  'clocks': [before, clocks()]})
 
+    def must_have(self, name):
+        """A case without ours has failed, whatever else was measured."""
+        if name not in self.contenders:
+            raise cuda_device.Error('%s did not run' % name)
+
     def attempt(self, name, add, *arguments):
         try:
             add(*arguments)
@@ -208,10 +231,9 @@ class Bench:
 
 
 def import_torch(case):
-    try:
-        import torch
-    except ImportError:
+    if not has_torch():
         return None
+    import torch
     if DEVICE == 'cuda' and not torch.cuda.is_available():
         return None
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = case.tf32
@@ -278,7 +300,11 @@ def no_end(*_):
     raise TimeoutError('no end after %d s' % COMPILE_SECONDS)
 
 
-def measure_case(args, case):
+def torch_stream(bench):
+    return bench.torch.cuda.stream(bench.torch_stream) if bench.torch_stream else contextlib.nullcontext()
+
+
+def measure_first(args, case):
     bench = Bench(args, case)
     for variant in case.variants():
         bench.attempt(variant, bench.add_ours, variant)
@@ -286,49 +312,85 @@ def measure_case(args, case):
         bench.attempt('copy', bench.add_copy)
     if not bench.torch:
         bench.measure(list(bench.contenders), 'first')
-        return
-    with bench.torch.cuda.stream(bench.torch_stream) if bench.torch_stream else contextlib.nullcontext():
+        return bench.must_have('cytoc')
+    with torch_stream(bench):
         for mode in ('eager', 'graph'):
             bench.attempt('torch ' + mode, bench.add_torch, mode)
         for name in backends(case):
             bench.attempt('torch ' + name.lower(), add_backend, bench, name)
         bench.measure(list(bench.contenders), 'first')
-        mode = 'reduce-overhead' if case.network or case.launches else 'default'
-        if case.flop:
-            return  # products and attention alone: it calls the same kernels
+    bench.must_have('cytoc')
+
+
+def measure_compiled(args, case):
+    """torch.compile, beside ours again."""
+    bench = Bench(args, case)
+    if not bench.torch:
+        raise cuda_device.Error('there is no PyTorch to compile with')
+    with torch_stream(bench):
         signal.signal(signal.SIGALRM, no_end)
         signal.alarm(COMPILE_SECONDS)
-        bench.attempt('torch ' + mode, bench.add_torch, mode)
+        bench.attempt('torch ' + MODE, bench.add_torch, MODE)
         signal.alarm(0)
-        if 'torch ' + mode in bench.contenders:
-            bench.measure(['cytoc', 'torch ' + mode], 'compiled')
+        bench.attempt('cytoc', bench.add_ours, 'cytoc')
+        bench.attempt('torch eager', bench.add_torch, 'eager')
+        if 'torch ' + MODE in bench.contenders:
+            bench.measure(list(bench.contenders), 'compiled')
 
 
-def profile_case(args, case):
+PROFILED_RUNS = 10
+
+
+def profiled(bench, run):
+    """torch.profiler's record of some runs."""
+    torch = bench.torch
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA], record_shapes=True) as profile:
+        for _ in range(PROFILED_RUNS):
+            run()
+        bench.driver.wait(bench.stream)
+        synchronize(torch)
+    return profile
+
+
+def profile_ours(args, case):
     """Mean time of each of our kernels in a run, by CUPTI through PyTorch, beside the floors of --explain."""
     bench = Bench(args, case)
     if not bench.torch:
         raise cuda_device.Error('profiles need PyTorch')
     bench.stream = LEGACY_STREAM
     bench.add_ours('cytoc')
-    runs, torch = 10, bench.torch
-    kinds = torch.profiler.ProfilerActivity
-    with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as profile:
-        for _ in range(runs):
-            bench.contenders['cytoc']()
-        bench.driver.wait(bench.stream)
-        synchronize(torch)
-    trace, us = files(args, case, 'cytoc')[1] + '.trace.json', {}
-    profile.export_chrome_trace(trace)
+    library, us = files(args, case)[1], {}
+    trace = library + '.trace.json'
+    profiled(bench, bench.contenders['cytoc']).export_chrome_trace(trace)
     with open(trace, encoding='utf-8') as f:
         for event in json.load(f)['traceEvents']:
             if event.get('cat') in ('kernel', 'gpu_memcpy', 'gpu_memset'):
-                us[event['name']] = us.get(event['name'], 0.0) + event['dur'] / runs
-    with open(files(args, case, 'cytoc')[1] + '.txt', encoding='utf-8') as f:
+                us[event['name']] = us.get(event['name'], 0.0) + event['dur'] / PROFILED_RUNS
+    with open(library + '.txt', encoding='utf-8') as f:
         floors = cuda_report.explained(f.read())
     for name, time_us in sorted(us.items(), key=lambda row: -row[1]):
         kernel = name[:-4] if name.endswith('_tma') else name  # by tensor maps, in place of the one beside it
-        say({'kind': 'kernel', 'case': case.name, 'name': name, 'us': time_us, **floors.get(kernel, {})})
+        say({'kind': 'kernel', 'case': case.name, 'contender': 'cytoc', 'name': name, 'us': time_us, **floors.get(kernel, {})})
+
+
+def profile_torch(args, case):
+    """The same of PyTorch's eager code: an operator with the shapes of its operands, and the time of its kernels, which are
+    cuBLAS's and cuDNN's where it multiplies."""
+    bench = Bench(args, case)
+    with torch_stream(bench):
+        bench.add_torch('eager')
+        rows = profiled(bench, bench.contenders['torch eager']).key_averages(group_by_input_shape=True)
+    for row in sorted(rows, key=lambda row: -getattr(row, 'self_device_time_total', 0)):
+        us = getattr(row, 'self_device_time_total', 0) / PROFILED_RUNS
+        if us > 0:
+            say({'kind': 'kernel', 'case': case.name, 'contender': 'torch eager', 'name': row.key, 'us': us, 'runs': row.count // PROFILED_RUNS,
+                 'algorithm': ' '.join('x'.join(map(str, shape)) for shape in row.input_shapes if shape)})
+
+
+def profile_case(args, case):
+    profile_ours(args, case)
+    profile_torch(args, case)
 
 
 # ---- all of them ----
@@ -338,68 +400,117 @@ def last_line(path):
         return (f.read().strip().splitlines() or [''])[-1][:400]
 
 
-def child(args, case):
-    """Runs this program for one case; its lines go to the file as they come."""
-    command = [sys.executable, os.path.abspath(__file__), '--case', case.name, '--build', args.build, '--work', args.work,
-               '--round-seconds', str(args.round_seconds)] + ['--small'] * args.small + ['--profile'] * args.profile + [
-                   '--device'] * args.device
-    with open(args.out, 'a', encoding='utf-8') as out, open(args.out + '.log', 'a', encoding='utf-8') as log:
-        log.write('== %s\n' % case.name)
-        log.flush()
-        p = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL, env=args.env, start_new_session=True)
-        try:
-            code = p.wait(min(args.limit, max(5, args.end - time.monotonic())))
-            why = None if code == 0 else 'ended by signal %d' % -code if code < 0 else \
-                'exit code %d: %s' % (code, last_line(args.out + '.log'))
-        except subprocess.TimeoutExpired:
-            why = 'no end in time'
-        finally:
-            try:
-                os.killpg(p.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            try:
-                p.wait(20)
-            except subprocess.TimeoutExpired:  # the driver does not let go of it
-                pass
-    return why
+def forked(args, work):
+    """A process that does work() with its output in the file of results."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        for descriptor, path in ((1, args.out), (2, args.out + '.log')):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), descriptor)
+        work()
+        code = 0
+    except cuda_device.Error as problem:
+        say({'kind': 'failure', 'case': args.at, 'contender': '', 'why': str(problem)})
+        code = 3
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def wait_for(pid, seconds):
+    """Its status; None: it was still at it, and was ended."""
+    end, status = time.monotonic() + seconds, None
+    while status is None and time.monotonic() < end:
+        found, code = os.waitpid(pid, os.WNOHANG)
+        status = code if found else None
+        if status is None:
+            time.sleep(0.02)
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    for _ in range(1000 if status is None else 0):  # the driver may not let go of it
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            break
+        time.sleep(0.02)
+    return status
+
+
+def measure_apart(args, case, measure):
+    """None, or how the process of this case ended."""
+    args.at = case.name
+    with open(args.out + '.log', 'a', encoding='utf-8') as log:
+        log.write('== %s %s\n' % (case.name, measure.__name__))
+    limit = max(args.limit, COMPILE_SECONDS + 20) if measure is measure_compiled else args.limit
+    status = wait_for(forked(args, lambda: measure(args, case)), min(limit, max(5, args.end - time.monotonic())))
+    if status is None:
+        return 'no end in time'
+    if os.WIFSIGNALED(status):
+        return 'ended by signal %d' % os.WTERMSIG(status)
+    return 'exit code %d: %s' % (os.WEXITSTATUS(status), last_line(args.out + '.log')) if status else None
+
+
+def arch_of_device(args):
+    code = 'import cuda_device; print(cuda_device.Driver().arch())'
+    _, text, err = lib.run([sys.executable, '-c', code], 60, env=dict(args.env, PYTHONPATH=HERE))
+    return text.strip() or sys.exit(err.strip() or 'no device')
 
 
 def measure_all(args, cases):
-    failed, kind = 0, 'kernel' if args.profile else 'speed'
-    done = {row.get('case') for row in cuda_report.read(args.out) if row.get('kind') == kind} if args.resume else ()
-    cases = [case for case in cases if case.name not in done]
-    arch = 'sm_80'
-    if args.device:
-        arch = cuda_device.Driver().arch()
+    arch = arch_of_device(args) if args.device else 'sm_80'
     append(args, {'kind': 'machine', 'date': time.strftime('%Y-%m-%d', time.gmtime()), 'arch': arch, 'clocks': clocks(),
                   'profile': args.profile, **machine(args)})
-    for group in (cases[:FIRST], cases[FIRST:]):
-        failed += measure_group(args, group, arch)
-    return failed
-
-
-def measure_group(args, cases, arch):
+    torch = has_torch()  # imported here, so that those that are forked have it; they alone may touch the device
+    if args.profile:
+        return measure_group(args, cases, arch, profile_case, 'kernel', None)
     failed = 0
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
-        compiled = list(pool.map(lambda case: compile_case(args, case, arch), cases))
-    for case, failures in zip(cases, compiled):
-        for row in failures:
-            append(args, row)
-        if len(failures) == len(case.variants()):
-            print('%-28s %s' % (case.name, failures[0]['why']), flush=True)
-            failed += 1
-            continue
-        if time.monotonic() > args.end:
-            append(args, {'kind': 'failure', 'case': case.name, 'contender': '', 'why': 'no time was left'})
-            failed += 1
-            continue
-        why = child(args, case)
-        if why:
-            append(args, {'kind': 'failure', 'case': case.name, 'contender': '', 'why': why})
-        failed += bool(why or failures)
-        print('%-28s %s' % (case.name, why or 'ok'), flush=True)
+    for group in (cases[:FIRST], cases[FIRST:]):
+        failed += measure_group(args, group, arch, measure_first, 'speed', 'first')
+    if torch:
+        measure_group(args, [c for c in cases if re.search(COMPILED, c.name)], arch, measure_compiled, 'speed', 'compiled')
     return failed
+
+
+def has_torch():
+    try:
+        import torch
+        return hasattr(torch, 'Tensor')  # else it is the folder of tests/
+    except ImportError:
+        return False
+
+
+def measure_group(args, cases, arch, measure, kind, part):
+    """How many failed. What the file of results has already is left out with --resume."""
+    done = {row.get('case') for row in cuda_report.read(args.out) if row.get('kind') == kind and row.get('part') == part} \
+        if args.resume else ()
+    cases, failed = [case for case in cases if case.name not in done], 0
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+        reasons = list(pool.map(lambda case: compile_case(args, case, arch), cases))
+    for case, why in zip(cases, reasons):
+        if not why and time.monotonic() > args.end:
+            why = 'no time was left'
+        why = why or measure_apart(args, case, measure)
+        if why:
+            append(args, {'kind': 'failure', 'case': case.name, 'contender': part or '', 'why': why})
+        failed += bool(why)
+        print('%-28s %-10s %s' % (case.name, part or kind, why or 'ok'), flush=True)
+    return failed
+
+
+def prepare(args, cases):
+    """Models and libraries; those that cannot be had are named."""
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+        reasons = list(pool.map(lambda case: compile_case(args, case, args.prepare), cases))
+    for case, why in zip(cases, reasons):
+        if why:
+            print('FAILED %s: %s' % (case.name, why), flush=True)
+    return sum(why is not None for why in reasons)
 
 
 def machine(args):
@@ -418,7 +529,8 @@ def append(args, row):
 def main():
     args = lib.arguments(__doc__, out={'default': 'build/cuda-speed.jsonl'}, seconds={'type': float, 'default': 3600},
                          limit={'type': float, 'default': 240}, work={'default': 'build/cuda-speed'},
-                         small={'action': 'store_true'}, profile={'action': 'store_true'}, case={}, report={},
+                         small={'action': 'store_true'}, profile={'action': 'store_true'}, report={}, prepare={'metavar': 'ARCH'},
+                         ready={'action': 'store_true', 'help': 'libraries lie in --work already'},
                          resume={'action': 'store_true', 'help': 'without cases that the file has'},
                          device={'action': 'store_true', 'help': 'a device, not the mocks of tests/cuda'},
                          results={'default': os.path.join(HERE, 'RESULTS-cuda.md')},
@@ -427,18 +539,13 @@ def main():
     args.env = mock.environment(args)
     if args.report:
         sys.exit(cuda_report.write(args.report, args.results))
+    if args.env.get('LD_LIBRARY_PATH') != os.environ.get('LD_LIBRARY_PATH'):  # read when a process begins
+        os.execve(sys.executable, [sys.executable, *sys.argv], args.env)
+    args.out, args.work = os.path.abspath(args.out), os.path.abspath(args.work)
     os.makedirs(args.work, exist_ok=True)
     cases = cuda_cases.all_cases(args.small)
-    if args.case:
-        case = next(c for c in cases if c.name == args.case)
-        try:
-            (profile_case if args.profile else measure_case)(args, case)
-        except cuda_device.Error as problem:
-            say({'kind': 'failure', 'case': case.name, 'contender': '', 'why': str(problem)})
-            sys.exit(1)
-        sys.exit(0)
     cases = [c for c in cases if args.wanted(c.name)]
-    failed = measure_all(args, cases)
+    failed = prepare(args, cases) if args.prepare else measure_all(args, cases)
     print('%d passed, %d failed, 0 skipped' % (len(cases) - failed, failed))
     sys.exit(1 if failed else 0)
 

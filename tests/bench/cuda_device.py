@@ -70,6 +70,26 @@ class Driver:
         self.call('cuMemAlloc_v2', byref(at), c_size_t(max(size, 1)))
         return at.value
 
+    def free(self, at):
+        self.call('cuMemFree_v2', c_uint64(at))
+
+    def load(self, image):
+        """The module of an image, which stays."""
+        module = c_void_p()
+        self.call('cuModuleLoadDataEx', byref(module), image, 0, None, None)
+        return module
+
+    def function(self, module, name):
+        function = c_void_p()
+        self.call('cuModuleGetFunction', byref(function), module, name.encode())
+        return function
+
+    def launch(self, function, blocks, threads, words, stream):
+        """Parameters are words of 64 bits."""
+        values = [c_uint64(w) for w in words]
+        at = (c_void_p * len(values))(*[ctypes.cast(ctypes.pointer(v), c_void_p) for v in values])
+        self.call('cuLaunchKernel', function, blocks, 1, 1, threads, 1, 1, 0, c_void_p(stream), at, None)
+
     def upload(self, array):
         """A copy of the array on the device."""
         array = np.ascontiguousarray(array)
@@ -113,7 +133,7 @@ class CytoError(ctypes.Structure):
 class CytoOptions(ctypes.Structure):
     _fields_ = [('threads', c_int32), ('parallel', c_void_p), ('parallel_user', c_void_p), ('alloc', c_void_p),
                 ('release', c_void_p), ('allocator_user', c_void_p), ('device', c_int32), ('device_memory', c_int32),
-                ('stream', c_void_p)]
+                ('stream', c_void_p), ('devices', c_void_p), ('device_count', c_int32), ('device_errors', c_int32)]
 
 
 class CytoTensor(ctypes.Structure):
@@ -151,9 +171,9 @@ class Model:
         for i in range(self.cyto.cyto_model_output_count(self.model)):
             out = CytoTensor()
             self.check(self.cyto.cyto_output(self.context, i, byref(out), byref(self.error)))
-            at = self.driver.alloc(out.bytes)
-            self.check(self.cyto.cyto_bind_output(self.context, i, c_void_p(at), c_uint64(out.bytes), byref(self.error)))
-            outputs.append((at, out.bytes, out.dtype, list(out.dims[:out.rank])))
+            outputs.append((self.driver.alloc(out.bytes), out.bytes, out.dtype, list(out.dims[:out.rank])))
+        for i, (at, size, _, _) in enumerate(outputs):  # binding one makes the context forget the sizes
+            self.check(self.cyto.cyto_bind_output(self.context, i, c_void_p(at), c_uint64(size), byref(self.error)))
         return outputs
 
     def run(self):

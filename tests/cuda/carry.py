@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs what tests and measures CUDA on another machine, which has a GPU and Python, but neither LLVM nor build tools.
+"""Packs what tests and measures CUDA on another machine, which has a GPU, Python, numpy and perhaps PyTorch, but neither a
+compiler nor a linker nor onnx: all libraries are compiled here.
 
     make carry                                   # build/carry: a folder to send, archives and run.py
-    make carry CARRY='--arch 90 --limit-mb 40 --save DIR'
+    make carry CARRY='--arch sm_90a --limit-mb 40 --save DIR'
 
-In:  --build DIR with portable/ (`make portable`), tests, tools, ../shared (zoo and models), the node tests' data of the
-     onnx package; NVRTC for --arch, whose kernels travel compiled.
+In:  --build DIR with portable/ (`make portable`), tests, tools, ../shared (zoo and models); NVRTC for --arch, and ONNX
+     Runtime for what networks should compute. What was compiled stays in build/images and build/carried for the next time.
 Out: the folder (--save) with run.py (carried.py) and archives in the order of their importance; what is over
-     --limit-mb is left out, and said. --mocks adds the mocks of NVIDIA's libraries, --nodes and --preset make it small:
-     for trying it out.
+     --limit-mb is left out, and said. --mocks takes the mocks of NVIDIA's libraries in the place of NVRTC and of a device:
+     for trying it out; --networks and --speed say which (regular expressions).
 """
 import glob
 import io
@@ -21,15 +22,19 @@ import tarfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
+sys.path.insert(1, os.path.join(os.path.dirname(HERE), 'bench'))
+import cuda_cases
 import lib
 
 GLIBC = re.compile(r'(ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv))\.so\.\d$')
-PROGRAMS = {'cytoc': 'build', 'cyto-run': 'build', 'cyto-bench': 'build', 'node_run': 'build/tests',
-            'device_test': 'build/tests/cuda', 'libcyto.so': 'build/portable'}
-SCRIPTS = ['tests/*.py', 'tests/cuda/*.py', 'tests/cuda/*.txt', 'tests/onnx/*.py', 'tests/onnx/*.txt', 'tests/bench/cuda*.py',
-           'tests/requirements.txt', 'tools/bench_*.py']
-MOCKS = ['tests/cuda/*.h', 'tests/check.h', 'codegen/cuda/*.cuh', 'build/tests/cuda/mock/*.o', 'build/tests/cuda/mock/*.so*',
-         'build/tests/cuda/mock/cudnn/*.so*', 'build/tests/cuda/mock/lib64/*.so*']
+PROGRAMS = {'cyto-run': 'build', 'device_test': 'build/tests/cuda', 'libcyto.so': 'build/portable'}
+SCRIPTS = ['tests/*.py', 'tests/cuda/*.py', 'tests/bench/cuda*.py', 'tools/bench_*.py']
+MOCKS = ['tests/cuda/*.h', 'tests/cuda/shim*.c', 'codegen/cuda/*.cuh', 'build/tests/cuda/mock/*.o',
+         'build/tests/cuda/mock/*.so*', 'build/tests/cuda/mock/cudnn/*.so*', 'build/tests/cuda/mock/lib64/*.so*']
+# Each kind of layer, number and kernel once, small; networks.txt says what they are.
+NETWORKS = ('resnet18$|resnet18_half|mobilenet_v2_fp16|shufflenet|vit_cifar_fp16|blazeface|ppocr|mobilenetv2_qdq|resnet18_int8|'
+            'squeezenet_dynamic|unet3d_fp16|unet2d_tf32|edsr_half|bert_toy$|bert_toy_fp16|gpt2_past_fp16|llama_fp16|beam_search|'
+            'warpgroups_(half|bf16|int8)|one_row|lstm_tagger$|conformer_tf32|topk_multi|ddpm_unet_fp16|dlrm')
 
 
 def needed(program):
@@ -66,64 +71,79 @@ def tools(args):
             least = max(least, glibc_of(library))
     print('the programs want glibc 2.%d or newer there' % least)
     files.update((path, path) for path in matching(SCRIPTS + MOCKS * args.mocks))
+    files['build/tests/cuda/instructions.npz'] = instructions(args)
     return files
+
+
+def python(args, script, *arguments, env=None):
+    """Runs a script of tests; its words when it fails."""
+    code, out, err = lib.run([sys.executable, script, *arguments], 7200, env=env)
+    sys.stdout.write(''.join(line + '\n' for line in out.splitlines() if line.startswith(('FAILED', 'skipped'))))
+    return lib.reason(err or out, code) if code else None
+
+
+def instructions(args):
+    """What the emulator makes of single instructions, for the architecture."""
+    path = os.path.join(args.work, 'instructions.npz')
+    env = dict(os.environ, CY_MOCK_CAPABILITY=re.sub(r'\D', '', args.arch), LD_LIBRARY_PATH=os.path.join(args.build, 'tests/cuda/mock'))
+    why = python(args, 'tests/cuda/instructions.py', '--record', path, env=env)
+    return sys.exit('instructions.py: ' + why) if why else path
 
 
 def images(args):
     """The kernels of device_test, compiled for the architecture; they stay for the next time."""
-    folder = os.path.join(args.build, 'images')
+    folder, number = os.path.join(args.build, 'images'), re.sub(r'\D', '', args.arch)
+    folder += '-mock' if args.mocks else ''
     os.makedirs(folder, exist_ok=True)
-    code, _, err = lib.run([os.path.join(args.build, 'portable', 'device_test'), '--save', folder, '--arch', args.arch], 3600)
+    env = dict(os.environ, CUDA_HOME=os.path.join(args.build, 'tests', 'cuda', 'mock')) if args.mocks else None
+    code, _, err = lib.run([os.path.join(args.build, 'portable', 'device_test'), '--save', folder, '--arch', number], 3600, env=env)
     if code:
-        print('the kernels of device_test are compiled there, not here: %s' % lib.reason(err, code))
+        print('the kernels of device_test are not compiled: %s' % lib.reason(err, code))
         return {}
     return {'build/tests/cuda/images/' + os.path.basename(path): path for path in matching([folder + '/*.cubin'])
-            if re.match(r'cases_%s\D' % args.arch, os.path.basename(path))}
+            if re.match(r'cases_%s\D' % number, os.path.basename(path))}
 
 
-def below(folder, there, names=None):
-    if not os.path.isdir(folder):
-        print('left out: there is no %s' % folder)
-        return {}
+def below(folder, there):
     files = {}
     for root, _, found in os.walk(folder):
         inside = os.path.relpath(root, folder)
-        if names is None or inside.split(os.sep)[0] in names:
-            files.update((os.path.normpath(os.path.join(there, inside, f)), os.path.join(root, f)) for f in found)
+        files.update((os.path.normpath(os.path.join(there, inside, f)), os.path.join(root, f)) for f in found)
     return files
 
 
-def zoo(args):
-    return below(os.path.join(lib.SHARED, 'zoo'), 'shared/zoo')
+def networks(args):
+    """Libraries with inputs and the outputs that they should have."""
+    folder = os.path.join(args.work, 'networks')
+    shutil.rmtree(folder, ignore_errors=True)
+    device = [] if args.mocks else ['--device', '--target', args.arch]
+    why = python(args, 'tests/cuda/networks.py', '--build', args.build, '--prepare', folder, *device, args.networks)
+    if why:
+        print('not all networks: %s' % why)
+    return below(folder, 'build/carried/networks')
 
 
-def node_tests(args):
-    """The data of the tests that must pass, and their index."""
-    sys.path.insert(0, os.path.join(os.path.dirname(HERE), 'onnx'))
-    import run
-    listed = lib.Suite(args, os.path.join(HERE, 'nodes-passing.txt')).listed
-    args.wanted = lambda name: name in listed and re.search(args.nodes, name)
-    rows = run.load_index(args)
-    files, index = {}, os.path.join(args.save, 'index.tsv')
-    with open(index, 'w', encoding='utf-8') as f:
-        for row in rows:
-            there = 'build/onnx-tests/data/' + '/'.join(row[1].split(os.sep)[-2:])
-            files.update(below(row[1], there))
-            f.write('\t'.join([row[0], there, *row[2:]]) + '\n')
-    files['build/onnx-tests/index.tsv'] = index
+def speed(args):
+    """Libraries that are measured, and the models that PyTorch is given."""
+    folder = os.path.join(args.work, 'speed')
+    small = ['--small'] if args.mocks else ['--device']
+    why = python(args, 'tests/bench/cuda.py', '--build', args.build, '--prepare', args.arch, '--work', folder, *small, args.speed)
+    if why:
+        print('not all that is measured: %s' % why)
+    there = os.path.join(args.work, 'stripped')
+    shutil.rmtree(there, ignore_errors=True)
+    os.makedirs(there)
+    files = {}
+    for path in matching([folder + '/*']):
+        if path.endswith('.onnx'):
+            shutil.copy(path, there)
+            path = os.path.join(there, os.path.basename(path))
+            cuda_cases.strip(path)
+        files['build/carried/speed/' + os.path.basename(path)] = path
     return files
 
 
-def stored_models(args):
-    """Those that networks.txt names."""
-    with open(os.path.join(HERE, 'networks.txt'), encoding='utf-8') as f:
-        names = {line.split()[1] for line in f if line.strip() and line[0] != '#'}
-    files = below(os.path.join(lib.SHARED, 'models'), 'shared/models', names)
-    files.setdefault('shared/models/README', os.path.join(HERE, 'networks.txt'))  # the folder is looked for
-    return files
-
-
-ARCHIVES = [tools, images, zoo, node_tests, stored_models]
+ARCHIVES = [tools, images, networks, speed]
 
 
 def pack(files, preset):
@@ -135,9 +155,11 @@ def pack(files, preset):
 
 
 def main():
-    args = lib.arguments(__doc__, save={'default': 'build/carry'}, arch={'default': '90'},
-                         **{'limit-mb': {'type': float, 'default': 60}}, preset={'type': int, 'default': 6, 'help': 'of xz; -1: as it is'},
-                         mocks={'action': 'store_true'}, nodes={'default': '', 'help': 'which node tests'})
+    args = lib.arguments(__doc__, save={'default': 'build/carry'}, arch={'default': 'sm_90a'},
+                         **{'limit-mb': {'type': float, 'default': 40}}, preset={'type': int, 'default': 2, 'help': 'of xz; -1: as it is'},
+                         mocks={'action': 'store_true'}, networks={'default': NETWORKS}, speed={'default': ''})
+    args.work = os.path.join(args.build, 'carried-mock' if args.mocks else 'carried')
+    os.makedirs(args.work, exist_ok=True)
     shutil.rmtree(args.save, ignore_errors=True)
     os.makedirs(args.save)
     shutil.copy(os.path.join(HERE, 'carried.py'), os.path.join(args.save, 'run.py'))
@@ -155,9 +177,7 @@ def main():
             total += len(data)
         print('%-18s %5d files %6.1f MB%s' % (name, len(files), len(data) / 2 ** 20,
                                               '' if fits else ', left out: over --limit-mb'), flush=True)
-    if os.path.exists(os.path.join(args.save, 'index.tsv')):
-        os.remove(os.path.join(args.save, 'index.tsv'))
-    print('%s: %.1f MB. There: python3 run.py' % (args.save, total / 2 ** 20))
+    print('%s: %.1f MB. There: python3 run.py first, then python3 run.py second' % (args.save, total / 2 ** 20))
 
 
 if __name__ == '__main__':

@@ -16,13 +16,15 @@ ones 1e-4, with --tf32 5e-3. `cpu`: the reference is the network compiled for a 
 most: integer arithmetic is exact, but where floats that were added up in another order are rounded to integers,
 results differ by a step.
 (--int8-prefer=size goes with it: by default a CPU keeps other layers in float than a GPU.)
-With --device the networks run on the machine's device, with --nvrtc all run as NVRTC compiles them: minutes each.
+With --device the networks run on the machine's device, with --nvrtc all run as NVRTC compiles them: minutes each. With
+--prepare DIR nothing runs: a folder for each gets the library, in/, ref/ and how far results may be away (limit).
 """
 import functools
 import importlib.util
 import json
 import os
 import re
+import shutil
 import sys
 
 import numpy as np
@@ -197,6 +199,8 @@ def test(args, name, work, words):
                               args.limit, env=mock.compiling(env))
     if code:
         return 'compile: ' + lib.reason(err, code)
+    if args.prepare:
+        return keep(os.path.join(args.prepare, name), work, limit)
     lacks = [w[4:] for w in words if w.startswith('has:') and not re.search(w[4:], text)]
     if lacks and not args.device:
         return 'no kernel is ' + lacks[0]
@@ -210,8 +214,18 @@ def test(args, name, work, words):
         network.compare(outputs, os.path.join(work, 'ref'), lambda name: limit)
 
 
+def keep(folder, work, limit):
+    """What another machine needs to run it and to judge the results."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    for part in ('model.so', 'in', 'ref'):
+        shutil.move(os.path.join(work, part), os.path.join(folder, part))
+    with open(os.path.join(folder, 'limit'), 'w', encoding='utf-8') as f:
+        f.write('%g\n' % limit)
+
+
 def main():
-    args = lib.arguments(__doc__, device=dict(action='store_true'), nvrtc=dict(action='store_true'),
+    args = lib.arguments(__doc__, prepare=dict(metavar='DIR'), device=dict(action='store_true'), nvrtc=dict(action='store_true'),
                          jobs=dict(type=int, default=2, help='networks at a time'), target=mock.TARGET,
                          limit=dict(type=int, default=600, help='seconds for compiling one, and for running it'))
     suite = lib.Suite(args)
