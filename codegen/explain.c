@@ -289,6 +289,19 @@ static void print_shares(const cy_work *b, FILE *out) {
             cy_str_text(b->g, outputs[s->output].name), cy_str_text(b->g, inputs[s->input].name), s->axis);
 }
 
+/* What a device without room for the weights does with them. */
+static void print_weights(const cy_work *b, FILE *out) {
+  const double bus = 25e9; /* bytes a second of pinned memory over PCIe 4, 16 lanes */
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < b->p->nconstants; i++)
+    bytes += b->constant_used[i] ? b->p->constants[i].size : 0;
+  if (b->machine->target->peak && bytes)
+    fprintf(out,
+            "weights: %.1f MB. A device with less free memory streams them from pinned memory of the host in each run, "
+            "which takes %.0f us at least at %.0f GB/s\n",
+            (double)bytes / 1e6, (double)bytes / bus * 1e6, bus / 1e9);
+}
+
 void cy_explain(cy_work *b, FILE *out) {
   double rate = cycles_per_second(b), flops = 0, bytes = 0, floor_s = 0;
   print_peak(b, rate, out);
@@ -310,6 +323,7 @@ void cy_explain(cy_work *b, FILE *out) {
   fprintf(out, "%-34s %4s  %-24s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6,
           floor_s * 1e6);
   print_shares(b, out);
+  print_weights(b, out);
   free(list.rows);
   free(list.by_sizes);
   free(syms);

@@ -199,8 +199,18 @@ static uint64_t context_layout(const cyrt_model *code, cyto_context *context) {
 static cyto_status context_device(cyto_context *context, const cyto_options *options, cyto_error *error) {
   cyto_model *model = context->model;
   const cyrt_device *device = model->code->device;
-  cyrt_device_request request = {model->code,     model->weights,         context,
-                                 options->device, options->device_memory, options->stream};
+  const cyto_device_allocator *allocator = options->device_allocator.alloc ? &options->device_allocator : NULL;
+  if (allocator && !allocator->release)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_options.device_allocator has no release function");
+  cyrt_device_request request = {.model = model->code,
+                                 .weights = model->weights,
+                                 .context = context,
+                                 .device = options->device,
+                                 .device_memory = options->device_memory,
+                                 .stream = options->stream,
+                                 .allocator = allocator,
+                                 .weights_limit = options->device_weights,
+                                 .pool = options->device_pool};
   context->frame.workers = device->workers;
   cyrt_lock_take(&model->device_lock);
   int32_t status = device->open(&request, &model->device_shared, &context->device, error);
@@ -216,7 +226,28 @@ static cyto_status context_devices(cyto_context *context, const cyto_options *op
       "cyto_options.devices: the model is linked; several devices run those that cyto_model_load() opens");
 }
 
+/* What only models for CUDA have a use for would be ignored in silence. */
+static cyto_status check_for_cpu(const cyrt_model *code, const cyto_options *o, cyto_error *error) {
+  const char *given = o->device                   ? "device"
+                      : o->device_memory          ? "device_memory"
+                      : o->stream                 ? "stream"
+                      : o->device_pool            ? "device_pool"
+                      : o->device_weights         ? "device_weights"
+                      : o->device_allocator.alloc ? "device_allocator"
+                                                  : NULL;
+  return !given
+             ? CYTO_OK
+             : cyrt_error_set(
+                   error, CYTO_INVALID_ARGUMENT,
+                   "cyto_options.%s is for models for CUDA, but the model is compiled for a CPU (%s): compile it with "
+                   "--target=sm_.., or leave it out",
+                   given, code->target);
+}
+
 static cyto_status context_pool(cyto_context *context, const cyto_options *options, cyto_error *error) {
+  cyto_status wrong = check_for_cpu(context->model->code, options, error);
+  if (wrong)
+    return wrong;
   int32_t threads = options->threads ? options->threads : cyto_cpu_count();
   context->frame.workers = threads < CYTO_MAX_THREADS ? threads : CYTO_MAX_THREADS;
   if (context->frame.workers == 1)

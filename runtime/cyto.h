@@ -192,6 +192,16 @@ typedef struct cyto_allocator {
   void *user;
 } cyto_allocator;
 
+/* Memory of a device that a context gets, in the place of the driver's: PyTorch's caching allocator, RMM, a region of your
+ * own. alloc returns memory of the context's device, aligned to 256 bytes, or NULL; `stream` is that of the runs (a
+ * CUstream), and what is done with the memory is done there or waits for it. Called only by the thread that uses the
+ * context; release, when the stream is empty. */
+typedef struct cyto_device_allocator {
+  void *(*alloc)(void *user, size_t bytes, void *stream);
+  void (*release)(void *user, void *ptr, size_t bytes, void *stream);
+  void *user;
+} cyto_device_allocator;
+
 /* The application's own thread pool: must call task(data, i) once for every i in [0, n), in any order, on any threads,
  * at once or one after the other, and return when all are done. */
 typedef void (*cyto_task)(void *data, int64_t i);
@@ -216,6 +226,15 @@ typedef struct cyto_options {
   const int32_t *devices;
   int32_t device_count;  /* of them */
   int32_t device_errors; /* cyto_device_errors: what a run does whose part on one of them fails */
+  /* Where the context's memory on the device comes from (weights, which all contexts of the model share, are the driver's):
+   * your allocator; alloc NULL: cuMemAlloc, or with device_pool 1 the device's stream-ordered pool (cuMemAllocAsync), whose
+   * memory grows and goes without waiting for the device; where it has none, cuMemAlloc. cyto_context_describe() says so */
+  int32_t device_pool;
+  cyto_device_allocator device_allocator;
+  /* The most bytes of the device that weights take; 0: as many as there are. Weights that are more, or do not fit, stay in
+   * pinned memory of the host and are copied in each run, ahead of the kernels that read them: slow, but it runs. The first
+   * context on a device decides for all */
+  uint64_t device_weights;
 } cyto_options;
 
 /* AGAIN: the others do that part again, and that device gets no more; an error comes when all have failed. STOP: the run fails,

@@ -35,7 +35,7 @@ extern "C" {
 #define CYRT_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
-#define CYTO_ABI_VERSION 10u
+#define CYTO_ABI_VERSION 11u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
 /* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */
@@ -88,6 +88,7 @@ struct cyrt_pool;   /* the thread pool (threads.c) */
 struct cyrt_context; /* the runtime's side of a context (context.h) */
 struct cyto_error;  /* cyto.h */
 struct cyto_memory_use; /* cyto.h */
+struct cyto_device_allocator; /* cyto.h */
 
 /* What generated code sees of a context. */
 typedef struct cyrt_frame {
@@ -140,6 +141,9 @@ typedef struct cyrt_device_request {
   int32_t device;               /* number of the device */
   int32_t device_memory;        /* what the application binds is memory of the device */
   void *stream;                 /* the application's, or NULL */
+  const struct cyto_device_allocator *allocator; /* the application's, or NULL */
+  uint64_t weights_limit;       /* most bytes of the device that weights may take; 0: no limit */
+  int32_t pool;                 /* memory comes from the device's pool, where it has one */
 } cyrt_device_request;
 
 /* Rows of `bytes` bytes to be copied, whose beginnings are so far from each other. */
@@ -374,6 +378,8 @@ typedef struct cyrt_cuda_model {
   const cyrt_cuda_bound *checks;       /* [n_checks] those of cyrt_frame.checks, in the order of the launches */
   const struct cyrt_cuda_trace *trace; /* NULL: compiled without --profile */
   uint64_t lengths; /* bit i: the i-th symbol of the inputs may change from step to step of a sequence */
+  uint64_t n_weights;
+  const uint64_t *weights_at;          /* [n_weights] where each of the weights begins, ascending */
 } cyrt_cuda_model;
 enum {
   CYRT_CUDA_REPLAY = 1,       /* equal sizes of inputs mean equal launches: a run can be recorded */

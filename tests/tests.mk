@@ -6,7 +6,7 @@
 
 # ---- what there is
 
-SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model capture checks steps devices driver tools cudnn search found)
+SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model memory capture checks steps devices driver tools cudnn search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))

@@ -198,6 +198,37 @@ static LLVMValueRef checks(cy_host *h) {
   return table;
 }
 
+static int by_offset(const void *a, const void *b) {
+  const cy_constant *const *x = a, *const *y = b;
+  return ((*x)->offset > (*y)->offset) - ((*x)->offset < (*y)->offset);
+}
+
+/* Where each weight begins that has bytes of its own: what lies within another one goes with it. */
+static LLVMValueRef weights(cy_host *h, uint32_t *out_n) {
+  const cy_program *p = h->p;
+  const cy_constant **list = calloc((size_t)p->nconstants + 1, sizeof *list);
+  LLVMValueRef *rows = calloc((size_t)p->nconstants + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  uint32_t used = 0, n = 0;
+  uint64_t end = 0;
+  if (!list || !rows)
+    cy_no_memory();
+  for (uint32_t i = 0; i < p->nconstants; i++)
+    if (h->build->constant_used[i] && p->constants[i].size)
+      list[used++] = &p->constants[i];
+  qsort(list, used, sizeof *list, by_offset);
+  for (uint32_t i = 0; i < used; i++) {
+    if (!n || list[i]->offset >= end)
+      rows[n++] = cy_i64(h->cg, (int64_t)list[i]->offset);
+    end = list[i]->offset + list[i]->size > end ? list[i]->offset + list[i]->size : end;
+  }
+  if (n)
+    table = cy_host_table(h, rows, n);
+  *out_n = n;
+  free(list);
+  free(rows);
+  return table;
+}
+
 static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data) {
   uint32_t nplans = h->build->nplans, n = nplans;
   LLVMValueRef *rows = calloc(3 * (size_t)n + 2, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
@@ -224,16 +255,20 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
   int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
               (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
   LLVMValueRef none = LLVMConstNull(h->cg->ptr);
-  LLVMValueRef fields[9] = {cy_host_i32(h, n),
-                            cy_host_i32(h, flags),
-                            table,
-                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : none,
-                            cy_i64(h->cg, h->p->nchecks),
-                            cy_i64(h->cg, cudnn ? n - 1 : 0),
-                            checks(h),
-                            h->build->o->profile ? cy_host_external(h, "cyrt_cuda_trace") : none,
-                            cy_i64(h->cg, (int64_t)cy_cuda_lengths(h->p))};
-  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 9, 0));
+  uint32_t nweights;
+  LLVMValueRef weights_at = weights(h, &nweights);
+  LLVMValueRef fields[11] = {cy_host_i32(h, n),
+                             cy_host_i32(h, flags),
+                             table,
+                             cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : none,
+                             cy_i64(h->cg, h->p->nchecks),
+                             cy_i64(h->cg, cudnn ? n - 1 : 0),
+                             checks(h),
+                             h->build->o->profile ? cy_host_external(h, "cyrt_cuda_trace") : none,
+                             cy_i64(h->cg, (int64_t)cy_cuda_lengths(h->p)),
+                             cy_i64(h->cg, nweights),
+                             weights_at};
+  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 11, 0));
   *out_device = cy_host_external(h, "cyrt_cuda_device");
 }
 

@@ -12,7 +12,6 @@
 
 enum {
   ATTRIBUTE_SHARED_BYTES = 8, /* of a function: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
-  UPLOAD_BYTES = 8 << 20,
   WORKERS = 512
 };
 
@@ -105,61 +104,6 @@ static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_e
   return status;
 }
 
-/* ---- weights ---- */
-
-typedef struct upload {
-  void *buffer[2], *stream[2]; /* pinned; while one is filled the other is under way */
-} upload;
-
-static cyto_status upload_open(const cuda_driver *driver, upload *u, size_t bytes, cyto_error *error) {
-  cyto_status status = CYTO_OK;
-  for (int i = 0; i < 2 && !status; i++) {
-    status = cyrt_cuda_get_pinned(driver, &u->buffer[i], bytes, "copying the model's weights", error);
-    if (!status)
-      status = cyrt_cuda_check(driver, driver->stream_create(&u->stream[i], CUDA_STREAM_NON_BLOCKING), "cuStreamCreate",
-                               error);
-  }
-  return status;
-}
-
-static void upload_close(const cuda_driver *driver, upload *u) {
-  for (int i = 0; i < 2; i++) {
-    if (u->stream[i])
-      driver->stream_destroy(u->stream[i]);
-    if (u->buffer[i])
-      driver->host_free(u->buffer[i]);
-  }
-}
-
-static cuda_code upload_all(const cuda_driver *driver, upload *u, cuda_ptr to, const uint8_t *from, uint64_t bytes) {
-  cuda_code code = 0;
-  for (uint64_t at = 0, turn = 0; at < bytes && !code; at += UPLOAD_BYTES, turn ^= 1) {
-    uint64_t n = bytes - at < UPLOAD_BYTES ? bytes - at : UPLOAD_BYTES;
-    if ((code = driver->stream_wait(u->stream[turn])))
-      break;
-    memcpy(u->buffer[turn], from + at, n);
-    code = driver->copy_in_async(to + at, u->buffer[turn], n, u->stream[turn]);
-  }
-  for (int i = 0; i < 2 && !code; i++)
-    code = driver->stream_wait(u->stream[i]);
-  return code;
-}
-
-/* The driver copies faster from pinned memory, of which weights are too much; so they go through two pieces of it. */
-static cyto_status load_weights(cuda_shared *shared, cuda_device *device, const uint8_t *weights, cyto_error *error) {
-  const cuda_driver *driver = &shared->driver;
-  uint64_t bytes = shared->model->weights_bytes;
-  upload u = {{NULL, NULL}, {NULL, NULL}};
-  cyto_status status = cyrt_cuda_get(driver, &device->weights, bytes, "the model's weights", error);
-  if (!status)
-    status = upload_open(driver, &u, bytes < UPLOAD_BYTES ? bytes : UPLOAD_BYTES, error);
-  if (!status)
-    status = cyrt_cuda_check(driver, upload_all(driver, &u, device->weights, weights, bytes),
-                             "copying the model's weights to the device", error);
-  upload_close(driver, &u);
-  return status;
-}
-
 /* ---- devices ---- */
 
 static void device_destroy(cuda_shared *shared, cuda_device *device) {
@@ -171,8 +115,7 @@ static void device_destroy(cuda_shared *shared, cuda_device *device) {
   if (device->context && !cyrt_cuda_enter(shared, device, &entry, NULL)) { /* else it is gone, and all with it */
     for (uint32_t i = 0; i < device->n_modules; i++)
       driver->module_unload(device->modules[i]);
-    if (device->weights)
-      driver->mem_free(device->weights);
+    cyrt_cuda_weights_release(shared, device);
     cyrt_cuda_leave(shared, &entry);
   }
   if (device->context)
@@ -181,10 +124,33 @@ static void device_destroy(cuda_shared *shared, cuda_device *device) {
   free(device->images);
   free(device->functions);
   free(device->shared_bytes);
+  cyrt_cuda_weights_forget(device);
   free(device);
 }
 
-static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const uint8_t *weights, cyto_error *error) {
+/* The devices that there are, and whether the model has code for them. */
+static cyto_status no_such_device(const cuda_shared *shared, int32_t number, int32_t count, cyto_error *error) {
+  const cuda_driver *driver = &shared->driver;
+  const cyrt_cuda_model *code = shared->model->device_data;
+  char seen[500] = "";
+  for (int32_t i = 0; i < count && i < 16; i++) {
+    cuda_device other = {.number = i};
+    const cyrt_cuda_image *image = NULL;
+    char name[100] = "?";
+    size_t n = strlen(seen);
+    driver->device_get(&other.handle, i);
+    driver->device_name(name, sizeof name, other.handle);
+    other.capability = cyrt_cuda_capability(driver, other.handle);
+    int fits = !code->n_kernels || !cyrt_cuda_image_choose(driver, &other, code->kernels[0].images, &image, NULL);
+    snprintf(seen + n, sizeof seen - n, "%s%d '%s' (sm_%u%s)", n ? ", " : "", i, name, other.capability,
+             fits ? "" : ", which the model has no code for");
+  }
+  return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                        "device %d does not exist: this process sees %d, numbered from 0: %s", number, count, seen);
+}
+
+static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const cyrt_device_request *request,
+                               cyto_error *error) {
   const cuda_driver *driver = &shared->driver;
   cuda_entry entry;
   int32_t count = 0;
@@ -192,8 +158,7 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const u
   if (!status && count == 0)
     status = cyrt_cuda_check(driver, 100, "cuDeviceGetCount", error);
   if (!status && (device->number < 0 || device->number >= count))
-    status = cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
-                            "device %d does not exist: this process sees %d, numbered from 0", device->number, count);
+    status = no_such_device(shared, device->number, count, error);
   if (status ||
       (status = cyrt_cuda_check(driver, driver->device_get(&device->handle, device->number), "cuDeviceGet", error)))
     return status;
@@ -209,17 +174,17 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const u
   const cyrt_cuda_model *code = shared->model->device_data;
   status = load_kernels(shared, device, error);
   if (!status && shared->model->weights_bytes)
-    status = load_weights(shared, device, weights, error);
+    status = cyrt_cuda_weights_load(shared, device, request, error);
   if (!status && code->cudnn)
     status = code->cudnn->device_open(shared, device, error);
   cyrt_cuda_leave(shared, &entry);
   return status;
 }
 
-static cyto_status find_device(cuda_shared *shared, int32_t number, const uint8_t *weights, cuda_device **out,
+static cyto_status find_device(cuda_shared *shared, const cyrt_device_request *request, cuda_device **out,
                                cyto_error *error) {
   for (cuda_device *d = shared->devices; d; d = d->next)
-    if (d->number == number) {
+    if (d->number == request->device) {
       *out = d;
       return CYTO_OK;
     }
@@ -227,13 +192,13 @@ static cyto_status find_device(cuda_shared *shared, int32_t number, const uint8_
   cuda_device *d = calloc(1, sizeof *d);
   if (!d)
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the tables of a device");
-  d->number = number;
+  d->number = request->device;
   d->modules = calloc(code->n_kernels + 1, sizeof *d->modules);
   d->images = calloc(code->n_kernels + 1, sizeof *d->images);
   d->functions = calloc(code->n_kernels + 1, sizeof *d->functions);
   d->shared_bytes = calloc(code->n_kernels + 1, sizeof *d->shared_bytes);
   cyto_status status = d->modules && d->images && d->functions && d->shared_bytes
-                           ? device_fill(shared, d, weights, error)
+                           ? device_fill(shared, d, request, error)
                            : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the tables of a device");
   if (status) {
     device_destroy(shared, d);
@@ -295,38 +260,23 @@ static void host_release(struct cyrt_context *context, void *ptr, uint64_t bytes
   free(ptr);
 }
 
-static cyto_status keep(cuda_state *state, cuda_ptr ptr, cyto_error *error) {
-  cuda_kept *kept = malloc(sizeof *kept);
-  if (!kept)
-    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for keeping what a captured graph uses");
-  *kept = (cuda_kept){state->kept, ptr};
-  state->kept = kept;
-  return CYTO_OK;
-}
-
+/* What a graph of the application's uses stays until the context ends. */
 void cyrt_cuda_block_free(cuda_state *state, cuda_block *block) {
-  if (block->ptr && state->lent) {
-    keep(state, block->ptr, NULL);
-  } else if (block->ptr) { /* launches that use it may be under way */
-    state->shared->driver.stream_wait(state->stream);
-    state->shared->driver.mem_free(block->ptr);
-  }
+  if (block->ptr && !state->lent)
+    cyrt_cuda_give(state, block->ptr);
   *block = (cuda_block){0, 0};
 }
 
 cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
                                  cyto_error *error) {
-  const cuda_driver *driver = &state->shared->driver;
   if (block->ptr && block->bytes >= bytes)
     return CYTO_OK;
-  if (block->ptr && state->lent) {
-    cyto_status status = keep(state, block->ptr, error);
-    if (status)
-      return status;
-    block->ptr = 0;
-  }
   cyrt_cuda_block_free(state, block);
-  cyto_status status = cyrt_cuda_get(driver, &block->ptr, bytes, what, error);
+  cyto_status status = cyrt_cuda_take(state, &block->ptr, bytes, what, error);
+  if (status == CYTO_OUT_OF_MEMORY && state->window && !cyrt_cuda_window_yield(state, &block->ptr, bytes, what, NULL)) {
+    cyrt_error_clear(error);
+    status = CYTO_OK;
+  }
   block->bytes = status ? 0 : bytes;
   return status;
 }
@@ -363,29 +313,16 @@ static void state_close(void *data) {
       state->code->cudnn->close(state);
     if (state->code->trace)
       state->code->trace->close(state);
-    const cuda_ptr blocks[2] = {state->arena.ptr, state->io.ptr};
-    for (int i = 0; i < 2; i++)
-      if (blocks[i])
-        driver->mem_free(blocks[i]);
-    for (uint32_t i = 0; state->outputs && i < state->model->n_outputs; i++)
-      if (state->outputs[i].ptr)
-        driver->mem_free(state->outputs[i].ptr);
-    for (uint32_t i = 0; state->frame.dynamic && i < state->model->n_dynamic; i++)
-      if (state->frame.dynamic[i].ptr)
-        driver->mem_free((cuda_ptr)(uintptr_t)state->frame.dynamic[i].ptr);
-    for (const cuda_kept *kept = state->kept; kept; kept = kept->next)
-      driver->mem_free(kept->ptr);
     if (state->staging)
       driver->host_free(state->staging);
     cyrt_cuda_checks_close(state);
+    cyrt_cuda_window_close(state);
+    cyrt_cuda_give_all(state);
     if (state->own_stream)
       driver->stream_destroy(state->own_stream);
     cyrt_cuda_leave(state->shared, &entry);
   }
-  for (cuda_kept *kept = state->kept, *next; kept; kept = next) {
-    next = kept->next;
-    free(kept);
-  }
+  cyrt_cuda_forget_held(state);
   free(state->head.stash);
   free(state->io_offset);
   free(state->inputs);
@@ -425,7 +362,6 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
       .alloc = host_alloc, .release = host_release, .slot_alloc = slot_alloc, .output_alloc = cyrt_cuda_output_alloc};
   state->frame.inputs = state->inputs;
   state->frame.context = (struct cyrt_context *)state;
-  state->frame.weights = (const uint8_t *)(uintptr_t)state->device->weights;
   state->device_memory = request->device_memory;
   cuda_entry entry;
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, error);
@@ -434,9 +370,12 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
   status = cyrt_cuda_check(driver, driver->stream_create(&state->own_stream, CUDA_STREAM_NON_BLOCKING),
                            "cuStreamCreate", error);
   state->stream = request->stream ? request->stream : state->own_stream;
+  cyrt_cuda_memory_open(state, request);
+  if (!status)
+    status = cyrt_cuda_window_open(state, error);
   if (!status)
     status = cyrt_cuda_checks_open(state, error);
-  if (!status && state->code->cudnn)
+  if (!status && state->code->cudnn && !state->window)
     status = state->code->cudnn->open(state, error);
   cyrt_cuda_leave(state->shared, &entry);
   return status;
@@ -455,7 +394,7 @@ static int32_t state_open(const cyrt_device_request *request, void **shared, voi
   if (!state_tables(state) || (state->code->trace && !state->code->trace->open(state)))
     status = cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for a context");
   if (!status)
-    status = find_device(state->shared, request->device, request->weights, &state->device, error);
+    status = find_device(state->shared, request, &state->device, error);
   if (!status)
     status = state_fill(state, request, error);
   if (status)
@@ -479,7 +418,11 @@ static void describe(void *data, char *text, uint64_t capacity) {
   if (*state->why_eager && n > 0 && (uint64_t)n < capacity)
     n += snprintf(text + n, capacity - (uint64_t)n,
                   "; launched kernel by kernel, since recording a run as a graph failed: %s", state->why_eager);
-  if (state->code->cudnn && n > 0 && (uint64_t)n < capacity)
+  if (n > 0 && (uint64_t)n < capacity)
+    n += snprintf(text + n, capacity - (uint64_t)n, "%s", cyrt_cuda_memory_words(state));
+  if (state->window && n > 0 && (uint64_t)n < capacity)
+    cyrt_cuda_window_describe(state, text + n, capacity - (uint64_t)n);
+  else if (state->code->cudnn && n > 0 && (uint64_t)n < capacity)
     state->code->cudnn->describe(state, text + n, capacity - (uint64_t)n);
 }
 
@@ -492,12 +435,15 @@ static int32_t memory(const void *data, cyto_memory_use *uses, int32_t room) {
     dynamic += state->frame.dynamic[i].bytes;
     dynamic_held += state->frame.dynamic[i].capacity;
   }
+  cyto_memory_use weights[2];
+  cyrt_cuda_window_memory(state, weights);
   const cyto_memory_use all[] = {
-      {"device: weights", state->model->weights_bytes, state->model->weights_bytes},
+      weights[0],
       {"device: arena", state->frame.arena_bytes, state->arena.bytes},
       {"device: inputs and outputs", state->io.bytes + outputs, state->io.bytes + outputs},
       {"device: tensors of data-dependent size", dynamic, dynamic_held},
       {"pinned memory", state->staging_bytes, state->staging_bytes},
+      weights[1],
   };
   int32_t n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -52,7 +52,7 @@ cyto_status cyrt_cuda_checks_open(cuda_state *state, cyto_error *error) {
 void cyrt_cuda_checks_close(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
   if (state->checks.ptr)
-    driver->mem_free(state->checks.ptr);
+    cyrt_cuda_give(state, state->checks.ptr);
   if (state->found)
     driver->host_free(state->found);
 }

@@ -110,7 +110,7 @@ static int32_t make_half(cyrt_frame *frame, const void *of, uint64_t n, int64_t 
       copy && buffer ? CYTO_OK : cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for copying a bias for cuDNN");
   if (!status) {
     *copy = (half_copy){state->plans->halves, of, dtype, 0};
-    status = cyrt_cuda_get(&state->shared->driver, &copy->ptr, n * sizeof(uint16_t), "a bias for cuDNN", frame->error);
+    status = cyrt_cuda_take(state, &copy->ptr, n * sizeof(uint16_t), "a bias for cuDNN", frame->error);
   }
   if (!status) {
     state->plans->halves = copy; /* from here on it is freed with the plans */
@@ -354,12 +354,12 @@ static int32_t time_all(search *s) {
 }
 
 static int32_t get_results(search *s, uint64_t bytes) {
-  const cuda_driver *driver = &cuda_state_of(s->w.frame)->shared->driver;
+  cuda_state *state = cuda_state_of(s->w.frame);
   cyto_error *error = s->w.frame->error;
-  int32_t status = (int32_t)cyrt_cuda_get(driver, &s->own, bytes, "choosing an algorithm", error);
+  int32_t status = (int32_t)cyrt_cuda_take(state, &s->own, bytes, "choosing an algorithm", error);
   if (!status)
-    status = (int32_t)cyrt_cuda_get(driver, &s->other, bytes, "choosing an algorithm", error);
-  return status ? status : (int32_t)cyrt_cuda_get(driver, &s->most, 2 * sizeof(float), "choosing an algorithm", error);
+    status = (int32_t)cyrt_cuda_take(state, &s->other, bytes, "choosing an algorithm", error);
+  return status ? status : (int32_t)cyrt_cuda_take(state, &s->most, 2 * sizeof(float), "choosing an algorithm", error);
 }
 
 static int32_t time_on_scratch(search *s) {
@@ -380,7 +380,7 @@ static int32_t time_on_scratch(search *s) {
   const cuda_ptr got[3] = {s->own, s->other, s->most};
   for (int i = 0; i < 3; i++)
     if (got[i])
-      state->shared->driver.mem_free(got[i]);
+      cyrt_cuda_give(state, got[i]);
   return status;
 }
 
@@ -576,13 +576,13 @@ static void hook_close(cuda_state *state) {
   }
   for (half_copy *h = plans->halves, *next; h; h = next) {
     next = h->next;
-    state->shared->driver.mem_free(h->ptr);
+    cyrt_cuda_give(state, h->ptr);
     free(h);
   }
   if (plans->handle)
     lib->destroy(plans->handle);
   if (plans->workspace.ptr)
-    state->shared->driver.mem_free(plans->workspace.ptr);
+    cyrt_cuda_give(state, plans->workspace.ptr);
   free(plans);
   state->plans = NULL;
 }

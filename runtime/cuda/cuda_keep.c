@@ -47,7 +47,7 @@ int32_t cyrt_cuda_keep_get(void *data, uint64_t bytes, void **out, cyto_error *e
       enter(state, "what is kept needs memory: prepare the context for these sizes before", &entry, error);
   if (status)
     return status;
-  status = cyrt_cuda_get(&state->shared->driver, &ptr, bytes, "outputs that are kept", error);
+  status = cyrt_cuda_take(state, &ptr, bytes, "outputs that are kept", error);
   cyrt_cuda_leave(state->shared, &entry);
   *out = (void *)(uintptr_t)ptr;
   return status;

@@ -450,8 +450,9 @@ cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), voi
 
 static cyto_status run_eagerly(cuda_state *state) {
   cyrt_cuda_relax(state->shared, state->entry);
+  cyrt_cuda_window_begin(state);
   cyto_status status = (cyto_status)issue(state);
-  if (state->code->cudnn)
+  if (state->code->cudnn && !state->window)
     state->code->cudnn->settle(state);
   return status;
 }
@@ -471,6 +472,8 @@ static cyto_status run_captured(cuda_state *state) {
   cyrt_cuda_relax(state->shared, state->entry);
   if (!(state->code->flags & CYRT_CUDA_REPLAY))
     return cyrt_cuda_refuse_capture(state, "its steps depend on data", state->host->error);
+  if (state->window)
+    return cyrt_cuda_refuse_capture(state, "its weights are streamed from the host", state->host->error);
   state->lent = 1;
   state->recording = 1;
   cyto_status status = (cyto_status)issue(state);
@@ -501,7 +504,7 @@ static cyto_status run_here(cuda_state *state) {
   if (state->captured)
     return run_captured(state);
   stage_inputs(state);
-  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->stepwise)
+  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->stepwise || state->window)
     return run_eagerly(state);
   if (state->layout != state->host)
     return run_step(state);
@@ -532,7 +535,7 @@ int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
   status = cyrt_cuda_find_capture(state, frame->error);
   if (!status)
     status = cyrt_cuda_checks_before(state, frame->error);
-  const cyrt_frame *layout = status ? NULL : cyrt_cuda_steps_layout(state, frame);
+  const cyrt_frame *layout = status || state->window ? NULL : cyrt_cuda_steps_layout(state, frame);
   if (layout && get_memory(state, layout, NULL)) {
     cyrt_cuda_steps_stop(state);
     layout = NULL;
@@ -586,8 +589,8 @@ static cuda_code launch(cuda_state *state, uint32_t kernel, uint32_t blocks, voi
                                       state->stream, params, NULL);
 }
 
-int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
-                         int64_t then_blocks, const cyrt_cuda_tma *tma) {
+static int32_t launch_seen(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, int64_t then_blocks,
+                      const cyrt_cuda_tma *tma) {
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_kernel *k = &state->code->kernels[kernel];
@@ -612,13 +615,30 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
   cuda_code code = launch(state, kernel, (uint32_t)blocks, params);
   if (code)
     return cyrt_cuda_check(driver, code, k->name, frame->error);
-  return k->then ? cyrt_cuda_launch(frame, k->then, slots, then_blocks, 0, NULL) : CYTO_OK;
+  return k->then ? launch_seen(frame, k->then, slots, then_blocks, 0, NULL) : CYTO_OK;
+}
+
+int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                         int64_t then_blocks, const cyrt_cuda_tma *tma) {
+  cuda_state *state = cuda_state_of(frame);
+  cyrt_slot seen[CUDA_MAX_SLOTS];
+  if (!state->window || blocks <= 0 || state->code->kernels[kernel].slots > CUDA_MAX_SLOTS)
+    return launch_seen(frame, kernel, slots, blocks, then_blocks, tma);
+  int32_t status = cyrt_cuda_window_enter(state, slots, state->code->kernels[kernel].slots, seen, frame->error);
+  if (!status)
+    status = launch_seen(frame, kernel, seen, blocks, then_blocks, tma);
+  return status ? status : (int32_t)cyrt_cuda_window_leave(state, frame->error);
 }
 
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out) {
   cuda_state *state = cuda_state_of(frame);
   state->behind_kernel = 0;
   const cuda_driver *driver = &state->shared->driver;
+  const void *weight = cyrt_cuda_window_host(state, at, (uint64_t)bytes);
+  if (weight) {
+    memcpy(out, weight, (size_t)bytes);
+    return CYTO_OK;
+  }
   cuda_code code = driver->copy_out_async(out, (cuda_ptr)(uintptr_t)at, (size_t)bytes, state->stream);
   state->moved_out += (uint64_t)bytes;
   return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "reading from the device",

@@ -10,6 +10,7 @@
 #define CYRT_CUDA_H
 
 #include "runtime/cyrt.h"
+#include "runtime/cyto.h"
 
 typedef uint64_t cuda_ptr; /* CUdeviceptr */
 typedef int32_t cuda_code; /* CUresult */
@@ -35,6 +36,8 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuFuncSetAttribute, function_attribute, (void *function, int32_t attribute, int32_t value))                        \
   X(cuMemAlloc_v2, mem_alloc, (cuda_ptr * ptr, size_t bytes))                                                          \
   X(cuMemFree_v2, mem_free, (cuda_ptr ptr))                                                                            \
+  X(cuMemAllocAsync, pool_alloc, (cuda_ptr * ptr, size_t bytes, void *stream))                                         \
+  X(cuMemFreeAsync, pool_free, (cuda_ptr ptr, void *stream))                                                           \
   X(cuMemGetInfo_v2, mem_info, (size_t * free, size_t * total))                                                        \
   X(cuMemHostAlloc, host_alloc, (void **ptr, size_t bytes, uint32_t flags))                                            \
   X(cuMemFreeHost, host_free, (void *ptr))                                                                             \
@@ -54,6 +57,7 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuGraphLaunch, graph_launch, (void *executable, void *stream))                                                     \
   X(cuEventCreate, event_create, (void **event, uint32_t flags))                                                       \
   X(cuEventRecord, event_record, (void *event, void *stream))                                                          \
+  X(cuStreamWaitEvent, stream_wait_event, (void *stream, void *event, uint32_t flags))                                 \
   X(cuEventSynchronize, event_wait, (void *event))                                                                     \
   X(cuEventElapsedTime, event_elapsed, (float *ms, void *from, void *to))                                              \
   X(cuEventDestroy_v2, event_destroy, (void *event))                                                                   \
@@ -87,7 +91,7 @@ typedef struct cuda_driver {
 #undef X
 } cuda_driver;
 
-enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1,
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_EVENT_NO_TIMING = 2, CUDA_CAPTURE_THREAD_LOCAL = 1,
        CUDA_CAPTURE_RELAXED = 2 };
 
 /* ---- cuda_driver.c ---- */
@@ -140,7 +144,8 @@ typedef struct cuda_device {
   uint32_t n_modules;
   void **functions; /* [n_kernels] */
   uint32_t *shared_bytes; /* [n_kernels] dynamic shared memory of a block */
-  cuda_ptr weights;
+  cuda_ptr weights; /* 0: there are none, or */
+  struct cuda_streamed *streamed; /* .. they stay with the host (cuda_weights.c) */
 } cuda_device;
 
 /* What all contexts of a loaded model use: cyto_model.device_shared. */
@@ -162,10 +167,11 @@ typedef struct cuda_block { /* memory that only grows */
 
 typedef struct cuda_entry cuda_entry;
 
-typedef struct cuda_kept { /* one that had to grow while a graph of the application's was using it */
-  struct cuda_kept *next;
+typedef struct cuda_held { /* of the device, until it is given back */
+  struct cuda_held *next;
   cuda_ptr ptr;
-} cuda_kept;
+  uint64_t bytes;
+} cuda_held;
 
 /* Where the driver said that a piece of the address space lies. It is not asked again: drivers give memory of devices in
  * pieces of 2 MiB, of which the host has no part. */
@@ -224,9 +230,13 @@ typedef struct cuda_state {
   int32_t recording;        /* launches are being recorded: by us, or */
   int32_t captured;         /* .. by the application, as the last call found the stream */
   int32_t lent;             /* a graph of the application's uses the context's memory */
-  cuda_kept *kept;          /* .. until the context ends */
   struct cuda_steps *steps; /* of cuda_steps.c; NULL: the model has no lengths */
   cuda_seen seen[CUDA_SEEN]; /* by the last bits of their numbers */
+  cuda_held *held;          /* all that the context has on the device */
+  cyto_device_allocator allocator; /* .. by this one, */
+  int32_t pooled;                  /* .. of the device's pool, */
+  int32_t pool_missing;            /* .. or there is none, though it was asked for */
+  struct cuda_window *window;      /* of cuda_weights.c; NULL: weights are on the device */
   struct cuda_plans *plans; /* of cuda_cudnn.c; NULL: cuDNN is not in use */
   struct cuda_timeline *timeline; /* of cuda_trace.c; NULL: compiled without --profile */
   int32_t stepwise;               /* this run is launched step by step, as somebody watches */
@@ -234,6 +244,39 @@ typedef struct cuda_state {
 } cuda_state;
 
 static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
+
+/* ---- cuda_memory.c: memory of a context on the device ---- */
+
+enum { CYRT_CUDA_ALIGN = 256 };
+void cyrt_cuda_memory_open(cuda_state *state, const cyrt_device_request *request);
+const char *cyrt_cuda_memory_words(const cuda_state *state); /* for describe() */
+cyto_status cyrt_cuda_take(cuda_state *state, cuda_ptr *out_ptr, uint64_t bytes, const char *what, cyto_error *error);
+/* Back to where it came from; what the stream still does with it is waited for. */
+void cyrt_cuda_give(cuda_state *state, cuda_ptr ptr);
+void cyrt_cuda_give_all(cuda_state *state);
+void cyrt_cuda_forget_held(cuda_state *state); /* the device's context is gone, and all with it */
+
+/* ---- cuda_weights.c: weights on the device, or more than fit there ---- */
+
+cyto_status cyrt_cuda_weights_load(cuda_shared *shared, cuda_device *device, const cyrt_device_request *request,
+                                   cyto_error *error);
+void cyrt_cuda_weights_release(cuda_shared *shared, cuda_device *device); /* the device's context is current */
+void cyrt_cuda_weights_forget(cuda_device *device);                       /* the tables */
+/* A context's own part of the device, through which streamed weights go. */
+cyto_status cyrt_cuda_window_open(cuda_state *state, cyto_error *error);
+void cyrt_cuda_window_close(cuda_state *state);
+/* Makes it smaller where the application set no limit, so that there is memory for something else; CYTO_OUT_OF_MEMORY: it
+ * cannot be. */
+cyto_status cyrt_cuda_window_yield(cuda_state *state, cuda_ptr *out_ptr, uint64_t bytes, const char *what,
+                                   cyto_error *error);
+/* With streamed weights: before a launch, the slots as the device sees them; behind it. */
+cyto_status cyrt_cuda_window_enter(cuda_state *state, const cyrt_slot *slots, uint32_t n, cyrt_slot *out, cyto_error *error);
+cyto_status cyrt_cuda_window_leave(cuda_state *state, cyto_error *error);
+void cyrt_cuda_window_begin(cuda_state *state); /* of a run */
+/* Where the host has what generated code takes for weights on the device; NULL: they are there, or it is something else. */
+const void *cyrt_cuda_window_host(const cuda_state *state, const void *at, uint64_t bytes);
+int cyrt_cuda_window_describe(const cuda_state *state, char *text, uint64_t capacity);
+void cyrt_cuda_window_memory(const cuda_state *state, cyto_memory_use out[2]); /* of the device, of the host */
 
 /* Makes the block hold `bytes`; contents are lost when it grows. */
 cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,

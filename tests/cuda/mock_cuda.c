@@ -34,6 +34,7 @@ enum {
   INVALID_CONTEXT = 201,
   INVALID_HANDLE = 400,
   NOT_FOUND = 500,
+  LAUNCH_FAILED = 719,
   CAPTURE_UNSUPPORTED = 900,
   CAPTURE_INVALIDATED = 901,
   CAPTURE_UNMATCHED = 903,
@@ -100,6 +101,7 @@ typedef struct event {
   double us;
   int recorded;
   struct stream *stream;
+  unsigned ticket, done; /* of its recordings, in order: the last one, the last that its stream came to */
 } event;
 
 static struct {
@@ -180,7 +182,7 @@ int cuDeviceGetName(char *name, int length, int device) {
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   count_call();
   (void)device;
-  *value = attribute == 75 ? mock.capability / 10 : attribute == 76 ? mock.capability % 10 : attribute == 16 ? 58 : 0;
+  *value = attribute == 75 ? mock.capability / 10 : attribute == 76 ? mock.capability % 10 : attribute == 16 ? 58 : attribute == 115 ? mock.pools : 0;
   return OK;
 }
 
@@ -230,6 +232,9 @@ static int refused(void) {
     capturing->spoilt = 1;
   return !depth ? INVALID_CONTEXT : capturing ? CAPTURE_UNSUPPORTED : OK;
 }
+
+/* Is this the call that is to fail? */
+static int planned_failure(void) { return mock.fail_nth && ++mock.tried == mock.fail_nth ? LAUNCH_FAILED : OK; }
 
 /* What calls come to that need a context and that may not happen while a stream is captured: memory, modules, waiting. In
  * global mode, which threads begin in, those of all threads are spoilt that are captured in global mode; in relaxed mode
@@ -283,6 +288,7 @@ static void block_free(uintptr_t at, size_t bytes) {
 int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
   count_call();
   int code = unsafe();
+  code = code ? code : planned_failure();
   if (code)
     return code;
   pthread_mutex_lock(&mutex);
@@ -305,23 +311,61 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
   return unlocked(OUT_OF_MEMORY);
 }
 
+/* Locked. */
+static int free_block(uint64_t ptr, int device) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at == ptr) {
+      if (blocks[i].device != device)
+        return 201;
+      block_free(blocks[i].at, blocks[i].bytes);
+      mock.used -= blocks[i].bytes;
+      mock.blocks--;
+      blocks[i].at = 0;
+      return OK;
+    }
+  return INVALID_VALUE;
+}
+
 int cuMemFree_v2(uint64_t ptr) {
   count_call();
   int code = unsafe();
   if (code)
     return code;
   pthread_mutex_lock(&mutex);
-  for (int i = 0; i < MAX_BLOCKS; i++)
-    if (blocks[i].at == ptr) {
-      if (blocks[i].device != current())
-        return unlocked(201);
-      block_free(blocks[i].at, blocks[i].bytes);
-      mock.used -= blocks[i].bytes;
-      mock.blocks--;
-      blocks[i].at = 0;
-      return unlocked(OK);
-    }
-  return unlocked(INVALID_VALUE);
+  return unlocked(free_block(ptr, current()));
+}
+
+/* By the pool: what is freed there is so when the stream has come to it. */
+int cuMemAllocAsync(uint64_t *out, size_t bytes, void *where) {
+  count_call();
+  (void)where;
+  if (!depth || !mock.pools)
+    return depth ? INVALID_VALUE : INVALID_CONTEXT;
+  if (mock.pool_code)
+    return mock.pool_code;
+  int code = cuMemAlloc_v2(out, bytes);
+  mock.pool_allocs += code == OK;
+  return code;
+}
+
+static int submit_work(void *where, int (*work)(const void *data), const void *data, size_t bytes);
+typedef struct freeing {
+  uint64_t ptr;
+  int device;
+} freeing;
+
+static int free_later(const void *data) {
+  const freeing *f = data;
+  return free_block(f->ptr, f->device);
+}
+
+int cuMemFreeAsync(uint64_t ptr, void *where) {
+  count_call();
+  const freeing f = {ptr, current()};
+  if (!depth)
+    return INVALID_CONTEXT;
+  mock.pool_frees++;
+  return submit_work(where, free_later, &f, sizeof f);
 }
 
 int cuMemGetInfo_v2(size_t *available, size_t *total) {
@@ -337,6 +381,7 @@ int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   count_call();
   (void)flags;
   int code = unsafe();
+  code = code ? code : planned_failure();
   if (code)
     return code;
   pthread_mutex_lock(&mutex);
@@ -450,17 +495,24 @@ static void append(graph *g, operation *o) {
   g->last = &o->next;
 }
 
+/* The first thing that the stream was given. */
+static int step(stream *s) {
+  operation *o = s->later.first;
+  if (!(s->later.first = o->next))
+    s->later.last = &s->later.first;
+  int code = perform(o);
+  free(o->work ? o->data : NULL);
+  free(o->read);
+  free(o);
+  return code;
+}
+
 /* Everything that the stream was given; the first code that is no success. */
 static int catch_up(stream *s) {
   int code = s->failed;
-  for (operation *o; (o = s->later.first);) {
-    if (!(s->later.first = o->next))
-      s->later.last = &s->later.first;
-    int got = perform(o);
+  while (s->later.first) {
+    int got = step(s);
     code = code ? code : got;
-    free(o->work ? o->data : NULL);
-    free(o->read);
-    free(o);
   }
   s->failed = 0;
   return code;
@@ -502,13 +554,20 @@ static int submit(void *where, const operation *given) {
   return OK;
 }
 
+static int submit_work(void *where, int (*work)(const void *data), const void *data, size_t bytes) {
+  return submit(where, &(operation){.work = work, .data = (void *)data, .bytes = bytes});
+}
+
 int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *data, size_t bytes) {
-  return submit(stream, &(operation){.work = work, .data = (void *)data, .bytes = bytes});
+  return submit_work(stream, work, data, bytes);
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *where) {
   count_call();
-  int code = submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
+  int code = planned_failure();
+  if (code)
+    return code;
+  code = submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
   __atomic_add_fetch(&mock.copies_in, code == OK, __ATOMIC_RELAXED);
   return code;
 }
@@ -654,6 +713,7 @@ int cuGraphDestroy(void *g);
 int cuStreamCreate(void **out, unsigned flags) {
   count_call();
   int code = unsafe();
+  code = code ? code : planned_failure();
   if (code)
     return code;
   stream *s = *out = calloc(1, sizeof(stream));
@@ -802,23 +862,60 @@ int cuEventCreate(void **out, unsigned flags) {
   (void)flags;
   if (!depth)
     return INVALID_CONTEXT;
+  int code = planned_failure();
+  if (code)
+    return code;
   *out = calloc(1, sizeof(event));
   mock.events++;
   return OK;
 }
 
+typedef struct noting {
+  event *event;
+  unsigned ticket;
+} noting;
+
 static int note_time(const void *data) {
-  event *e = *(event *const *)data;
-  e->us = mock.clock_us;
+  const noting *n = data;
+  n->event->us = mock.clock_us;
+  n->event->done = n->ticket;
   return OK;
+}
+
+/* The other stream does what it was given up to that recording, and no more. */
+static int await(const void *data) {
+  const noting *n = data;
+  stream *s = n->event->stream;
+  int code = OK;
+  while (n->event->done < n->ticket && s && s->later.first && !code)
+    code = step(s);
+  return code;
+}
+
+int cuStreamWaitEvent(void *s, void *e, unsigned flags) {
+  count_call();
+  const noting n = {e, ((event *)e)->ticket};
+  if (flags || !depth || (stream_of(s) && ((stream *)s)->capture))
+    return flags ? INVALID_VALUE : refused();
+  mock.event_waits++;
+  int code = planned_failure();
+  if (code)
+    return code;
+  return submit_work(s, await, &n, sizeof n);
 }
 
 int cuEventRecord(void *e, void *s) {
   count_call();
   if (stream_of(s) && ((stream *)s)->capture)
     return refused();
-  *(event *)e = (event){0, 1, stream_of(s) ? s : &legacy};
-  return submit(s, &(operation){.work = note_time, .data = &e, .bytes = sizeof e});
+  event *kept = e;
+  int code = planned_failure();
+  if (code)
+    return code;
+  kept->recorded = 1;
+  kept->stream = stream_of(s) ? s : &legacy;
+  const noting n = {kept, ++kept->ticket};
+  return submit_work(s, note_time, &n, sizeof n);
 }
 
 int cuEventSynchronize(void *e) {

@@ -23,6 +23,9 @@ typedef struct mock_cuda_state {
   int schedule;   /* of the shim */
   int driver_version;         /* 13000 */
   double clock_us, kernel_us; /* what events tell; what a launch takes */
+  int fail_nth, tried;        /* the call of this number that gets, copies or orders something fails with 719; so far */
+  int pools;                  /* the device has stream-ordered pools, */
+  int pool_code;              /* .. which give this in the place of memory */
   int managed;                /* the driver moves memory between devices */
   int host_limit;             /* more blocks of pinned memory than these are refused; 0: none are */
   int fail_device, fail_after, fail_code; /* waits on this device fail with the code, but for so many; -1: on none */
@@ -36,6 +39,7 @@ typedef struct mock_cuda_state {
   int max_shared;                                            /* dynamic shared memory that a launch had */
   int programmatic;                                          /* launches that may begin early */
   int calls;                                                 /* of any function of the driver */
+  int pool_allocs, pool_frees, event_waits;                  /* since the start */
   int loads;                                                 /* images that were given */
 } mock_cuda_state;
 
