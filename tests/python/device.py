@@ -2,7 +2,10 @@
 """What test_cuda.py runs under the mock driver: device.py CASE."""
 import ctypes as C
 import gc
+import os
+import runpy
 import sys
+import types
 import warnings
 
 import numpy as np
@@ -201,6 +204,33 @@ def devices():
         cytoc.load(net.path, devices=[1], device_errors='later')
     with raises(cytoc.RunError, 'for the CPU', '--target=cuda'):
         cytoc.load(cytoc.compile(m).path, devices=[0, 1])(x)
+
+
+def example():
+    """examples/cuda/tensors.py with what it uses of PyTorch: tensors go in and come out where they lie."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    digits, seen = os.path.join(root, 'examples', 'digits', 'digits.onnx'), []
+
+    class Scores:
+        def __init__(self, y):
+            assert isinstance(y, cytoc.DeviceArray), 'the output left the device'
+            self.device, self.shape, self.values = 'cuda:%d' % y.device, y.shape, host(y)
+
+        def argmax(self, axis):
+            seen.append(self.values)
+            return self.values.argmax(axis)
+
+    def rand(*shape, device):
+        assert device == 'cuda'
+        seen.append(np.random.default_rng(2).random(shape, np.float32))
+        return Foreign(seen[-1])
+    sys.modules['torch'] = types.ModuleType('torch')
+    vars(sys.modules['torch']).update(rand=rand, from_dlpack=Scores,
+                                      cuda=types.SimpleNamespace(get_device_capability=lambda: (8, 0)))
+    sys.argv = ['tensors.py', digits, '2']
+    runpy.run_path(os.path.join(root, 'examples', 'cuda', 'tensors.py'), run_name='__main__')
+    images, scores = seen
+    np.testing.assert_allclose(scores, cytoc.compile(digits)(images), rtol=1e-4, atol=1e-5)
 
 
 def no_driver():
