@@ -239,6 +239,7 @@ typedef struct cy_conv_desc {
   cy_csize in_c;
   int a_slot, b_slot, scratch_slot, shared_slot; /* b_slot: packed weights */
   cy_epilogue epilogue;
+  unsigned tile_rows, tile_vectors; /* of the direct form; 0: those that suit the sizes */
 } cy_conv_desc;
 
 /* Of a kernel, all axes together. */
@@ -254,6 +255,8 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
 /* All algorithms that could do it, and the choice; names are those of cy_conv_name. */
 void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *desc, cy_candidates *out);
 cy_conv_algo cy_conv_chosen(const cy_candidates *candidates);
+/* Has the direct form take the tile that was chosen, if that is one of its candidates. */
+void cy_conv_take_tile(const cy_candidates *candidates, cy_conv_desc *desc);
 const char *cy_conv_name(cy_conv_algo algo);
 /* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
 void cy_conv_text(const cy_conv_desc *desc, const char *type, cy_candidates *c);

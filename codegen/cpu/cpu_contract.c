@@ -641,6 +641,7 @@ static void prepare_conv(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan
   cy_candidates candidates;
   cy_conv_candidates(cg, d, &candidates);
   keep_candidates(cg, arena, plan, &candidates);
+  cy_conv_take_tile(&candidates, d);
   f->weights.source = conv_source(d);
   plan_by(cg, f, cy_conv_generator(cy_conv_chosen(&candidates)), arena);
 }

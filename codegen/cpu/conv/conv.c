@@ -110,8 +110,7 @@ static void blocks_choose(const cy_cg *cg, conv *c) {
   c->columns_outer = positions && weights > input;
 }
 
-/* tile NULL: the one that suits the sizes. */
-static conv part_plan(const cy_cg *cg, const cy_conv_desc *d, int part, const cy_tile *tile) {
+static conv part_plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   conv c = {
       .d = d, .output_block = cy_output_block_choose(cg, d), .merged = merge_choose(cg, d), .n_idx = 1 + d->n_spatial};
   cy_conv_axes(d, part, c.axis);
@@ -123,7 +122,7 @@ static conv part_plan(const cy_cg *cg, const cy_conv_desc *d, int part, const cy
   c.mode = mode_choose(cg, &c);
   c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_POSITIONS ? c.axis[2].count : 1);
   c.klen = c.c * (c.mode == MODE_POSITIONS ? 1 : c.axis[2].count);
-  c.tile = tile ? *tile : cy_tile_choose(cg, known_positions(&c), c.n);
+  c.tile = d->tile_rows ? (cy_tile){d->tile_rows, d->tile_vectors} : cy_tile_choose(cg, known_positions(&c), c.n);
   const cy_lane_reduce *lane_reduce = c.output_block.lane_reduce.lanes ? &c.output_block.lane_reduce : NULL;
   if (lane_reduce)
     c.tile = (cy_tile){cy_lane_reduce_rows(cg, lane_reduce, c.n), 1};
@@ -173,17 +172,12 @@ typedef struct direct {
 } direct;
 
 static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  cy_candidates candidates = {.chosen = -1};
-  cy_tile tile;
-  if (cg->choices)
-    cy_conv_candidates(cg, desc, &candidates);
-  bool asked = cy_tile_asked(&candidates, &tile);
   direct *p = CY_NEW(arena, direct);
   *p = (direct){.d = desc, .parts = part_count(cg, desc)};
   p->part = CY_NEW_ARRAY(arena, conv, p->parts);
   int64_t offset = 0;
   for (int i = 0; i < p->parts; i++) {
-    p->part[i] = part_plan(cg, desc, i, asked ? &tile : NULL);
+    p->part[i] = part_plan(cg, desc, i);
     p->part[i].weights_at = offset;
     offset += cy_round_up(part_layout(cg, &p->part[i]).bytes, 64);
   }
@@ -640,7 +634,7 @@ double cy_direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   cy_output_block output_block = cy_output_block_choose(cg, d);
   double work = 0, bytes = 0;
   for (int part = 0; part < part_count(cg, d); part++) {
-    conv c = part_plan(cg, d, part, NULL);
+    conv c = part_plan(cg, d, part);
     double positions = (double)positions_of(&c, cy_conv_images(d));
     double weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
     double products = (positions > 0 ? positions : CY_UNKNOWN_POSITIONS) * weights;
@@ -655,7 +649,7 @@ double cy_direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
 }
 
 void cy_direct_tiles(const cy_cg *cg, const cy_conv_desc *d, bool applies, double cycles, cy_candidates *c) {
-  conv plan = part_plan(cg, d, 0, NULL);
+  conv plan = part_plan(cg, d, 0);
   if (part_count(cg, d) == 1 && !plan.output_block.lane_reduce.lanes && d->weights == CY_WEIGHTS_F32)
     cy_tiles_add(cg, true, applies, plan.tile, known_positions(&plan), plan.n, cycles, c);
 }

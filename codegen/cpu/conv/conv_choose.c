@@ -75,6 +75,14 @@ cy_conv_algo cy_conv_chosen(const cy_candidates *c) {
   return CY_CONV_DIRECT;
 }
 
+void cy_conv_take_tile(const cy_candidates *c, cy_conv_desc *d) {
+  cy_tile tile;
+  if (!cy_tile_asked(c, &tile))
+    return;
+  d->tile_rows = tile.mr;
+  d->tile_vectors = tile.nv;
+}
+
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
   cy_candidates c;
   cy_conv_candidates(cg, d, &c);
