@@ -38,11 +38,17 @@ int cyrt_cuda_on_device(const cuda_state *state, const void *ptr) {
   return !code && type == MEMORY_DEVICE; /* memory that the driver does not know is the host's */
 }
 
-static cuda_seen *seen_of(cuda_state *state, const void *ptr) {
-  return &state->seen[((uintptr_t)ptr >> CUDA_PIECE_BITS) % CUDA_SEEN];
-}
-
 static int is_seen(const cuda_seen *seen, const void *ptr) { return seen->piece == (uintptr_t)ptr >> CUDA_PIECE_BITS; }
+
+/* Its entry, or one for it: a few pieces whose numbers end alike have room beside each other. */
+static cuda_seen *seen_of(cuda_state *state, const void *ptr) {
+  enum { BESIDE = 8 };
+  uintptr_t first = (uintptr_t)ptr >> CUDA_PIECE_BITS;
+  for (uintptr_t i = first; i < first + BESIDE; i++)
+    if (is_seen(&state->seen[i % CUDA_SEEN], ptr) || !state->seen[i % CUDA_SEEN].piece)
+      return &state->seen[i % CUDA_SEEN];
+  return &state->seen[first % CUDA_SEEN];
+}
 
 /* The same of a tensor, which mostly lies close to where others lay. */
 static int lies_on_device(cuda_state *state, const void *ptr) {
