@@ -358,8 +358,11 @@ IMPORT(rotary_embedding) {
     return false;
   const cy_type tx = *cy_onnx_type(im, x); /* [b, s, heads, d] */
   cy_val cs[2] = {cosine, sine};
-  if (at && ms && cy_onnx_type(im, at)->rank != 2) /* one offset, not positions per token */
+  if (at && ms && cy_onnx_type(im, at)->rank != 2) { /* one offset, not positions per token */
+    if (!cy_onnx_at_most(im, "input 'cos_cache'", tx.dim[1], cy_onnx_type(im, cosine)->dim[0]))
+      return false;
     at = ADD(cy_build_iota(im->g, CY_I64, &tx.dim[1], 1, 0), cy_build_reshape(im->g, CAST(at, CY_I64), NULL, 0));
+  }
   for (int i = 0; i < 2; i++) {
     if (at && !cy_onnx_check_rows(im, at, cs[i]))
       return false;
