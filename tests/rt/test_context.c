@@ -393,7 +393,7 @@ static void test_bad_libraries(void) {
     cyto_status status;
     const char *text;
   } rows[] = {
-      {"rt_bad_abi.so", CYTO_BAD_LIBRARY, "rt_bad_abi.so': model has interface version 999, expected 10"},
+      {"rt_bad_abi.so", CYTO_BAD_LIBRARY, "rt_bad_abi.so': model has interface version 999, expected 11"},
       {"rt_bad_cpu.so", CYTO_UNSUPPORTED_CPU, "this CPU lacks 'avx9000'"},
       {"rt_bad_query.so", CYTO_BAD_LIBRARY, "not a compiled model"},
       {"rt_bad_weights.so", CYTO_NOT_FOUND, "rt_no_such.weights"},
