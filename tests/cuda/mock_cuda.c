@@ -135,6 +135,7 @@ static void count_call(void) { __atomic_add_fetch(&mock.calls, 1, __ATOMIC_RELAX
 mock_cuda_state *mock_cuda(void) { return &mock; }
 int mock_cuda_calls(void) { return mock.calls; }
 int mock_cuda_launches(void) { return mock.launches; }
+void mock_cuda_set_devices(int n) { mock.devices = n; }
 
 /* ---- driver, devices, contexts ---- */
 

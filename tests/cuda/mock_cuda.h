@@ -44,9 +44,10 @@ typedef struct mock_cuda_state {
 } mock_cuda_state;
 
 mock_cuda_state *mock_cuda(void);
-/* .calls and .launches, for callers that do not know the struct. */
+/* .calls, .launches and .devices, for callers that do not know the struct. */
 int mock_cuda_calls(void);
 int mock_cuda_launches(void);
+void mock_cuda_set_devices(int n);
 /* Does work(data) on the stream: now, or whenever the graph that is being captured is launched. `data` is copied. */
 int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *data, size_t bytes);
 

@@ -175,17 +175,9 @@ def shapes():
     assert b.numpy().tolist() == [-1, -2] and c.dtype == 'bfloat16' and c.numpy().astype('f').tolist() == [1, 2]
 
 
-class Mock(C.Structure):
-    """The beginning of mock_cuda_state, up to how many devices there are."""
-    _fields_ = [('codes', C.c_int * 4), ('load_log', C.c_char_p), ('load_refused', C.c_int), ('capture_code', C.c_int * 3), ('prompt', C.c_int),
-                ('any_capture', C.c_int), ('legacy_busy', C.c_int), ('devices', C.c_int)]
-
-
 def devices():
     """One model over four devices, alone and in a pipeline."""
-    library = C.CDLL('libcuda.so.1')
-    library.mock_cuda.restype = C.POINTER(Mock)
-    library.mock_cuda().contents.devices = 4
+    C.CDLL('libcuda.so.1').mock_cuda_set_devices(4)
     net = cytoc.compile(m, target='sm_80', cudnn='off')
     several = cytoc.load(net.path, devices=[0, 1, 2, 3])
     for rows in 1, 2, 3, 4, 7, 33, 0:
