@@ -31,10 +31,10 @@ typedef struct blending {
 /* Loops over voxels are compiled for the vectors of newer CPUs as well, and always become part of who calls them. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define WIDER __attribute__((target("avx2")))
-#define has_wider() __builtin_cpu_supports("avx2")
+#define WIDER_FEATURES "avx2"
 #else
 #define WIDER
-#define has_wider() 0
+#define WIDER_FEATURES ""
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
@@ -230,13 +230,14 @@ cyto_status cyto_tiles_blend(const cyto_blend *how, const cyto_tile *tiles, int6
         "cyto_tiles_blend: expected a rank of 1 to %d, tiles of one voxel or more, weights, 1 channel "
         "or more (up to 256 for labels), a region and where it goes",
         CYTO_MAX_RANK);
+  char lacked[64];
   blending b = {.how = how,
                 .start = start,
                 .stop = stop,
                 .tile_size = 1,
                 .region_size = 1,
                 .out = out,
-                .line = has_wider() ? line_wider : line_any};
+                .line = cyrt_cpu_lacks(WIDER_FEATURES, lacked) ? line_any : line_wider};
   for (int32_t axis = how->rank - 1; axis >= 0; axis--) {
     b.strides[axis] = b.tile_size;
     b.region[axis] = b.region_size;
