@@ -133,7 +133,8 @@ class CytoError(ctypes.Structure):
 class CytoOptions(ctypes.Structure):
     _fields_ = [('threads', c_int32), ('parallel', c_void_p), ('parallel_user', c_void_p), ('alloc', c_void_p),
                 ('release', c_void_p), ('allocator_user', c_void_p), ('device', c_int32), ('device_memory', c_int32),
-                ('stream', c_void_p), ('devices', c_void_p), ('device_count', c_int32), ('device_errors', c_int32)]
+                ('stream', c_void_p), ('devices', c_void_p), ('device_count', c_int32), ('device_errors', c_int32),
+                ('further', c_uint64 * 64)]  # zeros: what is not used here, and what comes later
 
 
 class CytoTensor(ctypes.Structure):

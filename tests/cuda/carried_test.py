@@ -73,7 +73,7 @@ def results(folder):
 
 def pack(args, carried):
     return lib.run([sys.executable, os.path.join(HERE, 'carry.py'), '--build', args.build, '--save', carried, '--mocks', '--arch', 'sm_80',
-                    '--preset', '-1', '--networks', '^(one_row|bert_toy)$', '--speed', '^add$|nerf|layer_24'], 1200)
+                    '--preset', '-1', '--limit-mb', '400', '--networks', '^(one_row|bert_toy)$', '--speed', '^add$|nerf|layer_24'], 1200)
 
 
 def in_root(folder, command):
