@@ -171,10 +171,78 @@ def sizes(t):
 
 
 @case
+def fixed(t):
+    """Where files or options fix the batch, it is not varied, so that no samples are counted that are not there; --batch beside them is an error."""
+    model, folder, none = t.path('m.onnx'), t.path('in'), t.path('none')
+    graphs.save_model(model, [h.make_node('Relu', ['x'], ['y'])], [graphs.port('x', np.float32, ['n', 3, 'h'])],
+                      [graphs.port('y', np.float32, ['n', 3, 'h'])], [])
+    library = t.library(model)
+    os.makedirs(folder)
+    os.makedirs(none)
+    np.save(os.path.join(folder, 'in_0_x.npy'), np.zeros((5, 3, 4000), np.float32))
+    for words, why in ((['--batch=n', '--inputs', folder], "--batch=n varies a size that --inputs fixes, of 'x'"),
+                       (['--batch=n', '--dim', 'n=4', '--dim', 'h=8'], "--batch=n varies a size that --dim fixes, of 'n'"),
+                       (['--batch=n', '--shape', 'x=1x3x8'], "--batch=n varies a size that --shape fixes, of 'x'"),
+                       (['--inputs', t.path('typo')], 'typo\': No such file'), (['--inputs', none], 'has no input of the model: expected in_0_'),
+                       (['--dim', 'h=8'] + ['--range', 'x=0:1'] * 80, 'have 405 bytes or more'),
+                       (['--dim', 'h=8'] + ['--range', 'x=0:1'] * 65, 'more than 64 of --dim'), (['--dim', 'h=8', '--batch', 'n' * 70], 'has 70 bytes')):
+        _, err = t.run(library, *words, code=1)
+        assert why in err and not os.path.exists(t.file), (words, err)
+    _, err = t.run(model, '--options', '-O2 ' * 250, code=1)
+    assert 'a command line of more than 200 words' in err, err
+    t.run(library, '--inputs', folder)
+    file = t.json()
+    assert file['symbol'] == '' and {b for _, _, b in settings(file)} == {0}, file
+
+
+@case
+def other_goals(t):
+    """What did not run within one limit of memory is tried again with another, and not with the same."""
+    library = t.library(MODEL, '--dim', 'batch=1')
+    t.run(library)
+    file = t.json()
+    for p in file['measured']:
+        p.update(samples=[], why='does not run: no memory')
+    t.write({**file, 'goal': '--throughput --memory=100M'})
+    t.run(library, '--memory=100M', code=1)
+    assert not any(p['samples'] for p in t.json()['measured']), 'measured again'
+    t.write({**file, 'goal': '--throughput --memory=100M'})
+    t.run(library, '--memory=8G')
+    assert all(p['samples'] for p in t.json()['measured']), t.json()
+
+
+def command_of(process):
+    try:
+        with open('/proc/%s/cmdline' % process, encoding='utf-8', errors='replace') as f:
+            return f.read()
+    except OSError:
+        return ''
+
+
+@case
+def stopped_early(t):
+    """SIGTERM and SIGINT while cytoc compiles: it ends, with no process and no folder left."""
+    temporary = t.path('tmp')
+    os.makedirs(temporary)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        with subprocess.Popen(t.command(MODEL), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, 'TMPDIR': temporary}) as p:
+            end = time.monotonic() + 60
+            while p.poll() is None and time.monotonic() < end and not os.listdir(temporary):
+                time.sleep(0.001)
+            p.send_signal(number)
+            _, err = p.communicate()
+        assert p.returncode == 1 and 'interrupted while' in err and not os.path.exists(t.file), (number, p.returncode, err)
+        left = [n for n in os.listdir(temporary) if n.startswith('cyto-tune.')]
+        assert not left, 'signal %d leaves %s' % (number, left)
+        running = [n for n in os.listdir('/proc') if n.isdigit() and temporary in command_of(n)]
+        assert not running, 'signal %d leaves cytoc running: %s' % (number, [command_of(n) for n in running])
+
+
+@case
 def interrupted(t):
     """SIGKILL and SIGINT keep what was measured; the next call goes on from there. A limit of time, too."""
     library, known = t.library(), []
-    for number in (signal.SIGKILL, signal.SIGINT):
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         with subprocess.Popen(t.command(library, seconds='0.1'), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
             end = time.monotonic() + 60
             while p.poll() is None and time.monotonic() < end and not (os.path.exists(t.file) and len(settings(t.json())) > len(known) + 1):
@@ -184,7 +252,7 @@ def interrupted(t):
         now = settings(t.json())
         assert now[:len(known)] == known and len(now) > len(known), 'lost: %s, %s' % (known, now)
         known = now
-        if number == signal.SIGINT:
+        if number != signal.SIGKILL:
             assert p.returncode == 0 and 'the same command goes on from there' in err and '<- chosen' in out, (p.returncode, out, err)
     got, _, err = lib.run(t.command(library, '--tune-seconds=1', seconds='0.4'), 60)
     assert got == 0 and 'is of another --seconds' in err and 'it ended before all was measured' in err and \
@@ -203,6 +271,11 @@ def taken(t):
     assert 'float32 [5,1,8,8]' in out and ', 1 thread' in out, out
     out, _ = t.tool('cyto-run', library, '--random', '1', '--repeat', '2', '--tuned', t.file, '--dim', 'batch=3')
     assert 'float32 [3,1,8,8]' in out, out
+    for words in (['--dim', '*=3'], ['--random-dims', '3']):
+        out, _ = t.tool('cyto-run', library, '--random', '1', '--repeat', '2', '--tuned', t.file, *words)
+        assert 'float32 [3,1,8,8]' in out, (words, out)
+        out, _ = t.tool('cyto-bench', library, '--tuned', t.file, '--against', 'none', '--seconds', '0.01', *words)
+        assert 'image 3x1x8x8' in out, (words, out)
     for model in (library, MODEL):
         out, _ = t.tool('cyto-bench', model, '--tuned', t.file, '--against', 'none', '--seconds', '0.01')
         assert 'image 5x1x8x8' in out and re.search(r'^\S+ +- +1 +compiled', out, re.M), out
@@ -224,6 +297,8 @@ def taken(t):
         assert 'was measured with 77 CPUs, and here are' in err and 'run cyto-tune again' in err, err
     t.write({**file, 'model': 'other'})
     _, err = t.tool('cyto-run', library, '--random', '1', '--tuned', t.file, code=1)
+    assert "of the model 'other'" in err and 'run cyto-tune with this one' in err, err
+    _, err = t.tool('cyto-bench', library, '--against', 'none', '--tuned', t.file, code=2)
     assert "of the model 'other'" in err and 'run cyto-tune with this one' in err, err
     t.write(json.dumps(file)[:-40])
     _, err = t.tool('cyto-run', library, '--random', '1', '--tuned', t.file, code=1)

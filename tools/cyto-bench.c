@@ -16,6 +16,7 @@
 #include "runtime/cyto.h"
 #include "tools/options.h"
 #include "tools/process.h"
+#include "tools/sizes.h"
 #include "tools/terminal.h"
 
 #include <ctype.h>
@@ -28,7 +29,7 @@ typedef struct options {
   const char *const *models;
   int n_models;
   const char *threads_text, *batch_text, *against_text, *search_text, *tuned;
-  char tuned_dim[100];
+  char tuned_dim[SIZES_DIM];
   int threads[CY_BENCH_MAX_LIST], n_threads;
   int batches[CY_BENCH_MAX_LIST], n_batches;
   int random_dims;
@@ -164,6 +165,8 @@ static int options_agree(const options *o) {
                         o->dims.count || o->shapes.count || o->ranges.count))
     return options_complain(&program, "--tasks has models, threads, batch, dims, shapes and ranges in its file: they "
                                       "can't be given beside it");
+  if (o->dims.count + o->shapes.count + o->ranges.count > CY_BENCH_MAX_PAIRS - 2)
+    return options_complain(&program, "more than %d of --dim, --shape and --range together", CY_BENCH_MAX_PAIRS - 2);
   if (o->search_text && (o->batch_text || o->n_threads > 1))
     return options_complain(&program, "--batch-search takes one number of threads and no --batch");
   if (!o->n_models && !o->tasks_path)
@@ -171,19 +174,36 @@ static int options_agree(const options *o) {
   return 0;
 }
 
+/* Is it of each of the libraries? Of a model.onnx that is not known yet. */
+static int tuned_check(const options *o) {
+  for (int i = 0; i < o->n_models; i++) {
+    cyto_model *model;
+    cyto_tuned tuned;
+    cyto_error error;
+    char path[PATH_MAX + 2]; /* without a folder the system would look elsewhere */
+    snprintf(path, sizeof path, "%s%s", strchr(o->models[i], '/') ? "" : "./", o->models[i]);
+    if (!file_ends_with(path, ".so") || cyto_model_load(path, &model, NULL))
+      continue; /* what does not load is said where it is measured */
+    cyto_status status = cyto_tuned_read(o->tuned, model, &tuned, &error);
+    cyto_model_unload(model);
+    if (status)
+      return options_complain(&program, "%s", error.message);
+  }
+  return 0;
+}
+
 /* Of --tuned: what the command line does not say. */
 static int tuned_take(options *o) {
   cyto_tuned tuned;
-  cyto_error error;
-  if (cyto_tuned_read(o->tuned, NULL, &tuned, &error))
-    return options_complain(&program, "%s", error.message);
-  if (tuned.cpus != cyto_cpu_count())
-    fprintf(stderr, "cyto-bench: warning: '%s' was measured with %d CPUs, and here are %d: run cyto-tune again\n",
-            o->tuned, tuned.cpus, cyto_cpu_count());
+  char error[TENSOR_ERROR_SIZE];
+  sizes_given given = {&o->dims, &o->shapes, o->random_dims};
+  if (tuned_check(o))
+    return -1;
+  if (sizes_tuned(program.name, o->tuned, NULL, &tuned, error))
+    return options_complain(&program, "%s", error);
   if (!o->threads_text)
     o->threads[0] = tuned.threads;
-  snprintf(o->tuned_dim, sizeof o->tuned_dim, "%s=%lld", tuned.symbol, (long long)tuned.batch);
-  if (tuned.batch && !o->batch_text && !o->search_text && !options_value(&o->dims, tuned.symbol, -1))
+  if (!o->batch_text && !o->search_text && sizes_take_tuned(&tuned, &given, o->tuned_dim))
     return options_list_add(&o->dims, o->tuned_dim, 0);
   return 0;
 }

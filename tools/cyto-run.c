@@ -431,25 +431,21 @@ static int run_model(const run_options *options, cyto_model *model) {
 }
 
 /* Of --tuned: what the command line does not say. dim: room for a text. */
-static int take_tuned(run_options *options, const cyto_model *model, char dim[100]) {
+static int take_tuned(run_options *options, const cyto_model *model, char dim[SIZES_DIM]) {
   cyto_tuned tuned;
-  cyto_error error;
-  if (cyto_tuned_read(options->tuned, model, &tuned, &error))
-    return complain("%s", error.message);
-  if (tuned.cpus != cyto_cpu_count())
-    fprintf(stderr, "cyto-run: warning: '%s' was measured with %d CPUs, and here are %d: run cyto-tune again\n",
-            options->tuned, tuned.cpus, cyto_cpu_count());
+  char error[TENSOR_ERROR_SIZE];
+  sizes_given given = {&options->dims, &options->shapes, options->random_dims};
+  if (sizes_tuned(program.name, options->tuned, model, &tuned, error))
+    return complain("%s", error);
   if (!options->threads)
     options->threads = tuned.threads;
-  snprintf(dim, 100, "%s=%lld", tuned.symbol, (long long)tuned.batch);
-  bool batch = tuned.batch && !options_value(&options->dims, tuned.symbol, -1);
-  return batch && options_list_add(&options->dims, dim, 0) ? complain("no memory") : 0;
+  return sizes_take_tuned(&tuned, &given, dim) && options_list_add(&options->dims, dim, 0) ? complain("no memory") : 0;
 }
 
 static int load_and_run(run_options *options) {
   cyto_model *model = NULL;
   cyto_error error;
-  char dim[100];
+  char dim[SIZES_DIM];
   int status = 0;
   if (cyto_model_load(options->model, &model, &error))
     return file_ends_with(options->model, ".onnx")

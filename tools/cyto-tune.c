@@ -15,6 +15,7 @@
 #include "tools/options.h"
 #include "tools/process.h"
 #include "tools/sizes.h"
+#include "tools/values/value_file.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -52,8 +53,8 @@ static const option_row rows[] = {
     {"--seed", OPTION_TEXT, AT(seed), "N", "of the random inputs", OPTION_MAIN},
     {"--options", OPTION_TEXT, AT(words), "'--int8 ..'", "of cytoc, for a model.onnx", OPTION_MAIN},
     {"--seconds", OPTION_REAL, AT(seconds), "S", "running time of each measurement (default: 0.5)", OPTION_MAIN},
-    {"--tune-seconds", OPTION_NUMBER, AT(tune_seconds), "N", "measures no longer than this, and takes the best by then",
-     OPTION_RANGE(1, 0), OPTION_MAIN},
+    {"--tune-seconds", OPTION_NUMBER, AT(tune_seconds), "N",
+     "begins no measurement after this time, and takes the best by then", OPTION_RANGE(1, 0), OPTION_MAIN},
     OPTIONS_COMMON,
 };
 
@@ -77,6 +78,16 @@ static volatile sig_atomic_t interrupted;
 static void on_interrupt(int number) {
   (void)number;
   interrupted = 1;
+  process_stop();
+}
+
+/* Of what is ignored here, such as SIGHUP below nohup, nothing changes. A second signal ends the program at once. */
+static void catch_signals(void) {
+  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction on = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND}, before;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (!sigaction(numbers[i], NULL, &before) && before.sa_handler != SIG_IGN)
+      sigaction(numbers[i], &on, NULL);
 }
 
 typedef struct tuner {
@@ -182,11 +193,13 @@ static int compile(tuner *t) {
     process_arg(&a, t->o->dims.items[i]);
   }
   terminal_progress_show(&t->progress, "compile", 0, 0);
-  int status = bad ? 0 : process_run(&a, text, sizeof text);
+  int status = bad || interrupted ? 0 : process_run(&a, text, sizeof text);
   free(copy);
   terminal_progress_end(&t->progress);
   if (bad)
     return complain("a quote has no end in --options");
+  if (interrupted)
+    return complain("interrupted while '%s' was compiled", t->model);
   if (status) { /* cytoc has said what is wrong, in its own words */
     fputs(text, stderr);
     return complain("'%s' is not compiled", t->model);
@@ -198,18 +211,63 @@ static int compile(tuner *t) {
 
 static bool is_given(const options_list *list, const char *name) { return options_value(list, name, -1) != NULL; }
 
+static bool has_symbol(const cyto_port *port, const char *symbol) {
+  for (int32_t k = 0; k < port->rank; k++)
+    if (port->dims[k] < 0 && !strcmp(port->dim_names[k], symbol))
+      return true;
+  return false;
+}
+
+static bool has_file(const tune_options *o, int32_t input) {
+  char path[PROCESS_PATH];
+  return o->inputs && value_folder_find(o->inputs, false, input, path, sizeof path);
+}
+
+/* Which option fixes the symbol; NULL: none does. `of`: the name that it has there. */
+static const char *fixed_by(const tune_options *o, const cyto_model *model, const char *symbol, char of[100]) {
+  snprintf(of, 100, "%s", symbol);
+  if (is_given(&o->dims, symbol))
+    return "--dim";
+  for (int32_t i = 0; i < cyto_model_input_count(model); i++) {
+    cyto_port port;
+    cyto_model_input(model, i, &port);
+    const char *option = !has_symbol(&port, symbol)        ? NULL
+                         : is_given(&o->shapes, port.name) ? "--shape"
+                         : has_file(o, i)                  ? "--inputs"
+                                                           : NULL;
+    snprintf(of, 100, "%s", port.name);
+    if (option)
+      return option;
+  }
+  return NULL;
+}
+
 /* The symbol of the first dim of the first input of rank 2 and more; NULL: it is fixed, here or there, or has no name. */
 static const char *batch_of(const tune_options *o, const cyto_model *model) {
+  char of[100];
   for (int32_t i = 0; i < cyto_model_input_count(model); i++) {
     cyto_port port;
     cyto_model_input(model, i, &port);
     if (port.rank < 2)
       continue;
-    bool open = port.dims[0] < 0 && *port.dim_names[0] && !is_given(&o->dims, port.dim_names[0]) &&
-                !is_given(&o->dims, "*") && !is_given(&o->shapes, port.name);
-    return open ? port.dim_names[0] : NULL;
+    bool open = port.dims[0] < 0 && *port.dim_names[0] && !is_given(&o->dims, "*");
+    return open && !fixed_by(o, model, port.dim_names[0], of) ? port.dim_names[0] : NULL;
   }
   return NULL;
+}
+
+/* What is varied must be free wherever it stands: a run would have other samples than are counted. */
+static int check_batch(const tuner *t, const cyto_model *model) {
+  char of[100];
+  const char *symbol = t->about.symbol, *option = *symbol ? fixed_by(t->o, model, symbol, of) : NULL;
+  return option
+             ? complain("--batch=%s varies a size that %s fixes, of '%s': leave one of the two out", symbol, option, of)
+             : 0;
+}
+
+static int check_inputs(const tuner *t, const cyto_model *model) {
+  char error[TENSOR_ERROR_SIZE];
+  return t->o->inputs && value_folder_check(t->o->inputs, model, error) ? complain("--inputs: %s", error) : 0;
 }
 
 static int check_sizes(const tuner *t, const cyto_model *model) {
@@ -222,19 +280,20 @@ static int check_sizes(const tuner *t, const cyto_model *model) {
     options_list_add(&dims, one, 0);
   sizes_given given = {&dims, &t->o->shapes, 0};
   int status = sizes_check(model, &given, error) || sizes_check_inputs(model, &t->o->ranges, "--range", error);
-  for (int32_t i = 0; i < cyto_model_input_count(model) && !status && !t->o->inputs; i++) {
+  for (int32_t i = 0; i < cyto_model_input_count(model) && !status; i++) {
     cyto_port port;
     int32_t rank;
     int64_t sizes[CYTO_MAX_RANK];
     cyto_model_input(model, i, &port);
-    status = !port.is_optional && port.type->kind == CYTO_TENSOR && sizes_choose(&port, &given, &rank, sizes, error);
+    status = !port.is_optional && port.type->kind == CYTO_TENSOR && !has_file(t->o, i) &&
+             sizes_choose(&port, &given, &rank, sizes, error);
   }
   options_list_free(&dims);
   return status ? complain("%s", error) : 0;
 }
 
-/* All sizes and values that were given, in one line. */
-static void sizes_line(const tune_options *o, char *out, size_t room) {
+/* All sizes and values that were given, in one line. Returns its length, whatever the room. */
+static size_t sizes_line(const tune_options *o, char *out, size_t room) {
   const options_list *lists[] = {&o->dims, &o->shapes, &o->ranges};
   size_t n = 0;
   *out = 0;
@@ -242,7 +301,17 @@ static void sizes_line(const tune_options *o, char *out, size_t room) {
     for (int i = 0; i < lists[k]->count && n < room; i++)
       n += (size_t)snprintf(out + n, room - n, "%s%s", n ? " " : "", lists[k]->items[i]);
   if (o->inputs && n < room)
-    snprintf(out + n, room - n, "%s%s", n ? " " : "", o->inputs);
+    n += (size_t)snprintf(out + n, room - n, "%s%s", n ? " " : "", o->inputs);
+  return n;
+}
+
+/* Texts that measurements hold for are compared as a whole: what has no room is an error. */
+static int hold(char *out, size_t room, const char *text, const char *what) {
+  size_t n = strlen(text);
+  if (n >= room)
+    return complain("%s has %zu bytes, more than the %zu there is room for: make it shorter", what, n, room - 1);
+  memcpy(out, text, n + 1);
+  return 0;
 }
 
 static void goal_line(const tuner *t, char *out, size_t room) {
@@ -253,16 +322,18 @@ static void goal_line(const tuner *t, char *out, size_t room) {
     snprintf(out + n, room - (size_t)n, " --memory=%s", t->o->memory_text);
 }
 
-static void pairs_fill(const tune_options *o, cy_bench_pairs *pairs) {
+static int pairs_fill(const tune_options *o, cy_bench_pairs *pairs) {
   const struct {
     const char *option;
     const options_list *list;
   } lists[] = {{"--dim", &o->dims}, {"--shape", &o->shapes}, {"--range", &o->ranges}};
+  bool full = false;
   for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
     for (int i = 0; i < lists[k].list->count; i++)
-      cy_bench_pair_add(pairs, lists[k].option, lists[k].list->items[i]);
+      full |= !cy_bench_pair_add(pairs, lists[k].option, lists[k].list->items[i]);
   if (o->inputs)
-    cy_bench_pair_add(pairs, "--inputs", o->inputs);
+    full |= !cy_bench_pair_add(pairs, "--inputs", o->inputs);
+  return full ? complain("more than %d of --dim, --shape, --range and --inputs together", CY_BENCH_MAX_PAIRS) : 0;
 }
 
 static int describe(tuner *t) {
@@ -273,17 +344,20 @@ static int describe(tuner *t) {
   if (cyto_model_load(t->library, &model, &error))
     return complain("%s", error.message);
   const char *symbol = t->o->symbol ? t->o->symbol : batch_of(t->o, model);
-  snprintf(a->model, sizeof a->model, "%s", cyto_model_name(model));
-  snprintf(a->target, sizeof a->target, "%s", cyto_model_target(model));
-  snprintf(a->compiler, sizeof a->compiler, "%s", cyto_model_compiler(model));
-  snprintf(a->symbol, sizeof a->symbol, "%s", symbol ? symbol : "");
+  int status = hold(a->model, sizeof a->model, cyto_model_name(model), "the model's name (cytoc --name)") ||
+               hold(a->target, sizeof a->target, cyto_model_target(model), "the target's name") ||
+               hold(a->compiler, sizeof a->compiler, cyto_model_compiler(model), "the compiler's name") ||
+               hold(a->symbol, sizeof a->symbol, symbol ? symbol : "", "the name of the dim that is varied");
+  size_t length = sizes_line(t->o, a->sizes, sizeof a->sizes);
+  if (!status && length >= sizeof a->sizes)
+    status = complain("--dim, --shape, --range and --inputs have %zu bytes or more together, and there is room for %zu",
+                      length, sizeof a->sizes - 1);
   cy_bench_cpu(a->cpu, sizeof a->cpu);
-  sizes_line(t->o, a->sizes, sizeof a->sizes);
   goal_line(t, a->goal, sizeof a->goal);
   a->cpus = cyto_cpu_count();
   a->seconds = t->o->seconds;
   t->task.device = !strncmp(a->target, "sm_", 3) || !strncmp(a->target, "cuda", 4);
-  int status = check_sizes(t, model);
+  status = status || check_inputs(t, model) || check_batch(t, model) || check_sizes(t, model);
   cyto_model_unload(model);
   return status || cy_setting_hash(t->library, a->library, why) ? (status ? -1 : complain("%s", why)) : 0;
 }
@@ -300,7 +374,6 @@ static int keep(void *ctx, const cy_setting_points *points) {
 }
 
 static int measure(tuner *t) {
-  struct sigaction on = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND}; /* a second one ends it at once */
   cy_setting_task *task = &t->task;
   task->self = t->self;
   task->library = t->library;
@@ -313,8 +386,8 @@ static int measure(tuner *t) {
   task->keep = keep;
   task->ctx = t;
   task->progress = &t->progress;
-  pairs_fill(t->o, &task->pairs);
-  sigaction(SIGINT, &on, NULL);
+  if (pairs_fill(t->o, &task->pairs))
+    return -1;
   int status = cy_setting_search(task, &t->points);
   terminal_progress_end(&t->progress);
   return status < 0 ? -1 : keep(t, &t->points) ? -1 : status;
@@ -408,6 +481,7 @@ static int run(const tune_options *o, const options_parsed *parsed) {
     complain("cannot find this program: %s", strerror(errno));
     return 1;
   }
+  catch_signals();
   terminal_progress_begin(&t.progress, t.model);
   int status = tune(&t);
   terminal_progress_end(&t.progress);

@@ -4,6 +4,7 @@
 #include "tools/process.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,28 +13,55 @@
 #include <unistd.h>
 
 void process_arg(process_args *a, const char *text) {
-  if (a->n < PROCESS_ARGS)
+  a->over |= a->n == PROCESS_ARGS;
+  if (!a->over)
     a->v[a->n++] = text;
   a->v[a->n] = NULL;
 }
 
+static volatile sig_atomic_t running; /* pid of what process_run() waits for */
+
+void process_stop(void) {
+  if (running > 0)
+    kill((pid_t)running, SIGTERM);
+}
+
+static void run_child(const process_args *a, FILE *const files[2]) {
+  dup2(fileno(files[0]), STDOUT_FILENO);
+  dup2(fileno(files[1]), STDERR_FILENO);
+  if (a->data_kb > 0)
+    setrlimit(RLIMIT_DATA, &(struct rlimit){(rlim_t)(a->data_kb * 1024), (rlim_t)(a->data_kb * 1024)});
+  execvp(a->v[0], (char **)a->v);
+  fprintf(stderr, "cannot run '%s': %s\n", a->v[0], strerror(errno));
+  fflush(stderr);
+  _exit(127);
+}
+
+/* No handler runs between fork() and the note of the pid, so that process_stop() never misses it. */
+static pid_t start(const process_args *a, FILE *const files[2]) {
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  pid_t pid = fork();
+  running = pid;
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  if (pid == 0)
+    run_child(a, files);
+  return pid;
+}
+
 int process_run(const process_args *a, char *out, size_t room) {
+  if (a->over) {
+    snprintf(out, room, "a command line of more than %d words, which begins with '%s'\n", PROCESS_ARGS, a->v[0]);
+    return 127 << 8;
+  }
   FILE *files[2] = {tmpfile(), tmpfile()};
   int status = -1;
   fflush(NULL);
-  pid_t pid = files[0] && files[1] ? fork() : -1;
-  if (pid == 0) {
-    dup2(fileno(files[0]), STDOUT_FILENO);
-    dup2(fileno(files[1]), STDERR_FILENO);
-    if (a->data_kb > 0)
-      setrlimit(RLIMIT_DATA, &(struct rlimit){(rlim_t)(a->data_kb * 1024), (rlim_t)(a->data_kb * 1024)});
-    execvp(a->v[0], (char **)a->v);
-    fprintf(stderr, "cannot run '%s': %s\n", a->v[0], strerror(errno));
-    fflush(stderr);
-    _exit(127);
-  }
+  pid_t pid = files[0] && files[1] ? start(a, files) : -1;
   while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
     ;
+  running = 0;
   FILE *from = status == 0 ? files[0] : files[1];
   size_t n = 0;
   if (from) {

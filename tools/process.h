@@ -4,6 +4,7 @@
 #ifndef CY_TOOLS_PROCESS_H
 #define CY_TOOLS_PROCESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { PROCESS_ARGS = 200, PROCESS_PATH = 4096 };
@@ -11,13 +12,17 @@ enum { PROCESS_ARGS = 200, PROCESS_PATH = 4096 };
 typedef struct process_args {
   const char *v[PROCESS_ARGS + 1];
   int n;
+  bool over;      /* there were more words: it is not run */
   double data_kb; /* limit of its data (RLIMIT_DATA); 0: none */
 } process_args;
 
+/* Up to PROCESS_ARGS words; the text is not copied. */
 void process_arg(process_args *a, const char *text);
 /* Runs a command to its end. `out` gets the start of its stdout; the end of its stderr instead when it fails. The status of
  * waitpid(). */
 int process_run(const process_args *a, char *out, size_t room);
+/* For handlers of signals: ends the command that process_run() waits for, if there is one. */
+void process_stop(void);
 /* The last line of a text that says something, without its newline: of Python's traces the error itself. */
 const char *process_last_line(const char *text, int *out_length);
 /* "what: why", by the status and text of process_run(); `last`: the text's last line, not its first. */

@@ -152,6 +152,23 @@ int sizes_check(const cyto_model *model, const sizes_given *given, char error[TE
   return sizes_check_inputs(model, given->shapes, "--shape", error) || check_dims(model, given->dims, error) ? -1 : 0;
 }
 
+int sizes_tuned(const char *tool, const char *path, const cyto_model *model, cyto_tuned *out,
+                char error[TENSOR_ERROR_SIZE]) {
+  cyto_error why;
+  if (cyto_tuned_read(path, model, out, &why))
+    return fail(error, "%s", why.message);
+  if (out->cpus != cyto_cpu_count())
+    fprintf(stderr, "%s: warning: '%s' was measured with %d CPUs, and here are %d: run cyto-tune again\n", tool, path,
+            out->cpus, cyto_cpu_count());
+  return 0;
+}
+
+bool sizes_take_tuned(const cyto_tuned *tuned, const sizes_given *given, char dim[SIZES_DIM]) {
+  snprintf(dim, SIZES_DIM, "%s=%lld", tuned->symbol, (long long)tuned->batch);
+  return tuned->batch && !given->random_dims && !options_value(given->dims, tuned->symbol, -1) &&
+         !options_value(given->dims, "*", -1);
+}
+
 const char *sizes_text(int32_t rank, const int64_t *dims, char *text, size_t room) {
   size_t n = (size_t)snprintf(text, room, "%s", rank ? "" : "scalar");
   for (int32_t i = 0; i < rank && n < room; i++)

@@ -26,8 +26,8 @@ enum { CY_BENCH_MAX_LIST = 16, CY_BENCH_MAX_PAIRS = 64, CY_BENCH_MAX_PROCESSES =
  * outputs back; -1: not measured. On a GPU the run itself copies between host and device. */
 #define CY_BENCH_SAMPLE_FIELDS(X)                                                                                      \
   X(load_ms)                                                                                                           \
-  X(first_ms) X(median_ms) X(min_ms) X(runs) X(peak_kb) X(mean_ms) X(p95_ms) X(p99_ms) X(deviation_ms) X(in_ms)        \
-      X(out_ms)
+  X(first_ms)                                                                                                          \
+  X(median_ms) X(min_ms) X(runs) X(peak_kb) X(mean_ms) X(p95_ms) X(p99_ms) X(deviation_ms) X(in_ms) X(out_ms)
 
 typedef struct cy_bench_sample {
 #define X(name) double name;
@@ -112,7 +112,8 @@ int cy_bench_measure(const cy_bench_setup *o, const cy_bench_task *task, cy_benc
                      terminal_progress *progress);
 /* The name that a model has in tables: its file's, or its folder's when the file is called model.onnx. */
 void cy_bench_model_name(const char *path, char *out, size_t room);
-void cy_bench_pair_add(cy_bench_pairs *pairs, const char *option, const char *text);
+/* False: there is no more room. */
+bool cy_bench_pair_add(cy_bench_pairs *pairs, const char *option, const char *text);
 
 /* bench_tasks.c: a CSV file (RFC 4180) of tasks with a line of column names. -1 with a text; free it in any case. */
 typedef struct cy_bench_tasks {

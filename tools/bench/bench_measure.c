@@ -251,11 +251,12 @@ void cy_bench_model_name(const char *path, char *out, size_t room) {
     *dot = 0;
 }
 
-void cy_bench_pair_add(cy_bench_pairs *pairs, const char *option, const char *text) {
+bool cy_bench_pair_add(cy_bench_pairs *pairs, const char *option, const char *text) {
   if (pairs->n == CY_BENCH_MAX_PAIRS)
-    return;
+    return false;
   pairs->option[pairs->n] = option;
   pairs->text[pairs->n++] = text;
+  return true;
 }
 
 /* The contenders of one number of threads, compiled where `build` says so; ours that failed are broken. Returns how many

@@ -31,8 +31,8 @@ static const option_row rows[] = {
     {"--last-logits", OPTION_TEXT, AT(last_logits), "OUTPUT",
      "of this output compute the last position only: [.., positions, words] becomes [.., 1, words]", OPTION_COMPILE},
     {"--accuracy", OPTION_TEXT, AT(accuracy), "DB|top1:P%",
-     "choose the precision of every layer, the fastest that keeps every output so close to f32 on the samples of "
-     "--calibrate: 30dB, or top1:0.5% of right answers lost; docs/quantisation.md",
+     "choose a fast precision for every layer, with every output so close to f32 on the samples of --calibrate: 30dB, "
+     "or top1:0.5% of right answers lost; docs/quantisation.md",
      OPTION_COMPILE},
     {"--labels", OPTION_TEXT, AT(labels), "FILE",
      "with --accuracy=top1: the class of every sample, as .npy, .npz, .txt or .csv", OPTION_COMPILE},
@@ -86,7 +86,7 @@ static const option_row rows[] = {
      "user's cache), which later compilations read; docs/tuning.md",
      OPTION_MAIN},
     {"--tune-seconds", OPTION_NUMBER, AT(tune_seconds), "N",
-     "with --tune: measure for N seconds at most; what is left goes by estimates", OPTION_RANGE(1, 1000000),
+     "with --tune: begin no measurement after N seconds; what is left goes by estimates", OPTION_RANGE(1, 1000000),
      OPTION_MAIN},
     {"--explain", OPTION_OPTIONAL, AT(explain), "memory|costs|json",
      "print a table of kernels: ops, algorithm, work, floor; =memory: of the memory that a run takes, and what for; "

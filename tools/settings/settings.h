@@ -54,7 +54,7 @@ typedef struct cy_setting_limits {
 cy_setting_sample cy_setting_median(const cy_setting_point *p);
 bool cy_setting_fits(const cy_setting_point *p, const cy_setting_limits *limits);
 /* The highest rate within the limits; of those within 2 % of it, what needs the fewest threads, then the least memory, then
- * the smallest batch. The answer hangs on the measurements alone, not on their order. NULL: nothing fits. */
+ * the smallest batch. It depends on the measurements alone, not on their order. NULL: nothing fits. */
 const cy_setting_point *cy_setting_choose(const cy_setting_points *points, const cy_setting_limits *limits);
 /* The least latency, and the least memory, of all that run; NULL: nothing does. */
 const cy_setting_point *cy_setting_quickest(const cy_setting_points *points);
@@ -96,7 +96,7 @@ typedef struct cy_setting_about {
 enum { CY_SETTING_ERROR = 700 };
 /* 0, or -1 with a text: the library cannot be read. */
 int cy_setting_hash(const char *path, char out[20], char error[CY_SETTING_ERROR]);
-/* Points of an older file. 1: it holds for this; 0: there is none, or it is of something else, which `error` then says;
+/* Points of an older file; of one with another goal, those that ran. 1: it holds for this; 0: there is none, or it is of something else, which `error` then says;
  * -1 with a text: it is no file of ours, or cannot be read. */
 int cy_setting_file_read(const char *path, const cy_setting_about *about, cy_setting_points *out,
                          char error[CY_SETTING_ERROR]);

@@ -27,7 +27,7 @@ typedef struct lane {
   pthread_barrier_t *begin;
   double seconds, took_ms, *times; /* took_ms: from the first of its runs to the last */
   int n;
-  bool started;
+  bool failed;
   cyto_error error;
 } lane;
 
@@ -55,7 +55,7 @@ static void *lane_run(void *ctx) {
   pthread_barrier_wait(l->begin);
   double began = cy_clock_ms(), start = began, end = began + l->seconds * 1e3;
   while (l->n < MAX_RUNS && (start < end || l->n < MIN_RUNS)) {
-    if (cyto_run(l->context, &l->error))
+    if ((l->failed = cyto_run(l->context, &l->error) != CYTO_OK))
       break;
     double stop = cy_clock_ms();
     l->times[l->n++] = stop - start;
@@ -80,8 +80,8 @@ static int lanes_run(process *p, double seconds) {
   }
   for (lane *l = p->lanes; l < p->lanes + started; l++) {
     pthread_join(l->thread, NULL);
-    failed |= l->n < MIN_RUNS;
-    if (l->n < MIN_RUNS)
+    failed |= l->failed;
+    if (l->failed)
       p->error = l->error;
   }
   pthread_barrier_destroy(&begin);

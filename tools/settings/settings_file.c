@@ -81,7 +81,8 @@ static int read_sample(const json_t *j, cy_setting_sample *out) {
   return 0;
 }
 
-static int read_point(const json_t *j, cy_setting_points *out) {
+/* failures: settings that do not run are kept, too. */
+static int read_point(const json_t *j, bool failures, cy_setting_points *out) {
   const json_t *samples = json_object_get(j, "samples");
   cy_setting s = {(int)json_integer_value(json_object_get(j, "threads")),
                   (int)json_integer_value(json_object_get(j, "contexts")),
@@ -89,6 +90,8 @@ static int read_point(const json_t *j, cy_setting_points *out) {
   if (s.threads < 0 || s.contexts < 1 || s.batch < 0 || !json_is_array(samples) ||
       json_array_size(samples) > CY_SETTING_SAMPLES)
     return -1;
+  if (!failures && !json_array_size(samples))
+    return 0;
   cy_setting_point *p = cy_setting_put(out, s);
   p->n = 0;
   for (size_t i = 0; i < json_array_size(samples); i++)
@@ -118,8 +121,10 @@ int cy_setting_file_read(const char *path, const cy_setting_about *about, cy_set
     fail(error, "'%s' is of another version of cyto-tune: all of it is measured again", path), status = 0;
   else if (other(file, about))
     fail(error, "'%s' is of %s: all of it is measured again", path, other(file, about)), status = 0;
+  /* what does not run within one limit of memory may run within another */
+  bool failures = status > 0 && !strcmp(text_of(file, "goal"), about->goal);
   if (status > 0)
-    json_array_foreach(points, i, point) if (status > 0 && read_point(point, out)) status =
+    json_array_foreach(points, i, point) if (status > 0 && read_point(point, failures, out)) status =
         fail(error, "'%s': number %zu of 'measured' is damaged; remove the file, or name another by -o", path, i + 1);
   json_decref(file);
   return status;

@@ -66,6 +66,18 @@ static void process_args_of(const search *s, cy_setting what, process_args *a, c
     a->data_kb = 2 * t->limits.memory_kb + (512 << 10);
 }
 
+/* Cut between characters, as a file of JSON has no others. */
+static void failure_write(char why[CY_SETTING_WHY], int status, const char *text) {
+  process_failure(why, CY_SETTING_WHY, "does not run", status, text, true);
+  size_t n = strlen(why);
+  if (n < CY_SETTING_WHY - 1)
+    return;
+  while (n && ((unsigned char)why[n - 1] & 0xc0) == 0x80)
+    n--;
+  if (n && (unsigned char)why[n - 1] >= 0xc0)
+    why[n - 1] = 0;
+}
+
 /* Adds a sample to the point. False: it is over, and nothing was added. */
 static bool measure(search *s, cy_setting what) {
   char texts[4][32], dim[96], out[2048];
@@ -82,7 +94,7 @@ static bool measure(search *s, cy_setting what) {
   if (!status && !sample_read(out, &sample))
     p->samples[p->n++] = sample;
   else
-    process_failure(p->why, sizeof p->why, "does not run", status, out, true);
+    failure_write(p->why, status, out);
   s->status = s->task->keep(s->task->ctx, s->points);
   return !s->status;
 }

@@ -28,6 +28,8 @@ void host_value_free(cyto_value *value);
 /* The file of a folder that holds input (or output) number k: in_K_*.npy, .json or .pb, or input_K.pb of an ONNX test case;
  * out_K_*, output_K.pb. False: there is none. */
 bool value_folder_find(const char *folder, bool output, int32_t k, char *path, size_t room);
+/* Can the folder be read, and has it an input of the model? */
+int value_folder_check(const char *folder, const cyto_model *model, char error[TENSOR_ERROR_SIZE]);
 /* A file of any of these kinds, for a port. */
 int value_file_read(const char *path, const cyto_port *port, cyto_value *value, char error[TENSOR_ERROR_SIZE]);
 

@@ -4,6 +4,7 @@
 #include "value_file.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,20 @@ bool value_folder_find(const char *folder, bool output, int32_t k, char *path, s
   if (dir)
     closedir(dir);
   return found;
+}
+
+int value_folder_check(const char *folder, const cyto_model *model, char error[TENSOR_ERROR_SIZE]) {
+  char path[PATH_MAX];
+  DIR *dir = opendir(folder);
+  if (!dir)
+    return snprintf(error, TENSOR_ERROR_SIZE, "cannot read the folder '%s': %s", folder, strerror(errno)), -1;
+  closedir(dir);
+  for (int32_t i = 0; i < cyto_model_input_count(model); i++)
+    if (value_folder_find(folder, false, i, path, sizeof path))
+      return 0;
+  snprintf(error, TENSOR_ERROR_SIZE, "the folder '%s' has no input of the model: expected in_0_*.npy, .json or .pb",
+           folder);
+  return -1;
 }
 
 int value_file_read(const char *path, const cyto_port *port, cyto_value *value, char error[TENSOR_ERROR_SIZE]) {
