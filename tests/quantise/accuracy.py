@@ -18,7 +18,7 @@ import onnxruntime
 
 import graphs
 import lib
-from shared import DIGITS, Network, Place, digits, encoder, residual, samples_of, snr
+from shared import DIGITS, STATIC, Network, Place, digits, encoder, residual, samples_of, snr
 
 NOTE = re.compile(r"note: --accuracy=\S+: output '([^']+)' has (\S+) dB on (\d+) samples?; estimated ([0-9.]+) times as fast as f32, "
                   r"of layers: (.*)")
@@ -153,6 +153,104 @@ def right_answers(p):
     return None
 
 
+def label_files(p):
+    """What tables look like: a byte order mark, comments, capitals, quotes, no header, no column of labels."""
+    model, (images, labels) = os.path.join(DIGITS, 'digits.onnx'), digits()
+    images, labels = images[:60], labels[:60]
+    np.savez(p.path('c.npz'), image=images)
+    rows = ['"a, %d.png",%d' % (i, x) for i, x in enumerate(labels)]
+    files = {'mark.csv': b'\xef\xbb\xbfFILE,LABEL\n' + '\n'.join(rows).encode(), 'last.csv': '\n'.join(['# of digits', 'file,target', *rows]).encode(),
+             'bare.csv': '\r\n'.join(rows).encode(), 'mark.txt': b'\xef\xbb\xbf' + ' \n'.join('%d' % x for x in labels).encode(),
+             'first.csv': '\n'.join(['"Class", file', *('%d,a' % x for x in labels)]).encode()}
+    wanted = '%.2f %% in f32' % (100 * (theirs(model, images)[0].reshape(60, -1).argmax(1) == labels).mean())
+    for name, content in files.items():
+        with open(p.path(name), 'wb') as f:
+            f.write(content)
+        text = p.cytoc(model, '-o', p.path('m.so'), '--accuracy=top1:5%', '--calibrate=' + p.path('c.npz'), '--labels=' + p.path(name))
+        if wanted not in text:
+            return '%s: %s instead of %s' % (name, text[-300:], wanted)
+    for name, content, words in (('few.csv', 'file,label,size\na,3,8\nb,4\n', 'line 3: expected 3 fields as in the first line, found 2'),
+                                 ('two.txt', '3\n17 281\n', "line 2: expected a class number, from 0, found '17 281'"),
+                                 ('word.csv', 'file,label\na,cat\n', "line 2: expected a class number, from 0, found 'cat'")):
+        with open(p.path(name), 'w') as f:
+            f.write(content)
+        code, _, err = lib.run([p.args.cytoc, model, '-o', p.path('m.so'), '--accuracy=top1:5%', '--calibrate=' + p.path('c.npz'), '--labels=' + p.path(name)])
+        if code != 1 or words not in err:
+            return '%s: code %d, %s' % (name, code, err)
+    return None
+
+
+def hidden(n, x='x', widths=(96, 256, 256)):
+    for k, o in zip(widths, widths[1:]):
+        x = n.op('Tanh', n.op('MatMul', x, n.weight(k, o, scale=1.5 / k ** 0.5)))
+    return x
+
+
+def share_said(p, model, xs, labels):
+    """Shares of right answers: (as it is, in f32), as the note has them."""
+    np.savez(p.path('c.npz'), x=xs)
+    np.save(p.path('l.npy'), np.int64(labels))
+    text = p.cytoc(model, '-o', p.path('m.so'), '--accuracy=top1:100%', '--calibrate=' + p.path('c.npz'), '--labels=' + p.path('l.npy'))
+    found = re.search(r'([0-9.]+) % of the answers of output .* are right, ([0-9.]+) % in f32', text)
+    if not found:
+        raise RuntimeError('no note: ' + text[-300:])
+    return found.groups()
+
+
+def answers_of_nan(p):
+    """A row with NaN has no class, whatever its label."""
+    n = Network(11)
+    root = n.op('Mul', n.op('Sqrt', n.op('Slice', 'x', n.const([0], np.int64), n.const([1], np.int64), n.const([1], np.int64))), n.constant([0.0]))
+    y = n.op('Add', n.op('MatMul', hidden(n), n.weight(256, 10)), root)
+    model, xs = n.save(p.path('m.onnx'), [('x', [1, 96])], [(y, [1, 10])]), np.stack(samples_of((96,), 8))
+    xs[:, 0] = [1, -1, 2, -2, 3, 1, -3, 1]
+    got = np.stack([theirs(model, x[None])[0][0] for x in xs])
+    labels = [0 if np.isnan(row).any() else row.argmax() for row in got]
+    said = share_said(p, model, xs, labels)
+    return None if np.isnan(got).any(1).sum() == 3 and said[1] == '62.50' and float(said[0]) <= 62.5 else '%s' % (said,)
+
+
+def rows_of_values(p):
+    """An output whose number of rows follows from values, as that of detectors: where it has other rows than in f32, no answer is right."""
+    n = Network(12)
+    x = hidden(n, widths=(96, 256, 512))
+    scores = n.op('MatMul', x, n.weight(512, 256))
+    at = n.op('Squeeze', n.op('NonZero', n.op('Greater', n.op('Reshape', scores, n.const([256], np.int64)), n.constant([0.0]))), n.const([0], np.int64))
+    classes = n.op('Gather', n.op('Reshape', n.op('MatMul', x, n.weight(512, 2560)), n.const([256, 10], np.int64)), at, axis=0)
+    model = n.save(p.path('m.onnx'), [('x', [1, 96])], [(classes, ['n', 10]), (scores, [1, 256])])
+    xs = np.stack(samples_of((96,), 6))
+    wanted = [theirs(model, x[None])[0].argmax(1) for x in xs]
+    said = share_said(p, model, xs, np.concatenate(wanted))
+    got = [p.run(p.path('m.so'), x[None])[0].argmax(1) for x in xs]
+    right = sum((g == w).sum() for g, w in zip(got, wanted) if len(g) == len(w))
+    if all(len(g) == len(w) for g, w in zip(got, wanted)):
+        return 'the network is no test: as many rows as in f32'
+    return None if said == ('%.2f' % (100 * right / sum(map(len, wanted))), '100.00') else '%s said, %d right' % (said, right)
+
+
+def zeros(p):
+    """An output that is 0 on all samples is named: its error has no ratio."""
+    n = Network(13)
+    y = n.op('MatMul', hidden(n), n.weight(256, 10))
+    model = n.save(p.path('m.onnx'), [('x', [1, 96])], [(y, [1, 10]), (n.op('Relu', n.op('Sub', y, n.constant([1000.0]))), [1, 10])])
+    np.savez(p.path('c.npz'), x=np.stack(samples_of((96,), 4)))
+    text = p.cytoc(model, '-o', p.path('m.so'), '--accuracy=20dB', '--calibrate=' + p.path('c.npz'))
+    return None if text.count('is 0 in f32 on all samples') == 1 and NOTE.search(text) else text[-500:]
+
+
+def too_large(p):
+    """Outputs of samples beyond 256 MB are not compared: the note and a warning say of how many it holds."""
+    n = Network(14)
+    y = n.op('Expand', n.op('MatMul', hidden(n), n.weight(256, 64)), n.const([1 << 18, 64], np.int64))
+    model = n.save(p.path('m.onnx'), [('x', [1, 96])], [(y, [1 << 18, 64])])
+    np.savez(p.path('c.npz'), x=np.stack(samples_of((96,), 7)))
+    for options in (['--accuracy=20dB'], STATIC):
+        text = p.cytoc(model, '-o', p.path('m.so'), '--calibrate=' + p.path('c.npz'), *options)
+        if 'compared on the first 5 of 7 samples' not in text or (NOTE.search(text) and NOTE.search(text).group(3) != '5'):
+            return text[-500:]
+    return None
+
+
 def other_cpus(p):
     """Plans for CPUs that are not here: their estimates choose, this one's arithmetic measures. Without instructions for bf16
     nothing is in bf16. A GPU, of which no times are known, is refused."""
@@ -274,7 +372,8 @@ def unmet(p):
     return None if db >= float(found.group(2)) and set(by) == {'f32 without fast algorithms'} else '%.1f dB, %s' % (db, by)
 
 
-TESTS = [budgets_of_products, budgets_of_convolutions, budgets_of_attention, near, same_bytes, right_answers, other_cpus, measured_times, random_inputs,
+TESTS = [budgets_of_products, budgets_of_convolutions, budgets_of_attention, near, same_bytes, right_answers, label_files, answers_of_nan, rows_of_values,
+         zeros, too_large, other_cpus, measured_times, random_inputs,
          skipped, nothing_to_choose, refused, unmet]
 
 

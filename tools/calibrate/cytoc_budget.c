@@ -9,8 +9,8 @@
  *                which is used is chosen when it runs. With nothing chosen it is the reference: f32, no fast algorithms
  *   3. measure   what each layer alone, in the coarsest of its precisions, does to the outputs. Those of its other
  *                precisions do as much less as its own output differs less
- *   4. order     from all layers at their fastest to all in f32, a layer's next precision at a time: first what takes most
- *                error off for the time it costs. This order is the same for every budget, so that a looser one never
+ *   4. order     from all layers at their fastest to all in f32. Each step gives one layer a more exact precision; first
+ *                come the steps that take most error off for the time they cost. This order is the same for every budget, so that a looser one never
  *                makes a slower library by the estimates
  *   5. search    along that order by bisection, with the library of step 2; then what is found is compiled as it will be,
  *                run on all samples, and moved along the order until it holds the budget, and not by far more
@@ -108,7 +108,19 @@ static bool class_rows(const cyto_tensor *t, int64_t *rows, int64_t *classes) {
   return t->dtype == CYTO_F32 && *classes > 1 && *rows * *classes == count;
 }
 
-/* Counts the right answers of a sample. */
+/* Is the answer of a row the label? Not where one of its numbers is NaN, which is no largest one. */
+static bool is_right(const float *row, int64_t classes, int64_t label) {
+  int64_t top = 0;
+  for (int64_t k = 0; k < classes; k++) {
+    if (isnan(row[k]))
+      return false;
+    top = row[k] > row[top] ? k : top;
+  }
+  return top == label;
+}
+
+/* Counts the right answers of a sample. Where the number of rows follows from values, others than in f32 may come out: then
+ * nobody knows whose they are, and none is right. */
 static int add_answers(const search *s, recorder *r, int sample, score *c) {
   cyto_tensor t;
   int64_t rows, classes;
@@ -116,14 +128,10 @@ static int add_answers(const search *s, recorder *r, int sample, score *c) {
     return -1;
   if (!class_rows(&t, &rows, &classes))
     return recorder_fail(r, "the classes of output '%s' differ between samples", c->sums[s->classes].name);
-  for (int64_t i = 0; i < rows; i++) {
-    const float *x = (const float *)t.data + i * classes;
-    int64_t top = 0;
-    for (int64_t k = 1; k < classes; k++)
-      top = x[k] > x[top] ? k : top;
-    c->right += top == s->label[s->first_row[sample] + i];
-  }
-  c->rows += rows;
+  int64_t first = s->first_row[sample], labelled = s->first_row[sample + 1] - first;
+  for (int64_t i = 0; i < rows && rows == labelled; i++)
+    c->right += is_right((const float *)t.data + i * classes, classes, s->label[first + i]);
+  c->rows += labelled;
   return 0;
 }
 
@@ -238,7 +246,7 @@ static int find_classes(search *s, recorder *r) {
   return 0;
 }
 
-/* Is anything to be seen of the outputs? */
+/* An error if no output can be compared. */
 static int check_outputs(const search *s, recorder *r) {
   const char *why = "they are of no floats";
   uint32_t n;
@@ -464,7 +472,7 @@ typedef struct found {
   bool any;
 } found;
 
-/* Where to look next, between both. */
+/* How many steps are tried next, after `at` of them gave c: between those that do not hold the budget and those that do. */
 static int64_t next_steps(search *s, const found *f, int64_t at, const score *c) {
   int64_t middle = f->low + (f->high - f->low) / 2, next = middle;
   if (!by_classes(s) && isfinite(c->value)) {
@@ -507,10 +515,13 @@ static int take_floats(search *s, found *f) {
   if (by_classes(s))
     return recorder_fail(&s->offer, "--accuracy=%s cannot be met: %lld of %lld answers are right in f32, %g are needed",
                          s->b->text, (long long)f->score.right, (long long)f->score.rows, s->needed);
+  char can[64] = "No ratio above 0 dB can be had";
+  if (f->score.value >= 1)
+    snprintf(can, sizeof can, "--accuracy=%.0fdB can be had", floor(f->score.value));
   return recorder_fail(&s->offer,
                        "--accuracy=%s cannot be met: output '%s' has %.1f dB with every layer in f32 and without fast "
-                       "algorithms, as sums in another order differ so much. --accuracy=%ddB can be had",
-                       s->b->text, f->score.sums[f->score.worst].name, f->score.value, (int)floor(f->score.value));
+                       "algorithms, as sums in another order differ so much. %s",
+                       s->b->text, f->score.sums[f->score.worst].name, f->score.value, can);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------------- */
@@ -530,9 +541,23 @@ static void note_layers(search *s, const found *f) {
   }
 }
 
+/* What is 0 in f32 has no ratio: decibels_of() lets it pass. */
+static void warn_of_zeros(const search *s, const score *c) {
+  for (uint32_t k = 0; k < s->noutputs && !by_classes(s); k++)
+    if (!c->sums[k].odd && !(c->sums[k].signal > 0))
+      cy_diag_add(
+          s->how->diag, CY_WARNING, NULL,
+          "--accuracy=%s: output '%s' is 0 in f32 on all samples, so its error has no ratio and is not limited; "
+          "give samples (--calibrate) for which it is not 0",
+          s->b->text, c->sums[k].name);
+}
+
 static void note_answer(search *s, const found *f) {
   cytoc_budget *b = s->b;
-  b->samples = samples_count(s->offer.samples);
+  b->samples = by_classes(s) ? samples_count(s->offer.samples) : cytoc_whole_samples(s->whole);
+  if (!by_classes(s))
+    cytoc_whole_warn(s->whole, &s->offer);
+  warn_of_zeros(s, &f->score);
   b->output = f->score.sums[f->score.worst].name;
   b->reached = by_classes(s) ? (double)f->score.right / (double)(f->score.rows ? f->score.rows : 1) : f->score.value;
   note_layers(s, f);

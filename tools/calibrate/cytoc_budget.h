@@ -27,8 +27,8 @@ typedef struct cytoc_budget {
   const char *output; /* the one with the least ratio, or whose classes count; NULL: nothing was compared */
   double reached;     /* dB; or share of right answers */
   double right;       /* of them, in f32 */
-  int samples;
-  bool strict; /* f32 without fast algorithms */
+  int samples;        /* that this was found on */
+  bool strict;        /* f32 without fast algorithms */
 } cytoc_budget;
 
 /* "30dB", "30", "top1:0.5%". NULL, or what is expected. */
@@ -43,7 +43,8 @@ void cytoc_budget_table(const cytoc_budget *b, FILE *out);
 
 /* ---- labels.c ---- */
 
-/* Class numbers of a file: .npy, .npz (one array), .txt (a number a line), .csv (the column "label", else the last).
+/* Class numbers of a file: .npy, .npz (one array), .txt (a number a line), .csv (the column "label", "labels" or "class",
+ * in capitals or not, else the last).
  * out[*out_count] is malloc'ed. 0, or -1 with a text in `error`. */
 int cytoc_labels_read(const char *path, int64_t **out, int64_t *out_count, char error[TENSOR_ERROR_SIZE]);
 

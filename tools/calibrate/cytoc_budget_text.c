@@ -25,11 +25,9 @@ const char *cytoc_budget_parse(const char *text, cytoc_budget *out) {
                : "top1:P%, right answers that may be lost, such as top1:0.5%";
   }
   out->db = v;
-  if (any && (!*end || !strcmp(end, "dB") || !strcmp(end, "db")) && v > MAX_DECIBELS)
-    return "140 dB at most, as f32 itself is no more exact";
-  return any && v > 0 && (!*end || !strcmp(end, "dB") || !strcmp(end, "db"))
-             ? NULL
-             : "decibels above 0 that every output keeps, such as 30dB, or top1:0.5%";
+  if (!any || v <= 0 || (*end && strcmp(end, "dB") != 0 && strcmp(end, "db") != 0))
+    return "decibels above 0 that every output keeps, such as 30dB, or top1:0.5%";
+  return v > MAX_DECIBELS ? "140 dB at most, as f32 itself is no more exact" : NULL;
 }
 
 typedef struct sum {

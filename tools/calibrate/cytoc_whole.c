@@ -25,10 +25,10 @@
 /* How far above the limit layers are chosen for: on samples other than those that ranges were chosen by, the ratio is a
  * little lower. */
 static const double MARGIN_DB = 1;
-static const double MAX_LOST = 0.4, MAX_ADDED = 0.5;   /* of the time that integers gain; of that which they take */
-static const double SINGLES_CYCLES = 1e10;             /* for what layers do one at a time, as estimated, on one core */
-static const double ESTIMATED_SINGLES = 4e9;           /* the same, to estimate: about a second */
-static const double NEAR_DB = 1;                       /* so much more than was asked for is near enough */
+static const double MAX_LOST = 0.4, MAX_ADDED = 0.5; /* of the time that integers gain; of that which they take */
+static const double SINGLES_CYCLES = 1e10;           /* for what layers do one at a time, as estimated, on one core */
+static const double ESTIMATED_SINGLES = 4e9;         /* the same, to estimate: about a second */
+static const double NEAR_DB = 1;                     /* so much more than was asked for is near enough */
 enum { MAX_ROUNDS = 4, MAX_CLOSER = 7, MAX_WORST = 3, MIN_VALUES = 16 };
 enum { MAX_BYTES = 1 << 28 }; /* of outputs that are remembered */
 
@@ -43,6 +43,7 @@ struct cytoc_whole {
   values *reference;       /* [sample][noutputs]: the float model's */
   int nsamples;
   uint64_t bytes;
+  bool full;             /* there were more samples than MAX_BYTES hold */
   cy_quant_layer *layer; /* [nlayers]: as they were measured, with those in float for outputs */
   cy_quant_tensor *tensor;
   uint32_t ntensors;
@@ -51,9 +52,9 @@ struct cytoc_whole {
   double *times; /* [noutputs]: the noise of the whole over the sum of those */
   struct {
     uint32_t layer, output;
-  } * given;      /* [ngiven]: layers that went back to float, in their order, and for which output */
+  } * given; /* [ngiven]: layers that went back to float, in their order, and for which output */
   uint32_t ngiven;
-  bool *chosen;  /* what the library that is open reads to choose layers; NULL: one is compiled for every choice */
+  bool *chosen; /* what the library that is open reads to choose layers; NULL: one is compiled for every choice */
 };
 
 /* ---- outputs ---------------------------------------------------------------------------------------------------- */
@@ -116,8 +117,10 @@ static uint64_t count_of(const cyto_tensor *t) {
 }
 
 int cytoc_whole_remember(cytoc_whole *w, recorder *r, int sample) {
-  if (w->bytes > MAX_BYTES || sample != w->nsamples)
+  if (sample != w->nsamples)
     return 0;
+  if (w->bytes > MAX_BYTES)
+    return w->full = true, 0;
   w->nsamples++;
   for (uint32_t k = 0; k < w->noutputs; k++) {
     values *v = &w->reference[(size_t)sample * w->noutputs + k];
@@ -135,6 +138,18 @@ int cytoc_whole_remember(cytoc_whole *w, recorder *r, int sample) {
     w->bytes += v->count * sizeof *v->value;
   }
   return 0;
+}
+
+int cytoc_whole_samples(const cytoc_whole *w) { return w->nsamples; }
+
+void cytoc_whole_warn(const cytoc_whole *w, const recorder *r) {
+  int all = samples_count(r->samples);
+  if (w->full)
+    cy_diag_add(
+        r->how->diag, CY_WARNING, NULL,
+        "outputs are compared on the first %d of %d samples: those of f32 are kept in memory, and there is room for "
+        "%d MB of them; what is said of outputs holds for these samples",
+        w->nsamples, all, MAX_BYTES >> 20);
 }
 
 static int remember(recorder *r, int sample, void *ctx) { return cytoc_whole_remember(ctx, r, sample); }
@@ -523,6 +538,7 @@ int cytoc_whole_compare(cytoc_whole *w, recorder *r) {
   if (!status && !all_hold(w, r->how->min_snr))
     status = improve(w, r, mode);
   restore(w, q, mode);
+  cytoc_whole_warn(w, r);
   q->output = w->output;
   q->noutputs = w->noutputs;
   return status;

@@ -10,6 +10,10 @@ typedef struct cytoc_whole cytoc_whole;
 cytoc_whole *cytoc_whole_create(const recorder *r);
 /* Keeps the outputs of the sample that r has just run. 0, or -1 after a diagnostic. */
 int cytoc_whole_remember(cytoc_whole *w, recorder *r, int sample);
+/* How many samples outputs were kept of, which are those that are compared: all, or as many as there is room for. */
+int cytoc_whole_samples(const cytoc_whole *w);
+/* Files a warning if these are not all of r's. */
+void cytoc_whole_warn(const cytoc_whole *w, const recorder *r);
 /* The outputs that are compared, with reasons why some are not. */
 const cy_quant_output *cytoc_whole_outputs(const cytoc_whole *w, uint32_t *out_count);
 /* Adds to sums[of these] how outputs differ from those that were kept of the sample which r has just run; 0 or -1. */

@@ -69,56 +69,106 @@ static int take_npy(labels *l, char error[TENSOR_ERROR_SIZE]) {
   return status;
 }
 
-/* The field of a line that has number `column`, its quotes and spaces off; the last one for -1. The line is changed. */
-static char *field(char *line, int column) {
-  char *at = line;
-  line[strcspn(line, "\r\n")] = 0;
-  for (int i = 0; column < 0 || i < column; i++) {
-    char *comma = strchr(at, ',');
-    if (!comma)
-      break;
-    at = comma + 1;
-  }
-  at[strcspn(at, ",")] = 0;
-  at += strspn(at, " \t\"");
-  at[strcspn(at, " \t\"")] = 0;
-  return at;
+/* Takes the spaces at both ends off, in place. */
+static char *trim(char *text) {
+  text += strspn(text, " \t\r\n");
+  size_t n = strlen(text);
+  while (n && strchr(" \t\r\n", text[n - 1]))
+    n--;
+  text[n] = 0;
+  return text;
 }
 
-/* Which column a header calls "label" or "class"; -1: none. */
-static int label_column(const char *line) {
-  int column = 0;
-  for (const char *p = line; p; p = strchr(p, ','), p = p ? p + 1 : NULL, column++) {
-    const char *name = p + strspn(p, " \t\"");
-    size_t n = strcspn(name, ",\r\n\"");
-    if ((n == 5 && (!strncasecmp(name, "label", n) || !strncasecmp(name, "class", n))) ||
-        (n == 6 && !strncasecmp(name, "labels", n)))
-      return column;
-  }
-  return -1;
+/* Cuts the next field of a line of CSV off, in place, its quotes and spaces off. Sets *at to NULL behind the last. */
+static char *next_field(char **at) {
+  char *from = *at, *p = from;
+  for (bool quoted = false; *p && (quoted || *p != ','); p++)
+    quoted ^= *p == '"';
+  *at = *p ? p + 1 : NULL;
+  *p = 0;
+  from = trim(from);
+  size_t n = strlen(from);
+  if (n < 2 || *from != '"' || from[n - 1] != '"')
+    return from;
+  from[n - 1] = 0;
+  return trim(from + 1);
 }
 
-static int take_line(labels *l, char *line, int column, int number, char error[TENSOR_ERROR_SIZE]) {
-  char *end, *text = field(line, column);
+static bool is_number(const char *text) { return *text && !text[strspn(text, "0123456789+-.eE")]; }
+
+static bool is_label(const char *name) {
+  return !strcasecmp(name, "label") || !strcasecmp(name, "labels") || !strcasecmp(name, "class");
+}
+
+/* How many fields the lines of a CSV file have, and which of them is the label. */
+typedef struct columns {
+  int count, label; /* count 0: not known yet */
+} columns;
+
+/* Of the first line, which is changed. Is it a header? Then it names the label, or its last field is no number. */
+static bool read_header(char *line, columns *out) {
+  char *at = line, *last = line;
+  out->label = -1;
+  for (out->count = 0; at; out->count++) {
+    last = next_field(&at);
+    if (out->label < 0 && is_label(last))
+      out->label = out->count;
+  }
+  bool header = out->label >= 0 || !is_number(last);
+  if (out->label < 0)
+    out->label = out->count - 1;
+  return header;
+}
+
+static int take_number(labels *l, const char *text, int number, char error[TENSOR_ERROR_SIZE]) {
+  char *end;
   long long v = strtoll(text, &end, 10);
   if (end == text || *end || v < 0)
-    return fail(error, "'%s', line %d: expected a class number, from 0, found '%s'", l->path, number, text);
+    return fail(error, "'%s', line %d: expected a class number, from 0, found '%.100s'", l->path, number, text);
   add(l, v);
   return 0;
 }
 
+static int take_row(labels *l, char *line, const columns *c, int number, char error[TENSOR_ERROR_SIZE]) {
+  char *at = line, *label = line;
+  int count = 0;
+  for (; at; count++) {
+    char *text = next_field(&at);
+    label = count == c->label ? text : label;
+  }
+  if (count != c->count)
+    return fail(error, "'%s', line %d: expected %d fields as in the first line, found %d", l->path, number, c->count,
+                count);
+  return take_number(l, label, number, error);
+}
+
+/* A line of CSV. */
+static int take_line(labels *l, char *line, columns *c, int number, char error[TENSOR_ERROR_SIZE]) {
+  if (!c->count) {
+    char *copy = strdup(line);
+    if (!copy)
+      cy_no_memory();
+    bool header = read_header(copy, c);
+    free(copy);
+    if (header)
+      return 0;
+  }
+  return take_row(l, line, c, number, error);
+}
+
 static int take_text(labels *l, bool csv, char error[TENSOR_ERROR_SIZE]) {
+  static const char mark[] = "\xef\xbb\xbf"; /* that a file is UTF-8, as some programs write */
   FILE *f = fopen(l->path, "r");
   if (!f)
     return fail(error, "cannot read '%s': %s", l->path, strerror(errno));
   char *line = NULL;
   size_t room = 0;
-  int column = csv ? -1 : 0, status = 0;
+  int status = 0;
+  columns c = {0};
   for (int number = 1; !status && getline(&line, &room, f) >= 0; number++) {
-    bool blank = !line[strspn(line, " \t\r\n")] || *line == '#';
-    bool header = csv && !l->count && number == 1 && (strpbrk(line, "abcdefghijklmnopqrstuvwxyz") != NULL) &&
-                  (column = label_column(line)) >= 0;
-    status = blank || header ? 0 : take_line(l, line, column, number, error);
+    char *text = trim(number == 1 && !strncmp(line, mark, 3) ? line + 3 : line);
+    if (*text && *text != '#')
+      status = csv ? take_line(l, text, &c, number, error) : take_number(l, text, number, error);
   }
   free(line);
   fclose(f);
