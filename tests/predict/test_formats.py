@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cytoc.formats beside the libraries themselves: what they write is read, whole and by regions, and what is written they read."""
 import os
+import resource
 import subprocess
 import sys
 
@@ -89,18 +90,84 @@ def parts_of_chunks():
         for z in range(0, 40, 7):
             for y in range(0, 300, 130):
                 writer.write([z, y, 0], x[z:z + 7, y:y + 130])
-        with open(path('p.ome.zarr/0/0/1/0'), 'r+b') as f:
-            f.truncate(10)  # of a run that was killed while it wrote
+        with open(path('p.ome.zarr/0/0/1/0.part'), 'wb') as f:
+            f.write(b'cut')  # of a run that was killed while it wrote
         again = formats.create(path('p.ome.zarr'), x.shape, x.dtype, 'ZYX', goes_on=True)
         again.write([0, 256, 0], x[:9, 256:])
         again.write([9, 256, 0], x[9:16, 256:])
         again.write([16, 0, 0], x[16:20] * 0)
         again.write([16, 0, 0], x[16:20])
         again.close()
+        assert not [n for _, _, names in os.walk(path('p.ome.zarr')) for n in names if n.endswith('.part')]
         array = zarr.open_group(path('p.ome.zarr'), mode='r')['0']
         assert array.dtype == x.dtype.newbyteorder('<') and array.chunks == (16, 256, 256), (array.dtype, array.chunks)
         assert np.array_equal(array[:], x), dtype
         assert not os.path.exists(path('p.ome.zarr/0/1/0/0')) and os.path.exists(path('p.ome.zarr/0/1/1/0')), 'chunks of zeros have no file'
+
+
+def test_zarr_failures():
+    """A write that fails leaves the rows that were there; a damaged chunk is an error, not zeros; a whole chunk takes its place."""
+    x = np.random.default_rng(5).random((8, 64, 64)).astype(np.float32)
+    writer = formats.create(path('f.ome.zarr'), x.shape, x.dtype, 'ZYX', extra={'rows': {'Z': 8}})
+    writer.write([0, 0, 0], x[:4])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        writer.write([4, 0, 0], x[4:])
+        raise AssertionError('files were not limited')
+    except OSError:
+        pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    again = formats.create(path('f.ome.zarr'), x.shape, x.dtype, 'ZYX', goes_on=True)
+    array = zarr.open_group(path('f.ome.zarr'), mode='r')['0']
+    assert np.array_equal(array[:4], x[:4]) and not array[4:].any(), 'rows were lost'
+    with open(path('f.ome.zarr/0/0/0/0'), 'r+b') as f:
+        f.truncate(100)
+    try:
+        again.write([4, 0, 0], x[4:])
+        raise AssertionError('a damaged chunk was taken')
+    except formats.FormatError as e:
+        assert 'f.ome.zarr/0/0/0/0' in str(e) and 'is damaged' in str(e) and 'run without --resume' in str(e), e
+    again.write([0, 0, 0], x)
+    again.close()
+    assert np.array_equal(zarr.open_group(path('f.ome.zarr'), mode='r')['0'][:], x)
+    with open(path('f.ome.zarr/0/.zarray'), 'r+b') as f:
+        f.truncate(10)
+    try:
+        formats.create(path('f.ome.zarr'), x.shape, x.dtype, 'ZYX', goes_on=True)
+        raise AssertionError('a damaged store was taken')
+    except formats.FormatError as e:
+        assert '.zarray' in str(e) and 'run without --resume' in str(e), e
+    formats.create(path('n.ome.zarr'), (0, 5), np.uint8, 'YX').close()
+    assert zarr.open_group(path('n.ome.zarr'), mode='r')['0'].shape == (0, 5)
+
+
+def test_zarr_is_safe():
+    """sync() and close() write to the disk what came since: files, and folders with new names; what they have seen to is no more replaced
+    by something that is not there yet."""
+    said, real, names = [], os.fsync, {}
+    x = np.ones((32, 40, 40), np.uint8)
+
+    def fsync(handle):
+        said.append(os.path.relpath(os.readlink('/proc/self/fd/%d' % handle), path('s.ome.zarr')))
+        real(handle)
+
+    os.fsync = fsync
+    try:
+        writer = formats.create(path('s.ome.zarr'), x.shape, x.dtype, 'ZYX', extra={'rows': {'Z': 16}})
+        for title, action in (('first', lambda: writer.write([0, 0, 0], x[:16])), ('sync', writer.sync), ('nothing', writer.sync),
+                              ('new', lambda: writer.write([16, 0, 0], x[:4])), ('once', writer.sync),
+                              ('again', lambda: writer.write([20, 0, 0], x[:4])), ('close', writer.close)):
+            said.clear()
+            action()
+            names[title] = sorted(said)
+    finally:
+        os.fsync = real
+    assert names['first'] == names['nothing'] == [], names
+    assert names['sync'] == ['.', '.zattrs', '.zgroup', '0', '0/.zarray', '0/.zattrs', '0/0', '0/0/0', '0/0/0/0'], names
+    assert names['again'] == ['0/1/0/0.part'] and names['close'] == ['.', '0', '0/1', '0/1/0'], names
+    assert set(names['new'] + names['once']) >= {'.', '0', '0/1', '0/1/0'} and [n for n in names['new'] + names['once'] if n.startswith('0/1/0/0')], names
 
 
 def test_zarr():

@@ -28,8 +28,11 @@ def folder(name):
     return test_predict.folder('robust-' + name)
 
 
-def start(*words, **options):
-    return subprocess.Popen([sys.executable, '-W', 'ignore', '-m', 'cytoc', 'predict', *map(str, words)], stderr=subprocess.PIPE, **options)
+def start(*words, step=None, **options):
+    """step: in how many rows results are written, which otherwise follows from --memory."""
+    code = 'import runpy\nfrom cytoc import formats\nformats.rows_at_once = lambda *_: %s\nrunpy.run_module("cytoc", run_name="__main__")' % step
+    how = ['-c', code] if step else ['-m', 'cytoc']
+    return subprocess.Popen([sys.executable, '-W', 'ignore', *how, 'predict', *map(str, words)], stderr=subprocess.PIPE, **options)
 
 
 def entries(out, kind):
@@ -40,9 +43,9 @@ def entries(out, kind):
     return [line for line in lines if '"%s": ' % kind in line]
 
 
-def killed_when(out, kind, count, *words):
+def killed_when(out, kind, count, *words, step=None):
     """Kills a run with signal 9 as soon as its journal has so many entries of a kind."""
-    process = start(*words)
+    process = start(*words, step=step)
     end = time.time() + 240
     while len(entries(out, kind)) < count:
         assert process.poll() is None, 'it ended before it was killed: %s' % process.stderr.read()
@@ -98,6 +101,21 @@ def test_resume_within():
         assert np.array_equal(a, b), kind
         if kind == 'tiff':
             assert open(out + '/' + name, 'rb').read() == open(f + '/whole/' + name, 'rb').read()
+
+
+def test_resume_with_other_steps():
+    """With another --memory the rows of a volume are written in other steps, so that a chunk with rows of the journal is written again:
+    killed twice, nothing is lost."""
+    f = folder('steps')
+    net, _ = nets.conv(f + '/net.onnx', 3, 1, 12, layers=3)
+    np.save(f + '/a.npy', numbers((96, 48, 48), np.float32))
+    words = [net, f + '/a.npy', '--tile', '8x32x32', '--batch', 1, '--checkpoint', 0, '--format', 'zarr']
+    run(*words, '-o', f + '/whole')
+    killed_when(f + '/out', 'rows', 2, *words, '-o', f + '/out', step=12)
+    killed_when(f + '/out', 'rows', 5, *words, '-o', f + '/out', '--resume', step=5)
+    run(*words, '-o', f + '/out', '--resume')
+    a, b = (zarr.open_group(f + p + '/a.ome.zarr', mode='r')['0'] for p in ('/out', '/whole'))
+    assert a.chunks[1] == 12 and b.chunks[1] == 32 and np.array_equal(a[...], b[...]), (a.chunks, np.argwhere((a[...] != b[...]).any((1, 2))).ravel())
 
 
 def test_journal():

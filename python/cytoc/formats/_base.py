@@ -220,6 +220,15 @@ def reserve(path: str, size: int) -> None:
         os.posix_fallocate(f.fileno(), 0, max(size, 1))
 
 
+def fsync(path: str) -> None:
+    """What was written to a file, or the names in a folder, is on the disk when it returns."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def guessed_axes(shape: Sequence[int]) -> str:
     """Of files that do not say it: 'YX', 'ZYX', 'CZYX', 'TCZYX' by rank; the last of 3 axes is C where it has 3 or 4 values."""
     if len(shape) == 3 and shape[-1] in (3, 4) and shape[0] > 4:

@@ -9,14 +9,15 @@ import json
 import os
 import posixpath
 import shutil
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from ._base import Array, FormatError, Image, Scale, Writer, guessed_axes, library
+from ._base import Array, FormatError, Image, Scale, Writer, fsync, guessed_axes, library
 
 CHUNK = 1 << 20    # voxels of a chunk, about
 ROWS, MOST_ROWS = 16, 32  # along Z
+BESIDE = ".part"  # behind the name of a chunk that is being written
 
 
 def _open(path: str) -> Any:
@@ -94,12 +95,15 @@ def chunk_of(axes: str, shape: Sequence[int]) -> Dict[str, int]:
 
 
 class _ZarrWriter(Writer):
-    """Files of chunks of version 2, made here: zarr's own way to them takes some 5 ms of both CPUs for each. What covers chunks
-    is encoded and written; of others the file is read first. As with zarr, a chunk of zeros has no file."""
+    """Writes the files of chunks (version 2) itself, as zarr takes some 5 ms of both CPUs for each. A part that covers a whole chunk
+    is encoded and written; otherwise the chunk is read first, and written with the part in it. As with zarr, a chunk of zeros has no
+    file. A file is replaced as a whole, so that it is never cut; sync() makes sure of those that were written since the last one."""
 
-    def __init__(self, path: str, shape: Sequence[int], dtype: Any, axes: str, chunks: Sequence[int], codec: Any) -> None:
+    def __init__(self, path: str, shape: Sequence[int], dtype: Any, axes: str, chunks: Sequence[int], codec: Any, files: Sequence[str]) -> None:
         super().__init__(path, shape, dtype, axes)
         self.chunks, self.codec = tuple(chunks), codec
+        self.unsafe = set(files)  # which may not be on the disk yet
+        self.folders = {os.path.dirname(f) for f in files}  # the same of their names in folders
 
     def write(self, start: Sequence[int], part: Array) -> None:
         stop = [a + n for a, n in zip(start, part.shape)]
@@ -118,20 +122,51 @@ class _ZarrWriter(Writer):
         else:
             chunk = np.zeros(self.chunks, self.dtype) if whole else self._read_chunk(path)
             chunk[inside] = values
-        if not chunk.any():
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path)
+        self.folders.add(os.path.dirname(path))
+        if chunk.any():
+            self._replace(path, self.codec.encode(chunk), not whole)
             return
-        data = self.codec.encode(chunk)
+        self.unsafe.discard(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+    def _replace(self, path: str, data: Any, keeps: bool) -> None:
+        """keeps: the file has rows in it that were there before."""
+        beside = path + BESIDE
         try:
-            f = open(path, "wb", buffering=0)
+            f = open(beside, "wb", buffering=0)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            f = open(path, "wb", buffering=0)
+            f = open(beside, "wb", buffering=0)
         with f:
             done, view = 0, memoryview(data)
             while done < len(view):
                 done += f.write(view[done:])
+            if keeps and path not in self.unsafe:
+                os.fsync(f.fileno())  # it takes the place of what is on the disk for certain
+            else:
+                self.unsafe.add(path)
+        os.replace(beside, path)
+
+    def sync(self) -> None:
+        for path in self.unsafe:
+            fsync(path)
+        for folder in self._with_parents():
+            fsync(folder)
+        self.unsafe.clear()
+        self.folders.clear()
+
+    def _with_parents(self) -> Set[str]:
+        """Folders whose entries are new, and those above them in the store."""
+        found = set()
+        for folder in self.folders:
+            while folder not in found and len(folder) >= len(self.path) and os.path.isdir(folder):
+                found.add(folder)
+                folder = os.path.dirname(folder)
+        return found
+
+    def close(self) -> None:
+        self.sync()
 
     def _read_chunk(self, path: str) -> Array:
         try:
@@ -141,23 +176,38 @@ class _ZarrWriter(Writer):
             return np.zeros(self.chunks, self.dtype)
         try:
             return np.frombuffer(self.codec.decode(data), self.dtype).reshape(self.chunks).copy()
-        except (RuntimeError, ValueError):  # cut, of a run that was killed: then all of it is written again
-            return np.zeros(self.chunks, self.dtype)
+        except (RuntimeError, ValueError) as e:
+            raise FormatError("'%s' is damaged (%s); run without --resume to begin anew" % (path, e)) from None
 
 
-def _put(path: str, about: Dict[str, Any]) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(about, f, indent=1)
+def _put(files: Dict[str, Dict[str, Any]]) -> None:
+    for path, about in files.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(about, f, indent=1)
+
+
+def _go_on(path: str, shape: Sequence[int], dtype: Any, axes: str, codecs: Any) -> Writer:
+    """With a store that a killed run has left."""
+    about = os.path.join(path, "0", ".zarray")
+    try:
+        with open(about, encoding="utf-8") as f:
+            there = json.load(f)
+        chunks, codec = there["chunks"], codecs.get_codec(there["compressor"])
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise FormatError("'%s' is damaged (%s); run without --resume to begin anew" % (about, e)) from None
+    for folder, _, names in os.walk(path):
+        for name in names:
+            if name.endswith(BESIDE):
+                os.remove(os.path.join(folder, name))
+    return _ZarrWriter(path, shape, dtype, axes, chunks, codec, [])
 
 
 def create_zarr(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Scale, extra: Dict[str, Any]) -> Writer:
     codecs = library("numcodecs", "volumes", path)  # zarr has it
     dtype = np.dtype(dtype).newbyteorder("<")
     if extra.get("goes_on"):
-        with open(os.path.join(path, "0", ".zarray"), encoding="utf-8") as f:
-            there = json.load(f)
-        return _ZarrWriter(path, shape, dtype, axes, there["chunks"], codecs.get_codec(there["compressor"]))
+        return _go_on(path, shape, dtype, axes, codecs)
     chunk = {**chunk_of(axes, shape), **extra.get("rows", {})}
     kinds = {"T": "time", "C": "channel"}
     described: List[Dict[str, str]] = []
@@ -166,15 +216,17 @@ def create_zarr(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: S
         if scale.get(letter, (0, ""))[1]:
             described[-1]["unit"] = scale[letter][1]
     codec = codecs.Blosc("lz4", 5, codecs.Blosc.BITSHUFFLE if dtype.itemsize == 1 else codecs.Blosc.SHUFFLE)
-    chunks = [min(chunk[a], n) for a, n in zip(axes, shape)]
+    chunks = [max(min(chunk[a], n), 1) for a, n in zip(axes, shape)]
     if os.path.isdir(path):
         shutil.rmtree(path)
-    _put(os.path.join(path, ".zgroup"), {"zarr_format": 2})
-    _put(os.path.join(path, ".zattrs"), {"multiscales": [{
+    files: Dict[str, Dict[str, Any]] = {".zgroup": {"zarr_format": 2}}
+    files[".zattrs"] = {"multiscales": [{
         "version": "0.4", "name": extra.get("name", posixpath.basename(path)), "axes": described,
-        "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [scale.get(a, (1.0, ""))[0] for a in axes]}]}]}]})
-    _put(os.path.join(path, "0", ".zattrs"), {})
-    _put(os.path.join(path, "0", ".zarray"), {
+        "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [scale.get(a, (1.0, ""))[0] for a in axes]}]}]}]}
+    files["0/.zattrs"] = {}
+    files["0/.zarray"] = {
         "zarr_format": 2, "shape": [int(n) for n in shape], "chunks": chunks, "dtype": dtype.str, "fill_value": 0, "order": "C",
-        "filters": None, "dimension_separator": "/", "compressor": codec.get_config()})
-    return _ZarrWriter(path, shape, dtype, axes, chunks, codec)
+        "filters": None, "dimension_separator": "/", "compressor": codec.get_config()}
+    files = {os.path.join(path, name): about for name, about in files.items()}
+    _put(files)
+    return _ZarrWriter(path, shape, dtype, axes, chunks, codec, list(files))

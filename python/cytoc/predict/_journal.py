@@ -79,7 +79,8 @@ class Journal:
                 self.done[entry["item"]] = entry
 
     def _append(self, entry: Dict[str, Any]) -> None:
-        """A kill leaves what is written; for machines that stop it is made safe every second: what is lost then is done again."""
+        """Handed to the system at once, so that a kill loses nothing, and written to the disk (fsync) once a second: what a power failure
+        takes is done again."""
         self.file.write(json.dumps(entry) + "\n")
         self.file.flush()
         if time.monotonic() - self.safe > SAFE_SECONDS:

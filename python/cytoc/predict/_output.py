@@ -22,8 +22,8 @@ def partial_of(path: str) -> str:
 
 
 class Output:
-    """Made with the first rows. path: of the file once it is whole. goes_on: it is there in part, of a run that was killed; as an attribute: it could
-    be, of the next one."""
+    """Made with the first rows. path: of the file once it is whole. The argument goes_on: a killed run has left a part of it. The attribute
+    goes_on: the next run can go on with it, if this one is killed."""
 
     def __init__(self, job: Job, first: Rows, goes_on: bool) -> None:
         plan, image = job.plan, job.image
@@ -72,7 +72,8 @@ class Output:
         self.writer.close()
         if os.path.isdir(self.path) and not os.path.islink(self.path):
             shutil.rmtree(self.path)
-        _sync(self.partial)
+        if os.path.isfile(self.partial):  # the writer of a store has done so with its files
+            formats.fsync(self.partial)
         os.replace(self.partial, self.path)
 
     def abandon(self) -> None:
@@ -96,16 +97,6 @@ def remove(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
     elif os.path.exists(path):
         os.remove(path)
-
-
-def _sync(path: str) -> None:
-    """Files of a store are written back by the system; a single file is now."""
-    if os.path.isfile(path):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def leftovers(folder: str) -> List[str]:
