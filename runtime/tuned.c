@@ -55,14 +55,29 @@ static int read_string(reader *r, char *out, size_t room) {
   return 0;
 }
 
-static int read_number(reader *r, int64_t *out) {
-  char *end;
+/* How long the number is that begins here; 0: there is none. Not strtod(), which wants the locale's decimal point. */
+static size_t number_length(reader *r) {
   skip_space(r);
-  double value = strtod(r->at, &end);
-  if (end == r->at || !(value >= -1e15 && value <= 1e15))
+  size_t n = strspn(r->at, "+-.0123456789eE");
+  return strcspn(r->at, "0123456789") < n ? n : 0;
+}
+
+static int skip_number(reader *r) {
+  size_t n = number_length(r);
+  r->at += n;
+  return n ? 0 : fail(r, "a number");
+}
+
+/* The whole part of a number without an exponent. */
+static int read_number(reader *r, int64_t *out) {
+  static const long long most = 1000000000000000;
+  size_t n = number_length(r);
+  char *end = NULL;
+  long long value = n ? strtoll(r->at, &end, 10) : 0;
+  if (!n || end == r->at || memchr(r->at, 'e', n) || memchr(r->at, 'E', n) || value < -most || value > most)
     return fail(r, "a number");
-  r->at = end;
-  *out = (int64_t)value;
+  r->at += n;
+  *out = value;
   return 0;
 }
 
@@ -113,8 +128,7 @@ static int skip_word(reader *r) {
       r->at += strlen(words[i]);
       return 0;
     }
-  int64_t number;
-  return read_number(r, &number) ? (r->wrong = "a value", -1) : 0;
+  return skip_number(r) ? (r->wrong = "a value", -1) : 0;
 }
 
 static int skip_value(reader *r) {

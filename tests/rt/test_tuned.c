@@ -9,6 +9,12 @@
 
 extern const cyrt_model rt_model;
 
+/* As the C library's is where the locale writes 2,5: a file of cyto-tune is read the same everywhere. */
+double strtod(const char *text, char **end) {
+  long long whole = strtoll(text, end, 10);
+  return (double)whole;
+}
+
 static char path[] = "/tmp/test_tuned.XXXXXX";
 
 static const char good[] = "{\n \"cyto-tune\": 1, \"model\": \"a \\\"b\\\"\", \"target\": \"t\", \"more\": [1, "
@@ -33,6 +39,11 @@ static void test_good(void) {
   CHECK_INT_EQ(t.batch, 16);
   CHECK_INT_EQ(t.cpus, 8);
   CHECK_STR_EQ(t.symbol, "batch");
+  static const char fractions[] = "{\"cyto-tune\": 1, \"seconds\": 12.5, \"least\": -2.5e-3, \"cpus\": 2.0, "
+                                  "\"choice\": {\"threads\": 1, \"contexts\": 1, \"batch\": 3}}";
+  CHECK_INT_EQ(read_text(fractions, sizeof fractions - 1, &t, &error), CYTO_OK);
+  CHECK_INT_EQ(t.cpus, 2);
+  CHECK_INT_EQ(t.batch, 3);
 }
 
 /* A file that is cut off says so, on its line; nothing of it is taken. */
@@ -63,6 +74,10 @@ static void test_bad(void) {
       {"{\"cyto-tune\": 1, \"cpus\": 2, \"choice\": {\"threads\": 1, \"contexts\": 1, \"batch\": -1}}",
        "a batch from 0"},
       {"{\"cyto-tune\": 1, \"cpus\": 2, \"choice\": {\"threads\": 1e300}}", "expected a number"},
+      {"{\"cyto-tune\": 1, \"cpus\": 99999999999999999999}", "expected a number"},
+      {"{\"cyto-tune\": 1, \"cpus\": -1000000000000001}", "expected a number"},
+      {"{\"cyto-tune\": 1, \"cpus\": -}", "expected a number"},
+      {"{\"cyto-tune\": 1, \"seconds\": .}", "expected a value"},
   };
   cyto_error error;
   cyto_tuned t;
