@@ -18,9 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IDLE, GO, QUIT, GONE };          /* part.word */
-enum { WORKS, HAS_FAILED, OUT };        /* part.health */
-enum { MAX_DEVICES = 64, PROBE = 32 };  /* runs after which a device without a share gets a row */
+enum { IDLE, GO, QUIT, GONE };         /* part.word */
+enum { WORKS, HAS_FAILED, OUT };       /* part.health */
+enum { MAX_DEVICES = 64, PROBE = 32 }; /* runs after which a device without a share gets a row */
 
 typedef struct part {
   cyto_context *owner, *context; /* of all devices; on this one */
@@ -286,6 +286,8 @@ static cyto_status options_check(const cyto_context *context, const cyto_options
                           ? "there must be 1 to 64 of them"
                       : options->device_memory || options->stream
                           ? "tensors lie in the host's memory, and each device has its own stream"
+                      : options->device_allocator.alloc
+                          ? "device_allocator serves one device and one thread: leave it out, or set device_pool"
                           : NULL;
   return fault ? cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_options.devices: %s", fault) : CYTO_OK;
 }

@@ -204,6 +204,17 @@ static void test_short_memory(void) {
   cyto_model_unload(model);
 }
 
+static void *no_alloc(void *user, size_t bytes, void *stream) {
+  (void)user, (void)bytes, (void)stream;
+  CHECK_FAIL("the allocator is called");
+  return NULL;
+}
+
+static void no_release(void *user, void *ptr, size_t bytes, void *stream) {
+  (void)ptr;
+  no_alloc(user, bytes, stream);
+}
+
 static void test_bad(void) {
   mock_reset();
   cyto_model *model = load("cuda.so"), *fixed = load("fixed.so"), *cpu = load("cpu.so");
@@ -218,6 +229,9 @@ static void test_bad(void) {
                {model, {.device_count = 2}, "there must be 1 to 64"},
                {model, {.devices = all, .device_count = 65}, "there must be 1 to 64"},
                {model, {.devices = all, .device_count = 2, .device_memory = 1}, "tensors lie in the host's memory"},
+               {model,
+                {.devices = all, .device_count = 2, .device_allocator = {no_alloc, no_release, NULL}},
+                "device_allocator serves one device and one thread: leave it out, or set device_pool"},
                {model, {.devices = missing, .device_count = 2}, "device 9 does not exist: this process sees 4"},
                {fixed, {.devices = all, .device_count = 2}, "the first size of its first input must be open"}};
   for (int k = 0; k < CHECK_COUNT(cases); k++) {
