@@ -332,12 +332,15 @@ typedef struct cyrt_cuda_image {
   uint64_t bytes, checksum;      /* unpacked; cyrt_cuda_checksum() of these */
 } cyrt_cuda_image;
 enum { CYRT_CUDA_SPECIFIC = 1000 };
-static inline uint64_t cyrt_cuda_checksum(const void *data, uint64_t bytes) { /* FNV-1a */
+/* A hash (FNV-1a): begins with CYRT_HASH, takes one number after the other. */
+#define CYRT_HASH 14695981039346656037u
+static inline uint64_t cyrt_hash_add(uint64_t hash, uint64_t number) { return (hash ^ number) * 1099511628211u; }
+static inline uint64_t cyrt_cuda_checksum(const void *data, uint64_t bytes) {
   const uint8_t *p = (const uint8_t *)data;
-  uint64_t h = 14695981039346656037u;
+  uint64_t hash = CYRT_HASH;
   for (uint64_t i = 0; i < bytes; i++)
-    h = (h ^ p[i]) * 1099511628211u;
-  return h;
+    hash = cyrt_hash_add(hash, p[i]);
+  return hash;
 }
 typedef struct cyrt_cuda_images {
   uint64_t count;

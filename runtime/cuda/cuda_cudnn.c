@@ -438,10 +438,10 @@ static int32_t choose(search *s, uint64_t key) {
 
 static uint64_t hash_of(uint32_t kernel, const cyrt_cuda_problem *problem) {
   const int64_t *words = (const int64_t *)problem;
-  uint64_t h = 14695981039346656037u ^ kernel;
+  uint64_t hash = cyrt_hash_add(CYRT_HASH, kernel);
   for (size_t i = 0; i < sizeof *problem / sizeof *words; i++)
-    h = (h ^ (uint64_t)words[i]) * 1099511628211u;
-  return h;
+    hash = cyrt_hash_add(hash, (uint64_t)words[i]);
+  return hash;
 }
 
 static const entry *find_entry(const cuda_plans *plans, uint64_t hash, uint32_t kernel,

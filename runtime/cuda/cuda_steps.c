@@ -3,8 +3,8 @@
  *
  * In: a model with caches (cyrt_cuda_model.lengths) whose run differs from the one before by lengths that moved alike, as
  * each decoded token moves them. Out: a recording that serves a range of lengths. Memory is laid out and grids are made
- * for the end of the range, so that pointers stay; kernels that lengths reach read how many blocks have work, and what to
- * add to their slots, from a table in the device's memory (codegen/cuda/lengths.c). The table comes first in the graph.
+ * for the end of the range, so that pointers stay. Kernels that depend on lengths read from a table in the device's memory
+ * how many blocks have work and what to add to their slots (codegen/cuda/lengths.c). The table comes first in the graph.
  *
  * Each run walks the generated code without launching anything: that checks sizes as ever, and notes all launches with
  * their slots. A recording is replayed if they are those that it was made of but for what the table can say. What does not
@@ -73,12 +73,26 @@ static void walk_free(walk *w) {
   *w = (walk){.n = 0};
 }
 
+static uint64_t hash_numbers(uint64_t hash, const int64_t *numbers, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    hash = cyrt_hash_add(hash, (uint64_t)numbers[i]);
+  return hash;
+}
+
+/* Generated code stores as many extents, strides, .. as the tensor has axes: the rest of the arrays is undefined. */
+static uint64_t hash_box(uint64_t hash, const cyrt_cuda_box *t) {
+  hash = hash_numbers(hash, (const int64_t[]){t->slot, t->dtype, t->rank}, 3);
+  hash = hash_numbers(hash, t->extent, t->rank);
+  hash = hash_numbers(hash, t->stride, t->rank - 1);
+  hash = hash_numbers(hash, t->box, t->rank);
+  return hash_numbers(hash, t->step, t->rank);
+}
+
 static uint64_t hash_of(const cyrt_cuda_tma *tma) {
-  const uint64_t *words = (const uint64_t *)tma;
-  uint64_t h = 14695981039346656037u;
-  for (size_t i = 0; tma && i < sizeof *tma / sizeof *words; i++)
-    h = (h ^ words[i]) * 1099511628211u;
-  return h;
+  if (!tma)
+    return CYRT_HASH;
+  uint64_t hash = hash_numbers(CYRT_HASH, (const int64_t[]){tma->kernel, tma->blocks, tma->cluster}, 3);
+  return hash_box(hash_box(hash, &tma->tensor[0]), &tma->tensor[1]);
 }
 
 static void note(cuda_state *state, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, const cyrt_cuda_tma *tma) {
@@ -124,7 +138,8 @@ static int32_t take_walk(cuda_state *state, walk *w, cyrt_frame *frame) {
 
 /* ---- ranges ---- */
 
-/* The length behind `n` that a range ends with: a multiple of a quarter of the power of two below. */
+/* The end of the range that the length `n` lies in: the next multiple of FINEST, or of a quarter of the power of two below n
+ * where that is more. */
 static int64_t end_of_range(int64_t n) {
   int64_t step = FINEST;
   while (step * 2 * PARTS <= n)
@@ -293,7 +308,9 @@ static void set_grids(cuda_state *state, int anew) {
     a->varies = a->varies && (anew || !same || !equal_launches(state, now, top, i));
     int64_t at_end = same ? top->launches[i].blocks : a->blocks + a->blocks / PARTS + 1;
     a->grid = !a->varies || at_end <= a->blocks ? a->blocks : at_end;
-    a->grid = a->grid > most ? most : a->grid < 1 ? 1 : a->grid;
+    if (a->grid > most && a->blocks <= most)
+      a->grid = most; /* a run that itself has too many is refused when it is launched */
+    a->grid = a->grid < 1 ? 1 : a->grid;
   }
 }
 
@@ -350,7 +367,7 @@ int cyrt_cuda_steps_take(cuda_state *state, const cyrt_cuda_kernel *k, int64_t *
   uint64_t before = 0;
   for (uint64_t i = 0; i < r->made_of.n; i++) {
     const noted *a = &r->made_of.launches[i];
-    if (i >= r->next && state->code->kernels[a->kernel].varying) {
+    if (i >= r->next && &state->code->kernels[a->kernel] == k) { /* not a `then` whose kernel was left out */
       r->next = i + 1;
       *out_grid = a->varies ? a->grid : *out_grid;
       *out_record = a->varies ? r->table.ptr + before * sizeof *r->host : 0;
@@ -389,11 +406,13 @@ cyto_status cyrt_cuda_steps_run(cuda_state *state, cuda_recording *r, int32_t (*
   cyto_status status = (cyto_status)take_walk(state, &state->steps->now, &state->frame);
   if (status)
     return status;
-  if (state->steps->now.n > CUDA_MAX_RECORDED || (r->served && r->served->anew >= MAX_ANEW)) {
-    r->eager = 1;
+  int fits = r->graph && serves(state, r->served);
+  if (!fits && (state->steps->now.n > CUDA_MAX_RECORDED || (r->served && r->served->anew >= MAX_ANEW))) {
+    cyrt_cuda_forget_recording(state, r);
+    r->seen = r->eager = 1;
     return CYTO_OK;
   }
-  if (!r->graph || !serves(state, r->served))
+  if (!fits)
     status = record(state, r, issue, waits);
   if (status) {
     *out_launched = -1;
