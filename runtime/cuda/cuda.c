@@ -363,6 +363,7 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
   state->frame.inputs = state->inputs;
   state->frame.context = (struct cyrt_context *)state;
   state->device_memory = request->device_memory;
+  state->asked = 1;
   cuda_entry entry;
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, error);
   if (status)

@@ -38,23 +38,35 @@ int cyrt_cuda_on_device(const cuda_state *state, const void *ptr) {
   return !code && type == MEMORY_DEVICE; /* memory that the driver does not know is the host's */
 }
 
-static int is_seen(const cuda_seen *seen, const void *ptr) { return seen->piece == (uintptr_t)ptr >> CUDA_PIECE_BITS; }
+/* Answers of the driver hold no longer where the application binds memory of devices: it may have given it back since, and
+ * the addresses may be the host's or another device's now. */
+static void forget_seen(cuda_state *state) { state->asked += state->device_memory != 0; }
 
-/* Its entry, or one for it: a few pieces whose numbers end alike have room beside each other. */
-static cuda_seen *seen_of(cuda_state *state, const void *ptr) {
+static int is_answered(const cuda_state *state, const cuda_seen *seen) {
+  return seen->piece && seen->asked == state->asked;
+}
+
+/* The entry of a piece, or one for it. Pieces whose numbers are equal modulo CUDA_SEEN take entries beside each other. */
+static cuda_seen *seen_of(cuda_state *state, uintptr_t piece) {
   enum { BESIDE = 8 };
-  uintptr_t first = (uintptr_t)ptr >> CUDA_PIECE_BITS;
-  for (uintptr_t i = first; i < first + BESIDE; i++)
-    if (is_seen(&state->seen[i % CUDA_SEEN], ptr) || !state->seen[i % CUDA_SEEN].piece)
-      return &state->seen[i % CUDA_SEEN];
-  return &state->seen[first % CUDA_SEEN];
+  for (uintptr_t i = piece; i < piece + BESIDE; i++) {
+    cuda_seen *seen = &state->seen[i % CUDA_SEEN];
+    if (!is_answered(state, seen) || seen->piece == piece)
+      return seen;
+  }
+  return &state->seen[piece % CUDA_SEEN];
 }
 
-/* The same of a tensor, which mostly lies close to where others lay. */
-static int lies_on_device(cuda_state *state, const void *ptr) {
-  const cuda_seen *seen = seen_of(state, ptr);
-  return ptr && (is_seen(seen, ptr) ? seen->on_device : cyrt_cuda_on_device(state, ptr));
+/* What the driver says of the piece that a tensor lies in; it is asked at most once. */
+static cuda_seen *look_up(cuda_state *state, const void *ptr) {
+  uintptr_t piece = (uintptr_t)ptr >> CUDA_PIECE_BITS;
+  cuda_seen *seen = seen_of(state, piece);
+  if (!is_answered(state, seen) || seen->piece != piece)
+    *seen = (cuda_seen){.piece = piece, .asked = state->asked, .on_device = cyrt_cuda_on_device(state, ptr)};
+  return seen;
 }
+
+static int lies_on_device(cuda_state *state, const void *ptr) { return ptr && look_up(state, ptr)->on_device; }
 
 /* Memory of another device is out of this one's reach, unless the driver moves it between them. */
 static cyto_status check_device(const cuda_state *state, const cyrt_port *port, const void *ptr, cyto_error *error) {
@@ -164,6 +176,7 @@ static cyto_status get_memory(cuda_state *state, const cyrt_frame *frame, cyto_e
 int32_t cyrt_cuda_prepare(void *data, cyrt_frame *frame) {
   cuda_state *state = data;
   cuda_entry entry;
+  forget_seen(state);
   if (has_memory(state, frame, place_staged(state, frame)))
     return CYTO_OK;
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, &entry, frame->error);
@@ -205,17 +218,21 @@ static cyto_status wrong_kind(const cyrt_port *port, int device, cyto_error *err
 static cyto_status place(cuda_state *state, const cyrt_port *port, const void *ptr, uint32_t slot, const void **out,
                          cyto_error *error) {
   int is_input = slot < state->model->n_inputs;
-  if (is_kept(state, state->host, slot)) {
-    *out = ptr;
+  *out = ptr;
+  if (!ptr || is_kept(state, state->host, slot))
     return CYTO_OK;
-  }
-  cuda_seen *seen = seen_of(state, ptr);
-  int known = is_seen(seen, ptr), device = lies_on_device(state, ptr);
-  if (ptr && ((device && !state->device_memory) || (!device && state->device_memory && is_input)))
+  cuda_seen *seen = look_up(state, ptr);
+  int device = seen->on_device;
+  if ((device && !state->device_memory) || (!device && state->device_memory && is_input)) {
+    seen->piece = 0; /* it may be another's when it is bound again */
     return wrong_kind(port, device, error);
-  *out = !ptr ? NULL : device ? ptr : (const void *)(uintptr_t)(state->io.ptr + state->io_offset[slot]);
-  cyto_status status = device && !known ? check_device(state, port, ptr, error) : CYTO_OK;
-  *seen = (cuda_seen){status ? 0 : (uintptr_t)ptr >> CUDA_PIECE_BITS, device};
+  }
+  if (!device)
+    *out = (const void *)(uintptr_t)(state->io.ptr + state->io_offset[slot]);
+  if (!device || seen->checked)
+    return CYTO_OK;
+  cyto_status status = check_device(state, port, ptr, error);
+  seen->checked = !status;
   return status;
 }
 
@@ -538,6 +555,7 @@ int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
   if (status)
     return status;
   state->entry = &entry;
+  forget_seen(state);
   status = cyrt_cuda_find_capture(state, frame->error);
   if (!status)
     status = cyrt_cuda_checks_before(state, frame->error);
@@ -595,8 +613,8 @@ static cuda_code launch(cuda_state *state, uint32_t kernel, uint32_t blocks, voi
                                       state->stream, params, NULL);
 }
 
-static int32_t launch_seen(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, int64_t then_blocks,
-                      const cyrt_cuda_tma *tma) {
+static int32_t launch_seen(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                           int64_t then_blocks, const cyrt_cuda_tma *tma) {
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_kernel *k = &state->code->kernels[kernel];

@@ -91,8 +91,13 @@ typedef struct cuda_driver {
 #undef X
 } cuda_driver;
 
-enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_EVENT_NO_TIMING = 2, CUDA_CAPTURE_THREAD_LOCAL = 1,
-       CUDA_CAPTURE_RELAXED = 2 };
+enum {
+  CUDA_OUT_OF_MEMORY = 2,
+  CUDA_STREAM_NON_BLOCKING = 1,
+  CUDA_EVENT_NO_TIMING = 2,
+  CUDA_CAPTURE_THREAD_LOCAL = 1,
+  CUDA_CAPTURE_RELAXED = 2
+};
 
 /* ---- cuda_driver.c ---- */
 
@@ -127,24 +132,24 @@ uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 
 
 /* ---- cuda.c ---- */
 
-/* A model on one device: kernels and weights. Lives until the model is unloaded. */
 enum { ATTRIBUTE_MULTIPROCESSORS = 16, CUDA_PIECE_BITS = 21, CUDA_SEEN = 256 };
 /* Programmatic dependent launch: devices that have it, drivers that keep it in graphs (CUDA 12.3). */
 enum { PROGRAMMATIC_ARCH = 90, PROGRAMMATIC_DRIVER = 12030 };
+/* A model on one device: kernels and weights. Lives until the model is unloaded. */
 typedef struct cuda_device {
   struct cuda_device *next;
   struct cuda_choices *choices; /* what timing said; NULL: cuDNN is not in use */
   int32_t number, handle;
   uint32_t capability; /* 89 */
   int32_t multiprocessors;
-  int32_t programmatic; /* kernels may begin before those in front of them have ended, in recordings, too */
-  void *context;  /* the primary one */
-  void **modules; /* [n_kernels]; as many as there are distinct images */
+  int32_t programmatic;           /* kernels may begin before those in front of them have ended, in recordings, too */
+  void *context;                  /* the primary one */
+  void **modules;                 /* [n_kernels]; as many as there are distinct images */
   const cyrt_cuda_image **images; /* [n_kernels] in which each was found */
   uint32_t n_modules;
-  void **functions; /* [n_kernels] */
-  uint32_t *shared_bytes; /* [n_kernels] dynamic shared memory of a block */
-  cuda_ptr weights; /* 0: there are none, or */
+  void **functions;               /* [n_kernels] */
+  uint32_t *shared_bytes;         /* [n_kernels] dynamic shared memory of a block */
+  cuda_ptr weights;               /* 0: there are none, or */
   struct cuda_streamed *streamed; /* .. they stay with the host (cuda_weights.c) */
 } cuda_device;
 
@@ -173,11 +178,13 @@ typedef struct cuda_held { /* of the device, until it is given back */
   uint64_t bytes;
 } cuda_held;
 
-/* Where the driver said that a piece of the address space lies. It is not asked again: drivers give memory of devices in
- * pieces of 2 MiB, of which the host has no part. */
+/* Where a piece of the address space lies, as the driver said. One answer serves all tensors in the piece: drivers map memory
+ * of devices in pieces of 2 MiB, and a piece is of one device or of the host. */
 typedef struct cuda_seen {
   uintptr_t piece; /* its number; 0: none */
+  uint64_t asked;  /* the answer is of this generation, see cuda_state.asked */
   int32_t on_device;
+  int32_t checked; /* it is of the context's own device */
 } cuda_seen;
 
 /* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
@@ -188,12 +195,12 @@ enum {
   CUDA_MAX_RECORDED = 8192 /* launches: a graph of more takes long to make, and megabytes */
 };
 typedef struct cuda_recording {
-  uint64_t *key; /* what its launches rest on, */
-  int32_t seen;  /* runs with it; 0: not in use */
-  int32_t eager; /* it would have too many launches, or was tried in vain */
-  void *graph;   /* CUgraphExec, or NULL */
+  uint64_t *key;              /* what its launches rest on, */
+  int32_t seen;               /* runs with it; 0: not in use */
+  int32_t eager;              /* it would have too many launches, or was tried in vain */
+  void *graph;                /* CUgraphExec, or NULL */
   struct cuda_served *served; /* of cuda_steps.c: the graph serves a range of lengths; else NULL */
-  uint64_t last; /* number of the last run */
+  uint64_t last;              /* number of the last run */
 } cuda_recording;
 
 /* A context's state. `head` stands first: for generated code this is the frame's context. */
@@ -203,44 +210,45 @@ typedef struct cuda_state {
   cuda_device *device;
   const cyrt_model *model;
   const cyrt_cuda_model *code;
-  cyrt_frame frame; /* what generated code sees: pointers of the device */
-  cyrt_frame *host; /* the context's frame, while running; */
+  cyrt_frame frame;         /* what generated code sees: pointers of the device */
+  cyrt_frame *host;         /* the context's frame, while running; */
   const cyrt_frame *layout; /* .. that, or as it is for the end of a range of lengths: what memory is laid out for, */
   const cyrt_frame *sized;  /* .. and copies of tensors are made for */
-  void *stream;     /* that runs use: the caller's, or */
-  cuda_entry *entry; /* of the run, while there is one */
-  void *own_stream; /* .. our own, which waits for no other and on which runs are recorded */
+  void *stream;             /* that runs use: the caller's, or */
+  void *own_stream;         /* .. our own, which waits for no other and on which runs are recorded */
+  cuda_entry *entry;        /* of the run, while there is one */
   int32_t device_memory;
   cuda_block arena, io; /* io: inputs and outputs, one after the other */
   cuda_block checks;    /* of cuda_checks.c: what kernels find, */
   int64_t *found;       /* .. where the host looks (pinned, and as many zeros behind it); NULL: there are none */
   uint8_t *staging;     /* pinned, laid out like io */
   uint64_t staging_bytes;
-  uint64_t *io_offset;      /* [n_inputs + n_outputs]; CUDA_NOT_STAGED: used where the caller has it */
-  const void **inputs;      /* frame.inputs */
-  uint8_t *grows;           /* [n_inputs + n_outputs] is it an output that continues an input, or that input? */
-  cuda_block *outputs;      /* [n_outputs] of data-dependent size */
+  uint64_t *io_offset; /* [n_inputs + n_outputs]; CUDA_NOT_STAGED: used where the caller has it */
+  const void **inputs; /* frame.inputs */
+  uint8_t *grows;      /* [n_inputs + n_outputs] is it an output that continues an input, or that input? */
+  cuda_block *outputs; /* [n_outputs] of data-dependent size */
   cuda_recording recordings[CUDA_RECORDINGS];
   uint64_t *keys; /* of the recordings, and the next one to be looked for */
   uint32_t key_words;
   uint64_t runs, launches;
   uint32_t failed_recordings; /* from CUDA_MAX_FAILED on none is tried any more */
   char why_eager[300];        /* what the driver said of the last one */
-  int32_t behind_kernel;    /* what the stream was given last in this run is a kernel of ours */
-  int32_t recording;        /* launches are being recorded: by us, or */
-  int32_t captured;         /* .. by the application, as the last call found the stream */
-  int32_t lent;             /* a graph of the application's uses the context's memory */
-  struct cuda_steps *steps; /* of cuda_steps.c; NULL: the model has no lengths */
-  cuda_seen seen[CUDA_SEEN]; /* by the last bits of their numbers */
-  cuda_held *held;          /* all that the context has on the device */
+  int32_t behind_kernel;      /* what the stream was given last in this run is a kernel of ours */
+  int32_t recording;          /* launches are being recorded: by us, or */
+  int32_t captured;           /* .. by the application, as the last call found the stream */
+  int32_t lent;               /* a graph of the application's uses the context's memory */
+  struct cuda_steps *steps;   /* of cuda_steps.c; NULL: the model has no lengths */
+  cuda_seen seen[CUDA_SEEN];  /* by their numbers modulo CUDA_SEEN */
+  uint64_t asked;  /* generation of the answers that hold: from 1; with device_memory a new one for each run */
+  cuda_held *held; /* all that the context has on the device */
   cyto_device_allocator allocator; /* .. by this one, */
   int32_t pooled;                  /* .. of the device's pool, */
   int32_t pool_missing;            /* .. or there is none, though it was asked for */
   struct cuda_window *window;      /* of cuda_weights.c; NULL: weights are on the device */
-  struct cuda_plans *plans; /* of cuda_cudnn.c; NULL: cuDNN is not in use */
-  struct cuda_timeline *timeline; /* of cuda_trace.c; NULL: compiled without --profile */
-  int32_t stepwise;               /* this run is launched step by step, as somebody watches */
-  uint64_t moved_in, moved_out;   /* bytes copied to the device and back, since a recorded run began */
+  struct cuda_plans *plans;        /* of cuda_cudnn.c; NULL: cuDNN is not in use */
+  struct cuda_timeline *timeline;  /* of cuda_trace.c; NULL: compiled without --profile */
+  int32_t stepwise;                /* this run is launched step by step, as somebody watches */
+  uint64_t moved_in, moved_out;    /* bytes copied to the device and back, since a recorded run began */
 } cuda_state;
 
 static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
@@ -251,6 +259,9 @@ enum { CYRT_CUDA_ALIGN = 256 };
 void cyrt_cuda_memory_open(cuda_state *state, const cyrt_device_request *request);
 const char *cyrt_cuda_memory_words(const cuda_state *state); /* for describe() */
 cyto_status cyrt_cuda_take(cuda_state *state, cuda_ptr *out_ptr, uint64_t bytes, const char *what, cyto_error *error);
+/* Waits until memory that was just taken may be used on any stream: a pool, and allocators such as PyTorch's, give what is
+ * free in the order of state->stream alone. */
+cyto_status cyrt_cuda_taken(cuda_state *state, cyto_error *error);
 /* Back to where it came from; what the stream still does with it is waited for. */
 void cyrt_cuda_give(cuda_state *state, cuda_ptr ptr);
 void cyrt_cuda_give_all(cuda_state *state);
@@ -270,7 +281,8 @@ void cyrt_cuda_window_close(cuda_state *state);
 cyto_status cyrt_cuda_window_yield(cuda_state *state, cuda_ptr *out_ptr, uint64_t bytes, const char *what,
                                    cyto_error *error);
 /* With streamed weights: before a launch, the slots as the device sees them; behind it. */
-cyto_status cyrt_cuda_window_enter(cuda_state *state, const cyrt_slot *slots, uint32_t n, cyrt_slot *out, cyto_error *error);
+cyto_status cyrt_cuda_window_enter(cuda_state *state, const cyrt_slot *slots, uint32_t n, cyrt_slot *out,
+                                   cyto_error *error);
 cyto_status cyrt_cuda_window_leave(cuda_state *state, cyto_error *error);
 void cyrt_cuda_window_begin(cuda_state *state); /* of a run */
 /* Where the host has what generated code takes for weights on the device; NULL: they are there, or it is something else. */
@@ -286,7 +298,7 @@ void cyrt_cuda_block_free(cuda_state *state, cuda_block *block);
 /* Makes the device's context current, and the caller's again. Between them, and once it is relaxed, this thread may allocate,
  * load and wait though another one captures a stream in global mode (PyTorch's default): that capture is not spoilt by it. */
 struct cuda_entry {
-  int32_t pushed;  /* the context was not current before */
+  int32_t pushed; /* the context was not current before */
   int32_t relaxed;
   int32_t mode; /* of the thread's calls while streams are captured, as it was */
 };
@@ -348,8 +360,9 @@ void cyrt_cuda_steps_close(cuda_state *state);
 /* Is the run a step of a sequence? Then the frame as it is at the end of the range of lengths; else NULL. */
 const cyrt_frame *cyrt_cuda_steps_layout(cuda_state *state, const cyrt_frame *frame);
 void cyrt_cuda_steps_stop(cuda_state *state); /* there is no memory for ends of ranges */
-/* Replays the recording for such a step, made before if need be of what `issue` does; 0 in *out_launched: nothing was
- * launched, the run is to be launched one by one; so it is with -1, as the driver did not record it. waits: the host will wait for the run. */
+/* Replays the recording for such a step; if there is none that fits, one is made of what `issue` does. `waits`: the host will
+ * wait for the run. *out_launched: 1 the run is launched; 0 nothing is, its kernels are to be launched one by one; -1 the
+ * same, since the driver did not record it. */
 cyto_status cyrt_cuda_steps_run(cuda_state *state, cuda_recording *r, int32_t (*issue)(void *data), int waits,
                                 int *out_launched);
 int32_t cyrt_cuda_steps_issue(cuda_state *state); /* what such a recording begins with */

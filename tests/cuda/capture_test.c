@@ -252,9 +252,51 @@ static void test_spoilt(void) {
   close_device();
 }
 
+/* Memory that was the host's becomes the device's, another device's, and the host's again: each run asks anew. A run waits if
+ * its output is the host's. */
+static void test_moved_memory(void) {
+  enum { PIECE = 2 << 20 };
+  static _Alignas(PIECE) char piece[PIECE];
+  const uint64_t at = (uint64_t)(uintptr_t)piece;
+  int (*claim)(void *, size_t, int);
+  void *symbol = dlsym(driver, "mock_cuda_claim");
+  cyto_error error;
+  memcpy(&claim, &symbol, sizeof claim);
+  open_device();
+  cyto_model *model = load("cuda.so"), *on_cpu = load("cpu.so");
+  cyto_context *context = on_stream(model), *cpu = context_of(on_cpu, NULL);
+  CHECK_REQUIRE(context && cpu);
+  new_rows(9);
+  for (int turn = 0; turn < 3; turn++) {
+    bind(context, 4, at);
+    int waits = mock->waits;
+    expect_run(context);
+    CHECK_INT_EQ(mock->waits - waits, 1);
+    expect_results(cpu, 4, at);
+    CHECK_INT_EQ(claim(piece, sizeof piece, 0), 0);
+    if (turn == 1) /* preparing asks, too */
+      CHECK_INT_EQ(cyto_context_prepare(context, &error), 0);
+    memset(piece, 0, MAX_ROWS * WIDE * 4);
+    waits = mock->waits;
+    expect_run(context);
+    CHECK_INT_EQ(mock->waits - waits, 0);
+    expect_results(cpu, 4, at);
+    CHECK_INT_EQ(claim(piece, 0, 0), 0);
+    CHECK_INT_EQ(claim(piece, sizeof piece, 1), 0);
+    CHECK_INT_EQ(cyto_run(context, &error), CYTO_INVALID_ARGUMENT);
+    CHECK_STR_HAS(error.message, "is bound to memory of device 1, expected memory of device 0");
+    CHECK_INT_EQ(claim(piece, 0, 0), 0);
+  }
+  cyto_context_destroy(context);
+  cyto_context_destroy(cpu);
+  cyto_model_unload(model);
+  cyto_model_unload(on_cpu);
+  close_device();
+}
+
 static const check_test tests[] = {
     {"*open mock", open_mock}, {"captured", test_captured}, {"between runs", test_between_runs},
-    {"refused", test_refused}, {"spoilt", test_spoilt},
+    {"refused", test_refused}, {"spoilt", test_spoilt},     {"moved memory", test_moved_memory},
 };
 
 static int prepare(void) {

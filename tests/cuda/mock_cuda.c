@@ -5,8 +5,9 @@
  * the machine's C compiler. Streams do nothing before somebody waits for them: then each does what it was given, in order,
  * and no other stream does anything, so that whatever relies on a wait that is missing finds old values, and what the host
  * will be copied to is poisoned until then. With mock_cuda()->prompt all is done at once. While a stream is captured,
- * operations are kept, and a graph does them when it is launched. What a driver refuses while a stream is recorded is refused here, too, and
- * spoils the recording. The test steers and looks through mock_cuda(), which is no part of the driver's interface.
+ * operations are kept, and a graph does them when it is launched. What a driver refuses while a stream is recorded is
+ * refused here, too, and spoils the recording. Memory of a pool may be copied to by the stream that it was taken on alone
+ * until that has come so far. The test steers and looks through mock_cuda(), which is no part of the driver's interface.
  * Where the environment has CY_MOCK_IDLE, kernels are neither compiled nor run: for counting calls.
  * Current contexts are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a
  * time.
@@ -34,6 +35,7 @@ enum {
   INVALID_CONTEXT = 201,
   INVALID_HANDLE = 400,
   NOT_FOUND = 500,
+  ILLEGAL_ADDRESS = 700,
   LAUNCH_FAILED = 719,
   CAPTURE_UNSUPPORTED = 900,
   CAPTURE_INVALIDATED = 901,
@@ -58,12 +60,12 @@ typedef struct function {
   struct function *next;
   module *module;
   void (*entry)(void);
-  int nslots, nmaps;            /* parameters: of 8 bytes, then tensor maps */
-  unsigned shared;              /* dynamic shared memory that a launch may ask for */
-  int asked;       /* .. is what it was set to */
-  int own_shared, max_threads;  /* as PTX says; else 0 and any number */
-  int cluster;                  /* blocks that run together */
-  int waits;                    /* for the kernel in front of it, as its first statement; -1: PTX does not say */
+  int nslots, nmaps;           /* parameters: of 8 bytes, then tensor maps */
+  unsigned shared;             /* dynamic shared memory that a launch may ask for */
+  int asked;                   /* .. is what it was set to */
+  int own_shared, max_threads; /* as PTX says; else 0 and any number */
+  int cluster;                 /* blocks that run together */
+  int waits;                   /* for the kernel in front of it, as its first statement; -1: PTX does not say */
 } function;
 
 typedef struct operation {
@@ -80,7 +82,8 @@ typedef struct operation {
   void *to;
   const void *from;
   size_t bytes;
-  void *read; /* what it is copied from, if that was read when the copy was asked for: memory of the host that may move */
+  void *
+      read; /* what it is copied from, if that was read when the copy was asked for: memory of the host that may move */
 } operation;
 
 typedef struct graph {
@@ -90,7 +93,7 @@ typedef struct graph {
 typedef struct stream {
   struct stream *next; /* of all that there are */
   graph *capture;
-  int mode; /* of the capture */
+  int mode;     /* of the capture */
   graph later;  /* what it has still to do */
   int failed;   /* what that gave, which the next wait tells */
   int blocking; /* the legacy stream waits for it, and it for the legacy stream */
@@ -108,9 +111,15 @@ static struct {
   uintptr_t at;
   size_t bytes;
   int device;
+  int claimed;                /* it is memory of the test's, see mock_cuda_claim() */
+  const struct stream *taken; /* on this stream, which has not come to it; NULL: any may use it */
 } blocks[MAX_BLOCKS];
-static mock_cuda_state mock = {
-    .fail_device = -1, .capability = 89, .devices = 1, .memory = (size_t)1 << 32, .driver_version = 13000, .kernel_us = 10};
+static mock_cuda_state mock = {.fail_device = -1,
+                               .capability = 89,
+                               .devices = 1,
+                               .memory = (size_t)1 << 32,
+                               .driver_version = 13000,
+                               .kernel_us = 10};
 static stream legacy = {.blocking = 1, .later = {.last = &legacy.later.first}}, *streams = &legacy;
 enum { POISON = 0xbd };
 enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1, NON_BLOCKING = 1, ERROR_LOG = 5 };
@@ -183,7 +192,11 @@ int cuDeviceGetName(char *name, int length, int device) {
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   count_call();
   (void)device;
-  *value = attribute == 75 ? mock.capability / 10 : attribute == 76 ? mock.capability % 10 : attribute == 16 ? 58 : attribute == 115 ? mock.pools : 0;
+  *value = attribute == 75    ? mock.capability / 10
+           : attribute == 76  ? mock.capability % 10
+           : attribute == 16  ? 58
+           : attribute == 115 ? mock.pools
+                              : 0;
   return OK;
 }
 
@@ -304,6 +317,7 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
       blocks[i].at = (uintptr_t)ptr;
       blocks[i].bytes = bytes;
       blocks[i].device = current();
+      blocks[i].taken = NULL;
       mock.used += bytes;
       mock.blocks++;
       *out = blocks[i].at;
@@ -336,20 +350,57 @@ int cuMemFree_v2(uint64_t ptr) {
   return unlocked(free_block(ptr, current()));
 }
 
-/* By the pool: what is freed there is so when the stream has come to it. */
+int mock_cuda_claim(void *at, size_t bytes, int device) {
+  pthread_mutex_lock(&mutex);
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].claimed ? blocks[i].at == (uintptr_t)at : bytes && !blocks[i].at) {
+      memset(&blocks[i], 0, sizeof blocks[i]);
+      blocks[i].at = bytes ? (uintptr_t)at : 0;
+      blocks[i].bytes = bytes;
+      blocks[i].device = device + FIRST_DEVICE;
+      blocks[i].claimed = bytes > 0;
+      return unlocked(OK);
+    }
+  return unlocked(INVALID_VALUE);
+}
+
+static int submit_work(void *where, int (*work)(const void *data), const void *data, size_t bytes);
+static stream *stream_of(void *s);
+static int catch_up(stream *s);
+
+static int taken(const void *data) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at == *(const uint64_t *)data)
+      blocks[i].taken = NULL;
+  return OK;
+}
+
+/* By the pool: what is taken or freed there is so when the stream has come to it. */
 int cuMemAllocAsync(uint64_t *out, size_t bytes, void *where) {
   count_call();
-  (void)where;
   if (!depth || !mock.pools)
     return depth ? INVALID_VALUE : INVALID_CONTEXT;
   if (mock.pool_code)
     return mock.pool_code;
+  stream *by = stream_of(where) ? where : &legacy;
   int code = cuMemAlloc_v2(out, bytes);
-  mock.pool_allocs += code == OK;
-  return code;
+  if (code == OUT_OF_MEMORY && !by->capture) { /* what was freed in front of it */
+    pthread_mutex_lock(&mutex);
+    by->failed = catch_up(by);
+    pthread_mutex_unlock(&mutex);
+    code = cuMemAlloc_v2(out, bytes);
+  }
+  if (code)
+    return code;
+  mock.pool_allocs++;
+  pthread_mutex_lock(&mutex);
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at == *out)
+      blocks[i].taken = by;
+  pthread_mutex_unlock(&mutex);
+  return submit_work(where, taken, out, sizeof *out);
 }
 
-static int submit_work(void *where, int (*work)(const void *data), const void *data, size_t bytes);
 typedef struct freeing {
   uint64_t ptr;
   int device;
@@ -431,6 +482,14 @@ static int is_elsewhere(const void *ptr, int device) {
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
       return blocks[i].device != device;
+  return 0;
+}
+
+/* Is it memory of a pool that another stream has still to come to? */
+static int is_not_taken(const void *ptr, const stream *by) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
+      return blocks[i].taken && blocks[i].taken != by;
   return 0;
 }
 
@@ -529,6 +588,8 @@ static void keep_order(const stream *s) {
 
 /* Locked. Now or later. */
 static int give(stream *s, const operation *o) {
+  if (!o->work && !o->kernel && (is_not_taken(o->to, s) || is_not_taken(o->from, s)))
+    return ILLEGAL_ADDRESS;
   keep_order(s);
   if (mock.prompt)
     return perform(o);
@@ -541,13 +602,25 @@ static int give(stream *s, const operation *o) {
   return OK;
 }
 
+/* Locked. The legacy stream would wait for streams that are being captured, which spoils these. */
+static int legacy_refused(void) {
+  int code = OK;
+  for (stream *s = streams; s; s = s->next)
+    if (s->capture && s->blocking) {
+      s->spoilt = 1;
+      code = CAPTURE_IMPLICIT;
+    }
+  return code;
+}
+
 static int submit(void *where, const operation *given) {
   stream *s = stream_of(where);
   operation here = *given, *o = &here;
   o->device = current();
   if (!s || !s->capture) {
     pthread_mutex_lock(&mutex);
-    return unlocked(give(s ? s : &legacy, o));
+    int code = s ? OK : legacy_refused();
+    return unlocked(code ? code : give(s ? s : &legacy, o));
   }
   if (!o->work && !o->kernel && !(stays(o->to, o->bytes) && stays(o->from, o->bytes)))
     return refused();
@@ -680,9 +753,7 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 typedef struct launch_config {
   unsigned grid[3], block[3], shared;
   void *stream;
-  const struct {
-    int id, pad, value, rest[15];
-  } *attributes;
+  const struct { int id, pad, value, rest[15]; } * attributes;
   unsigned n_attributes;
 } launch_config;
 
@@ -769,6 +840,8 @@ int cuStreamSynchronize(void *s) {
     return refused();
   pthread_mutex_lock(&mutex);
   stream *of = stream_of(s) ? s : &legacy;
+  if (of == &legacy && (code = legacy_refused()))
+    return unlocked(code);
   keep_order(of);
   return unlocked(catch_up(of));
 }

@@ -18,9 +18,9 @@ typedef struct mock_cuda_state {
   int any_capture;      /* the test captures, too, in other modes than the runtime's */
   int legacy_busy;      /* another thread uses the legacy stream whenever a stream is recorded */
   int devices;
-  int capability; /* 89 */
-  size_t memory;  /* of the device, bytes */
-  int schedule;   /* of the shim */
+  int capability;             /* 89 */
+  size_t memory;              /* of the device, bytes */
+  int schedule;               /* of the shim */
   int driver_version;         /* 13000 */
   double clock_us, kernel_us; /* what events tell; what a launch takes */
   int fail_nth, tried;        /* the call of this number that gets, copies or orders something fails with 719; so far */
@@ -33,8 +33,8 @@ typedef struct mock_cuda_state {
   /* counted */
   int device_waits[MOCK_DEVICES];
   size_t used;
-  int blocks, pinned, streams, modules, retained; /* alive */
-  int events, graphs;                             /* alive */
+  int blocks, pinned, streams, modules, retained;            /* alive */
+  int events, graphs;                                        /* alive */
   int launches, recordings, replays, copies_in, waits, maps; /* since the start; maps: of tensors */
   int max_shared;                                            /* dynamic shared memory that a launch had */
   int programmatic;                                          /* launches that may begin early */
@@ -50,5 +50,7 @@ int mock_cuda_launches(void);
 void mock_cuda_set_devices(int n);
 /* Does work(data) on the stream: now, or whenever the graph that is being captured is launched. `data` is copied. */
 int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *data, size_t bytes);
+/* Memory of the test's, not from the driver, is a device's from now on; bytes 0: the host's again. */
+int mock_cuda_claim(void *at, size_t bytes, int device);
 
 #endif
