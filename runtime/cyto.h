@@ -230,10 +230,11 @@ typedef struct cyto_options {
    * your allocator; alloc NULL: cuMemAlloc, or with device_pool 1 the device's stream-ordered pool (cuMemAllocAsync), whose
    * memory grows and goes without waiting for the device; where it has none, cuMemAlloc. cyto_context_describe() says so */
   int32_t device_pool;
-  cyto_device_allocator device_allocator;
+  cyto_device_allocator device_allocator; /* not with `devices`: it serves one device and one thread */
   /* The most bytes of the device that weights take; 0: as many as there are. Weights that are more, or do not fit, stay in
    * pinned memory of the host and are copied in each run, ahead of the kernels that read them: slow, but it runs. The first
-   * context on a device decides for all */
+   * context on a device decides for all. It is then the limit of each context, which has a part of the device of its own,
+   * and that part is never smaller than the largest weight */
   uint64_t device_weights;
 } cyto_options;
 

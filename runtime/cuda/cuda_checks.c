@@ -39,6 +39,8 @@ cyto_status cyrt_cuda_checks_open(cuda_state *state, cyto_error *error) {
     return CYTO_OK;
   cyto_status status = cyrt_cuda_block_grow(state, &state->checks, bytes, "checks of indices", error);
   if (!status)
+    status = cyrt_cuda_taken(state, error); /* since own_stream sets them to 0 */
+  if (!status)
     status = cyrt_cuda_get_pinned(driver, &found, 2 * bytes, "checks of indices", error);
   if (status)
     return status;

@@ -41,15 +41,15 @@ static cyto_status enter(cuda_state *state, const char *why_not, cuda_entry *out
 int32_t cyrt_cuda_keep_get(void *data, uint64_t bytes, void **out, cyto_error *error) {
   cuda_state *state = data;
   cuda_entry entry;
-  cuda_ptr ptr = 0;
+  cuda_block block = {0, 0};
   *out = NULL;
   cyto_status status =
       enter(state, "what is kept needs memory: prepare the context for these sizes before", &entry, error);
   if (status)
     return status;
-  status = cyrt_cuda_take(state, &ptr, bytes, "outputs that are kept", error);
+  status = cyrt_cuda_block_grow(state, &block, bytes, "outputs that are kept", error);
   cyrt_cuda_leave(state->shared, &entry);
-  *out = (void *)(uintptr_t)ptr;
+  *out = (void *)(uintptr_t)block.ptr;
   return status;
 }
 

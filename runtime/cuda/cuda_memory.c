@@ -32,6 +32,7 @@ static cyto_status get(cuda_state *state, cuda_ptr *out, uint64_t bytes, const c
   const cuda_driver *driver = &state->shared->driver;
   size_t available = 0, total = 0;
   *out = 0;
+  state->behind_kernel = 0; /* an allocation that the stream orders is one more thing that it was given */
   if (state->allocator.alloc) {
     *out = (cuda_ptr)(uintptr_t)state->allocator.alloc(state->allocator.user, bytes, state->stream);
     if (*out % CYRT_CUDA_ALIGN == 0)
@@ -60,6 +61,7 @@ static cyto_status get(cuda_state *state, cuda_ptr *out, uint64_t bytes, const c
 /* Launches that use it may be under way: a pool waits for them by itself. */
 static void give(cuda_state *state, const cuda_held *block) {
   const cuda_driver *driver = &state->shared->driver;
+  state->behind_kernel = 0;
   if (state->pooled) {
     driver->pool_free(block->ptr, state->stream);
     return;
@@ -86,6 +88,16 @@ cyto_status cyrt_cuda_take(cuda_state *state, cuda_ptr *out_ptr, uint64_t bytes,
   state->held = block;
   *out_ptr = block->ptr;
   return CYTO_OK;
+}
+
+cyto_status cyrt_cuda_taken(cuda_state *state, cyto_error *error) {
+  const cuda_driver *driver = &state->shared->driver;
+  if (!state->pooled && !state->allocator.alloc)
+    return CYTO_OK;
+  cyto_status status = cyrt_cuda_find_capture(state, error);
+  if (!status && state->captured)
+    status = cyrt_cuda_refuse_capture(state, "new memory is waited for: create and prepare the context before", error);
+  return status ? status : cyrt_cuda_check(driver, driver->stream_wait(state->stream), "cuStreamSynchronize", error);
 }
 
 void cyrt_cuda_give(cuda_state *state, cuda_ptr ptr) {

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Neither the host nor a device has memory there: the upper 16 bits of their addresses are all equal, those of BASE are not. */
 #define BASE ((uint64_t)0x5157 << 48)
 #define NOWHERE UINT64_MAX
 enum { UPLOAD_BYTES = 8 << 20, SMALL = 64 << 10 };
@@ -126,19 +127,24 @@ static void sort_out(const cyrt_model *model, struct cuda_streamed *s) {
   }
 }
 
+/* On a stream of its own: the legacy stream may not be used while another thread captures one that waits for it. */
 static cyto_status upload_small(const cuda_driver *driver, const cyrt_model *model, struct cuda_streamed *s,
                                 cyto_error *error) {
   const cyrt_cuda_model *code = model->device_data;
+  void *stream = NULL;
   cyto_status status = cyrt_cuda_get(driver, &s->small, s->small_bytes,
                                      "the model's weights, of which the small ones stay there", error);
-  for (uint64_t i = 0; i < code->n_weights && !status; i++)
+  if (status)
+    return status;
+  cuda_code got = driver->stream_create(&stream, CUDA_STREAM_NON_BLOCKING);
+  for (uint64_t i = 0; i < code->n_weights && !got; i++)
     if (s->at[i] != NOWHERE)
-      status = cyrt_cuda_check(
-          driver, driver->copy_in_async(s->small + s->at[i], s->host + code->weights_at[i], size_of(model, i), NULL),
-          "copying the model's weights to the device", error);
-  return status
-             ? status
-             : cyrt_cuda_check(driver, driver->stream_wait(NULL), "copying the model's weights to the device", error);
+      got = driver->copy_in_async(s->small + s->at[i], s->host + code->weights_at[i], size_of(model, i), stream);
+  if (!got)
+    got = driver->stream_wait(stream);
+  if (stream)
+    driver->stream_destroy(stream);
+  return cyrt_cuda_check(driver, got, "copying the model's weights to the device", error);
 }
 
 static cyto_status stream_weights(cuda_shared *shared, cuda_device *device, const cyrt_device_request *request,
@@ -225,6 +231,18 @@ static uint64_t window_bytes(const cuda_state *state) {
   return bytes > s->largest ? bytes : s->largest;
 }
 
+/* The window's memory, for its own stream; it has none if that fails. */
+static cyto_status take_ring(cuda_state *state, uint64_t bytes, cyto_error *error) {
+  struct cuda_window *w = state->window;
+  cyto_status status = cyrt_cuda_take(state, &w->ring, bytes, "streamed weights", error);
+  if (!status && (status = cyrt_cuda_taken(state, error))) {
+    cyrt_cuda_give(state, w->ring);
+    w->ring = 0;
+  }
+  w->bytes = status ? 0 : bytes;
+  return status;
+}
+
 cyto_status cyrt_cuda_window_open(cuda_state *state, cyto_error *error) {
   struct cuda_streamed *s = state->device->streamed;
   if (!s) {
@@ -237,12 +255,7 @@ cyto_status cyrt_cuda_window_open(cuda_state *state, cyto_error *error) {
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for streaming weights");
   w->bytes = window_bytes(state);
   cyto_status status = window_events(state, w, error);
-  if (!status && w->bytes)
-    status = cyrt_cuda_take(state, &w->ring, w->bytes, "streamed weights", error);
-  /* the pool's memory is there for other streams when its own has come to it */
-  return status ? status
-                : cyrt_cuda_check(&state->shared->driver, state->shared->driver.stream_wait(state->stream),
-                                  "cuStreamSynchronize", error);
+  return status || !w->bytes ? status : take_ring(state, w->bytes, error);
 }
 
 /* Nothing lies in it any more. */
@@ -264,11 +277,16 @@ cyto_status cyrt_cuda_window_yield(cuda_state *state, cuda_ptr *out_ptr, uint64_
   const struct cuda_streamed *s = state->device->streamed;
   if (s->limit || w->bytes <= s->largest)
     return CYTO_OUT_OF_MEMORY;
+  uint64_t left = w->bytes > rounded(bytes) + s->largest ? w->bytes - rounded(bytes) : s->largest;
   window_empty(state);
-  w->bytes = w->bytes > rounded(bytes) + s->largest ? w->bytes - rounded(bytes) : s->largest;
   cyto_status status = cyrt_cuda_take(state, out_ptr, bytes, what, error);
-  cyto_status again = cyrt_cuda_take(state, &w->ring, w->bytes, "streamed weights", status ? NULL : error);
-  w->bytes = again ? 0 : w->bytes;
+  cyto_status again = take_ring(state, left, status ? NULL : error);
+  if (!again)
+    return status;
+  if (!status)
+    cyrt_cuda_give(state, *out_ptr);
+  *out_ptr = 0;
+  take_ring(state, s->largest, NULL);
   return status ? status : again;
 }
 
@@ -325,19 +343,28 @@ static int find_place(const cuda_state *state, uint64_t bytes, uint64_t *out_at)
   return 1;
 }
 
+/* Copies that follow wait for its last reader. */
+static cuda_code give_up_oldest(cuda_state *state) {
+  struct cuda_window *w = state->window;
+  piece *p = &w->pieces[w->queue[w->oldest]];
+  cuda_code code = p->launch ? state->shared->driver.stream_wait_event(w->stream, p->used, 0) : 0;
+  if (code)
+    return code;
+  p->at = NOWHERE;
+  w->oldest = (w->oldest + 1) % queue_room(state);
+  return 0;
+}
+
 static cuda_code evict(cuda_state *state, uint64_t at, uint64_t bytes) {
   struct cuda_window *w = state->window;
   int wraps = at != w->head;
   cuda_code code = 0;
   while (w->oldest != w->next && !code) {
     uint32_t weight = w->queue[w->oldest];
-    piece *p = &w->pieces[weight];
+    const piece *p = &w->pieces[weight];
     if (!(wraps && p->at >= w->head) && !is_in_way(state, p, weight, at, at + bytes))
       break;
-    if (p->launch)
-      code = state->shared->driver.stream_wait_event(w->stream, p->used, 0);
-    p->at = NOWHERE;
-    w->oldest = (w->oldest + 1) % queue_room(state);
+    code = give_up_oldest(state);
   }
   return code;
 }
@@ -453,21 +480,48 @@ static cyto_status need(cuda_state *state, uint32_t weight, cyto_error *error) {
   p->launch = w->launch;
   if (p->awaited)
     return CYTO_OK;
-  p->awaited = 1;
-  return cyrt_cuda_check(driver, driver->stream_wait_event(state->stream, p->loaded, 0), "cuStreamWaitEvent", error);
+  cuda_code code = driver->stream_wait_event(state->stream, p->loaded, 0);
+  p->awaited = !code;
+  return cyrt_cuda_check(driver, code, "cuStreamWaitEvent", error);
+}
+
+static cyto_status need_all(cuda_state *state, const cyrt_slot *slots, uint32_t n, cyto_error *error) {
+  cyto_status status = CYTO_OK;
+  for (uint32_t i = 0; i < n && !status; i++) {
+    int64_t weight = weight_of(state, (uint64_t)slots[i].size);
+    if (weight >= 0 && state->device->streamed->at[weight] == NOWHERE)
+      status = need(state, (uint32_t)weight, error);
+  }
+  return status;
+}
+
+/* The next copies begin at the start of the ring, behind the launches that still read what lies there. */
+static cyto_status start_over(cuda_state *state, cyto_error *error) {
+  struct cuda_window *w = state->window;
+  cuda_code code = 0;
+  plan_nothing(state);
+  while (w->oldest != w->next && !(code = give_up_oldest(state)))
+    ;
+  w->head = code ? w->head : 0;
+  return cyrt_cuda_check(&state->shared->driver, code, "cuStreamWaitEvent", error);
 }
 
 cyto_status cyrt_cuda_window_enter(cuda_state *state, const cyrt_slot *slots, uint32_t n, cyrt_slot *out,
                                    cyto_error *error) {
   const struct cuda_streamed *s = state->device->streamed;
-  cyto_status status = CYTO_OK;
-  state->window->launch++;
+  struct cuda_window *w = state->window;
+  uint64_t noted = w->now.n;
+  int32_t same = w->same;
+  w->launch++;
   state->behind_kernel = 0; /* what stands between is waited for */
-  for (uint32_t i = 0; i < n && !status; i++) {
-    int64_t weight = weight_of(state, (uint64_t)slots[i].size);
-    out[i] = slots[i];
-    if (weight >= 0 && s->at[weight] == NOWHERE)
-      status = need(state, (uint32_t)weight, error);
+  memcpy(out, slots, n * sizeof *slots);
+  cyto_status status = need_all(state, slots, n, error);
+  if (status == CYTO_OUT_OF_MEMORY) { /* it may be for what lies between its weights */
+    cyrt_error_clear(error);
+    w->now.n = noted;
+    w->same = same;
+    status = start_over(state, error);
+    status = status ? status : need_all(state, slots, n, error);
   }
   for (uint32_t i = 0; i < n && !status; i++) {
     int64_t weight = weight_of(state, (uint64_t)slots[i].size);

@@ -96,6 +96,7 @@ static struct {
   int (*stream_create)(void **, unsigned), (*stream_destroy)(void *);
   int (*begin)(void *, int), (*end)(void *, void **), (*instantiate)(void **, void *, unsigned long long);
   int (*launch)(void *, void *), (*graph_destroy)(void *), (*exec_destroy)(void *), (*wait)(void *);
+  int (*submit)(void *, int (*)(const void *), const void *, size_t);
 } cu;
 
 static void open_driver(void) {
@@ -103,7 +104,7 @@ static void open_driver(void) {
                                       "cuCtxPopCurrent_v2",      "cuStreamCreate",     "cuStreamDestroy_v2",
                                       "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags",
                                       "cuGraphLaunch",           "cuGraphDestroy",     "cuGraphExecDestroy",
-                                      "cuStreamSynchronize"};
+                                      "cuStreamSynchronize",     "mock_cuda_submit"};
   for (int i = 0; i < CHECK_COUNT(names); i++) {
     void *symbol = dlsym(driver, names[i]);
     memcpy((void **)&cu + i, &symbol, sizeof symbol);
@@ -167,7 +168,59 @@ static void test_streams(void) {
   CHECK_INT_EQ(mock->blocks + mock->pinned + mock->streams + mock->modules + mock->graphs, 0);
 }
 
-static const check_test tests[] = {{"*open mock", open_mock}, {"recorded", test_recorded}, {"streams", test_streams}};
+/* An allocator that orders its memory by the stream, as PyTorch's does: what had it before still writes there, until the
+ * stream has come so far. */
+typedef struct earlier {
+  void *at;
+  size_t bytes;
+} earlier;
+
+static int write_earlier(const void *data) {
+  const earlier *e = data;
+  memset(e->at, 0x11, e->bytes);
+  return 0;
+}
+
+static void *ordered_alloc(void *user, size_t bytes, void *stream) {
+  uint64_t at = 0;
+  (void)user;
+  if (cu.alloc(&at, bytes))
+    return NULL;
+  const earlier e = {(void *)(uintptr_t)at, bytes};
+  cu.submit(stream, write_earlier, &e, sizeof e);
+  return e.at;
+}
+
+static void ordered_release(void *user, void *ptr, size_t bytes, void *stream) {
+  (void)user, (void)bytes, (void)stream;
+  CHECK_INT_EQ(cu.release((uint64_t)(uintptr_t)ptr), 0);
+}
+
+/* What kernels find is 0 at first in such memory, too. */
+static void test_ordered_memory(void) {
+  void *stream, *popped;
+  cyto_model *model = load("cuda.so");
+  open_driver();
+  fill();
+  cu.push((void *)40);
+  cu.stream_create(&stream, 1);
+  cyto_context *context =
+      context_of(model, &(cyto_options){.stream = stream, .device_allocator = {ordered_alloc, ordered_release, NULL}});
+  CHECK_REQUIRE(context);
+  bind(context, tables[0], indices[0], indices[1], tables[1]);
+  for (int i = 0; i < 3; i++)
+    expect_fine(context);
+  cyto_context_destroy(context);
+  cyto_model_unload(model);
+  cu.stream_destroy(stream);
+  cu.pop(&popped);
+  CHECK_INT_EQ(mock->blocks + mock->pinned + mock->streams + mock->modules + mock->graphs, 0);
+}
+
+static const check_test tests[] = {{"*open mock", open_mock},
+                                   {"recorded", test_recorded},
+                                   {"streams", test_streams},
+                                   {"ordered memory", test_ordered_memory}};
 
 static int prepare(void) {
   return run_command("%s/cytoc tests/cuda/lookups.onnx -o %s --target=sm_80%s", build, path_of("cuda.so"), "");

@@ -10,7 +10,16 @@
 
 #include <stdbool.h>
 
-enum { ROWS = 4, WIDTH = 256, LAYERS = 40, SHORT = 4, WEIGHT = WIDTH * WIDTH * 4, RUNS = 4 };
+enum {
+  ROWS = 4,
+  WIDTH = 256,
+  LAYERS = 40,
+  SHORT = 4,
+  WEIGHT = WIDTH * WIDTH * 4,
+  UNIT = WEIGHT / 4,
+  KEPT = 16,
+  RUNS = 4
+};
 static float rows[ROWS * WIDTH], wanted[ROWS * WIDTH], short_wanted[ROWS * WIDTH];
 
 /* ---- helpers ---- */
@@ -74,10 +83,14 @@ static void find_wanted(void) {
 
 /* ---- allocators ---- */
 
-static struct { int (*alloc)(uint64_t *, size_t), (*release)(uint64_t), (*push)(void *), (*pop)(void **); } cu;
+static struct {
+  int (*alloc)(uint64_t *, size_t), (*release)(uint64_t), (*push)(void *), (*pop)(void **);
+  int (*stream_create)(void **, unsigned), (*stream_destroy)(void *);
+  int (*begin)(void *, int), (*end)(void *, void **), (*graph_destroy)(void *);
+} cu;
 
 static struct {
-  int allocs, releases, refuse_from; /* 0: none is refused */
+  int allocs, releases, refuse_from, refuse_to; /* from 0: none is refused; to 0: all from there on are */
   size_t held;
   uint64_t shift; /* of what is given */
   void *stream;
@@ -88,7 +101,9 @@ static void *user_alloc(void *data, size_t bytes, void *stream) {
   CHECK(data == &user);
   user.allocs++;
   user.stream = stream;
-  if ((user.refuse_from && user.allocs >= user.refuse_from) || cu.alloc(&at, bytes + 512))
+  int refused =
+      user.refuse_from && user.allocs >= user.refuse_from && !(user.refuse_to && user.allocs >= user.refuse_to);
+  if (refused || cu.alloc(&at, bytes + 512))
     return NULL;
   user.held += bytes;
   return (void *)(uintptr_t)(at + user.shift);
@@ -104,7 +119,9 @@ static void user_release(void *data, void *ptr, size_t bytes, void *stream) {
 static const cyto_device_allocator allocator = {user_alloc, user_release, &user};
 
 static void open_driver(void) {
-  static const char *const names[] = {"cuMemAlloc_v2", "cuMemFree_v2", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"};
+  static const char *const names[] = {"cuMemAlloc_v2",           "cuMemFree_v2",       "cuCtxPushCurrent_v2",
+                                      "cuCtxPopCurrent_v2",      "cuStreamCreate",     "cuStreamDestroy_v2",
+                                      "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphDestroy"};
   for (int i = 0; i < CHECK_COUNT(names); i++) {
     void *symbol = dlsym(driver, names[i]);
     memcpy((void **)&cu + i, &symbol, sizeof symbol);
@@ -297,6 +314,147 @@ static void test_small_device(void) {
   expect_clean();
 }
 
+/* Memory of the pool is ordered by the caller's stream alone, and the window has a stream of its own: at first, when it gives
+ * way, and when there is too little for both. */
+static void test_pool_windows(void) {
+  void *popped, *stream;
+  cyto_model *model = load("deep.so");
+  open_driver();
+  cu.push((void *)40);
+  mock->pools = 1;
+  for (int weights = 30; weights >= 12; weights -= 18) {
+    mock->memory = (size_t)weights * WEIGHT;
+    cu.stream_create(&stream, 1);
+    cyto_context *context = open_with(model, &(cyto_options){.device_pool = 1, .stream = stream});
+    CHECK_REQUIRE(context);
+    for (int i = 0; i < RUNS; i++)
+      expect_wanted(context, i ? ROWS : 1);
+    expect_streamed(context);
+    cyto_context_destroy(context);
+    cu.stream_destroy(stream); /* which comes to what was given back */
+  }
+  cyto_model_unload(model);
+  mock->memory = (size_t)1 << 32;
+  mock->pools = 0;
+  cu.pop(&popped);
+  expect_clean();
+}
+
+/* One more piece of the device is refused, then there is memory again: the window is as large as the largest weight at least,
+ * and runs go on. */
+static void test_window_returns(void) {
+  int failed = 0;
+  for (int from = 1; from < 12; from++) {
+    cyto_model *model = load("deep.so");
+    cyto_tensor out;
+    cyto_error error = {0};
+    memset(&user, 0, sizeof user);
+    mock->memory = 12 * WEIGHT;
+    cyto_context *context = open_with(model, &(cyto_options){.device_allocator = allocator});
+    CHECK_REQUIRE(context);
+    user.refuse_from = user.allocs + from;
+    user.refuse_to = user.refuse_from + 1;
+    failed += run(context, 1, &out, &error) != 0;
+    expect_wanted(context, ROWS);
+    expect_wanted(context, 1);
+    cyto_context_destroy(context);
+    cyto_model_unload(model);
+    CHECK_INT_EQ(user.held, 0);
+  }
+  memset(&user, 0, sizeof user);
+  mock->memory = (size_t)1 << 32;
+  CHECK(failed > 0);
+  expect_clean();
+}
+
+/* A kernel that reads two weights of five units each, in a window of ten of which another weight took the first four. */
+static void test_two_weights(void) {
+  float results[2][320 * WIDTH];
+  for (int limited = 0; limited < 2; limited++) {
+    cyto_model *model = load("pair.so");
+    cyto_context *context = open_with(model, &(cyto_options){.device_weights = limited ? 10 * UNIT : 0});
+    CHECK_REQUIRE(context);
+    for (int i = 0; i < RUNS; i++) {
+      cyto_tensor out;
+      cyto_error error = {0};
+      if (run(context, 1, &out, &error))
+        CHECK_FAIL("run %d: %s", i, error.message);
+      else
+        memcpy(results[limited], out.data, sizeof results[0]);
+    }
+    if (limited)
+      expect_streamed(context);
+    cyto_context_destroy(context);
+    cyto_model_unload(model);
+  }
+  CHECK(!memcmp(results[0], results[1], sizeof results[0]));
+  expect_clean();
+}
+
+/* While a stream is captured that the legacy stream would wait for, a context may be made whose weights are streamed. */
+static void test_open_while_capturing(void) {
+  void *popped, *stream, *graph = NULL;
+  open_driver();
+  cu.push((void *)40);
+  cyto_model *model = load("deep.so");
+  cu.stream_create(&stream, 0);
+  CHECK_INT_EQ(cu.begin(stream, 1), 0);
+  cyto_context *context = open_with(model, &(cyto_options){.device_weights = 3 * WEIGHT + 20000});
+  CHECK_INT_EQ(cu.end(stream, &graph), 0);
+  CHECK_REQUIRE(context && graph);
+  cu.graph_destroy(graph);
+  expect_wanted(context, ROWS);
+  cyto_context_destroy(context);
+  cyto_model_unload(model);
+  cu.stream_destroy(stream);
+  cu.pop(&popped);
+  expect_clean();
+}
+
+/* Kept caches have the window give way, as all else that runs need. */
+static void test_kept_beside_window(void) {
+  const int64_t none[2] = {0, WIDTH};
+  cyto_model *model = load("kept.so");
+  cyto_error error = {0};
+  mock->memory = 12 * WEIGHT;
+  cyto_context *context = open_with(model, NULL);
+  CHECK_REQUIRE(context);
+  expect_streamed(context);
+  CHECK_INT_EQ(cyto_bind_input(context, 1, CYTO_F32, 2, none, NULL, &error), 0);
+  if (cyto_context_keep(context, 4 * WIDTH, &error)) /* as much as four weights */
+    CHECK_FAIL("%s", error.message);
+  cyto_tensor out;
+  for (int i = 0; i < RUNS; i++)
+    if (run(context, 1, &out, &error))
+      CHECK_FAIL("run %d: %s", i, error.message);
+  cyto_context_destroy(context);
+  cyto_model_unload(model);
+  mock->memory = (size_t)1 << 32;
+  expect_clean();
+}
+
+/* Kernels of sm_90 begin early behind kernels alone: memory of the pool that is taken or given between two is one more step. */
+static void test_pool_between_kernels(void) {
+  cyto_model *model = load("counts.so");
+  cyto_error error = {0};
+  mock->pools = 1;
+  mock->capability = 90;
+  cyto_context *context = open_with(model, &(cyto_options){.device_pool = 1});
+  CHECK_REQUIRE(context);
+  int programmatic = mock->programmatic;
+  for (int i = 0; i < RUNS; i++) {
+    cyto_tensor out;
+    if (run(context, i ? ROWS : 1, &out, &error))
+      CHECK_FAIL("run %d: %s", i, error.message);
+  }
+  CHECK(mock->programmatic > programmatic);
+  cyto_context_destroy(context);
+  cyto_model_unload(model);
+  mock->pools = 0;
+  mock->capability = 89;
+  expect_clean();
+}
+
 /* Two contexts of one model, each with its window. */
 static void test_two(void) {
   cyto_model *model = load("deep.so");
@@ -385,6 +543,12 @@ static const check_test tests[] = {{"*open mock", open_mock},
                                    {"windows", test_windows},
                                    {"ahead", test_ahead},
                                    {"small device", test_small_device},
+                                   {"windows of the pool", test_pool_windows},
+                                   {"window returns", test_window_returns},
+                                   {"two weights", test_two_weights},
+                                   {"open while capturing", test_open_while_capturing},
+                                   {"kept beside window", test_kept_beside_window},
+                                   {"pool between kernels", test_pool_between_kernels},
                                    {"two contexts", test_two},
                                    {"failures", test_failures},
                                    {"explained", test_explained},
@@ -410,12 +574,43 @@ static bool write_layers(const char *name, int layers) {
   return !fclose(f);
 }
 
+static void write_others(void) {
+  static const char pair[] =
+      "graph @pair(%x: f32[n,256]) {\n  @w = const f32[256,256] data(1)\n  @a = const f32[320,256] data(2)\n"
+      "  @b = const f32[320,256] data(3)\n  %p = matmul %x, @w : f32[n,256]\n"
+      "  %s = reduce_sum %p {axes=[0], keepdims=1} : f32[1,256]\n  %q = mul %s, @a : f32[320,256]\n"
+      "  %y = add %q, @b : f32[320,256]\n  return %y\n}\n";
+  static const char counts[] =
+      "sym s = count(%i, 1)\ngraph @counts(%x: f32[n,256]) {\n  @zero = const f32[] {0}\n"
+      "  @w = const f32[2,8] data(1)\n  @v = const f32[8,8] data(2)\n  %b = gt %x, @zero\n"
+      "  %i = nonzero %b : i64[2,s]\n  %t = transpose %i {perm=[1,0]} : i64[s,2]\n  %f = cast %t : f32[s,2]\n"
+      "  %m = matmul %f, @w : f32[s,8]\n  %k = matmul %m, @v : f32[s,8]\n"
+      "  %y = reduce_max %k {axes=[0], keepdims=0} : f32[8]\n  return %y\n}\n";
+  char kept[KEPT * 150 + 300];
+  int n = snprintf(kept, sizeof kept, "graph @kept(%%x: f32[n,256], %%past: f32[p,256]) {\n");
+  for (int i = 0; i < KEPT; i++)
+    n += snprintf(kept + n, sizeof kept - (size_t)n, "  @w%d = const f32[256,256] data(%d)\n", i, i + 1);
+  for (int i = 0; i < KEPT; i++) {
+    char from[20] = "x";
+    if (i)
+      snprintf(from, sizeof from, "h%d", i - 1);
+    n += snprintf(kept + n, sizeof kept - (size_t)n, "  %%h%d = matmul %%%s, @w%d : f32[n,256]\n", i, from, i);
+  }
+  n += snprintf(kept + n, sizeof kept - (size_t)n,
+                "  %%all = concat %%past, %%h0 {axis=0} : f32[p+n,256]\n  return %%h%d, %%all\n}\n", KEPT - 1);
+  write_file("pair.txt", pair, sizeof pair - 1);
+  write_file("counts.txt", counts, sizeof counts - 1);
+  write_file("kept.txt", kept, (size_t)n);
+}
+
 static int prepare(void) {
-  static const char *const libraries[][3] = {{"deep.so", "deep.txt", "sm_80 --cudnn=off"},
-                                             {"short.so", "short.txt", "sm_80 --cudnn=off"},
-                                             {"cpu.so", "deep.txt", "native"}};
+  static const char *const libraries[][3] = {
+      {"deep.so", "deep.txt", "sm_80 --cudnn=off"},     {"short.so", "short.txt", "sm_80 --cudnn=off"},
+      {"pair.so", "pair.txt", "sm_80 --cudnn=off"},     {"kept.so", "kept.txt", "sm_80 --cudnn=off"},
+      {"counts.so", "counts.txt", "sm_90 --cudnn=off"}, {"cpu.so", "deep.txt", "native"}};
   if (!write_layers("deep.txt", LAYERS) || !write_layers("short.txt", SHORT))
     return 1;
+  write_others();
   int rc = 0;
   for (int k = 0; k < CHECK_COUNT(libraries) && !rc; k++) {
     char command[4 * PATH_MAX];
