@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Neither the host nor a device has memory there: the upper 16 bits of their addresses are all equal, those of BASE are not. */
+/* Not canonical, so that neither the host nor a device has memory there: the upper 16 bits of addresses are all equal. */
 #define BASE ((uint64_t)0x5157 << 48)
 #define NOWHERE UINT64_MAX
 enum { UPLOAD_BYTES = 8 << 20, SMALL = 64 << 10 };
