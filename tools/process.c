@@ -44,6 +44,11 @@ static pid_t start(const process_args *a, FILE *const files[2]) {
   sigprocmask(SIG_SETMASK, &all, &before);
   pid_t pid = fork();
   running = pid;
+  for (int number = 1; pid == 0 && number < NSIG; number++) { /* exec does so as well, but later */
+    struct sigaction now;
+    if (!sigaction(number, NULL, &now) && now.sa_handler != SIG_IGN)
+      signal(number, SIG_DFL);
+  }
   sigprocmask(SIG_SETMASK, &before, NULL);
   if (pid == 0)
     run_child(a, files);

@@ -10,8 +10,8 @@
  *   3. measure   what each layer alone, in the coarsest of its precisions, does to the outputs. Those of its other
  *                precisions do as much less as its own output differs less
  *   4. order     from all layers at their fastest to all in f32. Each step gives one layer a more exact precision; first
- *                come the steps that take most error off for the time they cost. This order is the same for every budget, so that a looser one never
- *                makes a slower library by the estimates
+ *                come the steps that take most error off for the time they cost. This order is the same for every budget,
+ *                so that a looser one never makes a slower library by the estimates
  *   5. search    along that order by bisection, with the library of step 2; then what is found is compiled as it will be,
  *                run on all samples, and moved along the order until it holds the budget, and not by far more
  *
