@@ -12,7 +12,7 @@ median of the processes' ratios:
                to the last result (what comes before, as loading the model, is told below the table)
     limit      what `predict` would reach if both CPUs were busy all the time: with the CPU time that the network takes "at once", and what
                `predict` takes besides
-    MONAI      tifffile, monai.inferers.sliding_window_inference with PyTorch, the same tiles and weights, argmax, zarr; one after the other
+    MONAI      (a process of its own, as PyTorch's threads slow down who comes behind) tifffile, monai.inferers.sliding_window_inference with PyTorch, the same tiles and weights, argmax, zarr; one after the other
 """
 import argparse
 import datetime
@@ -87,6 +87,15 @@ def monai(paths, folder):
     return run
 
 
+def work_monai(args):
+    paths = sorted(glob.glob(args.folder + '/in/*.tif'))
+    monai(paths[:1], args.folder)()
+    run = monai(paths, args.folder)
+    start = time.perf_counter()
+    run()
+    print(json.dumps(time.perf_counter() - start))
+
+
 def work(args):
     import cytoc
     from cytoc import tiling
@@ -97,16 +106,12 @@ def work(args):
     x = np.random.default_rng(0).random((1, 1) + TILE, np.float32)
     binding = model.bind().input(model.inputs[0].name, x).output(model.outputs[0].name, model(x))
     calls = {'network': lambda: [binding.run() for _ in range(tiles)], 'at once': at_once(args, x, tiles), 'predict': predictor(args, paths)}
-    if not args.no_monai:
-        calls['MONAI'] = monai(paths, args.folder)
     names = list(calls)[args.turn % len(calls):] + list(calls)[:args.turn % len(calls)]
     binding.run()
     predictor(args, paths[:1])()
     cpu = time.process_time()
     predictor(args, paths[:1])()
     of_one = time.process_time() - cpu
-    if not args.no_monai:
-        monai(paths[:1], args.folder)()
     seconds, spent = {}, {}
     for name in names:
         start, cpu = time.perf_counter(), time.process_time()
@@ -141,9 +146,14 @@ def prepare(args):
 
 def measured(args, turn):
     env = dict(os.environ, CYTOC_LIB_DIR=args.build)
-    command = [args.torch, os.path.abspath(__file__), '--worker', '--build', args.build, '--folder', args.folder, '--turn', str(turn)]
-    command += ['--no-monai'] * args.no_monai
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout.splitlines()[-1])
+    command = [args.torch, os.path.abspath(__file__), '--build', args.build, '--folder', args.folder, '--turn', str(turn)]
+
+    def worker(which):
+        return json.loads(subprocess.run(command + [which], check=True, stdout=subprocess.PIPE, text=True, env=env).stdout.splitlines()[-1])
+    found = worker('--worker')
+    if not args.no_monai:
+        found['seconds']['MONAI'] = worker('--worker-monai')
+    return found
 
 
 def table(runs):
@@ -167,8 +177,12 @@ def main():
     parser.add_argument('--folder', help=argparse.SUPPRESS)
     parser.add_argument('--turn', type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument('--worker', action='store_true', help=argparse.SUPPRESS)
+    parser.add_argument('--worker-monai', action='store_true', help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
+    if args.worker_monai:
+        work_monai(args)
+        return
     if args.worker:
         args.library = args.folder + '/m.so'
         work(args)
