@@ -16,11 +16,11 @@ import numpy as np
 import onnxruntime
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'grown')]
 import lib
+import llama
 import network
 import results
-from grown import llama
 
 KEPT, HEADS, HIDDEN, USED, REPEAT = 4, 16, 1024, (128, 1024), 20
 FORMS = {'f32': [], 'int4': ['--weights=int4', '--dim', 'batch=1']}
