@@ -5,7 +5,7 @@
 #ifndef CY_CARRIED_H
 #define CY_CARRIED_H
 
-/* query: runtime/shared. runtime: libcyto.a. The others: names of the C library's functions, by tools/stub.sh. */
+/* query: runtime/shared. runtime: libcyto.a. The others: names of the C library's functions, by tools/make/stub.sh. */
 #define CY_CARRIED_linux(X, a)                                                                                         \
   X(a, query, "query.o")                                                                                               \
   X(a, runtime, "libcyto.a")                                                                                           \
@@ -14,7 +14,7 @@
   X(a, libdl, "libdl.so")                                                                                              \
   X(a, libc, "libc.so")
 
-/* The others: names of what Windows has of these libraries, by tools/stub_windows.sh. */
+/* The others: names of what Windows has of these libraries, by tools/make/stub_windows.sh. */
 #define CY_CARRIED_windows(X, a)                                                                                       \
   X(a, query, "query.o")                                                                                               \
   X(a, runtime, "libcyto.a")                                                                                           \

@@ -13,8 +13,8 @@ $O/obj/codegen/%.o: codegen/%.S
 
 STUBS_linux := libm libpthread libdl libc
 STUBS_windows := kernel32 ucrtbase
-stub_linux = CC='$3' NM=$2nm OBJDUMP=$2objdump tools/stub.sh
-stub_windows = TOOLS=$2 tools/stub_windows.sh
+stub_linux = CC='$3' NM=$2nm OBJDUMP=$2objdump tools/make/stub.sh
+stub_windows = TOOLS=$2 tools/make/stub_windows.sh
 # $1: architecture, $2: prefix of its tools, $3: its C compiler, $4: its runtime library, $5: its system
 define CARRIED
 $(STUBS_$5:%=$O/obj/$1/%.stub): $O/obj/$1/%.stub: $(filter tools/%,$(stub_$5)) $4

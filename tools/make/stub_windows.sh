@@ -3,7 +3,7 @@
 # Writes an import library for the linker: the names that models call of one of Windows' own libraries. See stub.sh; MinGW's
 # have thousands of names more, and what is not in this one's stays out of models.
 #
-#   tools/stub_windows.sh kernel32|ucrtbase OUT RUNTIME.a          TOOLS (the prefix of MinGW's) from the environment
+#   tools/make/stub_windows.sh kernel32|ucrtbase OUT RUNTIME.a          TOOLS (the prefix of MinGW's) from the environment
 #
 # ucrtbase.dll is the C library that comes with Windows 10 and newer.
 set -eu

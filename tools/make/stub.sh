@@ -5,7 +5,7 @@
 # time, which took half of the time of linking a small model. No development files are needed. And models run with older
 # C libraries than this machine's:
 #
-#   tools/stub.sh libc|libm|libpthread|libdl OUT RUNTIME.a
+#   tools/make/stub.sh libc|libm|libpthread|libdl OUT RUNTIME.a
 #                        CC, NM and OBJDUMP from the environment: perhaps those of another architecture
 #
 # Models call what the runtime library calls, what LLVM makes of loops, and functions of mathematics, those of f32 by names
