@@ -5,18 +5,8 @@
 #include "ir/nearest.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  vsnprintf(error, TENSOR_ERROR_SIZE, format, args);
-  va_end(args);
-  return -1;
-}
 
 static int parse_shape(const char *text, const cyto_port *port, int32_t *out_rank, int64_t *dims,
                        char error[TENSOR_ERROR_SIZE]) {
@@ -26,7 +16,7 @@ static int parse_shape(const char *text, const cyto_port *port, int32_t *out_ran
     errno = 0;
     long long dim = strtoll(at, &end, 10);
     if (errno || end == at || dim < 0 || (*end && *end != 'x' && *end != ',') || *out_rank == CYTO_MAX_RANK)
-      return fail(error, "--shape %s=%s: expected sizes such as 1x3x224x224", port->name, text);
+      return tensor_fail(error, "--shape %s=%s: expected sizes such as 1x3x224x224", port->name, text);
     dims[(*out_rank)++] = dim;
     at = end + (*end != 0);
   }
@@ -48,10 +38,12 @@ static int open_size(const cyto_port *port, int32_t axis, char error[TENSOR_ERRO
   const char *symbol = port->dim_names[axis];
   declared(port, shape, sizeof shape);
   if (*symbol)
-    return fail(error, "input '%s' [%s]: the model leaves '%s' open; give --dim %s=N, --shape %s=.. or --random-dims=N",
-                port->name, shape, symbol, symbol, port->name);
-  return fail(error, "input '%s' [%s]: the model leaves dimension %d open; give --shape %s=.. or --random-dims=N",
-              port->name, shape, axis, port->name);
+    return tensor_fail(error,
+                       "input '%s' [%s]: the model leaves '%s' open; give --dim %s=N, --shape %s=.. or --random-dims=N",
+                       port->name, shape, symbol, symbol, port->name);
+  return tensor_fail(error,
+                     "input '%s' [%s]: the model leaves dimension %d open; give --shape %s=.. or --random-dims=N",
+                     port->name, shape, axis, port->name);
 }
 
 static int parse_dim(const char *symbol, const char *value, int64_t *out_dim, char error[TENSOR_ERROR_SIZE]) {
@@ -59,7 +51,7 @@ static int parse_dim(const char *symbol, const char *value, int64_t *out_dim, ch
   errno = 0;
   *out_dim = strtoll(value, &end, 10);
   if (errno || end == value || *end || *out_dim < 0)
-    return fail(error, "--dim '%s=%s': expected a whole number from 0", symbol, value);
+    return tensor_fail(error, "--dim '%s=%s': expected a whole number from 0", symbol, value);
   return 0;
 }
 
@@ -106,8 +98,8 @@ int sizes_check_inputs(const cyto_model *model, const options_list *list, const 
       add_name(names, sizeof names, port.name);
     }
     if (!known)
-      return fail(error, "%s '%.100s': the model has no input of that name; it has %s%s", option, list->items[i],
-                  *names ? names : "none", cy_nearest_say(&n, near));
+      return tensor_fail(error, "%s '%.100s': the model has no input of that name; it has %s%s", option, list->items[i],
+                         *names ? names : "none", cy_nearest_say(&n, near));
   }
   return 0;
 }
@@ -142,8 +134,8 @@ static int check_dims(const cyto_model *model, const options_list *list, char er
       known = has_symbol(&port, item, &n, names, sizeof names);
     }
     if (!known)
-      return fail(error, "--dim '%.100s': no input has a dimension of that name; there is %s%s", item,
-                  *names ? names : "none", cy_nearest_say(&n, near));
+      return tensor_fail(error, "--dim '%.100s': no input has a dimension of that name; there is %s%s", item,
+                         *names ? names : "none", cy_nearest_say(&n, near));
   }
   return 0;
 }
@@ -156,7 +148,7 @@ int sizes_tuned(const char *tool, const char *path, const cyto_model *model, cyt
                 char error[TENSOR_ERROR_SIZE]) {
   cyto_error why;
   if (cyto_tuned_read(path, model, out, &why))
-    return fail(error, "%s", why.message);
+    return tensor_fail(error, "%s", why.message);
   if (out->cpus != cyto_cpu_count())
     fprintf(stderr, "%s: warning: '%s' was measured with %d CPUs, and here are %d: run cyto-tune again\n", tool, path,
             out->cpus, cyto_cpu_count());

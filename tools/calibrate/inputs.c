@@ -18,22 +18,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 
 enum { MAX_SYMBOLS = 64 };
-
-static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  vsnprintf(error, TENSOR_ERROR_SIZE, format, args);
-  va_end(args);
-  return -1;
-}
 
 void input_sample_free(input_sample *s) {
   for (int32_t k = 0; k < s->n; k++)
@@ -51,7 +41,7 @@ void input_samples_free(input_samples *s) {
   *s = (input_samples){0};
 }
 
-static int no_memory(char error[TENSOR_ERROR_SIZE]) { return fail(error, "no memory for samples"); }
+static int no_memory(char error[TENSOR_ERROR_SIZE]) { return tensor_fail(error, "no memory for samples"); }
 
 static int sample_new(const cyto_model *model, const char *label, input_sample *out, char error[TENSOR_ERROR_SIZE]) {
   *out = (input_sample){.label = strdup(label)};
@@ -111,11 +101,12 @@ static int read_numbered(const char *folder, const cyto_model *model, input_samp
     if (!value_folder_find(folder, false, k, path, sizeof path)) {
       if (port.is_optional)
         continue;
-      return fail(error, "'%.200s' has no file for input '%.100s': expected in_%d_*.npy, .json or .pb, or input_%d.pb",
-                  folder, port.name, k, k);
+      return tensor_fail(error,
+                         "'%.200s' has no file for input '%.100s': expected in_%d_*.npy, .json or .pb, or input_%d.pb",
+                         folder, port.name, k, k);
     }
     if (value_file_read(path, &port, &s->inputs[k], why))
-      return fail(error, "input '%.100s': %.400s", port.name, why);
+      return tensor_fail(error, "input '%.100s': %.400s", port.name, why);
   }
   return 0;
 }
@@ -165,7 +156,7 @@ static int read_set(const char *path, const cyto_model *model, input_samples *ou
 int input_samples_read(const char *path, const cyto_model *model, input_samples *out, char error[TENSOR_ERROR_SIZE]) {
   struct stat st;
   if (stat(path, &st))
-    return fail(error, "'%s': %s", path, strerror(errno));
+    return tensor_fail(error, "'%s': %s", path, strerror(errno));
   if (S_ISDIR(st.st_mode) && is_numbered(path, cyto_model_input_count(model)))
     return read_numbered(path, model, out, error);
   int status = S_ISDIR(st.st_mode) ? read_folders(path, model, out, error) : 0;
@@ -315,7 +306,7 @@ static int fill_by_kind(const inputs_wanted *o, const cyto_port *port, int way, 
   double low, high;
   char rest;
   if (range && (sscanf(range, "%lf:%lf%c", &low, &high, &rest) != 2 || !(low <= high)))
-    return fail(error, "option '--range' expects INPUT=LO:HI, found '%.100s=%.100s'", port->name, range);
+    return tensor_fail(error, "option '--range' expects INPUT=LO:HI, found '%.100s=%.100s'", port->name, range);
   int64_t bound = bound_of(o, port->name);
   if (range)
     fill(t, state, low, high);
@@ -355,7 +346,7 @@ int input_sample_random(const inputs_wanted *o, const cyto_model *model, int i, 
     if (port.is_optional)
       continue;
     if (port.type->kind != CYTO_TENSOR || port.dtype == CYTO_STRING)
-      return fail(error, "input '%s': only tensors of numbers can be random; give --inputs=DIR", port.name);
+      return tensor_fail(error, "input '%s': only tensors of numbers can be random; give --inputs=DIR", port.name);
     choose_sizes(&port, &all, i, attempt / ways, &t);
     if (host_tensor_alloc(&t, error))
       return -1;

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -20,15 +19,6 @@ typedef struct labels {
   const char *path;
   int arrays;
 } labels;
-
-static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  vsnprintf(error, TENSOR_ERROR_SIZE, format, args);
-  va_end(args);
-  return -1;
-}
 
 static void add(labels *l, int64_t v) {
   if ((l->count & (l->count - 1)) == 0)
@@ -42,7 +32,7 @@ static int take_array(labels *l, const host_tensor *t, char error[TENSOR_ERROR_S
   for (int64_t i = 0, n = host_tensor_count(t); i < n; i++) {
     double v = host_tensor_get(t, i);
     if (!(v >= 0 && v < 9e15) || v != floor(v))
-      return fail(error, "'%s': label %lld is %g: expected class numbers, from 0", l->path, (long long)i, v);
+      return tensor_fail(error, "'%s': label %lld is %g: expected class numbers, from 0", l->path, (long long)i, v);
     add(l, (int64_t)v);
   }
   return 0;
@@ -52,7 +42,7 @@ static int take_entry(void *ctx, const char *entry, uint8_t *bytes, size_t size,
   labels *l = ctx;
   host_tensor t;
   if (l->arrays++)
-    return fail(error, "'%s' has several arrays, '%s' among them: expected the labels alone", l->path, entry);
+    return tensor_fail(error, "'%s' has several arrays, '%s' among them: expected the labels alone", l->path, entry);
   if (npy_parse(entry, bytes, size, &t, error))
     return -1;
   int status = take_array(l, &t, error);
@@ -124,7 +114,7 @@ static int take_number(labels *l, const char *text, int number, char error[TENSO
   char *end;
   long long v = strtoll(text, &end, 10);
   if (end == text || *end || v < 0)
-    return fail(error, "'%s', line %d: expected a class number, from 0, found '%.100s'", l->path, number, text);
+    return tensor_fail(error, "'%s', line %d: expected a class number, from 0, found '%.100s'", l->path, number, text);
   add(l, v);
   return 0;
 }
@@ -137,8 +127,8 @@ static int take_row(labels *l, char *line, const columns *c, int number, char er
     label = count == c->label ? text : label;
   }
   if (count != c->count)
-    return fail(error, "'%s', line %d: expected %d fields as in the first line, found %d", l->path, number, c->count,
-                count);
+    return tensor_fail(error, "'%s', line %d: expected %d fields as in the first line, found %d", l->path, number,
+                       c->count, count);
   return take_number(l, label, number, error);
 }
 
@@ -160,7 +150,7 @@ static int take_text(labels *l, bool csv, char error[TENSOR_ERROR_SIZE]) {
   static const char mark[] = "\xef\xbb\xbf"; /* that a file is UTF-8, as some programs write */
   FILE *f = fopen(l->path, "r");
   if (!f)
-    return fail(error, "cannot read '%s': %s", l->path, strerror(errno));
+    return tensor_fail(error, "cannot read '%s': %s", l->path, strerror(errno));
   char *line = NULL;
   size_t room = 0;
   int status = 0;
@@ -181,10 +171,10 @@ int cytoc_labels_read(const char *path, int64_t **out, int64_t *out_count, char 
   int status = file_ends_with(path, ".npy")          ? take_npy(&l, error)
                : file_ends_with(path, ".npz")        ? npz_each(path, take_entry, &l, error)
                : csv || file_ends_with(path, ".txt") ? take_text(&l, csv, error)
-                                                     : fail(error,
-                                                            "'%s': labels are read from .npy, .npz, .txt and "
-                                                            ".csv files",
-                                                            path);
+                                                     : tensor_fail(error,
+                                                                   "'%s': labels are read from .npy, .npz, .txt and "
+                                                                   ".csv files",
+                                                                   path);
   if (status) {
     free(l.value);
     l = (labels){0};

@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +33,6 @@ typedef struct sample_set {
   uint64_t random;      /* random: seed, 0 otherwise */
   char label[64];
 } sample_set;
-
-static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  vsnprintf(error, TENSOR_ERROR_SIZE, format, args);
-  va_end(args);
-  return -1;
-}
 
 /* Folders of test cases hold what is expected, too: out_0_NAME.npy, output_0.pb. */
 static bool is_input_file(const char *name) {
@@ -84,11 +74,12 @@ static int check_finite(const char *file, const char *where, const cyto_port *po
   if (i < 0)
     return 0;
   double v = host_tensor_get(t, i);
-  return fail(error, "'%s'%s: input '%s' has %s at element %lld: samples must be finite%s", file, where, port->name,
-              isnan(v) ? "NaN"
-              : v > 0  ? "infinity"
-                       : "-infinity",
-              (long long)i, isnan(v) ? "" : "; in masks, a large number such as 1e4 does the same");
+  return tensor_fail(error, "'%s'%s: input '%s' has %s at element %lld: samples must be finite%s", file, where,
+                     port->name,
+                     isnan(v) ? "NaN"
+                     : v > 0  ? "infinity"
+                              : "-infinity",
+                     (long long)i, isnan(v) ? "" : "; in masks, a large number such as 1e4 does the same");
 }
 
 static int check(const char *file, const cyto_port *port, const host_tensor *t, char error[TENSOR_ERROR_SIZE]) {
@@ -100,8 +91,8 @@ static int check(const char *file, const cyto_port *port, const host_tensor *t, 
   char want[128], have[128];
   dims_text(port->rank, port->dims, want, sizeof want);
   dims_text(t->rank, t->dims, have, sizeof have);
-  return fail(error, "'%s': input '%s' expects %s%s, found %s%s", file, port->name, cyto_dtype_name(port->dtype), want,
-              cyto_dtype_name(t->dtype), have);
+  return tensor_fail(error, "'%s': input '%s' expects %s%s, found %s%s", file, port->name, cyto_dtype_name(port->dtype),
+                     want, cyto_dtype_name(t->dtype), have);
 }
 
 static int read_file(const char *path, const cyto_port *port, host_tensor *out, char error[TENSOR_ERROR_SIZE]) {
@@ -175,34 +166,34 @@ static int read_folder(const sample_set *s, const char *folder, host_tensor *out
   for (int i = 0; i < n && !status; i++) {
     int32_t k = input_named(s, files[i]);
     if (k < 0) {
-      status = fail(error, "'%s/%s': the model has no input of that name; expected e.g. '%s.npy' or in_0_*.npy", folder,
-                    files[i], s->ninputs ? port_of(s, 0).name : "");
+      status = tensor_fail(error, "'%s/%s': the model has no input of that name; expected e.g. '%s.npy' or in_0_*.npy",
+                           folder, files[i], s->ninputs ? port_of(s, 0).name : "");
       break;
     }
     cyto_port port = port_of(s, k);
     if (out[k].data)
-      status = fail(error, "'%s/%s': a second file for input '%s'", folder, files[i], port.name);
+      status = tensor_fail(error, "'%s/%s': a second file for input '%s'", folder, files[i], port.name);
     else if (snprintf(path, sizeof path, "%s/%s", folder, files[i]) < PATH_MAX)
       status = read_file(path, &port, &out[k], error);
   }
   free_names(files, n < 0 ? 0 : n);
   for (int32_t k = 0; k < s->ninputs && !status; k++)
     if (!out[k].data && !port_of(s, k).is_optional)
-      status = fail(error, "'%s': no file for input '%s'; expected '%s.npy' or in_%d_*.npy", folder, port_of(s, k).name,
-                    port_of(s, k).name, k);
+      status = tensor_fail(error, "'%s': no file for input '%s'; expected '%s.npy' or in_%d_*.npy", folder,
+                           port_of(s, k).name, port_of(s, k).name, k);
   return status;
 }
 
 static int open_folder(sample_set *s, char error[TENSOR_ERROR_SIZE]) {
   s->count = list_folder(s->path, true, &s->names);
   if (s->count < 0)
-    return fail(error, "'%s': cannot read the folder: %s", s->path, strerror(errno));
+    return tensor_fail(error, "'%s': cannot read the folder: %s", s->path, strerror(errno));
   if (s->count)
     return 0;
   char **files;
   int n = list_folder(s->path, false, &files);
   if (n <= 0)
-    return fail(error, "'%s': the folder has no .npy or .pb files and no folders with such", s->path);
+    return tensor_fail(error, "'%s': the folder has no .npy or .pb files and no folders with such", s->path);
   if (s->ninputs == 1 && (n > 1 || input_named(s, files[0]) < 0)) {
     s->names = files;
     s->count = n;
@@ -255,22 +246,24 @@ static int take_array(void *ctx, const char *entry, uint8_t *bytes, size_t size,
       break;
   }
   if (k == s->ninputs)
-    return fail(error, "'%s': the model has no input for array '%s'; expected e.g. '%s'", s->path, stem,
-                s->ninputs ? port_of(s, 0).name : "");
+    return tensor_fail(error, "'%s': the model has no input for array '%s'; expected e.g. '%s'", s->path, stem,
+                       s->ninputs ? port_of(s, 0).name : "");
   cyto_port port = port_of(s, k);
   host_tensor_free(&s->stacked[k]);
   if (npy_parse(entry, bytes, size, &s->stacked[k], error) || host_tensor_adapt(&s->stacked[k], port.dtype, error))
     return -1;
   s->pieces[k] = piece_of(&port, &s->stacked[k]);
   if (s->pieces[k] < 0 || s->stacked[k].dims[0] == 0)
-    return fail(error, "'%s': array '%s' of rank %d does not stack samples of input '%s': expected rank %d or %d",
-                s->path, stem, s->stacked[k].rank, port.name, port.rank, port.rank + 1);
+    return tensor_fail(error,
+                       "'%s': array '%s' of rank %d does not stack samples of input '%s': expected rank %d or %d",
+                       s->path, stem, s->stacked[k].rank, port.name, port.rank, port.rank + 1);
   host_tensor one = slice_of(s, k, 0);
   int64_t n = s->stacked[k].dims[0] / (s->pieces[k] ? s->pieces[k] : 1);
   if (s->count && n != s->count)
-    return fail(error, "'%s': array '%s' has %lld samples, another one %d", s->path, stem, (long long)n, s->count);
+    return tensor_fail(error, "'%s': array '%s' has %lld samples, another one %d", s->path, stem, (long long)n,
+                       s->count);
   if (n > INT_MAX)
-    return fail(error, "'%s': array '%s' has too many samples", s->path, stem);
+    return tensor_fail(error, "'%s': array '%s' has too many samples", s->path, stem);
   s->count = (int)n;
   char where[NAME_MAX + 16];
   snprintf(where, sizeof where, ", array '%s'", stem);
@@ -281,12 +274,12 @@ static int open_npz(sample_set *s, char error[TENSOR_ERROR_SIZE]) {
   s->stacked = calloc((size_t)s->ninputs + 1, sizeof *s->stacked);
   s->pieces = calloc((size_t)s->ninputs + 1, sizeof *s->pieces);
   if (!s->stacked || !s->pieces)
-    return fail(error, "no memory");
+    return tensor_fail(error, "no memory");
   if (npz_each(s->path, take_array, s, error))
     return -1;
   for (int32_t k = 0; k < s->ninputs; k++)
     if (!s->stacked[k].data && !port_of(s, k).is_optional)
-      return fail(error, "'%s': no array for input '%s'", s->path, port_of(s, k).name);
+      return tensor_fail(error, "'%s': no array for input '%s'", s->path, port_of(s, k).name);
   return 0;
 }
 
@@ -304,13 +297,13 @@ sample_set *samples_open(const char *path, const cyto_model *model, int32_t ninp
   struct stat st;
   int status = -1;
   if (!s)
-    fail(error, "no memory");
+    tensor_fail(error, "no memory");
   else if (stat(path, &st))
-    fail(error, "'%s': %s", path, strerror(errno));
+    tensor_fail(error, "'%s': %s", path, strerror(errno));
   else
     status = S_ISDIR(st.st_mode) ? open_folder(s, error) : open_npz(s, error);
   if (!status && !s->count)
-    status = fail(error, "'%s': no samples", path);
+    status = tensor_fail(error, "'%s': no samples", path);
   if (status) {
     samples_close(s);
     return NULL;
@@ -322,7 +315,7 @@ sample_set *samples_random(const cyto_model *model, int32_t ninputs, int n, int6
                            char error[TENSOR_ERROR_SIZE]) {
   sample_set *s = new_set(model, ninputs, "random numbers");
   if (!s)
-    fail(error, "no memory");
+    tensor_fail(error, "no memory");
   else {
     s->count = n;
     s->random = 1;
@@ -388,7 +381,7 @@ int samples_read(sample_set *s, int i, host_tensor *out, char error[TENSOR_ERROR
   if (s->stacked)
     return 0;
   if (snprintf(path, sizeof path, "%s/%s", s->path, s->names[i]) >= PATH_MAX)
-    return fail(error, "'%s': the path is too long", s->path);
+    return tensor_fail(error, "'%s': the path is too long", s->path);
   if (!s->each_is_file)
     return read_folder(s, path, out, error);
   cyto_port port = port_of(s, 0);

@@ -16,6 +16,9 @@
 
 enum { TENSOR_ERROR_SIZE = 512 };
 
+/* Writes the message, cut to the room; -1. */
+int tensor_fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* A tensor's name as part of a file's name: every character outside [A-Za-z0-9._-] is '_', UTF-8 ones as a whole. Cut
  * to the room. */
 void file_name_of(const char *name, char *out, size_t room);

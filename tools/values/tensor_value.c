@@ -7,8 +7,17 @@
 #include "runtime/half.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+int tensor_fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error, TENSOR_ERROR_SIZE, format, args);
+  va_end(args);
+  return -1;
+}
 
 int64_t host_tensor_count(const host_tensor *tensor) {
   int64_t count = 1;
