@@ -23,9 +23,10 @@ def conv(path, channels=64, size=56, layers=3, batch=1):
 
 
 def few_channels(path):
+    """One channel at every second position: below a fifth of the floor on AVX2 and AVX-512, whatever the width of its units."""
     g = graphs.Graph(2)
-    g.op('Conv', 'x', weight(g, 2, 64, 3, 3), pads=[1, 1, 1, 1], out='y')
-    return g.save(path, [port('x', F, [1, 64, 128, 128])], [port('y', F, [1, 2, 128, 128])])
+    g.op('Conv', 'x', weight(g, 1, 64, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2], out='y')
+    return g.save(path, [port('x', F, [1, 64, 128, 128])], [port('y', F, [1, 1, 64, 64])])
 
 
 def short(path):

@@ -25,7 +25,7 @@ TRIES = 3  # of what hangs on times: other processes may want the core
 MOST_MS, MOST_BYTES = 3000, 3000000
 
 # kind of advice: the model that deserves it, what is said then, one that does not
-ADVICE = {'floor': (models.few_channels, 'Conv_0 takes .* its output has 2 channels', models.product),
+ADVICE = {'floor': (models.few_channels, 'Conv_0 takes .* its output has 1 channel,', models.product),
           'sizes': (models.open_sizes, 'Fix .*`n`', models.elementwise),
           'int8': (models.conv, '`--int8` would take [0-9.e-]+ ms instead of [0-9.e-]+ at [0-9]+ dB', models.elementwise),
           'threads': (models.tiny, '2 threads give .* only', models.product),
