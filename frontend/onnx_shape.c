@@ -490,15 +490,8 @@ static bool full_pads(cy_importer *im, const cy_onnx_node *n, int rank, cy_dim *
   if (!ok)
     return false;
   if (n->version >= 18 && n->in[3]) {
-    int64_t raw[CY_MAX_RANK];
-    if (!cy_onnx_const_ints(im, n, 3, raw, CY_MAX_RANK, &naxes))
+    if (!cy_onnx_axes(im, n, 3, rank, axes, &naxes))
       return false;
-    for (uint32_t i = 0; i < naxes; i++) {
-      int a;
-      if (!cy_onnx_axis(im, raw[i], rank, &a))
-        return false;
-      axes[i] = a;
-    }
   } else {
     naxes = (uint32_t)rank;
     for (int i = 0; i < rank; i++)

@@ -5,7 +5,7 @@
  * them. They are computed by small integer kernels from the lists and read back as one symbol each (cy_onnx_sizes), so
  * that no formula over the axes reaches the dim arithmetic. A reduction reduces every axis in turn and keeps the
  * result where the mask says so, which costs one pass per axis; exporters write constant axes, so what counts here is
- * that every valid model works. Axes are taken as distinct, as the standard demands.
+ * that every valid model works. That axes are distinct, as the standard demands, is checked.
  */
 #include "frontend/import_int.h"
 
@@ -37,6 +37,11 @@ static cy_val list(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *
   return CAST(t->rank ? n->in[k] : cy_build_reshape(im->g, n->in[k], &d, 1), CY_I64);
 }
 
+static cy_val sum_rows(cy_importer *im, cy_val x) {
+  const int64_t axis = 0;
+  return x ? cy_build_reduce(im->g, CY_OP_reduce_sum, x, &axis, 1, false) : 0;
+}
+
 /* i64 [n, rank]: 1 where list element n is axis r. */
 static cy_val hits(cy_importer *im, cy_val axes, int64_t n, int rank) {
   cy_dim d[2] = {num(im, n), num(im, rank)};
@@ -45,9 +50,12 @@ static cy_val hits(cy_importer *im, cy_val axes, int64_t n, int rank) {
   return CAST(BINARY(eq, axis, cy_build_iota(im->g, CY_I64, d, 2, 1)), CY_I64);
 }
 
-static cy_val sum_rows(cy_importer *im, cy_val x) {
-  const int64_t axis = 0;
-  return x ? cy_build_reduce(im->g, CY_OP_reduce_sum, x, &axis, 1, false) : 0;
+/* The same of axes that the model's caller gives: checked to be axes of `rank`, each named once. */
+static cy_val hits_once(cy_importer *im, cy_val axes, int64_t n, int rank) {
+  cy_val hit = cy_onnx_check_axes(im, axes, rank) ? hits(im, axes, n, rank) : 0;
+  bool once = hit && (n == 1 || cy_onnx_check_below(im, sum_rows(im, hit), 2,
+                                                    "node '%s': an axis is named %lld times, less than %lld is right"));
+  return once ? hit : 0;
 }
 
 static cy_val element(cy_importer *im, cy_val v, int i) {
@@ -78,10 +86,7 @@ cy_val cy_onnx_axes_mask(cy_importer *im, const cy_onnx_node *n, uint32_t k, boo
   rank += more ? (int)count : 0;
   if (count > rank || rank > CY_MAX_RANK)
     return cy_build_error(im->g, "axes", "%d axes for a tensor of rank %d", (int)count, rank);
-  cy_val mask = cy_onnx_check_axes(im, axes, rank) ? sum_rows(im, hits(im, axes, count, rank)) : 0;
-  bool once = mask && (count == 1 ||
-                       cy_onnx_check_below(im, mask, 2, "node '%s': an axis is named %lld times, less than %lld is right"));
-  return once ? mask : 0;
+  return sum_rows(im, hits_once(im, axes, count, rank));
 }
 
 /* How many zeros stand in front of each element of the mask. */
@@ -173,10 +178,12 @@ cy_val cy_onnx_slice_run_time(cy_importer *im, const cy_onnx_node *n) {
                             cy_type_text(im->g, &t));
   }
   cy_dim one = num(im, count);
-  if ((v[2] && !cy_onnx_check_axes(im, v[2], t.rank)) ||
-      (v[3] && !cy_onnx_check_below(im, SUB(int_like(im, 1), UNARY(abs, v[3])), 1, "node '%s': a step is 0")))
+  if (v[3] && !cy_onnx_check_below(im, SUB(int_like(im, 1), UNARY(abs, v[3])), 1, "node '%s': a step is 0"))
     return 0;
-  cy_val axes = v[2] ? v[2] : cy_build_iota(im->g, CY_I64, &one, 1, 0), hit = hits(im, axes, count, t.rank);
+  cy_val hit = v[2] ? hits_once(im, v[2], count, t.rank)
+                    : hits(im, cy_build_iota(im->g, CY_I64, &one, 1, 0), count, t.rank);
+  if (!hit)
+    return 0;
   cy_val zero = int_like(im, 0), unit = int_like(im, 1), size = cy_build_dims(im->g, t.dim, t.rank);
   cy_val named = CAST(sum_rows(im, hit), CY_BOOL);
   cy_val step = spread(im, v[3], hit, named, unit);
@@ -209,7 +216,7 @@ const cy_dim *cy_onnx_pads_run_time(cy_importer *im, const cy_onnx_node *n, uint
     return NULL;
   }
   side[0] = side[1] = 0;
-  cy_val hit = cy_onnx_check_axes(im, axis, rank) ? hits(im, axis, count, rank) : 0;
+  cy_val hit = hits_once(im, axis, count, rank);
   for (int i = 0; hit && i < 2; i++) {
     cy_val half = cy_build_slice_axis(im->g, pad, 0, num(im, i * count), num(im, count));
     side[i] = half ? sum_rows(im, MUL(hit, cy_build_unsqueeze(im->g, half, 1))) : 0;

@@ -136,6 +136,8 @@ def numbers():
     case('NonMaxSuppression', N('NonMaxSuppression', 'bpmit'), boxes, *({'i': f32([v])} for v in (1.5, -0.1, np.nan)),
          says='expected an iou_threshold from 0 to 1', out=I)
     resize = N('Resize', ['x', '', 'f'], mode='linear')
+    case('Upsample, scales', N('Upsample', 'xf', mode='nearest'), {'x': real(3, 4), 'f': f32([2, 1])},
+         *({'f': f32([v, 1])} for v in (0, 0.5, np.nan)), says='expected scales', opset=9)
     case('Resize, scales', resize, {'x': real(3, 4), 'f': f32([2, 0.5])}, *({'f': f32([v, 1])} for v in (0, -0.5, np.nan)),
          says='expected scales above 0')
     mels = {k: np.array(v) for k, v in dict(m=8, l=16, r=8192, a=f32(0), b=f32(4096)).items()}
@@ -265,7 +267,11 @@ def axes_and_steps():
     case('ReduceSum', N('ReduceSum', 'xs', keepdims=0), {'x': x, 's': ints(2)}, {'s': ints(3)}, {'s': ints(-4)}, says=AXIS)
     slices = {'x': real(6, 3), 'a': ints(5), 'b': ints(0), 'c': ints(0), 's': ints(-2)}
     case('Slice', N('Slice', 'xabcs'), slices, {'s': ints(0)}, {'c': ints(2)}, says='a step is 0|' + AXIS, symbolic=False)
+    twice = {'x': real(6, 3), 'a': ints(5, 0), 'b': ints(0, 2), 'n': ints(1, 0)}
+    case('Slice, axes', N('Slice', 'xabn'), twice, {'n': ints(0, 0)}, {'n': ints(-1, 1)}, says='an axis is named', symbolic=False)
     case('Pad, axes', N('Pad', ['x', 's', '', 'n']), {'x': x, 's': ints(1, 2), 'n': ints(-1)}, {'n': ints(3)}, says=AXIS)
+    case('Pad, axes twice', N('Pad', ['x', 's', '', 'n']), {'x': x, 's': ints(1, 2, 0, 3), 'n': ints(-1, 0)}, {'n': ints(1, 1)},
+         {'n': ints(2, -1)}, says='an axis is named', ort=False)
 
 
 def expected(node_says, err):
@@ -331,21 +337,43 @@ def check(args, work, model, fits, wrong, says, unchecked, ort):
     return None
 
 
-def constants_out_of_range(args, suite):
+def gather(at):
+    return N('Gather', 'xc'), np.array(at)
+
+
+def pad(axes):
+    return N('Pad', ['x', 'p', '', 'c']), ints(*axes)
+
+
+def upsample(scales):
+    return N('Upsample', 'xc', mode='nearest'), f32(scales)
+
+
+# What is in a constant: node and constant, what the compiler says to it (None: nothing), operator set.
+CONSTANTS = {'inside': (gather([0, 4, -5]), None, 21),
+             'behind': (gather([0, 5]), 'out of range of an axis of 5 elements', 21),
+             'in front': (gather([-6, 0]), 'out of range of an axis of 5 elements', 21),
+             'axes of Pad': (pad([1, 0]), None, 21),
+             'an axis of Pad twice': (pad([1, -1]), 'axis 1 is named twice', 21),
+             'scales of Upsample': (upsample([1, 2]), None, 9),
+             'a scale of Upsample below 1': (upsample([1, 0.5]), 'Upsample has scales from 1 on, found 0.5', 9)}
+
+
+def constants_are_checked(args, suite):
     """Constants are looked at by the compiler."""
     work = os.path.join(args.build, 'values-test', 'constant')
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
-    for name, at, fine in (('inside', [0, 4, -5], True), ('behind', [0, 5], False), ('in front', [-6, 0], False)):
+    for name, ((node, value), says, opset) in CONSTANTS.items():
         if not args.wanted('constant ' + name):
             continue
-        model = graphs.model_of([N('Gather', 'xi')], [graphs.port('x', f32, [5, 'n'])], [graphs.port('y', F, None)],
-                                [graphs.constant('i', at)])
+        model = graphs.model_of([node], [graphs.port('x', f32, [5, 'n'])], [graphs.port('y', F, None)],
+                                [graphs.constant('c', value), graphs.constant('p', ints(1, 2, 0, 3))], opset=opset)
         path = os.path.join(work, 'm.onnx')
         with open(path, 'wb') as f:
             f.write(model.SerializeToString())
         why = network.compile_model(args, path, os.path.join(work, 'm.so'), '-O3')
-        right = why is None if fine else why and 'out of range of an axis of 5 elements' in why
+        right = (why is None) if says is None else why and says in why
         suite.result('constant ' + name, None if right else why or 'compiled')
 
 
@@ -354,7 +382,7 @@ def main():
     suite = lib.Suite(args)
     for family in (indices, lengths, tokens, numbers, sizes, unused_sizes, axes_and_steps):
         family()
-    constants_out_of_range(args, suite)
+    constants_are_checked(args, suite)
     for name, *rest in CASES:
         if not args.wanted(name):
             continue

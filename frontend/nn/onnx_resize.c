@@ -15,7 +15,7 @@ typedef struct plan {
   int rank;
   cy_dim out[CY_MAX_RANK];
   double scale[CY_MAX_RANK];
-  bool has_scales;
+  bool has_scales, enlarges; /* Upsample: scales from 1 on */
   cy_val scales; /* f32[rank]: those known only at run time; 0: none */
   double roi[2 * CY_MAX_RANK];
   cy_val region; /* f32[2 * rank], if the region is known only at run time; 0: it is roi */
@@ -65,6 +65,8 @@ static bool apply_scales(cy_importer *im, const double *s, uint32_t count, const
   for (uint32_t i = 0; i < count; i++) {
     if (!(s[i] > 0) || s[i] > 1e6)
       return cy_build_error(im->g, "input 'scales'", "a scale must be positive, found %g", s[i]);
+    if (p->enlarges && s[i] < 1)
+      return cy_build_error(im->g, "input 'scales'", "Upsample has scales from 1 on, found %g; Resize makes axes shorter, too", s[i]);
     p->scale[axes[i]] = s[i];
     p->out[axes[i]] = s[i] == 1 ? t->dim[axes[i]] : scaled(im, t->dim[axes[i]], s[i]);
     if (!p->out[axes[i]])
@@ -95,7 +97,8 @@ static bool read_scales(cy_importer *im, cy_val scales, const int64_t *axes, uin
   for (uint32_t i = 0; i < naxes; i++)
     extents[i] = t->dim[axes[i]];
   if (!(scales = CAST(scales, CY_F32)) ||
-      !cy_onnx_check_true(im, BINARY(lt, LIKE(scales, 0), scales), "node '%s': expected scales above 0"))
+      !cy_onnx_check_true(im, BINARY(lt, LIKE(scales, 0), scales), "node '%s': expected scales above 0") ||
+      (p->enlarges && !cy_onnx_check_true(im, BINARY(le, LIKE(scales, 1), scales), "node '%s': expected scales from 1 on")))
     return false;
   cy_val sizes = CAST(UNARY(floor, MUL(CAST(cy_build_dims(im->g, extents, naxes), CY_F32), scales)), CY_I64);
   const cy_dim *e = sizes ? cy_value_elems_or_read(im->g, sizes, &count) : NULL;
@@ -245,6 +248,7 @@ IMPORT(resize) {
 IMPORT(upsample) {
   const cy_type t = *cy_onnx_type(im, X);
   plan p = start(&t);
+  p.enlarges = true;
   int64_t axes[CY_MAX_RANK];
   for (int i = 0; i < t.rank; i++)
     axes[i] = i;

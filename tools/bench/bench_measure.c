@@ -295,10 +295,13 @@ static void results_copy(cy_bench_result *results, int per_thread, int n) {
 
 /* Ours know the shapes, and they are the same for all. */
 static void shapes_share(cy_bench_result *results, int n) {
-  for (int i = 0; i < n; i++)
-    for (int k = 0; k < n && !*results[i].shapes; k++) {
-      snprintf(results[i].shapes, sizeof results[i].shapes, "%s", results[k].shapes);
-      results[i].per_run = results[k].per_run;
+  const cy_bench_result *known = results;
+  while (known < results + n && !*known->shapes)
+    known++;
+  for (int i = 0; i < n && known < results + n; i++)
+    if (!*results[i].shapes) {
+      memcpy(results[i].shapes, known->shapes, sizeof known->shapes);
+      results[i].per_run = known->per_run;
     }
 }
 
