@@ -26,14 +26,9 @@ static bool counts_below(cy_importer *im, cy_val v, cy_dim extent, int step) {
   if (!n || step == MAX_STEPS)
     return false;
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0);
-  switch (n->op) {
-  case CY_OP_reshape:
-  case CY_OP_expand:
-  case CY_OP_transpose:
-  case CY_OP_slice:
-  case CY_OP_cast:
-  case CY_OP_identity:
+  if (cy_op_is_pure_view((cy_op)n->op) || n->op == CY_OP_cast)
     return counts_below(im, n->in[0], extent, step + 1);
+  switch (n->op) {
   case CY_OP_iota:
     return at_most(im, value->type.dim[axis], extent);
   case CY_OP_argmin:

@@ -72,7 +72,8 @@ typedef struct cy_op_info {
   const char *name;
   int min_in, max_in, outs; /* -1: any number */
   cy_op_class cls;
-  bool commutative, idempotent, typed, exact, never_negative, passes_errors, expression, fusion_root, keeps_axes, row_major;
+  bool commutative, idempotent, typed, exact, never_negative, keeps_positive, passes_errors, expression, fusion_root, keeps_axes,
+      row_major, of_floats, of_numbers;
   int cost;
   const char *attrs;
 } cy_op_info;
@@ -88,6 +89,8 @@ cy_attr_key cy_attr_by_name(const char *name, size_t len);
 static inline bool cy_op_is_ew(cy_op op) { return op >= CY_OP_neg && op <= CY_OP_fma; }
 /* Functions of floats alone. */
 static inline bool cy_op_is_math(cy_op op) { return op >= CY_OP_sqrt && op <= CY_OP_sigmoid; }
+/* Is each element of the result one of the first operand's, by its index alone? */
+static inline bool cy_op_is_pure_view(cy_op op) { return cy_op_of(op)->cls == CY_CLASS_VIEW && cy_op_of(op)->expression; }
 static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls == 'F'; }
 /* What an op computes real numbers of such inputs in: f64 where they are, f32 for all else. */
 static inline cy_dtype cy_dtype_real(cy_dtype t) { return t == CY_F64 ? CY_F64 : CY_F32; }

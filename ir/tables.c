@@ -48,11 +48,14 @@ __attribute__((constructor)) static void fill_ops(void) {
                           .typed = HAS(r->flags, 'T'),
                           .exact = HAS(r->flags, 'X'),
                           .never_negative = HAS(r->flags, 'N'),
+                          .keeps_positive = HAS(r->flags, 'P'),
                           .passes_errors = HAS(r->flags, 'L'),
                           .expression = HAS(r->flags, 'E') || r->cls == CY_CLASS_EW,
                           .fusion_root = HAS(r->flags, 'R') || r->cls == CY_CLASS_REDUCE,
                           .keeps_axes = HAS(r->flags, 'A') || r->cls == CY_CLASS_EW || r->cls == CY_CLASS_REDUCE,
                           .row_major = HAS(r->flags, 'W') || r->cls == CY_CLASS_CALL || r->cls == CY_CLASS_CTRL,
+                          .of_floats = HAS(r->flags, 'F'),
+                          .of_numbers = HAS(r->flags, 'M'),
                           .cost = r->cost,
                           .attrs = r->attrs};
   }

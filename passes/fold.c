@@ -478,9 +478,7 @@ typedef struct tables {
 } tables;
 
 static bool can_be_table(const cy_graph *g, const cy_node_info *n, const bool *pure) {
-  bool element = cy_op_is_ew((cy_op)n->op) || n->op == CY_OP_iota || n->op == CY_OP_expand ||
-                 n->op == CY_OP_transpose || n->op == CY_OP_slice || n->op == CY_OP_reshape ||
-                 n->op == CY_OP_identity || n->op == CY_OP_concat;
+  bool element = cy_op_is_ew((cy_op)n->op) || cy_op_is_pure_view((cy_op)n->op) || n->op == CY_OP_iota || n->op == CY_OP_concat;
   for (uint32_t k = 0; k < n->nin; k++)
     element = element && n->in[k] && (pure[n->in[k]] || cy_value_of(g, n->in[k])->data.bytes);
   const cy_type *t = element && n->nout == 1 ? cy_type_of(g, n->out[0]) : NULL;

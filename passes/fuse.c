@@ -65,9 +65,7 @@ static bool is_chosen_pad(const fuser *f, const cy_node_info *n) {
          cy_dim_is(f->g, pads->dims[2 * rank - 1], 0);
 }
 
-static bool is_pure_view(const cy_node_info *n) {
-  return n->op == CY_OP_reshape || n->op == CY_OP_transpose || n->op == CY_OP_expand || n->op == CY_OP_slice;
-}
+static bool is_pure_view(const cy_node_info *n) { return cy_op_is_pure_view((cy_op)n->op) && n->op != CY_OP_identity; }
 
 /* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
 static int reads_of(const cy_graph *g, const cy_node_info *n, uint32_t k) {
@@ -89,14 +87,8 @@ static int reads_of(const cy_graph *g, const cy_node_info *n, uint32_t k) {
     return k == 1 ? (cy_type_of(g, n->in[0])->rank == 1 ? 1 : 3) : 0;
   case CY_OP_gather_elements:
     return k == 1;
-  case CY_OP_reshape:
-  case CY_OP_transpose:
-  case CY_OP_expand:
-  case CY_OP_slice:
-  case CY_OP_identity:
-    return 1;
   default:
-    return class_of(n) == CY_CLASS_EW || class_of(n) == CY_CLASS_REDUCE;
+    return class_of(n) == CY_CLASS_EW || class_of(n) == CY_CLASS_REDUCE || cy_op_is_pure_view((cy_op)n->op);
   }
 }
 

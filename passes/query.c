@@ -168,14 +168,13 @@ static bool never_negative(cy_graph *g, cy_val v, int depth) {
   if (cy_node_op(n)->never_negative)
     return true;
 #define IS(k) never_negative(g, n->in[k], depth - 1)
+  if (cy_node_op(n)->keeps_positive)
+    return IS(0) && (cy_node_op(n)->cls != CY_CLASS_EW || n->nin < 2 || IS(1));
   switch (n->op) {
   case CY_OP_max:
     return IS(1) || IS(0); /* constants come second */
   case CY_OP_mul:
     return n->in[0] == n->in[1] || (IS(0) && IS(1));
-  case CY_OP_min:
-  case CY_OP_add: /* not div: 1 / -0 */
-    return IS(0) && IS(1);
   case CY_OP_select:
     return IS(1) && IS(2);
   case CY_OP_resize:
@@ -190,18 +189,6 @@ static bool never_negative(cy_graph *g, cy_val v, int depth) {
     return cy_type_count(g, cy_type_of(g, n->in[0])) && IS(0);
   case CY_OP_pad:
     return IS(0) && (n->nin < 2 || !n->in[1] || IS(1));
-  case CY_OP_cast:
-  case CY_OP_reshape:
-  case CY_OP_transpose:
-  case CY_OP_expand:
-  case CY_OP_slice:
-  case CY_OP_identity:
-  case CY_OP_gather:
-  case CY_OP_reduce_sum:
-  case CY_OP_reduce_min:
-  case CY_OP_pool_max:
-  case CY_OP_pool_avg:
-    return IS(0);
   default:
     return false;
   }

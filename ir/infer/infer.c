@@ -283,34 +283,14 @@ static bool no_complex(infer *i, const cy_val *v, uint32_t n) {
   return true;
 }
 
-/* What else the elements of input 0 may not be, by classes of dtypes.def, for ops that have a kernel of their own. */
+/* What else the elements of input 0 may not be, by classes of dtypes.def. */
 static bool elements_fit(infer *i) {
-  cy_op op = (cy_op)i->n->op;
   char cls = i->n->nin && i->n->in[0] ? cy_dtype_of((cy_dtype)in_type(i, 0)->dtype)->cls : 0;
-  switch (op) {
-  case CY_OP_softmax:
-  case CY_OP_log_softmax:
-  case CY_OP_normalize:
-  case CY_OP_recurrent:
-    return cls == 'F' || FAIL(i, "expected a floating-point tensor, found %s", TEXT(i, in_type(i, 0)));
-  case CY_OP_reduce_sum:
-  case CY_OP_reduce_prod:
-  case CY_OP_reduce_min:
-  case CY_OP_reduce_max:
-  case CY_OP_argmin:
-  case CY_OP_argmax:
-  case CY_OP_cumsum:
-  case CY_OP_cumprod:
-  case CY_OP_matmul:
-  case CY_OP_conv:
-  case CY_OP_conv_transpose:
-  case CY_OP_pool_avg:
-  case CY_OP_pool_max:
-  case CY_OP_topk:
-    return (cls != 'S' && cls != 'R') || FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, 0)));
-  default:
-    return true;
-  }
+  if (cy_node_op(i->n)->of_floats && cls != 'F')
+    return FAIL(i, "expected a floating-point tensor, found %s", TEXT(i, in_type(i, 0)));
+  if (cy_node_op(i->n)->of_numbers && (cls == 'S' || cls == 'R'))
+    return FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, 0)));
+  return true;
 }
 
 bool cy_infer(cy_graph *g, cy_node n) {

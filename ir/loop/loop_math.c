@@ -452,35 +452,26 @@ static cy_expr pow_of(cy_kernel *k, cy_expr x, cy_expr y) {
 
 /* ---- the pass ---- */
 
+typedef cy_expr (*unary_fn)(cy_kernel *k, cy_expr x);
+
 static cy_expr expand(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {
+  static const unary_fn functions[CY_OP_COUNT] = {
+#define FUNCTION(name) [CY_OP_##name] = name##_of
+      FUNCTION(exp),  FUNCTION(log),  FUNCTION(log1p), FUNCTION(sin),   FUNCTION(cos),   FUNCTION(tan),
+      FUNCTION(asin), FUNCTION(acos), FUNCTION(atan),  FUNCTION(sinh),  FUNCTION(cosh),  FUNCTION(tanh),
+      FUNCTION(erf),  FUNCTION(erfc), FUNCTION(asinh), FUNCTION(acosh), FUNCTION(atanh), FUNCTION(sigmoid),
+#undef FUNCTION
+  };
   if (x->op == CY_OP_logistic_q15)
     return logistic_q15_of(k, a[0]);
   if (x->dtype != CY_F32)
     return 0;
-  switch (x->op) {
-  case CY_OP_exp: return exp_of(k, a[0]);
-  case CY_OP_log: return log_of(k, a[0]);
-  case CY_OP_log1p:
-    return log1p_of(k, a[0]);
-  case CY_OP_sin: return sin_of(k, a[0]);
-  case CY_OP_cos: return cos_of(k, a[0]);
-  case CY_OP_tan: return tan_of(k, a[0]);
-  case CY_OP_asin: return asin_of(k, a[0]);
-  case CY_OP_acos: return acos_of(k, a[0]);
-  case CY_OP_atan: return atan_of(k, a[0]);
-  case CY_OP_sinh: return sinh_of(k, a[0]);
-  case CY_OP_cosh: return cosh_of(k, a[0]);
-  case CY_OP_tanh: return tanh_of(k, inverse_times(k, a[0]));
-  case CY_OP_asinh: return asinh_of(k, a[0]);
-  case CY_OP_acosh: return acosh_of(k, a[0]);
-  case CY_OP_atanh: return atanh_of(k, a[0]);
-  case CY_OP_erf: return erf_of(k, inverse_times(k, a[0]));
-  case CY_OP_erfc:
-    return erfc_of(k, a[0]);
-  case CY_OP_sigmoid: return sigmoid_of(k, a[0]);
-  case CY_OP_pow: return pow_of(k, a[0], a[1]);
-  default: return 0;
-  }
+  if (x->op == CY_OP_pow)
+    return pow_of(k, a[0], a[1]);
+  if (x->op >= CY_OP_COUNT || !functions[x->op])
+    return 0;
+  bool scaled = x->op == CY_OP_tanh || x->op == CY_OP_erf;
+  return functions[x->op](k, scaled ? inverse_times(k, a[0]) : a[0]);
 }
 
 static cy_expr expand_rough(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {

@@ -50,14 +50,11 @@ static bool range_of(cy_lowering *l, cy_val v, int step, range *r) {
   }
   if (!n || step == MAX_STEPS)
     return false;
+  if (cy_op_is_pure_view((cy_op)n->op))
+    return range_of(l, n->in[0], step + 1, r);
   switch (n->op) {
   case CY_OP_gather:
   case CY_OP_gather_elements:
-  case CY_OP_reshape:
-  case CY_OP_expand:
-  case CY_OP_transpose:
-  case CY_OP_slice:
-  case CY_OP_identity:
     return range_of(l, n->in[0], step + 1, r);
   case CY_OP_cast: {
     cy_dtype to = (cy_dtype)val->type.dtype;

@@ -656,38 +656,25 @@ static void lower_normalize(cy_lowering *l, cy_node root, cy_val root_value, cy_
 }
 
 cy_root_fn cy_lower_root_of(cy_op op) {
-  switch (op) {
-  case CY_OP_softmax:
-  case CY_OP_log_softmax:
-    return lower_softmax;
-  case CY_OP_normalize:
-    return lower_normalize;
-  case CY_OP_quantize_rows:
-    return lower_quantize_rows;
-  case CY_OP_cumsum:
-  case CY_OP_cumprod:
-    return cy_lower_cumulative;
-  case CY_OP_scatter_elements:
-  case CY_OP_scatter_nd:
-    return cy_lower_scatter;
-  case CY_OP_write_rows:
-    return cy_lower_write_rows;
-  case CY_OP_matmul:
-  case CY_OP_conv:
-  case CY_OP_conv_transpose:
-    return cy_lower_contraction;
-  case CY_OP_matmul_blocks:
-    return cy_lower_matmul_blocks;
-  case CY_OP_attention:
-    return cy_lower_attention;
-  case CY_OP_concat:
-    return cy_lower_concat;
-  case CY_OP_pad:
-    return cy_lower_pad;
-  case CY_OP_pool_max:
-  case CY_OP_pool_avg:
-    return cy_lower_pools;
-  default:
-    return NULL;
-  }
+  static const cy_root_fn roots[CY_OP_COUNT] = {
+      [CY_OP_softmax] = lower_softmax,
+      [CY_OP_log_softmax] = lower_softmax,
+      [CY_OP_normalize] = lower_normalize,
+      [CY_OP_quantize_rows] = lower_quantize_rows,
+      [CY_OP_cumsum] = cy_lower_cumulative,
+      [CY_OP_cumprod] = cy_lower_cumulative,
+      [CY_OP_scatter_elements] = cy_lower_scatter,
+      [CY_OP_scatter_nd] = cy_lower_scatter,
+      [CY_OP_write_rows] = cy_lower_write_rows,
+      [CY_OP_matmul] = cy_lower_contraction,
+      [CY_OP_conv] = cy_lower_contraction,
+      [CY_OP_conv_transpose] = cy_lower_contraction,
+      [CY_OP_matmul_blocks] = cy_lower_matmul_blocks,
+      [CY_OP_attention] = cy_lower_attention,
+      [CY_OP_concat] = cy_lower_concat,
+      [CY_OP_pad] = cy_lower_pad,
+      [CY_OP_pool_max] = cy_lower_pools,
+      [CY_OP_pool_avg] = cy_lower_pools,
+  };
+  return roots[op];
 }

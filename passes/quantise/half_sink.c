@@ -42,8 +42,7 @@ static bool is_cast(const sinking *s, const cy_node_info *n, cy_dtype from, cy_d
 static bool is_view(const cy_node_info *n) {
   if (!n || n->op == CY_OP_resize)
     return n && cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_LINEAR) == CY_RESIZE_NEAREST;
-  return n->op == CY_OP_reshape || n->op == CY_OP_transpose || n->op == CY_OP_expand || n->op == CY_OP_slice ||
-         n->op == CY_OP_identity || n->op == CY_OP_concat;
+  return cy_op_is_pure_view((cy_op)n->op) || n->op == CY_OP_concat;
 }
 
 /* How many of a view's operands, from the first one on, it moves. */

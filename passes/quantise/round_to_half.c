@@ -319,7 +319,7 @@ static cy_val stored_source(const narrowing *s, cy_uses uses, cy_val v) {
 /* Is v what a model keeps from run to run, maybe moved? */
 static bool is_cache(const narrowing *s, cy_val v) {
   const cy_node_info *n = cy_def(s->g, v);
-  while (n && (n->op == CY_OP_reshape || n->op == CY_OP_transpose || n->op == CY_OP_expand || n->op == CY_OP_slice))
+  while (n && cy_op_is_pure_view((cy_op)n->op))
     n = cy_def(s->g, n->in[0]);
   return n && (n->op == CY_OP_concat || n->op == CY_OP_write_rows);
 }
