@@ -404,6 +404,18 @@ def optional_values(test):
     model = save(test.file('m.onnx'), [h.make_node('SequenceConstruct', ['x', 'x'], ['s']), h.make_node('Optional', ['s'], ['y'])],
                  [port('x', T.FLOAT, [3])], [h.make_value_info('y', kind)], opset=18)
     expect(verify(test, model, '--against', 'ort')[0], 'right: 1 output of 2 samples')
+    branches = [h.make_graph([h.make_node('Optional', [], ['e'], type=kind.optional_type.elem_type)], 'absent', [],
+                             [h.make_value_info('e', kind)]),
+                h.make_graph([h.make_node('SequenceConstruct', ['x'], ['s']), h.make_node('Optional', ['s'], ['f'])], 'there', [],
+                             [h.make_value_info('f', kind)])]
+    model = save(test.file('n.onnx'), [h.make_node('If', ['c'], ['y'], then_branch=branches[0], else_branch=branches[1])],
+                 [port('c', T.BOOL, []), port('x', T.FLOAT, [3])], [h.make_value_info('y', kind)], opset=18)
+    for c in (True, False):  # onnx.reference has [None] for a value that is absent
+        folder = test.file('in%d' % c)
+        os.makedirs(folder)
+        np.save(os.path.join(folder, 'in_0_c.npy'), np.array(c))
+        np.save(os.path.join(folder, 'in_1_x.npy'), np.ones(3, np.float32))
+        expect(verify(test, model, '--inputs', folder, '--against', 'reference')[0], 'right: 1 output of 1 sample')
 
 
 @case

@@ -34,7 +34,6 @@ What is beyond, and why:
 - light_squeezenet: its weights are constants, so that all logits are equal and huge; `-O0` and `-O1` keep them equal, and so does ONNX
   Runtime, but not algorithms that add up in another order for another channel. rw_light_squeezenet of the suite `models` is right.
 - attention_past_u8s8: the random size of one for `weight_scale`, which the library takes for one for each column; `--dim C=1` says so.
-- optional_of_sequence: the comparison took an optional value for another kind than the value itself; it does not any more.
 - ppocr_det, style_candy_old: random inputs in [-1, 1) are no images: outputs of 1e-7 beside 0, and normalisation by tiny variances.
   Recorded inputs agree to 114 and 108 dB; algorithms that round more (`--fast-algorithms=off`) have no part in it.
 - fcn_resnet50: rounding of 50 layers with random weights, 72 dB; 79 with `--fast-algorithms=off`, where 80 are asked for.

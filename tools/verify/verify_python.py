@@ -195,6 +195,14 @@ class Reference:
             sys.exit('%s%s' % (one_line(e), self.which(model, str(e))))
         given = {t.name for t in model.graph.initializer}
         self.inputs = [(p.name, onnx.helper.printable_type(p.type)) for p in model.graph.input if p.name not in given]
+        self.outputs = [p.type for p in model.graph.output]
+
+    @staticmethod
+    def value(v, kind):
+        """What Optional makes is a list of one there: of None, or of the value."""
+        listed = kind.HasField('optional_type') and isinstance(v, list) and len(v) == 1
+        whole = listed and kind.optional_type.elem_type.HasField('sequence_type') and not (v[0] is None or isinstance(v[0], list))
+        return v[0] if listed and not whole else v
 
     @staticmethod
     def which(model, text):
@@ -206,7 +214,7 @@ class Reference:
     def run(self, values):
         feeds = {name: fit(v, kind) if isinstance(v, np.ndarray) else v for (name, kind), v in zip(self.inputs, values) if v is not None}
         try:
-            return self.session.run(None, feeds)
+            return [self.value(v, kind) for v, kind in zip(self.session.run(None, feeds), self.outputs)]
         except Exception as e:
             trace = e.__traceback__
             while trace:  # the outermost loop over nodes
