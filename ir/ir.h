@@ -73,7 +73,7 @@ typedef struct cy_op_info {
   int min_in, max_in, outs; /* -1: any number */
   cy_op_class cls;
   bool commutative, idempotent, typed, exact, never_negative, keeps_positive, passes_errors, expression, fusion_root, keeps_axes,
-      row_major, of_floats, of_numbers;
+      row_major, of_floats, of_integers, of_numbers, gives_bool;
   int cost;
   const char *attrs;
 } cy_op_info;
@@ -86,9 +86,7 @@ cy_dtype cy_dtype_by_name(const char *name, size_t len);
 const char *cy_attr_name(cy_attr_key key);
 cy_attr_kind cy_attr_kind_of(cy_attr_key key);
 cy_attr_key cy_attr_by_name(const char *name, size_t len);
-static inline bool cy_op_is_ew(cy_op op) { return op >= CY_OP_neg && op <= CY_OP_fma; }
-/* Functions of floats alone. */
-static inline bool cy_op_is_math(cy_op op) { return op >= CY_OP_sqrt && op <= CY_OP_sigmoid; }
+static inline bool cy_op_is_ew(cy_op op) { return cy_op_of(op)->cls == CY_CLASS_EW; }
 /* Is each element of the result one of the first operand's, by its index alone? */
 static inline bool cy_op_is_pure_view(cy_op op) { return cy_op_of(op)->cls == CY_CLASS_VIEW && cy_op_of(op)->expression; }
 static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls == 'F'; }

@@ -375,7 +375,7 @@ cy_scalar cy_scalar_eval(cy_op op, cy_dtype in_dtype, cy_dtype out_dtype, const 
     s.i = t->cls == 'F' && (op == CY_OP_isnan ? isnan(args[0].f) : isinf(args[0].f));
     return s;
   }
-  if (op >= CY_OP_eq && op <= CY_OP_ge) {
+  if (cy_op_of(op)->gives_bool) {
     s.i = compare(op, args[0], args[1], t->cls);
     return s;
   }

@@ -55,7 +55,9 @@ __attribute__((constructor)) static void fill_ops(void) {
                           .keeps_axes = HAS(r->flags, 'A') || r->cls == CY_CLASS_EW || r->cls == CY_CLASS_REDUCE,
                           .row_major = HAS(r->flags, 'W') || r->cls == CY_CLASS_CALL || r->cls == CY_CLASS_CTRL,
                           .of_floats = HAS(r->flags, 'F'),
+                          .of_integers = HAS(r->flags, 'Z'),
                           .of_numbers = HAS(r->flags, 'M'),
+                          .gives_bool = HAS(r->flags, 'B'),
                           .cost = r->cost,
                           .attrs = r->attrs};
   }

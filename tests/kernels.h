@@ -39,21 +39,18 @@ static inline double cast_rtol(cy_dtype from, cy_dtype to) {
 
 /* Is op of type t worth a case? Modulo and its like amplify the rounding of 16-bit floats. */
 static inline bool op_applies(cy_op op, cy_dtype t) {
-  bool real = cy_dtype_is_float(t), math = cy_op_is_math(op);
-  if (op == CY_OP_cast || op == CY_OP_bitcast || (math && !real))
+  const cy_op_info *o = cy_op_of(op);
+  bool real = cy_dtype_is_float(t), tests = o->gives_bool; /* isnan of integers is false */
+  if (!cy_op_is_ew(op) || o->typed || (o->of_floats && !tests && !real) || (o->of_integers && real))
     return false;
   if (op == CY_OP_mul_q15 || op == CY_OP_logistic_q15)
     return op == CY_OP_mul_q15 && t == CY_I16; /* the other never gets into code: see loop_math.c */
-  if (real && (op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_shr)))
-    return false;
   if (t == CY_BOOL)
-    return op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_xor) || (op >= CY_OP_eq && op <= CY_OP_select);
+    return (o->of_integers && op != CY_OP_shl && op != CY_OP_shr) || (tests && !o->of_floats) || op == CY_OP_select;
   return !(t == CY_F16 || t == CY_BF16) || (op != CY_OP_mod && op != CY_OP_fmod && op != CY_OP_pow && op != CY_OP_tan);
 }
 
-static inline cy_dtype op_result(cy_op op, cy_dtype t) {
-  return op == CY_OP_isnan || op == CY_OP_isinf || (op >= CY_OP_eq && op <= CY_OP_ge) ? CY_BOOL : t;
-}
+static inline cy_dtype op_result(cy_op op, cy_dtype t) { return cy_op_of(op)->gives_bool ? CY_BOOL : t; }
 
 /* Must inputs, integers too, be in a range of their own? */
 static inline bool op_range(cy_op op, double *out_lo, double *out_hi) {

@@ -61,12 +61,6 @@ bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected) {
 
 /* ---- element-wise ------------------------------------------------------------------------------------------------ */
 
-static bool needs_float(cy_op op) { return cy_op_is_math(op) || op == CY_OP_isnan || op == CY_OP_isinf; }
-
-static bool gives_bool(cy_op op) {
-  return op == CY_OP_isnan || op == CY_OP_isinf || (op >= CY_OP_eq && op <= CY_OP_ge);
-}
-
 static bool ew_dtypes(infer *i, cy_op op, cy_dtype *out) {
   uint32_t first = op == CY_OP_select;
   if (first && !cy_check_dtype(i, 0, CY_BOOL))
@@ -80,13 +74,9 @@ static bool ew_dtypes(infer *i, cy_op op, cy_dtype *out) {
   bool moves = first || op == CY_OP_eq || op == CY_OP_ne;
   if (cls == 0 || ((cls == 'S' || cls == 'C') && !moves) || cls == 'R')
     return FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, first)));
-  if (needs_float(op) && cls != 'F')
-    return FAIL(i, "expected a floating-point tensor, found %s", TEXT(i, in_type(i, 0)));
-  if ((op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_shr)) && cls == 'F')
-    return FAIL(i, "expected a bool or integer tensor, found %s", TEXT(i, in_type(i, 0)));
   if ((op == CY_OP_mul_q15 || op == CY_OP_logistic_q15) && t != CY_I16)
     return FAIL(i, "expected an i16 tensor, found %s", TEXT(i, in_type(i, 0)));
-  *out = gives_bool(op) ? CY_BOOL : t;
+  *out = cy_op_of(op)->gives_bool ? CY_BOOL : t;
   return true;
 }
 
@@ -288,6 +278,8 @@ static bool elements_fit(infer *i) {
   char cls = i->n->nin && i->n->in[0] ? cy_dtype_of((cy_dtype)in_type(i, 0)->dtype)->cls : 0;
   if (cy_node_op(i->n)->of_floats && cls != 'F')
     return FAIL(i, "expected a floating-point tensor, found %s", TEXT(i, in_type(i, 0)));
+  if (cy_node_op(i->n)->of_integers && cls == 'F')
+    return FAIL(i, "expected a bool or integer tensor, found %s", TEXT(i, in_type(i, 0)));
   if (cy_node_op(i->n)->of_numbers && (cls == 'S' || cls == 'R'))
     return FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, 0)));
   return true;

@@ -347,9 +347,7 @@ bool cy_infer_string_tokens(infer *i) {
 }
 
 bool cy_infer_string_from(infer *i) {
-  char cls = cy_dtype_of((cy_dtype)in_type(i, 0)->dtype)->cls;
-  return cls == 'S' || cls == 'C' || cls == 'R' ? FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, 0)))
-                                                : set_like(i, 0, CY_STRING);
+  return set_like(i, 0, CY_STRING);
 }
 
 bool cy_infer_string_to(infer *i) {

@@ -264,8 +264,7 @@ cy_expr cy_x_op(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int
 }
 
 cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a) {
-  bool test = op == CY_OP_isnan || op == CY_OP_isinf;
-  return cy_x_op(k, op, test ? CY_BOOL : (cy_dtype)cy_expr_of(k, a)->dtype, &a, 1);
+  return cy_x_op(k, op, cy_op_of(op)->gives_bool ? CY_BOOL : (cy_dtype)cy_expr_of(k, a)->dtype, &a, 1);
 }
 
 cy_expr (cy_x_bin)(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
@@ -275,7 +274,7 @@ cy_expr (cy_x_bin)(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
   if (ta != tb)
     cy_bug("kernel '%s': '%s' of %s and %s", k->name, cy_op_of(op)->name, cy_dtype_of(ta)->name, cy_dtype_of(tb)->name);
   cy_expr args[2] = {a, b};
-  return cy_x_op(k, op, op >= CY_OP_eq && op <= CY_OP_ge ? CY_BOOL : ta, args, 2);
+  return cy_x_op(k, op, cy_op_of(op)->gives_bool ? CY_BOOL : ta, args, 2);
 }
 
 cy_expr (cy_x_select)(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b) {

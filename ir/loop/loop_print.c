@@ -274,9 +274,8 @@ static void check_types(checker *c, cy_expr e, const cy_expr_info *x) {
     if (cy_expr_of(c->k, x->arg[i])->dtype != t)
       bad(c, "expression %u: '%s' of %s and %s", e, o->name, cy_dtype_of(t)->name,
           cy_dtype_of(cy_expr_of(c->k, x->arg[i])->dtype)->name);
-  bool test = x->op == CY_OP_isnan || x->op == CY_OP_isinf || (x->op >= CY_OP_eq && x->op <= CY_OP_ge);
   bool given = x->op == CY_OP_cast || x->op == CY_OP_bitcast;
-  if (!given && x->dtype != (test ? CY_BOOL : t))
+  if (!given && x->dtype != (o->gives_bool ? CY_BOOL : t))
     bad(c, "expression %u: '%s' of %s yields %s", e, o->name, cy_dtype_of(t)->name, cy_dtype_of(x->dtype)->name);
 }
 

@@ -89,13 +89,20 @@ static void test_accuracy(void) {
     check_range(&ranges[i]);
 }
 
+static bool takes_one_float(cy_op op) {
+  const cy_op_info *o = cy_op_of(op);
+  return cy_op_is_ew(op) && o->max_in == 1 && !o->of_integers && !o->gives_bool && !o->typed;
+}
+
 /* Corners give what libm gives, zeros with their signs; but 0 where sigmoid and erfc would be denormal. */
 static void test_corners(void) {
   float x[] = {0,       -0.0f, INFINITY, -INFINITY, NAN,  1, -1, 0x1p-149f, 1e-40f,     -0x1p-149f, 0x1p-126f, 1e-30f,
                -1e-40f, 3e38f, -3e38f,   88.8f,     -110, 2, -2, -2e9f,     -0x1p-126f, -1e-30f,    9.8f,      -89};
   float y[CHECK_COUNT(x)];
   cyrt_slot slots[2] = {{x}, {y}};
-  for (cy_op op = CY_OP_neg; op <= CY_OP_sigmoid; op++) {
+  for (cy_op op = CY_OP_neg; op < CY_OP_COUNT; op++) {
+    if (!takes_one_float(op))
+      continue;
     cyrt_kernel run = compile(op);
     run(slots, 0, CHECK_COUNT(x), 0);
     for (int i = 0; i < CHECK_COUNT(x); i++) {

@@ -76,7 +76,7 @@ static void add_ops(void) {
   static const cy_dtype types[] = {CY_F32, CY_F64, CY_I8,  CY_U8,   CY_I16, CY_U16, CY_I32,
                                    CY_U32, CY_I64, CY_U64, CY_BOOL, CY_F16, CY_BF16};
   for (int t = 0; t < CHECK_COUNT(types); t++)
-    for (cy_op op = CY_OP_neg; op <= CY_OP_fma; op++) {
+    for (cy_op op = CY_OP_neg; op < CY_OP_COUNT; op++) {
       if (!op_applies(op, types[t]))
         continue;
       kernel_case *c = add_flat(op, types[t], op_result(op, types[t]), op % 4 ? 80 : 77);

@@ -162,10 +162,33 @@ static void arrays_of_halves(void) {
     }
 }
 
+/* What a row of elementwise.def says of its operands' types agrees with the forms that it has. */
+static void forms_fit_flags(void) {
+  static const struct {
+    cy_op op;
+    const char *reals, *integers;
+  } rows[] = {
+#define EW_OP(name, inputs, flags, attributes, cost, reals, integers, ...) {CY_OP_##name, #reals, #integers},
+#include "ir/elementwise.def"
+#undef EW_OP
+  };
+  int some[2] = {0};
+  for (int i = 0; i < CHECK_COUNT(rows); i++) {
+    const cy_op_info *o = cy_op_of(rows[i].op);
+    bool reals = strcmp(rows[i].reals, "NONE") != 0, integers = strcmp(rows[i].integers, "NONE") != 0;
+    some[0] += o->of_floats;
+    some[1] += o->of_integers;
+    if ((reals || integers) && (o->of_floats == integers || o->of_integers == reals || o->gives_bool))
+      CHECK_FAIL("%s: its flags are not those of its forms", o->name);
+    CHECK(cy_op_is_ew(rows[i].op));
+  }
+  CHECK(some[0] > 15 && some[1] > 5 && !cy_op_is_ew(CY_OP_reshape) && !cy_op_is_ew(CY_OP_NONE));
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"conversions", conversions}, {"bits_survive", bits_survive}, {"integers", integers},
                                      {"floating", floating},       {"neutral", neutral},
-                                     {"arrays_of_halves", arrays_of_halves}};
+                                     {"arrays_of_halves", arrays_of_halves}, {"forms_fit_flags", forms_fit_flags}};
   (void)open_graph, (void)close_graph, (void)input, (void)numbers;
   return check_main(argc, argv, tests, CHECK_COUNT(tests));
 }

@@ -537,7 +537,7 @@ V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsi
     return bit_cast(cg, a[0], in, out, n);
   if (op == CY_OP_isnan || op == CY_OP_isinf)
     return float_class(cg, op, in, a[0], n);
-  if (op >= CY_OP_eq && op <= CY_OP_ge)
+  if (cy_op_of(op)->gives_bool)
     return compare(cg, op, in, a[0], a[1]);
   if (!cy_dtype_is_float(in))
     return wrap_small(cg, int_op(cg, op, in, a, nargs), in);
