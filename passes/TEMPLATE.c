@@ -4,10 +4,9 @@
  * In:  a swept graph. Out: relu(relu(x)) = relu(x), as an example of a rule; the number of nodes per class, as an
  * example of a walk.
  *
- * To add a pass: copy this file; say here what comes in, what goes out, by which method and what it refuses; add its
- * prototype to pass_int.h and a row (and order constraints with their reasons) to pipeline.c; write goldens in
- * tests/passes/NAME/: one per rule that fires, one per reason to refuse. Prefer rules (rewrite.c) to walks: they are
- * counted, named and undone one by one.
+ * To add a pass: copy this file; say here what comes in, what goes out, by which method and what it refuses; add a row (and
+ * the reasons for its place) to passes.def; write goldens in tests/passes/NAME/: one per rule that fires, one per reason to
+ * refuse. Prefer rules (rewrite.c) to walks: they are counted, named and undone one by one.
  */
 #include "pass_int.h"
 

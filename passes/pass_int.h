@@ -25,29 +25,8 @@ uint32_t cy_pass_nodes(const cy_graph *g);                    /* nodes in all bl
 const cy_node *cy_pass_walk(cy_pass *p, cy_block b, uint32_t *out_count);
 
 /* ---- one function per pass ---- */
-int cy_pass_sweep(cy_pass *p);
-int cy_pass_half(cy_pass *p);
-int cy_pass_cse(cy_pass *p);
-int cy_pass_simplify(cy_pass *p);
-int cy_pass_quantised(cy_pass *p);
-int cy_pass_requantise(cy_pass *p);
-int cy_pass_recognise(cy_pass *p);
-int cy_pass_attention(cy_pass *p);
-int cy_pass_attention_plain(cy_pass *p);
-int cy_pass_fold(cy_pass *p);
-int cy_pass_fold_quantised(cy_pass *p);
-int cy_pass_contractions(cy_pass *p);
-int cy_pass_fold_affine(cy_pass *p);
-int cy_pass_space_to_depth(cy_pass *p);
-int cy_pass_quantise(cy_pass *p);
-int cy_pass_weights(cy_pass *p);
-int cy_pass_to_half(cy_pass *p);
-int cy_pass_tables(cy_pass *p);
-int cy_pass_long_sums(cy_pass *p);
-int cy_pass_resize_axes(cy_pass *p);
-int cy_pass_layout(cy_pass *p);
-int cy_pass_fuse(cy_pass *p);
-int cy_pass_template(cy_pass *p);
+#define PASS(name, function, ...) int cy_pass_##function(cy_pass *p);
+#include "passes.def"
 
 /* ---- rewrite.c ---- */
 typedef struct cy_rewrite {

@@ -5,7 +5,7 @@
  * Out: the same graph with fewer, better ops; at higher levels with layouts chosen and fusion decided, ready for
  * lowering.
  *
- * The passes, their order and the reasons for it stand in pipeline.c. How to write one: TEMPLATE.c.
+ * The passes, their order and the reasons for it stand in passes.def. How to write one: TEMPLATE.c.
  */
 #ifndef CY_PASSES_H
 #define CY_PASSES_H

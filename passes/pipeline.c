@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline.c - the passes in one table, and the runner that gives each of them timing, statistics, dumps and checks.
+/* pipeline.c - runs the passes of passes.def, and gives each of them timing, statistics, dumps and checks.
  *
  * In:  a graph and options. Out: the graph after the chosen passes, statistics.
  *
- * Read the table from top to bottom: that is the order. A pass states what it requires, establishes and breaks as
- * facts; why two passes stand in their order is said in `orders`. Both are checked before anything runs, so a row put
- * in the wrong place fails on every model, not on one in a thousand. To add a pass: a row here, a prototype in
- * pass_int.h, a file like TEMPLATE.c, goldens in tests/passes/NAME/.
+ * A pass states what it requires, establishes and breaks as facts; why two passes stand in their order is a row, too. Both
+ * are checked before anything runs.
  */
 #include "pass_int.h"
 #include "passes/quantise/quantise.h"
@@ -37,101 +35,20 @@ typedef struct row {
   const char *what;
 } row;
 
-#define EDITS                                                                                                          \
-  (UNIQUE | FOLDED | PLACED | FUSED) /* what a pass that changes ops breaks; rewriting ones leave the graph swept */
+/* What a pass that changes ops breaks; rewriting ones leave the graph swept. */
+#define EDITS (UNIQUE | FOLDED | PLACED | FUSED)
 static const row table[] = {
-    {"sweep", cy_pass_sweep, true, 0, 0, SWEPT, 0, "remove what nobody uses"},
-    {"half", cy_pass_half, false, 0, SWEPT, SWEPT, EDITS, "compute half-precision graphs in f32"},
-    {"simplify", cy_pass_simplify, false, 1, SWEPT, SWEPT, EDITS, "local algebra on arithmetic and views"},
-    {"fold_quantised", cy_pass_fold_quantised, false, 1, SWEPT, SWEPT, UNIQUE | PLACED | FUSED,
-     "compute the constants that a graph quantises, and scales"},
-    {"quantised", cy_pass_quantised, false, 1, SWEPT, SWEPT, EDITS, "compute quantised models in integers"},
-    {"fold", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED,
-     "compute what depends on constants only"},
-    {"requantise", cy_pass_requantise, false, 1, SWEPT, SWEPT, UNIQUE | PLACED | FUSED,
-     "again, biases and scales being constants now"},
-    {"cse", cy_pass_cse, false, 1, SWEPT, SWEPT | UNIQUE, PLACED | FUSED, "make equal nodes and constants one"},
-    {"recognise", cy_pass_recognise, false, 1, SWEPT, SWEPT, EDITS,
-     "find normalisations and softmax that exporters spelled out"},
-    {"attention", cy_pass_attention, false, 1, SWEPT, SWEPT, EDITS, "find attention that exporters spelled out"},
-    {"attention_plain", cy_pass_attention_plain, true, 0, SWEPT, SWEPT, EDITS,
-     "write attention as products and softmax where no kernel does it"},
-    {"contractions", cy_pass_contractions, false, 1, SWEPT, SWEPT, EDITS,
-     "shape matrix products into fewer, larger ones"},
-    {"space_to_depth", cy_pass_space_to_depth, false, 1, SWEPT, SWEPT, EDITS, "convolve feature maps instead of their space-to-depth"},
-    {"fold_affine", cy_pass_fold_affine, false, 1, SWEPT, SWEPT, EDITS, "move scales and shifts into weights"},
-    {"simplify_late", cy_pass_simplify, false, 1, SWEPT, SWEPT, EDITS, "simplify again what the passes above left"},
-    {"fold_late", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED,
-     "fold the weights they changed"},
-    {"cse_late", cy_pass_cse, false, 1, SWEPT, SWEPT | UNIQUE, PLACED | FUSED, "make equal again"},
-    {"quantise", cy_pass_quantise, false, 1, SWEPT, SWEPT, EDITS,
-     "insert quantize and dequantize into a float model, where asked"},
-    {"quantised_late", cy_pass_quantised, false, 1, SWEPT, SWEPT, EDITS, "compute in integers what it quantised"},
-    {"fold_rest", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED,
-     "compute the integer weights that no integer kernel took"},
-    {"requantise_late", cy_pass_requantise, false, 1, SWEPT, SWEPT, UNIQUE | PLACED | FUSED,
-     "again, biases and scales being constants now"},
-    {"weights", cy_pass_weights, false, 1, SWEPT, SWEPT, UNIQUE | PLACED | FUSED,
-     "store weights of products in 8 or 4 bits, where asked"},
-    {"to_half", cy_pass_to_half, false, 1, SWEPT, SWEPT, EDITS,
-     "round operands of products to half precision, where asked"},
-    {"tables", cy_pass_tables, false, 1, SWEPT, SWEPT, EDITS, "store large constants that are read as they are in less"},
-    {"long_sums", cy_pass_long_sums, false, 1, SWEPT, SWEPT, EDITS, "reduce long rows in two steps"},
-    {"resize_axes", cy_pass_resize_axes, false, 1, SWEPT, SWEPT, EDITS,
-     "resize with antialias along one axis after the other"},
-    {"layout", cy_pass_layout, false, 2, SWEPT, SWEPT | PLACED, FUSED,
-     "channels innermost where convolutions want it, free transposes"},
-    {"fuse", cy_pass_fuse, false, 1, SWEPT, FUSED, 0, "decide what is computed inside the kernels of its users"},
-    {"template", cy_pass_template, false, 9, SWEPT, SWEPT, EDITS,
-     "the example for new passes; only by --passes=template"},
+#define PASS(name, function, required, level, needs, makes, breaks, what)                                              \
+  {#name, cy_pass_##function, required, level, needs, makes, breaks, what},
+#include "passes.def"
 };
 enum { NROWS = sizeof table / sizeof table[0] };
 
 static const struct {
   const char *first, *then, *why;
 } orders[] = {
-    {"sweep", "simplify", "dead users would look like second uses and block rules"},
-    {"half", "simplify", "what an exporter's casts hide from the rules are casts between f32 and f32 then"},
-    {"half", "fold", "cast weights are constants only when folded"},
-    {"simplify", "quantised", "identities and casts between scales and their users hide them"},
-    {"fold_quantised", "quantised", "weights that come in floats are no integers before"},
-    {"quantised", "fold", "dequantised weights would be float constants"},
-    {"fold", "requantise", "scales move into constants only"},
-    {"simplify", "fold", "identities on constants are cheaper to drop than to compute"},
-    {"simplify", "recognise",
-     "patterns are stated in the canonical spelling only (constant operand second, x*x for pow 2)"},
-    {"fold", "recognise", "epsilons and scales must be constants to be seen"},
-    {"cse", "recognise", "x - mean spelled twice must be one value to be seen"},
-    {"recognise", "attention", "softmax must be one op to be seen"},
-    {"attention", "contractions", "q, k and v may be slices of one product then"},
-    {"attention", "attention_plain", "what no kernel does is written out again"},
-    {"recognise", "attention_plain", "what it writes is already in its canonical form"},
-    {"attention_plain", "contractions", "its products may be merged, its scale folded"},
-    {"cse", "contractions", "products share an input only when that is one value"},
-    {"recognise", "fold_affine", "a scale behind a normalisation belongs to it, not to the next product"},
-    {"contractions", "fold_affine", "scales fold into weights in their final shape"},
-    {"fold", "space_to_depth", "weights must be constants"},
-    {"space_to_depth", "fold_late", "weights in other places are a composition until computed"},
-    {"fold_affine", "fold_late", "folded weights are products of constants until computed"},
-    {"simplify_late", "fold_late", "see simplify, fold"},
-    {"fold_late", "layout", "a constant has no layout to choose; a node on constants would get one"},
-    {"cse_late", "layout", "equal nodes may get different layouts and then can't be one"},
-    {"fold_late", "quantise", "weights must be constants, with normalisations in them, to get their scales"},
-    {"cse_late", "quantise", "equal values would be observed and rounded twice"},
-    {"quantise", "quantised_late", "it is what makes integer kernels of its conversions"},
-    {"quantised_late", "fold_rest", "dequantised weights would be float constants"},
-    {"fold_rest", "requantise_late", "scales move into constants only"},
-    {"quantise", "layout", "conversions to and from integers take part in the choice of layouts"},
-    {"requantise_late", "weights", "it makes f32 of constants that are still dequantised"},
-    {"weights", "layout", "a transposed constant would have to be read as one"},
-    {"fold_rest", "to_half", "constants would become f32 again"},
-    {"to_half", "tables", "constants that products still read in f32 would be stored twice"},
-    {"tables", "fuse", "what widens them belongs into the kernels of their readers"},
-    {"simplify_late", "long_sums", "reductions of reductions would become one again"},
-    {"quantised_late", "resize_axes", "a resize between conversions is one of integers, rounded once"},
-    {"resize_axes", "layout", "only the step along the axis closest in memory gains from channels there"},
-    {"to_half", "layout", "a transposed constant would have to be read as one"},
-    {"layout", "fuse", "conversions are nodes, and fusion must see them"},
+#define ORDER(first, then, why) {#first, #then, why},
+#include "passes.def"
 };
 
 /* ---- checks at start-up ---- */

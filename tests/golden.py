@@ -94,9 +94,9 @@ def test(args, path, kind, text, rules):
 
 
 def passes():
-    """Names of the passes, from the pipeline's table; what runs again later is one."""
-    with open('passes/pipeline.c', encoding='utf-8') as f:
-        return sorted(set(re.findall(r'^    \{"\w+", cy_pass_(\w+),', f.read(), re.M)))
+    """Functions of the passes, from their table; what runs again later is one."""
+    with open('passes/passes.def', encoding='utf-8') as f:
+        return sorted(set(re.findall(r'^PASS\(\w+, (\w+),', f.read(), re.M)))
 
 
 def main():
