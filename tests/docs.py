@@ -196,6 +196,19 @@ def cpu_names():
     return found and 'a CPU by its name: ' + found.splitlines()[0] or None
 
 
+def cpu_features():
+    """What rows of machine.def say that CPUs have, the loader can look for."""
+    with open('codegen/cpu/machine.def', encoding='utf-8') as f:
+        lines = re.findall(r'^(?:#define \w+|CPU\("[^"]+", "[^"]+",) (.*)', f.read(), re.M)
+    with open('runtime/cpu.c', encoding='utf-8') as f:
+        known = set(re.findall(r'\{"([^"]+)", ', f.read()))
+    listed = {name for line in lines for text in re.findall(r'"([^"]*)"', line) for name in text.split(',')} - {''}
+    if len(listed) < 30:
+        return 'machine.def has %d features' % len(listed)
+    missing = sorted(listed - known)
+    return missing and 'runtime/cpu.c lacks a feature of machine.def: ' + ', '.join(missing) or None
+
+
 # Files that select instructions may ask for AVX-512, the one that fills in what a CPU has may look at its model.
 SELECTING = ('loops/loops_ops.c', 'loops/loops_expr.c', 'loops/loops_lookup.c', 'loops/loops.c', 'attention/attention_softmax.c',
              'attention/attention_int.h', 'gemm/microkernel_run.c', 'gemm/microkernel_weigh.c', 'gemm/microkernel_widen.c', 'gemm/splats.c',
@@ -236,6 +249,7 @@ def main():
     if args.wanted('tutorial') and args.variant == 'release' and os.path.exists(args.cytoc):
         tests['tutorial'] = tutorial(args)
     tests['cpu names'] = cpu_names()
+    tests['cpu features'] = cpu_features()
     tests['cpu conditions'] = cpu_conditions()
     if args.wanted('where'):
         tests['where'] = index_of_tests(args)

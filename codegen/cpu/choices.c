@@ -15,6 +15,7 @@ uint32_t cy_forms_off(cy_choices *choices) {
 #define FORM(id, name, what) name,
 #include "codegen/cpu/forms.def"
   };
+  _Static_assert(sizeof names / sizeof *names <= 32, "cy_cg.forms_off has a bit for each");
   uint32_t off = 0;
   for (cy_choice *x = choices->list; x < choices->list + choices->n; x++)
     for (unsigned i = 0; i < sizeof names / sizeof *names && *x->candidate == '-'; i++)

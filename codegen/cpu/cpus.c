@@ -41,18 +41,6 @@ static const cpu_row cpus[] = {
 };
 enum { CPUS = sizeof cpus / sizeof cpus[0] };
 
-/* Of all that a machine may have, the features that LLVM uses by itself in code like ours, and those that generators
- * use. */
-static const char *const used[] = {"cx16",       "popcnt",      "sahf",       "sse3",         "ssse3",
-                                   "sse4.1",     "sse4.2",      "avx",        "avx2",         "bmi",
-                                   "bmi2",       "f16c",        "fma",        "lzcnt",        "movbe",
-                                   "xsave",      "adx",         "gfni",       "avxvnni",      "avx512f",
-                                   "avx512bw",   "avx512cd",    "avx512dq",   "avx512vl",     "avx512vnni",
-                                   "avx512vbmi", "avx512vbmi2", "avx512ifma", "avx512bitalg", "avx512vpopcntdq",
-                                   "avx512bf16", "avx512fp16",  "amx-tile",   "amx-int8",     "amx-bf16",
-                                   "fma4",       "xop",         "tbm",        "neon",         "fullfp16",
-                                   "dotprod",    "i8mm",        "bf16"};
-
 /* The row of a name's first n bytes, on that architecture. */
 static const cpu_row *row_of(const cy_arch *a, const char *name, size_t n) {
   for (size_t i = 0; i < CPUS; i++)
@@ -182,16 +170,26 @@ static bool is_on(const char *list, const char *name) {
   return false;
 }
 
+/* Adds those of `features` to the list in `text` that are on and not yet there. */
+static void add_those_on(char *text, const char *features, const char *on) {
+  char name[64];
+  for (const char *p = features; *p; p += *p == ',') {
+    size_t n = strcspn(p, ",");
+    snprintf(name, sizeof name, "%.*s", (int)n, p);
+    p += n;
+    if (n && !has_one(text, name) && is_on(on, name))
+      sprintf(text + strlen(text), "%s%s", *text ? "," : "", name);
+  }
+}
+
+/* Of all that a machine may have, what some row lists: LLVM uses it by itself in code like ours, or generators do. */
 char *cy_cpu_features_on(const char *list) {
-  size_t room = 1, n = 0;
-  for (size_t i = 0; i < sizeof used / sizeof used[0]; i++)
-    room += strlen(used[i]) + 1;
-  char *text = calloc(room, 1);
+  char *text = calloc(strlen(list) + 1, 1);
   if (!text)
     cy_no_memory();
-  for (size_t i = 0; i < sizeof used / sizeof used[0]; i++)
-    if (is_on(list, used[i]))
-      n += (size_t)snprintf(text + n, room - n, "%s%s", n ? "," : "", used[i]);
+  for (size_t i = 0; i < CPUS; i++)
+    add_those_on(text, cpus[i].features, list);
+  add_those_on(text, "fma4,xop,tbm", list); /* of CPUs without a row */
   return text;
 }
 

@@ -64,6 +64,30 @@ static void unknown_cpus(void) {
   CHECK(m.l2_bytes == 3 << 20); /* what it reports, not the row's */
 }
 
+/* What a row lists counts where a machine reports it; of other features only those of CPUs without a row. */
+static void reported(void) {
+  for (int i = 0; i < CPUS; i++) {
+    char on[2048] = "-nosuch,+64bit", name[64];
+    for (const char *p = features_of[i]; *p; p += *p == ',') {
+      size_t n = strcspn(p, ","), at = strlen(on);
+      snprintf(on + at, sizeof on - at, ",+%.*s", (int)n, p);
+      p += n;
+    }
+    char *found = cy_cpu_features_on(on);
+    CHECK(strlen(found) == strlen(features_of[i]));
+    for (const char *p = found; *p; p += *p == ',') {
+      size_t n = strcspn(p, ",");
+      snprintf(name, sizeof name, "%.*s", (int)n, p);
+      CHECK(strstr(features_of[i], name) != NULL);
+      p += n;
+    }
+    free(found);
+  }
+  char *old = cy_cpu_features_on("+xop,+sse4a,-avx2,+avx512fp16,+avx,+prfchw");
+  CHECK_STR_EQ(old, "avx,avx512fp16,xop");
+  free(old);
+}
+
 /* A virtual machine that hides AVX-512 has no use for a core that is described with it. */
 static void hidden_vectors(void) {
   cy_cpu_model whole, hidden, avx2;
@@ -97,6 +121,6 @@ static void order(void) {
   }
 }
 
-static const check_test tests[] = {{"rows", rows}, {"unknown_cpus", unknown_cpus}, {"hidden_vectors", hidden_vectors}, {"order", order}};
+static const check_test tests[] = {{"rows", rows}, {"unknown_cpus", unknown_cpus}, {"reported", reported}, {"hidden_vectors", hidden_vectors}, {"order", order}};
 
 int main(int argc, char **argv) { return check_main(argc, argv, tests, CHECK_COUNT(tests)); }
