@@ -44,9 +44,9 @@ ALL_TOOLS := cyto-run cyto-bench cyto-compare cyto-tune
 
 SRC_compiler := $(call below,.c,$(COMPILER_DIRS))
 SRC_asm := $(filter-out codegen/link_files.S,$(call below,.S,$(COMPILER_DIRS)))
-SRC_runtime := $(filter-out runtime/os_windows% runtime/shared/%,$(call below,.c,runtime))
+SRC_runtime := $(filter-out runtime/os/os_windows% runtime/shared/%,$(call below,.c,runtime))
 # There is CUDA on Linux alone; library.c knows ELF.
-SRC_runtime_windows := $(filter-out runtime/cuda/% runtime/shared/% runtime/os_linux.c runtime/library.c,$(call below,.c,runtime))
+SRC_runtime_windows := $(filter-out runtime/cuda/% runtime/shared/% runtime/os/os_linux.c runtime/library.c,$(call below,.c,runtime))
 runtime_of = $(or $(SRC_runtime_$(call system,$1)),$(SRC_runtime))
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c) tools/driver/%,$(call below,.c,tools))
 # The compiler as a library; of the other tools it takes what runs models to calibrate them.

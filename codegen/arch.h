@@ -3,7 +3,7 @@
  * systems on them.
  *
  * A further one is a row in arch.c and a name in the Makefile's ARCHES; its CPUs are rows in cpu/machine.def, what they have is
- * asked in runtime/cpu.c, and what the runtime asks of the system is in runtime/os.h.
+ * asked in runtime/cpu.c, and what the runtime asks of the system is in runtime/os/os.h.
  */
 #ifndef CY_ARCH_H
 #define CY_ARCH_H

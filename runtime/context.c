@@ -5,7 +5,7 @@
  * head (cyrt.h).
  */
 #include "context.h"
-#include "os.h"
+#include "os/os.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
  * Linked by cyto_model_load() alone: other files know it by the functions of cyrt_spread.
  */
 #include "context.h"
-#include "os.h"
+#include "os/os.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  * of a run.
  */
 #include "cyrt.h"
-#include "os.h"
+#include "os/os.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #ifndef CYRT_H
 #define CYRT_H
 
-#include "os.h"
+#include "os/os.h"
 
 #include <stdarg.h>
 

@@ -22,7 +22,7 @@
  *   needed.
  */
 #include "cyrt.h"
-#include "os.h"
+#include "os/os.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -16,7 +16,7 @@
 
 #include "runtime/context.h"
 #include "runtime/cyto_pipeline.h"
-#include "runtime/os.h"
+#include "runtime/os/os.h"
 
 #include <stdlib.h>
 #include <string.h>

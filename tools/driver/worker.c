@@ -16,7 +16,7 @@
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
 #include "pipeline.h"
-#include "runtime/os.h"
+#include "runtime/os/os.h"
 
 #include <dirent.h>
 #include <errno.h>
