@@ -5,7 +5,8 @@
  * failing CHECK prints file and line and goes on with the next statement; CHECK_REQUIRE leaves the test function.
  * Arguments are regular expressions of the names to run (POSIX extended; none: all). Rows whose names begin with '*' make ready what others need,
  * and run in any case. The last line is "N passed, N failed, N skipped"; exit 1 when any failed. Checks may be used from
- * several threads. check_folder makes a folder for temporary files, check_threads counts threads.
+ * several threads. check_folder makes a folder for temporary files, check_threads counts threads, check_long tells whether all
+ * cases are wanted, as `make check-long` does.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -104,6 +105,8 @@ static inline int check_threads(void) {
     closedir(dir);
   return count;
 }
+
+static inline int check_long(void) { return getenv("CYTO_CHECK_LONG") != NULL; }
 
 static inline int check_matches(const char *name, const char *pattern) {
   regex_t re;

@@ -2,9 +2,10 @@
 """Runs the test suites, adds up their closing lines, prints the total as the last line.
 
 In:  names of suites (none: all of them), --build DIR, --variant, --update (each suite rewrites what it expects), --only
-     PATTERN (a regular expression: programs whose name has it run whole, of others the tests whose names have it).
-Out: each suite's own output and time; the programs that took longest; those that failed, with the end of their output; "N passed,
-     N failed, N skipped" over all; exit code 1 when anything failed or a suite ended without its closing line.
+     PATTERN (a regular expression: programs whose name has it run whole, of others the tests whose names have it). --long: what takes
+     long, instead; --since COMMIT: .. behind the rest, of it what the files that changed since then concern.
+Out: each suite's own output and time; the programs that took longest, with the time of processors; those that failed, with the end of
+     their output; "N passed, N failed, N skipped" over all; exit code 1 when anything failed or a suite ended without its closing line.
 """
 import collections
 import glob
@@ -83,6 +84,15 @@ SUITES = [
 
 FOLDERS = {'unit': ('codegen', 'driver', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
+# What takes long beyond that: the program of a suite or of FOLDERS, with which options (CYTO_CHECK_LONG is set for all), and what it
+# tests, a regular expression of paths. `make check-long` runs all of it, CI what the change concerns.
+KERNELS = r'codegen/cuda/|tests/cuda/'
+LONG = [
+    ('sizes', ['--every', '1'], r'tests/onnx/size'),
+    ('triton', ['--long', 'test_load'], r'integrations/triton/|tests/triton/'),
+    ('cuda/nvrtc_test', [], KERNELS),
+]
+
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
 LONGEST = ['torch', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'triton', 'predict', 'decoding', 'fused', 'cuda/kernels_test',
            'cuda/ptx_test', 'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
@@ -90,8 +100,8 @@ LONGEST = ['torch', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'tri
 
 
 def run_program(command, show):
-    """Hands a program's lines to show(); returns its exit code and counts, or None for the counts without a closing
-    line."""
+    """Hands a program's lines to show(); returns its exit code, counts (None without a closing line), and how many seconds it and
+    what it waited for kept a processor busy."""
     p = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors='replace', stdin=subprocess.DEVNULL)
     counts = None
     for line in p.stdout:
@@ -100,7 +110,9 @@ def run_program(command, show):
             counts = [int(g or 0) for g in match.groups()]
         else:
             show('  ' + line)
-    return p.wait(), counts
+    _, status, used = os.wait4(p.pid, 0)
+    p.returncode = os.waitstatus_to_exitcode(status)  # or Popen waits again
+    return p.returncode, counts, used.ru_utime + used.ru_stime
 
 
 def show_now(text):
@@ -108,7 +120,7 @@ def show_now(text):
     sys.stdout.flush()
 
 
-ENDED = {}  # {name: (seconds, failed, the last lines)} of the programs
+ENDED = {}  # {name: (seconds, those of processors, failed, the last lines)} of the programs
 
 
 def counted(command, name, show=show_now):
@@ -118,20 +130,20 @@ def counted(command, name, show=show_now):
         last.append(text)
         show(text)
 
-    counts = judged(command, name, keep)
-    ENDED[name] = (time.time() - start, counts[1], list(last))
+    counts, busy = judged(command, name, keep)
+    ENDED[name] = (time.time() - start, busy, counts[1], list(last))
     return counts
 
 
 def judged(command, name, show):
-    code, counts = run_program(command, show)
+    code, counts, busy = run_program(command, show)
     if counts is None:
         counts = [1, 0, 0] if code == 0 else [0, 1, 0]
     elif code and not counts[1]:
         counts[1] = 1
     if code:
         show('FAILED %s: %s\n' % (name, 'signal %d' % -code if code < 0 else 'exit code %d' % code))
-    return counts
+    return counts, busy
 
 
 def programs(args, folder):
@@ -154,6 +166,28 @@ def commands(args, suite):
         return {name: command + ['--update'] * (args.update and updates) + restriction(args, name)}
     names = [program for folder in FOLDERS[name] for program in programs(args, folder)]
     return {program: [os.path.join(args.build, 'tests', program)] + restriction(args, program) for program in names}
+
+
+def changed_since(commit):
+    """The files that are not as they were in that commit."""
+    return subprocess.run(['git', 'diff', '--name-only', commit], check=True, stdout=subprocess.PIPE, text=True).stdout.split('\n')
+
+
+def run_long(args, files=None):
+    """What takes long, or of it what the files concern; the sum of its counts."""
+    os.environ['CYTO_CHECK_LONG'] = '1'
+    total, suites = [0, 0, 0], {suite[0]: suite for suite in SUITES}
+    for name, options, paths in LONG:
+        if files is not None and not any(re.match(paths, path) for path in files):
+            continue
+        folder = next((suite for suite, folders in FOLDERS.items() if name.split('/')[0] in folders), None)
+        command = commands(args, suites[folder or name]).get(name)
+        if command:
+            show_now(heading('%s, long' % name))
+            start, counts = time.time(), counted(command + options, name + ', long')
+            show_now(closing('%s, long' % name, counts, start))
+            total = [sum(pair) for pair in zip(total, counts)]
+    return total
 
 
 def heading(name):
@@ -229,20 +263,29 @@ def summary(args):
     """What a reader of a long log looks for, at its end."""
     slow = sorted(ENDED, key=lambda name: -ENDED[name][0])[:SLOWEST]
     if len(slow) > 1 and not args.only:
-        yield 'longest: %s\n' % ', '.join('%s %.0f s' % (name, ENDED[name][0]) for name in slow)
-    for name in (name for name in ENDED if ENDED[name][1]):
-        yield 'FAILED %s: %d; its last lines:\n' % (name, ENDED[name][1])
-        yield from ENDED[name][2]
+        yield 'longest: %s\n' % ', '.join('%s %.0f s (CPU %.0f)' % (name, *ENDED[name][:2]) for name in slow)
+        yield 'CPU time of all: %.0f s\n' % sum(ended[1] for ended in ENDED.values())
+    for name in (name for name in ENDED if ENDED[name][2]):
+        yield 'FAILED %s: %d; its last lines:\n' % (name, ENDED[name][2])
+        yield from ENDED[name][3]
 
 
-def main():
-    args = lib.arguments(__doc__, only={'default': ''})
-    os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
+def run_suites(args):
+    """The counts of all that were asked for."""
     all_counts = []
     for busy, suites in itertools.groupby(chosen(args), lambda suite: suite[3]):
         suites = list(suites)
         alone = busy or (len(suites) == 1 and suites[0][1])
         all_counts += [run_suite(args, suite) for suite in suites] if alone else [run_beside(args, suites)]
+    return all_counts
+
+
+def main():
+    args = lib.arguments(__doc__, only={'default': ''}, long={'action': 'store_true'}, since={'default': ''})
+    os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
+    all_counts = [run_long(args)] if args.long else run_suites(args)
+    if args.since:
+        all_counts.append(run_long(args, changed_since(args.since)))
     total = [sum(column) for column in zip(*all_counts)]
     show_now(''.join(summary(args)))
     print('%d passed, %d failed, %d skipped' % tuple(total), flush=True)

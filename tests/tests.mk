@@ -59,17 +59,17 @@ tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_BINS) $(EMULATOR_ROM) $(CROSS_RUNS) $
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
 
-# T=PATTERN: only what has that in its name, whichever suite and language (a regular expression).
-RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT) $(if $T,--only '$T')
+# T=PATTERN: only what has that in its name, whichever suite and language (a regular expression). SINCE=COMMIT: behind it what takes
+# long, as far as changes since then concern it.
+RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT) $(if $T,--only '$T') $(if $(SINCE),--since '$(SINCE)')
 
 check-%: tests $B/test-tools
 	$Q $(RUN_SUITES) $*
 
-# What takes longer still: all models of the suite `sizes`; 64 clients of Triton for a minute.
+# What takes longer still: the table LONG of run_all.py.
 .PHONY: check-long
 check-long: tests $B/test-tools
-	$Q $B/venv/bin/python tests/onnx/sizes.py --build $O --variant $(VARIANT) --every 1
-	$Q $(if $(filter release,$(VARIANT)),$B/venv/bin/python tests/triton/run.py --build $O --long test_load)
+	$Q $(RUN_SUITES) --long
 
 # What needs no GPU, and where there is one, the node tests and networks on it, too (DEVICE= leaves these out).
 DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),1)
