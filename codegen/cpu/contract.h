@@ -179,8 +179,7 @@ extern const cy_generator cy_gemm_generator, cy_int_blocks_generator, cy_quantis
 /* Of a cy_conv_desc. */
 extern const cy_generator cy_direct_generator, cy_winograd_generator, cy_depthwise_generator, cy_planar_generator;
 /* Of a cy_int_gemm_desc (int8/int_gemm.h). */
-extern const cy_generator cy_int_gemm_generator, cy_int_winograd_generator, cy_int_depthwise_generator,
-    cy_depthwise_dot4_generator;
+extern const cy_generator cy_int_gemm_generator, cy_int_winograd_generator, cy_int_depthwise_generator;
 /* Of a cy_attention_desc. */
 extern const cy_generator cy_attention_generator;
 

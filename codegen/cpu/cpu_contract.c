@@ -359,7 +359,7 @@ static void plan_ints(const cy_cg *cg, const cy_kernel_plan *plan, contraction_p
   }
   f->weights.bits = d->b_bits;
   f->weights.is_signed = d->b_signed;
-  plan_by(cg, f, cy_int_generator(cg, d), arena);
+  plan_by(cg, f, cy_int_generator(d), arena);
 }
 
 /* The weights at `bytes`, as the packed form's layout wants them. */
@@ -467,11 +467,10 @@ static const char *pack_key(cy_arena *arena, const packed_weights *f) {
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   if (f->packing.ints) {
     const cy_int_gemm_layout *l = f->packing.ints;
-    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %d %lld %lld %lld %lld", key,
-                          f->bits, f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n,
-                          (long long)l->taps, (long long)l->row_taps, (long long)l->c, l->nr, l->step,
-                          l->wide * 2 + l->sums, l->depthwise, l->winograd, l->split, (long long)l->again,
-                          (long long)l->row_block.outputs, (long long)l->row_block.step, (long long)l->row_block.inc);
+    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %u %u %d %d %d %d %lld", key, f->bits,
+                          f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n, (long long)l->taps,
+                          (long long)l->c, l->nr, l->step, l->wide * 2 + l->sums, l->depthwise, l->winograd, l->split,
+                          (long long)l->again);
     for (int i = 0; i < 3; i++)
       key = cy_arena_printf(arena, "%s %lld:%lld+%lld+%lld%s", key, (long long)l->order.taps[i],
                             (long long)l->order.shuffle[i].positions, (long long)l->order.shuffle[i].before,
@@ -598,7 +597,7 @@ static void prepare_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *pla
   if (f->packed)
     choose_ints(m, p, plan, f, arena);
   cy_int_gemm_desc d = int_gemm_desc(plan, f);
-  if (cy_int_gemm_starts(m->state, &d))
+  if (cy_int_gemm_starts(&d))
     cy_kernel_fold_start(plan->kernel);
   plan_ints(m->state, plan, f, arena);
 }

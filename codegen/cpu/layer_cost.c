@@ -140,10 +140,9 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     return shuffled_cycles(cg, &d);
   if (f == CY_FACTORS_F32 || d.transposed)
     return cy_conv_cost(cg, &d);
-  if (f == CY_FACTORS_BYTES && cy_depthwise_dot4_possible(cg, &integers))
-    return cy_cost_depthwise_dot4(cg, outputs, taps, strides);
   if (f == CY_FACTORS_BYTES && cy_int_depthwise_possible(&integers))
-    return cy_cost_int_depthwise(cg, outputs, taps, strides);
+    return (cy_int_depthwise_dot4(cg, &integers) ? cy_cost_depthwise_dot4 : cy_cost_int_depthwise)(cg, outputs, taps,
+                                                                                                   strides);
   double winograd =
       f == CY_FACTORS_BYTES && sizes_are_known(g, type_of(g, n->in[0])) ? cy_int_winograd_cycles(cg, &integers) : 0;
   if (winograd > 0)

@@ -98,6 +98,13 @@ static const dot_case cases[] = {
     CONV('u', 's', 200, 1, 20, 20, 3, 2, 7, 7, 1, 3, .groups = 20),
     CONV('s', 's', 9, 2, 66, 66, 9, 40, 3, 3, 2, 0, .dynamic = 1, .groups = 66),
     CONV('u', 's', 1, 1, 16, 16, 20, 5, 17, 2, 1, 0, .groups = 16),
+    /* .. of one row: rows and columns change places */
+    CONV('u', 's', 9, 2, 40, 40, 1, 70, 1, 31, 1, 0, .groups = 40),
+    CONV('s', 's', -5, 1, 70, 70, 6, 23, 1, 5, 2, 2, .groups = 70),
+    CONV('u', 'w', 3, 1, 19, 19, 5, 40, 1, 7, 1, 0, .groups = 19),
+    CONV('u', 's', 9, 2, 33, 33, 9, 40, 1, 3, 1, 1, .dynamic = 1, .groups = 33),
+    CONV('u', 's', 1, 1, 16, 16, 1, 90, 1, 64, 1, 0, .groups = 16),
+    CONV('u', 's', 1, 1, 24, 24, 2, 90, 1, 9, 1, 4, .dilation = 3, .groups = 24),
     /* few columns: lanes are k, too; sums that stay in registers, and others */
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 9, .m = 61, .n = 8, .k = 64},
     {.kind = 'p', .a = 's', .b = 's', .a_zero = -3, .m = 64, .n = 4, .k = 100},
@@ -464,7 +471,7 @@ static void replace_instructions(cy_cg *cg, variant as) {
 }
 
 static cy_int_gemm_layout layout_of(setup *s, int64_t matrices) {
-  return *job_packing(&s->j, cy_int_generator(s->j.cg, &s->d), &s->d, matrices).ints;
+  return *job_packing(&s->j, cy_int_generator(&s->d), &s->d, matrices).ints;
 }
 
 static setup *setup_begin(const dot_case *c, const char *cpu, variant as) {
@@ -527,8 +534,8 @@ static setup *setup_begin(const dot_case *c, const char *cpu, variant as) {
   s->j.args[A_ZERO_SLOT].ptr = &s->a_zero;
   s->j.args[B_ZERO_SLOT].ptr = s->b_zero;
   s->j.args[START_SLOT].ptr = s->start;
-  s->d.started = c->started && cy_int_gemm_starts(s->j.cg, &s->d);
-  job_generate(&s->j, cy_int_generator(s->j.cg, &s->d), &s->d, s->d.conv ? s->d.window.name : s->d.gemm.name);
+  s->d.started = c->started && cy_int_gemm_starts(&s->d);
+  job_generate(&s->j, cy_int_generator(&s->d), &s->d, s->d.conv ? s->d.window.name : s->d.gemm.name);
   return s;
 }
 

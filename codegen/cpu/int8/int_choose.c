@@ -6,16 +6,12 @@
  */
 #include "int_gemm.h"
 
-const cy_generator *cy_int_generator(const cy_cg *cg, const cy_int_gemm_desc *d) {
+const cy_generator *cy_int_generator(const cy_int_gemm_desc *d) {
   if (d->winograd)
     return &cy_int_winograd_generator;
-  if (!cy_int_depthwise_possible(d))
-    return &cy_int_gemm_generator;
-  return cy_depthwise_dot4_possible(cg, d) ? &cy_depthwise_dot4_generator : &cy_int_depthwise_generator;
+  return cy_int_depthwise_possible(d) ? &cy_int_depthwise_generator : &cy_int_gemm_generator;
 }
 
-bool cy_int_gemm_starts(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  if (d->bf16 || d->winograd || !(d->conv || d->gemm.b_packed))
-    return false;
-  return !cy_int_depthwise_possible(d) || cy_depthwise_dot4_possible(cg, d);
+bool cy_int_gemm_starts(const cy_int_gemm_desc *d) {
+  return !d->bf16 && !d->winograd && (d->conv || d->gemm.b_packed);
 }

@@ -17,7 +17,7 @@
  *   bf16    a and b as bf16 in the places of pairs, vdpbf16ps, which takes denormals for zeros and adds the products of
  *           a pair one after the other: where the CPU has it (cg->bf16_dot)
  *   winograd  3x3 convolutions by dot2 of what F(4x4,3x3) makes of patches and filters (int_winograd.c)
- * A filter per channel is applied by dot2 (int_depthwise.c) or dot4 (int_depthwise_dot4.c).
+ * A filter per channel is applied by dot4 or dot2, too (int_depthwise.c).
  * Where the CPU has AMX, dot4 and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
  * (int_amx.c); k is then filled up to whole tiles.
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
@@ -70,30 +70,16 @@ int64_t cy_int_gemm_groups_before(const cy_int_gemm_order *order, int64_t panel)
  * panel may have fewer columns than NR. A split matrix begins with i32 first[panels + 1]: how many groups come again in
  * the panels before; i32 offset[again]: their places in a row of a, in bytes; up to a whole cache line. ---- */
 
-/* Depthwise by dot4: a few output rows, and the input rows that they read, which come in groups of four. */
-enum { CY_ROW_BLOCK_ROWS = 16, CY_ROW_BLOCK_USES = 16 };
-typedef struct cy_int_gemm_use { /* of a group by an output row */
-  int output, group;
-  int tap[4]; /* row of the kernel that meets each of the group's rows, -1: none does */
-} cy_int_gemm_use;
-typedef struct cy_row_block {
-  int64_t outputs, step, inc; /* outputs: 0: another form */
-  int rows, groups, uses;
-  int64_t row[CY_ROW_BLOCK_ROWS]; /* from the first one on */
-  cy_int_gemm_use use[CY_ROW_BLOCK_USES];
-} cy_row_block;
-
 typedef struct cy_int_gemm_layout {
   int64_t matrices, n, taps, c; /* k runs over taps, then channels */
-  int64_t row_taps;             /* of a kernel row, if depthwise */
   unsigned nr, last, step;      /* last: NR of the last panel; step: 2 or 4 values of k lie together */
-  bool wide, sums, depthwise;   /* i16; i32[matrix][sum_columns] behind the rest; see int_depthwise.c */
+  bool wide, sums;              /* i16; i32[matrix][sum_columns] behind the rest */
+  bool depthwise;               /* [vector of nr channels][tap][channel] */
   int64_t sum_columns;
   cy_int_gemm_order order;
   bool split;
   int64_t again;
-  bool winograd;          /* [panel][pair of channels][tap][NR][2] */
-  cy_row_block row_block; /* depthwise by dot4: [vector of nr / 4 channels][tap][channel] */
+  bool winograd; /* [panel][pair of channels][tap][NR][2] */
   int64_t matrix_bytes, bytes;
 } cy_int_gemm_layout;
 
@@ -106,7 +92,7 @@ typedef struct cy_int_gemm_source {
 } cy_int_gemm_source;
 
 /* The generator of a descriptor. */
-const cy_generator *cy_int_generator(const cy_cg *cg, const cy_int_gemm_desc *desc);
+const cy_generator *cy_int_generator(const cy_int_gemm_desc *desc);
 void cy_int_gemm_pack(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source, void *out);
 /* Cut weights: bytes in front of a matrix; groups of k that come again in the matrix with most of them. */
 int64_t cy_int_gemm_head_bytes(int64_t panels, int64_t again);
@@ -115,7 +101,7 @@ int64_t cy_int_gemm_again(const cy_int_gemm_layout *layout, const cy_int_gemm_so
 bool cy_int_gemm_split_possible(const cy_cg *cg, const cy_int_gemm_desc *desc);
 bool cy_int_gemm_split_pays(const cy_int_gemm_layout *layout, int64_t again);
 /* May sums begin with numbers that are given? Then the epilogue need not add them. */
-bool cy_int_gemm_starts(const cy_cg *cg, const cy_int_gemm_desc *desc);
+bool cy_int_gemm_starts(const cy_int_gemm_desc *desc);
 /* Of what all taps would take, where some are left out. */
 double cy_int_gemm_share(const cy_cg *cg, const cy_int_gemm_desc *desc);
 
@@ -133,20 +119,7 @@ bool cy_int_winograd_exact(int64_t largest_sum);
 
 /* ---- int_depthwise.c ---- */
 bool cy_int_depthwise_possible(const cy_int_gemm_desc *desc);
-/* Pair and place in it of tap (y, x) of a kernel of height x width. */
-int64_t cy_int_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place);
-/* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
-int64_t cy_int_depthwise_slot(int64_t n, int64_t lanes);
-
-/* ---- int_depthwise_dot4.c: the same by dot4 ---- */
-bool cy_depthwise_dot4_possible(const cy_cg *cg, const cy_int_gemm_desc *desc);
-
-/* Outputs of a row of an image from x0 on, as an epilogue's rows. */
-typedef struct cy_int_gemm_line {
-  int spatial; /* axes */
-  LLVMValueRef image, depth, y, x0;
-} cy_int_gemm_line;
-cy_rows cy_int_gemm_line_rows(cy_int_gemm_line *line);
+bool cy_int_depthwise_dot4(const cy_cg *cg, const cy_int_gemm_desc *desc); /* .. by dot4, else by dot2 */
 /* An epilogue for sums that lie in memory as bits of floats, which calls that of integers, ctx; see int_gemm.c. */
 void cy_int_gemm_as_integers(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
 
@@ -356,13 +329,15 @@ typedef struct cy_int_gemm_rows {
   cy_int_gemm_variant variant;
   bool is_signed;
   bool shifted; /* dot4: by 128, to the other kind of byte */
-  V zero;       /* i16 (pairs), i8 perhaps shifted (dot4) */
+  V zero, byte; /* i16 (pairs), i8 perhaps shifted (dot4); the zero point as it is */
 } cy_int_gemm_rows;
 cy_int_gemm_rows cy_int_gemm_rows_begin(cy_cg *cg, cy_int_gemm_variant variant, const cy_int_gemm_desc *desc);
 /* A byte of a as dot4 have it, as i32. */
 static inline V cy_int_gemm_widened(cy_cg *cg, V byte) {
   return cg->sdot ? LLVMBuildSExt(cg->b, byte, cg->i32, "") : LLVMBuildZExt(cg->b, byte, cg->i32, "");
 }
+/* So many bytes as dot2 have them. */
+V cy_int_gemm_widen(cy_cg *cg, const cy_int_gemm_rows *rows, V v, unsigned lanes);
 /* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
 void cy_int_gemm_run(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V src, V n);
 /* The same at once for few elements, room being how many may be written; what comes behind them is written later.

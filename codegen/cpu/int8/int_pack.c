@@ -164,24 +164,11 @@ static void pack_matrix(const cy_int_gemm_layout *l, const cy_int_gemm_source *s
   }
 }
 
-/* [pair of taps][slot of the channel][2], channels padded to nr. */
 static void pack_depthwise(const cy_int_gemm_layout *l, const cy_int_gemm_source *s, void *out) {
-  int64_t width = panels_of(l) * l->nr, place;
-  memset(out, 0, (size_t)l->bytes);
-  for (int64_t t = 0; t < l->taps; t++) {
-    int64_t pair = cy_int_depthwise_pair(l->taps / l->row_taps, l->row_taps, t / l->row_taps, t % l->row_taps, &place);
-    for (int64_t n = 0; n < l->n; n++)
-      store(l, out, (pair * width + cy_int_depthwise_slot(n, l->nr / 2)) * 2 + place,
-            weight_at(s, n * s->gs + t * s->ts));
-  }
-}
-
-static void pack_depthwise_dot4(const cy_int_gemm_layout *l, const cy_int_gemm_source *s, void *out) {
-  int64_t lanes = l->nr / 4;
   memset(out, 0, (size_t)l->bytes);
   for (int64_t n = 0; n < l->n; n++)
     for (int64_t t = 0; t < l->taps; t++)
-      store(l, out, (n / lanes * l->taps + t) * lanes + n % lanes, weight_at(s, n * s->gs + t * s->ts));
+      store(l, out, (n / l->nr * l->taps + t) * l->nr + n % l->nr, weight_at(s, n * s->gs + t * s->ts));
 }
 
 static void pack_winograd(const cy_int_gemm_layout *l, const cy_int_gemm_source *s, void *out) {
@@ -211,7 +198,7 @@ int64_t cy_int_gemm_largest_sum(const cy_int_gemm_layout *l, const cy_int_gemm_s
 
 void cy_int_gemm_pack(const cy_int_gemm_layout *l, const cy_int_gemm_source *s, void *out) {
   if (l->depthwise)
-    (l->row_block.outputs ? pack_depthwise_dot4 : pack_depthwise)(l, s, out);
+    pack_depthwise(l, s, out);
   if (l->winograd)
     pack_winograd(l, s, out);
   for (int64_t m = 0; m < l->matrices && !l->depthwise && !l->winograd; m++)

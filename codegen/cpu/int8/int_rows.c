@@ -12,6 +12,7 @@ cy_int_gemm_rows cy_int_gemm_rows_begin(cy_cg *cg, cy_int_gemm_variant variant, 
   cy_int_gemm_rows r = {
       .variant = variant, .is_signed = d->a_signed, .shifted = variant.dot4 && d->a_signed != cg->sdot};
   V zero = d->a_zero_slot < 0 ? LLVMConstNull(cg->i8) : cy_load(cg, cg->i8, cy_arg_ptr(cg, d->a_zero_slot), 1);
+  r.byte = zero;
   if (variant.dot4)
     r.zero = r.shifted ? LLVMBuildXor(cg->b, zero, LLVMConstInt(cg->i8, 0x80, 0), "") : zero;
   else
@@ -22,19 +23,22 @@ cy_int_gemm_rows cy_int_gemm_rows_begin(cy_cg *cg, cy_int_gemm_variant variant, 
 V cy_int_gemm_source_bytes(cy_cg *cg, cy_int_gemm_variant variant, V n) { return cy_mulc(cg, n, variant.bf16 ? 2 : 1); }
 V cy_int_gemm_bytes(cy_cg *cg, cy_int_gemm_variant variant, V n) { return cy_mulc(cg, n, variant.dot4 ? 1 : 2); }
 
-static void store_piece(cy_cg *cg, const cy_int_gemm_rows *r, V dst, V v, unsigned lanes) {
+V cy_int_gemm_widen(cy_cg *cg, const cy_int_gemm_rows *r, V v, unsigned lanes) {
   LLVMTypeRef words = LLVMVectorType(cg->i16, lanes);
+  v = LLVMBuildBitCast(cg->b, v, LLVMVectorType(cg->i8, lanes), "");
+  v = r->is_signed ? LLVMBuildSExt(cg->b, v, words, "") : LLVMBuildZExt(cg->b, v, words, "");
+  return LLVMBuildSub(cg->b, v, cy_splat(cg, r->zero, lanes), "");
+}
+
+static void store_piece(cy_cg *cg, const cy_int_gemm_rows *r, V dst, V v, unsigned lanes) {
   if (r->variant.bf16) {
     cy_store(cg, v, dst, 1);
     return;
   }
-  if (r->variant.dot4) {
-    if (r->shifted)
-      v = LLVMBuildXor(cg->b, v, cy_splat(cg, LLVMConstInt(cg->i8, 0x80, 0), lanes), "");
-  } else {
-    v = r->is_signed ? LLVMBuildSExt(cg->b, v, words, "") : LLVMBuildZExt(cg->b, v, words, "");
-    v = LLVMBuildSub(cg->b, v, cy_splat(cg, r->zero, lanes), "");
-  }
+  if (!r->variant.dot4)
+    v = cy_int_gemm_widen(cg, r, v, lanes);
+  else if (r->shifted)
+    v = LLVMBuildXor(cg->b, v, cy_splat(cg, LLVMConstInt(cg->i8, 0x80, 0), lanes), "");
   cy_store(cg, v, dst, 1);
 }
 
