@@ -104,6 +104,15 @@ def failures(b):
 
 
 @case
+def failures_of_threads(b):
+    """Every row that has no times says why, also those of further numbers of threads, which are not tried."""
+    _, err = b.run(MODEL, '--threads', '1,2', '--json', b.path('r.json'), code=1, against='eager,ort')
+    with open(b.path('r.json'), encoding='utf-8') as f:
+        rows = json.load(f)['results']
+    assert len(rows) == 6 and all(re.search('open', r.get('failure', '')) for r in rows), rows
+
+
+@case
 def bad_tables(b):
     b.refused('model,dimms\n%s,batch=1\n' % MODEL, "bad.csv:1: no column is called 'dimms'; did you mean 'dims'", 'there are model, ')
     b.refused('name\nx\n', "bad.csv:1: .*'model' among them")

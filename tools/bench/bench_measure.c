@@ -293,6 +293,13 @@ static void results_copy(cy_bench_result *results, int per_thread, int n) {
   }
 }
 
+/* What failed is not measured again with further numbers of threads, and has the reason there, too. */
+static void failures_share(cy_bench_result *results, int per_thread, int n) {
+  for (int i = per_thread; i < n; i++)
+    if (!results[i].n_samples && !*results[i].failure)
+      memcpy(results[i].failure, results[i - per_thread].failure, sizeof results[i].failure);
+}
+
 /* Ours know the shapes, and they are the same for all. */
 static void shapes_share(cy_bench_result *results, int n) {
   const cy_bench_result *known = results;
@@ -324,6 +331,7 @@ int cy_bench_measure(const cy_bench_setup *o, const cy_bench_task *task, cy_benc
           broken[results[i].contender] = sample_take(o, task, &results[i]);
         }
   neighbour_stop(neighbour);
+  failures_share(results, per_thread, n);
   for (int i = 0; i < n && task->post; i++)
     if (results[i].contender == CY_BENCH_COMPILED && results[i].n_samples && post_time(o, task, &results[i]))
       results[i].n_samples = 0;
