@@ -120,7 +120,7 @@ static int found(char out[PROCESS_PATH], const char *folder, const char *below, 
 
 void process_python(const char *folder, char out[PROCESS_PATH]) {
   const char *given = getenv("CYTO_PYTHON");
-  if (given)
+  if (given && *given)
     snprintf(out, PROCESS_PATH, "%s", given);
   else if (!found(out, folder, "", "venv/bin/python", X_OK) && !found(out, folder, "../", "venv/bin/python", X_OK))
     snprintf(out, PROCESS_PATH, "python3");

@@ -30,7 +30,7 @@ void process_failure(char *out, size_t room, const char *what, int status, const
 
 /* This program's own path, and its folder. 0, or -1. */
 int process_self(char self[PROCESS_PATH], char folder[PROCESS_PATH]);
-/* The interpreter: $CYTO_PYTHON, venv/bin/python in this folder or the one above, or python3 of the search path. */
+/* The interpreter of all tools: $CYTO_PYTHON, else venv/bin/python in this folder or the one above, else python3 of the search path. */
 void process_python(const char *folder, char out[PROCESS_PATH]);
 /* Our script of that name in tools/: where it was built, or as installed, without its folder. Where it is nowhere: the last path
  * that was tried, which opening it will name. */

@@ -9,6 +9,7 @@
 #include "options.h"
 #include "pipeline.h"
 #include "tools/batch.h"
+#include "tools/process.h"
 #include "tools/terminal.h"
 #include "tools/verify/verify.h"
 
@@ -58,13 +59,8 @@ static int compile_main(int argc, char **argv) {
 
 /* ---- commands that are part of the Python package ---- */
 
-static const char *python(void) {
-  const char *given = getenv("CYTO_PYTHON"); /* as for cyto-bench */
-  return given && *given ? given : "python3";
-}
-
-/* Can Python import the package's module of this command? */
-static bool has_package(const char *command) {
+/* Can this Python import the package's module of the command? */
+static bool has_package(const char *python, const char *command) {
   char statement[64];
   snprintf(statement, sizeof statement, "import cytoc.%s", command);
   int status = -1;
@@ -72,7 +68,7 @@ static bool has_package(const char *command) {
   if (child == 0) {
     int nowhere = open("/dev/null", O_RDWR);
     if (nowhere >= 0 && dup2(nowhere, 1) == 1 && dup2(nowhere, 2) == 2)
-      execlp(python(), python(), "-c", statement, (char *)NULL);
+      execlp(python, python, "-c", statement, (char *)NULL);
     _exit(127);
   }
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
@@ -81,18 +77,21 @@ static bool has_package(const char *command) {
 }
 
 static int package_main(int argc, char **argv) {
+  char self[PROCESS_PATH], folder[PROCESS_PATH] = ".", python[PROCESS_PATH];
   char **words = calloc((size_t)argc + 3, sizeof *words);
-  if (words && has_package(argv[1])) {
-    words[0] = (char *)python();
+  process_self(self, folder);
+  process_python(folder, python);
+  if (words && has_package(python, argv[1])) {
+    words[0] = python;
     words[1] = "-m";
     words[2] = "cytoc";
     memcpy(words + 3, argv + 1, (size_t)(argc - 1) * sizeof *words);
     execvp(words[0], words);
   }
   options_complain(&cytoc_program,
-                   "cytoc %s is part of the Python package, which '%s' does not find: pip install . in cytoc's folder "
-                   "(or its wheel), then python3 -m cytoc %s MODEL.onnx ..; CYTO_PYTHON names another Python",
-                   argv[1], python(), argv[1]);
+                   "cytoc %s is part of the Python package, which '%s' does not find: install it by "
+                   "'%s -m pip install .' in cytoc's folder, or name the Python that has it by CYTO_PYTHON",
+                   argv[1], python, python);
   free(words);
   return 1;
 }
