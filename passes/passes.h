@@ -30,8 +30,7 @@ typedef struct cy_weight_options {
 } cy_weight_options;
 
 typedef struct cy_pass_options {
-  int opt_level; /* 0: eager, every op its own kernel; 1: no layout choice, little fusion; 2: everything (default); 3:
-                    as 2 */
+  int opt_level;              /* 0: every op its own kernel, nothing is rewritten; 1: no choice of layouts; 2 (default), 3: everything */
   const char *only;           /* "a,b": run exactly these, in this order, at any level; NULL: the table */
   const char *stop_after;     /* name of the last pass to run; NULL: all */
   const char *disable;        /* "a,b": skip these; required ones can't be skipped */

@@ -124,7 +124,7 @@ ROWS = [
     ('dump one', [MODEL, '--dump=fuse', '--dump-dir=%s', '--emit=graph'], 0, [], None,
      lambda d: None if any('fuse' in n for n in os.listdir(d)) else 'no dump of fuse'),
     ('dump unknown', [MODEL, '--dump=nosuch', '--emit=graph'], 1, ['nosuch'], [], None),
-    ('passes help', ['--passes=help'], 0, ['fuse', 'fold', 'layout'], [], None),
+    ('passes help', ['--passes=help'], 0, ['fold', 'layout +-O2', r'\nfuse +-O1 [^\n]*\n\Z'], [], None),
     ('passes', [MODEL, '--passes=fold'], 0, ['graph '], [], None),
     ('passes unknown', [MODEL, '--passes=nosuch'], 1, ['nosuch', '--passes=help'], [], None),
     ('stop unknown', [MODEL, '--stop-after=nosuch'], 1, ['nosuch'], [], None),
