@@ -261,6 +261,55 @@ def refused(args, work):
     return None if code == 0 and '--against' in out else 'by cytoc: exit code %d: %s' % (code, err)
 
 
+def disturbed(args, work):
+    """A recording that another process interrupts is made again, three times at most; then the advice says so."""
+    script = """if True:
+        import types
+        from cytoc.report import _advice, _collect
+        class Job:
+            folder, n = '.', 0
+            def __init__(self, *means): self.means = means
+            def run(self, *words):
+                self.n += 1
+                return {'mean_ms': self.means[self.n - 1], 'kernels': [{}] * 10}
+        plain = {'runs': 20, 'median_ms': 1.0}
+        for means in ((1.1,), (3.0, 1.2), (3.0, 2.0, 2.5)):
+            job = Job(*means)
+            result, trace, shaken = _collect.record(job, 'm.so', plain)
+            print(result['mean_ms'], trace, shaken, job.n)
+        step = {'ops': 'conv', 'algorithm': 'conv direct', 'us': 9.0, 'shape': [1, 64, 8, 8]}
+        for shaken in (False, True):
+            print(_advice._reason({'program': {'flops_per_cycle': 64}, 'disturbed': shaken}, step))"""
+    code, out, err = lib.run([sys.executable, '-c', script], env=environment(args))
+    want = ['1.1 ./trace0.json False 1', '1.2 ./trace1.json False 2', '2.0 ./trace1.json True 3', 'no cause shows in what was measured',
+            'other processes interrupted the recorded runs, also when they were repeated; measure it again on an idle machine']
+    return None if code == 0 and out.splitlines() == want else 'exit code %d: %s%s' % (code, out, err)
+
+
+def which_python(args, work):
+    """One search for the Python of all commands: $CYTO_PYTHON, venv/bin/python beside cytoc or a folder up, python3 of PATH."""
+    def python(*below):
+        path = os.path.join(work, *below)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write('#!/bin/sh\necho %s\n' % below[0])
+        os.chmod(path, 0o755)
+        return path
+    os.makedirs(os.path.join(work, 'up', 'bin'))
+    cytoc = shutil.copy(args.cytoc, os.path.join(work, 'up', 'bin'))
+    env = {k: v for k, v in os.environ.items() if k != 'CYTO_PYTHON'}
+    env['PATH'] = os.path.dirname(python('path', 'python3')) + ':' + env['PATH']
+    said = lambda **more: lib.run([cytoc, 'report', 'x.onnx'], env=dict(env, **more))[1].strip()
+    found = [said()]
+    python('up', 'venv', 'bin', 'python')
+    found.append(said())
+    beside = python('up', 'bin', 'venv', 'bin', 'python')
+    with open(beside, 'w', encoding='utf-8') as f:
+        f.write('#!/bin/sh\necho beside\n')
+    found += [said(), said(CYTO_PYTHON=''), said(CYTO_PYTHON=python('given', 'python3'))]
+    return None if found == ['path', 'up', 'beside', 'beside', 'given'] else str(found)
+
+
 def whole_or_not(args, work):
     """A page that cannot be written to its end leaves the one that was there."""
     path = os.path.join(work, 'r.html')
@@ -284,7 +333,8 @@ def short_run(args, work):
     return None if not found else 'advice: %s' % found
 
 
-TESTS = {'refused': refused, 'whole or not': whole_or_not, 'short': short_run, **{'advice ' + kind: advice(kind) for kind in ADVICE}, 'shown': shown, 'elsewhere': elsewhere, 'quantised': quantised,
+TESTS = {'refused': refused, 'whole or not': whole_or_not, 'disturbed': disturbed,
+         'which python': which_python, 'short': short_run, **{'advice ' + kind: advice(kind) for kind in ADVICE}, 'shown': shown, 'elsewhere': elsewhere, 'quantised': quantised,
          'strange names': strange_names, 'chain of 1000': drawn(models.chain), 'swin': drawn(models.swin), 'nothing kept': drawn(models.elementwise), 'resnet50': drawn(resnet50)}
 IN_BROWSER = {'shown', 'elsewhere', 'quantised', 'strange names', 'chain of 1000', 'swin', 'nothing kept', 'resnet50'}
 

@@ -58,7 +58,9 @@ def _reason(data: Dict[str, Any], step: Dict[str, Any]) -> str:
         return "it is computed by plain loops over its elements (%s)" % step["ops"]
     if "winograd" in step["algorithm"]:
         return "the transforms of its pictures take time that the floor does not count"
-    return "no cause shows in what was measured; another process may have wanted the core"
+    if data.get("disturbed"):
+        return "other processes interrupted the recorded runs, also when they were repeated; measure it again on an idle machine"
+    return "no cause shows in what was measured"
 
 
 def far_from_floor(data: Dict[str, Any]) -> Found:

@@ -22,6 +22,7 @@ from .. import _native
 from . import _onnx
 
 SEED, SECONDS, MOST_RUNS = "1", 0.6, 200
+RECORDINGS, CALM, RECORDING_MS = 3, 1.25, 0.001  # times that a disturbed recording is begun; what a calm one takes at most, per step besides
 TIMELINE_EVENTS = 6000
 
 
@@ -231,11 +232,25 @@ def parse_program(printed: str) -> Dict[str, Any]:
     raise ReportError("the compiler printed no program")
 
 
+def record(job: Job, library: str, plain: Dict[str, Any]) -> Tuple[Dict[str, Any], str, bool]:
+    """Recorded runs, the path of their trace, and whether they were disturbed. One run that another process interrupts shows in
+    the mean times of the steps: runs that take longer than those without recording, beyond what recording costs, are done again."""
+    found: List[Tuple[float, Dict[str, Any], str]] = []
+    for attempt in range(RECORDINGS):
+        trace = os.path.join(job.folder, "trace%d.json" % attempt)
+        result = job.run(library, "--profile", "--repeat", str(max(5, min(plain["runs"], 50))), "--trace", trace)
+        found.append((result["mean_ms"], result, trace))
+        calm = CALM * plain["median_ms"] + RECORDING_MS * len(result["kernels"])
+        if result["mean_ms"] <= calm:
+            return result, trace, False
+    _, result, trace = min(found, key=lambda f: f[0])
+    return result, trace, True
+
+
 def measure(job: Job, library: str, data: Dict[str, Any]) -> None:
     """Times of the library as it is, of each step, of the run's timeline."""
-    trace = os.path.join(job.folder, "trace.json")
     plain = job.time(library)
-    recorded = job.run(library, "--profile", "--repeat", str(max(5, min(plain["runs"], 50))), "--trace", trace)
+    recorded, trace, data["disturbed"] = record(job, library, plain)
     data["run"] = {key: plain[key] for key in ("ran_on", "first_ms", "runs", "min_ms", "mean_ms", "median_ms", "p95_ms", "p99_ms",
                                                "deviation_ms", "samples", "samples_per_second", "inputs", "outputs", "memory")}
     data["kernels"] = {k["step"]: {"us": k["us"], "first_us": k.get("first_us"), "runs": k["runs"] / recorded["runs"]}
