@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,7 @@ def test_images():
     assert 'PhysicalSizeX="0.5"' in tifffile.TiffFile(f + '/out/d.ome.tif').ome_metadata
     assert summary['done'] == 4 and summary['failed'] == 0 and summary['bottleneck'] and summary['advice']
     assert {s['name'] for s in summary['stages']} == {'open', 'read', 'run', 'blend', 'after', 'write'}
+    assert re.search(r'\n4 done, 0 failed in (\d\.\d|\d\d) s, ', said), said
     assert 'slowest: ' in said and '\r' not in said and not [n for n in os.listdir(f + '/out') if n.endswith('.partial')]
 
 
@@ -272,7 +274,7 @@ def test_several_inputs():
 
 
 def test_reuse_and_first():
-    """Frames like the last one are not computed again; a cheap model decides who needs the dear one."""
+    """Frames like the last one are not computed again; a cheap model decides who needs the expensive one."""
     f = folder('reuse')
     net, same = nets.conv(f + '/net.onnx', 2, 3, 1)
     frames = np.repeat(numbers((3, 32, 48, 3), np.uint8), 4, 0)
@@ -283,11 +285,11 @@ def test_reuse_and_first():
     near(np.load(f + '/out/a.npy'), np.stack([nets.expected(p.transpose(2, 0, 1), same, (32, 48)) for p in frames]))
     node = nets.helper.make_node
     cheap = nets.save(f + '/cheap.onnx', [node('Identity', ['x'], ['y'])], [nets.port('x', ['n', 1, 'h', 'w'])], [nets.port('y', ['n', 1, 'h', 'w'])])
-    dear = nets.save(f + '/dear.onnx', [node('Add', ['x', 'x'], ['y'])], [nets.port('x', ['n', 1, 'h', 'w'])], [nets.port('y', ['n', 1, 'h', 'w'])])
+    expensive = nets.save(f + '/e.onnx', [node('Add', ['x', 'x'], ['y'])], [nets.port('x', ['n', 1, 'h', 'w'])], [nets.port('y', ['n', 1, 'h', 'w'])])
     x = np.zeros((32, 16), np.float32)
     x[0], x[20] = 0.5, 0.99
     np.save(f + '/b.npy', x)
-    run(dear, f + '/b.npy', '-o', f + '/out', '--tile', 16, '--overlap', 0, '--first', cheap, '--confident', 0.9)
+    run(expensive, f + '/b.npy', '-o', f + '/out', '--tile', 16, '--overlap', 0, '--first', cheap, '--confident', 0.9)
     near(np.load(f + '/out/b.npy')[0], np.concatenate((x[:16] * 2, x[16:])))
 
 

@@ -103,9 +103,9 @@ def _add_machine(p: argparse.ArgumentParser) -> None:
     g.add_argument("--checkpoint", type=float, default=10.0, metavar="SECONDS", help="how often rows of an unfinished result are made safe (10)")
     g.add_argument("--reuse", type=float, metavar="D", help="frames: the result of the last one, where the mean difference to it is below D")
     g.add_argument("--first", metavar="MODEL", help="a cheap model, whose results are taken where it is sure")
-    g.add_argument("--ray", metavar="ADDRESS", help="run the network on the machines of a Ray cluster: auto, or HOST:PORT; --workers: runs "
-                   "under way at once, --threads: CPUs of each")
     g.add_argument("--confident", type=float, default=0.9, help="its highest value from which on it is (0.9)")
+    g.add_argument("--ray", metavar="ADDRESS", help="run the network on the machines of a Ray cluster: auto, HOST:PORT, or local (one that is "
+                   "started on this machine); --workers: runs under way at once, --threads: CPUs of each")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -59,6 +59,8 @@ class Bar:
 
 
 def duration(seconds: float) -> str:
+    if seconds < 10:
+        return "%.1f s" % seconds
     if seconds < 90:
         return "%.0f s" % seconds
     return "%.0f min" % (seconds / 60) if seconds < 5400 else "%.1f h" % (seconds / 3600)
