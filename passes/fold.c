@@ -34,7 +34,7 @@ enum {
   TABLE_BYTES = 1 << 25,
   LARGE_WEIGHTS = 1 << 24,
   MAX_PRODUCTS = 1 << 28,
-  DEAR = 8 /* operations per element */
+  COSTLY = 8 /* operations per element */
 };
 static const uint64_t max_bytes = (uint64_t)4 << 30;
 
@@ -473,8 +473,8 @@ static bool all_const(const cy_graph *g, const cy_node_info *n, uint64_t *out_by
 /* [value] */
 typedef struct tables {
   bool *pure;   /* made of constants and indices alone, and not too large */
-  bool *dear;   /* .. with an operation in it that is dear for each element */
-  bool *needed; /* .. without one, but read by what is dear */
+  bool *costly; /* .. with an operation in it that is expensive for each element */
+  bool *needed; /* .. without one, but read by what is costly */
 } tables;
 
 static bool can_be_table(const cy_graph *g, const cy_node_info *n, const bool *pure) {
@@ -497,15 +497,15 @@ static tables find_tables(cy_pass *p) {
       if (!can_be_table(g, n, t.pure))
         continue;
       t.pure[n->out[0]] = true;
-      t.dear[n->out[0]] = cy_node_op(n)->cost >= DEAR;
+      t.costly[n->out[0]] = cy_node_op(n)->cost >= COSTLY;
       for (uint32_t k = 0; k < n->nin; k++)
-        t.dear[n->out[0]] |= t.dear[n->in[k]];
+        t.costly[n->out[0]] |= t.costly[n->in[k]];
     }
   for (cy_block b = cy_block_count(g); b >= 1; b--)
     for (uint32_t i = cy_block_of(g, b)->nnodes; i-- > 0;) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
-      for (uint32_t k = 0; k < n->nin && n->nout == 1 && (t.dear[n->out[0]] || t.needed[n->out[0]]); k++)
-        t.needed[n->in[k]] = !t.dear[n->in[k]];
+      for (uint32_t k = 0; k < n->nin && n->nout == 1 && (t.costly[n->out[0]] || t.needed[n->out[0]]); k++)
+        t.needed[n->in[k]] = !t.costly[n->in[k]];
     }
   return t;
 }
@@ -514,7 +514,7 @@ static tables find_tables(cy_pass *p) {
 static void feed_tables(cy_graph *g, const cy_uses *uses, const tables *t, cy_val v, cy_val by) {
   for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
     cy_node_info *user = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
-    for (uint32_t k = 0; user && k < user->nin && user->nout == 1 && (t->dear[user->out[0]] || t->needed[user->out[0]]);
+    for (uint32_t k = 0; user && k < user->nin && user->nout == 1 && (t->costly[user->out[0]] || t->needed[user->out[0]]);
          k++)
       if (user->in[k] == v)
         user->in[k] = by;
@@ -767,7 +767,7 @@ int cy_pass_fold(cy_pass *p) {
           is_large_bias(g, &uses, known, n))
         continue;
       cy_val v = n->out[0];
-      bool everywhere = t.dear[v] || !grows(g, n, in_bytes) || feeds_conv(g, &uses, v);
+      bool everywhere = t.costly[v] || !grows(g, n, in_bytes) || feeds_conv(g, &uses, v);
       cy_val by = everywhere || t.needed[v] ? evaluate(g, n) : 0;
       if (!by)
         continue;

@@ -131,13 +131,14 @@ class Run:
         return self.contexts or 0
 
 
-def EarlyExit(cheap: Model, dear: Model, confident: Union[float, Callable[[Any], bool]] = 0.9, **options: Any) -> Tuple[Run, Run]:
-    """Two stages: all items through the cheap model, and those that it is not sure of through the dear one, whose inputs are the same.
+def EarlyExit(cheap: Model, expensive: Model, confident: Union[float, Callable[[Any], bool]] = 0.9, **options: Any) -> Tuple[Run, Run]:
+    """Two stages: all items through the cheap model, and those that it is not sure of through the expensive one, with the same inputs.
     confident: the highest value of the cheap model's first output from which on its results are taken; or a function of its results:
     where it raises, the item fails.
     options: those of Run, for both."""
     name = options.pop("name", None) or "run"
-    return (Run(cheap, keep_inputs=True, name="%s, cheap" % name, **options), Run(dear, unless=confident, name="%s, dear" % name, **options))
+    return (Run(cheap, keep_inputs=True, name="%s, cheap" % name, **options),
+            Run(expensive, unless=confident, name="%s, expensive" % name, **options))
 
 
 class Result(NamedTuple):

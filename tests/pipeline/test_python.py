@@ -203,7 +203,7 @@ def test_odd_errors():
         return True
     results = list(Pipeline(Stage(x_of), *EarlyExit(net('double'), net('double'), confident), errors='skip').results(range(4)))
     assert [r.error is None for r in results] == [True, True, True, False], results
-    assert "'run, dear': ValueError: not to be told" in str(results[3].error) and isinstance(results[3].error.__cause__, ValueError)
+    assert "'run, expensive': ValueError: not to be told" in str(results[3].error) and isinstance(results[3].error.__cause__, ValueError)
     assert list(Pipeline(Stage(lambda k: k)).run(['\ud800', 'a', b'\xff'])) == ['\ud800', 'a', b'\xff']
 
 
@@ -478,15 +478,15 @@ def softmax_model(scale):
 
 
 def test_early_exit():
-    cheap, dear = cytoc.compile(softmax_model(1)), cytoc.compile(softmax_model(50))
+    cheap, expensive = cytoc.compile(softmax_model(1)), cytoc.compile(softmax_model(50))
     rng = np.random.default_rng(0)
     items = [rng.standard_normal((1, 4)).astype(np.float32) * (1 + k % 4) for k in range(60)]
     sure = [cheap(x).max() >= 0.8 for x in items]
     assert 10 < sum(sure) < 50
     for confident in 0.8, lambda p: p.max() >= 0.8:
-        pipeline = Pipeline(EarlyExit(cheap, dear, confident, batch=4), Stage(lambda p: p.copy()))
+        pipeline = Pipeline(EarlyExit(cheap, expensive, confident, batch=4), Stage(lambda p: p.copy()))
         for x, easy, p in zip(items, sure, pipeline.run(items)):
-            np.testing.assert_array_equal(p, cheap(x) if easy else dear(x))
+            np.testing.assert_array_equal(p, cheap(x) if easy else expensive(x))
         stages = pipeline.statistics().stages
         assert stages[2].passed == sum(sure) and stages[2].items == 60 - sum(sure) and stages[1].items == 60
 

@@ -65,7 +65,7 @@ def neighbour_search(p):
 
 
 def warns(p):
-    """Where layers that help are too dear, a warning tells what is bad and what to do; it does what it says."""
+    """Where layers that help are too expensive, a warning tells what is bad and what to do; it does what it says."""
     model, y = waves(p.path('m.onnx'), 1.5), 'v2'
     xs = samples_of((256,), 8)
     np.savez(p.path('c.npz'), x=np.stack(xs))

@@ -177,7 +177,7 @@ def recogniser(path, sharp, blocks=3, width=96, classes=37):
 
 
 def whole_floor(p):
-    """The default is given up where it is dear, but never below 20 dB: layers go back to float whatever that costs, and a warning
+    """The default is given up where it is expensive, but never below 20 dB: layers go back to float whatever that costs, and a warning
     says which layers cost what."""
     model, y = recogniser(p.path('m.onnx'), 6)
     strokes = [np.float32(np.clip(np.cumsum(x, axis=2) / 6, -1, 1)) for x in samples_of((1, 32, 128), 16)]

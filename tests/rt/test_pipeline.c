@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_pipeline.c - pipelines: order, bounded queues, batches by size and time, short memory, errors in every stage,
- * cancelling at every stage, splits and joins, frames that are like the one before, a cheap model before a dear one,
+ * cancelling at every stage, splits and joins, frames that are like the one before, a cheap model before an expensive one,
  * tiles that become an image.
  *
  * The model is made here, by hand: y = 2 * x of [batch, 4], with an arena of 1 KB a row; a row that begins with -1 fails.
@@ -589,13 +589,13 @@ static int32_t is_unsure(void *user, const cyto_item *item, cyto_error *error) {
 static void test_needs_fails(void) {
   cyto_model *model = model_open(&open_code);
   cyto_stage stages[] = {{.kind = CYTO_STAGE_MODEL, .model = model, .threads = 1, .keep_inputs = 1},
-                         {.kind = CYTO_STAGE_MODEL, .name = "dear", .model = model, .threads = 1, .needs = is_unsure}};
+                         {.kind = CYTO_STAGE_MODEL, .name = "expensive", .model = model, .threads = 1, .needs = is_unsure}};
   flow f;
   CHECK_REQUIRE(flow_start(&f, stages, 2, (cyto_pipeline_options){.on_error = CYTO_ERRORS_SKIP}, 6, 2, 0));
   for (cyto_item *item; (item = flow_take(&f));) {
     CHECK_INT_EQ(item->status, item->number == 3 ? CYTO_RUNTIME_FAILURE : CYTO_OK);
     if (item->status)
-      CHECK_STR_HAS(item->message, "stage 'dear': not to be told");
+      CHECK_STR_HAS(item->message, "stage 'expensive': not to be told");
     cyto_item_free(item);
   }
   flow_end(&f);
