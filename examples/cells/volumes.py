@@ -5,7 +5,7 @@
     python volumes.py --score FOLDER RESULTS                   # how well the masks in RESULTS/seen-0.ome.zarr .. fit
     python volumes.py --picture FOLDER RESULTS PICTURE.png     # a plane of the first one, and what was found
 
-Needs tifffile, zarr and, for the picture, imageio: pip install 'cytoc[images,volumes]'.
+Needs tifffile, zarr and, for the picture, imageio: pip install '.[images,volumes]' in cytoc's folder.
 """
 import glob
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles a model, runs it, saves it as a library and opens that again.
 
-    pip install cytoc && python quickstart.py [MODEL.onnx]
+    pip install ../.. && python quickstart.py [MODEL.onnx]
 """
 import os
 import sys
