@@ -3,8 +3,8 @@
 
 In:  frontend/onnx_ops.def, the schemas of the packages onnx and onnxruntime, what the tools answer to --help, every *.md.
 Out: with --update docs/operators.md and docs/options.md written anew; the closing line. A test for each of these two, which must
-     be up to date, and for each document, whose relative links must lead to files and headings that are there. README.md has at
-     most 9 kB. The program of docs/tutorial.md compiles and runs.
+     be up to date, and for each document, whose relative links must lead to files and headings that are there, and whose lines
+     have at most 150 characters outside of tables. README.md has at most 9 kB. The program of docs/tutorial.md compiles and runs.
 """
 import os
 import re
@@ -14,6 +14,7 @@ import sys
 import lib
 
 README_BYTES = 9216
+LINE = 150  # characters of a line that is not of a table
 DOMAINS = {'AI': ('', 'ai.onnx'), 'ML': ('ai.onnx.ml', 'ai.onnx.ml'), 'MS': ('com.microsoft', 'com.microsoft'),
            'PREVIEW': ('ai.onnx.preview', 'ai.onnx.preview'),
            'TRAINING': ('ai.onnx.preview.training', 'ai.onnx.preview.training')}
@@ -41,7 +42,9 @@ TOOLS = {'cytoc': 'The compiler.', 'cyto-run': 'Runs a compiled model on files o
          'cyto-bench': 'Compares a model with `-O0` and other frameworks, in processes that take turns.',
          'cyto-compare': 'Compares two libraries of one model: sizes, errors, times.',
          'cyto-tune': 'Finds threads, batch and contexts for a model. See [tuning.md](tuning.md#how-it-is-run-cyto-tune).',
-         'cytoc verify': 'Is it right? See [verify.md](verify.md).'}
+         'cytoc verify': 'Is it right? See [verify.md](verify.md).',
+         'cytoc predict': 'A model over a folder of files, by the Python package. See [predict.md](predict.md).',
+         'cytoc report': 'One page about a model, by the Python package. See [report.md](report.md).'}
 
 
 def rows():
@@ -55,6 +58,10 @@ def rows():
 
 
 def short(name):
+    """f32 of "tensor(float)", "seq(tensor(float))" or "float"; maps keep both types, as in "map(i64, f32)"; None: not supported."""
+    pair = re.search(r'map\((\w+), ?(?:tensor\()?(\w+)', name)
+    if pair:
+        return 'map(%s, %s)' % tuple(map(short, pair.groups()))
     inner = re.sub(r'.*\(|\)+$', '', name)
     name = SHORT.get(inner) or re.sub(r'^uint', 'u', re.sub(r'^int', 'i', re.sub(r'^float', 'f', inner)))
     return None if name.startswith('complex') else name
@@ -81,7 +88,10 @@ def schemas():
     import onnx.defs
     import onnxruntime.capi.onnxruntime_pybind11_state as state
     found = {}
-    listed = onnx.defs.get_all_schemas_with_history() + [s for s in state.get_all_operator_schema() if s.domain == 'com.microsoft']
+    listed = onnx.defs.get_all_schemas_with_history()
+    standard = {(s.domain, s.name) for s in listed}
+    listed += [s for s in state.get_all_operator_schema()
+               if s.domain in ('', 'com.microsoft') and (s.domain, s.name) not in standard and not s.deprecated]
     for s in sorted(listed, key=lambda s: s.since_version):
         main = s.inputs[0] if s.inputs else s.outputs[0] if s.outputs else None
         constraint = getattr(main, 'type_str', None) or getattr(main, 'typeStr', None) if main is not None else None
@@ -98,11 +108,20 @@ def operators_page():
         key, title = DOMAINS[domain]
         lines.append('## %s\n\n| operator | opsets | types |\n|---|---|---|' % title)
         for op, since in sorted(ops.items(), key=lambda item: item[0].lower()):
-            versions, types = known.get((key, op), (set(since), ''))
+            versions, types = known.get((key, op), (set(since), known.get(('', op), (None, 'float'))[1]))  # in no schema: of floats
             held = sorted(v for v in versions if v >= min(since)) or since
             lines.append('| %s | %s | %s |' % (op, ' '.join(map(str, held)), types))
         lines.append('')
     return '\n'.join(lines)
+
+
+def long_line(path):
+    """The first line over 150 characters that is not of a table, or None."""
+    with open(path, encoding='utf-8') as f:
+        for number, line in enumerate(f, 1):
+            if len(line.rstrip('\n')) > LINE and not line.startswith('|'):
+                return 'line %d has %d characters, expected %d at most' % (number, len(line) - 1, LINE)
+    return None
 
 
 def anchors(path):
@@ -131,8 +150,11 @@ def bad_link(path):
 def options_page(args):
     """What the tools say of themselves."""
     parts = [OPTIONS_HEAD]
+    env = dict(os.environ, CYTO_PYTHON=sys.executable, CYTOC_LIB_DIR=args.build, PYTHONPATH=os.path.join(lib.ROOT, 'python'), COLUMNS='120',
+               NO_COLOR='1')
     for tool, heading in TOOLS.items():
-        text = subprocess.run([os.path.join(args.build, tool.split()[0]), *tool.split()[1:], '--help'], check=True, stdout=subprocess.PIPE, text=True).stdout
+        words = [os.path.join(args.build, tool.split()[0]), *tool.split()[1:], '--help']
+        text = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
         parts.append('## %s\n\n%s\n\n```\n%s\n```\n' % (tool, heading, text.strip()))
     return '\n'.join(parts)
 
@@ -246,6 +268,8 @@ def main():
     listed = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard', '*.md'], check=True, stdout=subprocess.PIPE, text=True)
     for path in filter(os.path.exists, listed.stdout.split()):
         tests['links ' + path] = bad_link(path)
+        if not path.startswith('tests/bench/RESULTS'):
+            tests['lines ' + path] = long_line(path)
     if args.wanted('tutorial') and args.variant == 'release' and os.path.exists(args.cytoc):
         tests['tutorial'] = tutorial(args)
     tests['cpu names'] = cpu_names()

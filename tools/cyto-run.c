@@ -56,8 +56,7 @@ static const option_row rows[] = {
      "has outputs written in the memory of the inputs that they may share it with (cyto.h)", OPTION_MAIN},
     {"--repeat", OPTION_NUMBER, AT(repeat), "N",
      "runs N times more and prints statistics of their times and by how much memory grew; the first run, which is "
-     "cold, is "
-     "told apart",
+     "cold, is listed separately",
      OPTION_RANGE(1, 0), OPTION_MAIN},
     {"--profile", OPTION_FLAG, AT(profile), NULL,
      "prints the time of every kernel of a library compiled by cytoc --profile", OPTION_MAIN},

@@ -21,7 +21,7 @@ void process_arg(process_args *a, const char *text);
 /* Runs a command to its end. `out` gets the start of its stdout; the end of its stderr instead when it fails. The status of
  * waitpid(). */
 int process_run(const process_args *a, char *out, size_t room);
-/* For handlers of signals: ends the command that process_run() waits for, if there is one. */
+/* For signal handlers: ends the command that process_run() waits for, if there is one. */
 void process_stop(void);
 /* The last line of a text that says something, without its newline: of Python's traces the error itself. */
 const char *process_last_line(const char *text, int *out_length);

@@ -112,7 +112,7 @@ CYTOC_API void cytoc_result_free(cytoc_result *result); /* NULL, zeros and a sec
 
 /* "invalid model"; "unknown status" for others. */
 CYTOC_API const char *cytoc_status_name(int32_t status);
-/* "0.1.0" */
+/* "0.2.0"; "0.2.0-dev" before that is released */
 CYTOC_API const char *cytoc_version(void);
 /* What `native` means here: the CPU's name as --target takes it. Belongs to the library. */
 CYTOC_API const char *cytoc_native_target(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* last_logits.c - --last-logits=OUTPUT: of a model that computes logits of all positions, those of the last one.
  *
- * In: the graph as read, and the name of an output of floats, [.., positions, words]. Out: that output is a slice of what it
- * was, [.., 1, words]; passes move the slice in front of the product that computes it, so that it takes one row for each
+ * In: the graph as read, and the name of an output of floats, [.., positions, vocabulary]. Out: that output is a slice of what it
+ * was, [.., 1, vocabulary]; passes move the slice in front of the product that computes it, so that it takes one row for each
  * element of the batch. Or a diagnostic.
  */
 #include "last_logits.h"

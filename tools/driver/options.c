@@ -30,7 +30,8 @@ static const option_row rows[] = {
     {"--shape", OPTION_PAIRS, AT(shapes), "INPUT=1x3x224x224", "fix an input's shape ('?': keep that dimension)",
      OPTION_ALL},
     {"--last-logits", OPTION_TEXT, AT(last_logits), "OUTPUT",
-     "of this output compute the last position only: [.., positions, words] becomes [.., 1, words]", OPTION_COMPILE},
+     "of this output compute the last position only: [.., positions, vocabulary] becomes [.., 1, vocabulary]",
+     OPTION_COMPILE},
     {"--accuracy", OPTION_TEXT, AT(accuracy), "DB|top1:P%",
      "choose a fast precision for every layer, with every output so close to f32 on the samples of --calibrate: 30dB, "
      "or top1:0.5% of right answers lost; docs/quantisation.md",

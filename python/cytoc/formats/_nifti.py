@@ -106,7 +106,7 @@ def create_nifti(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: 
     nibabel = library("nibabel", "volumes", path)
     dtype = np.dtype(np.uint8) if np.dtype(dtype) == np.bool_ else np.dtype(dtype)
     order = [axes.index(letter) for letter in "CTZYX" if letter in axes]
-    # three axes of space; then time, or one of channels
+    # three spatial axes; then time, or one of channels
     letters = [axes[k] for k in order]
     by = {letter: shape[axes.index(letter)] for letter in axes}
     sizes = [by.get(letter, 1) for letter in "XYZ"]

@@ -19,8 +19,8 @@ from ._view import Array
 
 
 class Rows(NamedTuple):
-    """Complete rows of a position's result, [C, rows, rest..] or without C, or a part of them. start: of it, along the axes of space, ()
-    where the result has none. shape: of all the result's axes of space. zoom: by the image's, of the first axis. decided: values are
+    """Complete rows of a position's result, [C, rows, rest..] or without C, or a part of them. start: of it, along the spatial axes, ()
+    where the result has none. shape: of all the result's spatial axes. zoom: by the image's, of the first axis. decided: values are
     labels already."""
     position: int
     start: Tuple[int, ...]
@@ -62,7 +62,7 @@ class Collector:
         if self.at != (tag.position, tag.level):
             self._begin(tag, found)
         blender = self.blender
-        if blender is None:  # a result without axes of space
+        if blender is None:  # a result without spatial axes
             yield from self._one_result(tag, found)
             return
         for piece in blender.pieces(tag.tile, found):
@@ -103,7 +103,7 @@ class Collector:
     def _one_result(self, tag: Tag, found: Array) -> Iterator[Work]:
         grid = self.levels[tag.level].grid
         if len(grid) != 1:
-            raise InputError("'%s': the network's result has no axes of space, its shape is %s, so that an image must be one tile; the image "
+            raise InputError("'%s': the network's result has no spatial axes, its shape is %s, so that an image must be one tile; the image "
                              "is %s and the tile %s" % (self.job.item, list(found.shape), list(grid.shape), list(tag.tile.size)))
         if tag.level == len(self.levels) - 1:
             yield Work(self.job, Rows(tag.position, (), np.array(found), (), Fraction(1)), False)

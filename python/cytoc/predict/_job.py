@@ -3,7 +3,7 @@
 
 In:  an item, the plan of the run. Out: Job.parts(), tiles for the network, each with its Tag.
 
-An image has axes of its own: C goes to the network's channels, the last ones to its axes of space, and each index of the others, T or Z
+An image has axes of its own: C goes to the network's channels, the last ones to its spatial axes, and each index of the others, T or Z
 it may be, is a position: an image by itself.
 """
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _chosen_output(model: Model, name: Optional[str]) -> int:
 
 
 def _output_order(info: Tensorinfo, layout: str, given: Optional[str]) -> Optional[List[int]]:
-    """Which axes of a tile's result, without N, are its channels and the input's axes of space, in their order; None: as the input's."""
+    """Which axes of a tile's result, without N, are its channels and the input's spatial axes, in their order; None: as the input's."""
     if not given:
         return None
     wanted, space = given.upper(), [letter for letter in layout if letter not in "NC"]

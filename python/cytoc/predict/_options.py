@@ -81,7 +81,7 @@ def _add_numbers(p: argparse.ArgumentParser) -> None:
     g = p.add_argument_group("numbers")
     g.add_argument("--axes", metavar="TCZYX", help="what the axes of the files are, where these do not say it")
     g.add_argument("--channels", type=indices, metavar="0,2", help="of the files, for the network")
-    g.add_argument("--layout", metavar="NCHW", help="of the network's input (N first; C and the axes of space or time)")
+    g.add_argument("--layout", metavar="NCHW", help="of the network's input (N first; C and the spatial or temporal axes)")
     g.add_argument("--normalize", choices=NORMALIZING, default="none", help="unit: by the type's largest number; others: by the item's (none)")
     g.add_argument("--mean", type=numbers, default=(), metavar="M,..", help="is subtracted, after --normalize; one, or one for each channel")
     g.add_argument("--std", type=numbers, default=(), metavar="S,..", help=".. and divided by")

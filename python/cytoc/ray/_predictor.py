@@ -59,7 +59,7 @@ class Predictor:
         how, shape = self.tiling, local.inputs[0].shape
         rank = len(shape) - 1 - max(int(how["channels"]), 1)
         if rank < 1:
-            raise InputError("tile: the model's input '%s' has no axes of space: its shape is %s" % (local.inputs[0].name, shape_text(shape)))
+            raise InputError("tile: the model's input '%s' has no spatial axes: its shape is %s" % (local.inputs[0].name, shape_text(shape)))
         tiling.Grid((1,) * rank, self.tile, how["overlap"], align=how["align"])
         for name, known in (("mode", tiling.BLENDING), ("padding", tuple(tiling.PADDING))):
             if how[name] not in known:

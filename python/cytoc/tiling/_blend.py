@@ -122,7 +122,7 @@ class Blender:
             self.write(start[0], rows)
 
     def pieces(self, tile: Tile, values: Array) -> Iterator[Piece]:
-        """As add(), for who writes himself: what is complete, (where it begins along the axes of space, its values), one piece after the
+        """As add(), for who writes himself: what is complete, (where it begins along the spatial axes, its values), one piece after the
         other, all of which have to be taken. With split=True, rows that are large come in several pieces along the second axis."""
         if values.shape != self.lead + self.tile:
             raise InputError("tiling: the result of a tile has shape %s, expected %s" % (list(values.shape), list(self.lead + self.tile)))
