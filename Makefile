@@ -24,7 +24,7 @@ VARIANT ?= release
 B := build
 O := $(if $(filter release,$(VARIANT)),$B,$B/$(VARIANT))
 PREFIX ?= /usr/local
-CYTO_VERSION := 0.1.0
+CYTO_VERSION := 0.2.0-dev
 FUZZ_SECONDS ?= 60
 
 QUIET_GOALS := clean help

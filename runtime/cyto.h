@@ -147,7 +147,7 @@ CYTO_API void cyto_model_unload(cyto_model *model);
 
 CYTO_API const char *cyto_model_name(const cyto_model *model);     /* of the ONNX graph */
 CYTO_API const char *cyto_model_target(const cyto_model *model);   /* what it was compiled for: "x86-64-v3" */
-CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1.0"; "cytoc 0.1.0, NVRTC 13.0" */
+CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.2.0"; "cytoc 0.2.0, NVRTC 13.0" */
 
 /* What the ONNX file says about the model besides (metadata_props): labels, a sampling rate, a licence .. The order
  * is the file's; of equal keys the last counts. CYTO_INDEX_OUT_OF_RANGE leaves both alone. */
@@ -279,7 +279,7 @@ CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void
  * dense copy of a kept output when it is asked for one. room 0: no longer; the inputs must be bound again.
  * CYTO_INVALID_ARGUMENT: the model has no such output, or one is bound. */
 CYTO_API cyto_status cyto_context_keep(cyto_context *context, int64_t room, cyto_error *error);
-/* The next run continues the first `rows` of what is kept: 0 starts another text, a few less take tokens back.
+/* The next run continues the first `rows` of what is kept: 0 starts a new sequence, a few less drop tokens.
  * CYTO_INVALID_ARGUMENT: nothing is kept, or there are fewer. */
 CYTO_API cyto_status cyto_context_rewind(cyto_context *context, int64_t rows, cyto_error *error);
 

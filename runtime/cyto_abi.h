@@ -194,7 +194,7 @@ typedef struct cyrt_model {
   const char *name;           /* graph name */
   const char *target;         /* e.g. "x86-64-v3" or a CPU name */
   const char *features;       /* comma separated CPU features the code needs ("avx2,fma"), checked at load */
-  const char *compiler;       /* "cytoc 0.1.0", and ", NVRTC 13.0" if kernels are its */
+  const char *compiler;       /* "cytoc 0.2.0", and ", NVRTC 13.0" if kernels are its */
   uint32_t n_inputs, n_outputs;
   const cyrt_port *inputs, *outputs;
   uint32_t n_syms, n_input_syms;

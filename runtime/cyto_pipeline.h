@@ -186,7 +186,7 @@ typedef enum cyto_blend_kind {
 } cyto_blend_kind;
 
 typedef struct cyto_blend {
-  int32_t rank; /* axes of space */
+  int32_t rank; /* spatial axes */
   int32_t kind; /* cyto_blend_kind */
   int64_t lead; /* channels; up to 256 for ARGMAX */
   int64_t tile[CYTO_MAX_RANK];

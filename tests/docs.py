@@ -249,6 +249,19 @@ def cpu_conditions():
     return lines and 'a property of a CPU in a condition: ' + lines[0] or None
 
 
+def versions():
+    """Makefile, the Python package and the newest section of CHANGELOG.md have one version, which ends in -dev until it is released."""
+    def found(path, pattern):
+        with open(path, encoding='utf-8') as f:
+            return re.search(pattern, f.read(), re.M).group(1)
+    version, package = found('Makefile', r'^CYTO_VERSION := (\S+)'), found('python/cytoc/__init__.py', r'^__version__ = "(.+)"')
+    section = found('CHANGELOG.md', r'^## (.+)')
+    wanted = re.sub(r'-dev$', ' (not yet released)', version)
+    if package != re.sub(r'-dev$', '.dev0', version) or section != wanted:
+        return 'Makefile has version %s, the Python package %s, CHANGELOG.md %r' % (version, package, section)
+    return None
+
+
 def difference(path, wanted):
     if not os.path.exists(path):
         return path + ' is missing'
@@ -272,6 +285,7 @@ def main():
             tests['lines ' + path] = long_line(path)
     if args.wanted('tutorial') and args.variant == 'release' and os.path.exists(args.cytoc):
         tests['tutorial'] = tutorial(args)
+    tests['versions'] = versions()
     tests['cpu names'] = cpu_names()
     tests['cpu features'] = cpu_features()
     tests['cpu conditions'] = cpu_conditions()

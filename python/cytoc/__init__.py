@@ -21,7 +21,7 @@ from ._pipeline import (NOTHING, EarlyExit, Join, Pipeline, Result, Run, Split, 
 from ._session import (ExecutionMode, GraphOptimizationLevel, InferenceSession, IOBinding, NodeArg, OrtValue, RunOptions,
                        SessionOptions, get_available_providers, get_device)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 
 def export(module: Any, args: Any, path: Any, **options: Any) -> Model:

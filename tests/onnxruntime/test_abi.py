@@ -64,7 +64,7 @@ def test_older_versions_are_refused():
 def test_device():
     found = plugin.devices()
     assert len(found) == 1 and found[0].ep_vendor == 'cytoc' and 'CPU' in str(found[0].device.type), found
-    assert found[0].ep_metadata['version'] == '0.1.0', dict(found[0].ep_metadata)
+    assert found[0].ep_metadata['version'] == cytoc.version(), dict(found[0].ep_metadata)
 
 
 def test_unload_and_reload():
