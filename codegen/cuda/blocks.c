@@ -110,7 +110,7 @@ static const char tile_functions[] =
     "#if EB == 2\n"
     "    v.word[e] = W_PAIR(w[2 * e], w[2 * e + 1]);\n"
     "#else\n"
-    "    v.word[e] = cy_bits_f32(w[e]);\n"
+    "    v.word[e] = ROUND(cy_bits_f32(w[e]));\n"
     "#endif\n"
     "  return v;\n"
     "}\n\n"

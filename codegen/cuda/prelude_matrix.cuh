@@ -296,6 +296,13 @@ CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: 
                  : CY_REGS_##results("+f", d)                                                                          \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                \
   }
+/* Of floats, of which the lower 13 bits are left out, and whose rows are always of k. */
+#define CY_WGMMA_TF32(n, results, r0, r1)                                                                              \
+  template <int transpose_a, int transpose_b> CY_INLINE void cy_wgmma_tf32_##n(f32 *d, u64 a, u64 b) {                 \
+    asm volatile(CY_WGMMA_TEXT("m64n" #n "k8.f32.tf32.tf32", results) "%" #r0 ", %" #r1 ", p, 1, 1; }"                 \
+                 : CY_REGS_##results("+f", d)                                                                          \
+                 : "l"(a), "l"(b));                                                                                    \
+  }
 /* Of 8-bit integers, whose rows are always of k. */
 #define CY_WGMMA_BYTES(name, types, n, results, r0, r1)                                                                \
   template <int transpose_a, int transpose_b> CY_INLINE void cy_wgmma_##name##_##n(i32 *d, u64 a, u64 b) {             \
@@ -317,6 +324,11 @@ CY_WGMMA_HELD(f16, 64, 32, 32, 33, 34, 35, 36)
 CY_WGMMA_HELD(f16, 128, 64, 64, 65, 66, 67, 68)
 CY_WGMMA_HELD(bf16, 64, 32, 32, 33, 34, 35, 36)
 CY_WGMMA_HELD(bf16, 128, 64, 64, 65, 66, 67, 68)
+CY_WGMMA_TF32(16, 8, 8, 9)
+CY_WGMMA_TF32(32, 16, 16, 17)
+CY_WGMMA_TF32(64, 32, 32, 33)
+CY_WGMMA_TF32(128, 64, 64, 65)
+CY_WGMMA_TF32(256, 128, 128, 129)
 CY_WGMMA_BYTES(i8i8, "s8.s8", 16, 8, 8, 9)
 CY_WGMMA_BYTES(i8i8, "s8.s8", 32, 16, 16, 17)
 CY_WGMMA_BYTES(i8i8, "s8.s8", 64, 32, 32, 33)

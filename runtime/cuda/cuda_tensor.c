@@ -7,18 +7,26 @@
  */
 #include "cyrt_cuda.h"
 
-enum { TYPE_U8 = 0, TYPE_F16 = 6, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTE_128 = 2, ALIGN = 16 };
+enum { TYPE_U8 = 0, TYPE_F16 = 6, TYPE_BF16 = 9, TYPE_TF32 = 11, SWIZZLE_128 = 3, PROMOTE_128 = 2, ALIGN = 16 };
 
 typedef struct tensor_map {
   uint64_t opaque[16];
 } __attribute__((aligned(64))) tensor_map;
 
-/* Bytes stand for integers of either sign. */
-static int32_t type_of(const cyrt_cuda_box *t) {
-  return t->dtype == CYTO_F16 ? TYPE_F16 : t->dtype == CYTO_BF16 ? TYPE_BF16 : TYPE_U8;
+/* How the device takes elements. Copies of TF32 round floats to it, which products of warpgroups would only cut off. Bytes
+ * stand for integers of either sign. */
+static const struct {
+  int32_t dtype, type, bytes;
+} elements[] = {{CYTO_F16, TYPE_F16, 2}, {CYTO_BF16, TYPE_BF16, 2}, {CYTO_F32, TYPE_TF32, 4}, {CYTO_U8, TYPE_U8, 1}};
+
+static int row_of(const cyrt_cuda_box *t) {
+  int row = 0, last = (int)(sizeof elements / sizeof *elements) - 1;
+  while (row < last && elements[row].dtype != t->dtype)
+    row++;
+  return row;
 }
 
-static int64_t element_of(const cyrt_cuda_box *t) { return type_of(t) == TYPE_U8 ? 1 : 2; }
+static int64_t element_of(const cyrt_cuda_box *t) { return elements[row_of(t)].bytes; }
 
 /* Pointers and strides are multiples of 16 bytes, sizes are 2^31 at most. */
 static int fits(const cyrt_cuda_box *t, uint64_t address) {
@@ -42,7 +50,7 @@ static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t 
     if (i + 1 < t->rank)
       strides[i] = (uint64_t)(t->stride[i] * element_of(t));
   }
-  return !driver->tensor_map(out, type_of(t), (uint32_t)t->rank, (void *)(uintptr_t)address, extents, strides, box,
+  return !driver->tensor_map(out, elements[row_of(t)].type, (uint32_t)t->rank, (void *)(uintptr_t)address, extents, strides, box,
                              steps, 0, SWIZZLE_128, PROMOTE_128, 0);
 }
 

@@ -278,6 +278,7 @@ int cuThreadExchangeStreamCaptureMode(int *changed) {
 
 /* Where the environment has CY_MOCK_GUARD, memory lies between pages that nobody may touch, and ends less than 256 bytes
  * before the second one. */
+enum { TENSOR_TF32 = 11 };
 enum { PAGE = 4096, PIECE = 2 << 20 }; /* PIECE: what a driver gives whole, the host has no part of */
 
 static size_t guarded_room(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
@@ -708,14 +709,15 @@ int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, co
                            const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
                            int swizzle, int promotion, int outside) {
   count_call();
+  uint8_t bytes = type == TENSOR_TF32 ? 4 : type ? 2 : 1;
   shim_map m = {.address = (uintptr_t)address,
                 .extent = {1, 1, 1, 1, 1},
-                .stride = {type ? 2 : 1},
+                .stride = {bytes},
                 .box = {1, 1, 1, 1, 1},
                 .step = {1, 1, 1, 1, 1},
-                .bytes = type ? 2 : 1};
+                .bytes = bytes};
   (void)promotion;
-  int ok = (type == 0 || type == 6 || type == 9) && rank >= 2 && rank <= 5 && !interleave && swizzle == 3 && !outside &&
+  int ok = (type == 0 || type == 6 || type == 9 || type == TENSOR_TF32) && rank >= 2 && rank <= 5 && !interleave && swizzle == 3 && !outside &&
            (uintptr_t)out % 64 == 0 && steps[0] == 1 && mock.capability >= 90;
   for (unsigned i = 0; ok && i < rank; i++) {
     m.extent[i] = extents[i];

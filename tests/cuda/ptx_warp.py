@@ -200,31 +200,34 @@ def product_wait(c, m, x):
     return 'ptx_wgmma_wait(%s, held, %d);' % (x[0], c.nheld)
 
 
-@op(r'wgmma\.mma_async\.sync\.aligned\.m64n(?P<n>\d+)k(?P<k>16|32)\.(?P<d>f32|s32)\.(?P<a>\w+)\.(?P<b>\w+)')
+@op(r'wgmma\.mma_async\.sync\.aligned\.m64n(?P<n>\d+)k(?P<k>8|16|32)\.(?P<d>f32|s32)\.(?P<a>\w+)\.(?P<b>\w+)')
 def product(c, m, x):
-    """d, a, b, scale-d, and of halves: signs of a and b, is a transposed (unless it lies in registers), is b transposed."""
+    """d, a, b, scale-d, of floats signs of a and b, and of halves: is a transposed (unless it lies in registers), is b."""
     n, a, b = int(m.group('n')), m.group('a'), m.group('b')
-    halves, in_registers = m.group('d') == 'f32', x[1][0] == '{'
-    if not (a == b and a in ('f16', 'bf16') and m.group('k') == '16' if halves else
+    floats, in_registers = m.group('d') == 'f32', x[1][0] == '{'
+    if not (a == b and (a, m.group('k')) in (('f16', '16'), ('bf16', '16'), ('tf32', '8')) if floats else
             a in ('s8', 'u8') and b in ('s8', 'u8') and m.group('k') == '32'):
         raise Unknown('instruction %s' % m.group(0))
-    if n % 8 or n > 256 or len(x) != 4 + (4 - in_registers if halves else 0):
+    halves = floats and a != 'tf32'
+    if n % 8 or n > 256 or len(x) != 4 + 2 * floats + (2 - in_registers if halves else 0):
         raise Unknown('operands of %s' % m.group(0))
     count(c, x[0], n // 2)
-    if halves and x[4:6] != ['1', '1']:
+    if floats and x[4:6] != ['1', '1']:
         raise Unknown('sign %s of a factor' % x[4:6])
     turns = [int(v) for v in x[6:]] if halves else [0, 0]
-    how = 'PTX_F32' if halves else 'PTX_S32'
+    how = 'PTX_F32' if floats else 'PTX_S32'
     begin = '{ %s u32 *sums = ptx_wgmma_begin(%d, d, %s, %s); ' % (gather(c, 'd', x[0]), n // 2, c.value(x[3], 'pred'), how)
-    if in_registers:
+    if in_registers and halves:
         count(c, x[1], 4)
         text = '%s shim_wgmma_held(%d, shim_%s, (f32 *)sums, ptx_wgmma_kept(a), %s);' % (
             gather(c, 'a', x[1]), n, a, c.value(x[2], 'u64'))
         if turns != [1]:
             raise Unknown('a second factor that is not transposed, behind one in registers')
-    elif halves:
+    elif floats and not in_registers:
         text = 'shim_wgmma(%d, shim_%s, %d, %d, (f32 *)sums, %s, %s);' % (
-            n, a, turns[0], turns[1], c.value(x[1], 'u64'), c.value(x[2], 'u64'))
+            n, a if halves else 'cut', turns[0], turns[1], c.value(x[1], 'u64'), c.value(x[2], 'u64'))
+    elif in_registers:
+        raise Unknown('a factor of %s in registers' % a)
     else:
         text = 'shim_wgmma_bytes(%d, shim_%s, shim_%s, 0, 0, (i32 *)sums, %s, %s);' % (
             n, a.replace('s', 'i'), b.replace('s', 'i'), c.value(x[1], 'u64'), c.value(x[2], 'u64'))

@@ -174,6 +174,7 @@ void cy_load_matrix_transposed(u32 *r, const cy_chunk *row);
 void cy_mma_f16(f32 *c, const u32 *a, const u32 *b);
 void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b);
 void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b);
+u32 cy_tf32(u32 word);
 void cy_mma_i8i8(i32 *c, const u32 *a, const u32 *b);
 void cy_mma_i8u8(i32 *c, const u32 *a, const u32 *b);
 void cy_mma_u8i8(i32 *c, const u32 *a, const u32 *b);
@@ -197,6 +198,7 @@ void cy_warpgroup_wait(void);
 void cy_warpgroup_wait_previous(void);
 f32 shim_f16(u32 word, int half);
 f32 shim_bf16(u32 word, int half);
+f32 shim_cut(u32 word, int half); /* of a float what products of warpgroups leave */
 u32 shim_i8(u32 word, int i);
 u32 shim_u8(u32 word, int i);
 void shim_wgmma(int columns, f32 (*value)(u32, int), int transpose_a, int transpose_b, f32 *d, u64 a, u64 b);
@@ -217,6 +219,11 @@ CY_INLINE void cy_warpgroup_begin(void) {}
 #define cy_wgmma_bf16_64(...) shim_wgmma(64, shim_bf16, __VA_ARGS__)
 #define cy_wgmma_bf16_128(...) shim_wgmma(128, shim_bf16, __VA_ARGS__)
 #define cy_wgmma_bf16_256(...) shim_wgmma(256, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_tf32_16(...) shim_wgmma(16, shim_cut, __VA_ARGS__)
+#define cy_wgmma_tf32_32(...) shim_wgmma(32, shim_cut, __VA_ARGS__)
+#define cy_wgmma_tf32_64(...) shim_wgmma(64, shim_cut, __VA_ARGS__)
+#define cy_wgmma_tf32_128(...) shim_wgmma(128, shim_cut, __VA_ARGS__)
+#define cy_wgmma_tf32_256(...) shim_wgmma(256, shim_cut, __VA_ARGS__)
 #define cy_wgmma_held_f16_64(...) shim_wgmma_held(64, shim_f16, __VA_ARGS__)
 #define cy_wgmma_held_f16_128(...) shim_wgmma_held(128, shim_f16, __VA_ARGS__)
 #define cy_wgmma_held_bf16_64(...) shim_wgmma_held(64, shim_bf16, __VA_ARGS__)

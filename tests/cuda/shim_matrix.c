@@ -159,10 +159,10 @@ void cy_load_matrix_transposed(u32 *r, const cy_chunk *row) { shim_load_matrix(r
 f32 shim_f16(u32 word, int half) { return cy_dec_f16((u16)(word >> half * 16)); }
 f32 shim_bf16(u32 word, int half) { return cy_f32_bits(word >> half * 16 << 16); }
 /* Rounded to 10 bits of mantissa, ties away from zero. */
-static f32 shim_tf32(u32 word, int half) {
-  (void)half;
-  return cy_f32_bits((word & 0x7f800000u) == 0x7f800000u ? word : (word + 0x1000u) & ~0x1fffu);
-}
+u32 cy_tf32(u32 word) { return (word & 0x7f800000u) == 0x7f800000u ? word : (word + 0x1000u) & ~0x1fffu; }
+static f32 shim_tf32(u32 word, int half) { return cy_f32_bits(half ? 0 : cy_tf32(word)); }
+/* As products of warpgroups take it. */
+f32 shim_cut(u32 word, int half) { return cy_f32_bits(half ? 0 : word & ~0x1fffu); }
 
 /* Every lane decodes its own words, `per_word` numbers each, so that each is decoded once; result i of a lane is of a row
  * of A and a column of B. Inlined, so that neither decoding nor the counts of iterations are left to run time. */
@@ -260,7 +260,7 @@ SHIM_INLINE u32 shim_factor(u64 matrix, int transposed, int row, int k, int size
     at = start + (u64)(row / 8) * rows + (u64)(row % 8 * (wide ? 128 : 64) + k * size);
   at ^= (at >> 7 & (wide ? 7 : 3)) << 4;
   memcpy(&v, shim_dynamic + at, (size_t)size);
-  return !shim_unpublished(shim_now->rank, at) ? v : size == 1 ? v ^ 0x5a : 0xffff;
+  return !shim_unpublished(shim_now->rank, at) ? v : size == 1 ? v ^ 0x5a : 0xffffffff;
 }
 /* Bits that mean nothing are 0; the pattern of swizzled rows begins at a multiple of its own size, since its offset is
  * not told, and so do groups of 8 rows and blocks. */
@@ -304,6 +304,8 @@ static shim_product *shim_order(int columns, void *d, u64 a, u64 b) {
 }
 void shim_wgmma(int columns, f32 (*value)(u32, int), int transpose_a, int transpose_b, f32 *d, u64 a, u64 b) {
   shim_product *p = shim_order(columns, d, a, b);
+  if (value == shim_cut && (transpose_a || transpose_b))
+    abort();
   shim_check_matrix(a, transpose_a);
   shim_check_matrix(b, transpose_b);
   p->transpose_a = transpose_a;
@@ -336,20 +338,23 @@ void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, 
   for (int w = 0; w < 16; w++)
     p->row[w / 8][w % 8] = shim_held[first + w % 4][w % 8 / 4 * 2 + w / 8];
 }
+SHIM_INLINE int shim_element_bytes(const shim_product *p) { return p->byte_a ? 1 : p->value == shim_cut ? 4 : 2; }
 /* Element k of row `row` of A or (of_a false) column `row` of B: the number, of floats as f32. half: which of the rows
  * of a thread that is. */
 SHIM_INLINE u32 shim_decoded(const shim_product *p, int of_a, int half, int row, int k) {
   u32 raw = of_a && p->held
                 ? p->row[half][k / 2] >> k % 2 * 16 & 0xffff
-                : shim_factor(of_a ? p->a : p->b, of_a ? p->transpose_a : p->transpose_b, row, k, p->byte_a ? 1 : 2);
+                : shim_factor(of_a ? p->a : p->b, of_a ? p->transpose_a : p->transpose_b, row, k, shim_element_bytes(p));
   /* By name, so that they are inlined: this is most of the time that a product takes. */
   if (p->byte_a)
     return (of_a ? p->byte_a : p->byte_b) == shim_i8 ? shim_i8(raw, 0) : shim_u8(raw, 0);
+  if (p->value == shim_cut)
+    return cy_bits_f32(shim_cut(raw, 0));
   return cy_bits_f32(p->value == shim_f16 ? shim_f16(raw, 0) : shim_bf16(raw, 0));
 }
 /* Adds a product to this thread's results: of rows `row` and `row` + 8, columns `column` and `column` + 1 of every 8. */
 static void shim_product_add(const shim_product *p, int row, int column, u32 *sum) {
-  int depth = p->byte_a ? 32 : 16, changed = p->held && memcmp(p->held, p->held_was, sizeof p->held_was);
+  int depth = 32 / shim_element_bytes(p), changed = p->held && memcmp(p->held, p->held_was, sizeof p->held_was);
   u32 x[2][32], y[32];
   for (int k = 0; k < depth * 2; k++)
     x[k / depth][k % depth] = shim_decoded(p, 1, k / depth, row + k / depth * 8, k % depth);

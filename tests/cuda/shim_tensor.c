@@ -82,6 +82,13 @@ static i64 shim_box_bytes(const shim_map *m) {
   return n;
 }
 
+static void shim_round(unsigned char *at) {
+  u32 word;
+  memcpy(&word, at, 4);
+  word = cy_tf32(word);
+  memcpy(at, &word, 4);
+}
+
 static void shim_land(const struct shim_tensor *t) {
   const shim_map *m = t->map;
   i64 elements = shim_box_bytes(m) / m->bytes;
@@ -100,6 +107,8 @@ static void shim_land(const struct shim_tensor *t) {
       memcpy(memory + to, (const char *)(uintptr_t)m->address + from, m->bytes);
     else
       memset(memory + to, 0, m->bytes);
+    if (m->bytes == 4) /* maps of TF32 alone have such */
+      shim_round(memory + to);
     shim_landed(t->barrier->rank, to);
   }
 }

@@ -330,6 +330,48 @@ static const char load_function[] =
     "#endif\n"
     "}\n\n";
 
+/* Where a thread's copies went, rounded to TF32 in place; what came through registers was rounded there. */
+static const char round_function[] =
+    "#if ROUNDED\n"
+    "CY_INLINE void $S_round_chunk(cy_chunk *at) {\n"
+    "  cy_chunk v = cy_chunk_load(at);\n"
+    "  CY_UNROLL\n"
+    "  for (int w = 0; w < 4; w++)\n"
+    "    v.word[w] = cy_tf32(v.word[w]);\n"
+    "  cy_chunk_store(at, v);\n"
+    "}\n\n"
+    "/* `chunks` in a row of the tile. */\n"
+    "CY_INLINE void $S_round_words(int chunks, int tile, cy_chunk *to) {\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < tile * 4 / NT; i++) {\n"
+    "    const int q = CY_TID + i * NT, row = q / (chunks * 4), w = q % (chunks * 4);\n"
+    "    u32 *const at = (u32 *)&to[cy_place(row, w / 4, chunks, tile / chunks)] + w % 4;\n"
+    "    cy_word_store(at, cy_tf32(*at));\n"
+    "  }\n"
+    "}\n\n"
+    "CY_INLINE void $S_round(cy_chunk *sa) {\n"
+    "#if A_WORDS\n"
+    "  $S_round_words(A_CHUNKS, A_TILE, sa);\n"
+    "#elif A_RUNS\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
+    "    const int q = CY_TID + i * NT;\n"
+    "    $S_round_chunk(&sa[cy_place(q / A_CHUNKS, q % A_CHUNKS, A_CHUNKS, A_TILE / A_CHUNKS)]);\n"
+    "  }\n"
+    "#endif\n"
+    "#if B_WORDS\n"
+    "  $S_round_words(B_CHUNKS, B_TILE, sa + A_TILE);\n"
+    "#elif B_RUNS && !W_BITS\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < (B_TILE + NT - 1) / NT; i++) {\n"
+    "    const int q = CY_TID + i * NT;\n"
+    "    if (B_TILE % NT == 0 || q < B_TILE)\n"
+    "      $S_round_chunk(&sa[A_TILE + cy_place(q / B_CHUNKS, q % B_CHUNKS, B_CHUNKS, B_TILE / B_CHUNKS)]);\n"
+    "  }\n"
+    "#endif\n"
+    "}\n"
+    "#endif\n\n";
+
 /* What differs from kernel to kernel, where words are concerned. */
 static void print_constants(const cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
   cy_graph *g = q->p->g;
@@ -365,4 +407,5 @@ void cy_cu_load_print(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_ope
   cy_cu_contract_text(q, gather_functions);
   cy_cu_contract_text(q, word_functions);
   cy_cu_contract_text(q, load_function);
+  cy_cu_contract_text(q, round_function);
 }

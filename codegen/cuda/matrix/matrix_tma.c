@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matrix_tma.c - sm_90a: products of f16, bf16 and 8-bit integers whose tiles the tensor memory accelerator brings.
+/* matrix_tma.c - sm_90a: products of f16, bf16, TF32 and 8-bit integers whose tiles the tensor memory accelerator brings.
  *
  * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: tiles of 128 rows and form->tma_n
  * columns of results, two warpgroups of 64 rows each that multiply, and a third one, of which one thread orders the
@@ -16,7 +16,7 @@
  * counts them all. Where tiles do not go up in pairs, blocks of a cluster work each for itself.
  *
  * A factor lies in shared memory in its own direction: rows of 128 bytes of k, or, of halves, blocks of 64 m (n) with
- * rows of k, which wgmma turns. For zero points each thread adds up rows of both factors while products are on their
+ * rows of k, which wgmma turns. Copies of TF32 round (cuda_tensor.c). For zero points each thread adds up rows of both factors while products are on their
  * way; the padding of a convolution is 0, so those of its first factor stay with matrix.c. Where the rows of a
  * convolution's tiles come from is told in conv_tma.c.
  */
@@ -58,6 +58,9 @@ cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy
   return cy_dim_mul(g, tiles, cy_dim_min(g, cy_dim_div(g, tiles, cy_dim_const(g, least)), cy_dim_const(g, 1)));
 }
 
+/* Does wgmma take rows of m or n? */
+static bool turns(cy_dtype t) { return t == CY_F16 || t == CY_BF16; }
+
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -65,13 +68,13 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || cy_dtype_is_byte(t)) ||
+  if (!cy_cuda_has_warpgroups(m) || !form->stages ||
       (form->shares && !form->shares_vary) || c->b_bits || cy_cu_operand_a(k).words)
     return;
   if (c->kind == CY_CONTRACT_CONV && !c->has_a_zero)
     cy_cu_conv_tma_schedule(m, k, form);
   if (c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 ||
-      !(cy_dim_is(g, c->a_k, 1) || (!cy_dtype_is_byte(t) && cy_dim_is(g, c->a_m, 1))))
+      !(cy_dim_is(g, c->a_k, 1) || (turns(t) && cy_dim_is(g, c->a_m, 1))))
     return;
   int columns = columns_of(m, k, &s);
   if (!columns || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
@@ -92,7 +95,7 @@ static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
   if (cy_cu_is_conv(c))
     return form->packed_k || cy_cu_taps(c) == 1;
   return form->packed_k ||
-         ((cy_dim_is(g, c->b_k, 1) || (!cy_dtype_is_byte(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1))) &&
+         ((cy_dim_is(g, c->b_k, 1) || (turns(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1))) &&
           !cy_cu_operand_b(k, form).words);
 }
 
@@ -376,8 +379,8 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   bool conv = cy_cu_is_conv(q->c), batched = !conv && q->c->nbatch, zeros = q->c->has_a_zero || q->c->has_b_zero;
   bool pairs = cy_cuda_tma_cluster(p->k, p->form) > 1;
   fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n#define PAIRS %d\n", zeros, pairs);
-  fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ", cy_dtype_of(a.type)->name,
-          cy_dtype_is_byte(a.type) ? cy_dtype_of(b.type)->name : "", p->form->tma_n, conv);
+  fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ",
+          a.type == CY_F32 ? "tf32" : cy_dtype_of(a.type)->name, cy_dtype_is_byte(a.type) ? cy_dtype_of(b.type)->name : "", p->form->tma_n, conv);
   cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
   fputs(CY_CU_STAGED, p->out);
   if (conv)
