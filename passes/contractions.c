@@ -10,6 +10,9 @@
  * products stay apart. Results that all become halves again (widen_half.c) do so before they are cut apart. Products of
  * short rows of x, one of which an activation reads, stay apart, too: reading x again costs less than storing a result
  * that the activation would have taken as an epilogue.
+ *
+ * On a device, where a kernel that only adds costs its launch, element-wise ops behind a reshaped product (a Gemm of all
+ * tokens) move in front of the reshape, so that activations and residual sums stay in the epilogue, too.
  */
 #include "pass_int.h"
 
@@ -151,6 +154,68 @@ static void visit(cy_pass *p, const cy_uses *uses, cy_node id, uint32_t nvalues,
     merge(p, uses, id, list, count, biased != 0);
 }
 
+/* ---- element-wise ops behind reshaped products ---- */
+
+enum { MAX_STEPS = 32 };
+
+/* Is v a product, or what element-wise ops of its shape make of one? */
+static bool is_of_product(const cy_graph *g, cy_val v) {
+  for (int step = 0; step < MAX_STEPS && v; step++) {
+    const cy_node_info *d = cy_def(g, v);
+    if (!d || d->op == CY_OP_matmul || d->op == CY_OP_conv)
+      return d != NULL;
+    cy_val from = 0;
+    for (uint32_t k = 0; k < d->nin && cy_op_is_ew((cy_op)d->op) && !from; k++)
+      from = cy_def(g, d->in[k]) && cy_same_shape(cy_type_of(g, d->in[k]), cy_type_of(g, v)) ? d->in[k] : 0;
+    v = from;
+  }
+  return false;
+}
+
+/* An operand of what gives `out`, as it is where that has the shape of `from`. 0: it is broadcast. */
+static cy_val reshaped_back(cy_graph *g, cy_val x, const cy_type *out, const cy_type *from) {
+  const cy_type *t = cy_type_of(g, x);
+  const cy_node_info *d = cy_def_of(g, x, CY_OP_reshape);
+  cy_dim last = t->rank ? t->dim[t->rank - 1] : 0;
+  if (d && cy_same_shape(t, out) && cy_same_shape(cy_type_of(g, d->in[0]), from))
+    return d->in[0];
+  if (cy_same_shape(t, out))
+    return cy_build_reshape(g, x, from->dim, from->rank);
+  for (int i = 0; i + 1 < t->rank; i++)
+    if (!cy_dim_is(g, t->dim[i], 1))
+      return 0;
+  if (!last || t->rank == 1)
+    return !last || cy_dim_is(g, last, 1) || last == from->dim[from->rank - 1] ? x : 0;
+  return cy_dim_is(g, last, 1) || last == from->dim[from->rank - 1] ? cy_build_reshape(g, x, &last, 1) : 0;
+}
+
+static cy_val ew_of_reshape(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_type out = *cy_type_of(g, n->out[0]);
+  cy_val in[3], product = 0;
+  if (n->nin > 3 || n->nout != 1)
+    return 0;
+  for (uint32_t k = 0; k < n->nin && !product; k++) {
+    const cy_node_info *d = cy_def_of(g, n->in[k], CY_OP_reshape);
+    bool fits = d && d->block == n->block && cy_same_shape(cy_type_of(g, n->in[k]), &out) &&
+                cy_type_of(g, d->in[0])->rank > 0 && is_of_product(g, d->in[0]);
+    product = fits ? d->in[0] : 0;
+  }
+  if (!product)
+    return 0;
+  cy_type type = *cy_type_of(g, product);
+  for (uint32_t k = 0; k < n->nin; k++) {
+    in[k] = reshaped_back(g, n->in[k], &out, &type);
+    if (!in[k])
+      return 0;
+  }
+  type.dtype = out.dtype;
+  cy_val y = cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, &type, cy_node_op(n)->typed);
+  return y ? cy_build_reshape(g, y, out.dim, out.rank) : 0;
+}
+
+static const cy_rule device_rules[] = {{CY_RULE_ANY_EW, "reshape below element-wise", ew_of_reshape}};
+
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_contractions(cy_pass *p) {
   cy_graph *g = p->g;
@@ -165,5 +230,8 @@ int cy_pass_contractions(cy_pass *p) {
       visit(p, &uses, nodes[i], nvalues, done);
   }
   cy_graph_sweep(g);
+  const cy_rule_set set = {device_rules, sizeof device_rules / sizeof *device_rules};
+  if (cy_caps_of(p->options->caps)->device)
+    cy_rewrite_run(p, &set, 1);
   return 0;
 }

@@ -67,6 +67,32 @@ static bool is_chosen_pad(const fuser *f, const cy_node_info *n) {
 
 static bool is_pure_view(const cy_node_info *n) { return cy_op_is_pure_view((cy_op)n->op) && n->op != CY_OP_identity; }
 
+/* Is v a slice, or little more than one? */
+static bool is_part(const fuser *f, cy_val v, cy_block block) {
+  const cy_node_info *d = cy_def(f->g, v);
+  bool ok = d && d->block == block;
+  for (; ok && class_of(d) == CY_CLASS_EW && d->nin == 1; d = cy_def(f->g, d->in[0]), ok = d && d->block == block)
+    ok = use_count(f, d->out[0]) == 1;
+  return ok && d->op == CY_OP_slice;
+}
+
+/* Parts of something in another order, as rotary embeddings have it (the negated second half, then the first one), read by
+ * an element-wise op: on a device the kernel of that chooses for each element, instead of a kernel for each part. */
+static bool is_chosen_concat(const fuser *f, const cy_node_info *n) {
+  enum { MAX_CHOSEN = 4 };
+  if (n->op != CY_OP_concat || !cy_caps_of(f->p->options->caps)->device || n->nin > MAX_CHOSEN ||
+      use_count(f, n->out[0]) != 1)
+    return false;
+  cy_node user = f->uses.list[f->uses.start[n->out[0]]];
+  bool ok = user && cy_node_of(f->g, user)->block == n->block && class_of(cy_node_of(f->g, user)) == CY_CLASS_EW;
+  for (uint32_t k = 0; k < n->nin && ok; k++)
+    ok = is_part(f, n->in[k], n->block);
+  return ok;
+}
+
+/* Of what is no expression by itself, a kernel may have these inside. */
+static bool is_chosen(const fuser *f, const cy_node_info *n) { return is_chosen_pad(f, n) || is_chosen_concat(f, n); }
+
 /* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
 static int reads_of(const cy_graph *g, const cy_node_info *n, uint32_t k) {
   switch (n->op) {
@@ -129,7 +155,7 @@ static bool ends_kernel(const fuser *f, const cy_node_info *d) {
     if (several && (is_reduced(f, user) || user->op == CY_OP_gather))
       return true;
     for (uint32_t k = 0; k < user->nin; k++)
-      if (user->in[k] == v && !reads_of(f->g, user, k) && !converts_while_reading(user, k, d))
+      if (user->in[k] == v && !is_chosen_concat(f, user) && !reads_of(f->g, user, k) && !converts_while_reading(user, k, d))
         return true;
   }
   return false;
@@ -178,7 +204,7 @@ static void estimate(fuser *f) {
       for (uint32_t k = 0; k < n->nin; k++) {
         const cy_node_info *d = cy_def(g, n->in[k]);
         bool inner =
-            d && (cy_node_op(d)->expression || is_chosen_pad(f, d)) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
+            d && (cy_node_op(d)->expression || is_chosen(f, d)) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
         if (inner && is_repeated(f, n, n->in[k])) {
           f->pinned[n->in[k]] = true;
           inner = false;
@@ -385,6 +411,8 @@ static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
     if (n->in[k] != v)
       continue;
     int reads = converts_while_reading(n, k, d) ? 3 : reads_of(f->g, n, k);
+    if (n->op == CY_OP_concat && cy_value_of(f->g, n->out[0])->inlined)
+      reads = 1;
     bool inner_view = is_pure_view(n) && cy_value_of(f->g, n->out[0])->inlined;
     if (!reads || ((is_pure_view(n) || n->op == CY_OP_identity) && !inner_view && !view_wants(f, n, v)))
       return false;
@@ -397,6 +425,17 @@ static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
       *limit = broadcast_limit(f, v);
   }
   return true;
+}
+
+/* Is v read by a concatenation in its user's kernel alone, perhaps through an element-wise op? */
+static bool is_chosen_part(const fuser *f, cy_val v) {
+  const cy_node_info *n = NULL;
+  do {
+    cy_node user = use_count(f, v) == 1 ? f->uses.list[f->uses.start[v]] : 0;
+    n = user ? cy_node_of(f->g, user) : NULL;
+    v = n && n->nout == 1 ? n->out[0] : 0;
+  } while (v && class_of(n) == CY_CLASS_EW && cy_value_of(f->g, v)->inlined);
+  return v && n->op == CY_OP_concat && cy_value_of(f->g, v)->inlined;
 }
 
 /* A view is inlined when that lets the expression behind it join; or when strides can't express it and no one else
@@ -412,6 +451,8 @@ static bool view_should(const fuser *f, const cy_node_info *d) {
       use_count(f, d->in[0]) == 1 && before->block == d->block)
     return true;
   bool strided = before && is_pure_view(before);
+  if (d->op == CY_OP_slice && strided && is_chosen_part(f, d->out[0]))
+    return true;
   return d->op == CY_OP_reshape && (strided || !cy_layout_is_row_major(in));
 }
 
@@ -422,7 +463,7 @@ static void decide(fuser *f, cy_node node) {
     return;
   f->kernel[node] = node;
   cy_val v = d->nout == 1 ? d->out[0] : 0;
-  if (!v || (!cy_node_op(d)->expression && !is_chosen_pad(f, d)) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
+  if (!v || (!cy_node_op(d)->expression && !is_chosen(f, d)) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
     return;
   cy_node kernel = 0;
   int limit = 1 << 20;
