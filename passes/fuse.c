@@ -294,10 +294,19 @@ static bool may_end_with(const fuser *f, cy_node node) {
   return false;
 }
 
+/* Is n what makes floats of the halves that `half` rounds to? A device moves half as much where each reader does that. */
+static bool widens_halves(const fuser *f, const cy_node_info *half, const cy_node_info *n) {
+  return cy_caps_of(f->p->options->caps)->device && half->op == CY_OP_cast && n->op == CY_OP_cast &&
+         n->in[0] == half->out[0] && cy_type_of(f->g, n->out[0])->dtype == CY_F32 &&
+         (cy_type_of(f->g, n->in[0])->dtype == CY_F16 || cy_type_of(f->g, n->in[0])->dtype == CY_BF16);
+}
+
 /* Would an epilogue that could end with eight bits end with floats made of them, which their only reader can make for
- * itself? */
+ * itself? Or with floats made of halves, which all readers can? */
 static bool widens(const fuser *f, cy_node target, cy_node open) {
   const cy_node_info *n = cy_node_of(f->g, open);
+  if (widens_halves(f, cy_node_of(f->g, target), n) && !ends_kernel(f, n))
+    return true;
   return cy_node_of(f->g, target)->op == CY_OP_quantize && cy_dtype_is_float(cy_type_of(f->g, n->out[0])->dtype) &&
          use_count(f, n->out[0]) == 1 && !ends_kernel(f, n);
 }

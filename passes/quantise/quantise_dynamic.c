@@ -257,6 +257,7 @@ void cy_quant_dynamic_planned(cy_pass *p, cy_quant *q) {
     cy_build_before(p->g, nodes[i]);
     replace(s, nodes[i], 0, false);
   }
+  cy_quant_store_halves(p, s->known, s->nknown);
 }
 
 /* ---- all of a graph ---- */
@@ -308,4 +309,6 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   }
   if (single)
     cy_quant_singles_end(p, &made);
+  if (!measure)
+    cy_quant_store_halves(p, s.known, s.nknown);
 }

@@ -145,6 +145,10 @@ typedef struct cy_quant_rounded {
  * block and scales. */
 cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, cy_quant_scales scales, const int64_t *sizes);
 
+/* ---- quantise_halves.c ---- */
+/* Has what was rounded stored as halves, where the target gains by that; sweeps. */
+void cy_quant_store_halves(cy_pass *p, const cy_quant_rounded *known, uint32_t n);
+
 /* ---- quantise_single.c ---- */
 enum { CY_QUANT_MAX_OUTPUTS = 3 }; /* of a layer: those of a recurrence */
 typedef struct cy_quant_singles {
