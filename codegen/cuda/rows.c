@@ -220,7 +220,8 @@ static int held_quarters(const study *s) {
  * threads that can hold it in registers. A warp needs no barrier; a thread of it may hold 64 registers' worth (of 255,
  * the rest is for addresses and temporaries), one of a block of 1024 has 64 in all and may hold 32. Rows of few
  * elements share a warp, two chunks for each thread: one would leave nothing to overlap. Where there are too few rows
- * to fill the device, more threads take each. */
+ * to fill the device, more threads take each, with no more than FEW_HELD elements where there are as many threads: a
+ * row then takes as long as a thread takes for its elements, and four warps alone hide none of that. */
 static const struct group {
   int threads, words;
   bool alone; /* only for few rows or when the smaller ones cannot hold a row */
@@ -234,6 +235,7 @@ enum {
   BLOCK_THREADS = 128,           /* of a block of several rows */
   SPLIT_ITERATIONS = 512,        /* rows worth a block when there are few of them, */
   MAYBE_SPLIT_ITERATIONS = 2048, /* .. or may be */
+  FEW_HELD = 8,
   LOOSE_CHUNKS = 16,             /* chunks for each thread when nothing is held */
   MAX_VECTOR = 8,
   VECTOR_BYTES = 16
@@ -250,7 +252,8 @@ static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int6
     const struct group *c = &groups[i];
     int64_t chunks = cy_ceil(length, (int64_t)c->threads * r->vector), words = chunks * r->vector * quarters / 4;
     bool holds = quarters ? words <= c->words : chunks <= (c->threads < WARP_SIZE ? 2 : LOOSE_CHUNKS);
-    if (!holds || (few && !c->alone))
+    bool more = few && chunks * r->vector > FEW_HELD && i + 1 < NGROUPS;
+    if (!holds || (few && !c->alone) || more)
       continue;
     chosen = c;
     r->chunks = quarters ? (int)chunks : 0;
