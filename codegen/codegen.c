@@ -14,38 +14,6 @@
 
 enum { SMALL_SIZE = 8 };
 
-static const struct {
-  const char *name;
-  cy_emit_form form;
-  cy_code_kind code;
-} kinds[] = {
-#define KIND(kind, name, form, code) {name, CY_FORM_##form, CY_CODE_##code},
-    CY_EMIT_TABLE(KIND)
-#undef KIND
-};
-
-static const struct {
-  const char *ending;
-  cy_emit_kind kind;
-} other_endings[] = {{"s", CY_EMIT_ASM}, {"lib", CY_EMIT_A}, {"obj", CY_EMIT_O}};
-
-cy_emit_kind cy_emit_kind_of(const char *path) {
-  const char *dot = strrchr(cy_path_base(path), '.');
-  for (int i = 0; dot && i < CY_EMIT_KINDS; i++)
-    if (strcmp(dot + 1, kinds[i].name) == 0)
-      return (cy_emit_kind)i;
-  for (size_t i = 0; dot && i < sizeof other_endings / sizeof *other_endings; i++)
-    if (strcmp(dot + 1, other_endings[i].ending) == 0)
-      return other_endings[i].kind;
-  return CY_EMIT_KINDS;
-}
-
-cy_emit_kind cy_emit_kind_shared(const cy_machine *m) { return m->arch->format == CY_COFF ? CY_EMIT_DLL : CY_EMIT_SO; }
-
-const char *cy_emit_kind_name(cy_emit_kind kind) { return kinds[kind].name; }
-
-cy_emit_form cy_emit_form_of(const cy_work *b) { return kinds[b->o->emit].form; }
-
 /* The prefix of all symbols: asked for, or the output's file name up to its first dot. */
 static char *model_name(const cy_codegen_options *o) {
   bool named = o->name && *o->name;
@@ -91,7 +59,7 @@ static int check_kind(cy_work *b) {
   cy_emit_kind shared = cy_emit_kind_shared(b->machine);
   if ((b->o->emit == CY_EMIT_SO || b->o->emit == CY_EMIT_DLL) && b->o->emit != shared) {
     cy_diag_add(b->diag, CY_ERROR, NULL, "a shared library for target '%s' is a .%s, found .%s%s", b->machine->text,
-                kinds[shared].name, kinds[b->o->emit].name,
+                cy_emit_kind_name(shared), cy_emit_kind_name(b->o->emit),
                 shared == CY_EMIT_SO ? "; DLLs are for Windows: --target=windows" : "");
     cy_diag_blame(b->diag, CY_CAUSE_OPTION);
     return -1;
@@ -136,9 +104,11 @@ static void visit_layers(const cy_work *b) {
 }
 
 static int build_objects(cy_work *b, cy_codegen_stats *st) {
-  cy_code_kind code = kinds[b->o->emit].code;
+  cy_code_kind code = cy_emit_code_of(b);
   bool library = cy_emit_form_of(b) == CY_FORM_LIBRARY;
   cy_kernels_prepare(b);
+  cy_stored_once(b);
+  cy_kernels_constants(b);
   visit_layers(b);
   if (b->o->plan_only)
     return 0;
@@ -212,23 +182,6 @@ static int build(cy_work *b) {
   int rc = header ? cy_header_write(b, header) : 0;
   free(header);
   return rc;
-}
-
-cy_cause cy_code_cause(const char *error) {
-  return strncmp(error, CY_CANNOT_WRITE, strlen(CY_CANNOT_WRITE)) == 0 ? CY_CAUSE_FILE : CY_CAUSE_MODEL;
-}
-
-void cy_work_progress(cy_work *b, const char *stage, int64_t done, int64_t total) {
-  if (b->o->progress)
-    b->o->progress(b->o->progress_ctx, stage, done, total);
-}
-
-void cy_work_add_object(cy_work *b, const char *path) {
-  b->objects = realloc(b->objects, (b->nobjects + 1) * sizeof *b->objects);
-  char *copy = strdup(path);
-  if (!b->objects || !copy)
-    cy_no_memory();
-  b->objects[b->nobjects++] = copy;
 }
 
 static void work_deinit(cy_work *b) {

@@ -115,6 +115,32 @@ static void put_struct(FILE *f, cy_work *b, const char *what, const cy_port_info
   fprintf(f, "} %s_%s;\n\n", b->name, what);
 }
 
+uint32_t cy_input_symbols(cy_graph *g, cy_sym **out_syms) {
+  uint32_t n = 0, nsyms = cy_sym_count(g);
+  cy_sym *list = CY_NEW_ARRAY(cy_graph_arena(g), cy_sym, nsyms + 1);
+  bool *seen = CY_NEW_ARRAY(cy_graph_arena(g), bool, nsyms + 1);
+  const cy_port_info *ports;
+  uint32_t nports = cy_graph_inputs(g, &ports);
+  for (uint32_t i = 0; i < nports; i++) {
+    const cy_type *type = &cy_value_of(g, ports[i].value)->type;
+    for (int axis = 0; axis < type->rank; axis++) {
+      int64_t v;
+      if (cy_dim_is_const(g, type->dim[axis], &v))
+        continue;
+      const cy_term *t;
+      const cy_atom *atom =
+          cy_dim_terms(g, type->dim[axis], &t) == 1 && t->natoms == 1 ? cy_dim_atom(g, t->atoms[0]) : NULL;
+      if (!atom || atom->kind != CY_ATOM_SYM || t->coef != 1)
+        cy_bug("a size of input '%s' is neither a number nor a symbol", cy_str_text(g, ports[i].name));
+      if (!seen[atom->sym])
+        list[n++] = atom->sym;
+      seen[atom->sym] = true;
+    }
+  }
+  *out_syms = list;
+  return n;
+}
+
 static uint32_t put_sizes(FILE *f, cy_work *b) {
   cy_sym *syms;
   uint32_t n = cy_input_symbols(b->g, &syms);

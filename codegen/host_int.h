@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host_int.h - what the files that emit the host program share (host.c, host_steps.c, host_dims.c, host_model.c).
+/* host_int.h - what the files that emit the host program share: host_emit.c on host_steps.c and host_model.c, these on
+ * host_profile.c, all on host.c, which is on host_dims.c.
  *
  * One cy_host is one LLVM module being filled: plan(), run() and its parts, the tables of cyrt_model. The module is the
  * same for every target; kernels are external functions.
@@ -60,6 +61,11 @@ struct cy_host {
   uint32_t memo_cap, round;
 };
 
+/* A field of a struct of the ABI: an i32, or 8 bytes. */
+static inline LLVMValueRef cy_host_field(const cy_host *h, LLVMTypeRef type, LLVMValueRef base, size_t offset) {
+  return cy_load(h->cg, type, cy_gepc(h->cg, base, (int64_t)offset), type == h->cg->i32 ? 4 : 8);
+}
+
 /* ---- host_dims.c ---- */
 LLVMValueRef cy_host_dim(cy_host *h, cy_dim d);
 /* The same for what memory is asked for: INT64_MAX, which no one has, where what it is computed from does not fit. */
@@ -68,7 +74,7 @@ void cy_host_forget(cy_host *h); /* values seen so far no longer dominate, or a 
 void cy_host_set_sym(cy_host *h, cy_sym s, LLVMValueRef v);
 LLVMValueRef cy_host_sym(cy_host *h, cy_sym s);
 
-/* ---- host.c: functions, memory, plan() ---- */
+/* ---- host.c: functions, memory, checks ---- */
 /* Opens i32 name(frame); the function that was open is restored by cy_host_leave(), which returns 0 from this one. */
 typedef struct cy_host_state {
   cy_fn_state cg;
@@ -93,7 +99,6 @@ LLVMValueRef cy_host_pointer(cy_host *h, uint32_t buffer, cy_dim offset);
 LLVMValueRef cy_host_slots(cy_host *h);
 void cy_host_size_slots(cy_host *h, const cy_kernel_plan *plan);
 LLVMValueRef cy_host_call_size(cy_host *h, const char *prefix, const char *suffix); /* i64 <prefix><suffix>(slots) */
-LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size_t offset);
 /* Is there any element that the launch writes? NULL: certainly. Where there is none, its grid may be huge all the same:
  * [2^40, 0] has as many rows. */
 LLVMValueRef cy_host_writes_some(cy_host *h, const cy_step *s);

@@ -25,32 +25,6 @@ bool cy_host_output_dynamic(const cy_host *h, uint32_t output) {
   return false;
 }
 
-uint32_t cy_input_symbols(cy_graph *g, cy_sym **out_syms) {
-  uint32_t n = 0, nsyms = cy_sym_count(g);
-  cy_sym *list = CY_NEW_ARRAY(cy_graph_arena(g), cy_sym, nsyms + 1);
-  bool *seen = CY_NEW_ARRAY(cy_graph_arena(g), bool, nsyms + 1);
-  const cy_port_info *ports;
-  uint32_t nports = cy_graph_inputs(g, &ports);
-  for (uint32_t i = 0; i < nports; i++) {
-    const cy_type *type = &cy_value_of(g, ports[i].value)->type;
-    for (int axis = 0; axis < type->rank; axis++) {
-      int64_t v;
-      if (cy_dim_is_const(g, type->dim[axis], &v))
-        continue;
-      const cy_term *t;
-      const cy_atom *atom =
-          cy_dim_terms(g, type->dim[axis], &t) == 1 && t->natoms == 1 ? cy_dim_atom(g, t->atoms[0]) : NULL;
-      if (!atom || atom->kind != CY_ATOM_SYM || t->coef != 1)
-        cy_bug("a size of input '%s' is neither a number nor a symbol", cy_str_text(g, ports[i].name));
-      if (!seen[atom->sym])
-        list[n++] = atom->sym;
-      seen[atom->sym] = true;
-    }
-  }
-  *out_syms = list;
-  return n;
-}
-
 /* ---- constants ---- */
 
 static LLVMValueRef null_ptr(cy_host *h) { return LLVMConstNull(h->cg->ptr); }

@@ -147,7 +147,7 @@ static void add_defaults(cy_work *b) {
   }
 }
 
-static void find_constants(cy_work *b) {
+void cy_kernels_constants(cy_work *b) {
   add_defaults(b);
   b->constant_used = calloc(b->p->nconstants + 1, sizeof *b->constant_used);
   if (!b->constant_used)
@@ -190,8 +190,6 @@ void cy_kernels_prepare(cy_work *b) {
     prepare_kernel(b, &b->plans[i]);
   }
   cy_steps_visit(b->p->steps, bind_launch, b);
-  cy_stored_once(b);
-  find_constants(b);
 }
 
 /* ---- scratch, once its sizes are known ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* work.h - the state of one cy_codegen() call, shared by the files of this folder.
  *
- * codegen.c drives: prepare (kernels.c) -> kernels in shards (shards.c), weights meanwhile (weights.c) -> memory plan
+ * codegen.c drives: prepare (kernels.c, stored_once.c) -> kernels in shards (shards.c), weights meanwhile (weights.c) -> memory plan
  * -> host program (host*.c) -> link (link.c), header (header.c). Temporaries are known to temps.c, which removes them.
  */
 #ifndef CY_WORK_H
@@ -33,17 +33,19 @@ typedef struct cy_work {
   cy_kernel_compiler compiled_by; /* after emit */
 } cy_work;
 
-/* ---- codegen.c ---- */
+/* ---- work.c ---- */
 /* The forms in CY_EMIT_TABLE. */
 typedef enum cy_emit_form { CY_FORM_LIBRARY, CY_FORM_HEADER, CY_FORM_TEXT, CY_FORM_DEVICE } cy_emit_form;
 cy_emit_form cy_emit_form_of(const cy_work *b);
+cy_code_kind cy_emit_code_of(const cy_work *b);
 void cy_work_add_object(cy_work *b, const char *path); /* to what is linked, as the last */
 /* What is to blame for an error of cy_target.emit(). */
 cy_cause cy_code_cause(const char *error);
 void cy_work_progress(cy_work *b, const char *stage, int64_t done, int64_t total);
 
 /* ---- kernels.c ---- */
-void cy_kernels_prepare(cy_work *b);      /* plans, appended arguments and their buffers; which constants are used */
+void cy_kernels_prepare(cy_work *b);      /* plans, appended arguments and their buffers */
+void cy_kernels_constants(cy_work *b);    /* then, after cy_stored_once(): which constants are used */
 void cy_kernels_bind_scratch(cy_work *b); /* after emit: sizes of the scratch buffers */
 cy_kernel_plan *cy_kernels_plan(const cy_work *b, const cy_kernel *k); /* of a kernel that some step launches */
 
@@ -57,7 +59,7 @@ void cy_stored_often_find(cy_work *b, cy_codegen_stats *out); /* what is left, o
 /* The estimated time of a launch in picoseconds on one core, as an expression of the program's symbols. */
 cy_dim cy_kernel_work(cy_graph *g, cy_kernel *k);
 
-/* ---- explain.c: the table of kernels ---- */
+/* ---- explain/explain.c: the table of kernels ---- */
 void cy_explain(cy_work *b, FILE *out);
 void cy_explain_costs(cy_work *b, FILE *out); /* layers with their candidates */
 /* What is told of one launch; texts live as long as the graph. */
@@ -74,7 +76,7 @@ int64_t *cy_sizes_assumed(cy_work *b); /* of all symbols; free() it */
 void cy_sizes_print(cy_work *b, const int64_t *syms, FILE *out); /* what of that is an assumption, if any */
 cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_kernel_plan *plan);
 
-/* ---- explain_memory.c, explain_json.c ---- */
+/* ---- explain/explain_memory.c, explain/explain_json.c ---- */
 void cy_explain_memory(cy_work *b, FILE *out);
 void cy_explain_json(cy_work *b, FILE *out);
 
@@ -97,7 +99,7 @@ typedef struct cy_data_image {
 void cy_elf_data_object(uint16_t machine, const char *section, const char *symbol, uint64_t bytes, cy_data_image *out);
 void cy_coff_data_object(uint16_t machine, const char *symbol, uint64_t bytes, cy_data_image *out);
 
-/* ---- host.c: the host module to files. 0, or -1 after a diagnostic ---- */
+/* ---- host_emit.c: the host module to files. 0, or -1 after a diagnostic ---- */
 int cy_host_emit(cy_work *b, cy_code_kind kind);
 /* The first value that is a string, sequence, map or optional value, or 0 (host_model.c). */
 cy_val cy_graph_first_stored(const cy_graph *g);

@@ -11,7 +11,7 @@ import subprocess
 
 import lib
 
-FOLDERS = ('codegen/cpu',)
+FOLDERS = {'codegen': 'codegen/cuda/'}  # folder: what in it still has circles and is left out
 
 
 def symbols(path):
@@ -46,7 +46,7 @@ def circles(edges):
 
 def check(root, folder):
     """Lines about a folder's circles."""
-    sources = glob.glob(os.path.join(folder, '**', '*.c'), recursive=True)
+    sources = [path for path in glob.glob(os.path.join(folder, '**', '*.c'), recursive=True) if not path.startswith(FOLDERS[folder])]
     objects = {path[:-2]: symbols(os.path.join(root, 'obj', path[:-2] + '.o')) for path in sources}
     home = {name: path for path, (defined, _) in objects.items() for name in defined}
     edges = {path: {home[name] for name in used if name in home} - {path} for path, (_, used) in objects.items()}

@@ -12,7 +12,7 @@
  * core, or of the device.
  */
 #define _GNU_SOURCE
-#include "codegen/explain_int.h"
+#include "codegen/explain/explain_int.h"
 #include "ir/clock.h"
 
 #include <jansson.h>

@@ -6,7 +6,7 @@
  * values that --explain assumes.
  */
 #define _GNU_SOURCE
-#include "codegen/explain_int.h"
+#include "codegen/explain/explain_int.h"
 #include "runtime/cyrt_place.h"
 
 #include <stdlib.h>

@@ -11,7 +11,7 @@
  * given values, printed too; a library that counts times (host_profile.c) is told which of them a floor hangs on.
  */
 #define _GNU_SOURCE
-#include "codegen/explain_int.h"
+#include "codegen/explain/explain_int.h"
 #include "ir/clock.h"
 
 #include <stdlib.h>
