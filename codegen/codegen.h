@@ -30,9 +30,10 @@ const char *cy_machine_text(const cy_machine *m);
 const cy_target_caps *cy_machine_caps(const cy_machine *m);
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
 bool cy_machine_allow_tf32(cy_machine *m);
-/* May libraries use cuDNN, where it is found when they are loaded and is faster? REQUIRE: no load without it. */
-typedef enum cy_cudnn_use { CY_CUDNN_AUTO, CY_CUDNN_OFF, CY_CUDNN_REQUIRE } cy_cudnn_use;
-bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target has no cuDNN */
+/* May models use NVIDIA's libraries, where they are found when they are loaded and are faster? REQUIRE: no load without. */
+typedef enum cy_library { CY_LIBRARY_CUDNN, CY_LIBRARY_CUBLASLT, CY_LIBRARIES } cy_library;
+typedef enum cy_library_use { CY_LIBRARY_AUTO, CY_LIBRARY_OFF, CY_LIBRARY_REQUIRE } cy_library_use;
+bool cy_machine_set_library(cy_machine *m, cy_library library, cy_library_use use); /* false: the target has none */
 /* Multiplies f32 as written from now on, without the algorithms that take fewer multiplications and round a little more
  * (Strassen's for products, Winograd's for convolutions). False: the target has none. */
 bool cy_machine_strict_fp(cy_machine *m);

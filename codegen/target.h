@@ -38,7 +38,7 @@ struct cy_machine {
   char *needs;         /* comma separated CPU features that the code needs, checked when a model is loaded */
   cy_target_caps caps; /* the target's, and what match() found of this machine */
   bool tf32;           /* f32 products may round their factors to TF32 */
-  cy_cudnn_use cudnn;
+  cy_library_use libraries[CY_LIBRARIES];
   bool smallest;                   /* size before speed, among forms of equal results */
   const char *prefix;              /* of the model's symbols, during emit() */
   bool fast_codegen;               /* emit() makes code fast, not fast code: see cy_codegen_options.fast_codegen */
@@ -111,7 +111,7 @@ struct cy_target {
   const char *name;
   const char *specs;   /* what --target accepts, for help and messages */
   cy_target_caps caps; /* of all its machines; match() fills in what depends on the spec */
-  bool tf32, cudnn;    /* has both, if asked: see cy_machine_allow_tf32, cy_machine_set_cudnn */
+  bool tf32, libraries; /* has both, if asked: see cy_machine_allow_tf32, cy_machine_set_library */
   /* Fills m's cpu, text, needs and what is missing of caps if the spec is one of this target's. False: it is not; then
    * out_error may get a malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);

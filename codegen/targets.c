@@ -71,9 +71,9 @@ const cy_target_caps *cy_machine_caps(const cy_machine *m) { return &m->caps; }
 
 bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target->tf32; }
 
-bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use) {
-  m->cudnn = use;
-  return m->target->cudnn;
+bool cy_machine_set_library(cy_machine *m, cy_library library, cy_library_use use) {
+  m->libraries[library] = use;
+  return m->target->libraries;
 }
 
 bool cy_machine_strict_fp(cy_machine *m) {

@@ -369,68 +369,32 @@ typedef struct cyrt_cuda_bound {
   const char *format; /* of the error: the node as %s, number and bound as %lld */
 } cyrt_cuda_bound;
 
-struct cyrt_cuda_cudnn;
+struct cyrt_cuda_libraries;
 struct cyrt_cuda_trace;
 typedef struct cyrt_cuda_model {
   uint32_t n_kernels;
-  uint32_t flags; /* CYRT_CUDA_REPLAY, CYRT_CUDA_REQUIRE_CUDNN */
+  uint32_t flags; /* CYRT_CUDA_REPLAY, .. */
   const cyrt_cuda_kernel *kernels;
-  const struct cyrt_cuda_cudnn *cudnn; /* NULL: no kernel may be cuDNN's */
+  const struct cyrt_cuda_libraries *libraries; /* NULL: no kernel may be another library's */
   uint64_t n_checks;
-  uint64_t agree;                      /* with cudnn: the number of the kernel that compares two results */
+  uint64_t agree;                      /* with libraries: the number of the kernel that compares two results */
   const cyrt_cuda_bound *checks;       /* [n_checks] those of cyrt_frame.checks, in the order of the launches */
   const struct cyrt_cuda_trace *trace; /* NULL: compiled without --profile */
   uint64_t lengths; /* bit i: the i-th symbol of the inputs may change from step to step of a sequence */
   uint64_t n_weights;
   const uint64_t *weights_at;          /* [n_weights] where each of the weights begins, ascending */
 } cyrt_cuda_model;
+enum { CYRT_CUDA_CUDNN, CYRT_CUDA_CUBLASLT, CYRT_CUDA_LIBRARIES };
 enum {
-  CYRT_CUDA_REPLAY = 1,       /* equal sizes of inputs mean equal launches: a run can be recorded */
-  CYRT_CUDA_REQUIRE_CUDNN = 2 /* no context without it */
+  CYRT_CUDA_REPLAY = 1, /* equal sizes of inputs mean equal launches: a run can be recorded */
+  /* shifted left by the number of a library: kernels may be its; there is no context without it */
+  CYRT_CUDA_USE = 1 << 8,
+  CYRT_CUDA_REQUIRE = 1 << 16
 };
-extern const struct cyrt_cuda_cudnn cyrt_cuda_cudnn CYRT_HIDDEN; /* cuda_cudnn.c */
+extern const struct cyrt_cuda_libraries cyrt_cuda_libraries CYRT_HIDDEN; /* cuda_choose.c */
 extern const struct cyrt_cuda_trace cyrt_cuda_trace CYRT_HIDDEN; /* cuda_trace.c */
 
-/* What cuDNN may compute in place of a kernel: an array of int64_t, which generated code fills in this order. */
-typedef struct cyrt_cuda_tensor { /* counted in elements; neighbours: channels, columns of a head, keys of a bias */
-  int64_t slot;                   /* the kernel's slot with its pointer; -1: there is none */
-  int64_t dtype, offset;          /* cyto_dtype; the first element */
-  int64_t stride[4]; /* convolution: image, spatial..; attention: batch, head, row (key), neighbours; 0: all the same */
-} cyrt_cuda_tensor;
-enum { CYRT_PROBLEM_TENSORS = 6, CYRT_PROBLEM_OUT = 5 };
-enum { CYRT_CONV_X, CYRT_CONV_W, CYRT_CONV_BIAS, CYRT_CONV_RESIDUAL, CYRT_CONV_Y = CYRT_PROBLEM_OUT };
-enum { CYRT_ATTENTION_Q, CYRT_ATTENTION_K, CYRT_ATTENTION_V, CYRT_ATTENTION_BIAS, CYRT_ATTENTION_MASK };
-
-/* relu(conv(x, w) + bias + residual), sums in f32. Weights are dense: [channels_out][kernel..][channels_in / group]. */
-typedef struct cyrt_cuda_conv {
-  int64_t nspatial, group; /* nspatial: 2 or 3 */
-  int64_t images, channels_in, channels_out;
-  int64_t in[3], out[3], pad[3], kernel[3], stride[3], dilation[3]; /* pad: in front; behind follows from out */
-} cyrt_cuda_conv;
-
-/* softmax(scale * q k^T + bias) v, in f32; a score is `fill` where the mask is false. Row m sees keys up to m + past where
- * it is causal, and with a window keys from m + past - window + 1 on. */
-typedef struct cyrt_cuda_attention {
-  int64_t batch, heads, key_heads; /* heads / key_heads neighbouring heads of q share one of k and v */
-  int64_t rows, keys, size, columns; /* of a head: of q and k, of v */
-  int64_t past, window;              /* window: 0: there is none */
-  int64_t scale, fill;               /* the bits of an f32 */
-} cyrt_cuda_attention;
-
-typedef struct cyrt_cuda_problem {
-  int64_t kind, flags;
-  cyrt_cuda_tensor tensor[CYRT_PROBLEM_TENSORS];
-  union {
-    cyrt_cuda_conv conv;
-    cyrt_cuda_attention attention; /* what is left is 0 */
-  };
-} cyrt_cuda_problem;
-enum { CYRT_PROBLEM_CONV, CYRT_PROBLEM_ATTENTION, CYRT_PROBLEM_KINDS };
-enum {
-  CYRT_CONV_RELU = 1,
-  CYRT_PROBLEM_EXACT = 2, /* factors of f32 may not be rounded */
-  CYRT_ATTENTION_CAUSAL = 4
-};
+struct cyrt_cuda_problem; /* cuda/cuda_problem.h */
 
 /* A tensor that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
 enum { CYRT_CUDA_BOX_RANK = 5 };
@@ -454,9 +418,9 @@ typedef struct cyrt_cuda_tma {
  * are wanted and maps can tell how the tensors lie. */
 int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
                          int64_t then_blocks, const cyrt_cuda_tma *tma);
-/* The same for a kernel that cuDNN can stand in for: the faster one. */
+/* The same for a kernel that a library of NVIDIA can stand in for: the fastest one. */
 int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
-                                int64_t then_blocks, const cyrt_cuda_tma *tma, const cyrt_cuda_problem *problem);
+                                int64_t then_blocks, const cyrt_cuda_tma *tma, const struct cyrt_cuda_problem *problem);
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
 int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
                        int32_t n_out, const cyrt_attr *attrs);

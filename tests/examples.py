@@ -70,7 +70,7 @@ def on_mocks(args, flags, environment):
     """examples/cuda on the mocks of tests/cuda, which are found and compile kernels from the root of the repository."""
     mock, out = os.path.join(args.build, 'tests', 'cuda', 'mock'), os.path.join(args.build, 'examples', 'cuda')
     program, library = os.path.join(out, 'cuda'), os.path.join(out, 'digits.so')
-    environment = {**environment, 'CUDA_HOME': mock, 'CYTO_CUDNN': '', 'CY_MOCK_CAPABILITY': '80'}
+    environment = {**environment, 'CUDA_HOME': mock, 'CYTO_CUDNN': '', 'CYTO_CUBLASLT': '', 'CY_MOCK_CAPABILITY': '80'}
     code, text, err = lib.run(['make', '--no-print-directory', '-C', 'examples/cuda', program, library, 'BUILD=' + args.build, 'CC=' + flags,
                                'CUDA_LIB=' + mock, 'TARGET=sm_80'], env=environment)
     if not code:

@@ -95,7 +95,7 @@ LONG = [
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
 LONGEST = ['torch', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'triton', 'predict', 'decoding', 'fused', 'cuda/kernels_test',
-           'cuda/ptx_test', 'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
+           'cuda/ptx_test', 'cuda/cudnn_test', 'cuda/cublaslt_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
            'codegen/int_gemm_test']
 
 

@@ -6,7 +6,7 @@
 
 # ---- what there is
 
-SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model memory capture checks steps devices driver tools cudnn search found)
+SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model memory capture checks steps devices driver tools cudnn cublaslt search found)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
@@ -148,9 +148,10 @@ $(SHIM_PTX_OBJECT): tests/cuda/shim_ptx.c tests/cuda/shim_traffic.c tests/cuda/s
 $O/tests/cuda/ptx_test: | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
 
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
-CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13 $O/tests/cuda/mock/cudnn/libcudnn.so.9
+CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13 \
+  $O/tests/cuda/mock/cudnn/libcudnn.so.9 $O/tests/cuda/mock/cublas/libcublasLt.so.13
 $(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) \
-  | $(CUDA_MOCKS) $O/cytoc $O/cyto-run $O/cyto-bench
+  | $(CUDA_MOCKS) $O/cytoc $O/cyto-run $O/cyto-bench $O/cyto-tune
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
@@ -159,6 +160,8 @@ $O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h t
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
 $O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h \
   runtime/half.h runtime/cuda/cudnn_numbers.h
+$O/tests/cuda/mock/cublas/libcublasLt.so.13: tests/cuda/mock_cublaslt.c tests/cuda/mock_cublaslt.h tests/cuda/mock_cuda.h \
+  runtime/half.h runtime/cuda/cublaslt_numbers.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O2 -g $(WARN) $(SANFLAGS) $(SHIM_DEFINES) -fPIC -shared \

@@ -135,18 +135,24 @@ static const char *algorithm(const cy_machine *m, const cy_cuda_form *form, cy_a
   }
 }
 
+static const struct {
+  const char *name, *option, *kernels;
+} libraries[CY_LIBRARIES] = {[CY_LIBRARY_CUDNN] = {"cuDNN", "--cudnn", "convolution and no attention"},
+                             [CY_LIBRARY_CUBLASLT] = {"cuBLASLt", "--cublaslt", "product"}};
+
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   const cy_cuda_machine *c = m->state;
   cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
-  cy_dim field[CY_CUDA_PROBLEM_FIELDS];
   if (form->kind == CY_CUDA_TILES)
     cy_cuda_contract_prepare(m, plan, form);
+  cy_cuda_offer_match(m, plan->kernel, form);
   cy_cuda_lengths_prepare(p, plan->kernel, form);
   plan->algorithm = algorithm(m, form, arena);
-  if (cy_cuda_cudnn_match(m, plan->kernel, form, field))
-    plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
+  for (int i = 0; i < CY_LIBRARIES; i++)
+    if (cy_cuda_offered_to(m, plan->kernel, form, i))
+      plan->algorithm = cy_arena_printf(arena, "%s or %s", plan->algorithm, libraries[i].name);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
@@ -156,7 +162,7 @@ typedef struct shard {
   cy_kernel_plan **plans;
   uint32_t n;
   cy_cuda_arch first; /* the architecture that --explain tells of */
-  bool cudnn;         /* cuDNN may compute one of them: results are compared */
+  bool offered;       /* another library may compute one of them: results are compared */
 } shard;
 
 static char *print_source(const shard *s) {
@@ -173,7 +179,7 @@ static char *print_source(const shard *s) {
     cy_bug_context = s->plans[i]->symbol;
     cy_cuda_print(f, s->plans[i]->kernel, cy_cuda_form_of(s->plans[i]), s->plans[i]->symbol);
   }
-  if (s->cudnn)
+  if (s->offered)
     cy_cuda_agree_print(f, s->plans[0]->symbol);
   if (fclose(f))
     cy_no_memory();
@@ -243,10 +249,9 @@ static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
   return text;
 }
 
-static bool any_for_cudnn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n) {
-  cy_dim field[CY_CUDA_PROBLEM_FIELDS];
+static bool any_offered(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, int library) {
   for (uint32_t i = 0; i < n; i++)
-    if (cy_cuda_cudnn_match(m, plans[i].kernel, cy_cuda_form_of(&plans[i]), field))
+    if (cy_cuda_offered_to(m, plans[i].kernel, cy_cuda_form_of(&plans[i]), library))
       return true;
   return false;
 }
@@ -300,9 +305,10 @@ static void warn_synchronous(const cy_cuda_machine *c, cy_cuda_arch arch, cy_dia
  * then does not run there, which its users would learn only when they load it. */
 static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag) {
   const cy_cuda_machine *c = m->state;
-  if (m->cudnn == CY_CUDNN_REQUIRE && !any_for_cudnn(m, plans, n))
-    cy_diag_add(diag, CY_WARNING, NULL,
-                "--cudnn=require asks for nothing: no convolution and no attention has a form that cuDNN is given");
+  for (int i = 0; i < CY_LIBRARIES; i++)
+    if (m->libraries[i] == CY_LIBRARY_REQUIRE && !any_offered(m, plans, n, i))
+      cy_diag_add(diag, CY_WARNING, NULL, "%s=require asks for nothing: no %s has a form that %s is given",
+                  libraries[i].option, libraries[i].kernels, libraries[i].name);
   for (int i = 0; i < c->narch && multiplies_matrices(plans, n); i++)
     warn_synchronous(c, c->arch[i], diag);
   for (int i = 0; i < c->narch; i++) {
@@ -457,7 +463,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
                 char **out_error) {
   shard s = {plans, n, ((const cy_cuda_machine *)m->state)->arch[0], false};
   for (uint32_t i = 0; i < n; i++)
-    s.cudnn |= any_for_cudnn(m, plans[i], 1);
+    s.offered |= cy_cuda_form_of(plans[i])->offer != NULL;
   cy_cuda_image images[18] = {{.bytes = NULL}};
   char symbol[128];
   int nimages = 0, rc = 0;
@@ -529,7 +535,7 @@ static bool half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, 
 const cy_target cy_target_cuda = {
     .name = "cuda",
     .tf32 = true,
-    .cudnn = true,
+    .libraries = true,
     .caps = {.device = true,
              .max_head = 256,
              .busy_parts = 256,

@@ -71,6 +71,7 @@ typedef struct cy_cuda_form {
   int64_t share_elems;   /* .. how many those are, */
   cy_dim combine_blocks; /* .. and the blocks of CY_CUDA_COMBINE_THREADS that add them */
   int64_t packed_k;      /* .. with rows of this many elements; 0: it is read as the model has it */
+  const cy_dim *offer;    /* [CY_CUDA_PROBLEM_FIELDS] what other libraries are told of it (offers.c); NULL: it is ours */
   const uint8_t *varying; /* [symbols + 1] those that may change from step to step of a sequence, which the kernel reads
                              from memory; NULL: it depends on none (lengths.c) */
   uint64_t varying_args;  /* bit i: argument i begins at a place that may change */
@@ -270,14 +271,14 @@ bool cy_cuda_has_warpgroups(const cy_machine *m); /* is sm_90a among the archite
 void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
 uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
 
-/* ---- cudnn.c ---- */
+/* ---- offers.c ---- */
 #define CY_CUDA_IMAGES "_images" /* ends the symbol of the images of some kernels, which begins as the first one's name */
-#define CY_CUDA_AGREE "_agree" /* ends the name of the kernel that compares two results (cudnn.c) */
+#define CY_CUDA_AGREE "_agree" /* ends the name of the kernel that compares two results (offers.c) */
 void cy_cuda_agree_print(FILE *out, const char *symbol);
-enum { CY_CUDA_PROBLEM_FIELDS = 67 };
-/* May cuDNN compute this kernel? Then the fields of a cyrt_cuda_problem. */
-bool cy_cuda_cudnn_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
-                         cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
+enum { CY_CUDA_PROBLEM_FIELDS = 71 };
+/* Sets form->offer if another library may compute this kernel. */
+void cy_cuda_offer_match(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+bool cy_cuda_offered_to(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, int library);
 
 /* ---- nvrtc.c ---- */
 

@@ -62,12 +62,8 @@ static LLVMValueRef tma_kernel(cy_host *h, const cy_kernel_plan *plan) {
   return to;
 }
 
-static bool may_be_cudnn(const cy_host *h, const cy_kernel_plan *plan, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
-  return cy_cuda_cudnn_match(h->build->machine, plan->kernel, cy_cuda_form_of(plan), field);
-}
-
 /* A cyrt_cuda_problem in memory of the function. */
-static LLVMValueRef problem(cy_host *h, const cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
+static LLVMValueRef problem(cy_host *h, const cy_dim *field) {
   cy_cg *cg = h->cg;
   if (!h->fn.problem)
     h->fn.problem = cy_alloca(cg, CY_CUDA_PROBLEM_FIELDS * 8);
@@ -78,7 +74,6 @@ static LLVMValueRef problem(cy_host *h, const cy_dim field[CY_CUDA_PROBLEM_FIELD
 
 static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
-  cy_dim field[CY_CUDA_PROBLEM_FIELDS];
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   LLVMTypeRef params[7] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i64, cg->ptr, cg->ptr};
   LLVMValueRef blocks = cy_host_dim(h, form->blocks), written = cy_host_writes_some(h, s);
@@ -89,11 +84,11 @@ static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   args[5] = tma_kernel(h, plan);
   if (plan->dead_arg >= 0 && !plan->reads_dead) /* launches are compared slot by slot */
     cy_store(cg, LLVMConstNull(cg->ptr), cy_gepc(cg, args[2], (int64_t)sizeof(cyrt_slot) * plan->dead_arg), 8);
-  bool cudnn = may_be_cudnn(h, plan, field);
-  if (cudnn)
-    args[6] = problem(h, field);
-  const char *name = cudnn ? "cyrt_cuda_choose_launch" : "cyrt_cuda_launch";
-  cy_host_check(h, cy_call(cg, cy_host_declare(h, name, cg->i32, params, 6 + cudnn, false), args, 6 + cudnn));
+  bool offered = form->offer != NULL;
+  if (offered)
+    args[6] = problem(h, form->offer);
+  const char *name = offered ? "cyrt_cuda_choose_launch" : "cyrt_cuda_launch";
+  cy_host_check(h, cy_call(cg, cy_host_declare(h, name, cg->i32, params, 6 + offered, false), args, 6 + offered));
 }
 
 static LLVMValueRef fetch(cy_host *h, LLVMValueRef at, int64_t bytes) {
@@ -154,7 +149,7 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
   return LLVMConstStructInContext(h->cg->ctx, row, 11, 0);
 }
 
-/* The kernel that compares results, of the images of a plan that may be cuDNN's. */
+/* The kernel that compares results, of the images of a plan that may be another library's. */
 static LLVMValueRef agree_row(cy_host *h, const cy_kernel_plan *plan) {
   char symbol[sizeof plan->code.images + sizeof CY_CUDA_AGREE];
   int length = (int)(strlen(plan->code.images) - strlen(CY_CUDA_IMAGES));
@@ -229,6 +224,19 @@ static LLVMValueRef weights(cy_host *h, uint32_t *out_n) {
   return table;
 }
 
+/* Which libraries the model looks for, and which it does not go without: of those that a kernel is offered to. */
+static int library_flags(const cy_host *h) {
+  const cy_machine *m = h->build->machine;
+  int flags = 0;
+  for (int i = 0; i < CY_LIBRARIES; i++) {
+    bool any = false;
+    for (uint32_t p = 0; p < h->build->nplans; p++)
+      any |= cy_cuda_offered_to(m, h->build->plans[p].kernel, cy_cuda_form_of(&h->build->plans[p]), i);
+    flags |= (any ? CYRT_CUDA_USE << i : 0) | (any && m->libraries[i] == CY_LIBRARY_REQUIRE ? CYRT_CUDA_REQUIRE << i : 0);
+  }
+  return flags;
+}
+
 static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data) {
   uint32_t nplans = h->build->nplans, n = nplans;
   LLVMValueRef *rows = calloc(3 * (size_t)n + 2, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
@@ -239,30 +247,28 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
     rows[i] = kernel_row(h, &h->build->plans[i], "");
   for (uint32_t i = 0; i < nplans; i++) {
     const cy_kernel_plan *plan = &h->build->plans[i];
-    cy_dim field[CY_CUDA_PROBLEM_FIELDS];
-    compared = compared || !may_be_cudnn(h, plan, field) ? compared : plan;
+    compared = compared || !cy_cuda_form_of(plan)->offer ? compared : plan;
     if (cy_cuda_form_of(plan)->shares)
       rows[n++] = kernel_row(h, plan, "_combine");
     if (further(plan) > (cy_cuda_form_of(plan)->shares > 0))
       rows[n++] = kernel_row(h, plan, "_tma");
   }
-  bool cudnn = compared != NULL;
-  if (cudnn)
+  bool offered = compared != NULL;
+  if (offered)
     rows[n++] = agree_row(h, compared);
   if (n)
     table = cy_host_constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
   free(rows);
-  int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
-              (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
+  int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) | (offered ? library_flags(h) : 0);
   LLVMValueRef none = LLVMConstNull(h->cg->ptr);
   uint32_t nweights;
   LLVMValueRef weights_at = weights(h, &nweights);
   LLVMValueRef fields[11] = {cy_host_i32(h, n),
                              cy_host_i32(h, flags),
                              table,
-                             cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : none,
+                             offered ? cy_host_external(h, "cyrt_cuda_libraries") : none,
                              cy_i64(h->cg, h->p->nchecks),
-                             cy_i64(h->cg, cudnn ? n - 1 : 0),
+                             cy_i64(h->cg, offered ? n - 1 : 0),
                              checks(h),
                              h->build->o->profile ? cy_host_external(h, "cyrt_cuda_trace") : none,
                              cy_i64(h->cg, (int64_t)cy_cuda_lengths(h->p)),

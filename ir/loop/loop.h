@@ -245,6 +245,8 @@ bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity);
 /* loop_math.c: exp, log, tanh, erf, sin, .. of f32 as polynomials in basic arithmetic (one form for CPU, CUDA and
  * oracle), applied to the whole kernel before codegen. f64 forms stay calls of libm. */
 void cy_kernel_expand_math(cy_kernel *k);
+/* Is e such a polynomial, of a function of one number? Then which, and of what. */
+bool cy_expr_function(const cy_kernel *k, cy_expr e, cy_op *out_op, cy_expr *out_arg);
 
 /* loop_math.c: e^x for x <= 0, the weights of a softmax: in f32 0 from about -87.7 on, where it is no normal number
  * any more. NaN stays. */

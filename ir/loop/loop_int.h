@@ -40,6 +40,8 @@ struct cy_kernel {
   uint32_t table_size;
   cy_dim *dims; /* answer of cy_kernel_dims */
   uint32_t ndims, dims_cap;
+  struct cy_spelled *spelled; /* loop_math.c: functions that were made arithmetic */
+  uint32_t nspelled, spelled_cap;
   uint64_t hash; /* set when a program takes the kernel in; 0: not yet */
 };
 

@@ -474,8 +474,33 @@ static cy_expr expand(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {
   return functions[x->op](k, scaled ? inverse_times(k, a[0]) : a[0]);
 }
 
+/* Equal expressions have equal ids: what one is said to be, it is wherever it stands. */
+typedef struct cy_spelled {
+  cy_expr value, arg;
+  uint16_t op;
+} cy_spelled;
+
+static cy_expr expand_noted(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {
+  cy_expr value = expand(k, x, a);
+  if (value && x->n == 1) {
+    CY_LOOP_ROOM(k, k->spelled, k->nspelled, k->spelled_cap);
+    k->spelled[k->nspelled++] = (cy_spelled){value, a[0], x->op};
+  }
+  return value;
+}
+
+bool cy_expr_function(const cy_kernel *k, cy_expr e, cy_op *out_op, cy_expr *out_arg) {
+  for (uint32_t i = 0; i < k->nspelled; i++)
+    if (k->spelled[i].value == e) {
+      *out_op = (cy_op)k->spelled[i].op;
+      *out_arg = k->spelled[i].arg;
+      return true;
+    }
+  return false;
+}
+
 static cy_expr expand_rough(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {
-  return x->op == CY_OP_sigmoid && x->dtype == CY_F32 ? rough_sigmoid_of(k, a[0]) : expand(k, x, a);
+  return x->op == CY_OP_sigmoid && x->dtype == CY_F32 ? rough_sigmoid_of(k, a[0]) : expand_noted(k, x, a);
 }
 
 /* Does a kernel read 8-bit integers, and write nothing else? What a model in floats hands out as bytes, a mask say, is
@@ -493,5 +518,5 @@ static bool is_of_bytes(const cy_kernel *k) {
 }
 
 void cy_kernel_expand_math(cy_kernel *k) {
-  cy_kernel_rewrite(k, (cy_rewrite){.op = is_of_bytes(k) ? expand_rough : expand});
+  cy_kernel_rewrite(k, (cy_rewrite){.op = is_of_bytes(k) ? expand_rough : expand_noted});
 }

@@ -110,8 +110,8 @@ static void device_destroy(cuda_shared *shared, cuda_device *device) {
   const cuda_driver *driver = &shared->driver;
   const cyrt_cuda_model *code = shared->model->device_data;
   cuda_entry entry;
-  if (code->cudnn)
-    code->cudnn->device_close(device);
+  if (code->libraries)
+    code->libraries->device_close(device);
   if (device->context && !cyrt_cuda_enter(shared, device, &entry, NULL)) { /* else it is gone, and all with it */
     for (uint32_t i = 0; i < device->n_modules; i++)
       driver->module_unload(device->modules[i]);
@@ -175,8 +175,8 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const c
   status = load_kernels(shared, device, error);
   if (!status && shared->model->weights_bytes)
     status = cyrt_cuda_weights_load(shared, device, request, error);
-  if (!status && code->cudnn)
-    status = code->cudnn->device_open(shared, device, error);
+  if (!status && code->libraries)
+    status = code->libraries->device_open(shared, device, error);
   cyrt_cuda_leave(shared, &entry);
   return status;
 }
@@ -220,8 +220,8 @@ static void shared_release(void *data) {
     device_destroy(shared, d);
   }
   const cyrt_cuda_model *code = shared->model->device_data;
-  if (code->cudnn)
-    code->cudnn->release(shared);
+  if (code->libraries)
+    code->libraries->release(shared);
   if (code->trace)
     code->trace->release(shared);
   cyrt_cuda_driver_close(&shared->driver);
@@ -235,8 +235,8 @@ static cyto_status shared_open(const cyrt_model *model, void **out_shared, cyto_
   shared->model = model;
   const cyrt_cuda_model *code = model->device_data;
   cyto_status status = cyrt_cuda_driver_open(&shared->driver, model, error);
-  if (!status && code->cudnn)
-    status = code->cudnn->find(shared, error);
+  if (!status && code->libraries)
+    status = code->libraries->find(shared, error);
   if (!status && code->trace)
     code->trace->find(shared);
   if (status)
@@ -309,8 +309,8 @@ static void state_close(void *data) {
     if (state->stream)
       driver->stream_wait(state->stream);
     cyrt_cuda_forget_recordings(state);
-    if (state->code->cudnn)
-      state->code->cudnn->close(state);
+    if (state->code->libraries)
+      state->code->libraries->close(state);
     if (state->code->trace)
       state->code->trace->close(state);
     if (state->staging)
@@ -376,8 +376,8 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
     status = cyrt_cuda_window_open(state, error);
   if (!status)
     status = cyrt_cuda_checks_open(state, error);
-  if (!status && state->code->cudnn && !state->window)
-    status = state->code->cudnn->open(state, error);
+  if (!status && state->code->libraries && !state->window)
+    status = state->code->libraries->open(state, error);
   cyrt_cuda_leave(state->shared, &entry);
   return status;
 }
@@ -423,8 +423,8 @@ static void describe(void *data, char *text, uint64_t capacity) {
     n += snprintf(text + n, capacity - (uint64_t)n, "%s", cyrt_cuda_memory_words(state));
   if (state->window && n > 0 && (uint64_t)n < capacity)
     cyrt_cuda_window_describe(state, text + n, capacity - (uint64_t)n);
-  else if (state->code->cudnn && n > 0 && (uint64_t)n < capacity)
-    state->code->cudnn->describe(state, text + n, capacity - (uint64_t)n);
+  else if (state->code->libraries && n > 0 && (uint64_t)n < capacity)
+    state->code->libraries->describe(state, text + n, capacity - (uint64_t)n);
 }
 
 static int32_t memory(const void *data, cyto_memory_use *uses, int32_t room) {

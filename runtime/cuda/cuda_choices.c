@@ -7,7 +7,7 @@
  * damaged are not either. Both are rewritten when the next choice is saved. Files are replaced as a whole; what another
  * process wrote meanwhile is taken over.
  */
-#include "cyrt_cudnn.h"
+#include "cyrt_choose.h"
 
 #include "runtime/numbers.h"
 
@@ -33,7 +33,7 @@ struct cuda_choices {
 };
 
 enum { LINE = 400, MAX_ROWS = 1 << 16 };
-#define HEAD "cytoc choices 2: "
+#define HEAD "cytoc choices 3: "
 
 /* ---- rows ---- */
 
@@ -121,7 +121,7 @@ static void make_path(cuda_choices *c) {
   mkdir(folder, 0755);
   strcat(folder, "/cytoc");
   mkdir(folder, 0755);
-  snprintf(c->path, sizeof c->path, "%s/cudnn-%016llx.txt", folder,
+  snprintf(c->path, sizeof c->path, "%s/cuda-%016llx.txt", folder,
            (unsigned long long)cyrt_cuda_checksum(c->about, strlen(c->about)));
 }
 

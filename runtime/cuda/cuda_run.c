@@ -404,7 +404,7 @@ static void make_key(cuda_state *state, uint64_t *key) {
   key[n++] = state->arena.ptr;
   key[n++] = state->io.ptr;
   key[n++] = (uintptr_t)state->staging;
-  key[n++] = state->code->cudnn ? state->code->cudnn->workspace(state) : 0;
+  key[n++] = state->code->libraries ? state->code->libraries->workspace(state) : 0;
   key[n++] = (uint64_t)state->host->room;
   key[n++] = state->layout != state->host;
   for (uint32_t i = 0; i < model->n_input_syms; i++)
@@ -436,7 +436,7 @@ static cuda_recording *find_recording(cuda_state *state) {
 static cyto_status use_stream(cuda_state *state, void *stream) {
   int change = state->stream != stream;
   state->stream = stream;
-  return change && state->code->cudnn ? state->code->cudnn->follow(state, state->host->error) : CYTO_OK;
+  return change && state->code->libraries ? state->code->libraries->follow(state, state->host->error) : CYTO_OK;
 }
 
 static cyto_status capture(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_graph) {
@@ -475,8 +475,8 @@ static cyto_status run_eagerly(cuda_state *state) {
   cyrt_cuda_relax(state->shared, state->entry);
   cyrt_cuda_window_begin(state);
   cyto_status status = (cyto_status)issue(state);
-  if (state->code->cudnn && !state->window)
-    state->code->cudnn->settle(state);
+  if (state->code->libraries && !state->window)
+    state->code->libraries->settle(state);
   return status;
 }
 

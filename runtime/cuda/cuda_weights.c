@@ -6,7 +6,7 @@
  * copied by a stream of its own, behind the last kernel that reads what lay in its place, and the launch waits for that copy
  * by an event. A run uses weights in the order of the run before: behind each launch the next ones are copied ahead for
  * as long as nothing in the ring is in the way that is still wanted. Small weights lie on the device for good.
- * Such runs are neither recorded nor captured, and cuDNN has no part in them.
+ * Such runs are neither recorded nor captured, and libraries of NVIDIA have no part in them.
  */
 #include "cyrt_cuda.h"
 

@@ -186,13 +186,4 @@ static int operations(cudnn_maker *m, const cyrt_cuda_problem *p, cudnn_descript
   return b.n;
 }
 
-static void output(const cyrt_cuda_problem *p, int64_t extent[CUDNN_RANK], int64_t stride[CUDNN_RANK]) {
-  const cyrt_cuda_attention *a = &p->attention;
-  const int64_t *from = p->tensor[CYRT_PROBLEM_OUT].stride;
-  const int64_t extents[CUDNN_RANK] = {a->batch, a->heads, a->rows, a->columns, 1};
-  const int64_t strides[CUDNN_RANK] = {from[0], from[1], from[2], 1, 0};
-  memcpy(extent, extents, sizeof extents);
-  memcpy(stride, strides, sizeof strides);
-}
-
-const cudnn_kind cyrt_cudnn_attention = {"attentions", takes, operations, output};
+const cudnn_kind cyrt_cudnn_attention = {takes, operations};

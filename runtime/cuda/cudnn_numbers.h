@@ -11,6 +11,7 @@ enum { /* cudnnBackendDescriptorType_t */
        CUDNN_HEURISTICS = 4,
        CUDNN_PLAN = 5,
        CUDNN_OP_CONVOLUTION = 10,
+       CUDNN_OP_CONVOLUTION_BACK = 12,
        CUDNN_OP_POINTWISE = 13,
        CUDNN_GRAPH = 15,
        CUDNN_VARIANT_PACK = 16,
@@ -27,6 +28,7 @@ enum { /* cudnnBackendAttributeType_t */
        CUDNN_T_BOOLEAN = 2,
        CUDNN_T_INT64 = 3,
        CUDNN_T_FLOAT = 4,
+       CUDNN_T_DOUBLE = 5,
        CUDNN_T_POINTER = 6,
        CUDNN_T_CONVOLUTION_MODE = 7,
        CUDNN_T_HEURISTICS_MODE = 8,
@@ -39,9 +41,15 @@ enum { /* cudnnBackendAttributeType_t */
        CUDNN_T_CHAR = 24
 };
 enum { /* cudnnBackendAttributeName_t */
+       CUDNN_POINTWISE_NONE = -1, /* no attribute */
        CUDNN_POINTWISE_MODE = 0,
        CUDNN_POINTWISE_PRECISION = 1,
        CUDNN_POINTWISE_NAN = 2,
+       CUDNN_POINTWISE_RELU_LOWER = 3,
+       CUDNN_POINTWISE_RELU_UPPER = 4,
+       CUDNN_POINTWISE_RELU_SLOPE = 5,
+       CUDNN_POINTWISE_ELU_ALPHA = 6,
+       CUDNN_POINTWISE_SWISH_BETA = 8,
        CUDNN_POINTWISE_AXIS = 9,
        CUDNN_CONV_PRECISION = 100,
        CUDNN_CONV_MODE = 101,
@@ -64,6 +72,12 @@ enum { /* cudnnBackendAttributeName_t */
        CUDNN_OP_CONV_W = 703,
        CUDNN_OP_CONV_X = 704,
        CUDNN_OP_CONV_Y = 705,
+       CUDNN_OP_BACK_ALPHA = 706,
+       CUDNN_OP_BACK_BETA = 707,
+       CUDNN_OP_BACK_CONV = 708,
+       CUDNN_OP_BACK_W = 709,
+       CUDNN_OP_BACK_DX = 710,
+       CUDNN_OP_BACK_DY = 711,
        CUDNN_OP_POINTWISE_HOW = 750,
        CUDNN_OP_POINTWISE_X = 751,
        CUDNN_OP_POINTWISE_B = 752,
@@ -103,6 +117,7 @@ enum { /* cudnnDataType_t */
        CUDNN_BOOLEAN = 11
 };
 enum { /* cudnnPointwiseMode_t */
+       CUDNN_NONE = -1, /* no mode */
        CUDNN_ADD = 0,
        CUDNN_MUL = 1,
        CUDNN_DIV = 6,
@@ -110,6 +125,12 @@ enum { /* cudnnPointwiseMode_t */
        CUDNN_EXP = 13,
        CUDNN_LOG = 15,
        CUDNN_RELU = 100,
+       CUDNN_TANH = 101,
+       CUDNN_SIGMOID = 102,
+       CUDNN_ELU = 103,
+       CUDNN_GELU = 104,
+       CUDNN_SWISH = 106,
+       CUDNN_GELU_TANH = 107,
        CUDNN_GE = 303,
        CUDNN_GEN_INDEX = 501,
        CUDNN_SELECT = 601

@@ -6,7 +6,7 @@
  * it, an execution plan of one of them.
  */
 #include "cudnn_numbers.h"
-#include "cyrt_cudnn.h"
+#include "cyrt_choose.h"
 
 /* FOUND: engine configurations asked for. On sm_90 the first 27 for a convolution of f32 multiply in TF32. */
 enum { NOTES = 32, FOUND = 64, ALIGNMENT = 16, UNREAD_ALIGNMENT = 256 };
@@ -27,12 +27,15 @@ static int type_row(int64_t dtype) {
   return -1;
 }
 
-int64_t cyrt_cudnn_element(int64_t dtype) { return type_row(dtype) < 0 ? 0 : types[type_row(dtype)].bytes; }
+int64_t cyrt_problem_element(int64_t dtype) { return type_row(dtype) < 0 ? 0 : types[type_row(dtype)].bytes; }
 int32_t cyrt_cudnn_type(int64_t dtype) { return types[type_row(dtype)].cudnn; }
 
 const cudnn_kind *cyrt_cudnn_kind(const cyrt_cuda_problem *problem) {
   static const cudnn_kind *const kinds[CYRT_PROBLEM_KINDS] = {
-      [CYRT_PROBLEM_CONV] = &cyrt_cudnn_conv, [CYRT_PROBLEM_ATTENTION] = &cyrt_cudnn_attention};
+      [CYRT_PROBLEM_CONV] = &cyrt_cudnn_conv,
+      [CYRT_PROBLEM_CONV_TRANSPOSE] = &cyrt_cudnn_conv,
+      [CYRT_PROBLEM_MATMUL] = &cyrt_cudnn_product,
+      [CYRT_PROBLEM_ATTENTION] = &cyrt_cudnn_attention};
   return kinds[problem->kind];
 }
 
@@ -144,6 +147,9 @@ cudnn_descriptor cyrt_cudnn_pointwise(cudnn_maker *m, cudnn_pointwise p) {
     cyrt_cudnn_set(m, how, CUDNN_POINTWISE_AXIS, CUDNN_T_INT64, 1, &p.axis);
   if (p.mode == CUDNN_RELU) /* without, that of NaN is 0 */
     cyrt_cudnn_set_int(m, how, CUDNN_POINTWISE_NAN, CUDNN_T_NAN, CUDNN_PROPAGATE_NAN);
+  for (int i = 0; i < 2; i++)
+    if (p.parameter[i].attribute)
+      cyrt_cudnn_set(m, how, p.parameter[i].attribute, CUDNN_T_DOUBLE, 1, &p.parameter[i].value);
   cyrt_cudnn_finish(m, how, "a pointwise cudnnBackendFinalize");
   const cudnn_operand operands[] = {{CUDNN_OP_POINTWISE_HOW, how},
                                     {CUDNN_OP_POINTWISE_X, p.x},

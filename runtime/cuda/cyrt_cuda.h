@@ -138,7 +138,7 @@ enum { PROGRAMMATIC_ARCH = 90, PROGRAMMATIC_DRIVER = 12030 };
 /* A model on one device: kernels and weights. Lives until the model is unloaded. */
 typedef struct cuda_device {
   struct cuda_device *next;
-  struct cuda_choices *choices; /* what timing said; NULL: cuDNN is not in use */
+  struct cuda_choices *choices; /* what timing said; NULL: no library is in use */
   int32_t number, handle;
   uint32_t capability; /* 89 */
   int32_t multiprocessors;
@@ -158,8 +158,9 @@ typedef struct cuda_shared {
   cuda_driver driver;
   const cyrt_model *model;
   cuda_device *devices;
-  struct cudnn *cudnn; /* NULL: not in use, */
-  char why_not[400];   /* .. and why */
+  struct cudnn *cudnn; /* libraries that kernels are offered to; NULL: not in use, */
+  struct cublaslt *cublaslt;
+  char why_not[CYRT_CUDA_LIBRARIES][400]; /* .. and why */
   void *nvtx;          /* libnvToolsExt, or NULL; and what it has for libraries compiled with --profile */
   int32_t (*nvtx_push)(const char *name);
   int32_t (*nvtx_pop)(void);
@@ -245,7 +246,7 @@ typedef struct cuda_state {
   int32_t pooled;                  /* .. of the device's pool, */
   int32_t pool_missing;            /* .. or there is none, though it was asked for */
   struct cuda_window *window;      /* of cuda_weights.c; NULL: weights are on the device */
-  struct cuda_plans *plans;        /* of cuda_cudnn.c; NULL: cuDNN is not in use */
+  struct cuda_plans *plans;        /* of cuda_choose.c; NULL: no library is in use */
   struct cuda_timeline *timeline;  /* of cuda_trace.c; NULL: compiled without --profile */
   int32_t stepwise;                /* this run is launched step by step, as somebody watches */
   uint64_t moved_in, moved_out;    /* bytes copied to the device and back, since a recorded run began */
@@ -309,11 +310,11 @@ cyto_status cyrt_cuda_enter_calmly(const cuda_shared *shared, const cuda_device 
 void cyrt_cuda_relax(const cuda_shared *shared, cuda_entry *entry);
 void cyrt_cuda_leave(const cuda_shared *shared, const cuda_entry *entry);
 
-/* ---- cuda_cudnn.c: only in libraries with kernels that cuDNN can stand in for ---- */
+/* ---- cuda_choose.c: only in models with kernels that a library of NVIDIA can stand in for ---- */
 
 /* What the other files call on it. */
-struct cyrt_cuda_cudnn {
-  cyto_status (*find)(cuda_shared *shared, cyto_error *error); /* fills shared->cudnn or why_not */
+struct cyrt_cuda_libraries {
+  cyto_status (*find)(cuda_shared *shared, cyto_error *error); /* fills shared->cudnn, cublaslt or why_not */
   void (*release)(cuda_shared *shared);
   cyto_status (*device_open)(cuda_shared *shared, cuda_device *device, cyto_error *error);
   void (*device_close)(cuda_device *device);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyrt_cudnn.h - what the files about cuDNN share: the library's functions (cudnn.c), graphs and plans (cudnn_plan.c)
- * for kinds of problems (cudnn_conv.c, cudnn_attention.c), remembered choices (cuda_choices.c). Who chooses and runs is
- * cuda_cudnn.c.
+ * for kinds of problems (cudnn_conv.c, cudnn_attention.c). What the runtime sees of it is cudnn_solver.c.
  */
 #ifndef CYRT_CUDNN_H
 #define CYRT_CUDNN_H
 
+#include "cuda_problem.h"
 #include "cyrt_cuda.h"
 
 /* ---- cudnn.c ---- */
@@ -90,21 +90,15 @@ cudnn_code cyrt_cudnn_plan_init(const cudnn *lib, void *handle, const cudnn_grap
 cudnn_code cyrt_cudnn_plan_run(const cudnn *lib, void *handle, const cudnn_plan *plan, const cudnn_graph *graph,
                                const cyrt_cuda_problem *problem, void *const pointers[CYRT_PROBLEM_TENSORS],
                                void *workspace);
-/* Bytes of an element; 0: no dtype of ours in cuDNN. */
-int64_t cyrt_cudnn_element(int64_t dtype);
-
 /* What a kind of problem is: a row for each CYRT_PROBLEM_*. */
 struct cudnn_maker;
 typedef struct cudnn_kind {
-  const char *plural; /* for people */
   /* Can cuDNN be asked at all? Sizes must be positive and follow from each other. */
   int (*takes)(const cyrt_cuda_problem *problem);
   /* Makes the operations; how many. */
   int (*operations)(struct cudnn_maker *m, const cyrt_cuda_problem *problem, cudnn_descriptor ops[CUDNN_OPERATIONS]);
-  /* Extents and strides of the output. */
-  void (*output)(const cyrt_cuda_problem *problem, int64_t extent[CUDNN_RANK], int64_t stride[CUDNN_RANK]);
 } cudnn_kind;
-extern const cudnn_kind cyrt_cudnn_conv, cyrt_cudnn_attention; /* cudnn_conv.c, cudnn_attention.c */
+extern const cudnn_kind cyrt_cudnn_conv, cyrt_cudnn_product, cyrt_cudnn_attention; /* cudnn_conv.c, cudnn_attention.c */
 const cudnn_kind *cyrt_cudnn_kind(const cyrt_cuda_problem *problem);
 
 /* For kinds: descriptors. After a call that failed nothing more is done. */
@@ -143,21 +137,12 @@ int32_t cyrt_cudnn_type(int64_t dtype); /* cuDNN's number of a cyto_dtype */
 typedef struct cudnn_pointwise {
   int32_t mode, precision;
   int64_t axis;                /* of CUDNN_GEN_INDEX */
+  struct {
+    int32_t attribute; /* 0: there is none */
+    double value;
+  } parameter[2];
   cudnn_descriptor x, b, t, y; /* b, t: NULL where the mode has fewer operands */
 } cudnn_pointwise;
 cudnn_descriptor cyrt_cudnn_pointwise(cudnn_maker *m, cudnn_pointwise p);
-
-/* ---- cuda_choices.c: which of several ways was the fastest, kept in the user's cache folder ---- */
-
-typedef struct cuda_choices cuda_choices;
-/* `about` names everything that the choices rest on, in one line: another text, another file. Without a folder (neither
- * XDG_CACHE_HOME nor HOME) they live as long as this does. NULL: no memory. */
-cuda_choices *cyrt_choices_open(const char *about);
-void cyrt_choices_close(cuda_choices *c);
-/* Thread-safe. find: 1 when there is one. */
-int cyrt_choices_find(cuda_choices *c, uint64_t key, int32_t *out_choice);
-void cyrt_choices_add(cuda_choices *c, uint64_t key, int32_t choice, double own_us, double best_us);
-/* Writes what was added; a folder that cannot be written costs only the time of choosing again. */
-void cyrt_choices_save(cuda_choices *c);
 
 #endif

@@ -133,14 +133,15 @@ class Bench:
 
     def add_ours(self, variant):
         library = files(self.args, self.case)[1]
-        cudnn = os.environ.get('CYTO_CUDNN')
-        if 'no cuDNN' in variant:
-            os.environ['CYTO_CUDNN'] = ''
+        theirs = {name: os.environ.get(name) for name in ('CYTO_CUDNN', 'CYTO_CUBLASLT')}
+        if 'own kernels alone' in variant:
+            os.environ.update(dict.fromkeys(theirs, ''))
         try:
             model = cuda_device.Model(self.driver, os.path.join(self.args.build, 'portable', 'libcyto.so'), library, self.stream)
         finally:
-            os.environ.pop('CYTO_CUDNN', None)
-            os.environ.update({'CYTO_CUDNN': cudnn} if cudnn is not None else {})
+            for name, value in theirs.items():
+                os.environ.pop(name, None)
+                os.environ.update({name: value} if value is not None else {})
         for at, (name, kind, array) in zip(self.at, self.feeds):
             model.bind(name, kind, array.shape, at)
         outputs = model.bind_outputs()

@@ -77,7 +77,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('names', nargs='*', default=NETWORKS)
     parser.add_argument('--build', default='build')
-    parser.add_argument('--options', default='--fp16 --cudnn=off', type=str.split)
+    parser.add_argument('--options', default='--fp16 --cudnn=off --cublaslt=off', type=str.split)
     parser.add_argument('--text', type=int, default=100, help='words before the first step')
     parser.add_argument('--tokens', type=int, default=20)
     parser.add_argument('--append')

@@ -61,8 +61,9 @@ class Case:
         return None
 
     def variants(self):
-        """Contenders that are compiled by cytoc, from one library: cuDNN's part is measured where it may have one."""
-        return ['cytoc', 'cytoc, no cuDNN'] if self.network or self.name.startswith('attention') else ['cytoc']
+        """Contenders that are compiled by cytoc, from one library: the part of cuDNN and cuBLASLt is measured where they may have one."""
+        theirs = self.network or self.name.startswith(('attention', 'product'))
+        return ['cytoc', 'cytoc, own kernels alone'] if theirs else ['cytoc']
 
 
 def repeated(shape, deviation):

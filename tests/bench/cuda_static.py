@@ -113,7 +113,7 @@ def measure(args, network, dims, images, arch, folder):
     path = materialized(network, folder, images)
     path = converted(path) if args.converted else path
     cubin = os.path.join(folder, 'k.cubin')
-    command = [args.cytoc, path, '-o', cubin, '--emit=cubin', '--target=' + arch, '--cudnn=off', '--explain', *args.options]
+    command = [args.cytoc, path, '-o', cubin, '--emit=cubin', '--target=' + arch, '--cudnn=off', '--cublaslt=off', '--explain', *args.options]
     command += [word for dim in dims for word in ('--dim', dim)]
     p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if p.returncode:

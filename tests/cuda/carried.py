@@ -121,7 +121,7 @@ def about(run, names, deadline):
             has[name] = None
             run.report.log('$ %s\n%s' % (' '.join(command), problem))
     run.report.row(kind='has', python=sys.version.split()[0], **has)
-    found = ', '.join('%s=%s' % (k, run.env[k]) for k in ('CYTO_CUDNN', 'VIRTUAL_ENV') if run.env.get(k))
+    found = ', '.join('%s=%s' % (k, run.env[k]) for k in ('CYTO_CUDNN', 'CYTO_CUBLASLT', 'VIRTUAL_ENV') if run.env.get(k))
     return '%s; missing: %s' % (found or 'cuDNN was not found in Python packages', ' '.join(k for k, v in has.items() if not v) or 'nothing')
 
 
@@ -357,13 +357,14 @@ def environment(root, mocks):
     os.makedirs(env['XDG_CACHE_HOME'], exist_ok=True)
     if mocks:
         folder = os.path.join(root, 'build', 'tests', 'cuda', 'mock')
-        env.update(LD_LIBRARY_PATH=folder, CYTO_CUDNN='', CY_MOCK_CAPABILITY='80', CY_MOCK_CACHE=os.path.join(root, 'cache', 'mock'))
+        env.update(LD_LIBRARY_PATH=folder, CYTO_CUDNN='', CYTO_CUBLASLT='', CY_MOCK_CAPABILITY='80', CY_MOCK_CACHE=os.path.join(root, 'cache', 'mock'))
         os.makedirs(env['CY_MOCK_CACHE'], exist_ok=True)
         return env
     env.setdefault('VIRTUAL_ENV', sys.prefix)
-    folder = package_folder('libcudnn.so.9')
-    if folder:
-        env.setdefault('CYTO_CUDNN', folder)
+    for variable, names in ('CYTO_CUDNN', ['libcudnn.so.9']), ('CYTO_CUBLASLT', ['libcublasLt.so.13', 'libcublasLt.so.12']):
+        folder = next(filter(None, map(package_folder, names)), None)
+        if folder:
+            env.setdefault(variable, folder)
     return env
 
 

@@ -30,7 +30,8 @@ GLIBC = re.compile(r'(ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv))\.so\.\
 PROGRAMS = {'cyto-run': 'build', 'device_test': 'build/tests/cuda', 'libcyto.so': 'build/portable'}
 SCRIPTS = ['tests/*.py', 'tests/cuda/*.py', 'tests/bench/cuda*.py', 'tools/bench_*.py']
 MOCKS = ['tests/cuda/*.h', 'tests/cuda/shim*.c', 'codegen/cuda/*.cuh', 'build/tests/cuda/mock/*.o',
-         'build/tests/cuda/mock/*.so*', 'build/tests/cuda/mock/cudnn/*.so*', 'build/tests/cuda/mock/lib64/*.so*']
+         'build/tests/cuda/mock/*.so*', 'build/tests/cuda/mock/cudnn/*.so*', 'build/tests/cuda/mock/cublas/*.so*',
+         'build/tests/cuda/mock/lib64/*.so*']
 # Each kind of layer, number and kernel once, small; networks.txt says what they are.
 NETWORKS = ('resnet18$|resnet18_half|mobilenet_v2_fp16|shufflenet|vit_cifar_fp16|blazeface|ppocr|mobilenetv2_qdq|resnet18_int8|'
             'squeezenet_dynamic|unet3d_fp16|unet2d_tf32|edsr_half|bert_toy$|bert_toy_fp16|gpt2_past_fp16|llama_fp16|beam_search|'

@@ -81,7 +81,7 @@ def explained(args, work, nodes, x, constants, options=('--fp16',)):
         f.write(model.SerializeToString())
     said = []
     why = network.compile_model(args, path, os.path.join(work, 'm.so'), '-O3',
-                                ['--target=sm_90a', '--explain', '--cudnn=off', *options], said=said)
+                                ['--target=sm_90a', '--explain', '--cudnn=off', '--cublaslt=off', *options], said=said)
     return why, said[0] if said else ''
 
 
@@ -129,7 +129,7 @@ MEMORY = {0x381, 0x981, 0x386, 0x986, 0xfae, 0x94d}  # LDG, STG, LDGSTS; EXIT
 def early(args, work):
     """Kernels for sm_90a that may be launched early wait before they touch memory or leave, and then let the next one begin."""
     cubin = os.path.join(work, 'd.cubin')
-    why = network.compile_model(args, os.path.join(HERE, 'decoder.onnx'), cubin, '-O3', ['--target=sm_90a', '--fp16', '--emit=cubin', '--cudnn=off'])
+    why = network.compile_model(args, os.path.join(HERE, 'decoder.onnx'), cubin, '-O3', ['--target=sm_90a', '--fp16', '--emit=cubin', '--cudnn=off', '--cublaslt=off'])
     if why:
         return why
     for name, words in cuda_sass.sections(cubin).items():

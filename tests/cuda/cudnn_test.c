@@ -8,20 +8,14 @@
  */
 #define _GNU_SOURCE
 #include "runtime/cuda/cudnn_numbers.h"
-#include "runtime/cuda/cyrt_cudnn.h"
+#include "runtime/cuda/cyrt_choose.h"
+#include "tests/cuda/choose.h"
 #include "tests/cuda/mock_cudnn.h"
-#include "tests/cuda/models.h"
 
-#include <glob.h>
 #include <sys/wait.h>
 
-enum { MAX_ELEMS = 1 << 16 };
-
-static char folder[PATH_MAX + 40], cache[PATH_MAX + 40]; /* of the mock library; XDG_CACHE_HOME */
+static char folder[PATH_MAX + 40]; /* of the mock library */
 static mock_cudnn_state *cudnn_mock;
-static int batches = 2; /* how many sizes both() runs */
-static void *stream;    /* .. on this one; NULL: on the context's own */
-static float input[MAX_ELEMS];
 
 /* Two axes: bias, residual and ReLU in all combinations, strides, groups, dilation, one-sided padding, 1x1. The last
  * has a form that cuDNN is not given. */
@@ -39,7 +33,7 @@ static const char plane[] =
     "  %c4 = conv %c3, @w4 {strides=[1,1], pads=[2,2,2,2], dilations=[2,2], group=2} : f32[batch,32,4,6]\n"
     "  %a4 = add %c4, @b4\n  %r4 = max %a4, @zero\n"
     "  %c5 = conv %r4, @w5 {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[batch,8,4,6]\n"
-    "  %t = tanh %c5\n"
+    "  %t = abs %c5\n"
     "  return %t, %r2\n}\n";
 static const char line[] =
     "graph @g(%x: f32[batch,8,20]) {\n"
@@ -81,6 +75,53 @@ static const char attentions[] =
     "  return %b, %f\n}\n";
 enum { ATTENTIONS = 7 };
 
+/* Activations as importers spell them, one with the residual behind it; what is left over is no activation of cuDNN's. */
+static const char activations[] =
+    "graph @g(%x: f32[batch,8,9,11]) {\n"
+    "  @w = const f32[8,8,3,3] data(1)\n  @b = const f32[8,1,1] data(2)\n  @zero = const f32[] {0}\n"
+    "  @one = const f32[] {1}\n  @half = const f32[] {0.5}\n  @low = const f32[] {-0.25}\n  @high = const f32[] {1.5}\n"
+    "  @root = const f32[] {0.70710678}\n  @slope = const f32[] {0.125}\n  @cube = const f32[] {0.044715}\n"
+    "  @turn = const f32[] {0.7978846}\n  @steep = const f32[] {1.702}\n"
+#define CONV(to, from)                                                                                                 \
+  "  %c" to " = conv %" from ", @w {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} : f32[batch,8,9,11]\n"    \
+  "  %a" to " = add %c" to ", @b\n"
+    CONV("1", "x") "  %y1 = sigmoid %a1\n" CONV("2", "y1") "  %y2 = tanh %a2\n"
+    CONV("3", "y2") "  %s3 = sigmoid %a3\n  %y3 = mul %a3, %s3\n"
+    CONV("4", "y3") "  %k4 = mul %a4, @steep\n  %s4 = sigmoid %k4\n  %y4 = mul %a4, %s4\n"
+    CONV("5", "y4") "  %g5 = mul %a5, @root\n  %e5 = erf %g5\n  %f5 = add %e5, @one\n  %h5 = mul %a5, @half\n  %y5 = mul %h5, %f5\n"
+    CONV("6", "y5") "  %q6 = mul %a6, %a6\n  %r6 = mul %q6, %a6\n  %t6 = mul %r6, @cube\n  %u6 = add %a6, %t6\n"
+    "  %v6 = mul %u6, @turn\n  %e6 = tanh %v6\n  %f6 = add %e6, @one\n  %h6 = mul %a6, @half\n  %y6 = mul %h6, %f6\n"
+    CONV("7", "y6") "  %m7 = min %a7, @zero\n  %e7 = exp %m7\n  %f7 = sub %e7, @one\n  %l7 = lt %a7, @zero\n  %y7 = select %l7, %f7, %a7\n"
+    CONV("8", "y7") "  %m8 = max %a8, @low\n  %y8 = min %m8, @high\n"
+    CONV("9", "y8") "  %m9 = mul %a9, @slope\n  %l9 = lt %a9, @zero\n  %y9 = select %l9, %m9, %a9\n"
+    CONV("10", "y9") "  %s10 = sigmoid %a10\n  %z10 = mul %a10, %s10\n  %y10 = add %z10, %y9\n"
+    CONV("11", "y10") "  %y11 = abs %a11\n  return %y11\n}\n";
+enum { ACTIVATIONS = 10 };
+
+/* Transposed: strides, groups, dilation, padding of one side alone, a longer end; one axis, three. */
+static const char transposed[] =
+    "graph @g(%x: f32[batch,8,5,6]) {\n"
+    "  @w1 = const f32[8,16,3,3] data(1)\n  @w2 = const f32[16,4,4,2] data(2)\n  @w3 = const f32[8,8,3,3] data(3)\n"
+    "  @b1 = const f32[16,1,1] data(4)\n  @b3 = const f32[8,1,1] data(5)\n  @zero = const f32[] {0}\n"
+    "  %c1 = conv_transpose %x, @w1 {strides=[2,2], pads=[1,1,1,1], dilations=[1,1], group=1} : "
+    "f32[batch,16,10,11]\n"
+    "  %a1 = add %c1, @b1\n  %r1 = max %a1, @zero\n"
+    "  %c2 = conv_transpose %r1, @w2 {strides=[2,1], pads=[1,0,1,0], dilations=[1,1], group=2} : "
+    "f32[batch,8,20,12]\n"
+    "  %c3 = conv_transpose %c2, @w3 {strides=[1,3], pads=[0,2,1,0], dilations=[2,1], group=1} : "
+    "f32[batch,8,23,34]\n"
+    "  %a3 = add %c3, @b3\n  return %a3\n}\n";
+static const char transposed_line[] =
+    "graph @g(%x: f32[batch,8,20]) {\n"
+    "  @w1 = const f32[8,16,5] data(1)\n"
+    "  %c1 = conv_transpose %x, @w1 {strides=[3], pads=[2,2], dilations=[1], group=1} : f32[batch,16,58]\n"
+    "  return %c1\n}\n";
+static const char transposed_space[] =
+    "graph @g(%x: f32[batch,8,3,4,5]) {\n"
+    "  @w1 = const f32[8,8,2,3,2] data(1)\n  @b1 = const f32[8,1,1,1] data(2)\n"
+    "  %c1 = conv_transpose %x, @w1 {strides=[2,2,2], pads=[0,1,0,0,1,0], dilations=[1,1,1], group=1} : f32[batch,8,6,7,10]\n"
+    "  %a1 = add %c1, @b1\n  return %a1\n}\n";
+
 /* A convolution of one tap, which our kernels do as a product, by tensor maps on sm_90a. */
 static const char product[] =
     "graph @g(%x: f32[1,128,batch]) {\n"
@@ -90,124 +131,11 @@ static const char product[] =
 
 /* ---- helpers ---- */
 
-static void compile_as(const char *name, const char *options) {
-  char command[4 * PATH_MAX];
-  snprintf(command, sizeof command, "%s/cytoc %s -o %s %s -j 1", build, path_of("net.txt"), path_of(name), options);
-  if (system(command))
-    CHECK_FAIL("%s", command);
-}
-
-/* Makes net.so of a graph, and cpu.so to compare with, unless they are there from the last time. */
-static void compile(const char *text, const char *options) {
-  static const char *made, *with;
-  int same = made == text;
-  if (same && !strcmp(with, options))
-    return;
-  made = text;
-  with = options;
-  write_file("net.txt", text, strlen(text));
-  compile_as("net.so", options);
-  if (!same)
-    compile_as("cpu.so", "--target=native");
-}
-
-static void new_input(unsigned seed) {
-  for (int i = 0; i < MAX_ELEMS; i++) {
-    seed = seed * 1664525u + 1013904223u;
-    input[i] = (float)(seed >> 8) / 16777216.f - .5f;
-  }
-}
-
-static cyto_status run(cyto_context *context, const cyto_model *model, int64_t batch, cyto_error *error) {
-  cyto_port port;
-  cyto_model_input(model, 0, &port);
-  for (int i = 0; i < port.rank; i++)
-    port.dims[i] = port.dims[i] < 0 ? batch : port.dims[i];
-  cyto_status status = cyto_bind_input(context, 0, CYTO_F32, port.rank, port.dims, input, error);
-  return status ? status : cyto_run(context, error);
-}
-
-static void compare(cyto_context *a, cyto_context *b, int32_t outputs, float limit) {
-  for (int32_t k = 0; k < outputs; k++) {
-    cyto_tensor x, y;
-    double error = 0, size = 0;
-    if (cyto_output(a, k, &x, NULL) || cyto_output(b, k, &y, NULL) || x.bytes != y.bytes) {
-      CHECK_FAIL("output %d cannot be compared", k);
-      return;
-    }
-    for (uint64_t i = 0; i < x.bytes / 4; i++) {
-      double d = (double)((float *)x.data)[i] - (double)((float *)y.data)[i], w = (double)((float *)y.data)[i];
-      error += d == d ? d * d : INFINITY;
-      size += w * w;
-    }
-    if (!(sqrt(error) <= (double)limit * sqrt(size)))
-      CHECK_FAIL("output %d is off by %g of %g", k, sqrt(error), sqrt(size));
-  }
-}
-
-/* Runs net.so on the mocks and cpu.so, `runs` times for each batch, and compares; what the context says of itself. */
-static void both(int runs, float limit, char said[1000]) {
-  static const int64_t batch[] = {1, 3};
-  cyto_model *cuda = load("net.so"), *cpu = load("cpu.so");
-  cyto_context *on_cuda = NULL, *on_cpu = NULL;
-  cyto_error error = {0};
-  said[0] = 0;
-  CHECK_REQUIRE(cuda && cpu);
-  if (cyto_context_create(cuda, &(cyto_options){.stream = stream}, &on_cuda, &error) ||
-      cyto_context_create(cpu, NULL, &on_cpu, &error))
-    CHECK_FAIL("%s", error.message);
-  for (int b = 0; b < batches && on_cuda && on_cpu; b++)
-    for (int i = 0; i < runs; i++) {
-      new_input((unsigned)(10 * b + i));
-      if (run(on_cuda, cuda, batch[b], &error) || run(on_cpu, cpu, batch[b], &error))
-        CHECK_FAIL("%s", error.message);
-      else
-        compare(on_cuda, on_cpu, cyto_model_output_count(cpu), limit);
-    }
-  if (on_cuda)
-    cyto_context_describe(on_cuda, said, 1000);
-  cyto_context_destroy(on_cuda);
-  cyto_context_destroy(on_cpu);
-  cyto_model_unload(cuda);
-  cyto_model_unload(cpu);
-  CHECK_INT_EQ(cudnn_mock->descriptors + cudnn_mock->handles, 0);
-  CHECK_INT_EQ(mock->blocks + mock->events + mock->streams + mock->pinned + mock->modules + mock->graphs, 0);
-}
+static int alive(void) { return cudnn_mock ? cudnn_mock->descriptors + cudnn_mock->handles : 0; }
 
 static void forget_counts(void) {
   cudnn_mock->graphs = cudnn_mock->plans = 0;
   memset(cudnn_mock->ran, 0, sizeof cudnn_mock->ran);
-}
-
-static void forget_choices(void) { run_command("rm -rf %s%s%s", cache, "", ""); }
-
-static char *choices_file(void) {
-  static char path[2 * PATH_MAX];
-  glob_t found = {0};
-  char pattern[PATH_MAX + 80];
-  snprintf(pattern, sizeof pattern, "%s/cytoc/cudnn-*.txt", cache);
-  *path = 0;
-  if (!glob(pattern, 0, NULL, &found) && found.gl_pathc == 1)
-    snprintf(path, sizeof path, "%s", found.gl_pathv[0]);
-  globfree(&found);
-  return path;
-}
-
-static void fails(int status, const char *text) {
-  cyto_model *model = load("net.so");
-  cyto_context *context = NULL;
-  cyto_error error = {0};
-  CHECK_REQUIRE(model);
-  cyto_status got = cyto_context_create(model, NULL, &context, &error);
-  if (!got)
-    got = run(context, model, 1, &error);
-  CHECK_INT_EQ(got, status);
-  CHECK_STR_HAS(error.message, text);
-  cyto_context_destroy(context);
-  cyto_model_unload(model);
-  if (cudnn_mock)
-    CHECK_INT_EQ(cudnn_mock->descriptors + cudnn_mock->handles, 0);
-  CHECK_INT_EQ(mock->blocks + mock->events + mock->streams + mock->pinned + mock->modules + mock->retained, 0);
 }
 
 /* ---- what is computed ---- */
@@ -274,6 +202,38 @@ static void test_half(void) {
   }
 }
 
+/* Engines for them are compiled when they are needed: of f32 only in TF32. */
+static void test_activations(void) {
+  static const char *const options[] = {"--target=sm_80 --tf32", "--target=sm_80 --fp16", "--target=sm_80 --bf16"};
+  for (int i = 0; i < 3; i++) {
+    char said[1000], faster[60];
+    compile(activations, options[i]);
+    forget_choices();
+    both(3, i == 2 ? 2e-1f : i ? 5e-2f : 1e-3f, said); /* halves are rounded eleven times */
+    snprintf(faster, sizeof faster, "faster for %d of %d convolutions so far", 2 * ACTIVATIONS, 2 * ACTIVATIONS);
+    CHECK_STR_HAS(said, faster);
+  }
+  forget_choices();
+}
+
+static void test_transposed(void) {
+  static const char *const texts[] = {transposed, transposed_line, transposed_space};
+  static const int counts[] = {3, 1, 1};
+  static const char *const options[] = {"--target=sm_80", "--target=sm_80 --fp16", "--target=sm_80 --fp16 --dim batch=1"};
+  for (int i = 0; i < 3 * 3; i++) {
+    char said[1000], faster[80];
+    batches = i % 3 == 2 ? 1 : 2;
+    compile(texts[i / 3], options[i % 3]);
+    forget_choices();
+    both(3, i % 3 ? 4e-3f : 4e-6f, said);
+    snprintf(faster, sizeof faster, "faster for %d of %d transposed convolutions so far", counts[i / 3] * batches,
+             counts[i / 3] * batches);
+    CHECK_STR_HAS(said, faster);
+  }
+  batches = 2;
+  forget_choices();
+}
+
 static void test_own_is_faster(void) {
   char said[1000];
   compile(plane, "--target=sm_80");
@@ -323,7 +283,7 @@ static void test_own_by_tensor_maps(void) {
   mock->capability = 90;
   cudnn_mock->graph_code = 3001;
   both(1, 3e-3f, said);
-  CHECK_STR_HAS(said, "faster for 0 of 1 convolutions");
+  CHECK_STR_HAS(said, "faster for 0 of 1 products");
   CHECK_INT_EQ(mock->maps - before, 2); /* of two factors */
   cudnn_mock->graph_code = 0;
   mock->capability = 89;
@@ -612,7 +572,8 @@ static void test_options(void) {
 
 /* A convolution of `rank` axes with `flags` tensors and dtype. */
 static cyrt_cuda_problem convolution(int64_t rank, int64_t dtype, int bias, int residual, int relu, int64_t group) {
-  cyrt_cuda_problem p = {.kind = CYRT_PROBLEM_CONV, .flags = relu ? CYRT_CONV_RELU : 0};
+  cyrt_cuda_problem p = {.kind = CYRT_PROBLEM_CONV,
+                         .epilogue = {relu ? CYRT_ACTIVATION_RELU : CYRT_ACTIVATION_NONE, 0x3f800000, 0, 0}};
   cyrt_cuda_conv *c = &p.conv;
   int64_t x = 16, y = 32;
   *c = (cyrt_cuda_conv){.nspatial = rank, .group = group, .images = 2, .channels_in = 16, .channels_out = 32};
@@ -622,7 +583,7 @@ static cyrt_cuda_problem convolution(int64_t rank, int64_t dtype, int bias, int 
     c->kernel[i] = 3;
     c->stride[i] = c->dilation[i] = 1;
     p.tensor[CYRT_CONV_X].stride[1 + i] = x;
-    p.tensor[CYRT_CONV_Y].stride[1 + i] = p.tensor[CYRT_CONV_RESIDUAL].stride[1 + i] = y;
+    p.tensor[CYRT_CONV_Y].stride[1 + i] = p.tensor[CYRT_PROBLEM_RESIDUAL].stride[1 + i] = y;
     x *= c->in[i];
     y *= c->out[i];
   }
@@ -631,11 +592,11 @@ static cyrt_cuda_problem convolution(int64_t rank, int64_t dtype, int bias, int 
     p.tensor[i].dtype = dtype;
     p.tensor[i].stride[0] = i == CYRT_CONV_X ? x : y;
   }
-  p.tensor[CYRT_CONV_BIAS].dtype = CYTO_F32;
+  p.tensor[CYRT_PROBLEM_BIAS].dtype = CYTO_F32;
   if (!bias)
-    p.tensor[CYRT_CONV_BIAS].slot = -1;
+    p.tensor[CYRT_PROBLEM_BIAS].slot = -1;
   if (!residual)
-    p.tensor[CYRT_CONV_RESIDUAL].slot = -1;
+    p.tensor[CYRT_PROBLEM_RESIDUAL].slot = -1;
   return p;
 }
 
@@ -731,7 +692,7 @@ static void check_real_candidates(const cudnn *lib) {
     cudnn_descriptor device = make_device(lib, devices[d]);
     for (int i = 0; i < 3 * 4; i++) { /* with and without residual, ReLU */
       cyrt_cuda_problem p = convolution(2, dtypes[i % 3], 1, i / 3 & 1, i / 3 & 2, 1);
-      p.tensor[CYRT_CONV_BIAS].dtype = dtypes[i % 3];
+      p.tensor[CYRT_PROBLEM_BIAS].dtype = dtypes[i % 3];
       p.flags |= dtypes[i % 3] == CYTO_F32 ? CYRT_PROBLEM_EXACT : 0;
       check_candidates(lib, device, &p);
     }
@@ -749,6 +710,13 @@ static int check_real_graphs(void) {
     return ABSENT;
   for (int i = 0; i < 3 * 2 * 8 * 2; i++) {
     cyrt_cuda_problem p = convolution(2 + i / 3 % 2, dtypes[i % 3], i / 6 & 1, i / 6 & 2, i / 6 & 4, i / 48 ? 4 : 1);
+    check_graph(real, &p, 0);
+  }
+  for (int i = 0; i < CYRT_ACTIVATIONS * 3 * 4; i++) { /* of convolutions, transposed or not, with a residual behind them or none */
+    cyrt_cuda_problem p = convolution(2, dtypes[i % 3], 1, i / 3 & 1, 0, 1);
+    p.kind = i / 3 & 2 ? CYRT_PROBLEM_CONV_TRANSPOSE : CYRT_PROBLEM_CONV;
+    p.flags = i / 3 & 1 ? CYRT_PROBLEM_AFTER : 0;
+    p.epilogue = (cyrt_cuda_epilogue){i / 12, 0x3f000000, 0x3e800000, 0x40000000};
     check_graph(real, &p, 0);
   }
   cyrt_cuda_problem bad = convolution(2, CYTO_F32, 1, 1, 1, 3); /* 3 groups of 16 channels */
@@ -803,6 +771,8 @@ static const check_test tests[] = {
     {"one and three axes", test_axes},
     {"fixed sizes", test_fixed},
     {"half precision", test_half},
+    {"activations", test_activations},
+    {"transposed", test_transposed},
     {"own is faster", test_own_is_faster},
     {"host time", test_host_time},
     {"not recorded", test_not_recorded},

@@ -20,7 +20,7 @@ TARGET = dict(default='cuda', help='what cytoc compiles for with --device: the a
 
 def options(args, arch='sm_80'):
     """What cytoc is given."""
-    return ['--target=' + (args.target if args.device else arch), '--cudnn=off']
+    return ['--target=' + (args.target if args.device else arch), '--cudnn=off', '--cublaslt=off']
 
 
 def environment(args, arch='sm_80', nvrtc=False):
@@ -32,6 +32,7 @@ def environment(args, arch='sm_80', nvrtc=False):
         env['LD_LIBRARY_PATH'] = folder(args)
         env['CY_MOCK_CACHE'] = env['XDG_CACHE_HOME'] = os.path.join(folder(args), 'cache')
         env['CYTO_CUDNN'] = os.path.join(folder(args), 'cudnn')
+        env['CYTO_CUBLASLT'] = os.path.join(folder(args), 'cublas')
         os.makedirs(env['CY_MOCK_CACHE'], exist_ok=True)
         if nvrtc:
             env['CY_MOCK_NVRTC'] = nvrtc_folder() or sys.exit('there is no NVRTC 13 in %s' % sys.prefix)

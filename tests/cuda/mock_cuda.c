@@ -145,6 +145,8 @@ mock_cuda_state *mock_cuda(void) { return &mock; }
 int mock_cuda_calls(void) { return mock.calls; }
 int mock_cuda_launches(void) { return mock.launches; }
 void mock_cuda_set_devices(int n) { mock.devices = n; }
+void mock_cuda_set_pools(int has) { mock.pools = has; }
+int mock_cuda_pool_allocs(void) { return mock.pool_allocs; }
 
 /* ---- driver, devices, contexts ---- */
 

@@ -44,10 +44,12 @@ typedef struct mock_cuda_state {
 } mock_cuda_state;
 
 mock_cuda_state *mock_cuda(void);
-/* .calls, .launches and .devices, for callers that do not know the struct. */
+/* .calls, .launches, .devices, .pools and .pool_allocs, for callers that do not know the struct. */
 int mock_cuda_calls(void);
 int mock_cuda_launches(void);
 void mock_cuda_set_devices(int n);
+void mock_cuda_set_pools(int has);
+int mock_cuda_pool_allocs(void);
 /* Does work(data) on the stream: now, or whenever the graph that is being captured is launched. `data` is copied. */
 int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *data, size_t bytes);
 /* Memory of the test's, not from the driver, is a device's from now on; bytes 0: the host's again. */

@@ -34,6 +34,11 @@ static const struct attribute {
     {CUDNN_POINTWISE, CUDNN_POINTWISE_MODE, CUDNN_T_POINTWISE_MODE, 1, 1, 0},
     {CUDNN_POINTWISE, CUDNN_POINTWISE_PRECISION, CUDNN_T_DATA_TYPE, 1, 1, 0},
     {CUDNN_POINTWISE, CUDNN_POINTWISE_NAN, CUDNN_T_NAN, 0, 1, 0},
+    {CUDNN_POINTWISE, CUDNN_POINTWISE_RELU_LOWER, CUDNN_T_DOUBLE, 0, 1, 0},
+    {CUDNN_POINTWISE, CUDNN_POINTWISE_RELU_UPPER, CUDNN_T_DOUBLE, 0, 1, 0},
+    {CUDNN_POINTWISE, CUDNN_POINTWISE_RELU_SLOPE, CUDNN_T_DOUBLE, 0, 1, 0},
+    {CUDNN_POINTWISE, CUDNN_POINTWISE_ELU_ALPHA, CUDNN_T_DOUBLE, 0, 1, 0},
+    {CUDNN_POINTWISE, CUDNN_POINTWISE_SWISH_BETA, CUDNN_T_DOUBLE, 0, 1, 0},
     {CUDNN_CONVOLUTION, CUDNN_CONV_PRECISION, CUDNN_T_DATA_TYPE, 1, 1, 0},
     {CUDNN_CONVOLUTION, CUDNN_CONV_MODE, CUDNN_T_CONVOLUTION_MODE, 1, 1, 0},
     {CUDNN_CONVOLUTION, CUDNN_CONV_DILATIONS, CUDNN_T_INT64, 1, 6, 0},
@@ -52,6 +57,12 @@ static const struct attribute {
     {CUDNN_OP_CONVOLUTION, CUDNN_OP_CONV_W, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
     {CUDNN_OP_CONVOLUTION, CUDNN_OP_CONV_X, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
     {CUDNN_OP_CONVOLUTION, CUDNN_OP_CONV_Y, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_CONVOLUTION_BACK, CUDNN_OP_BACK_ALPHA, CUDNN_T_FLOAT, 1, 1, 0},
+    {CUDNN_OP_CONVOLUTION_BACK, CUDNN_OP_BACK_BETA, CUDNN_T_FLOAT, 1, 1, 0},
+    {CUDNN_OP_CONVOLUTION_BACK, CUDNN_OP_BACK_CONV, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_CONVOLUTION},
+    {CUDNN_OP_CONVOLUTION_BACK, CUDNN_OP_BACK_W, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_CONVOLUTION_BACK, CUDNN_OP_BACK_DX, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_CONVOLUTION_BACK, CUDNN_OP_BACK_DY, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
     {CUDNN_OP_POINTWISE, CUDNN_OP_POINTWISE_HOW, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_POINTWISE},
     {CUDNN_OP_POINTWISE, CUDNN_OP_POINTWISE_X, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
     {CUDNN_OP_POINTWISE, CUDNN_OP_POINTWISE_B, CUDNN_T_DESCRIPTOR, 0, 1, CUDNN_TENSOR},
@@ -87,6 +98,7 @@ static size_t size_of(int type) {
   switch (type) {
   case CUDNN_T_BOOLEAN:
     return 1;
+  case CUDNN_T_DOUBLE:
   case CUDNN_T_HANDLE:
   case CUDNN_T_INT64:
   case CUDNN_T_POINTER:
@@ -105,6 +117,7 @@ typedef struct descriptor {
     int32_t e[40];
     uint8_t b[160];
     float f[40];
+    double d[20];
     void *p[20];
   } value[ATTRIBUTES];
 } descriptor;
@@ -191,7 +204,7 @@ int cudnnBackendDestroyDescriptor(void *d) {
 }
 
 static int is_operation(const descriptor *d) {
-  return d->type == CUDNN_OP_CONVOLUTION || d->type == CUDNN_OP_POINTWISE || d->type == CUDNN_OP_MATMUL ||
+  return d->type == CUDNN_OP_CONVOLUTION || d->type == CUDNN_OP_CONVOLUTION_BACK || d->type == CUDNN_OP_POINTWISE || d->type == CUDNN_OP_MATMUL ||
          d->type == CUDNN_OP_REDUCTION;
 }
 
@@ -245,9 +258,13 @@ static int finish_convolution(const descriptor *d) {
              : fail(BAD, "mode %d, precision %d", word(d, CUDNN_CONV_MODE), word(d, CUDNN_CONV_PRECISION));
 }
 
+/* The way back has the tensors of the convolution that it comes back from. */
 static int finish_op_conv(const descriptor *d) {
-  const descriptor *c = ref(d, CUDNN_OP_CONV_CONV, 0), *w = ref(d, CUDNN_OP_CONV_W, 0), *x = ref(d, CUDNN_OP_CONV_X, 0),
-                   *y = ref(d, CUDNN_OP_CONV_Y, 0);
+  const int back = d->type == CUDNN_OP_CONVOLUTION_BACK;
+  const descriptor *c = ref(d, back ? CUDNN_OP_BACK_CONV : CUDNN_OP_CONV_CONV, 0),
+                   *w = ref(d, back ? CUDNN_OP_BACK_W : CUDNN_OP_CONV_W, 0),
+                   *x = ref(d, back ? CUDNN_OP_BACK_DX : CUDNN_OP_CONV_X, 0),
+                   *y = ref(d, back ? CUDNN_OP_BACK_DY : CUDNN_OP_CONV_Y, 0);
   const int64_t *xd = ints(x, CUDNN_TENSOR_DIMS), *wd = ints(w, CUDNN_TENSOR_DIMS), *yd = ints(y, CUDNN_TENSOR_DIMS);
   int rank = (int)ints(c, CUDNN_CONV_RANK)[0];
   if (count(x, CUDNN_TENSOR_DIMS) != rank + 2 || count(w, CUDNN_TENSOR_DIMS) != rank + 2 ||
@@ -272,6 +289,12 @@ static int operands(int mode) {
   case CUDNN_EXP:
   case CUDNN_LOG:
   case CUDNN_RELU:
+  case CUDNN_TANH:
+  case CUDNN_SIGMOID:
+  case CUDNN_ELU:
+  case CUDNN_GELU:
+  case CUDNN_SWISH:
+  case CUDNN_GELU_TANH:
   case CUDNN_GEN_INDEX:
     return 1;
   case CUDNN_ADD:
@@ -341,6 +364,7 @@ static void tensors_of(const descriptor *op, const descriptor *out[OPERANDS + 1]
     int type, names[OPERANDS + 1];
   } rows[] = {
       {CUDNN_OP_CONVOLUTION, {CUDNN_OP_CONV_X, CUDNN_OP_CONV_W, 0, CUDNN_OP_CONV_Y}},
+      {CUDNN_OP_CONVOLUTION_BACK, {CUDNN_OP_BACK_DY, CUDNN_OP_BACK_W, 0, CUDNN_OP_BACK_DX}},
       {CUDNN_OP_POINTWISE, {CUDNN_OP_POINTWISE_X, CUDNN_OP_POINTWISE_B, CUDNN_OP_POINTWISE_T, CUDNN_OP_POINTWISE_Y}},
       {CUDNN_OP_MATMUL, {CUDNN_OP_MATMUL_A, CUDNN_OP_MATMUL_B, 0, CUDNN_OP_MATMUL_C}},
       {CUDNN_OP_REDUCTION, {CUDNN_OP_REDUCTION_X, 0, 0, CUDNN_OP_REDUCTION_Y}}};
@@ -408,6 +432,7 @@ int cudnnBackendFinalize(void *where) {
     code = finish_convolution(d);
     break;
   case CUDNN_OP_CONVOLUTION:
+  case CUDNN_OP_CONVOLUTION_BACK:
     code = finish_op_conv(d);
     break;
   case CUDNN_OP_POINTWISE:
@@ -456,6 +481,23 @@ static int is_pointwise(const descriptor *op, int mode) {
   return op->type == CUDNN_OP_POINTWISE && word(ref(op, CUDNN_OP_POINTWISE_HOW, 0), CUDNN_POINTWISE_MODE) == mode;
 }
 
+static const descriptor *input(const descriptor *op) {
+  const descriptor *t[OPERANDS + 1];
+  tensors_of(op, t);
+  return t[0];
+}
+
+static int is_conv(const descriptor *op) {
+  return op->type == CUDNN_OP_CONVOLUTION || op->type == CUDNN_OP_CONVOLUTION_BACK;
+}
+
+static int has_parameter(const descriptor *pointwise) {
+  int any = 0;
+  for (int name = CUDNN_POINTWISE_RELU_LOWER; name <= CUDNN_POINTWISE_SWISH_BETA; name++)
+    any |= row_of(CUDNN_POINTWISE, name) >= 0 && count(pointwise, name);
+  return any;
+}
+
 /* Is it a convolution alone, or conv + image + bias with or without the image, a ReLU, all of one type and virtual
  * tensors of f32? That is what engines that need no compiling look for. */
 static int is_common(const descriptor *graph) {
@@ -463,14 +505,15 @@ static int is_common(const descriptor *graph) {
   const descriptor *conv = ref(graph, CUDNN_GRAPH_OPS, 0);
   for (int i = 0; i < n; i++) {
     const descriptor *op = ref(graph, CUDNN_GRAPH_OPS, i), *y = output(op);
-    same &= same_type(op, word(ref(conv, CUDNN_OP_CONV_X, 0), CUDNN_TENSOR_TYPE)) &&
+    same &= same_type(op, word(input(conv), CUDNN_TENSOR_TYPE)) &&
             (!is_virtual(y) || word(y, CUDNN_TENSOR_TYPE) == CUDNN_FLOAT);
   }
   for (; at < n && !bias && is_pointwise(ref(graph, CUDNN_GRAPH_OPS, at), CUDNN_ADD); at++) {
     const descriptor *b = ref(ref(graph, CUDNN_GRAPH_OPS, at), CUDNN_OP_POINTWISE_B, 0);
     bias = ints(b, CUDNN_TENSOR_STRIDES)[0] == ints(b, CUDNN_TENSOR_DIMS)[1]; /* one row of channels */
   }
-  at += at < n && is_pointwise(ref(graph, CUDNN_GRAPH_OPS, at), CUDNN_RELU);
+  at += at < n && is_pointwise(ref(graph, CUDNN_GRAPH_OPS, at), CUDNN_RELU) &&
+        !has_parameter(ref(ref(graph, CUDNN_GRAPH_OPS, at), CUDNN_OP_POINTWISE_HOW, 0));
   return same && at == n && (bias || n == 1);
 }
 
@@ -481,11 +524,11 @@ static int engines_for(const descriptor *graph, int engine[MANY + MOCK_ENGINES])
   int n = 0, of = 0;
   if (first->type == CUDNN_OP_MATMUL && outputs_of(graph) == 1)
     return 0;
-  if (first->type == CUDNN_OP_CONVOLUTION && !is_common(graph)) {
+  if (is_conv(first) && !is_common(graph)) {
     engine[0] = COMPILING;
     return 1;
   }
-  if (first->type == CUDNN_OP_CONVOLUTION && word(ref(first, CUDNN_OP_CONV_X, 0), CUDNN_TENSOR_TYPE) == CUDNN_FLOAT)
+  if (is_conv(first) && word(input(first), CUDNN_TENSOR_TYPE) == CUDNN_FLOAT)
     for (; n < MANY; n++)
       engine[n] = 0; /* on tensor cores */
   for (; of < MOCK_ENGINES; of++)
@@ -559,6 +602,7 @@ typedef struct job {
     int type, mode;
     tensor in[OPERANDS], y;
     int64_t axis, dilation[3], stride[3], pad[3];
+    double lower, upper, slope, alpha, beta; /* of activations */
   } op[MAX_OPS];
 } job;
 
@@ -621,6 +665,30 @@ static float convolve(const struct step *s, const int64_t *at) {
   return (float)total;
 }
 
+/* Of the output `at`: all inputs and taps that lead there. */
+static float convolve_back(const struct step *s, const int64_t *at) {
+  const tensor *y = &s->in[0], *w = &s->in[1];
+  int rank = y->rank, spatial = rank - 2;
+  int64_t group = s->y.dims[1] / w->dims[1], depth = w->dims[0] / group, own = at[1] / w->dims[1], tap[8] = {0};
+  int64_t taps[8] = {depth}, from[8] = {at[0]};
+  double total = 0;
+  memcpy(taps + 1, w->dims + 2, sizeof *taps * (size_t)spatial);
+  do {
+    int inside = 1;
+    int64_t in_w[8] = {own * depth + tap[0], at[1] % w->dims[1]};
+    from[1] = own * depth + tap[0];
+    for (int i = 0; i < spatial; i++) {
+      int64_t place = at[2 + i] + s->pad[i] - tap[1 + i] * s->dilation[i];
+      in_w[2 + i] = tap[1 + i];
+      from[2 + i] = place / s->stride[i];
+      inside &= place >= 0 && place % s->stride[i] == 0 && from[2 + i] < y->dims[2 + i];
+    }
+    if (inside)
+      total += (double)load(y, offset(y, from)) * (double)load(w, offset(w, in_w));
+  } while (next(taps, rank - 1, tap));
+  return (float)total;
+}
+
 /* Fewer matrices of the second factor serve neighbours of the first. */
 static float multiply(const struct step *s, const int64_t *at) {
   const tensor *a = &s->in[0], *b = &s->in[1];
@@ -654,6 +722,10 @@ static float reduce(const struct step *s, const int64_t *at) {
   return (float)total;
 }
 
+static double relu(const struct step *s, double x) {
+  return x < s->lower ? s->lower + s->slope * (x - s->lower) : x > s->upper ? s->upper : x;
+}
+
 static float pointwise(const struct step *s, const int64_t *at) {
   float v[OPERANDS] = {0};
   for (int i = 0; i < operands(s->mode) && s->mode != CUDNN_GEN_INDEX; i++)
@@ -672,7 +744,19 @@ static float pointwise(const struct step *s, const int64_t *at) {
   case CUDNN_LOG:
     return logf(v[0]);
   case CUDNN_RELU:
-    return v[0] > 0 || v[0] != v[0] ? v[0] : 0;
+    return (float)relu(s, (double)v[0]);
+  case CUDNN_TANH:
+    return tanhf(v[0]);
+  case CUDNN_SIGMOID:
+    return (float)(1 / (1 + exp(-(double)v[0])));
+  case CUDNN_ELU:
+    return (float)(v[0] > 0 ? (double)v[0] : s->alpha * expm1((double)v[0]));
+  case CUDNN_GELU:
+    return (float)((double)v[0] / 2 * (1 + erf((double)v[0] * 0.7071067811865476)));
+  case CUDNN_SWISH:
+    return (float)((double)v[0] / (1 + exp(-s->beta * (double)v[0])));
+  case CUDNN_GELU_TANH:
+    return v[0] / 2 * (1 + tanhf(0.7978845608f * (v[0] + 0.044715f * v[0] * v[0] * v[0])));
   case CUDNN_GE:
     return v[0] >= v[1];
   case CUDNN_GEN_INDEX:
@@ -685,10 +769,11 @@ static float pointwise(const struct step *s, const int64_t *at) {
 static void run_step(const struct step *s, float by) {
   int64_t at[8] = {0};
   do {
-    float v = s->type == CUDNN_OP_CONVOLUTION ? convolve(s, at)
-              : s->type == CUDNN_OP_MATMUL    ? multiply(s, at)
-              : s->type == CUDNN_OP_REDUCTION ? reduce(s, at)
-                                              : pointwise(s, at);
+    float v = s->type == CUDNN_OP_CONVOLUTION        ? convolve(s, at)
+              : s->type == CUDNN_OP_CONVOLUTION_BACK ? convolve_back(s, at)
+              : s->type == CUDNN_OP_MATMUL           ? multiply(s, at)
+              : s->type == CUDNN_OP_REDUCTION        ? reduce(s, at)
+                                                     : pointwise(s, at);
     store(&s->y, offset(&s->y, at), v * by);
   } while (next(s->y.dims, s->y.rank, at));
 }
@@ -747,18 +832,32 @@ static void fill_convolution(const descriptor *c, struct step *s) {
   }
 }
 
+static double parameter(const descriptor *pointwise, int name, double otherwise) {
+  return count(pointwise, name) ? pointwise->value[row_of(CUDNN_POINTWISE, name)].d[0] : otherwise;
+}
+
+static void fill_pointwise(const descriptor *how, struct step *s) {
+  s->mode = word(how, CUDNN_POINTWISE_MODE);
+  s->axis = ints(how, CUDNN_POINTWISE_AXIS)[0];
+  s->lower = parameter(how, CUDNN_POINTWISE_RELU_LOWER, 0);
+  s->upper = parameter(how, CUDNN_POINTWISE_RELU_UPPER, INFINITY);
+  s->slope = parameter(how, CUDNN_POINTWISE_RELU_SLOPE, 0);
+  s->alpha = parameter(how, CUDNN_POINTWISE_ELU_ALPHA, 1);
+  s->beta = parameter(how, CUDNN_POINTWISE_SWISH_BETA, 1);
+}
+
 static int fill_step(const descriptor *op, const descriptor *pack, struct step *s) {
   const descriptor *t[OPERANDS + 1];
   int code = OK;
   s->type = op->type;
   if (op->type == CUDNN_OP_CONVOLUTION)
     fill_convolution(ref(op, CUDNN_OP_CONV_CONV, 0), s);
+  if (op->type == CUDNN_OP_CONVOLUTION_BACK)
+    fill_convolution(ref(op, CUDNN_OP_BACK_CONV, 0), s);
   if (op->type == CUDNN_OP_REDUCTION)
     s->mode = word(ref(op, CUDNN_OP_REDUCTION_HOW, 0), CUDNN_REDUCTION_OPERATOR);
-  if (op->type == CUDNN_OP_POINTWISE) {
-    s->mode = word(ref(op, CUDNN_OP_POINTWISE_HOW, 0), CUDNN_POINTWISE_MODE);
-    s->axis = ints(ref(op, CUDNN_OP_POINTWISE_HOW, 0), CUDNN_POINTWISE_AXIS)[0];
-  }
+  if (op->type == CUDNN_OP_POINTWISE)
+    fill_pointwise(ref(op, CUDNN_OP_POINTWISE_HOW, 0), s);
   tensors_of(op, t);
   for (int i = 0; i <= OPERANDS && !code; i++)
     if (t[i])

@@ -92,6 +92,8 @@ static int models_main(int argc, char **argv, const check_test *tests, int n_tes
   snprintf(home, sizeof home, "%s/tests/cuda/mock/cache", build);
   run_command("mkdir -p %s%s%s", home, "", "");
   setenv("CY_MOCK_CACHE", home, 1);
+  setenv("CYTO_CUDNN", "", 1); /* nor any library of the machine's */
+  setenv("CYTO_CUBLASLT", "", 1);
   int rc = prepare ? prepare() : 0;
   if (!rc)
     rc = check_main(argc, argv, tests, n_tests);

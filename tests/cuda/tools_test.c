@@ -117,7 +117,7 @@ static void test_unknown_arch(void) {
       run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("older.so"), "cuda"), 0);
   unsetenv("CY_MOCK_NVRTC_LACKS");
   snprintf(command, sizeof command,
-           "CYTO_CUDNN= CY_MOCK_CAPABILITY=120 LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-run %s --random 1 --dim "
+           "CYTO_CUDNN= CYTO_CUBLASLT= CY_MOCK_CAPABILITY=120 LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-run %s --random 1 --dim "
            "batch=1 --about 2>&1",
            build, build, path_of("older.so"));
   FILE *f = popen(command, "r");

@@ -26,7 +26,7 @@ typedef struct cytoc_options {
   const char *batch; /* list of command lines to run instead */
   bool tf32, strict;
   const char *fast_algorithms; /* "auto", "off"; NULL: auto */
-  const char *cudnn;           /* "auto", "off", "require"; NULL: auto where the target is CUDA */
+  const char *cudnn, *cublaslt; /* "auto", "off", "require"; NULL: auto where the target is CUDA */
   bool unchecked;              /* no check of indices at run time */
   /* of `cytoc verify` */
   bool verifies;

@@ -579,21 +579,25 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .verify = o->verify};
 }
 
-static int check_cudnn(session *s, cy_machine *machine) {
-  static const char *const words[] = {[CY_CUDNN_AUTO] = "auto", [CY_CUDNN_OFF] = "off", [CY_CUDNN_REQUIRE] = "require"};
-  const char *word = s->o->cudnn;
-  if (!word)
-    return 0;
-  for (int i = 0; i < 3; i++)
+static int check_library(session *s, cy_machine *machine, cy_library library, const char *option, const char *word) {
+  static const char *const words[] = {
+      [CY_LIBRARY_AUTO] = "auto", [CY_LIBRARY_OFF] = "off", [CY_LIBRARY_REQUIRE] = "require"};
+  for (int i = 0; i < 3 && word; i++)
     if (!strcmp(word, words[i])) {
-      if (cy_machine_set_cudnn(machine, (cy_cudnn_use)i))
+      if (cy_machine_set_library(machine, library, (cy_library_use)i))
         return 0;
-      cy_diag_add(s->diag, CY_ERROR, NULL, "--cudnn is for CUDA: '%s' has no cuDNN; leave it out",
+      cy_diag_add(s->diag, CY_ERROR, NULL, "%s is for CUDA: '%s' has no such library; leave it out", option,
                   cy_machine_text(machine));
       return -1;
     }
-  cy_diag_add(s->diag, CY_ERROR, NULL, "--cudnn expects auto, off or require, found '%s'", word);
-  return -1;
+  if (word)
+    cy_diag_add(s->diag, CY_ERROR, NULL, "%s expects auto, off or require, found '%s'", option, word);
+  return word ? -1 : 0;
+}
+
+static int check_libraries(session *s, cy_machine *machine) {
+  return check_library(s, machine, CY_LIBRARY_CUDNN, "--cudnn", s->o->cudnn) ||
+         check_library(s, machine, CY_LIBRARY_CUBLASLT, "--cublaslt", s->o->cublaslt);
 }
 
 static int check_fast(session *s, cy_machine *machine) {
@@ -616,7 +620,7 @@ static int set_machine(session *s, cy_machine *machine) {
     return bad_option(s, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out", cy_machine_text(machine));
   if (prefers_size(s->o))
     cy_machine_prefer_size(machine);
-  return check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine) ? -1 : 0;
+  return check_libraries(s, machine) || check_fast(s, machine) || check_half_target(s, machine) ? -1 : 0;
 }
 
 static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_weight_options weights,

@@ -7,7 +7,7 @@
  * Out: the fields of a cyrt_cuda_problem. Sizes known only then are the runtime's to refuse.
  */
 #include "codegen/cuda/matrix/contract_int.h"
-#include "runtime/cyto_abi.h"
+#include "runtime/cuda/cuda_problem.h"
 
 #include <math.h>
 #include <string.h>

@@ -547,9 +547,9 @@ static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_fo
   const cy_karg_info *args;
   cy_dim conv[CY_CUDA_PROBLEM_FIELDS];
   packing f;
-  /* cuDNN wants channels innermost, too */
-  bool for_cudnn = cy_cu_is_conv(cy_kernel_contraction(k)) && cy_cu_taps(cy_kernel_contraction(k)) > 1 &&
-                   m->cudnn != CY_CUDNN_OFF && cy_cu_conv_match(m, k, form, true, conv);
+  /* cuDNN wants channels innermost, too; of a transposed convolution the runtime makes them so */
+  bool for_cudnn = cy_kernel_contraction(k)->kind == CY_CONTRACT_CONV && cy_cu_taps(cy_kernel_contraction(k)) > 1 &&
+                   cy_cu_conv_match(m, k, form, true, conv);
   bool wanted = generator->wants_packed && generator->wants_packed(form, k);
   if ((!wanted && !for_cudnn) || !fill_packing(k, &f))
     return;

@@ -169,16 +169,42 @@ void cy_cu_conv_tma_places(cy_cu_contract *q);
 enum { CY_CU_TMA_M = 128, CY_CU_TMA_ROW_BYTES = 128 };
 static inline int cy_cu_tma_depth(cy_dtype t) { return CY_CU_TMA_ROW_BYTES * 8 / cy_dtype_of(t)->bits; } /* of a tile */
 
-/* ---- cudnn.c, conv.c, attention_cudnn.c: see cy_cuda_cudnn_match ---- */
+/* ---- offers.c: what libraries of NVIDIA are told of a kernel; see cy_cuda_offer_match ---- */
 /* Where a field of a cyrt_cuda_problem is, counted in sizes. */
 #define CY_CU_FIELD(name) (offsetof(cyrt_cuda_problem, name) / sizeof(int64_t))
 void cy_cu_problem_init(cy_graph *g, int kind, cy_dim field[CY_CUDA_PROBLEM_FIELDS]);
 const cy_expr_info *cy_cu_without_casts(const cy_kernel *k, cy_expr e); /* what is cast, if from float to float */
 void cy_cu_problem_tensor(cy_kernel *k, cy_dim *field, int which, cy_karg arg, cy_dim offset, const cy_dim stride[4]);
 static inline bool cy_cu_is_float(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
+/* Does that library take part: a cy_library? */
+bool cy_cu_library_on(const cy_machine *m, int library);
+
+/* A kernel that is being matched. */
+typedef struct cy_cu_offer cy_cu_offer;
+struct cy_cu_offer {
+  cy_kernel *k;
+  cy_graph *g;
+  const cy_contraction *c;
+  const cy_karg_info *args;
+  cy_dim *field;      /* [CY_CUDA_PROBLEM_FIELDS] */
+  unsigned libraries; /* bits by number: those that may take it */
+  /* Fills a tensor that lies as the output does, or the bias: one number for each column. False: it does not lie so. */
+  bool (*like_output)(cy_cu_offer *o, int which, cy_karg arg, cy_expr offset);
+  bool (*like_columns)(cy_cu_offer *o, cy_karg arg, cy_expr offset);
+  bool bias, residual, after;
+};
+
+/* ---- epilogue.c ---- */
+bool cy_cu_epilogue_match(cy_cu_offer *o);
+bool cy_cu_strides_of(const cy_cu_offer *o, cy_expr offset, int n, cy_dim *out_base, cy_dim *strides);
+
+/* ---- conv.c, product.c, attention_cudnn.c ---- */
 /* `repack`: could it be cuDNN's with the weights packed? */
 bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
                       cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
+bool cy_cu_product_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
+                         cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
+bool cy_cu_is_like_conv(const cy_contraction *c, cy_graph *g); /* a product that cuDNN can compute as one */
 bool cy_cu_attention_match(cy_kernel *k, cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
 
 /* ---- attention.c, attention_tma.c ---- */

@@ -11,6 +11,7 @@
  * number of taps, times channels. Packed weights have the taps of a phase together, and each phase begins where 16 bytes do.
  */
 #include "contract_int.h"
+#include "runtime/cuda/cuda_problem.h"
 
 static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
@@ -46,32 +47,13 @@ cy_dim cy_cu_phase_rows(cy_graph *g, const cy_contraction *c) {
 
 /* ---- where packed weights lie ---- */
 
-/* Elements between chunks that phases may leave free: none where taps are whole chunks. */
-static int64_t slack(int64_t depth, int64_t chunk) { return depth % chunk ? chunk : 0; }
-
+/* Between phases a chunk may stay free: none does where taps are whole chunks. */
 int64_t cy_cu_phase_row(const cy_contraction *c, int64_t depth, int64_t chunk) {
-  return cy_round_up(cy_cu_taps(c) * depth, chunk) + cy_cu_phases(c) * slack(depth, chunk);
+  return cy_round_up(cy_cu_taps(c) * depth, chunk) + cy_cu_phases(c) * cyrt_phase_slack(depth, chunk);
 }
 
 int64_t cy_cu_phase_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk) {
-  int64_t before = 0, phase = 0, number = 0, all = 1;
-  for (int i = 0; i < c->nspatial; i++) {
-    int64_t unit = 1, s = c->stride[i];
-    for (int j = i + 1; j < c->nspatial; j++)
-      unit *= c->kernel[j];
-    int64_t t = tap / unit % c->kernel[i], r = t * c->dilation[i] % s, smaller = 0, same = 0, earlier = 0;
-    for (int64_t u = 0; u < c->kernel[i]; u++) {
-      int64_t other = u * c->dilation[i] % s;
-      smaller += other < r;
-      same += other == r;
-      earlier += other == r && u < t;
-    }
-    before = before * c->kernel[i] + all * smaller;
-    all *= same;
-    phase = phase * s + r;
-    number = number * same + earlier;
-  }
-  return cy_round_up(before * depth, chunk) + phase * slack(depth, chunk) + number * depth;
+  return cyrt_phase_place(c->nspatial, c->kernel, c->stride, c->dilation, tap, depth, chunk);
 }
 
 /* ---- printing ---- */
@@ -123,7 +105,7 @@ void cy_cu_phase_print(cy_cu_contract *q) {
   cy_cu_line(p, "f.k *= depth;");
   if (cy_dim_is_const(p->g, cy_cu_per_group(p->g, c, c->channels_in), &depth) && p->form->packed_k)
     cy_cu_line(p, "f.base = (before * depth + %lld) / %lld * %lld + rest * %lld;", (long long)chunk - 1,
-               (long long)chunk, (long long)chunk, (long long)slack(depth, chunk));
+               (long long)chunk, (long long)chunk, (long long)cyrt_phase_slack(depth, chunk));
   else
     cy_cu_line(p, "f.base = 0;");
   cy_cu_line(p, "return f;");

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudnn.c - which kernels cuDNN may stand in for when the model runs, and what it is told of them.
+/* offers.c - which kernels cuDNN and cuBLASLt may stand in for when the model runs, and what they are told of them.
  *
- * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem (cyto_abi.h) as sizes, which the host
- * program fills in and hands to the runtime with the launch of the kernel. Each kind is matched in a file of its own.
+ * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem (runtime/cuda/cuda_problem.h) as sizes, which
+ * the host program fills in and hands to the runtime with the launch of the kernel. Each kind is matched in a file of its
+ * own: matrix/conv.c, matrix/product.c, attention/attention_cudnn.c.
  */
 #include "codegen/cuda/matrix/contract_int.h"
+#include "runtime/cuda/cuda_problem.h"
 #include "runtime/cyto_abi.h"
 
+#include <string.h>
+
+_Static_assert((int)CY_LIBRARY_CUDNN == CYRT_CUDA_CUDNN && (int)CY_LIBRARY_CUBLASLT == CYRT_CUDA_CUBLASLT &&
+                   (int)CY_LIBRARIES == CYRT_CUDA_LIBRARIES,
+               "equal numbers");
 _Static_assert(CY_CUDA_PROBLEM_FIELDS == sizeof(cyrt_cuda_problem) / sizeof(int64_t), "every field is one size");
 
 void cy_cu_problem_init(cy_graph *g, int kind, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
@@ -61,11 +68,35 @@ const cy_expr_info *cy_cu_without_casts(const cy_kernel *k, cy_expr e) {
   return x;
 }
 
-bool cy_cuda_cudnn_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
-                         cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
-  if (form->kind != CY_CUDA_TILES || m->cudnn == CY_CUDNN_OFF)
+bool cy_cu_library_on(const cy_machine *m, int library) { return m->libraries[library] != CY_LIBRARY_OFF; }
+
+static bool match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
+  switch (cy_kernel_contraction(k)->kind) {
+  case CY_CONTRACT_ATTENTION:
+    return cy_cu_library_on(m, CYRT_CUDA_CUDNN) && cy_cu_attention_match(k, field);
+  case CY_CONTRACT_MATMUL:
+    return cy_cu_product_match(m, k, form, field);
+  default:
+    return cy_cu_conv_match(m, k, form, false, field);
+  }
+}
+
+void cy_cuda_offer_match(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+  cy_dim field[CY_CUDA_PROBLEM_FIELDS];
+  if (form->kind != CY_CUDA_TILES || !match(m, k, form, field))
+    return;
+  cy_dim *kept = CY_NEW_ARRAY(cy_graph_arena(cy_kernel_graph(k)), cy_dim, CY_CUDA_PROBLEM_FIELDS);
+  memcpy(kept, field, sizeof field);
+  form->offer = kept;
+}
+
+/* Convolutions of several taps, transposed ones and attention are cuDNN's, products both libraries' unless they cannot be
+ * convolutions. */
+bool cy_cuda_offered_to(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, int library) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  if (!form->offer || !cy_cu_library_on(m, library))
     return false;
-  if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION)
-    return cy_cu_attention_match(k, field);
-  return cy_cu_conv_match(m, k, form, false, field);
+  if (library == CYRT_CUDA_CUBLASLT)
+    return c->kind == CY_CONTRACT_MATMUL;
+  return c->kind != CY_CONTRACT_MATMUL || cy_cu_is_like_conv(c, cy_kernel_graph(k));
 }

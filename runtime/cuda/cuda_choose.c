@@ -1,54 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* cuda_cudnn.c - convolutions and attention that cuDNN may compute: whichever is faster on this device, it or our own
- * kernel.
+/* cuda_choose.c - convolutions, products and attention that a library of NVIDIA may compute: whichever is fastest on this
+ * device, one of them or our own kernel.
  *
- * Every one has a kernel of its own; where it has a form that cuDNN takes (cyrt_cuda_problem), and cuDNN is found, it
- * is cuDNN's to win. The first run of a context with a problem of new sizes asks cuda_choices.c; only when that does
- * not know, the kernel and cuDNN's first few plans are timed on the stream, on the run's own tensors but a scratch
- * output, and the choice is kept. A plan whose result is not our kernel's is passed over, as one that fails. Plans
- * belong to the context, as its cuDNN handle does. While a run is recorded nothing is decided: the run before, launch
+ * Every one has a kernel of its own; where it has a form that a library takes (cyrt_cuda_problem), and that is found, it
+ * is the library's to win. The first run of a context with a problem of new sizes asks cuda_choices.c; only when that does
+ * not know, the kernel and the first few plans of each library are timed on the stream, on the run's own tensors but a
+ * scratch output, and the choice is kept. A plan whose result is not our kernel's is passed over, as one that fails. Plans
+ * belong to the context, as handles of libraries do. While a run is recorded nothing is decided: the run before, launch
  * by launch, decided all.
- *
- * Constant biases of convolutions of halves are f32 for our own kernels, and halves for cuDNN: it takes others only in
- * plans that are compiled when they are made.
  */
-#include "cyrt_cudnn.h"
-
-#include "runtime/half.h"
+#include "cyrt_choose.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN = -1, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512 };
-enum { TIMED_PLANS = 4, COMPILED_PLAN = 2 }; /* COMPILED_PLAN: as how many one counts that takes a second to make */
+enum { OWN = -1, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512, TIMED_PLANS = 4, RANK = 5 };
+
+static const cuda_solver *const solvers[CYRT_CUDA_LIBRARIES] = {
+    [CYRT_CUDA_CUDNN] = &cyrt_cudnn_solver, [CYRT_CUDA_CUBLASLT] = &cyrt_cublaslt_solver};
 
 /* One problem of the model with the sizes it had. */
-typedef struct entry {
-  struct entry *next;
+typedef struct cuda_chosen {
+  struct cuda_chosen *next;
   uint64_t hash;
   uint32_t kernel;
   cyrt_cuda_problem problem;
-  cudnn_plan plan;   /* of the choice; none: our own kernel */
-  cudnn_graph graph; /* what the plan was made of */
+  cuda_plan plan;   /* of the choice; none: our own kernel */
+  cuda_offer offer; /* what the plan was made of */
 } entry;
-
-/* A constant in half precision. */
-typedef struct half_copy {
-  struct half_copy *next;
-  const void *of;
-  int64_t dtype;
-  cuda_ptr ptr;
-} half_copy;
-
-typedef struct cuda_plans { /* of a context */
-  void *handle;
-  entry *entries;
-  half_copy *halves;
-  cuda_block workspace;
-  int32_t decided; /* since choices were saved */
-} cuda_plans;
 
 /* ---- what is run ---- */
 
@@ -56,15 +37,19 @@ typedef struct cuda_plans { /* of a context */
 static void locate(const cyrt_slot *slots, const cyrt_cuda_problem *p, void *pointers[CYRT_PROBLEM_TENSORS]) {
   for (int i = 0; i < CYRT_PROBLEM_TENSORS; i++) {
     const cyrt_cuda_tensor *t = &p->tensor[i];
-    pointers[i] = t->slot < 0 ? NULL : (uint8_t *)slots[t->slot].ptr + t->offset * cyrt_cudnn_element(t->dtype);
+    pointers[i] = t->slot < 0 ? NULL : (uint8_t *)slots[t->slot].ptr + t->offset * cyrt_problem_element(t->dtype);
   }
 }
 
-static int takes(const cyrt_cuda_problem *p) {
+/* Does any library take it? */
+static int is_taken(const cuda_state *state, const cyrt_cuda_problem *p) {
+  int any = 0;
   for (int i = 0; i < CYRT_PROBLEM_TENSORS; i++)
-    if (p->tensor[i].slot >= 0 && !cyrt_cudnn_element(p->tensor[i].dtype))
+    if (p->tensor[i].slot >= 0 && !cyrt_problem_element(p->tensor[i].dtype))
       return 0;
-  return cyrt_cudnn_kind(p)->takes(p);
+  for (int i = 0; i < CYRT_CUDA_LIBRARIES && !any; i++)
+    any = solvers[i]->ready(state) && solvers[i]->takes(p);
+  return any;
 }
 
 static int is_aligned(const cyrt_cuda_problem *p, void *const pointers[CYRT_PROBLEM_TENSORS]) {
@@ -72,76 +57,6 @@ static int is_aligned(const cyrt_cuda_problem *p, void *const pointers[CYRT_PROB
     if (p->tensor[i].slot >= 0 && (uintptr_t)pointers[i] % ALIGNMENT)
       return 0;
   return 1;
-}
-
-/* ---- biases in half precision ---- */
-
-static int is_half(const cyrt_cuda_tensor *t) { return t->dtype == CYTO_F16 || t->dtype == CYTO_BF16; }
-
-static int may_narrow(const cuda_state *state, const cyrt_cuda_problem *p, const void *bias) {
-  cuda_ptr at = (cuda_ptr)(uintptr_t)bias, first = state->device->weights;
-  return p->kind == CYRT_PROBLEM_CONV && p->tensor[CYRT_CONV_BIAS].slot >= 0 &&
-         p->tensor[CYRT_CONV_BIAS].dtype == CYTO_F32 && is_half(&p->tensor[CYRT_CONV_X]) && at >= first &&
-         at - first < state->shared->model->weights_bytes;
-}
-
-/* buffer: of n floats and n halves */
-static int32_t fill_half(cyrt_frame *frame, half_copy *copy, float *buffer, uint64_t n) {
-  cuda_state *state = cuda_state_of(frame);
-  const cuda_driver *driver = &state->shared->driver;
-  uint16_t *half = (uint16_t *)(buffer + n);
-  cuda_code code = driver->copy_out_async(buffer, (cuda_ptr)(uintptr_t)copy->of, n * sizeof *buffer, state->stream);
-  if (!code)
-    code = driver->stream_wait(state->stream);
-  for (uint64_t i = 0; i < n; i++)
-    half[i] = copy->dtype == CYTO_F16 ? cyrt_f32_to_f16(buffer[i]) : cyrt_f32_to_bf16(buffer[i]);
-  if (!code)
-    code = driver->copy_in_async(copy->ptr, half, n * sizeof *half, state->stream);
-  if (!code)
-    code = driver->stream_wait(state->stream);
-  return cyrt_cuda_check(driver, code, "copying a bias for cuDNN", frame->error);
-}
-
-static int32_t make_half(cyrt_frame *frame, const void *of, uint64_t n, int64_t dtype) {
-  cuda_state *state = cuda_state_of(frame);
-  half_copy *copy = calloc(1, sizeof *copy);
-  float *buffer = malloc(n * (sizeof *buffer + sizeof(uint16_t)));
-  int32_t status =
-      copy && buffer ? CYTO_OK : cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for copying a bias for cuDNN");
-  if (!status) {
-    *copy = (half_copy){state->plans->halves, of, dtype, 0};
-    status = cyrt_cuda_take(state, &copy->ptr, n * sizeof(uint16_t), "a bias for cuDNN", frame->error);
-  }
-  if (!status) {
-    state->plans->halves = copy; /* from here on it is freed with the plans */
-    status = fill_half(frame, copy, buffer, n);
-  } else {
-    free(copy);
-  }
-  free(buffer);
-  return status;
-}
-
-/* Has the problem read its bias as halves, if it is a constant and the factors are halves. */
-static int32_t narrow_bias(cyrt_frame *frame, cyrt_cuda_problem *p, void *pointers[CYRT_PROBLEM_TENSORS]) {
-  cuda_state *state = cuda_state_of(frame);
-  const void *of = pointers[CYRT_CONV_BIAS];
-  int64_t dtype = p->tensor[CYRT_CONV_X].dtype;
-  if (!may_narrow(state, p, of))
-    return CYTO_OK;
-  for (int attempt = 0; attempt < 2; attempt++) {
-    for (const half_copy *h = state->plans->halves; h; h = h->next)
-      if (h->of == of && h->dtype == dtype) {
-        pointers[CYRT_CONV_BIAS] = (void *)(uintptr_t)h->ptr;
-        p->tensor[CYRT_CONV_BIAS].dtype = dtype;
-        return CYTO_OK;
-      }
-    int32_t status =
-        attempt || state->recording ? CYTO_OK : make_half(frame, of, (uint64_t)p->conv.channels_out, dtype);
-    if (status)
-      return status;
-  }
-  return CYTO_OK;
 }
 
 /* One way to solve a problem, to be timed or run. */
@@ -153,20 +68,17 @@ typedef struct way {
   const cyrt_cuda_tma *tma;
   const cyrt_cuda_problem *problem;
   void *const *pointers;
-  const cudnn_plan *plan; /* NULL: our own kernel */
-  const cudnn_graph *graph;
+  const cuda_plan *plan; /* NULL: our own kernel */
+  const cuda_offer *offer;
 } way;
 
 static int32_t run_way(const way *w) {
   cuda_state *state = cuda_state_of(w->frame);
-  const cudnn *lib = state->shared->cudnn;
   if (!w->plan)
     return cyrt_cuda_launch(w->frame, w->kernel, w->slots, w->blocks, w->then_blocks, w->tma);
   state->behind_kernel = 0;
   void *workspace = w->plan->workspace ? (void *)(uintptr_t)state->plans->workspace.ptr : NULL;
-  cudnn_code code =
-      cyrt_cudnn_plan_run(lib, state->plans->handle, w->plan, w->graph, w->problem, w->pointers, workspace);
-  return cyrt_cudnn_check(lib, code, "cudnnBackendExecute", w->frame->error);
+  return w->plan->by->run(state, w->plan, w->offer, w->problem, w->pointers, workspace, w->frame->error);
 }
 
 /* ---- timing ---- */
@@ -243,13 +155,29 @@ static int32_t time_way(way *w, double *out_us) {
 
 /* ---- comparing ---- */
 
+/* Extents and strides of the output, from the outermost axis. */
+static void output_of(const cyrt_cuda_problem *p, int64_t extent[RANK], int64_t stride[RANK]) {
+  const cyrt_cuda_attention *a = &p->attention;
+  const cyrt_cuda_matmul *x = &p->matmul;
+  const cyrt_cuda_conv *c = &p->conv;
+  const int64_t *s = p->tensor[CYRT_PROBLEM_OUT].stride, deep = p->kind == CYRT_PROBLEM_ATTENTION || c->nspatial > 2;
+  const int64_t extents[CYRT_PROBLEM_KINDS][RANK] = {
+      [CYRT_PROBLEM_CONV] = {c->images, c->out[0], c->out[1], deep ? c->out[2] : 1, c->channels_out},
+      [CYRT_PROBLEM_CONV_TRANSPOSE] = {c->images, c->out[0], c->out[1], deep ? c->out[2] : 1, c->channels_out},
+      [CYRT_PROBLEM_MATMUL] = {x->batch, x->m, 1, 1, x->n},
+      [CYRT_PROBLEM_ATTENTION] = {a->batch, a->heads, a->rows, 1, a->columns}};
+  const int64_t strides[RANK] = {s[0], s[1], s[2], s[3], 1};
+  memcpy(extent, extents[p->kind], sizeof extents[0]);
+  memcpy(stride, strides, sizeof strides);
+}
+
 /* Bytes from the first to behind the last element of the output. */
 static uint64_t output_span(const cyrt_cuda_problem *p) {
-  int64_t extent[CUDNN_RANK], stride[CUDNN_RANK], last = 0;
-  cyrt_cudnn_kind(p)->output(p, extent, stride);
-  for (int i = 0; i < CUDNN_RANK; i++)
+  int64_t extent[RANK], stride[RANK], last = 0;
+  output_of(p, extent, stride);
+  for (int i = 0; i < RANK; i++)
     last += (extent[i] - 1) * stride[i];
-  return (uint64_t)((last + 1) * cyrt_cudnn_element(p->tensor[CYRT_PROBLEM_OUT].dtype));
+  return (uint64_t)((last + 1) * cyrt_problem_element(p->tensor[CYRT_PROBLEM_OUT].dtype));
 }
 
 /* How far the other result is from our own may be, relative to the largest number: rounding. */
@@ -259,26 +187,40 @@ static double tolerance(const cyrt_cuda_problem *p) { return p->flags & CYRT_PRO
 
 typedef struct search {
   way w; /* with a scratch output while ways are timed */
-  cudnn_graph graph;
   double own_us, best_us;
-  int32_t best; /* OWN, or a candidate */
-  cudnn_plan plan;
+  int32_t best; /* OWN, or the plan's number among all libraries' */
+  cuda_plan plan;
+  cuda_offer offers[CYRT_CUDA_LIBRARIES];
   cuda_ptr own, other; /* results of our kernel and of the plan at hand, */
   cuda_ptr most;       /* .. and how they compare: two floats */
 } search;
 
+enum { NUMBERS = 1000 }; /* of plans, for each library */
+
+static void forget_plan(cuda_state *state, cuda_plan *plan) {
+  if (plan->by)
+    plan->by->unmake(state, plan);
+  plan->by = NULL;
+}
+
+static void forget_offer(cuda_state *state, cuda_offer *offer) {
+  if (offer->by)
+    offer->by->forget(state, offer);
+  offer->by = NULL;
+}
+
 static int32_t grow_workspace(search *s, int64_t bytes) {
   cuda_state *state = cuda_state_of(s->w.frame);
   return bytes <= 0 ? CYTO_OK
-                    : cyrt_cuda_block_grow(state, &state->plans->workspace, (uint64_t)bytes, "cuDNN's workspace",
-                                           s->w.frame->error);
+                    : (int32_t)cyrt_cuda_block_grow(state, &state->plans->workspace, (uint64_t)bytes,
+                                                    "a library's workspace", s->w.frame->error);
 }
 
 /* Where the output of the way is: what follows in the model reads the real one once. */
 static void write_to(search *s, cuda_ptr result) {
   const cyrt_cuda_tensor *y = &s->w.problem->tensor[CYRT_PROBLEM_OUT];
   ((cyrt_slot *)(uintptr_t)s->w.slots)[y->slot].ptr =
-      (void *)(uintptr_t)(result - (uint64_t)(y->offset * cyrt_cudnn_element(y->dtype)));
+      (void *)(uintptr_t)(result - (uint64_t)(y->offset * cyrt_problem_element(y->dtype)));
   ((void **)(uintptr_t)s->w.pointers)[CYRT_PROBLEM_OUT] = (void *)(uintptr_t)result;
 }
 
@@ -298,7 +240,7 @@ static int agree(search *s) {
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_problem *p = s->w.problem;
   int64_t dtype = p->tensor[CYRT_PROBLEM_OUT].dtype, blocks = 4 * (int64_t)state->device->multiprocessors;
-  int64_t n = (int64_t)output_span(p) / cyrt_cudnn_element(dtype);
+  int64_t n = (int64_t)output_span(p) / cyrt_problem_element(dtype);
   float most[2] = {0, INFINITY};
   state->behind_kernel = 0; /* the kernel that compares does not wait by itself */
   cyrt_slot slots[5] = {{.ptr = (void *)(uintptr_t)s->own},
@@ -313,30 +255,29 @@ static int agree(search *s) {
   return most[1] <= most[0] * tolerance(p);
 }
 
-/* An engine that cannot make a plan, or whose plan fails, is passed over: there are others, and our own kernel. */
-static int32_t try_candidate(search *s, int32_t candidate, int *timed) {
+/* A plan that cannot be made, or that fails, is passed over: there are others, and our own kernel. */
+static int32_t try_candidate(search *s, int library, int32_t candidate, int *timed) {
   cuda_state *state = cuda_state_of(s->w.frame);
-  const cudnn *lib = state->shared->cudnn;
-  cudnn_plan plan;
+  const cuda_offer *offer = &s->offers[library];
+  cuda_plan plan = {.by = NULL};
   double us = 0;
-  if (cyrt_cudnn_plan_init(lib, state->plans->handle, &s->graph, candidate, &plan))
+  if (!offer->by->make(state, offer, candidate, &plan))
     return CYTO_OK;
   int32_t status = grow_workspace(s, plan.workspace);
   s->w.plan = &plan;
-  s->w.graph = &s->graph;
+  s->w.offer = offer;
   if (!status && !try_way(s, &us, s->other)) {
-    *timed += s->graph.compiles[candidate] ? COMPILED_PLAN : 1;
+    *timed += plan.weight;
     if (us < s->best_us && agree(s)) {
-      cudnn_plan worse = s->plan;
+      cuda_plan worse = s->plan;
       s->plan = plan;
-      s->best = candidate;
+      s->best = library * NUMBERS + candidate;
       s->best_us = us;
       plan = worse;
     }
   }
   s->w.plan = NULL;
-  if (plan.plan)
-    lib->free(plan.plan);
+  forget_plan(state, &plan);
   if (status == CYTO_OUT_OF_MEMORY)
     status = CYTO_OK;
   if (!status)
@@ -344,12 +285,27 @@ static int32_t try_candidate(search *s, int32_t candidate, int *timed) {
   return status;
 }
 
+/* What the libraries offer; how many candidates that are. */
+static int32_t ask_all(search *s, int32_t *out_n) {
+  cuda_state *state = cuda_state_of(s->w.frame);
+  int32_t status = CYTO_OK;
+  *out_n = 0;
+  for (int i = 0; i < CYRT_CUDA_LIBRARIES && !status; i++)
+    if (solvers[i]->ready(state) && solvers[i]->takes(s->w.problem)) {
+      status = solvers[i]->ask(state, s->w.problem, s->w.pointers, &s->offers[i], s->w.frame->error);
+      *out_n += s->offers[i].n;
+    }
+  return status;
+}
+
 static int32_t time_all(search *s) {
-  int timed = 0;
   int32_t status = try_way(s, &s->own_us, s->own);
   s->best_us = s->own_us;
-  for (int32_t i = 0; i < s->graph.n_candidates && timed < TIMED_PLANS && !status; i++)
-    status = try_candidate(s, i, &timed);
+  for (int i = 0; i < CYRT_CUDA_LIBRARIES; i++) {
+    int timed = 0;
+    for (int32_t c = 0; c < s->offers[i].n && timed < TIMED_PLANS && !status; c++)
+      status = try_candidate(s, i, c, &timed);
+  }
   return status;
 }
 
@@ -386,7 +342,7 @@ static int32_t time_on_scratch(search *s) {
 
 /* ---- choosing ---- */
 
-/* What a choice rests on, besides the device and cuDNN: the problem, and our kernel's code. */
+/* What a choice rests on, besides the device and the libraries: the problem, and our kernel's code. */
 static uint64_t key_of(const cuda_state *state, uint32_t kernel, const cyrt_cuda_problem *of) {
   const cyrt_cuda_kernel *k = &state->code->kernels[kernel];
   const cyrt_cuda_image *image = state->device->images[kernel];
@@ -403,36 +359,39 @@ static uint64_t key_of(const cuda_state *state, uint32_t kernel, const cyrt_cuda
 }
 
 /* A known choice of a plan that cannot be made any more is timed again. */
-static int take_known(search *s, uint64_t key) {
+static int32_t take_known(search *s, uint64_t key, int *out_is) {
   cuda_state *state = cuda_state_of(s->w.frame);
-  if (!cyrt_choices_find(state->device->choices, key, &s->best))
-    return 0;
-  if (s->best == OWN)
-    return 1;
-  if (s->best >= 0 && s->best < s->graph.n_candidates &&
-      !cyrt_cudnn_plan_init(state->shared->cudnn, state->plans->handle, &s->graph, s->best, &s->plan) &&
-      !grow_workspace(s, s->plan.workspace))
-    return 1;
-  if (s->plan.plan)
-    state->shared->cudnn->free(s->plan.plan);
-  s->plan.plan = NULL;
+  *out_is = cyrt_choices_find(state->device->choices, key, &s->best) != 0;
+  if (!*out_is || s->best == OWN)
+    return CYTO_OK;
+  int library = s->best / NUMBERS, candidate = s->best % NUMBERS;
+  int32_t status = CYTO_OK;
+  *out_is = 0;
+  if (s->best >= 0 && library < CYRT_CUDA_LIBRARIES && solvers[library]->ready(state) &&
+      solvers[library]->takes(s->w.problem)) {
+    cuda_offer *offer = &s->offers[library];
+    status = solvers[library]->ask(state, s->w.problem, s->w.pointers, offer, s->w.frame->error);
+    *out_is = !status && candidate < offer->n && offer->by->make(state, offer, candidate, &s->plan) &&
+              !grow_workspace(s, s->plan.workspace);
+    if (!*out_is)
+      forget_offer(state, offer);
+  }
+  if (*out_is)
+    return CYTO_OK;
+  forget_plan(state, &s->plan);
   s->best = OWN;
-  return 0;
+  return status;
 }
 
 static int32_t choose(search *s, uint64_t key) {
   cuda_state *state = cuda_state_of(s->w.frame);
-  const cudnn *lib = state->shared->cudnn;
-  const char *call = NULL;
-  cudnn_code code = cyrt_cudnn_graph_init(lib, state->plans->handle, s->w.problem, &s->graph, &call);
-  if (!code)
-    code = cyrt_cudnn_graph_candidates(lib, s->w.problem, NULL, &s->graph, &call);
-  int32_t status = cyrt_cudnn_unsupported(code) ? CYTO_OK : cyrt_cudnn_check(lib, code, call, s->w.frame->error);
-  if (!status && !code && !take_known(s, key)) {
-    status = time_on_scratch(s);
-    if (!status)
-      cyrt_choices_add(state->device->choices, key, s->best, s->own_us, s->best_us);
-  }
+  int known = 0;
+  int32_t status = take_known(s, key, &known), n = 0;
+  if (status || known || (status = ask_all(s, &n)) || !n)
+    return status;
+  status = time_on_scratch(s);
+  if (!status)
+    cyrt_choices_add(state->device->choices, key, s->best, s->own_us, s->best_us);
   return status;
 }
 
@@ -444,35 +403,50 @@ static uint64_t hash_of(uint32_t kernel, const cyrt_cuda_problem *problem) {
   return hash;
 }
 
-static const entry *find_entry(const cuda_plans *plans, uint64_t hash, uint32_t kernel,
-                               const cyrt_cuda_problem *problem) {
-  for (const entry *e = plans->entries; e; e = e->next)
+static entry *find_entry(const cuda_plans *plans, uint64_t hash, uint32_t kernel, const cyrt_cuda_problem *problem) {
+  for (entry *e = plans->entries; e; e = e->next)
     if (e->hash == hash && e->kernel == kernel && !memcmp(&e->problem, problem, sizeof *problem))
       return e;
   return NULL;
 }
 
-static void forget_plan(const cudnn *lib, cudnn_plan *plan, cudnn_graph *graph) {
-  if (plan->plan)
-    lib->free(plan->plan);
-  plan->plan = NULL;
-  cyrt_cudnn_graph_deinit(lib, graph);
-}
-
 /* Finds the fastest way and keeps it as an entry. */
 static int32_t decide(const way *w, uint64_t hash) {
-  cuda_plans *plans = cuda_state_of(w->frame)->plans;
+  cuda_state *state = cuda_state_of(w->frame);
   search s = {.w = *w, .best = OWN};
-  int32_t status = choose(&s, key_of(cuda_state_of(w->frame), w->kernel, w->problem));
+  cuda_offer chosen = {.by = NULL};
+  int32_t status = choose(&s, key_of(state, w->kernel, w->problem));
   entry *e = status ? NULL : calloc(1, sizeof *e);
-  if (!e || !s.plan.plan)
-    forget_plan(cuda_state_of(w->frame)->shared->cudnn, &s.plan, &s.graph);
   if (!e)
-    return status ? status : cyrt_fail(w->frame, CYTO_OUT_OF_MEMORY, "no memory for cuDNN's plans");
-  *e = (entry){plans->entries, hash, w->kernel, *w->problem, s.plan, s.graph};
-  plans->entries = e;
-  plans->decided++;
+    forget_plan(state, &s.plan);
+  for (int i = 0; i < CYRT_CUDA_LIBRARIES; i++)
+    if (!s.plan.by || s.plan.by != s.offers[i].by)
+      forget_offer(state, &s.offers[i]);
+    else
+      chosen = s.offers[i];
+  if (!e)
+    return status ? status : cyrt_fail(w->frame, CYTO_OUT_OF_MEMORY, "no memory for plans of libraries");
+  *e = (entry){state->plans->entries, hash, w->kernel, *w->problem, s.plan, chosen};
+  state->plans->entries = e;
+  state->plans->decided++;
   return CYTO_OK;
+}
+
+/* What was chosen; where that fails and the library is not a must, our own kernel from now on. */
+static int32_t run_chosen(way *w, entry *e) {
+  cuda_state *state = cuda_state_of(w->frame);
+  w->plan = &e->plan;
+  w->offer = &e->offer;
+  int32_t status = run_way(w);
+  if (!status)
+    state->launches++;
+  if (!status || e->plan.by->required)
+    return status;
+  cyrt_error_clear(w->frame->error);
+  w->plan = NULL;
+  forget_plan(state, &e->plan);
+  forget_offer(state, &e->offer);
+  return run_way(w);
 }
 
 int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
@@ -487,58 +461,73 @@ int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_s
       state->code->kernels[kernel].slots > MAX_SLOTS)
     return run_way(&w);
   locate(slots, &p, pointers);
-  if (!takes(&p) || !is_aligned(&p, pointers))
+  if (!is_taken(state, &p) || !is_aligned(&p, pointers))
     return run_way(&w);
-  int32_t status = narrow_bias(frame, &p, pointers);
+  int32_t status = cyrt_copies_use(frame, &p, pointers);
   if (status)
     return status;
   uint64_t hash = hash_of(kernel, &p);
-  const entry *e = find_entry(state->plans, hash, kernel, &p);
+  entry *e = find_entry(state->plans, hash, kernel, &p);
   if (!e && !state->recording) {
     status = decide(&w, hash);
     if (status)
       return status;
     e = state->plans->entries;
   }
-  if (e && e->plan.plan) {
-    state->launches++;
-    w.plan = &e->plan;
-    w.graph = &e->graph;
-  }
-  return run_way(&w);
+  return e && e->plan.by ? run_chosen(&w, e) : run_way(&w);
 }
 
 /* ---- what the other files call ---- */
 
-static cyto_status hook_find(cuda_shared *shared, cyto_error *error) {
+static int is_wanted(const cuda_shared *shared, int library, int flag) {
   const cyrt_cuda_model *code = shared->model->device_data;
-  int32_t version = 0;
-  cyto_status status =
-      cyrt_cuda_check(&shared->driver, shared->driver.driver_version(&version), "cuDriverGetVersion", error);
-  if (!status)
-    status = cyrt_cudnn_find(version, &shared->cudnn, shared->why_not, error);
-  if (status || shared->cudnn || !(code->flags & CYRT_CUDA_REQUIRE_CUDNN))
-    return status;
-  return cyrt_error_set(error, CYTO_NO_DEVICE,
-                        "the model is compiled with --cudnn=require, but there is %s: install it (pip: "
-                        "nvidia-cudnn-cu%d, Debian: 'cudnn9-cuda-%d'), let CYTO_CUDNN name its folder, or compile with "
-                        "--cudnn=auto",
-                        shared->why_not, version / 1000, version / 1000);
+  return (code->flags & (uint32_t)flag << library) != 0;
 }
 
-static void hook_release(cuda_shared *shared) { cyrt_cudnn_close(shared->cudnn); }
+static cyto_status hook_find(cuda_shared *shared, cyto_error *error) {
+  static const char *const advice[CYRT_CUDA_LIBRARIES] = {
+      [CYRT_CUDA_CUDNN] = "--cudnn=require, but there is %s: install it (pip: nvidia-cudnn-cu%d, Debian: "
+                          "'cudnn9-cuda-%d'), let CYTO_CUDNN name its folder, or compile with --cudnn=auto",
+      [CYRT_CUDA_CUBLASLT] = "--cublaslt=require, but there is %s: install it (pip: nvidia-cublas-cu%d, Debian: "
+                             "'libcublas-%d-0'), let CYTO_CUBLASLT name its folder, or compile with --cublaslt=auto"};
+  int32_t version = 0;
+  char why[1000];
+  cyto_status status =
+      cyrt_cuda_check(&shared->driver, shared->driver.driver_version(&version), "cuDriverGetVersion", error);
+  if (!status && is_wanted(shared, CYRT_CUDA_CUDNN, CYRT_CUDA_USE))
+    status = cyrt_cudnn_find(version, &shared->cudnn, shared->why_not[CYRT_CUDA_CUDNN], error);
+  if (!status && is_wanted(shared, CYRT_CUDA_CUBLASLT, CYRT_CUDA_USE))
+    shared->cublaslt = cyrt_cublaslt_find(version, shared->why_not[CYRT_CUDA_CUBLASLT]);
+  const void *const found[CYRT_CUDA_LIBRARIES] = {
+      [CYRT_CUDA_CUDNN] = shared->cudnn, [CYRT_CUDA_CUBLASLT] = shared->cublaslt};
+  for (int i = 0; i < CYRT_CUDA_LIBRARIES && !status; i++)
+    if (is_wanted(shared, i, CYRT_CUDA_REQUIRE) && !found[i]) {
+      snprintf(why, sizeof why, advice[i], shared->why_not[i], version / 1000, version / 1000);
+      status = cyrt_error_set(error, CYTO_NO_DEVICE, "the model is compiled with %s", why);
+    }
+  return status;
+}
+
+static void hook_release(cuda_shared *shared) {
+  cyrt_cudnn_close(shared->cudnn);
+  cyrt_cublaslt_close(shared->cublaslt);
+}
 
 static cyto_status hook_device_open(cuda_shared *shared, cuda_device *device, cyto_error *error) {
   const cuda_driver *driver = &shared->driver;
   char name[100] = "?", about[300];
   int32_t version = 0;
-  if (!shared->cudnn)
+  if (!shared->cudnn && !shared->cublaslt)
     return CYTO_OK;
   driver->device_name(name, sizeof name, device->handle);
   driver->driver_version(&version);
   name[strcspn(name, "\n")] = 0;
-  snprintf(about, sizeof about, "%s, sm_%u, %d multiprocessors, driver %d, cuDNN %u", name, device->capability,
-           device->multiprocessors, version, shared->cudnn->version);
+  int n = snprintf(about, sizeof about, "%s, sm_%u, %d multiprocessors, driver %d", name, device->capability,
+                   device->multiprocessors, version);
+  if (shared->cudnn)
+    n += snprintf(about + n, sizeof about - (size_t)n, ", cuDNN %u", shared->cudnn->version);
+  if (shared->cublaslt)
+    snprintf(about + n, sizeof about - (size_t)n, ", cuBLASLt %zu", shared->cublaslt->version);
   device->choices = cyrt_choices_open(about);
   return device->choices ? CYTO_OK
                          : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the choice of algorithms");
@@ -548,19 +537,28 @@ static void hook_device_close(cuda_device *device) { cyrt_choices_close(device->
 
 static cyto_status hook_follow(cuda_state *state, cyto_error *error) {
   const cudnn *lib = state->shared->cudnn;
-  return state->plans
-             ? cyrt_cudnn_check(lib, lib->set_stream(state->plans->handle, state->stream), "cudnnSetStream", error)
+  return state->plans && state->plans->cudnn
+             ? cyrt_cudnn_check(lib, lib->set_stream(state->plans->cudnn, state->stream), "cudnnSetStream", error)
              : CYTO_OK;
 }
 
 static cyto_status hook_open(cuda_state *state, cyto_error *error) {
-  const cudnn *lib = state->shared->cudnn;
-  if (!lib)
+  const cuda_shared *shared = state->shared;
+  cyto_status status = CYTO_OK;
+  if (!shared->cudnn && !shared->cublaslt)
     return CYTO_OK;
   state->plans = calloc(1, sizeof *state->plans);
   if (!state->plans)
-    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for cuDNN's plans");
-  cyto_status status = cyrt_cudnn_check(lib, lib->create(&state->plans->handle), "cudnnCreate", error);
+    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for plans of libraries");
+  if (shared->cudnn)
+    status = cyrt_cudnn_check(shared->cudnn, shared->cudnn->create(&state->plans->cudnn), "cudnnCreate", error);
+  if (!status && shared->cublaslt)
+    state->plans->cublaslt = cyrt_cublaslt_open(shared->cublaslt, state->plans->failed);
+  if (!status && shared->cublaslt && !state->plans->cublaslt &&
+      is_wanted(shared, CYRT_CUDA_CUBLASLT, CYRT_CUDA_REQUIRE))
+    status = cyrt_error_set(error, CYTO_RUNTIME_FAILURE,
+                            "the model is compiled with --cublaslt=require, but %s; compile with --cublaslt=auto",
+                            state->plans->failed);
   return status ? status : hook_follow(state, error);
 }
 
@@ -568,19 +566,17 @@ static void hook_close(cuda_state *state) {
   cuda_plans *plans = state->plans;
   if (!plans)
     return;
-  const cudnn *lib = state->shared->cudnn;
   for (entry *e = plans->entries, *next; e; e = next) {
     next = e->next;
-    forget_plan(lib, &e->plan, &e->graph);
+    forget_plan(state, &e->plan);
+    forget_offer(state, &e->offer);
     free(e);
   }
-  for (half_copy *h = plans->halves, *next; h; h = next) {
-    next = h->next;
-    cyrt_cuda_give(state, h->ptr);
-    free(h);
-  }
-  if (plans->handle)
-    lib->destroy(plans->handle);
+  cyrt_copies_free(state, plans->copies);
+  if (plans->cudnn)
+    state->shared->cudnn->destroy(plans->cudnn);
+  if (plans->cublaslt)
+    state->shared->cublaslt->destroy(plans->cublaslt);
   if (plans->workspace.ptr)
     cyrt_cuda_give(state, plans->workspace.ptr);
   free(plans);
@@ -596,28 +592,58 @@ static void hook_settle(cuda_state *state) {
     state->plans->decided = 0;
 }
 
-static int hook_describe(const cuda_state *state, char *text, uint64_t capacity) {
-  const cudnn *lib = state->shared->cudnn;
+/* ---- in words ---- */
+
+/* For how many problems of each kind a library is faster, of those that it takes. */
+static void describe_wins(const cuda_state *state, int library, char text[200]) {
+  static const char *const plural[CYRT_PROBLEM_KINDS] = {[CYRT_PROBLEM_CONV] = "convolutions",
+                                                         [CYRT_PROBLEM_CONV_TRANSPOSE] = "transposed convolutions",
+                                                         [CYRT_PROBLEM_MATMUL] = "products",
+                                                         [CYRT_PROBLEM_ATTENTION] = "attentions"};
   int known[CYRT_PROBLEM_KINDS] = {0}, won[CYRT_PROBLEM_KINDS] = {0};
-  char faster[200] = "";
-  if (!lib)
-    return snprintf(text, capacity, "; cuDNN is not used: %s", state->shared->why_not);
+  *text = 0;
   for (const entry *e = state->plans->entries; e; e = e->next) {
-    known[e->problem.kind]++;
-    won[e->problem.kind] += e->plan.plan != NULL;
+    known[e->problem.kind] += solvers[library]->takes(&e->problem);
+    won[e->problem.kind] += e->plan.by == solvers[library];
   }
   for (int i = 0; i < CYRT_PROBLEM_KINDS; i++) {
-    const cyrt_cuda_problem kind = {.kind = i};
-    size_t n = strlen(faster);
+    size_t n = strlen(text);
     if (known[i])
-      snprintf(faster + n, sizeof faster - n, "%s%d of %d %s", n ? ", " : "", won[i], known[i],
-               cyrt_cudnn_kind(&kind)->plural);
+      snprintf(text + n, 200 - n, "%s%d of %d %s", n ? ", " : "", won[i], known[i], plural[i]);
   }
-  return snprintf(text, capacity, "; cuDNN %u.%u.%u (%s): faster for %s so far", lib->version / 10000,
-                  lib->version / 100 % 100, lib->version % 100, lib->path, *faster ? faster : "nothing");
+  if (!*text)
+    snprintf(text, 200, "nothing");
 }
 
-const struct cyrt_cuda_cudnn cyrt_cuda_cudnn = {
+static int describe_library(const cuda_state *state, int library, const char *path, size_t version, char *text,
+                            uint64_t capacity) {
+  const char *name = solvers[library]->name, *why_not = state->shared->why_not[library];
+  char wins[200];
+  if (!path)
+    return snprintf(text, capacity, "; %s is not used: %s", name, why_not);
+  if (!solvers[library]->ready(state))
+    return snprintf(text, capacity, "; %s is not used: %s", name, state->plans->failed);
+  describe_wins(state, library, wins);
+  int failed = library == CYRT_CUDA_CUBLASLT && *state->plans->failed;
+  return snprintf(text, capacity, "; %s %zu.%zu.%zu (%s): faster for %s so far%s%s", name, version / 10000,
+                  version / 100 % 100, version % 100, path, wins, failed ? "; a call failed: " : "",
+                  failed ? state->plans->failed : "");
+}
+
+static int hook_describe(const cuda_state *state, char *text, uint64_t capacity) {
+  const cuda_shared *shared = state->shared;
+  int n = 0;
+  *text = 0;
+  if (is_wanted(shared, CYRT_CUDA_CUDNN, CYRT_CUDA_USE))
+    n = describe_library(state, CYRT_CUDA_CUDNN, shared->cudnn ? shared->cudnn->path : NULL,
+                         shared->cudnn ? shared->cudnn->version : 0, text, capacity);
+  if (is_wanted(shared, CYRT_CUDA_CUBLASLT, CYRT_CUDA_USE) && n >= 0 && (uint64_t)n < capacity)
+    n += describe_library(state, CYRT_CUDA_CUBLASLT, shared->cublaslt ? shared->cublaslt->path : NULL,
+                          shared->cublaslt ? shared->cublaslt->version : 0, text + n, capacity - (uint64_t)n);
+  return n;
+}
+
+const struct cyrt_cuda_libraries cyrt_cuda_libraries = {
     .find = hook_find,
     .release = hook_release,
     .device_open = hook_device_open,
