@@ -398,8 +398,8 @@ class Model:
     """
 
     def __init__(self, path: str, *, threads: Optional[int] = None, device: int = 0, devices: Optional[Sequence[int]] = None,
-                 device_errors: str = "again", tuned: Optional[Union[str, "os.PathLike[str]"]] = None, _owned: Optional[str] = None,
-                 _elsewhere: bool = False) -> None:
+                 device_errors: str = "again", device_pool: bool = False, device_weights: int = 0,
+                 tuned: Optional[Union[str, "os.PathLike[str]"]] = None, _owned: Optional[str] = None, _elsewhere: bool = False) -> None:
         self._handle: Optional[int] = None
         self.tuned: Optional[Tuned] = None
         self._free: List[_Context] = []
@@ -409,6 +409,9 @@ class Model:
         self._device_errors = {"again": 0, "stop": 1}.get(device_errors, -1)
         if self._device_errors < 0:
             raise ValueError("device_errors: expected 'again' or 'stop', found %r" % (device_errors,))
+        if device_weights < 0 or device_weights != int(device_weights):
+            raise ValueError("device_weights: expected a number of bytes, or 0 for as many as there are, found %r" % (device_weights,))
+        self._device_pool, self._device_weights = bool(device_pool), int(device_weights)
         if devices is not None and (not len(devices) or len(set(devices)) < len(devices)):
             raise ValueError("devices: expected different numbers of devices, found %r" % (list(devices),))
         if self._threads < 0:
@@ -445,7 +448,8 @@ class Model:
 
     def _options(self, threads: Optional[int] = None) -> Options:
         """For a context."""
-        options = Options(threads=threads or self._threads, device=self._device, device_errors=self._device_errors)
+        options = Options(threads=threads or self._threads, device=self._device, device_errors=self._device_errors,
+                          device_pool=self._device_pool, device_weights=self._device_weights)
         if self._devices is not None:
             options.devices, options.device_count = C.cast(self._devices, C.POINTER(C.c_int32)), len(self._devices)
         return options
@@ -824,13 +828,17 @@ class Binding:
 
 
 def load(path: Union[str, "os.PathLike[str]"], *, threads: Optional[int] = None, device: int = 0, devices: Optional[Sequence[int]] = None,
-         device_errors: str = "again", tuned: Optional[Union[str, "os.PathLike[str]"]] = None) -> Model:
+         device_errors: str = "again", device_pool: bool = False, device_weights: int = 0,
+         tuned: Optional[Union[str, "os.PathLike[str]"]] = None) -> Model:
     """Opens a library that cytoc compiled. It is code, which runs: open what you trust only.
 
     threads: how many a run may use (None: all CPUs of this process). device: number of the GPU. devices: of several GPUs, which share the
     batch of each run by their speed; results are in order. device_errors: where one of them fails, the others do its part "again", and it
-    gets no more; or the run fails ("stop") with an error that names it. tuned: the file of `cyto-tune`, which says how many threads, where
+    gets no more; or the run fails ("stop") with an error that names it. device_pool: memory of contexts comes from the GPU's stream-ordered
+    pool (cuMemAllocAsync). device_weights: the most bytes of the GPU that weights take (0: as many as there are); what is more stays with
+    the host and is copied in each run. Both of models for CUDA alone. tuned: the file of `cyto-tune`, which says how many threads, where
     `threads` does not; `model.tuned` has all of it, and cytoc.Run takes batch and contexts from there. Raises LoadError for what is
     missing, damaged, of another version, compiled for another CPU, or, of `tuned`, made for another model.
     """
-    return Model(os.fspath(path), threads=threads, device=device, devices=devices, device_errors=device_errors, tuned=tuned)
+    return Model(os.fspath(path), threads=threads, device=device, devices=devices, device_errors=device_errors, device_pool=device_pool,
+                 device_weights=device_weights, tuned=tuned)

@@ -60,10 +60,14 @@ class Allocator(C.Structure):
     _fields_ = [("alloc", ptr), ("release", ptr), ("user", ptr)]
 
 
+class DeviceAllocator(C.Structure):
+    _fields_ = [("alloc", ptr), ("release", ptr), ("user", ptr)]
+
+
 class Options(C.Structure):
     _fields_ = [("threads", i32), ("parallel", ptr), ("parallel_user", ptr), ("allocator", Allocator), ("device", i32),
                 ("device_memory", i32), ("stream", ptr), ("devices", C.POINTER(i32)), ("device_count", i32), ("device_errors", i32),
-                ("reserved", C.c_uint8 * 256)]
+                ("device_pool", i32), ("device_allocator", DeviceAllocator), ("device_weights", u64), ("reserved", C.c_uint8 * 256)]
 
 
 class Memory(C.Structure):

@@ -64,7 +64,7 @@ x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
 
 
 def calls():
-    net = cytoc.compile(m, target='sm_80', cudnn='off')
+    net = cytoc.compile(m, target='sm_80', cudnn='off', cublaslt='off')
     np.testing.assert_allclose(net(x), f(x), rtol=1e-5)  # the host's
     there = Foreign(x)
     for y in net(there), net(x=there), net.run(None, {'x': there})[0], net.run(['y'], {'x': there})[0]:
@@ -84,7 +84,7 @@ def calls():
 
 
 def misfits():
-    net = cytoc.compile(m, target='sm_80', cudnn='off')
+    net = cytoc.compile(m, target='sm_80', cudnn='off', cublaslt='off')
     with raises(cytoc.InputError, "input 'x'", 'CUDA device 1', 'runs on device 0', 'device=1'):
         net(Foreign(x, device=1))
     with raises(cytoc.InputError, "input 'x'", 'float32', 'float64'):
@@ -109,7 +109,7 @@ def misfits():
 
 
 def buffers():
-    net = cytoc.compile(m, target='sm_80', cudnn='off')
+    net = cytoc.compile(m, target='sm_80', cudnn='off', cublaslt='off')
     inside, outside = Foreign(x), Foreign(np.empty((4, 2), np.float32))
     assert net.run(None, {'x': inside}, out={'y': outside})[0] is outside
     np.testing.assert_allclose(host(outside), f(x), rtol=1e-5)
@@ -133,7 +133,7 @@ def buffers():
 def lifetime():
     """Nothing is kept: capsules are given back, and the device has the memory that it had."""
     library = C.CDLL('libcuda.so.1')
-    net = cytoc.compile(m, target='sm_80', cudnn='off')
+    net = cytoc.compile(m, target='sm_80', cudnn='off', cublaslt='off')
 
     def free():
         gc.collect()
@@ -159,7 +159,7 @@ def lifetime():
 
 
 def shapes():
-    net = cytoc.compile(m, target='sm_80', cudnn='off')
+    net = cytoc.compile(m, target='sm_80', cudnn='off', cublaslt='off')
     y = net(Foreign(np.zeros((0, 3), np.float32)))
     assert y.shape == (0, 2) and y.numpy().shape == (0, 2)
     scalar = cytoc.compile(model([helper.make_node('Mul', ['a', 'a'], ['b'])], [port('a', 'float32', [])], [port('b', 'float32', [])]),
@@ -178,7 +178,7 @@ def shapes():
 def devices():
     """One model over four devices, alone and in a pipeline."""
     C.CDLL('libcuda.so.1').mock_cuda_set_devices(4)
-    net = cytoc.compile(m, target='sm_80', cudnn='off')
+    net = cytoc.compile(m, target='sm_80', cudnn='off', cublaslt='off')
     several = cytoc.load(net.path, devices=[0, 1, 2, 3])
     for rows in 1, 2, 3, 4, 7, 33, 0:
         many = np.random.default_rng(rows).standard_normal((rows, 3)).astype(np.float32)
@@ -196,6 +196,35 @@ def devices():
         cytoc.load(net.path, devices=[1], device_errors='later')
     with raises(cytoc.RunError, 'for the CPU', '--target=cuda'):
         cytoc.load(cytoc.compile(m).path, devices=[0, 1])(x)
+
+
+def memory():
+    """Memory from the device's pool; weights that stay with the host."""
+    net = cytoc.compile(m, target='sm_80', cudnn='off', cublaslt='off')
+    mock = C.CDLL('libcuda.so.1')
+    mock.mock_cuda_set_pools(1)
+    pooled = cytoc.load(net.path, device_pool=True)
+    before = mock.mock_cuda_pool_allocs()
+    np.testing.assert_allclose(pooled(x), f(x), rtol=1e-5)
+    assert mock.mock_cuda_pool_allocs() > before
+    before = mock.mock_cuda_pool_allocs()
+    np.testing.assert_allclose(cytoc.load(net.path)(x), f(x), rtol=1e-5)
+    assert mock.mock_cuda_pool_allocs() == before
+    wide = model([helper.make_node('MatMul', ['a', 'w'], ['h']), helper.make_node('MatMul', ['h', 'v'], ['b'])],
+                 [port('a', 'float32', ['n', 64])], [port('b', 'float32', ['n', 64])],
+                 {name: np.random.default_rng(k).standard_normal((64, 64)).astype(np.float32) for k, name in enumerate('wv')})
+    net, a = cytoc.compile(wide, target='sm_80', cudnn='off', cublaslt='off'), np.ones((2, 64), np.float32)
+    held = {limit: cytoc.load(net.path, device_weights=limit) for limit in (0, 20000)}
+    y = {limit: each(a) for limit, each in held.items()}
+    np.testing.assert_array_equal(y[0], y[20000])
+    used = {limit: each.memory_snapshot() for limit, each in held.items()}
+    assert used[0] != used[20000], used
+    for bad in -1, 0.5:
+        with raises(ValueError, 'device_weights', 'bytes', repr(bad)):
+            cytoc.load(net.path, device_weights=bad)
+    for name in 'device_pool', 'device_weights':
+        with raises(cytoc.RunError, name, 'CPU'):
+            cytoc.load(cytoc.compile(m).path, **{name: 1})(x)
 
 
 def example():
@@ -226,7 +255,7 @@ def example():
 
 
 def no_driver():
-    net = cytoc.compile(m, target='sm_80', cudnn='off')
+    net = cytoc.compile(m, target='sm_80', cudnn='off', cublaslt='off')
     with raises(cytoc.RunError, 'NVIDIA driver was not found'):
         net(x)
     with raises(cytoc.RunError, 'NVIDIA driver was not found'):

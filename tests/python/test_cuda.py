@@ -14,7 +14,7 @@ import lib
 sys.path.insert(0, os.path.join(lib.ROOT, 'tests', 'cuda'))
 import mock
 
-CASES = 'calls', 'misfits', 'buffers', 'lifetime', 'shapes', 'devices', 'example', 'no_driver'
+CASES = 'calls', 'misfits', 'buffers', 'lifetime', 'shapes', 'devices', 'memory', 'example', 'no_driver'
 
 
 def program(name):
