@@ -93,6 +93,8 @@ static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls ==
 /* What an op computes real numbers of such inputs in: f64 where they are, f32 for all else. */
 static inline cy_dtype cy_dtype_real(cy_dtype t) { return t == CY_F64 ? CY_F64 : CY_F32; }
 static inline bool cy_dtype_is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; } /* integers of 8 bits */
+/* Floats of 8 bits, in which devices multiply matrices. */
+static inline bool cy_dtype_is_float8(cy_dtype t) { return t == CY_F8E4M3FN || t == CY_F8E5M2; }
 static inline bool cy_dtype_is_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I' || cy_dtype_of(t)->cls == 'U'; }
 void cy_dtype_int_range(cy_dtype t, double *out_min, double *out_max); /* of an integer; rounded beyond 53 bits */
 

@@ -40,6 +40,9 @@ typedef struct cy_target_caps {
    * image, by several. */
   bool scales_per_place;
   bool mixed_bytes; /* products of bytes cost the same whatever the signs of both, and little more with a zero point */
+  bool
+      float_codes; /* products by weights in blocks take f4e2m1 and floats of 8 bits for these, scales of any type of floats */
+  bool float8;      /* products of f8e4m3fn and f8e5m2, also of one by the other, with sums in f32 */
   bool words;       /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
 
   double flops_per_cycle; /* f32 peak of one core; 0: not known */

@@ -69,6 +69,7 @@ SUITES = [
     ('windows', 'tests/windows/run.py', False, False),
     ('cuda', None, False, False),
     ('cuda-compiled', 'tests/cuda/compiled.py', False, False),
+    ('cuda-float8', 'tests/cuda/float8.py', False, False),
     ('carry', 'tests/cuda/carried_test.py', False, False),
     ('emulate', 'tests/emulate/run.py', False, True),
     ('fuzz', 'tests/fuzz/run.py', False, True),

@@ -158,6 +158,8 @@ bool cy_cpu_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n) {
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_dtype a = cy_kernel_arg_dtype(k, c->a), b = cy_kernel_arg_dtype(k, c->b);
+  if (c->b_bits && (c->b_codes || cy_dtype_is_float(cy_kernel_arg_dtype(k, c->b))))
+    return false;
   if (c->b_bits)
     return blocks_supported(m, k, c, a, b);
   if (c->rounded)

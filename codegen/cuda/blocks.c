@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.c - B in integers of 8 or 4 bits, with a scale for each column of a block of rows (cy_contraction.b_bits).
+/* blocks.c - B in integers or floats of 8 or 4 bits, with a scale for each column of a block of rows (cy_contraction.b_bits).
  *
  * Weights are read as they are stored, once for all rows of a tile, and become floats on the way: products of few rows
  * hold a piece of them in registers (gemv.c); tiles of many rows get them into shared memory as halves or floats, where
@@ -11,7 +11,8 @@
  * if A's tile has the same.
  *
  * A code becomes a float by putting it below the exponent of 2^23 and subtracting 2^23 and the zero point, which is
- * exact, and an instruction less than a conversion, of which a multiprocessor does few at a time.
+ * exact, and an instruction less than a conversion, of which a multiprocessor does few at a time. Codes that are floats are
+ * moved to the place of f32's exponent and mantissa, and multiplied by what their biases differ by: exact as well.
  */
 #include "codegen/cuda/matrix/contract_int.h"
 
@@ -28,6 +29,33 @@ static const char place_function[] =
     "  return (i64)block * N * W_ROWS + ((i64)(n / W_TILE) * W_ROWS + row) * W_TILE + n % W_TILE;\n"
     "}\n\n";
 
+/* Types of floats whose codes are weights: where the sign is, how far an exponent is from that of f32, 2 to how much the bias. */
+static const struct {
+  cy_dtype type;
+  int sign, shift;
+  const char *unit;
+} float_codes[] = {{CY_F4E2M1, 3, 22, "0x1p126f"}, {CY_F8E4M3FN, 7, 20, "0x1p120f"}, {CY_F8E5M2, 7, 21, "0x1p112f"}};
+
+/* Macros W_FLOATS (are codes floats?), W_FLOAT(code), W_SCALE(at), W_SINGLES (are scales f32?). */
+static void print_floats(cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  cy_dtype code = c->b_codes ? c->b_codes : q->p->args[c->b].dtype, scale = q->p->args[c->b_scale].dtype;
+  char raw[40], value[160];
+  size_t i = 0;
+  while (i < sizeof float_codes / sizeof *float_codes && float_codes[i].type != code)
+    i++;
+  bool floats = i < sizeof float_codes / sizeof *float_codes;
+  fprintf(q->p->out, "#define W_FLOATS %d\n", floats);
+  if (floats)
+    fprintf(q->p->out, "#define W_FLOAT(code) cy_float_code(code, %d, %d, %s)\n", float_codes[i].sign,
+            float_codes[i].shift, float_codes[i].unit);
+  else
+    fputs("#define W_FLOAT(code) 0.f\n", q->p->out);
+  snprintf(raw, sizeof raw, "a%u[at]", c->b_scale);
+  cy_cu_decode(scale, raw, value, sizeof value);
+  fprintf(q->p->out, "#define W_SCALE(at) %s\n#define W_SINGLES %d\n", value, scale == CY_F32);
+}
+
 void cy_cu_blocks_begin(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   FILE *f = q->p->out;
@@ -42,23 +70,24 @@ void cy_cu_blocks_begin(cy_cu_contract *q) {
     fprintf(f, "#define W_ZEROS a%u\n#define W_ZERO(at) ((f32)a%u[at])\n\n", c->b_zero, c->b_zero);
   else
     fprintf(f, "#define W_ZEROS (const u8 *)0\n#define W_ZERO(at) %lld.f\n\n", (long long)(c->b_middle + sign));
+  print_floats(q);
   cy_cu_contract_text(q, place_function);
 }
 
 void cy_cu_blocks_end(const cy_cu_contract *q) {
   fputs("#undef W_BITS\n#undef W_ROWS\n#undef W_TILE\n#undef W_SIGN\n#undef W_FOURS\n#undef W_SCALES\n#undef "
-        "W_EACH\n#undef W_ZEROS\n"
+        "W_EACH\n#undef W_ZEROS\n#undef W_FLOATS\n#undef W_FLOAT\n#undef W_SCALE\n#undef W_SINGLES\n"
         "#undef W_ZERO\n#undef W_GROUPS\n#undef W_ITEMS\n\n",
         q->p->out);
 }
 
-static const char element_text[] =
-    "  const int block = k / (W_ROWS * 8 / W_BITS), i = k % (W_ROWS * 8 / W_BITS);\n"
-    "  if (k >= K || n >= N)\n"
-    "    return 0;\n"
-    "  const u32 code = (u8)$B[$S_code_at(N, block, i % W_ROWS, n)];\n"
-    "  const i64 at = (i64)block * N + n;\n"
-    "  return cy_code_f32(W_BITS == 8 ? code ^ W_SIGN : code >> i / W_ROWS * 4 & 15, W_ZERO(at)) * W_SCALES[at];\n";
+static const char element_text[] = "  const int block = k / (W_ROWS * 8 / W_BITS), i = k % (W_ROWS * 8 / W_BITS);\n"
+                                   "  if (k >= K || n >= N)\n"
+                                   "    return 0;\n"
+                                   "  const u32 code = (u8)$B[$S_code_at(N, block, i % W_ROWS, n)];\n"
+                                   "  const i64 at = (i64)block * N + n;\n"
+                                   "  const u32 own = W_BITS == 8 ? code ^ W_SIGN : code >> i / W_ROWS * 4 & 15;\n"
+                                   "  return (W_FLOATS ? W_FLOAT(own) : cy_code_f32(own, W_ZERO(at))) * W_SCALE(at);\n";
 
 void cy_cu_blocks_element(cy_cu_contract *q) {
   cy_cu_function_open(q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n");
@@ -95,7 +124,7 @@ static const char tile_functions[] =
     "    CY_UNROLL\n"
     "    for (int e = 0; e < CH; e++)\n"
     "      to->code[i][e] = from[e * W_TILE];\n"
-    "    to->scale[i] = inside ? W_SCALES[at] : 0;\n"
+    "    to->scale[i] = inside ? W_SCALE(at) : 0;\n"
     "    to->zero[i] = W_ZERO(at);\n"
     "  }\n"
     "}\n\n"
@@ -103,8 +132,10 @@ static const char tile_functions[] =
     "  cy_chunk v;\n"
     "  f32 w[CH];\n"
     "  CY_UNROLL\n"
-    "  for (int e = 0; e < CH; e++)\n"
-    "    w[e] = cy_code_f32(W_BITS == 8 ? code[e] ^ W_SIGN : (u32)code[e] >> shift & 15, zero) * scale;\n"
+    "  for (int e = 0; e < CH; e++) {\n"
+    "    const u32 own = W_BITS == 8 ? code[e] ^ W_SIGN : (u32)code[e] >> shift & 15;\n"
+    "    w[e] = (W_FLOATS ? W_FLOAT(own) : cy_code_f32(own, zero)) * scale;\n"
+    "  }\n"
     "  CY_UNROLL\n"
     "  for (int e = 0; e < 4; e++)\n"
     "#if EB == 2\n"

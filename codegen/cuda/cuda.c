@@ -107,6 +107,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
     }
   }
   m->state = c;
+  m->caps.float8 = cy_cuda_has_float8(m);
   m->cpu = strdup(m->arch->base_cpu); /* of the host program */
   m->needs = strdup("");
   m->text = strdup(spec);
@@ -217,11 +218,9 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
     size_t length = strlen(s->plans[i]->symbol);
     if (strncmp(s->plans[i]->symbol, function, length) || !cy_cuda_form_of(s->plans[i])->stages)
       continue;
-    bool integers = !cy_dtype_is_float(factor_type(s->plans[i]));
-    if (!strcmp(function + length, "_tma"))
-      return integers ? CY_CUDA_IGMMA : CY_CUDA_HGMMA;
-    if (!function[length])
-      return cy_cuda_matrix_opcode(cy_cuda_form_of(s->plans[i]), integers, arch);
+    bool groups = !strcmp(function + length, "_tma");
+    if (groups || !function[length])
+      return cy_cuda_matrix_opcode(cy_cuda_form_of(s->plans[i]), factor_type(s->plans[i]), groups, arch);
   }
   return 0;
 }
@@ -285,6 +284,19 @@ static bool multiplies_matrices(const cy_kernel_plan *plans, uint32_t n) {
   return false;
 }
 
+/* Where warps have no products of floats of 8 bits (sm_90a: warpgroups have). */
+static void warn_float8(cy_cuda_arch arch, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag) {
+  bool any = false;
+  for (uint32_t i = 0; i < n; i++)
+    any |= cy_cuda_form_of(&plans[i])->stages && cy_dtype_is_float8(factor_type(&plans[i]));
+  if (any && arch.number >= CY_CUDA_FLOAT8_ARCH && !cy_cuda_has_qmma(arch) && !(arch.number == 90 && arch.suffix))
+    cy_diag_add(diag, CY_WARNING, NULL,
+                "on sm_%d%.1s mma.sync makes halves of floats of 8 bits before it multiplies them: expect the time of "
+                "--fp16, with "
+                "weights half as large",
+                arch.number, &arch.suffix);
+}
+
 static bool has_arch(const cy_cuda_machine *c, int number, char suffix) {
   for (int i = 0; i < c->narch; i++)
     if (c->arch[i].number == number && c->arch[i].suffix == suffix)
@@ -311,6 +323,8 @@ static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, c
                   libraries[i].option, libraries[i].kernels, libraries[i].name);
   for (int i = 0; i < c->narch && multiplies_matrices(plans, n); i++)
     warn_synchronous(c, c->arch[i], diag);
+  for (int i = 0; i < c->narch; i++)
+    warn_float8(c->arch[i], plans, n, diag);
   for (int i = 0; i < c->narch; i++) {
     char *lack = NULL;
     for (uint32_t k = 0; k < n && !lack && c->optional[i]; k++)
@@ -323,12 +337,13 @@ static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, c
   }
 }
 
-/* The fallback: PTX of the oldest architecture, but not older than PTX_ARCH unless nothing newer was asked for. */
-static cy_cuda_arch ptx_arch(const cy_cuda_machine *c) {
-  int newest = 0;
+/* The fallback: PTX of the oldest architecture that has the instructions of arch `least`, but not older than PTX_ARCH unless
+ * nothing newer was asked for. */
+static cy_cuda_arch ptx_arch(const cy_cuda_machine *c, int least) {
+  int newest = 0, oldest = least > PTX_ARCH ? least : PTX_ARCH;
   for (int i = 0; i < c->narch; i++)
     newest = c->arch[i].number > newest ? c->arch[i].number : newest;
-  return (cy_cuda_arch){newest < PTX_ARCH ? newest : PTX_ARCH, 0};
+  return (cy_cuda_arch){newest < oldest ? newest : oldest, 0};
 }
 
 /* The source for one architecture, and what became of it. */
@@ -388,7 +403,7 @@ static int list_jobs(const cy_cuda_machine *c, shard *s, bool only_ptx, jobs *al
     }
     free(lack);
   }
-  all->job[all->n++] = (job){.arch = ptx_arch(c), .ptx = true};
+  all->job[all->n++] = (job){.arch = ptx_arch(c, cy_cuda_form_of(demanding)->min_arch), .ptx = true};
   return rc;
 }
 
@@ -519,8 +534,10 @@ static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
   if (plan && cy_cuda_form_of(plan)->stages) {
     cy_dtype t = factor_type(plan);
     int slower = synchronous_row(c->arch[0]);
-    flops = t == CY_F32 ? peaks[row].tf32 : cy_dtype_is_float(t) ? peaks[row].half : peaks[row].byte;
+    bool wide = cy_dtype_is_float(t) && !cy_dtype_is_float8(t); /* floats of 8 bits are as fast as integers */
+    flops = t == CY_F32 ? peaks[row].tf32 : wide ? peaks[row].half : peaks[row].byte;
     flops *= slower < 0 ? 1 : synchronous[slower].part;
+    flops *= cy_dtype_is_float8(t) && slower >= 0 ? 0.5 : 1; /* there they become halves first */
   }
   return (cy_peak){peaks[row].device, flops * 1e12, peaks[row].bytes * 1e9};
 }
@@ -540,6 +557,7 @@ const cy_target cy_target_cuda = {
              .max_head = 256,
              .busy_parts = 256,
              .mixed_bytes = true,
+             .float_codes = true,
              .few_rows = CY_CUDA_FEW_ROWS,
              .few_queries = CY_CUDA_FEW_QUERIES,
              .attention_rounds = true,

@@ -53,7 +53,8 @@ typedef struct cy_cuda_form {
   int stripes;           /* GROUPS: groups of a block that need their own piece of scratch; 0: none is needed */
   cy_cuda_tile tile;     /* TILES */
   const void *generator; /* TILES: a cy_cu_generator */
-  int weight_bits;       /* TILES: of integers that are made floats of (blocks.c); 0: there are none */
+  const char *
+      weights; /* TILES: for --explain: of what type those are that are made floats of (blocks.c); NULL: there are none */
   int shared_bytes;      /* TILES: dynamic shared memory of a block, */
   int group_shared_bytes; /* .. of one of warpgroups; 0: the same */
   int min_arch;           /* TILES: older ones lack the instruction; 0: all have it */
@@ -267,6 +268,8 @@ void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
 const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena); /* for --explain */
 bool cy_cuda_has_warpgroups(const cy_machine *m); /* is sm_90a among the architectures? */
+enum { CY_CUDA_FLOAT8_ARCH = 89 };                /* and newer multiply floats of 8 bits */
+bool cy_cuda_has_float8(const cy_machine *m);     /* do all architectures? */
 /* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
 void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
 uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
@@ -322,11 +325,13 @@ enum {
   CY_CUDA_FFMA = 0x223,
   CY_CUDA_IMMA = 0x237,
   CY_CUDA_HMMA = 0x23c,
+  CY_CUDA_QMMA = 0x27a, /* of floats of 8 bits */
   CY_CUDA_STL = 0x387,
   CY_CUDA_LDSM = 0x83b,
   CY_CUDA_LDL = 0x983,
   CY_CUDA_HGMMA = 0x9f0,
   CY_CUDA_IGMMA = 0x9f1,
+  CY_CUDA_QGMMA = 0x9f3,
   CY_CUDA_FFMA_CONSTANT = 0xa23,
   CY_CUDA_SHFL = 0xf89, /* by a constant */
   CY_CUDA_UTMALDG = 0x5b4,
@@ -335,11 +340,14 @@ enum {
   CY_CUDA_WIDE_STORE,
   CY_CUDA_OPCODES
 };
-/* What the kernel of a form by matrix instructions multiplies by. */
-static inline int cy_cuda_matrix_opcode(const cy_cuda_form *form, bool integers, cy_cuda_arch arch) {
-  if (form->warpgroups && arch.number == 90 && arch.suffix)
-    return integers ? CY_CUDA_IGMMA : CY_CUDA_HGMMA;
-  return integers ? CY_CUDA_IMMA : CY_CUDA_HMMA;
+/* Has mma.sync floats of 8 bits as they are? On sm_90 to sm_110 ptxas widens them to halves first. */
+static inline bool cy_cuda_has_qmma(cy_cuda_arch arch) { return arch.number == 89 || arch.number >= 120; }
+/* What the kernel of a form by matrix instructions multiplies factors of this type by; `groups`: the one by tensor maps. */
+static inline int cy_cuda_matrix_opcode(const cy_cuda_form *form, cy_dtype factor, bool groups, cy_cuda_arch arch) {
+  bool integers = !cy_dtype_is_float(factor), float8 = cy_dtype_is_float8(factor);
+  if (groups || (form->warpgroups && arch.number == 90 && arch.suffix))
+    return integers ? CY_CUDA_IGMMA : float8 ? CY_CUDA_QGMMA : CY_CUDA_HGMMA;
+  return integers ? CY_CUDA_IMMA : float8 && cy_cuda_has_qmma(arch) ? CY_CUDA_QMMA : CY_CUDA_HMMA;
 }
 typedef void cy_cubin_visitor(void *ctx, const char *function, const char *code, uint64_t bytes);
 /* Calls `visit` for each function with its instructions; how many functions there are. Other files have none. */

@@ -146,6 +146,25 @@ CY_INLINE b1 cy_is_inf(f32 v) { return (cy_bits_f32(v) & 0x7fffffffu) == 0x7f800
 CY_INLINE f32 cy_saturate(f32 v) { return cy_is_inf(v) ? cy_f32_bits(cy_bits_f32(v) - 1) : v; }
 CY_INLINE f32 cy_signed(f32 v, u32 sign) { return cy_f32_bits(cy_bits_f32(v) | sign << 31); }
 
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 890
+#define CY_FLOAT8(name, type)                                                                                          \
+  CY_INLINE u8 cy_sat_##name(f32 v) {                                                                                  \
+    u16 r; /* of two at once, the second argument in the low byte */                                                   \
+    asm("cvt.rn.satfinite." type "x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.f), "f"(v));                                   \
+    return (u8)r;                                                                                                      \
+  }                                                                                                                    \
+  CY_INLINE f32 cy_dec_##name(u8 v) {                                                                                  \
+    u32 r;                                                                                                             \
+    asm("cvt.rn.f16x2." type "x2 %0, %1;" : "=r"(r) : "h"((u16)v));                                                    \
+    return cy_dec_f16((u16)r);                                                                                         \
+  }
+CY_FLOAT8(f8e4m3fn, "e4m3")
+CY_FLOAT8(f8e5m2, "e5m2")
+CY_INLINE u8 cy_enc_f8e4m3fn(f32 v) { return cy_is_inf(v) ? (u8)0x7f : cy_sat_f8e4m3fn(v); }
+CY_INLINE u8 cy_enc_f8e5m2(f32 v) {
+  return cy_is_inf(v) ? (u8)(0x7c | cy_bits_f32(v) >> 31 << 7) : cy_sat_f8e5m2(v);
+}
+#else
 CY_INLINE f32 cy_dec_f8e4m3fn(u8 v) {
   f32 nan = cy_f32_bits(0x7fc00000u);
   return (v & 0x7f) == 0x7f ? nan : cy_signed(cy_dec_small(v & 0x7fu, 3, -6), v >> 7);
@@ -153,13 +172,6 @@ CY_INLINE f32 cy_dec_f8e4m3fn(u8 v) {
 CY_INLINE u8 cy_enc_f8e4m3fn(f32 v) {
   u32 r = cy_enc_small(v, 3, -6);
   return (u8)(v != v || cy_is_inf(v) ? 0x7f : (r > 0x7e ? 0x7e : r) | (cy_bits_f32(v) >> 31 << 7));
-}
-CY_INLINE f32 cy_dec_f8e4m3fnuz(u8 v) {
-  return v == 0x80 ? cy_f32_bits(0x7fc00000u) : cy_signed(cy_dec_small(v & 0x7fu, 3, -7), v >> 7);
-}
-CY_INLINE u8 cy_enc_f8e4m3fnuz(f32 v) {
-  u32 r = cy_enc_small(v, 3, -7);
-  return (u8)(v != v || cy_is_inf(v) ? 0x80 : r == 0 ? 0 : (r > 0x7f ? 0x7f : r) | (cy_bits_f32(v) >> 31 << 7));
 }
 CY_INLINE f32 cy_dec_f8e5m2(u8 v) {
   u32 m = v & 0x7fu;
@@ -169,6 +181,16 @@ CY_INLINE f32 cy_dec_f8e5m2(u8 v) {
 CY_INLINE u8 cy_enc_f8e5m2(f32 v) {
   u32 r = cy_enc_small(v, 2, -14);
   return (u8)(v != v ? 0x7f : (cy_is_inf(v) ? 0x7c : r > 0x7b ? 0x7b : r) | (cy_bits_f32(v) >> 31 << 7));
+}
+CY_INLINE u8 cy_sat_f8e4m3fn(f32 v) { return cy_enc_f8e4m3fn(cy_saturate(v)); }
+CY_INLINE u8 cy_sat_f8e5m2(f32 v) { return cy_enc_f8e5m2(cy_saturate(v)); }
+#endif
+CY_INLINE f32 cy_dec_f8e4m3fnuz(u8 v) {
+  return v == 0x80 ? cy_f32_bits(0x7fc00000u) : cy_signed(cy_dec_small(v & 0x7fu, 3, -7), v >> 7);
+}
+CY_INLINE u8 cy_enc_f8e4m3fnuz(f32 v) {
+  u32 r = cy_enc_small(v, 3, -7);
+  return (u8)(v != v || cy_is_inf(v) ? 0x80 : r == 0 ? 0 : (r > 0x7f ? 0x7f : r) | (cy_bits_f32(v) >> 31 << 7));
 }
 CY_INLINE f32 cy_dec_f8e5m2fnuz(u8 v) {
   return v == 0x80 ? cy_f32_bits(0x7fc00000u) : cy_signed(cy_dec_small(v & 0x7fu, 2, -15), v >> 7);
@@ -220,6 +242,11 @@ CY_INLINE i8 cy_sext(i32 v, int bits) { return (i8)((i32)((u32)v << (32 - bits))
 
 /* ---- weights in integers: codes below 2^22 less a zero point, exactly; 2^23 + byte e of a word ---- */
 
+/* A float of 1 + `sign` bits, neither NaN nor infinite: exponent and mantissa moved to where f32 has them, `unit` makes up for
+ * the other bias, of subnormal numbers, too. */
+CY_INLINE f32 cy_float_code(u32 code, int sign, int shift, f32 unit) {
+  return cy_f32_bits((code & ((1u << sign) - 1)) << shift | (code >> sign & 1) << 31) * unit;
+}
 CY_INLINE f32 cy_code_f32(u32 code, f32 zero) { return cy_f32_bits(0x4b000000u | code) - (8388608.f + zero); }
 #ifdef __CUDACC__
 CY_INLINE f32 cy_byte_f32(u32 word, int e) { return cy_f32_bits(__byte_perm(word, 0x4b000000u, 0x7540 | e)); }

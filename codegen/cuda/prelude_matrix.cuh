@@ -3,7 +3,8 @@
  *
  * On the device: ldmatrix, mma.sync and cp.async as inline PTX; sm_75 has neither asynchronous copies nor products of
  * 16 columns, there a copy is done at once and a product is two. The types are told by the bits that they multiply: f16
- * and bf16 in pairs, tf32 in single words, the accumulators are f32; 8-bit integers in fours, accumulated in i32. sm_90a
+ * and bf16 in pairs, tf32 in single words, floats of 8 bits in fours, the accumulators are f32; 8-bit integers in fours,
+ * accumulated in i32. sm_90a
  * has products of 64 rows whose factors stay in shared memory. Anywhere else the includer has defined the same names
  * (tests/cuda/shim.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks of a row so that
  * the eight addresses of a matrix lie in different banks.
@@ -147,6 +148,12 @@ CY_INLINE void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) {
   const u32 y[2] = {cy_tf32(b[0]), cy_tf32(b[1])};
   cy_mma_tf32_(c, x, y);
 }
+#if __CUDA_ARCH__ >= 890
+CY_MMA(cy_mma_f8e4m3fnf8e4m3fn, "m16n8k32", "e4m3.e4m3")
+CY_MMA(cy_mma_f8e4m3fnf8e5m2, "m16n8k32", "e4m3.e5m2")
+CY_MMA(cy_mma_f8e5m2f8e4m3fn, "m16n8k32", "e5m2.e4m3")
+CY_MMA(cy_mma_f8e5m2f8e5m2, "m16n8k32", "e5m2.e5m2")
+#endif
 #else
 CY_INLINE void cy_mma_f16_half(f32 *c, const u32 *a, u32 b) {
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
@@ -310,6 +317,23 @@ CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: 
                  : CY_REGS_##results("+r", d)                                                                          \
                  : "l"(a), "l"(b));                                                                                    \
   }
+/* Of floats of 8 bits, likewise, in all widths; behind the predicate stand the signs of both factors. */
+#define CY_WGMMA_FLOAT8(name, types, n, results, r0, r1)                                                               \
+  template <int transpose_a, int transpose_b> CY_INLINE void cy_wgmma_##name##_##n(f32 *d, u64 a, u64 b) {             \
+    asm volatile(CY_WGMMA_TEXT("m64n" #n "k32.f32." types, results) "%" #r0 ", %" #r1 ", p, 1, 1; }"                   \
+                 : CY_REGS_##results("+f", d)                                                                          \
+                 : "l"(a), "l"(b));                                                                                    \
+  }
+#define CY_WGMMA_FLOAT8_ALL(name, types)                                                                               \
+  CY_WGMMA_FLOAT8(name, types, 16, 8, 8, 9)                                                                            \
+  CY_WGMMA_FLOAT8(name, types, 32, 16, 16, 17)                                                                         \
+  CY_WGMMA_FLOAT8(name, types, 64, 32, 32, 33)                                                                         \
+  CY_WGMMA_FLOAT8(name, types, 128, 64, 64, 65)                                                                        \
+  CY_WGMMA_FLOAT8(name, types, 256, 128, 128, 129)
+CY_WGMMA_FLOAT8_ALL(f8e4m3fnf8e4m3fn, "e4m3.e4m3")
+CY_WGMMA_FLOAT8_ALL(f8e4m3fnf8e5m2, "e4m3.e5m2")
+CY_WGMMA_FLOAT8_ALL(f8e5m2f8e4m3fn, "e5m2.e4m3")
+CY_WGMMA_FLOAT8_ALL(f8e5m2f8e5m2, "e5m2.e5m2")
 CY_WGMMA_HALVES(f16, 16, 8, 8, 9, 10, 11)
 CY_WGMMA_HALVES(f16, 32, 16, 16, 17, 18, 19)
 CY_WGMMA_HALVES(f16, 64, 32, 32, 33, 34, 35)

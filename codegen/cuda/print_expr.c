@@ -404,6 +404,8 @@ static const char *convert(cy_dtype from, cy_dtype to, const char *v) {
   const char *c = text("(%s)%s", cy_cu_type(to), v);
   if (from == to)
     return c;
+  if (cy_dtype_is_float8(to)) /* which devices have an instruction for */
+    return decoded(to, text("cy_sat_%s(%s)", cy_dtype_of(to)->name, c));
   return rounded(to, small_float(to) && bits_of(to) == 8 && to != CY_F8E8M0 ? text("cy_saturate(%s)", c) : c);
 }
 

@@ -268,7 +268,9 @@ bool cy_infer_quantize_rows(infer *i) {
   cy_type t = *in_type(i, 0), scale = t;
   if (!cy_check_dtype(i, 0, CY_F32) || !cy_check_rank(i, 0, 1, CY_MAX_RANK))
     return false;
-  t.dtype = CY_I8;
+  t.dtype = (uint8_t)cy_attr_get_int(i->n, CY_ATTR_round, CY_I8);
+  if (t.dtype != CY_I8 && t.dtype != CY_F8E4M3FN)
+    return FAIL(i, "expected rows that are rounded to i8 or f8e4m3fn, found %s", cy_dtype_of((cy_dtype)t.dtype)->name);
   scale.dim[t.rank - 1] = cy_dim_const(i->g, 1);
   return set_type(i, 0, t) && set_type(i, 1, scale);
 }

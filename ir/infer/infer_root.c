@@ -38,13 +38,19 @@ bool cy_infer_matmul(infer *i) {
 }
 
 bool cy_infer_matmul_blocks(infer *i) {
-  if (!cy_check_rank(i, 0, 2, CY_MAX_RANK) || !cy_check_rank(i, 1, 4, 4) || !cy_check_rank(i, 2, 2, 2) ||
-      !cy_check_dtype(i, 2, CY_F32))
+  if (!cy_check_rank(i, 0, 2, CY_MAX_RANK) || !cy_check_rank(i, 1, 4, 4) || !cy_check_rank(i, 2, 2, 2))
     return false;
   const cy_type *x = in_type(i, 0), *w = in_type(i, 1), *scale = in_type(i, 2);
   int64_t blocks, rows, k, last;
   cy_dim n = cy_dim_mul(i->g, w->dim[1], w->dim[3]);
-  bool bytes = w->dtype == CY_U8 || w->dtype == CY_I8;
+  int64_t codes = int_attr(i, CY_ATTR_codes);
+  bool floats = cy_dtype_is_float8((cy_dtype)w->dtype) || (codes == CY_F4E2M1 && w->dtype == CY_U8);
+  bool bytes = w->dtype == CY_U8 || w->dtype == CY_I8 || floats;
+  if ((codes && !floats) || (floats ? !cy_dtype_is_float((cy_dtype)scale->dtype) : scale->dtype != CY_F32))
+    return FAIL(
+        i,
+        "expected scales of f32, of codes that are floats any floats, and such codes as f4e2m1 in u8, found %s and %s",
+        TEXT(i, w), TEXT(i, scale));
   bool known = is_const(i, x->dim[x->rank - 1], &k) && is_const(i, w->dim[0], &blocks) &&
                is_const(i, w->dim[2], &rows) && is_const(i, n, &last);
   if (!bytes || !known || (blocks * rows != k && (blocks * rows * 2 != k || w->dtype != CY_U8)))
@@ -54,7 +60,7 @@ bool cy_infer_matmul_blocks(infer *i) {
     return false;
   const cy_type *zero = has_in(i, 3) ? in_type(i, 3) : NULL;
   bool each = zero && zero->rank == 2 && zero->dim[0] == w->dim[0] && zero->dim[1] == n;
-  if (zero && (zero->dtype != CY_U8 || w->dtype != CY_U8 || (zero->rank && !each)))
+  if (zero && (zero->dtype != CY_U8 || w->dtype != CY_U8 || floats || (zero->rank && !each)))
     return FAIL(i, "expected zero points of u8 weights, one or as many as scales, found %s", TEXT(i, zero));
   if (x->dtype != CY_F32 && x->dtype != CY_F16 && x->dtype != CY_BF16)
     return FAIL(i, "expected x of f32, f16 or bf16, found %s", TEXT(i, x));

@@ -109,7 +109,7 @@ static void dot_add(dot *d, int64_t at_a, int64_t at_b) {
     d->i += (a.u - d->a_zero) * (b.u - d->b_zero);
 }
 
-/* Row k of b in column n, where b is in integers with scales. */
+/* Row k of b in column n, where b is in integers or narrow floats with scales. */
 static double block_weight(machine *m, int64_t k, int64_t n) {
   const cy_contraction *c = &m->k->contraction;
   int64_t columns = size(m, c->n), block = k / c->b_block, i = k % c->b_block, rows = c->b_block * c->b_bits / 8,
@@ -123,7 +123,11 @@ static double block_weight(machine *m, int64_t k, int64_t n) {
     code = i < rows ? code & 15 : code >> 4;
   if (c->has_b_zero)
     zero = (int64_t)cy_scalar_load(m->args[c->b_zero], CY_U8, at).u;
-  return (double)(code - zero) * cy_scalar_load(m->args[c->b_scale], CY_F32, at).f;
+  double scale = cy_scalar_load(m->args[c->b_scale], m->k->args[c->b_scale].dtype, at).f;
+  uint8_t one = (uint8_t)code;
+  if (c->b_codes)
+    return cy_scalar_load(&one, c->b_codes, 0).f * scale;
+  return (cy_dtype_is_float(t) ? q.f : (double)(code - zero)) * scale;
 }
 
 static double as_half(const cy_contraction *c, double v) {

@@ -112,8 +112,11 @@ typedef struct cy_contraction {
   /* Weights in integers, a and sums in f32: b is (b - zero) * scale, by blocks of b_block rows, an even number of which
    * lies in a byte each two where b_bits is 4: i of a block in the lower half, i + b_block / 2 in the upper one. scale, and
    * b_zero of u8 where it is not b_middle for all, are [blocks, n] without gaps, b is [blocks, n / b_k, rows of bytes,
-   * b_k]. b_bits 0: it is what it says. */
+   * b_k]. b_bits 0: it is what it says. Of floats in the place of integers (b_codes, or b's dtype) there are no zeros, and scale
+   * is of any type of floats. */
   int b_bits;
+  cy_dtype
+      b_codes; /* f4e2m1: 4 bits are such floats, as 8 bits are floats where b is of f8e4m3fn or f8e5m2; CY_NONE: integers */
   int64_t b_block, b_middle;
   cy_karg b_scale;
   /* What a and b are rounded to; CY_I8: only a, to 127 steps of a block's largest; CY_I32: only a, to some 2^23 steps, as

@@ -128,7 +128,7 @@ static void put_contraction(cy_words *w, const cy_contraction *c) {
   put_dims(w, d, sizeof d / sizeof *d);
   if (c->b_bits) {
     put(w, (uint64_t)c->b_scale << 32 | (uint64_t)c->b_bits);
-    put(w, (uint64_t)c->b_block << 8 | (uint64_t)c->rounded);
+    put(w, (uint64_t)c->b_block << 16 | (uint64_t)c->b_codes << 8 | (uint64_t)c->rounded);
     put(w, (uint64_t)c->b_middle);
   }
   put_dims(w, c->batch, c->nbatch);

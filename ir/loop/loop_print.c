@@ -179,6 +179,8 @@ static void print_contraction(cy_kernel *k, FILE *out) {
   if (c->b_bits)
     fprintf(out, " b_bits=%d block=%lld middle=%lld scale=a%u", c->b_bits, (long long)c->b_block,
             (long long)c->b_middle, c->b_scale);
+  if (c->b_codes)
+    fprintf(out, " codes=%s", cy_dtype_of(c->b_codes)->name);
   if (c->rounded)
     fprintf(out, " %s", cy_dtype_of(c->rounded)->name);
   if (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_ATTENTION) {

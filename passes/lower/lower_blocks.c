@@ -25,6 +25,7 @@ typedef struct blocks {
   const cy_type *x, *w;
   cy_val zero; /* of every block; 0: `middle` is that of all */
   int64_t middle, bits;
+  cy_dtype codes;      /* of 4 bits that are floats; CY_NONE: integers, or what w's type says */
   cy_dim block, half;  /* rows of a block; rows of bytes */
   cy_dim n, rows, few; /* columns; rows of x; where they are few */
 } blocks;
@@ -34,6 +35,7 @@ static blocks blocks_of(cy_lowering *l, const cy_node_info *n) {
   cy_dim rows = cy_dim_mul(l->g, s.w->dim[0], s.w->dim[2]);
   s.bits = rows == s.x->dim[s.x->rank - 1] ? 8 : 4;
   s.half = s.w->dim[2];
+  s.codes = (cy_dtype)cy_attr_get_int(n, CY_ATTR_codes, CY_NONE);
   s.n = cy_dim_mul(l->g, s.w->dim[1], s.w->dim[3]);
   s.block = cy_dim_muli(l->g, s.half, 8 / s.bits);
   s.rows = cy_dim_const(l->g, 1);
@@ -104,13 +106,23 @@ static cy_place sum_x(const blocks *s) {
   return to;
 }
 
+/* A code of 4 bits in f32. Of f4e2m1 exponent and mantissa move to their places, and the power makes up for the bias. */
+static cy_expr code_value(cy_kb *b, const blocks *s, cy_expr code) {
+  if (!s->codes)
+    return cy_x_cast(b->k, code, CY_F32);
+  cy_expr wide = cy_x_cast(b->k, code, CY_U32), size = bin(b, CY_OP_and, wide, cy_x_int(b->k, CY_U32, 7));
+  cy_expr sign = bin(b, CY_OP_shl, bin(b, CY_OP_and, wide, cy_x_int(b->k, CY_U32, 8)), cy_x_int(b->k, CY_U32, 28));
+  cy_expr bits = bin(b, CY_OP_or, bin(b, CY_OP_shl, size, cy_x_int(b->k, CY_U32, 22)), sign);
+  return bin(b, CY_OP_mul, cy_x_op(b->k, CY_OP_bitcast, CY_F32, &bits, 1), cy_x_const(b->k, CY_F32, 0x1p126));
+}
+
 /* x * w of one row of bytes. */
 static cy_expr multiply(cy_kb *b, const blocks *s, cy_expr *idx, const cy_expr *w_idx) {
   cy_expr w = cy_lower_at(b, s->node->in[1], w_idx), x = x_at(b, s, idx, w_idx[0], w_idx[2], 0);
   if (s->bits == 8)
     return bin(b, CY_OP_mul, x, cy_x_cast(b->k, w, CY_F32));
-  cy_expr low = bin(b, CY_OP_mul, x, cy_x_cast(b->k, bin(b, CY_OP_and, w, cy_x_int(b->k, CY_U8, 15)), CY_F32));
-  cy_expr high = cy_x_cast(b->k, bin(b, CY_OP_shr, w, cy_x_int(b->k, CY_U8, 4)), CY_F32);
+  cy_expr low = bin(b, CY_OP_mul, x, code_value(b, s, bin(b, CY_OP_and, w, cy_x_int(b->k, CY_U8, 15))));
+  cy_expr high = code_value(b, s, bin(b, CY_OP_shr, w, cy_x_int(b->k, CY_U8, 4)));
   return bin(b, CY_OP_add, low, bin(b, CY_OP_mul, x_at(b, s, idx, w_idx[0], w_idx[2], s->half), high));
 }
 
@@ -209,11 +221,13 @@ static bool build_product(cy_kb *b, const blocks *s, int64_t most, cy_dtype roun
   c->kind = CY_CONTRACT_MATMUL;
   c->a = cy_kb_arg(b, x, (cy_dtype)s->x->dtype, CY_ARG_READ);
   c->b = cy_kb_arg(b, cy_lower_place(l, s->node->in[1]), (cy_dtype)s->w->dtype, CY_ARG_READ);
-  c->b_scale = cy_kb_arg(b, cy_lower_place(l, s->node->in[2]), CY_F32, CY_ARG_READ);
+  c->b_scale =
+      cy_kb_arg(b, cy_lower_place(l, s->node->in[2]), (cy_dtype)cy_lower_type(l, s->node->in[2])->dtype, CY_ARG_READ);
   c->has_b_zero = s->zero != 0;
   if (s->zero)
     c->b_zero = cy_kb_arg(b, cy_lower_place(l, s->zero), CY_U8, CY_ARG_READ);
   c->b_bits = (int)s->bits;
+  c->b_codes = s->codes;
   c->b_middle = s->middle;
   cy_dim_is_const(g, s->block, &c->b_block);
   for (int i = 0; i < rank; i++) {

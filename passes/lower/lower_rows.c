@@ -265,19 +265,24 @@ static void byte_rows_end(const byte_rows *r, cy_kb *b, cy_expr *idx, cy_expr fa
   cy_kernel *k = b->k;
   int last = r->t->rank - 1;
   cy_val ints = r->n->out[0], scale = r->n->out[1];
+  const bool float8 = cy_attr_get_int(r->n, CY_ATTR_round, CY_I8) == CY_F8E4M3FN;
+  const double steps = float8 ? 448 : 127;
   cy_expr bits = cy_x_local(k, r->most), x = cy_x_op(k, CY_OP_bitcast, CY_F32, &bits, 1);
   cy_local most = local_set(b, CY_F32, bin(b, CY_OP_max, x, cy_x_const(k, CY_F32, 1e-30)));
-  cy_local up = local_set(b, CY_F32, bin(b, CY_OP_div, cy_x_const(k, CY_F32, 127), cy_x_local(k, most)));
+  cy_local up = local_set(b, CY_F32, bin(b, CY_OP_div, cy_x_const(k, CY_F32, steps), cy_x_local(k, most)));
   idx[last] = cy_x_index(k, 0);
-  x = bin(b, CY_OP_mul, cy_x_local(k, most), cy_x_const(k, CY_F32, 1 / 127.0));
+  x = bin(b, CY_OP_mul, cy_x_local(k, most), cy_x_const(k, CY_F32, 1 / steps));
   x = factor ? bin(b, CY_OP_mul, x, factor) : x;
   cy_kb_store(b, cy_lower_place(r->l, scale), CY_F32, r->t->rank, idx, x);
   idx[last] = cy_kb_loop(b, r->t->dim[last], r->lanes);
   x = r->kept ? cy_x_load(k, r->row, idx[last]) : cy_lower_at(b, r->n->in[0], idx);
   x = bin(b, CY_OP_mul, x, cy_x_local(k, up));
-  x = bin(b, CY_OP_min, bin(b, CY_OP_max, x, cy_x_const(k, CY_F32, -127)), cy_x_const(k, CY_F32, 127));
-  x = cy_x_cast(k, cy_x_un(k, CY_OP_round, x), CY_I32); /* bounded, both are one instruction */
-  cy_lower_finish(b, ints, ints, idx, cy_x_cast(k, x, CY_I8));
+  if (!float8) {
+    x = bin(b, CY_OP_min, bin(b, CY_OP_max, x, cy_x_const(k, CY_F32, -127)), cy_x_const(k, CY_F32, 127));
+    x = cy_x_cast(k, cy_x_un(k, CY_OP_round, x), CY_I32); /* bounded, both are one instruction */
+  }
+  x = cy_x_cast(k, x, float8 ? CY_F8E4M3FN : CY_I8); /* the former saturates */
+  cy_lower_finish(b, ints, ints, idx, float8 ? cy_x_cast(k, x, CY_F32) : x);
   cy_kernel_end(k);
 }
 

@@ -12,6 +12,8 @@
  *                 and what is left of the zero point is taken times the sum of each row of the left operand from the
  *                 result; others become i16. Weights that were folded to floats become
  *                 the integers again that they are multiples of.
+ *   float8        (where the target multiplies them) products and convolutions of one group of two dequantised operands of
+ *                 f8e4m3fn or f8e5m2, whatever either is: of the operands as they are, sums in f32, times both scales
  *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, padding, and
  *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
  *                 equal parameters is x. Where scales differ by channel (weights), through views that keep the channels
@@ -61,10 +63,21 @@ static bool read_source(cy_graph *g, const cy_node_info *d, source *out) {
 
 static bool is_byte(const cy_graph *g, cy_val v) { return cy_dtype_is_byte((cy_dtype)cy_type_of(g, v)->dtype); }
 
+static bool is_float8(const cy_graph *g, cy_val v) { return cy_dtype_is_float8((cy_dtype)cy_type_of(g, v)->dtype); }
+
+/* .. of a type that products take: where the target multiplies floats of 8 bits, these, too. */
+static bool is_narrow(const cy_rewrite *rw, cy_val v) {
+  return is_byte(rw->g, v) || (cy_caps_of(rw->pass->options->caps)->float8 && is_float8(rw->g, v));
+}
+
 /* The dequantize behind v, of a tensor whose scale and zero point are scalars. */
-static const cy_node_info *per_tensor(cy_graph *g, cy_val v, source *out) {
+static const cy_node_info *single(cy_graph *g, cy_val v, source *out) {
   const cy_node_info *d = cy_def_of(g, v, CY_OP_dequantize);
-  return d && read_source(g, d, out) && out->axis < 0 && is_byte(g, out->x) ? d : NULL;
+  return d && read_source(g, d, out) && out->axis < 0 ? d : NULL;
+}
+static const cy_node_info *per_tensor(cy_graph *g, cy_val v, source *out) {
+  const cy_node_info *d = single(g, v, out);
+  return d && is_byte(g, out->x) ? d : NULL;
 }
 
 static cy_val scalar(cy_graph *g, cy_val v) {
@@ -196,6 +209,68 @@ static int64_t sum_length(const cy_graph *g, const cy_node_info *n) {
   return k;
 }
 
+/* What d dequantises, where that is of floats of 8 bits without a zero point; d's result may be halves, too, as then its scale. */
+static bool read_float8(cy_graph *g, const cy_node_info *d, source *out) {
+  bool zero = d->nin > 2 && d->in[2] && !cy_splat_is(g, d->in[2], 0);
+  *out = (source){d->in[0], d->in[1], 0, -1};
+  if (zero || !is_float8(g, out->x) || cy_attr_get_int(d, CY_ATTR_block_size, 0) ||
+      cy_dtype_of((cy_dtype)cy_type_of(g, out->scale)->dtype)->bits > 32)
+    return false;
+  if (!is_single(g, out->scale))
+    out->axis = (int)cy_attr_get_int(d, CY_ATTR_axis, 0);
+  out->scale = cy_build_cast(g, out->scale, CY_F32);
+  return true;
+}
+
+static bool narrows(const cy_graph *g, const cy_node_info *n) {
+  cy_dtype to = n && n->op == CY_OP_cast ? (cy_dtype)cy_type_of(g, n->out[0])->dtype : CY_NONE;
+  return (to == CY_F16 || to == CY_BF16) && cy_type_of(g, n->in[0])->dtype == CY_F32;
+}
+
+/* What defines v; of halves of f32, as models in halves have them behind a dequantize, what defines that. */
+static const cy_node_info *defining(const cy_graph *g, cy_val v, cy_op op) {
+  const cy_node_info *n = cy_def(g, v);
+  n = narrows(g, n) ? cy_def(g, n->in[0]) : n;
+  return n && n->op == op ? n : NULL;
+}
+
+/* The right operand in floats of 8 bits: a dequantize, maybe transposed, whose scale is one or differs by output channel. */
+static bool right_float8(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val *scale) {
+  bool conv = cy_quant_is_conv(n);
+  const cy_node_info *transpose = conv ? NULL : defining(g, n->in[1], CY_OP_transpose);
+  const cy_node_info *d = defining(g, transpose ? transpose->in[0] : n->in[1], CY_OP_dequantize);
+  source s;
+  uint32_t rank;
+  if (!d || !read_float8(g, d, &s))
+    return false;
+  const int64_t *perm = transpose ? cy_attr_list(transpose, CY_ATTR_perm, &rank) : NULL;
+  const cy_type *t = cy_type_of(g, s.x);
+  int wanted = perm ? (int)perm[t->rank - 1] : cy_quant_weight_axis(g, n);
+  if (s.axis >= 0 && (s.axis != wanted || (!conv && t->rank != 2)))
+    return false;
+  *in = transpose ? cy_build_transpose(g, s.x, perm) : s.x;
+  *scale = along_channels(g, n, is_single(g, s.scale) ? scalar(g, s.scale) : s.scale);
+  return *in && *scale;
+}
+
+/* A product of floats of 8 bits, whose sums are f32, times both scales; of a model in halves a half of that. */
+static cy_val float8(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source a;
+  cy_val in[2], scale;
+  const cy_node_info *d = defining(g, n->in[0], CY_OP_dequantize);
+  bool one_group = n->op == CY_OP_matmul || cy_attr_get_int(n, CY_ATTR_group, 1) == 1;
+  if (!cy_caps_of(rw->pass->options->caps)->float8 || n->nin > 2 || !one_group || !d || !read_float8(g, d, &a) ||
+      a.axis >= 0 || !right_float8(g, n, &in[1], &scale))
+    return 0;
+  cy_type type = *cy_type_of(g, n->out[0]);
+  type.dtype = CY_F32;
+  in[0] = a.x;
+  cy_val sum = cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, &type, 1);
+  sum = cy_build_binary(g, CY_OP_mul, sum, cy_build_binary(g, CY_OP_mul, scalar(g, a.scale), scale));
+  return cy_build_cast(g, sum, (cy_dtype)cy_type_of(g, n->out[0])->dtype);
+}
+
 static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   source a;
@@ -321,7 +396,7 @@ static bool positive(cy_graph *g, cy_val scale, double *out) {
 static bool only_moves(cy_graph *g, const cy_node_info *n, const source *s) {
   double scale;
   if (n->op == CY_OP_pool_max)
-    return positive(g, s->scale, &scale) && cy_type_of(g, n->out[0])->rank <= 5;
+    return !is_float8(g, s->x) && positive(g, s->scale, &scale) && cy_type_of(g, n->out[0])->rank <= 5;
   if (n->op == CY_OP_resize) /* a region cropped has a value of its own outside */
     return cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST) == CY_RESIZE_NEAREST &&
            cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL) != CY_COORD_TF_CROP;
@@ -334,7 +409,7 @@ static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   source s;
   const cy_node_info *d = cy_def_of(g, n->in[0], CY_OP_dequantize);
-  if (!d || !read_source(g, d, &s) || !is_byte(g, s.x) || !only_moves(g, n, &s))
+  if (!d || !read_source(g, d, &s) || !is_narrow(rw, s.x) || !only_moves(g, n, &s))
     return 0;
   int axis = s.axis < 0 ? -1 : axis_behind(g, n, s.axis);
   if (s.axis >= 0 && axis < 0)
@@ -385,13 +460,15 @@ static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
   return d ? dequantize_as(g, d, cy_build(g, CY_OP_concat, in, n->nin, n->attrs, n->nattrs, NULL, 0), -1) : 0;
 }
 
-/* quantize(dequantize(x)) with equal parameters: an integer times a scale over the same scale rounds to itself. */
+/* quantize(dequantize(x)) with equal parameters: an integer, or a float of 8 bits that has no infinities, times a scale over the
+ * same scale rounds to itself. */
 static cy_val back(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   source s;
   double scale;
   cy_val zero = n->nin > 2 && !cy_splat_is(g, n->in[2], 0) ? n->in[2] : 0;
-  if (cy_attr_get_int(n, CY_ATTR_block_size, 0) || !per_tensor(g, n->in[0], &s) ||
+  if (cy_attr_get_int(n, CY_ATTR_block_size, 0) || !single(g, n->in[0], &s) ||
+      !(is_byte(g, s.x) || (is_narrow(rw, s.x) && cy_type_of(g, s.x)->dtype == CY_F8E4M3FN)) ||
       cy_type_of(g, s.x)->dtype != cy_type_of(g, n->out[0])->dtype || !positive(g, s.scale, &scale) || scale < 1e-30 ||
       scale > 1e30 || !equal_constants(g, s.scale, n->in[1]) || !equal_constants(g, s.zero, zero))
     return 0;
@@ -499,7 +576,7 @@ static bool all_positive(const cy_graph *g, cy_val v) {
 static cy_val factors(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_node_info *m = cy_def_of(g, n->in[0], CY_OP_mul), *d = m ? cy_def(g, m->in[0]) : NULL;
-  if (!d || cy_value_is_const(g, m->in[0]) || !cy_value_is_const(g, m->in[1]) || !is_byte(g, n->out[0]) ||
+  if (!d || cy_value_is_const(g, m->in[0]) || !cy_value_is_const(g, m->in[1]) || !is_narrow(rw, n->out[0]) ||
       (d->op != CY_OP_max && d->op != CY_OP_min && d->op != CY_OP_add && d->op != CY_OP_sub && d->op != CY_OP_mul) ||
       !cy_rewrite_single_use(rw, n->in[0]) || !cy_same_shape(cy_type_of(g, m->in[0]), cy_type_of(g, n->in[0])) ||
       cy_attr_get_int(n, CY_ATTR_block_size, 0) || !all_positive(g, m->in[1]) ||
@@ -514,7 +591,7 @@ static cy_val requantise(cy_rewrite *rw, const cy_node_info *n) {
   double scale;
   const cy_node_info *d = cy_def(g, n->in[0]);
   if (!d || cy_attr_get_int(n, CY_ATTR_block_size, 0) || !positive(g, n->in[1], &scale) || scale == 1 ||
-      scale < 1e-30 || scale > 1e30 || !is_byte(g, n->out[0]) || !can_scale(rw, n->in[0], 6, false))
+      scale < 1e-30 || scale > 1e30 || !is_narrow(rw, n->out[0]) || !can_scale(rw, n->in[0], 6, false))
     return 0;
   cy_val x = scaled(g, n->in[0], cy_build_scalar(g, CY_F32, 1 / scale));
   return quantize_like(g, n, x, cy_build_scalar(g, CY_F32, 1));
@@ -723,18 +800,37 @@ static uint64_t parameter_of(const walk *w, uint64_t i) {
   return w->block ? (outer * w->blocks + at / w->block) * w->inner + i % w->inner : at;
 }
 
+/* Does f32 hold what n makes: of integers, or of floats of 8 bits or fewer, whose zero points are 0? */
+static bool makes_singles(cy_graph *g, const cy_node_info *n) {
+  const cy_dtype_info *from = cy_dtype_of((cy_dtype)cy_type_of(g, n->in[0])->dtype);
+  cy_val zero = n->nin > 2 ? n->in[2] : 0;
+  cy_dtype scale = (cy_dtype)cy_type_of(g, n->in[1])->dtype;
+  bool ints = from->cls == 'I' || from->cls == 'U', floats = from->cls == 'F' && from->bits <= 8;
+  return cy_type_of(g, n->out[0])->dtype == CY_F32 &&
+         (ints ? from->bits <= 32 && scale == CY_F32
+               : floats && cy_dtype_of(scale)->bits <= 32 && (!zero || cy_splat_is(g, zero, 0)));
+}
+
+/* An element less its zero point (z: NULL is 0): i32 arithmetic, as the kernels do it. */
+static float without(const void *x, const void *z, cy_dtype type, uint64_t at, uint64_t zero_at) {
+  if (cy_dtype_is_float(type))
+    return (float)cy_scalar_load(x, type, at).f;
+  uint32_t v = (uint32_t)cy_scalar_load(x, type, at).i;
+  if (z)
+    v -= (uint32_t)cy_scalar_load(z, type, zero_at).i;
+  return (float)(int32_t)v;
+}
+
 /* Weights and biases that no integer contraction took, nor shall be read as integers: f32 as dequantize defines it. */
 static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_type *t = cy_type_of(g, n->in[0]);
   cy_val zero = n->nin > 2 ? n->in[2] : 0, out;
-  cy_dtype from = (cy_dtype)t->dtype, to = (cy_dtype)cy_type_of(g, n->out[0])->dtype;
-  char cls = cy_dtype_of(from)->cls;
+  cy_dtype from = (cy_dtype)t->dtype, scale = (cy_dtype)cy_type_of(g, n->in[1])->dtype;
   uint64_t count = cy_type_count(g, t);
   int64_t dims[CY_MAX_RANK], axis = cy_attr_get_int(n, CY_ATTR_axis, 0),
                              block = cy_attr_get_int(n, CY_ATTR_block_size, 0);
-  if (!count || (cls != 'I' && cls != 'U') || cy_dtype_of(from)->bits > 32 || to != CY_F32 ||
-      !cy_type_static(g, t, dims) || cy_type_of(g, n->in[1])->dtype != CY_F32 ||
+  if (!count || !makes_singles(g, n) || !cy_type_static(g, t, dims) ||
       (n->out[0] <= rw->nvalues && cy_weights_stay(rw->pass, n, &rw->uses)))
     return 0;
   const void *x = cy_value_of(g, n->in[0])->data.bytes, *s = cy_value_of(g, n->in[1])->data.bytes;
@@ -757,10 +853,7 @@ static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
   float *to_f32 = cy_const_new(g, cy_type_of(g, n->out[0]), &out);
   for (uint64_t i = 0; i < count; i++) {
     uint64_t p = many ? parameter_of(&w, i) : 0;
-    uint32_t v = (uint32_t)cy_scalar_load(x, from, i).i; /* i32 arithmetic, as the kernels do it */
-    if (z)
-      v -= (uint32_t)cy_scalar_load(z, from, many_zeros ? p : 0).i;
-    to_f32[i] = (float)(int32_t)v * (float)cy_scalar_load(s, CY_F32, many_scales ? p : 0).f;
+    to_f32[i] = without(x, z, from, i, many_zeros ? p : 0) * (float)cy_scalar_load(s, scale, many_scales ? p : 0).f;
   }
   return out;
 }
@@ -774,16 +867,27 @@ static const cy_rule units[] = {
 };
 
 static const cy_rule rules[] = {
-    {CY_OP_conv, "contraction", contraction}, {CY_OP_matmul, "contraction", contraction},
+    {CY_OP_conv, "contraction", contraction},
+    {CY_OP_matmul, "contraction", contraction},
     {CY_OP_conv_transpose, "contraction", contraction},
-    {CY_OP_conv, "weights", integer_weights}, {CY_OP_matmul, "weights", integer_weights},
-    {CY_OP_reshape, "moving", moved},         {CY_OP_transpose, "moving", moved},
-    {CY_OP_slice, "moving", moved},           {CY_OP_expand, "moving", moved},
-    {CY_OP_gather, "moving", moved},          {CY_OP_pool_max, "moving", moved},
-    {CY_OP_resize, "moving", moved},          {CY_OP_pad, "moving", moved_pad},
-    {CY_OP_concat, "moving", moved_concat},   {CY_OP_quantize, "back", back},
-    {CY_OP_quantize, "moving", pieces},       {CY_OP_quantize, "clamp", clamp},
-    {CY_OP_quantize, "factors", factors},     {CY_OP_quantize, "requantise", requantise},
+    {CY_OP_conv, "float8", float8},
+    {CY_OP_matmul, "float8", float8},
+    {CY_OP_conv, "weights", integer_weights},
+    {CY_OP_matmul, "weights", integer_weights},
+    {CY_OP_reshape, "moving", moved},
+    {CY_OP_transpose, "moving", moved},
+    {CY_OP_slice, "moving", moved},
+    {CY_OP_expand, "moving", moved},
+    {CY_OP_gather, "moving", moved},
+    {CY_OP_pool_max, "moving", moved},
+    {CY_OP_resize, "moving", moved},
+    {CY_OP_pad, "moving", moved_pad},
+    {CY_OP_concat, "moving", moved_concat},
+    {CY_OP_quantize, "back", back},
+    {CY_OP_quantize, "moving", pieces},
+    {CY_OP_quantize, "clamp", clamp},
+    {CY_OP_quantize, "factors", factors},
+    {CY_OP_quantize, "requantise", requantise},
 };
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */

@@ -12,7 +12,8 @@
  * else these ops read from memory, such as the other branch of a residual sum, is quantised too; if the host moves or
  * pools data, so is what it reads. Not so if the host is a matrix product, or if there is no host and a product follows:
  * the stream that a transformer adds to goes through all of its layers, and each of them would round it. There,
- * element-wise ops read what products round as it was before. Ops that only move elements (and maximum pooling, which
+ * element-wise ops read what products round as it was before. Floats of 8 bits (cy_quant.float8), whose steps are an eighth of
+ * a number, are for layers alone: everybody else reads what was there before. Ops that only move elements (and maximum pooling, which
  * commutes with rounding) are rebuilt on the integers and share one scale with what they read.
  */
 #include "quantise_int.h"
@@ -40,9 +41,11 @@ static bool is_f32(const cy_graph *g, cy_val v) { return cy_type_of(g, v)->dtype
 
 /* ---- which tensors ---------------------------------------------------------------------------------------------- */
 
-/* Does n nothing but move elements? Its integers are those of its inputs. */
-static bool moves(const cy_node_info *n) {
+/* Does n nothing but move elements? Its integers are those of its inputs. No pool has floats of 8 bits. */
+static bool moves(const placer *s, const cy_node_info *n) {
   unsigned does = cy_quant_op_does((cy_op)n->op);
+  if (s->q->float8 && n->op == CY_OP_pool_max)
+    return false;
   return does & CY_QUANT_MOVES ||
          (does & CY_QUANT_MOVES_NEAREST && cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_RESIZE_NEAREST);
 }
@@ -62,8 +65,10 @@ static bool sums_feature_map(const cy_graph *g, const cy_node_info *n) {
 }
 
 /* Ops in front of which integers save memory traffic, whatever they compute with inside. */
-static bool reads_integers(const cy_graph *g, const cy_node_info *n) {
-  return moves(n) || cy_quant_op_does((cy_op)n->op) & CY_QUANT_READS || sums_feature_map(g, n);
+static bool reads_integers(const placer *s, const cy_node_info *n) {
+  if (moves(s, n) || s->q->float8)
+    return moves(s, n);
+  return cy_quant_op_does((cy_op)n->op) & CY_QUANT_READS || sums_feature_map(s->g, n);
 }
 
 /* Inputs that are data, not sizes, indices or fillings. */
@@ -172,13 +177,13 @@ static void needed_by(placer *s, cy_val v, leaves *out) {
   leaves l = {.n = 0};
   walk_cone(s, v, &l);
   cy_val root = root_of(s, &l, v);
-  bool product = root ? cy_def_of(g, root, CY_OP_matmul) != 0 : read_by_product(s, v);
+  bool product = s->q->float8 || (root ? cy_def_of(g, root, CY_OP_matmul) != 0 : read_by_product(s, v));
   for (uint32_t i = 0; i < l.n && !product; i++)
     if (l.list[i] != root && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)) &&
         !is_normalised(s, l.list[i]) && !cy_quant_feeds_log(g, &s->uses, l.list[i]))
       add_leaf(out, l.list[i]);
   const cy_node_info *n = root ? cy_def(g, root) : NULL;
-  if (n && reads_integers(g, n))
+  if (n && reads_integers(s, n))
     for (uint32_t k = 0; k < data_inputs(n); k++)
       add_leaf(out, n->in[k]);
 }
@@ -217,6 +222,8 @@ static void list_layers(placer *s) {
     cy_quant_cycles(q, s->g, n, s->sizes, l->cycles);
     if (cy_quant_skipped(q, s->g, n))
       l->keep = CY_QUANT_SKIPPED;
+    else if (q->float8 && cy_quant_float8_keeps(s->g, n))
+      l->keep = cy_quant_float8_keeps(s->g, n);
     else if (cy_quant_feeds_log(s->g, &s->uses, n->out[0]))
       l->keep = CY_QUANT_LOG;
   }
@@ -226,7 +233,7 @@ static void list_layers(placer *s) {
 static const cy_node_info *mover_of(const placer *s, cy_val v) {
   cy_node d = def_here(s, v);
   const cy_node_info *n = d ? cy_node_of(s->g, d) : NULL;
-  if (!n || !moves(n) || n->out[0] != v)
+  if (!n || !moves(s, n) || n->out[0] != v)
     return NULL;
   if (n->op == CY_OP_pad && n->nin > 1 && n->in[1] && !cy_splat_is(s->g, n->in[1], 0))
     return NULL;
@@ -418,14 +425,36 @@ static cy_val factors(placer *s, const cy_quant_tensor *x, bool inverse) {
   return v;
 }
 
+/* What a tensor becomes; fill: what stands for 0 in it. zero 0: there is none. */
+typedef struct grid {
+  cy_val scale, zero, fill;
+  cy_dtype dtype;
+} grid;
+
+static grid grid_of(placer *s, const cy_quant_tensor *x) {
+  float scale;
+  int zero = 0;
+  bool float8 = s->q->float8;
+  grid out = {.dtype = float8 ? CY_F8E4M3FN : CY_U8};
+  if (float8)
+    scale =
+        cy_quant_float8_scale(2 * (x->high > -x->low ? x->high : -x->low)); /* others than the samples may be larger */
+  else
+    cy_quant_u8(x->low, x->high, &scale, &zero);
+  out.scale = cy_build_scalar(s->g, CY_F32, scale);
+  out.fill = float8 ? cy_build_scalar(s->g, out.dtype, 0) : cy_build_scalar_int(s->g, out.dtype, zero);
+  out.zero = float8 ? 0 : out.fill;
+  return out;
+}
+
 /* x quantised, and dequantised again: what readers of the balanced tensor get. */
-static cy_val quantised(placer *s, const cy_quant_tensor *x, cy_val scale, cy_val zero) {
+static cy_val quantised(placer *s, const cy_quant_tensor *x, const grid *to) {
   cy_val v = x->balance ? cy_build_binary(s->g, CY_OP_mul, x->value, factors(s, x, true)) : x->value;
-  return rescale(s->g, CY_OP_quantize, v, scale, zero, 0, CY_U8);
+  return rescale(s->g, CY_OP_quantize, v, to->scale, to->zero, 0, to->dtype);
 }
 
 /* v's integers made of those of its node's inputs, where these have the same scale; else 0. */
-static cy_val moved(placer *s, uint32_t t, cy_val zero) {
+static cy_val moved(placer *s, uint32_t t, const grid *to) {
   cy_graph *g = s->g;
   const cy_node_info *n = mover_of(s, s->q->tensor[t].value);
   if (!n)
@@ -439,9 +468,9 @@ static cy_val moved(placer *s, uint32_t t, cy_val zero) {
   }
   uint32_t nin = n->nin;
   if (n->op == CY_OP_pad) /* what stands for 0 */
-    in[1] = zero, nin = 2;
+    in[1] = to->fill, nin = 2;
   cy_type types[2] = {*cy_type_of(g, n->out[0])};
-  types[0].dtype = CY_U8;
+  types[0].dtype = to->dtype;
   if (n->nout > 1)
     types[1] = *cy_type_of(g, n->out[1]);
   bool typed = cy_op_of((cy_op)n->op)->typed;
@@ -476,7 +505,8 @@ static void redirect(placer *s, uint32_t t, cy_val to) {
   for (uint32_t i = s->uses.start[from]; i < s->uses.start[from + 1]; i++) {
     cy_node_info *n = s->uses.list[i] ? cy_node_of(g, s->uses.list[i]) : NULL;
     const cy_quant_layer *l = n ? layer_at(s, s->uses.list[i]) : NULL;
-    if (n && ((stream && cy_op_is_ew((cy_op)n->op)) || moves_beside(s, n)))
+    bool other = s->q->float8 && !(l && !l->keep);
+    if (n && (other || (stream && cy_op_is_ew((cy_op)n->op)) || moves_beside(s, n)))
       continue;
     for (uint32_t k = 0; n && k < n->nin; k++)
       if (n->in[k] == from && !(l && l->precise))
@@ -500,16 +530,13 @@ static void build_tensors(placer *s, cy_val *out_floats) {
   for (uint32_t i = 0; i < n; i++) {
     uint32_t t = order[i];
     const cy_quant_tensor *r = &q->tensor[root(s, t)];
-    float scale;
-    int zero;
-    cy_quant_u8(r->low, r->high, &scale, &zero);
     build_behind(s, q->tensor[t].value);
-    cy_val sv = cy_build_scalar(s->g, CY_F32, scale), zv = cy_build_scalar_int(s->g, CY_U8, zero);
-    s->ints[t] = moved(s, t, zv);
+    grid to = grid_of(s, r);
+    s->ints[t] = moved(s, t, &to);
     s->is_moved[t] = s->ints[t] != 0;
     if (!s->ints[t])
-      s->ints[t] = quantised(s, &q->tensor[t], sv, zv);
-    out_floats[t] = rescale(s->g, CY_OP_dequantize, s->ints[t], sv, zv, 0, CY_F32);
+      s->ints[t] = quantised(s, &q->tensor[t], &to);
+    out_floats[t] = rescale(s->g, CY_OP_dequantize, s->ints[t], to.scale, to.zero, 0, CY_F32);
   }
 }
 
@@ -572,13 +599,11 @@ static cy_val quantised_layer(placer *s, const cy_quant_layer *l) {
   cy_graph *g = s->g;
   const cy_node_info *n = cy_node_of(g, l->node);
   const cy_quant_tensor *x = &s->q->tensor[root(s, s->tensor[l->input] - 1)];
-  float scale;
-  int zero;
-  cy_quant_u8(x->low, x->high, &scale, &zero);
   cy_val w = integer_weights(s, l);
   build_behind(s, n->out[0]);
-  cy_val sv = cy_build_scalar(g, CY_F32, scale), zv = cy_build_scalar_int(g, CY_U8, zero);
-  cy_val in[2] = {rescale(g, CY_OP_dequantize, quantised(s, q_tensor(s, l->input), sv, zv), sv, zv, 0, CY_F32), w};
+  grid to = grid_of(s, x);
+  cy_val ints = quantised(s, q_tensor(s, l->input), &to);
+  cy_val in[2] = {rescale(g, CY_OP_dequantize, ints, to.scale, to.zero, 0, CY_F32), w};
   return cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
 }
 
@@ -689,7 +714,8 @@ int cy_pass_quantise(cy_pass *p) {
   start(&s);
   if (q->mode == CY_QUANT_OBSERVE)
     list_layers(&s);
-  if ((q->mode == CY_QUANT_OBSERVE || q->mode == CY_QUANT_STATIC) && q->caps && !q->smallest)
+  bool timed = q->caps && !q->float8; /* no target knows times of floats of 8 bits */
+  if ((q->mode == CY_QUANT_OBSERVE || q->mode == CY_QUANT_STATIC) && timed && !q->smallest)
     keep_slow(&s);
   if (planned)
     follow_plan(&s);

@@ -17,6 +17,8 @@
  *   DYNAMIC   needs none of these: weights become integers now, activations when the model runs. MEASURE_DYNAMIC and
  *             SINGLE_DYNAMIC do what MEASURE and SINGLE do for the layers of DYNAMIC.
  *
+ * With cy_quant.float8 all of these make floats of 8 bits where they would make integers.
+ *
  * HALF and MEASURE_HALF are the same for products in half precision, which the pass `to_half` makes.
  *
  * A budget of accuracy (--accuracy) has layers in several precisions:
@@ -130,6 +132,7 @@ typedef struct cy_quant {
   cy_quant_mode mode;
   const cy_target_caps *caps; /* tells what layers take; NULL: nothing is known of time */
   bool smallest;    /* layers that gain no time are quantised all the same */
+  bool float8;      /* to f8e4m3fn in the place of integers: no zero points, nor balance */
   const char *skip; /* "conv1,head.*": layers of these names stay in float; '*' and '?' as in file names */
   cy_arena *arena;
   cy_quant_tensor *tensor;
@@ -196,6 +199,9 @@ const int64_t *cy_quant_sizes(const cy_graph *g, cy_arena *arena);
 double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes);
 /* Scale and zero point of a u8 tensor of this range. */
 void cy_quant_u8(double low, double high, float *out_scale, int *out_zero);
+/* Scale of an f8e4m3fn tensor whose largest magnitude is `most`. */
+enum { CY_QUANT_FLOAT8_MOST = 448 };
+float cy_quant_float8_scale(double most);
 /* Symmetric s8 by channel: `values` is [outer][channels][inner]; out_scale[channels], out has as many elements as
  * values. Of a convolution, inner is a multiple of its taps, whose sums are kept; else `taps` is 1. */
 void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t inner, uint64_t taps, float *out_scale,

@@ -10,6 +10,7 @@
  *   y           = cast<f32>(matmul or conv(ints, wq)) * scale * wscale[channel]
  *
  * which fusion makes kernels of: the largest elements, the rounding, the contraction with both scales in its epilogue.
+ * With cy_quant.float8 both are f8e4m3fn, the sums f32, and nothing but products and convolutions is a layer.
  * Attention, which has no weights, multiplies bf16 where the target gains by that. Layers by whose numbers something is
  * chosen stay as they are (quantise_decide.c).
  * Layers that read the same x share the first two. The recurrent weights of RNN, GRU and LSTM become integers as well,
@@ -41,6 +42,9 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, bool size) {
     depth *= i == cy_quant_weight_axis(p->g, n) ? 1 : d[i];
   if (conv && (w->rank < 3 || w->rank > MAX_RANK))
     return "no kernel has so many axes";
+  const cy_quant *q = p->options->quant;
+  if (q && q->float8)
+    return cy_quant_float8_keeps(p->g, n);
   if ((conv ? depth : d[w->rank - 2]) > MAX_DEPTH)
     return "its sums may leave 31 bits";
   if (!conv && !size &&
@@ -94,7 +98,7 @@ static const cy_quant_rounded *rounded(dynamic *s, const cy_node_info *n) {
   while (r < s->nknown && (s->known[r].x != n->in[0] || s->known[r].block != n->block || s->known[r].scales != scales))
     r++;
   if (r == s->nknown) {
-    s->known[s->nknown++] = cy_quant_round(s->g, n->in[0], scales, s->sizes);
+    s->known[s->nknown++] = cy_quant_round(s->g, n->in[0], scales, s->sizes, s->q->float8);
     s->known[r].block = n->block;
     s->known[r].scales = scales;
   }
@@ -129,8 +133,9 @@ static cy_val contraction(dynamic *s, cy_node id) {
   cy_val scale, in[2] = {x->ints, cy_quant_weights(s->p, n, NULL, &scale)};
   cy_type type = *cy_type_of(g, n->out[0]);
   type.dtype = CY_I32;
-  cy_val sums = n->op == CY_OP_conv_transpose ? cy_shuffle_integers(g, n, in[0], in[1], 0)
-                                              : cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, &type, 1);
+  cy_val sums = s->q->float8                    ? cy_quant_float8_product(s->p, n, in[0], in[1])
+                : n->op == CY_OP_conv_transpose ? cy_shuffle_integers(g, n, in[0], in[1], 0)
+                                                : cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, &type, 1);
   cy_val each = scales_read(s, n, x);
   cy_val y = cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sums, CY_F32), each);
   return cy_build_binary(g, CY_OP_mul, y, cy_quant_along_channels(g, n, scale));
@@ -218,6 +223,8 @@ cy_quant_dynamics *cy_quant_dynamics_open(cy_pass *p, cy_quant *q) {
 }
 
 static bool is_layer(dynamic *s, const cy_node_info *n) {
+  if (s->q->float8)
+    return cy_quant_eligible(s->g, n);
   return cy_quant_eligible(s->g, n) || cy_quant_is_recurrence(s->g, n) ||
          cy_quant_is_attention(s->p, s->q, n, s->sizes);
 }

@@ -31,7 +31,13 @@ void cy_quant_more_layers(cy_quant *q, uint32_t n); /* makes room for so many be
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out);
 /* Takes over what was measured of layer l, which lies in block b; why it stays in float, or NULL. */
 const char *cy_quant_judged(const cy_quant *q, cy_quant_layer *l, cy_block b);
-/* The weights of n, times balance[input channel] unless NULL, as s8 constant and a scale per output channel. */
+/* Why layer n cannot be one of floats of 8 bits; NULL: it can. */
+const char *cy_quant_float8_keeps(const cy_graph *g, const cy_node_info *n);
+/* n's product or convolution of x by w, floats of 8 bits, in f32; built here: of f32 where the target does not multiply
+ * them. */
+cy_val cy_quant_float8_product(cy_pass *p, const cy_node_info *n, cy_val x, cy_val w);
+/* The weights of n, times balance[input channel] unless NULL, as constant of s8 (or f8e4m3fn) and a scale per output
+ * channel. */
 cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance, cy_val *out_scale);
 /* c[channels] shaped to broadcast against n's output. */
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c);
@@ -56,6 +62,7 @@ typedef struct cy_weight_blocks {
   int bits;                    /* 8 or 4 */
   bool zeros;                  /* every block has a zero point of its own */
   int zero;                    /* else: of all */
+  cy_dtype codes;              /* floats that are stored in the place of integers, without zeros; CY_NONE: none are */
   uint64_t k, n, block, count; /* count: of blocks */
   uint64_t tile;               /* columns that lie together for all rows of a block */
   uint64_t split;              /* parts that each block is stored in, with the same scale */
@@ -141,9 +148,9 @@ typedef struct cy_quant_rounded {
   cy_block block;
   cy_quant_scales scales;
 } cy_quant_rounded;
-/* x, [.., k] per row, else [n, c, s..], rounded to 8 bits by what it holds when the model runs; built here. Fills all but
- * block and scales. */
-cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, cy_quant_scales scales, const int64_t *sizes);
+/* x, [.., k] per row, else [n, c, s..], rounded to 8 bits, of floats where float8, by what it holds when the model runs;
+ * built here. Fills all but block and scales. */
+cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, cy_quant_scales scales, const int64_t *sizes, bool float8);
 
 /* ---- quantise_halves.c ---- */
 /* Has what was rounded stored as halves, where the target gains by that; sweeps. */

@@ -6,6 +6,7 @@
  *
  * Weights are symmetric (-127 .. 127) with a scale per output channel: their zero point is 0, so that an integer
  * product needs no sum over activations; -128 is left out, which keeps products of pairs inside 16 bits more often.
+ * Those of f8e4m3fn have the largest of a channel at 448.
  */
 #include "quantise_int.h"
 
@@ -34,6 +35,30 @@ bool cy_quant_eligible(cy_graph *g, const cy_node_info *n) {
   return x->dtype == CY_F32 && w->dtype == CY_F32 && y->dtype == CY_F32 && cy_value_of(g, n->in[1])->data.bytes &&
          !cy_value_is_const(g, n->in[0]) && cy_type_count(g, w) > 0 &&
          (n->op != CY_OP_conv_transpose || cy_shuffle_possible(g, n));
+}
+
+/* A device has them for products and convolutions of one group by matrix instructions. */
+const char *cy_quant_float8_keeps(const cy_graph *g, const cy_node_info *n) {
+  enum { MIN_DEPTH = 32, MIN_WIDTH = 16 }; /* less fills no tile */
+  int64_t d[CY_MAX_RANK], depth = 1, width = 0;
+  const cy_type *w = cy_type_of(g, n->in[1]);
+  if (n->op != CY_OP_matmul && n->op != CY_OP_conv)
+    return "has no form in floats of 8 bits";
+  if (cy_attr_get_int(n, CY_ATTR_group, 1) != 1)
+    return "groups have no form in floats of 8 bits";
+  for (int i = 0, axis = cy_quant_weight_axis(g, n); cy_type_static(g, w, d) && i < w->rank; i++)
+    if (i == axis)
+      width = d[i];
+    else if (n->op == CY_OP_conv || i == w->rank - 2)
+      depth *= d[i];
+  return depth < MIN_DEPTH || width < MIN_WIDTH ? "too small to gain" : NULL;
+}
+
+cy_val cy_quant_float8_product(cy_pass *p, const cy_node_info *n, cy_val x, cy_val w) {
+  const cy_pass_options *o = p->options;
+  bool direct = cy_caps_of(o->caps)->float8;
+  cy_val in[2] = {direct ? x : cy_build_cast(p->g, x, CY_F32), direct ? w : cy_build_cast(p->g, w, CY_F32)};
+  return cy_build(p->g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(p->g, n->out[0]), 1);
 }
 
 bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n) {
@@ -288,6 +313,11 @@ void cy_quant_u8(double low, double high, float *out_scale, int *out_zero) {
   *out_zero = zero > 255 ? 255 : (int)zero;
 }
 
+float cy_quant_float8_scale(double most) {
+  float scale = (float)(most / CY_QUANT_FLOAT8_MOST);
+  return scale >= 1e-30f ? scale : 1;
+}
+
 enum { MAX_TAPS = 64 };
 
 /* Neighbours are alike, so what a filter's taps make of an input channel depends on their sum most of all: those that were
@@ -334,6 +364,23 @@ void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t
     keep_sum(w + i, out_scale[i / inner % channels], taps, out + i);
 }
 
+/* The same in f8e4m3fn: what a step is goes by the number, so no sums are kept. */
+static void round_float8(const void *values, uint64_t outer, uint64_t channels, uint64_t inner, float *out_scale,
+                         void *out) {
+  const cy_data_f32 *w = values;
+  memset(out_scale, 0, channels * sizeof *out_scale);
+  for (uint64_t r = 0; r < outer * channels; r++)
+    for (uint64_t i = 0; i < inner; i++)
+      out_scale[r % channels] = fmaxf(out_scale[r % channels], fabsf(w[r * inner + i]));
+  for (uint64_t c = 0; c < channels; c++)
+    out_scale[c] = cy_quant_float8_scale(out_scale[c]);
+  for (uint64_t r = 0; r < outer * channels; r++)
+    for (uint64_t i = 0; i < inner; i++) {
+      cy_scalar x = {.f = w[r * inner + i] / out_scale[r % channels]};
+      cy_scalar_store(out, CY_F8E4M3FN, r * inner + i, cy_scalar_eval(CY_OP_cast, CY_F32, CY_F8E4M3FN, &x));
+    }
+}
+
 /* A copy of the weights with each input channel multiplied. */
 static const void *balanced(cy_pass *p, const cy_node_info *n, const int64_t *d, int rank, const float *balance) {
   const cy_data *data = &cy_value_of(p->g, n->in[1])->data;
@@ -366,12 +413,19 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance,
     taps *= (uint64_t)d[i];
   for (int i = 0; i < w->rank; i++)
     *(i < axis ? &outer : &inner) *= i == axis ? 1 : (uint64_t)d[i];
-  cy_type ints = cy_type_make(CY_I8, w->rank, w->dim), scales = cy_type_make(CY_F32, 1, &w->dim[axis]);
+  const cy_quant *q = p->options->quant;
+  bool float8 = q && q->float8;
+  cy_type ints = cy_type_make(float8 ? CY_F8E4M3FN : CY_I8, w->rank, w->dim),
+          scales = cy_type_make(CY_F32, 1, &w->dim[axis]);
   cy_val v;
-  int8_t *to = cy_const_new(g, &ints, &v);
+  void *to = cy_const_new(g, &ints, &v);
   float *scale = cy_const_new(g, &scales, out_scale);
   const void *from = cy_value_of(g, n->in[1])->data.bytes;
-  cy_quant_s8(balance ? balanced(p, n, d, w->rank, balance) : from, outer, (uint64_t)d[axis], inner, taps, scale, to);
+  from = balance ? balanced(p, n, d, w->rank, balance) : from;
+  if (float8)
+    round_float8(from, outer, (uint64_t)d[axis], inner, scale, to);
+  else
+    cy_quant_s8(from, outer, (uint64_t)d[axis], inner, taps, scale, to);
   cy_const_made_of(g, v, n->in[1]);
   cy_const_made_of(g, *out_scale, n->in[1]);
   return v;

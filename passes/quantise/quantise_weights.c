@@ -123,6 +123,68 @@ static cy_val columns_known(cy_graph *g, cy_val x, uint64_t k) {
   return cy_build_reshape(g, x, t.dim, t.rank);
 }
 
+/* Are all of n scales, as f32, `by` times numbers of this type? */
+static bool fit_scales(const float *scale, uint64_t n, cy_dtype type, float by) {
+  uint32_t bits;
+  for (uint64_t i = 0; i < n; i++) {
+    cy_scalar x = {.f = scale[i] / by};
+    x = cy_scalar_eval(CY_OP_cast, CY_F32, type, &x);
+    cy_scalar_store(&bits, type, 0, x);
+    if ((float)cy_scalar_load(&bits, type, 0).f * by != scale[i])
+      return false;
+  }
+  return true;
+}
+
+/* The factor of all scales that are products of it and numbers of f8e4m3fn, as NVFP4 has them; 0: there is none. */
+static float common_factor(const float *scale, uint64_t n) {
+  float most = 0;
+  for (uint64_t i = 0; i < n; i++)
+    most = scale[i] > most ? scale[i] : most;
+  for (int code = 0x7e; code > 0 && most > 0; code--) {
+    uint8_t bits = (uint8_t)code;
+    float by = most / (float)cy_scalar_load(&bits, CY_F8E4M3FN, 0).f;
+    const float near[3] = {by, nextafterf(by, 0), nextafterf(by, INFINITY)};
+    for (int k = 0; k < 3; k++)
+      if (near[k] > 0 && isfinite(near[k]) && fit_scales(scale, n, CY_F8E4M3FN, near[k]))
+        return near[k];
+  }
+  return 0;
+}
+
+/* The scales of floats, [blocks, n], in the narrowest type that has each of them; *by: 1, or what else the product is
+ * multiplied by. */
+static cy_val narrow_scales(cy_graph *g, cy_val v, const float *scale, float *by) {
+  static const cy_dtype types[] = {CY_F8E8M0, CY_F8E4M3FN, CY_F16, CY_BF16};
+  cy_type type = *cy_type_of(g, v);
+  uint64_t n = cy_type_count(g, &type);
+  size_t i = 0;
+  cy_val out;
+  *by = 1;
+  while (i < sizeof types / sizeof *types && !fit_scales(scale, n, types[i], 1))
+    i++;
+  float factor = i < 2 ? 0 : common_factor(scale, n);
+  if (factor == 0 && i == sizeof types / sizeof *types)
+    return v;
+  type.dtype = factor > 0 ? CY_F8E4M3FN : types[i];
+  *by = factor > 0 ? factor : 1;
+  void *to = cy_const_new(g, &type, &out);
+  for (uint64_t k = 0; k < n; k++) {
+    cy_scalar x = {.f = scale[k] / *by};
+    cy_scalar_store(to, (cy_dtype)type.dtype, k, cy_scalar_eval(CY_OP_cast, CY_F32, (cy_dtype)type.dtype, &x));
+  }
+  return out;
+}
+
+/* The product n with weights that are floats in the place of integers. */
+static cy_val multiply_floats(cy_pass *p, const cy_weight_blocks *s, cy_val in[3], const float *scale) {
+  const cy_attr codes = cy_attr_int(CY_ATTR_codes, s->codes);
+  float by;
+  in[2] = narrow_scales(p->g, in[2], scale, &by);
+  cy_val y = cy_build(p->g, CY_OP_matmul_blocks, in, 3, &codes, s->bits == 4, NULL, 0);
+  return by == 1 ? y : cy_build_binary(p->g, CY_OP_mul, y, cy_build_scalar(p->g, CY_F32, by));
+}
+
 /* The product n with them. */
 static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_blocks *s, cy_weight_reader read,
                               const void *from) {
@@ -136,7 +198,8 @@ static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_block
   cy_val in[4] = {columns_known(g, n->in[0], s->k)};
   const cy_attr quantised_rows = cy_attr_int(CY_ATTR_round, CY_I8);
   bool rounds = rounds_rows(p, n);
-  in[1] = new_constant(g, s->bits == 8 && !s->zeros && !s->zero ? CY_I8 : CY_U8, dims, 4, &q);
+  cy_dtype ints = s->bits == 8 && !s->zeros && !s->zero ? CY_I8 : CY_U8;
+  in[1] = new_constant(g, s->codes && s->bits == 8 ? s->codes : ints, dims, 4, &q);
   in[2] = new_constant(g, CY_F32, flat, 2, &scale);
   if (s->zeros)
     in[3] = new_constant(g, CY_U8, flat, 2, &zero);
@@ -145,6 +208,8 @@ static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_block
   store_all(p, s, read, from, q, scale, zero);
   if (cy_value_is_const(g, n->in[1]))
     cy_const_made_of(g, in[1], n->in[1]);
+  if (s->codes)
+    return multiply_floats(p, s, in, scale);
   return cy_build(g, CY_OP_matmul_blocks, in, in[3] ? 4 : 3, &quantised_rows, rounds, NULL, 0);
 }
 

@@ -246,6 +246,20 @@ static void narrow_product(narrowing *s, cy_node id, cy_node next) {
   cy_pass_count(s->p, "products", 1);
 }
 
+/* Of weights in blocks, at most. */
+static double largest_weight(const cy_graph *g, const cy_node_info *n) {
+  const cy_value *scale = cy_value_of(g, n->in[2]);
+  cy_dtype w = (cy_dtype)cy_type_of(g, n->in[1])->dtype;
+  double code = cy_attr_get_int(n, CY_ATTR_codes, 0) ? 6
+                : w == CY_F8E4M3FN                   ? 448
+                : w == CY_F8E5M2                     ? 57344
+                                                     : MAX_CODE,
+         most = 0;
+  for (uint64_t i = 0, count = scale->data.bytes ? cy_type_count(g, &scale->type) : 0; i < count; i++)
+    most = fmax(most, fabs(cy_scalar_load(scale->data.bytes, (cy_dtype)scale->type.dtype, i).f));
+  return most * code;
+}
+
 static void allow_rounding(narrowing *s, cy_node id) {
   cy_graph *g = s->g;
   const cy_node_info *n = cy_node_of(g, id);
@@ -266,7 +280,7 @@ static void narrow_blocks(narrowing *s, cy_node id) {
   if (s->exact || s->q || s->planned || (rounds && cy_attr_find(n, CY_ATTR_round)) ||
       cy_type_of(g, n->in[0])->dtype != CY_F32 || !cy_caps_half_factors(o->caps, s->half, g, n, s->sizes))
     return;
-  double most = s->half == CY_F16 ? largest(&cy_value_of(g, n->in[2])->data) * MAX_CODE : 0;
+  double most = s->half == CY_F16 ? largest_weight(g, n) : 0;
   if (most >= BEYOND_F16) {
     warn(s, n->in[2], n, most);
     return;

@@ -8,6 +8,9 @@
  * Out: nothing yet. `fold` and `requantise`, which would make f32 of w, ask cy_weights_stay(); pass `weights` makes
  * products of the integers, which say the same as the model does and take a quarter or an eighth of the bytes.
  *
+ * Where the target takes them (float_codes), weights of f4e2m1, f8e4m3fn and f8e5m2 likewise, by blocks with scales of any type
+ * of floats (NVFP4, MXFP4, MXFP8) or by columns. Elsewhere these become f32 while compiling.
+ *
  * Refused: weights that a cache would hold in f32, too; blocks that have no storable parts (cy_weights_split); w that is
  * read by anything else and would be stored twice; scales along rows; products of quantised activations. Where layers
  * shall be quantised (--int8), weights become 8-bit integers by channels, of which f32 are made before, unless they are
@@ -16,6 +19,7 @@
  */
 #include "quantise_int.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -92,32 +96,45 @@ static bool multiplies(const cy_pass *p, const cy_type *x) {
                                 cy_caps_half_factors(o->caps, (cy_dtype)x->dtype, p->g, &product, NULL));
 }
 
+/* Numbers alone? */
+static bool is_finite(const cy_graph *g, const cy_value *v) {
+  for (uint64_t i = 0, count = cy_type_count(g, &v->type); i < count; i++)
+    if (!isfinite(cy_scalar_load(v->data.bytes, (cy_dtype)v->type.dtype, i).f))
+      return false;
+  return true;
+}
+
 static bool is_dense(const cy_graph *g, const cy_value *v, const char *classes, int bits) {
   const cy_dtype_info *t = cy_dtype_of((cy_dtype)v->type.dtype);
   return v->data.bytes && strchr(classes, t->cls) && t->bits <= bits && cy_type_count(g, &v->type);
 }
 
 /* What dequantize d reads, as weights [k, n]. */
-static bool read_matrix(const cy_graph *g, const cy_node_info *d, bool transposed, cy_given_weights *w) {
+static bool read_matrix(const cy_pass *p, const cy_node_info *d, bool transposed, cy_given_weights *w) {
+  const cy_pass_options *o = p->options;
+  const cy_graph *g = p->g;
   int64_t dim[CY_MAX_RANK];
   cy_val zero = d->nin > 2 ? d->in[2] : 0;
   *w = (cy_given_weights){.q = cy_value_of(g, d->in[0]), .scale = cy_value_of(g, d->in[1]), .transposed = transposed};
   w->zero = zero ? cy_value_of(g, zero) : NULL;
-  if (w->q->type.rank != 2 || !cy_type_static(g, &w->q->type, dim) || !is_dense(g, w->q, "IU", 8) ||
+  cy_dtype q = (cy_dtype)w->q->type.dtype;
+  bool floats = !zero && (q == CY_F4E2M1 || cy_dtype_is_float8(q)) && cy_caps_of(o->caps)->float_codes;
+  if (w->q->type.rank != 2 || !cy_type_static(g, &w->q->type, dim) || !is_dense(g, w->q, floats ? "F" : "IU", 8) ||
       !is_dense(g, w->scale, "F", 32) || (zero && !is_dense(g, w->zero, "IU", 8)))
     return false;
   w->blocks.k = w->blocks.block = (uint64_t)dim[transposed];
   w->blocks.n = (uint64_t)dim[!transposed];
   w->blocks.count = 1;
-  w->blocks.bits = 8;
+  w->blocks.codes = floats ? q : CY_NONE;
+  w->blocks.bits = floats ? cy_dtype_of(q)->bits : 8;
   return find_steps(g, d, w->scale, w, w->scale_step) && (!zero || find_steps(g, d, w->zero, w, w->zero_step)) &&
-         cy_weights_split(&w->blocks);
+         cy_weights_split(&w->blocks) && (!floats || (is_finite(g, w->q) && is_finite(g, w->scale)));
 }
 
-/* A plan is about layers in f32: such weights stay as they are then. */
+/* A plan is about layers in f32, and floats of 8 bits are no smaller than 8 bits: such weights stay as they are then. */
 static bool asked_for_layers(const cy_pass *p) {
   const cy_quant *q = p->options->quant;
-  return q && !cy_quant_is_half(q->mode) && q->mode != CY_QUANT_PLAN && q->mode != CY_QUANT_OFFER;
+  return q && !q->float8 && !cy_quant_is_half(q->mode) && q->mode != CY_QUANT_PLAN && q->mode != CY_QUANT_OFFER;
 }
 
 /* Are layers quantised, and --weights not asked for: then these are for products of few rows alone. */
@@ -157,7 +174,7 @@ static bool rounds_rows(const cy_pass *p, const cy_given_weights *w) {
   const cy_pass_options *o = p->options;
   cy_weight_blocks s = w->blocks;
   s.bits = 4;
-  return cy_weights_split(&s) && has_four_bits(p->g, w) &&
+  return !s.codes && cy_weights_split(&s) && has_four_bits(p->g, w) &&
          cy_caps_int_rows(o->caps, s.bits, (int64_t)(s.block / s.split), (int64_t)s.n);
 }
 
@@ -207,7 +224,7 @@ bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *use
   cy_given_weights w;
   bool transposed;
   return n->op == CY_OP_dequantize && cy_type_of(p->g, n->out[0])->rank == 2 &&
-         read_by_products(p, uses, n->out[0], &transposed) && read_matrix(p->g, n, transposed, &w) &&
+         read_by_products(p, uses, n->out[0], &transposed) && read_matrix(p, n, transposed, &w) &&
          (!only_few_rows(p) || rounds_rows(p, &w));
 }
 
@@ -230,9 +247,10 @@ bool cy_weights_read(const cy_pass *p, const cy_node_info *n, const cy_uses *use
 bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *uses, cy_given_weights *out) {
   bool transposed;
   const cy_node_info *d = dequantize_of(p, n, uses, &transposed);
-  if (!d || !read_matrix(p->g, d, transposed, out))
+  if (!d || !read_matrix(p, d, transposed, out))
     return false;
-  choose_codes(p->g, out);
+  if (!out->blocks.codes)
+    choose_codes(p->g, out);
   return true;
 }
 
@@ -240,8 +258,9 @@ void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint6
                              cy_weight_column *out) {
   const cy_given_weights *w = given;
   uint64_t first = w->transposed ? c * s->k + b * s->block : b * s->block * s->n + c, step = w->transposed ? 1 : s->n;
+  cy_dtype raw = s->codes ? (s->bits == 4 ? CY_U4 : CY_U8) : (cy_dtype)w->q->type.dtype; /* of floats their bits */
   for (uint64_t i = 0; i < s->block; i++)
-    out->code[i] = (int)cy_scalar_load(w->q->data.bytes, (cy_dtype)w->q->type.dtype, first + i * step).i + w->more;
+    out->code[i] = (int)cy_scalar_load(w->q->data.bytes, raw, first + i * step).i + w->more;
   out->scale = (float)cy_scalar_load(w->scale->data.bytes, (cy_dtype)w->scale->type.dtype,
                                      b * w->scale_step[0] + c * w->scale_step[1])
                    .f;

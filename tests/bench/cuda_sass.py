@@ -15,9 +15,10 @@ import collections
 import re
 import struct
 
-PRODUCTS = {0x23c, 0x237, 0x27a, 0x9f0, 0x9f1}         # HMMA, IMMA, QMMA, HGMMA, IGMMA
+PRODUCTS = {0x23c, 0x237, 0x27a, 0x9f0, 0x9f1, 0x9f3}  # HMMA, IMMA, QMMA, HGMMA, IGMMA, QGMMA
+EIGHT_BITS = {0x237, 0x27a, 0x9f1, 0x9f3}              # .. of those types that have twice the rate of halves
 FMA = {0x223, 0x823, 0xa23, 0xc23, 0x231, 0x226}       # FFMA, HFMA2, IDP
-WARPGROUP = {0x9f0, 0x9f1}
+WARPGROUP = {0x9f0, 0x9f1, 0x9f3}
 BRA, EXIT, TENSOR_LOAD = 0x947, 0x94d, {0x5b4, 0x3b4}
 MEMORY = {0x381, 0x981, 0x386, 0x986, 0xfae}  # LDG, STG, LDGSTS
 BYTES = [1, 1, 2, 2, 4, 8, 16, 16]
@@ -88,6 +89,9 @@ class Code:
                 if i in body:
                     ends[self.target(i)] = body
         return list(ends.values())
+
+    def multiplies_bytes(self):
+        return any(code in EIGHT_BITS for code in self.codes)
 
     def of(self, loop, codes):
         return sum(self.codes[i] in codes for i in loop)

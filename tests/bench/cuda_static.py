@@ -8,7 +8,7 @@ Out: a Markdown table (--append FILE: to a file, too) with a row for each networ
      that are useful, and that products and convolutions by tiles multiply, empty parts of tiles and taps that hit nothing
      included; instructions in the machine code of all kernels; M executed: warp instructions of a run in millions
      (cuda_sass.py says how they are counted); us: the roofline of each kernel, added up, by the data sheet (useful), and by
-     the most of what is multiplied (in f16), what moves, and what is executed (one instruction a clock for each quarter of a
+     the most of what is multiplied (in f16; types of 8 bits at twice the rate), what moves, and what is executed (one instruction a clock for each quarter of a
      multiprocessor), of an architecture in DEVICES.
      --kernels: a line for each kernel instead: launches, blocks, MFLOP useful and multiplied, warp instructions.
 A decoding step is one token behind 128. --converted: networks are converted to f16 beforehand, as ONNX Runtime's tools do it.
@@ -91,7 +91,8 @@ def explained(text, code, device, show):
         out['casts'] += runs * (ops.split('  ')[0].split()[-1:] == ['cast'] and len(ops.split('  ')[0].split()) == 1)
         out['multiplied'] += runs * multiplied
         out['executed'] += runs * executed
-        out['model_us'] += runs * max(floor, launch.multiplies / rate * 1e6, executed / issue)
+        own_rate = rate * (2 if code[name].multiplies_bytes() else 1)
+        out['model_us'] += runs * max(floor, launch.multiplies / own_rate * 1e6, executed / issue)
         if show:
             print('%-40s %3d x %6d blocks %10.3f MFLOP %10.3f multiplied %12.0f executed  %s' % (
                 launch.algorithm, runs, launch.blocks, launch.useful, multiplied, executed, ops[:90]))

@@ -130,6 +130,10 @@ CASES = [
         'max.f32 %o0, %r0, %r1;', 'cvt.rn.f16x2.f32 %o0, %r0, %r1;',
         'cvt.rn.f16.f32 %h0, %r0; cvt.f32.f16 %o0, %h0;')],
     *[plain(text, makers=F[:2], least=80) for text in ('cvt.rn.bf16x2.f32 %o0, %r0, %r1;', 'cvt.rna.tf32.f32 %o0, %r1;')],
+    *[plain(text % t, makers=F[:2], least=89) for t in ('e4m3', 'e5m2') for text in (
+        'cvt.rn.satfinite.%sx2.f32 %%h0, %%r0, %%r1; cvt.u32.u16 %%o0, %%h0;',
+        'and.b32 %%t4, %%r0, 0xbfbfbfbf; add.u32 %%t4, %%t4, %%r1; and.b32 %%t4, %%t4, 0xbbbb; cvt.u16.u32 %%h0, %%t4; '
+        'cvt.rn.f16x2.%sx2 %%o0, %%h0;')],
     *[plain(text, makers=F[:1 + ('%r1' in text)], within=(ULP, most)) for text, most in (
         ('ex2.approx.ftz.f32 %o0, %r0;', 4), ('rcp.approx.ftz.f32 %o0, %r0;', 2), ('div.full.f32 %o0, %r0, %r1;', 4),
         ('abs.f32 %t4, %r0; rsqrt.approx.f32 %o0, %t4;', 4), ('abs.f32 %t4, %r0; sqrt.rn.f32 %o0, %t4;', 0),
@@ -146,6 +150,7 @@ CASES = [
     product('m16n8k8', 'tf32.tf32', 'tf32', 4, 2),
     product('m8n8k16', 's8.s8', 's8', 1, 1, 's32', 's32', 75), product('m8n8k16', 'u8.s8', 's8', 1, 1, 's32', 's32', 75),
     *[product('m16n8k32', types, 's8', 4, 2, 's32', 's32') for types in ('s8.s8', 'u8.s8', 's8.u8', 'u8.u8')],
+    *[product('m16n8k32', types, 'e4m3', 4, 2, least=89) for types in ('e4m3.e4m3', 'e5m2.e4m3', 'e4m3.e5m2', 'e5m2.e5m2')],
 ]
 
 

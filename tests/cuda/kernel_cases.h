@@ -32,6 +32,7 @@ typedef struct kernel_case {
 static cy_cuda_machine one_block = {.wanted_blocks = 1};
 static cy_cuda_machine three_blocks = {.wanted_blocks = 3};
 static cy_cuda_machine four_blocks_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 4};
+static cy_cuda_machine one_block_89 = {.arch = {{89, 0}}, .narch = 1, .wanted_blocks = 1};
 static cy_cuda_machine one_block_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 1};
 static kernel_case cases[MAX_CASES];
 static int ncases;
@@ -352,7 +353,7 @@ typedef struct block_row {
   bool zeros;
 } block_row;
 
-static void add_blocks(const block_row *r) {
+static void add_blocks(const block_row *r, cy_dtype scale) {
   integers ints = {.b = r->b};
   add_matmul(&r->row, &ints);
   kernel_case *q = &cases[ncases - 1];
@@ -367,7 +368,7 @@ static void add_blocks(const block_row *r) {
   q->ints = false;
   q->lo = q->hi = 0;
   q->elems[c->b] = r->row.k * r->row.n * r->bits / 8;
-  q->elems[c->b_scale = cy_kernel_add_arg(q->k, CY_ARG_READ, CY_F32, 0)] = r->row.k / r->block * r->row.n;
+  q->elems[c->b_scale = cy_kernel_add_arg(q->k, CY_ARG_READ, scale, 0)] = r->row.k / r->block * r->row.n;
   c->has_b_zero = r->zeros;
   if (r->zeros)
     q->elems[c->b_zero = cy_kernel_add_arg(q->k, CY_ARG_READ, CY_U8, 0)] = r->row.k / r->block * r->row.n;
@@ -401,7 +402,7 @@ static void add_conv(const conv_row *r, const integers *ints) {
   int64_t x = r->images * r->channels_in, w = r->channels_in * r->channels_out / r->group,
           out = r->images * r->channels_out;
   c->kind = r->kind;
-  cy_dtype in = r->dtype, acc = ints ? CY_I32 : CY_F32;
+  cy_dtype in = r->dtype, acc = ints && !cy_dtype_is_float(in) ? CY_I32 : CY_F32;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, in, 0);
   c->b = cy_kernel_add_arg(k, CY_ARG_READ, ints ? ints->b : in, 0);
   cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, acc, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, acc, 0);
@@ -546,6 +547,70 @@ static void add_tensors(void) {
       allow_tf32(&cases[ncases - 1], convs[i].row.channels_in * 4); /* taps that are inside */
   }
 }
+
+/* The case at hand is of floats, whatever `integers` made of it. */
+static void of_floats(cy_cuda_machine *machine) {
+  kernel_case *q = &cases[ncases - 1];
+  q->machine.state = machine;
+  q->ints = false;
+  q->lo = q->hi = 0;
+  q->rtol = q->atol = 1e-3;
+}
+
+/* Floats of 8 bits: both types, either by the other; whole chunks or not, both ways round, shares of k, several tiles; by
+ * warpgroups and by tensor maps; convolutions. */
+#define E4 CY_F8E4M3FN
+#define E5 CY_F8E5M2
+static void add_float8(void) {
+  static const struct {
+    matmul_row row;
+    integers ints;
+    cy_cuda_machine *machine;
+  } products[] = {
+      {{1, 37, 41, 50, false, false, false, E4, CY_F32, false, false}, {E4, false, 0}, &one_block_89},
+      {{1, 130, 136, 96, false, true, false, E5, CY_F32, false, true}, {E4, false, 0}, &one_block_89},
+      {{1, 70, 72, 131, false, true, false, E4, CY_F32, false, false}, {E5, false, 0}, &one_block_89},
+      {{2, 40, 70, 100, true, true, true, E5, CY_F32, false, true}, {E5, false, 0}, &one_block_89},
+      {{1, 34, 64, 700, false, true, ROWS, E4, CY_F32, false, false}, {E4, false, 0}, &one_block_89},
+      {{3, 200, 136, 208, false, true, false, E4, CY_F32, false, true}, {E4, false, 0}, &one_block_89},
+      {{1, 136, 136, 272, false, true, false, E4, CY_F32, false, true}, {E4, false, 0}, &one_block_90a},
+      {{2, 128, 136, 256, false, true, false, E5, CY_F32, false, true}, {E4, false, 0}, &one_block_90a},
+      {{1, 72, 104, 288, false, true, true, E4, CY_F32, false, true}, {E5, false, 0}, &one_block_90a},
+      {{1, 300, 64, 1104, false, true, ROWS, E5, CY_F32, false, true}, {E5, false, 0}, &one_block_90a},
+      {{1, 130, 60, 150, false, true, false, E4, CY_F32, false, true}, {E4, false, 0}, &one_block_90a},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(products); i++) {
+    add_matmul(&products[i].row, &products[i].ints);
+    of_floats(products[i].machine);
+  }
+  static const struct {
+    conv_row row;
+    integers ints;
+    cy_cuda_machine *machine;
+  } convs[] = {
+      {{CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, E4},
+       {E4, false, 0},
+       &one_block_89},
+      {{CY_CONTRACT_CONV, 1, 32, 70, 1, 2, {9, 9}, {3, 3}, {2, 1}, {1, 1}, {1, 1}, false, E5},
+       {E4, false, 0},
+       &one_block_89},
+      {{CY_CONTRACT_CONV, 1, 16, 24, 1, 2, {7, 7}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, true, E4},
+       {E5, false, 0},
+       &one_block_89},
+      {{CY_CONTRACT_CONV, 1, 128, 40, 1, 2, {15, 15}, {2, 1}, {1, 1}, {2, 1}, {1, 0}, false, E4},
+       {E4, false, 0},
+       &one_block_90a},
+      {{CY_CONTRACT_CONV, 2, 3, 40, 1, 2, {9, 70}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true, E4},
+       {E4, false, 0},
+       &one_block_90a},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(convs); i++) {
+    add_conv(&convs[i].row, &convs[i].ints);
+    of_floats(convs[i].machine);
+  }
+}
+#undef E4
+#undef E5
 
 /* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (contract.c packs those of
  * models); of transposed convolutions taps of a phase together. */
@@ -739,7 +804,55 @@ static void add_integer_weights(void) {
       {{1, 3, 64, 1088, false, false, false, CY_F16, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
   };
   for (size_t i = 0; i < CHECK_COUNT(rows); i++)
-    add_blocks(&rows[i]);
+    add_blocks(&rows[i], CY_F32);
+}
+
+/* .. in floats: NVFP4, MXFP4, MXFP8, and by columns. Scales are positive, as those of f8e8m0 must be. */
+static void add_float_weights(void) {
+  static const struct {
+    block_row row;
+    cy_dtype codes, scale;
+  } rows[] = {
+      {{{1, 1, 100, 128, false, false, false, CY_F32, CY_F32, false, false}, 4, 16, 0, CY_U8, false},
+       CY_F4E2M1,
+       CY_F8E4M3FN},
+      {{{1, 3, 64, 256, false, false, false, CY_F16, CY_F32, false, false}, 4, 32, 64, CY_U8, false},
+       CY_F4E2M1,
+       CY_F8E8M0},
+      {{{1, 2, 130, 256, false, false, true, CY_BF16, CY_F32, false, false}, 8, 32, 0, CY_F8E4M3FN, false},
+       CY_F8E4M3FN,
+       CY_F8E8M0},
+      {{{1, 130, 72, 128, false, false, false, CY_F32, CY_F32, false, true}, 4, 16, 0, CY_U8, false},
+       CY_F4E2M1,
+       CY_F32},
+      {{{1, 130, 72, 160, false, false, false, CY_F16, CY_F32, false, true}, 4, 32, 0, CY_U8, false},
+       CY_F4E2M1,
+       CY_F8E8M0},
+      {{{1, 72, 66, 128, false, false, false, CY_BF16, CY_F32, false, true}, 8, 128, 0, CY_F8E5M2, false},
+       CY_F8E5M2,
+       CY_F16},
+      {{{1, 66, 72, 96, false, false, false, CY_F32, CY_F32, true, true}, 8, 32, 0, CY_F8E4M3FN, false},
+       CY_F8E4M3FN,
+       CY_BF16},
+      {{{2, 17, 33, 128, false, false, true, CY_F32, CY_F32, false, false}, 4, 16, 0, CY_U8, false},
+       CY_F4E2M1,
+       CY_F8E4M3FN},
+      {{{1, 17, 64, 256, false, false, false, CY_F32, CY_F32, false, false}, 8, 32, 64, CY_F8E5M2, false},
+       CY_F8E5M2,
+       CY_F32},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(rows); i++) {
+    add_blocks(&rows[i].row, rows[i].scale);
+    kernel_case *q = &cases[ncases - 1];
+    size_t at = strlen(q->what);
+    snprintf(q->what + at, sizeof q->what - at, " %s", cy_dtype_of(rows[i].codes)->name);
+    cy_contraction *c = cy_kernel_contraction(q->k);
+    c->b_codes = rows[i].codes == CY_F4E2M1 ? CY_F4E2M1 : CY_NONE;
+    c->b_middle = 0;
+    q->lo = 0.25;
+    q->hi = 2;
+    q->rtol = rows[i].row.row.in == CY_F32 && !rows[i].row.row.tf32 ? 1e-4 : 1e-2;
+  }
 }
 
 #include "tests/cuda/attention_cases.h"
@@ -835,7 +948,9 @@ static void add_all_cases(void) {
   add_contractions();
   add_tensors();
   add_integers();
+  add_float8();
   add_integer_weights();
+  add_float_weights();
   add_attentions();
   add_scatters();
   add_angles();

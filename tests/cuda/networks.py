@@ -7,7 +7,7 @@ In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `mad
      only the run tells (batch=2; else 1), until:TENSOR where it ends, `half` (converted to f16), `cpu` (see below), an
      architecture other than sm_80, has:PATTERN that --explain must show, casts:N kernels at most that
      only cast, launches:N at most, within:E (the relative RMS error allowed), `nvrtc` (NVRTC's PTX runs, see mock.py), options
-     for cytoc; --int8=static is calibrated on the inputs.
+     for cytoc; --int8=static and --fp8=static are calibrated on the inputs.
 Out: the closing line; a line for each network.
 
 Inputs are those that lie beside a network of ../shared/models, else random, as ../shared/zoo/index.json says. The
@@ -190,7 +190,7 @@ def test(args, name, work, words):
     limit = next((float(w[7:]) for w in words if w.startswith('within:')), limit)
     model = prepare(words[0], words[1:], work)
     options = [w for w in words[1:] if w.startswith('--')]
-    if '--int8=static' in options:
+    if '--int8=static' in options or '--fp8=static' in options:
         options += ['--calibrate=' + inputs]
     problem = run_on_cpu(args, model, work, options) if 'cpu' in words else None
     if problem:

@@ -78,7 +78,8 @@ static bool find_loop(flow *f, int first, int last) {
 
 /* What a loop multiplies by: matrix instructions; fused multiply-adds in a function that has none. */
 static unsigned products_of(const unsigned counts[CY_CUDA_OPCODES], bool matrix) {
-  return matrix ? counts[CY_CUDA_HMMA] + counts[CY_CUDA_IMMA] + counts[CY_CUDA_HGMMA] + counts[CY_CUDA_IGMMA]
+  return matrix ? counts[CY_CUDA_HMMA] + counts[CY_CUDA_IMMA] + counts[CY_CUDA_HGMMA] + counts[CY_CUDA_IGMMA] +
+                      counts[CY_CUDA_QMMA] + counts[CY_CUDA_QGMMA]
                 : counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT];
 }
 
@@ -215,7 +216,7 @@ static void add_large(void) {
     cases[ncases - 1].machine.state = &machine;
   }
   for (int i = 0; i < CHECK_COUNT(large_weights); i++) {
-    add_blocks(&large_weights[i].product);
+    add_blocks(&large_weights[i].product, CY_F32);
     cases[ncases - 1].machine.state = &machine;
   }
   for (int i = 0; i < CHECK_COUNT(large_attentions); i++) {
@@ -261,8 +262,9 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
     loop |= !strncmp(c->what, loops[n], strlen(loops[n]));
   if (*what == 'c')
     return contraction && !c->form->stages;
-  if (*what == 'm' || *what == 'i')
-    return c->form->stages && c->form->min_arch <= arch.number && c->ints == (*what == 'i');
+  if (*what == 'm' || *what == 'i' || *what == 'f')
+    return c->form->stages && c->form->min_arch <= arch.number && c->ints == (*what == 'i') &&
+           cy_dtype_is_float8(cy_cu_factor_type(c->k)) == (*what == 'f');
   if (*what == 'l')
     return loop && i % (!strncmp(c->what, "scatter", 7)  ? 1
                         : !strncmp(c->what, "search", 6) ? 2
@@ -277,10 +279,11 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
 static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
   const char *what = ctx, *tail = function + strcspn(function, "_");
   int i = atoi(function + strlen("case"));
-  if (!strchr("mia", *what) || !strcmp(tail, "_combine") || !cases[i].form->stages)
+  const cy_contraction *c = cy_kernel_contraction(cases[i].k);
+  if (!strchr("miaf", *what) || !strcmp(tail, "_combine") || !cases[i].form->stages)
     return 0;
-  return !strcmp(tail, "_tma") ? *what == 'i' ? CY_CUDA_IGMMA : CY_CUDA_HGMMA
-                               : cy_cuda_matrix_opcode(cases[i].form, *what == 'i', arch);
+  return cy_cuda_matrix_opcode(cases[i].form, c->rounded ? c->rounded : cy_cu_factor_type(cases[i].k),
+                               !strcmp(tail, "_tma"), arch);
 }
 
 /* A kernel whose warpgroups redistribute registers has as many as they take, and its shared memory fits a block. */
@@ -310,7 +313,9 @@ typedef struct target_arch {
   share matrix, common; /* of kernels with matrix instructions, which architectures have of their own; of others */
 } target_arch;
 
-static share share_of(const target_arch *t, const char *what) { return strchr("miap", *what) ? t->matrix : t->common; }
+static share share_of(const target_arch *t, const char *what) {
+  return *what == 'f' ? (share){1, 0} : strchr("miap", *what) ? t->matrix : t->common;
+}
 
 /* From round to round the next one: cases repeat themselves after a few. */
 static bool in_share(share part, int i) { return (i + i / part.every) % part.every == part.first; }
@@ -324,7 +329,7 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
   cy_cuda_image image;
   cy_nvrtc_check check = {stack_allowed, wants_matrix, (void *)what, check_resources};
   out->all.arch = t->arch.number;
-  fprintf(f, "%s%s", cy_cuda_prelude, strchr("mciap", *what) ? cy_cuda_prelude_matrix : "");
+  fprintf(f, "%s%s", cy_cuda_prelude, strchr("mciapf", *what) ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, t->arch) && in_share(part, count++)) {
       print_case(f, i);
@@ -387,6 +392,17 @@ static const target_arch *arch_of(int i) { return check_long() ? &archs[i] : &fo
 
 static int compiled_for[CHECK_COUNT(archs)]; /* kernels */
 
+/* Floats of 8 bits are multiplied as they are, by warps and by warpgroups; sm_90 and sm_100 make halves of them for warps. */
+static void check_float8(const target_arch *t, const unsigned *counts) {
+  bool groups = t->arch.suffix, direct = cy_cuda_has_qmma(t->arch);
+  if (t->arch.number < CY_CUDA_FLOAT8_ARCH)
+    return; /* which has none of these kernels */
+  CHECK(groups ? counts[CY_CUDA_QGMMA] > 20 && !counts[CY_CUDA_HGMMA] : !counts[CY_CUDA_QGMMA]);
+  CHECK(direct ? counts[CY_CUDA_QMMA] > 20 && !counts[CY_CUDA_HMMA] : !counts[CY_CUDA_QMMA]);
+  CHECK_INT_EQ(counts[CY_CUDA_IMMA] + counts[CY_CUDA_IGMMA], 0);
+  CHECK(groups ? counts[CY_CUDA_UTMALDG] > 0 : !counts[CY_CUDA_UTMALDG]);
+}
+
 static void check_result(const char *what, const target_arch *t, const compiled *c) {
   const unsigned *counts = c->all.counts;
   bool groups = t->arch.suffix, copies = t->arch.number >= 80, part = share_of(t, what).every > 1;
@@ -397,7 +413,7 @@ static void check_result(const char *what, const target_arch *t, const compiled 
     CHECK_FAIL("sm_%d%.1s: %s", t->arch.number, &t->arch.suffix, c->error);
     return;
   }
-  CHECK(c->printed > 0);
+  CHECK(c->printed > 0 || (*what == 'f' && t->arch.number < CY_CUDA_FLOAT8_ARCH));
   CHECK_INT_EQ(c->functions, c->printed);
   CHECK_INT_EQ(counts[CY_CUDA_LDL] + counts[CY_CUDA_STL], 0);
   if (*what == 'o' || *what == 'l') /* items of several elements, rows */
@@ -405,12 +421,14 @@ static void check_result(const char *what, const target_arch *t, const compiled 
           counts[CY_CUDA_WIDE_STORE] >= few / 2);
   if (*what == 'c') /* products of few rows, depthwise convolutions */
     CHECK(counts[CY_CUDA_WIDE_LOAD] > some);
-  if (*what == 'm' || *what == 'i') /* results */
+  if (strchr("mif", *what)) /* results */
     CHECK(counts[CY_CUDA_WIDE_STORE] > few / 2);
   if (*what == 'c')
     CHECK(ffma > most);
   if (*what == 'c' || *what == 'l') /* rows, and products of few rows */
     CHECK(counts[CY_CUDA_SHFL] > some);
+  if (*what == 'f')
+    check_float8(t, counts);
   if (!strchr("mia", *what))
     return;
   /* where warpgroups multiply from shared memory, a warp loads and multiplies what has few rows only: a part may have none */
@@ -485,6 +503,7 @@ static void test_contractions(void) { compile_all("contractions"); }
 static void test_matrix(void) { compile_all("matrix"); }
 static void test_attention(void) { compile_all("attention"); }
 static void test_integers(void) { compile_all("integers"); }
+static void test_float8(void) { compile_all("float8"); }
 
 static int all_wanted(void *ctx, const char *function, cy_cuda_arch arch) {
   (void)function, (void)arch;
@@ -700,6 +719,7 @@ static const check_test tests[] = {
     {"contractions", test_contractions},
     {"matrix", test_matrix},
     {"integers", test_integers},
+    {"float8", test_float8},
     {"attention", test_attention},
     {"large products", test_loops_of_products},
     {"missing matrix", test_missing_matrix},

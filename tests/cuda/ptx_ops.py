@@ -337,6 +337,22 @@ def to_halves(c, m, x):
                                                                HALVES[m.group('h')], c.value(x[2], 'f32')))
 
 
+FLOAT8 = {'e4m3': 'f8e4m3fn', 'e5m2': 'f8e5m2'}
+
+
+@op(r'cvt\.rn\.satfinite\.(?P<t>e4m3|e5m2)x2\.f32')
+def to_float8(c, m, x):
+    """The first operand goes to the upper byte."""
+    one = 'cy_sat_%s(%%s)' % FLOAT8[m.group('t')]
+    return c.store(x[0], 'b16', '(u16)(%s << 8 | %s)' % (one % c.value(x[1], 'f32'), one % c.value(x[2], 'f32')))
+
+
+@op(r'cvt\.rn\.f16x2\.(?P<t>e4m3|e5m2)x2')
+def from_float8(c, m, x):
+    one, v = 'cy_enc_f16(cy_dec_%s((u8)(%%s)))' % FLOAT8[m.group('t')], c.value(x[1], 'b16')
+    return c.store(x[0], 'b32', '(u32)%s << 16 | %s' % (one % ('%s >> 8' % v), one % v))
+
+
 @op(r'cvt\.rna\.tf32\.f32')
 def to_tf32(c, m, x):
     return c.store(x[0], 'b32', 'ptx_tf32(%s)' % c.value(x[1], 'b32'))

@@ -96,16 +96,17 @@ def load_matrix(c, m, x):
                                                             c.address(x[1], 'shared', 16, False), scatter(c, 'r', x[0]))
 
 
-MMA = {'f16': 2, 'bf16': 2, 'tf32': 1, 's8': 4, 'u8': 4}
+MMA = {'f16': 2, 'bf16': 2, 'tf32': 1, 'e4m3': 4, 'e5m2': 4, 's8': 4, 'u8': 4}
+INTEGERS, FLOAT8 = ('s8', 'u8'), {'e4m3': 'f8e4m3fn', 'e5m2': 'f8e5m2'}
 
 
 @op(r'mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.row\.col\.(?P<d>f32|s32)\.(?P<a>\w+)\.(?P<b>\w+)\.(?P=d)')
 def mma(c, m, x):
     rows, k, a, b = int(m.group('m')), int(m.group('k')), m.group('a'), m.group('b')
-    if a not in MMA or b not in MMA or (m.group('d') == 's32') != (MMA[a] == 4) or (a != b and MMA[a] < 4):
+    if a not in MMA or b not in MMA or (m.group('d') == 's32') != (a in INTEGERS) or (a != b and (MMA[a] < 4 or (a in INTEGERS) != (b in INTEGERS))):
         raise Unknown('instruction %s' % m.group(0))
     words = k // MMA[a]
-    if words not in (4, 8) or (rows == 8 and MMA[a] < 4):
+    if words not in (4, 8) or (rows == 8 and a not in INTEGERS) or (words < 8 and a in FLOAT8):
         raise Unknown('instruction %s' % m.group(0))
     for operand, n in zip(x, (rows // 4, rows // 8 * words // 4, words // 4, rows // 4)):
         count(c, operand, n)
@@ -204,11 +205,12 @@ def product_wait(c, m, x):
 def product(c, m, x):
     """d, a, b, scale-d, of floats signs of a and b, and of halves: is a transposed (unless it lies in registers), is b."""
     n, a, b = int(m.group('n')), m.group('a'), m.group('b')
-    floats, in_registers = m.group('d') == 'f32', x[1][0] == '{'
-    if not (a == b and (a, m.group('k')) in (('f16', '16'), ('bf16', '16'), ('tf32', '8')) if floats else
-            a in ('s8', 'u8') and b in ('s8', 'u8') and m.group('k') == '32'):
+    float8, floats, in_registers = a in FLOAT8 and b in FLOAT8, m.group('d') == 'f32', x[1][0] == '{'
+    if not (float8 and m.group('k') == '32' or
+            (a == b and (a, m.group('k')) in (('f16', '16'), ('bf16', '16'), ('tf32', '8'))) if floats else
+            a in INTEGERS and b in INTEGERS and m.group('k') == '32'):
         raise Unknown('instruction %s' % m.group(0))
-    halves = floats and a != 'tf32'
+    halves = floats and a != 'tf32' and not float8
     if n % 8 or n > 256 or len(x) != 4 + 2 * floats + (2 - in_registers if halves else 0):
         raise Unknown('operands of %s' % m.group(0))
     count(c, x[0], n // 2)
@@ -223,6 +225,9 @@ def product(c, m, x):
             gather(c, 'a', x[1]), n, a, c.value(x[2], 'u64'))
         if turns != [1]:
             raise Unknown('a second factor that is not transposed, behind one in registers')
+    elif float8 and not in_registers:
+        text = 'shim_wgmma_float8(%d, shim_%s, shim_%s, 0, 0, (f32 *)sums, %s, %s);' % (
+            n, FLOAT8[a], FLOAT8[b], c.value(x[1], 'u64'), c.value(x[2], 'u64'))
     elif floats and not in_registers:
         text = 'shim_wgmma(%d, shim_%s, %d, %d, (f32 *)sums, %s, %s);' % (
             n, a if halves else 'cut', turns[0], turns[1], c.value(x[1], 'u64'), c.value(x[2], 'u64'))

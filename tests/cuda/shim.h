@@ -175,6 +175,10 @@ void cy_mma_f16(f32 *c, const u32 *a, const u32 *b);
 void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b);
 void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b);
 u32 cy_tf32(u32 word);
+void cy_mma_f8e4m3fnf8e4m3fn(f32 *c, const u32 *a, const u32 *b);
+void cy_mma_f8e4m3fnf8e5m2(f32 *c, const u32 *a, const u32 *b);
+void cy_mma_f8e5m2f8e4m3fn(f32 *c, const u32 *a, const u32 *b);
+void cy_mma_f8e5m2f8e5m2(f32 *c, const u32 *a, const u32 *b);
 void cy_mma_i8i8(i32 *c, const u32 *a, const u32 *b);
 void cy_mma_i8u8(i32 *c, const u32 *a, const u32 *b);
 void cy_mma_u8i8(i32 *c, const u32 *a, const u32 *b);
@@ -199,11 +203,15 @@ void cy_warpgroup_wait_previous(void);
 f32 shim_f16(u32 word, int half);
 f32 shim_bf16(u32 word, int half);
 f32 shim_cut(u32 word, int half); /* of a float what products of warpgroups leave */
+f32 shim_f8e4m3fn(u32 word, int i);
+f32 shim_f8e5m2(u32 word, int i);
 u32 shim_i8(u32 word, int i);
 u32 shim_u8(u32 word, int i);
 void shim_wgmma(int columns, f32 (*value)(u32, int), int transpose_a, int transpose_b, f32 *d, u64 a, u64 b);
 void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int transpose_a, int transpose_b,
                       i32 *d, u64 a, u64 b);
+void shim_wgmma_float8(int columns, f32 (*value_a)(u32, int), f32 (*value_b)(u32, int), int transpose_a,
+                       int transpose_b, f32 *d, u64 a, u64 b);
 void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b);
 CY_INLINE void cy_warpgroup_begin(void) {}
 #define cy_keep(d, n) ((void)(d), (void)(n))
@@ -228,6 +236,16 @@ CY_INLINE void cy_warpgroup_begin(void) {}
 #define cy_wgmma_held_f16_128(...) shim_wgmma_held(128, shim_f16, __VA_ARGS__)
 #define cy_wgmma_held_bf16_64(...) shim_wgmma_held(64, shim_bf16, __VA_ARGS__)
 #define cy_wgmma_held_bf16_128(...) shim_wgmma_held(128, shim_bf16, __VA_ARGS__)
+#define SHIM_FLOAT8(a, b, n)                                                                                           \
+  CY_INLINE void cy_wgmma_##a##b##_##n(int transpose_a, int transpose_b, f32 *d, u64 at_a, u64 at_b) {                 \
+    shim_wgmma_float8(n, shim_##a, shim_##b, transpose_a, transpose_b, d, at_a, at_b);                                 \
+  }
+#define SHIM_FLOAT8_ALL(a, b)                                                                                          \
+  SHIM_FLOAT8(a, b, 16) SHIM_FLOAT8(a, b, 32) SHIM_FLOAT8(a, b, 64) SHIM_FLOAT8(a, b, 128) SHIM_FLOAT8(a, b, 256)
+SHIM_FLOAT8_ALL(f8e4m3fn, f8e4m3fn)
+SHIM_FLOAT8_ALL(f8e4m3fn, f8e5m2)
+SHIM_FLOAT8_ALL(f8e5m2, f8e4m3fn)
+SHIM_FLOAT8_ALL(f8e5m2, f8e5m2)
 #define cy_wgmma_i8i8_16(...) shim_wgmma_bytes(16, shim_i8, shim_i8, __VA_ARGS__)
 #define cy_wgmma_i8i8_32(...) shim_wgmma_bytes(32, shim_i8, shim_i8, __VA_ARGS__)
 #define cy_wgmma_i8i8_64(...) shim_wgmma_bytes(64, shim_i8, shim_i8, __VA_ARGS__)

@@ -29,7 +29,7 @@ typedef struct shim_product { /* of a warpgroup, this thread's part; results are
   int columns, transpose_a, transpose_b;
   const u32 *held; /* A is in registers: this thread's, as they were, and the two rows that its results need */
   u32 held_was[4], row[2][8];
-  f32 (*value)(u32, int);
+  f32 (*value)(u32, int), (*value_b)(u32, int); /* value_b: factors are floats of 8 bits, `value` is of A alone */
   u32 (*byte_a)(u32, int), (*byte_b)(u32, int);
 } shim_product;
 enum { SHIM_PRODUCTS = 16 };
@@ -158,6 +158,8 @@ void cy_load_matrix_transposed(u32 *r, const cy_chunk *row) { shim_load_matrix(r
 
 f32 shim_f16(u32 word, int half) { return cy_dec_f16((u16)(word >> half * 16)); }
 f32 shim_bf16(u32 word, int half) { return cy_f32_bits(word >> half * 16 << 16); }
+f32 shim_f8e4m3fn(u32 word, int i) { return cy_dec_f8e4m3fn((u8)(word >> i * 8)); }
+f32 shim_f8e5m2(u32 word, int i) { return cy_dec_f8e5m2((u8)(word >> i * 8)); }
 /* Rounded to 10 bits of mantissa, ties away from zero. */
 u32 cy_tf32(u32 word) { return (word & 0x7f800000u) == 0x7f800000u ? word : (word + 0x1000u) & ~0x1fffu; }
 static f32 shim_tf32(u32 word, int half) { return cy_f32_bits(half ? 0 : cy_tf32(word)); }
@@ -167,17 +169,18 @@ f32 shim_cut(u32 word, int half) { return cy_f32_bits(half ? 0 : word & ~0x1fffu
 /* Every lane decodes its own words, `per_word` numbers each, so that each is decoded once; result i of a lane is of a row
  * of A and a column of B. Inlined, so that neither decoding nor the counts of iterations are left to run time. */
 #define SHIM_INLINE static inline __attribute__((always_inline))
-static f32 shim_as[SHIM_PLACES][SHIM_THREADS][8], shim_bs[SHIM_PLACES][SHIM_THREADS][4];
-SHIM_INLINE void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*value)(u32, int)) {
+static f32 shim_as[SHIM_PLACES][SHIM_THREADS][16], shim_bs[SHIM_PLACES][SHIM_THREADS][8];
+SHIM_INLINE void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*of_a)(u32, int),
+                          f32 (*of_b)(u32, int)) {
   int me = SHIM_SELF, lane = me % 32, warp = me - lane, place = shim_next_place();
-  f32(*shim_a)[8] = shim_as[place], (*shim_b)[4] = shim_bs[place];
+  f32(*shim_a)[16] = shim_as[place], (*shim_b)[8] = shim_bs[place];
   for (int i = 0; i < 4 * per_word; i++)
-    shim_a[me][i] = value(a[i / per_word], i % per_word);
+    shim_a[me][i] = of_a(a[i / per_word], i % per_word);
   for (int i = 0; i < 2 * per_word; i++)
-    shim_b[me][i] = value(b[i / per_word], i % per_word);
+    shim_b[me][i] = of_b(b[i / per_word], i % per_word);
   CY_SYNC_WARP();
   for (int i = 0; i < 4; i++) {
-    const f32(*row)[8] = &shim_a[warp + lane / 4 * 4], (*column)[4] = &shim_b[warp + (lane % 4 * 2 + i % 2) * 4];
+    const f32(*row)[16] = &shim_a[warp + lane / 4 * 4], (*column)[8] = &shim_b[warp + (lane % 4 * 2 + i % 2) * 4];
     f32 sum = c[i];
     for (int w = 0; w < 8; w++)
       for (int h = 0; h < per_word; h++)
@@ -185,9 +188,17 @@ SHIM_INLINE void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 
     c[i] = sum;
   }
 }
-void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_f16); }
-void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_bf16); }
-void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 1, shim_tf32); }
+void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_f16, shim_f16); }
+void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_bf16, shim_bf16); }
+void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 1, shim_tf32, shim_tf32); }
+#define SHIM_MMA_FLOAT8(a_type, b_type)                                                                                \
+  void cy_mma_##a_type##b_type(f32 *c, const u32 *a, const u32 *b) {                                                   \
+    shim_mma(c, a, b, 4, shim_##a_type, shim_##b_type);                                                                \
+  }
+SHIM_MMA_FLOAT8(f8e4m3fn, f8e4m3fn)
+SHIM_MMA_FLOAT8(f8e4m3fn, f8e5m2)
+SHIM_MMA_FLOAT8(f8e5m2, f8e4m3fn)
+SHIM_MMA_FLOAT8(f8e5m2, f8e5m2)
 
 u32 cy_pack_f16(f32 a, f32 b) { return cy_enc_f16(a) | (u32)cy_enc_f16(b) << 16; }
 u32 cy_pack_bf16(f32 a, f32 b) { return cy_enc_bf16(a) | (u32)cy_enc_bf16(b) << 16; }
@@ -322,6 +333,16 @@ void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, i
   p->byte_a = byte_a;
   p->byte_b = byte_b;
 }
+void shim_wgmma_float8(int columns, f32 (*value_a)(u32, int), f32 (*value_b)(u32, int), int transpose_a,
+                       int transpose_b, f32 *d, u64 a, u64 b) {
+  shim_product *p = shim_order(columns, d, a, b);
+  if (transpose_a || transpose_b)
+    abort();
+  shim_check_matrix(a, 0);
+  shim_check_matrix(b, 0);
+  p->value = value_a;
+  p->value_b = value_b;
+}
 static u32 shim_helds[SHIM_PLACES][SHIM_THREADS][4];
 /* Words w of rows l / 4 and l / 4 + 8 lie where mma has them. */
 void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b) {
@@ -338,7 +359,7 @@ void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, 
   for (int w = 0; w < 16; w++)
     p->row[w / 8][w % 8] = shim_held[first + w % 4][w % 8 / 4 * 2 + w / 8];
 }
-SHIM_INLINE int shim_element_bytes(const shim_product *p) { return p->byte_a ? 1 : p->value == shim_cut ? 4 : 2; }
+SHIM_INLINE int shim_element_bytes(const shim_product *p) { return p->byte_a || p->value_b ? 1 : p->value == shim_cut ? 4 : 2; }
 /* Element k of row `row` of A or (of_a false) column `row` of B: the number, of floats as f32. half: which of the rows
  * of a thread that is. */
 SHIM_INLINE u32 shim_decoded(const shim_product *p, int of_a, int half, int row, int k) {
@@ -350,6 +371,8 @@ SHIM_INLINE u32 shim_decoded(const shim_product *p, int of_a, int half, int row,
     return (of_a ? p->byte_a : p->byte_b) == shim_i8 ? shim_i8(raw, 0) : shim_u8(raw, 0);
   if (p->value == shim_cut)
     return cy_bits_f32(shim_cut(raw, 0));
+  if (p->value_b)
+    return cy_bits_f32((of_a ? p->value : p->value_b) == shim_f8e5m2 ? shim_f8e5m2(raw, 0) : shim_f8e4m3fn(raw, 0));
   return cy_bits_f32(p->value == shim_f16 ? shim_f16(raw, 0) : shim_bf16(raw, 0));
 }
 /* Adds a product to this thread's results: of rows `row` and `row` + 8, columns `column` and `column` + 1 of every 8. */

@@ -81,6 +81,8 @@ u32 ptx_ballot(b1 v, u32 mask) {
 u32 ptx_of_f16(u32 word, int i) { return cy_bits_f32(shim_f16(word, i)); }
 u32 ptx_of_bf16(u32 word, int i) { return cy_bits_f32(shim_bf16(word, i)); }
 u32 ptx_of_tf32(u32 word, int i) { return i ? 0 : word & ~0x1fffu; }
+u32 ptx_of_e4m3(u32 word, int i) { return cy_bits_f32(shim_f8e4m3fn(word, i)); }
+u32 ptx_of_e5m2(u32 word, int i) { return cy_bits_f32(shim_f8e5m2(word, i)); }
 u32 ptx_of_s8(u32 word, int i) { return shim_i8(word, i); }
 u32 ptx_of_u8(u32 word, int i) { return shim_u8(word, i); }
 
@@ -109,7 +111,7 @@ static int column_of(int i) { return CY_TID % 4 * 2 + i % 2; }
 
 void ptx_mma_f32(int rows, int words, u32 *d, const u32 *a, const u32 *b, ptx_element *element_a,
                  ptx_element *element_b) {
-  int each = element_a == ptx_of_tf32 ? 1 : 2;
+  int each = element_a == ptx_of_tf32 ? 1 : element_a == ptx_of_e4m3 || element_a == ptx_of_e5m2 ? 4 : 2;
   meet(rows, words, a, b);
   for (int i = 0; i < rows / 4; i++) {
     f32 sum = cy_f32_bits(d[i]);

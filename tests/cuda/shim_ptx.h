@@ -139,7 +139,7 @@ u32 ptx_shfl_down(u32 v, u32 by, u32 clamp, u32 mask, b1 *there);
 u32 ptx_shfl_up(u32 v, u32 by, u32 clamp, u32 mask, b1 *there);
 u32 ptx_ballot(b1 v, u32 mask);
 typedef u32 ptx_element(u32 word, int i); /* an element of a word; floats as f32 */
-ptx_element ptx_of_f16, ptx_of_bf16, ptx_of_tf32, ptx_of_s8, ptx_of_u8;
+ptx_element ptx_of_f16, ptx_of_bf16, ptx_of_tf32, ptx_of_e4m3, ptx_of_e5m2, ptx_of_s8, ptx_of_u8;
 void ptx_mma_f32(int rows, int words, u32 *d, const u32 *a, const u32 *b, ptx_element *of_a, ptx_element *of_b);
 void ptx_mma_s32(int rows, int words, u32 *d, const u32 *a, const u32 *b, ptx_element *of_a, ptx_element *of_b);
 

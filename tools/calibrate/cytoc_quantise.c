@@ -112,7 +112,8 @@ static void balance(recorder *r, observed *o) {
       x->most[c] = fmax(-end[0], end[1]);
     }
   }
-  cy_quant_balance(r->q);
+  if (!r->q->float8)
+    cy_quant_balance(r->q);
   for (o->now = 0; o->now < r->q->ntensors; o->now++) {
     range_stats *whole = &o->whole[o->now];
     for (uint32_t c = 0; c < r->q->tensor[o->now].channels; c++) {

@@ -649,17 +649,20 @@ static void tell_floor(const cytoc_quantise *how, const cy_quant *q) {
 
 /* Plain dynamic quantisation: nothing was promised, but so much error is rarely wanted. */
 static void tell_estimate(const cytoc_quantise *how, const cy_quant *q) {
+  const char *option = q->float8 ? "--fp8" : "--int8";
+  char on_samples[100];
+  snprintf(on_samples, sizeof on_samples, "Estimate it on your own data by %s=dynamic --calibrate=SAMPLES. ", option);
   for (uint32_t k = 0; k < q->noutputs; k++) {
     const cy_quant_output *o = &q->output[k];
     if (!holds(o, noise_of(o), how->floor_snr))
       cy_diag_add(
           how->diag, CY_WARNING, NULL,
           "output '%s' has an estimated signal-to-noise ratio of %.1f dB on %s%s%s. %s--int8-min-snr=%g leaves "
-          "layers in float until it has that, --int8-skip=NAME,.. those that you name; --int8=static with samples "
+          "layers in float until it has that, --int8-skip=NAME,.. those that you name; %s=static with samples "
           "may do better; --int8-min-snr=off leaves this unchecked",
           o->name, decibels(o), how->samples ? "the samples" : "random inputs",
           o->worst ? ". Each by itself, these layers cost it most: " : "", o->worst ? o->worst : "",
-          how->samples ? "" : "Estimate it on your own data by --int8=dynamic --calibrate=SAMPLES. ", how->floor_snr);
+          how->samples ? "" : on_samples, how->floor_snr, option);
   }
 }
 

@@ -21,6 +21,7 @@ typedef struct cytoc_options {
   const char *weights; /* "int8", "int4,block=32,asymmetric" */
   bool fp16, bf16, half_io;
   const char *int8; /* "": by whether there are samples; "static", "dynamic"; NULL: float */
+  const char *fp8;  /* the same in floats of 8 bits */
   const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_min_snr, *int8_prefer, *half_max_error;
   const char *accuracy, *labels; /* budget of error over the whole; the right answers of samples */
   const char *batch; /* list of command lines to run instead */

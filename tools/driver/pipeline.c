@@ -296,13 +296,18 @@ static double decibels(const char *text) {
                                                                                         : v;
 }
 
+/* How layers are computed in 8 bits: what --int8 or --fp8 says; NULL: they are not. */
+static const char *eight_bits(const cytoc_options *o) { return o->fp8 ? o->fp8 : o->int8; }
+static const char *eight_bits_name(const cytoc_options *o) { return o->fp8 ? "--fp8" : "--int8"; }
+
 static bool is_static(const cytoc_options *o) {
-  return o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
+  const char *how = eight_bits(o);
+  return how && (!strcmp(how, "static") || (!*how && o->calibrate));
 }
 
-/* Plain --int8=dynamic: accuracy is estimated, as nobody limited it or turned that off. */
+/* Plain --int8=dynamic or --fp8=dynamic: accuracy is estimated, as nobody limited it or turned that off. */
 static bool is_estimated(const cytoc_options *o) {
-  return o->int8 && !is_static(o) && !o->quantize && !o->int8_max_error && !o->int8_min_snr;
+  return eight_bits(o) && !is_static(o) && !o->quantize && !o->int8_max_error && !o->int8_min_snr;
 }
 
 static cytoc_quantise calibration(session *s) {
@@ -311,7 +316,9 @@ static cytoc_quantise calibration(session *s) {
   return (cytoc_quantise){.passes = {.opt_level = o->opt_level, .disable = o->disable, .verify = o->verify},
                           .diag = s->diag,
                           .samples = o->calibrate,
-                          .method = range_method_of(o->calibration ? o->calibration : "mse"),
+                          .method = range_method_of(o->calibration ? o->calibration
+                                                    : o->fp8       ? "minmax"
+                                                                   : "mse"),
                           .max_error = limit ? percent(limit) : 0,
                           .min_snr = o->int8_min_snr                    ? decibels(o->int8_min_snr)
                                      : o->calibrate && !is_estimated(o) ? MIN_DECIBELS
@@ -333,12 +340,13 @@ static double table_error(const cytoc_quantise *how) {
 
 static bool prefers_size(const cytoc_options *o) { return o->int8_prefer && !strcmp(o->int8_prefer, "size"); }
 
-/* What --int8 and --half-max-error say of themselves. */
+/* What --int8, --fp8 and --half-max-error say of themselves. */
 static void ask_quant(session *s, const cy_machine *machine, cy_quant *q) {
   const cytoc_options *o = s->o;
   cytoc_quantise how = calibration(s);
   q->caps = cy_machine_caps(machine);
   q->smallest = prefers_size(o);
+  q->float8 = o->fp8;
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
   q->table_error = table_error(&how);
@@ -413,6 +421,7 @@ static int check_accuracy(session *s, cytoc_budget *b) {
   if (!o->accuracy)
     return o->labels ? bad_option(s, "option '--labels' belongs to '--accuracy=top1:P%%'%s", "") : 0;
   const char *other = o->int8             ? "--int8"
+                      : o->fp8            ? "--fp8"
                       : o->fp16           ? "--fp16"
                       : o->bf16           ? "--bf16"
                       : o->weights        ? "--weights"
@@ -442,39 +451,53 @@ static int check_accuracy(session *s, cytoc_budget *b) {
   return check_limits(s);
 }
 
-/* Options about int8 against each other; sets *out_mode when there is something to quantise. */
+/* --fp8 against the others. */
+static int check_fp8(session *s) {
+  const cytoc_options *o = s->o;
+  const char *other = o->int8 ? "--int8" : o->weights ? "--weights" : NULL;
+  return o->fp8 && other
+             ? bad_option(s,
+                          "options '--fp8' and '%s' exclude each other: both are about the same layers; leave one out",
+                          other)
+             : 0;
+}
+
+/* Options about layers in 8 bits against each other; sets *out_mode when there is something to quantise. */
 static int check_int8(session *s, cy_quant_mode *out_mode) {
   const cytoc_options *o = s->o;
+  const char *how = eight_bits(o), *name = eight_bits_name(o);
   *out_mode = o->accuracy ? CY_QUANT_PLAN : is_static(o) ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
   if (o->accuracy)
     return 0;
-  if (!o->int8 && o->half_max_error) {
+  if (!how && o->half_max_error) {
     *out_mode = CY_QUANT_HALF;
     return o->calibration || o->int8_skip || o->int8_max_error || o->int8_min_snr || o->int8_prefer
                ? bad_option(s,
                             "options '--calibration', '--int8-skip', '--int8-max-error', '--int8-min-snr' and "
-                            "'--int8-prefer' belong to '--int8'%s",
+                            "'--int8-prefer' belong to '--int8' or '--fp8'%s",
                             "")
                : 0;
   }
-  if (!o->int8)
+  if (!how)
     return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error || o->int8_min_snr || o->int8_prefer
                ? bad_option(s,
                             "options '--calibrate', '--calibration', '--int8-skip', '--int8-max-error', "
-                            "'--int8-min-snr' and '--int8-prefer' belong to '--int8'%s",
+                            "'--int8-min-snr' and '--int8-prefer' belong to '--int8' or '--fp8'%s",
                             "")
                : 0;
-  if (!is_static(o) && *o->int8 && strcmp(o->int8, "dynamic"))
-    return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
+  if (!is_static(o) && *how && strcmp(how, "dynamic"))
+    return bad_option(s,
+                      o->fp8 ? "option '--fp8' expects static or dynamic, found '%s'"
+                             : "option '--int8' expects static or dynamic, found '%s'",
+                      how);
   if (is_static(o) && !o->calibrate)
-    return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s",
-                      "");
-  if (check_limits(s))
+    return bad_option(s, "option '%s=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs", name);
+  if (check_fp8(s) || check_limits(s))
     return -1;
   if (o->int8_prefer && strcmp(o->int8_prefer, "speed") && strcmp(o->int8_prefer, "size"))
     return bad_option(s, "option '--int8-prefer' expects speed or size, found '%s'", o->int8_prefer);
   if (!o->opt_level)
-    return bad_option(s, "option '--int8' needs -O1 or more: at -O0 no pass changes the graph%s", "");
+    return bad_option(s, "option '%s' needs -O1 or more: at -O0 no pass changes the graph", name);
   return 0;
 }
 
@@ -516,9 +539,12 @@ static int check_half(session *s) {
     return bad_option(
         s, "option '--half-max-error' cannot be combined with '--weights': '%s' then is for what that leaves in float",
         name);
-  if (o->int8 && o->half_max_error)
+  if (eight_bits(o) && o->half_max_error)
     return bad_option(
-        s, "option '--half-max-error' cannot be combined with '--int8': '%s' then is for what integers leave in float",
+        s,
+        o->fp8 ? "option '--half-max-error' cannot be combined with '--fp8': '%s' then is for what 8 bits leave"
+               : "option '--half-max-error' cannot be combined with '--int8': '%s' then is for what integers "
+                 "leave in float",
         name);
   return o->opt_level ? 0 : bad_option(s, "option '%s' needs -O1 or more: at -O0 no pass changes the graph", name);
 }
@@ -537,7 +563,20 @@ static int check_half_target(session *s, const cy_machine *machine) {
   return -1;
 }
 
-/* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
+/* 0, or -1 where the target does not multiply floats of 8 bits. */
+static int check_float8_target(session *s, const cy_machine *machine) {
+  const cy_target_caps *caps = cy_machine_caps(machine);
+  if (!s->o->fp8 || caps->float8)
+    return 0;
+  cy_diag_add(s->diag, CY_ERROR, NULL,
+              "--fp8 needs GPUs that multiply floats of 8 bits: expected --target=sm_89, sm_90a, sm_100, sm_110, "
+              "sm_120 or others "
+              "from sm_89 on, found '%s'%s. Elsewhere --int8 computes in 8 bits, --fp16 and --bf16 in halves",
+              cy_machine_text(machine), caps->device ? ", which has an older one among them" : "");
+  return -1;
+}
+
+/* What became of the layers of --int8 or --fp8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
   if (quant) {
     cytoc_quantise how = calibration(s);
@@ -545,7 +584,8 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_whole_check(&how, quant);
   }
   if (quant && explains_layers(s->o)) {
-    cytoc_quantise_table(quant, s->o->int8 ? "int8" : cy_dtype_of(half_of(s->o))->name, stdout);
+    cytoc_quantise_table(quant, eight_bits(s->o) ? eight_bits_name(s->o) + 2 : cy_dtype_of(half_of(s->o))->name,
+                         stdout);
     cytoc_whole_table(quant, stdout);
   }
   if (small)
@@ -620,13 +660,16 @@ static int set_machine(session *s, cy_machine *machine) {
     return bad_option(s, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out", cy_machine_text(machine));
   if (prefers_size(s->o))
     cy_machine_prefer_size(machine);
-  return check_libraries(s, machine) || check_fast(s, machine) || check_half_target(s, machine) ? -1 : 0;
+  return check_libraries(s, machine) || check_fast(s, machine) || check_half_target(s, machine) ||
+                 check_float8_target(s, machine)
+             ? -1
+             : 0;
 }
 
 static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_weight_options weights,
                        cytoc_budget *budget) {
   const cytoc_options *o = s->o;
-  bool measured = o->int8 || o->half_max_error || budget;
+  bool measured = eight_bits(o) || o->half_max_error || budget;
   weights.quantised_rows = o->int8 && mode == CY_QUANT_DYNAMIC;
   weights.keeps_given = weights.quantised_rows && weights.bits;
   cy_quant quant = {0};

@@ -618,10 +618,20 @@ bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) {
   return (!c->rounded || c->kind == CY_CONTRACT_ATTENTION) && generator_of(m, k) != NULL;
 }
 
+/* Of weights in blocks. */
+static const char *weights_of(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_dtype b = c->b_bits ? cy_kernel_arg_dtype(k, c->b) : CY_NONE;
+  if (!b)
+    return NULL;
+  b = c->b_codes ? c->b_codes : b;
+  return cy_dtype_is_float(b) ? cy_dtype_of(b)->name : c->b_bits == 4 ? "int4" : "int8";
+}
+
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   const cy_cu_generator *generator = generator_of(m, k);
   form->generator = generator;
-  form->weight_bits = cy_kernel_contraction(k)->b_bits;
+  form->weights = weights_of(k);
   generator->schedule(m, k, form);
 }
 
@@ -637,11 +647,19 @@ bool cy_cuda_has_warpgroups(const cy_machine *m) {
   return false;
 }
 
+bool cy_cuda_has_float8(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  for (int i = 0; c && i < c->narch; i++)
+    if (c->arch[i].number < CY_CUDA_FLOAT8_ARCH)
+      return false;
+  return c && c->narch > 0;
+}
+
 const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena) {
   const cy_cu_generator *generator = form->generator;
   const char *kind = generator->name;
-  if (form->weight_bits)
-    kind = cy_arena_printf(arena, "%s int%d weights", kind, form->weight_bits);
+  if (form->weights)
+    kind = cy_arena_printf(arena, "%s %s weights", kind, form->weights);
   const char *name = cy_arena_printf(arena, "%s %dx%dx%d", kind, form->tile.m, form->tile.n, form->tile.k);
   if (form->tma_blocks)
     name = cy_arena_printf(arena, "%s, tma 128x%d on sm_90a", name, form->tma_n);

@@ -121,8 +121,8 @@ void cy_cu_split_end(cy_cu_contract *q);
 /* Are bytes of a block's rows a multiple of `run`, which one thread reads of a column? */
 bool cy_cu_blocks_fit(cy_kernel *k, int run);
 /* Around a kernel's text: macros W_BITS (0 where B is no such), W_ROWS of bytes in a block, W_TILE columns that lie
- * together, W_SIGN to be flipped, W_FOURS (four neighbours of a row can be read at once), W_SCALES, W_ZERO(at) and, if
- * W_EACH, W_ZEROS, which lie like scales; <symbol>_code_at. */
+ * together, W_SIGN to be flipped, W_FOURS (four neighbours of a row can be read at once), W_SCALES, W_SCALE(at), W_ZERO(at)
+ * and, if W_EACH, W_ZEROS, which lie like scales; W_FLOATS: codes are floats, W_FLOAT(code); <symbol>_code_at. */
 void cy_cu_blocks_begin(cy_cu_contract *q);
 void cy_cu_blocks_end(const cy_cu_contract *q);
 void cy_cu_blocks_element(cy_cu_contract *q); /* <symbol>_b(.., z, k, n): a weight, 0 outside */
@@ -138,6 +138,12 @@ static inline bool cy_cu_multiple(cy_graph *g, cy_dim d, int64_t of) {
   return cy_dim_is_const(g, d, &v) && v % of == 0;
 }
 cy_dtype cy_cu_factor_type(cy_kernel *k); /* of A */
+/* Types of 8 bits, which matrix instructions take in pairs of their own, rows of k alone. */
+static inline bool cy_cu_is_narrow(cy_dtype t) { return cy_dtype_is_byte(t) || cy_dtype_is_float8(t); }
+/* What names those instructions: A's type; of types of 8 bits B's behind it. */
+static inline const char *cy_cu_factor_b_name(cy_dtype a, cy_dtype b) {
+  return cy_cu_is_narrow(a) ? cy_dtype_of(b)->name : "";
+}
 /* One operand: its tile has rows of k, or rows of m or n that are transposed; the elements of a chunk are contiguous or
  * not, then those of neighbouring rows may be (`down`); 16 bytes can be copied at once if all of `strides` are
  * multiples of a chunk. `words`: that is never so; `aligned`: but they are multiples of 4 bytes. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matrix.c - products and convolutions by matrix instructions: of f16, bf16 and (when allowed) TF32 with sums in f32,
- * of 8-bit integers with sums in i32; and of f32 by ordinary FMAs, in the same tiles.
+/* matrix.c - products and convolutions by matrix instructions: of f16, bf16, (when allowed) TF32, and floats of 8 bits with
+ * sums in f32, of 8-bit integers with sums in i32; and of f32 by ordinary FMAs, in the same tiles.
  *
  * A block computes a tile of m x n results, its warps parts of it. Tiles of A and B come to shared memory by
  * asynchronous copies of 16 bytes, several tiles ahead; ldmatrix and mma.sync do the rest, and the results go through
@@ -70,9 +70,11 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   int64_t columns;
   if (c->b_bits)
     return (t == CY_F16 || t == CY_BF16 || (t == CY_F32 && m->tf32)) && cy_cu_blocks_fit(k, cy_cu_chunk_of(t));
-  if (cy_dtype_is_byte(t) ? !cy_dtype_is_byte(args[c->b].dtype) : args[c->b].dtype != t)
+  if (cy_dtype_is_byte(t)     ? !cy_dtype_is_byte(args[c->b].dtype)
+      : cy_dtype_is_float8(t) ? !cy_dtype_is_float8(args[c->b].dtype) || !cy_cuda_has_float8(m)
+                              : args[c->b].dtype != t)
     return false;
-  if (!cy_dtype_is_byte(t) && t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
+  if (!cy_cu_is_narrow(t) && t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
     return false;
   if (cy_kernel_local_dtype(k, c->acc) != (cy_dtype_is_byte(t) ? CY_I32 : CY_F32))
     return false;
@@ -139,6 +141,12 @@ static int shape_of(const cy_machine *machine, cy_kernel *k) {
   return best;
 }
 
+/* The oldest architecture that has the instructions; 0: all have. */
+static int least_arch(cy_dtype factor) {
+  bool all = factor == CY_F16 || cy_dtype_is_byte(factor);
+  return all ? 0 : cy_dtype_is_float8(factor) ? CY_CUDA_FLOAT8_ARCH : 80;
+}
+
 static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, bool singles) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -150,7 +158,7 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->threads = threads_of(&form->tile);
   form->warpgroups = !singles && form->tile.m == form->threads / 2; /* 16 rows for every warp */
   form->stages = singles ? 0 : stages_of(k, &form->tile, false);
-  form->min_arch = singles || cy_cu_factor_type(k) == CY_F16 || cy_dtype_is_byte(cy_cu_factor_type(k)) ? 0 : 80;
+  form->min_arch = singles ? 0 : least_arch(cy_cu_factor_type(k));
   form->shared_bytes = shared_bytes(k, &form->tile, false);
   form->group_shared_bytes = form->warpgroups ? shared_bytes(k, &form->tile, true) : 0;
   form->max_blocks = INT32_MAX / 128;
@@ -557,7 +565,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
   fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
           form->warpgroups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
-  const char *b_name = cy_dtype_is_byte(type) ? cy_dtype_of(q->p->args[q->c->b].dtype)->name : "";
+  const char *b_name = cy_cu_factor_b_name(type, q->p->args[q->c->b].dtype);
   fprintf(q->p->out, "#define MMA cy_mma_%s%s\n#define WGMMA cy_wgmma_%s%s_%d\n", name, b_name, name, b_name, t->n);
   if (cy_dtype_is_byte(type))
     cy_cu_byte_constants(q);

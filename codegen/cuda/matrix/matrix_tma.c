@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matrix_tma.c - sm_90a: products of f16, bf16, TF32 and 8-bit integers whose tiles the tensor memory accelerator brings.
+/* matrix_tma.c - sm_90a: products of f16, bf16, TF32, integers and floats of 8 bits whose tiles the tensor memory accelerator
+ * brings.
  *
  * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: tiles of 128 rows and form->tma_n
  * columns of results, two warpgroups of 64 rows each that multiply, and a third one, of which one thread orders the
@@ -380,7 +381,8 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   bool pairs = cy_cuda_tma_cluster(p->k, p->form) > 1;
   fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n#define PAIRS %d\n", zeros, pairs);
   fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ",
-          a.type == CY_F32 ? "tf32" : cy_dtype_of(a.type)->name, cy_dtype_is_byte(a.type) ? cy_dtype_of(b.type)->name : "", p->form->tma_n, conv);
+          a.type == CY_F32 ? "tf32" : cy_dtype_of(a.type)->name, cy_cu_factor_b_name(a.type, b.type),
+          p->form->tma_n, conv);
   cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
   fputs(CY_CU_STAGED, p->out);
   if (conv)
