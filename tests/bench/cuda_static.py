@@ -8,8 +8,8 @@ Out: a Markdown table (--append FILE: to a file, too) with a row for each networ
      that are useful, and that products and convolutions by tiles multiply, empty parts of tiles and taps that hit nothing
      included; instructions in the machine code of all kernels; M executed: warp instructions of a run in millions
      (cuda_sass.py says how they are counted); us: the roofline of each kernel, added up, by the data sheet (useful), and by
-     the most of what is multiplied (in f16; types of 8 bits at twice the rate), what moves, and what is executed (one instruction a clock for each quarter of a
-     multiprocessor), of an architecture in DEVICES.
+     the most of what is multiplied (in f16; types of 8 bits at twice the rate), what moves, and what is executed (one
+     instruction a clock for each quarter of a multiprocessor), of an architecture in DEVICES.
      --kernels: a line for each kernel instead: launches, blocks, MFLOP useful and multiplied, warp instructions.
 A decoding step is one token behind 128. --converted: networks are converted to f16 beforehand, as ONNX Runtime's tools do it.
 """
