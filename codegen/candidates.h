@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct cy_candidate {
   const char *name;
@@ -18,7 +19,7 @@ typedef struct cy_candidate {
   bool refused;  /* it is not allowed: by --fast-algorithms=off, or as it would not be exact */
 } cy_candidate;
 
-enum { CY_MAX_CANDIDATES = 10, CY_LAYER_TEXT = 160 };
+enum { CY_MAX_CANDIDATES = 24, CY_LAYER_TEXT = 160 };
 typedef struct cy_candidates {
   char layer[CY_LAYER_TEXT]; /* what is computed: "conv 64->128 k3x3 s1x1 .."; layers of one text have one choice */
   cy_candidate of[CY_MAX_CANDIDATES];
@@ -47,6 +48,12 @@ typedef struct cy_choices {
 
 /* Told of each layer with candidates before code is generated. launches: how often a run does it. */
 typedef void cy_layer_visit(void *ctx, const cy_candidates *layer, uint32_t launches);
+
+/* Is it the candidate `base`, or a variant of that: "direct", "direct-8x3"? */
+static inline bool cy_candidate_is(const char *name, const char *base) {
+  size_t n = strlen(base);
+  return !strncmp(name, base, n) && (!name[n] || name[n] == '-');
+}
 
 static inline void cy_candidates_add(cy_candidates *c, cy_candidate one) {
   if (c->n < CY_MAX_CANDIDATES)

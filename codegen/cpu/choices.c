@@ -26,6 +26,12 @@ uint32_t cy_forms_off(cy_choices *choices) {
   return off;
 }
 
+/* Passes ask before variants are known: there a line of the layer that names one is about the algorithm. */
+static bool names(const cy_choice *x, const char *candidate, bool *exactly) {
+  *exactly = !strcmp(candidate, x->candidate);
+  return *exactly || (strcmp(x->layer, "*") && cy_candidate_is(x->candidate, candidate));
+}
+
 /* The line for this layer that names a candidate of it; lines for all layers come last. */
 static const cy_choice *line_of(const cy_cg *cg, const cy_candidates *c, int *out_candidate) {
   cy_choices *choices = cg->choices;
@@ -34,9 +40,10 @@ static const cy_choice *line_of(const cy_cg *cg, const cy_candidates *c, int *ou
     for (cy_choice *x = choices->list; x < choices->list + choices->n; x++) {
       if (strcmp(x->layer, pass ? "*" : c->layer))
         continue;
-      for (int i = 0; i < c->n; i++)
-        if (!strcmp(c->of[i].name, x->candidate)) {
-          x->found = true;
+      bool exactly = false;
+      for (int i = 0; i < c->n && !exactly; i++)
+        if (names(x, c->of[i].name, &exactly)) {
+          x->found |= exactly;
           found = x;
           *out_candidate = i;
         }
@@ -51,15 +58,20 @@ static double measured_cycles(const cy_choice *x, const char *name) {
   return 0;
 }
 
+static bool is_allowed(const cy_candidates *c, const char *name) {
+  for (int i = 0; i < c->n; i++)
+    if (!c->of[i].refused && cy_candidate_is(name, c->of[i].name))
+      return true;
+  return false;
+}
+
 double cy_candidates_measured(const cy_cg *cg, const cy_candidates *c, bool (*wanted)(const char *name)) {
   int asked;
   const cy_choice *x = line_of(cg, c, &asked);
   double least = 0;
-  for (int i = 0; x && i < c->n; i++) {
-    double cycles = wanted(c->of[i].name) && !c->of[i].refused ? measured_cycles(x, c->of[i].name) : 0;
-    if (cycles > 0 && (least <= 0 || cycles < least))
-      least = cycles;
-  }
+  for (const cy_measured *m = x ? x->of : NULL; x && m < x->of + x->n; m++)
+    if (wanted(m->name) && is_allowed(c, m->name) && m->cycles > 0 && (least <= 0 || m->cycles < least))
+      least = m->cycles;
   return least;
 }
 

@@ -216,6 +216,8 @@ typedef struct cy_gemm_desc {
 /* Source strides of the constant B are ns = bn, cs = bk, gs = from matrix to matrix. */
 /* Candidates: "plain" and, where it could be computed by Strassen's algorithm (strassen.c), "strassen". */
 void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *desc, cy_candidates *out);
+/* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
+void cy_gemm_text(const cy_gemm_desc *desc, const char *type, cy_candidates *c);
 
 /* ---- convolution (conv.c, conv_planar.c, winograd.c, depthwise.c); epilogue index: n, [od, [oh,]] ow, oc; of planar
  * ones: n, oc, [od, [oh,]] ow ---- */
@@ -238,7 +240,6 @@ typedef struct cy_conv_desc {
   cy_csize in_c;
   int a_slot, b_slot, scratch_slot, shared_slot; /* b_slot: packed weights */
   cy_epilogue epilogue;
-  unsigned tile_rows, tile_vectors; /* of the direct form; 0: those that suit the sizes */
 } cy_conv_desc;
 
 /* Of a kernel, all axes together. */
@@ -254,8 +255,6 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
 /* All algorithms that could do it, and the choice; names are those of cy_conv_name. */
 void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *desc, cy_candidates *out);
 cy_conv_algo cy_conv_chosen(const cy_candidates *candidates);
-/* Has the direct form take the tile that was chosen, if that is one of its candidates. */
-void cy_conv_take_tile(const cy_candidates *candidates, cy_conv_desc *desc);
 const char *cy_conv_name(cy_conv_algo algo);
 /* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
 void cy_conv_text(const cy_conv_desc *desc, const char *type, cy_candidates *c);
@@ -293,5 +292,9 @@ typedef struct cy_attention_desc {
   cy_scores scores;    /* set with the epilogue */
   cy_epilogue epilogue;
 } cy_attention_desc;
+
+/* The one candidate, which has variants: "attention". None: scores are changed, or rows see keys by what only runs tell. */
+void cy_attention_candidates(const cy_cg *cg, const cy_attention_desc *desc, cy_candidates *out);
+
 
 #endif

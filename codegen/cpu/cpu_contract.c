@@ -11,6 +11,7 @@
  */
 #include "codegen/cpu/cpu.h"
 #include "codegen/cpu/int8/int_gemm.h"
+#include "codegen/cpu/variants.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -400,31 +401,52 @@ static int64_t most_of(cy_program *p, const cy_kernel_plan *plan, const packed_w
   return c.most;
 }
 
-/* Winograd's algorithm of integers beside their direct form: where weights are so small that it is exact. */
-static bool int_winograd_chosen(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan, const contraction_plan *f,
-                                const cy_int_gemm_desc *d) {
+/* What the candidates of a layer of integers and bf16 are called. */
+static const char *base_of(const cy_int_gemm_desc *d) {
+  return cy_int_depthwise_possible(d) ? cy_conv_name(CY_CONV_DEPTHWISE) : d->conv ? cy_conv_name(CY_CONV_DIRECT) : "plain";
+}
+
+static double int_cycles(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  const cy_conv_desc *w = &d->window;
+  const cy_gemm_desc *g = &d->gemm;
+  cy_factor_form form = d->bf16 ? CY_FACTORS_BF16 : CY_FACTORS_BYTES;
+  if (!d->conv)
+    return cy_cost_grouped(cg, form, (double)cy_csize_known(g->m), (double)cy_csize_known(g->k), (double)cy_csize_known(g->n),
+                           (double)cy_csize_known(g->n), 0, 1);
+  double columns = (double)w->cout, depth = (double)(cy_conv_taps(w) * (w->cin / w->groups));
+  return cy_cost_grouped(cg, form, cy_conv_outputs(w) / columns, depth, columns, columns, 0, 1);
+}
+
+/* Of constant weights. */
+static void int_candidates(const cy_cg *cg, cy_program *p, const cy_kernel_plan *plan, const contraction_plan *f,
+                           const cy_int_gemm_desc *d, cy_candidates *c) {
   double with, without;
-  if (!cy_int_winograd_weigh(cg, d, &with, &without))
-    return false;
-  cy_candidates *c = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), cy_candidates);
-  cy_conv_text(&d->window, "_int8", c);
-  bool exact = cy_int_winograd_exact(most_of(p, plan, &f->weights, cy_int_gemm_largest_sum));
-  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), without, 1, true, false});
-  cy_candidates_add(
-      c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with, 1 / cg->model.int_winograd_worth, exact, !exact});
-  plan->candidates = c;
-  return cy_candidates_choose(cg, c) == 1;
+  const char *type = d->bf16 ? "_bf16_dot" : "_int8";
+  bool winograd = f->weights.packing.ints->matrices == 1 && cy_int_winograd_weigh(cg, d, &with, &without);
+  *c = (cy_candidates){.n = 0};
+  if (d->conv)
+    cy_conv_text(&d->window, type, c);
+  else
+    cy_gemm_text(&d->gemm, type, c);
+  cy_candidates_add(c, (cy_candidate){base_of(d), winograd ? without : int_cycles(cg, d), 1, true, false});
+  if (winograd) {
+    bool exact = cy_int_winograd_exact(most_of(p, plan, &f->weights, cy_int_gemm_largest_sum));
+    cy_candidates_add(
+        c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with, 1 / cg->model.int_winograd_worth, exact, !exact});
+  }
+  cy_candidates_choose(cg, c);
 }
 
 /* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small; for Winograd's algorithm,
  * where they are so small that it is exact. */
 static void choose_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, contraction_plan *f,
-                        cy_arena *arena) {
+                        cy_candidates *candidates, cy_arena *arena) {
   const cy_cg *cg = m->state;
   cy_int_gemm_desc d = int_gemm_desc(plan, f);
   f->split = cy_int_gemm_split_possible(cg, &d);
   plan_ints(cg, plan, f, arena);
-  f->winograd = f->weights.packing.ints->matrices == 1 && int_winograd_chosen(cg, p, plan, f, &d);
+  int_candidates(cg, p, plan, f, &d, candidates);
+  f->winograd = candidates->of[candidates->chosen].name == cy_conv_name(CY_CONV_WINOGRAD);
   if (!f->split && !f->winograd)
     return;
   if (f->split) {
@@ -574,7 +596,8 @@ uint64_t cy_cpu_contract_share_key(const cy_machine *m, cy_program *p, cy_kernel
   cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1};
   cy_arena *arena = cy_arena_create();
   f.packed = f.ints = true;
-  choose_ints(m, p, &plan, &f, arena);
+  cy_candidates candidates;
+  choose_ints(m, p, &plan, &f, &candidates, arena);
   cy_arena_destroy(arena);
   return f.winograd ? UINT64_MAX : f.split ? 1 + (uint64_t)f.again : 0;
 }
@@ -591,17 +614,6 @@ static void append_arguments(cy_kernel_plan *plan, bool packed) {
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(cy_kernel_graph(k), 0));
   if (c->kind != CY_CONTRACT_ATTENTION)
     plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-}
-
-/* Weights decide how they are packed; then what accumulators begin with becomes part of the descriptor. */
-static void prepare_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, contraction_plan *f,
-                         cy_arena *arena) {
-  if (f->packed)
-    choose_ints(m, p, plan, f, arena);
-  cy_int_gemm_desc d = int_gemm_desc(plan, f);
-  if (cy_int_gemm_starts(&d))
-    cy_kernel_fold_start(plan->kernel);
-  plan_ints(m->state, plan, f, arena);
 }
 
 /* Why it is the chosen candidate; NULL: there is no other. */
@@ -623,10 +635,44 @@ static const char *reason(const cy_cg *cg, cy_arena *arena, const cy_candidates 
 }
 
 static void keep_candidates(const cy_cg *cg, cy_arena *arena, cy_kernel_plan *plan, const cy_candidates *c) {
+  if (!c->n)
+    return;
   cy_candidates *kept = CY_NEW(arena, cy_candidates);
   *kept = *c;
   plan->candidates = kept;
   plan->why = reason(cg, arena, kept);
+}
+
+/* Adds variants to an algorithm's candidates, chooses, and keeps them; returns what the choice has it planned by. */
+static cy_cg with_variants(const cy_cg *cg, cy_arena *arena, cy_kernel_plan *plan, const cy_variants *v, int n,
+                           cy_candidates *c) {
+  for (int i = 0; i < n; i++)
+    cy_variants_add(cg, &v[i], c);
+  cy_candidates_choose(cg, c);
+  keep_candidates(cg, arena, plan, c);
+  cy_cg with = *cg;
+  cy_variant_take(&with, c);
+  return with;
+}
+
+/* Weights decide how they are packed; then what accumulators begin with becomes part of the descriptor. Where they are split,
+ * there are no variants. */
+static void prepare_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, contraction_plan *f,
+                         cy_arena *arena) {
+  cy_cg with = *(const cy_cg *)m->state;
+  cy_candidates c = {.n = 0};
+  if (f->packed)
+    choose_ints(m, p, plan, f, &c, arena);
+  cy_int_gemm_desc d = int_gemm_desc(plan, f);
+  if (f->packed && !f->split) {
+    cy_int_gemm_desc direct = d;
+    direct.winograd = false;
+    cy_variants v = cy_int_variants(m->state, &direct);
+    with = with_variants(m->state, arena, plan, &v, 1, &c);
+  }
+  if (cy_int_gemm_starts(&with, &d))
+    cy_kernel_fold_start(plan->kernel);
+  plan_ints(&with, plan, f, arena);
 }
 
 static const cy_generator *gemm_generator(const cy_gemm_desc *d) {
@@ -636,33 +682,56 @@ static const cy_generator *gemm_generator(const cy_gemm_desc *d) {
                                   : &cy_gemm_generator;
 }
 
+static bool has(const cy_candidates *c, const char *name) {
+  for (int i = 0; i < c->n; i++)
+    if (!strcmp(c->of[i].name, name))
+      return true;
+  return false;
+}
+
 static void prepare_conv(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
   cy_conv_desc *d = &f->desc.conv;
   *d = conv_desc(plan);
-  cy_candidates candidates;
-  cy_conv_candidates(cg, d, &candidates);
-  keep_candidates(cg, arena, plan, &candidates);
-  cy_conv_take_tile(&candidates, d);
+  cy_candidates c;
+  cy_conv_candidates(cg, d, &c);
+  cy_variants v[2];
+  int n = 0;
+  if (has(&c, cy_conv_name(CY_CONV_WINOGRAD)))
+    v[n++] = cy_winograd_variants(d);
+  if (!has(&c, cy_conv_name(CY_CONV_DEPTHWISE)))
+    v[n++] = cy_direct_variants(cg, d);
+  cy_cg with = with_variants(cg, arena, plan, v, n, &c);
   f->weights.source = conv_source(d);
-  plan_by(cg, f, cy_conv_generator(cy_conv_chosen(&candidates)), arena);
+  plan_by(&with, f, cy_conv_generator(cy_conv_chosen(&c)), arena);
 }
 
 static void prepare_gemm(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
   cy_gemm_desc *d = &f->desc.gemm;
   *d = gemm_desc(plan, f);
-  plan_by(cg, f, gemm_generator(d), arena);
-  if (d->ints.bits)
+  if (d->ints.bits) {
+    plan_by(cg, f, gemm_generator(d), arena);
     return;
-  cy_candidates candidates;
-  cy_gemm_candidates(cg, d, &candidates);
-  keep_candidates(cg, arena, plan, &candidates);
+  }
+  cy_candidates c;
+  cy_gemm_candidates(cg, d, &c);
+  cy_variants v = cy_gemm_variants(cg, d);
+  cy_cg with = with_variants(cg, arena, plan, &v, 1, &c);
+  plan_by(&with, f, gemm_generator(d), arena);
+}
+
+static void prepare_attention(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
+  f->desc.attention = attention_desc(plan);
+  cy_candidates c;
+  cy_attention_candidates(cg, &f->desc.attention, &c);
+  cy_variants v = cy_attention_variants(&f->desc.attention);
+  cy_cg with = with_variants(cg, arena, plan, &v, 1, &c);
+  plan_by(&with, f, &cy_attention_generator, arena);
 }
 
 static void prepare_floats(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
   switch (cy_kernel_contraction(plan->kernel)->kind) {
   case CY_CONTRACT_ATTENTION:
-    f->desc.attention = attention_desc(plan);
-    plan_by(cg, f, &cy_attention_generator, arena);
+    prepare_attention(cg, plan, f, arena);
     return;
   case CY_CONTRACT_MATMUL:
     prepare_gemm(cg, plan, f, arena);
@@ -732,9 +801,15 @@ static void set_epilogue(contraction_plan *f, cy_contraction_kind kind, const cy
 void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   contraction_plan *f = plan->form;
   cy_contract_info info = {0};
+  const cy_cg before = *cg;
+  cy_variant_take(cg, plan->candidates);
   cy_epilogue epilogue = cy_cpu_epilogue_create(cg, plan->kernel);
   set_epilogue(f, cy_kernel_contraction(plan->kernel)->kind, &epilogue);
   cy_generator_emit(cg, f->by, f->plan, plan->symbol, &info);
   cy_cpu_epilogue_destroy(&epilogue);
+  cg->model = before.model;
+  cg->forms_off = before.forms_off;
+  cg->tile_rows = before.tile_rows;
+  cg->tile_vectors = before.tile_vectors;
   take_code(&info, &plan->code);
 }

@@ -66,6 +66,7 @@ typedef struct cy_cg {
   bool strict_fp;      /* algorithms of fewer multiplications are not wanted: see cy_machine_strict_fp */
   cy_choices *choices; /* NULL: estimates choose */
   uint32_t forms_off;  /* bits: see cy_form_on */
+  unsigned tile_rows, tile_vectors; /* the tile that products and direct convolutions have; 0: what suits their sizes */
   const cy_arch *arch;
   char *cpu, *features; /* as LLVM wants them; features may be "" */
   char *has;            /* what code for the CPU may use, comma separated */

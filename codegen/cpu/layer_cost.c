@@ -182,7 +182,7 @@ static bool looped_cycles(const cy_cg *cg, const cy_conv_desc *d, cy_conv_cycles
   return true;
 }
 
-static bool is_planar(const char *name) { return name == cy_conv_name(CY_CONV_PLANAR); }
+static bool is_planar(const char *name) { return cy_candidate_is(name, cy_conv_name(CY_CONV_PLANAR)); }
 static bool is_channels(const char *name) { return !is_planar(name); }
 
 /* A candidate that is forced decides the layout, too; measured ones take the place of estimates. */

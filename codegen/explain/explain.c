@@ -339,7 +339,7 @@ static void print_candidates(cy_work *b, const cy_kernel_plan *plan, FILE *out) 
     const cy_candidate *one = &c->of[i];
     char name[32];
     snprintf(name, sizeof name, one->applies ? "%s" : "(%s)", one->name);
-    fprintf(out, "  %c %-12s %12.1f kcycles", i == c->chosen ? '*' : ' ', name, one->cycles / 1e3);
+    fprintf(out, "  %c %-24s %12.1f kcycles", i == c->chosen ? '*' : ' ', name, one->cycles / 1e3);
     fprintf(out, one->margin != 1 ? "  x %.2f to be chosen\n" : "\n", one->margin);
   }
 }

@@ -29,6 +29,8 @@ int cytoc_tune_file_write(const tune_file *f, const cy_choices *c, cy_diag_sink 
 
 /* May the layer of that description be measured alone? Its type has to be one that is known, its sizes fixed. */
 bool cytoc_tune_layer_known(const char *text);
+/* Sets the options that make its type of f32. */
+void cytoc_tune_layer_options(const char *text, cytoc_options *o);
 /* A graph of the layer alone, with random weights; ctx: the description. NULL: it cannot be made. */
 cy_graph *cytoc_tune_layer_graph(void *ctx, cy_diag_sink *diag);
 
@@ -42,6 +44,7 @@ typedef struct tune_contender {
   int n;
   double cycles[TUNE_SAMPLES];
   double median, spread; /* spread: between quartiles */
+  bool out;              /* so far behind that it runs no more */
 } tune_contender;
 
 typedef struct tune_clock {

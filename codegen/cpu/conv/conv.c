@@ -13,9 +13,11 @@
  * Positions also lie in the index table, as the epilogue needs them. Where output channels are few, "position" means a
  * block of outputs (conv_output_block.c), or vectors hold input channels and conv_lane_reduce.c has the loops.
  */
+#include "codegen/cpu/variants.h"
 #include "conv_int.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define LONG_ROW 256 /* positions; longer ones are shared out and copied piece by piece */
 
@@ -35,6 +37,7 @@ typedef struct conv {
   int64_t weights_at; /* byte offset of this part's weights */
   int n_idx;
   bool columns_outer;
+  bool widened; /* halves become floats panel by panel, where these are not too large */
 } conv;
 
 /* How many outputs of this part lie along the axis. */
@@ -122,7 +125,9 @@ static conv part_plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   c.mode = mode_choose(cg, &c);
   c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_POSITIONS ? c.axis[2].count : 1);
   c.klen = c.c * (c.mode == MODE_POSITIONS ? 1 : c.axis[2].count);
-  c.tile = d->tile_rows ? (cy_tile){d->tile_rows, d->tile_vectors} : cy_tile_choose(cg, known_positions(&c), c.n);
+  c.tile = cy_tile_choose(cg, known_positions(&c), c.n);
+  if (cg->tile_rows)
+    c.tile = (cy_tile){cg->tile_rows, cg->tile_vectors};
   const cy_lane_reduce *lane_reduce = c.output_block.lane_reduce.lanes ? &c.output_block.lane_reduce : NULL;
   if (lane_reduce)
     c.tile = (cy_tile){cy_lane_reduce_rows(cg, lane_reduce, c.n), 1};
@@ -135,6 +140,7 @@ static conv part_plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
     c.tap_block = c.taps;
   if (c.taps == 0)
     c.tap_block = 1;
+  c.widened = d->weights != CY_WEIGHTS_F32 && cg->model.widens;
   blocks_choose(cg, &c);
   return c;
 }
@@ -597,8 +603,15 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
 static void describe(const void *of, char *text, size_t size) {
   const direct *p = of;
   const conv *c = p->part;
-  snprintf(text, size, "tile %ux%lld, tasks of %lld positions and %lld panels, %d parts", c->tile.mr, (long long)c->nr,
-           (long long)c->blocks.mb, (long long)c->blocks.nb, p->parts);
+  const char *taps = c->mode == MODE_POSITIONS ? "" : ", taps are rows of the kernel";
+  snprintf(text, size, "tile %ux%lld, tasks of %lld positions and %lld panels, k by %lld, %d parts%s%s", c->tile.mr,
+           (long long)c->nr, (long long)c->blocks.mb, (long long)c->blocks.nb, (long long)(c->tap_block * c->c_block), p->parts,
+           taps, c->widened ? ", weights widened by panels" : "");
+  size_t n = strlen(text);
+  if (c->output_block.lane_reduce.lanes)
+    snprintf(text + n, size - n, ", vectors of input channels");
+  else if (c->output_block.count > 1)
+    snprintf(text + n, size - n, ", %lld outputs together", (long long)c->output_block.count);
 }
 
 const cy_generator cy_direct_generator = {.plan = plan,
@@ -648,8 +661,21 @@ double cy_direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   return cy_cost_plain(cg, work, bytes, cy_conv_outputs(d));
 }
 
-void cy_direct_tiles(const cy_cg *cg, const cy_conv_desc *d, bool applies, double cycles, cy_candidates *c) {
+static const cy_generator *direct_form(const cy_cg *cg, const void *desc) {
+  (void)cg;
+  (void)desc;
+  return &cy_direct_generator;
+}
+
+cy_variants cy_direct_variants(const cy_cg *cg, const cy_conv_desc *d) {
   conv plan = part_plan(cg, d, 0);
-  if (part_count(cg, d) == 1 && !plan.output_block.lane_reduce.lanes && d->weights == CY_WEIGHTS_F32)
-    cy_tiles_add(cg, true, applies, plan.tile, known_positions(&plan), plan.n, cycles, c);
+  bool floats = d->weights == CY_WEIGHTS_F32, tiles = floats && part_count(cg, d) == 1 && !plan.output_block.lane_reduce.lanes;
+  return (cy_variants){.kinds = floats ? CY_OF_DIRECT : CY_OF_HALVES,
+                       .base = CY_BASE_DIRECT,
+                       .tile = plan.tile,
+                       .rows = tiles ? known_positions(&plan) : 0,
+                       .n = plan.n,
+                       .step = cy_tile_step,
+                       .by = direct_form,
+                       .desc = d};
 }

@@ -63,24 +63,14 @@ void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *d, cy_candidates *c
                                         channels && !cg->strict_fp, cg->strict_fp});
   if (floats && !d->transposed)
     cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_PLANAR), cy_planar_cost(cg, d), 1, d->planar, false});
-  if (!depthwise && !d->transposed)
-    cy_direct_tiles(cg, d, channels, direct, c);
   cy_candidates_choose(cg, c);
 }
 
 cy_conv_algo cy_conv_chosen(const cy_candidates *c) {
   for (int algo = 0; algo <= CY_CONV_PLANAR && c->chosen >= 0; algo++)
-    if (c->of[c->chosen].name == cy_conv_name((cy_conv_algo)algo))
+    if (cy_candidate_is(c->of[c->chosen].name, cy_conv_name((cy_conv_algo)algo)))
       return (cy_conv_algo)algo;
   return CY_CONV_DIRECT;
-}
-
-void cy_conv_take_tile(const cy_candidates *c, cy_conv_desc *d) {
-  cy_tile tile;
-  if (!cy_tile_asked(c, &tile))
-    return;
-  d->tile_rows = tile.mr;
-  d->tile_vectors = tile.nv;
 }
 
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {

@@ -33,8 +33,6 @@ void cy_conv_tap_map(const cy_conv_desc *desc, int part, int32_t *map);
 double cy_conv_outputs(const cy_conv_desc *desc);
 /* Cycles on one core. */
 double cy_direct_cost(const cy_cg *cg, const cy_conv_desc *desc);
-/* Its other tiles, as cy_tiles_add(); cycles: with the one that suits the sizes. */
-void cy_direct_tiles(const cy_cg *cg, const cy_conv_desc *desc, bool applies, double cycles, cy_candidates *c);
 
 /* ---- conv_lane_reduce.c ---- */
 

@@ -24,6 +24,7 @@
  * image) would pay for the points of all filters, and are computed plainly instead, block of channels by block, tap by
  * tap. For both forms, weights lie in that order then.
  */
+#include "codegen/cpu/variants.h"
 #include "winograd_int.h"
 
 #include <stdio.h>
@@ -846,8 +847,20 @@ void cy_winograd_emit(cy_cg *cg, const void *of, const char *name) {
 
 void cy_winograd_describe(const void *of, char *text, size_t size) {
   const wino *w = of;
-  snprintf(text, size, "tile %ux%lld, tasks of %lld tiles and %lld panels, channels by %lld", w->tile.mr,
-           (long long)w->nr, (long long)w->tiles, (long long)w->nb, (long long)w->cb);
+  snprintf(text, size, "tile %ux%lld, tasks of %lld tiles and %lld panels, channels by %lld%s%s", w->tile.mr,
+           (long long)w->nr, (long long)w->tiles, (long long)w->nb, (long long)w->cb, w->pairs ? ", pairs of planes" : "",
+           w->filters_once ? ", filters once" : "");
+}
+
+static const cy_generator *winograd(const cy_cg *cg, const void *desc) {
+  (void)cg;
+  (void)desc;
+  return &cy_winograd_generator;
+}
+
+cy_variants cy_winograd_variants(const cy_conv_desc *d) {
+  return (cy_variants){
+      .kinds = CY_OF_WINOGRAD, .base = CY_BASE_WINOGRAD, .by = winograd, .desc = d};
 }
 
 const cy_generator cy_winograd_generator = {CY_WINOGRAD_PHASES, .plan = plan, .pack = pack, .name = name_of};

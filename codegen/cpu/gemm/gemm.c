@@ -13,7 +13,7 @@
  *   dots        few rows and B dense along k: dot products, eight columns at a time.
  * A is read in place when dense along k, else each task copies its rows into its worker's scratch.
  */
-#include "microkernel.h"
+#include "codegen/cpu/variants.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +42,7 @@ typedef struct gemm {
   bool copy_a, columns_outer;
   bool transposed;  /* A is made dense along k once, by a phase of its own, in shared scratch */
   bool direct;      /* halves become floats tile by tile */
+  bool widened;     /* .. or panel by panel, where these are not too large */
   bool strassen;    /* blocks of rows and panels go to strassen.c, as .. */
   cy_strassen fast; /* .. this says */
   cy_blocks plain;  /* tasks of the form without it */
@@ -67,7 +68,8 @@ static kind kind_choose(const cy_cg *cg, const cy_gemm_desc *d) {
     return GEMM_INTS;
   if (d->b_packed)
     return GEMM_PACKED;
-  if (cy_csize_is(d->bn, 1) && n && n % cg->W == 0 && ((m && m <= 64) || n <= 128))
+  double few = cg->model.in_place_rows;
+  if (cy_csize_is(d->bn, 1) && n && n % cg->W == 0 && ((m && (double)m <= few) || (double)n <= 2 * few))
     return GEMM_IN_PLACE;
   if (cy_form_on(cg, CY_FORM_GEMM_DOTS) && cy_csize_is(d->bk, 1) && m && m <= 4 && cy_csize_is(d->ak, 1))
     return GEMM_DOTS;
@@ -99,11 +101,11 @@ static int64_t rows_likely(const cy_gemm_desc *d, cy_tile t) {
 
 static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
 
-static void describe_layer(const cy_gemm_desc *d, cy_candidates *c) {
+void cy_gemm_text(const cy_gemm_desc *d, const char *type, cy_candidates *c) {
   const int64_t m = cy_csize_known(d->m), batches = known_all(d) || !d->n_batch ? known_batches(d) : 0;
   int64_t sizes[] = {m ? m : -1, cy_csize_known(d->n) ? cy_csize_known(d->n) : -1,
                      cy_csize_known(d->k) ? cy_csize_known(d->k) : -1, batches ? batches : -1};
-  cy_layer_text(c, "matmul%s%s", cy_weights_suffix(d->weights), d->b_packed ? "" : "_ab");
+  cy_layer_text(c, "matmul%s%s", type, d->b_packed ? "" : "_ab");
   cy_layer_sizes(c, " m", sizes, 1);
   cy_layer_sizes(c, " n", sizes + 1, 1);
   cy_layer_sizes(c, " k", sizes + 2, 1);
@@ -117,21 +119,19 @@ static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *
   double batches = known_all(d) ? (double)known_batches(d) : 1;
   double worth = d->weights == CY_WEIGHTS_F32 ? cg->model.strassen_worth : cg->model.strassen_worth_half;
   *c = (cy_candidates){.n = 0};
-  describe_layer(d, c);
+  cy_gemm_text(d, cy_weights_suffix(d->weights), c);
   double plain =
       batches * cy_cost_plain(cg, cy_cost_fmas(cg, m * n * k), n * k * (double)cy_weight_bytes(d->weights), m * n);
   cy_candidates_add(c, (cy_candidate){"plain", plain, 1, true, false});
   if (possible)
     cy_candidates_add(c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : NEVER,
                                         !cg->strict_fp, cg->strict_fp});
-  if (g->kind == GEMM_PACKED && d->weights == CY_WEIGHTS_F32)
-    cy_tiles_add(cg, false, true, g->tile, cy_csize_known(d->m), cy_csize_known(d->n), plain, c);
   cy_candidates_choose(cg, c);
 }
 
 static bool strassen_possible(const cy_cg *cg, gemm *g, int64_t outer, int64_t panels) {
   int64_t m = cy_csize_known(g->d->m), k = cy_csize_known(g->d->k);
-  return cy_form_on(cg, CY_FORM_STRASSEN) && g->kind == GEMM_PACKED && !g->copy_a &&
+  return cy_form_on(cg, CY_FORM_STRASSEN) && !cg->tile_rows && g->kind == GEMM_PACKED && !g->copy_a &&
          ((cg->model.strassen && !cg->strict_fp) || cg->choices) &&
          cy_strassen_choose(cg, g->tile, g->d->weights, outer, m, panels, k, g->blocks, &g->fast);
 }
@@ -144,12 +144,13 @@ static bool strassen_chosen(const cy_cg *cg, gemm *g, int64_t outer, int64_t pan
   return !strcmp(c.of[c.chosen].name, "strassen");
 }
 
-/* tile NULL: the one that suits the sizes. */
-static gemm plan_with(const cy_cg *cg, const cy_gemm_desc *d, const cy_tile *tile) {
+static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = {.d = d, .kind = kind_choose(cg, d)};
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
-  g.tile = tile ? *tile : cy_tile_choose(cg, m, n);
-  if (g.kind == GEMM_PACKED && known_all(d) && !tile)
+  g.tile = cy_tile_choose(cg, m, n);
+  if (cg->tile_rows)
+    g.tile = (cy_tile){cg->tile_rows, cg->tile_vectors};
+  else if (g.kind == GEMM_PACKED && known_all(d))
     share_columns(&g.tile, known_batches(d), m, n, k, cg->W);
   g.nr = (int64_t)g.tile.nv * cg->W;
   cy_kblock_choose(cg, d->weights, 1, c, &taps, &g.k_block);
@@ -171,12 +172,13 @@ static gemm plan_with(const cy_cg *cg, const cy_gemm_desc *d, const cy_tile *til
                  known_batches(d) == 1 && known_all(d) && panels > g.blocks.nb;
   g.copy_a = g.copy_a && !g.transposed;
   int64_t outer = known_all(d) ? known_batches(d) : 0;
-  if (!tile && strassen_chosen(cg, &g, outer, panels)) {
+  if (strassen_chosen(cg, &g, outer, panels)) {
     g.strassen = true;
     g.plain = g.blocks;
     g.blocks = g.fast.blocks;
     g.k_block = g.fast.k_block;
   }
+  g.widened = d->weights != CY_WEIGHTS_F32 && cg->model.widens;
   if (g.kind == GEMM_PACKED && !g.strassen)
     g.last = cy_last_columns(n, g.nr);
   g.columns_outer = n && (m ? n > m : n >= 256) && n * (k ? k : 512) * 4 > SHARED_BYTES;
@@ -184,19 +186,30 @@ static gemm plan_with(const cy_cg *cg, const cy_gemm_desc *d, const cy_tile *til
 }
 
 void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *d, cy_candidates *out) {
-  gemm g = plan_with(cg, d, NULL);
+  gemm g = plan_of(cg, d);
   int64_t outer = known_all(d) ? known_batches(d) : 0, n = cy_csize_known(d->n);
   if (g.strassen)
     g.blocks = g.plain;
   weigh(cg, &g, strassen_possible(cg, &g, outer, n ? cy_ceil(n, g.nr) : 0), out);
 }
 
-static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
-  cy_candidates c = {.chosen = -1};
-  cy_tile tile;
-  if (cg->choices)
-    cy_gemm_candidates(cg, d, &c);
-  return plan_with(cg, d, cy_tile_asked(&c, &tile) ? &tile : NULL);
+static const cy_generator *floats(const cy_cg *cg, const void *desc) {
+  (void)cg;
+  (void)desc;
+  return &cy_gemm_generator;
+}
+
+cy_variants cy_gemm_variants(const cy_cg *cg, const cy_gemm_desc *d) {
+  gemm g = plan_of(cg, d);
+  bool tiles = g.kind == GEMM_PACKED && d->weights == CY_WEIGHTS_F32;
+  return (cy_variants){.kinds = tiles ? CY_OF_PLAIN : d->b_packed ? CY_OF_HALVES : CY_OF_PAIR,
+                       .base = CY_BASE_PLAIN,
+                       .tile = g.tile,
+                       .rows = tiles ? cy_csize_known(d->m) : 0,
+                       .n = cy_csize_known(d->n),
+                       .step = cy_tile_step,
+                       .by = floats,
+                       .desc = d};
 }
 
 static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
@@ -637,8 +650,14 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
 
 static void describe(const void *of, char *text, size_t size) {
   const gemm *g = of;
-  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels, k by %lld", g->tile.mr, (long long)g->nr,
-           (long long)g->blocks.mb, (long long)g->blocks.nb, (long long)g->k_block);
+  static const char *const kinds[] = {[GEMM_PACKED] = "",
+                                      [GEMM_RUNTIME_PACK] = ", packs the second factor",
+                                      [GEMM_IN_PLACE] = ", second factor in place",
+                                      [GEMM_DOTS] = ", dot products",
+                                      [GEMM_INTS] = ""};
+  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels, k by %lld%s%s", g->tile.mr, (long long)g->nr,
+           (long long)g->blocks.mb, (long long)g->blocks.nb, (long long)g->k_block, kinds[g->kind],
+           g->widened ? ", weights widened by panels" : "");
 }
 
 const cy_generator cy_gemm_generator = {.plan = plan,

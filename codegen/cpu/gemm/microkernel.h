@@ -26,12 +26,8 @@ enum { CY_MANY_WEIGHTS = 256 * 1024 };
 
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
-/* Adds tiles other than `chosen` to the candidates of a product that takes `cycles` with that: "plain-8x3", or "direct-8x3".
- * They are for --tune to measure; estimates do not tell them well enough to choose one. */
-void cy_tiles_add(const cy_cg *cg, bool conv, bool applies, cy_tile chosen, int64_t rows, int64_t n, double cycles,
-                  cy_candidates *c);
-/* Is it one of these that was chosen? */
-bool cy_tile_asked(const cy_candidates *c, cy_tile *out);
+/* Cycles of a step of k. */
+double cy_tile_step(const cy_cg *cg, cy_tile tile);
 /* Columns that the last panel of nr has in memory, where weights are packed: by dot4; 0: all of them. Bytes that may be
  * read behind it. */
 int64_t cy_last_columns(int64_t n, int64_t nr);

@@ -45,61 +45,15 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   return t;
 }
 
-/* ---- tiles that --tune tries ---- */
-
-typedef struct tried {
-  unsigned registers;
-  cy_tile tile;
-  const char *plain, *direct;
-} tried;
-
-static const tried all_tried[] = {
-#define CY_FLOAT_TILE_TRIED(registers, mr, nv) {registers, {mr, nv}, "plain-" #mr "x" #nv, "direct-" #mr "x" #nv},
-#include "codegen/cpu/microkernels.def"
-};
-
-/* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */
+/* Fma at two a cycle, but no less than their latency. */
 static unsigned tile_cycles(unsigned mr, unsigned nv) {
   unsigned n = (mr * nv + 1) / 2;
   return n > 4 ? n : 4;
 }
 
-/* Cycles per k of a whole product: tiles at the end of rows and of columns are as small as they can be. */
-static double product_cycles(const cy_cg *cg, cy_tile t, int64_t rows, int64_t n) {
-  int64_t panels = n / (t.nv * cg->W), rest = cy_ceil(n % (t.nv * cg->W), cg->W);
-  double sum = 0;
-  for (int last = 0; last < 2; last++) {
-    unsigned nv = last ? (unsigned)rest : t.nv;
-    int64_t tiles = rows / t.mr, left = rows % t.mr;
-    double column = (double)tiles * tile_cycles(t.mr, nv) + (left ? tile_cycles((unsigned)left, nv) : 0);
-    sum += nv ? column * (last ? 1 : (double)panels) : 0;
-  }
-  return sum;
-}
-
-void cy_tiles_add(const cy_cg *cg, bool conv, bool applies, cy_tile chosen, int64_t rows, int64_t n, double cycles,
-                  cy_candidates *c) {
-  const double never = 100, worse = 1.1; /* a margin; what is worse by so much is not tried */
-  double base = rows > 1 && n ? product_cycles(cg, chosen, rows, n) : 0;
-  unsigned registers = cg->registers == 32 ? 32 : 16;
-  for (size_t i = 0; base > 0 && i < sizeof all_tried / sizeof *all_tried; i++) {
-    const tried *t = &all_tried[i];
-    if (t->registers != registers || t->tile.mr > rows || (t->tile.nv > 1 && (t->tile.nv - 1) * cg->W >= n) ||
-        (t->tile.mr == chosen.mr && t->tile.nv == chosen.nv))
-      continue;
-    double ratio = product_cycles(cg, t->tile, rows, n) / base;
-    if (ratio <= worse)
-      cy_candidates_add(c, (cy_candidate){conv ? t->direct : t->plain, cycles * ratio, never, applies, false});
-  }
-}
-
-bool cy_tile_asked(const cy_candidates *c, cy_tile *out) {
-  for (size_t i = 0; c->chosen >= 0 && i < sizeof all_tried / sizeof *all_tried; i++)
-    if (c->of[c->chosen].name == all_tried[i].plain || c->of[c->chosen].name == all_tried[i].direct) {
-      *out = all_tried[i].tile;
-      return true;
-    }
-  return false;
+double cy_tile_step(const cy_cg *cg, cy_tile t) {
+  (void)cg;
+  return tile_cycles(t.mr, t.nv);
 }
 
 int64_t cy_last_columns(int64_t n, int64_t nr) { return cy_round_up(n % nr, 4) % nr; }
@@ -129,7 +83,7 @@ static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks least, cy_
   return best;
 }
 
-cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
+static cy_blocks blocks_of(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
   const int64_t enough = 32;     /* tasks that keep up to 16 workers evenly busy */
   const double least_ns = 20000; /* a task worth splitting */
   int64_t nr = (int64_t)tile.nv * cg->W, mb = 16 * tile.mr, nb = 16;
@@ -158,6 +112,13 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
   }
   cy_blocks least = {cy_ceil(mb, 2), cy_ceil(nb, 2)}, most = {mb, nb};
   return rows ? blocks_even(cg, tile, least, most, outer, rows, p, panel) : most;
+}
+
+cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
+  cy_blocks b = blocks_of(cg, tile, outer, rows, panels, k);
+  int64_t tiles = (int64_t)((double)(b.mb / tile.mr) * cg->model.task_rows), most = rows ? cy_ceil(rows, tile.mr) : tiles;
+  tiles = tiles < most ? tiles : most;
+  return (cy_blocks){(tiles > 1 ? tiles : 1) * tile.mr, b.nb};
 }
 
 /* A long panel is half of the least second-level cache, and sums leave the registers less often. Halves

@@ -9,6 +9,7 @@
  * position; its k are the taps, padding included. Sums of integers are exact, those of bf16 run over all of k in order:
  * neither depends on blocks or threads.
  */
+#include "codegen/cpu/variants.h"
 #include "int_gemm_int.h"
 
 #include <stdio.h>
@@ -168,7 +169,9 @@ static int64_t rows_at_most(const cy_cg *cg, const plan *p, int64_t k) {
 /* Where there are so many columns. */
 static cy_tile tile_of(const cy_cg *cg, plan *p, int64_t n) {
   p->tile = p->variant.amx ? cy_int_gemm_amx_tile(p->rows, n) : cy_tile_choose(cg, p->rows, n);
-  if (p->rows != 1 && !p->variant.amx)
+  if (cg->tile_rows && !p->variant.amx)
+    p->tile = (cy_tile){cg->tile_rows, cg->tile_vectors};
+  else if (p->rows != 1 && !p->variant.amx)
     p->tile.mr = tile_rows(cg, p);
   return p->tile;
 }
@@ -722,8 +725,25 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
 
 static void describe(const void *of, char *text, size_t size) {
   const plan *p = of;
-  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels", p->tile.mr, (long long)p->nr,
-           (long long)p->mb, (long long)p->nb);
+  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels%s%s%s", p->tile.mr, (long long)p->nr,
+           (long long)p->mb, (long long)p->nb, p->row_block ? ", taps by rows of the feature map" : "",
+           cy_int_gemm_each(p->variant) > 1 ? ", lanes are k, too" : "", p->variant.shuffled ? ", taps of zeros left out" : "");
+}
+
+static const cy_generator *form_of(const cy_cg *cg, const void *desc) { return cy_int_generator(cg, desc); }
+
+cy_variants cy_int_variants(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  cy_variants v = {.kinds = CY_OF_INT_DEPTHWISE, .base = CY_BASE_DEPTHWISE, .by = form_of, .desc = d};
+  if (cy_int_depthwise_possible(d))
+    return v;
+  plan p = plan_of(cg, d);
+  v.kinds = d->conv ? CY_OF_INT_DIRECT : CY_OF_INT_PLAIN;
+  v.base = d->conv ? CY_BASE_DIRECT : CY_BASE_PLAIN;
+  v.tile = p.tile;
+  v.rows = p.variant.amx || cy_int_gemm_each(p.variant) > 1 || p.variant.shuffled ? 0 : p.rows;
+  v.n = p.n;
+  v.step = cy_tile_step;
+  return v;
 }
 
 const cy_generator cy_int_gemm_generator = {
