@@ -52,13 +52,13 @@ def shapes():
     conv = lambda x, cout, cin, k, **more: g.op('Conv', x, g.const(g.rng.standard_normal((cout, cin, k, k)) / (k * cin ** .5),
                                                                    np.float32), kernel_shape=[k, k], pads=[k // 2] * 4, **more)
     h = g.op('Relu', conv('x', 32, 3, 7, strides=[2, 2]))
-    few = g.op('Concat', conv(h, 3, 32, 3), g.op('Relu', conv('x', 4, 3, 3, strides=[2, 2])), axis=1)
+    few, wide = conv(h, 3, 32, 3), conv('x', 4, 3, 3)
     h = g.op('Relu', conv(h, 64, 32, 1, strides=[4, 4]))
     h = conv(h, 80, 64, 3)
     h = conv(h, 48, 80, 5)
     h = g.op('Reshape', h, g.const(np.array([1, -1]), np.int64))
     many = g.op('MatMul', 'y', g.const(g.rng.standard_normal((3000, 96)) / 50, np.float32))
-    y = g.op('Concat', *[g.op('Reshape', v, g.const(np.array([1, -1]), np.int64)) for v in (few, h, many)], axis=1)
+    y = g.op('Concat', *[g.op('Reshape', v, g.const(np.array([1, -1]), np.int64)) for v in (few, wide, h, many)], axis=1)
     return g.model([graphs.port('x', np.float32, (1, 3, 70, 66)), graphs.port('y', np.float32, (40, 3000))],
                    [graphs.port(y, np.float32, None)])
 

@@ -31,7 +31,12 @@ int cytoc_tune_file_write(const tune_file *f, const cy_choices *c, cy_diag_sink 
 bool cytoc_tune_layer_known(const char *text);
 /* Sets the options that make its type of f32. */
 void cytoc_tune_layer_options(const char *text, cytoc_options *o);
-/* A graph of the layer alone, with random weights; ctx: the description. NULL: it cannot be made. */
+/* Of a description; planar: its feature maps lie by planes of channels, else channels are dense. */
+typedef struct tune_layer_form {
+  const char *text;
+  bool planar;
+} tune_layer_form;
+/* A graph of the layer alone, with random weights, a bias and an activation; ctx: a tune_layer_form. NULL: it cannot be made. */
 cy_graph *cytoc_tune_layer_graph(void *ctx, cy_diag_sink *diag);
 
 /* ---- tune_measure.c ---- */

@@ -126,10 +126,34 @@ static cy_val weights(cy_graph *g, const int64_t *sizes, int rank) {
   return cy_build_const(g, &type, w, n * sizeof *w);
 }
 
-static cy_val build_conv(cy_graph *g, const layer *l) {
+/* A feature map's axes in memory: channels last, or in front of positions. */
+static void order_axes(int rank, bool planar, int64_t *to_memory, int64_t *from_memory) {
+  for (int i = 0; i < rank + 2; i++) {
+    int64_t axis = planar || !i ? i : i == rank + 1 ? 1 : i + 1; /* the one that lies at place i */
+    to_memory[i] = axis;
+    from_memory[axis] = i;
+  }
+}
+
+/* Most layers add a bias and have an activation, which take part in how sums are stored. */
+static cy_val finished(cy_graph *g, cy_val y, int axis) {
+  cy_type t = cy_value_of(g, y)->type;
+  int64_t n = 0, sizes[SPATIAL + 2];
+  for (int i = 0; i < t.rank; i++) {
+    sizes[i] = 1;
+    if (i == axis && cy_dim_is_const(g, t.dim[i], &n))
+      sizes[i] = n;
+  }
+  cy_val biased = cy_build_binary(g, CY_OP_add, y, weights(g, sizes, t.rank));
+  return cy_build_binary(g, CY_OP_max, biased, cy_build_like(g, biased, 0));
+}
+
+static cy_val build_conv(cy_graph *g, const layer *l, bool planar) {
   int64_t x[SPATIAL + 2] = {l->batch, l->cin}, w[SPATIAL + 2] = {l->cout, l->cin / l->groups},
                       y[SPATIAL + 2] = {l->batch, l->cout};
   cy_dim pads[2 * SPATIAL];
+  int64_t to_memory[SPATIAL + 2], from_memory[SPATIAL + 2], stored[SPATIAL + 2];
+  order_axes(l->rank, planar, to_memory, from_memory);
   for (int i = 0; i < l->rank; i++) {
     w[2 + i] = l->kernel[i];
     y[2 + i] = l->out[i];
@@ -141,17 +165,20 @@ static cy_val build_conv(cy_graph *g, const layer *l) {
   uint32_t n = (uint32_t)l->rank;
   cy_attr a[] = {cy_attr_ints(CY_ATTR_strides, l->stride, n), cy_attr_dims(CY_ATTR_pads, pads, 2 * n),
                  cy_attr_ints(CY_ATTR_dilations, l->dilation, n), cy_attr_int(CY_ATTR_group, l->groups)};
-  cy_val in[] = {input(g, "x", x, l->rank + 2), weights(g, w, l->rank + 2)};
+  for (int i = 0; i < l->rank + 2; i++)
+    stored[i] = x[to_memory[i]];
+  cy_val in[] = {cy_build_transpose(g, input(g, "x", stored, l->rank + 2), from_memory), weights(g, w, l->rank + 2)};
   cy_type type = type_of(g, y, l->rank + 2);
-  return cy_build(g, CY_OP_conv, in, 2, a, 4, &type, 1);
+  return cy_build_transpose(g, finished(g, cy_build(g, CY_OP_conv, in, 2, a, 4, &type, 1), 1), to_memory);
 }
 
 static cy_val build_matmul(cy_graph *g, const layer *l) {
   int64_t a[] = {l->batch, l->m, l->k}, b[] = {l->batch, l->k, l->n};
   int from = l->batch == 1 || !l->two_inputs; /* no batch, or one that the weights do not have */
   cy_val x = input(g, "x", a + (l->batch == 1), 3 - (l->batch == 1));
-  return cy_build_matmul(g, x, l->two_inputs ? input(g, "y", b + from, 3 - from) : weights(g, b + from, 3 - from),
-                         CY_F32);
+  if (l->two_inputs)
+    return cy_build_matmul(g, x, input(g, "y", b + from, 3 - from), CY_F32);
+  return finished(g, cy_build_matmul(g, x, weights(g, b + from, 3 - from), CY_F32), 2 - (l->batch == 1));
 }
 
 /* Heads of that many rows: an input of its own, or columns of a wider one, as products leave them. 0: neither. */
@@ -180,11 +207,12 @@ static cy_val build_attention(cy_graph *g, const layer *l) {
 }
 
 cy_graph *cytoc_tune_layer_graph(void *ctx, cy_diag_sink *diag) {
+  const tune_layer_form *form = ctx;
   layer l;
-  if (!read_layer(ctx, &l))
+  if (!read_layer(form->text, &l))
     return NULL;
   cy_graph *g = cy_graph_create(diag, "layer");
-  cy_val y = l.what == CONV ? build_conv(g, &l) : l.what == MATMUL ? build_matmul(g, &l) : build_attention(g, &l);
+  cy_val y = l.what == CONV ? build_conv(g, &l, form->planar) : l.what == MATMUL ? build_matmul(g, &l) : build_attention(g, &l);
   if (y) {
     cy_graph_add_output(g, "out", y);
     return g;

@@ -13,9 +13,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { MIN_SAMPLES = 5, WARM_RUNS = 2, MAX_INPUTS = 3 };
-enum { SWEPT = 4 << 20, LINE = 64 }; /* bytes */
+enum { SWEPT = 4 << 20, LINE = 64, HUGE_PAGE = 2 << 20 }; /* bytes */
 static const double MAX_MS = 1500; /* of runs of a layer */
 static const double BEHIND = 1.2;  /* what took so many times the best in MIN_SAMPLES runs is out */
 
@@ -59,10 +60,11 @@ static bool compile(const cytoc_session *s, const char *layer, const char *candi
   cy_choice forced = {.layer = layer, .candidate = candidate};
   cy_choices choices = {&forced, 1};
   expected e = {layer, candidate, false};
+  tune_layer_form form = {layer, candidate && cy_candidate_is(candidate, "planar")};
   cytoc_session one = {.o = &o,
                        .diag = diag,
                        .make = cytoc_tune_layer_graph,
-                       .make_ctx = (void *)layer,
+                       .make_ctx = &form,
                        .choices = candidate ? &choices : NULL,
                        .visit = candidate ? look : NULL,
                        .visit_ctx = &e};
@@ -73,28 +75,56 @@ static bool compile(const cytoc_session *s, const char *layer, const char *candi
 
 /* ---- running ---- */
 
-static bool bind_inputs(tune_contender *c, float *data[MAX_INPUTS]) {
+/* What all contenders read and write. */
+typedef struct ports {
+  float *input[MAX_INPUTS], *output;
+} ports;
+
+static uint64_t elements_of(const cyto_port *port) {
+  uint64_t n = 1;
+  for (int32_t a = 0; a < port->rank; a++)
+    n *= (uint64_t)port->dims[a];
+  return n;
+}
+
+/* On large pages, as the arena of a context is. */
+static float *room_for(uint64_t n) {
+  uint64_t bytes = (n * sizeof(float) / HUGE_PAGE + 1) * HUGE_PAGE;
+  float *room = aligned_alloc(HUGE_PAGE, bytes);
+  if (!room)
+    cy_no_memory();
+  madvise(room, bytes, MADV_HUGEPAGE);
+  return room;
+}
+
+static bool bind_ports(tune_contender *c, ports *p) {
   cyto_error error;
+  cyto_port port;
   for (int32_t i = 0; i < cyto_model_input_count(c->model) && i < MAX_INPUTS; i++) {
-    cyto_port port;
     cyto_model_input(c->model, i, &port);
-    uint64_t n = 1;
-    for (int32_t a = 0; a < port.rank; a++)
-      n *= (uint64_t)port.dims[a];
-    if (!data[i] && !(data[i] = malloc(n * sizeof(float) + 1)))
-      cy_no_memory();
+    uint64_t n = elements_of(&port);
+    p->input[i] = p->input[i] ? p->input[i] : room_for(n);
     for (uint64_t at = 0; at < n; at++)
-      data[i][at] = (float)(at * 2654435761u % 1024) / 512 - 1;
-    if (cyto_bind_input(c->context, i, CYTO_F32, port.rank, port.dims, data[i], &error))
+      p->input[i][at] = (float)(at * 2654435761u % 1024) / 512 - 1;
+    if (cyto_bind_input(c->context, i, CYTO_F32, port.rank, port.dims, p->input[i], &error))
       return false;
   }
-  return true;
+  cyto_model_output(c->model, 0, &port);
+  uint64_t n = elements_of(&port);
+  p->output = p->output ? p->output : room_for(n);
+  return !cyto_bind_output(c->context, 0, p->output, n * sizeof *p->output, &error);
+}
+
+static void free_ports(ports *p) {
+  for (int i = 0; i < MAX_INPUTS; i++)
+    free(p->input[i]);
+  free(p->output);
 }
 
 static bool is_layer(const char *ops) { return strstr(ops, "conv") || strstr(ops, "matmul") || strstr(ops, "attention"); }
 
-/* In a model, other layers run in between: weights come from behind the second-level cache, and inputs are near. */
-static void sweep(const tune_contender *c, float *const data[MAX_INPUTS]) {
+/* In a model, other layers run in between: what a layer reads and writes is behind the second-level cache, but for its inputs. */
+static void sweep(const tune_contender *c, const ports *shared) {
   static char swept[SWEPT];
   volatile char *p = swept;
   for (int i = 0; i < SWEPT; i += LINE)
@@ -102,11 +132,8 @@ static void sweep(const tune_contender *c, float *const data[MAX_INPUTS]) {
   for (int32_t i = 0; i < cyto_model_input_count(c->model) && i < MAX_INPUTS; i++) {
     cyto_port port;
     cyto_model_input(c->model, i, &port);
-    uint64_t n = 1;
-    for (int32_t a = 0; a < port.rank; a++)
-      n *= (uint64_t)port.dims[a];
-    for (uint64_t at = 0; at < n; at += LINE / sizeof(float))
-      *p = data[i][at] > 0;
+    for (uint64_t at = 0; at < elements_of(&port); at += LINE / sizeof(float))
+      *p = shared->input[i][at] > 0;
   }
 }
 
@@ -133,10 +160,10 @@ static void unload(tune_contender *c) {
   c->model = NULL;
 }
 
-static bool load(tune_contender *c, const char *path, float *data[MAX_INPUTS], cyto_error *error) {
+static bool load(tune_contender *c, const char *path, ports *shared, cyto_error *error) {
   cyto_options one_thread = {.threads = 1};
   bool ok = !cyto_model_load(path, &c->model, error) &&
-            !cyto_context_create(c->model, &one_thread, &c->context, error) && bind_inputs(c, data);
+            !cyto_context_create(c->model, &one_thread, &c->context, error) && bind_ports(c, shared);
   for (int i = 0; ok && i < WARM_RUNS; i++)
     ok = run(c) > 0;
   if (!ok)
@@ -167,7 +194,7 @@ static void leave_out(tune_contender *list, int n) {
     c->out = c->n && c->cycles[0] > BEHIND * best;
 }
 
-static int take_turns(const tune_clock *clock, tune_contender *list, int n, float *const data[MAX_INPUTS]) {
+static int take_turns(const tune_clock *clock, tune_contender *list, int n, const ports *shared) {
   double began = cy_clock_ms();
   for (int round = 0; round < TUNE_SAMPLES; round++) {
     if (round >= MIN_SAMPLES && cy_clock_ms() - began > MAX_MS)
@@ -179,7 +206,8 @@ static int take_turns(const tune_clock *clock, tune_contender *list, int n, floa
         return -1;
       if (!c->model || c->out)
         continue;
-      sweep(c, data);
+      run(c); /* the others have pushed its memory out of all caches */
+      sweep(c, shared);
       double ns = run(c);
       if (ns > 0)
         c->cycles[c->n++] = ns * clock->cycles_ns;
@@ -192,7 +220,7 @@ static int take_turns(const tune_clock *clock, tune_contender *list, int n, floa
 
 /* One candidate's library, in this process. */
 static void prepare(const cytoc_session *s, cy_temps *temps, const char *layer, tune_contender *c,
-                    float *data[MAX_INPUTS]) {
+                    ports *shared) {
   cyto_error error;
   char name[80];
   snprintf(name, sizeof name, "%s.so.weights", c->name);
@@ -201,32 +229,31 @@ static void prepare(const cytoc_session *s, cy_temps *temps, const char *layer, 
   cy_diag_sink *quiet = cy_diag_create();
   const char *path = cy_temps_file(temps, name);
   if (compile(s, layer, c->name, path, quiet))
-    load(c, path, data, &error);
+    load(c, path, shared, &error);
   cy_diag_destroy(quiet);
 }
 
 int cytoc_tune_measure(const cytoc_session *s, const tune_clock *clock, const char *layer, tune_contender *list,
                        int n) {
-  float *data[MAX_INPUTS] = {NULL};
+  ports shared = {0};
   cy_temps *temps = cy_temps_create(s->diag);
   int status = temps ? 0 : -1;
   for (tune_contender *c = list; c < list + n && !status; c++) {
-    prepare(s, temps, layer, c, data);
+    prepare(s, temps, layer, c, &shared);
     status = cytoc_tune_over(clock) ? -1 : 0;
   }
   if (!status)
-    status = take_turns(clock, list, n, data);
+    status = take_turns(clock, list, n, &shared);
   for (tune_contender *c = list; c < list + n; c++)
     if (c->model)
       unload(c);
-  for (int i = 0; i < MAX_INPUTS; i++)
-    free(data[i]);
+  free_ports(&shared);
   cy_temps_destroy(temps);
   return status;
 }
 
 char *cytoc_tune_refused(const cytoc_session *s) {
-  float *data[MAX_INPUTS] = {NULL};
+  ports shared = {0};
   tune_contender c = {0};
   cyto_error error = {0};
   cy_diag_sink *quiet = cy_diag_create();
@@ -235,13 +262,13 @@ char *cytoc_tune_refused(const cytoc_session *s) {
   char *copy = NULL;
   if (path && !compile(s, "matmul m8 n16 k16 b1", NULL, path, quiet))
     why = cy_diag_count(quiet) ? cy_diag_at(quiet, 0)->text : "it cannot be compiled for it";
-  else if (path && !load(&c, path, data, &error))
+  else if (path && !load(&c, path, &shared, &error))
     why = *error.message ? error.message : "it cannot be run";
   if (why && !(copy = strdup(why)))
     cy_no_memory();
   if (c.model)
     unload(&c);
-  free(data[0]);
+  free_ports(&shared);
   cy_temps_destroy(temps);
   cy_diag_destroy(quiet);
   return copy;
