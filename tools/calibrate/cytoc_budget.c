@@ -14,12 +14,15 @@
  *                so that a looser one never makes a slower library by the estimates
  *   5. search    along that order by bisection, with the library of step 2; then what is found is compiled as it will be,
  *                run on all samples, and moved along the order until it holds the budget, and not by far more
+ *   6. contest   estimates err: where the target is this CPU, the same with each precision alone beside f32, as far as estimates
+ *                have it near; what holds the budget is timed, and the plan of step 5 makes way for what is clearly faster
  *
- * Nothing depends on a clock: the same inputs make the same plan.
+ * But for the contest, nothing depends on a clock: the same inputs make the same plan.
  */
 #include "cytoc_budget.h"
 
 #include "cytoc_whole.h"
+#include "ir/clock.h"
 #include "tools/values/errors.h"
 
 #include <limits.h>
@@ -32,6 +35,10 @@ static const double NEAR_DB = 1, SPARE_DB = 0.2;
 /* Estimated cycles, on one core, of measuring layers one by one, and of the search. */
 static const double SINGLES_CYCLES = 2e10, SEARCH_CYCLES = 2e10;
 enum { MAX_VERIFIED = 7, MAX_SAMPLES = 32, RANDOM_SIZE = 64, NONE = -1 };
+/* Of the contest. What is estimated to take so many times as long does not take part; what wins does so by that share;
+ * rounds, and libraries that are compiled to find a contender. */
+static const double NEAR_CYCLES = 1.3, CLEARLY = 0.98, CONTEST_MS = 4000;
+enum { LEAST_ROUNDS = 5, MOST_ROUNDS = 31, MAX_CONTENDER_VERIFIED = 3 };
 
 /* Entries of the offer that are about the same layer, and the one that counts now. */
 typedef struct group {
@@ -45,6 +52,13 @@ typedef struct step {
   int to;
   double ratio; /* error that it takes off, for a cycle */
 } step;
+
+/* A layer that may go without a fast algorithm, by that choice; cycles that it loses. */
+typedef struct fast_layer {
+  cy_choice choice;
+  double loss;
+} fast_layer;
+enum { MAX_FAST = 64 };
 
 /* What a run over samples is compared by. */
 typedef struct score {
@@ -68,6 +82,7 @@ typedef struct search {
   double *noise; /* [nentries]: see cytoc_budget_layer */
   step *step;
   uint32_t nsteps;
+  unsigned allowed; /* precisions of these steps, as bits */
   double *seen; /* [nsteps + 1]: values by the library of the offer; NAN: not known */
   bool *chosen; /* what that reads .. */
   float *correction;
@@ -75,6 +90,8 @@ typedef struct search {
   double *signal, *elements;           /* [nentries]: of a layer's own output; elements of a channel */
   int64_t *label, nlabels, *first_row; /* first_row[sample] */
   uint32_t classes;                    /* output whose classes count */
+  fast_layer *fast; /* [nfast]: are collected from what is compiled; NULL: they are not */
+  uint32_t nfast;
   int nsearched;                       /* samples that the search runs on */
   double needed;
   score *now;
@@ -155,6 +172,26 @@ static void finish(const search *s, score *c) {
       c->value = decibels_of(&c->sums[k]), c->worst = k;
   if (by_classes(s))
     c->value = (double)c->right, c->worst = s->classes;
+}
+
+/* Of a layer that is computed by a fast algorithm: the same without, and what it loses. */
+static void note_fast(void *ctx, const cy_candidates *c, uint32_t launches) {
+  search *s = ctx;
+  const char *chosen = c->chosen < 0 ? "" : c->of[c->chosen].name, *other = NULL;
+  double cycles = 0;
+  if (!cy_candidate_is(chosen, "winograd") && !cy_candidate_is(chosen, "strassen"))
+    return;
+  for (int i = 0; i < c->n && !other; i++)
+    if (!strcmp(c->of[i].name, "direct") || !strcmp(c->of[i].name, "plain"))
+      other = c->of[i].name, cycles = c->of[i].cycles;
+  for (uint32_t i = 0; i < s->nfast; i++)
+    if (!strcmp(s->fast[i].choice.layer, c->layer))
+      return;
+  if (!other || s->nfast == MAX_FAST)
+    return;
+  const char *layer = cy_arena_printf(s->q->arena, "%s", c->layer);
+  s->fast[s->nfast++] = (fast_layer){{.layer = layer, .candidate = other},
+                                     (cycles - c->of[c->chosen].cycles) * (launches ? launches : 1)};
 }
 
 static int run_score(search *s, recorder *r, const char *what, int samples, score *out) {
@@ -331,13 +368,17 @@ static double cycles_of(const search *s, const group *g, int entry) {
 
 static double noise_of(const search *s, int entry) { return entry < 0 ? 0 : s->noise[entry]; }
 
+static bool is_allowed(const search *s, int entry) {
+  return entry < 0 || s->allowed >> s->entry[entry].precision & 1;
+}
+
 /* The next precision of a layer behind `at`: the one that takes most error off for a cycle. False: there is none. */
 static bool next_of(const search *s, const group *g, int at, int *out, double *ratio) {
   bool any = false;
   for (int i = NONE; i < (int)g->count; i++) {
     int to = i < 0 ? NONE : (int)g->first + i;
     double less = noise_of(s, at) - noise_of(s, to), more = cycles_of(s, g, to) - cycles_of(s, g, at);
-    if (at == to || at == NONE || (to >= 0 && !(less > 0)) || more < 0)
+    if (at == to || at == NONE || !is_allowed(s, to) || (to >= 0 && !(less > 0)) || more < 0)
       continue;
     double each = fmax(less, 0) / fmax(more, 1);
     if (!any || each > *ratio)
@@ -351,13 +392,15 @@ static int by_ratio(const void *a, const void *b) {
   return x->ratio != y->ratio ? (x->ratio < y->ratio ? 1 : -1) : x->number < y->number ? -1 : x->number > y->number;
 }
 
-static void find_order(search *s) {
+static void find_order(search *s, unsigned allowed) {
+  s->allowed = allowed;
+  s->nsteps = 0;
   s->step = CY_NEW_ARRAY(s->q->arena, step, s->nentries + 1);
   for (uint32_t k = 0; k < s->ngroups; k++) {
     group *g = &s->group[k];
     g->fastest = NONE;
     for (uint32_t i = g->first; i < g->first + g->count; i++)
-      if (isfinite(s->noise[i]) && cycles_of(s, g, (int)i) < cycles_of(s, g, g->fastest))
+      if (is_allowed(s, (int)i) && isfinite(s->noise[i]) && cycles_of(s, g, (int)i) < cycles_of(s, g, g->fastest))
         g->fastest = (int)i;
     double ratio = 0, last = INFINITY;
     for (int at = g->fastest, to; next_of(s, g, at, &to, &ratio); at = to, last = ratio)
@@ -414,7 +457,7 @@ static int64_t least_steps(search *s, double value) {
 static int other_than_static(const search *s, const group *g, int entry) {
   int best = NONE;
   for (uint32_t i = g->first; i < g->first + g->count; i++)
-    if ((int)i != entry && s->entry[i].precision != CY_PRECISION_STATIC && s->noise[i] <= s->noise[entry] &&
+    if ((int)i != entry && is_allowed(s, (int)i) && s->entry[i].precision != CY_PRECISION_STATIC && s->noise[i] <= s->noise[entry] &&
         cycles_of(s, g, (int)i) < cycles_of(s, g, best))
       best = (int)i;
   return best;
@@ -424,9 +467,8 @@ static cy_precision precision_of(const search *s, int entry) {
   return entry < 0 ? CY_PRECISION_F32 : s->entry[entry].precision;
 }
 
-/* Makes q->plan and q->layer what they are after so many steps. */
-static void plan(const search *s, cy_quant *q, uint32_t steps) {
-  const int *at = entries_at(s, steps);
+/* Makes q->plan and q->layer those of each layer's entry. */
+static void plan(const search *s, cy_quant *q, const int *at) {
   q->mode = CY_QUANT_PLAN;
   q->nplan = s->nnodes;
   q->plan = CY_NEW_ARRAY(q->arena, cy_precision, s->nnodes + 1);
@@ -451,26 +493,40 @@ static void plan(const search *s, cy_quant *q, uint32_t steps) {
   }
 }
 
-/* Compiles and runs that; *out is what it has. */
-static int verify(search *s, uint32_t steps, cy_quant *q, score *out) {
+typedef struct found {
+  int64_t low, high; /* steps that do not hold it; that do */
+  const int *at;     /* of `high`: each layer's entry */
+  cy_quant q;        /* .. its plan */
+  score score;
+  bool any;
+  const char *name; /* of the contest */
+  recorder r;
+  int n;
+  double ms[MOST_ROUNDS];
+} found;
+
+/* A recorder of the plan of these entries, which goes to *q; nothing is open. */
+static recorder recorder_for(search *s, const int *at, cy_quant *q) {
   *q = *s->q;
-  plan(s, q, steps);
-  s->real = s->offer;
-  s->real.q = q;
-  s->real.model = NULL;
-  s->real.context = NULL;
-  s->real.plain = s->b->strict;
+  plan(s, q, at);
+  recorder r = s->offer;
+  r.q = q;
+  r.model = NULL;
+  r.context = NULL;
+  r.plain = s->b->strict;
+  return r;
+}
+
+/* Compiles and runs that; *out is what it has. */
+static int verify(search *s, const int *at, cy_quant *q, score *out) {
+  s->real = recorder_for(s, at, q);
+  s->real.choices = s->b->exact.n ? &s->b->exact : NULL;
+  s->real.visit = s->fast ? note_fast : NULL;
+  s->real.visit_ctx = s;
   int status = recorder_start(&s->real) || run_score(s, &s->real, "verifying", INT_MAX, out) ? -1 : 0;
   recorder_stop(&s->real);
   return status;
 }
-
-typedef struct found {
-  int64_t low, high; /* steps that do not hold it; that do */
-  cy_quant q;        /* of `high` */
-  score score;
-  bool any;
-} found;
 
 /* How many steps are tried next, after `at` of them gave c: between those that do not hold the budget and those that do. */
 static int64_t next_steps(search *s, const found *f, int64_t at, const score *c) {
@@ -483,15 +539,16 @@ static int64_t next_steps(search *s, const found *f, int64_t at, const score *c)
   return next <= f->low || next >= f->high ? middle : next;
 }
 
-static int repair(search *s, found *f) {
+static int repair(search *s, found *f, int rounds) {
   int64_t at = least_steps(s, s->needed);
-  for (int round = 0; at >= 0 && round < MAX_VERIFIED; round++) {
+  for (int round = 0; at >= 0 && round < rounds; round++) {
+    const int *entries = entries_at(s, (uint32_t)at);
     cy_quant q;
     score c;
-    if (verify(s, (uint32_t)at, &q, &c))
+    if (verify(s, entries, &q, &c))
       return -1;
     if (c.value >= s->needed)
-      f->high = at, f->q = q, f->score = c, f->any = true;
+      f->high = at, f->at = entries, f->q = q, f->score = c, f->any = true;
     else
       f->low = at;
     bool near = f->any && f->high == at && !by_classes(s) && c.value - s->needed <= NEAR_DB;
@@ -502,14 +559,71 @@ static int repair(search *s, found *f) {
   return at < 0 ? -1 : 0;
 }
 
-/* All layers in f32, and if that does not do, without fast algorithms. */
-static int take_floats(search *s, found *f) {
-  for (int strict = 0; strict < 2 && !f->any; strict++) {
-    s->b->strict = strict;
-    if (verify(s, s->nsteps, &f->q, &f->score))
+static const int *all_floats(const search *s) {
+  int *at = CY_NEW_ARRAY(s->q->arena, int, s->ngroups + 1);
+  for (uint32_t k = 0; k < s->ngroups; k++)
+    at[k] = NONE;
+  return at;
+}
+
+static int verify_floats(search *s, found *f) {
+  f->at = all_floats(s);
+  if (verify(s, f->at, &f->q, &f->score))
+    return -1;
+  f->any = f->score.value >= s->needed;
+  return 0;
+}
+
+static int by_loss(const void *a, const void *b) {
+  const fast_layer *x = a, *y = b;
+  return x->loss != y->loss ? (x->loss < y->loss ? -1 : 1) : strcmp(x->choice.layer, y->choice.layer);
+}
+
+/* Has the first n of the layers with fast algorithms computed without. */
+static void make_exact(search *s, uint32_t n) {
+  s->b->exact = (cy_choices){CY_NEW_ARRAY(s->q->arena, cy_choice, n + 1), (int)n};
+  for (uint32_t i = 0; i < n; i++)
+    s->b->exact.list[i] = s->fast[i].choice;
+}
+
+/* Which layers go without fast algorithms: of those that lose least by it as few as do, by bisection. */
+static int give_up_fast(search *s, found *f) {
+  uint32_t low = 0, high = s->nfast, n = s->nfast;
+  qsort(s->fast, s->nfast, sizeof *s->fast, by_loss);
+  while (n && high > low) {
+    found at = {.low = -1};
+    make_exact(s, n);
+    if (verify_floats(s, &at))
       return -1;
-    f->any = f->score.value >= s->needed;
+    if (at.any)
+      *f = at, high = n;
+    else if (n == s->nfast)
+      break;
+    else
+      low = n;
+    n = low + (high - low) / 2;
+    if (n == low)
+      break;
   }
+  make_exact(s, f->any ? high : 0);
+  return 0;
+}
+
+/* All layers in f32; if that does not do, some without fast algorithms, then the whole model, whose other loops go without
+ * them, too. */
+static int take_floats(search *s, found *f) {
+  fast_layer list[MAX_FAST];
+  s->fast = list;
+  int status = verify_floats(s, f);
+  if (!status && !f->any)
+    status = give_up_fast(s, f);
+  s->fast = NULL;
+  if (!status && !f->any) {
+    s->b->strict = true;
+    status = verify_floats(s, f);
+  }
+  if (status)
+    return -1;
   if (f->any)
     return 0;
   if (by_classes(s))
@@ -522,6 +636,92 @@ static int take_floats(search *s, found *f) {
                        "--accuracy=%s cannot be met: output '%s' has %.1f dB with every layer in f32 and without fast "
                        "algorithms, as sums in another order differ so much. %s",
                        s->b->text, f->score.sums[f->score.worst].name, f->score.value, can);
+}
+
+/* ---- the contest ------------------------------------------------------------------------------------------------ */
+
+static double cycles_at(const search *s, const int *at) {
+  double sum = 0;
+  for (uint32_t k = 0; k < s->ngroups; k++)
+    sum += cycles_of(s, &s->group[k], at[k]);
+  return sum;
+}
+
+static bool same(const search *s, const int *a, const int *b) { return !memcmp(a, b, s->ngroups * sizeof *a); }
+
+/* One precision beside f32. -1: the model failed. */
+static int find_contender(search *s, cy_precision only, const found *best, found *out) {
+  *out = (found){.low = -1, .name = cy_precision_name(only)};
+  if (only == CY_PRECISION_F32)
+    return cycles_at(s, all_floats(s)) <= NEAR_CYCLES * cycles_at(s, best->at) ? verify_floats(s, out) : 0;
+  find_order(s, 1u << only);
+  out->high = (int64_t)s->nsteps + 1;
+  if (!s->nsteps || cycles_at(s, entries_at(s, 0)) > NEAR_CYCLES * cycles_at(s, best->at))
+    return 0;
+  if (repair(s, out, MAX_CONTENDER_VERIFIED))
+    return -1;
+  out->any = out->any && cycles_at(s, out->at) <= NEAR_CYCLES * cycles_at(s, best->at);
+  return 0;
+}
+
+static int by_ms(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* In turns, on one thread. */
+static int time_both(search *s, found *a, found *b) {
+  found *both[] = {a, b};
+  int samples = samples_count(s->offer.samples);
+  double began = cy_clock_ms();
+  a->n = b->n = 0;
+  for (int round = -1; round < MOST_ROUNDS && (round < LEAST_ROUNDS || cy_clock_ms() - began < CONTEST_MS); round++) {
+    progress(s, "timing", round + 1, MOST_ROUNDS + 1);
+    for (int k = 0; k < 2; k++) {
+      double ms = recorder_time(&both[k]->r, (round + 1) % samples);
+      if (ms < 0)
+        return -1;
+      if (round >= 0) /* the first ones are cold */
+        both[k]->ms[both[k]->n++] = ms;
+    }
+  }
+  for (int k = 0; k < 2; k++)
+    qsort(both[k]->ms, (size_t)both[k]->n, sizeof *both[k]->ms, by_ms);
+  return 0;
+}
+
+static int open_found(search *s, found *f) {
+  f->r = recorder_for(s, f->at, &f->q);
+  f->r.threads = 1;
+  return recorder_start(&f->r);
+}
+
+/* Lets the faster one be the champion. Two libraries are loaded at a time. */
+static int challenge(search *s, found *champion, found *other) {
+  int status = (champion->r.model ? 0 : open_found(s, champion)) || open_found(s, other) || time_both(s, champion, other) ? -1 : 0;
+  bool wins = !status && other->ms[other->n / 2] < CLEARLY * champion->ms[champion->n / 2];
+  if (!status)
+    s->b->timed = cy_arena_printf(s->q->arena, "%s%s%s %.3f ms, %s %.3f", s->b->timed ? s->b->timed : "", s->b->timed ? "; " : "",
+                                  champion->name, champion->ms[champion->n / 2], other->name, other->ms[other->n / 2]);
+  recorder_stop(wins ? &champion->r : &other->r);
+  if (wins)
+    *champion = *other;
+  return status;
+}
+
+/* Whether estimates were right: beside one precision alone. */
+static int contest(search *s, found *best) {
+  best->name = "mixed";
+  int status = 0;
+  for (int only = 0; only < CY_PRECISIONS && !status; only++) {
+    found other;
+    status = find_contender(s, (cy_precision)only, best, &other);
+    if (!status && other.any && !same(s, other.at, best->at))
+      status = challenge(s, best, &other);
+  }
+  if (best->r.model)
+    recorder_stop(&best->r);
+  return status;
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------------- */
@@ -613,12 +813,12 @@ static int find_plan(search *s) {
   cytoc_whole_outputs(s->whole, &s->noutputs);
   if (find_reference(s, r) || measure_layers(s, r))
     return -1;
-  find_order(s);
+  find_order(s, UINT_MAX);
   s->nsearched = within(SEARCH_CYCLES / (10 * offer_cycles(s)), samples_count(r->samples));
   f.high = (int64_t)s->nsteps + 1;
-  if (repair(s, &f) || (!f.any && take_floats(s, &f)))
+  if (repair(s, &f, MAX_VERIFIED) || (f.any && s->how->runs_here && contest(s, &f)) || (!f.any && take_floats(s, &f)))
     return -1;
-  plan(s, s->q, f.high <= s->nsteps ? (uint32_t)f.high : s->nsteps);
+  plan(s, s->q, f.at);
   note_answer(s, &f);
   return 0;
 }
@@ -642,7 +842,7 @@ static int open_offer(search *s) {
 
 static void keep_f32(search *s) {
   found f = {.q = {.plan = NULL}};
-  plan(s, s->q, 0);
+  plan(s, s->q, entries_at(s, 0));
   f.q.plan = s->q->plan;
   note_layers(s, &f);
   cy_diag_add(

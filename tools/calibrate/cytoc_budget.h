@@ -29,6 +29,8 @@ typedef struct cytoc_budget {
   double right;       /* of them, in f32 */
   int samples;        /* that this was found on */
   bool strict;        /* f32 without fast algorithms */
+  cy_choices exact;   /* else layers that go without; strings and list in the arena */
+  const char *timed;  /* what was timed; NULL: nothing */
 } cytoc_budget;
 
 /* "30dB", "30", "top1:0.5%". NULL, or what is expected. */

@@ -46,6 +46,10 @@ static void add_up(const cytoc_budget *b, sum by[CY_PRECISIONS], double cycles[2
   }
 }
 
+static const char *floats_text(const cytoc_budget *b) {
+  return b->strict ? " without fast algorithms" : b->exact.n ? ", some without fast algorithms" : "";
+}
+
 static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 static void reached_text(const cytoc_budget *b, char *text, size_t room) {
@@ -69,13 +73,11 @@ void cytoc_budget_tell(const cytoc_budget *b, cy_diag_sink *diag) {
     if (by[as].layers && used < sizeof parts - 1)
       used += (size_t)snprintf(parts + used, sizeof parts - used, "%s%u %s%s", used ? ", " : "", by[as].layers,
                                cy_precision_name((cy_precision)as),
-                               as          ? ""
-                               : b->strict ? " without fast algorithms"
-                                           : "");
+                               as ? "" : floats_text(b));
   reached_text(b, reached, sizeof reached);
   cy_diag_add(diag, CY_NOTE, NULL,
-              "--accuracy=%s: %s on %d sample%s; estimated %.2f times as fast as f32, of layers: %s", b->text, reached,
-              b->samples, b->samples == 1 ? "" : "s", cycles[1] > 0 ? cycles[0] / cycles[1] : 1, parts);
+              "--accuracy=%s: %s on %d sample%s; estimated %.2f times as fast as f32%s%s, of layers: %s", b->text, reached,
+              b->samples, b->samples == 1 ? "" : "s", cycles[1] > 0 ? cycles[0] / cycles[1] : 1, b->timed ? "; measured: " : "", b->timed ? b->timed : "", parts);
 }
 
 void cytoc_budget_table(const cytoc_budget *b, FILE *out) {
@@ -100,6 +102,8 @@ void cytoc_budget_table(const cytoc_budget *b, FILE *out) {
     if (by[as].layers)
       fprintf(out, "%s: %u layers, %.1f %% of the time of all in f32 gained\n", cy_precision_name((cy_precision)as),
               by[as].layers, percent(by[as].gained, cycles[0]));
-  fprintf(out, "f32%s: %u layers\n", b->strict ? " without fast algorithms" : "", by[CY_PRECISION_F32].layers);
+  fprintf(out, "f32%s: %u layers\n", floats_text(b), by[CY_PRECISION_F32].layers);
+  for (int i = 0; i < b->exact.n; i++)
+    fprintf(out, "without fast algorithms: %s\n", b->exact.list[i].layer);
   fprintf(out, "estimated %.2f times as fast as in f32\n", cycles[1] > 0 ? cycles[0] / cycles[1] : 1);
 }

@@ -23,6 +23,7 @@ typedef struct cytoc_quantise {
   bool firm_snr;    /* .. whatever time that costs */
   double floor_snr; /* dB; what they have whatever time it costs if min_snr is not firm */
   int jobs;
+  bool runs_here; /* the target is this CPU: times that are measured tell something */
   /* Told as it goes: sample `done` of `total`; NULL: nobody. */
   void (*progress)(void *ctx, const char *stage, int64_t done, int64_t total);
   void *progress_ctx;

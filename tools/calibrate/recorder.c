@@ -10,6 +10,7 @@
 #include "codegen/codegen.h"
 #include "codegen/target.h"
 #include "codegen/temps.h"
+#include "ir/clock.h"
 #include "passes/lower/lower.h"
 #include "passes/lower/memplan.h"
 
@@ -110,6 +111,8 @@ static int build(recorder *r, cy_machine *machine, const char *path) {
                             .jobs = r->how->jobs,
                             .progress = r->how->progress,
                             .progress_ctx = r->how->progress_ctx,
+                            .visit = r->visit,
+                            .visit_ctx = r->visit_ctx,
                             .plan_memory = cy_plan_memory,
                             .diag = r->how->diag};
     status = r->too_much ? 0 : p ? cy_codegen(p, &c) : -1;
@@ -121,7 +124,8 @@ static int build(recorder *r, cy_machine *machine, const char *path) {
 
 static int load(recorder *r, const char *path) {
   cyto_error error;
-  if (cyto_model_load(path, &r->model, &error) || cyto_context_create(r->model, NULL, &r->context, &error))
+  const cyto_options options = {.threads = r->threads};
+  if (cyto_model_load(path, &r->model, &error) || cyto_context_create(r->model, &options, &r->context, &error))
     return recorder_fail(r, "%s", error.message);
   return 0;
 }
@@ -138,6 +142,8 @@ int recorder_start(recorder *r) {
   cy_machine *machine = cy_machine_open("native", r->how->diag);
   if (machine && (r->how->passes.strict_fp || r->plain))
     cy_machine_strict_fp(machine);
+  if (machine && r->choices)
+    cy_machine_choose(machine, r->choices);
   cy_temps *temps = machine ? cy_temps_create(r->how->diag) : NULL;
   int status = -1;
   if (temps) {
@@ -239,6 +245,24 @@ static void *bind_behind(recorder *r, int32_t more, int32_t dtype, size_t size) 
 bool *recorder_choice(recorder *r) { return bind_behind(r, 0, CYTO_BOOL, sizeof(bool)); }
 
 float *recorder_corrections(recorder *r) { return bind_behind(r, 1, CYTO_F32, sizeof(float)); }
+
+double recorder_time(recorder *r, int i) {
+  const double enough = 3; /* ms */
+  double began, ms = -1;
+  cyto_error error;
+  int runs = 0;
+  if (run_sample(r, i))
+    return -1;
+  began = cy_clock_ms();
+  do {
+    if (cyto_run(r->context, &error))
+      break;
+    runs++;
+    ms = cy_clock_ms() - began;
+  } while (ms < enough);
+  free_inputs(r);
+  return runs ? ms / runs : recorder_fail(r, "'%s': %s", samples_name(r->samples, i), error.message);
+}
 
 int recorder_output(recorder *r, uint32_t index, cyto_tensor *out) {
   cyto_error error;

@@ -17,6 +17,10 @@ typedef struct recorder {
   bool brief;          /* the model is only compiled if that and a few runs take about a second; else.. */
   bool plain;          /* f32 is computed without fast algorithms */
   const char *too_much; /* .. why it is not */
+  int32_t threads;      /* 0: all that there are */
+  cy_choices *choices;  /* candidates of layers; NULL: by estimates */
+  cy_layer_visit *visit; /* told of layers with candidates; may be NULL */
+  void *visit_ctx;
 } recorder;
 
 /* How many times as long code takes that was made in haste, as brief models are. */
@@ -42,6 +46,8 @@ int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder 
 bool *recorder_choice(recorder *r);
 float *recorder_corrections(recorder *r); /* the same of what is behind that (CY_QUANT_OFFER): zeros */
 int recorder_output(recorder *r, uint32_t index, cyto_tensor *out);
+/* Runs sample i of `samples` so often that it takes a while; milliseconds of a run, < 0 after a diagnostic. */
+double recorder_time(recorder *r, int i);
 
 /* cytoc_quantise.c: opens the samples, and finds ranges of tensors and which layers may be static. Nothing is open then. 0,
  * or -1 after a diagnostic. */

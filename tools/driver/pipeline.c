@@ -8,6 +8,7 @@
 #include "pipeline.h"
 
 #include "choices.h"
+#include "cytoc.h"
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
 #include "ir/loop/loop.h"
@@ -326,6 +327,7 @@ static cytoc_quantise calibration(session *s) {
                           .firm_snr = o->int8_min_snr,
                           .floor_snr = o->int8_min_snr ? 0 : FLOOR_DECIBELS,
                           .jobs = o->jobs,
+                          .runs_here = !strcmp(o->target, "native") || !strcmp(o->target, cytoc_native_target()),
                           .progress = codegen_progress,
                           .progress_ctx = s};
 }
@@ -357,8 +359,21 @@ typedef struct learning {
   cy_machine *machine;
   cytoc_budget *budget; /* NULL: none is given */
   const cy_pass_options *passes;
-  bool begun; /* the passes have come to the one that quantises */
+  bool begun;       /* the passes have come to the one that quantises */
+  cy_choices exact; /* see take_exact */
 } learning;
+
+/* Layers that --accuracy computes without fast algorithms, beside what is chosen otherwise. */
+static void take_exact(learning *l) {
+  const cy_choices *before = l->s->choices;
+  if (l->s->o->choice)
+    cytoc_choices_read(l->s->o->choice, &l->exact, l->s->diag);
+  for (int i = 0; before && i < before->n; i++)
+    cytoc_choices_put(&l->exact, &before->list[i]);
+  for (int i = 0; i < l->budget->exact.n; i++)
+    cytoc_choices_put(&l->exact, &l->budget->exact.list[i]);
+  cy_machine_choose(l->machine, &l->exact);
+}
 
 /* --accuracy: finds the plan. */
 static int learn_plan(learning *l, const cytoc_quantise *how) {
@@ -372,6 +387,8 @@ static int learn_plan(learning *l, const cytoc_quantise *how) {
   int status = cytoc_budget_find(how, l->budget, l->passes->quant);
   if (!status && l->budget->strict)
     cy_machine_strict_fp(l->machine);
+  if (!status && l->budget->exact.n)
+    take_exact(l);
   cytoc_report_stage(&s->report, "passes");
   return status;
 }
@@ -701,6 +718,9 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
     report_quantised(s, learnt.begun ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
+  if (learnt.exact.n)
+    cy_machine_choose(machine, NULL);
+  cytoc_choices_free(&learnt.exact);
   if (!status && o->stats_file)
     status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);
   if (g)
