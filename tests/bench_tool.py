@@ -7,6 +7,9 @@ Out: the closing line.
 import json
 import os
 import re
+import signal
+import subprocess
+import time
 
 import numpy as np
 from onnx import TensorProto as T
@@ -90,6 +93,25 @@ def inputs(b):
     b.write('t.csv', 'model,inputs,post\nm.onnx,data,echo no space left >&2; exit 3\n')
     row = b.results('--tasks', csv, '--skip-failed')['results'][0]
     assert row['failure'] == 'post: no space left', row
+
+
+@case
+def interrupted(b):
+    """SIGINT and SIGTERM leave no folder behind, nor a process that would go on writing there."""
+    temporary = b.path('tmp')
+    os.makedirs(temporary, exist_ok=True)
+    command = [os.path.join(b.args.build, 'cyto-bench'), '--seconds', '30', '--against', 'none', '--dim', 'batch=1', MODEL]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen(command, env={**os.environ, 'TMPDIR': temporary}, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
+            end = time.monotonic() + 120
+            while not any(files for _, _, files in os.walk(temporary)) and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            process.send_signal(number)
+            code = process.wait(120)
+        time.sleep(0.2)
+        assert code == -number, 'exit code %s instead of %s' % (code, -number)
+        assert not os.listdir(temporary), 'left behind: %s' % os.listdir(temporary)
 
 
 @case

@@ -269,7 +269,8 @@ static int folders_find(cy_bench_setup *o) {
   return 1;
 }
 
-static void work_remove(const cy_bench_setup *o) {
+static void work_remove(void *ctx) {
+  const cy_bench_setup *o = &((options *)ctx)->setup;
   process_args a = {0};
   char text[64];
   process_arg(&a, "rm");
@@ -389,29 +390,34 @@ static int results_room(const options *o) {
                     : o->n_models * o->n_batches * o->n_threads * CY_BENCH_N_CONTENDERS;
 }
 
-/* Everything of a command line that has been read. */
-static int measure(options *o) {
+static int measure_in_folder(void *ctx) {
+  options *o = ctx;
   char said[4096] = "";
-  if (device_choose(o))
-    return 1;
   cy_bench_result *results = calloc((size_t)results_room(o), sizeof *results);
-  if (!results || folders_find(&o->setup)) {
-    free(results);
+  if (!results)
     return 1;
-  }
   terminal_progress progress;
   terminal_progress_begin(&progress, NULL);
   int n = o->search_text ? search_measure(o, results, &progress, said, sizeof said)
           : o->table.n   ? tasks_measure(o, results, &progress)
                          : models_measure(o, results, &progress);
   terminal_progress_end(&progress);
-  work_remove(&o->setup);
   int failed = results_write(o, results, n);
   fputs(said, stdout);
   if (strstr(said, "no batch fits"))
     failed = 1;
   free(results);
   return failed;
+}
+
+/* Everything of a command line that has been read. */
+static int measure(options *o) {
+  if (device_choose(o) || folders_find(&o->setup))
+    return 1;
+  int failed = process_guarded(measure_in_folder, work_remove, o);
+  if (failed < 0)
+    options_complain(&program, "cannot start a process: %s", strerror(errno));
+  return failed < 0 ? 1 : failed;
 }
 
 int main(int argc, char **argv) {

@@ -4,12 +4,15 @@
 #include "tools/process.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 void process_arg(process_args *a, const char *text) {
@@ -136,4 +139,74 @@ void process_script(const char *folder, const char *name, char out[PROCESS_PATH]
   for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
     if (found(out, folder, places[i].below, places[i].flat ? base : name, R_OK))
       return;
+}
+
+/* ---- what is cleaned up behind, whatever its end ---- */
+
+/* In a group of its own, so that all it starts can be ended at once. */
+static int guarded_child(int (*run)(void *ctx), void *ctx, const sigset_t *mask, pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pthread_sigmask(SIG_SETMASK, mask, NULL);
+  if (getppid() != parent)
+    _exit(1);
+  int status = run(ctx);
+  fflush(NULL);
+  _exit(status);
+}
+
+/* Ends all of the child's group by the signal, which lets compilers remove their own files; what does not end in time, at once. */
+static void end_group(pid_t child, int number) {
+  const struct timespec pause = {.tv_nsec = 10000000};
+  const int most = 300; /* pauses */
+  int left = most;
+  kill(-child, number);
+  for (pid_t ended; (ended = waitpid(-child, NULL, left ? WNOHANG : 0)) >= 0 || errno == EINTR;) {
+    if (ended || !left)
+      continue;
+    nanosleep(&pause, NULL);
+    if (!--left)
+      kill(-child, SIGKILL);
+  }
+}
+
+/* Waits for the child's end or one of the signals, which are blocked; the signal, 0: it has ended. */
+static int wait_for_end(pid_t child, const sigset_t *signals, int *out_status) {
+  for (;;) {
+    int number = sigwaitinfo(signals, NULL);
+    if (number == SIGCHLD && waitpid(child, out_status, WNOHANG) == child)
+      return 0;
+    if (number > 0 && number != SIGCHLD) {
+      end_group(child, number);
+      return number;
+    }
+  }
+}
+
+int process_guarded(int (*run)(void *ctx), void (*clean)(void *ctx), void *ctx) {
+  sigset_t signals, before;
+  sigemptyset(&signals);
+  for (size_t i = 0; i < 4; i++)
+    sigaddset(&signals, (const int[]){SIGINT, SIGTERM, SIGHUP, SIGCHLD}[i]);
+  pthread_sigmask(SIG_BLOCK, &signals, &before);
+  fflush(NULL);
+  prctl(PR_SET_CHILD_SUBREAPER, 1); /* what it has started becomes our child when it has gone */
+  pid_t parent = getpid(), child = fork();
+  if (!child)
+    guarded_child(run, ctx, &before, parent);
+  int status = 0, number = 0;
+  if (child > 0) {
+    setpgid(child, child); /* as the child does itself: whoever is first */
+    number = wait_for_end(child, &signals, &status);
+  }
+  clean(ctx);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (child < 0)
+    return -1;
+  number = !number && WIFSIGNALED(status) ? WTERMSIG(status) : number;
+  if (number) {
+    signal(number, SIG_DFL);
+    raise(number);
+  }
+  return WEXITSTATUS(status);
 }

@@ -46,19 +46,6 @@ static void take(cy_cg *cg, const variant *v) {
     memcpy((char *)&cg->model + v->column, &v->value, sizeof v->value);
 }
 
-/* Of whole products, tiles at the end of rows and of columns being as small as they can be. */
-static double product_cycles(const cy_cg *cg, const cy_variants *v, cy_tile t) {
-  int64_t panels = v->n / (t.nv * cg->W), rest = cy_ceil(v->n % (t.nv * cg->W), cg->W);
-  double sum = 0;
-  for (int last = 0; last < 2; last++) {
-    unsigned nv = last ? (unsigned)rest : t.nv, left = (unsigned)(v->rows % t.mr);
-    double column = nv ? (double)(v->rows / t.mr) * v->step(cg, (cy_tile){t.mr, nv}) : 0;
-    column += nv && left ? v->step(cg, (cy_tile){left, nv}) : 0;
-    sum += column * (last ? 1 : (double)panels);
-  }
-  return sum;
-}
-
 /* Times the cycles of the usual form; 0: it is not tried. */
 static double share_of(const cy_cg *cg, const cy_variants *v, const variant *x) {
   if (!x->tile.mr)
@@ -67,7 +54,7 @@ static double share_of(const cy_cg *cg, const cy_variants *v, const variant *x) 
   if (x->registers != registers || v->rows <= 1 || !v->n || x->tile.mr > v->rows ||
       (x->tile.nv > 1 && (x->tile.nv - 1) * cg->W >= v->n) || (x->tile.mr == v->tile.mr && x->tile.nv == v->tile.nv))
     return 0;
-  double share = product_cycles(cg, v, x->tile) / product_cycles(cg, v, v->tile);
+  double share = cy_tile_cycles(cg, x->tile, v->rows, v->n) / cy_tile_cycles(cg, v->tile, v->rows, v->n);
   return share <= IDLE ? share : 0;
 }
 

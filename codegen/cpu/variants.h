@@ -35,8 +35,6 @@ typedef struct cy_variants {
   cy_variants_base base;
   cy_tile tile;     /* the usual one, of that product; rows 0: tiles are not tried */
   int64_t rows, n;
-  /* Cycles of a step of k of a tile. */
-  double (*step)(const cy_cg *cg, cy_tile tile);
   const cy_generator *(*by)(const cy_cg *cg, const void *desc);
   const void *desc;
 } cy_variants;

@@ -125,7 +125,7 @@ static conv part_plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   c.mode = mode_choose(cg, &c);
   c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_POSITIONS ? c.axis[2].count : 1);
   c.klen = c.c * (c.mode == MODE_POSITIONS ? 1 : c.axis[2].count);
-  c.tile = cy_tile_choose(cg, known_positions(&c), c.n);
+  c.tile = cy_tile_choose_floats(cg, known_positions(&c), c.n);
   if (cg->tile_rows)
     c.tile = (cy_tile){cg->tile_rows, cg->tile_vectors};
   const cy_lane_reduce *lane_reduce = c.output_block.lane_reduce.lanes ? &c.output_block.lane_reduce : NULL;
@@ -675,7 +675,6 @@ cy_variants cy_direct_variants(const cy_cg *cg, const cy_conv_desc *d) {
                        .tile = plan.tile,
                        .rows = tiles ? known_positions(&plan) : 0,
                        .n = plan.n,
-                       .step = cy_tile_step,
                        .by = direct_form,
                        .desc = d};
 }

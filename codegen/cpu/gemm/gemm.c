@@ -147,7 +147,7 @@ static bool strassen_chosen(const cy_cg *cg, gemm *g, int64_t outer, int64_t pan
 static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = {.d = d, .kind = kind_choose(cg, d)};
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
-  g.tile = cy_tile_choose(cg, m, n);
+  g.tile = d->ints.bits || !d->b_packed ? cy_tile_choose(cg, m, n) : cy_tile_choose_floats(cg, m, n);
   if (cg->tile_rows)
     g.tile = (cy_tile){cg->tile_rows, cg->tile_vectors};
   else if (g.kind == GEMM_PACKED && known_all(d))
@@ -207,7 +207,6 @@ cy_variants cy_gemm_variants(const cy_cg *cg, const cy_gemm_desc *d) {
                        .tile = g.tile,
                        .rows = tiles ? cy_csize_known(d->m) : 0,
                        .n = cy_csize_known(d->n),
-                       .step = cy_tile_step,
                        .by = floats,
                        .desc = d};
 }

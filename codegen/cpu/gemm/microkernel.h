@@ -26,8 +26,10 @@ enum { CY_MANY_WEIGHTS = 256 * 1024 };
 
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
-/* Cycles of a step of k. */
-double cy_tile_step(const cy_cg *cg, cy_tile tile);
+/* The same for floats, whose rows and columns are known more often than not. */
+cy_tile cy_tile_choose_floats(const cy_cg *cg, int64_t rows, int64_t n);
+/* Cycles of a step of k of a whole product, tiles at the end of rows and columns being as small as they can be. */
+double cy_tile_cycles(const cy_cg *cg, cy_tile tile, int64_t rows, int64_t n);
 /* Columns that the last panel of nr has in memory, where weights are packed: by dot4; 0: all of them. Bytes that may be
  * read behind it. */
 int64_t cy_last_columns(int64_t n, int64_t nr);

@@ -742,7 +742,6 @@ cy_variants cy_int_variants(const cy_cg *cg, const cy_int_gemm_desc *d) {
   v.tile = p.tile;
   v.rows = p.variant.amx || cy_int_gemm_each(p.variant) > 1 || p.variant.shuffled ? 0 : p.rows;
   v.n = p.n;
-  v.step = cy_tile_step;
   return v;
 }
 
