@@ -7,6 +7,7 @@ Out: the closing line.
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -99,6 +100,7 @@ def inputs(b):
 def interrupted(b):
     """SIGINT and SIGTERM leave no folder behind, nor a process that would go on writing there."""
     temporary = b.path('tmp')
+    shutil.rmtree(temporary, ignore_errors=True)
     os.makedirs(temporary, exist_ok=True)
     command = [os.path.join(b.args.build, 'cyto-bench'), '--seconds', '30', '--against', 'none', '--dim', 'batch=1', MODEL]
     for number in (signal.SIGINT, signal.SIGTERM):

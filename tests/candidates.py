@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each way of computing a layer gives the layer's results: every candidate that --explain=costs lists is forced by --choice.
 
-In:  small networks, made here: convolutions, products and attention in f32, 16 bits and integers. Out: the closing line.
+In:  small networks, made here: convolutions and products in f32, 16 bits and integers. Out: the closing line.
      Results are compared with those of -O0, within what the algorithm and the precision round; those of a precision that -O0
      does not have, with those of the usual candidates, too. The table says that what was asked for was taken. Every variant of
      codegen/cpu/variants.def that the CPU has must have been a candidate somewhere. Files of choices that are wrong end with
@@ -74,24 +74,6 @@ def pairs():
     return g.model([graphs.port(n, np.float32, s) for n, s in sizes.items()], [graphs.port(y, np.float32, None)])
 
 
-def attention():
-    """Heads of one packed product, and rows that see very many keys."""
-    g = graphs.Graph(11)
-
-    def attend(q, k, v):
-        scores = g.op('Mul', g.op('MatMul', q, g.op('Transpose', k, perm=[0, 1, 3, 2])), g.const(np.array(0.125), np.float32))
-        return g.op('MatMul', g.op('Softmax', scores, axis=-1), v)
-
-    h = g.op('MatMul', 'x', g.const(g.rng.standard_normal((96, 576)) / 10, np.float32))
-    h = g.op('Transpose', g.op('Reshape', h, g.const(np.array([2, 101, 3, 3, 64]), np.int64)), perm=[2, 0, 3, 1, 4])
-    y = g.op('Transpose', attend(*[g.op('Gather', h, g.const(np.array(i), np.int64), axis=0) for i in range(3)]), perm=[0, 2, 1, 3])
-    flat = g.const(np.array([1, -1]), np.int64)
-    y = g.op('Concat', g.op('Reshape', y, flat), g.op('Reshape', attend('q', 'k', 'v'), flat), axis=1)
-    return g.model([graphs.port('x', np.float32, (2, 101, 96)), graphs.port('q', np.float32, (1, 1, 40, 32)),
-                    graphs.port('k', np.float32, (1, 1, 5200, 32)), graphs.port('v', np.float32, (1, 1, 5200, 32))],
-                   [graphs.port(y, np.float32, None)])
-
-
 def integers():
     """Exact, at -O0, too: ConvInteger and MatMulInteger, filters of each channel, few columns, and where Winograd's is exact."""
     g = graphs.Graph(12)
@@ -120,7 +102,7 @@ def upsampled():
 # What makes them, options, how far results are from -O0's, and from those of the usual candidates.
 NETWORKS = {'convolutions': (convolutions, (), None, None), 'products': (products, (), None, None),
             'volumes': (volumes, (), None, None), 'shapes': (shapes, (), None, None), 'pairs': (pairs, (), None, None),
-            'attention': (attention, (), None, None), 'integers': (integers, (), 0, None),
+            'integers': (integers, (), 0, None),
             'products bf16': (products, ('--bf16',), 0.02, 1e-5), 'convolutions bf16': (convolutions, ('--bf16',), 0.02, 1e-5),
             'products f16': (products, ('--fp16',), 0.02, 1e-5), 'convolutions f16': (convolutions, ('--fp16',), 0.02, 1e-5),
             'upsampled int8': (upsampled, ('--int8=dynamic', '--int8-prefer=size', '--int8-min-snr=off'), 0.1, 1e-6)}
@@ -134,7 +116,7 @@ def layers_of(text):
         if found and layer:
             names, chosen = layers[layer]
             layers[layer] = (names | {found[2]}, found[2] if found[1] == '*' else chosen)
-        elif re.match(r'(conv|matmul|attention)', line):
+        elif re.match(r'(conv|matmul)', line):
             layer = line.split('  ')[0]
             layers[layer] = (set(), None)
     return layers

@@ -293,8 +293,4 @@ typedef struct cy_attention_desc {
   cy_epilogue epilogue;
 } cy_attention_desc;
 
-/* The one candidate, which has variants: "attention". None: scores are changed, or rows see keys by what only runs tell. */
-void cy_attention_candidates(const cy_cg *cg, const cy_attention_desc *desc, cy_candidates *out);
-
-
 #endif

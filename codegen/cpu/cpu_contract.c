@@ -719,19 +719,11 @@ static void prepare_gemm(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan
   plan_by(&with, f, gemm_generator(d), arena);
 }
 
-static void prepare_attention(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
-  f->desc.attention = attention_desc(plan);
-  cy_candidates c;
-  cy_attention_candidates(cg, &f->desc.attention, &c);
-  cy_variants v = cy_attention_variants(&f->desc.attention);
-  cy_cg with = with_variants(cg, arena, plan, &v, 1, &c);
-  plan_by(&with, f, &cy_attention_generator, arena);
-}
-
 static void prepare_floats(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
   switch (cy_kernel_contraction(plan->kernel)->kind) {
   case CY_CONTRACT_ATTENTION:
-    prepare_attention(cg, plan, f, arena);
+    f->desc.attention = attention_desc(plan);
+    plan_by(cg, f, &cy_attention_generator, arena);
     return;
   case CY_CONTRACT_MATMUL:
     prepare_gemm(cg, plan, f, arena);

@@ -23,8 +23,8 @@ typedef struct variant {
 } variant;
 
 /* "direct-8x3" */
-#define NAMES(name) {"plain-" name, "direct-" name, "winograd-" name, "depthwise-" name, "attention-" name}
-static const char *const bases[CY_BASES] = {"plain", "direct", "winograd", "depthwise", "attention"};
+#define NAMES(name) {"plain-" name, "direct-" name, "winograd-" name, "depthwise-" name}
+static const char *const bases[CY_BASES] = {"plain", "direct", "winograd", "depthwise"};
 
 #define COLUMN_AT(column) ((int)offsetof(cy_cpu_model, column))
 static const variant all[] = {

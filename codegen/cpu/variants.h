@@ -15,8 +15,7 @@ enum {
   CY_OF_HALVES = 16,    /* by weights in halves */
   CY_OF_INT_PLAIN = 32, /* by groups of k: integers, bf16 */
   CY_OF_INT_DIRECT = 64,
-  CY_OF_INT_DEPTHWISE = 128,
-  CY_OF_ATTENTION = 256
+  CY_OF_INT_DEPTHWISE = 128
 };
 
 /* Algorithms that have variants, by the names of their candidates. */
@@ -25,7 +24,6 @@ typedef enum cy_variants_base {
   CY_BASE_DIRECT,
   CY_BASE_WINOGRAD,
   CY_BASE_DEPTHWISE,
-  CY_BASE_ATTENTION,
   CY_BASES
 } cy_variants_base;
 
@@ -48,7 +46,6 @@ cy_variants cy_winograd_variants(const cy_conv_desc *desc);
 struct cy_int_gemm_desc;
 /* "plain", "direct" or "depthwise". */
 cy_variants cy_int_variants(const cy_cg *cg, const struct cy_int_gemm_desc *desc);
-cy_variants cy_attention_variants(const cy_attention_desc *desc); /* "attention" */
 
 /* Has cg plan by the variant that was chosen, if it is one. */
 void cy_variant_take(cy_cg *cg, const cy_candidates *c);

@@ -1,28 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tune_layer.c - a layer by itself, made from its description.
  *
- * In: "conv 64->128 k3x3 s1x1 d1x1 p1x1 g1 to 56x56 n1", "matmul m196 n768 k768 b1", "attention b12 kv12 m197 n197 d64x64 q2304
- * k2304 v2304", as --explain=costs prints them. Out: a graph with that layer alone, and the options that make its type. What
- * the description leaves open (padding behind, the feature map's last rows that no window reaches) is made up. Whether the layer
- * became what was meant shows in the description that it has then.
+ * In: "conv 64->128 k3x3 s1x1 d1x1 p1x1 g1 to 56x56 n1", "matmul m196 n768 k768 b1", as --explain=costs prints them. Out: a
+ * graph with that layer alone, and the options that make its type. What the description leaves open (padding behind, the feature
+ * map's last rows that no window reaches) is made up. Whether the layer became what was meant shows in the description that it
+ * has then.
  */
 #include "tune.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPATIAL = 3, OUTER = 2 };
-typedef enum what { CONV, MATMUL, ATTENTION } what;
+enum { SPATIAL = 3 };
 typedef struct layer {
-  what what;
-  bool two_inputs, causal;
+  bool conv, two_inputs;
   int rank; /* spatial axes */
   int64_t cin, cout, groups, batch;
   int64_t kernel[SPATIAL], stride[SPATIAL], dilation[SPATIAL], pad[SPATIAL], out[SPATIAL];
   int64_t m, n, k;
-  /* Attention: heads of q, and of k and v; sizes of a head; from a row of q, k and v to the next. */
-  int64_t heads[OUTER], kept[OUTER], head[2], row[3];
-  int nheads;
 } layer;
 
 /* " k3x3": how many numbers there are; 0: it is something else. */
@@ -45,7 +40,7 @@ static int read_sizes(const char **p, const char *before, int64_t *out, int most
 }
 
 static bool read_conv(const char *p, layer *l) {
-  l->what = CONV;
+  l->conv = true;
   if (!read_sizes(&p, " ", &l->cin, 1) || !read_sizes(&p, "->", &l->cout, 1))
     return false;
   l->rank = read_sizes(&p, " k", l->kernel, SPATIAL);
@@ -56,20 +51,8 @@ static bool read_conv(const char *p, layer *l) {
 }
 
 static bool read_matmul(const char *p, layer *l) {
-  l->what = MATMUL;
   return read_sizes(&p, " m", &l->m, 1) && read_sizes(&p, " n", &l->n, 1) && read_sizes(&p, " k", &l->k, 1) &&
          read_sizes(&p, " b", &l->batch, 1) && !*p;
-}
-
-static bool read_attention(const char *p, layer *l) {
-  l->what = ATTENTION;
-  l->nheads = read_sizes(&p, " b", l->heads, OUTER);
-  if (!l->nheads || read_sizes(&p, " kv", l->kept, OUTER) != l->nheads || !read_sizes(&p, " m", &l->m, 1) ||
-      !read_sizes(&p, " n", &l->n, 1) || read_sizes(&p, " d", l->head, 2) != 2 || !read_sizes(&p, " q", l->row, 1) ||
-      !read_sizes(&p, " k", l->row + 1, 1) || !read_sizes(&p, " v", l->row + 2, 1))
-    return false;
-  l->causal = !strcmp(p, " causal");
-  return l->causal || !*p;
 }
 
 static bool read_layer(const char *text, layer *l) {
@@ -78,9 +61,7 @@ static bool read_layer(const char *text, layer *l) {
   if (!space || !strncmp(text, "conv_transpose", 14))
     return false;
   l->two_inputs = space - text > 3 && !strncmp(space - 3, "_ab", 3);
-  return !strncmp(text, "conv", 4)     ? read_conv(space, l)
-         : !strncmp(text, "matmul", 6) ? read_matmul(space, l)
-                                       : !strncmp(text, "attention", 9) && read_attention(space, l);
+  return !strncmp(text, "conv", 4) ? read_conv(space, l) : !strncmp(text, "matmul", 6) && read_matmul(space, l);
 }
 
 void cytoc_tune_layer_options(const char *text, cytoc_options *o) {
@@ -181,38 +162,13 @@ static cy_val build_matmul(cy_graph *g, const layer *l) {
   return finished(g, cy_build_matmul(g, x, weights(g, b + from, 3 - from), CY_F32), 2 - (l->batch == 1));
 }
 
-/* Heads of that many rows: an input of its own, or columns of a wider one, as products leave them. 0: neither. */
-static cy_val heads_of(cy_graph *g, const char *name, int64_t batch, int64_t heads, int64_t rows, int64_t size, int64_t row) {
-  const int64_t perm[] = {0, 2, 1, 3}, apart[] = {batch, heads, rows, size}, wide[] = {batch, rows, row};
-  if (row == size)
-    return input(g, name, apart, 4);
-  if (row < heads * size)
-    return 0;
-  cy_val x = cy_build_slice_axis(g, input(g, name, wide, 3), 2, cy_dim_const(g, 0), cy_dim_const(g, heads * size));
-  cy_dim dims[] = {cy_dim_const(g, batch), cy_dim_const(g, rows), cy_dim_const(g, heads), cy_dim_const(g, size)};
-  return cy_build_transpose(g, cy_build_reshape(g, x, dims, 4), perm);
-}
-
-/* Two axes of heads, of which k and v have but the first: neighbours share them. Else the first is that of batches. */
-static cy_val build_attention(cy_graph *g, const layer *l) {
-  bool two = l->nheads == 2, shared = two && l->kept[1] == 1 && l->heads[1] > 1;
-  int64_t batch = two && !shared ? l->heads[0] : 1, last = l->heads[l->nheads - 1];
-  int64_t heads = shared ? l->heads[0] * last : last, kept = shared ? l->kept[0] : l->kept[l->nheads - 1];
-  cy_attention a = {.q = heads_of(g, "q", batch, heads, l->m, l->head[0], l->row[0]),
-                    .k = heads_of(g, "k", batch, kept, l->n, l->head[0], l->row[1]),
-                    .v = heads_of(g, "v", batch, kept, l->n, l->head[1], l->row[2]),
-                    .scale = 0.125,
-                    .causal = l->causal};
-  return cy_build_attention(g, &a);
-}
-
 cy_graph *cytoc_tune_layer_graph(void *ctx, cy_diag_sink *diag) {
   const tune_layer_form *form = ctx;
   layer l;
   if (!read_layer(form->text, &l))
     return NULL;
   cy_graph *g = cy_graph_create(diag, "layer");
-  cy_val y = l.what == CONV ? build_conv(g, &l, form->planar) : l.what == MATMUL ? build_matmul(g, &l) : build_attention(g, &l);
+  cy_val y = l.conv ? build_conv(g, &l, form->planar) : build_matmul(g, &l);
   if (y) {
     cy_graph_add_output(g, "out", y);
     return g;

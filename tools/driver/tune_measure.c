@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MIN_SAMPLES = 5, WARM_RUNS = 2, MAX_INPUTS = 3 };
+enum { MIN_SAMPLES = 5, WARM_RUNS = 2, MAX_INPUTS = 2 };
 enum { SWEPT = 4 << 20, LINE = 64, HUGE_PAGE = 2 << 20 }; /* bytes */
 static const double MAX_MS = 1500; /* of runs of a layer */
 static const double BEHIND = 1.2;  /* what took so many times the best in MIN_SAMPLES runs is out */
@@ -121,7 +121,7 @@ static void free_ports(ports *p) {
   free(p->output);
 }
 
-static bool is_layer(const char *ops) { return strstr(ops, "conv") || strstr(ops, "matmul") || strstr(ops, "attention"); }
+static bool is_layer(const char *ops) { return strstr(ops, "conv") || strstr(ops, "matmul"); }
 
 /* In a model, other layers run in between: what a layer reads and writes is behind the second-level cache, but for its inputs. */
 static void sweep(const tune_contender *c, const ports *shared) {

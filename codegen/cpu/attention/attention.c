@@ -19,7 +19,6 @@
  */
 #include "attention_int.h"
 #include "codegen/cpu/int8/int_gemm.h"
-#include "codegen/cpu/variants.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -92,8 +91,6 @@ static void plan_values(const cy_cg *cg, att *a) {
 static bool values_lie_well(const cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   int64_t row = cy_csize_known(d->vj);
-  if (!cy_form_on(cg, CY_FORM_VALUES_STAY))
-    return false;
   if (d->columns == a->nr_v && row == a->nr_v)
     return true;
   return cg->model.attention_values && !cg->amx_bf16 && d->columns % cg->W == 0 && row > 0 && a->keys > 0 &&
@@ -112,8 +109,7 @@ static att plan_of(const cy_cg *cg, const cy_attention_desc *d) {
   plan_scales(cg, &a);
   a.nr_k = (int64_t)a.qk.nv * cg->W;
   a.nr_v = (int64_t)a.pv.nv * cg->W;
-  int64_t room = (int64_t)((double)cy_l2_part(cg, 1, 1) * cg->model.attention_scores);
-  int64_t most = room / (a.block * 4) / a.nr_k * a.nr_k;
+  int64_t most = cy_l2_part(cg, 1, 3) / (a.block * 4) / a.nr_k * a.nr_k;
   a.tile = most;
   if (a.keys) {
     int64_t tiles = cy_ceil(a.keys, most);
@@ -603,48 +599,8 @@ static const char *name_of(const void *of) {
 
 static void describe(const void *of, char *text, size_t size) {
   const att *a = of;
-  snprintf(text, size, "tasks of %lld rows by blocks of %lld, keys by %lld%s%s", (long long)a->chunk, (long long)a->block,
-           (long long)a->tile, a->late ? ", weights in the product" : "", a->values_stay ? ", values in place" : "");
-}
-
-static const cy_generator *attention(const cy_cg *cg, const void *desc) {
-  (void)cg;
-  (void)desc;
-  return &cy_attention_generator;
-}
-
-cy_variants cy_attention_variants(const cy_attention_desc *d) {
-  return (cy_variants){.kinds = CY_OF_ATTENTION, .base = CY_BASE_ATTENTION, .by = attention, .desc = d};
-}
-
-/* Rows of q, k and v that lie with gaps between them tell their distance: how heads lie is part of what is computed. */
-void cy_attention_candidates(const cy_cg *cg, const cy_attention_desc *d, cy_candidates *c) {
-  const char *const names[] = {" q", " k", " v"};
-  const cy_csize strides[] = {d->qm, d->kj, d->vj};
-  int64_t sizes[] = {cy_csize_known(d->m), cy_csize_known(d->keys), d->size, d->columns}, outer[CY_GEMM_BATCH], kept[CY_GEMM_BATCH];
-  double heads = 1;
-  for (int i = 0; i < d->n_batch; i++) {
-    outer[i] = cy_csize_known(d->batch[i]) ? cy_csize_known(d->batch[i]) : -1;
-    kept[i] = cy_csize_is(d->k_batch[i], 0) && outer[i] != 1 ? 1 : outer[i];
-    heads *= outer[i] > 0 ? (double)outer[i] : 1;
-  }
-  *c = (cy_candidates){.n = 0};
-  if (d->changes_scores || d->window || !cy_csize_is(d->past, 0))
-    return;
-  cy_layer_text(c, "attention%s", d->bf16 ? "_bf16" : "");
-  cy_layer_sizes(c, " b", outer, d->n_batch);
-  cy_layer_sizes(c, " kv", kept, d->n_batch);
-  cy_layer_sizes(c, " m", sizes, 1);
-  cy_layer_sizes(c, " n", sizes + 1, 1);
-  cy_layer_sizes(c, " d", sizes + 2, 2);
-  for (int i = 0; i < 3; i++) {
-    int64_t stride = cy_csize_known(strides[i]) ? cy_csize_known(strides[i]) : -1;
-    cy_layer_sizes(c, names[i], &stride, 1);
-  }
-  cy_layer_text(c, "%s", d->causal ? " causal" : "");
-  double rows = (double)sizes[0], keys = (double)sizes[1], columns = (double)(d->size + d->columns);
-  double cycles = heads * cy_cost_attention(cg, d->bf16, rows * keys, rows * keys * columns, (rows + keys) * columns);
-  cy_candidates_add(c, (cy_candidate){"attention", cycles, 1, true, false});
+  snprintf(text, size, "tasks of %lld rows by blocks of %lld, keys by %lld", (long long)a->chunk, (long long)a->block,
+           (long long)a->tile);
 }
 
 const cy_generator cy_attention_generator = {.plan = plan,
