@@ -131,6 +131,8 @@ typedef struct cy_quant_output {
 typedef struct cy_quant {
   cy_quant_mode mode;
   const cy_target_caps *caps; /* tells what layers take; NULL: nothing is known of time */
+  uint32_t ninner;  /* CY_QUANT_OFFER: layers in bodies of control flow, which are not offered, .. */
+  const char *inner; /* .. the first one's name */
   bool smallest;    /* layers that gain no time are quantised all the same */
   bool float8;      /* to f8e4m3fn in the place of integers: no zero points, nor balance */
   const char *skip; /* "conv1,head.*": layers of these names stay in float; '*' and '?' as in file names */

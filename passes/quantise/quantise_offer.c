@@ -135,6 +135,21 @@ static cy_val corrected(offering *s, const cy_quant_layer *l, cy_val y) {
   return cy_build_binary(g, CY_OP_add, y, cy_quant_along_channels(g, cy_node_of(g, l->node), c));
 }
 
+/* Bodies of control flow cannot put out how a layer differs, nor can its ranges be seen from outside: it stays in f32. */
+static void count_inner(offering *s) {
+  const cy_graph *g = s->p->g;
+  s->q->ninner = 0;
+  for (cy_block b = 2; b <= cy_block_count(g); b++)
+    for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
+      cy_node id = cy_block_of(g, b)->nodes[i];
+      cy_quant_layer l;
+      if (!is_layer(s, cy_node_of(g, id)))
+        continue;
+      cy_quant_describe(s->q, s->p->g, id, &l);
+      s->q->inner = s->q->ninner++ ? s->q->inner : l.name;
+    }
+}
+
 /* `count` entries from `first` on, of one layer: what they make, how it differs, and the choice. */
 static void build(offering *s, const cy_quant_maker *m, cy_quant_singles *made, uint32_t first, uint32_t count) {
   cy_quant *q = s->q;
@@ -167,6 +182,7 @@ void cy_quant_offer(cy_pass *p, cy_quant *q, const cy_quant_maker *m, const cy_n
   for (uint32_t i = 0; i < nnodes; i++)
     if (is_layer(&s, cy_node_of(p->g, nodes[i])))
       list(&s, nodes[i]);
+  count_inner(&s);
   cy_quant_singles made;
   cy_quant_singles_start(p, &made, q->nlayers);
   const cy_dim count = cy_dim_const(p->g, q->ncorrections + 1);

@@ -752,6 +752,16 @@ static void warn_of_zeros(const search *s, const score *c) {
           s->b->text, c->sums[k].name);
 }
 
+/* What the search has left out. */
+static void note_inner(const search *s) {
+  uint32_t n = s->q->ninner;
+  if (n)
+    cy_diag_add(s->how->diag, CY_NOTE, NULL,
+                "--accuracy=%s: %u layer%s inside If, Loop or Scan, such as '%s', stay%s in f32: what an error there does to the "
+                "outputs cannot be measured layer by layer. --int8=dynamic quantises them, too, and --int8=static those around them",
+                s->b->text, n, n == 1 ? "" : "s", s->q->inner, n == 1 ? "s" : "");
+}
+
 static void note_answer(search *s, const found *f) {
   cytoc_budget *b = s->b;
   b->samples = by_classes(s) ? samples_count(s->offer.samples) : cytoc_whole_samples(s->whole);
@@ -759,6 +769,7 @@ static void note_answer(search *s, const found *f) {
     cytoc_whole_warn(s->whole, &s->offer);
   warn_of_zeros(s, &f->score);
   b->output = f->score.sums[f->score.worst].name;
+  note_inner(s);
   b->reached = by_classes(s) ? (double)f->score.right / (double)(f->score.rows ? f->score.rows : 1) : f->score.value;
   note_layers(s, f);
 }
@@ -841,6 +852,7 @@ static int open_offer(search *s) {
 }
 
 static void keep_f32(search *s) {
+  note_inner(s);
   found f = {.q = {.plan = NULL}};
   plan(s, s->q, entries_at(s, 0));
   f.q.plan = s->q->plan;

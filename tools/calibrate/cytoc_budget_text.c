@@ -47,7 +47,7 @@ static void add_up(const cytoc_budget *b, sum by[CY_PRECISIONS], double cycles[2
 }
 
 static const char *floats_text(const cytoc_budget *b) {
-  return b->strict ? " without fast algorithms" : b->exact.n ? ", some without fast algorithms" : "";
+  return b->strict ? " without fast algorithms" : b->exact.n ? " (some without fast algorithms)" : "";
 }
 
 static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }

@@ -8,7 +8,6 @@
 #include "pipeline.h"
 
 #include "choices.h"
-#include "cytoc.h"
 #include "codegen/codegen.h"
 #include "codegen/temps.h"
 #include "ir/loop/loop.h"
@@ -327,7 +326,7 @@ static cytoc_quantise calibration(session *s) {
                           .firm_snr = o->int8_min_snr,
                           .floor_snr = o->int8_min_snr ? 0 : FLOOR_DECIBELS,
                           .jobs = o->jobs,
-                          .runs_here = !strcmp(o->target, "native") || !strcmp(o->target, cytoc_native_target()),
+                          .runs_here = !strcmp(o->target, "native"),
                           .progress = codegen_progress,
                           .progress_ctx = s};
 }

@@ -99,9 +99,9 @@ static cy_val weights(cy_graph *g, const int64_t *sizes, int rank) {
   for (int i = 0; i < rank; i++)
     n *= (uint64_t)sizes[i];
   float *w = CY_NEW_ARRAY(cy_graph_arena(g), float, n + 1);
-  for (uint64_t i = 0; i < n; i++) {
+  for (uint64_t i = 0; i < 2 * n; i++) { /* small ones are more often, as in trained weights, which Winograd's algorithm of integers asks for */
     state = state * 6364136223846793005u + 1442695040888963407u;
-    w[i] = (float)(int32_t)(state >> 32) * 0x1p-32f;
+    w[i / 2] = (i % 2 ? w[i / 2] : 0) + (float)(int32_t)(state >> 32) * 0x1p-32f;
   }
   cy_type type = type_of(g, sizes, rank);
   return cy_build_const(g, &type, w, n * sizeof *w);
