@@ -117,7 +117,7 @@ static att plan_of(const cy_cg *cg, const cy_attention_desc *d) {
   }
   a.tiled = !a.keys || a.keys > a.tile;
   a.all = a.keys && !a.tiled && !d->causal && !d->window;
-  a.tops = a.all && a.keys >= a.nr_k && !a.half && !a.few && !d->changes_scores && a.scale_s == 1;
+  a.maxima = a.all && a.keys >= a.nr_k && !a.half && !a.few && !d->changes_scores && a.scale_s == 1;
   a.behind = a.all && !a.half && !a.few && a.keys >= a.nr_k && (a.late || !cy_attention_scales(cg));
   a.panels_v = cy_ceil(d->columns, a.nr_v);
   a.last_v =
@@ -322,7 +322,7 @@ static void multiply_panel(cy_cg *cg, const work *w, V j0, V at, unsigned nv) {
                         .c = cy_gepf(cg, w->scores, at),
                         .tab = w->tab_q,
                         .k = cy_i64(cg, a->d->size),
-                        .tops = a->tops && nv == a->qk.nv ? w->tops : NULL,
+                        .maxima = a->maxima && nv == a->qk.nv ? w->maxima : NULL,
                         .tails = cy_tails(tile, a->rows, a->block),
                         .row_bytes = query_bytes(a),
                         .ldc = a->ld_s * 4};
@@ -330,10 +330,10 @@ static void multiply_panel(cy_cg *cg, const work *w, V j0, V at, unsigned nv) {
 }
 
 /* Before the block's first panel. */
-static void no_tops(cy_cg *cg, const work *w) {
+static void no_maxima(cy_cg *cg, const work *w) {
   V lowest = cy_splatf(cg, -INFINITY, cg->W);
   for (int64_t r = 0; r < w->a->block; r++)
-    cy_store(cg, lowest, cy_gepc(cg, w->tops, r * cg->W * 4), 4);
+    cy_store(cg, lowest, cy_gepc(cg, w->maxima, r * cg->W * 4), 4);
 }
 
 /* Of the last panel, only vectors that have keys, where it is known how many. Between the panels, rows of the block before
@@ -347,8 +347,8 @@ static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
   if (cy_is_const(n, &keys))
     rest = keys % a->nr_k;
   V whole = rest ? cy_i64(cg, keys - rest) : n;
-  if (a->tops)
-    no_tops(cg, w);
+  if (a->maxima)
+    no_maxima(cg, w);
   cy_loop_begin(cg, &p, cy_i64(cg, 0), whole, cy_i64(cg, a->nr_k), NULL, 0);
   if (a->behind) {
     int64_t some = cy_ceil(a->block, keys / a->nr_k);
@@ -561,9 +561,9 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
   w.outputs = cy_gep(cg, scratch, at.outputs);
   w.top = cy_alloca(cg, a->block * 4);
   w.sum = cy_alloca(cg, a->block * 4);
-  w.tops = cy_alloca(cg, a->tops ? a->block * cg->W * 4 : 4);
-  w.shifts = a->late ? cy_alloca(cg, a->block * 4) : w.tops;
-  w.sums = a->late ? cy_alloca(cg, a->block * cg->W * 4) : w.tops;
+  w.maxima = cy_alloca(cg, a->maxima ? a->block * cg->W * 4 : 4);
+  w.shifts = a->late ? cy_alloca(cg, a->block * 4) : w.maxima;
+  w.sums = a->late ? cy_alloca(cg, a->block * cg->W * 4) : w.maxima;
   w.weights = cy_gep(cg, scratch, at.weights);
   w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, query_bytes(a)));
   w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->half ? a->ld_w * 2 : a->ld_s * 4));

@@ -18,7 +18,7 @@ typedef struct att {
   int64_t tile;         /* keys at once, a multiple of nr_k */
   bool tiled;           /* there may be several tiles */
   bool all;             /* rows always see the same keys, known ones, by one tile */
-  bool tops;            /* whole panels of scores come with the greatest ones */
+  bool maxima;            /* whole panels of scores come with their maxima */
   int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
   int64_t panels_v;
   unsigned last_v; /* vectors of the last panel of values that there are columns for */
@@ -44,7 +44,7 @@ typedef struct work {
   V weights;                                      /* scratch, as bf16: half */
   V tab_q, tab_s;                                 /* row tables; half: of tab_s, weights */
   V top, sum;                                     /* of the rows of a block, on the stack */
-  V tops;                                         /* .. [row][W], of whole panels: tops */
+  V maxima;                                         /* .. [row][W], of whole panels: maxima */
   V shifts, sums;                                 /* of rows, too, and [row][W], as cy_weighing has them: late */
   V rows_fn;                                      /* changes and weighs the scores of a block */
   V empty;                                        /* what one over the sum is for rows that see no key */

@@ -97,9 +97,9 @@ static V change_rest(cy_cg *cg, const work *w, line *l, V from, V best) {
 /* Row r's greatest score. */
 static V top_of_line(cy_cg *cg, const work *w, line *l, V r) {
   unsigned W = cg->W;
-  if (w->a->tops) {
+  if (w->a->maxima) {
     V whole = cy_i64(cg, w->a->keys / w->a->nr_k * w->a->nr_k);
-    V known = cy_load(cg, cg->vf, cy_gepf(cg, w->tops, cy_mulc(cg, r, W)), 4);
+    V known = cy_load(cg, cg->vf, cy_gepf(cg, w->maxima, cy_mulc(cg, r, W)), 4);
     known = change_run(cg, w, l, &whole, l->n, W, known);
     return reduce_lanes(cg, change_rest(cg, w, l, whole, known), W, cy_fmax);
   }
@@ -330,7 +330,7 @@ static void find_top(cy_cg *cg, const work *w, V r, line *l, V first) {
 
 /* For keys [j0, j0 + n); `first`: i1, no tile before. All rows' greatest scores come before any weights: each is known
  * only after many steps that depend on each other, and so are those of several rows at a time. */
-static void find_tops(cy_cg *cg, const work *w, V j0, V n, V first) {
+static void find_maxima(cy_cg *cg, const work *w, V j0, V n, V first) {
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   line l = line_of(cg, w, r.iv, j0, n);
@@ -357,7 +357,7 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n) {
 
 /* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
  * polynomial would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0,
- * n, first, few, weights, next keys and values, tops, shifts, outer indices. */
+ * n, first, few, weights, next keys and values, maxima, shifts, outer indices. */
 enum { ROWS_PARAMS = 16 };
 
 V cy_attention_softmax_emit(cy_cg *cg, const att *a) {
@@ -384,12 +384,12 @@ V cy_attention_softmax_emit(cy_cg *cg, const att *a) {
             .weights = LLVMGetParam(fn, 11),
             .next_k = LLVMGetParam(fn, 12),
             .next_v = LLVMGetParam(fn, 13),
-            .tops = LLVMGetParam(fn, 14),
+            .maxima = LLVMGetParam(fn, 14),
             .shifts = LLVMGetParam(fn, 15)};
   for (int i = 0; i < outer; i++)
     w.idx[i] = LLVMGetParam(fn, (unsigned)(ROWS_PARAMS + i));
   V j0 = a->all ? cy_i64(cg, 0) : LLVMGetParam(fn, 7), n = a->all ? cy_i64(cg, a->keys) : LLVMGetParam(fn, 8);
-  find_tops(cg, &w, j0, n, LLVMGetParam(fn, 9));
+  find_maxima(cg, &w, j0, n, LLVMGetParam(fn, 9));
   if (!a->late) {
     weigh_rows(cg, &w, j0, n);
   } else if (a->few) {
@@ -410,7 +410,7 @@ void cy_attention_softmax(cy_cg *cg, const work *w, V j0, V n, V first, bool few
   V next_k = cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, w->a->d->kj)));
   V next_v = cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, w->a->d->vj)));
   V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top, w->sum, w->rows, w->row0,  j0, n,
-                                         first,    is_few,    w->weights, next_k, next_v, w->tops, w->shifts};
+                                         first,    is_few,    w->weights, next_k, next_v, w->maxima, w->shifts};
   memcpy(args + ROWS_PARAMS, w->idx, (size_t)outer * sizeof *args);
   cy_call(cg, w->rows_fn, args, (unsigned)(ROWS_PARAMS + outer));
 }

@@ -201,8 +201,8 @@ static void store_sums(cy_cg *cg, const shape *s, const V *v, V to) {
 
 /* void (i64 base, ptr tab, i64 tab_stride, ptr weights, i64 taps, i64 c, ptr to): results row by row, n each. */
 static V kernel(cy_cg *cg, const shape *s) {
-  char name[80];
-  snprintf(name, sizeof name, "cyk_f32_across%u_%u_%ux%u_%u_%u%s", s->lanes, s->each, s->rows, s->n, s->steps, s->unit,
+  char name[100];
+  snprintf(name, sizeof name, "cyk_f32_lane_reduce%u_%u_%ux%u_%u_%u%s", s->lanes, s->each, s->rows, s->n, s->steps, s->unit,
            cy_weights_suffix(s->weights));
   V fn = cy_shared_find(cg, name), v[CY_LOOP_MAX], row[MAX_ROWS];
   if (fn)

@@ -68,7 +68,7 @@ static V all_skipped(cy_cg *cg, unsigned mr, V tab, V skip) {
 /* The arguments that only some kernels have stand behind the others, in the order of the flags. */
 static unsigned ukernel_args(int flags) {
   return UKERNEL_ARGS + (flags & CY_UK_SKIP ? 1 : 0) + (flags & CY_UK_PREFETCH ? 2 : 0) + (flags & CY_UK_NEXT ? 3 : 0) +
-         (flags & CY_UK_TOPS ? 1 : 0) + (flags & CY_UK_WEIGH ? 2 : 0);
+         (flags & CY_UK_MAXIMA ? 1 : 0) + (flags & CY_UK_WEIGH ? 2 : 0);
 }
 
 static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
@@ -87,7 +87,7 @@ static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
     params[n++] = cg->ptr;
     params[n++] = cg->i64;
   }
-  if (flags & CY_UK_TOPS)
+  if (flags & CY_UK_MAXIMA)
     params[n++] = cg->ptr;
   if (flags & CY_UK_WEIGH) {
     params[n++] = cg->ptr;
@@ -116,7 +116,7 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
     unsigned first = ukernel_args(flags) - 3;
     const cy_next next = {LLVMGetParam(fn, first), LLVMGetParam(fn, first + 1), LLVMGetParam(fn, first + 2)};
     cy_run_next(cg, mr, nv, weights_of(flags), row, klen, ldb, &next, v);
-  } else if (flags & CY_UK_TOPS && !cg->amx_bf16) { /* not tried where AMX multiplies */
+  } else if (flags & CY_UK_MAXIMA && !cg->amx_bf16) { /* not tried where AMX multiplies */
     cy_run_next(cg, mr, nv, weights_of(flags), row, klen, ldb, NULL, v);
   } else if (flags & CY_UK_WEIGH) {
     const cy_weighing w = {LLVMGetParam(fn, UKERNEL_ARGS), LLVMGetParam(fn, UKERNEL_ARGS + 1), flags & CY_UK_NATURAL};
@@ -133,9 +133,9 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
 }
 
 /* Of each row, lane by lane. */
-static void emit_tops(cy_cg *cg, unsigned mr, unsigned nv, V tops, const V *v) {
+static void emit_maxima(cy_cg *cg, unsigned mr, unsigned nv, V maxima, const V *v) {
   for (unsigned i = 0; i < mr; i++) {
-    V at = cy_gepc(cg, tops, i * cg->W * 4), top = cy_load(cg, cg->vf, at, 4);
+    V at = cy_gepc(cg, maxima, i * cg->W * 4), top = cy_load(cg, cg->vf, at, 4);
     for (unsigned j = 0; j < nv; j++)
       top = cy_fmax(cg, v[i * nv + j], top);
     cy_store(cg, top, at, 4);
@@ -143,14 +143,14 @@ static void emit_tops(cy_cg *cg, unsigned mr, unsigned nv, V tops, const V *v) {
 }
 
 /* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
- * [, i64 skip] [, ptr ahead, i64 prefetch_step] [, ptr next_rows, ptr next_sums, i64 next_step] [, ptr tops]
+ * [, i64 skip] [, ptr ahead, i64 prefetch_step] [, ptr next_rows, ptr next_sums, i64 next_step] [, ptr maxima]
  * [, ptr shifts, ptr sums]); bytes. */
 static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
-  char name[60];
+  char name[90];
   snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s%s%s%s%s", mr, nv * cg->W, cy_weights_suffix(weights_of(flags)),
            flags & CY_UK_SKIP ? "_skip" : "", flags & CY_UK_PREFETCH ? "_ahead" : "",
            flags & CY_UK_STREAMS ? "_streams" : "", flags & CY_UK_NEXT ? "_next" : "",
-           flags & CY_UK_TOPS ? "_tops" : "", flags & CY_UK_WEIGH ? "_weigh" : "",
+           flags & CY_UK_MAXIMA ? "_maxima" : "", flags & CY_UK_WEIGH ? "_weigh" : "",
            flags & CY_UK_NATURAL ? "_natural" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
@@ -167,8 +167,8 @@ static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
     v[n + 1] = LLVMGetParam(fn, ukernel_args(flags) - 2);
   v[n + 1 + (flags & CY_UK_PREFETCH ? 1 : 0)] = LLVMGetParam(fn, 1);
   emit_taps(cg, fn, mr, nv, flags, v);
-  if (flags & CY_UK_TOPS)
-    emit_tops(cg, mr, nv, LLVMGetParam(fn, UKERNEL_ARGS), v);
+  if (flags & CY_UK_MAXIMA)
+    emit_maxima(cg, mr, nv, LLVMGetParam(fn, UKERNEL_ARGS), v);
   cy_accumulators_store(cg, mr, nv, c, ldc, v);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
@@ -755,7 +755,7 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
   bool next = cg->model.prefetch && p->next_accumulators;
   const cy_weighing *w = p->weighing;
-  int flags = next ? CY_UK_NEXT : p->prefetch ? CY_UK_PREFETCH : p->tops ? CY_UK_TOPS : w ? CY_UK_WEIGH : 0;
+  int flags = next ? CY_UK_NEXT : p->prefetch ? CY_UK_PREFETCH : p->maxima ? CY_UK_MAXIMA : w ? CY_UK_WEIGH : 0;
   choice from = {p->tile, p->tails, 0, NULL, flags | (w && w->natural ? CY_UK_NATURAL : 0), 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
@@ -779,8 +779,8 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
   } else if (p->prefetch) {
     more[0] = cy_gep(cg, p->prefetch, cy_mulc(cg, r.iv, p->row_bytes));
     more[1] = cy_i64(cg, p->tile.mr * 4);
-  } else if (p->tops) {
-    more[0] = cy_gepf(cg, p->tops, cy_mulc(cg, r.iv, cg->W));
+  } else if (p->maxima) {
+    more[0] = cy_gepf(cg, p->maxima, cy_mulc(cg, r.iv, cg->W));
   } else if (w) {
     more[0] = cy_gepf(cg, w->shifts, r.iv);
     more[1] = cy_gepf(cg, w->sums, cy_mulc(cg, r.iv, cg->W));

@@ -110,7 +110,7 @@ enum {
   CY_UK_BF16 = 8,
   CY_UK_STREAMS = 16, /* weights come from memory, for few rows */
   CY_UK_NEXT = 32,    /* of one tap: `next` is prefetched, see cy_run_next */
-  CY_UK_TOPS = 64,    /* the greatest sums of each row; none of the other kinds */
+  CY_UK_MAXIMA = 64,  /* the maxima of each row; none of the other kinds */
   CY_UK_WEIGH = 128,  /* of one tap: rows are scores, see cy_run_weigh; none of the other kinds but .. */
   CY_UK_NATURAL = 256
 };
@@ -212,7 +212,7 @@ typedef struct cy_product {
   bool whole_tab;      /* tab has an entry for every row, and row_bytes is 0 */
   V prefetch;          /* the a of the product that follows, of dense rows, prefetched meanwhile; NULL: nothing */
   V next_accumulators; /* its c; with AVX-512 they are prefetched tile by tile, its own first; NULL: not */
-  V tops; /* [rows][W] floats, of which each becomes the greatest of it and the sums in its lane; NULL: no */
+  V maxima; /* [rows][W] floats, of which each becomes the maximum of it and the sums in its lane; NULL: no */
   const cy_weighing *weighing; /* of a's rows; NULL: they are what is multiplied */
   unsigned tails;
   int64_t taps, tab_stride; /* 0: one tap */

@@ -57,7 +57,7 @@ def _reason(data: Dict[str, Any], step: Dict[str, Any]) -> str:
     if step["algorithm"] == "loops":
         return "it is computed by plain loops over its elements (%s)" % step["ops"]
     if "winograd" in step["algorithm"]:
-        return "the transforms of its pictures take time that the floor does not count"
+        return "the transforms of its tiles take time that the floor does not count"
     if data.get("disturbed"):
         return "other processes interrupted the recorded runs, also when they were repeated; measure it again on an idle machine"
     return "no cause shows in what was measured"
