@@ -11,7 +11,7 @@
  *     cyto_item_free(item);
  *   cyto_pipeline_destroy(pipeline);
  *
- * docs/pipeline.md explains the concepts; examples are in tests/rt/test_pipeline.c.
+ * docs/pipeline.md explains the concepts; examples are in tests/rt/test_pipeline*.c.
  *
  * Items.  What goes from stage to stage: a pointer of yours (data), and tensors. A model's stage takes the tensors as inputs and
  *   leaves its outputs in their place; items without tensors pass it as they are. Stages of yours find both and leave others.

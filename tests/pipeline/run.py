@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines: the C tests (tests/rt/test_pipeline.c), and cytoc.Pipeline as its users have it.
+"""Pipelines: the C tests (tests/rt/test_pipeline*.c, test_tiles.c), and cytoc.Pipeline as its users have it.
 
 In:  the programs and libraries of --build; NumPy, onnx, onnxruntime of build/venv; networks of ../shared/models.
 Out: the closing line. Each Python test is a function test_* of test_python.py. Other builds than the release have the C tests alone.
@@ -38,9 +38,10 @@ def python_tests(args, suite):
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
-    if args.wanted('c'):
-        code, out, err = lib.run([os.path.join(args.build, 'tests', 'rt', 'test_pipeline')])
-        suite.result('c', lib.reason(err or out, code) if code else None)
+    for program in ('test_pipeline', 'test_pipeline_stages', 'test_tiles'):
+        if args.wanted(program):
+            code, out, err = lib.run([os.path.join(args.build, 'tests', 'rt', program)])
+            suite.result(program, lib.reason(err or out, code) if code else None)
     if args.variant == 'release':
         python_tests(args, suite)
     suite.done('tests')
