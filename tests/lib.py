@@ -19,6 +19,7 @@ import sys
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LONG = bool(os.environ.get('CYTO_CHECK_LONG'))  # everything is wanted, as in `make check-long`
 SHARED = os.environ.get('CYTO_SHARED') or os.path.join(os.path.dirname(ROOT), 'shared')
 
 

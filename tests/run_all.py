@@ -92,6 +92,7 @@ LONG = [
     ('sizes', ['--every', '1'], r'tests/onnx/size'),
     ('triton', ['--long', 'test_load'], r'integrations/triton/|tests/triton/'),
     ('cuda/nvrtc_test', [], KERNELS),
+    ('emulate', [], r'codegen/cpu/|codegen/[^/]*$|ir/loop/|runtime/|tests/emulate/'),
 ]
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
