@@ -86,7 +86,6 @@ static inline const char *cy_weights_suffix(cy_weights w) {
  *   [group][K block][panel][k in block][NR], columns beyond n are zero. The last panel may have fewer columns than NR;
  * vectors of them are loaded whole, for which there is room behind the weights.
  * K runs over taps, then channels; its blocks are tap_block whole taps, or c_block channels of one tap. */
-enum { CY_TAP_CHANNELS = 32 };
 typedef struct cy_pack_layout {
   int64_t groups, n, taps, c; /* per group */
   int64_t tap_block, c_block;
@@ -94,8 +93,7 @@ typedef struct cy_pack_layout {
   int places;        /* so many outputs' columns lie side by side, each with taps of its own: tap_map; 0: one */
   int merged;        /* so many groups of the source are one group here, block-diagonally */
   int depth;         /* so many taps of an outer axis count as channels, [depth][c / depth]; 0: one */
-  int winograd;  /* 1: [panel][channel][tap][NR]; 2: [panel][block][tap][channel][NR], CY_TAP_CHANNELS a block, the rest
-                    in the last; floats are divided by 36 */
+  bool winograd; /* [panel][channel][tap][NR], floats being divided by 36 */
   int depthwise; /* 1: [tap][input of a group][output channel], channels padded to nr */
   int lane_reduce; /* [tap][block of so many inputs][NR outputs][input of the block]; 0: not so */
   cy_weights weights;

@@ -63,19 +63,15 @@ static void pack_block(const cy_pack_layout *l, const cy_pack_source *s, int64_t
       pack_row(l, s, group, panel, t, c, out);
 }
 
-/* 3x3 filters, whole or tap by tap: see `winograd`. The kernel's transforms leave out a factor of 36 (winograd.c);
- * halves would be rounded by it once more, and are divided when they are loaded. */
+/* 3x3 filters. The kernel's transforms leave out a factor of 36 (winograd.c); halves would be rounded by it once more, and
+ * are divided when they are loaded. */
 static void pack_filters(const cy_pack_layout *l, const cy_pack_source *s, int64_t panel, char *out) {
-  int64_t block = l->winograd == 2 ? CY_TAP_CHANNELS : 1;
-  for (int64_t c0 = 0; c0 < l->c; c0 += block) {
-    int64_t end = c0 + block < l->c ? c0 + block : l->c;
-    for (int64_t t = 0; t < l->taps; t++)
-      for (int64_t c = c0; c < end; c++, out += l->nr * cy_weight_bytes(l->weights)) {
-        pack_row(l, s, 0, panel, t, c, out);
-        for (int64_t j = 0; l->weights == CY_WEIGHTS_F32 && j < l->nr; j++)
-          ((float *)(void *)out)[j] /= 36;
-      }
-  }
+  for (int64_t c = 0; c < l->c; c++)
+    for (int64_t t = 0; t < l->taps; t++, out += l->nr * cy_weight_bytes(l->weights)) {
+      pack_row(l, s, 0, panel, t, c, out);
+      for (int64_t j = 0; l->weights == CY_WEIGHTS_F32 && j < l->nr; j++)
+        ((float *)(void *)out)[j] /= 36;
+    }
 }
 
 static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel, char *out) {

@@ -20,9 +20,6 @@
  * sums and differences of two planes and of three taps; M has four, too, and a plane of outputs is made of three of these:
  * 144 products for 32 outputs instead of 864. So two planes are transformed for each plane of outputs instead of three.
  * Where tiles are few and registers many, points of filters are not even stored: winograd_rows.c.
- * Where only running tells the size of the feature map, a few outputs (up to FEW, of a deep layer that sees a small
- * image) would pay for the points of all filters, and are computed plainly instead, block of channels by block, tap by
- * tap. For both forms, weights lie in that order then.
  */
 #include "codegen/cpu/variants.h"
 #include "winograd_int.h"
@@ -33,17 +30,9 @@
 #define FILTERS_PREFETCH 2048 /* bytes from the filters that are transformed to those that are prefetched */
 #define POINTS_PREFETCH 128   /* bytes from the points that are written to those that are prefetched */
 #define LINE 64               /* bytes of a cache line */
-#define FEW 64                /* outputs that may be computed plainly */
 #define FILTER_SCALE (1.0 / 36) /* of filters whose points are made without it; packed ones in f32 have it (pack.c) */
 
 /* ---- sizes ---- */
-
-static V output_count(cy_cg *cg, const wino *w) {
-  V count = cy_size(cg, w->d->batch);
-  for (int i = 0; i < w->d->n_spatial; i++)
-    count = cy_mul(cg, count, cy_size(cg, w->d->out[i]));
-  return count;
-}
 
 /* Of the largest of the feature maps that dilation makes, and of all of them. */
 static V map_tiles(cy_cg *cg, const wino *w, int axis) {
@@ -64,21 +53,9 @@ static V tile_count(cy_cg *cg, const wino *w) {
   return cy_mul(cg, images, cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
 }
 
-/* i1: are there so few outputs that all their products take no longer than the filters' points? By their costs, in
- * thousandths of what an output takes. */
-static V is_few(cy_cg *cg, const wino *w) {
-  double fixed, tile = cy_winograd_tile_cost(cg, w, &fixed);
-  double output = cy_cost_fmas(cg, (double)(TAPS * w->c * w->panels * w->nr));
-  V outputs = output_count(cg, w), most = cy_mulc(cg, tile_count(cg, w), (int64_t)(1000 * tile / output));
-  most = cy_addc(cg, most, (int64_t)(1000 * fixed / output));
-  V cheap = cy_icmp(cg, LLVMIntSLE, cy_mulc(cg, outputs, 1000), most);
-  return LLVMBuildAnd(cg->b, cheap, cy_icmp(cg, LLVMIntSLE, outputs, cy_i64(cg, FEW)), "");
-}
-
 V cy_winograd_task_count(cy_cg *cg, const void *ctx) {
   const wino *w = ctx;
-  V many = cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), w->parts);
-  return w->by_tap ? cy_select(cg, is_few(cg, w), cy_i64(cg, w->panels), many) : many;
+  return cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), w->parts);
 }
 static int spot_numbers(const wino *w) { return is_deep(w->d) ? SPOT : SPOT - 1; }
 /* Bytes of a point: of V in a block of channels, of U, of M; with a cache line more. */
@@ -167,9 +144,8 @@ static V tile_outputs(cy_cg *cg, const wino *w, int axis, V at) {
   return cy_imin(cg, cy_i64(cg, 4), cy_div(cg, left, cy_i64(cg, w->axis[axis].inc)));
 }
 
-/* The addresses of a patch of side x side inputs of one tap in depth, as i64 in `table`, `apart` bytes from each
- * other. */
-static void emit_addresses(cy_cg *cg, const task *t, const spot *s, V tap, int side, V table, int64_t apart) {
+/* The addresses of a patch of one tap in depth, as i64 in `table`. */
+static void emit_addresses(cy_cg *cg, const task *t, const spot *s, V tap, V table) {
   const cy_conv_desc *d = t->w->d;
   int64_t size = t->w->ints ? 1 : 4;
   int iy = row_axis(d), ix = iy + 1;
@@ -181,21 +157,21 @@ static void emit_addresses(cy_cg *cg, const task *t, const spot *s, V tap, int s
     plane_ok = cy_icmp(cg, LLVMIntULT, id, cy_size(cg, d->in[0]));
     image = cy_add(cg, image, cy_mul(cg, id, cy_mulc(cg, cy_size(cg, d->in_s[0]), size)));
   }
-  for (int x = 0; x < side; x++) {
+  for (int x = 0; x < 6; x++) {
     V iw = cy_addc(cg, s->ow, x * d->dilation[ix] - d->pad[ix]);
     column_ok[x] = cy_icmp(cg, LLVMIntULT, iw, cy_size(cg, d->in[ix]));
     column[x] = cy_mul(cg, iw, cy_mulc(cg, cy_size(cg, d->in_s[ix]), size));
   }
-  for (int y = 0; y < side; y++) {
+  for (int y = 0; y < 6; y++) {
     V ih = cy_addc(cg, s->oh, y * d->dilation[iy] - d->pad[iy]);
     V ok = cy_icmp(cg, LLVMIntULT, ih, cy_size(cg, d->in[iy]));
     V row = cy_add(cg, image, cy_mul(cg, ih, cy_mulc(cg, cy_size(cg, d->in_s[iy]), size)));
     if (plane_ok)
       ok = LLVMBuildAnd(cg->b, ok, plane_ok, "");
-    for (int x = 0; x < side; x++) {
+    for (int x = 0; x < 6; x++) {
       V both = LLVMBuildAnd(cg->b, ok, column_ok[x], "");
       V address = cy_select(cg, both, cy_add(cg, row, column[x]), t->padding);
-      cy_store(cg, address, cy_gepc(cg, table, (y * side + x) * apart), 8);
+      cy_store(cg, address, cy_gepc(cg, table, (y * 6 + x) * 8), 8);
     }
   }
 }
@@ -347,9 +323,9 @@ static void emit_input(cy_cg *cg, const task *f, V first, V count, V points) {
   spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
   cy_loop_begin(cg, &p, cy_i64(cg, 0), cy_i64(cg, w->slices), cy_i64(cg, 1), NULL, 0);
   if (w->pairs) {
-    emit_addresses(cg, f, &s, p.iv, 6, cy_gep(cg, table, cy_mulc(cg, p.iv, POINTS * 8)), 8);
+    emit_addresses(cg, f, &s, p.iv, cy_gep(cg, table, cy_mulc(cg, p.iv, POINTS * 8)));
   } else {
-    emit_addresses(cg, f, &s, p.iv, 6, table, 8);
+    emit_addresses(cg, f, &s, p.iv, table);
     emit_patches(cg, f, table, t.iv, p.iv, half, points);
   }
   cy_loop_end(cg, &p, NULL);
@@ -533,15 +509,7 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, const V *fact
 static void emit_filters_prefetch(cy_cg *cg, const wino *w, V from) {
   int64_t filter = TAPS * w->nr * tap_bytes(w);
   for (int64_t line = 0; line < filter; line += 64)
-    cy_prefetch(cg, cy_gepc(cg, from, (w->by_tap ? CY_TAP_CHANNELS * filter : FILTERS_PREFETCH) + line), false,
-                CY_SECOND_LEVEL);
-}
-
-/* How many channels, from c on, a block has whose weights lie tap by tap. */
-static V tap_channels(cy_cg *cg, const wino *w, V c) {
-  if (w->c % CY_TAP_CHANNELS == 0)
-    return cy_i64(cg, CY_TAP_CHANNELS);
-  return cy_imin(cg, cy_i64(cg, CY_TAP_CHANNELS), cy_sub(cg, cy_i64(cg, w->c), c));
+    cy_prefetch(cg, cy_gepc(cg, from, FILTERS_PREFETCH + line), false, CY_SECOND_LEVEL);
 }
 
 /* A slice of U of pairs of planes: of the first or the last tap in depth, or of half the sum of all, or with the middle
@@ -571,11 +539,6 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V slice, V c0, V n) {
   cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_div(cg, n, cy_i64(cg, unit)), cy_i64(cg, 1), NULL, 0);
   V c = cy_add(cg, c0, i.iv), filters = cy_gep(cg, panel, cy_mulc(cg, c, TAPS * row)), apart = cy_i64(cg, row);
   emit_filters_prefetch(cg, w, filters);
-  if (w->by_tap) {
-    V within = cy_mod(cg, c, cy_i64(cg, CY_TAP_CHANNELS));
-    filters = cy_gep(cg, filters, cy_mulc(cg, within, (1 - TAPS) * row));
-    apart = cy_mulc(cg, tap_channels(cg, w, cy_sub(cg, c, within)), row);
-  }
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cy_i64(cg, w->nr), cy_i64(cg, cg->W), NULL, 0);
   V at = cy_gep(cg, filters, cy_mulc(cg, j.iv, bytes));
   V to = cy_gepf(cg, u, cy_add(cg, cy_mulc(cg, i.iv, w->nr), j.iv));
@@ -709,75 +672,6 @@ static void emit_task(cy_cg *cg, void *of, V number) {
   cy_loop_end(cg, &q, NULL);
 }
 
-/* ---- few outputs ---- */
-
-static spot few_spot(cy_cg *cg, const wino *w, V output) {
-  int y = row_axis(w->d);
-  V width = cy_size(cg, w->d->out[y + 1]), row = cy_div(cg, output, width), height = cy_size(cg, w->d->out[y]);
-  spot s = {cy_div(cg, row, height), cy_mod(cg, row, height), cy_mod(cg, output, width), NULL};
-  spot_deepen(cg, w, &s, is_deep(w->d) ? cy_size(cg, w->d->out[0]) : NULL, 1);
-  return s;
-}
-
-static void few_index(void *ctx, cy_cg *cg, V row, V *idx) {
-  spot s = few_spot(cg, ctx, row);
-  output_row at = {s.n, s.od, s.oh, s.ow, 0};
-  row_index(&at, cg, row, idx);
-}
-
-/* Bytes of the table of addresses for one tap in depth: where each of its taps of each output is read. */
-enum { FEW_TABLE = TAPS * FEW * 8 };
-
-/* Sums of panel q, M[output][NR]. Weights are 36 times as large. A block of channels belongs to one tap in depth. */
-static void emit_few_sums(cy_cg *cg, const task *t, V q, V outputs, V table) {
-  const wino *w = t->w;
-  int64_t row = w->nr * 4;
-  V panel = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, q, w->c * TAPS * row));
-  cy_loop c, i;
-  cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, w->c), cy_i64(cg, CY_TAP_CHANNELS), NULL, 0);
-  V tap = cy_div(cg, c.iv, cy_i64(cg, w->d->cin)), channel = cy_sub(cg, c.iv, cy_mulc(cg, tap, w->d->cin));
-  cy_product p = {.tile = w->tile,
-                  .rows = outputs,
-                  .tails = cy_tails(w->tile, 0, FEW),
-                  .taps = TAPS,
-                  .a = LLVMBuildIntToPtr(cg->b, cy_mulc(cg, channel, 4), cg->ptr, ""),
-                  .b = cy_gep(cg, panel, cy_mulc(cg, c.iv, TAPS * row)),
-                  .c = t->m,
-                  .tab = cy_gep(cg, table, cy_mulc(cg, tap, FEW_TABLE)),
-                  .tab_stride = FEW * 8,
-                  .whole_tab = true,
-                  .ldc = row,
-                  .k = tap_channels(cg, w, c.iv),
-                  .accumulate = cy_icmp(cg, LLVMIntNE, c.iv, cy_i64(cg, 0))};
-  cy_product_emit(cg, &p);
-  cy_loop_end(cg, &c, NULL);
-  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_mulc(cg, outputs, w->nr), cy_i64(cg, cg->W), NULL, 0);
-  V at = cy_gepf(cg, t->m, i.iv), sum = cy_load(cg, cg->vf, at, 4);
-  cy_store(cg, LLVMBuildFMul(cg->b, sum, cy_splatf(cg, 36, cg->W), ""), at, 4);
-  cy_loop_end(cg, &i, NULL);
-}
-
-/* Tables are smaller than V, M than that of a task's tiles. */
-static void emit_few(cy_cg *cg, const task *t) {
-  const wino *w = t->w;
-  const cy_conv_desc *d = w->d;
-  V outputs = output_count(cg, w), table = t->v;
-  cy_rows rows = {few_index, (void *)w, 1 + (unsigned)d->n_spatial};
-  cy_loop p, q;
-  cy_loop_begin(cg, &p, cy_i64(cg, 0), outputs, cy_i64(cg, 1), NULL, 0);
-  spot s = few_spot(cg, w, p.iv);
-  V at = cy_gep(cg, table, cy_mulc(cg, p.iv, 8));
-  for (int64_t tap = 0; tap < w->depth; tap++)
-    emit_addresses(cg, t, &s, cy_i64(cg, tap), 3, cy_gepc(cg, at, tap * FEW_TABLE), FEW * 8);
-  cy_loop_end(cg, &p, NULL);
-  cy_loop_begin(cg, &q, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_few_sums(cg, t, q.iv, outputs, table);
-  V col0 = cy_mulc(cg, q.iv, w->nr), cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0));
-  cy_epilogue_tile(cg, &d->epilogue, &rows, t->m, cy_i64(cg, w->nr * 4), outputs, cy_i64(cg, 0), cols, col0,
-                   (unsigned)(d->cout % cg->W));
-  cy_loop_end(cg, &q, NULL);
-}
-
 /* ---- the generator ---- */
 
 static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
@@ -799,7 +693,7 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
                       .tap_block = TAPS,
                       .c_block = w->c,
                       .depth = (int)w->depth,
-                      .winograd = w->by_tap ? 2 : 1,
+                      .winograd = true,
                       .nr = (unsigned)w->nr,
                       .merged = 1,
                       .weights = d->weights,
@@ -823,12 +717,6 @@ void cy_winograd_emit(cy_cg *cg, const void *of, const char *name) {
   t.spots = cy_gepc(cg, t.m, m_bytes(w));
   t.tab = cy_row_table(cg, w->tile.mr, cy_i64(cg, w->cb * w->element));
   cy_loop slice;
-  cy_if few;
-  if (w->by_tap) {
-    cy_if_begin(cg, &few, is_few(cg, w));
-    emit_few(cg, &t);
-    cy_if_else(cg, &few);
-  }
   if (w->filters_once) {
     cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(w) * w->panels), cy_i64(cg, 1), NULL, 0);
     V panels = cy_i64(cg, sum_slices(w)), q = cy_div(cg, slice.iv, panels), of_panel = cy_mod(cg, slice.iv, panels);
@@ -840,8 +728,6 @@ void cy_winograd_emit(cy_cg *cg, const void *of, const char *name) {
     cy_loop_end(cg, &slice, NULL);
   }
   cy_tasks_emit(cg, emit_task, &t);
-  if (w->by_tap)
-    cy_if_end(cg, &few);
   cy_fn_end(cg, NULL);
 }
 

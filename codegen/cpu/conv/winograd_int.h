@@ -17,7 +17,6 @@ typedef struct wino {
   int64_t slices;                      /* of V and U: a plane for each tap, or what F(2,3) makes of four planes */
   int64_t c;                           /* channels of a filter, of all taps in depth */
   int64_t slice, cb;                   /* channels of a slice in V and U, which is whole blocks; those of a block */
-  bool by_tap;                         /* there may be few outputs: cy_pack_layout.winograd is 2 */
   bool filters_once;                   /* U is made for all tasks of a call at once */
   bool rows;                           /* few tiles: winograd_rows.c makes M */
   bool shared;                         /* V of all tiles is made by a phase of its own */
@@ -78,7 +77,5 @@ void cy_winograd_describe(const void *plan, char *text, size_t size);
 
 /* ---- winograd_plan.c ---- */
 wino cy_winograd_plan(const cy_cg *cg, const cy_conv_desc *d);
-/* Cycles of a tile with all that is done for it, where there are some; out_fixed: what all of them share. */
-double cy_winograd_tile_cost(const cy_cg *cg, const wino *w, double *out_fixed);
 
 #endif

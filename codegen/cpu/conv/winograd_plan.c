@@ -129,8 +129,6 @@ static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *
   w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
-  bool apart = depth == 1 || d->cin % CY_TAP_CHANNELS == 0; /* no block of channels belongs to two taps in depth */
-  w.by_tap = cy_form_on(cg, CY_FORM_WINOGRAD_FEW) && !total && d->weights == CY_WEIGHTS_F32 && apart;
   w.filters_once = cy_form_on(cg, CY_FORM_WINOGRAD_ONCE) && cg->model.winograd_in_l2 && !w.rows && w.panels == 1 &&
                    stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
   channels_choose(cg, &w);
@@ -168,12 +166,6 @@ double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_p
   tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_positions) / tile_planes(&w);
   double task = w.rows ? rows_cost(cg, d->weights, tiles, columns, w.c) : task_cost(cg, &w, tiles, columns);
   return task + v_cost(cg, &w, tiles);
-}
-
-double cy_winograd_tile_cost(const cy_cg *cg, const wino *w, double *out_fixed) {
-  int64_t columns = w->panels * w->nr;
-  *out_fixed = task_cost(cg, w, 0, columns);
-  return (task_cost(cg, w, 6, columns) - *out_fixed) / 6 + v_cost(cg, w, 1);
 }
 
 bool cy_winograd_possible(const cy_conv_desc *d) {

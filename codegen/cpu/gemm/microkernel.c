@@ -761,12 +761,12 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MAX_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
                               p->whole_tab ? cy_gep(cg, p->tab, cy_mulc(cg, r.iv, 8)) : p->tab,
-                              cy_i64(cg, p->tab_stride),
+                              zero,
                               p->b,
                               p->ldb ? p->ldb : cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4),
                               cy_gep(cg, p->c, cy_mulc(cg, r.iv, p->ldc)),
                               cy_i64(cg, p->ldc),
-                              cy_i64(cg, p->taps ? p->taps : 1),
+                              cy_i64(cg, 1),
                               p->k,
                               p->accumulate ? p->accumulate : LLVMConstInt(cg->i1, 0, 0)};
   r.step = cy_next_rows(cg, p->tile, cy_sub(cg, p->rows, r.iv));

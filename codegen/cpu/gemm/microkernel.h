@@ -202,8 +202,8 @@ V cy_bf16_pairs(cy_cg *cg, V first, V second, unsigned lanes);
 
 /* ---- microkernel.c again ---- */
 
-/* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed. tab: cy_row_table of tile.mr rows. With
- * taps, the sum of so many products, whose entries in tab are tab_stride bytes apart. */
+/* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed. tab: cy_row_table of tile.mr
+ * rows. */
 typedef struct cy_product {
   cy_tile tile;
   V rows, a, b, c, tab, k;
@@ -215,8 +215,7 @@ typedef struct cy_product {
   V maxima; /* [rows][W] floats, of which each becomes the maximum of it and the sums in its lane; NULL: no */
   const cy_weighing *weighing; /* of a's rows; NULL: they are what is multiplied */
   unsigned tails;
-  int64_t taps, tab_stride; /* 0: one tap */
-  int64_t row_bytes, ldc;   /* bytes between rows of a and of c */
+  int64_t row_bytes, ldc; /* bytes between rows of a and of c */
 } cy_product;
 void cy_product_emit(cy_cg *cg, const cy_product *product);
 /* gemm.c: dot products of k floats at a with eight others: <8 x float>. */
