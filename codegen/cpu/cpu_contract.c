@@ -670,7 +670,7 @@ static void prepare_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *pla
     cy_variants v = cy_int_variants(m->state, &direct);
     with = with_variants(m->state, arena, plan, &v, 1, &c);
   }
-  if (cy_int_gemm_starts(&with, &d))
+  if (cy_int_gemm_starts(&d))
     cy_kernel_fold_start(plan->kernel);
   plan_ints(&with, plan, f, arena);
 }

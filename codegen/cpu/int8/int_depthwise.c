@@ -602,8 +602,8 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
 
 static void describe(const void *of, char *text, size_t size) {
   const depthwise *p = of;
-  snprintf(text, size, "tile of %lld outputs of %lld rows, tasks of %lld such blocks", (long long)p->tile,
-           (long long)p->row_block.outputs, (long long)p->per_task);
+  snprintf(text, size, "by %s, tile of %lld outputs of %lld rows, tasks of %lld such blocks", p->variant.dot4 ? "dot4" : "dot2",
+           (long long)p->tile, (long long)p->row_block.outputs, (long long)p->per_task);
 }
 
 const cy_generator cy_int_depthwise_generator = {.plan = plan,

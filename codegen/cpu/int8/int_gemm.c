@@ -730,7 +730,10 @@ static void describe(const void *of, char *text, size_t size) {
            cy_int_gemm_each(p->variant) > 1 ? ", lanes are k, too" : "", p->variant.shuffled ? ", taps of zeros left out" : "");
 }
 
-static const cy_generator *form_of(const cy_cg *cg, const void *desc) { return cy_int_generator(cg, desc); }
+static const cy_generator *form_of(const cy_cg *cg, const void *desc) {
+  (void)cg;
+  return cy_int_generator(desc);
+}
 
 cy_variants cy_int_variants(const cy_cg *cg, const cy_int_gemm_desc *d) {
   cy_variants v = {.kinds = CY_OF_INT_DEPTHWISE, .base = CY_BASE_DEPTHWISE, .by = form_of, .desc = d};
