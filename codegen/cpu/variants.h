@@ -46,6 +46,8 @@ cy_variants cy_winograd_variants(const cy_conv_desc *desc);
 struct cy_int_gemm_desc;
 /* "plain", "direct" or "depthwise". */
 cy_variants cy_int_variants(const cy_cg *cg, const struct cy_int_gemm_desc *desc);
+/* Of one that is not depthwise: kinds, base, tile, rows, n. */
+void cy_int_gemm_variants(const cy_cg *cg, const struct cy_int_gemm_desc *desc, cy_variants *out);
 
 /* Has cg plan by the variant that was chosen, if it is one. */
 void cy_variant_take(cy_cg *cg, const cy_candidates *c);

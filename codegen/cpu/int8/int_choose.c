@@ -2,8 +2,9 @@
 /* int_choose.c - which generator a contraction of integers or bf16 has.
  *
  * In: a cy_int_gemm_desc, whose weights are known to allow what it asks for (split, winograd). Out: the row of its
- * generator, and what that can do for the caller.
+ * generator, what that can do for the caller, and of which kinds of variants it is.
  */
+#include "codegen/cpu/variants.h"
 #include "int_gemm.h"
 
 const cy_generator *cy_int_generator(const cy_int_gemm_desc *d) {
@@ -14,4 +15,16 @@ const cy_generator *cy_int_generator(const cy_int_gemm_desc *d) {
 
 bool cy_int_gemm_starts(const cy_int_gemm_desc *d) {
   return !d->bf16 && !d->winograd && (d->conv || d->gemm.b_packed);
+}
+
+static const cy_generator *generator_of(const cy_cg *cg, const void *desc) {
+  (void)cg;
+  return cy_int_generator(desc);
+}
+
+cy_variants cy_int_variants(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  cy_variants v = {.kinds = CY_OF_INT_DEPTHWISE, .base = CY_BASE_DEPTHWISE, .by = generator_of, .desc = d};
+  if (!cy_int_depthwise_possible(d))
+    cy_int_gemm_variants(cg, d, &v);
+  return v;
 }

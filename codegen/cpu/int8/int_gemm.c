@@ -730,22 +730,13 @@ static void describe(const void *of, char *text, size_t size) {
            cy_int_gemm_each(p->variant) > 1 ? ", lanes are k, too" : "", p->variant.shuffled ? ", taps of zeros left out" : "");
 }
 
-static const cy_generator *form_of(const cy_cg *cg, const void *desc) {
-  (void)cg;
-  return cy_int_generator(desc);
-}
-
-cy_variants cy_int_variants(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  cy_variants v = {.kinds = CY_OF_INT_DEPTHWISE, .base = CY_BASE_DEPTHWISE, .by = form_of, .desc = d};
-  if (cy_int_depthwise_possible(d))
-    return v;
+void cy_int_gemm_variants(const cy_cg *cg, const cy_int_gemm_desc *d, cy_variants *v) {
   plan p = plan_of(cg, d);
-  v.kinds = d->conv ? CY_OF_INT_DIRECT : CY_OF_INT_PLAIN;
-  v.base = d->conv ? CY_BASE_DIRECT : CY_BASE_PLAIN;
-  v.tile = p.tile;
-  v.rows = p.variant.amx || cy_int_gemm_each(p.variant) > 1 || p.variant.shuffled ? 0 : p.rows;
-  v.n = p.n;
-  return v;
+  v->kinds = d->conv ? CY_OF_INT_DIRECT : CY_OF_INT_PLAIN;
+  v->base = d->conv ? CY_BASE_DIRECT : CY_BASE_PLAIN;
+  v->tile = p.tile;
+  v->rows = p.variant.amx || cy_int_gemm_each(p.variant) > 1 || p.variant.shuffled ? 0 : p.rows;
+  v->n = p.n;
 }
 
 const cy_generator cy_int_gemm_generator = {
