@@ -109,8 +109,8 @@ def same_file(a, b):
 
 def median_ms(folder, library, options, repeat=20):
     """(ms, None), or (None, why it does not run)"""
-    code, out, err = lib.run([os.path.join(folder, 'cyto-run'), library, '--random', '1', '--repeat', str(repeat), '--threads', '1',
-                              *options], 900)
+    code, out, err = lib.run([os.path.join(folder, 'cyto-run'), library, '--random', '1', '--random-dims', '1', '--repeat', str(repeat),
+                              '--threads', '1', *options], 900)
     found = re.search(r'median ([0-9.e+-]+) ms', out)
     if code == 0 and found and float(found.group(1)):
         return float(found.group(1)), None
