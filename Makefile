@@ -141,7 +141,7 @@ ALL_CFLAGS := $(CFLAGS)
 $O/flags: always
 	$Q mkdir -p $(@D) && echo '$(ALL_CFLAGS)' | cmp -s - $@ || echo '$(ALL_CFLAGS)' >$@
 
-$O/obj/%.o: %.c $O/flags | $B/gen/onnx.pb-c.h
+$O/obj/%.o: %.c $O/flags | $B/gen/onnx.pb-c.h $B/gen/version.h
 	$(call say,CC,$<)
 	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 

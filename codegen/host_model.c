@@ -8,12 +8,10 @@
  */
 #include "codegen/host_int.h"
 
+#include "version.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#ifndef CYTO_VERSION
-#define CYTO_VERSION "0"
-#endif
 
 bool cy_host_output_dynamic(const cy_host *h, uint32_t output) {
   const cy_port_info *ports;

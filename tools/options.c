@@ -5,6 +5,7 @@
 
 #include "ir/nearest.h"
 #include "tools/terminal.h"
+#include "version.h"
 
 #include <errno.h>
 #include <limits.h>

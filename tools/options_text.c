@@ -4,6 +4,8 @@
  */
 #include "tools/options.h"
 
+#include "version.h"
+
 #include <string.h>
 
 enum { HEAD = 30, WIDTH = 120 };

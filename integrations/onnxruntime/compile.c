@@ -10,6 +10,8 @@
  */
 #include "integrations/onnxruntime/plugin.h"
 
+#include "version.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdatomic.h>

@@ -6,6 +6,8 @@
  */
 #include "integrations/onnxruntime/plugin.h"
 
+#include "version.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include "integrations/shared/shared.h"
 
+#include "version.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include "jobs.h"
 
 #include "runtime/cyto.h"
+#include "version.h"
 
 #include <stdarg.h>
 #include <sys/stat.h>

@@ -10,6 +10,7 @@
 
 #include "ir/clock.h"
 #include "revision.h"
+#include "version.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -4,6 +4,7 @@
 
 #include "codegen/cpu/emit.h"
 #include "revision.h"
+#include "version.h"
 
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>

@@ -4,6 +4,7 @@
 #include "report.h"
 
 #include "ir/clock.h"
+#include "version.h"
 
 #include <jansson.h>
 #include <string.h>

@@ -20,7 +20,7 @@ SANFLAGS := $(SANFLAGS_$(VARIANT))
 WARN := -Wall -Wextra $(if $(CI),$(if $(SAN),,-Werror))
 # Everything can become part of a shared library, which shows only what its headers mark.
 CFLAGS := -std=gnu11 $(OPT_$(VARIANT)) $(WARN) $(SANFLAGS) -pthread -fPIC -fvisibility=hidden $(CFLAGS_EXTRA)
-CPPFLAGS := -I. -Iruntime -I$B/gen -DCYTO_VERSION='"$(CYTO_VERSION)"' -MMD -MP
+CPPFLAGS := -I. -Iruntime -I$B/gen -MMD -MP
 LDFLAGS := $(SANFLAGS) -pthread $(LDFLAGS_EXTRA)
 
 ifneq ($(LLVM_CONFIG),)
