@@ -53,8 +53,9 @@ static unsigned tile_cycles(unsigned mr, unsigned nv) {
 
 /* Of a step of k. */
 static double step_cycles(const cy_cg *cg, unsigned mr, unsigned nv) {
-  unsigned n = (mr * nv + cg->model.fmas - 1) / cg->model.fmas;
-  return n > 4 ? n : 4;
+  const double latency = 4;
+  double fmas = cy_cost_instructions(cg, mr * nv, 1);
+  return fmas > latency ? fmas : latency;
 }
 
 double cy_tile_cycles(const cy_cg *cg, cy_tile t, int64_t rows, int64_t n) {
