@@ -86,13 +86,14 @@ SUITES = [
 FOLDERS = {'unit': ('codegen', 'driver', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
 # What takes long beyond that: the program of a suite or of FOLDERS, with which options (CYTO_CHECK_LONG is set for all), and what it
-# tests, a regular expression of paths. `make check-long` runs all of it, CI what the change concerns.
-KERNELS = r'codegen/cuda/|tests/cuda/'
+# tests, a regular expression of paths. `make check-long` runs all of it, CI what the change concerns; without paths: never, as it
+# takes hours.
+KERNELS = r'codegen/cuda/|codegen/[^/]*$|ir/loop/|tests/cuda/'
 LONG = [
-    ('sizes', ['--every', '1'], r'tests/onnx/size'),
+    ('sizes', ['--every', '1'], None),
     ('triton', ['--long', 'test_load'], r'integrations/triton/|tests/triton/'),
     ('cuda/nvrtc_test', [], KERNELS),
-    ('emulate', [], r'codegen/cpu/|codegen/[^/]*$|ir/loop/|runtime/|tests/emulate/'),
+    ('emulate', [], r'codegen/cpu/|codegen/[^/]*$|ir/|passes/|runtime/|tests/emulate/'),
 ]
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
@@ -180,7 +181,7 @@ def run_long(args, files=None):
     os.environ['CYTO_CHECK_LONG'] = '1'
     total, suites = [0, 0, 0], {suite[0]: suite for suite in SUITES}
     for name, options, paths in LONG:
-        if files is not None and not any(re.match(paths, path) for path in files):
+        if files is not None and not (paths and any(re.match(paths, path) for path in files)):
             continue
         folder = next((suite for suite, folders in FOLDERS.items() if name.split('/')[0] in folders), None)
         command = commands(args, suites[folder or name]).get(name)

@@ -59,6 +59,8 @@ tests: all $(UNIT_TESTS) $(NODE_RUN) $(RUN_BINS) $(EMULATOR_ROM) $(CROSS_RUNS) $
   $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable))
 endif
 
+# SINCE: what CI has before the change, if git knows it.
+SINCE ?= $(if $(CI_BASE),$(shell git rev-parse -q --verify '$(CI_BASE)^{commit}' 2>/dev/null))
 # T=PATTERN: only what has that in its name, whichever suite and language (a regular expression). SINCE=COMMIT: behind it what takes
 # long, as far as changes since then concern it.
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT) $(if $T,--only '$T') $(if $(SINCE),--since '$(SINCE)')

@@ -170,24 +170,45 @@ static void end_group(pid_t child, int number) {
   }
 }
 
+/* Stops with all of the child's group, and goes on with it. */
+static void stop_group(pid_t child) {
+  kill(-child, SIGSTOP);
+  raise(SIGSTOP);
+  kill(-child, SIGCONT);
+}
+
 /* Waits for the child's end or one of the signals, which are blocked; the signal, 0: it has ended. */
 static int wait_for_end(pid_t child, const sigset_t *signals, int *out_status) {
   for (;;) {
     int number = sigwaitinfo(signals, NULL);
     if (number == SIGCHLD && waitpid(child, out_status, WNOHANG) == child)
       return 0;
-    if (number > 0 && number != SIGCHLD) {
+    if (number == SIGTSTP)
+      stop_group(child);
+    else if (number > 0 && number != SIGCHLD) {
       end_group(child, number);
       return number;
     }
   }
 }
 
+/* What is waited for: signals that end a program or stop it, but for those that were ignored when it was started (nohup, a job
+ * in the background of a script), and the child's end, which is told to whoever does not ignore it. */
+static void guarded_signals(sigset_t *out) {
+  static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
+  sigemptyset(out);
+  sigaddset(out, SIGCHLD);
+  signal(SIGCHLD, SIG_DFL);
+  for (size_t i = 0; i < sizeof ending / sizeof *ending; i++) {
+    struct sigaction now;
+    if (!sigaction(ending[i], NULL, &now) && now.sa_handler != SIG_IGN)
+      sigaddset(out, ending[i]);
+  }
+}
+
 int process_guarded(int (*run)(void *ctx), void (*clean)(void *ctx), void *ctx) {
   sigset_t signals, before;
-  sigemptyset(&signals);
-  for (size_t i = 0; i < 4; i++)
-    sigaddset(&signals, (const int[]){SIGINT, SIGTERM, SIGHUP, SIGCHLD}[i]);
+  guarded_signals(&signals);
   pthread_sigmask(SIG_BLOCK, &signals, &before);
   fflush(NULL);
   prctl(PR_SET_CHILD_SUBREAPER, 1); /* what it has started becomes our child when it has gone */

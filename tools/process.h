@@ -21,8 +21,8 @@ void process_arg(process_args *a, const char *text);
 /* Runs a command to its end. `out` gets the start of its stdout; the end of its stderr instead when it fails. The status of
  * waitpid(). */
 int process_run(const process_args *a, char *out, size_t room);
-/* Has run(ctx) done in a process of its own, and is what that returns. SIGINT, SIGTERM and SIGHUP end it with all that it has
- * started; then clean(ctx), and this process ends by the signal, too. -1: there can be no process. */
+/* Has run(ctx) done in a process of its own, and is what that returns. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless they were ignored
+ * before, end it with all that it has started; then clean(ctx), and this process ends by the signal, too. -1: there can be no process. */
 int process_guarded(int (*run)(void *ctx), void (*clean)(void *ctx), void *ctx);
 /* For signal handlers: ends the command that process_run() waits for, if there is one. */
 void process_stop(void);

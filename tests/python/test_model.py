@@ -328,7 +328,7 @@ def test_other_versions():
     assert ours in text
     other = os.path.join(WORK, 'older.so')
     with open(other, 'wb') as f_out:
-        f_out.write(text.replace(ours, b'cytoc 0.0.9'))
+        f_out.write(text.replace(ours, b'cytoc 0.0.9'.ljust(len(ours), b'\0')))
     code = """
 import ctypes, shutil, sys, numpy, cytoc
 from cytoc import _native

@@ -81,8 +81,10 @@ static int package_main(int argc, char **argv) {
   char **words = calloc((size_t)argc + 3, sizeof *words);
   process_self(self, folder);
   process_python(folder, python);
-  if (words && has_package(python, argv[1])) {
-    words[0] = python;
+  bool found = has_package(python, argv[1]), named = getenv("CYTO_PYTHON") != NULL;
+  const char *other = "python3"; /* that of PATH may have the package where the one beside cytoc has not */
+  if (words && (found || (!named && has_package(other, argv[1])))) {
+    words[0] = found ? python : (char *)other;
     words[1] = "-m";
     words[2] = "cytoc";
     memcpy(words + 3, argv + 1, (size_t)(argc - 1) * sizeof *words);

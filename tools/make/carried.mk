@@ -36,7 +36,7 @@ define CROSS
 $O/obj/$1/libcyto.a: $(patsubst %.c,$O/obj/$1/%.o,$(call runtime_of,$1))
 	$$(call say,AR,$$@)
 	$$Q rm -f $$@ && $2ar rcs $$@ $$^
-$O/obj/$1/%.o: %.c
+$O/obj/$1/%.o: %.c | $B/gen/version.h
 	$$(call say,CC,$$@)
 	$$Q mkdir -p $$(@D) && $3 $$(CPPFLAGS) -std=gnu11 $$(WARN) -pthread $$(RUNTIME_FLAGS) $$(RUNTIME_RELEASE) \
 	  $$(RUNTIME_FLAGS_$1) $$(call for_size,$$<) -c -o $$@ $$<
