@@ -98,12 +98,12 @@ def inputs(b):
 
 @case
 def interrupted(b):
-    """SIGINT and SIGTERM leave no folder behind, nor a process that would go on writing there."""
+    """Signals leave no folder behind, nor a process that would go on writing there."""
     temporary = b.path('tmp')
     shutil.rmtree(temporary, ignore_errors=True)
     os.makedirs(temporary, exist_ok=True)
     command = [os.path.join(b.args.build, 'cyto-bench'), '--seconds', '30', '--against', 'none', '--dim', 'batch=1', MODEL]
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         with subprocess.Popen(command, env={**os.environ, 'TMPDIR': temporary}, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as process:
             end = time.monotonic() + 120
@@ -114,6 +114,22 @@ def interrupted(b):
         time.sleep(0.2)
         assert code == -number, 'exit code %s instead of %s' % (code, -number)
         assert not os.listdir(temporary), 'left behind: %s' % os.listdir(temporary)
+
+
+@case
+def ignored(b):
+    """What was ignored before stays so, as under nohup; the child's end is seen where SIGCHLD was."""
+    def ignore():
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_IGN)
+
+    command = [os.path.join(b.args.build, 'cyto-bench'), '--seconds', '0.3', '--against', 'none', '--dim', 'batch=1', MODEL]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=ignore) as process:
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0 and 'digits' in out, (process.returncode, out)
 
 
 @case

@@ -12,6 +12,7 @@ import glob
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -284,6 +285,8 @@ def run_suites(args):
 
 
 def main():
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a script: programs would not see those of their tests
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     args = lib.arguments(__doc__, only={'default': ''}, long={'action': 'store_true'}, since={'default': ''})
     os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
     all_counts = [run_long(args)] if args.long else run_suites(args)

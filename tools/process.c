@@ -186,7 +186,7 @@ static int wait_for_end(pid_t child, const sigset_t *signals, int *out_status) {
     if (number == SIGTSTP)
       stop_group(child);
     else if (number > 0 && number != SIGCHLD) {
-      end_group(child, number);
+      end_group(child, number == SIGQUIT ? SIGTERM : number); /* which compilers clean up behind */
       return number;
     }
   }
