@@ -368,8 +368,8 @@ static double cycles_of(const search *s, const group *g, int entry) {
 
 static double noise_of(const search *s, int entry) { return entry < 0 ? 0 : s->noise[entry]; }
 
-static bool is_allowed(const search *s, int entry) {
-  return entry < 0 || s->allowed >> s->entry[entry].precision & 1;
+static bool is_allowed(const search *s, unsigned allowed, int entry) {
+  return entry < 0 || allowed >> s->entry[entry].precision & 1;
 }
 
 /* The next precision of a layer behind `at`: the one that takes most error off for a cycle. False: there is none. */
@@ -378,7 +378,7 @@ static bool next_of(const search *s, const group *g, int at, int *out, double *r
   for (int i = NONE; i < (int)g->count; i++) {
     int to = i < 0 ? NONE : (int)g->first + i;
     double less = noise_of(s, at) - noise_of(s, to), more = cycles_of(s, g, to) - cycles_of(s, g, at);
-    if (at == to || at == NONE || !is_allowed(s, to) || (to >= 0 && !(less > 0)) || more < 0)
+    if (at == to || at == NONE || !is_allowed(s, s->allowed, to) || (to >= 0 && !(less > 0)) || more < 0)
       continue;
     double each = fmax(less, 0) / fmax(more, 1);
     if (!any || each > *ratio)
@@ -400,7 +400,7 @@ static void find_order(search *s, unsigned allowed) {
     group *g = &s->group[k];
     g->fastest = NONE;
     for (uint32_t i = g->first; i < g->first + g->count; i++)
-      if (is_allowed(s, (int)i) && isfinite(s->noise[i]) && cycles_of(s, g, (int)i) < cycles_of(s, g, g->fastest))
+      if (is_allowed(s, s->allowed, (int)i) && isfinite(s->noise[i]) && cycles_of(s, g, (int)i) < cycles_of(s, g, g->fastest))
         g->fastest = (int)i;
     double ratio = 0, last = INFINITY;
     for (int at = g->fastest, to; next_of(s, g, at, &to, &ratio); at = to, last = ratio)
@@ -454,11 +454,11 @@ static int64_t least_steps(search *s, double value) {
 }
 
 /* What a layer becomes if integers of fixed ranges gain nothing beside their conversions: the fastest that is as exact. */
-static int other_than_static(const search *s, const group *g, int entry) {
+static int other_than_static(const search *s, unsigned allowed, const group *g, int entry) {
   int best = NONE;
   for (uint32_t i = g->first; i < g->first + g->count; i++)
-    if ((int)i != entry && is_allowed(s, (int)i) && s->entry[i].precision != CY_PRECISION_STATIC && s->noise[i] <= s->noise[entry] &&
-        cycles_of(s, g, (int)i) < cycles_of(s, g, best))
+    if ((int)i != entry && is_allowed(s, allowed, (int)i) && s->entry[i].precision != CY_PRECISION_STATIC &&
+        s->noise[i] <= s->noise[entry] && cycles_of(s, g, (int)i) < cycles_of(s, g, best))
       best = (int)i;
   return best;
 }
@@ -467,8 +467,15 @@ static cy_precision precision_of(const search *s, int entry) {
   return entry < 0 ? CY_PRECISION_F32 : s->entry[entry].precision;
 }
 
-/* Makes q->plan and q->layer those of each layer's entry. */
-static void plan(const search *s, cy_quant *q, const int *at) {
+/* Each layer's entry, and the precisions, as bits, of the order that it was found in: what is not static after all has one. */
+typedef struct selection {
+  const int *at;
+  unsigned allowed;
+} selection;
+
+/* Makes q->plan and q->layer those of the selection. */
+static void plan(const search *s, cy_quant *q, selection c) {
+  const int *at = c.at;
   q->mode = CY_QUANT_PLAN;
   q->nplan = s->nnodes;
   q->plan = CY_NEW_ARRAY(q->arena, cy_precision, s->nnodes + 1);
@@ -485,7 +492,7 @@ static void plan(const search *s, cy_quant *q, const int *at) {
     q->shares_halves &= at[k] >= 0;
     if (q->plan[id] != CY_PRECISION_STATIC)
       continue;
-    int other = other_than_static(s, g, at[k]);
+    int other = other_than_static(s, c.allowed, g, at[k]);
     q->fallback[id] = precision_of(s, other);
     for (uint32_t i = 0; i < q->nlayers; i++)
       if (q->layer[i].node == id)
@@ -495,7 +502,7 @@ static void plan(const search *s, cy_quant *q, const int *at) {
 
 typedef struct found {
   int64_t low, high; /* steps that do not hold it; that do */
-  const int *at;     /* of `high`: each layer's entry */
+  selection of;      /* of `high` */
   cy_quant q;        /* .. its plan */
   score score;
   bool any;
@@ -505,10 +512,10 @@ typedef struct found {
   double ms[MOST_ROUNDS];
 } found;
 
-/* A recorder of the plan of these entries, which goes to *q; nothing is open. */
-static recorder recorder_for(search *s, const int *at, cy_quant *q) {
+/* A recorder of the selection's plan, which goes to *q; nothing is open. */
+static recorder recorder_for(search *s, selection c, cy_quant *q) {
   *q = *s->q;
-  plan(s, q, at);
+  plan(s, q, c);
   recorder r = s->offer;
   r.q = q;
   r.model = NULL;
@@ -518,8 +525,8 @@ static recorder recorder_for(search *s, const int *at, cy_quant *q) {
 }
 
 /* Compiles and runs that; *out is what it has. */
-static int verify(search *s, const int *at, cy_quant *q, score *out) {
-  s->real = recorder_for(s, at, q);
+static int verify(search *s, selection c, cy_quant *q, score *out) {
+  s->real = recorder_for(s, c, q);
   s->real.choices = s->b->exact.n ? &s->b->exact : NULL;
   s->real.visit = s->fast ? note_fast : NULL;
   s->real.visit_ctx = s;
@@ -542,13 +549,13 @@ static int64_t next_steps(search *s, const found *f, int64_t at, const score *c)
 static int repair(search *s, found *f, int rounds) {
   int64_t at = least_steps(s, s->needed);
   for (int round = 0; at >= 0 && round < rounds; round++) {
-    const int *entries = entries_at(s, (uint32_t)at);
+    selection of = {entries_at(s, (uint32_t)at), s->allowed};
     cy_quant q;
     score c;
-    if (verify(s, entries, &q, &c))
+    if (verify(s, of, &q, &c))
       return -1;
     if (c.value >= s->needed)
-      f->high = at, f->at = entries, f->q = q, f->score = c, f->any = true;
+      f->high = at, f->of = of, f->q = q, f->score = c, f->any = true;
     else
       f->low = at;
     bool near = f->any && f->high == at && !by_classes(s) && c.value - s->needed <= NEAR_DB;
@@ -567,8 +574,8 @@ static const int *all_floats(const search *s) {
 }
 
 static int verify_floats(search *s, found *f) {
-  f->at = all_floats(s);
-  if (verify(s, f->at, &f->q, &f->score))
+  f->of = (selection){all_floats(s), 0};
+  if (verify(s, f->of, &f->q, &f->score))
     return -1;
   f->any = f->score.value >= s->needed;
   return 0;
@@ -653,14 +660,14 @@ static bool same(const search *s, const int *a, const int *b) { return !memcmp(a
 static int find_contender(search *s, cy_precision only, const found *best, found *out) {
   *out = (found){.low = -1, .name = cy_precision_name(only)};
   if (only == CY_PRECISION_F32)
-    return cycles_at(s, all_floats(s)) <= NEAR_CYCLES * cycles_at(s, best->at) ? verify_floats(s, out) : 0;
+    return cycles_at(s, all_floats(s)) <= NEAR_CYCLES * cycles_at(s, best->of.at) ? verify_floats(s, out) : 0;
   find_order(s, 1u << only);
   out->high = (int64_t)s->nsteps + 1;
-  if (!s->nsteps || cycles_at(s, entries_at(s, 0)) > NEAR_CYCLES * cycles_at(s, best->at))
+  if (!s->nsteps || cycles_at(s, entries_at(s, 0)) > NEAR_CYCLES * cycles_at(s, best->of.at))
     return 0;
   if (repair(s, out, MAX_CONTENDER_VERIFIED))
     return -1;
-  out->any = out->any && cycles_at(s, out->at) <= NEAR_CYCLES * cycles_at(s, best->at);
+  out->any = out->any && cycles_at(s, out->of.at) <= NEAR_CYCLES * cycles_at(s, best->of.at);
   return 0;
 }
 
@@ -691,7 +698,7 @@ static int time_both(search *s, found *a, found *b) {
 }
 
 static int open_found(search *s, found *f) {
-  f->r = recorder_for(s, f->at, &f->q);
+  f->r = recorder_for(s, f->of, &f->q);
   f->r.threads = 1;
   return recorder_start(&f->r);
 }
@@ -716,7 +723,7 @@ static int contest(search *s, found *best) {
   for (int only = 0; only < CY_PRECISIONS && !status; only++) {
     found other;
     status = find_contender(s, (cy_precision)only, best, &other);
-    if (!status && other.any && !same(s, other.at, best->at))
+    if (!status && other.any && !same(s, other.of.at, best->of.at))
       status = challenge(s, best, &other);
   }
   if (best->r.model)
@@ -829,7 +836,7 @@ static int find_plan(search *s) {
   f.high = (int64_t)s->nsteps + 1;
   if (repair(s, &f, MAX_VERIFIED) || (f.any && s->how->runs_here && contest(s, &f)) || (!f.any && take_floats(s, &f)))
     return -1;
-  plan(s, s->q, f.at);
+  plan(s, s->q, f.of);
   note_answer(s, &f);
   return 0;
 }
@@ -854,7 +861,7 @@ static int open_offer(search *s) {
 static void keep_f32(search *s) {
   note_inner(s);
   found f = {.q = {.plan = NULL}};
-  plan(s, s->q, entries_at(s, 0));
+  plan(s, s->q, (selection){entries_at(s, 0), s->allowed});
   f.q.plan = s->q->plan;
   note_layers(s, &f);
   cy_diag_add(
