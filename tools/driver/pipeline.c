@@ -358,20 +358,27 @@ typedef struct learning {
   cy_machine *machine;
   cytoc_budget *budget; /* NULL: none is given */
   const cy_pass_options *passes;
-  bool begun;       /* the passes have come to the one that quantises */
-  cy_choices exact; /* see take_exact */
+  cy_choices *given; /* of --choice or --tune; NULL: none */
+  bool begun;        /* the passes have come to the one that quantises */
+  cy_choices exact;  /* see take_exact */
 } learning;
 
 /* Layers that --accuracy computes without fast algorithms, beside what is chosen otherwise. */
 static void take_exact(learning *l) {
-  const cy_choices *before = l->s->choices;
-  if (l->s->o->choice)
-    cytoc_choices_read(l->s->o->choice, &l->exact, l->s->diag);
-  for (int i = 0; before && i < before->n; i++)
-    cytoc_choices_put(&l->exact, &before->list[i]);
+  for (int i = 0; l->given && i < l->given->n; i++)
+    cytoc_choices_put(&l->exact, &l->given->list[i]);
   for (int i = 0; i < l->budget->exact.n; i++)
     cytoc_choices_put(&l->exact, &l->budget->exact.list[i]);
   cy_machine_choose(l->machine, &l->exact);
+}
+
+/* What was given says which of its lines some layer has, though layers looked at the copy: its lines come first there. */
+static void give_back_exact(learning *l) {
+  for (int i = 0; l->exact.n && l->given && i < l->given->n; i++)
+    l->given->list[i].found |= l->exact.list[i].found;
+  if (l->exact.n)
+    cy_machine_choose(l->machine, NULL);
+  cytoc_choices_free(&l->exact);
 }
 
 /* --accuracy: finds the plan. */
@@ -682,7 +689,7 @@ static int set_machine(session *s, cy_machine *machine) {
              : 0;
 }
 
-static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_weight_options weights,
+static int compile_for(session *s, cy_machine *machine, cy_choices *given, cy_quant_mode mode, cy_weight_options weights,
                        cytoc_budget *budget) {
   const cytoc_options *o = s->o;
   bool measured = eight_bits(o) || o->half_max_error || budget;
@@ -699,7 +706,7 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
     weights.report = &small;
   }
   cy_pass_options passes = pass_options(s->o, machine, &weights, measured ? &quant : NULL);
-  learning learnt = {.s = s, .machine = machine, .budget = budget, .passes = &passes};
+  learning learnt = {.s = s, .machine = machine, .budget = budget, .passes = &passes, .given = given};
   passes.learn_ctx = &learnt;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = read_model(s);
@@ -717,9 +724,7 @@ static int compile_for(session *s, cy_machine *machine, cy_quant_mode mode, cy_w
     report_quantised(s, learnt.begun ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
-  if (learnt.exact.n)
-    cy_machine_choose(machine, NULL);
-  cytoc_choices_free(&learnt.exact);
+  give_back_exact(&learnt);
   if (!status && o->stats_file)
     status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);
   if (g)
@@ -733,12 +738,14 @@ static int blame_options(session *s) {
   return -1;
 }
 
-static int take_choices(session *s, cy_machine *machine, cy_choices *choices) {
-  if (!s->choices && !s->o->choice)
+/* *out_given: those of --tune, or *file, which are those of --choice; NULL: none are. */
+static int take_choices(session *s, cy_machine *machine, cy_choices *file, cy_choices **out_given) {
+  *out_given = s->choices ? s->choices : s->o->choice ? file : NULL;
+  if (!*out_given)
     return 0;
-  if (!s->choices && cytoc_choices_read(s->o->choice, choices, s->diag))
+  if (*out_given == file && cytoc_choices_read(s->o->choice, file, s->diag))
     return -1;
-  if (cy_machine_choose(machine, s->choices ? s->choices : choices))
+  if (cy_machine_choose(machine, *out_given))
     return 0;
   cy_diag_add(s->diag, CY_ERROR, NULL, "%s is for CPUs: the kernels of '%s' have no candidates; leave it out",
               s->choices ? "--tune" : "--choice", cy_machine_text(machine));
@@ -767,10 +774,11 @@ static int compile(session *s) {
   cy_machine *machine = cy_machine_open(s->o->target, s->diag);
   if (!machine)
     return blame_options(s);
-  cy_choices choices = {0};
-  int status = set_machine(s, machine) ? blame_options(s) : take_choices(s, machine, &choices);
+  cy_choices choices = {0}, *given = NULL;
+  int status = set_machine(s, machine) ? blame_options(s) : take_choices(s, machine, &choices, &given);
   if (!status)
-    status = check_budget_target(s, machine) || compile_for(s, machine, mode, weights, s->o->accuracy ? &budget : NULL)
+    status = check_budget_target(s, machine) ||
+                     compile_for(s, machine, given, mode, weights, s->o->accuracy ? &budget : NULL)
                  ? -1
                  : 0;
   if (!status && s->o->choice)
