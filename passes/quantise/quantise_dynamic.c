@@ -64,6 +64,10 @@ struct cy_quant_dynamics {
   const bool *amplified;   /* [value]: the same, however far; NULL: nobody asks */
   cy_quant_rounded *known; /* what has been rounded */
   uint32_t nknown;
+  struct {
+    cy_val v, by;
+  } *replaced; /* results of layers that were, and what stands there now */
+  uint32_t nreplaced;
   cy_quant_singles *single; /* NULL: layers are not quantised one at a time */
 };
 typedef cy_quant_dynamics dynamic;
@@ -81,15 +85,25 @@ static bool has_one_tap(const cy_graph *g, const cy_node_info *n) {
   return one;
 }
 
+/* v's number in s->uses: of the result of a layer that was replaced, that of what it stands for; 0: it has none. */
+static cy_val value_of_uses(const dynamic *s, cy_val v) {
+  uint32_t i = s->nreplaced;
+  while (v > s->values && i > 0 && s->replaced[i - 1].by != v)
+    i--;
+  return v <= s->values ? v : i > 0 ? s->replaced[i - 1].v : 0;
+}
+
 static cy_quant_scales scales_of(const dynamic *s, const cy_node_info *n) {
   if (!cy_quant_is_conv(n))
     return CY_QUANT_PER_ROW;
-  for (uint32_t i = s->uses.start[n->in[0]]; i < s->uses.start[n->in[0] + 1]; i++) {
+  bool one_tap = has_one_tap(s->g, n);
+  cy_val x = value_of_uses(s, n->in[0]);
+  for (uint32_t i = x ? s->uses.start[x] : 0; x && i < s->uses.start[x + 1]; i++) {
     const cy_node_info *other = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
-    if (other && cy_quant_is_conv(other) && other->in[0] == n->in[0] && !has_one_tap(s->g, other))
-      return CY_QUANT_PER_IMAGE;
+    if (other && cy_quant_is_conv(other) && other->in[0] == n->in[0])
+      one_tap &= has_one_tap(s->g, other);
   }
-  return cy_caps_of(s->p->options->caps)->scales_per_place ? CY_QUANT_PER_PLACE : CY_QUANT_PER_IMAGE;
+  return one_tap && cy_caps_of(s->p->options->caps)->scales_per_place ? CY_QUANT_PER_PLACE : CY_QUANT_PER_IMAGE;
 }
 
 static const cy_quant_rounded *rounded(dynamic *s, const cy_node_info *n) {
@@ -194,6 +208,12 @@ static const char *reason(const dynamic *s, cy_quant_layer *l, const cy_node_inf
   return keep ? keep : cy_quant_judged(s->q, l, b);
 }
 
+static void put_in_place(dynamic *s, cy_val v, cy_val by) {
+  s->replaced[s->nreplaced].v = v;
+  s->replaced[s->nreplaced++].by = by;
+  cy_graph_replace(s->g, v, by);
+}
+
 /* Layer `id` in integers: in its place, or only compared with it. */
 static void replace(dynamic *s, cy_node id, uint32_t layer, bool measure) {
   bool recurrence = cy_quant_is_recurrence(s->g, cy_node_of(s->g, id));
@@ -203,7 +223,7 @@ static void replace(dynamic *s, cy_node id, uint32_t layer, bool measure) {
   else if (measure)
     cy_quant_compare(s->g, s->q, layer, y, NULL, 0);
   else if (!recurrence)
-    cy_graph_replace(s->g, cy_node_of(s->g, id)->out[0], y);
+    put_in_place(s, cy_node_of(s->g, id)->out[0], y);
   cy_pass_count(s->p, "layers", 1);
 }
 
@@ -211,13 +231,15 @@ static void replace(dynamic *s, cy_node id, uint32_t layer, bool measure) {
 
 cy_quant_dynamics *cy_quant_dynamics_open(cy_pass *p, cy_quant *q) {
   dynamic *s = CY_NEW_ARRAY(p->scratch, dynamic, 1);
+  uint32_t most = cy_node_count(p->g) + 1;
   *s = (dynamic){.p = p,
                  .g = p->g,
                  .q = q,
                  .uses = cy_graph_uses(p->g, p->scratch),
                  .values = cy_value_count(p->g),
                  .sizes = cy_quant_sizes(p->g, p->scratch)};
-  s->known = CY_NEW_ARRAY(p->scratch, cy_quant_rounded, cy_node_count(p->g) + 1);
+  s->known = CY_NEW_ARRAY(p->scratch, cy_quant_rounded, most);
+  s->replaced = cy_arena_alloc(p->scratch, sizeof *s->replaced * most);
   s->deciding = cy_quant_deciding(p, &s->uses, false);
   return s;
 }
@@ -272,50 +294,43 @@ void cy_quant_dynamic_planned(cy_pass *p, cy_quant *q) {
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   cy_graph *g = p->g;
   uint32_t most = cy_node_count(g);
-  dynamic s = {.p = p,
-               .g = g,
-               .q = q,
-               .uses = cy_graph_uses(g, p->scratch),
-               .values = cy_value_count(g),
-               .sizes = cy_quant_sizes(g, p->scratch)};
-  s.known = CY_NEW_ARRAY(p->scratch, cy_quant_rounded, most + 1);
-  s.deciding = cy_quant_deciding(p, &s.uses, false);
+  dynamic *s = cy_quant_dynamics_open(p, q);
   cy_quant_more_layers(q, most);
   bool single = q->mode == CY_QUANT_SINGLE_DYNAMIC, measure = single || q->mode == CY_QUANT_MEASURE_DYNAMIC;
   cy_quant_singles made;
   if (single) {
     q->chosen = cy_quant_chosen_outputs(p, q->arena);
-    s.amplified = cy_quant_deciding(p, &s.uses, true);
+    s->amplified = cy_quant_deciding(p, &s->uses, true);
     cy_quant_singles_start(p, &made, most);
-    s.single = &made;
+    s->single = &made;
   }
   for (cy_block b = first; b <= (measure ? 1 : cy_block_count(g)); b++) {
     uint32_t count;
     const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
       const cy_node_info *n = cy_node_of(g, nodes[i]);
-      bool given = cy_weights_read(p, n, &s.uses);
-      if (!given && !is_layer(&s, n))
+      bool given = cy_weights_read(p, n, &s->uses);
+      if (!given && !is_layer(s, n))
         continue;
       cy_quant_layer *l = &q->layer[q->nlayers++];
       cy_quant_describe(q, g, nodes[i], l);
-      l->amplified = single && any_of(n, s.amplified);
+      l->amplified = single && any_of(n, s->amplified);
       if (given) {
         l->keep = cy_quant_skipped(q, g, n) ? CY_QUANT_SKIPPED : CY_QUANT_BLOCKS;
         continue;
       }
-      judge(&s, l, n, b);
+      judge(s, l, n, b);
       if (l->keep)
         continue;
       if (measure && i + 1 == count)
         cy_build_in(g, b);
       else
         cy_build_before(g, nodes[measure ? i + 1 : i]);
-      replace(&s, nodes[i], (uint32_t)(l - q->layer), measure);
+      replace(s, nodes[i], (uint32_t)(l - q->layer), measure);
     }
   }
   if (single)
     cy_quant_singles_end(p, &made);
   if (!measure)
-    cy_quant_store_halves(p, s.known, s.nknown);
+    cy_quant_store_halves(p, s->known, s->nknown);
 }
