@@ -112,7 +112,7 @@ static cy_val without_zero(cy_rewrite *rw, const cy_node_info *n, const source *
   int64_t dims[CY_MAX_RANK], low = 0, high = 0;
   uint64_t count = cy_type_count(g, t), inner = 1, along = 1;
   cy_dtype from = (cy_dtype)t->dtype;
-  if (!cy_value_is_const(g, s->x) || !count || !cy_type_static(g, t, dims) || cy_dtype_of(from)->bits > 8 ||
+  if (!cy_dtype_is_int(from) || !cy_value_is_const(g, s->x) || !count || !cy_type_static(g, t, dims) || cy_dtype_of(from)->bits > 8 ||
       (s->zero && !cy_value_is_const(g, s->zero)))
     return 0;
   if (s->axis >= t->rank)
@@ -177,7 +177,7 @@ static bool right_operand(cy_rewrite *rw, const cy_node_info *n, cy_val *in, cy_
   const cy_node_info *d = cy_def_of(g, transpose ? transpose->in[0] : n->in[1], CY_OP_dequantize);
   source s;
   uint32_t rank;
-  if (!d || !read_source(g, d, &s) || (conv && transpose))
+  if (!d || !read_source(g, d, &s) || (conv && transpose) || !cy_dtype_is_int((cy_dtype)cy_type_of(g, s.x)->dtype))
     return false;
   const int64_t *perm = transpose ? cy_attr_list(transpose, CY_ATTR_perm, &rank) : NULL;
   const cy_type *t = cy_type_of(g, s.x);

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto as T
@@ -553,6 +554,19 @@ def qdq_few_channels(g):
     both = g.op('Concat', [g.dq(conv(g, c, 0.03, 7, (16, 32, 1, 1), (0.05, 120)), g.f(0.05), g.u8(120)),
                            g.dq(conv(g, b, 0.04, 0, (32, 32, 3, 3), (0.05, 120), pads=[1, 1, 1, 1]), g.f(0.05), g.u8(120))], axis=1)
     return [g.dq(g.q(s, g.f(0.05), g.u8(120)), g.f(0.05), g.u8(120)), g.q(both, g.f(0.05), g.u8(120))]
+
+
+@case([T.FLOAT] * 3, opset=21)
+def float8_weights(g):
+    """Weights in floats of 8 bits under activations in integers: codes of floats are no integers."""
+    def w(dims, dtype):
+        return g.const(g.rng.standard_normal(dims).astype(dtype))
+    x, y = g.dq(g.input('x', (5, 40), np.uint8), g.f(0.02), g.u8(120)), g.dq(g.input('y', (5, 40), np.int8, -128, 128), g.f(0.02))
+    i = g.dq(g.input('i', (1, 8, 9, 7), np.uint8), g.f(0.02), g.u8(120))
+    scales = g.const((0.01 + 0.01 * g.rng.random(24)).astype(np.float32))
+    return [g.op('MatMul', [x, g.dq(w((40, 24), ml_dtypes.float8_e4m3fn), scales, axis=1)]),
+            g.op('MatMul', [y, g.dq(w((40, 24), ml_dtypes.float8_e5m2), g.f(0.03))]),
+            g.op('Conv', [i, g.dq(w((24, 8, 3, 3), ml_dtypes.float8_e4m3fn), scales, axis=0)])]
 
 
 def differs(got, want, step):
