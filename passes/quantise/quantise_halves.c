@@ -53,11 +53,12 @@ static void store(cy_pass *p, const cy_uses *uses, cy_val x) {
   cy_rewrite_origin(p, cy_node_of(g, id));
   cy_val half = halves_of(g, x);
   for (uint32_t i = uses->start[x]; i < uses->start[x + 1]; i++) {
-    cy_val wide = cy_build_cast(g, half, CY_F32);
-    cy_node_info *n = cy_node_of(g, uses->list[i]);
-    for (uint32_t k = 0; k < n->nin; k++)
-      if (n->in[k] == x)
-        n->in[k] = wide;
+    cy_val wide = 0; /* who reads x twice is listed twice */
+    for (uint32_t k = 0; k < cy_node_of(g, uses->list[i])->nin; k++)
+      if (cy_node_of(g, uses->list[i])->in[k] == x) {
+        wide = wide ? wide : cy_build_cast(g, half, CY_F32);
+        cy_node_of(g, uses->list[i])->in[k] = wide;
+      }
   }
   cy_pass_count(p, "stored as halves", 1);
 }
