@@ -152,9 +152,9 @@ static float common_factor(const float *scale, uint64_t n) {
   return 0;
 }
 
-/* The scales of floats, [blocks, n], in the narrowest type that has each of them; *by: 1, or what else the product is
- * multiplied by. */
-static cy_val narrow_scales(cy_graph *g, cy_val v, const float *scale, float *by) {
+/* The scales of codes that are floats, [blocks, n], in the narrowest type that has each of them; *by: 1, or what else the
+ * product is multiplied by. Codes of 8 bits have no such factor: times scales of up to 448 they would leave f16. */
+static cy_val narrow_scales(cy_graph *g, cy_val v, const float *scale, cy_dtype codes, float *by) {
   static const cy_dtype types[] = {CY_F8E8M0, CY_F8E4M3FN, CY_F16, CY_BF16};
   cy_type type = *cy_type_of(g, v);
   uint64_t n = cy_type_count(g, &type);
@@ -163,7 +163,7 @@ static cy_val narrow_scales(cy_graph *g, cy_val v, const float *scale, float *by
   *by = 1;
   while (i < sizeof types / sizeof *types && !fit_scales(scale, n, types[i], 1))
     i++;
-  float factor = i < 2 ? 0 : common_factor(scale, n);
+  float factor = i < 2 || codes != CY_F4E2M1 ? 0 : common_factor(scale, n);
   if (factor == 0 && i == sizeof types / sizeof *types)
     return v;
   type.dtype = factor > 0 ? CY_F8E4M3FN : types[i];
@@ -180,7 +180,7 @@ static cy_val narrow_scales(cy_graph *g, cy_val v, const float *scale, float *by
 static cy_val multiply_floats(cy_pass *p, const cy_weight_blocks *s, cy_val in[3], const float *scale) {
   const cy_attr codes = cy_attr_int(CY_ATTR_codes, s->codes);
   float by;
-  in[2] = narrow_scales(p->g, in[2], scale, &by);
+  in[2] = narrow_scales(p->g, in[2], scale, s->codes, &by);
   cy_val y = cy_build(p->g, CY_OP_matmul_blocks, in, 3, &codes, s->bits == 4, NULL, 0);
   return by == 1 ? y : cy_build_binary(p->g, CY_OP_mul, y, cy_build_scalar(p->g, CY_F32, by));
 }

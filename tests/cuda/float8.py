@@ -159,11 +159,14 @@ def quantised(args, name, work):
 
 # ---- weights in blocks ----
 
-# name: (type, block, type of the scales, options, bytes for each weight at most)
+# name: (type, block, type of the scales, options, bytes for each weight at most); *_f16: models in f16
 BLOCKS = {
     'nvfp4': (F4, 16, 'two', [], 0.58), 'nvfp4_halves': (F4, 16, 'two', ['--fp16'], 0.58), 'nvfp4_single': (F4, 16, np.float32, [], 0.78),
     'mxfp4': (F4, 32, E8, [], 0.55), 'mxfp4_halves': (F4, 32, E8, ['--bf16'], 0.55), 'mxfp8': (E4, 32, E8, ['--fp16'], 1.06),
-    'mxfp8_e5m2': (E5, 32, E8, [], 1.06), 'columns_e4m3': (E4, 0, np.float32, [], 1.03)}
+    'mxfp8_e5m2': (E5, 32, E8, [], 1.06), 'columns_e4m3': (E4, 0, np.float32, [], 1.03), 'columns_halves': (E4, 0, np.float32, ['--fp16'], 1.03),
+    'tensor_e4m3': (E4, 0, 'one', [], 1.03), 'tensor_halves': (E4, 0, 'one', ['--fp16'], 1.03),
+    'tensor_e5m2_halves': (E5, 0, 'one', ['--fp16'], 1.03), 'tensor_f16': (E4, 0, 'one', [], 1.03),
+    'nvfp4_f16': (F4, 16, 'two', [], 0.58)}
 K, N, ROWS = 1024, 1024, (1, 3, 70)
 OTHER_BYTES = 256 << 10  # of a library, at most
 
@@ -175,17 +178,20 @@ def block_weights(g, dtype, block, kind):
     groups = w.reshape(K // (block or K), block or K, N)
     scale = np.abs(groups).max(1) / most
     if kind == 'two':  # a scale of e4m3 for each block, and one in f32 for all of these
-        over = np.float32(scale.max() / 448)
+        over = (scale.max() / 448).astype(g.real).astype(np.float32)
         small = (scale / over).astype(E4)
         name, scale = g.dq(g.narrow(small, E4), over), small.astype(np.float32) * over
     elif kind == E8:
         scale = 2.0 ** np.ceil(np.log2(scale))
         name = g.narrow(scale, E8)
+    elif kind == 'one':
+        scale = np.full_like(scale, scale.max().astype(g.real))
+        name = g.const(scale.max(), g.real)
     else:
         scale = scale.astype(np.float32)
         name = g.const(scale if block else scale[0])
     codes = (groups / scale[:, None]).astype(dtype)
-    attributes = dict(axis=0, block_size=block) if block else dict(axis=1)
+    attributes = dict(axis=0, block_size=block) if block else {} if kind == 'one' else dict(axis=1)
     if kind == E8:
         attributes['output_dtype'] = 1
     stored = g.op('DequantizeLinear', g.narrow(codes.reshape(K, N), dtype), name, **attributes)
@@ -194,12 +200,14 @@ def block_weights(g, dtype, block, kind):
 
 def blocks(args, name, work):
     dtype, block, kind, options, most = BLOCKS[name]
-    g = Graph(7)
+    half = name.endswith('_f16')
+    g = Graph(7, np.float16 if half else np.float32)
     w, values = block_weights(g, dtype, block, kind)
-    y = g.op('MatMul', 'x', w)
+    y = g.op('MatMul', g.op('Cast', 'x', to=10) if half else 'x', w)
+    y = g.op('Cast', y, to=1) if half else y
     g.save(os.path.join(work, 'model.onnx'), [graphs.port('x', np.float32, ['rows', K])], [graphs.port(y, np.float32, ['rows', N])],
            opset=24 if kind == E8 else 21)
-    limit = 2e-2 if options else 1e-5
+    limit = 2e-2 if options or half else 1e-5
     for arch in ('sm_80', 'sm_90a', 'cpu'):
         if arch == 'cpu' and '--fp16' in options:
             continue
