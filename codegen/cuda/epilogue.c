@@ -101,6 +101,16 @@ static bool fits(spelling *s, const char *t, cy_expr e) {
   return n == 2 && cy_op_of(op)->commutative && operands_fit(s, t + 1 + length, arg, n, true);
 }
 
+/* Does what stands behind an alternative, "; p <= q", hold? */
+static bool holds(const spelling *s, const char *t) {
+  static const char least[] = "; p <= ";
+  t = behind(t);
+  if (*t != ';')
+    return true;
+  t += strlen(least);
+  return s->p <= (*t == 'q' ? s->q : strtod(t, NULL));
+}
+
 /* ---- sums ---- */
 
 static int64_t bits_of(double v) {
@@ -149,16 +159,21 @@ static bool summed(cy_cu_offer *o, cy_expr e, double *alpha) {
 
 /* ---- the whole ---- */
 
-static void clear(cy_cu_offer *o) {
-  o->bias = o->residual = false;
+static void clear_bias(cy_cu_offer *o) {
+  o->bias = false;
   put(o, CY_CU_FIELD(tensor[CYRT_PROBLEM_BIAS].slot), -1);
+}
+
+static void clear(cy_cu_offer *o) {
+  clear_bias(o);
+  o->residual = false;
   put(o, CY_CU_FIELD(tensor[CYRT_PROBLEM_RESIDUAL].slot), -1);
 }
 
 static bool activated(cy_cu_offer *o, int which, const char *t, cy_expr value) {
   spelling s = {.k = o->k, .p = NAN, .q = NAN};
   double alpha = 1;
-  if (!fits(&s, t, value) || !summed(o, s.x, &alpha))
+  if (!fits(&s, t, value) || !holds(&s, t) || !summed(o, s.x, &alpha))
     return false;
   put(o, CY_CU_FIELD(epilogue.activation), which);
   put(o, CY_CU_FIELD(epilogue.alpha), bits_of(alpha));
@@ -176,9 +191,10 @@ static bool any_activation(cy_cu_offer *o, cy_expr value, bool after) {
         wanted |= activations[i].library[l] && (o->libraries & 1 << l) && !(after && l == CY_LIBRARY_CUBLASLT);
       if (wanted && activated(o, i, t, value))
         return true;
-      if (!after)
+      if (after)
+        clear_bias(o);
+      else
         clear(o);
-      o->bias = false;
     }
   return false;
 }
