@@ -186,9 +186,9 @@ static int note(asking *a, cublaslt_code code, const char *call) {
 
 /* What a context's first failing call was, for people; that a product is not supported is an answer. */
 static void remember(cuda_state *state, cublaslt_code code, const char *call) {
-  char *text = state->plans->failed;
+  char *text = state->plans->failed[CYRT_CUDA_CUBLASLT];
   if (code && code != LT_NOT_SUPPORTED && !*text)
-    snprintf(text, sizeof state->plans->failed, "%s: %s (%d)", call, state->shared->cublaslt->error_name(code), code);
+    snprintf(text, sizeof state->plans->failed[0], "%s: %s (%d)", call, state->shared->cublaslt->error_name(code), code);
 }
 
 static void *make_layout(asking *a, const cublaslt_matrix *m, int64_t batches) {

@@ -8,6 +8,10 @@
  * scratch output, and the choice is kept. A plan whose result is not our kernel's is passed over, as one that fails. Plans
  * belong to the context, as handles of libraries do. While a run is recorded nothing is decided: the run before, launch
  * by launch, decided all.
+ *
+ * A kernel whose sizes change all the time decides for the first MAX_SIZES of them and is itself launched for the rest:
+ * deciding takes as long as dozens of launches. Nothing that was decided is forgotten, as recorded runs may hold kernels that
+ * plans own.
  */
 #include "cyrt_choose.h"
 
@@ -16,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN = -1, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512, TIMED_PLANS = 4, RANK = 5 };
+enum { OWN = -1, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512, TIMED_PLANS = 4, RANK = 5, MAX_SIZES = 64 };
 
 static const cuda_solver *const solvers[CYRT_CUDA_LIBRARIES] = {
     [CYRT_CUDA_CUDNN] = &cyrt_cudnn_solver, [CYRT_CUDA_CUBLASLT] = &cyrt_cublaslt_solver};
@@ -27,9 +31,12 @@ typedef struct cuda_chosen {
   uint64_t hash;
   uint32_t kernel;
   cyrt_cuda_problem problem;
-  cuda_plan plan;   /* of the choice; none: our own kernel */
-  cuda_offer offer; /* what the plan was made of */
+  struct cuda_choice *choice; /* NULL: our own kernel */
 } entry;
+typedef struct cuda_choice {
+  cuda_plan plan;
+  cuda_offer offer; /* what the plan was made of */
+} choice;
 
 /* ---- what is run ---- */
 
@@ -189,6 +196,7 @@ typedef struct search {
   way w; /* with a scratch output while ways are timed */
   double own_us, best_us;
   int32_t best; /* OWN, or the plan's number among all libraries' */
+  int zeros;    /* the best is right as all results were 0, which says little */
   cuda_plan plan;
   cuda_offer offers[CYRT_CUDA_LIBRARIES];
   cuda_ptr own, other; /* results of our kernel and of the plan at hand, */
@@ -235,7 +243,7 @@ static int32_t try_way(search *s, double *out_us, cuda_ptr result) {
 }
 
 /* Are the two results the same but for rounding? What a plan does not write is NaN. */
-static int agree(search *s) {
+static int agree(search *s, int *out_zeros) {
   cuda_state *state = cuda_state_of(s->w.frame);
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_problem *p = s->w.problem;
@@ -252,6 +260,7 @@ static int agree(search *s) {
       cyrt_cuda_launch(s->w.frame, (uint32_t)state->code->agree, slots, blocks > 0 ? blocks : 1, 0, NULL) ||
       driver->copy_out_async(most, s->most, sizeof most, state->stream) || driver->stream_wait(state->stream))
     return 0;
+  *out_zeros = most[0] == 0;
   return most[1] <= most[0] * tolerance(p);
 }
 
@@ -268,7 +277,9 @@ static int32_t try_candidate(search *s, int library, int32_t candidate, int *tim
   s->w.offer = offer;
   if (!status && !try_way(s, &us, s->other)) {
     *timed += plan.weight;
-    if (us < s->best_us && agree(s)) {
+    int zeros = 0;
+    if (us < s->best_us && agree(s, &zeros)) {
+      s->zeros = zeros;
       cuda_plan worse = s->plan;
       s->plan = plan;
       s->best = library * NUMBERS + candidate;
@@ -380,6 +391,8 @@ static int32_t take_known(search *s, uint64_t key, int *out_is) {
     return CYTO_OK;
   forget_plan(state, &s->plan);
   s->best = OWN;
+  if (!status)
+    cyrt_error_clear(s->w.frame->error); /* of a workspace that there is no memory for */
   return status;
 }
 
@@ -390,7 +403,7 @@ static int32_t choose(search *s, uint64_t key) {
   if (status || known || (status = ask_all(s, &n)) || !n)
     return status;
   status = time_on_scratch(s);
-  if (!status)
+  if (!status && !s->zeros)
     cyrt_choices_add(state->device->choices, key, s->best, s->own_us, s->best_us);
   return status;
 }
@@ -403,49 +416,77 @@ static uint64_t hash_of(uint32_t kernel, const cyrt_cuda_problem *problem) {
   return hash;
 }
 
-static entry *find_entry(const cuda_plans *plans, uint64_t hash, uint32_t kernel, const cyrt_cuda_problem *problem) {
-  for (entry *e = plans->entries; e; e = e->next)
+static entry **list_of(cuda_plans *plans, uint64_t hash) {
+  return &plans->entries[(hash ^ hash >> 24 ^ hash >> 48) % CUDA_CHOICE_LISTS];
+}
+
+static entry *find_entry(cuda_plans *plans, uint64_t hash, uint32_t kernel, const cyrt_cuda_problem *problem) {
+  for (entry *e = *list_of(plans, hash); e; e = e->next)
     if (e->hash == hash && e->kernel == kernel && !memcmp(&e->problem, problem, sizeof *problem))
       return e;
   return NULL;
 }
 
+/* What was found, as an entry that has the plan and its offer; NULL: no memory. */
+static entry *keep(const way *w, uint64_t hash, const search *s) {
+  cuda_plans *plans = cuda_state_of(w->frame)->plans;
+  entry *e = calloc(1, sizeof *e);
+  choice *of = e && s->plan.by ? calloc(1, sizeof *of) : NULL;
+  if (!e || (s->plan.by && !of)) {
+    free(e);
+    return NULL;
+  }
+  for (int i = 0; of && i < CYRT_CUDA_LIBRARIES; i++)
+    if (s->offers[i].by == s->plan.by)
+      *of = (choice){s->plan, s->offers[i]};
+  entry **list = list_of(plans, hash);
+  *e = (entry){*list, hash, w->kernel, *w->problem, of};
+  *list = e;
+  plans->sizes[w->kernel]++;
+  plans->decided++;
+  return e;
+}
+
+/* Our own kernel from now on. */
+static void forget_choice(cuda_state *state, entry *e) {
+  if (!e->choice)
+    return;
+  forget_plan(state, &e->choice->plan);
+  forget_offer(state, &e->choice->offer);
+  free(e->choice);
+  e->choice = NULL;
+}
+
 /* Finds the fastest way and keeps it as an entry. */
-static int32_t decide(const way *w, uint64_t hash) {
+static int32_t decide(const way *w, uint64_t hash, entry **out) {
   cuda_state *state = cuda_state_of(w->frame);
   search s = {.w = *w, .best = OWN};
-  cuda_offer chosen = {.by = NULL};
   int32_t status = choose(&s, key_of(state, w->kernel, w->problem));
-  entry *e = status ? NULL : calloc(1, sizeof *e);
+  entry *e = status ? NULL : keep(w, hash, &s);
   if (!e)
     forget_plan(state, &s.plan);
   for (int i = 0; i < CYRT_CUDA_LIBRARIES; i++)
-    if (!s.plan.by || s.plan.by != s.offers[i].by)
+    if (!e || !e->choice || e->choice->offer.by != s.offers[i].by)
       forget_offer(state, &s.offers[i]);
-    else
-      chosen = s.offers[i];
   if (!e)
     return status ? status : cyrt_fail(w->frame, CYTO_OUT_OF_MEMORY, "no memory for plans of libraries");
-  *e = (entry){state->plans->entries, hash, w->kernel, *w->problem, s.plan, chosen};
-  state->plans->entries = e;
-  state->plans->decided++;
+  *out = e;
   return CYTO_OK;
 }
 
 /* What was chosen; where that fails and the library is not a must, our own kernel from now on. */
 static int32_t run_chosen(way *w, entry *e) {
   cuda_state *state = cuda_state_of(w->frame);
-  w->plan = &e->plan;
-  w->offer = &e->offer;
+  w->plan = &e->choice->plan;
+  w->offer = &e->choice->offer;
   int32_t status = run_way(w);
   if (!status)
     state->launches++;
-  if (!status || e->plan.by->required)
+  if (!status || e->choice->plan.by->required)
     return status;
   cyrt_error_clear(w->frame->error);
   w->plan = NULL;
-  forget_plan(state, &e->plan);
-  forget_offer(state, &e->offer);
+  forget_choice(state, e);
   return run_way(w);
 }
 
@@ -468,13 +509,11 @@ int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_s
     return status;
   uint64_t hash = hash_of(kernel, &p);
   entry *e = find_entry(state->plans, hash, kernel, &p);
-  if (!e && !state->recording) {
-    status = decide(&w, hash);
-    if (status)
-      return status;
-    e = state->plans->entries;
-  }
-  return e && e->plan.by ? run_chosen(&w, e) : run_way(&w);
+  if (!e && !state->recording && state->plans->sizes[kernel] < MAX_SIZES)
+    status = decide(&w, hash, &e);
+  if (status)
+    return status;
+  return e && e->choice ? run_chosen(&w, e) : run_way(&w);
 }
 
 /* ---- what the other files call ---- */
@@ -548,17 +587,19 @@ static cyto_status hook_open(cuda_state *state, cyto_error *error) {
   if (!shared->cudnn && !shared->cublaslt)
     return CYTO_OK;
   state->plans = calloc(1, sizeof *state->plans);
-  if (!state->plans)
+  if (state->plans)
+    state->plans->sizes = calloc(state->code->n_kernels + 1, sizeof *state->plans->sizes);
+  if (!state->plans || !state->plans->sizes)
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for plans of libraries");
   if (shared->cudnn)
     status = cyrt_cudnn_check(shared->cudnn, shared->cudnn->create(&state->plans->cudnn), "cudnnCreate", error);
   if (!status && shared->cublaslt)
-    state->plans->cublaslt = cyrt_cublaslt_open(shared->cublaslt, state->plans->failed);
+    state->plans->cublaslt = cyrt_cublaslt_open(shared->cublaslt, state->plans->failed[CYRT_CUDA_CUBLASLT]);
   if (!status && shared->cublaslt && !state->plans->cublaslt &&
       is_wanted(shared, CYRT_CUDA_CUBLASLT, CYRT_CUDA_REQUIRE))
     status = cyrt_error_set(error, CYTO_RUNTIME_FAILURE,
                             "the model is compiled with --cublaslt=require, but %s; compile with --cublaslt=auto",
-                            state->plans->failed);
+                            state->plans->failed[CYRT_CUDA_CUBLASLT]);
   return status ? status : hook_follow(state, error);
 }
 
@@ -566,12 +607,13 @@ static void hook_close(cuda_state *state) {
   cuda_plans *plans = state->plans;
   if (!plans)
     return;
-  for (entry *e = plans->entries, *next; e; e = next) {
-    next = e->next;
-    forget_plan(state, &e->plan);
-    forget_offer(state, &e->offer);
-    free(e);
-  }
+  for (int i = 0; i < CUDA_CHOICE_LISTS; i++)
+    for (entry *e = plans->entries[i], *next; e; e = next) {
+      next = e->next;
+      forget_choice(state, e);
+      free(e);
+    }
+  free(plans->sizes);
   cyrt_copies_free(state, plans->copies);
   if (plans->cudnn)
     state->shared->cudnn->destroy(plans->cudnn);
@@ -602,10 +644,11 @@ static void describe_wins(const cuda_state *state, int library, char text[200]) 
                                                          [CYRT_PROBLEM_ATTENTION] = "attentions"};
   int known[CYRT_PROBLEM_KINDS] = {0}, won[CYRT_PROBLEM_KINDS] = {0};
   *text = 0;
-  for (const entry *e = state->plans->entries; e; e = e->next) {
-    known[e->problem.kind] += solvers[library]->takes(&e->problem);
-    won[e->problem.kind] += e->plan.by == solvers[library];
-  }
+  for (int i = 0; i < CUDA_CHOICE_LISTS; i++)
+    for (const entry *e = state->plans->entries[i]; e; e = e->next) {
+      known[e->problem.kind] += solvers[library]->takes(&e->problem);
+      won[e->problem.kind] += e->choice && e->choice->plan.by == solvers[library];
+    }
   for (int i = 0; i < CYRT_PROBLEM_KINDS; i++) {
     size_t n = strlen(text);
     if (known[i])
@@ -622,12 +665,11 @@ static int describe_library(const cuda_state *state, int library, const char *pa
   if (!path)
     return snprintf(text, capacity, "; %s is not used: %s", name, why_not);
   if (!solvers[library]->ready(state))
-    return snprintf(text, capacity, "; %s is not used: %s", name, state->plans->failed);
+    return snprintf(text, capacity, "; %s is not used: %s", name, state->plans->failed[library]);
   describe_wins(state, library, wins);
-  int failed = library == CYRT_CUDA_CUBLASLT && *state->plans->failed;
+  const char *failed = state->plans->failed[library];
   return snprintf(text, capacity, "; %s %zu.%zu.%zu (%s): faster for %s so far%s%s", name, version / 10000,
-                  version / 100 % 100, version % 100, path, wins, failed ? "; a call failed: " : "",
-                  failed ? state->plans->failed : "");
+                  version / 100 % 100, version % 100, path, wins, *failed ? "; a call failed: " : "", failed);
 }
 
 static int hook_describe(const cuda_state *state, char *text, uint64_t capacity) {

@@ -19,6 +19,8 @@ struct cuda_copy {
   struct cuda_copy *next;
   const void *of;
   int64_t form; /* the dtype of a bias; REARRANGED */
+  int64_t bytes;
+  uint64_t shape; /* .. a checksum of what its places depend on; 0 of a bias */
   cuda_ptr ptr;
 };
 enum { REARRANGED = -1 };
@@ -73,6 +75,23 @@ static void rearrange(const making *m, const uint8_t *from, uint8_t *to) {
       }
 }
 
+/* One constant may be the weights of several convolutions. */
+static uint64_t shape_of(const making *m) {
+  const cyrt_cuda_conv *c = &m->p->conv;
+  const int64_t parts[] = {m->p->tensor[CYRT_CONV_W].stride[0], c->nspatial, c->group, c->channels_in, c->channels_out};
+  uint64_t hash = CYRT_HASH;
+  if (m->form != REARRANGED)
+    return 0;
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    hash = cyrt_hash_add(hash, (uint64_t)parts[i]);
+  for (int i = 0; i < c->nspatial; i++) {
+    hash = cyrt_hash_add(hash, (uint64_t)c->kernel[i]);
+    hash = cyrt_hash_add(hash, (uint64_t)c->stride[i]);
+    hash = cyrt_hash_add(hash, (uint64_t)c->dilation[i]);
+  }
+  return hash;
+}
+
 /* ---- making one ---- */
 
 static int32_t move(cyrt_frame *frame, const making *m, const cuda_copy *copy, uint8_t *buffer) {
@@ -100,7 +119,7 @@ static int32_t make(cyrt_frame *frame, const void *of, const making *m) {
   int32_t status =
       copy && buffer ? CYTO_OK : cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for copying a constant for a library");
   if (!status) {
-    *copy = (cuda_copy){state->plans->copies, of, m->form, 0};
+    *copy = (cuda_copy){state->plans->copies, of, m->form, m->bytes, shape_of(m), 0};
     status = (int32_t)cyrt_cuda_take(state, &copy->ptr, (uint64_t)m->bytes, "a constant for a library", frame->error);
   }
   if (!status) {
@@ -117,10 +136,11 @@ static int32_t make(cyrt_frame *frame, const void *of, const making *m) {
 static int32_t use(cyrt_frame *frame, const making *m, void **pointer, int *out_is) {
   cuda_state *state = cuda_state_of(frame);
   const void *of = *pointer;
+  uint64_t shape = shape_of(m);
   *out_is = 0;
   for (int attempt = 0; attempt < 2; attempt++) {
     for (const cuda_copy *c = state->plans->copies; c; c = c->next)
-      if (c->of == of && c->form == m->form) {
+      if (c->of == of && c->form == m->form && c->bytes == m->bytes && c->shape == shape) {
         *pointer = (void *)(uintptr_t)c->ptr;
         *out_is = 1;
         return CYTO_OK;

@@ -1,15 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cudnn_solver.c - cuDNN as one of the libraries that problems are offered to (cyrt_choose.h): graphs are what it is asked,
- * engine configurations its candidates, execution plans what is run. A call that fails otherwise than by not supporting a
- * problem is an error.
+ * engine configurations its candidates, execution plans what is run. A graph that is not supported has no candidates; nor has
+ * one that the library calls wrong, which the context notes. Calls that fail otherwise are errors.
  */
 #include "cyrt_choose.h"
+
+#include <stdio.h>
 
 enum { COMPILED_PLAN = 2 }; /* as how many plans one counts that takes a second to make */
 
 static int ready(const cuda_state *state) { return state->plans->cudnn != NULL; }
 
 static int takes(const cyrt_cuda_problem *p) { return cyrt_cudnn_kind(p)->takes(p); }
+
+/* Is it an answer about the graph? That a graph is wrong is remembered, for people. */
+static int refused(cuda_state *state, cudnn_code code, const char *call) {
+  char *text = state->plans->failed[CYRT_CUDA_CUDNN];
+  if (code / 1000 != 2)
+    return cyrt_cudnn_unsupported(code);
+  if (!*text)
+    snprintf(text, sizeof state->plans->failed[0], "%s: %s (%d)", call, state->shared->cudnn->error_name(code), code);
+  return 1;
+}
 
 static int32_t ask(cuda_state *state, const cyrt_cuda_problem *p, void *const pointers[CYRT_PROBLEM_TENSORS],
                    cuda_offer *out, cyto_error *error) {
@@ -25,7 +37,7 @@ static int32_t ask(cuda_state *state, const cyrt_cuda_problem *p, void *const po
   if (!code)
     code = cyrt_cudnn_graph_candidates(lib, p, NULL, &out->graph, &call);
   out->n = code ? 0 : out->graph.n_candidates;
-  return cyrt_cudnn_unsupported(code) ? CYTO_OK : (int32_t)cyrt_cudnn_check(lib, code, call, error);
+  return refused(state, code, call) ? CYTO_OK : (int32_t)cyrt_cudnn_check(lib, code, call, error);
 }
 
 static void forget(cuda_state *state, cuda_offer *offer) {

@@ -98,6 +98,15 @@ static const char activations[] =
     CONV("11", "y10") "  %y11 = abs %a11\n  return %y11\n}\n";
 enum { ACTIVATIONS = 10 };
 
+/* What is spelled like an activation of cuDNN's and is none: a slope above 1, bounds that cross; the first is one. */
+static const char no_activations[] =
+    "graph @g(%x: f32[batch,8,9,11]) {\n"
+    "  @w = const f32[8,8,3,3] data(1)\n  @b = const f32[8,1,1] data(2)\n  @slope = const f32[] {0.125}\n"
+    "  @steep = const f32[] {1.5}\n  @low = const f32[] {0.0625}\n  @high = const f32[] {0.03125}\n"
+    CONV("1", "x") "  %m1 = mul %a1, @slope\n  %y1 = max %a1, %m1\n"
+    CONV("2", "y1") "  %m2 = mul %a2, @steep\n  %y2 = max %a2, %m2\n"
+    CONV("3", "y2") "  %m3 = max %a3, @low\n  %y3 = min %m3, @high\n  %y = add %y3, %y2\n  return %y, %y1\n}\n";
+
 /* Transposed: strides, groups, dilation, padding of one side alone, a longer end; one axis, three. */
 static const char transposed[] =
     "graph @g(%x: f32[batch,8,5,6]) {\n"
@@ -121,6 +130,14 @@ static const char transposed_space[] =
     "  @w1 = const f32[8,8,2,3,2] data(1)\n  @b1 = const f32[8,1,1,1] data(2)\n"
     "  %c1 = conv_transpose %x, @w1 {strides=[2,2,2], pads=[0,1,0,0,1,0], dilations=[1,1,1], group=1} : f32[batch,8,6,7,10]\n"
     "  %a1 = add %c1, @b1\n  return %a1\n}\n";
+
+/* The same weights in two. */
+static const char transposed_twice[] =
+    "graph @g(%x: f32[batch,8,5,6]) {\n"
+    "  @w = const f32[8,8,3,3] data(1)\n"
+    "  %y = conv_transpose %x, @w {strides=[2,2], pads=[1,1,1,1], dilations=[1,1], group=1} : f32[batch,8,9,11]\n"
+    "  %z = conv_transpose %x, @w {strides=[1,3], pads=[0,0,0,0], dilations=[2,1], group=1} : f32[batch,8,9,18]\n"
+    "  return %y, %z\n}\n";
 
 /* A convolution of one tap, which our kernels do as a product, by tensor maps on sm_90a. */
 static const char product[] =
@@ -216,11 +233,20 @@ static void test_activations(void) {
   forget_choices();
 }
 
+static void test_no_activations(void) {
+  char said[1000];
+  compile(no_activations, "--target=sm_80 --tf32");
+  forget_choices();
+  both(3, 1e-3f, said);
+  CHECK_STR_HAS(said, "faster for 2 of 2 convolutions so far"); /* the first, at two batch sizes */
+  forget_choices();
+}
+
 static void test_transposed(void) {
-  static const char *const texts[] = {transposed, transposed_line, transposed_space};
-  static const int counts[] = {3, 1, 1};
+  static const char *const texts[] = {transposed, transposed_line, transposed_space, transposed_twice};
+  static const int counts[] = {3, 1, 1, 2};
   static const char *const options[] = {"--target=sm_80", "--target=sm_80 --fp16", "--target=sm_80 --fp16 --dim batch=1"};
-  for (int i = 0; i < 3 * 3; i++) {
+  for (int i = 0; i < 4 * 3; i++) {
     char said[1000], faster[80];
     batches = i % 3 == 2 ? 1 : 2;
     compile(texts[i / 3], options[i % 3]);
@@ -409,6 +435,55 @@ static void test_choices(void) {
   forget_choices();
 }
 
+/* Results that are all 0 are equal, but say little: the choice holds for the context, and is not kept. */
+static void test_zeros(void) {
+  char said[1000] = "";
+  cyto_error error = {0};
+  compile(transposed_line, "--target=sm_80");
+  forget_choices();
+  memset(input, 0, sizeof input);
+  for (int i = 0; i < 2; i++) {
+    cyto_model *model = load("net.so");
+    cyto_context *context = NULL;
+    CHECK_REQUIRE(model && !cyto_context_create(model, NULL, &context, &error));
+    CHECK_INT_EQ(run(context, model, 1, &error), CYTO_OK);
+    cyto_context_describe(context, said, sizeof said);
+    CHECK_STR_HAS(said, "faster for 1 of 1 transposed convolutions so far");
+    CHECK_INT_EQ(*choices_file() != 0, i);
+    cyto_context_destroy(context);
+    cyto_model_unload(model);
+    new_input(1);
+  }
+  forget_choices();
+}
+
+/* A kernel decides for so many sizes; at others it runs itself, and those that were decided stay. */
+enum { DECIDED = 64 };
+static void test_many_sizes(void) {
+  char said[1000] = "";
+  cyto_error error = {0};
+  cyto_model *model;
+  cyto_context *context = NULL;
+  compile(line, "--target=sm_80");
+  forget_choices();
+  new_input(1);
+  model = load("net.so");
+  CHECK_REQUIRE(model && !cyto_context_create(model, NULL, &context, &error));
+  for (int batch = 1; batch <= DECIDED + 6; batch++)
+    CHECK_INT_EQ(run(context, model, batch, &error), CYTO_OK);
+  cyto_context_describe(context, said, sizeof said);
+  CHECK_STR_HAS(said, "faster for 64 of 64 convolutions so far");
+  int before = cudnn_mock->ran[2];
+  CHECK_INT_EQ(run(context, model, DECIDED + 3, &error), CYTO_OK);
+  CHECK_INT_EQ(cudnn_mock->ran[2], before);
+  CHECK_INT_EQ(run(context, model, 2, &error), CYTO_OK);
+  CHECK_INT_EQ(cudnn_mock->ran[2], before + 1);
+  cyto_context_destroy(context);
+  cyto_model_unload(model);
+  CHECK_INT_EQ(alive(), 0);
+  forget_choices();
+}
+
 /* Without a folder that can be written, everything works but remembering. */
 static void test_no_cache(void) {
   compile(plane, "--target=sm_80");
@@ -428,6 +503,12 @@ static void test_stale_plan(void) {
   both(1, 2e-6f, said);
   CHECK_STR_HAS(said, "faster for 0 of 2 convolutions so far");
   cudnn_mock->plan_code = 0;
+  forget_choices();
+  both(1, 2e-6f, said);
+  cudnn_mock->workspace = (size_t)1 << 40; /* more than there is by now */
+  both(1, 2e-6f, said);
+  CHECK_STR_HAS(said, "faster for 0 of 2 convolutions so far");
+  cudnn_mock->workspace = 1000;
   forget_choices();
 }
 
@@ -496,8 +577,8 @@ static void test_wrong(void) {
   cudnn_mock->create_code = 1001;
   fails(CYTO_RUNTIME_FAILURE, "cudnnCreate: CUDNN_STATUS_OTHER (1001): the test wants it; compile with --cudnn=off");
   cudnn_mock->create_code = 0;
-  cudnn_mock->graph_code = 2000;
-  fails(CYTO_RUNTIME_FAILURE, "a graph's cudnnBackendFinalize: CUDNN_STATUS_BAD_PARAM (2000): the test wants it");
+  cudnn_mock->graph_code = 4000;
+  fails(CYTO_RUNTIME_FAILURE, "a graph's cudnnBackendFinalize: CUDNN_STATUS_OTHER (4000): the test wants it");
   cudnn_mock->graph_code = 0;
   write_file("libcudnn.so.9", "no library", 10);
   setenv("CYTO_CUDNN", dir, 1);
@@ -518,6 +599,19 @@ static void test_unsupported(void) {
     CHECK_STR_HAS(said, "faster for 0 of 8");
     *codes[i] = 0;
   }
+  forget_choices();
+}
+
+/* Nor what it calls wrong, which is told. */
+static void test_called_wrong(void) {
+  char said[1000];
+  compile(plane, "--target=sm_80");
+  forget_choices();
+  cudnn_mock->graph_code = 2000;
+  both(3, 2e-6f, said);
+  CHECK_STR_HAS(said, "faster for 0 of 8 convolutions so far; a call failed: a graph's cudnnBackendFinalize: "
+                      "CUDNN_STATUS_BAD_PARAM (2000)");
+  cudnn_mock->graph_code = 0;
   forget_choices();
 }
 
@@ -772,6 +866,7 @@ static const check_test tests[] = {
     {"fixed sizes", test_fixed},
     {"half precision", test_half},
     {"activations", test_activations},
+    {"no activations", test_no_activations},
     {"transposed", test_transposed},
     {"own is faster", test_own_is_faster},
     {"host time", test_host_time},
@@ -781,12 +876,15 @@ static const check_test tests[] = {
     {"attention refused", test_attention_refused},
     {"wrong results", test_wrong_results},
     {"choices", test_choices},
+    {"zeros", test_zeros},
+    {"many sizes", test_many_sizes},
     {"no cache", test_no_cache},
     {"stale plan", test_stale_plan},
     {"absent", test_absent},
     {"by the loader", test_loader},
     {"wrong", test_wrong},
     {"unsupported", test_unsupported},
+    {"called wrong", test_called_wrong},
     {"fails later", test_fails_later},
     {"memory", test_memory},
     {"off", test_off},
