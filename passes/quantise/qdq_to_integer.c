@@ -112,8 +112,8 @@ static cy_val without_zero(cy_rewrite *rw, const cy_node_info *n, const source *
   int64_t dims[CY_MAX_RANK], low = 0, high = 0;
   uint64_t count = cy_type_count(g, t), inner = 1, along = 1;
   cy_dtype from = (cy_dtype)t->dtype;
-  if (!cy_dtype_is_int(from) || !cy_value_is_const(g, s->x) || !count || !cy_type_static(g, t, dims) || cy_dtype_of(from)->bits > 8 ||
-      (s->zero && !cy_value_is_const(g, s->zero)))
+  if (!cy_dtype_is_int(from) || !cy_value_is_const(g, s->x) || !count || !cy_type_static(g, t, dims) ||
+      cy_dtype_of(from)->bits > 8 || (s->zero && !cy_value_is_const(g, s->zero)))
     return 0;
   if (s->axis >= t->rank)
     return 0;

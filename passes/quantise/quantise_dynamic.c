@@ -66,7 +66,7 @@ struct cy_quant_dynamics {
   uint32_t nknown;
   struct {
     cy_val v, by;
-  } *replaced; /* results of layers that were, and what stands there now */
+  } * replaced; /* results of layers that were, and what stands there now */
   uint32_t nreplaced;
   cy_quant_singles *single; /* NULL: layers are not quantised one at a time */
 };

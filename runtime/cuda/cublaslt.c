@@ -188,7 +188,8 @@ static int note(asking *a, cublaslt_code code, const char *call) {
 static void remember(cuda_state *state, cublaslt_code code, const char *call) {
   char *text = state->plans->failed[CYRT_CUDA_CUBLASLT];
   if (code && code != LT_NOT_SUPPORTED && !*text)
-    snprintf(text, sizeof state->plans->failed[0], "%s: %s (%d)", call, state->shared->cublaslt->error_name(code), code);
+    snprintf(text, sizeof state->plans->failed[0], "%s: %s (%d)", call, state->shared->cublaslt->error_name(code),
+             code);
 }
 
 static void *make_layout(asking *a, const cublaslt_matrix *m, int64_t batches) {

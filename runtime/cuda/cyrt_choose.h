@@ -80,11 +80,11 @@ enum {
 /* ---- cuda_choose.c ---- */
 
 enum { CUDA_CHOICE_LISTS = 256 };
-typedef struct cuda_plans { /* of a context */
-  void *cudnn, *cublaslt; /* handles; NULL: not in use */
-  char failed[CYRT_CUDA_LIBRARIES][300]; /* what a library failed with first; "": it did not */
+typedef struct cuda_plans {                       /* of a context */
+  void *cudnn, *cublaslt;                         /* handles; NULL: not in use */
+  char failed[CYRT_CUDA_LIBRARIES][300];          /* what a library failed with first; "": it did not */
   struct cuda_chosen *entries[CUDA_CHOICE_LISTS]; /* by hash */
-  uint8_t *sizes; /* [n_kernels]: how many entries each has */
+  uint8_t *sizes;                                 /* [n_kernels]: how many entries each has */
   cuda_copy *copies;
   cuda_block workspace;
   int32_t decided; /* since choices were saved */
