@@ -393,7 +393,9 @@ def layer_by_layer(p):
     np.savez(p.path('c.npz'), x=np.stack(samples_of((8, 24, 24), 2)))
     some, costs = [], p.cytoc(model, '-o', p.path('m.so'), '--explain=costs')
     with open(p.path('choice.txt'), 'w') as f:
-        f.write(re.search(r'^(conv 8->64 .*?)  \S', costs, re.M).group(1) + '\tdirect\n')
+        layer = re.search(r'^(conv 8->64 .*?)  \S.*\n((?:  .*\n)+)', costs, re.M)
+        variants = re.findall(r'^    (direct-\S+)', layer.group(2), re.M)  # these are known only where code is generated
+        f.write('%s\t%s\n' % (layer.group(1), (variants + ['direct'])[0]))
     for budget in range(100, 140, 2):
         code, out, err = lib.run([p.args.cytoc, model, '-o', p.path('m.so'), '--accuracy=%ddB' % budget,
                                   '--calibrate=' + p.path('c.npz'), '--explain', named(p)])
