@@ -250,15 +250,17 @@ def cpu_conditions():
 
 
 def versions():
-    """Makefile, the Python package and the newest section of CHANGELOG.md have one version, which ends in -dev until it is released."""
+    """Makefile, the Python package, the newest section of CHANGELOG.md and examples/cmake have one version, with -dev until it is released."""
     def found(path, pattern):
         with open(path, encoding='utf-8') as f:
             return re.search(pattern, f.read(), re.M).group(1)
     version, package = found('Makefile', r'^CYTO_VERSION := (\S+)'), found('python/cytoc/__init__.py', r'^__version__ = "(.+)"')
-    section = found('CHANGELOG.md', r'^## (.+)')
+    section, example = found('CHANGELOG.md', r'^## (.+)'), found('examples/cmake/CMakeLists.txt', r'^find_package\(cyto (\S+)')
     wanted = re.sub(r'-dev$', ' (not yet released)', version)
     if package != re.sub(r'-dev$', '.dev0', version) or section != wanted:
         return 'Makefile has version %s, the Python package %s, CHANGELOG.md %r' % (version, package, section)
+    if not version.startswith(example + '.'):
+        return 'Makefile has version %s, examples/cmake asks for %s' % (version, example)
     return None
 
 
