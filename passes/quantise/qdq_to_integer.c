@@ -166,6 +166,12 @@ static bool right_floats(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val 
   return *in != 0;
 }
 
+/* Is the scale of n's right operand, which is s transposed by perm (NULL: as it is), one or one for each output channel? */
+static bool scales_by_output(const cy_graph *g, const cy_node_info *n, const source *s, const int64_t *perm) {
+  int rank = cy_type_of(g, s->x)->rank, wanted = perm ? (int)perm[rank - 1] : cy_quant_weight_axis(g, n);
+  return s->axis < 0 || (s->axis == wanted && (cy_quant_is_conv(n) || rank == 2));
+}
+
 /* The right operand: a dequantize, maybe transposed. `in` becomes the integers and their zero point, or 0; scale is
  * reshaped to broadcast along the output's channels. */
 static bool right_operand(cy_rewrite *rw, const cy_node_info *n, cy_val *in, cy_val *zero, cy_val *scale) {
@@ -180,9 +186,7 @@ static bool right_operand(cy_rewrite *rw, const cy_node_info *n, cy_val *in, cy_
   if (!d || !read_source(g, d, &s) || (conv && transpose) || !cy_dtype_is_int((cy_dtype)cy_type_of(g, s.x)->dtype))
     return false;
   const int64_t *perm = transpose ? cy_attr_list(transpose, CY_ATTR_perm, &rank) : NULL;
-  const cy_type *t = cy_type_of(g, s.x);
-  int wanted = perm ? (int)perm[t->rank - 1] : cy_quant_weight_axis(g, n);
-  if (s.axis >= 0 && (s.axis != wanted || (!conv && t->rank != 2)))
+  if (!scales_by_output(g, n, &s, perm))
     return false;
   cy_val left = s.zero, w = without_zero(rw, n, &s, &left);
   if (!w && (!is_byte(g, s.x) || conv || !n->in[0]))
@@ -244,9 +248,7 @@ static bool right_float8(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val 
   if (!d || !read_float8(g, d, &s))
     return false;
   const int64_t *perm = transpose ? cy_attr_list(transpose, CY_ATTR_perm, &rank) : NULL;
-  const cy_type *t = cy_type_of(g, s.x);
-  int wanted = perm ? (int)perm[t->rank - 1] : cy_quant_weight_axis(g, n);
-  if (s.axis >= 0 && (s.axis != wanted || (!conv && t->rank != 2)))
+  if (!scales_by_output(g, n, &s, perm))
     return false;
   *in = transpose ? cy_build_transpose(g, s.x, perm) : s.x;
   *scale = along_channels(g, n, is_single(g, s.scale) ? scalar(g, s.scale) : s.scale);
