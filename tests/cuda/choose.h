@@ -9,6 +9,7 @@
 #include "tests/cuda/models.h"
 
 #include <glob.h>
+#include <sys/wait.h>
 
 enum { MAX_ELEMS = 1 << 16 };
 
@@ -18,6 +19,32 @@ static void *stream;              /* .. on this one; NULL: on the context's own 
 static float input[MAX_ELEMS];
 
 static int alive(void);
+
+/* The state of the mock that lies at `path`, by its function of that name; ends the program without one. */
+static void *mock_state(const char *path, const char *name) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = library ? dlsym(library, name) : NULL;
+  void *(*get)(void);
+  if (!symbol) {
+    CHECK_FAIL("%s: %s", path, dlerror());
+    exit(1);
+  }
+  memcpy(&get, &symbol, sizeof get);
+  return get();
+}
+
+/* Checks the real library in a process of its own, as what is opened once by a name is found again. */
+enum { PASSED, FAILED, ABSENT };
+static void check_apart(int (*check)(void), const char *absent) {
+  int status = 0;
+  pid_t child = fork();
+  if (!child)
+    _exit(check());
+  CHECK_REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == ABSENT)
+    check_skipped = absent;
+  else
+    CHECK_INT_EQ(status, 0);
+}
 
 static void compile_as(const char *name, const char *options) {
   char command[4 * PATH_MAX];

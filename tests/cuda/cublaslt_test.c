@@ -18,8 +18,6 @@
 #include "tests/cuda/choose.h"
 #include "tests/cuda/mock_cublaslt.h"
 
-#include <sys/wait.h>
-
 static char folder[PATH_MAX + 40]; /* of the mock library */
 static mock_cublaslt_state *lt;
 static int alive(void) { return lt ? lt->descriptors + lt->handles : 0; }
@@ -393,8 +391,6 @@ static void test_header(void) {
 static void test_header(void) { check_skipped = "there is no cublasLt.h"; }
 #endif
 
-enum { PASSED, FAILED, ABSENT };
-
 /* What needs no device: descriptors and their attributes. */
 static int check_real(void) {
   char why[400];
@@ -427,30 +423,12 @@ static int check_real(void) {
   return check_failures ? FAILED : PASSED;
 }
 
-/* In a process of its own: what is opened once by a name is found again. */
-static void test_real(void) {
-  int status = 0;
-  pid_t child = fork();
-  if (!child)
-    _exit(check_real());
-  CHECK_REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == ABSENT)
-    check_skipped = "cuBLASLt is not installed";
-  else
-    CHECK_INT_EQ(status, 0);
-}
+static void test_real(void) { check_apart(check_real, "cuBLASLt is not installed"); }
 
 static void open_mock_cublaslt(void) {
   char path[PATH_MAX + 80];
   snprintf(path, sizeof path, "%s/libcublasLt.so.13", folder);
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = library ? dlsym(library, "mock_cublaslt") : NULL;
-  mock_cublaslt_state *(*get)(void);
-  if (!symbol) {
-    CHECK_FAIL("%s: %s", path, dlerror());
-    exit(1);
-  }
-  memcpy(&get, &symbol, sizeof get);
-  lt = get();
+  lt = mock_state(path, "mock_cublaslt");
 }
 
 static const check_test tests[] = {

@@ -12,8 +12,6 @@
 #include "tests/cuda/choose.h"
 #include "tests/cuda/mock_cudnn.h"
 
-#include <sys/wait.h>
-
 static char folder[PATH_MAX + 40]; /* of the mock library */
 static mock_cudnn_state *cudnn_mock;
 
@@ -727,8 +725,6 @@ static void test_refused_attention(void) {
   CHECK(!cyrt_cudnn_kind(&p)->takes(&p));
 }
 
-enum { PASSED, FAILED, ABSENT };
-
 static void check_graph(const cudnn *lib, const cyrt_cuda_problem *p, int wrong) {
   cudnn_graph graph;
   cyto_error error = {0};
@@ -828,30 +824,13 @@ static int check_real_graphs(void) {
   return check_failures ? FAILED : PASSED;
 }
 
-/* In a process of its own: what is opened once by a name is found again. Needs no device. */
-static void test_real_graphs(void) {
-  int status = 0;
-  pid_t child = fork();
-  if (!child)
-    _exit(check_real_graphs());
-  CHECK_REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == ABSENT)
-    check_skipped = "cuDNN is not installed";
-  else
-    CHECK_INT_EQ(status, 0);
-}
+/* Needs no device. */
+static void test_real_graphs(void) { check_apart(check_real_graphs, "cuDNN is not installed"); }
 
 static void open_mock_cudnn(void) {
   char path[PATH_MAX + 80];
   snprintf(path, sizeof path, "%s/libcudnn.so.9", folder);
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = library ? dlsym(library, "mock_cudnn") : NULL;
-  mock_cudnn_state *(*get)(void);
-  if (!symbol) {
-    CHECK_FAIL("%s: %s", path, dlerror());
-    exit(1);
-  }
-  memcpy(&get, &symbol, sizeof get);
-  cudnn_mock = get();
+  cudnn_mock = mock_state(path, "mock_cudnn");
 }
 
 static const check_test tests[] = {
