@@ -19,8 +19,8 @@ CY_CARRIED_windows(DECLARE, x86_64_windows)
   .carried = {CY_CARRIED_linux(FILE_OF, a)}
 
 #define AMD64 " amd64 x64 "
-static const cy_arch x86_64 = {ON_LINUX(x86_64), .aliases = AMD64, .base_cpu = "x86-64", .least = "x86-64-v3", .machine = EM_X86_64};
-static const cy_arch aarch64 = {ON_LINUX(aarch64), .aliases = " arm64 ", .base_cpu = "aarch64", .least = "aarch64", .machine = EM_AARCH64,
+static const cy_arch x86_64 = {ON_LINUX(x86_64), .aliases = AMD64, .base_cpu = "x86-64", .default_cpu = "x86-64-v3", .machine = EM_X86_64};
+static const cy_arch aarch64 = {ON_LINUX(aarch64), .aliases = " arm64 ", .base_cpu = "aarch64", .default_cpu = "aarch64", .machine = EM_AARCH64,
                                 .lists_features = true};
 
 /* Objects are to be linked by MinGW and by Microsoft's tools. LLVM's environment "itanium" is what both have in common: no
@@ -32,7 +32,7 @@ static const cy_arch x86_64_windows = {.name = "x86_64_windows",
                                        .systems = " windows windows-msvc windows-gnu windows-itanium mingw32 ",
                                        .triple = "x86_64-pc-windows-itanium",
                                        .base_cpu = "x86-64-windows",
-                                       .least = "x86-64-v3-windows",
+                                       .default_cpu = "x86-64-v3-windows",
                                        .format = CY_COFF,
                                        .machine = 0x8664,
                                        .unwinds = true,

@@ -38,7 +38,7 @@ typedef struct cy_arch {
   const char *systems;   /* the rest of its triples, but for the vendor, in the same form */
   const char *triple;    /* for LLVM */
   const char *base_cpu; /* code for it runs on every CPU of the architecture */
-  const char *least;    /* what --target=TRIPLE stands for: the least CPU that is worth compiling for */
+  const char *default_cpu; /* what --target=TRIPLE stands for: the least CPU that is worth compiling for */
   cy_object_format format;
   uint16_t machine;     /* of an object: e_machine, or COFF's */
   bool lists_features;  /* LLVM is told features, and a CPU's name for the order of instructions only */

@@ -76,18 +76,18 @@ static int check_kind(cy_work *b) {
  * are counted once, however often loops launch them. What only the run tells counts as a small size: what is large in
  * networks are sizes of weights, which are known, and most of the kernels of such sizes compute other sizes. */
 static bool little_to_do(const cy_work *b) {
-  const int64_t most = 100 * 1000 * 1000; /* picoseconds */
+  const int64_t max = 100 * 1000 * 1000; /* picoseconds */
   int64_t sum = 0, *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
   if (!syms)
     cy_no_memory();
   for (uint32_t s = 1; s <= cy_sym_count(b->g); s++)
     syms[s] = s == b->p->workers ? 1 : SMALL_SIZE;
-  for (uint32_t i = 0; i < b->nplans && sum <= most; i++) {
+  for (uint32_t i = 0; i < b->nplans && sum <= max; i++) {
     int64_t work = cy_dim_eval(b->g, cy_kernel_work(b->g, b->plans[i].kernel), syms);
-    sum += work < 0 || work > most ? most + 1 : work;
+    sum += work < 0 || work > max ? max + 1 : work;
   }
   free(syms);
-  return sum <= most;
+  return sum <= max;
 }
 
 static uint32_t launches_of(const cy_step *s, const cy_kernel *k) {

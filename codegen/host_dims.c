@@ -164,12 +164,12 @@ static bool may_be_large(cy_host *h, cy_dim d) {
   return !symbol && (min < -(INT64_C(1) << 62) || max > INT64_C(1) << 62);
 }
 
-/* What the terms of a dim add up to regardless of signs, as a double: the largest over the dim, those in it, and `most`.
+/* What the terms of a dim add up to regardless of signs, as a double: the largest over the dim, those in it, and `upper`.
  */
-static LLVMValueRef largest_sum(cy_host *h, LLVMTypeRef real, cy_dim d, LLVMValueRef most) {
+static LLVMValueRef largest_sum(cy_host *h, LLVMTypeRef real, cy_dim d, LLVMValueRef upper) {
   const cy_term *terms;
   if (!may_be_large(h, d))
-    return most;
+    return upper;
   int n = cy_dim_terms(h->g, d, &terms);
   LLVMValueRef sum = LLVMConstReal(real, 0);
   for (int i = 0; i < n; i++) {
@@ -179,12 +179,12 @@ static LLVMValueRef largest_sum(cy_host *h, LLVMTypeRef real, cy_dim d, LLVMValu
       product = LLVMBuildFMul(h->cg->b, product, magnitude(h, real, atom_value(h, terms[i].atoms[j])), "");
       if (atom->kind == CY_ATOM_SYM)
         continue;
-      most = largest_sum(h, real, atom->a, most);
-      most = largest_sum(h, real, atom->b, most);
+      upper = largest_sum(h, real, atom->a, upper);
+      upper = largest_sum(h, real, atom->b, upper);
     }
     sum = LLVMBuildFAdd(h->cg->b, sum, product, "");
   }
-  return larger(h, sum, most);
+  return larger(h, sum, upper);
 }
 
 LLVMValueRef cy_host_size(cy_host *h, cy_dim d) {

@@ -16,7 +16,7 @@
 static void emit_common_scratch(cy_host *h) {
   static const char *const suffix[2] = {"_worker_bytes", "_shared_bytes"};
   for (int which = 0; which < 2; which++) {
-    LLVMValueRef most = cy_i64(h->cg, 0);
+    LLVMValueRef upper = cy_i64(h->cg, 0);
     if (!h->build->common_scratch[which])
       continue;
     for (uint32_t i = 0; i < h->build->nplans; i++) {
@@ -26,9 +26,9 @@ static void emit_common_scratch(cy_host *h) {
       if (bytes >= 0 || arg < 0 || h->build->scratch_sym[2 * i + (uint32_t)which])
         continue;
       cy_host_size_slots(h, plan);
-      most = cy_imax(h->cg, most, cy_host_call_size(h, plan->symbol, suffix[which]));
+      upper = cy_imax(h->cg, upper, cy_host_call_size(h, plan->symbol, suffix[which]));
     }
-    cy_host_set_sym(h, h->build->common_scratch[which], most);
+    cy_host_set_sym(h, h->build->common_scratch[which], upper);
   }
 }
 

@@ -92,12 +92,12 @@ LLVMValueRef cy_host_writes_some(cy_host *h, const cy_step *s) {
   LLVMValueRef some = NULL;
   uint32_t n = cy_kernel_args(s->kernel, &args);
   for (uint32_t i = 0; i < n && i < s->nbind; i++) {
-    int64_t least, most;
+    int64_t min, max;
     cy_dim bytes = args[i].kind == CY_ARG_WRITE ? h->p->buffers[s->bind[i].buffer].bytes : 0;
     if (!bytes)
       continue;
-    cy_dim_range(h->g, bytes, &least, &most);
-    if (least > 0)
+    cy_dim_range(h->g, bytes, &min, &max);
+    if (min > 0)
       return NULL;
     LLVMValueRef here = cy_icmp(h->cg, LLVMIntNE, cy_host_dim(h, bytes), cy_i64(h->cg, 0));
     some = some ? LLVMBuildOr(h->cg->b, some, here, "") : here;

@@ -60,14 +60,14 @@ static int distribute(cy_work *b, shard *shards) {
   n = n > MAX_SHARDS ? MAX_SHARDS : n > b->nplans ? b->nplans : n;
   qsort_r(order, b->nplans, sizeof *order, by_weight, b);
   for (uint32_t i = 0; i < b->nplans; i++) {
-    shard *least = &shards[0];
+    shard *min = &shards[0];
     for (uint64_t s = 1; s < n; s++)
-      if (shards[s].weight < least->weight)
-        least = &shards[s];
-    if (!least->plans && !(least->plans = malloc(b->nplans * sizeof *least->plans)))
+      if (shards[s].weight < min->weight)
+        min = &shards[s];
+    if (!min->plans && !(min->plans = malloc(b->nplans * sizeof *min->plans)))
       cy_no_memory();
-    least->plans[least->n++] = &b->plans[order[i]];
-    least->weight += b->plans[order[i]].weight;
+    min->plans[min->n++] = &b->plans[order[i]];
+    min->weight += b->plans[order[i]].weight;
   }
   free(order);
   return (int)n;

@@ -196,7 +196,7 @@ static cy_expr place_in_panels(cy_kernel *k, cy_expr at, void *ctx) {
 typedef struct moved { /* arguments whose kernels are rewritten already */
   sharing *s;
   bool *done; /* [plan * most + arg] */
-  uint32_t most;
+  uint32_t max;
 } moved;
 
 static void read_panels(void *ctx, cy_step *step) {
@@ -210,7 +210,7 @@ static void read_panels(void *ctx, cy_step *step) {
     if (c == UINT32_MAX || c >= b->p->nconstants || !m->s->packed[c] || is_dead(plan, i) ||
         !panels_of(b, m->s->packed[c] - 1, &p))
       continue;
-    bool *done = &m->done[(uint32_t)(plan - b->plans) * m->most + i];
+    bool *done = &m->done[(uint32_t)(plan - b->plans) * m->max + i];
     if (!*done) {
       cy_kernel_move_loads(plan->kernel, i, place_in_panels, &p);
       cy_kernel_dims(plan->kernel, &dims);
@@ -221,8 +221,8 @@ static void read_panels(void *ctx, cy_step *step) {
 }
 
 static void count_binds(void *ctx, cy_step *step) {
-  uint32_t *most = ctx;
-  *most = step->nbind > *most ? step->nbind : *most;
+  uint32_t *max = ctx;
+  *max = step->nbind > *max ? step->nbind : *max;
 }
 
 void cy_stored_once(cy_work *b) {
@@ -237,8 +237,8 @@ void cy_stored_once(cy_work *b) {
     s.changed = false;
     cy_steps_visit(b->p->steps, keep_unless_read, &s);
   } while (s.changed);
-  cy_steps_visit(b->p->steps, count_binds, &m.most);
-  m.done = calloc((size_t)b->nplans * m.most + 1, sizeof *m.done);
+  cy_steps_visit(b->p->steps, count_binds, &m.max);
+  m.done = calloc((size_t)b->nplans * m.max + 1, sizeof *m.done);
   if (!m.done)
     cy_no_memory();
   cy_steps_visit(b->p->steps, read_panels, &m);

@@ -87,7 +87,7 @@ bool cy_choices_decide(cy_choices *c, cy_attempt attempt, void *context) {
   cy_choices best = {0}, furthest = {0};
   bool found = false;
   int rival = CY_UNDECIDED;
-  uint64_t most = 0, all = 0, nodes;
+  uint64_t max = 0, all = 0, nodes;
   for (uint32_t i = 0; i < MAX_ATTEMPTS && all < MAX_NODES; i++) {
     begin(c);
     bool ok = attempt(context, &nodes) && !c->abandoned;
@@ -95,9 +95,9 @@ bool cy_choices_decide(cy_choices *c, cy_attempt attempt, void *context) {
     if (i == 0 && !c->asked)
       return ok;
     c->n = c->asked;
-    if (!ok && nodes > most) {
+    if (!ok && nodes > max) {
       furthest = *c;
-      most = nodes;
+      max = nodes;
     }
     if (ok && (!found || c->misfits < best.misfits)) {
       best = *c;

@@ -115,8 +115,8 @@ void cy_onnx_require_sizes(cy_importer *im, const cy_dim *d, uint32_t n) {
 bool cy_onnx_fits_into(cy_importer *im, const char *item, cy_val v, cy_val into) {
   const cy_type *t = cy_onnx_type(im, v), *y = cy_onnx_type(im, into);
   for (int i = 1; i <= t->rank && i <= y->rank; i++) {
-    cy_dim most = cy_dim_max(im->g, y->dim[y->rank - i], cy_dim_const(im->g, 1));
-    if (!cy_onnx_at_most(im, item, t->dim[t->rank - i], most))
+    cy_dim upper = cy_dim_max(im->g, y->dim[y->rank - i], cy_dim_const(im->g, 1));
+    if (!cy_onnx_at_most(im, item, t->dim[t->rank - i], upper))
       return false;
   }
   return t->rank <= y->rank || cy_build_error(im->g, item, "expected one that broadcasts to %s, found %s",

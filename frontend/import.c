@@ -276,7 +276,7 @@ static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
 }
 
 /* com.microsoft's operators get attributes with every release, and one that is not looked at may change the result. Not
- * said of those that are hints, are told by shapes, or only matter with an input that is absent. */
+ * said of those that are hints, are described by shapes, or only matter with an input that is absent. */
 static void warn_of_unasked(cy_importer *im, const cy_onnx_node *n) {
   static const char *const hints[] = {"accuracy_level", "chunk_size", "past_present_share_buffer", "mask_index_type",
                                       "training_mode",  "block_size", "normalize_routing_weights", "mask_filter_value"};

@@ -314,7 +314,7 @@ cy_val cy_onnx_ml_best(cy_importer *im, cy_val labels, cy_val scores); /* of eac
 bool cy_onnx_check_indices(cy_importer *im, cy_val indices, cy_dim extent, bool from_end);
 /* The same for the rows of a table, none from the end; what is no table is left to those who read it. */
 bool cy_onnx_check_rows(cy_importer *im, cy_val indices, cy_val table);
-bool cy_onnx_check_lengths(cy_importer *im, cy_val lengths, cy_dim most); /* in [0, most]; lengths may be 0 */
+bool cy_onnx_check_lengths(cy_importer *im, cy_val lengths, cy_dim upper); /* in [0, upper]; lengths may be 0 */
 bool cy_onnx_check_axes(cy_importer *im, cy_val axes, int rank); /* in [-rank, rank) */
 /* Numbers that come at run time are below `bound`; the text as for cy_graph_require_text(), with the largest and bound. */
 bool cy_onnx_check_below(cy_importer *im, cy_val numbers, int64_t bound, const char *text);

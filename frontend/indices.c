@@ -104,8 +104,8 @@ static cy_val farthest(cy_importer *im, cy_val v, int kept, bool from_end) {
     dtype = CY_I64;
     v = CAST(v, dtype);
   }
-  cy_val most = cy_build_scalar_int(im->g, dtype, dtype == CY_I32 ? INT32_MAX : INT64_MAX);
-  v = SELECT(BINARY(lt, v, LIKE(v, 0)), from_end ? UNARY(not, v) : most, v);
+  cy_val max = cy_build_scalar_int(im->g, dtype, dtype == CY_I32 ? INT32_MAX : INT64_MAX);
+  v = SELECT(BINARY(lt, v, LIKE(v, 0)), from_end ? UNARY(not, v) : max, v);
   int n = v ? cy_onnx_type(im, v)->rank - kept : 0;
   for (int i = 0; i < n; i++)
     axes[i] = i;
@@ -157,8 +157,8 @@ bool cy_onnx_check_indices(cy_importer *im, cy_val indices, cy_dim extent, bool 
   return im->options->unchecked || check_all(im, indices, extent, from_end, CY_REQUIRE_CLAMPED, NULL);
 }
 
-bool cy_onnx_check_lengths(cy_importer *im, cy_val lengths, cy_dim most) {
-  return im->options->unchecked || check_all(im, lengths, cy_dim_addi(im->g, most, 1), false, CY_REQUIRE_CLAMPED,
+bool cy_onnx_check_lengths(cy_importer *im, cy_val lengths, cy_dim max) {
+  return im->options->unchecked || check_all(im, lengths, cy_dim_addi(im->g, max, 1), false, CY_REQUIRE_CLAMPED,
                                              "node '%s': a length is out of range: %lld, or one below 0, is not below "
                                              "%lld");
 }

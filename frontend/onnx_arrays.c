@@ -187,11 +187,11 @@ IMPORT(dynamic_slice) {
 IMPORT(ngram_repeat_block) {
   const cy_type t = *cy_onnx_type(im, X), ts = *cy_onnx_type(im, n->in[1]);
   int64_t size = cy_onnx_int(im, n, "ngram_size", 0);
-  enum { MOST = 256 };
-  if (t.rank != 2 || ts.rank != 2 || size < 1 || size > MOST)
+  enum { LIMIT = 256 };
+  if (t.rank != 2 || ts.rank != 2 || size < 1 || size > LIMIT)
     return cy_build_error(
         im->g, NULL,
-        "expected ids [batch, length], scores [batch, words] and an ngram_size of 1 to %d, found %s, %s and %lld", MOST,
+        "expected ids [batch, length], scores [batch, words] and an ngram_size of 1 to %d, found %s, %s and %lld", LIMIT,
         cy_type_text(im->g, &t), cy_type_text(im->g, &ts), (long long)size);
   return SET(cy_onnx_block_ngrams(im, X, n->in[1], size, -INFINITY));
 }

@@ -338,8 +338,8 @@ IMPORT(unique) {
 }
 
 IMPORT(non_max_suppression) {
-  cy_val most = n->nin > 3 ? n->in[3] : 0;
-  if (most && !cy_onnx_check_true(im, BINARY(and, BINARY(le, LIKE(most, 0), most), BINARY(le, most, LIKE(most, 1))),
+  cy_val upper = n->nin > 3 ? n->in[3] : 0;
+  if (upper && !cy_onnx_check_true(im, BINARY(and, BINARY(le, LIKE(upper, 0), upper), BINARY(le, upper, LIKE(upper, 1))),
                                   "node '%s': expected an iou_threshold from 0 to 1"))
     return false;
   cy_sym s = cy_sym_new(im->g, NULL, CY_SYM_COUNT);

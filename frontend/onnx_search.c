@@ -142,8 +142,8 @@ static cy_val allowed(const cy_search *s, const stamped *at) {
   cy_val pair = BINARY(and, at->last, at->before), open = BINARY(and, at->last, UNARY(not, at->before));
   no = BINARY(or, no, BINARY(and, pair, stamp));
   no = BINARY(or, no, BINARY(and, open, BINARY(lt, token, number(im, s->eos))));
-  cy_val least = SELECT(open, at->newest, ADD(at->newest, number(im, 1)));
-  no = BINARY(or, no, BINARY(and, BINARY(and, at->any, stamp), BINARY(lt, token, least)));
+  cy_val min = SELECT(open, at->newest, ADD(at->newest, number(im, 1)));
+  no = BINARY(or, no, BINARY(and, BINARY(and, at->any, stamp), BINARY(lt, token, min)));
   cy_val late = BINARY(gt, token, number(im, s->stamps.first + latest));
   return UNARY(not, BINARY(or, no, BINARY(and, late, UNARY(not, at->begun))));
 }
@@ -157,11 +157,11 @@ static cy_val timed(const cy_search *s, const cy_search_state *state, cy_val sco
   cy_val low = LIKE(scores, -FLT_MAX), y = SELECT(allowed(s, &at), scores, low);
   cy_val stamp = BINARY(ge, counting(im, CY_I64, s->vocab), number(im, s->stamps.first));
   cy_val stamps = SELECT(stamp, y, low);
-  cy_val most = cy_build_reduce(im->g, CY_OP_reduce_max, stamps, axis1, 1, true);
+  cy_val max = cy_build_reduce(im->g, CY_OP_reduce_max, stamps, axis1, 1, true);
   cy_val text = cy_build_reduce(im->g, CY_OP_reduce_max, SELECT(stamp, low, y), axis1, 1, true);
-  cy_val parts = SELECT(BINARY(gt, stamps, low), UNARY(exp, SUB(stamps, most)), LIKE(scores, 0));
+  cy_val parts = SELECT(BINARY(gt, stamps, low), UNARY(exp, SUB(stamps, max)), LIKE(scores, 0));
   cy_val sum = cy_build_reduce(im->g, CY_OP_reduce_sum, parts, axis1, 1, true);
-  cy_val together = SELECT(BINARY(gt, sum, LIKE(sum, 0)), ADD(UNARY(log, sum), most), low);
+  cy_val together = SELECT(BINARY(gt, sum, LIKE(sum, 0)), ADD(UNARY(log, sum), max), low);
   y = SELECT(BINARY(and, BINARY(gt, together, text), UNARY(not, stamp)), low, y);
   return y ? SELECT(s->timed, y, scores) : 0;
 }

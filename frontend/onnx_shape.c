@@ -346,15 +346,15 @@ static cy_dim from_end(cy_importer *im, cy_dim v, cy_dim extent) {
 static void slice_axis(cy_importer *im, cy_dim extent, cy_dim start, cy_dim end, int64_t step, cy_dim *out_start,
                        cy_dim *out_size) {
   cy_dim zero = num(im, 0), count;
-  int64_t least, most;
-  cy_dim_range(im->g, start, &least, &most);
+  int64_t min, max;
+  cy_dim_range(im->g, start, &min, &max);
   start = from_end(im, start, extent);
   end = from_end(im, end, extent);
   if (step > 0) {
     *out_start = cy_dim_max(im->g, start, zero); /* beyond the end: the size is 0 */
     count = cy_dim_sub(im->g, cy_dim_min(im->g, end, extent), *out_start);
   } else {
-    if (least < -1) /* -1: extent - 1, which without elements is -1, too */
+    if (min < -1) /* -1: extent - 1, which without elements is -1, too */
       start = cy_dim_max(im->g, start, zero);
     *out_start = cy_dim_min(im->g, start, cy_dim_addi(im->g, extent, -1));
     count = cy_dim_sub(im->g, *out_start, cy_dim_max(im->g, end, num(im, -1)));
@@ -515,9 +515,9 @@ static bool reflects_inside(cy_importer *im, const cy_type *t, const cy_dim *pad
   cy_dim zero = num(im, 0);
   for (int i = 0; i < t->rank; i++) {
     cy_dim cut = cy_dim_add(im->g, cy_dim_min(im->g, pads[i], zero), cy_dim_min(im->g, pads[t->rank + i], zero));
-    cy_dim most = cy_dim_max(im->g, cy_dim_addi(im->g, cy_dim_add(im->g, t->dim[i], cut), -1), zero);
+    cy_dim max = cy_dim_max(im->g, cy_dim_addi(im->g, cy_dim_add(im->g, t->dim[i], cut), -1), zero);
     for (int side = 0; side < 2; side++)
-      if (!cy_onnx_at_most(im, "input 'pads'", pads[side * t->rank + i], most))
+      if (!cy_onnx_at_most(im, "input 'pads'", pads[side * t->rank + i], max))
         return false;
   }
   return true;

@@ -145,11 +145,11 @@ static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, c
 
 bool cy_import_fix_dims(cy_importer *im) {
   const Onnx__GraphProto *g = im->model->graph;
-  size_t most = im->options->ndims + 1;
+  size_t max = im->options->ndims + 1;
   im->fixed_dims = cy_names_create(im->arena);
   for (size_t i = 0; i < g->n_input; i++)
-    most += cy_import_shape_of(g->input[i]) ? cy_import_shape_of(g->input[i])->n_dim : 0;
-  im->fixed = CY_NEW_ARRAY(im->arena, cy_fixed_dim, most);
+    max += cy_import_shape_of(g->input[i]) ? cy_import_shape_of(g->input[i])->n_dim : 0;
+  im->fixed = CY_NEW_ARRAY(im->arena, cy_fixed_dim, max);
   for (uint32_t i = 0; i < im->options->ndims; i++) {
     const char *text = im->options->dims[i], *eq = strrchr(text, '=');
     int64_t value;

@@ -32,7 +32,7 @@ static inline void cy_numbers_sort(double *numbers, size_t n) {
 /* Hertz: the time of a chain of multiplications and additions, four cycles a link on every x86-64 of this century. */
 static inline double cy_clock_rate(void) {
   enum { LINKS = 100000, ROUNDS = 9 };
-  double least = 1;
+  double min = 1;
   for (int round = 0; round < ROUNDS; round++) {
     volatile uint64_t sink;
     double start = cy_clock_ms();
@@ -44,9 +44,9 @@ static inline double cy_clock_rate(void) {
     sink = x;
     (void)sink;
     double seconds = (cy_clock_ms() - start) * 1e-3;
-    least = seconds < least ? seconds : least;
+    min = seconds < min ? seconds : min;
   }
-  return 4.0 * LINKS / least;
+  return 4.0 * LINKS / min;
 }
 
 #endif

@@ -168,7 +168,7 @@ _Noreturn void cy_bug(const char *format, ...) {
   va_start(args, format);
   vfprintf(stderr, format, args);
   va_end(args);
-  fprintf(stderr, "\nThis is a mistake in cytoc, not in the model; please report it with the model.\n");
+  fprintf(stderr, "\nThis is a bug in cytoc, not in the model; please report it with the model.\n");
   if (cy_at_sudden_end)
     cy_at_sudden_end();
   if (cy_at_last)

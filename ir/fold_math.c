@@ -210,9 +210,9 @@ static cy_dim compare_dims(cy_graph *g, cy_op op, cy_dim a, cy_dim b) {
 /* Sizes make it negative only where they are small, and a requirement says that they are not. A feature map may well be
  * smaller than what it is compared with; but behind a convolution there is nothing of a sound shorter than its kernel. */
 static bool required_positive(cy_graph *g, cy_dim a) {
-  int64_t lo, hi, most = g->longest_kernel * KERNELS;
+  int64_t lo, hi, max = g->longest_kernel * KERNELS;
   cy_dim_range(g, a, &lo, &hi);
-  if (!g->recording || lo < -(most > MAX_REQUIRED ? most : MAX_REQUIRED))
+  if (!g->recording || lo < -(max > MAX_REQUIRED ? max : MAX_REQUIRED))
     return false;
   cy_graph_require(g, cy_dim_max(g, a, cy_dim_const(g, 0)), a, CY_REQUIRE_EQUAL);
   return true;

@@ -306,12 +306,12 @@ void cy_graph_require_text(cy_graph *g, cy_dim a, cy_dim b, cy_require kind, con
 }
 
 static void require_type(cy_graph *g, const cy_type *t) {
-  cy_dim most = cy_dim_const(g, MAX_ELEMENTS), zero = cy_dim_const(g, 0), count = cy_dim_const(g, 1);
+  cy_dim max = cy_dim_const(g, MAX_ELEMENTS), zero = cy_dim_const(g, 0), count = cy_dim_const(g, 1);
   for (int i = 0; i < t->rank; i++) {
     cy_graph_require(g, t->dim[i], zero, CY_REQUIRE_SIZE);
     count = cy_dim_mul(g, count, t->dim[i]);
   }
-  cy_graph_require(g, count, most, CY_REQUIRE_FITS);
+  cy_graph_require(g, count, max, CY_REQUIRE_FITS);
 }
 
 void cy_graph_require_sizes(cy_graph *g) {

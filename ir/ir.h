@@ -208,7 +208,7 @@ typedef struct cy_sym_info {
   cy_val value;
   int64_t index;
   int64_t min, max; /* known bounds; INT64_MIN / INT64_MAX when unknown */
-  cy_dim most;      /* not less than it, whenever it has a value; 0: none is known */
+  cy_dim upper;      /* not less than it, whenever it has a value; 0: none is known */
 } cy_sym_info;
 
 cy_dim cy_dim_const(cy_graph *g, int64_t v);

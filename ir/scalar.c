@@ -395,11 +395,11 @@ cy_scalar cy_scalar_neutral(cy_op op, cy_dtype dtype) {
   const cy_dtype_info *t = cy_dtype_of(dtype);
   bool real = t->cls == 'F', sgn = t->cls == 'I';
   uint64_t ones = dtype == CY_BOOL ? 1 : UINT64_MAX >> (64 - t->bits);
-  int64_t most = (int64_t)(ones >> 1);
+  int64_t upper = (int64_t)(ones >> 1);
   switch (op) {
   case CY_OP_mul: return real ? (cy_scalar){.f = 1} : (cy_scalar){.u = 1};
-  case CY_OP_min: return real ? (cy_scalar){.f = INFINITY} : sgn ? (cy_scalar){.i = most} : (cy_scalar){.u = ones};
-  case CY_OP_max: return real ? (cy_scalar){.f = -INFINITY} : sgn ? (cy_scalar){.i = -most - 1} : (cy_scalar){.u = 0};
+  case CY_OP_min: return real ? (cy_scalar){.f = INFINITY} : sgn ? (cy_scalar){.i = upper} : (cy_scalar){.u = ones};
+  case CY_OP_max: return real ? (cy_scalar){.f = -INFINITY} : sgn ? (cy_scalar){.i = -upper - 1} : (cy_scalar){.u = 0};
   case CY_OP_and: return sgn ? (cy_scalar){.i = -1} : (cy_scalar){.u = ones};
   default: return (cy_scalar){.u = 0};
   }

@@ -628,11 +628,11 @@ static bool feeds_conv(const cy_graph *g, const cy_uses *uses, cy_val v) {
 
 /* The largest operand, or 0. */
 static cy_val main_operand(const cy_graph *g, const cy_node_info *n) {
-  cy_val most = 0;
+  cy_val max = 0;
   for (uint32_t k = 0; k < n->nin; k++)
-    if (n->in[k] && (!most || cy_value_of(g, n->in[k])->data.size > cy_value_of(g, most)->data.size))
-      most = n->in[k];
-  return most;
+    if (n->in[k] && (!max || cy_value_of(g, n->in[k])->data.size > cy_value_of(g, max)->data.size))
+      max = n->in[k];
+  return max;
 }
 
 /* The constant that n computes, or 0. */

@@ -575,7 +575,7 @@ static bool transposes_rows(const chooser *c, const cy_node_info *n, const order
   return false;
 }
 
-/* A normalization goes through its feature map once more in any case: the place to turn what planar convolutions read.
+/* A normalization goes through its feature map once more in any case: the place to transpose what planar convolutions read.
  * */
 static bool transposes_map(const chooser *c, const cy_node_info *n) {
   const preference *w = &c->preferred[n->out[0]];

@@ -59,14 +59,14 @@ typedef struct row_parts {
 
 /* As many parts as are useful; false: too few. What is read at once should not be cut. */
 static bool find_split(cy_graph *g, const cy_type *t, int first, int behind, int64_t length, row_parts *out) {
-  int64_t most = length / MIN_PART < MAX_PARTS ? length / MIN_PART : MAX_PARTS, outer = 1;
+  int64_t max = length / MIN_PART < MAX_PARTS ? length / MIN_PART : MAX_PARTS, outer = 1;
   *out = (row_parts){.at = first, .parts = 1};
-  while (cy_dim_is_const(g, t->dim[out->at], &out->extent) && outer * out->extent <= most) {
+  while (cy_dim_is_const(g, t->dim[out->at], &out->extent) && outer * out->extent <= max) {
     outer *= out->extent;
     out->at++;
   }
   for (int wide = out->at == behind - 1 ? WIDE : 1; wide > 0 && out->parts == 1; wide -= WIDE - 1)
-    for (out->parts = most / outer; out->parts > 1 && out->extent % (out->parts * wide);)
+    for (out->parts = max / outer; out->parts > 1 && out->extent % (out->parts * wide);)
       out->parts--;
   return outer * out->parts >= MIN_PARTS;
 }
@@ -90,7 +90,7 @@ static cy_val image_in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
   const cy_type x = *cy_type_of(g, n->in[0]);
   const cy_attr *reduced = cy_attr_find(n, CY_ATTR_axes);
   int64_t axes[CY_MAX_RANK], length = 0, extent = 0;
-  int64_t least = busy_parts(rw) ? MIN_BUSY_IMAGE : MIN_IMAGE;
+  int64_t min = busy_parts(rw) ? MIN_BUSY_IMAGE : MIN_IMAGE;
   int first = x.rank - (reduced ? (int)reduced->n : 0);
   cy_dim count = cy_dim_const(g, 1);
   for (int i = first; i < x.rank; i++) {
@@ -98,7 +98,7 @@ static cy_val image_in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
       return 0;
     count = cy_dim_mul(g, count, x.dim[i]);
   }
-  if (x.rank - first < 2 || (cy_dim_is_const(g, count, &length) && length < least) ||
+  if (x.rank - first < 2 || (cy_dim_is_const(g, count, &length) && length < min) ||
       (cy_dim_is_const(g, x.dim[first], &extent) && extent < MIN_PARTS))
     return 0;
   bool keep = cy_type_of(g, n->out[0])->rank == x.rank;
@@ -160,8 +160,8 @@ static cy_val in_order(cy_graph *g, cy_val x, bool opposite) {
     key = cy_build_binary(g, CY_OP_xor, key,
                           real ? cy_build_binary(g, CY_OP_or, cy_build_bitcast(g, sign, CY_U32), high) : high);
   key = opposite ? cy_build_unary(g, CY_OP_not, key) : key;
-  cy_val least = scalar_like(g, key, 0);
-  return real ? cy_build_select(g, cy_build_binary(g, CY_OP_eq, x, x), key, least) : key;
+  cy_val min = scalar_like(g, key, 0);
+  return real ? cy_build_select(g, cy_build_binary(g, CY_OP_eq, x, x), key, min) : key;
 }
 
 /* Is a search along `axis` better a maximum? Positions have 32 bits, beside elements of 64 bits as many. */
@@ -181,9 +181,9 @@ static bool is_long_search(cy_graph *g, const cy_type *t, int axis) {
 }
 
 /* The position by a maximum of keys, which have the element above the position. */
-static cy_val by_keys(cy_graph *g, cy_val x, cy_val at, int axis, bool least, bool last, bool keep) {
+static cy_val by_keys(cy_graph *g, cy_val x, cy_val at, int axis, bool min, bool last, bool keep) {
   int64_t axes[1] = {axis};
-  cy_val key = cy_build_cast(g, in_order(g, x, least), CY_U64), mask = scalar_like(g, key, UINT32_MAX);
+  cy_val key = cy_build_cast(g, in_order(g, x, min), CY_U64), mask = scalar_like(g, key, UINT32_MAX);
   at = cy_build_cast(g, last ? at : cy_build_unary(g, CY_OP_not, at), CY_U64);
   key = cy_build_binary(g, CY_OP_or, cy_build_binary(g, CY_OP_shl, key, scalar_like(g, key, 32)), at);
   at = cy_build_reduce(g, CY_OP_reduce_max, key, axes, 1, keep);
@@ -191,14 +191,14 @@ static cy_val by_keys(cy_graph *g, cy_val x, cy_val at, int axis, bool least, bo
 }
 
 /* The same of elements that a key has no room for, of i64: the extremum first, then the position of what equals it. */
-static cy_val by_value(cy_graph *g, cy_val x, cy_val at, int axis, bool least, bool last, bool keep) {
+static cy_val by_value(cy_graph *g, cy_val x, cy_val at, int axis, bool min, bool last, bool keep) {
   int64_t axes[1] = {axis};
   cy_val numbers = x;
   if (cy_dtype_is_float((cy_dtype)cy_type_of(g, x)->dtype)) {
-    cy_val worst = cy_build_like(g, x, least ? __builtin_inf() : -__builtin_inf());
+    cy_val worst = cy_build_like(g, x, min ? __builtin_inf() : -__builtin_inf());
     numbers = cy_build_select(g, cy_build_binary(g, CY_OP_eq, x, x), x, worst);
   }
-  cy_val best = cy_build_reduce(g, least ? CY_OP_reduce_min : CY_OP_reduce_max, numbers, axes, 1, true);
+  cy_val best = cy_build_reduce(g, min ? CY_OP_reduce_min : CY_OP_reduce_max, numbers, axes, 1, true);
   cy_val none = scalar_like(g, at, last ? 0 : INT64_MAX);
   at = cy_build_select(g, cy_build_binary(g, CY_OP_eq, x, best), at, none);
   return cy_build_reduce(g, last ? CY_OP_reduce_max : CY_OP_reduce_min, at, axes, 1, keep);

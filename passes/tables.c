@@ -170,12 +170,12 @@ static bool is_skipped(const cy_pass *p, const cy_uses *uses, cy_val v) {
 /* Stores t, which is v, as integers if that is near enough. */
 static bool becomes_ints(cy_pass *p, const cy_uses *uses, cy_val v, table *t) {
   const cy_quant *q = p->options->quant;
-  double error = round_to_ints(p, t), most = q ? q->table_error : INFINITY;
-  bool near = error <= most;
+  double error = round_to_ints(p, t), max = q ? q->table_error : INFINITY;
+  bool near = error <= max;
   report(p, uses, v, error,
          near           ? NULL
          : isnan(error) ? "weights are not finite"
-                        : cy_arena_printf(q->arena, "its error is over %.2g %%", most * 100));
+                        : cy_arena_printf(q->arena, "its error is over %.2g %%", max * 100));
   return near;
 }
 
@@ -278,15 +278,15 @@ static bool round_to_halves(cy_pass *p, table *t, cy_dtype half, bool exact) {
 /* ---- windows ---- */
 
 /* Which of the different ones among `count` parts of data each part is; first: of each of these. Returns how many there
- * are, 0: more than `most`. */
-static uint64_t number_parts(const char *bytes, uint64_t size, uint64_t count, uint64_t most, uint64_t *first,
+ * are, 0: more than `max`. */
+static uint64_t number_parts(const char *bytes, uint64_t size, uint64_t count, uint64_t max, uint64_t *first,
                              int64_t *numbers) {
   uint64_t n = 0;
   for (uint64_t i = 0; i < count; i++) {
     uint64_t k = 0;
     while (k < n && memcmp(bytes + first[k] * size, bytes + i * size, size) != 0)
       k++;
-    if (k == n && n == most)
+    if (k == n && n == max)
       return 0;
     if (k == n)
       first[n++] = i;

@@ -63,13 +63,13 @@ static cyto_status move_rows(const cyto_context *context, const row_shape *r, co
 /* The elements along its axis that the longest of the kept outputs will have. */
 static int64_t needed_room(const cyto_context *context) {
   const cyrt_model *code = context->model->code;
-  int64_t most = context->wanted_room;
+  int64_t max = context->wanted_room;
   for (uint32_t i = 0; i < code->n_outputs; i++) {
     const cyrt_port *port = &code->outputs[i];
-    if (port->continues && context->frame.outputs[i].dims[port->axis] > most)
-      most = context->frame.outputs[i].dims[port->axis];
+    if (port->continues && context->frame.outputs[i].dims[port->axis] > max)
+      max = context->frame.outputs[i].dims[port->axis];
   }
-  return most;
+  return max;
 }
 
 static cyto_status no_room(const cyrt_port *port, int64_t room, cyto_error *error) {

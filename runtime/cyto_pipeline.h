@@ -157,7 +157,7 @@ typedef struct cyto_stage_statistics {
   int32_t kind, threads;
   int64_t items, failed;                          /* that it has done; .. of which failed */
   int64_t busy_ns, waiting_in_ns, waiting_out_ns; /* at work; for an item; for room behind it, or for its turn */
-  int64_t waiting, most_waiting;                  /* items in the queue before it: now, and at most so far */
+  int64_t waiting, max_waiting;                  /* items in the queue before it: now, and at most so far */
   /* CYTO_STAGE_MODEL */
   int64_t batches, rows;   /* runs, and rows in them without padding */
   int64_t batch;           /* rows at most, as memory allows now */

@@ -111,14 +111,14 @@ static const char *dynamic_fault(const file *f) {
       dynamic = &f->segment[i];
   if (!dynamic)
     return "it has no dynamic section";
-  unsigned n = 0, most = (unsigned)(dynamic->p_filesz / sizeof *list < MAX_ENTRIES ? dynamic->p_filesz / sizeof *list
+  unsigned n = 0, max = (unsigned)(dynamic->p_filesz / sizeof *list < MAX_ENTRIES ? dynamic->p_filesz / sizeof *list
                                                                                    : MAX_ENTRIES);
   if (!is_loaded(f, dynamic->p_vaddr, dynamic->p_filesz, 1) ||
-      !read_at(f, dynamic->p_offset, list, most * sizeof *list))
+      !read_at(f, dynamic->p_offset, list, max * sizeof *list))
     return damaged;
-  while (n < most && list[n].d_tag != DT_NULL)
+  while (n < max && list[n].d_tag != DT_NULL)
     n++;
-  if (n == most || !entry_of(list, n, DT_STRTAB) || !entry_of(list, n, DT_SYMTAB))
+  if (n == max || !entry_of(list, n, DT_STRTAB) || !entry_of(list, n, DT_SYMTAB))
     return damaged;
   for (unsigned i = 0; i < sizeof tables / sizeof tables[0]; i++) {
     const ElfW(Dyn) *at = entry_of(list, n, tables[i].at), *size = entry_of(list, n, tables[i].size);

@@ -70,11 +70,11 @@ static int skip_number(reader *r) {
 
 /* The whole part of a number without an exponent. */
 static int read_number(reader *r, int64_t *out) {
-  static const long long most = 1000000000000000;
+  static const long long max = 1000000000000000;
   size_t n = number_length(r);
   char *end = NULL;
   long long value = n ? strtoll(r->at, &end, 10) : 0;
-  if (!n || end == r->at || memchr(r->at, 'e', n) || memchr(r->at, 'E', n) || value < -most || value > most)
+  if (!n || end == r->at || memchr(r->at, 'e', n) || memchr(r->at, 'E', n) || value < -max || value > max)
     return fail(r, "a number");
   r->at += n;
   *out = value;

@@ -209,10 +209,10 @@ static int check_choice(const option_row *o, const char *value, char error[OPTIO
 static int set_number(const option_row *o, const char *value, int *field, char error[OPTIONS_ERROR]) {
   char *end;
   errno = 0;
-  long n = strtol(value, &end, 10), most = o->high ? o->high : INT_MAX;
-  if (errno || end == value || *end || n < o->low || n > most)
+  long n = strtol(value, &end, 10), max = o->high ? o->high : INT_MAX;
+  if (errno || end == value || *end || n < o->low || n > max)
     return o->high
-               ? fail(error, "option '%s' expects a number from %ld to %ld, found '%s'", o->name, o->low, most, value)
+               ? fail(error, "option '%s' expects a number from %ld to %ld, found '%s'", o->name, o->low, max, value)
                : fail(error, "option '%s' expects a whole number from %ld, found '%s'", o->name, o->low, value);
   *field = (int)n;
   return 0;

@@ -31,7 +31,7 @@ typedef enum options_action { OPTIONS_WORK, OPTIONS_HELP, OPTIONS_VERSION, OPTIO
 /* The end of a row: which commands take the option, the first or all. OPTION_RANGE before it, of numbers. */
 #define OPTION_MAIN .commands = 1
 #define OPTION_ALL .commands = ~0u
-#define OPTION_RANGE(least, most) .low = least, .high = most
+#define OPTION_RANGE(min, max) .low = min, .high = max
 
 typedef struct option_row {
   const char *name; /* "--int8", "-o" */

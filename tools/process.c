@@ -158,8 +158,8 @@ static int guarded_child(int (*run)(void *ctx), void *ctx, const sigset_t *mask,
 /* Ends all of the child's group by the signal, which lets compilers remove their own files; what does not end in time, at once. */
 static void end_group(pid_t child, int number) {
   const struct timespec pause = {.tv_nsec = 10000000};
-  const int most = 300; /* pauses */
-  int left = most;
+  const int max = 300; /* pauses */
+  int left = max;
   kill(-child, number);
   for (pid_t ended; (ended = waitpid(-child, NULL, left ? WNOHANG : 0)) >= 0 || errno == EINTR;) {
     if (ended || !left)

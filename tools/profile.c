@@ -40,11 +40,11 @@ static void print_us(double ns, int64_t runs, int width) {
     printf(" %*s", width, "-");
 }
 
-static void print_row(const cyto_trace_sums *r, int64_t runs, int64_t ns, double all_ns, double least) {
+static void print_row(const cyto_trace_sums *r, int64_t runs, int64_t ns, double all_ns, double min) {
   double us = (double)ns / (double)runs / 1e3;
   printf("%8lld %10.2f %6.2f", (long long)runs, us, 100 * (double)ns / all_ns);
   print_us((double)r->first_ns, r->first_runs, 10);
-  print_floor(least, us, r->other_sizes);
+  print_floor(min, us, r->other_sizes);
   printf("  %-18s %s", r->algorithm, r->ops);
   printf(*r->node ? " from '%s'\n" : "%s\n", r->node);
 }
@@ -63,11 +63,11 @@ void profile_print(const profile *p, int threads, long runs) {
          "ops fused");
   for (int64_t i = 0; i < p->n; i++) {
     profile_step(p, i, &r, &n, &ns);
-    double least = r.floor_ns / 1e3 / (threads > 1 ? threads : 1);
+    double min = r.floor_ns / 1e3 / (threads > 1 ? threads : 1);
     if (!n)
       continue;
-    print_row(&r, n, ns, all_ns, least);
-    floor_us += least * (double)n;
+    print_row(&r, n, ns, all_ns, min);
+    floor_us += min * (double)n;
     if (r.other_sizes && (!assumed || strlen(r.assumed) > strlen(assumed)))
       assumed = r.assumed;
   }

@@ -68,11 +68,11 @@ static bool is_allowed(const cy_candidates *c, const char *name) {
 double cy_candidates_measured(const cy_cg *cg, const cy_candidates *c, bool (*wanted)(const char *name)) {
   int asked;
   const cy_choice *x = line_of(cg, c, &asked);
-  double least = 0;
+  double min = 0;
   for (const cy_measured *m = x ? x->of : NULL; x && m < x->of + x->n; m++)
-    if (wanted(m->name) && is_allowed(c, m->name) && m->cycles > 0 && (least <= 0 || m->cycles < least))
-      least = m->cycles;
-  return least;
+    if (wanted(m->name) && is_allowed(c, m->name) && m->cycles > 0 && (min <= 0 || m->cycles < min))
+      min = m->cycles;
+  return min;
 }
 
 int cy_candidates_asked(const cy_cg *cg, const cy_candidates *c) {
@@ -84,12 +84,12 @@ int cy_candidates_asked(const cy_cg *cg, const cy_candidates *c) {
 /* Of those that apply and were measured; -1: none was. */
 static int best_measured(const cy_choice *x, const cy_candidates *c) {
   int best = -1;
-  double least = 0;
+  double min = 0;
   for (int i = 0; i < c->n; i++) {
     double cycles = c->of[i].applies ? measured_cycles(x, c->of[i].name) : 0;
-    if (cycles > 0 && (best < 0 || cycles < least)) {
+    if (cycles > 0 && (best < 0 || cycles < min)) {
       best = i;
-      least = cycles;
+      min = cycles;
     }
   }
   return best;

@@ -192,7 +192,7 @@ typedef struct cy_gemm_desc {
   cy_csize a_batch[CY_GEMM_BATCH]; /* strides, 0 broadcasts */
   cy_csize b_batch[CY_GEMM_BATCH]; /* strides; with packed B they count whole packed matrices */
   cy_csize m, n, k;
-  int64_t m_least;         /* m is no less */
+  int64_t m_min;         /* m is no less */
   cy_csize am, ak, bk, bn; /* strides of A and B; those of a packed B are ignored */
   int a_slot, b_slot, scratch_slot, shared_slot;
   bool b_packed;      /* args[b_slot] is what cy_pack_run wrote; n and k must be constant */

@@ -25,7 +25,7 @@ static const char *cpu_of_words(const char *spec, char **out_error) {
   for (const cy_arch *const *a = cy_arches; *a; a++) {
     size_t all = strlen(spec), n = all > strlen((*a)->suffix) ? all - strlen((*a)->suffix) : 0;
     if (cy_arch_is_triple(*a, spec) || (*(*a)->suffix && strcmp(spec, (*a)->suffix + 1) == 0))
-      return (*a)->least;
+      return (*a)->default_cpu;
     if (strcmp(spec + n, (*a)->suffix) == 0 && cy_arch_named(*a, spec, n))
       return (*a)->base_cpu;
     known |= cy_arch_named(*a, spec, strcspn(spec, "-"));

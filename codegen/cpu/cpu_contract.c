@@ -50,16 +50,16 @@ typedef struct contraction_plan {
 
 static bool known(cy_kernel *k, cy_dim d, int64_t *out) { return d && cy_dim_is_const(cy_kernel_graph(k), d, out); }
 
-static int64_t least_of(cy_kernel *k, cy_dim d) {
-  int64_t least, most;
-  cy_dim_range(cy_kernel_graph(k), d, &least, &most);
-  return least;
+static int64_t min_of(cy_kernel *k, cy_dim d) {
+  int64_t min, max;
+  cy_dim_range(cy_kernel_graph(k), d, &min, &max);
+  return min;
 }
 
 static int64_t greatest_of(cy_kernel *k, cy_dim d) {
-  int64_t least, most;
-  cy_dim_range(cy_kernel_graph(k), d, &least, &most);
-  return most;
+  int64_t min, max;
+  cy_dim_range(cy_kernel_graph(k), d, &min, &max);
+  return max;
 }
 
 static cy_csize size_of(cy_kernel *k, cy_dim d) {
@@ -122,9 +122,9 @@ static bool bf16_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 
 /* Heads of a known size, up to what a block's scratch is planned for. */
 static bool attention_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c) {
-  int64_t size, columns, most = m->caps.max_head;
-  return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= most && columns > 0 &&
-         columns <= most && cy_kernel_arg_dtype(k, c->v) == cy_kernel_arg_dtype(k, c->a) &&
+  int64_t size, columns, max = m->caps.max_head;
+  return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= max && columns > 0 &&
+         columns <= max && cy_kernel_arg_dtype(k, c->v) == cy_kernel_arg_dtype(k, c->a) &&
          positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
 }
 
@@ -200,7 +200,7 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const contraction_plan
     d.b_batch[i] = f->packed ? cy_cconst(f->b_batch[i]) : size_of(k, c->b_batch[i]);
   }
   d.m = size_of(k, c->m);
-  d.m_least = least_of(k, c->m);
+  d.m_min = min_of(k, c->m);
   d.n = size_of(k, c->n);
   d.k = size_of(k, c->k);
   d.am = size_of(k, c->a_m);
@@ -376,7 +376,7 @@ typedef struct measuring {
   const cy_kernel_plan *plan;
   const packed_weights *weights;
   int64_t (*measure)(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source);
-  int64_t most;
+  int64_t max;
 } measuring;
 
 static void measure_step(void *ctx, cy_step *s) {
@@ -390,15 +390,15 @@ static void measure_step(void *ctx, cy_step *s) {
     cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(s->kernel));
   cy_int_gemm_source source = int_gemm_source(c->weights, (const char *)v->data.bytes + offset);
   int64_t here = c->measure(c->weights->packing.ints, &source);
-  c->most = here > c->most ? here : c->most;
+  c->max = here > c->max ? here : c->max;
 }
 
 /* The most that `measure` finds in the constants that launches of the kernel bind. */
-static int64_t most_of(cy_program *p, const cy_kernel_plan *plan, const packed_weights *weights,
+static int64_t max_of(cy_program *p, const cy_kernel_plan *plan, const packed_weights *weights,
                        int64_t (*measure)(const cy_int_gemm_layout *, const cy_int_gemm_source *)) {
   measuring c = {p, plan, weights, measure, 0};
   cy_steps_visit(p->steps, measure_step, &c);
-  return c.most;
+  return c.max;
 }
 
 /* What the candidates of a layer of integers and bf16 are called. */
@@ -430,7 +430,7 @@ static void int_candidates(const cy_cg *cg, cy_program *p, const cy_kernel_plan 
     cy_gemm_text(&d->gemm, type, c);
   cy_candidates_add(c, (cy_candidate){base_of(d), winograd ? without : int_cycles(cg, d), 1, true, false});
   if (winograd) {
-    bool exact = cy_int_winograd_exact(most_of(p, plan, &f->weights, cy_int_gemm_largest_sum));
+    bool exact = cy_int_winograd_exact(max_of(p, plan, &f->weights, cy_int_gemm_largest_sum));
     cy_candidates_add(
         c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with, 1 / cg->model.int_winograd_worth, exact, !exact});
   }
@@ -450,7 +450,7 @@ static void choose_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan
   if (!f->split && !f->winograd)
     return;
   if (f->split) {
-    f->again = most_of(p, plan, &f->weights, cy_int_gemm_again);
+    f->again = max_of(p, plan, &f->weights, cy_int_gemm_again);
     f->split = m->smallest ? f->again == 0 : cy_int_gemm_split_pays(f->weights.packing.ints, f->again);
     f->again = f->split ? f->again : 0;
   }

@@ -132,13 +132,13 @@ static double distance(const cpu_row *row, const char *features, int64_t l1_byte
 const char *cy_cpu_nearest(const char *isa, const char *features, unsigned W, int64_t l1_bytes, int64_t l2_bytes,
                            cy_cpu_model *out) {
   const cpu_row *best = NULL;
-  double least = 0;
+  double min = 0;
   for (size_t i = 0; i < CPUS; i++) {
     double d = distance(&cpus[i], features, l1_bytes, l2_bytes);
-    if (strcmp(cpus[i].arch, isa) || cy_cpu_lanes(cpus[i].features) != W || (best && d >= least))
+    if (strcmp(cpus[i].arch, isa) || cy_cpu_lanes(cpus[i].features) != W || (best && d >= min))
       continue;
     best = &cpus[i];
-    least = d;
+    min = d;
   }
   if (!best)
     cy_bug("machine.def has no CPU of %s with vectors of %u floats", isa, W);

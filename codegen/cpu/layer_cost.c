@@ -28,9 +28,9 @@ typedef cy_factor_form arithmetic;
 
 /* With those that idle in vectors. Few columns share one (int_lane_reduce.c). */
 static double filled_columns(const cy_cg *cg, arithmetic f, int64_t n) {
-  unsigned least = f == CY_FACTORS_BYTES && cg->vnni && !cg->amx_int8 ? cg->W / cy_int_gemm_max_each(cg) : cg->W,
+  unsigned min = f == CY_FACTORS_BYTES && cg->vnni && !cg->amx_int8 ? cg->W / cy_int_gemm_max_each(cg) : cg->W,
            columns = cg->W;
-  while (columns > least && columns / 2 >= n)
+  while (columns > min && columns / 2 >= n)
     columns /= 2;
   return (double)cy_round_up(n, columns);
 }

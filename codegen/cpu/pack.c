@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.c - puts constant weights into the order in which the micro-kernels read them; the layout is told in contract.h.
+/* pack.c - puts constant weights into the order in which the micro-kernels read them; the layout is described in contract.h.
  *
  * Comes in: a layout (cy_gemm_layout, cy_conv_layout) and where each weight lies. Goes out: weights of the same type,
  * floats or halves, written by ranges of units so that several threads can share the work. Columns beyond n are zero, so

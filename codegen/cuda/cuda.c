@@ -227,22 +227,22 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
 
 /* The kernel whose instructions need the newest architecture. */
 static const cy_kernel_plan *most_demanding(const shard *s) {
-  const cy_kernel_plan *most = s->plans[0];
+  const cy_kernel_plan *max = s->plans[0];
   for (uint32_t i = 1; i < s->n; i++)
-    if (cy_cuda_form_of(s->plans[i])->min_arch > cy_cuda_form_of(most)->min_arch)
-      most = s->plans[i];
-  return most;
+    if (cy_cuda_form_of(s->plans[i])->min_arch > cy_cuda_form_of(max)->min_arch)
+      max = s->plans[i];
+  return max;
 }
 
 /* Does `arch` lack what the kernel multiplies by? Then a malloc'ed text. */
 static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
-  int least = cy_cuda_form_of(plan)->min_arch;
+  int min = cy_cuda_form_of(plan)->min_arch;
   char *text = NULL;
-  if (arch.number >= least)
+  if (arch.number >= min)
     return NULL;
   bool tf32 = factor_type(plan) == CY_F32;
   if (asprintf(&text, "kernel '%s' multiplies matrices of %s, which sm_%d lacks; sm_%d and newer have it: %s",
-               plan->symbol, tf32 ? "tf32" : cy_dtype_of(factor_type(plan))->name, arch.number, least,
+               plan->symbol, tf32 ? "tf32" : cy_dtype_of(factor_type(plan))->name, arch.number, min,
                tf32 ? "leave out --tf32" : "convert the model to f16") < 0)
     cy_no_memory();
   return text;
@@ -337,10 +337,10 @@ static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, c
   }
 }
 
-/* The fallback: PTX of the oldest architecture that has the instructions of arch `least`, but not older than PTX_ARCH unless
+/* The fallback: PTX of the oldest architecture that has the instructions of arch `min`, but not older than PTX_ARCH unless
  * nothing newer was asked for. */
-static cy_cuda_arch ptx_arch(const cy_cuda_machine *c, int least) {
-  int newest = 0, oldest = least > PTX_ARCH ? least : PTX_ARCH;
+static cy_cuda_arch ptx_arch(const cy_cuda_machine *c, int min) {
+  int newest = 0, oldest = min > PTX_ARCH ? min : PTX_ARCH;
   for (int i = 0; i < c->narch; i++)
     newest = c->arch[i].number > newest ? c->arch[i].number : newest;
   return (cy_cuda_arch){newest < oldest ? newest : oldest, 0};

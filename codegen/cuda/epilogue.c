@@ -103,11 +103,11 @@ static bool fits(spelling *s, const char *t, cy_expr e) {
 
 /* Does what stands behind an alternative, "; p <= q", hold? */
 static bool holds(const spelling *s, const char *t) {
-  static const char least[] = "; p <= ";
+  static const char min[] = "; p <= ";
   t = behind(t);
   if (*t != ';')
     return true;
-  t += strlen(least);
+  t += strlen(min);
   return s->p <= (*t == 'q' ? s->q : strtod(t, NULL));
 }
 

@@ -40,13 +40,13 @@ static size_t limits_of(int arch) {
 
 int cy_cuda_multiprocessors(const cy_machine *m) {
   const cy_cuda_machine *c = m->state;
-  int most = 0;
+  int max = 0;
   for (int i = 0; c && i < c->narch; i++)
-    most = limits[limits_of(c->arch[i].number)].count > most ? limits[limits_of(c->arch[i].number)].count : most;
-  return !most || c->wanted_blocks ? cy_cu_wanted_blocks(m) : most;
+    max = limits[limits_of(c->arch[i].number)].count > max ? limits[limits_of(c->arch[i].number)].count : max;
+  return !max || c->wanted_blocks ? cy_cu_wanted_blocks(m) : max;
 }
 
-static int least(int a, int b) { return a < b ? a : b; }
+static int min(int a, int b) { return a < b ? a : b; }
 
 /* Blocks that a multiprocessor has at a time. */
 static int resident(size_t row, int registers, int shared, int threads) {
@@ -54,7 +54,7 @@ static int resident(size_t row, int registers, int shared, int threads) {
   int taken = (int)cy_round_up(shared + (limits[row].arch >= 80 ? RESERVED : 0), SHARED_UNIT);
   int by_registers = registers ? REGISTERS / per_warp * 4 / warps : limits[row].blocks;
   int by_shared = taken ? limits[row].shared * 1024 / taken : limits[row].blocks;
-  return least(least(by_registers, by_shared), least(limits[row].threads / (warps * 32), limits[row].blocks));
+  return min(min(by_registers, by_shared), min(limits[row].threads / (warps * 32), limits[row].blocks));
 }
 
 /* Of products by tiles: what all tiles multiply, empty or not; else 0. */

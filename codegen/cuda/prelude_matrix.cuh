@@ -2,7 +2,7 @@
  * copies.
  *
  * On the device: ldmatrix, mma.sync and cp.async as inline PTX; sm_75 has neither asynchronous copies nor products of
- * 16 columns, there a copy is done at once and a product is two. The types are told by the bits that they multiply: f16
+ * 16 columns, there a copy is done at once and a product is two. The types are described by the bits that they multiply: f16
  * and bf16 in pairs, tf32 in single words, floats of 8 bits in fours, the accumulators are f32; 8-bit integers in fours,
  * accumulated in i32. sm_90a
  * has products of 64 rows whose factors stay in shared memory. Anywhere else the includer has defined the same names

@@ -299,17 +299,17 @@ void cy_cu_list(cy_cu *p, const cy_stmt *s) {
 /* ---- forms ---- */
 
 void cy_cu_count(cy_cu *p, const char *name, const cy_var *vars, uint32_t n, const cy_stmt *lanes) {
-  __int128 most = p->form->threads;
+  __int128 upper = p->form->threads;
   fprintf(p->out, "%*sconst i64 %s = (i64)1", p->indent, "", name);
   for (uint32_t i = 0; i < n + (lanes != NULL); i++) {
     cy_dim extent = cy_kernel_var(p->k, i < n ? vars[i] : lanes->var)->extent;
     int64_t min, max;
     cy_dim_range(p->g, extent, &min, &max);
-    most = most > INT64_MAX ? most : most * max;
+    upper = upper > INT64_MAX ? upper : upper * max;
     fprintf(p->out, " * %s", cy_cu_dim(p, extent));
   }
   fprintf(p->out, ";\n");
-  p->wide = most > INT32_MAX - p->form->threads;
+  p->wide = upper > INT32_MAX - p->form->threads;
 }
 
 /* Items of several elements along the lanes, which are the whole body or the only grid variable. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* print_bounds.c - which divisors of f32 are neither small nor huge, so that their approximate inverse is precise.
  *
- * In: an expression. Out: whether interval arithmetic shows it to lie between 1 and MOST, or to be NaN. So are the
+ * In: an expression. Out: whether interval arithmetic shows it to lie between 1 and max, or to be NaN. So are the
  * denominators of tanh and erf (ir/loop/loop_math.c), which gelu has in the epilogue of a product: a division that is right
  * for all operands takes ten instructions and a branch there, this one two, for an error of 2 ulp.
  */
@@ -10,7 +10,7 @@
 #include <math.h>
 
 enum { MAX_STEPS = 400 };
-static const double most = 1e30; /* whose inverse is no denormal number */
+static const double max = 1e30; /* whose inverse is no denormal number */
 
 typedef struct bounds {
   double low, high;
@@ -63,5 +63,5 @@ static bounds bounds_of(cy_kernel *k, cy_expr e, int *steps) {
 bool cy_cu_inverse_is_near(cy_kernel *k, cy_expr divisor) {
   int steps = 0;
   bounds b = bounds_of(k, divisor, &steps);
-  return b.low >= 1 && b.high <= most;
+  return b.low >= 1 && b.high <= max;
 }

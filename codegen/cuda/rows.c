@@ -244,9 +244,9 @@ enum {
 static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int64_t length, cy_cuda_form *f) {
   rows *r = s->r;
   int quarters = held_quarters(s);
-  int64_t least, most;
-  cy_dim_range(s->g, tasks, &least, &most);
-  bool few = least < cy_cu_wanted_blocks(m) && length >= (least < most ? MAYBE_SPLIT_ITERATIONS : SPLIT_ITERATIONS);
+  int64_t min, max;
+  cy_dim_range(s->g, tasks, &min, &max);
+  bool few = min < cy_cu_wanted_blocks(m) && length >= (min < max ? MAYBE_SPLIT_ITERATIONS : SPLIT_ITERATIONS);
   const struct group *chosen = NULL;
   for (int i = 0; i < NGROUPS; i++) {
     const struct group *c = &groups[i];

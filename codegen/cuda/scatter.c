@@ -83,9 +83,9 @@ static bool find_effect(cy_kernel *k, const cy_stmt *store, effect *out) {
 
 /* Blocks that share the elements of an item; the kernel computes the same of its sizes. */
 static cy_dim owners(cy_graph *g, cy_dim items) {
-  cy_dim blocks = cy_dim_const(g, ALL_BLOCKS), most = cy_dim_const(g, MAX_OWNERS);
+  cy_dim blocks = cy_dim_const(g, ALL_BLOCKS), max = cy_dim_const(g, MAX_OWNERS);
   cy_dim shares = cy_dim_cdiv(g, blocks, cy_dim_max(g, items, cy_dim_const(g, 1)));
-  return cy_dim_max(g, cy_dim_min(g, shares, most), cy_dim_const(g, MIN_OWNERS));
+  return cy_dim_max(g, cy_dim_min(g, shares, max), cy_dim_const(g, MIN_OWNERS));
 }
 
 bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *f) {
@@ -93,7 +93,7 @@ bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
   const cy_stmt *store = only_store(body);
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
-  int64_t least, most, iterations = 1;
+  int64_t min, max, iterations = 1;
   bool known = true;
   effect e;
   if (!store || store == body || !loads(k, store->offset, -1) || cy_dtype_of(args[store->arg].dtype)->bits < 8 ||
@@ -104,12 +104,12 @@ bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
     known &= cy_dim_is_const(g, cy_kernel_var(k, s->var)->extent, &extent);
     iterations = known && extent < INT32_MAX / (iterations + 1) ? iterations * extent : INT32_MAX;
   }
-  cy_dim_range(g, items, &least, &most);
-  if (least > (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS / 2 ||
-      iterations < (least < most ? MAYBE_ITERATIONS : MIN_ITERATIONS))
+  cy_dim_range(g, items, &min, &max);
+  if (min > (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS / 2 ||
+      iterations < (min < max ? MAYBE_ITERATIONS : MIN_ITERATIONS))
     return false;
   f->kind = CY_CUDA_SCATTER;
-  f->columns = least >= MANY ? NEIGHBOURS : 1;
+  f->columns = min >= MANY ? NEIGHBOURS : 1;
   f->group = THREADS / f->columns;
   f->threads = THREADS;
   f->blocks = cy_dim_mul(g, cy_dim_cdiv(g, items, cy_dim_const(g, f->columns)), owners(g, items));

@@ -26,7 +26,7 @@ typedef struct study {
   int64_t vector;
   uint8_t *load, *seen; /* by expression */
   uint32_t n;
-  int most, max_stored;  /* bytes of an item's neighbours: in one tensor; in one that is stored */
+  int max, max_stored;  /* bytes of an item's neighbours: in one tensor; in one that is stored */
   int widest;            /* bytes of an element that is loaded or stored contiguously */
 } study;
 
@@ -125,13 +125,13 @@ static bool fits(study *s, const cy_stmt *body) {
     return false;
   for (const cy_stmt *t = body; t; t = t->next)
     find_loads(s, t->value);
-  return s->vector * s->widest <= s->most;
+  return s->vector * s->widest <= s->max;
 }
 
-static void begin(study *s, cy_kernel *k, cy_var lanes, int most, int max_stored) {
+static void begin(study *s, cy_kernel *k, cy_var lanes, int max, int max_stored) {
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(k));
   *s = (study){.k = k, .g = cy_kernel_graph(k), .lanes = lanes, .n = cy_expr_count(k) + 1};
-  s->most = most;
+  s->max = max;
   s->max_stored = max_stored;
   cy_kernel_args(k, &s->args);
   s->load = CY_NEW_ARRAY(arena, uint8_t, s->n);
@@ -172,15 +172,15 @@ void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form) {
 static const cy_stmt *crossing_loop(cy_kernel *k, const cy_stmt *lanes) {
   const cy_stmt *in = lanes->body, *store = in && in->kind == CY_S_FOR && !in->next ? in->body : NULL;
   cy_affine a;
-  int64_t least, most;
+  int64_t min, max;
   bool along = false;
   if (!store || in->lanes || store->next || store->kind != CY_S_STORE || cy_kernel_loads(k, store->arg) ||
       !cy_expr_affine(k, store->offset, &a))
     return NULL;
-  cy_dim_range(cy_kernel_graph(k), cy_kernel_var(k, in->var)->extent, &least, &most);
+  cy_dim_range(cy_kernel_graph(k), cy_kernel_var(k, in->var)->extent, &min, &max);
   for (int i = 0; i < a.n; i++)
     along |= a.var[i] == in->var && cy_dim_is(cy_kernel_graph(k), a.coef[i], 1);
-  return along && most >= MIN_CROSSED && !(a.rest && cy_expr_uses_var(k, a.rest, in->var)) ? in : NULL;
+  return along && max >= MIN_CROSSED && !(a.rest && cy_expr_uses_var(k, a.rest, in->var)) ? in : NULL;
 }
 
 bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form) {
@@ -194,7 +194,7 @@ bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form) {
   s.vector = SECTOR_BYTES / bytes_of(&s, in->body->arg);
   if (is_multiple(s.g, cy_kernel_var(k, s.lanes)->extent, s.vector))
     find_loads(&s, in->body->value);
-  if (s.widest * s.vector > s.most)
+  if (s.widest * s.vector > s.max)
     memset(s.load, 0, s.n);
   form->strip = form->lanes;
   form->lanes = in;

@@ -162,8 +162,8 @@ static void show(const volume *v) {
   }
 }
 
-/* By a model, which must do better than `least`; 1 if it fails. */
-static int use_model(const char *path, volume *v, double least) {
+/* By a model, which must do better than `min`; 1 if it fails. */
+static int use_model(const char *path, volume *v, double min) {
   cyto_error error = {0};
   cyto_model *model = NULL;
   cyto_context *context = NULL;
@@ -178,7 +178,7 @@ static int use_model(const char *path, volume *v, double least) {
   }
   cyto_context_destroy(context);
   cyto_model_unload(model);
-  return right <= least;
+  return right <= min;
 }
 
 /* ---- samples ---- */

@@ -43,7 +43,7 @@ static void check_cyto(cyto_status status, const cyto_error *error) {
 
 /* An allocator of the application's: here it only counts. */
 typedef struct counter {
-  size_t bytes, most;
+  size_t bytes, max;
 } counter;
 
 static void *get(void *user, size_t bytes, void *stream) {
@@ -53,7 +53,7 @@ static void *get(void *user, size_t bytes, void *stream) {
   if (cuMemAlloc_v2(&at, bytes))
     return NULL;
   c->bytes += bytes;
-  c->most = c->bytes > c->most ? c->bytes : c->most;
+  c->max = c->bytes > c->max ? c->bytes : c->max;
   return (void *)(size_t)at;
 }
 
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
   printf("%s\n", about);
   for (int i = 0; i < BATCH; i++)
     printf("image %d: score of 0 is %g\n", i, (double)out[i * CLASSES]);
-  printf("the context took at most %zu bytes of the device\n", used.most);
+  printf("the context took at most %zu bytes of the device\n", used.max);
   cyto_context_destroy(context);
   cyto_model_unload(model);
   check(cuMemFree_v2(images) | cuMemFree_v2(scores) | cuStreamDestroy_v2(stream), "cleaning up");

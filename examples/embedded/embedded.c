@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PIXELS = 64, RECORD = PIXELS + 1, CLASSES = 10, MOST = 4096 };
+enum { PIXELS = 64, RECORD = PIXELS + 1, CLASSES = 10, LIMIT = 4096 };
 
 /* All of a file; NULL: it cannot be read. */
 static unsigned char *read_file(const char *path, size_t *out_size) {
@@ -61,7 +61,7 @@ static cyto_model *compile(const char *name, const void *bytes, size_t size, con
 
 /* Digits that the model reads right; -1 after a message. */
 static int count_right(cyto_model *model, const unsigned char *records, int count) {
-  static float images[MOST * PIXELS];
+  static float images[LIMIT * PIXELS];
   const int64_t dims[] = {count, 1, 8, 8};
   cyto_context *context;
   cyto_tensor probability;
@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "embedded: cannot read '%s'\n", onnx ? argv[2] : argv[1]);
     return 1;
   }
-  int count = (int)(set_size / RECORD < MOST ? set_size / RECORD : MOST), right = -1;
+  int count = (int)(set_size / RECORD < LIMIT ? set_size / RECORD : LIMIT), right = -1;
   printf("%s, for %s\n", cytoc_build_id(), cytoc_native_target());
   cyto_model *model = compile(argv[1], onnx, model_size, (const char *const *)argv + 3, argc - 3);
   if (model) right = count_right(model, set, count);

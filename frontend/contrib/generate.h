@@ -31,7 +31,7 @@ typedef struct cy_search {
   cy_val present;       /* f32 [batch, vocab]: what is taken from the scores */
   cy_val seed;          /* i64 */
   double top_p, filter; /* the share of the most probable tokens, and the score of all others */
-  int64_t least;        /* of the former there are so many at least */
+  int64_t min;        /* of the former there are so many at least */
   bool custom;          /* top_p counts from the most probable one on */
 } cy_search;
 

@@ -245,8 +245,8 @@ IMPORT(matmul_bnb4) {
   int64_t k = cy_onnx_int(im, n, "K", 0), rows = cy_onnx_int(im, n, "N", 0),
           block = cy_onnx_int(im, n, "block_size", 0), kind = cy_onnx_int(im, n, "quant_type", -1);
   cy_dtype dtype = cy_onnx_type(im, X)->dtype;
-  const int64_t most = (int64_t)1 << 30, swap[2] = {1, 0};
-  if (k < 1 || rows < 1 || k > most || rows > most || block < 16 || block > 1 << 20 || (block & (block - 1)) ||
+  const int64_t max = (int64_t)1 << 30, swap[2] = {1, 0};
+  if (k < 1 || rows < 1 || k > max || rows > max || block < 16 || block > 1 << 20 || (block & (block - 1)) ||
       kind < 0 || kind > 1 || cy_onnx_type(im, n->in[1])->dtype != CY_U8)
     return cy_build_error(
         im->g, NULL,

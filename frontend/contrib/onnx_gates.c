@@ -143,8 +143,8 @@ IMPORT(multimodal_rotary) {
 IMPORT(ngram_hash) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t longest = cy_onnx_int(im, n, "max_ngram_size", 0), heads = cy_onnx_int(im, n, "n_head_per_ngram", 0);
-  enum { MOST = 64 };
-  if (t.rank != 2 || longest < 2 || longest > MOST || heads < 1 || cy_onnx_type(im, n->in[1])->rank != 1 ||
+  enum { LIMIT = 64 };
+  if (t.rank != 2 || longest < 2 || longest > LIMIT || heads < 1 || cy_onnx_type(im, n->in[1])->rank != 1 ||
       cy_onnx_type(im, n->in[2])->rank != 1)
     return cy_build_error(im->g, NULL,
                           "expected ids [batch, sequence], two lists, n_head_per_ngram and max_ngram_size from 2 on,"
@@ -157,7 +157,7 @@ IMPORT(ngram_hash) {
                           cy_type_text(im->g, cy_onnx_type(im, n->in[2])));
   cy_dim before = num(im, longest - 1), d[2] = {t.dim[0], before};
   cy_val pad = cy_build_scalar_int(im->g, t.dtype, cy_onnx_int(im, n, "pad_id", 0));
-  cy_val both[2] = {n->in[3] ? n->in[3] : cy_onnx_fill(im, pad, d, 2), X}, part[MOST], mix = 0;
+  cy_val both[2] = {n->in[3] ? n->in[3] : cy_onnx_fill(im, pad, d, 2), X}, part[LIMIT], mix = 0;
   cy_val all = both[0] ? cy_build_concat(im->g, both, 2, 1) : 0;
   for (int64_t i = 0; all && i < longest; i++) {
     cy_val factor = cy_build_slice_axis(im->g, n->in[1], 0, num(im, i), num(im, 1));

@@ -68,7 +68,7 @@ static const char *input_text(const Onnx__GraphProto *graph, uint32_t k) {
 /* ---- inputs of the node ---- */
 
 /* An integer input of one element as a dim; `otherwise` where it is absent. */
-static bool read_dim(const generation *q, uint32_t k, const char *item, int64_t least, int64_t otherwise, cy_dim *out) {
+static bool read_dim(const generation *q, uint32_t k, const char *item, int64_t min, int64_t otherwise, cy_dim *out) {
   cy_importer *im = q->im;
   cy_val v = k ? q->n->in[k] : 0;
   *out = num(im, otherwise);
@@ -80,8 +80,8 @@ static bool read_dim(const generation *q, uint32_t k, const char *item, int64_t 
   int64_t known;
   if (!e || count != 1)
     return cy_build_error(im->g, item, "expected one integer, found %s", cy_type_text(im->g, t));
-  if (cy_dim_is_const(im->g, e[0], &known) && known < least)
-    return cy_build_error(im->g, item, "expected at least %lld, found %lld", (long long)least, (long long)known);
+  if (cy_dim_is_const(im->g, e[0], &known) && known < min)
+    return cy_build_error(im->g, item, "expected at least %lld, found %lld", (long long)min, (long long)known);
   *out = e[0];
   return true;
 }
@@ -136,7 +136,7 @@ static bool read_sampling(generation *q) {
   s->top_p = cy_onnx_float(im, n, "top_p", 0);
   s->filter = cy_onnx_float(im, n, "filter_value", -1e20);
   s->custom = cy_onnx_int(im, n, "custom", 0) != 0;
-  s->least = cy_onnx_int(im, n, "min_tokens_to_keep", 0);
+  s->min = cy_onnx_int(im, n, "min_tokens_to_keep", 0);
   if (temperature > 0 && temperature != 1)
     s->temperature = cy_build_scalar(im->g, CY_F32, temperature);
   cy_val present = n->in[q->at->present];

@@ -97,9 +97,9 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
 
 /* No sequence has more keys than there are, and no more are asked for than the cache and the new ones together. */
 static bool check_lengths(cy_importer *im, const cy_onnx_node *n, const gqa *a) {
-  cy_dim most = a->borrowed ? a->capacity : cy_dim_add(im->g, a->capacity, a->rows);
+  cy_dim max = a->borrowed ? a->capacity : cy_dim_add(im->g, a->capacity, a->rows);
   if (!a->kept)
-    cy_graph_require_text(im->g, a->longest, most, CY_REQUIRE_AT_MOST,
+    cy_graph_require_text(im->g, a->longest, max, CY_REQUIRE_AT_MOST,
                           "node '%s': total_sequence_length is %lld, more than the %lld keys of the cache and new ones");
   return cy_onnx_check_indices(im, n->in[5], a->kept ? a->longest : a->total, false);
 }
@@ -243,9 +243,9 @@ static bool read_storage(cy_importer *im, const cy_onnx_node *n, const gqa *a, c
 static cy_val stored(cy_importer *im, const storage *c, cy_val x) {
   if (!x || !c->bits)
     return x;
-  double most = c->bits == 8 ? 127 : 7;
+  double max = c->bits == 8 ? 127 : 7;
   cy_val y = UNARY(round, DIV(CAST(x, CY_F32), CAST(c->scale, CY_F32)));
-  y = y ? CAST(MAX(MIN(y, LIKE(y, most)), LIKE(y, -most - 1)), CY_I8) : 0;
+  y = y ? CAST(MAX(MIN(y, LIKE(y, max)), LIKE(y, -max - 1)), CY_I8) : 0;
   if (!y || c->bits == 8)
     return y;
   const cy_type t = *cy_onnx_type(im, y);

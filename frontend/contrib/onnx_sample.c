@@ -74,7 +74,7 @@ static cy_val filtered(const cy_search *s, cy_val scores) {
     sum = cy_build_pad(im->g, sum, pads, CY_PAD_CONSTANT, LIKE(sum, 0));
     drop = BINARY(and, BINARY(gt, sum, LIKE(sum, s->top_p)), BINARY(gt, place, number(im, 0)));
   } else {
-    cy_val last = cy_build_dim_scalar(im->g, cy_dim_addi(im->g, s->vocab, -s->least));
+    cy_val last = cy_build_dim_scalar(im->g, cy_dim_addi(im->g, s->vocab, -s->min));
     cy_val among = BINARY(lt, place, MAX(last, number(im, 1)));
     drop = BINARY(and, BINARY(le, sum, LIKE(sum, (float)(1 - (float)s->top_p))), among);
   }
@@ -89,8 +89,8 @@ cy_val cy_search_sample(const cy_search *s, cy_val scores, cy_val *state) {
   if (!x)
     return 0;
   cy_val odd = BINARY(or, UNARY(isnan, x), UNARY(isinf, x));
-  cy_val most = cy_build_reduce(im->g, CY_OP_reduce_max, SELECT(odd, LIKE(x, -FLT_MAX), x), axis1, 1, true);
-  cy_val sums = running_sums(im, SELECT(odd, LIKE(x, 0), UNARY(exp, SUB(x, most))));
+  cy_val max = cy_build_reduce(im->g, CY_OP_reduce_max, SELECT(odd, LIKE(x, -FLT_MAX), x), axis1, 1, true);
+  cy_val sums = running_sums(im, SELECT(odd, LIKE(x, 0), UNARY(exp, SUB(x, max))));
   cy_dim one = cy_dim_const(im->g, 1), last = cy_dim_addi(im->g, s->vocab, -1);
   cy_val total = cy_build_slice_axis(im->g, sums, 1, last, one), u = cy_build_unsqueeze(im->g, draw(s, state), 1);
   cy_val passed = CAST(BINARY(le, sums, MUL(u, total)), CY_I64);

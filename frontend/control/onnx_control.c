@@ -54,7 +54,7 @@ static void copy_values(cy_val *to, const cy_val *from, uint32_t n) {
 static void bound_iteration(cy_importer *im, cy_sym_info *info, cy_dim iterations) {
   int64_t count;
   if (!cy_dim_is_const(im->g, iterations, &count))
-    info->most = cy_dim_addi(im->g, iterations, -1);
+    info->upper = cy_dim_addi(im->g, iterations, -1);
   else if (count <= info->max)
     info->max = count > 0 ? count - 1 : 0;
 }
@@ -397,7 +397,7 @@ static bool find_counters(cy_importer *im, loop_plan *p) {
 
 /* How often a loop runs that is worth writing out; else -1. */
 static int64_t few_trips(cy_importer *im, const loop_plan *p) {
-  enum { MOST = 16 };
+  enum { LIMIT = 16 };
   uint32_t count;
   int64_t trips;
   bool fills = false;
@@ -405,7 +405,7 @@ static int64_t few_trips(cy_importer *im, const loop_plan *p) {
   const cy_dim *start = p->cond ? cy_value_elems(im->g, p->cond, &count) : NULL;
   for (uint32_t k = 0; k < p->ncarried; k++)
     fills = fills || cy_onnx_is_sequence(im, p->initial[k]);
-  bool few = fills && !p->nscans && limit && cy_dim_is_const(im->g, limit[0], &trips) && trips <= MOST &&
+  bool few = fills && !p->nscans && limit && cy_dim_is_const(im->g, limit[0], &trips) && trips <= LIMIT &&
              (!p->cond || (start && cy_dim_is(im->g, start[0], 1)));
   return !few ? -1 : trips > 0 ? trips : 0;
 }

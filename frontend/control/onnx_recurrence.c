@@ -119,10 +119,10 @@ static cy_val repeated(cy_importer *im, cy_val x, int64_t times) {
 
 /* What com.microsoft's states of several tokens have: only the last of past is read. window: the attribute. */
 static bool state_window(cy_importer *im, const cy_onnx_node *n, int64_t *out_window) {
-  enum { MOST = 8 };
+  enum { LIMIT = 8 };
   *out_window = cy_onnx_int(im, n, "state_window", 0);
-  return (*out_window >= 0 && *out_window <= MOST) ||
-         cy_build_error(im->g, "attribute 'state_window'", "expected 0 to %d, found %lld", MOST,
+  return (*out_window >= 0 && *out_window <= LIMIT) ||
+         cy_build_error(im->g, "attribute 'state_window'", "expected 0 to %d, found %lld", LIMIT,
                         (long long)*out_window);
 }
 

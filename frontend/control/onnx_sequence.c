@@ -231,13 +231,13 @@ cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v) {
 /* Is a position, counted from the front, sure to be one of `size`? */
 static bool surely_within(cy_importer *im, cy_val place, cy_dim size) {
   uint32_t n;
-  int64_t first, last, least, most;
+  int64_t first, last, lower, upper;
   const cy_dim *d = cy_value_elems(im->g, place, &n);
   if (!d || n != 1)
     return false;
   cy_dim_range(im->g, d[0], &first, &last);
-  cy_dim_range(im->g, size, &least, &most);
-  return first >= 0 && last < least;
+  cy_dim_range(im->g, size, &lower, &upper);
+  return first >= 0 && last < lower;
 }
 
 cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place) {

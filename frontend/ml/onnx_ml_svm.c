@@ -255,8 +255,8 @@ static bool linear_form(cy_importer *im, const cy_onnx_node *n, const svm *s, cy
     bool positive = true;
     for (uint32_t i = 0; i < s->ncoefficients; i++)
       positive &= s->coefficients[i] >= 0;
-    cy_val most = cy_build_reduce(im->g, CY_OP_reduce_max, scores, &classes, 1, false);
-    cy_val second = positive ? BINARY(ge, most, LIKE(most, 0.5)) : BINARY(gt, most, LIKE(most, 0));
+    cy_val max = cy_build_reduce(im->g, CY_OP_reduce_max, scores, &classes, 1, false);
+    cy_val second = positive ? BINARY(ge, max, LIKE(max, 0.5)) : BINARY(gt, max, LIKE(max, 0));
     label = SELECT(second, cy_build_gather(im->g, labels, cy_build_scalar_int(im->g, CY_I64, 1), 0), label);
   }
   return label && cy_importer_set(im, n, 0, label) &&

@@ -135,10 +135,10 @@ static bool set_reach(cy_importer *im, reach r, cy_dim past, attention *a) {
   cy_val offset = SUB(end, cy_build_dim_scalar(im->g, grid[0])), key = cy_build_iota(im->g, CY_I64, grid, 2, 1);
   cy_val at = ADD(cy_build_iota(im->g, CY_I64, grid, 2, 0), offset);
   for (int behind = 0; behind < 2; behind++) {
-    int64_t most = behind ? r.right : r.left;
-    if (most < 0)
+    int64_t max = behind ? r.right : r.left;
+    if (max < 0)
       continue;
-    cy_val end_key = ADD(at, cy_build_scalar_int(im->g, CY_I64, behind ? most : -most));
+    cy_val end_key = ADD(at, cy_build_scalar_int(im->g, CY_I64, behind ? max : -max));
     cy_val seen = behind ? BINARY(le, key, end_key) : BINARY(le, end_key, key);
     op->mask = op->mask ? BINARY(and, op->mask, seen) : seen;
     if (!op->mask)

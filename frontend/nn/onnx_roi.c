@@ -60,9 +60,9 @@ static cy_val roi_samples(cy_importer *im, const roi_plan *p, cy_val bin, cy_dim
   if (p->ratio)
     return LIKE(bin, (double)p->ratio);
   cy_val each = MAX(UNARY(ceil, bin), LIKE(bin, 0));
-  cy_val most = each ? cy_build_reduce(im->g, CY_OP_reduce_max, each, all, 2, false) : 0;
-  most = most ? CAST(MIN(MAX(most, LIKE(most, 1)), LIKE(most, 4096)), CY_I64) : 0;
-  const cy_dim *e = most ? cy_value_elems_or_read(im->g, most, &count) : NULL;
+  cy_val upper = each ? cy_build_reduce(im->g, CY_OP_reduce_max, each, all, 2, false) : 0;
+  upper = upper ? CAST(MIN(MAX(upper, LIKE(upper, 1)), LIKE(upper, 4096)), CY_I64) : 0;
+  const cy_dim *e = upper ? cy_value_elems_or_read(im->g, upper, &count) : NULL;
   *out_max = e ? cy_dim_max(im->g, e[0], num(im, 1)) : 0;
   return e ? each : 0;
 }
@@ -105,7 +105,7 @@ static bool roi_axis(cy_importer *im, const roi_plan *p, cy_val rois, int axis, 
 static cy_val roi_align(cy_importer *im, const cy_onnx_node *n, const roi_plan *p) {
   static const int64_t last[4] = {0, 2, 3, 1}, first[4] = {0, 3, 1, 2}, bins[2] = {2, 4};
   const cy_type t = *cy_onnx_type(im, X);
-  cy_dim rois = cy_onnx_type(im, n->in[1])->dim[0], one = num(im, 1), most[2];
+  cy_dim rois = cy_onnx_type(im, n->in[1])->dim[0], one = num(im, 1), upper[2];
   cy_dim pixels = cy_dim_mul(im->g, t.dim[0], cy_dim_mul(im->g, t.dim[2], t.dim[3])), flat[2] = {pixels, t.dim[1]};
   cy_dim column[3] = {rois, one, one};
   neighbours y, x;
@@ -113,9 +113,9 @@ static cy_val roi_align(cy_importer *im, const cy_onnx_node *n, const roi_plan *
     return 0;
   cy_dtype dtype = cy_dtype_real(t.dtype);
   cy_val where = CAST(n->in[1], dtype), v[4];
-  if (!roi_axis(im, p, where, 0, t.dim[2], &most[0], &y) || !roi_axis(im, p, where, 1, t.dim[3], &most[1], &x))
+  if (!roi_axis(im, p, where, 0, t.dim[2], &upper[0], &y) || !roi_axis(im, p, where, 1, t.dim[3], &upper[1], &x))
     return 0;
-  cy_dim split[6] = {rois, num(im, p->pooled[0]), most[0], num(im, p->pooled[1]), most[1], t.dim[1]};
+  cy_dim split[6] = {rois, num(im, p->pooled[0]), upper[0], num(im, p->pooled[1]), upper[1], t.dim[1]};
   cy_val image = shaped(im, cy_build_transpose(im->g, CAST(X, dtype), last), flat, 2);
   cy_val base = MUL(shaped(im, CAST(n->in[2], CY_I64), column, 3), size_of(im, t.dim[2]));
   corners(im, image, base, &y, &x, t.dim[3], v);

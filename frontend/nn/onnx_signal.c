@@ -243,7 +243,7 @@ static cy_val dft_along(cy_importer *im, cy_val x, int axis, int64_t parts, cons
 static cy_val dft_any_axis(cy_importer *im, const cy_onnx_node *n, cy_val x, int64_t parts, const dft_plan *p) {
   const cy_type t = *cy_onnx_type(im, x);
   cy_val mask = 0, y = 0, one[CY_MAX_RANK];
-  cy_dim most[CY_MAX_RANK], own[CY_MAX_RANK], start[CY_MAX_RANK];
+  cy_dim max[CY_MAX_RANK], own[CY_MAX_RANK], start[CY_MAX_RANK];
   int naxes, last = t.rank - 1;
   if (!(mask = cy_onnx_axes_mask(im, n, 2, false, t.rank, &naxes)))
     return 0;
@@ -252,13 +252,13 @@ static cy_val dft_any_axis(cy_importer *im, const cy_onnx_node *n, cy_val x, int
       return 0;
     own[i] = cy_onnx_type(im, one[i])->dim[i];
     own[last] = cy_onnx_type(im, one[i])->dim[last];
-    most[i] = cy_dim_max(im->g, own[i], t.dim[i]);
+    max[i] = cy_dim_max(im->g, own[i], t.dim[i]);
   }
   for (int i = 0; i < last; i++) {
     cy_dim pads[2 * CY_MAX_RANK];
     for (int k = 0; k < t.rank; k++) {
       start[k] = pads[k] = num(im, 0);
-      pads[t.rank + k] = k == last ? num(im, 0) : cy_dim_sub(im->g, most[k], k == i ? own[k] : t.dim[k]);
+      pads[t.rank + k] = k == last ? num(im, 0) : cy_dim_sub(im->g, max[k], k == i ? own[k] : t.dim[k]);
     }
     cy_val full = cy_build_pad(im->g, one[i], pads, CY_PAD_CONSTANT, LIKE(one[i], 0));
     y = y ? SELECT(cy_onnx_flag(im, mask, i), full, y) : full;

@@ -26,8 +26,8 @@ static int64_t sat_add(int64_t a, int64_t b, int64_t inf) {
   return __builtin_add_overflow(a, b, &r) ? (a < 0 ? MIN : MAX) : r;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t min_value(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max_value(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static int64_t bound_div(int64_t a, int64_t b) { return a == MIN || a == MAX ? a : cy_floor_div(a, b); }
 
@@ -45,34 +45,34 @@ void cy_atom_range(const cy_graph *g, const cy_atom *a, int64_t *out_min, int64_
   *out_max = MAX;
   switch (a->kind) {
   case CY_ATOM_MIN:
-    *out_min = least(alo, blo);
-    *out_max = least(ahi, bhi);
+    *out_min = min_value(alo, blo);
+    *out_max = min_value(ahi, bhi);
     break;
   case CY_ATOM_MAX:
-    *out_min = most(alo, blo);
-    *out_max = most(ahi, bhi);
+    *out_min = max_value(alo, blo);
+    *out_max = max_value(ahi, bhi);
     break;
   case CY_ATOM_JOIN:
-    *out_min = least(alo, blo) > 0 ? most(alo, blo) : least(most(alo, blo), 0);
-    *out_max = most(ahi, bhi);
+    *out_min = min_value(alo, blo) > 0 ? max_value(alo, blo) : min_value(max_value(alo, blo), 0);
+    *out_max = max_value(ahi, bhi);
     break;
   case CY_ATOM_DIV:
     if (blo < 0)
       break;
-    *out_min = bound_div(alo, alo >= 0 ? most(bhi, 1) : most(blo, 1));
-    *out_max = bound_div(ahi, ahi >= 0 ? most(blo, 1) : most(bhi, 1));
+    *out_min = bound_div(alo, alo >= 0 ? max_value(bhi, 1) : max_value(blo, 1));
+    *out_max = bound_div(ahi, ahi >= 0 ? max_value(blo, 1) : max_value(bhi, 1));
     if (blo == 0) { /* x / 0 is 0 */
-      *out_min = least(*out_min, 0);
-      *out_max = most(*out_max, 0);
+      *out_min = min_value(*out_min, 0);
+      *out_max = max_value(*out_max, 0);
     }
     break;
   case CY_ATOM_MOD:
     if (blo < 0)
       break;
     *out_min = 0;
-    *out_max = bhi == MAX ? MAX : most(bhi - 1, 0);
+    *out_max = bhi == MAX ? MAX : max_value(bhi - 1, 0);
     if (alo >= 0)
-      *out_max = least(*out_max, ahi);
+      *out_max = min_value(*out_max, ahi);
     break;
   case CY_ATOM_SYM: break;
   }
@@ -98,8 +98,8 @@ void cy_dim_range(const cy_graph *g, cy_dim d, int64_t *out_min, int64_t *out_ma
       int64_t alo, ahi;
       atom_bounds(g, terms[i].atoms[k], &alo, &ahi);
       int64_t p[4] = {sat_mul(tlo, alo), sat_mul(tlo, ahi), sat_mul(thi, alo), sat_mul(thi, ahi)};
-      tlo = least(least(p[0], p[1]), least(p[2], p[3]));
-      thi = most(most(p[0], p[1]), most(p[2], p[3]));
+      tlo = min_value(min_value(p[0], p[1]), min_value(p[2], p[3]));
+      thi = max_value(max_value(p[0], p[1]), max_value(p[2], p[3]));
     }
     lo = i ? sat_add(lo, tlo, MIN) : tlo;
     hi = i ? sat_add(hi, thi, MAX) : thi;
@@ -141,8 +141,8 @@ static bool nonneg_by_part(cy_graph *g, cy_dim d, cy_term t, cy_dim x, int64_t c
 static bool nonneg_by_atom(cy_graph *g, cy_dim d, cy_term t, int depth) {
   const cy_atom *a = cy_dim_atom(g, t.atoms[0]);
   int64_t c;
-  if (a->kind == CY_ATOM_SYM && cy_sym_of(g, a->sym)->most && t.coef < 0)
-    return nonneg_with(g, d, &t, cy_sym_of(g, a->sym)->most, 1, depth);
+  if (a->kind == CY_ATOM_SYM && cy_sym_of(g, a->sym)->upper && t.coef < 0)
+    return nonneg_with(g, d, &t, cy_sym_of(g, a->sym)->upper, 1, depth);
   if (a->kind == CY_ATOM_SYM || a->kind == CY_ATOM_MOD)
     return false;
   if (a->kind == CY_ATOM_DIV) {
@@ -214,10 +214,10 @@ static int64_t eval_atom(const cy_graph *g, uint32_t id, const int64_t *syms) {
   switch (a->kind) {
   case CY_ATOM_DIV: return cy_floor_div(x, y);
   case CY_ATOM_MOD: return cy_floor_mod(x, y);
-  case CY_ATOM_MIN: return least(x, y);
+  case CY_ATOM_MIN: return min_value(x, y);
   case CY_ATOM_JOIN:
-    return x && y ? most(x, y) : 0;
-  default: return most(x, y);
+    return x && y ? max_value(x, y) : 0;
+  default: return max_value(x, y);
   }
 }
 

@@ -282,13 +282,13 @@ static bool without_remainder(cy_graph *g, poly *p, cy_dim *out) {
  * long as the axis. */
 static cy_dim sum_of(cy_graph *g, poly *p) {
   for (int i = 0; i < p->n; i++) {
-    const cy_atom *least = choice(g, &p->t[i], CY_ATOM_MIN);
-    for (int j = 0; least && j < p->n; j++) {
-      const cy_atom *most = choice(g, &p->t[j], CY_ATOM_MAX);
-      if (!most || p->t[i].coef != p->t[j].coef)
+    const cy_atom *lower = choice(g, &p->t[i], CY_ATOM_MIN);
+    for (int j = 0; lower && j < p->n; j++) {
+      const cy_atom *upper = choice(g, &p->t[j], CY_ATOM_MAX);
+      if (!upper || p->t[i].coef != p->t[j].coef)
         continue;
       int64_t k = p->t[i].coef;
-      cy_dim x = least->a, y = least->b, u = most->a, v = most->b, e = combine(g, x, 1, u, -1);
+      cy_dim x = lower->a, y = lower->b, u = upper->a, v = upper->b, e = combine(g, x, 1, u, -1);
       if (e != combine(g, y, 1, v, -1) && (e = combine(g, x, 1, v, -1)) != combine(g, y, 1, u, -1))
         continue;
       p->t[i].coef = p->t[j].coef = 0;
@@ -668,8 +668,8 @@ static bool is_end_of(cy_graph *g, cy_dim part, cy_dim whole) {
   const cy_atom *a = sole_atom(g, cy_dim_sub(g, whole, part), CY_ATOM_MAX);
   if (!a || !(cy_dim_is(g, a->a, 0) || cy_dim_is(g, a->b, 0)))
     return cy_dim_le(g, part, whole) && zero_only_with(g, part, whole);
-  cy_dim most = cy_dim_sub(g, whole, cy_dim_is(g, a->a, 0) ? a->b : a->a);
-  return cy_dim_le(g, cy_dim_const(g, 1), most);
+  cy_dim upper = cy_dim_sub(g, whole, cy_dim_is(g, a->a, 0) ? a->b : a->a);
+  return cy_dim_le(g, cy_dim_const(g, 1), upper);
 }
 
 static bool dominates(cy_graph *g, cy_atom_kind kind, cy_dim winner, cy_dim loser) {

@@ -142,13 +142,13 @@ static double as_half(const cy_contraction *c, double v) {
 static double block_factor(const dot *d, int64_t first, int64_t step, int64_t i) {
   const cy_contraction *c = &d->m->k->contraction;
   const void *a = d->m->args[c->a];
-  double v = cy_scalar_load(a, d->ta, (uint64_t)(first + i * step)).f, most = 0;
+  double v = cy_scalar_load(a, d->ta, (uint64_t)(first + i * step)).f, max = 0;
   if (c->rounded != CY_I8)
     return as_half(c, v);
   int64_t block = i / c->b_block * c->b_block;
   for (int64_t j = block; j < block + c->b_block; j++)
-    most = fmax(most, fabs(cy_scalar_load(a, d->ta, (uint64_t)(first + j * step)).f));
-  return most > 0 ? rint(v * (127 / most)) * (most / 127) : 0;
+    max = fmax(max, fabs(cy_scalar_load(a, d->ta, (uint64_t)(first + j * step)).f));
+  return max > 0 ? rint(v * (127 / max)) * (max / 127) : 0;
 }
 
 static void dot_matmul(dot *d) {

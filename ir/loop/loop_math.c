@@ -97,8 +97,8 @@ static cy_expr exponent_of(cy_kernel *k, cy_expr n_magic) {
 cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x) {
   if (cy_expr_of(k, x)->dtype != CY_F32)
     return un(k, CY_OP_exp, x);
-  cy_expr least = num(k, -88), n_magic;
-  cy_expr p = exp_parts(k, cy_x_select(k, bin(k, CY_OP_lt, x, least), least, x), MAGIC + 127, &n_magic);
+  cy_expr min = num(k, -88), n_magic;
+  cy_expr p = exp_parts(k, cy_x_select(k, bin(k, CY_OP_lt, x, min), min, x), MAGIC + 127, &n_magic);
   cy_expr power = exponent_of(k, n_magic);
   return fma_of(k, p, power, power);
 }

@@ -32,11 +32,11 @@ enum {
 
 /* What an access costs per lane, 1 = a scalar one. */
 static double access_cost(const survey *s, const access *a, cy_var v, double vector) {
-  int64_t least, most;
+  int64_t min, max;
   if (!a->regular || (a->at.rest && cy_expr_uses_var(s->k, a->at.rest, v)))
     return 1;
-  cy_dim_range(s->k->g, cy_survey_coef(s, a, v), &least, &most);
-  return least >= -1 && most <= 1 ? vector : 1;
+  cy_dim_range(s->k->g, cy_survey_coef(s, a, v), &min, &max);
+  return min >= -1 && max <= 1 ? vector : 1;
 }
 
 static double vector_share(const cy_kernel *k, cy_var v) {
@@ -276,9 +276,9 @@ static bool crossed_axes(const survey *s, cy_var *out_loads, cy_var *out_store) 
   return *out_loads && *out_store && transposes(s, *out_loads, *out_store) && exchanges(s, *out_loads, *out_store);
 }
 
-/* The largest multiple of `lanes` that divides n and is no greater than `most`, 0 when there is none. */
-static int64_t strip_of(int64_t n, int64_t most, int64_t lanes) {
-  for (int64_t d = most / lanes * lanes; d > 0; d -= lanes)
+/* The largest multiple of `lanes` that divides n and is no greater than `max`, 0 when there is none. */
+static int64_t strip_of(int64_t n, int64_t max, int64_t lanes) {
+  for (int64_t d = max / lanes * lanes; d > 0; d -= lanes)
     if (n % d == 0)
       return d;
   return 0;
@@ -315,10 +315,10 @@ static bool cross_on_grid(cy_kernel *k, const survey *s) {
     return false;
   bool few = cy_dim_is_const(k->g, cy_kernel_var(k, store)->extent, &rows) && rows <= STRIP;
   cy_var rest = few ? line_rest(s, loads, store, rows, line) : 0;
-  int64_t most = !rest ? (few ? LONG_STRIP : line) : compete(s, loads, bits) ? VECTOR_BITS / bits : line;
-  int64_t strip = known ? strip_of(n, most, VECTOR_BITS / bits) : 0;
+  int64_t max = !rest ? (few ? LONG_STRIP : line) : compete(s, loads, bits) ? VECTOR_BITS / bits : line;
+  int64_t strip = known ? strip_of(n, max, VECTOR_BITS / bits) : 0;
   if (!strip && (!known || n > LONG_STRIP))
-    loads = split_over(k, loads, most, k->ngrid - 1);
+    loads = split_over(k, loads, max, k->ngrid - 1);
   else if (strip && strip < n)
     loads = split(k, loads, strip, k->ngrid - 1);
   else

@@ -2,7 +2,7 @@
 /* attention_windows.c - scores to a window of which something was added in place, as s[.., 1:, 1:] += b is exported.
  *
  * In:  what becomes of that assignment (simplify_scatter.c): slices of the scores around the window and slice(s) + b,
- * concatenated, with views in between; torch's dynamo exporter turns the window's axes to the front and back and
+ * concatenated, with views in between; torch's dynamo exporter moves the window's axes to the front and back and
  * assembles the same tensor several times over.
  * Out: s, and a bias that is b in the window and 0 around it.
  *

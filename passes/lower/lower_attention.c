@@ -197,10 +197,10 @@ static int64_t few_queries(cy_lowering *l, const cy_attention *a) {
   const cy_type *q = cy_lower_type(l, a->q), *k = cy_lower_type(l, a->k);
   head_axis h = heads_of(l, q, k);
   cy_dim together = h.shared ? h.shared : cy_dim_is(l->g, k->dim[h.axis], 1) ? q->dim[h.axis] : cy_dim_const(l->g, 1);
-  int64_t heads, least, most, few = l->caps->few_queries;
+  int64_t heads, min, max, few = l->caps->few_queries;
   few = cy_dim_is_const(l->g, together, &heads) && heads > 0 ? few / heads : 0;
-  cy_dim_range(l->g, q->dim[q->rank - 2], &least, &most);
-  return least <= few && few < most ? few : 0;
+  cy_dim_range(l->g, q->dim[q->rank - 2], &min, &max);
+  return min <= few && few < max ? few : 0;
 }
 
 static bool lower_generated(cy_lowering *l, const cy_attention *a, cy_val root_value, cy_val target) {

@@ -164,14 +164,14 @@ static cy_place multiply_blocks(const blocks *s, const cy_place *sums) {
   return to;
 }
 
-static cy_dim at_most(const blocks *s, cy_dim d, int64_t most) {
-  return most == INT64_MAX ? d : cy_dim_min(s->l->g, d, cy_dim_const(s->l->g, most));
+static cy_dim at_most(const blocks *s, cy_dim d, int64_t max) {
+  return max == INT64_MAX ? d : cy_dim_min(s->l->g, d, cy_dim_const(s->l->g, max));
 }
 
-/* What is stored of all rows has room for `most`. */
-static void plain_rows(blocks *s, int64_t most, cy_val root_value, cy_val target) {
+/* What is stored of all rows has room for `max`. */
+static void plain_rows(blocks *s, int64_t max, cy_val root_value, cy_val target) {
   bool zeros = s->zero || s->middle, single = cy_dim_is(s->l->g, s->w->dim[0], 1);
-  s->few = at_most(s, s->rows, most);
+  s->few = at_most(s, s->rows, max);
   cy_place sums, parts;
   if (zeros)
     sums = sum_x(s);
@@ -208,8 +208,8 @@ static bool has_generator(cy_lowering *l, cy_kernel *k, cy_dtype rounded) {
   return cy_caps_supports(l->caps, k);
 }
 
-/* The contraction of up to `most` rows, but for what becomes of its sums. False: the target has no generator for it. */
-static bool build_product(cy_kb *b, const blocks *s, int64_t most, cy_dtype rounded, cy_expr *out_idx) {
+/* The contraction of up to `max` rows, but for what becomes of its sums. False: the target has no generator for it. */
+static bool build_product(cy_kb *b, const blocks *s, int64_t max, cy_dtype rounded, cy_expr *out_idx) {
   cy_lowering *l = s->l;
   cy_graph *g = l->g;
   if (!cy_lower_generates(l) || s->x->rank - 2 > CY_MAX_BATCH)
@@ -231,7 +231,7 @@ static bool build_product(cy_kb *b, const blocks *s, int64_t most, cy_dtype roun
   c->b_middle = s->middle;
   cy_dim_is_const(g, s->block, &c->b_block);
   for (int i = 0; i < rank; i++) {
-    cy_dim extent = i == rank - 1 ? s->n : at_most(s, s->x->dim[i], most);
+    cy_dim extent = i == rank - 1 ? s->n : at_most(s, s->x->dim[i], max);
     if (i < rank - 2 && cy_dim_is(g, extent, 1)) {
       out_idx[i] = cy_x_index(b->k, 0);
       continue;
@@ -244,7 +244,7 @@ static bool build_product(cy_kb *b, const blocks *s, int64_t most, cy_dtype roun
     c->a_batch[c->nbatch] = x->stride[i];
     c->b_batch[c->nbatch++] = cy_dim_const(g, 0);
   }
-  c->m = at_most(s, s->x->dim[rank - 2], most);
+  c->m = at_most(s, s->x->dim[rank - 2], max);
   c->k = s->x->dim[rank - 1];
   c->n = s->n;
   c->b_k = s->w->dim[3];
@@ -264,25 +264,25 @@ static void finish_product(cy_kb *b, cy_val root_value, cy_val target, const cy_
 static cy_dtype rounding_of(const blocks *s) { return (cy_dtype)cy_attr_get_int(s->node, CY_ATTR_round, CY_NONE); }
 
 /* A product that rounds factors so, or makes integers of rows. */
-static bool build_rounded(cy_kb *b, const blocks *s, int64_t most, cy_dtype rounded, cy_expr *out_idx) {
-  return build_product(b, s, most, rounded, out_idx) && cy_kernel_contraction(b->k)->rounded == rounded;
+static bool build_rounded(cy_kb *b, const blocks *s, int64_t max, cy_dtype rounded, cy_expr *out_idx) {
+  return build_product(b, s, max, rounded, out_idx) && cy_kernel_contraction(b->k)->rounded == rounded;
 }
 
-static void few_rows(blocks *s, int64_t most, cy_val root_value, cy_val target) {
+static void few_rows(blocks *s, int64_t max, cy_val root_value, cy_val target) {
   cy_expr idx[CY_MAX_RANK];
   cy_kb b;
-  if (most <= INTEGER_ROWS && build_rounded(&b, s, most, CY_I32, idx))
+  if (max <= INTEGER_ROWS && build_rounded(&b, s, max, CY_I32, idx))
     finish_product(&b, root_value, target, idx);
-  else if (s->l->caps->few_rows && build_product(&b, s, most, rounding_of(s), idx))
+  else if (s->l->caps->few_rows && build_product(&b, s, max, rounding_of(s), idx))
     finish_product(&b, root_value, target, idx);
   else
-    plain_rows(s, most, root_value, target);
+    plain_rows(s, max, root_value, target);
 }
 
 void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val root_value, cy_val target) {
   blocks s = blocks_of(l, cy_node_of(l->g, root));
-  int64_t least, most, few = few_rows_of(&s);
-  cy_dim_range(l->g, s.rows, &least, &most);
+  int64_t min, max, few = few_rows_of(&s);
+  cy_dim_range(l->g, s.rows, &min, &max);
   cy_expr idx[CY_MAX_RANK];
   cy_kb b;
   if (rounding_of(&s) == CY_I8 && build_rounded(&b, &s, INT64_MAX, CY_I8, idx)) {
@@ -292,8 +292,8 @@ void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val root_value, cy_
   bool halves = rounding_of(&s) == CY_BF16 && build_rounded(&b, &s, INT64_MAX, CY_BF16, idx);
   if (!halves && build_rounded(&b, &s, INTEGER_ROWS, CY_I32, idx))
     few = INTEGER_ROWS;
-  if (most <= few || !build_product(&b, &s, INT64_MAX, rounding_of(&s), idx)) {
-    few_rows(&s, most <= few ? most : INT64_MAX, root_value, target);
+  if (max <= few || !build_product(&b, &s, INT64_MAX, rounding_of(&s), idx)) {
+    few_rows(&s, max <= few ? max : INT64_MAX, root_value, target);
     return;
   }
   cy_branch many;

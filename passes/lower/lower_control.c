@@ -103,12 +103,12 @@ void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out) {
   l->tail = &out->step->then_steps;
 }
 
-bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t least, cy_branch *out) {
+bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t min, cy_branch *out) {
   int64_t lo, hi;
   cy_dim_range(l->g, d, &lo, &hi);
-  if (lo < least)
-    cy_lower_branch(l, cy_dim_div(l->g, d, cy_dim_const(l->g, least)), out);
-  return lo >= least;
+  if (lo < min)
+    cy_lower_branch(l, cy_dim_div(l->g, d, cy_dim_const(l->g, min)), out);
+  return lo >= min;
 }
 
 void cy_lower_otherwise(cy_lowering *l, cy_branch *b) { l->tail = &b->step->else_steps; }
@@ -381,8 +381,8 @@ typedef struct iteration {
 } iteration;
 
 static iteration keep_sizes(cy_lowering *l, const cy_block_info *body) {
-  uint32_t most = body->nparams * CY_MAX_RANK;
-  iteration kept = {CY_NEW_ARRAY(l->arena, cy_sym, most + 1), CY_NEW_ARRAY(l->arena, cy_dim, most + 1), 0};
+  uint32_t max = body->nparams * CY_MAX_RANK;
+  iteration kept = {CY_NEW_ARRAY(l->arena, cy_sym, max + 1), CY_NEW_ARRAY(l->arena, cy_dim, max + 1), 0};
   for (uint32_t k = 0; k < body->nparams; k++) {
     const cy_type *t = cy_lower_type(l, body->params[k]);
     for (int i = 0; i < t->rank; i++) {

@@ -152,13 +152,13 @@ static row_parts split_line(cy_graph *g, const line *w) {
 
 static bool may_split(const running *r, const line *w) {
   const cy_lowering *l = r->l;
-  int64_t rows = 1, least, most;
+  int64_t rows = 1, min, max;
   for (int i = 0; i < r->t->rank; i++) {
-    cy_dim_range(l->g, r->t->dim[i], &least, &most);
-    rows *= i != r->axis && rows < ENOUGH_ROWS ? least : 1;
+    cy_dim_range(l->g, r->t->dim[i], &min, &max);
+    rows *= i != r->axis && rows < ENOUGH_ROWS ? min : 1;
   }
-  cy_dim_range(l->g, w->extent, &least, &most);
-  return l->busy_parts && most >= MIN_ROW && rows < ENOUGH_ROWS && w->level < MAX_LEVELS &&
+  cy_dim_range(l->g, w->extent, &min, &max);
+  return l->busy_parts && max >= MIN_ROW && rows < ENOUGH_ROWS && w->level < MAX_LEVELS &&
          (r->op == CY_OP_add || !cy_dtype_is_float(r->dtype));
 }
 

@@ -242,9 +242,9 @@ static cy_expr lower_pad(cy_kb *b, cy_node node, uint32_t output, const cy_expr 
   cy_expr in_idx[CY_MAX_RANK], inside = 0;
   bool some = true; /* elements, so that what is read instead of the padding is there */
   for (int i = 0; i < in->rank; i++) {
-    int64_t least, most;
-    cy_dim_range(b->l->g, in->dim[i], &least, &most);
-    some &= least > 0;
+    int64_t min, max;
+    cy_dim_range(b->l->g, in->dim[i], &min, &max);
+    some &= min > 0;
     cy_dim begin = pads->dims[i], end = pads->dims[in->rank + i];
     in_idx[i] = cy_x_bin(b->k, CY_OP_sub, idx[i], cy_x_dim(b->k, begin));
     if (cy_dim_is(b->l->g, begin, 0) && cy_dim_is(b->l->g, end, 0))

@@ -494,9 +494,9 @@ static cy_expr sample_at(cy_kb *b, const cy_node_info *n, const cy_expr *in_idx,
   cy_expr v = cy_x_cast(b->k, cy_lower_at(b, n->in[0], in_idx), sample_dtype(b, n));
   bool some = true;
   for (int i = 2; i < x->rank; i++) {
-    int64_t least, most;
-    cy_dim_range(b->l->g, x->dim[i], &least, &most);
-    some &= least > 0;
+    int64_t min, max;
+    cy_dim_range(b->l->g, x->dim[i], &min, &max);
+    some &= min > 0;
   }
   if (!inside)
     return v;

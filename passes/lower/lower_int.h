@@ -203,7 +203,7 @@ typedef struct cy_branch {
 } cy_branch;
 void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out);
 /* The same where d is at least that, which must be positive; true: it is certain, there is no branch. */
-bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t least, cy_branch *out);
+bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t min, cy_branch *out);
 /* lower_grow.c: the same where `present` does not lie where `past` does, which it continues; false: it never can. */
 bool cy_lower_unless_grown(cy_lowering *l, cy_val past, cy_val present, cy_branch *out);
 void cy_lower_otherwise(cy_lowering *l, cy_branch *b);

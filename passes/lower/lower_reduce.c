@@ -85,7 +85,7 @@ typedef struct parted {
 static bool split_reduction(parted *p, cy_dim *out_when) {
   cy_graph *g = p->l->g;
   const cy_attr *axes = cy_attr_find(p->n, CY_ATTR_axes);
-  int64_t enough = p->l->busy_parts / 2, least, most;
+  int64_t enough = p->l->busy_parts / 2, lower, upper;
   cy_dim length = cy_dim_const(g, 1), results = length;
   p->axis = -1;
   for (uint32_t i = 0; i < axes->n; i++)
@@ -98,11 +98,11 @@ static bool split_reduction(parted *p, cy_dim *out_when) {
   }
   if (p->axis < 0)
     return false;
-  cy_dim_range(g, length, &least, &most);
-  if (most < MIN_ROW)
+  cy_dim_range(g, length, &lower, &upper);
+  if (upper < MIN_ROW)
     return false;
-  cy_dim_range(g, results, &least, &most);
-  if (least > enough)
+  cy_dim_range(g, results, &lower, &upper);
+  if (lower > enough)
     return false;
   cy_dim few = cy_dim_max(g, cy_dim_sub(g, cy_dim_const(g, enough + 1), results), cy_dim_const(g, 0));
   *out_when = cy_dim_mul(g, cy_dim_div(g, length, cy_dim_const(g, MIN_ROW)), few);
@@ -198,10 +198,10 @@ static bool lies_in_row(cy_kb *b, const cy_node_info *n, int axis) {
 
 /* What comparing begins with: element 0 along the axis, which in_idx names, or 0 where there is none. */
 static cy_expr first_or_zero(cy_kb *b, cy_val x, cy_dim extent, const cy_expr *in_idx) {
-  int64_t least, most;
+  int64_t lower, upper;
   cy_expr first = cy_lower_at(b, x, in_idx);
-  cy_dim_range(b->l->g, extent, &least, &most);
-  if (least > 0)
+  cy_dim_range(b->l->g, extent, &lower, &upper);
+  if (lower > 0)
     return first;
   cy_dtype dtype = (cy_dtype)cy_expr_of(b->k, first)->dtype;
   cy_expr some = bin(b, CY_OP_gt, cy_x_dim(b->k, extent), cy_x_index(b->k, 0));
@@ -299,15 +299,15 @@ static bool needs_check(cy_kb *b, const window *w, int i, cy_dim in, cy_dim out,
  * border, as it has these elements already. Not along neighbours in memory, which are then read one by one. */
 static bool takes_border(cy_kb *b, const cy_node_info *n, const window *w, int i, cy_dim in, cy_dim out) {
   cy_graph *g = b->l->g;
-  int64_t least, most;
+  int64_t lower, upper;
   const cy_place *from = &b->l->place[n->in[0]];
   int64_t behind = w->pads[w->spatial + i];
-  cy_dim_range(g, in, &least, &most);
+  cy_dim_range(g, in, &lower, &upper);
   cy_dim last = cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, out, -1), w->strides[i]), -w->pads[i]);
   /* there is a border to take, unless the input is empty: it may be where padding alone holds no window */
   bool none = w->pads[i] + behind < w->kernel[i] &&
               cy_dim_le(g, cy_dim_addi(g, last, w->kernel[i]), cy_dim_addi(g, in, behind));
-  return n->op == CY_OP_pool_max && (least >= 1 || none) && from->placed && !cy_dim_is(g, from->stride[2 + i], 1) &&
+  return n->op == CY_OP_pool_max && (lower >= 1 || none) && from->placed && !cy_dim_is(g, from->stride[2 + i], 1) &&
          dilation_of(w, i) == 1 && w->pads[i] < w->kernel[i] && cy_dim_le(g, last, cy_dim_addi(g, in, -1));
 }
 

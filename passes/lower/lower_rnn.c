@@ -96,10 +96,10 @@ static bool steps_choose(const cy_graph *g, const cy_rnn *r) {
 
 /* Units of a task: whole panels of a gate. */
 static cy_dim units_of(cy_graph *g, const cy_rnn *r) {
-  int64_t units, least, hidden;
-  if (!cy_dim_is_const(g, r->panel, &least) || !cy_dim_is_const(g, r->hidden, &hidden))
+  int64_t units, min, hidden;
+  if (!cy_dim_is_const(g, r->panel, &min) || !cy_dim_is_const(g, r->hidden, &hidden))
     cy_bug("panels of a matrix of unknown size");
-  for (units = 64; units > least && hidden % units; units /= 2)
+  for (units = 64; units > min && hidden % units; units /= 2)
     ;
   return cy_dim_const(g, units);
 }
@@ -295,12 +295,12 @@ static const char *name_of(const cy_rnn *r) {
 
 /* Steps for tasks of `rows` elements, or of fewer, if it turns out at run time that a task has fewer. */
 static void lower_rows(cy_lowering *l, cy_rnn *r, int rows, cy_dim count) {
-  int64_t least, most;
-  cy_dim_range(l->g, count, &least, &most);
-  while (rows > 1 && most < rows)
+  int64_t min, max;
+  cy_dim_range(l->g, count, &min, &max);
+  while (rows > 1 && max < rows)
     rows--;
   cy_branch fewer;
-  bool sure = rows == 1 || least >= rows;
+  bool sure = rows == 1 || min >= rows;
   if (!sure)
     cy_lower_branch(l, cy_dim_div(l->g, count, cy_dim_const(l->g, rows)), &fewer);
   r->rows = rows;
@@ -369,11 +369,11 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val root_value, cy_val 
       cy_lower_alloc(l, r.n->out[i]);
   r.large = is_large(l, &r);
   cy_rnn_place_weights(l, &r);
-  int64_t batch, least = product_batch(l, &r);
+  int64_t batch, min = product_batch(l, &r);
   bool known = cy_dim_is_const(l->g, r.x->dim[1], &batch), shared = l->caps->tile_columns && r.panel != r.wide;
-  bool product = product_choose(l, &r, known ? batch : least);
+  bool product = product_choose(l, &r, known ? batch : min);
   cy_dim wins = product_wins(l, &r);
-  if (product && known && batch >= least && (r.large || !shared)) {
+  if (product && known && batch >= min && (r.large || !shared)) {
     lower_all_products(l, &r, r.x->dim[1], false);
   } else if (product && !known && l->busy_parts && r.large) {
     lower_any_products(l, &r);

@@ -180,15 +180,15 @@ static void round_state(cy_rnn *r, cy_karg state) {
     return;
   cy_rnn_open_rows(r);
   cy_dim half = half_of(r);
-  cy_local most = cy_kernel_add_local(k, CY_F32), up = cy_kernel_add_local(k, CY_F32),
+  cy_local max = cy_kernel_add_local(k, CY_F32), up = cy_kernel_add_local(k, CY_F32),
            total = cy_kernel_add_local(k, CY_I32);
-  cy_kernel_set(k, most, number(r, 1e-30));
+  cy_kernel_set(k, max, number(r, 1e-30));
   cy_expr i = cy_kb_loop(&r->b, r->hidden, true), part[2];
-  cy_kernel_accum(k, most, CY_OP_max, cy_x_un(k, CY_OP_abs, old_state(r, state, i)));
+  cy_kernel_accum(k, max, CY_OP_max, cy_x_un(k, CY_OP_abs, old_state(r, state, i)));
   cy_kernel_end(k);
-  cy_expr step_of = bin(r, CY_OP_mul, cy_x_local(k, most), number(r, 1.0 / (double)r->top));
+  cy_expr step_of = bin(r, CY_OP_mul, cy_x_local(k, max), number(r, 1.0 / (double)r->top));
   cy_kernel_store(k, r->step_of, r->row, step_of);
-  cy_kernel_set(k, up, bin(r, CY_OP_div, number(r, (double)r->top), cy_x_local(k, most)));
+  cy_kernel_set(k, up, bin(r, CY_OP_div, number(r, (double)r->top), cy_x_local(k, max)));
   cy_kernel_set(k, total, cy_x_int(k, CY_I32, 0));
   i = cy_kb_loop(&r->b, half, true);
   for (int n = 0; n < 2; n++) {

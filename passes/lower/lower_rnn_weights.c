@@ -24,14 +24,14 @@ static void write_panels(const cy_graph *g, cy_val v, const void *form, uint32_t
 /* The widest panel of those that suit the target and divide a gate, which kernels per step need, or at least what one
  * pass over the gates covers; 0: none. A walk on a device has a thread for every column. */
 static int64_t panel_width(const cy_lowering *l, const cy_rnn *r, int64_t hidden) {
-  int64_t tile = l->caps->tile_columns, widest = tile ? tile : 64, least = tile ? tile / 2 : 16;
+  int64_t tile = l->caps->tile_columns, widest = tile ? tile : 64, min = tile ? tile / 2 : 16;
   bool steps = r->large && (r->cell != CY_CELL_GRU || cy_rnn_resets_after(r));
   if (l->busy_parts && !steps)
     return 0;
-  for (int64_t panel = widest; r->large && panel >= least; panel /= 2)
+  for (int64_t panel = widest; r->large && panel >= min; panel /= 2)
     if (hidden % panel == 0)
       return panel;
-  for (int64_t panel = widest; panel >= least; panel /= 2)
+  for (int64_t panel = widest; panel >= min; panel /= 2)
     if ((r->cell == CY_CELL_LSTM ? 4 * hidden : hidden) % panel == 0)
       return panel;
   return 0;
@@ -53,14 +53,14 @@ static int64_t largest_sum(const cy_graph *g, const cy_rnn *r, const int64_t *di
   cy_val given = cy_rnn_input(r, CY_RNN_ZERO);
   const cy_value *v = cy_value_of(g, r->n->in[CY_RNN_R]), *zero = given ? cy_value_of(g, given) : NULL;
   cy_dtype t = (cy_dtype)v->type.dtype;
-  int64_t most = 1;
+  int64_t max = 1;
   for (int64_t j = 0; j < dims[0]; j++) {
     int64_t sum = 0, z = zero ? cy_scalar_load(zero->data.bytes, t, zero->type.rank ? (uint64_t)j : 0).i : 0;
     for (int64_t i = 0; i < dims[1]; i++)
       sum += llabs(cy_scalar_load(v->data.bytes, t, (uint64_t)(j * dims[1] + i)).i - z);
-    most = sum > most ? sum : most;
+    max = sum > max ? sum : max;
   }
-  return most;
+  return max;
 }
 
 /* Is R, of which dims are known, one of pairs? */

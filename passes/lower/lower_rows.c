@@ -107,12 +107,12 @@ typedef struct soft_parts {
 static bool split_soft(const soft *s, soft_parts *out) {
   cy_graph *g = s->l->g;
   cy_dim extent = s->t->dim[s->axis];
-  int64_t least, most, each = SOFT_PART;
-  cy_dim_range(g, extent, &least, &most);
-  if (!s->l->busy_parts || most < SOFT_ROW)
+  int64_t lower, upper, each = SOFT_PART;
+  cy_dim_range(g, extent, &lower, &upper);
+  if (!s->l->busy_parts || upper < SOFT_ROW)
     return false;
-  if (least == most && cy_ceil(most, SOFT_PARTS) > each)
-    each = cy_round_up(cy_ceil(most, SOFT_PARTS), SOFT_PART);
+  if (lower == upper && cy_ceil(upper, SOFT_PARTS) > each)
+    each = cy_round_up(cy_ceil(upper, SOFT_PARTS), SOFT_PART);
   out->each = cy_dim_const(g, each);
   out->whole = cy_dim_div(g, extent, out->each);
   out->rest = cy_dim_mod(g, extent, out->each);
@@ -137,8 +137,8 @@ static void soft_make_parts(const soft *s, const soft_parts *p, cy_dim first, cy
   grid_rows(&b, s->t, s->skip, idx);
   cy_expr number = bin(&b, CY_OP_add, cy_kb_grid_index(&b, count), cy_x_dim(k, first));
   cy_expr begin = bin(&b, CY_OP_mul, number, cy_x_dim(k, p->each));
-  double least = s->dtype == CY_F64 ? -__DBL_MAX__ : -__FLT_MAX__;
-  cy_local top = local_set(&b, s->dtype, cy_x_const(k, s->dtype, least));
+  double lower = s->dtype == CY_F64 ? -__DBL_MAX__ : -__FLT_MAX__;
+  cy_local top = local_set(&b, s->dtype, cy_x_const(k, s->dtype, lower));
   idx[s->axis] = bin(&b, CY_OP_add, begin, cy_kb_loop(&b, each, s->lanes));
   cy_kernel_accum(k, top, CY_OP_max, soft_at(s, &b, idx));
   cy_kernel_end(k);
@@ -237,7 +237,7 @@ typedef struct byte_rows {
   cy_lowering *l;
   const cy_node_info *n;
   const cy_type *t;
-  cy_local most; /* bits of the largest magnitude, which have the order of what they stand for */
+  cy_local upper; /* bits of the largest magnitude, which have the order of what they stand for */
   bool lanes, kept;
   cy_karg row; /* the floats of a row, where they are kept */
 } byte_rows;
@@ -247,7 +247,7 @@ static byte_rows byte_rows_begin(cy_kb *b, const cy_node_info *n, bool kept) {
   byte_rows r = {.l = b->l, .n = n, .t = t, .kept = kept};
   r.lanes = cy_dim_is(b->l->g, cy_lower_place(b->l, n->out[0])->stride[t->rank - 1], 1);
   r.row = kept ? cy_kb_scratch(b, CY_F32, t->dim[t->rank - 1]) : 0;
-  r.most = local_set(b, CY_U32, cy_x_int(b->k, CY_U32, 0));
+  r.upper = local_set(b, CY_U32, cy_x_int(b->k, CY_U32, 0));
   return r;
 }
 
@@ -256,7 +256,7 @@ static void byte_rows_take(const byte_rows *r, cy_kb *b, const cy_expr *idx, cy_
   if (r->kept)
     cy_kernel_store(b->k, r->row, idx[r->t->rank - 1], x);
   x = cy_x_un(b->k, CY_OP_abs, x);
-  cy_kernel_accum(b->k, r->most, CY_OP_max, cy_x_op(b->k, CY_OP_bitcast, CY_U32, &x, 1));
+  cy_kernel_accum(b->k, r->upper, CY_OP_max, cy_x_op(b->k, CY_OP_bitcast, CY_U32, &x, 1));
 }
 
 /* The scale and the bytes of a row that has been taken. factor: what its floats lack, the same and positive for all; 0:
@@ -267,11 +267,11 @@ static void byte_rows_end(const byte_rows *r, cy_kb *b, cy_expr *idx, cy_expr fa
   cy_val ints = r->n->out[0], scale = r->n->out[1];
   const bool float8 = cy_attr_get_int(r->n, CY_ATTR_round, CY_I8) == CY_F8E4M3FN;
   const double steps = float8 ? 448 : 127;
-  cy_expr bits = cy_x_local(k, r->most), x = cy_x_op(k, CY_OP_bitcast, CY_F32, &bits, 1);
-  cy_local most = local_set(b, CY_F32, bin(b, CY_OP_max, x, cy_x_const(k, CY_F32, 1e-30)));
-  cy_local up = local_set(b, CY_F32, bin(b, CY_OP_div, cy_x_const(k, CY_F32, steps), cy_x_local(k, most)));
+  cy_expr bits = cy_x_local(k, r->upper), x = cy_x_op(k, CY_OP_bitcast, CY_F32, &bits, 1);
+  cy_local upper = local_set(b, CY_F32, bin(b, CY_OP_max, x, cy_x_const(k, CY_F32, 1e-30)));
+  cy_local up = local_set(b, CY_F32, bin(b, CY_OP_div, cy_x_const(k, CY_F32, steps), cy_x_local(k, upper)));
   idx[last] = cy_x_index(k, 0);
-  x = bin(b, CY_OP_mul, cy_x_local(k, most), cy_x_const(k, CY_F32, 1 / steps));
+  x = bin(b, CY_OP_mul, cy_x_local(k, upper), cy_x_const(k, CY_F32, 1 / steps));
   x = factor ? bin(b, CY_OP_mul, x, factor) : x;
   cy_kb_store(b, cy_lower_place(r->l, scale), CY_F32, r->t->rank, idx, x);
   idx[last] = cy_kb_loop(b, r->t->dim[last], r->lanes);
@@ -507,14 +507,14 @@ static bool split_row(const norm *m, row_split *out) {
       *out = split_with_rest(m, axis, MIN_PART);
     if (!fixed)
       return true;
-    int64_t most = extent < MAX_PARTS ? extent : MAX_PARTS, parts = most;
+    int64_t upper = extent < MAX_PARTS ? extent : MAX_PARTS, parts = upper;
     while (parts >= MIN_PARTS && (extent % parts || extent / parts < run || (known && length / parts < min_part)))
       parts--;
     *out = split_evenly(m, axis, cy_dim_const(g, parts));
     if (parts >= MIN_PARTS)
       return true;
     if (known && !m->lanes && extent >= MIN_ROW) { /* no divisor fits */
-      *out = split_with_rest(m, axis, cy_ceil(extent, most) > MIN_PART ? cy_ceil(extent, most) : MIN_PART);
+      *out = split_with_rest(m, axis, cy_ceil(extent, upper) > MIN_PART ? cy_ceil(extent, upper) : MIN_PART);
       return true;
     }
   }

@@ -81,9 +81,9 @@ static numbers sums_of(cy_lowering *l, const numbers *x) {
 /* [n + 1]: the sum of all numbers in front; the last one is that of all. Many are added up by parts first. */
 static cy_place starts_of(cy_lowering *l, const numbers *x, int depth) {
   cy_graph *g = l->g;
-  int64_t least, most;
-  cy_dim_range(g, x->n, &least, &most);
-  bool deep = most > FEW && depth < DEEPEST;
+  int64_t min, max;
+  cy_dim_range(g, x->n, &min, &max);
+  bool deep = max > FEW && depth < DEEPEST;
   cy_dim behind = cy_dim_addi(g, x->n, 1);
   cy_place above = {0}, out = list_of(l, CY_I64, behind);
   if (deep) {
@@ -107,9 +107,9 @@ static cy_place starts_of(cy_lowering *l, const numbers *x, int depth) {
 /* The last i < n with starts[i] <= c, where starts[0] <= c. */
 static cy_expr last_start(cy_kb *b, const cy_place *starts, cy_dim n, cy_expr c) {
   cy_kernel *k = b->k;
-  int64_t least, most, iterations = 0;
-  cy_dim_range(b->l->g, n, &least, &most);
-  while (iterations < MAX_BITS && (most - 1) >> iterations > 0)
+  int64_t min, max, iterations = 0;
+  cy_dim_range(b->l->g, n, &min, &max);
+  while (iterations < MAX_BITS && (max - 1) >> iterations > 0)
     iterations++;
   cy_local at = local_set(b, CY_I64, cy_x_index(k, 0)),
            step = local_set(b, CY_I64, cy_x_index(k, (int64_t)1 << (iterations ? iterations - 1 : 0)));
@@ -186,7 +186,7 @@ typedef struct nms {
   cy_lowering *l;
   const cy_node_info *n;
   cy_dim classes, rows, boxes, limit; /* limit: most that are kept of a row */
-  cy_dim most;                        /* candidates of the row that has the most of them */
+  cy_dim max;                        /* candidates of the row that has the most of them */
   cy_place found;                     /* [row]: its candidates, */
   cy_lower_sorted order;              /* .. the best ones first */
 } nms;
@@ -236,7 +236,7 @@ static cy_lower_rows candidates(const nms *s) {
 static void count_candidates(nms *s, const cy_lower_rows *rows) {
   cy_lowering *l = s->l;
   cy_dim one = cy_dim_const(l->g, 1);
-  cy_place most = list_of(l, CY_I64, one);
+  cy_place max = list_of(l, CY_I64, one);
   cy_sym sym = cy_sym_new(l->g, NULL, CY_SYM_FREE);
   s->found = list_of(l, CY_I64, s->rows);
   cy_kb b;
@@ -254,10 +254,10 @@ static void count_candidates(nms *s, const cy_lower_rows *rows) {
   cy_expr row = cy_kb_loop(&b, rows->rows, false);
   cy_kernel_accum(b.k, top, CY_OP_max, load(&b, &s->found, CY_I64, row));
   cy_kernel_end(b.k);
-  store(&b, &most, CY_I64, cy_x_index(b.k, 0), local(&b, top));
+  store(&b, &max, CY_I64, cy_x_index(b.k, 0), local(&b, top));
   cy_kb_launch(&b, true);
-  cy_lower_read(l, &most, CY_I64, sym);
-  s->most = cy_dim_sym(l->g, sym);
+  cy_lower_read(l, &max, CY_I64, sym);
+  s->max = cy_dim_sym(l->g, sym);
 }
 
 static cy_expr smaller(cy_kb *b, cy_expr x, cy_expr y) { return cy_x_select(b->k, bin(b, CY_OP_lt, x, y), x, y); }
@@ -315,7 +315,7 @@ static cy_place sides_in_order(const nms *s, cy_dim padded) {
   cy_kb b;
   cy_kb_init(&b, l, "nms_sides");
   cy_expr row = cy_kb_grid_index(&b, s->rows), i = cy_kb_grid_index(&b, padded);
-  cy_expr last = bin(&b, CY_OP_sub, cy_x_dim(b.k, s->most), cy_x_index(b.k, 1));
+  cy_expr last = bin(&b, CY_OP_sub, cy_x_dim(b.k, s->max), cy_x_index(b.k, 1));
   const cy_expr at[2] = {row, bin(&b, CY_OP_min, i, last)};
   cy_local side[SIDES];
   for (int n = 0; n < SIDES; n++)
@@ -370,7 +370,7 @@ typedef struct keeping {
 static void keep_word(const nms *s, cy_kb *b, const keeping *q, const cy_place *bits, cy_expr word,
                       const cy_place *kept) {
   cy_kernel *k = b->k;
-  cy_expr limit = cy_x_dim(k, s->limit), last = bin(b, CY_OP_sub, cy_x_dim(k, s->most), cy_x_index(k, 1));
+  cy_expr limit = cy_x_dim(k, s->limit), last = bin(b, CY_OP_sub, cy_x_dim(k, s->max), cy_x_index(k, 1));
   cy_expr bit = cy_kb_loop(b, cy_dim_const(s->l->g, WORD), false), shift = cy_x_cast(k, bit, CY_U32);
   cy_expr i = add(b, bin(b, CY_OP_mul, word, cy_x_index(k, WORD)), bit);
   cy_expr hit = bin(b, CY_OP_and, bin(b, CY_OP_shr, local(b, q->gone), shift), as_u32(b, 1));
@@ -439,7 +439,7 @@ static void keep_best(const nms *s, const cy_place *kept, cy_dim room, const cy_
     side[i] = cy_kernel_add_local(k, CY_F32);
     mine[i] = local(&b, side[i]);
   }
-  cy_expr idx[2] = {row, cy_kb_loop(&b, s->most, false)};
+  cy_expr idx[2] = {row, cy_kb_loop(&b, s->max, false)};
   cy_local box = local_set(&b, CY_I64, cy_x_cast(k, cy_kb_load(&b, &s->order.at, s->order.at_type, 2, idx), CY_I64));
   read_box(s, &b, batch, local(&b, box), side);
   cy_kernel_set(k, hit, cy_x_int(k, CY_BOOL, 0));
@@ -468,7 +468,7 @@ static void keep_best(const nms *s, const cy_place *kept, cy_dim room, const cy_
 static void keep(const nms *s, const cy_place *kept, cy_dim room, const cy_place *counts) {
   cy_lowering *l = s->l;
   cy_graph *g = l->g;
-  cy_dim words = cy_dim_cdiv(g, s->most, cy_dim_const(g, WORD)), one = cy_dim_const(g, 1);
+  cy_dim words = cy_dim_cdiv(g, s->max, cy_dim_const(g, WORD)), one = cy_dim_const(g, 1);
   cy_dim squares = cy_dim_max(g, cy_dim_mul(g, s->rows, cy_dim_mul(g, words, words)), one);
   cy_branch fits;
   cy_lower_branch(l, cy_dim_div(g, cy_dim_const(g, MAX_SQUARES), squares), &fits);

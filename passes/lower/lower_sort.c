@@ -30,11 +30,11 @@ static cy_expr as_signed(cy_kb *b, cy_expr x, cy_dtype from, cy_dtype to) {
 /* The bits of a float, those behind the sign turned where it is set; 0 has no sign, NaN is larger than everything. */
 static cy_expr float_key(cy_kb *b, cy_expr x, cy_dtype from, cy_dtype to) {
   cy_kernel *k = b->k;
-  cy_expr zero = cy_x_const(k, from, 0), most = cy_x_int(k, to, to == CY_I64 ? INT64_MAX : INT32_MAX);
+  cy_expr zero = cy_x_const(k, from, 0), max = cy_x_int(k, to, to == CY_I64 ? INT64_MAX : INT32_MAX);
   cy_expr plain = cy_x_select(k, bin(b, CY_OP_eq, x, zero), zero, x);
   cy_expr bits = cy_x_op(k, CY_OP_bitcast, to, &plain, 1);
-  cy_expr key = cy_x_select(k, bin(b, CY_OP_lt, bits, cy_x_int(k, to, 0)), bin(b, CY_OP_xor, bits, most), bits);
-  return cy_x_select(k, cy_x_un(k, CY_OP_isnan, x), most, key);
+  cy_expr key = cy_x_select(k, bin(b, CY_OP_lt, bits, cy_x_int(k, to, 0)), bin(b, CY_OP_xor, bits, max), bits);
+  return cy_x_select(k, cy_x_un(k, CY_OP_isnan, x), max, key);
 }
 
 cy_dtype cy_lower_key_type(cy_dtype t) {
@@ -140,12 +140,12 @@ static runs sort_parts(const sorting *s) {
 }
 
 /* Opens and closes a loop that sets `pos` to how many of the first `length` elements of a run come before `mine`; at
- * most `most`. */
+ * most `max`. */
 static void bisect(const sorting *s, cy_kb *b, const runs *from, cy_expr row, cy_expr first, cy_expr length,
-                   int64_t most, cy_expr mine, cy_expr in_front, cy_local pos) {
+                   int64_t max, cy_expr mine, cy_expr in_front, cy_local pos) {
   cy_kernel *k = b->k;
   int64_t iterations = 0;
-  while (most >> iterations)
+  while (max >> iterations)
     iterations++;
   cy_local step = cy_kernel_add_local(k, CY_I64);
   cy_kernel_set(k, pos, cy_x_index(k, 0));
@@ -165,8 +165,8 @@ static runs merge(const sorting *s, const runs *from) {
   bool all = from->span > s->part && !cy_dim_is_const(g, s->from->n, NULL);
   cy_dim merged = all ? from->count : cy_dim_min(g, from->count, number(s, MERGED));
   runs to = room(s, from->total, all ? 0 : from->span * MERGED, cy_dim_muli(g, from->width, MERGED));
-  int64_t least, most;
-  cy_dim_range(g, from->width, &least, &most);
+  int64_t min, max;
+  cy_dim_range(g, from->width, &min, &max);
   cy_kb b;
   cy_kb_init(&b, s->l, "sort_merge");
   cy_kernel *k = b.k;
@@ -184,7 +184,7 @@ static runs merge(const sorting *s, const runs *from) {
   cy_expr length = bin(&b, CY_OP_max, bin(&b, CY_OP_min, left, width), cy_x_index(k, 0));
   length = cy_x_select(k, bin(&b, CY_OP_eq, other, run), cy_x_index(k, 0), length); /* p are known to be before it */
   cy_expr first = bin(&b, CY_OP_mul, cy_lower_clamp(&b, other, from->count), step);
-  bisect(s, &b, from, row, first, length, most, mine, bin(&b, CY_OP_lt, other, run), pos);
+  bisect(s, &b, from, row, first, length, max, mine, bin(&b, CY_OP_lt, other, run), pos);
   cy_kernel_accum(k, smaller, CY_OP_add, cy_x_local(k, pos));
   cy_kernel_end(k);
   cy_expr begin = bin(&b, CY_OP_mul, group, cy_x_dim(k, to.step));
@@ -199,18 +199,18 @@ static void take(const sorting *s, const runs *r) {
 }
 
 static void merge_all(const sorting *s, const runs *r) {
-  int64_t least, most;
-  cy_dim_range(s->l->g, r->count, &least, &most);
-  if (most <= 1) {
+  int64_t min, max;
+  cy_dim_range(s->l->g, r->count, &min, &max);
+  if (max <= 1) {
     take(s, r);
     return;
   }
   cy_branch more;
-  if (least <= 1)
+  if (min <= 1)
     cy_lower_branch(s->l, cy_dim_max(s->l->g, cy_dim_sub(s->l->g, r->count, number(s, 1)), number(s, 0)), &more);
   runs merged = merge(s, r);
   merge_all(s, &merged);
-  if (least > 1)
+  if (min > 1)
     return;
   cy_lower_otherwise(s->l, &more);
   take(s, r);
@@ -219,9 +219,9 @@ static void merge_all(const sorting *s, const runs *r) {
 
 /* Of places in a row. */
 static cy_dtype index_type(cy_lowering *l, cy_dim n) {
-  int64_t least, most;
-  cy_dim_range(l->g, n, &least, &most);
-  return most <= INT32_MAX ? CY_I32 : CY_I64;
+  int64_t min, max;
+  cy_dim_range(l->g, n, &min, &max);
+  return max <= INT32_MAX ? CY_I32 : CY_I64;
 }
 
 /* Sorts at least the first k of each row; then `take` appends what is to be done with them: once for each way that the

@@ -27,7 +27,7 @@ typedef struct sums {
   uint64_t channels;
   int64_t *total, *size; /* of weights; of their amounts */
   int *largest;          /* amount */
-  int64_t most;          /* amount of an element of x */
+  int64_t max;          /* amount of an element of x */
 } sums;
 
 /* Elements of v differ along n's output channels only, if at all. out_step: from channel to channel, 0 or 1. */
@@ -73,7 +73,7 @@ static bool read_sums(cy_rewrite *rw, cy_val v, sums *out) {
   return true;
 }
 
-static bool fits(const sums *s, uint64_t c, int64_t start) { return llabs(start) + s->most * s->size[c] <= INT32_MAX; }
+static bool fits(const sums *s, uint64_t c, int64_t start) { return llabs(start) + s->max * s->size[c] <= INT32_MAX; }
 
 /* A constant per channel, shaped to broadcast against the contraction's result. */
 static void *channel_constant(cy_graph *g, const sums *s, cy_dtype dtype, cy_val *out) {

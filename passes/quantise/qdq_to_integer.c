@@ -441,8 +441,8 @@ static cy_val moved_pad(cy_rewrite *rw, const cy_node_info *n) {
       (s.zero && !(cy_value_is_const(g, s.zero) && cy_value_is_splat(g, s.zero, &zero))) ||
       (n->nin > 1 && n->in[1] && !(cy_value_is_const(g, n->in[1]) && cy_value_is_splat(g, n->in[1], &fill))))
     return 0;
-  double q = rint(fill / scale) + zero, least = cy_type_of(g, s.x)->dtype == CY_I8 ? -128 : 0;
-  if (!(q >= least && q <= least + 255) || (float)((float)(q - zero) * (float)scale) != (float)fill)
+  double q = rint(fill / scale) + zero, min = cy_type_of(g, s.x)->dtype == CY_I8 ? -128 : 0;
+  if (!(q >= min && q <= min + 255) || (float)((float)(q - zero) * (float)scale) != (float)fill)
     return 0;
   cy_val in[2] = {s.x, cy_build_scalar_int(g, (cy_dtype)cy_type_of(g, s.x)->dtype, (int64_t)q)};
   return dequantize_as(g, d, cy_build(g, CY_OP_pad, in, 2, n->attrs, n->nattrs, NULL, 0), -1);
@@ -639,17 +639,17 @@ static cy_val clamp(cy_rewrite *rw, const cy_node_info *n) {
     return 0;
   double base = cy_type_of(g, n->out[0])->dtype == CY_I8 ? -128 : 0;
   double low = (base - zero) * scale, high = (base + 255 - zero) * scale;
-  const cy_node_info *most = cy_def_of(g, n->in[0], CY_OP_min), *least = max_below(g, n->in[0], low);
-  if (least)
-    return quantize_like(g, n, least->in[0], n->in[1]);
-  if (!most || !cy_value_is_const(g, most->in[1]))
+  const cy_node_info *max = cy_def_of(g, n->in[0], CY_OP_min), *min = max_below(g, n->in[0], low);
+  if (min)
+    return quantize_like(g, n, min->in[0], n->in[1]);
+  if (!max || !cy_value_is_const(g, max->in[1]))
     return 0;
-  bool implied = cy_value_is_splat(g, most->in[1], &bound) && bound >= high;
-  cy_val bytes = implied ? 0 : rounded_bound(g, n, most->in[1], scale, zero, base);
+  bool implied = cy_value_is_splat(g, max->in[1], &bound) && bound >= high;
+  cy_val bytes = implied ? 0 : rounded_bound(g, n, max->in[1], scale, zero, base);
   if (!implied && !bytes)
     return 0;
   implied |= bytes && cy_splat_is(g, bytes, base + 255);
-  cy_val x = quantize_like(g, n, most->in[0], n->in[1]);
+  cy_val x = quantize_like(g, n, max->in[0], n->in[1]);
   return implied ? x : cy_build_binary(g, CY_OP_min, x, bytes);
 }
 
@@ -665,10 +665,10 @@ typedef struct fixed_point {
   int64_t factor;
 } fixed_point;
 
-/* steps: bytes per unit of the result; most: of them, the largest result. */
-static bool choose_fixed(double steps, double most, fixed_point *out) {
+/* steps: bytes per unit of the result; max: of them, the largest result. */
+static bool choose_fixed(double steps, double max, fixed_point *out) {
   int shift = 0;
-  while (most / steps > Q15_RANGE << shift)
+  while (max / steps > Q15_RANGE << shift)
     shift++;
   *out = (fixed_point){.shift = shift, .factor = (int64_t)rint((Q15_RANGE << shift) * steps)};
   out->inverse = out->factor ? 32768 * steps / (double)out->factor : 0;
@@ -706,7 +706,7 @@ typedef struct fixed_constants {
   bool shifts;                           /* not all shifts are 0 */
 } fixed_constants;
 
-static bool fixed_constants_of(cy_graph *g, cy_val like, cy_val steps, double scale, double most,
+static bool fixed_constants_of(cy_graph *g, cy_val like, cy_val steps, double scale, double max,
                                fixed_constants *out) {
   cy_type type = *cy_type_of(g, like);
   uint64_t count = cy_type_count(g, &type), have = cy_type_count(g, cy_type_of(g, steps));
@@ -721,7 +721,7 @@ static bool fixed_constants_of(cy_graph *g, cy_val like, cy_val steps, double sc
   out->shifts = false;
   for (uint64_t i = 0; i < count; i++) {
     fixed_point p;
-    if (!choose_fixed(f[have == 1 ? 0 : i] / scale, most, &p))
+    if (!choose_fixed(f[have == 1 ? 0 : i] / scale, max, &p))
       return false;
     inverse[i] = (float)p.inverse;
     factor[i] = (int16_t)p.factor;

@@ -89,7 +89,7 @@ typedef struct cy_quant_tensor {
   uint32_t *from, nfrom; /* tensors (by index) whose integers it is made of by moving them */
   bool joins;            /* .. by putting their channels behind one another */
   bool passes_channels;  /* .. and along axis 1 each channel is one of theirs, in their order */
-  double *most;          /* [channels], the caller's: largest magnitude to expect of each */
+  double *max;          /* [channels], the caller's: largest magnitude to expect of each */
   const float *balance;  /* [channels]; NULL: all 1 */
   double low, high;      /* the range of x / balance, chosen by the caller; 0 is always inside when used */
 } cy_quant_tensor;
@@ -194,16 +194,16 @@ bool cy_quant_passes_channels(const cy_graph *g, const cy_node_info *n);
 /* Sets `axis` and `channels` of all tensors: of those that share integers all have an axis, or none. types[tensor]; NULL:
  * not known. */
 void cy_quant_balance_axes(cy_quant *q, const cy_graph *g, const cy_type *const *types);
-/* Sets `balance` of all tensors from `most`. */
+/* Sets `balance` of all tensors from `max`. */
 void cy_quant_balance(cy_quant *q);
 /* A value for every symbol, to estimate with: batches count as 1, everything else as a middling size. */
 const int64_t *cy_quant_sizes(const cy_graph *g, cy_arena *arena);
 double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes);
 /* Scale and zero point of a u8 tensor of this range. */
 void cy_quant_u8(double low, double high, float *out_scale, int *out_zero);
-/* Scale of an f8e4m3fn tensor whose largest magnitude is `most`. */
-enum { CY_QUANT_FLOAT8_MOST = 448 };
-float cy_quant_float8_scale(double most);
+/* Scale of an f8e4m3fn tensor whose largest magnitude is `max`. */
+enum { CY_QUANT_FLOAT8_MAX = 448 };
+float cy_quant_float8_scale(double max);
 /* Symmetric s8 by channel: `values` is [outer][channels][inner]; out_scale[channels], out has as many elements as
  * values. Of a convolution, inner is a multiple of its taps, whose sums are kept; else `taps` is 1. */
 void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t inner, uint64_t taps, float *out_scale,

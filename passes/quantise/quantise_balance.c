@@ -72,7 +72,7 @@ void cy_quant_balance_axes(cy_quant *q, const cy_graph *g, const cy_type *const 
 
 /* ---- by how much ------------------------------------------------------------------------------------------------ */
 
-static const double least = 1.0 / 256;
+static const double min = 1.0 / 256;
 
 static uint32_t root(uint32_t *group, uint32_t t) {
   while (group[t] != t)
@@ -96,13 +96,13 @@ static double share(const cy_quant *q, uint32_t t) {
   return layers ? 1 : 0.5;
 }
 
-static float *own_factors(cy_quant *q, uint32_t t, double most) {
+static float *own_factors(cy_quant *q, uint32_t t, double max) {
   cy_quant_tensor *x = &q->tensor[t];
   float *f = CY_NEW_ARRAY(q->arena, float, x->channels);
   double power = share(q, t);
   for (uint32_t c = 0; c < x->channels; c++) {
-    double r = pow(x->most[c] / most, power);
-    f[c] = (float)(r > least ? r : least);
+    double r = pow(x->max[c] / max, power);
+    f[c] = (float)(r > min ? r : min);
   }
   return f;
 }
@@ -123,7 +123,7 @@ static const float *moved_factors(cy_quant *q, const cy_quant_tensor *x) {
 
 void cy_quant_balance(cy_quant *q) {
   uint32_t *group = CY_NEW_ARRAY(q->arena, uint32_t, q->ntensors + 1);
-  double *most = CY_NEW_ARRAY(q->arena, double, q->ntensors + 1);
+  double *max = CY_NEW_ARRAY(q->arena, double, q->ntensors + 1);
   for (uint32_t t = 0; t < q->ntensors; t++)
     group[t] = t;
   for (uint32_t t = 0; t < q->ntensors; t++)
@@ -131,14 +131,14 @@ void cy_quant_balance(cy_quant *q) {
       group[root(group, q->tensor[t].from[k])] = root(group, t);
   for (uint32_t t = 0; t < q->ntensors; t++)
     for (uint32_t c = 0; q->tensor[t].axis >= 0 && c < q->tensor[t].channels; c++)
-      most[root(group, t)] = fmax(most[root(group, t)], q->tensor[t].most[c]);
+      max[root(group, t)] = fmax(max[root(group, t)], q->tensor[t].max[c]);
   for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t t = 0; t < q->ntensors; t++) {
       cy_quant_tensor *x = &q->tensor[t];
-      if (x->axis < 0 || x->balance || !(most[root(group, t)] > 0))
+      if (x->axis < 0 || x->balance || !(max[root(group, t)] > 0))
         continue;
-      x->balance = x->nfrom ? moved_factors(q, x) : own_factors(q, t, most[root(group, t)]);
+      x->balance = x->nfrom ? moved_factors(q, x) : own_factors(q, t, max[root(group, t)]);
       changed |= x->balance != NULL;
     }
   }

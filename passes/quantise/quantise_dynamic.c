@@ -231,15 +231,15 @@ static void replace(dynamic *s, cy_node id, uint32_t layer, bool measure) {
 
 cy_quant_dynamics *cy_quant_dynamics_open(cy_pass *p, cy_quant *q) {
   dynamic *s = CY_NEW_ARRAY(p->scratch, dynamic, 1);
-  uint32_t most = cy_node_count(p->g) + 1;
+  uint32_t max = cy_node_count(p->g) + 1;
   *s = (dynamic){.p = p,
                  .g = p->g,
                  .q = q,
                  .uses = cy_graph_uses(p->g, p->scratch),
                  .values = cy_value_count(p->g),
                  .sizes = cy_quant_sizes(p->g, p->scratch)};
-  s->known = CY_NEW_ARRAY(p->scratch, cy_quant_rounded, most);
-  s->replaced = cy_arena_alloc(p->scratch, sizeof *s->replaced * most);
+  s->known = CY_NEW_ARRAY(p->scratch, cy_quant_rounded, max);
+  s->replaced = cy_arena_alloc(p->scratch, sizeof *s->replaced * max);
   s->deciding = cy_quant_deciding(p, &s->uses, false);
   return s;
 }
@@ -293,15 +293,15 @@ void cy_quant_dynamic_planned(cy_pass *p, cy_quant *q) {
 
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   cy_graph *g = p->g;
-  uint32_t most = cy_node_count(g);
+  uint32_t max = cy_node_count(g);
   dynamic *s = cy_quant_dynamics_open(p, q);
-  cy_quant_more_layers(q, most);
+  cy_quant_more_layers(q, max);
   bool single = q->mode == CY_QUANT_SINGLE_DYNAMIC, measure = single || q->mode == CY_QUANT_MEASURE_DYNAMIC;
   cy_quant_singles made;
   if (single) {
     q->chosen = cy_quant_chosen_outputs(p, q->arena);
     s->amplified = cy_quant_deciding(p, &s->uses, true);
-    cy_quant_singles_start(p, &made, most);
+    cy_quant_singles_start(p, &made, max);
     s->single = &made;
   }
   for (cy_block b = first; b <= (measure ? 1 : cy_block_count(g)); b++) {

@@ -11,7 +11,7 @@
  */
 #include "quantise_int.h"
 
-static const double MOST = 65504;
+static const double LIMIT = 65504;
 
 /* Do all readers of v compute with its elements, if need be as a transposed view? */
 static bool are_computing(const cy_graph *g, const cy_uses *uses, cy_val v, cy_block block) {
@@ -37,9 +37,9 @@ static cy_node behind(const cy_graph *g, cy_node id) {
 }
 
 static cy_val halves_of(cy_graph *g, cy_val x) {
-  cy_val v = cy_build_binary(g, CY_OP_min, x, cy_build_scalar(g, CY_F32, MOST));
+  cy_val v = cy_build_binary(g, CY_OP_min, x, cy_build_scalar(g, CY_F32, LIMIT));
   if (!cy_never_negative(g, x))
-    v = cy_build_binary(g, CY_OP_max, v, cy_build_scalar(g, CY_F32, -MOST));
+    v = cy_build_binary(g, CY_OP_max, v, cy_build_scalar(g, CY_F32, -LIMIT));
   return cy_build_cast(g, v, CY_F16);
 }
 

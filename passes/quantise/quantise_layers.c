@@ -313,8 +313,8 @@ void cy_quant_u8(double low, double high, float *out_scale, int *out_zero) {
   *out_zero = zero > 255 ? 255 : (int)zero;
 }
 
-float cy_quant_float8_scale(double most) {
-  float scale = (float)(most / CY_QUANT_FLOAT8_MOST);
+float cy_quant_float8_scale(double max) {
+  float scale = (float)(max / CY_QUANT_FLOAT8_MAX);
   return scale >= 1e-30f ? scale : 1;
 }
 
@@ -329,11 +329,11 @@ static void keep_sum(const cy_data_f32 *w, float scale, uint64_t taps, int8_t *i
   while (fabs(off) > 0.5) {
     int step = off > 0 ? -1 : 1;
     uint64_t best = taps;
-    double most = 0;
+    double max = 0;
     for (uint64_t i = 0; i < taps; i++) {
       double wanted = ((double)w[i] / scale - ints[i]) * step;
-      if (wanted > most && abs(ints[i] + step) <= 127) {
-        most = wanted;
+      if (wanted > max && abs(ints[i] + step) <= 127) {
+        max = wanted;
         best = i;
       }
     }
@@ -350,8 +350,8 @@ void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t
   memset(out_scale, 0, channels * sizeof *out_scale);
   for (uint64_t r = 0; r < outer * channels; r++)
     for (uint64_t i = 0; i < inner; i++) {
-      float a = fabsf(w[r * inner + i]), *most = &out_scale[r % channels];
-      *most = a > *most ? a : *most;
+      float a = fabsf(w[r * inner + i]), *max = &out_scale[r % channels];
+      *max = a > *max ? a : *max;
     }
   for (uint64_t c = 0; c < channels; c++)
     out_scale[c] = out_scale[c] >= 1e-30f ? out_scale[c] / 127 : 1;

@@ -107,9 +107,9 @@ bool cy_quant_skips(const char *skip, const char *name, const char *op) {
 }
 
 bool cy_quant_may_share(const double low[2], const double high[2]) {
-  static const double MOST = 4; /* times as wide */
+  static const double LIMIT = 4; /* times as wide */
   double width[2];
   for (int i = 0; i < 2; i++)
     width[i] = (high[i] > 0 ? high[i] : 0) - (low[i] < 0 ? low[i] : 0);
-  return width[0] <= width[1] * MOST && width[1] <= width[0] * MOST;
+  return width[0] <= width[1] * LIMIT && width[1] <= width[0] * LIMIT;
 }

@@ -26,10 +26,10 @@
  * longest. */
 static int64_t slice_axis(cy_graph *g, const cy_type *t, const int64_t *sizes) {
   enum { ENOUGH = 16 };
-  int64_t best = 2, most = cy_dim_eval(g, t->dim[2], sizes);
-  for (int i = 3; i < t->rank && most < ENOUGH; i++)
-    if (cy_dim_eval(g, t->dim[i], sizes) > most)
-      most = cy_dim_eval(g, t->dim[best = i], sizes);
+  int64_t best = 2, max = cy_dim_eval(g, t->dim[2], sizes);
+  for (int i = 3; i < t->rank && max < ENOUGH; i++)
+    if (cy_dim_eval(g, t->dim[i], sizes) > max)
+      max = cy_dim_eval(g, t->dim[best = i], sizes);
   return best;
 }
 
@@ -71,11 +71,11 @@ cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, cy_quant_scales scales, c
   if (scales != CY_QUANT_PER_IMAGE)
     return scales == CY_QUANT_PER_ROW ? round_rows(g, x, float8) : round_places(g, x, float8);
   bool positive = !float8 && cy_never_negative(g, x);
-  double steps = float8 ? CY_QUANT_FLOAT8_MOST : positive ? 255 : 127;
+  double steps = float8 ? CY_QUANT_FLOAT8_MAX : positive ? 255 : 127;
   cy_val bits = cy_build_bitcast(g, cy_build_unary(g, CY_OP_abs, x), CY_I32);
-  cy_val most = cy_build_bitcast(g, most_of_images(g, bits, sizes), CY_F32);
-  most = cy_build_binary(g, CY_OP_max, most, cy_build_scalar(g, CY_F32, 1e-30));
-  cy_val up = cy_build_binary(g, CY_OP_div, cy_build_scalar(g, CY_F32, steps), most);
+  cy_val max = cy_build_bitcast(g, most_of_images(g, bits, sizes), CY_F32);
+  max = cy_build_binary(g, CY_OP_max, max, cy_build_scalar(g, CY_F32, 1e-30));
+  cy_val up = cy_build_binary(g, CY_OP_div, cy_build_scalar(g, CY_F32, steps), max);
   cy_val whole = cy_build_binary(g, CY_OP_mul, x, up);
   whole = float8 ? whole : cy_build_unary(g, CY_OP_round, whole);
   return (cy_quant_rounded){.x = x,
@@ -83,5 +83,5 @@ cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, cy_quant_scales scales, c
                                                   float8     ? CY_F8E4M3FN
                                                   : positive ? CY_U8
                                                              : CY_I8),
-                            .scale = cy_build_binary(g, CY_OP_mul, most, cy_build_scalar(g, CY_F32, 1 / steps))};
+                            .scale = cy_build_binary(g, CY_OP_mul, max, cy_build_scalar(g, CY_F32, 1 / steps))};
 }

@@ -37,18 +37,18 @@ enum {
 static void round_column(const cy_weight_blocks *s, const void *from, uint64_t b, uint64_t c, cy_weight_column *out) {
   const cy_data_f32 *w = (const cy_data_f32 *)from + b * s->block * s->n + c;
   double low = 0, high = 0;
-  int top = (1 << s->bits) - 1, most = top / 2;
+  int top = (1 << s->bits) - 1, max = top / 2;
   for (uint64_t i = 0; i < s->block; i++) {
     double x = w[i * s->n];
     low = x < low ? x : low;
     high = x > high ? x : high;
   }
-  double step = s->zeros ? (high - low) / top : fmax(high, -low) / most;
+  double step = s->zeros ? (high - low) / top : fmax(high, -low) / max;
   out->scale = step >= 1e-30 ? (float)step : 1;
   out->zero = s->zeros ? (int)fmin(fmax(rint(-low / out->scale), 0), top) : s->zero;
-  int least = s->zeros ? 0 : s->zero - most;
+  int min = s->zeros ? 0 : s->zero - max;
   for (uint64_t i = 0; i < s->block; i++)
-    out->code[i] = (int)fmin(fmax(rint(w[i * s->n] / out->scale) + out->zero, least), least + top - !s->zeros);
+    out->code[i] = (int)fmin(fmax(rint(w[i * s->n] / out->scale) + out->zero, min), min + top - !s->zeros);
 }
 
 /* A cache line of columns, where these divide the matrix: contractions read 64 x 128 codes at a time, twice as fast as
@@ -138,12 +138,12 @@ static bool fit_scales(const float *scale, uint64_t n, cy_dtype type, float by) 
 
 /* The factor of all scales that are products of it and numbers of f8e4m3fn, as NVFP4 has them; 0: there is none. */
 static float common_factor(const float *scale, uint64_t n) {
-  float most = 0;
+  float max = 0;
   for (uint64_t i = 0; i < n; i++)
-    most = scale[i] > most ? scale[i] : most;
-  for (int code = 0x7e; code > 0 && most > 0; code--) {
+    max = scale[i] > max ? scale[i] : max;
+  for (int code = 0x7e; code > 0 && max > 0; code--) {
     uint8_t bits = (uint8_t)code;
-    float by = most / (float)cy_scalar_load(&bits, CY_F8E4M3FN, 0).f;
+    float by = max / (float)cy_scalar_load(&bits, CY_F8E4M3FN, 0).f;
     const float near[3] = {by, nextafterf(by, 0), nextafterf(by, INFINITY)};
     for (int k = 0; k < 3; k++)
       if (near[k] > 0 && isfinite(near[k]) && fit_scales(scale, n, CY_F8E4M3FN, near[k]))

@@ -62,13 +62,13 @@ typedef struct narrowing {
 
 static double largest(const cy_data *d) {
   const cy_data_f32 *w = d->bytes;
-  double most = 0;
+  double max = 0;
   for (uint64_t i = 0; i < d->size / sizeof *w; i++)
-    most = isfinite(w[i]) && fabs(w[i]) > most ? fabs(w[i]) : most;
-  return most;
+    max = isfinite(w[i]) && fabs(w[i]) > max ? fabs(w[i]) : max;
+  return max;
 }
 
-static void warn(narrowing *s, cy_val v, const cy_node_info *n, double most) {
+static void warn(narrowing *s, cy_val v, const cy_node_info *n, double max) {
   cy_graph *g = s->g;
   const char *name = cy_str_text(g, cy_value_of(g, v)->name);
   cy_location where = {.graph = cy_str_text(g, n->origin.graph),
@@ -78,7 +78,7 @@ static void warn(narrowing *s, cy_val v, const cy_node_info *n, double most) {
   cy_diag_add(cy_graph_diag(g), CY_WARNING, &where,
               "constant %s%s%sstays in f32: its largest value, %g, is beyond the largest f16, 65504; --bf16 has the "
               "range of f32",
-              *name ? "'" : "", name, *name ? "' " : "", most);
+              *name ? "'" : "", name, *name ? "' " : "", max);
 }
 
 /* v's values as dtype `to`, rounded to half precision. */
@@ -254,10 +254,10 @@ static double largest_weight(const cy_graph *g, const cy_node_info *n) {
                 : w == CY_F8E4M3FN                   ? 448
                 : w == CY_F8E5M2                     ? 57344
                                                      : MAX_CODE,
-         most = 0;
+         max = 0;
   for (uint64_t i = 0, count = scale->data.bytes ? cy_type_count(g, &scale->type) : 0; i < count; i++)
-    most = fmax(most, fabs(cy_scalar_load(scale->data.bytes, (cy_dtype)scale->type.dtype, i).f));
-  return most * code;
+    max = fmax(max, fabs(cy_scalar_load(scale->data.bytes, (cy_dtype)scale->type.dtype, i).f));
+  return max * code;
 }
 
 static void allow_rounding(narrowing *s, cy_node id) {
@@ -280,9 +280,9 @@ static void narrow_blocks(narrowing *s, cy_node id) {
   if (s->exact || s->q || s->planned || (rounds && cy_attr_find(n, CY_ATTR_round)) ||
       cy_type_of(g, n->in[0])->dtype != CY_F32 || !cy_caps_half_factors(o->caps, s->half, g, n, s->sizes))
     return;
-  double most = s->half == CY_F16 ? largest_weight(g, n) : 0;
-  if (most >= BEYOND_F16) {
-    warn(s, n->in[2], n, most);
+  double max = s->half == CY_F16 ? largest_weight(g, n) : 0;
+  if (max >= BEYOND_F16) {
+    warn(s, n->in[2], n, max);
     return;
   }
   cy_build_before(g, id);

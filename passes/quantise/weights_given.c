@@ -64,14 +64,14 @@ static bool fit_four_bits(int64_t low, int64_t high) { return low >= (high < 8 ?
 
 /* How codes are stored: in 4 bits where all fit. */
 static void choose_codes(const cy_graph *g, cy_given_weights *w) {
-  int64_t low = 0, high = 0, least = 255, most = -128;
+  int64_t low = 0, high = 0, min = 255, max = -128;
   find_range(g, w->q, &low, &high);
   if (w->zero) {
     find_range(g, w->zero, &low, &high);
-    find_range(g, w->zero, &least, &most);
+    find_range(g, w->zero, &min, &max);
   }
-  int zero = w->zero ? (int)least : 0;
-  w->blocks.zeros = w->zero && least != most;
+  int zero = w->zero ? (int)min : 0;
+  w->blocks.zeros = w->zero && min != max;
   w->blocks.bits = 4;
   if (!fit_four_bits(low, high) || !cy_weights_split(&w->blocks)) {
     w->blocks.bits = 8;
@@ -147,11 +147,11 @@ static bool has_few_rows(const cy_pass *p, const cy_type *x) {
   const cy_weight_options *o = p->options->weights;
   cy_graph *g = p->g;
   cy_dim rows = cy_dim_const(g, 1);
-  int64_t least, most;
+  int64_t min, max;
   for (int i = 0; i < x->rank - 1; i++)
     rows = cy_dim_mul(g, rows, x->dim[i]);
-  cy_dim_range(g, rows, &least, &most);
-  return o && o->quantised_rows && least <= FEW_ROWS;
+  cy_dim_range(g, rows, &min, &max);
+  return o && o->quantised_rows && min <= FEW_ROWS;
 }
 
 /* Are codes and zero points of 4 bits, whatever holds them? Looks no further than to the first that is not. */

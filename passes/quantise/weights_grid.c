@@ -32,16 +32,16 @@ static bool on_grid(const channel *c, double step) {
 
 /* The largest step of which all weights of a channel are multiples, 1 where all are 0; 0: there is none. */
 static double step_of(const channel *c) {
-  double most = 0;
+  double max = 0;
   for (uint64_t i = 0; i < c->runs * c->run; i++) {
     double w = fabs(weight(c, i));
-    most = w > most || isnan(w) ? w : most;
+    max = w > max || isnan(w) ? w : max;
   }
-  if (most == 0 || !isfinite(most) || most < 1e-30)
-    return most == 0;
+  if (max == 0 || !isfinite(max) || max < 1e-30)
+    return max == 0;
   for (int k = 1; k <= MAX_STEPS; k++)
-    if (on_grid(c, most / k))
-      return most / k;
+    if (on_grid(c, max / k))
+      return max / k;
   return 0;
 }
 

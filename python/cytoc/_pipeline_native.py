@@ -41,7 +41,7 @@ class PipelineOptions(C.Structure):
 
 class StageSums(C.Structure):
     _fields_ = [("name", text), ("kind", i32), ("threads", i32), ("items", i64), ("failed", i64), ("busy_ns", i64), ("waiting_in_ns", i64),
-                ("waiting_out_ns", i64), ("waiting", i64), ("most_waiting", i64), ("batches", i64), ("rows", i64), ("batch", i64),
+                ("waiting_out_ns", i64), ("waiting", i64), ("max_waiting", i64), ("batches", i64), ("rows", i64), ("batch", i64),
                 ("short_of_memory", i64), ("reused", i64), ("passed", i64)]
 
 

@@ -480,4 +480,4 @@ class PipelineRun:
         kind = ("stage", "split", "join", "run")[s.kind]
         return StageStatistics(stage.name, kind, s.threads, s.items, s.failed, s.busy_ns / 1e9, s.waiting_in_ns / 1e9, s.waiting_out_ns / 1e9,
                                s.busy_ns / total if total else 0.0, s.items * s.threads * 1e9 / s.busy_ns if s.busy_ns else 0.0, s.waiting,
-                               s.most_waiting, s.batches, s.rows, s.batch, s.short_of_memory, s.reused, s.passed)
+                               s.max_waiting, s.batches, s.rows, s.batch, s.short_of_memory, s.reused, s.passed)

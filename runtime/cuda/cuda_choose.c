@@ -200,7 +200,7 @@ typedef struct search {
   cuda_plan plan;
   cuda_offer offers[CYRT_CUDA_LIBRARIES];
   cuda_ptr own, other; /* results of our kernel and of the plan at hand, */
-  cuda_ptr most;       /* .. and how they compare: two floats */
+  cuda_ptr max;       /* .. and how they compare: two floats */
 } search;
 
 enum { NUMBERS = 1000 }; /* of plans, for each library */
@@ -249,19 +249,19 @@ static int agree(search *s, int *out_zeros) {
   const cyrt_cuda_problem *p = s->w.problem;
   int64_t dtype = p->tensor[CYRT_PROBLEM_OUT].dtype, blocks = 4 * (int64_t)state->device->multiprocessors;
   int64_t n = (int64_t)output_span(p) / cyrt_problem_element(dtype);
-  float most[2] = {0, INFINITY};
+  float max[2] = {0, INFINITY};
   state->behind_kernel = 0; /* the kernel that compares does not wait by itself */
   cyrt_slot slots[5] = {{.ptr = (void *)(uintptr_t)s->own},
                         {.ptr = (void *)(uintptr_t)s->other},
-                        {.ptr = (void *)(uintptr_t)s->most},
+                        {.ptr = (void *)(uintptr_t)s->max},
                         {.size = n},
                         {.size = dtype}};
-  if (driver->fill_async(s->most, 0, sizeof most, state->stream) ||
+  if (driver->fill_async(s->max, 0, sizeof max, state->stream) ||
       cyrt_cuda_launch(s->w.frame, (uint32_t)state->code->agree, slots, blocks > 0 ? blocks : 1, 0, NULL) ||
-      driver->copy_out_async(most, s->most, sizeof most, state->stream) || driver->stream_wait(state->stream))
+      driver->copy_out_async(max, s->max, sizeof max, state->stream) || driver->stream_wait(state->stream))
     return 0;
-  *out_zeros = most[0] == 0;
-  return most[1] <= most[0] * tolerance(p);
+  *out_zeros = max[0] == 0;
+  return max[1] <= max[0] * tolerance(p);
 }
 
 /* A plan that cannot be made, or that fails, is passed over: there are others, and our own kernel. */
@@ -326,7 +326,7 @@ static int32_t get_results(search *s, uint64_t bytes) {
   int32_t status = (int32_t)cyrt_cuda_take(state, &s->own, bytes, "choosing an algorithm", error);
   if (!status)
     status = (int32_t)cyrt_cuda_take(state, &s->other, bytes, "choosing an algorithm", error);
-  return status ? status : (int32_t)cyrt_cuda_take(state, &s->most, 2 * sizeof(float), "choosing an algorithm", error);
+  return status ? status : (int32_t)cyrt_cuda_take(state, &s->max, 2 * sizeof(float), "choosing an algorithm", error);
 }
 
 static int32_t time_on_scratch(search *s) {
@@ -344,7 +344,7 @@ static int32_t time_on_scratch(search *s) {
     s->w = real;
   }
   state->shared->driver.stream_wait(state->stream); /* a way that failed may have left something under way */
-  const cuda_ptr got[3] = {s->own, s->other, s->most};
+  const cuda_ptr got[3] = {s->own, s->other, s->max};
   for (int i = 0; i < 3; i++)
     if (got[i])
       cyrt_cuda_give(state, got[i]);

@@ -124,9 +124,9 @@ static cyto_status damaged(const cyrt_cuda_image *image, const char *what, cyto_
 /* The image unpacked, with a zero behind it, for free(). */
 static cyto_status open_image(const cyrt_cuda_images *images, const cyrt_cuda_image *image, uint8_t **out,
                               cyto_error *error) {
-  enum { MOST = 1 << 30 };
+  enum { LIMIT = 1 << 30 };
   *out = NULL;
-  if (image->bytes > MOST)
+  if (image->bytes > LIMIT)
     return damaged(image, "has an impossible size", error);
   uint8_t *bytes = malloc(image->bytes + 1);
   if (!bytes)

@@ -149,13 +149,13 @@ static int64_t end_of_range(int64_t n) {
 
 /* How much longer kept outputs may become where they lie. */
 static int64_t headroom(const cuda_state *state, const cyrt_frame *frame) {
-  int64_t least = INT64_MAX;
+  int64_t min = INT64_MAX;
   for (uint32_t i = 0; frame->room && i < state->model->n_outputs; i++) {
     const cyrt_port *port = &state->model->outputs[i];
     int64_t left = port->continues ? frame->room - frame->outputs[i].dims[port->axis] : INT64_MAX;
-    least = left < least ? left : least;
+    min = left < min ? left : min;
   }
-  return least;
+  return min;
 }
 
 /* Lengths that changed since the last run, all by the same number; 0: another kind of change, or none. */
@@ -304,12 +304,12 @@ static void set_grids(cuda_state *state, int anew) {
     same = top->launches[i].kernel == now->launches[i].kernel;
   for (uint64_t i = 0; i < now->n; i++) {
     noted *a = &now->launches[i];
-    int64_t most = state->code->kernels[a->kernel].max_blocks;
+    int64_t max = state->code->kernels[a->kernel].max_blocks;
     a->varies = a->varies && (anew || !same || !equal_launches(state, now, top, i));
     int64_t at_end = same ? top->launches[i].blocks : a->blocks + a->blocks / PARTS + 1;
     a->grid = !a->varies || at_end <= a->blocks ? a->blocks : at_end;
-    if (a->grid > most && a->blocks <= most)
-      a->grid = most; /* a run that itself has too many is refused when it is launched */
+    if (a->grid > max && a->blocks <= max)
+      a->grid = max; /* a run that itself has too many is refused when it is launched */
     a->grid = a->grid < 1 ? 1 : a->grid;
   }
 }

@@ -56,8 +56,8 @@ static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t 
 
 /* As many blocks as there are tiles, or as can be had at a time. */
 static int64_t whole_clusters(const cyrt_cuda_tma *tma, int64_t multiprocessors) {
-  int64_t n = tma->cluster, wanted = (tma->blocks + n - 1) / n, most = multiprocessors / n;
-  return (wanted > most && most > 0 ? most : wanted) * n;
+  int64_t n = tma->cluster, wanted = (tma->blocks + n - 1) / n, max = multiprocessors / n;
+  return (wanted > max && max > 0 ? max : wanted) * n;
 }
 
 int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status) {

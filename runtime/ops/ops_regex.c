@@ -231,7 +231,7 @@ int32_t cyrt_op_string_tokens(cyrt_frame *frame, const cyrt_tensor *in, int32_t 
                               const cyrt_attr *attr) {
   (void)n_out;
   cutter c = {.frame = frame, .programs = in + 2, .n = n_in - 2, .between = attr[0].i != 0, .shortest = attr[1].i};
-  int64_t count = cyrt_count(in[0].rank, in[0].dims), width = out[0].dims[out[0].rank - 1], most = 0, words = 0;
+  int64_t count = cyrt_count(in[0].rank, in[0].dims), width = out[0].dims[out[0].rank - 1], max = 0, words = 0;
   int32_t *rows = out[0].data;
   uint64_t room;
   for (int32_t k = 0; k < c.n; k++)
@@ -242,10 +242,10 @@ int32_t cyrt_op_string_tokens(cyrt_frame *frame, const cyrt_tensor *in, int32_t 
   for (int64_t i = 0; i < count && !c.status; i++) {
     cyto_string s = cyrt_text(frame, ((const int32_t *)in[0].data)[i]);
     int64_t n = fill_row(&c, s, &in[1], rows ? rows + i * width : NULL, width);
-    most = n > most ? n : most;
+    max = n > max ? n : max;
   }
   cyrt_scratch_free(frame, memory, room);
   if (!rows)
-    out[0].dims[out[0].rank - 1] = most ? most + (in[1].dims[0] == 3 ? 2 : 0) : 0;
+    out[0].dims[out[0].rank - 1] = max ? max + (in[1].dims[0] == 3 ? 2 : 0) : 0;
   return c.status;
 }

@@ -202,7 +202,7 @@ static int next_part(cyto_string *rest, cyto_string separator, int last, cyto_st
 int32_t cyrt_op_string_split(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
                              const cyrt_attr *attr) {
   (void)n_in, (void)n_out;
-  int64_t n = count_of(&in[0]), limit = attr[0].i, most = 0, width = out[0].dims[out[0].rank - 1];
+  int64_t n = count_of(&in[0]), limit = attr[0].i, max = 0, width = out[0].dims[out[0].rank - 1];
   cyto_string separator = cyrt_text(frame, numbers_of(&in[1])[0]), part;
   int32_t status = CYTO_OK, *parts = out[0].data;
   for (int64_t i = 0; i < n && !status; i++) {
@@ -211,14 +211,14 @@ int32_t cyrt_op_string_split(cyrt_frame *frame, const cyrt_tensor *in, int32_t n
     for (; !status && next_part(&rest, separator, k == limit, &part); k++)
       if (parts)
         status = cyrt_text_add(frame, part.text, part.length, &parts[i * width + k]);
-    most = k > most ? k : most;
+    max = k > max ? k : max;
     for (int64_t j = k; parts && j < width; j++)
       parts[i * width + j] = 0;
     if (out[1].data)
       ((int64_t *)out[1].data)[i] = k;
   }
   if (!parts)
-    out[0].dims[out[0].rank - 1] = most;
+    out[0].dims[out[0].rank - 1] = max;
   return status;
 }
 

@@ -349,14 +349,14 @@ int cyrt_vsnprintf(char *text, size_t room, const char *format, va_list args) {
     at += plain;
     if (!*at++)
       break;
-    int cut = !strncmp(at, ".*", 2), most = cut ? va_arg(args, int) : 0, wide;
+    int cut = !strncmp(at, ".*", 2), max = cut ? va_arg(args, int) : 0, wide;
     at += 2 * cut;
     wide = !strncmp(at, "ll", 2);
     at += 2 * wide;
     char kind = *at++;
     if (kind == 's') {
-      const char *s = va_arg(args, const char *), *end = cut ? memchr(s, 0, (size_t)most) : NULL;
-      put(&o, s, end ? (size_t)(end - s) : cut ? (size_t)most : strlen(s));
+      const char *s = va_arg(args, const char *), *end = cut ? memchr(s, 0, (size_t)max) : NULL;
+      put(&o, s, end ? (size_t)(end - s) : cut ? (size_t)max : strlen(s));
     } else if (kind == 'd') {
       int64_t v = wide ? va_arg(args, int64_t) : va_arg(args, int);
       put_integer(&o, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, v < 0);

@@ -310,8 +310,8 @@ static void limit_raise(stage *s, int64_t rows) {
   s->sums.batches++;
   s->sums.rows += rows;
   s->good += rows >= s->limit;
-  if (s->limit < s->most && s->good >= s->patience) {
-    s->limit = s->limit * 2 < s->most ? s->limit * 2 : s->most;
+  if (s->limit < s->max && s->good >= s->patience) {
+    s->limit = s->limit * 2 < s->max ? s->limit * 2 : s->max;
     s->has_risen = 1;
     s->good = 0;
   }

@@ -61,14 +61,14 @@ static cyto_status limits_init(stage *s, cyto_error *error) {
   const char *why = why_alone(b, text, sizeof text);
   b->alone = why != NULL;
   b->fixed = b->n_inputs && b->inputs[0].rank && b->inputs[0].dims[0] > 0 && !why ? b->inputs[0].dims[0] : 0;
-  s->most = s->given.batch ? s->given.batch : b->fixed ? b->fixed : 1;
-  if (s->most > 1 && why)
+  s->max = s->given.batch ? s->given.batch : b->fixed ? b->fixed : 1;
+  if (s->max > 1 && why)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
                           "stage '%s': batches of %lld cannot be split again: %s; use batch 1", s->name,
-                          (long long)s->most, why);
-  if (b->fixed && s->most > b->fixed)
-    s->most = b->fixed;
-  s->limit = s->most;
+                          (long long)s->max, why);
+  if (b->fixed && s->max > b->fixed)
+    s->max = b->fixed;
+  s->limit = s->max;
   s->patience = FIRST_PATIENCE;
   return CYTO_OK;
 }

@@ -234,14 +234,14 @@ static origin *origin_new(cyto_pipeline *p, const char *name) {
 }
 
 static cyto_status enter(cyto_pipeline *p, const char *name, void *data, int32_t count, const cyto_tensor *tensors) {
-  int64_t most = p->options.in_flight;
+  int64_t max = p->options.in_flight;
   queue *q = &p->stages[0].in;
   if (!p->start)
     p->start = cyrt_os_now_ns();
   while (!p->cancelled && !p->stopping && !p->closed) {
     if (q->length >= q->capacity)
       cyrt_pipe_wait(p, &q->emptied, -1);
-    else if (most && p->live >= most)
+    else if (max && p->live >= max)
       cyrt_pipe_wait(p, &p->room, -1);
     else
       break;
@@ -349,11 +349,11 @@ void cyto_pipeline_statistics_get(cyto_pipeline *p, cyto_pipeline_statistics *ou
   int over = cyrt_pipe_is_over(&p->results) || p->cancelled;
   *out = (cyto_pipeline_statistics){.items = p->taken, .failed = p->failed, .stages = p->count, .bottleneck = -1};
   out->ns = p->start ? (over && p->end ? p->end : cyrt_os_now_ns()) - p->start : 0;
-  double most = 0;
+  double max = 0;
   for (int32_t k = 0; k < p->count; k++) {
     double busy = p->stages[k].sums.items ? busy_part(&p->stages[k]) : 0;
-    if (busy > most) {
-      most = busy;
+    if (busy > max) {
+      max = busy;
       out->bottleneck = k;
     }
   }
@@ -387,7 +387,7 @@ cyto_status cyto_stage_statistics_get(cyto_pipeline *p, int32_t number, cyto_sta
   out->waiting_in_ns = spent[WORKER_WAITS_IN];
   out->waiting_out_ns = spent[WORKER_WAITS_OUT];
   out->waiting = s->in.length;
-  out->most_waiting = s->in.most;
+  out->max_waiting = s->in.max;
   out->batch = s->limit;
   cyrt_pipe_unlock(p);
   return CYTO_OK;

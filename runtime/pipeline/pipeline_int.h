@@ -66,7 +66,7 @@ typedef struct item {
 
 typedef struct queue {
   item *first;
-  int64_t length, ready, most, capacity;
+  int64_t length, ready, max, capacity;
   int64_t turn;
   int32_t ended;
   event filled, emptied;
@@ -124,7 +124,7 @@ typedef struct stage {
   batching batching;
   int32_t gathering;
   event gate, published;
-  int64_t limit, most, good,
+  int64_t limit, max, good,
       patience; /* rows now, and asked for; runs since the limit was lowered, and until it rises */
   result *last; /* reuse: of the last item that was computed, whose first input is: */
   void *last_input;

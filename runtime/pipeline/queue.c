@@ -60,7 +60,7 @@ static void insert(queue *q, item *i) {
   *at = i;
   q->length++;
   q->ready += i->ticket <= q->turn;
-  q->most = q->length > q->most ? q->length : q->most;
+  q->max = q->length > q->max ? q->length : q->max;
 }
 
 int cyrt_pipe_put(worker *w, item *i) {

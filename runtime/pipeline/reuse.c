@@ -77,13 +77,13 @@ double cyrt_pipe_difference(const cyto_tensor *a, const cyto_tensor *b) {
 }
 
 double cyrt_pipe_highest(const cyto_tensor *t) {
-  double most = -INFINITY;
+  double max = -INFINITY;
   if (t->dtype != CYTO_F32)
-    return most;
+    return max;
   const float *x = t->data;
   for (int64_t k = 0, n = cyrt_count(t->rank, t->dims); k < n; k++)
-    most = x[k] > most ? x[k] : most;
-  return most;
+    max = x[k] > max ? x[k] : max;
+  return max;
 }
 
 /* ---- results that others get, too ---- */

@@ -261,7 +261,7 @@ static trace *trace_of(cyto_model *model) {
 /* Nanoseconds of a cycle: a chain of multiplications and additions, four cycles a link on every x86-64 of this century. */
 static double measure_cycle(void) {
   enum { LINKS = 50000, TURNS = 9 };
-  int64_t least = INT64_MAX;
+  int64_t min = INT64_MAX;
   for (int turn = 0; turn < TURNS; turn++) {
     int64_t start = cyrt_os_now_ns();
     uint64_t x = (uint64_t)start;
@@ -270,9 +270,9 @@ static double measure_cycle(void) {
       __asm__ volatile("" : "+r"(x)); /* no link may be computed ahead */
     }
     int64_t taken = cyrt_os_now_ns() - start;
-    least = taken < least ? taken : least;
+    min = taken < min ? taken : min;
   }
-  return (double)least / (4.0 * LINKS);
+  return (double)min / (4.0 * LINKS);
 }
 
 static cyto_status not_profiled(const cyto_model *model, cyto_error *error) {

@@ -25,10 +25,10 @@ static ggml_backend_buffer_type_t weights_buffer(ggml_backend_t cpu) {
   return ggml_backend_cpu_buffer_type();
 }
 
-static std::vector<float> random_floats(size_t count, float most) {
+static std::vector<float> random_floats(size_t count, float max) {
   std::vector<float> v(count);
   for (float &x : v)
-    x = (static_cast<float>(std::rand()) / static_cast<float>(RAND_MAX) - 0.5f) * most;
+    x = (static_cast<float>(std::rand()) / static_cast<float>(RAND_MAX) - 0.5f) * max;
   return v;
 }
 

@@ -97,12 +97,12 @@ static float element(const setup *s, const blocks_case *c, int64_t m, int64_t k)
 }
 
 static double factor(const setup *s, const blocks_case *c, int64_t m, int64_t k) {
-  float a = element(s, c, m, k), most = 0;
+  float a = element(s, c, m, k), max = 0;
   if (s->rounding != QUANTISED_ROWS)
     return s->rounding == BF16 ? as_bf16(a) : a;
   for (int64_t i = k / c->block * c->block; i < (k / c->block + 1) * c->block; i++)
-    most = fmaxf(most, fabsf(element(s, c, m, i)));
-  return rint((double)a * (127 / most)) * (double)(most / 127);
+    max = fmaxf(max, fabsf(element(s, c, m, i)));
+  return rint((double)a * (127 / max)) * (double)(max / 127);
 }
 
 static double error_of(const setup *s, const blocks_case *c) {

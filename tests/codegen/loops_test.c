@@ -67,8 +67,8 @@ static void test_unsaturated(void) {
 }
 
 /* Casts to integers of what they do not hold, and of what they just do. */
-static void saturate(cy_dtype from, cy_dtype to, double most) {
-  const double odd[] = {NAN, INFINITY, -INFINITY, most, -most, most * (1 - 0x1p-24), 1.5 * most, -1.5 * most};
+static void saturate(cy_dtype from, cy_dtype to, double max) {
+  const double odd[] = {NAN, INFINITY, -INFINITY, max, -max, max * (1 - 0x1p-24), 1.5 * max, -1.5 * max};
   cy_kernel *k = cy_kernel_create(g, "cast");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, from, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, to, 0);
   cy_var i = cy_kernel_add_var(k, d(100));
@@ -78,7 +78,7 @@ static void saturate(cy_dtype from, cy_dtype to, double most) {
   for (int n = 0; n < CHECK_COUNT(odd); n++)
     v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, at, cy_x_index(k, 5 * n)), cy_x_const(k, from, odd[n]), v);
   cy_kernel_store(k, y, at, cy_x_cast(k, v, to));
-  jit_case c = {.what = "saturation", .elems = {100, 100}, .lo = -2 * most, .hi = 2 * most};
+  jit_case c = {.what = "saturation", .elems = {100, 100}, .lo = -2 * max, .hi = 2 * max};
   CHECK_INT_EQ(jit_check(j, k, &c), 0);
 }
 

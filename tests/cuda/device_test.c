@@ -136,7 +136,7 @@ static bool child_failed(void) {
 static int save_images(int arch) {
   char *missing = NULL;
   cy_nvrtc *nvrtc = cy_nvrtc_open(&missing);
-  int running = 0, most = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  int running = 0, max = (int)sysconf(_SC_NPROCESSORS_ONLN);
   bool failed = !nvrtc;
   if (failed)
     fprintf(stderr, "%s\n", missing);
@@ -144,7 +144,7 @@ static int save_images(int arch) {
     const cy_cuda_arch own = archs[job / PARTS];
     if (arch && own.number != arch)
       continue;
-    for (; running && running >= most; running--)
+    for (; running && running >= max; running--)
       failed |= child_failed();
     pid_t child = fork();
     if (child == 0)

@@ -83,7 +83,7 @@ static void test_order(void) {
   CHECK_STR_HAS(said, "install the package");
 }
 
-/* Which one it was is told by -v, --stats (text and JSON) and the library; a model for a CPU, and one that is printed
+/* Which one it was is shown by -v, --stats (text and JSON) and the library; a model for a CPU, and one that is printed
  * only, have none. */
 static void test_told(void) {
   char command[6 * PATH_MAX], path[2 * PATH_MAX], wanted[3 * PATH_MAX];

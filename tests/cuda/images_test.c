@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-enum { MOST = 200000 };
-static uint8_t text[MOST], unpacked[MOST];
+enum { LIMIT = 200000 };
+static uint8_t text[LIMIT], unpacked[LIMIT];
 
 static unsigned next(unsigned *seed) {
   *seed = *seed * 1664525u + 1013904223u;
@@ -26,7 +26,7 @@ static void fill(size_t n, unsigned kind, unsigned seed) {
 }
 
 static void test_round_trip(void) {
-  static const size_t sizes[] = {0, 1, 4, 5, 11, 12, 13, 16, 17, 18, 19, 20, 100, 271, 285, 5000, 70000, MOST};
+  static const size_t sizes[] = {0, 1, 4, 5, 11, 12, 13, 16, 17, 18, 19, 20, 100, 271, 285, 5000, 70000, LIMIT};
   for (int i = 0; i < CHECK_COUNT(sizes); i++)
     for (unsigned kind = 0; kind < 3; kind++) {
       size_t n = 0;

@@ -39,8 +39,8 @@ static int ncases;
 
 /* Ceilings of what is counted in compiled kernels hold for NVRTC 13.0. Another one, which may make a third more of some, gets
  * half as much again. */
-static inline int ceiling_with(const cy_nvrtc *nvrtc, int most) {
-  return cy_nvrtc_version(nvrtc) == 13000 ? most : most + most / 2;
+static inline int ceiling_with(const cy_nvrtc *nvrtc, int max) {
+  return cy_nvrtc_version(nvrtc) == 13000 ? max : max + max / 2;
 }
 
 /* ---- loops ---- */

@@ -72,10 +72,10 @@ static void find_wanted(void) {
   cyto_error error = {0};
   CHECK_REQUIRE(context && !run(context, ROWS, &out, &error));
   memcpy(wanted, out.data, sizeof wanted);
-  float most = 0;
+  float max = 0;
   for (int i = 0; i < ROWS * WIDTH; i++)
-    most = wanted[i] > most ? wanted[i] : most;
-  CHECK(most > 1e-3f);
+    max = wanted[i] > max ? wanted[i] : max;
+  CHECK(max > 1e-3f);
   cyto_context_destroy(context);
   cyto_model_unload(model);
   expect_clean();

@@ -29,7 +29,7 @@ enum { OK = 0, BAD = 2000, UNSUPPORTED = 3000 };
 /* ---- the table of attributes ---- */
 
 static const struct attribute {
-  int of, name, type, least, most, refers; /* least 0: optional; refers: type of the descriptors, -1: any operation */
+  int of, name, type, min, max, refers; /* least 0: optional; refers: type of the descriptors, -1: any operation */
 } attributes[] = {
     {CUDNN_POINTWISE, CUDNN_POINTWISE_MODE, CUDNN_T_POINTWISE_MODE, 1, 1, 0},
     {CUDNN_POINTWISE, CUDNN_POINTWISE_PRECISION, CUDNN_T_DATA_TYPE, 1, 1, 0},
@@ -216,7 +216,7 @@ int cudnnBackendSetAttribute(void *where, int name, int type, int64_t n, const v
   if (row < 0)
     return fail(BAD, "descriptors of type %d have no attribute %d", d->type, name);
   const struct attribute *a = &attributes[row];
-  if (type != a->type || n < 1 || n > a->most || !values)
+  if (type != a->type || n < 1 || n > a->max || !values)
     return fail(BAD, "attribute %d: type %d, %lld elements", name, type, (long long)n);
   d->count[row] = n;
   memcpy(&d->value[row], values, size_of(type) * (size_t)n);
@@ -421,7 +421,7 @@ int cudnnBackendFinalize(void *where) {
   if (d->finished)
     return fail(BAD, "a descriptor of type %d is finished twice", d->type);
   for (int i = 0; i < ATTRIBUTES; i++)
-    if (attributes[i].of == d->type && d->count[i] < attributes[i].least)
+    if (attributes[i].of == d->type && d->count[i] < attributes[i].min)
       return fail(BAD, "a descriptor of type %d lacks attribute %d", d->type, attributes[i].name);
   int code = OK;
   switch (d->type) {

@@ -122,7 +122,7 @@ static const struct {
   matmul_row product;
   conv_row conv; /* where it has images */
   integers ints;
-  int most[LARGE_COLUMNS]; /* 0: there is no such kernel */
+  int max[LARGE_COLUMNS]; /* 0: there is no such kernel */
 } large[] = {
     {{1, 2048, 2048, 2048, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {240, 257, 3685, 1870}},
     {{1, 2048, 2048, 2048, false, false, false, CY_BF16, CY_F32, false, false}, {0}, {0}, {278, 340, 4125, 2035}},
@@ -169,7 +169,7 @@ static const struct {
 /* The same with weights in integers. */
 static const struct {
   block_row product;
-  int most[LARGE_COLUMNS];
+  int max[LARGE_COLUMNS];
 } large_weights[] = {
     {{{1, 2048, 4096, 4096, false, false, false, CY_F16, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
      {697, 738, 10835, 0}},
@@ -185,7 +185,7 @@ static const struct {
  * cut, copies of single elements) is counted, too. */
 static const struct {
   attention_row attention;
-  int most[LARGE_COLUMNS];
+  int max[LARGE_COLUMNS];
 } large_attentions[] = {
     {{CY_F16, 8, 16, 1, 2048, 2048, 64, 64, 0, 0, 0}, {780, 640, 12850, 17000}},
     {{CY_BF16, 8, 16, 4, 2048, 2048, 128, 128, CAUSAL | TOKENS, 0, 0}, {820, 680, 8100, 10400}},
@@ -198,10 +198,10 @@ enum {
 };
 static int first_large = MAX_CASES;
 
-static const int *most_of(int i) {
-  return i < WITH_INTEGERS ? large[i].most
-         : i < ATTENTIONS  ? large_weights[i - WITH_INTEGERS].most
-                           : large_attentions[i - ATTENTIONS].most;
+static const int *max_of(int i) {
+  return i < WITH_INTEGERS ? large[i].max
+         : i < ATTENTIONS  ? large_weights[i - WITH_INTEGERS].max
+                           : large_attentions[i - ATTENTIONS].max;
 }
 
 static void add_large(void) {
@@ -406,7 +406,7 @@ static void check_result(const char *what, const target_arch *t, const compiled 
   bool groups = t->arch.suffix, copies = t->arch.number >= 80, part = share_of(t, what).every > 1;
   unsigned ffma = counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT];
   /* how many there must be: of the largest number that any architecture is fine with, and of parts */
-  unsigned few = part ? 1 : 20, some = part ? 10 : 50, many = part ? 50 : 200, most = part ? 300 : 1000;
+  unsigned few = part ? 1 : 20, some = part ? 10 : 50, many = part ? 50 : 200, max = part ? 300 : 1000;
   if (*c->error) {
     CHECK_FAIL("sm_%d%.1s: %s", t->arch.number, &t->arch.suffix, c->error);
     return;
@@ -426,7 +426,7 @@ static void check_result(const char *what, const target_arch *t, const compiled 
   if (strchr("mif", *what)) /* results */
     CHECK(counts[CY_CUDA_WIDE_STORE] > few / 2);
   if (*what == 'c')
-    CHECK(ffma > most);
+    CHECK(ffma > max);
   if (*what == 'c' || *what == 'l') /* rows, and products of few rows */
     CHECK(counts[CY_CUDA_SHFL] > some);
   if (*what == 'f')
@@ -455,14 +455,14 @@ static void check_result(const char *what, const target_arch *t, const compiled 
 
 static void check_loop(const target_arch *t, int i, bool tma, const main_loop *loop) {
   int column = tma ? LARGE_TMA : t->arch.suffix ? LARGE_90A : t->arch.number >= 100 ? LARGE_120 : LARGE_80;
-  int most = ceiling_with(nvrtc, most_of(i)[column]);
+  int max = ceiling_with(nvrtc, max_of(i)[column]);
   int others = loop->products ? (int)(loop->others * 100 / loop->products) : 0;
-  if (!most)
+  if (!max)
     CHECK_INT_EQ(loop->products, 0);
-  else if (!loop->products || others > most)
+  else if (!loop->products || others > max)
     CHECK_FAIL("sm_%d%.1s: %s%s has %u other instructions for %u products in its main loop: %d for 100, not %d at most",
                t->arch.number, &t->arch.suffix, cases[first_large + i].what, tma ? " (tensors)" : "", loop->others,
-               loop->products, others, most);
+               loop->products, others, max);
 }
 
 static void test_loops_of_products(void) {

@@ -533,31 +533,31 @@ static void test_unknown(void) {
 static int max_shared(const kernel_case *c, cy_cuda_arch arch) {
   const cy_cuda_machine *m = c->machine.state;
   bool own = !m || !m->narch;
-  int most = 0;
+  int max = 0;
   for (int i = 0; m && i < m->narch; i++)
     own |= m->arch[i].number == arch.number;
   for (int a = 0; own && a < CHECK_COUNT(archs); a++)
     if (archs[a].arch.number == arch.number)
-      most = archs[a].shared;
-  return most;
+      max = archs[a].shared;
+  return max;
 }
 
 /* Of the first blocks of the last launch. */
 static void check_traffic(const kernel_case *c, cy_cuda_arch arch) {
   const traffic *t = read_traffic();
-  int row = 0, most, iterations = t->shared_min ? (int)(t->shared_iterations * 100 / t->shared_min) : 100,
+  int row = 0, max, iterations = t->shared_min ? (int)(t->shared_iterations * 100 / t->shared_min) : 100,
       sectors = t->sectors ? (int)(t->sectors_min * 100 / t->sectors) : 100;
   while (strncmp(c->what, ceilings[row].what, strlen(ceilings[row].what)))
     row++;
-  most = ceiling_with(nvrtc, ceilings[row].iterations);
+  max = ceiling_with(nvrtc, ceilings[row].iterations);
   if (verbose)
     fprintf(stderr, "  sm_%d%.1s: %s: %d %% of the iterations of shared memory, %d %% of the sectors needed\n",
             arch.number, &arch.suffix, c->what, iterations, sectors);
-  else if (iterations > most || sectors < ceilings[row].sectors)
+  else if (iterations > max || sectors < ceilings[row].sectors)
     CHECK_FAIL(
         "sm_%d%.1s: %s: %d %% of the iterations of shared memory that are needed (at most %d), of all sectors %d %% "
         "are needed (at least %d)",
-        arch.number, &arch.suffix, c->what, iterations, most, sectors, ceilings[row].sectors);
+        arch.number, &arch.suffix, c->what, iterations, max, sectors, ceilings[row].sectors);
 }
 
 static void run_case(int i, cy_cuda_arch arch, bool tensors, int iterations) {

@@ -56,7 +56,7 @@ static int by_address(const void *a, const void *b) { return ORDER(((const note 
 /* Turns that the threads of one part of a warp take; n of them. */
 static u32 part_iterations(const note *part, int n) {
   u64 words[BANKS][BANKS];
-  u32 count[BANKS] = {0}, most = 0;
+  u32 count[BANKS] = {0}, max = 0;
   for (int i = 0; i < n; i++)
     for (u64 word = part[i].at / 4; word <= (part[i].at + part[i].bytes - 1) / 4; word++) {
       u32 bank = word % BANKS, k = 0;
@@ -64,9 +64,9 @@ static u32 part_iterations(const note *part, int n) {
         k++;
       if (k == count[bank])
         words[bank][count[bank]++] = word;
-      most = count[bank] > most ? count[bank] : most;
+      max = count[bank] > max ? count[bank] : max;
     }
-  return most;
+  return max;
 }
 
 static void count_shared(const note *request, int n) {
@@ -99,16 +99,16 @@ static void count_global(note *request, int n) {
 
 /* Numbers the notes [from, to) of a warp and a line. */
 static void number_notes(u32 from, u32 to) {
-  u32 turn = 0, least = ~0u, most = 0;
+  u32 turn = 0, min = ~0u, max = 0;
   for (u32 i = from; i < to; i++) {
     notes[i].turn = turn++;
     if (i + 1 == to || notes[i + 1].thread != notes[i].thread) {
-      least = turn < least ? turn : least;
-      most = turn > most ? turn : most;
+      min = turn < min ? turn : min;
+      max = turn > max ? turn : max;
       turn = 0;
     }
   }
-  for (u32 i = from; least < most && i < to; i++)
+  for (u32 i = from; min < max && i < to; i++)
     notes[i].turn = notes[i].round;
 }
 

@@ -107,15 +107,15 @@ static int differ(const float *got, const float *want, int64_t behind) {
 
 /* n words by both; calls that the steps took at most from the `from`-th on. */
 static int decode(sequence *cuda, sequence *cpu, int n, int from) {
-  int most = 0;
+  int max = 0;
   for (int i = 0; i < n; i++) {
     int before = mock->calls;
     const float *got = step(cuda, 1);
-    most = i >= from && mock->calls - before > most ? mock->calls - before : most;
+    max = i >= from && mock->calls - before > max ? mock->calls - before : max;
     if (differ(got, step(cpu, 1), cuda->length - 1))
       return -1;
   }
-  return most;
+  return max;
 }
 
 /* Caches that the context keeps: from 50 words to 90, through the ends of two ranges (64, 128) and of their room. */

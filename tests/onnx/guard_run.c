@@ -37,7 +37,7 @@ enum { MAX_PORTS = 64, PAGE = 4096, DONE = 0, REFUSED = 1, FAULT = 2 };
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 enum { SANITIZED = 1 };
-static const size_t MOST_BYTES = (size_t)2 << 30; /* between forbidden pages */
+static const size_t MAX_BYTES = (size_t)2 << 30; /* between forbidden pages */
 
 /* A report ends the child by a signal: an exit code could be taken for the library's refusal. */
 const char *__asan_default_options(void) {
@@ -47,7 +47,7 @@ const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stack
 const char *__tsan_default_options(void) { return "abort_on_error=1:allocator_may_return_null=1"; }
 #else
 enum { SANITIZED = 0 };
-static const size_t MOST_BYTES = (size_t)1 << 40;
+static const size_t MAX_BYTES = (size_t)1 << 40;
 #endif
 
 typedef struct test_case {
@@ -80,7 +80,7 @@ static size_t in_use;
 /* `bytes` of memory that end where a forbidden page begins (in_front false: but for what the alignment costs), or begin
  * where one ends. NULL when there is no memory. */
 static void *guarded(size_t bytes, size_t alignment, bool in_front) {
-  if (bytes > MOST_BYTES - in_use)
+  if (bytes > MAX_BYTES - in_use)
     return NULL;
   size_t room = (bytes + PAGE - 1) / PAGE * PAGE;
   char *base = mmap(NULL, room + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -342,11 +342,11 @@ static bool case_read(char *line, test_case *c) {
 
 /* All of stdin, before the first fork: children would move the place where it is read. */
 static size_t cases_read(test_case **out) {
-  size_t n = 0, most = 0, room = 0;
+  size_t n = 0, max = 0, room = 0;
   char *line = NULL;
   for (; getline(&line, &room, stdin) > 0; line = NULL, room = 0) {
-    if (n == most)
-      *out = realloc(*out, (most = most * 2 + 64) * sizeof **out);
+    if (n == max)
+      *out = realloc(*out, (max = max * 2 + 64) * sizeof **out);
     if (!*out || !case_read(line, &(*out)[n++])) {
       fprintf(stderr, "guard_run: a line needs 5 fields, the last of which is a number of seconds: line %zu\n", n);
       exit(2);

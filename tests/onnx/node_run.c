@@ -194,7 +194,7 @@ static long long int_at(const tensor *t, int64_t i) {
 static void floats_compare(const test_case *c, int k, const tensor *got, const tensor *want) {
   int64_t count = want->count * (want->dtype == CYTO_C64 || want->dtype == CYTO_C128 ? 2 : 1);
   int64_t wrong = 0, first = 0;
-  double least = want->dtype == CYTO_BF16 ? 0x1p-6 : want->dtype == CYTO_F16 ? half_rtol : 0, rtol = fmax(c->rtol, least);
+  double min = want->dtype == CYTO_BF16 ? 0x1p-6 : want->dtype == CYTO_F16 ? half_rtol : 0, rtol = fmax(c->rtol, min);
   for (int64_t i = 0; i < count; i++) {
     double g = float_at(got, i), w = float_at(want, i);
     if (!(g == w || (isnan(g) && isnan(w)) || fabs(g - w) <= c->atol + rtol * fabs(w)) && wrong++ == 0)

@@ -77,13 +77,13 @@ static const cy_quant_tensor *named(const cy_quant *q, const char *name) {
 static void give_ranges(cy_quant *q) {
   for (uint32_t t = 0; t < q->ntensors; t++) {
     cy_quant_tensor *x = &q->tensor[t];
-    x->most = calloc(x->channels, sizeof *x->most);
+    x->max = calloc(x->channels, sizeof *x->max);
     for (uint32_t c = 0; c < x->channels; c++)
-      x->most[c] = c + 1;
+      x->max[c] = c + 1;
   }
   cy_quant_balance(q);
   for (uint32_t t = 0; t < q->ntensors; t++) {
-    free(q->tensor[t].most);
+    free(q->tensor[t].max);
     q->tensor[t].low = -1;
     q->tensor[t].high = 2;
   }

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { WIDTH = 4, ROW_ARENA = 1024, MOST = 1200 };
+enum { WIDTH = 4, ROW_ARENA = 1024, LIMIT = 1200 };
 
 /* ---- the model ---- */
 
@@ -97,8 +97,8 @@ static inline cyto_model *model_open(const cyrt_model *code) {
 typedef struct row {
   float x[WIDTH];
 } row;
-static row rows[MOST];
-static cyto_tensor tensors[MOST];
+static row rows[LIMIT];
+static cyto_tensor tensors[LIMIT];
 static atomic_int released;
 
 static inline void release(void *user, void *data) {

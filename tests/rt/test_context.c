@@ -431,7 +431,7 @@ static void test_create_simple(void) {
   cyto_context_destroy(cache);
 }
 
-/* Sizes of outputs are told by symbols of the inputs. */
+/* Sizes of outputs are described by symbols of the inputs. */
 static void test_output_names(void) {
   cyto_model *model = NULL;
   cyto_port port;

@@ -66,7 +66,7 @@ static void test_back_pressure(void) {
   CHECK(!cyto_stage_statistics_get(f.pipeline, 1, &s));
   CHECK(s.waiting_out_ns > 50000000);
   CHECK_INT_EQ(s.waiting, 2);
-  CHECK_INT_EQ(s.most_waiting, 2);
+  CHECK_INT_EQ(s.max_waiting, 2);
   CHECK_INT_EQ(cyto_stage_statistics_get(f.pipeline, 2, &s), CYTO_INDEX_OUT_OF_RANGE);
   flow_end(&f);
   CHECK_INT_EQ(atomic_load(&f.feeder.status), CYTO_CANCELLED);

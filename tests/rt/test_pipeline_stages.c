@@ -99,7 +99,7 @@ static void test_early_exit(void) {
 /* ---- splits and joins ---- */
 
 enum { SUM_OF = 1000 };
-static atomic_int live, most_live; /* parts */
+static atomic_int live, max_live; /* parts */
 
 static int32_t split(void *user, cyto_item *item, cyto_emitter *to, cyto_error *error) {
   int64_t k = number_of(item), fails = (int64_t)(intptr_t)user;
@@ -107,8 +107,8 @@ static int32_t split(void *user, cyto_item *item, cyto_emitter *to, cyto_error *
     if (cyto_emit(to, number_as(k * SUM_OF + part), 0, NULL))
       return CYTO_CANCELLED;
     atomic_fetch_add(&live, 1);
-    if (atomic_load(&live) > atomic_load(&most_live))
-      atomic_store(&most_live, atomic_load(&live));
+    if (atomic_load(&live) > atomic_load(&max_live))
+      atomic_store(&max_live, atomic_load(&live));
   }
   if (k != fails)
     return CYTO_OK;
@@ -179,7 +179,7 @@ static void test_split_join(void) {
       flow f;
       atomic_store(&abandoned, 0);
       atomic_store(&live, 0);
-      atomic_store(&most_live, 0);
+      atomic_store(&max_live, 0);
       cyto_pipeline_options options = {.on_error = CYTO_ERRORS_SKIP, .unordered = unordered, .queue = 2};
       CHECK_REQUIRE(flow_start(&f, stages, 3, options, 40, 0, 0));
       check_sums(&f, fault ? 5 : -1,
@@ -187,7 +187,7 @@ static void test_split_join(void) {
                             : "item 'i5' (number 5, part 2), stage 'look': no tissue",
                  unordered);
       CHECK(atomic_load(&abandoned) <= 1);
-      CHECK(fault || atomic_load(&most_live) <= 2 * 2 * 2 + 2 + 3 + 1 + 2);
+      CHECK(fault || atomic_load(&max_live) <= 2 * 2 * 2 + 2 + 3 + 1 + 2);
       flow_end(&f);
     }
 }

@@ -86,19 +86,19 @@ static void test_after_sleep(void) {
 }
 
 typedef struct cut {
-  atomic_llong pieces, least, most, crooked; /* pieces; tasks in one; pieces that begin within a unit */
+  atomic_llong pieces, min, max, crooked; /* pieces; tasks in one; pieces that begin within a unit */
   int64_t n, unit;
 } cut;
 
 static void cut_kernel(const cyrt_slot *args, int64_t begin, int64_t end, int64_t worker) {
   cut *c = args[0].ptr;
-  long long size = end - begin, least = atomic_load(&c->least), most = atomic_load(&c->most);
+  long long size = end - begin, min = atomic_load(&c->min), max = atomic_load(&c->max);
   (void)worker;
   atomic_fetch_add(&c->pieces, 1);
   atomic_fetch_add(&c->crooked, begin % c->unit != 0);
-  while ((end < c->n || c->unit == 1) && size < least && !atomic_compare_exchange_weak(&c->least, &least, size))
+  while ((end < c->n || c->unit == 1) && size < min && !atomic_compare_exchange_weak(&c->min, &min, size))
     ;
-  while (size > most && !atomic_compare_exchange_weak(&c->most, &most, size))
+  while (size > max && !atomic_compare_exchange_weak(&c->max, &max, size))
     ;
 }
 
@@ -109,12 +109,12 @@ static void test_equal_pieces(void) {
     for (int i = 0; i < CHECK_COUNT(grains); i++)
       for (int64_t n = grains[i] + 1; n < 3000; n += n / 5 + 1) {
         cyrt_frame frame = {.workers = workers, .pool = cyrt_pool_shared()};
-        cut c = {.least = n, .n = n, .unit = grains[i] % 64 ? 1 : 64};
+        cut c = {.min = n, .n = n, .unit = grains[i] % 64 ? 1 : 64};
         cyrt_slot args[] = {{.ptr = &c}};
         cyrt_parallel_for(&frame, cut_kernel, args, n, grains[i]);
         long long pieces = atomic_load(&c.pieces);
         CHECK_REQUIRE(pieces >= 2 && (pieces < workers || pieces % workers == 0));
-        CHECK_REQUIRE(atomic_load(&c.most) - atomic_load(&c.least) <= c.unit);
+        CHECK_REQUIRE(atomic_load(&c.max) - atomic_load(&c.min) <= c.unit);
         CHECK_INT_EQ(atomic_load(&c.crooked), 0);
       }
 }
@@ -256,8 +256,8 @@ static void test_one_pool(void) {
   run_linked(&rt_model_a, 1);
   run_linked(&rt_model_b, 2);
   int cpus = cyto_cpu_count();
-  int most = before > cpus ? before : cpus;
-  CHECK(check_threads() <= most);
+  int max = before > cpus ? before : cpus;
+  CHECK(check_threads() <= max);
   dlclose(self);
 }
 

@@ -76,8 +76,8 @@ int main(int argc, char **argv) {
   if (memcmp(y[0], y[1], sizeof y[0]))
     fail("the models differ");
   GetSystemInfo(&info);
-  int more = threads_of_this_process() - before, most = (int)info.dwNumberOfProcessors - 1;
-  if (more != most)
-    fprintf(stderr, "pool: %d threads were started, not %d\n", more, most);
-  return more != most;
+  int more = threads_of_this_process() - before, max = (int)info.dwNumberOfProcessors - 1;
+  if (more != max)
+    fprintf(stderr, "pool: %d threads were started, not %d\n", more, max);
+  return more != max;
 }

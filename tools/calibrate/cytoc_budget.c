@@ -38,7 +38,7 @@ enum { MAX_VERIFIED = 7, MAX_SAMPLES = 32, RANDOM_SIZE = 64, NONE = -1 };
 /* Of the contest. What is estimated to take so many times as long does not take part; what wins does so by that share;
  * rounds, and libraries that are compiled to find a contender. */
 static const double NEAR_CYCLES = 1.3, CLEARLY = 0.98, CONTEST_MS = 4000;
-enum { LEAST_ROUNDS = 5, MOST_ROUNDS = 31, MAX_CONTENDER_VERIFIED = 3 };
+enum { MIN_ROUNDS = 5, MAX_ROUNDS = 31, MAX_CONTENDER_VERIFIED = 3 };
 
 /* Entries of the offer that are about the same layer, and the one that counts now. */
 typedef struct group {
@@ -331,9 +331,9 @@ static double offer_cycles(const search *s) {
   return sum * 2; /* it is not laid out for speed */
 }
 
-static int within(double most, int samples) {
+static int within(double max, int samples) {
   int n = samples < MAX_SAMPLES ? samples : MAX_SAMPLES;
-  return most < 1 ? 1 : most < n ? (int)most : n;
+  return max < 1 ? 1 : max < n ? (int)max : n;
 }
 
 /* Makes s->noise, which is of layers' own outputs until now, that of the model's. */
@@ -350,12 +350,12 @@ static int measure_layers(search *s, recorder *r) {
     s->chosen[at] = false;
     if (status)
       return -1;
-    double most = 0, own = s->noise[at];
+    double max = 0, own = s->noise[at];
     for (uint32_t k = 0; k < s->noutputs; k++)
       if (c.sums[k].signal > 0 && !c.sums[k].odd)
-        most = fmax(most, c.sums[k].noise / c.sums[k].signal);
+        max = fmax(max, c.sums[k].noise / c.sums[k].signal);
     for (uint32_t i = s->group[g].first; i < s->group[g].first + s->group[g].count; i++)
-      s->noise[i] = own > 0 ? most * (s->noise[i] / own) : 0;
+      s->noise[i] = own > 0 ? max * (s->noise[i] / own) : 0;
   }
   return 0;
 }
@@ -441,7 +441,7 @@ static double value_at(search *s, uint32_t steps) {
 }
 
 /* The fewest steps that have it. -1: the model failed. */
-static int64_t least_steps(search *s, double value) {
+static int64_t min_steps(search *s, double value) {
   int64_t low = -1, high = s->nsteps;
   while (high - low > 1) {
     int64_t middle = low + (high - low) / 2;
@@ -509,7 +509,7 @@ typedef struct found {
   const char *name; /* of the contest */
   recorder r;
   int n;
-  double ms[MOST_ROUNDS];
+  double ms[MAX_ROUNDS];
 } found;
 
 /* A recorder of the selection's plan, which goes to *q; nothing is open. */
@@ -540,14 +540,14 @@ static int64_t next_steps(search *s, const found *f, int64_t at, const score *c)
   int64_t middle = f->low + (f->high - f->low) / 2, next = middle;
   if (!by_classes(s) && isfinite(c->value)) {
     double more = value_at(s, (uint32_t)at) - c->value;
-    next = isfinite(more) ? least_steps(s, s->needed + more + SPARE_DB) : middle;
+    next = isfinite(more) ? min_steps(s, s->needed + more + SPARE_DB) : middle;
     next = c->value < s->needed && next <= at ? at + 1 : next;
   }
   return next <= f->low || next >= f->high ? middle : next;
 }
 
 static int repair(search *s, found *f, int rounds) {
-  int64_t at = least_steps(s, s->needed);
+  int64_t at = min_steps(s, s->needed);
   for (int round = 0; at >= 0 && round < rounds; round++) {
     selection of = {entries_at(s, (uint32_t)at), s->allowed};
     cy_quant q;
@@ -682,8 +682,8 @@ static int time_both(search *s, found *a, found *b) {
   int samples = samples_count(s->offer.samples);
   double began = cy_clock_ms();
   a->n = b->n = 0;
-  for (int round = -1; round < MOST_ROUNDS && (round < LEAST_ROUNDS || cy_clock_ms() - began < CONTEST_MS); round++) {
-    progress(s, "timing", round + 1, MOST_ROUNDS + 1);
+  for (int round = -1; round < MAX_ROUNDS && (round < MIN_ROUNDS || cy_clock_ms() - began < CONTEST_MS); round++) {
+    progress(s, "timing", round + 1, MAX_ROUNDS + 1);
     for (int k = 0; k < 2; k++) {
       double ms = recorder_time(&both[k]->r, (round + 1) % samples);
       if (ms < 0)

@@ -102,14 +102,14 @@ static bool has_feature_maps(recorder *r, const cy_quant_tensor *x) {
 static void balance(recorder *r, observed *o) {
   for (uint32_t t = 0; t < r->q->ntensors; t++) {
     cy_quant_tensor *x = &r->q->tensor[t];
-    x->most = CY_NEW_ARRAY(r->q->arena, double, x->channels + 1);
+    x->max = CY_NEW_ARRAY(r->q->arena, double, x->channels + 1);
     bool images = has_feature_maps(r, x);
     for (uint32_t c = 0; c < x->channels; c++) {
       const range_stats *seen = &o->channel[t][c];
       double end[2] = {fmin(seen->low, 0), fmax(seen->high, 0)};
       if (images)
         range_expect(seen, end);
-      x->most[c] = fmax(-end[0], end[1]);
+      x->max[c] = fmax(-end[0], end[1]);
     }
   }
   if (!r->q->float8)
@@ -326,12 +326,12 @@ enum { MAX_RANDOM = 4, MAX_GIVEN = 32 };
 
 /* With the library open that chooses layers; random samples have axes of `size` where these are open. */
 static int estimate(recorder *r, int64_t size) {
-  double most = ESTIMATE_CYCLES / (2 * RECORDER_HASTE * recorder_cycles(r->q));
+  double max = ESTIMATE_CYCLES / (2 * RECORDER_HASTE * recorder_cycles(r->q));
   int room = r->how->samples ? MAX_GIVEN : MAX_RANDOM;
   int status = recorder_open_samples(r, size);
   cytoc_whole *whole = status ? NULL : cytoc_whole_create(r);
   if (whole)
-    status = cytoc_whole_estimate(whole, r, most < 1 ? 1 : most < room ? (int)most : room);
+    status = cytoc_whole_estimate(whole, r, max < 1 ? 1 : max < room ? (int)max : room);
   cytoc_whole_destroy(whole);
   recorder_close_samples(r);
   return status;

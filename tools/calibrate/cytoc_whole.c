@@ -303,7 +303,7 @@ static double gain_of(const cy_quant_layer *l) {
 }
 
 /* The most time that may be given up, as gain_of() has it. */
-static double most_lost(const cytoc_whole *w) {
+static double max_lost(const cytoc_whole *w) {
   double gained = 0, taken = 0;
   for (uint32_t i = 0; i < w->nlayers; i++) {
     gained += w->ints[i] ? gain_of(&w->layer[i]) : 0;
@@ -318,8 +318,8 @@ static int few_samples(const cytoc_whole *w) {
     once += cycles_of(&w->layer[i]);
     runs += w->ints[i];
   }
-  double most = SINGLES_CYCLES / (once * (runs + 1));
-  return most < 1 ? 1 : most < w->nsamples ? (int)most : w->nsamples;
+  double max = SINGLES_CYCLES / (once * (runs + 1));
+  return max < 1 ? 1 : max < w->nsamples ? (int)max : w->nsamples;
 }
 
 /* Finds w->alone. */
@@ -370,7 +370,7 @@ static void correct(cytoc_whole *w) {
  * nlayers when all outputs have it, or no layer does harm. */
 static uint32_t worst(const cytoc_whole *w, double db, bool *bad, uint32_t *out_for) {
   uint32_t best = w->nlayers;
-  double most = 0;
+  double max = 0;
   for (uint32_t k = 0; k < w->noutputs; k++)
     bad[k] = !holds(&w->output[k], expected(w, k), db);
   for (uint32_t i = 0; i < w->nlayers; i++) {
@@ -382,8 +382,8 @@ static uint32_t worst(const cytoc_whole *w, double db, bool *bad, uint32_t *out_
       if (own > largest)
         largest = own, where = k;
     }
-    if (harm / gain_of(&w->layer[i]) > most) {
-      most = harm / gain_of(&w->layer[i]);
+    if (harm / gain_of(&w->layer[i]) > max) {
+      max = harm / gain_of(&w->layer[i]);
       best = i;
       *out_for = where;
     }
@@ -411,12 +411,12 @@ static void give_up_first(cytoc_whole *w, const recorder *r, uint32_t count) {
   }
 }
 
-/* Chooses further layers to be in float. False: it would cost more time than `most`. */
-static bool give_up_layers(cytoc_whole *w, const recorder *r, double db, double *lost, double most) {
+/* Chooses further layers to be in float. False: it would cost more time than `max`. */
+static bool give_up_layers(cytoc_whole *w, const recorder *r, double db, double *lost, double max) {
   bool *bad = CY_NEW_ARRAY(r->q->arena, bool, w->noutputs + 1);
   for (uint32_t k = 0, i; (i = worst(w, db, bad, &k)) < w->nlayers;) {
     *lost += gain_of(&w->layer[i]);
-    if (*lost > most)
+    if (*lost > max)
       return false;
     w->given[w->ngiven].layer = i;
     w->given[w->ngiven++].output = k;
@@ -425,13 +425,13 @@ static bool give_up_layers(cytoc_whole *w, const recorder *r, double db, double 
   return true;
 }
 
-/* Puts layers back until all outputs have db, for `most` of the time that is gained. */
-static int reach(cytoc_whole *w, recorder *r, cy_quant_mode mode, double db, double most) {
+/* Puts layers back until all outputs have db, for `max` of the time that is gained. */
+static int reach(cytoc_whole *w, recorder *r, cy_quant_mode mode, double db, double max) {
   double lost = 0;
   for (int round = 0; round < MAX_ROUNDS && !all_hold(w, db); round++) {
     double until_now = lost;
     correct(w);
-    if (!give_up_layers(w, r, db + MARGIN_DB, &lost, most) || lost == until_now)
+    if (!give_up_layers(w, r, db + MARGIN_DB, &lost, max) || lost == until_now)
       break;
     if (run_whole(w, r, mode))
       return -1;
@@ -440,11 +440,11 @@ static int reach(cytoc_whole *w, recorder *r, cy_quant_mode mode, double db, dou
 }
 
 /* The least ratio of all outputs. */
-static double least_decibels(const cytoc_whole *w) {
-  double least = INFINITY;
+static double min_decibels(const cytoc_whole *w) {
+  double min = INFINITY;
   for (uint32_t k = 0; k < w->noutputs; k++)
-    least = w->output[k].odd ? least : fmin(least, decibels(&w->output[k]));
-  return least;
+    min = w->output[k].odd ? min : fmin(min, decibels(&w->output[k]));
+  return min;
 }
 
 /* reach(), and then as few of these layers as do: by bisection of the order that they were given up in, as errors that are
@@ -453,14 +453,14 @@ static int reach_closely(cytoc_whole *w, recorder *r, cy_quant_mode mode, double
   if (reach(w, r, mode, db, INFINITY))
     return -1;
   uint32_t few = 0, enough = w->ngiven, now = enough;
-  bool near = !all_hold(w, db) || least_decibels(w) <= db + NEAR_DB;
+  bool near = !all_hold(w, db) || min_decibels(w) <= db + NEAR_DB;
   for (int round = 0; round < MAX_CLOSER && !near && enough - few > 1; round++) {
     now = few + (enough - few) / 2;
     give_up_first(w, r, now);
     if (run_whole(w, r, mode))
       return -1;
     *(all_hold(w, db) ? &enough : &few) = now;
-    near = now == enough && least_decibels(w) <= db + NEAR_DB;
+    near = now == enough && min_decibels(w) <= db + NEAR_DB;
   }
   if (now == enough)
     return 0;
@@ -485,18 +485,18 @@ static void note_worst(cytoc_whole *w, const recorder *r) {
     char *text = NULL;
     double below = INFINITY;
     for (int n = 0; n < MAX_WORST; n++) {
-      double most = 0;
+      double max = 0;
       uint32_t at = w->nlayers;
       for (uint32_t i = 0; i < w->nlayers; i++) {
         double harm = w->ints[i] ? w->alone[(size_t)i * w->noutputs + k] : 0;
-        if (harm > most && harm < below)
-          most = harm, at = i;
+        if (harm > max && harm < below)
+          max = harm, at = i;
       }
       if (at == w->nlayers)
         break;
-      below = most;
+      below = max;
       text = cy_arena_printf(r->q->arena, "%s%s'%s' %.1f dB", text ? text : "", text ? ", " : "", w->layer[at].name,
-                             errors_decibels(1, most));
+                             errors_decibels(1, max));
     }
     w->output[k].before = noise_of(&w->output[k]);
     w->output[k].worst = text;
@@ -520,7 +520,7 @@ static int improve(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
   cytoc_whole before = copy_of(w, r);
   if (how->firm_snr)
     return reach_closely(w, r, mode, how->min_snr);
-  if (reach(w, r, mode, how->min_snr, most_lost(w)))
+  if (reach(w, r, mode, how->min_snr, max_lost(w)))
     return -1;
   if (all_hold(w, how->min_snr))
     return 0;
@@ -567,7 +567,7 @@ static int improve_chosen(cytoc_whole *w, recorder *r) {
   if (leave_amplified(w, r) && run_whole(w, r, r->q->mode))
     return -1;
   cytoc_whole before = copy_of(w, r);
-  if (reach(w, r, r->q->mode, db, most_lost(w)))
+  if (reach(w, r, r->q->mode, db, max_lost(w)))
     return -1;
   if (!all_hold(w, db))
     *w = before;
@@ -585,13 +585,13 @@ static void pass_over_few(cytoc_whole *w) {
   }
 }
 
-int cytoc_whole_estimate(cytoc_whole *w, recorder *r, int most) {
+int cytoc_whole_estimate(cytoc_whole *w, recorder *r, int max) {
   cy_quant *q = r->q;
   q->measured = q->layer;
   q->nmeasured = q->nlayers;
   save(w, q);
   w->chosen = recorder_choice(r);
-  int status = w->chosen ? recorder_run(r, "estimating", most, remember, w) : -1;
+  int status = w->chosen ? recorder_run(r, "estimating", max, remember, w) : -1;
   if (!r->how->samples)
     pass_over_few(w);
   if (!status)

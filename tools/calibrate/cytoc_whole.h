@@ -22,9 +22,9 @@ int cytoc_whole_add(const cytoc_whole *w, recorder *r, int sample, cy_quant_outp
  * open when it is called; r->q->mode is CY_QUANT_STATIC, or _DYNAMIC with its measured layers. */
 int cytoc_whole_compare(cytoc_whole *w, recorder *r);
 /* The same for plain dynamic quantisation, whose r->q->mode is CY_QUANT_SINGLE_DYNAMIC: with the one library that is open,
- * which quantises any choice of layers. Runs it on up to `most` samples. Layers that by themselves cost an output more than
+ * which quantises any choice of layers. Runs it on up to `max` samples. Layers that by themselves cost an output more than
  * r->how->floor_snr stay in float, and others as far as that is cheap. */
-int cytoc_whole_estimate(cytoc_whole *w, recorder *r, int most);
+int cytoc_whole_estimate(cytoc_whole *w, recorder *r, int max);
 void cytoc_whole_destroy(cytoc_whole *w);
 /* Files a warning for each output that does not hold the limit. */
 void cytoc_whole_check(const cytoc_quantise *how, const cy_quant *q);

@@ -216,9 +216,9 @@ static void free_inputs(recorder *r) {
     host_tensor_free(&r->inputs[k]);
 }
 
-int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder *r, int sample, void *ctx), void *ctx) {
+int recorder_run(recorder *r, const char *what, int max, int (*visit)(recorder *r, int sample, void *ctx), void *ctx) {
   int n = samples_count(r->samples), status = 0;
-  n = n < most ? n : most;
+  n = n < max ? n : max;
   for (int i = 0; i < n && !status; i++) {
     if (r->how->progress && what)
       r->how->progress(r->how->progress_ctx, what, i, n);

@@ -38,9 +38,9 @@ void recorder_stop(recorder *r);
 int recorder_open_samples(recorder *r, int64_t size);
 void recorder_close_samples(recorder *r);
 void recorder_close(recorder *r);
-/* Runs the first `most` samples (all, if there are fewer); visit sees the outputs of each. `what`: of the progress;
+/* Runs the first `max` samples (all, if there are fewer); visit sees the outputs of each. `what`: of the progress;
  * NULL: there is none. */
-int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder *r, int sample, void *ctx), void *ctx);
+int recorder_run(recorder *r, const char *what, int max, int (*visit)(recorder *r, int sample, void *ctx), void *ctx);
 /* Binds the further input of the model that is open (cy_quant_has_choice), a bool for each layer: none is chosen yet. NULL
  * after a diagnostic. */
 bool *recorder_choice(recorder *r);

@@ -364,7 +364,7 @@ static void explain_end(run *r, int wait_status, bool known) {
     fail(r, CYTOC_OUT_OF_MEMORY, "the compilation was killed: not enough memory?%s%s", colon, tail);
   else if (known && WIFSIGNALED(wait_status))
     fail(r, CYTOC_INTERNAL_ERROR,
-         "the compilation ended by signal %d%s%s; this is a mistake in cytoc, not in the model; please report it with "
+         "the compilation ended by signal %d%s%s; this is a bug in cytoc, not in the model; please report it with "
          "the "
          "model",
          WTERMSIG(wait_status), colon, tail);

@@ -335,8 +335,8 @@ static cytoc_quantise calibration(session *s) {
 static const double TABLE_ERROR = 0.02, TABLE_DECIBELS = 10;
 
 static double table_error(const cytoc_quantise *how) {
-  double most = how->max_error > 0 ? how->max_error : TABLE_ERROR;
-  return how->min_snr > 0 ? fmin(most, pow(10, -(how->min_snr + TABLE_DECIBELS) / 20)) : most;
+  double max = how->max_error > 0 ? how->max_error : TABLE_ERROR;
+  return how->min_snr > 0 ? fmin(max, pow(10, -(how->min_snr + TABLE_DECIBELS) / 20)) : max;
 }
 
 static bool prefers_size(const cytoc_options *o) { return o->int8_prefer && !strcmp(o->int8_prefer, "size"); }

@@ -21,12 +21,12 @@ typedef struct layer {
 } layer;
 
 /* " k3x3": how many numbers there are; 0: it is something else. */
-static int read_sizes(const char **p, const char *before, int64_t *out, int most) {
+static int read_sizes(const char **p, const char *before, int64_t *out, int max) {
   size_t len = strlen(before);
   int n = 0;
   if (strncmp(*p, before, len))
     return 0;
-  for (*p += len; n < most; (*p)++) {
+  for (*p += len; n < max; (*p)++) {
     char *end;
     out[n] = strtoll(*p, &end, 10);
     if (end == *p || out[n] < 0)

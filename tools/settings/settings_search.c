@@ -116,13 +116,13 @@ typedef struct plan {
   double rate;
 } plan;
 
-/* 1, 2, 4 .. and `most` itself. */
-static int step_from(int n, int most) { return n < most && 2 * n > most ? most : 2 * n; }
+/* 1, 2, 4 .. and `max` itself. */
+static int step_from(int n, int max) { return n < max && 2 * n > max ? max : 2 * n; }
 
 static int plans_make(const cy_setting_task *t, plan *list) {
-  int n = 0, most = t->device ? 4 : t->cpus;
-  for (int threads = 1; threads <= most; threads = step_from(threads, most))
-    for (int contexts = 1; contexts * threads <= most && n < MAX_PLANS; contexts = step_from(contexts, most / threads))
+  int n = 0, max = t->device ? 4 : t->cpus;
+  for (int threads = 1; threads <= max; threads = step_from(threads, max))
+    for (int contexts = 1; contexts * threads <= max && n < MAX_PLANS; contexts = step_from(contexts, max / threads))
       if (!t->device || threads == 1)
         list[n++] = (plan){{t->device ? 0 : threads, contexts, t->symbol ? 1 : 0}, 0};
   return n;

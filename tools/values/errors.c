@@ -84,11 +84,11 @@ static int32_t class_axis(int32_t rank) { return rank < 4 ? rank - 1 : 1; }
 /* The place of the greatest of n elements, `step` apart. */
 static int64_t top_of(const host_tensor *t, int64_t from, int64_t n, int64_t step) {
   int64_t best = 0;
-  double most = get(t, from);
+  double max = get(t, from);
   for (int64_t i = 1; i < n; i++) {
     double x = get(t, from + i * step);
-    if (x > most) {
-      most = x;
+    if (x > max) {
+      max = x;
       best = i;
     }
   }

@@ -299,7 +299,7 @@ static int write_unpacked(FILE *file, const host_tensor *tensor) {
 
 /* The next code point of a text, and the bytes that it has; 0: it is no UTF-8. */
 static size_t utf8_get(const uint8_t *at, size_t left, uint32_t *out_code) {
-  static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+  static const uint32_t min[] = {0, 0, 0x80, 0x800, 0x10000};
   size_t n = at[0] < 0x80 ? 1 : at[0] >> 5 == 6 ? 2 : at[0] >> 4 == 14 ? 3 : at[0] >> 3 == 30 ? 4 : 0;
   uint32_t code = n == 1 ? at[0] : at[0] & (0x7fu >> n);
   if (!n || n > left)
@@ -310,7 +310,7 @@ static size_t utf8_get(const uint8_t *at, size_t left, uint32_t *out_code) {
     code = code << 6 | (at[i] & 0x3f);
   }
   *out_code = code;
-  return code < least[n] || code > MAX_CODE || (code >= 0xd800 && code < 0xe000) ? 0 : n;
+  return code < min[n] || code > MAX_CODE || (code >= 0xd800 && code < 0xe000) ? 0 : n;
 }
 
 /* Code points of a text; -1: it is no UTF-8. */

@@ -141,7 +141,7 @@ static int leave_out(verification *v, int i) {
  * that did not are left out. */
 static int run_random(verification *v, int i, int *attempt) {
   char error[TENSOR_ERROR_SIZE];
-  int most = inputs_attempts(&v->wanted, v->ports);
+  int max = inputs_attempts(&v->wanted, v->ports);
   for (;; ++*attempt) {
     input_sample *s = &v->samples.list[i];
     if (input_sample_random(&v->wanted, v->ports, i, *attempt, s, error))
@@ -150,7 +150,7 @@ static int run_random(verification *v, int i, int *attempt) {
       return complain(v, "%s", v->reference.error);
     if (!v->expected[i].error)
       return 0;
-    if (*attempt + 1 >= most)
+    if (*attempt + 1 >= max)
       return i && !v->o->random ? leave_out(v, i) : refused(v, i, true);
     verify_results_free(&v->expected[i], 1);
     input_sample_free(s);

@@ -109,10 +109,10 @@ static att plan_of(const cy_cg *cg, const cy_attention_desc *d) {
   plan_scales(cg, &a);
   a.nr_k = (int64_t)a.qk.nv * cg->W;
   a.nr_v = (int64_t)a.pv.nv * cg->W;
-  int64_t most = cy_l2_part(cg, 1, 3) / (a.block * 4) / a.nr_k * a.nr_k;
-  a.tile = most;
+  int64_t max = cy_l2_part(cg, 1, 3) / (a.block * 4) / a.nr_k * a.nr_k;
+  a.tile = max;
   if (a.keys) {
-    int64_t tiles = cy_ceil(a.keys, most);
+    int64_t tiles = cy_ceil(a.keys, max);
     a.tile = cy_round_up(cy_ceil(a.keys, tiles), a.nr_k);
   }
   a.tiled = !a.keys || a.keys > a.tile;
@@ -194,8 +194,8 @@ static void key_range(cy_cg *cg, const work *w, V r0, V r1, V *out_lo, V *out_hi
   if (d->causal) /* one key at least: the rows that see none are its softmax's matter */
     *out_hi = cy_imin(cg, keys, cy_imax(cg, one, cy_addc(cg, cy_add(cg, last, past), 1)));
   if (d->window) {
-    V lo = cy_addc(cg, cy_add(cg, first, past), 1 - d->window), most = cy_imax(cg, zero, cy_addc(cg, *out_hi, -1));
-    lo = cy_imin(cg, cy_imax(cg, lo, zero), most);
+    V lo = cy_addc(cg, cy_add(cg, first, past), 1 - d->window), max = cy_imax(cg, zero, cy_addc(cg, *out_hi, -1));
+    lo = cy_imin(cg, cy_imax(cg, lo, zero), max);
     *out_lo = cy_mulc(cg, cy_div(cg, lo, cy_i64(cg, w->a->nr_k)), w->a->nr_k);
   }
 }

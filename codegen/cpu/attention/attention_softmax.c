@@ -146,10 +146,10 @@ static void powers_by_scalef(cy_cg *cg, unsigned count, V *y, bool rough) {
 static void powers_by_exponent(cy_cg *cg, unsigned count, V *y) {
   static const double terms[] = {1.3276472e-3, 9.6755413e-3, 5.5507133e-2, 2.4022120e-1, 6.9314697e-1, 1.00000007};
   enum { BIAS = 127, MANTISSA = 23 };
-  V round = cy_splatf(cg, 1.5 * (1 << MANTISSA) + BIAS, cg->W), least = cy_splatf(cg, -BIAS, cg->W);
+  V round = cy_splatf(cg, 1.5 * (1 << MANTISSA) + BIAS, cg->W), min = cy_splatf(cg, -BIAS, cg->W);
   V shift = cy_splat(cg, cy_i32(cg, MANTISSA), cg->W), f[WIDE], p[WIDE], whole[WIDE];
   for (unsigned j = 0; j < count; j++)
-    y[j] = cy_fmax(cg, least, y[j]);
+    y[j] = cy_fmax(cg, min, y[j]);
   for (unsigned j = 0; j < count; j++)
     whole[j] = LLVMBuildFAdd(cg->b, y[j], round, "");
   for (unsigned j = 0; j < count; j++)
@@ -259,11 +259,11 @@ static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
 
 /* Keys, and values, of the next task that are asked for with every row of this one; 0: none. */
 static int64_t keys_to_prefetch(const att *a) {
-  enum { MOST = 8 };
+  enum { LIMIT = 8 };
   if (!cy_csize_is(a->d->kd, 1) || !cy_csize_is(a->d->vn, 1))
     return 0;
   int64_t rows = a->rows && a->rows < a->chunk ? a->rows : a->chunk, keys = cy_ceil(a->keys ? a->keys : rows, rows);
-  return keys < MOST ? keys : MOST;
+  return keys < LIMIT ? keys : LIMIT;
 }
 
 static void prefetch_row(cy_cg *cg, V p, int64_t bytes) {

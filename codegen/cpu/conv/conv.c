@@ -298,10 +298,10 @@ static regions regions_of(cy_cg *cg, const conv *c) {
 
 static V worker_bytes(cy_cg *cg, const void *ctx) {
   const direct *p = ctx;
-  V most = cy_i64(cg, 0);
+  V max = cy_i64(cg, 0);
   for (int i = 0; i < p->parts; i++)
-    most = cy_imax(cg, most, regions_of(cg, &p->part[i]).end);
-  return most;
+    max = cy_imax(cg, max, regions_of(cg, &p->part[i]).end);
+  return max;
 }
 
 /* ---- the tables ---- */

@@ -83,38 +83,38 @@ static int64_t step_of(const cy_conv_desc *d, int i) {
   return i >= d->n_spatial ? 1 : d->transposed ? d->stride[i] : 1;
 }
 
-/* Vectors that hold input channels instead, where they take fewer products than `least`? */
+/* Vectors that hold input channels instead, where they take fewer products than `min`? */
 static cy_output_block lane_reduce_or(const cy_cg *cg, const cy_conv_desc *d, cy_output_block output_block,
-                                      double least) {
-  double outputs = outputs_of(d), taps = plain_products(d) / outputs, most;
-  cy_lane_reduce lane_reduce = cy_lane_reduce_choose(cg, d, outputs, taps, &most);
+                                      double min) {
+  double outputs = outputs_of(d), taps = plain_products(d) / outputs, max;
+  cy_lane_reduce lane_reduce = cy_lane_reduce_choose(cg, d, outputs, taps, &max);
   if (!cy_form_on(cg, CY_FORM_LANE_REDUCE) || !lane_reduce.lanes ||
-      cy_lane_reduce_weights(&lane_reduce, d, cy_conv_taps(d)) >= CY_MANY_WEIGHTS || most * LANE_REDUCE_GAIN >= least)
+      cy_lane_reduce_weights(&lane_reduce, d, cy_conv_taps(d)) >= CY_MANY_WEIGHTS || max * LANE_REDUCE_GAIN >= min)
     return output_block;
-  return (cy_output_block){.along = {1, 1, 1}, .count = 1, .lane_reduce = lane_reduce, .products = most};
+  return (cy_output_block){.along = {1, 1, 1}, .count = 1, .lane_reduce = lane_reduce, .products = max};
 }
 
 cy_output_block cy_output_block_choose(const cy_cg *cg, const cy_conv_desc *d) {
   cy_output_block best = {.along = {1, 1, 1}, .count = 1}, s = best;
-  int64_t most = cg->W / d->cout, ends[3];
-  double plain = plain_products(d), least = plain / GAIN;
-  if (d->groups > 1 || most < 2)
+  int64_t max = cg->W / d->cout, ends[3];
+  double plain = plain_products(d), min = plain / GAIN;
+  if (d->groups > 1 || max < 2)
     return best;
   for (int i = 0; i < 3; i++)
     ends[i] = cg->strict_fp || !cy_form_on(cg, CY_FORM_OUTPUT_BLOCK) ? 0
-              : i < d->n_spatial                                     ? most
+              : i < d->n_spatial                                     ? max
                                                                      : 1; /* NaN times a weight of zero is NaN */
   for (s.along[0] = step_of(d, 0); s.along[0] <= ends[0]; s.along[0] += step_of(d, 0))
     for (s.along[1] = step_of(d, 1); s.along[1] <= ends[1]; s.along[1] += step_of(d, 1))
       for (s.along[2] = step_of(d, 2); s.along[2] <= ends[2]; s.along[2] += step_of(d, 2)) {
         s.count = s.along[0] * s.along[1] * s.along[2];
-        if (s.count == 1 || s.count > most || products(d, &s) >= least ||
+        if (s.count == 1 || s.count > max || products(d, &s) >= min ||
             window_taps(d, &s) * d->cin * cg->W * 4 >= CY_MANY_WEIGHTS)
           continue;
         best = s;
-        best.products = least = products(d, &s);
+        best.products = min = products(d, &s);
       }
-  return lane_reduce_or(cg, d, best, best.count > 1 ? least : plain);
+  return lane_reduce_or(cg, d, best, best.count > 1 ? min : plain);
 }
 
 void cy_output_block_axes(const cy_conv_desc *d, const cy_output_block *s, cy_axis axis[3]) {

@@ -70,13 +70,13 @@ static int64_t outer_taps(const planar *p) { return p->axis[0].count * p->axis[1
 /* As much of a row as fits a share of the second-level cache, but tasks enough for some cores. */
 static int64_t piece_choose(const cy_cg *cg, const planar *p, int64_t width) {
   int64_t panel = (int64_t)p->nv * cg->W, floats = p->c * outer_taps(p) * p->phases;
-  int64_t most = cy_l2_part(cg, 1, 32) / floats, others = cy_conv_images(p->d) * p->groups;
-  most = most < MAX_PIECE ? most : MAX_PIECE;
+  int64_t max = cy_l2_part(cg, 1, 32) / floats, others = cy_conv_images(p->d) * p->groups;
+  max = max < MAX_PIECE ? max : MAX_PIECE;
   for (int i = 0; i < 2; i++)
     others *= known_or(p->axis[i].out, UNKNOWN_ROWS);
   double work = (double)others * tile_cycles(cg, p->taps * p->c, p->m, width, p->mr, p->nv);
   int64_t tasks = work / WORTH_A_TASK < ENOUGH_TASKS ? (int64_t)(work / WORTH_A_TASK) + 1 : ENOUGH_TASKS;
-  int64_t pieces = cy_ceil(tasks, others), fit = cy_ceil(width, most > panel ? most : panel);
+  int64_t pieces = cy_ceil(tasks, others), fit = cy_ceil(width, max > panel ? max : panel);
   return cy_round_up(cy_ceil(width, pieces > fit ? pieces : fit), panel);
 }
 
@@ -95,7 +95,7 @@ static void rows_choose(const cy_cg *cg, planar *p, int64_t width) {
   const cy_axis *a = &p->axis[1];
   int64_t out = known_or(a->out, UNKNOWN_ROWS), others = cy_conv_images(p->d) * p->groups * cy_ceil(width, p->piece);
   others *= known_or(p->axis[0].out, UNKNOWN_ROWS);
-  double row = tile_cycles(cg, p->taps * p->c, p->m, width < p->piece ? width : p->piece, p->mr, p->nv), least = 0;
+  double row = tile_cycles(cg, p->taps * p->c, p->m, width < p->piece ? width : p->piece, p->mr, p->nv), min = 0;
   set_rows(p, 1);
   for (int64_t rows = 1; rows <= MAX_ROWS && rows <= out; rows *= 2) {
     planar q = *p;
@@ -104,8 +104,8 @@ static void rows_choose(const cy_cg *cg, planar *p, int64_t width) {
                      ((double)others * cy_ceil(out, rows) < ENOUGH_TASKS && (double)rows * row > WORTH_A_TASK)))
       break;
     double copied = (double)q.lines / (double)rows;
-    if (rows == 1 || copied < least) {
-      least = copied;
+    if (rows == 1 || copied < min) {
+      min = copied;
       *p = q;
     }
   }

@@ -43,10 +43,10 @@ bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *d) {
 
 /* The tile width that wastes least of a row; wider is better among equals. */
 static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
-  int most = cg->registers == 32 ? MAX_TW : kernel > 5 ? 7 : 8, best = most;
+  int max = cg->registers == 32 ? MAX_TW : kernel > 5 ? 7 : 8, best = max;
   double waste = 1e9;
-  for (int tw = most; ow && tw >= 4; tw--) {
-    double w = (double)(cy_round_up(ow, tw)) + (most - tw) * 0.02 * (double)ow;
+  for (int tw = max; ow && tw >= 4; tw--) {
+    double w = (double)(cy_round_up(ow, tw)) + (max - tw) * 0.02 * (double)ow;
     if (w < waste) {
       waste = w;
       best = tw;

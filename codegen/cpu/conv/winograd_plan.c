@@ -60,11 +60,11 @@ static double rows_cost(const cy_cg *cg, cy_weights weights, int64_t tiles, int6
  * AVX-512, what comes from the third level takes longer than the arithmetic: V stays in the second level then, if tiles
  * enough to pay for their filters leave it there, and where U is made once, V and M leave its place alone. */
 static int64_t max_tiles(const cy_cg *cg, const wino *w) {
-  int64_t most = cy_l2_part(cg, 9, 20) / (POINT_BYTES * w->nr), least = (int64_t)cg->model.winograd_tiles;
+  int64_t max = cy_l2_part(cg, 9, 20) / (POINT_BYTES * w->nr), min = (int64_t)cg->model.winograd_tiles;
   int64_t fit = (cg->model.winograd_in_l2 ? cy_l2_part(cg, 6, 10) : MAX_BYTES) / (POINT_BYTES * v_channels(w));
   if (w->filters_once)
     return cy_l2_part(cg, 7, 20) / (POINT_BYTES * (v_channels(w) + w->nr * sum_slices(w)));
-  return w->shared || fit > most ? most : fit < least ? least : fit;
+  return w->shared || fit > max ? max : fit < min ? min : fit;
 }
 
 static double v_cost(const cy_cg *cg, const wino *w, int64_t tiles) {
@@ -74,7 +74,7 @@ static double v_cost(const cy_cg *cg, const wino *w, int64_t tiles) {
 /* The block sizes that are best on average for 1, 2, 4 and 8 workers. Returns what these take, added up. */
 static double blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
   double best = 1e300;
-  for (int64_t tiles = 4, most = max_tiles(cg, w); tiles <= most; tiles++)
+  for (int64_t tiles = 4, max = max_tiles(cg, w); tiles <= max; tiles++)
     for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
       int64_t nb = cy_ceil(w->panels, split), tasks = cy_ceil(total, tiles) * cy_ceil(w->panels, nb);
       int64_t here = tiles < total ? tiles : total;
@@ -98,11 +98,11 @@ static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
   cy_tile t = cy_tile_choose(cg, total, cout);
   if (cg->model.winograd_in_l2 && (t.mr == 6 || t.mr == 8) && t.nv > 2 && cout > (int64_t)t.nv * cg->W)
     t = (cy_tile){8, 2};
-  int64_t nr = (int64_t)t.nv * cg->W, least = cy_round_up(cout, nr);
+  int64_t nr = (int64_t)t.nv * cg->W, min = cy_round_up(cout, nr);
   for (unsigned nv = t.nv - 1; nv * t.mr >= 8; nv--) {
     nr = (int64_t)nv * cg->W;
-    if (cy_round_up(cout, nr) < least) {
-      least = cy_round_up(cout, nr);
+    if (cy_round_up(cout, nr) < min) {
+      min = cy_round_up(cout, nr);
       t.nv = nv;
     }
   }
@@ -114,8 +114,8 @@ static bool stays(const cy_cg *cg, int64_t bytes) { return bytes <= cy_l2_part(c
 
 /* Blocks of channels as deep as leaves U its place, a whole number for each slice, or at least whole vectors. */
 static void channels_choose(const cy_cg *cg, wino *w) {
-  int64_t most = cy_l2_part(cg, 3, 10) / (POINT_BYTES * w->nr), all = sum_channels(w);
-  int64_t blocks = w->filters_once ? 1 : cy_ceil(all, most);
+  int64_t max = cy_l2_part(cg, 3, 10) / (POINT_BYTES * w->nr), all = sum_channels(w);
+  int64_t blocks = w->filters_once ? 1 : cy_ceil(all, max);
   w->cb = w->rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(all, blocks), cg->W);
   w->slice = w->pairs ? cy_round_up(all, w->cb) : w->d->cin;
 }
@@ -133,9 +133,9 @@ static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *
                    stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
   channels_choose(cg, &w);
   w.shared = total && POINT_BYTES * total * v_channels(&w) <= SHARED_BYTES && !w.filters_once;
-  int64_t most = max_tiles(cg, &w), image = known_tiles(d, 1, tile_planes(&w));
-  *out_cost = blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
-  w.tiles = total ? w.tiles : most;
+  int64_t max = max_tiles(cg, &w), image = known_tiles(d, 1, tile_planes(&w));
+  *out_cost = blocks_choose(cg, &w, total ? total : image ? image : 16 * max);
+  w.tiles = total ? w.tiles : max;
   if (w.rows) {
     w.tiles = total;
     w.nb = 1;

@@ -25,7 +25,7 @@ enum { SHARED_BYTES = 1 << 20 };
 /* Bytes of A, at most, that are made dense along k for all tasks. */
 enum { MAX_TRANSPOSED = 4 << 20 };
 
-/* Tiles of rows, where only running tells how many there are. LEAST: no fewer are known to come, and tasks are made for
+/* Tiles of rows, where only running tells how many there are. MIN: no fewer are known to come, and tasks are made for
  * these. WIDENED: for fewer, weights become floats tile by
  * tile. */
 enum { UNKNOWN = 1024, NEVER = 100 }; /* what a size is taken for that is not known; a margin */
@@ -96,7 +96,7 @@ static void share_columns(cy_tile *tile, int64_t batches, int64_t m, int64_t n, 
 /* What tasks are made for. 0: not known. A feature map or more of an unknown number of them is known to be that. */
 static int64_t rows_likely(const cy_gemm_desc *d, cy_tile t) {
   int64_t m = cy_csize_known(d->m);
-  return m ? m : d->m_least >= MIN_TILES * t.mr ? d->m_least : 0;
+  return m ? m : d->m_min >= MIN_TILES * t.mr ? d->m_min : 0;
 }
 
 static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
@@ -162,9 +162,9 @@ static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
   int64_t panels = n ? cy_ceil(n, g.nr) : 0;
   g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), rows_likely(d, g.tile), panels, k ? k : 512);
-  int64_t least = (int64_t)cg->model.conversion_tiles * g.tile.mr;
+  int64_t min = (int64_t)cg->model.conversion_tiles * g.tile.mr;
   if (!m && (d->weights != CY_WEIGHTS_F32 || g.kind == GEMM_INTS))
-    g.blocks.mb = g.blocks.mb < least ? least : g.blocks.mb;
+    g.blocks.mb = g.blocks.mb < min ? min : g.blocks.mb;
   if (g.kind == GEMM_INTS && cg->model.int_panels)
     g.blocks.nb = share_ints(panels, g.blocks.nb);
   g.copy_a = !cy_csize_is(d->ak, 1) && !cy_csize_is(d->k, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* microkernel.c - micro-kernels (their inner loops: microkernel_run.c), the blocked loop around them, and the epilogue
- * of a tile; the scheme is told in microkernel.h.
+ * of a tile; the scheme is described in microkernel.h.
  *
  * Comes in: a cy_microkernel of values computed by gemm.c, conv.c or winograd.c. Goes out: code for one task.
  * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K
@@ -714,10 +714,10 @@ static V all_bytes(cy_cg *cg, const cy_microkernel *k) {
 /* Where the weights begin that come behind the panels of a block of K, the one at k0: those of the next block, behind the
  * last one those of the panels behind the task's. Blocks are about equal. */
 static V next_weights(cy_cg *cg, const cy_microkernel *k, const kblock *kb, V k0) {
-  V all = cy_mul(cg, k->taps, k->c), most = cy_i64(cg, k->tap_block * k->c_block);
-  V begin = cy_add(cg, k0, cy_mul(cg, kb->taps, kb->c)), depth = cy_imin(cg, most, cy_sub(cg, all, begin));
+  V all = cy_mul(cg, k->taps, k->c), max = cy_i64(cg, k->tap_block * k->c_block);
+  V begin = cy_add(cg, k0, cy_mul(cg, kb->taps, kb->c)), depth = cy_imin(cg, max, cy_sub(cg, all, begin));
   V same = cy_add(cg, cy_mul(cg, begin, all_bytes(cg, k)), cy_mulc(cg, cy_mul(cg, k->p0, depth), row_bytes(cg, k)));
-  V other = cy_mulc(cg, cy_mul(cg, k->p1, most), row_bytes(cg, k));
+  V other = cy_mulc(cg, cy_mul(cg, k->p1, max), row_bytes(cg, k));
   return cy_gep(cg, k->b, cy_select(cg, kb->last, other, same));
 }
 

@@ -2,7 +2,7 @@
 /* microkernel.h - what the contraction generators share; private to codegen/cpu's contractions.
  *
  * Everything is one scheme. A *row* is one output position (a row m of a product, a position of a convolution); where
- * its inputs lie is told by a table of i64 entries, one per (tap, row): the address minus a base. A micro-kernel takes
+ * its inputs lie is described by a table of i64 entries, one per (tap, row): the address minus a base. A micro-kernel takes
  * MR rows and NV vectors of packed weights and keeps MR*NV sums in registers over all taps. Because the table hides
  * strides, padding, dilation and batch, micro-kernels depend on (MR, NV) only and are emitted once per module. Their
  * result goes to a tile in L1, whence the epilogue takes it, emitted once. Where K is small and the epilogue short,

@@ -83,7 +83,7 @@ typedef struct copy {
   double factor;
 } copy;
 
-/* Reads 8 vectors along the dense axis of the source, turns them when it is not the dense axis of dst. */
+/* Reads 8 vectors along the dense axis of the source, transposes them when it is not the dense axis of dst. */
 static void emit_block8(cy_cg *cg, const copy *c, V dst, V src, bool rows_dense) {
   LLVMTypeRef v8 = cy_vecf(cg, 8);
   V v[8];

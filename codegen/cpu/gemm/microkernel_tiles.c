@@ -31,9 +31,9 @@ static cy_tile tile_of_rows(unsigned registers, int64_t rows) {
 
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   bool many = cg->registers == 32;
-  int most = many ? 8 : 6;
-  cy_tile t = tile_of_rows(many ? 32 : 16, rows > 0 && rows < most ? rows : 0);
-  if (many && rows >= most && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
+  int max = many ? 8 : 6;
+  cy_tile t = tile_of_rows(many ? 32 : 16, rows > 0 && rows < max ? rows : 0);
+  if (many && rows >= max && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && (rows < 24 || (rows < 64 && n < 512)))
     t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
   else if (cg->model.wide_tile && (!rows || rows >= MANY_ROWS) && n && n <= NARROW && n % (3 * (int64_t)cg->W) == 0)
     t = (cy_tile){8, 3}; /* no slower, and more pairs of panels for the tasks of strassen.c */
@@ -86,14 +86,14 @@ int64_t cy_last_room(const cy_cg *cg, int64_t last, cy_weights weights) {
   return (cy_round_up(last, cg->W) - last) * cy_weight_bytes(weights);
 }
 
-/* Blocks of `least` to `most` such that 1, 2, 4 and 8 workers take least time. panel: multiplications of a row and
+/* Blocks of `min` to `max` such that 1, 2, 4 and 8 workers take least time. panel: multiplications of a row and
  * panel. */
-static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks least, cy_blocks most, int64_t outer,
+static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks min, cy_blocks max, int64_t outer,
                              int64_t rows, int64_t panels, double panel) {
-  cy_blocks best = most;
+  cy_blocks best = max;
   double best_cost = 1e300;
-  for (int64_t mb = most.mb; mb >= least.mb; mb -= tile.mr)
-    for (int64_t nb = most.nb; nb >= least.nb; nb--) {
+  for (int64_t mb = max.mb; mb >= min.mb; mb -= tile.mr)
+    for (int64_t nb = max.nb; nb >= min.nb; nb--) {
       int64_t blocks = cy_ceil(rows, mb), splits = cy_ceil(panels, nb), tasks = outer * blocks * splits;
       double r = (double)rows / (double)blocks, n = (double)panels / (double)splits, sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
@@ -109,7 +109,7 @@ static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks least, cy_
 
 static cy_blocks blocks_of(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
   const int64_t enough = 32;     /* tasks that keep up to 16 workers evenly busy */
-  const double least_ns = 20000; /* a task worth splitting */
+  const double min_ns = 20000; /* a task worth splitting */
   int64_t nr = (int64_t)tile.nv * cg->W, mb = 16 * tile.mr, nb = 16;
   if (panels * nr * k * 4 >= CY_MANY_WEIGHTS) /* read each of them but once */
     mb = 144 / tile.mr * tile.mr;
@@ -127,21 +127,21 @@ static cy_blocks blocks_of(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
     int64_t tasks = outer * cy_ceil(m, mb) * cy_ceil(p, nb), columns = nb * nr;
     int64_t r = mb < m ? mb : m;
     double ns = (double)columns * (double)k * (2.0 * (double)r / 50 + 4.0 / 15);
-    if (tasks >= enough || ns < least_ns || (nb == 1 && mb <= 2 * tile.mr))
+    if (tasks >= enough || ns < min_ns || (nb == 1 && mb <= 2 * tile.mr))
       break;
     if (nb > 2 || mb <= 2 * tile.mr)
       nb = (nb + 1) / 2;
     else
       mb = (mb / tile.mr + 1) / 2 * tile.mr;
   }
-  cy_blocks least = {cy_ceil(mb, 2), cy_ceil(nb, 2)}, most = {mb, nb};
-  return rows ? blocks_even(cg, tile, least, most, outer, rows, p, panel) : most;
+  cy_blocks min = {cy_ceil(mb, 2), cy_ceil(nb, 2)}, max = {mb, nb};
+  return rows ? blocks_even(cg, tile, min, max, outer, rows, p, panel) : max;
 }
 
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
   cy_blocks b = blocks_of(cg, tile, outer, rows, panels, k);
-  int64_t tiles = (int64_t)((double)(b.mb / tile.mr) * cg->model.task_rows), most = rows ? cy_ceil(rows, tile.mr) : tiles;
-  tiles = tiles < most ? tiles : most;
+  int64_t tiles = (int64_t)((double)(b.mb / tile.mr) * cg->model.task_rows), max = rows ? cy_ceil(rows, tile.mr) : tiles;
+  tiles = tiles < max ? tiles : max;
   return (cy_blocks){(tiles > 1 ? tiles : 1) * tile.mr, b.nb};
 }
 

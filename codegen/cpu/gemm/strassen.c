@@ -133,16 +133,16 @@ static V row_at(cy_cg *cg, const frame *f, V row) {
   return pointer(cg, cy_add(cg, cy_add(cg, f->k->base, cy_mulc(cg, f->c0, 4)), entry));
 }
 
-/* Elements [at, at + lanes) of both halves of two rows into their sums; most: the largest magnitudes so far of each row,
+/* Elements [at, at + lanes) of both halves of two rows into their sums; max: the largest magnitudes so far of each row,
  * as bits, among which infinities and NaN are larger than numbers. */
-static void emit_left_piece(cy_cg *cg, const frame *f, const V row[2], V to, V at, unsigned lanes, V most[2]) {
+static void emit_left_piece(cy_cg *cg, const frame *f, const V row[2], V to, V at, unsigned lanes, V max[2]) {
   LLVMTypeRef type = cy_vecf(cg, lanes), bits = LLVMVectorType(cg->i32, lanes);
   V a[2][2], sum = cy_i64(cg, sum_bytes(f->k->tile, f->half));
   V magnitude = cy_splat(cg, cy_i32(cg, INT32_MAX), lanes);
   for (int i = 0; i < 4; i++) {
     a[i / 2][i % 2] = cy_load(cg, type, cy_gepf(cg, row[i / 2], i % 2 ? cy_add(cg, at, f->h) : at), 4);
-    V v[2] = {most[i / 2], LLVMBuildAnd(cg->b, LLVMBuildBitCast(cg->b, a[i / 2][i % 2], bits, ""), magnitude, "")};
-    most[i / 2] = cy_intrinsic(cg, "llvm.umax", bits, v, 2);
+    V v[2] = {max[i / 2], LLVMBuildAnd(cg->b, LLVMBuildBitCast(cg->b, a[i / 2][i % 2], bits, ""), magnitude, "")};
+    max[i / 2] = cy_intrinsic(cg, "llvm.umax", bits, v, 2);
   }
   V s1 = add(cg, a[1][0], a[1][1]), s2 = sub(cg, s1, a[0][0]);
   V sums[LEFT_SUMS] = {s1, s2, sub(cg, a[0][0], a[1][0]), sub(cg, a[0][1], s2)};
@@ -151,8 +151,8 @@ static void emit_left_piece(cy_cg *cg, const frame *f, const V row[2], V to, V a
 }
 
 /* i32, 1: what rounds away beside the larger of these rows' magnitudes (bits) would be felt in the other row. */
-static V too_far_apart(cy_cg *cg, V most[2]) {
-  V high = cy_intrinsic(cg, "llvm.umax", cg->i32, most, 2), low = cy_intrinsic(cg, "llvm.umin", cg->i32, most, 2);
+static V too_far_apart(cy_cg *cg, V max[2]) {
+  V high = cy_intrinsic(cg, "llvm.umax", cg->i32, max, 2), low = cy_intrinsic(cg, "llvm.umin", cg->i32, max, 2);
   V far = cy_icmp(cg, LLVMIntUGT, cy_sub(cg, high, low), cy_i32(cg, MAX_APART << 23));
   V infinite = cy_icmp(cg, LLVMIntUGE, high, cy_i32(cg, 0x7f800000));
   return LLVMBuildZExt(cg->b, LLVMBuildOr(cg->b, far, infinite, ""), cg->i32, "");
@@ -161,23 +161,23 @@ static V too_far_apart(cy_cg *cg, V most[2]) {
 /* The left sums of row i of a pair of tiles and of the row below it, `next` being prefetched; their flag. */
 static V emit_left_rows(cy_cg *cg, const frame *f, const V row[2], const V next[2], V to) {
   V whole = cy_mulc(cg, cy_div(cg, f->h, cy_i64(cg, cg->W)), cg->W),
-    most[2] = {LLVMConstNull(cg->vi), LLVMConstNull(cg->vi)};
+    max[2] = {LLVMConstNull(cg->vi), LLVMConstNull(cg->vi)};
   cy_loop j, rest;
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), whole, cy_i64(cg, cg->W), most, 2);
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), whole, cy_i64(cg, cg->W), max, 2);
   for (int p = 0; p < 4; p++)
     cy_prefetch(cg, cy_gepf(cg, next[p / 2], p % 2 ? cy_add(cg, j.iv, f->h) : j.iv), false, CY_SECOND_LEVEL);
-  memcpy(most, j.v, sizeof most);
-  emit_left_piece(cg, f, row, to, j.iv, cg->W, most);
-  cy_loop_end(cg, &j, most);
+  memcpy(max, j.v, sizeof max);
+  emit_left_piece(cg, f, row, to, j.iv, cg->W, max);
+  cy_loop_end(cg, &j, max);
   for (int r = 0; r < 2; r++)
-    most[r] = cy_splat(cg, cy_intrinsic(cg, "llvm.vector.reduce.umax", cg->vi, &j.out[r], 1), 1);
-  cy_loop_begin(cg, &rest, whole, f->h, cy_i64(cg, 1), most, 2);
-  memcpy(most, rest.v, sizeof most);
-  emit_left_piece(cg, f, row, to, rest.iv, 1, most);
-  cy_loop_end(cg, &rest, most);
+    max[r] = cy_splat(cg, cy_intrinsic(cg, "llvm.vector.reduce.umax", cg->vi, &j.out[r], 1), 1);
+  cy_loop_begin(cg, &rest, whole, f->h, cy_i64(cg, 1), max, 2);
+  memcpy(max, rest.v, sizeof max);
+  emit_left_piece(cg, f, row, to, rest.iv, 1, max);
+  cy_loop_end(cg, &rest, max);
   for (int r = 0; r < 2; r++)
-    most[r] = LLVMBuildExtractElement(cg->b, rest.out[r], cy_i32(cg, 0), "");
-  return too_far_apart(cg, most);
+    max[r] = LLVMBuildExtractElement(cg->b, rest.out[r], cy_i32(cg, 0), "");
+  return too_far_apart(cg, max);
 }
 
 /* The left sums and flags of all pairs of tiles. */
@@ -597,11 +597,11 @@ static double all_cycles(const shape *s, cy_blocks b, bool fast) {
 }
 
 static cy_blocks blocks_choose(const shape *s) {
-  int64_t pair = 2 * s->tile.mr, most = MAX_ROWS / pair * pair;
+  int64_t pair = 2 * s->tile.mr, max = MAX_ROWS / pair * pair;
   int64_t panels = s->k > s->k_block ? MAX_PANELS / 2 : MAX_PANELS;
-  int64_t least = cy_ceil(s->rows, most);
+  int64_t min = cy_ceil(s->rows, max);
   cy_blocks best = {0};
-  for (int64_t blocks = least; blocks <= 2 * least; blocks++)
+  for (int64_t blocks = min; blocks <= 2 * min; blocks++)
     for (int64_t nb = 2; nb <= panels && nb <= s->panels + 1; nb += 2) {
       cy_blocks b = {cy_round_up(cy_ceil(s->rows, blocks), pair), nb};
       if (!best.mb || all_cycles(s, b, true) < all_cycles(s, best, true))
@@ -612,12 +612,12 @@ static cy_blocks blocks_choose(const shape *s) {
 
 bool cy_strassen_choose(const cy_cg *cg, cy_tile t, cy_weights weights, int64_t outer, int64_t rows, int64_t panels,
                         int64_t k, cy_blocks plain, cy_strassen *out) {
-  const int64_t most = 768;
+  const int64_t max = 768;
   if (k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
   shape s = {cg, t, outer ? outer : 1, rows ? rows : MAX_ROWS, panels, k, k, false, 0};
   s.right_sum = weights == CY_WEIGHTS_F32 ? cg->model.strassen_right : cg->model.strassen_right_half;
-  s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, most)), 16);
+  s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, max)), 16);
   s.k_block = s.k_block < k ? s.k_block : k;
   s.shared = rows && outer && outer * rows * k * 4 <= MAX_ACCUMULATORS;
   *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared, weights, 0};

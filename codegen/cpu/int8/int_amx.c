@@ -45,9 +45,9 @@ void cy_int_gemm_amx_end(cy_cg *cg) { tile_call(cg, "llvm.x86.tilerelease", NULL
 
 cy_tile cy_int_gemm_amx_tile(int64_t rows, int64_t n) {
   bool few = rows && rows <= CY_AMX_ROWS;
-  unsigned most = few ? 4 : 2; /* enough sums to keep it busy */
-  int64_t need = n ? cy_ceil(n, 16) : most;
-  return (cy_tile){few ? CY_AMX_ROWS : 2 * CY_AMX_ROWS, need < most ? (unsigned)need : most};
+  unsigned max = few ? 4 : 2; /* enough sums to keep it busy */
+  int64_t need = n ? cy_ceil(n, 16) : max;
+  return (cy_tile){few ? CY_AMX_ROWS : 2 * CY_AMX_ROWS, need < max ? (unsigned)need : max};
 }
 
 /* Nanoseconds of a task, about, on Sapphire Rapids: rows are copied at 32 bytes/ns, weights come from a cache at 20,
@@ -62,19 +62,19 @@ static double task_ns(cy_tile tile, double rows, double panels, double row_bytes
 cy_blocks cy_int_gemm_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes,
                                  bool copied) {
   enum { USUAL_ROWS = 1024, USUAL_PANELS = 16, SCRATCH = 512 << 10, MAX_ROWS = 512, MAX_PANELS = 128 };
-  int64_t all = rows ? rows : USUAL_ROWS, most = SCRATCH / row_bytes;
-  most = most > MAX_ROWS ? MAX_ROWS : most;
+  int64_t all = rows ? rows : USUAL_ROWS, max = SCRATCH / row_bytes;
+  max = max > MAX_ROWS ? MAX_ROWS : max;
   panels = panels ? panels : USUAL_PANELS;
   cy_blocks best = {tile.mr, 1};
-  double least = 0;
-  for (int64_t mb = tile.mr; mb == tile.mr || (mb <= most && mb - tile.mr < all); mb += tile.mr)
+  double min = 0;
+  for (int64_t mb = tile.mr; mb == tile.mr || (mb <= max && mb - tile.mr < all); mb += tile.mr)
     for (int64_t splits = cy_ceil(panels, MAX_PANELS); splits <= panels; splits++) {
       int64_t nb = cy_ceil(panels, splits), blocks = cy_ceil(all, mb), tasks = outer * blocks * splits;
       double ns = task_ns(tile, (double)all / (double)blocks, (double)nb, (double)row_bytes, copied), cost = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
         cost += (double)(cy_ceil(tasks, workers) * workers) * ns;
-      if (least == 0 || cost < least) {
-        least = cost;
+      if (min == 0 || cost < min) {
+        min = cost;
         best = (cy_blocks){mb, nb};
       }
     }

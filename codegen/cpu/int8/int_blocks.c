@@ -42,10 +42,10 @@ static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   p.k_block = WEIGHT_BYTES / (p.group * p.nr * 2) / unit * unit;
   p.k_block = p.k_block ? p.k_block : unit;
   p.row_bytes = p.k * 2 + (p.k * 2 % 1024 ? 0 : 64); /* not all rows of a tile in the same sets of a cache */
-  int64_t most = cy_l2_part(cg, 1, 2) / p.row_bytes;
-  most = most < MAX_ROWS ? most : MAX_ROWS;
-  most = rows && rows < most ? cy_round_up(rows, p.tile.mr) : most / p.tile.mr * p.tile.mr;
-  p.mb = most ? most : p.tile.mr;
+  int64_t max = cy_l2_part(cg, 1, 2) / p.row_bytes;
+  max = max < MAX_ROWS ? max : MAX_ROWS;
+  max = rows && rows < max ? cy_round_up(rows, p.tile.mr) : max / p.tile.mr * p.tile.mr;
+  p.mb = max ? max : p.tile.mr;
   return p;
 }
 

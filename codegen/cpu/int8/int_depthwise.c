@@ -114,16 +114,16 @@ static bool row_block_of(int64_t outputs, const cy_axis *h, int each, row_block 
 /* The row block that takes the least time for an output row. */
 static void row_block_choose(depthwise *p) {
   const cy_axis *h = &p->axis[1], *w = &p->axis[2];
-  int64_t height = cy_csize_known(h->out), most = p->turned ? MAX_LONG_OUTPUTS : MAX_OUTPUTS;
-  double least = 0;
-  for (int64_t outputs = 1; outputs <= most && (!height || outputs <= height); outputs++) {
+  int64_t height = cy_csize_known(h->out), max = p->turned ? MAX_LONG_OUTPUTS : MAX_OUTPUTS;
+  double min = 0;
+  for (int64_t outputs = 1; outputs <= max && (!height || outputs <= height); outputs++) {
     row_block b;
     if (!row_block_of(outputs, h, (int)p->variant.step, &b))
       break;
     double cycles = INTERLEAVED * b.groups * (double)w->step + MULTIPLIED * b.uses * (double)w->count;
     double blocks = height ? (double)cy_ceil(height, outputs) : 1.0 / (double)outputs;
-    if (least == 0 || cycles * blocks < least) {
-      least = cycles * blocks;
+    if (min == 0 || cycles * blocks < min) {
+      min = cycles * blocks;
       p->row_block = b;
     }
   }
@@ -132,8 +132,8 @@ static void row_block_choose(depthwise *p) {
 /* Outputs of a row that are summed up together: few of the last tile's idle. */
 static int64_t tile_choose(const cy_cg *cg, const depthwise *p, int64_t width) {
   int64_t registers = p->variant.dot4 || cg->registers == 32 ? MAX_ACCUMULATORS : MAX_ACCUMULATORS / 2;
-  int64_t most = registers / p->row_block.outputs < 8 ? registers / p->row_block.outputs : 8, best = most;
-  for (int64_t t = most; width && t > most / 2; t--)
+  int64_t max = registers / p->row_block.outputs < 8 ? registers / p->row_block.outputs : 8, best = max;
+  for (int64_t t = max; width && t > max / 2; t--)
     if (cy_round_up(width, t) < cy_round_up(width, best))
       best = t;
   return width && width < best ? width : best;

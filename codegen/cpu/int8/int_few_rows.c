@@ -120,8 +120,8 @@ static void emit_digits(cy_cg *cg, const plan *p, V v, V to, V *sum, unsigned la
 }
 
 /* NaN where something is not finite. */
-static V step_of(cy_cg *cg, V most, V largest) {
-  V wrong = LLVMBuildFSub(cg->b, most, most, "");
+static V step_of(cy_cg *cg, V max, V largest) {
+  V wrong = LLVMBuildFSub(cg->b, max, max, "");
   return LLVMBuildFAdd(cg->b, LLVMBuildFDiv(cg->b, largest, LLVMConstReal(cg->f32, TOP), ""), wrong, "");
 }
 
@@ -140,15 +140,15 @@ static void emit_head(cy_cg *cg, const plan *p, V step, const V *sum, V to) {
   cy_store(cg, LLVMBuildOr(cg->b, LLVMBuildShl(cg->b, less[2], word, ""), middle, ""), cy_gepc(cg, to, WORDS), 4);
 }
 
-/* A block of a row. Numbers below `least` are as coarse as its own: TOP by them might not be finite. Where there is
+/* A block of a row. Numbers below `min` are as coarse as its own: TOP by them might not be finite. Where there is
  * something that is not finite, the step is NaN. */
 static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to) {
-  const double least = 1e-30;
+  const double min = 1e-30;
   unsigned lanes = p->block % cg->W == 0 ? cg->W : p->block % 8 == 0 ? 8 : 4;
-  V stride = cy_size(cg, p->d->ak), most = cy_rounded_largest(cg, p->block, from, stride, lanes),
-    floor = LLVMConstReal(cg->f32, least);
+  V stride = cy_size(cg, p->d->ak), max = cy_rounded_largest(cg, p->block, from, stride, lanes),
+    floor = LLVMConstReal(cg->f32, min);
   V top = LLVMConstReal(cg->f32, TOP), sum[DIGITS];
-  V largest = cy_select(cg, LLVMBuildFCmp(cg->b, LLVMRealOLT, most, floor, ""), floor, most);
+  V largest = cy_select(cg, LLVMBuildFCmp(cg->b, LLVMRealOLT, max, floor, ""), floor, max);
   V inverse = cy_splat(cg, LLVMBuildFDiv(cg->b, top, largest, ""), lanes);
   for (int i = 0; i < DIGITS; i++)
     sum[i] = LLVMConstNull(LLVMVectorType(cg->i32, lanes));
@@ -157,7 +157,7 @@ static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to) {
     V q = rounded(cg, x, inverse, lanes);
     emit_digits(cg, p, q, cy_gepc(cg, to, HEAD_BYTES + i), sum, lanes);
   }
-  emit_head(cg, p, step_of(cg, most, largest), sum, to);
+  emit_head(cg, p, step_of(cg, max, largest), sum, to);
 }
 
 /* Where block `block` of a row lies, rows being counted over all matrices. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* int_gemm.c - matrix products and convolutions of 8-bit integers and bf16: the plan and the tasks; the forms are told
+/* int_gemm.c - matrix products and convolutions of 8-bit integers and bf16: the plan and the tasks; the forms are described
  * in int_gemm.h.
  *
  * Comes in: a cy_int_gemm_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is
@@ -68,12 +68,12 @@ static void plan_gemm(plan *p) {
 /* The tile's rows that take the least time, those of the last tile that idle included. */
 static unsigned tile_rows(const cy_cg *cg, const plan *p) {
   unsigned best = p->tile.mr;
-  double least = 0;
+  double min = 0;
   for (unsigned mr = p->tile.mr; mr + 2 >= p->tile.mr && mr > 1; mr--) {
     double tiles = p->rows ? (double)cy_ceil(p->rows, mr) : 1.0 / mr;
     double cost = tiles * cy_cost_int_step(cg, mr, p->tile.nv, p->variant.dot4, p->variant.split);
-    if (least == 0 || cost < least * 0.98) {
-      least = cost;
+    if (min == 0 || cost < min * 0.98) {
+      min = cost;
       best = mr;
     }
   }
@@ -102,8 +102,8 @@ static bool read_once(const plan *p) {
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache. */
 static int64_t group_choose(const plan *p) {
   int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->variant.wide ? 2 : 1), group = 160 * 1024 / bytes;
-  int64_t most = (p->variant.amx ? 128 : 256) / p->nr; /* sums of a tile's rows stay in the first-level cache */
-  group = group < most ? group : most;
+  int64_t max = (p->variant.amx ? 128 : 256) / p->nr; /* sums of a tile's rows stay in the first-level cache */
+  group = group < max ? group : max;
   group = group < p->nb ? group : p->nb;
   return group < 1 ? 1 : group / p->unit * p->unit;
 }
@@ -210,14 +210,14 @@ static plan plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
     p.tile = tile_of(cg, &p, (int64_t)shuffled * cg->W);
   p.nr = (int64_t)p.tile.nv * cg->W / each;
   p.last = last_columns(cg, &p);
-  int64_t k = p.k ? p.k : 512, most = rows_at_most(cg, &p, k);
+  int64_t k = p.k ? p.k : 512, max = rows_at_most(cg, &p, k);
   int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
   cy_blocks b;
   if (p.variant.amx) {
     b = cy_int_gemm_amx_blocks(p.tile, p.groups, likely, panels, cy_ceil(k, p.variant.step) * 4, !rows_in_place(&p));
   } else {
     b = cy_blocks_choose(cg, p.tile, p.groups, likely, panels, (k + 1) / 2);
-    b.mb = b.mb <= most ? b.mb : most > p.tile.mr ? most : p.tile.mr;
+    b.mb = b.mb <= max ? b.mb : max > p.tile.mr ? max : p.tile.mr;
   }
   p.nb = b.nb;
   p.mb = b.mb;
@@ -450,10 +450,10 @@ static V rows_to_stay(cy_cg *cg, const frame *f, V count) {
   const plan *p = f->p;
   if (!rows_in_place(p))
     return cy_i64(cg, 0);
-  V behind = cy_sub(cg, rows(cg, p), f->row0), most = behind;
+  V behind = cy_sub(cg, rows(cg, p), f->row0), max = behind;
   if (reach_bytes(p))
-    most = cy_imax(cg, cy_i64(cg, 0), cy_addc(cg, behind, -cy_ceil(reach_bytes(p), p->k)));
-  return cy_mulc(cg, cy_div(cg, cy_imin(cg, count, most), cy_i64(cg, p->tile.mr)), p->tile.mr);
+    max = cy_imax(cg, cy_i64(cg, 0), cy_addc(cg, behind, -cy_ceil(reach_bytes(p), p->k)));
+  return cy_mulc(cg, cy_div(cg, cy_imin(cg, count, max), cy_i64(cg, p->tile.mr)), p->tile.mr);
 }
 
 /* ---- the product of a task ---- */

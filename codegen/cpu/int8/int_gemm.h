@@ -210,7 +210,7 @@ typedef struct cy_int_gemm_depth {
 } cy_int_gemm_depth;
 
 /* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
-void cy_int_gemm_sums(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, const V *row, V b,
+void cy_int_gemm_accumulate(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, const V *row, V b,
                       V start, const cy_int_gemm_depth *depth, V *out);
 
 /* ---- int_order.c: what code reads of panels whose runs differ, where form.shuffled ---- */

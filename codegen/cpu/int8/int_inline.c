@@ -14,11 +14,11 @@ enum { SHORT_STEPS = 20, MAX_DEPTH = 256, NARROW_DEPTH = 1280, LONG_DEPTH = 128,
 
 bool cy_int_gemm_inline_pays(const cy_cg *cg, cy_int_gemm_variant variant, int64_t rows, int64_t n, int64_t k,
                              const cy_epilogue *e) {
-  int64_t most = e->steps > SHORT_STEPS    ? (rows >= LONG_ROWS ? LONG_DEPTH : 0)
+  int64_t max = e->steps > SHORT_STEPS    ? (rows >= LONG_ROWS ? LONG_DEPTH : 0)
                  : n <= 2 * (int64_t)cg->W ? NARROW_DEPTH
                                            : MAX_DEPTH;
   return cy_form_on(cg, CY_FORM_INT_INLINE) && cg->model.int_inline && variant.dot4 && !variant.amx && !variant.split &&
-         n && k && k <= most;
+         n && k && k <= max;
 }
 
 /* Lanes [0, lanes) of `count` vectors one behind the other. */
@@ -65,7 +65,7 @@ static void emit_panel(cy_cg *cg, const cy_int_gemm_inline *t, const V *row, V q
     depth = cy_int_gemm_tables_depth(cg, &t->tables, q);
   }
   V b = cy_gep(cg, t->b, before);
-  cy_int_gemm_sums(cg, t->variant, t->tile.mr, nv, lanes < t->nr ? t->last : t->nr, row, b, start, &depth, v);
+  cy_int_gemm_accumulate(cg, t->variant, t->tile.mr, nv, lanes < t->nr ? t->last : t->nr, row, b, start, &depth, v);
   for (unsigned i = 0; i < t->tile.mr; i += t->together) {
     cy_if s;
     if (!t->full)

@@ -155,7 +155,7 @@ V cy_int_gemm_kernel_begin(cy_cg *cg, const char *name, cy_int_gemm_variant vari
                      CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
 }
 
-enum { MOST_AT_ONCE = 8 }; /* groups of a run, where code is in line */
+enum { MAX_AT_ONCE = 8 }; /* groups of a run, where code is in line */
 
 /* What a loop over groups of k goes through. */
 typedef struct kernel {
@@ -239,7 +239,7 @@ static void emit_depth(cy_cg *cg, const kernel *k, const cy_int_gemm_depth *dept
   V from = k->variant.shuffled ? cy_load(cg, cg->i64, cy_gep(cg, depth->places, cy_mulc(cg, l.iv, 8)), 8)
                                : cy_mul(cg, l.iv, depth->pitch);
   int64_t groups;
-  if (cy_is_const(depth->groups, &groups) && groups <= MOST_AT_ONCE)
+  if (cy_is_const(depth->groups, &groups) && groups <= MAX_AT_ONCE)
     emit_groups(cg, k, groups, from, next);
   else
     emit_loop(cg, k, depth->groups, from, NULL, next);
@@ -294,7 +294,7 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   memcpy(b, v + k->mr * k->nv, carried_on * sizeof *b);
 }
 
-void cy_int_gemm_sums(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, const V *row, V b,
+void cy_int_gemm_accumulate(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, const V *row, V b,
                       V start, const cy_int_gemm_depth *depth, V *out) {
   kernel k = {variant, mr, nv, nr, false, {NULL}, NULL};
   V v[CY_LOOP_MAX];

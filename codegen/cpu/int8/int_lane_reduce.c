@@ -21,12 +21,12 @@ static double tile_cycles(int64_t runs, int64_t run, unsigned each) {
 unsigned cy_int_lane_reduce_choose(const cy_cg *cg, const cy_int_gemm_plan *p) {
   bool window = p->d->conv && p->taps > 1;
   int64_t run = window ? p->axis[2].count * p->c : p->k, runs = window ? p->k / run : 1;
-  unsigned best = 1, most = 1;
-  while (p->n && p->n * most * 2 <= cg->W)
-    most *= 2;
+  unsigned best = 1, max = 1;
+  while (p->n && p->n * max * 2 <= cg->W)
+    max *= 2;
   if (!cy_form_on(cg, CY_FORM_INT_LANE_REDUCE) || !p->packed || !p->k || (p->rows && p->rows < ROWS))
     return 1;
-  for (unsigned each = 2; each <= most && each <= cy_int_gemm_max_each(cg); each *= 2)
+  for (unsigned each = 2; each <= max && each <= cy_int_gemm_max_each(cg); each *= 2)
     if (tile_cycles(runs, run, each) < tile_cycles(runs, run, best))
       best = each;
   return best;

@@ -114,13 +114,13 @@ unsigned cy_int_gemm_order_vectors(const cy_cg *cg, const plan *p) {
       p->variant.bf16)
     return 0;
   cy_int_gemm_order o = order_of(p, p->variant.dot4 && !p->variant.amx);
-  double least = order_cost(cg, &o, p->tile.nv) * 0.95;
+  double min = order_cost(cg, &o, p->tile.nv) * 0.95;
   unsigned best = 0;
   shuffle_axes(p->d, &o);
   for (unsigned nv = p->tile.nv; nv > 0; nv--) {
     double cost = order_cost(cg, &o, nv);
-    if (cost < least) {
-      least = cost * 0.98;
+    if (cost < min) {
+      min = cost * 0.98;
       best = nv;
     }
   }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* int_pack.c - puts constant 8-bit weights into the order in which int_kernel.c reads them; the layout is told in
+/* int_pack.c - puts constant 8-bit weights into the order in which int_kernel.c reads them; the layout is described in
  * int_gemm.h.
  *
  * Comes in: a layout and where each weight lies. Goes out: panels of s8 or i16, for dot4 with the sums of the columns
@@ -61,7 +61,7 @@ bool cy_int_gemm_split_pays(const cy_int_gemm_layout *l, int64_t again) {
 
 enum { MAX_NR = 128, MAX_SUM = 32767 / 255, MAX_PART = MAX_SUM / 2 };
 
-static int32_t nearest(int32_t v, int32_t most) { return v > most ? most : v < -most ? -most : v; }
+static int32_t nearest(int32_t v, int32_t max) { return v > max ? max : v < -max ? -max : v; }
 
 /* Takes a part out of a pair of weights. */
 static void split_pair(int32_t w[2], int8_t part[2]) {
@@ -114,14 +114,14 @@ static int64_t split_panel(const cy_int_gemm_layout *l, const cy_int_gemm_source
 int64_t cy_int_gemm_head_bytes(int64_t panels, int64_t again) { return cy_round_up((panels + 1 + again) * 4, 64); }
 
 int64_t cy_int_gemm_again(const cy_int_gemm_layout *l, const cy_int_gemm_source *s) {
-  int64_t most = 0;
+  int64_t max = 0;
   for (int64_t m = 0; m < l->matrices; m++) {
     int64_t sum = 0;
     for (int64_t q = 0; q < panels_of(l); q++)
       sum += split_panel(l, s, m, q, NULL, NULL);
-    most = sum > most ? sum : most;
+    max = sum > max ? sum : max;
   }
-  return most;
+  return max;
 }
 
 static void pack_split(const cy_int_gemm_layout *l, const cy_int_gemm_source *s, int64_t matrix, void *out) {
@@ -183,17 +183,17 @@ static void pack_winograd(const cy_int_gemm_layout *l, const cy_int_gemm_source 
 }
 
 int64_t cy_int_gemm_largest_sum(const cy_int_gemm_layout *l, const cy_int_gemm_source *s) {
-  int64_t most = 0;
+  int64_t max = 0;
   for (int64_t i = 0; i < l->matrices * l->n; i++) {
     int64_t sum[2] = {0, 0}, from = i / l->n * s->gs + i % l->n * s->ns;
     for (int64_t k = 0; k < l->taps * l->c; k++) {
       int32_t v = weight_at(s, from + k / l->c * s->ts + k % l->c * s->cs);
       sum[v < 0] += abs(v);
     }
-    most = sum[0] > most ? sum[0] : most;
-    most = sum[1] > most ? sum[1] : most;
+    max = sum[0] > max ? sum[0] : max;
+    max = sum[1] > max ? sum[1] : max;
   }
-  return most;
+  return max;
 }
 
 void cy_int_gemm_pack(const cy_int_gemm_layout *l, const cy_int_gemm_source *s, void *out) {

@@ -93,15 +93,15 @@ static void emit_pack_group(cy_cg *cg, const packer *q, V g) {
   int64_t unit = 0, all = 0;
   bool rows_dense = cy_is_const(q->bn, &unit) && unit == 1;
   V NR = cy_i64(cg, p->nr), from = cy_i64(cg, 0);
-  const unsigned most = p->variant.dot4 ? cg->W : 2 * cg->W;
+  const unsigned max = p->variant.dot4 ? cg->W : 2 * cg->W;
   cy_loop j;
   if (rows_dense && cy_is_const(q->valid, &all)) {
-    unsigned lanes = p->nr % most ? cg->W : most;
+    unsigned lanes = p->nr % max ? cg->W : max;
     for (int64_t at = 0; at < p->nr; at += lanes)
       emit_pack_columns(cg, q, g, cy_i64(cg, at), lanes);
     return;
   }
-  for (unsigned lanes = most; rows_dense && lanes >= cg->W; lanes /= 2) {
+  for (unsigned lanes = max; rows_dense && lanes >= cg->W; lanes /= 2) {
     V end = cy_add(cg, from, cy_mulc(cg, cy_div(cg, cy_sub(cg, q->valid, from), cy_i64(cg, lanes)), lanes));
     cy_loop_begin(cg, &j, from, end, cy_i64(cg, lanes), NULL, 0);
     emit_pack_columns(cg, q, g, j.iv, lanes);

@@ -4,7 +4,7 @@
  *
  * Comes in: a cy_gemm_desc whose `ints` are to meet integers. Goes out: two phases. The first rounds the rows of a, once
  * for all tasks: codes[k], then for each block the step between codes and minus their sum. A task of the second has a
- * block of rows and a group of panels of 4 * W columns. By some blocks of k, it turns the codes of each panel, which lie
+ * block of rows and a group of panels of 4 * W columns. By some blocks of k, it unpacks the codes of each panel, which lie
  * row by row, into dot4 of k, in the first-level cache, and multiplies all its rows by them:
  *
  *   sums[row, n] += step[row, block] * scale[block, n] * (codes of row * codes of n - zero[block, n] * sum of row)
@@ -63,8 +63,8 @@ bool cy_quantised_rows_possible(const cy_cg *cg, int bits, int64_t block, int64_
 
 /* Rows whose sums fit the registers, without vpdpbusd twice: in 16 and in 32 bits. */
 static unsigned tile_rows(const cy_cg *cg, int64_t rows) {
-  unsigned most = cg->registers == 32 ? (has_dot4(cg) ? 6 : 4) : has_dot4(cg) ? 3 : 2;
-  return rows && rows < most ? (unsigned)rows : most;
+  unsigned max = cg->registers == 32 ? (has_dot4(cg) ? 6 : 4) : has_dot4(cg) ? 3 : 2;
+  return rows && rows < max ? (unsigned)rows : max;
 }
 
 static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
@@ -88,8 +88,8 @@ static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   p.row_bytes = cy_round_up(p.k, 8) + p.count * 8;
   p.row_bytes = cy_round_up(p.row_bytes, 64) + (cy_round_up(p.row_bytes, 64) % 1024 ? 0 : 64);
   p.interleaved_bytes = p.nr * (8 + p.groups * 4 * p.digits);
-  int64_t most = MAX_ROWS / p.tile.mr * p.tile.mr, nb = p.panels / MIN_TASKS;
-  p.blocks.mb = rows && rows < most ? cy_round_up(rows, p.tile.mr) : most;
+  int64_t max = MAX_ROWS / p.tile.mr * p.tile.mr, nb = p.panels / MIN_TASKS;
+  p.blocks.mb = rows && rows < max ? cy_round_up(rows, p.tile.mr) : max;
   p.blocks.nb = nb < 1 ? 1 : nb < MAX_PANELS ? nb : MAX_PANELS;
   p.run = 1;
   return p;
@@ -148,15 +148,15 @@ V cy_rounded_sum(cy_cg *cg, V v) { return cy_intrinsic(cg, "llvm.vector.reduce.a
 
 /* Bits of magnitudes compare like floats do, and NaN is above all. */
 V cy_rounded_largest(cy_cg *cg, int64_t block, V from, V stride, unsigned lanes) {
-  V most = LLVMConstNull(LLVMVectorType(cg->i32, lanes)), mask = cy_splat(cg, cy_i32(cg, INT32_MAX), lanes);
+  V max = LLVMConstNull(LLVMVectorType(cg->i32, lanes)), mask = cy_splat(cg, cy_i32(cg, INT32_MAX), lanes);
   cy_loop i;
-  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, block), cy_i64(cg, lanes), &most, 1);
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, block), cy_i64(cg, lanes), &max, 1);
   V x = cy_int_gemm_load_floats(cg, cy_gepf(cg, from, cy_mul(cg, i.iv, stride)), stride, lanes);
   V args[2] = {i.v[0], LLVMBuildAnd(cg->b, ints_of(cg, x, lanes), mask, "")};
-  most = cy_intrinsic(cg, "llvm.smax", LLVMTypeOf(mask), args, 2);
-  cy_loop_end(cg, &i, &most);
-  most = cy_intrinsic(cg, "llvm.vector.reduce.smax", LLVMTypeOf(mask), &i.out[0], 1);
-  return LLVMBuildBitCast(cg->b, most, cg->f32, "");
+  max = cy_intrinsic(cg, "llvm.smax", LLVMTypeOf(mask), args, 2);
+  cy_loop_end(cg, &i, &max);
+  max = cy_intrinsic(cg, "llvm.vector.reduce.smax", LLVMTypeOf(mask), &i.out[0], 1);
+  return LLVMBuildBitCast(cg->b, max, cg->f32, "");
 }
 
 /* x * inverse, rounded: as bits of a float whose last ones count units. Stores codes; returns `sum` and their sum. */
@@ -169,14 +169,14 @@ static V emit_codes(cy_cg *cg, V x, V inverse, V to, V sum, unsigned lanes) {
 }
 
 /* A block of a row: `from` its floats, `to` its codes, `more` its step and minus the sum of its codes, times the zero point
- * where all weights have one. Magnitudes below `least` count as nothing: 127 by them might not be finite. Where there is
+ * where all weights have one. Magnitudes below `min` count as nothing: 127 by them might not be finite. Where there is
  * something that is not finite, neither is the step. */
 static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to, V more) {
-  const double least = 1e-36;
+  const double min = 1e-36;
   unsigned lanes = p->block % cg->W == 0 ? cg->W : p->block % 8 == 0 ? 8 : 4;
-  V stride = cy_size(cg, p->d->ak), most = cy_rounded_largest(cg, p->block, from, stride, lanes);
-  V tiny = LLVMBuildFCmp(cg->b, LLVMRealOLT, most, LLVMConstReal(cg->f32, least), "");
-  V top = LLVMConstReal(cg->f32, 127), inverse = LLVMBuildFDiv(cg->b, top, most, "");
+  V stride = cy_size(cg, p->d->ak), max = cy_rounded_largest(cg, p->block, from, stride, lanes);
+  V tiny = LLVMBuildFCmp(cg->b, LLVMRealOLT, max, LLVMConstReal(cg->f32, min), "");
+  V top = LLVMConstReal(cg->f32, 127), inverse = LLVMBuildFDiv(cg->b, top, max, "");
   V factor = cy_splat(cg, cy_select(cg, tiny, LLVMConstReal(cg->f32, 0), inverse), lanes);
   V sum = LLVMConstNull(LLVMVectorType(cg->i32, lanes));
   cy_loop i;
@@ -186,7 +186,7 @@ static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to, V more) {
   cy_loop_end(cg, &i, &sum);
   V weight = cy_i32(cg, (int32_t)(p->d->ints.zero_slot < 0 ? -(p->d->ints.middle + p->flip) : -1));
   sum = LLVMBuildMul(cg->b, cy_rounded_sum(cg, i.out[0]), weight, "");
-  cy_store(cg, LLVMBuildFDiv(cg->b, most, top, ""), more, 4);
+  cy_store(cg, LLVMBuildFDiv(cg->b, max, top, ""), more, 4);
   cy_store(cg, sum, cy_gepc(cg, more, 4), 4);
 }
 

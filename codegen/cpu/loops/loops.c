@@ -354,13 +354,13 @@ static void copies_choose(lane_loop *l, V count) {
 /* Does an offset move by at most an element from one iteration of v to the next? */
 static bool is_near(cy_lp *p, cy_expr offset, cy_var v) {
   cy_affine a;
-  int64_t least = 0, most = 0;
+  int64_t min = 0, max = 0;
   if (!cy_expr_affine(p->k, offset, &a) || (a.rest && cy_expr_uses_var(p->k, a.rest, v)))
     return false;
   for (int i = 0; i < a.n; i++)
     if (a.var[i] == v)
-      cy_dim_range(cy_kernel_graph(p->k), a.coef[i], &least, &most);
-  return least >= -1 && most <= 1;
+      cy_dim_range(cy_kernel_graph(p->k), a.coef[i], &min, &max);
+  return min >= -1 && max <= 1;
 }
 
 static bool loads_near(cy_lp *p, cy_expr e, cy_var v, uint8_t *seen) {

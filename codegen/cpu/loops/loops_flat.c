@@ -99,10 +99,10 @@ static int64_t divisor(const cy_kernel *k, const cy_expr_info *x, cy_var v) {
   return of->op == CY_X_VAR && of->id == v ? n : 0;
 }
 
-unsigned cy_lp_part_lanes(cy_kernel *k, unsigned most) {
+unsigned cy_lp_part_lanes(cy_kernel *k, unsigned max) {
   const cy_contraction *c = cy_kernel_contraction(k);
   bool *marks = calloc(cy_expr_count(k) + 1, sizeof *marks), any = false;
-  int64_t part = most;
+  int64_t part = max;
   if (!marks)
     cy_no_memory();
   for (const cy_stmt *s = cy_kernel_body(k); s; s = s->next)

@@ -92,9 +92,9 @@ void cy_lp_stream(cy_lp *p, const cy_stmt *loop); /* in an iteration of a loop i
 
 /* loops_flat.c */
 unsigned cy_lp_flat_columns(cy_kernel *k);          /* of rows that may be lanes of one vector; 0: they may not */
-/* How many lanes, `most` or a part of that, from any multiple of it on, are stored side by side where others are not; 0:
+/* How many lanes, `max` or a part of that, from any multiple of it on, are stored side by side where others are not; 0:
  * all are. */
-unsigned cy_lp_part_lanes(cy_kernel *k, unsigned most);
+unsigned cy_lp_part_lanes(cy_kernel *k, unsigned max);
 /* The lane variable over, or modulo, a multiple of p->part? */
 bool cy_lp_part_of(const cy_lp *p, const cy_expr_info *e);
 bool cy_lp_rows_same(cy_kernel *k, cy_expr offset); /* is a load of such a kernel one for all rows? */

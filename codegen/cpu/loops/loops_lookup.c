@@ -34,15 +34,15 @@ static bool with_constant(const cy_lp *p, cy_expr e, cy_op op, int64_t *out_c, c
 
 /* Is e an index from 0 to the last element of a short axis? Adds nothing to what runs. */
 static bool is_clamped(const cy_lp *p, cy_expr e, int64_t *out_last) {
-  int64_t least;
+  int64_t min;
   cy_expr inner, innermost;
   e = cy_lp_lookup_index(p, e);
   cy_dtype t = (cy_dtype)cy_expr_of(p->k, e)->dtype;
   if ((t != CY_I32 && t != CY_I64) || !with_constant(p, e, CY_OP_min, out_last, &inner))
     return false;
   inner = cy_lp_lookup_index(p, inner);
-  return with_constant(p, inner, CY_OP_max, &least, &innermost) ||
-         with_constant(p, inner, CY_OP_and, &least, &innermost);
+  return with_constant(p, inner, CY_OP_max, &min, &innermost) ||
+         with_constant(p, inner, CY_OP_and, &min, &innermost);
 }
 
 /* `lanes` elements of a table of n vectors of so many, each at its index. */

@@ -328,8 +328,8 @@ static V int_sign(cy_cg *cg, bool sgn, V x) {
 /* One instruction for each whole vector of words, where lanes fill some or a half or a quarter of one. */
 static V mul_q15(cy_cg *cg, V x, V y) {
   LLVMBuilderRef b = cg->b;
-  unsigned lanes = cy_is_vector(x) ? LLVMGetVectorSize(LLVMTypeOf(x)) : 1, most = 2 * cg->W;
-  unsigned each = lanes < most ? lanes : most;
+  unsigned lanes = cy_is_vector(x) ? LLVMGetVectorSize(LLVMTypeOf(x)) : 1, max = 2 * cg->W;
+  unsigned each = lanes < max ? lanes : max;
   if (!cg->avx2 || lanes > 64 || lanes % each || (each != 8 && each != 16 && each != 32)) {
     T wide = lanes_of(cg->i32, lanes);
     V product = LLVMBuildSExt(b, x, wide, ""), by = LLVMBuildSExt(b, y, wide, "");
@@ -392,10 +392,10 @@ static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a, int nargs) {
 /* ---- conversion, comparison ---- */
 
 /* Saturated, 0 for NaN: LLVM takes vectors apart for its own form. low: the least number; high: the largest one below
- * too_large, which is one more than `most`, the largest integer. */
+ * too_large, which is one more than `max`, the largest integer. */
 typedef struct int_range {
   double low, high, too_large;
-  int64_t most;
+  int64_t max;
 } int_range;
 static const int_range f32_to_i32 = {-0x1p31, 0x1.fffffep30, 0x1p31, INT32_MAX},
                        f32_to_i64 = {-0x1p63, 0x1.fffffep62, 0x1p63, INT64_MAX},
@@ -406,8 +406,8 @@ static V to_int_within(cy_cg *cg, V x, T reg, const int_range *r) {
   V low = real_like(x, r->low), high = real_like(x, r->high), too_large = real_like(x, r->too_large);
   V y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, low, ""), x, low, "");
   y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, y, high, ""), y, high, "");
-  V v = LLVMBuildFPToSI(b, y, reg, ""), most = int_like(v, r->most);
-  v = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGE, x, too_large, ""), most, v, "");
+  V v = LLVMBuildFPToSI(b, y, reg, ""), max = int_like(v, r->max);
+  v = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGE, x, too_large, ""), max, v, "");
   return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), LLVMConstNull(LLVMTypeOf(v)), v, "");
 }
 

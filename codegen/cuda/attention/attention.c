@@ -135,14 +135,14 @@ static const struct {
 
 static int max_shared(const cy_machine *m) {
   const cy_cuda_machine *c = m->state;
-  int most = c && c->narch ? INT32_MAX : memories[0].shared;
+  int max = c && c->narch ? INT32_MAX : memories[0].shared;
   for (int i = 0; c && i < c->narch; i++) {
     int own = memories[0].shared;
     for (size_t r = 0; r < sizeof memories / sizeof *memories; r++)
       own = c->arch[i].number >= memories[r].arch ? memories[r].shared : own;
-    most = own < most ? own : most;
+    max = own < max ? own : max;
   }
-  return most << 10;
+  return max << 10;
 }
 
 /* The first shape of those with many rows that fits, or NULL: it does not, or leaves multiprocessors idle. */
@@ -196,22 +196,22 @@ static cy_dim shares_of(const cy_machine *m, cy_kernel *k, const cy_cuda_form *f
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_dim one = cy_dim_const(g, 1), blocks = cy_dim_const(g, share_blocks(m, form));
   cy_dim seen = c->window ? cy_dim_min(g, c->keys, cy_dim_const(g, c->window + form->tile.m)) : c->keys;
-  cy_dim most = cy_dim_div(g, seen, cy_dim_const(g, (int64_t)form->tile.n * MIN_TILES));
+  cy_dim max = cy_dim_div(g, seen, cy_dim_const(g, (int64_t)form->tile.n * MIN_TILES));
   cy_dim wanted = cy_dim_div(g, blocks, cy_dim_max(g, form->blocks, one));
-  return cy_dim_max(g, cy_dim_min(g, cy_dim_min(g, wanted, most), cy_dim_const(g, MAX_SHARES)), one);
+  return cy_dim_max(g, cy_dim_min(g, cy_dim_min(g, wanted, max), cy_dim_const(g, MAX_SHARES)), one);
 }
 
 /* Has blocks share keys; how many there are where they need not: those the kernel by tensor maps may do. */
 static cy_dim share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   cy_dim one = cy_dim_const(g, 1), rows = cy_dim_mul(g, v->heads, v->rows), shares = shares_of(m, k, form);
-  int64_t least, most, known;
-  cy_dim_range(g, shares, &least, &most);
-  if (most < 2)
+  int64_t min, max, known;
+  cy_dim_range(g, shares, &min, &max);
+  if (max < 2)
     return form->blocks;
-  form->shares = (int)most;
+  form->shares = (int)max;
   form->share_blocks = share_blocks(m, form);
-  form->shares_vary = least != most;
+  form->shares_vary = min != max;
   form->share_elems = (int64_t)form->share_blocks * form->tile.m * (v->columns + 2);
   if (!form->shares_vary && cy_dim_is_const(g, rows, &known))
     form->share_elems = form->shares * known * (v->columns + 2);

@@ -30,14 +30,14 @@ static bool only_accumulators(const cy_stmt *s) {
 static bool loops_fit(cy_kernel *k, const cy_stmt *body, int64_t *out_iterations) {
   *out_iterations = 0;
   for (const cy_stmt *s = body; s; s = s->next) {
-    int64_t least, most;
+    int64_t min, max;
     if (s->kind == CY_S_ACCUM || (s->kind == CY_S_FOR && (s->lanes || !only_accumulators(s->body))))
       return false;
     if (s->kind != CY_S_FOR)
       continue;
-    cy_dim_range(cy_kernel_graph(k), cy_kernel_var(k, s->var)->extent, &least, &most);
-    most = most == INT64_MAX ? MIN_ITERATIONS * STRAND_ITERATIONS : most;
-    *out_iterations = most > *out_iterations ? most : *out_iterations;
+    cy_dim_range(cy_kernel_graph(k), cy_kernel_var(k, s->var)->extent, &min, &max);
+    max = max == INT64_MAX ? MIN_ITERATIONS * STRAND_ITERATIONS : max;
+    *out_iterations = max > *out_iterations ? max : *out_iterations;
   }
   return *out_iterations >= MIN_ITERATIONS;
 }
@@ -46,20 +46,20 @@ static bool loops_fit(cy_kernel *k, const cy_stmt *body, int64_t *out_iterations
  */
 bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *f) {
   cy_graph *g = cy_kernel_graph(k);
-  int64_t iterations, least, most, wanted = (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS;
+  int64_t iterations, min, max, wanted = (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS;
   if (!loops_fit(k, body, &iterations))
     return false;
-  cy_dim_range(g, items, &least, &most);
-  if (least > wanted / 2)
+  cy_dim_range(g, items, &min, &max);
+  if (min > wanted / 2)
     return false;
   f->kind = CY_CUDA_COLUMNS;
   f->columns = COLUMNS;
-  while (f->columns / 2 >= most && f->columns > MIN_COLUMNS)
+  while (f->columns / 2 >= max && f->columns > MIN_COLUMNS)
     f->columns /= 2;
-  while (f->columns > FEW_COLUMNS && least < (int64_t)f->columns * cy_cu_wanted_blocks(m))
+  while (f->columns > FEW_COLUMNS && min < (int64_t)f->columns * cy_cu_wanted_blocks(m))
     f->columns /= 2;
   f->group = 2;
-  while (f->group * f->columns < MAX_THREADS && f->group * (least > 0 ? least : 1) < wanted &&
+  while (f->group * f->columns < MAX_THREADS && f->group * (min > 0 ? min : 1) < wanted &&
          f->group * STRAND_ITERATIONS * 2 <= iterations)
     f->group *= 2;
   f->threads = f->columns * f->group;

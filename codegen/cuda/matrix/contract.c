@@ -3,7 +3,7 @@
  *
  * In: a kernel with a contraction. Out: its form, its C text, and the packed form of constant weights where the
  * generator wants one. The generators are tried in order: a further one is a row of `generators` and a file like
- * plain.c. The functions printed here are told in contract_int.h.
+ * plain.c. The functions printed here are described in contract_int.h.
  */
 #include "contract_int.h"
 
@@ -54,7 +54,7 @@ cy_dim cy_cu_depth(cy_kernel *k) {
 }
 
 double cy_cu_estimate(cy_graph *g, cy_dim d, double otherwise) {
-  int64_t v, least, most;
+  int64_t v, min, max;
   if (cy_dim_is_const(g, d, &v))
     return (double)v;
   int64_t *ones = calloc(cy_sym_count(g) + 1, sizeof *ones);
@@ -62,10 +62,10 @@ double cy_cu_estimate(cy_graph *g, cy_dim d, double otherwise) {
     cy_no_memory();
   for (uint32_t s = 1; s <= cy_sym_count(g); s++)
     ones[s] = 1;
-  cy_dim_range(g, d, &least, &most);
+  cy_dim_range(g, d, &min, &max);
   double at_one = (double)cy_dim_eval(g, d, ones), guess = otherwise < at_one ? at_one : otherwise;
   free(ones);
-  return guess > (double)most ? (double)most : guess;
+  return guess > (double)max ? (double)max : guess;
 }
 
 int cy_cu_wanted_blocks(const cy_machine *m) {
@@ -665,6 +665,6 @@ const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form,
     name = cy_arena_printf(arena, "%s, tma 128x%d on sm_90a", name, form->tma_n);
   else if (form->warpgroups && cy_cuda_has_warpgroups(m))
     name = cy_arena_printf(arena, "%s, wgmma on sm_90a", name);
-  const char *shared = generator == &cy_cu_attention ? "keys" : "k", *most = form->shares_vary ? "up to " : "";
-  return form->shares ? cy_arena_printf(arena, "%s, %s in %s%d", name, shared, most, form->shares) : name;
+  const char *shared = generator == &cy_cu_attention ? "keys" : "k", *max = form->shares_vary ? "up to " : "";
+  return form->shares ? cy_arena_printf(arena, "%s, %s in %s%d", name, shared, max, form->shares) : name;
 }

@@ -38,9 +38,9 @@ static bool lies_along_k(cy_kernel *k) {
 
 /* How many rows there are at most. */
 static int64_t max_rows(cy_kernel *k) {
-  int64_t least, most;
-  cy_dim_range(cy_kernel_graph(k), cy_cu_sizes_of(k).m, &least, &most);
-  return most;
+  int64_t min, max;
+  cy_dim_range(cy_kernel_graph(k), cy_cu_sizes_of(k).m, &min, &max);
+  return max;
 }
 
 static bool supports(const cy_machine *m, cy_kernel *k) {
@@ -62,7 +62,7 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
 }
 
 /* Lanes of the shortest run along n. */
-static int least_lanes(cy_kernel *k, int chunk) {
+static int min_lanes(cy_kernel *k, int chunk) {
   const cy_contraction *c = cy_kernel_contraction(k);
   return !c->b_bits && cy_cu_multiple(cy_kernel_graph(k), c->b_k, MIN_LANES / 2 * chunk) ? MIN_LANES / 2 : MIN_LANES;
 }
@@ -78,7 +78,7 @@ static int chunk_of(cy_kernel *k) {
 static bool is_transposed(const cy_machine *m, cy_kernel *k) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   return !cy_kernel_contraction(k)->b_bits && !lies_along_k(k) && cy_cu_packable(k) &&
-         cy_cu_tiles_estimate(k, &s, CY_CUDA_FEW_ROWS, least_lanes(k, chunk_of(k)) * chunk_of(k)) <
+         cy_cu_tiles_estimate(k, &s, CY_CUDA_FEW_ROWS, min_lanes(k, chunk_of(k)) * chunk_of(k)) <
              cy_cuda_multiprocessors(m);
 }
 
@@ -90,12 +90,12 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   bool along = lies_along_k(k) || is_transposed(m, k);
   int bits = cy_kernel_contraction(k)->b_bits, wanted = along ? cy_cuda_multiprocessors(m) : cy_cu_wanted_blocks(m);
-  int chunk = chunk_of(k), parts = along ? WARPS : 32, least = along ? 1 : least_lanes(k, chunk);
+  int chunk = chunk_of(k), parts = along ? WARPS : 32, min = along ? 1 : min_lanes(k, chunk);
   int each = along ? COLUMNS : chunk, iterations = bits ? INT_ITERATIONS * 8 / bits : ITERATIONS;
   int run = along ? 32 * chunk : iterations; /* of k, for each part */
   double deep = cy_cu_estimate(g, s.k, MIN_K);
   cy_cu_sizes one = {cy_dim_const(g, 1), cy_dim_const(g, 1), s.n, s.k}; /* row, where symbols are bounded together */
-  for (; parts > least; parts /= 2) {
+  for (; parts > min; parts /= 2) {
     double blocks = cy_cu_tiles_estimate(k, bits ? &one : &s, CY_CUDA_FEW_ROWS, parts * each);
     int shares = (along ? WARPS : THREADS) / (parts / 2); /* of k, with half as many parts */
     if (blocks >= wanted * (deep >= (double)shares * run ? 2 : 1))
@@ -200,7 +200,7 @@ static const char run_function[] = "CY_INLINE void $S_run($P, const $S_row *r, i
                                    "    }\n"
                                    "}\n\n";
 
-/* Of integers: all of k that is this thread's, by `most` rows, which are `wide`: RUN elements of them can be read at once;
+/* Of integers: all of k that is this thread's, by `max` rows, which are `wide`: RUN elements of them can be read at once;
  * both are constants of each call. The scale multiplies a weight that several rows read, else the sum. Columns that begin a
  * four lie in one tile with the others of it. */
 static const char ints_functions[] =

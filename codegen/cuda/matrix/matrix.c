@@ -16,7 +16,7 @@
  * reads four k of a row at once. Matrices that do not run along k are left to plain.c.
  *
  * How tiles come to shared memory, where 16 bytes cannot be copied at once (odd strides, windows of three channels), too,
- * is told in matrix_load.c.
+ * is described in matrix_load.c.
  *
  * Weights in integers become halves or floats on their way to shared memory (blocks.c); A's tile has k in their order.
  *
@@ -107,8 +107,8 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
  * at all. */
 static int stages_of(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
   int n = ((by_groups ? GROUP_TILES_BYTES : TILES_BYTES) - cy_cu_load_bytes(k, t)) / ((t->m + t->n) * ROW_BYTES);
-  int most = cy_cu_operand_a(k).runs && !cy_kernel_contraction(k)->b_bits ? MAX_STAGES : MAX_GATHERED_STAGES;
-  return n < MIN_STAGES ? MIN_STAGES : n < most ? n : most;
+  int max = cy_cu_operand_a(k).runs && !cy_kernel_contraction(k)->b_bits ? MAX_STAGES : MAX_GATHERED_STAGES;
+  return n < MIN_STAGES ? MIN_STAGES : n < max ? n : max;
 }
 
 /* .. and of what a block needs in all. */
@@ -142,7 +142,7 @@ static int shape_of(const cy_machine *machine, cy_kernel *k) {
 }
 
 /* The oldest architecture that has the instructions; 0: all have. */
-static int least_arch(cy_dtype factor) {
+static int min_arch(cy_dtype factor) {
   bool all = factor == CY_F16 || cy_dtype_is_byte(factor);
   return all ? 0 : cy_dtype_is_float8(factor) ? CY_CUDA_FLOAT8_ARCH : 80;
 }
@@ -158,7 +158,7 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->threads = threads_of(&form->tile);
   form->warpgroups = !singles && form->tile.m == form->threads / 2; /* 16 rows for every warp */
   form->stages = singles ? 0 : stages_of(k, &form->tile, false);
-  form->min_arch = singles ? 0 : least_arch(cy_cu_factor_type(k));
+  form->min_arch = singles ? 0 : min_arch(cy_cu_factor_type(k));
   form->shared_bytes = shared_bytes(k, &form->tile, false);
   form->group_shared_bytes = form->warpgroups ? shared_bytes(k, &form->tile, true) : 0;
   form->max_blocks = INT32_MAX / 128;

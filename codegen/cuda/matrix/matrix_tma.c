@@ -17,9 +17,9 @@
  * counts them all. Where tiles do not go up in pairs, blocks of a cluster work each for itself.
  *
  * A factor lies in shared memory in its own direction: rows of 128 bytes of k, or, of halves, blocks of 64 m (n) with
- * rows of k, which wgmma turns. Copies of TF32 round (cuda_tensor.c). For zero points each thread adds up rows of both factors while products are on their
+ * rows of k, which wgmma transposes. Copies of TF32 round (cuda_tensor.c). For zero points each thread adds up rows of both factors while products are on their
  * way; the padding of a convolution is 0, so those of its first factor stay with matrix.c. Where the rows of a
- * convolution's tiles come from is told in conv_tma.c.
+ * convolution's tiles come from is described in conv_tma.c.
  */
 #include "contract_int.h"
 
@@ -53,14 +53,14 @@ static int columns_of(const cy_machine *m, cy_kernel *k, const cy_cu_sizes *s) {
 
 /* Where only the run tells how many tiles there are, too few of them are left to blocks that share k. */
 cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form) {
-  int64_t least = (int64_t)ceil(min_tiles(m, form->tma_n));
+  int64_t min = (int64_t)ceil(min_tiles(m, form->tma_n));
   if (!form->shares_vary)
     return tiles;
-  return cy_dim_mul(g, tiles, cy_dim_min(g, cy_dim_div(g, tiles, cy_dim_const(g, least)), cy_dim_const(g, 1)));
+  return cy_dim_mul(g, tiles, cy_dim_min(g, cy_dim_div(g, tiles, cy_dim_const(g, min)), cy_dim_const(g, 1)));
 }
 
 /* Does wgmma take rows of m or n? */
-static bool turns(cy_dtype t) { return t == CY_F16 || t == CY_BF16; }
+static bool transposes(cy_dtype t) { return t == CY_F16 || t == CY_BF16; }
 
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
@@ -75,7 +75,7 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   if (c->kind == CY_CONTRACT_CONV && !c->has_a_zero)
     cy_cu_conv_tma_schedule(m, k, form);
   if (c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 ||
-      !(cy_dim_is(g, c->a_k, 1) || (turns(t) && cy_dim_is(g, c->a_m, 1))))
+      !(cy_dim_is(g, c->a_k, 1) || (transposes(t) && cy_dim_is(g, c->a_m, 1))))
     return;
   int columns = columns_of(m, k, &s);
   if (!columns || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
@@ -96,7 +96,7 @@ static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
   if (cy_cu_is_conv(c))
     return form->packed_k || cy_cu_taps(c) == 1;
   return form->packed_k ||
-         ((cy_dim_is(g, c->b_k, 1) || (turns(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1))) &&
+         ((cy_dim_is(g, c->b_k, 1) || (transposes(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1))) &&
           !cy_cu_operand_b(k, form).words);
 }
 

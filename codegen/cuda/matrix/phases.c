@@ -22,7 +22,7 @@ static int64_t tap_step(const cy_contraction *c, int i) {
 static int64_t input_step(const cy_contraction *c, int i) {
   return c->dilation[i] / common_divisor(c->stride[i], c->dilation[i]);
 }
-static int64_t most_taps(const cy_contraction *c, int i) { return cy_ceil(c->kernel[i], tap_step(c, i)); }
+static int64_t max_taps(const cy_contraction *c, int i) { return cy_ceil(c->kernel[i], tap_step(c, i)); }
 
 int64_t cy_cu_phases(const cy_contraction *c) {
   int64_t n = 1;
@@ -34,7 +34,7 @@ int64_t cy_cu_phases(const cy_contraction *c) {
 int64_t cy_cu_phase_taps(const cy_contraction *c) {
   int64_t n = 1;
   for (int i = 0; i < c->nspatial; i++)
-    n *= cy_cu_has_phases(c) ? most_taps(c, i) : c->kernel[i];
+    n *= cy_cu_has_phases(c) ? max_taps(c, i) : c->kernel[i];
   return n;
 }
 
@@ -115,14 +115,14 @@ void cy_cu_phase_print(cy_cu_contract *q) {
 /* const int digit<i> = rest % n and rest /= n, of the number of taps along axis i, which is one of two at most. */
 static void print_digit(cy_cu_contract *q, int i) {
   cy_cu *p = q->p;
-  long long most = most_taps(q->c, i), least = q->c->kernel[i] / tap_step(q->c, i);
-  if (least == most)
-    cy_cu_line(p, "const int over%d = (int)((u32)rest / %lldu), digit%d = rest - over%d * %lld;", i, most, i, i, most);
+  long long max = max_taps(q->c, i), min = q->c->kernel[i] / tap_step(q->c, i);
+  if (min == max)
+    cy_cu_line(p, "const int over%d = (int)((u32)rest / %lldu), digit%d = rest - over%d * %lld;", i, max, i, i, max);
   else
     cy_cu_line(p,
                "const int over%d = (int)(phase->n[%d] == %lld ? (u32)rest / %lldu : (u32)rest / %lldu), digit%d = "
                "rest - over%d * phase->n[%d];",
-               i, i, most, most, least > 1 ? least : 1, i, i, i);
+               i, i, max, max, min > 1 ? min : 1, i, i, i);
   cy_cu_line(p, "rest = over%d;", i);
 }
 

@@ -20,20 +20,20 @@ static int64_t const_of(cy_graph *g, cy_dim d) {
   return cy_dim_is_const(g, d, &v) ? v : 0;
 }
 
-static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Form: of `most` shares at most, which of `iterations` iterations each has some. */
-static void set_shares(cy_graph *g, const cy_cu_sizes *s, int64_t blocks, int64_t iterations, int64_t most,
+/* Form: of `max` shares at most, which of `iterations` iterations each has some. */
+static void set_shares(cy_graph *g, const cy_cu_sizes *s, int64_t blocks, int64_t iterations, int64_t max,
                        cy_cuda_form *form) {
   cy_dim one = cy_dim_const(g, 1), all = cy_dim_const(g, iterations);
   cy_dim shares = cy_dim_div(g, cy_dim_const(g, blocks), cy_dim_max(g, form->blocks, one));
-  shares = cy_dim_max(g, cy_dim_min(g, shares, cy_dim_const(g, most)), one);
+  shares = cy_dim_max(g, cy_dim_min(g, shares, cy_dim_const(g, max)), one);
   shares = cy_dim_cdiv(g, all, cy_dim_cdiv(g, all, shares));
   cy_dim results = cy_dim_mul(g, s->z, cy_dim_mul(g, s->m, s->n));
   int64_t each = (int64_t)CY_CUDA_COMBINE_THREADS * (form->vector ? form->vector : 1), n;
   form->share_blocks = (int)blocks;
   form->shares_vary = !cy_dim_is_const(g, shares, &n);
-  form->shares = (int)(form->shares_vary ? most : n);
+  form->shares = (int)(form->shares_vary ? max : n);
   form->share_elems = blocks * form->tile.m * form->tile.n;
   if (!form->shares_vary && cy_dim_is_const(g, results, &n))
     form->share_elems = n * form->shares;
@@ -60,8 +60,8 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
   if (!tiles || !iterations || !results || results > INT32_MAX || tiles > wanted || c->has_a_zero ||
       (c->has_b_zero && !c->b_bits))
     return;
-  int64_t shares = least_of(wanted * BLOCKS_EACH / tiles, operands / (2 * results * sum_bits / 8));
-  shares = least_of(least_of(shares, iterations / MIN_ITERATIONS), MAX_SHARES);
+  int64_t shares = min_of(wanted * BLOCKS_EACH / tiles, operands / (2 * results * sum_bits / 8));
+  shares = min_of(min_of(shares, iterations / MIN_ITERATIONS), MAX_SHARES);
   if (shares >= 2)
     set_shares(g, &s, wanted * BLOCKS_EACH, iterations, shares, form);
 }
