@@ -199,7 +199,7 @@ def index_of_tests(args):
     """tests/where.py finds the tests of TopK, and offers it where a name is nearly that."""
     ask = lambda name: lib.run([sys.executable, 'tests/where.py', '--build', args.build, name], timeout=120)
     code, out, err = ask('topk')
-    for want in ('frontend/onnx_ops.def:', '  test_top_k_smallest', '  tests/passes/fold/search.txt', '  tests/edges.py:'):
+    for want in ('frontend/onnx_ops.def:', '  test_top_k_smallest', '  tests/passes/fold/search.txt', '  tests/operators/edges.py:'):
         if code or want not in out:
             return 'where topk: expected %r, found %s' % (want, lib.reason(err, code) if code else out)
     code, out, err = ask('TopQ')

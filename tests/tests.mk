@@ -131,20 +131,20 @@ $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(
 # What every library of kernels behind the shim is linked with.
 SHIM_OBJECT := $O/tests/cuda/mock/shim.o
 SHIM_CC = $(CC) -I. -std=gnu11 -mf16c -O2 $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -r -nostdlib
-SHIM_HEADERS := tests/cuda/shim.h tests/cuda/shim_map.h codegen/cuda/prelude.cuh
-$(SHIM_OBJECT): tests/cuda/shim.c tests/cuda/shim_matrix.c tests/cuda/shim_tensor.c $(SHIM_HEADERS)
+SHIM_HEADERS := tests/cuda/shim/shim.h tests/cuda/shim/shim_map.h codegen/cuda/prelude.cuh
+$(SHIM_OBJECT): tests/cuda/shim/shim.c tests/cuda/shim/shim_matrix.c tests/cuda/shim/shim_tensor.c $(SHIM_HEADERS)
 	$(call say,CC,$@)
 	$Q mkdir -p $(@D) && $(SHIM_CC) -o $@ $(filter %.c,$^)
 $O/tests/cuda/kernels_test: | $(SHIM_OBJECT)
 # How they are compiled: -Og takes half of the time of -O1, and what comes of it runs nearly as fast.
 SHIM_FLAGS := -std=gnu11 -mf16c -Og -w -fno-strict-aliasing $(if $(filter asan,$(VARIANT)),-fsanitize=address) \
-  -shared -fPIC -I. -include tests/cuda/shim.h
+  -shared -fPIC -I. -include tests/cuda/shim/shim.h
 # What every one of kernels that came as PTX is linked with, too.
 SHIM_PTX_OBJECT := $O/tests/cuda/mock/shim_ptx.o
 SHIM_DEFINES := -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"' -DCY_SHIM_PTX_OBJECT='"$(SHIM_PTX_OBJECT)"' \
   -DCY_SHIM_FLAGS='"$(SHIM_FLAGS)"'
 $O/obj/tests/cuda/kernels_test.o $O/obj/tests/cuda/ptx_test.o: CPPFLAGS += $(SHIM_DEFINES)
-$(SHIM_PTX_OBJECT): tests/cuda/shim_ptx.c tests/cuda/shim_traffic.c tests/cuda/shim_ptx.h $(SHIM_HEADERS)
+$(SHIM_PTX_OBJECT): tests/cuda/shim/shim_ptx.c tests/cuda/shim/shim_traffic.c tests/cuda/shim/shim_ptx.h $(SHIM_HEADERS)
 	$(call say,CC,$@)
 	$Q mkdir -p $(@D) && $(SHIM_CC) -ffp-contract=off -frounding-math -o $@ $(filter %.c,$^)
 $O/tests/cuda/ptx_test: | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
@@ -157,12 +157,12 @@ $(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) \
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
-$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/cuda/shim_map.h tests/check.h \
+$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock/mock_cuda.c tests/cuda/mock/mock_cuda.h tests/cuda/shim/shim_map.h tests/check.h \
   | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
-$O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
-$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h \
+$O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock/mock_nvrtc.c
+$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock/mock_cudnn.c tests/cuda/mock/mock_cudnn.h tests/cuda/mock/mock_cuda.h \
   runtime/half.h runtime/cuda/cudnn_numbers.h
-$O/tests/cuda/mock/cublas/libcublasLt.so.13: tests/cuda/mock_cublaslt.c tests/cuda/mock_cublaslt.h tests/cuda/mock_cuda.h \
+$O/tests/cuda/mock/cublas/libcublasLt.so.13: tests/cuda/mock/mock_cublaslt.c tests/cuda/mock/mock_cublaslt.h tests/cuda/mock/mock_cuda.h \
   runtime/half.h runtime/cuda/cublaslt_numbers.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)

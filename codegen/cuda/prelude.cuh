@@ -2,7 +2,7 @@
  * lacks.
  *
  * Kernels include nothing, so that NVRTC needs no header search path. The same text is valid CUDA C++ and GNU C: on the
- * device the first part applies; anywhere else the includer has defined its names beforehand (tests/cuda/shim.h runs a
+ * device the first part applies; anywhere else the includer has defined its names beforehand (tests/cuda/shim/shim.h runs a
  * fiber per thread). What follows is arithmetic that both share and that agrees with ir/scalar.c, the oracle: floats
  * narrower than f32 are computed in f32 and rounded, integers wrap, divisions by zero give 0, conversions to integers
  * saturate.

@@ -6,7 +6,7 @@
  * and bf16 in pairs, tf32 in single words, floats of 8 bits in fours, the accumulators are f32; 8-bit integers in fours,
  * accumulated in i32. sm_90a
  * has products of 64 rows whose factors stay in shared memory. Anywhere else the includer has defined the same names
- * (tests/cuda/shim.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks of a row so that
+ * (tests/cuda/shim/shim.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks of a row so that
  * the eight addresses of a matrix lie in different banks.
  */
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */

@@ -19,7 +19,7 @@ import sys
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'onnx')]
+sys.path[:0] = [os.path.dirname(HERE), *(os.path.join(os.path.dirname(HERE), name) for name in ('onnx', 'operators'))]
 import re
 
 import numpy as np

@@ -20,7 +20,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.dirname(HERE))  # behind this folder: tests has an attention.py, too
+sys.path.insert(0, os.path.dirname(HERE))
 import attention
 import lib
 import results

@@ -28,8 +28,8 @@ import lib
 
 GLIBC = re.compile(r'(ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv))\.so\.\d$')
 PROGRAMS = {'cyto-run': 'build', 'device_test': 'build/tests/cuda', 'libcyto.so': 'build/portable'}
-SCRIPTS = ['tests/*.py', 'tests/cuda/*.py', 'tests/bench/cuda*.py', 'tools/bench_*.py']
-MOCKS = ['tests/cuda/*.h', 'tests/cuda/shim*.c', 'codegen/cuda/*.cuh', 'build/tests/cuda/mock/*.o',
+SCRIPTS = ['tests/*.py', 'tests/cuda/*.py', 'tests/cuda/shim/*.py', 'tests/bench/cuda*.py', 'tools/bench_*.py']
+MOCKS = ['tests/cuda/*.h', 'tests/cuda/shim/*.[ch]', 'codegen/cuda/*.cuh', 'build/tests/cuda/mock/*.o',
          'build/tests/cuda/mock/*.so*', 'build/tests/cuda/mock/cudnn/*.so*', 'build/tests/cuda/mock/cublas/*.so*',
          'build/tests/cuda/mock/lib64/*.so*']
 # Each kind of layer, number and kernel once, small; networks.txt says what they are.

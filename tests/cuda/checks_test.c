@@ -2,7 +2,7 @@
 /* checks_test.c - indices out of range in CUDA models: launched, recorded and replayed runs, on streams that nobody waits
  * for, and in graphs of the application; without a GPU, by the mock driver.
  *
- * lookups.onnx adds what two Gathers, 'first' and 'second', find. tests/values.py has what each operator checks. Here it is when a run tells, which node, and that the next run is well.
+ * lookups.onnx adds what two Gathers, 'first' and 'second', find. tests/operators/values.py has what each operator checks. Here it is when a run tells, which node, and that the next run is well.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/models.h"

@@ -16,7 +16,7 @@
 #include "runtime/cuda/cublaslt_numbers.h"
 #include "runtime/cuda/cyrt_choose.h"
 #include "tests/cuda/choose.h"
-#include "tests/cuda/mock_cublaslt.h"
+#include "tests/cuda/mock/mock_cublaslt.h"
 
 static char folder[PATH_MAX + 40]; /* of the mock library */
 static mock_cublaslt_state *lt;

@@ -10,7 +10,7 @@
 #include "runtime/cuda/cudnn_numbers.h"
 #include "runtime/cuda/cyrt_choose.h"
 #include "tests/cuda/choose.h"
-#include "tests/cuda/mock_cudnn.h"
+#include "tests/cuda/mock/mock_cudnn.h"
 
 static char folder[PATH_MAX + 40]; /* of the mock library */
 static mock_cudnn_state *cudnn_mock;

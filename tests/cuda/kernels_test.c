@@ -6,7 +6,7 @@
  * keeps the text there.
  */
 #define _GNU_SOURCE
-#include "tests/cuda/shim_run.h"
+#include "tests/cuda/shim/shim_run.h"
 
 static char dir[CHECK_PATH];
 /* The kernels as most architectures have them; those with matrix instructions as sm_90a has them, the ones that read by

@@ -8,7 +8,7 @@
 
 #include "runtime/cyto.h"
 #include "tests/check.h"
-#include "tests/cuda/mock_cuda.h"
+#include "tests/cuda/mock/mock_cuda.h"
 
 #include <dlfcn.h>
 #include <libgen.h>

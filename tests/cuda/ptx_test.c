@@ -13,7 +13,7 @@
  * Without NVRTC or a C compiler the tests are skipped. CY_TEST_KEEP=DIR keeps PTX and C there.
  */
 #define _GNU_SOURCE
-#include "tests/cuda/shim_run.h"
+#include "tests/cuda/shim/shim_run.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -208,7 +208,7 @@ static bool open_ptx(const char *path) {
   const char *cc = getenv("CC") ? getenv("CC") : "cc";
   snprintf(library, sizeof library, "%s.so", path);
   snprintf(command, sizeof command,
-           "%s tests/cuda/ptx.py %s %s.c && %s " CY_SHIM_FLAGS
+           "%s tests/cuda/shim/ptx.py %s %s.c && %s " CY_SHIM_FLAGS
            " -DPTX_TRAFFIC -march=native -ffp-contract=off -O0 -o %s %s.c " CY_SHIM_OBJECT " " CY_SHIM_PTX_OBJECT
            " -lm",
            python, path, path, cc, library, path);
@@ -510,7 +510,7 @@ static void test_unknown(void) {
   if (!compiles)
     CHECK_SKIP("no C compiler to run kernels with");
   snprintf(path, sizeof path, "%s/unknown.ptx", dir);
-  snprintf(command, sizeof command, "%s tests/cuda/ptx.py %s %s.c 2>&1", python, path, path);
+  snprintf(command, sizeof command, "%s tests/cuda/shim/ptx.py %s %s.c 2>&1", python, path, path);
   for (int i = 0; i < CHECK_COUNT(unknown); i++) {
     FILE *f = fopen(path, "w");
     CHECK_REQUIRE(f);

@@ -23,7 +23,7 @@ import onnx
 from onnx import TensorProto as T
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.dirname(HERE), *(os.path.join(os.path.dirname(HERE), name) for name in ('random', 'quantise'))]
+sys.path[:0] = [HERE, os.path.dirname(HERE), *(os.path.join(os.path.dirname(HERE), name) for name in ('random', 'quantise', 'operators'))]
 import attention
 import generate
 import lib

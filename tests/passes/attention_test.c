@@ -3,7 +3,7 @@
  * as the nest of loops for targets without one, and written out as products and softmax.
  *
  * In: graphs as text. All three must agree within what f32 rounding allows. The interpreter is the oracle of the CPU's
- * generator (tests/attention.py holds that against numpy): here it is held against the composition.
+ * generator (tests/operators/attention.py holds that against numpy): here it is held against the composition.
  */
 #include "passes/lower/lower.h"
 #include "passes/passes.h"

@@ -7,10 +7,13 @@ In:  the forms below, made here with fixed random numbers. Out: the closing line
 """
 import os
 import shutil
+import sys
 
 import numpy as np
 from onnx import TensorProto as T
 
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, TESTS)
 import graphs
 import lib
 import network

@@ -9,6 +9,7 @@ context usable.
 import os
 import platform
 import shutil
+import sys
 
 import numpy as np
 import onnx
@@ -16,6 +17,8 @@ from onnx import TensorProto
 from onnx import helper as h
 from onnx import numpy_helper
 
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, TESTS)
 import graphs
 import lib
 import network

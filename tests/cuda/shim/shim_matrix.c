@@ -9,7 +9,7 @@
  * of a product whose factor in registers has changed in the meantime. All threads of a warpgroup order the same products,
  * of matrices that are described as the PTX manual has it.
  */
-#include "tests/cuda/shim.h"
+#include "tests/cuda/shim/shim.h"
 
 #include "codegen/cuda/prelude.cuh"
 

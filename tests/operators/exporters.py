@@ -8,11 +8,14 @@ the library runs; both say what to do.
 import os
 import re
 import shutil
+import sys
 
 import numpy as np
 from onnx import TensorProto
 from onnx import helper as h
 
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, TESTS)
 import graphs
 import lib
 import network

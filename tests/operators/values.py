@@ -18,7 +18,8 @@ import onnxruntime
 from onnx import TensorProto
 from onnx import helper as h
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'cuda'))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [TESTS, os.path.join(TESTS, 'cuda')]
 import graphs
 import lib
 import mock

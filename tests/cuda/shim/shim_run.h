@@ -7,7 +7,7 @@
 #define SHIM_RUN_H
 
 #include "tests/cuda/case_run.h"
-#include "tests/cuda/shim_map.h"
+#include "tests/cuda/shim/shim_map.h"
 
 #include <dlfcn.h>
 

@@ -7,7 +7,7 @@
 #ifndef SHIM_PTX_H
 #define SHIM_PTX_H
 
-#include "tests/cuda/shim.h"
+#include "tests/cuda/shim/shim.h"
 
 #include "codegen/cuda/prelude.cuh"
 

@@ -8,7 +8,7 @@
  * that not all threads reach.
  */
 #define _GNU_SOURCE
-#include "tests/cuda/shim.h"
+#include "tests/cuda/shim/shim.h"
 
 #include <stdio.h>
 #include <stdlib.h>

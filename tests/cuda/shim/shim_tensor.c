@@ -11,7 +11,7 @@
  * All of its threads have to meet in between when a barrier is made and when another block uses it, and again before a
  * block ends: a device shows only now and then that they do not, so meetings are counted.
  */
-#include "tests/cuda/shim.h"
+#include "tests/cuda/shim/shim.h"
 
 #include <stdlib.h>
 

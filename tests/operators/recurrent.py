@@ -10,10 +10,13 @@ Out: the closing line. A case is a cell with its direction and optional inputs; 
 import json
 import os
 import shutil
+import sys
 
 import numpy as np
 from onnx import helper as h
 
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, TESTS)
 import graphs
 import lib
 import network

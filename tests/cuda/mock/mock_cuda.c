@@ -13,9 +13,9 @@
  * time.
  */
 #define _GNU_SOURCE
-#include "tests/cuda/mock_cuda.h"
+#include "tests/cuda/mock/mock_cuda.h"
 #include "tests/check.h"
-#include "tests/cuda/shim_map.h"
+#include "tests/cuda/shim/shim_map.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -1033,10 +1033,10 @@ static uint64_t hash(uint64_t h, const char *text) {
 
 /* The place of the compiled text in the folder of the environment's CY_MOCK_CACHE; "" without one. */
 static void cached(const char *image, char *out, size_t capacity) {
-  static const char *const shims[] = {"tests/cuda/shim.h",        "tests/cuda/shim_map.h",    "tests/cuda/shim.c",
-                                      "tests/cuda/shim_matrix.c", "tests/cuda/shim_tensor.c", "tests/cuda/shim_ptx.h",
-                                      "tests/cuda/shim_ptx.c",    "tests/cuda/ptx.py",        "tests/cuda/ptx_read.py",
-                                      "tests/cuda/ptx_ops.py",    "tests/cuda/ptx_warp.py"};
+  static const char *const shims[] = {"tests/cuda/shim/shim.h",        "tests/cuda/shim/shim_map.h",    "tests/cuda/shim/shim.c",
+                                      "tests/cuda/shim/shim_matrix.c", "tests/cuda/shim/shim_tensor.c", "tests/cuda/shim/shim_ptx.h",
+                                      "tests/cuda/shim/shim_ptx.c",    "tests/cuda/shim/ptx.py",        "tests/cuda/shim/ptx_read.py",
+                                      "tests/cuda/shim/ptx_ops.py",    "tests/cuda/shim/ptx_warp.py"};
   const char *folder = getenv("CY_MOCK_CACHE");
   static uint64_t h;
   static char text[1 << 16];
@@ -1064,7 +1064,7 @@ static int compile(const char *image, const char *to) {
   char command[4000];
   if (is_ptx(image))
     snprintf(command, sizeof command,
-             "python3 tests/cuda/ptx.py /dev/stdin '%s.c' && cc " CY_SHIM_FLAGS
+             "python3 tests/cuda/shim/ptx.py /dev/stdin '%s.c' && cc " CY_SHIM_FLAGS
              " -march=native -ffp-contract=off -O0 -o '%s' '%s.c' " CY_SHIM_OBJECT " " CY_SHIM_PTX_OBJECT
              " -lm; status=$?; rm -f '%s.c'; exit $status",
              to, to, to, to);

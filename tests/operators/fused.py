@@ -7,11 +7,14 @@ Out: the closing line.
 """
 import os
 import shutil
+import sys
 
 import numpy as np
 from onnx import TensorProto as T
 from onnx import helper as h
 
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, TESTS)
 import graphs
 import lib
 import network

@@ -6,7 +6,7 @@
  * there, and become sums when their thread waits. A product needs a fence since the last commit; barriers in shared
  * memory that copies arrive at need theirs.
  */
-#include "tests/cuda/shim_ptx.h"
+#include "tests/cuda/shim/shim_ptx.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,8 @@ import numpy as np
 from onnx import TensorProto as T
 from onnx import helper as h
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'cuda'))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [TESTS, os.path.join(TESTS, 'cuda')]
 import graphs
 import lib
 import mock

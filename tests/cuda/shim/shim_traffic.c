@@ -9,7 +9,7 @@
  * such part takes as many iterations as the bank that most different words are wanted of. Global memory moves sectors
  * of 32 bytes.
  */
-#include "tests/cuda/shim_ptx.h"
+#include "tests/cuda/shim/shim_ptx.h"
 
 #include <stdlib.h>
 

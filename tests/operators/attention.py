@@ -19,7 +19,8 @@ import sys
 import numpy as np
 import onnx
 
-sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), 'cuda')]
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [TESTS, os.path.join(TESTS, 'cuda')]
 import graphs
 import lib
 import mock

@@ -274,7 +274,7 @@ def main():
     with open(sys.argv[1], errors='replace') as f:
         functions, variables = ptx_read.read_module(f.read())
     with open(sys.argv[2], 'w') as f:
-        f.write('#include "tests/cuda/shim_ptx.h"\n\n')
+        f.write('#include "tests/cuda/shim/shim_ptx.h"\n\n')
         for v in variables:
             write_variable(f, v)
         writers = [Writer(function, variables) for function in functions]

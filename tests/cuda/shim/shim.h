@@ -8,7 +8,7 @@
 #ifndef SHIM_H
 #define SHIM_H
 
-#include "tests/cuda/shim_map.h"
+#include "tests/cuda/shim/shim_map.h"
 
 #include <stddef.h>
 #include <stdint.h>

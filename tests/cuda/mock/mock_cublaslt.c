@@ -11,10 +11,10 @@
  * the library has for it, and mock_cublaslt()->fault says why.
  */
 #define _GNU_SOURCE
-#include "tests/cuda/mock_cublaslt.h"
+#include "tests/cuda/mock/mock_cublaslt.h"
 #include "runtime/cuda/cublaslt_numbers.h"
 #include "runtime/half.h"
-#include "tests/cuda/mock_cuda.h"
+#include "tests/cuda/mock/mock_cuda.h"
 
 #include <dlfcn.h>
 #include <math.h>

@@ -11,10 +11,10 @@
  * fails with the code of a bad parameter, and mock_cudnn()->fault says why.
  */
 #define _GNU_SOURCE
-#include "tests/cuda/mock_cudnn.h"
+#include "tests/cuda/mock/mock_cudnn.h"
 #include "runtime/cuda/cudnn_numbers.h"
 #include "runtime/half.h"
-#include "tests/cuda/mock_cuda.h"
+#include "tests/cuda/mock/mock_cuda.h"
 
 #include <dlfcn.h>
 #include <math.h>

@@ -11,12 +11,15 @@ floats, normalised, with NumPy in doubles.
 import math
 import os
 import shutil
+import sys
 
 import numpy as np
 from onnx import helper as h
 from onnx import numpy_helper as nh
 from onnx.reference import ReferenceEvaluator
 
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, TESTS)
 import graphs
 import lib
 import network
