@@ -15,7 +15,10 @@ TENSOR = "result"  # the name of what is written
 def open_npy(path: str) -> Image:
     if os.path.getsize(path) == 0:
         raise FormatError("'%s' is empty" % path)
-    array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        array: Any = np.lib.format.open_memmap(path, "r")
+    except ValueError as e:
+        raise FormatError("'%s': not an array of numbers that can be read: %s" % (path, e)) from None
     if array.dtype.kind not in "biuf":
         raise FormatError("'%s': expected numbers, found dtype %s" % (path, array.dtype))
     if not array.flags.c_contiguous or not array.size:

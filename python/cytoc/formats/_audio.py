@@ -8,6 +8,7 @@ from typing import Any, Dict, Sequence
 import numpy as np
 
 from ._base import Array, FormatError, Image, Scale, Writer, library
+from ._whole import check_riff
 
 DEFAULT_RATE = 16000
 
@@ -36,7 +37,9 @@ class _AudioImage(Image):
 def open_audio(path: str) -> Image:
     soundfile = library("soundfile", "audio", path)
     try:
-        return _AudioImage(path, soundfile.SoundFile(path))
+        file = soundfile.SoundFile(path)
+        check_riff(path)
+        return _AudioImage(path, file)
     except RuntimeError as e:
         raise FormatError("'%s': not a recording that can be read: %s" % (path, e)) from None
 

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 
 from ._base import Array, FormatError, Image, MappedWriter, PlainImage, Scale, Writer, library, reserve
+from ._whole import check_tiff
 
 KEPT = 64 << 20  # bytes of decoded strips and tiles that an image keeps
 _LETTERS = {"S": "C", "I": "Z", "Q": "Z", "Z": "Z", "C": "C", "T": "T", "Y": "Y", "X": "X"}  # tifffile's: ours
@@ -26,6 +27,11 @@ def open_tiff(path: str) -> Image:
         f = tifffile.TiffFile(path)
     except tifffile.TiffFileError as e:
         raise FormatError("'%s': not a TIFF file that can be read: %s" % (path, e)) from None
+    try:
+        check_tiff(path, f)
+    except FormatError:
+        f.close()
+        raise
     if not f.series or not f.series[0].shape or f.pages.first is None:
         f.close()
         raise FormatError("'%s' has no image in it" % path)

@@ -9,6 +9,7 @@ from typing import Any, Dict, Optional, Sequence
 import numpy as np
 
 from ._base import Array, FormatError, Image, Scale, Writer, library
+from ._whole import check_matroska, check_riff
 
 
 class _VideoImage(Image):
@@ -17,6 +18,8 @@ class _VideoImage(Image):
         self.container: Any = None
         self.last: Optional[Array] = None
         self.file = path
+        check_riff(path)
+        check_matroska(path)
         frames, rate = self._count()
         self._restart()
         self.last = self._decode(frames)
