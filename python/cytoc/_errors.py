@@ -57,10 +57,10 @@ class InputError(RunError, ValueError):
 
 class PipelineError(RunError):
     """An item of a pipeline that failed: its `number` from 0, the `item` itself and the `stage` by name. __cause__ is what a function
-    raised, or None where a model's run failed."""
+    raised, or None where a model's run failed, and `status` says how."""
 
-    def __init__(self, message: str, number: int, item: Any, stage: str) -> None:
-        super().__init__(message, "failure while running")
+    def __init__(self, message: str, number: int, item: Any, stage: str, status: str = "failure while running") -> None:
+        super().__init__(message, status)
         self.number, self.item, self.stage = number, item, stage
 
 

@@ -188,10 +188,13 @@ def check(status: int, error: Error, kind: Type[CytocError] = RunError) -> None:
     """Raises `kind` for a status that is not CYTO_OK."""
     if status:
         message = error.message.decode("utf-8", "replace")
-        name = STATUSES[status] if status < len(STATUSES) else "status %d" % status
         if issubclass(kind, RunError):
-            raise kind(message, name)
+            raise kind(message, status_name(status))
         raise kind(message)
+
+
+def status_name(status: int) -> str:
+    return STATUSES[status] if status < len(STATUSES) else "status %d" % status
 
 
 def decoded(value: Optional[bytes]) -> str:

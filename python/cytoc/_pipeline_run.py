@@ -24,7 +24,7 @@ from . import _dtypes, _pipeline_native as N
 from ._dlpack import Borrowed
 from ._errors import InputError, PipelineCancelled, PipelineError
 from ._model import Model, converted
-from ._native import MAX_RANK, Error, Options, Tensor, check, decoded
+from ._native import MAX_RANK, Error, Options, Tensor, check, decoded, status_name
 from ._pipeline import (NOTHING, Join, Pipeline, Result, Run, Split, Stage, StageStatistics, Statistics, Tagged, advice_on, item_name)
 
 _TICK_NS = 100_000_000  # how often a wait looks for signals, as Ctrl-C
@@ -414,7 +414,7 @@ class PipelineRun:
             if not item.status:
                 value = self.value_of(item, address, len(self.stages))
                 return Result(item.number, v.item, value, None)
-            error = PipelineError(decoded(item.message), item.number, v.item, self.stages[item.stage].name)
+            error = PipelineError(decoded(item.message), item.number, v.item, self.stages[item.stage].name, status_name(item.status))
             error.__cause__ = self.causes.pop(item.number, None)
         finally:
             self.native.cyto_item_free(address)

@@ -19,6 +19,8 @@ from test_formats import numbers
 import test_predict
 from test_predict import fails, near, run
 
+import cytoc
+
 WORK = BUILD = ''
 JOURNAL = '.cytoc-predict.jsonl'
 
@@ -308,6 +310,24 @@ def test_options():
     fails(fixed, f + '/a.npy', '-o', f + '/out', '--tile', 32, says=['fixed shape', 'expected 16x16, found 32x32'])
     fails(fixed, f + '/a.npy', '-o', f + '/out', '--batch', 3, says=['fixed batch 2'])
     run(fixed, f + '/a.npy', '-o', f + '/out')
+
+
+def test_sizes_that_do_not_halve():
+    """A network that halves its input, and tiles and images that it cannot halve: the error says what to give."""
+    f = folder('halve')
+    node = nets.helper.make_node
+    net = nets.save(f + '/net.onnx', [node('MaxPool', ['x'], ['m'], kernel_shape=[2, 2], strides=[2, 2]),
+                                      node('ConvTranspose', ['m', 'w'], ['u'], strides=[2, 2]), node('Concat', ['x', 'u'], ['y'], axis=1)],
+                    [nets.port('x', ['n', 1, 'h', 'w'])], [nets.port('y', ['n', 2, 'h', 'w'])], [('w', np.ones((1, 1, 2, 2), np.float32))])
+    np.save(f + '/a.npy', numbers((41, 40), np.float32))
+    words = [net, f + '/a.npy', '-o', f + '/out']
+    fails(*words, '--tile', '15x16', says=['--tile: the network cannot be run on tiles of 15x16', 'Concat', '--align 16'])
+    cytoc.compile(net).save(f + '/net.so')
+    fails(f + '/net.so', *words[1:], '--tile', '15x16', says=['--tile: the network cannot be run on tiles of 15x16', 'Concat', '--align 16'])
+    said, _ = run(*words, code=2)
+    assert 'a.npy' in said and 'Concat' in said and '--align 16' in said, said
+    run(*words, '--align', 2)
+    assert np.load(f + '/out/a.npy').shape == (2, 41, 40)
 
 
 def test_names_in_errors():

@@ -13,11 +13,13 @@ import numpy as np
 
 from .. import _words, tiling
 from .._compile import compile as compile_model
-from .._errors import InputError
+from .._errors import CompileError, InputError
 from .._model import Model, Tensorinfo, load, shape_text
+from .._native import SHAPE_MISMATCH, STATUSES
 from .._values import similar
 
 LAYOUTS = {2: "NT", 3: "NCT", 4: "NCHW", 5: "NCDHW"}
+MULTIPLES = "; a network that halves its input needs sizes that are multiples: --tile of 16, 32 .., or --align 16"
 LARGE_TILE = 1 << 18  # voxels of a tile, from which on one makes a batch
 
 
@@ -87,11 +89,19 @@ class Network:
         """Runs the network once: (leading shape of a tile's result, its size by the tile's; None: it has no voxels)."""
         zeros = self._arranged(np.zeros((channels,) + tuple(tile), self.dtype))
         feeds = {self.input.name: np.repeat(zeros[None], rows, 0), **{k: np.repeat(v[None], rows, 0) for k, v in self.others.items()}}
-        found = self.result(self.model.run(None, feeds)[self.output][0])
+        try:
+            found = self.result(self.model.run(None, feeds)[self.output][0])
+        except InputError as e:
+            raise InputError("--tile: the network cannot be run on tiles of %s: %s%s" % ("x".join(map(str, tile)), e, of_sizes(e))) from None
         try:
             return tiling.zoom_of(found.shape, tile)
         except InputError:
             return tuple(found.shape), None
+
+
+def of_sizes(error: Any) -> str:
+    """What to do about an error of a run, where its tiles' sizes are the reason."""
+    return MULTIPLES if error.status == STATUSES[SHAPE_MISMATCH] else ""
 
 
 def _chosen_input(model: Model, name: Optional[str], given: Dict[str, Any]) -> Tensorinfo:
@@ -173,7 +183,14 @@ def open_model(path: str, words: List[str], tile: Optional[Sequence[int]], batch
         if words:
             raise InputError("'%s' is compiled: options of compiling do not change it, found %s" % (path, " ".join(words)))
         return load(path, threads=threads)
-    return compile_model(path, threads=threads, progress=progress, **tile_options(path, words, tile, batch, open_sizes))
+    options = tile_options(path, words, tile, batch, open_sizes)
+    try:
+        return compile_model(path, threads=threads, progress=progress, **options)
+    except CompileError as e:
+        if tile is None or options == _words.keywords(words):
+            raise
+        compile_model(path, **_words.keywords(words))  # where the model itself is wrong, that is the error
+        raise InputError("--tile: the network cannot be run on tiles of %s: %s%s" % ("x".join(map(str, tile)), e, MULTIPLES)) from None
 
 
 def tile_options(path: str, words: List[str], tile: Optional[Sequence[int]], batch: int, open_sizes: bool) -> Dict[str, Any]:

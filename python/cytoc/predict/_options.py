@@ -152,7 +152,7 @@ def parse(argv: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
     for o in args.overlap:
         if not 0 <= o < 1:
             raise InputError("--overlap: expected a part of the tile, from 0 to less than 1, found %g%s" %
-                             (o, "; did you mean %g?" % (o / 100) if 1 < o < 100 else ""))
+                             (o, "; did you mean %g?" % (o / 100) if 2 <= o < 100 else ""))
     if args.argmax and args.threshold is not None:
         raise InputError("--argmax and --threshold are two ways to make labels: choose one")
     if args.json not in (None, "-") and (os.path.isdir(args.json) or not os.path.isdir(os.path.dirname(args.json) or ".")):

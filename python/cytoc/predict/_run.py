@@ -19,6 +19,7 @@ from ._collect import Collector, Work
 from ._items import Item
 from ._job import Begin, Job, Plan
 from ._journal import Journal
+from ._network import of_sizes
 from ._output import Output
 from ._progress import ADVICE, Bar
 
@@ -167,6 +168,7 @@ class Predict:
         cause = error.__cause__ if error.__cause__ is not None else error
         text = str(cause) if isinstance(cause, (CytocError, OSError)) else "%s: %s" % (type(cause).__name__, cause)
         text = text if item.path in text else "'" + item.path + "': " + text
+        text += of_sizes(error) if error.__cause__ is None else ""
         job = self.jobs.pop(item, None)
         if self.full is None:
             bar.say("cytoc predict: skipped: " + text)

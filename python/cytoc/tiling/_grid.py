@@ -76,7 +76,7 @@ class Grid:
         for o in self.overlap:
             if not 0 <= o < 1:
                 raise InputError("overlap: expected a part of the tile, from 0 to less than 1, found %g%s" %
-                                 (o, "; did you mean %g?" % (o / 100) if 1 < o < 100 else ""))
+                                 (o, "; did you mean %g?" % (o / 100) if 2 <= o < 100 else ""))
         for t, a in zip(self.tile, self.align):
             if a < 1 or t % a:
                 raise InputError("tile: expected a multiple of %d, found %d" % (a, t))
