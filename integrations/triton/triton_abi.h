@@ -5,7 +5,7 @@
  * is declared here is in every server whose backend interface is 1.x, x being TRITON_OLDEST_MINOR or more. Every function
  * gives NULL, or an error that the caller deletes, unless it is handed on.
  *
- * tests/triton runs the backend in a real server; tests/triton/test_abi.py sees to it that no other function is wanted.
+ * tests/triton runs the backend in a real server; tests/triton/test_config.py sees to it that no other function is wanted.
  */
 #ifndef CYTOC_TRITON_ABI_H
 #define CYTOC_TRITON_ABI_H

@@ -22,7 +22,7 @@ import lib
 
 MODULES = ('test_networks', 'test_config', 'test_sequences', 'test_faults', 'test_load', 'test_fuzz', 'test_serve',
            'test_kubernetes')
-NEEDED = 'import tritonclient.http, tritonclient.grpc, onnx, yaml, importlib.util as u; assert u.find_spec("pytriton")'
+NEEDED = 'import tritonclient.http, tritonclient.grpc, onnx, yaml, kubernetes_validate, importlib.util as u; assert u.find_spec("pytriton")'
 
 
 def ready(python):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/kubernetes: fields that Kubernetes knows, of the types it wants, names that are there. No cluster is asked."""
+"""examples/kubernetes: by the schemas of Kubernetes itself, which the package kubernetes-validate has; names that are there. No cluster is
+asked."""
+import copy
 import glob
 import os
 import re
@@ -10,45 +12,7 @@ import lib
 
 FOLDER = os.path.join(lib.ROOT, 'examples', 'kubernetes')
 
-# The part of Kubernetes's schema that the files use: {field: type}, a type being a Python type, (list, type), (dict, type) for maps of any
-# keys, or another such table. A trailing * marks fields that must be there.
-TEXTS = (dict, str)
-META = {'name*': str, 'labels': TEXTS, 'annotations': TEXTS}
-PROBE = {'httpGet*': {'path*': str, 'port*': (str, int)}, 'periodSeconds': int, 'failureThreshold': int}
-CONTAINER = {'name*': str, 'image*': str, 'args': (list, str), 'command': (list, str), 'env': (list, {'name*': str, 'value*': str}),
-             'ports': (list, {'name': str, 'containerPort*': int}), 'startupProbe': PROBE, 'readinessProbe*': PROBE, 'livenessProbe*': PROBE,
-             'resources*': {'requests*': TEXTS, 'limits*': TEXTS},
-             'volumeMounts': (list, {'name*': str, 'mountPath*': str, 'readOnly': bool})}
-VOLUME = {'name*': str, 'persistentVolumeClaim': {'claimName*': str, 'readOnly': bool}, 'emptyDir': {'medium': str, 'sizeLimit': str}}
-POD = {'containers*': (list, CONTAINER), 'volumes': (list, VOLUME), 'terminationGracePeriodSeconds': int,
-       'securityContext': {'runAsNonRoot': bool, 'runAsUser': int, 'fsGroup': int}}
-WINDOW = {'stabilizationWindowSeconds*': int}
-SCHEMAS = {
-    ('apps/v1', 'Deployment'): {'replicas': int, 'selector*': {'matchLabels*': TEXTS}, 'strategy': {'rollingUpdate*': (dict, int)},
-                                'template*': {'metadata*': {'labels*': TEXTS, 'annotations': TEXTS}, 'spec*': POD}},
-    ('v1', 'Service'): {'selector*': TEXTS, 'ports*': (list, {'name*': str, 'port*': int, 'targetPort': (str, int)})},
-    ('autoscaling/v2', 'HorizontalPodAutoscaler'): {
-        'scaleTargetRef*': {'apiVersion*': str, 'kind*': str, 'name*': str}, 'minReplicas': int, 'maxReplicas*': int,
-        'metrics*': (list, {'type*': str, 'pods': {'metric*': {'name*': str}, 'target*': {'type*': str, 'averageValue*': str}}}),
-        'behavior': {'scaleUp': WINDOW, 'scaleDown': WINDOW}},
-}
-
-
-def check(value, schema, where):
-    if isinstance(schema, dict):
-        assert isinstance(value, dict), '%s: expected fields, found %r' % (where, value)
-        known = {name.rstrip('*'): kind for name, kind in schema.items()}
-        assert not set(value) - set(known), '%s: there is no field %s' % (where, sorted(set(value) - set(known)))
-        missing = [name for name in schema if name.endswith('*') and name[:-1] not in value]
-        assert not missing, '%s: %s is missing' % (where, missing)
-        for name, part in value.items():
-            check(part, known[name], where + '.' + name)
-    elif isinstance(schema, tuple) and schema[0] in (list, dict):
-        assert isinstance(value, schema[0]), '%s: expected a %s' % (where, schema[0].__name__)
-        for k, part in value.items() if schema[0] is dict else enumerate(value):
-            check(part, schema[1], '%s[%s]' % (where, k))
-    else:
-        assert isinstance(value, schema) and not (isinstance(value, bool) and schema is int), '%s: %r is no %s' % (where, value, schema)
+VERSIONS = '1.25', '1.29', '1.33', '1.37'  # of Kubernetes, whose schemas the files are checked with
 
 
 def documents():
@@ -60,18 +24,29 @@ def documents():
     return found
 
 
+def wrong(document, version):
+    """What Kubernetes's own schema of that version, without fields that it does not know, says of it; None: nothing."""
+    import kubernetes_validate
+    try:
+        kubernetes_validate.validate(document, version, strict=True)
+    except kubernetes_validate.ValidationError as e:
+        return '%s: %s' % ('.'.join(map(str, e.path)), e.message)
+    return None
+
+
 def test_schema():
-    """Every field is one that Kubernetes has; a field that it does not have is found."""
+    """Every file is what Kubernetes's schemas allow; a field that does not exist, one that is missing and a wrong type are found."""
     all_documents = documents()
     assert len(all_documents) == 4, sorted(all_documents)
-    for document in all_documents.values():
-        schema = {'apiVersion*': str, 'kind*': str, 'metadata*': META, 'spec*': SCHEMAS[document['apiVersion'], document['kind']]}
-        check(document, schema, document['kind'])
-    try:
-        check({'replica': 1}, {'replicas': int}, 'spec')
-    except AssertionError:
-        return
-    raise AssertionError('a wrong field is not found')
+    for version in VERSIONS:
+        for document in all_documents.values():
+            assert not wrong(document, version), (version, document['kind'], wrong(document, version))
+    for change, said in ((lambda d: d['spec'].update(replica=1), 'replica'), (lambda d: d['spec'].pop('selector'), 'selector'),
+                         (lambda d: d['spec']['template']['spec']['containers'][0]['ports'][0].update(containerPort='8000x'), '8000x'),
+                         (lambda d: d['spec']['template']['spec']['containers'][0]['readinessProbe'].update(httpget={}), 'httpget')):
+        document = copy.deepcopy(all_documents['Deployment', 'triton-cytoc'])
+        change(document)
+        assert said in str(wrong(document, VERSIONS[-1])), (said, wrong(document, VERSIONS[-1]))
 
 
 def test_references():
@@ -104,6 +79,10 @@ def test_dockerfile():
     with open(os.path.join(lib.ROOT, 'tools', 'make', 'triton.mk')) as f:
         place = re.search(r'TRITON_PLACE := (\S+)', f.read()).group(1)
     assert '/opt/cytoc/lib/' + place in text
+    [built], [needed] = re.findall(r'llvm-(\d+)-dev', text), re.findall(r'libllvm(\d+)', text)
+    assert built == needed and int(built) >= 17, (built, needed)
+    with open(os.path.join(FOLDER, 'Dockerfile.dockerignore')) as f:
+        assert {'build', '.git'} <= set(f.read().split())
     from server import TRITON
     help_text = lib.run([os.path.join(TRITON, 'bin', 'tritonserver'), '--help'])
     options = set(re.findall(r'"(--[a-z-]+)', text)) | {a.split('=')[0] for d in documents().values() if d['kind'] == 'Deployment'
