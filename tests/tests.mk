@@ -6,7 +6,7 @@
 
 # ---- what there is
 
-SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model memory capture checks steps devices driver tools cudnn cublaslt search found)
+SRC_cudart := $(patsubst %,tests/cuda/%_test.c,model memory capture checks steps devices driver tools cudnn cublaslt search found triton)
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
@@ -156,6 +156,10 @@ $(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) \
   | $(CUDA_MOCKS) $O/cytoc $O/cyto-run $O/cyto-bench $O/cyto-tune
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
+
+# The program is the server, whose functions the backend finds in it.
+$O/tests/cuda/triton_test: LDFLAGS += -rdynamic
+$O/tests/cuda/triton_test: | $(TRITON_BACKEND)
 
 $O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock/mock_cuda.c tests/cuda/mock/mock_cuda.h tests/cuda/shim/shim_map.h tests/check.h \
   | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)

@@ -197,7 +197,7 @@ static void warn_of_options(const model *m, const char *path) {
              path);
 }
 
-static triton_error *load(model *m, const char *folder, const char *path, bool may_compile) {
+static triton_error *load(model *m, const char *folder, const char *path, bool may_compile, bool gpu) {
   char source[CACHE_PATH];
   cyto_error error = {0};
   cyto_status status = cyto_model_load(path, &m->library, &error);
@@ -209,7 +209,7 @@ static triton_error *load(model *m, const char *folder, const char *path, bool m
   if (!of_place || !may_compile || !find_file(folder, "model.onnx", source))
     return error_of(TRITON_INVALID_ARG, "model '%s': %s", m->name, error.message);
   log_line(TRITON_LOG_WARN, "model '%s': %s; model.onnx is compiled instead", m->name, error.message);
-  return compile(m, folder, source, false);
+  return compile(m, folder, source, gpu);
 }
 
 triton_error *library_open(model *m, const char *folder, const char *file, bool gpu) {
@@ -225,7 +225,7 @@ triton_error *library_open(model *m, const char *folder, const char *file, bool 
   if (!found)
     return error_of(TRITON_NOT_FOUND, "model '%s': expected model.onnx, model.so or model.cytoc in %s, found none",
                     m->name, folder);
-  TRY(is_library(path) ? load(m, folder, path, !*file) : compile(m, folder, path, gpu));
+  TRY(is_library(path) ? load(m, folder, path, !*file, gpu) : compile(m, folder, path, gpu));
   m->is_cuda = !strncmp(cyto_model_target(m->library), "sm_", 3);
   return NULL;
 }
