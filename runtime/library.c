@@ -134,7 +134,10 @@ static const char *file_fault(file *f) {
   if (bytes < 0)
     return "it is no regular file";
   f->bytes = (uint64_t)bytes;
-  if (!read_at(f, 0, &head, sizeof head) || memcmp(head.e_ident, ELFMAG, SELFMAG))
+  int is_read = read_at(f, 0, &head, sizeof head);
+  if (is_read && !memcmp(head.e_ident, "MZ", 2))
+    return "it is a library for Windows";
+  if (!is_read || memcmp(head.e_ident, ELFMAG, SELFMAG))
     return "it is no shared library";
   if (head.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) || head.e_type != ET_DYN ||
       (MACHINE != EM_NONE && head.e_machine != MACHINE))

@@ -110,10 +110,18 @@ def test_library():
     assert code == 0, err
     repository.add('other', cytoc_arm, file='model.so')
     repository.add('other', nets.mlp())
+    dll = os.path.join(WORK, 'mlp.dll')
+    windows = lib.run([ARGS.cytoc, os.path.join(WORK, 'mlp.onnx'), '--target=x86-64-v3-windows', '-o', dll])[0] == 0  # with MinGW alone
+    if windows:
+        repository.add('windows', dll, file='model.dll')
+        repository.add('windows_and_source', dll, file='model.dll')
+        repository.add('windows_and_source', nets.mlp())
     with Server(repository, ARGS.build) as server:
-        for name in ('mlp', 'plain.cytoc', 'named', 'other'):
+        for name in ('mlp', 'plain.cytoc', 'named', 'other') + ('windows_and_source',) * windows:
             got = infer(server.http(), name, {'x': x}, ['y'])['y']
             assert np.allclose(got, x @ nets.W, atol=1e-5), name
+        index = {m['name']: m for m in server.http().get_model_repository_index()}
+        assert not windows or 'Windows' in index['windows']['reason'], index['windows']
         assert 'model.onnx is compiled instead' in server.log()
 
 
