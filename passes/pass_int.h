@@ -18,13 +18,13 @@ typedef struct cy_pass {
   cy_pass_stat *stat;
 } cy_pass;
 
-/* ---- pipeline.c ---- */
+/* ---- pass.c ---- */
 void cy_pass_count(cy_pass *p, const char *what, uint64_t n); /* `what`: static; shows in --stats */
 uint32_t cy_pass_nodes(const cy_graph *g);                    /* nodes in all blocks */
 /* The nodes of a block as they are now, to walk over while the block changes; in scratch. */
 const cy_node *cy_pass_walk(cy_pass *p, cy_block b, uint32_t *out_count);
 
-/* ---- one function per pass ---- */
+/* ---- one function per pass, for pipeline.c ---- */
 #define PASS(name, function, ...) int cy_pass_##function(cy_pass *p);
 #include "passes.def"
 

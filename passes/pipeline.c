@@ -193,39 +193,6 @@ static void verify(cy_graph *g, const cy_pass_options *o, const char *pass) {
 
 /* ---- the runner ---- */
 
-void cy_pass_count(cy_pass *p, const char *what, uint64_t n) {
-  if (!n)
-    return;
-  cy_pass_stat *s = p->stat;
-  uint32_t i = 0;
-  while (i < s->ncounters && strcmp(s->counter[i].name, what))
-    i++;
-  if (i == CY_PASS_MAX_COUNTERS)
-    return;
-  if (i == s->ncounters) {
-    s->counter[i].name = what;
-    s->counter[i].count = 0;
-    s->ncounters++;
-  }
-  s->counter[i].count += n;
-}
-
-uint32_t cy_pass_nodes(const cy_graph *g) {
-  uint32_t n = 0;
-  for (cy_block b = 1; b <= cy_block_count(g); b++)
-    n += cy_block_of(g, b)->nnodes;
-  return n;
-}
-
-const cy_node *cy_pass_walk(cy_pass *p, cy_block b, uint32_t *out_count) {
-  const cy_block_info *block = cy_block_of(p->g, b);
-  cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, block->nnodes + 1);
-  if (block->nnodes)
-    memcpy(nodes, block->nodes, block->nnodes * sizeof *nodes);
-  *out_count = block->nnodes;
-  return nodes;
-}
-
 static int run_row(const row *r, cy_graph *g, const cy_pass_options *o, cy_arena *scratch, cy_pass_stat *stat) {
   memset(stat, 0, sizeof *stat);
   stat->name = r->name;

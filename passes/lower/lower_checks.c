@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lower_checks.c - checks of indices that a device makes itself.
+/* lower_checks.c - numbers that stand in tensors: read as symbols, or checked where they are by a device itself.
+ *
+ * Symbols are read behind the step that computes their value (cy_lower_read_symbols), but for these:
  *
  * In:  the requirements that are about one number in a tensor and that kernels clamp to (CY_REQUIRE_CLAMPED). Out: for
  * those whose number serves nothing else, and whose bound is known when a run begins, a kernel behind the one that makes
@@ -109,7 +111,7 @@ static void check_number(cy_lowering *l, const cy_place *at, cy_dtype dtype, cy_
   cy_kb_launch(&b, true);
 }
 
-void cy_lower_check_symbol(cy_lowering *l, const cy_place *at, cy_dtype dtype, cy_sym sym) {
+static void check_symbol(cy_lowering *l, const cy_place *at, cy_dtype dtype, cy_sym sym) {
   const cy_requirement *list;
   uint32_t n = cy_graph_requirements(l->g, &list);
   for (uint32_t i = 0; i < n; i++) {
@@ -123,5 +125,23 @@ void cy_lower_check_symbol(cy_lowering *l, const cy_place *at, cy_dtype dtype, c
     p->checks[p->nchecks++] = i;
     p->buffers[p->checks_buffer].bytes = cy_dim_const(l->g, (int64_t)p->nchecks * WORDS * 8);
     check_number(l, at, dtype, list[i].b, p->nchecks - 1);
+  }
+}
+
+void cy_lower_read_symbols(cy_lowering *l, cy_val v) {
+  const cy_type *t = cy_lower_type(l, v);
+  for (uint32_t i = l->sym_start[v]; i < l->sym_start[v + 1]; i++) {
+    cy_sym_info *s = cy_sym_of(l->g, l->sym_list[i]);
+    cy_place at = *cy_lower_place(l, v);
+    int64_t rest = s->index, extent = 1;
+    for (int axis = t->rank - 1; axis >= 0; axis--, rest /= extent) {
+      if (!cy_dim_is_const(l->g, t->dim[axis], &extent) || extent < 1)
+        extent = 1;
+      at.offset = cy_dim_add(l->g, at.offset, cy_dim_muli(l->g, at.stride[axis], rest % extent));
+    }
+    if (l->in_kernel[l->sym_list[i]])
+      check_symbol(l, &at, (cy_dtype)t->dtype, l->sym_list[i]);
+    else
+      cy_lower_read(l, &at, (cy_dtype)t->dtype, l->sym_list[i]);
   }
 }

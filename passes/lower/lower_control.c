@@ -9,30 +9,6 @@
 #include "lower_int.h"
 #include "passes/pass_int.h"
 
-cy_sym cy_lower_read_scalar(cy_lowering *l, cy_val v) {
-  cy_sym sym = cy_sym_new(l->g, NULL, CY_SYM_FREE);
-  cy_lower_read(l, cy_lower_place(l, v), (cy_dtype)cy_lower_type(l, v)->dtype, sym);
-  return sym;
-}
-
-static cy_step *set_symbol(cy_lowering *l, cy_sym sym, cy_dim value) {
-  cy_step *s = cy_lower_step(l, CY_STEP_SET);
-  s->sym = sym;
-  s->limit = value;
-  return s;
-}
-
-cy_sym cy_lower_count_symbol(cy_lowering *l, cy_dim d, cy_val v) {
-  const cy_term *terms;
-  if (cy_dim_terms(l->g, d, &terms) != 1 || terms[0].coef != 1 || terms[0].natoms != 1)
-    return 0;
-  const cy_atom *a = cy_dim_atom(l->g, terms[0].atoms[0]);
-  if (a->kind != CY_ATOM_SYM)
-    return 0;
-  const cy_sym_info *s = cy_sym_of(l->g, a->sym);
-  return s->kind == CY_SYM_COUNT && s->value == v ? a->sym : 0;
-}
-
 /* A place for a value that several blocks write: never a model output itself (those are copied at the end). */
 static void place_joined(cy_lowering *l, cy_val v) {
   if (!l->place[v].placed)
@@ -54,11 +30,11 @@ static void move_place(cy_lowering *l, cy_val v, const cy_type *ft, cy_place sou
       if (!syms[i])
         continue;
       staged[i] = cy_sym_new(l->g, NULL, CY_SYM_FREE);
-      set_symbol(l, staged[i], ft->dim[i]);
+      cy_lower_set_symbol(l, staged[i], ft->dim[i]);
     }
     for (int i = 0; i < t->rank; i++)
       if (syms[i])
-        set_symbol(l, syms[i], cy_dim_sym(l->g, staged[i]));
+        cy_lower_set_symbol(l, syms[i], cy_dim_sym(l->g, staged[i]));
     cy_lower_size(l, &l->place[v]);
     for (int i = 0; i < t->rank; i++)
       source.stride[i] = l->place[v].stride[i]; /* the same dense tensor, by the new symbols */
@@ -84,36 +60,13 @@ void cy_lower_if(cy_lowering *l, cy_node node) {
     const cy_block_info *b = cy_block_of(l->g, block);
     l->tail = side ? &step->else_steps : &step->then_steps;
     *(side ? &step->else_block : &step->then_block) = block;
-    cy_lower_steps(l, block);
+    l->steps_of(l, block);
     for (uint32_t i = 0; i < n->nout; i++)
       move_into(l, n->out[i], b->results[i]);
   }
   l->tail = after;
   l->node = node;
 }
-
-/* ---- branches by sizes ---- */
-
-void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out) {
-  cy_sym cond = cy_sym_new(l->g, NULL, CY_SYM_FREE);
-  set_symbol(l, cond, d);
-  out->step = cy_lower_step(l, CY_STEP_IF);
-  out->step->sym = cond;
-  out->after = l->tail;
-  l->tail = &out->step->then_steps;
-}
-
-bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t min, cy_branch *out) {
-  int64_t lo, hi;
-  cy_dim_range(l->g, d, &lo, &hi);
-  if (lo < min)
-    cy_lower_branch(l, cy_dim_div(l->g, d, cy_dim_const(l->g, min)), out);
-  return lo >= min;
-}
-
-void cy_lower_otherwise(cy_lowering *l, cy_branch *b) { l->tail = &b->step->else_steps; }
-
-void cy_lower_join(cy_lowering *l, cy_branch *b) { l->tail = b->after; }
 
 /* ---- loops ---- */
 
@@ -143,10 +96,10 @@ static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   cy_sym iterations = cy_lower_count_symbol(l, t->dim[0], v);
   place_joined(l, v);
   if (iterations)
-    set_symbol(l, iterations, cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_ITERATIONS)))->guess = true;
+    cy_lower_set_symbol(l, iterations, cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_ITERATIONS)))->guess = true;
   for (int i = 1; i < t->rank; i++)
     if (cy_lower_count_symbol(l, t->dim[i], v))
-      set_symbol(l, cy_lower_count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0))->guess = true;
+      cy_lower_set_symbol(l, cy_lower_count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0))->guess = true;
   cy_lower_size(l, &l->place[v]);
 }
 
@@ -163,7 +116,7 @@ static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counte
   cy_lower_branch(l, cy_dim_sub(l->g, one, cy_dim_min(l->g, one, cy_dim_sym(l->g, counter))), &first);
   for (int i = 1; i < t->rank; i++)
     if (cy_lower_count_symbol(l, t->dim[i], v))
-      set_symbol(l, cy_lower_count_symbol(l, t->dim[i], v), ft->dim[i - 1]);
+      cy_lower_set_symbol(l, cy_lower_count_symbol(l, t->dim[i], v), ft->dim[i - 1]);
   cy_lower_size(l, &l->place[v]);
   cy_lower_join(l, &first);
 }
@@ -181,11 +134,11 @@ static void grow_scan(cy_lowering *l, cy_val v, cy_dim limit, cy_sym counter) {
   cy_branch full;
   cy_lower_branch(l, cy_dim_sub(g, one, cy_dim_min(g, one, cy_dim_max(g, left, zero))), &full);
   cy_type old = *t;
-  set_symbol(l, used, cy_dim_sym(g, iterations));
+  cy_lower_set_symbol(l, used, cy_dim_sym(g, iterations));
   old.dim[0] = cy_dim_sym(g, used);
   cy_place copy = cy_lower_temp(l, (cy_dtype)old.dtype, old.dim, old.rank);
   cy_lower_copy(l, &l->place[v], &copy, &old);
-  set_symbol(l, iterations, cy_dim_min(g, limit, cy_dim_muli(g, old.dim[0], 2)));
+  cy_lower_set_symbol(l, iterations, cy_dim_min(g, limit, cy_dim_muli(g, old.dim[0], 2)));
   cy_lower_size(l, &l->place[v]);
   cy_lower_copy(l, &copy, &l->place[v], &old);
   cy_lower_join(l, &full);
@@ -197,7 +150,7 @@ static void known_scan(cy_lowering *l, cy_val v, cy_sym counter) {
   for (int i = 0; i < t->rank; i++) {
     cy_sym size = cy_lower_count_symbol(l, t->dim[i], v);
     if (size)
-      set_symbol(l, size, cy_dim_sym(l->g, i ? size : counter));
+      cy_lower_set_symbol(l, size, cy_dim_sym(l->g, i ? size : counter));
   }
 }
 
@@ -313,10 +266,10 @@ static void enter_carried(cy_lowering *l, const carried *c, cy_val initial, cy_d
   }
   const cy_type *t = cy_lower_type(l, c->param), *ft = cy_lower_type(l, initial);
   cy_dim iterations = cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_ITERATIONS));
-  set_symbol(l, c->room, cy_dim_add(l->g, ft->dim[c->axis], cy_dim_muli(l->g, iterations, c->more)));
+  cy_lower_set_symbol(l, c->room, cy_dim_add(l->g, ft->dim[c->axis], cy_dim_muli(l->g, iterations, c->more)));
   for (int i = 0; i < t->rank; i++)
     if (cy_lower_count_symbol(l, t->dim[i], c->param))
-      set_symbol(l, cy_lower_count_symbol(l, t->dim[i], c->param), ft->dim[i]);
+      cy_lower_set_symbol(l, cy_lower_count_symbol(l, t->dim[i], c->param), ft->dim[i]);
   size_carried(l, c);
   cy_lower_copy(l, cy_lower_place(l, initial), &l->place[c->param], t);
 }
@@ -330,7 +283,7 @@ static void make_room(cy_lowering *l, const carried *c) {
   cy_lower_branch(l, cy_dim_max(g, cy_dim_sub(g, needed, room), cy_dim_const(g, 0)), &full);
   cy_place copy = cy_lower_temp(l, (cy_dtype)t->dtype, t->dim, t->rank);
   cy_lower_copy(l, &l->place[c->param], &copy, t);
-  set_symbol(l, c->room, cy_dim_muli(g, needed, 2));
+  cy_lower_set_symbol(l, c->room, cy_dim_muli(g, needed, 2));
   size_carried(l, c);
   cy_lower_copy(l, &copy, &l->place[c->param], t);
   cy_lower_join(l, &full);
@@ -390,7 +343,7 @@ static iteration keep_sizes(cy_lowering *l, const cy_block_info *body) {
       if (!sym)
         continue;
       cy_sym copy = cy_sym_new(l->g, NULL, CY_SYM_FREE);
-      set_symbol(l, copy, t->dim[i]);
+      cy_lower_set_symbol(l, copy, t->dim[i]);
       kept.sym[kept.n] = sym;
       kept.kept[kept.n++] = cy_dim_sym(l->g, copy);
     }
@@ -410,7 +363,7 @@ static void resize_carried(cy_lowering *l, const iteration *kept, cy_val v, cons
   for (int i = 0; i < t->rank; i++) {
     cy_sym size = cy_lower_count_symbol(l, t->dim[i], v);
     if (size)
-      set_symbol(l, size, of_iteration(l, kept, ft->dim[i]));
+      cy_lower_set_symbol(l, size, of_iteration(l, kept, ft->dim[i]));
   }
 }
 
@@ -476,7 +429,7 @@ static void begin_iteration(cy_lowering *l, const cy_step *loop, const cy_block_
     if (l->uses.start[v] != l->uses.start[v + 1])
       store_scalar(l, &l->place[v], (cy_dtype)cy_lower_type(l, v)->dtype, values[i]);
     for (uint32_t s = l->sym_start[v]; s < l->sym_start[v + 1]; s++)
-      set_symbol(l, l->sym_list[s], values[i]);
+      cy_lower_set_symbol(l, l->sym_list[s], values[i]);
   }
 }
 
@@ -490,7 +443,7 @@ static void lower_iteration(cy_lowering *l, const cy_node_info *n, const cy_step
   for (uint32_t i = 0; i < count; i++)
     if (list[i].how == GROWING)
       make_room(l, &list[i]);
-  cy_lower_steps(l, loop->then_block);
+  l->steps_of(l, loop->then_block);
   for (uint32_t i = count; i < n->nout; i++)
     append_scan(l, n->out[i], body->results[1 + i], loop->limit, loop->sym);
   bool sure = goes_on(l, body);
@@ -498,7 +451,7 @@ static void lower_iteration(cy_lowering *l, const cy_node_info *n, const cy_step
   choose_swaps(l, list, count, loop->then_block);
   move_carried(l, body, list, count);
   if (!sure)
-    set_symbol(l, loop->cond, cy_dim_sym(l->g, go_on));
+    cy_lower_set_symbol(l, loop->cond, cy_dim_sym(l->g, go_on));
 }
 
 void cy_lower_loop(cy_lowering *l, cy_node node) {
@@ -512,9 +465,9 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   cy_sym cond = sure ? 0 : cy_sym_new(l->g, NULL, CY_SYM_FREE), counter = cy_sym_new(l->g, NULL, CY_SYM_FREE);
   if (n->in[1] && !sure) {
     cy_sym given = cy_lower_read_scalar(l, n->in[1]);
-    set_symbol(l, cond, cy_dim_sym(l->g, given));
+    cy_lower_set_symbol(l, cond, cy_dim_sym(l->g, given));
   } else if (!sure) {
-    set_symbol(l, cond, cy_dim_const(l->g, 1));
+    cy_lower_set_symbol(l, cond, cy_dim_const(l->g, 1));
   }
   for (uint32_t i = 0; i < 2; i++)
     place_joined(l, body->params[i]);
@@ -526,7 +479,7 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
     enter_carried(l, &list[i], n->in[2 + i], limit);
   for (uint32_t i = count; i < n->nout; i++)
     place_scan(l, n->out[i], limit);
-  set_symbol(l, counter, cy_dim_const(l->g, 0));
+  cy_lower_set_symbol(l, counter, cy_dim_const(l->g, 0));
 
   cy_step *step = cy_lower_step(l, CY_STEP_LOOP);
   step->sym = counter;
@@ -551,17 +504,6 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
 }
 
 /* ---- runtime calls ---- */
-
-cy_place cy_lower_dense(cy_lowering *l, cy_val v) {
-  const cy_type *t = cy_lower_type(l, v);
-  cy_place p = *cy_lower_place(l, v);
-  if (!cy_lower_is_contiguous(l, &p, t)) {
-    cy_place dense = cy_lower_temp(l, (cy_dtype)t->dtype, t->dim, t->rank);
-    cy_lower_copy(l, &p, &dense, t);
-    p = dense;
-  }
-  return p;
-}
 
 static cy_call_tensor operand(cy_lowering *l, cy_val v) {
   const cy_type *t = cy_lower_type(l, v);

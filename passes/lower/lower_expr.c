@@ -9,23 +9,6 @@
 
 static const cy_node_info *node_of(cy_kb *b, cy_node n) { return cy_node_of(b->l->g, n); }
 
-void cy_lower_broadcast(cy_kb *b, const cy_type *in, const cy_type *out, const cy_expr *idx, cy_expr *in_idx) {
-  cy_graph *g = b->l->g;
-  int skip = out->rank - in->rank;
-  int64_t unused;
-  for (int i = 0; i < in->rank; i++) {
-    cy_dim d = in->dim[i];
-    if (cy_dim_is(g, d, 1)) {
-      in_idx[i] = cy_x_index(b->k, 0);
-    } else if (d == out->dim[skip + i] || cy_dim_is_const(g, d, &unused)) {
-      in_idx[i] = idx[skip + i];
-    } else { /* 1 or the output's size: only the running model knows */
-      cy_dim moves = cy_dim_min(g, cy_dim_addi(g, d, -1), cy_dim_const(g, 1));
-      in_idx[i] = cy_x_bin(b->k, CY_OP_mul, idx[skip + i], cy_x_dim(b->k, moves));
-    }
-  }
-}
-
 static cy_expr operand(cy_kb *b, const cy_node_info *n, int i, const cy_expr *idx) {
   cy_expr in_idx[CY_MAX_RANK];
   cy_lower_broadcast(b, cy_lower_type(b->l, n->in[i]), cy_lower_type(b->l, n->out[0]), idx, in_idx);
@@ -154,19 +137,6 @@ static cy_expr lower_reshape(cy_kb *b, cy_node node, uint32_t output, const cy_e
   }
   reshape_index(b, cy_lower_type(b->l, n->in[0]), cy_lower_type(b->l, n->out[0]), idx, in_idx);
   return cy_lower_at(b, n->in[0], in_idx);
-}
-
-/* Of an axis without elements it is 0, not -1. */
-cy_expr cy_lower_clamp(cy_kb *b, cy_expr i, cy_dim extent) {
-  cy_graph *g = b->l->g;
-  cy_expr low = cy_x_bin(b->k, CY_OP_max, i, cy_x_index(b->k, 0));
-  cy_dim last = cy_dim_addi(g, cy_dim_max(g, extent, cy_dim_const(g, 1)), -1);
-  return cy_x_bin(b->k, CY_OP_min, low, cy_x_dim(b->k, last));
-}
-
-cy_expr cy_lower_in_range(cy_kb *b, cy_expr i, cy_dim extent) {
-  cy_expr low = cy_x_bin(b->k, CY_OP_ge, i, cy_x_index(b->k, 0));
-  return cy_x_bin(b->k, CY_OP_and, low, cy_x_bin(b->k, CY_OP_lt, i, cy_x_dim(b->k, extent)));
 }
 
 static cy_expr lower_concat(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {

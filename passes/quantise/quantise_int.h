@@ -26,6 +26,8 @@ cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep);
 bool cy_quant_feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v);
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n);
 bool cy_quant_finite(const cy_data *weights); /* of f32 */
+/* What n becomes; F32 unless a plan says otherwise. */
+cy_precision cy_quant_planned(const cy_pass *p, const cy_node_info *n, cy_node id);
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */
 void cy_quant_more_layers(cy_quant *q, uint32_t n); /* makes room for so many behind those that there are */
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out);
@@ -56,7 +58,7 @@ void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y, const cy_q
 void cy_quant_cycles(const cy_quant *q, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, double out[2]);
 #define CY_QUANT_NO_GAIN "no gain"
 
-/* ---- quantise_weights.c, weights_given.c ---- */
+/* ---- weights_given.c, quantise_weights.c ---- */
 /* A matrix [k, n] of integers whose scales hold for `block` rows of a column. */
 typedef struct cy_weight_blocks {
   int bits;                    /* 8 or 4 */
@@ -99,11 +101,17 @@ bool cy_weights_read(const cy_pass *p, const cy_node_info *n, const cy_uses *use
 void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
                              cy_weight_column *out);
 
-/* ---- round_to_half.c ---- */
+/* ---- half_constant.c ---- */
+enum { CY_HALF_BEYOND_F16 = 65520 }; /* what is less is rounded to 65504 at most */
+double cy_half_largest(const cy_data *d);              /* the largest magnitude of f32 numbers */
+bool cy_half_fits(cy_dtype half, const cy_data *d);    /* are they no larger than `half` can hold? */
+/* The values of the constant v, of f32, as dtype `to`, rounded to half precision. */
+cy_val cy_half_rounded(cy_graph *g, cy_val v, cy_dtype rounded, cy_dtype to);
 /* The constant v of f32 as halves; 0: they do not hold its values, or with `exact` not each of them. */
 cy_val cy_half_constant(cy_graph *g, cy_val v, cy_dtype half, bool exact);
 
-/* half_sink.c: moves casts of f32 to `half` to what computes the values. share: where others compute with them, too, these
+/* ---- half_sink.c ---- */
+/* Moves casts of f32 to `half` to what computes the values. share: where others compute with them, too, these
  * read the halves. */
 void cy_half_sink(cy_pass *p, cy_dtype half, bool share);
 
@@ -172,8 +180,6 @@ void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, co
 void cy_quant_singles_end(cy_pass *p, const cy_quant_singles *s);
 
 /* ---- quantise_offer.c ---- */
-/* What n becomes; F32 unless a plan says otherwise. */
-cy_precision cy_quant_planned(const cy_pass *p, const cy_node_info *n, cy_node id);
 /* For mode OFFER: what makes layer l's output in its precision, behind it. */
 typedef struct cy_quant_maker {
   cy_val (*make)(void *ctx, const cy_quant_layer *l); /* of static quantisation */

@@ -500,3 +500,8 @@ void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y, const cy_q
   l->output = cy_quant_add_output(g, "sums", i, cy_build_concat(g, sums, nsums, 0));
   cy_quant_add_output(g, "differences", i, sum_all(g, cy_build_binary(g, CY_OP_sub, y, out), axis));
 }
+
+cy_precision cy_quant_planned(const cy_pass *p, const cy_node_info *n, cy_node id) {
+  const cy_quant *q = p->options->quant;
+  return q && q->mode == CY_QUANT_PLAN && n->block == 1 && id < q->nplan ? q->plan[id] : CY_PRECISION_F32;
+}

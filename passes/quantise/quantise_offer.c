@@ -23,11 +23,6 @@ const char *cy_precision_name(cy_precision p) {
   return p < CY_PRECISIONS ? names[p] : "?";
 }
 
-cy_precision cy_quant_planned(const cy_pass *p, const cy_node_info *n, cy_node id) {
-  const cy_quant *q = p->options->quant;
-  return q && q->mode == CY_QUANT_PLAN && n->block == 1 && id < q->nplan ? q->plan[id] : CY_PRECISION_F32;
-}
-
 typedef struct offering {
   cy_pass *p;
   cy_quant *q;

@@ -26,12 +26,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum {
-  MIN_WEIGHTS = 1 << 14,
-  MAX_ROWS = 128, /* of a block as it is stored: products of many rows make floats of no less of a column at a time */
-  MIN_ROWS = 16,
-  LINE = 64
-};
+enum { MIN_WEIGHTS = 1 << 14, LINE = 64 };
 
 /* Rounds column c of block b, of f32. */
 static void round_column(const cy_weight_blocks *s, const void *from, uint64_t b, uint64_t c, cy_weight_column *out) {
@@ -60,15 +55,6 @@ static void store_part(const cy_weight_blocks *s, const int *code, uint64_t part
   uint64_t rows = s->bits == 8 ? part : part / 2, tile = s->tile;
   for (uint64_t i = 0; i < rows; i++)
     q[i * tile] = (uint8_t)(s->bits == 8 ? code[i] : code[i] | code[i + rows] << 4);
-}
-
-bool cy_weights_split(cy_weight_blocks *s) {
-  for (uint64_t split = 1; split <= s->block; split++)
-    if (s->block % split == 0 && s->block / split <= MAX_ROWS && (s->bits == 8 || s->block / split % 2 == 0)) {
-      s->split = split;
-      return s->block / split >= MIN_ROWS || s->block < MIN_ROWS;
-    }
-  return false;
 }
 
 /* Column c of block b, stored in `split` parts of equal scales. */

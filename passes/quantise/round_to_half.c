@@ -33,12 +33,7 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-  MIN_WEIGHTS = 64,
-  BEYOND_F16 = 65520 /* what is less is rounded to 65504 at most */,
-  MAX_CODE = 255,
-  FEW_QUERIES = 4
-};
+enum { MIN_WEIGHTS = 64, MAX_CODE = 255, FEW_QUERIES = 4 };
 
 /* A value in half precision: 0 if it cannot be or has not been looked at. */
 typedef struct narrow {
@@ -60,14 +55,6 @@ typedef struct narrowing {
 
 /* ---- constants ---- */
 
-static double largest(const cy_data *d) {
-  const cy_data_f32 *w = d->bytes;
-  double max = 0;
-  for (uint64_t i = 0; i < d->size / sizeof *w; i++)
-    max = isfinite(w[i]) && fabs(w[i]) > max ? fabs(w[i]) : max;
-  return max;
-}
-
 static void warn(narrowing *s, cy_val v, const cy_node_info *n, double max) {
   cy_graph *g = s->g;
   const char *name = cy_str_text(g, cy_value_of(g, v)->name);
@@ -81,35 +68,13 @@ static void warn(narrowing *s, cy_val v, const cy_node_info *n, double max) {
               *name ? "'" : "", name, *name ? "' " : "", max);
 }
 
-/* v's values as dtype `to`, rounded to half precision. */
-static cy_val rounded_constant(cy_graph *g, cy_val v, cy_dtype rounded, cy_dtype to) {
-  const cy_data *d = &cy_value_of(g, v)->data;
-  uint64_t n = d->size / sizeof(float);
-  const void *from = d->bytes;
-  cy_type t = *cy_type_of(g, v);
-  cy_val made;
-  t.dtype = (uint8_t)to;
-  (to == rounded ? cy_halves_store : cy_halves_round)(cy_const_new(g, &t, &made), rounded, from, n);
-  cy_const_made_of(g, made, v);
-  return made;
-}
-
-static bool fits(cy_dtype half, const cy_data *d) { return half != CY_F16 || largest(d) < BEYOND_F16; }
-
-cy_val cy_half_constant(cy_graph *g, cy_val v, cy_dtype half, bool exact) {
-  const cy_data *d = &cy_value_of(g, v)->data;
-  return (exact ? cy_halves_hold(half, d->bytes, d->size / sizeof(float)) : fits(half, d))
-             ? rounded_constant(g, v, half, half)
-             : 0;
-}
-
 /* v's values rounded to half precision; 0: they do not fit. */
 static cy_val narrow_constant(narrowing *s, cy_val v, const cy_node_info *n) {
   cy_val made = cy_half_constant(s->g, v, s->half, s->exact);
   if (made)
     cy_pass_count(s->p, "constants", 1);
   else if (!s->exact)
-    warn(s, v, n, largest(&cy_value_of(s->g, v)->data));
+    warn(s, v, n, cy_half_largest(&cy_value_of(s->g, v)->data));
   return made;
 }
 
@@ -152,7 +117,7 @@ static cy_val as_rounded(narrowing *s, cy_val v) {
   cy_val source = bytes_behind(s->g, v);
   if (!source)
     return cy_build_cast(s->g, cy_build_cast(s->g, v, s->half), CY_F32);
-  cy_val r = rounded_constant(s->g, source, s->half, CY_F32);
+  cy_val r = cy_half_rounded(s->g, source, s->half, CY_F32);
   return source == v ? r : cy_build_transpose(s->g, r, cy_attr_find(cy_def(s->g, v), CY_ATTR_perm)->ints);
 }
 
@@ -165,7 +130,7 @@ bool cy_half_offered(cy_pass *p, const cy_node_info *n, cy_dtype half, const int
     return false;
   return half == CY_BF16 ? cy_caps_half_factors(o->caps, half, p->g, n, sizes)
                          : cy_caps_half_weights(o->caps, half) && n->op == CY_OP_matmul && has_weights(&s, n) &&
-                               fits(half, &cy_value_of(p->g, bytes_behind(p->g, n->in[1]))->data);
+                               cy_half_fits(half, &cy_value_of(p->g, bytes_behind(p->g, n->in[1]))->data);
 }
 
 cy_val cy_half_form(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes) {
@@ -281,7 +246,7 @@ static void narrow_blocks(narrowing *s, cy_node id) {
       cy_type_of(g, n->in[0])->dtype != CY_F32 || !cy_caps_half_factors(o->caps, s->half, g, n, s->sizes))
     return;
   double max = s->half == CY_F16 ? largest_weight(g, n) : 0;
-  if (max >= BEYOND_F16) {
+  if (max >= CY_HALF_BEYOND_F16) {
     warn(s, n->in[2], n, max);
     return;
   }
