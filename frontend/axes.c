@@ -33,6 +33,19 @@ struct cy_axes {
   bool parted;
 };
 
+const Onnx__TensorShapeProto *cy_import_shape_of(const Onnx__ValueInfoProto *v) {
+  const Onnx__TypeProto *t = v->type;
+  return t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type ? t->tensor_type->shape : NULL;
+}
+
+const char *cy_import_dim_name(const Onnx__TensorShapeProto__Dimension *d) {
+  const char *name = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ? d->dim_param : NULL;
+  bool letter = false;
+  for (const char *p = name; p && *p; p++)
+    letter |= (unsigned char)*p >= 0x80 || (unsigned)((*p | 32) - 'a') < 26u || *p == '_';
+  return letter && strcmp(name, "None") ? name : NULL;
+}
+
 static const char *key_of(const cy_axes *a, const char *input, int number) {
   return cy_arena_printf(a->arena, "%s\n%d", input, number);
 }

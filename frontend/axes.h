@@ -6,6 +6,11 @@
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
 
+const Onnx__TensorShapeProto *cy_import_shape_of(const Onnx__ValueInfoProto *v); /* NULL: no tensor, or not declared */
+/* The symbol that a dim stands for, or NULL. What exporters write for "unknown" ("?", "-1", "None") names nothing: two such
+ * dims need not be equal. */
+const char *cy_import_dim_name(const Onnx__TensorShapeProto__Dimension *d);
+
 typedef struct cy_axes cy_axes;
 
 cy_axes *cy_axes_create(cy_arena *arena, const Onnx__GraphProto *graph, const cy_import_options *o);

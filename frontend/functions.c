@@ -87,7 +87,7 @@ bool cy_function_expand(cy_importer *im, const cy_onnx_node *n, const Onnx__Func
   for (uint32_t i = 0; i < n->nout; i++)
     if (cy_onnx_wants(n, i))
       cy_names_set(used, fn->output[i], 1);
-  if (!cy_import_nodes(im, &scope, nodes, fn->n_node, used))
+  if (!im->import_nodes(im, &scope, nodes, fn->n_node, used))
     return false;
   for (uint32_t i = 0; i < n->nout; i++) {
     cy_val v = 0;

@@ -18,44 +18,6 @@
 
 #define ENOUGH_ERRORS 50
 
-cy_location cy_importer_where(cy_importer *im, const char *graph) {
-  return (cy_location){.file = im->file, .graph = graph, .node_index = -1};
-}
-
-cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n) {
-  cy_location where = cy_importer_where(im, cy_str_text(im->g, n->origin.graph));
-  where.node = n->proto->name;
-  where.op = n->op;
-  where.node_index = n->origin.index;
-  return where;
-}
-
-bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value) {
-  for (; s; s = s->outer)
-    if (cy_names_find(s->names, name, out_value))
-      return true;
-  return false;
-}
-
-static const char *quoted(cy_importer *im, const char *what, const char *name) {
-  return cy_arena_printf(im->arena, "%s '%s'", what, name);
-}
-
-static void set_origin(cy_importer *im, const cy_scope *scope) {
-  cy_origin o = {.graph = scope->graph, .index = -1};
-  cy_build_origin(im->g, &o);
-}
-
-static void bind(cy_importer *im, cy_scope *scope, const char *name, cy_val v) {
-  uint32_t rank;
-  cy_names_set(scope->names, name, v);
-  if (v && scope->ranks && cy_names_find(scope->ranks, name, &rank) && !cy_onnx_type(im, v)->content &&
-      rank != cy_onnx_type(im, v)->rank)
-    cy_choices_misfit(im->choices, CY_MISFIT_RANK);
-  if (v && !cy_value_of(im->g, v)->name)
-    cy_value_of(im->g, v)->name = cy_intern(im->g, name);
-}
-
 /* ---- order of nodes ---- */
 
 typedef struct sorter {
@@ -144,12 +106,12 @@ static bool index_outputs(cy_importer *im, const cy_scope *scope, Onnx__NodeProt
         cy_diag_add(im->diag, CY_WARNING, &where,
                     "two constants have the name '%s' (nodes %u and %zu): the later one is taken", name, other - 1, i);
       } else if (cy_names_find(producers, name, &other)) {
-        MALFORMED(im, quoted(im, "output", name),
+        MALFORMED(im, cy_importer_quote(im, "output", name),
                        "two nodes produce this name: '%s' (number %u) and '%s' (number %zu)", label(nodes[other - 1]),
                        other - 1, label(nodes[i]), i);
         ok = false;
       } else if (cy_names_find(scope->names, name, &other)) {
-        MALFORMED(im, quoted(im, "output", name),
+        MALFORMED(im, cy_importer_quote(im, "output", name),
                        "node '%s' (number %zu) produces a name that an input or initializer has already",
                        label(nodes[i]), i);
         ok = false;
@@ -209,23 +171,6 @@ static uint32_t *sort_nodes(sorter *s, Onnx__NodeProto *const *nodes, uint32_t n
 
 /* ---- one node ---- */
 
-bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v) {
-  (void)im;
-  if (n->asked && k)
-    n->asked->outputs = true;
-  if (k < n->nout)
-    n->out[k] = v;
-  return v != 0;
-}
-
-void cy_onnx_at(cy_importer *im, const cy_onnx_node *n) { cy_build_origin(im->g, &n->origin); }
-
-bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k) {
-  if (n->asked && k)
-    n->asked->outputs = true;
-  return k < n->proto->n_output && n->proto->output[k][0];
-}
-
 /* The node with only those outputs named that somebody uses. */
 static const Onnx__NodeProto *without_unused(cy_importer *im, const cy_names *used, const Onnx__NodeProto *node) {
   uint32_t ignored;
@@ -249,7 +194,7 @@ static bool check_outputs(cy_importer *im, const cy_onnx_node *n, const Onnx__No
   for (uint32_t k = 0; k < n->nout; k++) {
     if (!(one && k ? written->output[k][0] : n->proto->output[k][0]) || n->out[k])
       continue;
-    MALFORMED(im, quoted(im, "output", written->output[k]),
+    MALFORMED(im, cy_importer_quote(im, "output", written->output[k]),
                    "operator '%s' has no output number %u at opset %d and with these attributes", n->op, k, n->version);
     ok = false;
   }
@@ -264,7 +209,7 @@ static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
     if (!name[0])
       continue;
     if (!cy_scope_find(n->scope, name, &n->in[i])) {
-      MALFORMED(im, quoted(im, "input", name),
+      MALFORMED(im, cy_importer_quote(im, "input", name),
                      "nothing produces this value: it is no output of a node, initializer or graph input");
       ok = false;
     } else if (!n->in[i]) {
@@ -346,7 +291,7 @@ static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto 
   ok = ok && cy_diag_errors(im->diag) == before && check_outputs(im, &n, written);
   for (uint32_t k = 0; k < n.nout; k++)
     if (node->output[k][0])
-      bind(im, scope, node->output[k], ok ? n.out[k] : 0);
+      cy_scope_bind(im, scope, node->output[k], ok ? n.out[k] : 0);
 }
 
 /* Several mistakes are reported in one run, but the first one tells that a choice was wrong. */
@@ -356,9 +301,9 @@ static bool enough(cy_importer *im, int before) {
          (errors > before && cy_choices_asked(im->choices));
 }
 
-bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *used) {
+static bool import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *used) {
   int before = cy_diag_errors(im->diag);
-  set_origin(im, scope);
+  cy_scope_origin(im, scope);
   sorter s = {.im = im,
               .producers = cy_names_create(im->arena),
               .used = used,
@@ -381,87 +326,11 @@ bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *n
 
 /* ---- graphs ---- */
 
-static cy_names *output_names(cy_importer *im, const Onnx__GraphProto *graph) {
-  cy_names *names = cy_names_create(im->arena);
-  for (size_t i = 0; i < graph->n_output; i++)
-    if (graph->output[i]->name)
-      cy_names_set(names, graph->output[i]->name, 1);
-  return names;
-}
-
-static void declare_ranks(cy_names *ranks, size_t n, Onnx__ValueInfoProto *const *values) {
-  for (size_t i = 0; i < n; i++) {
-    const Onnx__TypeProto *t = values[i]->type;
-    bool tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type && values[i]->name;
-    if (tensor && t->tensor_type->shape)
-      cy_names_set(ranks, values[i]->name, (uint32_t)t->tensor_type->shape->n_dim);
-  }
-}
-
-static cy_names *declared_ranks(cy_importer *im, const Onnx__GraphProto *graph) {
-  cy_names *ranks = cy_names_create(im->arena);
-  declare_ranks(ranks, graph->n_value_info, graph->value_info);
-  declare_ranks(ranks, graph->n_output, graph->output);
-  return ranks;
-}
-
-static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph) {
-  cy_names *seen = cy_names_create(im->arena);
-  set_origin(im, scope);
-  for (size_t i = 0; i < graph->n_initializer + graph->n_sparse_initializer; i++) {
-    bool sparse = i >= graph->n_initializer;
-    const Onnx__SparseTensorProto *sp = sparse ? graph->sparse_initializer[i - graph->n_initializer] : NULL;
-    const Onnx__TensorProto *t = sparse ? sp->values : graph->initializer[i];
-    const char *name = t && t->name ? t->name : "", *item = quoted(im, "initializer", name);
-    uint32_t other;
-    if (!name[0]) {
-      MALFORMED(im, NULL, "initializer %zu has no name", i);
-      continue;
-    }
-    if (cy_names_find(seen, name, &other))
-      MALFORMED(im, item, "the name is used by two initializers");
-    cy_names_set(seen, name, 1);
-    bind(im, scope, name, sparse ? cy_import_sparse(im, sp, item) : cy_import_tensor(im, t, item));
-  }
-}
-
-bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params,
-                        uint32_t nparams, cy_val *out_results) {
-  cy_scope scope = {.names = cy_names_create(im->arena),
-                    .ranks = declared_ranks(im, graph),
-                    .outer = n->scope,
-                    .call = n->scope->call,
-                    .opsets = n->scope->opsets,
-                    .graph = cy_intern(im->g, graph->name ? graph->name : ""),
-                    .depth = n->scope->depth + 1};
-  if (graph->n_input < nparams)
-    nparams = (uint32_t)graph->n_input;
-  for (uint32_t i = 0; i < nparams; i++)
-    if (graph->input[i]->name && graph->input[i]->name[0])
-      bind(im, &scope, graph->input[i]->name, params[i]);
-  import_initializers(im, &scope, graph);
-  if (!cy_import_nodes(im, &scope, graph->node, graph->n_node, output_names(im, graph)))
-    return false;
-  set_origin(im, &scope);
-  bool ok = true;
-  for (size_t i = 0; i < graph->n_output; i++) {
-    const char *name = graph->output[i]->name ? graph->output[i]->name : "";
-    out_results[i] = 0;
-    if (!cy_names_find(scope.names, name, &out_results[i]))
-      MALFORMED(im, quoted(im, "output", name), "the subgraph does not produce this output itself%s",
-                     cy_scope_find(&scope, name, &out_results[i])
-                         ? ": pass the value of the enclosing graph through an Identity node"
-                         : "");
-    ok = ok && cy_names_find(scope.names, name, &out_results[i]) && out_results[i];
-  }
-  return ok;
-}
-
 static bool import_outputs(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph) {
   cy_names *seen = cy_names_create(im->arena);
-  set_origin(im, scope);
+  cy_scope_origin(im, scope);
   for (size_t i = 0; i < graph->n_output; i++) {
-    const char *name = graph->output[i]->name ? graph->output[i]->name : "", *item = quoted(im, "output", name);
+    const char *name = graph->output[i]->name ? graph->output[i]->name : "", *item = cy_importer_quote(im, "output", name);
     cy_val v = 0;
     uint32_t other;
     if (!cy_names_find(scope->names, name, &v))
@@ -511,18 +380,18 @@ static bool import_model(cy_importer *im) {
   import_metadata(im);
   cy_opsets opsets = {im->model->n_opset_import, im->model->opset_import};
   cy_scope scope = {.names = cy_names_create(im->arena),
-                    .ranks = declared_ranks(im, graph),
+                    .ranks = cy_scope_ranks(im, graph),
                     .opsets = &opsets,
                     .graph = cy_intern(im->g, graph->name ? graph->name : "")};
-  set_origin(im, &scope);
+  cy_scope_origin(im, &scope);
   if (!cy_import_fix_dims(im))
     return false;
   cy_build_in(im->g, 1);
-  import_initializers(im, &scope, graph);
+  cy_scope_initializers(im, &scope, graph);
   if (!cy_import_inputs(im, &scope))
     return false;
   expect_kernels(im->g, graph);
-  cy_import_nodes(im, &scope, graph->node, graph->n_node, output_names(im, graph));
+  import_nodes(im, &scope, graph->node, graph->n_node, cy_scope_outputs(im, graph));
   if (cy_diag_errors(im->diag) > before)
     return false;
   return import_outputs(im, &scope, graph) && cy_diag_errors(im->diag) == before;
@@ -560,7 +429,9 @@ static bool import_once(void *context, uint64_t *out_nodes) {
                     .model = job->model,
                     .externals = job->externals,
                     .choices = job->choices,
-                    .axes = job->axes};
+                    .axes = job->axes,
+                    .import_nodes = import_nodes,
+                    .find_row = cy_onnx_find};
   cy_graph_destroy(job->g);
   cy_diag_forget(job->diag, job->said);
   cy_externals_retry(job->externals);

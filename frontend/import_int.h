@@ -2,7 +2,8 @@
 /* import_int.h - what the files of frontend/ share.
  *
  * mapped.c   file -> mapping -> skeleton (ModelProto without tensor data), unpacked by protobuf-c
- * import.c   ModelProto walk: order of nodes, scopes, dispatch to the importers by table.c
+ * import.c   ModelProto walk: order of nodes, dispatch to the importers by table.c;  importer.c   what these ask about their node
+ * scopes.c   names of graphs and subgraphs
  * choices.c  ranks that the rest of the model decides: it is imported until one fits
  * axes.c     one name on axes that need not be equal: imported apart, to see what relies on it
  * ports.c    the model's inputs;  check.c   what can be said before importing: opsets, unsupported ops
@@ -61,6 +62,8 @@ typedef struct cy_scope {
   uint32_t depth;
 } cy_scope;
 
+typedef struct cy_onnx_row cy_onnx_row;
+
 typedef struct cy_importer {
   cy_graph *g;
   cy_diag_sink *diag;
@@ -85,9 +88,12 @@ typedef struct cy_importer {
   } seen[CY_SEEN_INDICES];
   uint32_t nseen;
   uint32_t malformed;         /* errors that no values of the inputs could excuse: dangling names, wrong attributes */
+  /* Set by import.c for those that it calls: a subgraph or a function has nodes of any operator, and one operator may be
+   * another's import. So files depend on one another in one direction. */
+  /* used: a set of the names that are read when the nodes have run; what nodes read is added to it. */
+  bool (*import_nodes)(struct cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *used);
+  const cy_onnx_row *(*find_row)(const char *domain, const char *op, int version); /* cy_onnx_find() */
 } cy_importer;
-
-typedef struct cy_onnx_row cy_onnx_row;
 
 /* What an importer has asked for: which of the first 64 attributes; whether it knows of outputs besides the first. */
 typedef struct cy_onnx_asked {
@@ -146,36 +152,39 @@ cy_names *cy_names_create(cy_arena *arena);
 bool cy_names_find(const cy_names *t, const char *key, uint32_t *out_value);
 void cy_names_set(cy_names *t, const char *key, uint32_t value); /* key not copied */
 
-/* table.c */
+/* table.c, for import.c and check.c */
 const cy_onnx_row *cy_onnx_find(const char *domain, const char *op, int version);
 bool cy_onnx_knows_domain(const char *domain);
-const char *cy_onnx_domain(const char *domain); /* "" for ai.onnx and NULL */
 
 /* check.c */
 bool cy_check_model(cy_importer *im);
 int cy_opset_version(const cy_opsets *sets, const char *domain);
 
-/* import.c */
+/* importer.c */
+const char *cy_onnx_domain(const char *domain); /* "" for ai.onnx and NULL */
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v);
 void cy_onnx_at(cy_importer *im, const cy_onnx_node *n); /* what is built from now on comes from n (again) */
 /* Output k exists, and somebody uses it: `proto` of a cy_onnx_node has names for such outputs only. */
 bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k);
+bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value);
+cy_location cy_importer_where(cy_importer *im, const char *graph);
+cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n);
+const char *cy_importer_quote(cy_importer *im, const char *what, const char *name); /* "what 'name'" */
+
+/* scopes.c */
+void cy_scope_origin(cy_importer *im, const cy_scope *scope); /* what is built from now on comes from its graph */
+void cy_scope_bind(cy_importer *im, cy_scope *scope, const char *name, cy_val v);
+cy_names *cy_scope_outputs(cy_importer *im, const Onnx__GraphProto *graph); /* the set of their names */
+cy_names *cy_scope_ranks(cy_importer *im, const Onnx__GraphProto *graph);   /* those that the graph declares */
+void cy_scope_initializers(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph);
 /* Imports a subgraph's nodes into the current block; `params` are bound to its inputs. Results to out (n_output of
  * them). */
 bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params,
                         uint32_t nparams, cy_val *out_results);
-/* used: a set of the names that are read when the nodes have run; what nodes read is added to it. */
-bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *used);
-bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value);
-cy_location cy_importer_where(cy_importer *im, const char *graph);
-cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n);
 
 /* ports.c */
 bool cy_import_fix_dims(cy_importer *im);
 bool cy_import_inputs(cy_importer *im, cy_scope *scope);
-const Onnx__TensorShapeProto *cy_import_shape_of(const Onnx__ValueInfoProto *v); /* NULL: no tensor, or not declared */
-/* The symbol that a dim stands for, or NULL. */
-const char *cy_import_dim_name(const Onnx__TensorShapeProto__Dimension *d);
 /* Attribute 'type' of n: a container's description, 0 after a diagnostic; what a container of this type would hold. */
 bool cy_import_held_tensor(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type, cy_content_info *out);
 

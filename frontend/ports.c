@@ -74,11 +74,6 @@ static bool fix_dim(cy_importer *im, const char *name, int64_t value, bool used)
   return true;
 }
 
-const Onnx__TensorShapeProto *cy_import_shape_of(const Onnx__ValueInfoProto *v) {
-  const Onnx__TypeProto *t = v->type;
-  return t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type ? t->tensor_type->shape : NULL;
-}
-
 /* Reads the --shape given for this input, if there is one. */
 static bool find_override(cy_importer *im, const char *input, shape_override *out) {
   out->rank = -1;
@@ -101,16 +96,6 @@ static bool find_override(cy_importer *im, const char *input, shape_override *ou
     }
   }
   return true;
-}
-
-/* The symbol that a dim stands for, or NULL. What exporters write for "unknown" ("?", "-1", "None") names nothing: two such
- * dims need not be equal. */
-const char *cy_import_dim_name(const Onnx__TensorShapeProto__Dimension *d) {
-  const char *name = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ? d->dim_param : NULL;
-  bool letter = false;
-  for (const char *p = name; p && *p; p++)
-    letter |= (unsigned char)*p >= 0x80 || (unsigned)((*p | 32) - 'a') < 26u || *p == '_';
-  return letter && strcmp(name, "None") ? name : NULL;
 }
 
 /* --shape against the declaration; names get their number. */

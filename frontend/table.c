@@ -18,8 +18,6 @@ static const cy_onnx_row rows[] = {
 
 #define NROWS (sizeof rows / sizeof rows[0])
 
-const char *cy_onnx_domain(const char *domain) { return !domain || strcmp(domain, "ai.onnx") == 0 ? "" : domain; }
-
 bool cy_onnx_knows_domain(const char *domain) {
   for (size_t i = 0; i < NROWS; i++)
     if (strcmp(rows[i].domain, domain) == 0)

@@ -18,7 +18,7 @@
 
 /* Runs the importer of an operator of ai.onnx, as it was at an operator set, on a node that stands for it. */
 static bool import_as(cy_importer *im, cy_onnx_node *n, const char *op, int version) {
-  const cy_onnx_row *row = cy_onnx_find("", op, version);
+  const cy_onnx_row *row = im->find_row("", op, version);
   n->op = op;
   n->domain = "";
   n->version = version;

@@ -65,6 +65,14 @@ static bool want(probe *p, const char *name) {
   return true; /* of an enclosing graph, or a constant */
 }
 
+/* Iteration and condition are scalars, but bodies that declare a list of one get that. */
+cy_val cy_loop_param(cy_importer *im, const Onnx__ValueInfoProto *input, cy_val v) {
+  const Onnx__TypeProto *t = input->type;
+  bool list = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type && t->tensor_type->shape &&
+              t->tensor_type->shape->n_dim == 1;
+  return list ? cy_build_unsqueeze(im->g, v, 0) : v;
+}
+
 /* The body's parameters, those that may be counters as symbols. */
 static bool make_params(probe *p, cy_block block) {
   cy_graph *g = p->im->g;

@@ -317,14 +317,6 @@ bool cy_onnx_loop(cy_importer *im, const cy_onnx_node *n, const cy_loop *loop, c
   return build_loop(im, &p, out);
 }
 
-/* Iteration and condition are scalars, but bodies that declare a list of one get that. */
-cy_val cy_loop_param(cy_importer *im, const Onnx__ValueInfoProto *input, cy_val v) {
-  const Onnx__TypeProto *t = input->type;
-  bool list = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type && t->tensor_type->shape &&
-              t->tensor_type->shape->n_dim == 1;
-  return list ? cy_build_unsqueeze(im->g, v, 0) : v;
-}
-
 static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
   uint32_t nin = (uint32_t)p->body->n_input, nout = (uint32_t)p->body->n_output;
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, nin), *out = CY_NEW_ARRAY(im->arena, cy_val, nout);
