@@ -10,95 +10,7 @@
  */
 #include "ir_int.h"
 
-#include <stdarg.h>
-
-/* ---- where ------------------------------------------------------------------------------------------------------- */
-
-void cy_build_in(cy_graph *g, cy_block b) {
-  cy_block_of(g, b);
-  g->in_block = b;
-  g->before = 0;
-}
-
-cy_block cy_build_block(const cy_graph *g) { return g->in_block; }
-
-void cy_build_before(cy_graph *g, cy_node n) {
-  g->in_block = cy_node_slot_of(g, n)->n.block;
-  g->before = n;
-}
-
-void cy_build_origin(cy_graph *g, const cy_origin *origin) { g->origin = *origin; }
-
-cy_val cy_build_error(cy_graph *g, const char *item, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  const char *text = cy_arena_vprintf(g->arena, format, args);
-  va_end(args);
-  const cy_origin *o = &g->origin;
-  cy_location where = {.file = g->file,
-                       .graph = cy_str_text(g, o->graph),
-                       .node = cy_str_text(g, o->name),
-                       .op = cy_str_text(g, o->op),
-                       .node_index = o->index,
-                       .item = item};
-  cy_diag_add(g->diag, CY_ERROR, &where, "%s%s%s", o->pass ? o->pass : "", o->pass ? ": " : "", text);
-  return 0;
-}
-
 /* ---- attributes -------------------------------------------------------------------------------------------------- */
-
-cy_attr cy_attr_int(cy_attr_key key, int64_t v) { return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_INT, .i = v}; }
-cy_attr cy_attr_float(cy_attr_key key, double v) {
-  return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_FLOAT, .f = v};
-}
-
-cy_attr cy_attr_ints(cy_attr_key key, const int64_t *v, uint32_t n) {
-  return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_INTS, .n = n, .ints = v};
-}
-
-cy_attr cy_attr_floats(cy_attr_key key, const double *v, uint32_t n) {
-  return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_FLOATS, .n = n, .floats = v};
-}
-
-cy_attr cy_attr_dims(cy_attr_key key, const cy_dim *v, uint32_t n) {
-  return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_DIMS, .n = n, .dims = v};
-}
-
-cy_attr cy_attr_block(cy_attr_key key, cy_block b) {
-  return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_BLOCK, .block = b};
-}
-
-const cy_attr *cy_attr_find(const cy_node_info *n, cy_attr_key key) {
-  for (int i = 0; i < n->nattrs; i++)
-    if (n->attrs[i].key == key)
-      return &n->attrs[i];
-  return NULL;
-}
-
-int64_t cy_attr_get_int(const cy_node_info *n, cy_attr_key key, int64_t otherwise) {
-  const cy_attr *a = cy_attr_find(n, key);
-  return a && a->kind == CY_KIND_INT ? a->i : otherwise;
-}
-
-double cy_attr_get_float(const cy_node_info *n, cy_attr_key key, double otherwise) {
-  const cy_attr *a = cy_attr_find(n, key);
-  return a && a->kind == CY_KIND_FLOAT ? a->f : otherwise;
-}
-
-cy_attr_kind cy_attr_kind_in(cy_op op, cy_attr_key key) {
-  return key == CY_ATTR_pads && op != CY_OP_pad ? CY_KIND_INTS : cy_attr_kind_of(key);
-}
-
-bool cy_op_attr_next(const char **list, cy_attr_key *out_key, bool *out_optional) {
-  const char *p = *list + strspn(*list, " ");
-  size_t n = strcspn(p, " ?");
-  if (n == 0)
-    return false;
-  *out_key = cy_attr_by_name(p, n);
-  *out_optional = p[n] == '?';
-  *list = p + n + *out_optional;
-  return true;
-}
 
 /* Copies a list attribute's elements, converting plain integers to dims and back. False: not possible. */
 static bool copy_attr(cy_graph *g, cy_attr_kind kind, const cy_attr *from, cy_attr *to) {
@@ -167,14 +79,6 @@ static bool set_attrs(cy_graph *g, cy_node_info *node, const cy_attr *attrs, uin
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
-
-bool cy_op_input_optional(cy_op op, uint32_t index) {
-  if (op == CY_OP_loop)
-    return index < 2;
-  if (op == CY_OP_recurrent)
-    return index >= 2;
-  return cy_op_of(op)->max_in >= 0 && index >= (uint32_t)cy_op_of(op)->min_in;
-}
 
 /* Types that follow from the first output's for ops with a given type. */
 static bool output_type(cy_graph *g, cy_op op, const cy_type *types, uint32_t nout, uint32_t k, cy_type *out) {

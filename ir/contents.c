@@ -10,7 +10,6 @@
 #include <math.h>
 
 #define MAX_ELEMS 4096
-#define MAX_READ 64
 
 bool cy_value_is_const(const cy_graph *g, cy_val v) { return v && cy_value_of(g, v)->data.bytes != NULL; }
 
@@ -67,36 +66,6 @@ const cy_dim *cy_value_elems(cy_graph *g, cy_val v, uint32_t *out_n) {
   }
   *out_n = (uint32_t)n;
   return value->elems = elems;
-}
-
-const cy_dim *cy_value_elems_or_read(cy_graph *g, cy_val v, uint32_t *out_n) {
-  const cy_dim *known = cy_value_elems(g, v, out_n);
-  uint64_t n;
-  if (known || !v)
-    return known;
-  cy_value *value = cy_value_of(g, v);
-  char cls = cy_dtype_of((cy_dtype)value->type.dtype)->cls;
-  if ((cls != 'I' && cls != 'U' && cls != 'B') || !cy_type_static_count(g, &value->type, &n) || n > MAX_READ)
-    return NULL;
-  /* the host reads whole bytes */
-  cy_val bytes = cy_dtype_of((cy_dtype)value->type.dtype)->bits < 8 ? cy_build_cast(g, v, CY_I64) : v;
-  const cy_dim *part = cy_fold_known_part(g, v);
-  cy_dim *elems = CY_NEW_ARRAY(g->arena, cy_dim, n + 1);
-  for (uint64_t i = 0; i < n; i++) {
-    if (part && part[i]) {
-      elems[i] = part[i];
-      continue;
-    }
-    cy_sym s = cy_sym_new(g, NULL, CY_SYM_DATA);
-    cy_sym_info *info = cy_sym_of(g, s);
-    info->value = bytes;
-    info->index = (int64_t)i;
-    info->min = cls == 'I' ? INT64_MIN : 0;
-    info->max = cls == 'B' ? 1 : INT64_MAX;
-    elems[i] = cy_dim_sym(g, s);
-  }
-  *out_n = (uint32_t)n;
-  return cy_value_of(g, v)->elems = elems;
 }
 
 static double to_double(cy_dtype t, cy_scalar s) {

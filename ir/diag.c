@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diag.c - collects what is wrong with a model and prints it; cy_bug() for what is wrong with cytoc,
- * cy_no_memory() for neither.
+/* diag.c - collects what is wrong with a model and prints it.
  *
  * In: severity, location, text. Out: lines such as
  *   model.onnx: error: graph 'main': node 'Conv_3' (#3, Conv): input 'w': expected 4 dims, found f32[64,3]
@@ -10,14 +9,8 @@
 #include "ir_int.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define SHOWN 20
-
-const char *cy_bug_context;
-void (*cy_at_sudden_end)(void);
-void (*cy_at_last)(cy_cause cause);
 
 typedef struct entry {
   cy_diagnostic d;
@@ -160,30 +153,3 @@ void cy_diag_each(const cy_diag_sink *sink, void (*print)(void *ctx, const char 
 static void print_line(void *out, const char *line) { fprintf(out, "%s\n", line); }
 
 void cy_diag_print(const cy_diag_sink *sink, FILE *out) { cy_diag_each(sink, print_line, out); }
-
-_Noreturn void cy_bug(const char *format, ...) {
-  va_list args;
-  fflush(stdout);
-  fprintf(stderr, "cytoc: bug%s%s: ", cy_bug_context ? " in " : "", cy_bug_context ? cy_bug_context : "");
-  va_start(args, format);
-  vfprintf(stderr, format, args);
-  va_end(args);
-  fprintf(stderr, "\nThis is a bug in cytoc, not in the model; please report it with the model.\n");
-  if (cy_at_sudden_end)
-    cy_at_sudden_end();
-  if (cy_at_last)
-    cy_at_last(CY_CAUSE_BUG);
-  abort();
-}
-
-/* Nothing here may allocate. */
-_Noreturn void cy_no_memory(void) {
-  static const char text[] = "cytoc: error: out of memory\n";
-  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
-  (void)written;
-  if (cy_at_sudden_end)
-    cy_at_sudden_end();
-  if (cy_at_last)
-    cy_at_last(CY_CAUSE_MEMORY);
-  _exit(1);
-}

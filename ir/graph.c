@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.c - the graph's storage: values, nodes, blocks, model inputs and outputs, types.
+/* graph.c - the graph's storage: values, nodes, blocks, model inputs and outputs, types; where nodes are built.
  *
  * In: requests by id. Out: pointers that stay valid for the graph's life (storage is chunked). Block 1 is the model
  * itself; its params and results mirror the ports. Before editing: cy_node_of() marks nodes as touched for the use
  * lists, see ir_int.h; code in this folder that only reads may take cy_node_slot_of() instead.
  */
 #include "ir_int.h"
+
+#include <stdarg.h>
 
 cy_graph *cy_graph_create(cy_diag_sink *diag, const char *file) {
   cy_arena *a = cy_arena_create();
@@ -337,3 +339,42 @@ uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_lis
 }
 
 void cy_graph_requirements_cut(cy_graph *g, uint32_t n) { g->nrequirements = n; }
+
+/* ---- where nodes are built ---------------------------------------------------------------------------------------- */
+
+void cy_build_in(cy_graph *g, cy_block b) {
+  cy_block_of(g, b);
+  g->in_block = b;
+  g->before = 0;
+}
+
+cy_block cy_build_block(const cy_graph *g) { return g->in_block; }
+
+void cy_build_before(cy_graph *g, cy_node n) {
+  g->in_block = cy_node_slot_of(g, n)->n.block;
+  g->before = n;
+}
+
+void cy_build_origin(cy_graph *g, const cy_origin *origin) { g->origin = *origin; }
+
+cy_val cy_build_error(cy_graph *g, const char *item, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *text = cy_arena_vprintf(g->arena, format, args);
+  va_end(args);
+  const cy_origin *o = &g->origin;
+  cy_location where = {.file = g->file,
+                       .graph = cy_str_text(g, o->graph),
+                       .node = cy_str_text(g, o->name),
+                       .op = cy_str_text(g, o->op),
+                       .node_index = o->index,
+                       .item = item};
+  cy_diag_add(g->diag, CY_ERROR, &where, "%s%s%s", o->pass ? o->pass : "", o->pass ? ": " : "", text);
+  return 0;
+}
+
+cy_type cy_type_ref(cy_content c) {
+  cy_type t = cy_type_make(CY_REF, 0, NULL);
+  t.content = c;
+  return t;
+}

@@ -120,7 +120,7 @@ enum cy_letter_case { CY_CASE_KEEP, CY_CASE_LOWER, CY_CASE_UPPER };
 enum cy_term_weight { CY_TERM_COUNT, CY_TERM_INVERSE, CY_TERM_WEIGHTED };
 enum cy_sample_padding { CY_SAMPLE_ZEROS, CY_SAMPLE_BORDER, CY_SAMPLE_REFLECTION };
 
-/* ---- arena (arena.c), strings (intern.c), diagnostics (diag.c) ---------------------------------------------------- */
+/* ---- arena (arena.c), strings (intern.c), diagnostics (diag.c), sudden ends (bug.c) -------------------------------- */
 
 typedef struct cy_arena cy_arena;
 cy_arena *cy_arena_create(void);
@@ -184,7 +184,7 @@ extern void (*cy_at_sudden_end)(void); /* called by both: removes what must not 
 extern void (*cy_at_last)(cy_cause cause); /* CY_CAUSE_MEMORY or CY_CAUSE_BUG */
 extern const char *cy_bug_context; /* what is running, e.g. the pass's name; for the message */
 
-/* ---- dims (dims.c): interned integer polynomials over symbols ------------------------------------------------------- */
+/* ---- dims (dims/): interned integer polynomials over symbols ------------------------------------------------------- */
 
 typedef uint32_t cy_dim; /* equal expressions have equal ids; 0 is none */
 typedef uint32_t cy_sym;
@@ -463,7 +463,7 @@ cy_type cy_type_ref(cy_content c);                                    /* of a va
 bool cy_content_join(cy_graph *g, cy_content a, cy_content b, cy_content *out);
 const char *cy_content_text(const cy_graph *g, cy_content c);         /* "seq(f32[?,3])"; lives in the graph's arena */
 
-/* ---- building (build.c, infer.c, fold_small.c) ----------------------------------------------------------------------- */
+/* ---- building (build.c, attrs.c; infer/, fold/; places: graph.c) ---------------------------------------------------- */
 
 cy_block cy_block_create(cy_graph *g, cy_block parent);
 cy_val cy_block_add_param(cy_graph *g, cy_block b, const cy_type *type, const char *name);
@@ -524,7 +524,7 @@ cy_val cy_build_reduce(cy_graph *g, cy_op op, cy_val x, const int64_t *axes, uin
 cy_val cy_build_matmul(cy_graph *g, cy_val a, cy_val b, cy_dtype dtype); /* ranks >= 2 */
 cy_val cy_build_squeeze(cy_graph *g, cy_val x, int axis);
 cy_val cy_build_unsqueeze(cy_graph *g, cy_val x, int axis);
-/* Broadcasts shapes the numpy way into out (rank returned, -1 after a diagnostic). */
+/* infer_checks.c: broadcasts shapes the numpy way into out (rank returned, -1 after a diagnostic). */
 int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *out_dims);
 
 /* attention.c: softmax(scores) * v, where scores [b.., h, s, t] = scale * q k^T, then softcap * tanh(scores /
@@ -562,7 +562,7 @@ cy_type cy_attention_scores(cy_graph *g, const cy_attention *a);      /* type of
 /* What is known of a value's contents. */
 /* Integer contents as dims, from constants too (<= 4096 elements); NULL when unknown */
 const cy_dim *cy_value_elems(cy_graph *g, cy_val v, uint32_t *out_n);
-/* As above, but makes CY_SYM_DATA symbols for those elements of an integer tensor that are known only at run time (static
+/* reads.c: as above, but makes CY_SYM_DATA symbols for those elements of an integer tensor that are known only at run time (static
  * element count <= 64). */
 const cy_dim *cy_value_elems_or_read(cy_graph *g, cy_val v, uint32_t *out_n);
 /* Constant contents as doubles; NULL when not constant */

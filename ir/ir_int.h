@@ -119,7 +119,7 @@ uint32_t cy_hash_bytes(uint32_t seed, const void *bytes, size_t n);
 uint32_t *cy_id_table_find(cy_id_table *t, uint32_t hash, bool (*same)(void *ctx, uint32_t id), void *ctx);
 void cy_id_table_room(cy_id_table *t, cy_arena *a, uint32_t (*hash_of)(void *ctx, uint32_t id), void *ctx);
 
-/* dimrange.c, dimtext.c */
+/* dimsyms.c, dimtext.c */
 cy_sym cy_sym_find(const cy_graph *g, const char *name, size_t len); /* of any kind; 0 none */
 bool cy_name_is_plain(const char *name);               /* [A-Za-z_][A-Za-z0-9_.]* */
 void cy_dim_print(const cy_graph *g, FILE *out, cy_dim d);
@@ -147,6 +147,8 @@ void cy_value_set_data(cy_graph *g, cy_val v, const void *bytes, uint64_t size);
 cy_node cy_node_create(cy_graph *g, cy_op op, const cy_val *in, uint32_t nin, const cy_attr *attrs, uint32_t nattrs,
                        const cy_type *types, uint32_t nout);
 void cy_node_insert(cy_graph *g, cy_node n); /* at the current place */
+
+/* attrs.c */
 bool cy_op_input_optional(cy_op op, uint32_t index);
 /* The kind key has in op: convolution and pooling pads are plain integers, those of `pad` symbolic. */
 cy_attr_kind cy_attr_kind_in(cy_op op, cy_attr_key key);

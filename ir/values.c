@@ -127,12 +127,6 @@ const cy_content_info *cy_content_of(const cy_graph *g, cy_content c) {
   return content_slot(g, c);
 }
 
-cy_type cy_type_ref(cy_content c) {
-  cy_type t = cy_type_make(CY_REF, 0, NULL);
-  t.content = c;
-  return t;
-}
-
 bool cy_content_join(cy_graph *g, cy_content a, cy_content b, cy_content *out) {
   *out = a;
   if (a == b)

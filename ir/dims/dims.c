@@ -1,37 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dims.c - interned integer expressions over symbols, in a normal form, so that equal dims have equal ids.
+/* dims.c - arithmetic of integer expressions over symbols in a normal form, so that equal dims have equal ids; their order.
  *
  * A dim is a polynomial: a sorted list of terms coef * atom * atom .., highest degree first, the constant last. An atom
  * is a symbol or a div / mod / min / max of two dims. The order is structural (not by id), so a printed dim reads back
- * to the same text. Coefficients wrap like the arithmetic that evaluates them; ranges saturate instead (dimrange.c).
- * Sums of more than MAX_TERMS terms and products of high degree hide an operand in the atom `x / 1`, which keeps
+ * to the same text. Coefficients wrap like the arithmetic that evaluates them; ranges saturate instead (dimstore.c).
+ * Sums of more than CY_MAX_TERMS terms and products of high degree hide an operand in the atom `x / 1`, which keeps
  * hostile models from exploding here.
  *
  * Assumptions. Quotients cancel as if the divisor were not zero: `(b*s*768) / (b*s)` is 768. Where an input dim is 0
  * that changes only how many elements an empty tensor is said to be made of. Nothing else assumes input dims >= 1:
  * max(s, 1) stays. Which forms are recognised: see divide_const() and divide_poly(). Text form: dimtext.c.
+ *
+ * cy_dim_le(a, b) looks at b - a; where its bounds alone do not decide, an atom is replaced by something it is certainly not
+ * below (or above) and the rest is tried again, a few levels deep. Simplifying asks for the order, which asks for
+ * differences and quotients: all of it stands here.
  */
 #include "dims_int.h"
 
-#define MAX_TERMS 96
 #define MAX_DEGREE 24
-
-typedef struct poly {
-  int n;
-  cy_term t[MAX_TERMS];
-} poly;
-
-static const cy_dim_slot *slot_of(const cy_graph *g, cy_dim d) {
-  if (d == 0 || d > g->dims.count)
-    cy_bug("dim %u of %u", d, g->dims.count);
-  return cy_chunks_at(&g->dims, d);
-}
 
 static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 static int64_t wrap_neg(int64_t a) { return (int64_t)(0 - (uint64_t)a); }
 
-/* ---- order ------------------------------------------------------------------------------------------------------- */
+/* ---- structural order -------------------------------------------------------------------------------------------- */
 
 /* Structural order of all three: < 0, 0, > 0. */
 static int compare(const cy_graph *g, cy_dim a, cy_dim b);
@@ -63,7 +55,7 @@ static int compare_terms(const cy_graph *g, const cy_term *a, const cy_term *b) 
 static int compare(const cy_graph *g, cy_dim a, cy_dim b) {
   if (a == b)
     return 0;
-  const cy_dim_slot *x = slot_of(g, a), *y = slot_of(g, b);
+  const cy_dim_slot *x = cy_dim_slot_of(g, a), *y = cy_dim_slot_of(g, b);
   for (int i = 0; i < x->nterms && i < y->nterms; i++) {
     int c = compare_terms(g, &x->terms[i], &y->terms[i]);
     if (c)
@@ -74,141 +66,9 @@ static int compare(const cy_graph *g, cy_dim a, cy_dim b) {
   return x->nterms < y->nterms ? -1 : 1;
 }
 
-/* ---- interning --------------------------------------------------------------------------------------------------- */
-
-typedef struct dim_key {
-  const cy_graph *g;
-  const cy_term *t;
-  int n;
-  uint32_t hash;
-} dim_key;
-
-static bool dim_same(void *ctx, uint32_t id) {
-  const dim_key *k = ctx;
-  const cy_dim_slot *s = cy_chunks_at(&k->g->dims, id);
-  if (s->hash != k->hash || s->nterms != k->n)
-    return false;
-  for (int i = 0; i < k->n; i++) {
-    const cy_term *x = &s->terms[i], *y = &k->t[i];
-    if (x->coef != y->coef || x->natoms != y->natoms)
-      return false;
-    if (x->natoms && memcmp(x->atoms, y->atoms, sizeof(uint32_t) * (size_t)x->natoms) != 0)
-      return false;
-  }
-  return true;
-}
-
-static uint32_t dim_hash(void *ctx, uint32_t id) {
-  return ((const cy_dim_slot *)cy_chunks_at(&((const cy_graph *)ctx)->dims, id))->hash;
-}
-
-/* Drops zero terms. p's terms are sorted. */
-static cy_dim intern(cy_graph *g, poly *p) {
-  int n = 0;
-  uint32_t hash = 7;
-  for (int i = 0; i < p->n; i++)
-    if (p->t[i].coef != 0)
-      p->t[n++] = p->t[i];
-  for (int i = 0; i < n; i++) {
-    hash = cy_hash_bytes(hash, &p->t[i].coef, sizeof p->t[i].coef);
-    if (p->t[i].natoms)
-      hash = cy_hash_bytes(hash, p->t[i].atoms, sizeof(uint32_t) * (size_t)p->t[i].natoms);
-  }
-  cy_id_table_room(&g->dim_table, g->arena, dim_hash, g);
-  dim_key key = {g, p->t, n, hash};
-  uint32_t *at = cy_id_table_find(&g->dim_table, hash, dim_same, &key);
-  if (*at)
-    return *at;
-  *at = cy_chunks_add(&g->dims, g->arena);
-  g->dim_table.used++;
-  cy_dim_slot *s = cy_chunks_at(&g->dims, *at);
-  *s = (cy_dim_slot){cy_arena_copy(g->arena, p->t, sizeof(cy_term) * (size_t)n), n, hash};
-  return *at;
-}
-
-typedef struct atom_key {
-  const cy_graph *g;
-  cy_atom atom;
-} atom_key;
-
-static bool atom_same(void *ctx, uint32_t id) {
-  const atom_key *k = ctx;
-  const cy_atom *x = &((const cy_atom_slot *)cy_chunks_at(&k->g->atoms, id))->atom;
-  return x->kind == k->atom.kind && x->sym == k->atom.sym && x->a == k->atom.a && x->b == k->atom.b;
-}
-
-static uint32_t atom_hash(void *ctx, uint32_t id) {
-  return ((const cy_atom_slot *)cy_chunks_at(&((const cy_graph *)ctx)->atoms, id))->hash;
-}
-
-cy_dim cy_dim_of_atom(cy_graph *g, uint32_t atom) {
-  cy_atom_slot *s = cy_chunks_at(&g->atoms, atom);
-  if (!s->alone) {
-    poly p = {.n = 1};
-    p.t[0] = (cy_term){1, 1, cy_arena_copy(g->arena, &atom, sizeof atom)};
-    s->alone = intern(g, &p);
-  }
-  return s->alone;
-}
-
-static cy_dim of_atom(cy_graph *g, cy_atom_kind kind, cy_sym sym, cy_dim a, cy_dim b) {
-  atom_key key = {g, {kind, sym, a, b}};
-  uint32_t words[4] = {kind, sym, a, b};
-  uint32_t hash = cy_hash_bytes(3, words, sizeof words);
-  cy_id_table_room(&g->atom_table, g->arena, atom_hash, g);
-  uint32_t *at = cy_id_table_find(&g->atom_table, hash, atom_same, &key);
-  if (!*at) {
-    *at = cy_chunks_add(&g->atoms, g->arena);
-    g->atom_table.used++;
-    cy_atom_slot *s = cy_chunks_at(&g->atoms, *at);
-    *s = (cy_atom_slot){.atom = key.atom, .hash = hash};
-    if (kind != CY_ATOM_SYM)
-      cy_atom_range(g, &key.atom, &s->min, &s->max);
-  }
-  return cy_dim_of_atom(g, *at);
-}
-
-cy_dim cy_dim_const(cy_graph *g, int64_t v) {
-  poly p;
-  p.n = 1;
-  p.t[0] = (cy_term){v, 0, NULL};
-  return intern(g, &p);
-}
-
-cy_dim cy_dim_sym(cy_graph *g, cy_sym s) {
-  cy_sym_of(g, s);
-  return of_atom(g, CY_ATOM_SYM, s, 0, 0);
-}
-
-int cy_dim_terms(const cy_graph *g, cy_dim d, const cy_term **out_terms) {
-  const cy_dim_slot *s = slot_of(g, d);
-  *out_terms = s->terms;
-  return s->nterms;
-}
-
-const cy_atom *cy_dim_atom(const cy_graph *g, uint32_t atom) {
-  if (atom == 0 || atom > g->atoms.count)
-    cy_bug("dim atom %u of %u", atom, g->atoms.count);
-  return &((const cy_atom_slot *)cy_chunks_at(&g->atoms, atom))->atom;
-}
-
-bool cy_dim_is_const(const cy_graph *g, cy_dim d, int64_t *out_value) {
-  const cy_dim_slot *s = slot_of(g, d);
-  if (s->nterms > 1 || (s->nterms == 1 && s->terms[0].natoms))
-    return false;
-  if (out_value)
-    *out_value = s->nterms ? s->terms[0].coef : 0;
-  return true;
-}
-
-bool cy_dim_is(const cy_graph *g, cy_dim d, int64_t value) {
-  int64_t v;
-  return cy_dim_is_const(g, d, &v) && v == value;
-}
-
 /* The atom d consists of, if it is a single one of this kind. */
 static const cy_atom *sole_atom(const cy_graph *g, cy_dim d, cy_atom_kind kind) {
-  const cy_dim_slot *s = slot_of(g, d);
+  const cy_dim_slot *s = cy_dim_slot_of(g, d);
   if (s->nterms != 1 || s->terms[0].natoms != 1 || s->terms[0].coef != 1)
     return NULL;
   const cy_atom *a = cy_dim_atom(g, s->terms[0].atoms[0]);
@@ -218,7 +78,7 @@ static const cy_atom *sole_atom(const cy_graph *g, cy_dim d, cy_atom_kind kind) 
 /* ---- sums and products ------------------------------------------------------------------------------------------- */
 
 /* x as one atom, for when it has grown too large to be multiplied out. */
-static cy_dim hidden(cy_graph *g, cy_dim x) { return of_atom(g, CY_ATOM_DIV, 0, x, cy_dim_const(g, 1)); }
+static cy_dim hidden(cy_graph *g, cy_dim x) { return cy_dim_atom_add(g, CY_ATOM_DIV, 0, x, cy_dim_const(g, 1)); }
 
 static cy_dim combine(cy_graph *g, cy_dim a, int64_t ka, cy_dim b, int64_t kb);
 
@@ -236,7 +96,7 @@ static cy_dim remainder_apart(cy_graph *g, uint32_t id, int64_t c) {
   cy_dim x = s->atom.a;
   if (s->apart)
     return s->apart;
-  if (slot_of(g, x)->terms[0].coef < 0)
+  if (cy_dim_slot_of(g, x)->terms[0].coef < 0)
     s->apart = combine(g, x, 1, divide_const(g, combine(g, cy_dim_const(g, c - 1), 1, x, -1), c), c);
   else
     s->apart = combine(g, x, 1, divide_const(g, x, c), -c);
@@ -244,8 +104,8 @@ static cy_dim remainder_apart(cy_graph *g, uint32_t id, int64_t c) {
 }
 
 /* How many terms p + k * d has. */
-static int count_terms(const cy_graph *g, const poly *p, cy_dim d, int64_t k) {
-  const cy_dim_slot *s = slot_of(g, d);
+static int count_terms(const cy_graph *g, const cy_poly *p, cy_dim d, int64_t k) {
+  const cy_dim_slot *s = cy_dim_slot_of(g, d);
   int n = 0;
   for (int i = 0, j = 0; i < p->n || j < s->nterms; n++) {
     int c = i == p->n ? 1 : j == s->nterms ? -1 : compare_terms(g, &p->t[i], &s->terms[j]);
@@ -259,7 +119,7 @@ static int count_terms(const cy_graph *g, const poly *p, cy_dim d, int64_t k) {
 
 /* Remainders of p that are gone when spelled as differences: s + -s mod 8, a length filled up to blocks, is a number of
  * blocks, and that less -s mod 8 is s again. False: there are none. */
-static bool without_remainder(cy_graph *g, poly *p, cy_dim *out) {
+static bool without_remainder(cy_graph *g, cy_poly *p, cy_dim *out) {
   cy_dim zero = cy_dim_const(g, 0);
   for (int i = 0; i < p->n; i++) {
     const cy_atom *a = choice(g, &p->t[i], CY_ATOM_MOD);
@@ -270,7 +130,7 @@ static bool without_remainder(cy_graph *g, poly *p, cy_dim *out) {
     cy_dim apart = before > 1 ? remainder_apart(g, p->t[i].atoms[0], c) : 0;
     p->t[i].coef = 0;
     if (apart && count_terms(g, p, apart, k) < before) {
-      *out = combine(g, intern(g, p), 1, apart, k);
+      *out = combine(g, cy_dim_intern(g, p), 1, apart, k);
       return true;
     }
     p->t[i].coef = k;
@@ -280,7 +140,7 @@ static bool without_remainder(cy_graph *g, poly *p, cy_dim *out) {
 
 /* The sum of p's terms. min(x, y) + max(x - e, y - e) is x + y - e: the two parts that rolling cuts an axis into are as
  * long as the axis. */
-static cy_dim sum_of(cy_graph *g, poly *p) {
+static cy_dim sum_of(cy_graph *g, cy_poly *p) {
   for (int i = 0; i < p->n; i++) {
     const cy_atom *lower = choice(g, &p->t[i], CY_ATOM_MIN);
     for (int j = 0; lower && j < p->n; j++) {
@@ -292,21 +152,21 @@ static cy_dim sum_of(cy_graph *g, poly *p) {
       if (e != combine(g, y, 1, v, -1) && (e = combine(g, x, 1, v, -1)) != combine(g, y, 1, u, -1))
         continue;
       p->t[i].coef = p->t[j].coef = 0;
-      return combine(g, intern(g, p), 1, combine(g, combine(g, x, 1, y, 1), 1, e, -1), k);
+      return combine(g, cy_dim_intern(g, p), 1, combine(g, combine(g, x, 1, y, 1), 1, e, -1), k);
     }
   }
   cy_dim less;
-  return without_remainder(g, p, &less) ? less : intern(g, p);
+  return without_remainder(g, p, &less) ? less : cy_dim_intern(g, p);
 }
 
 /* ka * a + kb * b */
 static cy_dim combine(cy_graph *g, cy_dim a, int64_t ka, cy_dim b, int64_t kb) {
-  if (slot_of(g, a)->nterms + slot_of(g, b)->nterms > MAX_TERMS) {
-    a = slot_of(g, a)->nterms > MAX_TERMS / 2 ? hidden(g, a) : a;
-    b = slot_of(g, b)->nterms > MAX_TERMS / 2 ? hidden(g, b) : b;
+  if (cy_dim_slot_of(g, a)->nterms + cy_dim_slot_of(g, b)->nterms > CY_MAX_TERMS) {
+    a = cy_dim_slot_of(g, a)->nterms > CY_MAX_TERMS / 2 ? hidden(g, a) : a;
+    b = cy_dim_slot_of(g, b)->nterms > CY_MAX_TERMS / 2 ? hidden(g, b) : b;
   }
-  const cy_dim_slot *x = slot_of(g, a), *y = slot_of(g, b);
-  poly p;
+  const cy_dim_slot *x = cy_dim_slot_of(g, a), *y = cy_dim_slot_of(g, b);
+  cy_poly p;
   p.n = 0;
   for (int i = 0, j = 0; i < x->nterms || j < y->nterms;) {
     int c = i == x->nterms ? 1 : j == y->nterms ? -1 : compare_terms(g, &x->terms[i], &y->terms[j]);
@@ -353,12 +213,12 @@ cy_dim cy_dim_mul(cy_graph *g, cy_dim a, cy_dim b) {
     return cy_dim_muli(g, a, k);
   if (cy_dim_is_const(g, a, &k))
     return cy_dim_muli(g, b, k);
-  const cy_dim_slot *x = slot_of(g, a), *y = slot_of(g, b);
-  if (x->nterms * y->nterms > MAX_TERMS || degree(x) + degree(y) > MAX_DEGREE) {
-    x = slot_of(g, x->nterms > 1 || degree(x) > MAX_DEGREE / 2 ? hidden(g, a) : a);
-    y = slot_of(g, y->nterms > 1 || degree(y) > MAX_DEGREE / 2 ? hidden(g, b) : b);
+  const cy_dim_slot *x = cy_dim_slot_of(g, a), *y = cy_dim_slot_of(g, b);
+  if (x->nterms * y->nterms > CY_MAX_TERMS || degree(x) + degree(y) > MAX_DEGREE) {
+    x = cy_dim_slot_of(g, x->nterms > 1 || degree(x) > MAX_DEGREE / 2 ? hidden(g, a) : a);
+    y = cy_dim_slot_of(g, y->nterms > 1 || degree(y) > MAX_DEGREE / 2 ? hidden(g, b) : b);
   }
-  poly p;
+  cy_poly p;
   p.n = 0;
   for (int i = 0; i < x->nterms; i++) {
     for (int j = 0; j < y->nterms; j++) {
@@ -375,41 +235,15 @@ cy_dim cy_dim_mul(cy_graph *g, cy_dim a, cy_dim b) {
       p.n++;
     }
   }
-  return intern(g, &p);
+  return cy_dim_intern(g, &p);
 }
 
 /* ---- quotients --------------------------------------------------------------------------------------------------- */
 
-int64_t cy_floor_div(int64_t a, int64_t b) {
-  if (b == 0)
-    return 0;
-  if (b == -1)
-    return wrap_neg(a);
-  int64_t q = a / b;
-  return q - (a % b != 0 && (a % b < 0) != (b < 0));
-}
-
-int64_t cy_floor_mod(int64_t a, int64_t b) {
-  if (b == 0 || b == -1)
-    return 0;
-  int64_t r = a % b;
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-
-int64_t cy_gcd(int64_t a, int64_t b) {
-  uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
-  while (y) {
-    uint64_t r = x % y;
-    x = y;
-    y = r;
-  }
-  return x > INT64_MAX ? 1 : (int64_t)x;
-}
-
 /* a = c * q + r by coefficients: truncating for symbols, floor for the constant (c > 0). */
 static void split_const(cy_graph *g, cy_dim a, int64_t c, cy_dim *out_q, cy_dim *out_r) {
-  const cy_dim_slot *s = slot_of(g, a);
-  poly q, r;
+  const cy_dim_slot *s = cy_dim_slot_of(g, a);
+  cy_poly q, r;
   q.n = r.n = 0;
   for (int i = 0; i < s->nterms; i++) {
     cy_term t = s->terms[i], u = t;
@@ -418,13 +252,13 @@ static void split_const(cy_graph *g, cy_dim a, int64_t c, cy_dim *out_q, cy_dim 
     q.t[q.n++] = t;
     r.t[r.n++] = u;
   }
-  *out_q = intern(g, &q);
-  *out_r = intern(g, &r);
+  *out_q = cy_dim_intern(g, &q);
+  *out_r = cy_dim_intern(g, &r);
 }
 
 /* gcd of c and the coefficients of r's symbols (and of its constant, if asked). */
 static int64_t content(const cy_graph *g, cy_dim r, int64_t c, bool with_const) {
-  const cy_dim_slot *s = slot_of(g, r);
+  const cy_dim_slot *s = cy_dim_slot_of(g, r);
   for (int i = 0; i < s->nterms; i++)
     if (s->terms[i].natoms || with_const)
       c = cy_gcd(c, s->terms[i].coef);
@@ -440,7 +274,7 @@ static cy_dim exact_div(cy_graph *g, cy_dim r, int64_t k) {
 
 /* r = floor(y / c2) + k with c2 a constant: floor(r / c) is floor((y + k * c2) / (c * c2)). */
 static bool merge_div(cy_graph *g, cy_dim r, int64_t c, cy_dim *out_num, int64_t *out_c) {
-  const cy_dim_slot *s = slot_of(g, r);
+  const cy_dim_slot *s = cy_dim_slot_of(g, r);
   if (s->nterms < 1 || s->nterms > 2 || s->terms[0].natoms != 1 || s->terms[0].coef != 1)
     return false;
   if (s->nterms == 2 && s->terms[1].natoms)
@@ -469,7 +303,7 @@ static cy_dim divide_const(cy_graph *g, cy_dim a, int64_t c) { /* c > 0 */
     return cy_dim_addi(g, q, cy_floor_div(lo, c));
   if (merge_div(g, r, c, &num, &c2))
     return cy_dim_add(g, q, divide_const(g, num, c2));
-  return cy_dim_add(g, q, of_atom(g, CY_ATOM_DIV, 0, r, cy_dim_const(g, c)));
+  return cy_dim_add(g, q, cy_dim_atom_add(g, CY_ATOM_DIV, 0, r, cy_dim_const(g, c)));
 }
 
 /* t / by as a monomial; false when it does not divide. */
@@ -491,23 +325,23 @@ static bool divide_term(cy_graph *g, const cy_term *t, const cy_term *by, cy_ter
 /* a = q * b + r, taking out of a what the leading term of b divides. */
 static void divide_poly(cy_graph *g, cy_dim a, cy_dim b, cy_dim *out_q, cy_dim *out_r) {
   cy_dim p = a, q = cy_dim_const(g, 0), r = q;
-  const cy_term *lead = &slot_of(g, b)->terms[0];
-  for (int steps = 0; slot_of(g, p)->nterms; steps++) {
-    const cy_term *top = &slot_of(g, p)->terms[0];
-    poly m;
+  const cy_term *lead = &cy_dim_slot_of(g, b)->terms[0];
+  for (int steps = 0; cy_dim_slot_of(g, p)->nterms; steps++) {
+    const cy_term *top = &cy_dim_slot_of(g, p)->terms[0];
+    cy_poly m;
     m.n = 1;
-    if (steps == 2 * MAX_TERMS) {
+    if (steps == 2 * CY_MAX_TERMS) {
       *out_q = cy_dim_const(g, 0);
       *out_r = a;
       return;
     }
     if (divide_term(g, top, lead, &m.t[0])) {
-      cy_dim t = intern(g, &m);
+      cy_dim t = cy_dim_intern(g, &m);
       q = cy_dim_add(g, q, t);
       p = cy_dim_sub(g, p, cy_dim_mul(g, t, b));
     } else {
       m.t[0] = *top;
-      cy_dim t = intern(g, &m);
+      cy_dim t = cy_dim_intern(g, &m);
       r = cy_dim_add(g, r, t);
       p = cy_dim_sub(g, p, t);
     }
@@ -518,7 +352,7 @@ static void divide_poly(cy_graph *g, cy_dim a, cy_dim b, cy_dim *out_q, cy_dim *
 
 /* What all terms of d have in common with m, removed from m's atoms: m becomes the common monomial. */
 static void common_atoms(const cy_graph *g, cy_dim d, cy_term *m, uint32_t *atoms) {
-  const cy_dim_slot *s = slot_of(g, d);
+  const cy_dim_slot *s = cy_dim_slot_of(g, d);
   for (int i = 0; i < s->nterms; i++) {
     const cy_term *t = &s->terms[i];
     int n = 0;
@@ -538,16 +372,16 @@ static void common_atoms(const cy_graph *g, cy_dim d, cy_term *m, uint32_t *atom
 
 /* Cancels the common monomial of a and b in both; returns it. */
 static cy_dim cancel(cy_graph *g, cy_dim *a, cy_dim *b) {
-  const cy_dim_slot *s = slot_of(g, *b);
+  const cy_dim_slot *s = cy_dim_slot_of(g, *b);
   uint32_t *atoms = CY_NEW_ARRAY(g->arena, uint32_t, s->terms[0].natoms + 1);
-  poly p;
+  cy_poly p;
   p.n = 1;
   p.t[0] = s->terms[0];
   common_atoms(g, *b, &p.t[0], atoms);
   common_atoms(g, *a, &p.t[0], atoms);
   if (p.t[0].coef <= 0)
     p.t[0].coef = 1;
-  cy_dim m = intern(g, &p), rest;
+  cy_dim m = cy_dim_intern(g, &p), rest;
   if (!cy_dim_is(g, m, 1)) {
     divide_poly(g, *a, m, a, &rest);
     divide_poly(g, *b, m, b, &rest);
@@ -567,7 +401,7 @@ cy_dim cy_dim_div(cy_graph *g, cy_dim a, cy_dim b) {
     if (cy_dim_is_const(g, a, &n))
       return cy_dim_const(g, cy_floor_div(n, c));
     if (c == INT64_MIN)
-      return of_atom(g, CY_ATOM_DIV, 0, a, b);
+      return cy_dim_atom_add(g, CY_ATOM_DIV, 0, a, b);
     return c > 0 ? divide_const(g, a, c) : divide_const(g, cy_dim_muli(g, a, -1), -c);
   }
   cy_dim q, r;
@@ -577,10 +411,10 @@ cy_dim cy_dim_div(cy_graph *g, cy_dim a, cy_dim b) {
   divide_poly(g, a, b, &q, &r);
   if (cy_dim_is(g, r, 0) || is_remainder(g, r, b))
     return q;
-  if (slot_of(g, b)->nterms > 1)
-    return of_atom(g, CY_ATOM_DIV, 0, a, b);
+  if (cy_dim_slot_of(g, b)->nterms > 1)
+    return cy_dim_atom_add(g, CY_ATOM_DIV, 0, a, b);
   cancel(g, &r, &b);
-  return cy_dim_add(g, q, of_atom(g, CY_ATOM_DIV, 0, r, b));
+  return cy_dim_add(g, q, cy_dim_atom_add(g, CY_ATOM_DIV, 0, r, b));
 }
 
 bool cy_dim_divides(cy_graph *g, cy_dim d, cy_dim n, cy_dim *out_quotient) {
@@ -598,16 +432,16 @@ cy_dim cy_dim_cdiv(cy_graph *g, cy_dim a, cy_dim b) {
 
 /* a with x in the place of each remainder x mod c2 in it, c2 a multiple of c: the same modulo c. */
 static cy_dim same_modulo(cy_graph *g, cy_dim a, int64_t c) {
-  const cy_dim_slot *s = slot_of(g, a);
+  const cy_dim_slot *s = cy_dim_slot_of(g, a);
   int64_t c2;
   for (int i = 0; i < s->nterms; i++) {
     const cy_atom *x = choice(g, &s->terms[i], CY_ATOM_MOD);
     if (x && cy_dim_is_const(g, x->b, &c2) && c2 > 0 && c2 % c == 0) {
-      poly rest;
+      cy_poly rest;
       rest.n = s->nterms;
       memcpy(rest.t, s->terms, sizeof(cy_term) * (size_t)s->nterms);
       rest.t[i].coef = 0;
-      return combine(g, intern(g, &rest), 1, x->a, s->terms[i].coef);
+      return combine(g, cy_dim_intern(g, &rest), 1, x->a, s->terms[i].coef);
     }
   }
   return a;
@@ -625,7 +459,7 @@ static cy_dim mod_const(cy_graph *g, cy_dim a, int64_t c) { /* c > 0 */
   int64_t common = content(g, r, c, true);
   if (common > 1)
     return cy_dim_muli(g, mod_const(g, exact_div(g, r, common), c / common), common);
-  return of_atom(g, CY_ATOM_MOD, 0, r, cy_dim_const(g, c));
+  return cy_dim_atom_add(g, CY_ATOM_MOD, 0, r, cy_dim_const(g, c));
 }
 
 cy_dim cy_dim_mod(cy_graph *g, cy_dim a, cy_dim b) {
@@ -634,14 +468,14 @@ cy_dim cy_dim_mod(cy_graph *g, cy_dim a, cy_dim b) {
     if (c == 0 || c == 1 || c == -1)
       return cy_dim_const(g, 0);
     if (c == INT64_MIN)
-      return of_atom(g, CY_ATOM_MOD, 0, a, b);
+      return cy_dim_atom_add(g, CY_ATOM_MOD, 0, a, b);
     return c > 0 ? mod_const(g, a, c) : cy_dim_muli(g, mod_const(g, cy_dim_muli(g, a, -1), -c), -1);
   }
   cy_dim q, r;
   divide_poly(g, a, b, &q, &r);
   if (cy_dim_is(g, r, 0) || is_remainder(g, r, b))
     return r;
-  return of_atom(g, CY_ATOM_MOD, 0, slot_of(g, b)->nterms > 1 ? a : r, b);
+  return cy_dim_atom_add(g, CY_ATOM_MOD, 0, cy_dim_slot_of(g, b)->nterms > 1 ? a : r, b);
 }
 
 /* ---- min, max and join -------------------------------------------------------------------------------------------- */
@@ -717,10 +551,10 @@ static cy_dim choose(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b) {
   add_operand(g, kind, a, &list);
   add_operand(g, kind, b, &list);
   if (list.full)
-    return of_atom(g, kind, 0, a, b);
+    return cy_dim_atom_add(g, kind, 0, a, b);
   cy_dim d = list.d[0];
   for (int i = 1; i < list.n; i++)
-    d = of_atom(g, kind, 0, d, list.d[i]);
+    d = cy_dim_atom_add(g, kind, 0, d, list.d[i]);
   return d;
 }
 
@@ -747,11 +581,11 @@ static cy_dim subst_atom(cy_graph *g, uint32_t id, cy_sym s, cy_dim by) {
   if (a.kind == CY_ATOM_SYM)
     return a.sym == s ? by : cy_dim_sym(g, a.sym);
   cy_dim x = cy_dim_subst(g, a.a, s, by), y = cy_dim_subst(g, a.b, s, by);
-  return x == a.a && y == a.b ? of_atom(g, a.kind, 0, x, y) : cy_dim_binary(g, a.kind, x, y);
+  return x == a.a && y == a.b ? cy_dim_atom_add(g, a.kind, 0, x, y) : cy_dim_binary(g, a.kind, x, y);
 }
 
 cy_dim cy_dim_subst(cy_graph *g, cy_dim d, cy_sym s, cy_dim by) {
-  const cy_dim_slot *slot = slot_of(g, d);
+  const cy_dim_slot *slot = cy_dim_slot_of(g, d);
   cy_dim sum = cy_dim_const(g, 0);
   for (int i = 0; i < slot->nterms; i++) {
     cy_dim t = cy_dim_const(g, slot->terms[i].coef);
@@ -760,4 +594,100 @@ cy_dim cy_dim_subst(cy_graph *g, cy_dim d, cy_sym s, cy_dim by) {
     sum = cy_dim_add(g, sum, t);
   }
   return sum;
+}
+
+/* ---- certain order ----------------------------------------------------------------------------------------------- */
+
+static bool tame(const cy_graph *g, cy_dim d) { /* small enough that scaling cannot wrap */
+  const cy_term *t;
+  int n = cy_dim_terms(g, d, &t);
+  for (int i = 0; i < n; i++)
+    if (t[i].coef > (int64_t)1 << 44 || t[i].coef < -((int64_t)1 << 44))
+      return false;
+  return n <= 16;
+}
+
+static bool nonneg(cy_graph *g, cy_dim d, int depth);
+
+/* d with its term `t` (one atom) replaced by coef * by, all scaled by `scale` but the new part. */
+static bool nonneg_with(cy_graph *g, cy_dim d, const cy_term *t, cy_dim by, int64_t scale, int depth) {
+  cy_dim rest = cy_dim_sub(g, d, cy_dim_muli(g, cy_dim_of_atom(g, t->atoms[0]), t->coef));
+  return nonneg(g, cy_dim_add(g, cy_dim_muli(g, rest, scale), cy_dim_muli(g, by, t->coef)), depth - 1);
+}
+
+/* k * floor(x / (k * b)) lies in floor(x/b)-k+1 .. floor(x/b): what is halved twice, say, beside what is halved once. */
+static bool nonneg_by_part(cy_graph *g, cy_dim d, cy_term t, cy_dim x, int64_t c, int depth) {
+  int64_t k = cy_gcd(t.coef, c);
+  if (k == 1 || k == c)
+    return false;
+  cy_dim by = cy_dim_div(g, x, cy_dim_const(g, c / k));
+  cy_dim rest = cy_dim_sub(g, d, cy_dim_muli(g, cy_dim_of_atom(g, t.atoms[0]), t.coef));
+  by = t.coef < 0 ? by : cy_dim_addi(g, by, 1 - k);
+  return nonneg(g, cy_dim_add(g, rest, cy_dim_muli(g, by, t.coef / k)), depth - 1);
+}
+
+static bool nonneg_by_atom(cy_graph *g, cy_dim d, cy_term t, int depth) {
+  const cy_atom *a = cy_dim_atom(g, t.atoms[0]);
+  int64_t c;
+  if (a->kind == CY_ATOM_SYM && cy_sym_of(g, a->sym)->upper && t.coef < 0)
+    return nonneg_with(g, d, &t, cy_sym_of(g, a->sym)->upper, 1, depth);
+  if (a->kind == CY_ATOM_SYM || a->kind == CY_ATOM_MOD)
+    return false;
+  if (a->kind == CY_ATOM_DIV) {
+    if (!cy_dim_is_const(g, a->b, &c) || c < 1 || c > 1 << 16)
+      return false;
+    if (nonneg_by_part(g, d, t, a->a, c, depth))
+      return true;
+    /* c * floor(x / c) lies in x-c+1 .. x */
+    cy_dim by = t.coef < 0 ? a->a : cy_dim_addi(g, a->a, 1 - c);
+    return nonneg_with(g, d, &t, by, c, depth);
+  }
+  if (a->kind == CY_ATOM_JOIN && t.coef > 0) /* not more than max(x,y) */
+    return false;
+  bool either = (a->kind == CY_ATOM_MIN) == (t.coef < 0); /* -min(x,y) >= -x, max(x,y) >= x */
+  bool first = nonneg_with(g, d, &t, a->a, 1, depth);
+  if (first == either)
+    return first;
+  return nonneg_with(g, d, &t, a->b, 1, depth);
+}
+
+static bool nonneg(cy_graph *g, cy_dim d, int depth) {
+  int64_t lo, hi;
+  cy_dim_range(g, d, &lo, &hi);
+  if (lo >= 0)
+    return true;
+  if (depth <= 0 || hi < 0 || !tame(g, d))
+    return false;
+  const cy_term *terms;
+  int n = cy_dim_terms(g, d, &terms);
+  for (int i = 0; i < n; i++)
+    if (terms[i].natoms == 1 && nonneg_by_atom(g, d, terms[i], depth))
+      return true;
+  return false;
+}
+
+bool cy_dim_le(const cy_graph *g, cy_dim a, cy_dim b) {
+  int64_t alo, ahi, blo, bhi;
+  if (a == b)
+    return true;
+  cy_dim_range(g, a, &alo, &ahi);
+  cy_dim_range(g, b, &blo, &bhi);
+  if (ahi <= blo)
+    return true;
+  if (alo > bhi || !tame(g, a) || !tame(g, b))
+    return false;
+  cy_graph *m = (cy_graph *)g; /* interning the difference changes no meaning */
+  return nonneg(m, cy_dim_sub(m, b, a), 3);
+}
+
+bool cy_dim_lt(const cy_graph *g, cy_dim a, cy_dim b) {
+  int64_t alo, ahi, blo, bhi;
+  cy_dim_range(g, a, &alo, &ahi);
+  cy_dim_range(g, b, &blo, &bhi);
+  if (ahi < blo)
+    return true;
+  if (alo >= bhi || !tame(g, a) || !tame(g, b)) /* of others, a + 1 may wrap */
+    return false;
+  cy_graph *m = (cy_graph *)g;
+  return nonneg(m, cy_dim_addi(m, cy_dim_sub(m, b, a), -1), 3);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* infer.c - output types from input types and attributes: dispatch, shared checks, element-wise ops, views.
+/* infer.c - output types from input types and attributes: dispatch, element-wise ops, views.
  *
  * In: a node whose inputs have types. Out: types of its outputs, or a diagnostic that says what was expected and found.
  * Ops flagged T in ops.def bring their type along; of these, what can be derived is overwritten (cast: dims, conv:
@@ -7,57 +7,6 @@
  * the model's promise.
  */
 #include "infer_int.h"
-
-/* ---- shared checks ----------------------------------------------------------------------------------------------- */
-
-bool cy_dims_clash(const infer *i, cy_dim a, cy_dim b) {
-  int64_t x, y;
-  return is_const(i, a, &x) && is_const(i, b, &y) && x != y;
-}
-
-bool cy_dims_differ(infer *i, cy_dim a, cy_dim b) {
-  if (cy_dims_clash(i, a, b))
-    return true;
-  cy_graph_require(i->g, a, b, CY_REQUIRE_EQUAL);
-  return false;
-}
-
-int cy_infer_broadcast(infer *i, const cy_type *a, const cy_type *b, cy_dim *out_dims) {
-  return cy_build_broadcast(i->g, a, b, out_dims);
-}
-
-bool cy_check_rank(infer *i, uint32_t k, int at_least, int at_most) {
-  const cy_type *t = in_type(i, k);
-  if (t->rank >= at_least && t->rank <= at_most)
-    return true;
-  return FAIL(i, "expected input %u with %s%d dims, found %s", k, at_least == at_most ? "" : "at least ", at_least,
-              TEXT(i, t));
-}
-
-bool cy_check_dtype(infer *i, uint32_t k, cy_dtype dtype) {
-  const cy_type *t = in_type(i, k);
-  return t->dtype == dtype ||
-         FAIL(i, "expected input %u of type %s, found %s", k, cy_dtype_of(dtype)->name, TEXT(i, t));
-}
-
-bool cy_check_axis(infer *i, int64_t axis, int rank) {
-  if (axis >= 0 && axis < rank)
-    return true;
-  return FAIL(i, "expected an axis from 0 to %d, found %lld", rank - 1, (long long)axis);
-}
-
-bool cy_check_list(infer *i, cy_attr_key key, int length) {
-  const cy_attr *a = cy_attr_find(i->n, key);
-  if (a && (int)a->n == length)
-    return true;
-  return FAIL(i, "expected %d elements in attribute '%s', found %d", length, cy_attr_name(key), a ? (int)a->n : 0);
-}
-
-bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected) {
-  if (!cy_dims_differ(i, found, expected))
-    return true;
-  return FAIL(i, "%s: expected %s, found %s", what, cy_dim_text(i->g, expected), cy_dim_text(i->g, found));
-}
 
 /* ---- element-wise ------------------------------------------------------------------------------------------------ */
 
@@ -188,24 +137,6 @@ bool cy_infer_slice(infer *i) {
   return true;
 }
 
-/* Are there elements along the axis of x if `wanted` is not 0? */
-static bool has_source(infer *i, const cy_type *x, int axis, cy_dim wanted) {
-  int64_t n;
-  if (is_const(i, wanted, &n) && n > 0 && cy_dim_is(i->g, x->dim[axis], 0))
-    return FAIL(i, "axis %d of %s has no elements, and an output that has some is computed from it", axis, TEXT(i, x));
-  cy_graph_require(i->g, wanted, x->dim[axis], CY_REQUIRE_SOURCE);
-  return true;
-}
-
-bool cy_check_source(infer *i, const cy_type *x, int axis, const cy_type *made) {
-  cy_dim any = cy_dim_const(i->g, 1); /* no product, which might overflow */
-  if (axis < made->rank && made->rank == x->rank && made->dim[axis] == x->dim[axis])
-    return true;
-  for (int k = 0; k < made->rank; k++)
-    any = cy_dim_min(i->g, any, made->dim[k]);
-  return has_source(i, x, axis, any);
-}
-
 bool cy_infer_pad(infer *i) {
   cy_type t = *in_type(i, 0);
   if (!cy_check_list(i, CY_ATTR_pads, 2 * t.rank))
@@ -220,7 +151,7 @@ bool cy_infer_pad(infer *i) {
       return FAIL(i, "padding leaves %lld elements on axis %d of %s", (long long)d, k, TEXT(i, in_type(i, 0)));
   }
   for (int k = 0; k < t.rank && int_attr(i, CY_ATTR_mode) != CY_PAD_CONSTANT; k++)
-    if (!has_source(i, in_type(i, 0), k, t.dim[k]))
+    if (!cy_check_has_source(i, in_type(i, 0), k, t.dim[k]))
       return false;
   return set_type(i, 0, t);
 }

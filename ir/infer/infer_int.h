@@ -37,7 +37,7 @@ static inline bool is_const(const infer *i, cy_dim d, int64_t *v) { return cy_di
 #define FAIL(i, ...) (cy_build_error((i)->g, NULL, __VA_ARGS__), false)
 #define TEXT(i, type) cy_type_text((i)->g, (type))
 
-/* infer.c. Each is false after a diagnostic. */
+/* infer_checks.c. Each is false after a diagnostic. */
 bool cy_check_rank(infer *i, uint32_t k, int at_least, int at_most);
 bool cy_check_dtype(infer *i, uint32_t k, cy_dtype dtype);
 bool cy_check_axis(infer *i, int64_t axis, int rank);
@@ -47,6 +47,8 @@ bool cy_dims_differ(infer *i, cy_dim a, cy_dim b);
 /* Output dims of operands that broadcast; -1 after a diagnostic. */
 int cy_infer_broadcast(infer *i, const cy_type *a, const cy_type *b, cy_dim *out_dims);
 bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected); /* differ only where both are constant */
+/* Are there elements along the axis of x if `wanted` is not 0? */
+bool cy_check_has_source(infer *i, const cy_type *x, int axis, cy_dim wanted);
 /* Where elements of type `made` are read along the axis of x, it has some; the running model checks what is not known. */
 bool cy_check_source(infer *i, const cy_type *x, int axis, const cy_type *made);
 bool cy_dims_clash(const infer *i, cy_dim a, cy_dim b);                       /* constant and different */

@@ -150,7 +150,7 @@ typedef struct cy_contraction {
 
 typedef struct cy_kernel cy_kernel;
 
-/* ---- building and reading kernels (loop.c) --------------------------------------------------------------------------- */
+/* ---- building and reading kernels (loop.c, loop_stmts.c) ----------------------------------------------------------------- */
 
 cy_kernel *cy_kernel_create(cy_graph *g, const char *name); /* in the graph's arena */
 cy_graph *cy_kernel_graph(const cy_kernel *k);

@@ -383,8 +383,10 @@ static cy_expr modulo(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
     return sum_expr(k, &rest);
   cy_expr e = sum_expr(k, &rest);
   const cy_expr_info *x = cy_expr_of(k, e);
-  if (x->op == CY_OP_mod && (inner = as_dim(k, x->arg[1])) && divides(k, inner, d, &q2))
-    return cy_x_bin(k, CY_OP_mod, x->arg[0], b);
+  if (x->op == CY_OP_mod && (inner = as_dim(k, x->arg[1])) && divides(k, inner, d, &q2)) {
+    cy_expr whole = modulo(k, CY_OP_mod, x->arg[0], b);
+    return whole ? whole : raw2(k, CY_OP_mod, x->arg[0], b);
+  }
   return raw2(k, CY_OP_mod, e, b);
 }
 

@@ -49,11 +49,12 @@ struct cy_kernel {
 #define CY_LOOP_ROOM(k, items, count, cap)                                                                             \
   ((items) = cy_arena_grow(cy_graph_arena((k)->g), (items), (count), &(cap), sizeof *(items)))
 
-/* loop_expr.c: the expression as given, without simplification. */
+/* loop_nodes.c: the expression as given, without simplification. */
 cy_expr cy_expr_intern(cy_kernel *k, const cy_expr_info *info);
 cy_expr cy_expr_raw(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int n);
-/* Rebuilds e through the constructors. `leaf` may replace an expression before, `op` after its operands were rewritten
- * (0: keep; either may be NULL). memo: expressions done, 0 = not yet; it covers those that existed at the start. */
+cy_expr cy_x_scalar(cy_kernel *k, cy_dtype dtype, cy_scalar v);
+/* loop_expr.c: rebuilds e through the constructors. `leaf` may replace an expression before, `op` after its operands were
+ * rewritten (0: keep; either may be NULL). memo: expressions done, 0 = not yet; it covers those that existed at the start. */
 typedef struct cy_rewrite {
   cy_expr (*leaf)(cy_kernel *k, cy_expr e, void *ctx);
   cy_expr (*op)(cy_kernel *k, const cy_expr_info *x, const cy_expr *args);
@@ -62,7 +63,7 @@ typedef struct cy_rewrite {
   uint32_t n;
 } cy_rewrite;
 cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r);
-/* Applies r to every expression of the statements; memo is made here. */
+/* loop_stmts.c: applies r to every expression of the statements; memo is made here. */
 void cy_kernel_rewrite(cy_kernel *k, cy_rewrite r);
 
 /* loop_index.c: simplified index arithmetic (i64), 0 when the operation has no special form. */

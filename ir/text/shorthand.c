@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shorthand.c - builders for the common ops, and numpy broadcasting of symbolic shapes.
+/* shorthand.c - builders for the common ops.
  *
  * Everything goes through cy_build(), so it folds, checks and reports alike. Axes may be negative here (counted from
  * the end); nodes store them normalised. A 0 input yields 0.
@@ -235,44 +235,4 @@ cy_val cy_build_reduce(cy_graph *g, cy_op op, cy_val x, const int64_t *axes, uin
 cy_val cy_build_matmul(cy_graph *g, cy_val a, cy_val b, cy_dtype dtype) {
   cy_type type = {.dtype = (uint8_t)dtype};
   return cy_build(g, CY_OP_matmul, (cy_val[]){a, b}, 2, NULL, 0, &type, 1);
-}
-
-/* ---- broadcasting ------------------------------------------------------------------------------------------------ */
-
-/* Is b max(0, a)? No size is negative, so both are the same: arange(n) has max(0, n) elements. */
-static bool is_at_least_zero(cy_graph *g, cy_dim a, cy_dim b) { return cy_dim_max(g, cy_dim_const(g, 0), a) == b; }
-
-/* One dim; 0 when they cannot go together. Different symbolic dims are equal, or one of them is 1 at run time. */
-static cy_dim broadcast_dim(cy_graph *g, cy_dim a, cy_dim b) {
-  int64_t x, y;
-  bool a_const = cy_dim_is_const(g, a, &x), b_const = cy_dim_is_const(g, b, &y);
-  if (a == b || (b_const && y == 1))
-    return a;
-  if (a_const && x == 1)
-    return b;
-  if (a_const && b_const)
-    return 0;
-  if (a_const || b_const)
-    return a_const ? a : b;
-  if (is_at_least_zero(g, a, b) || is_at_least_zero(g, b, a))
-    return is_at_least_zero(g, a, b) ? a : b;
-  return cy_dim_join(g, a, b);
-}
-
-int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *out_dims) {
-  int rank = a->rank > b->rank ? a->rank : b->rank;
-  cy_dim dims[CY_MAX_RANK];
-  for (int i = 0; i < rank; i++) {
-    int ai = i - (rank - a->rank), bi = i - (rank - b->rank);
-    if (ai >= 0 && bi >= 0)
-      cy_graph_require(g, a->dim[ai], b->dim[bi], CY_REQUIRE_BROADCAST);
-    dims[i] = ai < 0 ? b->dim[bi] : bi < 0 ? a->dim[ai] : broadcast_dim(g, a->dim[ai], b->dim[bi]);
-    if (!dims[i]) {
-      cy_build_error(g, NULL, "expected shapes that broadcast, found %s and %s (axis %d)", cy_type_text(g, a),
-                     cy_type_text(g, b), i);
-      return -1;
-    }
-  }
-  memcpy(out_dims, dims, sizeof(cy_dim) * (size_t)rank);
-  return rank;
 }

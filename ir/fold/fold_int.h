@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fold_int.h - one small evaluation, shared by fold_small.c (driver, moves) and fold_math.c (element-wise, reductions). */
+/* fold_int.h - one small evaluation, shared by fold_small.c (driver, moves) and fold_math.c (element-wise, reductions),
+ * which does not call the former. */
 #ifndef CY_FOLD_INT_H
 #define CY_FOLD_INT_H
 
-#include "ir_int.h"
+#include "ir/ir_int.h"
 
 typedef struct fold_in {
   const cy_value *v;

@@ -15,22 +15,6 @@
 #define MAX_SYMBOLIC 256
 #define MAX_PARTLY 64 /* nodes */
 
-void cy_fold_unravel(uint64_t index, int rank, const int64_t *dim, int64_t *out_idx) {
-  for (int k = rank - 1; k >= 0; k--) {
-    out_idx[k] = (int64_t)(index % (uint64_t)dim[k]);
-    index /= (uint64_t)dim[k];
-  }
-}
-
-uint64_t cy_fold_broadcast(const fold *f, const fold_in *in, const int64_t *idx) {
-  uint64_t at = 0;
-  for (int k = 0; k < in->rank; k++) {
-    int64_t i = idx[f->rank - in->rank + k];
-    at = at * (uint64_t)in->dim[k] + (uint64_t)(in->dim[k] == 1 ? 0 : i);
-  }
-  return at;
-}
-
 /* A negative index counts from the end; what is outside is clamped. */
 static int64_t wrap_index(int64_t i, int64_t n) {
   i = i < 0 ? i + n : i;

@@ -17,6 +17,22 @@
 /* Up to where lengths are required to be, at least; behind convolutions of sound up to so many of their kernels. */
 enum { MAX_REQUIRED = 64, KERNELS = 8 };
 
+void cy_fold_unravel(uint64_t index, int rank, const int64_t *dim, int64_t *out_idx) {
+  for (int k = rank - 1; k >= 0; k--) {
+    out_idx[k] = (int64_t)(index % (uint64_t)dim[k]);
+    index /= (uint64_t)dim[k];
+  }
+}
+
+uint64_t cy_fold_broadcast(const fold *f, const fold_in *in, const int64_t *idx) {
+  uint64_t at = 0;
+  for (int k = 0; k < in->rank; k++) {
+    int64_t i = idx[f->rank - in->rank + k];
+    at = at * (uint64_t)in->dim[k] + (uint64_t)(in->dim[k] == 1 ? 0 : i);
+  }
+  return at;
+}
+
 /* ---- constants --------------------------------------------------------------------------------------------------- */
 
 static cy_scalar load(const fold *f, uint32_t k, uint64_t at) {
