@@ -191,10 +191,6 @@ static const char *choices_text(const char *choices, char *text, size_t room) {
   return text;
 }
 
-bool options_has_choices(const option_row *o) {
-  return o->value && strchr(o->value, '|') && !strpbrk(o->value, "ABCDEFGHIJKLMNOPQRSTUVWXYZ[");
-}
-
 static int check_choice(const option_row *o, const char *value, char error[OPTIONS_ERROR]) {
   char choices[200], near[CY_NEAREST_TEXT];
   if (!options_has_choices(o) || is_choice(o->value, value))

@@ -110,10 +110,9 @@ void options_list_free(options_list *list);
  * -1: all are. NULL: none. */
 const char *options_value(const options_list *list, const char *name, int operand);
 
-/* "a|b": the value is one of a few words. */
+/* options_text.c. "a|b": the value is one of a few words. */
 bool options_has_choices(const option_row *o);
-
-/* options_text.c: help, man page, completion, by the value of --generate: "man", "bash", "zsh", "fish". */
+/* Help, man page, completion, by the value of --generate: "man", "bash", "zsh", "fish". */
 void options_help(const options_program *p, const options_command *command, FILE *out);
 int options_generate(const options_program *p, const char *what, FILE *out); /* -1: not one of these */
 

@@ -12,6 +12,10 @@ enum { HEAD = 30, WIDTH = 120 };
 
 static bool is_long(const option_row *o) { return o->name[1] == '-'; }
 
+bool options_has_choices(const option_row *o) {
+  return o->value && strchr(o->value, '|') && !strpbrk(o->value, "ABCDEFGHIJKLMNOPQRSTUVWXYZ[");
+}
+
 static bool is_optional(const option_row *o) { return o->kind == OPTION_OPTIONAL; }
 
 /* Rows that texts show for that command; NULL: for any. */

@@ -19,7 +19,6 @@
 #include "tools/calibrate/cytoc_quantise.h"
 #include "tools/calibrate/cytoc_whole.h"
 #include "tools/qdq/qdq.h"
-#include "tune.h"
 
 #include <errno.h>
 #include <math.h>
@@ -807,17 +806,7 @@ static int quantize(session *s) {
   return qdq_write(&job);
 }
 
-int cytoc_session_run(cytoc_session *s) {
+int cytoc_session_compile(cytoc_session *s) {
   s->report.verbose = s->o->verbose;
-  if (s->o->quantize)
-    return quantize(s);
-  cy_choices tuned = {0};
-  int status = s->o->tune ? cytoc_tune(s, &tuned) : 0;
-  if (s->o->tune)
-    s->choices = &tuned;
-  status = status ? status : compile(s);
-  if (s->o->tune)
-    s->choices = NULL;
-  cytoc_choices_free(&tuned);
-  return status;
+  return s->o->quantize ? quantize(s) : compile(s);
 }

@@ -28,7 +28,11 @@ typedef struct cytoc_session {
   void *make_ctx;
 } cytoc_session;
 
-/* Runs s->o, with all of s but the report and what is private set. 0, or -1 after diagnostics: nothing is written then. */
+/* session.c: runs s->o, with all of s but the report and what is private set. 0, or -1 after diagnostics: nothing is written
+ * then. */
 int cytoc_session_run(cytoc_session *s);
+
+/* pipeline.c: the same by s->choices, without measuring any (--tune). */
+int cytoc_session_compile(cytoc_session *s);
 
 #endif

@@ -119,7 +119,7 @@ static void plan(tuning *t) {
   s.visit = note_layer;
   s.visit_ctx = t;
   s.plan_only = true;
-  if (cytoc_session_run(&s))
+  if (cytoc_session_compile(&s))
     t->n = 0;
   free(s.written);
   cy_diag_destroy(s.diag);

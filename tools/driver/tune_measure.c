@@ -68,7 +68,7 @@ static bool compile(const cytoc_session *s, const char *layer, const char *candi
                        .choices = candidate ? &choices : NULL,
                        .visit = candidate ? look : NULL,
                        .visit_ctx = &e};
-  int status = cytoc_session_run(&one);
+  int status = cytoc_session_compile(&one);
   free(one.written);
   return !status && (e.found || !candidate);
 }

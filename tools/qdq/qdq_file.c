@@ -30,12 +30,29 @@ static bool tensor_bytes(const Onnx__TensorProto *t, uint64_t *out_bytes) {
   return n <= UINT64_MAX - 7;
 }
 
-const void *qdq_external(const qdq_writer *w, const Onnx__TensorProto *t, uint64_t *out_bytes) {
+static const void *external_data(const qdq_writer *w, const Onnx__TensorProto *t, uint64_t *out_bytes) {
   char why[CY_EXTERNAL_WHY] = "its shape and type tell no size";
   const void *data = tensor_bytes(t, out_bytes) ? cy_externals_find(w->externals, t, *out_bytes, why) : NULL;
   if (!data)
     qdq_fail(w, NULL, NULL, "initializer '%s': %s", t->name ? t->name : "", why);
   return data;
+}
+
+const float *qdq_floats(const qdq_writer *w, const Onnx__TensorProto *t, uint64_t *out_n) {
+  uint64_t n = 1;
+  if (!t || t->data_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
+    return NULL;
+  for (size_t i = 0; i < t->n_dims; i++)
+    n *= (uint64_t)t->dims[i];
+  *out_n = n;
+  if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
+    uint64_t bytes;
+    const void *data = n ? external_data(w, t, &bytes) : NULL;
+    return data ? cy_arena_copy(w->arena, data, bytes) : NULL; /* nothing says that it is aligned there */
+  }
+  if (t->has_raw_data && t->raw_data.len == n * sizeof(float))
+    return cy_arena_copy(w->arena, t->raw_data.data, t->raw_data.len);
+  return t->n_float_data == n ? t->float_data : NULL;
 }
 
 /* ---- all tensors of a model ------------------------------------------------------------------------------------- */
@@ -155,7 +172,7 @@ static int write_data(const qdq_writer *w, const tensors *all, const char *locat
     const void *data = t->raw_data.data;
     if (!is_external(t) && bytes < MIN_OUTSIDE)
       continue;
-    if (is_external(t) && !(data = qdq_external(w, t, &bytes)))
+    if (is_external(t) && !(data = external_data(w, t, &bytes)))
       return -1;
     if (fwrite(zeros, 1, gap, f) != gap || fwrite(data, 1, bytes, f) != bytes)
       return qdq_fail(w, NULL, NULL, "cannot write '%s': %s", location, strerror(errno));

@@ -31,23 +31,6 @@ Onnx__TensorProto *qdq_initializer(const qdq_writer *w, const char *name) {
   return NULL;
 }
 
-const float *qdq_floats(const qdq_writer *w, const Onnx__TensorProto *t, uint64_t *out_n) {
-  uint64_t n = 1;
-  if (!t || t->data_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
-    return NULL;
-  for (size_t i = 0; i < t->n_dims; i++)
-    n *= (uint64_t)t->dims[i];
-  *out_n = n;
-  if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
-    uint64_t bytes;
-    const void *data = n ? qdq_external(w, t, &bytes) : NULL;
-    return data ? cy_arena_copy(w->arena, data, bytes) : NULL; /* nothing says that it is aligned there */
-  }
-  if (t->has_raw_data && t->raw_data.len == n * sizeof(float))
-    return cy_arena_copy(w->arena, t->raw_data.data, t->raw_data.len);
-  return t->n_float_data == n ? t->float_data : NULL;
-}
-
 const Onnx__AttributeProto *qdq_attribute(const Onnx__NodeProto *n, const char *name) {
   for (size_t i = 0; i < n->n_attribute; i++)
     if (n->attribute[i]->name && !strcmp(n->attribute[i]->name, name))

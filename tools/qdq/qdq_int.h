@@ -91,8 +91,6 @@ bool qdq_read_by_bodies(const qdq_writer *w, const char *name); /* of nodes with
 /* The one node that reads a value; NULL: several do, or none, or what is not a node. */
 const Onnx__NodeProto *qdq_only_reader(const qdq_writer *w, const char *name);
 Onnx__TensorProto *qdq_initializer(const qdq_writer *w, const char *name); /* NULL: none */
-/* Its f32 elements; NULL when it is something else, or after an error. */
-const float *qdq_floats(const qdq_writer *w, const Onnx__TensorProto *t, uint64_t *out_n);
 cy_val qdq_value_of(const cy_graph *g, const char *name); /* of the model as imported; 0: none */
 /* Initializers that no node reads any more go. */
 void qdq_drop_unused(qdq_writer *w);
@@ -129,8 +127,8 @@ int qdq_upgrade(qdq_writer *w);
 
 /* ---- qdq_file.c: 0, or -1 after a diagnostic ---- */
 int qdq_read(qdq_writer *w);
-/* The data of t that lies in another file; NULL after a diagnostic. */
-const void *qdq_external(const qdq_writer *w, const Onnx__TensorProto *t, uint64_t *out_bytes);
+/* Its f32 elements; NULL when it is something else, or after an error. */
+const float *qdq_floats(const qdq_writer *w, const Onnx__TensorProto *t, uint64_t *out_n);
 int qdq_save(const qdq_writer *w);
 
 #endif
