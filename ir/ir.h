@@ -81,6 +81,7 @@ typedef struct cy_op_info {
 const cy_dtype_info *cy_dtype_of(cy_dtype dtype);                     /* tables.c */
 const cy_op_info *cy_op_of(cy_op op);
 #define cy_node_op(n) cy_op_of((cy_op)(n)->op) /* the row of a node's op */
+cy_op cy_op_combines_by(cy_op op);                                    /* add of reduce_sum, ..; CY_OP_NONE: does not combine */
 cy_op cy_op_by_name(const char *name, size_t len);                    /* CY_OP_NONE when unknown */
 cy_dtype cy_dtype_by_name(const char *name, size_t len);
 const char *cy_attr_name(cy_attr_key key);

@@ -34,6 +34,13 @@ static const raw_op raw_ops[CY_OP_COUNT] = {
 #undef OP
 };
 
+static const cy_op combines_by[CY_OP_COUNT] = {
+#define OP(...)
+#define COMBINING_OP(name, op, cls, flags, attributes) [CY_OP_##name] = CY_OP_##op,
+#include "ops.def"
+#undef OP
+};
+
 /* Every thread would write the same bytes, but two models may be compiled at once: fill before main. */
 __attribute__((constructor)) static void fill_ops(void) {
   for (int i = 0; i < CY_OP_COUNT; i++) {
@@ -81,6 +88,8 @@ static const struct {
 const cy_dtype_info *cy_dtype_of(cy_dtype dtype) { return &dtypes[(unsigned)dtype < CY_DTYPE_COUNT ? dtype : CY_NONE]; }
 
 const cy_op_info *cy_op_of(cy_op op) { return &ops[(unsigned)op < CY_OP_COUNT ? op : CY_OP_NONE]; }
+
+cy_op cy_op_combines_by(cy_op op) { return combines_by[(unsigned)op < CY_OP_COUNT ? op : CY_OP_NONE]; }
 
 static bool same(const char *name, const char *text, size_t len) {
   return strlen(name) == len && memcmp(name, text, len) == 0;

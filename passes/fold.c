@@ -201,11 +201,11 @@ static void quantize_row(const job *j, uint64_t first, const int64_t *at) {
 
 static double combine(cy_op op, double a, double b) {
   switch (op) {
-  case CY_OP_reduce_sum:
+  case CY_OP_add:
     return a + b;
-  case CY_OP_reduce_prod:
+  case CY_OP_mul:
     return a * b;
-  case CY_OP_reduce_min:
+  case CY_OP_min:
     return isnan(a) || a < b ? a : b;
   default:
     return isnan(a) || a > b ? a : b;
@@ -222,6 +222,7 @@ static double load_float(const operand *x, int64_t at) {
 /* Reductions of floats, accumulated in double: strips of a row at a time, so that memory is read in its own order. */
 static void reduce_row(const job *j, uint64_t first, const int64_t *at) {
   const operand *x = &j->in[0];
+  cy_op op = cy_op_combines_by(j->op);
   double acc[STRIP];
   for (int64_t begin = 0; begin < j->row; begin += STRIP) {
     int64_t n = j->row - begin < STRIP ? j->row - begin : STRIP, step = x->stride[j->rank - 1];
@@ -233,7 +234,7 @@ static void reduce_row(const job *j, uint64_t first, const int64_t *at) {
       }
       for (int64_t i = 0; i < n; i++) {
         double v = load_float(x, o + i * step);
-        acc[i] = r ? combine(j->op, acc[i], v) : v;
+        acc[i] = r ? combine(op, acc[i], v) : v;
       }
     }
     for (int64_t i = 0; i < n; i++)
@@ -266,7 +267,7 @@ static void softmax_row(const job *j, uint64_t first, const int64_t *at) {
   int64_t step = j->in[0].stride[j->rank - 1];
   double greatest = load_float(&j->in[0], at[0]), sum = 0;
   for (int64_t i = 1; i < j->row; i++)
-    greatest = combine(CY_OP_reduce_max, greatest, load_float(&j->in[0], at[0] + i * step));
+    greatest = combine(CY_OP_max, greatest, load_float(&j->in[0], at[0] + i * step));
   for (int64_t i = 0; i < j->row; i++)
     sum += exp(load_float(&j->in[0], at[0] + i * step) - greatest);
   for (int64_t i = 0; i < j->row; i++) {

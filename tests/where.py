@@ -99,7 +99,7 @@ def main():
     args = lib.arguments(__doc__)
     args.wanted = lambda name: True
     imported = rows('frontend/onnx_ops.def', r'^ONNX_OP\(\w+, "(\w+)"')
-    ops = rows('ir/ops.def', r'^OP\((\w+),') | rows('ir/elementwise.def', r'^\w+_OP\((\w+),')
+    ops = rows('ir/ops.def', r'^\w*OP\((\w+),') | rows('ir/elementwise.def', r'^\w+_OP\((\w+),')
     for name in args.names:
         matches = [n for n in imported if n.lower() == name.lower()]
         for match in matches:

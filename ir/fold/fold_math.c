@@ -75,8 +75,6 @@ static bool ew_const(fold *f) {
   return true;
 }
 
-static const cy_op combine_of[] = {CY_OP_add, CY_OP_mul, CY_OP_min, CY_OP_max};
-
 static unsigned reduced_axes(const fold *f) {
   const cy_attr *a = cy_attr_find(f->n, CY_ATTR_axes);
   unsigned axes = 0;
@@ -98,7 +96,7 @@ static uint64_t target_of(const fold_in *x, unsigned axes, uint64_t i) {
 
 static bool reduce_const(fold *f) {
   const fold_in *x = &f->in[0];
-  cy_op op = combine_of[f->n->op - CY_OP_reduce_sum];
+  cy_op op = cy_op_combines_by((cy_op)f->n->op);
   cy_dtype t = cy_dtype_is_float(f->dtype) ? CY_F64 : f->dtype; /* floats add up in double, rounded once */
   unsigned axes = reduced_axes(f);
   cy_scalar *acc = CY_NEW_ARRAY(f->g->arena, cy_scalar, f->count + 1);
@@ -147,7 +145,7 @@ bool cy_fold_cumulate(fold *f) {
   int64_t axis = cy_attr_get_int(f->n, CY_ATTR_axis, 0), n = f->dim[axis];
   bool exclusive = cy_attr_get_int(f->n, CY_ATTR_exclusive, 0) != 0,
        reverse = cy_attr_get_int(f->n, CY_ATTR_reverse, 0) != 0;
-  cy_op op = f->n->op == CY_OP_cumsum ? CY_OP_add : CY_OP_mul;
+  cy_op op = cy_op_combines_by((cy_op)f->n->op);
   cy_dtype t = cy_dtype_is_float(f->dtype) ? CY_F64 : f->dtype;
   uint64_t inner = 1;
   for (int k = (int)axis + 1; k < f->rank; k++)
@@ -414,15 +412,16 @@ bool cy_fold_ew(fold *f, bool symbolic) { return symbolic ? ew_symbolic(f) : ew_
 
 static bool reduce_symbolic(fold *f) {
   const fold_in *x = &f->in[0];
-  int which = f->n->op - CY_OP_reduce_sum;
+  cy_op op = cy_op_combines_by((cy_op)f->n->op);
+  bool begins = op == CY_OP_add || op == CY_OP_mul; /* with 0 or 1 */
   unsigned axes = reduced_axes(f);
-  if (which >= 2 && x->count == 0)
+  if (!begins && x->count == 0)
     return false;
-  for (uint64_t o = 0; o < f->count && which < 2; o++)
-    f->elems[o] = cy_dim_const(f->g, which) /* 0 or 1 */;
+  for (uint64_t o = 0; o < f->count && begins; o++)
+    f->elems[o] = cy_dim_const(f->g, op == CY_OP_mul);
   for (uint64_t i = 0; i < x->count; i++) {
     cy_dim *acc = &f->elems[target_of(x, axes, i)];
-    *acc = *acc ? ew_dims(f->g, combine_of[which], f->dtype, (cy_dim[]){*acc, x->elems[i]}) : x->elems[i];
+    *acc = *acc ? ew_dims(f->g, op, f->dtype, (cy_dim[]){*acc, x->elems[i]}) : x->elems[i];
   }
   for (uint64_t o = 0; o < f->count; o++)
     if (!f->elems[o] || !holds(f->g, f->dtype, f->elems[o]))

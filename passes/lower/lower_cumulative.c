@@ -208,7 +208,7 @@ void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val root_value, cy_val
                .t = cy_lower_type(l, root_value),
                .target = target,
                .root_value = root_value,
-               .op = n->op == CY_OP_cumprod ? CY_OP_mul : CY_OP_add,
+               .op = cy_op_combines_by((cy_op)n->op),
                .axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0)};
   r.dtype = cy_compute_dtype((cy_dtype)r.t->dtype);
   r.lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[r.axis], 1);

@@ -22,17 +22,10 @@ static cy_local accumulator(cy_kb *b, cy_op op, cy_dtype dtype) {
 }
 
 static cy_op reduce_op(cy_op op, cy_dtype dtype) {
-  bool is_bool = dtype == CY_BOOL;
-  switch (op) {
-  case CY_OP_reduce_prod:
-    return CY_OP_mul;
-  case CY_OP_reduce_min:
-    return is_bool ? CY_OP_and : CY_OP_min;
-  case CY_OP_reduce_max:
-    return is_bool ? CY_OP_or : CY_OP_max;
-  default:
-    return CY_OP_add;
-  }
+  cy_op by = cy_op_combines_by(op);
+  if (dtype == CY_BOOL && (by == CY_OP_min || by == CY_OP_max))
+    return by == CY_OP_min ? CY_OP_and : CY_OP_or;
+  return by;
 }
 
 cy_expr cy_lower_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
