@@ -310,7 +310,7 @@ int cy_link(cy_work *b) {
   if (strcmp(b->o->output, "-") == 0)
     return join_text(b, stdout) && !fflush(stdout) ? 0 : cy_cannot_write(b->diag, "-");
   const char *near = cy_temps_near(b->temps, b->o->output);
-  if (cy_emit_form_of(b) == CY_FORM_LIBRARY ? libraries[b->o->emit](b, near) : link_text(b, near))
+  if (cy_emit_form_of(b) == CY_EMIT_FORM_LIBRARY ? libraries[b->o->emit](b, near) : link_text(b, near))
     return -1;
   struct stat st;
   if (b->o->stats && stat(near, &st) == 0)

@@ -110,7 +110,7 @@ void cy_weights_layout(cy_work *b) {
   at = (at + 63) / 64 * 64;
   b->p->weights_bytes = at;
   b->has_weights = at > 0;
-  if (cy_emit_form_of(b) == CY_FORM_LIBRARY && at > CY_WEIGHTS_SIDE_FILE &&
+  if (cy_emit_form_of(b) == CY_EMIT_FORM_LIBRARY && at > CY_WEIGHTS_SIDE_FILE &&
       asprintf(&b->weights_file, "%s.weights", cy_path_base(b->o->output)) < 0)
     cy_no_memory();
 }

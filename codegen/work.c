@@ -14,7 +14,7 @@ static const struct {
   cy_emit_form form;
   cy_code_kind code;
 } kinds[] = {
-#define KIND(kind, name, form, code) {name, CY_FORM_##form, CY_CODE_##code},
+#define KIND(kind, name, form, code) {name, CY_EMIT_FORM_##form, CY_CODE_##code},
     CY_EMIT_TABLE(KIND)
 #undef KIND
 };

@@ -35,7 +35,7 @@ typedef struct cy_work {
 
 /* ---- work.c ---- */
 /* The forms in CY_EMIT_TABLE. */
-typedef enum cy_emit_form { CY_FORM_LIBRARY, CY_FORM_HEADER, CY_FORM_TEXT, CY_FORM_DEVICE } cy_emit_form;
+typedef enum cy_emit_form { CY_EMIT_FORM_LIBRARY, CY_EMIT_FORM_HEADER, CY_EMIT_FORM_TEXT, CY_EMIT_FORM_DEVICE } cy_emit_form;
 cy_emit_form cy_emit_form_of(const cy_work *b);
 cy_code_kind cy_emit_code_of(const cy_work *b);
 void cy_work_add_object(cy_work *b, const char *path); /* to what is linked, as the last */
