@@ -20,6 +20,7 @@ import test_predict
 from test_predict import fails, near, run
 
 import cytoc
+from cytoc import formats
 
 WORK = BUILD = ''
 JOURNAL = '.cytoc-predict.jsonl'
@@ -242,6 +243,32 @@ def test_files():
     assert 'too few for the network' in wrong['sound.wav'] and 'no voxels' in wrong['none.npy'] and 'truncated' in wrong['v.nii.gz']
     near(tifffile.imread(f + '-out/good.ome.tif'), nets.expected(x[None], same, (16, 16)))
     assert sorted(n for n in os.listdir(f + '-out') if n != JOURNAL) == ['good.ome.tif', 'whole.ome.tif']
+
+
+def test_no_files():
+    """What is no file: pipes, links to nowhere and in circles, folders by a file's name, files that may not be read. Nothing is waited for."""
+    f = folder('no-files')
+    net, _ = nets.conv(f + '/net.onnx')
+    os.makedirs(f + '/in/folder.png')
+    np.save(f + '/in/good.npy', numbers((40, 41), np.float32))
+    for name in ('pipe.tif', 'pipe.npy', 'pipe.nii.gz', 'pipe.wav'):
+        os.mkfifo(f + '/in/' + name)
+    os.symlink('circle.png', f + '/in/circle.png')
+    os.symlink('nowhere', f + '/in/nowhere.tif')
+    said, summary = run(net, f + '/in', '-o', f + '/out', '--tile', 16, code=2)
+    assert summary['done'] == 1 and summary['failed'] == 6, summary
+    assert said.count('is neither a file nor a folder') == 4 and said.count('no such file') == 2, said
+    fails(net, f + '/in/good.npy', '-o', f + '/net.onnx', says=['-o: expected a folder', 'net.onnx'])
+    os.chmod(f + '/in/good.npy', 0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)  # root may read all
+    try:
+        formats.open_image(f + '/in/good.npy')
+        raise AssertionError('a file that may not be read was')
+    except PermissionError as e:
+        assert 'good.npy' in str(e), e
+    finally:
+        os.seteuid(user)
 
 
 def test_output_among_inputs():

@@ -76,8 +76,11 @@ def open_image(path: str) -> Image:
     f, _ = suffix_of(path)
     if f is None:
         raise FormatError("'%s': no format is known by that name: expected one of %s" % (path, " ".join(known_suffixes())))
-    if not os.path.exists(path.partition("::")[0]):
+    place = path.partition("::")[0]
+    if not os.path.exists(place):
         raise FormatError("no such file: '%s'" % path)
+    if not os.path.isfile(place) and not os.path.isdir(place):  # a pipe would be waited for
+        raise FormatError("'%s' is neither a file nor a folder" % path)
     try:
         return f.open(path)
     except (FormatError, OSError, MemoryError):

@@ -44,6 +44,8 @@ def predict(argv: Sequence[str]) -> Dict[str, Any]:
     items = find(args.words[1:], args.exclude, args.output)
     result_type = After(args.activation, args.argmax, args.threshold, args.dtype).result_type()
     keep_inputs(items, args.output, args.format, result_type.kind == "f")
+    if os.path.exists(args.output) and not os.path.isdir(args.output):
+        raise InputError("-o: expected a folder, found the file '%s'" % args.output)
     os.makedirs(args.output, exist_ok=True)
     model = args.words[0]
     if not os.path.exists(model):
