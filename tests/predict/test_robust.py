@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`cytoc predict` where things go wrong: kills, full disks, little memory, files and options that do not fit."""
+import errno
 import json
 import os
 import resource
@@ -139,6 +140,56 @@ def test_journal():
     with open(f + '/out/' + JOURNAL) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         fails(*words, says=['another cytoc predict writes'])
+
+
+def test_power_failure():
+    """What a run said to be done before the system ended counts as far as it was synced; without that the item is done anew."""
+    f = folder('power')
+    net, _ = nets.conv(f + '/net.onnx')
+    for k in range(3):
+        np.save(f + '/v%d.npy' % k, numbers((40, 40), np.float32, k))
+    words = [net, f + '/v*.npy', '-o', f + '/out', '--tile', 16]
+    _, whole = run(*words)
+    journal = f + '/out/' + JOURNAL
+    lines = open(journal).read().splitlines()
+    assert [json.loads(line).get('item') for line in lines] == [None] + [f + '/v%d.npy' % k for k in range(3)] + [None], lines
+    boot = json.loads(lines[-1])['safe']
+    assert boot == open('/proc/sys/kernel/random/boot_id').read().strip() == json.loads(lines[1])['boot'] and whole['seconds'] > 0
+    for kept, skipped, title in ((lines, 3, 'synced, another boot'), (lines[:-1], 0, 'not synced, another boot'),
+                                 (lines[:2] + lines[-1:] + lines[2:-1], 1, 'one synced')):
+        with open(journal, 'w') as file:
+            file.write('\n'.join(kept).replace(boot, 'before') + '\n')
+        assert run(*words, '--resume')[1]['skipped'] == skipped, title
+        assert run(*words, '--resume')[1]['skipped'] == 3, title + ', afterwards'
+    with open(journal, 'w') as file:
+        file.write('\n'.join(lines[:-1]) + '\n')
+    assert run(*words, '--resume')[1]['skipped'] == 3, 'not synced, the same boot'
+
+
+def test_sync_fails():
+    """The system cannot write what it took: an error, and what came since the last time is not in the journal."""
+    from cytoc import formats
+    from cytoc._errors import CytocError
+    from cytoc.predict import predict
+    f = folder('sync')
+    net, _ = nets.conv(f + '/net.onnx')
+    np.save(f + '/a.npy', numbers((40, 40), np.float32))
+    words = [net, f + '/a.npy', '-o', f + '/out', '--tile', '16']
+    real = formats.sync_all
+    for error, said in ((errno.EIO, 'cannot be written'), (errno.ENOSPC, 'no room for the results')):
+        def broken(handle, error=error):
+            raise OSError(error, os.strerror(error))
+
+        formats.sync_all = broken
+        try:
+            predict(words)
+            raise AssertionError('it did not fail')
+        except CytocError as e:
+            assert said in str(e) and os.strerror(error) in str(e) and '--resume' in str(e), e
+        finally:
+            formats.sync_all = real
+        assert not entries(f + '/out', 'output')
+    assert predict(words + ['--resume'])['done'] == 1
 
 
 def peak_of(*words):

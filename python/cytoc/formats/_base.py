@@ -5,8 +5,10 @@ Axes are letters of OME's: T, C, Z, Y, X; audio has C and T. Sizes of voxels are
 """
 from __future__ import annotations
 
+import ctypes
 import importlib
 import itertools
+import math
 import os
 from typing import Any, Dict, Optional, Sequence, Tuple
 
@@ -16,7 +18,7 @@ from .._errors import CytocError
 
 Array = np.ndarray[Any, Any]
 Scale = Dict[str, Tuple[float, str]]
-AT_ONCE = 4 << 20  # bytes of a file that are read in place of many small parts of them
+AT_ONCE = 4 << 20  # bytes of a file that are read, and kept, in place of many small parts of them
 ORDER = "TCZYX"  # of axes in what is written
 
 
@@ -36,14 +38,15 @@ class Image:
     """An image, volume, recording or video: slice it like an array, and that part alone is read where the format allows it.
 
     path, shape, dtype; axes: a letter for each axis; scale: sizes of voxels, of axes where they are known; extra: what a writer of the
-    same format makes use of, such as a NIfTI file's header. Threads may read one image at once.
+    same format makes use of, such as a NIfTI file's header. at_once: bytes of the file that may be kept in memory where neighbouring
+    regions are read one after the other. Threads may read one image at once.
     """
 
     def __init__(self, path: str, shape: Sequence[int], dtype: Any, axes: str, scale: Optional[Scale] = None,
                  extra: Optional[Dict[str, Any]] = None) -> None:
         self.path, self.shape, self.dtype, self.axes = path, tuple(int(n) for n in shape), np.dtype(dtype), axes
         self.scale, self.extra = dict(scale or {}), dict(extra or {})
-        self.ndim = len(self.shape)
+        self.ndim, self.at_once = len(self.shape), AT_ONCE
         if len(axes) != self.ndim:
             raise FormatError("'%s': %d axes, '%s', for a shape of %d, %s" % (path, len(axes), axes, self.ndim, list(self.shape)))
 
@@ -73,6 +76,9 @@ class Image:
     def close(self) -> None:
         pass
 
+    def release(self) -> None:
+        """It is read no more for now: nothing is kept in memory."""
+
     def __enter__(self) -> "Image":
         return self
 
@@ -98,24 +104,24 @@ class ArrayImage(Image):
 
 class PlainImage(Image):
     """An array that lies in a file as it is, in C order from `offset` on. Rows are read, and cut: mapping the file would bring more of it
-    into the process."""
+    into the process. The last rows stay, as the tiles of a layer are cut from the same ones."""
 
     def __init__(self, path: str, offset: int, shape: Sequence[int], dtype: Any, axes: str, scale: Optional[Scale] = None,
                  extra: Optional[Dict[str, Any]] = None, file: Optional[str] = None) -> None:
         super().__init__(path, shape, dtype, axes, scale, extra)
         self.offset, self.handle = offset, os.open(file or path, os.O_RDONLY)
-        end, there = offset + int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize, os.fstat(self.handle).st_size
+        self.rows: Optional[Tuple[int, Array]] = None  # the first of the last ones, and these
+        end, there = offset + math.prod(self.shape) * self.dtype.itemsize, os.fstat(self.handle).st_size
         if end > there:
             self.close()
             raise FormatError("'%s' is truncated: expected %d bytes, found %d" % (path, end, there))
 
     def read(self, start: Sequence[int], stop: Sequence[int]) -> Array:
-        wanted = int(np.prod([b - a for a, b in zip(start, stop)], dtype=np.int64))
-        rest = int(np.prod(self.shape[1:], dtype=np.int64))
+        wanted = math.prod(b - a for a, b in zip(start, stop))
+        rest = math.prod(self.shape[1:])
         count = (stop[0] - start[0]) * rest
-        if wanted and (count == wanted or count * self.dtype.itemsize <= AT_ONCE and count <= 8 * wanted):
-            there = self._bytes(start[0] * rest, count).reshape((stop[0] - start[0],) + self.shape[1:])
-            return there[(slice(None),) + tuple(slice(a, b) for a, b in zip(start[1:], stop[1:]))]
+        if wanted and (count == wanted or count * self.dtype.itemsize <= self.at_once):
+            return self._rows(start[0], stop[0] - start[0], rest)[(slice(None),) + tuple(slice(a, b) for a, b in zip(start[1:], stop[1:]))]
         found = np.empty([b - a for a, b in zip(start, stop)], self.dtype)
         lead = max(self.ndim - 2, 0)
         inner = self.shape[lead:]
@@ -130,6 +136,16 @@ class PlainImage(Image):
                 out[...] = self._bytes(first + start[lead] * row, rows * row).reshape(rows, row)[:, columns]
         return found
 
+    def _rows(self, first: int, count: int, rest: int) -> Array:
+        """Rows of `rest` elements, not to be written to."""
+        kept = self.rows
+        if kept is not None and kept[0] == first and len(kept[1]) == count:
+            return kept[1]
+        found = self._bytes(first * rest, count * rest).reshape((count,) + self.shape[1:])
+        found.flags.writeable = False
+        self.rows = (first, found) if found.nbytes <= self.at_once else None
+        return found
+
     def _bytes(self, first: int, count: int) -> Array:
         buffer = np.empty(count, self.dtype)
         view, done = memoryview(buffer.view(np.uint8).data), 0
@@ -140,7 +156,11 @@ class PlainImage(Image):
             done += n
         return buffer
 
+    def release(self) -> None:
+        self.rows = None
+
     def close(self) -> None:
+        self.release()
         if self.handle >= 0:
             os.close(self.handle)
             self.handle = -1
@@ -174,7 +194,7 @@ class Writer:
         """What was written is on the disk when it returns: then it survives a machine that stops."""
 
     def close(self) -> None:
-        """All parts are there."""
+        """All parts are there; sync() before it, or fsync() of the file behind it, sees to it that they are on the disk."""
 
     def abandon(self) -> None:
         """Closes without finishing."""
@@ -195,9 +215,7 @@ class MappedWriter(Writer):
         self.array.flush()
 
     def close(self) -> None:
-        if self.array is not None:
-            self.array.flush()
-            self.array = None
+        self.array = None
 
     def abandon(self) -> None:
         self.array = None
@@ -227,6 +245,15 @@ def fsync(path: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sync_all(handle: int) -> None:
+    """As fsync(), for all of the file system that an open file lies on, by one call."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "syncfs"):
+        os.sync()
+    elif libc.syncfs(handle):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def guessed_axes(shape: Sequence[int]) -> str:

@@ -4,6 +4,7 @@ everything reads, without the library."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ from ._base import Array, FormatError, Image, Scale, Writer, fsync, guessed_axes
 
 CHUNK = 1 << 20    # voxels of a chunk, about
 ROWS, MOST_ROWS = 16, 32  # along Z
+_NAME = json.dumps("\0").encode()
 BESIDE = ".part"  # behind the name of a chunk that is being written
 
 
@@ -165,9 +167,6 @@ class _ZarrWriter(Writer):
                 folder = os.path.dirname(folder)
         return found
 
-    def close(self) -> None:
-        self.sync()
-
     def _read_chunk(self, path: str) -> Array:
         try:
             with open(path, "rb") as f:
@@ -180,11 +179,34 @@ class _ZarrWriter(Writer):
             raise FormatError("'%s' is damaged (%s); run without --resume to begin anew" % (path, e)) from None
 
 
-def _put(files: Dict[str, Dict[str, Any]]) -> None:
-    for path, about in files.items():
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as f:
-            json.dump(about, f, indent=1)
+@functools.lru_cache(16)
+def _metadata(shape: Tuple[int, ...], chunks: Tuple[int, ...], dtype: str, axes: str, scale: Tuple[Tuple[float, str], ...],
+              compressor: str) -> Tuple[Tuple[str, bytes], ...]:
+    """The files that say what a store is, and what they have in them, with _NAME where its name goes: made once for stores that are alike."""
+    kinds = {"T": "time", "C": "channel"}
+    described: List[Dict[str, str]] = []
+    for letter, (_, unit) in zip(axes, scale):
+        described.append({"name": letter.lower(), "type": kinds.get(letter, "space"), **({"unit": unit} if unit else {})})
+    about: Dict[str, Dict[str, Any]] = {
+        ".zgroup": {"zarr_format": 2},
+        ".zattrs": {"multiscales": [{
+            "version": "0.4", "name": json.loads(_NAME), "axes": described,
+            "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [size for size, _ in scale]}]}]}]},
+        "0/.zattrs": {},
+        "0/.zarray": {
+            "zarr_format": 2, "shape": shape, "chunks": chunks, "dtype": dtype, "fill_value": 0, "order": "C", "filters": None,
+            "dimension_separator": "/", "compressor": json.loads(compressor)}}
+    return tuple((file, json.dumps(value, indent=1).encode()) for file, value in about.items())
+
+
+def _put(path: str, files: Sequence[Tuple[str, bytes]]) -> List[str]:
+    os.makedirs(os.path.join(path, "0"))
+    names = []
+    for name, text in files:
+        names.append(os.path.join(path, name))
+        with open(names[-1], "wb") as f:
+            f.write(text)
+    return names
 
 
 def _go_on(path: str, shape: Sequence[int], dtype: Any, axes: str, codecs: Any) -> Writer:
@@ -209,24 +231,11 @@ def create_zarr(path: str, shape: Sequence[int], dtype: Any, axes: str, scale: S
     if extra.get("goes_on"):
         return _go_on(path, shape, dtype, axes, codecs)
     chunk = {**chunk_of(axes, shape), **extra.get("rows", {})}
-    kinds = {"T": "time", "C": "channel"}
-    described: List[Dict[str, str]] = []
-    for letter in axes:
-        described.append({"name": letter.lower(), "type": kinds.get(letter, "space")})
-        if scale.get(letter, (0, ""))[1]:
-            described[-1]["unit"] = scale[letter][1]
     codec = codecs.Blosc("lz4", 5, codecs.Blosc.BITSHUFFLE if dtype.itemsize == 1 else codecs.Blosc.SHUFFLE)
-    chunks = [max(min(chunk[a], n), 1) for a, n in zip(axes, shape)]
+    chunks = tuple(max(min(chunk[a], n), 1) for a, n in zip(axes, shape))
     if os.path.isdir(path):
         shutil.rmtree(path)
-    files: Dict[str, Dict[str, Any]] = {".zgroup": {"zarr_format": 2}}
-    files[".zattrs"] = {"multiscales": [{
-        "version": "0.4", "name": extra.get("name", posixpath.basename(path)), "axes": described,
-        "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [scale.get(a, (1.0, ""))[0] for a in axes]}]}]}]}
-    files["0/.zattrs"] = {}
-    files["0/.zarray"] = {
-        "zarr_format": 2, "shape": [int(n) for n in shape], "chunks": chunks, "dtype": dtype.str, "fill_value": 0, "order": "C",
-        "filters": None, "dimension_separator": "/", "compressor": codec.get_config()}
-    files = {os.path.join(path, name): about for name, about in files.items()}
-    _put(files)
-    return _ZarrWriter(path, shape, dtype, axes, chunks, codec, list(files))
+    name = json.dumps(extra.get("name", posixpath.basename(path))).encode()
+    files = _metadata(tuple(map(int, shape)), chunks, dtype.str, axes, tuple(scale.get(a, (1.0, "")) for a in axes), json.dumps(codec.get_config()))
+    written = _put(path, [(file, text.replace(_NAME, name)) for file, text in files])
+    return _ZarrWriter(path, shape, dtype, axes, chunks, codec, written)

@@ -24,6 +24,7 @@ from ._numbers import After, Before
 from ._view import Raw, Ready, Shrunk, View
 
 
+MOST_AT_ONCE = 64 << 20  # bytes of a file whose rows are kept for the tiles beside each other
 KEPT = 64  # positions whose levels a job remembers
 
 
@@ -79,6 +80,7 @@ class Job:
     def __init__(self, item: Item, plan: Plan, begin: Begin = Begin()) -> None:
         self.item, self.plan, self.begin = item, plan, begin
         self.image: Any = formats.open_image(item.path)
+        self.image.at_once = min(max(self.image.at_once, plan.memory // 8), MOST_AT_ONCE)
         self.mask: Any = None
         self.lock = threading.Lock()
         self.levels: Dict[int, List[Level]] = {}
@@ -189,6 +191,7 @@ class Job:
                     self.tiles += 1
                     part = tiling.read_tile(level.view, tile, padding=plan.padding, cval=plan.cval)
                     yield plan.network.feed(part), Tag(position, k, tile)
+        self.image.release()
 
     def first_row(self, position: int, last_level: bool) -> int:
         """The row of the result from which on it is to be computed."""

@@ -67,13 +67,15 @@ class Output:
         part = rows.values.reshape((1,) * len(place) + rows.values.shape).transpose(self.order)
         self.writer.write([start[k] for k in self.order], part)
 
-    def close(self) -> None:
-        """Now it has its name."""
+    def close(self, safe: bool) -> None:
+        """Now it has its name. safe: it is on the disk before; else who calls sees to it afterwards."""
+        if safe:
+            self.writer.sync()
         self.writer.close()
+        if safe and os.path.isfile(self.partial):  # some formats are written at the end
+            formats.fsync(self.partial)
         if os.path.isdir(self.path) and not os.path.islink(self.path):
             shutil.rmtree(self.path)
-        if os.path.isfile(self.partial):  # the writer of a store has done so with its files
-            formats.fsync(self.partial)
         os.replace(self.partial, self.path)
 
     def abandon(self) -> None:

@@ -8,8 +8,9 @@ Stages: open (files), read (tiles), run (the network), blend (tiles to rows), af
 from __future__ import annotations
 
 import errno
+import os
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -26,8 +27,12 @@ from ._progress import ADVICE, Bar
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Full(CytocError):
-    """There is no room for results: it makes no sense to try other items."""
+class Stopped(CytocError):
+    """Results cannot be written: it makes no sense to try other items."""
+
+
+class Full(Stopped):
+    """There is no room for them."""
 
 
 class Machine(NamedTuple):
@@ -55,8 +60,9 @@ class Predict:
         self.checked: Dict[Item, float] = {}  # when rows of an item were last put down in the journal
         self.done: List[Dict[str, Any]] = []
         self.failed: List[Dict[str, str]] = []
-        self.full: Optional[str] = None
-        self.pipeline = Pipeline(*self._stages(), queue=machine.queue, errors="skip", in_flight=machine.readers + 1)
+        self.stopped: Optional[Stopped] = None
+        self.syncing = 0.0  # seconds, when all items were through
+        self.pipeline = Pipeline(*self._stages(), queue=machine.queue, errors="skip", in_flight=machine.readers + 2)
 
     def _stages(self) -> List[Any]:
         m, plan = self.machine, self.plan
@@ -116,15 +122,27 @@ class Predict:
                 self._checkpoint(job, rows)
             if not work.last:
                 return None
-            job.output.close()
+            job.output.close(not self.journal.syncs(os.path.dirname(job.output.partial)))
         except BaseException as e:
             job.failed = True
             if isinstance(e, OSError) and e.errno in FULL:
-                self.full = "no room for the result of '%s' in '%s': %s" % (job.item, self.plan.folder, e.strerror)
-                self.pipeline.cancel()
+                self._stop(Full("no room for the result of '%s' in '%s': %s" % (job.item, self.plan.folder, e.strerror)))
             raise
-        self.journal.add_done(job.item, job.output.path)
+        self._synced(lambda: self.journal.add_done(job.item, job.output.path))
         return job.output.path
+
+    def _synced(self, action: Callable[[], None]) -> None:
+        """What the journal does. Where the system cannot write results, the run ends."""
+        try:
+            action()
+        except OSError as e:
+            kind, what = (Full, "no room for the results") if e.errno in FULL else (Stopped, "the last results cannot be written")
+            self._stop(kind("%s in '%s': %s; --resume makes them again" % (what, self.plan.folder, e.strerror)))
+            raise
+
+    def _stop(self, why: Stopped) -> None:
+        self.stopped = why
+        self.pipeline.cancel()
 
     def _checkpoint(self, job: Job, rows: Any) -> None:
         """What is on the disk for certain, now and then."""
@@ -152,17 +170,20 @@ class Predict:
                     job = self.jobs.pop(result.item)
                     job.close()
                     self.done.append({"item": job.item.path, "output": result.value, "tiles": job.tiles})
+            begun = time.monotonic()
+            self._synced(self.journal.sync)
+            self.syncing = time.monotonic() - begun
         except Exception:
-            if self.full is None:
+            if self.stopped is None:
                 raise
         finally:
             bar.close()
             for job in self.jobs.values():
-                if self.full and job.output is not None:
+                if self.stopped and job.output is not None:
                     job.output.abandon()
                 job.close()
-        if self.full:
-            raise Full(self.full)
+        if self.stopped:
+            raise self.stopped
 
     def _fail(self, item: Item, error: Any, bar: Bar) -> None:
         cause = error.__cause__ if error.__cause__ is not None else error
@@ -170,7 +191,7 @@ class Predict:
         text = text if item.path in text else "'" + item.path + "': " + text
         text += of_sizes(error) if error.__cause__ is None else ""
         job = self.jobs.pop(item, None)
-        if self.full is None:
+        if self.stopped is None:
             bar.say("cytoc predict: skipped: " + text)
             self.failed.append({"item": item.path, "error": text})
         if job is not None:
@@ -186,10 +207,10 @@ class Predict:
 
     def summary(self) -> Dict[str, Any]:
         found = self.pipeline.statistics().as_dict()
-        seconds = max(found["seconds"], 1e-9)
+        seconds = max(found["seconds"] + self.syncing, 1e-9)
         tiles = sum(d["tiles"] for d in self.done)
         bottleneck = found.get("bottleneck") or ""
-        return {"done": len(self.done), "failed": len(self.failed), "skipped": self.skipped, "seconds": found["seconds"],
+        return {"done": len(self.done), "failed": len(self.failed), "skipped": self.skipped, "seconds": seconds,
                 "items_per_second": len(self.done) / seconds, "tiles_per_second": tiles / seconds, "tiles": tiles,
                 "bottleneck": bottleneck, "advice": ADVICE.get(bottleneck, found.get("advice", "")), "stages": found["stages"],
                 "outputs": self.done, "errors": self.failed}
