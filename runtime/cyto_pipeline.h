@@ -190,9 +190,12 @@ typedef struct cyto_blend {
   int32_t kind; /* cyto_blend_kind */
   int64_t lead; /* channels; up to 256 for ARGMAX */
   int64_t tile[CYTO_MAX_RANK];
-  const float *weights; /* [tile..], above 0 */
+  const float *weights; /* [tile..], above 0; NULL: see lines */
   float fill;           /* the mean where no tile lies */
   float threshold;
+  /* The same as products of each axis' weights, [tile[axis]], multiplied in the order of axes, and not below `least`. */
+  const float *lines[CYTO_MAX_RANK];
+  float least;
 } cyto_blend;
 
 /* The result of a window. values: [lead, tile..], aligned as a float is. origin: its first voxel's place in the image, which may be
@@ -206,6 +209,12 @@ typedef struct cyto_tile {
  * the tiles. `out` has room for what the kind says. The same numbers on every machine. */
 CYTO_API cyto_status cyto_tiles_blend(const cyto_blend *how, const cyto_tile *tiles, int64_t count,
                                       const int64_t *start, const int64_t *stop, void *out, cyto_error *error);
+
+/* As cyto_tiles_blend(), of those voxels alone whose last tile in the list is tiles[last]; the others in `out` stay as they are. Called
+ * for a tile as soon as it has its values, in their order, it blends the same numbers while these are in the caches. Tiles behind
+ * `last` need no values yet. */
+CYTO_API cyto_status cyto_tiles_blend_last(const cyto_blend *how, const cyto_tile *tiles, int64_t count, int64_t last,
+                                           const int64_t *start, const int64_t *stop, void *out, cyto_error *error);
 
 #ifdef __cplusplus
 }

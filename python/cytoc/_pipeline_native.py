@@ -57,7 +57,7 @@ FUNCTIONS = {
     "cyto_pipeline_statistics_get": (None, ptr, P(PipelineSums)), "cyto_stage_statistics_get": (i32, ptr, i32, P(StageSums)),
     "cyto_item_set_tensors": (i32, ptr, i32, ptr), "cyto_item_free": (None, ptr), "cyto_tensors_keep": (ptr, ptr),
     "cyto_tensors_release": (None, ptr), "cyto_emit": (i32, ptr, ptr, i32, ptr),
-    "cyto_tiles_blend": (i32, ptr, ptr, i64, ptr, ptr, ptr, P(Error)),
+    "cyto_tiles_blend": (i32, ptr, ptr, i64, ptr, ptr, ptr, P(Error)), "cyto_tiles_blend_last": (i32, ptr, ptr, i64, i64, ptr, ptr, ptr, P(Error)),
 }
 _SHORT = {"cyto_item_set_tensors", "cyto_tensors_keep", "cyto_tensors_release"}
 _declared: dict[str, Any] = {}

@@ -91,6 +91,64 @@ static void test_tiles(void) {
       }
 }
 
+/* Weights as products of each axis' are those of the tile's voxels; tiles one after the other make what all of them make at
+ * once, and leave alone where none lies, or a later one. */
+static void test_one_by_one(void) {
+  enum { SIZE = TILE_Y * TILE_X, ROOM = CHANNELS * IMAGE_Y * IMAGE_X * 4 };
+  static const int64_t origins[][2] = {{0, -20}, {0, 300}, {2, 350}}, start[2] = {0, 0}, stop[2] = {IMAGE_Y, IMAGE_X};
+  static float values[3][CHANNELS * SIZE], weights[SIZE], y_line[TILE_Y], x_line[TILE_X];
+  static uint8_t whole[ROOM], parts[ROOM], empty[ROOM];
+  cyto_blend by_voxel = {.rank = 2, .lead = CHANNELS, .tile = {TILE_Y, TILE_X}, .weights = weights, .threshold = 0.25f};
+  cyto_tile tiles[3] = {{0}}, late[3];
+  uint32_t seed = 1;
+  for (int k = 0; k < TILE_X; k++)
+    x_line[k] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) / (1 << 24);
+  for (int k = 0; k < TILE_Y; k++)
+    y_line[k] = 0.3f + 0.1f * (float)k;
+  for (int k = 0; k < SIZE; k++) {
+    volatile float product = y_line[k / TILE_X] * x_line[k % TILE_X];
+    weights[k] = product < 0.01f ? 0.01f : product;
+  }
+  for (int t = 0; t < 3; t++) {
+    for (int k = 0; k < CHANNELS * SIZE; k++)
+      values[t][k] = (float)((int)((seed = seed * 1664525u + 1013904223u) >> 24) - 128) / 64;
+    tiles[t] = (cyto_tile){values[t], {origins[t][0], origins[t][1]}};
+  }
+  for (int kind = CYTO_BLEND_MEANS; kind <= CYTO_BLEND_ABOVE; kind++) {
+    cyto_error error;
+    by_voxel.kind = kind;
+    cyto_blend by_axis = by_voxel;
+    by_axis.weights = NULL;
+    by_axis.lines[0] = y_line;
+    by_axis.lines[1] = x_line;
+    by_axis.least = 0.01f;
+    memset(whole, 0x55, ROOM);
+    memset(parts, 0x55, ROOM);
+    memset(empty, 0, ROOM);
+    CHECK_INT_EQ(cyto_tiles_blend(&by_voxel, tiles, 3, start, stop, whole, &error), CYTO_OK);
+    CHECK_INT_EQ(differences(&by_voxel, tiles, 3, start, stop, whole), 0);
+    for (int64_t t = 0; t < 3; t++) {
+      memcpy(late, tiles, sizeof late);
+      for (int64_t k = t + 1; k < 3; k++)
+        late[k].values = NULL;
+      CHECK_INT_EQ(cyto_tiles_blend_last(&by_axis, late, 3, t, start, stop, parts, &error), CYTO_OK);
+      CHECK_INT_EQ(cyto_tiles_blend_last(&by_axis, late, 3, t, start, stop, empty, &error), CYTO_OK);
+    }
+    CHECK_INT_EQ(parts[ROOM - 1], 0x55);
+    for (int64_t k = 0, wrong = 0; k < ROOM; k++) { /* what was left alone has both fillings */
+      wrong += parts[k] != whole[k] && !(parts[k] == 0x55 && empty[k] == 0);
+      if (k == ROOM - 1)
+        CHECK_INT_EQ(wrong, 0);
+    }
+  }
+  cyto_error error;
+  CHECK_INT_EQ(cyto_tiles_blend_last(&by_voxel, tiles, 3, 3, start, stop, parts, &error), CYTO_INVALID_ARGUMENT);
+  CHECK_STR_HAS(error.message, "one of the 3 tiles, found 3");
+  by_voxel.weights = NULL;
+  by_voxel.lines[0] = y_line;
+  CHECK_INT_EQ(cyto_tiles_blend(&by_voxel, tiles, 3, start, stop, parts, &error), CYTO_INVALID_ARGUMENT);
+}
+
 static void test_bad_tiles(void) {
   float one = 1, out = 0;
   int64_t start[CYTO_MAX_RANK] = {0}, stop[CYTO_MAX_RANK] = {1};
@@ -117,6 +175,7 @@ static void test_bad_tiles(void) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"tiles", test_tiles},
+      {"one_by_one", test_one_by_one},
       {"bad_tiles", test_bad_tiles},
   };
   return check_main(argc, argv, tests, CHECK_COUNT(tests));

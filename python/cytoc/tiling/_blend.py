@@ -20,7 +20,7 @@ import numpy as np
 from .._errors import InputError
 from ._grid import Grid, Tile, per_axis
 from ._ring import Sums
-from ._tiles import MOST_LABELS, Decide, Tiles, most_kept
+from ._tiles import MOST_LABELS, Decide, Labels, Tiles, most_kept, product
 
 Array = np.ndarray[Any, Any]
 Write = Callable[[int, Array], Any]
@@ -33,31 +33,24 @@ BLENDING = ("constant", "gaussian")
 
 def weights(size: Sequence[int], mode: str = "constant", sigma_scale: Union[float, Sequence[float]] = 0.125) -> Array:
     """What each voxel of a tile counts, float32: 1, or a Gaussian of sigma = sigma_scale * size around the tile's centre."""
+    lines, least = _lines(tuple(size), mode, per_axis(sigma_scale, len(size), "sigma_scale"), tuple(size))
+    return product(lines, least)
+
+
+@functools.lru_cache(16)
+def _lines(size: Tuple[int, ...], mode: str, sigma_scale: Tuple[float, ...], result: Tuple[int, ...]) -> Tuple[List[Array], float]:
+    """Weights for results of tiles of a size, by the size of these: those of each axis, whose products count, and the least one."""
     if mode not in BLENDING:
         raise InputError("blend: expected one of %s, found '%s'" % (", ".join(BLENDING), mode))
-    found = np.ones(tuple(size), np.float32)
-    if mode == "constant":
-        return found
-    for axis, (n, scale) in enumerate(zip(size, per_axis(sigma_scale, len(size), "sigma_scale"))):
+    lines = []
+    for n, scale in zip(size, sigma_scale):
         x = np.arange(n, dtype=np.float32) - np.float32((n - 1) / 2)
-        line = np.exp(-x * x / np.float32(2 * (n * scale) ** 2))
-        found *= line.reshape((-1,) + (1,) * (len(size) - 1 - axis))
-    np.maximum(found, max(float(found.min()), LEAST_WEIGHT), out=found)
-    return found
-
-
-@functools.lru_cache(4)
-def _weights_of(size: Tuple[int, ...], mode: str, sigma_scale: Tuple[float, ...], result: Tuple[int, ...]) -> Array:
-    """For results of tiles, by the size of these; made once for all images."""
-    found = _resized(weights(size, mode, sigma_scale), result)
-    found.flags.writeable = False
-    return found
-
-
-def _resized(found: Array, size: Sequence[int]) -> Array:
-    """Weights for results of another size, from the nearest voxels, as MONAI takes them."""
-    nearest = [(np.arange(n) * 2 + 1) * t // (2 * n) for t, n in zip(found.shape, size)]
-    return found if found.shape == tuple(size) else np.ascontiguousarray(found[np.ix_(*nearest)])
+        lines.append(np.exp(-x * x / np.float32(2 * (n * scale) ** 2)) if mode == "gaussian" else np.ones(n, np.float32))
+    lowest = product([np.min(line, keepdims=True) for line in lines], 0.0)
+    for axis, (t, n) in enumerate(zip(size, result)):  # of another size: from the nearest voxels, as MONAI takes them
+        lines[axis] = np.ascontiguousarray(lines[axis][(np.arange(n) * 2 + 1) * t // (2 * n)])
+        lines[axis].flags.writeable = False
+    return lines, max(float(lowest.min()), LEAST_WEIGHT)
 
 
 class Blender:
@@ -85,9 +78,10 @@ class Blender:
         self.grid, self.lead, self.fill, self.step, self.split, self.copy = grid, tuple(lead), fill, max(step, 1), split, copy
         self.write: Write = write or (lambda row, rows: None)
         self.zoom = tuple(Fraction(z).limit_denominator(1 << 16) for z in per_axis(zoom, rank, "zoom"))
+        self._plain = all(z == 1 for z in self.zoom)
         self.shape = tuple(-(-n * z.numerator // z.denominator) for n, z in zip(grid.shape, self.zoom))
         self.tile = tuple(_whole(n * z, "tile", n, z) for n, z in zip(grid.tile, self.zoom))
-        self.weights = _weights_of(grid.tile, mode, per_axis(sigma_scale, rank, "sigma_scale"), self.tile)
+        self.lines, self.least = _lines(grid.tile, mode, per_axis(sigma_scale, rank, "sigma_scale"), self.tile)
         self.written = first
         self._early: Dict[int, Tuple[Tile, Any]] = {}
         self._order = [t.number for t in needed(grid, first, self.zoom[0])] if first else None
@@ -101,13 +95,26 @@ class Blender:
         starts = [[int(o * z) for o in line] for line, z in zip(self.grid.starts, self.zoom)]
         channels = int(np.prod(self.lead, dtype=np.int64))
         tiles = most_kept(starts, self.tile, self.step) * channels * int(np.prod(self.tile, dtype=np.int64)) * 4
+        live = min(self.tile[0] + self.step, self.shape[0]) * int(np.prod(self.shape[1:], dtype=np.int64))
+        if decide == "argmax" and (len(self.lead) != 1 or channels > MOST_LABELS):
+            decide = None
+        labels = 0 if decide is None else 2 * live * (1 if decide == "argmax" else channels)  # and as much again that is being written
+        if decide is not None and (memory is None or tiles + labels <= memory):
+            return Labels(self.lead, self.lines, self.least, self.fill, decide, copy, self.shape, self._origins(), self.written)
         if memory is None or tiles <= memory:
-            labels_fit = decide != "argmax" or len(self.lead) == 1 and channels <= MOST_LABELS
-            return Tiles(self.lead, self.tile, self.weights, self.fill, decide if labels_fit else None, copy)
-        live = min(self.tile[0] + self.step, self.shape[0])
-        sums = (channels + 1) * live * int(np.prod(self.shape[1:], dtype=np.int64)) * 4
-        return Sums(self.lead, live, self.shape, self.weights, self.fill, self.written,
+            return Tiles(self.lead, self.lines, self.least, self.fill, decide, copy)
+        sums = (channels + 1) * live * 4
+        return Sums(self.lead, min(self.tile[0] + self.step, self.shape[0]), self.shape, product(self.lines, self.least), self.fill, self.written,
                     (scratch or tempfile.gettempdir()) if sums > memory else None)
+
+    def _origins(self) -> Array:
+        """Of the tiles that come, in voxels of the result: [tiles, axes]."""
+        found = np.array([tile.origin for tile in self.grid], np.int64).reshape(-1, len(self.shape))
+        if self._order is not None:
+            found = found[self._order]
+        for axis, z in enumerate(self.zoom):
+            found[:, axis] = found[:, axis] * z.numerator // z.denominator
+        return found
 
     def __len__(self) -> int:
         """How many tiles it waits for, all together."""
@@ -129,7 +136,7 @@ class Blender:
         self._early[tile.number] = (tile, values if self._index(self._next) == tile.number or not self.copy else np.array(values))
         while self._next < len(self) and self._index(self._next) in self._early:
             tile, values = self._early.pop(self._index(self._next))
-            begin = [_whole(o * z, "origin", o, z) for o, z in zip(tile.origin, self.zoom)]
+            begin = tile.origin if self._plain else [_whole(o * z, "origin", o, z) for o, z in zip(tile.origin, self.zoom)]
             yield from self._hand_out(max(begin[0], 0))  # rows before this tile's are complete
             self.rows.add(begin, values)
             self._next += 1
