@@ -170,6 +170,24 @@ def test_zarr_is_safe():
     assert set(names['new'] + names['once']) >= {'.', '0', '0/1', '0/1/0'} and [n for n in names['new'] + names['once'] if n.startswith('0/1/0/0')], names
 
 
+def test_rows_are_read_once():
+    """Regions beside each other come from the same rows, where these may be kept."""
+    x = numbers((8, 6, 10), np.uint16)
+    np.save(path('rows.npy'), x)
+    calls, real = [], os.preadv
+    os.preadv = lambda *args: calls.append(0) or real(*args)
+    try:
+        with formats.open_image(path('rows.npy')) as image:
+            for at_once, counts in ((1 << 20, (1, 0, 1)), (100, (4, 4, 4))):
+                image.at_once = at_once
+                for count, part in zip(counts, (np.s_[2:6, :3], np.s_[2:6, 3:, 4:], np.s_[3:7, 1:4])):
+                    calls.clear()
+                    assert np.array_equal(image[part], x[part]) and len(calls) == count, (at_once, part, len(calls))
+                image.release()
+    finally:
+        os.preadv = real
+
+
 def test_zarr():
     x = numbers((2, 3, 10, 33, 35))
     for version in (2, 3):
