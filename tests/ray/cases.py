@@ -3,6 +3,7 @@
 
 Out: the closing line. The cluster of one machine is started for all of its cases, that of three nodes for one.
 """
+import argparse
 import inspect
 import os
 import pickle
@@ -10,16 +11,20 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import traceback
 
 import numpy as np
 import onnx
+import pyarrow
+import pyarrow.parquet as parquet
 import ray
 from onnx import TensorProto, helper, numpy_helper
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.dirname(HERE), HERE]
+sys.path[:0] = [os.path.dirname(HERE), HERE, os.path.join(os.path.dirname(HERE), 'cuda')]
 import lib
+import mock
 import nodes
 
 import cytoc
@@ -27,7 +32,7 @@ import cytoc.ray
 from cytoc import predict, tiling
 from cytoc.ray import _library as library
 
-WORK = ''
+WORK = BUILD = ''
 
 
 def save(name, layers, inputs, outputs, weights=()):
@@ -206,6 +211,25 @@ def test_keys():
         library.native_kind = kind
 
 
+def test_on_gpus():
+    """num_gpus: a model for a GPU, in workers that Ray has given one; the driver is the mock of tests/cuda."""
+    args = argparse.Namespace(build=os.path.abspath(BUILD), device=False)
+    if not os.path.exists(os.path.join(mock.folder(args), 'libcuda.so.1')):
+        return 'the mocks of CUDA are not built'
+    env = {name: value for name, value in mock.environment(args).items() if os.environ.get(name) != value}
+    path, images = conv('gpu'), numbers((10, 1, 8, 8))
+    home, os.environ['CUDA_HOME'] = os.environ.get('CUDA_HOME', ''), env['CUDA_HOME']  # of the mock of NVRTC
+    try:
+        predictor = cytoc.ray.Predictor(path, target='sm_80', cudnn='off', cublaslt='off', keep=False)
+    finally:
+        os.environ['CUDA_HOME'] = home
+    data = ray.data.from_numpy(images)
+    rows = data.map_batches(predictor, batch_size=4, num_gpus=1, num_cpus=1, runtime_env={'env_vars': env}).take_all()
+    np.testing.assert_allclose(np.stack([row['y'] for row in rows]), cytoc.compile(path)(images), rtol=1e-4, atol=1e-5)
+    raises(Exception, 'NVIDIA driver|libcuda|no usable device', data.map_batches(predictor, batch_size=4, num_gpus=1, num_cpus=1).take_all)
+    raises(cytoc.InputError, '1 GPUs: no room for a run with .*num_gpus=2', cytoc.ray.sliding_window, images[0], predictor, 8, num_gpus=2)
+
+
 def test_compiled_library():
     path = os.path.join(WORK, 'ready.so')
     model = cytoc.compile(conv('ready'))
@@ -269,6 +293,41 @@ def test_no_cluster():
     assert out.returncode == 1 and 'there is no such cluster' in out.stderr, out.stderr[-500:]
 
 
+def test_resumed():
+    """A job of Ray Data whose driver is killed goes on by Ray's checkpoints: rows that were written are not computed again, none is lost."""
+    layers = [helper.make_node('MatMul', ['x', 'w'], ['y'])]
+    model = save('resumed', layers, [port('x', ['batch', 3])], [port('y', ['batch', 2])], [('w', numbers((3, 2)))])
+    folder, x = os.path.join(WORK, 'resumed'), numbers((64, 3))
+    os.makedirs(folder + '/in')
+    for k in range(0, 64, 4):
+        column = pyarrow.FixedSizeListArray.from_arrays(x[k:k + 4].ravel(), 3)
+        parquet.write_table(pyarrow.table({'id': np.arange(k, k + 4), 'x': column}), '%s/in/%02d.parquet' % (folder, k))
+    words = [sys.executable, os.path.join(HERE, 'resumed.py'), model, folder, ray.get_runtime_context().gcs_address]
+
+    def files(name):
+        return [os.path.join(root, file) for root, _, found in os.walk(os.path.join(folder, name)) for file in found if file.endswith('.parquet')]
+    job = subprocess.Popen([*words, '0.5'], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 300
+    while len(files('done')) < 12:
+        assert job.poll() is None, 'it ended before it was killed: %s' % job.stderr.read()[-1000:]
+        assert time.monotonic() < end, 'nothing was written'
+        time.sleep(0.05)
+    job.kill()
+    job.communicate()
+    time.sleep(2)  # until the tasks that it had begun have ended
+    written = {row['id'] for file in files('done') for row in parquet.read_table(file).to_pylist()}
+    os.rename(folder + '/calls', folder + '/calls-before')
+    done = subprocess.run([*words, '0'], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-1000:]
+    again = {int(k) for line in open(folder + '/calls') for k in line.split()}
+    assert 12 <= len(written) < 64 and again == set(range(64)) - written, (written, again)
+    rows = [row for file in files('out') for row in parquet.read_table(file).to_pylist()]
+    assert {row['id'] for row in rows} == set(range(64)), sorted(row['id'] for row in rows)
+    want = cytoc.compile(model)(x)
+    for row in rows:
+        np.testing.assert_allclose(row['found'], want[row['id']], rtol=1e-5, atol=1e-6)
+
+
 # ---- three nodes ----
 
 
@@ -287,15 +346,16 @@ def test_three_nodes():
 
 
 def main():
-    global WORK
+    global WORK, BUILD
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
-    WORK = os.path.join(args.build, 'ray-tests')
+    WORK, BUILD = os.path.join(args.build, 'ray-tests'), args.build
     shutil.rmtree(WORK, ignore_errors=True)
     os.makedirs(WORK)
     tests = [(n, f) for n, f in inspect.getmembers(sys.modules[__name__], inspect.isfunction) if n.startswith('test_') and args.wanted(n)]
     if any(f is not test_three_nodes for _, f in tests):
-        ray.init(num_cpus=2, _node_ip_address='127.0.0.1', logging_level='error', include_dashboard=False, log_to_driver=False, object_store_memory=256 << 20)
+        ray.init(num_cpus=2, num_gpus=1, _node_ip_address='127.0.0.1', logging_level='error', include_dashboard=False, log_to_driver=False,
+                 object_store_memory=256 << 20)
     for name, function in tests:
         if function is test_three_nodes and ray.is_initialized():
             continue

@@ -41,7 +41,8 @@ def main():
         return
     env = dict(os.environ, CYTOC_LIB_DIR=args.build, PYTHONPATH=os.path.join(lib.ROOT, 'python'), PYTHONWARNINGS='ignore',
                CYTOC_CACHE_DIR=os.path.join(args.build, 'ray-cache'), RAY_USAGE_STATS_ENABLED='0', RAY_DATA_DISABLE_PROGRESS_BARS='1',
-               RAY_DEDUP_LOGS='0', PYTHONDONTWRITEBYTECODE='1')
+               RAY_DEDUP_LOGS='0', PYTHONDONTWRITEBYTECODE='1',
+               RAY_worker_niceness='0')  # by itself Ray gives way to all else, and then its own limits in time are too short
     sys.exit(subprocess.run([python, os.path.join(HERE, 'cases.py'), '--build', args.build, *args.names], env=env).returncode)
 
 
