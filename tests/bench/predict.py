@@ -9,10 +9,13 @@ median of the processes' ratios:
     network    cyto_run() alone in a loop, one tile in memory, all CPUs
     at once    the same by a context of one thread for each CPU, which is how the pipeline runs it
     predict    cytoc predict: OME-TIFF (uint8), tiles of 64x64x64 with overlap 0.25, Gaussian blending, argmax, OME-Zarr; from the first file
-               to the last result (what comes before, as loading the model, is told below the table)
+               until the last result is on the disk (what comes before, as loading the model, is told below the table)
     limit      what `predict` would reach if both CPUs were busy all the time: with the CPU time that the network takes "at once", and what
                `predict` takes besides
-    MONAI      (a process of its own, as PyTorch's threads slow down who comes behind) tifffile, monai.inferers.sliding_window_inference with PyTorch, the same tiles and weights, argmax, zarr; one after the other
+    MONAI      (a process of its own, as PyTorch's threads slow down who comes behind; MONAI_VOLUMES of them) tifffile,
+               monai.inferers.sliding_window_inference with PyTorch, the same tiles and weights, argmax, zarr; one after the other
+
+Volumes of 4 tiles, where files count most, and with --large of 75.
 """
 import argparse
 import datetime
@@ -31,8 +34,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.dirname(HERE), HERE, os.path.join(ROOT, 'python')]
 
-PROCESSES, NETWORK, TILE, SHAPE, OVERLAP = 5, 'unet3d_monai', (64, 64, 64), (64, 112, 112), 0.25
+PROCESSES, NETWORK, TILE, OVERLAP, MONAI_VOLUMES = 5, 'unet3d_monai', (64, 64, 64), 0.25, 5
+SMALL, LARGE = (64, 112, 112), (128, 256, 256)
 SHARED = os.environ.get('CYTO_SHARED') or os.path.join(os.path.dirname(ROOT), 'shared')
+
+
+def shape_of(args):
+    return LARGE if args.large else SMALL
 
 
 # ---- within a worker -----------------------------------------------------------------------------------------------------------
@@ -89,11 +97,12 @@ def monai(paths, folder):
 
 def work_monai(args):
     paths = sorted(glob.glob(args.folder + '/in/*.tif'))
+    some = paths[:MONAI_VOLUMES]
     monai(paths[:1], args.folder)()
-    run = monai(paths, args.folder)
+    run = monai(some, args.folder)
     start = time.perf_counter()
     run()
-    print(json.dumps(time.perf_counter() - start))
+    print(json.dumps((time.perf_counter() - start) * len(paths) / len(some)))
 
 
 def work(args):
@@ -101,7 +110,7 @@ def work(args):
     from cytoc import tiling
     import numpy as np
     paths = sorted(glob.glob(args.folder + '/in/*.tif'))
-    tiles = len(tiling.Grid(SHAPE, TILE, OVERLAP)) * len(paths)
+    tiles = len(tiling.Grid(shape_of(args), TILE, OVERLAP)) * len(paths)
     model = cytoc.load(args.library)
     x = np.random.default_rng(0).random((1, 1) + TILE, np.float32)
     binding = model.bind().input(model.inputs[0].name, x).output(model.outputs[0].name, model(x))
@@ -123,8 +132,8 @@ def work(args):
     in_pipeline = (spent['predict'] - of_one) * len(paths) / (len(paths) - 1)  # without the start-up
     besides = in_pipeline - spent['at once']
     seconds['limit'] = in_pipeline / len(os.sched_getaffinity(0))
-    print(json.dumps({'seconds': seconds, 'busy': {s['name']: s['busy'] for s in summary['stages']}, 'volumes': len(paths), 'tiles': tiles,
-                      'start_up': start_up, 'besides': besides}))
+    print(json.dumps({'seconds': seconds, 'shape': shape_of(args), 'busy': {s['name']: s['busy'] for s in summary['stages']},
+                      'volumes': len(paths), 'tiles': tiles, 'start_up': start_up, 'besides': besides}))
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------------------
@@ -140,13 +149,13 @@ def prepare(args):
                    stdout=subprocess.DEVNULL)
     subprocess.run([os.path.join(args.build, 'cytoc'), model, '-o', args.folder + '/m.so'], check=True, stdout=subprocess.DEVNULL)
     make = ('import sys, numpy as np, tifffile\nrng = np.random.default_rng(0)\nfor k in range(%d): tifffile.imwrite("%s/in/v%%02d.ome.tif" %% k, '
-            'rng.integers(0, 255, %r, np.uint8), ome=True, metadata={"axes": "ZYX"})' % (args.volumes, args.folder, SHAPE))
+            'rng.integers(0, 255, %r, np.uint8), ome=True, metadata={"axes": "ZYX"})' % (args.volumes, args.folder, shape_of(args)))
     subprocess.run([args.torch, '-c', make], check=True)
 
 
 def measured(args, turn):
     env = dict(os.environ, CYTOC_LIB_DIR=args.build)
-    command = [args.torch, os.path.abspath(__file__), '--build', args.build, '--folder', args.folder, '--turn', str(turn)]
+    command = [args.torch, os.path.abspath(__file__), '--build', args.build, '--folder', args.folder, '--turn', str(turn)] + ['--large'] * args.large
 
     def worker(which):
         return json.loads(subprocess.run(command + [which], check=True, stdout=subprocess.PIPE, text=True, env=env).stdout.splitlines()[-1])
@@ -157,7 +166,7 @@ def measured(args, turn):
 
 
 def table(runs):
-    rows = [['%d volumes of %s, %d tiles' % (runs[0]['volumes'], 'x'.join(map(str, SHAPE)), runs[0]['tiles']), 'tiles/s', 'volumes/s',
+    rows = [['%d volumes of %s, %d tiles' % (runs[0]['volumes'], 'x'.join(map(str, runs[0]['shape'])), runs[0]['tiles']), 'tiles/s', 'volumes/s',
              'of the network alone']]
     for name in [n for n in ('network', 'at once', 'limit', 'predict', 'MONAI') if n in runs[0]['seconds']]:
         rate = statistics.median(r['tiles'] / r['seconds'][name] for r in runs)
@@ -171,6 +180,7 @@ def main():
     parser.add_argument('--build', default=os.path.join(ROOT, 'build'))
     parser.add_argument('--torch', default=os.environ.get('CYTO_TORCH_PYTHON') or os.path.join(ROOT, 'build/torch-venv/bin/python'))
     parser.add_argument('--volumes', type=int, default=20)
+    parser.add_argument('--large', action='store_true', help='volumes of %s in place of %s' % (LARGE, SMALL))
     parser.add_argument('--processes', type=int, default=PROCESSES)
     parser.add_argument('--no-monai', action='store_true', help='without MONAI and PyTorch')
     parser.add_argument('--update', action='store_true')
@@ -201,15 +211,17 @@ def main():
             '*At once*: a context of one thread for each CPU, which is how the pipeline runs the network. *Limit*: both CPUs busy all the time with '
             'that and with the rest, which takes %.2f ms of CPU time a tile, %.2f of a core: who spends c of two cores besides the network cannot '
             'reach more than 1 - c/2 of it; predict reaches %.2f of this limit. A stage is busy (waiting for the disk and for a CPU included) for so '
-            'many ms a tile: %s. Start-up: %.2f s.') % (
+            'many ms a tile: %s. Start-up: %.2f s. By process, the network alone, at once and predict took %s s.') % (
         results.cpu_name(os.path.join(args.build, 'cytoc')), len(os.sched_getaffinity(0)), datetime.date.today(), len(runs), os.getloadavg()[0],
         results.markdown(table(runs)), statistics.median(1e3 * r['besides'] / r['tiles'] for r in runs),
         statistics.median(r['besides'] / r['seconds']['predict'] for r in runs),
         statistics.median(r['seconds']['limit'] / r['seconds']['predict'] for r in runs), stages,
-        statistics.median(r['start_up'] for r in runs))
+        statistics.median(r['start_up'] for r in runs),
+        ', '.join(' / '.join('%.2f' % r['seconds'][name] for name in ('network', 'at once', 'predict')) for r in runs))
     print(text, flush=True)
     if args.update:
-        results.put_table('scale', 'From one picture to a warehouse of them', 'predict', 'Volumes through %s' % NETWORK, text)
+        results.put_table('scale', 'From one picture to a warehouse of them', 'predict-large' if args.large else 'predict',
+                          'Large volumes through %s' % NETWORK if args.large else 'Volumes through %s' % NETWORK, text)
 
 
 if __name__ == '__main__':
