@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* context.c - making and ending a context, its memory, and what generated code and operators call on it.
+/* context.c - making and ending a context, and what generated code and operators call on it.
  *
  * All tables of a context lie in one block behind the struct. Generated code of another library calls back through the
  * head (cyrt.h).
@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory ---- */
-
 static void *default_alloc(void *user, size_t bytes, size_t alignment) {
   (void)user;
   return cyrt_os_alloc(bytes, alignment);
@@ -21,47 +19,6 @@ static void *default_alloc(void *user, size_t bytes, size_t alignment) {
 static void default_release(void *user, void *ptr, size_t bytes) {
   (void)user, (void)bytes;
   cyrt_os_free(ptr);
-}
-
-static void *memory_get(const cyto_allocator *allocator, uint64_t bytes) {
-  if (bytes > (uint64_t)1 << 46) /* sizes come from shapes: do not bother the allocator with nonsense */
-    return NULL;
-  bytes = bytes ? bytes : 1;
-  void *ptr = allocator->alloc(allocator->user, bytes, CYRT_ALIGN);
-  if ((uintptr_t)ptr % CYRT_ALIGN == 0)
-    return ptr;
-  allocator->release(allocator->user, ptr, bytes); /* vectors would not be aligned */
-  return NULL;
-}
-
-static void memory_give(const cyto_allocator *allocator, void *ptr, uint64_t bytes) {
-  if (ptr)
-    allocator->release(allocator->user, ptr, bytes ? bytes : 1);
-}
-
-static void *context_alloc(cyto_context *context, uint64_t bytes) {
-  void *ptr = memory_get(&context->allocator, bytes);
-  context->in_use += ptr ? bytes : 0;
-  context->peak = context->in_use > context->peak ? context->in_use : context->peak;
-  return ptr;
-}
-
-static void context_release(cyto_context *context, void *ptr, uint64_t bytes) {
-  context->in_use -= ptr ? bytes : 0;
-  memory_give(&context->allocator, ptr, bytes);
-}
-
-void *cyrt_memory_get(cyto_context *context, uint64_t bytes) { return context_alloc(context, bytes); }
-
-void cyrt_memory_give(cyto_context *context, void *ptr, uint64_t bytes) { context_release(context, ptr, bytes); }
-
-int cyrt_memory_grow(cyto_context *context, void **ptr, uint64_t *capacity, uint64_t bytes) {
-  if (*ptr && *capacity >= bytes)
-    return 1;
-  context_release(context, *ptr, *capacity);
-  *ptr = context_alloc(context, bytes);
-  *capacity = *ptr ? bytes : 0;
-  return *ptr != NULL;
 }
 
 /* ---- what generated code and operators call ---- */
@@ -253,7 +210,7 @@ static cyto_status context_pool(cyto_context *context, const cyto_options *optio
   if (context->frame.workers == 1)
     return CYTO_OK;
   if (options->parallel) {
-    context->own_pool = context_alloc(context, cyrt_pool_custom_bytes());
+    context->own_pool = cyrt_memory_get(context, cyrt_pool_custom_bytes());
     if (context->own_pool)
       context->frame.pool = cyrt_pool_custom(context->own_pool, options->parallel, options->parallel_user);
   } else {
@@ -279,14 +236,14 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
   if (!allocator.release)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_context_create: the allocator has no release function");
   uint64_t bytes = context_layout(model->code, NULL);
-  cyto_context *context = memory_get(&allocator, bytes);
+  cyto_context *context = cyrt_allocator_get(&allocator, bytes);
   if (!context)
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for a context (%llu bytes)", (unsigned long long)bytes);
   memset(context, 0, bytes);
   context_layout(model->code, context);
   context->head = (cyrt_context_head){.destroy = cyrt_context_free,
-                                      .alloc = context_alloc,
-                                      .release = context_release,
+                                      .alloc = cyrt_memory_get,
+                                      .release = cyrt_memory_give,
                                       .slot_alloc = context_slot_alloc,
                                       .output_alloc = context_output_alloc};
   context->model = model;
@@ -337,14 +294,14 @@ void cyrt_context_free(cyto_context *context) {
     code->device->close(context->device);
   cyrt_values_destroy(context->head.values);
   for (uint32_t i = 0; i < code->n_outputs; i++) {
-    memory_give(&allocator, context->outputs[i].own, context->outputs[i].own_bytes);
+    cyrt_allocator_give(&allocator, context->outputs[i].own, context->outputs[i].own_bytes);
   }
   for (uint32_t i = 0; i < code->n_dynamic; i++)
-    memory_give(&allocator, context->frame.dynamic[i].ptr, context->frame.dynamic[i].capacity);
-  memory_give(&allocator, context->frame.arena, context->arena_capacity);
-  memory_give(&allocator, context->head.stash, context->head.stash_bytes);
-  memory_give(&allocator, context->own_pool, cyrt_pool_custom_bytes());
-  memory_give(&allocator, context, context->block_bytes);
+    cyrt_allocator_give(&allocator, context->frame.dynamic[i].ptr, context->frame.dynamic[i].capacity);
+  cyrt_allocator_give(&allocator, context->frame.arena, context->arena_capacity);
+  cyrt_allocator_give(&allocator, context->head.stash, context->head.stash_bytes);
+  cyrt_allocator_give(&allocator, context->own_pool, cyrt_pool_custom_bytes());
+  cyrt_allocator_give(&allocator, context, context->block_bytes);
   cyto_model_unload(model);
 }
 

@@ -58,15 +58,23 @@ struct cyrt_context {
   uint64_t recording;
 };
 
-/* ---- context.c ---- */
-void cyrt_context_free(cyto_context *context); /* of this runtime; not NULL */
+static inline int cyrt_output_is_kept(const cyto_context *context, uint32_t index) {
+  return context->wanted_room && context->model->code->outputs[index].continues;
+}
+
+/* ---- context_memory.c ---- */
 /* Makes *ptr hold `bytes` at least; contents are lost when it grows. 0: no memory, *ptr is then NULL. */
 int cyrt_memory_grow(cyto_context *context, void **ptr, uint64_t *capacity, uint64_t bytes);
 void *cyrt_memory_get(cyto_context *context, uint64_t bytes); /* or NULL */
 void cyrt_memory_give(cyto_context *context, void *ptr, uint64_t bytes);
+/* The same of an allocator, for what is not counted */
+void *cyrt_allocator_get(const cyto_allocator *allocator, uint64_t bytes);
+void cyrt_allocator_give(const cyto_allocator *allocator, void *ptr, uint64_t bytes);
+
+/* ---- context.c ---- */
+void cyrt_context_free(cyto_context *context); /* of this runtime; not NULL */
 
 /* ---- context_keep.c ---- */
-int cyrt_output_is_kept(const cyto_context *context, uint32_t index);
 /* Makes room for kept outputs, whose dims are known: what is in it stays. */
 cyto_status cyrt_keep_place(cyto_context *context, cyto_error *error);
 /* Before a run: inputs that were bound are copied to where kept outputs continue them. */

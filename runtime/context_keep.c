@@ -12,10 +12,6 @@
 
 #include <string.h>
 
-int cyrt_output_is_kept(const cyto_context *context, uint32_t index) {
-  return context->wanted_room && context->model->code->outputs[index].continues;
-}
-
 /* The bytes of one element along the axis, and how often there is a run of them. */
 typedef struct row_shape {
   uint64_t bytes, outer;

@@ -41,7 +41,7 @@ int64_t cyrt_count(int32_t rank, const int64_t *dims);
 #define CYRT_DIMS_TEXT 320
 const char *cyrt_dims_text(int32_t rank, const int64_t *dims, const char *const *names, char text[CYRT_DIMS_TEXT]);
 
-/* ---- load.c ---- */
+/* ---- model.c ---- */
 
 struct cyto_model {
   const cyrt_model *code;
@@ -57,6 +57,10 @@ struct cyto_model {
   cyto_status (*spread_open)(cyto_context *context, const cyto_options *options, cyto_error *error);
 };
 
+/* Makes the handle; `library` is taken over also when this fails. file: of it; NULL: linked. path: the same; NULL: linked, or
+ * from memory. */
+cyto_status cyrt_model_create(const cyrt_model *code, void *library, const char *file, const char *path,
+                              cyto_model **out_model, cyto_error *error);
 void cyrt_model_retain(cyto_model *model);
 void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_input, cyto_port *out_port);
 

@@ -15,39 +15,6 @@ enum {
   WORKERS = 512
 };
 
-cyto_status cyrt_cuda_enter_calmly(const cuda_shared *shared, const cuda_device *device, cuda_entry *out,
-                                   cyto_error *error) {
-  void *current = NULL;
-  cuda_code code = shared->driver.context_current(&current);
-  *out = (cuda_entry){.pushed = code || current != device->context};
-  code = out->pushed ? shared->driver.context_push(device->context) : 0;
-  return cyrt_cuda_check(&shared->driver, code, "cuCtxPushCurrent", error);
-}
-
-void cyrt_cuda_relax(const cuda_shared *shared, cuda_entry *entry) {
-  if (!entry || entry->relaxed)
-    return;
-  entry->relaxed = 1;
-  entry->mode = CUDA_CAPTURE_RELAXED;
-  shared->driver.capture_mode(&entry->mode);
-}
-
-cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cuda_entry *out, cyto_error *error) {
-  cyto_status status = cyrt_cuda_enter_calmly(shared, device, out, error);
-  if (!status)
-    cyrt_cuda_relax(shared, out);
-  return status;
-}
-
-void cyrt_cuda_leave(const cuda_shared *shared, const cuda_entry *entry) {
-  void *context;
-  int32_t mode = entry->mode;
-  if (entry->relaxed)
-    shared->driver.capture_mode(&mode);
-  if (entry->pushed)
-    shared->driver.context_pop(&context);
-}
-
 /* ---- kernels ---- */
 
 /* What a kernel was found in. */
@@ -258,27 +225,6 @@ static void host_release(struct cyrt_context *context, void *ptr, uint64_t bytes
   (void)context;
   (void)bytes;
   free(ptr);
-}
-
-/* What a graph of the application's uses stays until the context ends. */
-void cyrt_cuda_block_free(cuda_state *state, cuda_block *block) {
-  if (block->ptr && !state->lent)
-    cyrt_cuda_give(state, block->ptr);
-  *block = (cuda_block){0, 0};
-}
-
-cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
-                                 cyto_error *error) {
-  if (block->ptr && block->bytes >= bytes)
-    return CYTO_OK;
-  cyrt_cuda_block_free(state, block);
-  cyto_status status = cyrt_cuda_take(state, &block->ptr, bytes, what, error);
-  if (status == CYTO_OUT_OF_MEMORY && state->window && !cyrt_cuda_window_yield(state, &block->ptr, bytes, what, NULL)) {
-    cyrt_error_clear(error);
-    status = CYTO_OK;
-  }
-  block->bytes = status ? 0 : bytes;
-  return status;
 }
 
 static int32_t slot_alloc(cyrt_frame *frame, uint32_t slot, int64_t bytes) {

@@ -6,9 +6,6 @@
  * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph,
  * copies included, and from then on a run is one launch of it, unless a sequence is so long that its steps are too many;
  * a context keeps recordings of the last few sizes.
- * Recordings are made on the context's own stream, whichever the runs use: the driver's legacy stream cannot be
- * recorded, and what other threads do with the caller's, or with the legacy stream that it waits for, would get into
- * the recording or spoil it.
  * A run on a stream that the application captures adds its launches to the application's graph, one by one.
  * Tensors whose size is known only at run time go without staging.
  */
@@ -19,24 +16,12 @@
 #include <string.h>
 
 enum {
-  ATTRIBUTE_MEMORY_TYPE = 2, /* of a pointer */
-  ATTRIBUTE_MANAGED = 8,
+  ATTRIBUTE_MANAGED = 8, /* of a pointer */
   ATTRIBUTE_DEVICE = 9,
-  MEMORY_DEVICE = 2,
-  CAPTURE_ACTIVE = 1, /* CUstreamCaptureStatus */
-  CAPTURE_INVALIDATED = 2,
-  UNSUPPORTED = 900, /* CUDA_ERROR_STREAM_CAPTURE_ */
-  INVALIDATED = 901,
   IO_ALIGN = 256
 };
 
 /* ---- where tensors are ---- */
-
-int cyrt_cuda_on_device(const cuda_state *state, const void *ptr) {
-  uint32_t type = 0;
-  cuda_code code = state->shared->driver.pointer_attribute(&type, ATTRIBUTE_MEMORY_TYPE, (cuda_ptr)(uintptr_t)ptr);
-  return !code && type == MEMORY_DEVICE; /* memory that the driver does not know is the host's */
-}
 
 /* Answers of the driver hold no longer where the application binds memory of devices: it may have given it back since, and
  * the addresses may be the host's or another device's now. */
@@ -104,23 +89,6 @@ static uint64_t output_bytes(const cuda_state *state, const cyrt_frame *frame, u
   const cyrt_port *port = &state->model->outputs[index];
   int64_t bytes = cyto_tensor_bytes(port->dtype, port->rank, frame->outputs[index].dims);
   return bytes > 0 ? (uint64_t)bytes : 0;
-}
-
-/* ---- runs that the application captures ---- */
-
-cyto_status cyrt_cuda_find_capture(cuda_state *state, cyto_error *error) {
-  const cuda_driver *driver = &state->shared->driver;
-  int32_t found = 0;
-  cuda_code code = state->stream == state->own_stream ? 0 : driver->capture_status(state->stream, &found);
-  state->captured = !code && found == CAPTURE_ACTIVE;
-  return cyrt_cuda_check(driver, !code && found == CAPTURE_INVALIDATED ? INVALIDATED : code, "cuStreamIsCapturing",
-                         error);
-}
-
-cyto_status cyrt_cuda_refuse_capture(const cuda_state *state, const char *why, cyto_error *error) {
-  char text[200];
-  snprintf(text, sizeof text, "the run cannot become part of the captured graph, %s", why);
-  return cyrt_cuda_check(&state->shared->driver, UNSUPPORTED, text, error);
 }
 
 /* ---- memory ---- */
@@ -381,22 +349,6 @@ static cyto_status finish(cuda_state *state) {
 
 /* ---- recording ---- */
 
-void cyrt_cuda_forget_recording(cuda_state *state, cuda_recording *r) {
-  if (r->graph || r->served)
-    cyrt_cuda_relax(state->shared, state->entry);
-  if (r->graph)
-    state->shared->driver.graph_exec_destroy(r->graph);
-  cyrt_cuda_served_free(state, r->served);
-  r->graph = NULL;
-  r->served = NULL;
-  r->seen = r->eager = 0;
-}
-
-void cyrt_cuda_forget_recordings(cuda_state *state) {
-  for (int i = 0; i < CUDA_RECORDINGS; i++)
-    cyrt_cuda_forget_recording(state, &state->recordings[i]);
-}
-
 /* All that the launches of a run rest on. */
 static void make_key(cuda_state *state, uint64_t *key) {
   const cyrt_model *model = state->model;
@@ -430,45 +382,6 @@ static cuda_recording *find_recording(cuda_state *state) {
   cyrt_cuda_forget_recording(state, oldest);
   memcpy(oldest->key, key, bytes);
   return oldest;
-}
-
-/* Has what follows use another stream. */
-static cyto_status use_stream(cuda_state *state, void *stream) {
-  int change = state->stream != stream;
-  state->stream = stream;
-  return change && state->code->libraries ? state->code->libraries->follow(state, state->host->error) : CYTO_OK;
-}
-
-static cyto_status capture(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_graph) {
-  const cuda_driver *driver = &state->shared->driver;
-  cyto_error *error = state->host->error;
-  cyto_status status = cyrt_cuda_check(driver, driver->capture_begin(state->stream, CUDA_CAPTURE_THREAD_LOCAL),
-                                       "cuStreamBeginCapture", error);
-  if (status)
-    return status;
-  state->recording = 1;
-  state->behind_kernel = 0;
-  status = (cyto_status)work(data);
-  state->recording = state->behind_kernel = 0;
-  cuda_code ended = driver->capture_end(state->stream, out_graph);
-  return status ? status : cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
-}
-
-cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_executable) {
-  const cuda_driver *driver = &state->shared->driver;
-  cyto_error *error = state->host->error;
-  void *graph = NULL, *stream = state->stream;
-  cyto_status status = use_stream(state, state->own_stream);
-  if (!status)
-    status = capture(state, work, data, &graph);
-  cyto_status back = use_stream(state, stream);
-  status = status ? status : back;
-  if (!status)
-    status = cyrt_cuda_check(driver, driver->graph_instantiate(out_executable, graph, 0), "cuGraphInstantiate", error);
-  *out_executable = status ? NULL : *out_executable;
-  if (graph)
-    driver->graph_destroy(graph);
-  return status;
 }
 
 static cyto_status run_eagerly(cuda_state *state) {
@@ -586,10 +499,6 @@ int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
 }
 
 /* ---- what generated code calls ---- */
-
-int64_t cyrt_cuda_blocks(const cyrt_frame *frame, const cyrt_cuda_kernel *k, int64_t wanted) {
-  return k->stripes && wanted > frame->workers / k->stripes ? frame->workers / k->stripes : wanted;
-}
 
 /* A kernel behind one of ours may begin while that ends: it waits itself (CY_AFTER in prelude.cuh), as its image is of an
  * architecture that can. */

@@ -12,6 +12,8 @@
  *
  * Where nobody waits for a run, the host cannot know when the graph has read the table: it is then copied from memory that
  * is not pinned, which the driver reads before it returns, and ahead of the graph.
+ *
+ * What makes recordings is cuda_record.c; they are forgotten here, as some serve such ranges.
  */
 #include "cyrt_cuda.h"
 
@@ -252,6 +254,22 @@ void cyrt_cuda_served_free(cuda_state *state, struct cuda_served *r) {
     free(r->host);
   walk_free(&r->made_of);
   free(r);
+}
+
+void cyrt_cuda_forget_recording(cuda_state *state, cuda_recording *r) {
+  if (r->graph || r->served)
+    cyrt_cuda_relax(state->shared, state->entry);
+  if (r->graph)
+    state->shared->driver.graph_exec_destroy(r->graph);
+  cyrt_cuda_served_free(state, r->served);
+  r->graph = NULL;
+  r->served = NULL;
+  r->seen = r->eager = 0;
+}
+
+void cyrt_cuda_forget_recordings(cuda_state *state) {
+  for (int i = 0; i < CUDA_RECORDINGS; i++)
+    cyrt_cuda_forget_recording(state, &state->recordings[i]);
 }
 
 /* Do its launches do for this run? */

@@ -254,6 +254,33 @@ typedef struct cuda_state {
 
 static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
 
+/* Of a launch that wants so many blocks: no more than there are pieces of scratch for. */
+static inline int64_t cyrt_cuda_blocks(const cyrt_frame *frame, const cyrt_cuda_kernel *k, int64_t wanted) {
+  return k->stripes && wanted > frame->workers / k->stripes ? frame->workers / k->stripes : wanted;
+}
+
+/* ---- cuda_record.c ---- */
+/* Makes the device's context current, and the caller's again. Between them, and once it is relaxed, this thread may allocate,
+ * load and wait though another one captures a stream in global mode (PyTorch's default): that capture is not spoilt by it. */
+struct cuda_entry {
+  int32_t pushed; /* the context was not current before */
+  int32_t relaxed;
+  int32_t mode; /* of the thread's calls while streams are captured, as it was */
+};
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cuda_entry *out, cyto_error *error);
+/* The same, not relaxed yet: enough to launch a graph. */
+cyto_status cyrt_cuda_enter_calmly(const cuda_shared *shared, const cuda_device *device, cuda_entry *out,
+                                   cyto_error *error);
+void cyrt_cuda_relax(const cuda_shared *shared, cuda_entry *entry);
+void cyrt_cuda_leave(const cuda_shared *shared, const cuda_entry *entry);
+int cyrt_cuda_on_device(const cuda_state *state, const void *ptr);
+/* Asks whether the application captures the stream at the moment: state->captured. */
+cyto_status cyrt_cuda_find_capture(cuda_state *state, cyto_error *error);
+/* What a graph cannot have is refused before the driver is asked for it: that would spoil the capture. */
+cyto_status cyrt_cuda_refuse_capture(const cuda_state *state, const char *why, cyto_error *error);
+/* A graph of what `work` gives to the context's own stream. */
+cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_executable);
+
 /* ---- cuda_memory.c: memory of a context on the device ---- */
 
 enum { CYRT_CUDA_ALIGN = 256 };
@@ -291,24 +318,12 @@ const void *cyrt_cuda_window_host(const cuda_state *state, const void *at, uint6
 int cyrt_cuda_window_describe(const cuda_state *state, char *text, uint64_t capacity);
 void cyrt_cuda_window_memory(const cuda_state *state, cyto_memory_use out[2]); /* of the device, of the host */
 
+/* ---- cuda_block.c ---- */
 /* Makes the block hold `bytes`; contents are lost when it grows. */
 cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
                                  cyto_error *error);
 /* Gives its memory back, as soon as nothing uses it. */
 void cyrt_cuda_block_free(cuda_state *state, cuda_block *block);
-/* Makes the device's context current, and the caller's again. Between them, and once it is relaxed, this thread may allocate,
- * load and wait though another one captures a stream in global mode (PyTorch's default): that capture is not spoilt by it. */
-struct cuda_entry {
-  int32_t pushed; /* the context was not current before */
-  int32_t relaxed;
-  int32_t mode; /* of the thread's calls while streams are captured, as it was */
-};
-cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cuda_entry *out, cyto_error *error);
-/* The same, not relaxed yet: enough to launch a graph. */
-cyto_status cyrt_cuda_enter_calmly(const cuda_shared *shared, const cuda_device *device, cuda_entry *out,
-                                   cyto_error *error);
-void cyrt_cuda_relax(const cuda_shared *shared, cuda_entry *entry);
-void cyrt_cuda_leave(const cuda_shared *shared, const cuda_entry *entry);
 
 /* ---- cuda_choose.c: only in models with kernels that a library of NVIDIA can stand in for ---- */
 
@@ -356,6 +371,8 @@ void cyrt_cuda_keep_give(void *state, void *ptr);
 int32_t cyrt_cuda_keep_move(void *state, const cyrt_rows *rows, int32_t wait, cyto_error *error);
 
 /* ---- cuda_steps.c ---- */
+void cyrt_cuda_forget_recordings(cuda_state *state);
+void cyrt_cuda_forget_recording(cuda_state *state, cuda_recording *r);
 int cyrt_cuda_steps_open(cuda_state *state); /* 0: no memory */
 void cyrt_cuda_steps_close(cuda_state *state);
 /* Is the run a step of a sequence? Then the frame as it is at the end of the range of lengths; else NULL. */
@@ -382,19 +399,8 @@ int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_c
 
 /* ---- cuda_run.c ---- */
 enum { CUDA_MAX_SLOTS = 512 };
-int cyrt_cuda_on_device(const cuda_state *state, const void *ptr);
-/* Asks whether the application captures the stream at the moment: state->captured. */
-cyto_status cyrt_cuda_find_capture(cuda_state *state, cyto_error *error);
-/* What a graph cannot have is refused before the driver is asked for it: that would spoil the capture. */
-cyto_status cyrt_cuda_refuse_capture(const cuda_state *state, const char *why, cyto_error *error);
 int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
 int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
-void cyrt_cuda_forget_recordings(cuda_state *state);
-void cyrt_cuda_forget_recording(cuda_state *state, cuda_recording *r);
-/* Of a launch that wants so many: no more than there are pieces of scratch for. */
-int64_t cyrt_cuda_blocks(const cyrt_frame *frame, const cyrt_cuda_kernel *k, int64_t wanted);
-/* A graph of what `work` gives to the context's own stream. */
-cyto_status cyrt_cuda_record(cuda_state *state, int32_t (*work)(void *data), void *data, void **out_executable);
 int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,
                                int64_t elem_bytes);
 

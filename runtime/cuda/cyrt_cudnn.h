@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyrt_cudnn.h - what the files about cuDNN share: the library's functions (cudnn.c), graphs and plans (cudnn_plan.c)
- * for kinds of problems (cudnn_conv.c, cudnn_attention.c). What the runtime sees of it is cudnn_solver.c.
+ * for kinds of problems (cudnn_conv.c, cudnn_attention.c), which make their operations by cudnn_make.c. What the runtime
+ * sees of it is cudnn_solver.c. All of them stand in cudnn/.
  */
 #ifndef CYRT_CUDNN_H
 #define CYRT_CUDNN_H
@@ -101,6 +102,7 @@ typedef struct cudnn_kind {
 extern const cudnn_kind cyrt_cudnn_conv, cyrt_cudnn_product, cyrt_cudnn_attention; /* cudnn_conv.c, cudnn_attention.c */
 const cudnn_kind *cyrt_cudnn_kind(const cyrt_cuda_problem *problem);
 
+/* ---- cudnn_make.c ---- */
 /* For kinds: descriptors. After a call that failed nothing more is done. */
 typedef struct cudnn_maker {
   const cudnn *lib;
@@ -110,6 +112,9 @@ typedef struct cudnn_maker {
   int64_t next_id;
 } cudnn_maker;
 
+/* Ids of tensors: i of the problem has CUDNN_FIRST_ID + i, the value i CUDNN_FIRST_VALUE + i. */
+enum { CUDNN_FIRST_ID = 1, CUDNN_FIRST_VALUE = 20, CUDNN_UNREAD_ID = 30, CUDNN_FIRST_VIRTUAL = 100 };
+void cyrt_cudnn_note(cudnn_maker *m, cudnn_code code, const char *call); /* the first that is not 0 stays */
 cudnn_descriptor cyrt_cudnn_make(cudnn_maker *m, int32_t type);
 void cyrt_cudnn_set(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, int32_t type, int64_t count,
                     const void *values);

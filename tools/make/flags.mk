@@ -51,7 +51,7 @@ RUNTIME_FLAGS_aarch64 := -mno-outline-atomics # without functions of libgcc
 RUNTIME_FLAGS_x86_64_windows := -funwind-tables -Wno-attributes # Windows knows no other way up the stack
 RUNTIME_RELEASE := -O2 -g0 -ffunction-sections -fdata-sections -fno-unwind-tables -fno-asynchronous-unwind-tables
 # What runs when a model is loaded or bound, a microsecond or less each time: for size.
-SMALL := context context_bind context_run cpu error load tensor values
+SMALL := context context_bind context_memory context_run cpu error load model tensor values
 for_size = $(if $(filter $(SMALL:%=runtime/%.c),$1),-Os)
 $O/obj/runtime/%.o: CFLAGS += $(RUNTIME_FLAGS) $(RUNTIME_FLAGS_$(ARCH)) \
   $(if $(filter release,$(VARIANT)),$(RUNTIME_RELEASE))

@@ -3,7 +3,7 @@
  * one, with epilogues that epilogue.c finds.
  *
  * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem as sizes. cuBLASLt takes them as they are,
- * cuDNN those that are convolutions of one tap (runtime/cuda/cudnn_conv.c).
+ * cuDNN those that are convolutions of one tap (runtime/cuda/cudnn/cudnn_conv.c).
  */
 #include "contract_int.h"
 #include "runtime/cuda/cuda_problem.h"

@@ -3,7 +3,7 @@
  * engine configurations its candidates, execution plans what is run. A graph that is not supported has no candidates; nor has
  * one that the library calls wrong, which the context notes. Calls that fail otherwise are errors.
  */
-#include "cyrt_choose.h"
+#include "runtime/cuda/cyrt_choose.h"
 
 #include <stdio.h>
 

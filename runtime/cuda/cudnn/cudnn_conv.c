@@ -6,8 +6,8 @@
  * already. Others have, but for the bare convolution, only those that cuDNN compiles when it makes a plan, for some 0.5 s
  * each, and of f32 only in TF32.
  */
-#include "cudnn_numbers.h"
-#include "cyrt_choose.h"
+#include "runtime/cuda/cudnn_numbers.h"
+#include "runtime/cuda/cyrt_choose.h"
 
 #include <string.h>
 
@@ -118,7 +118,7 @@ static const struct {
   int32_t mode, p, q; /* of a pointwise operation; the attributes of its parameters */
 } activations[CYRT_ACTIVATIONS] = {
 #define ACTIVATION(name, mode, p, q, epilogue, ours) {CUDNN_##mode, CUDNN_POINTWISE_##p, CUDNN_POINTWISE_##q},
-#include "activations.def"
+#include "runtime/cuda/activations.def"
 #undef ACTIVATION
 };
 

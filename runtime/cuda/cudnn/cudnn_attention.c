@@ -6,8 +6,8 @@
  * they are in our own kernel, all else between the operations is in f32. Versions, architectures and sizes that an
  * engine does not take it says itself; what is left to check is what it would read wrongly or not at all.
  */
-#include "cudnn_numbers.h"
-#include "cyrt_cudnn.h"
+#include "runtime/cuda/cudnn_numbers.h"
+#include "runtime/cuda/cyrt_cudnn.h"
 
 #include <math.h>
 #include <string.h>

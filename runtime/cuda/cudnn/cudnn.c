@@ -2,7 +2,7 @@
 /* cudnn.c - NVIDIA's cuDNN: whether the library fits, its errors in words. cuda_find.c finds it; one that is there but cannot
  * be used is an error: it is what the user means to use.
  */
-#include "cyrt_choose.h"
+#include "runtime/cuda/cyrt_choose.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,34 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cudnn_plan.c - operation graphs and plans of cuDNN's backend interface, for every kind of problem.
  *
- * In: a cyrt_cuda_problem, whose kind makes the operations (cudnn_conv.c, cudnn_attention.c) by the functions here.
+ * In: a cyrt_cuda_problem, whose kind makes the operations (cudnn_conv.c, cudnn_attention.c) by those of cudnn_make.c.
  * Out: an operation graph (what lies between operations is virtual), the engine configurations that cuDNN proposes for
  * it, an execution plan of one of them.
  */
-#include "cudnn_numbers.h"
-#include "cyrt_choose.h"
+#include "runtime/cuda/cudnn_numbers.h"
+#include "runtime/cuda/cyrt_choose.h"
 
 /* FOUND: engine configurations asked for. On sm_90 the first 27 for a convolution of f32 multiply in TF32. */
-enum { NOTES = 32, FOUND = 64, ALIGNMENT = 16, UNREAD_ALIGNMENT = 256 };
-/* ids: tensor i of the problem has FIRST_ID + i, the value i FIRST_VALUE + i */
-enum { FIRST_ID = 1, FIRST_VALUE = 20, UNREAD_ID = 30, FIRST_VIRTUAL = 100 };
-
-static const struct {
-  int32_t dtype, cudnn, bytes;
-} types[] = {{CYTO_F32, CUDNN_FLOAT, 4},
-             {CYTO_F16, CUDNN_HALF, 2},
-             {CYTO_BF16, CUDNN_BFLOAT16, 2},
-             {CYTO_BOOL, CUDNN_BOOLEAN, 1}};
-
-static int type_row(int64_t dtype) {
-  for (int i = 0; i < (int)(sizeof types / sizeof *types); i++)
-    if (types[i].dtype == dtype)
-      return i;
-  return -1;
-}
-
-int64_t cyrt_problem_element(int64_t dtype) { return type_row(dtype) < 0 ? 0 : types[type_row(dtype)].bytes; }
-int32_t cyrt_cudnn_type(int64_t dtype) { return types[type_row(dtype)].cudnn; }
+enum { NOTES = 32, FOUND = 64, UNREAD_ALIGNMENT = 256 };
 
 const cudnn_kind *cyrt_cudnn_kind(const cyrt_cuda_problem *problem) {
   static const cudnn_kind *const kinds[CYRT_PROBLEM_KINDS] = {
@@ -37,126 +18,6 @@ const cudnn_kind *cyrt_cudnn_kind(const cyrt_cuda_problem *problem) {
       [CYRT_PROBLEM_MATMUL] = &cyrt_cudnn_product,
       [CYRT_PROBLEM_ATTENTION] = &cyrt_cudnn_attention};
   return kinds[problem->kind];
-}
-
-/* ---- making descriptors ---- */
-
-static void note(cudnn_maker *m, cudnn_code code, const char *call) {
-  if (code && !m->code) {
-    m->code = code;
-    m->call = call;
-  }
-}
-
-cudnn_descriptor cyrt_cudnn_make(cudnn_maker *m, int32_t type) {
-  cudnn_descriptor d = NULL;
-  if (m->code)
-    return NULL;
-  note(m, m->lib->make(type, &d), "cudnnBackendCreateDescriptor");
-  if (!m->code)
-    m->graph->made[m->graph->n++] = d;
-  return d;
-}
-
-void cyrt_cudnn_set(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, int32_t type, int64_t count,
-                    const void *values) {
-  if (!m->code)
-    note(m, m->lib->set(d, attribute, type, count, values), "cudnnBackendSetAttribute");
-}
-
-void cyrt_cudnn_set_int(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, int32_t type, int32_t value) {
-  cyrt_cudnn_set(m, d, attribute, type, 1, &value);
-}
-
-void cyrt_cudnn_set_descriptor(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, cudnn_descriptor value) {
-  cyrt_cudnn_set(m, d, attribute, CUDNN_T_DESCRIPTOR, 1, &value);
-}
-
-cudnn_descriptor cyrt_cudnn_finish(cudnn_maker *m, cudnn_descriptor d, const char *what) {
-  if (!m->code)
-    note(m, m->lib->finish(d), what);
-  return d;
-}
-
-/* ---- tensors ---- */
-
-/* flag: an attribute that is set to true, or 0 */
-static cudnn_descriptor tensor(cudnn_maker *m, int64_t rank, const int64_t *dims, const int64_t *strides, int32_t type,
-                               int64_t id, int32_t flag) {
-  int64_t alignment = flag == CUDNN_TENSOR_BY_VALUE ? 4 : ALIGNMENT;
-  uint8_t yes = 1; /* a C++ bool */
-  cudnn_descriptor d = cyrt_cudnn_make(m, CUDNN_TENSOR);
-  cyrt_cudnn_set_int(m, d, CUDNN_TENSOR_TYPE, CUDNN_T_DATA_TYPE, type);
-  cyrt_cudnn_set(m, d, CUDNN_TENSOR_DIMS, CUDNN_T_INT64, rank, dims);
-  cyrt_cudnn_set(m, d, CUDNN_TENSOR_STRIDES, CUDNN_T_INT64, rank, strides);
-  cyrt_cudnn_set(m, d, CUDNN_TENSOR_ID, CUDNN_T_INT64, 1, &id);
-  cyrt_cudnn_set(m, d, CUDNN_TENSOR_ALIGNMENT, CUDNN_T_INT64, 1, &alignment);
-  if (flag)
-    cyrt_cudnn_set(m, d, flag, CUDNN_T_BOOLEAN, 1, &yes);
-  return cyrt_cudnn_finish(m, d, "a tensor's cudnnBackendFinalize");
-}
-
-cudnn_descriptor cyrt_cudnn_tensor(cudnn_maker *m, const cyrt_cuda_problem *problem, int which, int64_t rank,
-                                   const int64_t *dims, const int64_t *strides) {
-  return tensor(m, rank, dims, strides, cyrt_cudnn_type(problem->tensor[which].dtype), FIRST_ID + which, 0);
-}
-
-cudnn_descriptor cyrt_cudnn_virtual(cudnn_maker *m, int64_t rank, const int64_t *dims, const int64_t *strides,
-                                    int32_t type) {
-  return tensor(m, rank, dims, strides, type, FIRST_VIRTUAL + m->next_id++, CUDNN_TENSOR_VIRTUAL);
-}
-
-cudnn_descriptor cyrt_cudnn_unread(cudnn_maker *m, int64_t rank, const int64_t *dims, const int64_t *strides) {
-  m->graph->unread = 4;
-  for (int64_t i = 0; i < rank; i++)
-    m->graph->unread *= dims[i];
-  return tensor(m, rank, dims, strides, CUDNN_FLOAT, UNREAD_ID, 0);
-}
-
-static cudnn_descriptor one_value(cudnn_maker *m, int64_t rank, int32_t type) {
-  static const int64_t ones[CUDNN_RANK] = {1, 1, 1, 1, 1};
-  return tensor(m, rank, ones, ones, type, FIRST_VALUE + m->graph->n_values++, CUDNN_TENSOR_BY_VALUE);
-}
-
-cudnn_descriptor cyrt_cudnn_float(cudnn_maker *m, int64_t rank, float value) {
-  m->graph->value[m->graph->n_values].f = value;
-  return one_value(m, rank, CUDNN_FLOAT);
-}
-
-cudnn_descriptor cyrt_cudnn_int(cudnn_maker *m, int64_t rank, int32_t value) {
-  m->graph->value[m->graph->n_values].i = value;
-  return one_value(m, rank, CUDNN_INT32);
-}
-
-/* ---- operations ---- */
-
-cudnn_descriptor cyrt_cudnn_operation(cudnn_maker *m, int32_t type, const cudnn_operand *operands, int n,
-                                      const char *what) {
-  cudnn_descriptor op = cyrt_cudnn_make(m, type);
-  for (int i = 0; i < n; i++)
-    if (operands[i].descriptor)
-      cyrt_cudnn_set_descriptor(m, op, operands[i].attribute, operands[i].descriptor);
-  return cyrt_cudnn_finish(m, op, what);
-}
-
-cudnn_descriptor cyrt_cudnn_pointwise(cudnn_maker *m, cudnn_pointwise p) {
-  cudnn_descriptor how = cyrt_cudnn_make(m, CUDNN_POINTWISE);
-  cyrt_cudnn_set_int(m, how, CUDNN_POINTWISE_MODE, CUDNN_T_POINTWISE_MODE, p.mode);
-  cyrt_cudnn_set_int(m, how, CUDNN_POINTWISE_PRECISION, CUDNN_T_DATA_TYPE, p.precision);
-  if (p.mode == CUDNN_GEN_INDEX)
-    cyrt_cudnn_set(m, how, CUDNN_POINTWISE_AXIS, CUDNN_T_INT64, 1, &p.axis);
-  if (p.mode == CUDNN_RELU) /* without, that of NaN is 0 */
-    cyrt_cudnn_set_int(m, how, CUDNN_POINTWISE_NAN, CUDNN_T_NAN, CUDNN_PROPAGATE_NAN);
-  for (int i = 0; i < 2; i++)
-    if (p.parameter[i].attribute)
-      cyrt_cudnn_set(m, how, p.parameter[i].attribute, CUDNN_T_DOUBLE, 1, &p.parameter[i].value);
-  cyrt_cudnn_finish(m, how, "a pointwise cudnnBackendFinalize");
-  const cudnn_operand operands[] = {{CUDNN_OP_POINTWISE_HOW, how},
-                                    {CUDNN_OP_POINTWISE_X, p.x},
-                                    {CUDNN_OP_POINTWISE_B, p.b},
-                                    {CUDNN_OP_POINTWISE_T, p.t},
-                                    {CUDNN_OP_POINTWISE_Y, p.y}};
-  return cyrt_cudnn_operation(m, CUDNN_OP_POINTWISE, operands, 5, "a pointwise cudnnBackendFinalize (operation)");
 }
 
 cudnn_code cyrt_cudnn_graph_init(const cudnn *lib, void *handle, const cyrt_cuda_problem *problem, cudnn_graph *graph,
@@ -231,10 +92,10 @@ static void ask(cudnn_maker *m, const cyrt_cuda_problem *problem, cudnn_descript
   int made = 0;
   for (; made < FOUND && !m->code; made++) {
     found[made] = NULL;
-    note(m, lib->make(CUDNN_ENGINE_CONFIG, &found[made]), "cudnnBackendCreateDescriptor");
+    cyrt_cudnn_note(m, lib->make(CUDNN_ENGINE_CONFIG, &found[made]), "cudnnBackendCreateDescriptor");
   }
   if (!m->code)
-    note(m, lib->get(h, CUDNN_HEURISTICS_RESULTS, CUDNN_T_DESCRIPTOR, FOUND, &n, found), "cudnnBackendGetAttribute");
+    cyrt_cudnn_note(m, lib->get(h, CUDNN_HEURISTICS_RESULTS, CUDNN_T_DESCRIPTOR, FOUND, &n, found), "cudnnBackendGetAttribute");
   for (int i = 0; i < made; i++)
     if (found[i] && (m->code || i >= n || !keep(lib, problem, m->graph, found[i])))
       lib->free(found[i]);
@@ -294,15 +155,15 @@ cudnn_code cyrt_cudnn_plan_run(const cudnn *lib, void *handle, const cudnn_plan 
   cudnn_descriptor pack = NULL;
   for (int i = 0; i < CYRT_PROBLEM_TENSORS; i++)
     if (problem->tensor[i].slot >= 0) {
-      ids[n] = FIRST_ID + i;
+      ids[n] = CUDNN_FIRST_ID + i;
       used[n++] = pointers[i];
     }
   for (int i = 0; i < graph->n_values; i++) {
-    ids[n] = FIRST_VALUE + i;
+    ids[n] = CUDNN_FIRST_VALUE + i;
     used[n++] = &graph->value[i];
   }
   if (graph->unread) {
-    ids[n] = UNREAD_ID;
+    ids[n] = CUDNN_UNREAD_ID;
     used[n++] = (char *)workspace + plan->unread_at;
   }
   cudnn_code code = lib->make(CUDNN_VARIANT_PACK, &pack);
