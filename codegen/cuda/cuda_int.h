@@ -63,6 +63,7 @@ typedef struct cy_cuda_form {
   cy_dim tma_blocks; /* TILES: of the kernel that stands beside for sm_90a (matrix_tma.c), any number up to which do;
                             0: there is no such kernel */
   int tma_n, tma_patch[3]; /* .. columns of its tiles; of convolutions: images, lines and columns of the output */
+  bool tma_pingpong;       /* .. whether its warpgroups have tiles of their own, and multiply in turns */
   bool transposed;         /* TILES of few rows: B lies along n, but is packed along k (gemv.c) */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
   int shares;            /* TILES: blocks that share k (split.c), at most; 0: none do; */
@@ -111,6 +112,7 @@ typedef struct cy_cuda_machine {
   bool optional[16]; /* left out of kernels that it cannot run */
   int narch;
   int wanted_blocks; /* a kernel should have this many, so that no multiprocessor stands idle; 0: WANTED_BLOCKS */
+  int pingpong;      /* warpgroups multiply in turns: 1 wherever they can, -1 nowhere; 0: where it is estimated to be faster */
 } cy_cuda_machine;
 
 /* Of the kernel itself: dynamic shared memory of a block. */
@@ -183,6 +185,7 @@ void cy_cu_forget(cy_cu *p, uint32_t mark);
 
 /* ---- occupancy.c ---- */
 int cy_cuda_multiprocessors(const cy_machine *m); /* of the largest device by the data sheets, or what tests want */
+int cy_cuda_multiprocessors_of(const cy_machine *m, int arch); /* .. of the one of this architecture */
 
 /* ---- print_bounds.c ---- */
 /* Is the f32 divisor always such that its approximate inverse is precise? */

@@ -46,6 +46,11 @@ int cy_cuda_multiprocessors(const cy_machine *m) {
   return !max || c->wanted_blocks ? cy_cu_wanted_blocks(m) : max;
 }
 
+int cy_cuda_multiprocessors_of(const cy_machine *m, int arch) {
+  const cy_cuda_machine *c = m->state;
+  return c && c->wanted_blocks ? c->wanted_blocks : limits[limits_of(arch)].count;
+}
+
 static int min(int a, int b) { return a < b ? a : b; }
 
 /* Blocks that a multiprocessor has at a time. */

@@ -10,6 +10,10 @@ An instruction counts once for each warp, times the turns of the loops around it
   - the loop in which the tensor memory accelerator is given its orders has as many turns, by one warp.
   - any other loop has as many turns as it takes to move all bytes, one if it moves none.
 What only calls reach (slow paths of divisions) counts nothing; both sides of a branch count.
+
+Code.tile_clocks(launch, columns, steps) is what a tile takes of a kernel by tensor maps: (products, end). Its end is all instructions
+that are in no loop of products, those of the loops that store whole sectors as often as they run, by the warps that have the tile, one a
+clock for each quarter of a multiprocessor; products are those of codegen/cuda/matrix/pingpong.c.
 """
 import collections
 import re
@@ -21,6 +25,9 @@ FMA = {0x223, 0x823, 0xa23, 0xc23, 0x231, 0x226}       # FFMA, HFMA2, IDP
 WARPGROUP = {0x9f0, 0x9f1, 0x9f3}
 BRA, EXIT, TENSOR_LOAD = 0x947, 0x94d, {0x5b4, 0x3b4}
 MEMORY = {0x381, 0x981, 0x386, 0x986, 0xfae}  # LDG, STG, LDGSTS
+STORES, SHARED_LOADS = {0x386, 0x986}, {0x984}
+ROWS_OF_WARP, PART = 16, 64   # of a tile's results on their way through shared memory
+CACHE_BYTES = 5120 / 132      # that the second-level cache gives a multiprocessor in a clock
 BYTES = [1, 1, 2, 2, 4, 8, 16, 16]
 MULTIPLY_ADDS = {0x23c: 2048, 0x237: 4096, 0x27a: 4096}      # of a warp: m16n8k16, m16n8k32
 Launch = collections.namedtuple('Launch', 'algorithm blocks threads tiles multiplies useful bytes')
@@ -119,8 +126,25 @@ class Code:
                 each += 64 * int(tile[2]) * 16 / 4 if code in WARPGROUP else MULTIPLY_ADDS.get(code, 32)
         return max(1, launch.useful * 1e6 / 2 / (warps * each))
 
+    @staticmethod
+    def warps_of_tile(launch):
+        """Warpgroups that multiply in turns have a tile each."""
+        return 4 if 'ping-pong' in launch.algorithm else 8
+
+    def tile_clocks(self, launch, columns, steps):
+        loops = self.product_loops(PRODUCTS)
+        best = max(loops, key=lambda loop: self.of(loop, PRODUCTS) / len(loop))
+        tile = min((loop for loop in self.loops if loop > best), key=len)
+        storing = [loop for loop in self.loops if loop < tile and self.innermost(loop) and self.of(loop, STORES)]
+        whole = [loop for loop in storing if self.of(loop, STORES) <= 2] or storing
+        end = len(tile - best - set().union(*storing))
+        for loop in whole:
+            end += len(loop) * ROWS_OF_WARP * PART / (32 * 4 * max(1, self.of(loop, SHARED_LOADS)))
+        moved = 128 * (128 + (columns / 2 if columns >= 128 else columns))
+        return steps * max(4 * columns, moved / CACHE_BYTES), end * self.warps_of_tile(launch) / 4
+
     def executed(self, launch):
-        warps = launch.blocks * (8 if launch.tiles else (launch.threads + 31) // 32)
+        warps = launch.blocks * (self.warps_of_tile(launch) if launch.tiles else (launch.threads + 31) // 32)
         contraction = bool(re.match(r'matrix|fma|tiles|gemv|attention|narrow', launch.algorithm))
         products = PRODUCTS if any(code in PRODUCTS for code in self.codes) else FMA
         multiplying = self.product_loops(products) if contraction else []
@@ -140,7 +164,7 @@ class Code:
                 elif loop in multiplying:
                     weight = 0
                 elif self.of(loop, TENSOR_LOAD) and self.innermost(loop):
-                    weight *= turns / 8
+                    weight *= turns / self.warps_of_tile(launch)
                 elif loop in moving:
                     weight *= max(1, launch.bytes / (warps * moved))
             total += weight

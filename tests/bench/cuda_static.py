@@ -9,12 +9,15 @@ Out: a Markdown table (--append FILE: to a file, too) with a row for each networ
      included; instructions in the machine code of all kernels; M executed: warp instructions of a run in millions
      (cuda_sass.py says how they are counted); us: the roofline of each kernel, added up, by the data sheet (useful), and by
      the most of what is multiplied (in f16; types of 8 bits at twice the rate), what moves, and what is executed (one
-     instruction a clock for each quarter of a multiprocessor), of an architecture in DEVICES.
+     instruction a clock for each quarter of a multiprocessor), of an architecture in DEVICES; us, ends: the same, where
+     products by tensor maps take as long as the multiprocessor with most tiles has for their products and ends, one after the
+     other or, of warpgroups that multiply in turns, side by side (codegen/cuda/matrix/pingpong.c).
      --kernels: a line for each kernel instead: launches, blocks, MFLOP useful and multiplied, warp instructions.
 A decoding step is one token behind 128. --converted: networks are converted to f16 beforehand, as ONNX Runtime's tools do it.
 """
 import argparse
 import importlib.util
+import math
 import os
 import re
 import subprocess
@@ -33,6 +36,7 @@ NETWORKS = [('resnet50 b1', 'resnet50', []), ('resnet50 b16', 'resnet50', [], 16
             ('whisper decoder', 'whisper_tiny_decoder', ['batch=1', 'sequence=1']), ('ddpm', 'ddpm_unet_cifar', ['batch=1']),
             ('yolov5s', 'yolov5s_like', [])]
 # by data sheets: MFLOP/s in f16 with sums in f32, warp instructions in a microsecond
+CLOCK = 1700.0  # of sm_90a, in a microsecond
 DEVICES = {'sm_89': (121e6, 58 * 4 * 2040.0), 'sm_90a': (989e6, 132 * 4 * 1700.0)}
 ROW = re.compile(r'^(\S+_k\d+_\S+)\s+(\d+)\s+(.*?)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+) (mem|fma)\s+(.*)$')
 TOTAL = re.compile(r'^all launches\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)', re.M)
@@ -79,10 +83,28 @@ def adds_shares(symbol, launch, blocks, code):
     return at.executed(cuda_sass.Launch('adds', blocks, 64, False, 0, 0, launch.bytes)) if at and blocks else 0
 
 
+def tiles_us(launch, code):
+    """Of the multiprocessor that has most tiles, all ends behind its products, or at the same time; 0: there are none."""
+    found = re.search(r'tma 128x(\d+)', launch.algorithm)
+    if not found or launch.algorithm.startswith('attention'):
+        return 0
+    columns, rounds = int(found[1]), math.ceil(launch.blocks / 132)
+    steps = launch.multiplies * 1e6 / 2 / (launch.blocks * 128 * columns) / depth_of(launch)
+    products, end = code.tile_clocks(launch, columns, steps)
+    if 'ping-pong' in launch.algorithm:
+        return (products + (rounds - 1) * max(products, end) + end) / CLOCK
+    return rounds * (products + end) / CLOCK
+
+
+def depth_of(launch):
+    """Elements of k in 128 bytes: twice those of the tiles by cp.async."""
+    return 2 * int(re.search(r'\d+x\d+x(\d+)', launch.algorithm)[1])
+
+
 def explained(text, code, device, show):
     """Figures of one --explain and its machine code."""
     rate, issue = device
-    out = dict(launches=0, casts=0, multiplied=0.0, model_us=0.0, executed=0.0, code=sum(map(len, code.values())))
+    out = dict(launches=0, casts=0, multiplied=0.0, model_us=0.0, ends_us=0.0, executed=0.0, code=sum(map(len, code.values())))
     for symbol, runs, ops, floor, launch, adding in kernels(text):
         name = symbol + '_tma' if launch.tiles and symbol + '_tma' in code else symbol
         executed = code[name].executed(launch) + adds_shares(symbol, launch, adding, code)
@@ -92,10 +114,12 @@ def explained(text, code, device, show):
         out['multiplied'] += runs * multiplied
         out['executed'] += runs * executed
         own_rate = rate * (2 if code[name].multiplies_bytes() else 1)
-        out['model_us'] += runs * max(floor, launch.multiplies / own_rate * 1e6, executed / issue)
+        most, ends = max(floor, launch.multiplies / own_rate * 1e6, executed / issue), tiles_us(launch, code[name])
+        out['model_us'] += runs * most
+        out['ends_us'] += runs * max(most, ends)
         if show:
-            print('%-40s %3d x %6d blocks %10.3f MFLOP %10.3f multiplied %12.0f executed  %s' % (
-                launch.algorithm, runs, launch.blocks, launch.useful, multiplied, executed, ops[:90]))
+            print('%-40s %3d x %6d blocks %10.3f MFLOP %10.3f multiplied %12.0f executed %6.2f us, %6.2f with ends  %s' % (
+                launch.algorithm, runs, launch.blocks, launch.useful, multiplied, executed, most, max(most, ends), ops[:90]))
     total = TOTAL.search(text)
     out['useful'], out['mb'], out['floor_us'] = (float(total[i]) for i in (1, 2, 3))
     return out
@@ -134,8 +158,8 @@ def main():
     parser.add_argument('--append', help='a file that gets the table, too')
     args = parser.parse_args()
     os.environ.setdefault('VIRTUAL_ENV', sys.prefix)
-    lines = ['| network | arch | launches | only casts | MB | GFLOP useful | multiplied | instructions | M executed | us, data sheet | us, most |',
-             '|---|---|---|---|---|---|---|---|---|---|---|']
+    lines = ['| network | arch | launches | only casts | MB | GFLOP useful | multiplied | instructions | M executed | us, data sheet | us, most | us, ends |',
+             '|---|---|---|---|---|---|---|---|---|---|---|---|']
     print('\n'.join(lines), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for name, network, dims, *images in NETWORKS:
@@ -143,9 +167,9 @@ def main():
                 continue
             for arch in args.target.split(','):
                 row, why = measure(args, network, dims, sum(images), arch, folder)
-                line = '| %s | %s | ' % (name, arch) + (why if why else '%d | %d | %.1f | %.2f | %.2f | %d | %.2f | %.1f | %.1f |' % (
+                line = '| %s | %s | ' % (name, arch) + (why if why else '%d | %d | %.1f | %.2f | %.2f | %d | %.2f | %.1f | %.1f | %.1f |' % (
                     row['launches'], row['casts'], row['mb'], row['useful'] / 1e3, row['multiplied'] / 1e3, row['code'], row['executed'] / 1e6,
-                    row['floor_us'], row['model_us']))
+                    row['floor_us'], row['model_us'], row['ends_us']))
                 lines.append(line)
                 print(line, flush=True)
             os.remove(os.path.join(folder, network + '.onnx'))

@@ -163,7 +163,7 @@ static void add_attention(const attention_row *r) {
   q->elems[bias] = r->columns;
   q->elems[y] = r->batch * r->heads * r->m * r->columns;
   attention_scores(k, r, q);
-  epilogue(k, c, bias, y);
+  epilogue(k, c, bias, y, NULL);
   q->rtol = q->atol = r->what & TF32 ? 4e-3 : r->type == CY_F32 ? 2e-5 : r->type == CY_F16 ? 4e-3 : 3e-2;
 }
 

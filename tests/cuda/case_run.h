@@ -156,11 +156,12 @@ static bool case_by_tensors(const kernel_case *c) {
   return c->form->tma_blocks && cy_dim_eval(g, c->form->tma_blocks, c->syms) > 0;
 }
 
-/* How many blocks the kernel by tensor maps has: as many as there are tiles, or fewer, which go on to further tiles. */
+/* How many blocks the kernel by tensor maps has: as many as there are tiles, or fewer, which go on to further tiles; now and
+ * then more, which have none. */
 static int64_t case_tensor_blocks(const kernel_case *c, int turn) {
-  int64_t all = cy_dim_eval(g, c->form->tma_blocks, c->syms), few = (c - cases + turn) % 3 + 1;
+  int64_t all = cy_dim_eval(g, c->form->tma_blocks, c->syms), few = (c - cases + turn) % 4 + 1;
   int cluster = cy_cuda_tma_cluster(c->k, c->form);
-  return cy_round_up(few < all ? few : all, cluster);
+  return cy_round_up(few == 4 ? all + 1 : few < all ? few : all, cluster);
 }
 
 /* What the kernel writes is as it was before it ran. */

@@ -122,6 +122,17 @@ def blocks(args, work):
     return None
 
 
+def in_turns(args, work):
+    """Warpgroups multiply in turns where ends of tiles take long and a multiprocessor has several, and nowhere else."""
+    for rows, function, wanted in ((1024, 'Gelu', True), (128, 'Gelu', False), (1024, 'Relu', False)):
+        weights = [graphs.constant('w', np.ones([768, 3072], np.float32))]
+        nodes = [h.make_node('MatMul', ['x', 'w'], ['p']), h.make_node(function, ['p'], ['y'])]
+        why, said = explained(args, work, nodes, graphs.port('x', np.float32, [rows, 768]), weights)
+        if why or 'tma 128x' not in said or ('ping-pong on sm_90a' in said) != wanted:
+            return why or '%d rows, %s: %s' % (rows, function, said)
+    return None
+
+
 WAIT, BEGIN = 0x82e, 0x82d  # ACQBULK, PREEXIT
 MEMORY = {0x381, 0x981, 0x386, 0x986, 0xfae, 0x94d}  # LDG, STG, LDGSTS; EXIT
 
@@ -156,7 +167,8 @@ def main():
             suite.skip(name, missing)
         else:
             suite.result(name, check(args, work, model))
-    for name, figures in (('few columns', few_columns), ('transposed convolutions', transposed), ('blocks of one row', blocks), ('early launches', early)):
+    for name, figures in (('few columns', few_columns), ('transposed convolutions', transposed), ('blocks of one row', blocks), ('early launches', early),
+                          ('warpgroups in turns', in_turns)):
         if not missing and args.wanted(name):
             suite.result(name, figures(args, work))
     suite.done()

@@ -33,7 +33,8 @@ static cy_cuda_machine one_block = {.wanted_blocks = 1};
 static cy_cuda_machine three_blocks = {.wanted_blocks = 3};
 static cy_cuda_machine four_blocks_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 4};
 static cy_cuda_machine one_block_89 = {.arch = {{89, 0}}, .narch = 1, .wanted_blocks = 1};
-static cy_cuda_machine one_block_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 1};
+static cy_cuda_machine one_block_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 1, .pingpong = -1};
+static cy_cuda_machine one_block_in_turns = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 1, .pingpong = 1};
 static kernel_case cases[MAX_CASES];
 static int ncases;
 
@@ -239,27 +240,29 @@ static void add_rows(void) {
 /* ---- contractions ---- */
 
 /* y[..] = max(acc + bias[last], 0), y dense in the order of the output variables. */
-static void epilogue(cy_kernel *k, cy_contraction *c, cy_karg bias, cy_karg y) {
+static void epilogue(cy_kernel *k, cy_contraction *c, cy_karg bias, cy_karg y, const cy_karg *residual) {
   cy_expr at = cy_x_index(k, 0);
   for (int i = 0; i < c->nout_vars; i++)
     at =
         sum(k, cy_x_bin(k, CY_OP_mul, at, cy_x_dim(k, cy_kernel_var(k, c->out_var[i])->extent)), var(k, c->out_var[i]));
   cy_dtype t = cy_kernel_local_dtype(k, c->acc);
   cy_expr v = sum(k, cy_x_local(k, c->acc), cy_x_load(k, bias, var(k, c->out_var[c->nout_vars - 1])));
-  cy_kernel_store(k, y, at, cy_x_bin(k, CY_OP_max, v, cy_x_int(k, t, 0)));
+  v = cy_x_bin(k, CY_OP_max, v, cy_x_int(k, t, 0));
+  cy_kernel_store(k, y, at, residual ? sum(k, v, cy_x_load(k, *residual, at)) : v);
 }
 
 static void out_var(cy_kernel *k, cy_contraction *c, cy_dim extent) {
   c->out_var[c->nout_vars++] = cy_kernel_add_var(k, extent);
 }
 
-enum { ROWS = 2 };
+enum { ROWS = 2, RESIDUAL = 2 };
 typedef struct matmul_row {
   int64_t batch, m, n, k;
   bool a_transposed, b_transposed;
   int symbolic; /* true: rows and k; ROWS: these alone */
   cy_dtype in, acc;
-  bool tf32, large; /* large: the largest tile that is not mostly empty */
+  bool tf32;
+  int large; /* the largest tile that is not mostly empty; RESIDUAL: and one is added behind the activation */
 } matmul_row;
 
 static cy_dim named(const char *name, int64_t value, bool symbolic, kernel_case *c) {
@@ -335,7 +338,11 @@ static void add_matmul(const matmul_row *r, const integers *i) {
     out_var(k, c, d(r->batch));
   out_var(k, c, c->m);
   out_var(k, c, c->n);
-  epilogue(k, c, bias, y);
+  bool adds = r->large == RESIDUAL;
+  cy_karg residual = adds ? cy_kernel_add_arg(k, CY_ARG_READ, r->acc, 0) : 0;
+  if (adds)
+    q->elems[residual] = r->batch * r->m * r->n;
+  epilogue(k, c, bias, y, adds ? &residual : NULL);
   set_elems(q, r->batch * r->m * r->k, r->k * r->n, r->n, r->batch * r->m * r->n);
   q->rtol = q->atol = r->acc == CY_F64 ? 1e-10 : 1e-3;
   if (r->tf32)
@@ -431,7 +438,7 @@ static void add_conv(const conv_row *r, const integers *ints) {
   }
   conv_strides(c, r, r->in);
   out_var(k, c, c->channels_out);
-  epilogue(k, c, bias, y);
+  epilogue(k, c, bias, y, NULL);
   kernel_case *q = add_case(k, "%s %dd %d -> %d group %d %s%s", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose",
                             r->nspatial, (int)r->channels_in, (int)r->channels_out, (int)r->group,
                             cy_dtype_of(in)->name, r->planar ? " planar" : "");
@@ -555,6 +562,34 @@ static void of_floats(cy_cuda_machine *machine) {
   q->ints = false;
   q->lo = q->hi = 0;
   q->rtol = q->atol = 1e-3;
+}
+
+/* Warpgroups that multiply in turns: one tile, whose block leaves the other warpgroup without work; odd numbers of tiles; of
+ * more steps of k than stages, and of fewer; tiles one below the other, side by side and alone; batches, shares of k that only
+ * the run tells (then there is one), what epilogues read. */
+static void add_pingpong(void) {
+  static const matmul_row products[] = {
+      {1, 130, 72, 1096, false, true, false, CY_F16, CY_F32, false, true},
+      {1, 301, 264, 200, false, false, false, CY_F16, CY_F32, false, RESIDUAL},
+      {2, 200, 304, 136, true, true, false, CY_BF16, CY_F32, false, RESIDUAL},
+      {3, 104, 264, 456, true, false, false, CY_F16, CY_F32, false, true},
+      {1, 2060, 136, 136, false, true, false, CY_BF16, CY_F32, false, true},
+      {1, 100, 2184, 136, false, true, false, CY_F16, CY_F32, false, true},
+      {5, 136, 40, 68, false, true, true, CY_F32, CY_F32, true, RESIDUAL},
+      {1, 400, 64, 1096, false, true, ROWS, CY_F16, CY_F32, false, true},
+      {2, 136, 144, 1040, false, true, false, CY_F8E4M3FN, CY_F32, false, RESIDUAL},
+  };
+  static const conv_row convs[] = {
+      {CY_CONTRACT_CONV, 3, 64, 137, 1, 2, {15, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV, 5, 48, 44, 1, 2, {15, 14}, {3, 2}, {2, 1}, {1, 2}, {1, 1}, false, CY_BF16}};
+  for (size_t i = 0; i < CHECK_COUNT(products); i++) {
+    add_matmul(&products[i], NULL);
+    cases[ncases - 1].machine.state = &one_block_in_turns;
+  }
+  for (size_t i = 0; i < CHECK_COUNT(convs); i++) {
+    add_conv(&convs[i], NULL);
+    cases[ncases - 1].machine.state = &one_block_in_turns;
+  }
 }
 
 /* Floats of 8 bits: both types, either by the other; whole chunks or not, both ways round, shares of k, several tiles; by
@@ -947,6 +982,7 @@ static void add_all_cases(void) {
   add_searches();
   add_contractions();
   add_tensors();
+  add_pingpong();
   add_integers();
   add_float8();
   add_integer_weights();

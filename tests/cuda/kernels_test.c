@@ -8,6 +8,9 @@
 #define _GNU_SOURCE
 #include "tests/cuda/shim/shim_run.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 static char dir[CHECK_PATH];
 /* The kernels as most architectures have them; those with matrix instructions as sm_90a has them, the ones that read by
  * tensor maps among them. */
@@ -128,6 +131,17 @@ static const struct {
      COMMON},
     {"attention f16 1x4/2 2x900", "*lo += share * part", "*lo += share * BN", COMMON},
     {"attention f16 1x4/2 2x900", "share = WEIGH(z, r % M, 0, part[DV], top == none ? 0 : top)", "share = 1", COMMON},
+    /* warpgroups that multiply in turns */
+    {"matmul 3x104x264x456 f16", "      cy_barrier_wait(&turn[group], turns++);\n", "", TENSORS},
+    {"matmul 3x104x264x456 f16", "      cy_barrier_arrive(&turn[0]);\n", "      cy_barrier_arrive(&turn[1]);\n", TENSORS},
+    {"matmul 3x104x264x456 f16", "&turn[1 - group]", "&turn[group]", TENSORS},
+    {"matmul 3x104x264x456 f16", "step += PINGPONG ? iterations : 0", "step += 0", TENSORS},
+    {"matmul 3x104x264x456 f16", "int step = PINGPONG ? group * iterations : 0", "int step = 0", TENSORS},
+    {"matmul 3x104x264x456 f16", "CONSUMERS / 32 / HALVES *", "CONSUMERS / 32 *", TENSORS},
+    {"matmul 3x104x264x456 f16", "tile += HALVES * step_of_tiles", "tile += step_of_tiles", TENSORS},
+    {"matmul 3x104x264x456 f16", "&empty[(step - 1) % STAGES], pair);\n      }", "&empty[step % STAGES], pair);\n      }",
+     TENSORS},
+    {"matmul 2x200x304x136 bf16", "if (lane < (pair ? 2 : 1))", "if (lane < 1)", TENSORS},
 };
 
 static bool write_fault(int fault, int i) {
@@ -148,6 +162,19 @@ static bool write_fault(int fault, int i) {
   return f != NULL;
 }
 
+/* In a process of its own: the shim ends it at what no device does well. */
+static bool runs_right(int i, const char *symbol) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (!child) {
+    if (!freopen("/dev/null", "w", stderr))
+      _exit(2);
+    _exit(case_run(&cases[i], symbol, 5, launch_shim) ? 1 : 0);
+  }
+  int status = 0;
+  return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
 static void test_faults(void) {
   for (int n = 0; n < CHECK_COUNT(faults); n++) {
     char symbol[32];
@@ -158,11 +185,11 @@ static void test_faults(void) {
     how.library = compile_file("fault", faults[n].variant, &how.launch);
     CHECK_REQUIRE(how.library);
     how.arch = faults[n].variant == COMMON ? (cy_cuda_arch){80, 0} : (cy_cuda_arch){90, 'a'};
-    how.tensors = false;
+    how.tensors = faults[n].variant == TENSORS;
     how.shifted = 0;
     case_quiet = true;
     snprintf(symbol, sizeof symbol, "case%d", i);
-    if (!case_run(&cases[i], symbol, 5, launch_shim))
+    if (runs_right(i, symbol))
       CHECK_FAIL("%s is right with '%s' in place of '%s'", cases[i].what, faults[n].wrong, faults[n].right);
     case_quiet = false;
     dlclose(how.library);

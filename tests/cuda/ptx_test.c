@@ -109,6 +109,8 @@ static const struct {
     {"matmul 1x80x136x288 u8", SM_90A},
     {"conv 2d 64 -> 33 group 1 f16", SM_90A},
     {"matmul 1x136x136x136 tf32 B transposed", SM_90A},
+    {"matmul 2x200x304x136 bf16", SM_90A}, /* warpgroups in turns */
+    {"matmul 2x136x144x1040 f8e4m3fn", SM_90A},
     {"attention f16 1x2/1 200x130", SM_90A},
     {"attention f16 1x1/1 130x270", SM_90A}, /* .. heads of 128, causality, by tensor maps */
 };

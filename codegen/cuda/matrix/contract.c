@@ -662,7 +662,7 @@ const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form,
     kind = cy_arena_printf(arena, "%s %s weights", kind, form->weights);
   const char *name = cy_arena_printf(arena, "%s %dx%dx%d", kind, form->tile.m, form->tile.n, form->tile.k);
   if (form->tma_blocks)
-    name = cy_arena_printf(arena, "%s, tma 128x%d on sm_90a", name, form->tma_n);
+    name = cy_arena_printf(arena, "%s, tma 128x%d%s on sm_90a", name, form->tma_n, form->tma_pingpong ? " ping-pong" : "");
   else if (form->warpgroups && cy_cuda_has_warpgroups(m))
     name = cy_arena_printf(arena, "%s, wgmma on sm_90a", name);
   const char *shared = generator == &cy_cu_attention ? "keys" : "k", *max = form->shares_vary ? "up to " : "";

@@ -166,6 +166,10 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form);
 void cy_cu_tma_print(cy_cu_contract *q); /* nothing where there is none */
 
+/* ---- pingpong.c ---- */
+/* Sets tma_n and tma_pingpong, of a kernel that would have `rows` x .. tiles of 128 rows and so many columns. */
+void cy_cu_pingpong(const cy_machine *m, cy_kernel *k, double rows, int columns, cy_cuda_form *form);
+
 /* ---- conv_tma.c: the same for convolutions ---- */
 void cy_cu_conv_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);

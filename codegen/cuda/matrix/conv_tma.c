@@ -84,8 +84,8 @@ void cy_cu_conv_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *fo
     n /= 2;
   if (cy_cu_estimate(g, count, 64) * ceil_to(columns, n) / n * 4 < cy_cu_wanted_blocks(m) * 3)
     return;
-  form->tma_n = n;
-  cy_dim tiles = cy_dim_mul(g, count, cy_dim_cdiv(g, c->channels_out, cy_dim_const(g, n)));
+  cy_cu_pingpong(m, k, cy_cu_estimate(g, count, 64), n, form);
+  cy_dim tiles = cy_dim_mul(g, count, cy_dim_cdiv(g, c->channels_out, cy_dim_const(g, form->tma_n)));
   form->tma_blocks = cy_cu_tma_enough(m, g, tiles, form);
   for (int i = 0; i < 3; i++)
     form->tma_patch[i] = patch[i];

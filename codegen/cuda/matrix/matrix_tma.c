@@ -8,8 +8,13 @@
  * barriers tell when a stage has arrived and when all warps are done with it. There are at most as many blocks as
  * multiprocessors; each goes through tiles of results, so that factors of the next tile come while one is stored, which
  * every warp does on its own, through shared memory behind the stages: whichever warpgroup is ahead stores while the
- * other one multiplies. The runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other
- * kernel when a pointer or a stride is no multiple of 16 bytes.
+ * other one multiplies, which can be STAGES steps of k. The runtime makes the tensor maps from a cyrt_cuda_box each
+ * (cuda_tensor.c) and takes the other kernel when a pointer or a stride is no multiple of 16 bytes.
+ *
+ * Where results take longer, and there are several tiles for each multiprocessor (pingpong.c), each warpgroup has every
+ * second tile of the block for itself, all 128 rows and up to 128 columns: one multiplies while the other ends its tile.
+ * Barriers `turn` have them multiply one after the other, as tiles come. Nothing else keeps a warpgroup from waiting for a
+ * stage that the other one has not even begun to use: barriers tell phases by parity, and it would take the wrong one.
  *
  * What comes out of the second-level cache is more than it gives in the time of the products, so blocks run in pairs
  * (clusters of two) which have tiles one below the other or side by side: each orders one half of the factor that both
@@ -17,9 +22,9 @@
  * counts them all. Where tiles do not go up in pairs, blocks of a cluster work each for itself.
  *
  * A factor lies in shared memory in its own direction: rows of 128 bytes of k, or, of halves, blocks of 64 m (n) with
- * rows of k, which wgmma transposes. Copies of TF32 round (cuda_tensor.c). For zero points each thread adds up rows of both factors while products are on their
- * way; the padding of a convolution is 0, so those of its first factor stay with matrix.c. Where the rows of a
- * convolution's tiles come from is described in conv_tma.c.
+ * rows of k, which wgmma transposes. Copies of TF32 round (cuda_tensor.c). For zero points each thread adds up rows of
+ * both factors while products are on their way; the padding of a convolution is 0, so those of its first factor stay
+ * with matrix.c. Where the rows of a convolution's tiles come from is described in conv_tma.c.
  */
 #include "contract_int.h"
 
@@ -81,8 +86,9 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   if (!columns || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
       cy_cu_estimate(g, s.k, 4096) < MIN_ITERATIONS * cy_cu_tma_depth(t))
     return;
-  form->tma_n = columns;
-  form->tma_blocks = cy_cu_tma_enough(m, g, cy_cu_tiles(g, &s, BM, columns), form);
+  double rows = cy_cu_estimate(g, s.z, 8) * ceil(cy_cu_estimate(g, s.m, 512) / BM);
+  cy_cu_pingpong(m, k, rows, columns, form);
+  form->tma_blocks = cy_cu_tma_enough(m, g, cy_cu_tiles(g, &s, BM, form->tma_n), form);
 }
 
 /* Once B's place is known: can a tensor map tell how it lies? */
@@ -183,6 +189,9 @@ static const char place_text[] =
 static const char head_text[] =
     "  CY_DYNAMIC(memory);\n"
     "  CY_SHARED u64 full[STAGES], empty[STAGES];\n"
+    "#if PINGPONG\n"
+    "  CY_SHARED u64 turn[2];\n"
+    "#endif\n"
     "#if ZEROS\n"
     "  CY_SHARED u64 met;\n"
     "  CY_SHARED i32 all[BM + BN];\n"
@@ -204,8 +213,12 @@ static const char head_text[] =
     "    CY_EXPECT_MAP(map_b);\n"
     "    for (int s = 0; s < STAGES; s++) {\n"
     "      cy_barrier_init(&full[s], 1);\n"
-    "      cy_barrier_init(&empty[s], CONSUMERS / 32 * (pair ? 2 : 1));\n"
+    "      cy_barrier_init(&empty[s], CONSUMERS / 32 / HALVES * (pair ? 2 : 1));\n"
     "    }\n"
+    "#if PINGPONG\n"
+    "    for (int s = 0; s < 2; s++)\n"
+    "      cy_barrier_init(&turn[s], CONSUMERS / 32 / 2);\n"
+    "#endif\n"
     "#if ZEROS\n"
     "    cy_barrier_init(&met, CONSUMERS / 32);\n"
     "#endif\n"
@@ -257,36 +270,46 @@ static const char bring_text[] =
     "    CY_SYNC_WARP();\n"
     "  } else {\n"
     "    CY_REGISTERS(inc, 232);\n"
-    "    const int warp = CY_TID / 32, lane = CY_TID % 32;\n"
-    "    const u64 first_a = cy_matrix_at(memory + cy_uniform(CY_TID / 128) * 64 * 128, 128, 1024,\n"
-    "                                     A_TRANSPOSED ? BK * 128 : 0);\n"
+    "    const int warp = CY_TID / 32, lane = CY_TID % 32, group = cy_uniform(CY_TID / 128);\n"
+    "    const u64 first_a = cy_matrix_at(memory + (PINGPONG ? 0 : group) * HALF, 128, 1024, A_TRANSPOSED ? BK * 128 : 0);\n"
     "    const u64 first_b = cy_matrix_at(memory + BM * 128, 128, 1024, B_TRANSPOSED ? BK * 128 : 0);\n"
     "    $T *const own = ($T *)(memory + STAGES * STAGE) + warp * 16 * PART; /* 16 rows of a part of the columns */\n"
-    "    $T acc[BN / 2] CY_ALIGNED(8);\n"
-    "    int step = 0;\n"
+    "    $T acc[HALVES * (BN / 2)] CY_ALIGNED(8);\n"
+    "    int step = PINGPONG ? group * iterations : 0; /* of all tiles of the block */\n"
+    "#if PINGPONG\n"
+    "    int turns = 0;\n"
+    "    if (group == 1 && lane == 0)\n"
+    "      cy_barrier_arrive(&turn[0]);\n"
+    "#endif\n"
     "#if ZEROS\n"
     "    int meeting = 0;\n"
     "#endif\n"
     "    CY_UNROLL_BY(1)\n"
-    "    for (i64 tile = first; tile < tiles; tile += step_of_tiles) {\n";
+    "    for (i64 tile = first + (PINGPONG ? group : 0) * step_of_tiles; tile < tiles; tile += HALVES * step_of_tiles) {\n";
 
 static const char multiply_text[] =
     "#if ZEROS\n"
     "      i32 sum_a = 0, sum_b = 0;\n"
     "#endif\n"
     "      CY_UNROLL\n"
-    "      for (int i = 0; i < BN / 2; i++)\n"
+    "      for (int i = 0; i < HALVES * (BN / 2); i++)\n"
     "        acc[i] = 0;\n"
+    "#if PINGPONG\n"
+    "      cy_barrier_wait(&turn[group], turns++);\n"
+    "#endif\n"
     "      CY_UNROLL_BY(1)\n"
     "      for (int t = 0; t < iterations; t++, step++) {\n"
     "        const int at = step % STAGES * (STAGE / 16);\n"
     "        cy_barrier_wait(&full[step % STAGES], step / STAGES);\n"
-    "        cy_keep(acc, BN / 2);\n"
+    "        cy_keep(acc, HALVES * (BN / 2));\n"
     "        cy_warpgroup_begin();\n"
     "        CY_UNROLL\n"
     "        for (int s = 0; s < 4; s++) /* 32 bytes of each row */\n"
-    "          CY_WGMMA(WGMMA, A_TRANSPOSED, B_TRANSPOSED, acc, first_a + (u64)(at + s * (A_TRANSPOSED ? 128 : 2)),\n"
-    "                   first_b + (u64)(at + s * (B_TRANSPOSED ? 128 : 2)));\n"
+    "          CY_UNROLL\n"
+    "          for (int h = 0; h < HALVES; h++)\n"
+    "            CY_WGMMA(WGMMA, A_TRANSPOSED, B_TRANSPOSED, acc + h * (BN / 2),\n"
+    "                     first_a + (u64)(at + h * (HALF / 16) + s * (A_TRANSPOSED ? 128 : 2)),\n"
+    "                     first_b + (u64)(at + s * (B_TRANSPOSED ? 128 : 2)));\n"
     "        cy_warpgroup_commit();\n"
     "#if ZEROS\n"
     "        const unsigned char *const rows = memory + step % STAGES * STAGE;\n"
@@ -300,9 +323,14 @@ static const char multiply_text[] =
     "        if (t > 0)\n"
     "          $S_tma_left(&empty[(step - 1) % STAGES], pair);\n"
     "      }\n"
+    "#if PINGPONG\n"
+    "      if (lane == 0) /* all products of this tile have begun */\n"
+    "        cy_barrier_arrive(&turn[1 - group]);\n"
+    "#endif\n"
     "      cy_warpgroup_wait();\n"
-    "      cy_keep(acc, BN / 2);\n"
+    "      cy_keep(acc, HALVES * (BN / 2));\n"
     "      $S_tma_left(&empty[(step - 1) % STAGES], pair);\n"
+    "      step += PINGPONG ? iterations : 0; /* those of the other warpgroup */\n"
     "#if ZEROS\n"
     "      const u32 za = (u32)(A_ZERO);\n"
     "      if (CY_TID < BM)\n"
@@ -318,17 +346,19 @@ static const char multiply_text[] =
 /* Each warp on its own, while the other warpgroup multiplies and tiles of the next results come. */
 static const char results_text[] =
     "      CY_UNROLL\n"
-    "      for (int part = 0; part < BN / PART; part++) {\n"
+    "      for (int each = 0; each < HALVES * (BN / PART); each++) {\n"
+    "        const int part = each % (BN / PART);\n"
+    "        const int m_of_warp = PINGPONG ? each / (BN / PART) * 64 + warp % 4 * 16 : warp * 16;\n"
     "        CY_UNROLL\n"
     "        for (int i = 0; i < PART / 2; i += 2) {\n"
     "          const int m = lane / 4 + i % 4 * 4, n = i / 4 * 8 + lane % 4 * 2;\n"
-    "          $T *const two = &acc[part * (PART / 2) + i];\n"
+    "          $T *const two = &acc[each * (PART / 2) + i];\n"
     "#if ZEROS\n"
     "          CY_UNROLL\n"
     "          for (int u = 0; u < 2; u++) {\n"
     "            const int column = part * PART + n + u;\n"
     "            const u32 zb = n0 + column < N ? (u32)(B_ZERO(z, n0 + column)) : 0;\n"
-    "            two[u] -= (i32)(za * (u32)all[BM + column] + zb * ((u32)all[warp * 16 + m] - (u32)K * za));\n"
+    "            two[u] -= (i32)(za * (u32)all[BM + column] + zb * ((u32)all[m_of_warp + m] - (u32)K * za));\n"
     "          }\n"
     "#endif\n"
     "          cy_move8(&own[STAGED(m, n)], two);\n"
@@ -336,7 +366,7 @@ static const char results_text[] =
     "        CY_SYNC_WARP();\n"
     "        CY_UNROLL_BY(1)\n"
     "        for (int q = lane * VECTOR; q < 16 * PART; q += 32 * VECTOR) {\n"
-    "          const int m = q / PART, n = n0 + part * PART + q % PART, to = ROW_OF(warp * 16 + m);\n"
+    "          const int m = q / PART, n = n0 + part * PART + q % PART, to = ROW_OF(m_of_warp + m);\n"
     "          $T sums[VECTOR] CY_ALIGNED(16);\n"
     "#if VECTOR > 1\n"
     "          CY_UNROLL\n"
@@ -379,7 +409,8 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cuda_tma_tensor(p->k, p->form, true, &b);
   bool conv = cy_cu_is_conv(q->c), batched = !conv && q->c->nbatch, zeros = q->c->has_a_zero || q->c->has_b_zero;
   bool pairs = cy_cuda_tma_cluster(p->k, p->form) > 1;
-  fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n#define PAIRS %d\n", zeros, pairs);
+  fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n#define PAIRS %d\n#define PINGPONG %d\n", zeros, pairs,
+          p->form->tma_pingpong);
   fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ",
           a.type == CY_F32 ? "tf32" : cy_dtype_of(a.type)->name, cy_cu_factor_b_name(a.type, b.type),
           p->form->tma_n, conv);
@@ -398,6 +429,8 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, RASTER = %d, PART = %d };",
              BM, p->form->tma_n, cy_cu_tma_depth(a.type), CY_CUDA_TMA_TILES / stage, stage, CONSUMERS, RASTER,
              CY_CUDA_TMA_PART);
+  cy_cu_line(p, "enum { HALVES = PINGPONG ? 2 : 1, HALF = 64 * %d }; /* of a tile's rows, that a warpgroup multiplies */",
+             CY_CU_TMA_ROW_BYTES);
   cy_cu_line(p, "enum { ALONE, COLUMN, ROW, FEW = %d }; /* what the tiles of a pair of blocks are of */", RASTER);
   cy_cu_line(p, "enum { A_PART = %d, B_PART = %d, A_PARTS = BM / A_PART, B_PARTS = BN / B_PART };", part_of(&a),
              conv ? b.box[2] : part_of(&b));
@@ -411,7 +444,7 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cu_line(p, "const int Z = %s;", batched ? cy_cu_dim(p, q->c->batch[0]) : "1");
   print_body(q);
   cy_cu_function_close(q);
-  fputs("#undef WGMMA\n#undef PATCHES\n#undef PAIRS\n#undef ROW_OF\n#undef STAGED\n#undef ZEROS\n#undef ADD_A\n#undef "
+  fputs("#undef WGMMA\n#undef PATCHES\n#undef PAIRS\n#undef PINGPONG\n#undef ROW_OF\n#undef STAGED\n#undef ZEROS\n#undef ADD_A\n#undef "
         "ADD_B\n#undef "
         "A_ZERO\n"
         "#undef B_ZERO\n#endif\n\n",
