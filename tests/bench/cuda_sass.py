@@ -119,6 +119,8 @@ class Code:
             m, n, k = (int(t) for t in tile.groups())
             if launch.tiles:  # columns of the tensor maps' tiles; 128 bytes of k
                 m, n, k = 128, int(re.search(r'tma 128x(\d+)', launch.algorithm)[1]), 2 * k
+            elif self.of(loop, WARPGROUP):  # two for each stage of 64 bytes, one or two stages in a turn
+                k *= self.of(loop, WARPGROUP) / 2
             return launch.multiplies * 1e6 / 2 / (launch.blocks * m * n * k)
         each = 0
         for code in (self.codes[i] for i in loop):

@@ -158,7 +158,8 @@ def main():
     parser.add_argument('--append', help='a file that gets the table, too')
     args = parser.parse_args()
     os.environ.setdefault('VIRTUAL_ENV', sys.prefix)
-    lines = ['| network | arch | launches | only casts | MB | GFLOP useful | multiplied | instructions | M executed | us, data sheet | us, most | us, ends |',
+    lines = ['| network | arch | launches | only casts | MB | GFLOP useful | multiplied | instructions | M executed | us, data sheet | us, most '
+             '| us, ends |',
              '|---|---|---|---|---|---|---|---|---|---|---|---|']
     print('\n'.join(lines), flush=True)
     with tempfile.TemporaryDirectory() as folder:

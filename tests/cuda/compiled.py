@@ -167,8 +167,8 @@ def main():
             suite.skip(name, missing)
         else:
             suite.result(name, check(args, work, model))
-    for name, figures in (('few columns', few_columns), ('transposed convolutions', transposed), ('blocks of one row', blocks), ('early launches', early),
-                          ('warpgroups in turns', in_turns)):
+    for name, figures in (('few columns', few_columns), ('transposed convolutions', transposed), ('blocks of one row', blocks),
+                          ('early launches', early), ('warpgroups in turns', in_turns)):
         if not missing and args.wanted(name):
             suite.result(name, figures(args, work))
     suite.done()

@@ -121,9 +121,13 @@ static const struct {
   const char *what, *right, *wrong;
   int variant;
 } faults[] = {
-    {"matmul 1x72x264x328 bf16", "AHEAD (STAGES - 1 - WARPGROUPS)", "AHEAD (STAGES - 1)", WARPGROUPS},
+    {"matmul 1x72x264x328 bf16", "AHEAD (STAGES - AT_ONCE * (1 + WARPGROUPS))", "AHEAD (STAGES - AT_ONCE)",
+     WARPGROUPS},
     {"matmul 1x200x136x72 bf16", "    if (part + 1 < PARTS)\n      CY_SYNC();\n", "", COMMON},
-    {"matmul 1x200x136x256 f16", "CY_COPY_WAIT(AHEAD - 1)", "CY_COPY_WAIT(AHEAD)", COMMON},
+    {"matmul 1x200x136x256 f16", "CY_COPY_WAIT(AHEAD / AT_ONCE - 1)", "CY_COPY_WAIT(AHEAD / AT_ONCE)", COMMON},
+    {"matmul 1x72x264x328 bf16", "CY_COPY_WAIT(AHEAD / AT_ONCE - 1)", "CY_COPY_WAIT(AHEAD / AT_ONCE)", WARPGROUPS},
+    {"matmul 1x72x264x328 bf16", "if (iterations % AT_ONCE > 0)", "if (0)", WARPGROUPS},
+    {"matmul 1x72x264x328 bf16", "next + u < iterations", "next < iterations && !u", WARPGROUPS},
     {"scatter add f32 1x2100", "      if (j < i)\n        continue;\n", "", COMMON},
     {"scatter add f32 1x2100", "== owner ?", ">= owner ?", COMMON},
     {"scatter add f32 1x2100", "begin + strand * 8", "begin + (255 - strand) * 8", COMMON},

@@ -124,7 +124,7 @@ static const struct {
   integers ints;
   int max[LARGE_COLUMNS]; /* 0: there is no such kernel */
 } large[] = {
-    {{1, 2048, 2048, 2048, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {240, 257, 3685, 1870}},
+    {{1, 2048, 2048, 2048, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {240, 257, 3135, 1870}},
     {{1, 2048, 2048, 2048, false, false, false, CY_BF16, CY_F32, false, false}, {0}, {0}, {278, 340, 4125, 2035}},
     {{1, 2048, 2048, 2048, false, true, false, CY_F32, CY_F32, true, false}, {0}, {0}, {570, 580, 7260, 1870}},
     {{1, 2048, 2048, 2048, false, true, false, CY_F32, CY_F32, false, false}, {0}, {0}, {20, 15, 25, 0}},

@@ -27,6 +27,7 @@
  */
 #include "contract_int.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -36,8 +37,10 @@ enum {
   MIN_SINGLE_COLUMNS = 8,
   TILES_BYTES = 49 << 10, /* of shared memory for tiles in flight */
   GROUP_TILES_BYTES = 81 << 10,
+  PAIRED_TILES_BYTES = 97 << 10, /* two blocks of a multiprocessor of sm_90a have room for so many, too */
   MIN_STAGES = 3,
   MAX_STAGES = 8,
+  MIN_PAIRED_STAGES = 6, /* a pair that is multiplied, one that others still read, one on its way */
   MAX_GATHERED_STAGES = 4
 };
 
@@ -100,12 +103,32 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
   return c->b_const;
 }
 
+static bool has_zeros(const cy_contraction *c) { return c->has_a_zero || (c->has_b_zero && !c->b_bits); }
+
+/* Stages that warpgroups multiply in an iteration: two have one fence, one barrier and one wait for copies together. What goes
+ * through registers, and what zero points add up, goes stage by stage. */
+static int at_once(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return cy_cu_operand_a(k).runs && !c->b_bits && !has_zeros(c) ? 2 : 1;
+}
+
+/* .. no more than it takes to have all of k on its way, so that more blocks find room. */
+static int paired_stages(cy_kernel *k, const cy_cuda_tile *t) {
+  int n = (PAIRED_TILES_BYTES - cy_cu_load_bytes(k, t)) / ((t->m + t->n) * ROW_BYTES) / 2 * 2;
+  double all = ceil(cy_cu_estimate(cy_kernel_graph(k), cy_cu_sizes_of(k).k, 4096) / t->k);
+  n = n < MAX_STAGES ? n : MAX_STAGES;
+  n = all + MIN_PAIRED_STAGES - 2 < n ? ((int)all + MIN_PAIRED_STAGES - 1) / 2 * 2 : n;
+  return n < MIN_PAIRED_STAGES ? MIN_PAIRED_STAGES : n;
+}
+
 /* Tiles of both factors in flight. TILES_BYTES of them are what two blocks find room for wherever a multiprocessor has 100
  * KB: one multiplies while the other begins, ends or waits. Small tiles are those of small products, which wait for memory:
  * the more of them in flight, the better. Warpgroups, which are one tile behind, are only where there are 228 KB. What
  * goes through registers is fetched one iteration ahead, and what comes in front of the first iteration is not hidden
  * at all. */
 static int stages_of(cy_kernel *k, const cy_cuda_tile *t, bool by_groups) {
+  if (by_groups && at_once(k) > 1)
+    return paired_stages(k, t);
   int n = ((by_groups ? GROUP_TILES_BYTES : TILES_BYTES) - cy_cu_load_bytes(k, t)) / ((t->m + t->n) * ROW_BYTES);
   int max = cy_cu_operand_a(k).runs && !cy_kernel_contraction(k)->b_bits ? MAX_STAGES : MAX_GATHERED_STAGES;
   return n < MIN_STAGES ? MIN_STAGES : n < max ? n : max;
@@ -320,18 +343,19 @@ static const char subtract_function[] =
  * tile, all columns of B are multiplied. */
 static const char warpgroup_function[] =
     "#if WARPGROUPS\n"
-    "CY_INLINE void $S_multiply_begin(const cy_chunk *sa, $T acc[WM / 16][WN / 8][4]) {\n"
+    "CY_INLINE void $S_multiply_begin(const cy_chunk *sa, int stages, $T acc[WM / 16][WN / 8][4]) {\n"
     "  const int group = cy_uniform(CY_TID / 128);\n"
     "  const unsigned char *const a = (const unsigned char *)sa + group * (A_TRANSPOSED ? BK * 128 : 64 * BK * EB);\n"
     "  const unsigned char *const b = (const unsigned char *)(sa + A_TILE);\n"
     "  cy_keep(&acc[0][0][0], WN / 2);\n"
     "  cy_warpgroup_begin();\n"
     "  CY_UNROLL\n"
-    "  for (int s = 0; s < STEPS; s++) {\n"
-    "    const u64 at_a = A_TRANSPOSED ? cy_matrix_at(a + s * 16 * 128, 128, 1024, BK * 128)\n"
-    "                              : cy_matrix_at(a + s * 32, BK * EB, 8 * BK * EB, 0);\n"
-    "    const u64 at_b = B_TRANSPOSED ? cy_matrix_at(b + s * 16 * 128, 128, 1024, BK * 128)\n"
-    "                              : cy_matrix_at(b + s * 32, BK * EB, 8 * BK * EB, 0);\n"
+    "  for (int s = 0; s < stages * STEPS; s++) {\n"
+    "    const int step = s % STEPS, from = s / STEPS * TILE * 16;\n"
+    "    const u64 at_a = A_TRANSPOSED ? cy_matrix_at(a + from + step * 16 * 128, 128, 1024, BK * 128)\n"
+    "                              : cy_matrix_at(a + from + step * 32, BK * EB, 8 * BK * EB, 0);\n"
+    "    const u64 at_b = B_TRANSPOSED ? cy_matrix_at(b + from + step * 16 * 128, 128, 1024, BK * 128)\n"
+    "                              : cy_matrix_at(b + from + step * 32, BK * EB, 8 * BK * EB, 0);\n"
     "    CY_WGMMA(WGMMA, A_TRANSPOSED, B_TRANSPOSED, &acc[0][0][0], at_a, at_b);\n"
     "  }\n"
     "  cy_warpgroup_commit();\n"
@@ -342,7 +366,8 @@ static const char warpgroup_function[] =
  * a compiler does where it knows how many there are, the addresses of all steps take up all registers.
  *
  * Warpgroups begin an iteration's products before they wait for those of the iteration before. Behind the barrier of an
- * iteration, all are done with the iteration before the last one: its tile is the next that may be filled. */
+ * iteration, all are done with the iteration before the last one: its tile is the next that may be filled. AT_ONCE stages
+ * lie side by side and are multiplied in one iteration; of odd numbers the last one is multiplied behind the loop. */
 static const char iterations_function[] =
     "CY_INLINE void $S_iterations($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row "
     "*rows, "
@@ -356,7 +381,7 @@ static const char iterations_function[] =
     "  cy_chunk held[A_TILE / NT];\n"
     "  $S_tap *const taps = ($S_tap *)(tiles + STAGES * TILE);\n"
     "#endif\n"
-    "  for (int t = 0; t < AHEAD; t++) {\n"
+    "  for (int t = 0; t < AHEAD; t += AT_ONCE) {\n"
     "#if !A_RUNS\n"
     "    $S_table($N, (begin + t) * BK, taps);\n"
     "    CY_SYNC();\n"
@@ -365,29 +390,33 @@ static const char iterations_function[] =
     "      $S_place(held, tiles + t * TILE);\n"
     "    }\n"
     "#endif\n"
-    "    if (t < iterations)\n"
-    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
+    "    CY_UNROLL\n"
+    "    for (int u = 0; u < AT_ONCE; u++)\n"
+    "      if (t + u < iterations)\n"
+    "        $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t + u) * BK, tiles + (t + u) * TILE);\n"
     "    cy_copy_commit();\n"
     "#if W_BITS\n"
     "    $S_step($N, n0, N, K, begin, t, iterations, tiles + t * TILE, &codes);\n"
     "#endif\n"
     "  }\n"
-    "  int full = 0, before = (STAGES - 1) * TILE, empty = AHEAD * TILE; /* tiles */\n"
+    "  int full = 0, before = (STAGES - AT_ONCE) * TILE, empty = AHEAD * TILE; /* tiles */\n"
     "  CY_UNROLL_BY(1)\n"
-    "  for (int t = 0; t < iterations; t++) {\n"
+    "  for (int t = 0; t + AT_ONCE <= iterations; t += AT_ONCE) {\n"
     "    const int next = t + AHEAD;\n"
     "#if !A_RUNS\n"
     "    if (next < iterations)\n"
     "      $S_table($N, (begin + next) * BK, taps);\n"
     "#endif\n"
-    "    CY_COPY_WAIT(AHEAD - 1);\n"
+    "    CY_COPY_WAIT(AHEAD / AT_ONCE - 1);\n"
     "#if ROUNDED\n"
-    "    $S_round(tiles + full);\n"
+    "    CY_UNROLL\n"
+    "    for (int u = 0; u < AT_ONCE; u++)\n"
+    "      $S_round(tiles + full + u * TILE);\n"
     "#endif\n"
     "#if WARPGROUPS\n"
     "    cy_publish();\n"
     "    CY_SYNC();\n"
-    "    $S_multiply_begin(tiles + full, acc);\n"
+    "    $S_multiply_begin(tiles + full, AT_ONCE, acc);\n"
     "#else\n"
     "    CY_SYNC();\n"
     "#endif\n"
@@ -395,8 +424,10 @@ static const char iterations_function[] =
     "    if (next < iterations)\n"
     "      $S_gather($N, rows, (begin + next) * BK, taps, held);\n"
     "#endif\n"
-    "    if (next < iterations)\n"
-    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + empty);\n"
+    "    CY_UNROLL\n"
+    "    for (int u = 0; u < AT_ONCE; u++)\n"
+    "      if (next + u < iterations)\n"
+    "        $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next + u) * BK, tiles + empty + u * TILE);\n"
     "    cy_copy_commit();\n"
     "#if W_BITS\n"
     "    $S_step($N, n0, N, K, begin, next, iterations, tiles + empty, &codes);\n"
@@ -416,11 +447,22 @@ static const char iterations_function[] =
     "#endif\n"
     "    empty = WARPGROUPS ? before : full;\n"
     "    before = full;\n"
-    "    full = full == (STAGES - 1) * TILE ? 0 : full + TILE;\n"
+    "    full = full == (STAGES - AT_ONCE) * TILE ? 0 : full + AT_ONCE * TILE;\n"
     "  }\n"
     "#if WARPGROUPS\n"
     "  cy_warpgroup_wait();\n"
     "  cy_keep(&acc[0][0][0], WN / 2);\n"
+    "  if (iterations % AT_ONCE > 0) { /* shares of phases with few taps may begin behind the last one */\n"
+    "    CY_COPY_WAIT(0);\n"
+    "#if ROUNDED\n"
+    "    $S_round(tiles + full);\n"
+    "#endif\n"
+    "    cy_publish();\n"
+    "    CY_SYNC();\n"
+    "    $S_multiply_begin(tiles + full, 1, acc);\n"
+    "    cy_warpgroup_wait();\n"
+    "    cy_keep(&acc[0][0][0], WN / 2);\n"
+    "  }\n"
     "#endif\n"
     "}\n\n";
 
@@ -511,8 +553,6 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
     fprintf(f, "#define B_ZERO(z, n) 0\n");
 }
 
-static bool has_zeros(const cy_contraction *c) { return c->has_a_zero || (c->has_b_zero && !c->b_bits); }
-
 /* What differs from kernel to kernel are macros while the kernel lasts. */
 static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
   const cy_cuda_form *form = q->p->form;
@@ -559,9 +599,10 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   /* results of so many parts of the rows fit where the tiles were */
   fprintf(q->p->out,
-          "#define STAGES (WARPGROUPS ? %d : %d)\n#define AHEAD (STAGES - 1 - WARPGROUPS)\n"
+          "#define STAGES (WARPGROUPS ? %d : %d)\n#define AT_ONCE (WARPGROUPS ? %d : 1)\n"
+          "#define AHEAD (STAGES - AT_ONCE * (1 + WARPGROUPS))\n"
           "#define PARTS (STAGES * TILE * 16 < BM * BN * 4 ? 2 : 1)\n",
-          stages_of(q->p->k, t, true), stages_of(q->p->k, t, false));
+          stages_of(q->p->k, t, true), stages_of(q->p->k, t, false), at_once(q->p->k));
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
   fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
           form->warpgroups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
@@ -582,7 +623,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
 
 static const char end_of_constants[] =
     "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
-    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef KERNEL\n#undef AHEAD\n#undef PARTS\n#undef RASTER\n#undef "
+    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef KERNEL\n#undef AHEAD\n#undef AT_ONCE\n#undef PARTS\n#undef RASTER\n#undef "
     "A_TRANSPOSED\n"
     "#undef B_TRANSPOSED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
