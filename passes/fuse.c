@@ -36,6 +36,7 @@ typedef struct fuser {
   cy_uses uses;
   cy_node *kernel;  /* [node]: the node whose output the kernel stores that computes this one; 0: several */
   bool *pinned;     /* [value]: stored, decided */
+  bool *inside;     /* [node]: inlined into whatever reads it, decided */
   uint32_t *member; /* [node]: mark of the epilogue being gathered */
   uint32_t *place;  /* [node]: in its block */
   uint16_t *cost;   /* [value]: operations per element, if its single-use inputs are inlined */
@@ -344,11 +345,23 @@ static void gather_epilogue(fuser *f, cy_node root) {
   cy_pass_count(f->p, "epilogue ops", (uint64_t)(whole - 1));
 }
 
+/* Does n find largest elements that the kernel of the images finds, or does what only such a one reads? */
+static bool is_found(const fuser *f, const cy_node_info *n) {
+  const cy_node_info *user = n;
+  if (n->op != CY_OP_reduce_max)
+    return false;
+  if (use_count(f, n->out[0]) == 1 && f->uses.list[f->uses.start[n->out[0]]])
+    user = cy_node_of(f->g, f->uses.list[f->uses.start[n->out[0]]]);
+  const cy_target_caps *caps = f->p->options->caps;
+  return cy_most_is_found(f->g, caps, n->out[0]) ||
+         (user->op == CY_OP_reduce_max && cy_most_is_found(f->g, caps, user->out[0]));
+}
+
 static void epilogues(fuser *f, cy_block b) {
   const cy_block_info *block = cy_block_of(f->g, b);
   for (uint32_t i = block->nnodes; i-- > 0;) {
     const cy_node_info *n = cy_node_of(f->g, block->nodes[i]);
-    if (cy_node_op(n)->fusion_root)
+    if (cy_node_op(n)->fusion_root && !is_found(f, n))
       gather_epilogue(f, block->nodes[i]);
   }
 }
@@ -465,13 +478,72 @@ static bool view_should(const fuser *f, const cy_node_info *d) {
   return d->op == CY_OP_reshape && (strided || !cy_layout_is_row_major(in));
 }
 
+static void put_inside(fuser *f, cy_val v) {
+  f->inside[cy_value_of(f->g, v)->node] = true;
+  cy_value_of(f->g, v)->inlined = true;
+  cy_pass_count(f->p, "inlined", 1);
+}
+
+/* Are channels of v's images innermost, in whole runs of so many? */
+static bool has_runs(const fuser *f, cy_val v, int64_t of) {
+  const cy_value *val = cy_value_of(f->g, v);
+  int rank = val->type.rank;
+  int64_t channels;
+  return cy_dim_is_const(f->g, val->type.dim[1], &channels) && channels % of == 0 && val->layout[rank - 1] == 1;
+}
+
+/* Convolutions may round images as they read them, where the target can and somebody else has found the largest element. */
+static bool is_rounded_in_place(const fuser *f, cy_val v, cy_most_rounding *out) {
+  const cy_target_caps *caps = cy_caps_of(f->p->options->caps);
+  if (!caps->finds_most || !cy_most_rounds(f->g, v, out) || !cy_most_is_found(f->g, caps, out->most) ||
+      !has_runs(f, v, caps->finds_most) || !has_runs(f, out->x, caps->finds_most) || use_count(f, out->up) != 1 ||
+      use_count(f, out->product) != 1 || use_count(f, out->whole) != 1)
+    return false;
+  for (uint32_t i = f->uses.start[v]; i < f->uses.start[v + 1]; i++) {
+    const cy_node_info *n = f->uses.list[i] ? cy_node_of(f->g, f->uses.list[i]) : NULL;
+    if (!n || n->op != CY_OP_conv || n->in[0] != v || n->in[1] == v || n->nin > 2 ||
+        cy_attr_get_int(n, CY_ATTR_group, 1) != 1 || cy_attr_find(n, CY_ATTR_shuffle) ||
+        n->block != cy_def(f->g, v)->block || cy_type_of(f->g, n->in[1])->dtype != CY_I8)
+      return false;
+  }
+  return use_count(f, v) > 0;
+}
+
+/* Is v the scale of an image, or what that is a multiple of? Then the maximum that it is made of, else 0. */
+static cy_val most_of_scale(const fuser *f, cy_val v) {
+  const cy_node_info *mul = cy_def_of(f->g, v, CY_OP_mul);
+  double unused;
+  return cy_most_bounded(f->g, mul && cy_value_is_splat(f->g, mul->in[1], &unused) ? mul->in[0] : v);
+}
+
+/* Rounding in those that read, and what the scale of an image is made of in all of them. */
+static bool decide_rounding(fuser *f, cy_val v) {
+  cy_most_rounding r;
+  cy_val most = most_of_scale(f, v);
+  if (is_rounded_in_place(f, v, &r)) {
+    const cy_val inner[] = {v, r.whole, r.product, r.up};
+    for (int i = 0; i < 4; i++)
+      put_inside(f, inner[i]);
+    return true;
+  }
+  if (!most || !cy_most_is_found(f->g, f->p->options->caps, most))
+    return false;
+  for (uint32_t i = f->uses.start[v]; i < f->uses.start[v + 1]; i++)
+    if (!f->uses.list[i] || class_of(cy_node_of(f->g, f->uses.list[i])) != CY_CLASS_EW)
+      return false;
+  put_inside(f, v);
+  return true;
+}
+
 static void decide(fuser *f, cy_node node) {
   cy_graph *g = f->g;
   const cy_node_info *d = cy_node_of(g, node);
-  if (f->kernel[node])
+  if (f->kernel[node] || f->inside[node])
+    return;
+  cy_val v = d->nout == 1 ? d->out[0] : 0;
+  if (v && class_of(d) == CY_CLASS_EW && decide_rounding(f, v))
     return;
   f->kernel[node] = node;
-  cy_val v = d->nout == 1 ? d->out[0] : 0;
   if (!v || (!cy_node_op(d)->expression && !is_chosen(f, d)) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
     return;
   cy_node kernel = 0;
@@ -506,6 +578,7 @@ int cy_pass_fuse(cy_pass *p) {
   fuser f = {.p = p, .g = g, .uses = cy_graph_uses(g, p->scratch)};
   f.kernel = CY_NEW_ARRAY(p->scratch, cy_node, nn);
   f.pinned = CY_NEW_ARRAY(p->scratch, bool, nv);
+  f.inside = CY_NEW_ARRAY(p->scratch, bool, nn);
   f.member = CY_NEW_ARRAY(p->scratch, uint32_t, nn);
   f.place = CY_NEW_ARRAY(p->scratch, uint32_t, nn);
   f.cost = CY_NEW_ARRAY(p->scratch, uint16_t, nv);

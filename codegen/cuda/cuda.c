@@ -209,7 +209,7 @@ static cy_dtype factor_type(const cy_kernel_plan *plan) {
   const cy_karg_info *args;
   cy_kernel_args(plan->kernel, &args);
   const cy_contraction *c = cy_kernel_contraction(plan->kernel);
-  return c->rounded ? c->rounded : args[c->a].dtype;
+  return c->a_rounded ? c->a_rounded : c->rounded ? c->rounded : args[c->a].dtype;
 }
 
 static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
@@ -562,6 +562,8 @@ const cy_target cy_target_cuda = {
              .few_queries = CY_CUDA_FEW_QUERIES,
              .attention_rounds = true,
              .scales_per_place = true,
+             .finds_most = 16,
+             .most_of = cy_cuda_contract_finds_most,
              .supports = cy_cuda_contract_supports,
              .half_factors = half_factors},
     .peak = peak,

@@ -226,6 +226,43 @@ CY_INLINE i32 cy_add_i8(u32 word, i32 sum) { return __dp4a((int)word, 0x01010101
 CY_INLINE i32 cy_add_u8(u32 word, i32 sum) { return (i32)__dp4a(word, 0x01010101u, (u32)sum); }
 #endif
 
+/* ---- maxima that all blocks store to ---- */
+
+/* The element that a thread has last met, and the maximum that it has for it. */
+typedef struct cy_most {
+  u32 *at; /* NULL: none */
+  u32 v;
+} cy_most;
+CY_INLINE void cy_most_put(cy_most *most, u32 *at, u32 v) {
+  if (most->at && most->at != at)
+    cy_put_max(most->at, most->v);
+  most->v = most->at != at || most->v < v ? v : most->v;
+  most->at = at;
+}
+/* At the end of a kernel, by whole warps: one access where all of their threads have the same element. */
+CY_INLINE void cy_most_end(const cy_most *most) {
+  const u64 several = 1;
+  u64 at = (u64)most->at;
+  u32 v = most->v;
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const u64 other = cy_shfl64(at, mask);
+    const u32 w = cy_shfl32(v, mask);
+    at = at == other || !other ? at : at ? several : other;
+    v = v > w ? v : w;
+  }
+  if (at == several && most->at)
+    cy_put_max(most->at, most->v);
+  if (at > several && CY_TID % 32 == 0)
+    cy_put_max((u32 *)at, v);
+}
+
+/* To the nearest integer, NaN to 0. */
+#ifdef __CUDACC__
+CY_INLINE i32 cy_nearest(f32 v) { return __float2int_rn(v); }
+#else
+CY_INLINE i32 cy_nearest(f32 v) { return v != v ? 0 : (i32)rintf(v); }
+#endif
+
 /* The place of chunk c of a row in a tile of `rows` rows of `chunks` (4 or a multiple of 8) chunks: blocks of 8 chunks
  * lie one behind the other. */
 CY_INLINE int cy_place(int row, int c, int chunks, int rows) {

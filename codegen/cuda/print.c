@@ -252,8 +252,25 @@ static void print_for(cy_cu *p, const cy_stmt *s) {
   cy_cu_line(p, "}");
 }
 
+static void print_max(cy_cu *p, const cy_stmt *s) {
+  char offset[192], value[192];
+  snprintf(value, sizeof value, "%s", cy_cu_value(p, s->value));
+  if (p->in_vector) {
+    cy_cu_line(p, "top%u = top%u > (u32)%s ? top%u : (u32)%s;", s->arg, s->arg, value, s->arg, value);
+    return;
+  }
+  snprintf(offset, sizeof offset, "%s", cy_cu_value(p, s->offset));
+  cy_cu_line(p,
+             p->holds_most ? "cy_most_put(most, (u32 *)a%u + %s, (u32)%s);" : "cy_put_max((u32 *)a%u + %s, (u32)%s);",
+             s->arg, offset, value);
+}
+
 static void print_store(cy_cu *p, const cy_stmt *s) {
   char offset[192], value[192];
+  if (s->op) {
+    print_max(p, s);
+    return;
+  }
   snprintf(offset, sizeof offset, "%s", cy_cu_value(p, s->offset));
   snprintf(value, sizeof value, "%s", cy_cu_value(p, s->value));
   if (p->group > 1)

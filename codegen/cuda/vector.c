@@ -104,9 +104,9 @@ static bool simple(study *s, const cy_stmt *body) {
   for (const cy_stmt *t = body; t; t = t->next) {
     if (t->kind != CY_S_STORE && t->kind != CY_S_SET)
       return false;
-    if (t->kind == CY_S_SET)
+    if (t->kind == CY_S_SET || (t->op && steady(s, t->offset, s->vector)))
       continue;
-    if (!bytes_of(s, t->arg) || !contiguous(s, t->offset, s->vector))
+    if (t->op || !bytes_of(s, t->arg) || !contiguous(s, t->offset, s->vector))
       return false;
     if (s->vector * bytes_of(s, t->arg) > s->max_stored)
       return false;
@@ -211,7 +211,7 @@ bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form) {
 static void print_wide(cy_cu *p, const cy_stmt *body) {
   fprintf(p->out, "%*sconst b1 wide = ((u64)0", p->indent, "");
   for (const cy_stmt *t = body; t && !p->form->strip; t = t->next)
-    if (t->kind == CY_S_STORE)
+    if (t->kind == CY_S_STORE && !t->op)
       fprintf(p->out, " | (u64)a%u", t->arg);
   for (cy_expr e = 1; e < p->form->vector_exprs; e++)
     if (p->form->vector_load[e])
@@ -252,7 +252,7 @@ static void print_loads(cy_cu *p) {
 static void print_stores(cy_cu *p, const cy_stmt *body) {
   uint32_t n = 0;
   for (const cy_stmt *t = body; t; t = t->next) {
-    if (t->kind != CY_S_STORE)
+    if (t->kind != CY_S_STORE || t->op)
       continue;
     int bytes = p->form->vector * cy_dtype_of(p->args[t->arg].dtype)->bits / 8;
     cy_cu_line(p, "if (wide)");
@@ -262,6 +262,20 @@ static void print_stores(cy_cu *p, const cy_stmt *body) {
     cy_cu_line(p, "  for (int u = 0; u < %d; u++)", p->form->vector);
     cy_cu_line(p, "    a%u[oy%u + u] = y%u[u];", t->arg, n, n);
     n++;
+  }
+}
+
+/* .. of all elements at once. */
+static void print_maxima(cy_cu *p, const cy_stmt *body) {
+  char name[32];
+  for (const cy_stmt *t = body; t; t = t->next) {
+    if (t->kind != CY_S_STORE || !t->op)
+      continue;
+    snprintf(name, sizeof name, "om%u", t->arg);
+    cy_cu_offset_at(p, name, t->offset, p->form->vector_var, "first");
+    cy_cu_line(p,
+               p->holds_most ? "cy_most_put(most, (u32 *)a%u + om%u, top%u);" : "cy_put_max((u32 *)a%u + om%u, top%u);",
+               t->arg, t->arg, t->arg);
   }
 }
 
@@ -279,7 +293,9 @@ void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
   print_wide(p, body);
   print_loads(p);
   for (const cy_stmt *t = body; t; t = t->next)
-    if (t->kind == CY_S_STORE) {
+    if (t->kind == CY_S_STORE && t->op) {
+      cy_cu_line(p, "u32 top%u = 0;", t->arg);
+    } else if (t->kind == CY_S_STORE) {
       snprintf(name, sizeof name, "oy%u", n);
       cy_cu_offset_at(p, name, t->offset, form->vector_var, "first");
       cy_cu_line(p, "%s y%u[%d] CY_ALIGNED(16);", cy_cu_storage(p->args[t->arg].dtype), n++, form->vector);
@@ -300,6 +316,7 @@ void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
   cy_cu_close(p, mark);
   cy_cu_line(p, "}");
   print_stores(p, body);
+  print_maxima(p, body);
 }
 
 void cy_cu_strip_items(cy_cu *p) {

@@ -68,7 +68,9 @@ static void run_list(machine *m, const cy_stmt *s) {
     }
     case CY_S_STORE: {
       uint64_t offset = (uint64_t)eval(m, s->offset).i;
-      cy_scalar_store(m->args[s->arg], m->k->args[s->arg].dtype, offset, eval(m, s->value));
+      cy_dtype t = m->k->args[s->arg].dtype;
+      if (!s->op || cy_scalar_load(m->args[s->arg], t, offset).i < eval(m, s->value).i)
+        cy_scalar_store(m->args[s->arg], t, offset, eval(m, s->value));
       break;
     }
     case CY_S_SET: m->local[s->local] = eval(m, s->value); break;
@@ -90,6 +92,7 @@ typedef struct dot { /* one accumulator while it is summed */
   bool real;
   double f;
   uint64_t i, a_zero, b_zero;
+  double up; /* of a that is rounded */
 } dot;
 
 static int64_t size(machine *m, cy_dim d) { return d ? cy_dim_eval(m->k->g, d, m->syms) : 0; }
@@ -103,6 +106,10 @@ static void dot_add(dot *d, int64_t at_a, int64_t at_b) {
   const cy_contraction *c = &d->m->k->contraction;
   cy_scalar a = cy_scalar_load(d->m->args[c->a], d->ta, (uint64_t)at_a);
   cy_scalar b = cy_scalar_load(d->m->args[c->b], d->tb, (uint64_t)at_b);
+  if (c->a_rounded) {
+    a.f = rint((float)a.f * (float)d->up);
+    a = cy_scalar_eval(CY_OP_cast, CY_F32, c->a_rounded, &a);
+  }
   if (d->real)
     d->f += as_real(a, d->ta) * as_real(b, d->tb);
   else
@@ -289,6 +296,13 @@ static void run_attention(machine *m, row *r, int64_t task) {
   run_list(m, m->k->body->next->next);
 }
 
+/* What a, which is rounded as it is read, is multiplied with. */
+static double most_steps(machine *m) {
+  const cy_contraction *c = &m->k->contraction;
+  double most = cy_scalar_load(m->args[c->a_most], CY_F32, (uint64_t)(m->var[c->out_var[0]] * c->a_most_step)).f;
+  return (float)c->a_steps / (most > 1e-30f || most != most ? (float)most : 1e-30f);
+}
+
 static void run_contraction(machine *m) {
   const cy_contraction *c = &m->k->contraction;
   cy_dtype t = m->k->locals[c->acc];
@@ -300,6 +314,8 @@ static void run_contraction(machine *m) {
     d.b_zero = cy_scalar_load(m->args[c->b_zero], d.tb, (uint64_t)(column * c->b_zero_step)).u;
   if (c->has_start)
     d.i = cy_scalar_load(m->args[c->start], CY_I32, (uint64_t)column).u;
+  if (c->a_rounded)
+    d.up = most_steps(m);
   if (c->kind == CY_CONTRACT_MATMUL)
     dot_matmul(&d);
   else

@@ -112,7 +112,7 @@ static void print_stmt(printer *p, const cy_stmt *s, int depth) {
   case CY_S_STORE:
     fprintf(p->out, "a%u[", s->arg);
     print_expr(p, s->offset);
-    fputs("] = ", p->out);
+    fputs(s->op == CY_OP_max ? "] max= " : "] = ", p->out);
     break;
   case CY_S_SET: fprintf(p->out, "t%u = ", s->local); break;
   case CY_S_ACCUM: fprintf(p->out, "t%u %s= ", s->local, cy_op_of(s->op)->name); break;
@@ -176,6 +176,9 @@ static void print_contraction(cy_kernel *k, FILE *out) {
     fprintf(out, " b_zero=a%u%s", c->b_zero, c->b_zero_step ? "[]" : "");
   if (c->has_start)
     fprintf(out, " start=a%u[]", c->start);
+  if (c->a_rounded)
+    fprintf(out, " a_rounded=%s steps=%g most=a%u[%s]", cy_dtype_of(c->a_rounded)->name, c->a_steps, c->a_most,
+            c->a_most_step ? "image" : "");
   if (c->b_bits)
     fprintf(out, " b_bits=%d block=%lld middle=%lld scale=a%u", c->b_bits, (long long)c->b_block,
             (long long)c->b_middle, c->b_scale);
@@ -358,6 +361,8 @@ static void check_list(checker *c, const cy_stmt *s) {
         bad(c, "store to a%u, which is not writable", s->arg);
         break;
       }
+      if (s->op && (s->op != CY_OP_max || c->k->args[s->arg].dtype != CY_I32))
+        bad(c, "a%u is no i32, whose maxima could be stored", s->arg);
       check_value(c, s->offset, CY_I64);
       check_value(c, s->value, c->k->args[s->arg].dtype);
       break;

@@ -55,6 +55,13 @@ void cy_kernel_store(cy_kernel *k, cy_karg arg, cy_expr offset, cy_expr value) {
   s->value = value;
 }
 
+void cy_kernel_store_max(cy_kernel *k, cy_karg arg, cy_expr offset, cy_expr value) {
+  cy_open_stmt *top = &k->open[k->depth];
+  cy_stmt **at = top->tail;
+  cy_kernel_store(k, arg, offset, value);
+  (*at)->op = CY_OP_max;
+}
+
 void cy_kernel_set(cy_kernel *k, cy_local l, cy_expr value) {
   value = cy_x_cast(k, value, cy_kernel_local_dtype(k, l));
   cy_stmt *s = append(k, CY_S_SET);

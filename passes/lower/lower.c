@@ -64,7 +64,8 @@ static void lower_node(cy_lowering *l, cy_node node) {
   } else {
     for (uint32_t i = 0; i < n->nout; i++) {
       cy_value *v = cy_value_of(l->g, n->out[i]);
-      if (v->inlined || v->data.bytes || l->uses.start[n->out[i]] == l->uses.start[n->out[i] + 1])
+      if (l->found[n->out[i]] || v->inlined || v->data.bytes ||
+          l->uses.start[n->out[i]] == l->uses.start[n->out[i] + 1])
         continue;
       bool may_rename = l->place[n->out[i]].placed || cy_lower_output_index(l, n->out[i]) < 0;
       if (may_rename && cy_op_of(n->op)->cls == CY_CLASS_VIEW && cy_lower_view(l, node))
@@ -151,6 +152,7 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   cy_graph_record(g, false);
   l.nplaces = cy_value_count(g) + 1;
   l.place = CY_NEW_ARRAY(l.arena, cy_place, l.nplaces);
+  l.found = CY_NEW_ARRAY(l.arena, bool, l.nplaces);
   l.uses = cy_graph_uses(g, l.arena);
   index_symbols(&l);
   cy_lower_find_checks(&l);
@@ -161,6 +163,7 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   cy_lower_output_places(&l);
   lower_block(&l, 1);
   copy_outputs(&l);
+  cy_lower_most_zeros(&l);
   int32_t next = 0;
   cy_steps_visit(l.p->steps, number_step, &next);
   cy_lower_check_shares(&l);

@@ -207,6 +207,11 @@ cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx) {
   return fn(b, val->node, val->output, idx);
 }
 
+bool cy_lower_is_stored(cy_lowering *l, cy_val v) {
+  const cy_value *val = cy_value_of(l->g, v);
+  return val->data.bytes || l->place[v].placed || !val->inlined;
+}
+
 cy_expr cy_lower_behind(cy_kb *b, cy_val target, cy_val root_value, const cy_expr *idx, cy_expr value) {
   b->root_value = root_value;
   b->root_expr = value;

@@ -19,8 +19,10 @@ static cy_var out_var(cy_kb *b, cy_dim extent) {
 static void set_operands(cy_kb *b, const cy_node_info *n, cy_place **out_x, cy_place **out_w) {
   cy_lowering *l = b->l;
   cy_contraction *c = cy_kernel_contraction(b->k);
-  cy_place *x = cy_lower_place(l, n->in[0]), *w = cy_lower_place(l, n->in[1]);
-  c->a = cy_kb_arg(b, x, (cy_dtype)cy_lower_type(l, n->in[0])->dtype, CY_ARG_READ);
+  cy_val a = n->in[0];
+  cy_lower_rounded(b, n->in[0], &a);
+  cy_place *x = cy_lower_place(l, a), *w = cy_lower_place(l, n->in[1]);
+  c->a = cy_kb_arg(b, x, (cy_dtype)cy_lower_type(l, a)->dtype, CY_ARG_READ);
   c->b = cy_kb_arg(b, w, (cy_dtype)cy_lower_type(l, n->in[1])->dtype, CY_ARG_READ);
   for (uint32_t k = 2; k < n->nin; k++) {
     if (!n->in[k])
@@ -218,16 +220,12 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   return true;
 }
 
-bool cy_lower_is_stored(cy_lowering *l, cy_val v) {
-  const cy_value *val = cy_value_of(l->g, v);
-  return val->data.bytes || l->place[v].placed || !val->inlined;
-}
-
 static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_value, cy_val target) {
   if (!cy_lower_generates(l))
     return false;
+  cy_most_rounding rounding;
   for (uint32_t k = 0; k < n->nin; k++)
-    if (n->in[k] && !cy_lower_is_stored(l, n->in[k]))
+    if (n->in[k] && !cy_lower_is_stored(l, n->in[k]) && (k || !cy_most_rounds(l->g, n->in[0], &rounding)))
       return false;
   cy_kb b;
   cy_kb_init(&b, l, cy_op_of((cy_op)n->op)->name);
@@ -238,7 +236,10 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_v
   c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, root_value)->dtype));
   if (!cy_caps_supports(l->caps, b.k))
     return false;
-  cy_lower_finish(&b, target, root_value, idx, cy_x_local(b.k, c->acc));
+  const cy_type *t = cy_lower_type(l, target);
+  cy_expr value = cy_lower_behind(&b, target, root_value, idx, cy_x_local(b.k, c->acc));
+  cy_kb_store(&b, cy_lower_place(l, target), (cy_dtype)t->dtype, t->rank, idx, value);
+  cy_lower_most(&b, target, idx, value);
   if (n->op == CY_OP_matmul)
     cy_kernel_fold_batches(b.k);
   else

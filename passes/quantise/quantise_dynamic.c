@@ -6,7 +6,8 @@
  * from a first one on, that is large enough, gains and is not skipped, as
  *
  *   ints, scale = x rounded (quantise_round.c): a scale per row of a product, per image of a convolution; where the target
- *                 prefers it, and no convolution of more taps reads x, per place of an image
+ *                 prefers it, no convolution of more taps reads x, and no contraction makes x and finds its largest
+ *                 element (maxima.c), per place of an image
  *   y           = cast<f32>(matmul or conv(ints, wq)) * scale * wscale[channel]
  *
  * which fusion makes kernels of: the largest elements, the rounding, the contraction with both scales in its epilogue.
@@ -103,7 +104,9 @@ static cy_quant_scales scales_of(const dynamic *s, const cy_node_info *n) {
     if (other && cy_quant_is_conv(other) && other->in[0] == n->in[0])
       one_tap &= has_one_tap(s->g, other);
   }
-  return one_tap && cy_caps_of(s->p->options->caps)->scales_per_place ? CY_QUANT_PER_PLACE : CY_QUANT_PER_IMAGE;
+  bool found = !s->q->float8 && cy_most_by_contraction(s->g, s->p->options->caps, n->in[0]);
+  return one_tap && !found && cy_caps_of(s->p->options->caps)->scales_per_place ? CY_QUANT_PER_PLACE
+                                                                                : CY_QUANT_PER_IMAGE;
 }
 
 static const cy_quant_rounded *rounded(dynamic *s, const cy_node_info *n) {

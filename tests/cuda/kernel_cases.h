@@ -449,6 +449,61 @@ static void add_conv(const conv_row *r, const integers *ints) {
     add_zeros(q, in, ints, r->channels_out);
 }
 
+/* .. of halves that are rounded as they are read, into halves whose maxima are stored: for each image, where there are
+ * several. */
+static void add_rounded_conv(const conv_row *r, cy_dtype rounded, cy_cuda_machine *machine) {
+  static const integers ints = {CY_I8, false, 0};
+  add_conv(r, &ints);
+  kernel_case *q = &cases[ncases - 1];
+  cy_kernel *k = cy_kernel_create(g, "rounded"), *plain = q->k;
+  cy_contraction *c = cy_kernel_contraction(k);
+  *c = *cy_kernel_contraction(plain);
+  c->nout_vars = 0;
+  c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F16, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_I8, 0);
+  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F16, 0);
+  c->a_most = cy_kernel_add_arg(k, CY_ARG_READ, CY_I32, 0);
+  cy_karg most = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_I32, 0);
+  c->a_rounded = rounded;
+  c->a_steps = rounded == CY_U8 ? 255 : 127;
+  c->a_most_step = r->images > 1;
+  c->acc = cy_kernel_add_local(k, CY_I32);
+  cy_expr at = cy_x_index(k, 0);
+  for (int i = 0; i < cy_kernel_contraction(plain)->nout_vars; i++) {
+    cy_dim extent = cy_kernel_var(plain, cy_kernel_contraction(plain)->out_var[i])->extent;
+    out_var(k, c, extent);
+    at = sum(k, cy_x_bin(k, CY_OP_mul, at, cy_x_dim(k, extent)), var(k, c->out_var[i]));
+  }
+  cy_expr v = cy_x_bin(k, CY_OP_mul, cy_x_cast(k, cy_x_local(k, c->acc), CY_F32), f32(k, 1.0 / 64));
+  cy_expr half = cy_x_cast(k, v, CY_F16), size = cy_x_un(k, CY_OP_abs, cy_x_cast(k, half, CY_F32));
+  cy_kernel_store(k, y, at, half);
+  cy_kernel_store_max(k, most, r->images > 1 ? var(k, c->out_var[0]) : cy_x_index(k, 0),
+                      cy_x_op(k, CY_OP_bitcast, CY_I32, &size, 1));
+  snprintf(q->what, sizeof q->what, "conv rounded %s %d -> %d of %d%s", cy_dtype_of(rounded)->name, (int)r->channels_in,
+           (int)r->channels_out, (int)r->images, machine == &three_blocks ? " shared" : "");
+  q->k = k;
+  q->machine.state = machine;
+  q->before = 1;
+  q->ints = false;
+  q->lo = rounded == CY_U8 ? 0 : -2;
+  q->hi = 2;
+  q->elems[2] = q->elems[3];
+  q->elems[3] = q->elems[4] = r->images;
+}
+
+static void add_rounded(void) {
+  static const conv_row rows[] = {
+      {CY_CONTRACT_CONV, 2, 32, 24, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I8},
+      {CY_CONTRACT_CONV, 1, 16, 40, 1, 2, {12, 9}, {1, 1}, {2, 1}, {1, 1}, {0, 0}, false, CY_I8},
+      {CY_CONTRACT_CONV, 3, 64, 136, 1, 2, {9, 9}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_I8},
+      {CY_CONTRACT_CONV, 1, 80, 72, 1, 2, {7, 9}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, false, CY_I8},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(rows); i++)
+    add_rounded_conv(&rows[i], i % 2 ? CY_I8 : CY_U8, &one_block);
+  static const conv_row few = {CY_CONTRACT_CONV, 2, 128, 16, 1, 2, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I8};
+  add_rounded_conv(&few, CY_I8, &three_blocks);
+}
+
 static void add_integers(void) {
   static const struct {
     matmul_row row;
@@ -984,6 +1039,7 @@ static void add_all_cases(void) {
   add_tensors();
   add_pingpong();
   add_integers();
+  add_rounded();
   add_float8();
   add_integer_weights();
   add_float_weights();

@@ -128,6 +128,7 @@ static const struct {
     {"matmul 1x72x264x328 bf16", "CY_COPY_WAIT(AHEAD / AT_ONCE - 1)", "CY_COPY_WAIT(AHEAD / AT_ONCE)", WARPGROUPS},
     {"matmul 1x72x264x328 bf16", "if (iterations % AT_ONCE > 0)", "if (0)", WARPGROUPS},
     {"matmul 1x72x264x328 bf16", "next + u < iterations", "next < iterations && !u", WARPGROUPS},
+    {"conv rounded u8 32", "cy_most_end(most);", "", COMMON},
     {"scatter add f32 1x2100", "      if (j < i)\n        continue;\n", "", COMMON},
     {"scatter add f32 1x2100", "== owner ?", ">= owner ?", COMMON},
     {"scatter add f32 1x2100", "begin + strand * 8", "begin + (255 - strand) * 8", COMMON},

@@ -137,6 +137,8 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
       cy_cu_params(q->p, q->p->out, *text == 'N' || *text == 'M');
       if ((*text == 'P' || *text == 'N') && cy_cu_has_phases(q->c))
         fprintf(q->p->out, *text == 'N' ? ", phase" : ", const %s_phase *phase", q->symbol);
+      if ((*text == 'P' || *text == 'N') && q->p->holds_most)
+        fputs(*text == 'N' ? ", most" : ", cy_most *most", q->p->out);
       break;
     case 'L': cy_cu_lengths_param(q->p, q->p->out); break;
     case 'F':
@@ -163,6 +165,8 @@ void cy_cu_function_open(cy_cu_contract *q, const char *head) {
     cy_cu_line(q->p, "CY_AFTER();");
     cy_cu_lengths_read(q->p);
   }
+  if (strstr(head, "$Q") && q->p->holds_most)
+    cy_cu_line(q->p, "cy_most own_most = {0, 0}, *const most = &own_most;");
   cy_cu_narrow_dims(q->p);
 }
 
@@ -226,6 +230,9 @@ static void print_row_conv(cy_cu_contract *q) {
     cy_cu_line(p, "r->base += r->at[%d];", c->nspatial - 1);
   for (int i = 0; i < c->nspatial - (merged > 1); i++)
     cy_cu_line(p, "r->base += (i64)r->at[%d] * %s;", i, cy_cu_dim(p, c->x_spatial[i]));
+  if (c->a_rounded)
+    cy_cu_line(p, "r->up = %g.f / cy_max_f32(cy_f32_bits((u32)a%u[r->inside ? rest * (i64)%lld : 0]), 1e-30f);",
+               c->a_steps, c->a_most, (long long)c->a_most_step);
   cy_cu_line(p, "if (!r->inside)");
   cy_cu_line(p, "  r->at[0] = -0x40000000;");
 }
@@ -368,7 +375,8 @@ static void print_b(cy_cu_contract *q) {
 }
 
 static void print_row(cy_cu_contract *q) {
-  cy_cu_contract_text(q, "typedef struct $S_row {\n  i64 base;\n  int inside, at[3];\n} $S_row;\n\n");
+  cy_cu_contract_text(q, "typedef struct $S_row {\n  i64 base;\n  int inside, at[3];\n");
+  cy_cu_contract_text(q, q->c->a_rounded ? "  f32 up;\n} $S_row;\n\n" : "} $S_row;\n\n");
   cy_cu_function_open(q, "CY_INLINE void $S_at($P, int z, int m, $S_row *r) {\n");
   cy_cu_line(q->p, "r->inside = m < %s;", q->m);
   if (cy_cu_is_conv(q->c))
@@ -606,10 +614,17 @@ static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gem
 static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION)
     return cy_cu_attention.supports(m, k) ? &cy_cu_attention : NULL;
+  if (cy_kernel_contraction(k)->a_rounded)
+    return cy_cu_matrix.supports(m, k) ? &cy_cu_matrix : NULL;
   for (size_t i = 0; i < sizeof generators / sizeof *generators; i++)
     if (generators[i]->supports(m, k))
       return generators[i];
   return NULL;
+}
+
+bool cy_cuda_contract_finds_most(const cy_machine *m, cy_kernel *k) {
+  const cy_cu_generator *generator = generator_of(m, k);
+  return generator == &cy_cu_matrix || generator == &cy_cu_singles;
 }
 
 /* What products of integers are rounded to, comes rounded; attention rounds itself. */

@@ -155,6 +155,8 @@ typedef struct cy_cu_operand {
 cy_cu_operand cy_cu_operand_a(cy_kernel *k);
 cy_cu_operand cy_cu_operand_b(cy_kernel *k, const cy_cuda_form *form);
 int cy_cu_load_bytes(cy_kernel *k, const cy_cuda_tile *tile); /* of shared memory, beside the tiles */
+/* Channels that lie one behind the other where a comes as halves that are rounded: what makes a chunk of bytes. */
+enum { CY_CU_ROUNDED_RUN = CY_CU_CHUNK };
 void cy_cu_load_print(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b);
 
 /* ---- matrix.c ---- */

@@ -61,7 +61,8 @@ static const struct {
 cy_dtype cy_cu_factor_type(cy_kernel *k) {
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
-  return args[cy_kernel_contraction(k)->a].dtype;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return c->a_rounded ? c->a_rounded : args[c->a].dtype;
 }
 
 static bool supports(const cy_machine *m, cy_kernel *k) {
@@ -69,8 +70,11 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
-  cy_dtype t = args[c->a].dtype;
+  cy_dtype t = cy_cu_factor_type(k);
   int64_t columns;
+  if (c->a_rounded && (args[c->a].dtype != CY_F16 || c->kind != CY_CONTRACT_CONV || c->group != 1 ||
+                       !cy_dim_is(g, c->x_channel, 1) || !cy_cu_multiple(g, c->channels_in, CY_CU_ROUNDED_RUN)))
+    return false;
   if (c->b_bits)
     return (t == CY_F16 || t == CY_BF16 || (t == CY_F32 && m->tf32)) && cy_cu_blocks_fit(k, cy_cu_chunk_of(t));
   if (cy_dtype_is_byte(t)     ? !cy_dtype_is_byte(args[c->b].dtype)
@@ -378,7 +382,7 @@ static const char iterations_function[] =
     "    $S_fetch($N, n0, N, K, begin * BK, &codes);\n"
     "#endif\n"
     "#if !A_RUNS\n"
-    "  cy_chunk held[A_TILE / NT];\n"
+    "  cy_chunk held[A_TILE / NT * (1 + A_HALVES)];\n"
     "  $S_tap *const taps = ($S_tap *)(tiles + STAGES * TILE);\n"
     "#endif\n"
     "  for (int t = 0; t < AHEAD; t += AT_ONCE) {\n"
@@ -386,8 +390,8 @@ static const char iterations_function[] =
     "    $S_table($N, (begin + t) * BK, taps);\n"
     "    CY_SYNC();\n"
     "    if (t < iterations) {\n"
-    "      $S_gather($N, rows, (begin + t) * BK, taps, held);\n"
-    "      $S_place(held, tiles + t * TILE);\n"
+    "      $S_gather($N, wide_a, rows, (begin + t) * BK, taps, held);\n"
+    "      $S_place(rows, held, tiles + t * TILE);\n"
     "    }\n"
     "#endif\n"
     "    CY_UNROLL\n"
@@ -422,7 +426,7 @@ static const char iterations_function[] =
     "#endif\n"
     "#if !A_RUNS\n"
     "    if (next < iterations)\n"
-    "      $S_gather($N, rows, (begin + next) * BK, taps, held);\n"
+    "      $S_gather($N, wide_a, rows, (begin + next) * BK, taps, held);\n"
     "#endif\n"
     "    CY_UNROLL\n"
     "    for (int u = 0; u < AT_ONCE; u++)\n"
@@ -443,7 +447,7 @@ static const char iterations_function[] =
     "#endif\n"
     "#if !A_RUNS\n"
     "    if (next < iterations)\n"
-    "      $S_place(held, tiles + empty);\n"
+    "      $S_place(rows, held, tiles + empty);\n"
     "#endif\n"
     "    empty = WARPGROUPS ? before : full;\n"
     "    before = full;\n"
@@ -500,7 +504,7 @@ static const char tile_loop[] =
     "      CY_UNROLL\n"
     "      for (int e = 0; e < FE; e++)\n"
     "        acc[i][j][e] = 0;\n"
-    "  if ((wide_a || !A_RUNS) && wide_b)\n"
+    "  if ((wide_a || (!A_RUNS && !A_HALVES)) && wide_b)\n"
     "    $S_iterations($N, 1, 1, z, m0, n0, M, N, K, rows, begin, iterations, wm, wn, tiles, acc, &sums);\n"
     "  else\n"
     "    $S_iterations($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, begin, iterations, wm, wn, tiles, acc, &sums);\n"
@@ -540,7 +544,7 @@ static const char end_of_part[] = "    if (part + 1 < PARTS)\n"
 void cy_cu_byte_constants(const cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   FILE *f = q->p->out;
-  const char *a = cy_dtype_of(q->p->args[c->a].dtype)->name, *b = cy_dtype_of(q->p->args[c->b].dtype)->name;
+  const char *a = cy_dtype_of(cy_cu_factor_type(q->p->k))->name, *b = cy_dtype_of(q->p->args[c->b].dtype)->name;
   fprintf(f, "#define ADD_A cy_add_%s\n#define ADD_B cy_add_%s\n", a, b);
   if (c->has_a_zero)
     fprintf(f, "#define A_ZERO a%u[0]\n", c->a_zero);
@@ -557,7 +561,7 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
 static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
   const cy_cuda_form *form = q->p->form;
   const cy_cuda_tile *t = &form->tile;
-  cy_dtype type = q->p->args[q->c->a].dtype;
+  cy_dtype type = cy_cu_factor_type(q->p->k);
   int bytes = cy_dtype_of(type)->bits / 8, chunk = CHUNK / bytes;
   int a_row = a->transposed ? t->m / chunk : t->k / chunk, b_row = b->transposed ? t->n / chunk : t->k / chunk;
   int a_tile = t->m * t->k / chunk, b_tile = t->n * t->k / chunk;
@@ -594,6 +598,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
                               cy_cu_multiple(q->p->g, b->transposed ? s.n : depth, chunk)}, /* packed: filled up */
               {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
               {"A_DOWN", a->down},
+              {"A_HALVES", q->c->a_rounded != CY_NONE},
               {"A_ROWS", a->transposed || a->down || a->words ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
@@ -628,15 +633,24 @@ static const char end_of_constants[] =
     "#undef B_TRANSPOSED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
     "#undef SWIZZLE\n#undef SWIZZLED\n"
-    "#undef MMA\n#undef ROUND\n#undef ROUNDED\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+    "#undef MMA\n#undef ROUND\n#undef ROUNDED\n#undef PUT\n#undef A_DOWN\n#undef A_HALVES\n#undef FETCH\n#undef "
+    "BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
     "#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
     "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
     "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n#undef WE\n#undef A_WORDS\n#undef "
     "A_TABLE\n#undef A_STEP\n#undef B_WORDS\n#undef A_ALIGNED\n#undef B_ALIGNED\n#undef A_EVEN\n#undef B_EVEN\n#undef "
     "B_DOWN\n\n";
 
+static bool stores_maxima(cy_kernel *k) {
+  for (const cy_stmt *s = cy_cu_epilogue(k); s; s = s->next)
+    if (s->kind == CY_S_STORE && s->op)
+      return true;
+  return false;
+}
+
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
+  p->holds_most = stores_maxima(p->k);
   cy_cu_contract_begin(&q, p, symbol);
   cy_cu_split_begin(&q);
   int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
@@ -671,7 +685,8 @@ static void print(cy_cu *p, const char *symbol) {
   if (a.words) /* which need no other form */
     cy_cu_line(p, "const b1 wide_a = 1;");
   else
-    cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
+    cy_cu_print_wide(p, "wide_a", a.runs || q.c->a_rounded, a.strides, a.nstrides, q.c->a,
+                     q.c->a_rounded ? chunk / 2 : chunk);
   if (q.c->b_bits || b.words)
     cy_cu_line(p, "const b1 wide_b = 1;");
   else
@@ -679,6 +694,8 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_split_results(&q);
   cy_cu_contract_text(&q, end_of_part);
+  if (p->holds_most)
+    cy_cu_line(p, "cy_most_end(most);");
   cy_cu_function_close(&q);
   if (q.c->b_bits)
     cy_cu_blocks_end(&q);

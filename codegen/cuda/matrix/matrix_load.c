@@ -13,6 +13,7 @@
  *             else put together from elements
  *   elements  chunks put together from elements; of B without runs by threads that have neighbouring rows of the tile, if
  *             these are neighbours in memory
+ *   halves    of A that is rounded as it is read: through registers as what is gathered, 32 bytes at once
  *   gathered  (of A without runs: windows of three channels, images whose channels lie outermost) the same through
  *             registers, while products of the tiles before are computed
  *
@@ -84,6 +85,10 @@ static cy_cu_operand image_operand(cy_kernel *k, int64_t chunk) {
     add_stride(&o, depth);
   for (int i = 0; i < c->nspatial; i++)
     add_stride(&o, c->x_spatial[i]);
+  if (c->a_rounded) {
+    o.runs = o.down = false;
+    return o;
+  }
   if (inner && !o.down && (cy_cu_taps(c) == 1 || cy_cu_multiple(g, depth, chunk * WORD / CHUNK)))
     set_words(g, &o, chunk);
   o.runs |= o.words;
@@ -183,7 +188,8 @@ static const char gather_functions[] =
     "  if (CY_TID < BK)\n"
     "    $S_tap_at($N, k0, A_ORDER(k0, CY_TID), &taps[k0 / BK % 2 * (BK + A_CHUNKS) + CY_TID + CY_TID / CH]);\n"
     "}\n\n"
-    "CY_INLINE void $S_gather($P, const $S_row *rows, int k0, const $S_tap *taps, cy_chunk *held) {\n"
+    "#if !A_HALVES\n"
+    "CY_INLINE void $S_gather($P, b1 wide, const $S_row *rows, int k0, const $S_tap *taps, cy_chunk *held) {\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_TILE / NT; i++) {\n"
     "    const int q = CY_TID + i * NT;\n"
@@ -206,11 +212,48 @@ static const char gather_functions[] =
     "    held[i] = v;\n"
     "  }\n"
     "}\n\n"
-    "CY_INLINE void $S_place(const cy_chunk *held, cy_chunk *sa) {\n"
+    "CY_INLINE void $S_place(const $S_row *rows, const cy_chunk *held, cy_chunk *sa) {\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_TILE / NT; i++) {\n"
     "    const int q = CY_TID + i * NT, row = A_DOWN ? q % BM : q / A_CHUNKS, c = A_DOWN ? q / BM : q % A_CHUNKS;\n"
     "    cy_chunk_store(&sa[cy_place(row, c, A_CHUNKS, BM)], held[i]);\n"
+    "  }\n"
+    "}\n"
+    "#endif\n"
+    "#endif\n\n";
+
+/* The same of halves, which are rounded when they are placed: a chunk of bytes is two of halves, all of one tap. */
+static const char halves_functions[] =
+    "#if A_HALVES\n"
+    "CY_INLINE void $S_gather($P, b1 wide, const $S_row *rows, int k0, const $S_tap *taps, cy_chunk *held) {\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
+    "    $S_tap own = taps[k0 / BK % 2 * (BK + A_CHUNKS) + (CY_TID + i * NT) % A_CHUNKS * (CH + 1)];\n"
+    "    b1 inside = 1;\n"
+    "    if (FULL_K)\n"
+    "      own.inside = 1;\n"
+    "    const i64 at = $S_a_tap($N, &rows[i], &own, &inside);\n"
+    "    const cy_chunk none = {{0, 0, 0, 0}};\n"
+    "    held[2 * i] = held[2 * i + 1] = none;\n"
+    "    if (inside && wide)\n"
+    "      cy_move32(&held[2 * i], $A + at);\n"
+    "    else if (inside)\n"
+    "      CY_UNROLL\n"
+    "      for (int e = 0; e < CH; e++)\n"
+    "        cy_chunk_put16(&held[2 * i + e / 8], e % 8, $A[at + e]);\n"
+    "  }\n"
+    "}\n\n"
+    "CY_INLINE void $S_place(const $S_row *rows, const cy_chunk *held, cy_chunk *sa) {\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
+    "    const int q = CY_TID + i * NT;\n"
+    "    cy_chunk v = {{0, 0, 0, 0}};\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < CH; e++) {\n"
+    "      const u16 half = (u16)(held[2 * i + e / 8].word[e % 8 / 2] >> e % 2 * 16);\n"
+    "      cy_chunk_put8(&v, e, (u32)cy_nearest(cy_dec_f16(half) * rows[i].up));\n"
+    "    }\n"
+    "    cy_chunk_store(&sa[cy_place(q / A_CHUNKS, q % A_CHUNKS, A_CHUNKS, BM)], v);\n"
     "  }\n"
     "}\n"
     "#endif\n\n";
@@ -405,6 +448,7 @@ void cy_cu_load_print(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_ope
   print_constants(q, a, b);
   cy_cu_contract_text(q, chunk_functions);
   cy_cu_contract_text(q, gather_functions);
+  cy_cu_contract_text(q, halves_functions);
   cy_cu_contract_text(q, word_functions);
   cy_cu_contract_text(q, load_function);
   cy_cu_contract_text(q, round_function);

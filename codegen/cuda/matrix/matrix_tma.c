@@ -74,8 +74,8 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!cy_cuda_has_warpgroups(m) || !form->stages ||
-      (form->shares && !form->shares_vary) || c->b_bits || cy_cu_operand_a(k).words)
+  if (!cy_cuda_has_warpgroups(m) || !form->stages || (form->shares && !form->shares_vary) || c->b_bits ||
+      c->a_rounded || cy_cu_operand_a(k).words)
     return;
   if (c->kind == CY_CONTRACT_CONV && !c->has_a_zero)
     cy_cu_conv_tma_schedule(m, k, form);
@@ -386,6 +386,9 @@ static const char results_text[] =
     "      cy_barrier_wait(&met, meeting++);\n"
     "#endif\n"
     "    }\n"
+    "#if MAXIMA\n"
+    "    cy_most_end(most);\n"
+    "#endif\n"
     "  }\n"
     "#if PAIRS\n"
     "  CY_LEAVE_CLUSTER(); /* the other block may still copy here, or arrive */\n"
@@ -424,7 +427,7 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   }
   cy_cu_contract_text(q, left_text);
   fprintf(p->out, pairs ? "CY_KERNEL_OF_PAIRS(%d, %s_tma) " : "CY_KERNEL(%d) ", CY_CUDA_TMA_THREADS, q->symbol);
-  cy_cu_function_open(q, "$S_tma($P, CY_MAP map_a, CY_MAP map_b) {\n");
+  cy_cu_function_open(q, "$S_tma($Q, CY_MAP map_a, CY_MAP map_b) {\n");
   int stage = (BM + p->form->tma_n) * CY_CU_TMA_ROW_BYTES;
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, RASTER = %d, PART = %d };",
              BM, p->form->tma_n, cy_cu_tma_depth(a.type), CY_CUDA_TMA_TILES / stage, stage, CONSUMERS, RASTER,

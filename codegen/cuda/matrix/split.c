@@ -47,14 +47,13 @@ static void set_shares(cy_graph *g, const cy_cu_sizes *s, int64_t blocks, int64_
 void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
-  const cy_karg_info *args;
   cy_cu_sizes s = cy_cu_sizes_of(k);
   int64_t tiles, max_tiles, wanted = cy_cu_wanted_blocks(m), iterations = cy_ceil(const_of(g, s.k), form->tile.k);
   cy_dim_range(g, form->blocks, &tiles, &max_tiles);
   bool known = tiles == max_tiles; /* else the least operands are those of one tile's rows */
   int64_t rows = known ? const_of(g, s.m) : form->tile.m, columns = const_of(g, s.n), z = known ? const_of(g, s.z) : 1;
-  cy_kernel_args(k, &args);
-  int64_t bits = cy_dtype_of(args[c->a].dtype)->bits, sum_bits = cy_dtype_of(cy_kernel_local_dtype(k, c->acc))->bits;
+  int64_t bits = cy_dtype_of(cy_cu_factor_type(k))->bits,
+          sum_bits = cy_dtype_of(cy_kernel_local_dtype(k, c->acc))->bits;
   int64_t operands = (rows + columns) * const_of(g, s.k) * z * bits / 8, results = rows * columns * z;
   tiles = tiles > 0 || known ? tiles : 1;
   if (!tiles || !iterations || !results || results > INT32_MAX || tiles > wanted || c->has_a_zero ||
@@ -83,8 +82,8 @@ static const char shares_text[] =
 void cy_cu_split_begin(cy_cu_contract *q) {
   const cy_cuda_form *f = q->p->form;
   FILE *out = q->p->out;
-  fprintf(out, "#define SHARES %d\n#define SHARE_BLOCKS %d\n#define VECTOR %d\n", f->shares ? f->shares : 1,
-          f->share_blocks, f->vector ? f->vector : 1);
+  fprintf(out, "#define SHARES %d\n#define SHARE_BLOCKS %d\n#define VECTOR %d\n#define MAXIMA %d\n",
+          f->shares ? f->shares : 1, f->share_blocks, f->vector ? f->vector : 1, q->p->holds_most);
   if (f->shares)
     cy_cu_contract_text(q, shares_text);
   cy_cu_contract_text(q,
@@ -123,8 +122,7 @@ static const char combine_text[] = "  const i64 at = (CY_BLOCK * NT + CY_TID) * 
                                    "  const i64 tiles = Z * ((M + BM - 1) / BM) * ((N + BN - 1) / BN);\n"
                                    "  const int n_shares = $S_shares(tiles, (ALL_K + BK - 1) / BK);\n"
                                    "  $T sums[VECTOR] CY_ALIGNED(16), more[VECTOR] CY_ALIGNED(16);\n"
-                                   "  if (at >= all)\n"
-                                   "    return;\n"
+                                   "  if (at < all) {\n"
                                    "  CY_UNROLL\n"
                                    "  for (int u = 0; u < VECTOR; u++)\n"
                                    "    sums[u] = 0;\n"
@@ -148,6 +146,10 @@ static const char combine_text[] = "  const i64 at = (CY_BLOCK * NT + CY_TID) * 
                                    "  $S_put_chunk($N, z, m, n, sums);\n"
                                    "#else\n"
                                    "  $S_put($N, z, m, n, sums[0]);\n"
+                                   "#endif\n"
+                                   "  }\n"
+                                   "#if MAXIMA\n"
+                                   "  cy_most_end(most);\n"
                                    "#endif\n";
 
 void cy_cu_split_end(cy_cu_contract *q) {
@@ -164,5 +166,5 @@ void cy_cu_split_end(cy_cu_contract *q) {
     cy_cu_contract_text(q, combine_text);
     cy_cu_function_close(q);
   }
-  fputs("#undef SHARES\n#undef SHARE_BLOCKS\n#undef VECTOR\n\n", p->out);
+  fputs("#undef SHARES\n#undef SHARE_BLOCKS\n#undef VECTOR\n#undef MAXIMA\n\n", p->out);
 }
