@@ -263,7 +263,8 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
   if (*what == 'c')
     return contraction && !c->form->stages;
   if (*what == 'm' || *what == 'i' || *what == 'f')
-    return c->form->stages && c->form->min_arch <= arch.number && c->ints == (*what == 'i') &&
+    return c->form->stages && c->form->min_arch <= arch.number &&
+           cy_dtype_is_byte(cy_cu_factor_type(c->k)) == (*what == 'i') &&
            cy_dtype_is_float8(cy_cu_factor_type(c->k)) == (*what == 'f');
   if (*what == 'l')
     return loop && i % (!strncmp(c->what, "scatter", 7)  ? 1
