@@ -94,6 +94,7 @@ bool cy_winograd_possible(const cy_conv_desc *desc);
 
 void cy_winograd_input(cy_cg *cg, const LLVMValueRef d[6], LLVMValueRef out[6]);
 void cy_winograd_filter(cy_cg *cg, const LLVMValueRef g[3], LLVMValueRef out[6]);
+void cy_winograd_output(cy_cg *cg, const LLVMValueRef m[6], LLVMValueRef out[4]);
 
 /* ---- winograd_rows.c ---- */
 

@@ -79,29 +79,9 @@ V cy_winograd_input_count(cy_cg *cg, const void *of) { return tile_count(cg, of)
 
 /* ---- transforms ---- */
 
-static V fadd(cy_cg *cg, V a, V b) { return LLVMBuildFAdd(cg->b, a, b, ""); }
-static V fsub(cy_cg *cg, V a, V b) { return LLVMBuildFSub(cg->b, a, b, ""); }
-static V mad(cy_cg *cg, double k, V a, V b) {
-  return cy_fma(cg, cy_splatf(cg, k, LLVMGetVectorSize(LLVMTypeOf(a))), a, b);
-}
-
-static V msub(cy_cg *cg, double k, V a, V b) { return mad(cg, k, a, LLVMBuildFNeg(cg->b, b, "")); }
-
-/* Points of filters are larger than the textbook's (winograd_transform.c): this makes up for it, but for a factor of 6 an
- * axis that is taken out of the weights while they are packed, or loaded. */
-
-/* One axis of the output transform: 6 values to 4. */
-static void transform_out(cy_cg *cg, const V m[6], V out[4]) {
-  V s1 = fadd(cg, m[1], m[2]), d1 = fsub(cg, m[2], m[1]), s2 = fadd(cg, m[3], m[4]), d2 = fsub(cg, m[3], m[4]);
-  out[0] = mad(cg, 1.5, m[0], msub(cg, 0.25, s2, s1));
-  out[1] = mad(cg, 0.5, d2, d1);
-  out[2] = fsub(cg, s2, s1);
-  out[3] = mad(cg, 6, m[5], mad(cg, 2, d2, d1));
-}
-
-/* .. where filters are 36 times as large as what V is made for. */
-static void transform_out_scaled(cy_cg *cg, const V m[6], V out[4]) {
-  transform_out(cg, m, out);
+/* Of the second axis, where filters are 36 times as large as what V is made for. */
+static void output_scaled(cy_cg *cg, const V m[6], V out[4]) {
+  cy_winograd_output(cg, m, out);
   for (int i = 0; i < 4; i++)
     out[i] = LLVMBuildFMul(cg->b, out[i], cy_splatf(cg, FILTER_SCALE, cg->W), "");
 }
@@ -193,7 +173,7 @@ static V load_value(cy_cg *cg, LLVMTypeRef type, const lines *in, V line, int i)
   V sum = NULL;
   for (int k = 0; k < 2 && in->other[k]; k++) {
     V o = cy_load(cg, type, cy_gepc(cg, cy_gep(cg, in->other[k], from), i * in->step), 4);
-    sum = sum ? fadd(cg, sum, o) : o;
+    sum = sum ? LLVMBuildFAdd(cg->b, sum, o, "") : o;
   }
   return cy_fma(cg, in->sign, sum, v);
 }
@@ -336,17 +316,17 @@ static void emit_input(cy_cg *cg, const task *f, V first, V count, V points) {
 
 /* sign: of pairs of planes, a vector: 1 for the first plane, whose slices of M begin at `in`, -1 for the second one. */
 static void emit_unpatch(cy_cg *cg, const wino *w, V in, V sign, V half, V out) {
-  if (w->ints) {
-    w->ints->unpatch(cg, w, in, m_point(w), half, out);
-    return;
-  }
   int64_t vector = cg->W * 4, point = m_point(w), row = w->nr * 4;
+  LLVMTypeRef type = w->ints ? cg->vi : cg->vf;
   V second = sign ? cy_gepc(cg, in, POINTS * point) : NULL, third = sign ? cy_gepc(cg, in, 2 * POINTS * point) : NULL;
-  emit_pass(cg, cg->vf, 6, (lines){in, point, 6 * point, sign, {second, third}}, transform_out, 4,
+  emit_pass(cg, type, 6, (lines){in, point, 6 * point, sign, {second, third}}, cy_winograd_output, 4,
             plain_lines(half, vector, 6 * vector), 0);
   bool scaled = w->rows && w->d->weights != CY_WEIGHTS_F32;
-  emit_pass(cg, cg->vf, 4, plain_lines(half, 6 * vector, vector), scaled ? transform_out_scaled : transform_out, 4,
-            plain_lines(out, 4 * row, row), 0);
+  emit_pass(cg, type, 4, plain_lines(half, 6 * vector, vector),
+            w->ints  ? w->ints->finish
+            : scaled ? output_scaled
+                     : cy_winograd_output,
+            4, plain_lines(out, 4 * row, row), 0);
 }
 
 typedef struct output_row {

@@ -45,8 +45,7 @@ typedef struct cy_winograd_ints {
   V (*tap)(cy_cg *cg, V at);                 /* weights */
   /* M += V * U of a point: what product says. filters: whence U was made, for what comes behind them to be prefetched. */
   void (*product)(cy_cg *cg, const task *t, const cy_product *p, V point, V filters);
-  void (*unpatch)(cy_cg *cg, const wino *w, V m, int64_t m_point, V half,
-                  V to); /* a vector of columns: 36 points to 16 */
+  void (*finish)(cy_cg *cg, const V m[6], V out[4]); /* cy_winograd_output() of the second axis, and what divides outputs */
 } cy_winograd_ints;
 
 /* Three axes, of which the first is but a sum? */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* winograd_transform.c - what F(4x4,3x3) makes of one axis of a patch or a filter, of floats and of integers.
+/* winograd_transform.c - what F(4x4,3x3) makes of one axis of a patch, a filter or outputs, of floats and of integers.
  *
- * In: vectors of f32, i16 or i32, each a value of all lanes. Out: six of the same type. The points of a filter are -6 and
- * 24 times those of the textbook: no multiplications but by small powers of two, and integers stay integers. Whoever
- * transforms the outputs divides by it.
+ * In: vectors of f32, i16 or i32, each a value of all lanes. Out: six of the same type, of outputs four. The points of a
+ * filter are -6 and 24 times those of the textbook: no multiplications but by small powers of two, and integers stay integers.
+ * So outputs are 6 times what they should be along each axis, those of integers 24 times, modulo 2^32: whoever packs or loads
+ * the filters divides by it, or whoever takes the outputs (cy_winograd_ints.finish).
  */
 #include "conv_int.h"
 
@@ -40,4 +41,23 @@ void cy_winograd_filter(cy_cg *cg, const V g[3], V out[6]) {
   out[3] = mad(cg, 2, g[1], wide);
   out[4] = mad(cg, -2, g[1], wide);
   out[5] = g[2];
+}
+
+/* q / 4 * a + b; of integers four times that, as b is then: see unit(). */
+static V quarters(cy_cg *cg, int q, V a, V b) {
+  return is_float(a) ? cy_fma(cg, cy_splatf(cg, q / 4.0, LLVMGetVectorSize(LLVMTypeOf(a))), a, b) : mad(cg, q, a, b);
+}
+
+static V unit(cy_cg *cg, V a) {
+  return is_float(a) ? a : LLVMBuildShl(cg->b, a, cy_splat(cg, cy_i32(cg, 2), LLVMGetVectorSize(LLVMTypeOf(a))), "");
+}
+
+static V negated(cy_cg *cg, V a) { return (is_float(a) ? LLVMBuildFNeg : LLVMBuildNeg)(cg->b, a, ""); }
+
+void cy_winograd_output(cy_cg *cg, const V m[6], V out[4]) {
+  V s1 = add(cg, m[1], m[2]), d1 = sub(cg, m[2], m[1]), s2 = add(cg, m[3], m[4]), d2 = sub(cg, m[3], m[4]);
+  out[0] = quarters(cg, 6, m[0], quarters(cg, 1, s2, negated(cg, unit(cg, s1))));
+  out[1] = quarters(cg, 2, d2, unit(cg, d1));
+  out[2] = unit(cg, sub(cg, s2, s1));
+  out[3] = quarters(cg, 24, m[5], quarters(cg, 8, d2, unit(cg, d1)));
 }

@@ -6,13 +6,13 @@
  * otherwise: inputs less their zero point and weights become i16, channels being taken by pairs; M is i32, by int_kernel.c.
  * Why this is exact: points are integers here. Those of a patch are sums of at most 100 times an input in amount, those
  * of a filter of 49 times a weight: both fit i16. Products are summed up, and sums transformed back, modulo 2^32, where
- * nothing is lost: this gives 9 * 2^s times the output, s being 6 at most. 9 has an inverse modulo 2^32, and a shift takes
+ * nothing is lost: this gives 9 * 2^6 times the output. 9 has an inverse modulo 2^32, and a shift takes
  * the rest, if the output is less than 2^25 in amount. Whether all are, the weights tell (cy_int_gemm_largest_sum).
  */
 #include "codegen/cpu/conv/winograd_int.h"
 #include "int_gemm_int.h"
 
-enum { SIDE = 6, OUT = 4 };
+enum { OUT = 4 };
 enum { INVERSE_OF_9 = 954437177 };
 enum { MAX_TILES = 64, MAX_CHANNELS = 128 }; /* of a block */
 enum { LINE = 64 };                          /* bytes of a cache line */
@@ -113,50 +113,14 @@ double cy_int_winograd_cycles(const cy_cg *cg, const cy_int_gemm_desc *d) {
 
 bool cy_int_winograd_exact(int64_t sum) { return 255 * sum < 1 << 25; }
 
-/* ---- transforms ---- */
+/* ---- outputs ---- */
 
-static V add(cy_cg *cg, V a, V b) { return LLVMBuildAdd(cg->b, a, b, ""); }
-static V sub(cy_cg *cg, V a, V b) { return LLVMBuildSub(cg->b, a, b, ""); }
-static V twice(cy_cg *cg, V a) { return add(cg, a, a); }
-static V times(cy_cg *cg, V a, int64_t k) {
-  LLVMTypeRef type = LLVMTypeOf(a);
-  V factor = LLVMConstInt(LLVMGetElementType(type), (unsigned long long)k, 1);
-  return LLVMBuildMul(cg->b, a, cy_splat(cg, factor, LLVMGetVectorSize(type)), "");
-}
-
-/* 3 << shifts[i] times output i. */
-static const unsigned shifts[OUT] = {3, 2, 1, 1};
-static void transform_out(cy_cg *cg, const V m[SIDE], V out[OUT]) {
-  V s1 = add(cg, m[1], m[2]), d1 = sub(cg, m[2], m[1]), s2 = add(cg, m[3], m[4]), d2 = sub(cg, m[3], m[4]);
-  V first = sub(cg, s2, times(cg, s1, 4));
-  out[0] = add(cg, first, times(cg, m[0], 6));
-  out[1] = add(cg, twice(cg, d1), d2);
-  out[2] = sub(cg, s2, s1);
-  V last = add(cg, d1, twice(cg, d2));
-  out[3] = add(cg, last, times(cg, m[5], 6));
-}
-
-/* A vector of columns. m: of point 0; to: of output 0. */
-static void emit_unpatch(cy_cg *cg, const wino *p, V m, int64_t m_point, V half, V to) {
-  int64_t vector = cg->W * 4;
-  V d[SIDE], r[OUT];
-  for (int x = 0; x < SIDE; x++) {
-    for (int y = 0; y < SIDE; y++)
-      d[y] = cy_load(cg, cg->vi, cy_gepc(cg, m, (y * SIDE + x) * m_point), 4);
-    transform_out(cg, d, r);
-    for (int y = 0; y < OUT; y++)
-      cy_store(cg, r[y], cy_gepc(cg, half, (y * SIDE + x) * vector), 4);
-  }
-  for (int y = 0; y < OUT; y++) {
-    for (int x = 0; x < SIDE; x++)
-      d[x] = cy_load(cg, cg->vi, cy_gepc(cg, half, (y * SIDE + x) * vector), 4);
-    transform_out(cg, d, r);
-    for (int x = 0; x < OUT; x++) {
-      V shift = cy_splat(cg, cy_i32(cg, (int32_t)(shifts[y] + shifts[x])), cg->W);
-      r[x] = LLVMBuildAShr(cg->b, times(cg, r[x], INVERSE_OF_9), shift, "");
-      cy_store(cg, r[x], cy_gepc(cg, to, (y * OUT + x) * p->nr * 4), 4);
-    }
-  }
+/* Both axes have made 9 << 6 times the outputs. */
+static void finish(cy_cg *cg, const V m[6], V out[4]) {
+  V inverse = cy_splat(cg, cy_i32(cg, INVERSE_OF_9), cg->W), six = cy_splat(cg, cy_i32(cg, 6), cg->W);
+  cy_winograd_output(cg, m, out);
+  for (int i = 0; i < 4; i++)
+    out[i] = LLVMBuildAShr(cg->b, LLVMBuildMul(cg->b, out[i], inverse, ""), six, "");
 }
 
 /* ---- U and V ---- */
@@ -180,7 +144,7 @@ static V load(cy_cg *cg, V at, bool is_signed) {
   return is_signed ? LLVMBuildSExt(cg->b, bytes, words, "") : LLVMBuildZExt(cg->b, bytes, words, "");
 }
 
-static V load_input(cy_cg *cg, const task *t, V at) { return sub(cg, load(cg, at, t->w->of->a_signed), t->zero); }
+static V load_input(cy_cg *cg, const task *t, V at) { return LLVMBuildSub(cg->b, load(cg, at, t->w->of->a_signed), t->zero, ""); }
 static V load_tap(cy_cg *cg, V at) { return load(cg, at, true); }
 
 /* ---- M ---- */
@@ -212,7 +176,7 @@ static void emit_product(cy_cg *cg, const task *t, const cy_product *x, V point,
   cy_loop_end(cg, &r, NULL);
 }
 
-static const cy_winograd_ints ints = {begin, load_input, load_tap, emit_product, emit_unpatch};
+static const cy_winograd_ints ints = {begin, load_input, load_tap, emit_product, finish};
 
 /* ---- the generator ---- */
 
