@@ -72,6 +72,13 @@ static void set_error(char **out_error, const char *text) {
     *out_error = strdup(text);
 }
 
+/* What LLVM says where it failed; -1. */
+static int take_message(char **out_error, char *message) {
+  set_error(out_error, message);
+  LLVMDisposeMessage(message);
+  return -1;
+}
+
 /* ---- the CPU ---- */
 
 static void cpu_describe(cy_cg *cg) {
@@ -144,8 +151,7 @@ cy_cg *cy_cg_create(const char *cpu, char **out_error) {
   char *message = NULL;
   LLVMTargetRef target;
   if (LLVMGetTargetFromTriple(cy_cpu_arch(cpu)->triple, &target, &message)) {
-    set_error(out_error, message);
-    LLVMDisposeMessage(message);
+    take_message(out_error, message);
     return NULL;
   }
   cy_cg *cg = calloc(1, sizeof *cg);
@@ -201,11 +207,10 @@ void cy_cg_module(cy_cg *cg, const char *name) {
 
 int cy_cg_verify(cy_cg *cg, char **out_error) {
   char *message = NULL;
-  int bad = LLVMVerifyModule(cg->module, LLVMReturnStatusAction, &message);
-  if (bad)
-    set_error(out_error, message);
+  if (LLVMVerifyModule(cg->module, LLVMReturnStatusAction, &message))
+    return take_message(out_error, message);
   LLVMDisposeMessage(message);
-  return bad ? -1 : 0;
+  return 0;
 }
 
 int cy_cg_optimize(cy_cg *cg, const char *passes, char **out_error) {
@@ -227,11 +232,8 @@ int cy_cg_optimize(cy_cg *cg, const char *passes, char **out_error) {
 
 int cy_cg_emit(cy_cg *cg, LLVMCodeGenFileType type, LLVMMemoryBufferRef *out_buffer, char **out_error) {
   char *message = NULL;
-  if (!LLVMTargetMachineEmitToMemoryBuffer(cg->tm, cg->module, type, &message, out_buffer))
-    return 0;
-  set_error(out_error, message);
-  LLVMDisposeMessage(message);
-  return -1;
+  bool failed = LLVMTargetMachineEmitToMemoryBuffer(cg->tm, cg->module, type, &message, out_buffer);
+  return failed ? take_message(out_error, message) : 0;
 }
 
 char *cy_cg_ir_text(cy_cg *cg) { return LLVMPrintModuleToString(cg->module); }
@@ -505,6 +507,29 @@ void cy_if_end(cy_cg *cg, cy_if *s) {
   LLVMPositionBuilderAtEnd(cg->b, s->join);
 }
 
+void cy_either_begin(cy_cg *cg, cy_either *e, LLVMValueRef cond, LLVMValueRef otherwise) {
+  *e = (cy_either){.v = {NULL, otherwise}, .from = {NULL, LLVMGetInsertBlock(cg->b)}};
+  cy_if_begin(cg, &e->s, cond);
+}
+
+void cy_either_else(cy_cg *cg, cy_either *e, LLVMValueRef v) {
+  e->v[0] = v;
+  e->from[0] = LLVMGetInsertBlock(cg->b);
+  cy_if_else(cg, &e->s);
+}
+
+LLVMValueRef cy_either_end(cy_cg *cg, cy_either *e, LLVMValueRef v) {
+  bool has_else = e->v[0] != NULL;
+  e->v[has_else] = v;
+  e->from[has_else] = LLVMGetInsertBlock(cg->b);
+  if (!e->v[1])
+    e->v[1] = LLVMConstNull(LLVMTypeOf(v));
+  cy_if_end(cg, &e->s);
+  LLVMValueRef phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v), "");
+  LLVMAddIncoming(phi, e->v, e->from, 2);
+  return phi;
+}
+
 /* ---- integers ---- */
 
 LLVMValueRef cy_i64(cy_cg *cg, int64_t v) { return LLVMConstInt(cg->i64, (unsigned long long)v, 1); }
@@ -628,6 +653,13 @@ LLVMValueRef (cy_joined)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   for (unsigned i = 0; i < n; i++)
     lanes[i] = (int)i;
   return cy_shuffle(cg, a, b, lanes, n);
+}
+
+LLVMValueRef cy_joined_all(cy_cg *cg, LLVMValueRef *v, unsigned n) {
+  for (; n > 1; n /= 2)
+    for (unsigned i = 0; i < n / 2; i++)
+      v[i] = cy_joined(cg, v[2 * i], v[2 * i + 1]);
+  return v[0];
 }
 
 bool cy_is_vector(LLVMValueRef v) { return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind; }

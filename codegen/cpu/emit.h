@@ -179,6 +179,16 @@ void cy_if_rare(cy_cg *cg, cy_if *s); /* optional: the condition hardly ever hol
 void cy_if_else(cy_cg *cg, cy_if *s); /* optional */
 void cy_if_end(cy_cg *cg, cy_if *s);
 
+/* An `if` that gives a value. begin: `otherwise` is what it gives where cond is false; NULL: zeros, or what an else says. */
+typedef struct cy_either {
+  cy_if s;
+  LLVMValueRef v[2]; /* where cond is true, where it is false */
+  LLVMBasicBlockRef from[2];
+} cy_either;
+void cy_either_begin(cy_cg *cg, cy_either *e, LLVMValueRef cond, LLVMValueRef otherwise);
+void cy_either_else(cy_cg *cg, cy_either *e, LLVMValueRef v); /* optional; v: what it gives where cond is true */
+LLVMValueRef cy_either_end(cy_cg *cg, cy_either *e, LLVMValueRef v);
+
 /* ---- integers (i64 unless said otherwise); constants and identities are folded ---- */
 LLVMValueRef cy_i64(cy_cg *cg, int64_t v);
 LLVMValueRef cy_i32(cy_cg *cg, int32_t v);
@@ -220,6 +230,7 @@ LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                
 LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n); /* n: at most 256 */
 LLVMValueRef cy_some_lanes(cy_cg *cg, LLVMValueRef v, unsigned first, unsigned n); /* lanes [first, first + n) */
 LLVMValueRef cy_joined(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                 /* the lanes of a, then those of b */
+LLVMValueRef cy_joined_all(cy_cg *cg, LLVMValueRef *v, unsigned n); /* of n vectors, a power of two; v is overwritten */
 bool cy_is_vector(LLVMValueRef v);
 /* v[i] lane j <-> v[j] lane i, for a square of 8 x 8 floats. */
 void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]);

@@ -26,29 +26,22 @@ static void emit_list(cy_lp *p, const cy_stmt *s);
 
 /* ---- state ---- */
 
-static void *zeroed(size_t n, size_t size) {
-  void *v = calloc(n ? n : 1, size);
-  if (!v)
-    cy_no_memory();
-  return v;
-}
-
 static void lp_init(cy_lp *p, cy_cg *cg, cy_kernel *k) {
   *p = (cy_lp){.cg = cg, .k = k, .lanes = 1};
   p->nargs = cy_kernel_args(k, &p->args);
   p->ndims = cy_kernel_dims(k, &p->dims);
   p->nexprs = cy_expr_count(k) + 1;
-  p->arg = zeroed(p->nargs, sizeof(V));
-  p->size = zeroed(p->ndims, sizeof(V));
-  p->var = zeroed(cy_kernel_var_count(k) + 1, sizeof(V));
-  p->slot = zeroed(cy_kernel_local_count(k) + 1, sizeof(V));
-  p->lane_slot = zeroed(cy_kernel_local_count(k) + 1, sizeof(V));
-  p->vary = zeroed(p->nexprs, 1);
-  p->guarded = zeroed(p->nexprs, 1);
-  p->uniform = zeroed(p->nexprs, sizeof(V));
-  p->varying = zeroed(p->nexprs, sizeof(V));
-  p->param = zeroed(p->nexprs, sizeof(V));
-  p->log = zeroed(2 * (size_t)p->nexprs, sizeof(cy_expr));
+  p->arg = cy_lp_zeroed(p->nargs, sizeof(V));
+  p->size = cy_lp_zeroed(p->ndims, sizeof(V));
+  p->var = cy_lp_zeroed(cy_kernel_var_count(k) + 1, sizeof(V));
+  p->slot = cy_lp_zeroed(cy_kernel_local_count(k) + 1, sizeof(V));
+  p->lane_slot = cy_lp_zeroed(cy_kernel_local_count(k) + 1, sizeof(V));
+  p->vary = cy_lp_zeroed(p->nexprs, 1);
+  p->guarded = cy_lp_zeroed(p->nexprs, 1);
+  p->uniform = cy_lp_zeroed(p->nexprs, sizeof(V));
+  p->varying = cy_lp_zeroed(p->nexprs, sizeof(V));
+  p->param = cy_lp_zeroed(p->nexprs, sizeof(V));
+  p->log = cy_lp_zeroed(2 * (size_t)p->nexprs, sizeof(cy_expr));
 }
 
 static void lp_deinit(cy_lp *p) {
@@ -127,9 +120,9 @@ static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen, bool i
 
 static lane_body lane_scan(cy_lp *p, const cy_stmt *s) {
   uint32_t n = cy_kernel_local_count(p->k) + 1;
-  lane_body b = {.set = zeroed(n, 1), .accum = zeroed(n, 1), .nlocals = n, .bits = 8, .loads = zeroed(p->nargs, 1),
-                 .stores = zeroed(p->nargs, 1)};
-  uint8_t *seen = zeroed(p->nexprs, 1);
+  lane_body b = {.set = cy_lp_zeroed(n, 1), .accum = cy_lp_zeroed(n, 1), .nlocals = n, .bits = 8, .loads = cy_lp_zeroed(p->nargs, 1),
+                 .stores = cy_lp_zeroed(p->nargs, 1)};
+  uint8_t *seen = cy_lp_zeroed(p->nexprs, 1);
   scan(p, &b, s, seen, false);
   free(seen);
   for (uint32_t l = 1; l < n; l++)
@@ -316,7 +309,7 @@ static void lane_rest(lane_loop *l, V start, V lo, V hi) {
 /* Vector slots of what the loop sets and of its partial results, which close_parts combines. */
 static void open_parts(lane_loop *l) {
   for (unsigned c = 0; c < l->copies; c++)
-    l->part[c] = zeroed(l->info.nlocals, sizeof(V));
+    l->part[c] = cy_lp_zeroed(l->info.nlocals, sizeof(V));
   if (l->lanes > 1) {
     make_set_slots(l);
     each_reduction(l, make_part);
@@ -382,7 +375,7 @@ static bool list_near(cy_lp *p, const cy_stmt *s, cy_var v, uint8_t *seen) {
 
 /* Is all that the statements read and write side by side along v? */
 static bool stays_near(cy_lp *p, const cy_stmt *s, cy_var v) {
-  uint8_t *seen = zeroed(p->nexprs, 1);
+  uint8_t *seen = cy_lp_zeroed(p->nexprs, 1);
   bool near = list_near(p, s, v, seen);
   free(seen);
   return near;
@@ -597,7 +590,7 @@ static void emit_tasks(cy_lp *p, V begin, V end) {
 static V emit_body(cy_lp *p, const char *name) {
   cy_cg *cg = p->cg;
   uint32_t n = p->nargs + p->ndims + 2;
-  T *types = zeroed(n, sizeof(T));
+  T *types = cy_lp_zeroed(n, sizeof(T));
   for (uint32_t i = 0; i < n; i++)
     types[i] = i < p->nargs ? cg->ptr : cg->i64;
   V fn = cy_fn_begin(cg, name, cg->voidt, types, n, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
@@ -626,7 +619,7 @@ void cy_cpu_emit_loops(cy_cg *cg, cy_kernel *k, const char *symbol) {
   lp_init(&p, cg, k);
   char name[300];
   snprintf(name, sizeof name, "%.280s.body", symbol);
-  V fn = emit_body(&p, name), *actual = zeroed(p.nargs + p.ndims + 2, sizeof(V));
+  V fn = emit_body(&p, name), *actual = cy_lp_zeroed(p.nargs + p.ndims + 2, sizeof(V));
   cy_kernel_begin(cg, symbol, 0);
   for (uint32_t i = 0; i < p.ndims; i++)
     actual[p.nargs + i] = p.size[i] = cy_arg_size(cg, (int)(p.nargs + i));
@@ -674,7 +667,7 @@ static void epilogue_begin(void *ctx, cy_cg *cg) {
 /* Runs `body` with var at `first` and the lanes behind it, `local` being v. Returns where it is afterwards. */
 static V run_body(cy_lp *p, const cy_stmt *body, cy_var var, V first, unsigned lanes, cy_local local, V v) {
   lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .var = var, .lanes = lanes, .copies = 1};
-  l.part[0] = zeroed(l.info.nlocals, sizeof(V));
+  l.part[0] = cy_lp_zeroed(l.info.nlocals, sizeof(V));
   l.info.set[local] = 1;
   if (lanes > 1)
     make_set_slots(&l);
@@ -704,7 +697,7 @@ static void emit_columns(epilogue *e, V acc, unsigned lanes, const V *idx) {
 
 static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
   epilogue *e = ctx;
-  int last = cy_kernel_contraction(e->k)->nout_vars - 1, order[16];
+  int last = cy_kernel_contraction(e->k)->nout_vars - 1;
   V at[CY_MAX_BATCH + 2];
   if (!e->part || lanes <= e->part) {
     emit_columns(e, acc, lanes, idx);
@@ -713,10 +706,8 @@ static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *
   memcpy(at, idx, ((size_t)last + 1) * sizeof *at);
   for (unsigned from = 0, n; from < lanes; from += n) {
     n = lanes - from < e->part ? lanes - from : e->part;
-    for (unsigned i = 0; i < n; i++)
-      order[i] = (int)(from + i);
     at[last] = cy_addc(cg, idx[last], from);
-    emit_columns(e, cy_shuffle(cg, acc, acc, order, n), n, at);
+    emit_columns(e, cy_some_lanes(cg, acc, from, n), n, at);
   }
 }
 
@@ -751,7 +742,7 @@ cy_scores cy_cpu_scores_of(const cy_epilogue *e) {
 
 /* Operations for one element, returned those on floats; a kernel has expressions that nothing uses any more, too. */
 static int arithmetic(const cy_kernel *k, unsigned *out_all) {
-  bool *marks = zeroed(cy_expr_count(k) + 1, sizeof *marks);
+  bool *marks = cy_lp_marks(k);
   int n = 0;
   *out_all = 0;
   cy_stmt_mark(k, cy_kernel_body(k), marks);
@@ -775,7 +766,7 @@ static void epilogue_prefetch(void *ctx, cy_cg *cg, const V *idx, bool stores) {
 cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_dim columns = cy_kernel_var(k, c->out_var[c->nout_vars - 1])->extent;
-  epilogue *e = zeroed(1, sizeof *e);
+  epilogue *e = cy_lp_zeroed(1, sizeof *e);
   int64_t n;
   e->k = k;
   unsigned steps;

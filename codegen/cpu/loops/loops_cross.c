@@ -147,11 +147,9 @@ static void store_joined(cy_lp *p, const V *v, unsigned iterations, V at) {
 static void store_small(cy_lp *p, const V *v, unsigned iterations, V at, unsigned bytes) {
   int order[MAX_JOINED * MAX_LANES];
   V half[2];
-  for (unsigned i = 0; i < 2 * p->lanes; i++)
-    order[i] = (int)i;
   for (unsigned i = 0; i < 2; i++) {
     V second = 2 * i + 1 < iterations ? v[2 * i + 1] : LLVMGetPoison(LLVMTypeOf(v[0]));
-    half[i] = 2 * i < iterations ? cy_shuffle(p->cg, v[2 * i], second, order, 2 * p->lanes) : half[0];
+    half[i] = 2 * i < iterations ? cy_joined(p->cg, v[2 * i], second) : half[0];
   }
   for (unsigned i = 0; i < iterations * p->lanes; i++)
     order[i] = (int)(i % iterations * p->lanes + i / iterations);

@@ -192,17 +192,9 @@ static V load_one(cy_lp *p, cy_karg arg, V offset) {
 
 /* A load, of one element or of a vector, that happens only if `cond`; else zeros. */
 static V load_if(cy_lp *p, cy_karg arg, V offset, V cond, unsigned lanes) {
-  cy_cg *cg = p->cg;
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b), then;
-  cy_if s;
-  cy_if_begin(cg, &s, cond);
-  V v = lanes > 1 ? load_vector(p, arg, offset, lanes) : load_one(p, arg, offset);
-  then = LLVMGetInsertBlock(cg->b);
-  cy_if_end(cg, &s);
-  V phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v), ""), values[2] = {v, LLVMConstNull(LLVMTypeOf(v))};
-  LLVMBasicBlockRef blocks[2] = {then, before};
-  LLVMAddIncoming(phi, values, blocks, 2);
-  return phi;
+  cy_either e;
+  cy_either_begin(p->cg, &e, cond, NULL);
+  return cy_either_end(p->cg, &e, lanes > 1 ? load_vector(p, arg, offset, lanes) : load_one(p, arg, offset));
 }
 
 static V any(cy_lp *p, V guard) {
@@ -313,19 +305,10 @@ static V load_scattered(cy_lp *p, cy_karg arg, cy_expr offset) {
 /* Elements side by side, or one for all lanes. */
 static V load_flagged(cy_lp *p, cy_karg arg, V offset, V by) {
   cy_cg *cg = p->cg;
-  LLVMBasicBlockRef from[2];
-  V v[2];
-  cy_if s;
-  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntNE, by, cy_i64(cg, 0)));
-  v[0] = load_vector(p, arg, offset, p->lanes);
-  from[0] = LLVMGetInsertBlock(cg->b);
-  cy_if_else(cg, &s);
-  v[1] = cy_splat(cg, load_one(p, arg, offset), p->lanes);
-  from[1] = LLVMGetInsertBlock(cg->b);
-  cy_if_end(cg, &s);
-  V phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v[0]), "");
-  LLVMAddIncoming(phi, v, from, 2);
-  return phi;
+  cy_either e;
+  cy_either_begin(cg, &e, cy_icmp(cg, LLVMIntNE, by, cy_i64(cg, 0)), NULL);
+  cy_either_else(cg, &e, load_vector(p, arg, offset, p->lanes));
+  return cy_either_end(cg, &e, cy_splat(cg, load_one(p, arg, offset), p->lanes));
 }
 
 /* offset: of the first lane where s is affine, else of all. */
@@ -346,19 +329,13 @@ static V load_by(cy_lp *p, const cy_expr_info *x, const step *s, V offset) {
 
 /* The same only if a condition holds that is one for all lanes; else zeros. */
 static V load_by_if(cy_lp *p, const cy_expr_info *x, const step *s, V offset) {
-  cy_cg *cg = p->cg;
   V cond = p->guard;
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b);
-  cy_if branch;
-  cy_if_begin(cg, &branch, cond);
+  cy_either e;
+  cy_either_begin(p->cg, &e, cond, NULL);
   p->guard = NULL;
   V v = load_by(p, x, s, offset);
   p->guard = cond;
-  LLVMBasicBlockRef blocks[2] = {LLVMGetInsertBlock(cg->b), before};
-  cy_if_end(cg, &branch);
-  V phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v), ""), values[2] = {v, LLVMConstNull(LLVMTypeOf(v))};
-  LLVMAddIncoming(phi, values, blocks, 2);
-  return phi;
+  return cy_either_end(p->cg, &e, v);
 }
 
 /* The columns of a row, again and again. */
@@ -453,19 +430,14 @@ static V guarded(cy_lp *p, cy_expr e, V cond, bool varying) {
  * before. */
 static V rare_value(cy_lp *p, const cy_expr_info *x, V cond, bool varying) {
   cy_cg *cg = p->cg;
-  V v[2] = {NULL, operand(p, x->arg[2], varying)};
-  LLVMBasicBlockRef from[2] = {NULL, LLVMGetInsertBlock(cg->b)};
+  V usual = operand(p, x->arg[2], varying);
   uint32_t mark = p->nlog;
-  cy_if s;
-  cy_if_begin(cg, &s, any(p, cond));
-  cy_if_rare(cg, &s);
-  v[0] = cy_select(cg, cond, operand(p, x->arg[1], varying), v[1]);
-  from[0] = LLVMGetInsertBlock(cg->b);
-  cy_if_end(cg, &s);
+  cy_either e;
+  cy_either_begin(cg, &e, any(p, cond), usual);
+  cy_if_rare(cg, &e.s);
+  V v = cy_either_end(cg, &e, cy_select(cg, cond, operand(p, x->arg[1], varying), usual));
   forget_since(p, mark);
-  V phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v[1]), "");
-  LLVMAddIncoming(phi, v, from, 2);
-  return phi;
+  return v;
 }
 
 static V select_value(cy_lp *p, const cy_expr_info *x, bool varying) {
@@ -498,19 +470,44 @@ static bool is_param(const cy_kernel *k, const cy_expr_info *x) {
   return x->op == CY_X_LOAD && args[x->id].param;
 }
 
+/* Of op(e, constant): a constant's test, and what it is told. */
+typedef bool constant_test(const cy_kernel *k, const cy_expr_info *x, double bound);
+
 /* A number that an i32 surely holds. */
-static bool is_bound(const cy_kernel *k, const cy_expr_info *x) {
+static bool is_bound(const cy_kernel *k, const cy_expr_info *x, double bound) {
+  (void)bound;
   return is_param(k, x) || (x->op == CY_X_CONST && fabs(x->c.f) < 1e9);
 }
 
-/* Is e clamped to what an i32 surely holds? */
-static bool clamped(const cy_kernel *k, cy_expr e, cy_op outer, cy_op inner) {
+static bool is_word(const cy_kernel *k, const cy_expr_info *x, double bound) {
+  (void)k, (void)bound;
+  return x->op == CY_X_CONST && fabs(x->c.f) <= INT16_MAX;
+}
+
+static bool is_number(const cy_kernel *k, const cy_expr_info *x, double bound) {
+  (void)k;
+  return x->op == CY_X_CONST && (cy_dtype_is_float(x->dtype) ? x->c.f == bound : (double)x->c.i == bound);
+}
+
+/* The other operand where one passes the test; 0: e is something else. */
+static cy_expr beside(const cy_kernel *k, cy_expr e, cy_op op, constant_test *test, double bound) {
   const cy_expr_info *x = cy_expr_of(k, e);
-  for (int i = 0; i < 2 && x->op == outer; i++) {
-    if (is_bound(k, cy_expr_of(k, x->arg[i])))
-      return !inner || clamped(k, x->arg[1 - i], inner, CY_OP_NONE);
-  }
-  return false;
+  for (int i = 0; i < 2 && x->op == op; i++)
+    if (test(k, cy_expr_of(k, x->arg[i]), bound))
+      return x->arg[1 - i];
+  return 0;
+}
+
+/* Is e clamped, by minimum and maximum in either order, to bounds that pass the test? */
+static bool clamped(const cy_kernel *k, cy_expr e, constant_test *test) {
+  cy_expr low = beside(k, e, CY_OP_max, test, 0), high = beside(k, e, CY_OP_min, test, 0);
+  return (low && beside(k, low, CY_OP_min, test, 0)) || (high && beside(k, high, CY_OP_max, test, 0));
+}
+
+/* v, where e is min(max(v, low), high); else 0. */
+static cy_expr clamped_to(const cy_kernel *k, cy_expr e, double low, double high) {
+  cy_expr top = beside(k, e, CY_OP_min, is_number, high);
+  return top ? beside(k, top, CY_OP_max, is_number, low) : 0;
 }
 
 /* Is e a whole number (or infinite, or NaN)? Sums of few of them, so that a long one does not take long to look at. */
@@ -539,24 +536,13 @@ static cy_expr rounding_cast_of(const cy_kernel *k, const cy_expr_info *x) {
     return 0;
   const cy_expr_info *r = cy_expr_of(k, x->arg[0]);
   cy_expr from = r->op == CY_OP_round ? r->arg[0] : whole(k, x->arg[0], 4) ? x->arg[0] : 0;
-  return from && (clamped(k, from, CY_OP_min, CY_OP_max) || clamped(k, from, CY_OP_max, CY_OP_min)) ? from : 0;
+  return from && clamped(k, from, is_bound) ? from : 0;
 }
 
 static V rounding_cast(cy_lp *p, cy_expr from, bool varying) {
   V v = operand(p, from, varying);
   T types[2] = {cy_lp_reg(p->cg, CY_I32, varying ? p->lanes : 1), LLVMTypeOf(v)};
   return cy_intrinsic_of(p->cg, "llvm.lrint", types, 2, &v, 1);
-}
-
-/* The other operand of op(e, constant) where the constant is `bound`; 0: e is something else. */
-static cy_expr bounded(const cy_kernel *k, cy_expr e, cy_op op, double bound) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  for (int i = 0; i < 2 && x->op == op; i++) {
-    const cy_expr_info *c = cy_expr_of(k, x->arg[i]);
-    if (c->op == CY_X_CONST && (cy_dtype_is_float(c->dtype) ? c->c.f == bound : (double)c->c.i == bound))
-      return x->arg[1 - i];
-  }
-  return 0;
 }
 
 /* Do vectors fill one of bytes? With AVX-512, where truncating i32 takes longer than packing, also a part of one. */
@@ -570,26 +556,7 @@ static cy_expr is_byte_rounding(const cy_lp *p, const cy_expr_info *x, bool vary
   if (!fills_bytes(p, varying) || x->op != CY_OP_cast || x->dtype != CY_U8 || x->id)
     return 0;
   cy_expr from = rounding_cast_of(p->k, cy_expr_of(p->k, x->arg[0]));
-  if (!from)
-    return 0;
-  cy_expr top = bounded(p->k, from, CY_OP_min, 255);
-  return top ? bounded(p->k, top, CY_OP_max, 0) : 0;
-}
-
-/* The other operand of op(e, constant) where 16 bits hold the constant; 0: e is something else. */
-static cy_expr word_bounded(const cy_kernel *k, cy_expr e, cy_op op) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  for (int i = 0; i < 2 && x->op == op; i++) {
-    const cy_expr_info *c = cy_expr_of(k, x->arg[i]);
-    if (c->op == CY_X_CONST && fabs(c->c.f) <= INT16_MAX)
-      return x->arg[1 - i];
-  }
-  return 0;
-}
-
-static bool word_clamped(const cy_kernel *k, cy_expr e, cy_op outer, cy_op inner) {
-  cy_expr bounded_once = word_bounded(k, e, outer);
-  return bounded_once && word_bounded(k, bounded_once, inner);
+  return from ? clamped_to(p->k, from, 0, 255) : 0;
 }
 
 /* cast<u8>(cast<i32>(round(v)) + number) with v clamped to what 16 bits hold, as a quantize with a zero point has it,
@@ -607,8 +574,7 @@ static cy_expr is_byte_truncation(const cy_lp *p, const cy_expr_info *x, bool va
       rounded = sum->arg[1 - i];
     }
   cy_expr from = rounding_cast_of(k, cy_expr_of(k, rounded));
-  bool fits = from && (word_clamped(k, from, CY_OP_min, CY_OP_max) || word_clamped(k, from, CY_OP_max, CY_OP_min));
-  return fits ? from : 0;
+  return from && clamped(k, from, is_word) ? from : 0;
 }
 
 /* v, floats, rounded to 16 bits and from there to u8, each time with saturation, or to their low byte. Two vectors
@@ -665,8 +631,7 @@ static cy_expr is_word_rounding(const cy_lp *p, const cy_expr_info *x, bool vary
   if (!varying || !p->cg->avx2 || p->lanes % (2 * p->cg->W) || x->op != CY_OP_cast || x->dtype != CY_I16 || x->id)
     return 0;
   cy_expr from = rounding_cast_of(p->k, cy_expr_of(p->k, x->arg[0]));
-  cy_expr top = from ? bounded(p->k, from, CY_OP_min, INT16_MAX) : 0;
-  cy_expr v = top ? bounded(p->k, top, CY_OP_max, INT16_MIN) : 0;
+  cy_expr v = from ? clamped_to(p->k, from, INT16_MIN, INT16_MAX) : 0;
   return v && of_integers(p->k, v) ? v : 0;
 }
 
@@ -675,8 +640,7 @@ static cy_expr is_byte_saturation(const cy_lp *p, const cy_expr_info *x, bool va
   if (!varying || !p->cg->avx2 || p->lanes % (4 * p->cg->W) || x->op != CY_OP_cast || x->dtype != CY_U8 || x->id ||
       cy_expr_of(p->k, x->arg[0])->dtype != CY_I16)
     return 0;
-  cy_expr top = bounded(p->k, x->arg[0], CY_OP_min, 255);
-  return top ? bounded(p->k, top, CY_OP_max, 0) : 0;
+  return clamped_to(p->k, x->arg[0], 0, 255);
 }
 
 /* The lanes of v by an instruction that saturates two vectors to one, 128 bits of each at a time. */
@@ -692,10 +656,7 @@ static V narrowed(cy_lp *p, V v, const char *pack, unsigned each, T out) {
     V both = LLVMBuildBitCast(cg->b, cy_intrinsic_of(cg, pack, NULL, 0, two, 2), LLVMVectorType(cg->i64, quads), "");
     part[i] = LLVMBuildBitCast(cg->b, cy_shuffle(cg, both, both, order, quads), LLVMVectorType(out, 2 * each), "");
   }
-  for (; n > 1; n /= 2)
-    for (unsigned i = 0; i < n / 2; i++)
-      part[i] = cy_joined(cg, part[2 * i], part[2 * i + 1]);
-  return part[0];
+  return cy_joined_all(cg, part, n);
 }
 
 /* Saturation spares the lower bound. */
@@ -725,10 +686,7 @@ static V pairs(cy_lp *p, cy_expr w, cy_expr h) {
     V v[2] = {LLVMBuildSExt(cg->b, a, halves, ""), b};
     part[i] = cy_intrinsic_of(cg, cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd", NULL, 0, v, 2);
   }
-  for (; n > 1; n /= 2)
-    for (unsigned i = 0; i < n / 2; i++)
-      part[i] = cy_joined(cg, part[2 * i], part[2 * i + 1]);
-  return part[0];
+  return cy_joined_all(cg, part, n);
 }
 
 /* Does x keep the low byte of a sum with a parameter, such as a quantize's zero point? */

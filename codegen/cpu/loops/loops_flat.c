@@ -74,9 +74,7 @@ unsigned cy_lp_flat_columns(cy_kernel *k) {
   if (c->kind == CY_CONTRACT_ATTENTION || !cy_dim_is_const(cy_kernel_graph(k), last, &columns) || columns < 2 ||
       columns > 64)
     return 0;
-  bool *seen = calloc(cy_expr_count(k) + 1, sizeof *seen), all = true;
-  if (!seen)
-    cy_no_memory();
+  bool *seen = cy_lp_marks(k), all = true;
   for (const cy_stmt *s = cy_kernel_body(k); s && all; s = s->next) {
     all = (s->kind == CY_S_STORE || s->kind == CY_S_SET) && fits(k, s->value, seen);
     if (s->kind == CY_S_STORE)
@@ -101,10 +99,8 @@ static int64_t divisor(const cy_kernel *k, const cy_expr_info *x, cy_var v) {
 
 unsigned cy_lp_part_lanes(cy_kernel *k, unsigned max) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  bool *marks = calloc(cy_expr_count(k) + 1, sizeof *marks), any = false;
+  bool *marks = cy_lp_marks(k), any = false;
   int64_t part = max;
-  if (!marks)
-    cy_no_memory();
   for (const cy_stmt *s = cy_kernel_body(k); s; s = s->next)
     if (s->kind == CY_S_STORE)
       cy_expr_mark(k, s->offset, marks);

@@ -42,6 +42,10 @@ typedef struct cy_lp {
   V guard;            /* loads happen only where this is true; NULL: everywhere */
 } cy_lp;
 
+/* loops_types.c: memory, zeroed; free() it */
+void *cy_lp_zeroed(size_t n, size_t size);
+bool *cy_lp_marks(const cy_kernel *k); /* one for each expression */
+
 /* loops_types.c: types of n lanes, 1 = scalars; constants and lanes */
 static inline T lanes_of(T t, unsigned n) { return n > 1 ? LLVMVectorType(t, n) : t; }
 static inline T lane_type(T t) { return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t; }

@@ -102,8 +102,5 @@ V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying, V index) {
   unsigned n = p->lanes / lanes;
   for (unsigned i = 0; i < n; i++)
     found[i] = permuted(cg, table, (unsigned)(last / lanes) + 1, cy_some_lanes(cg, index, i * lanes, lanes), lanes);
-  for (; n > 1; n /= 2)
-    for (unsigned i = 0; i < n / 2; i++)
-      found[i] = cy_joined(cg, found[2 * i], found[2 * i + 1]);
-  return LLVMBuildBitCast(cg->b, found[0], cy_lp_mem(cg, t, p->lanes), "");
+  return LLVMBuildBitCast(cg->b, cy_joined_all(cg, found, n), cy_lp_mem(cg, t, p->lanes), "");
 }

@@ -265,12 +265,11 @@ static power power_iteration(cy_cg *cg, power p) {
 
 /* How many bits the largest exponent of all lanes has. */
 static V exponent_bits(cy_cg *cg, V exponent) {
-  V all = exponent, top[2] = {NULL, LLVMConstNull(cg->i1)};
+  V top[2] = {exponent, LLVMConstNull(cg->i1)};
   if (cy_is_vector(exponent))
-    all = cy_intrinsic(cg, "llvm.vector.reduce.or", LLVMTypeOf(exponent), &exponent, 1);
-  top[0] = all;
-  T type = LLVMTypeOf(all);
-  V zeros = LLVMBuildZExt(cg->b, cy_intrinsic_of(cg, "llvm.ctlz", &type, 1, top, 2), cg->i64, "");
+    top[0] = cy_intrinsic(cg, "llvm.vector.reduce.or", LLVMTypeOf(exponent), &exponent, 1);
+  T type = LLVMTypeOf(top[0]);
+  V zeros = LLVMBuildZExt(cg->b, cy_intrinsic(cg, "llvm.ctlz", type, top, 2), cg->i64, "");
   return cy_sub(cg, cy_i64(cg, LLVMGetIntTypeWidth(type)), zeros);
 }
 
@@ -346,10 +345,7 @@ static V mul_q15(cy_cg *cg, V x, V y) {
                                            : "llvm.x86.ssse3.pmul.hr.sw.128",
                               NULL, 0, factor, 2);
   }
-  for (unsigned n = lanes / each; n > 1; n /= 2)
-    for (unsigned i = 0; i < n / 2; i++)
-      part[i] = cy_joined(cg, part[2 * i], part[2 * i + 1]);
-  return part[0];
+  return cy_joined_all(cg, part, lanes / each);
 }
 
 /* ---- the forms of elementwise.def ---- */
@@ -421,20 +417,10 @@ static V real_to_i64(cy_cg *cg, V x, unsigned n) {
   LLVMBuilderRef b = cg->b;
   T reg = cy_lp_reg(cg, CY_I64, n);
   V small = LLVMBuildFCmp(b, LLVMRealOLT, real_intrinsic(cg, "llvm.fabs", x), real_like(x, 0x1p31), "");
-  T type = LLVMTypeOf(small);
-  LLVMBasicBlockRef from[2];
-  V v[2];
-  cy_if s;
-  cy_if_begin(cg, &s, cy_intrinsic_of(cg, "llvm.vector.reduce.and", &type, 1, &small, 1));
-  v[0] = LLVMBuildSExt(b, LLVMBuildFPToSI(b, x, lanes_of(cg->i32, n), ""), reg, "");
-  from[0] = LLVMGetInsertBlock(b);
-  cy_if_else(cg, &s);
-  v[1] = saturated(cg, x, reg, true);
-  from[1] = LLVMGetInsertBlock(b);
-  cy_if_end(cg, &s);
-  V phi = LLVMBuildPhi(b, reg, "");
-  LLVMAddIncoming(phi, v, from, 2);
-  return phi;
+  cy_either e;
+  cy_either_begin(cg, &e, cy_intrinsic(cg, "llvm.vector.reduce.and", LLVMTypeOf(small), &small, 1), NULL);
+  cy_either_else(cg, &e, LLVMBuildSExt(b, LLVMBuildFPToSI(b, x, lanes_of(cg->i32, n), ""), reg, ""));
+  return cy_either_end(cg, &e, saturated(cg, x, reg, true));
 }
 
 static V real_to_int(cy_cg *cg, V x, cy_dtype t, unsigned n) {

@@ -29,9 +29,7 @@ static bool is_worth(cy_kernel *k, cy_karg arg, cy_expr offset) {
 
 /* The loads that are worth it; free() them. */
 static bool *loads_of(cy_kernel *k, bool *out_some) {
-  bool *marks = calloc(cy_expr_count(k) + 1, sizeof *marks);
-  if (!marks)
-    cy_no_memory();
+  bool *marks = cy_lp_marks(k);
   *out_some = false;
   cy_stmt_mark(k, cy_kernel_body(k), marks);
   for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
@@ -87,9 +85,7 @@ void cy_lp_stream(cy_lp *p, const cy_stmt *loop) {
   if (p->lanes != STREAM_LINE || p->guard)
     return;
   cy_expr count = cy_expr_count(p->k);
-  bool *marks = calloc(count + 1, sizeof *marks);
-  if (!marks)
-    cy_no_memory();
+  bool *marks = cy_lp_marks(p->k);
   cy_stmt_mark(p->k, loop->body, marks);
   for (cy_expr e = 1; e <= count; e++) {
     const cy_expr_info x = *cy_expr_of(p->k, e);

@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loops_types.c - LLVM types of loop IR's elements, in registers and in memory, constants and single lanes of them. */
+/* loops_types.c - LLVM types of loop IR's elements, in registers and in memory, constants and single lanes of them; memory that
+ * is zeroed. */
 #include "loops_int.h"
+
+#include <stdlib.h>
+
+void *cy_lp_zeroed(size_t n, size_t size) {
+  void *v = calloc(n ? n : 1, size);
+  if (!v)
+    cy_no_memory();
+  return v;
+}
+
+bool *cy_lp_marks(const cy_kernel *k) { return cy_lp_zeroed(cy_expr_count(k) + 1, sizeof(bool)); }
 
 static int bits_of(cy_dtype t) { return cy_dtype_of(t)->bits; }
 
