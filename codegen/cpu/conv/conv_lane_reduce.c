@@ -217,10 +217,7 @@ static V kernel(cy_cg *cg, const shape *s) {
   v[sums + 1] = LLVMGetParam(fn, 1);
   cy_loop taps;
   cy_loop_begin(cg, &taps, cy_i64(cg, 0), LLVMGetParam(fn, 4), cy_i64(cg, 1), v, carried);
-  for (unsigned i = 0; i < s->rows; i++) {
-    V entry = cy_load(cg, cg->i64, cy_gepc(cg, taps.v[sums + 1], i * 8), 8);
-    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, LLVMGetParam(fn, 0), entry, ""), cg->ptr, "");
-  }
+  cy_rows_of_table(cg, LLVMGetParam(fn, 0), taps.v[sums + 1], s->rows, row);
   memcpy(v, taps.v, carried * sizeof *v);
   add_tap(cg, s, row, LLVMGetParam(fn, 5), v);
   v[sums + 1] = cy_gep(cg, taps.v[sums + 1], LLVMGetParam(fn, 2));

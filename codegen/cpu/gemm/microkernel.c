@@ -65,61 +65,66 @@ static V all_skipped(cy_cg *cg, unsigned mr, V tab, V skip) {
   return cy_icmp(cg, LLVMIntEQ, differ, cy_i64(cg, 0));
 }
 
-/* The arguments that only some kernels have stand behind the others, in the order of the flags. */
-static unsigned ukernel_args(int flags) {
-  return UKERNEL_ARGS + (flags & CY_UK_SKIP ? 1 : 0) + (flags & CY_UK_PREFETCH ? 2 : 0) + (flags & CY_UK_NEXT ? 3 : 0) +
-         (flags & CY_UK_MAXIMA ? 1 : 0) + (flags & CY_UK_WEIGH ? 2 : 0);
+/* What kinds put behind the name of a kernel, and behind its arguments: pointers and numbers, in this order. */
+static const struct {
+  int flag;
+  const char *name, *args;
+} kinds[] = {{CY_UK_SKIP, "_skip", "i"},     {CY_UK_PREFETCH, "_ahead", "pi"}, {CY_UK_STREAMS, "_streams", ""},
+             {CY_UK_NEXT, "_next", "ppi"},   {CY_UK_MAXIMA, "_maxima", "p"},   {CY_UK_WEIGH, "_weigh", "pp"},
+             {CY_UK_NATURAL, "_natural", ""}};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+/* How many arguments there are, params NULL or their types; name: what kinds add is appended. */
+static unsigned ukernel_shape(cy_cg *cg, int flags, LLVMTypeRef *params, char *name) {
+  unsigned n = UKERNEL_ARGS;
+  for (int i = 0; i < KINDS; i++) {
+    if (!(flags & kinds[i].flag))
+      continue;
+    if (name)
+      strcat(name, kinds[i].name);
+    for (const char *arg = kinds[i].args; *arg; arg++, n++)
+      if (params)
+        params[n] = *arg == 'p' ? cg->ptr : cg->i64;
+  }
+  return n;
 }
 
-static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
-  const LLVMTypeRef common[UKERNEL_ARGS] = {cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64,
-                                            cg->ptr, cg->i64, cg->i64, cg->i64, cg->i1};
-  unsigned n = UKERNEL_ARGS;
-  memcpy(params, common, sizeof common);
-  if (flags & CY_UK_SKIP)
-    params[n++] = cg->i64;
-  if (flags & CY_UK_PREFETCH) {
-    params[n++] = cg->ptr;
-    params[n++] = cg->i64;
+/* Argument i of those that a kind adds. */
+static V kind_param(cy_cg *cg, V fn, int flags, int kind, unsigned i) {
+  return LLVMGetParam(fn, ukernel_shape(cg, flags & (kind - 1), NULL, NULL) + i);
+}
+
+void cy_rows_of_table(cy_cg *cg, V base, V tab, unsigned mr, V *row) {
+  for (unsigned i = 0; i < mr; i++) {
+    V entry = cy_load(cg, cg->i64, cy_gepc(cg, tab, i * 8), 8);
+    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, base, entry, ""), cg->ptr, "");
   }
-  if (flags & CY_UK_NEXT) {
-    params[n++] = cg->ptr;
-    params[n++] = cg->ptr;
-    params[n++] = cg->i64;
-  }
-  if (flags & CY_UK_MAXIMA)
-    params[n++] = cg->ptr;
-  if (flags & CY_UK_WEIGH) {
-    params[n++] = cg->ptr;
-    params[n++] = cg->ptr;
-  }
-  return LLVMFunctionType(cg->voidt, params, n, 0);
 }
 
 /* The taps. v: as for cy_run_emit, then the table's row of the tap. */
 static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v) {
   V base = LLVMGetParam(fn, 0), ldb = LLVMGetParam(fn, 4), full = LLVMGetParam(fn, 8), row[16];
-  V skip = flags & CY_UK_SKIP ? LLVMGetParam(fn, UKERNEL_ARGS) : NULL;
-  V prefetch = flags & CY_UK_PREFETCH ? LLVMGetParam(fn, ukernel_args(flags) - 1) : NULL;
+  V skip = flags & CY_UK_SKIP ? kind_param(cg, fn, flags, CY_UK_SKIP, 0) : NULL;
+  V prefetch = flags & CY_UK_PREFETCH ? kind_param(cg, fn, flags, CY_UK_PREFETCH, 1) : NULL;
   unsigned n = mr * nv, carried = n + 1 + (prefetch != NULL);
   cy_loop taps;
   cy_loop_begin(cg, &taps, cy_i64(cg, 0), LLVMGetParam(fn, 7), cy_i64(cg, 1), v, carried + 1);
   V tab = taps.v[carried], klen = full;
-  for (unsigned i = 0; i < mr; i++) {
-    V entry = cy_load(cg, cg->i64, cy_gepc(cg, tab, i * 8), 8);
-    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, base, entry, ""), cg->ptr, "");
-  }
+  cy_rows_of_table(cg, base, tab, mr, row);
   memcpy(v, taps.v, carried * sizeof *v);
   if (skip) /* no step of k, only on to the next tap's weights */
     klen = cy_select(cg, all_skipped(cg, mr, tab, skip), cy_i64(cg, 0), full);
   if (flags & CY_UK_NEXT) {
-    unsigned first = ukernel_args(flags) - 3;
-    const cy_next next = {LLVMGetParam(fn, first), LLVMGetParam(fn, first + 1), LLVMGetParam(fn, first + 2)};
+    V of[3];
+    for (unsigned i = 0; i < 3; i++)
+      of[i] = kind_param(cg, fn, flags, CY_UK_NEXT, i);
+    const cy_next next = {of[0], of[1], of[2]};
     cy_run_next(cg, mr, nv, weights_of(flags), row, klen, ldb, &next, v);
   } else if (flags & CY_UK_MAXIMA && !cg->amx_bf16) { /* not tried where AMX multiplies */
     cy_run_next(cg, mr, nv, weights_of(flags), row, klen, ldb, NULL, v);
   } else if (flags & CY_UK_WEIGH) {
-    const cy_weighing w = {LLVMGetParam(fn, UKERNEL_ARGS), LLVMGetParam(fn, UKERNEL_ARGS + 1), flags & CY_UK_NATURAL};
+    V shifts = kind_param(cg, fn, flags, CY_UK_WEIGH, 0), sums = kind_param(cg, fn, flags, CY_UK_WEIGH, 1);
+    const cy_weighing w = {shifts, sums, flags & CY_UK_NATURAL};
     cy_run_weigh(cg, mr, nv, row, klen, ldb, &w, v);
   } else if (flags & CY_UK_STREAMS)
     cy_run_streams(cg, mr, nv, weights_of(flags), row, klen, ldb, v);
@@ -144,31 +149,28 @@ static void emit_maxima(cy_cg *cg, unsigned mr, unsigned nv, V maxima, const V *
 
 /* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
  * [, i64 skip] [, ptr ahead, i64 prefetch_step] [, ptr next_rows, ptr next_sums, i64 next_step] [, ptr maxima]
- * [, ptr shifts, ptr sums]); bytes. */
+ * [, ptr shifts, ptr sums]); bytes. Those in brackets: `kinds`. */
 static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   char name[90];
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s%s%s%s%s", mr, nv * cg->W, cy_weights_suffix(weights_of(flags)),
-           flags & CY_UK_SKIP ? "_skip" : "", flags & CY_UK_PREFETCH ? "_ahead" : "",
-           flags & CY_UK_STREAMS ? "_streams" : "", flags & CY_UK_NEXT ? "_next" : "",
-           flags & CY_UK_MAXIMA ? "_maxima" : "", flags & CY_UK_WEIGH ? "_weigh" : "",
-           flags & CY_UK_NATURAL ? "_natural" : "");
+  LLVMTypeRef params[UKERNEL_MAX_ARGS] = {cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64,
+                                          cg->ptr, cg->i64, cg->i64, cg->i64, cg->i1};
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s", mr, nv * cg->W, cy_weights_suffix(weights_of(flags)));
+  unsigned args = ukernel_shape(cg, flags, params, name);
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  LLVMTypeRef params[UKERNEL_MAX_ARGS];
-  ukernel_params(cg, flags, params);
-  fn = cy_fn_begin(cg, name, cg->voidt, params, ukernel_args(flags), CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  fn = cy_fn_begin(cg, name, cg->voidt, params, args, CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
   V c = LLVMGetParam(fn, 5), ldc = LLVMGetParam(fn, 6), v[CY_LOOP_MAX];
   unsigned n = mr * nv;
   cy_accumulators_begin(cg, mr, nv, c, ldc, LLVMGetParam(fn, 9), v);
   v[n] = LLVMGetParam(fn, 3);
   if (flags & CY_UK_PREFETCH)
-    v[n + 1] = LLVMGetParam(fn, ukernel_args(flags) - 2);
+    v[n + 1] = kind_param(cg, fn, flags, CY_UK_PREFETCH, 0);
   v[n + 1 + (flags & CY_UK_PREFETCH ? 1 : 0)] = LLVMGetParam(fn, 1);
   emit_taps(cg, fn, mr, nv, flags, v);
   if (flags & CY_UK_MAXIMA)
-    emit_maxima(cg, mr, nv, LLVMGetParam(fn, UKERNEL_ARGS), v);
+    emit_maxima(cg, mr, nv, kind_param(cg, fn, flags, CY_UK_MAXIMA, 0), v);
   cy_accumulators_store(cg, mr, nv, c, ldc, v);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
@@ -273,7 +275,7 @@ static void call_kernel(cy_cg *cg, const choice *k, unsigned mr, V *args) {
   LLVMTypeRef type = LLVMGlobalGetValueType(fn);
   if (k->tail_nv && k->tail_nv < k->tile.nv)
     fn = cy_select(cg, k->lane_tail, ukernel(cg, mr, k->tail_nv, flags), fn);
-  LLVMBuildCall2(cg->b, type, fn, args, ukernel_args(k->flags), "");
+  LLVMBuildCall2(cg->b, type, fn, args, ukernel_shape(cg, k->flags, NULL, NULL), "");
 }
 
 static void emit_tile_call(cy_cg *cg, const choice *k, V mr, V *args) {
@@ -375,7 +377,6 @@ static bool inline_possible(const cy_microkernel *k) {
 
 /* Sums through the epilogue. */
 static void emit_inline_epilogue(cy_cg *cg, const cy_microkernel *k, const panel *p, shape s, V r, const V *v) {
-  static const int order[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   unsigned last = k->index->n_idx - 1;
   V idx[16], col = cy_add(cg, k->col0, p->col);
   k->index->index(k->index->ctx, cg, r, idx);
@@ -389,7 +390,7 @@ static void emit_inline_epilogue(cy_cg *cg, const cy_microkernel *k, const panel
       unsigned lanes = j + 1 < s.nv ? cg->W : s.lanes;
       V acc = v[i * s.nv + j];
       idx[last + 1] = cy_addc(cg, col, j * cg->W);
-      k->epilogue->emit(k->epilogue->ctx, cg, lanes < cg->W ? cy_shuffle(cg, acc, acc, order, lanes) : acc, lanes, idx);
+      k->epilogue->emit(k->epilogue->ctx, cg, lanes < cg->W ? cy_some_lanes(cg, acc, 0, lanes) : acc, lanes, idx);
     }
   }
 }
@@ -444,10 +445,7 @@ static void emit_inline_taps(cy_cg *cg, const cy_microkernel *k, const panel *p,
   cy_loop taps;
   v[carried] = cy_gep(cg, k->tab, cy_mulc(cg, r, 8));
   cy_loop_begin(cg, &taps, cy_i64(cg, 0), k->taps, cy_i64(cg, 1), v, carried + 1);
-  for (unsigned i = 0; i < mr; i++) {
-    V entry = cy_load(cg, cg->i64, cy_gepc(cg, taps.v[carried], i * 8), 8);
-    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, k->base, entry, ""), cg->ptr, "");
-  }
+  cy_rows_of_table(cg, k->base, taps.v[carried], mr, row);
   memcpy(v, taps.v, carried * sizeof *v);
   emit_inline_steps(cg, k, p, nv, row, v);
   v[carried] = cy_gep(cg, taps.v[carried], k->tab_stride);

@@ -102,6 +102,9 @@ void cy_run_weigh(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, V l
 
 /* ---- microkernel.c ---- */
 
+/* Pointers to mr rows, whose entries begin at `tab`. */
+void cy_rows_of_table(cy_cg *cg, V base, V tab, unsigned mr, V *row);
+
 /* Kinds of micro-kernels. */
 enum {
   CY_UK_SKIP = 1,     /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
