@@ -50,16 +50,14 @@ typedef struct contraction_plan {
 
 static bool known(cy_kernel *k, cy_dim d, int64_t *out) { return d && cy_dim_is_const(cy_kernel_graph(k), d, out); }
 
-static int64_t min_of(cy_kernel *k, cy_dim d) {
+typedef struct range {
   int64_t min, max;
-  cy_dim_range(cy_kernel_graph(k), d, &min, &max);
-  return min;
-}
+} range;
 
-static int64_t greatest_of(cy_kernel *k, cy_dim d) {
-  int64_t min, max;
-  cy_dim_range(cy_kernel_graph(k), d, &min, &max);
-  return max;
+static range range_of(cy_kernel *k, cy_dim d) {
+  range r;
+  cy_dim_range(cy_kernel_graph(k), d, &r.min, &r.max);
+  return r;
 }
 
 static cy_csize size_of(cy_kernel *k, cy_dim d) {
@@ -147,7 +145,7 @@ static bool blocks_supported(const cy_machine *m, cy_kernel *k, const cy_contrac
   if (c->rounded == CY_I8)
     return cy_quantised_rows_possible(m->state, c->b_bits, c->b_block, tile, n);
   if (c->rounded == CY_I32)
-    return greatest_of(k, c->m) <= CY_INT_GEMM_FEW &&
+    return range_of(k, c->m).max <= CY_INT_GEMM_FEW &&
            cy_int_gemm_few_possible(m->state, c->b_bits, c->b_block, tile, n);
   return !c->rounded || (c->rounded == CY_BF16 && cy_int_gemm_blocks_possible(m->state, c->b_block, rows));
 }
@@ -200,7 +198,7 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const contraction_plan
     d.b_batch[i] = f->packed ? cy_cconst(f->b_batch[i]) : size_of(k, c->b_batch[i]);
   }
   d.m = size_of(k, c->m);
-  d.m_min = min_of(k, c->m);
+  d.m_min = range_of(k, c->m).min;
   d.n = size_of(k, c->n);
   d.k = size_of(k, c->k);
   d.am = size_of(k, c->a_m);

@@ -24,6 +24,14 @@ static int64_t dim_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
   return v > 0 ? v : 1;
 }
 
+/* Of the first n axes. */
+static double elements_of(const cy_graph *g, const cy_type *t, int n, const int64_t *sizes) {
+  double elements = 1;
+  for (int i = 0; i < n; i++)
+    elements *= (double)dim_of(g, t->dim[i], sizes);
+  return elements;
+}
+
 typedef cy_factor_form arithmetic;
 
 /* With those that idle in vectors. Few columns share one (int_lane_reduce.c). */
@@ -44,10 +52,8 @@ static double grouped_product(const cy_cg *cg, arithmetic f, double rows, double
 static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                             arithmetic f) {
   const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
-  double rows = 1, depth = (double)dim_of(g, w->dim[w->rank > 1 ? w->rank - 2 : 0], sizes),
+  double rows = elements_of(g, y, y->rank - 1, sizes), depth = (double)dim_of(g, w->dim[w->rank > 1 ? w->rank - 2 : 0], sizes),
          columns = w->rank > 1 ? (double)dim_of(g, w->dim[w->rank - 1], sizes) : 1;
-  for (int i = 0; i + 1 < y->rank; i++)
-    rows *= (double)dim_of(g, y->dim[i], sizes);
   if (f != CY_FACTORS_F32)
     return grouped_product(cg, f, rows, depth, columns, 0, 1);
   return cy_cost_plain(cg, cy_cost_fmas(cg, rows * depth * columns), depth * columns * 4, rows * columns);
@@ -153,11 +159,8 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
 }
 
 static double transposing(const cy_cg *cg, const cy_graph *g, const cy_type *t, const int64_t *sizes) {
-  double n = 1;
-  for (int i = 0; i < t->rank; i++)
-    n *= (double)dim_of(g, t->dim[i], sizes);
   bool alone = dim_of(g, t->dim[1], sizes) == 1; /* both orders are the same */
-  return alone ? 0 : cy_cost_transpose(cg, n);
+  return alone ? 0 : cy_cost_transpose(cg, elements_of(g, t, t->rank, sizes));
 }
 
 /* A constant, or one that has been transposed. */
@@ -236,9 +239,7 @@ static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node
   enum { ROWS, SIZE, KEYS, COLUMNS };
   const cy_type *q = type_of(g, n->in[0]), *v = type_of(g, n->in[2]);
   const cy_dim dims[] = {q->dim[q->rank - 2], q->dim[q->rank - 1], v->dim[v->rank - 2], v->dim[v->rank - 1]};
-  double heads = 1, d[4], whole[4];
-  for (int i = 0; i + 2 < q->rank; i++)
-    heads *= (double)dim_of(g, q->dim[i], sizes);
+  double heads = elements_of(g, q, q->rank - 2, sizes), d[4], whole[4];
   for (int i = 0; i < 4; i++) {
     d[i] = (double)dim_of(g, dims[i], sizes);
     whole[i] = cg->amx_bf16 ? (double)cy_round_up((int64_t)d[i], 2 * CY_AMX_ROWS) : d[i];
@@ -261,10 +262,7 @@ static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, 
 /* What n reads. */
 static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
   const cy_type *t = type_of(g, n->in[0]);
-  double elements = 1;
-  for (int i = 0; i < t->rank; i++)
-    elements *= (double)dim_of(g, t->dim[i], sizes);
-  return cy_cost_rounding(cg, elements, is_conv(n));
+  return cy_cost_rounding(cg, elements_of(g, t, t->rank, sizes), is_conv(n));
 }
 
 /* A product whose weights are stored in so many bits. */
@@ -273,10 +271,8 @@ static double narrow_weights_cycles(const cy_cg *cg, const cy_graph *g, const cy
   const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
   if (n->op != CY_OP_matmul || w->rank < 2)
     return 0;
-  double outputs = 1, depth = (double)dim_of(g, w->dim[w->rank - 2], sizes),
+  double outputs = elements_of(g, y, y->rank, sizes), depth = (double)dim_of(g, w->dim[w->rank - 2], sizes),
          columns = (double)dim_of(g, w->dim[w->rank - 1], sizes);
-  for (int i = 0; i < y->rank; i++)
-    outputs *= (double)dim_of(g, y->dim[i], sizes);
   return cy_cost_narrow_weights(cg, outputs * depth, depth * columns, bits, outputs);
 }
 
