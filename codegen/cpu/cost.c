@@ -111,6 +111,15 @@ double cy_cost_task(const cy_cg *cg, double rows, double panels, double panel) {
   return (rows + m->task_weights) * (panels + 0.05) * panel / m->task_products + m->task_start;
 }
 
+bool cy_cost_task_splits(const cy_cg *cg, double rows, double columns, double k) {
+  return columns * k * (rows + cg->model.task_columns) >= cg->model.task_worth;
+}
+
+int64_t cy_cost_depthwise_rows(const cy_cg *cg, double products) {
+  const double begin = 20; /* a row that is nearly empty takes as long */
+  return 1 + (int64_t)(cg->model.depthwise_task / (products + begin));
+}
+
 /* ---- integers and bf16 ---- */
 
 /* Products per cycle of kernels that take groups of k: pairs of bytes need an addition each where fma has its own, and

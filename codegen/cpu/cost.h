@@ -68,6 +68,10 @@ double cy_cost_planar(const cy_cg *cg, const cy_planar_work *w);
 
 /* A task of so many rows and columns of panels, a panel having `panel` products for a row. */
 double cy_cost_task(const cy_cg *cg, double rows, double panels, double panel);
+/* Is a task worth being split? columns: of all its panels. */
+bool cy_cost_task_splits(const cy_cg *cg, double rows, double columns, double k);
+/* Rows of outputs of a depthwise convolution's task, where a row has so many products. */
+int64_t cy_cost_depthwise_rows(const cy_cg *cg, double products);
 
 /* ---- integers and bf16 ---- */
 

@@ -63,8 +63,7 @@ static dw plan_of(const cy_cg *cg, const cy_conv_desc *d) {
   int64_t ow = cy_csize_known(w->out), width = ow ? ow : 64;
   p.tw = width_choose(cg, ow, w->count);
   p.columns = (int)((p.tw - 1) * w->step + (w->count - 1) * w->inc + 1);
-  double ns = (double)(p.axis[0].count * p.axis[1].count * w->count * width * p.c * p.gin) / 20;
-  p.row_block = 1 + (int64_t)(4000 / (ns + 1)); /* ns of a task: small feature maps are shared out, too */
+  p.row_block = cy_cost_depthwise_rows(cg, (double)(cy_conv_taps(d) * width * p.c * p.gin));
   return p;
 }
 

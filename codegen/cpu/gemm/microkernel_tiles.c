@@ -108,8 +108,7 @@ static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks min, cy_bl
 }
 
 static cy_blocks blocks_of(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
-  const int64_t enough = 32;     /* tasks that keep up to 16 workers evenly busy */
-  const double min_ns = 20000; /* a task worth splitting */
+  const int64_t enough = 32; /* tasks that keep up to 16 workers evenly busy */
   int64_t nr = (int64_t)tile.nv * cg->W, mb = 16 * tile.mr, nb = 16;
   if (panels * nr * k * 4 >= CY_MANY_WEIGHTS) /* read each of them but once */
     mb = 144 / tile.mr * tile.mr;
@@ -124,10 +123,9 @@ static cy_blocks blocks_of(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
   if (rows)
     mb = cy_round_up(cy_ceil(rows, cy_ceil(rows, mb)), tile.mr);
   for (;;) {
-    int64_t tasks = outer * cy_ceil(m, mb) * cy_ceil(p, nb), columns = nb * nr;
-    int64_t r = mb < m ? mb : m;
-    double ns = (double)columns * (double)k * (2.0 * (double)r / 50 + 4.0 / 15);
-    if (tasks >= enough || ns < min_ns || (nb == 1 && mb <= 2 * tile.mr))
+    int64_t tasks = outer * cy_ceil(m, mb) * cy_ceil(p, nb), r = mb < m ? mb : m;
+    if (tasks >= enough || !cy_cost_task_splits(cg, (double)r, (double)(nb * nr), (double)k) ||
+        (nb == 1 && mb <= 2 * tile.mr))
       break;
     if (nb > 2 || mb <= 2 * tile.mr)
       nb = (nb + 1) / 2;
