@@ -61,9 +61,8 @@ static double share_of(const cy_cg *cg, const cy_variants *v, const variant *x) 
 /* The plan in words. */
 static const char *plan_text(const cy_cg *cg, const cy_variants *v, cy_arena *arena) {
   char text[PLAN_TEXT];
-  const cy_generator *by = v->by(cg, v->desc);
-  by->describe(by->plan(cg, v->desc, arena), text, sizeof text);
-  return cy_arena_printf(arena, "%s: %s", by->text ? by->text : "", text);
+  v->by->describe(v->by->plan(cg, v->desc, arena), text, sizeof text);
+  return cy_arena_printf(arena, "%s: %s", v->by->text ? v->by->text : "", text);
 }
 
 static bool is_new(const char *const *texts, int n, const char *text) {

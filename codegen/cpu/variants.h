@@ -33,7 +33,7 @@ typedef struct cy_variants {
   cy_variants_base base;
   cy_tile tile;     /* the usual one, of that product; rows 0: tiles are not tried */
   int64_t rows, n;
-  const cy_generator *(*by)(const cy_cg *cg, const void *desc);
+  const cy_generator *by;
   const void *desc;
 } cy_variants;
 

@@ -192,13 +192,7 @@ static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
 
 static const int32_t *part_map(const direct *p, int part, cy_arena *arena) {
   const cy_output_block *s = &p->part[part].output_block;
-  bool blocks = s->count > 1;
-  int32_t *map = CY_NEW_ARRAY(arena, int32_t, blocks ? cy_output_block_map_size(p->d, s) : cy_conv_taps(p->d));
-  if (blocks)
-    cy_output_block_map(p->d, s, map);
-  else
-    cy_conv_tap_map(p->d, part, map);
-  return map;
+  return s->count > 1 ? cy_output_block_map(p->d, s, arena) : cy_conv_tap_map(p->d, part, arena);
 }
 
 static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
@@ -661,12 +655,6 @@ double cy_direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   return cy_cost_plain(cg, work, bytes, cy_conv_outputs(d));
 }
 
-static const cy_generator *direct_form(const cy_cg *cg, const void *desc) {
-  (void)cg;
-  (void)desc;
-  return &cy_direct_generator;
-}
-
 cy_variants cy_direct_variants(const cy_cg *cg, const cy_conv_desc *d) {
   conv plan = part_plan(cg, d, 0);
   bool floats = d->weights == CY_WEIGHTS_F32, tiles = floats && part_count(cg, d) == 1 && !plan.output_block.lane_reduce.lanes;
@@ -675,6 +663,6 @@ cy_variants cy_direct_variants(const cy_cg *cg, const cy_conv_desc *d) {
                        .tile = plan.tile,
                        .rows = tiles ? known_positions(&plan) : 0,
                        .n = plan.n,
-                       .by = direct_form,
+                       .by = &cy_direct_generator,
                        .desc = d};
 }

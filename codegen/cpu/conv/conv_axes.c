@@ -66,7 +66,8 @@ void cy_conv_axes(const cy_conv_desc *d, int part, cy_axis axis[3]) {
   }
 }
 
-void cy_conv_tap_map(const cy_conv_desc *d, int part, int32_t *map) {
+const int32_t *cy_conv_tap_map(const cy_conv_desc *d, int part, cy_arena *arena) {
+  int32_t *first = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(d)), *map = first;
   cy_axis a[3];
   cy_conv_axes(d, part, a);
   for (int64_t i = 0; i < a[0].count; i++)
@@ -74,4 +75,5 @@ void cy_conv_tap_map(const cy_conv_desc *d, int part, int32_t *map) {
       for (int64_t k = 0; k < a[2].count; k++)
         *map++ = (int32_t)(((a[0].tap0 + i * a[0].tap_inc) * a[1].kernel + a[1].tap0 + j * a[1].tap_inc) * a[2].kernel +
                            a[2].tap0 + k * a[2].tap_inc);
+  return first;
 }

@@ -23,7 +23,7 @@ typedef struct cy_axis {
 
 void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
 /* cy_pack_source.tap_map of a part: as many as it has taps. */
-void cy_conv_tap_map(const cy_conv_desc *desc, int part, int32_t *map);
+const int32_t *cy_conv_tap_map(const cy_conv_desc *desc, int part, cy_arena *arena);
 
 /* ---- conv.c ---- */
 
@@ -59,9 +59,8 @@ typedef struct cy_output_block {
 cy_output_block cy_output_block_choose(const cy_cg *cg, const cy_conv_desc *desc);
 /* The axes that desc has, along which such blocks are outputs. */
 void cy_output_block_axes(const cy_conv_desc *desc, const cy_output_block *output_block, cy_axis axis[3]);
-/* cy_pack_source.tap_map of such rows, and how long it is. */
-void cy_output_block_map(const cy_conv_desc *desc, const cy_output_block *output_block, int32_t *map);
-int64_t cy_output_block_map_size(const cy_conv_desc *desc, const cy_output_block *output_block);
+/* cy_pack_source.tap_map of such rows. */
+const int32_t *cy_output_block_map(const cy_conv_desc *desc, const cy_output_block *output_block, cy_arena *arena);
 /* Hands rows on to the epilogue of d. */
 typedef struct cy_output_block_outputs {
   const cy_conv_desc *d;

@@ -132,10 +132,6 @@ void cy_output_block_axes(const cy_conv_desc *d, const cy_output_block *s, cy_ax
   }
 }
 
-int64_t cy_output_block_map_size(const cy_conv_desc *d, const cy_output_block *s) {
-  return s->count * window_taps(d, s);
-}
-
 /* Number `n`, row-major, of a box of these sizes. */
 static void split(int n_axes, const int64_t *size, int64_t n, int64_t *out) {
   for (int i = n_axes - 1; i >= 0; i--) {
@@ -153,8 +149,9 @@ static int64_t tap_at(const cy_conv_desc *d, int i, int64_t q, int64_t at) {
   return -1;
 }
 
-void cy_output_block_map(const cy_conv_desc *d, const cy_output_block *s, int32_t *map) {
+const int32_t *cy_output_block_map(const cy_conv_desc *d, const cy_output_block *s, cy_arena *arena) {
   int64_t size[3], begin[3], taps = window_taps(d, s), q[3], t[3];
+  int32_t *first = CY_NEW_ARRAY(arena, int32_t, s->count * taps), *map = first;
   for (int i = 0; i < d->n_spatial; i++) {
     window w = window_of(d, i, s->along[i]);
     begin[i] = w.begin;
@@ -171,6 +168,7 @@ void cy_output_block_map(const cy_conv_desc *d, const cy_output_block *s, int32_
       }
       *map++ = (int32_t)source;
     }
+  return first;
 }
 
 /* ---- the epilogue ---- */
@@ -196,18 +194,16 @@ static void emit_places(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, 
   for (int64_t place = 0; place < o->output_block.count; place++) {
     LLVMValueRef at[5] = {idx[0]}, ok;
     int64_t q[3];
-    int order[16];
     split(d->n_spatial, o->output_block.along, place, q);
     for (int i = 0; i < d->n_spatial; i++)
       at[1 + i] = cy_addc(cg, idx[1 + i], q[i]);
     at[1 + d->n_spatial] = cy_i64(cg, 0);
-    for (int n = 0; n < d->cout; n++)
-      order[n] = (int)(place * d->cout) + n;
     cy_if s;
     ok = exists(cg, d, &o->output_block, at + 1);
     if (ok)
       cy_if_begin(cg, &s, ok);
-    d->epilogue.emit(d->epilogue.ctx, cg, cy_shuffle(cg, acc, acc, order, (unsigned)d->cout), (unsigned)d->cout, at);
+    d->epilogue.emit(d->epilogue.ctx, cg, cy_some_lanes(cg, acc, (unsigned)(place * d->cout), (unsigned)d->cout),
+                     (unsigned)d->cout, at);
     if (ok)
       cy_if_end(cg, &s);
   }

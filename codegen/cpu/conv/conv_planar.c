@@ -144,19 +144,13 @@ static void order_taps(const cy_axis axis[3], int32_t *out) {
     out[i] = (int32_t)(out[i - w->count] + w->count);
 }
 
-static void planar_map(const cy_conv_desc *d, int32_t *map) {
-  cy_axis axis[3];
-  cy_conv_axes(d, 0, axis);
-  order_taps(axis, map);
-}
-
 static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
   (void)matrices; /* groups are in the descriptor */
   (void)cg;
   const planar *p = of;
   const cy_conv_desc *d = p->d;
-  int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(d));
-  planar_map(d, map);
+  int32_t *map = CY_NEW_ARRAY(arena, int32_t, p->taps);
+  order_taps(p->axis, map);
   cy_pack_layout l = {.groups = p->groups,
                       .n = p->m,
                       .taps = p->taps,

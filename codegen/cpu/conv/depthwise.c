@@ -82,9 +82,7 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
                       .merged = 1,
                       .depthwise = 1,
                       .bytes = taps * p->gin * p->width * 4};
-  int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(d));
-  cy_conv_tap_map(d, 0, map);
-  cy_packing_single(out, arena, l, map);
+  cy_packing_single(out, arena, l, cy_conv_tap_map(d, 0, arena));
 }
 
 static V row_count(cy_cg *cg, const dw *p) {

@@ -664,8 +664,6 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
   (void)cg;
   const wino *w = of;
   const cy_conv_desc *d = w->d;
-  int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(d));
-  cy_conv_tap_map(d, 0, map);
   cy_pack_layout l = {.groups = 1,
                       .n = d->cout,
                       .taps = TAPS,
@@ -678,7 +676,7 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
                       .merged = 1,
                       .weights = d->weights,
                       .bytes = TAPS * w->panels * w->nr * w->c * cy_weight_bytes(d->weights)};
-  cy_packing_single(out, arena, l, map);
+  cy_packing_single(out, arena, l, cy_conv_tap_map(d, 0, arena));
 }
 
 static const char *name_of(const void *of) {
@@ -718,15 +716,8 @@ void cy_winograd_describe(const void *of, char *text, size_t size) {
            w->filters_once ? ", filters once" : "");
 }
 
-static const cy_generator *winograd(const cy_cg *cg, const void *desc) {
-  (void)cg;
-  (void)desc;
-  return &cy_winograd_generator;
-}
-
 cy_variants cy_winograd_variants(const cy_conv_desc *d) {
-  return (cy_variants){
-      .kinds = CY_OF_WINOGRAD, .base = CY_BASE_WINOGRAD, .by = winograd, .desc = d};
+  return (cy_variants){.kinds = CY_OF_WINOGRAD, .base = CY_BASE_WINOGRAD, .by = &cy_winograd_generator, .desc = d};
 }
 
 const cy_generator cy_winograd_generator = {CY_WINOGRAD_PHASES, .plan = plan, .pack = pack, .name = name_of};

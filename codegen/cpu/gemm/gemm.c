@@ -193,12 +193,6 @@ void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *d, cy_candidates *o
   weigh(cg, &g, strassen_possible(cg, &g, outer, n ? cy_ceil(n, g.nr) : 0), out);
 }
 
-static const cy_generator *floats(const cy_cg *cg, const void *desc) {
-  (void)cg;
-  (void)desc;
-  return &cy_gemm_generator;
-}
-
 cy_variants cy_gemm_variants(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = plan_of(cg, d);
   bool tiles = g.kind == GEMM_PACKED && d->weights == CY_WEIGHTS_F32;
@@ -207,7 +201,7 @@ cy_variants cy_gemm_variants(const cy_cg *cg, const cy_gemm_desc *d) {
                        .tile = g.tile,
                        .rows = tiles ? cy_csize_known(d->m) : 0,
                        .n = cy_csize_known(d->n),
-                       .by = floats,
+                       .by = &cy_gemm_generator,
                        .desc = d};
 }
 

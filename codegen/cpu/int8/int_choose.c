@@ -17,13 +17,8 @@ bool cy_int_gemm_starts(const cy_int_gemm_desc *d) {
   return !d->bf16 && !d->winograd && (d->conv || d->gemm.b_packed);
 }
 
-static const cy_generator *generator_of(const cy_cg *cg, const void *desc) {
-  (void)cg;
-  return cy_int_generator(desc);
-}
-
 cy_variants cy_int_variants(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  cy_variants v = {.kinds = CY_OF_INT_DEPTHWISE, .base = CY_BASE_DEPTHWISE, .by = generator_of, .desc = d};
+  cy_variants v = {.kinds = CY_OF_INT_DEPTHWISE, .base = CY_BASE_DEPTHWISE, .by = cy_int_generator(d), .desc = d};
   if (!cy_int_depthwise_possible(d))
     cy_int_gemm_variants(cg, d, &v);
   return v;
