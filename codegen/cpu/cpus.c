@@ -85,25 +85,28 @@ const char *cy_cpu_features(const char *name) {
   return find(name, &row) && row ? row->features : NULL;
 }
 
-/* Does a comma separated list have the feature, of n bytes? */
+/* The words of a comma separated list, one after the other: where the next one of n bytes begins; NULL: there is none. */
+static const char *next_word(const char **list, size_t *n) {
+  const char *word = *list;
+  *n = strcspn(word, ",");
+  *list = word + *n + (word[*n] == ',');
+  return *word ? word : NULL;
+}
+
 static bool lists(const char *list, const char *feature, size_t n) {
-  for (const char *p = list; *p; p += *p == ',') {
-    size_t length = strcspn(p, ",");
-    if (length == n && strncmp(p, feature, n) == 0)
+  size_t length;
+  for (const char *word; (word = next_word(&list, &length));)
+    if (length == n && strncmp(word, feature, n) == 0)
       return true;
-    p += length;
-  }
   return false;
 }
 
 /* How many of `list` are not in `other`. */
 static unsigned missing(const char *list, const char *other) {
   unsigned count = 0;
-  for (const char *p = list; *p; p += *p == ',') {
-    size_t length = strcspn(p, ",");
-    count += length && !lists(other, p, length);
-    p += length;
-  }
+  size_t n;
+  for (const char *word; (word = next_word(&list, &n));)
+    count += n && !lists(other, word, n);
   return count;
 }
 
@@ -173,10 +176,9 @@ static bool is_on(const char *list, const char *name) {
 /* Adds those of `features` to the list in `text` that are on and not yet there. */
 static void add_those_on(char *text, const char *features, const char *on) {
   char name[64];
-  for (const char *p = features; *p; p += *p == ',') {
-    size_t n = strcspn(p, ",");
-    snprintf(name, sizeof name, "%.*s", (int)n, p);
-    p += n;
+  size_t n;
+  for (const char *word; (word = next_word(&features, &n));) {
+    snprintf(name, sizeof name, "%.*s", (int)n, word);
     if (n && !has_one(text, name) && is_on(on, name))
       sprintf(text + strlen(text), "%s%s", *text ? "," : "", name);
   }

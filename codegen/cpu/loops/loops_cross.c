@@ -12,25 +12,6 @@
 
 enum { GROUP_BYTES = 16, GROUP = 4, MAX_ITERATIONS = 16, MAX_LANES = 64, MAX_JOINED = 4 };
 
-/* How far e moves with variable v, where that is a constant. */
-static bool coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  int64_t a, b;
-  *out = x->op == CY_X_VAR && x->id == v;
-  if (!cy_expr_uses_var(k, e, v) || x->op == CY_X_VAR)
-    return true;
-  if ((x->op != CY_OP_add && x->op != CY_OP_sub && x->op != CY_OP_mul) || !coefficient(k, x->arg[0], v, &a) ||
-      !coefficient(k, x->arg[1], v, &b))
-    return false;
-  if (x->op != CY_OP_mul) {
-    *out = x->op == CY_OP_add ? a + b : a - b;
-    return true;
-  }
-  const cy_expr_info *factor = cy_expr_of(k, x->arg[a ? 1 : 0]);
-  *out = (a ? a : b) * factor->c.i;
-  return factor->op == CY_X_CONST;
-}
-
 static int bits_of(const cy_lp *p, const cy_stmt *s) { return cy_dtype_of(p->args[s->arg].dtype)->bits; }
 
 /* Do the pieces of neighbouring lanes, `iterations` small elements each, follow each other? */
@@ -44,7 +25,7 @@ bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop) {
   int64_t by, iterations = 0;
   V step;
   if (!cy_form_on(p->cg, CY_FORM_CROSS) || p->lanes < GROUP || !s || s->next || s->kind != CY_S_STORE ||
-      bits_of(p, s) < 8 || !coefficient(p->k, s->offset, loop->var, &by) || by != 1 ||
+      bits_of(p, s) < 8 || !cy_lp_coefficient(p->k, s->offset, loop->var, &by) || by != 1 ||
       !cy_lp_affine(p, s->offset, &step) || !step)
     return false;
   if (cy_is_const(cy_lp_dim(p, cy_kernel_var(p->k, loop->var)->extent), &iterations) &&

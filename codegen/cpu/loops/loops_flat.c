@@ -11,24 +11,21 @@
 
 #include <stdlib.h>
 
-/* How far offset e moves with variable v; false: that is no constant. */
-static bool coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
+bool cy_lp_coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
   const cy_expr_info *x = cy_expr_of(k, e);
-  int64_t a[2] = {0, 0}, factor;
+  int64_t a = 0, b = 0, factor;
   *out = x->op == CY_X_VAR && x->id == v;
-  if (x->op == CY_X_LOAD || x->op == CY_X_LOCAL || x->n > 2)
+  if (x->op == CY_X_LOCAL)
     return false;
-  for (int i = 0; i < x->n; i++)
-    if (!coefficient(k, x->arg[i], v, &a[i]))
-      return false;
-  for (int i = 0; i < 2 && x->op == CY_OP_mul; i++)
-    if (cy_expr_is_int(k, x->arg[i], &factor)) {
-      *out = a[1 - i] * factor;
-      return true;
-    }
-  if (x->op == CY_OP_add || x->op == CY_OP_sub)
-    *out = x->op == CY_OP_add ? a[0] + a[1] : a[0] - a[1];
-  return x->op == CY_OP_add || x->op == CY_OP_sub || (a[0] == 0 && a[1] == 0);
+  if (x->op == CY_X_VAR || !cy_expr_uses_var(k, e, v))
+    return true;
+  if ((x->op != CY_OP_add && x->op != CY_OP_sub && x->op != CY_OP_mul) || !cy_lp_coefficient(k, x->arg[0], v, &a) ||
+      !cy_lp_coefficient(k, x->arg[1], v, &b))
+    return false;
+  if (x->op == CY_OP_mul && !cy_expr_is_int(k, x->arg[a ? 1 : 0], &factor))
+    return false;
+  *out = x->op == CY_OP_add ? a + b : x->op == CY_OP_sub ? a - b : (a ? a : b) * factor;
+  return true;
 }
 
 typedef enum place { NOWHERE, SAME, BEHIND } place;
@@ -42,7 +39,7 @@ static place rows_of(cy_kernel *k, cy_expr offset) {
     bool known = cy_dim_is_const(cy_kernel_graph(k), cy_kernel_var(k, c->out_var[i])->extent, &extent);
     if (known && extent == 1)
       continue;
-    if ((!known && i > 0) || !coefficient(k, offset, c->out_var[i], &step))
+    if ((!known && i > 0) || !cy_lp_coefficient(k, offset, c->out_var[i], &step))
       return NOWHERE;
     behind &= step == dense;
     same &= step == 0 || (i == c->nout_vars - 1 && step == 1);

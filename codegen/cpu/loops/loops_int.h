@@ -95,6 +95,8 @@ void cy_lp_prefetch_all(cy_lp *p, const V *idx, bool stores);
 void cy_lp_stream(cy_lp *p, const cy_stmt *loop); /* in an iteration of a loop inside a lane loop */
 
 /* loops_flat.c */
+/* How far an offset moves with variable v; false: that is no constant, or hangs on a local. */
+bool cy_lp_coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out);
 unsigned cy_lp_flat_columns(cy_kernel *k);          /* of rows that may be lanes of one vector; 0: they may not */
 /* How many lanes, `max` or a part of that, from any multiple of it on, are stored side by side where others are not; 0:
  * all are. */
