@@ -55,6 +55,7 @@ static job job_begin(const char *name) {
                     : fmas == 1  ? "icelake-client"
                                  : "x86-64-v4",
                     j.cg->has, j.cg->W, &j.cg->model);
+  j.cg->model.streams = j.cg->model.prefetch; /* right wherever they may be fast */
   cy_cg_module(j.cg, name);
   return j;
 }

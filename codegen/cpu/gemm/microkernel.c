@@ -313,7 +313,7 @@ static bool worth_prefetching(const cy_cg *cg, const cy_microkernel *k) {
 /* Tiles of up to so many rows, which are or may be all there are, read such weights as streams. */
 static unsigned streaming_rows(const cy_cg *cg, const cy_microkernel *k) {
   int64_t rows;
-  if (!cy_form_on(cg, CY_FORM_STREAMS) || !cg->model.prefetch || !worth_prefetching(cg, k))
+  if (!cy_form_on(cg, CY_FORM_STREAMS) || !cg->model.streams || !worth_prefetching(cg, k))
     return 0;
   return cy_is_const(k->rows, &rows) && rows <= k->tile.mr ? k->tile.mr : 2;
 }
