@@ -149,11 +149,7 @@ static int64_t result_floats(const shape *s) { return (int64_t)s->rows * s->n + 
 static V load_channels(cy_cg *cg, const shape *s, V at) {
   if (s->each == s->lanes)
     return cy_load(cg, cy_vecf(cg, s->lanes), at, 4);
-  int order[16];
-  V whole = cy_load(cg, cy_vecf(cg, s->each), at, 4);
-  for (unsigned i = 0; i < s->lanes; i++)
-    order[i] = (int)(i % s->each);
-  return cy_shuffle(cg, whole, whole, order, s->lanes);
+  return cy_repeated(cg, cy_load(cg, cy_vecf(cg, s->each), at, 4), s->each, s->lanes);
 }
 
 /* A step of channels from k on: v, sums and then weights, moves on. */

@@ -217,16 +217,11 @@ static void copy_columns(cy_cg *cg, V to, V row, V exists, V columns, V first, i
 /* v[0 .. n) hold elements in turn of so many phases: makes v[i] a vector of phase i. n: a power of two. */
 static void part_vectors(cy_cg *cg, V *v, unsigned n) {
   V parted[MAX_TILE];
-  int even[16], odd[16];
   if (n == 1)
     return;
-  for (unsigned i = 0; i < cg->W; i++) {
-    even[i] = (int)(2 * i);
-    odd[i] = (int)(2 * i + 1);
-  }
   for (unsigned i = 0; i < n / 2; i++) {
-    parted[i] = cy_shuffle(cg, v[2 * i], v[2 * i + 1], even, cg->W);
-    parted[n / 2 + i] = cy_shuffle(cg, v[2 * i], v[2 * i + 1], odd, cg->W);
+    parted[i] = cy_alternate(cg, v[2 * i], v[2 * i + 1], 0);
+    parted[n / 2 + i] = cy_alternate(cg, v[2 * i], v[2 * i + 1], 1);
   }
   part_vectors(cg, parted, n / 2);
   part_vectors(cg, parted + n / 2, n / 2);

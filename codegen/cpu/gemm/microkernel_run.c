@@ -27,12 +27,9 @@ static V shuffle_of_bf16(cy_cg *cg) {
 /* AVX2: a shuffle of bytes. LLVM would make of it what widens them and a shift: two instructions on the ports that fma
  * shares. */
 static V load_bf16(cy_cg *cg, V at) {
-  int both[32];
   V once = cy_load(cg, LLVMVectorType(cg->i8, 16), at, 2);
-  for (int i = 0; i < 32; i++)
-    both[i] = i % 16;
   V bytes = cy_load_invariant(cg, LLVMVectorType(cg->i8, 32), shuffle_of_bf16(cg), 64);
-  V args[2] = {cy_shuffle(cg, once, once, both, 32), bytes};
+  V args[2] = {cy_repeated(cg, once, 16, 32), bytes};
   V halves = cy_intrinsic_of(cg, "llvm.x86.avx2.pshuf.b", NULL, 0, args, 2);
   return LLVMBuildBitCast(cg->b, halves, cg->vf, "");
 }

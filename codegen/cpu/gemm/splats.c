@@ -43,14 +43,11 @@ static LLVMValueRef shared(cy_cg *cg, LLVMValueRef number) {
 
 /* The vector, loaded in front of `user`. */
 static LLVMValueRef loaded(cy_cg *cg, LLVMValueRef c, LLVMValueRef user) {
-  int order[256];
   unsigned n = LLVMGetVectorSize(LLVMTypeOf(c));
   LLVMValueRef from = shared(cg, LLVMGetAggregateElement(c, 0));
   LLVMPositionBuilderBefore(cg->b, user);
   LLVMValueRef v = cy_load_invariant(cg, LLVMVectorType(cg->i16, LANES), from, 64);
-  for (unsigned i = 0; i < n; i++)
-    order[i] = (int)(i % LANES);
-  return n == LANES ? v : cy_shuffle(cg, v, v, order, n);
+  return n == LANES ? v : cy_repeated(cg, v, LANES, n);
 }
 
 /* Is it a sum, a difference, or a product of fractions? */

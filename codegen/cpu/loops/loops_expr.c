@@ -341,10 +341,7 @@ static V load_by_if(cy_lp *p, const cy_expr_info *x, const step *s, V offset) {
 /* The columns of a row, again and again. */
 static V load_repeated(cy_lp *p, const cy_expr_info *x) {
   V row = load_vector(p, x->id, cy_lp_uniform(p, x->arg[0]), p->wrap);
-  int order[64];
-  for (unsigned i = 0; i < p->lanes; i++)
-    order[i] = (int)(i % p->wrap);
-  return cy_lp_from_mem(p->cg, cy_shuffle(p->cg, row, row, order, p->lanes), x->dtype, p->lanes);
+  return cy_lp_from_mem(p->cg, cy_repeated(p->cg, row, p->wrap, p->lanes), x->dtype, p->lanes);
 }
 
 static V load_varying(cy_lp *p, const cy_expr_info *x) {
