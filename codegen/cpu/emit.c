@@ -724,3 +724,46 @@ void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]) {
     v[i + 4] = cy_shuffle(cg, u[i], u[i + 4], high, 8);
   }
 }
+
+LLVMValueRef cy_strided_lanes(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned first, unsigned step, unsigned n) {
+  int lanes[256];
+  for (unsigned i = 0; i < n; i++)
+    lanes[i] = (int)(first + i * step);
+  return cy_shuffle(cg, a, b, lanes, n);
+}
+
+LLVMValueRef cy_interleaved(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  int lanes[256];
+  unsigned n = LLVMGetVectorSize(LLVMTypeOf(a));
+  for (unsigned i = 0; i < 2 * n; i++)
+    lanes[i] = (int)(i / 2 + i % 2 * n);
+  return cy_shuffle(cg, a, b, lanes, 2 * n);
+}
+
+LLVMValueRef cy_unpacked(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned bytes, bool high) {
+  unsigned n = 4 * cg->W / bytes, part = 16 / bytes;
+  LLVMTypeRef type = LLVMVectorType(bytes == 1 ? cg->i8 : cg->i16, n);
+  int lanes[64];
+  for (unsigned i = 0; i < n; i++)
+    lanes[i] = (int)(i / part * part + (high ? part / 2 : 0) + i % part / 2 + i % 2 * n);
+  a = LLVMBuildBitCast(cg->b, a, type, "");
+  return cy_shuffle(cg, a, LLVMBuildBitCast(cg->b, b, type, ""), lanes, n);
+}
+
+LLVMValueRef cy_load_masked(cy_cg *cg, LLVMTypeRef vector, LLVMValueRef p, LLVMValueRef there, unsigned align) {
+  LLVMTypeRef types[2] = {vector, cg->ptr};
+  LLVMValueRef args[4] = {p, cy_i32(cg, (int)align), there, LLVMConstNull(vector)};
+  return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4);
+}
+
+LLVMValueRef cy_load_first(cy_cg *cg, LLVMTypeRef vector, LLVMValueRef p, unsigned n, unsigned align) {
+  LLVMValueRef there[64];
+  unsigned lanes = LLVMGetVectorSize(vector);
+  for (unsigned i = 0; i < lanes; i++)
+    there[i] = LLVMConstInt(cg->i1, i < n, 0);
+  return cy_load_masked(cg, vector, p, LLVMConstVector(there, lanes), align);
+}
+
+LLVMValueRef cy_lanes_sum(cy_cg *cg, LLVMValueRef v) {
+  return cy_intrinsic(cg, "llvm.vector.reduce.add", LLVMTypeOf(v), &v, 1);
+}

@@ -238,6 +238,18 @@ bool cy_is_vector(LLVMValueRef v);
 /* v[i] lane j <-> v[j] lane i, for a square of 8 x 8 floats. */
 void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]);
 
+/* Lanes first, first + step, .. of a and b, which are behind each other: n of them. */
+LLVMValueRef cy_strided_lanes(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned first, unsigned step, unsigned n);
+/* Lanes of a and b in turn. */
+LLVMValueRef cy_interleaved(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
+/* The same of elements of 1 or 2 bytes in each 128 bits, from the lower or the higher half of these: an unpack. Any vectors of
+ * 4 * W bytes. */
+LLVMValueRef cy_unpacked(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned bytes, bool high);
+/* The first n lanes of a vector in memory, the others being 0; nothing behind them is read. */
+LLVMValueRef cy_load_first(cy_cg *cg, LLVMTypeRef vector, LLVMValueRef p, unsigned n, unsigned align);
+LLVMValueRef cy_load_masked(cy_cg *cg, LLVMTypeRef vector, LLVMValueRef p, LLVMValueRef there, unsigned align); /* .. those */
+LLVMValueRef cy_lanes_sum(cy_cg *cg, LLVMValueRef v); /* of integers */
+
 /* ---- nested calls of the above: see ir/order.h ---- */
 #define CY_EMIT2(a, b, call) CY_LAST_FIRST(LLVMValueRef, a, b, call)
 #define CY_EMIT3(a, b, c, call) CY_LAST_FIRST3(LLVMValueRef, a, b, c, call)

@@ -97,16 +97,6 @@ static V pair_at(cy_cg *cg, const work *w, int64_t p, V key) {
   return element(cg, w->values_at, cy_mulc(cg, cy_add(cg, panel, key), w->a->nr_v));
 }
 
-/* 16 columns of two rows of values, woven. */
-static void weave(cy_cg *cg, V to, V even, V odd) {
-  int mix[2 * LANES];
-  for (int i = 0; i < LANES; i++) {
-    mix[2 * i] = i;
-    mix[2 * i + 1] = LANES + i;
-  }
-  cy_store(cg, cy_shuffle(cg, even, odd, mix, 2 * LANES), to, 2);
-}
-
 /* Values of keys `key` and the one behind it, which is not there when `alone`: i1. */
 static void pack_pair(cy_cg *cg, const work *w, V key, V alone) {
   const att *a = w->a;
@@ -122,7 +112,7 @@ static void pack_pair(cy_cg *cg, const work *w, V key, V alone) {
         V x = cy_load(cg, lanes, cy_gepc(cg, even, column * 2), 2),
           y = cy_load(cg, lanes, cy_gepc(cg, odd, column * 2), 2);
         y = cy_select(cg, alone, LLVMConstNull(lanes), y);
-        weave(cg, cy_gepc(cg, to, at * 4), x, y);
+        cy_store(cg, cy_interleaved(cg, x, y), cy_gepc(cg, to, at * 4), 2);
         continue;
       }
       for (int64_t i = 0; i < LANES && i < valid; i++) {

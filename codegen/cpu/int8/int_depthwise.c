@@ -233,12 +233,7 @@ static V position_load(cy_cg *cg, V from, int64_t channels) {
   unsigned lanes = 4 * cg->W, unit = channels % 4 ? 1 : 4;
   if (channels == (int64_t)lanes)
     return bytes_at(cg, from);
-  LLVMTypeRef type = unit == 4 ? cg->vi : LLVMVectorType(cg->i8, lanes), types[2] = {type, cg->ptr};
-  V there[64];
-  for (unsigned i = 0; i < lanes / unit; i++)
-    there[i] = LLVMConstInt(cg->i1, (int64_t)(i * unit) < channels, 0);
-  V args[4] = {from, cy_i32(cg, 1), LLVMConstVector(there, lanes / unit), LLVMConstNull(type)};
-  V v = cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4);
+  V v = cy_load_first(cg, unit == 4 ? cg->vi : LLVMVectorType(cg->i8, lanes), from, (unsigned)channels / unit, 1);
   return LLVMBuildBitCast(cg->b, v, LLVMVectorType(cg->i8, lanes), "");
 }
 
@@ -257,16 +252,6 @@ static void position_of(cy_cg *cg, const frame *f, V from, int64_t channels, V o
     if (!f->p->variant.dot4)
       out[half] = cy_int_gemm_widen(cg, &f->convert, out[half], 2 * cg->W);
   }
-}
-
-/* Elements of `size` bytes from the lower (half 0) or upper 64 of each 128 bits of a and b in turn. */
-static V interleave(cy_cg *cg, V a, V b, unsigned size, int half) {
-  LLVMTypeRef type = LLVMVectorType(size == 1 ? cg->i8 : cg->i16, 4 * cg->W / size);
-  int lanes[64], n = (int)(4 * cg->W / size), part = (int)(16 / size);
-  for (int i = 0; i < n; i++)
-    lanes[i] = i / part * part + half * part / 2 + i % part / 2 + (i & 1 ? n : 0);
-  V x = LLVMBuildBitCast(cg->b, a, type, "");
-  return cy_shuffle(cg, x, LLVMBuildBitCast(cg->b, b, type, ""), lanes, (unsigned)n);
 }
 
 /* Columns of a group to scratch. Rows that do not exist are read from the blank position again and again. */
@@ -300,8 +285,8 @@ static void emit_group(cy_cg *cg, const frame *f, int g, int64_t channels) {
   for (int i = 0; i * (int)cg->W < channels; i++) {
     V both[2] = {v[0][i / 2], v[1][i / 2]};
     for (int k = 0; k < 2 && p->variant.dot4; k++)
-      both[k] = interleave(cg, v[2 * k][0], v[2 * k + 1][0], 1, i / 2);
-    cy_store(cg, interleave(cg, both[0], both[1], 2, i % 2), cy_gep(cg, column, cy_mulc(cg, f->vector_bytes, i)),
+      both[k] = cy_unpacked(cg, v[2 * k][0], v[2 * k + 1][0], 1, i / 2);
+    cy_store(cg, cy_unpacked(cg, both[0], both[1], 2, i % 2), cy_gep(cg, column, cy_mulc(cg, f->vector_bytes, i)),
              (unsigned)vector_bytes(cg));
   }
   cy_loop_end(cg, &x, next);
@@ -525,7 +510,7 @@ static void emit_places(cy_cg *cg, const frame *f, int64_t channels) {
   V given = cy_gep(cg, cy_arg_ptr(cg, f->p->d->start_slot), cy_mulc(cg, f->c0, 4));
   for (int64_t at = 0; at < channels; at += cg->W) {
     unsigned lanes = channels - at < cg->W ? (unsigned)(channels - at) : cg->W;
-    V to = cy_gepc(cg, f->start, at * 4), more = cy_int_gemm_load_first(cg, cy_gepc(cg, given, at * 4), lanes);
+    V to = cy_gepc(cg, f->start, at * 4), more = cy_load_first(cg, cg->vi, cy_gepc(cg, given, at * 4), lanes, 4);
     cy_store(cg, LLVMBuildAdd(cg->b, cy_load(cg, cg->vi, to, 4), more, ""), to, 4);
   }
 }

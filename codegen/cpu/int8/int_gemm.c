@@ -491,9 +491,7 @@ static V given_start(cy_cg *cg, const frame *f, V first) {
     lane[i] = cy_i32(cg, i);
   V left = LLVMBuildTrunc(cg->b, cy_sub(cg, cy_i64(cg, p->n), first), cg->i32, "");
   V there = cy_icmp(cg, LLVMIntSLT, LLVMConstVector(lane, cg->W), cy_splat(cg, left, cg->W));
-  LLVMTypeRef types[2] = {cg->vi, cg->ptr};
-  V args[4] = {from, cy_i32(cg, 4), there, LLVMConstNull(cg->vi)};
-  return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4);
+  return cy_load_masked(cg, cg->vi, from, there, 4);
 }
 
 /* What the sums of panels [p0, p1) begin with: what is given, less what zero point and shift will add. */

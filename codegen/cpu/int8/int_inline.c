@@ -23,17 +23,10 @@ bool cy_int_gemm_inline_pays(const cy_cg *cg, cy_int_gemm_variant variant, int64
 
 /* Lanes [0, lanes) of `count` vectors one behind the other. */
 static V joined(cy_cg *cg, const V *v, unsigned count, unsigned lanes) {
-  int order[128];
-  V all = v[0];
-  for (int i = 0; i < 128; i++)
-    order[i] = i;
-  if (count == 2)
-    all = cy_shuffle(cg, v[0], v[1], order, 2 * cg->W);
-  if (count == 4) {
-    V low = joined(cg, v, 2, 2 * cg->W), high = joined(cg, v + 2, 2, 2 * cg->W);
-    all = cy_shuffle(cg, low, high, order, 4 * cg->W);
-  }
-  return lanes < count * cg->W ? cy_shuffle(cg, all, all, order, lanes) : all;
+  V all = count == 1 ? v[0] : cy_joined(cg, v[0], v[1]);
+  if (count == 4)
+    all = cy_joined(cg, all, cy_joined(cg, v[2], v[3]));
+  return lanes < count * cg->W ? cy_some_lanes(cg, all, 0, lanes) : all;
 }
 
 /* Rows [i, i + together) of the tile: v has the sums of all, of columns from col on; lanes: there are. */

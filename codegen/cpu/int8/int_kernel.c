@@ -40,10 +40,7 @@ int64_t cy_int_gemm_group_bytes(cy_int_gemm_variant f, int64_t nr) { return nr *
 
 /* Every `every`-th lane of v from `first` on, as i32. */
 static V part(cy_cg *cg, V v, unsigned first, unsigned every, bool is_signed) {
-  int lanes[64];
-  for (unsigned i = 0; i < cg->W; i++)
-    lanes[i] = (int)(i * every + first);
-  V some = cy_shuffle(cg, v, v, lanes, cg->W);
+  V some = cy_strided_lanes(cg, v, v, first, every, cg->W);
   return is_signed ? LLVMBuildSExt(cg->b, some, cg->vi, "") : LLVMBuildZExt(cg->b, some, cg->vi, "");
 }
 
@@ -119,22 +116,13 @@ V cy_int_gemm_add(cy_cg *cg, cy_int_gemm_variant variant, V acc, V a, V b) {
   return add_dot2(cg, acc, args[0], args[1]);
 }
 
-V cy_int_gemm_load_first(cy_cg *cg, V p, unsigned lanes) {
-  LLVMTypeRef types[2] = {cg->vi, cg->ptr};
-  V there[16];
-  for (unsigned i = 0; i < cg->W; i++)
-    there[i] = LLVMConstInt(cg->i1, i < lanes, 0);
-  V args[4] = {p, cy_i32(cg, 4), LLVMConstVector(there, cg->W), LLVMConstNull(cg->vi)};
-  return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4);
-}
-
 /* So many of b's columns, at most a vector, as <W x i32>; nothing behind them is read. */
 static V load_b(cy_cg *cg, cy_int_gemm_variant variant, V p, unsigned lanes) {
   int order[16];
   V v;
   if (variant.dot4 || variant.wide) {
     if (lanes & (lanes - 1)) /* in one piece */
-      return cy_int_gemm_load_first(cg, p, lanes);
+      return cy_load_first(cg, cg->vi, p, lanes, 4);
     v = cy_load(cg, LLVMVectorType(cg->i32, lanes), p, 4);
   } else {
     v = cy_load(cg, LLVMVectorType(cg->i8, 2 * lanes), p, 1);

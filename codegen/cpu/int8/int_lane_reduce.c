@@ -36,13 +36,8 @@ cy_tile cy_int_lane_reduce_tile(void) { return (cy_tile){ROWS, 1}; }
 
 /* Sums of neighbouring lanes, first those of a, then those of b. */
 static V fold(cy_cg *cg, V a, V b) {
-  int even[16], odd[16];
-  for (unsigned i = 0; i < cg->W; i++) {
-    even[i] = (int)(2 * i);
-    odd[i] = even[i] + 1;
-  }
-  V first = cy_shuffle(cg, a, b, even, cg->W);
-  return LLVMBuildAdd(cg->b, first, cy_shuffle(cg, a, b, odd, cg->W), "");
+  V even = cy_strided_lanes(cg, a, b, 0, 2, cg->W);
+  return LLVMBuildAdd(cg->b, even, cy_strided_lanes(cg, a, b, 1, 2, cg->W), "");
 }
 
 /* The first `lanes` of v, again and again. */
@@ -67,8 +62,5 @@ void cy_int_lane_reduce_fold(cy_cg *cg, unsigned each, unsigned mr, V start, V *
 }
 
 V cy_int_lane_reduce_row(cy_cg *cg, unsigned each, const V *v, unsigned row, unsigned lanes) {
-  int order[16];
-  for (unsigned i = 0; i < lanes; i++)
-    order[i] = (int)(row % each * (cg->W / each) + i);
-  return cy_shuffle(cg, v[row / each], v[row / each], order, lanes);
+  return cy_some_lanes(cg, v[row / each], row % each * (cg->W / each), lanes);
 }

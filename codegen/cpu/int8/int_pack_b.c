@@ -45,16 +45,6 @@ typedef struct packer {
   V bk, bn;
 } packer;
 
-/* Lanes of a and b in turn. */
-static V interleaved(cy_cg *cg, V a, V b, unsigned lanes) {
-  int mix[256];
-  for (unsigned i = 0; i < lanes; i++) {
-    mix[2 * i] = (int)i;
-    mix[2 * i + 1] = (int)(lanes + i);
-  }
-  return cy_shuffle(cg, a, b, mix, 2 * lanes);
-}
-
 /* Group g of k for `lanes` columns (0: one column) from j on; of the last group some k may be absent. */
 static void emit_pack_columns(cy_cg *cg, const packer *q, V g, V j, unsigned lanes) {
   const cy_int_pack_b *p = q->p;
@@ -80,11 +70,10 @@ static void emit_pack_columns(cy_cg *cg, const packer *q, V g, V j, unsigned lan
     return;
   }
   if (step == 4) {
-    v[0] = interleaved(cg, v[0], v[2], lanes);
-    v[1] = interleaved(cg, v[1], v[3], lanes);
-    lanes *= 2;
+    v[0] = cy_interleaved(cg, v[0], v[2]);
+    v[1] = cy_interleaved(cg, v[1], v[3]);
   }
-  cy_store(cg, interleaved(cg, v[0], v[1], lanes), to, size);
+  cy_store(cg, cy_interleaved(cg, v[0], v[1]), to, size);
 }
 
 /* Group g of k of the columns that there are, the others being zero. */
@@ -181,7 +170,7 @@ static V sum_vectors(cy_cg *cg, const cy_int_pack_b *p, V row, V *from, V to) {
   sum = cy_int_gemm_add(cg, p->variant, k.v[0], some, ones(cg));
   cy_loop_end(cg, &k, &sum);
   *from = end;
-  return cy_intrinsic_of(cg, "llvm.vector.reduce.add", &cg->vi, 1, &k.out[0], 1);
+  return cy_lanes_sum(cg, k.out[0]);
 }
 
 void cy_int_pack_b_rows(cy_cg *cg, const cy_int_pack_b *p, V zero, V rows, V row_bytes, V count, V sums) {

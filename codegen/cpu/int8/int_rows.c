@@ -91,12 +91,7 @@ bool cy_int_gemm_run_over(cy_cg *cg, const cy_int_gemm_rows *r, V dst, V src, in
     lanes *= 2;
   if (!cg->avx512 || !r->variant.dot4 || lanes > 4 * cg->W || lanes == n || lanes > room)
     return false;
-  LLVMTypeRef type = LLVMVectorType(cg->i8, lanes), types[2] = {type, cg->ptr};
-  V there[64];
-  for (unsigned i = 0; i < lanes; i++)
-    there[i] = LLVMConstInt(cg->i1, i < n, 0);
-  V args[4] = {src, cy_i32(cg, 1), LLVMConstVector(there, lanes), LLVMConstNull(type)};
-  store_piece(cg, r, dst, cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4), lanes);
+  store_piece(cg, r, dst, cy_load_first(cg, LLVMVectorType(cg->i8, lanes), src, (unsigned)n, 1), lanes);
   return true;
 }
 
