@@ -168,6 +168,13 @@ typedef struct cy_generator {
   cy_formula *worker_bytes, *shared_bytes; /* NULL: 0 */
 } cy_generator;
 
+/* plan_make, which a generator names as `plan`, by a plan_of that returns the plan: type. */
+#define CY_PLAN_MAKE(type)                                                                                             \
+  static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {                                         \
+    type p = plan_of(cg, desc);                                                                                        \
+    return cy_arena_copy(arena, &p, sizeof p);                                                                         \
+  }
+
 /* Emits all phases of a kernel of that name. */
 void cy_generator_emit(cy_cg *cg, const cy_generator *by, const void *plan, const char *kernel, cy_contract_info *out);
 

@@ -561,10 +561,7 @@ static void emit_borders(cy_cg *cg, frame *f) {
 
 /* ---- the generator ---- */
 
-static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  depthwise p = plan_of(cg, desc);
-  return cy_arena_copy(arena, &p, sizeof p);
-}
+CY_PLAN_MAKE(depthwise)
 
 static void emit(cy_cg *cg, const void *of, const char *name) {
   const depthwise *p = of;
@@ -591,7 +588,7 @@ static void describe(const void *of, char *text, size_t size) {
            (long long)p->tile, (long long)p->row_block.outputs, (long long)p->per_task);
 }
 
-const cy_generator cy_int_depthwise_generator = {.plan = plan,
+const cy_generator cy_int_depthwise_generator = {.plan = plan_make,
                                                  .pack = pack,
                                                  .text = "conv int8 depthwise",
                                                  .describe = describe,

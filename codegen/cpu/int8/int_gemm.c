@@ -678,10 +678,7 @@ static void emit_task(cy_cg *cg, void *frame_of, V task) {
 
 static bool packs_b(const void *of) { return !((const plan *)of)->packed && !((const plan *)of)->pack_b; }
 
-static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  plan p = plan_of(cg, desc);
-  return cy_arena_copy(arena, &p, sizeof p);
-}
+CY_PLAN_MAKE(plan)
 
 static const char *name_of(const void *of) {
 #define CY_GROUP_KERNEL(id, symbol, text, ...) {"gemm " text, "conv " text},
