@@ -234,16 +234,6 @@ static void pack_values(cy_cg *cg, const work *w, V lo, V hi) {
   }
 }
 
-/* Where row r of the run lies; floats. */
-static V query_row(cy_cg *cg, const work *w, V r) {
-  const cy_attention_desc *d = w->a->d;
-  V idx[CY_GEMM_BATCH + 1];
-  cy_attention_row_indices(cg, w, r, idx);
-  V at = cy_batch_offset(cg, idx, d->q_batch, d->n_batch), row = cy_mul(cg, idx[d->n_batch], cy_size(cg, d->qm));
-  V base = cy_arg_ptr(cg, d->q_slot);
-  return cy_gepf(cg, base, cy_add(cg, at, row));
-}
-
 /* The block's queries, scaled. */
 static void copy_queries(cy_cg *cg, const work *w) {
   const cy_attention_desc *d = w->a->d;
@@ -255,7 +245,8 @@ static void copy_queries(cy_cg *cg, const work *w) {
   V step = cy_size(cg, d->qd);
   cy_loop r, l;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
-  V from = query_row(cg, w, cy_add(cg, w->row0, r.iv)), to = cy_gepf(cg, w->queries, cy_mulc(cg, r.iv, d->size));
+  V from = cy_attention_query(cg, w, cy_add(cg, w->row0, r.iv)),
+    to = cy_gepf(cg, w->queries, cy_mulc(cg, r.iv, d->size));
   for (int part = 0; part < 2; part++) {
     int64_t lo = part ? whole : 0, hi = part ? d->size : whole;
     if (lo == hi)
@@ -432,7 +423,7 @@ static void emit_block(cy_cg *cg, work *w, V end, bool few) {
   key_range(cg, w, w->row0, cy_add(cg, w->row0, w->rows), &lo, &hi);
   w->queries = w->query_area;
   if (a->queries_stay && !few)
-    w->queries = query_row(cg, w, w->row0);
+    w->queries = cy_attention_query(cg, w, w->row0);
   else
     copy_queries(cg, w);
   int64_t keys;
@@ -587,10 +578,7 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
   cy_fn_end(cg, NULL);
 }
 
-static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  att a = plan_of(cg, desc);
-  return cy_arena_copy(arena, &a, sizeof a);
-}
+CY_PLAN_MAKE(att)
 
 static const char *name_of(const void *of) {
   const att *a = of;
@@ -603,7 +591,7 @@ static void describe(const void *of, char *text, size_t size) {
            (long long)a->tile);
 }
 
-const cy_generator cy_attention_generator = {.plan = plan,
+const cy_generator cy_attention_generator = {.plan = plan_make,
                                              .name = name_of,
                                              .describe = describe,
                                              .phase = {{"", NULL, emit, task_count}},

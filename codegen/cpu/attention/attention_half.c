@@ -146,12 +146,11 @@ void cy_attention_half_pack(cy_cg *cg, const work *w, V lo, V hi) {
 void cy_attention_half_queries(cy_cg *cg, const work *w) {
   const att *a = w->a;
   const cy_attention_desc *d = a->d;
-  V base = cy_arg_ptr(cg, d->q_slot), idx[CY_GEMM_BATCH + 1], step = cy_size(cg, d->qd);
+  V step = cy_size(cg, d->qd);
   cy_loop r, e;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
-  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, r.iv), idx);
-  V at = cy_add(cg, cy_batch_offset(cg, idx, d->q_batch, d->n_batch), cy_mul(cg, idx[d->n_batch], cy_size(cg, d->qm)));
-  V from = element(cg, base, at), to = element(cg, w->queries, cy_mulc(cg, r.iv, a->filled));
+  V from = cy_attention_query(cg, w, cy_add(cg, w->row0, r.iv)),
+    to = element(cg, w->queries, cy_mulc(cg, r.iv, a->filled));
   if (cy_csize_is(d->qd, 1)) {
     LLVMBuildMemCpy(cg->b, to, 2, from, 2, cy_i64(cg, d->size * 2));
   } else {
@@ -167,62 +166,21 @@ void cy_attention_half_queries(cy_cg *cg, const work *w) {
 
 /* ---- the products ---- */
 
-/* c (+)= rows of a, which tab tells, times so many panels at b; onto: i1. */
-typedef struct product {
-  V a, tab, b, c, groups, panels, onto;
-  int64_t lda, ldc, nr; /* lda: in bf16 */
-  cy_tile tile;
-} product;
-
-/* One call, for the rows from a on, in a tile of so many. */
-static void call_kernel(cy_cg *cg, const product *x, V a, V c, V fn, LLVMTypeRef type) {
-  V none = LLVMConstNull(cg->ptr);
-  V args[] = {a,         x->tab, x->b, c,    cy_i64(cg, x->ldc * 4), x->groups,
-              x->panels, none,   none, none, cy_i64(cg, 1),          cy_i64(cg, 0)};
-  LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
-}
-
-static void multiply_tiles(cy_cg *cg, const work *w, const product *x) {
-  V few = cy_icmp(cg, LLVMIntSLE, w->rows, cy_i64(cg, CY_AMX_ROWS)), fn[2];
-  cy_int_gemm_variant f = variant(w->a);
-  for (int onto = 0; onto < 2; onto++) {
-    V less = cy_int_gemm_amx_kernel(cg, f, CY_AMX_ROWS, x->tile.nv, x->nr, onto);
-    fn[onto] = cy_select(cg, few, less, cy_int_gemm_amx_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, onto));
-    if (!x->onto)
-      break;
-  }
-  LLVMTypeRef type = LLVMGlobalGetValueType(cy_int_gemm_amx_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, false));
-  call_kernel(cg, x, x->a, x->c, x->onto ? cy_select(cg, x->onto, fn[1], fn[0]) : fn[0], type);
-}
-
-static void multiply_dot2(cy_cg *cg, const work *w, const product *x) {
-  cy_int_gemm_variant f = variant(w->a);
-  V fn = cy_int_gemm_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, false);
-  LLVMTypeRef type = LLVMGlobalGetValueType(fn);
-  if (x->onto)
-    fn = cy_select(cg, x->onto, cy_int_gemm_kernel(cg, f, x->tile.mr, x->tile.nv, x->nr, true), fn);
-  cy_loop r;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, x->tile.mr), NULL, 0);
-  V a = element(cg, x->a, cy_mulc(cg, r.iv, x->lda)), c = cy_gepf(cg, x->c, cy_mulc(cg, r.iv, x->ldc));
-  call_kernel(cg, x, a, c, fn, type);
-  cy_loop_end(cg, &r, NULL);
-}
-
 /* Panels of keys [j, end) one after the other, of `vectors` each: a panel stays in the first-level cache meanwhile. */
-static void multiply_panels(cy_cg *cg, const work *w, const product *all, V j, V end, unsigned vectors) {
-  product x = *all;
+static void multiply_panels(cy_cg *cg, const work *w, const cy_int_product *all, V j, V end, unsigned vectors) {
+  cy_int_product x = *all;
   x.panels = cy_i64(cg, 1);
   x.tile.nv = vectors;
   cy_loop p;
   cy_loop_begin(cg, &p, j, end, cy_i64(cg, x.nr), NULL, 0);
   x.b = element(cg, all->b, cy_mulc(cg, p.iv, w->a->filled));
   x.c = cy_gepf(cg, all->c, p.iv);
-  multiply_dot2(cg, w, &x);
+  cy_int_product_emit(cg, &x);
   cy_loop_end(cg, &p, NULL);
 }
 
 /* Where the number of keys is known, the last panel is as wide as they need. */
-static void multiply_keys(cy_cg *cg, const work *w, const product *x, V n) {
+static void multiply_keys(cy_cg *cg, const work *w, const cy_int_product *x, V n) {
   int64_t keys, whole;
   if (!cy_is_const(n, &keys))
     keys = 0;
@@ -234,18 +192,20 @@ static void multiply_keys(cy_cg *cg, const work *w, const product *x, V n) {
 
 void cy_attention_half_scores(cy_cg *cg, const work *w, V j0, V n) {
   const att *a = w->a;
-  product x = {.a = w->queries,
-               .tab = w->tab_q,
-               .b = element(cg, w->keys_at, cy_mulc(cg, j0, a->filled)),
-               .c = w->scores,
-               .groups = cy_i64(cg, a->filled / 2),
-               .panels = cy_ceil_div(cg, n, cy_i64(cg, a->nr_k)),
-               .lda = a->filled,
-               .ldc = a->ld_s,
-               .nr = a->nr_k,
-               .tile = a->qk};
+  cy_int_product x = {.variant = variant(a),
+                      .tile = a->qk,
+                      .nr = a->nr_k,
+                      .row_bytes = a->filled * 2,
+                      .ldc = a->ld_s * 4,
+                      .rows = w->rows,
+                      .a = w->queries,
+                      .tab = w->tab_q,
+                      .b = element(cg, w->keys_at, cy_mulc(cg, j0, a->filled)),
+                      .c = w->scores,
+                      .groups = cy_i64(cg, a->filled / 2)};
+  x.panels = cy_ceil_div(cg, n, cy_i64(cg, a->nr_k));
   if (a->amx)
-    multiply_tiles(cg, w, &x);
+    cy_int_product_emit(cg, &x);
   else
     multiply_keys(cg, w, &x, n);
 }
@@ -254,18 +214,20 @@ void cy_attention_half_outputs(cy_cg *cg, const work *w, V j0, V n, V accumulate
   const att *a = w->a;
   V keys = a->amx ? round_keys(cg, a, n) : cy_addc(cg, n, 1);
   for (int64_t p = 0; p < a->panels_v; p++) {
-    product x = {.a = w->weights,
-                 .tab = w->tab_s,
-                 .b = pair_at(cg, w, p, j0),
-                 .c = cy_gepc(cg, w->outputs, p * a->nr_v * 4),
-                 .groups = cy_div(cg, keys, cy_i64(cg, 2)),
-                 .panels = cy_i64(cg, 1),
-                 .onto = a->tiled ? accumulate : NULL,
-                 .lda = a->ld_w,
-                 .ldc = a->ld_o,
-                 .nr = a->nr_v,
-                 .tile = {a->pv.mr, p + 1 < a->panels_v ? a->pv.nv : a->last_v}};
-    (a->amx ? multiply_tiles : multiply_dot2)(cg, w, &x);
+    cy_int_product x = {.variant = variant(a),
+                        .tile = {a->pv.mr, p + 1 < a->panels_v ? a->pv.nv : a->last_v},
+                        .nr = a->nr_v,
+                        .row_bytes = a->ld_w * 2,
+                        .ldc = a->ld_o * 4,
+                        .rows = w->rows,
+                        .a = w->weights,
+                        .tab = w->tab_s,
+                        .panels = cy_i64(cg, 1),
+                        .onto = a->tiled ? accumulate : NULL};
+    x.b = pair_at(cg, w, p, j0);
+    x.c = cy_gepc(cg, w->outputs, p * a->nr_v * 4);
+    x.groups = cy_div(cg, keys, cy_i64(cg, 2));
+    cy_int_product_emit(cg, &x);
   }
 }
 

@@ -58,6 +58,7 @@ typedef struct work {
 /* ---- attention_rows.c ---- */
 /* Row r of the run: its batch and row indices. */
 void cy_attention_row_indices(cy_cg *cg, const work *w, V r, V *idx);
+V cy_attention_query(cy_cg *cg, const work *w, V r); /* where it lies */
 
 /* ---- attention_softmax.c ---- */
 /* The function that w->rows_fn is, and a call of it: scores of the block's rows for keys [j0, j0 + n) become weights, or,

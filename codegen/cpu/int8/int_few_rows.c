@@ -14,9 +14,10 @@
  * A task of the second phase has a group of columns. It goes through all blocks of k, and in each through its columns, in
  * the order that weights lie in. A panel of 4 * W columns is interleaved into dot4 of k in registers, in the order that
  * quantised_rows.c tells, in which sums stay till the epilogue. vpmaddubsw adds up pairs in 16 bits, which hold 8
- * groups of k. The last panel of columns that do not fill it begins so early that it ends with them.
+ * groups of k. The last panel of columns that do not fill it begins so early that it ends with them. Phases, tasks and
+ * the epilogue are those of scaled.c.
  */
-#include "int_gemm.h"
+#include "scaled.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@
 enum { UPPER = 4, LOW = 8, WORDS = 12 }; /* of a block's head, see emit_head */
 
 enum {
-  VECTORS = 4, /* of a panel: what two rounds of unpack give */
+  VECTORS = CY_SCALED_VECTORS,
   DIGITS = 3,
   TOP = 0x7f7f00,         /* less than 127 * (2^16 + 2^8 + 1), by more than rounding adds */
   MIDDLE = 0x808080,      /* makes digits of two's complement: they are bytes less 128 */
@@ -40,58 +41,35 @@ enum {
 };
 
 typedef struct plan {
-  const cy_gemm_desc *d;
-  bool dot4;                  /* vpdpbusd or the like; else vpmaddubsw */
-  unsigned nv;                /* vectors of a panel that are added up at a time */
-  int64_t n, k, block, count; /* count: of blocks */
-  int64_t bytes;              /* rows of bytes in a block */
-  int64_t nr, panels;         /* columns of a panel */
-  int64_t unit;               /* panels of a unit */
-  int64_t share;              /* blocks of a task of the first phase */
-  int64_t block_bytes;        /* of a rounded row */
-  int64_t sums_bytes, task;   /* of a row of sums; units of a task */
+  cy_scaled s;
+  bool dot4;           /* vpdpbusd or the like; else vpmaddubsw */
+  unsigned nv;         /* vectors of a panel that are added up at a time */
+  int64_t block_bytes; /* of a rounded row */
 } plan;
 
 bool cy_int_gemm_few_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n) {
   return cy_form_on(cg, CY_FORM_INT_FEW_ROWS) && bits == 4 && cy_quantised_rows_possible(cg, bits, block, tile, n);
 }
 
+static const cy_scaled_form form;
+
 static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
-  plan p = {.d = d,
-            .dot4 = cg->vnni || cg->vnni_spelled,
+  plan p = {.s = cy_scaled_plan(&form, d, VECTORS * (int64_t)cg->W),
+            .dot4 = cy_scaled_dot4(cg),
             .nv = cg->registers == 32 ? VECTORS : VECTORS / 2,
-            .n = cy_csize_known(d->n),
-            .k = cy_csize_known(d->k),
-            .block = d->ints.block,
-            .bytes = d->ints.block / 2,
-            .nr = VECTORS * (int64_t)cg->W,
             .block_bytes = HEAD_BYTES + DIGITS * d->ints.block};
-  p.count = p.k / p.block;
-  p.panels = cy_ceil(p.n, p.nr);
-  p.unit = UNIT / p.nr;
-  p.share = p.block < SHARE_BLOCKS ? SHARE_BLOCKS / p.block : 1;
-  p.sums_bytes = (RUN_COLUMNS + 2 * p.nr) * 4;
-  int64_t units = cy_ceil(p.n, UNIT) / MIN_TASKS;
-  p.task = units < 1 ? 1 : units < MAX_UNITS ? units : MAX_UNITS;
+  cy_scaled *s = &p.s;
+  int64_t units = cy_ceil(s->n, UNIT) / MIN_TASKS, task = units < 1 ? 1 : units < MAX_UNITS ? units : MAX_UNITS;
+  s->tile = (cy_tile){CY_INT_GEMM_FEW, p.nv};
+  s->unit = UNIT / s->nr;
+  s->mb = CY_INT_GEMM_FEW;
+  s->nb = task * s->unit;
+  s->run = RUN_COLUMNS / (UNIT * task);
+  s->line = s->run * s->nb; /* fewer at a time would be loaded before their stores are done */
+  s->share = s->block < SHARE_BLOCKS ? SHARE_BLOCKS / s->block : 1;
+  s->row_bytes = s->count * p.block_bytes;
+  s->sums_bytes = (RUN_COLUMNS + s->nr) * 4; /* not all rows in the same sets of the first-level cache */
   return p;
-}
-
-/* ---- sizes ---- */
-
-static V batches(cy_cg *cg, const plan *p) { return cy_batch_count(cg, p->d->batch, p->d->n_batch); }
-static V all_rows(cy_cg *cg, const plan *p) { return cy_mul(cg, batches(cg, p), cy_size(cg, p->d->m)); }
-static int64_t shares(const plan *p) { return cy_ceil(p->count, p->share); }
-static int64_t column_tasks(const plan *p) { return cy_ceil(p->n, UNIT * p->task); }
-
-static V rounded_count(cy_cg *cg, const void *ctx) { return cy_mulc(cg, all_rows(cg, ctx), shares(ctx)); }
-static V task_count(cy_cg *cg, const void *ctx) { return cy_mulc(cg, batches(cg, ctx), column_tasks(ctx)); }
-static V shared_bytes(cy_cg *cg, const void *ctx) {
-  const plan *p = ctx;
-  return cy_mulc(cg, all_rows(cg, p), p->count * p->block_bytes);
-}
-static V worker_bytes(cy_cg *cg, const void *ctx) {
-  const plan *p = ctx;
-  return cy_i64(cg, CY_INT_GEMM_FEW * p->sums_bytes);
 }
 
 /* ---- rows of a: for each block its head, then the digits: [digit, low ones first][k] ---- */
@@ -114,7 +92,7 @@ static void emit_digits(cy_cg *cg, const plan *p, V v, V to, V *sum, unsigned la
   for (int i = 0; i < DIGITS; i++) {
     V part = i ? LLVMBuildLShr(cg->b, v, cy_splat(cg, cy_i32(cg, 8 * i), lanes), "") : v;
     V digit = LLVMBuildXor(cg->b, LLVMBuildTrunc(cg->b, part, bytes, ""), flip, "");
-    cy_store(cg, digit, cy_gepc(cg, to, i * p->block), 1);
+    cy_store(cg, digit, cy_gepc(cg, to, i * p->s.block), 1);
     sum[i] = LLVMBuildAdd(cg->b, sum[i], LLVMBuildSExt(cg->b, digit, LLVMTypeOf(sum[i]), ""), "");
   }
 }
@@ -128,10 +106,10 @@ static V step_of(cy_cg *cg, V max, V largest) {
 /* The step, and minus the sums of digits, by which zero points count: 256 * high + middle, low, both times the zero point
  * where all weights have one; behind them, where zero points are read, the first two as words, middle ones first. */
 static void emit_head(cy_cg *cg, const plan *p, V step, const V *sum, V to) {
-  V less[DIGITS], weight = cy_i32(cg, (int32_t)(p->d->ints.zero_slot < 0 ? -p->d->ints.middle : -1));
+  V less[DIGITS], weight = cy_i32(cg, (int32_t)(p->s.d->ints.zero_slot < 0 ? -p->s.d->ints.middle : -1));
   V byte = cy_i32(cg, 8), word = cy_i32(cg, 16);
   for (int i = 0; i < DIGITS; i++)
-    less[i] = LLVMBuildMul(cg->b, cy_rounded_sum(cg, sum[i]), weight, "");
+    less[i] = LLVMBuildMul(cg->b, cy_lanes_sum(cg, sum[i]), weight, "");
   V upper = LLVMBuildAdd(cg->b, LLVMBuildShl(cg->b, less[2], byte, ""), less[1], "");
   V middle = LLVMBuildAnd(cg->b, less[1], cy_i32(cg, 0xffff), "");
   cy_store(cg, step, to, 4);
@@ -142,38 +120,23 @@ static void emit_head(cy_cg *cg, const plan *p, V step, const V *sum, V to) {
 
 /* A block of a row. Numbers below `min` are as coarse as its own: TOP by them might not be finite. Where there is
  * something that is not finite, the step is NaN. */
-static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to) {
+static void round_block(cy_cg *cg, const void *of, V from, V row, V block) {
   const double min = 1e-30;
-  unsigned lanes = p->block % cg->W == 0 ? cg->W : p->block % 8 == 0 ? 8 : 4;
-  V stride = cy_size(cg, p->d->ak), max = cy_rounded_largest(cg, p->block, from, stride, lanes),
-    floor = LLVMConstReal(cg->f32, min);
-  V top = LLVMConstReal(cg->f32, TOP), sum[DIGITS];
+  const plan *p = of;
+  unsigned lanes = cy_scaled_lanes(cg, &p->s);
+  V to = cy_gep(cg, row, cy_mulc(cg, block, p->block_bytes)), floor = LLVMConstReal(cg->f32, min), sum[DIGITS];
+  V stride = cy_size(cg, p->s.d->ak), max = cy_scaled_largest(cg, &p->s, from, lanes),
+    top = LLVMConstReal(cg->f32, TOP);
   V largest = cy_select(cg, LLVMBuildFCmp(cg->b, LLVMRealOLT, max, floor, ""), floor, max);
   V inverse = cy_splat(cg, LLVMBuildFDiv(cg->b, top, largest, ""), lanes);
   for (int i = 0; i < DIGITS; i++)
     sum[i] = LLVMConstNull(LLVMVectorType(cg->i32, lanes));
-  for (int64_t i = 0; i < p->block; i += lanes) {
-    V x = cy_int_gemm_load_floats(cg, cy_gepf(cg, from, cy_mulc(cg, stride, i)), stride, lanes);
+  for (int64_t i = 0; i < p->s.block; i += lanes) {
+    V x = cy_scaled_floats(cg, cy_gepf(cg, from, cy_mulc(cg, stride, i)), stride, lanes);
     V q = rounded(cg, x, inverse, lanes);
     emit_digits(cg, p, q, cy_gepc(cg, to, HEAD_BYTES + i), sum, lanes);
   }
   emit_head(cg, p, step_of(cg, max, largest), sum, to);
-}
-
-/* Where block `block` of a row lies, rows being counted over all matrices. */
-static V rounded_at(cy_cg *cg, const plan *p, V row, V block) {
-  V number = cy_add(cg, cy_mulc(cg, row, p->count), block);
-  return cy_gep(cg, cy_arg_ptr(cg, p->d->shared_slot), cy_mulc(cg, number, p->block_bytes));
-}
-
-static void round_block(cy_cg *cg, const void *of, V from, V row, V block) {
-  emit_rounded_block(cg, of, from, rounded_at(cg, of, row, block));
-}
-
-static void emit_rounded(cy_cg *cg, const void *of, const char *name) {
-  const plan *p = of;
-  const cy_rounded_rows rows = {p->d, p->count, p->share, round_block};
-  cy_rounded_rows_emit(cg, &rows, p, name);
 }
 
 /* ---- the micro-kernel: a block of k, so many tiles of columns ---- */
@@ -200,7 +163,7 @@ typedef struct kernel {
   const plan *p;
   unsigned first;        /* vector of the panel that sums begin with */
   V row, mask;           /* block of a row; the lower 4 bits of bytes */
-  cy_int_gemm_place at;  /* of a panel */
+  cy_scaled_place at;    /* of a panel */
   V scale[VECTORS];      /* .. and in the order of sums .. */
   V zero[VECTORS], sums; /* .. as i32; NULL: there are none */
 } kernel;
@@ -213,23 +176,10 @@ static void load_dot4(cy_cg *cg, const kernel *k, V row, V *out) {
   LLVMTypeRef type = LLVMVectorType(cg->i8, 4 * cg->W);
   V line[4];
   for (int i = 0; i < 4; i++) {
-    V at = cy_gep(cg, k->at.codes, cy_mulc(cg, cy_addc(cg, row, i), k->p->d->ints.tile));
+    V at = cy_gep(cg, k->at.codes, cy_mulc(cg, cy_addc(cg, row, i), k->p->s.d->ints.tile));
     line[i] = cy_load(cg, type, at, 1);
   }
-  for (unsigned i = k->first / 2; 2 * i < k->first + k->p->nv; i++, out += 2) {
-    V first = cy_int_gemm_unpacked(cg, line[0], line[1], 1, i),
-      second = cy_int_gemm_unpacked(cg, line[2], line[3], 1, i);
-    out[0] = cy_int_gemm_unpacked(cg, first, second, 2, false);
-    out[1] = cy_int_gemm_unpacked(cg, first, second, 2, true);
-  }
-}
-
-/* The code of 4 bits in each byte. */
-static V half_of(cy_cg *cg, V v, V mask, bool high) {
-  v = LLVMBuildBitCast(cg->b, v, cg->vi, "");
-  if (high)
-    v = LLVMBuildLShr(cg->b, v, cy_splat(cg, cy_i32(cg, 4), cg->W), "");
-  return LLVMBuildAnd(cg->b, v, mask, "");
+  cy_scaled_interleave(cg, line, k->first, k->p->nv, out);
 }
 
 /* Four of the digits, `at` of all, in each lane. */
@@ -254,26 +204,20 @@ static void emit_group(cy_cg *cg, const kernel *k, V row, V *sum) {
   load_dot4(cg, k, row, four);
   for (int high = 0; high < 2; high++) {
     for (unsigned j = 0; j < p->nv; j++)
-      half[j] = half_of(cg, four[j], k->mask, high);
+      half[j] = cy_scaled_half(cg, four[j], k->mask, high);
     for (int i = 0; i < DIGITS; i++) {
-      V digits = load_digits(cg, k, cy_addc(cg, row, i * p->block + high * p->bytes));
+      V digits = load_digits(cg, k, cy_addc(cg, row, i * p->s.block + high * p->s.bytes));
       for (unsigned j = 0; j < p->nv; j++) {
         V *s = &sum[(unsigned)i * p->nv + j];
-        *s = p->dot4 ? cy_int_gemm_add(cg, cy_group_kernel_of(CY_GROUP_DOT4), *s, half[j], digits)
-                     : LLVMBuildAdd(cg->b, *s, cy_int_gemm_bytes_times(cg, half[j], digits), "");
+        *s = cy_scaled_add(cg, *s, half[j], digits);
       }
     }
     fence_sums(cg, DIGITS * p->nv, sum);
   }
 }
 
-/* Up to AT_ONCE that divide all groups of rows of bytes. */
-static int64_t groups_at_once(const plan *p) {
-  int64_t n = AT_ONCE;
-  while (p->bytes / 4 % n)
-    n--;
-  return n;
-}
+/* Groups of rows of bytes that are done without a loop. */
+static int64_t groups_at_once(const plan *p) { return cy_scaled_divisor(p->s.bytes / 4, AT_ONCE); }
 
 /* Sums of 16 bits, each of which weighs so much, onto `sum`. */
 static V add_words(cy_cg *cg, V sum, V words, int64_t weight) {
@@ -302,12 +246,12 @@ static void emit_groups(cy_cg *cg, const kernel *k, V row, V *sum) {
 static void emit_depth(cy_cg *cg, const kernel *k, V *sum) {
   int64_t once = groups_at_once(k->p) * 4;
   unsigned n = sums_of(k);
-  if (once == k->p->bytes) {
+  if (once == k->p->s.bytes) {
     emit_groups(cg, k, cy_i64(cg, 0), sum);
     return;
   }
   cy_loop g;
-  cy_loop_begin(cg, &g, cy_i64(cg, 0), cy_i64(cg, k->p->bytes), cy_i64(cg, once), sum, n);
+  cy_loop_begin(cg, &g, cy_i64(cg, 0), cy_i64(cg, k->p->s.bytes), cy_i64(cg, once), sum, n);
   memcpy(sum, g.v, n * sizeof *sum);
   emit_groups(cg, k, g.iv, sum);
   cy_loop_end(cg, &g, sum);
@@ -362,9 +306,9 @@ static V zero_of(cy_cg *cg, V bytes) {
 /* A panel: all rows, which find its codes in the first-level cache. */
 static void emit_panel(cy_cg *cg, kernel *k) {
   const plan *p = k->p;
-  V fn = cg->fn, sum[CY_LOOP_MAX], zeros = k->at.zeros ? cy_int_gemm_interleaved_zeros(cg, k->at.zeros) : NULL;
+  V fn = cg->fn, sum[CY_LOOP_MAX], zeros = k->at.zeros ? cy_scaled_interleaved_zeros(cg, k->at.zeros) : NULL;
   for (unsigned i = 0; i < VECTORS; i++) {
-    k->scale[i] = cy_int_gemm_interleaved_scales(cg, k->at.scales, (int)i);
+    k->scale[i] = cy_scaled_interleaved_scales(cg, k->at.scales, i);
     k->zero[i] = zeros ? zero_of(cg, cy_some_lanes(cg, zeros, i * cg->W, cg->W)) : NULL;
   }
   cy_loop r;
@@ -373,39 +317,37 @@ static void emit_panel(cy_cg *cg, kernel *k) {
   for (k->first = 0; k->first < VECTORS; k->first += p->nv) {
     emit_begin(cg, k, sum);
     emit_depth(cg, k, sum);
-    emit_end(cg, k, cy_gep(cg, k->sums, cy_mulc(cg, r.iv, p->sums_bytes)), sum);
+    emit_end(cg, k, cy_gep(cg, k->sums, cy_mulc(cg, r.iv, p->s.sums_bytes)), sum);
   }
   cy_loop_end(cg, &r, NULL);
 }
 
 /* Panels of a tile that lie side by side; a tile of all columns is read panel by panel. */
-static int64_t panels_of_tile(const plan *p) { return p->d->ints.tile == UNIT ? p->unit : 1; }
+static int64_t panels_of_tile(const plan *p) { return p->s.d->ints.tile == UNIT ? p->s.unit : 1; }
 
 /* From the codes of a tile to those of the next. */
-static int64_t tile_bytes(const plan *p) { return p->d->ints.tile == UNIT ? p->bytes * UNIT : p->nr; }
-static int64_t tile_columns(const plan *p) { return panels_of_tile(p) * p->nr; }
+static int64_t tile_bytes(const plan *p) { return p->s.d->ints.tile == UNIT ? p->s.bytes * UNIT : p->s.nr; }
+static int64_t tile_columns(const plan *p) { return panels_of_tile(p) * p->s.nr; }
 
 /* What is `tiles` behind a place. */
-static cy_int_gemm_place place_behind(cy_cg *cg, const plan *p, cy_int_gemm_place at, V tiles) {
+static cy_scaled_place place_behind(cy_cg *cg, const plan *p, cy_scaled_place at, V tiles) {
   V columns = cy_mulc(cg, tiles, tile_columns(p));
-  return (cy_int_gemm_place){.codes = cy_gep(cg, at.codes, cy_mulc(cg, tiles, tile_bytes(p))),
-                             .scales = cy_gepf(cg, at.scales, columns),
-                             .zeros = at.zeros ? cy_gep(cg, at.zeros, columns) : NULL};
+  return cy_scaled_behind(cg, at, cy_mulc(cg, tiles, tile_bytes(p)), columns);
 }
 
 /* Asks for a tile: the hardware does not know where the next run of columns begins, nor that it is on another page. */
-static void emit_prefetch(cy_cg *cg, const plan *p, cy_int_gemm_place at) {
-  for (int64_t i = 0; i < p->bytes; i++)
-    cy_prefetch(cg, cy_gepc(cg, at.codes, i * p->d->ints.tile), false, CY_FIRST_LEVEL);
+static void emit_prefetch(cy_cg *cg, const plan *p, cy_scaled_place at) {
+  for (int64_t i = 0; i < p->s.bytes; i++)
+    cy_prefetch(cg, cy_gepc(cg, at.codes, i * p->s.d->ints.tile), false, CY_FIRST_LEVEL);
   for (int64_t i = 0; i < tile_columns(p) * 4; i += LINE)
     cy_prefetch(cg, cy_gepc(cg, at.scales, i), false, CY_FIRST_LEVEL);
   if (at.zeros)
     cy_prefetch(cg, at.zeros, false, CY_FIRST_LEVEL);
 }
 
-static cy_int_gemm_place place_of_args(cy_cg *cg, const plan *p, unsigned first) {
-  cy_int_gemm_place at = {.codes = LLVMGetParam(cg->fn, first), .scales = LLVMGetParam(cg->fn, first + 1)};
-  if (p->d->ints.zero_slot >= 0)
+static cy_scaled_place place_of_args(cy_cg *cg, const plan *p, unsigned first) {
+  cy_scaled_place at = {.codes = LLVMGetParam(cg->fn, first), .scales = LLVMGetParam(cg->fn, first + 1)};
+  if (p->s.d->ints.zero_slot >= 0)
     at.zeros = LLVMGetParam(cg->fn, first + 2);
   return at;
 }
@@ -413,8 +355,8 @@ static cy_int_gemm_place place_of_args(cy_cg *cg, const plan *p, unsigned first)
 /* A tile, and an order for the one that follows in so many. */
 static void emit_tile(cy_cg *cg, const plan *p, V tile) {
   V fn = cg->fn, columns = cy_i64(cg, tile_columns(p));
-  cy_int_gemm_place now = place_behind(cg, p, place_of_args(cg, p, CODES), tile), next = place_of_args(cg, p, PREFETCH),
-                    later = place_of_args(cg, p, LATER);
+  cy_scaled_place now = place_behind(cg, p, place_of_args(cg, p, CODES), tile), next = place_of_args(cg, p, PREFETCH),
+                  later = place_of_args(cg, p, LATER);
   V same = cy_icmp(cg, LLVMIntSLT, tile, LLVMGetParam(fn, SAME));
   next.codes = cy_select(cg, same, next.codes, later.codes);
   next.scales = cy_select(cg, same, next.scales, later.scales);
@@ -424,20 +366,18 @@ static void emit_tile(cy_cg *cg, const plan *p, V tile) {
   V mask = LLVMBuildBitCast(cg->b, cy_splat(cg, cy_i32(cg, 0x0f0f0f0f), cg->W), cg->vf, "");
   cy_accumulators_fence(cg, 1, &mask);
   cy_loop j;
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), columns, cy_i64(cg, p->nr), NULL, 0);
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), columns, cy_i64(cg, p->s.nr), NULL, 0);
   kernel k = {.p = p, .sums = cy_gepf(cg, sums, j.iv), .mask = LLVMBuildBitCast(cg->b, mask, cg->vi, "")};
-  k.at.codes = cy_gep(cg, now.codes, j.iv);
-  k.at.scales = cy_gepf(cg, now.scales, j.iv);
-  k.at.zeros = now.zeros ? cy_gep(cg, now.zeros, j.iv) : NULL;
+  k.at = cy_scaled_behind(cg, now, j.iv, j.iv);
   emit_panel(cg, &k);
   cy_loop_end(cg, &j, NULL);
 }
 
 static V kernel_of(cy_cg *cg, const plan *p) {
-  const cy_gemm_desc *d = p->d;
+  const cy_gemm_desc *d = p->s.d;
   char name[80];
   snprintf(name, sizeof name, "cyk_few%s%s_%lld_%lld_%lld", d->ints.zero_slot < 0 ? "" : "z", p->dot4 ? "" : "_words",
-           (long long)p->nr, (long long)p->block, (long long)d->ints.tile);
+           (long long)p->s.nr, (long long)p->s.block, (long long)d->ints.tile);
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
@@ -457,145 +397,55 @@ static V kernel_of(cy_cg *cg, const plan *p) {
 
 /* ---- the product of a task ---- */
 
-typedef struct frame {
-  const plan *p;
-  V sums;            /* behind room for a panel */
-  cy_matrix_rows at; /* of the matrix */
-  V first_row, m;
-  V q0, q1; /* panels; the last one may begin early */
-} frame;
-
-/* Where the sums of a panel lie, in the first row. */
-static V sums_at(cy_cg *cg, const frame *f, V q) {
-  return cy_gep(cg, f->sums, cy_mulc(cg, cy_sub(cg, q, f->q0), f->p->nr * 4));
-}
-
-static void put_place(cy_cg *cg, V *args, cy_int_gemm_place at) {
+static void put_place(cy_cg *cg, V *args, cy_scaled_place at) {
   args[0] = at.codes;
   args[1] = at.scales;
   args[2] = at.zeros ? at.zeros : LLVMConstNull(cg->ptr);
 }
 
-static V at_least_one(cy_cg *cg, V v) { return cy_imax(cg, v, cy_i64(cg, 1)); }
-
 /* Panels [q, end), in whole tiles, of a block. As many tiles ahead as have PREFETCH_BYTES lies another block as soon as
  * the panels end. */
-static void emit_call(cy_cg *cg, const frame *f, V block, V q, V end) {
-  const plan *p = f->p;
-  V fn = kernel_of(cg, p), args[KERNEL_ARGS] = {[ROWS] = f->m}, col = cy_panel_column(cg, p->n, p->nr, q);
-  V tiles = cy_div(cg, cy_sub(cg, end, q), cy_i64(cg, panels_of_tile(p))), last = cy_i64(cg, p->count - 1);
-  int64_t bytes = p->bytes * tile_columns(p);
-  V some = at_least_one(cg, tiles), prefetch = cy_i64(cg, bytes < PREFETCH_BYTES ? PREFETCH_BYTES / bytes : 1);
+static void emit_call(cy_cg *cg, const cy_scaled_frame *f, V block, V q, V end) {
+  const plan *p = (const plan *)f->p;
+  const cy_gemm_desc *d = p->s.d;
+  V fn = kernel_of(cg, p), args[KERNEL_ARGS] = {[ROWS] = f->rows}, col = cy_scaled_column(cg, f->p, q);
+  V tiles = cy_div(cg, cy_sub(cg, end, q), cy_i64(cg, panels_of_tile(p))), last = cy_i64(cg, p->s.count - 1);
+  int64_t bytes = p->s.bytes * tile_columns(p);
+  V some = cy_imax(cg, tiles, cy_i64(cg, 1)),
+    prefetch = cy_i64(cg, bytes < PREFETCH_BYTES ? PREFETCH_BYTES / bytes : 1);
   V blocks = cy_add(cg, block, cy_div(cg, prefetch, some)), over = cy_mod(cg, prefetch, some);
-  cy_int_gemm_place next = cy_int_gemm_place_of(cg, p->d, cy_imin(cg, last, blocks), col);
-  cy_int_gemm_place later = cy_int_gemm_place_of(cg, p->d, cy_imin(cg, last, cy_addc(cg, blocks, 1)), col);
-  args[ROW_BYTES] = cy_i64(cg, p->count * p->block_bytes);
+  cy_scaled_place next = cy_scaled_place_of(cg, d, cy_imin(cg, last, blocks), col);
+  cy_scaled_place later = cy_scaled_place_of(cg, d, cy_imin(cg, last, cy_addc(cg, blocks, 1)), col);
+  args[ROW_BYTES] = cy_i64(cg, p->s.row_bytes);
   args[TILES] = tiles;
   args[SAME] = cy_sub(cg, tiles, over);
-  args[DIGITS_AT] = rounded_at(cg, p, f->first_row, block);
-  args[SUMS] = sums_at(cg, f, q);
-  put_place(cg, args + CODES, cy_int_gemm_place_of(cg, p->d, block, col));
+  args[DIGITS_AT] = cy_gep(cg, f->m, cy_mulc(cg, block, p->block_bytes));
+  args[SUMS] = cy_scaled_sums_at(cg, f, q);
+  put_place(cg, args + CODES, cy_scaled_place_of(cg, d, block, col));
   put_place(cg, args + PREFETCH, place_behind(cg, p, next, over));
   put_place(cg, args + LATER, place_behind(cg, p, later, cy_sub(cg, over, tiles)));
   cy_call(cg, fn, args, KERNEL_ARGS);
 }
 
-/* Sums of a row's panel, which lie in the order of interleaving, to where its columns belong. */
-static void emit_ordered(cy_cg *cg, const frame *f, V row, V q) {
-  const plan *p = f->p;
-  V first = cy_mulc(cg, f->q0, p->nr), line = cy_mulc(cg, row, p->sums_bytes);
-  V from = cy_gep(cg, sums_at(cg, f, q), line);
-  V to = cy_gep(cg, cy_gepf(cg, f->sums, cy_sub(cg, cy_panel_column(cg, p->n, p->nr, q), first)), line);
-  cy_interleaved_order(cg, from, to);
-}
-
-static void emit_epilogue(cy_cg *cg, frame *f) {
-  const plan *p = f->p;
-  cy_loop r, q;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->m, cy_i64(cg, 1), NULL, 0);
-  cy_loop_begin(cg, &q, f->q0, f->q1, cy_i64(cg, 1), NULL, 0);
-  emit_ordered(cg, f, r.iv, q.iv);
-  cy_loop_end(cg, &q, NULL);
-  cy_loop_end(cg, &r, NULL);
-  V col = cy_mulc(cg, f->q0, p->nr), end = cy_imin(cg, cy_i64(cg, p->n), cy_mulc(cg, f->q1, p->nr));
-  cy_rows index = cy_matrix_rows_index(&f->at);
-  cy_epilogue_tile(cg, &p->d->epilogue, &index, f->sums, cy_i64(cg, p->sums_bytes), f->m, cy_i64(cg, 0),
-                   cy_sub(cg, end, col), col, (unsigned)(p->n % cg->W));
-}
-
-/* Panels [q0, q1) of the frame, all blocks of k. */
-static void emit_panels(cy_cg *cg, frame *f) {
-  const plan *p = f->p;
-  V full = cy_i64(cg, p->n / p->nr), whole = cy_imin(cg, f->q1, full);
-  cy_loop r, b;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->m, cy_i64(cg, 1), NULL, 0);
-  V line = cy_gep(cg, f->sums, cy_mulc(cg, r.iv, p->sums_bytes));
-  cy_fill_zero(cg, line, cy_mulc(cg, cy_sub(cg, f->q1, f->q0), p->nr));
-  cy_loop_end(cg, &r, NULL);
-  cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_i64(cg, p->count), cy_i64(cg, 1), NULL, 0);
-  emit_call(cg, f, b.iv, f->q0, whole);
-  if (p->n % p->nr) {
+static void multiply(cy_cg *cg, const cy_scaled_frame *f, V block, V count) {
+  (void)count;
+  V full = cy_i64(cg, f->p->n / f->p->nr);
+  emit_call(cg, f, block, f->q0, cy_imin(cg, f->q1, full));
+  if (f->p->n % f->p->nr) {
     cy_if last;
     cy_if_begin(cg, &last, cy_icmp(cg, LLVMIntSGT, f->q1, full));
-    emit_call(cg, f, b.iv, full, f->q1);
+    emit_call(cg, f, block, full, f->q1);
     cy_if_end(cg, &last);
   }
-  cy_loop_end(cg, &b, NULL);
-  emit_epilogue(cg, f);
 }
 
-/* Tasks [first, end) of columns of a matrix. */
-static void emit_columns(cy_cg *cg, frame *f, V first, V end) {
-  const plan *p = f->p;
-  V from = cy_mulc(cg, first, p->task * p->unit);
-  V to = cy_imin(cg, cy_i64(cg, p->panels), cy_mulc(cg, end, p->task * p->unit));
-  cy_loop q;
-  cy_loop_begin(cg, &q, from, to, cy_i64(cg, RUN_COLUMNS / p->nr), NULL, 0);
-  f->q0 = q.iv;
-  f->q1 = cy_imin(cg, to, cy_addc(cg, q.iv, RUN_COLUMNS / p->nr));
-  emit_panels(cg, f);
-  cy_loop_end(cg, &q, NULL);
-}
+static const cy_scaled_form form = {.round = round_block, .multiply = multiply, .interleaved = true};
 
-static void emit_gemm(cy_cg *cg, const void *of, const char *name) {
-  const plan *p = of;
-  const cy_gemm_desc *d = p->d;
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(&d->epilogue, cg);
-  frame f = {.p = p, .m = cy_size(cg, d->m)};
-  f.sums = cy_gepc(cg, cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p)), p->nr * 4);
-  V tasks = cy_i64(cg, column_tasks(p)), low = cy_div(cg, cg->begin, tasks), high = cy_ceil_div(cg, cg->end, tasks);
-  cy_loop matrix;
-  cy_loop_begin(cg, &matrix, low, high, cy_i64(cg, 1), NULL, 0);
-  V before = cy_mul(cg, matrix.iv, tasks), begin = cy_imax(cg, cg->begin, before);
-  V end = cy_imin(cg, cg->end, cy_add(cg, before, tasks));
-  f.at = cy_matrix_rows_at(cg, d, matrix.iv, cy_i64(cg, 0));
-  f.first_row = cy_mul(cg, matrix.iv, f.m);
-  V first = cy_sub(cg, begin, before);
-  emit_columns(cg, &f, first, cy_sub(cg, end, before));
-  cy_loop_end(cg, &matrix, NULL);
-  cy_fn_end(cg, NULL);
-}
-
-static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  plan p = plan_of(cg, desc);
-  return cy_arena_copy(arena, &p, sizeof p);
-}
+CY_PLAN_MAKE(plan)
 
 static const char *name_of(const void *of) {
-  return ((const plan *)of)->d->ints.bits == 8 ? "gemm int8 weights int24 rows" : "gemm int4 weights int24 rows";
+  return ((const plan *)of)->s.d->ints.bits == 8 ? "gemm int8 weights int24 rows" : "gemm int4 weights int24 rows";
 }
 
-static void describe(const void *of, char *text, size_t size) {
-  const plan *p = of;
-  snprintf(text, size, "up to %d rows, tasks of %lld columns, k by %lld", CY_INT_GEMM_FEW, (long long)(UNIT * p->task),
-           (long long)p->block);
-}
-
-const cy_generator cy_few_rows_generator = {
-    .plan = plan_make,
-    .name = name_of,
-    .describe = describe,
-    .phase = {{"_rows", NULL, emit_rounded, rounded_count}, {"", NULL, emit_gemm, task_count}},
-    .worker_bytes = worker_bytes,
-    .shared_bytes = shared_bytes};
+const cy_generator cy_few_rows_generator = {CY_SCALED_PHASES(cy_scaled_emit), .plan = plan_make, .name = name_of,
+                                            .describe = cy_scaled_describe, .worker_bytes = cy_scaled_worker_bytes};

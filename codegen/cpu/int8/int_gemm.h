@@ -193,8 +193,8 @@ enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = CY_AMX_STEP }; /* of a tile */
 cy_tile cy_int_gemm_amx_tile(int64_t rows, int64_t n);
 cy_blocks cy_int_gemm_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes,
                                  bool copied);
-V cy_int_gemm_load_first(cy_cg *cg, V p, unsigned lanes); /* of an i32 vector; the others are 0 */
 V cy_int_gemm_kernel_begin(cy_cg *cg, const char *name, cy_int_gemm_variant variant); /* begins one of either kind */
+LLVMTypeRef cy_int_gemm_kernel_type(cy_cg *cg, cy_int_gemm_variant variant);
 /* Bytes of a panel's NR columns for one group of `step` k. */
 int64_t cy_int_gemm_group_bytes(cy_int_gemm_variant variant, int64_t nr);
 /* acc + a * b over the pairs or dot4 of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */
@@ -210,8 +210,20 @@ typedef struct cy_int_gemm_depth {
 } cy_int_gemm_depth;
 
 /* Sums of mr rows and nv vectors of columns, those of a panel at b, in out[mr * nv], from where the caller builds. */
-void cy_int_gemm_accumulate(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, const V *row, V b,
-                      V start, const cy_int_gemm_depth *depth, V *out);
+void cy_int_gemm_accumulate(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, const V *row,
+                            V b, V start, const cy_int_gemm_depth *depth, V *out);
+
+/* ---- int_product.c ---- */
+
+/* c[rows] (+)= rows of a times panels at b, side by side. */
+typedef struct cy_int_product {
+  cy_int_gemm_variant variant; /* without starts, split, row_block, shuffled, prefetch */
+  cy_tile tile;
+  int64_t nr, row_bytes, ldc; /* bytes between rows of a, which tab has, too, and of c */
+  V rows, a, tab, b, c, groups, panels;
+  V onto; /* i1: onto what c holds; NULL: no */
+} cy_int_product;
+void cy_int_product_emit(cy_cg *cg, const cy_int_product *product);
 
 /* ---- int_order.c: what code reads of panels whose runs differ, where form.shuffled ---- */
 
@@ -266,38 +278,11 @@ void cy_int_gemm_inline_emit(cy_cg *cg, const cy_int_gemm_inline *tile, V q0, V 
 
 /* Can weights in integers, in blocks of so many rows, become bf16 for AMX? */
 bool cy_int_gemm_blocks_possible(const cy_cg *cg, int64_t block, int64_t k);
-V cy_int_gemm_load_floats(cy_cg *cg, V from, V stride, unsigned lanes); /* stride: floats from one to the next */
 
 /* ---- quantised_rows.c ---- */
 
 /* Can such weights, stored in tiles of so many columns, be multiplied by rows in 8 bits? */
 bool cy_quantised_rows_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
-
-/* The phase in which rows of a become integers, block by block of k: tasks are `share` of a row's `count` blocks. */
-typedef struct cy_rounded_rows {
-  const cy_gemm_desc *d;
-  int64_t count, share;
-  void (*block)(cy_cg *cg, const void *plan, V from, V row,
-                V block); /* from: the block's floats; row: of all matrices */
-} cy_rounded_rows;
-void cy_rounded_rows_emit(cy_cg *cg, const cy_rounded_rows *rows, const void *plan, const char *name);
-V cy_rounded_largest(cy_cg *cg, int64_t block, V from, V stride, unsigned lanes); /* magnitude of a block */
-V cy_rounded_sum(cy_cg *cg, V v);                                                 /* of all lanes */
-/* The column that a panel of nr begins with: the last one ends with the last of n columns. */
-V cy_panel_column(cy_cg *cg, int64_t n, int64_t nr, V panel);
-/* Sums of a panel of interleaved columns, in their own order; from and to may overlap, to being in front. */
-void cy_interleaved_order(cy_cg *cg, V from, V to);
-
-/* Where weights of a block, from a column on, begin. */
-typedef struct cy_int_gemm_place {
-  V codes, scales, zeros; /* zeros NULL: there are none */
-} cy_int_gemm_place;
-cy_int_gemm_place cy_int_gemm_place_of(cy_cg *cg, const cy_gemm_desc *desc, V block, V col);
-/* Of vectors of 4 * W bytes: unpack of pairs of i8 or i16 in lanes of 128 bits. */
-V cy_int_gemm_unpacked(cy_cg *cg, V a, V b, unsigned bytes, bool high);
-/* Of 4 * W columns, in the order that two rounds of unpack leave: vector i of the scales; all zero points, as bytes. */
-V cy_int_gemm_interleaved_scales(cy_cg *cg, V scales, int i);
-V cy_int_gemm_interleaved_zeros(cy_cg *cg, V zeros);
 
 /* ---- int_few_rows.c ---- */
 

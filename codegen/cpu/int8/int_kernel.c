@@ -134,11 +134,17 @@ static V load_b(cy_cg *cg, cy_int_gemm_variant variant, V p, unsigned lanes) {
   return lanes == cg->W ? v : cy_shuffle(cg, v, LLVMConstNull(LLVMTypeOf(v)), order, cg->W);
 }
 
-V cy_int_gemm_kernel_begin(cy_cg *cg, const char *name, cy_int_gemm_variant variant) {
+LLVMTypeRef cy_int_gemm_kernel_type(cy_cg *cg, cy_int_gemm_variant variant) {
   LLVMTypeRef params[CY_INT_GEMM_MAX_ARGS] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->i64, cg->ptr,
                                               cg->ptr, cg->ptr, cg->i64, cg->i64, cg->ptr, cg->i64, cg->ptr, cg->ptr};
   if (!variant.prefetch)
     params[CY_INT_GEMM_ARGS + 1] = cg->ptr;
+  return LLVMFunctionType(cg->voidt, params, cy_int_gemm_args(variant), 0);
+}
+
+V cy_int_gemm_kernel_begin(cy_cg *cg, const char *name, cy_int_gemm_variant variant) {
+  LLVMTypeRef params[CY_INT_GEMM_MAX_ARGS];
+  LLVMGetParamTypes(cy_int_gemm_kernel_type(cg, variant), params);
   return cy_fn_begin(cg, name, cg->voidt, params, cy_int_gemm_args(variant),
                      CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
 }

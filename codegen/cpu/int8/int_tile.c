@@ -26,10 +26,9 @@ static V kernel_of_rows(cy_cg *cg, const plan *p, unsigned mr, unsigned nv, int6
 }
 
 /* The micro-kernel for a tile of which there are so many rows. */
-static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr, LLVMTypeRef *type) {
+static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr) {
   V fn = kernel_of_rows(cg, p, p->tile.mr, nv, nr);
   unsigned few = few_rows(cg, p);
-  *type = LLVMGlobalGetValueType(fn);
   if (!few)
     return fn;
   V fits = cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, few));
@@ -76,8 +75,7 @@ static void prefetch_args(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, 
 static void emit_panels(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, V q0, V end, unsigned nv, int64_t nr,
                         V start, V c) {
   const plan *p = f->p;
-  LLVMTypeRef type;
-  V fn = kernel_of(cg, p, t->rows, nv, nr, &type), b = cy_gep(cg, f->b, bytes_before(cg, f, q0));
+  V fn = kernel_of(cg, p, t->rows, nv, nr), b = cy_gep(cg, f->b, bytes_before(cg, f, q0));
   V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
   if (p->variant.split) {
     V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
@@ -93,7 +91,7 @@ static void emit_panels(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, V 
     args[cy_int_gemm_args(p->variant) - 2] = own.panels;
     args[cy_int_gemm_args(p->variant) - 1] = own.runs;
   }
-  LLVMBuildCall2(cg->b, type, fn, args, cy_int_gemm_args(p->variant), "");
+  LLVMBuildCall2(cg->b, cy_int_gemm_kernel_type(cg, p->variant), fn, args, cy_int_gemm_args(p->variant), "");
 }
 
 /* The last panel has a kernel of its own where fewer vectors do. */

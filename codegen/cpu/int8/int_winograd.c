@@ -160,30 +160,29 @@ static void emit_filters_prefetch(cy_cg *cg, const wino *p, V from, V point) {
 
 static void emit_product(cy_cg *cg, const task *t, const cy_product *x, V point, V filters) {
   const wino *p = t->w;
-  V none = LLVMConstNull(cg->ptr), one = cy_i64(cg, 1),
-    fn = cy_int_gemm_kernel(cg, variant(), p->tile.mr, p->tile.nv, p->nr, false);
-  LLVMTypeRef type = LLVMGlobalGetValueType(fn);
-  if (p->cb < p->c)
-    fn = cy_select(cg, x->accumulate, cy_int_gemm_kernel(cg, variant(), p->tile.mr, p->tile.nv, p->nr, true), fn);
   if (!p->filters_once)
     emit_filters_prefetch(cg, p, filters, point);
-  cy_loop r;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), t->count, cy_i64(cg, p->tile.mr), NULL, 0);
-  V rows = cy_gep(cg, x->a, cy_mulc(cg, r.iv, x->row_bytes)), to = cy_gep(cg, x->c, cy_mulc(cg, r.iv, x->ldc));
-  V args[] = {rows, t->tab, x->b, to,  cy_i64(cg, x->ldc), cy_i64(cg, p->cb / 2), one,
-              none, none,   none, one, cy_i64(cg, 0)};
-  LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
-  cy_loop_end(cg, &r, NULL);
+  const cy_int_product product = {.variant = variant(),
+                                  .tile = p->tile,
+                                  .nr = p->nr,
+                                  .row_bytes = x->row_bytes,
+                                  .ldc = x->ldc,
+                                  .rows = t->count,
+                                  .a = x->a,
+                                  .tab = t->tab,
+                                  .b = x->b,
+                                  .c = x->c,
+                                  .groups = cy_i64(cg, p->cb / 2),
+                                  .panels = cy_i64(cg, 1),
+                                  .onto = p->cb < p->c ? x->accumulate : NULL};
+  cy_int_product_emit(cg, &product);
 }
 
 static const cy_winograd_ints ints = {begin, load_input, load_tap, emit_product, finish};
 
 /* ---- the generator ---- */
 
-static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  wino p = plan_of(cg, desc);
-  return cy_arena_copy(arena, &p, sizeof p);
-}
+CY_PLAN_MAKE(wino)
 
 static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
   (void)cg;
@@ -196,5 +195,5 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
   *out = (cy_packing){.bytes = l.bytes, .ints = cy_arena_copy(arena, &l, sizeof l)};
 }
 
-const cy_generator cy_int_winograd_generator = {CY_WINOGRAD_PHASES, .plan = plan, .pack = pack,
+const cy_generator cy_int_winograd_generator = {CY_WINOGRAD_PHASES, .plan = plan_make, .pack = pack,
                                                 .text = "conv int8 winograd f4x3"};

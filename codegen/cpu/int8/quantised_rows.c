@@ -17,44 +17,39 @@
  * Rows that are few, those of one call of the micro-kernel, wait for weights: tasks that follow each other are done as one
  * then, block by block of k, so that weights are read in the order they lie in, and asked for long before.
  *
- * Turning is done in lanes of 128 bits, by two rounds of unpack: vector q of a panel has columns 16 L + 4 q + [0, 4) in
+ * Interleaving is done in lanes of 128 bits, by two rounds of unpack: vector q of a panel has columns 16 L + 4 q + [0, 4) in
  * lane L. Sums stay in this order till the epilogue, scales and zero points are read in it. The last panel of columns
- * that do not fill it begins so early that it ends with them.
+ * that do not fill it begins so early that it ends with them. Phases, tasks and the epilogue are those of scaled.c.
  */
-#include "int_gemm.h"
+#include "scaled.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
-  VECTORS = 4,            /* of a panel: what two rounds of unpack give */
-  MAX_COLUMNS = 64,       /* of a panel: all CPUs take the same products */
-  INTERLEAVED_ROWS = 128, /* rows of k that are interleaved at a time, about */
-  MAX_ROWS = 192,         /* of a task: sums stay in the second-level cache */
-  MAX_PANELS = 8,         /* of a task, and .. */
-  MIN_TASKS = 16,         /* .. so many tasks, if there are enough panels */
-  FEW_RUN = 16,           /* few rows: tasks done as one, at most, and .. */
-  FEW_PREFETCH = 256,     /* .. rows of bytes from the panel that is interleaved to the one that is asked for */
-  EXACT_GROUPS = 8,       /* 8 * 2 * 127 * 15 fits in 16 bits, .. */
-  MAX_BLOCK = 128         /* .. as does 128 * 127 */
+  VECTORS = CY_SCALED_VECTORS, /* of a panel: what two rounds of unpack give */
+  MAX_COLUMNS = 64,            /* of a panel: all CPUs take the same products */
+  INTERLEAVED_ROWS = 128,      /* rows of k that are interleaved at a time, about */
+  MAX_ROWS = 192,              /* of a task: sums stay in the second-level cache */
+  MAX_PANELS = 8,              /* of a task, and .. */
+  MIN_TASKS = 16,              /* .. so many tasks, if there are enough panels */
+  FEW_RUN = 16,                /* few rows: tasks done as one, at most, and .. */
+  FEW_PREFETCH = 256,          /* .. rows of bytes from the panel that is interleaved to the one that is asked for */
+  EXACT_GROUPS = 8,            /* 8 * 2 * 127 * 15 fits in 16 bits, .. */
+  MAX_BLOCK = 128              /* .. as does 128 * 127 */
 };
 
 typedef struct plan {
-  const cy_gemm_desc *d;
+  cy_scaled s;
   bool dot4;
-  unsigned digits;              /* of 4 bits, that weights are multiplied by one after the other; 1: whole codes */
-  int64_t flip;                 /* what codes are more when they are read as the instruction takes them */
-  int64_t n, k, block, count;   /* count: of blocks */
-  int64_t groups, bytes;        /* of 4 k in a block; rows of bytes */
-  int64_t nr, panels, together; /* columns of a panel; blocks that are interleaved at a time */
-  int64_t row_bytes, interleaved_bytes; /* of a rounded row; of a panel's block */
-  bool few;                             /* rows; run: tasks that are done as one */
-  int64_t run;
-  cy_tile tile;
-  cy_blocks blocks;
+  unsigned digits;           /* of 4 bits, that weights are multiplied by one after the other; 1: whole codes */
+  int64_t flip;              /* what codes are more when they are read as the instruction takes them */
+  int64_t groups;            /* of 4 k in a block */
+  int64_t interleaved_bytes; /* of a panel's block */
+  bool few;                  /* rows */
 } plan;
 
-static bool has_dot4(const cy_cg *cg) { return cg->vnni || cg->vnni_spelled; }
+static const plan *plan_at(const cy_scaled_frame *f) { return (const plan *)f->p; }
 
 bool cy_quantised_rows_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n) {
   return (cg->avx2 || cg->vnni) && cg->fma && block <= MAX_BLOCK && block * bits / 8 % 4 == 0 && n >= MAX_COLUMNS &&
@@ -63,35 +58,39 @@ bool cy_quantised_rows_possible(const cy_cg *cg, int bits, int64_t block, int64_
 
 /* Rows whose sums fit the registers, without vpdpbusd twice: in 16 and in 32 bits. */
 static unsigned tile_rows(const cy_cg *cg, int64_t rows) {
-  unsigned max = cg->registers == 32 ? (has_dot4(cg) ? 6 : 4) : has_dot4(cg) ? 3 : 2;
+  bool dot4 = cy_scaled_dot4(cg);
+  unsigned max = cg->registers == 32 ? (dot4 ? 6 : 4) : dot4 ? 3 : 2;
   return rows && rows < max ? (unsigned)rows : max;
 }
 
+/* Blocks that are interleaved at a time, and what follows from that and from the rows and panels of a task. */
+static void plan_blocks(plan *p, int64_t mb, int64_t run, int64_t k_blocks) {
+  cy_scaled *s = &p->s;
+  s->mb = mb;
+  s->run = run;
+  s->k_blocks = k_blocks;
+  s->weight_bytes = cy_round_up(k_blocks * p->interleaved_bytes, 64);
+  s->sums_bytes = run * s->nb * s->nr * 4;
+}
+
+static const cy_scaled_form form;
+
 static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   int64_t rows = cy_csize_known(d->m);
-  plan p = {.d = d,
-            .dot4 = has_dot4(cg),
-            .n = cy_csize_known(d->n),
-            .k = cy_csize_known(d->k),
-            .block = d->ints.block,
-            .bytes = d->ints.block * d->ints.bits / 8,
-            .flip = d->ints.bits < 8 || d->ints.is_signed == cg->sdot ? 0
-                    : cg->sdot                                        ? -128
-                                                                      : 128,
-            .nr = VECTORS * (int64_t)cg->W,
-            .tile = {tile_rows(cg, rows), VECTORS}};
+  plan p = {.s = cy_scaled_plan(&form, d, VECTORS * (int64_t)cg->W), .dot4 = cy_scaled_dot4(cg)};
+  cy_scaled *s = &p.s;
+  if (d->ints.bits == 8 && d->ints.is_signed != cg->sdot)
+    p.flip = cg->sdot ? -128 : 128;
   p.digits = d->ints.bits == 8 && !p.dot4 ? 2 : 1;
-  p.groups = p.block / 4;
-  p.count = p.k / p.block;
-  p.panels = cy_ceil(p.n, p.nr);
-  p.together = p.block < INTERLEAVED_ROWS ? INTERLEAVED_ROWS / p.block : 1;
-  p.row_bytes = cy_round_up(p.k, 8) + p.count * 8;
-  p.row_bytes = cy_round_up(p.row_bytes, 64) + (cy_round_up(p.row_bytes, 64) % 1024 ? 0 : 64);
-  p.interleaved_bytes = p.nr * (8 + p.groups * 4 * p.digits);
-  int64_t max = MAX_ROWS / p.tile.mr * p.tile.mr, nb = p.panels / MIN_TASKS;
-  p.blocks.mb = rows && rows < max ? cy_round_up(rows, p.tile.mr) : max;
-  p.blocks.nb = nb < 1 ? 1 : nb < MAX_PANELS ? nb : MAX_PANELS;
-  p.run = 1;
+  p.groups = s->block / 4;
+  p.interleaved_bytes = s->nr * (8 + p.groups * 4 * p.digits);
+  s->tile = (cy_tile){tile_rows(cg, rows), VECTORS};
+  s->row_bytes = cy_round_up(cy_round_up(s->k, 8) + s->count * 8, 64);
+  s->row_bytes += s->row_bytes % 1024 ? 0 : 64;
+  int64_t max = MAX_ROWS / s->tile.mr * s->tile.mr, nb = s->panels / MIN_TASKS;
+  s->nb = s->line = nb < 1 ? 1 : nb < MAX_PANELS ? nb : MAX_PANELS;
+  plan_blocks(&p, rows && rows < max ? cy_round_up(rows, s->tile.mr) : max, 1,
+              s->block < INTERLEAVED_ROWS ? INTERLEAVED_ROWS / s->block : 1);
   return p;
 }
 
@@ -99,42 +98,19 @@ static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
 static plan for_few(const plan *p) {
   plan few = *p;
   few.few = true;
-  few.run = FEW_RUN;
-  few.together = 1;
-  few.blocks.mb = p->tile.mr;
+  plan_blocks(&few, p->s.tile.mr, FEW_RUN, 1);
   return few;
 }
 
 static bool always_few(const plan *p) {
-  int64_t rows = cy_csize_known(p->d->m);
-  return rows && rows <= (int64_t)p->tile.mr;
+  int64_t rows = cy_csize_known(p->s.d->m);
+  return rows && rows <= (int64_t)p->s.tile.mr;
 }
 
-/* ---- sizes ---- */
-
-static V batches(cy_cg *cg, const plan *p) { return cy_batch_count(cg, p->d->batch, p->d->n_batch); }
-static V all_rows(cy_cg *cg, const plan *p) { return cy_mul(cg, batches(cg, p), cy_size(cg, p->d->m)); }
-static V row_blocks(cy_cg *cg, const plan *p) {
-  return cy_ceil_div(cg, cy_size(cg, p->d->m), cy_i64(cg, p->blocks.mb));
-}
-static int64_t panel_blocks(const plan *p) { return cy_ceil(p->panels, p->blocks.nb); }
-static int64_t line_bytes(const plan *p) { return p->blocks.nb * p->nr * 4; } /* of a task's row */
-static int64_t sum_bytes(const plan *p) { return p->run * line_bytes(p); }
-static int64_t interleaved_bytes(const plan *p) { return cy_round_up(p->together * p->interleaved_bytes, 64); }
-
-static V rounded_count(cy_cg *cg, const void *ctx) { return all_rows(cg, ctx); }
-static V task_count(cy_cg *cg, const void *ctx) {
-  const plan *p = ctx;
-  return cy_mulc(cg, cy_mul(cg, batches(cg, p), row_blocks(cg, p)), panel_blocks(p));
-}
-static V shared_bytes(cy_cg *cg, const void *ctx) {
-  const plan *p = ctx;
-  return cy_mulc(cg, all_rows(cg, p), p->row_bytes);
-}
 static V worker_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx, few = for_few(p);
-  int64_t one = interleaved_bytes(p) + p->blocks.mb * sum_bytes(p);
-  int64_t other = interleaved_bytes(&few) + few.blocks.mb * sum_bytes(&few);
+  int64_t one = p->s.weight_bytes + p->s.mb * p->s.sums_bytes;
+  int64_t other = few.s.weight_bytes + few.s.mb * few.s.sums_bytes;
   return cy_i64(cg, always_few(p) || one < other ? other : one);
 }
 
@@ -142,21 +118,6 @@ static V worker_bytes(cy_cg *cg, const void *ctx) {
 
 static V ints_of(cy_cg *cg, V floats, unsigned lanes) {
   return LLVMBuildBitCast(cg->b, floats, LLVMVectorType(cg->i32, lanes), "");
-}
-
-V cy_rounded_sum(cy_cg *cg, V v) { return cy_intrinsic(cg, "llvm.vector.reduce.add", LLVMTypeOf(v), &v, 1); }
-
-/* Bits of magnitudes compare like floats do, and NaN is above all. */
-V cy_rounded_largest(cy_cg *cg, int64_t block, V from, V stride, unsigned lanes) {
-  V max = LLVMConstNull(LLVMVectorType(cg->i32, lanes)), mask = cy_splat(cg, cy_i32(cg, INT32_MAX), lanes);
-  cy_loop i;
-  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, block), cy_i64(cg, lanes), &max, 1);
-  V x = cy_int_gemm_load_floats(cg, cy_gepf(cg, from, cy_mul(cg, i.iv, stride)), stride, lanes);
-  V args[2] = {i.v[0], LLVMBuildAnd(cg->b, ints_of(cg, x, lanes), mask, "")};
-  max = cy_intrinsic(cg, "llvm.smax", LLVMTypeOf(mask), args, 2);
-  cy_loop_end(cg, &i, &max);
-  max = cy_intrinsic(cg, "llvm.vector.reduce.smax", LLVMTypeOf(mask), &i.out[0], 1);
-  return LLVMBuildBitCast(cg->b, max, cg->f32, "");
 }
 
 /* x * inverse, rounded: as bits of a float whose last ones count units. Stores codes; returns `sum` and their sum. */
@@ -168,169 +129,83 @@ static V emit_codes(cy_cg *cg, V x, V inverse, V to, V sum, unsigned lanes) {
   return LLVMBuildAdd(cg->b, sum, code, "");
 }
 
-/* A block of a row: `from` its floats, `to` its codes, `more` its step and minus the sum of its codes, times the zero point
- * where all weights have one. Magnitudes below `min` count as nothing: 127 by them might not be finite. Where there is
- * something that is not finite, neither is the step. */
-static void emit_rounded_block(cy_cg *cg, const plan *p, V from, V to, V more) {
+/* What a rounded row has behind its codes. */
+static int64_t steps_at(const plan *p) { return cy_round_up(p->s.k, 8); }
+
+/* A block of a row: its codes, then behind all codes its step and minus the sum of its codes, times the zero point where all
+ * weights have one. Magnitudes below `min` count as nothing: 127 by them might not be finite. Where there is something that is
+ * not finite, neither is the step. */
+static void round_block(cy_cg *cg, const void *of, V from, V row, V block) {
   const double min = 1e-36;
-  unsigned lanes = p->block % cg->W == 0 ? cg->W : p->block % 8 == 0 ? 8 : 4;
-  V stride = cy_size(cg, p->d->ak), max = cy_rounded_largest(cg, p->block, from, stride, lanes);
+  const plan *p = of;
+  const cy_gemm_desc *d = p->s.d;
+  unsigned lanes = cy_scaled_lanes(cg, &p->s);
+  V stride = cy_size(cg, d->ak), max = cy_scaled_largest(cg, &p->s, from, lanes);
+  V to = cy_gep(cg, row, cy_mulc(cg, block, p->s.block)), more = cy_gepc(cg, row, steps_at(p));
   V tiny = LLVMBuildFCmp(cg->b, LLVMRealOLT, max, LLVMConstReal(cg->f32, min), "");
   V top = LLVMConstReal(cg->f32, 127), inverse = LLVMBuildFDiv(cg->b, top, max, "");
   V factor = cy_splat(cg, cy_select(cg, tiny, LLVMConstReal(cg->f32, 0), inverse), lanes);
   V sum = LLVMConstNull(LLVMVectorType(cg->i32, lanes));
   cy_loop i;
-  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, p->block), cy_i64(cg, lanes), &sum, 1);
-  V x = cy_int_gemm_load_floats(cg, cy_gepf(cg, from, cy_mul(cg, i.iv, stride)), stride, lanes);
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, p->s.block), cy_i64(cg, lanes), &sum, 1);
+  V x = cy_scaled_floats(cg, cy_gepf(cg, from, cy_mul(cg, i.iv, stride)), stride, lanes);
   sum = emit_codes(cg, x, factor, cy_gep(cg, to, i.iv), i.v[0], lanes);
   cy_loop_end(cg, &i, &sum);
-  V weight = cy_i32(cg, (int32_t)(p->d->ints.zero_slot < 0 ? -(p->d->ints.middle + p->flip) : -1));
-  sum = LLVMBuildMul(cg->b, cy_rounded_sum(cg, i.out[0]), weight, "");
+  V weight = cy_i32(cg, (int32_t)(d->ints.zero_slot < 0 ? -(d->ints.middle + p->flip) : -1));
+  sum = LLVMBuildMul(cg->b, cy_lanes_sum(cg, i.out[0]), weight, "");
+  more = cy_gep(cg, more, cy_mulc(cg, block, 8));
   cy_store(cg, LLVMBuildFDiv(cg->b, max, top, ""), more, 4);
   cy_store(cg, sum, cy_gepc(cg, more, 4), 4);
-}
-
-static V rounded_at(cy_cg *cg, const plan *p, V row) {
-  return cy_gep(cg, cy_arg_ptr(cg, p->d->shared_slot), cy_mulc(cg, row, p->row_bytes));
-}
-
-/* What a rounded row has behind its codes. */
-static int64_t steps_at(const plan *p) { return cy_round_up(p->k, 8); }
-
-/* Block b of row `row`, whose floats are at `from`. */
-static void round_block(cy_cg *cg, const void *of, V from, V row, V b) {
-  const plan *p = of;
-  V to = rounded_at(cg, p, row), step = cy_gep(cg, cy_gepc(cg, to, steps_at(p)), cy_mulc(cg, b, 8));
-  emit_rounded_block(cg, p, from, cy_gep(cg, to, cy_mulc(cg, b, p->block)), step);
-}
-
-void cy_rounded_rows_emit(cy_cg *cg, const cy_rounded_rows *r, const void *plan, const char *name) {
-  const cy_gemm_desc *d = r->d;
-  V idx[CY_GEMM_BATCH];
-  cy_kernel_begin(cg, name, 0);
-  V m = cy_size(cg, d->m), parts = cy_i64(cg, cy_ceil(r->count, r->share));
-  cy_loop t, b;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  V row = cy_div(cg, t.iv, parts), first = cy_mulc(cg, cy_mod(cg, t.iv, parts), r->share);
-  cy_batch_split(cg, d->batch, d->n_batch, cy_div(cg, row, m), idx);
-  V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_batch_offset(cg, idx, d->a_batch, d->n_batch));
-  a = cy_gepf(cg, a, cy_mul(cg, cy_mod(cg, row, m), cy_size(cg, d->am)));
-  V end = cy_imin(cg, cy_i64(cg, r->count), cy_addc(cg, first, r->share));
-  cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
-  V at = cy_mul(cg, cy_mulc(cg, b.iv, d->ints.block), cy_size(cg, d->ak));
-  r->block(cg, plan, cy_gepf(cg, a, at), row, b.iv);
-  cy_loop_end(cg, &b, NULL);
-  cy_loop_end(cg, &t, NULL);
-  cy_fn_end(cg, NULL);
-}
-
-static void emit_rounded(cy_cg *cg, const void *of, const char *name) {
-  const plan *p = of;
-  const cy_rounded_rows rows = {p->d, p->count, p->count, round_block};
-  cy_rounded_rows_emit(cg, &rows, p, name);
 }
 
 /* ---- a panel's block, interleaved: scales, zero points (i32), then vectors of dot4: [digit][group][VECTORS] ---- */
 
 typedef struct panel {
-  cy_int_gemm_place at, prefetch; /* prefetch: what is interleaved next, to be prefetched */
+  cy_scaled_place at, prefetch; /* prefetch: what is interleaved next, to be prefetched */
   V to;
 } panel;
-
-cy_int_gemm_place cy_int_gemm_place_of(cy_cg *cg, const cy_gemm_desc *d, V block, V col) {
-  int64_t bytes = d->ints.block * d->ints.bits / 8, n = cy_csize_known(d->n);
-  V tile = cy_i64(cg, d->ints.tile), before = cy_mul(cg, cy_div(cg, col, tile), cy_mulc(cg, tile, bytes));
-  V at = cy_add(cg, cy_add(cg, cy_mulc(cg, block, bytes * n), before), cy_mod(cg, col, tile));
-  V number = cy_add(cg, cy_mulc(cg, block, n), col);
-  cy_int_gemm_place to = {.codes = cy_gep(cg, cy_arg_ptr(cg, d->b_slot), at)};
-  to.scales = cy_gepf(cg, cy_arg_ptr(cg, d->ints.scale_slot), number);
-  if (d->ints.zero_slot >= 0)
-    to.zeros = cy_gep(cg, cy_arg_ptr(cg, d->ints.zero_slot), number);
-  return to;
-}
-
-V cy_int_gemm_unpacked(cy_cg *cg, V a, V b, unsigned bytes, bool high) {
-  unsigned lanes = 4 * cg->W / bytes, part = 16 / bytes;
-  LLVMTypeRef type = LLVMVectorType(bytes == 1 ? cg->i8 : cg->i16, lanes);
-  int order[64];
-  for (unsigned i = 0; i < lanes; i++)
-    order[i] = (int)(i / part * part + (high ? part / 2 : 0) + i % part / 2 + i % 2 * lanes);
-  a = LLVMBuildBitCast(cg->b, a, type, "");
-  return cy_shuffle(cg, a, LLVMBuildBitCast(cg->b, b, type, ""), order, lanes);
-}
 
 /* Rows r .. r + 3 of bytes. */
 static void load_dot4(cy_cg *cg, const plan *p, const panel *q, V row, V *out) {
   LLVMTypeRef type = LLVMVectorType(cg->i8, 4 * cg->W);
   V line[4], flip = cy_splat(cg, LLVMConstInt(cg->i8, 0x80, 0), 4 * cg->W);
   for (int i = 0; i < 4; i++) {
-    V at = cy_mulc(cg, cy_addc(cg, row, i), p->d->ints.tile);
+    V at = cy_mulc(cg, cy_addc(cg, row, i), p->s.d->ints.tile);
     line[i] = cy_load(cg, type, cy_gep(cg, q->at.codes, at), 1);
     if (p->flip)
       line[i] = LLVMBuildXor(cg->b, line[i], flip, "");
     cy_prefetch(cg, cy_gep(cg, q->prefetch.codes, at), false, p->few ? CY_FIRST_LEVEL : CY_SECOND_LEVEL);
   }
-  for (int i = 0; i < 2; i++) {
-    V first = cy_int_gemm_unpacked(cg, line[0], line[1], 1, i),
-      second = cy_int_gemm_unpacked(cg, line[2], line[3], 1, i);
-    out[2 * i] = cy_int_gemm_unpacked(cg, first, second, 2, false);
-    out[2 * i + 1] = cy_int_gemm_unpacked(cg, first, second, 2, true);
-  }
-}
-
-static V digit_of(cy_cg *cg, V v, bool high) {
-  v = LLVMBuildBitCast(cg->b, v, cg->vi, "");
-  if (high)
-    v = LLVMBuildLShr(cg->b, v, cy_splat(cg, cy_i32(cg, 4), cg->W), "");
-  return LLVMBuildAnd(cg->b, v, cy_splat(cg, cy_i32(cg, 0x0f0f0f0f), cg->W), "");
+  cy_scaled_interleave(cg, line, 0, VECTORS, out);
 }
 
 static void emit_interleaved_rows(cy_cg *cg, const plan *p, const panel *q) {
-  bool digits = p->d->ints.bits == 4 || p->digits == 2; /* the higher ones lie behind all lower ones */
-  int64_t vector = (int64_t)cg->W * 4, group = VECTORS * vector, high = p->bytes / 4 * group;
+  bool digits = p->s.d->ints.bits == 4 || p->digits == 2; /* the higher ones lie behind all lower ones */
+  int64_t vector = (int64_t)cg->W * 4, group = VECTORS * vector, high = p->s.bytes / 4 * group;
+  V mask = cy_splat(cg, cy_i32(cg, 0x0f0f0f0f), cg->W);
   cy_loop r;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), cy_i64(cg, p->bytes), cy_i64(cg, 4), NULL, 0);
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), cy_i64(cg, p->s.bytes), cy_i64(cg, 4), NULL, 0);
   V four[VECTORS], to = cy_gep(cg, q->to, cy_mulc(cg, r.iv, group / 4));
   load_dot4(cg, p, q, r.iv, four);
   for (int i = 0; i < VECTORS; i++) {
-    V at = cy_gepc(cg, to, p->nr * 8 + i * vector);
-    cy_store(cg, digits ? digit_of(cg, four[i], false) : four[i], at, 4);
+    V at = cy_gepc(cg, to, p->s.nr * 8 + i * vector);
+    cy_store(cg, digits ? cy_scaled_half(cg, four[i], mask, false) : four[i], at, 4);
     if (digits)
-      cy_store(cg, digit_of(cg, four[i], true), cy_gepc(cg, at, high), 4);
+      cy_store(cg, cy_scaled_half(cg, four[i], mask, true), cy_gepc(cg, at, high), 4);
   }
   cy_loop_end(cg, &r, NULL);
 }
 
-V cy_int_gemm_interleaved_scales(cy_cg *cg, V scales, int i) {
-  unsigned count = cg->W / 4;
-  V part[4];
-  for (unsigned lane = 0; lane < count; lane++)
-    part[lane] = cy_load(cg, cy_vecf(cg, 4), cy_gepc(cg, scales, (16 * lane + 4 * i) * 4), 4);
-  for (; count > 1; count /= 2)
-    for (unsigned lane = 0; lane < count / 2; lane++)
-      part[lane] = cy_joined(cg, part[2 * lane], part[2 * lane + 1]);
-  return part[0];
-}
-
-V cy_int_gemm_interleaved_zeros(cy_cg *cg, V zeros) {
-  int order[16];
-  V dot4 = cy_load(cg, cg->vi, zeros, 1);
-  for (unsigned i = 0; i < cg->W; i++)
-    order[i] = (int)(i % (cg->W / 4) * 4 + i / (cg->W / 4));
-  dot4 = cy_shuffle(cg, dot4, dot4, order, cg->W);
-  return LLVMBuildBitCast(cg->b, dot4, LLVMVectorType(cg->i8, 4 * cg->W), "");
-}
-
 static void emit_interleaved_block(cy_cg *cg, const plan *p, const panel *q) {
-  V zeros = q->at.zeros ? cy_int_gemm_interleaved_zeros(cg, q->at.zeros) : NULL;
+  V zeros = q->at.zeros ? cy_scaled_interleaved_zeros(cg, q->at.zeros) : NULL;
   for (int i = 0; i < VECTORS; i++) {
     V to = cy_gepc(cg, q->to, (int64_t)i * cg->W * 4);
-    cy_store(cg, cy_int_gemm_interleaved_scales(cg, q->at.scales, i), to, 4);
+    cy_store(cg, cy_scaled_interleaved_scales(cg, q->at.scales, (unsigned)i), to, 4);
     cy_prefetch(cg, cy_gepc(cg, q->prefetch.scales, (int64_t)i * cg->W * 4), false, CY_SECOND_LEVEL);
     if (zeros) {
       V some = LLVMBuildZExt(cg->b, cy_some_lanes(cg, zeros, (unsigned)i * cg->W, cg->W), cg->vi, "");
       some = LLVMBuildAdd(cg->b, some, cy_splat(cg, cy_i32(cg, (int32_t)p->flip), cg->W), "");
-      cy_store(cg, some, cy_gepc(cg, to, p->nr * 4), 4);
+      cy_store(cg, some, cy_gepc(cg, to, p->s.nr * 4), 4);
     }
   }
   if (zeros)
@@ -340,7 +215,7 @@ static void emit_interleaved_block(cy_cg *cg, const plan *p, const panel *q) {
 
 /* ---- the micro-kernel: mr rows by a panel, some blocks of k ---- */
 
-/* void (ptr codes, ptr steps, ptr row_offsets, ptr turned, ptr sums, i64 sums_stride, i64 blocks): codes and steps of the
+/* void (ptr codes, ptr steps, ptr row_offsets, ptr interleaved, ptr sums, i64 sums_stride, i64 blocks): codes and steps of the
  * first row, at the first of the blocks; bytes. */
 enum { CODES, STEPS, OFFSETS, INTERLEAVED, SUMS, STRIDE, BLOCKS, KERNEL_ARGS };
 
@@ -355,7 +230,7 @@ static unsigned sums_of(const kernel *k) { return k->mr * VECTORS; }
 
 /* Group `at` + i of k, whose codes are those of group `row_at` + i: sums become the next ones. */
 static void emit_group(cy_cg *cg, const kernel *k, V at, V row_at, int64_t i, V *sum) {
-  V b[VECTORS], from = cy_gep(cg, k->interleaved, cy_mulc(cg, cy_addc(cg, at, i), k->p->nr * 4));
+  V b[VECTORS], from = cy_gep(cg, k->interleaved, cy_mulc(cg, cy_addc(cg, at, i), k->p->s.nr * 4));
   for (int j = 0; j < VECTORS; j++)
     b[j] = cy_load(cg, cg->vi, cy_gepc(cg, from, (int64_t)j * cg->W * 4), 4);
   for (unsigned r = 0; r < k->mr; r++) {
@@ -363,24 +238,15 @@ static void emit_group(cy_cg *cg, const kernel *k, V at, V row_at, int64_t i, V 
     V a = cy_splat(cg, cy_load(cg, cg->i32, code, 1), cg->W);
     for (int j = 0; j < VECTORS; j++) {
       V *s = &sum[r * VECTORS + j];
-      *s = k->p->dot4 ? cy_int_gemm_add(cg, cy_group_kernel_of(CY_GROUP_DOT4), *s, b[j], a)
-                      : LLVMBuildAdd(cg->b, *s, cy_int_gemm_bytes_times(cg, b[j], a), "");
+      *s = cy_scaled_add(cg, *s, b[j], a);
     }
   }
   cy_emit_fence(cg);
 }
 
-/* Up to EXACT_GROUPS that divide all groups of a block. */
-static int64_t groups_at_once(const plan *p) {
-  int64_t n = EXACT_GROUPS;
-  while (p->groups % n)
-    n--;
-  return n;
-}
-
 /* Groups of one digit, weighing so much, onto sums of 32 bits. */
 static void emit_digit(cy_cg *cg, const kernel *k, unsigned digit, V *sum) {
-  int64_t once = groups_at_once(k->p);
+  int64_t once = cy_scaled_divisor(k->p->groups, EXACT_GROUPS);
   unsigned n = sums_of(k);
   V first = cy_i64(cg, digit * k->p->groups), part[CY_LOOP_MAX];
   LLVMTypeRef pairs = LLVMVectorType(cg->i16, 2 * cg->W);
@@ -399,7 +265,7 @@ static void emit_digit(cy_cg *cg, const kernel *k, unsigned digit, V *sum) {
 
 /* What sums of a block begin with: minus the sum of the row's codes, which 16 bits hold, times the zero point. */
 static void emit_begin(cy_cg *cg, const kernel *k, V block, V *sum) {
-  const cy_gemm_desc *d = k->p->d;
+  const cy_gemm_desc *d = k->p->s.d;
   for (unsigned r = 0; r < k->mr; r++) {
     V less = cy_splat(cg, cy_load(cg, cg->i32, cy_gepc(cg, k->step[r], 4), 4), cg->W);
     for (int j = 0; j < VECTORS; j++) {
@@ -429,10 +295,10 @@ static void emit_end(cy_cg *cg, const kernel *k, V block, V sums, V stride, cons
 }
 
 static V kernel_of(cy_cg *cg, const plan *p, unsigned mr) {
-  const cy_gemm_desc *d = p->d;
+  const cy_gemm_desc *d = p->s.d;
   char name[64];
   snprintf(name, sizeof name, "cyk_codes%d%s%s_%ux%lld_%lld", d->ints.bits, d->ints.zero_slot < 0 ? "" : "z",
-           p->dot4 ? "" : "_digits", mr, (long long)p->nr, (long long)p->block);
+           p->dot4 ? "" : "_digits", mr, (long long)p->s.nr, (long long)p->s.block);
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
@@ -445,9 +311,9 @@ static V kernel_of(cy_cg *cg, const plan *p, unsigned mr) {
   cy_loop b;
   cy_loop_begin(cg, &b, cy_i64(cg, 0), LLVMGetParam(fn, BLOCKS), cy_i64(cg, 1), NULL, 0);
   V block = cy_gep(cg, LLVMGetParam(fn, INTERLEAVED), cy_mulc(cg, b.iv, p->interleaved_bytes));
-  kernel k = {.p = p, .mr = mr, .interleaved = cy_gepc(cg, block, p->nr * 8)};
+  kernel k = {.p = p, .mr = mr, .interleaved = cy_gepc(cg, block, p->s.nr * 8)};
   for (unsigned r = 0; r < mr; r++) {
-    k.code[r] = cy_gep(cg, cy_gep(cg, LLVMGetParam(fn, CODES), cy_mulc(cg, b.iv, p->block)), offset[r]);
+    k.code[r] = cy_gep(cg, cy_gep(cg, LLVMGetParam(fn, CODES), cy_mulc(cg, b.iv, p->s.block)), offset[r]);
     k.step[r] = cy_gep(cg, cy_gep(cg, LLVMGetParam(fn, STEPS), cy_mulc(cg, b.iv, 8)), offset[r]);
   }
   emit_begin(cg, &k, block, sum);
@@ -462,199 +328,85 @@ static V kernel_of(cy_cg *cg, const plan *p, unsigned mr) {
 
 /* ---- the product of a task ---- */
 
-typedef struct frame {
-  const plan *p;
-  V interleaved, sums, offsets, line;
-  cy_matrix_rows at; /* of the task, .. */
-  V rows;            /* .. so many */
-  V codes;           /* of its first row */
-  V q0, q1;          /* panels */
-} frame;
-
-V cy_panel_column(cy_cg *cg, int64_t n, int64_t nr, V panel) {
-  return cy_imin(cg, cy_mulc(cg, panel, nr), cy_i64(cg, n - nr));
-}
-
-/* Where the sums of a panel lie, in the first row. */
-static V sums_at(cy_cg *cg, const frame *f, V q) {
-  return cy_gep(cg, f->sums, cy_mulc(cg, cy_sub(cg, q, f->q0), f->p->nr * 4));
-}
-
 /* Blocks [b0, b0 + count) of panel q; what comes next is asked for: a panel behind, or one of the first's next blocks. */
-static void emit_interleaved(cy_cg *cg, const frame *f, V q, V b0, V count) {
-  const plan *p = f->p;
-  int64_t prefetch = p->few && p->bytes < FEW_PREFETCH ? FEW_PREFETCH / p->bytes : 1;
+static void emit_interleaved(cy_cg *cg, const cy_scaled_frame *f, V q, V b0, V count) {
+  const plan *p = plan_at(f);
+  int64_t prefetch = p->few && p->s.bytes < FEW_PREFETCH ? FEW_PREFETCH / p->s.bytes : 1;
   V panels = cy_sub(cg, f->q1, f->q0), step = cy_imin(cg, cy_i64(cg, prefetch), panels);
-  V next = cy_add(cg, q, step), last = cy_icmp(cg, LLVMIntSGE, next, f->q1), col = cy_panel_column(cg, p->n, p->nr, q);
-  V next_col = cy_panel_column(cg, p->n, p->nr, cy_select(cg, last, cy_sub(cg, next, panels), next));
-  V next_block = cy_select(cg, last, cy_addc(cg, b0, p->together), b0);
+  V next = cy_add(cg, q, step), last = cy_icmp(cg, LLVMIntSGE, next, f->q1), col = cy_scaled_column(cg, f->p, q);
+  V next_col = cy_scaled_column(cg, f->p, cy_select(cg, last, cy_sub(cg, next, panels), next));
+  V next_block = cy_select(cg, last, cy_addc(cg, b0, p->s.k_blocks), b0);
   cy_loop b;
   cy_loop_begin(cg, &b, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  panel block = {.at = cy_int_gemm_place_of(cg, p->d, cy_add(cg, b0, b.iv), col)};
-  block.prefetch = cy_int_gemm_place_of(cg, p->d, cy_add(cg, next_block, b.iv), next_col);
-  block.to = cy_gep(cg, f->interleaved, cy_mulc(cg, b.iv, p->interleaved_bytes));
+  panel block = {.at = cy_scaled_place_of(cg, p->s.d, cy_add(cg, b0, b.iv), col)};
+  block.prefetch = cy_scaled_place_of(cg, p->s.d, cy_add(cg, next_block, b.iv), next_col);
+  block.to = cy_gep(cg, f->weights, cy_mulc(cg, b.iv, p->interleaved_bytes));
   emit_interleaved_block(cg, p, &block);
   cy_loop_end(cg, &b, NULL);
 }
 
 /* The kernel for `left` rows and more. */
 static V kernel_for(cy_cg *cg, const plan *p, V left) {
-  int64_t m = cy_csize_known(p->d->m);
-  V fn = kernel_of(cg, p, p->tile.mr);
-  for (unsigned few = 1; few < p->tile.mr; few++)
-    if (!m || m % p->tile.mr == few)
+  int64_t m = cy_csize_known(p->s.d->m);
+  V fn = kernel_of(cg, p, p->s.tile.mr);
+  for (unsigned few = 1; few < p->s.tile.mr; few++)
+    if (!m || m % p->s.tile.mr == few)
       fn = cy_select(cg, cy_icmp(cg, LLVMIntEQ, left, cy_i64(cg, few)), kernel_of(cg, p, few), fn);
   return fn;
 }
 
-static void emit_rows(cy_cg *cg, const frame *f, V sums, V b0, V count) {
-  const plan *p = f->p;
-  LLVMTypeRef type = LLVMGlobalGetValueType(kernel_of(cg, p, p->tile.mr));
-  V codes = cy_gep(cg, f->codes, cy_mulc(cg, b0, p->block));
-  V steps = cy_gep(cg, f->codes, cy_addc(cg, cy_mulc(cg, b0, 8), steps_at(p)));
+/* All rows times the blocks that are interleaved. */
+static void emit_rows(cy_cg *cg, const cy_scaled_frame *f, V sums, V b0, V count) {
+  const plan *p = plan_at(f);
+  LLVMTypeRef type = LLVMGlobalGetValueType(kernel_of(cg, p, p->s.tile.mr));
+  V codes = cy_gep(cg, f->m, cy_mulc(cg, b0, p->s.block));
+  V steps = cy_gep(cg, f->m, cy_addc(cg, cy_mulc(cg, b0, 8), steps_at(p)));
   cy_loop r;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, p->tile.mr), NULL, 0);
-  V at = cy_mulc(cg, r.iv, p->row_bytes), fn = kernel_for(cg, p, cy_sub(cg, f->rows, r.iv));
-  V args[KERNEL_ARGS] = {[OFFSETS] = f->offsets, [INTERLEAVED] = f->interleaved, [BLOCKS] = count};
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, p->s.tile.mr), NULL, 0);
+  V at = cy_mulc(cg, r.iv, p->s.row_bytes), fn = kernel_for(cg, p, cy_sub(cg, f->rows, r.iv));
+  V args[KERNEL_ARGS] = {[OFFSETS] = f->row_table, [INTERLEAVED] = f->weights, [BLOCKS] = count};
   args[CODES] = cy_gep(cg, codes, at);
   args[STEPS] = cy_gep(cg, steps, at);
-  args[SUMS] = cy_gep(cg, sums, cy_mulc(cg, r.iv, sum_bytes(p)));
-  args[STRIDE] = cy_i64(cg, sum_bytes(p));
+  args[SUMS] = cy_gep(cg, sums, cy_mulc(cg, r.iv, p->s.sums_bytes));
+  args[STRIDE] = cy_i64(cg, p->s.sums_bytes);
   LLVMBuildCall2(cg->b, type, fn, args, KERNEL_ARGS, "");
   cy_loop_end(cg, &r, NULL);
 }
 
-void cy_interleaved_order(cy_cg *cg, V from, V to) {
-  V v[VECTORS];
-  for (int i = 0; i < VECTORS; i++)
-    v[i] = cy_load(cg, cg->vf, cy_gepc(cg, from, (int64_t)i * cg->W * 4), 4);
-  for (int i = 0; i < VECTORS; i++)
-    for (unsigned lane = 0; lane < cg->W / 4; lane++)
-      cy_store(cg, cy_some_lanes(cg, v[i], 4 * lane, 4), cy_gepc(cg, to, (16 * lane + 4 * i) * 4), 4);
-}
-
-/* A panel's sums of a row, in the order of columns, to the line that the epilogue takes, which begins with panel `first`.
- */
-static void emit_ordered(cy_cg *cg, const frame *f, V row, V q, V first) {
-  const plan *p = f->p;
-  V from = cy_gep(cg, sums_at(cg, f, q), cy_mulc(cg, row, sum_bytes(p)));
-  V before = cy_sub(cg, cy_panel_column(cg, p->n, p->nr, q), cy_mulc(cg, first, p->nr));
-  cy_interleaved_order(cg, from, cy_gepf(cg, f->line, before));
-}
-
-/* Of panels [q0, q1), as many as the line has room for. */
-static void emit_line(cy_cg *cg, frame *f, V row, V q0, V q1) {
-  const plan *p = f->p;
-  V col = cy_mulc(cg, q0, p->nr), end = cy_imin(cg, cy_i64(cg, p->n), cy_mulc(cg, q1, p->nr));
-  cy_rows index = cy_matrix_rows_index(&f->at);
+static void multiply(cy_cg *cg, const cy_scaled_frame *f, V first, V count) {
   cy_loop q;
-  cy_loop_begin(cg, &q, q0, q1, cy_i64(cg, 1), NULL, 0);
-  emit_ordered(cg, f, row, q.iv, q0);
+  cy_loop_begin(cg, &q, f->q0, f->q1, cy_i64(cg, 1), NULL, 0);
+  emit_interleaved(cg, f, q.iv, first, count);
+  emit_rows(cg, f, cy_scaled_sums_at(cg, f, q.iv), first, count);
   cy_loop_end(cg, &q, NULL);
-  cy_epilogue_tile(cg, &p->d->epilogue, &index, f->line, cy_i64(cg, 0), cy_i64(cg, 1), row, cy_sub(cg, end, col), col,
-                   (unsigned)(p->n % cg->W));
 }
 
-static void emit_epilogue(cy_cg *cg, frame *f) {
-  const plan *p = f->p;
-  cy_loop r, q;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, 1), NULL, 0);
-  cy_loop_begin(cg, &q, f->q0, f->q1, cy_i64(cg, p->blocks.nb), NULL, 0);
-  emit_line(cg, f, r.iv, q.iv, cy_imin(cg, f->q1, cy_addc(cg, q.iv, p->blocks.nb)));
-  cy_loop_end(cg, &q, NULL);
-  cy_loop_end(cg, &r, NULL);
-}
-
-/* Shares [first, end) of the panels for the frame's rows. */
-static void emit_shares(cy_cg *cg, frame *f, V first, V end) {
-  const plan *p = f->p;
-  V all = cy_i64(cg, p->panels), cb = cy_i64(cg, panel_blocks(p));
-  f->q0 = cy_share_of(cg, all, cb, first).begin;
-  f->q1 = cy_share_of(cg, all, cb, cy_addc(cg, end, -1)).end;
-  cy_loop r, b, t;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, 1), NULL, 0);
-  V row = cy_gep(cg, f->sums, cy_mulc(cg, r.iv, sum_bytes(p)));
-  cy_fill_zero(cg, row, cy_mulc(cg, cy_sub(cg, f->q1, f->q0), p->nr));
-  cy_loop_end(cg, &r, NULL);
-  cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_i64(cg, p->count), cy_i64(cg, p->together), NULL, 0);
-  V count = cy_imin(cg, cy_i64(cg, p->together), cy_sub(cg, cy_i64(cg, p->count), b.iv));
-  cy_loop_begin(cg, &t, f->q0, f->q1, cy_i64(cg, 1), NULL, 0);
-  emit_interleaved(cg, f, t.iv, b.iv, count);
-  emit_rows(cg, f, sums_at(cg, f, t.iv), b.iv, count);
-  cy_loop_end(cg, &t, NULL);
-  cy_loop_end(cg, &b, NULL);
-  emit_epilogue(cg, f);
-}
-
-/* Tasks [first, end), all of block `above` of rows, counted over all matrices. */
-static void emit_block_tasks(cy_cg *cg, frame *f, V above, V first, V end) {
-  const plan *p = f->p;
-  const cy_gemm_desc *d = p->d;
-  V rb = row_blocks(cg, p), m = cy_size(cg, d->m), matrix = cy_div(cg, above, rb);
-  V before = cy_mulc(cg, above, panel_blocks(p));
-  cy_share r = cy_share_rows(cg, p->tile, m, p->blocks.mb, cy_mod(cg, above, rb));
-  f->at = cy_matrix_rows_at(cg, d, matrix, r.begin);
-  f->rows = cy_sub(cg, r.end, r.begin);
-  f->codes = rounded_at(cg, p, cy_add(cg, cy_mul(cg, matrix, m), r.begin));
-  V share = cy_sub(cg, first, before), stop = cy_sub(cg, end, before);
-  cy_loop t;
-  cy_loop_begin(cg, &t, share, stop, cy_i64(cg, p->run), NULL, 0);
-  emit_shares(cg, f, t.iv, cy_imin(cg, cy_addc(cg, t.iv, p->run), stop));
-  cy_loop_end(cg, &t, NULL);
-}
-
-static void emit_tasks(cy_cg *cg, const plan *p, V scratch) {
-  frame f = {.p = p, .interleaved = scratch, .sums = cy_gepc(cg, scratch, interleaved_bytes(p))};
-  f.offsets = cy_row_table(cg, p->tile.mr, cy_i64(cg, p->row_bytes));
-  f.line = cy_gepc(cg, cy_alloca(cg, line_bytes(p) + p->nr * 4), p->nr * 4);
-  V cb = cy_i64(cg, panel_blocks(p)), low = cy_div(cg, cg->begin, cb), high = cy_ceil_div(cg, cg->end, cb);
-  cy_loop above;
-  cy_loop_begin(cg, &above, low, high, cy_i64(cg, 1), NULL, 0);
-  V begin = cy_mul(cg, above.iv, cb), end = cy_add(cg, begin, cb);
-  begin = cy_imax(cg, cg->begin, begin);
-  emit_block_tasks(cg, &f, above.iv, begin, cy_imin(cg, cg->end, end));
-  cy_loop_end(cg, &above, NULL);
-}
+static const cy_scaled_form form = {.round = round_block, .multiply = multiply, .interleaved = true};
 
 static void emit_gemm(cy_cg *cg, const void *of, const char *name) {
-  const plan *p = of;
-  const cy_gemm_desc *d = p->d;
-  plan few = for_few(p);
+  const plan *p = of, few = for_few(p);
+  const cy_gemm_desc *d = p->s.d;
   cy_kernel_begin(cg, name, 0);
   cy_epilogue_open(&d->epilogue, cg);
   V scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p));
   cy_if choice;
   if (cy_csize_known(d->m)) {
-    emit_tasks(cg, always_few(p) ? &few : p, scratch);
+    cy_scaled_tasks(cg, always_few(p) ? &few.s : &p->s, scratch);
   } else {
-    cy_if_begin(cg, &choice, cy_icmp(cg, LLVMIntSLE, cy_size(cg, d->m), cy_i64(cg, p->tile.mr)));
-    emit_tasks(cg, &few, scratch);
+    cy_if_begin(cg, &choice, cy_icmp(cg, LLVMIntSLE, cy_size(cg, d->m), cy_i64(cg, p->s.tile.mr)));
+    cy_scaled_tasks(cg, &few.s, scratch);
     cy_if_else(cg, &choice);
-    emit_tasks(cg, p, scratch);
+    cy_scaled_tasks(cg, &p->s, scratch);
     cy_if_end(cg, &choice);
   }
   cy_fn_end(cg, NULL);
 }
 
-static void *plan_make(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  plan p = plan_of(cg, desc);
-  return cy_arena_copy(arena, &p, sizeof p);
-}
+CY_PLAN_MAKE(plan)
 
 static const char *name_of(const void *of) {
-  return ((const plan *)of)->d->ints.bits == 8 ? "gemm int8 weights int8 rows" : "gemm int4 weights int8 rows";
+  return ((const plan *)of)->s.d->ints.bits == 8 ? "gemm int8 weights int8 rows" : "gemm int4 weights int8 rows";
 }
 
-static void describe(const void *of, char *text, size_t size) {
-  const plan *p = of;
-  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels, k by %lld", p->tile.mr, (long long)p->nr,
-           (long long)p->blocks.mb, (long long)p->blocks.nb, (long long)p->block);
-}
-
-const cy_generator cy_quantised_rows_generator = {
-    .plan = plan_make,
-    .name = name_of,
-    .describe = describe,
-    .phase = {{"_rows", NULL, emit_rounded, rounded_count}, {"", NULL, emit_gemm, task_count}},
-    .worker_bytes = worker_bytes,
-    .shared_bytes = shared_bytes};
+const cy_generator cy_quantised_rows_generator = {CY_SCALED_PHASES(emit_gemm), .plan = plan_make, .name = name_of,
+                                                  .describe = cy_scaled_describe, .worker_bytes = worker_bytes};

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* int_product.c - products without epilogue by the micro-kernels for groups of k, for generators that have rows and packed
+ * panels in scratch: Winograd's points, attention of bf16, weights that become bf16.
+ *
+ * Comes in: a cy_int_product. Goes out: code that leaves its sums in memory.
+ */
+#include "int_gemm.h"
+
+/* The kernel for `left` rows and more. */
+static V kernel_of(cy_cg *cg, const cy_int_product *x, V left, bool onto) {
+  if (!x->variant.amx)
+    return cy_int_gemm_kernel(cg, x->variant, x->tile.mr, x->tile.nv, x->nr, onto);
+  V fn = cy_int_gemm_amx_kernel(cg, x->variant, x->tile.mr, x->tile.nv, x->nr, onto);
+  if (x->tile.mr == CY_AMX_ROWS)
+    return fn;
+  V few = cy_int_gemm_amx_kernel(cg, x->variant, CY_AMX_ROWS, x->tile.nv, x->nr, onto);
+  return cy_select(cg, cy_icmp(cg, LLVMIntSLE, left, cy_i64(cg, CY_AMX_ROWS)), few, fn);
+}
+
+static V kernel_for(cy_cg *cg, const cy_int_product *x, V left) {
+  int64_t onto = 0;
+  if (!x->onto || cy_is_const(x->onto, &onto))
+    return kernel_of(cg, x, left, onto);
+  V first = kernel_of(cg, x, left, false), later = kernel_of(cg, x, left, true);
+  return cy_select(cg, x->onto, later, first);
+}
+
+void cy_int_product_emit(cy_cg *cg, const cy_int_product *x) {
+  LLVMTypeRef type = cy_int_gemm_kernel_type(cg, x->variant);
+  V none = LLVMConstNull(cg->ptr), one = cy_i64(cg, 1);
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), x->rows, cy_i64(cg, x->tile.mr), NULL, 0);
+  V fn = kernel_for(cg, x, cy_sub(cg, x->rows, r.iv));
+  V a = cy_gep(cg, x->a, cy_mulc(cg, r.iv, x->row_bytes)), c = cy_gep(cg, x->c, cy_mulc(cg, r.iv, x->ldc));
+  V args[] = {a, x->tab, x->b, c, cy_i64(cg, x->ldc), x->groups, x->panels, none, none, none, one, cy_i64(cg, 0)};
+  LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
+  cy_loop_end(cg, &r, NULL);
+}

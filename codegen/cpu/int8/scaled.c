@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scaled.c - products of f32 with weights in integers with scales, block by block of k: phases, tasks and rows of all forms.
+ *
+ * Comes in: a plan that begins with a cy_scaled. Goes out: two phases. The first rounds the rows of a, once for all tasks, by
+ * the blocks that weights have. A task of the second has a block of rows and a group of panels of columns; by some blocks of k,
+ * the form multiplies all its rows by the weights of each panel, onto sums in scratch, which an epilogue takes at the end.
+ * Tasks of the same rows that follow each other may be done as one, block by block of k, so that weights are read in the
+ * order they lie in.
+ */
+#include "scaled.h"
+
+#include <stdio.h>
+
+cy_scaled cy_scaled_plan(const cy_scaled_form *form, const cy_gemm_desc *d, int64_t nr) {
+  cy_scaled p = {.form = form,
+                 .d = d,
+                 .n = cy_csize_known(d->n),
+                 .k = cy_csize_known(d->k),
+                 .block = d->ints.block,
+                 .bytes = d->ints.block * d->ints.bits / 8,
+                 .nr = nr,
+                 .unit = 1,
+                 .run = 1,
+                 .k_blocks = 1};
+  p.count = p.share = p.k / p.block;
+  p.panels = cy_ceil(p.n, nr);
+  return p;
+}
+
+/* ---- sizes ---- */
+
+static V all_rows(cy_cg *cg, const cy_scaled *p) {
+  return cy_mul(cg, cy_batch_count(cg, p->d->batch, p->d->n_batch), cy_size(cg, p->d->m));
+}
+static V row_blocks(cy_cg *cg, const cy_scaled *p) { return cy_ceil_div(cg, cy_size(cg, p->d->m), cy_i64(cg, p->mb)); }
+static int64_t units(const cy_scaled *p) { return cy_ceil(p->panels, p->unit); }
+static int64_t column_tasks(const cy_scaled *p) { return cy_ceil(units(p), p->nb / p->unit); }
+
+V cy_scaled_round_count(cy_cg *cg, const void *plan) {
+  const cy_scaled *p = plan;
+  return cy_mulc(cg, all_rows(cg, p), cy_ceil(p->count, p->share));
+}
+V cy_scaled_task_count(cy_cg *cg, const void *plan) {
+  const cy_scaled *p = plan;
+  return cy_mulc(cg, cy_mul(cg, cy_batch_count(cg, p->d->batch, p->d->n_batch), row_blocks(cg, p)), column_tasks(p));
+}
+V cy_scaled_shared_bytes(cy_cg *cg, const void *plan) {
+  const cy_scaled *p = plan;
+  return cy_mulc(cg, cy_addc(cg, all_rows(cg, p), p->rows_behind), p->row_bytes);
+}
+V cy_scaled_worker_bytes(cy_cg *cg, const void *plan) {
+  const cy_scaled *p = plan;
+  return cy_i64(cg, p->weight_bytes + p->mb * p->sums_bytes);
+}
+
+/* ---- rows of a ---- */
+
+V cy_scaled_floats(cy_cg *cg, V from, V stride, unsigned lanes) {
+  int64_t dense;
+  LLVMTypeRef type = LLVMVectorType(cg->f32, lanes);
+  if (cy_is_const(stride, &dense) && dense == 1)
+    return cy_load(cg, type, from, 4);
+  V v = LLVMGetPoison(type);
+  for (unsigned i = 0; i < lanes; i++) {
+    V one = cy_load(cg, cg->f32, cy_gepf(cg, from, cy_mulc(cg, stride, i)), 4);
+    v = LLVMBuildInsertElement(cg->b, v, one, cy_i32(cg, (int32_t)i), "");
+  }
+  return v;
+}
+
+unsigned cy_scaled_lanes(const cy_cg *cg, const cy_scaled *p) {
+  return p->block % cg->W == 0 ? cg->W : p->block % 8 == 0 ? 8 : 4;
+}
+
+/* Bits of magnitudes compare like floats do, and NaN is above all. */
+V cy_scaled_largest(cy_cg *cg, const cy_scaled *p, V from, unsigned lanes) {
+  LLVMTypeRef type = LLVMVectorType(cg->i32, lanes);
+  V max = LLVMConstNull(type), mask = cy_splat(cg, cy_i32(cg, INT32_MAX), lanes), stride = cy_size(cg, p->d->ak);
+  cy_loop i;
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, p->block), cy_i64(cg, lanes), &max, 1);
+  V x = cy_scaled_floats(cg, cy_gepf(cg, from, cy_mul(cg, i.iv, stride)), stride, lanes);
+  V args[2] = {i.v[0], LLVMBuildAnd(cg->b, LLVMBuildBitCast(cg->b, x, type, ""), mask, "")};
+  max = cy_intrinsic(cg, "llvm.smax", type, args, 2);
+  cy_loop_end(cg, &i, &max);
+  max = cy_intrinsic(cg, "llvm.vector.reduce.smax", type, &i.out[0], 1);
+  return LLVMBuildBitCast(cg->b, max, cg->f32, "");
+}
+
+/* A row, counted over all matrices. */
+static V rounded_at(cy_cg *cg, const cy_scaled *p, V row) {
+  return cy_gep(cg, cy_arg_ptr(cg, p->d->shared_slot), cy_mulc(cg, row, p->row_bytes));
+}
+
+void cy_scaled_round(cy_cg *cg, const void *plan, const char *name) {
+  const cy_scaled *p = plan;
+  const cy_gemm_desc *d = p->d;
+  V idx[CY_GEMM_BATCH];
+  cy_kernel_begin(cg, name, 0);
+  V m = cy_size(cg, d->m), parts = cy_i64(cg, cy_ceil(p->count, p->share));
+  cy_loop t, b;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  V row = cy_div(cg, t.iv, parts), first = cy_mulc(cg, cy_mod(cg, t.iv, parts), p->share);
+  cy_batch_split(cg, d->batch, d->n_batch, cy_div(cg, row, m), idx);
+  V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_batch_offset(cg, idx, d->a_batch, d->n_batch));
+  a = cy_gepf(cg, a, cy_mul(cg, cy_mod(cg, row, m), cy_size(cg, d->am)));
+  V end = cy_imin(cg, cy_i64(cg, p->count), cy_addc(cg, first, p->share));
+  cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
+  V at = cy_mul(cg, cy_mulc(cg, b.iv, p->block), cy_size(cg, d->ak));
+  V to = rounded_at(cg, p, row);
+  p->form->round(cg, plan, cy_gepf(cg, a, at), to, b.iv);
+  cy_loop_end(cg, &b, NULL);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+/* ---- weights ---- */
+
+cy_scaled_place cy_scaled_place_of(cy_cg *cg, const cy_gemm_desc *d, V block, V col) {
+  int64_t bytes = d->ints.block * d->ints.bits / 8, n = cy_csize_known(d->n);
+  V tile = cy_i64(cg, d->ints.tile), before = cy_mul(cg, cy_div(cg, col, tile), cy_mulc(cg, tile, bytes));
+  V at = cy_add(cg, cy_add(cg, cy_mulc(cg, block, bytes * n), before), cy_mod(cg, col, tile));
+  V number = cy_add(cg, cy_mulc(cg, block, n), col);
+  cy_scaled_place to = {.codes = cy_gep(cg, cy_arg_ptr(cg, d->b_slot), at)};
+  to.scales = cy_gepf(cg, cy_arg_ptr(cg, d->ints.scale_slot), number);
+  if (d->ints.zero_slot >= 0)
+    to.zeros = cy_gep(cg, cy_arg_ptr(cg, d->ints.zero_slot), number);
+  return to;
+}
+
+cy_scaled_place cy_scaled_behind(cy_cg *cg, cy_scaled_place at, V bytes, V columns) {
+  cy_scaled_place to = {.codes = cy_gep(cg, at.codes, bytes)};
+  to.scales = cy_gepf(cg, at.scales, columns);
+  to.zeros = at.zeros ? cy_gep(cg, at.zeros, columns) : NULL;
+  return to;
+}
+
+void cy_scaled_interleave(cy_cg *cg, const V line[4], unsigned first, unsigned n, V *out) {
+  for (unsigned i = first / 2; 2 * i < first + n; i++, out += 2) {
+    V low = cy_unpacked(cg, line[0], line[1], 1, i), high = cy_unpacked(cg, line[2], line[3], 1, i);
+    out[0] = cy_unpacked(cg, low, high, 2, false);
+    out[1] = cy_unpacked(cg, low, high, 2, true);
+  }
+}
+
+V cy_scaled_interleaved_scales(cy_cg *cg, V scales, unsigned i) {
+  unsigned count = cg->W / 4;
+  V part[4];
+  for (unsigned lane = 0; lane < count; lane++)
+    part[lane] = cy_load(cg, cy_vecf(cg, 4), cy_gepc(cg, scales, (16 * lane + 4 * i) * 4), 4);
+  for (; count > 1; count /= 2)
+    for (unsigned lane = 0; lane < count / 2; lane++)
+      part[lane] = cy_joined(cg, part[2 * lane], part[2 * lane + 1]);
+  return part[0];
+}
+
+V cy_scaled_interleaved_zeros(cy_cg *cg, V zeros) {
+  int order[16];
+  V dot4 = cy_load(cg, cg->vi, zeros, 1);
+  for (unsigned i = 0; i < cg->W; i++)
+    order[i] = (int)(i % (cg->W / 4) * 4 + i / (cg->W / 4));
+  dot4 = cy_shuffle(cg, dot4, dot4, order, cg->W);
+  return LLVMBuildBitCast(cg->b, dot4, LLVMVectorType(cg->i8, 4 * cg->W), "");
+}
+
+V cy_scaled_half(cy_cg *cg, V v, V mask, bool high) {
+  v = LLVMBuildBitCast(cg->b, v, cg->vi, "");
+  if (high)
+    v = LLVMBuildLShr(cg->b, v, cy_splat(cg, cy_i32(cg, 4), cg->W), "");
+  return LLVMBuildAnd(cg->b, v, mask, "");
+}
+
+V cy_scaled_add(cy_cg *cg, V sum, V codes, V rounded) {
+  return cy_scaled_dot4(cg) ? cy_int_gemm_add(cg, cy_group_kernel_of(CY_GROUP_DOT4), sum, codes, rounded)
+                            : LLVMBuildAdd(cg->b, sum, cy_int_gemm_bytes_times(cg, codes, rounded), "");
+}
+
+int64_t cy_scaled_divisor(int64_t all, int64_t max) {
+  while (all % max)
+    max--;
+  return max;
+}
+
+/* ---- the product of a task ---- */
+
+V cy_scaled_column(cy_cg *cg, const cy_scaled *p, V panel) {
+  return cy_imin(cg, cy_mulc(cg, panel, p->nr), cy_i64(cg, p->n - p->nr));
+}
+
+V cy_scaled_sums_at(cy_cg *cg, const cy_scaled_frame *f, V panel) {
+  return cy_gep(cg, f->sums, cy_mulc(cg, cy_sub(cg, panel, f->q0), f->p->nr * 4));
+}
+
+/* A panel's sums of a row, in the order of columns, to the line that the epilogue takes, which begins with panel `first`. */
+static void emit_ordered(cy_cg *cg, const cy_scaled_frame *f, V row, V q, V first) {
+  const cy_scaled *p = f->p;
+  V from = cy_gep(cg, cy_scaled_sums_at(cg, f, q), cy_mulc(cg, row, p->sums_bytes)), v[CY_SCALED_VECTORS];
+  V to = cy_gepf(cg, f->line, cy_sub(cg, cy_scaled_column(cg, p, q), cy_mulc(cg, first, p->nr)));
+  for (int i = 0; i < CY_SCALED_VECTORS; i++)
+    v[i] = cy_load(cg, cg->vf, cy_gepc(cg, from, (int64_t)i * cg->W * 4), 4);
+  for (unsigned i = 0; i < CY_SCALED_VECTORS; i++)
+    for (unsigned lane = 0; lane < cg->W / 4; lane++)
+      cy_store(cg, cy_some_lanes(cg, v[i], 4 * lane, 4), cy_gepc(cg, to, (16 * lane + 4 * i) * 4), 4);
+}
+
+/* The epilogue of `rows` rows from `row` on, whose sums of panels [q0, q1) lie at `sums`, in order. */
+static void finish_rows(cy_cg *cg, const cy_scaled_frame *f, V sums, V row, V rows, V q0, V q1) {
+  const cy_scaled *p = f->p;
+  V col = cy_mulc(cg, q0, p->nr), end = cy_imin(cg, cy_i64(cg, p->n), cy_mulc(cg, q1, p->nr));
+  cy_rows index = cy_matrix_rows_index(&f->at);
+  cy_epilogue_tile(cg, &p->d->epilogue, &index, sums, cy_i64(cg, p->sums_bytes), rows, row, cy_sub(cg, end, col), col,
+                   (unsigned)(p->n % cg->W));
+}
+
+/* Row by row, as many panels at a time as the line has room for. */
+static void finish_interleaved(cy_cg *cg, const cy_scaled_frame *f) {
+  cy_loop r, q, t;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &q, f->q0, f->q1, cy_i64(cg, f->p->line), NULL, 0);
+  V end = cy_imin(cg, f->q1, cy_addc(cg, q.iv, f->p->line));
+  cy_loop_begin(cg, &t, q.iv, end, cy_i64(cg, 1), NULL, 0);
+  emit_ordered(cg, f, r.iv, t.iv, q.iv);
+  cy_loop_end(cg, &t, NULL);
+  finish_rows(cg, f, f->line, r.iv, cy_i64(cg, 1), q.iv, end);
+  cy_loop_end(cg, &q, NULL);
+  cy_loop_end(cg, &r, NULL);
+}
+
+/* All of k of the frame. */
+static void emit_product(cy_cg *cg, const cy_scaled_frame *f) {
+  const cy_scaled *p = f->p;
+  cy_loop r, b;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, 1), NULL, 0);
+  V row = cy_gep(cg, f->sums, cy_mulc(cg, r.iv, p->sums_bytes));
+  cy_fill_zero(cg, row, cy_mulc(cg, cy_sub(cg, f->q1, f->q0), p->nr));
+  cy_loop_end(cg, &r, NULL);
+  cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_i64(cg, p->count), cy_i64(cg, p->k_blocks), NULL, 0);
+  p->form->multiply(cg, f, b.iv, cy_imin(cg, cy_i64(cg, p->k_blocks), cy_sub(cg, cy_i64(cg, p->count), b.iv)));
+  cy_loop_end(cg, &b, NULL);
+  if (p->form->interleaved)
+    finish_interleaved(cg, f);
+  else
+    finish_rows(cg, f, f->sums, cy_i64(cg, 0), f->rows, f->q0, f->q1);
+}
+
+/* Tasks [first, end), all of block `above` of rows, counted over all matrices. */
+static void emit_block_tasks(cy_cg *cg, cy_scaled_frame *f, V above, V first, V end) {
+  const cy_scaled *p = f->p;
+  V rb = row_blocks(cg, p), m = cy_size(cg, p->d->m), matrix = cy_div(cg, above, rb);
+  V before = cy_mulc(cg, above, column_tasks(p)), all = cy_i64(cg, units(p)), cb = cy_i64(cg, column_tasks(p));
+  cy_share r = cy_share_rows(cg, p->tile, m, p->mb, cy_mod(cg, above, rb));
+  f->at = cy_matrix_rows_at(cg, p->d, matrix, r.begin);
+  f->rows = cy_sub(cg, r.end, r.begin);
+  f->m = rounded_at(cg, p, cy_add(cg, cy_mul(cg, matrix, m), r.begin));
+  V share = cy_sub(cg, first, before), stop = cy_sub(cg, end, before);
+  cy_loop t;
+  cy_loop_begin(cg, &t, share, stop, cy_i64(cg, p->run), NULL, 0);
+  V last = cy_addc(cg, cy_imin(cg, cy_addc(cg, t.iv, p->run), stop), -1);
+  f->q0 = cy_mulc(cg, cy_share_of(cg, all, cb, t.iv).begin, p->unit);
+  f->q1 = cy_mulc(cg, cy_share_of(cg, all, cb, last).end, p->unit);
+  if (p->panels % p->unit)
+    f->q1 = cy_imin(cg, f->q1, cy_i64(cg, p->panels));
+  emit_product(cg, f);
+  cy_loop_end(cg, &t, NULL);
+}
+
+void cy_scaled_tasks(cy_cg *cg, const cy_scaled *p, V scratch) {
+  cy_scaled_frame f = {.p = p, .weights = scratch, .sums = cy_gepc(cg, scratch, p->weight_bytes)};
+  f.row_table = cy_row_table(cg, p->tile.mr, cy_i64(cg, p->row_bytes));
+  if (p->form->interleaved)
+    f.line = cy_gepc(cg, cy_alloca(cg, (p->line + 1) * p->nr * 4), p->nr * 4);
+  V cb = cy_i64(cg, column_tasks(p)), low = cy_div(cg, cg->begin, cb), high = cy_ceil_div(cg, cg->end, cb);
+  cy_loop above;
+  cy_loop_begin(cg, &above, low, high, cy_i64(cg, 1), NULL, 0);
+  V begin = cy_mul(cg, above.iv, cb), end = cy_add(cg, begin, cb);
+  begin = cy_imax(cg, cg->begin, begin);
+  emit_block_tasks(cg, &f, above.iv, begin, cy_imin(cg, cg->end, end));
+  cy_loop_end(cg, &above, NULL);
+}
+
+void cy_scaled_emit(cy_cg *cg, const void *plan, const char *name) {
+  const cy_scaled *p = plan;
+  cy_kernel_begin(cg, name, 0);
+  cy_epilogue_open(&p->d->epilogue, cg);
+  V scratch = cy_scratch(cg, p->d->scratch_slot, cy_scaled_worker_bytes(cg, p));
+  if (p->form->amx)
+    cy_int_gemm_amx_begin(cg);
+  cy_scaled_tasks(cg, p, scratch);
+  if (p->form->amx)
+    cy_int_gemm_amx_end(cg);
+  cy_fn_end(cg, NULL);
+}
+
+void cy_scaled_describe(const void *plan, char *text, size_t size) {
+  const cy_scaled *p = plan;
+  snprintf(text, size, "tile %ux%lld, tasks of %lld rows and %lld panels, k by %lld", p->tile.mr, (long long)p->nr,
+           (long long)p->mb, (long long)p->nb, (long long)(p->k_blocks * p->block));
+}
