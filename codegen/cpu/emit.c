@@ -662,14 +662,6 @@ LLVMValueRef cy_repeated(cy_cg *cg, LLVMValueRef v, unsigned n, unsigned lanes) 
   return cy_shuffle(cg, v, v, order, lanes);
 }
 
-LLVMValueRef cy_alternate(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned first) {
-  int order[256];
-  unsigned lanes = LLVMGetVectorSize(LLVMTypeOf(a));
-  for (unsigned i = 0; i < lanes; i++)
-    order[i] = (int)(2 * i + first);
-  return cy_shuffle(cg, a, b, order, lanes);
-}
-
 LLVMValueRef cy_joined_all(cy_cg *cg, LLVMValueRef *v, unsigned n) {
   for (; n > 1; n /= 2)
     for (unsigned i = 0; i < n / 2; i++)

@@ -230,9 +230,7 @@ LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                
 LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n); /* n: at most 256 */
 LLVMValueRef cy_some_lanes(cy_cg *cg, LLVMValueRef v, unsigned first, unsigned n); /* lanes [first, first + n) */
 LLVMValueRef cy_joined(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                 /* the lanes of a, then those of b */
-/* Lanes [0, n) of v, again and again; every second lane of a, then of b, from `first` on. */
-LLVMValueRef cy_repeated(cy_cg *cg, LLVMValueRef v, unsigned n, unsigned lanes);
-LLVMValueRef cy_alternate(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned first);
+LLVMValueRef cy_repeated(cy_cg *cg, LLVMValueRef v, unsigned n, unsigned lanes); /* lanes [0, n) of v, again and again */
 LLVMValueRef cy_joined_all(cy_cg *cg, LLVMValueRef *v, unsigned n); /* of n vectors, a power of two; v is overwritten */
 bool cy_is_vector(LLVMValueRef v);
 /* v[i] lane j <-> v[j] lane i, for a square of 8 x 8 floats. */

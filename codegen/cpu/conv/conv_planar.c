@@ -220,8 +220,8 @@ static void part_vectors(cy_cg *cg, V *v, unsigned n) {
   if (n == 1)
     return;
   for (unsigned i = 0; i < n / 2; i++) {
-    parted[i] = cy_alternate(cg, v[2 * i], v[2 * i + 1], 0);
-    parted[n / 2 + i] = cy_alternate(cg, v[2 * i], v[2 * i + 1], 1);
+    parted[i] = cy_strided_lanes(cg, v[2 * i], v[2 * i + 1], 0, 2, cg->W);
+    parted[n / 2 + i] = cy_strided_lanes(cg, v[2 * i], v[2 * i + 1], 1, 2, cg->W);
   }
   part_vectors(cg, parted, n / 2);
   part_vectors(cg, parted + n / 2, n / 2);

@@ -40,16 +40,8 @@ static V fold(cy_cg *cg, V a, V b) {
   return LLVMBuildAdd(cg->b, even, cy_strided_lanes(cg, a, b, 1, 2, cg->W), "");
 }
 
-/* The first `lanes` of v, again and again. */
-static V repeated(cy_cg *cg, V v, unsigned lanes) {
-  int order[16];
-  for (unsigned i = 0; i < cg->W; i++)
-    order[i] = (int)(i % lanes);
-  return cy_shuffle(cg, v, v, order, cg->W);
-}
-
 V cy_int_lane_reduce_load(cy_cg *cg, V at, unsigned lanes) {
-  return repeated(cg, cy_load(cg, LLVMVectorType(cg->i32, lanes), at, 4), lanes);
+  return cy_repeated(cg, cy_load(cg, LLVMVectorType(cg->i32, lanes), at, 4), lanes, cg->W);
 }
 
 void cy_int_lane_reduce_fold(cy_cg *cg, unsigned each, unsigned mr, V start, V *v) {
