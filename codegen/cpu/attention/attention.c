@@ -152,24 +152,20 @@ typedef struct areas {
 
 static areas place_areas(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
-  areas r = {.keys = cy_i64(cg, 0)};
+  V keys, values;
   if (a->half) {
-    r.values = cy_round64(cg, cy_attention_half_keys_bytes(cg, a));
-    r.queries = cy_add(cg, r.values, cy_round64(cg, cy_attention_half_values_bytes(cg, a)));
-    r.scores = cy_addc(cg, r.queries, a->block * a->filled * 2);
-    r.outputs = cy_addc(cg, r.scores, cy_round_up(a->block * a->ld_s * 4, 64));
-    r.weights = cy_addc(cg, r.outputs, cy_round_up(a->block * a->ld_o * 4, 64));
-    r.end = cy_addc(cg, r.weights, cy_round_up(a->block * a->ld_w * 2, 64));
-    return r;
+    keys = cy_attention_half_keys_bytes(cg, a);
+    values = cy_attention_half_values_bytes(cg, a);
+  } else {
+    keys = cy_mulc(cg, cy_mulc(cg, panels_k(cg, a), a->nr_k * d->size * 4), a->many);
+    values = cy_mulc(cg, cy_mulc(cg, cy_size(cg, d->keys), a->panels_v * a->nr_v * 4), a->many && !a->values_stay);
   }
-  V some = cy_i64(cg, a->many);
-  r.values = cy_round64(cg, cy_mul(cg, some, cy_mulc(cg, panels_k(cg, a), a->nr_k * d->size * 4)));
-  r.queries = cy_add(cg, r.values,
-                     cy_round64(cg, cy_mul(cg, cy_i64(cg, a->many && !a->values_stay),
-                                           cy_mulc(cg, cy_size(cg, d->keys), a->panels_v * a->nr_v * 4))));
-  r.scores = cy_addc(cg, r.queries, cy_round_up(a->block * d->size * 4, 64));
+  areas r = {.keys = cy_i64(cg, 0), .values = cy_round64(cg, keys)};
+  r.queries = cy_add(cg, r.values, cy_round64(cg, values));
+  r.scores = cy_addc(cg, r.queries, cy_round_up(a->block * (a->half ? a->filled * 2 : d->size * 4), 64));
   r.outputs = cy_addc(cg, r.scores, cy_round_up(a->block * a->ld_s * 4, 64));
-  r.weights = r.end = cy_addc(cg, r.outputs, cy_round_up(a->block * a->ld_o * 4, 64));
+  r.weights = cy_addc(cg, r.outputs, cy_round_up(a->block * a->ld_o * 4, 64));
+  r.end = a->half ? cy_addc(cg, r.weights, cy_round_up(a->block * a->ld_w * 2, 64)) : r.weights;
   return r;
 }
 

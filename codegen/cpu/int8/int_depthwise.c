@@ -226,15 +226,14 @@ typedef struct frame {
   V image, depth, y0, c0;         /* of the task, the row block, and the block */
 } frame;
 
-static V bytes_at(cy_cg *cg, V p) { return cy_load(cg, LLVMVectorType(cg->i8, 4 * cg->W), p, 1); }
-
 /* The block's channels of a position, of which so many exist. */
 static V position_load(cy_cg *cg, V from, int64_t channels) {
   unsigned lanes = 4 * cg->W, unit = channels % 4 ? 1 : 4;
+  LLVMTypeRef bytes = LLVMVectorType(cg->i8, lanes);
   if (channels == (int64_t)lanes)
-    return bytes_at(cg, from);
-  V v = cy_load_first(cg, unit == 4 ? cg->vi : LLVMVectorType(cg->i8, lanes), from, (unsigned)channels / unit, 1);
-  return LLVMBuildBitCast(cg->b, v, LLVMVectorType(cg->i8, lanes), "");
+    return cy_load(cg, bytes, from, 1);
+  V v = cy_load_first(cg, unit == 4 ? cg->vi : bytes, from, (unsigned)channels / unit, 1);
+  return LLVMBuildBitCast(cg->b, v, bytes, "");
 }
 
 /* .. as a group has them, in an order that interleaving turns into their own: one vector, or two of half the channels. */
