@@ -333,9 +333,11 @@ static void cut(blending *b, int32_t axis, const cyto_tile **tiles, int64_t n, i
 
 static int has_weights(const cyto_blend *how) {
   int has = 1;
+  if (how->weights)
+    return 1;
   for (int32_t axis = 0; axis < how->rank; axis++)
     has &= how->lines[axis] != NULL;
-  return has || how->weights;
+  return has;
 }
 
 static int is_valid(const cyto_blend *how, const cyto_tile *tiles, int64_t count, const int64_t *start,

@@ -2,6 +2,7 @@
 """cytoc.formats beside the libraries themselves: what they write is read, whole and by regions, and what is written they read."""
 import os
 import resource
+import struct
 import subprocess
 import sys
 
@@ -178,12 +179,16 @@ def test_rows_are_read_once():
     os.preadv = lambda *args: calls.append(0) or real(*args)
     try:
         with formats.open_image(path('rows.npy')) as image:
-            for at_once, counts in ((1 << 20, (1, 0, 1)), (100, (4, 4, 4))):
+            for at_once, counts in ((1 << 20, (1, 0, 1, 4, 1, 0)), (100, (4, 4, 4, 4, 4, 4))):
                 image.at_once = at_once
-                for count, part in zip(counts, (np.s_[2:6, :3], np.s_[2:6, 3:, 4:], np.s_[3:7, 1:4])):
+                few = np.s_[2:6, :1, :2], np.s_[2:6, 1:2, :2], np.s_[2:6, 2:3, 3:5]  # from the second one on they have neighbours
+                for count, part in zip(counts, (np.s_[2:6, :3], np.s_[2:6, 3:, 4:], np.s_[3:7, 1:4], *few)):
                     calls.clear()
                     assert np.array_equal(image[part], x[part]) and len(calls) == count, (at_once, part, len(calls))
                 image.release()
+            part = image[1:3]
+            part += 1  # it is the caller's
+            assert np.array_equal(image[1:3], x[1:3])
     finally:
         os.preadv = real
 
@@ -436,6 +441,13 @@ def test_truncated():
     with open(path('long.wav'), 'wb') as f:  # what is more than it says is no harm
         f.write(open(path('c.wav'), 'rb').read() + b'more')
     assert formats.open_image(path('long.wav')).shape == (2, 9000)
+    wave = open(path('c.wav'), 'rb').read()
+    data = wave.index(b'data')
+    for of_file, of_data in ((0x7ffff024, 0x7ffff000), (0x80000024, 0x80000000), (0xffffffff, 0xffffffff), (len(wave), None)):  # sox, arecord, ..
+        text = wave[:4] + struct.pack('<I', of_file) + wave[8:data + 4] + (wave[data + 4:data + 8] if of_data is None else struct.pack('<I', of_data))
+        with open(path('open.wav'), 'wb') as f:
+            f.write(text + wave[data + 8:])
+        assert formats.open_image(path('open.wav')).shape == (2, 9000), hex(of_file)
 
 
 def test_not_installed():

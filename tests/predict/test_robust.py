@@ -164,6 +164,29 @@ def test_power_failure():
     with open(journal, 'w') as file:
         file.write('\n'.join(lines[:-1]) + '\n')
     assert run(*words, '--resume')[1]['skipped'] == 3, 'not synced, the same boot'
+    assert 'safe' in open(journal).read(), 'it was synced by the run that left it out'
+    with open(journal, 'w') as file:
+        file.write('\n'.join(lines[:-1]).replace(', "boot": "%s"' % boot, '') + '\n')
+    assert run(*words, '--resume')[1]['skipped'] == 3, 'of a version that synced each'
+
+
+def test_input_is_gone():
+    """What was read may be moved meanwhile: its result is whole, and another file of that name is done anew."""
+    from cytoc.predict._items import Item, stamp
+    from cytoc.predict._journal import Journal
+    f = folder('gone')
+    np.save(f + '/a.npy', numbers((4, 4), np.float32))
+    item, read = Item(f + '/a.npy', 'a'), stamp(f + '/a.npy')
+    os.remove(f + '/a.npy')
+    journal = Journal(f, {}, False)
+    with open(f + '/result', 'w') as file:
+        file.write('x')
+    journal.add_done(item, read, f + '/result')
+    journal.close(True)
+    np.save(f + '/a.npy', numbers((5, 4), np.float32))
+    journal = Journal(f, {}, True)
+    assert not journal.is_done(item)
+    journal.close(True)
 
 
 def test_sync_fails():
@@ -175,19 +198,21 @@ def test_sync_fails():
     net, _ = nets.conv(f + '/net.onnx')
     np.save(f + '/a.npy', numbers((40, 40), np.float32))
     words = [net, f + '/a.npy', '-o', f + '/out', '--tile', '16']
-    real = formats.sync_all
+    real = formats.sync_all, formats.fsync_below
+    formats.sync_all = lambda handle: False  # as where the system does not know, or a file of others failed
+    assert predict(words)['done'] == 1 and 'safe' in open(f + '/out/' + JOURNAL).read()
     for error, said in ((errno.EIO, 'cannot be written'), (errno.ENOSPC, 'no room for the results')):
-        def broken(handle, error=error):
+        def broken(path, error=error):
             raise OSError(error, os.strerror(error))
 
-        formats.sync_all = broken
+        formats.sync_all, formats.fsync_below = (lambda handle: False), broken
         try:
             predict(words)
             raise AssertionError('it did not fail')
         except CytocError as e:
             assert said in str(e) and os.strerror(error) in str(e) and '--resume' in str(e), e
         finally:
-            formats.sync_all = real
+            formats.sync_all, formats.fsync_below = real
         assert not entries(f + '/out', 'output')
     assert predict(words + ['--resume'])['done'] == 1
 

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from ._array import create_npy, create_safetensors, open_npy, open_safetensors
 from ._audio import create_audio, open_audio
-from ._base import ORDER, ArrayImage, FormatError, Image, Scale, Writer, forget, fsync, reserve, sync_all
+from ._base import ORDER, ArrayImage, FormatError, Image, Scale, Writer, forget, fsync, fsync_below, reserve, sync_all
 from ._nifti import create_nifti, open_nifti
 from ._picture import create_picture, open_picture
 from ._tiff import create_tiff, open_tiff
@@ -110,5 +110,5 @@ def known_suffixes() -> List[str]:
     return [s for f in FORMATS for s in f.suffixes]
 
 
-__all__ = ["ArrayImage", "FORMATS", "Format", "FormatError", "Image", "ORDER", "Scale", "Writer", "create", "forget", "format_named", "fsync",
+__all__ = ["ArrayImage", "FORMATS", "Format", "FormatError", "Image", "ORDER", "Scale", "Writer", "create", "forget", "format_named", "fsync", "fsync_below",
            "images_in", "known_suffixes", "open_image", "reserve", "rows_at_once", "suffix_of", "sync_all"]

@@ -10,6 +10,7 @@ import importlib
 import itertools
 import math
 import os
+import re
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
@@ -55,6 +56,11 @@ class Image:
         raise NotImplementedError
 
     def __getitem__(self, key: Any) -> Array:
+        found = self.shared(key)
+        return found if found.flags.writeable else found.copy()
+
+    def shared(self, key: Any) -> Array:
+        """As image[key]; it may be part of what the image keeps, and is not to be written to then."""
         parts = list(key) if isinstance(key, tuple) else [key]
         if Ellipsis in parts:
             k = parts.index(Ellipsis)
@@ -111,6 +117,7 @@ class PlainImage(Image):
         super().__init__(path, shape, dtype, axes, scale, extra)
         self.offset, self.handle = offset, os.open(file or path, os.O_RDONLY)
         self.rows: Optional[Tuple[int, Array]] = None  # the first of the last ones, and these
+        self.asked = (-1, 0)                           # rows of the last region that was read without the rest of them
         end, there = offset + math.prod(self.shape) * self.dtype.itemsize, os.fstat(self.handle).st_size
         if end > there:
             self.close()
@@ -120,7 +127,9 @@ class PlainImage(Image):
         wanted = math.prod(b - a for a, b in zip(start, stop))
         rest = math.prod(self.shape[1:])
         count = (stop[0] - start[0]) * rest
-        if wanted and (count == wanted or count * self.dtype.itemsize <= self.at_once):
+        asked, self.asked = self.asked, (start[0], stop[0])
+        again = asked == self.asked or count <= 8 * wanted
+        if wanted and (count == wanted or again and count * self.dtype.itemsize <= self.at_once):
             return self._rows(start[0], stop[0] - start[0], rest)[(slice(None),) + tuple(slice(a, b) for a, b in zip(start[1:], stop[1:]))]
         found = np.empty([b - a for a, b in zip(start, stop)], self.dtype)
         lead = max(self.ndim - 2, 0)
@@ -141,6 +150,7 @@ class PlainImage(Image):
         kept = self.rows
         if kept is not None and kept[0] == first and len(kept[1]) == count:
             return kept[1]
+        self.rows = kept = None
         found = self._bytes(first * rest, count * rest).reshape((count,) + self.shape[1:])
         found.flags.writeable = False
         self.rows = (first, found) if found.nbytes <= self.at_once else None
@@ -247,13 +257,38 @@ def fsync(path: str) -> None:
         os.close(handle)
 
 
-def sync_all(handle: int) -> None:
-    """As fsync(), for all of the file system that an open file lies on, by one call."""
+def fsync_below(path: str) -> None:
+    """fsync() of a file, or of a folder and all that is in it, and of the folder that has its name."""
+    for root, _, files in os.walk(path):
+        for name in files:
+            fsync(os.path.join(root, name))
+        fsync(root)
+    if not os.path.isdir(path):
+        fsync(path)
+    fsync(os.path.dirname(os.path.abspath(path)))
+
+
+def sync_all(handle: int) -> bool:
+    """As fsync(), for all of the file system that an open file lies on, by one call. False: it is not known that all is on the disk. So it is
+    before Linux 5.8, which does not report errors, on file systems of FUSE, which are not told, and where a file of others failed."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "syncfs"):
-        os.sync()
-    elif libc.syncfs(handle):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    known = release is not None and tuple(map(int, release.groups())) >= (5, 8) and not _file_system(handle).startswith("fuse")
+    return hasattr(libc, "syncfs") and libc.syncfs(handle) == 0 and known
+
+
+def _file_system(handle: int) -> str:
+    """Its type; "fuse": the system does not say."""
+    device = os.fstat(handle).st_dev
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as f:
+            for line in f:
+                mount, _, rest = line.partition(" - ")
+                if mount.split()[2] == "%d:%d" % (os.major(device), os.minor(device)):
+                    return rest.split()[0]
+    except OSError:
+        pass
+    return "fuse"
 
 
 def guessed_axes(shape: Sequence[int]) -> str:

@@ -11,7 +11,10 @@ from typing import Any, BinaryIO, Tuple
 
 from ._base import FormatError
 
-OPEN_END = (0, 0xFFFFFFFF)     # sizes in RIFF of what was streamed
+OPEN_ENDS = (0, 0xFFFFFFFF)               # sizes in RIFF of what was streamed
+OPEN_END = range(0x7FFFE000, 0x80000101)   # .. by sox and arecord
+HEADER = 8  # bytes of a part's name and size, which some writers count with the file
+PLACES = (273, 279, 324, 325)  # tags: where strips and tiles are, and how long
 MATROSKA = b"\x1a\x45\xdf\xa3"
 SEGMENT = b"\x18\x53\x80\x67"  # all of a Matroska file behind its header
 TAG_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}  # by TIFF's types
@@ -49,7 +52,7 @@ class _Tiff:
             page, = self.numbers(page + tiff.tagnosize + tags * tiff.tagsize, tiff.offsetformat)
 
     def check_tags(self, at: int, count: int) -> None:
-        """Values that lie elsewhere: the first page's say what all are, OME's text in it, too."""
+        """Values that lie elsewhere, without which nothing can be read: the text of OME, and where the first page's parts are."""
         tiff = self.tiff
         if tiff.is_ndpi:  # whose offsets have their upper half elsewhere
             return
@@ -57,7 +60,7 @@ class _Tiff:
             code, kind = self.numbers(at + k * tiff.tagsize, tiff.tagformat1)
             number, = self.numbers(at + k * tiff.tagsize + 4, tiff.byteorder + tiff.offsetformat[1:])
             size = number * TAG_BYTES.get(kind, 0)
-            if size > tiff.tagoffsetthreshold:
+            if code in PLACES + (270,) and size > tiff.tagoffsetthreshold:
                 value, = self.numbers(at + k * tiff.tagsize + 4 + tiff.offsetsize, tiff.offsetformat)
                 if value + size > self.there:
                     raise FormatError("'%s' is truncated: tag %d of its first page ends at byte %d, and the file at %d" % (
@@ -69,14 +72,26 @@ def check_tiff(path: str, f: Any) -> None:
     _Tiff(path, f).check_chain()
 
 
+def _end_of_samples(f: BinaryIO) -> int:
+    """Of a WAV file, behind its first 12 bytes: where its part "data" ends; 0: it does not say."""
+    while True:
+        part = f.read(HEADER)
+        size = int.from_bytes(part[4:], "little")
+        if len(part) < HEADER or part[:4] == b"data":
+            return 0 if len(part) < HEADER or size in OPEN_ENDS or size in OPEN_END else f.tell() + size
+        f.seek(size + size % 2, os.SEEK_CUR)
+
+
 def check_riff(path: str) -> None:
     """WAV, AVI."""
     with open(path, "rb") as f:
-        begin, there = f.read(8), os.fstat(f.fileno()).st_size
-    if begin[:4] == b"RIFF":
+        begin, there = f.read(12), os.fstat(f.fileno()).st_size
+        if begin[:4] != b"RIFF":
+            return
         size = int.from_bytes(begin[4:8], "little")
-        if size not in OPEN_END and size + 8 > there + 1:  # the last part may lack its byte of padding
-            raise _truncated(path, size + 8, there)
+        end = _end_of_samples(f) if begin[8:] == b"WAVE" else 0 if size in OPEN_ENDS else size
+    if end > there:
+        raise _truncated(path, end, there)
 
 
 def _matroska_size(f: BinaryIO) -> int:

@@ -71,9 +71,10 @@ def predict(argv: Sequence[str]) -> Dict[str, Any]:
         machine = Machine(rows, args.workers, args.threads, args.readers, queue, args.reuse, first, args.confident, args.checkpoint, cluster)
         run = Predict(plan, machine, items, journal)
         run.run()
+        journal.close(True)
         return run.summary()
     finally:
-        journal.close()
+        journal.close(False)
 
 
 def _cluster(args: argparse.Namespace, model: str, opened: Any, words: List[str]) -> Any:

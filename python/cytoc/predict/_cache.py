@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import formats
 from ..formats import reserve
-from ._journal import stamp
+from ._items import stamp
 from ._numbers import BLOCK
 from ._output import remove
 from ._view import Raw, View

@@ -18,13 +18,12 @@ import numpy as np
 
 from .. import formats, tiling
 from .._errors import InputError
-from ._items import Item
+from ._items import Item, stamp
 from ._network import Network
 from ._numbers import After, Before
 from ._view import Raw, Ready, Shrunk, View
 
 
-MOST_AT_ONCE = 64 << 20  # bytes of a file whose rows are kept for the tiles beside each other
 KEPT = 64  # positions whose levels a job remembers
 
 
@@ -80,7 +79,6 @@ class Job:
     def __init__(self, item: Item, plan: Plan, begin: Begin = Begin()) -> None:
         self.item, self.plan, self.begin = item, plan, begin
         self.image: Any = formats.open_image(item.path)
-        self.image.at_once = min(max(self.image.at_once, plan.memory // 8), MOST_AT_ONCE)
         self.mask: Any = None
         self.lock = threading.Lock()
         self.levels: Dict[int, List[Level]] = {}
@@ -89,6 +87,7 @@ class Job:
         self.tiles = 0           # given to the network so far
         self.failed = False      # then what still comes of it is left out
         try:
+            self.stamp = stamp(item.path)
             self._map_axes()
             self._use_cache()
             if plan.mask:

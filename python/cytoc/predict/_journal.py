@@ -16,22 +16,16 @@ import json
 import os
 import time
 from fractions import Fraction
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from .. import formats
 from .._errors import InputError
-from ._items import Item
+from ._items import Item, stamp
 from ._job import Begin
 
 NAME = ".cytoc-predict.jsonl"
 SAFE_SECONDS = 1.0  # between two times that results are synced
 SAFE_SHARE = 9      # .. which take at most a tenth of the time
-
-
-def stamp(path: str) -> List[int]:
-    """What tells that a file is another one: size and time."""
-    stat = os.stat(path.partition("::")[0])
-    return [stat.st_size, stat.st_mtime_ns]
 
 
 def boot_of(path: str = "/proc/sys/kernel/random/boot_id") -> str:
@@ -62,25 +56,29 @@ class Journal:
         except OSError:
             self.file.close()
             raise InputError("another cytoc predict writes to '%s'" % folder) from None
-        self.boot, self.device = boot_of(), os.fstat(self.file.fileno()).st_dev
-        self.unsafe, self.due = False, time.monotonic() + SAFE_SECONDS  # when results are synced
+        self.boot, self.device, self.due = boot_of(), os.stat(folder).st_dev, time.monotonic() + SAFE_SECONDS  # when results are synced
+        self.waiting: List[Dict[str, Any]] = []  # lines of results that may not be on the disk
+        self.safe_size = 0                       # of the file, up to the last line behind which all is
         self.done: Dict[str, Dict[str, Any]] = {}
         self.rows: Dict[str, Dict[str, Any]] = {}
         if resume:
             self._read(settings)
         else:
             self.file.truncate(0)
-        if os.path.getsize(self.path) == 0:
+        if os.path.getsize(self.path) == 0:  # after a power failure it must not be an older one, of results that are replaced now
             self._append({"settings": settings})
-        self.safe_size = os.path.getsize(self.path)
+            os.fsync(self.file.fileno())
+            formats.fsync(folder)
+            self.safe_size = os.path.getsize(self.path)
 
     def _read(self, settings: Dict[str, Any]) -> None:
         self.file.seek(0)
         text = self.file.read()
         whole = text[:text.rfind("\n") + 1]
         self.file.truncate(len(whole.encode()))
-        waiting: List[Dict[str, Any]] = []
+        at = 0
         for line in whole.splitlines():
+            at += len(line.encode()) + 1
             try:
                 entry = json.loads(line)
             except ValueError:
@@ -91,13 +89,21 @@ class Journal:
                     raise InputError("--resume: the results in '%s' were made with other options: %s; run without --resume to begin anew, or "
                                      "choose another folder" % (os.path.dirname(self.path), ", ".join(
                                          "%s was %s and is %s" % (k, entry["settings"].get(k), settings.get(k)) for k in other)))
+                self.safe_size = self.safe_size or at
             elif "rows" in entry:
                 self.rows[entry["item"]] = entry
             elif "safe" in entry:
-                self.done.update((e["item"], e) for e in waiting if e["boot"] == entry["safe"])
-            else:
-                waiting.append(entry)
-        self.done.update((e["item"], e) for e in waiting if self.boot and e["boot"] == self.boot)
+                self._count(e for e in self.waiting if e["boot"] == entry["safe"])
+                self.waiting, self.safe_size = [], at
+            elif "boot" in entry:
+                self.waiting.append(entry)
+            else:  # of a version that synced each result for itself
+                self._count([entry])
+        self.waiting = [e for e in self.waiting if self.boot and e["boot"] == self.boot]
+        self._count(self.waiting)
+
+    def _count(self, entries: Iterable[Dict[str, Any]]) -> None:
+        self.done.update((e["item"], e) for e in entries)
 
     def _append(self, entry: Dict[str, Any]) -> None:
         """Handed to the system at once, so that a kill loses nothing."""
@@ -119,39 +125,52 @@ class Journal:
         """Does sync() see to files there? Else who writes them does: they are on another file system."""
         return os.stat(folder).st_dev == self.device
 
-    def add_done(self, item: Item, output: str) -> None:
-        """OSError: as of sync()."""
-        self._append({"item": item.path, "stamp": stamp(item.path), "output": output, "boot": self.boot})
-        self.unsafe = True
-        if not self.boot or time.monotonic() >= self.due:
+    def add_done(self, item: Item, read: List[int], output: str) -> None:
+        """read: the stamp of what the result is of. OSError: as of sync()."""
+        self.waiting.append({"item": item.path, "stamp": read, "output": output, "boot": self.boot})
+        self._append(self.waiting[-1])
+        self.sync_due()
+
+    def sync_due(self) -> None:
+        if self.waiting and (not self.boot or time.monotonic() >= self.due):
             self.sync()
 
-    def add_rows(self, item: Item, partial: str, position: int, rows: int, zoom: Fraction) -> None:
-        self._append({"item": item.path, "stamp": stamp(item.path), "partial": partial, "position": position, "rows": rows, "zoom": str(zoom)})
+    def add_rows(self, item: Item, read: List[int], partial: str, position: int, rows: int, zoom: Fraction) -> None:
+        self._append({"item": item.path, "stamp": read, "partial": partial, "position": position, "rows": rows, "zoom": str(zoom)})
         os.fsync(self.file.fileno())
 
     def sync(self) -> None:
         """What it says, and the results that it names, are on the disk when it returns. OSError: the system could not write them; then those
-        that came since the last time are no more in the journal."""
-        if not self.unsafe:
+        that failed are no more in the journal."""
+        if not self.waiting:
             return
-        begun = time.monotonic()
-        try:
-            formats.sync_all(self.file.fileno())
-        except OSError:
+        begun, waiting = time.monotonic(), self.waiting
+        failed: Dict[str, OSError] = {}
+        if not formats.sync_all(self.file.fileno()):
+            for e in waiting:
+                try:
+                    formats.fsync_below(e["output"])
+                except OSError as why:
+                    failed[e["output"]] = why
+        self.waiting = []
+        if failed:
             self.file.truncate(self.safe_size)
-            raise
-        finally:
-            self.unsafe = False
+            for e in waiting:
+                if e["output"] not in failed:
+                    self._append(e)
         self._append({"safe": self.boot})
         os.fsync(self.file.fileno())
         self.safe_size, ended = os.path.getsize(self.path), time.monotonic()
         self.due = ended + max(SAFE_SECONDS, SAFE_SHARE * (ended - begun))
+        for error in failed.values():
+            raise error
 
-    def close(self) -> None:
+    def close(self, whole: bool) -> None:
+        """whole: the run came to its end; else results that were not synced count for as long as the system runs."""
         if self.file.closed:
             return
         try:
-            self.sync()
+            if whole:
+                self.sync()
         finally:
             self.file.close()

@@ -77,6 +77,8 @@ class Output:
         if os.path.isdir(self.path) and not os.path.islink(self.path):
             shutil.rmtree(self.path)
         os.replace(self.partial, self.path)
+        if safe:
+            formats.fsync(os.path.dirname(self.path))
 
     def abandon(self) -> None:
         self.writer.abandon()

@@ -24,6 +24,7 @@ from ._network import of_sizes
 from ._output import Output
 from ._progress import ADVICE, Bar
 
+MAX_AT_ONCE = 64 << 20  # bytes of a file whose rows are kept for the tiles beside each other
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -83,6 +84,7 @@ class Predict:
 
     def _open(self, item: Item) -> Job:
         job = Job(item, self.plan, self.journal.begin(item) or Begin())
+        job.image.at_once = min(max(job.image.at_once, self.plan.memory // (16 * self.machine.readers)), MAX_AT_ONCE)
         if job.is_complete():  # but for its name, which is soon made good
             job.begin = Begin()
         self.jobs[item] = job
@@ -114,6 +116,7 @@ class Predict:
         job, rows = work.job, work.rows
         if job.failed:
             return None
+        self._synced(self.journal.sync_due)
         try:
             if rows is not None:
                 if job.output is None:
@@ -128,7 +131,7 @@ class Predict:
             if isinstance(e, OSError) and e.errno in FULL:
                 self._stop(Full("no room for the result of '%s' in '%s': %s" % (job.item, self.plan.folder, e.strerror)))
             raise
-        self._synced(lambda: self.journal.add_done(job.item, job.output.path))
+        self._synced(lambda: self.journal.add_done(job.item, job.stamp, job.output.path))
         return job.output.path
 
     def _synced(self, action: Callable[[], None]) -> None:
@@ -153,7 +156,7 @@ class Predict:
             return
         job.output.writer.sync()
         self.checked[job.item] = now
-        self.journal.add_rows(job.item, job.output.partial, rows.position, end, rows.zoom)
+        self.journal.add_rows(job.item, job.stamp, job.output.partial, rows.position, end, rows.zoom)
 
     # -- the whole
 

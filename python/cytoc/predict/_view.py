@@ -32,7 +32,7 @@ class View:
         c = self.order[0]
         if c is not None and self.channels is not None:
             whole[c] = slice(min(self.channels), max(self.channels) + 1)
-        found = self.image[tuple(whole)]
+        found = self.image.shared(tuple(whole))
         axes = [k for k in self.order if k is not None]
         found = np.transpose(found, axes + [k for k in range(found.ndim) if k not in axes])
         found = found.reshape(found.shape[:len(axes)]) if c is not None else found.reshape((1,) + found.shape[:len(axes)])
