@@ -39,9 +39,9 @@ typedef struct cy_target_caps {
   /* In dynamic quantisation, convolutions of one tap are better given a scale for each place, by one kernel, than for each
    * image, by several. */
   bool scales_per_place;
-  /* .. but where images come from a contraction whose kernel finds their largest elements (most_of says so of each); then
+  /* .. but where images come from a contraction whose kernel finds their largest elements (maxima_of says so of each); then
    * convolutions round as they read, if there are whole runs of so many channels. 0: neither is so. */
-  int64_t finds_most;
+  int64_t finds_maxima;
   bool mixed_bytes; /* products of bytes cost the same whatever the signs of both, and little more with a zero point */
   bool
       float_codes; /* products by weights in blocks take f4e2m1 and floats of 8 bits for these, scales of any type of floats */
@@ -60,7 +60,7 @@ typedef struct cy_target_caps {
   /* Is there a generator for this contraction kernel? If not, lowering makes plain loops of it. */
   bool (*supports)(const struct cy_machine *m, struct cy_kernel *k);
   /* May this contraction's epilogue store maxima (cy_kernel_store_max)? */
-  bool (*most_of)(const struct cy_machine *m, struct cy_kernel *k);
+  bool (*maxima_of)(const struct cy_machine *m, struct cy_kernel *k);
   /* Are operands of f16 or bf16 (`half`) multiplied as they are and summed in f32: in product n, and faster than f32? n
    * NULL: in any? */
   bool (*half_factors)(const struct cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,

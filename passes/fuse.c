@@ -353,8 +353,8 @@ static bool is_found(const fuser *f, const cy_node_info *n) {
   if (use_count(f, n->out[0]) == 1 && f->uses.list[f->uses.start[n->out[0]]])
     user = cy_node_of(f->g, f->uses.list[f->uses.start[n->out[0]]]);
   const cy_target_caps *caps = f->p->options->caps;
-  return cy_most_is_found(f->g, caps, n->out[0]) ||
-         (user->op == CY_OP_reduce_max && cy_most_is_found(f->g, caps, user->out[0]));
+  return cy_maxima_are_found(f->g, caps, n->out[0]) ||
+         (user->op == CY_OP_reduce_max && cy_maxima_are_found(f->g, caps, user->out[0]));
 }
 
 static void epilogues(fuser *f, cy_block b) {
@@ -493,10 +493,10 @@ static bool has_runs(const fuser *f, cy_val v, int64_t of) {
 }
 
 /* Convolutions may round images as they read them, where the target can and somebody else has found the largest element. */
-static bool is_rounded_in_place(const fuser *f, cy_val v, cy_most_rounding *out) {
+static bool is_rounded_in_place(const fuser *f, cy_val v, cy_maxima_rounding *out) {
   const cy_target_caps *caps = cy_caps_of(f->p->options->caps);
-  if (!caps->finds_most || !cy_most_rounds(f->g, v, out) || !cy_most_is_found(f->g, caps, out->most) ||
-      !has_runs(f, v, caps->finds_most) || !has_runs(f, out->x, caps->finds_most) || use_count(f, out->up) != 1 ||
+  if (!caps->finds_maxima || !cy_maxima_rounds(f->g, v, out) || !cy_maxima_are_found(f->g, caps, out->max) ||
+      !has_runs(f, v, caps->finds_maxima) || !has_runs(f, out->x, caps->finds_maxima) || use_count(f, out->up) != 1 ||
       use_count(f, out->product) != 1 || use_count(f, out->whole) != 1)
     return false;
   for (uint32_t i = f->uses.start[v]; i < f->uses.start[v + 1]; i++) {
@@ -510,23 +510,23 @@ static bool is_rounded_in_place(const fuser *f, cy_val v, cy_most_rounding *out)
 }
 
 /* Is v the scale of an image, or what that is a multiple of? Then the maximum that it is made of, else 0. */
-static cy_val most_of_scale(const fuser *f, cy_val v) {
+static cy_val maxima_of_scale(const fuser *f, cy_val v) {
   const cy_node_info *mul = cy_def_of(f->g, v, CY_OP_mul);
   double unused;
-  return cy_most_bounded(f->g, mul && cy_value_is_splat(f->g, mul->in[1], &unused) ? mul->in[0] : v);
+  return cy_maxima_bounded(f->g, mul && cy_value_is_splat(f->g, mul->in[1], &unused) ? mul->in[0] : v);
 }
 
 /* Rounding in those that read, and what the scale of an image is made of in all of them. */
 static bool decide_rounding(fuser *f, cy_val v) {
-  cy_most_rounding r;
-  cy_val most = most_of_scale(f, v);
+  cy_maxima_rounding r;
+  cy_val most = maxima_of_scale(f, v);
   if (is_rounded_in_place(f, v, &r)) {
     const cy_val inner[] = {v, r.whole, r.product, r.up};
     for (int i = 0; i < 4; i++)
       put_inside(f, inner[i]);
     return true;
   }
-  if (!most || !cy_most_is_found(f->g, f->p->options->caps, most))
+  if (!most || !cy_maxima_are_found(f->g, f->p->options->caps, most))
     return false;
   for (uint32_t i = f->uses.start[v]; i < f->uses.start[v + 1]; i++)
     if (!f->uses.list[i] || class_of(cy_node_of(f->g, f->uses.list[i])) != CY_CLASS_EW)

@@ -91,19 +91,19 @@ bool cy_cast_lossless(cy_dtype from, cy_dtype to);
 
 /* ---- maxima.c: dynamic quantisation of images, whose largest elements other kernels find ---- */
 /* Of a value that has the bits of every image's largest element: the images, of f16; 0: it is something else. */
-cy_val cy_most_source(cy_graph *g, cy_val most);
-cy_val cy_most_of(cy_graph *g, const cy_uses *uses, cy_val x); /* .. the value, of images; 0: there is none */
-cy_val cy_most_bounded(cy_graph *g, cy_val v); /* .. of these bits as floats, 1e-30 at least; 0: v is something else */
+cy_val cy_maxima_source(cy_graph *g, cy_val max);
+cy_val cy_maxima_of(cy_graph *g, const cy_uses *uses, cy_val x); /* .. the value, of images; 0: there is none */
+cy_val cy_maxima_bounded(cy_graph *g, cy_val v); /* .. of these bits as floats, 1e-30 at least; 0: v is something else */
 /* Will the target's kernel of a product or convolution, which makes the images, have found it? */
-bool cy_most_is_found(cy_graph *g, const cy_target_caps *caps, cy_val most);
-bool cy_most_by_contraction(const cy_graph *g, const cy_target_caps *caps, cy_val x); /* .. if x are such images */
-typedef struct cy_most_rounding {
-  cy_val x, most; /* images, and the bits of their largest elements */
-  cy_val up, product, whole; /* steps / most, times x, rounded */
+bool cy_maxima_are_found(cy_graph *g, const cy_target_caps *caps, cy_val max);
+bool cy_maxima_by_contraction(const cy_graph *g, const cy_target_caps *caps, cy_val x); /* .. if x are such images */
+typedef struct cy_maxima_rounding {
+  cy_val x, max; /* images, and the bits of their largest elements */
+  cy_val up, product, whole; /* steps / max, times x, rounded */
   double steps;
   cy_dtype type;
-} cy_most_rounding;
-bool cy_most_rounds(cy_graph *g, cy_val ints, cy_most_rounding *out); /* false: ints are something else */
+} cy_maxima_rounding;
+bool cy_maxima_rounds(cy_graph *g, cy_val ints, cy_maxima_rounding *out); /* false: ints are something else */
 
 /* attention_plain.c: is one kernel made for attention with heads as in q and v? */
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v);

@@ -147,7 +147,7 @@ typedef struct cy_cu {
   int group;          /* threads that share the statements being printed; 1: each thread on its own */
   int apart;          /* .. how far those are from each other; 0: they are neighbours */
   uint8_t *reduced;   /* [locals + 1] accumulated across the threads of a group: goes to a partial p<i> */
-  bool holds_most;    /* maxima that are stored are held in `most` till the kernel ends (matrix.c) */
+  bool holds_maxima;    /* maxima that are stored are held in `maxima` until the kernel ends (matrix.c) */
   bool in_vector;     /* stores go to arrays, from which several elements are written at once */
   /* While elements of several are being computed: the text of a load whose element is in a register. */
   bool (*element)(struct cy_cu *p, cy_expr e, char *out, size_t cap);
@@ -268,7 +268,7 @@ const cy_stmt *cy_cu_epilogue(cy_kernel *k);
 /* How many blocks a kernel should have. */
 int cy_cu_wanted_blocks(const cy_machine *m);
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
-bool cy_cuda_contract_finds_most(const cy_machine *m, cy_kernel *k); /* may its epilogue store maxima? */
+bool cy_cuda_contract_finds_maxima(const cy_machine *m, cy_kernel *k); /* may its epilogue store maxima? */
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
 const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena); /* for --explain */

@@ -229,29 +229,29 @@ CY_INLINE i32 cy_add_u8(u32 word, i32 sum) { return (i32)__dp4a(word, 0x01010101
 /* ---- maxima that all blocks store to ---- */
 
 /* The element that a thread has last met, and the maximum that it has for it. */
-typedef struct cy_most {
+typedef struct cy_held_max {
   u32 *at; /* NULL: none */
   u32 v;
-} cy_most;
-CY_INLINE void cy_most_put(cy_most *most, u32 *at, u32 v) {
-  if (most->at && most->at != at)
-    cy_put_max(most->at, most->v);
-  most->v = most->at != at || most->v < v ? v : most->v;
-  most->at = at;
+} cy_held_max;
+CY_INLINE void cy_held_max_put(cy_held_max *held, u32 *at, u32 v) {
+  if (held->at && held->at != at)
+    cy_put_max(held->at, held->v);
+  held->v = held->at != at || held->v < v ? v : held->v;
+  held->at = at;
 }
 /* At the end of a kernel, by whole warps: one access where all of their threads have the same element. */
-CY_INLINE void cy_most_end(const cy_most *most) {
+CY_INLINE void cy_held_max_end(const cy_held_max *held) {
   const u64 several = 1;
-  u64 at = (u64)most->at;
-  u32 v = most->v;
+  u64 at = (u64)held->at;
+  u32 v = held->v;
   for (int mask = 16; mask > 0; mask /= 2) {
     const u64 other = cy_shfl64(at, mask);
     const u32 w = cy_shfl32(v, mask);
     at = at == other || !other ? at : at ? several : other;
     v = v > w ? v : w;
   }
-  if (at == several && most->at)
-    cy_put_max(most->at, most->v);
+  if (at == several && held->at)
+    cy_put_max(held->at, held->v);
   if (at > several && CY_TID % 32 == 0)
     cy_put_max((u32 *)at, v);
 }

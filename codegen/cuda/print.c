@@ -261,7 +261,7 @@ static void print_max(cy_cu *p, const cy_stmt *s) {
   }
   snprintf(offset, sizeof offset, "%s", cy_cu_value(p, s->offset));
   cy_cu_line(p,
-             p->holds_most ? "cy_most_put(most, (u32 *)a%u + %s, (u32)%s);" : "cy_put_max((u32 *)a%u + %s, (u32)%s);",
+             p->holds_maxima ? "cy_held_max_put(maxima, (u32 *)a%u + %s, (u32)%s);" : "cy_put_max((u32 *)a%u + %s, (u32)%s);",
              s->arg, offset, value);
 }
 

@@ -274,7 +274,7 @@ static void print_maxima(cy_cu *p, const cy_stmt *body) {
     snprintf(name, sizeof name, "om%u", t->arg);
     cy_cu_offset_at(p, name, t->offset, p->form->vector_var, "first");
     cy_cu_line(p,
-               p->holds_most ? "cy_most_put(most, (u32 *)a%u + om%u, top%u);" : "cy_put_max((u32 *)a%u + om%u, top%u);",
+               p->holds_maxima ? "cy_held_max_put(maxima, (u32 *)a%u + om%u, top%u);" : "cy_put_max((u32 *)a%u + om%u, top%u);",
                t->arg, t->arg, t->arg);
   }
 }

@@ -299,7 +299,7 @@ static void run_attention(machine *m, row *r, int64_t task) {
 /* What a, which is rounded as it is read, is multiplied with. */
 static double most_steps(machine *m) {
   const cy_contraction *c = &m->k->contraction;
-  double most = cy_scalar_load(m->args[c->a_most], CY_F32, (uint64_t)(m->var[c->out_var[0]] * c->a_most_step)).f;
+  double most = cy_scalar_load(m->args[c->a_max], CY_F32, (uint64_t)(m->var[c->out_var[0]] * c->a_max_step)).f;
   return (float)c->a_steps / (most > 1e-30f || most != most ? (float)most : 1e-30f);
 }
 

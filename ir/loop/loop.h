@@ -105,12 +105,12 @@ typedef struct cy_contraction {
   bool has_a_zero, has_b_zero; /* integers: the sum is over (a - a_zero) * (b - b_zero); what padding adds is 0 */
   cy_karg a_zero, b_zero; /* of the operands' dtypes: one element; one, or one per output column (b_zero_step 0, 1) */
   int64_t b_zero_step;
-  /* Convolutions: where not CY_NONE, a is of f16 and rounded as it is read, to this type of 8-bit integers: a * (a_steps / most),
-   * where most is an f32 (1e-30 at least) with the bits of a_most[image * a_most_step], an i32. */
+  /* Convolutions: where not CY_NONE, a is of f16 and rounded as it is read, to this type of 8-bit integers: a * (a_steps / max),
+   * where max is an f32 (1e-30 at least) with the bits of a_max[image * a_max_step], an i32. */
   cy_dtype a_rounded;
   double a_steps;
-  cy_karg a_most;
-  int64_t a_most_step;
+  cy_karg a_max;
+  int64_t a_max_step;
   bool has_start; /* integers: sums begin with start[last output variable], an i32 */
   cy_karg start;
   cy_var out_var[CY_MAX_BATCH + 2];
@@ -190,7 +190,7 @@ void cy_kernel_for(cy_kernel *k, cy_var v, bool lanes); /* opens a loop: stateme
 void cy_kernel_end(cy_kernel *k);
 void cy_kernel_store(cy_kernel *k, cy_karg arg, cy_expr offset, cy_expr value); /* casts value to the storage dtype */
 /* arg[offset] = the greater of what is there and value, an i32 that is not negative; any number of tasks may share an
- * element. Where the target can (cy_target_caps.most_of). */
+ * element. Where the target can (cy_target_caps.maxima_of). */
 void cy_kernel_store_max(cy_kernel *k, cy_karg arg, cy_expr offset, cy_expr value);
 void cy_kernel_set(cy_kernel *k, cy_local l, cy_expr value);
 void cy_kernel_accum(cy_kernel *k, cy_local l, cy_op op, cy_expr value);

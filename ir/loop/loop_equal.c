@@ -118,7 +118,7 @@ static void put_contraction(cy_words *w, const cy_contraction *c) {
   put(w, c->has_start ? 1 + (uint64_t)c->start : 0);
   put(w, c->a_rounded);
   if (c->a_rounded) {
-    put(w, (uint64_t)c->a_most << 32 | (uint64_t)c->a_most_step);
+    put(w, (uint64_t)c->a_max << 32 | (uint64_t)c->a_max_step);
     put(w, (uint64_t)c->a_steps);
   }
   put(w, c->has_b_zero ? 2 + 2 * (uint64_t)c->b_zero + (uint64_t)c->b_zero_step : 0);

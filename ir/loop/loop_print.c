@@ -177,8 +177,8 @@ static void print_contraction(cy_kernel *k, FILE *out) {
   if (c->has_start)
     fprintf(out, " start=a%u[]", c->start);
   if (c->a_rounded)
-    fprintf(out, " a_rounded=%s steps=%g most=a%u[%s]", cy_dtype_of(c->a_rounded)->name, c->a_steps, c->a_most,
-            c->a_most_step ? "image" : "");
+    fprintf(out, " a_rounded=%s steps=%g most=a%u[%s]", cy_dtype_of(c->a_rounded)->name, c->a_steps, c->a_max,
+            c->a_max_step ? "image" : "");
   if (c->b_bits)
     fprintf(out, " b_bits=%d block=%lld middle=%lld scale=a%u", c->b_bits, (long long)c->b_block,
             (long long)c->b_middle, c->b_scale);

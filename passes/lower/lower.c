@@ -163,7 +163,7 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   cy_lower_output_places(&l);
   lower_block(&l, 1);
   copy_outputs(&l);
-  cy_lower_most_zeros(&l);
+  cy_lower_maxima_zeros(&l);
   int32_t next = 0;
   cy_steps_visit(l.p->steps, number_step, &next);
   cy_lower_check_shares(&l);

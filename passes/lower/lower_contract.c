@@ -223,9 +223,9 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
 static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_value, cy_val target) {
   if (!cy_lower_generates(l))
     return false;
-  cy_most_rounding rounding;
+  cy_maxima_rounding rounding;
   for (uint32_t k = 0; k < n->nin; k++)
-    if (n->in[k] && !cy_lower_is_stored(l, n->in[k]) && (k || !cy_most_rounds(l->g, n->in[0], &rounding)))
+    if (n->in[k] && !cy_lower_is_stored(l, n->in[k]) && (k || !cy_maxima_rounds(l->g, n->in[0], &rounding)))
       return false;
   cy_kb b;
   cy_kb_init(&b, l, cy_op_of((cy_op)n->op)->name);
@@ -239,7 +239,7 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_v
   const cy_type *t = cy_lower_type(l, target);
   cy_expr value = cy_lower_behind(&b, target, root_value, idx, cy_x_local(b.k, c->acc));
   cy_kb_store(&b, cy_lower_place(l, target), (cy_dtype)t->dtype, t->rank, idx, value);
-  cy_lower_most(&b, target, idx, value);
+  cy_lower_maxima(&b, target, idx, value);
   if (n->op == CY_OP_matmul)
     cy_kernel_fold_batches(b.k);
   else

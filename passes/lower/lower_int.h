@@ -48,9 +48,9 @@ typedef struct cy_lowering {
   cy_expr_fn (*expr_of)(cy_op op); /* cy_lower_expr_of() */
   void (*steps_of)(struct cy_lowering *l, cy_block block); /* appends the steps of all nodes of a block */
   bool *found;          /* [value]: needs no kernel of its own any more (lower_maxima.c) */
-  uint32_t most_buffer; /* maxima of images: where they lie, */
-  cy_dim most_elems;    /* .. how many there are; 0: none */
-  cy_node most_node;    /* .. which finds the last one */
+  uint32_t maxima_buffer; /* maxima of images: where they lie, */
+  cy_dim maxima_elems;    /* .. how many there are; 0: none */
+  cy_node maxima_node;    /* .. which finds the last one */
 } cy_lowering;
 
 /* Are there generators of the target's that may be asked for kernels? */
@@ -132,10 +132,10 @@ void cy_lower_element(cy_kb *b, cy_val root_value, cy_val target, const cy_expr 
 void cy_lower_plain(cy_lowering *l, cy_val root_value, cy_val target, const char *name, const cy_place *padded);
 /* lower_maxima.c: has the kernel find target's largest elements, too, if somebody wants them and the target can: element idx
  * is `value`. */
-void cy_lower_most(cy_kb *b, cy_val target, const cy_expr *idx, cy_expr value);
+void cy_lower_maxima(cy_kb *b, cy_val target, const cy_expr *idx, cy_expr value);
 /* .. are `ints`, a contraction's first operand, images that it is to round? Tells it what it has to know but for them. */
 bool cy_lower_rounded(cy_kb *b, cy_val ints, cy_val *out_x);
-void cy_lower_most_zeros(cy_lowering *l); /* .. puts what such maxima begin with in front of all steps */
+void cy_lower_maxima_zeros(cy_lowering *l); /* .. puts what such maxima begin with in front of all steps */
 /* The index into an operand of type `in` that numpy's broadcasting pairs with idx of an output of type `out`. */
 void cy_lower_broadcast(cy_kb *b, const cy_type *in, const cy_type *out, const cy_expr *idx, cy_expr *in_idx);
 cy_expr cy_lower_clamp(cy_kb *b, cy_expr i, cy_dim extent);         /* min(max(i, 0), extent - 1) */

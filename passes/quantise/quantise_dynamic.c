@@ -104,7 +104,7 @@ static cy_quant_scales scales_of(const dynamic *s, const cy_node_info *n) {
     if (other && cy_quant_is_conv(other) && other->in[0] == n->in[0])
       one_tap &= has_one_tap(s->g, other);
   }
-  bool found = !s->q->float8 && cy_most_by_contraction(s->g, s->p->options->caps, n->in[0]);
+  bool found = !s->q->float8 && cy_maxima_by_contraction(s->g, s->p->options->caps, n->in[0]);
   return one_tap && !found && cy_caps_of(s->p->options->caps)->scales_per_place ? CY_QUANT_PER_PLACE
                                                                                 : CY_QUANT_PER_IMAGE;
 }

@@ -45,12 +45,12 @@ static cy_val halves_of(cy_graph *g, cy_val x) {
   return cy_build_cast(g, v, CY_F16);
 }
 
-/* Each reader widens for itself: what several read in f32 would be stored so. */
-static void store(cy_pass *p, const cy_uses *uses, cy_val x) {
+/* Each reader widens for itself: what several read in f32 would be stored so. False: x stays as it is. */
+static bool store(cy_pass *p, const cy_uses *uses, cy_val x) {
   cy_graph *g = p->g;
   cy_node id = cy_value_of(g, x)->node, next = id ? behind(g, id) : 0;
   if (!next || cy_type_of(g, x)->dtype != CY_F32 || !are_computing(g, uses, x, cy_node_of(g, id)->block))
-    return;
+    return false;
   cy_build_before(g, next);
   cy_rewrite_origin(p, cy_node_of(g, id));
   cy_val half = halves_of(g, x);
@@ -63,6 +63,7 @@ static void store(cy_pass *p, const cy_uses *uses, cy_val x) {
       }
   }
   cy_pass_count(p, "stored as halves", 1);
+  return true;
 }
 
 /* ---- what such values are made of ---- */
@@ -88,7 +89,7 @@ static bool is_for_one(const inner *s, cy_val v) {
   bool once = n && v <= s->values && s->uses.start[v + 1] - s->uses.start[v] == 1;
   cy_node user = once ? s->uses.list[s->uses.start[v]] : 0;
   return user && cy_node_of(s->g, user)->block == n->block && cy_type_of(s->g, v)->dtype == CY_F32 &&
-         cy_most_by_contraction(s->g, s->p->options->caps, v);
+         cy_maxima_by_contraction(s->g, s->p->options->caps, v);
 }
 
 /* v in f16, built behind its node. */
@@ -99,10 +100,11 @@ static cy_val half_behind(const inner *s, cy_val v) {
   return halves_of(s->g, v);
 }
 
-/* A maximum without its place? */
+/* A maximum without its place, that operations of the same block read? What is a result stays as it is. */
 static bool is_pool(const inner *s, const cy_node_info *n) {
   bool places = n->nout > 1 && n->out[1] <= s->values && s->uses.start[n->out[1] + 1] > s->uses.start[n->out[1]];
-  return n->op == CY_OP_pool_max && n->out[0] <= s->values && !places && is_for_one(s, n->in[0]);
+  return n->op == CY_OP_pool_max && n->out[0] <= s->values && !places && is_for_one(s, n->in[0]) &&
+         are_computing(s->g, &s->uses, n->out[0], n->block);
 }
 
 /* The larger of halves is one of these. */
@@ -165,9 +167,7 @@ void cy_quant_store_halves(cy_pass *p, const cy_quant_rounded *known, uint32_t n
     bool first = known[r].scales != CY_QUANT_PER_ROW;
     for (uint32_t i = 0; i < r; i++)
       first &= known[i].x != known[r].x;
-    if (first)
-      store(p, &s.uses, known[r].x);
-    if (first)
+    if (first && store(p, &s.uses, known[r].x))
       store_inner(&s, known[r].x, MAX_INNER);
   }
 }

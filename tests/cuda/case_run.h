@@ -132,7 +132,7 @@ static void fill_memory(const kernel_case *c, int64_t blocks, case_memory *m) {
     m->got[i] = aligned_alloc(64, room);
     m->want[i] = aligned_alloc(64, room);
     memset(m->got[i], bytes_before(c), room);
-    bool most = cy_kernel_contraction(c->k)->a_rounded && i == (int)cy_kernel_contraction(c->k)->a_most;
+    bool most = cy_kernel_contraction(c->k)->a_rounded && i == (int)cy_kernel_contraction(c->k)->a_max;
     if (most) /* of all elements */
       fill(m->got[i], CY_F32, c->elems[i], &(kernel_case){.lo = 2, .hi = 3});
     else if (args[i].kind == CY_ARG_READ)

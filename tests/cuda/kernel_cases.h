@@ -449,25 +449,27 @@ static void add_conv(const conv_row *r, const integers *ints) {
     add_zeros(q, in, ints, r->channels_out);
 }
 
-/* .. of halves that are rounded as they are read, into halves whose maxima are stored: for each image, where there are
- * several. */
+/* .. of halves that are rounded as they are read (CY_NONE: they are not), into halves whose maxima are stored: for each image,
+ * where there are several. */
 static void add_rounded_conv(const conv_row *r, cy_dtype rounded, cy_cuda_machine *machine) {
   static const integers ints = {CY_I8, false, 0};
-  add_conv(r, &ints);
+  bool rounds = rounded != CY_NONE;
+  add_conv(r, rounds ? &ints : NULL);
   kernel_case *q = &cases[ncases - 1];
   cy_kernel *k = cy_kernel_create(g, "rounded"), *plain = q->k;
   cy_contraction *c = cy_kernel_contraction(k);
   *c = *cy_kernel_contraction(plain);
   c->nout_vars = 0;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F16, 0);
-  c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_I8, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, rounds ? CY_I8 : CY_F16, 0);
   cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F16, 0);
-  c->a_most = cy_kernel_add_arg(k, CY_ARG_READ, CY_I32, 0);
+  if (rounds)
+    c->a_max = cy_kernel_add_arg(k, CY_ARG_READ, CY_I32, 0);
   cy_karg most = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_I32, 0);
   c->a_rounded = rounded;
   c->a_steps = rounded == CY_U8 ? 255 : 127;
-  c->a_most_step = r->images > 1;
-  c->acc = cy_kernel_add_local(k, CY_I32);
+  c->a_max_step = rounds && r->images > 1;
+  c->acc = cy_kernel_add_local(k, rounds ? CY_I32 : CY_F32);
   cy_expr at = cy_x_index(k, 0);
   for (int i = 0; i < cy_kernel_contraction(plain)->nout_vars; i++) {
     cy_dim extent = cy_kernel_var(plain, cy_kernel_contraction(plain)->out_var[i])->extent;
@@ -479,8 +481,9 @@ static void add_rounded_conv(const conv_row *r, cy_dtype rounded, cy_cuda_machin
   cy_kernel_store(k, y, at, half);
   cy_kernel_store_max(k, most, r->images > 1 ? var(k, c->out_var[0]) : cy_x_index(k, 0),
                       cy_x_op(k, CY_OP_bitcast, CY_I32, &size, 1));
-  snprintf(q->what, sizeof q->what, "conv rounded %s %d -> %d of %d%s", cy_dtype_of(rounded)->name, (int)r->channels_in,
-           (int)r->channels_out, (int)r->images, machine == &three_blocks ? " shared" : "");
+  snprintf(q->what, sizeof q->what, "conv %s %s %d -> %d of %d%s", rounds ? "rounded" : "maxima",
+           cy_dtype_of(rounds ? rounded : CY_F16)->name, (int)r->channels_in, (int)r->channels_out,
+           (int)r->images, machine == &three_blocks ? " shared" : machine == &one_block_in_turns ? " in turns" : "");
   q->k = k;
   q->machine.state = machine;
   q->before = 1;
@@ -489,6 +492,8 @@ static void add_rounded_conv(const conv_row *r, cy_dtype rounded, cy_cuda_machin
   q->hi = 2;
   q->elems[2] = q->elems[3];
   q->elems[3] = q->elems[4] = r->images;
+  if (!rounds)
+    q->elems[4] = 0;
 }
 
 static void add_rounded(void) {
@@ -502,6 +507,10 @@ static void add_rounded(void) {
     add_rounded_conv(&rows[i], i % 2 ? CY_I8 : CY_U8, &one_block);
   static const conv_row few = {CY_CONTRACT_CONV, 2, 128, 16, 1, 2, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I8};
   add_rounded_conv(&few, CY_I8, &three_blocks);
+  static const conv_row plain = {CY_CONTRACT_CONV, 3, 64, 136, 1, 2, {15, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16};
+  static cy_cuda_machine *const machines[] = {&one_block, &one_block_90a, &one_block_in_turns};
+  for (size_t i = 0; i < CHECK_COUNT(machines); i++)
+    add_rounded_conv(&plain, CY_NONE, machines[i]);
 }
 
 static void add_integers(void) {

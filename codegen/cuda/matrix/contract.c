@@ -137,8 +137,8 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
       cy_cu_params(q->p, q->p->out, *text == 'N' || *text == 'M');
       if ((*text == 'P' || *text == 'N') && cy_cu_has_phases(q->c))
         fprintf(q->p->out, *text == 'N' ? ", phase" : ", const %s_phase *phase", q->symbol);
-      if ((*text == 'P' || *text == 'N') && q->p->holds_most)
-        fputs(*text == 'N' ? ", most" : ", cy_most *most", q->p->out);
+      if ((*text == 'P' || *text == 'N') && q->p->holds_maxima)
+        fputs(*text == 'N' ? ", maxima" : ", cy_held_max *maxima", q->p->out);
       break;
     case 'L': cy_cu_lengths_param(q->p, q->p->out); break;
     case 'F':
@@ -165,8 +165,8 @@ void cy_cu_function_open(cy_cu_contract *q, const char *head) {
     cy_cu_line(q->p, "CY_AFTER();");
     cy_cu_lengths_read(q->p);
   }
-  if (strstr(head, "$Q") && q->p->holds_most)
-    cy_cu_line(q->p, "cy_most own_most = {0, 0}, *const most = &own_most;");
+  if (strstr(head, "$Q") && q->p->holds_maxima)
+    cy_cu_line(q->p, "cy_held_max own_maxima = {0, 0}, *const maxima = &own_maxima;");
   cy_cu_narrow_dims(q->p);
 }
 
@@ -232,7 +232,7 @@ static void print_row_conv(cy_cu_contract *q) {
     cy_cu_line(p, "r->base += (i64)r->at[%d] * %s;", i, cy_cu_dim(p, c->x_spatial[i]));
   if (c->a_rounded)
     cy_cu_line(p, "r->up = %g.f / cy_max_f32(cy_f32_bits((u32)a%u[r->inside ? rest * (i64)%lld : 0]), 1e-30f);",
-               c->a_steps, c->a_most, (long long)c->a_most_step);
+               c->a_steps, c->a_max, (long long)c->a_max_step);
   cy_cu_line(p, "if (!r->inside)");
   cy_cu_line(p, "  r->at[0] = -0x40000000;");
 }
@@ -622,7 +622,7 @@ static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   return NULL;
 }
 
-bool cy_cuda_contract_finds_most(const cy_machine *m, cy_kernel *k) {
+bool cy_cuda_contract_finds_maxima(const cy_machine *m, cy_kernel *k) {
   const cy_cu_generator *generator = generator_of(m, k);
   return generator == &cy_cu_matrix || generator == &cy_cu_singles;
 }

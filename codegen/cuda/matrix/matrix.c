@@ -650,7 +650,7 @@ static bool stores_maxima(cy_kernel *k) {
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
-  p->holds_most = stores_maxima(p->k);
+  p->holds_maxima = stores_maxima(p->k);
   cy_cu_contract_begin(&q, p, symbol);
   cy_cu_split_begin(&q);
   int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
@@ -694,8 +694,8 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_split_results(&q);
   cy_cu_contract_text(&q, end_of_part);
-  if (p->holds_most)
-    cy_cu_line(p, "cy_most_end(most);");
+  if (p->holds_maxima)
+    cy_cu_line(p, "cy_held_max_end(maxima);");
   cy_cu_function_close(&q);
   if (q.c->b_bits)
     cy_cu_blocks_end(&q);

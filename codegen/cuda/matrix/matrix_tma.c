@@ -8,7 +8,7 @@
  * barriers tell when a stage has arrived and when all warps are done with it. There are at most as many blocks as
  * multiprocessors; each goes through tiles of results, so that factors of the next tile come while one is stored, which
  * every warp does on its own, through shared memory behind the stages: whichever warpgroup is ahead stores while the
- * other one multiplies, which can be STAGES steps of k. The runtime makes the tensor maps from a cyrt_cuda_box each
+ * other one multiplies, up to STAGES steps of k ahead. The runtime makes the tensor maps from a cyrt_cuda_box each
  * (cuda_tensor.c) and takes the other kernel when a pointer or a stride is no multiple of 16 bytes.
  *
  * Where results take longer, and there are several tiles for each multiprocessor (pingpong.c), each warpgroup has every
@@ -387,7 +387,7 @@ static const char results_text[] =
     "#endif\n"
     "    }\n"
     "#if MAXIMA\n"
-    "    cy_most_end(most);\n"
+    "    cy_held_max_end(maxima);\n"
     "#endif\n"
     "  }\n"
     "#if PAIRS\n"

@@ -83,7 +83,7 @@ void cy_cu_split_begin(cy_cu_contract *q) {
   const cy_cuda_form *f = q->p->form;
   FILE *out = q->p->out;
   fprintf(out, "#define SHARES %d\n#define SHARE_BLOCKS %d\n#define VECTOR %d\n#define MAXIMA %d\n",
-          f->shares ? f->shares : 1, f->share_blocks, f->vector ? f->vector : 1, q->p->holds_most);
+          f->shares ? f->shares : 1, f->share_blocks, f->vector ? f->vector : 1, q->p->holds_maxima);
   if (f->shares)
     cy_cu_contract_text(q, shares_text);
   cy_cu_contract_text(q,
@@ -149,7 +149,7 @@ static const char combine_text[] = "  const i64 at = (CY_BLOCK * NT + CY_TID) * 
                                    "#endif\n"
                                    "  }\n"
                                    "#if MAXIMA\n"
-                                   "  cy_most_end(most);\n"
+                                   "  cy_held_max_end(maxima);\n"
                                    "#endif\n";
 
 void cy_cu_split_end(cy_cu_contract *q) {
