@@ -11,6 +11,7 @@ Out: a line for each library that differs or that only one of the versions makes
 A change that only moves code leaves every byte. `make same BASE=main~3` runs this.
 """
 import argparse
+import functools
 import glob
 import json
 import math
@@ -107,9 +108,15 @@ def same_file(a, b):
     return subprocess.run(['cmp', '-s', a, b]).returncode == 0
 
 
+@functools.cache
+def open_sizes(folder):
+    """What makes sizes that are left open 1; older versions took them so unasked, and do not know the option."""
+    return ['--random-dims', '1'] if '--random-dims' in lib.run([os.path.join(folder, 'cyto-run'), '--help'], 60)[1] else []
+
+
 def median_ms(folder, library, options, repeat=20):
     """(ms, None), or (None, why it does not run)"""
-    code, out, err = lib.run([os.path.join(folder, 'cyto-run'), library, '--random', '1', '--random-dims', '1', '--repeat', str(repeat),
+    code, out, err = lib.run([os.path.join(folder, 'cyto-run'), library, '--random', '1', *open_sizes(folder), '--repeat', str(repeat),
                               '--threads', '1', *options], 900)
     found = re.search(r'median ([0-9.e+-]+) ms', out)
     if code == 0 and found and float(found.group(1)):
