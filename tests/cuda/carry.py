@@ -7,8 +7,8 @@ compiler nor a linker nor onnx: all libraries are compiled here.
 
 In:  --build DIR with portable/ (`make portable`), tests, tools, ../shared (zoo and models); NVRTC for --arch, and ONNX
      Runtime for what networks should compute. What was compiled stays in build/images and build/carried for the next time.
-Out: the folder (--save) with run.py (carried.py) and archives in the order of their importance; what is over
-     --limit-mb is left out, and said. --mocks takes the mocks of NVIDIA's libraries in the place of NVRTC and of a device:
+Out: the folder (--save) with run.py (carried.py) and archives in the order of their importance. Each call of run.py needs some of
+     them, of --limit-mb together; what is over that is left out, and said. --mocks takes the mocks of NVIDIA's libraries in the place of NVRTC and of a device:
      for trying it out; --networks and --speed say which (regular expressions).
 """
 import glob
@@ -144,7 +144,8 @@ def speed(args):
     return files
 
 
-ARCHIVES = [tools, images, networks, speed]
+# With the calls of run.py that need it: each is sent with its own.
+ARCHIVES = [(tools, ('first', 'second')), (images, ('first',)), (networks, ('first',)), (speed, ('second',))]
 
 
 def pack(files, preset):
@@ -164,21 +165,22 @@ def main():
     shutil.rmtree(args.save, ignore_errors=True)
     os.makedirs(args.save)
     shutil.copy(os.path.join(HERE, 'carried.py'), os.path.join(args.save, 'run.py'))
-    total = 0
-    for number, function in enumerate(ARCHIVES):
+    total = dict.fromkeys(('first', 'second'), 0)
+    for number, (function, calls) in enumerate(ARCHIVES):
         if args.names and function.__name__ not in args.names:
             continue
         name = '%d-%s' % (number, function.__name__)
         files = function(args)
         data = pack(files, args.preset) if files else b''
-        fits = total + len(data) <= args.limit_mb * 2 ** 20
+        fits = all(total[call] + len(data) <= args.limit_mb * 2 ** 20 for call in calls)
         if data and fits:
             with open(os.path.join(args.save, name + ('.tar.xz' if args.preset >= 0 else '.tar')), 'wb') as f:
                 f.write(data)
-            total += len(data)
-        print('%-18s %5d files %6.1f MB%s' % (name, len(files), len(data) / 2 ** 20,
-                                              '' if fits else ', left out: over --limit-mb'), flush=True)
-    print('%s: %.1f MB. There: python3 run.py first, then python3 run.py second' % (args.save, total / 2 ** 20))
+            total.update((call, total[call] + len(data)) for call in calls)
+        print('%-18s %5d files %6.1f MB, for run.py %s%s' % (name, len(files), len(data) / 2 ** 20, ' and '.join(calls),
+                                                             '' if fits else ': left out, over --limit-mb'), flush=True)
+    print('%s. There: python3 run.py first (%.1f MB), then python3 run.py second (%.1f MB)' % (
+        args.save, *(size / 2 ** 20 for size in total.values())))
 
 
 if __name__ == '__main__':
