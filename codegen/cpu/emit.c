@@ -611,26 +611,6 @@ void (cy_store)(cy_cg *cg, LLVMValueRef v, LLVMValueRef p, unsigned align) {
 }
 LLVMTypeRef cy_vecf(cy_cg *cg, unsigned lanes) { return LLVMVectorType(cg->f32, lanes); }
 
-/* Vectors, then single floats. What is left after the vectors is under W floats: a loop of them costs less than a call.
- */
-static void each_float(cy_cg *cg, LLVMValueRef dst, LLVMValueRef src, LLVMValueRef n) {
-  LLVMValueRef zero = cy_i64(cg, 0), whole = cy_mulc(cg, cy_div(cg, n, cy_i64(cg, cg->W)), cg->W);
-  for (int part = 0; part < 2; part++) {
-    LLVMTypeRef type = part ? cg->f32 : cg->vf;
-    LLVMValueRef lo = part ? whole : zero, hi = part ? n : whole;
-    int64_t a, b;
-    if (cy_is_const(lo, &a) && cy_is_const(hi, &b) && a >= b)
-      continue;
-    cy_loop l;
-    cy_loop_begin(cg, &l, lo, hi, cy_i64(cg, part ? 1 : cg->W), NULL, 0);
-    LLVMValueRef v = src ? cy_load(cg, type, cy_gepf(cg, src, l.iv), 4) : LLVMConstNull(type);
-    cy_store(cg, v, cy_gepf(cg, dst, l.iv), 4);
-    cy_loop_end(cg, &l, NULL);
-  }
-}
-void cy_copy_floats(cy_cg *cg, LLVMValueRef dst, LLVMValueRef src, LLVMValueRef n) { each_float(cg, dst, src, n); }
-void cy_fill_zero(cy_cg *cg, LLVMValueRef dst, LLVMValueRef n) { each_float(cg, dst, NULL, n); }
-
 /* ---- vectors ---- */
 
 LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n) {

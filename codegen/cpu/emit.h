@@ -218,9 +218,6 @@ void cy_prefetch(cy_cg *cg, LLVMValueRef p, bool write, cy_cache cache);
 void cy_store(cy_cg *cg, LLVMValueRef v, LLVMValueRef p, unsigned align);
 /* <lanes x float>; one lane is a vector too. */
 LLVMTypeRef cy_vecf(cy_cg *cg, unsigned lanes);
-/* dst[0 .. n) = src[0 .. n), floats, n any. */
-void cy_copy_floats(cy_cg *cg, LLVMValueRef dst, LLVMValueRef src, LLVMValueRef n);
-void cy_fill_zero(cy_cg *cg, LLVMValueRef dst, LLVMValueRef n);
 
 /* ---- vectors ---- */
 LLVMValueRef cy_splat(cy_cg *cg, LLVMValueRef scalar, unsigned lanes);

@@ -372,30 +372,16 @@ static void emit_entries(cy_cg *cg, const frame *f, const segment *s, V tap, V r
   cy_loop_end(cg, &l, NULL);
 }
 
-/* What a segment reads of one row, copied: left border, positions, right border. Returns its address. */
+/* What a segment reads of one row, copied. Returns its address. */
 static V emit_row_copy(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok) {
   const conv *c = f->c;
-  V number = cy_add(cg, cy_mulc(cg, s->row, c->taps), tap), zero = cy_i64(cg, 0);
+  const cy_axis *w = &c->axis[2];
+  V number = cy_add(cg, cy_mulc(cg, s->row, c->taps), tap);
   V to = cy_gep(cg, f->scratch, cy_add(cg, f->r.rows, cy_mul(cg, number, cy_mulc(cg, f->r.padded_width, 4))));
-  V first = cy_addc(cg, cy_mulc(cg, s->x0, c->axis[2].step), c->axis[2].start), inner = cy_imax(cg, first, zero);
-  V width = cy_mulc(cg, columns_of(cg, c, s->count), c->c);
-  V left = cy_imin(cg, cy_mulc(cg, cy_sub(cg, inner, first), c->c), width);
-  V have = cy_imin(cg, cy_mulc(cg, cy_sub(cg, f->in[2], inner), c->c), cy_sub(cg, width, left));
-  have = cy_select(cg, ok, cy_imax(cg, have, zero), zero);
-  cy_fill_zero(cg, to, left);
-  row = cy_add(cg, row, cy_mul(cg, inner, f->in_stride[2]));
-  V from = LLVMBuildIntToPtr(cg->b, row, cg->ptr, ""), body = cy_gepf(cg, to, left);
-  if (c->axis[2].in_stride.slot < 0 && c->axis[2].in_stride.value == c->c) {
-    cy_copy_floats(cg, body, from, have);
-  } else {
-    cy_loop l;
-    cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_div(cg, have, cy_i64(cg, c->c)), cy_i64(cg, 1), NULL, 0);
-    V position = cy_gep(cg, from, cy_mul(cg, l.iv, f->in_stride[2]));
-    cy_copy_floats(cg, cy_gepf(cg, body, cy_mulc(cg, l.iv, c->c)), position, cy_i64(cg, c->c));
-    cy_loop_end(cg, &l, NULL);
-  }
-  V done = cy_add(cg, left, have), rest = cy_sub(cg, width, done);
-  cy_fill_zero(cg, cy_gepf(cg, to, done), rest);
+  cy_map_row from = {LLVMBuildIntToPtr(cg->b, row, cg->ptr, ""), ok, f->in[2], cy_size(cg, w->in_stride), c->c, 1};
+  cy_elements floats = cy_elements_plain(cg, 4);
+  V first = cy_addc(cg, cy_mulc(cg, s->x0, w->step), w->start);
+  cy_copy_row(cg, &floats, to, &from, first, columns_of(cg, c, s->count));
   return LLVMBuildPtrToInt(cg->b, to, cg->i64, "");
 }
 

@@ -197,23 +197,6 @@ typedef struct frame {
   V sums;               /* of a tile */
 } frame;
 
-/* Columns [first, first + n) of a row of the input, if that exists at all. n: in whole vectors. */
-static void copy_columns(cy_cg *cg, V to, V row, V exists, V columns, V first, int64_t n) {
-  V zero = cy_i64(cg, 0), all = cy_i64(cg, n), yes = exists;
-  yes = LLVMBuildAnd(cg->b, yes, cy_icmp(cg, LLVMIntSGE, first, zero), "");
-  yes = LLVMBuildAnd(cg->b, yes, cy_icmp(cg, LLVMIntSLE, cy_add(cg, first, all), columns), "");
-  cy_if inside;
-  cy_if_begin(cg, &inside, yes);
-  cy_copy_floats(cg, to, cy_gepf(cg, row, first), all);
-  cy_if_else(cg, &inside);
-  cy_fill_zero(cg, to, all);
-  V begin = cy_imax(cg, first, zero), end = cy_imin(cg, cy_add(cg, first, all), columns);
-  V have = cy_select(cg, exists, cy_imax(cg, cy_sub(cg, end, begin), zero), zero);
-  V there = cy_gepf(cg, to, cy_sub(cg, begin, first)), from = cy_gepf(cg, row, begin);
-  cy_copy_floats(cg, there, from, have);
-  cy_if_end(cg, &inside);
-}
-
 /* v[0 .. n) hold elements in turn of so many phases: makes v[i] a vector of phase i. n: a power of two. */
 static void part_vectors(cy_cg *cg, V *v, unsigned n) {
   V parted[MAX_TILE];
@@ -280,7 +263,9 @@ static void copy_rows(cy_cg *cg, const frame *f) {
     row = cy_gepf(cg, at, cy_mul(cg, l[2].iv, cy_size(cg, d->in_c)));
   V kept = cy_gep(cg, f->scratch, cy_mulc(cg, number, p->channel * 4));
   V raw = p->phases > 1 ? cy_gepc(cg, f->scratch, kept_floats(p) * 4) : kept;
-  copy_columns(cg, raw, row, exists, cy_size(cg, p->axis[2].in), first, p->phases * p->row);
+  cy_map_row from = {row, exists, cy_size(cg, p->axis[2].in), cy_i64(cg, 1), 1, 1};
+  cy_elements floats = cy_elements_plain(cg, 4);
+  cy_copy_row(cg, &floats, raw, &from, first, cy_i64(cg, p->phases * p->row));
   if (p->phases > 1)
     part_row(cg, p, kept, raw);
   for (int i = 2; i >= 0; i--)

@@ -12,6 +12,7 @@
 #define CY_CPU_CORE_H
 
 #include "codegen/cpu/contract.h"
+#include "codegen/cpu/copy_rows.h"
 
 typedef LLVMValueRef V;
 

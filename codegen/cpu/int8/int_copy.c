@@ -26,51 +26,11 @@ static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
   const cy_gemm_desc *g = &f->p->d->gemm;
   emit_row_end(cg, f, dst);
   V src = cy_int_gemm_elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
-  if (cy_csize_is(g->ak, 1) || cy_csize_is(g->k, 1)) {
-    cy_int_gemm_run(cg, &f->convert, dst, src, cy_int_gemm_k_size(cg, f->p));
-  } else {
-    V stride = cy_int_gemm_source_bytes(cg, f->p->variant, cy_size(cg, g->ak));
-    cy_int_gemm_gather(cg, &f->convert, dst, src, cy_int_gemm_k_size(cg, f->p), stride);
-  }
+  V k = cy_int_gemm_k_size(cg, f->p), stride = cy_size(cg, g->ak);
+  cy_copy_positions(cg, &f->convert.elements, dst, src, k, 1, stride);
 }
 
 static V inside(cy_cg *cg, V i, const cy_axis *a) { return cy_icmp(cg, LLVMIntULT, i, cy_size(cg, a->in)); }
-
-/* The taps of one kernel row, one by one. line: the input row; x: input column of the first tap; ok: the row exists. */
-static void emit_taps(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, w->count), cy_i64(cg, 1), NULL, 0);
-  V column = cy_add(cg, x, cy_mulc(cg, l.iv, w->inc)), c = cy_i64(cg, p->c);
-  V to = cy_gep(cg, dst, cy_int_gemm_bytes(cg, p->variant, cy_mulc(cg, l.iv, p->c)));
-  cy_if s;
-  cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, inside(cg, column, w), ""));
-  cy_int_gemm_run(cg, &f->convert, to,
-                  cy_int_gemm_elements_on(cg, p, line, cy_mul(cg, column, cy_size(cg, w->in_stride))), c);
-  cy_if_else(cg, &s);
-  cy_int_gemm_blank(cg, &f->convert, to, c);
-  cy_if_end(cg, &s);
-  cy_loop_end(cg, &l, NULL);
-}
-
-static void emit_kernel_row(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
-  const plan *p = f->p;
-  const cy_axis *w = &p->axis[2];
-  if (w->count == 1 || w->inc != 1 || !cy_csize_is(w->in_stride, p->c)) {
-    emit_taps(cg, f, dst, line, ok, x);
-    return;
-  }
-  V left = cy_icmp(cg, LLVMIntSGE, x, cy_i64(cg, 0));
-  V right = cy_icmp(cg, LLVMIntSLE, cy_addc(cg, x, w->count), cy_size(cg, w->in));
-  cy_if s;
-  cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, LLVMBuildAnd(cg->b, left, right, ""), ""));
-  cy_int_gemm_run(cg, &f->convert, dst, cy_int_gemm_elements_on(cg, p, line, cy_mulc(cg, x, p->c)),
-                  cy_i64(cg, w->count * p->c));
-  cy_if_else(cg, &s);
-  emit_taps(cg, f, dst, line, ok, x);
-  cy_if_end(cg, &s);
-}
 
 static void emit_position(cy_cg *cg, const frame *f, V row, V dst) {
   const plan *p = f->p;
@@ -89,7 +49,9 @@ static void emit_position(cy_cg *cg, const frame *f, V row, V dst) {
   }
   const cy_axis *w = &p->axis[2];
   V to = cy_gep(cg, dst, cy_int_gemm_bytes(cg, p->variant, cy_mulc(cg, number, w->count * p->c)));
-  emit_kernel_row(cg, f, to, line, ok, cy_addc(cg, cy_mulc(cg, o[2], w->step), w->start));
+  cy_map_row taps = {line, ok, cy_size(cg, w->in), cy_size(cg, w->in_stride), p->c, w->inc};
+  cy_copy_row(cg, &f->convert.elements, to, &taps, cy_addc(cg, cy_mulc(cg, o[2], w->step), w->start),
+              cy_i64(cg, w->count));
   cy_loop_end(cg, &l[1], NULL);
   cy_loop_end(cg, &l[0], NULL);
 }
@@ -135,8 +97,8 @@ static void emit_inner_positions(cy_cg *cg, const frame *f, const stretch *s, V 
   for (int i = 0; i < n; i++) {
     V to = cy_gep(cg, dst, cy_int_gemm_bytes(cg, p->variant, cy_i64(cg, i * run))),
       from = cy_int_gemm_elements_on(cg, p, line[i], column);
-    if (!cy_int_gemm_run_over(cg, &f->convert, to, from, run, (n - i) * run))
-      cy_int_gemm_run(cg, &f->convert, to, from, cy_i64(cg, run));
+    if (!cy_copy_run_over(cg, &f->convert.elements, to, from, run, (n - i) * run))
+      cy_copy_run(cg, &f->convert.elements, to, from, cy_i64(cg, run));
   }
   cy_loop_end(cg, &x, NULL);
 }
@@ -193,8 +155,8 @@ void cy_int_gemm_copy_rows(cy_cg *cg, const cy_int_gemm_frame *f, V count) {
   }
   if (cy_int_gemm_rows_as_wanted(p)) {
     V src = cy_int_gemm_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, f->stay), p->k));
-    V dst = cy_gep(cg, f->rows, cy_mul(cg, f->stay, f->row_bytes));
-    cy_int_gemm_run(cg, &f->convert, dst, src, cy_mulc(cg, cy_sub(cg, count, f->stay), p->k));
+    V dst = cy_gep(cg, f->rows, cy_mul(cg, f->stay, f->row_bytes)), rows = cy_sub(cg, count, f->stay);
+    cy_copy_positions(cg, &f->convert.elements, dst, src, rows, p->k, cy_i64(cg, p->k));
     return;
   }
   if (taps_dense(p)) {

@@ -311,9 +311,8 @@ V cy_int_pack_b_less(cy_cg *cg, const cy_int_pack_b *pack_b, V sums, V row_sum, 
 /* ---- int_rows.c: a's elements on their way to scratch ---- */
 
 typedef struct cy_int_gemm_rows {
-  cy_int_gemm_variant variant;
+  cy_elements elements; /* pairs: i16, less the zero point; dot4: perhaps shifted */
   bool is_signed;
-  bool shifted; /* dot4: by 128, to the other kind of byte */
   V zero, byte; /* i16 (pairs), i8 perhaps shifted (dot4); the zero point as it is */
 } cy_int_gemm_rows;
 cy_int_gemm_rows cy_int_gemm_rows_begin(cy_cg *cg, cy_int_gemm_variant variant, const cy_int_gemm_desc *desc);
@@ -322,16 +321,13 @@ static inline V cy_int_gemm_widened(cy_cg *cg, V byte) {
   return cg->sdot ? LLVMBuildSExt(cg->b, byte, cg->i32, "") : LLVMBuildZExt(cg->b, byte, cg->i32, "");
 }
 /* So many bytes as dot2 have them. */
-V cy_int_gemm_widen(cy_cg *cg, const cy_int_gemm_rows *rows, V v, unsigned lanes);
-/* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
-void cy_int_gemm_run(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V src, V n);
-/* The same at once for few elements, room being how many may be written; what comes behind them is written later.
- * false: has done nothing. */
-bool cy_int_gemm_run_over(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V src, int64_t n, int64_t room);
-/* As cy_int_gemm_run, elements `stride` bytes apart. */
-void cy_int_gemm_gather(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V src, V n, V stride);
+static inline V cy_int_gemm_widen(cy_cg *cg, const cy_int_gemm_rows *rows, V v, unsigned lanes) {
+  return cy_elements_change(cg, &rows->elements, v, lanes);
+}
 /* n elements that count as 0. */
-void cy_int_gemm_blank(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V n);
+static inline void cy_int_gemm_blank(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V n) {
+  cy_copy_blank(cg, &rows->elements, dst, n);
+}
 /* Bytes of n elements of a in memory. */
 V cy_int_gemm_source_bytes(cy_cg *cg, cy_int_gemm_variant variant, V n);
 /* .. and in scratch. */

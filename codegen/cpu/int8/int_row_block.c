@@ -111,18 +111,9 @@ V cy_int_row_block_pitch(cy_cg *cg, const plan *p) {
 /* A row of the row block: one of the feature map, or padding. line: where that one begins. */
 static void emit_row(cy_cg *cg, const frame *f, V dst, V line, V there) {
   const plan *p = f->p;
-  int64_t left = left_of(p), count = there_of(p), right = width_of(p) - left - count;
-  cy_if s;
-  cy_if_begin(cg, &s, there);
-  if (left)
-    cy_int_gemm_blank(cg, &f->convert, dst, cy_i64(cg, left * p->c));
-  if (right)
-    cy_int_gemm_blank(cg, &f->convert, cy_gepc(cg, dst, (left + count) * p->c), cy_i64(cg, right * p->c));
-  V from = cy_gepc(cg, line, positive(p->axis[2].start) * p->c), to = cy_gepc(cg, dst, left * p->c);
-  cy_int_gemm_run(cg, &f->convert, to, from, cy_i64(cg, count * p->c));
-  cy_if_else(cg, &s);
-  cy_int_gemm_blank(cg, &f->convert, dst, cy_i64(cg, width_of(p) * p->c));
-  cy_if_end(cg, &s);
+  const cy_axis *w = &p->axis[2];
+  cy_map_row row = {line, there, cy_size(cg, w->in), cy_i64(cg, p->c), p->c, 1};
+  cy_copy_row(cg, &f->convert.elements, dst, &row, cy_i64(cg, w->start), cy_i64(cg, width_of(p)));
 }
 
 /* Input row `row` of a feature map, and those that lie deeper, behind each other at dst. */
