@@ -22,7 +22,6 @@ enum {
   MAX_ROWS = 16,
   KEPT_SHARE = 8, /* .. of the second-level cache */
   LINE = 16,      /* floats */
-  HALF_L1 = 16 * 1024,
   LONG_SUM = 128, /* products; with fewer, what is written counts, channel by channel */
   ENOUGH_TASKS = 16,
   WORTH_A_TASK = 20000, /* cycles */
@@ -125,9 +124,9 @@ static planar plan_of(const cy_cg *cg, const cy_conv_desc *d) {
   p.row = cy_round_up(p.piece + (w->count - 1) * w->inc / w->step, cg->W);
   p.channel = (cy_ceil(p.phases * p.row, LINE) | 1) * LINE;
   rows_choose(cg, &p, width);
-  int64_t read = outer_taps(&p) * p.c * p.phases;
-  p.panels_outer = p.taps * p.c >= LONG_SUM && read * p.row * 4 > HALF_L1 &&
-                   read * ((int64_t)p.nv * cg->W + LINE) * 4 <= 2 * HALF_L1;
+  int64_t read = outer_taps(&p) * p.c * p.phases, near = (int64_t)cg->model.planar_near;
+  p.panels_outer =
+      p.taps * p.c >= LONG_SUM && read * p.row * 4 > near && read * ((int64_t)p.nv * cg->W + LINE) * 4 <= 2 * near;
   return p;
 }
 

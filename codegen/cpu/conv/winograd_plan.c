@@ -7,9 +7,6 @@
 #include "winograd_int.h"
 
 #define POINT_BYTES (POINTS * 4)
-#define MAX_BYTES (4 << 20)    /* of V in a worker's scratch */
-#define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
-#define ONCE_BYTES (628 << 10) /* of U that is made at once for all tasks of a call; more has not been tried */
 
 /* With dilation D, outputs and inputs D apart form D*D feature maps of their own, fewer where there are fewer outputs,
  * each cut into tiles. Tiles along an axis of `out` outputs: */
@@ -61,7 +58,8 @@ static double rows_cost(const cy_cg *cg, cy_weights weights, int64_t tiles, int6
  * enough to pay for their filters leave it there, and where U is made once, V and M leave its place alone. */
 static int64_t max_tiles(const cy_cg *cg, const wino *w) {
   int64_t max = cy_l2_part(cg, 9, 20) / (POINT_BYTES * w->nr), min = (int64_t)cg->model.winograd_tiles;
-  int64_t fit = (cg->model.winograd_in_l2 ? cy_l2_part(cg, 6, 10) : MAX_BYTES) / (POINT_BYTES * v_channels(w));
+  int64_t fit = (cg->model.winograd_in_l2 ? cy_l2_part(cg, 6, 10) : (int64_t)cg->model.winograd_far) /
+                (POINT_BYTES * v_channels(w));
   if (w->filters_once)
     return cy_l2_part(cg, 7, 20) / (POINT_BYTES * (v_channels(w) + w->nr * sum_slices(w)));
   return w->shared || fit > max ? max : fit < min ? min : fit;
@@ -110,7 +108,9 @@ static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
 }
 
 /* Do so many bytes of U leave V and M enough of the second-level cache? */
-static bool stays(const cy_cg *cg, int64_t bytes) { return bytes <= cy_l2_part(cg, 6, 10) && bytes <= ONCE_BYTES; }
+static bool stays(const cy_cg *cg, int64_t bytes) {
+  return bytes <= cy_l2_part(cg, 6, 10) && bytes <= (int64_t)cg->model.winograd_once;
+}
 
 /* Blocks of channels as deep as leaves U its place, a whole number for each slice, or at least whole vectors. */
 static void channels_choose(const cy_cg *cg, wino *w) {
@@ -132,7 +132,7 @@ static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *
   w.filters_once = cy_form_on(cg, CY_FORM_WINOGRAD_ONCE) && cg->model.winograd_in_l2 && !w.rows && w.panels == 1 &&
                    stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
   channels_choose(cg, &w);
-  w.shared = total && POINT_BYTES * total * v_channels(&w) <= SHARED_BYTES && !w.filters_once;
+  w.shared = total && !w.filters_once && POINT_BYTES * total * v_channels(&w) <= (int64_t)cg->model.winograd_shared;
   int64_t max = max_tiles(cg, &w), image = known_tiles(d, 1, tile_planes(&w));
   *out_cost = blocks_choose(cg, &w, total ? total : image ? image : 16 * max);
   w.tiles = total ? w.tiles : max;

@@ -18,7 +18,6 @@ enum { MAX_TILES = 64, MAX_CHANNELS = 128 }; /* of a block */
 enum { LINE = 64 };                          /* bytes of a cache line */
 enum { MIN_BLOCKS = 8 };                     /* of tiles, whose tasks have all panels */
 enum { WANTED_TASKS = 16 };
-enum { ONCE_BYTES = 400 * 1024 }; /* of U that stays in the second-level cache beside the rest */
 
 static cy_int_gemm_variant variant(void) {
   cy_int_gemm_variant v = cy_group_kernel_of(CY_GROUP_DOT2);
@@ -59,7 +58,7 @@ static wino plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
   p.nr = (int64_t)p.tile.nv * cg->W;
   p.panels = cy_ceil(n, p.nr);
   p.shared = blocks < MIN_BLOCKS;
-  p.filters_once = !p.shared && POINTS * p.c * p.nr * 2 * p.panels <= ONCE_BYTES;
+  p.filters_once = !p.shared && POINTS * p.c * p.nr * 2 * p.panels <= (int64_t)cg->model.int_winograd_once;
   p.parts = p.shared ? cy_ceil(WANTED_TASKS, blocks) : 1;
   p.parts = p.parts < p.panels ? p.parts : p.panels;
   p.nb = cy_ceil(p.panels, p.parts);
