@@ -4,8 +4,8 @@
  *
  * Comes in: a cy_conv_desc. Goes out: one phase, tasks being (group, block of output positions, block of output
  * channels). A task writes a table of input addresses, one per tap and position, taps outside the input pointing at
- * zeros, and runs the blocked loops of microkernel.c over it. Blocks of positions run across rows and images, so small
- * feature maps fill tiles too. Two ways to read the input:
+ * zeros, and runs the blocked loops of microkernel.c over it. Blocks of positions run across rows and feature maps,
+ * so small ones fill tiles too. Two ways to read the input:
  *   positions  a tap is one position's channels, read where they lie;
  *   runs    few channels: a tap is a whole row of the kernel, KW * C floats; unless padding is known not to be needed,
  *           the input rows, of long ones what a task reads, are first copied to the worker's scratch with their
@@ -88,8 +88,8 @@ static mode mode_choose(const cy_cg *cg, const conv *c) {
   return runs_in_place(c) ? MODE_RUNS : MODE_RUNS_COPIED;
 }
 
-static int64_t positions_of(const conv *c, int64_t images) {
-  int64_t n = images;
+static int64_t positions_of(const conv *c, int64_t batch) {
+  int64_t n = batch;
   for (int i = 0; i < 3; i++)
     n *= axis_out(&c->axis[i]);
   return n;
@@ -211,7 +211,7 @@ static const char *name_of(const void *of) {
 
 /* ---- sizes ---- */
 
-/* Output rows: images times all axes but the last. */
+/* Output rows: the batch times all axes but the last. */
 static V row_count(cy_cg *cg, const conv *c) {
   V rows = cy_size(cg, c->d->batch);
   return cy_mul(cg, rows, cy_mul(cg, outputs_along(cg, &c->axis[0]), outputs_along(cg, &c->axis[1])));
@@ -410,9 +410,8 @@ static void emit_kernel_row(cy_cg *cg, const frame *f, const segment *s, V kerne
 static void emit_segment(cy_cg *cg, const frame *f, const segment *s) {
   const conv *c = f->c;
   emit_index(cg, f, s);
-  V image = cy_add(cg, f->input, cy_mul(cg, s->n, f->in_n)), yes = LLVMConstInt(cg->i1, 1, 0);
+  V at = cy_add(cg, f->input, cy_mul(cg, s->n, f->in_n)), ok = LLVMConstInt(cg->i1, 1, 0), kernel_row = cy_i64(cg, 0);
   cy_loop l[2];
-  V at = image, ok = yes, kernel_row = cy_i64(cg, 0);
   for (int i = 0; i < 2; i++) {
     const cy_axis *a = &c->axis[i];
     cy_loop_begin(cg, &l[i], cy_i64(cg, 0), cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);

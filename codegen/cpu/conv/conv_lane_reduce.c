@@ -3,12 +3,11 @@
  *
  * Comes in: a cy_microkernel whose tables conv.c has filled. Goes out: code for one task.
  * Vectors of output channels would be mostly empty. Here lanes are taken up by input channels, in one of two ways:
- *   single   a tile of positions has a vector of sums for each of its outputs, to which products of the position's
- * channels, as
- *            they lie in memory, and of weights are added: a position's channels are loaded once for all outputs;
- *   shared   a position's outputs share a vector of sums, each having some of its lanes, and some of its channels are
- * loaded
- *            once for each output: tiles have more positions, and there is less to sum up.
+ *   single   a tile of positions has an accumulator for each of its outputs, to which products of the position's
+ *            channels, as they lie in memory, and of weights are added: a position's channels are loaded once for all
+ *            outputs;
+ *   shared   a position's outputs share an accumulator, each having some of its lanes, and some of its channels are
+ *            loaded once for each output: tiles have more positions, and there is less to sum up.
  * Behind the last tap the lanes of each output are summed up, for as many outputs at a time as fill a vector. No lane
  * idles, and weights are loaded once for all positions of the tile.
  */
@@ -75,20 +74,21 @@ int64_t cy_lane_reduce_weights(const cy_lane_reduce *lane_reduce, const cy_conv_
 
 /* ---- sums of lanes ---- */
 
-/* Two vectors as one, of partial sums. Both consist of segments of `size` lanes, each to be summed up: of the result's
- * segments, half as large, those of a and of b take turns where they stay within groups of four lanes, which costs
- * least, else a's come first. id: what a lane belongs to. */
-static V fold_pair(cy_cg *cg, V a, V b, const int *id_a, const int *id_b, unsigned lanes, unsigned size, int *id) {
-  unsigned half = size / 2, group = size <= 4 ? 4 : lanes;
+/* Vectors consist of segments of `size` lanes, each to be summed up. Where lane `at` of two of them, which lies in the first
+ * half of its segment, goes: as many segments, half as large, as one vector. Both vectors' take turns where they stay within
+ * groups of four lanes, which costs least, else the first one's come first. */
+static unsigned folded_lane(unsigned at, unsigned lanes, unsigned size) {
+  unsigned group = size <= 4 ? 4 : lanes, within = at % group;
+  return at % lanes - within + at / lanes * (group / 2) + within / size * (size / 2) + within % size;
+}
+
+static V fold_pair(cy_cg *cg, V a, V b, unsigned lanes, unsigned size) {
   int low[16], high[16];
-  for (unsigned i = 0, at = 0; at < lanes; at += group)
-    for (unsigned which = 0; which < 2; which++)
-      for (unsigned s = at; s < at + group; s += size)
-        for (unsigned j = 0; j < half; j++, i++) {
-          low[i] = (int)(s + j + which * lanes);
-          high[i] = low[i] + (int)half;
-          id[i] = which ? id_b[s + j] : id_a[s + j];
-        }
+  for (unsigned at = 0; at < 2 * lanes; at++)
+    if (at % size < size / 2) {
+      low[folded_lane(at, lanes, size)] = (int)at;
+      high[folded_lane(at, lanes, size)] = (int)(at + size / 2);
+    }
   V first = cy_shuffle(cg, a, b, low, lanes);
   return LLVMBuildFAdd(cg->b, first, cy_shuffle(cg, a, b, high, lanes), "");
 }
@@ -96,25 +96,18 @@ static V fold_pair(cy_cg *cg, V a, V b, const int *id_a, const int *id_b, unsign
 /* Sums of neighbouring lanes, `each` of them, of v[0 .. n), n up to `each`: those of the first `kept` such of every vector,
  * in this order. */
 static V sum_lanes(cy_cg *cg, const V *v, unsigned n, unsigned lanes, unsigned each, unsigned kept) {
-  unsigned together = lanes / each;
   V now[16];
-  int id[16][16], next[16], order[16];
-  for (unsigned i = 0; i < each; i++) {
+  int order[16] = {0};
+  for (unsigned i = 0; i < each; i++)
     now[i] = i < n ? v[i] : LLVMGetPoison(LLVMTypeOf(v[0]));
-    for (unsigned j = 0; j < lanes; j++)
-      id[i][j] = (int)(i * together + j / each);
-  }
   for (unsigned size = each; size > 1; size /= 2)
-    for (unsigned i = 0; i < size / 2; i++) {
-      now[i] = fold_pair(cg, now[2 * i], now[2 * i + 1], id[2 * i], id[2 * i + 1], lanes, size, next);
-      memcpy(id[i], next, sizeof next);
-    }
-  for (unsigned j = 0; j < lanes; j++)
-    order[j] = 0;
-  for (unsigned j = 0; j < lanes; j++) {
-    unsigned vector = (unsigned)id[0][j] / together, which = (unsigned)id[0][j] % together;
-    if (which < kept)
-      order[vector * kept + which] = (int)j;
+    for (unsigned i = 0; i < size / 2; i++)
+      now[i] = fold_pair(cg, now[2 * i], now[2 * i + 1], lanes, size);
+  for (unsigned i = 0; i < n * kept; i++) {
+    unsigned at = i % kept * each, vector = i / kept;
+    for (unsigned size = each; size > 1; size /= 2, vector /= 2)
+      at = folded_lane(vector % 2 * lanes + at, lanes, size);
+    order[i] = (int)at;
   }
   return cy_shuffle(cg, now[0], now[0], order, lanes);
 }
@@ -123,7 +116,7 @@ static V sum_lanes(cy_cg *cg, const V *v, unsigned n, unsigned lanes, unsigned e
 
 typedef struct shape {
   unsigned rows, n, lanes;
-  unsigned vectors; /* of a row's sums: one for each output, or one that they share */
+  unsigned vectors; /* accumulators of a row: one for each output, or one that they share */
   unsigned each;    /* lanes of an output in a vector, and channels that one is multiplied with */
   unsigned steps;   /* so many channels where they are few; 0: as many as c says .. */
   unsigned unit;    /* .. by so many of a loop's turn */
@@ -152,13 +145,13 @@ static V load_channels(cy_cg *cg, const shape *s, V at) {
   return cy_repeated(cg, cy_load(cg, cy_vecf(cg, s->each), at, 4), s->each, s->lanes);
 }
 
-/* A step of channels from k on: v, sums and then weights, moves on. */
+/* A step of channels from k on: v, accumulators and then weights, moves on. */
 static void add_channels(cy_cg *cg, const shape *s, const V *row, V k, V *v) {
-  unsigned sums = s->rows * s->vectors;
+  unsigned acc = s->rows * s->vectors;
   int64_t bytes = s->lanes * cy_weight_bytes(s->weights);
   V w[MAX_OUTPUTS];
   for (unsigned j = 0; j < s->vectors; j++) {
-    V at = cy_gepc(cg, v[sums], j * bytes);
+    V at = cy_gepc(cg, v[acc], j * bytes);
     w[j] = s->lanes == cg->W ? cy_weights_load(cg, s->weights, at) : cy_load(cg, cy_vecf(cg, s->lanes), at, 4);
   }
   for (unsigned i = 0; i < s->rows; i++) {
@@ -168,7 +161,7 @@ static void add_channels(cy_cg *cg, const shape *s, const V *row, V k, V *v) {
     for (unsigned j = 0; j < s->vectors; j++)
       v[i * s->vectors + j] = cy_fma(cg, x, w[j], v[i * s->vectors + j]);
   }
-  v[sums] = cy_gepc(cg, v[sums], s->vectors * bytes);
+  v[acc] = cy_gepc(cg, v[acc], s->vectors * bytes);
 }
 
 static void add_tap(cy_cg *cg, const shape *s, const V *row, V c, V *v) {
@@ -188,9 +181,9 @@ static void add_tap(cy_cg *cg, const shape *s, const V *row, V c, V *v) {
 
 /* Sums of lanes, row by row; each store may write behind its own results, where the next one follows. */
 static void store_sums(cy_cg *cg, const shape *s, const V *v, V to) {
-  unsigned sums = s->rows * s->vectors, kept = s->n / s->vectors;
-  for (unsigned i = 0; i < sums; i += s->each) {
-    V total = sum_lanes(cg, v + i, sums - i < s->each ? sums - i : s->each, s->lanes, s->each, kept);
+  unsigned acc = s->rows * s->vectors, kept = s->n / s->vectors;
+  for (unsigned i = 0; i < acc; i += s->each) {
+    V total = sum_lanes(cg, v + i, acc - i < s->each ? acc - i : s->each, s->lanes, s->each, kept);
     cy_store(cg, total, cy_gepc(cg, to, i * kept * 4), 4);
   }
 }
@@ -206,17 +199,17 @@ static V kernel(cy_cg *cg, const shape *s) {
   cy_fn_state state = cy_fn_save(cg);
   LLVMTypeRef params[] = {cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->i64, cg->ptr};
   fn = cy_fn_begin(cg, name, cg->voidt, params, 7, CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
-  unsigned sums = s->rows * s->vectors, carried = sums + 2;
-  for (unsigned i = 0; i < sums; i++)
+  unsigned acc = s->rows * s->vectors, carried = acc + 2;
+  for (unsigned i = 0; i < acc; i++)
     v[i] = LLVMConstNull(cy_vecf(cg, s->lanes));
-  v[sums] = LLVMGetParam(fn, 3);
-  v[sums + 1] = LLVMGetParam(fn, 1);
+  v[acc] = LLVMGetParam(fn, 3);
+  v[acc + 1] = LLVMGetParam(fn, 1);
   cy_loop taps;
   cy_loop_begin(cg, &taps, cy_i64(cg, 0), LLVMGetParam(fn, 4), cy_i64(cg, 1), v, carried);
-  cy_rows_of_table(cg, LLVMGetParam(fn, 0), taps.v[sums + 1], s->rows, row);
+  cy_rows_of_table(cg, LLVMGetParam(fn, 0), taps.v[acc + 1], s->rows, row);
   memcpy(v, taps.v, carried * sizeof *v);
   add_tap(cg, s, row, LLVMGetParam(fn, 5), v);
-  v[sums + 1] = cy_gep(cg, taps.v[sums + 1], LLVMGetParam(fn, 2));
+  v[acc + 1] = cy_gep(cg, taps.v[acc + 1], LLVMGetParam(fn, 2));
   cy_loop_end(cg, &taps, v);
   store_sums(cg, s, taps.out, LLVMGetParam(fn, 6));
   cy_fn_end(cg, NULL);

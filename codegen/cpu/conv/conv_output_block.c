@@ -63,7 +63,7 @@ static double products(const cy_conv_desc *d, const cy_output_block *s) {
   return n;
 }
 
-/* Of an image. */
+/* Of a feature map. */
 static double outputs_of(const cy_conv_desc *d) {
   double n = 1;
   for (int i = 0; i < d->n_spatial; i++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv_planar.c - convolutions of feature maps that lie channel by channel: lanes are neighbouring outputs of a row.
  *
- * Comes in: a cy_conv_desc that is planar. Goes out: one phase, tasks being (image, group, some output rows that follow
+ * Comes in: a cy_conv_desc that is planar. Goes out: one phase, tasks being (feature map, group, some output rows that follow
  * each other, piece of these). A task copies what its piece reads to the worker's scratch, row by row of each channel,
  * with the borders as zeros and, for strides, cut into phases, of which neighbouring outputs read neighbours; what
- * several of its rows read it copies once. Then MR output channels times NV vectors of outputs are a tile, whose sums
+ * several of its rows read it copies once. Then MR output channels times NV vectors of outputs are a tile, whose accumulators
  * stay in registers: for each tap and input channel NV vectors of the copy, from where the tap begins, and MR weights,
  * each for a whole vector. Nothing is unfolded, and neither feature map has to be transposed.
  * Where channels are few, or the layers around have feature maps in this order, that costs less than conv.c's form
@@ -193,7 +193,7 @@ typedef struct frame {
   V input, scratch, offsets;
   V n, group, o[2], x0; /* of the first output */
   V count, rows;        /* outputs of a row, rows */
-  V sums;               /* of a tile */
+  V acc;                /* of a tile */
 } frame;
 
 /* v[0 .. n) hold elements in turn of so many phases: makes v[i] a vector of phase i. n: a power of two. */
@@ -300,7 +300,7 @@ static V tap_offsets(cy_cg *cg, const planar *p) {
   return made;
 }
 
-/* One k: v: the sums, then where its weights lie, then its vectors. */
+/* One k: v: the accumulators, then where its weights lie, then its vectors. */
 static void emit_step(cy_cg *cg, const planar *p, V *v) {
   unsigned n = p->mr * p->nv;
   V x[MAX_TILE * 2];
@@ -315,8 +315,8 @@ static void emit_step(cy_cg *cg, const planar *p, V *v) {
   v[n + 1] = cy_gepc(cg, v[n + 1], p->channel * 4);
 }
 
-/* The sums of mr channels, whose weights are given, of nv vectors of outputs, whose first lies at `from`. */
-static void emit_sums(cy_cg *cg, const frame *f, V weights, V from, V to) {
+/* A tile: mr channels, whose weights are given, of nv vectors of outputs, whose first lies at `from`. */
+static void emit_tile(cy_cg *cg, const frame *f, V weights, V from, V to) {
   const planar *p = f->p;
   unsigned n = p->mr * p->nv;
   V v[CY_LOOP_MAX];
@@ -369,9 +369,9 @@ static void emit_row(cy_cg *cg, const frame *f, V kept) {
       cy_loop_begin(cg, j, cy_i64(cg, 0), f->count, cy_i64(cg, panel), NULL, 0);
   V row0 = cy_mulc(cg, i->iv, p->mr), rows = cy_imin(cg, cy_i64(cg, p->mr), cy_sub(cg, cy_i64(cg, p->m), row0));
   V here = cy_gep(cg, weights, cy_mulc(cg, i->iv, block)), from = cy_gepf(cg, kept, j->iv);
-  emit_sums(cg, f, here, from, f->sums);
+  emit_tile(cg, f, here, from, f->acc);
   V columns = cy_imin(cg, cy_i64(cg, panel), cy_sub(cg, f->count, j->iv));
-  cy_epilogue_tile(cg, &p->d->epilogue, &index, f->sums, cy_i64(cg, panel * 4), rows, row0, columns,
+  cy_epilogue_tile(cg, &p->d->epilogue, &index, f->acc, cy_i64(cg, panel * 4), rows, row0, columns,
                    cy_add(cg, f->x0, j->iv), out ? (unsigned)(out % cg->W) : cg->W);
   for (int k = 1; k >= 0; k--)
     cy_loop_end(cg, &l[k], NULL);
@@ -414,7 +414,7 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
   cy_epilogue_open(&d->epilogue, cg);
   frame f = {.p = p, .input = cy_arg_ptr(cg, d->a_slot), .offsets = tap_offsets(cg, p)};
   f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p));
-  f.sums = cy_alloca(cg, (int64_t)p->mr * p->nv * cg->W * 4);
+  f.acc = cy_alloca(cg, (int64_t)p->mr * p->nv * cg->W * 4);
   cy_tasks_emit(cg, emit_task, &f);
   cy_fn_end(cg, NULL);
 }

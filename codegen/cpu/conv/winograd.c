@@ -13,7 +13,7 @@
  *   3. M becomes 4x4 outputs, cut at the feature map's edge, which are handed to the epilogue.
  * U and M of a panel stay in the second-level cache. Filters are transformed here and not while compiling, since their
  * points are four times the weights: many tiles pay for the arithmetic, and where tiles are few, bringing the points
- * from memory would take longer than making them. Blocks of tiles run across rows and images. A patch reads through 36
+ * from memory would take longer than making them. Blocks of tiles run across rows and feature maps. A patch reads through 36
  * addresses, those outside the feature map pointing at zeros, so borders need no copy. Points lie 64 bytes more than a
  * round number apart: else 36 streams would fall into the same cache set.
  * Pairs of planes: of three axes with three taps each, F(2,3) along the first one. V and U have four slices, which are
@@ -26,7 +26,7 @@
 
 #include <stdio.h>
 
-#define SPOT 6                /* numbers kept of a tile: image, row, column, rows, columns; of three axes, the plane */
+#define SPOT 6                /* numbers kept of a tile: feature map, row, column, rows, columns; of three axes, the plane */
 #define FILTERS_PREFETCH 2048 /* bytes from the filters that are transformed to those that are prefetched */
 #define POINTS_PREFETCH 128   /* bytes from the points that are written to those that are prefetched */
 #define LINE 64               /* bytes of a cache line */
@@ -47,10 +47,10 @@ static V planes_along(cy_cg *cg, const wino *w) {
   return cy_ceil_div(cg, cy_size(cg, w->d->out[0]), cy_i64(cg, tile_planes(w)));
 }
 static V tile_count(cy_cg *cg, const wino *w) {
-  V images = cy_size(cg, w->d->batch);
+  V maps = cy_size(cg, w->d->batch);
   if (is_deep(w->d))
-    images = cy_mul(cg, images, planes_along(cg, w));
-  return cy_mul(cg, images, cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
+    maps = cy_mul(cg, maps, planes_along(cg, w));
+  return cy_mul(cg, maps, cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
 }
 
 V cy_winograd_task_count(cy_cg *cg, const void *ctx) {
@@ -63,10 +63,10 @@ static int64_t v_point(const wino *w) { return w->v_tiles * w->cb * w->element +
 static int64_t u_point(const wino *w) { return w->rows ? 0 : w->nr * w->cb * w->element + LINE; }
 static int64_t m_point(const wino *w) { return w->m_tiles * w->nr * 4 + LINE; }
 static int64_t v_blocks(const wino *w) { return cy_ceil(v_channels(w), w->cb); }
-static int64_t m_bytes(const wino *w) { return sum_slices(w) * POINTS * m_point(w); }
+static int64_t m_bytes(const wino *w) { return m_slices(w) * POINTS * m_point(w); }
 static int64_t v_bytes(const wino *w) { return POINTS * v_blocks(w) * v_point(w); }
 static int64_t u_bytes(const wino *w) { return POINTS * u_point(w); } /* of a slice, and of a panel */
-static int64_t u_kept(const wino *w) { return w->filters_once ? sum_slices(w) * w->panels : 1; } /* at a time */
+static int64_t u_kept(const wino *w) { return w->filters_once ? m_slices(w) * w->panels : 1; } /* at a time */
 V cy_winograd_worker_bytes(cy_cg *cg, const void *of) {
   const wino *w = of;
   int64_t spots = w->tiles * (int64_t)sizeof(int64_t) * spot_numbers(w);
@@ -100,7 +100,7 @@ static V tile_start(cy_cg *cg, const wino *w, int axis, V t) {
   return cy_add(cg, cy_div(cg, t, each), cy_mulc(cg, cy_mod(cg, t, each), 4 * dilation));
 }
 
-/* Of three axes, what was counted as images are planes of them, or so many at a time. */
+/* Of three axes, what was counted as feature maps are planes of them, or so many at a time. */
 static void spot_deepen(cy_cg *cg, const wino *w, spot *s, V planes, int64_t each) {
   if (!is_deep(w->d))
     return;
@@ -130,12 +130,12 @@ static void emit_addresses(cy_cg *cg, const task *t, const spot *s, V tap, V tab
   int64_t size = t->w->ints ? 1 : 4;
   int iy = row_axis(d), ix = iy + 1;
   V column[6], column_ok[6], plane_ok = NULL;
-  V image = LLVMBuildPtrToInt(cg->b, cy_arg_ptr(cg, d->a_slot), cg->i64, "");
-  image = cy_add(cg, image, cy_mul(cg, s->n, cy_mulc(cg, cy_size(cg, d->in_n), size)));
+  V map = LLVMBuildPtrToInt(cg->b, cy_arg_ptr(cg, d->a_slot), cg->i64, "");
+  map = cy_add(cg, map, cy_mul(cg, s->n, cy_mulc(cg, cy_size(cg, d->in_n), size)));
   if (is_deep(d)) {
     V id = cy_add(cg, s->od, cy_addc(cg, cy_mulc(cg, tap, d->dilation[0]), -d->pad[0]));
     plane_ok = cy_icmp(cg, LLVMIntULT, id, cy_size(cg, d->in[0]));
-    image = cy_add(cg, image, cy_mul(cg, id, cy_mulc(cg, cy_size(cg, d->in_s[0]), size)));
+    map = cy_add(cg, map, cy_mul(cg, id, cy_mulc(cg, cy_size(cg, d->in_s[0]), size)));
   }
   for (int x = 0; x < 6; x++) {
     V iw = cy_addc(cg, s->ow, x * d->dilation[ix] - d->pad[ix]);
@@ -145,7 +145,7 @@ static void emit_addresses(cy_cg *cg, const task *t, const spot *s, V tap, V tab
   for (int y = 0; y < 6; y++) {
     V ih = cy_addc(cg, s->oh, y * d->dilation[iy] - d->pad[iy]);
     V ok = cy_icmp(cg, LLVMIntULT, ih, cy_size(cg, d->in[iy]));
-    V row = cy_add(cg, image, cy_mul(cg, ih, cy_mulc(cg, cy_size(cg, d->in_s[iy]), size)));
+    V row = cy_add(cg, map, cy_mul(cg, ih, cy_mulc(cg, cy_size(cg, d->in_s[iy]), size)));
     if (plane_ok)
       ok = LLVMBuildAnd(cg->b, ok, plane_ok, "");
     for (int x = 0; x < 6; x++) {
@@ -466,7 +466,7 @@ static V load_tap(cy_cg *cg, const wino *w, V from, const V *factor) {
 /* Where U of a slice and a panel lies. */
 static V u_of(cy_cg *cg, const task *t, V q, V slice) {
   const wino *w = t->w;
-  V number = w->panels > 1 ? cy_add(cg, cy_mulc(cg, q, sum_slices(w)), slice) : slice;
+  V number = w->panels > 1 ? cy_add(cg, cy_mulc(cg, q, m_slices(w)), slice) : slice;
   return w->filters_once ? cy_gep(cg, t->u, cy_mulc(cg, number, u_bytes(w))) : t->u;
 }
 
@@ -590,11 +590,11 @@ static void emit_rows(cy_cg *cg, const task *t, V q, V c0, V n) {
 }
 
 /* M of panel q, over all channels. */
-static void emit_sums(cy_cg *cg, const task *t, V q) {
+static void emit_products(cy_cg *cg, const task *t, V q) {
   const wino *w = t->w;
-  int64_t channels = sum_channels(w);
+  int64_t channels = m_channels(w);
   cy_loop slice, c;
-  cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(w)), cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, m_slices(w)), cy_i64(cg, 1), NULL, 0);
   cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, channels), cy_i64(cg, w->cb), NULL, 0);
   V n = cy_imin(cg, cy_i64(cg, w->cb), cy_sub(cg, cy_i64(cg, channels), c.iv));
   if (w->rows) {
@@ -647,7 +647,7 @@ static void emit_task(cy_cg *cg, void *of, V number) {
     emit_input(cg, t, first, t->count, t->v);
   emit_spots(cg, w, first, t->count, t->spots);
   cy_loop_begin(cg, &q, panels.begin, panels.end, cy_i64(cg, 1), NULL, 0);
-  emit_sums(cg, t, q.iv);
+  emit_products(cg, t, q.iv);
   emit_output(cg, t, cy_mulc(cg, q.iv, w->nr));
   cy_loop_end(cg, &q, NULL);
 }
@@ -696,13 +696,13 @@ void cy_winograd_emit(cy_cg *cg, const void *of, const char *name) {
   t.tab = cy_row_table(cg, w->tile.mr, cy_i64(cg, w->cb * w->element));
   cy_loop slice;
   if (w->filters_once) {
-    cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, sum_slices(w) * w->panels), cy_i64(cg, 1), NULL, 0);
-    V panels = cy_i64(cg, sum_slices(w)), q = cy_div(cg, slice.iv, panels), of_panel = cy_mod(cg, slice.iv, panels);
+    cy_loop_begin(cg, &slice, cy_i64(cg, 0), cy_i64(cg, m_slices(w) * w->panels), cy_i64(cg, 1), NULL, 0);
+    V panels = cy_i64(cg, m_slices(w)), q = cy_div(cg, slice.iv, panels), of_panel = cy_mod(cg, slice.iv, panels);
     if (w->panels == 1) {
       q = cy_i64(cg, 0);
       of_panel = slice.iv;
     }
-    emit_filters(cg, &t, q, of_panel, cy_i64(cg, 0), cy_i64(cg, sum_channels(w)));
+    emit_filters(cg, &t, q, of_panel, cy_i64(cg, 0), cy_i64(cg, m_channels(w)));
     cy_loop_end(cg, &slice, NULL);
   }
   cy_tasks_emit(cg, emit_task, &t);

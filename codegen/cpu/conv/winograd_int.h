@@ -35,7 +35,7 @@ typedef struct task {
   V tab;                /* entries of rows for the micro-kernels */
   V padding;            /* i64: the address of a position outside the feature map */
   V zero;               /* of integers: <2 W x i16> */
-  cy_epilogue epilogue; /* of sums in memory */
+  cy_epilogue epilogue; /* of accumulators in memory */
 } task;
 
 /* Integers: V and U are i16, 2 * W channels a vector, U [pair of channels][NR][2]; M is i32. */
@@ -55,10 +55,10 @@ static inline int row_axis(const cy_conv_desc *d) { return d->n_spatial - 2; }
 
 /* All channels of V and U. */
 static inline int64_t v_channels(const wino *w) { return w->pairs ? w->slices * w->slice : w->c; }
-/* Matrices of sums of 36 points each: of every slice one, where tiles are pairs, else one for all. */
-static inline int64_t sum_slices(const wino *w) { return w->pairs ? w->slices : 1; }
+/* Slices of M, of 36 points each: of every slice of V one, where tiles are pairs, else one for all. */
+static inline int64_t m_slices(const wino *w) { return w->pairs ? w->slices : 1; }
 /* Channels that are added up in one of them. */
-static inline int64_t sum_channels(const wino *w) { return w->pairs ? w->d->cin : w->c; }
+static inline int64_t m_channels(const wino *w) { return w->pairs ? w->d->cin : w->c; }
 /* Planes of a tile. */
 static inline int64_t tile_planes(const wino *w) { return w->pairs ? 2 : 1; }
 

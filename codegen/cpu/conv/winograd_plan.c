@@ -16,10 +16,10 @@ static int64_t axis_tiles(int64_t out, int64_t dilation) {
 }
 
 /* Of so many planes each. */
-static int64_t known_tiles(const cy_conv_desc *d, int64_t images, int64_t each) {
+static int64_t known_tiles(const cy_conv_desc *d, int64_t batch, int64_t each) {
   int y = row_axis(d);
   int64_t planes = is_deep(d) ? cy_ceil(cy_csize_known(d->out[0]), each) : 1;
-  return images * planes * axis_tiles(cy_csize_known(d->out[y]), d->dilation[y]) *
+  return batch * planes * axis_tiles(cy_csize_known(d->out[y]), d->dilation[y]) *
          axis_tiles(cy_csize_known(d->out[y + 1]), d->dilation[y + 1]);
 }
 
@@ -61,7 +61,7 @@ static int64_t max_tiles(const cy_cg *cg, const wino *w) {
   int64_t fit = (cg->model.winograd_in_l2 ? cy_l2_part(cg, 6, 10) : (int64_t)cg->model.winograd_far) /
                 (POINT_BYTES * v_channels(w));
   if (w->filters_once)
-    return cy_l2_part(cg, 7, 20) / (POINT_BYTES * (v_channels(w) + w->nr * sum_slices(w)));
+    return cy_l2_part(cg, 7, 20) / (POINT_BYTES * (v_channels(w) + w->nr * m_slices(w)));
   return w->shared || fit > max ? max : fit < min ? min : fit;
 }
 
@@ -91,7 +91,7 @@ static double blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
 /* With AVX-512, several narrow panels leave V more of the second-level cache and have deeper blocks of channels, so that
  * M is read less often; the points of a single wide one are made but once (filters_once).
  * Columns that idle in the last panel take as long as others: a narrower tile where there are fewer of them then, if it
- * still has sums enough to hide the latency of fma. */
+ * still has accumulators enough to hide the latency of fma. */
 static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
   cy_tile t = cy_tile_choose(cg, total, cout);
   if (cg->model.winograd_in_l2 && (t.mr == 6 || t.mr == 8) && t.nv > 2 && cout > (int64_t)t.nv * cg->W)
@@ -114,7 +114,7 @@ static bool stays(const cy_cg *cg, int64_t bytes) {
 
 /* Blocks of channels as deep as leaves U its place, a whole number for each slice, or at least whole vectors. */
 static void channels_choose(const cy_cg *cg, wino *w) {
-  int64_t max = cy_l2_part(cg, 3, 10) / (POINT_BYTES * w->nr), all = sum_channels(w);
+  int64_t max = cy_l2_part(cg, 3, 10) / (POINT_BYTES * w->nr), all = m_channels(w);
   int64_t blocks = w->filters_once ? 1 : cy_ceil(all, max);
   w->cb = w->rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(all, blocks), cg->W);
   w->slice = w->pairs ? cy_round_up(all, w->cb) : w->d->cin;
@@ -133,8 +133,8 @@ static wino plan_of(const cy_cg *cg, const cy_conv_desc *d, bool pairs, double *
                    stays(cg, POINT_BYTES * w.slices * d->cin * w.nr);
   channels_choose(cg, &w);
   w.shared = total && !w.filters_once && POINT_BYTES * total * v_channels(&w) <= (int64_t)cg->model.winograd_shared;
-  int64_t max = max_tiles(cg, &w), image = known_tiles(d, 1, tile_planes(&w));
-  *out_cost = blocks_choose(cg, &w, total ? total : image ? image : 16 * max);
+  int64_t max = max_tiles(cg, &w), map = known_tiles(d, 1, tile_planes(&w));
+  *out_cost = blocks_choose(cg, &w, total ? total : map ? map : 16 * max);
   w.tiles = total ? w.tiles : max;
   if (w.rows) {
     w.tiles = total;

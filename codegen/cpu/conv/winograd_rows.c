@@ -4,7 +4,7 @@
  * Comes in: V as winograd.c makes it, packed filters. Goes out: code for M of one vector of output channels.
  * To write the 36 points of a filter and to read them again costs as much as multiplying ten tiles by them, since they
  * do not fit the first-level cache (Sapphire Rapids). Here a row of six points at a time is made in registers, from the
- * filters themselves, and multiplied by those points of up to four tiles, whose 24 sums stay in registers over the
+ * filters themselves, and multiplied by those points of up to four tiles, whose 24 accumulators stay in registers over the
  * channels of a block. The rows of points are made again for every four tiles, which is some 30 cycles more. Filters
  * and V of a block stay in the first-level cache meanwhile; those of the block behind it are prefetched.
  */
@@ -49,22 +49,22 @@ static V kernel(cy_cg *cg, cy_weights weights, unsigned tiles, int y) {
   cy_fn_state state = cy_fn_save(cg);
   const LLVMTypeRef params[ARGS] = {cg->ptr, cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->i1, cg->ptr};
   fn = cy_fn_begin(cg, name, cg->voidt, params, ARGS, CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
-  V arg[ARGS], sum[CY_LOOP_MAX], point[SIDE];
+  V arg[ARGS], acc[CY_LOOP_MAX], point[SIDE];
   for (unsigned i = 0; i < ARGS; i++)
     arg[i] = LLVMGetParam(fn, i);
   int64_t filter = TAPS * tap_bytes(cg, weights);
   cy_loop c;
-  cy_accumulators_begin(cg, SIDE, tiles, arg[4], arg[5], arg[6], sum);
-  cy_loop_begin(cg, &c, cy_i64(cg, 0), arg[3], cy_i64(cg, 1), sum, SIDE * tiles);
+  cy_accumulators_begin(cg, SIDE, tiles, arg[4], arg[5], arg[6], acc);
+  cy_loop_begin(cg, &c, cy_i64(cg, 0), arg[3], cy_i64(cg, 1), acc, SIDE * tiles);
   emit_points(cg, weights, y, cy_gep(cg, arg[2], cy_mulc(cg, c.iv, filter)), point);
   for (unsigned x = 0; x < SIDE; x++)
     for (unsigned t = 0; t < tiles; t++) {
       V at = cy_gepf(cg, cy_gepc(cg, cy_gep(cg, arg[0], cy_mulc(cg, arg[1], x)), t * CY_ROWS_CHANNELS * 4), c.iv);
       V a = cy_splat(cg, cy_load(cg, cg->f32, at, 4), cg->W);
-      sum[x * tiles + t] = cy_fma(cg, a, point[x], c.v[x * tiles + t]);
+      acc[x * tiles + t] = cy_fma(cg, a, point[x], c.v[x * tiles + t]);
     }
   emit_prefetch(cg, weights, y, cy_gep(cg, arg[7], cy_mulc(cg, c.iv, filter)));
-  cy_loop_end(cg, &c, sum);
+  cy_loop_end(cg, &c, acc);
   cy_accumulators_store(cg, SIDE, tiles, arg[4], arg[5], c.out);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);

@@ -34,10 +34,10 @@ static V inside(cy_cg *cg, V i, const cy_axis *a) { return cy_icmp(cg, LLVMIntUL
 
 static void emit_position(cy_cg *cg, const frame *f, V row, V dst) {
   const plan *p = f->p;
-  V image, o[3], ok = LLVMConstInt(cg->i1, 1, 0), number = cy_i64(cg, 0);
+  V n, o[3], ok = LLVMConstInt(cg->i1, 1, 0), number = cy_i64(cg, 0);
   emit_row_end(cg, f, dst);
-  cy_int_gemm_split_position(cg, p, cy_add(cg, f->row0, row), &image, o);
-  V line = cy_int_gemm_elements_on(cg, p, f->a, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
+  cy_int_gemm_split_position(cg, p, cy_add(cg, f->row0, row), &n, o);
+  V line = cy_int_gemm_elements_on(cg, p, f->a, cy_mul(cg, n, cy_size(cg, p->d->window.in_n)));
   cy_loop l[2];
   for (int i = 0; i < 2; i++) {
     const cy_axis *a = &p->axis[i];
@@ -69,7 +69,7 @@ static bool taps_dense(const plan *p) {
 
 /* An output row, and which of its positions a task has. */
 typedef struct stretch {
-  V image, o[2], first; /* first: row of the scratch for position 0 */
+  V n, o[2], first; /* first: row of the scratch for position 0 */
   V x0, x1;
 } stretch;
 
@@ -77,16 +77,14 @@ typedef struct stretch {
 static void emit_inner_positions(cy_cg *cg, const frame *f, const stretch *s, V a, V b) {
   const plan *p = f->p;
   const cy_axis *w = &p->axis[2];
-  V line[MAX_KERNEL_ROWS],
-      image = cy_int_gemm_elements_on(cg, p, f->a, cy_mul(cg, s->image, cy_size(cg, p->d->window.in_n)));
+  V line[MAX_KERNEL_ROWS], map = cy_int_gemm_elements_on(cg, p, f->a, cy_mul(cg, s->n, cy_size(cg, p->d->window.in_n)));
   int n = 0;
   for (int64_t y = 0; y < p->axis[0].count; y++)
     for (int64_t z = 0; z < p->axis[1].count; z++, n++) {
       V at = cy_mul(cg, cy_addc(cg, cy_mulc(cg, s->o[0], p->axis[0].step), y * p->axis[0].inc + p->axis[0].start),
                     cy_size(cg, p->axis[0].in_stride));
       V low = cy_addc(cg, cy_mulc(cg, s->o[1], p->axis[1].step), z * p->axis[1].inc + p->axis[1].start);
-      line[n] =
-          cy_int_gemm_elements_on(cg, p, image, cy_add(cg, at, cy_mul(cg, low, cy_size(cg, p->axis[1].in_stride))));
+      line[n] = cy_int_gemm_elements_on(cg, p, map, cy_add(cg, at, cy_mul(cg, low, cy_size(cg, p->axis[1].in_stride))));
     }
   cy_loop x;
   cy_loop_begin(cg, &x, a, b, cy_i64(cg, 1), NULL, 0);
@@ -134,13 +132,13 @@ static void emit_stretch(cy_cg *cg, const frame *f, const stretch *s) {
 
 static void emit_stretches(cy_cg *cg, const frame *f, V count) {
   const plan *p = f->p;
-  V width = cy_size(cg, p->axis[2].out), end = cy_add(cg, f->row0, count), image, o[3];
+  V width = cy_size(cg, p->axis[2].out), end = cy_add(cg, f->row0, count), n, o[3];
   cy_loop l;
   V last = cy_ceil_div(cg, end, width);
   cy_loop_begin(cg, &l, cy_div(cg, f->row0, width), last, cy_i64(cg, 1), NULL, 0);
   V from = cy_mul(cg, l.iv, width);
-  cy_int_gemm_split_position(cg, p, from, &image, o);
-  stretch s = {image, {o[0], o[1]}, cy_sub(cg, from, f->row0), NULL, NULL};
+  cy_int_gemm_split_position(cg, p, from, &n, o);
+  stretch s = {n, {o[0], o[1]}, cy_sub(cg, from, f->row0), NULL, NULL};
   s.x0 = cy_sub(cg, cy_imax(cg, f->row0, from), from);
   s.x1 = cy_imin(cg, width, cy_sub(cg, end, from));
   emit_stretch(cg, f, &s);

@@ -46,12 +46,12 @@ static int64_t row_pitch(const plan *p) { return p->axis[0].count * p->pitch; }
 /* Of a task, at most. */
 static int64_t row_block_rows(const plan *p) {
   const cy_axis *h = &p->axis[1];
-  int64_t lines = cy_ceil(p->mb - 1, p->axis[2].out.value) + 1, images = 1;
+  int64_t lines = cy_ceil(p->mb - 1, p->axis[2].out.value) + 1, maps = 1;
   if (alone(p))
     lines = lines < h->out.value ? lines : h->out.value;
   else
-    images = (lines - 1) / h->out.value + 2;
-  return (lines - 1) * h->step + extent(h) + (images - 1) * positive(extent(h) - h->step);
+    maps = (lines - 1) / h->out.value + 2;
+  return (lines - 1) * h->step + extent(h) + (maps - 1) * positive(extent(h) - h->step);
 }
 
 static bool fits(const plan *p) {
@@ -121,11 +121,11 @@ static void emit_depths(cy_cg *cg, const frame *f, V map, V row, V dst) {
   const plan *p = f->p;
   const cy_axis *h = &p->axis[1], *d = &p->axis[0];
   bool single = cy_csize_is(d->out, 1);
-  V image = single ? map : cy_div(cg, map, cy_size(cg, d->out)), z = cy_i64(cg, 0), deep;
+  V n = single ? map : cy_div(cg, map, cy_size(cg, d->out)), z = cy_i64(cg, 0), deep;
   if (!single)
     z = cy_mulc(cg, cy_mod(cg, map, cy_size(cg, d->out)), d->step);
   V at = cy_mul(cg, row, cy_size(cg, h->in_stride)), there = cy_icmp(cg, LLVMIntULT, row, cy_size(cg, h->in));
-  at = cy_add(cg, at, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
+  at = cy_add(cg, at, cy_mul(cg, n, cy_size(cg, p->d->window.in_n)));
   if (flat(p)) {
     emit_row(cg, f, dst, cy_gep(cg, f->a, at), there);
     return;
@@ -165,21 +165,21 @@ static void emit_offsets(cy_cg *cg, const frame *f, V line, V x0, V x1, V number
 }
 
 /* In a row block that begins with row v0, or in the feature map. */
-static V line_offset(cy_cg *cg, const plan *p, V image, V y, V v0) {
+static V line_offset(cy_cg *cg, const plan *p, V n, V y, V v0) {
   const cy_axis *h = &p->axis[1], *w = &p->axis[2];
   V row = cy_mulc(cg, y, h->step);
   if (!p->in_input)
-    return cy_mulc(cg, cy_sub(cg, cy_add(cg, cy_mulc(cg, image, height_of(p)), row), v0), row_pitch(p));
+    return cy_mulc(cg, cy_sub(cg, cy_add(cg, cy_mulc(cg, n, height_of(p)), row), v0), row_pitch(p));
   V at = cy_mul(cg, cy_addc(cg, row, h->start), cy_size(cg, h->in_stride));
-  at = cy_add(cg, at, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
+  at = cy_add(cg, at, cy_mul(cg, n, cy_size(cg, p->d->window.in_n)));
   return cy_addc(cg, at, w->start * p->c);
 }
 
 /* Of output row `line`, counted over the batch: where the row block's rows for it begin. */
 static V first_row(cy_cg *cg, const plan *p, V line) {
   const cy_axis *h = &p->axis[1];
-  V image = cy_div(cg, line, cy_size(cg, h->out)), y = cy_mod(cg, line, cy_size(cg, h->out));
-  return cy_add(cg, cy_mulc(cg, image, height_of(p)), cy_mulc(cg, y, h->step));
+  V n = cy_div(cg, line, cy_size(cg, h->out)), y = cy_mod(cg, line, cy_size(cg, h->out));
+  return cy_add(cg, cy_mulc(cg, n, height_of(p)), cy_mulc(cg, y, h->step));
 }
 
 void cy_int_row_block_copy(cy_cg *cg, const frame *f, V count) {
@@ -191,8 +191,8 @@ void cy_int_row_block_copy(cy_cg *cg, const frame *f, V count) {
   cy_loop l;
   cy_loop_begin(cg, &l, first, last, cy_i64(cg, 1), NULL, 0);
   V from = cy_mul(cg, l.iv, width), x0 = cy_sub(cg, cy_imax(cg, f->row0, from), from);
-  V x1 = cy_imin(cg, width, cy_sub(cg, end, from)), image = cy_div(cg, l.iv, height), y = cy_mod(cg, l.iv, height);
-  V begin = line_offset(cg, p, image, y, v0), number = cy_sub(cg, cy_add(cg, from, x0), f->row0);
+  V x1 = cy_imin(cg, width, cy_sub(cg, end, from)), n = cy_div(cg, l.iv, height), y = cy_mod(cg, l.iv, height);
+  V begin = line_offset(cg, p, n, y, v0), number = cy_sub(cg, cy_add(cg, from, x0), f->row0);
   emit_offsets(cg, f, begin, x0, x1, number);
   cy_loop_end(cg, &l, NULL);
   /* a tile that is not full computes the last position several times */
