@@ -184,9 +184,20 @@ void cy_cu_decode(cy_dtype t, const char *raw, char *out, size_t cap);
 bool cy_cu_packed(cy_dtype t);
 void cy_cu_forget(cy_cu *p, uint32_t mark);
 
-/* ---- occupancy.c ---- */
+/* ---- machine.c ---- */
+/* Of a multiprocessor, by the data sheet of an architecture's largest device: KB of shared memory, threads, blocks. */
+typedef struct cy_cuda_limits {
+  int arch, shared, threads, blocks;
+  int count; /* multiprocessors */
+} cy_cuda_limits;
+const cy_cuda_limits *cy_cuda_limits_of(int arch);
+int cy_cu_wanted_blocks(const cy_machine *m); /* how many a kernel should have */
 int cy_cuda_multiprocessors(const cy_machine *m); /* of the largest device by the data sheets, or what tests want */
 int cy_cuda_multiprocessors_of(const cy_machine *m, int arch); /* .. of the one of this architecture */
+bool cy_cuda_has_warpgroups(const cy_machine *m); /* is sm_90a among the architectures? */
+enum { CY_CUDA_FLOAT8_ARCH = 89 };                /* and newer multiply floats of 8 bits */
+bool cy_cuda_has_float8(const cy_machine *m);     /* do all architectures? */
+bool cy_cu_library_on(const cy_machine *m, int library); /* does a cy_library take part? */
 
 /* ---- print_bounds.c ---- */
 /* Is the f32 divisor always such that its approximate inverse is precise? */
@@ -203,6 +214,8 @@ void cy_cu_lengths_read(cy_cu *p);
 
 /* ---- print.c ---- */
 void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char *symbol);
+
+/* ---- print_stmt.c ---- */
 void cy_cu_params(cy_cu *p, FILE *out, bool names_only); /* the slots as a parameter list, without parentheses */
 void cy_cu_narrow_dims(cy_cu *p);                        /* int d0 = ..: sizes under the names that statements use */
 void cy_cu_list(cy_cu *p, const cy_stmt *s);
@@ -223,9 +236,10 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
 /* The same where lanes are a copy that crosses axes; false: they are none. */
 bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form);
-/* The same for the epilogue of a contraction along `var`: `vector` elements, of 32 bytes together at most, of
+/* The same for `body`, the epilogue of a contraction, along `var`: `vector` elements, of 32 bytes together at most, of
  * `max_stored` where they are stored; false: it cannot be. */
-bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int max_stored);
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, const cy_stmt *body, cy_var var, int vector,
+                            int max_stored);
 /* i64 <name> = the offset where the variable is `at`. */
 void cy_cu_offset_at(cy_cu *p, const char *name, cy_expr offset, cy_var var, const char *at);
 /* The elements of an item from `first` on. */
@@ -252,31 +266,28 @@ bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
 void cy_cuda_scatter_items(cy_cu *p);
 void cy_cuda_scatter_print(cy_cu *p, const cy_stmt *body);
 
-/* ---- contract.c ---- */
-/* Appends the argument that shares of k are bound to, if there are any. */
-void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form);
-/* ---- matrix_tma.c ---- */
+/* ---- tma.c ---- */
 /* Does <symbol>_tma stand beside the kernel? Known once contractions are prepared. */
 bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form);
 /* Blocks of a cluster of it; launched are a multiple of them. */
 int cy_cuda_tma_cluster(cy_kernel *k, const cy_cuda_form *form);
-/* The tensor map of its first or (b) second factor; of attention that of keys or values. */
-void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
 
-/* What a contraction does with its results: the body but for what attention does with scores. */
-const cy_stmt *cy_cu_epilogue(cy_kernel *k);
-/* How many blocks a kernel should have. */
-int cy_cu_wanted_blocks(const cy_machine *m);
+/* ---- split.c ---- */
+/* Appends the argument that shares of k are bound to, if there are any. */
+void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form);
+
+/* ---- contract.c ---- */
+/* Of the kernel by tensor maps: the map of its first or (b) second factor; of attention that of keys or values. */
+void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
 bool cy_cuda_contract_finds_maxima(const cy_machine *m, cy_kernel *k); /* may its epilogue store maxima? */
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
 const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena); /* for --explain */
-bool cy_cuda_has_warpgroups(const cy_machine *m); /* is sm_90a among the architectures? */
-enum { CY_CUDA_FLOAT8_ARCH = 89 };                /* and newer multiply floats of 8 bits */
-bool cy_cuda_has_float8(const cy_machine *m);     /* do all architectures? */
 /* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
 void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
+
+/* ---- packed.c ---- */
 uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
 
 /* ---- offers.c ---- */

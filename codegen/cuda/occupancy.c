@@ -22,44 +22,15 @@ enum {
   RESERVED = 1024 /* of a block's shared memory, by the system, since sm_80 */
 };
 
-/* Of a multiprocessor: KB of shared memory, threads, blocks; multiprocessors of the data sheet's device. */
-static const struct {
-  int arch, shared, threads, blocks, count;
-} limits[] = {
-    {75, 64, 1024, 16, 40},   {80, 164, 2048, 32, 108},  {86, 100, 1536, 16, 72},   {89, 100, 1536, 24, 58},
-    {90, 228, 2048, 32, 132}, {100, 228, 2048, 32, 148}, {120, 100, 1536, 24, 170},
-};
-
-/* The row of an architecture. */
-static size_t limits_of(int arch) {
-  size_t row = 0;
-  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-    row = limits[i].arch <= arch ? i : row;
-  return row;
-}
-
-int cy_cuda_multiprocessors(const cy_machine *m) {
-  const cy_cuda_machine *c = m->state;
-  int max = 0;
-  for (int i = 0; c && i < c->narch; i++)
-    max = limits[limits_of(c->arch[i].number)].count > max ? limits[limits_of(c->arch[i].number)].count : max;
-  return !max || c->wanted_blocks ? cy_cu_wanted_blocks(m) : max;
-}
-
-int cy_cuda_multiprocessors_of(const cy_machine *m, int arch) {
-  const cy_cuda_machine *c = m->state;
-  return c && c->wanted_blocks ? c->wanted_blocks : limits[limits_of(arch)].count;
-}
-
 static int min(int a, int b) { return a < b ? a : b; }
 
 /* Blocks that a multiprocessor has at a time. */
-static int resident(size_t row, int registers, int shared, int threads) {
+static int resident(const cy_cuda_limits *row, int registers, int shared, int threads) {
   int warps = (threads + 31) / 32, per_warp = (int)cy_round_up(registers, REGISTER_UNIT) * 32;
-  int taken = (int)cy_round_up(shared + (limits[row].arch >= 80 ? RESERVED : 0), SHARED_UNIT);
-  int by_registers = registers ? REGISTERS / per_warp * 4 / warps : limits[row].blocks;
-  int by_shared = taken ? limits[row].shared * 1024 / taken : limits[row].blocks;
-  return min(min(by_registers, by_shared), min(limits[row].threads / (warps * 32), limits[row].blocks));
+  int taken = (int)cy_round_up(shared + (row->arch >= 80 ? RESERVED : 0), SHARED_UNIT);
+  int by_registers = registers ? REGISTERS / per_warp * 4 / warps : row->blocks;
+  int by_shared = taken ? row->shared * 1024 / taken : row->blocks;
+  return min(min(by_registers, by_shared), min(row->threads / (warps * 32), row->blocks));
 }
 
 /* Of products by tiles: what all tiles multiply, empty or not; else 0. */
@@ -84,12 +55,12 @@ bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const in
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   const cy_kernel_code *code = &plan->code;
   cy_graph *g = cy_kernel_graph(plan->kernel);
-  size_t row = limits_of(c->arch[0].number);
+  const cy_cuda_limits *row = cy_cuda_limits_of(c->arch[0].number);
   if (!code->registers)
     return false;
   int threads = code->tma ? CY_CUDA_TMA_THREADS : form->threads;
   int shared = code->static_shared + (code->tma ? CY_CUDA_TMA_SHARED : cy_cuda_shared_bytes(form, c->arch[0]));
-  int per = resident(row, code->registers, shared, threads), at_once = per * limits[row].count;
+  int per = resident(row, code->registers, shared, threads), at_once = per * row->count;
   double blocks = (double)cy_dim_eval(g, code->tma ? form->tma_blocks : form->blocks, syms);
   snprintf(text, size,
            "%d registers, %.1f KB shared, %d block%s of %d threads per multiprocessor; %.0f %s, %.1f waves of %d",

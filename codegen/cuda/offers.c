@@ -14,15 +14,6 @@
 _Static_assert((int)CY_LIBRARY_CUDNN == CYRT_CUDA_CUDNN && (int)CY_LIBRARY_CUBLASLT == CYRT_CUDA_CUBLASLT &&
                    (int)CY_LIBRARIES == CYRT_CUDA_LIBRARIES,
                "equal numbers");
-_Static_assert(CY_CUDA_PROBLEM_FIELDS == sizeof(cyrt_cuda_problem) / sizeof(int64_t), "every field is one size");
-
-void cy_cu_problem_init(cy_graph *g, int kind, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
-  for (size_t i = 0; i < CY_CUDA_PROBLEM_FIELDS; i++)
-    field[i] = cy_dim_const(g, 0);
-  for (int i = 0; i < CYRT_PROBLEM_TENSORS; i++)
-    field[CY_CU_FIELD(tensor[i].slot)] = cy_dim_const(g, -1);
-  field[CY_CU_FIELD(kind)] = cy_dim_const(g, kind);
-}
 
 /* Two results of `n` elements (kind: CYTO_F32, F16, BF16): the bits of the largest number of the first one go to most[0], of the
  * largest difference to most[1], both at least what stands there; infinite where the second one has no number. What is no
@@ -48,27 +39,6 @@ static const char agree_text[] =
     "}\n";
 
 void cy_cuda_agree_print(FILE *out, const char *symbol) { fprintf(out, agree_text, symbol, CYTO_F32, CYTO_F16); }
-
-void cy_cu_problem_tensor(cy_kernel *k, cy_dim *field, int which, cy_karg arg, cy_dim offset, const cy_dim stride[4]) {
-  cy_graph *g = cy_kernel_graph(k);
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  cy_dim *at = field + CY_CU_FIELD(tensor) + (size_t)which * (sizeof(cyrt_cuda_tensor) / sizeof(int64_t));
-  *at++ = cy_dim_const(g, arg);
-  *at++ = cy_dim_const(g, cy_dtype_of(args[arg].dtype)->onnx);
-  *at++ = offset;
-  for (int i = 0; i < 4; i++)
-    *at++ = stride[i];
-}
-
-const cy_expr_info *cy_cu_without_casts(const cy_kernel *k, cy_expr e) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  while (x->op == CY_OP_cast && cy_cu_is_float(x->dtype) && cy_cu_is_float(cy_expr_of(k, x->arg[0])->dtype))
-    x = cy_expr_of(k, x->arg[0]);
-  return x;
-}
-
-bool cy_cu_library_on(const cy_machine *m, int library) { return m->libraries[library] != CY_LIBRARY_OFF; }
 
 static bool match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
   switch (cy_kernel_contraction(k)->kind) {

@@ -149,10 +149,11 @@ static bool try_vector(study *s, cy_cuda_form *form, const cy_stmt *body, int ve
   return true;
 }
 
-bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int max_stored) {
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, const cy_stmt *body, cy_var var, int vector,
+                            int max_stored) {
   study s;
   begin(&s, k, var, 2 * VECTOR_BYTES, max_stored);
-  return try_vector(&s, form, cy_cu_epilogue(k), vector);
+  return try_vector(&s, form, body, vector);
 }
 
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form) {

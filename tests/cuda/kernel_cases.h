@@ -451,7 +451,7 @@ static void add_conv(const conv_row *r, const integers *ints) {
 
 #include "tests/cuda/matrix_cases.h"
 
-/* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (contract.c packs those of
+/* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (packed.c packs those of
  * models); of transposed convolutions taps of a phase together. */
 static void add_packed(kernel_case *q, cy_cuda_form *form) {
   const cy_contraction *c = cy_kernel_contraction(q->k);

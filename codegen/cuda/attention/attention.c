@@ -51,18 +51,6 @@ typedef struct view {
   bool matrix; /* by matrix instructions */
 } view;
 
-static bool stands_still(cy_kernel *k, int axis) {
-  const cy_contraction *c = cy_kernel_contraction(k);
-  return cy_dim_is(cy_kernel_graph(k), c->b_batch[axis], 0) && cy_dim_is(cy_kernel_graph(k), c->v_batch[axis], 0);
-}
-
-int cy_cu_attention_shared(cy_kernel *k) {
-  int nbatch = cy_kernel_contraction(k)->nbatch, n = 0;
-  while (n < nbatch && stands_still(k, nbatch - 1 - n))
-    n++;
-  return n;
-}
-
 /* False: none that is supported. */
 static bool view_of(cy_kernel *k, bool tf32, view *out) {
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -519,44 +507,11 @@ static const char end_of_constants[] =
     "#undef RAW\n#undef HIDES\n#undef CHANGED\n#undef UNIT\n#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef "
     "BITS\n#undef ROUNDS\n#undef Q_CHUNK\n#undef WEIGH\n#undef EMPTY\n\n";
 
-/* const b1 wide_<name> = can 16 bytes of it be copied at once; its steps from row to row and element to element */
-static void print_operand(cy_cu_contract *q, const char *name, cy_karg arg, cy_dim row, cy_dim step, const cy_dim *batch) {
-  cy_cu *p = q->p;
-  cy_dim strides[CY_MAX_BATCH + 1] = {row};
-  char wide[16];
-  snprintf(wide, sizeof wide, "wide_%s", name);
-  memcpy(strides + 1, batch, (size_t)q->c->nbatch * sizeof *batch);
-  cy_cu_print_wide(p, wide, cy_dim_is(p->g, step, 1), strides, q->c->nbatch + 1, arg, elements(p->args[arg].dtype));
-  cy_cu_line(p, "const i64 %s_row = %s, %s_step = %s;", name, cy_cu_dim(p, row), name, cy_cu_dim(p, step));
-}
-
-static void print_sizes(cy_cu_contract *q, const view *v) {
-  cy_cu *p = q->p;
-  const cy_contraction *c = q->c;
-  cy_cu_line(p, "const int M = (int)%s, keys = (int)%s;", cy_cu_dim(p, c->m), cy_cu_dim(p, c->keys));
-  cy_cu_line(p, "const i64 past = %s;", cy_cu_dim(p, c->past));
-  fprintf(p->out, "  const int S = 1");
-  for (int i = c->nbatch - v->shared; i < c->nbatch; i++)
-    fprintf(p->out, " * (int)%s", cy_cu_dim(p, c->batch[i]));
-  fprintf(p->out, ", all = M");
-  for (int i = 0; i < c->nbatch; i++)
-    fprintf(p->out, " * (int)%s", cy_cu_dim(p, c->batch[i]));
-  fprintf(p->out, "; /* rows of all runs */\n");
-}
-
 static void print_operands(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
-  print_operand(q, "q", c->a, c->a_m, c->a_k, c->a_batch);
-  print_operand(q, "k", c->b, c->b_n, c->b_k, c->b_batch);
-  print_operand(q, "v", c->v, c->v_k, c->v_n, c->v_batch);
-}
-
-void cy_cu_attention_sizes(cy_cu_contract *q) {
-  const cy_contraction *c = q->c;
-  view v;
-  view_of(q->p->k, true, &v);
-  print_sizes(q, &v);
-  print_operand(q, "q", c->a, c->a_m, c->a_k, c->a_batch);
+  cy_cu_attention_operand(q, "q", c->a, c->a_m, c->a_k, c->a_batch);
+  cy_cu_attention_operand(q, "k", c->b, c->b_n, c->b_k, c->b_batch);
+  cy_cu_attention_operand(q, "v", c->v, c->v_k, c->v_n, c->v_batch);
 }
 
 static void print_chunk(cy_cu_contract *q, const view *v, const char *head, cy_karg arg) {
@@ -573,10 +528,10 @@ static void print_chunks(cy_cu_contract *q, const view *v) {
   cy_cu_contract_text(q, same ? "#define Q_CHUNK $S_chunk\n" : "#define Q_CHUNK $S_q_chunk\n");
 }
 
-static void print_combine(cy_cu_contract *q, const view *v) {
+static void print_combine(cy_cu_contract *q) {
   fprintf(q->p->out, "#undef NT\n#define NT %d\nCY_KERNEL(NT) ", CY_CUDA_COMBINE_THREADS);
   cy_cu_function_open(q, "$S_combine($P$L) {\n");
-  print_sizes(q, v);
+  cy_cu_attention_sizes(q);
   cy_cu_contract_text(q, combine_body);
   cy_cu_function_close(q);
 }
@@ -604,13 +559,13 @@ static void print(cy_cu *p, const char *symbol) {
     fputs("#endif\n", p->out);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P$L) {\n");
-  print_sizes(&q, &v);
+  cy_cu_attention_sizes(&q);
   print_operands(&q);
   cy_cu_contract_text(&q, block_head);
   cy_cu_contract_text(&q, text->body);
   cy_cu_function_close(&q);
   if (p->form->shares)
-    print_combine(&q, &v);
+    print_combine(&q);
   if (p->form->tma_blocks)
     cy_cu_attention_tma_print(&q);
   fputs(end_of_constants, p->out);

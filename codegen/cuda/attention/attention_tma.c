@@ -40,7 +40,7 @@ void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared,
   form->tma_n = KEYS;
   cy_var last = c->out_var[c->nout_vars - 1];
   for (int vector = 8; vector >= 4 && !form->vector; vector /= 2)
-    cy_cuda_vectorise_body(k, form, last, vector, 16);
+    cy_cuda_vectorise_body(k, form, cy_cu_epilogue(k), last, vector, 16);
 }
 
 /* [batch axes..][keys][columns], a box of 64 columns. */
@@ -384,6 +384,7 @@ void cy_cu_attention_tma_print(cy_cu_contract *q) {
   fprintf(q->p->out, "CY_KERNEL(%d) ", CY_CUDA_TMA_THREADS);
   cy_cu_function_open(q, "$S_tma($P, CY_MAP map_a, CY_MAP map_b) {\n");
   cy_cu_attention_sizes(q);
+  cy_cu_attention_operand(q, "q", q->c->a, q->c->a_m, q->c->a_k, q->c->a_batch);
   for (size_t i = 0; i < sizeof text / sizeof *text; i++)
     cy_cu_contract_text(q, text[i]);
   fputs("  }\n", q->p->out);

@@ -22,6 +22,7 @@
 
 #include "codegen/cuda/cuda_int.h"
 
+/* ---- sizes.c ---- */
 /* Sizes of a contraction in the view above. */
 typedef struct cy_cu_sizes {
   cy_dim z, m, n, k;
@@ -32,6 +33,28 @@ double cy_cu_estimate(cy_graph *g, cy_dim v, double otherwise);
 /* How many tiles of m x n there are. */
 double cy_cu_tiles_estimate(cy_kernel *k, const cy_cu_sizes *s, int m, int n);
 cy_dim cy_cu_tiles(cy_graph *g, const cy_cu_sizes *s, int m, int n);
+int64_t cy_cu_taps(const cy_contraction *c);
+cy_dim cy_cu_depth(cy_kernel *k); /* of which the size of k of any product is a multiple */
+/* A filter for every channel, one result channel each. */
+bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c);
+cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels);
+cy_dtype cy_cu_factor_type(cy_kernel *k); /* of A */
+/* What a contraction does with its results: the body but for what attention does with scores. */
+const cy_stmt *cy_cu_epilogue(cy_kernel *k);
+/* Transposed convolutions (phases.c) */
+static inline bool cy_cu_has_phases(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV_TRANSPOSE; }
+int64_t cy_cu_phases(const cy_contraction *c);     /* 1 of all else */
+int64_t cy_cu_phase_taps(const cy_contraction *c); /* most of a phase; of all else: all taps */
+cy_dim cy_cu_phase_rows(cy_graph *g, const cy_contraction *c);
+/* Along axis i: distance of the taps of a phase, of the inputs that they meet; taps of a phase at most. */
+int64_t cy_cu_phase_tap_step(const cy_contraction *c, int i);
+int64_t cy_cu_phase_input_step(const cy_contraction *c, int i);
+int64_t cy_cu_phase_axis_taps(const cy_contraction *c, int i);
+static inline bool cy_cu_is_conv(const cy_contraction *c) {
+  return c->kind == CY_CONTRACT_CONV || c->kind == CY_CONTRACT_CONV_TRANSPOSE;
+}
+/* Do zero points of integers count (zeros.c)? Weights in blocks have theirs by themselves. */
+static inline bool cy_cu_has_zeros(const cy_contraction *c) { return c->has_a_zero || (c->has_b_zero && !c->b_bits); }
 
 /* A contraction being printed. */
 typedef struct cy_cu_contract {
@@ -42,28 +65,23 @@ typedef struct cy_cu_contract {
   int64_t phase_unit[CY_MAX_SPATIAL]; /* phases.c: a phase's number counts its remainders by these */
 } cy_cu_contract;
 
-static inline bool cy_cu_is_conv(const cy_contraction *c) {
-  return c->kind == CY_CONTRACT_CONV || c->kind == CY_CONTRACT_CONV_TRANSPOSE;
-}
-int64_t cy_cu_taps(const cy_contraction *c);
-cy_dim cy_cu_depth(cy_kernel *k); /* of which the size of k of any product is a multiple */
-/* A filter for every channel, one result channel each. */
-bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c);
-cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels);
 /* The argument that B is read from. */
 static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction *c) {
   return form->packed_k ? form->packed_arg : c->b;
 }
 
+/* ---- contract_functions.c ---- */
 /* Prints the functions. */
 void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
+/* Prints <symbol>_put and <symbol>_put_chunk alone. */
+void cy_cu_contract_put(cy_cu_contract *q);
+
+/* ---- contract_text.c ---- */
 /* Copies the text with $S symbol, $T accumulator type, $P parameters (and a phase, if there are phases), $N their names, $Q
  * and $M the same without a phase, as kernels have them, $F statements of a kernel that fix the phase and K of `z` (ALL_K is
  * the largest), $A $B the pointers to the operands, $V that to the values of attention, $X $Y the storage types of A and B,
  * $Z how many products there are; $L the parameter of lengths.c, at the end of a kernel's: statements that read it follow. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
-/* Prints <symbol>_put and <symbol>_put_chunk alone. */
-void cy_cu_contract_put(cy_cu_contract *q);
 /* at += z's offset, of batches that lie so far from each other. */
 void cy_cu_print_batch(cy_cu_contract *q, const cy_dim *strides);
 /* Prints const b1 <name> = can 16 bytes of an operand, `chunk` elements, be copied at once: if it `runs`, element by
@@ -75,16 +93,13 @@ void cy_cu_print_decoding(cy_cu *p, const char *name, cy_dtype type);
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
 
-bool cy_cu_packable(cy_kernel *k); /* can B be packed while compiling? Batches must share it */
-
-/* ---- phases.c: transposed convolutions ---- */
-static inline bool cy_cu_has_phases(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV_TRANSPOSE; }
-int64_t cy_cu_phases(const cy_contraction *c);     /* 1 of all else */
-int64_t cy_cu_phase_taps(const cy_contraction *c); /* most of a phase; of all else: all taps */
-cy_dim cy_cu_phase_rows(cy_graph *g, const cy_contraction *c);
-/* Elements of a packed row of weights, and where the channels of a tap begin in it. chunk: 16 bytes of elements. */
+/* ---- packed.c ---- */
+int64_t cy_cu_packed_row(cy_kernel *k); /* elements of a row of B that is packed while compiling; 0: it cannot be */
+/* Of transposed convolutions: its elements, and where the channels of a tap begin in it. chunk: 16 bytes of elements. */
 int64_t cy_cu_phase_row(const cy_contraction *c, int64_t depth, int64_t chunk);
 int64_t cy_cu_phase_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk);
+
+/* ---- phases.c: transposed convolutions ---- */
 void cy_cu_phase_print(cy_cu_contract *q); /* <symbol>_phase, <symbol>_phase_of; nothing where there are none */
 /* Statements of <symbol>_tap_at, `rest` its tap; the window of row `rest` in <symbol>_at; int tap, in the model's order, of
  * number `own`; variables of a result of row m, which return where it is none. */
@@ -137,7 +152,6 @@ static inline bool cy_cu_multiple(cy_graph *g, cy_dim d, int64_t of) {
   int64_t v;
   return cy_dim_is_const(g, d, &v) && v % of == 0;
 }
-cy_dtype cy_cu_factor_type(cy_kernel *k); /* of A */
 /* Types of 8 bits, which matrix instructions take in pairs of their own, rows of k alone. */
 static inline bool cy_cu_is_narrow(cy_dtype t) { return cy_dtype_is_byte(t) || cy_dtype_is_float8(t); }
 /* What names those instructions: A's type; of types of 8 bits B's behind it. */
@@ -159,13 +173,23 @@ int cy_cu_load_bytes(cy_kernel *k, const cy_cuda_tile *tile); /* of shared memor
 enum { CY_CU_ROUNDED_RUN = CY_CU_CHUNK };
 void cy_cu_load_print(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b);
 
-/* ---- matrix.c ---- */
+/* ---- zeros.c ---- */
 void cy_cu_byte_constants(const cy_cu_contract *q); /* macros of 8-bit integers: sums of elements, the zero points */
+/* <symbol>_add_row, where warpgroups multiply; <symbol>_subtract(.., acc, sums, all) takes from a thread's results what zero
+ * points add to them. */
+void cy_cu_zeros_print(cy_cu_contract *q);
+
+/* ---- tma.c ---- */
+enum { CY_CU_TMA_MIN_COLUMNS = 64 };
+double cy_cu_tma_min_tiles(const cy_machine *m, int columns); /* how many of so many columns are enough */
+cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form);
+bool cy_cu_tma_transposes(cy_dtype t); /* does wgmma take rows of m or n? */
 
 /* ---- matrix_tma.c ---- */
 /* Sets tma_blocks where such a kernel would have enough blocks; what it needs to know of B comes later. */
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
-cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form);
+/* How its factors lie, those of convolutions, too; see cy_cuda_tma_tensor(). */
+void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
 void cy_cu_tma_print(cy_cu_contract *q); /* nothing where there is none */
 
 /* ---- pingpong.c ---- */
@@ -181,15 +205,13 @@ void cy_cu_conv_tma_places(cy_cu_contract *q);
 enum { CY_CU_TMA_M = 128, CY_CU_TMA_ROW_BYTES = 128 };
 static inline int cy_cu_tma_depth(cy_dtype t) { return CY_CU_TMA_ROW_BYTES * 8 / cy_dtype_of(t)->bits; } /* of a tile */
 
-/* ---- offers.c: what libraries of NVIDIA are told of a kernel; see cy_cuda_offer_match ---- */
+/* ---- problem.c: what libraries of NVIDIA are told of a kernel; see cy_cuda_offer_match ---- */
 /* Where a field of a cyrt_cuda_problem is, counted in sizes. */
 #define CY_CU_FIELD(name) (offsetof(cyrt_cuda_problem, name) / sizeof(int64_t))
 void cy_cu_problem_init(cy_graph *g, int kind, cy_dim field[CY_CUDA_PROBLEM_FIELDS]);
 const cy_expr_info *cy_cu_without_casts(const cy_kernel *k, cy_expr e); /* what is cast, if from float to float */
 void cy_cu_problem_tensor(cy_kernel *k, cy_dim *field, int which, cy_karg arg, cy_dim offset, const cy_dim stride[4]);
 static inline bool cy_cu_is_float(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
-/* Does that library take part: a cy_library? */
-bool cy_cu_library_on(const cy_machine *m, int library);
 
 /* A kernel that is being matched. */
 typedef struct cy_cu_offer cy_cu_offer;
@@ -219,9 +241,13 @@ bool cy_cu_product_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *
 bool cy_cu_is_like_conv(const cy_contraction *c, cy_graph *g); /* a product that cuDNN can compute as one */
 bool cy_cu_attention_match(cy_kernel *k, cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
 
-/* ---- attention.c, attention_tma.c ---- */
+/* ---- attention_sizes.c ---- */
 int cy_cu_attention_shared(cy_kernel *k);      /* trailing batch axes of one key head */
-void cy_cu_attention_sizes(cy_cu_contract *q); /* sizes, and how the queries lie, as the kernels' text names them */
+void cy_cu_attention_sizes(cy_cu_contract *q); /* as the kernels' text names them */
+/* const b1 wide_<name> = can 16 bytes of it be copied at once; its steps from row to row and element to element */
+void cy_cu_attention_operand(cy_cu_contract *q, const char *name, cy_karg arg, cy_dim row, cy_dim step, const cy_dim *batch);
+
+/* ---- attention_tma.c ---- */
 void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_dim blocks, cy_cuda_form *form);
 void cy_cu_attention_tma_tensor(cy_kernel *k, bool values, cy_cuda_tensor *out);
 void cy_cu_attention_tma_print(cy_cu_contract *q);

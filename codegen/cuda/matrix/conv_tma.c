@@ -5,7 +5,7 @@
  * are small. Of a patch, one tap of the window reads a box of the input, shifted by the tap, with every stride-th
  * element of lines and columns; what lies outside of the feature map comes as zeros, which is the padding. So a step of
  * k is a tap and as many channels as a row of shared memory has, and one copy brings it. The map has five axes whatever
- * the convolution has: channels, columns, lines, planes, images. Weights are packed by the tap (contract.c): their axes
+ * the convolution has: channels, columns, lines, planes, images. Weights are packed by the tap (packed.c): their axes
  * are channels, taps, filters, so that channels behind the last one are zeros in both factors.
  *
  * Taken are convolutions of channels-last feature maps, without groups, of several steps of k, which the channels

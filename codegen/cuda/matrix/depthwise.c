@@ -60,7 +60,7 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->threads = THREADS;
   form->tile = (cy_cuda_tile){pieces[best].rows, pieces[best].columns, chunk, 0, 0};
   form->blocks = ceil_of(g, threads_for(k, form->tile.m, form->tile.n), THREADS);
-  cy_cuda_vectorise_body(k, form, c->out_var[c->nspatial + 1], chunk, 2 * CHUNK);
+  cy_cuda_vectorise_body(k, form, cy_cu_epilogue(k), c->out_var[c->nspatial + 1], chunk, 2 * CHUNK);
 }
 
 /* ---- printing ---- */

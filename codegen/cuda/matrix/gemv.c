@@ -77,7 +77,7 @@ static int chunk_of(cy_kernel *k) {
 /* A constant matrix whose shortest runs along n make fewer blocks than there are multiprocessors. */
 static bool is_transposed(const cy_machine *m, cy_kernel *k) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  return !cy_kernel_contraction(k)->b_bits && !lies_along_k(k) && cy_cu_packable(k) &&
+  return !cy_kernel_contraction(k)->b_bits && !lies_along_k(k) && cy_cu_packed_row(k) &&
          cy_cu_tiles_estimate(k, &s, CY_CUDA_FEW_ROWS, min_lanes(k, chunk_of(k)) * chunk_of(k)) <
              cy_cuda_multiprocessors(m);
 }
@@ -348,12 +348,6 @@ static const char along_k_text[] =
     "    if (i < M && n0 + c < N)\n"
     "      $S_put($N, z, i, n0 + c, sum);\n"
     "  }\n";
-
-void cy_cu_print_decoding(cy_cu *p, const char *name, cy_dtype type) {
-  char decode[96];
-  cy_cu_decode(type, "v", decode, sizeof decode);
-  fprintf(p->out, "#define %s(v) %s\n", name, decode);
-}
 
 /* What differs from kernel to kernel are macros while the kernel lasts. */
 static void print_constants(const cy_cu_contract *q, bool k) {

@@ -20,10 +20,7 @@
  *
  * Weights in integers become halves or floats on their way to shared memory (blocks.c); A's tile has k in their order.
  *
- * Zero points of integers: what the padding holds is A's zero point, so that every element counts, and
- *   sum (a - za) (b - zb) = sum a b - za sum b - zb (sum a - k za),
- * whose sums the first warp of each row or column of warps adds up from the fragments that it multiplies. Warpgroups
- * have no fragments of the factors: while they multiply, every thread adds up a row of either from shared memory.
+ * Zero points of integers: zeros.c.
  */
 #include "contract_int.h"
 
@@ -57,13 +54,6 @@ static const struct {
 } widths[] = {{16, 0, 1}, {32, 2, 4}, {INT32_MAX, LARGEST, NSHAPES - 1}};
 
 /* ---- choosing ---- */
-
-cy_dtype cy_cu_factor_type(cy_kernel *k) {
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  const cy_contraction *c = cy_kernel_contraction(k);
-  return c->a_rounded ? c->a_rounded : args[c->a].dtype;
-}
 
 static bool supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -107,13 +97,11 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
   return c->b_const;
 }
 
-static bool has_zeros(const cy_contraction *c) { return c->has_a_zero || (c->has_b_zero && !c->b_bits); }
-
 /* Stages that warpgroups multiply in an iteration: two have one fence, one barrier and one wait for copies together. What goes
  * through registers, and what zero points add up, goes stage by stage. */
 static int at_once(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  return cy_cu_operand_a(k).runs && !c->b_bits && !has_zeros(c) ? 2 : 1;
+  return cy_cu_operand_a(k).runs && !c->b_bits && !cy_cu_has_zeros(c) ? 2 : 1;
 }
 
 /* .. no more than it takes to have all of k on its way, so that more blocks find room. */
@@ -191,7 +179,7 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
   for (int vector = 8; vector >= 4 && !form->vector; vector /= 2) /* whole sectors of memory by each store */
-    cy_cuda_vectorise_body(k, form, c->out_var[c->nout_vars - 1], vector, CHUNK);
+    cy_cuda_vectorise_body(k, form, cy_cu_epilogue(k), c->out_var[c->nout_vars - 1], vector, CHUNK);
   cy_cu_split_schedule(machine, k, form);
   cy_cu_tma_schedule(machine, k, form);
 }
@@ -218,6 +206,11 @@ static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
 }
 
 /* ---- printing ---- */
+
+/* Of what zero points take (zeros.c): sums of rows of A and columns of B. */
+static const char sums_type[] = "typedef struct $S_sums {\n"
+                                "  i32 a[WM / 16][2], b[WN / 8];\n"
+                                "} $S_sums;\n\n";
 
 /* The fragments of one step of 32 bytes of k, and their products. */
 static const char multiply_function[] =
@@ -282,65 +275,6 @@ static const char multiply_singles[] =
     "          acc[i][j][0] += cy_f32_bits(a.word[e]) * cy_f32_bits(b[j].word[e]);\n"
     "    }\n"
     "  }\n"
-    "}\n\n";
-
-/* What zero points take from the sums of products. A thread has a quarter of a row of A or a column of B; where
- * warpgroups multiply, a whole one of either, which it reads from shared memory. */
-static const char sums_type[] = "typedef struct $S_sums {\n"
-                                "  i32 a[WM / 16][2], b[WN / 8];\n"
-                                "} $S_sums;\n\n";
-static const char group_sums[] =
-    "#if WARPGROUPS\n"
-    "CY_INLINE i32 $S_add_row(const cy_chunk *sa, i32 sum) {\n"
-    "  CY_UNROLL\n"
-    "  for (int c = 0; c < A_CHUNKS; c++) {\n"
-    "    const cy_chunk v = cy_chunk_load(sa + (CY_TID < BM ? 0 : A_TILE) +\n"
-    "                                     cy_place(CY_TID < BM ? CY_TID : CY_TID - BM, c, A_CHUNKS, BM));\n"
-    "    CY_UNROLL\n"
-    "    for (int w = 0; w < 4; w++)\n"
-    "      sum = CY_TID < BM ? ADD_A(v.word[w], sum) : ADD_B(v.word[w], sum);\n"
-    "  }\n"
-    "  return sum;\n"
-    "}\n"
-    "#endif\n\n";
-static const char subtract_function[] =
-    "CY_INLINE void $S_subtract($P, int z, int n0, int N, int K, int wm, int wn, $T acc[WM / 16][WN / 8][4], "
-    "const $S_sums *sums, i32 *all) {\n"
-    "  const int lane = CY_TID % 32;\n"
-    "#if WARPGROUPS\n"
-    "  if (CY_TID < BM + BN)\n"
-    "    all[CY_TID] = sums->a[0][0];\n"
-    "#else\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < WM / 8; i++) {\n"
-    "    i32 sum = sums->a[i / 2][i % 2];\n"
-    "    sum += cy_shfl_i32(sum, 1);\n"
-    "    sum += cy_shfl_i32(sum, 2);\n"
-    "    if (wn == 0 && lane % 4 == 0)\n"
-    "      all[wm + i * 8 + lane / 4] = sum;\n"
-    "  }\n"
-    "  CY_UNROLL\n"
-    "  for (int j = 0; j < WN / 8; j++) {\n"
-    "    i32 sum = sums->b[j];\n"
-    "    sum += cy_shfl_i32(sum, 1);\n"
-    "    sum += cy_shfl_i32(sum, 2);\n"
-    "    if (wm == 0 && lane % 4 == 0)\n"
-    "      all[BM + wn + j * 8 + lane / 4] = sum;\n"
-    "  }\n"
-    "#endif\n"
-    "  CY_SYNC();\n"
-    "  const u32 za = (u32)(A_ZERO);\n"
-    "  CY_UNROLL\n"
-    "  for (int j = 0; j < WN / 4; j++) {\n"
-    "    const int column = wn + j / 2 * 8 + lane % 4 * 2 + j % 2;\n"
-    "    const u32 zb = n0 + column < N ? (u32)(B_ZERO(z, n0 + column)) : 0;\n"
-    "    CY_UNROLL\n"
-    "    for (int i = 0; i < WM / 8; i++) {\n"
-    "      const u32 sum = (u32)all[wm + i * 8 + lane / 4] - (u32)K * za;\n"
-    "      acc[i / 2][j / 2][i % 2 * 2 + j % 2] -= (i32)(za * (u32)all[BM + column] + zb * sum);\n"
-    "    }\n"
-    "  }\n"
-    "  CY_SYNC();\n"
     "}\n\n";
 
 /* The same by the warpgroup of the thread: begins here, ends where cy_warpgroup_wait() returns. A's rows are 64 of the
@@ -541,22 +475,6 @@ static const char end_of_part[] = "    if (part + 1 < PARTS)\n"
                                   "      CY_SYNC();\n"
                                   "  }\n";
 
-void cy_cu_byte_constants(const cy_cu_contract *q) {
-  const cy_contraction *c = q->c;
-  FILE *f = q->p->out;
-  const char *a = cy_dtype_of(cy_cu_factor_type(q->p->k))->name, *b = cy_dtype_of(q->p->args[c->b].dtype)->name;
-  fprintf(f, "#define ADD_A cy_add_%s\n#define ADD_B cy_add_%s\n", a, b);
-  if (c->has_a_zero)
-    fprintf(f, "#define A_ZERO a%u[0]\n", c->a_zero);
-  else
-    fprintf(f, "#define A_ZERO 0\n");
-  if (c->has_b_zero)
-    fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero,
-            cy_cu_has_phases(c) ? "phase->z * N + " : cy_cu_is_conv(c) ? "(z) * N + " : "", (long long)c->b_zero_step);
-  else
-    fprintf(f, "#define B_ZERO(z, n) 0\n");
-}
-
 /* What differs from kernel to kernel are macros while the kernel lasts. */
 static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
   const cy_cuda_form *form = q->p->form;
@@ -590,7 +508,7 @@ static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_
               {"A_TILE", a_tile},
               {"B_TILE", b_tile},
               {"TILE", a_tile + b_tile},
-              {"ZEROS", has_zeros(q->c)},
+              {"ZEROS", cy_cu_has_zeros(q->c)},
               {"FULL_K", cy_cu_multiple(q->p->g, depth, t->k)},
               {"A_WHOLE", cy_cu_multiple(q->p->g, a->transposed ? s.m : depth,
                                          chunk)}, /* no chunk has an end of its rows inside */
@@ -664,10 +582,8 @@ static void print(cy_cu *p, const char *symbol) {
                                       : "#define W_BITS 0\n#define A_ORDER(k0, j) (k0 + (j))\n\n");
   cy_cu_load_print(&q, &a, &b);
   cy_cu_contract_text(&q, sums_type);
-  if (has_zeros(q.c)) {
-    cy_cu_contract_text(&q, group_sums);
-    cy_cu_contract_text(&q, subtract_function);
-  }
+  if (cy_cu_has_zeros(q.c))
+    cy_cu_zeros_print(&q);
   fputs("#if !WARPGROUPS\n", p->out);
   cy_cu_contract_text(&q, p->form->stages ? multiply_function : multiply_singles);
   fputs("#endif\n", p->out);

@@ -34,38 +34,20 @@
 enum {
   BM = CY_CU_TMA_M,
   BN = 256, /* at most */
-  MIN_COLUMNS = 64,
   CONSUMERS = 256,
   MIN_ITERATIONS = 2,
-  RASTER = 16,
-  MIN_SHARED = 128
+  RASTER = 16
 };
-
-/* Enough tiles of so many columns? */
-static double min_tiles(const cy_machine *m, int columns) {
-  return cy_cu_wanted_blocks(m) * (columns > MIN_COLUMNS ? 0.75 : 0.4);
-}
 
 /* Columns of the widest tile of which there are enough; 0: of none. Wider ones move fewer bytes for their products; of the
  * narrowest, fewer will do: half of the multiprocessors multiply faster by them than all do by other instructions. */
 static int columns_of(const cy_machine *m, cy_kernel *k, const cy_cu_sizes *s) {
-  for (int n = BN; n >= MIN_COLUMNS; n /= 2) {
-    if (cy_cu_tiles_estimate(k, s, BM, n) >= min_tiles(m, n) && cy_cu_estimate(cy_kernel_graph(k), s->n, BN) > n / 2)
+  for (int n = BN; n >= CY_CU_TMA_MIN_COLUMNS; n /= 2) {
+    if (cy_cu_tiles_estimate(k, s, BM, n) >= cy_cu_tma_min_tiles(m, n) && cy_cu_estimate(cy_kernel_graph(k), s->n, BN) > n / 2)
       return n;
   }
   return 0;
 }
-
-/* Where only the run tells how many tiles there are, too few of them are left to blocks that share k. */
-cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form) {
-  int64_t min = (int64_t)ceil(min_tiles(m, form->tma_n));
-  if (!form->shares_vary)
-    return tiles;
-  return cy_dim_mul(g, tiles, cy_dim_min(g, cy_dim_div(g, tiles, cy_dim_const(g, min)), cy_dim_const(g, 1)));
-}
-
-/* Does wgmma take rows of m or n? */
-static bool transposes(cy_dtype t) { return t == CY_F16 || t == CY_BF16; }
 
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
@@ -80,7 +62,7 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   if (c->kind == CY_CONTRACT_CONV && !c->has_a_zero)
     cy_cu_conv_tma_schedule(m, k, form);
   if (c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 ||
-      !(cy_dim_is(g, c->a_k, 1) || (transposes(t) && cy_dim_is(g, c->a_m, 1))))
+      !(cy_dim_is(g, c->a_k, 1) || (cy_cu_tma_transposes(t) && cy_dim_is(g, c->a_m, 1))))
     return;
   int columns = columns_of(m, k, &s);
   if (!columns || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
@@ -91,36 +73,10 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->tma_blocks = cy_cu_tma_enough(m, g, cy_cu_tiles(g, &s, BM, form->tma_n), form);
 }
 
-/* Once B's place is known: can a tensor map tell how it lies? */
-static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
+void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  if (c->kind == CY_CONTRACT_ATTENTION)
-    return true;
-  if (cy_cu_is_conv(c))
-    return form->packed_k || cy_cu_taps(c) == 1;
-  return form->packed_k ||
-         ((cy_dim_is(g, c->b_k, 1) || (transposes(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1))) &&
-          !cy_cu_operand_b(k, form).words);
-}
-
-/* A copy for two instead of two copies saves little where the shared factor is narrow. */
-int cy_cuda_tma_cluster(cy_kernel *k, const cy_cuda_form *form) {
-  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && form->tma_n >= MIN_SHARED ? 2 : 1;
-}
-
-bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form) { return form->tma_blocks && b_fits(k, form); }
-
-void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out) {
-  cy_graph *g = cy_kernel_graph(k);
-  const cy_contraction *c = cy_kernel_contraction(k);
-  const cy_karg_info *args;
-  if (c->kind == CY_CONTRACT_ATTENTION) {
-    cy_cu_attention_tma_tensor(k, b, out);
-    return;
-  }
   if (cy_cu_is_conv(c)) {
     cy_cu_conv_tma_tensor(k, form, b, out);
     return;
@@ -408,8 +364,8 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cuda_tensor a, b;
   if (!cy_cuda_tma(p->k, p->form))
     return;
-  cy_cuda_tma_tensor(p->k, p->form, false, &a);
-  cy_cuda_tma_tensor(p->k, p->form, true, &b);
+  cy_cu_matrix_tma_tensor(p->k, p->form, false, &a);
+  cy_cu_matrix_tma_tensor(p->k, p->form, true, &b);
   bool conv = cy_cu_is_conv(q->c), batched = !conv && q->c->nbatch, zeros = q->c->has_a_zero || q->c->has_b_zero;
   bool pairs = cy_cuda_tma_cluster(p->k, p->form) > 1;
   fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n#define PAIRS %d\n#define PINGPONG %d\n", zeros, pairs,

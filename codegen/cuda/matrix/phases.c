@@ -13,51 +13,6 @@
 #include "contract_int.h"
 #include "runtime/cuda/cuda_problem.h"
 
-static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
-
-/* Distance of the taps of a phase along an axis, and of the inputs that they meet. */
-static int64_t tap_step(const cy_contraction *c, int i) {
-  return c->stride[i] / common_divisor(c->stride[i], c->dilation[i]);
-}
-static int64_t input_step(const cy_contraction *c, int i) {
-  return c->dilation[i] / common_divisor(c->stride[i], c->dilation[i]);
-}
-static int64_t max_taps(const cy_contraction *c, int i) { return cy_ceil(c->kernel[i], tap_step(c, i)); }
-
-int64_t cy_cu_phases(const cy_contraction *c) {
-  int64_t n = 1;
-  for (int i = 0; i < c->nspatial && cy_cu_has_phases(c); i++)
-    n *= c->stride[i];
-  return n;
-}
-
-int64_t cy_cu_phase_taps(const cy_contraction *c) {
-  int64_t n = 1;
-  for (int i = 0; i < c->nspatial; i++)
-    n *= cy_cu_has_phases(c) ? max_taps(c, i) : c->kernel[i];
-  return n;
-}
-
-cy_dim cy_cu_phase_rows(cy_graph *g, const cy_contraction *c) {
-  cy_dim m = c->images;
-  for (int i = 0; i < c->nspatial; i++)
-    m = cy_dim_mul(g, m, cy_cu_has_phases(c) ? cy_dim_cdiv(g, c->out[i], cy_dim_const(g, c->stride[i])) : c->out[i]);
-  return m;
-}
-
-/* ---- where packed weights lie ---- */
-
-/* Between phases a chunk may stay free: none does where taps are whole chunks. */
-int64_t cy_cu_phase_row(const cy_contraction *c, int64_t depth, int64_t chunk) {
-  return cy_round_up(cy_cu_taps(c) * depth, chunk) + cy_cu_phases(c) * cyrt_phase_slack(depth, chunk);
-}
-
-int64_t cy_cu_phase_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk) {
-  return cyrt_phase_place(c->nspatial, c->kernel, c->stride, c->dilation, tap, depth, chunk);
-}
-
-/* ---- printing ---- */
-
 /* The taps of a phase along axis i, r its remainder. */
 static void print_axis(cy_cu_contract *q, int i) {
   cy_cu *p = q->p;
@@ -115,7 +70,7 @@ void cy_cu_phase_print(cy_cu_contract *q) {
 /* const int digit<i> = rest % n and rest /= n, of the number of taps along axis i, which is one of two at most. */
 static void print_digit(cy_cu_contract *q, int i) {
   cy_cu *p = q->p;
-  long long max = max_taps(q->c, i), min = q->c->kernel[i] / tap_step(q->c, i);
+  long long max = cy_cu_phase_axis_taps(q->c, i), min = q->c->kernel[i] / cy_cu_phase_tap_step(q->c, i);
   if (min == max)
     cy_cu_line(p, "const int over%d = (int)((u32)rest / %lldu), digit%d = rest - over%d * %lld;", i, max, i, i, max);
   else
@@ -130,7 +85,7 @@ void cy_cu_phase_tap(cy_cu_contract *q, const char *type) {
   const cy_contraction *c = q->c;
   for (int i = c->nspatial; i-- > 0;) {
     print_digit(q, i);
-    cy_cu_line(q->p, "t->at[%d] = -digit%d * %lld;", i, i, (long long)input_step(c, i));
+    cy_cu_line(q->p, "t->at[%d] = -digit%d * %lld;", i, i, (long long)cy_cu_phase_input_step(c, i));
     cy_cu_line(q->p, "offset += t->at[%d] * (%s)%s;", i, type, cy_cu_dim(q->p, c->x_spatial[i]));
   }
 }
@@ -141,7 +96,7 @@ void cy_cu_phase_flat_tap(cy_cu_contract *q) {
   cy_cu_line(q->p, "int rest = own, tap = 0;");
   for (int i = c->nspatial; i-- > 0; unit *= c->kernel[i]) {
     print_digit(q, i);
-    cy_cu_line(q->p, "tap += (phase->first[%d] + digit%d * %lld) * %lld;", i, i, (long long)tap_step(c, i),
+    cy_cu_line(q->p, "tap += (phase->first[%d] + digit%d * %lld) * %lld;", i, i, (long long)cy_cu_phase_tap_step(c, i),
                (long long)unit);
   }
 }

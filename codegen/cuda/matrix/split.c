@@ -56,8 +56,7 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
           sum_bits = cy_dtype_of(cy_kernel_local_dtype(k, c->acc))->bits;
   int64_t operands = (rows + columns) * const_of(g, s.k) * z * bits / 8, results = rows * columns * z;
   tiles = tiles > 0 || known ? tiles : 1;
-  if (!tiles || !iterations || !results || results > INT32_MAX || tiles > wanted || c->has_a_zero ||
-      (c->has_b_zero && !c->b_bits))
+  if (!tiles || !iterations || !results || results > INT32_MAX || tiles > wanted || cy_cu_has_zeros(c))
     return;
   int64_t shares = min_of(wanted * BLOCKS_EACH / tiles, operands / (2 * results * sum_bits / 8));
   shares = min_of(min_of(shares, iterations / MIN_ITERATIONS), MAX_SHARES);
