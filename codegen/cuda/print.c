@@ -77,6 +77,29 @@ static void print_item(cy_cu *p, const cy_stmt *body) {
     cy_cu_list(p, body);
 }
 
+static void print_lane_of_item(cy_cu *p, const cy_var *grid, uint32_t n, const char *type) {
+  cy_var lane = p->form->lanes->var;
+  const char *extent = cy_cu_dim(p, cy_kernel_var(p->k, lane)->extent), *var = cy_cu_var_type(p, lane);
+  cy_cu_line(p, "const %s v%u = (%s)(item %% %s);", var, lane, var, extent);
+  cy_cu_line(p, "const %s task = item / %s;", type, extent);
+  cy_cu_unravel(p, grid, n, "task");
+}
+
+/* An item that is one iteration of the lanes, inside the loops around these. */
+static void print_around(cy_cu *p, const cy_stmt *lanes) {
+  int depth = 0;
+  for (const cy_stmt *s = cy_kernel_body(p->k); s != lanes; s = s->body, depth++) {
+    cy_cu_line(p, "for (%s v%u = 0; v%u < %s; v%u++) {", cy_cu_var_type(p, s->var), s->var, s->var,
+               cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var);
+    cy_cu_open(p);
+  }
+  print_item(p, lanes->body);
+  while (depth-- > 0) {
+    cy_cu_close(p, 0);
+    cy_cu_line(p, "}");
+  }
+}
+
 static void print_items(cy_cu *p) {
   const cy_var *grid;
   uint32_t n = cy_kernel_grid(p->k, &grid);
@@ -109,21 +132,8 @@ static void print_items(cy_cu *p) {
     print_item(p, cy_kernel_body(p->k));
     return;
   }
-  const char *extent = cy_cu_dim(p, cy_kernel_var(p->k, lanes->var)->extent), *var = cy_cu_var_type(p, lanes->var);
-  cy_cu_line(p, "const %s v%u = (%s)(item %% %s);", var, lanes->var, var, extent);
-  cy_cu_line(p, "const %s task = item / %s;", type, extent);
-  cy_cu_unravel(p, grid, n, "task");
-  int depth = 0;
-  for (const cy_stmt *s = cy_kernel_body(p->k); s != lanes; s = s->body, depth++) {
-    cy_cu_line(p, "for (%s v%u = 0; v%u < %s; v%u++) {", cy_cu_var_type(p, s->var), s->var, s->var,
-               cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var);
-    cy_cu_open(p);
-  }
-  print_item(p, lanes->body);
-  while (depth-- > 0) {
-    cy_cu_close(p, 0);
-    cy_cu_line(p, "}");
-  }
+  print_lane_of_item(p, grid, n, type);
+  print_around(p, lanes);
 }
 
 static void print_groups(cy_cu *p) {

@@ -434,38 +434,39 @@ static const char block_head[] =
 
 /* ---- printing: the kernel ---- */
 
-static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
+static void print_tile_numbers(const cy_cu_contract *q, const view *v) {
   const cy_cuda_form *form = q->p->form;
   const cy_cuda_tile *t = &form->tile;
-  FILE *f = q->p->out;
   int chunk = elements(v->type), whole = v->matrix ? 16 : chunk;
-  const struct {
-    const char *name;
-    long long value;
-  } rows[] = {{"BM", t->m},
-              {"BN", t->n},
-              {"NT", form->threads},
-              {"CH", chunk},
-              {"EB", CHUNK / chunk},
-              {"D", v->size},
-              {"DP", up(v->size, whole)},
-              {"DV", v->columns},
-              {"DVP", up(v->columns, whole)},
-              {"RS", results_row(v)},
-              {"WC", t->n / 4 | 1},
-              {"CV", up(v->columns, 64) / 64},
-              {"TM", t->m / 16},
-              {"TN", t->n / 16},
-              {"STAGES", form->stages},
-              {"WARPS_N", t->thread_n},
-              {"WN", v->matrix ? t->n / t->thread_n : 0},
-              {"SHARES", form->shares ? form->shares : 1},
-              {"SHARE_BLOCKS", form->share_blocks},
-              {"SHARE_KEYS", (long long)t->n * MIN_TILES},
-              {"CAUSAL", q->c->causal},
-              {"WINDOW", q->c->window}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    fprintf(f, "#define %s %lld\n", rows[i].name, rows[i].value);
+  const cy_cu_number rows[] = {{"BM", t->m},
+                               {"BN", t->n},
+                               {"NT", form->threads},
+                               {"CH", chunk},
+                               {"EB", CHUNK / chunk},
+                               {"D", v->size},
+                               {"DP", up(v->size, whole)},
+                               {"DV", v->columns},
+                               {"DVP", up(v->columns, whole)},
+                               {"RS", results_row(v)},
+                               {"WC", t->n / 4 | 1},
+                               {"CV", up(v->columns, 64) / 64},
+                               {"TM", t->m / 16},
+                               {"TN", t->n / 16},
+                               {"STAGES", form->stages},
+                               {"WARPS_N", t->thread_n},
+                               {"WN", v->matrix ? t->n / t->thread_n : 0},
+                               {"SHARES", form->shares ? form->shares : 1},
+                               {"SHARE_BLOCKS", form->share_blocks},
+                               {"SHARE_KEYS", (int64_t)t->n * MIN_TILES},
+                               {"CAUSAL", q->c->causal},
+                               {"WINDOW", q->c->window}};
+  cy_cu_print_numbers(q->p->out, rows, sizeof rows / sizeof *rows);
+}
+
+/* How a tile lies in shared memory, and which instructions multiply. */
+static void print_instructions(const cy_cu_contract *q, const view *v) {
+  const cy_cuda_form *form = q->p->form;
+  FILE *f = q->p->out;
   fprintf(f, "#define SCALE (%af)\n", (double)(float)q->c->scale);
   fprintf(f, "#define WARPGROUPS %s\n#define QC (WARPGROUPS ? DP / CH : %d)\n#define VC (WARPGROUPS ? DVP / CH : %d)\n",
           form->warpgroups ? "CY_WARPGROUPS" : "0", row_chunks(v, v->size), row_chunks(v, v->columns));
@@ -478,10 +479,15 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
     fprintf(f, "#define MMA cy_mma_%s\n#define PACK cy_pack_%s\n#define PUT cy_chunk_put16\n#define BITS(v) (v)\n",
             name, name);
   fprintf(f, "#define ROUNDS %d\n", q->p->args[q->c->b].dtype != v->type);
-  fprintf(f, "#define WGMMA cy_wgmma_%s_%d\n#define WGMMA_HELD cy_wgmma_held_%s_%d\n", name, t->n, name,
-          up(v->columns, whole));
+  fprintf(f, "#define WGMMA cy_wgmma_%s_%d\n#define WGMMA_HELD cy_wgmma_held_%s_%d\n", name, form->tile.n, name,
+          up(v->columns, v->matrix ? 16 : elements(v->type)));
   if (form->shares)
     fprintf(f, "#define PARTS a%u\n", form->share_arg);
+}
+
+/* What becomes of scores: which are hidden, and the weights that they make. */
+static void print_weights(cy_cu_contract *q, bool by_exp) {
+  FILE *f = q->p->out;
   bool hides = false, raw = by_exp && scores_raw(q->p->k, &hides);
   fprintf(f, "#define RAW %d\n#define HIDES %d\n", raw, raw && hides);
   if (raw)
@@ -496,6 +502,12 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
     cy_cu_contract_text(q, "#define WEIGH(z, m, key, score, top) $S_weigh($N, z, m, key, score, top)\n");
   fprintf(f, "#define EMPTY %s /* of a row that sees no key */\n\n",
           q->c->zero_hidden ? "0" : "(keys ? cy_f32_bits(0x7fc00000u) : 0)");
+}
+
+static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
+  print_tile_numbers(q, v);
+  print_instructions(q, v);
+  print_weights(q, by_exp);
 }
 
 static const char end_of_constants[] =

@@ -355,20 +355,17 @@ static void print_constants(const cy_cu_contract *q) {
   FILE *f = q->p->out;
   int size = (int)size_of(q->p->k), tile = KEYS * size * 2, queries = ROWS * size * 2;
   const char *type = cy_dtype_of(q->p->args[q->c->a].dtype)->name;
-  const struct {
-    const char *name;
-    int value;
-  } rows[] = {{"BN", KEYS},
-              {"PART", CY_CUDA_TMA_PART},
-              {"CONSUMERS", 256},
-              {"FETCHERS", 96},
-              {"QUERIES", queries},
-              {"STAGES", (CY_CUDA_TMA_SHARED - STAGING - 2 * queries) / (2 * tile)},
-              {"TILE", tile},
-              {"CACHED", CACHED},
-              {"VECTOR", q->p->form->vector ? q->p->form->vector : 1}};
+  const cy_cu_number rows[] = {{"BN", KEYS},
+                               {"PART", CY_CUDA_TMA_PART},
+                               {"CONSUMERS", 256},
+                               {"FETCHERS", 96},
+                               {"QUERIES", queries},
+                               {"STAGES", (CY_CUDA_TMA_SHARED - STAGING - 2 * queries) / (2 * tile)},
+                               {"TILE", tile},
+                               {"CACHED", CACHED},
+                               {"VECTOR", q->p->form->vector ? q->p->form->vector : 1}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    fprintf(f, "#undef %s\n#define %s %d\n", rows[i].name, rows[i].name, rows[i].value);
+    fprintf(f, "#undef %s\n#define %s %lld\n", rows[i].name, rows[i].name, (long long)rows[i].value);
   fprintf(f, "#undef WGMMA\n#define WGMMA cy_wgmma_%s_%d\n", type, KEYS);
   fputs(CY_CU_STAGED, f);
 }

@@ -89,6 +89,12 @@ void cy_cu_print_batch(cy_cu_contract *q, const cy_dim *strides);
 void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strides, int n, cy_karg arg, int64_t chunk);
 /* Prints a macro <name>(v) that makes an element of this type, as it is stored, a value in a register. */
 void cy_cu_print_decoding(cy_cu *p, const char *name, cy_dtype type);
+/* Macros of numbers, which differ from kernel to kernel. */
+typedef struct cy_cu_number {
+  const char *name;
+  int64_t value;
+} cy_cu_number;
+void cy_cu_print_numbers(FILE *out, const cy_cu_number *rows, size_t n);
 /* A function of C text: cy_cu_contract_text(head), indented statements with sizes at hand, } */
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);

@@ -96,3 +96,8 @@ void cy_cu_print_decoding(cy_cu *p, const char *name, cy_dtype type) {
   cy_cu_decode(type, "v", decode, sizeof decode);
   fprintf(p->out, "#define %s(v) %s\n", name, decode);
 }
+
+void cy_cu_print_numbers(FILE *out, const cy_cu_number *rows, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    fprintf(out, "#define %s %lld\n", rows[i].name, (long long)rows[i].value);
+}

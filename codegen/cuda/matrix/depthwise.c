@@ -156,23 +156,19 @@ static void print_constants(cy_cu_contract *q) {
   const cy_cuda_form *form = q->p->form;
   const cy_contraction *c = q->c;
   int w = c->nspatial - 1;
-  const struct {
-    const char *name;
-    int64_t value;
-  } rows[] = {{"TH", form->tile.m},
-              {"TW", form->tile.n},
-              {"V", form->tile.k},
-              {"NT", THREADS},
-              {"KH", w ? c->kernel[0] : 1},
-              {"KW", c->kernel[w]},
-              {"SH", w ? c->stride[0] : 1},
-              {"SW", c->stride[w]},
-              {"DH", w ? c->dilation[0] : 1},
-              {"DW", c->dilation[w]},
-              {"PACKED", form->packed_k},
-              {"PUT_CHUNK", form->vector > 0}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    fprintf(q->p->out, "#define %s %lld\n", rows[i].name, (long long)rows[i].value);
+  const cy_cu_number rows[] = {{"TH", form->tile.m},
+                               {"TW", form->tile.n},
+                               {"V", form->tile.k},
+                               {"NT", THREADS},
+                               {"KH", w ? c->kernel[0] : 1},
+                               {"KW", c->kernel[w]},
+                               {"SH", w ? c->stride[0] : 1},
+                               {"SW", c->stride[w]},
+                               {"DH", w ? c->dilation[0] : 1},
+                               {"DW", c->dilation[w]},
+                               {"PACKED", form->packed_k},
+                               {"PUT_CHUNK", form->vector > 0}};
+  cy_cu_print_numbers(q->p->out, rows, sizeof rows / sizeof *rows);
 }
 
 static const char end_of_constants[] = "#undef TH\n#undef TW\n#undef V\n#undef NT\n#undef KH\n#undef KW\n#undef SH\n"

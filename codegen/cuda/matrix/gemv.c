@@ -358,24 +358,21 @@ static void print_constants(const cy_cu_contract *q, bool k) {
   int64_t stride;
   cy_dim step = cy_cu_is_conv(q->c) ? q->c->channels_in : k ? q->c->b_n : q->c->b_k;
   bool apart = !ints && !p->form->transposed && cy_dim_is_const(p->g, step, &stride) && stride * b % (8 * CHUNK);
-  const struct {
-    const char *name;
-    int value;
-  } rows[] = {{"NT", p->form->threads},
-              {"GM", t->m},
-              {"L", t->thread_n},
-              {"U", ints ? INT_ITERATIONS : ITERATIONS},
-              {"R", COLUMNS},
-              {"KW", k ? p->form->threads / 32 / t->thread_n : 1},
-              {"V", ints ? INT_COLUMNS : CHUNK * 8 / b}, /* neighbours that a thread reads at once: of B, */
-              {"RUN", CHUNK * 8 / (ints ? a : b)},       /* of A, if it may */
-              {"APART", apart},
-              {"STEP", apart ? 32 : 1}, /* of k */
-              {"A_RUNS", runs && (ints || a == b)}};
+  const cy_cu_number rows[] = {
+      {"NT", p->form->threads},
+      {"GM", t->m},
+      {"L", t->thread_n},
+      {"U", ints ? INT_ITERATIONS : ITERATIONS},
+      {"R", COLUMNS},
+      {"KW", k ? p->form->threads / 32 / t->thread_n : 1},
+      {"V", ints ? INT_COLUMNS : CHUNK * 8 / b}, /* neighbours that a thread reads at once: of B, */
+      {"RUN", CHUNK * 8 / (ints ? a : b)},       /* of A, if it may */
+      {"APART", apart},
+      {"STEP", apart ? 32 : 1}, /* of k */
+      {"A_RUNS", runs && (ints || a == b)}};
   cy_cu_print_decoding(q->p, "DECODE_A", p->args[q->c->a].dtype);
   cy_cu_print_decoding(q->p, "DECODE", p->args[q->c->b].dtype);
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    fprintf(p->out, "#define %s %d\n", rows[i].name, rows[i].value);
+  cy_cu_print_numbers(p->out, rows, sizeof rows / sizeof *rows);
   fputc('\n', p->out);
 }
 

@@ -476,72 +476,89 @@ static const char end_of_part[] = "    if (part + 1 < PARTS)\n"
                                   "  }\n";
 
 /* What differs from kernel to kernel are macros while the kernel lasts. */
-static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
+static void print_tile_numbers(const cy_cu_contract *q, int bytes) {
   const cy_cuda_form *form = q->p->form;
   const cy_cuda_tile *t = &form->tile;
-  cy_dtype type = cy_cu_factor_type(q->p->k);
-  int bytes = cy_dtype_of(type)->bits / 8, chunk = CHUNK / bytes;
-  int a_row = a->transposed ? t->m / chunk : t->k / chunk, b_row = b->transposed ? t->n / chunk : t->k / chunk;
+  const cy_cu_number rows[] = {{"BM", t->m},
+                               {"BN", t->n},
+                               {"BK", t->k},
+                               {"NT", form->threads},
+                               {"EB", bytes},
+                               {"CH", CHUNK / bytes},
+                               {"STEPS", t->k * bytes / 32},
+                               {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
+                               {"FE", form->stages ? 4 : 1},
+                               {"RASTER", RASTER},
+                               {"SWIZZLED", t->n / 8 < 4 ? t->n / 8 - 1 : 3}};
+  cy_cu_print_numbers(q->p->out, rows, sizeof rows / sizeof *rows);
+}
+
+static void print_factor_numbers(const cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b, int chunk) {
+  const cy_cuda_tile *t = &q->p->form->tile;
   int a_tile = t->m * t->k / chunk, b_tile = t->n * t->k / chunk;
   cy_cu_sizes s = cy_cu_sizes_of(q->p->k);
   cy_dim depth = cy_cu_depth(q->p->k);
-  const struct {
-    const char *name;
-    int value;
-  } rows[] = {{"BM", t->m},
-              {"BN", t->n},
-              {"BK", t->k},
-              {"NT", form->threads},
-              {"EB", bytes},
-              {"CH", chunk},
-              {"STEPS", t->k * bytes / 32},
-              {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
-              {"FE", form->stages ? 4 : 1},
-              {"RASTER", RASTER},
-              {"SWIZZLED", t->n / 8 < 4 ? t->n / 8 - 1 : 3},
-              {"A_TRANSPOSED", a->transposed},
-              {"B_TRANSPOSED", b->transposed},
-              {"A_RUNS", a->runs},
-              {"B_RUNS", b->runs},
-              {"A_CHUNKS", a_row},
-              {"B_CHUNKS", b_row},
-              {"A_TILE", a_tile},
-              {"B_TILE", b_tile},
-              {"TILE", a_tile + b_tile},
-              {"ZEROS", cy_cu_has_zeros(q->c)},
-              {"FULL_K", cy_cu_multiple(q->p->g, depth, t->k)},
-              {"A_WHOLE", cy_cu_multiple(q->p->g, a->transposed ? s.m : depth,
-                                         chunk)}, /* no chunk has an end of its rows inside */
-              {"B_WHOLE", q->p->form->packed_k ||
-                              cy_cu_multiple(q->p->g, b->transposed ? s.n : depth, chunk)}, /* packed: filled up */
-              {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
-              {"A_DOWN", a->down},
-              {"A_HALVES", q->c->a_rounded != CY_NONE},
-              {"A_ROWS", a->transposed || a->down || a->words ? 1 : a_tile / form->threads}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
+  cy_graph *g = q->p->g;
+  const cy_cu_number rows[] = {
+      {"A_TRANSPOSED", a->transposed},
+      {"B_TRANSPOSED", b->transposed},
+      {"A_RUNS", a->runs},
+      {"B_RUNS", b->runs},
+      {"A_CHUNKS", a->transposed ? t->m / chunk : t->k / chunk},
+      {"B_CHUNKS", b->transposed ? t->n / chunk : t->k / chunk},
+      {"A_TILE", a_tile},
+      {"B_TILE", b_tile},
+      {"TILE", a_tile + b_tile},
+      {"ZEROS", cy_cu_has_zeros(q->c)},
+      {"FULL_K", cy_cu_multiple(g, depth, t->k)},
+      {"A_WHOLE", cy_cu_multiple(g, a->transposed ? s.m : depth, chunk)}, /* no chunk has an end of its rows inside */
+      {"B_WHOLE", q->p->form->packed_k || cy_cu_multiple(g, b->transposed ? s.n : depth, chunk)}, /* packed: filled up */
+      {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
+      {"A_DOWN", a->down},
+      {"A_HALVES", q->c->a_rounded != CY_NONE},
+      {"A_ROWS", a->transposed || a->down || a->words ? 1 : a_tile / q->p->form->threads}};
+  cy_cu_print_numbers(q->p->out, rows, sizeof rows / sizeof *rows);
+}
+
+/* Which instructions multiply, of how many stages and by which part of a tile each warp. */
+static void print_instructions(cy_cu_contract *q, cy_dtype type) {
+  const cy_cuda_form *form = q->p->form;
+  const cy_cuda_tile *t = &form->tile;
+  const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
+  const char *b_name = cy_cu_factor_b_name(type, q->p->args[q->c->b].dtype);
   /* results of so many parts of the rows fit where the tiles were */
   fprintf(q->p->out,
           "#define STAGES (WARPGROUPS ? %d : %d)\n#define AT_ONCE (WARPGROUPS ? %d : 1)\n"
           "#define AHEAD (STAGES - AT_ONCE * (1 + WARPGROUPS))\n"
           "#define PARTS (STAGES * TILE * 16 < BM * BN * 4 ? 2 : 1)\n",
           stages_of(q->p->k, t, true), stages_of(q->p->k, t, false), at_once(q->p->k));
-  const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
   fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
           form->warpgroups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
-  const char *b_name = cy_cu_factor_b_name(type, q->p->args[q->c->b].dtype);
   fprintf(q->p->out, "#define MMA cy_mma_%s%s\n#define WGMMA cy_wgmma_%s%s_%d\n", name, b_name, name, b_name, t->n);
-  if (cy_dtype_is_byte(type))
-    cy_cu_byte_constants(q);
-  else
-    fprintf(q->p->out, "#define A_ZERO 0\n");
+}
+
+/* How elements are fetched, rounded and put into chunks. */
+static void print_accesses(const cy_cu_contract *q, cy_dtype type, int bytes) {
+  bool rounded = type == CY_F32 && q->p->form->warpgroups;
   fputs("#define SWIZZLE(m) (((m) & SWIZZLED) << 3)\n", q->p->out);
   fprintf(q->p->out, "#define FETCH cy_fetch%d\n#define BITS(v) %s\n", bytes * 8,
           type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
   fprintf(q->p->out, "#define PUT(v, e, bits) cy_chunk_put%d(v, e, ROUND(bits))\n", bytes * 8);
-  bool rounded = type == CY_F32 && form->warpgroups;
   fprintf(q->p->out, "#define ROUNDED %s\n#define ROUND(bits) %s\n\n", rounded ? "WARPGROUPS" : "0",
           rounded ? "(ROUNDED ? cy_tf32(bits) : (bits))" : "(bits)");
+}
+
+static void print_constants(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
+  cy_dtype type = cy_cu_factor_type(q->p->k);
+  int bytes = cy_dtype_of(type)->bits / 8;
+  print_tile_numbers(q, bytes);
+  print_factor_numbers(q, a, b, CHUNK / bytes);
+  print_instructions(q, type);
+  if (cy_dtype_is_byte(type))
+    cy_cu_byte_constants(q);
+  else
+    fprintf(q->p->out, "#define A_ZERO 0\n");
+  print_accesses(q, type, bytes);
 }
 
 static const char end_of_constants[] =
@@ -566,53 +583,75 @@ static bool stores_maxima(cy_kernel *k) {
   return false;
 }
 
+/* What the kernel calls: how tiles come, how they are multiplied. */
+static void print_functions(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
+  FILE *out = q->p->out;
+  if (q->c->b_bits) {
+    cy_cu_blocks_begin(q);
+    cy_cu_blocks_tile(q);
+  }
+  cy_cu_contract_text(q, q->c->b_bits ? "#define A_ORDER $S_order\n\n"
+                                      : "#define W_BITS 0\n#define A_ORDER(k0, j) (k0 + (j))\n\n");
+  cy_cu_load_print(q, a, b);
+  cy_cu_contract_text(q, sums_type);
+  if (cy_cu_has_zeros(q->c))
+    cy_cu_zeros_print(q);
+  fputs("#if !WARPGROUPS\n", out);
+  cy_cu_contract_text(q, q->p->form->stages ? multiply_function : multiply_singles);
+  fputs("#endif\n", out);
+  cy_cu_contract_text(q, warpgroup_function);
+  cy_cu_contract_text(q, iterations_function);
+}
+
+/* KERNEL: of the largest tiles two blocks are to fit, unless that would make them spill. */
+static void print_kernel_macro(const cy_cu_contract *q) {
+  const cy_cuda_form *form = q->p->form;
+  if (form->stages && form->tile.n == shapes[LARGEST].n)
+    fprintf(q->p->out,
+            "#ifndef CY_ONE_BLOCK_%s\n#define KERNEL CY_KERNEL_OF_TWO\n#else\n#define KERNEL CY_KERNEL\n#endif\n",
+            q->symbol);
+  else
+    fputs("#define KERNEL CY_KERNEL\n", q->p->out);
+  fprintf(q->p->out, "KERNEL(%d) ", form->threads);
+}
+
+/* wide_a, wide_b: can 16 bytes of a factor be copied at once? Where chunks are made of words, no other form is needed. */
+static void print_wides(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
+  cy_cu *p = q->p;
+  int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
+  if (a->words)
+    cy_cu_line(p, "const b1 wide_a = 1;");
+  else
+    cy_cu_print_wide(p, "wide_a", a->runs || q->c->a_rounded, a->strides, a->nstrides, q->c->a,
+                     q->c->a_rounded ? chunk / 2 : chunk);
+  if (q->c->b_bits || b->words)
+    cy_cu_line(p, "const b1 wide_b = 1;");
+  else
+    cy_cu_print_wide(p, "wide_b", b->runs, b->strides, b->nstrides, cy_cu_b_arg(p->form, q->c), chunk);
+}
+
+static void print_kernel(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
+  print_kernel_macro(q);
+  cy_cu_function_open(q, "$S($Q$L) {\n");
+  cy_cu_line(q->p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q->m, q->n, q->k);
+  print_wides(q, a, b);
+  cy_cu_contract_text(q, tile_loop);
+  cy_cu_split_results(q);
+  cy_cu_contract_text(q, end_of_part);
+  if (q->p->holds_maxima)
+    cy_cu_line(q->p, "cy_held_max_end(maxima);");
+  cy_cu_function_close(q);
+}
+
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   p->holds_maxima = stores_maxima(p->k);
   cy_cu_contract_begin(&q, p, symbol);
   cy_cu_split_begin(&q);
-  int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
   cy_cu_operand a = cy_cu_operand_a(p->k), b = cy_cu_operand_b(p->k, p->form);
   print_constants(&q, &a, &b);
-  if (q.c->b_bits) {
-    cy_cu_blocks_begin(&q);
-    cy_cu_blocks_tile(&q);
-  }
-  cy_cu_contract_text(&q, q.c->b_bits ? "#define A_ORDER $S_order\n\n"
-                                      : "#define W_BITS 0\n#define A_ORDER(k0, j) (k0 + (j))\n\n");
-  cy_cu_load_print(&q, &a, &b);
-  cy_cu_contract_text(&q, sums_type);
-  if (cy_cu_has_zeros(q.c))
-    cy_cu_zeros_print(&q);
-  fputs("#if !WARPGROUPS\n", p->out);
-  cy_cu_contract_text(&q, p->form->stages ? multiply_function : multiply_singles);
-  fputs("#endif\n", p->out);
-  cy_cu_contract_text(&q, warpgroup_function);
-  cy_cu_contract_text(&q, iterations_function);
-  if (p->form->stages && p->form->tile.n == shapes[LARGEST].n)
-    fprintf(p->out,
-            "#ifndef CY_ONE_BLOCK_%s\n#define KERNEL CY_KERNEL_OF_TWO\n#else\n#define KERNEL CY_KERNEL\n#endif\n",
-            symbol);
-  else
-    fputs("#define KERNEL CY_KERNEL\n", p->out);
-  fprintf(p->out, "KERNEL(%d) ", p->form->threads);
-  cy_cu_function_open(&q, "$S($Q$L) {\n");
-  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q.m, q.n, q.k);
-  if (a.words) /* which need no other form */
-    cy_cu_line(p, "const b1 wide_a = 1;");
-  else
-    cy_cu_print_wide(p, "wide_a", a.runs || q.c->a_rounded, a.strides, a.nstrides, q.c->a,
-                     q.c->a_rounded ? chunk / 2 : chunk);
-  if (q.c->b_bits || b.words)
-    cy_cu_line(p, "const b1 wide_b = 1;");
-  else
-    cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);
-  cy_cu_contract_text(&q, tile_loop);
-  cy_cu_split_results(&q);
-  cy_cu_contract_text(&q, end_of_part);
-  if (p->holds_maxima)
-    cy_cu_line(p, "cy_held_max_end(maxima);");
-  cy_cu_function_close(&q);
+  print_functions(&q, &a, &b);
+  print_kernel(&q, &a, &b);
   if (q.c->b_bits)
     cy_cu_blocks_end(&q);
   fputs(end_of_constants, p->out);

@@ -425,10 +425,7 @@ static void print_constants(const cy_cu_contract *q, const cy_cu_operand *a, con
   int64_t step = 0;
   if (!conv)
     cy_dim_is_const(g, q->c->a_m, &step);
-  const struct {
-    const char *name;
-    int64_t value;
-  } rows[] = {
+  const cy_cu_number rows[] = {
       {"WE", elements},
       {"A_TABLE", a->words && conv},
       {"A_STEP", step},
@@ -439,8 +436,7 @@ static void print_constants(const cy_cu_contract *q, const cy_cu_operand *a, con
       {"A_EVEN", cy_cu_multiple(g, a->transposed ? s.m : depth, elements)}, /* no word has an end of a run inside */
       {"B_EVEN", cy_cu_multiple(g, b->transposed ? s.n : depth, elements)},
       {"B_DOWN", b->down}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    fprintf(q->p->out, "#define %s %lld\n", rows[i].name, (long long)rows[i].value);
+  cy_cu_print_numbers(q->p->out, rows, sizeof rows / sizeof *rows);
   fputc('\n', q->p->out);
 }
 

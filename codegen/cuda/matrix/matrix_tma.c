@@ -359,6 +359,49 @@ static void print_body(cy_cu_contract *q) {
     cy_cu_contract_text(q, text[i]);
 }
 
+/* Macros that the functions and the kernel have, until their end. */
+static void print_macros(cy_cu_contract *q, const cy_cuda_tensor *a, const cy_cuda_tensor *b) {
+  cy_cu *p = q->p;
+  bool conv = cy_cu_is_conv(q->c);
+  fprintf(p->out, "#define ZEROS %d\n#define PAIRS %d\n#define PINGPONG %d\n", cy_cu_has_zeros(q->c),
+          cy_cuda_tma_cluster(p->k, p->form) > 1, p->form->tma_pingpong);
+  fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ",
+          a->type == CY_F32 ? "tf32" : cy_dtype_of(a->type)->name, cy_cu_factor_b_name(a->type, b->type),
+          p->form->tma_n, conv);
+  cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
+  fputs(CY_CU_STAGED, p->out);
+}
+
+static const char end_of_macros[] = "#undef WGMMA\n#undef PATCHES\n#undef PAIRS\n#undef PINGPONG\n#undef ROW_OF\n#undef STAGED\n"
+                                    "#undef ZEROS\n#undef ADD_A\n#undef ADD_B\n#undef A_ZERO\n#undef B_ZERO\n";
+
+/* Sizes of tiles and of what a copy brings, at the head of the kernel. */
+static void print_numbers(cy_cu_contract *q, const cy_cuda_tensor *a, const cy_cuda_tensor *b) {
+  cy_cu *p = q->p;
+  int stage = (BM + p->form->tma_n) * CY_CU_TMA_ROW_BYTES;
+  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, RASTER = %d, PART = %d };",
+             BM, p->form->tma_n, cy_cu_tma_depth(a->type), CY_CUDA_TMA_TILES / stage, stage, CONSUMERS, RASTER,
+             CY_CUDA_TMA_PART);
+  cy_cu_line(p, "enum { HALVES = PINGPONG ? 2 : 1, HALF = 64 * %d }; /* of a tile's rows, that a warpgroup multiplies */",
+             CY_CU_TMA_ROW_BYTES);
+  cy_cu_line(p, "enum { ALONE, COLUMN, ROW, FEW = %d }; /* what the tiles of a pair of blocks are of */", RASTER);
+  cy_cu_line(p, "enum { A_PART = %d, B_PART = %d, A_PARTS = BM / A_PART, B_PARTS = BN / B_PART };", part_of(a),
+             cy_cu_is_conv(q->c) ? b->box[2] : part_of(b));
+  cy_cu_line(p, "enum { A_TRANSPOSED = %d, B_TRANSPOSED = %d, A_BATCHED = %d, B_BATCHED = %d };", a->transposed,
+             b->transposed, a->rank == 3, b->rank == 3);
+}
+
+static void print_sizes(cy_cu_contract *q) {
+  cy_cu *p = q->p;
+  bool conv = cy_cu_is_conv(q->c);
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
+  if (conv)
+    cy_cu_conv_tma_places(q);
+  else
+    cy_cu_line(p, "const int down = (M + BM - 1) / BM, iterations = (K + BK - 1) / BK;");
+  cy_cu_line(p, "const int Z = %s;", !conv && q->c->nbatch ? cy_cu_dim(p, q->c->batch[0]) : "1");
+}
+
 void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cu *p = q->p;
   cy_cuda_tensor a, b;
@@ -366,46 +409,22 @@ void cy_cu_tma_print(cy_cu_contract *q) {
     return;
   cy_cu_matrix_tma_tensor(p->k, p->form, false, &a);
   cy_cu_matrix_tma_tensor(p->k, p->form, true, &b);
-  bool conv = cy_cu_is_conv(q->c), batched = !conv && q->c->nbatch, zeros = q->c->has_a_zero || q->c->has_b_zero;
-  bool pairs = cy_cuda_tma_cluster(p->k, p->form) > 1;
-  fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n#define PAIRS %d\n#define PINGPONG %d\n", zeros, pairs,
-          p->form->tma_pingpong);
-  fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ",
-          a.type == CY_F32 ? "tf32" : cy_dtype_of(a.type)->name, cy_cu_factor_b_name(a.type, b.type),
-          p->form->tma_n, conv);
-  cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
-  fputs(CY_CU_STAGED, p->out);
-  if (conv)
+  fputs("#if CY_WARPGROUPS\n", p->out);
+  print_macros(q, &a, &b);
+  if (cy_cu_is_conv(q->c))
     cy_cu_conv_tma_functions(q);
-  if (zeros) {
+  if (cy_cu_has_zeros(q->c)) {
     cy_cu_byte_constants(q);
     cy_cu_contract_text(q, sums_text);
   }
   cy_cu_contract_text(q, left_text);
-  fprintf(p->out, pairs ? "CY_KERNEL_OF_PAIRS(%d, %s_tma) " : "CY_KERNEL(%d) ", CY_CUDA_TMA_THREADS, q->symbol);
+  fprintf(p->out, cy_cuda_tma_cluster(p->k, p->form) > 1 ? "CY_KERNEL_OF_PAIRS(%d, %s_tma) " : "CY_KERNEL(%d) ",
+          CY_CUDA_TMA_THREADS, q->symbol);
   cy_cu_function_open(q, "$S_tma($Q, CY_MAP map_a, CY_MAP map_b) {\n");
-  int stage = (BM + p->form->tma_n) * CY_CU_TMA_ROW_BYTES;
-  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, RASTER = %d, PART = %d };",
-             BM, p->form->tma_n, cy_cu_tma_depth(a.type), CY_CUDA_TMA_TILES / stage, stage, CONSUMERS, RASTER,
-             CY_CUDA_TMA_PART);
-  cy_cu_line(p, "enum { HALVES = PINGPONG ? 2 : 1, HALF = 64 * %d }; /* of a tile's rows, that a warpgroup multiplies */",
-             CY_CU_TMA_ROW_BYTES);
-  cy_cu_line(p, "enum { ALONE, COLUMN, ROW, FEW = %d }; /* what the tiles of a pair of blocks are of */", RASTER);
-  cy_cu_line(p, "enum { A_PART = %d, B_PART = %d, A_PARTS = BM / A_PART, B_PARTS = BN / B_PART };", part_of(&a),
-             conv ? b.box[2] : part_of(&b));
-  cy_cu_line(p, "enum { A_TRANSPOSED = %d, B_TRANSPOSED = %d, A_BATCHED = %d, B_BATCHED = %d };", a.transposed,
-             b.transposed, a.rank == 3, b.rank == 3);
-  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
-  if (conv)
-    cy_cu_conv_tma_places(q);
-  else
-    cy_cu_line(p, "const int down = (M + BM - 1) / BM, iterations = (K + BK - 1) / BK;");
-  cy_cu_line(p, "const int Z = %s;", batched ? cy_cu_dim(p, q->c->batch[0]) : "1");
+  print_numbers(q, &a, &b);
+  print_sizes(q);
   print_body(q);
   cy_cu_function_close(q);
-  fputs("#undef WGMMA\n#undef PATCHES\n#undef PAIRS\n#undef PINGPONG\n#undef ROW_OF\n#undef STAGED\n#undef ZEROS\n#undef ADD_A\n#undef "
-        "ADD_B\n#undef "
-        "A_ZERO\n"
-        "#undef B_ZERO\n#endif\n\n",
-        p->out);
+  fputs(end_of_macros, p->out);
+  fputs("#endif\n\n", p->out);
 }
