@@ -161,17 +161,18 @@ $(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) \
 $O/tests/cuda/triton_test: LDFLAGS += -rdynamic
 $O/tests/cuda/triton_test: | $(TRITON_BACKEND)
 
-$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock/mock_cuda.c tests/cuda/mock/mock_cuda.h tests/cuda/shim/shim_map.h tests/check.h \
-  | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
+$O/tests/cuda/mock/libcuda.so.1: $(patsubst %,tests/cuda/mock/mock_%.c,cuda memory stream module) tests/cuda/mock/mock_internal.h \
+  tests/cuda/mock/mock_cuda.h tests/cuda/shim/shim_map.h tests/check.h | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
+MOCK_LIBRARY := tests/cuda/mock/mock_library.h tests/cuda/mock/mock_cuda.h
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock/mock_nvrtc.c
-$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock/mock_cudnn.c tests/cuda/mock/mock_cudnn.h tests/cuda/mock/mock_cuda.h \
+$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock/mock_cudnn.c tests/cuda/mock/mock_cudnn.h $(MOCK_LIBRARY) \
   runtime/half.h runtime/cuda/cudnn_numbers.h
-$O/tests/cuda/mock/cublas/libcublasLt.so.13: tests/cuda/mock/mock_cublaslt.c tests/cuda/mock/mock_cublaslt.h tests/cuda/mock/mock_cuda.h \
+$O/tests/cuda/mock/cublas/libcublasLt.so.13: tests/cuda/mock/mock_cublaslt.c tests/cuda/mock/mock_cublaslt.h $(MOCK_LIBRARY) \
   runtime/half.h runtime/cuda/cublaslt_numbers.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O2 -g $(WARN) $(SANFLAGS) $(SHIM_DEFINES) -fPIC -shared \
-	  -Wl,-soname,$(@F) -o $@ $< -ldl -lm
+	  -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) -ldl -lm
 
 $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
 	$(call say,LINK,$@)

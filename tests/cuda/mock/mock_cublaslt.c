@@ -13,14 +13,10 @@
 #define _GNU_SOURCE
 #include "tests/cuda/mock/mock_cublaslt.h"
 #include "runtime/cuda/cublaslt_numbers.h"
-#include "runtime/half.h"
-#include "tests/cuda/mock/mock_cuda.h"
+#include "tests/cuda/mock/mock_library.h"
 
-#include <dlfcn.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,15 +32,6 @@ static const struct {
 } algorithms[MOCK_ALGORITHMS] = {{1 << 20, 2, 0}, {(size_t)1 << 30, 2, 0}, {0, 1, 0}, {0, 0, 0}, {0, 0, 1}};
 
 mock_cublaslt_state *mock_cublaslt(void) { return &mock; }
-
-static int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(int code, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  vsnprintf(mock.fault, sizeof mock.fault, format, args);
-  va_end(args);
-  return code;
-}
 
 /* ---- the library ---- */
 
@@ -304,24 +291,9 @@ typedef struct job {
   double *clock, us;
 } job;
 
-static float load(int type, const void *at, int64_t i) {
-  float f;
-  uint16_t half;
-  if (type == LT_R_32F) {
-    memcpy(&f, (const char *)at + 4 * i, 4);
-    return f;
-  }
-  memcpy(&half, (const char *)at + 2 * i, 2);
-  return type == LT_R_16F ? cyrt_f16_to_f32(half) : cyrt_bf16_to_f32(half);
-}
-
-static void store(int type, void *at, int64_t i, float f) {
-  uint16_t half = type == LT_R_16F ? cyrt_f32_to_f16(f) : cyrt_f32_to_bf16(f);
-  if (type == LT_R_32F)
-    memcpy((char *)at + 4 * i, &f, 4);
-  else
-    memcpy((char *)at + 2 * i, &half, 2);
-}
+static mock_type type_of(int type) { return type == LT_R_32F ? MOCK_F32 : type == LT_R_16F ? MOCK_F16 : MOCK_BF16; }
+static float load(int type, const void *at, int64_t i) { return mock_load(type_of(type), at, i); }
+static void store(int type, void *at, int64_t i, float f) { mock_store(type_of(type), at, i, f); }
 
 /* What is left of a factor: 10 bits behind the point of TF32. */
 static double factor(const problem *p, float f) {
@@ -380,34 +352,6 @@ static int run_job(const void *data) {
 
 /* ---- running ---- */
 
-static void *symbol_of(const char *name) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *symbol = dlsym(library, name);
-  dlclose(library);
-  return symbol;
-}
-
-static int is_captured(void *stream) {
-  void *symbol = symbol_of("cuStreamIsCapturing");
-  int (*ask)(void *, int *), status = 0;
-  memcpy(&ask, &symbol, sizeof symbol);
-  ask(stream, &status);
-  return status;
-}
-
-static mock_cuda_state *driver(void) {
-  void *symbol = symbol_of("mock_cuda");
-  mock_cuda_state *(*state)(void);
-  memcpy(&state, &symbol, sizeof symbol);
-  return state();
-}
-
-static int submit(void *stream, const job *j) {
-  void *symbol = symbol_of("mock_cuda_submit");
-  int (*give)(void *, int (*)(const void *), const void *, size_t);
-  memcpy(&give, &symbol, sizeof symbol);
-  return give(stream, run_job, j, sizeof *j);
-}
-
 static int check_call(const job *j, const algorithm *chosen, const void *workspace, size_t bytes) {
   const void *const pointers[4] = {j->a, j->b, j->c, j->d};
   int code = check(&j->p);
@@ -434,14 +378,14 @@ int cublasLtMatmul(void *handle, void *op, const float *alpha, const void *a, vo
     return code;
   if (mock.matmul_code)
     return fail(mock.matmul_code, "the test wants it");
-  int number = (int)chosen->number, captured = is_captured(stream);
+  int number = (int)chosen->number, captured = mock_is_captured(stream);
   mock.ran[number]++;
   mock.with_epilogue[j.p.op.epilogue & 63]++;
   if (captured && mock.not_recorded == number + 1)
     return FAILED;
-  *(captured ? &(double){0} : &driver()->clock_us) += mock.host_us;
+  *(captured ? &(double){0} : mock_clock()) += mock.host_us;
   j.wrong = number == mock.wrong;
-  j.clock = &driver()->clock_us;
+  j.clock = mock_clock();
   j.us = mock.algorithm_us[number];
-  return submit(stream, &j) ? FAILED : OK;
+  return mock_give(stream, run_job, &j, sizeof j) ? FAILED : OK;
 }

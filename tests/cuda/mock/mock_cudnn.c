@@ -13,14 +13,10 @@
 #define _GNU_SOURCE
 #include "tests/cuda/mock/mock_cudnn.h"
 #include "runtime/cuda/cudnn_numbers.h"
-#include "runtime/half.h"
-#include "tests/cuda/mock/mock_cuda.h"
+#include "tests/cuda/mock/mock_library.h"
 
-#include <dlfcn.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,15 +124,6 @@ static mock_cudnn_state mock = {
 static const int notes[MOCK_ENGINES] = {0, 4, -1, 2, 1};
 
 mock_cudnn_state *mock_cudnn(void) { return &mock; }
-
-static int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(int code, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  vsnprintf(mock.fault, sizeof mock.fault, format, args);
-  va_end(args);
-  return code;
-}
 
 static int row_of(int type, int name) {
   for (int i = 0; i < ATTRIBUTES; i++)
@@ -606,28 +593,20 @@ typedef struct job {
   } op[MAX_OPS];
 } job;
 
+/* Virtual integers and truths are floats here. */
+static mock_type type_of(const tensor *t) {
+  return t->type == CUDNN_HALF ? MOCK_F16 : t->type == CUDNN_BFLOAT16 ? MOCK_BF16 : MOCK_F32;
+}
+
 static float load(const tensor *t, int64_t at) {
-  uint16_t half;
-  float f;
   if (!t->data)
     return t->value;
   if (t->type == CUDNN_BOOLEAN && !t->virtual)
     return ((uint8_t *)t->data)[at];
-  if (t->type != CUDNN_HALF && t->type != CUDNN_BFLOAT16) { /* virtual integers and truths are floats here */
-    memcpy(&f, (char *)t->data + 4 * at, 4);
-    return f;
-  }
-  memcpy(&half, (char *)t->data + 2 * at, 2);
-  return t->type == CUDNN_HALF ? cyrt_f16_to_f32(half) : cyrt_bf16_to_f32(half);
+  return mock_load(type_of(t), t->data, at);
 }
 
-static void store(const tensor *t, int64_t at, float f) {
-  uint16_t half = t->type == CUDNN_HALF ? cyrt_f32_to_f16(f) : cyrt_f32_to_bf16(f);
-  if (t->type != CUDNN_HALF && t->type != CUDNN_BFLOAT16)
-    memcpy((char *)t->data + 4 * at, &f, 4);
-  else
-    memcpy((char *)t->data + 2 * at, &half, 2);
-}
+static void store(const tensor *t, int64_t at, float f) { mock_store(type_of(t), t->data, at, f); }
 
 /* Offset of the element at these coordinates; axes of extent 1 are broadcast. */
 static int64_t offset(const tensor *t, const int64_t *at) {
@@ -865,29 +844,9 @@ static int fill_step(const descriptor *op, const descriptor *pack, struct step *
   return code;
 }
 
-static mock_cuda_state *driver(int (**submit)(void *, int (*)(const void *), const void *, size_t)) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *symbol = dlsym(library, "mock_cuda_submit");
-  mock_cuda_state *(*state)(void);
-  memcpy(submit, &symbol, sizeof symbol);
-  symbol = dlsym(library, "mock_cuda");
-  memcpy(&state, &symbol, sizeof symbol);
-  dlclose(library);
-  return state();
-}
-
-static int is_captured(void *stream) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *symbol = dlsym(library, "cuStreamIsCapturing");
-  int (*ask)(void *, int *), status = 0;
-  memcpy(&ask, &symbol, sizeof symbol);
-  ask(stream, &status);
-  dlclose(library);
-  return status;
-}
-
 int cudnnBackendExecute(void *where, void *plan_at, void *pack_at) {
   descriptor *plan = plan_at, *pack = pack_at, *graph;
   job j = {.nops = 0};
-  int (*submit)(void *, int (*)(const void *), const void *, size_t);
   if (!plan->finished || plan->type != CUDNN_PLAN || !pack->finished || pack->type != CUDNN_VARIANT_PACK)
     return fail(BAD, "a plan and a pack, both finished, are expected");
   if (mock.execute_code)
@@ -901,11 +860,11 @@ int cudnnBackendExecute(void *where, void *plan_at, void *pack_at) {
     if (i == MAX_OPS || fill_step(ref(graph, CUDNN_GRAPH_OPS, i), pack, &j.op[i]))
       return BAD;
   mock.ran[plan->engine]++;
-  int captured = is_captured(((handle *)where)->stream);
+  int captured = mock_is_captured(((handle *)where)->stream);
   if (captured && mock.not_recorded == plan->engine + 1)
     return 5000;
-  *(captured ? &(double){0} : &driver(&submit)->clock_us) += mock.host_us;
-  j.clock = &driver(&submit)->clock_us;
+  *(captured ? &(double){0} : mock_clock()) += mock.host_us;
+  j.clock = mock_clock();
   j.us = mock.engine_us[plan->engine];
-  return submit(((handle *)where)->stream, run_job, &j, sizeof j) ? 5000 : OK;
+  return mock_give(((handle *)where)->stream, run_job, &j, sizeof j) ? 5000 : OK;
 }
