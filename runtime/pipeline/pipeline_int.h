@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* pipeline_int.h - a pipeline, for the files that move items (queue.c, item.c), call stages (stage.c), gather and run
- * batches (gather.c, batch.c, reuse.c) and answer the application (pipeline.c).
+/* pipeline_int.h - a pipeline, for the files that wait (wait.c), move items (queue.c, item.c), call stages (stage.c), gather
+ * and run batches (gather.c, batch.c, reuse.c) and answer the application (pipeline.c).
  *
  * Locks.  Everything but a callback, a run and the copying of tensors happens under the pipeline's one lock; functions expect
  *   it to be held unless their comment says otherwise. Who waits sleeps on the event of what has to change.
@@ -152,12 +152,14 @@ struct cyto_emitter {
   group *group; /* of what is emitted, which becomes one of its parts; NULL: it goes on in from's place */
 };
 
-/* ---- queue.c ---- */
+/* ---- wait.c ---- */
+void cyrt_pipe_lock(cyto_pipeline *p);
+void cyrt_pipe_unlock(cyto_pipeline *p);
 void cyrt_pipe_signal(event *e);
 /* Sleeps until the event, or `deadline` (by cyrt_os_now_ns(); -1: none). May return for no reason. */
 void cyrt_pipe_wait(cyto_pipeline *p, event *e, int64_t deadline);
-void cyrt_pipe_lock(cyto_pipeline *p);
-void cyrt_pipe_unlock(cyto_pipeline *p);
+
+/* ---- queue.c ---- */
 queue *cyrt_pipe_queue_after(stage *s);
 /* Waits for room, and appends the item. 0: cancelled, the item was freed. worker NULL: the application. */
 int cyrt_pipe_put(worker *w, item *i);

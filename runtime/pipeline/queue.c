@@ -1,38 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* queue.c - bounded queues between stages, whose items come out in order; and sleeping and waking.
+/* queue.c - bounded queues between stages, whose items come out in order.
  *
  * A queue has room for `capacity` items whose turn it is. Those that came before their turn have room for as many again: who
  * has the iteration can therefore always go on, however many others wait for it.
  */
 #include "pipeline_int.h"
 
-/* ---- sleeping ---- */
-
-void cyrt_pipe_lock(cyto_pipeline *p) { cyrt_lock_take(&p->lock); }
-
-void cyrt_pipe_unlock(cyto_pipeline *p) { cyrt_lock_give(&p->lock); }
-
-void cyrt_pipe_signal(event *e) {
-  if (!e->sleepers)
-    return;
-  atomic_fetch_add(&e->epoch, 1);
-  cyrt_os_wake(&e->epoch);
-}
-
-void cyrt_pipe_wait(cyto_pipeline *p, event *e, int64_t deadline) {
-  uint32_t epoch = atomic_load(&e->epoch);
-  int64_t left = deadline < 0 ? 0 : deadline - cyrt_os_now_ns();
-  if (deadline >= 0 && left <= 0)
-    return;
-  e->sleepers++;
-  cyrt_pipe_unlock(p);
-  if (deadline < 0)
-    cyrt_os_wait(&e->epoch, epoch);
-  else
-    cyrt_os_wait_for(&e->epoch, epoch, left);
-  cyrt_pipe_lock(p);
-  e->sleepers--;
-}
+/* ---- queues ---- */
 
 void cyrt_pipe_state(worker *w, worker_state state) {
   int64_t now = cyrt_os_now_ns();
@@ -40,8 +14,6 @@ void cyrt_pipe_state(worker *w, worker_state state) {
   w->since = now;
   w->state = state;
 }
-
-/* ---- queues ---- */
 
 queue *cyrt_pipe_queue_after(stage *s) {
   cyto_pipeline *p = s->pipeline;
