@@ -12,7 +12,7 @@ import tempfile
 
 import lib
 
-# folder: what in it is left out, because it still has circles, or belongs to another system, whose objects lie elsewhere
+# folder: what in it is left out: what belongs to another system, whose objects lie elsewhere
 FOLDERS = {'codegen': (), 'frontend': (), 'ir': (), 'passes': (), 'tools': (), 'runtime': ('runtime/os/os_windows',)}
 
 
