@@ -283,7 +283,7 @@ def main():
     listed = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard', '*.md'], check=True, stdout=subprocess.PIPE, text=True)
     for path in filter(os.path.exists, listed.stdout.split()):
         tests['links ' + path] = bad_link(path)
-        if not path.startswith('tests/bench/RESULTS'):
+        if not path.startswith('tests/bench/results/RESULTS'):
             tests['lines ' + path] = long_line(path)
     if args.wanted('tutorial') and args.variant == 'release' and os.path.exists(args.cytoc):
         tests['tutorial'] = tutorial(args)

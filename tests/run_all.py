@@ -71,7 +71,7 @@ SUITES = [
     ('cuda', None, False, False),
     ('cuda-compiled', 'tests/cuda/compiled.py', False, False),
     ('cuda-float8', 'tests/cuda/float8.py', False, False),
-    ('carry', 'tests/cuda/carried_test.py', False, False),
+    ('carry', 'tests/cuda/carry/carried_test.py', False, False),
     ('emulate', 'tests/emulate/run.py', False, True),
     ('fuzz', 'tests/fuzz/run.py', False, True),
     ('random', 'tests/random/run.py', False, True),

@@ -91,9 +91,9 @@ where: $B/test-tools
 golden: tests
 	$Q $(RUN_SUITES) --update
 
-# What a machine with a GPU and no build tools is sent (CARRY= gives options: tests/cuda/carry.py).
+# What a machine with a GPU and no build tools is sent (CARRY= gives options: tests/cuda/carry/carry.py).
 carry: tests portable $B/test-tools
-	$Q $B/venv/bin/python tests/cuda/carry.py --build $O $(CARRY)
+	$Q $B/venv/bin/python tests/cuda/carry/carry.py --build $O $(CARRY)
 
 bench: all
 	$Q $B/venv/bin/python tests/bench/run.py --build $O

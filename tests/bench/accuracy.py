@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--accuracy beside the best single precision; writes a table of tests/bench/RESULTS-int8.md.
+"""--accuracy beside the best single precision; writes a table of tests/bench/results/RESULTS-int8.md.
 
 In:  trained networks of ../shared/models with their reference inputs, and inputs like them that int8.py makes; all of them
      calibrate. Out: a row per network: f32, bf16, int8 dynamic and static with every layer that gains in it, those without

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accuracy, size and time of quantised networks beside their float form; writes tests/bench/RESULTS-int8.md.
+"""Accuracy, size and time of quantised networks beside their float form; writes tests/bench/results/RESULTS-int8.md.
 
 In:  examples/digits and, where present, trained networks of ../shared/models. Inputs are made here: images of slow light
      with edges (1/f noise and rectangles), sounds (voiced pulses in noise), bytes of files that are made up; 16 samples to

@@ -4,7 +4,7 @@
 In:  digits of examples, networks of ../shared/zoo; the release build; onnxruntime of build/venv.
 Out: rows of Markdown: microseconds of a run by cytoc's own Python interface with bound buffers, through the plugin with bound
      buffers, and by ONNX Runtime's own CPU provider; what the plugin adds, beside the 3 % + 10 us that it may. --update writes them
-     into tests/bench/RESULTS-python.md.
+     into tests/bench/results/RESULTS-python.md.
 
 The three take turns, ROUNDS times, in one process, behind a pause in which idle threads fall asleep; medians of the rounds, each the
 median of the runs of a fifth of a second.
@@ -117,7 +117,7 @@ HEAD = ['| network | threads | cytoc, us | plugin, us | adds, us | may add, us |
 
 
 def write(rows):
-    path = os.path.join(HERE, 'RESULTS-python.md')
+    path = os.path.join(HERE, 'results', 'RESULTS-python.md')
     text = ''
     if os.path.exists(path):
         with open(path, encoding='utf-8') as f:

@@ -3,7 +3,7 @@
 
 In:  --build DIR; unet2d_labelfree of ../shared/zoo; onnxruntime of build/venv; PyTorch of --torch (build/torch-venv, or CYTO_TORCH_PYTHON), whose
      DataLoader reads for ONNX Runtime in one of the contenders; without it that one is left out.
-Out: a table; with --update in tests/bench/RESULTS-scale.md.
+Out: a table; with --update in tests/bench/results/RESULTS-scale.md.
 
 Contenders, which take turns in each of PROCESSES processes, there and back, in an order that turns as well; a figure is the median over
 processes, a ratio the median of the processes' ratios. Processor time tells of a machine that others use what the clock does not:

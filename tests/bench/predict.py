@@ -2,7 +2,7 @@
 """`cytoc predict` on volumes: what of the network's own speed is left from files to files, tiling and blending included.
 
 In:  --build DIR; unet3d_monai of ../shared/zoo; build/torch-venv with MONAI and the formats (tests/predict/requirements.txt).
-Out: a table; with --update in tests/bench/RESULTS-scale.md.
+Out: a table; with --update in tests/bench/results/RESULTS-scale.md.
 
 Contenders, which take turns in each of PROCESSES processes, in an order that turns as well; a figure is the median over processes, a ratio the
 median of the processes' ratios:

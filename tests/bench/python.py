@@ -5,7 +5,7 @@ inductor and eager mode.
 In:  --build DIR; onnxruntime of build/venv; a Python with PyTorch and torchvision (as tests/torch has it: build/torch-venv, or what
      CYTO_TORCH_PYTHON names). `calls` or `torch`: one of the two tables. --wait: when all is compiled, wait for a line on standard input,
      so that the machine can be made quiet before anything is timed.
-Out: the tables; with --update in tests/bench/RESULTS-python.md.
+Out: the tables; with --update in tests/bench/results/RESULTS-python.md.
 
 PROCESSES processes are started, and each gets all contenders ready (models compiled, caches filled). Then they measure in turns, one
 process at a time, and in each process contenders take turns, ROUNDS times; a figure is the median over processes of the medians of these

@@ -13,7 +13,8 @@ import re
 import subprocess
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PATH = os.path.join(HERE, 'RESULTS.md')
+FOLDER = os.path.join(HERE, 'results')
+PATH = os.path.join(FOLDER, 'RESULTS.md')
 COMPILED = 'compiled -O3'
 
 COLUMNS = ['network', 'threads', 'beside', 'ours: ms', 'its ms', 'speed', 'load: ms', 'its ms', 'peak: MB', 'its MB',
@@ -38,7 +39,7 @@ def cpu_name(cytoc):
 
 def put_section(name, head, cytoc, text):
     """In RESULTS-name.md, in the place of an older one of this CPU. head: what stands above all sections."""
-    path, cpu = os.path.join(HERE, 'RESULTS-%s.md' % name), cpu_name(cytoc)
+    path, cpu = os.path.join(FOLDER, 'RESULTS-%s.md' % name), cpu_name(cytoc)
     sections = []
     if os.path.exists(path):
         with open(path, encoding='utf-8') as f:
@@ -50,7 +51,7 @@ def put_section(name, head, cytoc, text):
 
 def put_table(name, title, what, heading, text):
     """In RESULTS-name.md, between the marks of the table `what`; what others have written there stays."""
-    path, (begin, end) = os.path.join(HERE, 'RESULTS-%s.md' % name), ['<!-- %s:%s -->' % (what, side) for side in ('begin', 'end')]
+    path, (begin, end) = os.path.join(FOLDER, 'RESULTS-%s.md' % name), ['<!-- %s:%s -->' % (what, side) for side in ('begin', 'end')]
     old = ''
     if os.path.exists(path):
         with open(path, encoding='utf-8') as f:

@@ -3,7 +3,7 @@
 
 In:  --build DIR; names (regular expressions) to restrict it; --threads, --seconds and --against for cyto-bench;
      ../shared/models with the arguments recorded in meta.json, ../shared/zoo refilled with weights at its test shapes.
-Out: the table; tests/bench/RESULTS.md, this CPU's rows of these networks replaced; build/bench.json.
+Out: the table; tests/bench/results/RESULTS.md, this CPU's rows of these networks replaced; build/bench.json.
 """
 import glob
 import json

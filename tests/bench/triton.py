@@ -4,7 +4,7 @@ the same server, clients and machine.
 
 In:  --build DIR; build/triton-venv, which tests/triton makes, with onnxruntime in it; ../shared. --wait: when all is compiled, wait for a
      line on standard input, so that the machine can be made quiet before anything is timed.
-Out: the table; with --update in tests/bench/RESULTS-scale.md, between the marks of `triton`.
+Out: the table; with --update in tests/bench/results/RESULTS-scale.md, between the marks of `triton`.
 
 CLIENTS threads of one process send requests of one row by gRPC, each waiting for its answer. Both servers batch what waits, up to 8 rows,
 and have one instance with all threads. In each of ROUNDS rounds the contenders take turns, SECONDS each, in an order that turns round; the
@@ -29,7 +29,7 @@ import lib
 CLIENTS, ROUNDS, SECONDS, BATCH = 8, 7, 3, 8
 ORT_PACKAGES = ('numpy==1.26.4', 'onnxruntime==1.32.0', 'flatbuffers==25.12.19', 'packaging==26.4', 'protobuf==7.36.2')
 NETWORKS = ('digits', 'mobilenet_v3_large', 'resnet18', 'dlrm')
-RESULTS = os.path.join(HERE, 'RESULTS-scale.md')
+RESULTS = os.path.join(HERE, 'results', 'RESULTS-scale.md')
 BEGIN, END = '<!-- triton:begin -->', '<!-- triton:end -->'
 SECTION = """
 ## Triton

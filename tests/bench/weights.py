@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures products with weights in 4 and 8 bits beside f32 weights and beside ONNX Runtime's MatMulNBits, interleaved;
---write: writes tests/bench/RESULTS-weights.md.
+--write: writes tests/bench/results/RESULTS-weights.md.
 
 In:  --build DIR; --rows, --size (of the square matrices), --layers (products behind each other, so that weights come
      from memory as those of a language model do), --threads, --seconds (of a process), --rounds.

@@ -223,7 +223,7 @@ static const check_test tests[] = {{"*open mock", open_mock},
                                    {"ordered memory", test_ordered_memory}};
 
 static int prepare(void) {
-  return run_command("%s/cytoc tests/cuda/lookups.onnx -o %s --target=sm_80%s", build, path_of("cuda.so"), "");
+  return run_command("%s/cytoc tests/cuda/data/lookups.onnx -o %s --target=sm_80%s", build, path_of("cuda.so"), "");
 }
 
 int main(int argc, char **argv) { return models_main(argc, argv, tests, CHECK_COUNT(tests), prepare); }

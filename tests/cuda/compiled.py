@@ -15,7 +15,7 @@ from onnx import TensorProto
 from onnx import helper as h
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'bench')]
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'bench', 'cuda')]
 import cuda_sass
 import graphs
 import lib
@@ -140,7 +140,7 @@ MEMORY = {0x381, 0x981, 0x386, 0x986, 0xfae, 0x94d}  # LDG, STG, LDGSTS; EXIT
 def early(args, work):
     """Kernels for sm_90a that may be launched early wait before they touch memory or leave, and then let the next one begin."""
     cubin = os.path.join(work, 'd.cubin')
-    why = network.compile_model(args, os.path.join(HERE, 'decoder.onnx'), cubin, '-O3', ['--target=sm_90a', '--fp16', '--emit=cubin', '--cudnn=off', '--cublaslt=off'])
+    why = network.compile_model(args, os.path.join(HERE, 'data', 'decoder.onnx'), cubin, '-O3', ['--target=sm_90a', '--fp16', '--emit=cubin', '--cudnn=off', '--cublaslt=off'])
     if why:
         return why
     for name, words in cuda_sass.sections(cubin).items():

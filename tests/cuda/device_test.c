@@ -17,7 +17,7 @@
  */
 #define _GNU_SOURCE
 #include "runtime/cuda/cyrt_cuda.h"
-#include "tests/cuda/case_run.h"
+#include "tests/cuda/cases/case_run.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

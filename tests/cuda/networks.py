@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
-In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a
+In:  data/networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a
      size of the first input (1x3x32x32), behind it sizes in constants that change with it (320>32), of
      tables that are cut, too (table:197>10), those of sizes that
      only the run tells (batch=2; else 1), until:TENSOR where it ends, `half` (converted to f16), `cpu` (see below), an
@@ -243,7 +243,7 @@ def main():
                          limit=dict(type=int, default=600, help='seconds for compiling one, and for running it'))
     suite = lib.Suite(args)
     rows = {}
-    for line in open(os.path.join(HERE, 'networks.txt'), encoding='utf-8'):
+    for line in open(os.path.join(HERE, 'data', 'networks.txt'), encoding='utf-8'):
         words = line.split()
         if words and words[0] != '#' and args.wanted(words[0]):
             rows[words[0]] = words[1:]

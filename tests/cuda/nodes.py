@@ -4,7 +4,7 @@ the shim.
 
 In:  what tests/onnx/run.py takes, of which the tests on its list of passing names; --every N takes each Nth of them (all,
      with sanitizers each tenth).
-Out: the closing line; build/onnx-tests/report-cuda.txt. nodes-passing.txt holds the names that must pass; see lib.py.
+Out: the closing line; build/onnx-tests/report-cuda.txt. data/nodes-passing.txt holds the names that must pass; see lib.py.
 
 With a driver and a device (--device) the same tests run on the device: then NVRTC compiles them for real. With --nvrtc it
 does so here, too, and its PTX runs (mock.py).
@@ -27,7 +27,7 @@ def main():
     args.judging = ['--halves']  # tensor cores take weights of attention in f16
     args.env = mock.environment(args, nvrtc=args.nvrtc)
     args.cytoc_env = mock.compiling(args.env)
-    suite = lib.Suite(args, os.path.join(HERE, 'nodes-passing.txt'))
+    suite = lib.Suite(args, os.path.join(HERE, 'data', 'nodes-passing.txt'))
     on_cpu = lib.Suite(args, os.path.join(HERE, '..', 'onnx', 'passing.txt')).listed
     rows = [r for r in run.load_index(args) if r[0] in on_cpu]
     every = args.every or (1 if args.variant == 'release' else run.SANITIZED_STEP)

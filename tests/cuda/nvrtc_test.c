@@ -13,7 +13,7 @@
  * once as there are processors. Without NVRTC the tests are skipped, with cytoc's own words.
  */
 #define _GNU_SOURCE
-#include "tests/cuda/kernel_cases.h"
+#include "tests/cuda/cases/kernel_cases.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -336,7 +336,7 @@ static const check_test tests[] = {{"*open mock", open_mock},           {"kept c
 
 static int compile(const char *model, const char *library, const char *options) {
   char command[3 * PATH_MAX];
-  snprintf(command, sizeof command, "%s/cytoc tests/cuda/%s.onnx -o %s %s", build, model, path_of(library), options);
+  snprintf(command, sizeof command, "%s/cytoc tests/cuda/data/%s.onnx -o %s %s", build, model, path_of(library), options);
   return system(command);
 }
 

@@ -6,7 +6,7 @@
 #ifndef SHIM_RUN_H
 #define SHIM_RUN_H
 
-#include "tests/cuda/case_run.h"
+#include "tests/cuda/cases/case_run.h"
 #include "tests/cuda/shim/shim_map.h"
 
 #include <dlfcn.h>

@@ -449,7 +449,7 @@ static void add_conv(const conv_row *r, const integers *ints) {
     add_zeros(q, in, ints, r->channels_out);
 }
 
-#include "tests/cuda/matrix_cases.h"
+#include "tests/cuda/cases/matrix_cases.h"
 
 /* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (packed.c packs those of
  * models); of transposed convolutions taps of a phase together. */
@@ -694,7 +694,7 @@ static void add_float_weights(void) {
   }
 }
 
-#include "tests/cuda/attention_cases.h"
+#include "tests/cuda/cases/attention_cases.h"
 
 static cy_graph *searches;
 

@@ -21,14 +21,14 @@ import sys
 import tarfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
-sys.path.insert(1, os.path.join(os.path.dirname(HERE), 'bench'))
+TESTS = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [TESTS, os.path.join(TESTS, 'bench', 'cuda')]
 import cuda_cases
 import lib
 
 GLIBC = re.compile(r'(ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv))\.so\.\d$')
 PROGRAMS = {'cyto-run': 'build', 'device_test': 'build/tests/cuda', 'libcyto.so': 'build/portable'}
-SCRIPTS = ['tests/*.py', 'tests/cuda/*.py', 'tests/cuda/shim/*.py', 'tests/bench/cuda*.py', 'tools/bench_*.py']
+SCRIPTS = ['tests/*.py', 'tests/cuda/*.py', 'tests/cuda/carry/*.py', 'tests/cuda/shim/*.py', 'tests/bench/cuda/*.py', 'tools/bench_*.py']
 MOCKS = ['tests/cuda/*.h', 'tests/cuda/shim/*.[ch]', 'codegen/cuda/*.cuh', 'build/tests/cuda/mock/*.o',
          'build/tests/cuda/mock/*.so*', 'build/tests/cuda/mock/cudnn/*.so*', 'build/tests/cuda/mock/cublas/*.so*',
          'build/tests/cuda/mock/lib64/*.so*']
@@ -87,7 +87,7 @@ def instructions(args):
     """What the emulator makes of single instructions, for the architecture."""
     path = os.path.join(args.work, 'instructions.npz')
     env = dict(os.environ, CY_MOCK_CAPABILITY=re.sub(r'\D', '', args.arch), LD_LIBRARY_PATH=os.path.join(args.build, 'tests/cuda/mock'))
-    why = python(args, 'tests/cuda/instructions.py', '--record', path, env=env)
+    why = python(args, 'tests/cuda/carry/instructions.py', '--record', path, env=env)
     return sys.exit('instructions.py: ' + why) if why else path
 
 
@@ -128,7 +128,7 @@ def speed(args):
     """Libraries that are measured, and the models that PyTorch is given."""
     folder = os.path.join(args.work, 'speed')
     small = ['--small'] if args.mocks else ['--device']
-    why = python(args, 'tests/bench/cuda.py', '--build', args.build, '--prepare', args.arch, '--work', folder, *small, args.speed)
+    why = python(args, 'tests/bench/cuda/cuda.py', '--build', args.build, '--prepare', args.arch, '--work', folder, *small, args.speed)
     if why:
         print('not all that is measured: %s' % why)
     there = os.path.join(args.work, 'stripped')

@@ -7,7 +7,7 @@
 
 In:  the archives beside this file, unpacked on the first call; Python 3.9 with numpy, the NVIDIA driver. PyTorch for
      comparisons and `profile`, cuDNN (pip's, as PyTorch brings it), compute-sanitizer where they are.
-Out: DIR/results.jsonl, a JSON object a line, written at once (tests/bench/cuda.py --report makes Markdown of it);
+Out: DIR/results.jsonl, a JSON object a line, written at once (tests/bench/cuda/cuda.py --report makes Markdown of it);
      DIR/log.txt, all that was printed; a short table last. Further calls add to them.
 
 Parts run in this order, unless some are named, each under its own limit and all under --seconds. What hangs or crashes
@@ -189,7 +189,7 @@ def trace_all(run, part, command, deadline):
 
 def instructions(run, names, deadline):
     """Instructions one by one, beside what the emulator of the tests made of them."""
-    command = [sys.executable, os.path.join(run.root, 'tests', 'cuda', 'instructions.py'), '--against',
+    command = [sys.executable, os.path.join(run.root, 'tests', 'cuda', 'carry', 'instructions.py'), '--against',
                os.path.join(run.root, 'build', 'tests', 'cuda', 'instructions.npz')]
     begun = run.failures()
     right, text, whole = trace_all(run, 'instruction', command, deadline)
@@ -304,7 +304,7 @@ def python(run, script, *arguments):
 
 def measure(run, names, deadline, *options):
     small = ['--small', '--round-seconds', '0.01'] if run.mocks else ['--round-seconds', '0.6']
-    return suite(run, 'speed', python(run, 'tests/bench/cuda.py', '--resume', '--ready', '--work', 'build/carried/speed', '--out',
+    return suite(run, 'speed', python(run, 'tests/bench/cuda/cuda.py', '--resume', '--ready', '--work', 'build/carried/speed', '--out',
                                       run.report.path, '--limit', 60, '--seconds', max(5, deadline - time.monotonic() - 10), *options,
                                       *small, *names), deadline)
 

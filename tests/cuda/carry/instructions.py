@@ -19,7 +19,7 @@ import sys
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(HERE), 'bench'))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), 'bench', 'cuda'))
 import cuda_device
 
 TURNS, LANES = 16, 32

@@ -16,7 +16,7 @@ import tempfile
 
 import cuda_static
 
-sys.path.insert(0, os.path.join(cuda_static.HERE, '..', 'cuda'))
+sys.path.insert(0, os.path.join(cuda_static.HERE, '..', '..', 'cuda'))
 import mock
 
 NETWORKS = ['gpt2_small', 'llama_160m_gqa']

@@ -27,7 +27,7 @@ import tempfile
 import cuda_sass
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ZOO = os.path.join(os.environ.get('CYTO_SHARED', os.path.join(HERE, '..', '..', '..', 'shared')), 'zoo')
+ZOO = os.path.join(os.environ.get('CYTO_SHARED', os.path.join(HERE, '..', '..', '..', '..', 'shared')), 'zoo')
 DECODE = ['sequence=1', 'past=128', 'batch=1']
 NETWORKS = [('resnet50 b1', 'resnet50', []), ('resnet50 b16', 'resnet50', [], 16), ('vit_b_16', 'vit_b_16', []),
             ('bert_base b1', 'bert_base', ['batch=1', 'sequence=128']), ('bert_base b8', 'bert_base', ['batch=8', 'sequence=128']),

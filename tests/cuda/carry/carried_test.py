@@ -17,7 +17,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.dirname(HERE), HERE, os.path.join(os.path.dirname(HERE), 'bench')]
+TESTS = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [TESTS, os.path.dirname(HERE), HERE, os.path.join(TESTS, 'bench', 'cuda')]
 import instructions
 import lib
 import mock
@@ -137,14 +138,14 @@ def test_instructions(args, folder):
     """A result that differs is told, with its operands; the others are right."""
     import numpy as np
     path, env = os.path.join(folder, 'instructions.npz'), dict(os.environ, CY_MOCK_CAPABILITY='75', LD_LIBRARY_PATH=mock.folder(args))
-    code, _, err = lib.run([sys.executable, 'tests/cuda/instructions.py', '--record', path], env=env)
+    code, _, err = lib.run([sys.executable, 'tests/cuda/carry/instructions.py', '--record', path], env=env)
     if code:
         return lib.reason(err, code)
     found = dict(np.load(path))
     name = next(key for key in found if 'mma.sync.m16n8k8' in key)
     found[name][1, 5] ^= 4
     np.savez(path, **found)
-    code, out, err = lib.run([sys.executable, 'tests/cuda/instructions.py', '--against', path], env=env)
+    code, out, err = lib.run([sys.executable, 'tests/cuda/carry/instructions.py', '--against', path], env=env)
     wrong = [line for line in out.splitlines() if line.startswith('wrong')]
     right = sum(line.startswith('right') for line in out.splitlines())
     if code == 1 and wrong == ['wrong ' + name.split()[0]] and '1 of 2048 differ, first: operands' in out and right == len(found) - 1:
@@ -156,7 +157,7 @@ def test_products(args, folder):
     """The emulator's products of matrices beside numpy's, by the layout of fragments that the ISA gives."""
     import numpy as np
     path, env = os.path.join(folder, 'products.npz'), dict(os.environ, CY_MOCK_CAPABILITY='80', LD_LIBRARY_PATH=mock.folder(args))
-    code, _, err = lib.run([sys.executable, 'tests/cuda/instructions.py', '--record', path], env=env)
+    code, _, err = lib.run([sys.executable, 'tests/cuda/carry/instructions.py', '--record', path], env=env)
     if code:
         return lib.reason(err, code)
     found = np.load(path)
@@ -181,7 +182,7 @@ def test_products(args, folder):
 def test_report(args, path, markdown):
     with open(markdown, 'w', encoding='utf-8') as f:
         f.write('# Speed\n\nNo device has been measured yet. Later.\n')
-    code, _, err = lib.run([sys.executable, 'tests/bench/cuda.py', '--report', path, '--results', markdown])
+    code, _, err = lib.run([sys.executable, 'tests/bench/cuda/cuda.py', '--report', path, '--results', markdown])
     with open(markdown, encoding='utf-8') as f:
         text = f.read()
     if code or 'No device' in text or '| add | cytoc |' not in text or '- kernels: 2 right' not in text:
@@ -219,7 +220,7 @@ def test_slow_network(args, folder):
     with open(program, 'w', encoding='utf-8') as f:
         f.write('#!/bin/sh\ncase "$1" in */1/*) sleep 60;; esac\n')
     os.chmod(program, stat.S_IRWXU)
-    shutil.copytree(os.path.dirname(HERE), os.path.join(root, 'tests'), ignore=lambda path, names: [n for n in names if not n.endswith('.py')])
+    shutil.copytree(TESTS, os.path.join(root, 'tests'), ignore=lambda path, names: [n for n in names if not n.endswith('.py')])
     code, out, err = lib.run([sys.executable, os.path.join(HERE, 'carried.py'), '--root', root, '--mocks', 'networks', '--network-seconds', '1',
                               '--out', os.path.join(root, 'out')], 60)
     rows, parts = results(os.path.join(root, 'out'))

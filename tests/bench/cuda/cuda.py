@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures compiled models on this machine's CUDA device beside PyTorch, and writes tests/bench/RESULTS-cuda.md.
+"""Measures compiled models on this machine's CUDA device beside PyTorch, and writes tests/bench/results/RESULTS-cuda.md.
 
     cuda.py [NAMES] [--out FILE] [--seconds N] [--profile]     measures; FILE gets a JSON object a line, at once
     cuda.py --prepare ARCH [NAMES]                             only writes models and libraries into --work; their
@@ -37,8 +37,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'cuda'),
-                os.path.join(os.path.dirname(os.path.dirname(HERE)), 'tools')]
+TESTS = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [TESTS, os.path.join(TESTS, 'cuda'), os.path.join(os.path.dirname(TESTS), 'tools')]
 import cuda_cases
 import cuda_device
 import cuda_report
@@ -534,7 +534,7 @@ def main():
                          ready={'action': 'store_true', 'help': 'libraries lie in --work already'},
                          resume={'action': 'store_true', 'help': 'without cases that the file has'},
                          device={'action': 'store_true', 'help': 'a device, not the mocks of tests/cuda'},
-                         results={'default': os.path.join(HERE, 'RESULTS-cuda.md')},
+                         results={'default': os.path.join(os.path.dirname(HERE), 'results', 'RESULTS-cuda.md')},
                          **{'round-seconds': {'type': float, 'default': 1.5}})
     args.end = time.monotonic() + args.seconds
     args.env = mock.environment(args)

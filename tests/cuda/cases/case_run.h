@@ -6,7 +6,7 @@
 #ifndef CASE_RUN_H
 #define CASE_RUN_H
 
-#include "tests/cuda/kernel_cases.h"
+#include "tests/cuda/cases/kernel_cases.h"
 
 /* The arguments of a launch in the host's memory. */
 typedef struct case_memory {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns the lines that tests/bench/cuda.py and tests/cuda/carried.py write into a section of RESULTS-cuda.md.
+"""Turns the lines that tests/bench/cuda/cuda.py and tests/cuda/carry/carried.py write into a section of RESULTS-cuda.md.
 
 Figures are those of one run of the program; ratios are a contender's time over cytoc's of the same rounds.
 """
