@@ -508,7 +508,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
 
 /* ---- peaks ---- */
 
-/* Dense products of 8-bit integers in TOP/s, of f16 with sums in f32, of TF32 and of ordinary f32 in TFLOP/s, and GB/s:
+/* Dense products of 8-bit integers in TOP/s, of f16 with accumulators in f32, of TF32 and of ordinary f32 in TFLOP/s, and GB/s:
  * a well known device of each architecture, by NVIDIA's data sheets. */
 static const struct {
   int arch;

@@ -69,7 +69,7 @@ typedef struct cy_cuda_form {
   int shares;            /* TILES: blocks that share k (split.c), at most; 0: none do; */
   int share_blocks;      /* .. as many as make this many in all, */
   bool shares_vary;      /* .. which is known when it runs; */
-  cy_karg share_arg;     /* .. where their sums lie, */
+  cy_karg share_arg;     /* .. where their accumulators lie, */
   int64_t share_elems;   /* .. how many those are, */
   cy_dim combine_blocks; /* .. and the blocks of CY_CUDA_COMBINE_THREADS that add them */
   int64_t packed_k;      /* .. with rows of this many elements; 0: it is read as the model has it */
@@ -220,7 +220,7 @@ void cy_cu_params(cy_cu *p, FILE *out, bool names_only); /* the slots as a param
 void cy_cu_narrow_dims(cy_cu *p);                        /* int d0 = ..: sizes under the names that statements use */
 void cy_cu_list(cy_cu *p, const cy_stmt *s);
 void cy_cu_stmt(cy_cu *p, const cy_stmt *s); /* one statement, without barriers */
-/* Around a loop that threads share: its sums go to partials; then those of p->group threads are combined. */
+/* Around a loop that threads share: what it accumulates goes to partials; then those of p->group threads are combined. */
 uint8_t *cy_cu_partials_open(cy_cu *p, const cy_stmt *loop);
 void cy_cu_partials_close(cy_cu *p, uint8_t *ops);
 /* const i64 <name> = elements of the box of these variables and the lane loop; sets p->wide: do numbers in it need 64

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* epilogue.c - what a convolution or product does with its sums, as libraries of NVIDIA can be told it.
+/* epilogue.c - what a convolution or product does with its accumulators, as libraries of NVIDIA can be told it.
  *
  * In:  a kernel whose epilogue is one store, and who knows how tensors lie like the output (conv.c, product.c).
  * Out: the cyrt_cuda_epilogue, bias and residual of a cyrt_cuda_problem. Activations are found by how they are spelled in
- *      runtime/cuda/activations.def. Sums may be rounded between the steps where the model says so and are not by a library:
+ *      runtime/cuda/activations.def. Values may be rounded between the steps where the model says so and are not by a library:
  *      it is as precise or more.
  */
 #include "codegen/cuda/matrix/contract_int.h"
@@ -111,7 +111,7 @@ static bool holds(const spelling *s, const char *t) {
   return s->p <= (*t == 'q' ? s->q : strtod(t, NULL));
 }
 
-/* ---- sums ---- */
+/* ---- accumulators ---- */
 
 static int64_t bits_of(double v) {
   float f = (float)v;
@@ -130,21 +130,21 @@ static bool addend(cy_cu_offer *o, const cy_expr_info *x) {
   return !o->residual && o->like_output(o, CYRT_PROBLEM_RESIDUAL, x->id, x->arg[0]) && (o->residual = true);
 }
 
-/* The contraction's sum, times a constant or not. */
+/* The contraction's accumulator, times a constant or not. */
 static bool scaled(cy_cu_offer *o, cy_expr e, double *alpha) {
   const cy_expr_info *x = cy_cu_without_casts(o->k, e);
   if (x->op == CY_X_LOCAL)
     return x->id == o->c->acc;
   if (x->op != CY_OP_mul && x->op != CY_OP_div)
     return false;
-  const cy_expr_info *sum = cy_cu_without_casts(o->k, x->arg[0]), *by = cy_cu_without_casts(o->k, x->arg[1]);
-  if (sum->op != CY_X_LOCAL || sum->id != o->c->acc || by->op != CY_X_CONST || !isnormal((float)by->c.f))
+  const cy_expr_info *acc = cy_cu_without_casts(o->k, x->arg[0]), *by = cy_cu_without_casts(o->k, x->arg[1]);
+  if (acc->op != CY_X_LOCAL || acc->id != o->c->acc || by->op != CY_X_CONST || !isnormal((float)by->c.f))
     return false;
   *alpha = x->op == CY_OP_mul ? by->c.f : 1 / by->c.f;
   return true;
 }
 
-/* The sum from `e` inwards. */
+/* The accumulator with what is added to it, from `e` inwards. */
 static bool summed(cy_cu_offer *o, cy_expr e, double *alpha) {
   const cy_expr_info *x = cy_cu_without_casts(o->k, e);
   if (x->op != CY_OP_add)

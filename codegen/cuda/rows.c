@@ -40,7 +40,7 @@ typedef struct study {
 
 static bool is_loop(const cy_stmt *s) { return s->kind == CY_S_FOR; }
 
-/* Locals and stores, and lane loops of locals, sums and stores. */
+/* Locals and stores, and lane loops of locals, accumulators and stores. */
 static bool flat(const cy_stmt *s, bool top) {
   for (; s; s = s->next)
     if ((s->kind == CY_S_ACCUM && top) || (is_loop(s) && (!top || !s->lanes || !flat(s->body, false))))
@@ -65,10 +65,10 @@ static bool depends(cy_kernel *k, cy_expr e, const cy_stmt *on) {
   return false;
 }
 
-/* Gives all loops the first one's variable; false: they differ in length, or nothing is summed. */
+/* Gives all loops the first one's variable; false: they differ in length, or nothing is accumulated. */
 static bool one_variable(cy_kernel *k) {
   const cy_stmt *first = NULL;
-  bool sums = false;
+  bool accumulates = false;
   int loops = 0;
   for (cy_stmt *f = cy_kernel_body(k); f; f = f->next) {
     if (!is_loop(f))
@@ -77,9 +77,9 @@ static bool one_variable(cy_kernel *k) {
     if (loops++ == 32 || cy_kernel_var(k, f->var)->extent != cy_kernel_var(k, first->var)->extent)
       return false;
     for (const cy_stmt *s = f->body; s; s = s->next)
-      sums |= s->kind == CY_S_ACCUM;
+      accumulates |= s->kind == CY_S_ACCUM;
   }
-  if (!sums)
+  if (!accumulates)
     return false;
   for (cy_stmt *f = cy_kernel_body(k); f; f = f->next)
     if (is_loop(f) && f->var != first->var) {

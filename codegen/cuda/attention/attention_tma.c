@@ -47,12 +47,9 @@ void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared,
 void cy_cu_attention_tma_tensor(cy_kernel *k, bool values, cy_cuda_tensor *out) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = of(k);
-  const cy_karg_info *args;
   const cy_dim *batch = values ? c->v_batch : c->b_batch;
   int axes = c->nbatch - cy_cu_attention_shared(k);
-  cy_kernel_args(k, &args);
-  *out = (cy_cuda_tensor){.arg = values ? c->v : c->b, .rank = CY_CUDA_TMA_RANK};
-  out->type = args[out->arg].dtype;
+  *out = cy_cu_tma_tensor_of(k, values ? c->v : c->b, CY_CUDA_TMA_RANK);
   out->extent[0] = values ? c->n : c->k;
   out->extent[1] = c->keys;
   out->stride[0] = values ? c->v_k : c->b_n;
@@ -61,8 +58,6 @@ void cy_cu_attention_tma_tensor(cy_kernel *k, bool values, cy_cuda_tensor *out) 
     out->extent[2 + i] = there ? c->batch[axes - 1 - i] : cy_dim_const(g, 1);
     out->stride[1 + i] = there ? batch[axes - 1 - i] : out->stride[0];
   }
-  for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
-    out->box[i] = out->step[i] = 1;
   out->box[0] = 64;
   out->box[1] = KEYS;
 }

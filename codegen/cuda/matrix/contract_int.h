@@ -189,6 +189,8 @@ void cy_cu_zeros_print(cy_cu_contract *q);
 enum { CY_CU_TMA_MIN_COLUMNS = 64 };
 double cy_cu_tma_min_tiles(const cy_machine *m, int columns); /* how many of so many columns are enough */
 cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form);
+/* A map of the argument: its type, boxes and steps of 1. */
+cy_cuda_tensor cy_cu_tma_tensor_of(cy_kernel *k, cy_karg arg, int rank);
 bool cy_cu_tma_transposes(cy_dtype t); /* does wgmma take rows of m or n? */
 
 /* ---- matrix_tma.c ---- */

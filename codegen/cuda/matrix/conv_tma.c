@@ -120,12 +120,7 @@ static void filter_tensor(cy_graph *g, const cy_contraction *c, const cy_cuda_fo
 void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  *out = (cy_cuda_tensor){.arg = b ? cy_cu_b_arg(form, c) : c->a, .rank = b ? 3 : CY_CUDA_TMA_RANK};
-  out->type = args[out->arg].dtype;
-  for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
-    out->box[i] = out->step[i] = 1;
+  *out = cy_cu_tma_tensor_of(k, b ? cy_cu_b_arg(form, c) : c->a, b ? 3 : CY_CUDA_TMA_RANK);
   out->box[0] = cy_cu_tma_depth(out->type);
   if (b)
     filter_tensor(g, c, form, cy_cuda_tma_cluster(k, form), out);

@@ -10,7 +10,7 @@
  *   along k   a warp goes along k for R columns, the warps of a block take different columns and share k; also constant
  *             matrices that lie along n and have too few columns for a block on every multiprocessor: they are packed
  *
- * The partial sums meet by shuffles, then in shared memory, and are added in the order of the warps.
+ * The accumulators meet by shuffles, then in shared memory, and are added in the order of the warps.
  */
 #include "contract_int.h"
 
@@ -83,7 +83,7 @@ static bool is_transposed(const cy_machine *m, cy_kernel *k) {
 }
 
 /* As wide a piece of the result per block as leaves every multiprocessor two: along n longer runs of memory, along k
- * fewer sums to exchange. What is on its way from memory at a time decides how fast it comes, and a block has 16 or
+ * fewer accumulators to exchange. What is on its way from memory at a time decides how fast it comes, and a block has 16 or
  * 32 KB. The second one is not worth warps without anything of k, of which a block has no more than it can give some. */
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
@@ -121,9 +121,9 @@ static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
 
 /* ---- printing ---- */
 
-/* Both forms along n: V sums of each row for a thread, which meet. Of what a thread has the first lie together, then the
+/* Both forms along n: V accumulators of each row for a thread, which meet. Of what a thread has the first lie together, then the
  * second, an odd number of 32 / V further: neither lanes nor columns share banks. */
-static const char sums_of_columns[] =
+static const char accumulate_columns[] =
     "  CY_SHARED f32 partial[NT / 32][GM][V][(L * V / 32 | 1) * (32 / V)];\n"
     "  const int across = (N + L * V - 1) / (L * V), z = (int)(CY_BLOCK / across), n0 = (int)(CY_BLOCK % across) * (L "
     "* "
@@ -201,7 +201,7 @@ static const char run_function[] = "CY_INLINE void $S_run($P, const $S_row *r, i
                                    "}\n\n";
 
 /* Of integers: all of k that is this thread's, by `max` rows, which are `wide`: RUN elements of them can be read at once;
- * both are constants of each call. The scale multiplies a weight that several rows read, else the sum. Columns that begin a
+ * both are constants of each call. The scale multiplies a weight that several rows read, else the accumulator. Columns that begin a
  * four lie in one tile with the others of it. */
 static const char ints_functions[] =
     "CY_INLINE u32 $S_four(const u8 *from, int left) {\n"
@@ -392,7 +392,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
   if (!k) {
     cy_cu_line(p, "const i64 stride = %s;", cy_cu_dim(p, q.c->b_k));
-    cy_cu_contract_text(&q, sums_of_columns);
+    cy_cu_contract_text(&q, accumulate_columns);
   }
   cy_cu_contract_text(&q, k ? along_k_text : ints ? ints_text : along_n_text);
   if (!k)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matrix.c - products and convolutions by matrix instructions: of f16, bf16, (when allowed) TF32, and floats of 8 bits with
- * sums in f32, of 8-bit integers with sums in i32; and of f32 by ordinary FMAs, in the same tiles.
+ * accumulators in f32, of 8-bit integers with accumulators in i32; and of f32 by ordinary FMAs, in the same tiles.
  *
  * A block computes a tile of m x n results, its warps parts of it. Tiles of A and B come to shared memory by
  * asynchronous copies of 16 bytes, several tiles ahead; ldmatrix and mma.sync do the rest, and the results go through
@@ -10,7 +10,7 @@
  * On sm_90a tiles of 64 rows or more are multiplied by warpgroups (wgmma), which read both factors from shared memory;
  * a warp then has 16 rows of the results and all columns, in the same fragments. Where they are TF32, whose lower bits
  * wgmma leaves out, each thread rounds what it brought before the others see it, as mma.sync's path does in registers:
- * without, sums would shrink by some 0.07 % from layer to layer.
+ * without, results would shrink by some 0.07 % from layer to layer.
  *
  * For FMAs a warp is 4 x 8 threads, a thread has every fourth row and every eighth column of the warp's results, and
  * reads four k of a row at once. Matrices that do not run along k are left to plain.c.

@@ -76,7 +76,6 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
 void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
-  const cy_karg_info *args;
   if (cy_cu_is_conv(c)) {
     cy_cu_conv_tma_tensor(k, form, b, out);
     return;
@@ -86,9 +85,8 @@ void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_
   cy_dim row = packed ? cy_dim_const(g, form->packed_k) : transposed ? (b ? c->b_k : c->a_k) : (b ? c->b_n : c->a_m);
   cy_dim step = c->nbatch && !packed ? (b ? c->b_batch[0] : c->a_batch[0]) : cy_dim_const(g, 0);
   bool batched = c->nbatch && !cy_dim_is(g, step, 0);
-  cy_kernel_args(k, &args);
-  *out = (cy_cuda_tensor){.arg = b ? cy_cu_b_arg(form, c) : c->a, .transposed = transposed, .rank = batched ? 3 : 2};
-  out->type = args[out->arg].dtype;
+  *out = cy_cu_tma_tensor_of(k, b ? cy_cu_b_arg(form, c) : c->a, batched ? 3 : 2);
+  out->transposed = transposed;
   out->extent[0] = transposed ? rows : c->k;
   out->extent[1] = transposed ? c->k : rows;
   out->extent[2] = batched ? c->batch[0] : one;
@@ -96,10 +94,6 @@ void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_
   out->stride[1] = step;
   out->box[0] = cy_cu_tma_depth(out->type); /* as many of m or n as of k */
   out->box[1] = transposed ? out->box[0] : (b ? form->tma_n : BM) / 2; /* halves: of a pair, each block brings one */
-  for (int i = 2; i < CY_CUDA_TMA_RANK; i++)
-    out->box[i] = 1;
-  for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
-    out->step[i] = 1;
 }
 
 /* ---- printing ---- */

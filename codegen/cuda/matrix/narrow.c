@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* narrow.c - products and convolutions with few result columns: a tile of matrix instructions would be mostly empty.
  *
- * In: factors of f32, f16 or bf16, sums in f32, the first one along k. Out: ordinary FMAs, none in vain. A thread has
+ * In: factors of f32, f16 or bf16, accumulators in f32, the first one along k. Out: ordinary FMAs, none in vain. A thread has
  * form->tile.thread_m rows with all of their columns; it reads its rows itself, 16 bytes at a time, while the weights of the
  * block's tile of k lie in shared memory, as floats, of which all threads read the same.
  */

@@ -11,7 +11,7 @@
  * tiles: of the multiprocessor that has most. P: a step of 128 bytes of k takes 4 n clocks, or as long as the second-level
  * cache takes to bring 128 rows and n columns, half of these where blocks go in pairs; narrower tiles need more of it
  * for the same products, and that is why products with a short end keep the wide ones. E: warp instructions, one a clock
- * for each quarter of a multiprocessor. Sums of integers, whose zero points both warpgroups work out together, and which
+ * for each quarter of a multiprocessor. Products of integers, whose zero points both warpgroups work out together, and which
  * end in a few instructions, are left as they are.
  */
 #include "contract_int.h"
@@ -21,7 +21,7 @@
 
 enum {
   ROWS = CY_CU_TMA_M,
-  MAX_COLUMNS = 128, /* of which a warpgroup has room for the sums of all rows */
+  MAX_COLUMNS = 128, /* of which a warpgroup has room for the accumulators of all rows */
   PAIRED_COLUMNS = 128,
   CACHE_BYTES = 5120 / 132, /* that the second-level cache gives a multiprocessor in a clock */
   STORE_WORK = 7,           /* instructions for a result, through shared memory to where it belongs, */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* split.c - contractions whose results are too few tiles to fill a device: blocks share k.
  *
- * A share sums its part of k and stores what it has in scratch, [share][z][m][n]; a second kernel, <symbol>_combine,
+ * A share accumulates its part of k and stores what it has in scratch, [share][z][m][n]; a second kernel, <symbol>_combine,
  * adds the shares in their order and runs the epilogue. So the result does not depend on which block came first.
  *
  * Where the number of rows or of products is a symbol, as that of images or words is in most models, how many share k
@@ -53,12 +53,12 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
   bool known = tiles == max_tiles; /* else the least operands are those of one tile's rows */
   int64_t rows = known ? const_of(g, s.m) : form->tile.m, columns = const_of(g, s.n), z = known ? const_of(g, s.z) : 1;
   int64_t bits = cy_dtype_of(cy_cu_factor_type(k))->bits,
-          sum_bits = cy_dtype_of(cy_kernel_local_dtype(k, c->acc))->bits;
+          acc_bits = cy_dtype_of(cy_kernel_local_dtype(k, c->acc))->bits;
   int64_t operands = (rows + columns) * const_of(g, s.k) * z * bits / 8, results = rows * columns * z;
   tiles = tiles > 0 || known ? tiles : 1;
   if (!tiles || !iterations || !results || results > INT32_MAX || tiles > wanted || cy_cu_has_zeros(c))
     return;
-  int64_t shares = min_of(wanted * BLOCKS_EACH / tiles, operands / (2 * results * sum_bits / 8));
+  int64_t shares = min_of(wanted * BLOCKS_EACH / tiles, operands / (2 * results * acc_bits / 8));
   shares = min_of(min_of(shares, iterations / MIN_ITERATIONS), MAX_SHARES);
   if (shares >= 2)
     set_shares(g, &s, wanted * BLOCKS_EACH, iterations, shares, form);

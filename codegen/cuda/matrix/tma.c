@@ -22,6 +22,13 @@ cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy
   return cy_dim_mul(g, tiles, cy_dim_min(g, cy_dim_div(g, tiles, cy_dim_const(g, min)), cy_dim_const(g, 1)));
 }
 
+cy_cuda_tensor cy_cu_tma_tensor_of(cy_kernel *k, cy_karg arg, int rank) {
+  cy_cuda_tensor t = {.arg = arg, .type = cy_kernel_arg_dtype(k, arg), .rank = rank};
+  for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
+    t.box[i] = t.step[i] = 1;
+  return t;
+}
+
 bool cy_cu_tma_transposes(cy_dtype t) { return t == CY_F16 || t == CY_BF16; }
 
 /* Once B's place is known: can a tensor map tell how it lies? */
