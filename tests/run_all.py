@@ -8,6 +8,7 @@ Out: each suite's own output and time; the programs that took longest, with the 
      their output; "N passed, N failed, N skipped" over all; exit code 1 when anything failed or a suite ended without its closing line.
 """
 import collections
+import contextlib
 import glob
 import itertools
 import os
@@ -24,7 +25,7 @@ import lib
 LAST_LINES, SLOWEST = 12, 12
 CLOSING = re.compile(r'^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$', re.M)
 
-# name, its program, whether that takes --update, whether it keeps all cores busy. Programs of the others run two at a time,
+# name, its program, whether that takes --update, whether it keeps all cores busy. Programs of the others run beside each other,
 # whichever suites they belong to; suites without a program of their own are programs of FOLDERS.
 SUITES = [
     ('unit', None, False, False),
@@ -98,9 +99,12 @@ LONG = [
 ]
 
 # What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
-LONGEST = ['torch', 'codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'triton', 'predict', 'decoding', 'fused', 'cuda/kernels_test',
-           'cuda/ptx_test', 'cuda/cudnn_test', 'cuda/cublaslt_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
-           'codegen/int_gemm_test']
+LONGEST = ['quantise', 'cuda/kernels_test', 'accuracy', 'decoding', 'edges', 'cli', 'cuda/nvrtc_test', 'attention', 'fused', 'codegen/contract_test',
+           'windows', 'predict', 'exporters', 'onnxruntime-plugin', 'values', 'codegen/int_gemm_test', 'bad', 'verify', 'cuda-float8', 'cuda-compiled',
+           'triton', 'python', 'torch', 'ray', 'report']
+
+# What waits for much of its time, for servers, browsers and other processes to start and end: one of these runs beside two others.
+WAITING = ['triton', 'python', 'torch', 'ray', 'report']
 
 
 def run_program(command, show):
@@ -189,7 +193,7 @@ def run_long(args, files=None):
         if command:
             show_now(heading('%s, long' % name))
             start, counts = time.time(), counted(command + options, name + ', long')
-            show_now(closing('%s, long' % name, counts, start))
+            show_now(closing('%s, long' % name, counts, start, [name + ', long']))
             total = [sum(pair) for pair in zip(total, counts)]
     return total
 
@@ -198,8 +202,9 @@ def heading(name):
     return '== %s\n' % name
 
 
-def closing(name, counts, start):
-    return '%s: %d passed, %d failed, %d skipped  (%.0f s)\n' % (name, *counts, time.time() - start)
+def closing(name, counts, start, programs):
+    busy = sum(ENDED[program][1] for program in programs)
+    return '%s: %d passed, %d failed, %d skipped  (%.0f s, CPU %.0f)\n' % (name, *counts, time.time() - start, busy)
 
 
 def run_suite(args, suite):
@@ -213,7 +218,7 @@ def run_suite(args, suite):
     if args.only and any(counts):
         show_now(heading(name) + ''.join(lines))
     if any(counts) or not args.only:
-        show_now(closing(name, counts, start))
+        show_now(closing(name, counts, start, [name]))
     return counts
 
 
@@ -221,7 +226,8 @@ class Beside:
     """A suite whose programs run beside others. A program's output stays together, and is shown when it has ended."""
 
     def __init__(self, args, suite, names):
-        self.only, self.name, self.left, self.counts, self.start = args.only, suite[0], len(names), [0, 0, 0], None
+        self.only, self.name, self.names, self.left = args.only, suite[0], names, len(names)
+        self.counts, self.start = [0, 0, 0], None
         self.lock = threading.Lock()
 
     def run(self, name, command):
@@ -230,27 +236,43 @@ class Beside:
         self.start = self.start or time.time()
         counts = counted(command, name, lines.append)
         if name != self.name:
-            lines.append('  %-24s %d passed, %d failed  (%.0f s)\n' % (name, counts[0], counts[1], ENDED[name][0]))
+            lines.append('  %-24s %d passed, %d failed  (%.0f s, CPU %.0f)\n' % (name, counts[0], counts[1], *ENDED[name][:2]))
         with self.lock:
             self.counts = [sum(pair) for pair in zip(self.counts, counts)]
             self.left -= 1
             if self.only and not any(counts):
                 lines = []
             if not self.left and (any(self.counts) or not self.only):
-                lines.append(closing(self.name, self.counts, self.start))
+                lines.append(closing(self.name, self.counts, self.start, self.names))
         show_now(''.join(lines))
 
 
+def run_slots(others, waiting):
+    """Runs jobs: two of the others at a time, and beside them one of those that wait; these alone when no others are left."""
+    def jobs(queues):
+        for queue in queues:
+            with contextlib.suppress(IndexError):
+                while True:
+                    yield queue.popleft()
+
+    def slot(queues):
+        for beside, *job in jobs(queues):
+            beside.run(*job)
+
+    others, waiting = collections.deque(others), collections.deque(waiting)
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(slot, [[others, waiting], [others, waiting], [waiting]]))
+
+
 def run_beside(args, suites):
-    """Runs the programs of these suites two at a time; the sum of their counts."""
+    """Runs the programs of these suites beside each other; the sum of their counts."""
     jobs, all_beside = [], []
     for suite in suites:
         todo = commands(args, suite)
         all_beside.append(Beside(args, suite, todo))
         jobs += [(all_beside[-1], name, command) for name, command in todo.items()]
     jobs.sort(key=lambda job: LONGEST.index(job[1]) if job[1] in LONGEST else len(LONGEST))
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda job: job[0].run(*job[1:]), jobs))
+    run_slots([job for job in jobs if job[1] not in WAITING], [job for job in jobs if job[1] in WAITING])
     return [sum(column) for column in zip(*(beside.counts for beside in all_beside))]
 
 
