@@ -74,55 +74,76 @@ typedef struct cy_contract_info {
 
 /* ---- packed weights (pack.c) ---- */
 
-/* How weights are stored, before and after packing. */
-typedef enum cy_weights { CY_WEIGHTS_F32, CY_WEIGHTS_F16, CY_WEIGHTS_BF16 } cy_weights;
-static inline int64_t cy_weight_bytes(cy_weights w) { return w == CY_WEIGHTS_F32 ? 4 : 2; }
+/* How weights are stored: floats and halves before and after packing; of integers, after it. */
+typedef enum cy_weights { CY_WEIGHTS_F32, CY_WEIGHTS_F16, CY_WEIGHTS_BF16, CY_WEIGHTS_S8, CY_WEIGHTS_S16 } cy_weights;
+static inline int64_t cy_weight_bytes(cy_weights w) { return w == CY_WEIGHTS_F32 ? 4 : w == CY_WEIGHTS_S8 ? 1 : 2; }
 /* Behind the names of code for such weights. */
 static inline const char *cy_weights_suffix(cy_weights w) {
   return w == CY_WEIGHTS_F32 ? "" : w == CY_WEIGHTS_F16 ? "_f16" : "_bf16";
 }
 
-/* Panels of NR output columns; inside a block of K, the NR values of each k lie together:
- *   [group][K block][panel][k in block][NR], columns beyond n are zero. The last panel may have fewer columns than NR;
- * vectors of them are loaded whole, for which there is room behind the weights.
- * K runs over taps, then channels; its blocks are tap_block whole taps, or c_block channels of one tap. */
+/* Panels of NR output columns, step k of a column side by side:
+ *   [group][K block][panel][k / step in block][NR][step], or, with `winograd` or `order`, [group][panel][K block]..
+ * Columns beyond n and k beyond a block's are zero. The last panel may have fewer columns than NR; vectors of them are
+ * loaded whole, for which there is room behind the weights.
+ * K runs over taps, then channels; its blocks are tap_block whole taps, or c_block channels of one tap, or the runs of an
+ * order, each filled up to whole groups of k. */
 typedef struct cy_pack_layout {
   int64_t groups, n, taps, c; /* per group */
   int64_t tap_block, c_block;
-  unsigned nr, last; /* last: NR of the last panel; 0: nr */
+  unsigned nr, last, step; /* last: NR of the last panel, 0: nr; step 0: 1 */
   int places;        /* so many outputs' columns lie side by side, each with taps of its own: tap_map; 0: one */
   int merged;        /* so many groups of the source are one group here, block-diagonally */
   int depth;         /* so many taps of an outer axis count as channels, [depth][c / depth]; 0: one */
-  bool winograd; /* [panel][channel][tap][NR], floats being divided by 36 */
-  int depthwise; /* 1: [tap][input of a group][output channel], channels padded to nr */
-  int lane_reduce; /* [tap][block of so many inputs][NR outputs][input of the block]; 0: not so */
+  bool winograd;     /* floats are divided by 36, too */
+  bool depthwise;    /* the columns of all groups lie side by side, each with the c of its own */
   cy_weights weights;
+  /* Of integers, int8/int_gemm.h: the runs of each panel, NULL: blocks; behind all groups the sums of each one's columns, so
+   * many i32; weights that are cut, by int8/int_split.c, of which so many groups of k may come again. */
+  const struct cy_int_gemm_order *order;
+  int64_t sum_columns;
+  bool split;
+  int64_t again;
+  int64_t group_bytes; /* of a group; 0: what follows from the above */
   int64_t bytes;
 } cy_pack_layout;
 
 /* Where a weight lies: w[group * gs + n * ns + tap * ts + c * cs], n and c within the source's group; tap_map, when
  * set, names the source's tap for each place and tap of the layout, or -1: zero. w is mapped from a file: at any
- * address. */
+ * address. bits: of integers, which become S8 or S16; 0: weights are as the layout has them. */
 typedef struct cy_pack_source {
   const void *w;
   int64_t gs, ns, ts, cs;
   const int32_t *tap_map;
+  unsigned bits;
+  bool is_signed;
 } cy_pack_source;
 
-/* Of a group. */
-static inline int64_t cy_pack_panels(const cy_pack_layout *layout) { return cy_ceil(layout->n, layout->nr); }
+static inline int64_t cy_pack_step(const cy_pack_layout *layout) { return layout->step ? layout->step : 1; }
+/* Of a group; depthwise: of all. */
+static inline int64_t cy_pack_panels(const cy_pack_layout *layout) {
+  return cy_ceil(layout->depthwise ? layout->groups * layout->n : layout->n, layout->nr);
+}
 /* Columns of all panels together; last: of the last one, 0: nr. */
 static inline int64_t cy_panel_columns(int64_t n, int64_t nr, int64_t last) {
   return cy_ceil(n, nr) * nr - (last ? nr - last : 0);
 }
 static inline int64_t cy_pack_columns(const cy_pack_layout *layout) {
-  return cy_panel_columns(layout->n, layout->nr, layout->last);
+  return cy_pack_panels(layout) * layout->nr - (layout->last ? layout->nr - layout->last : 0);
+}
+/* That a panel has in memory. */
+static inline int64_t cy_pack_panel_columns(const cy_pack_layout *layout, int64_t panel) {
+  return layout->last && panel == cy_pack_panels(layout) - 1 ? layout->last : layout->nr;
 }
 
 int64_t cy_pack_units(const cy_pack_layout *layout);
-/* Packs units [begin, end); different ranges may run on different threads. */
+/* Packs units [begin, end); different ranges may run on different threads. Not of a layout that is split. */
 void cy_pack_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end,
                  void *out_packed);
+/* A panel of weights in integers as i32, [k / step][NR][step], of the NR that it has in memory, and, unless NULL, the sums of
+ * its columns. Returns how many groups of k it has. */
+int64_t cy_pack_panel(const cy_pack_layout *layout, const cy_pack_source *source, int64_t group, int64_t panel,
+                      int32_t *out, int32_t *sums);
 
 /* A piece of a constant's packed weights: bytes from the beginning, and the taps of the source (cy_pack_source). */
 typedef struct cy_pack_part {
@@ -131,12 +152,11 @@ typedef struct cy_pack_part {
   const int32_t *tap_map;
 } cy_pack_part;
 
-/* The packed form of a constant operand. */
+/* The packed form of a constant operand; of integers, it has one part. */
 typedef struct cy_packing {
   int64_t bytes;
   int n_parts;
   cy_pack_part *part;
-  struct cy_int_gemm_layout *ints; /* instead of parts: int8/int_gemm.h */
 } cy_packing;
 /* That of one part at offset 0. */
 void cy_packing_single(cy_packing *out, cy_arena *arena, cy_pack_layout layout, const int32_t *tap_map);

@@ -23,8 +23,6 @@ typedef struct packed_weights {
   cy_packing packing;
   cy_pack_source source; /* strides; w is set when packing */
   int64_t w_offset;      /* bytes from the start of the constant */
-  unsigned bits;         /* of a weight, where packing.ints is set */
-  bool is_signed;
 } packed_weights;
 
 /* What prepare() decided, cy_kernel_plan.form: which generator, and what it planned for which descriptor. Made once, read
@@ -358,22 +356,25 @@ static void plan_ints(const cy_cg *cg, const cy_kernel_plan *plan, contraction_p
     f->weights.source = conv_source(&d->window);
     f->matrices = d->window.groups;
   }
-  f->weights.bits = d->b_bits;
-  f->weights.is_signed = d->b_signed;
+  f->weights.source.bits = d->b_bits;
+  f->weights.source.is_signed = d->b_signed;
   plan_by(cg, f, cy_int_generator(d), arena);
 }
 
-/* The weights at `bytes`, as the packed form's layout wants them. */
-static cy_int_gemm_source int_gemm_source(const packed_weights *f, const void *bytes) {
-  const cy_pack_source *s = &f->source;
-  return (cy_int_gemm_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
+/* That of the constant's bytes. */
+static cy_pack_source source_at(const packed_weights *f, const void *bytes) {
+  cy_pack_source s = f->source;
+  s.w = (const char *)bytes + f->w_offset;
+  return s;
 }
+
+typedef int64_t measure(const cy_pack_layout *layout, const cy_pack_source *source);
 
 typedef struct measuring {
   cy_program *p;
   const cy_kernel_plan *plan;
   const packed_weights *weights;
-  int64_t (*measure)(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source);
+  measure *measure;
   int64_t max;
 } measuring;
 
@@ -386,15 +387,14 @@ static void measure_step(void *ctx, cy_step *s) {
   const cy_value *v = cy_value_of(c->p->g, c->p->constants[c->p->buffers[b->buffer].index].value);
   if (b->offset && !cy_dim_is_const(c->p->g, b->offset, &offset))
     cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(s->kernel));
-  cy_int_gemm_source source = int_gemm_source(c->weights, (const char *)v->data.bytes + offset);
-  int64_t here = c->measure(c->weights->packing.ints, &source);
+  cy_pack_source source = source_at(c->weights, (const char *)v->data.bytes + offset);
+  int64_t here = c->measure(&c->weights->packing.part->layout, &source);
   c->max = here > c->max ? here : c->max;
 }
 
 /* The most that `measure` finds in the constants that launches of the kernel bind. */
-static int64_t max_of(cy_program *p, const cy_kernel_plan *plan, const packed_weights *weights,
-                       int64_t (*measure)(const cy_int_gemm_layout *, const cy_int_gemm_source *)) {
-  measuring c = {p, plan, weights, measure, 0};
+static int64_t max_of(cy_program *p, const cy_kernel_plan *plan, const packed_weights *weights, measure *by) {
+  measuring c = {p, plan, weights, by, 0};
   cy_steps_visit(p->steps, measure_step, &c);
   return c.max;
 }
@@ -420,7 +420,7 @@ static void int_candidates(const cy_cg *cg, cy_program *p, const cy_kernel_plan 
                            const cy_int_gemm_desc *d, cy_candidates *c) {
   double with, without;
   const char *type = d->bf16 ? "_bf16_dot" : "_int8";
-  bool winograd = f->weights.packing.ints->matrices == 1 && cy_int_winograd_weigh(cg, d, &with, &without);
+  bool winograd = f->weights.packing.part->layout.groups == 1 && cy_int_winograd_weigh(cg, d, &with, &without);
   *c = (cy_candidates){.n = 0};
   if (d->conv)
     cy_conv_text(&d->window, type, c);
@@ -449,7 +449,7 @@ static void choose_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan
     return;
   if (f->split) {
     f->again = max_of(p, plan, &f->weights, cy_int_gemm_again);
-    f->split = m->smallest ? f->again == 0 : cy_int_gemm_split_pays(f->weights.packing.ints, f->again);
+    f->split = m->smallest ? f->again == 0 : cy_int_gemm_split_pays(&f->weights.packing.part->layout, f->again);
     f->again = f->split ? f->again : 0;
   }
   plan_ints(cg, plan, f, arena);
@@ -458,7 +458,7 @@ static void choose_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan
 /* Large weights are packed in pieces, by several threads and without all of them in memory. */
 static uint32_t piece_count(const packed_weights *f) {
   const int64_t piece_bytes = 8 << 20;
-  int64_t units = INT64_MAX, pieces = f->packing.ints ? 1 : f->packing.bytes / piece_bytes + 1;
+  int64_t units = INT64_MAX, pieces = f->packing.bytes / piece_bytes + 1;
   for (int i = 0; i < f->packing.n_parts; i++)
     units = cy_pack_units(&f->packing.part[i].layout) < units ? cy_pack_units(&f->packing.part[i].layout) : units;
   return (uint32_t)(pieces < units ? pieces : units > 0 ? units : 1);
@@ -467,49 +467,44 @@ static uint32_t piece_count(const packed_weights *f) {
 /* The constant's writer: runs on any thread, needs nothing but the packed form. */
 static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t piece, void *out) {
   const packed_weights *f = arg;
-  cy_pack_source s = f->source;
-  if (f->packing.ints) {
-    cy_int_gemm_source from = int_gemm_source(f, cy_value_of(g, v)->data.bytes);
-    cy_int_gemm_pack(f->packing.ints, &from, out);
-    return;
-  }
-  s.w = (const char *)cy_value_of(g, v)->data.bytes + f->w_offset;
+  cy_pack_source s = source_at(f, cy_value_of(g, v)->data.bytes);
   for (int i = 0; i < f->packing.n_parts; i++) {
     const cy_pack_part *p = &f->packing.part[i];
     int64_t units = cy_pack_units(&p->layout), pieces = piece_count(f);
     s.tap_map = p->tap_map;
-    cy_pack_run(&p->layout, &s, units * piece / pieces, units * (piece + 1) / pieces, (char *)out + p->offset);
+    (p->layout.split ? cy_int_split_run : cy_pack_run)(&p->layout, &s, units * piece / pieces,
+                                                       units * (piece + 1) / pieces, (char *)out + p->offset);
   }
+}
+
+/* Runs of the panels of integers. */
+static const char *order_key(cy_arena *arena, const char *key, const cy_int_gemm_order *o) {
+  key = cy_arena_printf(arena, "%s|%u%s", key, o->together, o->rows ? "r" : "");
+  for (int i = 0; i < 3; i++)
+    key = cy_arena_printf(arena, "%s %lld:%lld+%lld+%lld", key, (long long)o->taps[i], (long long)o->shuffle[i].positions,
+                          (long long)o->shuffle[i].before, (long long)o->shuffle[i].behind);
+  return key;
+}
+
+static const char *part_key(cy_arena *arena, const char *key, const cy_pack_part *p) {
+  const cy_pack_layout *l = &p->layout;
+  key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %u %u %d %d %d %d %d %lld %lld", key, (long long)l->groups,
+                        (long long)l->n, (long long)l->taps, (long long)l->c, (long long)l->tap_block, (long long)l->c_block,
+                        l->nr, l->last, l->step, l->merged, l->winograd, l->depthwise, l->weights, l->split, (long long)l->again,
+                        (long long)l->sum_columns);
+  int64_t maps = l->places ? l->places : l->depth ? l->depth : 1;
+  for (int64_t t = 0; p->tap_map && t < l->taps * maps; t++)
+    key = cy_arena_printf(arena, "%s,%d", key, p->tap_map[t]);
+  return l->order ? order_key(arena, key, l->order) : key;
 }
 
 /* Equal texts mean equal packed bytes for the same constant. */
 static const char *pack_key(cy_arena *arena, const packed_weights *f) {
-  const char *key =
-      cy_arena_printf(arena, "packed %lld %lld %lld %lld %lld", (long long)f->w_offset, (long long)f->source.gs,
-                      (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
-  if (f->packing.ints) {
-    const cy_int_gemm_layout *l = f->packing.ints;
-    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %u %u %d %d %d %d %lld", key, f->bits,
-                          f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n, (long long)l->taps,
-                          (long long)l->c, l->nr, l->step, l->wide * 2 + l->sums, l->depthwise, l->winograd, l->split,
-                          (long long)l->again);
-    for (int i = 0; i < 3; i++)
-      key = cy_arena_printf(arena, "%s %lld:%lld+%lld+%lld%s", key, (long long)l->order.taps[i],
-                            (long long)l->order.shuffle[i].positions, (long long)l->order.shuffle[i].before,
-                            (long long)l->order.shuffle[i].behind, l->order.rows ? "r" : "");
-  }
-  for (int i = 0; i < f->packing.n_parts; i++) {
-    const cy_pack_layout *l = &f->packing.part[i].layout;
-    key =
-        cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d %d %d", key, (long long)l->groups,
-                        (long long)l->n, (long long)l->taps, (long long)l->c, (long long)l->tap_block,
-                        (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise, l->lane_reduce, l->weights);
-    for (int64_t t = 0; f->packing.part[i].tap_map && t < l->taps * (l->places  ? l->places
-                                                                     : l->depth ? l->depth
-                                                                                : 1);
-         t++)
-      key = cy_arena_printf(arena, "%s,%d", key, f->packing.part[i].tap_map[t]);
-  }
+  const cy_pack_source *s = &f->source;
+  const char *key = cy_arena_printf(arena, "packed %lld %lld %lld %lld %lld %u%c", (long long)f->w_offset, (long long)s->gs,
+                                    (long long)s->ns, (long long)s->ts, (long long)s->cs, s->bits, s->is_signed ? 's' : 'u');
+  for (int i = 0; i < f->packing.n_parts; i++)
+    key = part_key(arena, key, &f->packing.part[i]);
   return key;
 }
 
@@ -525,43 +520,37 @@ uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int
 
 /* ---- where packed elements lie ---- */
 
-static bool float_panels(const packed_weights *f, cy_panels *out) {
+/* Of one matrix whose columns go through k in its order. */
+static bool panels_of(const packed_weights *f, cy_panels *out) {
   const cy_pack_part *p = f->packing.part;
   const cy_pack_layout *l = &p->layout;
+  int64_t step = cy_pack_step(l), size = cy_weight_bytes(l->weights), padded = l->c;
   if (f->packing.n_parts != 1 || p->offset || (p->tap_map && p->tap_map[0]) || l->groups != 1 || l->taps != 1 ||
-      l->places || l->merged > 1 || l->depth > 1 || l->winograd || l->depthwise || l->lane_reduce)
+      l->places || l->merged > 1 || l->depth > 1 || l->winograd || l->depthwise || l->split ||
+      (f->source.bits && f->source.bits != size * 8))
     return false;
-  out->n = l->n;
-  out->k = out->k_padded = l->c;
-  out->k_block = l->c_block;
-  out->nr = l->nr;
-  out->last = l->last ? l->last : l->nr;
-  out->step = 1;
-  out->element = cy_weight_bytes(l->weights);
-  return true;
-}
-
-static bool int_gemm_panels(const packed_weights *f, cy_panels *out) {
-  const cy_int_gemm_layout *l = f->packing.ints;
-  if (l->matrices != 1 || l->taps != 1 || l->depthwise || l->winograd || l->split ||
-      cy_int_gemm_order_shuffles(&l->order) || f->bits != (l->wide ? 16 : 8))
+  if (!l->order && step > 1)
     return false;
-  cy_int_gemm_runs r = cy_int_gemm_runs_of(&l->order, 0);
-  if (r.runs != 1)
-    return false;
-  out->n = l->n;
-  out->k = l->c;
-  out->k_padded = out->k_block = r.groups * l->step;
-  out->nr = l->nr;
-  out->last = l->last;
-  out->step = l->step;
-  out->element = f->bits / 8;
+  if (l->order) {
+    cy_int_gemm_runs r = cy_int_gemm_runs_of(l->order, 0);
+    if (r.runs != 1 || cy_int_gemm_order_shuffles(l->order))
+      return false;
+    padded = r.groups * step;
+  }
+  *out = (cy_panels){.n = l->n,
+                     .k = l->c,
+                     .k_padded = padded,
+                     .k_block = l->order ? padded : l->c_block,
+                     .nr = l->nr,
+                     .last = l->last ? l->last : l->nr,
+                     .step = step,
+                     .element = size};
   return true;
 }
 
 bool cy_cpu_panels_of(const cy_constant *packed, cy_panels *out) {
   const packed_weights *f = packed->form;
-  if (packed->write != write_packed || !(f->packing.ints ? int_gemm_panels : float_panels)(f, out))
+  if (packed->write != write_packed || !panels_of(f, out))
     return false;
   out->from = f->w_offset;
   out->from_n = f->source.ns;

@@ -1,124 +1,236 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pack.c - puts constant weights into the order in which the micro-kernels read them; the layout is described in contract.h.
  *
- * Comes in: a layout (cy_gemm_layout, cy_conv_layout) and where each weight lies. Goes out: weights of the same type,
- * floats or halves, written by ranges of units so that several threads can share the work. Columns beyond n are zero, so
- * that no micro-kernel needs a mask.
+ * Comes in: a layout and where each weight lies. Goes out: weights of the same type, floats or halves, or integers of 8 or 16
+ * bits and the sums of their columns, written by ranges of panels so that several threads can share the work.
+ * One loop does all of them, over the blocks of K of a panel and their k. Layouts differ in what a block is (block_of), which
+ * weights a column sees (column_of), and how an element is stored (ELEMENT). What a column does not see, columns beyond n and
+ * k beyond a block's are zero, so that no micro-kernel needs a mask.
  */
 #include "contract.h"
+#include "int8/int_gemm.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* Is there but one unit? */
-static bool is_whole(const cy_pack_layout *l) { return l->depthwise || l->lane_reduce; }
+/* ---- elements ---- */
 
-int64_t cy_pack_units(const cy_pack_layout *l) { return is_whole(l) ? 1 : l->groups * cy_pack_panels(l); }
+/* Elements `at` of w, n of them, to `out`, every step-th; at -1: nothing is stored. */
+typedef void element(const char *w, const int64_t *at, int64_t n, int64_t step, char *out);
 
-/* With merged groups a column sees the channels of its own group only, with places the taps of its own place, and
- * `out` stays as it is elsewhere. */
-static void put_weight(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap,
-                       int64_t c, char *out) {
-  if (l->depth > 1) {
-    tap += c / (l->c / l->depth) * l->taps;
-    c %= l->c / l->depth;
+#define ELEMENT(name, from, to, value)                                                                                 \
+  static void name(const char *w, const int64_t *at, int64_t n, int64_t step, char *out) {                             \
+    for (int64_t j = 0; j < n; j++, out += step * (int64_t)sizeof(to)) {                                               \
+      from x;                                                                                                          \
+      if (at[j] < 0)                                                                                                   \
+        continue;                                                                                                      \
+      memcpy(&x, w + at[j] * (int64_t)sizeof x, sizeof x);                                                             \
+      to y = (to)(value);                                                                                              \
+      memcpy(out, &y, sizeof y);                                                                                       \
+    }                                                                                                                  \
   }
-  int64_t columns = l->places ? l->n / l->places : l->n, place = n / columns;
-  int64_t source_tap = s->tap_map ? s->tap_map[place * l->taps + tap] : tap;
-  if (source_tap < 0)
-    return;
-  n %= columns;
-  if (l->merged > 1) {
-    int64_t n1 = l->n / l->merged, c1 = l->c / l->merged;
-    if (n / n1 != c / c1)
-      return;
-    group = group * l->merged + n / n1;
-    n %= n1;
-    c %= c1;
-  }
-  int64_t at = group * s->gs + n * s->ns + source_tap * s->ts + c * s->cs;
-  if (l->weights == CY_WEIGHTS_F32)
-    memcpy(out, (const char *)s->w + at * 4, 4);
-  else
-    memcpy(out, (const char *)s->w + at * 2, 2);
-}
-
-static int64_t panel_columns(const cy_pack_layout *l, int64_t panel) {
-  return l->last && panel == cy_pack_panels(l) - 1 ? l->last : l->nr;
-}
-
-/* One weight of a panel: its columns. */
-static void pack_row(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel, int64_t t,
-                     int64_t c, char *out) {
-  int64_t n0 = panel * l->nr, bytes = cy_weight_bytes(l->weights);
-  memset(out, 0, (size_t)(panel_columns(l, panel) * bytes));
-  for (int64_t j = 0; j < l->nr && n0 + j < l->n; j++)
-    put_weight(l, s, group, n0 + j, t, c, out + j * bytes);
-}
-
-static void pack_block(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel,
-                       const int64_t range[4], char *out) {
-  int64_t row = panel_columns(l, panel) * cy_weight_bytes(l->weights);
-  for (int64_t t = range[0]; t < range[1]; t++)
-    for (int64_t c = range[2]; c < range[3]; c++, out += row)
-      pack_row(l, s, group, panel, t, c, out);
-}
-
-/* 3x3 filters. The kernel's transforms leave out a factor of 36 (winograd.c); halves would be rounded by it once more, and
+ELEMENT(copy_1, uint8_t, uint8_t, x)
+ELEMENT(copy_2, uint16_t, uint16_t, x)
+ELEMENT(copy_4, uint32_t, uint32_t, x)
+/* The transforms of Winograd's algorithm leave out a factor of 36 (winograd.c); halves would be rounded by it once more, and
  * are divided when they are loaded. */
-static void pack_filters(const cy_pack_layout *l, const cy_pack_source *s, int64_t panel, char *out) {
-  for (int64_t c = 0; c < l->c; c++)
-    for (int64_t t = 0; t < l->taps; t++, out += l->nr * cy_weight_bytes(l->weights)) {
-      pack_row(l, s, 0, panel, t, c, out);
-      for (int64_t j = 0; l->weights == CY_WEIGHTS_F32 && j < l->nr; j++)
-        ((float *)(void *)out)[j] /= 36;
-    }
+ELEMENT(filter, float, float, x / 36)
+ELEMENT(signed_2, int8_t, int16_t, x)
+ELEMENT(unsigned_2, uint8_t, int16_t, x)
+ELEMENT(signed_4, int8_t, int32_t, x)
+ELEMENT(unsigned_4, uint8_t, int32_t, x)
+ELEMENT(words_4, int16_t, int32_t, x)
+
+static int64_t source_bytes(const cy_pack_layout *l, const cy_pack_source *s) {
+  return s->bits ? s->bits / 8 : cy_weight_bytes(l->weights);
 }
 
-static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel, char *out) {
-  int64_t k0 = 0, bytes = cy_weight_bytes(l->weights), row = l->nr * bytes, all = cy_pack_columns(l) * bytes;
-  out += group * l->taps * l->c * all;
-  if (l->winograd) {
-    pack_filters(l, s, panel, out + panel * l->c * l->taps * row);
-    return;
+/* bytes: of a stored element. */
+static element *element_of(const cy_pack_layout *l, const cy_pack_source *s, int64_t bytes) {
+  if (l->winograd && l->weights == CY_WEIGHTS_F32)
+    return filter;
+  if (source_bytes(l, s) >= bytes)
+    return bytes == 1 ? copy_1 : bytes == 2 ? copy_2 : copy_4;
+  if (source_bytes(l, s) == 2)
+    return words_4;
+  return bytes == 2 ? (s->is_signed ? signed_2 : unsigned_2) : s->is_signed ? signed_4 : unsigned_4;
+}
+
+/* ---- what a panel has ---- */
+
+/* Of its columns: where the weight of tap 0 and channel 0 would lie, the source's taps for its taps, its channels. */
+typedef struct column {
+  int64_t at;
+  const int32_t *taps;
+  int64_t c, c_end;
+} column;
+
+typedef struct panel {
+  const cy_pack_layout *l;
+  const cy_pack_source *s;
+  int64_t number, nr, columns; /* columns: that there are weights for */
+  column *column;
+  int64_t *at; /* elements of the columns at some k */
+  element *element;
+  int64_t bytes;  /* of an element */
+  char *out;      /* where its first block goes; .. */
+  int64_t pitch;  /* .. bytes of a group of k in all panels that share a block, .. */
+  int64_t before; /* .. and of those in front of it in a block */
+  int32_t *sums;  /* of its columns; NULL: they are not wanted */
+  cy_int_gemm_runs runs;
+} panel;
+
+/* With places, a column has the taps of its own place; with merged groups it sees the channels of its own group only; so does
+ * a depthwise one, in which they are all the channels that there are. */
+static column column_of(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n) {
+  int64_t columns = l->places ? l->n / l->places : l->n, merged = l->merged > 1 ? l->merged : 1, n1 = columns / merged;
+  int64_t c1 = l->c / (l->depth > 1 ? l->depth : 1) / merged, place = l->depthwise ? 0 : n / columns;
+  int64_t part = l->depthwise ? n / n1 : n % columns / n1;
+  group = l->depthwise ? part : group * merged + part;
+  return (column){.at = group * s->gs + n % n1 * s->ns - part * c1 * s->cs * !l->depthwise,
+                  .taps = s->tap_map ? s->tap_map + place * l->taps : NULL,
+                  .c = l->depthwise ? 0 : part * c1,
+                  .c_end = l->depthwise ? c1 : (part + 1) * c1};
+}
+
+static panel panel_begin(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t number, int64_t bytes) {
+  int64_t n0 = number * l->nr, left = (l->depthwise ? l->groups * l->n : l->n) - n0;
+  panel p = {.l = l, .s = s, .number = number, .nr = cy_pack_panel_columns(l, number), .bytes = bytes};
+  p.columns = left < l->nr ? left : l->nr;
+  p.element = element_of(l, s, bytes);
+  p.column = malloc((size_t)p.columns * sizeof *p.column);
+  p.at = malloc((size_t)p.columns * sizeof *p.at);
+  if (!p.column || !p.at)
+    cy_no_memory();
+  for (int64_t j = 0; j < p.columns; j++)
+    p.column[j] = column_of(l, s, group, n0 + j);
+  if (l->order)
+    p.runs = cy_int_gemm_runs_of(l->order, number);
+  return p;
+}
+
+static void panel_end(panel *p) {
+  free(p->column);
+  free(p->at);
+}
+
+/* ---- the loop ---- */
+
+/* Taps [tap, tap + taps) of channels [c, c + channels), in so many groups of k. */
+typedef struct block {
+  int64_t tap, taps, c, channels, groups;
+} block;
+
+static int64_t block_count(const panel *p) {
+  const cy_pack_layout *l = p->l;
+  return l->order ? p->runs.runs : cy_ceil(l->taps, l->tap_block) * cy_ceil(l->c, l->c_block);
+}
+
+static block block_of(const panel *p, int64_t i) {
+  const cy_pack_layout *l = p->l;
+  if (l->order)
+    return (block){cy_int_gemm_run_tap(l->order, &p->runs, i), p->runs.taps, 0, l->c, p->runs.groups};
+  int64_t inner = cy_ceil(l->c, l->c_block);
+  block b = {.tap = i / inner * l->tap_block, .taps = l->tap_block, .c = i % inner * l->c_block, .channels = l->c_block};
+  b.taps = b.taps < l->taps - b.tap ? b.taps : l->taps - b.tap;
+  b.channels = b.channels < l->c - b.c ? b.channels : l->c - b.c;
+  b.groups = cy_ceil(b.taps * b.channels, cy_pack_step(l));
+  return b;
+}
+
+static void place_elements(const panel *p, int64_t tap, int64_t c) {
+  int64_t depth = p->l->depth > 1 ? p->l->c / p->l->depth : p->l->c;
+  tap += c / depth * p->l->taps;
+  c %= depth;
+  for (int64_t j = 0; j < p->columns; j++) {
+    const column *o = p->column + j;
+    int64_t source = o->taps ? o->taps[tap] : tap;
+    p->at[j] = source < 0 || c < o->c || c >= o->c_end ? -1 : o->at + source * p->s->ts + c * p->s->cs;
   }
-  for (int64_t t = 0; t < l->taps; t += l->tap_block)
-    for (int64_t c = 0; c < l->c; c += l->c_block) {
-      int64_t t1 = t + l->tap_block < l->taps ? t + l->tap_block : l->taps;
-      int64_t c1 = c + l->c_block < l->c ? c + l->c_block : l->c;
-      int64_t range[4] = {t, t1, c, c1}, k = (t1 - t) * (c1 - c);
-      pack_block(l, s, group, panel, range, out + k0 * all + panel * k * row);
-      k0 += k;
+}
+
+/* What an i32 would hold of an integer. */
+static void add_to_sums(const panel *p) {
+  const uint8_t *w = p->s->w;
+  for (int64_t j = 0; j < p->columns; j++)
+    if (p->at[j] >= 0)
+      p->sums[j] += p->s->is_signed ? (int8_t)w[p->at[j]] : w[p->at[j]];
+}
+
+static void pack_block(const panel *p, const block *b, char *out) {
+  const int64_t step = cy_pack_step(p->l), group = p->nr * step * p->bytes;
+  memset(out, 0, (size_t)(b->groups * group));
+  for (int64_t t = 0, i = 0; t < b->taps; t++)
+    for (int64_t c = 0; c < b->channels; c++) {
+      place_elements(p, b->tap + t, b->c + c);
+      p->element(p->s->w, p->at, p->columns, step, out + i * p->bytes);
+      if (p->sums)
+        add_to_sums(p);
+      if (++i == step) {
+        out += group;
+        i = 0;
+      }
     }
 }
 
-static void pack_depthwise(const cy_pack_layout *l, const cy_pack_source *s, char *out) {
-  int64_t bytes = cy_weight_bytes(l->weights), width = cy_round_up(l->groups * l->n, l->nr) * bytes;
-  memset(out, 0, (size_t)(l->taps * l->c * width));
-  for (int64_t t = 0; t < l->taps; t++)
-    for (int64_t c = 0; c < l->c; c++, out += width)
-      for (int64_t i = 0; i < l->groups * l->n; i++)
-        put_weight(l, s, i / l->n, i % l->n, t, c, out + i * bytes);
+/* Returns how many groups of k there are. */
+static int64_t pack_blocks(const panel *p) {
+  int64_t groups = 0, blocks = block_count(p);
+  for (int64_t i = 0; i < blocks; i++) {
+    block b = block_of(p, i);
+    pack_block(p, &b, p->out + groups * p->pitch + b.groups * p->before);
+    groups += b.groups;
+  }
+  return groups;
 }
 
-static void pack_lane_reduce(const cy_pack_layout *l, const cy_pack_source *s, char *out) {
-  memset(out, 0, (size_t)l->bytes);
-  for (int64_t t = 0; t < l->taps; t++)
-    for (int64_t c0 = 0; c0 < l->c; c0 += l->lane_reduce)
-      for (int64_t n = 0; n < l->nr; n++)
-        for (int64_t c = c0; c < c0 + l->lane_reduce; c++, out += cy_weight_bytes(l->weights))
-          if (n < l->n)
-            put_weight(l, s, 0, n, t, c, out);
+/* ---- where panels go ---- */
+
+/* Of k, in panels before this one, which have all of theirs together. */
+static int64_t groups_before(const panel *p) {
+  const cy_pack_layout *l = p->l;
+  if (!l->order)
+    return p->number * cy_ceil(l->taps * l->c, cy_pack_step(l));
+  return cy_int_gemm_order_shuffles(l->order) ? cy_int_gemm_groups_before(l->order, p->number)
+                                              : p->number * p->runs.runs * p->runs.groups;
+}
+
+static void pack_unit(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t number, char *out) {
+  panel p = panel_begin(l, s, group, number, cy_weight_bytes(l->weights));
+  int64_t row = cy_pack_step(l) * p.bytes, all = cy_pack_columns(l) * row, wide = l->nr * row;
+  int64_t first = number * l->nr, rest = l->sum_columns - first;
+  out += group * (l->group_bytes ? l->group_bytes : cy_ceil(l->taps * l->c, cy_pack_step(l)) * all);
+  bool together = l->winograd || l->order;
+  p.out = out + (together ? groups_before(&p) * wide : 0);
+  p.pitch = together ? p.nr * row : all;
+  p.before = together ? 0 : number * wide;
+  if (l->sum_columns) {
+    p.sums = (int32_t *)(void *)(out + (l->groups - group) * l->group_bytes) + group * l->sum_columns + first;
+    memset(p.sums, 0, (size_t)(rest < l->nr ? rest : l->nr) * sizeof *p.sums);
+  }
+  pack_blocks(&p);
+  panel_end(&p);
+}
+
+int64_t cy_pack_units(const cy_pack_layout *l) {
+  return l->split ? l->groups : cy_pack_panels(l) * (l->depthwise ? 1 : l->groups);
 }
 
 void cy_pack_run(const cy_pack_layout *l, const cy_pack_source *s, int64_t begin, int64_t end, void *out) {
-  if (is_whole(l)) {
-    if (begin < end)
-      (l->lane_reduce ? pack_lane_reduce : pack_depthwise)(l, s, out);
-    return;
-  }
   int64_t panels = cy_pack_panels(l);
   for (int64_t u = begin; u < end; u++)
-    pack_panel(l, s, u / panels, u % panels, out);
+    pack_unit(l, s, u / panels, u % panels, out);
+}
+
+int64_t cy_pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t number, int32_t *out,
+                      int32_t *sums) {
+  panel p = panel_begin(l, s, group, number, sizeof *out);
+  p.out = (char *)out;
+  p.pitch = p.nr * cy_pack_step(l) * p.bytes;
+  p.sums = sums;
+  int64_t groups = pack_blocks(&p);
+  panel_end(&p);
+  return groups;
 }
 
 void cy_packing_single(cy_packing *out, cy_arena *arena, cy_pack_layout layout, const int32_t *tap_map) {

@@ -150,7 +150,7 @@ typedef struct gemm_setup {
 static void gemm_pack(gemm_setup *g, const gemm_case *c) {
   cy_pack_layout l = job_packing(&g->j, &cy_gemm_generator, &g->d, g->matrices).part->layout;
   uint16_t *halves;
-  cy_pack_source source = {weights_source(g->b, g->n_b, &halves), c->k * c->n, g->s.bn, 0, g->s.bk, NULL};
+  cy_pack_source source = {.w = weights_source(g->b, g->n_b, &halves), .gs = c->k * c->n, .ns = g->s.bn, .cs = g->s.bk};
   g->packed = nan_floats((l.bytes + 3) / 4);
   int64_t units = cy_pack_units(&l), half = units / 2;
   cy_pack_run(&l, &source, half, units, g->packed);
@@ -396,7 +396,12 @@ static void conv_pack(conv_setup *g, const conv_case *c) {
   for (int i = 0; i < p.n_parts; i++) {
     const cy_pack_layout *l = &p.part[i].layout;
     int64_t group = g->s.taps * cgroup * (c->cout / c->groups);
-    cy_pack_source source = {w, group, g->s.taps * cgroup, cgroup, 1, p.part[i].tap_map};
+    cy_pack_source source = {.w = w,
+                             .gs = group,
+                             .ns = g->s.taps * cgroup,
+                             .ts = cgroup,
+                             .cs = 1,
+                             .tap_map = p.part[i].tap_map};
     cy_pack_run(l, &source, 0, cy_pack_units(l), g->packed + p.part[i].offset / 4);
   }
   free(halves);

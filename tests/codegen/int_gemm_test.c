@@ -163,7 +163,7 @@ enum { A_SLOT, B_SLOT, OUT_SLOT, SCRATCH_SLOT, SHARED_SLOT, A_ZERO_SLOT, B_ZERO_
 typedef struct setup {
   job j;
   cy_int_gemm_desc d;
-  cy_int_gemm_layout layout;
+  cy_pack_layout layout;
   int64_t n_out, n_a, n_b, out_stride[6];
   int n_idx, slot;
   uint8_t *a;
@@ -263,7 +263,7 @@ static cy_epilogue epilogue_of(setup *s, const dot_case *c) {
   return (cy_epilogue){.emit = keep_emit, .ctx = s, .flat = flat, .positions_join = c->m % 2 == 1};
 }
 
-static cy_int_gemm_source product_setup(setup *s, const dot_case *c) {
+static cy_pack_source product_setup(setup *s, const dot_case *c) {
   int64_t b0 = c->transposed & 4 ? 2 : 1;
   int m = c->dynamic >= 1, all = c->dynamic == 2;
   s->n_a = b0 * c->m * c->k;
@@ -294,7 +294,7 @@ static cy_int_gemm_source product_setup(setup *s, const dot_case *c) {
   g->ak = ak == 1 ? cy_cconst(1) : size_of(s, m, ak);
   g->bk = bk == 1 ? cy_cconst(1) : size_of(s, all, bk);
   g->bn = bn == 1 ? cy_cconst(1) : size_of(s, all, bn);
-  return (cy_int_gemm_source){.gs = c->n * c->k, .ns = bn, .cs = bk};
+  return (cy_pack_source){.gs = c->n * c->k, .ns = bn, .cs = bk};
 }
 
 /* A convolution's axes, outermost first; without depth the first one is 1. */
@@ -312,7 +312,7 @@ static solid solid_of(const dot_case *c) {
   return s;
 }
 
-static cy_int_gemm_source conv_setup(setup *s, const dot_case *c) {
+static cy_pack_source conv_setup(setup *s, const dot_case *c) {
   solid in = solid_of(c);
   int64_t cin = c->k / group_of(c), taps = in.taps;
   s->n_a = c->m * in.size[0] * c->h * c->w * c->k;
@@ -349,7 +349,7 @@ static cy_int_gemm_source conv_setup(setup *s, const dot_case *c) {
   }
   w->in_n = size_of(s, c->dynamic, bytes);
   memcpy(s->d.shuffle, c->shuffle, sizeof c->shuffle);
-  return (cy_int_gemm_source){.gs = c->n / group_of(c) * cin * taps, .ns = cin * taps, .ts = 1, .cs = taps};
+  return (cy_pack_source){.gs = c->n / group_of(c) * cin * taps, .ns = cin * taps, .ts = 1, .cs = taps};
 }
 
 /* Is tap t of output n one of those that fill up? */
@@ -470,8 +470,8 @@ static void replace_instructions(cy_cg *cg, variant as) {
   code_for_this_cpu(cg);
 }
 
-static cy_int_gemm_layout layout_of(setup *s, int64_t matrices) {
-  return *job_packing(&s->j, cy_int_generator(&s->d), &s->d, matrices).ints;
+static cy_pack_layout layout_of(setup *s, int64_t matrices) {
+  return job_packing(&s->j, cy_int_generator(&s->d), &s->d, matrices).part->layout;
 }
 
 static setup *setup_begin(const dot_case *c, const char *cpu, variant as) {
@@ -495,7 +495,7 @@ static setup *setup_begin(const dot_case *c, const char *cpu, variant as) {
                             .a_zero_slot = c->a_zero ? A_ZERO_SLOT : -1,
                             .b_zero_slot = c->b_zero ? B_ZERO_SLOT : -1,
                             .b_zero_step = c->b_zero == 2};
-  cy_int_gemm_source source = c->kind == 'c' ? conv_setup(s, c) : product_setup(s, c);
+  cy_pack_source source = c->kind == 'c' ? conv_setup(s, c) : product_setup(s, c);
   s->a_zero = (int8_t)c->a_zero;
   for (int64_t i = 0; i < c->n && i < 4096; i++)
     s->b_zero[i] = (int8_t)random_value(c->b);
@@ -526,7 +526,7 @@ static setup *setup_begin(const dot_case *c, const char *cpu, variant as) {
     if (s->d.winograd)
       s->layout = layout_of(s, matrices);
     s->packed = guarded(s->layout.bytes);
-    cy_int_gemm_pack(&s->layout, &source, s->packed);
+    (s->d.split ? cy_int_split_run : cy_pack_run)(&s->layout, &source, 0, cy_pack_units(&s->layout), s->packed);
   }
   s->j.args[A_SLOT].ptr = s->a;
   s->j.args[B_SLOT].ptr = s->packed ? s->packed : s->b;

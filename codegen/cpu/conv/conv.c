@@ -163,7 +163,7 @@ static cy_pack_layout part_layout(const cy_cg *cg, const conv *c) {
   l.bytes += cy_last_room(cg, c->last, d->weights);
   const cy_lane_reduce *lane_reduce = &c->output_block.lane_reduce;
   if (lane_reduce->lanes) {
-    l.lane_reduce = (int)(lane_reduce->lanes / lane_reduce->outputs);
+    l.step = lane_reduce->lanes / lane_reduce->outputs;
     l.nr = lane_reduce->outputs > 1 ? lane_reduce->outputs : (unsigned)c->n;
     l.bytes = cy_lane_reduce_weights(lane_reduce, d, l.taps);
   }

@@ -68,7 +68,7 @@ typedef struct cy_output_block_outputs {
 } cy_output_block_outputs;
 cy_epilogue cy_output_block_epilogue(const cy_output_block_outputs *outputs);
 
-/* cy_microkernel_emit of a core with weights of cy_pack_layout.lane_reduce, single, and constant n and c. */
+/* cy_microkernel_emit of a core with weights by groups of k of that many lanes, single, and constant n and c. */
 void cy_lane_reduce_emit(cy_cg *cg, const cy_microkernel *micro, const cy_lane_reduce *lane_reduce);
 
 /* ---- conv_planar.c ---- */

@@ -70,6 +70,7 @@ static dw plan_of(const cy_cg *cg, const cy_conv_desc *d) {
 static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
   (void)matrices; /* groups are in the descriptor */
   const dw *p = of;
+  (void)cg;
   const cy_conv_desc *d = p->d;
   int64_t taps = p->axis[0].count * p->axis[1].count * p->axis[2].count;
   cy_pack_layout l = {.groups = d->groups,
@@ -78,9 +79,8 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
                       .c = p->gin,
                       .tap_block = taps,
                       .c_block = p->gin,
-                      .nr = cg->W,
-                      .merged = 1,
-                      .depthwise = 1,
+                      .nr = (unsigned)p->width,
+                      .depthwise = true,
                       .bytes = taps * p->gin * p->width * 4};
   cy_packing_single(out, arena, l, cy_conv_tap_map(d, 0, arena));
 }

@@ -669,7 +669,7 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
                       .taps = TAPS,
                       .c = w->c,
                       .tap_block = TAPS,
-                      .c_block = w->c,
+                      .c_block = 1,
                       .depth = (int)w->depth,
                       .winograd = true,
                       .nr = (unsigned)w->nr,

@@ -176,17 +176,18 @@ static int64_t block_weights(const cy_cg *cg, const depthwise *p) { return VECTO
 static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
   (void)matrices;
   const depthwise *p = of;
-  int64_t bytes = cy_ceil(p->c, cg->W) * packed_weights(cg, p);
-  cy_int_gemm_layout l = {.matrices = 1,
-                          .n = p->c,
-                          .taps = p->axis[1].count * p->axis[2].count,
-                          .c = 1,
-                          .nr = cg->W,
-                          .wide = !p->narrow,
-                          .depthwise = true,
-                          .matrix_bytes = bytes,
-                          .bytes = bytes};
-  *out = (cy_packing){.bytes = l.bytes, .ints = cy_arena_copy(arena, &l, sizeof l)};
+  int64_t taps = p->axis[1].count * p->axis[2].count;
+  cy_pack_layout l = {.groups = p->c,
+                      .n = 1,
+                      .taps = taps,
+                      .c = 1,
+                      .tap_block = taps,
+                      .c_block = 1,
+                      .nr = cg->W,
+                      .depthwise = true,
+                      .weights = p->narrow ? CY_WEIGHTS_S8 : CY_WEIGHTS_S16,
+                      .bytes = cy_ceil(p->c, cg->W) * packed_weights(cg, p)};
+  cy_packing_single(out, arena, l, NULL);
 }
 
 static V row_block_count(cy_cg *cg, const depthwise *p) {

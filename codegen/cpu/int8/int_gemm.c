@@ -262,22 +262,21 @@ static int64_t packed_bytes(const plan *p) {
 static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *arena, cy_packing *out) {
   const plan *p = of;
   const cy_int_gemm_desc *d = p->d;
-  cy_int_gemm_layout l = {.matrices = matrices,
-                          .n = p->n,
-                          .taps = p->taps,
-                          .c = p->c,
-                          .nr = (unsigned)p->nr,
-                          .last = (unsigned)p->last,
-                          .step = p->variant.step,
-                          .order = p->order,
-                          .wide = p->variant.wide,
-                          .sums = columns_summed(p),
-                          .split = d->split,
-                          .again = d->again};
-  l.matrix_bytes = packed_bytes(p);
-  l.sum_columns = sum_columns(cg, p);
-  l.bytes = matrices * (l.matrix_bytes + (l.sums ? l.sum_columns * 4 : 0));
-  *out = (cy_packing){.bytes = l.bytes, .ints = cy_arena_copy(arena, &l, sizeof l)};
+  cy_pack_layout l = {.groups = matrices,
+                      .n = p->n,
+                      .taps = p->taps,
+                      .c = p->c,
+                      .nr = (unsigned)p->nr,
+                      .last = (unsigned)p->last,
+                      .step = p->variant.step,
+                      .order = &p->order,
+                      .weights = p->variant.wide ? CY_WEIGHTS_S16 : CY_WEIGHTS_S8,
+                      .sum_columns = columns_summed(p) ? sum_columns(cg, p) : 0,
+                      .split = d->split,
+                      .again = d->again,
+                      .group_bytes = packed_bytes(p)};
+  l.bytes = matrices * (l.group_bytes + l.sum_columns * 4);
+  cy_packing_single(out, arena, l, NULL);
 }
 
 bool cy_int_gemm_split_possible(const cy_cg *cg, const cy_int_gemm_desc *d) {

@@ -66,40 +66,20 @@ cy_int_gemm_runs cy_int_gemm_runs_of(const cy_int_gemm_order *order, int64_t pan
 int64_t cy_int_gemm_run_tap(const cy_int_gemm_order *order, const cy_int_gemm_runs *runs, int64_t run);
 int64_t cy_int_gemm_groups_before(const cy_int_gemm_order *order, int64_t panel);
 
-/* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. The last
- * panel may have fewer columns than NR. A split matrix begins with i32 first[panels + 1]: how many groups come again in
- * the panels before; i32 offset[again]: their places in a row of a, in bytes; up to a whole cache line. ---- */
-
-typedef struct cy_int_gemm_layout {
-  int64_t matrices, n, taps, c; /* k runs over taps, then channels */
-  unsigned nr, last, step;      /* last: NR of the last panel; step: 2 or 4 values of k lie together */
-  bool wide, sums;              /* i16; i32[matrix][sum_columns] behind the rest */
-  bool depthwise;               /* [vector of nr channels][tap][channel] */
-  int64_t sum_columns;
-  cy_int_gemm_order order;
-  bool split;
-  int64_t again;
-  bool winograd; /* [panel][pair of channels][tap][NR][2] */
-  int64_t matrix_bytes, bytes;
-} cy_int_gemm_layout;
-
-/* Where an element lies: [matrix * gs + n * ns + tap * ts + c * cs] of 8 or 16 bits. */
-typedef struct cy_int_gemm_source {
-  const void *w;
-  bool is_signed;
-  unsigned bits;
-  int64_t gs, ns, ts, cs;
-} cy_int_gemm_source;
+/* ---- packed b: a cy_pack_layout with an order, or of Winograd's algorithm or depthwise. A split matrix begins with i32
+ * first[panels + 1]: how many groups come again in the panels before; i32 offset[again]: their places in a row of a, in
+ * bytes; up to a whole cache line. ---- */
 
 /* The generator of a descriptor. */
 const cy_generator *cy_int_generator(const cy_int_gemm_desc *desc);
-void cy_int_gemm_pack(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source, void *out);
-/* Cut weights: bytes in front of a matrix; groups of k that come again in the matrix with most of them. */
+/* ---- int_split.c: cut weights ---- */
+/* Bytes in front of a matrix; groups of k that come again in the matrix with most of them; cy_pack_run of such a layout. */
 int64_t cy_int_gemm_head_bytes(int64_t panels, int64_t again);
-int64_t cy_int_gemm_again(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source);
+int64_t cy_int_gemm_again(const cy_pack_layout *layout, const cy_pack_source *source);
+void cy_int_split_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end, void *out);
 /* Could they be cut; is that faster when so many groups come again? */
 bool cy_int_gemm_split_possible(const cy_cg *cg, const cy_int_gemm_desc *desc);
-bool cy_int_gemm_split_pays(const cy_int_gemm_layout *layout, int64_t again);
+bool cy_int_gemm_split_pays(const cy_pack_layout *layout, int64_t again);
 /* May sums begin with numbers that are given? Then the epilogue need not add them. */
 bool cy_int_gemm_starts(const cy_int_gemm_desc *desc);
 /* Of what all taps would take, where some are left out. */
@@ -107,7 +87,7 @@ double cy_int_gemm_share(const cy_cg *cg, const cy_int_gemm_desc *desc);
 
 /* The larger of two sums, over the column of b for which it is the largest: that of what is positive, and that of what is
  * negative. */
-int64_t cy_int_gemm_largest_sum(const cy_int_gemm_layout *layout, const cy_int_gemm_source *source);
+int64_t cy_int_gemm_largest_sum(const cy_pack_layout *layout, const cy_pack_source *source);
 
 /* ---- int_winograd.c ---- */
 bool cy_int_winograd_possible(const cy_cg *cg, const cy_int_gemm_desc *desc); /* if it is exact */

@@ -187,11 +187,18 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
   (void)cg;
   (void)matrices;
   const wino *p = of;
-  cy_int_gemm_layout l = {
-      .matrices = 1, .n = p->d->cout, .taps = TAPS, .c = p->c, .nr = (unsigned)p->nr, .step = 2, .winograd = true};
-  l.last = l.nr;
-  l.bytes = l.matrix_bytes = p->panels * p->c * TAPS * p->nr;
-  *out = (cy_packing){.bytes = l.bytes, .ints = cy_arena_copy(arena, &l, sizeof l)};
+  cy_pack_layout l = {.groups = 1,
+                      .n = p->d->cout,
+                      .taps = TAPS,
+                      .c = p->c,
+                      .tap_block = TAPS,
+                      .c_block = 2,
+                      .nr = (unsigned)p->nr,
+                      .step = 2,
+                      .winograd = true,
+                      .weights = CY_WEIGHTS_S8,
+                      .bytes = p->panels * p->c * TAPS * p->nr};
+  cy_packing_single(out, arena, l, NULL);
 }
 
 const cy_generator cy_int_winograd_generator = {CY_WINOGRAD_PHASES, .plan = plan_make, .pack = pack,
