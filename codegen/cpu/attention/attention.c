@@ -200,17 +200,12 @@ static void key_range(cy_cg *cg, const work *w, V r0, V r1, V *out_lo, V *out_hi
 
 static void pack_keys(cy_cg *cg, const work *w, V lo, V hi) {
   const att *a = w->a;
-  V NR = cy_i64(cg, a->nr_k), size = cy_i64(cg, a->d->size), stride = cy_size(cg, a->d->kj);
+  V NR = cy_i64(cg, a->nr_k), stride = cy_size(cg, a->d->kj);
   cy_loop j;
-  cy_if tail;
   cy_loop_begin(cg, &j, lo, hi, NR, NULL, 0);
   V to = cy_gepf(cg, w->keys_at, cy_mulc(cg, j.iv, a->d->size)), valid = cy_imin(cg, NR, cy_sub(cg, hi, j.iv));
-  cy_if_begin(cg, &tail, cy_icmp(cg, LLVMIntSLT, valid, NR));
-  cy_fill_zero(cg, to, cy_i64(cg, a->nr_k * a->d->size));
-  cy_if_end(cg, &tail);
-  V step = cy_size(cg, a->d->kd);
-  V from = cy_gepf(cg, w->k, cy_mul(cg, j.iv, stride));
-  cy_emit_gather2(cg, to, NR, from, step, stride, size, valid, a->scale_k);
+  V step = cy_size(cg, a->d->kd), from = cy_gepf(cg, w->k, cy_mul(cg, j.iv, stride));
+  cy_emit_panel(cg, to, a->nr_k, from, step, stride, cy_i64(cg, a->d->size), valid, a->scale_k);
   cy_loop_end(cg, &j, NULL);
 }
 
@@ -223,10 +218,8 @@ static void pack_values(cy_cg *cg, const work *w, V lo, V hi) {
     V to = cy_gepf(cg, w->values_at, cy_mulc(cg, cy_add(cg, cy_mulc(cg, keys, p), lo), a->nr_v));
     V column = cy_mulc(cg, cy_size(cg, a->d->vn), p * a->nr_v);
     V from = cy_gepf(cg, w->v, cy_add(cg, cy_mul(cg, lo, stride), column));
-    if (valid < a->nr_v)
-      cy_fill_zero(cg, to, cy_mulc(cg, n, a->nr_v));
-    cy_emit_gather2(cg, to, cy_i64(cg, a->nr_v), from, stride, cy_size(cg, a->d->vn), n,
-                    cy_i64(cg, valid < a->nr_v ? valid : a->nr_v), 1);
+    cy_emit_panel(cg, to, a->nr_v, from, stride, cy_size(cg, a->d->vn), n,
+                  cy_i64(cg, valid < a->nr_v ? valid : a->nr_v), 1);
   }
 }
 

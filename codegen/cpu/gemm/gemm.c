@@ -344,7 +344,7 @@ static void emit_pack(cy_cg *cg, const void *of, const char *name) {
   const gemm *g = of;
   const cy_gemm_desc *d = g->d;
   cy_kernel_begin(cg, name, 0);
-  V k = cy_size(cg, d->k), np = panels(cg, g), bk = cy_size(cg, d->bk), bn = cy_size(cg, d->bn), NR = cy_i64(cg, g->nr);
+  V k = cy_size(cg, d->k), np = panels(cg, g), bk = cy_size(cg, d->bk), bn = cy_size(cg, d->bn);
   V bytes = matrix_bytes(cg, g), n = cy_size(cg, d->n), out = cy_arg_ptr(cg, d->shared_slot),
     step = cy_i64(cg, g->k_block);
   cy_loop t, b;
@@ -352,16 +352,12 @@ static void emit_pack(cy_cg *cg, const void *of, const char *name) {
   V matrix = cy_div(cg, t.iv, np), panel = cy_mod(cg, t.iv, np), col = cy_mulc(cg, panel, g->nr);
   V src = cy_gepf(cg, cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), cy_gemm_b_offset(cg, d, matrix)), cy_mul(cg, col, bn));
   V dst = cy_gep(cg, out, cy_mul(cg, matrix, bytes));
-  V valid = cy_imin(cg, NR, cy_sub(cg, n, col));
+  V valid = cy_imin(cg, cy_i64(cg, g->nr), cy_sub(cg, n, col));
   cy_loop_begin(cg, &b, cy_i64(cg, 0), k, step, NULL, 0);
   V kc = cy_imin(cg, step, cy_sub(cg, k, b.iv));
   V at = cy_add(cg, cy_mul(cg, b.iv, np), cy_mul(cg, panel, kc));
   V to = cy_gepf(cg, dst, cy_mulc(cg, at, g->nr));
-  cy_if tail;
-  cy_if_begin(cg, &tail, cy_icmp(cg, LLVMIntSLT, valid, NR));
-  cy_fill_zero(cg, to, cy_mulc(cg, kc, g->nr));
-  cy_if_end(cg, &tail);
-  cy_emit_gather2(cg, to, NR, cy_gepf(cg, src, cy_mul(cg, b.iv, bk)), bk, bn, kc, valid, 1);
+  cy_emit_panel(cg, to, g->nr, cy_gepf(cg, src, cy_mul(cg, b.iv, bk)), bk, bn, kc, valid, 1);
   cy_loop_end(cg, &b, NULL);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);

@@ -297,5 +297,8 @@ V cy_round64(cy_cg *cg, V bytes);
 /* Transposed copy: dst[i][k] = factor * src[i*si + k*sk] (floats), i < ni, k < nk, ld floats between rows of dst. si == 1
  * or sk == 1 are fast. */
 void cy_emit_gather2(cy_cg *cg, V dst, V ld, V src, V si, V sk, V ni, V nk, double factor);
+/* A packed panel of floats, [depth][nr], at dst: factor * src[k * sk + j * sn] for its first `valid` columns j; the others are
+ * zero. */
+void cy_emit_panel(cy_cg *cg, V dst, int64_t nr, V src, V sk, V sn, V depth, V valid, double factor);
 
 #endif

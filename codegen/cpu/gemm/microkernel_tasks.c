@@ -133,6 +133,20 @@ void cy_emit_gather2(cy_cg *cg, V dst, V ld, V src, V si, V sk, V ni, V nk, doub
   emit_scalar(cg, &c, fi, ni, zero, nk);
 }
 
+void cy_emit_panel(cy_cg *cg, V dst, int64_t nr, V src, V sk, V sn, V depth, V valid, double factor) {
+  V NR = cy_i64(cg, nr), partial = cy_icmp(cg, LLVMIntSLT, valid, NR);
+  int64_t known;
+  cy_if tail;
+  bool branch = !cy_is_const(partial, &known);
+  if (branch)
+    cy_if_begin(cg, &tail, partial);
+  if (branch || known)
+    cy_fill_zero(cg, dst, cy_mulc(cg, depth, nr));
+  if (branch)
+    cy_if_end(cg, &tail);
+  cy_emit_gather2(cg, dst, NR, src, sk, sn, depth, valid, factor);
+}
+
 cy_task_place cy_task_split(cy_cg *cg, V task, V rows, V columns, bool several, bool columns_outer) {
   V both = cy_mul(cg, rows, columns), product = several ? cy_div(cg, task, both) : cy_i64(cg, 0);
   V rest = several ? cy_mod(cg, task, both) : task, inner = columns_outer ? rows : columns;
